@@ -13,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
@@ -34,7 +35,7 @@ func (o *socket) PowerOn(context.Context, providers.Target, func() error) error 
 
 // powering is a node whose machine was turned off through two outlets; its fence is done, and the power-on is announced. What is asked of
 // the outlets is noted.
-func powering(t *testing.T, broken error) (x *midst, asked *[]string, s decide.Step) {
+func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.Decision) {
 	t.Helper()
 	asked = &[]string{}
 	a, b := &socket{name: "a", asked: asked, broken: broken}, &socket{name: "b", asked: asked}
@@ -61,11 +62,11 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s decide.S
 	}
 	write(rec)
 	x.pass(time.Minute)
-	said := x.upTo(decide.Write)
+	said := x.upTo("Write")
 	x.tell(x.st, said)
-	write(said.Record)
+	write(action.RecordOf(said.Action))
 	x.across(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, decide.ActionDone{}) })
-	return x, asked, x.upTo(decide.PowerOn)
+	return x, asked, x.upTo("PowerOn")
 }
 
 // The power is given only by a leader, and only right after a look; through all devices that the step names, whatever one of them says.
@@ -90,7 +91,7 @@ func TestPowerOnNeedsLeaderAndLook(t *testing.T) {
 			x, asked, s := powering(t, tc.broken)
 			x.Leading = func() error { return tc.leading }
 			x.c.now = x.c.now.Add(tc.age)
-			if o := x.act(t.Context(), x.st, s); !slices.Equal(*asked, tc.want) || o.Late != tc.late || !errors.Is(o.Err, tc.err) {
+			if o := x.act(t.Context(), s); !slices.Equal(*asked, tc.want) || o.Late != tc.late || !errors.Is(o.Err, tc.err) {
 				t.Errorf("got power-ons of %v, outcome %+v, want %v, %v, late %v", *asked, o, tc.want, tc.err, tc.late)
 			}
 		})
@@ -108,7 +109,7 @@ func TestAfterwardsIsNoFence(t *testing.T) {
 	}
 	again := *x.st.course.Look().Record
 	again.Result = taint.ResultNeverPoweredOff
-	x.tell(x.st, decide.Step{Do: decide.Write, Why: reason.NeverOff, Record: again})
+	x.tell(x.st, action.Decision{Action: action.Write{Record: again}, Reason: reason.NeverOff})
 	if n := testutil.ToFloat64(x.Metrics.fences.WithLabelValues(string(taint.ResultNeverPoweredOff))); n != 1 {
 		t.Errorf("got %v fences of a machine that was never off, want one", n)
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/reason"
 )
@@ -153,9 +152,9 @@ func TestAttachmentsThatStay(t *testing.T) {
 
 	x, api = detaching(t, rule)
 	x.end(0)
-	s := x.upTo(decide.DeleteAttachments)
+	s := x.upTo("DeleteAttachments")
 	x.c.now = x.c.now.Add(6 * time.Second)
-	if o := x.act(t.Context(), x.st, s); len(api.deleted) != 0 || len(o.How) != 0 {
+	if o := x.act(t.Context(), s); len(api.deleted) != 0 || len(o.How) != 0 {
 		t.Errorf("on an old list: got %q deleted, want none", api.deleted)
 	}
 }

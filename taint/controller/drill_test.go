@@ -18,7 +18,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/drill"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -68,13 +68,13 @@ func TestDrillTellsTheCause(t *testing.T) {
 func TestCauseOfAnUnknownAnswer(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerUnknown}, taint.PhaseEvicting)
 	x.live.pods = podsOf("n1", "a")
-	x.upTo(decide.Wait)
+	x.upTo("Wait")
 	x.st.machine.Provider = broken{providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden (no licence)"))}
 	x.ask(t.Context(), x.st)
 	if got := x.st.course.Said(); got != "denied: 403 Forbidden (no licence)" {
 		t.Errorf("got %q", got)
 	}
-	x.tell(x.st, decide.Step{Do: decide.Wait, Why: reason.Unknown})
+	x.tell(x.st, action.Decision{Action: action.Wait{}, Reason: reason.Unknown})
 	if got := told(x.events); len(got) != 1 || !strings.Contains(got[0], "403 Forbidden (no licence)") {
 		t.Errorf("got Events %q", got)
 	}

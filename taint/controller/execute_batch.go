@@ -36,38 +36,38 @@ type item struct {
 	write     func(context.Context) error
 }
 
-// forEach runs write for every pod of the step, as each does.
-func (r *Reconciler) forEach(ctx context.Context, st *nodeState, s decide.Step, write func(context.Context, action.Pod) error) decide.ActionDone {
+// forEach runs write for every pod of the decision, as each does.
+func (r *Reconciler) forEach(ctx context.Context, st *nodeState, d action.Decision, write func(context.Context, action.Pod) error) decide.ActionDone {
 	var items []item
-	for _, p := range s.Pods {
+	for _, p := range action.PodsOf(d.Action) {
 		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error { return write(ctx, p) }})
 	}
-	o, written := r.each(ctx, st, s, items)
-	r.tellWritten(st, s, slices.DeleteFunc(slices.Clone(s.Pods), func(p action.Pod) bool { return !written[p.UID] }))
+	o, written := r.each(ctx, st, d, items)
+	r.tellWritten(st, d, slices.DeleteFunc(slices.Clone(action.PodsOf(d.Action)), func(p action.Pod) bool { return !written[p.UID] }))
 	return o
 }
 
-// detach deletes the attachments of the step, as each does.
-func (r *Reconciler) detach(ctx context.Context, st *nodeState, s decide.Step) decide.ActionDone {
+// detach deletes the attachments of the decision, as each does.
+func (r *Reconciler) detach(ctx context.Context, st *nodeState, d action.Decision, act action.DeleteAttachments) decide.ActionDone {
 	var items []item
-	for _, a := range s.Attachments {
+	for _, a := range act.Attachments {
 		items = append(items, item{a.UID, a.Name, false, func(ctx context.Context) error { return r.writer.DeleteAttachment(ctx, a) }})
 	}
-	o, written := r.each(ctx, st, s, items)
-	for _, a := range s.Attachments {
+	o, written := r.each(ctx, st, d, items)
+	for _, a := range act.Attachments {
 		if written[a.UID] {
 			r.Log.Warn("Deleted volume attachment", "node", st.course.Look().Name, "fence", st.course.Look().Record.IDOr(""), "attachment", a.Name,
-				"volume", a.PV, "policy", s.Policy)
+				"volume", a.PV, "policy", act.Policy)
 		}
 	}
 	return o
 }
 
-// each runs the items' writes in the step's order, each as soon as the gate lets it through. A write that fails is no error:
+// each runs the items' writes in the decision's order, each as soon as the gate lets it through. A write that fails is no error:
 // how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
 // the writes under way come to their end: one that was cut off could land after the next look. While it waits for turns other nodes are looked at: the
 // gate is to know all of their storage pods. written are those that were made, by UID.
-func (r *Reconciler) each(ctx context.Context, st *nodeState, s decide.Step, items []item) (_ decide.ActionDone, written map[string]bool) {
+func (r *Reconciler) each(ctx context.Context, st *nodeState, d action.Decision, items []item) (_ decide.ActionDone, written map[string]bool) {
 	st.looked()
 	b := &batch{r: r, st: st}
 	r.batches.Add(1)
@@ -134,17 +134,17 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, s decide.Step, ite
 	workers.Wait()
 	err := context.Cause(run)
 	if failed > 0 {
-		r.Log.Warn("Could not write some pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "policy", s.Policy, "act", s.Do.String(), "failed", failed, "of", len(items), "first", first)
+		r.Log.Warn("Could not write some pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "policy", action.PolicyOf(d.Action), "act", action.Name(d.Action), "failed", failed, "of", len(items), "first", first)
 	}
 	if n := crowded.Load(); n > 0 {
-		r.Log.Warn("The API server has no room for some writes of pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "act", s.Do.String(), "refused", n, "of", len(items))
+		r.Log.Warn("The API server has no room for some writes of pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "act", action.Name(d.Action), "refused", n, "of", len(items))
 	}
 	o := decide.ActionDone{How: how}
 	switch {
 	case errors.Is(err, errProofLost):
 		r.Log.Warn("Stopped: the node shows life, or its machine is no longer proven off", "node", l.Name, "fence", l.Record.IDOr(""))
 	case err != nil:
-		o.Err = fmt.Errorf("%s: %w", s.Do, err)
+		o.Err = fmt.Errorf("%s: %w", action.Name(d.Action), err)
 	}
 	return o, written
 }

@@ -198,30 +198,39 @@ func (x *midst) pass(d time.Duration) {
 	}
 }
 
+// act carries out an action that changes something.
+func (x *midst) act(ctx context.Context, d action.Decision) decide.ActionDone {
+	o, _ := decide.Do(ctx, d.Action, &executor{Reconciler: x.Reconciler, name: "n1", st: x.st, d: d}).(decide.ActionDone)
+	return o
+}
+
 // upTo reads, asks and waits until the course says what to do next: that.
-func (x *midst) upTo(do decide.Do) decide.Step {
+func (x *midst) upTo(do string) action.Decision {
 	x.t.Helper()
 	var seen []string
 	for range 30 {
-		var s decide.Step
+		var s action.Decision
 		x.across(func(f *fleet.Fleet) { s = x.st.course.Next(providers.InstantOf(x.Now()), f) })
-		if seen = append(seen, s.Do.String()+" "+string(s.Why)); s.Do == do {
+		if seen = append(seen, action.Name(s.Action)+" "+string(s.Reason)); action.Name(s.Action) == do {
 			return s
 		}
-		switch s.Do {
-		case decide.Read:
-			must(x.t, x.read(x.t.Context(), "n1", x.st, s))
-		case decide.Ask:
+		switch {
+		case action.Reads(s.Action):
+			e := &executor{Reconciler: x.Reconciler, name: "n1", st: x.st, d: s}
+			o := decide.Do(x.t.Context(), s.Action, e)
+			must(x.t, e.err)
+			x.apply(x.st, o)
+		case action.Is[action.Ask](s):
 			x.ask(x.t.Context(), x.st)
-		case decide.Wait:
-			x.pass(s.After)
+		case action.Is[action.Wait](s):
+			x.pass(s.RequeueAfter)
 		default:
 			x.t.Fatalf("got %q on the way to %s", seen, do)
 		}
 		x.c.now = x.c.now.Add(time.Millisecond)
 	}
 	x.t.Fatalf("got %q, want %s", seen, do)
-	return decide.Step{}
+	return action.Decision{}
 }
 
 // steps takes the node on, until something was written, or an error came.
@@ -309,9 +318,9 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			m := &oneMachine{state: providers.PowerOff}
 			x := inMidst(t, m, taint.PhaseEvicting)
-			do := decide.Tombstone
+			do := "Tombstone"
 			if x.live.pods = podsOf("n1", "a", "b", "c"); tc.ret {
-				x.live.pods, x.live.lease, do = endedPods("n1", "a", "b", "c"), "2", decide.Delete
+				x.live.pods, x.live.lease, do = endedPods("n1", "a", "b", "c"), "2", "Delete"
 			}
 			s := x.upTo(do)
 			m.state, m.asked = tc.state, 0
@@ -324,7 +333,7 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 				x.c.now = x.c.now.Add(tc.each)
 				return nil
 			})
-			if o.Err != nil || wrote != tc.want || len(o.How) != tc.want || s.Returned != tc.ret || m.asked != tc.asked {
+			if o.Err != nil || wrote != tc.want || len(o.How) != tc.want || action.Returns(s.Action) != tc.ret || m.asked != tc.asked {
 				t.Errorf("got %d writes (%d noted) after %d questions, error %v; want %d after %d", wrote, len(o.How), m.asked, o.Err, tc.want, tc.asked)
 			}
 		})
@@ -348,10 +357,10 @@ func TestPowerOffNeedsLeaderAndLook(t *testing.T) {
 			m := &oneMachine{state: providers.PowerOn}
 			x := inMidst(t, m, taint.PhasePoweringOff)
 			x.live.pods = podsOf("n1", "a")
-			s := x.upTo(decide.PowerOff)
+			s := x.upTo("PowerOff")
 			x.Leading = func() error { return tc.leading }
 			x.c.now = x.c.now.Add(tc.age)
-			o := x.act(t.Context(), x.st, s)
+			o := x.act(t.Context(), s)
 			if m.off != tc.want || o.Late != tc.late || (o.Err == nil) != (tc.want == 1) || !o.Late && !o.Sent.Equal(providers.InstantOf(x.c.now)) {
 				t.Errorf("got %d power-offs, outcome %+v, want %d, late %v", m.off, o, tc.want, tc.late)
 			}

@@ -21,7 +21,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
@@ -50,7 +49,7 @@ func neverConnected(t *testing.T) (c client.Client, dialed *atomic.Int32) {
 
 // aboutToWrite is a node whose pods are to be ended, or whose volume lists are to be cleared. Its device answers after
 // takes.
-func aboutToWrite(t *testing.T, clears bool, takes time.Duration) (*midst, decide.Step) {
+func aboutToWrite(t *testing.T, clears bool, takes time.Duration) (*midst, action.Decision) {
 	t.Helper()
 	m := &oneMachine{state: providers.PowerOff}
 	x := inMidst(t, m, taint.PhaseEvicting)
@@ -59,9 +58,9 @@ func aboutToWrite(t *testing.T, clears bool, takes time.Duration) (*midst, decid
 		x.c.now = asked.Add(takes)
 		return asked
 	}
-	do := decide.Tombstone
+	do := "Tombstone"
 	if x.live.pods = podsOf("n1", "a", "b"); clears {
-		x.live.pods, do = endedPods("n1", "a"), decide.ClearVolumes
+		x.live.pods, do = endedPods("n1", "a"), "ClearVolumes"
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/x^1"}
 	}
 	return x, x.upTo(do)
@@ -83,11 +82,11 @@ func TestWritesDoNotWaitForAConnection(t *testing.T) {
 			x, s := aboutToWrite(t, tc.clears, tc.takes)
 			x.writer.Client, _ = neverConnected(t)
 			begun := time.Now()
-			o := x.act(t.Context(), x.st, s)
+			o := x.act(t.Context(), s)
 			wrong := tc.clears && !errors.Is(o.Err, kube.ErrLate) || !tc.clears && o.Err != nil
 			if took := time.Since(begun); took > tc.atMost || took < tc.atMost/2 || len(o.How) != 0 || wrong {
 				t.Errorf("%s, device takes %s: over after %s, want %s; noted %v, error %v",
-					s.Do, tc.takes, took, tc.atMost, o.How, o.Err)
+					action.Name(s.Action), tc.takes, took, tc.atMost, o.How, o.Err)
 			}
 		})
 	}
@@ -106,8 +105,8 @@ func TestProcessThatStandsStillWritesNothing(t *testing.T) {
 				time.Sleep(time.Second)
 				return read
 			}
-			if x.act(t.Context(), x.st, s); dialed.Load() != 0 {
-				t.Errorf("%s: %d connections were asked for, want none", s.Do, dialed.Load())
+			if x.act(t.Context(), s); dialed.Load() != 0 {
+				t.Errorf("%s: %d connections were asked for, want none", action.Name(s.Action), dialed.Load())
 			}
 		})
 	}
@@ -132,7 +131,7 @@ func TestOutOfServiceIsWrittenInTime(t *testing.T) {
 				x.writer.Client, dialed = neverConnected(t)
 				x.c.now = x.c.now.Add(tc.age)
 				begun := time.Now()
-				o := x.act(t.Context(), x.st, decide.Step{Do: decide.OutOfService})
+				o := x.act(t.Context(), action.Decision{Action: action.OutOfService{}})
 				took := time.Since(begun)
 				if !errors.Is(o.Err, kube.ErrLate) || dialed.Load() != tc.dials || took < tc.least || took > tc.atMost {
 					t.Errorf("after %s, %d connections: got %v, want %v after %s", took, dialed.Load(), o.Err, kube.ErrLate, tc.atMost)
@@ -154,9 +153,9 @@ func TestWritesStopBeforeStockEviction(t *testing.T) {
 	a := &x.live.pods[0]
 	a.DeletionTimestamp, a.DeletionGracePeriodSeconds = nil, nil
 	a.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}
-	s := x.upTo(decide.Tombstone)
-	if len(s.Pods) != 2 {
-		t.Fatalf("got %v, want both pods to be ended", s.Pods)
+	s := x.upTo("Tombstone")
+	if len(action.PodsOf(s.Action)) != 2 {
+		t.Fatalf("got %v, want both pods to be ended", action.PodsOf(s.Action))
 	}
 	x.c.now = x.c.now.Add(3 * time.Second)
 	var written []string
@@ -178,11 +177,11 @@ func TestProofOutlivesTheWayToTheServer(t *testing.T) {
 		m := &oneMachine{state: providers.PowerOff}
 		x := inMidst(t, m, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a")
-		s := x.upTo(decide.Tombstone)
+		s := x.upTo("Tombstone")
 		at := x.st.course.Answer().At
 		m.asked = 0
 		x.c.now = at.Add(tc.age).Wall
-		if o := x.act(t.Context(), x.st, s); o.Err != nil || m.asked != tc.want {
+		if o := x.act(t.Context(), s); o.Err != nil || m.asked != tc.want {
 			t.Errorf("a proof %s old: asked %d times, error %v; want %d", tc.age, m.asked, o.Err, tc.want)
 		}
 	}
@@ -264,12 +263,12 @@ func TestLastCheck(t *testing.T) {
 			config.Machine = func(*corev1.Node) (Machine, error) { return machine, nil }
 			x.Config = func() *Config { return config }
 			x.live.pods = podsOf("n1", "a")
-			s := x.upTo(decide.PowerOff)
+			s := x.upTo("PowerOff")
 			config.Elsewhere.Pause = client.ObjectKey{Namespace: "forcefence", Name: "pause"}
 			x.live.pause = map[string]string{"until": "2000-01-01T00:00:00Z"}
 			m.meanwhile = func() { tc.change(x) }
 			begun := time.Now()
-			o := x.act(t.Context(), x.st, s)
+			o := x.act(t.Context(), s)
 			sent, refused := m.off == 1, errors.Is(o.Err, providers.ErrNotSent)
 			if sent != tc.sends || o.Late == tc.sends || refused == tc.sends || sent && !o.Sent.Equal(providers.InstantOf(x.c.now)) {
 				t.Errorf("%s: got %d power-offs, outcome %+v; want it sent: %v", tc.name, m.off, o, tc.sends)

@@ -24,7 +24,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
@@ -55,7 +54,7 @@ func TestWritesThatFindNoRoom(t *testing.T) {
 				m := &oneMachine{state: providers.PowerOff}
 				x := inMidst(t, m, taint.PhaseEvicting)
 				x.live.pods = podsOf("n1", "a", "b")
-				s := x.upTo(decide.Tombstone)
+				s := x.upTo("Tombstone")
 				m.state, m.asked = tc.state, 0
 				tried := map[string]int{}
 				var mu sync.Mutex // guards tried
@@ -101,7 +100,7 @@ func TestWritesThatFindNoRoomAreFewer(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.gate.pace.Most = 0
 			x.live.pods = podsOf("n1", "a")
-			s := x.upTo(decide.Tombstone)
+			s := x.upTo("Tombstone")
 			tried := false
 			x.forEach(t.Context(), x.st, s, func(context.Context, action.Pod) error {
 				if tried {
@@ -122,7 +121,7 @@ func TestWaitingForRoomEndsWithTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a", "b")
-		s := x.upTo(decide.Tombstone)
+		s := x.upTo("Tombstone")
 		begun := time.Now()
 		x.forEach(t.Context(), x.st, s, func(_ context.Context, p action.Pod) error {
 			if p.Name == "a" {
@@ -143,7 +142,7 @@ func TestTurnIsHeldForTheOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a", "b", "c")
-		s := x.upTo(decide.Tombstone)
+		s := x.upTo("Tombstone")
 		x.Leading = func() error {
 			time.Sleep(time.Second) // others would have their turn meanwhile
 			return errStale
@@ -167,11 +166,11 @@ func TestRunsShareTheGate(t *testing.T) {
 		var order []string
 		run := func(x *midst, age time.Duration, pods ...string) {
 			x.live.pods = podsOf("n1", pods...)
-			s := x.upTo(decide.Tombstone)
-			for i := range s.Pods {
-				s.Pods[i].First = strings.HasPrefix(s.Pods[i].Name, "storage")
+			s := x.upTo("Tombstone")
+			for i := range action.PodsOf(s.Action) {
+				action.PodsOf(s.Action)[i].First = strings.HasPrefix(action.PodsOf(s.Action)[i].Name, "storage")
 			}
-			slices.SortStableFunc(s.Pods, func(a, b action.Pod) int { return strings.Compare(b.Name, a.Name) })
+			slices.SortStableFunc(action.PodsOf(s.Action), func(a, b action.Pod) int { return strings.Compare(b.Name, a.Name) })
 			l := x.st.course.Look()
 			if l.Record == nil {
 				t.Fatal("no record")
@@ -203,7 +202,7 @@ func TestWaitingToWriteLetsOthersBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a")
-		s := x.upTo(decide.Tombstone)
+		s := x.upTo("Tombstone")
 		looked := 0
 		x.st.looked = func() { looked++ }
 		busy := &fleet.Turn{}

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -62,12 +62,12 @@ func (r *Reconciler) called(err error) {
 
 // refused counts a refusal of the guard, and reports whether an Event tells of it. One that is the same for many nodes is told once,
 // by the first of them.
-func (r *Reconciler) refused(s decide.Step) (told bool) {
-	if !slices.Contains(reason.Guards, s.Why) {
+func (r *Reconciler) refused(d action.Decision) (told bool) {
+	if !slices.Contains(reason.Guards, d.Reason) {
 		return true
 	}
-	r.Metrics.refusals.WithLabelValues(string(s.Why)).Inc()
-	return s.Once == "" || r.firstToTell(s.Why, s.Once)
+	r.Metrics.refusals.WithLabelValues(string(d.Reason)).Inc()
+	return d.Once == "" || r.firstToTell(d.Reason, d.Once)
 }
 
 // firstToTell reports whether something that is the same for many nodes was not reported for onceFor, and notes that it

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/journal"
 )
@@ -43,23 +43,24 @@ func (r *Reconciler) setMode(st *nodeState, mode string) {
 }
 
 // decisions are the names of what shadow mode would do, in its metric.
-var decisions = map[fence.Act]string{fence.Write: "power_off", fence.Arm: "recover"}
+var decisions = map[string]string{"Write": "power_off", "Arm": "recover"}
 
 // tellWould counts what would have been done, lists whom it would have moved, and has it recorded.
-func (r *Reconciler) tellWould(st *nodeState, s decide.Step) {
-	if s.Would == fence.Leave {
+func (r *Reconciler) tellWould(st *nodeState, d action.Decision) {
+	if d.Would.Action == nil {
 		return
 	}
-	r.Metrics.shadowed.WithLabelValues(decisions[s.Would]).Inc()
-	pods, told := make([]string, len(s.Pods)), journal.Told{Record: s.Record, Shadow: true}
-	for i, p := range s.Pods {
+	would := decisions[action.Name(d.Would.Action)]
+	r.Metrics.shadowed.WithLabelValues(would).Inc()
+	pods, told := make([]string, len(d.Would.Pods)), journal.Told{Record: action.RecordOf(d.Would.Action), Shadow: true}
+	for i, p := range d.Would.Pods {
 		pods[i] = p.Namespace + "/" + p.Name
 		told.Would = append(told.Would, named(p))
 	}
 	l := st.course.Look()
 	r.chronicle(l.Name, st, told)
-	r.Log.Warn("Shadow decision", "node", l.Name, "decision", decisions[s.Would], "device", st.course.Speakers(), "suspicion", st.suspect,
-		"evidence", s.Detail, "bootID", l.BootID, "pods", pods)
+	r.Log.Warn("Shadow decision", "node", l.Name, "decision", would, "device", st.course.Speakers(), "suspicion", st.suspect,
+		"evidence", d.Detail, "bootID", l.BootID, "pods", pods)
 }
 
 // checkSelectors tells which of the file's selectors of nodes select none: a misspelt label would leave nodes in another mode than was

@@ -19,7 +19,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -35,18 +34,18 @@ func TestPodWritesGoOn(t *testing.T) {
 		fail error
 		lost bool // the leadership, with that
 		how  action.Refusal
-		want decide.Do // the next step, b alone being left
+		want string // the next step, b alone being left
 	}{
-		{"gone", fmt.Errorf("%w: %w", kube.ErrAgain, gone), false, action.Accepted, decide.Tombstone},
-		{"changed", fmt.Errorf("%w: %w", kube.ErrAgain, changed), false, action.Changed, decide.Tombstone},
-		{"no quorum", errors.New("no quorum"), false, action.Failed, decide.Wait},
-		{"too large", apierrors.NewRequestEntityTooLargeError(""), false, action.TooLarge, decide.Tombstone},
-		{"no leader any more", errStale, true, action.Accepted, decide.Tombstone},
+		{"gone", fmt.Errorf("%w: %w", kube.ErrAgain, gone), false, action.Accepted, "Tombstone"},
+		{"changed", fmt.Errorf("%w: %w", kube.ErrAgain, changed), false, action.Changed, "Tombstone"},
+		{"no quorum", errors.New("no quorum"), false, action.Failed, "Wait"},
+		{"too large", apierrors.NewRequestEntityTooLargeError(""), false, action.TooLarge, "Tombstone"},
+		{"no leader any more", errStale, true, action.Accepted, "Tombstone"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
-			s := x.upTo(decide.Tombstone)
+			s := x.upTo("Tombstone")
 			o := x.forEach(t.Context(), x.st, s, func(_ context.Context, p action.Pod) error {
 				if p.Name == "b" {
 					if tc.lost {
@@ -63,8 +62,8 @@ func TestPodWritesGoOn(t *testing.T) {
 			x.Leading = func() error { return nil }
 			x.live.pods = x.live.pods[1:2]
 			x.across(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
-			if s := x.upTo(tc.want); tc.want == decide.Wait && s.Why != reason.Retrying || tc.want == decide.Tombstone && s.Pods[0].Small != (tc.how == action.TooLarge) {
-				t.Errorf("then: got %s of %+v", s.Why, s.Pods)
+			if s := x.upTo(tc.want); tc.want == "Wait" && s.Reason != reason.Retrying || tc.want == "Tombstone" && action.PodsOf(s.Action)[0].Small != (tc.how == action.TooLarge) {
+				t.Errorf("then: got %s of %+v", s.Reason, action.PodsOf(s.Action))
 			}
 		})
 	}
@@ -87,7 +86,7 @@ func TestStoppedWhileAsking(t *testing.T) {
 		m := &oneMachine{state: providers.PowerOff}
 		x := inMidst(t, m, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a")
-		s := x.upTo(decide.Tombstone)
+		s := x.upTo("Tombstone")
 		x.st.machine.Provider, m.asked = wakes{m, func() { x.stopBatch(node) }}, 0
 		x.c.now = x.c.now.Add(proof.TTL + time.Second)
 		o := x.forEach(t.Context(), x.st, s, func(context.Context, action.Pod) error { return nil })
@@ -114,7 +113,7 @@ func TestStoppedByLease(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
-			s := x.upTo(decide.Tombstone)
+			s := x.upTo("Tombstone")
 			beats := heartbeats{r: x.Reconciler, listed: make(chan struct{})}
 			must(t, beats.Replace([]any{lease("n1", "1")}, ""))
 			o := x.forEach(t.Context(), x.st, s, func(context.Context, action.Pod) error {
@@ -168,22 +167,22 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		x.cached.attachments = x.live.attachments
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{stays, goes}
 		x.live.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: stays}, {Name: goes}}
-		write := func(do decide.Do, err error) {
+		write := func(do string, err error) {
 			o := x.forEach(t.Context(), x.st, x.upTo(do), func(context.Context, action.Pod) error { return err })
 			x.across(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
 		}
 		if failed {
-			write(decide.Tombstone, errors.New("no quorum"))
+			write("Tombstone", errors.New("no quorum"))
 		}
 		must(t, x.steps())
 		if want := `"status":{"volumesAttached":[{"name":"` + string(stays) + `","devicePath":""}],"volumesInUse":["` + string(stays) + `"]}`; !strings.Contains(x.api.last, want) {
 			t.Errorf("failed %v: got %s, want %s", failed, x.api.last, want)
 		}
 		x.live.node.Status.VolumesInUse, x.api.patches = []corev1.UniqueVolumeName{stays}, 0
-		write(decide.Delete, nil)
+		write("Delete", nil)
 		x.live.pods = x.live.pods[1:]
-		if s := x.upTo(decide.Wait); s.Why == reason.Clearing || x.api.patches != 0 {
-			t.Errorf("failed %v: volumesAttached is cleared again: %s", failed, s.Why)
+		if s := x.upTo("Wait"); s.Reason == reason.Clearing || x.api.patches != 0 {
+			t.Errorf("failed %v: volumesAttached is cleared again: %s", failed, s.Reason)
 		}
 	}
 }
@@ -194,12 +193,12 @@ func TestKeptPodsAreTold(t *testing.T) {
 		return action.Pod{Namespace: "a", Name: name, UID: name, Terminal: true, Tombstone: true, Deleting: true, Finalizers: finalizers}
 	}
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
-	x.upTo(decide.Unmark)
+	x.upTo("Unmark")
 	told(x.events)
-	x.tellKept(x.st, decide.Step{Do: decide.Unmark, Kept: []action.Pod{
+	x.tellKept(x.st, action.Decision{Action: action.Unmark{Kept: []action.Pod{
 		pod("job", "batch.kubernetes.io/job-tracking"), pod("owner", "foregroundDeletion"), pod("orphans", "orphan"),
 		pod("kept", "example.net/keep"), pod("both", "batch.kubernetes.io/job-tracking", "example.net/too"), pod("gone"),
-	}, Stuck: []action.StuckPod{
+	}}, Stuck: []action.StuckPod{
 		{Pod: pod("huge"), Write: action.Deletes, Why: action.TooLarge}, {Pod: pod("lives"), Write: action.Spares, Why: action.Denied},
 	}})
 	x.flush(&x.st.told.pods, true)
@@ -217,9 +216,9 @@ func TestKeptPodsAreTold(t *testing.T) {
 // An alert names a few of the pods that are stuck, and is told again when they are others.
 func TestAlertNamesPods(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
-	x.upTo(decide.Unmark)
+	x.upTo("Unmark")
 	tell := func(names ...string) string {
-		s := decide.Step{Do: decide.Wait, Why: reason.Retrying, Alert: string(reason.Stuck)}
+		s := action.Decision{Action: action.Wait{}, Reason: reason.Retrying, Alert: string(reason.Stuck)}
 		for _, n := range names {
 			s.Stuck = append(s.Stuck, action.StuckPod{Pod: action.Pod{Namespace: "a", Name: n}, Write: action.Ends, Why: action.TooLarge})
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/journal"
@@ -39,13 +39,13 @@ func (x *midst) write(rec taint.Record) {
 }
 
 // does carries out a step of the course, reports the result to the course, and stores what it wrote in the API server.
-func (x *midst) does(s decide.Step) {
+func (x *midst) does(s action.Decision) {
 	x.t.Helper()
-	o := x.act(x.t.Context(), x.st, s)
+	o := x.act(x.t.Context(), s)
 	x.across(func(f *fleet.Fleet) { x.st.course.Apply(x.now(), f, o) })
-	if s.Do == decide.Write {
+	if action.Name(s.Action) == "Write" {
 		x.tell(x.st, s)
-		x.write(s.Record)
+		x.write(action.RecordOf(s.Action))
 		x.chronicleWrite(x.st, s)
 	}
 }
@@ -78,9 +78,9 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	x.Told = func(t journal.Told) { fencing = fencing.Add(t) }
 	x.live.pods = podsOf("n1", "p")
 
-	x.does(x.upTo(decide.Write)) // announced
+	x.does(x.upTo("Write")) // announced
 	for range 2 {
-		x.does(x.upTo(decide.PowerOff))
+		x.does(x.upTo("PowerOff"))
 	}
 	x.chronicleLook(x.st)
 	x.reportPowerOffs(x.live.node, x.st, x.st.course.Look().Record)
@@ -90,10 +90,10 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	x.live.lease = "2"
 	x.live.node = x.live.node.DeepCopy()
 	x.live.node.Status.Conditions[0].Status = corev1.ConditionTrue
-	closing := x.upTo(decide.Write)
-	if to := closing.Record.PowerOffTo; closing.Record.Result != taint.ResultCancelled || len(to) != 1 ||
+	closing := x.upTo("Write")
+	if to := action.RecordOf(closing.Action).PowerOffTo; action.RecordOf(closing.Action).Result != taint.ResultCancelled || len(to) != 1 ||
 		to[0].Device != "strip/a" {
-		t.Fatalf("got record %+v, want it to name strip/a", closing.Record)
+		t.Fatalf("got record %+v, want it to name strip/a", action.RecordOf(closing.Action))
 	}
 	x.does(closing)
 	x.met = true // the nodes are those of inMidst

@@ -28,7 +28,6 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/journal"
 )
 
@@ -49,16 +48,16 @@ func (r *Reconciler) chronicleLook(st *nodeState) {
 }
 
 // chronicleWrite tells of a record that was written on the Node.
-func (r *Reconciler) chronicleWrite(st *nodeState, s decide.Step) {
-	if s.Do == decide.Announce {
+func (r *Reconciler) chronicleWrite(st *nodeState, d action.Decision) {
+	if action.Is[action.Announce](d) {
 		return
 	}
-	t := journal.Told{Record: s.Record}
-	if s.Do == decide.Unmark {
-		for _, p := range s.Kept {
+	t := journal.Told{Record: action.RecordOf(d.Action)}
+	if a, ends := d.Action.(action.Unmark); ends {
+		for _, p := range a.Kept {
 			t.Left = append(t.Left, named(p))
 		}
-		for _, p := range s.Stuck {
+		for _, p := range d.Stuck {
 			t.Left = append(t.Left, named(p.Pod))
 		}
 	}
@@ -66,17 +65,17 @@ func (r *Reconciler) chronicleWrite(st *nodeState, s decide.Step) {
 }
 
 // chroniclePods tells of pods that were written.
-func (r *Reconciler) chroniclePods(st *nodeState, do decide.Do, written []action.Pod) {
+func (r *Reconciler) chroniclePods(st *nodeState, do action.Action, written []action.Pod) {
 	l := st.course.Look()
 	if !l.Record.Open() {
 		return
 	}
 	t := journal.Told{Record: *l.Record}
 	for _, p := range written {
-		switch do {
-		case decide.Tombstone:
+		switch do.(type) {
+		case action.Tombstone:
 			t.Ended = append(t.Ended, named(p))
-		case decide.Spare:
+		case action.Spare:
 			t.Spared = append(t.Spared, named(p))
 		default:
 			return

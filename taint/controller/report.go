@@ -20,7 +20,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -46,12 +45,12 @@ type reported struct {
 }
 
 // alert calls for a person, once for each reason. The node's state says so for as long as it stands.
-func (r *Reconciler) alert(st *nodeState, s decide.Step) {
-	alert := s.Alert
+func (r *Reconciler) alert(st *nodeState, d action.Decision) {
+	alert := d.Alert
 	if alert == string(reason.Stuck) {
-		alert += ": " + stuckPods(s.Stuck)
+		alert += ": " + stuckPods(d.Stuck)
 	}
-	if state := reason.Of(s.Why).State; alert != "" && state != "" {
+	if state := reason.Of(d.Reason).State; alert != "" && state != "" {
 		r.setState(st, reason.StateStuck)
 	} else {
 		r.setState(st, cmp.Or(state, st.told.state))
@@ -61,51 +60,51 @@ func (r *Reconciler) alert(st *nodeState, s decide.Step) {
 		return
 	}
 	l := st.course.Look()
-	r.Log.Error("Fence needs a person", "node", l.Name, "fence", l.Record.IDOr(s.Record.ID), "why", alert)
+	r.Log.Error("Fence needs a person", "node", l.Name, "fence", l.Record.IDOr(action.RecordOf(d.Action).ID), "why", alert)
 	r.event(st.node, reason.NeedsPerson, "Alert", "{node}", l.Name, "{detail}", alert)
 }
 
 // tell says a reason once, when it becomes the node's: a line in the log, an Event. What a step did it tells with it.
-func (r *Reconciler) tell(st *nodeState, s decide.Step) {
-	l, row := st.course.Look(), reason.Of(s.Why)
-	id := cmp.Or(s.Record.ID, l.Record.IDOr(""))
+func (r *Reconciler) tell(st *nodeState, d action.Decision) {
+	l, row := st.course.Look(), reason.Of(d.Reason)
+	id := cmp.Or(action.RecordOf(d.Action).ID, l.Record.IDOr(""))
 	switch {
-	case s.Do == decide.Arm:
-		r.Log.Info("Marked node", "node", l.Name, "fence", id, "device", s.Record.Device)
-	case s.Do == decide.Unmark:
+	case action.Is[action.Arm](d):
+		r.Log.Info("Marked node", "node", l.Name, "fence", id, "device", action.RecordOf(d.Action).Device)
+	case action.Is[action.Unmark](d):
 		r.Metrics.phase("evict", r.now().Sub(st.course.Began()))
-		r.Log.Info("Removed mark", "node", l.Name, "fence", id, "result", s.Record.Result)
-		r.tellKept(st, s)
+		r.Log.Info("Removed mark", "node", l.Name, "fence", id, "result", action.RecordOf(d.Action).Result)
+		r.tellKept(st, d)
 		r.flush(&st.told.pods, true)
-	case s.Do == decide.Leave && l.Mark == nil:
+	case action.Is[action.Leave](d) && l.Mark == nil:
 		r.flush(&st.told.pods, true) // somebody else took the mark off
 	}
-	if settled(st, s) {
+	if settled(st, d) {
 		r.flush(&st.told.later, true)
 	}
-	if s.Record.Phase == taint.PhaseDone && writes(s.Do) && (l.Record.Open() || s.Why == reason.NeverOff) { // not what is added to one that ended before
-		r.Metrics.fences.WithLabelValues(string(s.Record.Result)).Inc()
+	if action.RecordOf(d.Action).Phase == taint.PhaseDone && writes(d.Action) && (l.Record.Open() || d.Reason == reason.NeverOff) { // not what is added to one that ended before
+		r.Metrics.fences.WithLabelValues(string(action.RecordOf(d.Action).Result)).Inc()
 	}
-	r.tellWould(st, s)
-	if st.told.said == s.Why || s.Do == decide.Ask { // a question between two waits for the same reason is no news
+	r.tellWould(st, d)
+	if st.told.said == d.Reason || action.Is[action.Ask](d) { // a question between two waits for the same reason is no news
 		return
 	}
-	st.told.said = s.Why
+	st.told.said = d.Reason
 	level := map[reason.Severity]slog.Level{reason.Debug: slog.LevelDebug, reason.Info: slog.LevelInfo, reason.Warning: slog.LevelWarn}[row.Severity]
-	r.Log.Log(context.Background(), level, "Decided", "node", l.Name, "fence", id, "why", string(s.Why), "act", s.Do.String(), "detail", cmp.Or(s.Detail, st.course.Said()), "suspicion", st.suspect)
-	if !r.refused(s) {
+	r.Log.Log(context.Background(), level, "Decided", "node", l.Name, "fence", id, "why", string(d.Reason), "act", action.Name(d.Action), "detail", cmp.Or(d.Detail, st.course.Said()), "suspicion", st.suspect)
+	if !r.refused(d) {
 		return
 	}
-	r.soon(st, s, s.Why, s.Do.String(), st.course.Words(s, st.suspect)...)
-	if s.Why == reason.Confirmed || s.Why == reason.Vouched {
-		r.tellNoHook(st, s, id)
+	r.soon(st, d, d.Reason, action.Name(d.Action), st.course.Words(d, st.suspect)...)
+	if d.Reason == reason.Confirmed || d.Reason == reason.Vouched {
+		r.tellNoHook(st, d, id)
 	}
 }
 
 // tellAside reports once why policies end nothing that they would end otherwise. If it is the same for many nodes, only
 // the first has the Event.
-func (r *Reconciler) tellAside(st *nodeState, s decide.Step) {
-	a, before := s.Aside, st.told.aside
+func (r *Reconciler) tellAside(st *nodeState, d action.Decision) {
+	a, before := d.Aside, st.told.aside
 	st.told.aside = a
 	same := a.Once != "" && a.Why == before.Why && a.Once == before.Once // though a count in Detail differs
 	if a == before || a.Why == "" || same {
@@ -142,17 +141,17 @@ type later struct {
 const tellWithin = 10 * time.Second
 
 // soon sends an Event of the Node at once, or once the writes that it tells of are done.
-func (r *Reconciler) soon(st *nodeState, s decide.Step, why reason.Reason, action string, words ...string) {
+func (r *Reconciler) soon(st *nodeState, d action.Decision, why reason.Reason, action string, words ...string) {
 	node := st.node
 	st.told.later = append(st.told.later, later{r.Now(), func() { r.event(node, why, action, words...) }})
-	if settled(st, s) {
+	if settled(st, d) {
 		r.flush(&st.told.later, true)
 	}
 }
 
 // settled reports that the step is not one of those that write pods one after the other.
-func settled(st *nodeState, s decide.Step) bool {
-	return st.course.Look().Mark == nil || s.Do == decide.Wait || s.Do == decide.Leave || s.Do == decide.Unmark
+func settled(st *nodeState, d action.Decision) bool {
+	return st.course.Look().Mark == nil || action.Is[action.Wait](d) || action.Is[action.Leave](d) || action.Is[action.Unmark](d)
 }
 
 // flush sends the Events of a list in their order: those of a node that is settled if no pods are being written, others once they are old.
@@ -207,13 +206,13 @@ func (r *Reconciler) tellOthers() {
 }
 
 // tellNoHook warns, when an eviction begins, that nothing on the node would hold its pods if its machine came up now.
-func (r *Reconciler) tellNoHook(st *nodeState, s decide.Step, id string) {
+func (r *Reconciler) tellNoHook(st *nodeState, d action.Decision, id string) {
 	status, why := taint.ProtectionOf(st.node)
 	if status == corev1.ConditionTrue {
 		return
 	}
 	r.Log.Warn("Evicting a node without a hook", "node", st.node.Name, "fence", id, "protection", protectionWord(status, why))
-	r.soon(st, s, reason.NoHook, "Evict")
+	r.soon(st, d, reason.NoHook, "Evict")
 }
 
 // slowRead is how long the reads of a look may take before it is told.
@@ -329,24 +328,24 @@ func stuckPods(pods []action.StuckPod) string {
 }
 
 // tellWritten tells how a batch of pods' writes ended.
-func (r *Reconciler) tellWritten(st *nodeState, s decide.Step, pods []action.Pod) {
+func (r *Reconciler) tellWritten(st *nodeState, d action.Decision, pods []action.Pod) {
 	l := st.course.Look()
-	if s.Policy == "" {
-		r.chroniclePods(st, s.Do, pods)
+	if !action.OfPolicy(d.Action) {
+		r.chroniclePods(st, d.Action, pods)
 	}
 	args := []any{"node", l.Name, "fence", l.Record.IDOr(""), "pods", len(pods)}
-	switch s.Do {
-	case decide.Spare:
+	switch d.Action.(type) {
+	case action.Spare:
 		r.Log.Info("Spared pods", args...)
-	case decide.Delete:
+	case action.Delete:
 		r.Log.Info("Deleted pods", args...)
-	case decide.SetNotReady:
+	case action.SetNotReady:
 		r.Log.Info("Set pods not ready", args...)
 	default:
-		if s.Policy != "" {
-			r.Log.Warn("Ended pods without proof", append(args, "policy", s.Policy)...)
+		if action.PolicyOf(d.Action) != "" {
+			r.Log.Warn("Ended pods without proof", append(args, "policy", action.PolicyOf(d.Action))...)
 			for _, p := range pods {
-				r.eventOn(reference(p), st.node, reason.PolicyEnded, "Evict", "{node}", l.Name, "{detail}", s.Policy)
+				r.eventOn(reference(p), st.node, reason.PolicyEnded, "Evict", "{node}", l.Name, "{detail}", action.PolicyOf(d.Action))
 			}
 			return
 		}
@@ -366,19 +365,20 @@ var ownFinalizers = []string{"batch.kubernetes.io/job-tracking", metav1.Finalize
 
 // tellKept tells each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped, or the API
 // server let nobody delete or spare it.
-func (r *Reconciler) tellKept(st *nodeState, s decide.Step) {
+func (r *Reconciler) tellKept(st *nodeState, d action.Decision) {
 	l := st.course.Look()
-	for _, p := range s.Kept {
+	kept, _ := d.Action.(action.Unmark)
+	for _, p := range kept.Kept {
 		theirs := slices.DeleteFunc(slices.Clone(p.Finalizers), func(f string) bool { return slices.Contains(ownFinalizers, f) })
 		if len(theirs) == 0 {
 			continue
 		}
 		finalizers := strings.Join(theirs, ", ")
-		r.Log.Warn("Finalizers keep an ended pod", "node", l.Name, "fence", s.Record.ID, "pod", p.Namespace+"/"+p.Name, "finalizers", finalizers)
+		r.Log.Warn("Finalizers keep an ended pod", "node", l.Name, "fence", action.RecordOf(d.Action).ID, "pod", p.Namespace+"/"+p.Name, "finalizers", finalizers)
 		r.tellPod(st, p, reason.FinalizersKeep, finalizers)
 	}
-	for _, p := range s.Stuck {
-		r.Log.Warn("Left a pod behind", "node", l.Name, "fence", s.Record.ID, "pod", p.Namespace+"/"+p.Name, "act", p.Write.String(), "why", p.Why.String())
+	for _, p := range d.Stuck {
+		r.Log.Warn("Left a pod behind", "node", l.Name, "fence", action.RecordOf(d.Action).ID, "pod", p.Namespace+"/"+p.Name, "act", p.Write.String(), "why", p.Why.String())
 		text := "The pod was ended and can never start again, but cannot be deleted (%s)."
 		switch p.Write {
 		case action.Spares:
@@ -430,8 +430,8 @@ type failing struct {
 
 // stepFailed reports once that the node's recovery fails for longer than stuckAfter. An outage is not the node's: where
 // the API server gives no answer to the live look, or has no room, the time begins again.
-func (r *Reconciler) stepFailed(ctx context.Context, st *nodeState, s decide.Step, err error) {
-	look := s.Do == decide.Read && s.Read == decide.Life
+func (r *Reconciler) stepFailed(ctx context.Context, st *nodeState, d action.Decision, err error) {
+	look := action.Is[action.ReadNode](d)
 	now := r.Now()
 	switch {
 	case ctx.Err() != nil, errors.Is(err, kube.ErrAgain), errors.Is(err, kube.ErrLate), r.Leading() != nil:
@@ -449,7 +449,7 @@ func (r *Reconciler) stepFailed(ctx context.Context, st *nodeState, s decide.Ste
 	r.setState(st, st.told.state)
 	name := st.course.Name
 	r.Log.Error("A recovery step fails again and again", "node", name, "fence", st.course.Look().Record.IDOr(""),
-		"act", s.Do.String(), "since", st.failing.since, "error", err)
+		"act", action.Name(d.Action), "since", st.failing.since, "error", err)
 	node := cmp.Or(st.node, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	r.event(node, reason.Failing, "Alert", "{detail}", providers.Text(err))
 }

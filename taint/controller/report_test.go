@@ -8,33 +8,33 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // A node without a hook starts its old pods if it boots before the mark is off: a person is told, once a fence, when its eviction begins.
 func TestNodeWithoutHookIsTold(t *testing.T) {
-	begins := decide.Step{Do: decide.Write, Why: reason.Confirmed}
-	vouched := decide.Step{Do: decide.Write, Why: reason.Vouched}
-	goesOn, over := decide.Step{Do: decide.Tombstone, Why: reason.Tombstoning}, decide.Step{Do: decide.Unmark, Why: reason.Finished}
+	begins := action.Decision{Action: action.Write{}, Reason: reason.Confirmed}
+	vouched := action.Decision{Action: action.Write{}, Reason: reason.Vouched}
+	goesOn, over := action.Decision{Action: action.Tombstone{}, Reason: reason.Tombstoning}, action.Decision{Action: action.Unmark{}, Reason: reason.Finished}
 	for name, tt := range map[string]struct {
 		guard corev1.NodeCondition
-		story []decide.Step
+		story []action.Decision
 		want  int
 	}{
-		"no hook ever":               {corev1.NodeCondition{}, []decide.Step{begins, goesOn, over}, 1},
-		"the runtime has no NRI":     {corev1.NodeCondition{Status: "False", Reason: taint.ProtectionNone}, []decide.Step{begins, goesOn}, 1},
-		"nobody knows":               {corev1.NodeCondition{Status: "Unknown", Reason: taint.ProtectionFailClosed}, []decide.Step{begins}, 1},
-		"under a person's word":      {corev1.NodeCondition{}, []decide.Step{vouched, goesOn}, 1},
-		"the write met a conflict":   {corev1.NodeCondition{}, []decide.Step{begins, begins, goesOn}, 1},
-		"two fences":                 {corev1.NodeCondition{}, []decide.Step{begins, goesOn, over, begins, goesOn}, 2},
-		"fail-closed":                {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailClosed}, []decide.Step{begins, goesOn, over}, 0},
-		"fail-open":                  {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailOpen}, []decide.Step{begins, goesOn, over}, 0},
-		"lifted before it was begun": {corev1.NodeCondition{}, []decide.Step{{Do: decide.Unmark, Why: reason.NotConfirmed}}, 0},
+		"no hook ever":               {corev1.NodeCondition{}, []action.Decision{begins, goesOn, over}, 1},
+		"the runtime has no NRI":     {corev1.NodeCondition{Status: "False", Reason: taint.ProtectionNone}, []action.Decision{begins, goesOn}, 1},
+		"nobody knows":               {corev1.NodeCondition{Status: "Unknown", Reason: taint.ProtectionFailClosed}, []action.Decision{begins}, 1},
+		"under a person's word":      {corev1.NodeCondition{}, []action.Decision{vouched, goesOn}, 1},
+		"the write met a conflict":   {corev1.NodeCondition{}, []action.Decision{begins, begins, goesOn}, 1},
+		"two fences":                 {corev1.NodeCondition{}, []action.Decision{begins, goesOn, over, begins, goesOn}, 2},
+		"fail-closed":                {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailClosed}, []action.Decision{begins, goesOn, over}, 0},
+		"fail-open":                  {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailOpen}, []action.Decision{begins, goesOn, over}, 0},
+		"lifted before it was begun": {corev1.NodeCondition{}, []action.Decision{{Action: action.Unmark{}, Reason: reason.NotConfirmed}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerUnknown}, taint.PhaseArmed)
-			x.upTo(decide.Unmark)
+			x.upTo("Unmark")
 			if tt.guard.Status != "" {
 				tt.guard.Type = taint.ProtectionCondition
 				x.st.node.Status.Conditions = append(x.st.node.Status.Conditions, tt.guard)

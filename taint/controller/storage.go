@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/storage"
@@ -58,9 +57,9 @@ func (r *Reconciler) poll(node string) (every time.Duration) {
 }
 
 // tellNotes tells what policies leave undone.
-func (r *Reconciler) tellNotes(st *nodeState, s decide.Step) {
+func (r *Reconciler) tellNotes(st *nodeState, d action.Decision) {
 	name := st.course.Look().Name
-	for _, n := range s.Notes {
+	for _, n := range d.Notes {
 		if n.Why == reason.PolicyTimedOut {
 			r.Log.Error("Policy gave up", "node", name, "detail", n.Detail)
 		} else {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/replay"
@@ -76,7 +75,7 @@ func TestStandsAsideOnce(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOn}, "")
 	x.st.node = x.live.node
 	for _, why := range []string{"", "on", "on", "unread", "", "on", ""} {
-		s := decide.Step{Do: decide.Wait}
+		s := action.Decision{Action: action.Wait{}}
 		if why != "" {
 			s.Aside = action.Aside{Why: reason.PolicyYields, Detail: why}
 		}
@@ -96,8 +95,8 @@ func TestPoliciesWaitIsToldOnce(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOn}, "")
 	x.st.node = x.live.node
 	other := &nodeState{node: x.live.node}
-	waits := func(detail, once string) decide.Step {
-		return decide.Step{Do: decide.Wait,
+	waits := func(detail, once string) action.Decision {
+		return action.Decision{Action: action.Wait{},
 			Aside: action.Aside{Why: reason.PolicyWaits, Detail: detail, Once: once}}
 	}
 	x.tellAside(x.st, waits("5 of 9", "a"))
@@ -148,10 +147,10 @@ func TestFenceIsToldOnceWritten(t *testing.T) {
 func TestToldOnce(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerUnknown}, taint.PhaseEvicting)
 	x.live.pods = podsOf("n1", "a")
-	x.upTo(decide.Wait)
-	waits := func(why reason.Reason) decide.Step { return decide.Step{Do: decide.Wait, Why: why} }
-	for _, s := range []decide.Step{
-		waits(reason.ProofLost), waits(reason.ProofLost), {Do: decide.Ask, Why: reason.Confirming}, waits(reason.ProofLost),
+	x.upTo("Wait")
+	waits := func(why reason.Reason) action.Decision { return action.Decision{Action: action.Wait{}, Reason: why} }
+	for _, s := range []action.Decision{
+		waits(reason.ProofLost), waits(reason.ProofLost), {Action: action.Ask{}, Reason: reason.Confirming}, waits(reason.ProofLost),
 		waits(reason.WaitingDetach), waits(reason.ProofLost),
 	} {
 		x.tell(x.st, s)
@@ -173,10 +172,10 @@ func TestToldOnce(t *testing.T) {
 // While pods are written the node's Events wait: until the writes are done, or for a while. None is lost, and they come in their order.
 func TestEventsWaitForWrites(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
-	x.upTo(decide.Unmark)
-	write := func(do decide.Do, why reason.Reason) {
+	x.upTo("Unmark")
+	write := func(a action.Action, why reason.Reason) {
 		t.Helper()
-		x.tell(x.st, decide.Step{Do: do, Why: why})
+		x.tell(x.st, action.Decision{Action: a, Reason: why})
 	}
 	wants := func(what string, want ...string) {
 		t.Helper()
@@ -188,23 +187,23 @@ func TestEventsWaitForWrites(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", what, got, want)
 		}
 	}
-	write(decide.Write, reason.Confirmed)
-	write(decide.Tombstone, reason.Tombstoning)
+	write(action.Write{}, reason.Confirmed)
+	write(action.Tombstone{}, reason.Tombstoning)
 	x.flush(&x.st.told.later, false)
 	wants("while pods are ended")
-	write(decide.Wait, reason.WaitingDetach)
+	write(action.Wait{}, reason.WaitingDetach)
 	wants("once they are", "MachineConfirmedOff", "NoHookOnNode", "EndingPods", "WaitingForDetach")
-	write(decide.Delete, reason.Deleting)
+	write(action.Delete{}, reason.Deleting)
 	x.pass(tellWithin)
 	x.flush(&x.st.told.later, false)
 	wants("pods that take their time", "DeletingPods")
-	write(decide.ClearVolumes, reason.Clearing)
-	write(decide.Unmark, reason.Finished)
+	write(action.ClearVolumes{}, reason.Clearing)
+	write(action.Unmark{}, reason.Finished)
 	wants("the mark goes", "ClearingVolumes", "NodeEvicted")
 
 	x.batches.Add(1) // another node's
-	x.tellWritten(x.st, decide.Step{Do: decide.Tombstone}, []action.Pod{{Name: "a"}})
-	write(decide.Unmark, reason.NeverOff)
+	x.tellWritten(x.st, action.Decision{Action: action.Tombstone{}}, []action.Pod{{Name: "a"}})
+	write(action.Unmark{}, reason.NeverOff)
 	wants("the mark goes while another node's pods are ended")
 	course := x.st.course
 	x.st.course = replay.Course{}
@@ -213,15 +212,15 @@ func TestEventsWaitForWrites(t *testing.T) {
 	}
 	wants("a moment later")
 	x.batches.Add(-1)
-	x.each(t.Context(), x.st, decide.Step{}, nil) // that one's end
+	x.each(t.Context(), x.st, action.Decision{}, nil) // that one's end
 	wants("no pods are being ended", "FencedNodeNeverPoweredOff", "NodeFenced")
 
 	x.batches.Add(1) // another, which does not end
 	x.st.course = course
-	x.tellWritten(x.st, decide.Step{Do: decide.Tombstone}, []action.Pod{{Name: "b"}})
+	x.tellWritten(x.st, action.Decision{Action: action.Tombstone{}}, []action.Pod{{Name: "b"}})
 	x.st.course = replay.Course{}
 	x.tellRest(x.st)
-	x.each(t.Context(), x.st, decide.Step{}, nil)
+	x.each(t.Context(), x.st, action.Decision{}, nil)
 	wants("a run beside it ends")
 	x.pass(tellWithin)
 	synctest.Test(t, func(t *testing.T) {
@@ -236,13 +235,18 @@ func TestEventsHaveNoBraces(t *testing.T) {
 	// they are no decisions, and have words of their own
 	others := []reason.Reason{reason.OddLease, reason.Fenced, reason.PoweredOff}
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
-	x.upTo(decide.Unmark)
+	x.upTo("Unmark")
 	for _, row := range reason.Table() {
 		if row.Text == "" || slices.Contains(others, row.Reason) {
 			continue
 		}
 		told(x.events)
-		x.tell(x.st, decide.Step{Do: decide.Wait, Why: row.Reason, Detail: "because", Record: taint.Record{ID: "f-9", By: "kim"}})
+		d := action.Decision{Action: action.Wait{}, Reason: row.Reason, Detail: "because"}
+		if strings.Contains(row.Text, "{by}") {
+			d.Action = action.Write{Record: taint.Record{ID: "f-9", By: "kim"}}
+		}
+		x.tell(x.st, d)
+		x.flush(&x.st.told.later, true)
 		if got := told(x.events); len(got) == 0 || !strings.Contains(got[0], string(row.Reason)) || strings.ContainsAny(got[0], "{}") {
 			t.Errorf("%s: got %q", row.Reason, got)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -25,17 +26,17 @@ func fenced(t *testing.T) *course {
 }
 
 // wrote puts what the step writes on the Node.
-func (c *course) wrote(s Step) {
-	rec := s.Record
+func (c *course) wrote(s action.Decision) {
+	rec := action.RecordOf(s.Action)
 	c.look.Record, c.look.ResourceVersion = &rec, c.look.ResourceVersion+"0"
 }
 
 // announced goes on until the power-on is announced.
 func (c *course) announced() {
 	c.t.Helper()
-	s := c.upTo(Write, off)
-	if s.Why != reason.PoweringOn {
-		c.t.Fatalf("got %s (%s)", s.Do, s.Why)
+	s := c.upTo("Write", off)
+	if s.Reason != reason.PoweringOn {
+		c.t.Fatalf("got %s (%s)", act(s), s.Reason)
 	}
 	c.wrote(s)
 	c.node.Apply(c.now, c.fleet, ActionDone{})
@@ -46,24 +47,24 @@ func TestPowerOnIsSentOnce(t *testing.T) {
 	for name, err := range map[string]error{"accepted": nil, "an answer that is lost": errors.New("lost")} {
 		c := fenced(t)
 		c.announced()
-		if s := c.upTo(PowerOn, off); len(s.Devices) != 1 || c.node.Holds(c.now) != Yes || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
-			t.Errorf("%s: got %+v, want the device, as long as the look is fresh", name, s)
+		if a := c.upTo("PowerOn", off).Action.(action.PowerOn); len(a.Devices) != 1 || c.node.Holds(c.now) != Yes || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
+			t.Errorf("%s: got %+v, want the device, as long as the look is fresh", name, a)
 		}
 		c.node.Apply(c.now, c.fleet, ActionDone{Late: true}) // a pause: nothing was sent
-		c.upTo(PowerOn, off)
+		c.upTo("PowerOn", off)
 		c.node.Apply(c.now, c.fleet, ActionDone{Sent: c.now, Err: err})
 		for end := c.now.Add(time.Minute); c.now.Before(end); {
-			switch s := c.next(); s.Do {
-			case Ask:
+			switch s := c.next(); act(s) {
+			case "Ask":
 				c.answer(off)
-			case Wait:
-				c.pass(s.After)
+			case "Wait":
+				c.pass(s.RequeueAfter)
 			default:
-				t.Fatalf("%s: got %s (%s) after it was sent", name, s.Do, s.Why)
+				t.Fatalf("%s: got %s (%s) after it was sent", name, act(s), s.Reason)
 			}
 		}
-		if s := c.upTo(Write, on); s.Record.After != taint.AfterPoweredOn {
-			t.Errorf("%s, then on: got %s (%s), %+v", name, s.Do, s.Why, s.Record)
+		if s := c.upTo("Write", on); action.RecordOf(s.Action).After != taint.AfterPoweredOn {
+			t.Errorf("%s, then on: got %s (%s), %+v", name, act(s), s.Reason, action.RecordOf(s.Action))
 		}
 	}
 }
@@ -74,26 +75,26 @@ func TestPowerOnOfACrashedLeader(t *testing.T) {
 	for name, forget := range map[string]func(*course){
 		"another leader": func(c *course) { c.announced(); c.node = Node{} },
 		"a write whose answer is lost": func(c *course) {
-			c.wrote(c.upTo(Write, off))
+			c.wrote(c.upTo("Write", off))
 			c.node.Apply(c.now, c.fleet, ActionDone{Err: errors.New("lost")})
 		},
 	} {
 		c := fenced(t)
 		forget(c)
 		begin := c.now
-		again := Step{}
-		for again.Do == Leave {
-			switch s := c.next(); s.Do {
-			case Ask:
+		again := action.Decision{}
+		for again.Action == nil {
+			switch s := c.next(); act(s) {
+			case "Ask":
 				c.answer(off)
-			case Wait:
-				c.pass(s.After)
+			case "Wait":
+				c.pass(s.RequeueAfter)
 			default:
 				again = s
 			}
 		}
-		if again.Do != Write || len(again.Record.PowerOns) != 2 || c.now.Sub(begin) < c.facts.Retry-time.Second {
-			t.Errorf("%s: got %s (%s) after %s, %v", name, again.Do, again.Why, c.now.Sub(begin), again.Record.PowerOns)
+		if act(again) != "Write" || len(action.RecordOf(again.Action).PowerOns) != 2 || c.now.Sub(begin) < c.facts.Retry-time.Second {
+			t.Errorf("%s: got %s (%s) after %s, %v", name, act(again), again.Reason, c.now.Sub(begin), action.RecordOf(again.Action).PowerOns)
 		}
 	}
 }
@@ -102,8 +103,8 @@ func TestPowerOnOfACrashedLeader(t *testing.T) {
 func TestOutletsDoNotRun(t *testing.T) {
 	c := fenced(t)
 	c.facts.Devices = append(c.facts.Devices, proof.Device{Name: "strip/n1", Machine: taint.Machine{Provider: "strip", ID: "n1"}, Level: 1, Feeds: true})
-	if s := c.next(); s.Do != Ask {
-		t.Fatalf("got %s (%s)", s.Do, s.Why)
+	if s := c.next(); act(s) != "Ask" {
+		t.Fatalf("got %s (%s)", act(s), s.Reason)
 	}
 	both := func(first, second providers.PowerState) {
 		var all []providers.Answer
@@ -115,15 +116,15 @@ func TestOutletsDoNotRun(t *testing.T) {
 	}
 	both(providers.PowerUnknown, on)
 	s := c.next()
-	if s.Do != Wait || s.Why != reason.Unknown {
-		t.Errorf("its device is silent and an outlet on: got %s (%s)", s.Do, s.Why)
+	if act(s) != "Wait" || s.Reason != reason.Unknown {
+		t.Errorf("its device is silent and an outlet on: got %s (%s)", act(s), s.Reason)
 	}
-	c.pass(s.After)
-	if s := c.next(); s.Do != Ask {
-		t.Fatalf("got %s (%s)", s.Do, s.Why)
+	c.pass(s.RequeueAfter)
+	if s := c.next(); act(s) != "Ask" {
+		t.Fatalf("got %s (%s)", act(s), s.Reason)
 	}
 	both(off, on)
-	if s := c.next(); s.Do != Write || s.Why != reason.PoweringOn {
-		t.Errorf("off, and an outlet on: got %s (%s), want the machine powered on", s.Do, s.Why)
+	if s := c.next(); act(s) != "Write" || s.Reason != reason.PoweringOn {
+		t.Errorf("off, and an outlet on: got %s (%s), want the machine powered on", act(s), s.Reason)
 	}
 }

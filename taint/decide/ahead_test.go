@@ -17,26 +17,26 @@ func TestPowerOffOfAClockThatRunsAhead(t *testing.T) {
 	rec.At, rec.Since = rec.At.Add(time.Hour), rec.At.Add(time.Hour)
 	c.look.Record = &rec
 	begun := c.now
-	c.upTo(PowerOff, on)
+	c.upTo("PowerOff", on)
 	if got := c.node.Began(); got.Before(begun) || got.After(c.now) {
 		t.Errorf("the fence began %s after its first sight, want then", got.Sub(begun))
 	}
 	c.did(ActionDone{Sent: c.now})
 	for range 500 {
 		switch s := c.next(); {
-		case s.Do == Ask:
+		case act(s) == "Ask":
 			c.answer(on)
-		case s.Do == Wait:
-			c.pass(s.After)
-		case s.Do == PowerOff:
+		case act(s) == "Wait":
+			c.pass(s.RequeueAfter)
+		case act(s) == "PowerOff":
 			c.did(ActionDone{Sent: c.now})
-		case s.Do == Write && s.Why == reason.PowerOffFailed:
+		case act(s) == "Write" && s.Reason == reason.PowerOffFailed:
 			if took := c.now.Sub(begun); took < time.Minute || took > 2*time.Minute {
 				t.Errorf("it timed out after %s, want a minute", took)
 			}
 			return
 		default:
-			t.Fatalf("got %s (%s)", s.Do, s.Why)
+			t.Fatalf("got %s (%s)", act(s), s.Reason)
 		}
 	}
 	t.Fatalf("it did not time out within %s", c.now.Sub(begun))

@@ -58,12 +58,12 @@ func TestQuestionIsNoRead(t *testing.T) {
 	for _, tc := range signs {
 		t.Run(tc.name, func(t *testing.T) {
 			c := clearing(t, 250*ms)
-			if s := c.next(); s.Do != Ask {
-				t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
+			if s := c.next(); act(s) != "Ask" {
+				t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 			}
 			c.answerAfter(4800*ms, off)
-			if s := c.next(); s.Do != Ask || !slices.Equal(c.reads, []Reading{Volumes}) {
-				t.Fatalf("got %s (%s) after %v, want a question after the volumes", s.Do, s.Why, c.reads)
+			if s := c.next(); act(s) != "Ask" || !slices.Equal(c.reads, []string{"ReadVolumes"}) {
+				t.Fatalf("got %s (%s) after %v, want a question after the volumes", act(s), s.Reason, c.reads)
 			}
 			if got := c.node.Reads(); got != 1000*ms {
 				t.Errorf("the reads took %s, want 1s", got)
@@ -72,8 +72,8 @@ func TestQuestionIsNoRead(t *testing.T) {
 			tc.shows(c)
 			c.answerAfter(4800*ms, off)
 			s := c.next()
-			if looks := slices.Contains(c.reads, Life); looks != tc.life || !tc.life && s.Do != ClearVolumes {
-				t.Errorf("got %s (%s) after %v, want another look: %v", s.Do, s.Why, c.reads, tc.life)
+			if looks := slices.Contains(c.reads, "ReadNode"); looks != tc.life || !tc.life && act(s) != "ClearVolumes" {
+				t.Errorf("got %s (%s) after %v, want another look: %v", act(s), s.Reason, c.reads, tc.life)
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestQuestionsKeepNoLookForEver(t *testing.T) {
 		{2 * s, 3 * s, 12 * s},
 		{6 * s, 20 * s, 22 * s},
 	} {
-		n := Node{look: taint.Look{Sent: sent}, reads: tc.reads, last: sent.Add(tc.reads + tc.question)}
+		n := Node{look: taint.Look{Sent: sent}, reads: tc.reads, read: sent.Add(tc.reads + tc.question)}
 		if in, over := n.keepsLook(sent.Add(tc.holds)), n.keepsLook(sent.Add(tc.holds+1)); !in || over {
 			t.Errorf("%+v: kept %v, and %v after that; want true, false", tc, in, over)
 		}
@@ -110,13 +110,13 @@ func TestLifeTakesAnotherLook(t *testing.T) {
 				c := midst(t, taint.PhaseEvicting)
 				c.pods, c.took = []action.Pod{running("a")}, slow.read
 				c.pass(time.Minute)
-				if s := c.next(); s.Do != Ask {
-					t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
+				if s := c.next(); act(s) != "Ask" {
+					t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 				}
 				tc.shows(c)
 				c.answerAfter(slow.takes, off)
-				if s := c.next(); slices.Contains(c.reads, Life) != tc.life || s.Do != Tombstone {
-					t.Errorf("got %s (%s) after %v, want another look: %v", s.Do, s.Why, c.reads, tc.life)
+				if s := c.next(); slices.Contains(c.reads, "ReadNode") != tc.life || act(s) != "Tombstone" {
+					t.Errorf("got %s (%s) after %v, want another look: %v", act(s), s.Reason, c.reads, tc.life)
 				}
 			})
 		}
@@ -125,19 +125,19 @@ func TestLifeTakesAnotherLook(t *testing.T) {
 
 // No write of a fence is sent once a sign of life was seen since the look, however fresh the proof.
 func TestLifeStopsAFence(t *testing.T) {
-	for do, pods := range map[Do][]action.Pod{
-		Tombstone: {running("a")}, Delete: {ended("a")}, SetNotReady: {readsReady(exempt(running("a")))},
+	for do, pods := range map[string][]action.Pod{
+		"Tombstone": {running("a")}, "Delete": {ended("a")}, "SetNotReady": {readsReady(exempt(running("a")))},
 	} {
 		for _, tc := range signs {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods = pods
 			c.upTo(do, off)
-			c.stops(t, do.String()+": "+tc.name, tc.shows, tc.life)
+			c.stops(t, do+": "+tc.name, tc.shows, tc.life)
 		}
 	}
 	for _, tc := range signs {
 		c := clearing(t, time.Millisecond)
-		c.upTo(ClearVolumes, off)
+		c.upTo("ClearVolumes", off)
 		c.stops(t, "ClearVolumes: "+tc.name, tc.shows, tc.life)
 	}
 }
@@ -161,14 +161,14 @@ func (c *course) stops(t *testing.T, what string, shows func(*course), life bool
 
 // What a node that came back is owed is done while it is heard.
 func TestLifeHoldsUpNoReturn(t *testing.T) {
-	for do, pods := range map[Do][]action.Pod{Delete: {ended("a")}, Spare: {running("a")}} {
+	for do, pods := range map[string][]action.Pod{"Delete": {ended("a")}, "Spare": {running("a")}} {
 		for _, tc := range signs {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods, c.look.LeaseRV = pods, "2"
-			if s := c.upTo(do, on); !s.Returned {
+			if s := c.upTo(do, on); !action.Returns(s.Action) {
 				t.Fatalf("%s is not of the return path", do)
 			}
-			c.stops(t, do.String()+": "+tc.name, tc.shows, false)
+			c.stops(t, do+": "+tc.name, tc.shows, false)
 		}
 	}
 }
@@ -178,13 +178,13 @@ func TestLifeStopsAPolicy(t *testing.T) {
 	for _, tc := range signs {
 		c := accepted(t)
 		s := c.policyStep()
-		if s.Do == Condition { // the machine is on: that is told first
+		if act(s) == "Condition" { // the machine is on: that is told first
 			c.node.Apply(c.now, c.fleet, ActionDone{})
 			c.look.PoweredOn = true
 			s = c.policyStep()
 		}
-		if s.Do != Tombstone || s.Policy == "" {
-			t.Fatalf("got %s (%s), want a policy's tombstone", s.Do, s.Why)
+		if act(s) != "Tombstone" || action.PolicyOf(s.Action) == "" {
+			t.Fatalf("got %s (%s), want a policy's tombstone", act(s), s.Reason)
 		}
 		a := providers.Answer{Observation: providers.Observation{At: c.now}, Got: c.now}
 		a.Got = c.now.Add(4800 * time.Millisecond)
@@ -199,14 +199,14 @@ func TestLifeBehindASlowServerStopsAPolicy(t *testing.T) {
 		c := accepted(t)
 		c.took = 1500 * time.Millisecond
 		s := c.next()
-		if s.Do != Ask {
-			t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
+		if act(s) != "Ask" {
+			t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 		}
 		tc.shows(c)
 		c.answerAfter(4800*time.Millisecond, on)
 		c.node.Next(c.now, c.fleet)
-		if looks := c.node.step.Do == Read && c.node.step.Read == Life; looks != tc.life {
-			t.Errorf("%s: got %s of %s, want another look: %v", tc.name, c.node.step.Do, c.node.step.Read, tc.life)
+		if looks := act(c.node.last) == "ReadNode"; looks != tc.life {
+			t.Errorf("%s: got %s, want another look: %v", tc.name, act(c.node.last), tc.life)
 		}
 	}
 }

@@ -26,26 +26,26 @@ func TestHoldsByBothClocks(t *testing.T) {
 	}{
 		{"power-off", func(t *testing.T) *course {
 			c := announced(t)
-			c.upTo(PowerOff, on)
+			c.upTo("PowerOff", on)
 			return c
 		}, No},
 		{"pods", func(t *testing.T) *course {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods = []action.Pod{running("a")}
-			c.upTo(Tombstone, off)
+			c.upTo("Tombstone", off)
 			return c
 		}, AskFirst},
 		{"volumes", func(t *testing.T) *course {
 			c := midst(t, taint.PhaseEvicting)
 			c.look.InUse = []corev1.UniqueVolumeName{"v"}
-			c.upTo(ClearVolumes, off)
+			c.upTo("ClearVolumes", off)
 			return c
 		}, AskFirst},
 		{"a policy's pods", func(t *testing.T) *course {
 			c := accepted(t)
 			c.look.PoweredOn = true // it says so already
-			if s := c.policyStep(); s.Do != Tombstone {
-				t.Fatalf("got %s (%s), want %s", s.Do, s.Why, Tombstone)
+			if s := c.policyStep(); act(s) != "Tombstone" {
+				t.Fatalf("got %s (%s), want %s", act(s), s.Reason, "Tombstone")
 			}
 			return c
 		}, No},
@@ -76,14 +76,14 @@ func TestHoldsByBothClocks(t *testing.T) {
 func TestKeptListByBothClocks(t *testing.T) {
 	c := midst(t, taint.PhaseEvicting)
 	c.look.InUse = []corev1.UniqueVolumeName{"v"}
-	c.upTo(ClearVolumes, off)
+	c.upTo("ClearVolumes", off)
 	c.did(ActionDone{})
 	c.node.kept.pods, c.look.InUse = []action.Pod{ended("a")}, nil
 	c.suspend(keptHolds + time.Second)
 	c.see()
 	c.answer(off)
-	if s := c.next(); s.Do != Unmark {
-		t.Errorf("got %s (%s) by a list of before a suspension, want %s", s.Do, s.Why, Unmark)
+	if s := c.next(); act(s) != "Unmark" {
+		t.Errorf("got %s (%s) by a list of before a suspension, want %s", act(s), s.Reason, "Unmark")
 	}
 }
 
@@ -95,7 +95,7 @@ func TestWorkByBothClocks(t *testing.T) {
 	c.pods = nil
 	c.suspend(workHolds + time.Minute)
 	c.see()
-	if s := c.next(); s.Why != reason.NoWork {
-		t.Errorf("got %s (%s) by work of before a suspension, want %s", s.Do, s.Why, reason.NoWork)
+	if s := c.next(); s.Reason != reason.NoWork {
+		t.Errorf("got %s (%s) by work of before a suspension, want %s", act(s), s.Reason, reason.NoWork)
 	}
 }

@@ -22,43 +22,43 @@ func TestShadow(t *testing.T) {
 	c := begin(t, f, "n1")
 	c.facts.Mode, c.pods = fence.Shadow, []action.Pod{running("a"), running("b"), {Namespace: "x", Name: "ds", UID: "ds", Exempt: taint.ExemptDaemon}}
 	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, WithoutProof: policy.AcceptDuplicates}}
-	would := map[fence.Act]int{}
+	would := map[string]int{}
 	course := func(says func(i int) (wanted bool)) {
 		for i := range 40 {
 			s := c.next()
-			switch s.Do {
-			case Ask:
+			switch act(s) {
+			case "Ask":
 				if says(i) {
 					c.answer(off)
 				} else {
 					c.answer(on)
 				}
-			case Wait:
-				if s.Would != fence.Leave {
-					would[s.Would]++
-					if len(s.Pods) != 2 {
-						t.Errorf("%s: would move %d pods, want the two that are not exempt", s.Why, len(s.Pods))
+			case "Wait":
+				if s.Would.Action != nil {
+					would[action.Name(s.Would.Action)]++
+					if len(s.Would.Pods) != 2 {
+						t.Errorf("%s: would move %d pods, want the two that are not exempt", s.Reason, len(s.Would.Pods))
 					}
 				}
-				c.pass(s.After)
-			case Leave:
+				c.pass(s.RequeueAfter)
+			case "Leave":
 			default:
-				t.Fatalf("got %s (%s) in mode shadow", s.Do, s.Why)
+				t.Fatalf("got %s (%s) in mode shadow", act(s), s.Reason)
 			}
 		}
 	}
 	course(func(int) bool { return false })
-	if would[fence.Write] != 1 || would[fence.Arm] != 0 || f.View("n2", c.now).Busy != "" {
+	if would["Write"] != 1 || would["Arm"] != 0 || f.View("n2", c.now).Busy != "" {
 		t.Errorf("on: got %v, busy %q, want one power-off said, and nobody's turn", would, f.View("n2", c.now).Busy)
 	}
 	course(func(int) bool { return true })
-	if would[fence.Write] != 1 || would[fence.Arm] != 1 {
+	if would["Write"] != 1 || would["Arm"] != 1 {
 		t.Errorf("then off: got %v, want each said once", would)
 	}
 	c.look.LeaseRV, c.look.ResourceVersion = "2", "2" // a heartbeat: another life
 	c.pass(70 * time.Second)
 	course(func(int) bool { return true })
-	if would[fence.Arm] != 2 {
+	if would["Arm"] != 2 {
 		t.Errorf("in its next life: got %v, want it said again", would)
 	}
 }
@@ -68,18 +68,18 @@ func TestMarksInModesThatBeginNothing(t *testing.T) {
 	for _, m := range []fence.Mode{fence.Shadow, fence.Disabled} {
 		c := begin(t, &fleet.Fleet{}, "n1")
 		c.facts.Mode, c.look.Mark = m, &taint.Mark{Value: "kim", Effect: corev1.TaintEffectNoSchedule}
-		if s := c.next(); s.Do != Wait || s.Why != reason.MarkNotTaken || s.Detail != m.String() {
-			t.Errorf("%s, a person's mark: got %s (%s, %s)", m, s.Do, s.Why, s.Detail)
+		if s := c.next(); act(s) != "Wait" || s.Reason != reason.MarkNotTaken || s.Detail != m.String() {
+			t.Errorf("%s, a person's mark: got %s (%s, %s)", m, act(s), s.Reason, s.Detail)
 		}
 		done := taint.Record{ID: "f-1"}.Enter(taint.PhaseDone, taint.ResultEvicted, c.now.Wall)
 		c.look.Record = &done
-		if s := c.next(); s.Do != Wait || s.Why != reason.MarkNotTaken {
-			t.Errorf("%s, a person's mark after a fence: got %s (%s)", m, s.Do, s.Why)
+		if s := c.next(); act(s) != "Wait" || s.Reason != reason.MarkNotTaken {
+			t.Errorf("%s, a person's mark after a fence: got %s (%s)", m, act(s), s.Reason)
 		}
 		c = midst(t, taint.PhaseEvicting)
 		c.facts.Mode, c.pods = m, []action.Pod{running("a")}
-		if s := c.upTo(Tombstone, off); len(s.Pods) != 1 {
-			t.Errorf("%s, our mark: got %s (%s), want the fence to go on", m, s.Do, s.Why)
+		if s := c.upTo("Tombstone", off); len(action.PodsOf(s.Action)) != 1 {
+			t.Errorf("%s, our mark: got %s (%s), want the fence to go on", m, act(s), s.Reason)
 		}
 	}
 }
@@ -89,8 +89,8 @@ func TestDisabledReadsNothing(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.facts.Mode, c.pods = fence.Disabled, []action.Pod{running("a")}
 	s := c.next()
-	if s.Do != Wait || s.Why != reason.ModeDisabled || len(c.reads) != 1 || c.reads[0] != Life {
-		t.Errorf("got %s (%s) after %v", s.Do, s.Why, c.reads)
+	if act(s) != "Wait" || s.Reason != reason.ModeDisabled || len(c.reads) != 1 || c.reads[0] != "ReadNode" {
+		t.Errorf("got %s (%s) after %v", act(s), s.Reason, c.reads)
 	}
 }
 
@@ -99,16 +99,16 @@ func TestDisabledReadsNothing(t *testing.T) {
 func TestConditionInShadow(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.facts.Mode, c.facts.Devices[0].NoPower, c.pods = fence.Shadow, "never pinned", []action.Pod{running("a")}
-	if s := c.next(); s.Do != Ask {
-		t.Fatalf("got %s (%s)", s.Do, s.Why)
+	if s := c.next(); act(s) != "Ask" {
+		t.Fatalf("got %s (%s)", act(s), s.Reason)
 	}
 	c.answer(on)
-	if s := c.next(); s.Do != Wait || s.Why != reason.PoweredOn {
-		t.Errorf("got %s (%s)", s.Do, s.Why)
+	if s := c.next(); act(s) != "Wait" || s.Reason != reason.PoweredOn {
+		t.Errorf("got %s (%s)", act(s), s.Reason)
 	}
 	c.look.PoweredOn, c.look.Ready, c.look.LeaseRV = true, corev1.ConditionTrue, "2"
 	c.fleet.Lease("n1", "2", 0, c.now)
-	if s := c.next(); s.Do != Condition || s.On {
-		t.Errorf("back: got %s (%s), on %v", s.Do, s.Why, s.On)
+	if s := c.next(); s.Action != (action.Condition{}) {
+		t.Errorf("back: got %+v (%s)", s.Action, s.Reason)
 	}
 }

@@ -22,8 +22,6 @@ import (
 
 	"github.com/forcefence/forcefence/taint/decide/action"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/evict"
@@ -43,102 +41,6 @@ type Facts struct {
 	Storage  map[string]storage.Health // what storage systems say of the node, by their adapters' names
 }
 
-// Do is what the executor does next.
-type Do uint8
-
-// What to do. The zero value is nothing.
-const (
-	Leave             Do = iota // nothing until something changes
-	Wait                        // nothing; come again after Step.After
-	Read                        // Step.Read
-	Ask                         // put the question to all of the machine's devices at once; then Answered
-	Write                       // PATCH Step.Record with the look's resourceVersion; the mark stays as it is
-	Arm                         // PATCH the mark and Step.Record in one write with the look's resourceVersion
-	PowerOff                    // power the machine off, through Step.Device
-	Condition                   // PATCH the condition PoweredOnNotReady to Step.On with the look's resourceVersion
-	ExpireReady                 // PATCH the stale Ready=True to Unknown with the look's resourceVersion
-	Tombstone                   // end Step.Pods, each with UID and resourceVersion
-	ClearVolumes                // PATCH Step.InUse and Step.Attached with the look's resourceVersion
-	Delete                      // delete Step.Pods with grace 0, each with UID and resourceVersion
-	Spare                       // mark Step.Pods as spared by the record's Token, each with UID and resourceVersion
-	Announce                    // PATCH the annotation that names policies to Step.Note with the look's resourceVersion
-	Unmark                      // PATCH: take the marks of Step.Record off and write it, in one write
-	DeleteAttachments           // delete Step.Attachments, each with UID and resourceVersion: of a policy, or after detachTimeout
-	OutOfService                // PATCH: add our out-of-service taint with the look's resourceVersion
-	InService                   // PATCH: take it off
-	PowerOn                     // power the machine on, through Step.Devices
-	SetNotReady                 // set Ready False on Step.Pods, which stay, each with UID and resourceVersion
-)
-
-// String names it for logs.
-func (d Do) String() string {
-	return [...]string{"Leave", "Wait", "Read", "Ask", "Write", "Arm", "PowerOff", "Condition", "ExpireReady", "Tombstone",
-		"ClearVolumes", "Delete", "Spare", "Announce", "Unmark", "DeleteAttachments", "OutOfService", "InService", "PowerOn",
-		"SetNotReady"}[d]
-}
-
-// Reading is one thing to read.
-type Reading uint8
-
-// What to read. The zero value is nothing.
-const (
-	Nothing           Reading = iota
-	Life                      // the Node and its Lease, live; then SawLife
-	Pods                      // all pods bound to the node, listed live; then SawPods
-	Volumes                   // the volumes that the claims of Step.Pods lead to, live; then SawVolumes
-	CachedAttachments         // the VolumeAttachments that name the node, from a cache that may be behind; then SawAttachments
-	LiveAttachments           // the same, from the API server
-	Owners                    // what controls the owners of Step.Pods, live; then SawOwners
-	Rival                     // whether a setting of the storage's own ends pods as a policy does, live; then SawRival
-	Waiting                   // the claims of Step.Pods' namespaces that Pending pods of ReplicaSets wait for elsewhere, live; then SawWaiting
-	Members                   // etcd's pods, live; then SawMembers
-	Claims                    // the claims that the volumes Step.PVs are bound to, live; then SawClaims
-)
-
-// String names it for logs.
-func (r Reading) String() string {
-	return [...]string{"Nothing", "Life", "Pods", "Volumes", "CachedAttachments", "LiveAttachments", "Owners", "Rival", "Waiting", "Members", "Claims"}[r]
-}
-
-// Step is what to do next, and why.
-type Step struct {
-	Do     Do
-	Why    reason.Reason
-	Detail string        // a person's text beside Why; may be empty
-	Read   Reading       // Read
-	After  time.Duration // Wait
-	Record taint.Record  // Write, Arm, Unmark; with Would the one that would be written, without an id
-	On     bool          // Condition
-
-	// Pods are for Tombstone, Delete, Spare and SetNotReady, in the order to begin them, and for Read of Volumes and Owners.
-	Pods     []action.Pod
-	InUse    []corev1.UniqueVolumeName // ClearVolumes
-	Attached []corev1.AttachedVolume
-	Returned bool // the node came back: only what is tombstoned is deleted, and needs no proof
-
-	Attachments []action.Attachment // DeleteAttachments
-	PVs         []string            // Read of Claims
-
-	Notes []action.Note // what policies leave undone, to be told
-
-	Would fence.Act // Wait: in mode shadow, what would be done now; said once in a life of the node
-
-	Note   string // Announce
-	Policy string // Tombstone, ClearVolumes, Delete, DeleteAttachments: of a policy, on an unmarked node; but for Delete its name and word, for a person
-
-	Once string // Decision.Once of package fence
-
-	Aside action.Aside // why policies end nothing that they would end otherwise
-
-	Device  int // PowerOff: the place in Facts.Devices of the one to send it through
-	move    proof.Move
-	Devices []int // PowerOn: the same, of those to send it through, one after the other
-
-	Alert string            // "" or why a person should look; the mark stays
-	Stuck []action.StuckPod // pods that the API server does not let us end, delete, spare or set not ready
-	Kept  []action.Pod      // Unmark: ended pods that only somebody else's finalizers keep
-}
-
 // Node is what one process remembers of one node. It is never needed for safety after a restart: the record on the Node tells where a
 // new leader goes on, which asks for a proof first. The zero value remembers nothing. Its methods must not be called at the same time.
 type Node struct {
@@ -153,7 +55,7 @@ type Node struct {
 	sights taint.Sightings // of the looks' record
 	usual  time.Duration   // how long the look before took
 	facts  Facts
-	last   providers.Instant // when the last of the reads was answered
+	read   providers.Instant // when the last of the reads was answered
 	reads  time.Duration     // how long all of them took
 	asks   providers.Instant // when Next said the last of them
 	pods   list
@@ -164,7 +66,7 @@ type Node struct {
 	named  map[string]string // what ClaimsRead told; nil: not read
 	view   evict.View        // what was decided on last, under a mark
 	byPol  policy.Decision   // the last act of a policy
-	step   Step              // the last
+	last   action.Decision   // what Next returned last
 	owed   bool              // it is a read, and its result is not here yet
 
 	// What is kept from look to look.
@@ -311,7 +213,7 @@ func (n *Node) sawNode(l taint.Look, facts Facts, f Fleet) {
 	n.policy.Saw(l)
 	n.policy.SawStorage(facts.Policies, facts.Storage, now)
 	n.usual, n.sights = n.look.Got.Sub(n.look.Sent), n.sights.Saw(l.Record, now)
-	n.fresh, n.owed, n.look, n.facts, n.last = true, false, l, facts, l.Got
+	n.fresh, n.owed, n.look, n.facts, n.read = true, false, l, facts, l.Got
 	n.reads = l.Got.Sub(l.Sent)
 	n.pods, n.atts, n.rival, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, nil, evict.View{}
 	n.named = nil
@@ -325,7 +227,7 @@ func (n *Node) sawNode(l taint.Look, facts Facts, f Fleet) {
 // answered notes when the read was answered that Next said.
 func (n *Node) answered(at providers.Instant) {
 	n.reads += at.Sub(n.asks)
-	n.last, n.owed = at, false
+	n.read, n.owed = at, false
 }
 
 // sawPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
@@ -356,11 +258,11 @@ func (n *Node) sawRival(why string, at providers.Instant) {
 
 // sawVolumes folds in the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
 func (n *Node) sawVolumes(of map[string][]action.Volume, at providers.Instant) {
-	asked := n.step.Pods
+	asked, _ := n.last.Action.(action.ReadVolumes)
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
 		p := &n.pods.pods[i]
-		if p.Claims && slices.ContainsFunc(asked, func(q action.Pod) bool { return q.UID == p.UID }) {
+		if p.Claims && slices.ContainsFunc(asked.Pods, func(q action.Pod) bool { return q.UID == p.UID }) {
 			p.Volumes, p.Claims = of[p.UID], false
 		}
 	}
@@ -392,7 +294,8 @@ func (n *Node) sawClaims(of map[string]string, at providers.Instant) {
 	if n.named == nil {
 		n.named = map[string]string{}
 	}
-	for _, pv := range n.step.PVs {
+	asked, _ := n.last.Action.(action.ReadClaims)
+	for _, pv := range asked.PVs {
 		n.named[pv] = of[pv]
 	}
 	n.pods.pods, n.workPods = attribute(n.pods.pods, of), attribute(n.workPods, of)
@@ -444,7 +347,7 @@ func (n *Node) devicesAnswered(answers []providers.Answer, now providers.Instant
 // keepsLook reports whether the next decision may be made on the look before the question. What was read after an
 // earlier question may take this one: then the look may be older by that one, by TTL at most.
 func (n *Node) keepsLook(now providers.Instant) bool {
-	questions := min(n.last.Sub(n.look.Sent)-n.reads, proof.TTL)
+	questions := min(n.read.Sub(n.look.Sent)-n.reads, proof.TTL)
 	return (n.reads > time.Second || n.offEndsSoon(now)) && n.look.Sent.Age(now) <= 2*n.reads+proof.TTL+questions
 }
 
@@ -474,74 +377,80 @@ func (n *Node) did(o ActionDone, now providers.Instant, f Fleet) {
 	if o.Late {
 		return
 	}
-	switch n.step.Do {
-	case Write:
+	switch a := n.last.Action.(type) {
+	case action.Write:
 		if o.Err != nil {
 			f.Unreserve(n.look.Name)
 		}
-		if on := n.step.Record.LastPowerOn(); o.Err == nil && !on.Equal(n.look.Record.LastPowerOn()) {
+		if on := a.Record.LastPowerOn(); o.Err == nil && !on.Equal(n.look.Record.LastPowerOn()) {
 			n.fence.Announced = on
 		}
-		if rec := n.step.Record; o.Err == nil && rec.Phase == taint.PhasePoweringOff && !n.look.Record.Open() {
-			n.fence.AnnouncedOff(n.look, rec)
+		if o.Err == nil && a.Record.Phase == taint.PhasePoweringOff && !n.look.Record.Open() {
+			n.fence.AnnouncedOff(n.look, a.Record)
 		}
-	case PowerOn:
+	case action.PowerOn:
 		n.fence.SentOn(o.Err)
-	case PowerOff:
-		n.fence.Sent(o.Sent, n.facts.Devices, n.step.move, o.Err)
-	case ClearVolumes:
+	case action.PowerOff:
+		n.fence.Sent(o.Sent, n.facts.Devices, a.Move, o.Err)
+	case action.ClearVolumes:
 		switch {
 		case o.Err != nil:
-		case n.step.Policy != "":
-			n.policy.Cleared(n.step.InUse)
+		case a.Policy != "":
+			n.policy.Cleared(a.InUse)
 		default:
 			n.evict.Cleared++
 			n.kept = n.pods
 		}
-	case Tombstone, Delete, Spare, SetNotReady, DeleteAttachments:
-		if n.step.Policy != "" {
+	case action.DeleteAttachments:
+		if a.Policy != "" {
 			n.policy.Wrote(n.byPol, o.How, now)
 			return
 		}
-		if n.step.Do == DeleteAttachments {
-			n.evict.Forced = now
-			return
-		}
-		n.evict.Wrote(podWrites[n.step.Do], n.step.Pods, o.How, now)
+		n.evict.Forced = now
+	default:
+		n.wrotePods(o.How, now)
 	}
 }
 
-// podWrites are the kinds of writes of the acts on pods.
-var podWrites = map[Do]action.PodWrite{Tombstone: action.Ends, Delete: action.Deletes, Spare: action.Spares,
-	SetNotReady: action.SetsNotReady}
+// wrotePods folds in how the writes of the last action's pods ended, if it has any.
+func (n *Node) wrotePods(how map[string]action.Refusal, now providers.Instant) {
+	write, pods, is := action.PodWriteOf(n.last.Action)
+	switch {
+	case !is:
+	case action.OfPolicy(n.last.Action):
+		n.policy.Wrote(n.byPol, how, now)
+	default:
+		n.evict.Wrote(write, pods, how, now)
+	}
+}
 
-// Next returns the next step. It may be called as often as one likes. After a Wait or a Leave the node is looked at again, and after a
+// Next returns the next decision. It may be called as often as one likes. After a Wait or a Leave the node is looked at again, and after a
 // read that brought nothing: it failed, it is tried again later, and a heartbeat may have come meanwhile.
-func (n *Node) Next(now providers.Instant, f Fleet) Step {
+func (n *Node) Next(now providers.Instant, f Fleet) action.Decision {
 	if n.owed {
 		n.fresh = false
 	}
-	s := n.next(now, f)
-	if s.Do == Ask && n.facts.Nobody != nil { // nobody to ask: that is the answer
+	d := n.next(now, f)
+	if action.Is[action.Ask](d) && n.facts.Nobody != nil { // nobody to ask: that is the answer
 		for range 2 { // an answer that proves nothing is followed by a wait
 			nobody := providers.Answer{Observation: providers.Observation{At: now}, Got: now, Err: n.facts.Nobody}
 			n.answers.Answered(nobody)
-			if s = n.next(now, f); s.Do != Ask {
+			if d = n.next(now, f); !action.Is[action.Ask](d) {
 				break
 			}
 		}
 	}
-	if s.Do == Wait || s.Do == Leave || s.Do == Read && s.Read == Life {
+	if action.Is[action.Wait](d) || action.Is[action.Leave](d) || action.Is[action.ReadNode](d) {
 		n.fresh = false
 	}
-	n.step, n.owed, n.asks = s, s.Do == Read, now
-	return s
+	n.last, n.owed, n.asks = d, action.Reads(d.Action), now
+	return d
 }
 
-func (n *Node) next(now providers.Instant, f Fleet) Step {
+func (n *Node) next(now providers.Instant, f Fleet) action.Decision {
 	switch {
 	case !n.fresh:
-		return Step{Do: Read, Read: Life}
+		return action.Decision{Action: action.ReadNode{}}
 	case n.look.Mark != nil:
 		return n.underMark(now)
 	default:
@@ -550,7 +459,7 @@ func (n *Node) next(now providers.Instant, f Fleet) Step {
 }
 
 // unmarked is the course before the mark.
-func (n *Node) unmarked(now providers.Instant, f Fleet) Step {
+func (n *Node) unmarked(now providers.Instant, f Fleet) action.Decision {
 	l := n.look
 	v := fence.View{
 		Facts: n.facts.Facts, Now: now, Look: l, Seen: n.sights, Memory: n.fence, Answers: n.answers,
@@ -560,59 +469,59 @@ func (n *Node) unmarked(now providers.Instant, f Fleet) Step {
 	v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)
 	v.VMHost = fence.IsVMHost(l.Labels)
 	if l.Exists && v.Fleet.Suspicion(l) != "" && (v.Mode != fence.Disabled || l.Record.Open()) {
-		work, s := n.worth(now)
-		if s.Do == Read {
-			return s
+		work, read := n.worth(now)
+		if read != nil {
+			return action.Decision{Action: read}
 		}
 		v.Work = work
 	}
-	d := fence.Step(v)
-	if d.Why == reason.NoWork {
+	d := byFence(fence.Step(v))
+	if d.Reason == reason.NoWork {
 		d.Detail = staying(n.workPods)
 	}
-	s := Step{Why: d.Why, Detail: d.Detail, After: d.After, Record: d.Record, Once: d.Once}
-	if d.Would != fence.Leave && d.Why != reason.Shadowed {
-		n.fence.Told = append(n.fence.Told, d.Why)
-		s.Would, s.Pods = d.Would, Moving(n.workPods)
+	if d.Would.Action != nil {
+		if d.Reason != reason.Shadowed {
+			n.fence.Told = append(n.fence.Told, d.Reason)
+			d.Would.Pods = Moving(n.workPods)
+		} else {
+			d.Would = action.Would{}
+		}
 	}
 	// The condition appears while the node looks dead and its machine is on, and goes when the node is back.
-	if on := d.Why == reason.PoweredOn && v.Mode.Begins(); l.Exists && on != l.PoweredOn && (on || v.Fleet.Suspicion(l) == "") {
-		return Step{Do: Condition, Why: d.Why, Detail: d.Detail, On: on}
+	if on := d.Reason == reason.PoweredOn && v.Mode.Begins(); l.Exists && on != l.PoweredOn && (on || v.Fleet.Suspicion(l) == "") {
+		return action.Decision{Action: action.Condition{On: on}, Reason: d.Reason, Detail: d.Detail}
 	}
-	switch d.Act {
-	case fence.Wait:
-		s.Do = Wait
-	case fence.Look:
-		s.Do, s.Read = Read, Life
-	case fence.Ask:
-		s.Do = Ask
-	case fence.ReadLive:
-		s.Do, s.Read = Read, LiveAttachments
-	case fence.ReadMembers:
-		s.Do, s.Read = Read, Members
-	case fence.Write:
-		announces := d.Record.Phase == taint.PhasePoweringOff && !l.Record.Open()
-		if s.Do = Write; announces && !f.Reserve(l.Name, now) {
-			return Step{Do: Wait, Why: reason.PowerOffLimit, After: time.Second}
+	switch a := d.Action.(type) {
+	case action.Write:
+		announces := a.Record.Phase == taint.PhasePoweringOff && !l.Record.Open()
+		if announces && !f.Reserve(l.Name, now) {
+			return action.Decision{Action: action.Wait{}, Reason: reason.PowerOffLimit, RequeueAfter: time.Second}
 		}
-	case fence.PowerOff:
-		s.Do, s.Device, s.move = PowerOff, d.Move.Device, d.Move
-	case fence.PowerOn:
-		s.Do, s.Devices = PowerOn, d.Devices
-	case fence.Arm:
-		s.Do = Arm
-	case fence.Leave:
+	case action.Wait, action.Leave:
+		return n.byPolicy(now, v.Fleet, d)
 	}
-	if s.Do == Wait || s.Do == Leave {
-		return n.byPolicy(now, v.Fleet, s)
-	}
-	return s
+	return d
 }
 
-// byPolicy is the turn of the policies, while a fence has nothing to do but s: to wait, or to leave the node.
-func (n *Node) byPolicy(now providers.Instant, f fleet.View, s Step) Step {
+// byFence is a decision before the mark. TODO(kernel): fence returns it.
+func byFence(d fence.Decision) action.Decision {
+	out := action.Decision{Reason: d.Why, Detail: d.Detail, RequeueAfter: d.After, Once: d.Once}
+	acts := map[fence.Act]action.Action{
+		fence.Leave: action.Leave{}, fence.Wait: action.Wait{}, fence.Look: action.ReadNode{}, fence.Ask: action.Ask{},
+		fence.Write: action.Write{Record: d.Record}, fence.PowerOff: action.PowerOff{Move: d.Move}, fence.Arm: action.Arm{Record: d.Record},
+		fence.ReadLive: action.ListAttachments{Live: true}, fence.ReadMembers: action.ReadMembers{}, fence.PowerOn: action.PowerOn{Devices: d.Devices},
+	}
+	out.Action = acts[d.Act]
+	if d.Would != fence.Leave {
+		out.Would.Action = acts[d.Would]
+	}
+	return out
+}
+
+// byPolicy is the turn of the policies, while a fence has nothing to do but to wait, or to leave the node.
+func (n *Node) byPolicy(now providers.Instant, f fleet.View, fenced action.Decision) action.Decision {
 	if n.facts.Excluded != "" || !n.facts.Mode.Begins() {
-		return s
+		return fenced
 	}
 	d := policy.Step(policy.View{
 		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Storm: findStorm(f, now),
@@ -620,42 +529,47 @@ func (n *Node) byPolicy(now providers.Instant, f fleet.View, s Step) Step {
 		Waiting: n.wait, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list, Storage: n.facts.Storage,
 	})
 	n.policy.Decided(d)
-	s.Notes = d.Notes
+	fenced.Notes = d.Notes
 	n.byPol = d
 	word := string(d.Policy.WithoutProof)
+	out := action.Decision{Reason: d.Why, Detail: d.Detail}
 	if (d.Act == policy.Tombstone || d.Act == policy.ClearVolumes || d.Act == policy.DeleteAttachments) && !n.look.Announced(d.Policy.Name, word) {
 		note := n.look.Announce(d.Policy.Name, word, now.Wall)
-		return Step{Do: Announce, Why: d.Why, Detail: d.Detail, Pods: d.Pods, Attachments: d.Attachments, Note: note}
+		out.Action = action.Announce{Pods: d.Pods, Attachments: d.Attachments, Note: note}
+		return out
 	}
 	switch d.Act {
 	case policy.ReadWaiting:
-		return Step{Do: Read, Read: Waiting, Pods: d.Pods}
+		return action.Decision{Action: action.ReadWaiting{Pods: d.Pods}}
 	case policy.ReadAttachments:
-		return Step{Do: Read, Read: LiveAttachments}
+		return action.Decision{Action: action.ListAttachments{Live: true}}
 	case policy.DeleteAttachments:
-		return Step{Do: DeleteAttachments, Why: d.Why, Detail: d.Detail, Attachments: d.Attachments, Policy: d.Policy.String()}
+		out.Action = action.DeleteAttachments{Attachments: d.Attachments, Policy: d.Policy.String()}
+		return out
 	case policy.ClearVolumes:
-		return Step{Do: ClearVolumes, Why: d.Why, Detail: d.Detail, InUse: d.InUse, Attached: n.look.Attached, Policy: d.Detail}
+		out.Action = action.ClearVolumes{InUse: d.InUse, Attached: n.look.Attached, Policy: d.Detail}
+		return out
 	case policy.ReadPods:
-		return Step{Do: Read, Read: Pods}
+		return action.Decision{Action: action.ListPods{}}
 	case policy.ReadOwners:
-		return Step{Do: Read, Read: Owners, Pods: d.Pods}
+		return action.Decision{Action: action.ReadOwners{Pods: d.Pods}}
 	case policy.ReadVolumes:
-		return Step{Do: Read, Read: Volumes, Pods: d.Pods}
+		return action.Decision{Action: action.ReadVolumes{Pods: d.Pods}}
 	case policy.ReadRival:
-		return Step{Do: Read, Read: Rival}
+		return action.Decision{Action: action.ReadRival{}}
 	case policy.Tombstone:
-		return Step{Do: Tombstone, Why: d.Why, Detail: d.Detail, Pods: d.Pods, Policy: d.Detail}
+		out.Action = action.Tombstone{Pods: d.Pods, Policy: d.Detail}
+		return out
 	case policy.Delete:
-		return Step{Do: Delete, Why: d.Why, Pods: d.Pods, Policy: "any", Returned: true}
+		return action.Decision{Action: action.Delete{Pods: d.Pods, Returned: true, Policy: true}, Reason: d.Why}
 	case policy.Wait:
-		s.Aside = d.Aside
-		if s.Do == Leave || d.After < s.After {
-			s.Do, s.After = Wait, d.After
+		fenced.Aside = d.Aside
+		if action.Is[action.Leave](fenced) || d.After < fenced.RequeueAfter {
+			fenced.Action, fenced.RequeueAfter = action.Wait{}, d.After
 		}
 	case policy.Leave:
 	}
-	return s
+	return fenced
 }
 
 // findStorm returns why policies must wait, as power-offs do: what looks like a dead node is more likely a partition,
@@ -682,22 +596,22 @@ func Moving(pods []action.Pod) []action.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool { return p.Terminal || p.Exempt != taint.NotExempt })
 }
 
-// worth says whether a fence would have something to do, or what to read first.
-func (n *Node) worth(now providers.Instant) (fence.Work, Step) {
+// worth says whether a fence would have something to do, or what to read first; a nil Action: nothing.
+func (n *Node) worth(now providers.Instant) (fence.Work, action.Action) {
 	if n.atts.live { // a cache that missed an event would have the node marked for nothing, again and again
-		if s := n.unattributed(n.workPods); s.Do == Read {
-			return fence.NoneToDo, s
+		if read := n.unattributed(n.workPods); read != nil {
+			return fence.NoneToDo, read
 		}
 		if n.work = fence.NoneToDo; evict.Work(n.workPods, n.atts.list) {
 			n.work = fence.SomeToDo
 		}
-		return n.work, Step{}
+		return n.work, nil
 	}
 	if n.work != fence.NoneToDo && n.worked.Age(now) < workHolds+2*n.workTook {
-		return n.work, Step{}
+		return n.work, nil
 	}
-	if s := n.pending(); s.Do == Read {
-		return fence.NoneToDo, s
+	if read := n.pending(); read != nil {
+		return fence.NoneToDo, read
 	}
 	n.workPods, n.work = n.pods.pods, fence.NoneToDo
 	switch {
@@ -707,10 +621,10 @@ func (n *Node) worth(now providers.Instant) (fence.Work, Step) {
 		n.work = fence.CacheSays
 	}
 	if n.work != fence.NoneToDo {
-		n.worked, n.workTook = n.last, n.last.Sub(n.look.Got)
+		n.worked, n.workTook = n.read, n.read.Sub(n.look.Got)
 		n.kept = n.pods
 	}
-	return n.work, Step{}
+	return n.work, nil
 }
 
 // staying says which pods stay on a dead node by their own tolerations: a blanket one keeps a StatefulSet down with its node.
@@ -732,28 +646,28 @@ func staying(pods []action.Pod) string {
 	}
 }
 
-// pending is the next read of pods, of the volumes of those that stay, and of attachments; no Read if all is there. Volumes matter only
+// pending is the next read of pods, of the volumes of those that stay, and of attachments; nil if all is there. Volumes matter only
 // for pods that stay, and cost two reads each.
-func (n *Node) pending() Step {
+func (n *Node) pending() action.Action {
 	if !n.pods.have {
-		return Step{Do: Read, Read: Pods}
+		return action.ListPods{}
 	}
-	if s := n.unresolved(false); s.Do == Read {
-		return s
+	if read := n.unresolved(false); read != nil {
+		return read
 	}
 	if !n.atts.have {
-		return Step{Do: Read, Read: CachedAttachments}
+		return action.ListAttachments{}
 	}
 	return n.unattributed(n.pods.pods)
 }
 
 // unattributed is the read that finds which attachments belong to claims that could not be read: a PersistentVolume
 // names its claim, too. Without it the volume of a pod that stays would be waited for, and keep the mark.
-func (n *Node) unattributed(pods []action.Pod) Step {
+func (n *Node) unattributed(pods []action.Pod) action.Action {
 	unread := func(v action.Volume) bool { return v.Unread && v.PV == "" }
 	uses := func(p action.Pod) bool { return !p.Terminal && slices.ContainsFunc(p.Volumes, unread) }
 	if !slices.ContainsFunc(pods, uses) {
-		return Step{}
+		return nil
 	}
 	var pvs []string
 	for _, a := range n.atts.list {
@@ -762,18 +676,18 @@ func (n *Node) unattributed(pods []action.Pod) Step {
 		}
 	}
 	if len(pvs) == 0 {
-		return Step{}
+		return nil
 	}
-	return Step{Do: Read, Read: Claims, PVs: pvs}
+	return action.ReadClaims{PVs: pvs}
 }
 
 // unresolved is the read of the volumes that are not known: of exempt pods, or of all that are not finished.
-func (n *Node) unresolved(all bool) Step {
+func (n *Node) unresolved(all bool) action.Action {
 	of := claiming(n.pods.pods, all)
 	if len(of) == 0 {
-		return Step{}
+		return nil
 	}
-	return Step{Do: Read, Read: Volumes, Pods: of}
+	return action.ReadVolumes{Pods: of}
 }
 
 // claiming are the unfinished pods, all or the exempt ones, whose volumes are not known.
@@ -787,10 +701,10 @@ func claiming(pods []action.Pod, all bool) (of []action.Pod) {
 }
 
 // underMark is the course of a marked node.
-func (n *Node) underMark(now providers.Instant) Step {
+func (n *Node) underMark(now providers.Instant) action.Decision {
 	n.work, n.workPods = fence.NoneToDo, nil // this fence does that work: the next one wants a list of its own
 	if !n.facts.Mode.Begins() && !n.look.Record.Open() && n.look.RecordErr == nil {
-		return Step{Do: Wait, Why: reason.MarkNotTaken, Detail: n.facts.Mode.String(), After: modeAgain}
+		return action.Decision{Action: action.Wait{}, Reason: reason.MarkNotTaken, Detail: n.facts.Mode.String(), RequeueAfter: modeAgain}
 	}
 	v := evict.View{
 		Now: now, Look: n.look, Seen: n.sights, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict,
@@ -798,24 +712,24 @@ func (n *Node) underMark(now providers.Instant) Step {
 		Devices: n.facts.Devices, By: n.facts.By,
 	}
 	if evict.LooksAtPods(n.look) {
-		if s, ok := n.byKept(v); ok {
-			return s
+		if d, ok := n.byKept(v); ok {
+			return d
 		}
-		if s := n.pending(); s.Do == Read {
-			return s
+		if read := n.pending(); read != nil {
+			return action.Decision{Action: read}
 		}
 	}
-	v.Pods, v.Attachments, v.Live, v.Resolved = n.pods.pods, n.atts.list, n.atts.live, n.unresolved(true).Do != Read
+	v.Pods, v.Attachments, v.Live, v.Resolved = n.pods.pods, n.atts.list, n.atts.live, n.unresolved(true) == nil
 	v.Claims = n.named
 	d := evict.Step(v)
 	if d.Act == evict.Read {
-		if s := n.unresolved(true); s.Do == Read {
-			return s
+		if read := n.unresolved(true); read != nil {
+			return action.Decision{Action: read}
 		}
 		if len(d.Claims) > 0 {
-			return Step{Do: Read, Read: Claims, PVs: d.Claims, Why: d.Why, Returned: d.Returned}
+			return action.Decision{Action: action.ReadClaims{PVs: d.Claims}, Reason: d.Why}
 		}
-		return Step{Do: Read, Read: LiveAttachments, Why: d.Why, Returned: d.Returned}
+		return action.Decision{Action: action.ListAttachments{Live: true}, Reason: d.Why}
 	}
 	return n.does(v, d)
 }
@@ -823,12 +737,12 @@ func (n *Node) underMark(now providers.Instant) Step {
 // byKept decides by the list that was kept, if that is new enough and the decision is to end pods or to delete ended ones: each of these
 // writes names a UID and a resourceVersion, so a pod that changed since is refused and looked at again, and one that is missing is found
 // by the list that follows. To go on waiting for volumes harms nobody, and does with a younger one. Any other decision wants a list of its own.
-func (n *Node) byKept(v evict.View) (_ Step, ok bool) {
+func (n *Node) byKept(v evict.View) (_ action.Decision, ok bool) {
 	if !n.kept.have || n.pods.have || n.kept.at.Age(v.Now) > keptHolds {
-		return Step{}, false
+		return action.Decision{}, false
 	}
 	if !n.atts.have {
-		return Step{Do: Read, Read: CachedAttachments}, true
+		return action.Decision{Action: action.ListAttachments{}}, true
 	}
 	kept := n.kept
 	n.kept = list{}
@@ -840,7 +754,7 @@ func (n *Node) byKept(v evict.View) (_ Step, ok bool) {
 		n.kept = kept
 		return n.does(v, d), true
 	}
-	return Step{}, false
+	return action.Decision{}, false
 }
 
 // waitsForVolumes reports that nothing is left of a dead node but volumes that are not detached.
@@ -848,50 +762,28 @@ func waitsForVolumes(d evict.Decision) bool {
 	return d.Act == evict.Wait && d.Why == reason.WaitingDetach && !d.Returned
 }
 
-// does turns a decision under the mark into a step.
-func (n *Node) does(v evict.View, d evict.Decision) Step {
+// does turns a decision under the mark into an action. TODO(kernel): evict returns it.
+func (n *Node) does(v evict.View, d evict.Decision) action.Decision {
 	n.view = v
-	s := Step{
-		Why: d.Why, Detail: d.Detail, After: d.After, Record: d.Record, Pods: d.Pods, InUse: d.InUse, Attached: d.Attached,
-		Returned: d.Returned, Alert: d.Alert, Stuck: d.Stuck,
+	out := action.Decision{Reason: d.Why, Detail: d.Detail, RequeueAfter: d.After, Alert: d.Alert, Stuck: d.Stuck}
+	if waitsForVolumes(d) && n.pods.have {
+		n.kept = n.pods
 	}
-	switch d.Act {
-	case evict.Wait:
-		if s.Do = Wait; waitsForVolumes(d) && n.pods.have {
-			n.kept = n.pods
+	var kept []action.Pod
+	for _, p := range v.Pods {
+		if d.Act == evict.Unmark && p.Kept() {
+			kept = append(kept, p)
 		}
-	case evict.Ask:
-		s.Do = Ask
-	case evict.Write:
-		s.Do = Write
-	case evict.ExpireReady:
-		s.Do = ExpireReady
-	case evict.Tombstone:
-		s.Do = Tombstone
-	case evict.ClearVolumes:
-		s.Do = ClearVolumes
-	case evict.Delete:
-		s.Do = Delete
-	case evict.Spare:
-		s.Do = Spare
-	case evict.SetNotReady:
-		s.Do = SetNotReady
-	case evict.DeleteAttachments:
-		s.Do, s.Attachments = DeleteAttachments, d.Detach
-	case evict.OutOfService:
-		s.Do = OutOfService
-	case evict.InService:
-		s.Do = InService
-	case evict.Unmark:
-		s.Do = Unmark
-		for _, p := range v.Pods {
-			if p.Kept() {
-				s.Kept = append(s.Kept, p)
-			}
-		}
-	case evict.Leave, evict.Read:
 	}
-	return s
+	out.Action = map[evict.Act]action.Action{
+		evict.Leave: action.Leave{}, evict.Wait: action.Wait{Returned: d.Returned}, evict.Ask: action.Ask{}, evict.Write: action.Write{Record: d.Record},
+		evict.ExpireReady: action.ExpireReady{}, evict.Tombstone: action.Tombstone{Pods: d.Pods},
+		evict.ClearVolumes: action.ClearVolumes{InUse: d.InUse, Attached: d.Attached},
+		evict.Delete:       action.Delete{Pods: d.Pods, Returned: d.Returned}, evict.Spare: action.Spare{Pods: d.Pods},
+		evict.SetNotReady: action.SetNotReady{Pods: d.Pods}, evict.DeleteAttachments: action.DeleteAttachments{Attachments: d.Detach},
+		evict.OutOfService: action.OutOfService{}, evict.InService: action.InService{}, evict.Unmark: action.Unmark{Record: d.Record, Kept: kept},
+	}[d.Act]
+	return out
 }
 
 // Hold says whether an act may still be done.
@@ -919,9 +811,9 @@ type Recheck struct {
 // Providers ask it through the executor right before each request that acts. It only reads n, so it may be called on a
 // copy.
 func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
-	off := n.step.Do == PowerOff
+	off := action.Is[action.PowerOff](n.last)
 	switch {
-	case !off && n.step.Do != PowerOn:
+	case !off && !action.Is[action.PowerOn](n.last):
 		return errors.New("the step is no power action")
 	case r.Leading != nil:
 		return fmt.Errorf("checking leadership: %w", r.Leading)
@@ -988,15 +880,15 @@ func (n *Node) MaySend(uid string, now providers.Instant, v fleet.View) (within 
 // is owed. It also leaves a pod to the next look that Kubernetes' own eviction is about to delete by name (F2): the
 // write may have waited since it was decided.
 func (n *Node) HoldsFor(uid string, now providers.Instant, v fleet.View) Hold {
-	if v.Alive.After(n.look.Sent) && !n.step.Returned {
+	if v.Alive.After(n.look.Sent) && !action.Returns(n.last.Action) {
 		return No
 	}
-	if n.step.Do == Tombstone {
+	if a, ends := n.last.Action.(action.Tombstone); ends {
 		stock := n.evict.Stock(n.look)
-		if n.step.Policy != "" {
+		if a.Policy != "" {
 			stock = n.policy.Stock(n.look)
 		}
-		if slices.ContainsFunc(n.step.Pods, func(p action.Pod) bool { return p.UID == uid && stock.Due(p, now) }) {
+		if slices.ContainsFunc(a.Pods, func(p action.Pod) bool { return p.UID == uid && stock.Due(p, now) }) {
 			return NotThis
 		}
 	}
@@ -1008,7 +900,7 @@ func (n *Node) HoldsFor(uid string, now providers.Instant, v fleet.View) Hold {
 // old.
 func (n *Node) asked() time.Duration {
 	a := n.answers.Answer
-	if !a.At.After(n.last) {
+	if !a.At.After(n.read) {
 		return 0
 	}
 	return min(a.Got.Sub(a.At), proof.TTL)
@@ -1017,32 +909,32 @@ func (n *Node) asked() time.Duration {
 // Holds reports whether the last step of Next may be carried out at now. Executors ask it right before a destructive
 // act, for pods by HoldsFor. A pause of the process, or a long batch, must not let it act on old knowledge.
 func (n *Node) Holds(now providers.Instant) Hold {
-	switch n.step.Do {
-	case PowerOff, PowerOn:
+	switch n.last.Action.(type) {
+	case action.PowerOff, action.PowerOn:
 		// A look is as old as its question: the process may have stood still in the middle of it. Where the one before took as long it is the API
 		// server that is slow, and no look would ever do.
 		if took := n.look.Got.Sub(n.look.Sent); n.look.Sent.Age(now) > proof.TTL+min(took, n.usual) {
 			return No
 		}
 		return Yes
-	case Spare, InService:
+	case action.Spare, action.InService:
 		return Yes
-	case Tombstone, ClearVolumes, Delete, DeleteAttachments, OutOfService, SetNotReady:
+	case action.Tombstone, action.ClearVolumes, action.Delete, action.DeleteAttachments, action.OutOfService, action.SetNotReady:
 	default:
 		return No
 	}
-	if n.step.Policy != "" && n.step.Do != Delete { // no proof; but no look that is older than reads make it, either, nor than a few slow ones do
-		if n.last.Age(now) > proof.TTL+n.asked() || n.look.Sent.Age(now) > policyLook {
+	if action.PolicyOf(n.last.Action) != "" { // no proof; but no look that is older than reads make it, either, nor than a few slow ones do
+		if n.read.Age(now) > proof.TTL+n.asked() || n.look.Sent.Age(now) > policyLook {
 			return No
 		}
 		return Yes
 	}
-	if n.step.Returned { // tombstoned pods, which no kubelet can start, of a node that is alive: no proof is needed or possible
+	if action.Returns(n.last.Action) { // tombstoned pods, which no kubelet can start, of a node that is alive: no proof is needed or possible
 		return Yes
 	}
 	v := n.view
 	v.Memory, v.Answers = n.evict, n.answers
-	if n.step.Do == SetNotReady { // never on a person's word
+	if action.Is[action.SetNotReady](n.last) { // never on a person's word
 		switch {
 		case v.Proven(now):
 			return Yes

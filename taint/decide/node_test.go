@@ -42,8 +42,8 @@ type course struct {
 	rival        string            // what keeps policies from ending pods
 	waiting      map[string]bool   // claims that pods wait for elsewhere
 
-	reads []Reading // since the last next
-	asked []string  // the pods whose volumes were read since then
+	reads []string // since the last next
+	asked []string // the pods whose volumes were read since then
 }
 
 // begin is a node that looks dead in a fleet that is heard. Its machine is to be powered off if it is on.
@@ -120,66 +120,66 @@ func (c *course) answerAfter(took time.Duration, s providers.PowerState) {
 }
 
 // next is the next step that is no read.
-func (c *course) next() Step {
+func (c *course) next() action.Decision {
 	c.t.Helper()
 	c.reads, c.asked = nil, nil
 	for range 20 {
 		s := c.node.Next(c.now, c.fleet)
-		if s.Do != Read {
+		if !action.Reads(s.Action) {
 			return s
 		}
-		c.reads = append(c.reads, s.Read)
-		if s.Read == Life {
+		c.reads = append(c.reads, act(s))
+		if act(s) == "ReadNode" {
 			c.see()
 			continue
 		}
 		c.pass(c.took)
-		switch s.Read {
-		case Pods:
+		switch act(s) {
+		case "ListPods":
 			c.node.Apply(c.now, c.fleet, PodsListed{Pods: slices.Clone(c.pods)})
-		case Volumes:
+		case "ReadVolumes":
 			of := map[string][]action.Volume{}
-			for _, p := range s.Pods {
+			for _, p := range s.Action.(action.ReadVolumes).Pods {
 				c.asked = append(c.asked, p.Name)
 				of[p.UID] = c.volumes[p.UID]
 			}
 			c.node.Apply(c.now, c.fleet, VolumesRead{Of: of})
-		case CachedAttachments:
+		case "ListAttachments":
 			c.node.Apply(c.now, c.fleet, AttachmentsListed{Attachments: c.cached})
-		case LiveAttachments:
+		case "ListAttachments live":
 			c.node.Apply(c.now, c.fleet, AttachmentsListed{Attachments: c.live, Live: true})
-		case Claims:
+		case "ReadClaims":
 			of := map[string]string{}
-			for _, pv := range s.PVs {
+			for _, pv := range s.Action.(action.ReadClaims).PVs {
 				of[pv] = cmp.Or(c.claimed[pv], "default/"+pv)
 			}
 			c.node.Apply(c.now, c.fleet, ClaimsRead{Of: of})
 		}
 	}
 	c.t.Fatalf("20 reads without a step: %v", c.reads)
-	return Step{}
+	return action.Decision{}
 }
 
 // upTo goes to the next step of a kind: a question is answered, a wait waited out.
-func (c *course) upTo(do Do, says providers.PowerState) Step {
+func (c *course) upTo(do string, says providers.PowerState) action.Decision {
 	c.t.Helper()
 	var seen []string
 	for range 20 {
 		s := c.next()
-		seen = append(seen, s.Do.String()+" "+string(s.Why))
-		switch s.Do {
+		seen = append(seen, act(s)+" "+string(s.Reason))
+		switch act(s) {
 		case do:
 			return s
-		case Ask:
+		case "Ask":
 			c.answer(says)
-		case Wait:
-			c.pass(s.After)
+		case "Wait":
+			c.pass(s.RequeueAfter)
 		default:
 			c.t.Fatalf("got %s on the way to %s", seen, do)
 		}
 	}
 	c.t.Fatalf("got %s, want %s", seen, do)
-	return Step{}
+	return action.Decision{}
 }
 
 // did tells that the last step was done.
@@ -218,18 +218,18 @@ func TestHolds(t *testing.T) {
 			c.facts.Evict.OnDetachTimeout = what
 			c.live = []action.Attachment{{Name: "va", UID: "va", ResourceVersion: "1", PV: "pv"}}
 			c.cached = c.live
-			c.upTo(Wait, off)
+			c.upTo("Wait", off)
 			c.pass(c.facts.Evict.DetachTimeout + time.Minute)
 		}
 	}
-	acts := map[Do]func(*course){
-		DeleteAttachments: overtime(evict.ForceDetach),
-		OutOfService:      overtime(evict.TakeOutOfService),
+	acts := map[string]func(*course){
+		"DeleteAttachments": overtime(evict.ForceDetach),
+		"OutOfService":      overtime(evict.TakeOutOfService),
 
-		Tombstone:    func(c *course) { c.pods = []action.Pod{running("a")} },
-		ClearVolumes: func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} },
-		Delete:       func(c *course) { c.pods = []action.Pod{ended("a")} },
-		SetNotReady:  func(c *course) { c.pods = []action.Pod{readsReady(exempt(running("a")))} },
+		"Tombstone":    func(c *course) { c.pods = []action.Pod{running("a")} },
+		"ClearVolumes": func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} },
+		"Delete":       func(c *course) { c.pods = []action.Pod{ended("a")} },
+		"SetNotReady":  func(c *course) { c.pods = []action.Pod{readsReady(exempt(running("a")))} },
 	}
 	for _, tc := range []struct {
 		name   string
@@ -248,10 +248,10 @@ func TestHolds(t *testing.T) {
 		{"a person's word", nobody, 0, Yes, unknown, Yes},
 	} {
 		for do, change := range acts {
-			if do == SetNotReady && tc.change != nil {
+			if do == "SetNotReady" && tc.change != nil {
 				continue // it is not decided on a person's word
 			}
-			t.Run(tc.name+"/"+do.String(), func(t *testing.T) {
+			t.Run(tc.name+"/"+do, func(t *testing.T) {
 				c := midst(t, taint.PhaseEvicting)
 				if change(c); tc.change != nil {
 					tc.change(c)
@@ -275,7 +275,7 @@ func TestHolds(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods = []action.Pod{running("a")}
 		nobody(c)
-		c.upTo(Tombstone, off)
+		c.upTo("Tombstone", off)
 		if got := c.node.Holds(c.now.Add(proof.TTL + time.Second)); got != No {
 			t.Errorf("got %d: there is nobody to ask", got)
 		}
@@ -284,7 +284,7 @@ func TestHolds(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods = []action.Pod{readsReady(exempt(running("a")))}
 		person(c)
-		c.upTo(SetNotReady, off)
+		c.upTo("SetNotReady", off)
 		c.now = c.now.Add(proof.TTL + time.Second)
 		if got := c.node.Holds(c.now); got != AskFirst {
 			t.Errorf("an old proof: got %d, want AskFirst", got)
@@ -297,14 +297,14 @@ func TestHolds(t *testing.T) {
 	t.Run("the return path needs no proof", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods, c.look.LeaseRV = []action.Pod{ended("a")}, "2"
-		if s := c.upTo(Delete, on); !s.Returned || c.node.Holds(c.now.Add(time.Hour)) != Yes {
-			t.Errorf("got returned %v, holds %d", s.Returned, c.node.Holds(c.now.Add(time.Hour)))
+		if s := c.upTo("Delete", on); !action.Returns(s.Action) || c.node.Holds(c.now.Add(time.Hour)) != Yes {
+			t.Errorf("got returned %v, holds %d", action.Returns(s.Action), c.node.Holds(c.now.Add(time.Hour)))
 		}
 	})
 	t.Run("nor does sparing", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods, c.look.LeaseRV = []action.Pod{running("a")}, "2"
-		if c.upTo(Spare, on); c.node.Holds(c.now.Add(time.Hour)) != Yes {
+		if c.upTo("Spare", on); c.node.Holds(c.now.Add(time.Hour)) != Yes {
 			t.Errorf("got %d", c.node.Holds(c.now.Add(time.Hour)))
 		}
 	})
@@ -313,8 +313,8 @@ func TestHolds(t *testing.T) {
 		if got := c.node.Holds(c.now); got != No {
 			t.Errorf("before any step: got %d, want No", got)
 		}
-		if s := c.next(); s.Do != Unmark || c.node.Holds(c.now) != No {
-			t.Errorf("%s: got %d, want No", s.Do, c.node.Holds(c.now))
+		if s := c.next(); act(s) != "Unmark" || c.node.Holds(c.now) != No {
+			t.Errorf("%s: got %d, want No", act(s), c.node.Holds(c.now))
 		}
 	})
 }
@@ -329,10 +329,10 @@ func TestHoldsForStockEviction(t *testing.T) {
 			c.look.Taints = append(c.look.Taints, one)
 		}
 	}
-	check := func(t *testing.T, c *course, s Step, soon, far string) {
+	check := func(t *testing.T, c *course, s action.Decision, soon, far string) {
 		t.Helper()
-		if s.Do != Tombstone || len(s.Pods) != 2 {
-			t.Fatalf("got %s of %v, want two tombstones", s.Do, s.Pods)
+		if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 2 {
+			t.Fatalf("got %s of %v, want two tombstones", act(s), action.PodsOf(s.Action))
 		}
 		if got := c.node.HoldsFor(soon, c.now, c.view()); got != Yes {
 			t.Errorf("at once: got %d, want Yes", got)
@@ -349,7 +349,7 @@ func TestHoldsForStockEviction(t *testing.T) {
 		unreachable(c, corev1.TaintEffectNoExecute)
 		soon.Tolerations = tolerating(32 * time.Second)
 		c.pods = []action.Pod{soon, far}
-		check(t, c, c.upTo(Tombstone, off), "soon", "far")
+		check(t, c, c.upTo("Tombstone", off), "soon", "far")
 	})
 	t.Run("policy", func(t *testing.T) {
 		c := accepted(t)
@@ -398,22 +398,23 @@ func TestAcceptedPowerOffIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := begin(t, &fleet.Fleet{}, "n1")
 			c.pods = []action.Pod{running("a")}
-			s := c.upTo(Write, on)
-			if len(s.Record.PowerOffTo) != 1 {
-				t.Fatalf("got %s (%s) with record %+v, want it to name the device", s.Do, s.Why, s.Record)
+			s := c.upTo("Write", on)
+			if len(action.RecordOf(s.Action).PowerOffTo) != 1 {
+				t.Fatalf("got %s (%s) with record %+v, want it to name the device", act(s), s.Reason, action.RecordOf(s.Action))
 			}
 			c.did(ActionDone{})
-			c.look.Record = &s.Record
-			c.upTo(PowerOff, on)
+			rec := action.RecordOf(s.Action)
+			c.look.Record = &rec
+			c.upTo("PowerOff", on)
 			c.did(ActionDone{Sent: c.now, Err: tc.err})
 			if tc.newLeader {
 				c.node = Node{}
 			}
 			c.look.LeaseRV, c.look.Ready = "2", corev1.ConditionTrue
 			end := c.next()
-			if named := len(end.Record.PowerOffTo) > 0; end.Do != Write || end.Record.Result != taint.ResultCancelled ||
+			if named := len(action.RecordOf(end.Action).PowerOffTo) > 0; act(end) != "Write" || action.RecordOf(end.Action).Result != taint.ResultCancelled ||
 				named != tc.named {
-				t.Errorf("got %s (%s) with record %+v, named %v, want %v", end.Do, end.Why, end.Record, named, tc.named)
+				t.Errorf("got %s (%s) with record %+v, named %v, want %v", act(end), end.Reason, action.RecordOf(end.Action), named, tc.named)
 			}
 		})
 	}
@@ -422,12 +423,12 @@ func TestAcceptedPowerOffIsNamed(t *testing.T) {
 // The power is cut only right after a look (step 3): a process that was stopped since looks again.
 func TestPowerOffNeedsALook(t *testing.T) {
 	c := announced(t)
-	if s := c.upTo(PowerOff, on); s.Why != reason.SendingOff || c.node.Holds(c.now) != Yes || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
-		t.Errorf("%s: got %d now, %d later; want Yes, No", s.Why, c.node.Holds(c.now), c.node.Holds(c.now.Add(proof.TTL+time.Second)))
+	if s := c.upTo("PowerOff", on); s.Reason != reason.SendingOff || c.node.Holds(c.now) != Yes || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
+		t.Errorf("%s: got %d now, %d later; want Yes, No", s.Reason, c.node.Holds(c.now), c.node.Holds(c.now.Add(proof.TTL+time.Second)))
 	}
 	c.did(ActionDone{Err: errors.New("too late"), Late: true})
-	if s := c.next(); s.Why == reason.NotAccepted || c.reads[0] != Life {
-		t.Errorf("what was not sent is held for refused: %s (%s), after %v", s.Do, s.Why, c.reads)
+	if s := c.next(); s.Reason == reason.NotAccepted || c.reads[0] != "ReadNode" {
+		t.Errorf("what was not sent is held for refused: %s (%s), after %v", act(s), s.Reason, c.reads)
 	}
 }
 
@@ -436,8 +437,8 @@ func TestPowerOffNeedsALook(t *testing.T) {
 func TestPowerOffAfterASlowLook(t *testing.T) {
 	c := announced(t)
 	look := func(took time.Duration) { // the next
-		if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
-			t.Fatalf("got %s of %s, want a look", s.Do, s.Read)
+		if s := c.node.Next(c.now, c.fleet); act(s) != "ReadNode" {
+			t.Fatalf("got %s, want a look", act(s))
 		}
 		c.took = took
 		c.see()
@@ -445,25 +446,25 @@ func TestPowerOffAfterASlowLook(t *testing.T) {
 	}
 	holds := func(what string, want Hold) {
 		t.Helper()
-		if s := c.next(); s.Do != PowerOff || c.node.Holds(c.now) != want || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
-			t.Errorf("%s: %s (%s) got %d now, %d later; want %d, %d", what, s.Do, s.Why, c.node.Holds(c.now), c.node.Holds(c.now.Add(proof.TTL+time.Second)), want, No)
+		if s := c.next(); act(s) != "PowerOff" || c.node.Holds(c.now) != want || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
+			t.Errorf("%s: %s (%s) got %d now, %d later; want %d, %d", what, act(s), s.Reason, c.node.Holds(c.now), c.node.Holds(c.now.Add(proof.TTL+time.Second)), want, No)
 		}
 		c.did(ActionDone{Late: true})
 	}
 	const long = proof.TTL + time.Second
-	c.upTo(PowerOff, on)
+	c.upTo("PowerOff", on)
 	c.did(ActionDone{Late: true})
 	look(long)
 	holds("a look that took long", No)
 	look(long)
-	if s := c.next(); s.Do != Ask {
-		t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
+	if s := c.next(); act(s) != "Ask" {
+		t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 	}
 	c.answer(on)
 	look(long)
 	holds("looks that take long", Yes)
 	look(time.Millisecond)
-	c.upTo(PowerOff, on)
+	c.upTo("PowerOff", on)
 	holds("looks that are quick again", Yes)
 }
 
@@ -530,12 +531,12 @@ func TestStillHolds(t *testing.T) {
 			r.Seen.ResourceVersion, r.Paused = "3", "upgrade"
 		}, "paused", "paused"},
 	} {
-		for _, do := range []Do{PowerOff, PowerOn} {
+		for _, do := range []string{"PowerOff", "PowerOn"} {
 			c, says, want := announced(t), on, tc.off
-			if do == PowerOn {
+			if do == "PowerOn" {
 				c, says, want = fenced(t), off, tc.on
 			}
-			if c.look.ResourceVersion = "7"; do == PowerOn {
+			if c.look.ResourceVersion = "7"; do == "PowerOn" {
 				c.announced()
 			}
 			c.upTo(do, says)
@@ -560,21 +561,21 @@ func TestStillHolds(t *testing.T) {
 // What was not sent counts as no attempt: the node is looked at, and the same power-off is decided on again.
 func TestNotSentIsNoAttempt(t *testing.T) {
 	c := announced(t)
-	first := c.upTo(PowerOff, on)
+	first := c.upTo("PowerOff", on)
 	c.did(ActionDone{Err: providers.ErrNotSent, Sent: c.now, Late: true})
-	if s := c.next(); s.Do != PowerOff || s.Why != first.Why || c.reads[0] != Life {
-		t.Errorf("got %s (%s) after %v, want a look and then %s", s.Do, s.Why, c.reads, first.Why)
+	if s := c.next(); act(s) != "PowerOff" || s.Reason != first.Reason || c.reads[0] != "ReadNode" {
+		t.Errorf("got %s (%s) after %v, want a look and then %s", act(s), s.Reason, c.reads, first.Reason)
 	}
 	c.did(ActionDone{Sent: c.now})
-	rec := c.upTo(Arm, off).Record
+	rec := action.RecordOf(c.upTo("Arm", off).Action)
 	if len(rec.OffBy) != 1 {
 		t.Errorf("got %v, want the device that took the second", rec.OffBy)
 	}
 	c = announced(t)
-	c.upTo(PowerOff, on)
+	c.upTo("PowerOff", on)
 	c.did(ActionDone{Err: providers.ErrNotSent, Sent: c.now, Late: true})
 	c.pass(proof.TTL)
-	if rec := c.upTo(Arm, off).Record; len(rec.OffBy) != 0 {
+	if rec := action.RecordOf(c.upTo("Arm", off).Action); len(rec.OffBy) != 0 {
 		t.Errorf("went off by itself: got %v, want no device that took a power-off", rec.OffBy)
 	}
 }
@@ -585,37 +586,37 @@ func TestPowerOffIsRemembered(t *testing.T) {
 		reason.AwaitingOff: nil, reason.NotAccepted: providers.ErrUnreachable, reason.PowerOffRefused: providers.ErrDenied,
 	} {
 		c := announced(t)
-		c.upTo(PowerOff, on)
+		c.upTo("PowerOff", on)
 		c.did(ActionDone{Err: err, Sent: c.now})
-		if s := c.next(); s.Why != want || c.reads[0] != Life {
-			t.Errorf("accepted with %v: got %s (%s) after %v, want %s after a look", err, s.Do, s.Why, c.reads, want)
+		if s := c.next(); s.Reason != want || c.reads[0] != "ReadNode" {
+			t.Errorf("accepted with %v: got %s (%s) after %v, want %s after a look", err, act(s), s.Reason, c.reads, want)
 		}
 	}
 }
 
 // A read that failed is tried again a while later. The look before it is not decided on any more: the node may have shown life since.
 func TestReadThatFailed(t *testing.T) {
-	for _, failing := range []Reading{Pods, CachedAttachments} {
+	for _, failing := range []string{"ListPods", "ListAttachments"} {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods = []action.Pod{running("a")}
 		s := c.node.Next(c.now, c.fleet)
-		for ; s.Do == Read && s.Read != failing; s = c.node.Next(c.now, c.fleet) {
-			switch s.Read {
-			case Life:
+		for ; action.Reads(s.Action) && act(s) != failing; s = c.node.Next(c.now, c.fleet) {
+			switch act(s) {
+			case "ReadNode":
 				c.see()
-			case Pods:
+			case "ListPods":
 				c.node.Apply(c.now, c.fleet, PodsListed{Pods: slices.Clone(c.pods)})
 			default:
-				t.Fatalf("reads %s on the way to %s", s.Read, failing)
+				t.Fatalf("reads %s on the way to %s", act(s), failing)
 			}
 		}
 		c.look.LeaseRV = "2" // a heartbeat; nothing was read
 		c.pass(time.Second)
-		if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
-			t.Errorf("after a read of %s that failed: got %s %s, want another look", failing, s.Do, s.Read)
+		if s := c.node.Next(c.now, c.fleet); act(s) != "ReadNode" {
+			t.Errorf("after a read of %s that failed: got %s %s, want another look", failing, act(s), act(s))
 		}
-		if s := c.upTo(Spare, off); len(s.Pods) != 1 {
-			t.Errorf("after the look: got %s of %d pods, want the pod spared", s.Do, len(s.Pods))
+		if s := c.upTo("Spare", off); len(action.PodsOf(s.Action)) != 1 {
+			t.Errorf("after the look: got %s of %d pods, want the pod spared", act(s), len(action.PodsOf(s.Action)))
 		}
 	}
 }
@@ -625,21 +626,21 @@ func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 	c := announced(t)
 	c.facts.Devices[0].NoPower = "its machine was never pinned"
 	for range 20 {
-		switch s := c.next(); s.Do {
-		case PowerOff:
+		switch s := c.next(); act(s) {
+		case "PowerOff":
 			t.Fatal("its machine is powered off")
-		case Ask:
+		case "Ask":
 			c.answer(on)
-		case Wait:
-			if s.Why == reason.PoweredOn && s.Detail == c.facts.NoPower() {
+		case "Wait":
+			if s.Reason == reason.PoweredOn && s.Detail == c.facts.NoPower() {
 				return
 			}
-			c.pass(s.After)
-		case Condition:
-			c.look.PoweredOn = s.On
+			c.pass(s.RequeueAfter)
+		case "Condition":
+			c.look.PoweredOn = s.Action.(action.Condition).On
 			c.did(ActionDone{})
-		case Write:
-			if s.Why == reason.PoweredOn && s.Detail == c.facts.NoPower() && s.Record.Result == taint.ResultCancelled {
+		case "Write":
+			if s.Reason == reason.PoweredOn && s.Detail == c.facts.NoPower() && action.RecordOf(s.Action).Result == taint.ResultCancelled {
 				return
 			}
 		}
@@ -670,14 +671,14 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 			if got := c.node.Answer(); got.State != tc.want || (tc.want == unknown) != errors.Is(got.Err, proof.ErrDistrusted) {
 				t.Errorf("got %s, error %v, want %s", got.State, got.Err, tc.want)
 			}
-			if s := c.next(); (s.Do == Tombstone) != (tc.want == off) {
-				t.Errorf("got %s (%s)", s.Do, s.Why)
+			if s := c.next(); (act(s) == "Tombstone") != (tc.want == off) {
+				t.Errorf("got %s (%s)", act(s), s.Reason)
 			}
 			c = begin(t, c.fleet, "n1") // and before the mark
 			c.pods = []action.Pod{running("a")}
 			s := c.next()
-			if tc.want == unknown && (s.Why != reason.Distrusted || s.Detail != "n2") || tc.want == off && s.Do != Ask {
-				t.Errorf("unmarked: got %s (%s) %q", s.Do, s.Why, s.Detail)
+			if tc.want == unknown && (s.Reason != reason.Distrusted || s.Detail != "n2") || tc.want == off && act(s) != "Ask" {
+				t.Errorf("unmarked: got %s (%s) %q", act(s), s.Reason, s.Detail)
 			}
 		})
 	}
@@ -694,46 +695,46 @@ func TestOneAnnouncement(t *testing.T) {
 	two.now = one.now
 	for _, c := range []*course{one, two} { // both come to it while nobody has the turn
 		c.pods = []action.Pod{running("a")}
-		if s := c.next(); s.Do != Ask {
-			t.Fatalf("%s: got %s (%s), want a question", c.look.Name, s.Do, s.Why)
+		if s := c.next(); act(s) != "Ask" {
+			t.Fatalf("%s: got %s (%s), want a question", c.look.Name, act(s), s.Reason)
 		}
 		c.answer(on)
 		c.see()
 	}
-	wants := func(c *course, do Do, why reason.Reason) {
+	wants := func(c *course, do string, why reason.Reason) {
 		t.Helper()
-		if s := c.next(); s.Do != do || s.Why != why {
-			t.Fatalf("%s: got %s (%s), want %s (%s)", c.look.Name, s.Do, s.Why, do, why)
+		if s := c.next(); act(s) != do || s.Reason != why {
+			t.Fatalf("%s: got %s (%s), want %s (%s)", c.look.Name, act(s), s.Reason, do, why)
 		}
 	}
-	wants(one, Write, reason.Announcing)
-	wants(one, Write, reason.Announcing)
-	wants(two, Wait, reason.PowerOffLimit)
+	wants(one, "Write", reason.Announcing)
+	wants(one, "Write", reason.Announcing)
+	wants(two, "Wait", reason.PowerOffLimit)
 	one.did(ActionDone{Err: errors.New("a webhook is down")})
-	wants(two, Write, reason.Announcing)
+	wants(two, "Write", reason.Announcing)
 	one.see()
-	wants(one, Wait, reason.PowerOffLimit)
+	wants(one, "Wait", reason.PowerOffLimit)
 	two.did(ActionDone{})
 	rec := taint.Record{ID: "f-2", NodeUID: "u", BootID: "b", LeaseRV: "1",
 		PowerOff: true}.Enter(taint.PhasePoweringOff, "", two.now.Wall)
 	two.look.Record, two.look.ResourceVersion = &rec, "2"
 	two.see()
 	one.see()
-	wants(one, Wait, reason.PowerOffLimit)
+	wants(one, "Wait", reason.PowerOffLimit)
 	done := rec.Enter(taint.PhaseDone, taint.ResultCancelled, two.now.Wall)
 	two.look.Record, two.look.ResourceVersion = &done, "3"
 	two.see()
 	one.see()
-	wants(one, Write, reason.Announcing)
+	wants(one, "Write", reason.Announcing)
 
 	// A leader before announced another's: the record alone says so.
 	f = fleet.Fleet{}
 	one = begin(t, &f, "n1")
 	one.pods = []action.Pod{running("a")}
 	f.Record("n3", "4", &rec, one.now)
-	wants(one, Ask, reason.Asking)
+	wants(one, "Ask", reason.Asking)
 	one.answer(on)
-	wants(one, Wait, reason.PowerOffLimit)
+	wants(one, "Wait", reason.PowerOffLimit)
 }
 
 // Where the question's answer would be too old by the time that another look is there, the act is decided on the look that the question
@@ -754,14 +755,14 @@ func TestSlowServerKeepsTheLook(t *testing.T) {
 			c.pods, c.took = []action.Pod{running("a")}, tc.took
 			c.now = c.now.Add(2 * proof.TTL)
 			c.pass(time.Minute)
-			if s := c.next(); s.Do != Ask {
-				t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
+			if s := c.next(); act(s) != "Ask" {
+				t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 			}
 			c.now = c.now.Add(tc.since)
 			c.answer(off)
 			s := c.next()
-			if kept := len(c.reads) == 0; kept != tc.kept || kept && s.Do != Tombstone {
-				t.Errorf("got %s (%s) after %v, want the look kept: %v", s.Do, s.Why, c.reads, tc.kept)
+			if kept := len(c.reads) == 0; kept != tc.kept || kept && act(s) != "Tombstone" {
+				t.Errorf("got %s (%s) after %v, want the look kept: %v", act(s), s.Reason, c.reads, tc.kept)
 			}
 		})
 	}
@@ -789,16 +790,16 @@ func TestSlowDeviceKeepsTheLook(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods, c.took = []action.Pod{running("a")}, tc.read
 			c.pass(time.Minute)
-			if s := c.next(); s.Do != Ask {
-				t.Fatalf("got %s (%s), want a question", s.Do, s.Why)
+			if s := c.next(); act(s) != "Ask" {
+				t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 			}
 			if tc.beats {
 				c.fleet.Lease("n1", "77", 0, c.now)
 			}
 			c.answerAfter(tc.takes, tc.says)
 			s := c.next()
-			if kept := len(c.reads) == 0; kept != tc.kept || tc.says == off && s.Do != Tombstone {
-				t.Errorf("got %s (%s) after %v, want the look kept: %v", s.Do, s.Why, c.reads, tc.kept)
+			if kept := len(c.reads) == 0; kept != tc.kept || tc.says == off && act(s) != "Tombstone" {
+				t.Errorf("got %s (%s) after %v, want the look kept: %v", act(s), s.Reason, c.reads, tc.kept)
 			}
 		})
 	}
@@ -808,7 +809,7 @@ func TestSlowDeviceKeepsTheLook(t *testing.T) {
 func TestWritesBehindASlowDevice(t *testing.T) {
 	c := midst(t, taint.PhaseEvicting)
 	c.pods = []action.Pod{running("a")}
-	c.upTo(Tombstone, off)
+	c.upTo("Tombstone", off)
 	c.answerAfter(4700*time.Millisecond, off)
 	for _, tc := range []struct {
 		later, within time.Duration
@@ -834,22 +835,22 @@ func TestEveryActFollowsALook(t *testing.T) {
 	c := midst(t, taint.PhaseEvicting)
 	c.pods = []action.Pod{running("a")}
 	for _, o := range []ActionDone{{}, {Err: errors.New("a conflict")}, {Late: true}} {
-		c.upTo(Tombstone, off)
+		c.upTo("Tombstone", off)
 		c.did(o)
-		if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
-			t.Errorf("after an act (%+v): got %s of %s, want a look", o, s.Do, s.Read)
+		if s := c.node.Next(c.now, c.fleet); act(s) != "ReadNode" {
+			t.Errorf("after an act (%+v): got %s, want a look", o, act(s))
 		}
 	}
 	c = begin(t, &fleet.Fleet{}, "n1")
-	if s := c.next(); s.Do != Wait || s.Why != reason.NoWork {
-		t.Fatalf("got %s (%s), want a wait", s.Do, s.Why)
+	if s := c.next(); act(s) != "Wait" || s.Reason != reason.NoWork {
+		t.Fatalf("got %s (%s), want a wait", act(s), s.Reason)
 	}
-	if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
-		t.Errorf("after a wait: got %s of %s, want a look", s.Do, s.Read)
+	if s := c.node.Next(c.now, c.fleet); act(s) != "ReadNode" {
+		t.Errorf("after a wait: got %s, want a look", act(s))
 	}
 	var zero Node
-	if s := zero.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
-		t.Errorf("at first: got %s of %s, want a look", s.Do, s.Read)
+	if s := zero.Next(c.now, c.fleet); act(s) != "ReadNode" {
+		t.Errorf("at first: got %s, want a look", act(s))
 	}
 }
 
@@ -860,21 +861,21 @@ func TestMarkGoesByLiveAttachments(t *testing.T) {
 		name         string
 		lease        string // "1" until a heartbeat
 		cached, live []action.Attachment
-		want         Do
+		want         string
 		result       taint.Result
 	}{
-		{"detached", "1", nil, nil, Unmark, taint.ResultEvicted},
-		{"attached, the cache does not know yet", "1", nil, attached, Wait, ""},
-		{"detached, the cache does not know yet", "1", attached, nil, Unmark, taint.ResultEvicted},
-		{"returned, detached", "2", nil, nil, Unmark, taint.ResultReturned},
-		{"returned, attached, the cache does not know yet", "2", nil, attached, Write, ""},
-		{"returned, detached, the cache does not know yet", "2", attached, nil, Unmark, taint.ResultReturned},
+		{"detached", "1", nil, nil, "Unmark", taint.ResultEvicted},
+		{"attached, the cache does not know yet", "1", nil, attached, "Wait", ""},
+		{"detached, the cache does not know yet", "1", attached, nil, "Unmark", taint.ResultEvicted},
+		{"returned, detached", "2", nil, nil, "Unmark", taint.ResultReturned},
+		{"returned, attached, the cache does not know yet", "2", nil, attached, "Write", ""},
+		{"returned, detached, the cache does not know yet", "2", attached, nil, "Unmark", taint.ResultReturned},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.cached, c.live, c.look.LeaseRV = tc.cached, tc.live, tc.lease
-			if s := c.next(); s.Do != tc.want || s.Record.Result != tc.result || !slices.Contains(c.reads, LiveAttachments) {
-				t.Errorf("got %s (%s) %s after %v, want %s %s after a live list", s.Do, s.Why, s.Record.Result, c.reads, tc.want, tc.result)
+			if s := c.next(); act(s) != tc.want || action.RecordOf(s.Action).Result != tc.result || !slices.Contains(c.reads, "ListAttachments live") {
+				t.Errorf("got %s (%s) %s after %v, want %s %s after a live list", act(s), s.Reason, action.RecordOf(s.Action).Result, c.reads, tc.want, tc.result)
 			}
 		})
 	}
@@ -902,16 +903,16 @@ func TestWorkByLiveAttachments(t *testing.T) {
 			c := begin(t, &fleet.Fleet{}, "n1")
 			c.pods, c.cached, c.live = tc.pods, tc.cached, tc.live
 			s := c.next()
-			if (s.Do == Ask) != tc.asks || !tc.asks && s.Why != reason.NoWork || slices.Contains(c.reads, LiveAttachments) {
-				t.Fatalf("by the cache: got %s (%s) after %v, want a question: %v", s.Do, s.Why, c.reads, tc.asks)
+			if (act(s) == "Ask") != tc.asks || !tc.asks && s.Reason != reason.NoWork || slices.Contains(c.reads, "ListAttachments live") {
+				t.Fatalf("by the cache: got %s (%s) after %v, want a question: %v", act(s), s.Reason, c.reads, tc.asks)
 			}
 			if !tc.asks {
 				return
 			}
 			c.answer(off)
 			s = c.next()
-			if (s.Do == Arm) != tc.marks || !tc.marks && s.Why != reason.NoWork || slices.Contains(c.reads, LiveAttachments) != tc.reads {
-				t.Errorf("live: got %s (%s) after %v, want the mark: %v", s.Do, s.Why, c.reads, tc.marks)
+			if (act(s) == "Arm") != tc.marks || !tc.marks && s.Reason != reason.NoWork || slices.Contains(c.reads, "ListAttachments live") != tc.reads {
+				t.Errorf("live: got %s (%s) after %v, want the mark: %v", act(s), s.Reason, c.reads, tc.marks)
 			}
 		})
 	}
@@ -940,8 +941,8 @@ func TestWorkIsOfPodsThatGo(t *testing.T) {
 		c := begin(t, &fleet.Fleet{}, "n1")
 		c.pods, c.cached = []action.Pod{tc.pod}, tc.attached
 		c.volumes["a"] = []action.Volume{{PV: "pv-1", Unique: "u-1"}}
-		if s := c.next(); (s.Why != reason.NoWork) != tc.want {
-			t.Errorf("%s: got %s (%s), want work: %v", tc.name, s.Do, s.Why, tc.want)
+		if s := c.next(); (s.Reason != reason.NoWork) != tc.want {
+			t.Errorf("%s: got %s (%s), want work: %v", tc.name, act(s), s.Reason, tc.want)
 		}
 	}
 }
@@ -953,26 +954,26 @@ func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
 	pods := []action.Pod{claims(running("db")), claims(exempt(running("agent"))), running("web"), done, claims(ended("gone"))}
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.pods = pods
-	if s := c.next(); s.Do != Ask || !slices.Equal(c.asked, []string{"agent"}) {
-		t.Errorf("before the mark: got %s (%s), volumes of %v, want the exempt pod's alone", s.Do, s.Why, c.asked)
+	if s := c.next(); act(s) != "Ask" || !slices.Equal(c.asked, []string{"agent"}) {
+		t.Errorf("before the mark: got %s (%s), volumes of %v, want the exempt pod's alone", act(s), s.Reason, c.asked)
 	}
 	c = midst(t, taint.PhaseArmed)
 	c.pods = pods
-	if s := c.next(); s.Do != Write || !slices.Equal(c.reads, []Reading{Life}) {
-		t.Errorf("before the eviction: got %s (%s) after %v, want no list", s.Do, s.Why, c.reads)
+	if s := c.next(); act(s) != "Write" || !slices.Equal(c.reads, []string{"ReadNode"}) {
+		t.Errorf("before the eviction: got %s (%s) after %v, want no list", act(s), s.Reason, c.reads)
 	}
 	c = midst(t, taint.PhaseEvicting)
 	c.pods = pods
-	if s := c.next(); s.Do != Tombstone || !slices.Equal(c.asked, []string{"agent"}) {
-		t.Errorf("pods to end: got %s (%s), volumes of %v, want the exempt pod's alone", s.Do, s.Why, c.asked)
+	if s := c.next(); act(s) != "Tombstone" || !slices.Equal(c.asked, []string{"agent"}) {
+		t.Errorf("pods to end: got %s (%s), volumes of %v, want the exempt pod's alone", act(s), s.Reason, c.asked)
 	}
 	c = midst(t, taint.PhaseEvicting)
 	c.look.InUse = []corev1.UniqueVolumeName{"v"}
 	waits := claims(action.Pod{Namespace: "ns", Name: "waits", UID: "waits"}) // for its stock eviction
 	c.pods = append(slices.Clone(pods[1:]), waits)
 	c.pods[1] = ended("web")
-	if s := c.next(); s.Do != ClearVolumes || !slices.Equal(c.asked, []string{"agent", "waits"}) {
-		t.Errorf("lists to clear: got %s (%s), volumes of %v, want those of all that may stay", s.Do, s.Why, c.asked)
+	if s := c.next(); act(s) != "ClearVolumes" || !slices.Equal(c.asked, []string{"agent", "waits"}) {
+		t.Errorf("lists to clear: got %s (%s), volumes of %v, want those of all that may stay", act(s), s.Reason, c.asked)
 	}
 }
 
@@ -989,33 +990,33 @@ func TestUnreadClaim(t *testing.T) {
 			}
 			c := begin(t, &fleet.Fleet{}, "n1")
 			unread(c, agent)
-			if s := c.next(); s.Why != reason.NoWork {
-				t.Errorf("nothing to move: got %s (%s), want no work", s.Do, s.Why)
+			if s := c.next(); s.Reason != reason.NoWork {
+				t.Errorf("nothing to move: got %s (%s), want no work", act(s), s.Reason)
 			}
 			c = begin(t, &fleet.Fleet{}, "n1")
 			unread(c, agent)
 			c.live = []action.Attachment{mine, {Name: "va-3", PV: "pv-3"}}
 			c.cached, c.claimed["pv-3"] = c.live, "ns/data"
-			if s := c.next(); s.Why != reason.NoWork {
-				t.Errorf("two volumes name the claim: got %s (%s), want no work", s.Do, s.Why)
+			if s := c.next(); s.Reason != reason.NoWork {
+				t.Errorf("two volumes name the claim: got %s (%s), want no work", act(s), s.Reason)
 			}
 			c = begin(t, &fleet.Fleet{}, "n1")
 			unread(c, agent, claims(running("db")))
-			c.upTo(Arm, off)
+			c.upTo("Arm", off)
 
 			c = midst(t, taint.PhaseEvicting)
 			unread(c, agent, ended("db"))
 			c.look.InUse = []corev1.UniqueVolumeName{"u-1", "u-2"}
 			c.cached, c.live = []action.Attachment{mine, other}, []action.Attachment{mine, other}
-			c.upTo(Delete, off)
+			c.upTo("Delete", off)
 			c.did(ActionDone{How: map[string]action.Refusal{"db": action.Accepted}})
 			c.pods = c.pods[:1]
-			if s := c.upTo(Wait, off); s.Why != reason.WaitingDetach {
-				t.Errorf("the ended pod's volume is attached: got %s (%s)", s.Do, s.Why)
+			if s := c.upTo("Wait", off); s.Reason != reason.WaitingDetach {
+				t.Errorf("the ended pod's volume is attached: got %s (%s)", act(s), s.Reason)
 			}
 			c.cached, c.live = []action.Attachment{mine}, []action.Attachment{mine}
-			if s := c.upTo(Unmark, off); s.Record.Result != taint.ResultEvicted {
-				t.Errorf("the staying pod's volume is attached: got %s (%s)", s.Do, s.Why)
+			if s := c.upTo("Unmark", off); action.RecordOf(s.Action).Result != taint.ResultEvicted {
+				t.Errorf("the staying pod's volume is attached: got %s (%s)", act(s), s.Reason)
 			}
 		})
 	}
@@ -1029,12 +1030,12 @@ func TestUnreadClaimBehindCache(t *testing.T) {
 	c.live = []action.Attachment{{Name: "va-1", PV: "pv-1"}}
 	c.volumes["agent"] = []action.Volume{{Claim: "data", Unread: true}}
 	c.claimed = map[string]string{"pv-1": "ns/data"}
-	if s := c.next(); s.Do != Ask {
-		t.Fatalf("the cache shows work: got %s (%s), want a question", s.Do, s.Why)
+	if s := c.next(); act(s) != "Ask" {
+		t.Fatalf("the cache shows work: got %s (%s), want a question", act(s), s.Reason)
 	}
 	c.answer(off)
-	if s := c.next(); s.Why != reason.NoWork || !slices.Contains(c.reads, LiveAttachments) {
-		t.Errorf("the API server shows none: got %s (%s) after %v", s.Do, s.Why, c.reads)
+	if s := c.next(); s.Reason != reason.NoWork || !slices.Contains(c.reads, "ListAttachments live") {
+		t.Errorf("the API server shows none: got %s (%s) after %v", act(s), s.Reason, c.reads)
 	}
 }
 
@@ -1070,8 +1071,8 @@ func TestWorkHolds(t *testing.T) {
 			c.see()
 		}
 		s := c.next() // asks, or finds nothing
-		if (s.Why != reason.NoWork) != step.want || slices.Contains(c.reads, Pods) != step.lists {
-			t.Errorf("after %s with %d pods: got %s (%s) after %v, want work %v", step.after, len(step.pods), s.Do, s.Why, c.reads, step.want)
+		if (s.Reason != reason.NoWork) != step.want || slices.Contains(c.reads, "ListPods") != step.lists {
+			t.Errorf("after %s with %d pods: got %s (%s) after %v, want work %v", step.after, len(step.pods), act(s), s.Reason, c.reads, step.want)
 		}
 	}
 }
@@ -1083,12 +1084,12 @@ func TestWorkHoldsLongerWhereReadsAreSlow(t *testing.T) {
 	c.next() // lists and asks
 	c.pass(10 * time.Second)
 	c.see()
-	if c.next(); slices.Contains(c.reads, Pods) {
+	if c.next(); slices.Contains(c.reads, "ListPods") {
 		t.Errorf("ten seconds after a list that took eight: got %v", c.reads)
 	}
 	c.pass(20 * time.Second)
 	c.see()
-	if c.next(); !slices.Contains(c.reads, Pods) {
+	if c.next(); !slices.Contains(c.reads, "ListPods") {
 		t.Errorf("half a minute later: got %v, want a list", c.reads)
 	}
 }
@@ -1101,47 +1102,47 @@ func TestKeptList(t *testing.T) {
 		kept  action.Pod
 		age   time.Duration
 		lease string // the node's, at the look
-		want  Do
+		want  string
 	}{
-		{"an ended pod, just listed", ended("a"), 0, "1", Delete},
-		{"a pod that runs, just listed", running("a"), 0, "1", Tombstone},
-		{"listed a while ago", ended("a"), 4 * time.Second, "1", Unmark}, // there are no pods any more
-		{"a heartbeat since", ended("a"), 0, "2", Unmark},
-		{"a heartbeat since, and a pod that runs", running("a"), 0, "2", Unmark},
-		{"nothing to do by the kept list", done, 0, "1", Unmark},
+		{"an ended pod, just listed", ended("a"), 0, "1", "Delete"},
+		{"a pod that runs, just listed", running("a"), 0, "1", "Tombstone"},
+		{"listed a while ago", ended("a"), 4 * time.Second, "1", "Unmark"}, // there are no pods any more
+		{"a heartbeat since", ended("a"), 0, "2", "Unmark"},
+		{"a heartbeat since, and a pod that runs", running("a"), 0, "2", "Unmark"},
+		{"nothing to do by the kept list", done, 0, "1", "Unmark"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.look.InUse = []corev1.UniqueVolumeName{"v"}
-			if s := c.next(); s.Do != ClearVolumes {
-				t.Fatalf("got %s (%s), want the lists cleared", s.Do, s.Why)
+			if s := c.next(); act(s) != "ClearVolumes" {
+				t.Fatalf("got %s (%s), want the lists cleared", act(s), s.Reason)
 			}
 			c.did(ActionDone{})
 			c.node.kept.pods = []action.Pod{tc.kept}
 			c.look.InUse, c.look.LeaseRV = nil, tc.lease
 			c.now = c.now.Add(tc.age)
 			s := c.next()
-			if s.Do != tc.want || slices.Contains(c.reads, Pods) == (tc.want != Unmark) || tc.want != Unmark && s.Pods[0].Name != "a" {
-				t.Errorf("got %s (%s) after %v, want %s", s.Do, s.Why, c.reads, tc.want)
+			if act(s) != tc.want || slices.Contains(c.reads, "ListPods") == (tc.want != "Unmark") || tc.want != "Unmark" && action.PodsOf(s.Action)[0].Name != "a" {
+				t.Errorf("got %s (%s) after %v, want %s", act(s), s.Reason, c.reads, tc.want)
 			}
 			c.did(ActionDone{})
-			if s := c.next(); s.Do != Unmark || !slices.Contains(c.reads, Pods) {
-				t.Errorf("the second time: got %s after %v, want a new list", s.Do, c.reads)
+			if s := c.next(); act(s) != "Unmark" || !slices.Contains(c.reads, "ListPods") {
+				t.Errorf("the second time: got %s after %v, want a new list", act(s), c.reads)
 			}
 		})
 	}
 	t.Run("the list that was made before the mark", func(t *testing.T) {
 		c := begin(t, &fleet.Fleet{}, "n1")
 		c.pods = []action.Pod{running("a")}
-		c.upTo(Arm, off)
+		c.upTo("Arm", off)
 		c.did(ActionDone{})
 		rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1",
 			By: "test"}.Enter(taint.PhaseEvicting, "", c.now.Wall)
 		c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
 		c.see()
 		c.answer(off)
-		if s := c.next(); s.Do != Tombstone || slices.Contains(c.reads, Pods) {
-			t.Errorf("got %s (%s) after %v, want the list that there is", s.Do, s.Why, c.reads)
+		if s := c.next(); act(s) != "Tombstone" || slices.Contains(c.reads, "ListPods") {
+			t.Errorf("got %s (%s) after %v, want the list that there is", act(s), s.Reason, c.reads)
 		}
 	})
 	t.Run("lists that could not be cleared keep none", func(t *testing.T) {
@@ -1149,8 +1150,8 @@ func TestKeptList(t *testing.T) {
 		c.look.InUse = []corev1.UniqueVolumeName{"v"}
 		c.next()
 		c.did(ActionDone{Err: errors.New("a conflict")})
-		if s := c.next(); s.Do != ClearVolumes || !slices.Contains(c.reads, Pods) {
-			t.Errorf("got %s (%s) after %v, want them cleared", s.Do, s.Why, c.reads)
+		if s := c.next(); act(s) != "ClearVolumes" || !slices.Contains(c.reads, "ListPods") {
+			t.Errorf("got %s (%s) after %v, want them cleared", act(s), s.Reason, c.reads)
 		}
 	})
 }
@@ -1176,16 +1177,16 @@ func TestWaitingForVolumesKeepsItsList(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.cached, c.live = va, va
-			if s := c.next(); s.Do != Wait || s.Why != reason.WaitingDetach || !slices.Contains(c.reads, Pods) {
-				t.Fatalf("got %s (%s) after %v, want a list and a wait", s.Do, s.Why, c.reads)
+			if s := c.next(); act(s) != "Wait" || s.Reason != reason.WaitingDetach || !slices.Contains(c.reads, "ListPods") {
+				t.Fatalf("got %s (%s) after %v, want a list and a wait", act(s), s.Reason, c.reads)
 			}
 			c.now = c.now.Add(tc.age)
 			c.answer(off)
 			tc.change(c)
 			c.now = c.node.kept.at.Add(tc.age)
 			c.see()
-			if s := c.next(); s.Why != tc.want || slices.Contains(c.reads, Pods) != tc.lists {
-				t.Errorf("got %s (%s) after %v, want %s, with a list: %v", s.Do, s.Why, c.reads, tc.want, tc.lists)
+			if s := c.next(); s.Reason != tc.want || slices.Contains(c.reads, "ListPods") != tc.lists {
+				t.Errorf("got %s (%s) after %v, want %s, with a list: %v", act(s), s.Reason, c.reads, tc.want, tc.lists)
 			}
 		})
 	}
@@ -1203,13 +1204,14 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		c.volumes["stays"] = []action.Volume{{PV: "pv", Unique: "stays"}}
 		c.look.InUse = []corev1.UniqueVolumeName{"stays", "goes"}
 		c.look.Attached = []corev1.AttachedVolume{{Name: "stays"}, {Name: "goes"}}
-		if s := c.next(); s.Do != Tombstone {
-			t.Fatalf("got %s (%s), want the pod ended", s.Do, s.Why)
+		if s := c.next(); act(s) != "Tombstone" {
+			t.Fatalf("got %s (%s), want the pod ended", act(s), s.Reason)
 		}
 		c.did(ActionDone{How: map[string]action.Refusal{"stays": action.Failed}})
 		s := c.next()
-		if s.Do != ClearVolumes || !slices.Equal(s.InUse, c.look.InUse[:1]) || len(s.Attached) != 1 || s.Attached[0].Name != "stays" {
-			t.Fatalf("got %s (%s), in use %v, attached %v, want all but one cleared", s.Do, s.Why, s.InUse, s.Attached)
+		lists, _ := s.Action.(action.ClearVolumes)
+		if !slices.Equal(lists.InUse, c.look.InUse[:1]) || len(lists.Attached) != 1 || lists.Attached[0].Name != "stays" {
+			t.Fatalf("got %+v (%s), want all but one cleared", s.Action, s.Reason)
 		}
 		var o ActionDone
 		if failed {
@@ -1217,8 +1219,8 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		}
 		c.did(o)
 		c.look.InUse = c.look.InUse[:1]
-		if s := c.next(); (s.Do == ClearVolumes) != failed {
-			t.Errorf("failed %v: got %s (%s)", failed, s.Do, s.Why)
+		if s := c.next(); (act(s) == "ClearVolumes") != failed {
+			t.Errorf("failed %v: got %s (%s)", failed, act(s), s.Reason)
 		}
 	}
 }
@@ -1229,28 +1231,28 @@ func TestWritesThatFail(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		how   action.Refusal
-		times int // the writes are tried
-		want  Do  // b alone being left
+		times int    // the writes are tried
+		want  string // b alone being left
 		small bool
 	}{
-		{"gone", action.Accepted, 9, Tombstone, false},
-		{"changed", action.Changed, 1, Tombstone, false},
-		{"changed all the time", action.Changed, 4, Wait, false},
-		{"no quorum", action.Failed, 1, Wait, false},
-		{"too large", action.TooLarge, 1, Tombstone, true},
+		{"gone", action.Accepted, 9, "Tombstone", false},
+		{"changed", action.Changed, 1, "Tombstone", false},
+		{"changed all the time", action.Changed, 4, "Wait", false},
+		{"no quorum", action.Failed, 1, "Wait", false},
+		{"too large", action.TooLarge, 1, "Tombstone", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods = []action.Pod{running("a"), running("b"), running("c")}
 			for range tc.times {
-				if s := c.next(); s.Do != Tombstone || !slices.ContainsFunc(s.Pods, func(p action.Pod) bool { return p.Name == "b" }) {
-					t.Fatalf("got %s (%s) of %v, want b tried again", s.Do, s.Why, s.Pods)
+				if s := c.next(); act(s) != "Tombstone" || !slices.ContainsFunc(action.PodsOf(s.Action), func(p action.Pod) bool { return p.Name == "b" }) {
+					t.Fatalf("got %s (%s) of %v, want b tried again", act(s), s.Reason, action.PodsOf(s.Action))
 				}
 				c.did(ActionDone{How: map[string]action.Refusal{"a": action.Accepted, "b": tc.how, "c": action.Accepted}})
 				c.pods = []action.Pod{running("b")}
 			}
-			if s := c.next(); s.Do != tc.want || s.Do == Tombstone && s.Pods[0].Small != tc.small {
-				t.Errorf("got %s (%s) of %+v, want %s", s.Do, s.Why, s.Pods, tc.want)
+			if s := c.next(); act(s) != tc.want || act(s) == "Tombstone" && action.PodsOf(s.Action)[0].Small != tc.small {
+				t.Errorf("got %s (%s) of %+v, want %s", act(s), s.Reason, action.PodsOf(s.Action), tc.want)
 			}
 		})
 	}
@@ -1269,24 +1271,24 @@ func TestSetNotReadyHoldsUpNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods = []action.Pod{readsReady(exempt(running("a")))}
-			c.upTo(SetNotReady, off)
+			c.upTo("SetNotReady", off)
 			for range 10 {
 				if c.did(o); name == "written" {
 					c.pods[0].Ready = false
 				}
 				s := c.next()
-				if s.Do == Ask {
+				if act(s) == "Ask" {
 					c.answer(off)
 					s = c.next()
 				}
-				if s.Do == Unmark && s.Record.Result == taint.ResultEvicted {
+				if act(s) == "Unmark" && action.RecordOf(s.Action).Result == taint.ResultEvicted {
 					if left := len(s.Stuck) > 0; left != (name != "written") {
 						t.Errorf("got %+v named, want the pod named if it still reads Ready", s.Stuck)
 					}
 					return
 				}
-				if s.Do != SetNotReady {
-					t.Fatalf("got %s (%s), want it tried again or the mark to go", s.Do, s.Why)
+				if act(s) != "SetNotReady" {
+					t.Fatalf("got %s (%s), want it tried again or the mark to go", act(s), s.Reason)
 				}
 			}
 			t.Error("tried ten times, and the mark is still there")
@@ -1318,12 +1320,12 @@ func TestPoweredOnCondition(t *testing.T) {
 			c.look.LeaseRV = "2" // a heartbeat
 		}
 		s := c.next()
-		if s.Do == Ask {
+		if act(s) == "Ask" {
 			c.answer(tc.says)
 			s = c.next()
 		}
-		if (s.Do == Condition) != tc.want || s.On != tc.on {
-			t.Errorf("%s: got %s (%s), on %v, want a write: %v, on %v", tc.name, s.Do, s.Why, s.On, tc.want, tc.on)
+		if a, writes := s.Action.(action.Condition); writes != tc.want || a.On != tc.on {
+			t.Errorf("%s: got %+v (%s), want a write: %v, on %v", tc.name, s.Action, s.Reason, tc.want, tc.on)
 		}
 	}
 }
@@ -1347,12 +1349,12 @@ func TestNobodyToAsk(t *testing.T) {
 		c.facts.Devices, c.facts.Nobody = nil, errors.New("two rules claim the node")
 		s := c.next()
 		switch {
-		case s.Do == Ask:
-			t.Errorf("%s: asks nobody (%s)", name, s.Why)
-		case name == "unmarked" && (s.Why != reason.NoMachine || s.Detail != "two rules claim the node"):
-			t.Errorf("%s: got %s (%s) %q", name, s.Do, s.Why, s.Detail)
-		case name == "in the middle of our own" && (s.Do != Wait || s.Why != reason.ProofLost):
-			t.Errorf("%s: got %s (%s), want a wait for a proof", name, s.Do, s.Why)
+		case act(s) == "Ask":
+			t.Errorf("%s: asks nobody (%s)", name, s.Reason)
+		case name == "unmarked" && (s.Reason != reason.NoMachine || s.Detail != "two rules claim the node"):
+			t.Errorf("%s: got %s (%s) %q", name, act(s), s.Reason, s.Detail)
+		case name == "in the middle of our own" && (act(s) != "Wait" || s.Reason != reason.ProofLost):
+			t.Errorf("%s: got %s (%s), want a wait for a proof", name, act(s), s.Reason)
 		}
 	}
 }
@@ -1407,23 +1409,24 @@ func TestNamesWhatStays(t *testing.T) {
 	theirs := running("theirs") // not ours to end
 	theirs.Exempt, theirs.Grace, theirs.Finalizers = taint.ExemptDaemon, 0, []string{"example.net/keep"}
 	c.pods = []action.Pod{kept, theirs}
-	if s := c.next(); s.Do != Unmark || len(s.Kept) != 1 || s.Kept[0].Name != "kept" {
-		t.Errorf("got %s (%s), kept %v, want the ended pod", s.Do, s.Why, s.Kept)
+	s := c.next()
+	if a, _ := s.Action.(action.Unmark); len(a.Kept) != 1 || a.Kept[0].Name != "kept" {
+		t.Errorf("got %+v (%s), want the ended pod kept", s.Action, s.Reason)
 	}
 
 	c = begin(t, &fleet.Fleet{}, "n1")
 	done := action.Pod{Namespace: "ns", Name: "done", Exempt: taint.ExemptTolerate, Terminal: true}
 	c.pods = []action.Pod{exempt(running("agent")), done}
-	if s := c.next(); s.Why != reason.NoWork || s.Detail != "no pod has to move" {
-		t.Errorf("got %s: %s", s.Why, s.Detail)
+	if s := c.next(); s.Reason != reason.NoWork || s.Detail != "no pod has to move" {
+		t.Errorf("got %s: %s", s.Reason, s.Detail)
 	}
 	for _, n := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 		p := running(n)
 		p.Exempt = taint.ExemptTolerate
 		c.pods = append(c.pods, p)
 	}
-	if s := c.next(); s.Why != reason.NoWork || !strings.HasSuffix(s.Detail, "stay: ns/a, ns/b, ns/c, ns/d, ns/e and 2 more") {
-		t.Errorf("got %s: %s", s.Why, s.Detail)
+	if s := c.next(); s.Reason != reason.NoWork || !strings.HasSuffix(s.Detail, "stay: ns/a, ns/b, ns/c, ns/d, ns/e and 2 more") {
+		t.Errorf("got %s: %s", s.Reason, s.Detail)
 	}
 }
 
@@ -1437,8 +1440,8 @@ func TestIsControlPlane(t *testing.T) {
 		c.pods, c.look.Labels = []action.Pod{running("a")}, map[string]string{label: ""}
 		c.next()
 		c.answer(on)
-		if s := c.next(); (s.Why == reason.ControlPlane) != want || (s.Do == Write) == want {
-			t.Errorf("%s: got %s (%s)", label, s.Do, s.Why)
+		if s := c.next(); (s.Reason == reason.ControlPlane) != want || (act(s) == "Write") == want {
+			t.Errorf("%s: got %s (%s)", label, act(s), s.Reason)
 		}
 	}
 }
@@ -1483,8 +1486,8 @@ func TestTwoDevices(t *testing.T) {
 			if got := c.node.Answer().State; got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
-			if s := c.next(); (s.Do == Tombstone) != tc.ends {
-				t.Errorf("got %s (%s)", s.Do, s.Why)
+			if s := c.next(); (act(s) == "Tombstone") != tc.ends {
+				t.Errorf("got %s (%s)", act(s), s.Reason)
 			}
 		})
 	}
@@ -1494,8 +1497,8 @@ func TestTwoDevices(t *testing.T) {
 	c.facts.Devices = append(slices.Clone(c.facts.Devices), second)
 	c.pods = []action.Pod{running("a")}
 	lied(c, c.facts.Devices[0])
-	if s := c.next(); s.Do != Ask {
-		t.Errorf("one lied: got %s (%s), want the question", s.Do, s.Why)
+	if s := c.next(); act(s) != "Ask" {
+		t.Errorf("one lied: got %s (%s), want the question", act(s), s.Reason)
 	}
 	lied(c, c.facts.Devices...)
 	c.fleet.Record("n2", "8", func() *taint.Record {
@@ -1504,8 +1507,8 @@ func TestTwoDevices(t *testing.T) {
 		return &r
 	}(), c.now)
 	c.see()
-	if s := c.next(); s.Why != reason.Distrusted || s.Detail != "n2" {
-		t.Errorf("both lied: got %s (%s, %s), want the node left alone, by n2's record", s.Do, s.Why, s.Detail)
+	if s := c.next(); s.Reason != reason.Distrusted || s.Detail != "n2" {
+		t.Errorf("both lied: got %s (%s, %s), want the node left alone, by n2's record", act(s), s.Reason, s.Detail)
 	}
 
 	// The power-off goes through the device that answers, and after a refusal through the next at once.
@@ -1514,15 +1517,15 @@ func TestTwoDevices(t *testing.T) {
 	through := func() int {
 		t.Helper()
 		for range 20 {
-			switch s := c.next(); s.Do {
-			case PowerOff:
-				return s.Device
-			case Ask:
+			switch s := c.next(); act(s) {
+			case "PowerOff":
+				return s.Action.(action.PowerOff).Move.Device
+			case "Ask":
 				say(c, unknown, on)
-			case Wait:
-				c.pass(s.After)
+			case "Wait":
+				c.pass(s.RequeueAfter)
 			default:
-				t.Fatalf("got %s (%s)", s.Do, s.Why)
+				t.Fatalf("got %s (%s)", act(s), s.Reason)
 			}
 		}
 		t.Fatal("no power-off")
@@ -1550,13 +1553,21 @@ func TestHostOfKubeVirt(t *testing.T) {
 	c := host(false)
 	c.next()
 	c.answer(on)
-	if s := c.next(); s.Do != Wait || s.Why != reason.VMHost {
-		t.Errorf("it is on: got %s (%s), want it left on", s.Do, s.Why)
+	if s := c.next(); act(s) != "Wait" || s.Reason != reason.VMHost {
+		t.Errorf("it is on: got %s (%s), want it left on", act(s), s.Reason)
 	}
-	if s := host(true).upTo(Write, on); s.Why != reason.Announcing {
-		t.Errorf("it is on, and may be powered off: got %s (%s)", s.Do, s.Why)
+	if s := host(true).upTo("Write", on); s.Reason != reason.Announcing {
+		t.Errorf("it is on, and may be powered off: got %s (%s)", act(s), s.Reason)
 	}
-	if s := host(false).upTo(Arm, off); s.Why != reason.ProvenOff {
-		t.Errorf("it is off: got %s (%s), want it marked", s.Do, s.Why)
+	if s := host(false).upTo("Arm", off); s.Reason != reason.ProvenOff {
+		t.Errorf("it is off: got %s (%s), want it marked", act(s), s.Reason)
 	}
+}
+
+// act names a decision's action; a list of attachments says where it comes from.
+func act(d action.Decision) string {
+	if a, is := d.Action.(action.ListAttachments); is && a.Live {
+		return "ListAttachments live"
+	}
+	return action.Name(d.Action)
 }

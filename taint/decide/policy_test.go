@@ -39,38 +39,38 @@ var fiveMinutes = func() []corev1.Toleration {
 }()
 
 // policyStep is the next step after the machine said On, with the owners told.
-func (c *course) policyStep() Step {
+func (c *course) policyStep() action.Decision {
 	c.t.Helper()
 	for range 20 {
 		s := c.node.Next(c.now, c.fleet)
 		switch {
-		case s.Do == Ask:
+		case act(s) == "Ask":
 			c.answer(on)
-		case s.Do == Read && s.Read == Life:
+		case act(s) == "ReadNode":
 			c.see()
-		case s.Do == Read && s.Read == Pods:
+		case act(s) == "ListPods":
 			c.node.Apply(c.now, c.fleet, PodsListed{Pods: slices.Clone(c.pods)})
-		case s.Do == Read && s.Read == CachedAttachments:
+		case act(s) == "ListAttachments":
 			c.node.Apply(c.now, c.fleet, AttachmentsListed{Attachments: c.cached})
-		case s.Do == Read && s.Read == LiveAttachments:
+		case act(s) == "ListAttachments live":
 			c.asked = append(c.asked, "attachments")
 			c.node.Apply(c.now, c.fleet, AttachmentsListed{Attachments: c.live, Live: true})
-		case s.Do == Read && s.Read == Waiting:
-			c.asked = append(c.asked, "who waits for "+s.Pods[0].Name)
+		case act(s) == "ReadWaiting":
+			c.asked = append(c.asked, "who waits for "+s.Action.(action.ReadWaiting).Pods[0].Name)
 			c.node.Apply(c.now, c.fleet, WaitingRead{Claims: c.waiting})
-		case s.Do == Read && s.Read == Owners:
+		case act(s) == "ReadOwners":
 			of := map[string]action.Owner{}
-			for _, p := range s.Pods {
+			for _, p := range s.Action.(action.ReadOwners).Pods {
 				c.asked = append(c.asked, "owner of "+p.Name)
 				of[p.UID] = action.Owner{Kind: "Deployment", Name: "d", Known: true}
 			}
 			c.node.Apply(c.now, c.fleet, OwnersRead{Of: of})
-		case s.Do == Read && s.Read == Rival:
+		case act(s) == "ReadRival":
 			c.asked = append(c.asked, "rival")
 			c.node.Apply(c.now, c.fleet, RivalRead{Why: c.rival})
-		case s.Do == Read && s.Read == Volumes:
+		case act(s) == "ReadVolumes":
 			of := map[string][]action.Volume{}
-			for _, p := range s.Pods {
+			for _, p := range s.Action.(action.ReadVolumes).Pods {
 				c.asked = append(c.asked, "volumes of "+p.Name)
 				of[p.UID] = c.volumes[p.UID]
 			}
@@ -80,20 +80,20 @@ func (c *course) policyStep() Step {
 		}
 	}
 	c.t.Fatal("20 steps without an act")
-	return Step{}
+	return action.Decision{}
 }
 
 // While the fence waits, a policy reads what it needs and no more, ends its pods, and deletes them.
 func TestPolicyHasItsTurn(t *testing.T) {
 	c := accepted(t)
 	s := c.policyStep()
-	if s.Do == Condition { // the machine is on: that is told first
+	if act(s) == "Condition" { // the machine is on: that is told first
 		c.node.Apply(c.now, c.fleet, ActionDone{})
 		c.look.PoweredOn = true
 		s = c.policyStep()
 	}
-	if s.Do != Tombstone || len(s.Pods) != 1 || s.Pods[0].Name != "mine" || s.Policy != "policy p, without proof: accept-duplicates" {
-		t.Fatalf("got %s of %v for %q, want the pod of the policy to be ended in its name", s.Do, s.Pods, s.Policy)
+	if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 1 || action.PodsOf(s.Action)[0].Name != "mine" || action.PolicyOf(s.Action) != "policy p, without proof: accept-duplicates" {
+		t.Fatalf("got %s of %v for %q, want the pod of the policy to be ended in its name", act(s), action.PodsOf(s.Action), action.PolicyOf(s.Action))
 	}
 	if want := []string{"owner of mine", "volumes of mine"}; !slices.Equal(c.asked, want) {
 		t.Errorf("reads: got %v, want %v", c.asked, want)
@@ -114,7 +114,7 @@ func TestPolicyHasItsTurn(t *testing.T) {
 		node, sent := c.node, c.now.Add(time.Millisecond)
 		a := providers.Answer{Observation: providers.Observation{At: sent}, Got: sent.Add(tc.takes)}
 		node.Apply(a.Got, c.fleet, DevicesAnswered{Answers: []providers.Answer{a}})
-		if in, over := node.Holds(node.last.Add(tc.holds)), node.Holds(node.last.Add(tc.holds+1)); in != Yes || over != No {
+		if in, over := node.Holds(node.read.Add(tc.holds)), node.Holds(node.read.Add(tc.holds+1)); in != Yes || over != No {
 			t.Errorf("after a question of %s: got hold %d for %s, then %d; want yes, no", tc.takes, in, tc.holds, over)
 		}
 	}
@@ -127,18 +127,18 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	c.fleet.Lease("n1", "2", 0, c.now)
 	c.look.LeaseRV = "2"
 	s = c.policyStep()
-	for s.Do == Condition {
+	for act(s) == "Condition" {
 		c.node.Apply(c.now, c.fleet, ActionDone{})
 		c.look.PoweredOn = false
 		s = c.policyStep()
 	}
-	if s.Do != Delete || len(s.Pods) != 1 || c.node.Holds(c.now) != Yes {
-		t.Fatalf("got %s of %v, want the ended pod to be deleted", s.Do, s.Pods)
+	if act(s) != "Delete" || len(action.PodsOf(s.Action)) != 1 || c.node.Holds(c.now) != Yes {
+		t.Fatalf("got %s of %v, want the ended pod to be deleted", act(s), action.PodsOf(s.Action))
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
 	c.pods = c.pods[1:]
-	if s = c.policyStep(); s.Do != Leave || c.node.Owes() {
-		t.Errorf("got %s, owed %t; want nothing left to do", s.Do, c.node.Owes())
+	if s = c.policyStep(); act(s) != "Leave" || c.node.Owes() {
+		t.Errorf("got %s, owed %t; want nothing left to do", act(s), c.node.Owes())
 	}
 }
 
@@ -147,18 +147,18 @@ func TestPolicyIsAnnounced(t *testing.T) {
 	c := accepted(t)
 	c.look.Unproven, c.look.PoweredOn = nil, true
 	s := c.policyStep()
-	if s.Do != Announce || s.Policy != "" || len(s.Pods) != 1 || s.Detail != "policy p, without proof: accept-duplicates" {
-		t.Fatalf("got %s of %v, %q; want the policy and its word announced", s.Do, s.Pods, s.Detail)
+	if act(s) != "Announce" || action.PolicyOf(s.Action) != "" || len(action.PodsOf(s.Action)) != 1 || s.Detail != "policy p, without proof: accept-duplicates" {
+		t.Fatalf("got %s of %v, %q; want the policy and its word announced", act(s), action.PodsOf(s.Action), s.Detail)
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{})
-	if s := c.node.Next(c.now, c.fleet); s.Do != Read || s.Read != Life {
-		t.Errorf("then: got %s %s, want a look", s.Do, s.Read)
+	if s := c.node.Next(c.now, c.fleet); act(s) != "ReadNode" {
+		t.Errorf("then: got %s, want a look", act(s))
 	}
-	if err := json.Unmarshal([]byte(s.Note), &c.look.Unproven); err != nil {
+	if err := json.Unmarshal([]byte(s.Action.(action.Announce).Note), &c.look.Unproven); err != nil {
 		t.Fatal(err)
 	}
-	if s := c.policyStep(); s.Do != Tombstone {
-		t.Errorf("once announced: got %s, want the pod to be ended", s.Do)
+	if s := c.policyStep(); act(s) != "Tombstone" {
+		t.Errorf("once announced: got %s, want the pod to be ended", act(s))
 	}
 }
 
@@ -168,24 +168,24 @@ func TestPolicyYields(t *testing.T) {
 	c.facts.Policies[0].Yields, c.look.PoweredOn, c.rival = true, true, "on"
 	for i := range 2 {
 		s := c.policyStep()
-		if s.Do != Wait || s.Aside != (action.Aside{Why: reason.PolicyYields, Detail: "policy p: on"}) {
-			t.Fatalf("got %s, aside %v; want it to wait and to say why", s.Do, s.Aside)
+		if act(s) != "Wait" || s.Aside != (action.Aside{Why: reason.PolicyYields, Detail: "policy p: on"}) {
+			t.Fatalf("got %s, aside %v; want it to wait and to say why", act(s), s.Aside)
 		}
 		if want := slices.Repeat([]string{"owner of mine", "volumes of mine", "rival"}, i+1); !slices.Equal(c.asked, want) {
 			t.Errorf("reads: got %v, want %v", c.asked, want)
 		}
 	}
 	c.rival = ""
-	if s := c.policyStep(); s.Do != Tombstone || s.Aside != (action.Aside{}) {
-		t.Errorf("with the setting off: got %s, aside %v, want the pod to be ended", s.Do, s.Aside)
+	if s := c.policyStep(); act(s) != "Tombstone" || s.Aside != (action.Aside{}) {
+		t.Errorf("with the setting off: got %s, aside %v, want the pod to be ended", act(s), s.Aside)
 	}
 }
 
 // Attachments are deleted after a list of the API server's and on no old one, once, and not on a node that is back.
 func TestPolicyDetaches(t *testing.T) {
-	at := func(c *course) Step {
+	at := func(c *course) action.Decision {
 		s := c.policyStep()
-		for s.Do == Condition {
+		for act(s) == "Condition" {
 			c.node.Apply(c.now, c.fleet, ActionDone{})
 			c.look.PoweredOn = !c.look.PoweredOn
 			s = c.policyStep()
@@ -203,20 +203,20 @@ func TestPolicyDetaches(t *testing.T) {
 		return c
 	}
 	c := detaching()
-	if s := at(c); s.Policy != "" {
-		t.Fatalf("nobody waits: got %s of %v", s.Do, s.Pods)
+	if s := at(c); action.PolicyOf(s.Action) != "" {
+		t.Fatalf("nobody waits: got %s of %v", act(s), action.PodsOf(s.Action))
 	}
 	c.waiting = map[string]bool{"/data": true}
 	s := at(c)
-	if s.Do != Tombstone || len(s.Pods) != 1 || c.node.Holds(c.now) != Yes {
-		t.Fatalf("one waits: got %s of %v, want the pod ended", s.Do, s.Pods)
+	if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 1 || c.node.Holds(c.now) != Yes {
+		t.Fatalf("one waits: got %s of %v, want the pod ended", act(s), action.PodsOf(s.Action))
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
 	c.pods[0].Terminal, c.pods[0].Tombstone, c.asked = true, true, nil
 	c.now = c.now.Add(3 * time.Second) // the fence looks for work again, in the cache
 	s = at(c)
-	if s.Do != DeleteAttachments || len(s.Attachments) != 1 || s.Attachments[0].Name != "va" || s.Policy != "policy p, without proof: accept-duplicates" {
-		t.Fatalf("ended: got %s of %v for %q, want the attachment that was listed live", s.Do, s.Attachments, s.Policy)
+	if act(s) != "DeleteAttachments" || len(action.AttachmentsOf(s.Action)) != 1 || action.AttachmentsOf(s.Action)[0].Name != "va" || action.PolicyOf(s.Action) != "policy p, without proof: accept-duplicates" {
+		t.Fatalf("ended: got %s of %v for %q, want the attachment that was listed live", act(s), action.AttachmentsOf(s.Action), action.PolicyOf(s.Action))
 	}
 	if want := []string{"attachments"}; !slices.Equal(c.asked, want) {
 		t.Errorf("reads: got %v, want %v", c.asked, want)
@@ -227,41 +227,41 @@ func TestPolicyDetaches(t *testing.T) {
 	if h := c.node.Holds(c.now.Add(proof.TTL + time.Second)); h != No {
 		t.Errorf("on an old list: got hold %d, want no", h)
 	}
-	c.node.last = c.now.Add(61 * time.Second)
+	c.node.read = c.now.Add(61 * time.Second)
 	if h := c.node.Holds(c.now.Add(61 * time.Second)); h != No {
 		t.Errorf("on an old look, after a list that took its time: got hold %d, want no", h)
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"u-va": action.Failed}})
-	if s = at(c); s.Policy != "" {
-		t.Errorf("refused: got %s at once, want it to rest", s.Do)
+	if s = at(c); action.PolicyOf(s.Action) != "" {
+		t.Errorf("refused: got %s at once, want it to rest", act(s))
 	}
 	c.now = c.now.Add(5 * time.Second)
-	if s = at(c); s.Do != DeleteAttachments {
-		t.Errorf("refused, later: got %s", s.Do)
+	if s = at(c); act(s) != "DeleteAttachments" {
+		t.Errorf("refused, later: got %s", act(s))
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"u-va": action.Accepted}})
 	c.live = nil
-	if s = at(c); s.Policy != "" || c.node.Owes() {
-		t.Errorf("deleted: got %s of %v, owed %t, want the pod kept", s.Do, s.Pods, c.node.Owes())
+	if s = at(c); action.PolicyOf(s.Action) != "" || c.node.Owes() {
+		t.Errorf("deleted: got %s of %v, owed %t, want the pod kept", act(s), action.PodsOf(s.Action), c.node.Owes())
 	}
 
 	c = detaching() // a new leader, and the node comes back
 	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
 	said := c.look.Unproven
 	c.look.Unproven = nil
-	if s = at(c); s.Do != Announce || len(s.Attachments) != 1 {
-		t.Errorf("another process' tombstone, not announced: got %s of %v", s.Do, s.Attachments)
+	if s = at(c); act(s) != "Announce" || len(action.AttachmentsOf(s.Action)) != 1 {
+		t.Errorf("another process' tombstone, not announced: got %s of %v", act(s), action.AttachmentsOf(s.Action))
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{})
 	c.look.Unproven = said
-	if s = at(c); s.Do != DeleteAttachments {
-		t.Errorf("another process' tombstone: got %s", s.Do)
+	if s = at(c); act(s) != "DeleteAttachments" {
+		t.Errorf("another process' tombstone: got %s", act(s))
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{Late: true})
 	c.look.Ready, c.look.LeaseRV = corev1.ConditionTrue, "2"
 	c.fleet.Lease("n1", "2", 0, c.now)
-	if s = at(c); s.Policy != "" {
-		t.Errorf("the node is back: got %s", s.Do)
+	if s = at(c); action.PolicyOf(s.Action) != "" {
+		t.Errorf("the node is back: got %s", act(s))
 	}
 }
 
@@ -280,10 +280,10 @@ func TestPolicyStaysOut(t *testing.T) {
 		change(c)
 		for range 5 {
 			s := c.policyStep()
-			if s.Policy != "" {
-				t.Errorf("%s: got %s of %v by a policy, want none", name, s.Do, s.Pods)
+			if action.PolicyOf(s.Action) != "" {
+				t.Errorf("%s: got %s of %v by a policy, want none", name, act(s), action.PodsOf(s.Action))
 			}
-			if s.Do != Wait && s.Do != Leave {
+			if act(s) != "Wait" && act(s) != "Leave" {
 				c.node.Apply(c.now, c.fleet, ActionDone{})
 			}
 			c.now = c.now.Add(time.Second)
@@ -339,22 +339,22 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 		tc.storm(c)
 		s := c.policyStep()
 		if tc.want == "" {
-			if s.Do != Tombstone || s.Aside != (action.Aside{}) {
-				t.Errorf("%s: got %s, aside %v; want the pod to be ended", tc.name, s.Do, s.Aside)
+			if act(s) != "Tombstone" || s.Aside != (action.Aside{}) {
+				t.Errorf("%s: got %s, aside %v; want the pod to be ended", tc.name, act(s), s.Aside)
 			}
 			continue
 		}
 		told := s.Aside.Why == reason.PolicyWaits && strings.Contains(s.Aside.Detail, tc.want)
-		if s.Do != Wait || s.Policy != "" || !told || s.After > 5*time.Second {
-			t.Errorf("%s: got %s after %s, aside %v; want a wait of 5 s that says %q", tc.name, s.Do, s.After, s.Aside,
+		if act(s) != "Wait" || action.PolicyOf(s.Action) != "" || !told || s.RequeueAfter > 5*time.Second {
+			t.Errorf("%s: got %s after %s, aside %v; want a wait of 5 s that says %q", tc.name, act(s), s.RequeueAfter, s.Aside,
 				tc.want)
 		}
 		if len(c.asked) > 0 {
 			t.Errorf("%s: reads %v for a policy that waits", tc.name, c.asked)
 		}
 		silence(c, 45*time.Second, "p1", "p2", "p3")
-		if s = c.policyStep(); s.Do != Tombstone {
-			t.Errorf("%s: got %s once the others are heard, want the pod to be ended", tc.name, s.Do)
+		if s = c.policyStep(); act(s) != "Tombstone" {
+			t.Errorf("%s: got %s once the others are heard, want the pod to be ended", tc.name, act(s))
 		}
 	}
 }
@@ -371,8 +371,8 @@ func TestPoliciesWaitForANewLeader(t *testing.T) {
 	}
 	for begun := c.now; c.now.Sub(begun) < time.Minute; c.pass(time.Second) {
 		s := c.policyStep()
-		if s.Policy != "" || len(c.asked) > 0 {
-			t.Fatalf("after %s: got %s by a policy, reads %v; want it to wait", c.now.Sub(begun), s.Do, c.asked)
+		if action.PolicyOf(s.Action) != "" || len(c.asked) > 0 {
+			t.Fatalf("after %s: got %s by a policy, reads %v; want it to wait", c.now.Sub(begun), act(s), c.asked)
 		}
 		switch led, why := c.now.Sub(begun), s.Aside.Why; {
 		case led < 10*time.Second && why != "", led > 20*time.Second && why != reason.PolicyWaits:
@@ -381,12 +381,12 @@ func TestPoliciesWaitForANewLeader(t *testing.T) {
 	}
 	c.heard = []string{"p1", "p2", "p3"}
 	c.pass(20 * time.Second)
-	if s := c.policyStep(); s.Policy != "" {
-		t.Errorf("got %s by a policy 20 s after the partition", s.Do)
+	if s := c.policyStep(); action.PolicyOf(s.Action) != "" {
+		t.Errorf("got %s by a policy 20 s after the partition", act(s))
 	}
 	c.pass(20 * time.Second)
-	if s := c.policyStep(); s.Do != Tombstone {
-		t.Errorf("got %s 40 s after the partition, want the pod to be ended", s.Do)
+	if s := c.policyStep(); act(s) != "Tombstone" {
+		t.Errorf("got %s 40 s after the partition, want the pod to be ended", act(s))
 	}
 }
 
@@ -398,17 +398,17 @@ func TestRest(t *testing.T) {
 	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.BecameNotReady, WithoutProof: policy.AcceptDuplicates}}
 	c.pods = []action.Pod{{Name: "a", UID: "a", Tolerations: fiveMinutes}}
 	c.look.Unproven = []taint.Unproven{{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
-	step := func() Step {
+	step := func() action.Decision {
 		s := c.policyStep()
-		if s.Do == Condition {
+		if act(s) == "Condition" {
 			c.node.Apply(c.now, c.fleet, ActionDone{})
 			c.look.PoweredOn = true
 			s = c.policyStep()
 		}
 		return s
 	}
-	if s := step(); s.Policy != "" {
-		t.Errorf("a change that nobody saw: got %s by %q, want none", s.Do, s.Policy)
+	if s := step(); action.PolicyOf(s.Action) != "" {
+		t.Errorf("a change that nobody saw: got %s by %q, want none", act(s), action.PolicyOf(s.Action))
 	}
 	ready := c.look
 	ready.Ready, ready.Got = corev1.ConditionTrue, c.now
@@ -416,8 +416,8 @@ func TestRest(t *testing.T) {
 	if c.node.Look().Exists {
 		t.Error("the look of before is kept")
 	}
-	if s := step(); s.Do != Tombstone || s.Policy == "" {
-		t.Errorf("a change that was seen: got %s by %q, want the pod to be ended", s.Do, s.Policy)
+	if s := step(); act(s) != "Tombstone" || action.PolicyOf(s.Action) == "" {
+		t.Errorf("a change that was seen: got %s by %q, want the pod to be ended", act(s), action.PolicyOf(s.Action))
 	}
 }
 
@@ -437,13 +437,13 @@ func TestStorageHasItsTurn(t *testing.T) {
 	c.volumes["mine"] = []action.Volume{{PV: "v", Driver: "csi", Unique: "csi^v", Health: well}}
 	c.volumes["sick"] = []action.Volume{{PV: "w", Driver: "csi", Unique: "csi^w", Health: sick}}
 	c.look.InUse = []corev1.UniqueVolumeName{"csi^v", "csi^w"}
-	step := func() Step {
+	step := func() action.Decision {
 		s := c.policyStep()
-		for s.Do == Condition || s.Do == Announce {
+		for act(s) == "Condition" || act(s) == "Announce" {
 			c.node.Apply(c.now, c.fleet, ActionDone{})
-			if s.Do == Condition {
-				c.look.PoweredOn = s.On
-			} else if err := json.Unmarshal([]byte(s.Note), &c.look.Unproven); err != nil {
+			if act(s) == "Condition" {
+				c.look.PoweredOn = s.Action.(action.Condition).On
+			} else if err := json.Unmarshal([]byte(s.Action.(action.Announce).Note), &c.look.Unproven); err != nil {
 				t.Fatal(err)
 			}
 			s = c.policyStep()
@@ -461,22 +461,22 @@ func TestStorageHasItsTurn(t *testing.T) {
 			t.Errorf("storage %+v: got turn %t, want %t", says, got, want)
 		}
 	}
-	if s := step(); s.Do != Leave {
-		t.Fatalf("nobody says anything: got %s, want nothing", s.Do)
+	if s := step(); act(s) != "Leave" {
+		t.Fatalf("nobody says anything: got %s, want nothing", act(s))
 	}
 	c.facts.Storage = map[string]storage.Health{"s": sick}
 	s := step()
-	if s.Do != Tombstone || len(s.Pods) != 1 || s.Pods[0].Name != "mine" || s.Policy != "policy p, without proof: storage-fences" {
-		t.Fatalf("got %s of %v for %q, want the pod with healthy volumes to be ended", s.Do, s.Pods, s.Policy)
+	if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 1 || action.PodsOf(s.Action)[0].Name != "mine" || action.PolicyOf(s.Action) != "policy p, without proof: storage-fences" {
+		t.Fatalf("got %s of %v for %q, want the pod with healthy volumes to be ended", act(s), action.PodsOf(s.Action), action.PolicyOf(s.Action))
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
 	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
-	if s = step(); s.Do != Delete {
-		t.Fatalf("got %s, want the ended pod to be deleted", s.Do)
+	if s = step(); act(s) != "Delete" {
+		t.Fatalf("got %s, want the ended pod to be deleted", act(s))
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
 	c.pods = c.pods[1:]
-	if s = step(); s.Do == ClearVolumes {
+	if s = step(); act(s) == "ClearVolumes" {
 		t.Fatal("a Ready node's list is cleared")
 	}
 	if len(s.Notes) != 1 || s.Notes[0].Why != reason.PolicySkipped {
@@ -484,8 +484,8 @@ func TestStorageHasItsTurn(t *testing.T) {
 	}
 	ready(corev1.ConditionUnknown)
 	s = step()
-	if s.Do != ClearVolumes || !slices.Equal(s.InUse, []corev1.UniqueVolumeName{"csi^w"}) || s.Policy == "" {
-		t.Fatalf("not Ready any more: got %s leaving %v by %q, want the ended pod's volume to be taken off", s.Do, s.InUse, s.Policy)
+	if a, _ := s.Action.(action.ClearVolumes); !slices.Equal(a.InUse, []corev1.UniqueVolumeName{"csi^w"}) || a.Policy == "" {
+		t.Fatalf("not Ready any more: got %+v, want the ended pod's volume to be taken off", s.Action)
 	}
 	if h := c.node.Holds(c.now); h != Yes {
 		t.Errorf("at once: got hold %d, want yes", h)
@@ -494,7 +494,7 @@ func TestStorageHasItsTurn(t *testing.T) {
 		t.Errorf("on an old look: got hold %d, want no", h)
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{}) // and the kubelet writes it back
-	if s = step(); s.Do == ClearVolumes {
-		t.Errorf("cleared again, leaving %v", s.InUse)
+	if s = step(); act(s) == "ClearVolumes" {
+		t.Errorf("cleared again: %+v", s.Action)
 	}
 }

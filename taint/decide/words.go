@@ -8,18 +8,20 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
-// Words are what stands in the braces of the text of a step's reason (reason.Row.Note), pair by pair. suspicion is the fleet's of the node.
-func (n *Node) Words(s Step, suspicion string) []string {
-	by := s.Record.By
+// Words are what stands in the braces of the text of a decision's reason (reason.Row.Note), pair by pair. suspicion is the fleet's of the node.
+func (n *Node) Words(d action.Decision, suspicion string) []string {
+	by := action.RecordOf(d.Action).By
 	if by == taint.ByPerson {
 		by = "A person"
 	}
 	return []string{
-		"{node}", n.look.Name, "{device}", cmp.Or(n.Speakers(), "(none)"), "{detail}", cmp.Or(s.Detail, n.Said()),
+		"{node}", n.look.Name, "{device}", cmp.Or(n.Speakers(), "(none)"), "{detail}", cmp.Or(d.Detail, n.Said()),
 		"{why}", cmp.Or(suspicion, "its storage is not healthy"), "{raw}", strconv.Quote(n.Answer().Raw),
-		"{pods}", Counted(len(s.Pods), "pod"), "{attachments}", Counted(len(s.Attachments), "VolumeAttachment"), "{by}", by,
+		"{pods}", Counted(len(podsOf(d)), "pod"), "{attachments}",
+		Counted(len(action.AttachmentsOf(d.Action)), "VolumeAttachment"), "{by}", by,
 	}
 }
 
@@ -53,4 +55,12 @@ func (n *Node) Speakers() string {
 		names = append(names, d.Name)
 	}
 	return strings.Join(names, ", ")
+}
+
+// podsOf are the pods that a decision is about: with Would those that a fence would move.
+func podsOf(d action.Decision) []action.Pod {
+	if d.Would.Action != nil {
+		return d.Would.Pods
+	}
+	return action.PodsOf(d.Action)
 }

@@ -445,9 +445,9 @@ func (w *world) step(most time.Duration) bool {
 	w.pass(time.Millisecond)
 	for {
 		s := w.course.Next(w.now, &w.fleet)
-		if s.Do == Read {
-			if w.read(s); s.Read == Life && s.Why != "" { // it decided to look once more
-				w.print("Look", string(s.Why), "")
+		if action.Reads(s.Action) {
+			if w.read(s); act(s) == "ReadNode" && s.Reason != "" { // it decided to look once more
+				w.print("Look", string(s.Reason), "")
 			}
 			continue
 		}
@@ -456,9 +456,9 @@ func (w *world) step(most time.Duration) bool {
 }
 
 // read reads, which takes its time.
-func (w *world) read(s Step) {
-	switch s.Read {
-	case Life:
+func (w *world) read(s action.Decision) {
+	switch act(s) {
+	case "ReadNode":
 		sent := w.now
 		node := w.node.DeepCopy()
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(w.lease)}}
@@ -478,24 +478,24 @@ func (w *world) read(s Step) {
 			node.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
 		}
 		w.course.Apply(taint.See(node, lease, taint.DefaultKey, sent, w.now).Got, &w.fleet, NodeRead{Look: taint.See(node, lease, taint.DefaultKey, sent, w.now), Facts: facts})
-	case Pods:
+	case "ListPods":
 		w.listed = w.listing()
 		w.pass(5 * time.Millisecond)
 		w.course.Apply(w.now, &w.fleet, PodsListed{Pods: w.listed})
-	case Volumes:
+	case "ReadVolumes":
 		of := map[string][]action.Volume{}
-		for _, p := range s.Pods {
+		for _, p := range s.Action.(action.ReadVolumes).Pods {
 			of[p.UID] = w.volumes[p.UID]
 		}
 		w.course.Apply(w.now, &w.fleet, VolumesRead{Of: of})
-	case Claims:
+	case "ReadClaims":
 		of := map[string]string{}
-		for _, pv := range s.PVs {
+		for _, pv := range s.Action.(action.ReadClaims).PVs {
 			of[pv] = "default/" + pv
 		}
 		w.course.Apply(w.now, &w.fleet, ClaimsRead{Of: of})
-	case CachedAttachments, LiveAttachments:
-		w.course.Apply(w.now, &w.fleet, AttachmentsListed{Attachments: slices.Clone(w.atts), Live: s.Read == LiveAttachments})
+	case "ListAttachments", "ListAttachments live":
+		w.course.Apply(w.now, &w.fleet, AttachmentsListed{Attachments: slices.Clone(w.atts), Live: act(s) == "ListAttachments live"})
 	}
 }
 
@@ -510,23 +510,23 @@ func (w *world) listing() []action.Pod {
 	return out
 }
 
-func (w *world) do1(s Step, most time.Duration) bool {
+func (w *world) do1(s action.Decision, most time.Duration) bool {
 	l := w.course.Look()
 	detail := ""
 	if s.Detail != "" && l.Mark == nil {
 		detail = " (" + s.Detail + ")"
 	}
-	for _, p := range s.Pods {
+	for _, p := range action.PodsOf(s.Action) {
 		detail += " " + p.Name
 		if p.Small {
 			detail += "(small)"
 		}
 	}
-	if s.Returned {
+	if action.Returns(s.Action) {
 		detail += " (returned)"
 	}
-	if s.Record.Phase != "" {
-		detail += " -> " + strings.TrimSpace(fmt.Sprintf("%s %s %s", s.Record.ID, s.Record.Phase, s.Record.Result))
+	if action.RecordOf(s.Action).Phase != "" {
+		detail += " -> " + strings.TrimSpace(fmt.Sprintf("%s %s %s", action.RecordOf(s.Action).ID, action.RecordOf(s.Action).Phase, action.RecordOf(s.Action).Result))
 	}
 	if s.Alert != "" {
 		detail += " ALERT"
@@ -535,8 +535,8 @@ func (w *world) do1(s Step, most time.Duration) bool {
 	for _, p := range s.Stuck {
 		detail += fmt.Sprintf(" %s: %s: %s;", p.Name, p.Write, p.Why)
 	}
-	w.print(s.Do.String(), string(s.Why), detail)
-	w.last = s.Do.String()
+	w.print(act(s), string(s.Reason), detail)
+	w.last = act(s)
 	for _, line := range w.before[w.last] {
 		if err := w.do(line); err != nil {
 			w.breaks("before %s: %v", w.last, err)
@@ -549,22 +549,22 @@ func (w *world) do1(s Step, most time.Duration) bool {
 		return false
 	}
 	var o ActionDone
-	switch s.Do {
-	case Leave:
+	switch act(s) {
+	case "Leave":
 		w.busy = 0
 		return false
-	case Wait:
+	case "Wait":
 		w.busy = 0
-		wait := s.After
+		wait := s.RequeueAfter
 		if most > 0 {
 			wait = min(wait, most)
 		}
 		w.pass(max(wait, time.Millisecond))
 		return true
-	case Ask:
+	case "Ask":
 		w.ask()
 		return true
-	case PowerOff:
+	case "PowerOff":
 		if err := w.still(); err != nil {
 			w.print("", "nothing is sent", ": "+err.Error())
 			o.Late = true
@@ -576,7 +576,7 @@ func (w *world) do1(s Step, most time.Duration) bool {
 			w.power = off
 		}
 		w.pass(50 * time.Millisecond)
-	case Tombstone, Delete, Spare, SetNotReady:
+	case "Tombstone", "Delete", "Spare", "SetNotReady":
 		o.How = w.writePods(s, l)
 	default:
 		o.Err = w.writeNode(s, l)
@@ -595,9 +595,9 @@ func (w *world) still() error {
 }
 
 // writePods writes one pod after the other, each while it may be.
-func (w *world) writePods(s Step, l taint.Look) map[string]action.Refusal {
+func (w *world) writePods(s action.Decision, l taint.Look) map[string]action.Refusal {
 	how := map[string]action.Refusal{}
-	for _, p := range s.Pods {
+	for _, p := range action.PodsOf(s.Action) {
 		hold := w.course.HoldsFor(p.UID, w.now, w.fleet.View(l.Name, w.now))
 		if hold == NotThis {
 			continue
@@ -606,14 +606,14 @@ func (w *world) writePods(s Step, l taint.Look) map[string]action.Refusal {
 			w.print("", "not sent any more", "")
 			break
 		}
-		if !s.Returned && s.Do != Spare {
-			w.checkProof(s.Do.String(), l)
+		if !action.Returns(s.Action) && act(s) != "Spare" {
+			w.checkProof(act(s), l)
 		}
-		if s.Do == SetNotReady && !w.proven() {
+		if act(s) == "SetNotReady" && !w.proven() {
 			w.breaks("%s loses Ready without a fresh proof", p.Name)
 		}
 		w.pass(3 * time.Millisecond)
-		if how[p.UID] = w.refuse(s.Do, p); how[p.UID] != action.Accepted {
+		if how[p.UID] = w.refuse(act(s), p); how[p.UID] != action.Accepted {
 			continue
 		}
 		i := slices.IndexFunc(w.pods, func(q action.Pod) bool { return q.UID == p.UID && q.ResourceVersion == p.ResourceVersion })
@@ -622,21 +622,21 @@ func (w *world) writePods(s Step, l taint.Look) map[string]action.Refusal {
 		}
 		q := &w.pods[i]
 		switch {
-		case s.Do == Tombstone:
+		case act(s) == "Tombstone":
 			if q.Exempt != taint.NotExempt || q.Terminal {
 				w.breaks("tombstoned %s, which is exempt or finished", q.Name)
 			}
 			q.Terminal, q.Tombstone, w.touched = true, true, true
 			q.ResourceVersion += "t"
-		case s.Do == Spare && p.Small:
+		case act(s) == "Spare" && p.Small:
 			q.ResourceVersion += "s"
-		case s.Do == Spare:
+		case act(s) == "Spare":
 			if q.Exempt != taint.NotExempt || q.Terminal {
 				w.breaks("spared %s, which is exempt or finished", q.Name)
 			}
 			q.Spared = l.Record.Token()
 			q.ResourceVersion += "s"
-		case s.Do == SetNotReady:
+		case act(s) == "SetNotReady":
 			if q.Exempt == taint.NotExempt || q.Terminal || !q.Ready {
 				w.breaks("set %s not ready, which goes, is finished or is not Ready", q.Name)
 			}
@@ -657,8 +657,8 @@ func (w *world) writePods(s Step, l taint.Look) map[string]action.Refusal {
 var errConflict = errors.New("conflict")
 
 // writeNode writes the Node, if nobody else did since the look.
-func (w *world) writeNode(s Step, l taint.Look) error {
-	if s.Do == ClearVolumes && w.course.HoldsFor("", w.now, w.fleet.View(l.Name, w.now)) != Yes {
+func (w *world) writeNode(s action.Decision, l taint.Look) error {
+	if act(s) == "ClearVolumes" && w.course.HoldsFor("", w.now, w.fleet.View(l.Name, w.now)) != Yes {
 		w.print("", "not sent any more", "")
 		return errConflict
 	}
@@ -667,53 +667,54 @@ func (w *world) writeNode(s Step, l taint.Look) error {
 		w.print("", "conflict", "")
 		return errConflict
 	}
-	switch s.Do {
-	case Write, Arm:
-		adopted := s.Why == reason.Adopting && s.Record.Phase == taint.PhaseArmed
+	switch act(s) {
+	case "Write", "Arm":
+		adopted := s.Reason == reason.Adopting && action.RecordOf(s.Action).Phase == taint.PhaseArmed
 		if l.Mark == nil || adopted {
 			w.snapshot = w.looked
 		}
 		if adopted {
 			w.touched = false
 		}
-		if s.Record.ID == fmt.Sprintf("f%d", w.fences+1) {
+		if action.RecordOf(s.Action).ID == fmt.Sprintf("f%d", w.fences+1) {
 			w.fences++
 		}
-		if s.Do == Arm {
-			w.checkArm(s.Record)
-			w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now.Wall)
+		if act(s) == "Arm" {
+			w.checkArm(action.RecordOf(s.Action))
+			w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, action.RecordOf(s.Action).ID, w.now.Wall)
 			w.markAt, w.touched = w.now, false
 		}
-		w.write(s.Record)
-	case Condition:
-		w.setCondition(taint.PoweredOnCondition, map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionFalse}[s.On])
-	case ExpireReady:
+		w.write(action.RecordOf(s.Action))
+	case "Condition":
+		w.setCondition(taint.PoweredOnCondition, map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionFalse}[s.Action.(action.Condition).On])
+	case "ExpireReady":
 		if w.power != off && w.life.After(w.snapshot) && w.life.Before(w.looked) {
 			w.breaks("Ready of a node that is alive was expired")
 		}
 		w.setReady(corev1.ConditionUnknown)
-	case ClearVolumes:
+	case "ClearVolumes":
 		w.checkProof("ClearVolumes", l)
-		w.node.Status.VolumesInUse, w.node.Status.VolumesAttached = s.InUse, s.Attached
+		lists := s.Action.(action.ClearVolumes)
+		w.node.Status.VolumesInUse, w.node.Status.VolumesAttached = lists.InUse, lists.Attached
 		w.change()
-	case Unmark:
+	case "Unmark":
 		waitedFor := func(p action.Pod) bool {
 			return p.Tombstone && !stuck(p) && !slices.ContainsFunc(s.Stuck, func(q action.StuckPod) bool { return q.UID == p.UID && q.Write == action.Deletes })
 		}
 		if left := evict.Leftover(w.pods, w.atts, false); w.touched && (slices.ContainsFunc(w.listed, waitedFor) || len(left) > 0) {
 			w.breaks("the mark goes with tombstoned pods or attachments left: %s", w)
 		}
-		w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID)
-		w.write(s.Record)
+		w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, action.RecordOf(s.Action).ID)
+		w.write(action.RecordOf(s.Action))
 	}
 	return nil
 }
 
 // refuse is the API server's answer to a pod's write.
-func (w *world) refuse(do Do, p action.Pod) action.Refusal {
+func (w *world) refuse(do string, p action.Pod) action.Refusal {
 	switch w.refuses[p.Name] {
 	case "large":
-		if p.Small || do == Delete {
+		if p.Small || do == "Delete" {
 			return action.Accepted
 		}
 		return action.TooLarge

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -168,34 +169,34 @@ func (p *play) run() {
 			p.pass(tick)
 			continue // a controller does not look
 		}
-		s := p.course.Next(p.Now, p.across)
-		if s.Do != decide.Read && s.Do != decide.Ask {
-			p.tell(s, view.Suspicion(p.course.Look()))
+		d := p.course.Next(p.Now, p.across)
+		if !action.Reads(d.Action) && !action.Is[action.Ask](d) {
+			p.tell(d, view.Suspicion(p.course.Look()))
 		}
-		if p.do(s) {
+		if p.do(d) {
 			return
 		}
 	}
 }
 
 // tell notes what the controller would tell, once.
-func (p *play) tell(s decide.Step, suspicion string) {
-	if s.Policy != "" && s.Do == decide.Tombstone {
-		p.out.Policy = append(p.out.Policy, PolicyEnded{p.after(), s.Policy, names(s.Pods)})
+func (p *play) tell(d action.Decision, suspicion string) {
+	if a, ends := d.Action.(action.Tombstone); ends && a.Policy != "" {
+		p.out.Policy = append(p.out.Policy, PolicyEnded{p.after(), a.Policy, names(a.Pods)})
 	}
-	if a := s.Aside; a.Why != "" {
+	if a := d.Aside; a.Why != "" {
 		p.addStep(a.Why, reason.Of(a.Why).Note("{detail}", a.Detail))
 	}
-	if s.Why == p.said || s.Why == "" {
+	if d.Reason == p.said || d.Reason == "" {
 		return
 	}
-	p.said = s.Why
-	text := reason.Of(s.Why).Note(p.course.Words(s, suspicion)...)
+	p.said = d.Reason
+	text := reason.Of(d.Reason).Note(p.course.Words(d, suspicion)...)
 	if text == "" {
 		return
 	}
-	p.addStep(s.Why, text)
-	p.out.Reason, p.out.Text = string(s.Why), text
+	p.addStep(d.Reason, text)
+	p.out.Reason, p.out.Text = string(d.Reason), text
 }
 
 // addStep notes a reason once.
@@ -275,38 +276,25 @@ func (p *play) stock() {
 	}
 }
 
-// do does one step, and reports that the course is over.
-func (p *play) do(s decide.Step) (over bool) {
-	switch s.Do {
-	case decide.Read:
-		p.read(s)
-		return false
-	case decide.Ask:
-		p.Now = p.Now.Add(blink)
-		answers := p.answers()
-		p.Now = p.Now.Add(blink)
-		p.course.Apply(p.Now, p.across, decide.DevicesAnswered{Answers: answers})
-		return false
-	case decide.Leave:
+// do carries out one decision, and reports that the course is over.
+func (p *play) do(d action.Decision) (over bool) {
+	switch {
+	case action.Is[action.Leave](d):
 		p.pass(tick)
 		return false
-	case decide.Wait:
-		if s.Would != 0 {
-			p.out.Outcome = Tells
-			return true
-		}
-		p.wait(max(s.After, blink))
+	case action.Is[action.Wait](d) && d.Would.Action != nil:
+		p.out.Outcome = Tells
+		return true
+	case action.Is[action.Wait](d):
+		p.wait(max(d.RequeueAfter, blink))
 		return false
 	}
-	o := decide.ActionDone{Sent: p.Now, How: map[string]action.Refusal{}}
-	if o.Err = p.still(s); o.Err != nil {
-		o.Late = true
-		p.pass(tick)
-	} else {
-		p.act(s, o.How)
-	}
+	o := decide.Do(context.Background(), d.Action, p)
 	p.course.Apply(p.Now, p.across, o)
-	if s.Do == decide.Unmark && s.Record.Result == taint.ResultEvicted {
+	if _, read := o.(decide.NodeRead); read {
+		p.Now = p.Now.Add(blink)
+	}
+	if a, ends := d.Action.(action.Unmark); ends && a.Record.Result == taint.ResultEvicted {
 		p.out.Outcome = Moves
 		return true
 	}
@@ -314,46 +302,73 @@ func (p *play) do(s decide.Step) (over bool) {
 }
 
 // still is a controller's last check before a power action.
-func (p *play) still(s decide.Step) error {
-	if s.Do != decide.PowerOff && s.Do != decide.PowerOn {
-		return nil
-	}
+func (p *play) still() error {
 	return p.course.StillHolds(p.Now, decide.Recheck{
 		Seen: p.look(), Facts: p.Facts.Facts, Fleet: p.across.View(p.node.Name, p.Now),
 	})
 }
 
-// read answers a read from the model.
-func (p *play) read(s decide.Step) {
+// The model is the World of the course. A read takes a moment.
+
+func (p *play) ReadNode(context.Context) decide.Observation {
 	p.Now = p.Now.Add(blink)
-	switch s.Read {
-	case decide.Life:
-		p.course.Apply(p.look().Got, p.across, decide.NodeRead{Look: p.look(), Facts: p.Facts})
-		p.Now = p.Now.Add(blink)
-	case decide.Pods:
-		p.course.Apply(p.Now, p.across, decide.PodsListed{Pods: slices.Clone(p.pods)})
-	case decide.Owners:
-		of := map[string]action.Owner{}
-		for _, pod := range s.Pods {
-			of[pod.UID] = action.Owner{Kind: pod.Owner.Kind, Name: pod.Owner.Name, Known: true}
-			if o, read := p.Owners[pod.UID]; read {
-				of[pod.UID] = o
-			}
+	return decide.NodeRead{Look: p.look(), Facts: p.Facts}
+}
+
+func (p *play) ListPods(context.Context) decide.Observation {
+	p.Now = p.Now.Add(blink)
+	return decide.PodsListed{Pods: slices.Clone(p.pods)}
+}
+
+func (p *play) ReadOwners(_ context.Context, a action.ReadOwners) decide.Observation {
+	p.Now = p.Now.Add(blink)
+	of := map[string]action.Owner{}
+	for _, pod := range a.Pods {
+		of[pod.UID] = action.Owner{Kind: pod.Owner.Kind, Name: pod.Owner.Name, Known: true}
+		if o, read := p.Owners[pod.UID]; read {
+			of[pod.UID] = o
 		}
-		p.course.Apply(p.Now, p.across, decide.OwnersRead{Of: of})
-	case decide.Rival:
-		p.course.Apply(p.Now, p.across, decide.RivalRead{Why: p.Rival})
-	case decide.Waiting:
-		p.course.Apply(p.Now, p.across, decide.WaitingRead{Claims: p.waiting()})
-	case decide.Members:
-		p.course.Apply(p.Now, p.across, decide.MembersRead{Ready: maps.Clone(p.Members)})
-	case decide.CachedAttachments, decide.LiveAttachments:
-		p.course.Apply(p.Now, p.across, decide.AttachmentsListed{Attachments: slices.Clone(p.atts), Live: s.Read == decide.LiveAttachments})
-	case decide.Claims: // of a node that is back: this one is not
-		p.course.Apply(p.Now, p.across, decide.ClaimsRead{Of: nil})
-	case decide.Volumes: // they are known
-		p.course.Apply(p.Now, p.across, decide.VolumesRead{Of: nil})
 	}
+	return decide.OwnersRead{Of: of}
+}
+
+func (p *play) ReadRival(context.Context) decide.Observation {
+	p.Now = p.Now.Add(blink)
+	return decide.RivalRead{Why: p.Rival}
+}
+
+func (p *play) ReadWaiting(context.Context, action.ReadWaiting) decide.Observation {
+	p.Now = p.Now.Add(blink)
+	return decide.WaitingRead{Claims: p.waiting()}
+}
+
+func (p *play) ReadMembers(context.Context) decide.Observation {
+	p.Now = p.Now.Add(blink)
+	return decide.MembersRead{Ready: maps.Clone(p.Members)}
+}
+
+func (p *play) ListAttachments(_ context.Context, a action.ListAttachments) decide.Observation {
+	p.Now = p.Now.Add(blink)
+	return decide.AttachmentsListed{Attachments: slices.Clone(p.atts), Live: a.Live}
+}
+
+// ReadClaims is of a node that is back: this one is not.
+func (p *play) ReadClaims(context.Context, action.ReadClaims) decide.Observation {
+	p.Now = p.Now.Add(blink)
+	return decide.ClaimsRead{}
+}
+
+// ReadVolumes reads what is known.
+func (p *play) ReadVolumes(context.Context, action.ReadVolumes) decide.Observation {
+	p.Now = p.Now.Add(blink)
+	return decide.VolumesRead{}
+}
+
+func (p *play) Ask(context.Context) decide.Observation {
+	p.Now = p.Now.Add(blink)
+	answers := p.answers()
+	p.Now = p.Now.Add(blink)
+	return decide.DevicesAnswered{Answers: answers}
 }
 
 // waiting are the claims that replacements wait for: a ReplicaSet makes one as soon as its pod is deleted.
@@ -417,70 +432,129 @@ func (p *play) down() bool {
 	return false
 }
 
-// act does to the model what a controller would do to the cluster.
-func (p *play) act(s decide.Step, how map[string]action.Refusal) {
+// change does to the model what a controller would do to the cluster.
+func (p *play) change(do func()) decide.ActionDone {
+	o := decide.ActionDone{Sent: p.Now}
 	p.Now = p.Now.Add(blink)
-	defer p.changed()
-	switch s.Do {
-	case decide.Write:
-		p.write(s.Record)
-	case decide.Arm:
-		p.write(s.Record)
-		p.node.Spec.Taints = taint.With(p.node.Spec.Taints, p.Key, s.Record.ID, p.Now.Wall)
-	case decide.Unmark:
-		p.write(s.Record)
-		p.node.Spec.Taints = taint.Without(p.node.Spec.Taints, p.Key, s.Record.ID)
-	case decide.OutOfService:
-		p.node.Spec.Taints = append(p.node.Spec.Taints, taint.OutOfService(p.Now.Wall))
-	case decide.InService:
-		p.node.Spec.Taints = taint.InService(p.node.Spec.Taints)
-	case decide.PowerOff:
-		p.off[s.Device] = true
-		p.out.Through = append(p.out.Through, p.Facts.Devices[s.Device].Name)
-	case decide.Condition:
-		p.node.Status.Conditions = slices.DeleteFunc(p.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == taint.PoweredOnCondition })
+	do()
+	p.stock()
+	p.changed()
+	return o
+}
+
+// power sends a power action, unless it does not hold any more.
+func (p *play) power(send func()) decide.Observation {
+	if err := p.still(); err != nil {
+		o := decide.ActionDone{Err: err, Sent: p.Now, Late: true}
+		p.pass(tick)
+		return o
+	}
+	return p.change(send)
+}
+
+// writePods writes each of the pods, then does what follows from all of it.
+func (p *play) writePods(pods []action.Pod, write func(*action.Pod), then func()) decide.Observation {
+	how := map[string]action.Refusal{}
+	o := p.change(func() {
+		for _, pod := range pods {
+			how[pod.UID] = action.Accepted
+			p.pod(pod.UID, write)
+		}
+		then()
+	})
+	o.How = how
+	return o
+}
+
+func (p *play) Write(_ context.Context, a action.Write) decide.Observation {
+	return p.change(func() { p.write(a.Record) })
+}
+
+func (p *play) Arm(_ context.Context, a action.Arm) decide.Observation {
+	return p.change(func() {
+		p.write(a.Record)
+		p.node.Spec.Taints = taint.With(p.node.Spec.Taints, p.Key, a.Record.ID, p.Now.Wall)
+	})
+}
+
+func (p *play) Unmark(_ context.Context, a action.Unmark) decide.Observation {
+	return p.change(func() {
+		p.write(a.Record)
+		p.node.Spec.Taints = taint.Without(p.node.Spec.Taints, p.Key, a.Record.ID)
+	})
+}
+
+func (p *play) OutOfService(context.Context) decide.Observation {
+	return p.change(func() { p.node.Spec.Taints = append(p.node.Spec.Taints, taint.OutOfService(p.Now.Wall)) })
+}
+
+func (p *play) InService(context.Context) decide.Observation {
+	return p.change(func() { p.node.Spec.Taints = taint.InService(p.node.Spec.Taints) })
+}
+
+func (p *play) PowerOff(_ context.Context, a action.PowerOff) decide.Observation {
+	return p.power(func() {
+		p.off[a.Move.Device] = true
+		p.out.Through = append(p.out.Through, p.Facts.Devices[a.Move.Device].Name)
+	})
+}
+
+// PowerOn does nothing to the model: what becomes of a machine after its fence is not played.
+func (p *play) PowerOn(context.Context, action.PowerOn) decide.Observation { return p.power(func() {}) }
+
+func (p *play) Condition(_ context.Context, a action.Condition) decide.Observation {
+	return p.change(func() {
 		status := corev1.ConditionFalse
-		if s.On {
+		if a.On {
 			status = corev1.ConditionTrue
 		}
-		p.node.Status.Conditions = append(p.node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: status})
-	case decide.ExpireReady:
-		p.unready()
-	case decide.Announce:
-		set(p.node, taint.PolicyAnnotation, s.Note)
-	case decide.ClearVolumes:
-		p.node.Status.VolumesInUse, p.node.Status.VolumesAttached = s.InUse, s.Attached
-	case decide.Tombstone:
-		for _, pod := range s.Pods {
-			how[pod.UID] = action.Accepted
-			p.pod(pod.UID, func(o *action.Pod) { o.Tombstone, o.Terminal = true, true })
-		}
-		if s.Policy == "" {
-			p.out.Moved = append(p.out.Moved, names(s.Pods)...)
-		}
-	case decide.Delete:
-		for _, pod := range s.Pods {
-			how[pod.UID] = action.Accepted
-			p.pod(pod.UID, func(o *action.Pod) { o.Deleting, o.Grace = true, 0 })
-		}
-		p.pods = slices.DeleteFunc(p.pods, func(o action.Pod) bool { return o.Deleting && o.Grace == 0 && len(o.Finalizers) == 0 })
-	case decide.Spare:
-		for _, pod := range s.Pods {
-			how[pod.UID] = action.Accepted
-			p.pod(pod.UID, func(o *action.Pod) { o.Spared = p.look().Record.Token() })
-		}
-	case decide.SetNotReady:
-		for _, pod := range s.Pods {
-			how[pod.UID] = action.Accepted
-			p.pod(pod.UID, func(o *action.Pod) { o.Ready = false })
-		}
-	case decide.DeleteAttachments:
-		for _, a := range s.Attachments {
-			how[a.UID] = action.Accepted
-			p.atts = slices.DeleteFunc(p.atts, func(o action.Attachment) bool { return o.UID == a.UID })
-		}
+		p.node.Status.Conditions = append(slices.DeleteFunc(p.node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == taint.PoweredOnCondition
+		}), corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: status})
+	})
+}
+
+func (p *play) ExpireReady(context.Context) decide.Observation { return p.change(p.unready) }
+
+func (p *play) Announce(_ context.Context, a action.Announce) decide.Observation {
+	return p.change(func() { set(p.node, taint.PolicyAnnotation, a.Note) })
+}
+
+func (p *play) ClearVolumes(_ context.Context, a action.ClearVolumes) decide.Observation {
+	return p.change(func() { p.node.Status.VolumesInUse, p.node.Status.VolumesAttached = a.InUse, a.Attached })
+}
+
+func (p *play) Tombstone(_ context.Context, a action.Tombstone) decide.Observation {
+	if a.Policy == "" {
+		p.out.Moved = append(p.out.Moved, names(a.Pods)...)
 	}
-	p.stock()
+	return p.writePods(a.Pods, func(o *action.Pod) { o.Tombstone, o.Terminal = true, true }, func() {})
+}
+
+func (p *play) Delete(_ context.Context, a action.Delete) decide.Observation {
+	return p.writePods(a.Pods, func(o *action.Pod) { o.Deleting, o.Grace = true, 0 }, func() {
+		p.pods = slices.DeleteFunc(p.pods, func(o action.Pod) bool { return o.Deleting && o.Grace == 0 && len(o.Finalizers) == 0 })
+	})
+}
+
+func (p *play) Spare(_ context.Context, a action.Spare) decide.Observation {
+	return p.writePods(a.Pods, func(o *action.Pod) { o.Spared = p.look().Record.Token() }, func() {})
+}
+
+func (p *play) SetNotReady(_ context.Context, a action.SetNotReady) decide.Observation {
+	return p.writePods(a.Pods, func(o *action.Pod) { o.Ready = false }, func() {})
+}
+
+func (p *play) DeleteAttachments(_ context.Context, a action.DeleteAttachments) decide.Observation {
+	how := map[string]action.Refusal{}
+	o := p.change(func() {
+		for _, att := range a.Attachments {
+			how[att.UID] = action.Accepted
+			p.atts = slices.DeleteFunc(p.atts, func(o action.Attachment) bool { return o.UID == att.UID })
+		}
+	})
+	o.How = how
+	return o
 }
 
 func (p *play) write(r taint.Record) { set(p.node, taint.RecordAnnotation, r.Encode()) }

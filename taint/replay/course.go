@@ -7,6 +7,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/storage"
@@ -105,7 +106,10 @@ func (c *Course) Apply(now providers.Instant, f decide.Fleet, o decide.Observati
 		return
 	}
 	l, body := told(o)
-	if l.At = now; l.Kind != answered {
+	if l.At = now; l.Kind == life {
+		l.At = o.(decide.NodeRead).Look.Got
+	}
+	if l.Kind != answered {
 		c.put(l, body)
 		c.Node.Apply(now, f, o)
 		return
@@ -149,7 +153,7 @@ func told(o decide.Observation) (l line, body any) {
 }
 
 // Next is decide.Node's.
-func (c *Course) Next(now providers.Instant, f decide.Fleet) decide.Step {
+func (c *Course) Next(now providers.Instant, f decide.Fleet) action.Decision {
 	if c.Tape == nil || c.gap {
 		return c.Node.Next(now, f)
 	}

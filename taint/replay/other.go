@@ -116,18 +116,19 @@ func (p *player) pass(t *track) error {
 		step := stepOf(s, func(i int) string { return nameOf(t.again.Devices(), i) })
 		d := Decision{At: now.Wall, Node: t.node, Line: then.n, Then: then.step, Now: step}
 		switch {
-		case s.Do == decide.Read && s.Read == decide.Life:
+		case action.Is[action.ReadNode](s):
 			return nil
-		case s.Do == decide.Read || s.Do == decide.Ask:
-			if !t.feed(s, events, used, now, f, p.other) {
+		case action.Reads(s.Action) || action.Is[action.Ask](s):
+			if !t.feed(s.Action, events, used, now, f, p.other) {
 				d.Unknown = fmt.Sprintf("%s was not recorded", step)
 				d.Differs, t.over = true, true
 				p.show(t, d)
 				return nil
 			}
 			continue
-		case s.Do == decide.Condition:
-			t.on = &s.On
+		case action.Is[action.Condition](s):
+			on := s.Action.(action.Condition).On
+			t.on = &on
 			t.again.Apply(now, f, decide.ActionDone{})
 			look = t.conditioned(look)
 			look.into(&t.again, echo{})
@@ -186,18 +187,20 @@ func (p *player) under(e event) decide.Facts {
 	return out
 }
 
-// kinds are what tells of what is read.
-var kinds = map[decide.Reading][]kind{
-	decide.Pods: {pods}, decide.Volumes: {volumes}, decide.Owners: {owners}, decide.Rival: {rival}, decide.Members: {members},
-	decide.Waiting: {waiting}, decide.Claims: {claims}, decide.CachedAttachments: {cached, listed}, decide.LiveAttachments: {listed, cached},
+// kinds are what tells of what an action reads, or asks for: those that do best first.
+func kinds(a action.Action) []kind {
+	if list, is := a.(action.ListAttachments); is && list.Live {
+		return []kind{listed, cached}
+	}
+	return map[string][]kind{
+		"ListPods": {pods}, "ReadVolumes": {volumes}, "ReadOwners": {owners}, "ReadRival": {rival}, "ReadMembers": {members},
+		"ReadWaiting": {waiting}, "ReadClaims": {claims}, "ListAttachments": {cached, listed}, "Ask": {answered},
+	}[action.Name(a)]
 }
 
 // feed answers a read, or a question, by what was recorded after this look, else by what was last. Nobody has changed anything since.
-func (t *track) feed(s decide.Step, events []event, used map[int]bool, now providers.Instant, f echo, o *Other) bool {
-	all := kinds[s.Read]
-	if s.Do == decide.Ask {
-		all = []kind{answered}
-	}
+func (t *track) feed(a action.Action, events []event, used map[int]bool, now providers.Instant, f echo, o *Other) bool {
+	all := kinds(a)
 	for _, is := range all {
 		i := slices.IndexFunc(events, func(e event) bool { return e.Kind == is })
 		for i >= 0 && used[i] {
@@ -234,10 +237,7 @@ func (t *track) feed(s decide.Step, events []event, used map[int]bool, now provi
 			}
 			e.owners = t.owned
 		case cached, listed:
-			e.Kind = cached
-			if s.Read == decide.LiveAttachments {
-				e.Kind = listed
-			}
+			e.Kind = all[0]
 		}
 		t.known[is] = e
 		e.into(&t.again, f)

@@ -192,43 +192,72 @@ type Step struct {
 	Alert       string   `json:"alert,omitempty"`
 }
 
+// reads are the names of reads in a recording.
+var reads = map[string]string{
+	"ReadNode": "Life", "ListPods": "Pods", "ReadVolumes": "Volumes", "ReadOwners": "Owners", "ReadRival": "Rival",
+	"ReadWaiting": "Waiting", "ReadMembers": "Members", "ReadClaims": "Claims",
+}
+
 // stepOf is a decision, of which clean texts are kept: an error's text may be shortened in a recording.
-func stepOf(s decide.Step, devices func(int) string) Step {
+func stepOf(d action.Decision, devices func(int) string) Step {
 	out := Step{
-		Do: s.Do.String(), Why: string(s.Why), Detail: Clean(s.Detail), On: s.On, PVs: s.PVs, Returned: s.Returned, Note: s.Note, Policy: s.Policy,
-		Alert: Clean(s.Alert),
+		Do: action.Name(d.Action), Why: string(d.Reason), Detail: Clean(d.Detail), Alert: Clean(d.Alert),
+		Returned: action.Returns(d.Action), Policy: action.PolicyOf(d.Action),
 	}
-	if s.Do == decide.Read {
-		out.Read = s.Read.String()
+	if action.Reads(d.Action) {
+		out.Read, out.Do = reads[out.Do], "Read"
 	}
-	if s.After != 0 {
-		out.After = s.After.String()
+	if d.RequeueAfter != 0 {
+		out.After = d.RequeueAfter.String()
 	}
-	if s.Would != fence.Leave {
-		out.Would = s.Would.String()
-	}
-	if s.Record.Phase != "" {
-		out.Record, out.Phase = s.Record.Encode(), string(s.Record.Phase)
-	}
-	for _, p := range s.Pods {
-		out.Pods = append(out.Pods, p.Namespace+"/"+p.Name)
-	}
-	for _, v := range s.InUse {
-		out.InUse = append(out.InUse, string(v))
-	}
-	for _, v := range s.Attached {
-		out.Attached = append(out.Attached, string(v.Name))
-	}
-	for _, a := range s.Attachments {
-		out.Attachments = append(out.Attachments, a.Name)
-	}
-	switch s.Do {
-	case decide.PowerOff:
-		out.Through = []string{devices(s.Device)}
-	case decide.PowerOn:
-		for _, i := range s.Devices {
+	rec, pods := action.RecordOf(d.Action), action.PodsOf(d.Action)
+	switch a := d.Action.(type) {
+	case action.ListAttachments:
+		if out.Read = "CachedAttachments"; a.Live {
+			out.Read = "LiveAttachments"
+		}
+	case action.ReadVolumes:
+		pods = a.Pods
+	case action.ReadOwners:
+		pods = a.Pods
+	case action.ReadWaiting:
+		pods = a.Pods
+	case action.ReadClaims:
+		out.PVs = a.PVs
+	case action.Condition:
+		out.On = a.On
+	case action.Announce:
+		out.Note = a.Note
+	case action.ClearVolumes:
+		for _, v := range a.InUse {
+			out.InUse = append(out.InUse, string(v))
+		}
+		for _, v := range a.Attached {
+			out.Attached = append(out.Attached, string(v.Name))
+		}
+	case action.Delete:
+		if a.Policy {
+			out.Policy = "any"
+		}
+	case action.PowerOff:
+		out.Through = []string{devices(a.Move.Device)}
+	case action.PowerOn:
+		for _, i := range a.Devices {
 			out.Through = append(out.Through, devices(i))
 		}
+	case action.Wait:
+		if w := d.Would; w.Action != nil {
+			rec, pods, out.Would = action.RecordOf(w.Action), w.Pods, action.Name(w.Action)
+		}
+	}
+	if rec.Phase != "" {
+		out.Record, out.Phase = rec.Encode(), string(rec.Phase)
+	}
+	for _, p := range pods {
+		out.Pods = append(out.Pods, p.Namespace+"/"+p.Name)
+	}
+	for _, a := range action.AttachmentsOf(d.Action) {
+		out.Attachments = append(out.Attachments, a.Name)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -43,6 +44,8 @@ var epoch = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
 // world is a silent node whose machine is on, beside three that are heard, and the executor of its course.
 type world struct {
+	decide.World // the actions to which no course comes here
+
 	now    providers.Instant
 	node   *corev1.Node
 	pods   []action.Pod
@@ -111,68 +114,90 @@ func (w *world) pass(d time.Duration) {
 // run carries out the course for so long, and returns what was decided beside reads.
 func (w *world) run(limit time.Duration) (did []string) {
 	for until := w.now.Add(limit); w.now.Before(until); {
-		s := w.course.Next(w.now, &w.fleet)
-		switch s.Do {
-		case decide.Read:
-			w.pass(time.Millisecond)
-			switch s.Read {
-			case decide.Life:
-				l := taint.See(w.node, nil, taint.DefaultKey, w.now, w.now)
-				l.LeaseRV, l.LeaseDuration = "1", 40*time.Second
-				w.course.Apply(l.Got, &w.fleet, decide.NodeRead{Look: l, Facts: w.facts, Node: w.node.DeepCopy()})
-			case decide.Pods:
-				w.course.Apply(w.now, &w.fleet, decide.PodsListed{Pods: w.pods})
-			default:
-				w.course.Apply(w.now, &w.fleet, decide.AttachmentsListed{Attachments: nil, Live: s.Read == decide.LiveAttachments})
-			}
-			continue
-		case decide.Ask:
-			a := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, Raw: "On", At: w.now}, By: "racks", Got: w.now}
-			if w.off {
-				a.State, a.Raw = providers.PowerOff, "Off"
-			}
-			if w.err != nil {
-				a = providers.Answer{Observation: providers.Observation{At: w.now}, By: "racks", Got: w.now, Err: w.err}
-			}
-			w.course.Apply(w.now, &w.fleet, decide.DevicesAnswered{Answers: []providers.Answer{a}})
-			continue
-		case decide.Leave:
+		d := w.course.Next(w.now, &w.fleet)
+		switch {
+		case action.Is[action.Leave](d):
 			return append(did, "Leave")
-		case decide.Wait:
-			did = append(did, string(s.Why))
-			w.pass(s.After)
+		case action.Is[action.Wait](d):
+			did = append(did, string(d.Reason))
+			w.pass(d.RequeueAfter)
 			continue
+		case action.Reads(d.Action):
+			w.pass(time.Millisecond)
+		case !action.Is[action.Ask](d):
+			did = append(did, action.Name(d.Action))
 		}
-		did = append(did, s.Do.String())
-		o := decide.ActionDone{Sent: w.now, How: map[string]action.Refusal{}}
-		switch s.Do {
-		case decide.Write, decide.Arm, decide.Unmark:
-			w.node.Annotations[taint.RecordAnnotation] = s.Record.Encode()
-			w.node.ResourceVersion += "1"
-			switch s.Do {
-			case decide.Arm:
-				w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID,
-					w.now.Wall.Truncate(time.Second))
-			case decide.Unmark:
-				w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, s.Record.ID)
-			}
-		case decide.Condition:
-			w.node.Status.Conditions = append(w.node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue})
-			w.node.ResourceVersion += "1"
-		case decide.PowerOff:
-			w.off = w.offErr == nil
-			o.Err = w.offErr
-		case decide.Tombstone:
-			w.pods[0].Tombstone, w.pods[0].Terminal, o.How["db-0-uid"] = true, true, action.Accepted
-		case decide.Delete:
-			w.pods, o.How["db-0-uid"] = nil, action.Accepted
-		}
-		w.course.Apply(w.now, &w.fleet, o)
-		if s.Do == decide.Unmark {
+		w.course.Apply(w.now, &w.fleet, decide.Do(context.Background(), d.Action, w))
+		if action.Is[action.Unmark](d) {
 			return did
 		}
 	}
 	return did
+}
+
+func (w *world) ReadNode(context.Context) decide.Observation {
+	l := taint.See(w.node, nil, taint.DefaultKey, w.now, w.now)
+	l.LeaseRV, l.LeaseDuration = "1", 40*time.Second
+	return decide.NodeRead{Look: l, Facts: w.facts, Node: w.node.DeepCopy()}
+}
+
+func (w *world) ListPods(context.Context) decide.Observation {
+	return decide.PodsListed{Pods: w.pods}
+}
+
+func (w *world) ListAttachments(_ context.Context, a action.ListAttachments) decide.Observation {
+	return decide.AttachmentsListed{Live: a.Live}
+}
+
+func (w *world) Ask(context.Context) decide.Observation {
+	a := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, Raw: "On", At: w.now}, By: "racks", Got: w.now}
+	if w.off {
+		a.State, a.Raw = providers.PowerOff, "Off"
+	}
+	if w.err != nil {
+		a = providers.Answer{Observation: providers.Observation{At: w.now}, By: "racks", Got: w.now, Err: w.err}
+	}
+	return decide.DevicesAnswered{Answers: []providers.Answer{a}}
+}
+
+// write writes the record on the Node.
+func (w *world) write(r taint.Record) decide.Observation {
+	w.node.Annotations[taint.RecordAnnotation] = r.Encode()
+	w.node.ResourceVersion += "1"
+	return decide.ActionDone{Sent: w.now}
+}
+
+func (w *world) Write(_ context.Context, a action.Write) decide.Observation { return w.write(a.Record) }
+
+func (w *world) Arm(_ context.Context, a action.Arm) decide.Observation {
+	w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID, w.now.Wall.Truncate(time.Second))
+	return w.write(a.Record)
+}
+
+func (w *world) Unmark(_ context.Context, a action.Unmark) decide.Observation {
+	w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID)
+	return w.write(a.Record)
+}
+
+func (w *world) Condition(context.Context, action.Condition) decide.Observation {
+	w.node.Status.Conditions = append(w.node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue})
+	w.node.ResourceVersion += "1"
+	return decide.ActionDone{Sent: w.now}
+}
+
+func (w *world) PowerOff(context.Context, action.PowerOff) decide.Observation {
+	w.off = w.offErr == nil
+	return decide.ActionDone{Sent: w.now, Err: w.offErr}
+}
+
+func (w *world) Tombstone(context.Context, action.Tombstone) decide.Observation {
+	w.pods[0].Tombstone, w.pods[0].Terminal = true, true
+	return decide.ActionDone{Sent: w.now, How: map[string]action.Refusal{"db-0-uid": action.Accepted}}
+}
+
+func (w *world) Delete(context.Context, action.Delete) decide.Observation {
+	w.pods = nil
+	return decide.ActionDone{Sent: w.now, How: map[string]action.Refusal{"db-0-uid": action.Accepted}}
 }
 
 // other is another configuration: that of the world, changed.

@@ -13,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
@@ -119,24 +120,22 @@ func (f *eventFleet) death(i int) error {
 	now := f.now
 	for range 20 {
 		now = now.Add(time.Millisecond) // each look and answer is later than the one before
-		s := course.Next(now, &f.fleet)
-		switch {
-		case s.Do == decide.Arm:
+		d := course.Next(now, &f.fleet)
+		switch a := d.Action.(type) {
+		case action.Arm:
 			return nil
-		case s.Do == decide.Ask:
+		case action.Ask:
 			off := providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: now}, Got: now}
 			course.Apply(now, &f.fleet, decide.DevicesAnswered{Answers: []providers.Answer{off}})
-		case s.Do != decide.Read:
-			return fmt.Errorf("a dead node is not marked, but: %s %s", s.Do, s.Why)
-		case s.Read == decide.Life:
+		case action.ReadNode:
 			l := f.look(i, now)
 			course.Apply(l.Got, &f.fleet, decide.NodeRead{Look: l, Facts: facts})
-		case s.Read == decide.Pods:
+		case action.ListPods:
 			course.Apply(now, &f.fleet, decide.PodsListed{Pods: kube.SeePods(f.pods[name], taint.DefaultKey, nil)})
-		case s.Read == decide.CachedAttachments:
-			course.Apply(now, &f.fleet, decide.AttachmentsListed{Attachments: kube.SeeAttachments(f.atts[name])[name]})
+		case action.ListAttachments:
+			course.Apply(now, &f.fleet, decide.AttachmentsListed{Attachments: kube.SeeAttachments(f.atts[name])[name], Live: a.Live})
 		default:
-			return fmt.Errorf("a dead node is not marked, but %s is read", s.Read)
+			return fmt.Errorf("a dead node is not marked, but: %s %s", action.Name(a), d.Reason)
 		}
 	}
 	return fmt.Errorf("a dead node is not marked in 20 steps")

@@ -8,7 +8,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
 )
 
 // proofTTL is the design's bound, on purpose not proof.TTL.
@@ -69,14 +68,14 @@ func (s *state) sends(c *ctl, p action.Pod) {
 	switch {
 	case w.daemonPod:
 		fail("9", "%s of an exempt pod", w.do)
-	case w.do == decide.Tombstone:
+	case w.do == tombstones:
 		if !l.Record.Open() || l.Record.Phase != taint.PhaseEvicting {
 			fail("record", "tombstone before the record says Evicting")
 		}
 		s.proven(c, "tombstone")
-	case w.do == decide.Delete && !p.Tombstone:
+	case w.do == deletes && !p.Tombstone:
 		fail("1", "deletion of a pod that has no tombstone")
-	case w.do == decide.Delete && !c.back:
+	case w.do == deletes && !c.back:
 		s.proven(c, "deletion")
 	}
 }
@@ -84,21 +83,36 @@ func (s *state) sends(c *ctl, p action.Pod) {
 // pausedBefore reports that the last look was sent after the node was paused.
 func (c *ctl) pausedBefore(s *state) bool { return c.course.Look().Sent.After(s.pausedAt) }
 
-// announces is what must be true when the mark, or the beginning of the eviction, is sent.
-func (s *state) announces(c *ctl, st decide.Step) {
-	a, l := c.course.Answer(), c.course.Look()
-	begins := st.Do == decide.Arm && !l.Record.Open() || st.Do == decide.Write && st.Record.Phase == taint.PhasePoweringOff
-	if begins && s.node.paused && c.pausedBefore(s) {
+// begins is what must be true when a fence's first write is sent.
+func (s *state) begins(c *ctl) {
+	if s.node.paused && c.pausedBefore(s) {
 		fail("8", "a fence begins of a node that was paused before it was looked at")
 	}
+}
+
+// announces is what must be true when a record is sent.
+func (s *state) announces(c *ctl, rec taint.Record) {
+	l := c.course.Look()
 	switch {
-	case st.Do == decide.Write && st.Returned:
+	case rec.Phase == taint.PhasePoweringOff:
+		s.begins(c)
+	case rec.Phase != taint.PhaseEvicting:
+	case l.Record.Open() && l.Record.Phase == taint.PhaseEvicting:
 		if !l.Alive(l.Record) {
 			fail("11", "the record names volumes, and the node shows no life")
 		}
-	case st.Do == decide.Write && st.Record.Phase == taint.PhaseEvicting:
+	default:
 		s.proven(c, "beginning of the eviction")
-	case st.Do != decide.Arm:
+	}
+}
+
+// arms is what must be true when the mark is sent.
+func (s *state) arms(c *ctl) {
+	a, l := c.course.Answer(), c.course.Look()
+	if !l.Record.Open() {
+		s.begins(c)
+	}
+	switch {
 	case a.State != providers.PowerOff || !c.said.off:
 		fail("2", "the mark, and the machine was not off when it was asked")
 	case c.said.boot.name() != l.BootID || c.said.lease.rv() != l.LeaseRV:

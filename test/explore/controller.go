@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,6 +32,27 @@ const (
 	sendingOff
 )
 
+// kind is what a controller sends.
+type kind uint8
+
+const (
+	noWrite kind = iota
+	records
+	marks
+	unmarks
+	tellsOn
+	expires
+	clears
+	powersOff
+	tombstones
+	deletes
+	spares
+)
+
+func (k kind) String() string {
+	return [...]string{"nothing", "record", "mark", "end of the mark", "condition", "end of Ready", "clearing", "power-off", "tombstone", "deletion", "spare"}[k]
+}
+
 // ctl is one controller: the real course of the first node, its fleet, and one request. It is never changed once it stands in a state.
 type ctl struct {
 	course decide.Node
@@ -45,8 +67,8 @@ type ctl struct {
 	write   *write // writing
 	rest    []action.Pod
 	how     map[string]action.Refusal
-	step    decide.Do // of the batch; zero: there is none
-	back    bool      // its pods are those of a node that returned
+	step    kind // of the batch; noWrite: there is none
+	back    bool // its pods are those of a node that returned
 
 	after    time.Duration // idle: how long to wait; zero: until something changes
 	looked   bool
@@ -67,7 +89,7 @@ type said struct {
 
 // write is a write on its way, with its preconditions.
 type write struct {
-	do        decide.Do
+	do        kind
 	rv        id // of the Node
 	rec       *taint.Record
 	on        bool
@@ -261,7 +283,7 @@ func roundUp(d time.Duration) time.Duration {
 func (s *state) orphan(c *ctl) {
 	w := c.write
 	if c.request == sendingOff {
-		w = &write{do: decide.PowerOff}
+		w = &write{do: powersOff}
 	}
 	if c.request != writing && c.request != sendingOff {
 		return
@@ -334,7 +356,7 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		back()
 		a.Got = s.now()
 		c.course.Apply(s.now(), c.fleet, decide.DevicesAnswered{Answers: []providers.Answer{a}})
-		if c.step != 0 { // in the middle of a batch
+		if c.step != noWrite { // in the middle of a batch
 			s.batch(c)
 		}
 	case sendingOff: // the device was busy until now
@@ -343,7 +365,7 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 			break
 		}
 		s.powersOff(c)
-		_ = s.arrive(&write{do: decide.PowerOff})
+		_ = s.arrive(&write{do: powersOff})
 		at := c.sent
 		back()
 		c.course.Apply(s.now(), c.fleet, decide.ActionDone{Sent: at})
@@ -369,7 +391,7 @@ func (s *state) written(c *ctl, err error) {
 	w := c.write
 	c.write = nil
 	switch w.do {
-	case decide.Tombstone, decide.Delete, decide.Spare:
+	case tombstones, deletes, spares:
 		switch {
 		case err == nil:
 			c.how[w.uid.name()] = action.Accepted
@@ -412,7 +434,7 @@ func (s *state) batch(c *ctl) {
 			return
 		}
 	}
-	c.rest, c.step = nil, 0
+	c.rest, c.step = nil, noWrite
 	c.course.Apply(s.now(), c.fleet, decide.ActionDone{How: c.how})
 	c.how = nil
 }
@@ -426,108 +448,161 @@ func (s *state) asks(c *ctl) {
 // next goes on with the course until something is on its way.
 func (s *state) next(c *ctl) {
 	for {
-		if c.request == asking && c.step != 0 || c.request == writing && c.write != nil {
+		if c.request == asking && c.step != noWrite || c.request == writing && c.write != nil {
 			return
 		}
 		c.fleet.Tick(s.now())
-		st := c.course.Next(s.now(), c.fleet)
+		d := c.course.Next(s.now(), c.fleet)
 		s.tick()
 		c.sent = s.now()
-		l := c.course.Look()
-		w := &write{do: st.Do, rv: idOf(l.ResourceVersion)}
-		switch st.Do {
-		case decide.Leave:
+		switch {
+		case action.Is[action.Leave](d):
 			c.request, c.after = idle, 0
 			return
-		case decide.Wait:
-			c.request, c.after = idle, st.After
+		case action.Is[action.Wait](d):
+			c.request, c.after = idle, d.RequeueAfter
 			return
-		case decide.Ask:
-			c.request = asking
-			s.asks(c)
-			return
-		case decide.Read:
-			switch st.Read {
-			case decide.Life:
-				c.request = looking
-			case decide.Pods:
-				c.request = listing
-			case decide.Volumes:
-				c.request = resolving
-			case decide.LiveAttachments:
-				c.request = listingAttachments
-			case decide.Claims:
-				c.request = naming
-			case decide.CachedAttachments:
-				c.course.Apply(s.now(), c.fleet, decide.AttachmentsListed{Attachments: s.attachments()})
-				continue
-			default:
-				panic("unexpected read " + st.Read.String())
-			}
-			return
-		case decide.Write, decide.Arm, decide.Unmark:
-			rec := st.Record
-			w.rec, w.fence = &rec, idOf(st.Record.ID)
-			s.announces(c, st)
-		case decide.Condition:
-			w.on = st.On
-		case decide.ExpireReady:
-			s.expires(c)
-		case decide.PowerOff:
-			if c.still(s) != nil {
-				c.course.Apply(s.now(), c.fleet, decide.ActionDone{Late: true})
-				continue
-			}
-			s.powersOff(c)
-			c.request = sendingOff
-			return
-		case decide.ClearVolumes:
-			if c.holds(s, "") != decide.Yes {
-				c.course.Apply(s.now(), c.fleet, decide.ActionDone{Late: true})
-				continue
-			}
-			w.inUse, w.listed = len(st.InUse) > 0, len(st.Attached) > 0
-			s.proven(c, "clearing of volumes")
-		case decide.Tombstone, decide.Delete, decide.Spare:
-			c.rest, c.step, c.back, c.how, c.request = st.Pods, st.Do, st.Returned, map[string]action.Refusal{}, idle
-			s.batch(c)
-			continue
-		default:
-			panic("unexpected step " + st.Do.String())
 		}
-		c.request, c.write = writing, w
-		return
+		switch o := decide.Do(context.Background(), d.Action, executor{s: s, c: c}); {
+		case o != nil:
+			c.course.Apply(s.now(), c.fleet, o)
+		case c.request != idle: // it is on its way
+			return
+		}
 	}
+}
+
+// executor is the World of a controller's course. What it puts on its way is observed when it has arrived.
+type executor struct {
+	decide.World // the actions to which no course comes here
+
+	s *state
+	c *ctl
+}
+
+func (e executor) sends(r request) decide.Observation {
+	e.c.request = r
+	return nil
+}
+
+func (e executor) ReadNode(context.Context) decide.Observation { return e.sends(looking) }
+
+func (e executor) ListPods(context.Context) decide.Observation { return e.sends(listing) }
+
+func (e executor) ReadVolumes(context.Context, action.ReadVolumes) decide.Observation {
+	return e.sends(resolving)
+}
+
+func (e executor) ReadClaims(context.Context, action.ReadClaims) decide.Observation {
+	return e.sends(naming)
+}
+
+func (e executor) ListAttachments(_ context.Context, a action.ListAttachments) decide.Observation {
+	if a.Live {
+		return e.sends(listingAttachments)
+	}
+	return decide.AttachmentsListed{Attachments: e.s.attachments()}
+}
+
+func (e executor) Ask(context.Context) decide.Observation {
+	e.s.asks(e.c)
+	return e.sends(asking)
+}
+
+// writes puts a write of the Node on its way.
+func (e executor) writes(w write) decide.Observation {
+	w.rv = idOf(e.c.course.Look().ResourceVersion)
+	e.c.write = &w
+	return e.sends(writing)
+}
+
+func (e executor) Write(_ context.Context, a action.Write) decide.Observation {
+	e.s.announces(e.c, a.Record)
+	return e.writes(write{do: records, rec: &a.Record, fence: idOf(a.Record.ID)})
+}
+
+func (e executor) Arm(_ context.Context, a action.Arm) decide.Observation {
+	e.s.arms(e.c)
+	return e.writes(write{do: marks, rec: &a.Record, fence: idOf(a.Record.ID)})
+}
+
+func (e executor) Unmark(_ context.Context, a action.Unmark) decide.Observation {
+	return e.writes(write{do: unmarks, rec: &a.Record, fence: idOf(a.Record.ID)})
+}
+
+func (e executor) Condition(_ context.Context, a action.Condition) decide.Observation {
+	return e.writes(write{do: tellsOn, on: a.On})
+}
+
+func (e executor) ExpireReady(context.Context) decide.Observation {
+	e.s.expires(e.c)
+	return e.writes(write{do: expires})
+}
+
+func (e executor) ClearVolumes(_ context.Context, a action.ClearVolumes) decide.Observation {
+	if e.c.holds(e.s, "") != decide.Yes {
+		return decide.ActionDone{Late: true}
+	}
+	e.s.proven(e.c, "clearing of volumes")
+	return e.writes(write{do: clears, inUse: len(a.InUse) > 0, listed: len(a.Attached) > 0})
+}
+
+func (e executor) PowerOff(context.Context, action.PowerOff) decide.Observation {
+	if e.c.still(e.s) != nil {
+		return decide.ActionDone{Late: true}
+	}
+	e.s.powersOff(e.c)
+	return e.sends(sendingOff)
+}
+
+// begins begins a batch of pod writes.
+func (e executor) begins(do kind, pods []action.Pod, returned bool) decide.Observation {
+	c := e.c
+	c.rest, c.step, c.back, c.how, c.request = pods, do, returned, map[string]action.Refusal{}, idle
+	e.s.batch(c)
+	return nil
+}
+
+func (e executor) Tombstone(_ context.Context, a action.Tombstone) decide.Observation {
+	return e.begins(tombstones, a.Pods, false)
+}
+
+func (e executor) Delete(_ context.Context, a action.Delete) decide.Observation {
+	return e.begins(deletes, a.Pods, a.Returned)
+}
+
+func (e executor) Spare(_ context.Context, a action.Spare) decide.Observation {
+	return e.begins(spares, a.Pods, true)
 }
 
 // arrive is a write at the API server, or a power-off at the device.
 func (s *state) arrive(w *write) error {
 	n := &s.node
 	switch w.do {
-	case decide.PowerOff:
+	case powersOff:
 		s.m[bad].changing = s.m[bad].power
 		return nil
-	case decide.Tombstone, decide.Delete, decide.Spare:
+	case tombstones, deletes, spares:
 		return s.arrivePod(w)
 	}
 	if w.rv != n.rv {
 		return errConflict
 	}
 	switch w.do {
-	case decide.Write:
+	case records:
 		if n.rec = w.rec; len(w.rec.Detaching) > 0 {
 			s.names()
 		}
-	case decide.Arm:
+	case marks:
 		n.rec, n.mark, n.unready = w.rec, w.fence, n.unknown
-	case decide.Unmark:
+	case unmarks:
 		s.unmarks(w)
 		n.rec, n.mark = w.rec, 0
-	case decide.Condition:
+	case tellsOn:
 		n.poweredOn = w.on
-	case decide.ExpireReady:
+	case expires:
 		n.unknown, n.unready = true, true
-	case decide.ClearVolumes:
+	case clears:
 		n.inUse, n.listed = w.inUse, w.listed
 	}
 	s.writeNode()
@@ -544,10 +619,10 @@ func (s *state) arrivePod(w *write) error {
 			return errConflict
 		}
 		switch w.do {
-		case decide.Tombstone:
+		case tombstones:
 			p.tomb = true
 			s.ended[i] = w.fence
-		case decide.Spare:
+		case spares:
 			p.spared = w.fence
 		default:
 			*p = pod{}

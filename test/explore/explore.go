@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
@@ -182,7 +181,7 @@ func (x *explorer) after(s *state, acts *[]act) (act, bool) {
 	}
 	late, c := s.orphans[0], s.ctl[0]
 	switch {
-	case late == nil && c != nil && c.write != nil && c.write.do == decide.Tombstone && c.write.uid == s.pods[1].uid:
+	case late == nil && c != nil && c.write != nil && c.write.do == tombstones && c.write.uid == s.pods[1].uid:
 		return act{timeOut, 0}, true
 	case late != nil && !s.m[bad].power:
 		return act{boot, bad}, true

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
 )
 
 // Story draws a path as a sequence of messages between the first node, the API server, the controllers and the second node.
@@ -147,11 +146,11 @@ func told(b, s *state, a act, n int) (from, to int, text string) {
 func (w *write) told(b, s *state) string {
 	text := ""
 	switch w.do {
-	case decide.Arm:
+	case marks:
 		text = "sets the MARK"
-	case decide.Unmark:
+	case unmarks:
 		text = "takes the MARK off: " + string(w.rec.Result)
-	case decide.Write:
+	case records:
 		text = "record: " + string(w.rec.Phase)
 		if len(w.rec.Detaching) > 0 {
 			text += ", waits for the volume"
@@ -159,8 +158,8 @@ func (w *write) told(b, s *state) string {
 		if w.rec.Phase == taint.PhaseDone {
 			text += " " + string(w.rec.Result)
 		}
-	case decide.Tombstone, decide.Delete, decide.Spare:
-		text = map[decide.Do]string{decide.Tombstone: "TOMBSTONE on ", decide.Delete: "deletes ", decide.Spare: "spares "}[w.do] + "the pod"
+	case tombstones, deletes, spares:
+		text = map[kind]string{tombstones: "TOMBSTONE on ", deletes: "deletes ", spares: "spares "}[w.do] + "the pod"
 		for i := range b.pods {
 			if b.pods[i].uid == w.uid {
 				text = strings.Replace(text, "the pod", names[i], 1)
@@ -170,13 +169,13 @@ func (w *write) told(b, s *state) string {
 			text += ": refused"
 		}
 		return text
-	case decide.ClearVolumes:
+	case clears:
 		text = "clears volumesInUse"
-	case decide.ExpireReady:
+	case expires:
 		text = "Ready: Unknown"
-	case decide.Condition:
+	case tellsOn:
 		text = "says that it is powered on"
-	case decide.PowerOff:
+	case powersOff:
 		return "power-off arrives"
 	}
 	if s.node.rv == b.node.rv {

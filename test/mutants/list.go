@@ -3168,7 +3168,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recovery: a tombstone that waited is sent into stock eviction (F2)", In: "taint/decide.Node.HoldsFor",
-		Old: "n.step.Do == Tombstone", New: "false",
+		Old: "p.UID == uid && stock.Due(p, now)", New: "false && stock.Due(p, now)",
 	},
 	{
 		Name: "recovery: stock eviction of one pod holds up the others", In: "taint/decide.Node.HoldsFor",
@@ -3176,7 +3176,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recovery: a policy's tombstone is sent into stock eviction (F2)", In: "taint/decide.Node.HoldsFor",
-		Old: `n.step.Policy != ""`, New: "false",
+		Old: `a.Policy != ""`, New: "false",
 	},
 	{
 		Name: "exclude: a pause that is over goes on", In: "taint/decide/fence.Excluded",
@@ -3329,8 +3329,8 @@ var Mutants = []Mutant{
 		Old: "o.Level != d.Level || p.off[j]", New: "true || o.Level != d.Level || p.off[j]",
 	},
 	{
-		Name: "explain: what a policy ends counts as moved with a proof", In: "taint/explain.play.act",
-		Old: "s.Policy == \"\"", New: "true",
+		Name: "explain: what a policy ends counts as moved with a proof", In: "taint/explain.play.Tombstone",
+		Old: "a.Policy == \"\"", New: "true",
 	},
 	{
 		Name: "explain: a mark that is there is not seen to hang", In: "taint/explain.Play",
@@ -3358,7 +3358,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "explain: a taint keeps nothing away", In: "taint/explain.Snapshot.refuses",
-		Old: "evict.StockTolerates(tol, t)", New: "true",
+		Old: "evict.StockTolerates(tol, t)", New: "evict.StockTolerates(tol, t) || true",
 	},
 	{
 		Name: "explain: node selectors keep nothing away", In: "taint/explain.Snapshot.refuses",
@@ -3419,8 +3419,8 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "exclude: nobody looks for a pause of the cluster (8)", In: "taint/controller.Reconciler.readLife",
-		Old: "r.saidElsewhere(ctx, config.Elsewhere, node)", New: "Word{}, error(nil)",
+		Name: "exclude: nobody looks for a pause of the cluster (8)", In: "taint/controller.executor.ReadNode",
+		Old: "w.saidElsewhere(ctx, config.Elsewhere, node)", New: "Word{}, error(nil)",
 		Tests: glue,
 	},
 	{
@@ -3479,7 +3479,7 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "exclude: a Machine that cannot be read says nothing (8)", In: "taint/controller.Reconciler.readLife",
+		Name: "exclude: a Machine that cannot be read says nothing (8)", In: "taint/controller.executor.ReadNode",
 		Old: "cmp.Or(facts.KeptOn, said.KeptOn)", New: "facts.KeptOn",
 		Tests: glue,
 	},
@@ -3809,7 +3809,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a large pod that cannot be set not ready keeps the mark (16)", In: "taint/decide/evict.Memory.Wrote",
-		Old: "write == action.Ends || write == action.Spares", New: "act != Delete",
+		Old: "write == action.Ends || write == action.Spares", New: "write != action.Deletes",
 	},
 	{
 		Name: "evict: a SetNotReady that is never tried keeps the mark (16)", In: "taint/decide/evict.Memory.Wrote",
@@ -3886,7 +3886,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recovery: a person's word takes Ready from pods in the middle (1)", In: "taint/decide.Node.Holds",
-		Old: "if n.step.Do == SetNotReady { ... }", New: "",
+		Old: "if action.Is[action.SetNotReady](n.last) { ... }", New: "",
 	},
 	{
 		Name: "evict: a spared large pod is spared for ever", In: "taint/decide/evict.Memory.Wrote",
@@ -4297,7 +4297,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: pods end by reads of before a suspension", In: "taint/decide.Node.Holds",
-		Old: "n.last.Age(now) > proof.TTL+n.asked() || n.look.Sent.Age(now) > policyLook", New: "now.Sub(n.last) > proof.TTL+n.asked() || now.Sub(n.look.Sent) > policyLook", Tests: []string{"./taint/decide"},
+		Old: "n.read.Age(now) > proof.TTL+n.asked() || n.look.Sent.Age(now) > policyLook", New: "now.Sub(n.read) > proof.TTL+n.asked() || now.Sub(n.look.Sent) > policyLook", Tests: []string{"./taint/decide"},
 	},
 	{
 		Name: "recovery: a list of before a suspension is kept", In: "taint/decide.Node.byKept",
@@ -4320,8 +4320,8 @@ var Mutants = []Mutant{
 		Old: "min(took, n.usual)", New: "took",
 	},
 	{
-		Name: "controller: no power-off where the pause is read slowly", In: "taint/controller.Reconciler.readLife",
-		Old: "l.Got = r.now()", New: "", Tests: []string{"./taint/controller -short -run TestSlowPause"},
+		Name: "controller: no power-off where the pause is read slowly", In: "taint/controller.executor.ReadNode",
+		Old: "l.Got = w.now()", New: "", Tests: []string{"./taint/controller -short -run TestSlowPause"},
 	},
 	{
 		Name: "controller: no power-off where the API server is slow", In: "taint/decide.Node.Holds",
@@ -4532,7 +4532,7 @@ var Mutants = []Mutant{
 		Old: "n.work, n.workPods = fence.NoneToDo, nil", New: "",
 	},
 	{
-		Name: "controller: volumes are cleared after the proof has gone (1)", In: "taint/controller.Reconciler.clear",
+		Name: "controller: volumes are cleared after the proof has gone (1)", In: "taint/controller.executor.ClearVolumes",
 		Old: "hold != decide.Yes", New: "hold > decide.NotThis",
 	},
 	{
@@ -4601,11 +4601,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "workers: a pod write may take any time until it is sent (1)", In: "taint/controller.batch.write",
-		Old: "kube.SendBy(ctx, by)", New: "kube.SendBy(ctx, by.Add(time.Hour))", Tests: slowDevice,
+		Old: "kube.SendBy(ctx, by)", New: "kube.SendBy(ctx, by.Add(longest*1000))", Tests: slowDevice,
 	},
 	{
-		Name: "controller: the clearing may take any time until it is sent (1)", In: "taint/controller.Reconciler.clear",
-		Old: "kube.SendBy(ctx, by)", New: "kube.SendBy(ctx, by.Add(time.Hour))", Tests: slowDevice,
+		Name: "controller: the clearing may take any time until it is sent (1)", In: "taint/controller.executor.ClearVolumes",
+		Old: "kube.SendBy(ctx, by)", New: "kube.SendBy(ctx, by.Add(longest*1000))", Tests: slowDevice,
 	},
 	{
 		Name: "controller: a proof that ends before the write is sent holds (1)", In: "taint/decide.Node.MaySend",
@@ -4647,23 +4647,23 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recovery: a look is kept for any number of questions", In: "taint/decide.Node.keepsLook",
-		Old: "min(n.last.Sub(n.look.Sent)-n.reads, proof.TTL)", New: "n.last.Sub(n.look.Sent) - n.reads", Tests: lifeSince,
+		Old: "min(n.read.Sub(n.look.Sent)-n.reads, proof.TTL)", New: "n.read.Sub(n.look.Sent) - n.reads", Tests: lifeSince,
 	},
 	{
 		Name: "recovery: what is read behind a slow device leads to no act (16)", In: "taint/decide.Node.keepsLook",
-		Old: "min(n.last.Sub(n.look.Sent)-n.reads, proof.TTL)", New: "0 * proof.TTL", Tests: lifeSince,
+		Old: "min(n.read.Sub(n.look.Sent)-n.reads, proof.TTL)", New: "0 * proof.TTL", Tests: lifeSince,
 	},
 	{
 		Name: "recovery: a write is sent after a sign of life", In: "taint/decide.Node.HoldsFor",
-		Old: "v.Alive.After(n.look.Sent) && !n.step.Returned", New: "false", Tests: lifeSince,
+		Old: "v.Alive.After(n.look.Sent) && !action.Returns(n.last.Action)", New: "false", Tests: lifeSince,
 	},
 	{
 		Name: "recovery: a policy's write is sent after a sign of life", In: "taint/decide.Node.HoldsFor",
-		Old: "!n.step.Returned", New: `!n.step.Returned && n.step.Policy == ""`, Tests: lifeSince,
+		Old: "!action.Returns(n.last.Action)", New: `!action.Returns(n.last.Action) && !action.OfPolicy(n.last.Action)`, Tests: lifeSince,
 	},
 	{
 		Name: "recovery: a sign of life holds up the return path", In: "taint/decide.Node.HoldsFor",
-		Old: "!n.step.Returned", New: "true", Tests: lifeSince,
+		Old: "!action.Returns(n.last.Action)", New: "true", Tests: lifeSince,
 	},
 	{
 		Name: "workers: a heartbeat that the fleet heard of stops no run", In: "taint/controller.Reconciler.maySend",
@@ -4733,8 +4733,8 @@ var Mutants = []Mutant{
 		Tests: []string{podFailures},
 	},
 	{
-		Name: "workers: how a write ended is forgotten (16)", In: "taint/decide.Node.did",
-		Old: "n.evict.Wrote(podWrites[n.step.Do], n.step.Pods, o.How, now)", New: "",
+		Name: "workers: how a write ended is forgotten (16)", In: "taint/decide.Node.wrotePods",
+		Old: "n.evict.Wrote(write, pods, how, now)", New: "_, _ = write, pods",
 	},
 	{
 		Name: "workers: a lost leadership is a pod's failure", In: "taint/controller.Reconciler.each",
@@ -4758,14 +4758,14 @@ var Mutants = []Mutant{
 		Old: "len(left) == 0 && v.Cleared < clearings", New: "len(left) == 0",
 	},
 	{
-		Name: "controller: pods that stay keep Ready", In: "taint/controller.Reconciler.act",
-		Old: "return r.forEach(ctx, st, s, r.writer.SetNotReady)", New: `
-			return r.forEach(ctx, st, s, func(context.Context, action.Pod) error { return nil })`,
+		Name: "controller: pods that stay keep Ready", In: "taint/controller.executor.SetNotReady",
+		Old: "return w.forEach(ctx, w.st, w.d, w.writer.SetNotReady)", New: `
+			return w.forEach(ctx, w.st, w.d, func(context.Context, action.Pod) error { return nil })`,
 		Tests: []string{"./taint/controller -run TestFenceInAMixedWorld"},
 	},
 	{
 		Name: "controller: a fence is told that was not written", In: "taint/controller.Reconciler.step",
-		Old: "if !writes(s.Do) { ... }", New: "if true { ... }",
+		Old: "if !writes(d.Action) { ... }", New: "if true { ... }",
 		Tests: []string{podFailures},
 	},
 	{
@@ -4865,10 +4865,10 @@ var Mutants = []Mutant{
 		Old: "r.Leading() != nil", New: "false",
 	},
 	{
-		Name: "nudge: the live look of a fence is not seen", In: "taint/controller.Reconciler.readLife",
+		Name: "nudge: the live look of a fence is not seen", In: "taint/controller.executor.ReadNode",
 		Old: `
 			status, _ := taint.ProtectionOf(node)
-			st.nudging.saw(l, status, r.Now())`,
+			st.nudging.saw(l, status, w.Now())`,
 		New: "_, _ = taint.ProtectionOf(node)",
 	},
 	{
@@ -5122,7 +5122,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "report: nobody is told of a node without a hook", In: "taint/controller.Reconciler.tell",
-		Old: "if s.Why == reason.Confirmed || s.Why == reason.Vouched { ... }", New: "if false { ... }",
+		Old: "if d.Reason == reason.Confirmed || d.Reason == reason.Vouched { ... }", New: "if false { ... }",
 		Tests: []string{noHook},
 	},
 	{
@@ -5204,7 +5204,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: exempt pods' volumes are work (9)", In: "taint/decide.Node.pending",
-		Old: "if s := n.unresolved(false); s.Do == Read { ... }", New: "",
+		Old: "if read := n.unresolved(false); read != nil { ... }", New: "",
 	},
 	{
 		Name: "controller: a return ends by the cache's attachments (11)", In: "taint/decide/evict.Step",
@@ -5548,14 +5548,14 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/kube -short -run TestEndOfFence"},
 	},
 	{
-		Name: "out of service: it is written without the proof (1)", In: "taint/controller.Reconciler.act",
+		Name: "out of service: it is written without the proof (1)", In: "taint/controller.executor.service",
 		Old: "if hold != decide.Yes { ... }", New: "_ = hold",
 		Tests: []string{"./taint/controller -short -run TestOutOfServiceIsWritten"},
 	},
 	{
-		Name: "out of service: it waits for a connection (1)", In: "taint/controller.Reconciler.act",
-		Old:   "r.writer.OutOfService(kube.SendBy(ctx, by), l, s.Do == decide.OutOfService)",
-		New:   "r.writer.OutOfService(ctx, l, s.Do == decide.OutOfService); _ = by",
+		Name: "out of service: it waits for a connection (1)", In: "taint/controller.executor.service",
+		Old:   "w.writer.OutOfService(kube.SendBy(ctx, by), w.st.course.Look(), out)",
+		New:   "func() error { _ = by; return w.writer.OutOfService(ctx, w.st.course.Look(), out) }()",
 		Tests: []string{"./taint/controller -short -run TestOutOfServiceIsWritten"},
 	},
 	{
@@ -6605,8 +6605,8 @@ var Mutants = []Mutant{
 		Old: "len(l.Devices) == 0", New: "false",
 	},
 	{
-		Name: "devices: the power-off goes through another than decided", In: "taint/controller.Reconciler.powerOff",
-		Old: "st.machine.Devices()[s.Device]", New: "st.machine.Devices()[0]",
+		Name: "devices: the power-off goes through another than decided", In: "taint/controller.executor.PowerOff",
+		Old: "w.st.machine.Devices()[a.Move.Device]", New: "w.st.machine.Devices()[0]",
 		Tests: glue,
 	},
 	{
@@ -6752,7 +6752,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: acts on an old list", In: "taint/decide.Node.Holds",
-		Old: "n.last.Age(now) > proof.TTL+n.asked()", New: "false",
+		Old: "n.read.Age(now) > proof.TTL+n.asked()", New: "false",
 	},
 	{
 		Name: "policy: behind a slow device its reads are always too old", In: "taint/decide.Node.asked",
@@ -7702,7 +7702,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "power-off: the announcer counts its own names as another's", In: "taint/decide.Node.did",
-		Old: "n.fence.AnnouncedOff(n.look, rec)", New: "",
+		Old: "n.fence.AnnouncedOff(n.look, a.Record)", New: "",
 	},
 	{
 		Name: "power-off: a lost answer is no", In: "taint/decide/proof.PowerOffs.MayHaveAccepted",
@@ -7877,15 +7877,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: what is added to a fence counts as another", In: "taint/controller.Reconciler.tell",
-		Old: "(l.Record.Open() || s.Why == reason.NeverOff)", New: "true",
+		Old: "(l.Record.Open() || d.Reason == reason.NeverOff)", New: "true",
 		Tests: glue,
 	},
 	{
-		Name: "after: the next device is sent to after one was not", In: "taint/controller.Reconciler.powerOn",
+		Name: "after: the next device is sent to after one was not", In: "taint/controller.executor.PowerOn",
 		Old: "if o.Late { ... }", New: "if false { ... }", Tests: glue,
 	},
 	{
-		Name: "after: a device that does not take the power-on keeps it from the others", In: "taint/controller.Reconciler.powerOn",
+		Name: "after: a device that does not take the power-on keeps it from the others", In: "taint/controller.executor.PowerOn",
 		Old: "continue", New: "break",
 		Tests: glue,
 	},

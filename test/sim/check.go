@@ -14,7 +14,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -174,7 +173,7 @@ func onlyNotReady(old, p *corev1.Pod) bool {
 
 // grounds are what a step was decided on.
 type grounds struct {
-	decide.Step
+	action.Decision
 	look   taint.Look
 	answer providers.Answer
 	pods   []action.Pod // listed last, with their volumes
@@ -275,7 +274,7 @@ func (c *checker) notReady(g grounds, m *machine, p action.Pod) {
 }
 
 func (c *checker) sent(g grounds, p action.Pod) {
-	if g.Policy != "" {
+	if action.OfPolicy(g.Action) {
 		c.byPolicy(g, "tombstone of "+p.Name)
 		if c.w.pool != nil {
 			c.endedFor(p)
@@ -298,7 +297,7 @@ func (c *checker) byPolicy(g grounds, what string) {
 	case l.IsReady() && w.pool == nil || l.Mark != nil || l.Record.Open():
 		w.fail("1", "%s on %s by a policy, and the node is Ready, marked or being fenced", what, l.Name)
 	case !slices.ContainsFunc(l.Unproven, func(u taint.Unproven) bool {
-		return "policy "+u.Policy+", without proof: "+u.WithoutProof == g.Policy && u.NodeUID == l.UID && u.Since.Equal(l.ReadySince)
+		return "policy "+u.Policy+", without proof: "+u.WithoutProof == action.PolicyOf(g.Action) && u.NodeUID == l.UID && u.Since.Equal(l.ReadySince)
 	}):
 		w.fail("record", "%s on %s by a policy that the Node does not tell of: %v", what, l.Name, l.Unproven)
 	case w.now.Sub(l.Got.Wall) > time.Minute: // reads follow the look
@@ -339,7 +338,7 @@ func (c *checker) detach(g grounds, a action.Attachment) {
 }
 
 func (c *checker) tombstoned(g grounds, p action.Pod, sent time.Time) {
-	if g.Policy != "" {
+	if action.OfPolicy(g.Action) {
 		c.ended[p.UID] = tomb{"policy", sent, g.look.IsReady(), g.by.since}
 		c.replaceable(g, p)
 		c.free(g.look.Name, p)
@@ -370,10 +369,10 @@ func (c *checker) sentDelete(g grounds, p action.Pod) {
 	if !p.Tombstone {
 		c.w.fail("1", "delete of %s, which has no tombstone", p.Name)
 	}
-	if g.Policy != "" {
+	if action.OfPolicy(g.Action) {
 		return // what was ended cannot start again
 	}
-	if !g.Returned {
+	if !action.Returns(g.Action) {
 		c.proof(g, "delete of "+p.Name)
 		return
 	}
@@ -393,11 +392,11 @@ func (c *checker) clear(g grounds) {
 		}
 		for _, vol := range p.Volumes {
 			was := slices.Contains(g.look.InUse, vol.Unique)
-			if was && !slices.Contains(g.InUse, vol.Unique) {
+			if was && !slices.Contains(g.Action.(action.ClearVolumes).InUse, vol.Unique) {
 				c.w.fail("9", "the volume of exempt pod %s is taken out of volumesInUse", p.Name)
 			}
 			has := func(a corev1.AttachedVolume) bool { return a.Name == vol.Unique }
-			if slices.ContainsFunc(g.look.Attached, has) && !slices.ContainsFunc(g.Attached, has) {
+			if slices.ContainsFunc(g.look.Attached, has) && !slices.ContainsFunc(g.Action.(action.ClearVolumes).Attached, has) {
 				c.w.fail("9", "the volume of exempt pod %s is taken out of volumesAttached", p.Name)
 			}
 		}
@@ -473,8 +472,8 @@ func (c *checker) unmark(g grounds) {
 	if n := w.api.node(g.look.Name); n == nil || n.ResourceVersion != g.look.ResourceVersion {
 		return // a conflict: a leader of before has looked long ago
 	}
-	if r.Phase == taint.PhaseArmed && g.Record.Result != taint.ResultLifted || g.Record.Phase != taint.PhaseDone {
-		w.fail("11", "the mark of %s goes in phase %s with result %s", g.look.Name, r.Phase, g.Record.Result)
+	if r.Phase == taint.PhaseArmed && action.RecordOf(g.Action).Result != taint.ResultLifted || action.RecordOf(g.Action).Phase != taint.PhaseDone {
+		w.fail("11", "the mark of %s goes in phase %s with result %s", g.look.Name, r.Phase, action.RecordOf(g.Action).Result)
 	}
 	used := c.allEnded(g)
 	if r.Phase == taint.PhaseArmed {
@@ -482,10 +481,10 @@ func (c *checker) unmark(g grounds) {
 	}
 	for _, a := range g.atts {
 		if !used[a.PV] {
-			w.fail("11", "the mark of %s goes (%s), and attachment %s is still there", g.look.Name, g.Why, a.Name)
+			w.fail("11", "the mark of %s goes (%s), and attachment %s is still there", g.look.Name, g.Reason, a.Name)
 		}
 	}
-	if g.Why == reason.Finished && c.proven(g) {
+	if g.Reason == reason.Finished && c.proven(g) {
 		c.listed(g)
 	}
 }
@@ -498,13 +497,13 @@ func (c *checker) names(g grounds) {
 	}
 	w.count("volumes named")
 	named := map[string]bool{}
-	for _, d := range g.Record.Detaching {
+	for _, d := range action.RecordOf(g.Action).Detaching {
 		named[d.Claim] = true
 	}
 	used := c.allEnded(g)
 	for _, a := range g.atts {
 		if len(named) > 0 && !named["default/"+a.PV] && (!used[a.PV] || a.Deleting) {
-			w.fail("11", "the record of %s names %v, and attachment %s is still there", g.look.Name, g.Record.Detaching, a.Name)
+			w.fail("11", "the record of %s names %v, and attachment %s is still there", g.look.Name, action.RecordOf(g.Action).Detaching, a.Name)
 		}
 	}
 	if l := g.look; !l.Alive(l.Record) {
@@ -518,10 +517,10 @@ func (c *checker) allEnded(g grounds) map[string]bool {
 	for _, p := range g.pods {
 		kept := p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0
 		if p.Tombstone && !kept && (r.Phase != taint.PhaseArmed || c.ended[p.UID].fence == r.ID) {
-			w.fail("11", "%s is let go (%s), and tombstoned pod %s is still there", g.look.Name, g.Why, p.Name)
+			w.fail("11", "%s is let go (%s), and tombstoned pod %s is still there", g.look.Name, g.Reason, p.Name)
 		}
-		if g.Why == reason.Finished && p.Exempt == taint.NotExempt && !p.Terminal {
-			w.fail("11", "%s is let go (%s), and pod %s was not moved", g.look.Name, g.Why, p.Name)
+		if g.Reason == reason.Finished && p.Exempt == taint.NotExempt && !p.Terminal {
+			w.fail("11", "%s is let go (%s), and pod %s was not moved", g.look.Name, g.Reason, p.Name)
 		}
 		for _, vol := range p.Volumes {
 			used[vol.PV] = used[vol.PV] || !p.Terminal

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -60,7 +61,8 @@ type worker struct {
 	*Process
 	m      *machine
 	course replay.Course
-	led    led // whom the last look leads to
+	next   action.Decision // that is carried out now
+	led    led             // whom the last look leads to
 	looked *corev1.Node
 
 	busy   bool                   // in the middle of a step
@@ -268,7 +270,7 @@ func (p *Process) cachedAttachments(node string) []*storagev1.VolumeAttachment {
 func (k *worker) look() {
 	k.busy = true
 	k.turn++
-	k.next()
+	k.advance()
 }
 
 // wait looks again after d; a change that the watch sees ends the wait earlier.
@@ -282,179 +284,259 @@ func (k *worker) wait(d time.Duration) {
 	})
 }
 
-// next does the course's next step.
-func (k *worker) next() {
-	w := k.w
-	s := k.course.Next(k.now(), &k.fleet)
-	if s.Do == decide.Read {
+// advance carries out the course's next decision. The worker is its World; what becomes of it is applied when it is there.
+func (k *worker) advance() {
+	w, ctx := k.w, context.Background()
+	d := k.course.Next(k.now(), &k.fleet)
+	k.next = d
+	if action.Reads(d.Action) {
 		k.asked = false
-		k.read(s)
+		decide.Do(ctx, d.Action, k)
 		return
 	}
 	if k.asked {
 		k.asked = false
 		w.count("kept a slow look")
 	}
-	l := k.course.Look()
 	if k.spent {
-		w.fail("look", "%s of %s after a wait, on the look before it", s.Do, k.m.name)
+		w.fail("look", "%s of %s after a wait, on the look before it", action.Name(d.Action), k.m.name)
 	}
-	w.logf("%s: %s: %s %s %s", k.name, k.m.name, s.Do, s.Why, s.Detail)
-	for _, n := range s.Notes {
+	w.logf("%s: %s: %s %s %s", k.name, k.m.name, action.Name(d.Action), d.Reason, d.Detail)
+	for _, n := range d.Notes {
 		w.count(string(n.Why))
 	}
-	if s.Aside.Why != "" {
-		w.count("aside: " + string(s.Aside.Why))
+	if d.Aside.Why != "" {
+		w.count("aside: " + string(d.Aside.Why))
 	}
-	if s.Do == decide.Wait && counted[s.Why] {
-		w.count("waits: " + string(s.Why))
+	if action.Is[action.Wait](d) && counted[d.Reason] {
+		w.count("waits: " + string(d.Reason))
 	}
-	if s.Alert != "" {
-		w.check.alert(k.m.name, s.Alert)
+	if d.Alert != "" {
+		w.check.alert(k.m.name, d.Alert)
 	}
-	switch s.Do {
-	case decide.Leave:
-		if s.Why == reason.BadRecord {
-			w.check.alert(k.m.name, string(s.Why))
+	switch {
+	case action.Is[action.Leave](d):
+		if d.Reason == reason.BadRecord {
+			w.check.alert(k.m.name, string(d.Reason))
 		}
 		k.busy = false
-	case decide.Wait:
-		k.wait(s.After)
-	case decide.Ask:
-		w.check.asked(l)
-		k.ask(k.next)
-	case decide.Write:
-		if s.Record.Phase == taint.PhasePoweringOff {
-			w.check.begins(l, "announcement of a power-off")
-			w.check.keptOn(l, "announcement of a power-off")
-		} else if s.Record.Phase == taint.PhaseArmed && !l.Record.Open() &&
-			w.machine(l.Name).still(l.Sent.Wall, fence.Shadow, fence.Disabled) {
-			w.fail("mode", "a person's mark of %s is taken up, whose mode is shadow or disabled", l.Name)
-		}
-		switch before := l.Record; {
-		case s.Record.Phase != taint.PhaseEvicting || s.Why == reason.Adopting: // a mark overwritten in the middle goes on
-		case before.Open() && before.Phase == taint.PhaseEvicting:
-			w.check.names(k.grounds(s))
-		default:
-			w.check.proof(k.grounds(s), "beginning of the eviction")
-		}
-		if s.Why == reason.NeverOff {
-			w.check.accused(k.m, s.Record)
-		}
-		k.patch(l, s.Record, func(n *corev1.Node) {
-			if s.Record.Phase == taint.PhaseDone {
-				n.Spec.Taints = taint.InService(n.Spec.Taints)
-			}
-		}, string(s.Why))
-	case decide.Announce:
-		k.patchNode(l, func(n *corev1.Node) { note(n, taint.PolicyAnnotation, s.Note) }, "Announce")
-	case decide.Arm:
-		w.check.arm(k.grounds(s))
-		w.check.begins(l, "the mark")
-		w.check.parts(l.Name, k.led.to, k.states)
-		why := k.fleet.View(l.Name, k.now()).Suspicion(l)
-		k.patch(l, s.Record, func(n *corev1.Node) {
-			w.begun(why)
-			n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, s.Record.ID, w.now)
-		}, "Arm")
-	case decide.OutOfService:
-		w.check.outOfService(k.grounds(s))
-		k.patchNode(l, func(n *corev1.Node) {
-			n.Spec.Taints = append(taint.InService(n.Spec.Taints), taint.OutOfService(w.now))
-		}, "OutOfService")
-	case decide.InService:
-		k.patchNode(l, func(n *corev1.Node) { n.Spec.Taints = taint.InService(n.Spec.Taints) }, "InService")
-	case decide.PowerOff:
-		k.powerOff(s)
-	case decide.PowerOn:
-		k.powerOn(s)
-	case decide.Condition:
-		k.patchNode(l, func(n *corev1.Node) { setPoweredOn(n, s.On, w.now) }, "Condition")
-	case decide.ExpireReady:
-		w.check.expire(k.grounds(s))
-		k.patchNode(l, func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) }, "ExpireReady")
-	case decide.ClearVolumes:
-		k.clear(s)
-	case decide.Tombstone:
-		k.each(s, k.tombstone)
-	case decide.Delete:
-		k.each(s, k.delete)
-	case decide.Spare:
-		k.each(s, k.spare)
-	case decide.SetNotReady:
-		k.each(s, k.setNotReady)
-	case decide.DeleteAttachments:
-		k.detach(s)
-	case decide.Unmark:
-		if s.Why == reason.NeverOff {
-			w.check.accused(k.m, s.Record)
-		}
-		w.check.unmark(k.grounds(s))
-		k.patch(l, s.Record, func(n *corev1.Node) {
-			n.Spec.Taints = taint.InService(taint.Without(n.Spec.Taints, taint.DefaultKey, s.Record.ID))
-		}, "Unmark")
+	case action.Is[action.Wait](d):
+		k.wait(d.RequeueAfter)
+	default:
+		decide.Do(ctx, d.Action, k)
 	}
 }
 
-// read reads what a step asks for. What fails is tried again in a second.
-func (k *worker) read(s decide.Step) {
+// saw applies what a read brought, and goes on.
+func (k *worker) saw(o decide.Observation) {
+	k.course.Apply(k.now(), &k.fleet, o)
+	k.advance()
+}
+
+// Ask puts the question to the node's devices.
+func (k *worker) Ask(context.Context) decide.Observation {
+	k.w.check.asked(k.course.Look())
+	k.ask(k.advance)
+	return nil
+}
+
+// Write writes the record.
+func (k *worker) Write(_ context.Context, a action.Write) decide.Observation {
+	w, l, why := k.w, k.course.Look(), k.next.Reason
+	if a.Record.Phase == taint.PhasePoweringOff {
+		w.check.begins(l, "announcement of a power-off")
+		w.check.keptOn(l, "announcement of a power-off")
+	} else if a.Record.Phase == taint.PhaseArmed && !l.Record.Open() &&
+		w.machine(l.Name).still(l.Sent.Wall, fence.Shadow, fence.Disabled) {
+		w.fail("mode", "a person's mark of %s is taken up, whose mode is shadow or disabled", l.Name)
+	}
+	switch before := l.Record; {
+	case a.Record.Phase != taint.PhaseEvicting || why == reason.Adopting: // a mark overwritten in the middle goes on
+	case before.Open() && before.Phase == taint.PhaseEvicting:
+		w.check.names(k.grounds())
+	default:
+		w.check.proof(k.grounds(), "beginning of the eviction")
+	}
+	if why == reason.NeverOff {
+		w.check.accused(k.m, a.Record)
+	}
+	k.patch(l, a.Record, func(n *corev1.Node) {
+		if a.Record.Phase == taint.PhaseDone {
+			n.Spec.Taints = taint.InService(n.Spec.Taints)
+		}
+	}, string(why))
+	return nil
+}
+
+// Announce names policies on the Node.
+func (k *worker) Announce(_ context.Context, a action.Announce) decide.Observation {
+	k.patchNode(k.course.Look(), func(n *corev1.Node) { note(n, taint.PolicyAnnotation, a.Note) }, "Announce")
+	return nil
+}
+
+// Arm sets the mark.
+func (k *worker) Arm(_ context.Context, a action.Arm) decide.Observation {
+	w, l := k.w, k.course.Look()
+	w.check.arm(k.grounds())
+	w.check.begins(l, "the mark")
+	w.check.parts(l.Name, k.led.to, k.states)
+	why := k.fleet.View(l.Name, k.now()).Suspicion(l)
+	k.patch(l, a.Record, func(n *corev1.Node) {
+		w.begun(why)
+		n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, a.Record.ID, w.now)
+	}, "Arm")
+	return nil
+}
+
+// Unmark takes the mark off.
+func (k *worker) Unmark(_ context.Context, a action.Unmark) decide.Observation {
+	w := k.w
+	if k.next.Reason == reason.NeverOff {
+		w.check.accused(k.m, a.Record)
+	}
+	w.check.unmark(k.grounds())
+	k.patch(k.course.Look(), a.Record, func(n *corev1.Node) {
+		n.Spec.Taints = taint.InService(taint.Without(n.Spec.Taints, taint.DefaultKey, a.Record.ID))
+	}, "Unmark")
+	return nil
+}
+
+// OutOfService sets Kubernetes' own taint.
+func (k *worker) OutOfService(context.Context) decide.Observation {
+	k.w.check.outOfService(k.grounds())
+	k.patchNode(k.course.Look(), func(n *corev1.Node) {
+		n.Spec.Taints = append(taint.InService(n.Spec.Taints), taint.OutOfService(k.w.now))
+	}, "OutOfService")
+	return nil
+}
+
+// InService takes it off.
+func (k *worker) InService(context.Context) decide.Observation {
+	k.patchNode(k.course.Look(), func(n *corev1.Node) { n.Spec.Taints = taint.InService(n.Spec.Taints) }, "InService")
+	return nil
+}
+
+// Condition says that the machine is on, or takes that back.
+func (k *worker) Condition(_ context.Context, a action.Condition) decide.Observation {
+	k.patchNode(k.course.Look(), func(n *corev1.Node) { setPoweredOn(n, a.On, k.w.now) }, "Condition")
+	return nil
+}
+
+// ExpireReady ends a stale Ready.
+func (k *worker) ExpireReady(context.Context) decide.Observation {
+	k.w.check.expire(k.grounds())
+	k.patchNode(k.course.Look(), func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, k.w.now) }, "ExpireReady")
+	return nil
+}
+
+// Tombstone ends pods.
+func (k *worker) Tombstone(context.Context, action.Tombstone) decide.Observation {
+	k.each(k.tombstone)
+	return nil
+}
+
+// Delete deletes ended pods.
+func (k *worker) Delete(context.Context, action.Delete) decide.Observation {
+	k.each(k.delete)
+	return nil
+}
+
+// Spare spares pods.
+func (k *worker) Spare(context.Context, action.Spare) decide.Observation {
+	k.each(k.spare)
+	return nil
+}
+
+// SetNotReady sets pods that stay not ready.
+func (k *worker) SetNotReady(context.Context, action.SetNotReady) decide.Observation {
+	k.each(k.setNotReady)
+	return nil
+}
+
+// read puts a read on its way: do runs at the server, then brings what it found. What fails is tried again in a second.
+func (k *worker) read(what string, do func(), found func() decide.Observation) decide.Observation {
+	k.get(what, do, func(err error) {
+		if err != nil {
+			k.wait(time.Second)
+			return
+		}
+		k.saw(found())
+	})
+	return nil
+}
+
+// ListPods lists the node's pods.
+func (k *worker) ListPods(context.Context) decide.Observation {
+	var ps []*corev1.Pod
+	return k.read("pods", func() { ps = k.w.api.podsOn(k.m.name) }, func() decide.Observation {
+		k.pods, k.listed = podsOf(ps), true
+		return decide.PodsListed{Pods: unresolved(k.pods)}
+	})
+}
+
+// ReadVolumes reads the volumes of pods: claims and volumes do not change in here.
+func (k *worker) ReadVolumes(context.Context, action.ReadVolumes) decide.Observation {
+	return k.read("volumes", func() {}, func() decide.Observation {
+		of := map[string][]action.Volume{}
+		for i, p := range k.pods {
+			of[p.UID] = k.w.judged(p.Volumes)
+			k.pods[i].Volumes = of[p.UID]
+		}
+		return decide.VolumesRead{Of: of}
+	})
+}
+
+// ListAttachments lists what is attached to the node.
+func (k *worker) ListAttachments(_ context.Context, a action.ListAttachments) decide.Observation {
 	w, name := k.w, k.m.name
-	then := func(got func()) func(error) {
-		return func(err error) {
-			if err != nil {
-				k.wait(time.Second)
-				return
-			}
-			got()
-			k.next()
-		}
-	}
-	switch s.Read {
-	case decide.Life:
-		k.readLife()
-	case decide.Pods:
-		var ps []*corev1.Pod
-		k.get("pods", func() { ps = w.api.podsOn(name) }, then(func() {
-			k.pods, k.listed = podsOf(ps), true
-			k.course.Apply(k.now(), &k.fleet, decide.PodsListed{Pods: unresolved(k.pods)})
-		}))
-	case decide.Volumes:
-		k.get("volumes", func() {}, then(func() {
-			of := map[string][]action.Volume{}
-			for i, p := range k.pods {
-				of[p.UID] = w.judged(p.Volumes) // claims and volumes do not change in here
-				k.pods[i].Volumes = of[p.UID]
-			}
-			k.course.Apply(k.now(), &k.fleet, decide.VolumesRead{Of: of})
-		}))
-	case decide.CachedAttachments:
+	if !a.Live {
 		k.atts = attachedOf(k.cachedAttachments(name))
-		k.course.Apply(k.now(), &k.fleet, decide.AttachmentsListed{Attachments: k.atts})
-		k.next()
-	case decide.Members:
-		var members map[string]bool
-		k.get("members", func() { members = w.members() },
-			then(func() { k.course.Apply(k.now(), &k.fleet, decide.MembersRead{Ready: members}) }))
-	case decide.Claims:
-		claims := map[string]string{}
-		k.get("claims", func() {}, then(func() { // they do not change in here
-			for _, pv := range s.PVs {
-				claims[pv] = "default/" + pv
-			}
-			k.course.Apply(k.now(), &k.fleet, decide.ClaimsRead{Of: claims})
-		}))
-	case decide.Waiting:
-		var claims map[string]bool
-		k.get("waiting", func() { claims = w.waiting(name) },
-			then(func() { k.course.Apply(k.now(), &k.fleet, decide.WaitingRead{Claims: claims}) }))
-	case decide.LiveAttachments:
-		if k.course.Look().Mark == nil {
-			w.count("live before the mark")
-		}
-		k.get("attachments", func() { k.atts = attachedOf(w.api.attachmentsOf(name)) }, then(func() {
-			k.course.Apply(k.now(), &k.fleet, decide.AttachmentsListed{Attachments: k.atts, Live: true})
-		}))
+		k.saw(decide.AttachmentsListed{Attachments: k.atts})
+		return nil
 	}
+	if k.course.Look().Mark == nil {
+		w.count("live before the mark")
+	}
+	return k.read("attachments", func() { k.atts = attachedOf(w.api.attachmentsOf(name)) }, func() decide.Observation {
+		return decide.AttachmentsListed{Attachments: k.atts, Live: true}
+	})
+}
+
+// ReadMembers reads who is of etcd.
+func (k *worker) ReadMembers(context.Context) decide.Observation {
+	var members map[string]bool
+	return k.read("members", func() { members = k.w.members() }, func() decide.Observation {
+		return decide.MembersRead{Ready: members}
+	})
+}
+
+// ReadClaims reads the claims of volumes, which do not change in here.
+func (k *worker) ReadClaims(_ context.Context, a action.ReadClaims) decide.Observation {
+	return k.read("claims", func() {}, func() decide.Observation {
+		claims := map[string]string{}
+		for _, pv := range a.PVs {
+			claims[pv] = "default/" + pv
+		}
+		return decide.ClaimsRead{Of: claims}
+	})
+}
+
+// ReadWaiting reads what Pending pods wait for.
+func (k *worker) ReadWaiting(context.Context, action.ReadWaiting) decide.Observation {
+	var claims map[string]bool
+	return k.read("waiting", func() { claims = k.w.waiting(k.m.name) }, func() decide.Observation {
+		return decide.WaitingRead{Claims: claims}
+	})
+}
+
+// ReadOwners is asked for by no policy of a history.
+func (k *worker) ReadOwners(context.Context, action.ReadOwners) decide.Observation {
+	panic("no policy of a history asks for owners")
+}
+
+// ReadRival is asked for by no policy of a history.
+func (k *worker) ReadRival(context.Context) decide.Observation {
+	panic("no policy of a history yields")
 }
 
 // get puts a read on its way: do runs at the server.
@@ -466,8 +548,8 @@ func (k *worker) get(what string, do func(), then func(error)) {
 	}, then)
 }
 
-// readLife reads Node and Lease live. They are sent together: either may be the older one.
-func (k *worker) readLife() {
+// ReadNode reads Node and Lease live. They are sent together: either may be the older one.
+func (k *worker) ReadNode(context.Context) decide.Observation {
 	w, name, sent := k.w, k.m.name, k.now()
 	var node *corev1.Node
 	var lease *coordinationv1.Lease
@@ -488,6 +570,7 @@ func (k *worker) readLife() {
 			k.readElsewhere(node, lease, sent)
 		})
 	})
+	return nil
 }
 
 // readElsewhere reads live what is said of the node elsewhere, where that may be and decides something, and folds the look in.
@@ -516,7 +599,7 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 			Look: l, Facts: facts, Node: node, Elsewhere: decide.Elsewhere{Excluded: elsewhere},
 		})
 		k.seen = l.ResourceVersion + l.LeaseRV + k.fleet.View(name, k.now()).Suspicion(l)
-		k.next()
+		k.advance()
 	}
 	if !w.rules.words || !l.Exists || l.Mark != nil || fence.Excluded(node, w.now) != "" {
 		saw("")
@@ -577,10 +660,11 @@ func (k *worker) ask(then func()) {
 	})
 }
 
-func (k *worker) powerOff(s decide.Step) {
-	w, l, by := k.w, k.course.Look(), k.led.to[s.Device]
+// PowerOff sends the power-off.
+func (k *worker) PowerOff(_ context.Context, a action.PowerOff) decide.Observation {
+	w, l, by := k.w, k.course.Look(), k.led.to[a.Move.Device]
 	if !k.may() {
-		return
+		return nil
 	}
 	var sent providers.Instant
 	order := func(t providers.Target, which int) error {
@@ -595,7 +679,7 @@ func (k *worker) powerOff(s decide.Step) {
 		w.count("PowerOff")
 		w.check.powerOff(l, k.Process)
 		w.check.guards(l, k.Process)
-		w.check.level(k.Process, l, k.led.to, k.states, s.Device)
+		w.check.level(k.Process, l, k.led.to, k.states, a.Move.Device)
 		w.check.sentOff(l, k.Process)
 	}, func(err error) {
 		late := errors.Is(err, errNotSent)
@@ -605,15 +689,16 @@ func (k *worker) powerOff(s decide.Step) {
 		k.did(decide.ActionDone{Sent: sent, Err: err, Late: late})
 	})
 	w.jolt(k.Process, k.m)
+	return nil
 }
 
-// powerOn sends the power-on through one device after the other.
-func (k *worker) powerOn(s decide.Step) {
+// PowerOn sends the power-on through one device after the other.
+func (k *worker) PowerOn(_ context.Context, a action.PowerOn) decide.Observation {
 	w := k.w
 	if !k.may() {
-		return
+		return nil
 	}
-	sent, devices := k.now(), s.Devices
+	sent, devices := k.now(), a.Devices
 	one := func(l taint.Look) {
 		w.count("PowerOn")
 		w.check.powerOn(l, k.m)
@@ -625,7 +710,7 @@ func (k *worker) powerOn(s decide.Step) {
 			k.did(decide.ActionDone{Sent: sent, Err: refused})
 			return
 		}
-		by, first := k.led.to[devices[0]], len(devices) == len(s.Devices)
+		by, first := k.led.to[devices[0]], len(devices) == len(a.Devices)
 		devices = devices[1:]
 		k.act(by, "power-on", by.of.orderOn, one, func(err error) {
 			if errors.Is(err, errNotSent) { // the same is true of the devices that follow
@@ -641,6 +726,7 @@ func (k *worker) powerOn(s decide.Step) {
 	}
 	next()
 	w.jolt(k.Process, k.m)
+	return nil
 }
 
 // act has a device carry out a power action as a provider does. First the provider is busy for a while, then it asks
@@ -727,41 +813,43 @@ func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string) {
 	}, func(err error) { k.did(decide.ActionDone{Err: err}) })
 }
 
-func (k *worker) clear(s decide.Step) {
+// ClearVolumes clears the node's lists.
+func (k *worker) ClearVolumes(_ context.Context, a action.ClearVolumes) decide.Observation {
 	w := k.w
 	if !k.maySend() {
 		k.did(decide.ActionDone{Late: true})
-		return
+		return nil
 	}
 	what := "ClearVolumes"
-	if s.Policy == "" {
-		w.check.clear(k.grounds(s))
+	if a.Policy == "" {
+		w.check.clear(k.grounds())
 	} else {
-		w.check.clearedFor(k.grounds(s))
+		w.check.clearedFor(k.grounds())
 		what = "cleared by a policy"
 	}
 	k.patchNode(k.course.Look(), func(n *corev1.Node) {
-		n.Status.VolumesInUse, n.Status.VolumesAttached = s.InUse, s.Attached
+		n.Status.VolumesInUse, n.Status.VolumesAttached = a.InUse, a.Attached
 	}, what)
+	return nil
 }
 
-// grounds are what the step was decided on, for the checker.
-func (k *worker) grounds(s decide.Step) grounds {
+// grounds are what the decision was made on, for the checker.
+func (k *worker) grounds() grounds {
 	hint := k.fleet.View(k.m.name, k.now()).Hint
 	return grounds{
-		Step: s, look: k.course.Look(), answer: k.course.Answer(), pods: k.pods, atts: k.atts, said: k.said, device: len(k.led.to) > 0, trust: k.evict.TrustPerson,
+		Decision: k.next, look: k.course.Look(), answer: k.course.Answer(), pods: k.pods, atts: k.atts, said: k.said, device: len(k.led.to) > 0, trust: k.evict.TrustPerson,
 		by: k.Process, hinted: hint != "" && hint != fleet.Poll,
 	}
 }
 
 // each acts on the pods in their order, a few at a time, each only while that holds: a proof that ran out is asked for again, and if it
 // does not come back the rest waits for the next look.
-func (k *worker) each(s decide.Step, act func(grounds, action.Pod, func(error))) {
+func (k *worker) each(act func(grounds, action.Pod, func(error))) {
 	if !k.listed {
 		k.w.count("by a kept list")
 	}
 	together, open, asking := 1+k.w.rng.IntN(3), 0, false
-	list, how := s.Pods, map[string]action.Refusal{}
+	list, how := action.PodsOf(k.next.Action), map[string]action.Refusal{}
 	var more func()
 	more = func() {
 		for open < together && len(list) > 0 && !asking {
@@ -787,7 +875,7 @@ func (k *worker) each(s decide.Step, act func(grounds, action.Pod, func(error)))
 			}
 			list = list[1:]
 			open++
-			act(k.grounds(s), p, func(err error) {
+			act(k.grounds(), p, func(err error) {
 				open--
 				how[p.UID] = refusal(err)
 				if errors.Is(err, errTimeout) {
@@ -809,9 +897,9 @@ func (k *worker) maySend() bool {
 	return hold == decide.Yes
 }
 
-// detach deletes attachments one after the other, each only while that holds.
-func (k *worker) detach(s decide.Step) {
-	w, list, how := k.w, s.Attachments, map[string]action.Refusal{}
+// DeleteAttachments deletes one after the other, each only while that holds.
+func (k *worker) DeleteAttachments(_ context.Context, act action.DeleteAttachments) decide.Observation {
+	w, list, how := k.w, act.Attachments, map[string]action.Refusal{}
 	var next func()
 	next = func() {
 		if len(list) == 0 || !k.maySend() {
@@ -820,9 +908,9 @@ func (k *worker) detach(s decide.Step) {
 		}
 		a := list[0]
 		list = list[1:]
-		g := k.grounds(s)
+		g := k.grounds()
 		w.jolt(k.Process, k.m)
-		if s.Policy != "" {
+		if act.Policy != "" {
 			w.check.byPolicy(g, "deletion of attachment "+a.Name)
 		} else {
 			w.check.proof(g, "deletion of attachment "+a.Name)
@@ -839,6 +927,7 @@ func (k *worker) detach(s decide.Step) {
 		})
 	}
 	next()
+	return nil
 }
 
 // counted are the reasons to wait whose histories are counted.
@@ -875,8 +964,8 @@ func (k *worker) tombstone(g grounds, p action.Pod, then func(error)) {
 				w.count("small tombstone")
 				return
 			}
-			o.Status.Message = taint.PolicyMessage(g.Policy)
-			if g.Policy == "" {
+			o.Status.Message = taint.PolicyMessage(action.PolicyOf(g.Action))
+			if action.PolicyOf(g.Action) == "" {
 				o.Status.Message = taint.FenceMessage(g.look.Record.ID)
 			}
 			if p.Ready && p.ContainersReady {

@@ -229,16 +229,16 @@ func (c *checker) clearedFor(g grounds) {
 		w.fail("1", "volumes of %s are cleared by a policy, and no storage fences", l.Name)
 	case l.IsReady():
 		w.fail("1", "volumes of %s are cleared by a policy, and the node is Ready", l.Name)
-	case !slices.Equal(volumeNames(g.Attached), volumeNames(l.Attached)):
+	case !slices.Equal(volumeNames(g.Action.(action.ClearVolumes).Attached), volumeNames(l.Attached)):
 		w.fail("5", "a policy changes volumesAttached of %s", l.Name)
 	}
-	for _, name := range g.InUse {
+	for _, name := range g.Action.(action.ClearVolumes).InUse {
 		if !slices.Contains(l.InUse, name) {
 			w.fail("5", "a policy adds %s to volumesInUse of %s", name, l.Name)
 		}
 	}
 	for _, name := range l.InUse {
-		if slices.Contains(g.InUse, name) {
+		if slices.Contains(g.Action.(action.ClearVolumes).InUse, name) {
 			continue
 		}
 		if !c.freed[l.Name][name] {

@@ -50,7 +50,9 @@ type (
 	// Leave does nothing until something changes.
 	Leave struct{}
 	// Wait does nothing until Decision.RequeueAfter has passed.
-	Wait struct{}
+	Wait struct {
+		Returned bool // a marked node came back: its mark waits for what its fence began
+	}
 )
 
 // Reads. Each is live but where noted.
@@ -209,3 +211,62 @@ func PolicyOf(a Action) string {
 func (a ClearVolumes) policy() string      { return a.Policy }
 func (a Tombstone) policy() string         { return a.Policy }
 func (a DeleteAttachments) policy() string { return a.Policy }
+
+// PodWriteOf returns the kind of write, and the pods, of an action that writes pods.
+func PodWriteOf(a Action) (w PodWrite, pods []Pod, is bool) {
+	if w, ok := a.(interface{ podWrite() PodWrite }); ok {
+		return w.podWrite(), PodsOf(a), true
+	}
+	return 0, nil, false
+}
+
+func (Tombstone) podWrite() PodWrite   { return Ends }
+func (Delete) podWrite() PodWrite      { return Deletes }
+func (Spare) podWrite() PodWrite       { return Spares }
+func (SetNotReady) podWrite() PodWrite { return SetsNotReady }
+
+// AttachmentsOf returns the attachments that an action deletes, or tells of.
+func AttachmentsOf(a Action) []Attachment {
+	switch a := a.(type) {
+	case Announce:
+		return a.Attachments
+	case DeleteAttachments:
+		return a.Attachments
+	}
+	return nil
+}
+
+// OfPolicy reports an action of a policy, on an unmarked node.
+func OfPolicy(a Action) bool {
+	d, deletes := a.(Delete)
+	return PolicyOf(a) != "" || deletes && d.Policy
+}
+
+// Returns reports an action of a fence whose node came back, or the deletion of what a policy ended: it needs no proof.
+func Returns(a Action) bool {
+	switch a := a.(type) {
+	case Spare, InService:
+		return true
+	case Delete:
+		return a.Returned
+	case Wait:
+		return a.Returned
+	}
+	return false
+}
+
+// Reads reports an action that reads from the API server, or from a cache, and changes nothing.
+func Reads(a Action) bool {
+	_, reads := a.(interface{ reads() })
+	return reads
+}
+
+func (ReadNode) reads()        {}
+func (ListPods) reads()        {}
+func (ReadVolumes) reads()     {}
+func (ListAttachments) reads() {}
+func (ReadOwners) reads()      {}
+func (ReadRival) reads()       {}
+func (ReadWaiting) reads()     {}
+func (ReadMembers) reads()     {}
+func (ReadClaims) reads()      {}

@@ -1,0 +1,287 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/kube"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// executor carries out decisions on one node: it is the node's decide.World, over the API server and the providers.
+type executor struct {
+	*Reconciler
+
+	name string
+	st   *nodeState
+	d    action.Decision // that is carried out
+	err  error           // why a read failed
+}
+
+// failed keeps why a read failed. The node is looked at again.
+func (w *executor) failed(err error) decide.Observation {
+	w.err = err
+	return nil
+}
+
+// ReadNode looks live at the Node and its Lease, and finds its machine.
+func (w *executor) ReadNode(ctx context.Context) decide.Observation {
+	st := w.st
+	node, l, err := kube.Look(ctx, w.Live, w.name, w.Key, w.Now)
+	if err != nil {
+		return w.failed(err)
+	}
+	var facts decide.Facts
+	var elsewhere decide.Elsewhere
+	st.node, st.objects, st.machine = node, nil, Machine{}
+	if l.Exists {
+		config := w.Config()
+		facts, st.machine = config.Facts(node, l, w.Now())
+		facts.By, facts.NewID = w.By, cmp.Or(facts.NewID, newID())
+		facts.Nobody = st.since(facts.Nobody, w.Now())
+		if facts.Excluded == "" && l.Mark == nil {
+			said, err := w.saidElsewhere(ctx, config.Elsewhere, node)
+			if err != nil {
+				return w.failed(err)
+			}
+			facts.Excluded, facts.KeptOn = said.Excluded, cmp.Or(facts.KeptOn, said.KeptOn)
+			l.Got = w.now() // this is part of the look: where it alone took longer than a look holds, no power-off could ever be sent
+			elsewhere = decide.Elsewhere{Excluded: said.Excluded, KeptOn: said.KeptOn}
+		}
+		w.inMode(st, facts.Mode)
+		status, _ := taint.ProtectionOf(node)
+		st.nudging.saw(l, status, w.Now())
+	}
+	return decide.NodeRead{Look: l, Facts: facts, Node: node, Elsewhere: elsewhere}
+}
+
+// ListPods lists the pods bound to the node.
+func (w *executor) ListPods(ctx context.Context) decide.Observation {
+	objects, err := kube.Pods(ctx, w.Live, w.name)
+	if err != nil {
+		return w.failed(err)
+	}
+	seen := kube.SeePods(objects, w.Key, w.Config().EvictFirst)
+	w.st.objects = slimPods(objects)
+	w.chronicleList(w.st)
+	return decide.PodsListed{Pods: seen}
+}
+
+// ReadVolumes reads the volumes of pods.
+func (w *executor) ReadVolumes(ctx context.Context, a action.ReadVolumes) decide.Observation {
+	of, unread, err := kube.Volumes(ctx, w.Live, w.st.only(a.Pods))
+	if err != nil {
+		return w.failed(err)
+	}
+	w.tellUnread(w.st, unread)
+	w.Config().judge(w.st.only(a.Pods), of)
+	return decide.VolumesRead{Of: of}
+}
+
+// ListAttachments lists the attachments that name the node.
+func (w *executor) ListAttachments(ctx context.Context, a action.ListAttachments) decide.Observation {
+	var list []action.Attachment
+	if a.Live {
+		live, err := w.attachedTo(ctx, w.name)
+		if err != nil {
+			return w.failed(err)
+		}
+		list = live
+	} else {
+		cached, err := kube.Attachments(ctx, w.Cache, client.MatchingFields{NodeNameIndex: w.name})
+		if err != nil {
+			return w.failed(err)
+		}
+		list = cached[w.name]
+	}
+	w.chronicleAttached(w.st, list)
+	return decide.AttachmentsListed{Attachments: list, Live: a.Live}
+}
+
+// ReadOwners reads what controls the owners of pods.
+func (w *executor) ReadOwners(ctx context.Context, a action.ReadOwners) decide.Observation {
+	of, err := kube.Owners(ctx, w.Live, a.Pods)
+	if err != nil {
+		return w.failed(err)
+	}
+	return decide.OwnersRead{Of: of}
+}
+
+// ReadRival reads what Longhorn does by itself.
+func (w *executor) ReadRival(ctx context.Context) decide.Observation {
+	return decide.RivalRead{Why: kube.LonghornDeletes(ctx, w.Live, w.Client.RESTMapper())}
+}
+
+// ReadWaiting reads what Pending pods of the pods' namespaces wait for.
+func (w *executor) ReadWaiting(ctx context.Context, a action.ReadWaiting) decide.Observation {
+	var namespaces []string
+	for _, p := range a.Pods {
+		if !slices.Contains(namespaces, p.Namespace) {
+			namespaces = append(namespaces, p.Namespace)
+		}
+	}
+	claims, err := kube.Waiting(ctx, w.Live, w.name, namespaces)
+	if err != nil {
+		return w.failed(err)
+	}
+	return decide.WaitingRead{Claims: claims}
+}
+
+// ReadMembers lists etcd's pods.
+func (w *executor) ReadMembers(ctx context.Context) decide.Observation {
+	members, err := kube.Members(ctx, w.Live)
+	if err != nil {
+		return w.failed(err)
+	}
+	return decide.MembersRead{Ready: members}
+}
+
+// ReadClaims reads the claims of PersistentVolumes.
+func (w *executor) ReadClaims(ctx context.Context, a action.ReadClaims) decide.Observation {
+	claims, err := kube.Claims(ctx, w.Live, a.PVs)
+	if err != nil {
+		return w.failed(err)
+	}
+	return decide.ClaimsRead{Of: claims}
+}
+
+// Ask puts the question to the machine's devices, live. What they answered is applied already: pod writes ask as well.
+func (w *executor) Ask(ctx context.Context) decide.Observation {
+	w.ask(ctx, w.st)
+	return nil
+}
+
+// wrote is how one write of the Node ended.
+func wrote(err error) decide.Observation { return decide.ActionDone{Err: err} }
+
+// Write writes the record.
+func (w *executor) Write(ctx context.Context, a action.Write) decide.Observation {
+	return wrote(w.writer.Record(ctx, w.st.course.Look(), a.Record))
+}
+
+// Announce names policies on the Node.
+func (w *executor) Announce(ctx context.Context, a action.Announce) decide.Observation {
+	return wrote(w.writer.Announce(ctx, w.st.course.Look(), a.Note))
+}
+
+// Arm sets the mark.
+func (w *executor) Arm(ctx context.Context, a action.Arm) decide.Observation {
+	return wrote(w.writer.Arm(ctx, w.st.course.Look(), a.Record))
+}
+
+// Unmark takes the mark off.
+func (w *executor) Unmark(ctx context.Context, a action.Unmark) decide.Observation {
+	return wrote(w.writer.Unmark(ctx, w.st.course.Look(), a.Record))
+}
+
+// Condition says that the machine is on, or takes that back.
+func (w *executor) Condition(ctx context.Context, a action.Condition) decide.Observation {
+	return wrote(w.writer.PoweredOn(ctx, w.st.course.Look(), a.On))
+}
+
+// ExpireReady ends a stale Ready.
+func (w *executor) ExpireReady(ctx context.Context) decide.Observation {
+	return wrote(w.writer.ExpireReady(ctx, w.st.course.Look()))
+}
+
+// OutOfService adds Kubernetes' own taint.
+func (w *executor) OutOfService(ctx context.Context) decide.Observation { return w.service(ctx, true) }
+
+// InService takes it off.
+func (w *executor) InService(ctx context.Context) decide.Observation { return w.service(ctx, false) }
+
+func (w *executor) service(ctx context.Context, out bool) decide.Observation {
+	by, hold := w.maySend(w.st, "")
+	if hold != decide.Yes {
+		return decide.ActionDone{Err: kube.ErrLate, Late: true}
+	}
+	return wrote(w.writer.OutOfService(kube.SendBy(ctx, by), w.st.course.Look(), out))
+}
+
+// ClearVolumes clears the volume lists.
+func (w *executor) ClearVolumes(ctx context.Context, a action.ClearVolumes) decide.Observation {
+	l := w.st.course.Look()
+	by, hold := w.maySend(w.st, "")
+	if hold != decide.Yes {
+		return decide.ActionDone{Err: kube.ErrLate, Late: true}
+	}
+	err := w.writer.Clear(kube.SendBy(ctx, by), l, a.InUse, a.Attached)
+	if err == nil {
+		w.Log.Info("Cleared volume lists", "node", l.Name, "fence", l.Record.IDOr(""), "policy", a.Policy,
+			"inUse", len(l.InUse)-len(a.InUse), "attached", len(l.Attached)-len(a.Attached))
+	}
+	return wrote(err)
+}
+
+// Tombstone ends pods.
+func (w *executor) Tombstone(ctx context.Context, a action.Tombstone) decide.Observation {
+	message := taint.PolicyMessage(a.Policy)
+	if a.Policy == "" {
+		message = taint.FenceMessage(w.st.course.Look().Record.ID)
+	}
+	return w.forEach(ctx, w.st, w.d, func(ctx context.Context, p action.Pod) error { return w.writer.Tombstone(ctx, p, message) })
+}
+
+// Delete deletes ended pods.
+func (w *executor) Delete(ctx context.Context, _ action.Delete) decide.Observation {
+	return w.forEach(ctx, w.st, w.d, w.writer.Delete)
+}
+
+// Spare spares pods.
+func (w *executor) Spare(ctx context.Context, _ action.Spare) decide.Observation {
+	token := w.st.course.Look().Record.Token()
+	return w.forEach(ctx, w.st, w.d, func(ctx context.Context, p action.Pod) error { return w.writer.Spare(ctx, p, token) })
+}
+
+// SetNotReady sets pods that stay not ready.
+func (w *executor) SetNotReady(ctx context.Context, _ action.SetNotReady) decide.Observation {
+	return w.forEach(ctx, w.st, w.d, w.writer.SetNotReady)
+}
+
+// DeleteAttachments deletes attachments.
+func (w *executor) DeleteAttachments(ctx context.Context, a action.DeleteAttachments) decide.Observation {
+	return w.detach(ctx, w.st, w.d, a)
+}
+
+// PowerOff sends the power-off that the record announced.
+func (w *executor) PowerOff(ctx context.Context, a action.PowerOff) decide.Observation {
+	l := w.st.course.Look()
+	by := w.st.machine.Devices()[a.Move.Device]
+	o := w.actOnPower(ctx, w.st, by, by.Provider.PowerOff)
+	switch {
+	case o.Late:
+		w.Log.Warn("Power-off was not sent", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
+		return o
+	case o.Err != nil:
+		w.Log.Error("Power-off was not accepted", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
+		return o
+	}
+	w.Log.Info("Sent power-off", "node", l.Name, "fence", l.Record.ID, "device", by.Device)
+	return o
+}
+
+// PowerOn sends the power-on that the record announced, through one device after the other. What keeps one device from
+// being sent to keeps the others as well.
+func (w *executor) PowerOn(ctx context.Context, a action.PowerOn) decide.Observation {
+	l, devices := w.st.course.Look(), w.st.machine.Devices()
+	all := decide.ActionDone{Late: true}
+	for _, i := range a.Devices {
+		by := devices[i]
+		o := w.actOnPower(ctx, w.st, by, by.Provider.PowerOn)
+		all.Sent, all.Err, all.Late = o.Sent, cmp.Or(o.Err, all.Err), all.Late && o.Late
+		if o.Late {
+			w.Log.Warn("Power-on was not sent", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
+			return all
+		}
+		if o.Err != nil {
+			w.Log.Error("Power-on was not accepted", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
+			continue
+		}
+		w.Log.Info("Sent power-on", "node", l.Name, "fence", l.Record.ID, "device", by.Device)
+	}
+	return all
+}
