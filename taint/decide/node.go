@@ -65,7 +65,7 @@ type Node struct {
 	wait   map[string]bool   // claims that pods wait for elsewhere; nil: not read
 	named  map[string]string // what ClaimsRead told; nil: not read
 	view   evict.View        // what was decided on last, under a mark
-	byPol  policy.Decision   // the last act of a policy
+	learnt policy.Effects    // of the last decision of the policies
 	last   action.Decision   // what Next returned last
 	owed   bool              // it is a read, and its result is not here yet
 
@@ -403,7 +403,7 @@ func (n *Node) did(o ActionDone, now providers.Instant, f Fleet) {
 		}
 	case action.DeleteAttachments:
 		if a.Policy != "" {
-			n.policy.Wrote(n.byPol, o.How, now)
+			n.policy.Wrote(a, n.learnt, o.How, now)
 			return
 		}
 		n.evict.Forced = now
@@ -418,7 +418,7 @@ func (n *Node) wrotePods(how map[string]action.Refusal, now providers.Instant) {
 	switch {
 	case !is:
 	case action.OfPolicy(n.last.Action):
-		n.policy.Wrote(n.byPol, how, now)
+		n.policy.Wrote(n.last.Action, n.learnt, how, now)
 	default:
 		n.evict.Wrote(write, pods, how, now)
 	}
@@ -523,52 +523,25 @@ func (n *Node) byPolicy(now providers.Instant, f fleet.View, fenced action.Decis
 	if n.facts.Excluded != "" || !n.facts.Mode.Begins() {
 		return fenced
 	}
-	d := policy.Step(policy.View{
+	d, effects := policy.Step(policy.View{
 		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Storm: findStorm(f, now),
 		Rival: n.rival, Listed: n.pods.have, Pods: n.pods.pods,
 		Waiting: n.wait, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list, Storage: n.facts.Storage,
 	})
-	n.policy.Decided(d)
-	fenced.Notes = d.Notes
-	n.byPol = d
-	word := string(d.Policy.WithoutProof)
-	out := action.Decision{Reason: d.Why, Detail: d.Detail}
-	if (d.Act == policy.Tombstone || d.Act == policy.ClearVolumes || d.Act == policy.DeleteAttachments) && !n.look.Announced(d.Policy.Name, word) {
-		note := n.look.Announce(d.Policy.Name, word, now.Wall)
-		out.Action = action.Announce{Pods: d.Pods, Attachments: d.Attachments, Note: note}
-		return out
-	}
-	switch d.Act {
-	case policy.ReadWaiting:
-		return action.Decision{Action: action.ReadWaiting{Pods: d.Pods}}
-	case policy.ReadAttachments:
-		return action.Decision{Action: action.ListAttachments{Live: true}}
-	case policy.DeleteAttachments:
-		out.Action = action.DeleteAttachments{Attachments: d.Attachments, Policy: d.Policy.String()}
-		return out
-	case policy.ClearVolumes:
-		out.Action = action.ClearVolumes{InUse: d.InUse, Attached: n.look.Attached, Policy: d.Detail}
-		return out
-	case policy.ReadPods:
-		return action.Decision{Action: action.ListPods{}}
-	case policy.ReadOwners:
-		return action.Decision{Action: action.ReadOwners{Pods: d.Pods}}
-	case policy.ReadVolumes:
-		return action.Decision{Action: action.ReadVolumes{Pods: d.Pods}}
-	case policy.ReadRival:
-		return action.Decision{Action: action.ReadRival{}}
-	case policy.Tombstone:
-		out.Action = action.Tombstone{Pods: d.Pods, Policy: d.Detail}
-		return out
-	case policy.Delete:
-		return action.Decision{Action: action.Delete{Pods: d.Pods, Returned: true, Policy: true}, Reason: d.Why}
-	case policy.Wait:
+	n.policy.Decided(effects)
+	n.learnt = effects
+	switch d.Action.(type) {
+	case action.Wait:
 		fenced.Aside = d.Aside
-		if action.Is[action.Leave](fenced) || d.After < fenced.RequeueAfter {
-			fenced.Action, fenced.RequeueAfter = action.Wait{}, d.After
+		if action.Is[action.Leave](fenced) || d.RequeueAfter < fenced.RequeueAfter {
+			fenced.Action, fenced.RequeueAfter = action.Wait{}, d.RequeueAfter
 		}
-	case policy.Leave:
+	case action.Leave:
+	default:
+		d.Notes = nil // they are told of a wait alone
+		return d
 	}
+	fenced.Notes = d.Notes
 	return fenced
 }
 

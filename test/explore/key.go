@@ -273,7 +273,7 @@ func typ[T any]() reflect.Type { return reflect.TypeFor[T]() }
 // on its way.
 var skipped = map[field]bool{
 	{typ[decide.Node](), "policy"}: true, {typ[decide.Node](), "facts"}: true, {typ[decide.Node](), "view"}: true,
-	{typ[decide.Node](), "byPol"}: true, {typ[decide.Node](), "last"}: true, {typ[decide.Node](), "read"}: true,
+	{typ[decide.Node](), "learnt"}: true, {typ[decide.Node](), "last"}: true, {typ[decide.Node](), "read"}: true,
 	{typ[decide.Node](), "reads"}: true, {typ[decide.Node](), "asks"}: true,
 	{typ[decide.Node](), "sights"}: true, // the clocks agree: they have the record's times
 	{typ[decide.Node](), "rival"}:  true, {typ[decide.Node](), "wait"}: true, {typ[decide.Node](), "workTook"}: true,

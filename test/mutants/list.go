@@ -5565,7 +5565,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: pods that tolerate the mark are named again and again", In: "taint/decide/policy.View.nameTolerating",
-		Old: "v.told[p.Name]", New: "false", Tests: []string{"./taint/decide/policy"},
+		Old: "v.Memory.told[p.Name]", New: "false", Tests: []string{"./taint/decide/policy"},
 	},
 	{
 		Name: "policy: pods of DaemonSets are named", In: "taint/decide/policy.View.tolerating",
@@ -6651,12 +6651,12 @@ var Mutants = []Mutant{
 		Old: "l.Record.Open()", New: "false",
 	},
 	{
-		Name: "policy: acts in a storm", In: "taint/decide/policy.Step",
+		Name: "policy: acts in a storm", In: "taint/decide/policy.View.decide",
 		Old: "len(due) > 0 && v.Storm != (action.Aside{})", New: "false",
 	},
 	{
-		Name: "policy: what was ended before a storm stays", In: "taint/decide/policy.Step",
-		Old: "held && !v.Owes()", New: "held",
+		Name: "policy: what was ended before a storm stays", In: "taint/decide/policy.View.decide",
+		Old: "held && !v.Memory.Owes()", New: "held",
 	},
 	{
 		Name: "policy: acts while all nodes look dead (7)", In: "taint/decide.findStorm",
@@ -6684,7 +6684,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: a change that nobody saw is replayed", In: "taint/decide/policy.View.due",
-		Old: "v.done[p.Name] >= v.fell", New: "v.done[p.Name] > v.fell",
+		Old: "v.Memory.done[p.Name] >= v.Memory.fell", New: "v.Memory.done[p.Name] > v.Memory.fell",
 	},
 	{
 		Name: "policy: exempt pods are ended (9)", In: "taint/decide/policy.Policy.names",
@@ -6736,10 +6736,10 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: refused writes are sent again at once (13)", In: "taint/decide/policy.View.rests",
-		Old: "v.again[p.UID].After(v.Now)", New: "false",
+		Old: "v.Memory.again[p.UID].After(v.Now)", New: "false",
 	},
 	{
-		Name: "policy: a pod that cannot be deleted keeps the others (16)", In: "taint/decide/policy.Step",
+		Name: "policy: a pod that cannot be deleted keeps the others (16)", In: "taint/decide/policy.View.decide",
 		Old: "len(ready) > 0", New: "len(left) > 0",
 	},
 	{
@@ -6775,12 +6775,13 @@ var Mutants = []Mutant{
 		Old: "len(rule.Namespaces)+len(rule.Owners)+len(rule.Drivers) == 0", New: "false",
 	},
 	{
-		Name: "policy: pods are ended before the Node tells of it", In: "taint/decide.Node.byPolicy",
-		Old: "!n.look.Announced(d.Policy.Name, word)", New: "false",
+		Name: "policy: pods are ended before the Node tells of it", In: "taint/decide/policy.Step",
+		Old: "!v.Look.Announced(e.Policy.Name, string(e.Policy.WithoutProof))", New: "false",
 	},
 	{
-		Name: "policy: volumes are taken before the Node tells of it", In: "taint/decide.Node.byPolicy",
-		Old: "d.Act == policy.DeleteAttachments", New: "false",
+		Name: "policy: volumes are taken before the Node tells of it", In: "taint/decide/policy.Step",
+		Old: `action.PolicyOf(d.Action) != ""`,
+		New: `action.PolicyOf(d.Action) != "" && !action.Is[action.DeleteAttachments](d)`,
 	},
 	{
 		Name: "policy: what was told of another time counts", In: "taint.Unproven.same",
@@ -7173,7 +7174,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "attach: refused deletions are sent again at once (13)", In: "taint/decide/policy.View.detach",
-		Old: "v.again[a.UID].After(v.Now)", New: "false",
+		Old: "v.Memory.again[a.UID].After(v.Now)", New: "false",
 	},
 	{
 		Name: "attach: what is loose outlives the node coming back (1)", In: "taint/decide/policy.Memory.Saw",
@@ -7185,7 +7186,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "attach: pods that are to stay are deleted", In: "taint/decide/policy.Memory.Wrote",
-		Old: "!d.Policy.Keep", New: "true",
+		Old: "!e.Policy.Keep", New: "true",
 	},
 	{
 		Name: "attach: pods that are to be deleted stay", In: "taint/decide/policy.Memory.Wrote",
@@ -7193,7 +7194,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "attach: volumes of a pod that somebody else deletes are forgotten", In: "taint/decide/policy.Memory.Wrote",
-		Old: "m.set(uid, d.Frees[uid])", New: "",
+		Old: "m.set(uid, e.Frees[uid])", New: "",
 	},
 	{
 		Name: "attach: what was deleted is deleted again", In: "taint/decide/policy.Memory.Wrote",
@@ -7224,8 +7225,8 @@ var Mutants = []Mutant{
 		Old: "pod.DeleteAt.IsZero()", New: "false",
 	},
 	{
-		Name: "attach: done before the attachments are", In: "taint/decide/policy.Step",
-		Old: "d.Done = nil", New: "",
+		Name: "attach: done before the attachments are", In: "taint/decide/policy.View.decide",
+		Old: "e.Done = nil", New: "",
 	},
 	{
 		Name: "attach: a Deployment's pod is none of a ReplicaSet's", In: "taint/decide.Node.sawOwners",
@@ -7462,7 +7463,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "storageos: a node that is done is looked at again", In: "taint/decide/policy.View.spell",
-		Old: `!v.spells[p.Name].open`, New: "false",
+		Old: `!v.Memory.spells[p.Name].open`, New: "false",
 	},
 	{
 		Name: "storageos: what is refused is tried for ever (13)", In: "taint/decide/policy.View.over",

@@ -12,10 +12,11 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// A volume's attachment to a dead node goes in this order. The pods that use it there are ended: until then the attach/detach controller
-// counts them, and would make the attachment again. A pod's Decision says which volumes it frees (Frees); once it is written these are
-// loose. A loose volume that no unfinished pod of the node uses any more loses its attachment, which is listed live just before. What is
-// loose is this process's memory; a new leader finds it again from the tombstones that are still there (loosen), and where the pods are
+// A volume's attachment to a dead node goes in this order. The pods that use it there are ended: until then the
+// attach/detach controller counts them, and would make the attachment again. A decision to end pods says which volumes
+// each of them frees (Effects.Frees); once its tombstone is written these are loose. A loose volume that no unfinished
+// pod of the node uses any more loses its attachment, which is listed live just before. What is loose is this process's
+// memory; a new leader finds it again from the tombstones that are still there (Effects.Found), and where the pods are
 // gone it is left to Kubernetes, which detaches six minutes after the node was last heard.
 
 // names is what a pod's own words tell of it, finished or not. It is not exempt (invariant 9).
@@ -29,23 +30,23 @@ func (p Policy) drives(pod action.Pod) []action.Volume {
 	return slices.DeleteFunc(slices.Clone(pod.Volumes), func(v action.Volume) bool { return !slices.Contains(p.Drivers, v.Driver) })
 }
 
-// resolve narrows pods to those that the policy means. read is what to read before that can be said; Leave: nothing.
-func (p Policy) resolve(pods []action.Pod) (mine []action.Pod, read Decision) {
+// resolve narrows pods to those that the policy means. read is what to read before that can be said; nil: nothing.
+func (p Policy) resolve(pods []action.Pod) (mine []action.Pod, read action.Action) {
 	mine = slices.DeleteFunc(slices.Clone(pods), func(pod action.Pod) bool { return !p.names(pod) })
 	if slices.Contains(p.Owners, "Deployment") {
 		unknown := slices.DeleteFunc(slices.Clone(mine), func(pod action.Pod) bool { return pod.Owner.Kind != "ReplicaSet" || pod.Owner.Known })
 		if len(unknown) > 0 {
-			return nil, Decision{Act: ReadOwners, Pods: unknown}
+			return nil, action.ReadOwners{Pods: unknown}
 		}
 	}
 	mine = slices.DeleteFunc(mine, func(pod action.Pod) bool { return !p.owns(pod) })
 	if len(p.Drivers) > 0 {
 		if unknown := unresolved(mine); len(unknown) > 0 {
-			return nil, Decision{Act: ReadVolumes, Pods: unknown}
+			return nil, action.ReadVolumes{Pods: unknown}
 		}
 		mine = slices.DeleteFunc(mine, func(pod action.Pod) bool { return !p.stores(pod) })
 	}
-	return mine, Decision{}
+	return mine, nil
 }
 
 // unresolved are the pods whose volumes are not known.
@@ -66,13 +67,13 @@ func (v View) claimed(p Policy, pod action.Pod) bool {
 
 // together are those of the pods of which no volume is used by an unfinished pod beside them: to end the others would free nothing. read
 // is what to read before that can be said.
-func (v View) together(p Policy, end []action.Pod) (all []action.Pod, read Decision) {
+func (v View) together(p Policy, end []action.Pod) (all []action.Pod, read action.Action) {
 	users := v.where(func(pod action.Pod) bool { return !pod.Terminal })
 	if unknown := unresolved(users); len(end) > 0 && len(unknown) > 0 {
-		return nil, Decision{Act: ReadVolumes, Pods: unknown}
+		return nil, action.ReadVolumes{Pods: unknown}
 	}
 	if slices.ContainsFunc(users, unread) {
-		return nil, Decision{}
+		return nil, nil
 	}
 	for before := -1; before != len(end); {
 		before = len(end)
@@ -88,19 +89,19 @@ func (v View) together(p Policy, end []action.Pod) (all []action.Pod, read Decis
 			return slices.ContainsFunc(p.drives(e), func(vol action.Volume) bool { return kept[vol.PV] })
 		})
 	}
-	return end, Decision{}
+	return end, nil
 }
 
 // frees are the volumes that are loose once the pods are ended, by the pods' UIDs: those of the policies that detach and mean the pod,
 // whichever of them ends it. read is what to read before that can be said.
-func (v View) frees(due []Policy, pods []action.Pod) (out map[string]map[string]string, read Decision) {
+func (v View) frees(due []Policy, pods []action.Pod) (out map[string]map[string]string, read action.Action) {
 	out = map[string]map[string]string{}
 	for _, p := range due {
 		if !p.Detach {
 			continue
 		}
 		mine, read := p.resolve(pods)
-		if read.Act != Leave {
+		if read != nil {
 			return nil, read
 		}
 		for _, pod := range mine {
@@ -115,22 +116,23 @@ func (v View) frees(due []Policy, pods []action.Pod) (out map[string]map[string]
 			}
 		}
 	}
-	return out, Decision{}
+	return out, nil
 }
 
 // tombs are the ended pods that no process of this memory has freed yet, and those that a policy deletes by what is there.
-func (v View) tombs(due []Policy) (found map[string]map[string]string, bury map[string]bool, read Decision) {
+func (v View) tombs(due []Policy) (found map[string]map[string]string, bury map[string]bool, read action.Action) {
 	ended := v.where(ended)
-	found, read = v.frees(due, slices.DeleteFunc(slices.Clone(ended), func(p action.Pod) bool { return v.freed[p.UID] }))
-	if read.Act != Leave {
+	freed := func(p action.Pod) bool { return v.Memory.freed[p.UID] }
+	found, read = v.frees(due, slices.DeleteFunc(slices.Clone(ended), freed))
+	if read != nil {
 		return nil, nil, read
 	}
 	for _, p := range ended {
-		if found[p.UID] == nil && !v.freed[p.UID] { // it was looked at
+		if found[p.UID] == nil && !freed(p) { // it was looked at
 			found[p.UID] = map[string]string{}
 		}
 	}
-	bury = maps.Clone(v.owed)
+	bury = maps.Clone(v.Memory.owed)
 	for _, p := range due {
 		if p.Keep || !p.Terminating && p.When != StorageUnhealthy { // that one deletes what it ended, and nothing that another ended before its time
 			continue
@@ -138,7 +140,7 @@ func (v View) tombs(due []Policy) (found map[string]map[string]string, bury map[
 		mine, read := p.resolve(slices.DeleteFunc(slices.Clone(ended), func(pod action.Pod) bool {
 			return p.Terminating && (pod.DeleteAt.IsZero() || pod.DeleteAt.After(v.Now.Wall))
 		}))
-		if read.Act != Leave {
+		if read != nil {
 			return nil, nil, read
 		}
 		for _, pod := range mine {
@@ -148,44 +150,46 @@ func (v View) tombs(due []Policy) (found map[string]map[string]string, bury map[
 			bury[pod.UID] = true
 		}
 	}
-	return found, bury, Decision{}
+	return found, bury, nil
 }
 
 // detach is the deletion of loose volumes' attachments. Leave: none is loose. Settled are those that are loose no more.
-func (v View) detach(due []Policy) (d Decision) {
+func (v View) detach(due []Policy) (d action.Decision, e Effects) {
+	d.Action = action.Leave{}
 	drivers := map[string][]string{} // by the policy's name
 	for _, p := range due {
 		if p.Detach {
 			drivers[p.Name] = append(drivers[p.Name], p.Drivers...)
 		}
 	}
-	loose := maps.Clone(v.loose)
+	loose := maps.Clone(v.Memory.loose)
 	maps.DeleteFunc(loose, func(_, policy string) bool { return drivers[policy] == nil })
 	if len(loose) == 0 {
-		return Decision{}
+		return d, e
 	}
 	users := v.where(func(pod action.Pod) bool { return !pod.Terminal })
 	if unknown := unresolved(users); len(unknown) > 0 {
-		return Decision{Act: ReadVolumes, Pods: unknown}
+		return action.Decision{Action: action.ReadVolumes{Pods: unknown}}, Effects{}
 	}
 	if slices.ContainsFunc(users, unread) {
-		return Decision{Act: Wait, After: resync}
+		return action.Decision{Action: action.Wait{}, RequeueAfter: resync}, Effects{}
 	}
 	for _, u := range users {
 		for _, vol := range u.Volumes {
 			if _, is := loose[vol.PV]; is { // who ends that pod sets it loose again
-				d.Settled = append(d.Settled, vol.PV)
+				e.Settled = append(e.Settled, vol.PV)
 				delete(loose, vol.PV)
 			}
 		}
 	}
 	switch {
 	case len(loose) == 0:
-		return d
+		return d, e
 	case !v.Attached:
-		return Decision{Act: ReadAttachments}
+		return action.Decision{Action: action.ListAttachments{Live: true}}, Effects{}
 	}
-	d.Act, d.After = Wait, quiet
+	after := quiet
+	var ours []action.Attachment
 	var names, of []string
 	for _, a := range v.Attachments {
 		policy, is := loose[a.PV]
@@ -193,12 +197,12 @@ func (v View) detach(due []Policy) (d Decision) {
 		case !is || a.Deleting || !slices.Contains(drivers[policy], a.Attacher):
 			continue
 		case v.gaveUp(due, policy, a.UID):
-			d.Settled = append(d.Settled, a.PV)
+			e.Settled = append(e.Settled, a.PV)
 			d.Notes = append(d.Notes, action.Note{Why: reason.PolicyTimedOut, Detail: "policy " + policy + ": attachment " + a.Name})
-		case v.again[a.UID].After(v.Now):
-			d.After = min(d.After, v.again[a.UID].Sub(v.Now))
+		case v.Memory.again[a.UID].After(v.Now):
+			after = min(after, v.Memory.again[a.UID].Sub(v.Now))
 		default:
-			d.Attachments = append(d.Attachments, a)
+			ours = append(ours, a)
 			names = append(names, a.PV)
 			if !slices.Contains(of, policy) {
 				of = append(of, policy)
@@ -206,12 +210,12 @@ func (v View) detach(due []Policy) (d Decision) {
 		}
 		delete(loose, a.PV)
 	}
-	d.Settled = append(d.Settled, slices.Sorted(maps.Keys(loose))...) // nothing of ours is attached
-	if len(d.Attachments) == 0 {
-		if d.After == quiet {
-			d.Act = Leave
+	e.Settled = append(e.Settled, slices.Sorted(maps.Keys(loose))...) // nothing of ours is attached
+	if len(ours) == 0 {
+		if after != quiet {
+			d.Action, d.RequeueAfter = action.Wait{}, after
 		}
-		return d
+		return d, e
 	}
 	const most = 3
 	if more := len(names) - most; more > 0 {
@@ -219,12 +223,12 @@ func (v View) detach(due []Policy) (d Decision) {
 	}
 	for _, p := range due {
 		if slices.Contains(of, p.Name) && p.Detach {
-			d.Policy = p
+			e.Policy = p
 		}
 	}
-	d.Act, d.Why = DeleteAttachments, reason.PolicyDetaching
-	d.Detail = strings.Join(names, ", ") + " (" + d.Policy.String() + ")"
-	return d
+	d.Action = action.DeleteAttachments{Attachments: ours, Policy: e.Policy.String()}
+	d.Reason, d.Detail = reason.PolicyDetaching, strings.Join(names, ", ")+" ("+e.Policy.String()+")"
+	return d, e
 }
 
 // SawAttachments folds in what is attached to the node, as the API server listed it.

@@ -131,11 +131,11 @@ func TestAttachments(t *testing.T) {
 		}()}, func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
 		{"refused a moment ago", waits(), []action.Pod{entombed(user("a", "v")), entombed(user("b", "w"))}, func(v *View) {
 			v.listed(attachment("v"), attachment("w"))
-			v.Wrote(Decision{Act: DeleteAttachments, Attachments: v.Attachments}, map[string]action.Refusal{"uid-v": action.Denied}, now)
+			v.wroteAttachments(v.Attachments, action.Denied)
 		}, "detach[va-w]"},
 		{"all refused a moment ago", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) {
 			v.listed(attachment("v"))
-			v.Wrote(Decision{Act: DeleteAttachments, Attachments: v.Attachments}, map[string]action.Refusal{"uid-v": action.Denied}, now)
+			v.wroteAttachments(v.Attachments, action.Denied)
 		}, "wait 5s"},
 		{"the node is back", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")); v.Look.Ready = corev1.ConditionTrue }, "leave"},
 		{"the node is marked", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")); v.Look.Mark = &taint.Mark{} }, "leave"},
@@ -151,11 +151,11 @@ func TestAttachments(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			v := View{Now: now, Look: down(), Listed: true, Pods: tt.pods, Policies: []Policy{tt.p}}
-			v.SawPods(tt.pods)
+			v.Memory.SawPods(tt.pods)
 			if tt.change != nil {
 				tt.change(&v)
 			}
-			if got := what(Step(v)); got != tt.want {
+			if got := what(announced(v)); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})
@@ -165,7 +165,12 @@ func TestAttachments(t *testing.T) {
 // listed is that the API server listed these attachments.
 func (v *View) listed(all ...action.Attachment) {
 	v.Attached, v.Attachments = true, all
-	v.SawAttachments(all)
+	v.Memory.SawAttachments(all)
+}
+
+// wroteAttachments is that the deletion of volume v's attachment, one of these, ended so.
+func (v *View) wroteAttachments(all []action.Attachment, how action.Refusal) {
+	v.Memory.Wrote(action.DeleteAttachments{Attachments: all}, Effects{}, map[string]action.Refusal{"uid-v": how}, now)
 }
 
 // story plays Step against one node until it waits or leaves, and tells its acts.
@@ -180,38 +185,40 @@ type story struct {
 func (s *story) play() string {
 	var acts []string
 	for range 30 {
-		d := Step(s.v)
-		s.v.Decided(d)
+		d, e := announced(s.v)
+		s.v.Memory.Decided(e)
 		how := map[string]action.Refusal{}
-		switch d.Act {
-		case ReadPods:
+		switch d.Action.(type) {
+		case action.ListPods:
 			s.v.Listed, s.v.Pods = true, slices.Clone(s.pods)
-			s.v.SawPods(s.v.Pods)
+			s.v.Memory.SawPods(s.v.Pods)
 			continue
-		case ReadWaiting:
+		case action.ReadWaiting:
 			s.v.Waiting = s.waits
 			continue
-		case ReadAttachments:
+		case action.ListAttachments:
 			s.v.listed(slices.Clone(s.atts)...)
 			continue
-		case Leave, Wait:
+		case action.Leave, action.Wait:
 			return strings.Join(acts, ", ")
 		}
-		acts = append(acts, what(d))
-		for _, p := range d.Pods {
+		acts = append(acts, what(d, e))
+		for _, p := range action.PodsOf(d.Action) {
 			how[p.UID] = action.Accepted
 			i := slices.IndexFunc(s.pods, func(q action.Pod) bool { return q.UID == p.UID })
-			if d.Act == Delete || s.keep {
+			if action.Is[action.Delete](d) || s.keep {
 				s.pods = slices.Delete(s.pods, i, i+1)
 			} else {
 				s.pods[i] = entombed(s.pods[i])
 			}
 		}
-		for _, a := range d.Attachments {
-			how[a.UID] = action.Accepted
-			s.atts = slices.DeleteFunc(s.atts, func(b action.Attachment) bool { return b.UID == a.UID })
+		if a, ok := d.Action.(action.DeleteAttachments); ok {
+			for _, a := range a.Attachments {
+				how[a.UID] = action.Accepted
+				s.atts = slices.DeleteFunc(s.atts, func(b action.Attachment) bool { return b.UID == a.UID })
+			}
 		}
-		s.v.Wrote(d, how, s.v.Now)
+		s.v.Memory.Wrote(d.Action, e, how, s.v.Now)
 		s.v.Listed, s.v.Pods, s.v.Waiting, s.v.Attached, s.v.Attachments = false, nil, nil, false, nil
 	}
 	return strings.Join(acts, ", ") + ", for ever"
@@ -286,41 +293,47 @@ func TestAttachmentsAfterDeletion(t *testing.T) {
 func TestDetachBeforeDone(t *testing.T) {
 	p := Policy{Name: "once", When: BecameNotReady, Drivers: []string{"csi"}, Detach: true, WithoutProof: StorageFences}
 	s := &story{v: View{Now: now, Policies: []Policy{p}}, pods: []action.Pod{user("a", "v")}, atts: []action.Attachment{attachment("v")}}
-	s.v.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+	s.v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
 	s.v.Look = down()
-	s.v.Saw(s.v.Look)
+	s.v.Memory.Saw(s.v.Look)
 	refused := s.v
-	refused.Listed, refused.loose, refused.Attached, refused.Attachments = true, map[string]string{"v": "once"}, true, s.atts
-	refused.Wrote(Decision{Act: DeleteAttachments, Attachments: s.atts}, map[string]action.Refusal{"uid-v": action.Failed}, now)
-	if d := Step(refused); d.Act != Wait || len(d.Done) > 0 {
-		t.Errorf("while the deletion rests: got %s, done %v, want it not done", what(d), d.Done)
+	refused.Listed, refused.Attached, refused.Attachments = true, true, s.atts
+	refused.Memory.loose = map[string]string{"v": "once"}
+	refused.wroteAttachments(s.atts, action.Failed)
+	if d, e := Step(refused); !action.Is[action.Wait](d) || len(e.Done) > 0 {
+		t.Errorf("while the deletion rests: got %s, done %v, want it not done", what(d, e), e.Done)
 	}
-	if got, want := s.play(), "end[a], delete[a], detach[va-v]"; got != want || !maps.Equal(s.v.done, map[string]int{"once": 1}) {
-		t.Errorf("got %q, done %v; want %q and it done", got, s.v.done, want)
+	if got, want := s.play(), "end[a], delete[a], detach[va-v]"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := s.v.Memory.done, map[string]int{"once": 1}; !maps.Equal(got, want) {
+		t.Errorf("done: got %v, want %v", got, want)
 	}
 }
 
 // What is loose is forgotten when the node is back, marked, or somebody uses it again.
 func TestLooseIsForgotten(t *testing.T) {
 	for name, forget := range map[string]func(*View){
-		"back":         func(v *View) { v.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue}) },
-		"marked":       func(v *View) { v.Saw(taint.Look{Exists: true, Mark: &taint.Mark{}}) },
-		"not attached": func(v *View) { v.SawAttachments([]action.Attachment{attachment("w")}) },
+		"back":         func(v *View) { v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue}) },
+		"marked":       func(v *View) { v.Memory.Saw(taint.Look{Exists: true, Mark: &taint.Mark{}}) },
+		"not attached": func(v *View) { v.Memory.SawAttachments([]action.Attachment{attachment("w")}) },
 		"used again": func(v *View) {
 			v.Pods = []action.Pod{{UID: "b", Volumes: []action.Volume{{PV: "v"}}}}
-			v.Decided(Step(*v))
+			_, e := Step(*v)
+			v.Memory.Decided(e)
 		},
 		"deleted": func(v *View) {
-			v.Wrote(Decision{Act: DeleteAttachments, Attachments: []action.Attachment{attachment("v")}}, map[string]action.Refusal{"uid-v": action.Accepted}, now)
+			v.wroteAttachments([]action.Attachment{attachment("v")}, action.Accepted)
 		},
 	} {
 		v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{waits()}}
-		v.Wrote(Decision{Act: Tombstone, Policy: waits(), Frees: map[string]map[string]string{"a": {"v": "r"}}}, map[string]action.Refusal{"a": action.Accepted}, now)
-		if len(v.loose) != 1 || v.Owes() {
-			t.Fatalf("got loose %v, owed %t; want the volume loose and the pod kept", v.loose, v.Owes())
+		e := Effects{Policy: waits(), Frees: map[string]map[string]string{"a": {"v": "r"}}}
+		v.Memory.Wrote(tombstone, e, map[string]action.Refusal{"a": action.Accepted}, now)
+		if len(v.Memory.loose) != 1 || v.Memory.Owes() {
+			t.Fatalf("got loose %v, owed %t; want the volume loose and the pod kept", v.Memory.loose, v.Memory.Owes())
 		}
-		if forget(&v); len(v.loose) != 0 {
-			t.Errorf("%s: got loose %v, want none", name, v.loose)
+		if forget(&v); len(v.Memory.loose) != 0 {
+			t.Errorf("%s: got loose %v, want none", name, v.Memory.loose)
 		}
 	}
 }

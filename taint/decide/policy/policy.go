@@ -2,13 +2,14 @@
 // systems and operators do for workloads of their own, for those who accept what that may cost. A policy says which pods, when, and in
 // whose name it does without proof. It is asked only while no fence of the node is under way, and a fence that begins takes its place.
 //
-// It is pure: Step is a function from a View to a Decision. The caller looks live before each, and gives it the pods listed after that
-// look.
+// It is pure: Step is a function from a View to a decision, and to the Effects of that decision on the node's Memory.
+// The caller looks live before each, and gives it the pods listed after that look.
 //
 // It promises: A policy without a word for WithoutProof ends nothing. No policy ends anything while fewer than half of
 // all nodes are heard, or one of the node's failure domains is lost. A node that is Ready loses no pod, nor does one
 // that was not seen Ready where the trigger is the change. What is deleted was ended before. Exempt pods are left
-// alone, and so are pods that Kubernetes' own eviction is about to delete by name (F2).
+// alone, and so are pods that Kubernetes' own eviction is about to delete by name (F2). Before anything else is written
+// in a policy's name, the Node names that policy.
 package policy
 
 import (
@@ -20,7 +21,6 @@ import (
 
 	"github.com/forcefence/forcefence/taint/decide/action"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers"
@@ -147,23 +147,23 @@ func (m *Memory) clone() {
 func ended(p action.Pod) bool { return p.Tombstone && !p.Kept() }
 
 // Decided folds in what a decision found out beside what is to be done.
-func (m *Memory) Decided(d Decision) {
+func (m *Memory) Decided(e Effects) {
 	m.clone()
 	m.done = maps.Clone(m.done)
-	for _, name := range d.Done {
+	for _, name := range e.Done {
 		if m.done == nil {
 			m.done = map[string]int{}
 		}
 		m.done[name] = m.fell
 	}
-	m.decided(d)
-	for uid, volumes := range d.Found {
+	m.decided(e)
+	for uid, volumes := range e.Found {
 		m.set(uid, volumes)
 	}
-	for _, pv := range d.Settled {
+	for _, pv := range e.Settled {
 		delete(m.loose, pv)
 	}
-	for _, name := range d.Told {
+	for _, name := range e.Told {
 		if m.told == nil {
 			m.told = map[string]bool{}
 		}
@@ -177,22 +177,23 @@ func (m Memory) Owes() bool { return len(m.owed) > 0 }
 // retry is how long a pod, or an attachment, rests after the API server refused a write of it. It holds up no other (invariant 16).
 const retry = 5 * time.Second
 
-// Wrote folds in how the writes of a decision's pods or attachments ended, by UID.
-func (m *Memory) Wrote(d Decision, how map[string]action.Refusal, now providers.Instant) {
+// Wrote folds in how the writes of an action's pods or attachments ended, by UID. e are the effects that came with the
+// action.
+func (m *Memory) Wrote(a action.Action, e Effects, how map[string]action.Refusal, now providers.Instant) {
 	m.clone()
 	if m.again == nil {
 		m.again = map[string]providers.Instant{}
 	}
 	maps.DeleteFunc(m.again, func(_ string, at providers.Instant) bool { return !at.After(now) })
-	ending := d.Act == Tombstone
+	_, ending := a.(action.Tombstone)
 	for uid, why := range how {
 		switch {
 		case why == action.Accepted && ending:
-			m.set(uid, d.Frees[uid])
+			m.set(uid, e.Frees[uid])
 			if m.owed == nil {
 				m.owed = map[string]bool{}
 			}
-			if !d.Policy.Keep {
+			if !e.Policy.Keep {
 				m.owed[uid] = true
 			}
 		case why == action.TooLarge && ending && !m.small[uid]: // at once, in its small form
@@ -201,13 +202,15 @@ func (m *Memory) Wrote(d Decision, how map[string]action.Refusal, now providers.
 			}
 			m.small[uid] = true
 		case why != action.Accepted && why != action.Changed:
-			m.again[uid] = now.Add(d.Policy.rest())
+			m.again[uid] = now.Add(e.Policy.rest())
 		}
 	}
-	m.wrote(d, how)
-	for _, a := range d.Attachments {
-		if why, tried := how[a.UID]; tried && why == action.Accepted {
-			delete(m.loose, a.PV)
+	m.wrote(a, e, how)
+	if d, ok := a.(action.DeleteAttachments); ok {
+		for _, a := range d.Attachments {
+			if why, tried := how[a.UID]; tried && why == action.Accepted {
+				delete(m.loose, a.PV)
+			}
 		}
 	}
 }
@@ -216,7 +219,7 @@ func (m *Memory) Wrote(d Decision, how map[string]action.Refusal, now providers.
 type View struct {
 	Now      providers.Instant
 	Look     taint.Look // live, read after the last act
-	Memory              // after Saw
+	Memory   Memory     // after Saw
 	Policies []Policy
 	Storm    action.Aside // why no policy may end anything now: it is not this node alone that looks dead
 
@@ -231,46 +234,18 @@ type View struct {
 	Storage map[string]storage.Health // by adapter: what its system says of the node
 }
 
-// Act is what the caller does next.
-type Act uint8
+// Effects are what a decision changes in a node's Memory, beside the action itself. The zero Effects change nothing.
+type Effects struct {
+	// For Decided, at once.
+	Done    []string                     // policies that have nothing left to do about this change of the node
+	Begun   map[string]providers.Instant // policies whose spells begin
+	Found   map[string]map[string]string // as Frees, of pods that were ended before, by whatever process
+	Settled []string                     // volumes that are loose no more
+	Told    []string                     // policies whose Decision.Notes name the pods that tolerate the mark
 
-// The acts.
-const (
-	Leave       Act = iota // nothing, until something changes
-	Wait                   // nothing; look again after Decision.After
-	ReadPods               // list the node's pods, live
-	ReadOwners             // read who controls the owners of Decision.Pods
-	ReadVolumes            // read the volumes of Decision.Pods
-	ReadRival              // read whether a setting of the storage's own does what a policy does
-	Tombstone              // end Decision.Pods
-	Delete                 // delete Decision.Pods, which were ended, with grace 0
-
-	ReadWaiting       // read what Pending pods of the namespaces of Decision.Pods wait for
-	ReadAttachments   // list the node's attachments, live
-	DeleteAttachments // delete Decision.Attachments, of volumes that no unfinished pod of the node uses, each with UID and resourceVersion
-	ClearVolumes      // PATCH volumesInUse to Decision.InUse with the Look's resourceVersion
-)
-
-// Decision is one act and its reason.
-type Decision struct {
-	Act    Act
-	Why    reason.Reason
-	Detail string
-	After  time.Duration
-	Pods   []action.Pod
-	Policy Policy       // Tombstone, DeleteAttachments: in whose name
-	Aside  action.Aside // Wait
-	Done   []string     // policies that have nothing left to do about this change of the node
-
-	Attachments []action.Attachment          // DeleteAttachments
-	Frees       map[string]map[string]string // Tombstone: by the pods' UIDs, the volumes that are loose once it is written, with a policy's name
-	Found       map[string]map[string]string // the same of pods that were ended before, by whatever process
-	Settled     []string                     // volumes that are loose no more
-
-	InUse []corev1.UniqueVolumeName    // ClearVolumes
-	Begun map[string]providers.Instant // policies whose spells begin
-	Notes []action.Note                // of those that are done, or leave pods alone
-	Told  []string                     // policies whose Notes name the pods that tolerate the mark
+	// For Wrote, once the action's writes have been answered.
+	Policy Policy                       // in whose name it is; zero: Delete, or nothing is written
+	Frees  map[string]map[string]string // Tombstone: by the pods' UIDs, the volumes then loose, with a policy's name
 }
 
 const (
@@ -279,99 +254,120 @@ const (
 	quiet     = 30 * time.Second       // where no pod of it can ever match
 )
 
-// Step returns the next act for an unmarked node.
-func Step(v View) Decision {
+// Step returns the next decision for an unmarked node, and its effects. What would be written in the name of a policy
+// that the Node does not name yet is announced on the Node instead.
+func Step(v View) (action.Decision, Effects) {
+	d, e := v.decide()
+	if action.PolicyOf(d.Action) != "" && !v.Look.Announced(e.Policy.Name, string(e.Policy.WithoutProof)) {
+		return v.announce(d, e.Policy), e
+	}
+	return d, e
+}
+
+// announce returns the decision to tell on the Node what d would do in the policy's name.
+func (v View) announce(d action.Decision, p Policy) action.Decision {
+	a := action.Announce{
+		Note: v.Look.Announce(p.Name, string(p.WithoutProof), v.Now.Wall),
+		Pods: action.PodsOf(d.Action),
+	}
+	if of, ok := d.Action.(action.DeleteAttachments); ok {
+		a.Attachments = of.Attachments
+	}
+	d.Action = a
+	return d
+}
+
+// decide returns the next decision, announced or not.
+func (v View) decide() (action.Decision, Effects) {
 	due := v.due()
 	held := len(due) > 0 && v.Storm != (action.Aside{})
 	switch {
-	case len(due) == 0 && !v.Owes():
-		return Decision{Act: Leave}
-	case held && !v.Owes(): // no reads: this may be so of thousands of nodes
-		return Decision{Act: Wait, After: resync, Aside: v.Storm}
+	case len(due) == 0 && !v.Memory.Owes():
+		return action.Decision{Action: action.Leave{}}, Effects{}
+	case held && !v.Memory.Owes(): // no reads: this may be so of thousands of nodes
+		return action.Decision{Action: action.Wait{}, RequeueAfter: resync, Aside: v.Storm}, Effects{}
 	case !v.Listed:
-		return Decision{Act: ReadPods}
+		return action.Decision{Action: action.ListPods{}}, Effects{}
 	}
 	found, bury, read := v.tombs(due)
-	if read.Act != Leave {
-		return read
+	if read != nil {
+		return action.Decision{Action: read}, Effects{}
 	}
-	v.Memory.Decided(Decision{Found: found})
-	d := Decision{Act: Wait, After: quiet, Found: found}
+	d, e := action.Decision{Action: action.Wait{}, RequeueAfter: quiet}, Effects{Found: found}
+	v.Memory.Decided(e)
 	left := v.where(func(p action.Pod) bool { return ended(p) && bury[p.UID] })
 	if ready := slices.DeleteFunc(slices.Clone(left), v.rests); len(ready) > 0 {
-		d.Act, d.Why, d.Pods = Delete, reason.PolicyDeleting, ready
-		return d
+		a := action.Delete{Pods: ready, Returned: true, Policy: true}
+		return action.Decision{Action: a, Reason: reason.PolicyDeleting}, e
 	}
 	for _, pod := range left {
-		d.After = min(d.After, v.again[pod.UID].Sub(v.Now))
+		d.RequeueAfter = min(d.RequeueAfter, v.Memory.again[pod.UID].Sub(v.Now))
 	}
 	if held {
-		d.After, d.Aside = min(d.After, resync), v.Storm
-		return d
+		d.RequeueAfter, d.Aside = min(d.RequeueAfter, resync), v.Storm
+		return d, e
 	}
 	for _, p := range due {
 		step := v.step
 		if p.When == StorageUnhealthy {
 			step = v.spell
 		}
-		one := step(p)
-		d.Begun = one.begins(d.Begun)
-		if one.Act == Tombstone {
-			frees, read := v.frees(due, one.Pods)
-			if read.Act != Leave {
-				return read
+		one, its := step(p)
+		e.Begun = its.begins(e.Begun)
+		if a, ok := one.Action.(action.Tombstone); ok {
+			if its.Frees, read = v.frees(due, a.Pods); read != nil {
+				return action.Decision{Action: read}, Effects{}
 			}
-			one.Frees = frees
 		}
-		switch {
-		case one.Act > Wait:
-			one.Found, one.Begun = found, d.Begun
-			return one
-		case one.Act == Wait:
-			d.After, d.Aside = min(d.After, one.After), cmp.Or(d.Aside, one.Aside)
-		case p.When != NotReady:
-			d.Done, d.Notes = append(d.Done, p.Name), append(d.Notes, one.Notes...)
+		switch one.Action.(type) {
+		case action.Leave:
+			if p.When != NotReady {
+				e.Done, d.Notes = append(e.Done, p.Name), append(d.Notes, one.Notes...)
+			}
+		case action.Wait:
+			d.RequeueAfter, d.Aside = min(d.RequeueAfter, one.RequeueAfter), cmp.Or(d.Aside, one.Aside)
+		default:
+			its.Found, its.Begun = found, e.Begun
+			return one, its
 		}
 	}
-	one := v.clear(due)
-	if one.Act == Leave {
-		one = v.detach(due)
+	one, its := v.clear(due)
+	if action.Is[action.Leave](one) {
+		one, its = v.detach(due)
 	}
-	d.Settled = one.Settled
-	if one.Act == Wait {
-		d.Notes = nil // they are not done
+	e.Settled = its.Settled
+	switch one.Action.(type) {
+	case action.Leave:
+	case action.Wait: // they are not done
+		d.RequeueAfter, d.Notes = min(d.RequeueAfter, one.RequeueAfter), nil
+		e.Done = nil
+	default:
+		its.Found = found // and no policy is done before its volumes' attachments are
+		return one, its
 	}
 	d.Notes = append(d.Notes, one.Notes...)
-	switch {
-	case one.Act > Wait:
-		one.Found = found // and no policy is done before its volumes' attachments are
-		return one
-	case one.Act == Wait:
-		d.After = min(d.After, one.After)
-		d.Done = nil
-	}
-	return v.nameTolerating(due, d)
+	return v.nameTolerating(due, d, e)
 }
 
 // nameTolerating adds to a wait the pods that policies would end if they did not tolerate the mark: once while the node
 // is not Ready. A policy with a spell names them when that is done.
-func (v View) nameTolerating(due []Policy, wait Decision) Decision {
+func (v View) nameTolerating(due []Policy, wait action.Decision, e Effects) (action.Decision, Effects) {
 	for _, p := range due {
-		if p.When == StorageUnhealthy || v.told[p.Name] {
+		if p.When == StorageUnhealthy || v.Memory.told[p.Name] {
 			continue
 		}
 		pods, read := v.tolerating(p)
-		if read.Act != Leave {
-			return read
+		if read != nil {
+			return action.Decision{Action: read}, Effects{}
 		}
-		wait.Notes, wait.Told = append(wait.Notes, note(reason.PolicySkipped, p, pods)...), append(wait.Told, p.Name)
+		wait.Notes, e.Told = append(wait.Notes, note(reason.PolicySkipped, p, pods)...), append(e.Told, p.Name)
 	}
-	return wait
+	return wait, e
 }
 
 // tolerating returns the policy's pods that it leaves alone because they tolerate the mark, as text. read is what to
-// read before that can be said; Leave: nothing.
-func (v View) tolerating(p Policy) (pods []string, read Decision) {
+// read before that can be said; nil: nothing.
+func (v View) tolerating(p Policy) (pods []string, read action.Action) {
 	stay := v.where(func(pod action.Pod) bool { return !pod.Terminal && pod.Exempt == taint.ExemptTolerate })
 	for i := range stay {
 		stay[i].Exempt = taint.NotExempt // resolve passes over exempt pods
@@ -384,7 +380,7 @@ func (v View) tolerating(p Policy) (pods []string, read Decision) {
 }
 
 // rests reports that a write of the pod was refused a moment ago.
-func (v View) rests(p action.Pod) bool { return v.again[p.UID].After(v.Now) }
+func (v View) rests(p action.Pod) bool { return v.Memory.again[p.UID].After(v.Now) }
 
 // due are the policies whose trigger is there.
 func (v View) due() []Policy {
@@ -399,7 +395,7 @@ func (v View) due() []Policy {
 		case p.Nodes != nil && !p.Nodes.Matches(labels.Set(l.Labels)):
 		case p.When == StorageUnhealthy && !v.unhealthy(p):
 		case p.When != StorageUnhealthy && l.IsReady():
-		case p.When == BecameNotReady && v.done[p.Name] >= v.fell:
+		case p.When == BecameNotReady && v.Memory.done[p.Name] >= v.Memory.fell:
 		default:
 			out = append(out, p)
 		}
@@ -407,71 +403,72 @@ func (v View) due() []Policy {
 	return out
 }
 
-// step is one policy's next act. Leave: none of its pods is left.
-func (v View) step(p Policy) Decision {
+// step is one policy's next decision. Leave: none of its pods is left.
+func (v View) step(p Policy) (action.Decision, Effects) {
 	mine, read := p.resolve(v.where(func(pod action.Pod) bool { return !pod.Terminal }))
-	if read.Act != Leave {
-		return read
+	if read != nil {
+		return action.Decision{Action: read}, Effects{}
 	}
 	if len(mine) == 0 {
-		return Decision{Act: Leave}
+		return action.Decision{Action: action.Leave{}}, Effects{}
 	}
 	return v.end(p, mine)
 }
 
 // end ends those of the policy's pods whose time has come.
-func (v View) end(p Policy, mine []action.Pod) (d Decision) {
-	d = Decision{Act: Wait, After: resync, Policy: p}
+func (v View) end(p Policy, mine []action.Pod) (action.Decision, Effects) {
+	d := action.Decision{Action: action.Wait{}, RequeueAfter: resync}
 	if !v.Look.IsReady() && !v.Look.Closed() { // a replacement could be bound to this very node, and would hang there
-		d.After = pollStock
-		return d
+		d.RequeueAfter = pollStock
+		return d, Effects{}
 	}
 	var end []action.Pod
-	stock := v.Stock(v.Look)
+	stock := v.Memory.Stock(v.Look)
 	for _, pod := range mine {
 		switch {
 		case v.rests(pod):
-			d.After = min(d.After, v.again[pod.UID].Sub(v.Now))
+			d.RequeueAfter = min(d.RequeueAfter, v.Memory.again[pod.UID].Sub(v.Now))
 		case stock.Due(pod, v.Now):
-			d.After = min(d.After, pollStock)
+			d.RequeueAfter = min(d.RequeueAfter, pollStock)
 		case p.Replaced && !pod.Deleting:
 		case !p.Terminating:
 			end = append(end, pod)
 		case pod.DeleteAt.IsZero(): // nobody deleted it yet
 		case pod.DeleteAt.After(v.Now.Wall):
-			d.After = min(d.After, pod.DeleteAt.Sub(v.Now.Wall))
+			d.RequeueAfter = min(d.RequeueAfter, pod.DeleteAt.Sub(v.Now.Wall))
 		default:
 			end = append(end, pod)
 		}
 	}
 	if p.Replaced && len(end) > 0 {
 		if v.Waiting == nil {
-			return Decision{Act: ReadWaiting, Pods: end}
+			return action.Decision{Action: action.ReadWaiting{Pods: end}}, Effects{}
 		}
 		end = slices.DeleteFunc(end, func(pod action.Pod) bool { return !v.claimed(p, pod) })
 	}
 	if p.Keep {
-		var read Decision
-		if end, read = v.together(p, end); read.Act != Leave {
-			return read
+		var read action.Action
+		if end, read = v.together(p, end); read != nil {
+			return action.Decision{Action: read}, Effects{}
 		}
 	}
 	if len(end) == 0 {
-		return d
+		return d, Effects{}
 	}
 	switch {
 	case !p.Yields:
 	case v.Rival == nil:
-		return Decision{Act: ReadRival}
+		return action.Decision{Action: action.ReadRival{}}, Effects{}
 	case *v.Rival != "":
-		d.After = quiet
+		d.RequeueAfter = quiet
 		d.Aside = action.Aside{Why: reason.PolicyYields, Detail: fmt.Sprintf("policy %s: %s", p.Name, *v.Rival)}
-		return d
+		return d, Effects{}
 	}
 	for i := range end {
-		end[i].Small = v.small[end[i].UID]
+		end[i].Small = v.Memory.small[end[i].UID]
 	}
-	return Decision{Act: Tombstone, Why: reason.PolicyEnding, Detail: p.String(), Pods: end, Policy: p}
+	a := action.Tombstone{Pods: end, Policy: p.String()}
+	return action.Decision{Action: a, Reason: reason.PolicyEnding, Detail: p.String()}, Effects{Policy: p}
 }
 
 func (p Policy) matches(pod action.Pod) bool { return p.Pods.Matches(labels.Set(pod.Labels)) }

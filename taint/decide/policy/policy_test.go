@@ -1,19 +1,23 @@
 package policy
 
 import (
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/forcefence/forcefence/taint/decide/action"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/storage"
 )
 
 var now = providers.InstantOf(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
@@ -43,31 +47,70 @@ func full() Policy {
 	}
 }
 
+// announced is Step once the Node tells of the policy that acts.
+func announced(v View) (action.Decision, Effects) {
+	d, e := Step(v)
+	a, ok := d.Action.(action.Announce)
+	if !ok {
+		return d, e
+	}
+	if err := json.Unmarshal([]byte(a.Note), &v.Look.Unproven); err != nil {
+		panic(err) // no Node could be told
+	}
+	return Step(v)
+}
+
 // what a decision comes to.
-func what(d Decision) string {
+func what(d action.Decision, _ Effects) string {
+	switch a := d.Action.(type) {
+	case action.Leave:
+		return "leave"
+	case action.Wait:
+		if d.Aside != (action.Aside{}) {
+			return "wait " + d.RequeueAfter.String() + ": " + d.Aside.Detail
+		}
+		return "wait " + d.RequeueAfter.String()
+	case action.ListPods:
+		return "list[]"
+	case action.ReadOwners:
+		return "owners" + named(a.Pods)
+	case action.ReadVolumes:
+		return "volumes" + named(a.Pods)
+	case action.ReadRival:
+		return "rival[]"
+	case action.ReadWaiting:
+		return "waiting" + named(a.Pods)
+	case action.ListAttachments:
+		if a.Live {
+			return "attachments[]"
+		}
+	case action.Tombstone:
+		return "end" + named(a.Pods)
+	case action.Delete:
+		return "delete" + named(a.Pods)
+	case action.DeleteAttachments:
+		var names []string
+		for _, a := range a.Attachments {
+			names = append(names, a.Name)
+		}
+		return fmt.Sprint("detach", names)
+	}
+	return action.Name(d.Action) + " is not expected here"
+}
+
+func named(pods []action.Pod) string {
 	var names []string
-	for _, p := range d.Pods {
+	for _, p := range pods {
 		if p.Small {
 			p.Name += " small"
 		}
 		names = append(names, p.Name)
 	}
-	switch d.Act {
-	case Leave:
-		return "leave"
-	case Wait:
-		if d.Aside != (action.Aside{}) {
-			return "wait " + d.After.String() + ": " + d.Aside.Detail
-		}
-		return "wait " + d.After.String()
-	default:
-		for _, a := range d.Attachments {
-			names = append(names, a.Name)
-		}
-		return fmt.Sprint(map[Act]string{ReadPods: "list", ReadOwners: "owners", ReadVolumes: "volumes", ReadRival: "rival", Tombstone: "end", Delete: "delete",
-			ReadWaiting: "waiting", ReadAttachments: "attachments", DeleteAttachments: "detach"}[d.Act], names)
-	}
+	return fmt.Sprint(names)
 }
+
+// tombstone is the action that ends pods; which they are matters only where Wrote looks at their volumes.
+var tombstone = action.Tombstone{}
 
 // Each part of a policy, and of what is seen, decides by itself: one that is another's saves the pod.
 func TestStep(t *testing.T) {
@@ -108,7 +151,8 @@ func TestStep(t *testing.T) {
 			v.Storm.Detail, v.Look.Ready = "zone lost", corev1.ConditionTrue
 		}, "leave"},
 		{"a storm, and what was ended is still there", func(v *View, _ *Policy, pod *action.Pod) {
-			v.Storm.Detail, v.owed, pod.Terminal, pod.Tombstone = "zone lost", map[string]bool{"a": true}, true, true
+			v.Storm.Detail, v.Memory.owed = "zone lost", map[string]bool{"a": true}
+			pod.Terminal, pod.Tombstone = true, true
 		}, "delete[a]"},
 		{"other namespace", func(_ *View, _ *Policy, pod *action.Pod) { pod.Namespace = "dbx" }, "wait 30s"},
 		{"any namespace", func(_ *View, p *Policy, pod *action.Pod) { p.Namespaces, pod.Namespace = nil, "x" }, "end[a]"},
@@ -158,22 +202,22 @@ func TestStep(t *testing.T) {
 		{"the storage's own setting, and nothing to end", func(_ *View, p *Policy, pod *action.Pod) { p.Yields, pod.DeleteAt = true, time.Time{} }, "wait 5s"},
 		{"another's setting", func(v *View, _ *Policy, _ *action.Pod) { v.Rival = new("on") }, "end[a]"},
 		{"the last writes were refused", func(v *View, _ *Policy, _ *action.Pod) {
-			v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"a": action.Denied}, now.Add(-2*time.Second))
+			v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"a": action.Denied}, now.Add(-2*time.Second))
 		}, "wait 3s"},
 		{"too large for a whole tombstone", func(v *View, _ *Policy, _ *action.Pod) {
-			v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"a": action.TooLarge}, now)
+			v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"a": action.TooLarge}, now)
 		}, "end[a small]"},
 		{"too large for any", func(v *View, _ *Policy, _ *action.Pod) {
 			for range 2 {
-				v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"a": action.TooLarge}, now)
+				v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"a": action.TooLarge}, now)
 			}
 		}, "wait 5s"},
 		{"ended", func(v *View, _ *Policy, pod *action.Pod) {
-			v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"a": action.Accepted}, now)
+			v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"a": action.Accepted}, now)
 			pod.Terminal, pod.Tombstone = true, true
 		}, "delete[a]"},
 		{"ended, and the node is back", func(v *View, _ *Policy, pod *action.Pod) {
-			v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"a": action.Accepted}, now)
+			v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"a": action.Accepted}, now)
 			v.Look.Ready, pod.Terminal, pod.Tombstone = corev1.ConditionTrue, true, true
 		}, "delete[a]"},
 		{"ended by somebody else", func(_ *View, _ *Policy, pod *action.Pod) { pod.Terminal, pod.Tombstone = true, true }, "delete[a]"},
@@ -197,7 +241,7 @@ func TestStep(t *testing.T) {
 			p.When = BecameNotReady
 			v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
 			v.Memory.Saw(v.Look)
-			v.Decided(Decision{Done: []string{"p"}})
+			v.Memory.Decided(Effects{Done: []string{"p"}})
 		}, "leave"},
 		{"the change, a second time", func(v *View, p *Policy, _ *action.Pod) {
 			p.When = BecameNotReady
@@ -215,13 +259,90 @@ func TestStep(t *testing.T) {
 			tt.change(&v, &p, &one)
 			if v.Listed {
 				v.Pods = []action.Pod{one}
-				v.SawPods(v.Pods)
+				v.Memory.SawPods(v.Pods)
 			}
 			v.Policies = []Policy{p}
-			if got := what(Step(v)); got != tt.want {
+			if got := what(announced(v)); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// The Node tells of a policy before anything is written in its name, with the same reason, and once. It tells again if
+// the word is another. What was ended before is deleted at once.
+func TestFirstTheNodeTells(t *testing.T) {
+	p := full()
+	p.Detach = true
+	tomb := pod("a")
+	tomb.Terminal, tomb.Tombstone = true, true
+	listed := View{Now: now, Look: down(), Listed: true, Policies: []Policy{p}}
+	ends, detaches, clears, deletes := listed, listed, listed, listed
+	ends.Pods = []action.Pod{pod("a")}
+	detaches.Memory.loose = map[string]string{"b": "p"}
+	detaches.Attached, detaches.Attachments = true, []action.Attachment{attachment("b")}
+	clears.Policies = []Policy{fenced(StorageFences)}
+	clears.Storage = map[string]storage.Health{"s": sick}
+	clears.Memory.spells = map[string]spell{"p": {}}
+	clears.Look.InUse = []corev1.UniqueVolumeName{"csi/1", "csi/2"}
+	clears.Look.Attached = []corev1.AttachedVolume{{Name: "csi/1"}}
+	clears.Memory.free = []freed{{policy: "p", volume: action.Volume{PV: "1", Driver: "csi", Unique: "csi/1"}}}
+	deletes.Pods = []action.Pod{tomb}
+	const name = "policy p, without proof: accept-duplicates"
+	for _, tt := range []struct {
+		name      string
+		v         View
+		announces action.Announce // but for its Note
+		then      action.Decision
+	}{
+		{"ends", ends, action.Announce{Pods: ends.Pods}, action.Decision{
+			Action: action.Tombstone{Pods: ends.Pods, Policy: name}, Reason: reason.PolicyEnding, Detail: name,
+		}},
+		{"detaches", detaches, action.Announce{Attachments: detaches.Attachments}, action.Decision{
+			Action: action.DeleteAttachments{Attachments: detaches.Attachments, Policy: name},
+			Reason: reason.PolicyDetaching, Detail: "b (" + name + ")",
+		}},
+		{"clears", clears, action.Announce{}, action.Decision{
+			Action: action.ClearVolumes{
+				InUse: clears.Look.InUse[1:], Attached: clears.Look.Attached,
+				Policy: "policy p, without proof: storage-fences",
+			},
+			Reason: reason.PolicyClearing, Detail: "policy p, without proof: storage-fences",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			first, its := Step(tt.v)
+			a, ok := first.Action.(action.Announce)
+			if !ok {
+				t.Fatalf("got %s, want Announce", action.Name(first.Action))
+			}
+			if err := json.Unmarshal([]byte(a.Note), &tt.v.Look.Unproven); err != nil {
+				t.Fatal(err)
+			}
+			want := tt.then
+			tt.announces.Note = a.Note
+			want.Action = tt.announces
+			if diff := cmp.Diff(want, first); diff != "" {
+				t.Errorf("before the Node tells (-want +got):\n%s", diff)
+			}
+			then, same := Step(tt.v)
+			if diff := cmp.Diff(tt.then, then); diff != "" {
+				t.Errorf("once it tells (-want +got):\n%s", diff)
+			}
+			if !reflect.DeepEqual(its, same) {
+				t.Errorf("effects: got %+v of the announcement, want %+v", its, same)
+			}
+			tt.v.Look.Unproven[0].WithoutProof = "another word"
+			if d, _ := Step(tt.v); !action.Is[action.Announce](d) {
+				t.Errorf("told by another word: got %s, want Announce", action.Name(d.Action))
+			}
+		})
+	}
+	want := action.Decision{
+		Action: action.Delete{Pods: deletes.Pods, Returned: true, Policy: true}, Reason: reason.PolicyDeleting,
+	}
+	if d, _ := Step(deletes); !cmp.Equal(d, want) {
+		t.Errorf("what was ended (-want +got):\n%s", cmp.Diff(want, d))
 	}
 }
 
@@ -230,23 +351,23 @@ func TestRefusedPods(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{full()}}
 	stuck := pod("stuck")
 	stuck.Terminal, stuck.Tombstone = true, true
-	v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"stuck": action.Accepted}, now)
-	v.Wrote(Decision{Act: Delete}, map[string]action.Refusal{"stuck": action.Denied}, now.Add(-time.Second))
+	v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"stuck": action.Accepted}, now)
+	v.Memory.Wrote(action.Delete{}, Effects{}, map[string]action.Refusal{"stuck": action.Denied}, now.Add(-time.Second))
 	v.Pods = []action.Pod{stuck, pod("next")}
-	v.SawPods(v.Pods)
-	if got := what(Step(v)); got != "end[next]" {
+	v.Memory.SawPods(v.Pods)
+	if got := what(announced(v)); got != "end[next]" {
 		t.Errorf("beside one that may be ended: got %s", got)
 	}
 	v.Pods = v.Pods[:1]
-	if got := what(Step(v)); got != "wait 4s" {
+	if got := what(announced(v)); got != "wait 4s" {
 		t.Errorf("alone: got %s", got)
 	}
 	v.Now = now.Add(4 * time.Second)
-	if got := what(Step(v)); got != "delete[stuck]" {
+	if got := what(announced(v)); got != "delete[stuck]" {
 		t.Errorf("later: got %s", got)
 	}
-	v.SawPods(nil)
-	if v.Owes() {
+	v.Memory.SawPods(nil)
+	if v.Memory.Owes() {
 		t.Error("gone: got it owed")
 	}
 }
@@ -256,12 +377,12 @@ func TestKeptPodIsNotOwed(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{full()}}
 	a := pod("a")
 	a.Terminal, a.Tombstone = true, true
-	v.Wrote(Decision{Act: Tombstone}, map[string]action.Refusal{"a": action.Accepted}, now)
-	if v.SawPods([]action.Pod{a}); !v.Owes() {
+	v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"a": action.Accepted}, now)
+	if v.Memory.SawPods([]action.Pod{a}); !v.Memory.Owes() {
 		t.Error("ended, and not deleted yet: got nothing owed")
 	}
 	a.Deleting, a.Grace, a.Finalizers = true, 0, []string{"example.com/keep"}
-	if v.SawPods([]action.Pod{a}); v.Owes() {
+	if v.Memory.SawPods([]action.Pod{a}); v.Memory.Owes() {
 		t.Error("deleted, and kept by a finalizer: got it owed")
 	}
 }
@@ -271,34 +392,34 @@ func TestKeptPodIsNotOwed(t *testing.T) {
 func TestToleratingPodsAreNamed(t *testing.T) {
 	p := full()
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{p}}
-	v.Saw(v.Look)
+	v.Memory.Saw(v.Look)
 	tolerates, daemon, other := pod("a"), pod("b"), pod("c")
 	tolerates.Exempt, daemon.Exempt, other.Exempt = taint.ExemptTolerate, taint.ExemptDaemon, taint.ExemptTolerate
 	other.Namespace = "elsewhere"
 	tolerates.Claims = true // its volumes were not read
 	v.Pods = []action.Pod{tolerates, daemon, other}
-	if got := what(Step(v)); got != "volumes[a]" {
+	if got := what(announced(v)); got != "volumes[a]" {
 		t.Errorf("before its volumes are known: got %s", got)
 	}
 	v.Pods[0].Claims = false
-	d := Step(v)
+	d, effects := Step(v)
 	want := []action.Note{{Why: reason.PolicySkipped, Detail: "policy p, without proof: accept-duplicates: pod db/a tolerates the mark"}}
-	if got := what(d); got != "wait 30s" || !slices.Equal(d.Notes, want) {
+	if got := what(d, effects); got != "wait 30s" || !slices.Equal(d.Notes, want) {
 		t.Errorf("got %s and %v, want %v", got, d.Notes, want)
 	}
-	v.Decided(d)
-	if d := Step(v); len(d.Notes) > 0 {
+	v.Memory.Decided(effects)
+	if d, _ := Step(v); len(d.Notes) > 0 {
 		t.Errorf("the next look: got %v", d.Notes)
 	}
 	healthy := v.Look
 	healthy.Ready = corev1.ConditionTrue
-	v.Saw(healthy)
-	v.Saw(v.Look)
-	if d := Step(v); !slices.Equal(d.Notes, want) {
+	v.Memory.Saw(healthy)
+	v.Memory.Saw(v.Look)
+	if d, _ := Step(v); !slices.Equal(d.Notes, want) {
 		t.Errorf("not Ready again: got %v, want %v", d.Notes, want)
 	}
 	v.Pods = append(v.Pods, pod("d"))
-	if got := what(Step(v)); got != "end[d]" {
+	if got := what(announced(v)); got != "end[d]" {
 		t.Errorf("beside one that may be ended: got %s", got)
 	}
 }
@@ -312,12 +433,12 @@ func TestFinished(t *testing.T) {
 	v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
 	v.Memory.Saw(v.Look)
 	v.Pods = []action.Pod{pod("a")}
-	if d := Step(v); !slices.Equal(d.Done, []string{"once"}) {
-		t.Errorf("done: got %v, want the one that looks once", d.Done)
+	if _, e := Step(v); !slices.Equal(e.Done, []string{"once"}) {
+		t.Errorf("done: got %v, want the one that looks once", e.Done)
 	}
 	v.Pods[0].Labels = map[string]string{"app": "x"}
-	if d := Step(v); len(d.Done) != 0 || d.Policy.Name != "once" || d.Why != reason.PolicyEnding {
-		t.Errorf("with a pod of theirs: got %+v, want the first policy to end it", d)
+	if d, e := announced(v); len(e.Done) != 0 || e.Policy.Name != "once" || d.Reason != reason.PolicyEnding {
+		t.Errorf("with a pod of theirs: got %+v, %+v; want the first policy to end it", d, e)
 	}
 }
 

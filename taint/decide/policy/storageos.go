@@ -77,24 +77,24 @@ func (m *Memory) SawStorage(ps []Policy, says map[string]storage.Health, now pro
 	return turn
 }
 
-// begins are the spells that the decision, or one before it, begins.
-func (d Decision) begins(before map[string]providers.Instant) map[string]providers.Instant {
+// begins are the spells that begin with these effects, or with those before them.
+func (e Effects) begins(before map[string]providers.Instant) map[string]providers.Instant {
 	if before == nil {
-		return d.Begun
+		return e.Begun
 	}
-	maps.Copy(before, d.Begun)
+	maps.Copy(before, e.Begun)
 	return before
 }
 
 // decided folds in which spells a decision begins, and which are done.
-func (m *Memory) decided(d Decision) {
-	for name, at := range d.Begun {
+func (m *Memory) decided(e Effects) {
+	for name, at := range e.Begun {
 		s := m.spells[name]
 		s.begun = at
 		m.spells[name] = s
 		m.failed = nil
 	}
-	for _, name := range d.Done {
+	for _, name := range e.Done {
 		if s, ok := m.spells[name]; ok {
 			s.open = false
 			m.spells[name] = s
@@ -103,7 +103,8 @@ func (m *Memory) decided(d Decision) {
 }
 
 // wrote folds in what was refused, and what ended pods set free.
-func (m *Memory) wrote(d Decision, how map[string]action.Refusal) {
+func (m *Memory) wrote(a action.Action, e Effects, how map[string]action.Refusal) {
+	tombstone, ending := a.(action.Tombstone)
 	for uid, why := range how {
 		if why != action.Accepted && why != action.Changed {
 			if m.failed == nil {
@@ -111,23 +112,24 @@ func (m *Memory) wrote(d Decision, how map[string]action.Refusal) {
 			}
 			m.failed[uid] = true
 		}
-		if d.Act == Tombstone && why == action.Failed && !d.Policy.Keep { // the answer may have been lost; SawPods tells
+		if ending && why == action.Failed && !e.Policy.Keep { // the answer may have been lost; SawPods tells
 			if m.owed == nil {
 				m.owed = map[string]bool{}
 			}
 			m.owed[uid] = true
 		}
 	}
-	if d.Act != Tombstone || d.Policy.When != StorageUnhealthy {
+	if e.Policy.When != StorageUnhealthy {
 		return
 	}
-	for _, pod := range d.Pods {
+	for _, pod := range tombstone.Pods {
 		if why, tried := how[pod.UID]; !tried || why != action.Accepted {
 			continue
 		}
-		for _, vol := range d.Policy.drives(pod) {
-			if !slices.ContainsFunc(m.free, func(f freed) bool { return f.policy == d.Policy.Name && f.volume.PV == vol.PV }) {
-				m.free = append(m.free, freed{policy: d.Policy.Name, volume: vol, boot: m.boot})
+		for _, vol := range e.Policy.drives(pod) {
+			known := func(f freed) bool { return f.policy == e.Policy.Name && f.volume.PV == vol.PV }
+			if !slices.ContainsFunc(m.free, known) {
+				m.free = append(m.free, freed{policy: e.Policy.Name, volume: vol, boot: m.boot})
 			}
 		}
 	}
@@ -162,31 +164,34 @@ func (p Policy) rest() time.Duration {
 // still to be cleared.
 func (v View) unhealthy(p Policy) bool {
 	h := v.Storage[p.Storage]
-	return h.Known && !h.Healthy && (v.spells[p.Name].open || len(v.inUse(p)) > 0)
+	return h.Known && !h.Healthy && (v.Memory.spells[p.Name].open || len(v.inUse(p)) > 0)
 }
 
 // over reports that what was refused is not tried again in this spell.
 func (v View) over(p Policy) bool {
-	s := v.spells[p.Name]
+	s := v.Memory.spells[p.Name]
 	return !s.begun.IsZero() && v.Now.Sub(s.begun) >= p.Intervals.Timeout
 }
 
-// spell is the next act of a policy whose trigger is StorageUnhealthy. Leave: none of its pods is left that it may end.
-func (v View) spell(p Policy) Decision {
-	if !v.spells[p.Name].open {
-		return Decision{}
+// spell is the next decision of a policy whose trigger is StorageUnhealthy. Leave: none of its pods is left that it may
+// end.
+func (v View) spell(p Policy) (action.Decision, Effects) {
+	if !v.Memory.spells[p.Name].open {
+		return action.Decision{Action: action.Leave{}}, Effects{}
 	}
-	mine, read := p.resolve(v.where(func(pod action.Pod) bool { return !pod.Terminal || ended(pod) && v.owed[pod.UID] }))
-	if read.Act != Leave {
-		return read
+	mine, read := p.resolve(v.where(func(pod action.Pod) bool {
+		return !pod.Terminal || ended(pod) && v.Memory.owed[pod.UID]
+	}))
+	if read != nil {
+		return action.Decision{Action: read}, Effects{}
 	}
 	var begun map[string]providers.Instant
-	if v.spells[p.Name].begun.IsZero() {
+	if v.Memory.spells[p.Name].begun.IsZero() {
 		begun = map[string]providers.Instant{p.Name: v.Now}
 	}
 	skipped, read := v.tolerating(p)
-	if read.Act != Leave {
-		return read
+	if read != nil {
+		return action.Decision{Action: read}, Effects{}
 	}
 	var failed []string
 	var well []action.Pod
@@ -194,7 +199,7 @@ func (v View) spell(p Policy) Decision {
 	for _, pod := range mine {
 		sick := p.sick(pod)
 		switch {
-		case v.over(p) && v.failed[pod.UID]: // one that was never tried is tried, however late
+		case v.over(p) && v.Memory.failed[pod.UID]: // one that was never tried is tried, however late
 			failed = append(failed, fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name))
 		case pod.Terminal: // ended, and still to be deleted: that is Step's
 			resting = true
@@ -204,22 +209,24 @@ func (v View) spell(p Policy) Decision {
 			well = append(well, pod)
 		}
 	}
-	d := Decision{Act: Leave}
+	d, e := action.Decision{Action: action.Leave{}}, Effects{}
 	switch {
 	case len(well) > 0:
-		d = v.end(p, well)
+		d, e = v.end(p, well)
 	case resting:
-		d = Decision{Act: Wait, After: p.Intervals.Retry}
+		d = action.Decision{Action: action.Wait{}, RequeueAfter: p.Intervals.Retry}
 	default:
 		d.Notes = append(note(reason.PolicySkipped, p, skipped), note(reason.PolicyTimedOut, p, failed)...)
 	}
-	d.Begun = begun
-	return d
+	e.Begun = begun
+	return d, e
 }
 
 // gaveUp reports that the deletion of an attachment is not tried again in the policy's spell.
 func (v View) gaveUp(due []Policy, name, uid string) bool {
-	return v.failed[uid] && slices.ContainsFunc(due, func(p Policy) bool { return p.Name == name && p.When == StorageUnhealthy && v.over(p) })
+	return v.Memory.failed[uid] && slices.ContainsFunc(due, func(p Policy) bool {
+		return p.Name == name && p.When == StorageUnhealthy && v.over(p)
+	})
 }
 
 // noted is how many things a Note names.
@@ -254,7 +261,7 @@ func (v View) inUse(p Policy) (out []freed) {
 	if p.WithoutProof != StorageFences || v.Look.IsReady() {
 		return nil
 	}
-	for _, f := range v.free {
+	for _, f := range v.Memory.free {
 		if f.policy == p.Name && !f.cleared && slices.Contains(v.Look.InUse, f.volume.Unique) {
 			out = append(out, f)
 		}
@@ -265,7 +272,7 @@ func (v View) inUse(p Policy) (out []freed) {
 // clear takes volumes of ended pods off the kubelet's list, if no unfinished pod of the node uses them. Leave: there are none. Without that
 // the attach/detach controller lets nobody else have them before the node was silent for six minutes, or finds only after a while that their
 // attachments are gone (F4).
-func (v View) clear(due []Policy) Decision {
+func (v View) clear(due []Policy) (action.Decision, Effects) {
 	for _, p := range due {
 		if p.When != StorageUnhealthy {
 			continue
@@ -276,10 +283,10 @@ func (v View) clear(due []Policy) Decision {
 		}
 		users := v.where(func(pod action.Pod) bool { return !pod.Terminal })
 		if unknown := unresolved(users); len(unknown) > 0 {
-			return Decision{Act: ReadVolumes, Pods: unknown}
+			return action.Decision{Action: action.ReadVolumes{Pods: unknown}}, Effects{}
 		}
 		if slices.ContainsFunc(users, unread) {
-			return Decision{Act: Wait, After: resync}
+			return action.Decision{Action: action.Wait{}, RequeueAfter: resync}, Effects{}
 		}
 		off := map[corev1.UniqueVolumeName]bool{}
 		for _, f := range listed {
@@ -292,8 +299,9 @@ func (v View) clear(due []Policy) Decision {
 		}
 		if len(off) > 0 {
 			left := slices.DeleteFunc(slices.Clone(v.Look.InUse), func(n corev1.UniqueVolumeName) bool { return off[n] })
-			return Decision{Act: ClearVolumes, Why: reason.PolicyClearing, Detail: p.String(), InUse: left, Policy: p}
+			a := action.ClearVolumes{InUse: left, Attached: v.Look.Attached, Policy: p.String()}
+			return action.Decision{Action: a, Reason: reason.PolicyClearing, Detail: p.String()}, Effects{Policy: p}
 		}
 	}
-	return Decision{}
+	return action.Decision{Action: action.Leave{}}, Effects{}
 }

@@ -70,7 +70,7 @@ func TestSpells(t *testing.T) {
 					t.Errorf("step %d: got turn %t, want %t", i, got, a.turn)
 				}
 				if a.done {
-					m.Decided(Decision{Done: []string{"p"}})
+					m.Decided(Effects{Done: []string{"p"}})
 				}
 			}
 		})
@@ -87,8 +87,8 @@ type model struct {
 	pods   []action.Pod
 	health map[string]storage.Health // of volumes, by PV
 	atts   []action.Attachment
-	refuse func(act Act, name string) bool // nil: nothing
-	lost   bool                            // what is refused is done all the same: the answer was lost
+	refuse func(d action.Decision, name string) bool // nil: nothing
+	lost   bool                                      // what is refused is done all the same: the answer was lost
 	told   []action.Note
 	lines  []string // what was done, with the time since now
 }
@@ -120,9 +120,11 @@ func (m *model) add(name, label string, volumes ...string) {
 }
 
 // done records an act on something, and reports whether it is refused.
-func (m *model) done(act Act, name string) action.Refusal {
-	word := map[Act]string{Tombstone: "end", Delete: "delete", DeleteAttachments: "detach", ClearVolumes: "clear"}[act]
-	if m.refuse != nil && m.refuse(act, name) {
+func (m *model) done(d action.Decision, name string) action.Refusal {
+	word := map[string]string{
+		"Tombstone": "end", "Delete": "delete", "DeleteAttachments": "detach", "ClearVolumes": "clear",
+	}[action.Name(d.Action)]
+	if m.refuse != nil && m.refuse(d, name) {
 		m.lines = append(m.lines, fmt.Sprintf("%s refused: %s %s", m.clock.Sub(now), word, name))
 		if m.lost {
 			return action.Failed
@@ -142,28 +144,30 @@ func (m *model) turn(t *testing.T) time.Duration {
 		says := map[string]storage.Health{"s": m.says}
 		m.SawStorage([]Policy{m.policy}, says, m.clock)
 		v := View{Now: m.clock, Look: m.look, Policies: []Policy{m.policy}, Storage: says}
-		var d Decision
+		var d action.Decision
+		var e Effects
 		for range 10 {
 			v.Memory = m.Memory
-			d = Step(v)
-			m.Decided(d)
-			switch d.Act {
-			case ReadPods:
+			d, e = announced(v)
+			m.Decided(e)
+			switch a := d.Action.(type) {
+			case action.ListPods:
 				v.Listed = true
 				for _, p := range m.pods {
 					p.Volumes, v.Pods = nil, append(v.Pods, p)
 				}
 				m.SawPods(v.Pods)
-			case ReadVolumes:
+			case action.ReadVolumes:
 				for i, p := range v.Pods {
-					if j := slices.IndexFunc(m.pods, func(q action.Pod) bool { return q.UID == p.UID }); slices.ContainsFunc(d.Pods, func(q action.Pod) bool { return q.UID == p.UID }) {
+					same := func(q action.Pod) bool { return q.UID == p.UID }
+					if j := slices.IndexFunc(m.pods, same); slices.ContainsFunc(a.Pods, same) {
 						v.Pods[i].Claims, v.Pods[i].Volumes = false, slices.Clone(m.pods[j].Volumes)
 						for k, vol := range v.Pods[i].Volumes {
 							v.Pods[i].Volumes[k].Health = m.health[vol.PV]
 						}
 					}
 				}
-			case ReadAttachments:
+			case action.ListAttachments:
 				v.Attached, v.Attachments = true, slices.Clone(m.atts)
 				m.SawAttachments(m.atts)
 			default:
@@ -174,37 +178,37 @@ func (m *model) turn(t *testing.T) time.Duration {
 	decided:
 		m.told = append(m.told, d.Notes...)
 		how := map[string]action.Refusal{}
-		switch d.Act {
-		case Tombstone, Delete:
-			for _, p := range d.Pods {
-				how[p.UID] = m.done(d.Act, p.Name)
+		switch a := d.Action.(type) {
+		case action.Tombstone, action.Delete:
+			for _, p := range action.PodsOf(a) {
+				how[p.UID] = m.done(d, p.Name)
 				i := slices.IndexFunc(m.pods, func(q action.Pod) bool { return q.UID == p.UID })
 				switch {
 				case how[p.UID] != action.Accepted && !m.lost:
-				case d.Act == Delete:
+				case action.Is[action.Delete](d):
 					m.pods = slices.Delete(m.pods, i, i+1)
 				default:
 					m.pods[i].Terminal, m.pods[i].Tombstone = true, true
 				}
 			}
-			m.Wrote(d, how, m.clock)
-		case DeleteAttachments:
-			for _, a := range d.Attachments {
-				if how[a.UID] = m.done(d.Act, a.Name); how[a.UID] == action.Accepted {
+			m.Wrote(a, e, how, m.clock)
+		case action.DeleteAttachments:
+			for _, a := range a.Attachments {
+				if how[a.UID] = m.done(d, a.Name); how[a.UID] == action.Accepted {
 					m.atts = slices.DeleteFunc(m.atts, func(b action.Attachment) bool { return b.UID == a.UID })
 				}
 			}
-			m.Wrote(d, how, m.clock)
-		case ClearVolumes:
+			m.Wrote(a, e, how, m.clock)
+		case action.ClearVolumes:
 			for _, n := range m.look.InUse {
-				if !slices.Contains(d.InUse, n) {
-					m.done(d.Act, string(n))
+				if !slices.Contains(a.InUse, n) {
+					m.done(d, string(n))
 				}
 			}
-			m.look.InUse = d.InUse
-			m.Cleared(d.InUse)
-		case Wait:
-			return d.After
+			m.look.InUse = a.InUse
+			m.Cleared(a.InUse)
+		case action.Wait:
+			return d.RequeueAfter
 		default:
 			return 0
 		}
@@ -292,14 +296,14 @@ func TestStorageOSStories(t *testing.T) {
 		}, []string{"0s: end a", "0s: delete a"}, nil},
 		{"an entry that a kubelet writes back is not fought for", StorageFences, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
-			m.refuse = func(act Act, _ string) bool { return act == DeleteAttachments }
+			m.refuse = func(d action.Decision, _ string) bool { return action.Is[action.DeleteAttachments](d) }
 			m.pass(t, 2*time.Second)
 			m.look.InUse = []corev1.UniqueVolumeName{"csi/1"}
 			m.pass(t, 5*time.Second)
 		}, []string{"0s: end a", "0s: delete a", "0s: clear csi/1", "0s refused: detach va-1", "5s refused: detach va-1"}, nil},
 		{"unknown in the middle: nothing more is ended until it is known", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
-			m.refuse = func(Act, string) bool { return m.clock.Before(now.Add(3 * time.Second)) }
+			m.refuse = func(action.Decision, string) bool { return m.clock.Before(now.Add(3 * time.Second)) }
 			m.pass(t, 2*time.Second)
 			m.says = unknown
 			m.pass(t, 20*time.Second)
@@ -346,12 +350,14 @@ func TestStorageOSStories(t *testing.T) {
 		{"errors are tried again after five seconds", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.add("b", yes, "csi/2")
-			m.refuse = func(_ Act, name string) bool { return name == "a" && m.clock.Before(now.Add(10*time.Second)) }
+			m.refuse = func(_ action.Decision, name string) bool {
+				return name == "a" && m.clock.Before(now.Add(10*time.Second))
+			}
 			m.pass(t, time.Minute)
 		}, []string{"0s refused: end a", "0s: end b", "0s: delete b", "0s: detach va-2", "5s refused: end a", "10s: end a", "10s: delete a", "10s: detach va-1"}, nil},
 		{"until 25 s are over, and then an error is told", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
-			m.refuse = func(Act, string) bool { return true }
+			m.refuse = func(action.Decision, string) bool { return true }
 			m.pass(t, 30*time.Second)
 			m.refuse = nil
 			m.pass(t, 30*time.Minute)
@@ -359,24 +365,26 @@ func TestStorageOSStories(t *testing.T) {
 		{"an answer that was lost is found out", StorageFences, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.lost = true
-			m.refuse = func(act Act, _ string) bool { return act == Tombstone }
+			m.refuse = func(d action.Decision, _ string) bool { return action.Is[action.Tombstone](d) }
 			m.pass(t, 10*time.Second)
 		}, []string{"0s refused: end a", "0s: detach va-1", "5s: delete a"}, nil},
 		{"attachments, too", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
-			m.refuse = func(act Act, _ string) bool { return act == DeleteAttachments }
+			m.refuse = func(d action.Decision, _ string) bool { return action.Is[action.DeleteAttachments](d) }
 			m.pass(t, time.Minute)
 		}, []string{"0s: end a", "0s: delete a", "0s refused: detach va-1", "5s refused: detach va-1", "10s refused: detach va-1", "15s refused: detach va-1",
 			"20s refused: detach va-1"}, []reason.Reason{reason.PolicyTimedOut}},
 		{"what was ended is deleted, however late", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
-			m.refuse = func(act Act, _ string) bool { return act == Delete && m.clock.Before(now.Add(30*time.Second)) }
+			m.refuse = func(d action.Decision, _ string) bool {
+				return action.Is[action.Delete](d) && m.clock.Before(now.Add(30*time.Second))
+			}
 			m.pass(t, time.Minute)
 		}, []string{"0s: end a", "0s refused: delete a", "0s: detach va-1", "5s refused: delete a", "10s refused: delete a", "15s refused: delete a", "20s refused: delete a",
 			"25s refused: delete a", "30s: delete a"}, []reason.Reason{reason.PolicyTimedOut}},
 		{"healthy in the middle: nothing more is ended, and the next time it is", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
-			m.refuse = func(Act, string) bool { return m.clock.Before(now.Add(10 * time.Second)) }
+			m.refuse = func(action.Decision, string) bool { return m.clock.Before(now.Add(10 * time.Second)) }
 			m.pass(t, 7*time.Second)
 			m.says = well
 			m.pass(t, time.Minute)
@@ -440,11 +448,13 @@ func TestStorageOSHistories(t *testing.T) {
 		chance := func(p float64) bool { return rng.Float64() < p }
 		healths := []storage.Health{well, sick, sick, unknown}
 		tried := map[string]providers.Instant{}
-		m.refuse = func(act Act, name string) bool {
-			if last, ok := tried[fmt.Sprint(act, name)]; ok && act != Delete && m.clock.Sub(last) < m.policy.Intervals.Retry {
-				t.Errorf("seed %d: %s %s again after %s", seed, name, fmt.Sprint(act), m.clock.Sub(last))
+		m.refuse = func(d action.Decision, name string) bool {
+			write := action.Name(d.Action) + " " + name
+			last, ok := tried[write]
+			if ok && !action.Is[action.Delete](d) && m.clock.Sub(last) < m.policy.Intervals.Retry {
+				t.Errorf("seed %d: %s again after %s", seed, write, m.clock.Sub(last))
 			}
-			if act == Tombstone {
+			if action.Is[action.Tombstone](d) {
 				p := m.pods[slices.IndexFunc(m.pods, func(p action.Pod) bool { return p.Name == name })]
 				switch {
 				case m.says != sick:
@@ -457,11 +467,11 @@ func TestStorageOSHistories(t *testing.T) {
 					t.Errorf("seed %d: %s ended, with a volume that is not healthy", seed, name)
 				}
 			}
-			if act == ClearVolumes && (m.look.IsReady() || m.policy.WithoutProof != StorageFences) {
+			if action.Is[action.ClearVolumes](d) && (m.look.IsReady() || m.policy.WithoutProof != StorageFences) {
 				t.Errorf("seed %d: %s cleared, Ready %s, %s", seed, name, m.look.Ready, m.policy.WithoutProof)
 			}
 			if chance(0.2) {
-				tried[fmt.Sprint(act, name)] = m.clock
+				tried[write] = m.clock
 				return true
 			}
 			return false
