@@ -338,7 +338,7 @@ func (n *Node) devicesAnswered(answers []providers.Answer, now providers.Instant
 	}
 	n.answers.Answered(answers...)
 	if n.answers.Runs() {
-		n.fence.LastOn = n.answers.Answer.At
+		n.fence.PowerOns.LastOn = n.answers.Answer.At
 	}
 	f.Answered(n.look.Name, n.answers.Answer)
 	n.fresh = n.fresh && n.keepsLook(now) && !f.View(n.look.Name, now).Alive.After(n.look.Sent)
@@ -383,15 +383,15 @@ func (n *Node) did(o ActionDone, now providers.Instant, f Fleet) {
 			f.Unreserve(n.look.Name)
 		}
 		if on := a.Record.LastPowerOn(); o.Err == nil && !on.Equal(n.look.Record.LastPowerOn()) {
-			n.fence.Announced = on
+			n.fence.PowerOns.Announced = on
 		}
 		if o.Err == nil && a.Record.Phase == taint.PhasePoweringOff && !n.look.Record.Open() {
 			n.fence.AnnouncedOff(n.look, a.Record)
 		}
 	case action.PowerOn:
-		n.fence.SentOn(o.Err)
+		n.fence.PowerOns.SentOn(o.Err)
 	case action.PowerOff:
-		n.fence.Sent(o.Sent, n.facts.Devices, a.Move, o.Err)
+		n.fence.PowerOffs.Sent(o.Sent, n.facts.Devices, a.Move, o.Err)
 	case action.ClearVolumes:
 		switch {
 		case o.Err != nil:
@@ -468,14 +468,14 @@ func (n *Node) unmarked(now providers.Instant, f Fleet) action.Decision {
 	}
 	v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)
 	v.VMHost = fence.IsVMHost(l.Labels)
-	if l.Exists && v.Fleet.Suspicion(l) != "" && (v.Mode != fence.Disabled || l.Record.Open()) {
+	if l.Exists && v.Fleet.Suspicion(l) != "" && (v.Facts.Mode != fence.Disabled || l.Record.Open()) {
 		work, read := n.worth(now)
 		if read != nil {
 			return action.Decision{Action: read}
 		}
 		v.Work = work
 	}
-	d := byFence(fence.Step(v))
+	d := fence.Step(v)
 	if d.Reason == reason.NoWork {
 		d.Detail = staying(n.workPods)
 	}
@@ -488,7 +488,7 @@ func (n *Node) unmarked(now providers.Instant, f Fleet) action.Decision {
 		}
 	}
 	// The condition appears while the node looks dead and its machine is on, and goes when the node is back.
-	if on := d.Reason == reason.PoweredOn && v.Mode.Begins(); l.Exists && on != l.PoweredOn && (on || v.Fleet.Suspicion(l) == "") {
+	if on := d.Reason == reason.PoweredOn && v.Facts.Mode.Begins(); l.Exists && on != l.PoweredOn && (on || v.Fleet.Suspicion(l) == "") {
 		return action.Decision{Action: action.Condition{On: on}, Reason: d.Reason, Detail: d.Detail}
 	}
 	switch a := d.Action.(type) {
@@ -501,21 +501,6 @@ func (n *Node) unmarked(now providers.Instant, f Fleet) action.Decision {
 		return n.byPolicy(now, v.Fleet, d)
 	}
 	return d
-}
-
-// byFence is a decision before the mark. TODO(kernel): fence returns it.
-func byFence(d fence.Decision) action.Decision {
-	out := action.Decision{Reason: d.Why, Detail: d.Detail, RequeueAfter: d.After, Once: d.Once}
-	acts := map[fence.Act]action.Action{
-		fence.Leave: action.Leave{}, fence.Wait: action.Wait{}, fence.Look: action.ReadNode{}, fence.Ask: action.Ask{},
-		fence.Write: action.Write{Record: d.Record}, fence.PowerOff: action.PowerOff{Move: d.Move}, fence.Arm: action.Arm{Record: d.Record},
-		fence.ReadLive: action.ListAttachments{Live: true}, fence.ReadMembers: action.ReadMembers{}, fence.PowerOn: action.PowerOn{Devices: d.Devices},
-	}
-	out.Action = acts[d.Act]
-	if d.Would != fence.Leave {
-		out.Would.Action = acts[d.Would]
-	}
-	return out
 }
 
 // byPolicy is the turn of the policies, while a fence has nothing to do but to wait, or to leave the node.

@@ -54,15 +54,15 @@ func guardDecision(_ context.Context, r *runner) error {
 			Now:   now, Work: fence.SomeToDo,
 			Look: taint.Look{Exists: true, Name: n, UID: "u", Ready: corev1.ConditionUnknown, Got: now.Add(-time.Second)},
 		}
-		v.Saw(v.Look)
-		v.Expect(v.Devices...)
-		v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: now}, Got: now})
+		v.Memory.Saw(v.Look)
+		v.Answers.Expect(v.Facts.Devices...)
+		v.Answers.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: now}, Got: now})
 		begun := time.Now()
 		v.Fleet = f.View(n, now)
 		v.Fleet.Stale, v.Fleet.SilentSince = true, now.Add(-time.Hour)
 		d := fence.Step(v)
 		took = append(took, float64(time.Since(begun))/float64(time.Microsecond))
-		said[d.Why]++
+		said[d.Reason]++
 	}
 	if said[reason.TooFewHealthy] == 0 || said[reason.PowerOffLimit] == 0 {
 		return fmt.Errorf("the storm is none: %v, %d power-offs", said, turns)

@@ -1178,7 +1178,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "container: the same boot is not explained", In: "taint/decide/fence.View.step",
-		Old: "v.Mode != Disabled && unexplained(v.Look)", New: "false",
+		Old: "v.Facts.Mode != Disabled && unexplained(v.Look)", New: "false",
 	},
 	{
 		Name: "container: a start is asked about for ever", In: "taint/decide.Idle",
@@ -1202,7 +1202,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "container: a mark knows no run", In: "taint/decide/fence.View.begin",
-		Old: "r.Run, r.RunBy = v.Run()", New: `r.Run, r.RunBy = "", ""`,
+		Old: "r.Run, r.RunBy = v.Answers.Run()", New: `r.Run, r.RunBy = "", ""`,
 	},
 	{
 		Name: "container: any of several devices tells which run goes on", In: "taint/decide/proof.Answers.RunNow",
@@ -2279,21 +2279,21 @@ var Mutants = []Mutant{
 	// Deciding to ask, to power off and to mark: steps 1 to 5.
 	{
 		Name: "fence: changing is off (2)", In: "taint/decide/fence.View.State",
-		Old: "return v.Answer.State",
+		Old: "return v.Answers.Answer.State",
 		New: `
-			if v.Answer.State == providers.PowerChanging {
+			if v.Answers.Answer.State == providers.PowerChanging {
 				return providers.PowerOff
 			}
-			return v.Answer.State`,
+			return v.Answers.Answer.State`,
 	},
 	{
 		Name: "fence: unknown is off after a while (2)", In: "taint/decide/fence.View.State",
-		Old: "return v.Answer.State",
+		Old: "return v.Answers.Answer.State",
 		New: `
-			if v.Misses > 3 {
+			if v.Answers.Misses > 3 {
 				return providers.PowerOff
 			}
-			return v.Answer.State`,
+			return v.Answers.Answer.State`,
 	},
 	{
 		Name: "fence: an old Off marks (1)", In: "taint/decide/fence.View.byAnswer",
@@ -2309,11 +2309,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: an answer of an earlier life counts (step 2)", In: "taint/decide/fence.View.step",
-		Old: "v.Answer.At.Before(since)", New: "since.Wall.IsZero()",
+		Old: "v.Answers.Answer.At.Before(since)", New: "since.Wall.IsZero()",
 	},
 	{
 		Name: "fence: a heartbeat makes the question for the run anew", In: "taint/decide/fence.View.step",
-		Old: "since = v.Back", New: "_ = v.Back",
+		Old: "since = v.Memory.Back", New: "_ = v.Memory.Back",
 	},
 	{
 		Name: "fence: a run from before the node was back counts", In: "taint/decide/fence.Memory.Saw",
@@ -2329,11 +2329,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: no second snapshot (step 4)", In: "taint/decide/fence.View.byAnswer",
-		Old: "!v.Look.Sent.After(v.Answer.Got)", New: "false",
+		Old: "!v.Look.Sent.After(v.Answers.Answer.Got)", New: "false",
 	},
 	{
 		Name: "fence: marks another life (step 4)", In: "taint/decide/fence.View.byAnswer",
-		Old: "!v.Begin.SameLife(v.Look)", New: "false",
+		Old: "!v.Memory.Begin.SameLife(v.Look)", New: "false",
 	},
 	{
 		Name: "fence: a heartbeat keeps the answer (step 2)", In: "taint/decide/fence.Memory.Saw",
@@ -2341,23 +2341,23 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: power-off without the record (step 3)", In: "taint/decide/fence.View.on",
-		Old: "Act: Write", New: "Act: PowerOff",
+		Old: "Action: action.Write{Record: rec}", New: "Action: action.PowerOff{}",
 	},
 	{
 		Name: "fence: no look between record and power-off (step 3)", In: "taint/decide/fence.View.on",
-		Old: "v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got)", New: "false",
+		Old: "v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answers.Answer.Got)", New: "false",
 	},
 	{
 		Name: "fence: a power-off long after the device told which machine it is (step 3)", In: "taint/decide/fence.View.identified",
-		Old: "v.Answer.At.Age(at) <= identityHolds", New: "v.Answer.At.Age(at) <= 1000*identityHolds",
+		Old: "v.Answers.Answer.At.Age(at) <= identityHolds", New: "v.Answers.Answer.At.Age(at) <= 1000*identityHolds",
 	},
 	{
 		Name: "fence: the look does not count as the time of the act (step 3)", In: "taint/decide/fence.View.identified",
-		Old: "v.Look.Sent.After(v.Answer.Got)", New: "false",
+		Old: "v.Look.Sent.After(v.Answers.Answer.Got)", New: "false",
 	},
 	{
 		Name: "fence: observe mode powers off", In: "taint/decide/fence.View.on",
-		Old: "v.Mode != Fence && !powering", New: "false",
+		Old: "v.Facts.Mode != Fence && !powering", New: "false",
 	},
 	{
 		Name: "fence: no grace before power-off", In: "taint/decide/fence.View.on",
@@ -2373,7 +2373,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "guard: control-plane nodes are powered off where nobody said so (7)", In: "taint/decide/fence.View.guard",
-		Old: "v.ControlPlane && !v.Quorum", New: "false",
+		Old: "v.ControlPlane && !v.Facts.Quorum", New: "false",
 	},
 	{
 		Name: "guard: a node that is not Ready lowers its domain though it renews its Lease", In: "taint/decide/fleet.node.sickness",
@@ -2405,11 +2405,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "guard: hosts of KubeVirt are powered off where nobody said so", In: "taint/decide/fence.View.guard",
-		Old: "v.VMHost && !v.VMHosts", New: "false",
+		Old: "v.VMHost && !v.Facts.VMHosts", New: "false",
 	},
 	{
 		Name: "guard: hosts of KubeVirt are never powered off", In: "taint/decide/fence.View.guard",
-		Old: "v.VMHost && !v.VMHosts", New: "v.VMHost",
+		Old: "v.VMHost && !v.Facts.VMHosts", New: "v.VMHost",
 	},
 	{
 		Name: "guard: a host of KubeVirt whose handler is late is none", In: "taint/decide/fence.IsVMHost",
@@ -2600,7 +2600,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: a refusal for good is tried again and again", In: "taint/decide/fence.View.step",
-		Old: "powering && v.State() != providers.PowerOff && v.Exhausted(v.Devices)", New: "false",
+		Old: "powering && v.State() != providers.PowerOff && v.Memory.PowerOffs.Exhausted(v.Facts.Devices)", New: "false",
 	},
 	{
 		Name: "fence: a kubelet that says NotReady and beats is marked", In: "taint/decide/fence.View.byAnswer",
@@ -2616,23 +2616,23 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: a slow look makes every Off too old", In: "taint/decide/fence.View.tooOld",
-		Old: "!v.Look.Sent.After(v.Answer.Got)", New: "true",
+		Old: "!v.Look.Sent.After(v.Answers.Answer.Got)", New: "true",
 	},
 	{
 		Name: "fence: an Off counts for the mark whatever its age", In: "taint/decide/fence.View.tooOld",
-		Old: "v.Answer.At.Age(v.Now) > armWithin", New: "false",
+		Old: "v.Answers.Answer.At.Age(v.Now) > armWithin", New: "false",
 	},
 	{
 		Name: "fence: an Off of before a suspension counts without a look", In: "taint/decide/fence.View.tooOld",
-		Old: "v.Answer.At.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Answer.At) > proof.TTL", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Answers.Answer.At.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Answers.Answer.At) > proof.TTL", Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "fence: an Off of before a suspension counts for the mark", In: "taint/decide/fence.View.tooOld",
-		Old: "v.Answer.At.Age(v.Look.Sent) > proof.TTL", New: "v.Look.Sent.Sub(v.Answer.At) > proof.TTL", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Answers.Answer.At.Age(v.Look.Sent) > proof.TTL", New: "v.Look.Sent.Sub(v.Answers.Answer.At) > proof.TTL", Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "fence: an Off and a look of before a suspension count for the mark", In: "taint/decide/fence.View.tooOld",
-		Old: "v.Answer.At.Age(v.Now) > armWithin", New: "v.Now.Sub(v.Answer.At) > armWithin", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Answers.Answer.At.Age(v.Now) > armWithin", New: "v.Now.Sub(v.Answers.Answer.At) > armWithin", Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "fence: power-off on a look of before a suspension", In: "taint/decide/fence.View.on",
@@ -2640,7 +2640,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: power-off on an On of before a suspension", In: "taint/decide/fence.View.on",
-		Old: "v.Answer.Got.Age(read) <= proof.TTL", New: "read.Sub(v.Answer.Got) <= proof.TTL", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Answers.Answer.Got.Age(read) <= proof.TTL", New: "read.Sub(v.Answers.Answer.Got) <= proof.TTL", Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "fence: a suspension counts as silence", In: "taint/decide/fence.View.on",
@@ -2648,11 +2648,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: after a suspension no device is asked for long", In: "taint/decide/fence.View.askEvery",
-		Old: "v.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answer.Got)", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Answers.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answers.Answer.Got)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "records: a power-off by a clock that runs ahead never times out", In: "taint/decide/fence.View.step",
-		Old: "v.age(rec.At) > v.PowerOffTimeout", New: "v.Now.Wall.Sub(rec.At) > v.PowerOffTimeout", Tests: []string{"./taint/decide/fence"},
+		Old: "v.age(rec.At) > v.Facts.PowerOffTimeout", New: "v.Now.Wall.Sub(rec.At) > v.Facts.PowerOffTimeout", Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "records: a delay by a clock that runs ahead lasts for an hour", In: "taint/decide/fence.View.on",
@@ -2668,7 +2668,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "records: after a clock that runs ahead a machine that ran is off by us", In: "taint/decide/fence.View.begin",
-		Old: "!v.LastOn.After(v.when(old.At))", New: "!v.LastOn.Wall.After(old.At)", Tests: []string{"./taint/decide/fence"},
+		Old: "!v.Memory.PowerOns.LastOn.After(v.when(old.At))", New: "!v.Memory.PowerOns.LastOn.Wall.After(old.At)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "records: a power-on by a clock that runs ahead boots for an hour", In: "taint/decide/fence.View.booting",
@@ -2676,15 +2676,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "records: a power-on after a clock that runs ahead waits for an hour", In: "taint/decide/fence.View.afterwards",
-		Old: "v.After.Delay - v.age(rec.At)", New: "v.After.Delay - v.Now.Wall.Sub(rec.At)", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Facts.After.Delay - v.age(rec.At)", New: "v.Facts.After.Delay - v.Now.Wall.Sub(rec.At)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "records: an answer after a clock that runs ahead is asked for during an hour", In: "taint/decide/fence.View.afterwards",
-		Old: "!v.Answer.At.After(v.when(rec.At))", New: "!v.Answer.At.Wall.After(rec.At)", Tests: []string{"./taint/decide/fence"},
+		Old: "!v.Answers.Answer.At.After(v.when(rec.At))", New: "!v.Answers.Answer.At.Wall.After(rec.At)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "records: who turned it on after a clock that runs ahead is not seen", In: "taint/decide/fence.View.afterwards",
-		Old: "v.LastOn.After(v.when(rec.At)) && rec.After == \"\"", New: "v.LastOn.Wall.After(rec.At) && rec.After == \"\"", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Memory.PowerOns.LastOn.After(v.when(rec.At)) && rec.After == \"\"", New: "v.Memory.PowerOns.LastOn.Wall.After(rec.At) && rec.After == \"\"", Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "records: power-ons by a clock that runs ahead count for longer than a day", In: "taint/decide/fence.View.afterwards",
@@ -3208,7 +3208,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "exclude: a drain keeps no machine on (8)", In: "taint/decide/fence.View.guard",
-		Old: `v.KeptOn != ""`, New: "false",
+		Old: `v.Facts.KeptOn != ""`, New: "false",
 	},
 	// taint/replay: a recording leaves the cluster, and what it is played to is believed.
 	{
@@ -3541,7 +3541,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: maintenance does not win (8)", In: "taint/decide/fence.View.gate",
-		Old: `v.Excluded != ""`, New: "false",
+		Old: `v.Facts.Excluded != ""`, New: "false",
 	},
 	{
 		Name: "fence: maintenance comes too late for an announced power-off (8)", In: "taint/decide/fence.View.step",
@@ -3553,7 +3553,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: a power-off is sent again under maintenance (8)", In: "taint/decide/fence.View.maySendAgain",
-		Old: `why == "" && v.Mode == Fence && v.Fleet.Heard && v.guard().why == ""`, New: `why == "" || true`,
+		Old: `why == "" && v.Facts.Mode == Fence && v.Fleet.Heard && v.guard().why == ""`, New: `why == "" || true`,
 	},
 	{
 		Name: "fence: a failed power-off is tried for ever (13)", In: "taint/decide/fence.View.step",
@@ -3565,7 +3565,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: two providers claim the node, and yet", In: "taint/decide/fence.View.gate",
-		Old: "v.Nobody != nil", New: "false",
+		Old: "v.Facts.Nobody != nil", New: "false",
 	},
 	{
 		Name: "fence: a device that lied is believed", In: "taint/decide/fence.View.gate",
@@ -5893,13 +5893,13 @@ var Mutants = []Mutant{
 	{
 		Name: "fence: an unpinned machine is powered off (14)", In: "taint/decide/fence.View.step",
 		Old: `
-			if v.NoPower() != "" {
-				v.Mode = Safer(v.Mode, Observe)
+			if v.Facts.NoPower() != "" {
+				v.Facts.Mode = Safer(v.Facts.Mode, Observe)
 			}`, New: "",
 	},
 	{
 		Name: "fence: an unpinned machine's announced power-off is sent (14)", In: "taint/decide/fence.View.step",
-		Old: `announced && v.NoPower() != ""`, New: "false",
+		Old: `announced && v.Facts.NoPower() != ""`, New: "false",
 	},
 	{
 		Name: "controller: an unpinned machine keeps its mode (14)", In: "taint/controller.Config.believe",
@@ -6128,7 +6128,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: the record does not name its machine (14)", In: "taint/decide/fence.View.begin",
-		Old: "r.Device, r.Machine = proof.Recorded(v.Devices)", New: "r.Device, _ = proof.Recorded(v.Devices)",
+		Old: "r.Device, r.Machine = proof.Recorded(v.Facts.Devices)", New: "r.Device, _ = proof.Recorded(v.Facts.Devices)",
 		Tests: []string{"./taint/decide/fence"},
 	},
 	{
@@ -6181,7 +6181,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "cloudtaint: a device that did not know is not asked again", In: "taint/decide/fence.View.byAnswer",
-		Old: "v.Fleet.HintAt.After(v.Answer.Got)", New: "false",
+		Old: "v.Fleet.HintAt.After(v.Answers.Answer.Got)", New: "false",
 	},
 
 	// A person's confirmation.
@@ -6371,7 +6371,7 @@ var Mutants = []Mutant{
 	{
 		Name: "devices: a disagreement is not told", In: "taint/decide/fence.View.byAnswer",
 		Old: `
-			case v.Disagree():
+			case v.Answers.Disagree():
 				return v.askEvery(pollOn, reason.Disagree)`,
 		New: "",
 	},
@@ -6409,7 +6409,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "levels: a refused power-off waits before the next level", In: "taint/decide/proof.PowerOffs.Next",
-		Old: "anew && p.PowerOffErr != nil", New: "p.PowerOffErr != nil",
+		Old: "anew && p.LastErr != nil", New: "p.LastErr != nil",
 	},
 	{
 		Name: "within: a hypervisor that was asked before the host was off counts (2)", In: "taint/decide/proof.Within",
@@ -7549,11 +7549,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "modes: shadow announces a power-off", In: "taint/decide/fence.View.shadow",
-		Old: "d.Act == Write && d.Record.Phase == taint.PhasePoweringOff", New: "false",
+		Old: "action.Is[action.Write](d) && rec.Phase == taint.PhasePoweringOff", New: "false",
 	},
 	{
 		Name: "modes: shadow says it again and again", In: "taint/decide/fence.View.shadow",
-		Old: "slices.Contains(v.Told, would)", New: "false",
+		Old: "slices.Contains(v.Memory.Told, why)", New: "false",
 	},
 	{
 		Name: "modes: shadow says nothing of the next life", In: "taint/decide/fence.Memory.Saw",
@@ -7566,15 +7566,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "modes: disabled asks", In: "taint/decide/fence.View.gate",
-		Old: "v.Mode == Disabled", New: "false",
+		Old: "v.Facts.Mode == Disabled", New: "false",
 	},
 	{
 		Name: "modes: disabled asks which run it is", In: "taint/decide/fence.View.step",
-		Old: "v.Mode != Disabled && unexplained(v.Look)", New: "unexplained(v.Look)",
+		Old: "v.Facts.Mode != Disabled && unexplained(v.Look)", New: "unexplained(v.Look)",
 	},
 	{
 		Name: "modes: disabled lists pods", In: "taint/decide.Node.unmarked",
-		Old: "(v.Mode != fence.Disabled || l.Record.Open())", New: "true",
+		Old: "(v.Facts.Mode != fence.Disabled || l.Record.Open())", New: "true",
 	},
 	{
 		Name: "modes: shadow takes a person's mark up", In: "taint/decide.Node.underMark",
@@ -7682,16 +7682,16 @@ var Mutants = []Mutant{
 		Old: "r != nil && r.Result == taint.ResultEvicted && !v.Look.Alive(r)", New: "r != nil && !v.Look.Alive(r)",
 	},
 	{
-		Name: "power-off: a fence that ends forgets what accepted a power-off", In: "taint/decide/fence.View.close",
-		Old: "rec.PowerOffTo = v.accepted(v.Look.Record)", New: "rec.PowerOffTo = nil",
+		Name: "power-off: a fence that ends forgets what accepted a power-off", In: "taint/decide/fence.View.endRecord",
+		Old: "rec.PowerOffTo = v.Memory.accepted(v.Look.Record)", New: "rec.PowerOffTo = nil",
 	},
 	{
-		Name: "power-off: a fence that ends names what refused", In: "taint/decide/fence.View.close",
-		Old: "rec.PowerOffTo = v.accepted(v.Look.Record)", New: "",
+		Name: "power-off: a fence that ends names what refused", In: "taint/decide/fence.View.endRecord",
+		Old: "rec.PowerOffTo = v.Memory.accepted(v.Look.Record)", New: "",
 	},
 	{
 		Name: "power-off: a mark forgets what accepted a power-off", In: "taint/decide/fence.View.byAnswer",
-		Old: "rec.PowerOffTo = v.accepted(v.Look.Record)", New: "rec.PowerOffTo = nil",
+		Old: "rec.PowerOffTo = v.Memory.accepted(v.Look.Record)", New: "rec.PowerOffTo = nil",
 	},
 	{
 		Name: "power-off: a node that came back hides what accepted a power-off", In: "taint/decide/fence.Memory.Saw",
@@ -7740,15 +7740,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: a machine is powered on though nobody said so", In: "taint/decide/fence.View.afterwards",
-		Old: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()",
+		Old: "!v.Facts.After.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()",
 	},
 	{
 		Name: "after: mode observe powers on", In: "taint/decide/fence.View.afterwards",
-		Old: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "!v.After.PowerOn || len(rec.OffBy) == 0 || rec.Vouched()",
+		Old: "!v.Facts.After.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "!v.Facts.After.PowerOn || len(rec.OffBy) == 0 || rec.Vouched()",
 	},
 	{
 		Name: "after: mode shadow powers on", In: "taint/decide/fence.Step",
-		Old: "v.Mode, v.After = Fence, AfterFence{}", New: "v.Mode = Fence",
+		Old: "v.Facts.Mode, v.Facts.After = Fence, AfterFence{}", New: "v.Facts.Mode = Fence",
 	},
 	{
 		Name: "after: a machine that we did not turn off is powered on", In: "taint/decide/proof.PowerOffs.Took",
@@ -7756,27 +7756,27 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: nobody is asked for a power-off, and the machine counts as turned off by us", In: "taint/decide/fence.View.byAnswer",
-		Old: "rec.OffBy = v.Took(v.Devices)", New: "rec.OffBy = proof.Speakers(v.Devices)",
+		Old: "rec.OffBy = v.Memory.PowerOffs.Took(v.Facts.Devices)", New: "rec.OffBy = proof.Speakers(v.Facts.Devices)",
 	},
 	{
 		Name: "after: a person's fence powers on", In: "taint/decide/fence.View.afterwards",
-		Old: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "!v.After.PowerOn || v.Mode != Fence || len(rec.OffBy) == 0",
+		Old: "!v.Facts.After.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched()", New: "!v.Facts.After.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0",
 	},
 	{
 		Name: "after: powered on at once", In: "taint/decide/fence.View.afterwards",
-		Old: "return Decision{Act: Wait, Why: reason.PowerOnDelay, After: left}", New: "",
+		Old: "return action.Decision{Action: action.Wait{}, Reason: reason.PowerOnDelay, RequeueAfter: left}", New: "",
 	},
 	{
 		Name: "after: a drain does not hold up a power-on", In: "taint/decide/fence.View.afterwards",
-		Old: `v.KeptOn != ""`, New: "false",
+		Old: `v.Facts.KeptOn != ""`, New: "false",
 	},
 	{
 		Name: "after: a node that needs another fence soon is powered on", In: "taint/decide/fence.View.afterwards",
-		Old: "rec.Since.Sub(last) < v.After.Again", New: "false",
+		Old: "rec.Since.Sub(last) < v.Facts.After.Again", New: "false",
 	},
 	{
 		Name: "after: what somebody turned on is ours to turn on", In: "taint/decide/fence.View.afterwards",
-		Old: `v.LastOn.After(v.when(rec.At)) && rec.After == ""`, New: "false",
+		Old: `v.Memory.PowerOns.LastOn.After(v.when(rec.At)) && rec.After == ""`, New: "false",
 	},
 	{
 		Name: "after: a machine that came up is powered on again", In: "taint/decide/fence.View.afterwards",
@@ -7788,11 +7788,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: a power-on is sent again by whoever finds it announced", In: "taint/decide/fence.View.afterwards",
-		Old: "!v.Announced.IsZero() && v.Announced.Equal(last) && v.booting() > 0", New: "v.booting() > 0",
+		Old: "!v.Memory.PowerOns.Announced.IsZero() && v.Memory.PowerOns.Announced.Equal(last) && v.booting() > 0", New: "v.booting() > 0",
 	},
 	{
 		Name: "after: as often as it likes", In: "taint/decide/fence.View.afterwards",
-		Old: "len(of) >= v.After.PerDay", New: "false",
+		Old: "len(of) >= v.Facts.After.PerDay", New: "false",
 	},
 	{
 		Name: "after: a power-on is sent before the record says so", In: "taint/decide/fence.View.afterwards",
@@ -7804,11 +7804,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: powered on without a look after the answer", In: "taint/decide/fence.View.afterwards",
-		Old: "v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got)", New: "false",
+		Old: "v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answers.Answer.Got)", New: "false",
 	},
 	{
 		Name: "after: an answer of before the fence's end counts", In: "taint/decide/fence.View.afterwards",
-		Old: "!v.Answer.At.After(v.when(rec.At))", New: "false",
+		Old: "!v.Answers.Answer.At.After(v.when(rec.At))", New: "false",
 	},
 	{
 		Name: "after: a machine that boots is powered off", In: "taint/decide/fence.View.gate",
@@ -7820,7 +7820,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: the power-on goes through a device that must not touch the machine", In: "taint/decide/fence.View.turnedOff",
-		Old: `v.Devices[i].NoPower != ""`, New: "false",
+		Old: `v.Facts.Devices[i].NoPower != ""`, New: "false",
 	},
 	{
 		Name: "after: the BMC comes before its outlets", In: "taint/decide/fence.View.turnedOff",
@@ -7828,11 +7828,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: an earlier fence's names outlive a machine that ran", In: "taint/decide/fence.View.begin",
-		Old: "!v.LastOn.After(v.when(old.At))", New: "true",
+		Old: "!v.Memory.PowerOns.LastOn.After(v.when(old.At))", New: "true",
 	},
 	{
 		Name: "after: a device told of On since the answer", In: "taint/decide/fence.View.afterwards",
-		Old: "v.Fleet.OnAt.After(v.Answer.Got)", New: "false",
+		Old: "v.Fleet.OnAt.After(v.Answers.Answer.Got)", New: "false",
 	},
 	{
 		Name: "after: an older On replaces a newer one", In: "taint/decide/fleet.Fleet.HeardOn",
@@ -7866,7 +7866,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: a power-on that was sent is sent again", In: "taint/decide/fence.PowerOns.SentOn",
-		Old: "p.Announced, p.PowerOnErr = time.Time{}, err", New: "p.PowerOnErr = err",
+		Old: "p.Announced, p.Err = time.Time{}, err", New: "p.Err = err",
 	},
 	{
 		Name: "after: a power-on of the day before yesterday counts", In: "taint.Record.PowerOnsOf",

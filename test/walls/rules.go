@@ -51,7 +51,7 @@ var Rules = []Rule{
 		Why: "what may be done next is a closed set of plain structs",
 	},
 	{
-		Bind: []string{"taint/decide/fence"}, Ours: []string{"taint", "taint/decide/fleet", "taint/decide/proof", "taint/reason", "providers"},
+		Bind: []string{"taint/decide/fence"}, Ours: []string{"taint/decide/action", "taint", "taint/decide/fleet", "taint/decide/proof", "taint/reason", "providers"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},

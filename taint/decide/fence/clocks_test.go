@@ -7,6 +7,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -43,35 +44,36 @@ func TestFreshByBothClocks(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		view View
-		act  Act
+		act  action.Action
 	}{
-		{"an Off", dead(fresh), Arm},
-		{"an Off of before a suspension", dead(fresh, lookedSince(long)), Ask},
-		{"an Off of before a short suspension", dead(fresh, lookedSince(10*time.Second)), Ask},
-		{"an Off, and the wall clock was set back", dead(fresh, clocks(-long)), Arm},
-		{"an Off and a look of before a suspension", dead(fresh, clocks(long)), Ask},
-		{"an Off without a look since", dead(saying(off, 0), clocks(long)), Ask},
-		{"an answer that it must wait after", dead(saying(on, time.Second), observe), Wait},
-		{"an answer of before a suspension", dead(saying(on, time.Second), observe, clocks(long)), Ask},
-		{"a power-off", dead(send...), PowerOff},
-		{"a power-off on an On of before a suspension", dead(and(send, lookedSince(long))...), Ask},
-		{"a power-off on an On of before a short suspension", dead(and(send, lookedSince(7*time.Second))...), Ask},
-		{"a power-off on a look of before a suspension", dead(and(send, clocks(long))...), Look},
-		{"a power-off, and the wall clock was set back", dead(and(send, clocks(-long))...), PowerOff},
-		{"a power-on", fenced(fresh, ons(taint.AfterPowerOn, time.Second), mine), PowerOn},
+		{"an Off", dead(fresh), action.Arm{}},
+		{"an Off of before a suspension", dead(fresh, lookedSince(long)), action.Ask{}},
+		{"an Off of before a short suspension", dead(fresh, lookedSince(10*time.Second)), action.Ask{}},
+		{"an Off, and the wall clock was set back", dead(fresh, clocks(-long)), action.Arm{}},
+		{"an Off and a look of before a suspension", dead(fresh, clocks(long)), action.Ask{}},
+		{"an Off without a look since", dead(saying(off, 0), clocks(long)), action.Ask{}},
+		{"an answer that it must wait after", dead(saying(on, time.Second), observe), action.Wait{}},
+		{"an answer of before a suspension", dead(saying(on, time.Second), observe, clocks(long)), action.Ask{}},
+		{"a power-off", dead(send...), action.PowerOff{}},
+		{"a power-off on an On of before a suspension", dead(and(send, lookedSince(long))...), action.Ask{}},
+		{"a power-off on an On of before a short suspension", dead(and(send, lookedSince(7*time.Second))...),
+			action.Ask{}},
+		{"a power-off on a look of before a suspension", dead(and(send, clocks(long))...), action.ReadNode{}},
+		{"a power-off, and the wall clock was set back", dead(and(send, clocks(-long))...), action.PowerOff{}},
+		{"a power-on", fenced(fresh, ons(taint.AfterPowerOn, time.Second), mine), action.PowerOn{}},
 		{"a power-on on a look of before a suspension", fenced(ons(taint.AfterPowerOn, time.Second), mine, offSince),
-			Look},
-		{"the grace does not go by during a suspension", dead(saying(on, 0), justNow, clocks(long)), Ask},
+			action.ReadNode{}},
+		{"the grace does not go by during a suspension", dead(saying(on, 0), justNow, clocks(long)), action.Ask{}},
 	} {
-		if d := Step(tt.view); d.Act != tt.act {
-			t.Errorf("%s: got %s (%s), want %s", tt.name, d.Act, d.Why, tt.act)
+		if d := Step(tt.view); kind(d) != action.Name(tt.act) {
+			t.Errorf("%s: got %s (%s), want %s", tt.name, kind(d), d.Reason, action.Name(tt.act))
 		}
 	}
 	v := dead(saying(on, 0), justNow, func(v *View) {
 		clocks(long)(v)
-		v.Answer.Got = v.Now
+		v.Answers.Answer.Got = v.Now
 	})
-	if d := Step(v); d.Why != reason.InGrace {
-		t.Errorf("a silence of a second before a suspension: got %s (%s), want %s", d.Act, d.Why, reason.InGrace)
+	if d := Step(v); d.Reason != reason.InGrace {
+		t.Errorf("a silence of a second before a suspension: got %s (%s), want %s", kind(d), d.Reason, reason.InGrace)
 	}
 }

@@ -1,9 +1,10 @@
 // Package fence decides what to do next about a node that looks dead and is not marked: steps 1 to 5 of the protocol, up to the
 // PATCH that sets the mark. From there package evict decides.
 //
-// It is pure: Step is a function from a View (what was seen, and what is remembered) to a Decision (one act). It names no client,
-// no clock and no logger, so that production, the simulation and the unit tests run the same code. The caller's loop is: look
-// live, fold the look into Memory, Step, act, and again. Every act is therefore preceded by a live look, and followed by one.
+// It is pure: Step is a function from a View (what was seen, and what is remembered) to an action.Decision. It names no
+// client, no clock and no logger, so that production, the simulation and the unit tests run the same code. The caller's
+// loop is: look live, fold the look into Memory, Step, act, and again. Every action is therefore preceded by a live
+// look, and followed by one.
 //
 // It promises: the mark is set, and power is cut, only on a node whose life did not change between the first look and the last;
 // the mark only after an exact Off that was asked for in between; power only in mode fence, after a silence that counts has lasted
@@ -20,32 +21,11 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 )
-
-// Act is what the caller does next.
-type Act uint8
-
-// The acts.
-const (
-	Leave       Act = iota // nothing, until something changes
-	Wait                   // nothing; look again after Decision.After
-	Look                   // look live again at once
-	Ask                    // put the question to the machine's device
-	Write                  // PATCH Decision.Record with the Look's resourceVersion; no mark
-	PowerOff               // power the machine off
-	Arm                    // PATCH the mark and Decision.Record in one write with the Look's resourceVersion
-	ReadLive               // list the attachments from the API server and decide again on the same Look: a cache is not believed here
-	ReadMembers            // list etcd's pods from the API server and decide again on the same Look
-	PowerOn                // power the machine on, through all of Decision.Devices
-)
-
-// String names the act for logs.
-func (a Act) String() string {
-	return [...]string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm", "ReadLive", "ReadMembers", "PowerOn"}[a]
-}
 
 // Work is whether a fence would have something to do.
 type Work uint8
@@ -60,9 +40,9 @@ const (
 // Memory is what one process remembers of one node between two looks. It is never needed for safety after a restart: it is
 // built again from new looks and new answers. The zero value remembers nothing.
 type Memory struct {
-	Begin           taint.Look // step 2: the first look at this life of the node
-	proof.PowerOffs            // that were sent in this fence
-	PowerOns                   // that are to be sent after it, or were
+	Begin     taint.Look      // step 2: the first look at this life of the node
+	PowerOffs proof.PowerOffs // that were sent in this fence
+	PowerOns  PowerOns        // that are to be sent after it, or were
 
 	announced string          // the fence whose power-offs these are; "" if no power-off is announced
 	inherited []taint.Speaker // devices that its record named before: this process cannot know which of them accepted
@@ -101,7 +81,7 @@ func (m *Memory) accepted(rec *taint.Record) (out []taint.Speaker) {
 		return nil
 	}
 	for _, d := range rec.PowerOffTo {
-		if m.MayHaveAccepted(d.Device) || slices.ContainsFunc(m.inherited, d.Is) {
+		if m.PowerOffs.MayHaveAccepted(d.Device) || slices.ContainsFunc(m.inherited, d.Is) {
 			out = append(out, d)
 		}
 	}
@@ -149,12 +129,12 @@ func (f Facts) NoPower() string {
 
 // View is all that Step decides on.
 type View struct {
-	Facts
-	Now  providers.Instant
-	Look taint.Look      // live, read after the last act
-	Seen taint.Sightings // of the Look's record
-	Memory
-	proof.Answers // those asked for before the first look at this life, or before Back, do not count
+	Facts   Facts
+	Now     providers.Instant
+	Look    taint.Look      // live, read after the last action
+	Seen    taint.Sightings // of the Look's record
+	Memory  Memory
+	Answers proof.Answers // those asked for before the first look at this life, or before Memory.Back, do not count
 
 	Fleet        fleet.View
 	Distrusted   string // the node whose record says that none of the devices is to be believed; "": one is
@@ -162,20 +142,6 @@ type View struct {
 	VMHost       bool            // a host of KubeVirt: its virtual machines may serve while its kubelet is dead
 	Members      map[string]bool // the nodes on which a pod of etcd is bound, and whether it is Ready; nil: not read after this look
 	Work         Work
-}
-
-// Decision is one act and its reason.
-type Decision struct {
-	Act    Act
-	Why    reason.Reason
-	Detail string        // a person's text beside Why; may be empty
-	After  time.Duration // Wait: when to look again
-	Record taint.Record  // Write, Arm; with Would the one that would be written, without an id
-	Move   proof.Move    // PowerOff: the device to send it through
-	// PowerOn: the places of the devices to send it through, in their order.
-	Devices []int
-	Once    string // what the refusal is about where it is one for many nodes, so that it is told once; "" where it is not
-	Would   Act    // Wait: what would be done now in mode Fence, where the mode is Shadow; else Leave
 }
 
 // Intervals between two questions. An Off or a new suspicion is asked about at once.
@@ -195,36 +161,36 @@ const (
 	identityHolds = 10 * time.Second
 )
 
-// Step returns the next act for a node. It may be called as often as one likes.
-func Step(v View) Decision {
-	if rec := v.Look.Record; v.Mode != Shadow || rec.Open() {
+// Step returns the next action for a node. It may be called as often as one likes.
+func Step(v View) action.Decision {
+	if rec := v.Look.Record; v.Facts.Mode != Shadow || rec.Open() {
 		return v.step()
 	}
-	v.Mode, v.After = Fence, AfterFence{}
+	v.Facts.Mode, v.Facts.After = Fence, AfterFence{}
 	return v.shadow(v.step())
 }
 
 // step is Step, in all modes but Shadow. A fence that was begun before the mode was Shadow goes on as in any mode that powers nothing off.
-func (v View) step() Decision {
-	explains, since := v.Mode != Disabled && unexplained(v.Look), v.Begin.Got
+func (v View) step() action.Decision {
+	explains, since := v.Facts.Mode != Disabled && unexplained(v.Look), v.Memory.Begin.Got
 	if explains { // a slow device never answers between two heartbeats, and they change nothing
-		since = v.Back
+		since = v.Memory.Back
 	}
-	if v.Answer.At.Before(since) {
+	if v.Answers.Answer.At.Before(since) {
 		v.Answers = proof.Answers{}
 	}
-	if v.NoPower() != "" {
-		v.Mode = Safer(v.Mode, Observe)
+	if v.Facts.NoPower() != "" {
+		v.Facts.Mode = Safer(v.Facts.Mode, Observe)
 	}
 	l, rec := v.Look, v.Look.Record
 	powering := rec != nil && rec.Phase == taint.PhasePoweringOff
 	switch {
 	case !l.Exists:
-		return Decision{Act: Leave, Why: reason.Gone}
+		return action.Decision{Action: action.Leave{}, Reason: reason.Gone}
 	case l.Mark != nil:
-		return Decision{Act: Leave, Why: reason.Marked}
+		return action.Decision{Action: action.Leave{}, Reason: reason.Marked}
 	case l.RecordErr != nil:
-		return Decision{Act: Leave, Why: reason.BadRecord, Detail: l.RecordErr.Error()}
+		return action.Decision{Action: action.Leave{}, Reason: reason.BadRecord, Detail: l.RecordErr.Error()}
 	case rec.Open() && !powering:
 		return v.close(taint.ResultMarkRemoved, reason.MarkVanished)
 	case v.neverOff():
@@ -233,32 +199,32 @@ func (v View) step() Decision {
 		return v.explain()
 	}
 	why, detail, after := v.gate()
-	announced := powering && v.PowerOffSent.IsZero()
+	announced := powering && v.Memory.PowerOffs.LastSent.IsZero()
 	switch {
 	case why == reason.StaysDead && !powering:
 		return v.afterwards()
 	case why != "" && !powering && after == 0:
-		return Decision{Act: Leave, Why: why, Detail: detail}
+		return action.Decision{Action: action.Leave{}, Reason: why, Detail: detail}
 	case why != "" && !powering:
-		return Decision{Act: Wait, Why: why, Detail: detail, After: after}
+		return action.Decision{Action: action.Wait{}, Reason: why, Detail: detail, RequeueAfter: after}
 	case why != "" && announced:
 		d := v.close(taint.ResultCancelled, why) // until the power-off itself is sent, every gate wins over it (invariant 8)
 		d.Detail = detail
 		return d
 	case why == reason.Healthy, why == reason.NoWork, why == reason.StaysDead, why == reason.NoMachine, why == reason.Distrusted:
 		return v.close(taint.ResultCancelled, why) // sent or not: nothing to do, or nobody whose Off would prove anything
-	case announced && v.NoPower() != "":
+	case announced && v.Facts.NoPower() != "":
 		d := v.close(taint.ResultCancelled, reason.PoweredOn)
-		d.Detail = v.NoPower()
+		d.Detail = v.Facts.NoPower()
 		return d
-	case announced && v.Mode != Fence:
+	case announced && v.Facts.Mode != Fence:
 		return v.close(taint.ResultCancelled, reason.ModeObserve)
 	case announced && !v.Fleet.Heard:
 		return v.close(taint.ResultCancelled, reason.MostStale)
 	case powering && l.Alive(rec):
 		return v.close(taint.ResultCancelled, reason.Recovered)
-	case (announced || v.Mode == Fence && v.State() == providers.PowerOn) && v.unread():
-		return Decision{Act: ReadMembers, Why: reason.Asking}
+	case (announced || v.Facts.Mode == Fence && v.State() == providers.PowerOn) && v.unread():
+		return action.Decision{Action: action.ReadMembers{}, Reason: reason.Asking}
 	}
 	if announced {
 		if no := v.guard(); no.why != "" {
@@ -267,13 +233,14 @@ func (v View) step() Decision {
 			return d
 		}
 	}
-	if powering && v.State() != providers.PowerOff && v.Exhausted(v.Devices) {
+	if powering && v.State() != providers.PowerOff && v.Memory.PowerOffs.Exhausted(v.Facts.Devices) {
 		d := v.close(taint.ResultPowerOffFailed, reason.PowerOffRefused)
-		d.Detail = providers.Cause(v.PowerOffErr)
+		d.Detail = providers.Cause(v.Memory.PowerOffs.LastErr)
 		return d
 	}
 	// A new leader asks first: the machine may have gone off while nobody led.
-	if powering && v.age(rec.At) > v.PowerOffTimeout && !v.Answer.Got.IsZero() && v.State() != providers.PowerOff {
+	if powering && v.age(rec.At) > v.Facts.PowerOffTimeout && !v.Answers.Answer.Got.IsZero() &&
+		v.State() != providers.PowerOff {
 		return v.close(taint.ResultPowerOffFailed, reason.PowerOffFailed)
 	}
 	return v.byAnswer(powering)
@@ -284,14 +251,14 @@ func (v View) gate() (why reason.Reason, detail string, after time.Duration) {
 	switch {
 	case v.Fleet.Suspicion(v.Look) == "":
 		return reason.Healthy, "", 0
-	case v.Mode == Disabled:
-		return reason.ModeDisabled, v.ModeBy, recheck
-	case v.Excluded != "":
-		return reason.Excluded, v.Excluded, recheck
-	case v.Mode > Disabled:
-		return reason.UnknownMode, v.Mode.String(), recheck
-	case v.Nobody != nil:
-		return reason.NoMachine, v.Nobody.Error(), recheck
+	case v.Facts.Mode == Disabled:
+		return reason.ModeDisabled, v.Facts.ModeBy, recheck
+	case v.Facts.Excluded != "":
+		return reason.Excluded, v.Facts.Excluded, recheck
+	case v.Facts.Mode > Disabled:
+		return reason.UnknownMode, v.Facts.Mode.String(), recheck
+	case v.Facts.Nobody != nil:
+		return reason.NoMachine, v.Facts.Nobody.Error(), recheck
 	case v.Distrusted != "":
 		return reason.Distrusted, v.Distrusted, recheck
 	case v.released():
@@ -308,39 +275,40 @@ func (v View) gate() (why reason.Reason, detail string, after time.Duration) {
 
 // State is what the answer since the first look at this life proves now; PowerUnknown if there is none.
 func (v View) State() providers.PowerState {
-	if v.Answer.At.Before(v.Begin.Got) {
+	if v.Answers.Answer.At.Before(v.Memory.Begin.Got) {
 		return providers.PowerUnknown
 	}
-	return v.Answer.State
+	return v.Answers.Answer.State
 }
 
 // byAnswer is steps 3 to 5.
-func (v View) byAnswer(powering bool) Decision {
-	if v.Answer.Got.IsZero() {
-		return Decision{Act: Ask, Why: reason.Asking}
+func (v View) byAnswer(powering bool) action.Decision {
+	if v.Answers.Answer.Got.IsZero() {
+		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
 	}
 	switch v.State() {
 	case providers.PowerOff:
 		switch {
 		case v.endedLately() > 0:
-			return Decision{Act: Wait, Why: reason.Rearming, After: v.endedLately()}
+			return action.Decision{Action: action.Wait{}, Reason: reason.Rearming, RequeueAfter: v.endedLately()}
 		case v.mayBeAlive():
 			return v.askEvery(pollUnknown, reason.PostsNotReady)
 		case v.tooOld():
-			return Decision{Act: Ask, Why: reason.Asking}
-		case !v.Look.Sent.After(v.Answer.Got):
+			return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
+		case !v.Look.Sent.After(v.Answers.Answer.Got):
 			return v.lookAgain() // step 4: snapshot again, after Off was seen
-		case !v.Begin.SameLife(v.Look):
-			return Decision{Act: Look, Why: reason.Recovered}
+		case !v.Memory.Begin.SameLife(v.Look):
+			return action.Decision{Action: action.ReadNode{}, Reason: reason.Recovered}
 		case v.Work == CacheSays:
-			return Decision{Act: ReadLive, Why: reason.Asking}
+			return action.Decision{Action: action.ListAttachments{Live: true}, Reason: reason.Asking}
 		}
-		rec := v.begin(powering).WithEvidence(v.Evidence()...)
+		rec := v.begin(powering).WithEvidence(v.Answers.Evidence()...)
 		if powering {
-			rec.OffBy = v.Took(v.Devices)
-			rec.PowerOffTo = v.accepted(v.Look.Record)
+			rec.OffBy = v.Memory.PowerOffs.Took(v.Facts.Devices)
+			rec.PowerOffTo = v.Memory.accepted(v.Look.Record)
 		}
-		return Decision{Act: Arm, Why: reason.ProvenOff, Record: rec.Enter(taint.PhaseArmed, "", v.Now.Wall)}
+		rec = rec.Enter(taint.PhaseArmed, "", v.Now.Wall)
+		return action.Decision{Action: action.Arm{Record: rec}, Reason: reason.ProvenOff}
 	case providers.PowerOn:
 		return v.on(powering)
 	case providers.PowerChanging:
@@ -352,30 +320,30 @@ func (v View) byAnswer(powering bool) Decision {
 		switch {
 		case powering && v.overdue():
 			return v.on(powering)
-		case v.Disagree() && !v.PowerOffSent.IsZero(): // one may be behind the other for a moment
+		case v.Answers.Disagree() && !v.Memory.PowerOffs.LastSent.IsZero(): // one may be behind the other for a moment
 			return v.askEvery(pollUnknown, reason.AwaitingOff)
-		case v.Disagree():
+		case v.Answers.Disagree():
 			return v.askEvery(pollOn, reason.Disagree)
-		case v.Fleet.HintAt.After(v.Answer.Got): // told since
-			return Decision{Act: Ask, Why: reason.Unknown}
+		case v.Fleet.HintAt.After(v.Answers.Answer.Got): // told since
+			return action.Decision{Action: action.Ask{}, Reason: reason.Unknown}
 		}
-		return v.askEvery(v.Backoff(), reason.Unknown)
+		return v.askEvery(v.Answers.Backoff(), reason.Unknown)
 	default:
-		return Decision{Act: Wait, Why: reason.UnexpectedAnswer, After: pollMax}
+		return action.Decision{Action: action.Wait{}, Reason: reason.UnexpectedAnswer, RequeueAfter: pollMax}
 	}
 }
 
 // overdue reports that the level whose turn it is has had its time, and another would take the power-off: then that has its turn, also
 // while nobody says On any more.
-func (v View) overdue() bool { return v.Overdue(v.Now, v.Devices, v.Answers) }
+func (v View) overdue() bool { return v.Memory.PowerOffs.Overdue(v.Now, v.Facts.Devices, v.Answers) }
 
 // tooOld reports that the Off must be asked for again before the mark: it was old already when the look after it was sent, or is very
 // old. A slow API server's answer to that look must not make it so: Off is asked for once more after the mark (step 6).
 func (v View) tooOld() bool {
-	if !v.Look.Sent.After(v.Answer.Got) {
-		return v.Answer.At.Age(v.Now) > proof.TTL
+	if !v.Look.Sent.After(v.Answers.Answer.Got) {
+		return v.Answers.Answer.At.Age(v.Now) > proof.TTL
 	}
-	return v.Answer.At.Age(v.Look.Sent) > proof.TTL || v.Answer.At.Age(v.Now) > armWithin
+	return v.Answers.Answer.At.Age(v.Look.Sent) > proof.TTL || v.Answers.Answer.At.Age(v.Now) > armWithin
 }
 
 // mayBeAlive reports a node whose own kubelet says that it is not ready, and so was alive when it said so, and has missed no renewal
@@ -386,14 +354,14 @@ func (v View) mayBeAlive() bool {
 }
 
 // on is step 3 for a machine that is on.
-func (v View) on(powering bool) Decision {
-	if v.Mode != Fence && !powering {
+func (v View) on(powering bool) action.Decision {
+	if v.Facts.Mode != Fence && !powering {
 		d := v.askEvery(pollOn, reason.PoweredOn)
-		d.Detail = cmp.Or(v.NoPower(), "mode observe")
+		d.Detail = cmp.Or(v.Facts.NoPower(), "mode observe")
 		return d
 	}
 	if !powering {
-		grace := v.PowerOffAfter - v.Now.Sub(v.Fleet.SilentSince)
+		grace := v.Facts.PowerOffAfter - v.Now.Sub(v.Fleet.SilentSince)
 		no := v.guard()
 		switch {
 		case no.why == reason.ControlPlane:
@@ -413,58 +381,60 @@ func (v View) on(powering bool) Decision {
 		}
 	}
 	// On proves nothing: a slow device's counts from when it was there, and until the look that followed it was sent.
-	if read := v.Look.Sent; v.Answer.Got.Age(v.Now) > proof.TTL &&
-		!(read.After(v.Answer.Got) && v.Answer.Got.Age(read) <= proof.TTL) {
-		return Decision{Act: Ask, Why: reason.Asking}
+	if read := v.Look.Sent; v.Answers.Answer.Got.Age(v.Now) > proof.TTL &&
+		!(read.After(v.Answers.Answer.Got) && v.Answers.Answer.Got.Age(read) <= proof.TTL) {
+		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
 	}
 	if !powering && v.Work == CacheSays {
-		return Decision{Act: ReadLive, Why: reason.Asking}
+		return action.Decision{Action: action.ListAttachments{Live: true}, Reason: reason.Asking}
 	}
 	if !powering {
-		rec := v.begin(false).WithEvidence(v.Evidence()...)
+		rec := v.begin(false).WithEvidence(v.Answers.Evidence()...)
 		rec.PowerOff, rec.OffBy, rec.After = true, nil, ""
-		if m := v.Next(v.Now, v.Now, v.Devices, v.Answers); m.Wait == 0 {
-			rec.PowerOffTo = withDevices(rec.PowerOffTo, proof.SameLevel(v.Devices, m.Device))
+		if m := v.Memory.PowerOffs.Next(v.Now, v.Now, v.Facts.Devices, v.Answers); m.Wait == 0 {
+			rec.PowerOffTo = withDevices(rec.PowerOffTo, proof.SameLevel(v.Facts.Devices, m.Device))
 		}
-		return Decision{Act: Write, Why: reason.Announcing, Record: rec.Enter(taint.PhasePoweringOff, "", v.Now.Wall)}
+		rec = rec.Enter(taint.PhasePoweringOff, "", v.Now.Wall)
+		return action.Decision{Action: action.Write{Record: rec}, Reason: reason.Announcing}
 	}
-	next := v.Next(v.Now, v.when(v.Look.Record.At), v.Devices, v.Answers)
+	next := v.Memory.PowerOffs.Next(v.Now, v.when(v.Look.Record.At), v.Facts.Devices, v.Answers)
 	switch {
 	// A process that begins to lead in the middle sends nothing before it has heard the silence itself, and who else is heard.
 	case !v.Fleet.Stale, v.Fleet.SilentSince.IsZero(), v.Now.Before(v.Fleet.SilentSince):
-		if v.PowerOffSent.IsZero() {
+		if v.Memory.PowerOffs.LastSent.IsZero() {
 			return v.askEvery(pollOn, reason.InGrace)
 		}
 		return v.askEvery(pollOff, reason.AwaitingOff)
-	case !v.PowerOffSent.IsZero() && !v.maySendAgain():
+	case !v.Memory.PowerOffs.LastSent.IsZero() && !v.maySendAgain():
 		return v.askEvery(pollOff, reason.AwaitingOff)
 	case next.Wait > 0 && next.Err != nil:
 		d := v.askEvery(pollOff, reason.NotAccepted)
 		d.Detail = providers.Cause(next.Err)
 		return d
-	case next.Wait > 0 && v.PowerOffSent.IsZero():
+	case next.Wait > 0 && v.Memory.PowerOffs.LastSent.IsZero():
 		return v.askEvery(min(next.Wait, pollOn), reason.LevelDelay)
 	case next.Wait > 0:
 		return v.askEvery(pollOff, reason.AwaitingOff)
 	}
 	if !v.identified() {
-		return Decision{Act: Ask, Why: reason.Asking}
+		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
 	}
 	// The Look was made after the record was committed (it shows it), and shows no life since: a stale leader, or one whose
 	// question took long, cannot power off a node that recovered.
-	if v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answer.Got) {
+	if v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answers.Answer.Got) {
 		return v.lookAgain()
 	}
-	d := Decision{Act: PowerOff, Why: reason.SendingOff, Move: next}
+	d := action.Decision{Action: action.PowerOff{Move: next}, Reason: reason.SendingOff}
 	if next.Why != "" {
-		d.Why, d.Detail = reason.NextLevel, fmt.Sprintf("%s; now through %s", next.Why, v.Devices[next.Device].Name)
+		d.Reason, d.Detail = reason.NextLevel,
+			fmt.Sprintf("%s; now through %s", next.Why, v.Facts.Devices[next.Device].Name)
 	}
 	// The record names the device first: a leader that dies right after the power-off must not leave it off unnamed.
-	rec, level := *v.Look.Record, proof.SameLevel(v.Devices, next.Device)
+	rec, level := *v.Look.Record, proof.SameLevel(v.Facts.Devices, next.Device)
 	unnamed := func(d taint.Speaker) bool { return !slices.ContainsFunc(rec.PowerOffTo, d.Is) }
 	if slices.ContainsFunc(level, unnamed) {
 		rec.PowerOffTo = withDevices(rec.PowerOffTo, level)
-		d.Act, d.Record, d.Move = Write, rec, proof.Move{}
+		d.Action = action.Write{Record: rec}
 	}
 	return d
 }
@@ -474,10 +444,10 @@ func (v View) on(powering bool) Decision {
 // action. Before that look is taken, its time is now.
 func (v View) identified() bool {
 	at := v.Now
-	if v.Look.Sent.After(v.Answer.Got) {
+	if v.Look.Sent.After(v.Answers.Answer.Got) {
 		at = v.Look.Sent
 	}
-	return v.Answer.At.Age(at) <= identityHolds
+	return v.Answers.Answer.At.Age(at) <= identityHolds
 }
 
 // withDevices returns the list with those devices that it does not have yet; the newest stay when there are too many.
@@ -495,20 +465,20 @@ func withDevices(list, more []taint.Speaker) []taint.Speaker {
 // another mode, is in time for the second: somebody may have switched the machine on again on purpose.
 func (v View) maySendAgain() bool {
 	why, _, _ := v.gate()
-	return why == "" && v.Mode == Fence && v.Fleet.Heard && v.guard().why == ""
+	return why == "" && v.Facts.Mode == Fence && v.Fleet.Heard && v.guard().why == ""
 }
 
 // askEvery asks once the last answer is older than every, and waits until then.
-func (v View) askEvery(every time.Duration, why reason.Reason) Decision {
-	if left := every - v.Answer.Got.Age(v.Now); left > 0 {
-		return Decision{Act: Wait, Why: why, After: left}
+func (v View) askEvery(every time.Duration, why reason.Reason) action.Decision {
+	if left := every - v.Answers.Answer.Got.Age(v.Now); left > 0 {
+		return action.Decision{Action: action.Wait{}, Reason: why, RequeueAfter: left}
 	}
-	return Decision{Act: Ask, Why: why}
+	return action.Decision{Action: action.Ask{}, Reason: why}
 }
 
 // begin is the record of a fence at this look: the announced one goes on under its id.
 func (v View) begin(powering bool) taint.Record {
-	r := taint.Record{ID: v.NewID, Since: v.Now.Wall.UTC().Truncate(time.Millisecond), By: v.By}
+	r := taint.Record{ID: v.Facts.NewID, Since: v.Now.Wall.UTC().Truncate(time.Millisecond), By: v.Facts.By}
 	switch old := v.Look.Record; {
 	case powering:
 		r = *old
@@ -517,26 +487,31 @@ func (v View) begin(powering bool) taint.Record {
 		if r.Repeats = old.Repeats; wasMarked(old) {
 			r.Repeats++
 		}
-		if !v.LastOn.After(v.when(old.At)) { // it is off since that fence
+		if !v.Memory.PowerOns.LastOn.After(v.when(old.At)) { // it is off since that fence
 			r.OffBy, r.After = old.OffBy, old.After
 		}
 	}
 	r.NodeUID, r.BootID, r.LeaseRV = v.Look.UID, v.Look.BootID, v.Look.LeaseRV
-	r.Device, r.Machine = proof.Recorded(v.Devices)
+	r.Device, r.Machine = proof.Recorded(v.Facts.Devices)
 	if old := v.Look.Record; !powering && old != nil {
 		r.Lied, r.PowerOns = old.Liars(), old.PowerOns
 	}
-	r.Run, r.RunBy = v.Run()
+	r.Run, r.RunBy = v.Answers.Run()
 	return r
 }
 
 // close ends the fence that the record tells of.
-func (v View) close(res taint.Result, why reason.Reason) Decision {
+func (v View) close(res taint.Result, why reason.Reason) action.Decision {
+	return action.Decision{Action: action.Write{Record: v.endRecord(res)}, Reason: why}
+}
+
+// endRecord returns the record of the fence as it ends now.
+func (v View) endRecord(res taint.Result) taint.Record {
 	rec := *v.Look.Record
 	if rec.Phase == taint.PhasePoweringOff {
-		rec.PowerOffTo = v.accepted(v.Look.Record)
+		rec.PowerOffTo = v.Memory.accepted(v.Look.Record)
 	}
-	return Decision{Act: Write, Why: why, Record: rec.Enter(taint.PhaseDone, res, v.Now.Wall)}
+	return rec.Enter(taint.PhaseDone, res, v.Now.Wall)
 }
 
 // neverOff reports a node that came back under the boot id it had when its machine was said to be off: it never was.
@@ -545,10 +520,9 @@ func (v View) neverOff() bool {
 }
 
 // neverPoweredOff names those who said Off in the record.
-func (v View) neverPoweredOff() Decision {
-	d := v.close(taint.ResultNeverPoweredOff, reason.NeverOff)
-	d.Record = d.Record.Caught(proof.Speakers(v.Devices))
-	return d
+func (v View) neverPoweredOff() action.Decision {
+	rec := v.endRecord(taint.ResultNeverPoweredOff).Caught(proof.Speakers(v.Facts.Devices))
+	return action.Decision{Action: action.Write{Record: rec}, Reason: reason.NeverOff}
 }
 
 // unexplained is the same for a machine whose boot ids do not tell.
@@ -558,20 +532,20 @@ func unexplained(l taint.Look) bool {
 
 // explain asks the device of a node that is back which run of its machine this is, until it tells: the one that it said was over, or
 // another, which is written down so that it is asked once.
-func (v View) explain() Decision {
-	switch now := v.RunNow(v.Look.Record); {
+func (v View) explain() action.Decision {
+	switch now := v.Answers.RunNow(v.Look.Record); {
 	case now == v.Look.Record.Run: // the device contradicts itself
 		return v.neverPoweredOff()
 	case now != "":
 		rec := *v.Look.Record
 		rec.Restart = now
-		return Decision{Act: Write, Why: reason.StartedAgain, Record: rec}
-	case v.Answer.Got.IsZero():
-		return Decision{Act: Ask, Why: reason.Explaining}
+		return action.Decision{Action: action.Write{Record: rec}, Reason: reason.StartedAgain}
+	case v.Answers.Answer.Got.IsZero():
+		return action.Decision{Action: action.Ask{}, Reason: reason.Explaining}
 	case v.State() != providers.PowerUnknown: // of another device
 		return v.askEvery(pollMax, reason.Explaining)
 	default:
-		return v.askEvery(v.Backoff(), reason.Explaining)
+		return v.askEvery(v.Answers.Backoff(), reason.Explaining)
 	}
 }
 
@@ -615,11 +589,11 @@ func wasMarked(r *taint.Record) bool {
 
 // lookAgain asks for a look that was sent after the answer was there. Where a clock is too coarse to tell the two apart it lets it
 // move on first.
-func (v View) lookAgain() Decision {
-	if !v.Now.After(v.Answer.Got) {
-		return Decision{Act: Wait, Why: reason.LookedTooEarly, After: time.Millisecond}
+func (v View) lookAgain() action.Decision {
+	if !v.Now.After(v.Answers.Answer.Got) {
+		return action.Decision{Action: action.Wait{}, Reason: reason.LookedTooEarly, RequeueAfter: time.Millisecond}
 	}
-	return Decision{Act: Look, Why: reason.LookedTooEarly}
+	return action.Decision{Action: action.ReadNode{}, Reason: reason.LookedTooEarly}
 }
 
 // when is when a time of the record was, by this process's clocks.
@@ -634,5 +608,5 @@ func (v View) failedLately() time.Duration {
 	if r == nil || r.Result != taint.ResultPowerOffFailed {
 		return 0
 	}
-	return v.Retry - v.age(r.At)
+	return v.Facts.Retry - v.age(r.At)
 }

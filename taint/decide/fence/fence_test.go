@@ -11,6 +11,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -66,12 +67,12 @@ func asked(s providers.PowerState, before time.Duration) func(*View) {
 }
 
 // answeredNow is an answer that came after the look.
-func answeredNow(v *View) { v.Answer.Got = ago(10 * time.Millisecond) }
+func answeredNow(v *View) { v.Answers.Answer.Got = ago(10 * time.Millisecond) }
 
 // heard folds in what the devices answered.
 func heard(v *View, answers ...providers.Answer) {
-	v.Expect(v.Devices...)
-	v.Answered(answers...)
+	v.Answers.Expect(v.Facts.Devices...)
+	v.Answers.Answered(answers...)
 }
 
 // recorded puts a record of this life of the node on it, in its phase since d.
@@ -96,7 +97,9 @@ func sent(d time.Duration) func(*View) { return sentBy(0, d, nil) }
 
 // sentBy sends a power-off through the device, whose level begins its turn with it.
 func sentBy(device int, d time.Duration, err error) func(*View) {
-	return func(v *View) { v.Sent(ago(d), v.Devices, proof.Move{Device: device, Turn: true}, err) }
+	return func(v *View) {
+		v.Memory.PowerOffs.Sent(ago(d), v.Facts.Devices, proof.Move{Device: device, Turn: true}, err)
+	}
 }
 
 // refusedAt is a power-off that was not accepted.
@@ -110,31 +113,42 @@ func TestStep(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		view View
-		want Decision // of Record only phase and result are compared
+		want action.Decision // of Record only phase and result are compared
 	}{
 		// Nothing to decide on.
-		{"zero", View{}, Decision{Act: Leave, Why: reason.Gone}},
-		{"marked", dead(set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "manual"} })), Decision{Act: Leave, Why: reason.Marked}},
-		{"marked, whatever the record says", dead(powering, set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "f1"} })), Decision{Act: Leave, Why: reason.Marked}},
-		{"bad record", dead(saying(off, 0), set(func(v *View) { v.Look.RecordErr = errors.New("no") })), Decision{Act: Leave, Why: reason.BadRecord, Detail: "no"}},
+		{"zero", View{}, leaves(reason.Gone)},
+		{"marked", dead(set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "manual"} })), leaves(reason.Marked)},
+		{"marked, whatever the record says",
+			dead(powering, set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "f1"} })), leaves(reason.Marked)},
+		{"bad record", dead(saying(off, 0), set(func(v *View) { v.Look.RecordErr = errors.New("no") })),
+			detailed(leaves(reason.BadRecord), "no")},
 		{"mark vanished while armed", dead(recorded(taint.PhaseArmed, "", time.Second)), done(reason.MarkVanished, taint.ResultMarkRemoved)},
 		{"mark vanished while evicting", dead(recorded(taint.PhaseEvicting, "", time.Second)), done(reason.MarkVanished, taint.ResultMarkRemoved)},
 
 		// Step 1's gate, in its order; each wins over an Off in hand.
-		{"healthy", dead(saying(off, 0), healthy), Decision{Act: Leave, Why: reason.Healthy}},
-		{"excluded", dead(saying(off, 0), excluded), Decision{Act: Wait, Why: reason.Excluded, Detail: "maintenance", After: recheck}},
-		{"no machine", dead(saying(off, 0), noMachine), Decision{Act: Wait, Why: reason.NoMachine, Detail: "two providers", After: recheck}},
-		{"distrusted", dead(saying(off, 0), distrusted), Decision{Act: Wait, Why: reason.Distrusted, Detail: "n7", After: recheck}},
-		{"released by a person", dead(saying(off, 0), recorded(taint.PhaseDone, taint.ResultReleased, time.Minute)), Decision{Act: Wait, Why: reason.Released, After: recheck}},
-		{"released, but booted since", dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute), set(func(v *View) { v.Look.Record.BootID = "b0" })), Decision{Act: Ask, Why: reason.Asking}},
-		{"released, but a heartbeat since", dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute), set(func(v *View) { v.Look.Record.LeaseRV = "6" })), Decision{Act: Ask, Why: reason.Asking}},
-		{"all stale", dead(saying(off, 0), allStale), Decision{Act: Wait, Why: reason.AllStale, After: time.Second}},
-		{"no work", dead(saying(off, 0), noWork), Decision{Act: Wait, Why: reason.NoWork, After: recheck}},
-		{"no work, the last fence ended it", dead(saying(off, 0), noWork, recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute)), Decision{Act: Wait, Why: reason.StaysDead, After: recheck}},
-		{"no work, an earlier life was fenced", dead(saying(off, 0), noWork, recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute), func(v *View) { r := *v.Look.Record; r.LeaseRV = "1"; v.Look.Record = &r }), Decision{Act: Wait, Why: reason.NoWork, After: recheck}},
+		{"healthy", dead(saying(off, 0), healthy), leaves(reason.Healthy)},
+		{"excluded", dead(saying(off, 0), excluded), detailed(waits(reason.Excluded, recheck), "maintenance")},
+		{"no machine", dead(saying(off, 0), noMachine), detailed(waits(reason.NoMachine, recheck), "two providers")},
+		{"distrusted", dead(saying(off, 0), distrusted), detailed(waits(reason.Distrusted, recheck), "n7")},
+		{"released by a person", dead(saying(off, 0), recorded(taint.PhaseDone, taint.ResultReleased, time.Minute)),
+			waits(reason.Released, recheck)},
+		{"released, but booted since",
+			dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute),
+				set(func(v *View) { v.Look.Record.BootID = "b0" })), asks(reason.Asking)},
+		{"released, but a heartbeat since",
+			dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute),
+				set(func(v *View) { v.Look.Record.LeaseRV = "6" })), asks(reason.Asking)},
+		{"all stale", dead(saying(off, 0), allStale), waits(reason.AllStale, time.Second)},
+		{"no work", dead(saying(off, 0), noWork), waits(reason.NoWork, recheck)},
+		{"no work, the last fence ended it",
+			dead(saying(off, 0), noWork, recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute)),
+			waits(reason.StaysDead, recheck)},
+		{"no work, an earlier life was fenced",
+			dead(saying(off, 0), noWork, recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute),
+				func(v *View) { r := *v.Look.Record; r.LeaseRV = "1"; v.Look.Record = &r }), waits(reason.NoWork, recheck)},
 
 		// Steps 3 to 5.
-		{"nothing asked", dead(), Decision{Act: Ask, Why: reason.Asking}},
+		{"nothing asked", dead(), asks(reason.Asking)},
 		{"off", dead(saying(off, 100*time.Millisecond)), armed},
 		{"off, in mode observe", dead(observe, saying(off, 100*time.Millisecond)), armed},
 		{"off, a control-plane node", dead(controlPlane, saying(off, 100*time.Millisecond)), armed},
@@ -142,73 +156,113 @@ func TestStep(t *testing.T) {
 		{"off, within the grace", dead(justNow, saying(off, 100*time.Millisecond)), armed},
 		{"off, the announced fence goes on", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond)), armed},
 		{"off just in time", dead(saying(off, proof.TTL-80*time.Millisecond)), armed},
-		{"off too long ago", dead(saying(off, proof.TTL-79*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
-		{"off, looked before the answer", dead(saying(off, 15*time.Millisecond)), Decision{Act: Look, Why: reason.LookedTooEarly}},
-		{"off, heartbeat since the first look", dead(saying(off, time.Second), set(func(v *View) { v.Look.LeaseRV = "8" })), Decision{Act: Look, Why: reason.Recovered}},
-		{"off, booted since the first look", dead(saying(off, time.Second), set(func(v *View) { v.Look.BootID = "b2" })), Decision{Act: Look, Why: reason.Recovered}},
-		{"off, another Node object", dead(saying(off, time.Second), set(func(v *View) { v.Look.UID = "u2" })), Decision{Act: Look, Why: reason.Recovered}},
-		{"off, asked before the first look", dead(set(func(v *View) { v.Answer = answer(off, time.Second); v.Begin.Got = ago(time.Second) })), Decision{Act: Ask, Why: reason.Asking}},
+		{"off too long ago", dead(saying(off, proof.TTL-79*time.Millisecond)), asks(reason.Asking)},
+		{"off, looked before the answer", dead(saying(off, 15*time.Millisecond)), looks(reason.LookedTooEarly)},
+		{"off, heartbeat since the first look",
+			dead(saying(off, time.Second), set(func(v *View) { v.Look.LeaseRV = "8" })), looks(reason.Recovered)},
+		{"off, booted since the first look",
+			dead(saying(off, time.Second), set(func(v *View) { v.Look.BootID = "b2" })), looks(reason.Recovered)},
+		{"off, another Node object", dead(saying(off, time.Second), set(func(v *View) { v.Look.UID = "u2" })),
+			looks(reason.Recovered)},
+		{"off, asked before the first look",
+			dead(set(func(v *View) {
+				v.Answers.Answer, v.Memory.Begin.Got = answer(off, time.Second), ago(time.Second)
+			})),
+			asks(reason.Asking)},
 		// A slow API server: what counts is the answer's age when the look that followed it was sent.
 		{"off, and the look after it took 6 s", dead(saying(off, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), armed},
-		{"off, and the look after it came late", dead(saying(off, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
-		{"off, and the look after it took for ever", dead(saying(off, armWithin), lookTook(armWithin-50*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
+		{"off, and the look after it came late",
+			dead(saying(off, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), asks(reason.Asking)},
+		{"off, and the look after it took for ever",
+			dead(saying(off, armWithin), lookTook(armWithin-50*time.Millisecond)), asks(reason.Asking)},
 		{"on, and the look after it took 6 s", dead(powering, saying(on, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), throughThe(0)},
-		{"on, and the look after it came late", dead(powering, saying(on, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
+		{"on, and the look after it came late",
+			dead(powering, saying(on, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), asks(reason.Asking)},
 
 		// A kubelet that itself says NotReady is alive until it misses a renewal.
-		{"off, its kubelet says NotReady", dead(saying(off, 100*time.Millisecond), postsNotReady), Decision{Act: Wait, Why: reason.PostsNotReady, After: 900 * time.Millisecond}},
-		{"off, its kubelet says NotReady, due", dead(saying(off, time.Second), postsNotReady), Decision{Act: Ask, Why: reason.PostsNotReady}},
-		{"off, nobody ever said Ready", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = "" })), Decision{Act: Wait, Why: reason.PostsNotReady, After: 900 * time.Millisecond}},
+		{"off, its kubelet says NotReady", dead(saying(off, 100*time.Millisecond), postsNotReady),
+			waits(reason.PostsNotReady, 900*time.Millisecond)},
+		{"off, its kubelet says NotReady, due", dead(saying(off, time.Second), postsNotReady),
+			asks(reason.PostsNotReady)},
+		{"off, nobody ever said Ready",
+			dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = "" })),
+			waits(reason.PostsNotReady, 900*time.Millisecond)},
 		{"off, its kubelet said NotReady and missed a renewal", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Missed = true })), armed},
 		{"off, its kubelet says NotReady, its device told of the end", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Push })), armed},
 		{"off, Ready is Unknown and the Lease fresh", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })), armed},
 		{"off, its kubelet says NotReady, its line broke", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Line })), armed},
-		{"off, its kubelet says NotReady, and the same device said so before", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Poll })), Decision{Act: Wait, Why: reason.PostsNotReady, After: 900 * time.Millisecond}},
+		{"off, its kubelet says NotReady, and the same device said so before",
+			dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Poll })),
+			waits(reason.PostsNotReady, 900*time.Millisecond)},
 		{"off, Ready, its device told of the end", dead(saying(off, 100*time.Millisecond), healthy, set(func(v *View) { v.Fleet.Hint = fleet.Push })), armed},
 		{"off, Ready and silent", dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Look.Ready = corev1.ConditionTrue })), armed},
 
 		// Attachments that only a cache knows.
-		{"off, only a cache says there is work", dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Work = CacheSays })), Decision{Act: ReadLive, Why: reason.Asking}},
-		{"on, only a cache says there is work", dead(saying(on, time.Second), set(func(v *View) { v.Work = CacheSays })), Decision{Act: ReadLive, Why: reason.Asking}},
-		{"changing", dead(saying(changing, 200*time.Millisecond)), Decision{Act: Wait, Why: reason.Changing, After: 300 * time.Millisecond}},
-		{"changing, due", dead(saying(changing, 500*time.Millisecond)), Decision{Act: Ask, Why: reason.Changing}},
-		{"unknown", dead(saying(unknown, 200*time.Millisecond)), Decision{Act: Wait, Why: reason.Unknown, After: 800 * time.Millisecond}},
-		{"unknown, due", dead(saying(unknown, time.Second)), Decision{Act: Ask, Why: reason.Unknown}},
-		{"unknown for an hour", dead(set(func(v *View) { v.Fleet.SilentSince, v.Misses = ago(time.Hour), 1000 }), saying(unknown, time.Second)), Decision{Act: Wait, Why: reason.Unknown, After: 29 * time.Second}},
-		{"a state nobody knows", dead(set(func(v *View) { v.Answer = answer(9, 0) })), Decision{Act: Wait, Why: reason.UnexpectedAnswer, After: pollMax}},
+		{"off, only a cache says there is work",
+			dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Work = CacheSays })),
+			action.Decision{Action: action.ListAttachments{Live: true}, Reason: reason.Asking}},
+		{"on, only a cache says there is work",
+			dead(saying(on, time.Second), set(func(v *View) { v.Work = CacheSays })),
+			action.Decision{Action: action.ListAttachments{Live: true}, Reason: reason.Asking}},
+		{"changing", dead(saying(changing, 200*time.Millisecond)), waits(reason.Changing, 300*time.Millisecond)},
+		{"changing, due", dead(saying(changing, 500*time.Millisecond)), asks(reason.Changing)},
+		{"unknown", dead(saying(unknown, 200*time.Millisecond)), waits(reason.Unknown, 800*time.Millisecond)},
+		{"unknown, due", dead(saying(unknown, time.Second)), asks(reason.Unknown)},
+		{"unknown for an hour",
+			dead(set(func(v *View) { v.Fleet.SilentSince, v.Answers.Misses = ago(time.Hour), 1000 }),
+				saying(unknown, time.Second)), waits(reason.Unknown, 29*time.Second)},
+		{"a state nobody knows", dead(set(func(v *View) { v.Answers.Answer = answer(9, 0) })),
+			waits(reason.UnexpectedAnswer, pollMax)},
 
 		// On.
-		{"on, observe", dead(observe, saying(on, time.Second)), Decision{Act: Wait, Why: reason.PoweredOn, Detail: "mode observe", After: 4 * time.Second}},
-		{"on, observe, due", dead(observe, saying(on, 5*time.Second)), Decision{Act: Ask, Why: reason.PoweredOn, Detail: "mode observe"}},
-		{"on, its power must not be touched", dead(noPower, saying(on, time.Second)), Decision{Act: Wait, Why: reason.PoweredOn, Detail: "never pinned", After: 4 * time.Second}},
+		{"on, observe", dead(observe, saying(on, time.Second)),
+			detailed(waits(reason.PoweredOn, 4*time.Second), "mode observe")},
+		{"on, observe, due", dead(observe, saying(on, 5*time.Second)),
+			detailed(asks(reason.PoweredOn), "mode observe")},
+		{"on, its power must not be touched", dead(noPower, saying(on, time.Second)),
+			detailed(waits(reason.PoweredOn, 4*time.Second), "never pinned")},
 		{"announced: its power must not be touched", dead(noPower, powering, saying(on, 100*time.Millisecond)),
-			Decision{Act: Write, Why: reason.PoweredOn, Detail: "never pinned", Record: taint.Record{Phase: taint.PhaseDone, Result: taint.ResultCancelled}}},
+			detailed(done(reason.PoweredOn, taint.ResultCancelled), "never pinned")},
 		{"sent: its power must not be touched once more", dead(noPower, powering, sent(time.Minute-time.Second), saying(on, 100*time.Millisecond)),
-			Decision{Act: Wait, Why: reason.AwaitingOff, After: 150 * time.Millisecond}},
-		{"on, control plane", dead(controlPlane, saying(on, time.Second)), Decision{Act: Wait, Why: reason.ControlPlane, After: 4 * time.Second}},
-		{"on, still beating", dead(beating, saying(on, time.Second)), Decision{Act: Wait, Why: reason.StillBeating, After: 4 * time.Second}},
-		{"on, most are silent", dead(mostStale, saying(on, time.Second)), Decision{Act: Wait, Why: reason.MostStale, After: 4 * time.Second}},
-		{"on, the silence begins to count later", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = now.Add(2 * time.Second) })), Decision{Act: Wait, Why: reason.InGrace, After: 4 * time.Second}},
-		{"on, in grace", dead(justNow, saying(on, time.Second)), Decision{Act: Wait, Why: reason.InGrace, After: 4 * time.Second}},
-		{"on, grace ends within the poll", dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = ago(28 * time.Second) })), Decision{Act: Wait, Why: reason.InGrace, After: time.Second}},
-		{"on, another power-off", dead(busy, saying(on, 200*time.Millisecond)), Decision{Act: Wait, Why: reason.PowerOffLimit, Detail: "1 of at most 1: n2", After: 800 * time.Millisecond}},
-		{"on, failed lately", dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 4*time.Minute), saying(on, time.Second)), Decision{Act: Wait, Why: reason.BackingOff, After: 4 * time.Second}},
+			waits(reason.AwaitingOff, 150*time.Millisecond)},
+		{"on, control plane", dead(controlPlane, saying(on, time.Second)), waits(reason.ControlPlane, 4*time.Second)},
+		{"on, still beating", dead(beating, saying(on, time.Second)), waits(reason.StillBeating, 4*time.Second)},
+		{"on, most are silent", dead(mostStale, saying(on, time.Second)), waits(reason.MostStale, 4*time.Second)},
+		{"on, the silence begins to count later",
+			dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = now.Add(2 * time.Second) })),
+			waits(reason.InGrace, 4*time.Second)},
+		{"on, in grace", dead(justNow, saying(on, time.Second)), waits(reason.InGrace, 4*time.Second)},
+		{"on, grace ends within the poll",
+			dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = ago(28 * time.Second) })),
+			waits(reason.InGrace, time.Second)},
+		{"on, another power-off", dead(busy, saying(on, 200*time.Millisecond)),
+			detailed(waits(reason.PowerOffLimit, 800*time.Millisecond), "1 of at most 1: n2")},
+		{"on, failed lately",
+			dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 4*time.Minute), saying(on, time.Second)),
+			waits(reason.BackingOff, 4*time.Second)},
 		{"on, failed long ago", dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 5*time.Minute), saying(on, time.Second)), announced},
 		{"on, announce", dead(saying(on, time.Second)), announced},
-		{"on, too long ago to announce", dead(saying(on, 5021*time.Millisecond)), Decision{Act: Ask, Why: reason.Asking}},
+		{"on, too long ago to announce", dead(saying(on, 5021*time.Millisecond)), asks(reason.Asking)},
 
 		// Two devices.
-		{"they disagree", dead(two, both(off, on, time.Second)), Decision{Act: Wait, Why: reason.Disagree, After: 4 * time.Second}},
-		{"they disagree, asked again", dead(two, both(on, off, 5*time.Second)), Decision{Act: Ask, Why: reason.Disagree}},
-		{"announced: they disagree", dead(two, powering, both(off, on, time.Second)), Decision{Act: Wait, Why: reason.Disagree, After: 4 * time.Second}},
-		{"sent: they disagree", dead(two, powering, sent(time.Second), both(off, on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.AwaitingOff, After: 900 * time.Millisecond}},
+		{"they disagree", dead(two, both(off, on, time.Second)), waits(reason.Disagree, 4*time.Second)},
+		{"they disagree, asked again", dead(two, both(on, off, 5*time.Second)), asks(reason.Disagree)},
+		{"announced: they disagree", dead(two, powering, both(off, on, time.Second)),
+			waits(reason.Disagree, 4*time.Second)},
+		{"sent: they disagree", dead(two, powering, sent(time.Second), both(off, on, 100*time.Millisecond)),
+			waits(reason.AwaitingOff, 900*time.Millisecond)},
 		{"the second proves", dead(two, both(unknown, off, 100*time.Millisecond)), armed},
-		{"on, and the power of both must not be touched", dead(two, noPower, func(v *View) { v.Devices = append(v.Devices, v.Devices[0]) }, both(on, on, time.Second)), Decision{Act: Wait, Why: reason.PoweredOn, Detail: "never pinned", After: 4 * time.Second}},
+		{"on, and the power of both must not be touched",
+			dead(two, noPower, func(v *View) { v.Facts.Devices = append(v.Facts.Devices, v.Facts.Devices[0]) },
+				both(on, on, time.Second)), detailed(waits(reason.PoweredOn, 4*time.Second), "never pinned")},
 		{"announced: through the first", dead(two, powering, both(on, on, 100*time.Millisecond)), throughThe(0)},
 		{"announced: through the second, which answers", dead(two, powering, both(unknown, on, 100*time.Millisecond)), throughThe(1)},
 		{"announced: through the second, the first's power must not be touched", dead(two, firstNoPower, powering, both(on, on, 100*time.Millisecond)), throughThe(1)},
 		{"sent: refused by the first just now, through the second at once", dead(two, powering, refusedAt(0, time.Millisecond), both(on, on, 100*time.Millisecond)), next("rack-a/7 did not accept it", 1)},
-		{"sent: refused by both just now", dead(two, powering, refusedAt(0, 910*time.Millisecond), refusedAt(1, 900*time.Millisecond), both(on, on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.NotAccepted, Detail: "unreachable: device unreachable", After: 150 * time.Millisecond}},
+		{"sent: refused by both just now",
+			dead(two, powering, refusedAt(0, 910*time.Millisecond), refusedAt(1, 900*time.Millisecond),
+				both(on, on, 100*time.Millisecond)),
+			detailed(waits(reason.NotAccepted, 150*time.Millisecond), "unreachable: device unreachable")},
 		{"sent: refused by both, again", dead(two, powering, refusedAt(0, time.Second), refusedAt(1, time.Second), both(on, on, 100*time.Millisecond)), next("rack-b/7 did not accept it", 0)},
 		{"sent: no effect, through the other", dead(two, powering, sent(proof.EffectAfter), both(on, on, 100*time.Millisecond)), next("rack-a/7 accepted it without effect", 1)},
 		{"sent: refused for good by the first", dead(two, powering, forGood(0, time.Millisecond), both(on, on, 100*time.Millisecond)), next("rack-a/7 refuses the power-off for good", 1)},
@@ -216,43 +270,71 @@ func TestStep(t *testing.T) {
 		{"sent: refused for good by the only one that may", dead(two, firstNoPower, powering, forGood(1, time.Millisecond), both(on, on, 100*time.Millisecond)), refusedNow},
 
 		// Levels.
-		{"announced: the first level waits", dead(two, limited, powering, both(on, on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.LevelDelay, After: 900 * time.Millisecond}},
+		{"announced: the first level waits", dead(two, limited, powering, both(on, on, 100*time.Millisecond)),
+			waits(reason.LevelDelay, 900*time.Millisecond)},
 		{"sent: changing, and its level's time is over", dead(two, limited, powering, sent(8*time.Second), both(changing, unknown, 100*time.Millisecond)), next("the machine was not off within 8s", 1)},
-		{"sent: changing, and its level has a second left", dead(two, limited, powering, sent(7*time.Second), both(changing, unknown, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.Changing, After: 400 * time.Millisecond}},
+		{"sent: changing, and its level has a second left",
+			dead(two, limited, powering, sent(7*time.Second), both(changing, unknown, 100*time.Millisecond)),
+			waits(reason.Changing, 400*time.Millisecond)},
 		{"sent: nobody answers, and its level's time is over", dead(two, limited, powering, sent(8*time.Second), both(unknown, unknown, 100*time.Millisecond)), next("the machine was not off within 8s", 1)},
-		{"sent: nobody answers, and its level has a second left", dead(two, limited, powering, sent(7*time.Second), both(unknown, unknown, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.Unknown, After: 900 * time.Millisecond}},
+		{"sent: nobody answers, and its level has a second left",
+			dead(two, limited, powering, sent(7*time.Second), both(unknown, unknown, 100*time.Millisecond)),
+			waits(reason.Unknown, 900*time.Millisecond)},
 		{"sent: they disagree, and its level's time is over", dead(two, limited, powering, sent(8*time.Second), both(off, on, 100*time.Millisecond)), next("the machine was not off within 8s", 1)},
-		{"sent: its level's time is over, and nothing is sent to an excluded node", dead(two, limited, excluded, powering, sent(8*time.Second), both(unknown, unknown, 250*time.Millisecond)), Decision{Act: Ask, Why: reason.AwaitingOff}},
-		{"announced: nobody answers, and nothing was sent", dead(two, limited, powering, both(unknown, unknown, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.Unknown, After: 900 * time.Millisecond}},
+		{"sent: its level's time is over, and nothing is sent to an excluded node",
+			dead(two, limited, excluded, powering, sent(8*time.Second), both(unknown, unknown, 250*time.Millisecond)),
+			asks(reason.AwaitingOff)},
+		{"announced: nobody answers, and nothing was sent",
+			dead(two, limited, powering, both(unknown, unknown, 100*time.Millisecond)),
+			waits(reason.Unknown, 900*time.Millisecond)},
 		{"announced: both of a level", dead(two, oneLevel, powering, both(on, on, 100*time.Millisecond)), throughThe(0)},
-		{"sent: the second of the level follows at once", dead(two, oneLevel, powering, sent(time.Millisecond), both(on, on, 100*time.Millisecond)), Decision{Act: PowerOff, Why: reason.SendingOff, Move: proof.Move{Device: 1}}},
-		{"sent: one of the level is off", dead(two, oneLevel, powering, sent(time.Second), sentBy(1, time.Second, nil), both(off, on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.AwaitingOff, After: 150 * time.Millisecond}},
+		{"sent: the second of the level follows at once",
+			dead(two, oneLevel, powering, sent(time.Millisecond), both(on, on, 100*time.Millisecond)),
+			action.Decision{Action: action.PowerOff{Move: proof.Move{Device: 1}}, Reason: reason.SendingOff}},
+		{"sent: one of the level is off",
+			dead(two, oneLevel, powering, sent(time.Second), sentBy(1, time.Second, nil),
+				both(off, on, 100*time.Millisecond)), waits(reason.AwaitingOff, 150*time.Millisecond)},
 		{"sent: both of the level are off", dead(two, oneLevel, powering, sent(time.Second), both(off, off, 100*time.Millisecond)), armed},
-		{"one of the level is off, the other silent", dead(two, oneLevel, both(off, unknown, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.Unknown, After: 900 * time.Millisecond}},
+		{"one of the level is off, the other silent", dead(two, oneLevel, both(off, unknown, 100*time.Millisecond)),
+			waits(reason.Unknown, 900*time.Millisecond)},
 
-		{"unknown, and its device tells of the end since", dead(saying(unknown, 300*time.Millisecond), set(func(v *View) { v.Fleet.Hint, v.Fleet.HintAt = fleet.Push, ago(100*time.Millisecond) })), Decision{Act: Ask, Why: reason.Unknown}},
-		{"unknown, and its device told of the end before", dead(saying(unknown, 300*time.Millisecond), set(func(v *View) { v.Fleet.Hint, v.Fleet.HintAt = fleet.Push, ago(400*time.Millisecond) })), Decision{Act: Wait, Why: reason.Unknown, After: 700 * time.Millisecond}},
+		{"unknown, and its device tells of the end since",
+			dead(saying(unknown, 300*time.Millisecond),
+				set(func(v *View) { v.Fleet.Hint, v.Fleet.HintAt = fleet.Push, ago(100*time.Millisecond) })),
+			asks(reason.Unknown)},
+		{"unknown, and its device told of the end before",
+			dead(saying(unknown, 300*time.Millisecond),
+				set(func(v *View) { v.Fleet.Hint, v.Fleet.HintAt = fleet.Push, ago(400*time.Millisecond) })),
+			waits(reason.Unknown, 700*time.Millisecond)},
 
 		// Announced, not sent: every gate wins.
 		{"announced: send", dead(powering, saying(on, 100*time.Millisecond)), throughThe(0)},
-		{"announced by another, not silent for this process yet", dead(powering, saying(on, 100*time.Millisecond), beating), Decision{Act: Wait, Why: reason.InGrace, After: 4900 * time.Millisecond}},
-		{"announced by another, the silence counts later", dead(powering, saying(on, 100*time.Millisecond), set(func(v *View) { v.Fleet.SilentSince = now.Add(time.Second) })), Decision{Act: Wait, Why: reason.InGrace, After: 4900 * time.Millisecond}},
-		{"announced: nothing asked since", dead(powering), Decision{Act: Ask, Why: reason.Asking}},
-		{"announced: looked before the answer", dead(powering, saying(on, 15*time.Millisecond)), Decision{Act: Look, Why: reason.LookedTooEarly}},
+		{"announced by another, not silent for this process yet",
+			dead(powering, saying(on, 100*time.Millisecond), beating), waits(reason.InGrace, 4900*time.Millisecond)},
+		{"announced by another, the silence counts later",
+			dead(powering, saying(on, 100*time.Millisecond),
+				set(func(v *View) { v.Fleet.SilentSince = now.Add(time.Second) })),
+			waits(reason.InGrace, 4900*time.Millisecond)},
+		{"announced: nothing asked since", dead(powering), asks(reason.Asking)},
+		{"announced: looked before the answer", dead(powering, saying(on, 15*time.Millisecond)),
+			looks(reason.LookedTooEarly)},
 		{"announced: looked too long ago", dead(powering, saying(on, 4*time.Second), set(func(v *View) {
-			v.Begin.Got = ago(time.Hour)
-			v.Answer.At, v.Answer.Got = ago(5*time.Second), ago(5*time.Second)
+			v.Memory.Begin.Got = ago(time.Hour)
+			v.Answers.Answer.At, v.Answers.Answer.Got = ago(5*time.Second), ago(5*time.Second)
 			v.Look.Sent, v.Look.Got = ago(4900*time.Millisecond), ago(5001*time.Millisecond)
-		})), Decision{Act: Look, Why: reason.LookedTooEarly}},
+		})), looks(reason.LookedTooEarly)},
 		{"announced: asked 10 s before the look", dead(powering, asked(on, identityHolds)), throughThe(0)},
 		{"announced: asked longer before the look", dead(powering, asked(on, identityHolds+1)),
-			Decision{Act: Ask, Why: reason.Asking}},
+			asks(reason.Asking)},
 		{"announced: asked more than 10 s ago, and a look is due", dead(powering, asked(on, identityHolds), answeredNow),
-			Decision{Act: Ask, Why: reason.Asking}},
+			asks(reason.Asking)},
 		{"sent: asked longer before the look", dead(powering, sent(proof.EffectAfter), asked(on, identityHolds+1)),
-			Decision{Act: Ask, Why: reason.Asking}},
+			asks(reason.Asking)},
 		{"announced: heartbeat", dead(powering, saying(on, 100*time.Millisecond), heartbeat), done(reason.Recovered, taint.ResultCancelled)},
-		{"announced: boot", dead(powering, saying(on, 100*time.Millisecond), set(func(v *View) { v.Look.BootID, v.Begin.BootID = "b2", "b2" })), done(reason.Recovered, taint.ResultCancelled)},
+		{"announced: boot",
+			dead(powering, saying(on, 100*time.Millisecond),
+				set(func(v *View) { v.Look.BootID, v.Memory.Begin.BootID = "b2", "b2" })),
+			done(reason.Recovered, taint.ResultCancelled)},
 		{"announced: healthy", dead(powering, saying(on, 100*time.Millisecond), healthy), done(reason.Healthy, taint.ResultCancelled)},
 		{"announced: excluded", dead(powering, saying(on, 100*time.Millisecond), excluded), detailed(done(reason.Excluded, taint.ResultCancelled), "maintenance")},
 		{"announced: no machine", dead(powering, saying(on, 100*time.Millisecond), noMachine), detailed(done(reason.NoMachine, taint.ResultCancelled), "two providers")},
@@ -264,12 +346,16 @@ func TestStep(t *testing.T) {
 		{"announced: control plane", dead(powering, saying(on, 100*time.Millisecond), controlPlane), done(reason.ControlPlane, taint.ResultCancelled)},
 
 		// Sent: it is asked until Off or the deadline.
-		{"sent: wait", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.AwaitingOff, After: 150 * time.Millisecond}},
-		{"sent: ask", dead(powering, sent(time.Second), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: wait", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond)),
+			waits(reason.AwaitingOff, 150*time.Millisecond)},
+		{"sent: ask", dead(powering, sent(time.Second), saying(on, 250*time.Millisecond)), asks(reason.AwaitingOff)},
 		{"sent: again, some BMCs do nothing", dead(powering, sent(proof.EffectAfter), saying(on, 100*time.Millisecond)), throughThe(0)},
 		{"sent: refused, again", dead(powering, refusedAt(0, time.Second), saying(on, 100*time.Millisecond)), throughThe(0)},
-		{"sent: refused just now", dead(powering, refusedAt(0, 900*time.Millisecond), saying(on, 100*time.Millisecond)), Decision{Act: Wait, Why: reason.NotAccepted, Detail: "unreachable: device unreachable", After: 150 * time.Millisecond}},
-		{"sent: refused three times, not yet again", dead(powering, thrice(3900*time.Millisecond), saying(on, 250*time.Millisecond)), Decision{Act: Ask, Why: reason.NotAccepted, Detail: "unreachable: device unreachable"}},
+		{"sent: refused just now", dead(powering, refusedAt(0, 900*time.Millisecond), saying(on, 100*time.Millisecond)),
+			detailed(waits(reason.NotAccepted, 150*time.Millisecond), "unreachable: device unreachable")},
+		{"sent: refused three times, not yet again",
+			dead(powering, thrice(3900*time.Millisecond), saying(on, 250*time.Millisecond)),
+			detailed(asks(reason.NotAccepted), "unreachable: device unreachable")},
 		{"sent: refused three times, again", dead(powering, thrice(4*time.Second), saying(on, 100*time.Millisecond)), throughThe(0)},
 		{"sent: refused for good", dead(powering, forGood(0, 100*time.Millisecond), saying(on, 100*time.Millisecond)), refusedNow},
 		{"sent: refused for good, and unknown", dead(powering, forGood(0, 100*time.Millisecond), saying(unknown, 100*time.Millisecond)), refusedNow},
@@ -281,22 +367,33 @@ func TestStep(t *testing.T) {
 		{"sent: mode changed is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), observe), armed},
 		{"sent: all stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), allStale), armed},
 		{"sent: most stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), mostStale), armed},
-		{"sent: most stale, none is sent again", dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), mostStale), Decision{Act: Ask, Why: reason.AwaitingOff}},
-		{"sent: excluded, none is sent again", dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), excluded), Decision{Act: Ask, Why: reason.AwaitingOff}},
-		{"sent: mode changed, none is sent again", dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), observe), Decision{Act: Ask, Why: reason.AwaitingOff}},
-		{"sent: all stale, none is sent again", dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), allStale), Decision{Act: Ask, Why: reason.AwaitingOff}},
-		{"sent: control plane, none is sent again", dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), controlPlane), Decision{Act: Ask, Why: reason.AwaitingOff}},
+		{"sent: most stale, none is sent again",
+			dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), mostStale),
+			asks(reason.AwaitingOff)},
+		{"sent: excluded, none is sent again",
+			dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), excluded),
+			asks(reason.AwaitingOff)},
+		{"sent: mode changed, none is sent again",
+			dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), observe),
+			asks(reason.AwaitingOff)},
+		{"sent: all stale, none is sent again",
+			dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), allStale),
+			asks(reason.AwaitingOff)},
+		{"sent: control plane, none is sent again",
+			dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), controlPlane),
+			asks(reason.AwaitingOff)},
 		{"sent: distrusted, its Off proves nothing", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), distrusted), done(reason.Distrusted, taint.ResultCancelled)},
 		{"sent: no machine, the Off is of another", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), noMachine), done(reason.NoMachine, taint.ResultCancelled)},
 		{"sent: deadline", dead(overdue, sent(time.Second), saying(on, 100*time.Millisecond)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"sent: deadline, unknown", dead(overdue, sent(time.Second), saying(unknown, 100*time.Millisecond)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"sent: deadline, changing", dead(overdue, sent(time.Second), saying(changing, 100*time.Millisecond)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"sent: deadline, but off", dead(overdue, sent(time.Second), saying(off, 100*time.Millisecond)), armed},
-		{"new leader: asks before it gives up", dead(overdue), Decision{Act: Ask, Why: reason.Asking}},
+		{"new leader: asks before it gives up", dead(overdue), asks(reason.Asking)},
 		{"new leader: finds it off", dead(powering, saying(off, 100*time.Millisecond)), armed},
 
 		// A device that takes longer to answer than an answer counts.
-		{"slow off is no proof, and no reason to ask without a pause", dead(slow(off)), Decision{Act: Wait, Why: reason.Unknown, After: 900 * time.Millisecond}},
+		{"slow off is no proof, and no reason to ask without a pause", dead(slow(off)),
+			waits(reason.Unknown, 900*time.Millisecond)},
 		{"slow off does not outlive the deadline", dead(overdue, sent(30*time.Second), slow(off)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"slow on is on", dead(slow(on)), announced},
 
@@ -307,12 +404,16 @@ func TestStep(t *testing.T) {
 		{"mark removed just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultMarkRemoved, time.Second)), rearming},
 		{"lifted in the future, by another clock",
 			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, -time.Hour)),
-			Decision{Act: Wait, Why: reason.Rearming, After: rearm}},
+			waits(reason.Rearming, rearm)},
 		{"evicted just now, and late pods", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)), rearming},
 		{"returned just now, and silent again", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultReturned, time.Second)), rearming},
 		{"evicted, and more to do a while later", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, rearm)), armed},
-		{"evicted for the third time", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 15*time.Second), set(func(v *View) { v.Look.Record.Repeats = 2 })), Decision{Act: Wait, Why: reason.Rearming, After: 5 * time.Second}},
-		{"evicted for the hundredth time", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 4*time.Minute), set(func(v *View) { v.Look.Record.Repeats = 99 })), Decision{Act: Wait, Why: reason.Rearming, After: time.Minute}},
+		{"evicted for the third time",
+			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 15*time.Second),
+				set(func(v *View) { v.Look.Record.Repeats = 2 })), waits(reason.Rearming, 5*time.Second)},
+		{"evicted for the hundredth time",
+			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 4*time.Minute),
+				set(func(v *View) { v.Look.Record.Repeats = 99 })), waits(reason.Rearming, time.Minute)},
 		{"a power-off failed just now, and it is off", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultPowerOffFailed, time.Second)), armed},
 		{"cancelled just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultCancelled, time.Second)), armed},
 
@@ -320,27 +421,40 @@ func TestStep(t *testing.T) {
 		{"never off", dead(healthy, returned), done(reason.NeverOff, taint.ResultNeverPoweredOff)},
 		{"never off, after a return", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultReturned })), done(reason.NeverOff, taint.ResultNeverPoweredOff)},
 		{"never off, though excluded", dead(excluded, returned), done(reason.NeverOff, taint.ResultNeverPoweredOff)},
-		{"off in between: another boot", dead(healthy, returned, set(func(v *View) { v.Look.BootID = "b2" })), Decision{Act: Leave, Why: reason.Healthy}},
-		{"not ready yet", dead(healthy, returned, set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })), Decision{Act: Ask, Why: reason.Asking}},
-		{"no heartbeat yet", dead(healthy, returned, set(func(v *View) { v.Look.Record.LeaseRV = "7" })), Decision{Act: Leave, Why: reason.Healthy}},
-		{"boot never said", dead(healthy, returned, set(func(v *View) { v.Look.Record.BootID, v.Look.BootID = "", "" })), Decision{Act: Leave, Why: reason.Healthy}},
-		{"recreated", dead(healthy, returned, set(func(v *View) { v.Look.UID = "u2" })), Decision{Act: Leave, Why: reason.Healthy}},
-		{"a person vouched: no device to blame", dead(healthy, returned, set(func(v *View) { v.Look.Record.By = taint.ByPerson })), Decision{Act: Leave, Why: reason.Healthy}},
-		{"nothing was evicted", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultLifted })), Decision{Act: Leave, Why: reason.Healthy}},
-		{"said already", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultNeverPoweredOff })), Decision{Act: Leave, Why: reason.Healthy}},
+		{"off in between: another boot", dead(healthy, returned, set(func(v *View) { v.Look.BootID = "b2" })),
+			leaves(reason.Healthy)},
+		{"not ready yet", dead(healthy, returned, set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })),
+			asks(reason.Asking)},
+		{"no heartbeat yet", dead(healthy, returned, set(func(v *View) { v.Look.Record.LeaseRV = "7" })),
+			leaves(reason.Healthy)},
+		{"boot never said",
+			dead(healthy, returned, set(func(v *View) { v.Look.Record.BootID, v.Look.BootID = "", "" })),
+			leaves(reason.Healthy)},
+		{"recreated", dead(healthy, returned, set(func(v *View) { v.Look.UID = "u2" })), leaves(reason.Healthy)},
+		{"a person vouched: no device to blame",
+			dead(healthy, returned, set(func(v *View) { v.Look.Record.By = taint.ByPerson })), leaves(reason.Healthy)},
+		{"nothing was evicted",
+			dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultLifted })),
+			leaves(reason.Healthy)},
+		{"said already",
+			dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultNeverPoweredOff })),
+			leaves(reason.Healthy)},
 
 		// Values left out are the safe ones.
 		{"silence without a time does not count",
 			dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = providers.Instant{} })),
-			Decision{Act: Wait, Why: reason.MostStale, After: 4 * time.Second}},
-		{"a fleet that nobody knows is silent", dead(saying(off, 0), set(func(v *View) { v.Fleet = fleet.View{} })), Decision{Act: Wait, Why: reason.AllStale, After: time.Second}},
-		{"looked and answered at the same instant", dead(saying(off, 20*time.Millisecond)), Decision{Act: Look, Why: reason.LookedTooEarly}},
-		{"answered at this instant", dead(saying(off, 0)), Decision{Act: Wait, Why: reason.LookedTooEarly, After: time.Millisecond}},
+			waits(reason.MostStale, 4*time.Second)},
+		{"a fleet that nobody knows is silent", dead(saying(off, 0), set(func(v *View) { v.Fleet = fleet.View{} })),
+			waits(reason.AllStale, time.Second)},
+		{"looked and answered at the same instant", dead(saying(off, 20*time.Millisecond)),
+			looks(reason.LookedTooEarly)},
+		{"answered at this instant", dead(saying(off, 0)), waits(reason.LookedTooEarly, time.Millisecond)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Step(tt.view)
 			checkRecord(t, tt.view, got)
-			got.Record = taint.Record{Phase: got.Record.Phase, Result: got.Record.Result}
+			rec := recordOf(got)
+			got = withRecord(got, taint.Record{Phase: rec.Phase, Result: rec.Result})
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("Step (-want +got):\n%s", diff)
 			}
@@ -350,24 +464,25 @@ func TestStep(t *testing.T) {
 
 // two devices speak for the machine.
 func two(v *View) {
-	v.Devices = append(v.Devices, proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.Machine{Provider: "rack-b", ID: "7"}})
+	v.Facts.Devices = append(v.Facts.Devices,
+		proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.Machine{Provider: "rack-b", ID: "7"}})
 }
 
 // oneLevel puts both into the first level.
 func oneLevel(v *View) {
-	v.Devices = slices.Clone(v.Devices)
-	v.Devices[1].Level = 0
+	v.Facts.Devices = slices.Clone(v.Facts.Devices)
+	v.Facts.Devices[1].Level = 0
 }
 
 // limited gives the first level a delay that has a second left, and a time of 8 s.
 func limited(v *View) {
-	v.Devices = slices.Clone(v.Devices)
-	v.Devices[0].Limits = proof.Limits{Delay: 4 * time.Second, Timeout: 8 * time.Second}
+	v.Facts.Devices = slices.Clone(v.Facts.Devices)
+	v.Facts.Devices[0].Limits = proof.Limits{Delay: 4 * time.Second, Timeout: 8 * time.Second}
 }
 
 func firstNoPower(v *View) {
-	v.Devices = slices.Clone(v.Devices)
-	v.Devices[0].NoPower = "never pinned"
+	v.Facts.Devices = slices.Clone(v.Facts.Devices)
+	v.Facts.Devices[0].NoPower = "never pinned"
 }
 
 func both(first, second providers.PowerState, d time.Duration) func(*View) {
@@ -383,14 +498,17 @@ func thrice(d time.Duration) func(*View) {
 	}
 }
 
-func throughThe(device int) Decision {
-	return Decision{Act: PowerOff, Why: reason.SendingOff, Move: proof.Move{Device: device, Turn: true}}
+func throughThe(device int) action.Decision {
+	m := proof.Move{Device: device, Turn: true}
+	return action.Decision{Action: action.PowerOff{Move: m}, Reason: reason.SendingOff}
 }
 
 // next is the power-off through the next level, after one that gave way.
-func next(why string, device int) Decision {
+func next(why string, device int) action.Decision {
 	name := []string{"rack-a/7", "rack-b/7"}[device]
-	return Decision{Act: PowerOff, Why: reason.NextLevel, Detail: why + "; now through " + name, Move: proof.Move{Device: device, Turn: true, Why: why}}
+	m := proof.Move{Device: device, Turn: true, Why: why}
+	d := action.Decision{Action: action.PowerOff{Move: m}, Reason: reason.NextLevel}
+	return detailed(d, why+"; now through "+name)
 }
 
 // Of several devices that one is caught whose Off the record holds; the other proves in the next fence, whose record still names the liar.
@@ -399,46 +517,87 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 	v.Look.Record.Evidence = []taint.Evidence{{From: "rack-a/7", State: "Unknown"}, {From: "rack-b/7", State: "Off"}}
 	d := Step(v)
 	want := []taint.Speaker{{Device: "rack-b/7", Machine: &taint.Machine{Provider: "rack-b", ID: "7"}}}
-	if diff := cmp.Diff(want, d.Record.Lied); d.Record.Result != taint.ResultNeverPoweredOff || diff != "" {
-		t.Errorf("got %s, liars (-want +got):\n%s", d.Record.Result, diff)
+	if diff := cmp.Diff(want, recordOf(d).Lied); recordOf(d).Result != taint.ResultNeverPoweredOff || diff != "" {
+		t.Errorf("got %s, liars (-want +got):\n%s", recordOf(d).Result, diff)
 	}
 	next := dead(two, both(providers.PowerOff, providers.PowerUnknown, 100*time.Millisecond))
-	rec := d.Record
+	rec := recordOf(d)
 	rec.LeaseRV = "1" // it was alive since
 	next.Look.Record = &rec
 	armed := Step(next)
-	if diff := cmp.Diff(want, armed.Record.Lied); armed.Act != Arm || diff != "" {
-		t.Errorf("got %s, liars (-want +got):\n%s", armed.Act, diff)
+	if diff := cmp.Diff(want, recordOf(armed).Lied); !action.Is[action.Arm](armed) || diff != "" {
+		t.Errorf("got %s, liars (-want +got):\n%s", kind(armed), diff)
 	}
-	if e := armed.Record.Evidence; len(e) != 2 || e[0].From != "rack-a/7" || e[0].State != "Off" || e[1].From != "rack-b/7" || e[1].State != "Unknown" {
+	if e := recordOf(armed).Evidence; len(e) != 2 || e[0].From != "rack-a/7" || e[0].State != "Off" ||
+		e[1].From != "rack-b/7" || e[1].State != "Unknown" {
 		t.Errorf("got evidence %+v, want each device's", e)
 	}
 }
 
 var (
-	armed      = Decision{Act: Arm, Why: reason.ProvenOff, Record: taint.Record{Phase: taint.PhaseArmed}}
-	rearming   = Decision{Act: Wait, Why: reason.Rearming, After: 4 * time.Second}
-	refusedNow = Decision{Act: Write, Why: reason.PowerOffRefused, Detail: "permanent: the system offers no ForceOff", Record: taint.Record{Phase: taint.PhaseDone, Result: taint.ResultPowerOffFailed}}
-	announced  = Decision{Act: Write, Why: reason.Announcing, Record: taint.Record{Phase: taint.PhasePoweringOff}}
+	armed = action.Decision{
+		Action: action.Arm{Record: taint.Record{Phase: taint.PhaseArmed}}, Reason: reason.ProvenOff,
+	}
+	rearming   = waits(reason.Rearming, 4*time.Second)
+	refusedNow = detailed(done(reason.PowerOffRefused, taint.ResultPowerOffFailed),
+		"permanent: the system offers no ForceOff")
+	announced = action.Decision{
+		Action: action.Write{Record: taint.Record{Phase: taint.PhasePoweringOff}}, Reason: reason.Announcing,
+	}
 )
 
-func done(why reason.Reason, res taint.Result) Decision {
-	return Decision{Act: Write, Why: why, Record: taint.Record{Phase: taint.PhaseDone, Result: res}}
+func done(why reason.Reason, res taint.Result) action.Decision {
+	rec := taint.Record{Phase: taint.PhaseDone, Result: res}
+	return action.Decision{Action: action.Write{Record: rec}, Reason: why}
 }
 
 func healthy(v *View) {
 	v.Look.Ready, v.Fleet.Stale, v.Fleet.Missed = corev1.ConditionTrue, false, false
 }
-func detailed(d Decision, detail string) Decision {
+
+func leaves(why reason.Reason) action.Decision {
+	return action.Decision{Action: action.Leave{}, Reason: why}
+}
+
+func waits(why reason.Reason, after time.Duration) action.Decision {
+	return action.Decision{Action: action.Wait{}, Reason: why, RequeueAfter: after}
+}
+
+func asks(why reason.Reason) action.Decision {
+	return action.Decision{Action: action.Ask{}, Reason: why}
+}
+
+func looks(why reason.Reason) action.Decision {
+	return action.Decision{Action: action.ReadNode{}, Reason: why}
+}
+
+// kind names a decision's action.
+func kind(d action.Decision) string { return action.Name(d.Action) }
+
+// recordOf returns the record that a decision writes.
+func recordOf(d action.Decision) taint.Record { return action.RecordOf(d.Action) }
+
+// withRecord replaces the record that a decision writes, where it writes one.
+func withRecord(d action.Decision, rec taint.Record) action.Decision {
+	switch d.Action.(type) {
+	case action.Write:
+		d.Action = action.Write{Record: rec}
+	case action.Arm:
+		d.Action = action.Arm{Record: rec}
+	}
+	return d
+}
+
+func detailed(d action.Decision, detail string) action.Decision {
 	d.Detail = detail
 	return d
 }
-func excluded(v *View) { v.Excluded = "maintenance" }
+func excluded(v *View) { v.Facts.Excluded = "maintenance" }
 func noPower(v *View) {
-	v.Devices = []proof.Device{v.Devices[0]}
-	v.Devices[0].NoPower = "never pinned"
+	v.Facts.Devices = []proof.Device{v.Facts.Devices[0]}
+	v.Facts.Devices[0].NoPower = "never pinned"
 }
-func noMachine(v *View)  { v.Nobody = errors.New("two providers") }
+func noMachine(v *View)  { v.Facts.Nobody = errors.New("two providers") }
 func distrusted(v *View) { v.Distrusted = "n7" }
 func allStale(v *View) {
 	v.Fleet.Fresh, v.Fleet.Heard, v.Fleet.SilentSince = 0, false, providers.Instant{}
@@ -447,7 +606,7 @@ func mostStale(v *View) {
 	v.Fleet.Fresh, v.Fleet.Others, v.Fleet.Heard, v.Fleet.SilentSince = 1, 3, false, providers.Instant{}
 }
 func noWork(v *View)       { v.Work = NoneToDo }
-func observe(v *View)      { v.Mode = Observe }
+func observe(v *View)      { v.Facts.Mode = Observe }
 func controlPlane(v *View) { v.ControlPlane = true }
 func beating(v *View)      { v.Fleet.Stale, v.Fleet.SilentSince = false, providers.Instant{} }
 func busy(v *View) {
@@ -460,7 +619,7 @@ func justNow(v *View) { v.Fleet.SilentSince = ago(time.Second) }
 func forGood(device int, d time.Duration) func(*View) {
 	return sentBy(device, d, providers.WithClass(providers.ErrPermanent, errors.New("the system offers no ForceOff")))
 }
-func heartbeat(v *View) { v.Look.LeaseRV, v.Begin.LeaseRV = "8", "8" }
+func heartbeat(v *View) { v.Look.LeaseRV, v.Memory.Begin.LeaseRV = "8", "8" }
 func overdue(v *View)   { recorded(taint.PhasePoweringOff, "", 61*time.Second)(v) }
 
 func returned(v *View) {
@@ -485,36 +644,38 @@ func slow(s providers.PowerState) func(*View) {
 }
 
 // checkRecord holds what every record that Step wants written must have.
-func checkRecord(t *testing.T, v View, d Decision) {
+func checkRecord(t *testing.T, v View, d action.Decision) {
 	t.Helper()
-	if (d.Act == Write || d.Act == Arm) == (d.Record.Phase == "") {
-		t.Errorf("act %s with a record in phase %q", d.Act, d.Record.Phase)
+	rec := recordOf(d)
+	if (action.Is[action.Write](d) || action.Is[action.Arm](d)) == (rec.Phase == "") {
+		t.Errorf("act %s with a record in phase %q", kind(d), rec.Phase)
 	}
-	if d.Record.Phase == "" {
+	if rec.Phase == "" {
 		return
 	}
-	if back, err := taint.ParseRecord(d.Record.Encode()); err != nil || !cmp.Equal(back, d.Record) {
-		t.Errorf("the record does not read back: %v\n%s", err, cmp.Diff(d.Record, back))
+	if back, err := taint.ParseRecord(rec.Encode()); err != nil || !cmp.Equal(back, rec) {
+		t.Errorf("the record does not read back: %v\n%s", err, cmp.Diff(rec, back))
 	}
-	if !d.Record.At.Equal(v.Now.Wall) {
-		t.Errorf("phase %s entered at %s, want now", d.Record.Phase, d.Record.At)
+	if !rec.At.Equal(v.Now.Wall) {
+		t.Errorf("phase %s entered at %s, want now", rec.Phase, rec.At)
 	}
 	old := v.Look.Record
-	if old.Open() && (d.Record.ID != old.ID || !d.Record.Since.Equal(old.Since) || d.Record.By != old.By) {
-		t.Errorf("the fence that goes on became %+v, was %+v", d.Record, *old)
+	if old.Open() && (rec.ID != old.ID || !rec.Since.Equal(old.Since) || rec.By != old.By) {
+		t.Errorf("the fence that goes on became %+v, was %+v", rec, *old)
 	}
-	if d.Record.Phase == taint.PhaseDone {
+	if rec.Phase == taint.PhaseDone {
 		return
 	}
-	if !old.Open() && (d.Record.ID != v.NewID || !d.Record.Since.Equal(v.Now.Wall) || d.Record.By != v.By) {
-		t.Errorf("a new fence is %+v, want id %s, since now, by %s", d.Record, v.NewID, v.By)
+	if !old.Open() && (rec.ID != v.Facts.NewID || !rec.Since.Equal(v.Now.Wall) || rec.By != v.Facts.By) {
+		t.Errorf("a new fence is %+v, want id %s, since now, by %s", rec, v.Facts.NewID, v.Facts.By)
 	}
-	if d.Record.NodeUID != v.Look.UID || d.Record.BootID != v.Look.BootID || d.Record.LeaseRV != v.Look.LeaseRV || d.Record.Device != v.Devices[0].Name ||
-		d.Record.Machine == nil || *d.Record.Machine != v.Devices[0].Machine {
-		t.Errorf("the record is not of this look: %+v", d.Record)
+	if rec.NodeUID != v.Look.UID || rec.BootID != v.Look.BootID || rec.LeaseRV != v.Look.LeaseRV ||
+		rec.Device != v.Facts.Devices[0].Name ||
+		rec.Machine == nil || *rec.Machine != v.Facts.Devices[0].Machine {
+		t.Errorf("the record is not of this look: %+v", rec)
 	}
-	if n := len(d.Record.Evidence); n == 0 || !d.Record.Evidence[n-1].At.Equal(v.Answer.At.Wall) {
-		t.Errorf("the record's newest evidence is not the answer: %+v", d.Record.Evidence)
+	if n := len(rec.Evidence); n == 0 || !rec.Evidence[n-1].At.Equal(v.Answers.Answer.At.Wall) {
+		t.Errorf("the record's newest evidence is not the answer: %+v", rec.Evidence)
 	}
 }
 
@@ -557,43 +718,60 @@ func TestExplain(t *testing.T) {
 		return func(v *View) { heard(v, a) }
 	}
 	told := func(v *View) { v.Look.Record.Run = "1" }
-	back := func(v *View) { v.Begin.Got, v.Back = ago(10*time.Second), ago(10*time.Second) } // the first look at this life
-	beat := func(v *View) { v.Begin.Got = ago(time.Second) }                                 // and a heartbeat since
+	// back is the first look at this life of the node, and beat a heartbeat since.
+	back := func(v *View) { v.Memory.Begin.Got, v.Memory.Back = ago(10*time.Second), ago(10*time.Second) }
+	beat := func(v *View) { v.Memory.Begin.Got = ago(time.Second) }
 	for _, tt := range []struct {
 		name    string
 		view    View
-		act     Act
+		act     action.Action
 		why     reason.Reason
 		restart string
 		result  taint.Result
 	}{
-		{"nothing asked", dead(healthy, returned, told, back), Ask, reason.Explaining, "", ""},
-		{"on, the run that was over", dead(healthy, returned, told, back, run(on, "1", time.Second)), Write, reason.NeverOff, "", taint.ResultNeverPoweredOff},
-		{"off, the run that was over: it beats", dead(healthy, returned, told, back, run(off, "1", time.Second)), Write, reason.NeverOff, "", taint.ResultNeverPoweredOff},
-		{"on, another run", dead(healthy, returned, told, back, run(on, "2", time.Second)), Write, reason.StartedAgain, "2", taint.ResultEvicted},
-		{"off again, another run", dead(healthy, returned, told, back, run(off, "2", time.Second)), Write, reason.StartedAgain, "2", taint.ResultEvicted},
-		{"another run, told before it was back", dead(healthy, returned, told, back, run(on, "2", 11*time.Second)), Ask, reason.Explaining, "", ""},
+		{"nothing asked", dead(healthy, returned, told, back), action.Ask{}, reason.Explaining, "", ""},
+		{"on, the run that was over", dead(healthy, returned, told, back, run(on, "1", time.Second)), action.Write{},
+			reason.NeverOff, "", taint.ResultNeverPoweredOff},
+		{"off, the run that was over: it beats", dead(healthy, returned, told, back, run(off, "1", time.Second)),
+			action.Write{}, reason.NeverOff, "", taint.ResultNeverPoweredOff},
+		{"on, another run", dead(healthy, returned, told, back, run(on, "2", time.Second)), action.Write{},
+			reason.StartedAgain, "2", taint.ResultEvicted},
+		{"off again, another run", dead(healthy, returned, told, back, run(off, "2", time.Second)), action.Write{},
+			reason.StartedAgain, "2", taint.ResultEvicted},
+		{"another run, told before it was back", dead(healthy, returned, told, back, run(on, "2", 11*time.Second)),
+			action.Ask{}, reason.Explaining, "", ""},
 		{"the run that was over, told before its last heartbeat",
-			dead(healthy, returned, told, back, beat, run(on, "1", 5*time.Second)), Write, reason.NeverOff, "", taint.ResultNeverPoweredOff},
+			dead(healthy, returned, told, back, beat, run(on, "1", 5*time.Second)), action.Write{}, reason.NeverOff, "",
+			taint.ResultNeverPoweredOff},
 		{"another run, told before its last heartbeat",
-			dead(healthy, returned, told, back, beat, run(on, "2", 5*time.Second)), Write, reason.StartedAgain, "2", taint.ResultEvicted},
-		{"no answer", dead(healthy, returned, told, back, run(providers.PowerUnknown, "", 100*time.Millisecond)), Wait, reason.Explaining, "", ""},
-		{"no answer a while ago", dead(healthy, returned, told, back, run(providers.PowerUnknown, "", time.Second)), Ask, reason.Explaining, "", ""},
-		{"explained", dead(healthy, returned, told, back, func(v *View) { v.Look.Record.Restart = "2" }), Leave, reason.Healthy, "", ""},
-		{"nothing was evicted", dead(healthy, returned, told, back, func(v *View) { v.Look.Record.Result = taint.ResultLifted }), Leave, reason.Healthy, "", ""},
-		{"silent again", dead(returned, told, back, func(v *View) { v.Look.Ready = corev1.ConditionUnknown }), Ask, reason.Asking, "", ""},
+			dead(healthy, returned, told, back, beat, run(on, "2", 5*time.Second)), action.Write{}, reason.StartedAgain,
+			"2", taint.ResultEvicted},
+		{"no answer", dead(healthy, returned, told, back, run(providers.PowerUnknown, "", 100*time.Millisecond)),
+			action.Wait{}, reason.Explaining, "", ""},
+		{"no answer a while ago", dead(healthy, returned, told, back, run(providers.PowerUnknown, "", time.Second)),
+			action.Ask{}, reason.Explaining, "", ""},
+		{"explained", dead(healthy, returned, told, back, func(v *View) { v.Look.Record.Restart = "2" }),
+			action.Leave{}, reason.Healthy, "", ""},
+		{"nothing was evicted",
+			dead(healthy, returned, told, back, func(v *View) { v.Look.Record.Result = taint.ResultLifted }),
+			action.Leave{}, reason.Healthy, "", ""},
+		{"silent again", dead(returned, told, back, func(v *View) { v.Look.Ready = corev1.ConditionUnknown }),
+			action.Ask{}, reason.Asking, "", ""},
 	} {
 		d := Step(tt.view)
-		if d.Act != tt.act || d.Why != tt.why || d.Record.Restart != tt.restart || d.Record.Result != tt.result {
-			t.Errorf("%s: got %s %s, restart %q, result %q", tt.name, d.Act, d.Why, d.Record.Restart, d.Record.Result)
+		if kind(d) != action.Name(tt.act) || d.Reason != tt.why || recordOf(d).Restart != tt.restart ||
+			recordOf(d).Result != tt.result {
+			t.Errorf("%s: got %s %s, restart %q, result %q", tt.name, kind(d), d.Reason, recordOf(d).Restart,
+				recordOf(d).Result)
 		}
-		if old := tt.view.Look.Record; d.Why == reason.StartedAgain && (d.Record.Phase != taint.PhaseDone || !d.Record.At.Equal(old.At) || d.Record.Run != old.Run) {
-			t.Errorf("%s: the record became %+v", tt.name, d.Record)
+		if old := tt.view.Look.Record; d.Reason == reason.StartedAgain &&
+			(recordOf(d).Phase != taint.PhaseDone || !recordOf(d).At.Equal(old.At) || recordOf(d).Run != old.Run) {
+			t.Errorf("%s: the record became %+v", tt.name, recordOf(d))
 		}
 	}
 	// One of several devices told the run: it is asked which run goes on, and the host's boot id accuses nobody.
 	two := func(v *View) {
-		v.Devices = []proof.Device{{Name: "laptop/n1"}, {Name: "strip/7", Level: 1}}
+		v.Facts.Devices = []proof.Device{{Name: "laptop/n1"}, {Name: "strip/7", Level: 1}}
 		v.Look.Record.RunBy = "laptop/n1"
 	}
 	several := func(s providers.PowerState, first, second string) func(*View) {
@@ -604,40 +782,44 @@ func TestExplain(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		view  View
-		act   Act
+		act   action.Action
 		why   reason.Reason
 		again string
 	}{
-		{"nothing asked", dead(healthy, returned, told, two, back), Ask, reason.Explaining, ""},
-		{"it tells the run that was over", dead(healthy, returned, told, two, back, several(on, "1", "")), Write, reason.NeverOff, ""},
-		{"it tells another", dead(healthy, returned, told, two, back, several(on, "2", "1")), Write, reason.StartedAgain, "2"},
-		{"another tells one", dead(healthy, returned, told, two, back, several(providers.PowerUnknown, "", "1")), Wait, reason.Explaining, ""},
+		{"nothing asked", dead(healthy, returned, told, two, back), action.Ask{}, reason.Explaining, ""},
+		{"it tells the run that was over", dead(healthy, returned, told, two, back, several(on, "1", "")),
+			action.Write{}, reason.NeverOff, ""},
+		{"it tells another", dead(healthy, returned, told, two, back, several(on, "2", "1")), action.Write{},
+			reason.StartedAgain, "2"},
+		{"another tells one", dead(healthy, returned, told, two, back, several(providers.PowerUnknown, "", "1")),
+			action.Wait{}, reason.Explaining, ""},
 	} {
-		if d := Step(tt.view); d.Act != tt.act || d.Why != tt.why || d.Record.Restart != tt.again {
-			t.Errorf("several devices, %s: got %s %s, restart %q", tt.name, d.Act, d.Why, d.Record.Restart)
+		if d := Step(tt.view); kind(d) != action.Name(tt.act) || d.Reason != tt.why || recordOf(d).Restart != tt.again {
+			t.Errorf("several devices, %s: got %s %s, restart %q", tt.name, kind(d), d.Reason, recordOf(d).Restart)
 		}
 	}
 	marked := Step(dead(func(v *View) {
-		v.Devices = []proof.Device{{Name: "laptop/n1"}, {Name: "person/n1", Level: 1}}
+		v.Facts.Devices = []proof.Device{{Name: "laptop/n1"}, {Name: "person/n1", Level: 1}}
 		a, b := answer(off, 100*time.Millisecond), answer(off, 100*time.Millisecond)
 		a.Run = "3"
 		heard(v, a, b)
 	}))
-	if marked.Act != Arm || marked.Record.Run != "3" || marked.Record.RunBy != "laptop/n1" {
-		t.Errorf("several devices: got %s with run %q by %q", marked.Act, marked.Record.Run, marked.Record.RunBy)
+	if !action.Is[action.Arm](marked) || recordOf(marked).Run != "3" || recordOf(marked).RunBy != "laptop/n1" {
+		t.Errorf("several devices: got %s with run %q by %q", kind(marked), recordOf(marked).Run,
+			recordOf(marked).RunBy)
 	}
 	// The run stands in the record from the mark on, and not a run of before.
 	d := Step(dead(run(off, "3", 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Hour), func(v *View) { v.Look.Record.Run, v.Look.Record.Restart = "1", "2" }))
-	if d.Act != Arm || d.Record.Run != "3" || d.Record.Restart != "" {
-		t.Errorf("got %s with run %q, restart %q", d.Act, d.Record.Run, d.Record.Restart)
+	if !action.Is[action.Arm](d) || recordOf(d).Run != "3" || recordOf(d).Restart != "" {
+		t.Errorf("got %s with run %q, restart %q", kind(d), recordOf(d).Run, recordOf(d).Restart)
 	}
 }
 
 func TestMemory(t *testing.T) {
 	t.Run("an answer from before the first look", func(t *testing.T) {
 		v := dead(saying(providers.PowerOff, 60*time.Second))
-		if d := Step(v); d.Act != Ask || v.State() != providers.PowerUnknown {
-			t.Errorf("%s in state %s, want to ask", d.Act, v.State())
+		if d := Step(v); !action.Is[action.Ask](d) || v.State() != providers.PowerUnknown {
+			t.Errorf("%s in state %s, want to ask", kind(d), v.State())
 		}
 	})
 	for _, tt := range []struct {
@@ -667,7 +849,7 @@ func TestMemory(t *testing.T) {
 			if begins := cmp.Equal(m.Begin, l); begins == tt.keeps {
 				t.Errorf("begins anew: %v, want %v", begins, !tt.keeps)
 			}
-			if kept := !m.PowerOffSent.IsZero() && m.PowerOffErr != nil; kept != tt.keeps {
+			if kept := !m.PowerOffs.LastSent.IsZero() && m.PowerOffs.LastErr != nil; kept != tt.keeps {
 				t.Errorf("power-off remembered: %v, want %v", kept, tt.keeps)
 			}
 		})
@@ -676,7 +858,7 @@ func TestMemory(t *testing.T) {
 		for _, rec := range []func(*View){func(v *View) { v.Look.Record = nil }, recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 0)} {
 			v := dead(refusedAt(0, time.Second), rec)
 			v.Memory.Saw(v.Look)
-			if !v.PowerOffSent.IsZero() || v.PowerOffErr != nil {
+			if !v.Memory.PowerOffs.LastSent.IsZero() || v.Memory.PowerOffs.LastErr != nil {
 				t.Errorf("with record %+v the power-off is still remembered", v.Look.Record)
 			}
 		}
@@ -696,11 +878,6 @@ func TestMemory(t *testing.T) {
 }
 
 func TestStrings(t *testing.T) {
-	for i, want := range []string{"Leave", "Wait", "Look", "Ask", "Write", "PowerOff", "Arm", "ReadLive"} {
-		if got := Act(i).String(); got != want {
-			t.Errorf("Act(%d) = %s, want %s", i, got, want)
-		}
-	}
 	if Observe.String() != "observe" || Fence.String() != "fence" || Mode(7).String() != "mode 7" {
 		t.Errorf("modes %s, %s, %s, want observe, fence, mode 7", Observe, Fence, Mode(7))
 	}

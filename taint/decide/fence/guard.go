@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/reason"
 )
@@ -14,7 +15,7 @@ import (
 type refusal struct {
 	why    reason.Reason
 	detail string
-	once   string        // Decision.Once
+	once   string        // action.Decision.Once
 	after  time.Duration // when to ask again
 }
 
@@ -23,14 +24,14 @@ type refusal struct {
 // power-off is announced, and before each that is sent. A machine that is off is recovered in any case.
 func (v View) guard() refusal {
 	s := v.Fleet.Storm
-	if v.ControlPlane && !v.Quorum {
+	if v.ControlPlane && !v.Facts.Quorum {
 		return refusal{why: reason.ControlPlane, after: pollOn}
 	}
-	if v.VMHost && !v.VMHosts {
+	if v.VMHost && !v.Facts.VMHosts {
 		return refusal{why: reason.VMHost, after: pollOn}
 	}
-	if v.KeptOn != "" {
-		return refusal{why: reason.KeptOn, detail: v.KeptOn, after: pollOn}
+	if v.Facts.KeptOn != "" {
+		return refusal{why: reason.KeptOn, detail: v.Facts.KeptOn, after: pollOn}
 	}
 	if s.Back > 0 {
 		return refusal{reason.CutOff, fmt.Sprintf("%d reads of ours in a row got no answer from the API server; that must be over for another %s", s.Failed, round(s.Back)), "reads", min(s.Back, pollOn)}
@@ -77,7 +78,7 @@ func floor(p fleet.Part) string {
 }
 
 // unread reports that etcd's pods must be listed before the guard can decide.
-func (v View) unread() bool { return v.ControlPlane && v.Quorum && v.Members == nil }
+func (v View) unread() bool { return v.ControlPlane && v.Facts.Quorum && v.Members == nil }
 
 // quorum refuses what would leave etcd without a majority of healthy members beside this machine. Where it is not known who they are,
 // every control-plane node counts as one, and they are powered off one at a time.
@@ -134,7 +135,7 @@ func (v View) etcd(plane []fleet.Member) (members []fleet.Member, known bool) {
 }
 
 // refuse is a refusal before anything is announced.
-func (v View) refuse(no refusal) Decision {
+func (v View) refuse(no refusal) action.Decision {
 	d := v.askEvery(no.after, no.why)
 	d.Detail, d.Once = no.detail, no.once
 	return d

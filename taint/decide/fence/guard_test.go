@@ -6,6 +6,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -35,7 +36,7 @@ func vmHost(v *View) { v.VMHost = true }
 // plane makes the node one of a control plane: it and these.
 func plane(members map[string]bool, others ...fleet.Member) func(*View) {
 	return func(v *View) {
-		v.ControlPlane, v.Quorum, v.Members = true, true, members
+		v.ControlPlane, v.Facts.Quorum, v.Members = true, true, members
 		v.Fleet.Storm.Plane = append([]fleet.Member{{Name: "n1"}}, others...)
 	}
 }
@@ -65,9 +66,11 @@ func TestGuard(t *testing.T) {
 		{"control plane", controlPlane, reason.ControlPlane, "", pollOn, ""},
 		{"a host of KubeVirt", vmHost, reason.VMHost, "", pollOn, ""},
 		{"a host of KubeVirt, and it may be",
-			parts(func(*fleet.Storm, *fleet.Part) {}, vmHost, func(v *View) { v.VMHosts = true }), "", "", 0, ""},
-		{"no host of KubeVirt, and they may be", func(v *View) { v.VMHosts = true }, "", "", 0, ""},
-		{"a drain is under way", parts(func(s *fleet.Storm, _ *fleet.Part) { s.Back = time.Second }, func(v *View) { v.KeptOn = "condition DrainInProgress" }), reason.KeptOn,
+			parts(func(*fleet.Storm, *fleet.Part) {}, vmHost, func(v *View) { v.Facts.VMHosts = true }), "", "", 0, ""},
+		{"no host of KubeVirt, and they may be", func(v *View) { v.Facts.VMHosts = true }, "", "", 0, ""},
+		{"a drain is under way",
+			parts(func(s *fleet.Storm, _ *fleet.Part) { s.Back = time.Second },
+				func(v *View) { v.Facts.KeptOn = "condition DrainInProgress" }), reason.KeptOn,
 			"condition DrainInProgress", pollOn, ""},
 		{"cut off", parts(func(s *fleet.Storm, p *fleet.Part) { s.Failed, s.Back, p.Lost = 4, 1500*time.Millisecond, now }), reason.CutOff,
 			"4 reads of ours in a row got no answer from the API server; that must be over for another 2s", 1500 * time.Millisecond, "reads"},
@@ -123,23 +126,27 @@ func TestGuard(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			on := saying(providers.PowerOn, 100*time.Millisecond)
-			want := Decision{Act: Wait, Why: tt.why, Detail: tt.detail, Once: tt.once, After: tt.after - 100*time.Millisecond}
-			if got := Step(dead(on, tt.storm)); tt.why == "" && got.Act != Write || tt.why != "" && !same(got, want) {
+			want := action.Decision{Action: action.Wait{}, Reason: tt.why, Detail: tt.detail, Once: tt.once,
+				RequeueAfter: tt.after - 100*time.Millisecond}
+			if got := Step(dead(on, tt.storm)); tt.why == "" && !action.Is[action.Write](got) ||
+				tt.why != "" && !same(got, want) {
 				t.Errorf("before it is announced: got %+v, want %+v", got, want)
 			}
 			got := Step(dead(powering, on, tt.storm))
-			if tt.why == "" && got.Act != PowerOff {
+			if tt.why == "" && !action.Is[action.PowerOff](got) {
 				t.Errorf("before it is sent: got %+v", got)
 			}
-			if tt.why != "" && (got.Act != Write || got.Why != tt.why || got.Record.Result != taint.ResultCancelled || got.Detail != tt.detail || got.Once != tt.once) {
+			if tt.why != "" &&
+				(!action.Is[action.Write](got) || got.Reason != tt.why ||
+					recordOf(got).Result != taint.ResultCancelled || got.Detail != tt.detail || got.Once != tt.once) {
 				t.Errorf("before it is sent: got %+v", got)
 			}
 			again := Step(dead(powering, sent(proof.EffectAfter), on, tt.storm))
-			if (again.Act == PowerOff) != (tt.why == "") || again.Act == Write {
+			if action.Is[action.PowerOff](again) != (tt.why == "") || action.Is[action.Write](again) {
 				t.Errorf("before it is sent again: got %+v", again)
 			}
 			for _, v := range []View{dead(saying(providers.PowerOff, 100*time.Millisecond), tt.storm), dead(powering, sent(time.Second), saying(providers.PowerOff, 100*time.Millisecond), tt.storm)} {
-				if got := Step(v); got.Act != Arm {
+				if got := Step(v); !action.Is[action.Arm](got) {
 					t.Errorf("a machine that is off: got %+v", got)
 				}
 			}
@@ -147,43 +154,44 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-func same(a, b Decision) bool {
-	return a.Act == b.Act && a.Why == b.Why && a.Detail == b.Detail && a.Once == b.Once && a.After == b.After
+func same(a, b action.Decision) bool {
+	return kind(a) == kind(b) && a.Reason == b.Reason && a.Detail == b.Detail && a.Once == b.Once &&
+		a.RequeueAfter == b.RequeueAfter
 }
 
 // Only the queue for a power-off waits until the grace is over: what refuses one says so at once.
 func TestGuardBeforeTheGrace(t *testing.T) {
 	on := saying(providers.PowerOn, 100*time.Millisecond)
-	if got := Step(dead(on, justNow, busy)); got.Why != reason.InGrace {
+	if got := Step(dead(on, justNow, busy)); got.Reason != reason.InGrace {
 		t.Errorf("another's turn, in the grace: %+v", got)
 	}
 	under := parts(func(_ *fleet.Storm, p *fleet.Part) { p.Healthy = 1 })
-	if got := Step(dead(on, justNow, under)); got.Why != reason.TooFewHealthy {
+	if got := Step(dead(on, justNow, under)); got.Reason != reason.TooFewHealthy {
 		t.Errorf("below the floor, in the grace: %+v", got)
 	}
-	if got := Step(dead(on, under, func(v *View) { v.Fleet.Stale = false })); got.Why != reason.StillBeating {
+	if got := Step(dead(on, under, func(v *View) { v.Fleet.Stale = false })); got.Reason != reason.StillBeating {
 		t.Errorf("a kubelet that beats: %+v", got)
 	}
-	if got := Step(dead(on, justNow, vmHost)); got.Why != reason.VMHost {
+	if got := Step(dead(on, justNow, vmHost)); got.Reason != reason.VMHost {
 		t.Errorf("a host of KubeVirt, in the grace: %+v", got)
 	}
-	if got := Step(dead(on, vmHost, beating)); got.Why != reason.StillBeating {
+	if got := Step(dead(on, vmHost, beating)); got.Reason != reason.StillBeating {
 		t.Errorf("a host of KubeVirt whose kubelet beats: %+v", got)
 	}
-	if got := Step(dead(on, under, observe)); got.Why != reason.PoweredOn {
+	if got := Step(dead(on, under, observe)); got.Reason != reason.PoweredOn {
 		t.Errorf("in mode observe nothing is refused: %+v", got)
 	}
 }
 
 // What only etcd's pods can tell is read before the guard decides, and only then.
 func TestMembersAreRead(t *testing.T) {
-	unread := func(v *View) { v.ControlPlane, v.Quorum = true, true }
+	unread := func(v *View) { v.ControlPlane, v.Facts.Quorum = true, true }
 	on, off := saying(providers.PowerOn, 100*time.Millisecond), saying(providers.PowerOff, 100*time.Millisecond)
 	for what, v := range map[string]View{
 		"before it is announced": dead(on, unread), "before it is sent": dead(powering, on, unread),
 		"announced by another leader": dead(powering, unread), "before it is sent again": dead(powering, sent(proof.EffectAfter), on, unread),
 	} {
-		if got := Step(v); got.Act != ReadMembers {
+		if got := Step(v); !action.Is[action.ReadMembers](got) {
 			t.Errorf("%s: got %+v", what, got)
 		}
 	}
@@ -191,7 +199,7 @@ func TestMembersAreRead(t *testing.T) {
 		"off": dead(off, unread), "not asked": dead(unread), "observe": dead(on, observe, unread), "a worker": dead(on),
 		"never": dead(on, controlPlane), "healthy": dead(on, unread, healthy),
 	} {
-		if got := Step(v); got.Act == ReadMembers {
+		if got := Step(v); action.Is[action.ReadMembers](got) {
 			t.Errorf("%s: etcd's pods are read", what)
 		}
 	}

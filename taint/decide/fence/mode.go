@@ -10,6 +10,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -91,21 +92,25 @@ func (c Chosen) Lowered(annotations map[string]string) Chosen {
 	return c
 }
 
-// shadow turns the first act of a fence into the word that it would be done. What was begun in another mode is ended, in whatever mode.
-func (v View) shadow(d Decision) Decision {
-	would := reason.WouldRecover
+// shadow turns the first action of a fence into the word that it would be done. What was begun in another mode is
+// ended, in whatever mode.
+func (v View) shadow(d action.Decision) action.Decision {
+	rec := action.RecordOf(d.Action)
+	rec.ID = "" // no fence begins
+	why, would := reason.WouldRecover, action.Action(action.Arm{Record: rec})
 	switch {
-	case d.Act == Write && d.Record.Phase == taint.PhasePoweringOff:
-		would = reason.WouldPowerOff
-	case d.Act != Arm:
+	case action.Is[action.Write](d) && rec.Phase == taint.PhasePoweringOff:
+		why, would = reason.WouldPowerOff, action.Write{Record: rec}
+	case !action.Is[action.Arm](d):
 		return d
 	}
-	out := Decision{Act: Wait, Why: would, Detail: spelled(d.Record.Evidence), After: pollOn, Would: d.Act, Record: d.Record}
-	out.Record.ID = "" // no fence begins
-	if slices.Contains(v.Told, would) {
-		out.Why = reason.Shadowed
+	if slices.Contains(v.Memory.Told, why) {
+		why = reason.Shadowed
 	}
-	return out
+	return action.Decision{
+		Action: action.Wait{}, Reason: why, Detail: spelled(rec.Evidence), RequeueAfter: pollOn,
+		Would: action.Would{Action: would},
+	}
 }
 
 // spelled is evidence in words.

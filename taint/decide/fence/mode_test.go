@@ -7,7 +7,9 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/google/go-cmp/cmp"
 )
 
 // The modes in their order: of two, the one that does less is in force, and one that nobody knows does least.
@@ -68,34 +70,40 @@ func TestShadow(t *testing.T) {
 		"excluded": dead(saying(off, 0), excluded), "busy": dead(busy, saying(on, 0)), "in its grace": dead(justNow, saying(on, 0)),
 		"a control-plane node": dead(controlPlane, saying(on, 0)), "healthy": dead(healthy), "no work": dead(noWork, saying(off, 0)),
 		"a cache's work": dead(saying(off, 100*time.Millisecond), func(v *View) { v.Work = CacheSays }),
-		"never pinned":   dead(saying(on, time.Second), func(v *View) { v.Devices[0].NoPower = "never pinned" }),
+		"never pinned":   dead(saying(on, time.Second), func(v *View) { v.Facts.Devices[0].NoPower = "never pinned" }),
 	} {
 		fenced := Step(view)
-		view.Mode = Shadow
+		view.Facts.Mode = Shadow
 		got := Step(view)
 		want := fenced
-		switch fenced.Act {
-		case Arm:
-			want = Decision{Act: Wait, Why: reason.WouldRecover, Detail: `rack-a said Off ("Off") at 11:59:59`, After: pollOn, Would: Arm}
-		case Write:
-			want = Decision{Act: Wait, Why: reason.WouldPowerOff, Detail: `rack-a said On ("On") at 11:59:58`, After: pollOn, Would: Write}
+		rec := recordOf(fenced)
+		rec.ID = ""
+		switch fenced.Action.(type) {
+		case action.Arm:
+			want = detailed(waits(reason.WouldRecover, pollOn), `rack-a said Off ("Off") at 11:59:59`)
+			want.Would.Action = action.Arm{Record: rec}
+		case action.Write:
+			want = detailed(waits(reason.WouldPowerOff, pollOn), `rack-a said On ("On") at 11:59:58`)
+			want.Would.Action = action.Write{Record: rec}
 		}
-		if got.Act != want.Act || got.Why != want.Why || got.Detail != want.Detail || got.After != want.After || got.Would != want.Would {
-			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if want.Would == Leave {
+		if want.Would.Action == nil {
 			continue
 		}
-		if r := got.Record; r.ID != "" || r.NodeUID != view.Look.UID || r.LeaseRV != view.Look.LeaseRV || r.PowerOff != (want.Would == Write) || len(r.Evidence) == 0 {
-			t.Errorf("%s: got record %+v, want that of the fence, without an id", name, r)
+		if rec.NodeUID != view.Look.UID || rec.LeaseRV != view.Look.LeaseRV ||
+			rec.PowerOff != action.Is[action.Write](fenced) || len(rec.Evidence) == 0 {
+			t.Errorf("%s: got record %+v, want that of the fence", name, rec)
 		}
-		view.Told = append(view.Told, got.Why)
-		if again := Step(view); again.Why != reason.Shadowed || again.Act != Wait || again.Would != want.Would {
-			t.Errorf("%s, said already: got %+v", name, again)
+		view.Memory.Told = append(view.Memory.Told, got.Reason)
+		want.Reason = reason.Shadowed
+		if diff := cmp.Diff(want, Step(view)); diff != "" {
+			t.Errorf("%s, said already (-want +got):\n%s", name, diff)
 		}
 		view.Memory.Saw(func() taint.Look { l := view.Look; l.LeaseRV = "8"; return l }())
-		if len(view.Told) != 0 {
-			t.Errorf("%s: what was said of a life counts in the next: %v", name, view.Told)
+		if len(view.Memory.Told) != 0 {
+			t.Errorf("%s: what was said of a life counts in the next: %v", name, view.Memory.Told)
 		}
 	}
 }
@@ -104,21 +112,26 @@ func TestShadow(t *testing.T) {
 func TestModeChangesInTheMiddle(t *testing.T) {
 	const on, off = providers.PowerOn, providers.PowerOff
 	for _, m := range []Mode{Shadow, Disabled} {
-		mode := func(v *View) { v.Mode = m }
+		mode := func(v *View) { v.Facts.Mode = m }
 		cancelled := map[Mode]reason.Reason{Shadow: reason.ModeObserve, Disabled: reason.ModeDisabled}[m]
 		for name, tc := range map[string]struct {
 			view View
-			act  Act
+			act  action.Action
 			why  reason.Reason
 		}{
-			"announced":         {dead(powering, mode, saying(on, 0)), Write, cancelled},
-			"sent, off":         {dead(powering, sent(time.Second), mode, saying(off, 100*time.Millisecond)), Arm, reason.ProvenOff},
-			"sent, on":          {dead(powering, sent(11*time.Second), mode, saying(on, 0)), Wait, reason.AwaitingOff},
-			"sent, on for long": {dead(recorded(taint.PhasePoweringOff, "", 2*time.Minute), sent(2*time.Minute), mode, saying(on, 0)), Write, reason.PowerOffFailed},
-			"mark vanished":     {dead(recorded(taint.PhaseArmed, "", time.Second), mode), Write, reason.MarkVanished},
+			"announced": {dead(powering, mode, saying(on, 0)), action.Write{}, cancelled},
+			"sent, off": {dead(powering, sent(time.Second), mode, saying(off, 100*time.Millisecond)),
+				action.Arm{}, reason.ProvenOff},
+			"sent, on": {dead(powering, sent(11*time.Second), mode, saying(on, 0)), action.Wait{},
+				reason.AwaitingOff},
+			"sent, on for long": {dead(recorded(taint.PhasePoweringOff, "", 2*time.Minute), sent(2*time.Minute), mode,
+				saying(on, 0)), action.Write{}, reason.PowerOffFailed},
+			"mark vanished": {dead(recorded(taint.PhaseArmed, "", time.Second), mode), action.Write{},
+				reason.MarkVanished},
 		} {
-			if d := Step(tc.view); d.Act != tc.act || d.Why != tc.why {
-				t.Errorf("mode %s, %s: got %s (%s), want %s (%s)", m, name, d.Act, d.Why, tc.act, tc.why)
+			if d := Step(tc.view); kind(d) != action.Name(tc.act) || d.Reason != tc.why {
+				t.Errorf("mode %s, %s: got %s (%s), want %s (%s)", m, name, kind(d), d.Reason, action.Name(tc.act),
+					tc.why)
 			}
 		}
 	}
@@ -129,18 +142,19 @@ func TestDisabled(t *testing.T) {
 	for name, v := range map[string]View{
 		"not asked": dead(), "off": dead(saying(providers.PowerOff, 0)), "on": dead(saying(providers.PowerOn, time.Minute)), "no machine": dead(noMachine),
 	} {
-		v.Mode, v.ModeBy = Disabled, "the file"
-		if d := Step(v); d.Act != Wait || d.Why != reason.ModeDisabled || d.Detail != "the file" || d.After != recheck {
+		v.Facts.Mode, v.Facts.ModeBy = Disabled, "the file"
+		if d := Step(v); !action.Is[action.Wait](d) || d.Reason != reason.ModeDisabled || d.Detail != "the file" ||
+			d.RequeueAfter != recheck {
 			t.Errorf("%s: got %+v", name, d)
 		}
 	}
 	v := dead(healthy, recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute), func(v *View) {
-		v.Look.Record.Run, v.Look.Record.RunBy, v.Look.LeaseRV = "run-1", v.Devices[0].Name, "8"
+		v.Look.Record.Run, v.Look.Record.RunBy, v.Look.LeaseRV = "run-1", v.Facts.Devices[0].Name, "8"
 	})
-	if v.Mode = Observe; Step(v).Why != reason.Explaining {
+	if v.Facts.Mode = Observe; Step(v).Reason != reason.Explaining {
 		t.Fatalf("got %+v, want a question that mode disabled can keep from being asked", Step(v))
 	}
-	if v.Mode = Disabled; Step(v).Act == Ask {
+	if v.Facts.Mode = Disabled; action.Is[action.Ask](Step(v)) {
 		t.Errorf("got %+v", Step(v))
 	}
 }

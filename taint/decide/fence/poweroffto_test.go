@@ -7,6 +7,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
 )
@@ -26,14 +27,14 @@ func seenBy(announced bool, sends ...func(*View)) func(*View) {
 		if announced {
 			old := v.Look
 			old.Record = nil
-			v.AnnouncedOff(old, *v.Look.Record)
+			v.Memory.AnnouncedOff(old, *v.Look.Record)
 		} else {
-			v.Saw(before)
+			v.Memory.Saw(before)
 		}
 		for _, send := range sends {
 			send(v)
 		}
-		v.Saw(v.Look)
+		v.Memory.Saw(v.Look)
 	}
 }
 
@@ -41,7 +42,7 @@ func seenBy(announced bool, sends ...func(*View)) func(*View) {
 func cameBack(v *View) {
 	v.Look.LeaseRV = "8"
 	healthy(v)
-	v.Saw(v.Look)
+	v.Memory.Saw(v.Look)
 }
 
 // A fence that ends names every device that accepted a power-off, or may have. A device that refused permanently is not
@@ -87,16 +88,18 @@ func TestPowerOffTo(t *testing.T) {
 			[]string{"rack-a/7", "rack-b/7"}},
 		{"the mark was removed",
 			dead(powering, recorded(taint.PhaseEvicting, "", time.Second),
-				ends(func(v *View) { v.Look.Record.PowerOffTo = proof.Speakers(v.Devices) })), taint.ResultMarkRemoved,
+				ends(func(v *View) { v.Look.Record.PowerOffTo = proof.Speakers(v.Facts.Devices) })),
+			taint.ResultMarkRemoved,
 			[]string{"rack-a/7"}},
 		{"the configuration names it no more", dead(powering, mine(sent(time.Second)), noMachine),
 			taint.ResultCancelled, []string{"rack-a/7"}},
 	} {
 		d := Step(tt.view)
-		if d.Record.Result != tt.result || d.Act != Write && d.Act != Arm {
-			t.Errorf("%s: got %s (%s) with result %q, want %q", tt.name, d.Act, d.Why, d.Record.Result, tt.result)
+		if recordOf(d).Result != tt.result || !action.Is[action.Write](d) && !action.Is[action.Arm](d) {
+			t.Errorf("%s: got %s (%s) with result %q, want %q", tt.name, kind(d), d.Reason, recordOf(d).Result,
+				tt.result)
 		}
-		if got := names(d.Record.PowerOffTo); !slices.Equal(got, tt.want) {
+		if got := names(recordOf(d).PowerOffTo); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got power-off to %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -107,33 +110,35 @@ func TestPowerOffTo(t *testing.T) {
 func TestNamedBeforePowerOff(t *testing.T) {
 	const on = providers.PowerOn
 	d := Step(dead(two, oneLevel, both(on, on, 100*time.Millisecond)))
-	if want := []string{"rack-a/7", "rack-b/7"}; d.Why != reason.Announcing ||
-		!slices.Equal(names(d.Record.PowerOffTo), want) {
-		t.Errorf("announcing: got %s (%s) naming %v, want %v", d.Act, d.Why, names(d.Record.PowerOffTo), want)
+	if want := []string{"rack-a/7", "rack-b/7"}; d.Reason != reason.Announcing ||
+		!slices.Equal(names(recordOf(d).PowerOffTo), want) {
+		t.Errorf("announcing: got %s (%s) naming %v, want %v", kind(d), d.Reason, names(recordOf(d).PowerOffTo), want)
 	}
 	d = Step(dead(two, both(providers.PowerUnknown, on, 100*time.Millisecond)))
-	if want := []string{"rack-b/7"}; d.Why != reason.Announcing || !slices.Equal(names(d.Record.PowerOffTo), want) {
-		t.Errorf("announcing, and the first does not answer: got %s (%s) naming %v, want %v", d.Act, d.Why,
-			names(d.Record.PowerOffTo), want)
+	if want := []string{"rack-b/7"}; d.Reason != reason.Announcing ||
+		!slices.Equal(names(recordOf(d).PowerOffTo), want) {
+		t.Errorf("announcing, and the first does not answer: got %s (%s) naming %v, want %v", kind(d), d.Reason,
+			names(recordOf(d).PowerOffTo), want)
 	}
-	only := func(v *View) { v.Look.Record.PowerOffTo = proof.Speakers(v.Devices[:1]) }
+	only := func(v *View) { v.Look.Record.PowerOffTo = proof.Speakers(v.Facts.Devices[:1]) }
 	v := dead(two, powering, only, forGood(0, time.Second), both(on, on, 100*time.Millisecond))
 	d = Step(v)
-	if want := []string{"rack-a/7", "rack-b/7"}; d.Act != Write || d.Why != reason.NextLevel ||
-		d.Record.Phase != taint.PhasePoweringOff ||
-		!d.Record.At.Equal(v.Look.Record.At) || !slices.Equal(names(d.Record.PowerOffTo), want) {
-		t.Errorf("next level: got %s (%s) of %s naming %v, want %v", d.Act, d.Why, d.Record.At,
-			names(d.Record.PowerOffTo), want)
+	if want := []string{"rack-a/7", "rack-b/7"}; !action.Is[action.Write](d) || d.Reason != reason.NextLevel ||
+		recordOf(d).Phase != taint.PhasePoweringOff ||
+		!recordOf(d).At.Equal(v.Look.Record.At) || !slices.Equal(names(recordOf(d).PowerOffTo), want) {
+		t.Errorf("next level: got %s (%s) of %s naming %v, want %v", kind(d), d.Reason, recordOf(d).At,
+			names(recordOf(d).PowerOffTo), want)
 	}
-	v.Look.Record.PowerOffTo = proof.Speakers(v.Devices)
-	if d = Step(v); d.Act != PowerOff || d.Move.Device != 1 {
-		t.Errorf("next level, named: got %s (%s), want the power-off", d.Act, d.Why)
+	v.Look.Record.PowerOffTo = proof.Speakers(v.Facts.Devices)
+	d = Step(v)
+	if a, ok := d.Action.(action.PowerOff); !ok || a.Move.Device != 1 {
+		t.Errorf("next level, named: got %s (%s), want the power-off", kind(d), d.Reason)
 	}
 	other := v.Look.Record.PowerOffTo[1]
 	other.Machine = &taint.Machine{Provider: "rack-b", ID: "8"}
 	v.Look.Record.PowerOffTo[1] = other
-	if d = Step(v); d.Act != Write {
-		t.Errorf("next level, named for another machine: got %s (%s), want it named", d.Act, d.Why)
+	if d = Step(v); !action.Is[action.Write](d) {
+		t.Errorf("next level, named for another machine: got %s (%s), want it named", kind(d), d.Reason)
 	}
 }
 
@@ -144,28 +149,28 @@ func TestPowerOffToOfAnEarlierFence(t *testing.T) {
 		recorded(taint.PhaseDone, taint.ResultPowerOffFailed, time.Hour)(v)
 		v.Look.Record.PowerOffTo = []taint.Speaker{{Device: "strip/7"}}
 	}
-	if d := Step(dead(earlier, saying(on, 100*time.Millisecond))); d.Why != reason.Announcing ||
-		!slices.Equal(names(d.Record.PowerOffTo), []string{"strip/7", "rack-a/7"}) {
-		t.Errorf("announced again: got %s (%s) naming %v", d.Act, d.Why, names(d.Record.PowerOffTo))
+	if d := Step(dead(earlier, saying(on, 100*time.Millisecond))); d.Reason != reason.Announcing ||
+		!slices.Equal(names(recordOf(d).PowerOffTo), []string{"strip/7", "rack-a/7"}) {
+		t.Errorf("announced again: got %s (%s) naming %v", kind(d), d.Reason, names(recordOf(d).PowerOffTo))
 	}
-	if d := Step(dead(earlier, saying(off, 100*time.Millisecond))); d.Act != Arm ||
-		!slices.Equal(names(d.Record.PowerOffTo), []string{"strip/7"}) {
-		t.Errorf("off by itself: got %s (%s) naming %v", d.Act, d.Why, names(d.Record.PowerOffTo))
+	if d := Step(dead(earlier, saying(off, 100*time.Millisecond))); !action.Is[action.Arm](d) ||
+		!slices.Equal(names(recordOf(d).PowerOffTo), []string{"strip/7"}) {
+		t.Errorf("off by itself: got %s (%s) naming %v", kind(d), d.Reason, names(recordOf(d).PowerOffTo))
 	}
-	if d := Step(dead(earlier, heartbeat, saying(off, 100*time.Millisecond))); d.Act != Arm ||
-		len(d.Record.PowerOffTo) > 0 {
-		t.Errorf("alive since: got %s (%s) naming %v", d.Act, d.Why, names(d.Record.PowerOffTo))
+	if d := Step(dead(earlier, heartbeat, saying(off, 100*time.Millisecond))); !action.Is[action.Arm](d) ||
+		len(recordOf(d).PowerOffTo) > 0 {
+		t.Errorf("alive since: got %s (%s) naming %v", kind(d), d.Reason, names(recordOf(d).PowerOffTo))
 	}
 	v := dead(earlier)
-	v.Saw(v.Look)
-	announced := Step(dead(earlier, saying(on, 100*time.Millisecond))).Record
-	v.AnnouncedOff(v.Look, announced)
+	v.Memory.Saw(v.Look)
+	announced := recordOf(Step(dead(earlier, saying(on, 100*time.Millisecond))))
+	v.Memory.AnnouncedOff(v.Look, announced)
 	v.Look.Record = &announced
-	v.Saw(v.Look)
+	v.Memory.Saw(v.Look)
 	forGood(0, time.Second)(&v)
 	cameBack(&v)
-	if d := Step(v); d.Record.Result != taint.ResultCancelled ||
-		!slices.Equal(names(d.Record.PowerOffTo), []string{"strip/7"}) {
-		t.Errorf("refused in the next fence: got %s (%s) naming %v", d.Act, d.Why, names(d.Record.PowerOffTo))
+	if d := Step(v); recordOf(d).Result != taint.ResultCancelled ||
+		!slices.Equal(names(recordOf(d).PowerOffTo), []string{"strip/7"}) {
+		t.Errorf("refused in the next fence: got %s (%s) naming %v", kind(d), d.Reason, names(recordOf(d).PowerOffTo))
 	}
 }

@@ -157,8 +157,8 @@ const EffectAfter = 10 * time.Second
 // PowerOffs is what one process remembers of the power-offs of one fence: which level has its turn, and how its devices took them. The
 // zero value: none was sent. A copy keeps its own.
 type PowerOffs struct {
-	PowerOffSent providers.Instant // when the last was sent; zero: never
-	PowerOffErr  error             // why the device did not accept it; nil: it did
+	LastSent providers.Instant // when the last was sent; zero: never
+	LastErr  error             // why the device did not accept it; nil: it did
 
 	start   int               // the level that had the first turn
 	level   int               // whose turn it is, once one was sent
@@ -227,7 +227,8 @@ func Powerable(devices []Device) bool {
 
 // Exhausted reports that no level would take another power-off: in each a device refused for good, and the last that was asked, too.
 func (p PowerOffs) Exhausted(devices []Device) bool {
-	return RefusedForGood(p.PowerOffErr) && !slices.ContainsFunc(p.levels(devices), func(l level) bool { return l.may && !l.never })
+	return RefusedForGood(p.LastErr) &&
+		!slices.ContainsFunc(p.levels(devices), func(l level) bool { return l.may && !l.never })
 }
 
 // Sent folds in that a power-off was sent at that time by a move, and how the device took it.
@@ -242,10 +243,10 @@ func (p *PowerOffs) Sent(at providers.Instant, devices []Device, m Move, err err
 	}
 	if m.Turn {
 		switch {
-		case p.PowerOffSent.IsZero():
+		case p.LastSent.IsZero():
 			p.start = d.Level
 		case p.anew(p.levels(devices), d.Level):
-			if p.round++; p.PowerOffErr != nil {
+			if p.round++; p.LastErr != nil {
 				p.refused++
 			}
 		}
@@ -256,7 +257,7 @@ func (p *PowerOffs) Sent(at providers.Instant, devices []Device, m Move, err err
 		}
 	}
 	tried[d.Name] = tries{tried[d.Name].sent + 1, at, err, tried[d.Name].took || err == nil}
-	p.PowerOffSent, p.PowerOffErr, p.tried = at, err, tried
+	p.LastSent, p.LastErr, p.tried = at, err, tried
 	if err == nil {
 		p.refused = 0
 	}
@@ -287,7 +288,7 @@ func (p PowerOffs) Took(devices []Device) []taint.Speaker {
 
 // Overdue reports that the level whose turn it is has had its time, and another would take the power-off.
 func (p PowerOffs) Overdue(now providers.Instant, devices []Device, a Answers) bool {
-	if p.PowerOffSent.IsZero() {
+	if p.LastSent.IsZero() {
 		return false
 	}
 	all := p.levels(devices)
@@ -308,7 +309,7 @@ func (p PowerOffs) Next(now, announced providers.Instant, devices []Device, a An
 	switch {
 	case len(all) == 0:
 		return Move{Wait: EffectAfter}
-	case p.PowerOffSent.IsZero():
+	case p.LastSent.IsZero():
 		i := p.first(all, a)
 		if wait := all[i].limits.Delay - now.Sub(announced); wait > 0 {
 			return Move{Wait: wait}
@@ -325,16 +326,16 @@ func (p PowerOffs) Next(now, announced providers.Instant, devices []Device, a An
 	}
 	next, ok := p.after(all, i, a)
 	if !ok {
-		return Move{Wait: EffectAfter, Err: p.PowerOffErr}
+		return Move{Wait: EffectAfter, Err: p.LastErr}
 	}
 	due := over
-	if anew := p.anew(all, all[next].number); anew && p.PowerOffErr != nil {
-		due = p.PowerOffSent.Add(backoff(p.refused + 1))
+	if anew := p.anew(all, all[next].number); anew && p.LastErr != nil {
+		due = p.LastSent.Add(backoff(p.refused + 1))
 	} else if !anew && p.round == 0 {
 		due = over.Add(all[next].limits.Delay)
 	}
 	if wait := due.Sub(now); wait > 0 {
-		return Move{Wait: wait, Err: p.PowerOffErr}
+		return Move{Wait: wait, Err: p.LastErr}
 	}
 	m := Move{Device: all[next].send(a), Turn: true}
 	if next != i {
