@@ -610,7 +610,7 @@ func (n *Node) pending() action.Action {
 	if !n.pods.have {
 		return action.ListPods{}
 	}
-	if read := n.unresolved(false); read != nil {
+	if read := n.unresolved(); read != nil {
 		return read
 	}
 	if !n.atts.have {
@@ -639,23 +639,18 @@ func (n *Node) unattributed(pods []action.Pod) action.Action {
 	return action.ReadClaims{PVs: pvs}
 }
 
-// unresolved is the read of the volumes that are not known: of exempt pods, or of all that are not finished.
-func (n *Node) unresolved(all bool) action.Action {
-	of := claiming(n.pods.pods, all)
+// unresolved is the read of the volumes of unfinished exempt pods that are not known; nil if all are.
+func (n *Node) unresolved() action.Action {
+	var of []action.Pod
+	for _, p := range n.pods.pods {
+		if p.Claims && !p.Terminal && p.Exempt != taint.NotExempt {
+			of = append(of, p)
+		}
+	}
 	if len(of) == 0 {
 		return nil
 	}
 	return action.ReadVolumes{Pods: of}
-}
-
-// claiming are the unfinished pods, all or the exempt ones, whose volumes are not known.
-func claiming(pods []action.Pod, all bool) (of []action.Pod) {
-	for _, p := range pods {
-		if p.Claims && !p.Terminal && (all || p.Exempt != taint.NotExempt) {
-			of = append(of, p)
-		}
-	}
-	return of
 }
 
 // underMark is the course of a marked node.
@@ -677,19 +672,16 @@ func (n *Node) underMark(now providers.Instant) action.Decision {
 			return action.Decision{Action: read}
 		}
 	}
-	v.Pods, v.Attachments, v.Live, v.Resolved = n.pods.pods, n.atts.list, n.atts.live, n.unresolved(true) == nil
-	v.Claims = n.named
+	v.Pods, v.Attachments, v.Live, v.Claims = n.pods.pods, n.atts.list, n.atts.live, n.named
 	d := evict.Step(v)
-	if d.Act == evict.Read {
-		if read := n.unresolved(true); read != nil {
-			return action.Decision{Action: read}
-		}
-		if len(d.Claims) > 0 {
-			return action.Decision{Action: action.ReadClaims{PVs: d.Claims}, Reason: d.Why}
-		}
-		return action.Decision{Action: action.ListAttachments{Live: true}, Reason: d.Why}
+	if action.Reads(d.Action) {
+		return d
 	}
-	return n.does(v, d)
+	if waitsForVolumes(d) && n.pods.have {
+		n.kept = n.pods
+	}
+	n.view = v
+	return d
 }
 
 // byKept decides by the list that was kept, if that is new enough and the decision is to end pods or to delete ended ones: each of these
@@ -704,44 +696,27 @@ func (n *Node) byKept(v evict.View) (_ action.Decision, ok bool) {
 	}
 	kept := n.kept
 	n.kept = list{}
-	v.Pods, v.Attachments, v.Resolved = kept.pods, n.atts.list, len(claiming(kept.pods, true)) == 0
-	switch d := evict.Step(v); {
-	case d.Act == evict.Tombstone || d.Act == evict.Delete && !d.Returned:
-		return n.does(v, d), true
-	case waitsForVolumes(d) && kept.at.Age(v.Now) < waitHolds:
+	v.Pods, v.Attachments = kept.pods, n.atts.list
+	d := evict.Step(v)
+	switch a := d.Action.(type) {
+	case action.Tombstone:
+	case action.Delete:
+		if a.Returned {
+			return action.Decision{}, false
+		}
+	default:
+		if !waitsForVolumes(d) || kept.at.Age(v.Now) >= waitHolds {
+			return action.Decision{}, false
+		}
 		n.kept = kept
-		return n.does(v, d), true
 	}
-	return action.Decision{}, false
+	n.view = v
+	return d, true
 }
 
 // waitsForVolumes reports that nothing is left of a dead node but volumes that are not detached.
-func waitsForVolumes(d evict.Decision) bool {
-	return d.Act == evict.Wait && d.Why == reason.WaitingDetach && !d.Returned
-}
-
-// does turns a decision under the mark into an action. TODO(kernel): evict returns it.
-func (n *Node) does(v evict.View, d evict.Decision) action.Decision {
-	n.view = v
-	out := action.Decision{Reason: d.Why, Detail: d.Detail, RequeueAfter: d.After, Alert: d.Alert, Stuck: d.Stuck}
-	if waitsForVolumes(d) && n.pods.have {
-		n.kept = n.pods
-	}
-	var kept []action.Pod
-	for _, p := range v.Pods {
-		if d.Act == evict.Unmark && p.Kept() {
-			kept = append(kept, p)
-		}
-	}
-	out.Action = map[evict.Act]action.Action{
-		evict.Leave: action.Leave{}, evict.Wait: action.Wait{Returned: d.Returned}, evict.Ask: action.Ask{}, evict.Write: action.Write{Record: d.Record},
-		evict.ExpireReady: action.ExpireReady{}, evict.Tombstone: action.Tombstone{Pods: d.Pods},
-		evict.ClearVolumes: action.ClearVolumes{InUse: d.InUse, Attached: d.Attached},
-		evict.Delete:       action.Delete{Pods: d.Pods, Returned: d.Returned}, evict.Spare: action.Spare{Pods: d.Pods},
-		evict.SetNotReady: action.SetNotReady{Pods: d.Pods}, evict.DeleteAttachments: action.DeleteAttachments{Attachments: d.Detach},
-		evict.OutOfService: action.OutOfService{}, evict.InService: action.InService{}, evict.Unmark: action.Unmark{Record: d.Record, Kept: kept},
-	}[d.Act]
-	return out
+func waitsForVolumes(d action.Decision) bool {
+	return d.Action == action.Wait{} && d.Reason == reason.WaitingDetach
 }
 
 // Hold says whether an act may still be done.
@@ -896,7 +871,7 @@ func (n *Node) Holds(now providers.Instant) Hold {
 		switch {
 		case v.Proven(now):
 			return Yes
-		case v.Answer.State != providers.PowerOff:
+		case v.Answers.Answer.State != providers.PowerOff:
 			return No
 		default:
 			return AskFirst
@@ -907,7 +882,7 @@ func (n *Node) Holds(now providers.Instant) Hold {
 		return Yes
 	case n.facts.Nobody != nil:
 		return No
-	case v.Answer.State != providers.PowerOff && len(v.Devices) > 0 && !v.Look.Record.Vouched():
+	case v.Answers.Answer.State != providers.PowerOff && len(v.Devices) > 0 && !v.Look.Record.Vouched():
 		return No
 	default:
 		return AskFirst

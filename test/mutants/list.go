@@ -1190,15 +1190,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: what is on before its mark is confirmed is still off by our power-off", In: "taint/decide/evict.View.armed",
-		Old: "v.Answer.State == providers.PowerOn", New: "false",
+		Old: "v.Answers.Answer.State == providers.PowerOn", New: "false",
 	},
 	{
 		Name: "after: what was started since our power-off is still off by it", In: "taint/decide/evict.View.armed",
-		Old: "d.Record.Run != run", New: "false",
+		Old: "begun.Run != run", New: "false",
 	},
 	{
 		Name: "after: a run that was told late is a start", In: "taint/decide/evict.View.armed",
-		Old: `d.Record.Run != ""`, New: "true",
+		Old: `begun.Run != ""`, New: "true",
 	},
 	{
 		Name: "container: a mark knows no run", In: "taint/decide/fence.View.begin",
@@ -3105,12 +3105,12 @@ var Mutants = []Mutant{
 		Old: `l.Mark.Value + " " + l.Record.Token()`, New: "l.Mark.Value",
 	},
 	{
-		Name: "evict: the mark goes by the cache's attachments (11)", In: "taint/decide/evict.Step",
-		Old: "ends || forces || names || waits && v.Listed.Age(v.Now) >= relist", New: "forces || names || waits && v.Listed.Age(v.Now) >= relist",
+		Name: "evict: the mark goes by the cache's attachments (11)", In: "taint/decide/evict.View.missing",
+		Old: "ends || forces || names || waits && v.Memory.Listed.Age(v.Now) >= relist", New: "forces || names || waits && v.Memory.Listed.Age(v.Now) >= relist",
 	},
 	{
-		Name: "evict: volumes are cleared before all are known (9)", In: "taint/decide/evict.Step",
-		Old: "!v.Resolved && (ends || waits || forces || d.Act == ClearVolumes)", New: "false",
+		Name: "evict: volumes are cleared before all are known (9)", In: "taint/decide/evict.View.missing",
+		Old: "len(pods) > 0 && (ends || waits || forces || clears)", New: "len(pods) > 0 && clears && false",
 	},
 	{
 		Name: "evict: a taint landed when it was first seen (F2)", In: "taint/decide/evict.Stock.starts",
@@ -3612,19 +3612,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a stale Ready is not expired (step 5)", In: "taint/decide/evict.View.armed",
-		Old: "Decision{Act: ExpireReady, Why: reason.Expiring}", New: "v.beginEviction(reason.Confirmed, v.Evidence()...)",
+		Old: "action.Decision{Action: action.ExpireReady{}, Reason: reason.Expiring}", New: "v.beginEviction(*rec, reason.Confirmed, v.Answers.Evidence()...)",
 	},
 	{
 		Name: "evict: an old Off proves (1)", In: "taint/decide/evict.View.Proven",
-		Old: "v.Answer.At.Age(now) <= proof.TTL", New: "true",
+		Old: "v.Answers.Answer.At.Age(now) <= proof.TTL", New: "true",
 	},
 	{
 		Name: "evict: an Off of before a suspension proves (1)", In: "taint/decide/evict.View.Proven",
-		Old: "v.Answer.At.Age(now)", New: "now.Sub(v.Answer.At)", Tests: []string{"./taint/decide/evict"},
+		Old: "v.Answers.Answer.At.Age(now)", New: "now.Sub(v.Answers.Answer.At)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
 		Name: "evict: an Off of before a suspension ends Ready", In: "taint/decide/evict.View.armed",
-		Old: "v.Answer.At.Age(v.Now) <= proof.TTL", New: "v.Now.Sub(v.Answer.At) <= proof.TTL", Tests: []string{"./taint/decide/evict"},
+		Old: "v.Answers.Answer.At.Age(v.Now) <= proof.TTL", New: "v.Now.Sub(v.Answers.Answer.At) <= proof.TTL", Tests: []string{"./taint/decide/evict"},
 	},
 	{
 		Name: "evict: a person is believed on a look of before a suspension", In: "taint/decide/evict.View.Holds",
@@ -3632,15 +3632,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a person is believed beside an answer that is due", In: "taint/decide/evict.View.Holds",
-		Old: "v.Answer.Got.Age(now)", New: "now.Sub(v.Answer.Got)", Tests: []string{"./taint/decide/evict"},
+		Old: "v.Answers.Answer.Got.Age(now)", New: "now.Sub(v.Answers.Answer.Got)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
 		Name: "evict: after a suspension no device is asked for long", In: "taint/decide/evict.View.due",
-		Old: "v.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answer.Got)", Tests: []string{"./taint/decide/evict"},
+		Old: "v.Answers.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answers.Answer.Got)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
-		Name: "evict: attachments that were listed before a suspension serve", In: "taint/decide/evict.Step",
-		Old: "v.Listed.Age(v.Now)", New: "v.Now.Sub(v.Listed)", Tests: []string{"./taint/decide/evict"},
+		Name: "evict: attachments that were listed before a suspension serve", In: "taint/decide/evict.View.missing",
+		Old: "v.Memory.Listed.Age(v.Now)", New: "v.Now.Sub(v.Memory.Listed)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
 		Name: "evict: a process that was suspended was not blind (F2)", In: "taint/decide/evict.Memory.Saw",
@@ -3648,7 +3648,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: changing proves (2)", In: "taint/decide/evict.View.Proven",
-		Old: "v.Answer.State == providers.PowerOff", New: "v.Answer.State >= providers.PowerOff",
+		Old: "v.Answers.Answer.State == providers.PowerOff", New: "v.Answers.Answer.State >= providers.PowerOff",
 	},
 	{
 		Name: "evict: a heartbeat before the eviction does not lift (7)", In: "taint/decide/evict.View.armed",
@@ -3656,7 +3656,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: an Off that is not confirmed keeps the mark (11)", In: "taint/decide/evict.View.armed",
-		Old: "d := v.unmark(taint.ResultLifted, reason.NotConfirmed)", New: "d := v.wait(reason.Confirming)",
+		Old: "return v.unmark(lifted, reason.NotConfirmed)", New: "return v.waitToAsk(reason.Confirming)",
 	},
 	{
 		Name: "evict: a person's word beats a device that says On", In: "taint/decide/evict.View.armed",
@@ -3673,19 +3673,19 @@ var Mutants = []Mutant{
 
 	// Evicting, and the return path: steps 7 to 13.
 	{
-		Name: "evict: life in the middle is not seen (return path)", In: "taint/decide/evict.View.evicting",
-		Old: "l.Alive(rec) || l.IsReady()", New: "false",
+		Name: "evict: life in the middle is not seen (return path)", In: "taint/decide/evict.View.cameBack",
+		Old: "v.Look.Alive(v.Look.Record) || v.Look.IsReady()", New: "false",
 	},
 	{
-		Name: "evict: Ready in the middle is not seen (return path)", In: "taint/decide/evict.View.evicting",
-		Old: "l.IsReady()", New: "false",
+		Name: "evict: Ready in the middle is not seen (return path)", In: "taint/decide/evict.View.cameBack",
+		Old: "v.Look.IsReady()", New: "false",
 	},
 	{
-		Name: "evict: power On in the middle is not seen (return path)", In: "taint/decide/evict.View.evicting",
-		Old: "v.asked() && v.Answer.State == providers.PowerOn && (!person || !v.TrustPerson)", New: "false",
+		Name: "evict: power On in the middle is not seen (return path)", In: "taint/decide/evict.View.saysOn",
+		Old: "v.asked() && v.Answers.Answer.State == providers.PowerOn && (!v.Look.Record.Vouched() || !v.Settings.TrustPerson)", New: "false",
 	},
 	{
-		Name: "evict: the return path is left again", In: "taint/decide/evict.View.evicting",
+		Name: "evict: the return path is left again", In: "taint/decide/evict.View.cameBack",
 		Old: "v.sparing()", New: "false",
 	},
 	{
@@ -3750,7 +3750,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recovery: a node that is back waits by a kept list", In: "taint/decide.waitsForVolumes",
-		Old: "!d.Returned", New: "(true || d.Returned)",
+		Old: "!v.cameBack()", New: "true",
 	},
 	{
 		Name: "recovery: each attachment that goes has the pods listed", In: "taint/decide.Node.byKept",
@@ -3837,20 +3837,20 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: pods of a node that is back lose Ready (1)", In: "taint/decide/evict.View.notReadyFirst",
-		Old: "d.Returned || d.Act != Wait && !ends", New: "d.Act != Wait && d.Act != Unmark",
+		Old: "v.cameBack() || !action.Is[action.Wait](d) && !ends", New: "!action.Is[action.Wait](d) && !action.Is[action.Unmark](d)",
 	},
 	{
 		Name: "evict: pods of a node that is back lose Ready while volumes are waited for (1)", In: "taint/decide/evict.View.notReadyFirst",
-		Old: "d.Returned || d.Act != Wait && !ends", New: "d.Act != Wait && !ends",
+		Old: "v.cameBack() || !action.Is[action.Wait](d) && !ends", New: "!action.Is[action.Wait](d) && !ends",
 	},
 	{
 		Name: "evict: pods that stay lose Ready before those that go are ended", In: "taint/decide/evict.View.notReadyFirst",
-		Old: "d.Returned || d.Act != Wait && !ends", New: "d.Returned",
+		Old: "v.cameBack() || !action.Is[action.Wait](d) && !ends", New: "v.cameBack()",
 	},
 	{
 		Name: "evict: an alert ends while pods lose Ready", In: "taint/decide/evict.View.notReadyFirst",
-		Old: "Decision{Act: SetNotReady, Why: reason.SettingNotReady, Pods: pods, Alert: d.Alert, Stuck: d.Stuck}",
-		New: "Decision{Act: SetNotReady, Why: reason.SettingNotReady, Pods: pods}",
+		Old: "action.Decision{Action: action.SetNotReady{Pods: pods}, Reason: reason.SettingNotReady, Alert: d.Alert, Stuck: d.Stuck}",
+		New: "action.Decision{Action: action.SetNotReady{Pods: pods}, Reason: reason.SettingNotReady}",
 	},
 	{
 		Name: "evict: pods that go lose Ready, and keep running (10)", In: "taint/decide/action.Pod.StaysReady",
@@ -3878,11 +3878,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a device whose answers come too slowly keeps the mark (16)", In: "taint/decide/evict.View.mayProve",
-		Old: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= proof.TTL", New: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= 1000*proof.TTL",
+		Old: "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads <= proof.TTL", New: "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads <= 1000*proof.TTL",
 	},
 	{
 		Name: "evict: a proof that grew old leaves pods Ready", In: "taint/decide/evict.View.mayProve",
-		Old: "v.Answer.At.Age(v.Answer.Got)+v.Reads <= proof.TTL", New: "v.Answer.At.Age(v.Answer.Got)+v.Reads > 1000*proof.TTL",
+		Old: "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads <= proof.TTL", New: "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads > 1000*proof.TTL",
 	},
 	{
 		Name: "recovery: a person's word takes Ready from pods in the middle (1)", In: "taint/decide.Node.Holds",
@@ -3914,7 +3914,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: what takes too long is not alerted (13)", In: "taint/decide/evict.View.overdue",
-		Old: "d.Alert = string(d.Why)", New: "",
+		Old: "d.Alert = string(d.Reason)", New: "",
 	},
 	{
 		Name: "records: an eviction by a clock that runs ahead is not alerted for an hour (13)", In: "taint/decide/evict.View.overdue",
@@ -4083,8 +4083,8 @@ var Mutants = []Mutant{
 		Old: "a.Deleting && !slices.Contains(left, a)", New: "false",
 	},
 	{
-		Name: "volumes: named by a cache (11)", In: "taint/decide/evict.Step",
-		Old: "d.Act == Write && d.Returned", New: "false",
+		Name: "volumes: named by a cache (11)", In: "taint/decide/evict.View.missing",
+		Old: "waits && action.Is[action.Write](d)", New: "false",
 	},
 	{
 		Name: "volumes: a claim is read once (10)", In: "taint/decide/evict.View.name",
@@ -4497,7 +4497,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a kept list says that nothing is left (11)", In: "taint/decide.Node.byKept",
-		Old: "d.Act == evict.Tombstone || d.Act == evict.Delete && !d.Returned", New: "d.Act != evict.Leave",
+		Old: "action.Is[action.Tombstone](d) || action.Is[action.Delete](d) && !v.cameBack()", New: "!action.Is[action.Leave](d)",
 	},
 	{
 		Name: "controller: a kept list never grows old", In: "taint/decide.Node.byKept",
@@ -4701,7 +4701,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: the mark goes where a look outlasts the Off of a node that reads Ready", In: "taint/decide/evict.View.armed",
-		Old: "v.Answer.State == providers.PowerOff || v.due()", New: "v.due()", Tests: []string{"./taint/decide/evict"},
+		Old: "v.Answers.Answer.State == providers.PowerOff || v.due()", New: "v.due()", Tests: []string{"./taint/decide/evict"},
 	},
 	{
 		Name: "workers: a pod that waited is written into stock eviction (F2)", In: "taint/controller.batch.holds",
@@ -4747,15 +4747,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: what attach/detach wrote back stays listed (F5)", In: "taint/decide/evict.View.evicting",
-		Old: "len(left) == 0 && v.Cleared < clearings", New: "false",
+		Old: "len(left) == 0 && v.Memory.Cleared < clearings", New: "false",
 	},
 	{
 		Name: "evict: volumesAttached is cleared while its controller detaches (F5)", In: "taint/decide/evict.View.evicting",
-		Old: "len(left) == 0 && v.Cleared < clearings", New: "v.Cleared < clearings",
+		Old: "len(left) == 0 && v.Memory.Cleared < clearings", New: "v.Memory.Cleared < clearings",
 	},
 	{
 		Name: "evict: who writes volumesAttached back keeps the mark (16)", In: "taint/decide/evict.View.evicting",
-		Old: "len(left) == 0 && v.Cleared < clearings", New: "len(left) == 0",
+		Old: "len(left) == 0 && v.Memory.Cleared < clearings", New: "len(left) == 0",
 	},
 	{
 		Name: "controller: pods that stay keep Ready", In: "taint/controller.executor.SetNotReady",
@@ -5204,11 +5204,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: exempt pods' volumes are work (9)", In: "taint/decide.Node.pending",
-		Old: "if read := n.unresolved(false); read != nil { ... }", New: "",
+		Old: "if read := n.unresolved(); read != nil { ... }", New: "",
 	},
 	{
-		Name: "controller: a return ends by the cache's attachments (11)", In: "taint/decide/evict.Step",
-		Old: "d.Record.Result == taint.ResultReturned", New: "false",
+		Name: "controller: a return ends by the cache's attachments (11)", In: "taint/decide/evict.View.missing",
+		Old: "res == taint.ResultReturned", New: "false",
 	},
 	{
 		Name: "controller: one device that lied distrusts all", In: "taint/decide/fleet.Fleet.Distrusted",
@@ -6362,11 +6362,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "devices: a person's word counts though they disagree", In: "taint/decide/evict.View.letsPerson",
-		Old: "v.Disagree()", New: "false",
+		Old: "v.Answers.Disagree()", New: "false",
 	},
 	{
 		Name: "devices: a disagreement under the mark is not told", In: "taint/decide/evict.View.evicting",
-		Old: "if v.Disagree() { ... }", New: "",
+		Old: "if v.Answers.Disagree() { ... }", New: "",
 	},
 	{
 		Name: "devices: a disagreement is not told", In: "taint/decide/fence.View.byAnswer",
@@ -6376,8 +6376,8 @@ var Mutants = []Mutant{
 		New: "",
 	},
 	{
-		Name: "devices: who proved in the middle is forgotten", In: "taint/decide/evict.View.unmark",
-		Old: "v.Offs(v.Look.Record)", New: "v.Offs(v.Look.Record)[:0]",
+		Name: "devices: who proved in the middle is forgotten", In: "taint/decide/evict.View.ended",
+		Old: "v.Answers.Offs(v.Look.Record)", New: "v.Answers.Offs(v.Look.Record)[:0]",
 	},
 	{
 		Name: "devices: all are caught with the one that lied", In: "taint.Record.Caught",
@@ -7274,15 +7274,15 @@ var Mutants = []Mutant{
 		Tests: kubeReads,
 	},
 	{Name: "overtime: each act is another alert", In: "taint/decide/evict.View.overtime", Old: "d.Alert = string(reason.WaitingDetach)", New: "", Tests: overtime},
-	{Name: "overtime: at once", In: "taint/decide/evict.View.overtime", Old: "v.age(v.Look.Record.At) > v.DetachTimeout", New: "true", Tests: overtime},
-	{Name: "overtime: without proof", In: "taint/decide/evict.View.overtime", Old: "d.Act == Wait || v.Holds(v.Now)", New: "true", Tests: overtime},
+	{Name: "overtime: at once", In: "taint/decide/evict.View.overtime", Old: "v.age(v.Look.Record.At) > v.Settings.DetachTimeout", New: "true", Tests: overtime},
+	{Name: "overtime: without proof", In: "taint/decide/evict.View.overtime", Old: "action.Is[action.Wait](d) || v.Holds(v.Now)", New: "true", Tests: overtime},
 	{Name: "overtime: what is being deleted, too", In: "taint/decide/evict.View.forceDetach", Old: "return a.Deleting", New: "return false", Tests: overtime},
-	{Name: "overtime: again and again", In: "taint/decide/evict.View.forceDetach", Old: "v.Now.Sub(v.Forced) < forceAgain", New: "false", Tests: overtime},
-	{Name: "overtime: by a cache", In: "taint/decide/evict.Step", Old: "ends || forces || names || waits && v.Listed.Age(v.Now) >= relist", New: "ends || names || waits && v.Listed.Age(v.Now) >= relist", Tests: overtime},
-	{Name: "overtime: beside volumes that are not known", In: "taint/decide/evict.Step", Old: "ends || waits || forces || d.Act == ClearVolumes", New: "ends || waits || d.Act == ClearVolumes", Tests: overtime},
+	{Name: "overtime: again and again", In: "taint/decide/evict.View.forceDetach", Old: "v.Now.Sub(v.Memory.Forced) < forceAgain", New: "false", Tests: overtime},
+	{Name: "overtime: by a cache", In: "taint/decide/evict.View.missing", Old: "ends || forces || names || waits && v.Memory.Listed.Age(v.Now) >= relist", New: "ends || names || waits && v.Memory.Listed.Age(v.Now) >= relist", Tests: overtime},
+	{Name: "overtime: beside volumes that are not known", In: "taint/decide/evict.View.missing", Old: "ends || waits || forces || clears", New: "ends || waits || clears", Tests: overtime},
 	{Name: "overtime: out of service over a pod", In: "taint/decide/evict.View.takeOutOfService", Old: "len(stay) > 0", New: "false", Tests: overtime},
-	{Name: "overtime: out of service over what caches still have", In: "taint/decide/evict.View.takeOutOfService", Old: "v.Now.Sub(v.emptied) < forgotten", New: "false", Tests: overtime},
-	{Name: "overtime: nobody looked whether a pod was there", In: "taint/decide/evict.View.takeOutOfService", Old: "v.emptied.IsZero() || v.Now.Sub(v.emptied) < forgotten", New: "v.Now.Sub(v.emptied) < forgotten", Tests: overtime},
+	{Name: "overtime: out of service over what caches still have", In: "taint/decide/evict.View.takeOutOfService", Old: "v.Now.Sub(v.Memory.emptied) < forgotten", New: "false", Tests: overtime},
+	{Name: "overtime: nobody looked whether a pod was there", In: "taint/decide/evict.View.takeOutOfService", Old: "v.Memory.emptied.IsZero() || v.Now.Sub(v.Memory.emptied) < forgotten", New: "v.Now.Sub(v.Memory.emptied) < forgotten", Tests: overtime},
 	{Name: "overtime: a toleration for a while is one for good", In: "taint/decide/evict.ending", Old: "!ends || p.Stuck()", New: "!ends || len(p.Tolerations) > 0 || p.Stuck()", Tests: overtime},
 	{Name: "overtime: a pod that was there is forgotten", In: "taint/decide/evict.Memory.SawPods", Old: "len(ending(pods)) > 0", New: "false", Tests: overtime},
 	{Name: "overtime: a node that lives stays out of service", In: "taint/decide/evict.View.returning", Old: "taint.IsOutOfService(v.Look.Taints)", New: "false", Tests: overtime},

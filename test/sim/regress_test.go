@@ -27,12 +27,12 @@ func evicting(now, since time.Time, taints ...corev1.Taint) evict.View {
 		Ready: corev1.ConditionUnknown, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule}, Record: &rec, Taints: taints,
 	}
 	v := evict.View{Now: providers.InstantOf(now), Settings: evict.Settings{DetachTimeout: time.Hour},
-		Devices: []proof.Device{{Name: "bmc/n1"}}, By: "ff", Resolved: true, Live: true}
-	v.Saw(l)
+		Devices: []proof.Device{{Name: "bmc/n1"}}, By: "ff", Live: true}
+	v.Memory.Saw(l)
 	l.Sent, l.Got = providers.InstantOf(now), providers.InstantOf(now)
 	v.Look = l
-	v.Expect(v.Devices...)
-	v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff,
+	v.Answers.Expect(v.Devices...)
+	v.Answers.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff,
 		At: providers.InstantOf(now)}, Got: providers.InstantOf(now)})
 	return v
 }
@@ -49,8 +49,8 @@ func TestWaitingPodsKeepTheirVolumes(t *testing.T) {
 	v.Look.InUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/sim^vol"}
 	v.Look.Attached = []corev1.AttachedVolume{{Name: "kubernetes.io/csi/sim^vol"}}
 	v.Pods = []action.Pod{{Name: "db-0", UID: "p", Volumes: []action.Volume{{PV: "vol", Unique: "kubernetes.io/csi/sim^vol"}}}}
-	if d := evict.Step(v); d.Act != evict.Wait || d.Why != reason.StockEviction {
-		t.Errorf("got %s %s, want Wait %s", d.Act, d.Why, reason.StockEviction)
+	if d := evict.Step(v); !action.Is[action.Wait](d) || d.Reason != reason.StockEviction {
+		t.Errorf("got %s %s, want Wait %s", action.Name(d.Action), d.Reason, reason.StockEviction)
 	}
 }
 
@@ -66,19 +66,19 @@ func TestPatienceRunsFromWhenDue(t *testing.T) {
 	for name, c := range map[string]struct {
 		after time.Duration
 		taint corev1.Taint
-		want  evict.Act
+		want  action.Action
 	}{
-		"due in 31 s":             {29 * time.Second, unreachable(epoch), evict.Tombstone},
-		"due in 29 s":             {31 * time.Second, unreachable(epoch), evict.Wait},
-		"due 2 s ago":             {62 * time.Second, unreachable(epoch), evict.Wait},
-		"due a minute ago":        {121 * time.Second, unreachable(epoch), evict.Tombstone},
-		"nobody knows, just seen": {31 * time.Second, noTime, evict.Wait},
-		"nobody knows, long seen": {121 * time.Second, noTime, evict.Tombstone},
+		"due in 31 s":             {29 * time.Second, unreachable(epoch), action.Tombstone{}},
+		"due in 29 s":             {31 * time.Second, unreachable(epoch), action.Wait{}},
+		"due 2 s ago":             {62 * time.Second, unreachable(epoch), action.Wait{}},
+		"due a minute ago":        {121 * time.Second, unreachable(epoch), action.Tombstone{}},
+		"nobody knows, just seen": {31 * time.Second, noTime, action.Wait{}},
+		"nobody knows, long seen": {121 * time.Second, noTime, action.Tombstone{}},
 	} {
 		v := evicting(epoch.Add(c.after), epoch, c.taint)
 		v.Pods = []action.Pod{pod}
-		if d := evict.Step(v); d.Act != c.want {
-			t.Errorf("%s: got %s %s, want %s", name, d.Act, d.Why, c.want)
+		if d := evict.Step(v); action.Name(d.Action) != action.Name(c.want) {
+			t.Errorf("%s: got %s %s, want %s", name, action.Name(d.Action), d.Reason, action.Name(c.want))
 		}
 	}
 }
@@ -92,18 +92,18 @@ func TestStockCountsAnewAfterAnOutage(t *testing.T) {
 	}}}
 	for _, c := range []struct {
 		away, since time.Duration // the outage, and how long it is over
-		want        evict.Act
+		want        action.Action
 	}{
-		{90 * time.Second, time.Second, evict.Wait}, {90 * time.Second, 64 * time.Second, evict.Wait},
-		{90 * time.Second, 66 * time.Second, evict.Tombstone}, {19 * time.Second, 47 * time.Second, evict.Tombstone},
+		{90 * time.Second, time.Second, action.Wait{}}, {90 * time.Second, 64 * time.Second, action.Wait{}},
+		{90 * time.Second, 66 * time.Second, action.Tombstone{}}, {19 * time.Second, 47 * time.Second, action.Tombstone{}},
 	} {
 		v := evicting(epoch.Add(c.away), epoch, unreachable(epoch))
 		v.Pods = []action.Pod{pod}
-		v.Saw(v.Look)
+		v.Memory.Saw(v.Look)
 		v.Now = providers.InstantOf(epoch.Add(c.away + c.since))
-		v.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
-		if d := evict.Step(v); d.Act != c.want {
-			t.Errorf("away for %s, back for %s: got %s %s, want %s", c.away, c.since, d.Act, d.Why, c.want)
+		v.Answers.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
+		if d := evict.Step(v); action.Name(d.Action) != action.Name(c.want) {
+			t.Errorf("away for %s, back for %s: got %s %s, want %s", c.away, c.since, action.Name(d.Action), d.Reason, action.Name(c.want))
 		}
 	}
 }
@@ -119,22 +119,22 @@ func TestStockCountsFromOurOwnSight(t *testing.T) {
 	}}}
 	for _, c := range []struct {
 		ahead, after time.Duration // the controller-manager's clock, and how long ago the taint was first seen
-		want         evict.Act
+		want         action.Action
 	}{
-		{45 * time.Second, 269 * time.Second, evict.Tombstone},
-		{45 * time.Second, 270 * time.Second, evict.Wait}, // by our own sight
-		{45 * time.Second, 361 * time.Second, evict.Wait}, // by timeAdded
-		{45 * time.Second, 406 * time.Second, evict.Tombstone},
-		{-90 * time.Second, 179 * time.Second, evict.Tombstone},
-		{-90 * time.Second, 180 * time.Second, evict.Wait}, // by timeAdded
-		{-90 * time.Second, 271 * time.Second, evict.Wait}, // by our own sight
-		{-90 * time.Second, 360 * time.Second, evict.Wait},
-		{-90 * time.Second, 361 * time.Second, evict.Tombstone},
+		{45 * time.Second, 269 * time.Second, action.Tombstone{}},
+		{45 * time.Second, 270 * time.Second, action.Wait{}}, // by our own sight
+		{45 * time.Second, 361 * time.Second, action.Wait{}}, // by timeAdded
+		{45 * time.Second, 406 * time.Second, action.Tombstone{}},
+		{-90 * time.Second, 179 * time.Second, action.Tombstone{}},
+		{-90 * time.Second, 180 * time.Second, action.Wait{}}, // by timeAdded
+		{-90 * time.Second, 271 * time.Second, action.Wait{}}, // by our own sight
+		{-90 * time.Second, 360 * time.Second, action.Wait{}},
+		{-90 * time.Second, 361 * time.Second, action.Tombstone{}},
 	} {
 		v := evicting(epoch.Add(c.after), epoch, unreachable(epoch.Add(c.ahead)))
 		v.Pods = []action.Pod{pod}
-		if d := evict.Step(v); d.Act != c.want {
-			t.Errorf("clock ahead by %s, seen %s ago: got %s %s, want %s", c.ahead, c.after, d.Act, d.Why, c.want)
+		if d := evict.Step(v); action.Name(d.Action) != action.Name(c.want) {
+			t.Errorf("clock ahead by %s, seen %s ago: got %s %s, want %s", c.ahead, c.after, action.Name(d.Action), d.Reason, action.Name(c.want))
 		}
 	}
 }
@@ -168,19 +168,19 @@ func TestReturnSparesPodsBeforeTheMarkGoes(t *testing.T) {
 		name   string
 		spared string
 		answer providers.Answer
-		want   evict.Act
+		want   action.Action
 	}{
-		{"not spared", "", on, evict.Spare},
-		{"spared by an earlier fence", "f0/20300101T000000.000", on, evict.Spare},
-		{"spared", token, on, evict.Unmark},
-		{"spared, and off again", token, evicting(epoch, epoch).Answer, evict.Unmark},
-		{"off, spared by an earlier fence", "f0/20300101T000000.000", evicting(epoch, epoch).Answer, evict.Tombstone},
+		{"not spared", "", on, action.Spare{}},
+		{"spared by an earlier fence", "f0/20300101T000000.000", on, action.Spare{}},
+		{"spared", token, on, action.Unmark{}},
+		{"spared, and off again", token, evicting(epoch, epoch).Answers.Answer, action.Unmark{}},
+		{"off, spared by an earlier fence", "f0/20300101T000000.000", evicting(epoch, epoch).Answers.Answer, action.Tombstone{}},
 	} {
 		v := evicting(epoch.Add(100*time.Millisecond), epoch, unreachable(epoch.Add(-time.Hour)))
-		v.Answered(c.answer)
+		v.Answers.Answered(c.answer)
 		v.Pods = []action.Pod{{Name: "db-0", UID: "p", Spared: c.spared, Deleting: true, Grace: 30}}
-		if d := evict.Step(v); d.Act != c.want {
-			t.Errorf("%s: got %s %s, want %s", c.name, d.Act, d.Why, c.want)
+		if d := evict.Step(v); action.Name(d.Action) != action.Name(c.want) {
+			t.Errorf("%s: got %s %s, want %s", c.name, action.Name(d.Action), d.Reason, action.Name(c.want))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -20,16 +21,16 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 		name  string
 		view  View
 		alert string
-		act   Act
+		act   action.Action
 	}{
-		{"seen for five minutes", late(ahead(5 * time.Minute)), "", Wait},
-		{"seen for seven minutes", late(ahead(7 * time.Minute)), string(reason.WaitingDetach), DeleteAttachments},
-		{"pods to end, seen for seven minutes", evicting(proven, pods(pod("p")), ahead(7*time.Minute)), string(reason.Tombstoning), Tombstone},
-		{"seen just now", late(func(v *View) { v.Look.Record.At = now.Wall.Add(time.Hour) }), "", Wait},
+		{"seen for five minutes", late(ahead(5 * time.Minute)), "", action.Wait{}},
+		{"seen for seven minutes", late(ahead(7 * time.Minute)), string(reason.WaitingDetach), action.DeleteAttachments{}},
+		{"pods to end, seen for seven minutes", evicting(proven, pods(pod("p")), ahead(7*time.Minute)), string(reason.Tombstoning), action.Tombstone{}},
+		{"seen just now", late(func(v *View) { v.Look.Record.At = now.Wall.Add(time.Hour) }), "", action.Wait{}},
 	} {
 		d := Step(tt.view)
-		if d.Alert != tt.alert || d.Act != tt.act {
-			t.Errorf("%s: got %s, alert %q; want %s, %q", tt.name, d.Act, d.Alert, tt.act, tt.alert)
+		if d.Alert != tt.alert || action.Name(d.Action) != action.Name(tt.act) {
+			t.Errorf("%s: got %s, alert %q; want %s, %q", tt.name, action.Name(d.Action), d.Alert, action.Name(tt.act), tt.alert)
 		}
 	}
 }

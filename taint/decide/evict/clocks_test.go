@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 // clocks is now after the process's machine was suspended for so long, or after its wall clock was set by so much.
@@ -14,28 +15,28 @@ func clocks(d time.Duration) with { return func(v *View) { v.Now.Wall = v.Now.Wa
 // on.
 func TestFreshByBothClocks(t *testing.T) {
 	const long = 10 * time.Minute
-	listed := func(v *View) { v.Live, v.Listed = false, ago(time.Second) }
+	listed := func(v *View) { v.Live, v.Memory.Listed = false, ago(time.Second) }
 	for _, tt := range []struct {
 		name string
 		view View
-		act  Act
+		act  action.Action
 	}{
-		{"confirmed", armed(proven), Write},
-		{"confirmed before a suspension", armed(proven, clocks(long)), Ask},
-		{"confirmed, and the wall clock was set back", armed(proven, clocks(-long)), Write},
-		{"Ready is stale", armed(ready, proven), ExpireReady},
-		{"Ready is stale, by an Off of before a suspension", armed(ready, proven, clocks(long)), Ask},
-		{"pods to end", evicting(proven, pods(pod("p"))), Tombstone},
-		{"pods to end after a suspension", evicting(proven, pods(pod("p")), clocks(long)), Ask},
-		{"a person's word", evicting(person, noDevice, pods(pod("p"))), Tombstone},
-		{"a person's word before a suspension", evicting(person, noDevice, pods(pod("p")), clocks(long)), Wait},
-		{"on lately", evicting(saying(on, 100*time.Millisecond), pods(pod("p"))), Spare},
-		{"on before a suspension", evicting(saying(on, 100*time.Millisecond), pods(pod("p")), clocks(long)), Ask},
-		{"volumes, listed lately", evicting(proven, attached("a"), listed), Wait},
-		{"volumes, listed before a suspension", evicting(attached("a"), listed, clocks(long)), Read},
+		{"confirmed", armed(proven), action.Write{}},
+		{"confirmed before a suspension", armed(proven, clocks(long)), action.Ask{}},
+		{"confirmed, and the wall clock was set back", armed(proven, clocks(-long)), action.Write{}},
+		{"Ready is stale", armed(ready, proven), action.ExpireReady{}},
+		{"Ready is stale, by an Off of before a suspension", armed(ready, proven, clocks(long)), action.Ask{}},
+		{"pods to end", evicting(proven, pods(pod("p"))), action.Tombstone{}},
+		{"pods to end after a suspension", evicting(proven, pods(pod("p")), clocks(long)), action.Ask{}},
+		{"a person's word", evicting(person, noDevice, pods(pod("p"))), action.Tombstone{}},
+		{"a person's word before a suspension", evicting(person, noDevice, pods(pod("p")), clocks(long)), action.Wait{}},
+		{"on lately", evicting(saying(on, 100*time.Millisecond), pods(pod("p"))), action.Spare{}},
+		{"on before a suspension", evicting(saying(on, 100*time.Millisecond), pods(pod("p")), clocks(long)), action.Ask{}},
+		{"volumes, listed lately", evicting(proven, attached("a"), listed), action.Wait{}},
+		{"volumes, listed before a suspension", evicting(attached("a"), listed, clocks(long)), action.ListAttachments{Live: true}},
 	} {
-		if d := Step(tt.view); d.Act != tt.act {
-			t.Errorf("%s: got %s (%s), want %s", tt.name, d.Act, d.Why, tt.act)
+		if d := Step(tt.view); brief(d.Action) != brief(tt.act) {
+			t.Errorf("%s: got %s (%s), want %s", tt.name, brief(d.Action), d.Reason, brief(tt.act))
 		}
 	}
 	v := evicting(person, saying(unknown, 0))

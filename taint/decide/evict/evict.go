@@ -31,35 +31,6 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Act is what the caller does next.
-type Act uint8
-
-// The acts.
-const (
-	Leave             Act = iota // nothing, until something changes
-	Wait                         // nothing; look again after Decision.After
-	Ask                          // put the question to the machine's device
-	Write                        // PATCH Decision.Record with the Look's resourceVersion; the mark stays
-	ExpireReady                  // PATCH the stale Ready=True to Unknown with the Look's resourceVersion
-	Tombstone                    // end Decision.Pods, each write only while View.Holds, with UID and resourceVersion
-	ClearVolumes                 // PATCH Decision.InUse and Decision.Attached with the Look's resourceVersion, only while View.Holds
-	Delete                       // delete Decision.Pods with grace 0, UID and resourceVersion; only while View.Holds unless Decision.Returned
-	Unmark                       // PATCH: take the marks of Record.ID off and write Decision.Record, in one write
-	Spare                        // mark Decision.Pods as spared by the record's Token, each write with UID and resourceVersion
-	Read                         // read what Decision.Live and View.Resolved ask for, and decide again on the same Look
-	DeleteAttachments            // delete Decision.Detach, each with UID and resourceVersion, only while View.Holds
-	OutOfService                 // PATCH: add our out-of-service taint with the Look's resourceVersion, only while View.Holds
-	InService                    // PATCH: take it off
-	// SetNotReady sets Ready False on Decision.Pods, each write only while View.Proven, with UID and resourceVersion.
-	SetNotReady
-)
-
-// String names the act for logs.
-func (a Act) String() string {
-	return [...]string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark", "Spare", "Read",
-		"DeleteAttachments", "OutOfService", "InService", "SetNotReady"}[a]
-}
-
 // Memory is what one process remembers of one marked node. It is never needed for safety after a restart. The zero value
 // remembers nothing.
 type Memory struct {
@@ -112,33 +83,33 @@ func markOf(l taint.Look) string {
 // Proven reports whether the last answer proves, at now, that the machine is off: exactly Off, asked after the mark was known
 // and after Ready stopped being True, at most proof.TTL ago (invariant 1).
 func (v View) Proven(now providers.Instant) bool {
-	return v.Answer.State == providers.PowerOff && v.asked() && v.Answer.At.Age(now) <= proof.TTL
+	return v.Answers.Answer.State == providers.PowerOff && v.asked() && v.Answers.Answer.At.Age(now) <= proof.TTL
 }
 
 // asked reports whether the last answer was asked for after the mark.
 func (v View) asked() bool {
-	return !v.Answer.Got.IsZero() && !v.ProofFrom.IsZero() && !v.Answer.At.Before(v.ProofFrom)
+	return !v.Answers.Answer.Got.IsZero() && !v.Memory.ProofFrom.IsZero() &&
+		!v.Answers.Answer.At.Before(v.Memory.ProofFrom)
 }
 
 // Settings are the configured choices.
 type Settings struct {
-	DetachTimeout time.Duration // how long a mark may stand armed, and an eviction take, before it is alerted
-	TrustPerson   bool          // under a person's mark evict even though the device says On
-	OnDetachTimeout
+	DetachTimeout   time.Duration // how long a mark may stand armed, and an eviction take, before it is alerted
+	TrustPerson     bool          // under a person's mark evict even though the device says On
+	OnDetachTimeout OnDetachTimeout
 }
 
 // View is all that Step decides on.
 type View struct {
-	Now  providers.Instant
-	Look taint.Look      // live, read after the last act
-	Seen taint.Sightings // of the Look's record
-	Memory
-	proof.Answers
-	Settings
+	Now      providers.Instant
+	Look     taint.Look      // live, read after the last act
+	Seen     taint.Sightings // of the Look's record
+	Memory   Memory
+	Answers  proof.Answers
+	Settings Settings
 
 	Pods        []action.Pod        // listed live after Look; all that are bound to the node
 	Reads       time.Duration       // how long the Look and what was listed after it took
-	Resolved    bool                // the Volumes of all unfinished pods are known, not only those of the exempt ones
 	Attachments []action.Attachment // those that name the node
 	// Live reports that the Attachments were listed from the API server after Look. A cache's may be behind.
 	Live bool
@@ -147,24 +118,6 @@ type View struct {
 	Claims  map[string]string
 	Devices []proof.Device // those that speak for the node
 	By      string         // this controller's identity
-}
-
-// Decision is one act and its reason.
-type Decision struct {
-	Act      Act
-	Why      reason.Reason
-	Detail   string
-	After    time.Duration // Wait
-	Record   taint.Record  // Write, Unmark
-	Pods     []action.Pod  // Tombstone, Delete, Spare, SetNotReady: in the order to begin them
-	InUse    []corev1.UniqueVolumeName
-	Attached []corev1.AttachedVolume
-	Detach   []action.Attachment // DeleteAttachments
-	Returned bool                // on the return path: only what is tombstoned may be deleted, and needs no proof
-	Alert    string              // "" or why a person should look; the mark stays
-	Live     bool                // Read: the Attachments, from the API server, too
-	Claims   []string            // Read: the claims of these PersistentVolumes, instead
-	Stuck    []action.StuckPod
 }
 
 const (
@@ -182,29 +135,55 @@ const (
 // Step returns the next act for a node that carries the mark. It may be called as often as one likes. Reads that are dear are asked
 // for only by the decisions that hang on them: the volumes of pods that may yet stay before the lists are cleared or the mark goes,
 // and the API server's own list of attachments before the mark goes.
-func Step(v View) Decision {
+func Step(v View) action.Decision {
 	d := v.step()
-	ends := d.Act == Unmark && (d.Record.Result == taint.ResultEvicted || d.Record.Result == taint.ResultReturned ||
-		d.Record.Result == taint.ResultNeverPoweredOff)
-	waits := d.Why == reason.WaitingDetach
-	names := d.Act == Write && d.Returned
-	forces := d.Act == DeleteAttachments || d.Act == OutOfService
-	live := !v.Live && (ends || forces || names || waits && v.Listed.Age(v.Now) >= relist)
-	if live || !v.Resolved && (ends || waits || forces || d.Act == ClearVolumes) {
-		return Decision{Act: Read, Why: d.Why, Live: live, Returned: d.Returned}
+	if read := v.missing(d); read != nil {
+		return action.Decision{Action: read, Reason: d.Reason}
 	}
 	return d
 }
 
-func (v View) step() Decision {
+// missing returns the read that the decision hangs on; nil: all was read.
+func (v View) missing(d action.Decision) action.Action {
+	unmark, _ := d.Action.(action.Unmark)
+	res := unmark.Record.Result
+	ends := res == taint.ResultEvicted || res == taint.ResultReturned || res == taint.ResultNeverPoweredOff
+	waits := d.Reason == reason.WaitingDetach
+	names := waits && action.Is[action.Write](d)
+	clears := action.Is[action.ClearVolumes](d)
+	forces := action.Is[action.DeleteAttachments](d) || action.Is[action.OutOfService](d)
+	pods := v.unresolved()
+	switch {
+	case len(pods) > 0 && (ends || waits || forces || clears):
+		return action.ReadVolumes{Pods: pods}
+	case action.Is[action.ReadClaims](d):
+		return d.Action
+	case !v.Live && (ends || forces || names || waits && v.Memory.Listed.Age(v.Now) >= relist):
+		return action.ListAttachments{Live: true}
+	}
+	return nil
+}
+
+// unresolved returns the unfinished pods whose volumes are not known.
+func (v View) unresolved() (pods []action.Pod) {
+	for _, p := range v.Pods {
+		if p.Claims && !p.Terminal {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+func (v View) step() action.Decision {
 	l := v.Look
 	switch {
 	case !l.Exists:
-		return Decision{Act: Leave, Why: reason.Gone}
+		return action.Decision{Action: action.Leave{}, Reason: reason.Gone}
 	case l.Mark == nil:
-		return Decision{Act: Leave, Why: reason.NotMarked}
+		return action.Decision{Action: action.Leave{}, Reason: reason.NotMarked}
 	case l.RecordErr != nil:
-		return Decision{Act: Leave, Why: reason.BadRecord, Detail: l.RecordErr.Error(), Alert: string(reason.BadRecord)}
+		return action.Decision{Action: action.Leave{}, Reason: reason.BadRecord, Detail: l.RecordErr.Error(),
+			Alert: string(reason.BadRecord)}
 	case !l.Ours() || l.Record.Phase == taint.PhasePoweringOff:
 		return v.adopt()
 	case l.Record.Phase == taint.PhaseArmed:
@@ -222,9 +201,9 @@ func LooksAtPods(l taint.Look) bool {
 
 // overdue alerts whatever keeps a phase from its end for too long: a wait, a question without an answer that counts, an act that
 // fails each time (invariants 11, 13).
-func (v View) overdue(d Decision) Decision {
-	if d.Act != Unmark && d.Alert == "" && v.age(v.Look.Record.At) > v.DetachTimeout {
-		d.Alert = string(d.Why)
+func (v View) overdue(d action.Decision) action.Decision {
+	if !action.Is[action.Unmark](d) && d.Alert == "" && v.age(v.Look.Record.At) > v.Settings.DetachTimeout {
+		d.Alert = string(d.Reason)
 	}
 	return d
 }
@@ -235,13 +214,13 @@ func (v View) age(at time.Time) time.Duration { return v.Now.Sub(v.Seen.When(at,
 // adopt writes the record of a fence that a person began. Where the person wrote over our mark in the middle of an eviction, the
 // fence goes on where it stands, with the life it knew: begun anew it would hold the next heartbeat for proof that nothing was
 // touched, and lift the mark over the tombstones.
-func (v View) adopt() Decision {
+func (v View) adopt() action.Decision {
 	l := v.Look
 	if l.Record.Open() && l.Record.Phase == taint.PhaseEvicting {
 		r := *l.Record
 		r.ID, r.By = l.Mark.Value, cmp.Or(l.MarkedBy, taint.ByPerson)
 		r.Device, _ = proof.Recorded(v.Devices)
-		return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseEvicting, "", v.Now.Wall)}
+		return write(r.Enter(taint.PhaseEvicting, "", v.Now.Wall), reason.Adopting)
 	}
 	r := taint.Record{
 		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV,
@@ -252,62 +231,78 @@ func (v View) adopt() Decision {
 		r.PowerOns = l.Record.PowerOns
 	}
 	r.Device, r.Machine = proof.Recorded(v.Devices)
-	return Decision{Act: Write, Why: reason.Adopting, Record: r.Enter(taint.PhaseArmed, "", v.Now.Wall)}
+	return write(r.Enter(taint.PhaseArmed, "", v.Now.Wall), reason.Adopting)
+}
+
+// write changes the record; the mark stays.
+func write(rec taint.Record, why reason.Reason) action.Decision {
+	return action.Decision{Action: action.Write{Record: rec}, Reason: why}
+}
+
+// wait looks again after a while.
+func wait(why reason.Reason, after time.Duration) action.Decision {
+	return action.Decision{Action: action.Wait{}, Reason: why, RequeueAfter: after}
+}
+
+// ask puts the question.
+func ask(why reason.Reason) action.Decision {
+	return action.Decision{Action: action.Ask{}, Reason: why}
 }
 
 // armed is steps 5 to 7: nothing is evicted yet.
-func (v View) armed() Decision {
+func (v View) armed() action.Decision {
 	l, rec := v.Look, v.Look.Record
 	person := rec.Vouched()
 	if l.Alive(rec) {
-		return v.unmark(taint.ResultLifted, reason.Alive)
+		return v.unmark(v.ended(taint.ResultLifted), reason.Alive)
 	}
 	if l.IsReady() {
 		// A crashed node reads Ready until somebody notices. With an Off in hand it is we who notice; without, a heartbeat lifts
 		// the mark or the node lifecycle controller ends the wait.
 		switch {
-		case v.Answer.State == providers.PowerOff && v.Answer.At.Age(v.Now) <= proof.TTL:
-			return Decision{Act: ExpireReady, Why: reason.Expiring}
+		case v.Answers.Answer.State == providers.PowerOff && v.Answers.Answer.At.Age(v.Now) <= proof.TTL:
+			return action.Decision{Action: action.ExpireReady{}, Reason: reason.Expiring}
 		case v.nobody() && person:
-			return Decision{Act: Wait, Why: reason.StillReady, After: pollWait}
-		case v.Answer.Got.IsZero() || v.Answer.At.Age(v.Now) > proof.TTL && (v.Answer.State == providers.PowerOff || v.due()):
-			return Decision{Act: Ask, Why: reason.Confirming}
+			return wait(reason.StillReady, pollWait)
+		case v.Answers.Answer.Got.IsZero() ||
+			v.Answers.Answer.At.Age(v.Now) > proof.TTL && (v.Answers.Answer.State == providers.PowerOff || v.due()):
+			return ask(reason.Confirming)
 		case person:
-			d := v.wait(v.refusedOr(reason.StillReady))
-			d.After = max(d.After, proof.TTL-v.Answer.At.Age(v.Now)) // nothing is asked before
+			d := v.waitToAsk(v.refusedOr(reason.StillReady))
+			d.RequeueAfter = max(d.RequeueAfter, proof.TTL-v.Answers.Answer.At.Age(v.Now)) // nothing is asked before
 			return d
 		default:
-			return v.unmark(taint.ResultLifted, reason.NotConfirmed)
+			return v.unmark(v.ended(taint.ResultLifted), reason.NotConfirmed)
 		}
 	}
 	if v.nobody() && person {
-		return v.beginEviction(reason.Vouched,
+		return v.beginEviction(*rec, reason.Vouched,
 			taint.Evidence{At: v.Now.Wall, From: rec.By, State: "None", Raw: "no device speaks for the node"})
 	}
 	switch {
 	case v.Proven(v.Now):
-		d := v.beginEviction(reason.Confirmed, v.Evidence()...)
-		if run, by := v.Run(); run != "" { // the machine may have been started, and ended, since the mark
-			if d.Record.Run != "" && d.Record.Run != run {
-				d.Record.OffBy = nil // then it is not off by our power-off
+		begun := *rec
+		if run, by := v.Answers.Run(); run != "" { // the machine may have been started, and ended, since the mark
+			if begun.Run != "" && begun.Run != run {
+				begun.OffBy = nil // then it is not off by our power-off
 			}
-			d.Record.Run, d.Record.RunBy = run, by
+			begun.Run, begun.RunBy = run, by
 		}
-		return d
-	case !v.asked() || v.Answer.State == providers.PowerOff:
-		return Decision{Act: Ask, Why: reason.Confirming}
+		return v.beginEviction(begun, reason.Confirmed, v.Answers.Evidence()...)
+	case !v.asked() || v.Answers.Answer.State == providers.PowerOff:
+		return ask(reason.Confirming)
 	case !person:
-		d := v.unmark(taint.ResultLifted, reason.NotConfirmed)
-		if v.Answer.State == providers.PowerOn { // then it is not off by our power-off
-			d.Record.OffBy = nil
+		lifted := v.ended(taint.ResultLifted)
+		if v.Answers.Answer.State == providers.PowerOn { // then it is not off by our power-off
+			lifted.OffBy = nil
 		}
-		return d
+		return v.unmark(lifted, reason.NotConfirmed)
 	case v.letsPerson():
-		return v.beginEviction(reason.Vouched, v.Evidence()...)
+		return v.beginEviction(*rec, reason.Vouched, v.Answers.Evidence()...)
 	case v.due():
-		return Decision{Act: Ask, Why: reason.Confirming}
+		return ask(reason.Confirming)
 	default:
-		return v.wait(v.refusedOr(reason.Confirming))
+		return v.waitToAsk(v.refusedOr(reason.Confirming))
 	}
 }
 
@@ -317,45 +312,57 @@ func (v View) nobody() bool { return len(v.Devices) == 0 }
 // letsPerson reports that the last answer leaves the matter to a person who vouches: it proves nothing, or is On where the configuration
 // trusts the person. Devices that disagree are one that says On.
 func (v View) letsPerson() bool {
-	if v.Answer.State == providers.PowerOn || v.Disagree() {
-		return v.TrustPerson
+	if v.Answers.Answer.State == providers.PowerOn || v.Answers.Disagree() {
+		return v.Settings.TrustPerson
 	}
-	return v.Answer.State == providers.PowerUnknown
+	return v.Answers.Answer.State == providers.PowerUnknown
 }
 
 func (v View) refusedOr(other reason.Reason) reason.Reason {
 	switch {
-	case v.Answer.State == providers.PowerOn:
+	case v.Answers.Answer.State == providers.PowerOn:
 		return reason.Refused
-	case v.Disagree():
+	case v.Answers.Disagree():
 		return reason.MarkDisagree
 	}
 	return other
 }
 
 // beginEviction is step 7's record: it is written before the first tombstone.
-func (v View) beginEviction(why reason.Reason, e ...taint.Evidence) Decision {
-	return Decision{Act: Write, Why: why,
-		Record: v.Look.Record.WithEvidence(e...).Enter(taint.PhaseEvicting, "", v.Now.Wall)}
+func (v View) beginEviction(rec taint.Record, why reason.Reason, e ...taint.Evidence) action.Decision {
+	return write(rec.WithEvidence(e...).Enter(taint.PhaseEvicting, "", v.Now.Wall), why)
+}
+
+// cameBack reports whether the eviction is on its return path. Only what is tombstoned may be deleted there, and that
+// needs no proof.
+func (v View) cameBack() bool {
+	return LooksAtPods(v.Look) &&
+		(v.Look.Alive(v.Look.Record) || v.Look.IsReady() || v.sparing() || v.saysOn() && !v.due())
+}
+
+// saysOn reports whether the last answer is On, and no person's word beats it.
+func (v View) saysOn() bool {
+	return v.asked() && v.Answers.Answer.State == providers.PowerOn &&
+		(!v.Look.Record.Vouched() || !v.Settings.TrustPerson)
 }
 
 // evicting is steps 8 to 13 and the return path.
-func (v View) evicting() Decision {
-	l, rec := v.Look, v.Look.Record
-	person := rec.Vouched()
-	if l.Alive(rec) || l.IsReady() || v.sparing() {
-		return v.returning()
-	}
-	if v.asked() && v.Answer.State == providers.PowerOn && (!person || !v.TrustPerson) {
-		if v.due() {
-			return Decision{Act: Ask, Why: reason.Returned} // it may have gone off again, with nobody to say so
+func (v View) evicting() action.Decision {
+	l := v.Look
+	switch {
+	case v.cameBack():
+		d := v.returning()
+		if action.Is[action.Wait](d) {
+			d.Action = action.Wait{Returned: true}
 		}
-		return v.returning()
+		return d
+	case v.saysOn():
+		return ask(reason.Returned) // it may have gone off again, with nobody to say so
 	}
 	var ready, waiting, tombs, resting []action.Pod
 	for _, p := range v.Pods {
 		switch {
-		case p.Goes() && v.Stock(l).Due(p, v.Now):
+		case p.Goes() && v.Memory.Stock(l).Due(p, v.Now):
 			waiting = append(waiting, p)
 		case p.Goes() && v.rest(action.Ends, p) > 0, p.Buried() && v.rest(action.Deletes, p) > 0:
 			resting = append(resting, p)
@@ -371,37 +378,37 @@ func (v View) evicting() Decision {
 	left := v.leftover()
 	// While something is to be detached, attach/detach writes its list back, and takes the entry out again at the detach. If its cache is
 	// old by then the entry stays: it goes when nothing is left to detach (F5).
-	again := len(left) == 0 && v.Cleared < clearings
-	clear := len(inUse) < len(l.InUse) || len(attached) < len(l.Attached) && (v.Cleared == 0 || again)
+	again := len(left) == 0 && v.Memory.Cleared < clearings
+	clear := len(inUse) < len(l.InUse) || len(attached) < len(l.Attached) && (v.Memory.Cleared == 0 || again)
 	switch {
 	case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 && !(clear && v.Holds(v.Now)):
 		// Nothing is left that a proof would be needed for: a device that died with its rack does not keep the mark.
-		return v.unmark(taint.ResultEvicted, reason.Finished)
+		return v.unmark(v.ended(taint.ResultEvicted), reason.Finished)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear && len(resting) > 0:
 		return v.retry(resting, action.Ends)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
 		return v.overtime(left)
 	case v.Holds(v.Now):
-	case person && v.nobody():
-		return v.wait(reason.ProofLost) // nobody to ask: look again
-	case !v.asked(), v.Answer.State == providers.PowerOff, v.due():
-		return Decision{Act: Ask, Why: reason.Confirming}
+	case l.Record.Vouched() && v.nobody():
+		return v.waitToAsk(reason.ProofLost) // nobody to ask: look again
+	case !v.asked(), v.Answers.Answer.State == providers.PowerOff, v.due():
+		return ask(reason.Confirming)
 	default:
-		d := v.wait(reason.ProofLost)
-		if v.Disagree() {
+		d := v.waitToAsk(reason.ProofLost)
+		if v.Answers.Disagree() {
 			d.Alert = string(reason.Disagree)
 		}
 		return d
 	}
 	switch {
 	case len(ready) > 0:
-		return Decision{Act: Tombstone, Why: reason.Tombstoning, Pods: ready}
+		return action.Decision{Action: action.Tombstone{Pods: ready}, Reason: reason.Tombstoning}
 	case clear:
-		return Decision{Act: ClearVolumes, Why: reason.Clearing, InUse: inUse, Attached: attached}
+		return action.Decision{Action: action.ClearVolumes{InUse: inUse, Attached: attached}, Reason: reason.Clearing}
 	case len(tombs) > 0:
-		return Decision{Act: Delete, Why: reason.Deleting, Pods: tombs}
+		return action.Decision{Action: action.Delete{Pods: tombs}, Reason: reason.Deleting}
 	default:
-		return Decision{Act: Wait, Why: reason.StockEviction, After: pollStock}
+		return wait(reason.StockEviction, pollStock)
 	}
 }
 
@@ -417,7 +424,7 @@ func (v View) Holds(now providers.Instant) bool {
 		return false
 	case v.nobody():
 		return true
-	case !v.asked() || v.Answer.Got.Age(now) >= v.askEvery():
+	case !v.asked() || v.Answers.Answer.Got.Age(now) >= v.askEvery():
 		return false
 	default:
 		return v.letsPerson()
@@ -433,7 +440,7 @@ func (v View) sparing() bool {
 // spared reports whether this fence lets the pod live. One that could not take the annotation does not tell; another process spares it
 // again.
 func (v View) spared(p action.Pod) bool {
-	before := v.troubles[attempt{p.UID, action.Spares}].before
+	before := v.Memory.troubles[attempt{p.UID, action.Spares}].before
 	return p.Spared == v.Look.Record.Token() || before != "" && before != p.ResourceVersion
 }
 
@@ -444,7 +451,7 @@ func (v View) spared(p action.Pod) bool {
 // A pod whose write is hopeless is let go: it would hold all others. One that is too large to be spared is too large for a tombstone:
 // of both there is a small form, and sparing grows a pod less. If it shrinks it has another resourceVersion. One that is refused for
 // another reason again and again is refused for so long that no tombstone is left on its way.
-func (v View) returning() Decision {
+func (v View) returning() action.Decision {
 	var tombs, spare, resting []action.Pod
 	for _, p := range v.Pods {
 		switch {
@@ -462,49 +469,56 @@ func (v View) returning() Decision {
 	order(spare)
 	switch {
 	case taint.IsOutOfService(v.Look.Taints): // stock controllers would end pods of a machine that runs
-		return Decision{Act: InService, Why: reason.Returned, Returned: true}
+		return action.Decision{Action: action.InService{}, Reason: reason.Returned}
 	case len(spare) > 0:
-		return Decision{Act: Spare, Why: reason.Sparing, Pods: spare, Returned: true}
+		return action.Decision{Action: action.Spare{Pods: spare}, Reason: reason.Sparing}
 	case len(tombs) > 0:
-		return Decision{Act: Delete, Why: reason.Returned, Pods: tombs, Returned: true}
+		return action.Decision{Action: action.Delete{Pods: tombs, Returned: true}, Reason: reason.Returned}
 	case len(resting) > 0:
-		d := v.retry(resting, action.Spares)
-		d.Returned = true
-		return d
+		return v.retry(resting, action.Spares)
 	case len(v.detaching()) > 0:
 		return v.name(v.detaching())
 	case proof.NeverOff(v.Look, v.Look.Record): // where boot ids do not tell, package fence asks which run this is once the mark is gone
-		d := v.unmark(taint.ResultNeverPoweredOff, reason.NeverOff)
-		d.Record = d.Record.Caught(proof.Speakers(v.Devices))
+		d := v.unmark(v.ended(taint.ResultNeverPoweredOff).Caught(proof.Speakers(v.Devices)), reason.NeverOff)
 		d.Alert = string(reason.NeverOff)
 		return d
 	default:
-		return v.unmark(taint.ResultReturned, reason.FinishedReturn)
+		return v.unmark(v.ended(taint.ResultReturned), reason.FinishedReturn)
 	}
 }
 
-// unmark ends the fence: the mark and the record change in one write, so that a mark without an open record is always a person's.
-func (v View) unmark(res taint.Result, why reason.Reason) Decision {
-	rec := v.Look.Record.WithEvidence(v.Offs(v.Look.Record)...)
-	return Decision{Act: Unmark, Why: why, Record: rec.Enter(taint.PhaseDone, res, v.Now.Wall)}
+// ended returns the record of the fence, which ends now.
+func (v View) ended(res taint.Result) taint.Record {
+	return v.Look.Record.WithEvidence(v.Answers.Offs(v.Look.Record)...).Enter(taint.PhaseDone, res, v.Now.Wall)
 }
 
-// wait looks again when the next question is due.
-func (v View) wait(why reason.Reason) Decision {
-	return Decision{Act: Wait, Why: why, After: max(v.askEvery()-v.Answer.Got.Age(v.Now), 100*time.Millisecond)}
+// unmark ends the fence: the mark and the record change in one write, so that a mark without an open record is always a person's.
+func (v View) unmark(rec taint.Record, why reason.Reason) action.Decision {
+	var kept []action.Pod
+	for _, p := range v.Pods {
+		if p.Kept() {
+			kept = append(kept, p)
+		}
+	}
+	return action.Decision{Action: action.Unmark{Record: rec, Kept: kept}, Reason: why}
+}
+
+// waitToAsk looks again when the next question is due.
+func (v View) waitToAsk(why reason.Reason) action.Decision {
+	return wait(why, max(v.askEvery()-v.Answers.Answer.Got.Age(v.Now), 100*time.Millisecond))
 }
 
 // due reports whether the last answer is old enough to ask again.
-func (v View) due() bool { return v.Answer.Got.Age(v.Now) >= v.askEvery() }
+func (v View) due() bool { return v.Answers.Answer.Got.Age(v.Now) >= v.askEvery() }
 
 func (v View) askEvery() time.Duration {
-	switch v.Answer.State {
+	switch v.Answers.Answer.State {
 	case providers.PowerChanging:
 		return pollChanging
 	case providers.PowerOn:
 		return pollUnknown
 	default:
-		return v.Backoff()
+		return v.Answers.Backoff()
 	}
 }
 
@@ -584,14 +598,14 @@ func (v View) detaching() []action.Attachment {
 // them that is what the end of the mark is, so it is written when the mark could go but for them. A heartbeat is asked for because it is
 // never taken back: from then on no pod of this fence is ended, whatever the device says. If one volume cannot be named, none is, and the
 // hook holds all pods. Their claims are read with each live list, which has its pace: a volume may be given to another claim.
-func (v View) name(left []action.Attachment) Decision {
+func (v View) name(left []action.Attachment) action.Decision {
 	rec := v.Look.Record
-	wait := Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true}
+	later := wait(reason.WaitingDetach, pollWait)
 	if !v.Look.Alive(rec) {
-		return wait
+		return later
 	}
 	if len(left) > taint.MaxDetaching || slices.ContainsFunc(left, func(a action.Attachment) bool { return a.PV == "" }) {
-		return v.names(wait, nil)
+		return v.names(later, nil)
 	}
 	claims := v.Claims
 	if !v.Live {
@@ -606,29 +620,29 @@ func (v View) name(left []action.Attachment) Decision {
 	for _, a := range left {
 		claim, known := claims[a.PV]
 		if !known && !v.Live {
-			return wait
+			return later
 		}
 		read = read && known
 		names, pvs = append(names, taint.Detaching{PV: a.PV, Claim: claim}), append(pvs, a.PV)
 	}
 	switch {
 	case !read:
-		return Decision{Act: Read, Why: wait.Why, Claims: pvs, Returned: true}
+		return action.Decision{Action: action.ReadClaims{PVs: pvs}, Reason: later.Reason}
 	case slices.ContainsFunc(names, func(d taint.Detaching) bool { return d.Claim == action.UnreadClaim }):
-		return v.names(wait, nil)
+		return v.names(later, nil)
 	}
-	return v.names(wait, names)
+	return v.names(later, names)
 }
 
 // names has the record name these volumes, if it does not yet.
-func (v View) names(wait Decision, names []taint.Detaching) Decision {
+func (v View) names(wait action.Decision, names []taint.Detaching) action.Decision {
 	rec := *v.Look.Record
 	slices.SortFunc(names, func(a, b taint.Detaching) int { return cmp.Compare(a.PV, b.PV) })
 	if slices.Equal(rec.Detaching, names) {
 		return wait
 	}
 	rec.Detaching = names
-	return Decision{Act: Write, Why: wait.Why, Record: rec, Returned: true}
+	return write(rec, wait.Reason)
 }
 
 // Work reports whether a fence would have something to do on a node: a pod to move, a tombstoned one that a fence left behind when

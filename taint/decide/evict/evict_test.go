@@ -54,9 +54,9 @@ func marked(p taint.Phase, change ...with) View {
 			Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42", BootID: "b1",
 			Ready: corev1.ConditionUnknown, LeaseRV: "7", Record: &r, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule},
 		},
-		Memory: Memory{ProofFrom: ago(10 * time.Second)}, Resolved: true, Live: true,
+		Memory: Memory{ProofFrom: ago(10 * time.Second)}, Live: true,
 	}
-	v.id = markOf(v.Look)
+	v.Memory.id = markOf(v.Look)
 	for _, c := range change {
 		c(&v)
 	}
@@ -71,11 +71,11 @@ func TestTheSameMarkAgain(t *testing.T) {
 	rec := *v.Look.Record
 	rec.Since = rec.Since.Add(time.Minute)
 	again.Record = &rec
-	v.Saw(v.Look)
+	v.Memory.Saw(v.Look)
 	if !v.Proven(now) {
 		t.Fatal("the same mark is not proven any more")
 	}
-	v.Saw(again)
+	v.Memory.Saw(again)
 	if v.Proven(now) {
 		t.Error("a mark that was set anew is proven by what was asked before it")
 	}
@@ -90,12 +90,18 @@ func saying(s providers.PowerState, d time.Duration) with {
 
 // heard folds in what the devices answered.
 func heard(v *View, answers ...providers.Answer) {
-	v.Expect(v.Devices...)
-	v.Answered(answers...)
+	v.Answers.Expect(v.Devices...)
+	v.Answers.Answered(answers...)
 }
 
 // proven is an Off that counts.
 var proven = saying(off, time.Second)
+
+// claiming is a pod that stays, and whose volumes are not known.
+var claiming = pod("claims", exempt, func(p *action.Pod) { p.Claims = true })
+
+// unresolved binds it to the node.
+var unresolved = pods(claiming)
 
 func pods(ps ...action.Pod) with { return func(v *View) { v.Pods = append(v.Pods, ps...) } }
 
@@ -129,20 +135,20 @@ func noExecute(key string, age time.Duration) with {
 
 func person(v *View)    { v.Look.Record.By = taint.ByPerson }
 func noDevice(v *View)  { v.Devices = nil }
-func trust(v *View)     { v.TrustPerson = true }
-func ready(v *View)     { v.Look.Ready, v.ProofFrom = corev1.ConditionTrue, providers.Instant{} }
+func trust(v *View)     { v.Settings.TrustPerson = true }
+func ready(v *View)     { v.Look.Ready, v.Memory.ProofFrom = corev1.ConditionTrue, providers.Instant{} }
 func heartbeat(v *View) { v.Look.LeaseRV = "8" }
 func booted(v *View)    { v.Look.BootID = "b2" }
 func recreated(v *View) { v.Look.UID = "u2" }
 func overdue(v *View)   { v.Look.Record.At = ago(7 * time.Minute).Wall }
-func cleared(v *View)   { v.Cleared = 1 }
+func cleared(v *View)   { v.Memory.Cleared = 1 }
 func spared(v *View) {
 	for i := range v.Pods {
 		v.Pods[i].Spared = v.Look.Record.Token()
 	}
 }
 func seen(d time.Duration) with {
-	return func(v *View) { v.ProofFrom = ago(d) }
+	return func(v *View) { v.Memory.ProofFrom = ago(d) }
 }
 
 // pod is one that goes, and that the stock controller leaves alone for five minutes.
@@ -194,7 +200,7 @@ func unread(claim string) func(*action.Pod) {
 
 // want is a decision in short: pods by name, of the record phase and result.
 type want struct {
-	Act      Act
+	Act      action.Action // by brief
 	Why      reason.Reason
 	After    time.Duration
 	Pods     []string
@@ -206,39 +212,59 @@ type want struct {
 	Alert    string
 }
 
-func short(d Decision) want {
-	w := want{Act: d.Act, Why: d.Why, After: d.After, InUse: d.InUse, Phase: d.Record.Phase, Result: d.Record.Result, Returned: d.Returned, Alert: d.Alert}
-	for _, p := range d.Pods {
+func short(v View, d action.Decision) want {
+	rec := action.RecordOf(d.Action)
+	w := want{Act: d.Action, Why: d.Reason, After: d.RequeueAfter, Phase: rec.Phase, Result: rec.Result, Returned: v.cameBack(), Alert: d.Alert}
+	for _, p := range action.PodsOf(d.Action) {
 		w.Pods = append(w.Pods, p.Name)
 	}
-	for _, a := range d.Attached {
-		w.Attached = append(w.Attached, a.Name)
+	switch a := d.Action.(type) {
+	case action.ClearVolumes:
+		w.InUse = a.InUse
+		for _, a := range a.Attached {
+			w.Attached = append(w.Attached, a.Name)
+		}
+	case action.Delete:
+		w.Returned = a.Returned
+	case action.Unmark:
+		w.Returned = false // it is over
 	}
 	return w
 }
 
-func wait(why reason.Reason, after time.Duration) want {
-	return want{Act: Wait, Why: why, After: after}
+// brief is an action's name, and of a read what it reads.
+func brief(a action.Action) string {
+	switch a.(type) {
+	case action.ReadVolumes, action.ReadClaims, action.ListAttachments:
+		return fmt.Sprintf("%s %+v", action.Name(a), a)
+	}
+	return action.Name(a)
 }
-func ask(why reason.Reason) want { return want{Act: Ask, Why: why} }
+
+var byBrief = cmp.Transformer("brief", brief)
+
+func waits(why reason.Reason, after time.Duration) want {
+	return want{Act: action.Wait{}, Why: why, After: after}
+}
+func asks(why reason.Reason) want { return want{Act: action.Ask{}, Why: why} }
 func lift(why reason.Reason, res taint.Result) want {
-	return want{Act: Unmark, Why: why, Phase: taint.PhaseDone, Result: res}
+	return want{Act: action.Unmark{}, Why: why, Phase: taint.PhaseDone, Result: res}
 }
 
 func TestStep(t *testing.T) {
-	begins := func(why reason.Reason) want { return want{Act: Write, Why: why, Phase: taint.PhaseEvicting} }
-	adopts := want{Act: Write, Why: reason.Adopting, Phase: taint.PhaseArmed}
-	ends := func(names ...string) want { return want{Act: Tombstone, Why: reason.Tombstoning, Pods: names} }
-	deletes := func(names ...string) want { return want{Act: Delete, Why: reason.Deleting, Pods: names} }
+	begins := func(why reason.Reason) want { return want{Act: action.Write{}, Why: why, Phase: taint.PhaseEvicting} }
+	adopts := want{Act: action.Write{}, Why: reason.Adopting, Phase: taint.PhaseArmed}
+	ends := func(names ...string) want { return want{Act: action.Tombstone{}, Why: reason.Tombstoning, Pods: names} }
+	deletes := func(names ...string) want { return want{Act: action.Delete{}, Why: reason.Deleting, Pods: names} }
 	spares := func(names ...string) want {
-		return want{Act: Spare, Why: reason.Sparing, Pods: names, Returned: true}
+		return want{Act: action.Spare{}, Why: reason.Sparing, Pods: names, Returned: true}
 	}
 	back := func(names ...string) want {
-		return want{Act: Delete, Why: reason.Returned, Pods: names, Returned: true}
+		return want{Act: action.Delete{}, Why: reason.Returned, Pods: names, Returned: true}
 	}
 	finish := lift(reason.Finished, taint.ResultEvicted)
-	detach := wait(reason.WaitingDetach, pollWait)
-	stock := wait(reason.StockEviction, 200*time.Millisecond)
+	detach := waits(reason.WaitingDetach, pollWait)
+	stock := waits(reason.StockEviction, 200*time.Millisecond)
 
 	for _, tt := range []struct {
 		name string
@@ -246,9 +272,9 @@ func TestStep(t *testing.T) {
 		want want
 	}{
 		// Nothing to decide on.
-		{"zero", View{}, want{Why: reason.Gone}},
-		{"not marked", armed(proven, func(v *View) { v.Look.Mark = nil }), want{Why: reason.NotMarked}},
-		{"bad record", evicting(proven, pods(pod("p")), func(v *View) { v.Look.Record, v.Look.RecordErr = nil, errors.New("no") }), want{Why: reason.BadRecord, Alert: "RecordUnreadable"}},
+		{"zero", View{}, want{Act: action.Leave{}, Why: reason.Gone}},
+		{"not marked", armed(proven, func(v *View) { v.Look.Mark = nil }), want{Act: action.Leave{}, Why: reason.NotMarked}},
+		{"bad record", evicting(proven, pods(pod("p")), func(v *View) { v.Look.Record, v.Look.RecordErr = nil, errors.New("no") }), want{Act: action.Leave{}, Why: reason.BadRecord, Alert: "RecordUnreadable"}},
 
 		// A person's mark.
 		{"no record", armed(proven, func(v *View) { v.Look.Record = nil }), adopts},
@@ -257,14 +283,14 @@ func TestStep(t *testing.T) {
 		{"set while we powered off", marked(taint.PhasePoweringOff, proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
 		{"set while we powered off, with our id", marked(taint.PhasePoweringOff, proven), adopts},
 		{"overwritten in the middle: goes on where it stands", evicting(proven, func(v *View) { v.Look.Mark.Value = "manual" }),
-			want{Act: Write, Why: reason.Adopting, Phase: taint.PhaseEvicting}},
+			want{Act: action.Write{}, Why: reason.Adopting, Phase: taint.PhaseEvicting}},
 
 		// Armed, ours.
-		{"armed: nothing asked since", armed(), ask(reason.Confirming)},
-		{"armed: off, asked before the mark", armed(saying(off, 10*time.Second)), ask(reason.Confirming)},
+		{"armed: nothing asked since", armed(), asks(reason.Confirming)},
+		{"armed: off, asked before the mark", armed(saying(off, 10*time.Second)), asks(reason.Confirming)},
 		{"armed: off", armed(proven), begins(reason.Confirmed)},
 		{"armed: off, just in time", armed(saying(off, proof.TTL-100*time.Millisecond)), begins(reason.Confirmed)},
-		{"armed: off, too long ago", armed(saying(off, proof.TTL-99*time.Millisecond)), ask(reason.Confirming)},
+		{"armed: off, too long ago", armed(saying(off, proof.TTL-99*time.Millisecond)), asks(reason.Confirming)},
 		{"armed: on", armed(saying(on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"armed: changing", armed(saying(changing, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"armed: unknown", armed(saying(unknown, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
@@ -273,63 +299,63 @@ func TestStep(t *testing.T) {
 		{"armed: booted", armed(proven, booted), lift(reason.Alive, taint.ResultLifted)},
 		{"armed: recreated", armed(proven, recreated), lift(reason.Alive, taint.ResultLifted)},
 		{"armed: ready and a heartbeat", armed(proven, ready, heartbeat), lift(reason.Alive, taint.ResultLifted)},
-		{"armed: device gone from the configuration", armed(noDevice), ask(reason.Confirming)},
-		{"armed: ready is stale", armed(ready, proven), want{Act: ExpireReady, Why: reason.Expiring}},
-		{"armed: ready, nothing asked", armed(ready), ask(reason.Confirming)},
-		{"armed: ready, asked long ago", armed(ready, saying(off, 6*time.Second)), ask(reason.Confirming)},
+		{"armed: device gone from the configuration", armed(noDevice), asks(reason.Confirming)},
+		{"armed: ready is stale", armed(ready, proven), want{Act: action.ExpireReady{}, Why: reason.Expiring}},
+		{"armed: ready, nothing asked", armed(ready), asks(reason.Confirming)},
+		{"armed: ready, asked long ago", armed(ready, saying(off, 6*time.Second)), asks(reason.Confirming)},
 		{"armed: ready, off, and too old after a slow look", armed(ready, func(v *View) {
 			a := answer(off, 200*time.Millisecond)
 			a.At = a.Got.Add(-4900 * time.Millisecond)
 			heard(v, a)
-		}), ask(reason.Confirming)},
+		}), asks(reason.Confirming)},
 		{"armed: ready and on", armed(ready, saying(on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"armed: ready and unknown", armed(ready, saying(unknown, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
-		{"armed: never comes to an end", armed(overdue, saying(off, 6*time.Second)), want{Act: Ask, Why: reason.Confirming, Alert: "ConfirmingOff"}},
+		{"armed: never comes to an end", armed(overdue, saying(off, 6*time.Second)), want{Act: action.Ask{}, Why: reason.Confirming, Alert: "ConfirmingOff"}},
 
 		// Armed, a person's.
 		{"person: no device", armed(person, noDevice), begins(reason.Vouched)},
 		{"another controller: no device", armed(func(v *View) { v.Look.Record.By = "external/rescuer" }, noDevice), begins(reason.Vouched)},
 		{"another controller: adopted", armed(func(v *View) { v.Look.Record, v.Look.MarkedBy = nil, "external/rescuer" }),
-			want{Act: Write, Why: reason.Adopting, Phase: taint.PhaseArmed}},
-		{"person: no device, still ready", armed(person, noDevice, ready), wait(reason.StillReady, pollWait)},
+			want{Act: action.Write{}, Why: reason.Adopting, Phase: taint.PhaseArmed}},
+		{"person: no device, still ready", armed(person, noDevice, ready), waits(reason.StillReady, pollWait)},
 		{"person: no device, heartbeat", armed(person, noDevice, heartbeat), lift(reason.Alive, taint.ResultLifted)},
-		{"person: nothing asked", armed(person), ask(reason.Confirming)},
+		{"person: nothing asked", armed(person), asks(reason.Confirming)},
 		{"person: off", armed(person, proven), begins(reason.Confirmed)},
 		{"person: unknown", armed(person, saying(unknown, time.Second)), begins(reason.Vouched)},
-		{"person: on is refused", armed(person, saying(on, 300*time.Millisecond)), wait(reason.Refused, 700*time.Millisecond)},
-		{"person: they disagree, which is refused", armed(two, person, both(off, on, 300*time.Millisecond)), wait(reason.MarkDisagree, 700*time.Millisecond)},
+		{"person: on is refused", armed(person, saying(on, 300*time.Millisecond)), waits(reason.Refused, 700*time.Millisecond)},
+		{"person: they disagree, which is refused", armed(two, person, both(off, on, 300*time.Millisecond)), waits(reason.MarkDisagree, 700*time.Millisecond)},
 		{"person: they disagree, trusted", armed(two, person, trust, both(on, off, 300*time.Millisecond)), begins(reason.Vouched)},
-		{"person: one on, the other unknown", armed(two, person, both(unknown, on, 300*time.Millisecond)), wait(reason.Refused, 700*time.Millisecond)},
+		{"person: one on, the other unknown", armed(two, person, both(unknown, on, 300*time.Millisecond)), waits(reason.Refused, 700*time.Millisecond)},
 		{"they disagree: the mark goes", armed(two, both(off, on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"the second confirms", armed(two, both(unknown, off, time.Second)), begins(reason.Confirmed)},
-		{"person: on is refused, asked again", armed(person, saying(on, time.Second)), ask(reason.Confirming)},
+		{"person: on is refused, asked again", armed(person, saying(on, time.Second)), asks(reason.Confirming)},
 		{"person: on, trusted", armed(person, trust, saying(on, 300*time.Millisecond)), begins(reason.Vouched)},
-		{"person: changing", armed(person, saying(changing, 300*time.Millisecond)), wait(reason.Confirming, 200*time.Millisecond)},
-		{"person: changing, trusted", armed(person, trust, saying(changing, 300*time.Millisecond)), wait(reason.Confirming, 200*time.Millisecond)},
-		{"person: changing, due", armed(person, saying(changing, 500*time.Millisecond)), ask(reason.Confirming)},
-		{"person: ready and off", armed(person, ready, proven), want{Act: ExpireReady, Why: reason.Expiring}},
-		{"person: ready and on", armed(person, ready, saying(on, time.Second)), wait(reason.Refused, proof.TTL-1100*time.Millisecond)},
-		{"person: ready and unknown", armed(person, ready, saying(unknown, time.Second)), wait(reason.StillReady, proof.TTL-1100*time.Millisecond)},
-		{"person: ready, asked long ago", armed(person, ready, saying(unknown, 6*time.Second)), ask(reason.Confirming)},
+		{"person: changing", armed(person, saying(changing, 300*time.Millisecond)), waits(reason.Confirming, 200*time.Millisecond)},
+		{"person: changing, trusted", armed(person, trust, saying(changing, 300*time.Millisecond)), waits(reason.Confirming, 200*time.Millisecond)},
+		{"person: changing, due", armed(person, saying(changing, 500*time.Millisecond)), asks(reason.Confirming)},
+		{"person: ready and off", armed(person, ready, proven), want{Act: action.ExpireReady{}, Why: reason.Expiring}},
+		{"person: ready and on", armed(person, ready, saying(on, time.Second)), waits(reason.Refused, proof.TTL-1100*time.Millisecond)},
+		{"person: ready and unknown", armed(person, ready, saying(unknown, time.Second)), waits(reason.StillReady, proof.TTL-1100*time.Millisecond)},
+		{"person: ready, asked long ago", armed(person, ready, saying(unknown, 6*time.Second)), asks(reason.Confirming)},
 		{"person: healthy node, heartbeat", armed(person, ready, heartbeat), lift(reason.Alive, taint.ResultLifted)},
-		{"person: refused for long", armed(person, overdue, saying(on, 300*time.Millisecond)), want{Act: Wait, Why: reason.Refused, After: 700 * time.Millisecond, Alert: "MarkRefusedPoweredOn"}},
+		{"person: refused for long", armed(person, overdue, saying(on, 300*time.Millisecond)), want{Act: action.Wait{}, Why: reason.Refused, After: 700 * time.Millisecond, Alert: "MarkRefusedPoweredOn"}},
 
 		// Evicting: proof first.
-		{"new leader asks", evicting(pods(pod("p"))), ask(reason.Confirming)},
-		{"proof expired", evicting(pods(pod("p")), saying(off, 6*time.Second)), ask(reason.Confirming)},
-		{"proof from before the mark", evicting(pods(pod("p")), seen(time.Second), saying(off, 950*time.Millisecond)), ask(reason.Confirming)},
-		{"proof lost", evicting(pods(pod("p")), saying(unknown, 300*time.Millisecond)), wait(reason.ProofLost, 700*time.Millisecond)},
-		{"proof lost, due", evicting(pods(pod("p")), saying(unknown, time.Second)), ask(reason.Confirming)},
-		{"proof lost, changing", evicting(pods(pod("p", tomb)), saying(changing, 300*time.Millisecond)), wait(reason.ProofLost, 200*time.Millisecond)},
-		{"proof lost, they disagree", evicting(two, pods(pod("p")), both(off, on, 300*time.Millisecond)), want{Act: Wait, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "DevicesDisagree"}},
+		{"new leader asks", evicting(pods(pod("p"))), asks(reason.Confirming)},
+		{"proof expired", evicting(pods(pod("p")), saying(off, 6*time.Second)), asks(reason.Confirming)},
+		{"proof from before the mark", evicting(pods(pod("p")), seen(time.Second), saying(off, 950*time.Millisecond)), asks(reason.Confirming)},
+		{"proof lost", evicting(pods(pod("p")), saying(unknown, 300*time.Millisecond)), waits(reason.ProofLost, 700*time.Millisecond)},
+		{"proof lost, due", evicting(pods(pod("p")), saying(unknown, time.Second)), asks(reason.Confirming)},
+		{"proof lost, changing", evicting(pods(pod("p", tomb)), saying(changing, 300*time.Millisecond)), waits(reason.ProofLost, 200*time.Millisecond)},
+		{"proof lost, they disagree", evicting(two, pods(pod("p")), both(off, on, 300*time.Millisecond)), want{Act: action.Wait{}, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "DevicesDisagree"}},
 		{"the second proves", evicting(two, pods(pod("p")), both(unknown, off, time.Second)), ends("p")},
 		{"both fall silent but one, which says on", evicting(two, pods(pod("p")), both(unknown, on, 300*time.Millisecond)), spares("p")},
-		{"proof lost for long", evicting(overdue, pods(pod("p")), saying(unknown, 300*time.Millisecond)), want{Act: Wait, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "ProofLost"}},
-		{"proof lost, volumes to clear", evicting(lists(pvA), attached("a"), saying(unknown, 300*time.Millisecond)), wait(reason.ProofLost, 700*time.Millisecond)},
+		{"proof lost for long", evicting(overdue, pods(pod("p")), saying(unknown, 300*time.Millisecond)), want{Act: action.Wait{}, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "ProofLost"}},
+		{"proof lost, volumes to clear", evicting(lists(pvA), attached("a"), saying(unknown, 300*time.Millisecond)), waits(reason.ProofLost, 700*time.Millisecond)},
 		{"proof lost when nothing is left: finish", evicting(saying(unknown, time.Second)), finish},
 		{"new leader, nothing is left: finish", evicting(), finish},
 		{"new leader, only detach is left", evicting(attached("a")), detach},
-		{"ours, and the device is gone from the configuration", evicting(noDevice, pods(pod("p"))), ask(reason.Confirming)},
+		{"ours, and the device is gone from the configuration", evicting(noDevice, pods(pod("p"))), asks(reason.Confirming)},
 
 		// Evicting: what goes, in which order.
 		{"tombstones", evicting(proven, pods(pod("p"))), ends("p")},
@@ -342,8 +368,8 @@ func TestStep(t *testing.T) {
 		{"exempt, finished and tombstoned stay out", evicting(proven, pods(pod("e", exempt), pod("f", finished), pod("t", tomb), pod("p"))), ends("p")},
 		{"a pod that is being deleted is tombstoned", evicting(proven, pods(pod("p", deleting))), ends("p")},
 		{"late pod", evicting(proven, cleared, pods(pod("t", tomb), pod("late"))), ends("late")},
-		{"tombstones that cannot be written", evicting(overdue, proven, pods(pod("p"))), want{Act: Tombstone, Why: reason.Tombstoning, Pods: []string{"p"}, Alert: "EndingPods"}},
-		{"then volumes", evicting(proven, pods(pod("t", tomb)), lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
+		{"tombstones that cannot be written", evicting(overdue, proven, pods(pod("p"))), want{Act: action.Tombstone{}, Why: reason.Tombstoning, Pods: []string{"p"}, Alert: "EndingPods"}},
+		{"then volumes", evicting(proven, pods(pod("t", tomb)), lists(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
 		{"then delete", evicting(proven, cleared, pods(pod("t", tomb))), deletes("t")},
 		{"delete in order", evicting(proven, pods(pod("b", tomb), pod("a", tomb), pod("s", tomb, first))), deletes("s", "a", "b")},
 		{"delete with grace 0 though it is being deleted", evicting(proven, pods(pod("t", tomb, deleting, held))), deletes("t")},
@@ -352,7 +378,7 @@ func TestStep(t *testing.T) {
 		{"a Pod that an exemption covers now, with a tombstone", evicting(proven, pods(pod("t", tomb, exempt))), deletes("t")},
 		{"exempt and finished pods are not waited for", evicting(proven, pods(pod("e", exempt), pod("f", finished))), finish},
 		{"detach", evicting(proven, attached("a")), detach},
-		{"detach takes long", evicting(proven, overdue, attached("a")), want{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Alert: "WaitingForDetach"}},
+		{"detach takes long", evicting(proven, overdue, attached("a")), want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Alert: "WaitingForDetach"}},
 		{"attachment of a finished pod must go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), attached("a")), detach},
 		{"attachment of a pod that stays", evicting(proven, pods(pod("e", exempt, uses("a", pvA))), attached("a")), finish},
 		{"inline attachment", evicting(proven, attached("")), detach},
@@ -360,26 +386,26 @@ func TestStep(t *testing.T) {
 
 		// Step 10: the lists.
 		{"entries of pods that stay are kept", evicting(proven, pods(pod("e", exempt, uses("b", pvB)), pod("t", tomb, uses("a", pvA))), lists(pvA, pvB)),
-			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{pvB}, Attached: []corev1.UniqueVolumeName{pvB}}},
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{pvB}, Attached: []corev1.UniqueVolumeName{pvB}}},
 		{"only entries of pods that stay", evicting(proven, pods(pod("e", exempt, uses("b", pvB))), lists(pvB)), finish},
 		{"a volume that is not CSI's keeps all of its kind", evicting(proven, pods(pod("e", exempt, uses("n", ""))), lists("kubernetes.io/nfs/x", pvA)),
-			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}, Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}, Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
 		{"a migrated volume keeps its CSI entry and all in-tree entries",
 			evicting(proven, pods(pod("e", exempt, migrated("m", pvB))), lists("kubernetes.io/aws-ebs/x", pvA, pvB)),
-			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/aws-ebs/x", pvB},
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/aws-ebs/x", pvB},
 				Attached: []corev1.UniqueVolumeName{"kubernetes.io/aws-ebs/x", pvB}}},
 		{"an unread claim of a pod that stays keeps all entries",
 			evicting(proven, pods(pod("e", exempt, unread("b"))), lists(pvA, "kubernetes.io/nfs/x")), finish},
 		{"an unread claim of a pod that waits keeps all entries",
 			evicting(proven, pods(pod("w", intolerant, unread("b"))), lists(pvA)), stock},
 		{"an unread claim of a finished pod keeps no entry",
-			evicting(proven, pods(pod("t", tomb, unread("b"))), lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
-		{"entries of finished pods go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
+			evicting(proven, pods(pod("t", tomb, unread("b"))), lists(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
+		{"entries of finished pods go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), lists(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
 		{"attached comes back while it is detached: left alone", evicting(proven, cleared, listed(pvA), attached("a")), detach},
-		{"attached stays listed when all is detached: cleared again", evicting(proven, cleared, listed(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
-		{"attached comes back each time: let be", evicting(proven, func(v *View) { v.Cleared = clearings }, listed(pvA)), finish},
-		{"attached, never cleared by us", evicting(proven, listed(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
-		{"in use comes back: cleared again", evicting(proven, cleared, lists(pvA)), want{Act: ClearVolumes, Why: reason.Clearing}},
+		{"attached stays listed when all is detached: cleared again", evicting(proven, cleared, listed(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
+		{"attached comes back each time: let be", evicting(proven, func(v *View) { v.Memory.Cleared = clearings }, listed(pvA)), finish},
+		{"attached, never cleared by us", evicting(proven, listed(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
+		{"in use comes back: cleared again", evicting(proven, cleared, lists(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
 		{"pods that wait for their stock eviction keep their entries", evicting(proven, pods(pod("w", intolerant, uses("a", pvA))), lists(pvA)), stock},
 
 		// Step 8: the stock eviction.
@@ -419,17 +445,17 @@ func TestStep(t *testing.T) {
 		{"a taint from the future, by another clock", evicting(proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("w", intolerant))), stock},
 		{"a taint from the future does not hold for ever", evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("p", intolerant))), ends("p")},
 		{"those that wait hold up nobody", evicting(proven, pods(pod("w", intolerant), pod("t", tomb))), deletes("t")},
-		{"waiting takes long", evicting(overdue, seen(time.Second), saying(off, 0), noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), want{Act: Wait, Why: reason.StockEviction, After: 200 * time.Millisecond, Alert: "WaitingForStockEviction"}},
+		{"waiting takes long", evicting(overdue, seen(time.Second), saying(off, 0), noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), want{Act: action.Wait{}, Why: reason.StockEviction, After: 200 * time.Millisecond, Alert: "WaitingForStockEviction"}},
 
 		// A person's mark, evicting.
 		{"person, no device: goes on", evicting(person, noDevice, pods(pod("p"))), ends("p")},
-		{"person, no device, looked too long ago", evicting(person, noDevice, pods(pod("p")), func(v *View) { v.Look.Got = ago(proof.TTL + 1) }), wait(reason.ProofLost, 100*time.Millisecond)},
+		{"person, no device, looked too long ago", evicting(person, noDevice, pods(pod("p")), func(v *View) { v.Look.Got = ago(proof.TTL + 1) }), waits(reason.ProofLost, 100*time.Millisecond)},
 		{"person, unknown: goes on", evicting(person, pods(pod("p")), saying(unknown, 300*time.Millisecond)), ends("p")},
-		{"person, unknown, due", evicting(person, pods(pod("p")), saying(unknown, time.Second)), ask(reason.Confirming)},
-		{"person, changing", evicting(person, pods(pod("p")), saying(changing, 300*time.Millisecond)), wait(reason.ProofLost, 200*time.Millisecond)},
+		{"person, unknown, due", evicting(person, pods(pod("p")), saying(unknown, time.Second)), asks(reason.Confirming)},
+		{"person, changing", evicting(person, pods(pod("p")), saying(changing, 300*time.Millisecond)), waits(reason.ProofLost, 200*time.Millisecond)},
 		{"person, on: return", evicting(person, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond), spared), back("t")},
 		{"person, on, trusted", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond)), ends("p")},
-		{"person, on, trusted, due", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, time.Second)), ask(reason.Confirming)},
+		{"person, on, trusted, due", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, time.Second)), asks(reason.Confirming)},
 		{"person, heartbeat: return", evicting(person, noDevice, heartbeat, pods(pod("p"), pod("t", tomb)), spared), back("t")},
 
 		// The return path, with a proof in hand. First what lives is spared: a tombstone may still be on its way to it.
@@ -442,14 +468,14 @@ func TestStep(t *testing.T) {
 		{"recreated", evicting(proven, recreated, pods(pod("p"), pod("t", tomb)), spared), back("t")},
 		{"ready", evicting(proven, ready, pods(pod("p"), pod("t", tomb)), spared), back("t")},
 		{"power on", evicting(saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb)), spared), back("t")},
-		{"power on, asked again", evicting(saying(on, time.Second), pods(pod("p"), pod("t", tomb))), ask(reason.Returned)},
-		{"power on, asked before the mark", evicting(seen(200*time.Millisecond), saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb))), ask(reason.Confirming)},
+		{"power on, asked again", evicting(saying(on, time.Second), pods(pod("p"), pod("t", tomb))), asks(reason.Returned)},
+		{"power on, asked before the mark", evicting(seen(200*time.Millisecond), saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb))), asks(reason.Confirming)},
 		{"no clearing", evicting(proven, heartbeat, lists(pvA), pods(pod("p")), spared), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"no tombstone: pods keep running", evicting(proven, heartbeat, pods(pod("p", uses("a", pvA))), attached("a"), spared), lift(reason.FinishedReturn, taint.ResultReturned)},
-		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a"), spared), want{Act: Read, Why: reason.WaitingDetach, Returned: true}},
-		{"detach takes long on return", evicting(overdue, heartbeat, attached("a"), func(v *View) { v.Live, v.Listed = false, now }), want{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
+		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a"), spared), want{Act: action.ReadClaims{PVs: []string{"a"}}, Why: reason.WaitingDetach, Returned: true}},
+		{"detach takes long on return", evicting(overdue, heartbeat, attached("a"), func(v *View) { v.Live, v.Memory.Listed = false, now }), want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
 		{"finalizers keep a tombstoned pod", evicting(heartbeat, pods(pod("t", tomb, forced, held))), lift(reason.FinishedReturn, taint.ResultReturned)},
-		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: Unmark, Why: reason.NeverOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
+		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: action.Unmark{}, Why: reason.NeverOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
 		{"ready under its host's boot id: the mark goes, and its device is asked then", evicting(ready, heartbeat, func(v *View) { v.Look.Record.Run = "1" }), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"ready under another boot id", evicting(ready, heartbeat, booted), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"ready, no heartbeat yet", evicting(ready), lift(reason.FinishedReturn, taint.ResultReturned)},
@@ -462,7 +488,7 @@ func TestStep(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			before := fmt.Sprintf("%+v", tt.view.Pods)
 			got := Step(tt.view)
-			if diff := cmp.Diff(tt.want, short(got), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(tt.want, short(tt.view, got), cmpopts.EquateEmpty(), byBrief); diff != "" {
 				t.Errorf("Step (-want +got):\n%s", diff)
 			}
 			if after := fmt.Sprintf("%+v", tt.view.Pods); after != before {
@@ -487,55 +513,57 @@ func slowOff(v *View) {
 }
 
 // checkRecord holds what every record that Step wants written must have.
-func checkRecord(t *testing.T, v View, d Decision) {
+func checkRecord(t *testing.T, v View, d action.Decision) {
 	t.Helper()
-	if (d.Act == Write || d.Act == Unmark) == (d.Record.Phase == "") {
-		t.Errorf("act %s with a record in phase %q", d.Act, d.Record.Phase)
+	rec := action.RecordOf(d.Action)
+	if (action.Is[action.Write](d) || action.Is[action.Unmark](d)) == (rec.Phase == "") {
+		t.Errorf("act %s with a record in phase %q", action.Name(d.Action), rec.Phase)
 	}
-	if d.Record.Phase == "" {
+	if rec.Phase == "" {
 		return
 	}
-	if back, err := taint.ParseRecord(d.Record.Encode()); err != nil || !cmp.Equal(back, d.Record) {
-		t.Errorf("the record does not read back: %v\n%s", err, cmp.Diff(d.Record, back))
+	if back, err := taint.ParseRecord(rec.Encode()); err != nil || !cmp.Equal(back, rec) {
+		t.Errorf("the record does not read back: %v\n%s", err, cmp.Diff(rec, back))
 	}
-	if !d.Record.At.Equal(v.Now.Wall) {
-		t.Errorf("phase %s entered at %s, want now", d.Record.Phase, d.Record.At)
+	if !rec.At.Equal(v.Now.Wall) {
+		t.Errorf("phase %s entered at %s, want now", rec.Phase, rec.At)
 	}
-	if d.Record.ID != v.Look.Mark.Value {
-		t.Errorf("the record is of fence %q, the mark of %q", d.Record.ID, v.Look.Mark.Value)
+	if rec.ID != v.Look.Mark.Value {
+		t.Errorf("the record is of fence %q, the mark of %q", rec.ID, v.Look.Mark.Value)
 	}
 	switch {
-	case d.Record.Machine == nil || *d.Record.Machine != machine:
-		t.Errorf("the fence's machine is %+v, want %+v", d.Record.Machine, machine)
-	case d.Why == reason.Adopting:
+	case rec.Machine == nil || *rec.Machine != machine:
+		t.Errorf("the fence's machine is %+v, want %+v", rec.Machine, machine)
+	case d.Reason == reason.Adopting:
 		want := taint.ByPerson
 		if v.Look.MarkedBy != "" {
 			want = v.Look.MarkedBy
 		}
-		if d.Record.By != want {
-			t.Errorf("adopted by %q, want %q", d.Record.By, want)
+		if rec.By != want {
+			t.Errorf("adopted by %q, want %q", rec.By, want)
 		}
-		if d.Record.Phase == taint.PhaseArmed && v.Look.Alive(&d.Record) {
-			t.Errorf("adopted with a life that is not the look's: %+v", d.Record)
+		if rec.Phase == taint.PhaseArmed && v.Look.Alive(&rec) {
+			t.Errorf("adopted with a life that is not the look's: %+v", rec)
 		}
-	case d.Record.NodeUID != v.Look.Record.NodeUID, d.Record.BootID != v.Look.Record.BootID, d.Record.LeaseRV != v.Look.Record.LeaseRV, d.Record.By != v.Look.Record.By:
-		t.Errorf("the fence forgot what it was begun on: %+v, was %+v", d.Record, *v.Look.Record)
+	case rec.NodeUID != v.Look.Record.NodeUID, rec.BootID != v.Look.Record.BootID, rec.LeaseRV != v.Look.Record.LeaseRV, rec.By != v.Look.Record.By:
+		t.Errorf("the fence forgot what it was begun on: %+v, was %+v", rec, *v.Look.Record)
 	}
-	if d.Record.Phase == taint.PhaseEvicting && d.Why != reason.Adopting && len(d.Record.Evidence) == 0 {
+	if rec.Phase == taint.PhaseEvicting && d.Reason != reason.Adopting && len(rec.Evidence) == 0 {
 		t.Error("an eviction without evidence")
 	}
 }
 
 func TestAdoptInTheMiddle(t *testing.T) {
 	v := evicting(booted, func(v *View) { v.Look.Mark.Value = "manual" })
-	d := Step(v)
-	if got := d.Record; got.BootID != "b1" || got.LeaseRV != "7" || got.NodeUID != "u1" || got.ID != "manual" || !got.Since.Equal(v.Look.Record.Since) {
+	got := action.RecordOf(Step(v).Action)
+	if got.BootID != "b1" || got.LeaseRV != "7" || got.NodeUID != "u1" || got.ID != "manual" || !got.Since.Equal(v.Look.Record.Since) {
 		t.Fatalf("adopted as %+v, want the life and the beginning of the fence it takes over", got)
 	}
-	v.Look.Record = &d.Record
+	v.Look.Record = &got
 	v.Pods = []action.Pod{pod("t", tomb)}
-	if got := Step(v); got.Act != Delete || !got.Returned {
-		t.Errorf("after that %s %s, want the return path", got.Act, got.Why)
+	d := Step(v)
+	if a, ok := d.Action.(action.Delete); !ok || !a.Returned {
+		t.Errorf("after that %s %s, want the return path", action.Name(d.Action), d.Reason)
 	}
 }
 
@@ -551,7 +579,7 @@ func both(first, second providers.PowerState, d time.Duration) with {
 // What proved in the middle stands in the record in the end, and it is that device which is caught.
 func TestOneOfTwoIsCaught(t *testing.T) {
 	v := evicting(two, both(off, unknown, 3*time.Second))
-	begun := v.Look.Record.WithEvidence(v.Evidence()...)
+	begun := v.Look.Record.WithEvidence(v.Answers.Evidence()...)
 	v.Look.Record = &begun
 	heard(&v, answer(unknown, time.Second), answer(off, time.Second))
 	d := Step(v)
@@ -563,8 +591,8 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 		}
 		return from
 	}
-	if got := offs(d.Record); d.Act != Unmark || !slices.Equal(got, []string{"rack-a/7", "rack-b/7"}) {
-		t.Errorf("%s %s: Offs in the record of %q, want both", d.Act, d.Why, got)
+	if got := offs(action.RecordOf(d.Action)); !action.Is[action.Unmark](d) || !slices.Equal(got, []string{"rack-a/7", "rack-b/7"}) {
+		t.Errorf("%s %s: Offs in the record of %q, want both", action.Name(d.Action), d.Reason, got)
 	}
 	lied := func(r taint.Record) (names []string) {
 		for _, l := range r.Lied {
@@ -573,7 +601,7 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 		return names
 	}
 	only := evicting(two, both(unknown, off, 3*time.Second))
-	begun = only.Look.Record.WithEvidence(only.Evidence()...)
+	begun = only.Look.Record.WithEvidence(only.Answers.Evidence()...)
 	only.Look.Record = &begun
 	for name, v := range map[string]struct {
 		View
@@ -581,17 +609,17 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 	}{"one of them": {only, []string{"rack-b/7"}}, "both, in turn": {v, []string{"rack-a/7", "rack-b/7"}}} {
 		heartbeat(&v.View)
 		ready(&v.View)
-		if d := Step(v.View); d.Record.Result != taint.ResultNeverPoweredOff || !slices.Equal(lied(d.Record), v.want) {
-			t.Errorf("%s: %s, %q lied, want %q", name, d.Record.Result, lied(d.Record), v.want)
+		if rec := action.RecordOf(Step(v.View).Action); rec.Result != taint.ResultNeverPoweredOff || !slices.Equal(lied(rec), v.want) {
+			t.Errorf("%s: %s, %q lied, want %q", name, rec.Result, lied(rec), v.want)
 		}
 	}
 	// A person's mark does not make a liar believed.
 	mark := armed(two, func(v *View) {
-		r := d.Record.Caught(proof.Speakers(v.Devices)).Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, now.Wall)
+		r := action.RecordOf(d.Action).Caught(proof.Speakers(v.Devices)).Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, now.Wall)
 		v.Look.Record, v.Look.Mark.Value = &r, "manual"
 	})
-	if d := Step(mark); d.Why != reason.Adopting || len(lied(d.Record)) != 2 {
-		t.Errorf("%s: %q lied, want both as before", d.Why, lied(d.Record))
+	if d := Step(mark); d.Reason != reason.Adopting || len(lied(action.RecordOf(d.Action))) != 2 {
+		t.Errorf("%s: %q lied, want both as before", d.Reason, lied(action.RecordOf(d.Action)))
 	}
 }
 
@@ -608,9 +636,9 @@ func TestEvidence(t *testing.T) {
 		{"what the device could say", armed(person, trust, saying(on, 300*time.Millisecond)),
 			taint.Evidence{At: ago(400 * time.Millisecond).Wall, From: "rack-a", State: "On", Raw: "On"}},
 	} {
-		d := Step(tt.view)
-		if n := len(d.Record.Evidence); n != 1 || d.Record.Evidence[0] != tt.want {
-			t.Errorf("%s: evidence %+v, want %+v", tt.name, d.Record.Evidence, tt.want)
+		got := action.RecordOf(Step(tt.view).Action).Evidence
+		if len(got) != 1 || got[0] != tt.want {
+			t.Errorf("%s: evidence %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
 }
@@ -630,7 +658,7 @@ func TestHolds(t *testing.T) {
 		{"not asked", evicting(), 0, false},
 		{"asked before the mark", evicting(seen(time.Second), saying(off, 950*time.Millisecond)), 0, false},
 		{"asked with the mark", evicting(seen(time.Second), saying(off, 900*time.Millisecond)), 0, true},
-		{"the mark was not seen yet", evicting(proven, func(v *View) { v.ProofFrom = providers.Instant{} }), 0, false},
+		{"the mark was not seen yet", evicting(proven, func(v *View) { v.Memory.ProofFrom = providers.Instant{} }), 0, false},
 		{"on", evicting(saying(on, 0)), 0, false},
 		{"changing", evicting(saying(changing, 0)), 0, false},
 		{"unknown", evicting(saying(unknown, 0)), 0, false},
@@ -773,45 +801,47 @@ func TestTolerates(t *testing.T) {
 	}
 }
 
-func TestStrings(t *testing.T) {
-	for i, want := range []string{"Leave", "Wait", "Ask", "Write", "ExpireReady", "Tombstone", "ClearVolumes", "Delete", "Unmark", "Spare"} {
-		if got := Act(i).String(); got != want {
-			t.Errorf("Act(%d) = %s, want %s", i, got, want)
-		}
-	}
-}
-
 // A cache of attachments may be behind: what ends a fence is read live, and only that.
 func TestReads(t *testing.T) {
 	cached := func(v *View) { v.Live = false }
-	unresolved := func(v *View) { v.Resolved = false }
-	listed := func(d time.Duration) with { return func(v *View) { v.Listed = ago(d) } }
+	listed := func(d time.Duration) with { return func(v *View) { v.Memory.Listed = ago(d) } }
 	inUse := func(v *View) { v.Look.InUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^a"} }
-	read := Decision{Act: Read}
-	readLive := Decision{Act: Read, Live: true}
+	read := action.ReadVolumes{Pods: []action.Pod{claiming}}
+	readLive := action.ListAttachments{Live: true}
 	for _, tt := range []struct {
 		name string
 		view View
-		want Decision // Act and Live are compared
+		want action.Action // by brief
 	}{
 		{"nothing is left, by a cache", evicting(proven, cached), readLive},
-		{"nothing is left", evicting(proven), Decision{Act: Unmark}},
+		{"nothing is left", evicting(proven), action.Unmark{}},
 		{"nothing is left, volumes unresolved", evicting(proven, unresolved), read},
+		{"nothing is left, volumes unresolved, by a cache", evicting(proven, cached, unresolved), read},
+		{"nothing is left but a finished pod", evicting(proven, pods(pod("f", finished, func(p *action.Pod) { p.Claims = true }))), action.Unmark{}},
 		{"back, nothing is left, by a cache", evicting(proven, cached, func(v *View) { v.Look.BootID = "b2" }), readLive},
 		{"never off, by a cache", evicting(proven, cached, func(v *View) { v.Look.LeaseRV, v.Look.Ready = "8", corev1.ConditionTrue }), readLive},
 		{"waits for an attachment of a cache", evicting(proven, cached, attached("a"), listed(relist)), readLive},
-		{"waits, listed just now", evicting(proven, cached, attached("a"), listed(relist-time.Millisecond)), Decision{Act: Wait}},
+		{"waits, listed just now", evicting(proven, cached, attached("a"), listed(relist-time.Millisecond)), action.Wait{}},
 		{"waits, volumes unresolved", evicting(proven, cached, unresolved, attached("a"), listed(0)), read},
 		{"clears, volumes unresolved", evicting(proven, cached, unresolved, inUse), read},
-		{"clears by a cache", evicting(proven, cached, inUse), Decision{Act: ClearVolumes}},
-		{"ends pods by a cache, unresolved", evicting(proven, cached, unresolved, pods(pod("web-0"))), Decision{Act: Tombstone}},
-		{"lifts before anything was touched, by a cache", armed(cached, unresolved, func(v *View) { v.Look.BootID = "b2" }), Decision{Act: Unmark}},
+		{"clears by a cache", evicting(proven, cached, inUse), action.ClearVolumes{}},
+		{"ends pods by a cache, unresolved", evicting(proven, cached, unresolved, pods(pod("web-0"))), action.Tombstone{}},
+		{"lifts before anything was touched, by a cache", armed(cached, unresolved, func(v *View) { v.Look.BootID = "b2" }), action.Unmark{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if d := Step(tt.view); d.Act != tt.want.Act || d.Live != tt.want.Live {
-				t.Errorf("got %s (live %v, %s), want %s (live %v)", d.Act, d.Live, d.Why, tt.want.Act, tt.want.Live)
+			if d := Step(tt.view); brief(d.Action) != brief(tt.want) {
+				t.Errorf("got %s (%s), want %s", brief(d.Action), d.Reason, brief(tt.want))
 			}
 		})
+	}
+}
+
+// Who ends a fence is told of the pods that only finalizers keep.
+func TestUnmarkNamesKeptPods(t *testing.T) {
+	kept := pod("kept", tomb, forced, held)
+	d := Step(evicting(proven, pods(pod("e", exempt), kept, pod("f", finished))))
+	if a, ok := d.Action.(action.Unmark); !ok || !cmp.Equal(a.Kept, []action.Pod{kept}) {
+		t.Errorf("got %s that keeps %v, want Unmark and %s", action.Name(d.Action), a.Kept, kept.Name)
 	}
 }
 
@@ -834,7 +864,7 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	cached := func(v *View) { v.Live, v.Listed = false, now }
+	cached := func(v *View) { v.Live, v.Memory.Listed = false, now }
 	goes := func(v *View) { v.Attachments[0].Deleting = true }
 	var many []string
 	for i := range taint.MaxDetaching + 1 {
@@ -848,16 +878,15 @@ func TestNames(t *testing.T) {
 			claims(many...)(v)
 		}
 	}
-	wait, nothing := Decision{Act: Wait}, Decision{Act: Write}
-	read := func(pvs ...string) Decision { return Decision{Act: Read, Claims: pvs} }
-	write := func(pairs ...string) Decision {
-		v := evicting(named(pairs...))
-		return Decision{Act: Write, Record: *v.Look.Record}
+	wait, nothing := action.Wait{}, action.Write{}
+	read := func(pvs ...string) action.Action { return action.ReadClaims{PVs: pvs} }
+	write := func(pairs ...string) action.Action {
+		return action.Write{Record: *evicting(named(pairs...)).Look.Record}
 	}
 	for _, tt := range []struct {
 		name string
 		view View
-		want Decision // Act, Live, Claims and the record's Detaching are compared
+		want action.Action // by brief, and the record's Detaching
 	}{
 		{"their claims are read", evicting(heartbeat, attached("b", "a")), read("b", "a")},
 		{"and named", evicting(heartbeat, attached("b", "a"), claims("a", "x/1", "b", "y/2")), write("a", "x/1", "b", "y/2")},
@@ -866,12 +895,12 @@ func TestNames(t *testing.T) {
 		{"read again with the next list", evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2")), read("b", "a")},
 		{"one was given to another claim", evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2"), claims("a", "x/1", "b", "z/3")), write("a", "x/1", "b", "z/3")},
 		{"one has gone", evicting(heartbeat, attached("b"), named("a", "x/1", "b", "y/2"), claims("b", "y/2")), write("b", "y/2")},
-		{"one has gone, by a cache", evicting(heartbeat, cached, attached("b"), named("a", "x/1", "b", "y/2")), Decision{Act: Read, Live: true}},
+		{"one has gone, by a cache", evicting(heartbeat, cached, attached("b"), named("a", "x/1", "b", "y/2")), action.ListAttachments{Live: true}},
 		{"one more, its claim is read", evicting(heartbeat, attached("a", "c"), named("a", "x/1")), read("a", "c")},
 		{"one more, by a cache: with the next list", evicting(heartbeat, cached, attached("a", "c"), named("a", "x/1")), wait},
 		{"one more", evicting(heartbeat, attached("a", "c"), named("a", "x/1"), claims("a", "x/1", "c", "z/3")), write("a", "x/1", "c", "z/3")},
-		{"all have gone", evicting(heartbeat, named("a", "x/1")), Decision{Act: Unmark}},
-		{"volumes are not resolved", evicting(heartbeat, attached("a"), func(v *View) { v.Resolved = false }), Decision{Act: Read}},
+		{"all have gone", evicting(heartbeat, named("a", "x/1")), action.Unmark{}},
+		{"volumes are not resolved", evicting(heartbeat, attached("a"), unresolved), action.ReadVolumes{Pods: []action.Pod{claiming}}},
 		{"one without a claim", evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", "")), write("a", "x/1", "b", "")},
 		{"one whose claim cannot be read",
 			evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", action.UnreadClaim)), wait},
@@ -885,23 +914,23 @@ func TestNames(t *testing.T) {
 		{"too many", evicting(heartbeat, several(taint.MaxDetaching+1)), wait},
 		{"booted, no heartbeat yet", evicting(booted, attached("a"), claims("a", "x/1")), write("a", "x/1")},
 		{"no sign of life but the device's word", evicting(saying(on, 300*time.Millisecond), attached("a"), claims("a", "x/1")), wait},
-		{"an ended pod is left", evicting(heartbeat, pods(pod("t", tomb)), attached("a"), claims("a", "x/1")), Decision{Act: Delete}},
-		{"a pod was not spared yet", evicting(heartbeat, pods(pod("p")), attached("a"), claims("a", "x/1")), Decision{Act: Spare}},
-		{"a pod uses one that nobody detaches", evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a")), Decision{Act: Unmark}},
+		{"an ended pod is left", evicting(heartbeat, pods(pod("t", tomb)), attached("a"), claims("a", "x/1")), action.Delete{}},
+		{"a pod was not spared yet", evicting(heartbeat, pods(pod("p")), attached("a"), claims("a", "x/1")), action.Spare{}},
+		{"a pod uses one that nobody detaches", evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a")), action.Unmark{}},
 		{"a pod uses one that is being detached", evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a"), goes), read("a")},
 		{"off, and not back", evicting(proven, attached("a"), goes, claims("a", "x/1")), wait},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := Step(tt.view)
-			if d.Act != tt.want.Act || d.Live != tt.want.Live || !slices.Equal(d.Claims, tt.want.Claims) || !slices.Equal(d.Record.Detaching, tt.want.Record.Detaching) {
-				t.Fatalf("got %s (live %v) of %v, names %v, want %s (live %v) of %v, names %v", d.Act, d.Live, d.Claims, d.Record.Detaching,
-					tt.want.Act, tt.want.Live, tt.want.Claims, tt.want.Record.Detaching)
+			rec, names := action.RecordOf(d.Action), action.RecordOf(tt.want).Detaching
+			if brief(d.Action) != brief(tt.want) || !slices.Equal(rec.Detaching, names) {
+				t.Fatalf("got %s that names %v, want %s that names %v", brief(d.Action), rec.Detaching, brief(tt.want), names)
 			}
-			if d.Act != Write {
+			if !action.Is[action.Write](d) {
 				return
 			}
-			d.Record.Detaching, tt.view.Look.Record.Detaching = nil, nil
-			if diff := cmp.Diff(*tt.view.Look.Record, d.Record); diff != "" {
+			rec.Detaching, tt.view.Look.Record.Detaching = nil, nil
+			if diff := cmp.Diff(*tt.view.Look.Record, rec); diff != "" {
 				t.Errorf("more is written than names (-was +written):\n%s", diff)
 			}
 		})
@@ -913,29 +942,33 @@ func TestConfirmTellsTheRun(t *testing.T) {
 	a := answer(off, time.Second)
 	a.Run = "2"
 	d := Step(armed(func(v *View) { v.Look.Record.Run = "1"; heard(v, a) }))
-	if d.Act != Write || d.Record.Phase != taint.PhaseEvicting || d.Record.Run != "2" {
-		t.Errorf("got %s %s with run %q", d.Act, d.Record.Phase, d.Record.Run)
+	rec := action.RecordOf(d.Action)
+	if !action.Is[action.Write](d) || rec.Phase != taint.PhaseEvicting || rec.Run != "2" {
+		t.Errorf("got %s %s with run %q", action.Name(d.Action), rec.Phase, rec.Run)
 	}
 	// It was started after our power-off, and is off by somebody else's doing: afterwards we do not power it on.
 	by := []taint.Speaker{{Device: "laptop/n1"}}
 	for run, want := range map[string]int{"1": 0, "2": 1, "": 1} {
 		d := Step(armed(func(v *View) { v.Look.Record.Run, v.Look.Record.OffBy = run, by; heard(v, a) }))
-		if len(d.Record.OffBy) != want {
-			t.Errorf("run %q at our power-off, 2 now: got it off by %v, want %d devices", run, d.Record.OffBy, want)
+		rec := action.RecordOf(d.Action)
+		if len(rec.OffBy) != want {
+			t.Errorf("run %q at our power-off, 2 now: got it off by %v, want %d devices", run, rec.OffBy, want)
 		}
 	}
 	// It came on between mark and confirmation: a later fence of it must not take it for one that we turned off.
 	for state, want := range map[providers.PowerState]int{on: 0, unknown: 1} {
 		d := Step(armed(func(v *View) { v.Look.Record.OffBy = by; heard(v, answer(state, time.Second)) }))
-		if d.Act != Unmark || len(d.Record.OffBy) != want {
-			t.Errorf("%s confirms nothing: got %s and off by %v, want %d devices", state, d.Act, d.Record.OffBy, want)
+		rec := action.RecordOf(d.Action)
+		if !action.Is[action.Unmark](d) || len(rec.OffBy) != want {
+			t.Errorf("%s confirms nothing: got %s and off by %v, want %d devices", state, action.Name(d.Action), rec.OffBy, want)
 		}
 	}
 	// Another device confirms, and the one that tells runs does not answer: the run of the mark stands.
 	a.Run = ""
 	d = Step(armed(func(v *View) { v.Look.Record.Run, v.Look.Record.RunBy = "1", "laptop/n1"; heard(v, a) }))
-	if d.Act != Write || d.Record.Run != "1" || d.Record.RunBy != "laptop/n1" {
-		t.Errorf("no run told: got %s with run %q by %q", d.Act, d.Record.Run, d.Record.RunBy)
+	rec = action.RecordOf(d.Action)
+	if !action.Is[action.Write](d) || rec.Run != "1" || rec.RunBy != "laptop/n1" {
+		t.Errorf("no run told: got %s with run %q by %q", action.Name(d.Action), rec.Run, rec.RunBy)
 	}
 }
 
@@ -955,8 +988,9 @@ func TestPersonsMarkKeepsPowerOffTo(t *testing.T) {
 			v.Look.Mark.Value, v.Look.LeaseRV = "manual", tc.lease
 			v.Look.Record.PowerOffTo = []taint.Speaker{{Device: "strip/7"}}
 		})
-		if d := Step(v); d.Why != reason.Adopting || len(d.Record.PowerOffTo) != tc.want {
-			t.Errorf("%s: got %s (%s) naming %v, want %d devices", name, d.Act, d.Why, d.Record.PowerOffTo, tc.want)
+		d := Step(v)
+		if to := action.RecordOf(d.Action).PowerOffTo; d.Reason != reason.Adopting || len(to) != tc.want {
+			t.Errorf("%s: got %s (%s) naming %v, want %d devices", name, action.Name(d.Action), d.Reason, to, tc.want)
 		}
 	}
 }

@@ -15,17 +15,19 @@ import (
 // node then leave EndpointSlices. The node lifecycle controller does not do this for a node whose Ready step 5 ended
 // (F19). Pods that go come first. Nothing depends on this act: without a proof, after a failure, or where somebody
 // undoes it, d goes on. A person's word is no proof.
-func (v View) notReadyFirst(d Decision) Decision {
-	ends := d.Act == Unmark && d.Record.Result == taint.ResultEvicted
-	if d.Returned || d.Act != Wait && !ends {
+func (v View) notReadyFirst(d action.Decision) action.Decision {
+	unmark, _ := d.Action.(action.Unmark)
+	ends := unmark.Record.Result == taint.ResultEvicted
+	if v.cameBack() || !action.Is[action.Wait](d) && !ends {
 		return d
 	}
 	pods := v.readyPods()
 	switch {
 	case len(pods) > 0 && v.Proven(v.Now):
-		return Decision{Act: SetNotReady, Why: reason.SettingNotReady, Pods: pods, Alert: d.Alert, Stuck: d.Stuck}
+		return action.Decision{Action: action.SetNotReady{Pods: pods}, Reason: reason.SettingNotReady,
+			Alert: d.Alert, Stuck: d.Stuck}
 	case len(pods) > 0 && v.mayProve():
-		return Decision{Act: Ask, Why: reason.Confirming, Alert: d.Alert, Stuck: d.Stuck}
+		return action.Decision{Action: action.Ask{}, Reason: reason.Confirming, Alert: d.Alert, Stuck: d.Stuck}
 	}
 	if ends {
 		d.Stuck = append(d.Stuck, v.leftReady()...)
@@ -36,7 +38,7 @@ func (v View) notReadyFirst(d Decision) Decision {
 // leftReady names the pods that stay and could not be set not ready, or did not remain so.
 func (v View) leftReady() (left []action.StuckPod) {
 	for _, p := range v.Pods {
-		if t := v.troubles[attempt{p.UID, action.SetsNotReady}]; p.StaysReady() && (t.times > 0 || t.written > 0) {
+		if t := v.Memory.troubles[attempt{p.UID, action.SetsNotReady}]; p.StaysReady() && (t.times > 0 || t.written > 0) {
 			left = append(left, action.StuckPod{Pod: p, Write: action.SetsNotReady, Why: t.why})
 		}
 	}
@@ -63,6 +65,7 @@ func (v View) mayProve() bool {
 	case !v.asked():
 		return true
 	default:
-		return v.Answer.State == providers.PowerOff && v.Answer.At.Age(v.Answer.Got)+v.Reads <= proof.TTL
+		return v.Answers.Answer.State == providers.PowerOff &&
+			v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads <= proof.TTL
 	}
 }

@@ -33,11 +33,11 @@ func oldOff(took time.Duration) with {
 func TestSetNotReady(t *testing.T) {
 	stays := pod("stays", exempt, readsReady)
 	sets := func(names ...string) want {
-		return want{Act: SetNotReady, Why: reason.SettingNotReady, Pods: names}
+		return want{Act: action.SetNotReady{}, Why: reason.SettingNotReady, Pods: names}
 	}
 	alert := func(w want, why string) want { w.Alert = why; return w }
 	finish := lift(reason.Finished, taint.ResultEvicted)
-	detach := wait(reason.WaitingDetach, pollWait)
+	detach := waits(reason.WaitingDetach, pollWait)
 	long := seen(20 * time.Second) // the mark is older than every answer
 
 	for _, tt := range []struct {
@@ -55,17 +55,17 @@ func TestSetNotReady(t *testing.T) {
 			pod("s", readsReady, func(p *action.Pod) { p.Exempt = taint.ExemptStatic }),
 			pod("t", readsReady, prio(5), func(p *action.Pod) { p.Exempt = taint.ExemptTolerate }), stays)), sets("t", "s", "stays"), 0},
 		{"pods that go are ended first", evicting(proven, pods(stays, pod("p", readsReady))),
-			want{Act: Tombstone, Why: reason.Tombstoning, Pods: []string{"p"}}, 0},
+			want{Act: action.Tombstone{}, Why: reason.Tombstoning, Pods: []string{"p"}}, 0},
 		{"volumes are cleared first", evicting(proven, pods(stays, pod("t", tomb)), lists(pvA)),
-			want{Act: ClearVolumes, Why: reason.Clearing}, 0},
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing}, 0},
 		{"ended pods are deleted first", evicting(proven, cleared, pods(stays, pod("t", tomb))),
-			want{Act: Delete, Why: reason.Deleting, Pods: []string{"t"}}, 0},
+			want{Act: action.Delete{}, Why: reason.Deleting, Pods: []string{"t"}}, 0},
 		{"only those that read Ready", evicting(proven, pods(pod("e", exempt))), finish, 0},
 		{"no finished one", evicting(proven, pods(pod("e", exempt, readsReady, finished))), finish, 0},
 		{"no pod that goes, whose end must wait", evicting(proven, pods(pod("w", intolerant, readsReady))),
-			wait(reason.StockEviction, pollStock), 0},
+			waits(reason.StockEviction, pollStock), 0},
 		{"not before the eviction began", armed(proven, pods(stays)),
-			want{Act: Write, Why: reason.Confirmed, Phase: taint.PhaseEvicting}, 0},
+			want{Act: action.Write{}, Why: reason.Confirmed, Phase: taint.PhaseEvicting}, 0},
 		{"an alert stays", evicting(overdue, proven, attached("a"), pods(stays)),
 			alert(sets("stays"), "WaitingForDetach"), 0},
 
@@ -76,7 +76,7 @@ func TestSetNotReady(t *testing.T) {
 		{"after a heartbeat, while volumes are waited for", evicting(proven, heartbeat, attached("a"), pods(stays), func(v *View) {
 			v.Claims = map[string]string{"a": ""}
 			v.Look.Record.Detaching = []taint.Detaching{{PV: "a"}}
-		}), want{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Returned: true}, 0},
+		}), want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Returned: true}, 0},
 		{"while the node is Ready", evicting(proven, ready, pods(stays)),
 			lift(reason.FinishedReturn, taint.ResultReturned), 0},
 		{"after its device said On", evicting(saying(on, 300*time.Millisecond), pods(stays)),
@@ -91,16 +91,16 @@ func TestSetNotReady(t *testing.T) {
 		{"on a person's mark that the device confirms", evicting(person, proven, pods(stays)), sets("stays"), 0},
 
 		// Without a proof one is asked for where that helps, and never waited for.
-		{"a new leader asks once", evicting(pods(stays)), ask(reason.Confirming), 0},
-		{"and asks before it waits for volumes", evicting(attached("a"), pods(stays)), ask(reason.Confirming), 0},
+		{"a new leader asks once", evicting(pods(stays)), asks(reason.Confirming), 0},
+		{"and asks before it waits for volumes", evicting(attached("a"), pods(stays)), asks(reason.Confirming), 0},
 		{"an answer from before the mark: asks",
-			evicting(seen(time.Second), pods(stays), saying(off, 950*time.Millisecond)), ask(reason.Confirming), 0},
+			evicting(seen(time.Second), pods(stays), saying(off, 950*time.Millisecond)), asks(reason.Confirming), 0},
 		{"an alert stays while it asks", evicting(overdue, attached("a"), pods(stays)),
-			alert(ask(reason.Confirming), "WaitingForDetach"), 0},
+			alert(asks(reason.Confirming), "WaitingForDetach"), 0},
 		{"an old Off that came quickly: asks again",
-			evicting(long, oldOff(time.Second), reads(time.Second), pods(stays)), ask(reason.Confirming), 0},
+			evicting(long, oldOff(time.Second), reads(time.Second), pods(stays)), asks(reason.Confirming), 0},
 		{"an old Off that came just in time for a decision",
-			evicting(long, oldOff(4*time.Second), reads(time.Second), pods(stays)), ask(reason.Confirming), 0},
+			evicting(long, oldOff(4*time.Second), reads(time.Second), pods(stays)), asks(reason.Confirming), 0},
 		{"an old Off that came too slowly for that",
 			evicting(long, oldOff(4*time.Second), reads(time.Second+1), pods(stays)), finish, 0},
 		{"a device that fell silent", evicting(saying(unknown, time.Second), pods(stays)), finish, 0},
@@ -149,18 +149,18 @@ func TestSetNotReady(t *testing.T) {
 			evicting(saying(unknown, 0), pods(stays), tried(action.SetsNotReady, stays, action.Accepted, 1, 0)), finish, 1},
 		{"undone each time under another mark: again", evicting(proven, pods(stays),
 			tried(action.SetsNotReady, stays, action.Accepted, undone, 0), func(v *View) {
-				from, unmarked := v.ProofFrom, v.Look
+				from, unmarked := v.Memory.ProofFrom, v.Look
 				unmarked.Mark = nil
 				v.Memory.Saw(unmarked)
 				v.Memory.Saw(v.Look)
-				v.ProofFrom = from
+				v.Memory.ProofFrom = from
 			}), sets("stays"), 0},
 		{"written: not again", evicting(proven, pods(pod("stays", exempt)), tried(action.SetsNotReady, stays, action.Accepted, 1, 0)),
 			finish, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Step(tt.view)
-			if diff := cmp.Diff(tt.want, short(got), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(tt.want, short(tt.view, got), cmpopts.EquateEmpty(), byBrief); diff != "" {
 				t.Errorf("Step (-want +got):\n%s", diff)
 			}
 			if len(got.Stuck) != tt.stuck {
@@ -185,15 +185,15 @@ func TestReadyThatIsSetAgainKeepsNoMark(t *testing.T) {
 	v := evicting(proven, pods(stays))
 	for writes := 0; ; writes++ {
 		d := Step(v)
-		if d.Act == Unmark {
+		if action.Is[action.Unmark](d) {
 			if writes != undone || len(d.Stuck) != 1 || d.Stuck[0].Why != action.Undone {
 				t.Errorf("the mark goes after %d writes, named %+v; want %d, and the pod", writes, d.Stuck, undone)
 			}
 			return
 		}
-		if d.Act != SetNotReady || writes > undone {
-			t.Fatalf("got %s (%s) after %d writes", d.Act, d.Why, writes)
+		if !action.Is[action.SetNotReady](d) || writes > undone {
+			t.Fatalf("got %s (%s) after %d writes", action.Name(d.Action), d.Reason, writes)
 		}
-		v.Memory.Wrote(action.SetsNotReady, d.Pods, map[string]action.Refusal{stays.UID: action.Accepted}, now)
+		v.Memory.Wrote(action.SetsNotReady, action.PodsOf(d.Action), map[string]action.Refusal{stays.UID: action.Accepted}, now)
 	}
 }

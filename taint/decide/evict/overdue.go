@@ -48,10 +48,10 @@ func ending(pods []action.Pod) []action.Pod {
 
 // overtime waits for the volumes of ended pods, which are all that is left, and does about those that take too long what is configured:
 // that takes a proof. A device that died with its rack keeps nobody from seeing them go (Step lists them again while it waits).
-func (v View) overtime(left []action.Attachment) Decision {
-	d := Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait}
-	if v.age(v.Look.Record.At) > v.DetachTimeout {
-		switch v.OnDetachTimeout {
+func (v View) overtime(left []action.Attachment) action.Decision {
+	d := wait(reason.WaitingDetach, pollWait)
+	if v.age(v.Look.Record.At) > v.Settings.DetachTimeout {
+		switch v.Settings.OnDetachTimeout {
 		case ForceDetach:
 			d = v.forceDetach(d, left)
 		case TakeOutOfService:
@@ -61,26 +61,26 @@ func (v View) overtime(left []action.Attachment) Decision {
 		d.Alert = string(reason.WaitingDetach) // one alert, whatever is done about it in turn
 	}
 	switch {
-	case d.Act == Wait || v.Holds(v.Now):
+	case action.Is[action.Wait](d) || v.Holds(v.Now):
 		return d
-	case !v.nobody() && (!v.asked() || v.Answer.State == providers.PowerOff || v.due()):
-		return Decision{Act: Ask, Why: reason.Confirming, Alert: d.Alert}
+	case !v.nobody() && (!v.asked() || v.Answers.Answer.State == providers.PowerOff || v.due()):
+		return action.Decision{Action: action.Ask{}, Reason: reason.Confirming, Alert: d.Alert}
 	default:
-		return Decision{Act: Wait, Why: reason.WaitingDetach, After: pollWait, Alert: d.Alert}
+		return action.Decision{Action: action.Wait{}, Reason: reason.WaitingDetach, RequeueAfter: pollWait, Alert: d.Alert}
 	}
 }
 
 // forceDetach deletes attachments. One that is being deleted waits for its driver, which nothing here hurries.
-func (v View) forceDetach(wait Decision, left []action.Attachment) Decision {
+func (v View) forceDetach(wait action.Decision, left []action.Attachment) action.Decision {
 	force := slices.DeleteFunc(slices.Clone(left), func(a action.Attachment) bool { return a.Deleting })
-	if len(force) == 0 || v.Now.Sub(v.Forced) < forceAgain {
+	if len(force) == 0 || v.Now.Sub(v.Memory.Forced) < forceAgain {
 		return wait
 	}
-	return Decision{Act: DeleteAttachments, Why: reason.ForcingDetach, Detach: force}
+	return action.Decision{Action: action.DeleteAttachments{Attachments: force}, Reason: reason.ForcingDetach}
 }
 
 // takeOutOfService sets the taint, once no pod is left that it would end.
-func (v View) takeOutOfService(wait Decision) Decision {
+func (v View) takeOutOfService(wait action.Decision) action.Decision {
 	stay := ending(v.Pods)
 	switch {
 	case taint.IsOutOfService(v.Look.Taints):
@@ -88,9 +88,9 @@ func (v View) takeOutOfService(wait Decision) Decision {
 	case len(stay) > 0:
 		wait.Detail = "not taken out of service, which would end pod " + stay[0].Namespace + "/" + stay[0].Name
 		return wait
-	case v.emptied.IsZero() || v.Now.Sub(v.emptied) < forgotten:
+	case v.Memory.emptied.IsZero() || v.Now.Sub(v.Memory.emptied) < forgotten:
 		return wait
 	default:
-		return Decision{Act: OutOfService, Why: reason.OutOfService}
+		return action.Decision{Action: action.OutOfService{}, Reason: reason.OutOfService}
 	}
 }

@@ -17,10 +17,10 @@ import (
 // onOvertime is a fence in which one volume is all that is left, longer than the detach timeout.
 func onOvertime(what OnDetachTimeout, change ...with) View {
 	return evicting(append([]with{proven, attached("a"), func(v *View) {
-		v.OnDetachTimeout = what
-		r := v.Look.Record.Enter(taint.PhaseEvicting, "", ago(v.DetachTimeout+time.Second).Wall)
+		v.Settings.OnDetachTimeout = what
+		r := v.Look.Record.Enter(taint.PhaseEvicting, "", ago(v.Settings.DetachTimeout+time.Second).Wall)
 		v.Look.Record = &r
-		v.emptied = ago(time.Hour)
+		v.Memory.emptied = ago(time.Hour)
 	}}, change...)...)
 }
 
@@ -31,12 +31,12 @@ func staysBy(name string, t ...corev1.Toleration) action.Pod {
 // TestOvertime is what may be done about volumes that do not detach, and what keeps it from being done.
 func TestOvertime(t *testing.T) {
 	early := func(v *View) {
-		r := v.Look.Record.Enter(taint.PhaseEvicting, "", ago(v.DetachTimeout).Wall)
+		r := v.Look.Record.Enter(taint.PhaseEvicting, "", ago(v.Settings.DetachTimeout).Wall)
 		v.Look.Record = &r
 	}
 	isDeleted := func(v *View) { v.Attachments[0].Deleting = true }
-	forced := func(d time.Duration) with { return func(v *View) { v.Forced = ago(d) } }
-	emptied := func(d time.Duration) with { return func(v *View) { v.emptied = ago(d) } }
+	forced := func(d time.Duration) with { return func(v *View) { v.Memory.Forced = ago(d) } }
+	emptied := func(d time.Duration) with { return func(v *View) { v.Memory.emptied = ago(d) } }
 	outOfService := func(v *View) { v.Look.Taints = append(v.Look.Taints, taint.OutOfService(now.Wall)) }
 	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
 	aWhile := corev1.Toleration{Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64)}
@@ -48,58 +48,67 @@ func TestOvertime(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		view View
-		want Act
+		want action.Action // by brief
 		why  reason.Reason
 	}{
-		{"alert", onOvertime(Alert), Wait, reason.WaitingDetach},
-		{"delete", onOvertime(ForceDetach), DeleteAttachments, reason.ForcingDetach},
-		{"delete, not yet", onOvertime(ForceDetach, early), Wait, reason.WaitingDetach},
-		{"delete, only in a cache", onOvertime(ForceDetach, func(v *View) { v.Live = false }), Read, reason.ForcingDetach},
-		{"delete, volumes not resolved", onOvertime(ForceDetach, func(v *View) { v.Resolved = false }), Read, reason.ForcingDetach},
-		{"deleted already", onOvertime(ForceDetach, isDeleted), Wait, reason.WaitingDetach},
-		{"made again", onOvertime(ForceDetach, forced(29*time.Second)), Wait, reason.WaitingDetach},
-		{"made again long ago", onOvertime(ForceDetach, forced(30*time.Second)), DeleteAttachments, reason.ForcingDetach},
-		{"delete, proof old", onOvertime(ForceDetach, saying(off, 6*time.Second)), Ask, reason.Confirming},
-		{"delete, proof lost", onOvertime(ForceDetach, saying(unknown, 100*time.Millisecond)), Wait, reason.WaitingDetach},
-		{"delete, changing", onOvertime(ForceDetach, saying(changing, 100*time.Millisecond)), Wait, reason.WaitingDetach},
-		{"delete, on", onOvertime(ForceDetach, saying(on, 100*time.Millisecond)), Wait, reason.WaitingDetach},
-		{"delete, the node lives", onOvertime(ForceDetach, func(v *View) { v.Look.LeaseRV = "8" }), Read, reason.WaitingDetach},
-		{"delete, a pod is left", onOvertime(ForceDetach, pods(pod("late"))), Tombstone, reason.Tombstoning},
-		{"out of service", onOvertime(TakeOutOfService), OutOfService, reason.OutOfService},
-		{"out of service, not yet", onOvertime(TakeOutOfService, early), Wait, reason.WaitingDetach},
-		{"out of service, only in a cache", onOvertime(TakeOutOfService, func(v *View) { v.Live = false }), Read, reason.OutOfService},
-		{"out of service, proof lost", onOvertime(TakeOutOfService, saying(unknown, 100*time.Millisecond)), Wait, reason.WaitingDetach},
-		{"out of service already", onOvertime(TakeOutOfService, outOfService), Wait, reason.WaitingDetach},
-		{"a pod was there just now", onOvertime(TakeOutOfService, emptied(59*time.Second)), Wait, reason.WaitingDetach},
-		{"a pod was there a minute ago", onOvertime(TakeOutOfService, emptied(time.Minute)), OutOfService, reason.OutOfService},
-		{"not looked at", onOvertime(TakeOutOfService, func(v *View) { v.emptied = providers.Instant{} }), Wait,
+		{"alert", onOvertime(Alert), action.Wait{}, reason.WaitingDetach},
+		{"delete", onOvertime(ForceDetach), action.DeleteAttachments{}, reason.ForcingDetach},
+		{"delete, not yet", onOvertime(ForceDetach, early), action.Wait{}, reason.WaitingDetach},
+		{"delete, only in a cache", onOvertime(ForceDetach, func(v *View) { v.Live = false }), action.ListAttachments{Live: true}, reason.ForcingDetach},
+		{"delete, volumes not resolved", onOvertime(ForceDetach, unresolved), action.ReadVolumes{Pods: []action.Pod{claiming}}, reason.ForcingDetach},
+		{"deleted already", onOvertime(ForceDetach, isDeleted), action.Wait{}, reason.WaitingDetach},
+		{"made again", onOvertime(ForceDetach, forced(29*time.Second)), action.Wait{}, reason.WaitingDetach},
+		{"made again long ago", onOvertime(ForceDetach, forced(30*time.Second)), action.DeleteAttachments{}, reason.ForcingDetach},
+		{"delete, proof old", onOvertime(ForceDetach, saying(off, 6*time.Second)), action.Ask{}, reason.Confirming},
+		{"delete, proof lost", onOvertime(ForceDetach, saying(unknown, 100*time.Millisecond)), action.Wait{}, reason.WaitingDetach},
+		{"delete, changing", onOvertime(ForceDetach, saying(changing, 100*time.Millisecond)), action.Wait{}, reason.WaitingDetach},
+		{"delete, on", onOvertime(ForceDetach, saying(on, 100*time.Millisecond)), action.Wait{}, reason.WaitingDetach},
+		{"delete, the node lives", onOvertime(ForceDetach, func(v *View) { v.Look.LeaseRV = "8" }), action.ReadClaims{PVs: []string{"a"}}, reason.WaitingDetach},
+		{"delete, a pod is left", onOvertime(ForceDetach, pods(pod("late"))), action.Tombstone{}, reason.Tombstoning},
+		{"out of service", onOvertime(TakeOutOfService), action.OutOfService{}, reason.OutOfService},
+		{"out of service, not yet", onOvertime(TakeOutOfService, early), action.Wait{}, reason.WaitingDetach},
+		{"out of service, only in a cache", onOvertime(TakeOutOfService, func(v *View) { v.Live = false }), action.ListAttachments{Live: true}, reason.OutOfService},
+		{"out of service, proof lost", onOvertime(TakeOutOfService, saying(unknown, 100*time.Millisecond)), action.Wait{}, reason.WaitingDetach},
+		{"out of service already", onOvertime(TakeOutOfService, outOfService), action.Wait{}, reason.WaitingDetach},
+		{"a pod was there just now", onOvertime(TakeOutOfService, emptied(59*time.Second)), action.Wait{}, reason.WaitingDetach},
+		{"a pod was there a minute ago", onOvertime(TakeOutOfService, emptied(time.Minute)), action.OutOfService{}, reason.OutOfService},
+		{"not looked at", onOvertime(TakeOutOfService, func(v *View) { v.Memory.emptied = providers.Instant{} }), action.Wait{},
 			reason.WaitingDetach},
-		{"a pod tolerates everything", onOvertime(TakeOutOfService, pods(staysBy("proxy", everything))), OutOfService, reason.OutOfService},
-		{"a pod tolerates it for a while", onOvertime(TakeOutOfService, pods(staysBy("p", aWhile))), Wait, reason.WaitingDetach},
-		{"a pod tolerates the mark alone", onOvertime(TakeOutOfService, pods(staysBy("p", noMark))), Wait, reason.WaitingDetach},
-		{"a finished pod", onOvertime(TakeOutOfService, pods(finished)), Wait, reason.WaitingDetach},
-		{"a pod that finalizers keep", onOvertime(TakeOutOfService, pods(stuck)), OutOfService, reason.OutOfService},
-		{"the node lives again", onOvertime(TakeOutOfService, outOfService, func(v *View) { v.Look.LeaseRV = "8" }), InService, reason.Returned},
-		{"the machine is on again", onOvertime(TakeOutOfService, outOfService, saying(on, 100*time.Millisecond)), InService, reason.Returned},
+		{"a pod tolerates everything", onOvertime(TakeOutOfService, pods(staysBy("proxy", everything))), action.OutOfService{}, reason.OutOfService},
+		{"a pod tolerates it for a while", onOvertime(TakeOutOfService, pods(staysBy("p", aWhile))), action.Wait{}, reason.WaitingDetach},
+		{"a pod tolerates the mark alone", onOvertime(TakeOutOfService, pods(staysBy("p", noMark))), action.Wait{}, reason.WaitingDetach},
+		{"a finished pod", onOvertime(TakeOutOfService, pods(finished)), action.Wait{}, reason.WaitingDetach},
+		{"a pod that finalizers keep", onOvertime(TakeOutOfService, pods(stuck)), action.OutOfService{}, reason.OutOfService},
+		{"the node lives again", onOvertime(TakeOutOfService, outOfService, func(v *View) { v.Look.LeaseRV = "8" }), action.InService{}, reason.Returned},
+		{"the machine is on again", onOvertime(TakeOutOfService, outOfService, saying(on, 100*time.Millisecond)), action.InService{}, reason.Returned},
 		{"somebody else's", onOvertime(TakeOutOfService, func(v *View) {
 			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
 			v.Look.LeaseRV = "8"
-		}), Read, reason.WaitingDetach},
+		}), action.ReadClaims{PVs: []string{"a"}}, reason.WaitingDetach},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := Step(tt.view)
-			if d.Act != tt.want || d.Why != tt.why {
-				t.Fatalf("Step: got %s %s, want %s %s", d.Act, d.Why, tt.want, tt.why)
+			if brief(d.Action) != brief(tt.want) || d.Reason != tt.why {
+				t.Fatalf("Step: got %s %s, want %s %s", brief(d.Action), d.Reason, brief(tt.want), tt.why)
 			}
-			if late := tt.view.Now.Sub(providers.InstantOf(tt.view.Look.Record.At)) > tt.view.DetachTimeout; late &&
-				d.Act != Read && d.Act != Tombstone && d.Act != InService && d.Alert != string(reason.WaitingDetach) {
+			if late := tt.view.Now.Sub(providers.InstantOf(tt.view.Look.Record.At)) > tt.view.Settings.DetachTimeout; late &&
+				tells(d.Action) && d.Alert != string(reason.WaitingDetach) {
 				t.Errorf("alert: got %q, want the same one whatever is done: each change is told", d.Alert)
 			}
-			if d.Act == DeleteAttachments && !slices.Equal(d.Detach, tt.view.Attachments) {
-				t.Errorf("to delete: got %v, want %v", d.Detach, tt.view.Attachments)
+			if a, ok := d.Action.(action.DeleteAttachments); ok && !slices.Equal(a.Attachments, tt.view.Attachments) {
+				t.Errorf("to delete: got %v, want %v", a.Attachments, tt.view.Attachments)
 			}
 		})
 	}
+}
+
+// tells reports whether the action is one of overtime: no read, and nothing that comes before volumes are waited for.
+func tells(a action.Action) bool {
+	switch a.(type) {
+	case action.ReadVolumes, action.ReadClaims, action.ListAttachments, action.Tombstone, action.InService:
+		return false
+	}
+	return true
 }
 
 // TestEmptied is how long no pod was seen that being out of service would end.

@@ -32,10 +32,12 @@ func TestPodFailures(t *testing.T) {
 	dead := pod("bad", tomb)
 	wantsAlert := func(w want) want { w.Alert = string(reason.Stuck); return w }
 	returned := func(w want) want { w.Returned = true; return w }
-	retry := func(d time.Duration) want { return wait(reason.Retrying, d) }
-	ends := func(names ...string) want { return want{Act: Tombstone, Why: reason.Tombstoning, Pods: names} }
-	deletes := func(names ...string) want { return want{Act: Delete, Why: reason.Deleting, Pods: names} }
-	spares := func(names ...string) want { return want{Act: Spare, Why: reason.Sparing, Pods: names, Returned: true} }
+	retry := func(d time.Duration) want { return waits(reason.Retrying, d) }
+	ends := func(names ...string) want { return want{Act: action.Tombstone{}, Why: reason.Tombstoning, Pods: names} }
+	deletes := func(names ...string) want { return want{Act: action.Delete{}, Why: reason.Deleting, Pods: names} }
+	spares := func(names ...string) want {
+		return want{Act: action.Spare{}, Why: reason.Sparing, Pods: names, Returned: true}
+	}
 	back := lift(reason.FinishedReturn, "Returned")
 	huge := pod("bad", small)
 	other := pod("bad", func(p *action.Pod) { p.ResourceVersion = "2" })
@@ -51,7 +53,7 @@ func TestPodFailures(t *testing.T) {
 		{"failed: the others first", evicting(proven, pods(bad, good), tried(action.Ends, bad, action.Failed, 1, 0)), ends("good"), false, 0},
 		{"failed: the others are deleted", evicting(proven, pods(bad, pod("good", tomb)), tried(action.Ends, bad, action.Failed, 1, 0)), deletes("good"), false, 0},
 		{"failed: the others' volumes are cleared, its own stays", evicting(proven, pods(bound, pod("good", tomb)), lists(pvA, pvB), tried(action.Ends, bad, action.Failed, 1, 0)),
-			want{Act: ClearVolumes, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{pvA}, Attached: []corev1.UniqueVolumeName{pvA}}, false, 0},
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{pvA}, Attached: []corev1.UniqueVolumeName{pvA}}, false, 0},
 		{"failed: alone it is waited for", evicting(proven, pods(bad), tried(action.Ends, bad, action.Failed, 1, 300*time.Millisecond)), retry(700 * time.Millisecond), false, 0},
 		{"failed: again after a second", evicting(proven, pods(bad), tried(action.Ends, bad, action.Failed, 1, time.Second)), ends("bad"), false, 0},
 		{"failed twice: after two", evicting(proven, pods(bad), tried(action.Ends, bad, action.Failed, 2, time.Second)), retry(time.Second), false, 0},
@@ -62,10 +64,10 @@ func TestPodFailures(t *testing.T) {
 			other := v.Look
 			other.Mark = nil
 			v.Memory.Saw(other)
-			from := v.ProofFrom
+			from := v.Memory.ProofFrom
 			v.Memory.Saw(v.Look)
-			v.ProofFrom = from
-			v.ProofFrom = ago(10 * time.Second)
+			v.Memory.ProofFrom = from
+			v.Memory.ProofFrom = ago(10 * time.Second)
 		}), ends("bad"), false, 0},
 		{"denied again and again", evicting(proven, pods(bad), tried(action.Ends, bad, action.Denied, tries, 0)), wantsAlert(retry(restMax)), false, 1},
 		{"changed three times: at once", evicting(proven, pods(bad), tried(action.Ends, bad, action.Changed, 3, 0)), ends("bad"), false, 0},
@@ -87,7 +89,7 @@ func TestPodFailures(t *testing.T) {
 
 		{"return, not spared: the others first", evicting(heartbeat, pods(bad, good), tried(action.Spares, bad, action.Failed, 1, 0)), spares("good"), false, 0},
 		{"return, not spared: the ended are deleted", evicting(heartbeat, pods(bad, pod("good", tomb)), tried(action.Spares, bad, action.Failed, 1, 0)),
-			want{Act: Delete, Why: reason.Returned, Pods: []string{"good"}, Returned: true}, false, 0},
+			want{Act: action.Delete{}, Why: reason.Returned, Pods: []string{"good"}, Returned: true}, false, 0},
 		{"return, not spared: the mark stays", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.Failed, 4, 0)), returned(retry(8 * time.Second)), false, 0},
 		{"return, not spared for a minute: the mark stays", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.Failed, tries-1, 0)), returned(retry(32 * time.Second)), false, 0},
 		{"return, changed since it was listed: as good as spared", evicting(heartbeat, pods(other, good), tried(action.Spares, bad, action.Changed, 1, 0)), spares("good"), false, 0},
@@ -106,13 +108,13 @@ func TestPodFailures(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Step(tt.view)
-			if diff := cmp.Diff(tt.want, short(got), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(tt.want, short(tt.view, got), cmpopts.EquateEmpty(), byBrief); diff != "" {
 				t.Errorf("Step (-want +got):\n%s", diff)
 			}
 			if len(got.Stuck) != tt.stuck {
 				t.Errorf("got %d stuck pods, want %d: %+v", len(got.Stuck), tt.stuck, got.Stuck)
 			}
-			for _, p := range got.Pods {
+			for _, p := range action.PodsOf(got.Action) {
 				if p.Small != tt.small {
 					t.Errorf("pod %s: got small %v, want %v", p.Name, p.Small, tt.small)
 				}
@@ -129,10 +131,10 @@ func TestWroteLeavesViews(t *testing.T) {
 	for range 5 {
 		m.Wrote(action.Ends, []action.Pod{p}, map[string]action.Refusal{p.UID: action.Failed}, now)
 	}
-	if d := Step(v); d.Act != Tombstone {
-		t.Errorf("got %s, want the view's own memory: Tombstone", d.Act)
+	if d := Step(v); !action.Is[action.Tombstone](d) {
+		t.Errorf("got %s, want the view's own memory: Tombstone", action.Name(d.Action))
 	}
-	if v.Memory = m; Step(v).Act != Wait {
+	if v.Memory = m; !action.Is[action.Wait](Step(v)) {
 		t.Error("the failures were not folded in")
 	}
 	m.Wrote(action.Ends, nil, nil, now.Add(troubled+time.Second))
@@ -154,8 +156,8 @@ func TestNegativeTolerationSeconds(t *testing.T) {
 			t.Errorf("%d s: got due %s, ends %v; want now", secs, due, ends)
 		}
 		v := evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", tolerating(secs))))
-		if d := Step(v); d.Why != reason.StockEviction {
-			t.Errorf("%d s: got %s, want to wait for the stock eviction", secs, d.Why)
+		if d := Step(v); d.Reason != reason.StockEviction {
+			t.Errorf("%d s: got %s, want to wait for the stock eviction", secs, d.Reason)
 		}
 	}
 	// The shortest counts, and no negative one may hide it: it would be taken for "none", that is for ever.

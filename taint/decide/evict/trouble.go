@@ -102,21 +102,21 @@ func (m *Memory) Wrote(write action.PodWrite, pods []action.Pod, how map[string]
 
 // rest is how long the pod's act is to rest; not above zero: it may be tried.
 func (v View) rest(w action.PodWrite, p action.Pod) time.Duration {
-	return v.troubles[attempt{p.UID, w}].rest(v.Now)
+	return v.Memory.troubles[attempt{p.UID, w}].rest(v.Now)
 }
 
 func (v View) hopeless(w action.PodWrite, p action.Pod) bool {
-	return v.troubles[attempt{p.UID, w}].hopeless()
+	return v.Memory.troubles[attempt{p.UID, w}].hopeless()
 }
 
 // fit returns the pod as it is to be written.
 func (v View) fit(w action.PodWrite, p action.Pod) action.Pod {
-	p.Small = v.troubles[attempt{p.UID, w}].small
+	p.Small = v.Memory.troubles[attempt{p.UID, w}].small
 	return p
 }
 
 // retry waits until the first of the pods may be tried again: the tombstoned to be deleted, the others as write says.
-func (v View) retry(pods []action.Pod, write action.PodWrite) Decision {
+func (v View) retry(pods []action.Pod, write action.PodWrite) action.Decision {
 	after := restMax
 	for _, p := range pods {
 		if p.Tombstone {
@@ -128,11 +128,12 @@ func (v View) retry(pods []action.Pod, write action.PodWrite) Decision {
 	if len(v.leftover()) > 0 {
 		after = min(after, pollWait)
 	}
-	return Decision{Act: Wait, Why: reason.Retrying, After: after}
+	return wait(reason.Retrying, after)
 }
 
 // named adds the pods that are stuck to a decision. Where the node is off they keep the mark, which is an alert.
-func (v View) named(d Decision) Decision {
+func (v View) named(d action.Decision) action.Decision {
+	lives := v.cameBack() || action.Is[action.Unmark](d)
 	for _, p := range v.Pods {
 		var write action.PodWrite
 		switch {
@@ -140,16 +141,16 @@ func (v View) named(d Decision) Decision {
 			write = action.Deletes
 		case !p.Goes() || v.spared(p):
 			continue
-		case d.Returned || d.Act == Unmark:
+		case lives:
 			write = action.Spares
 		default:
 			write = action.Ends
 		}
-		if t := v.troubles[attempt{p.UID, write}]; t.hopeless() {
+		if t := v.Memory.troubles[attempt{p.UID, write}]; t.hopeless() {
 			d.Stuck = append(d.Stuck, action.StuckPod{Pod: p, Write: write, Why: t.why})
 		}
 	}
-	if len(d.Stuck) > 0 && !d.Returned && d.Act != Unmark && d.Alert == "" {
+	if len(d.Stuck) > 0 && !lives && d.Alert == "" {
 		d.Alert = string(reason.Stuck)
 	}
 	return d
