@@ -3754,7 +3754,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recovery: each attachment that goes has the pods listed", In: "taint/decide.Node.byKept",
-		Old: "kept.at.Age(v.Now) < waitHolds", New: "false",
+		Old: "kept.at.Age(v.Now) >= waitHolds", New: "true",
 	},
 	{
 		Name: "evict: a pod kept by finalizers is waited for (step 12)", In: "taint/decide/action.Pod.Stuck",
@@ -4497,7 +4497,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a kept list says that nothing is left (11)", In: "taint/decide.Node.byKept",
-		Old: "action.Is[action.Tombstone](d) || action.Is[action.Delete](d) && !v.cameBack()", New: "!action.Is[action.Leave](d)",
+		Old: "!waitsForVolumes(d) || kept.at.Age(v.Now) >= waitHolds", New: "action.Is[action.Leave](d)",
 	},
 	{
 		Name: "controller: a kept list never grows old", In: "taint/decide.Node.byKept",
