@@ -3105,11 +3105,11 @@ var Mutants = []Mutant{
 		Old: `l.Mark.Value + " " + l.Record.Token()`, New: "l.Mark.Value",
 	},
 	{
-		Name: "evict: the mark goes by the cache's attachments (11)", In: "taint/decide/evict.View.missing",
+		Name: "evict: the mark goes by the cache's attachments (11)", In: "taint/decide/evict.View.readFirst",
 		Old: "ends || forces || names || waits && v.Memory.Listed.Age(v.Now) >= relist", New: "forces || names || waits && v.Memory.Listed.Age(v.Now) >= relist",
 	},
 	{
-		Name: "evict: volumes are cleared before all are known (9)", In: "taint/decide/evict.View.missing",
+		Name: "evict: volumes are cleared before all are known (9)", In: "taint/decide/evict.View.readFirst",
 		Old: "len(pods) > 0 && (ends || waits || forces || clears)", New: "len(pods) > 0 && clears && false",
 	},
 	{
@@ -3639,7 +3639,7 @@ var Mutants = []Mutant{
 		Old: "v.Answers.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answers.Answer.Got)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
-		Name: "evict: attachments that were listed before a suspension serve", In: "taint/decide/evict.View.missing",
+		Name: "evict: attachments that were listed before a suspension serve", In: "taint/decide/evict.View.readFirst",
 		Old: "v.Memory.Listed.Age(v.Now)", New: "v.Now.Sub(v.Memory.Listed)", Tests: []string{"./taint/decide/evict"},
 	},
 	{
@@ -3746,11 +3746,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recovery: a kept list serves to wait for as long as it serves to end pods", In: "taint/decide.Node.byKept",
-		Old: "kept.at.Age(v.Now) < waitHolds", New: "true",
+		Old: "kept.at.Age(v.Now) >= waitHolds", New: "false",
 	},
 	{
 		Name: "recovery: a node that is back waits by a kept list", In: "taint/decide.waitsForVolumes",
-		Old: "!v.cameBack()", New: "true",
+		Old: "d.Action == action.Wait{}", New: "action.Is[action.Wait](d)",
 	},
 	{
 		Name: "recovery: each attachment that goes has the pods listed", In: "taint/decide.Node.byKept",
@@ -3837,15 +3837,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: pods of a node that is back lose Ready (1)", In: "taint/decide/evict.View.notReadyFirst",
-		Old: "v.cameBack() || !action.Is[action.Wait](d) && !ends", New: "!action.Is[action.Wait](d) && !action.Is[action.Unmark](d)",
+		Old: "action.Returns(d.Action) || !action.Is[action.Wait](d) && !ends", New: "!action.Is[action.Wait](d) && !action.Is[action.Unmark](d)",
 	},
 	{
 		Name: "evict: pods of a node that is back lose Ready while volumes are waited for (1)", In: "taint/decide/evict.View.notReadyFirst",
-		Old: "v.cameBack() || !action.Is[action.Wait](d) && !ends", New: "!action.Is[action.Wait](d) && !ends",
+		Old: "action.Returns(d.Action) || !action.Is[action.Wait](d) && !ends", New: "!action.Is[action.Wait](d) && !ends",
 	},
 	{
 		Name: "evict: pods that stay lose Ready before those that go are ended", In: "taint/decide/evict.View.notReadyFirst",
-		Old: "v.cameBack() || !action.Is[action.Wait](d) && !ends", New: "v.cameBack()",
+		Old: "action.Returns(d.Action) || !action.Is[action.Wait](d) && !ends", New: "action.Returns(d.Action)",
 	},
 	{
 		Name: "evict: an alert ends while pods lose Ready", In: "taint/decide/evict.View.notReadyFirst",
@@ -4083,7 +4083,7 @@ var Mutants = []Mutant{
 		Old: "a.Deleting && !slices.Contains(left, a)", New: "false",
 	},
 	{
-		Name: "volumes: named by a cache (11)", In: "taint/decide/evict.View.missing",
+		Name: "volumes: named by a cache (11)", In: "taint/decide/evict.View.readFirst",
 		Old: "waits && action.Is[action.Write](d)", New: "false",
 	},
 	{
@@ -5207,7 +5207,7 @@ var Mutants = []Mutant{
 		Old: "if read := n.unresolved(); read != nil { ... }", New: "",
 	},
 	{
-		Name: "controller: a return ends by the cache's attachments (11)", In: "taint/decide/evict.View.missing",
+		Name: "controller: a return ends by the cache's attachments (11)", In: "taint/decide/evict.View.readFirst",
 		Old: "res == taint.ResultReturned", New: "false",
 	},
 	{
@@ -7278,8 +7278,8 @@ var Mutants = []Mutant{
 	{Name: "overtime: without proof", In: "taint/decide/evict.View.overtime", Old: "action.Is[action.Wait](d) || v.Holds(v.Now)", New: "true", Tests: overtime},
 	{Name: "overtime: what is being deleted, too", In: "taint/decide/evict.View.forceDetach", Old: "return a.Deleting", New: "return false", Tests: overtime},
 	{Name: "overtime: again and again", In: "taint/decide/evict.View.forceDetach", Old: "v.Now.Sub(v.Memory.Forced) < forceAgain", New: "false", Tests: overtime},
-	{Name: "overtime: by a cache", In: "taint/decide/evict.View.missing", Old: "ends || forces || names || waits && v.Memory.Listed.Age(v.Now) >= relist", New: "ends || names || waits && v.Memory.Listed.Age(v.Now) >= relist", Tests: overtime},
-	{Name: "overtime: beside volumes that are not known", In: "taint/decide/evict.View.missing", Old: "ends || waits || forces || clears", New: "ends || waits || clears", Tests: overtime},
+	{Name: "overtime: by a cache", In: "taint/decide/evict.View.readFirst", Old: "ends || forces || names || waits && v.Memory.Listed.Age(v.Now) >= relist", New: "ends || names || waits && v.Memory.Listed.Age(v.Now) >= relist", Tests: overtime},
+	{Name: "overtime: beside volumes that are not known", In: "taint/decide/evict.View.readFirst", Old: "ends || waits || forces || clears", New: "ends || waits || clears", Tests: overtime},
 	{Name: "overtime: out of service over a pod", In: "taint/decide/evict.View.takeOutOfService", Old: "len(stay) > 0", New: "false", Tests: overtime},
 	{Name: "overtime: out of service over what caches still have", In: "taint/decide/evict.View.takeOutOfService", Old: "v.Now.Sub(v.Memory.emptied) < forgotten", New: "false", Tests: overtime},
 	{Name: "overtime: nobody looked whether a pod was there", In: "taint/decide/evict.View.takeOutOfService", Old: "v.Memory.emptied.IsZero() || v.Now.Sub(v.Memory.emptied) < forgotten", New: "v.Now.Sub(v.Memory.emptied) < forgotten", Tests: overtime},

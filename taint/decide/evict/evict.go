@@ -136,15 +136,11 @@ const (
 // for only by the decisions that hang on them: the volumes of pods that may yet stay before the lists are cleared or the mark goes,
 // and the API server's own list of attachments before the mark goes.
 func Step(v View) action.Decision {
-	d := v.step()
-	if read := v.missing(d); read != nil {
-		return action.Decision{Action: read, Reason: d.Reason}
-	}
-	return d
+	return v.readFirst(v.step())
 }
 
-// missing returns the read that the decision hangs on; nil: all was read.
-func (v View) missing(d action.Decision) action.Action {
+// readFirst puts the reads that a decision hangs on before it.
+func (v View) readFirst(d action.Decision) action.Decision {
 	unmark, _ := d.Action.(action.Unmark)
 	res := unmark.Record.Result
 	ends := res == taint.ResultEvicted || res == taint.ResultReturned || res == taint.ResultNeverPoweredOff
@@ -155,13 +151,13 @@ func (v View) missing(d action.Decision) action.Action {
 	pods := v.unresolved()
 	switch {
 	case len(pods) > 0 && (ends || waits || forces || clears):
-		return action.ReadVolumes{Pods: pods}
+		return action.Decision{Action: action.ReadVolumes{Pods: pods}}
 	case action.Is[action.ReadClaims](d):
-		return d.Action
+		return action.Decision{Action: d.Action, Reason: d.Reason}
 	case !v.Live && (ends || forces || names || waits && v.Memory.Listed.Age(v.Now) >= relist):
-		return action.ListAttachments{Live: true}
+		return action.Decision{Action: action.ListAttachments{Live: true}, Reason: d.Reason}
 	}
-	return nil
+	return d
 }
 
 // unresolved returns the unfinished pods whose volumes are not known.
@@ -351,11 +347,7 @@ func (v View) evicting() action.Decision {
 	l := v.Look
 	switch {
 	case v.cameBack():
-		d := v.returning()
-		if action.Is[action.Wait](d) {
-			d.Action = action.Wait{Returned: true}
-		}
-		return d
+		return v.returning()
 	case v.saysOn():
 		return ask(reason.Returned) // it may have gone off again, with nobody to say so
 	}
@@ -475,7 +467,9 @@ func (v View) returning() action.Decision {
 	case len(tombs) > 0:
 		return action.Decision{Action: action.Delete{Pods: tombs, Returned: true}, Reason: reason.Returned}
 	case len(resting) > 0:
-		return v.retry(resting, action.Spares)
+		d := v.retry(resting, action.Spares)
+		d.Action = action.Wait{Returned: true}
+		return d
 	case len(v.detaching()) > 0:
 		return v.name(v.detaching())
 	case proof.NeverOff(v.Look, v.Look.Record): // where boot ids do not tell, package fence asks which run this is once the mark is gone
@@ -601,6 +595,7 @@ func (v View) detaching() []action.Attachment {
 func (v View) name(left []action.Attachment) action.Decision {
 	rec := v.Look.Record
 	later := wait(reason.WaitingDetach, pollWait)
+	later.Action = action.Wait{Returned: true}
 	if !v.Look.Alive(rec) {
 		return later
 	}

@@ -18,7 +18,7 @@ import (
 func (v View) notReadyFirst(d action.Decision) action.Decision {
 	unmark, _ := d.Action.(action.Unmark)
 	ends := unmark.Record.Result == taint.ResultEvicted
-	if v.cameBack() || !action.Is[action.Wait](d) && !ends {
+	if action.Returns(d.Action) || !action.Is[action.Wait](d) && !ends {
 		return d
 	}
 	pods := v.readyPods()

@@ -160,7 +160,7 @@ func TestSetNotReady(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Step(tt.view)
-			if diff := cmp.Diff(tt.want, short(tt.view, got), cmpopts.EquateEmpty(), byBrief); diff != "" {
+			if diff := cmp.Diff(tt.want, short(got), cmpopts.EquateEmpty(), byBrief); diff != "" {
 				t.Errorf("Step (-want +got):\n%s", diff)
 			}
 			if len(got.Stuck) != tt.stuck {

@@ -55,7 +55,7 @@ func TestOvertime(t *testing.T) {
 		{"delete", onOvertime(ForceDetach), action.DeleteAttachments{}, reason.ForcingDetach},
 		{"delete, not yet", onOvertime(ForceDetach, early), action.Wait{}, reason.WaitingDetach},
 		{"delete, only in a cache", onOvertime(ForceDetach, func(v *View) { v.Live = false }), action.ListAttachments{Live: true}, reason.ForcingDetach},
-		{"delete, volumes not resolved", onOvertime(ForceDetach, unresolved), action.ReadVolumes{Pods: []action.Pod{claiming}}, reason.ForcingDetach},
+		{"delete, volumes not resolved", onOvertime(ForceDetach, unresolved), action.ReadVolumes{Pods: []action.Pod{claiming}}, ""},
 		{"deleted already", onOvertime(ForceDetach, isDeleted), action.Wait{}, reason.WaitingDetach},
 		{"made again", onOvertime(ForceDetach, forced(29*time.Second)), action.Wait{}, reason.WaitingDetach},
 		{"made again long ago", onOvertime(ForceDetach, forced(30*time.Second)), action.DeleteAttachments{}, reason.ForcingDetach},
