@@ -43,6 +43,7 @@ import (
 	"github.com/forcefence/forcefence/taint/line"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/replay"
+	"github.com/forcefence/forcefence/taint/sharing"
 	"github.com/forcefence/forcefence/taint/storage"
 )
 
@@ -191,7 +192,7 @@ type Reconciler struct {
 	pauses  sharedMaps    // of Config.Elsewhere
 	moved   atomic.Int64  // when a Node came, went or changed in what leads to its devices, in nanoseconds since 1970
 
-	attached sharing[map[string][]action.Attachment] // all of them, by node
+	attached sharing.Call[map[string][]action.Attachment] // all of them, by node
 
 	fleetMu sync.Mutex // guards fleet
 	fleet   fleet.Fleet

@@ -14,6 +14,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/sharing"
 )
 
 // meet makes all nodes known before the first is decided on: alone in a fleet that a process does not know yet it would find everybody
@@ -51,7 +52,7 @@ func (r *Reconciler) seeNode(f *fleet.Fleet, node *corev1.Node) {
 
 // called notes how a read of ours ended: whatever the API server says itself, it answered. One that many share failed once.
 func (r *Reconciler) called(err error) {
-	var again joined
+	var again sharing.Shared
 	if errors.Is(err, context.Canceled) || errors.As(err, &again) {
 		return
 	}

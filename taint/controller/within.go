@@ -9,6 +9,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/sharing"
 )
 
 // Within is the provider of guests that are off because the hosts of their hypervisors are: proof.Within says when. It is asked beside the
@@ -25,7 +26,7 @@ type Host struct {
 	Device     providers.Question // to that device
 	Name       string             // provider/device, for the record
 
-	asked sharing[providers.Answer]
+	asked sharing.Call[providers.Answer]
 }
 
 // hurry is how long a hypervisor may take before its host's device is asked as well: one that lost its power refuses nothing.
@@ -89,7 +90,7 @@ func (w *Within) each(f func(i int, h *Host)) {
 
 // ask puts the question to the host's device. It may have many guests, which fall silent together, and a BMC is a small computer: so they share it.
 func (h *Host) ask(ctx context.Context, now func() providers.Instant) providers.Answer {
-	a, err := h.asked.ask(ctx, proof.TTL, func(ctx context.Context) (providers.Answer, error) {
+	a, err := h.asked.Ask(ctx, proof.TTL, func(ctx context.Context) (providers.Answer, error) {
 		return providers.Ask(ctx, h.Device.Provider, h.Device.By, h.Device.Target, now), nil
 	})
 	if err != nil {

@@ -3424,14 +3424,14 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "shared: a read that was under way already counts (8)", In: "taint/controller.sharing.run",
+		Name: "shared: a read that was under way already counts (8)", In: "taint/sharing.Call.run",
 		Old: "q.answer, q.err = put(ctx)", New: `q.answer, q.err = put(ctx)
-		s.mu.Lock()
-		if late := s.next; late != nil {
-			s.next, late.answer, late.err = nil, q.answer, q.err
+		c.mu.Lock()
+		if late := c.next; late != nil {
+			c.next, late.answer, late.err = nil, q.answer, q.err
 			close(late.done)
 		}
-		s.mu.Unlock()`, Tests: shares,
+		c.mu.Unlock()`, Tests: shares,
 	},
 	{
 		Name: "exclude: each fence reads the cluster's pause by itself", In: "taint/controller.Reconciler.saidElsewhere",
@@ -3439,10 +3439,10 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "shared: each fence lists the cluster's attachments by itself", In: "taint/controller.Reconciler.attachedTo",
-		Old: "r.attached.ask(ctx, kube.Timeout, list)", New: "list(ctx)", Tests: shares,
+		Old: "r.attached.Ask(ctx, kube.Timeout, list)", New: "list(ctx)", Tests: shares,
 	},
 	{
-		Name: "shared: who cannot wait ends the read of all", In: "taint/controller.sharing.ask",
+		Name: "shared: who cannot wait ends the read of all", In: "taint/sharing.Call.Ask",
 		Old: "context.WithoutCancel(ctx)", New: "ctx", Tests: shares,
 	},
 	{
@@ -3450,8 +3450,8 @@ var Mutants = []Mutant{
 		Old: "errors.As(err, &again)", New: "errors.As(err, &again) && false", Tests: shares,
 	},
 	{
-		Name: "shared: a list that failed shows that nothing is attached (11)", In: "taint/controller.sharing.ask",
-		Old: "return q.answer, joined{q.err}", New: "return q.answer, nil", Tests: shares,
+		Name: "shared: a list that failed shows that nothing is attached (11)", In: "taint/sharing.Call.Ask",
+		Old: "return q.answer, Shared{q.err}", New: "return q.answer, nil", Tests: shares,
 	},
 	{
 		Name: "exclude: the cluster's pause does not count (8)", In: "taint/controller.pauseOf",
@@ -6450,8 +6450,8 @@ var Mutants = []Mutant{
 		Old: "Counted(h.Off).State == providers.PowerOff", New: "h.Off.State == providers.PowerOff", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "within: the guests of a dead host ask its BMC one by one (16)", In: "taint/controller.sharing.run",
-		Old: "s.next, s.busy = nil, q != nil", New: "s.next, s.busy = nil, false", Tests: []string{"./taint/controller -short -run TestGuestsShareAQuestion"},
+		Name: "within: the guests of a dead host ask its BMC one by one (16)", In: "taint/sharing.Call.run",
+		Old: "c.next, c.busy = nil, q != nil", New: "c.next, c.busy = nil, false", Tests: []string{"./taint/controller -short -run TestGuestsShareAQuestion"},
 	},
 	{
 		Name: "within: a hypervisor that lost its power is waited for", In: "taint/controller.Within.first",

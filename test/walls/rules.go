@@ -70,6 +70,10 @@ var Rules = []Rule{
 		Why: "what a storage system says is a function of its objects",
 	},
 	{
+		Bind: []string{"taint/sharing"}, Ours: none, Others: []string{"std"}, Never: loggers,
+		Why: "who shares a question is known without a cluster and without a device",
+	},
+	{
 		Bind: []string{"taint/line"}, Ours: none, Others: []string{"std", "golang.org/x/sys/unix"},
 		Why: "whether somebody answers at an address is known without a cluster, and what it means is decided elsewhere",
 	},
@@ -132,7 +136,7 @@ var Rules = []Rule{
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/line", "providers"},
+		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/line", "taint/sharing", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

@@ -1,0 +1,77 @@
+// Package sharing lets callers that ask the same question at the same time share one call. When a rack dies, many nodes need the same
+// list, and many guests the same host's BMC, within a second.
+//
+// It guarantees that a caller gets the result of a call which began after it asked, never of one that was under way already: an
+// answer counts from when its question was sent. It knows no cluster and no device.
+package sharing
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Call is one question that many callers ask. Callers that come while it is being asked share the next call, which begins after all of
+// them came. The zero value is ready.
+type Call[A any] struct {
+	mu   sync.Mutex // guards what follows
+	next *joint[A]  // the question that is to be put next; nil: nobody waits for one
+	busy bool       // it is being put
+}
+
+// joint is one question that several wait for.
+type joint[A any] struct {
+	done   chan struct{}
+	answer A     // once done is closed
+	err    error // the same
+}
+
+// Shared is the error of a call that another caller waited for as well, and gets without this type: a failure counts once.
+type Shared struct{ error }
+
+// Unwrap returns the call's error.
+func (s Shared) Unwrap() error { return s.error }
+
+// Ask returns the result of a call of put that begins after Ask was called. It blocks for at most twice within, because another call may be
+// under way. Concurrent callers share that call and its error, so all of them must pass the same question. The call's context ends after
+// within, and not with the ctx of any one caller.
+func (c *Call[A]) Ask(ctx context.Context, within time.Duration, put func(context.Context) (A, error)) (answer A, err error) {
+	c.mu.Lock()
+	q := c.next
+	first := q == nil
+	if first {
+		q = &joint[A]{done: make(chan struct{})}
+		c.next = q
+	}
+	if !c.busy {
+		c.busy = true
+		go c.run(context.WithoutCancel(ctx), within, put) // its owner is within
+	}
+	c.mu.Unlock()
+	select {
+	case <-q.done:
+	case <-ctx.Done():
+		return answer, context.Cause(ctx)
+	}
+	if q.err != nil && !first {
+		return q.answer, Shared{q.err}
+	}
+	return q.answer, q.err
+}
+
+// run puts the question until nobody waits.
+func (c *Call[A]) run(ctx context.Context, within time.Duration, put func(context.Context) (A, error)) {
+	for {
+		c.mu.Lock()
+		q := c.next
+		c.next, c.busy = nil, q != nil
+		c.mu.Unlock()
+		if q == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, within)
+		q.answer, q.err = put(ctx)
+		cancel()
+		close(q.done)
+	}
+}
