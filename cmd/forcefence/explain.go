@@ -15,9 +15,9 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/drill"
 	"github.com/forcefence/forcefence/taint/explain"
+	"github.com/forcefence/forcefence/taint/machine"
 )
 
 // newExplain tells what would become of a node.
@@ -150,7 +150,7 @@ func explainNode(ctx context.Context, open *app.Desk, node string, ask bool) (ex
 }
 
 // deviceOf is one of the node's devices, and what it answered just now, if it was asked.
-func deviceOf(by controller.Machine, seen drill.Seen) explainedDevice {
+func deviceOf(by machine.Machine, seen drill.Seen) explainedDevice {
 	out := explainedDevice{
 		Level: by.Level + 1, Device: by.Device, Machine: by.Identity.String(), Feeds: by.Feeds, NoPower: by.NoPower,
 		DelaySeconds: by.Limits.Delay.Seconds(), TimeoutSeconds: by.Limits.Timeout.Seconds(), Attempts: by.Limits.Attempts,

@@ -17,6 +17,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -41,19 +42,19 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.D
 	a, b := &socket{name: "a", asked: asked, broken: broken}, &socket{name: "b", asked: asked}
 	x = inMidst(t, &a.oneMachine, taint.PhaseDone)
 	a.state, b.state, b.now = providers.PowerOff, providers.PowerOff, x.c.Now
-	var m Machine
+	var m machine.Machine
 	for _, o := range []*socket{b, a} {
-		m = Machine{
+		m = machine.Machine{
 			Provider: o, Name: o.name, Device: o.name + "/n1", Target: providers.Target{Node: "n1", ID: "n1"}, Mode: fence.Fence, Feeds: true,
 			Identity: taint.Machine{Provider: o.name, ID: "n1"}, Further: m.Devices(),
 		}
 	}
 	config := x.Config()
-	config.Machine = func(*corev1.Node) (Machine, error) { return m, nil }
+	config.Machines.Led = func(*corev1.Node) (machine.Machine, error) { return m, nil }
 	config.Fence.After = fence.AfterFence{PowerOn: true, PerDay: 1}
 	x.Config = func() *Config { return config }
 	rec := taint.Record{
-		ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: x.c.now, PowerOff: true, OffBy: proof.Speakers(m.proofs()),
+		ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: x.c.now, PowerOff: true, OffBy: proof.Speakers(m.Proofs()),
 	}.Enter(taint.PhaseDone, taint.ResultEvicted, x.c.now)
 	write := func(r taint.Record) {
 		x.live.node = x.live.node.DeepCopy()

@@ -16,6 +16,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -42,9 +43,9 @@ func detaching(t *testing.T, rule policy.Policy) (*midst, *deleting) {
 	x.Client, x.writer.Client = api, api
 	config := x.Config()
 	config.Policies = []policy.Policy{rule}
-	machine := config.Machine
-	config.Machine = func(n *corev1.Node) (Machine, error) {
-		m, err := machine(n)
+	led := config.Machines.Led
+	config.Machines.Led = func(n *corev1.Node) (machine.Machine, error) {
+		m, err := led(n)
 		m.Mode = 0
 		return m, err
 	}

@@ -37,101 +37,20 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/line"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/replay"
 	"github.com/forcefence/forcefence/taint/sharing"
 	"github.com/forcefence/forcefence/taint/storage"
 )
 
-// Machine is what the configuration knows of one node's machine.
-type Machine struct {
-	Provider providers.Provider // asks with a deadline: providers/guard
-	Watcher  providers.Watcher  // nil: its devices tell nothing by themselves
-	Name     string             // the provider's name in the configuration
-	Device   string             // provider/device, for the record; nodes behind one device share it
-	Target   providers.Target
-	Mode     fence.Mode
-	Identity taint.Machine // as it is pinned and recorded
-	Fixed    bool          // the node gets no other machine as long as it exists (providers.ProviderIDs)
-	Clash    taint.Clash   // with what leads other nodes to their machines
-	Feeds    bool          // its device gives the machine power (providers.Feeder)
-	Quiet    bool          // its device says nothing of a machine that runs (providers.Quiet)
-	NoPower  string        // "" or why its power must not be touched through this device
-	Poll     Polling       // how its device is asked while nothing is wrong; the zero value: not at all
-	Level    int           // the number of the level that its device is of; the node's own is alone in the first, 0
-	Limits   proof.Limits  // of that level
-	// Further are the devices of the other levels, in their order. The operator's word leads to each; they have no Mode.
-	Further []Machine
-}
-
-// Devices are all devices that speak for the node, in their order: this Machine's own, and the further ones.
-func (m Machine) Devices() []Machine {
-	if m.Provider == nil {
-		return m.Further
-	}
-	return append([]Machine{m}, m.Further...)
-}
-
-// proofs are the devices as the pure rooms know them.
-func (m Machine) proofs() []proof.Device {
-	var out []proof.Device
-	for _, d := range m.Devices() {
-		out = append(out, proof.Device{Name: d.Device, Machine: d.Identity, Level: d.Level, Limits: d.Limits, NoPower: d.NoPower, Feeds: d.Feeds})
-	}
-	return out
-}
-
-// HeardAt tells the devices when this process heard the node last.
-func (m Machine) HeardAt(at time.Time) Machine {
-	m.Target.Heard = at
-	m.Further = slices.Clone(m.Further)
-	for i := range m.Further {
-		m.Further[i].Target.Heard = at
-	}
-	return m
-}
-
-// Ask sends the question to all devices of the node at the same time, and returns one answer of each. It blocks until
-// their answers decide. liar names the node whose record keeps a device from being believed. The Off of such a device
-// must not end the wait for the others.
-func (m Machine) Ask(ctx context.Context, liar func(Machine) string, now func() providers.Instant) []providers.Answer {
-	devices, proofs := m.Devices(), m.proofs()
-	var qs []providers.Question
-	for _, d := range devices {
-		qs = append(qs, providers.Question{Provider: d.Provider, By: d.Name, Target: d.Target})
-	}
-	enough := func(answers []providers.Answer) bool {
-		answers = slices.Clone(answers)
-		for i, a := range answers {
-			if a.State == providers.PowerOff && liar(devices[i]) != "" {
-				answers[i] = proof.Distrusted(a)
-			}
-		}
-		return proof.Decided(proofs, answers)
-	}
-	return providers.AskEach(ctx, qs, enough, now)
-}
-
-// Verdict is what answers of Ask say together.
-func (m Machine) Verdict(answers []providers.Answer) providers.Answer {
-	var a proof.Answers
-	a.Expect(m.proofs()...)
-	a.Answered(answers...)
-	return a.Answer
-}
-
 // Config is the configuration in force. It is immutable: a reload makes another.
 type Config struct {
-	// Machine returns the machine that a node is led to, or why no provider speaks for it. Whether it is believed: see Believed. Further
-	// devices come beside an error of the first.
-	Machine func(*corev1.Node) (Machine, error)
-	// Recorded returns the machine that an open fence began with.
-	Recorded   func(*corev1.Node, taint.Machine) (Machine, error)
-	Mode       func(*corev1.Node) fence.Chosen // what may be done about a node; nil: what Machine says
+	Machines   machine.Finder
+	Mode       func(*corev1.Node) fence.Chosen // what may be done about a node; nil: what its machine says
 	Selectors  map[string]labels.Selector      // of nodes that the file names, by where it does: one that selects none is told
 	Excluded   func(*corev1.Node) string       // "" or why the node must be left alone
 	Elsewhere  Elsewhere                       // where else that is said
@@ -220,7 +139,7 @@ type nodeState struct {
 
 	// Of the last look, for those who execute and report.
 	node    *corev1.Node
-	machine Machine
+	machine machine.Machine
 	suspect string       // fleet.View.Suspicion
 	objects []corev1.Pod // of the pods that were listed, as slimPods leaves them
 

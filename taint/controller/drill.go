@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/drill"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -163,7 +163,7 @@ func calm(node *corev1.Node, key string) bool {
 }
 
 // liar names the node whose record keeps a device from being believed; "" for none.
-func (r *Reconciler) liar(m Machine) (by string) {
+func (r *Reconciler) liar(m machine.Machine) (by string) {
 	r.across(func(f *fleet.Fleet) { by = f.Distrusted(m.Identity, m.Device, m.Target.Node) })
 	return by
 }
@@ -171,16 +171,16 @@ func (r *Reconciler) liar(m Machine) (by string) {
 // Drill asks every device that speaks for the node, all at once, each for as long as it may take. liar names the node whose record keeps a
 // device from being believed. It blocks for the devices alone.
 func (p *Config) Drill(
-	ctx context.Context, node *corev1.Node, liar func(Machine) string, now func() providers.Instant,
+	ctx context.Context, node *corev1.Node, liar func(machine.Machine) string, now func() providers.Instant,
 ) drill.Seen {
 	rec, _ := taint.RecordOf(node) // one that cannot be read leads nowhere
-	led, _ := p.Machine(node)      // its mode is the rule's, also where the machine's power may not be touched
+	led, _ := p.Machines.Led(node) // its mode is the rule's, also where the machine's power may not be touched
 	mode := p.mode(node, led.Mode)
 	if mode.Mode == fence.Disabled {
 		return drill.Seen{Disabled: cmp.Or(mode.By, "mode disabled")}
 	}
-	m, err := p.Believed(node, rec)
-	s := drill.Seen{None: err, NotBelieved: errors.Is(err, ErrNotBelieved), PowerOff: mode.Mode == fence.Fence || mode.Mode == fence.Shadow}
+	m, err := p.Machines.Find(node, rec)
+	s := drill.Seen{None: err, NotBelieved: errors.Is(err, machine.ErrNotBelieved), PowerOff: mode.Mode == fence.Fence || mode.Mode == fence.Shadow}
 	if fence.IsVMHost(node.Labels) && !p.Fence.VMHosts {
 		s.KeptOn = "it is a host of KubeVirt (stormGuard.kubeVirtHosts: never)"
 	}
@@ -189,7 +189,7 @@ func (p *Config) Drill(
 		case c.Type == taint.FenceableCondition:
 			s.Before = c.Status
 		case c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue:
-			if _, b, _ := p.believe(node, rec, true); b.Pin != "" {
+			if _, b, _ := p.Machines.Believe(node, rec, true); b.Pin != "" {
 				m.NoPower = "" // its pin is about to be written
 			}
 		}
@@ -218,17 +218,12 @@ func (p *Config) Drill(
 	all := s.Devices
 	s.Devices = nil
 	for i, d := range all { // a person who says nothing is no fault beside a device that answers
-		if !devices[i].Quiet || d.Answer.Err != nil || m.allQuiet() {
+		if !devices[i].Quiet || d.Answer.Err != nil || m.AllQuiet() {
 			s.Devices = append(s.Devices, d)
 		}
 	}
 	s.Verdict = m.Verdict(answers)
 	return s
-}
-
-// allQuiet reports that no device of the node says anything while the machine runs: a drill cannot tell whether it could be fenced.
-func (m Machine) allQuiet() bool {
-	return !slices.ContainsFunc(m.Devices(), func(d Machine) bool { return !d.Quiet })
 }
 
 // count takes what was found of a node before out of the metrics, and puts this in. The caller holds mu.

@@ -21,10 +21,11 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/drill"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-func nobodyLies(Machine) string { return "" }
+func nobodyLies(machine.Machine) string { return "" }
 
 // broken is a provider whose device fails in one way.
 type broken struct{ err error }
@@ -46,9 +47,9 @@ func TestDrillTellsTheCause(t *testing.T) {
 		{providers.WithClass(providers.ErrUnreachable, errors.New("dial tcp 192.0.2.1:443: connect: no route to host\x1b[2J")), "(unreachable: dial tcp 192.0.2.1:443: connect: no route to host"},
 	} {
 		log, recorder := &bytes.Buffer{}, events.NewFakeRecorder(5)
-		config := &Config{Machine: func(*corev1.Node) (Machine, error) {
-			return Machine{Provider: broken{tc.err}, Name: "racks", Device: "racks/bmc1"}, nil
-		}}
+		config := &Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
+			return machine.Machine{Provider: broken{tc.err}, Name: "racks", Device: "racks/bmc1"}, nil
+		}}}
 		p := &Drills{Reconciler: New(Options{
 			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder, Config: func() *Config { return config }, Leading: func() error { return nil },
 		})}
@@ -83,29 +84,29 @@ func TestCauseOfAnUnknownAnswer(t *testing.T) {
 // Of a node with several devices each is told that does not answer, and all of them when they contradict each other.
 func TestDrillOfTwoDevices(t *testing.T) {
 	const on, off, unknown = providers.PowerOn, providers.PowerOff, providers.PowerUnknown
-	device := func(name string, s providers.PowerState) Machine {
-		return Machine{Provider: &oneMachine{now: time.Now, state: s}, Name: name, Device: name + "/1"}
+	device := func(name string, s providers.PowerState) machine.Machine {
+		return machine.Machine{Provider: &oneMachine{now: time.Now, state: s}, Name: name, Device: name + "/1"}
 	}
 	outlet := device("pdus", on)
 	outlet.Feeds = true
 	for _, tc := range []struct {
 		name          string
-		first, second Machine
+		first, second machine.Machine
 		class, says   string
 	}{
 		{"both answer", device("racks", on), device("pdus", on), "ok", "Device racks/1 answers: On. Device pdus/1 answers: On."},
-		{"the second is down", device("racks", on), Machine{Provider: broken{providers.ErrDenied}, Name: "pdus", Device: "pdus/1"}, "denied", "Device pdus/1 cannot say whether the machine is on (denied: access denied). Another device of this node answers."},
+		{"the second is down", device("racks", on), machine.Machine{Provider: broken{providers.ErrDenied}, Name: "pdus", Device: "pdus/1"}, "denied", "Device pdus/1 cannot say whether the machine is on (denied: access denied). Another device of this node answers."},
 		{"the first says what nobody knows", device("racks", unknown), device("pdus", on), "unknown", "Device racks/1 answers with an unknown word"},
-		{"both are down", Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"}, Machine{Provider: broken{providers.ErrDenied}, Device: "pdus/1"}, "denied", "This node could not be fenced at present."},
-		{"the second gives it its power, and the first is down", Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"}, outlet,
+		{"both are down", machine.Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"}, machine.Machine{Provider: broken{providers.ErrDenied}, Device: "pdus/1"}, "denied", "This node could not be fenced at present."},
+		{"the second gives it its power, and the first is down", machine.Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"}, outlet,
 			"only_outlets", "Only outlets answer. They stay On when the machine dies, and mode observe does not switch them off."},
 		{"they disagree", device("racks", on), device("pdus", off), "disagree", "The devices of this node contradict each other (racks/1: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := tc.first
-			m.Further = []Machine{tc.second}
+			m.Further = []machine.Machine{tc.second}
 			m.Further[0].Level = 1
-			config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
+			config := &Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
 			f := drill.Judge(config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
 				nobodyLies, providers.Now))
 			if f.Result != tc.class || !strings.Contains(f.Detail, tc.says) {
@@ -257,13 +258,13 @@ func TestDrills(t *testing.T) {
 // A device that lied once is not believed before the outage either, and a machine that could not be powered off is not fenceable where that
 // is what the fence would need.
 func TestDrillOfDistrustedAndPowerless(t *testing.T) {
-	m := Machine{Provider: &oneMachine{now: time.Now, state: providers.PowerOff}, Name: "racks", Device: "racks/1", Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Node: "n1"}}
+	m := machine.Machine{Provider: &oneMachine{now: time.Now, state: providers.PowerOff}, Name: "racks", Device: "racks/1", Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Node: "n1"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	judge := func(m Machine, liar func(Machine) string) drill.Finding {
-		config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
+	judge := func(m machine.Machine, liar func(machine.Machine) string) drill.Finding {
+		config := &Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
 		return drill.Judge(config.Drill(t.Context(), node, liar, providers.Now))
 	}
-	if f := judge(m, func(Machine) string { return "n9" }); f.Fenceable != corev1.ConditionFalse || f.Reason != reason.Distrusted || !strings.Contains(f.Detail, "record of node n9") {
+	if f := judge(m, func(machine.Machine) string { return "n9" }); f.Fenceable != corev1.ConditionFalse || f.Reason != reason.Distrusted || !strings.Contains(f.Detail, "record of node n9") {
 		t.Errorf("distrusted: got %+v", f)
 	}
 	m.Target.Claimed = true // and it tells no UUID
@@ -283,20 +284,20 @@ func TestDrillOfDistrustedAndPowerless(t *testing.T) {
 
 // A device that says nothing while the machine runs is no fault beside one that answers; one that cannot be asked is, and so is one alone.
 func TestDrillOfQuietDevices(t *testing.T) {
-	bmc := Machine{Provider: &oneMachine{now: time.Now, state: providers.PowerOn}, Name: "racks", Device: "racks/1"}
-	quiet := Machine{Provider: &oneMachine{now: time.Now}, Name: "people", Device: "people/1", Quiet: true}
-	failing := Machine{Provider: broken{providers.ErrDenied}, Name: "people", Device: "people/1", Quiet: true}
+	bmc := machine.Machine{Provider: &oneMachine{now: time.Now, state: providers.PowerOn}, Name: "racks", Device: "racks/1"}
+	quiet := machine.Machine{Provider: &oneMachine{now: time.Now}, Name: "people", Device: "people/1", Quiet: true}
+	failing := machine.Machine{Provider: broken{providers.ErrDenied}, Name: "people", Device: "people/1", Quiet: true}
 	for name, tc := range map[string]struct {
-		first, second Machine
+		first, second machine.Machine
 		want          int
 	}{"beside a BMC": {bmc, quiet, 1}, "that fails": {bmc, failing, 2}, "alone": {quiet, quiet, 2}} {
 		m := tc.first
-		m.Further = []Machine{tc.second}
+		m.Further = []machine.Machine{tc.second}
 		m.Further[0].Device += "-b"
 		m.Further[0].Level = 1
-		config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
+		config := &Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
 		seen := config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
-			func(Machine) string { return "" }, providers.Now)
+			func(machine.Machine) string { return "" }, providers.Now)
 		if len(seen.Devices) != tc.want {
 			t.Errorf("%s: %d devices are judged, want %d: %+v", name, len(seen.Devices), tc.want, seen.Devices)
 		}
@@ -316,8 +317,8 @@ func (d doubting) State(ctx context.Context, t providers.Target) (providers.Obse
 
 // A drill lets a device tell what an ordinary question has no time for.
 func TestDrillAsksForDoubts(t *testing.T) {
-	m := Machine{Provider: doubting{&oneMachine{now: time.Now, state: providers.PowerOn}}, Name: "racks", Device: "racks/1"}
-	config := &Config{Machine: func(*corev1.Node) (Machine, error) { return m, nil }}
+	m := machine.Machine{Provider: doubting{&oneMachine{now: time.Now, state: providers.PowerOn}}, Name: "racks", Device: "racks/1"}
+	config := &Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
 	seen := config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nobodyLies, providers.Now)
 	if f := drill.Judge(seen); f.Fenceable != corev1.ConditionTrue || !strings.Contains(f.Warning, "Device racks/1: its chassis says On.") {
 		t.Errorf("got %+v, want a warning", f)

@@ -7,16 +7,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/machine"
 )
 
 // step carries out the next decision of a node's course. It returns when to come again, or that it should be at once.
@@ -171,7 +171,7 @@ func (r *Reconciler) noticed(st *nodeState) {
 // actOnPower has a device do what the course decided, and gives it the course's last check. Outcome.Late means that
 // nothing was sent. It blocks for the device.
 func (r *Reconciler) actOnPower(
-	ctx context.Context, st *nodeState, by Machine, act func(context.Context, providers.Target, func() error) error,
+	ctx context.Context, st *nodeState, by machine.Machine, act func(context.Context, providers.Target, func() error) error,
 ) decide.ActionDone {
 	call, end := context.WithCancelCause(ctx)
 	defer end(errCallOver)
@@ -270,12 +270,12 @@ func (st *nodeState) only(pods []action.Pod) []corev1.Pod {
 
 // Facts are what the configuration and the Node itself say of a node that was looked at, at now, and the machine that it is believed to be.
 // Who fences it, and what is said elsewhere (Elsewhere.Says), is for the caller to add; NewID is "" but where a person's word is evidence.
-func (p *Config) Facts(node *corev1.Node, l taint.Look, now time.Time) (decide.Facts, Machine) {
-	m, err := p.Believed(node, l.Record)
+func (p *Config) Facts(node *corev1.Node, l taint.Look, now time.Time) (decide.Facts, machine.Machine) {
+	m, err := p.Machines.Find(node, l.Record)
 	mode := p.mode(node, m.Mode)
 	facts := decide.Facts{
 		Facts: fence.Facts{
-			Settings: p.Fence, Mode: mode.Mode, ModeBy: mode.By, Nobody: err, Devices: m.proofs(),
+			Settings: p.Fence, Mode: mode.Mode, ModeBy: mode.By, Nobody: err, Devices: m.Proofs(),
 			Excluded: cmp.Or(p.Excluded(node), fence.Excluded(node, now)), KeptOn: fence.KeptOn(node, p.Fence.Cordoned),
 		},
 		Evict: p.Evict, Policies: p.Policies, Storage: p.health(node.Name),

@@ -31,6 +31,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -155,9 +156,9 @@ func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
 		Events: x.events, Leading: func() error { return nil }, Key: taint.DefaultKey, By: "test",
 		Config: func() *Config {
 			return &Config{
-				Machine: func(*corev1.Node) (Machine, error) {
-					return Machine{Provider: m, Name: "bmc", Device: "bmc/n1", Target: providers.Target{Node: "n1"}, Mode: fence.Fence}, nil
-				},
+				Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
+					return machine.Machine{Provider: m, Name: "bmc", Device: "bmc/n1", Target: providers.Target{Node: "n1"}, Mode: fence.Fence}, nil
+				}},
 				Excluded: func(*corev1.Node) string { return "" },
 				Fence:    fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: time.Minute},
 				Evict:    evict.Settings{DetachTimeout: 5 * time.Minute},

@@ -25,6 +25,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/machine"
 )
 
 // neverConnected is a client whose connections are never made. It counts how often one was asked for.
@@ -258,9 +259,9 @@ func TestLastCheck(t *testing.T) {
 			m := &busy{oneMachine: oneMachine{state: providers.PowerOn}}
 			x := inMidst(t, &m.oneMachine, taint.PhasePoweringOff)
 			config := x.Config()
-			machine, _ := config.Machine(nil)
-			machine.Provider = m
-			config.Machine = func(*corev1.Node) (Machine, error) { return machine, nil }
+			m1, _ := config.Machines.Led(nil)
+			m1.Provider = m
+			config.Machines.Led = func(*corev1.Node) (machine.Machine, error) { return m1, nil }
 			x.Config = func() *Config { return config }
 			x.live.pods = podsOf("n1", "a")
 			s := x.upTo("PowerOff")

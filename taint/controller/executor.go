@@ -5,11 +5,13 @@ import (
 	"context"
 	"slices"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/kube"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"github.com/forcefence/forcefence/taint/machine"
 )
 
 // executor carries out decisions on one node: it is the node's decide.World, over the API server and the providers.
@@ -37,7 +39,7 @@ func (w *executor) ReadNode(ctx context.Context) decide.Observation {
 	}
 	var facts decide.Facts
 	var elsewhere decide.Elsewhere
-	st.node, st.objects, st.machine = node, nil, Machine{}
+	st.node, st.objects, st.machine = node, nil, machine.Machine{}
 	if l.Exists {
 		config := w.Config()
 		facts, st.machine = config.Facts(node, l, w.Now())

@@ -24,6 +24,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/drill"
 	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -130,9 +131,9 @@ func TestModes(t *testing.T) {
 // Of a node in mode disabled nobody is asked, and its condition says so; in shadow it must be as ready for a power-off as in fence.
 func TestDrillAndModes(t *testing.T) {
 	asked := &oneMachine{now: time.Now, state: providers.PowerOn}
-	config := &Config{Machine: func(*corev1.Node) (Machine, error) {
-		return Machine{Provider: asked, Name: "racks", Device: "racks/1", Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Claimed: true}}, nil
-	}}
+	config := &Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
+		return machine.Machine{Provider: asked, Name: "racks", Device: "racks/1", Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Claimed: true}}, nil
+	}}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	for mode, want := range map[fence.Mode]string{fence.Observe: "ok", fence.Shadow: "no_power", fence.Fence: "no_power", fence.Disabled: drill.Disabled} {
 		config.Mode = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: mode, By: "the file"} }
@@ -163,9 +164,9 @@ func TestDrillOfKubeVirtHost(t *testing.T) {
 		{fence.Fence, true, node.Labels, false}, {fence.Fence, false, nil, false},
 	} {
 		config := &Config{
-			Machine: func(*corev1.Node) (Machine, error) {
-				return Machine{Provider: asked, Name: "racks", Device: "racks/1"}, nil
-			},
+			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
+				return machine.Machine{Provider: asked, Name: "racks", Device: "racks/1"}, nil
+			}},
 			Mode:  func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: tc.mode} },
 			Fence: fence.Settings{VMHosts: tc.may},
 		}
@@ -184,11 +185,11 @@ func TestModesOfHealthyNodes(t *testing.T) {
 	mode := fence.Disabled
 	w.chosen = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: mode} }
 	w.r.Options.Config = func() *Config {
-		return &Config{Machine: func(n *corev1.Node) (Machine, error) {
+		return &Config{Machines: machine.Finder{Led: func(n *corev1.Node) (machine.Machine, error) {
 			m, err := w.machine(n)
 			m.Target.Claimed, m.Identity = true, taint.Machine{Provider: m.Name, ID: m.Target.ID, SystemUUID: m.Target.SystemUUID}
 			return m, err
-		}, Excluded: w.exclusion, Mode: w.chosen}
+		}}, Excluded: w.exclusion, Mode: w.chosen}
 	}
 	pinned := func() bool {
 		var n corev1.Node

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
@@ -304,7 +305,7 @@ func TestNudgeAfterAMarkThatOnlyALiveLookSaw(t *testing.T) {
 	w.r.Events = events.NewFakeRecorder(100)
 	w.r.Config = func() *Config {
 		return &Config{
-			Machine:  func(*corev1.Node) (Machine, error) { return Machine{}, errors.New("no provider") },
+			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, errors.New("no provider") }},
 			Excluded: func(*corev1.Node) string { return "" },
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/storage"
 )
 
@@ -69,7 +70,7 @@ func BenchmarkPoll(b *testing.B) {
 	}
 	rule := policy.Policy{Name: "p", When: policy.StorageUnhealthy, Storage: "a", Drivers: spec.Drivers, Intervals: policy.Document, WithoutProof: policy.StorageFences}
 	config := &Config{
-		Machine: func(*corev1.Node) (Machine, error) { return Machine{}, fmt.Errorf("no device") }, Excluded: func(*corev1.Node) string { return "" },
+		Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, fmt.Errorf("no device") }}, Excluded: func(*corev1.Node) string { return "" },
 		Policies: []policy.Policy{rule}, Storage: []storage.System{state},
 	}
 	r := New(Options{

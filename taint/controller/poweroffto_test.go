@@ -18,6 +18,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -61,18 +62,18 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	a, b := &switchable{}, &switchable{refuses: fmt.Errorf("%w: no such outlet action", providers.ErrPermanent)}
 	x := inMidst(t, &a.oneMachine, "")
 	a.state, b.state, b.now = providers.PowerOn, providers.PowerOn, x.c.Now
-	var m Machine
+	var m machine.Machine
 	for name, o := range map[string]*switchable{"b": b, "a": a} {
-		m.Further = append(m.Further, Machine{
+		m.Further = append(m.Further, machine.Machine{
 			Provider: o, Name: "strip", Device: "strip/" + name, Target: providers.Target{Node: "n1", ID: name},
 			Mode: fence.Fence, Feeds: true, Identity: taint.Machine{Provider: "strip", ID: name},
 		})
 	}
-	slices.SortFunc(m.Further, func(a, b Machine) int { return strings.Compare(a.Device, b.Device) })
+	slices.SortFunc(m.Further, func(a, b machine.Machine) int { return strings.Compare(a.Device, b.Device) })
 	first := m.Further[0]
 	first.Further = m.Further[1:]
 	config := x.Config()
-	config.Machine = func(*corev1.Node) (Machine, error) { return first, nil }
+	config.Machines.Led = func(*corev1.Node) (machine.Machine, error) { return first, nil }
 	x.Config = func() *Config { return config }
 	var fencing journal.Entry
 	x.Told = func(t journal.Told) { fencing = fencing.Add(t) }

@@ -23,6 +23,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -244,7 +245,7 @@ func (r *Reconciler) logAnswers(st *nodeState, all []providers.Answer) {
 	}
 }
 
-func (r *Reconciler) logAnswer(st *nodeState, by Machine, a providers.Answer) {
+func (r *Reconciler) logAnswer(st *nodeState, by machine.Machine, a providers.Answer) {
 	l := st.course.Look()
 	id := ""
 	if l.Record.Open() {

@@ -20,6 +20,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/line"
+	"github.com/forcefence/forcefence/taint/machine"
 )
 
 // The intervals at which the devices to be watched are looked up again: where the configuration changed, where nodes did, and anyway.
@@ -114,7 +115,7 @@ func (r *Reconciler) watched(ctx context.Context, config *Config) (watched, erro
 	out := watched{pushes: map[providers.Watcher][]providers.Target{}, polls: map[providers.Provider]*polled{}}
 	for _, n := range nodes {
 		rec, _ := taint.RecordOf(n)
-		m, _ := config.Believed(n, rec)
+		m, _ := config.Machines.Find(n, rec)
 		asks := len(m.Devices()) > 0 && config.mode(n, m.Mode).Mode != fence.Disabled
 		if a := addressOf(n); asks && a.IsValid() {
 			out.lines = append(out.lines, line.Node{Name: n.Name, Address: a})
@@ -137,7 +138,7 @@ func (r *Reconciler) watched(ctx context.Context, config *Config) (watched, erro
 		slices.SortFunc(targets, func(a, b providers.Target) int { return cmp.Compare(a.Node, b.Node) })
 	}
 	for _, p := range out.polls {
-		slices.SortFunc(p.machines, func(a, b Machine) int { return cmp.Compare(a.Target.Node, b.Target.Node) })
+		slices.SortFunc(p.machines, func(a, b machine.Machine) int { return cmp.Compare(a.Target.Node, b.Target.Node) })
 	}
 	return out, nil
 }

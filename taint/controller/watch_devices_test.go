@@ -20,6 +20,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/machine"
 )
 
 // nodeList stands for the informers' Nodes.
@@ -130,15 +131,15 @@ func TestWatchDevices(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		p, other := &pusher{}, &pusher{broken: func() error { panic("of the SDK") }}
 		configOf := func(w providers.Watcher) *Config {
-			return &Config{Machine: func(n *corev1.Node) (Machine, error) {
+			return &Config{Machines: machine.Finder{Led: func(n *corev1.Node) (machine.Machine, error) {
 				switch n.Name {
 				case "silent":
-					return Machine{}, nil
+					return machine.Machine{}, nil
 				case "nobody's":
-					return Machine{}, errors.New("no provider")
+					return machine.Machine{}, errors.New("no provider")
 				}
-				return Machine{Provider: broken{}, Watcher: w, Target: providers.Target{Node: n.Name}}, nil
-			}}
+				return machine.Machine{Provider: broken{}, Watcher: w, Target: providers.Target{Node: n.Name}}, nil
+			}}}
 		}
 		var config atomic.Pointer[Config]
 		config.Store(configOf(p))

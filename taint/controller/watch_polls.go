@@ -14,13 +14,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/machine"
 )
-
-// Polling is how a provider's devices are asked while nothing is wrong. The zero value is not at all.
-type Polling struct {
-	Every     time.Duration // each machine
-	PerSecond float64       // calls that what shares limits bears; half of them are left to those who must know. 0: any number
-}
 
 // pollsAtOnce is how many questions of one provider's poller are under way at the same time, to different devices.
 const pollsAtOnce = 128
@@ -30,10 +25,10 @@ const pollAgain = 8
 
 // polled are the machines of one provider that are to be polled.
 type polled struct {
-	Polling
+	machine.Polling
 	provider providers.Provider
 	name     string
-	machines []Machine // in the order of the nodes' names
+	machines []machine.Machine // in the order of the nodes' names
 }
 
 // well reports that a node may be polled: it looks alive, and nobody fences it or wants it left alone. Who is suspect is asked anyway.
@@ -81,7 +76,7 @@ type poller struct {
 type unit struct {
 	provider providers.Provider
 	batch    bool
-	machines []Machine
+	machines []machine.Machine
 	pace     time.Duration // between two questions
 	next     int           // the place of the machine that is asked next
 	slower   int           // by how much less often it is asked, since it does not answer
@@ -113,7 +108,7 @@ func (p *poller) stop() {
 // ask says whom to ask from now on. Units that were known keep their turns; new ones are spread over the period.
 func (p *poller) ask(w *polled) {
 	limiter, _ := w.provider.(providers.Limiter)
-	by := map[string][]Machine{}
+	by := map[string][]machine.Machine{}
 	for _, m := range w.machines {
 		key := m.Device
 		if limiter != nil {

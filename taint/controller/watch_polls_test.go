@@ -24,6 +24,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/machine"
 )
 
 // rack is a provider of many BMCs: it notes who is asked when, and how many at the same time.
@@ -141,12 +142,12 @@ func poll(t *testing.T, p providers.Provider, nodes int, per float64, change fun
 			list.items = append(list.items, n)
 		}
 		config := &Config{
-			Machine: func(n *corev1.Node) (Machine, error) {
-				return Machine{
+			Machines: machine.Finder{Led: func(n *corev1.Node) (machine.Machine, error) {
+				return machine.Machine{
 					Provider: p, Name: "racks", Device: "racks/" + n.Name, Target: providers.Target{Node: n.Name, ID: n.Name},
-					Poll: Polling{Every: 5 * time.Second, PerSecond: per},
+					Poll: machine.Polling{Every: 5 * time.Second, PerSecond: per},
 				}, nil
-			},
+			}},
 			Excluded: func(n *corev1.Node) string { return n.Labels["excluded"] },
 			Mode: func(n *corev1.Node) fence.Chosen {
 				m, _ := fence.ParseMode(n.Labels["mode"]) // "" observes
@@ -445,12 +446,12 @@ func TestWhoHasALine(t *testing.T) {
 	add("nobody's", "", in("10.0.0.5"))
 	r := New(Options{Now: time.Now, Cache: list, Log: slog.New(slog.DiscardHandler)})
 	got, err := r.watched(t.Context(), &Config{
-		Machine: func(n *corev1.Node) (Machine, error) {
+		Machines: machine.Finder{Led: func(n *corev1.Node) (machine.Machine, error) {
 			if n.Name == "nobody's" {
-				return Machine{}, errors.New("no provider")
+				return machine.Machine{}, errors.New("no provider")
 			}
-			return Machine{Provider: newRack(), Target: providers.Target{Node: n.Name}}, nil
-		},
+			return machine.Machine{Provider: newRack(), Target: providers.Target{Node: n.Name}}, nil
+		}},
 		Mode: func(n *corev1.Node) fence.Chosen {
 			m, _ := fence.ParseMode(n.Labels["mode"])
 			return fence.Chosen{Mode: m}

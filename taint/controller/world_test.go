@@ -30,6 +30,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -51,9 +52,9 @@ type world struct {
 	mu  sync.Mutex // guards now and changes
 	now time.Time
 
-	machines map[string]*machine  // by node
-	beats    map[string]time.Time // when a node's kubelet renewed its Lease last
-	silent   map[string]bool      // nodes whose kubelet does not
+	machines map[string]*simMachine // by node
+	beats    map[string]time.Time   // when a node's kubelet renewed its Lease last
+	silent   map[string]bool        // nodes whose kubelet does not
 	stale    map[string]bool
 	volumes  int
 	uses     map[string][]string                       // the PersistentVolumes that a pod uses
@@ -69,7 +70,7 @@ type world struct {
 const worldNS = "shop"
 
 // machine is one machine and what its device says of it.
-type machine struct {
+type simMachine struct {
 	w     *world
 	uuid  string // as the device tells it
 	on    bool
@@ -84,7 +85,7 @@ type machine struct {
 	mu    sync.Mutex // guards off, on, asked and heard
 }
 
-func (m *machine) State(_ context.Context, t providers.Target) (providers.Observation, error) {
+func (m *simMachine) State(_ context.Context, t providers.Target) (providers.Observation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.heard = t.Heard
@@ -97,7 +98,7 @@ func (m *machine) State(_ context.Context, t providers.Target) (providers.Observ
 }
 
 // says is what an honest device, or a lying one, says. The caller holds mu.
-func (m *machine) says() providers.Observation {
+func (m *simMachine) says() providers.Observation {
 	m.asked = m.w.Now()
 	o := providers.Observation{State: providers.PowerOff, Raw: "Off", SystemUUID: m.uuid,
 		At: providers.InstantOf(m.asked)}
@@ -108,7 +109,7 @@ func (m *machine) says() providers.Observation {
 }
 
 // outlet is another device of the machine. It answers always, tells no system UUID, and does not lie.
-type outlet struct{ *machine }
+type outlet struct{ *simMachine }
 
 func (d outlet) State(context.Context, providers.Target) (providers.Observation, error) {
 	d.mu.Lock()
@@ -127,7 +128,7 @@ func (d outlet) PowerOff(context.Context, providers.Target, func() error) error 
 	return nil
 }
 
-func (m *machine) PowerOff(context.Context, providers.Target, func() error) error {
+func (m *simMachine) PowerOff(context.Context, providers.Target, func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.deaf {
@@ -138,17 +139,17 @@ func (m *machine) PowerOff(context.Context, providers.Target, func() error) erro
 	return nil
 }
 
-func (*machine) PowerOn(context.Context, providers.Target, func() error) error { return nil }
+func (*simMachine) PowerOn(context.Context, providers.Target, func() error) error { return nil }
 
 // offs is how often the machine was powered off.
-func (m *machine) offs() int {
+func (m *simMachine) offs() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.off)
 }
 
 // lastAsked is when the machine's device was asked last.
-func (m *machine) lastAsked() time.Time {
+func (m *simMachine) lastAsked() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.asked
@@ -185,7 +186,7 @@ var worldDevices = map[string][2]string{
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), machines: map[string]*machine{}, beats: map[string]time.Time{}, silent: map[string]bool{}, stale: map[string]bool{},
+		t: t, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), machines: map[string]*simMachine{}, beats: map[string]time.Time{}, silent: map[string]bool{}, stale: map[string]bool{},
 		uses: map[string][]string{}, unique: map[string]string{}, due: map[string]time.Time{}, failed: map[string]int{}, detaches: true,
 	}
 	nodeName := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
@@ -257,7 +258,7 @@ func (w *world) lead() {
 		Live: w.api, Cache: informers{w.api}, Client: w.api, Events: &w.told, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()),
 		Config: func() *Config {
 			return &Config{
-				Machine: w.machine, Excluded: w.exclusion, Limits: w.limits, Mode: w.chosen,
+				Machines: machine.Finder{Led: w.machine}, Excluded: w.exclusion, Limits: w.limits, Mode: w.chosen,
 				Fence: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: cmp.Or(w.offTimeout, 30*time.Second),
 					Retry: 150 * time.Second},
 				Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
@@ -297,14 +298,14 @@ func (w *world) exclusion(n *corev1.Node) string {
 	return ""
 }
 
-func (w *world) machine(n *corev1.Node) (Machine, error) {
+func (w *world) machine(n *corev1.Node) (machine.Machine, error) {
 	d := worldDevices[n.Name]
-	m := Machine{
+	m := machine.Machine{
 		Provider: w.machines[n.Name], Name: d[0], Device: d[0] + "/" + d[1], Mode: w.mode,
 		Target: providers.Target{Node: n.Name, ID: d[1] + "/" + n.Name, SystemUUID: n.Status.NodeInfo.SystemUUID},
 	}
 	if w.machines[n.Name].two {
-		m.Further = []Machine{{
+		m.Further = []machine.Machine{{
 			Provider: outlet{w.machines[n.Name]}, Name: "pdus", Device: "pdus/" + n.Name, Target: providers.Target{Node: n.Name, ID: "outlet-" + n.Name}, Level: 1,
 			Identity: taint.Machine{Provider: "pdus", ID: "outlet-" + n.Name},
 		}}
@@ -399,7 +400,7 @@ func (w *world) addNode(name string, i int) {
 	setReady(corev1.ConditionTrue)(n)
 	w.create(n)
 	w.create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name}})
-	w.machines[name] = &machine{w: w, uuid: swapped, on: true, obeys: true}
+	w.machines[name] = &simMachine{w: w, uuid: swapped, on: true, obeys: true}
 	w.beat(name)
 }
 

@@ -726,7 +726,7 @@ var Mutants = []Mutant{
 		Old: `if n.rv != "" { ... }`, New: "n.beat = now",
 	},
 	{
-		Name: "ec2: devices are not told when a node was heard (1)", In: "taint/controller.Machine.HeardAt",
+		Name: "ec2: devices are not told when a node was heard (1)", In: "taint/machine.Machine.HeardAt",
 		Old: "m.Target.Heard = at", New: "", Tests: glue,
 	},
 	{
@@ -5876,19 +5876,16 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint"},
 	},
 	{
-		Name: "controller: a machine that is not believed is asked (14)", In: "taint/controller.Config.believe",
+		Name: "controller: a machine that is not believed is asked (14)", In: "taint/machine.Finder.Believe",
 		Old: `b.Refused != ""`, New: "false",
-		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "controller: an open fence asks whom the annotation names (14)", In: "taint/controller.Config.believe",
+		Name: "controller: an open fence asks whom the annotation names (14)", In: "taint/machine.Finder.Believe",
 		Old: "b.Machine != m.Identity", New: "false",
-		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "controller: an older record's device may change (14)", In: "taint/controller.Config.believe",
+		Name: "controller: an older record's device may change (14)", In: "taint/machine.Finder.Believe",
 		Old: "rec.Device != m.Device", New: `rec.Device == "x"`,
-		Tests: []string{"./taint/controller -short"},
 	},
 	{
 		Name: "fence: an unpinned machine is powered off (14)", In: "taint/decide/fence.View.step",
@@ -5902,9 +5899,8 @@ var Mutants = []Mutant{
 		Old: `announced && v.Facts.NoPower() != ""`, New: "false",
 	},
 	{
-		Name: "controller: an unpinned machine keeps its mode (14)", In: "taint/controller.Config.believe",
+		Name: "controller: an unpinned machine keeps its mode (14)", In: "taint/machine.Finder.Believe",
 		Old: `b.NoPower != ""`, New: "false",
-		Tests: []string{"./taint/controller -short"},
 	},
 	{
 		Name: "controller: a pin that was refused is tried at once", In: "taint/controller.Reconciler.pin",
@@ -6451,23 +6447,23 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "within: the guests of a dead host ask its BMC one by one (16)", In: "taint/sharing.Call.run",
-		Old: "c.next, c.busy = nil, q != nil", New: "c.next, c.busy = nil, false", Tests: []string{"./taint/controller -short -run TestGuestsShareAQuestion"},
+		Old: "c.next, c.busy = nil, q != nil", New: "c.next, c.busy = nil, false", Tests: []string{"./taint/machine -run TestGuestsShareAQuestion"},
 	},
 	{
-		Name: "within: a hypervisor that lost its power is waited for", In: "taint/controller.Within.first",
-		Old: "out.Before.Got.IsZero() && out.Off.State != providers.PowerOff", New: "out.Before.Got.IsZero()", Tests: []string{"./taint/controller -short -run Within"},
+		Name: "within: a hypervisor that lost its power is waited for", In: "taint/machine.Within.first",
+		Old: "out.Before.Got.IsZero() && out.Off.State != providers.PowerOff", New: "out.Before.Got.IsZero()", Tests: []string{"./taint/machine -run Within"},
 	},
 	{
-		Name: "within: a slow hypervisor is a silent one", In: "taint/controller.Within.first",
-		Old: "out.Before.Got.IsZero() && out.Off.State != providers.PowerOff", New: "false", Tests: []string{"./taint/controller -short -run Within"},
+		Name: "within: a slow hypervisor is a silent one", In: "taint/machine.Within.first",
+		Old: "out.Before.Got.IsZero() && out.Off.State != providers.PowerOff", New: "false", Tests: []string{"./taint/machine -run Within"},
 	},
 	{
-		Name: "within: nobody hears a hypervisor that answers after its host's device (3)", In: "taint/controller.Within.State",
-		Old: "case hosts[i].Before = <-late[i]:", New: "case <-late[i]:", Tests: []string{"./taint/controller -short -run Within"},
+		Name: "within: nobody hears a hypervisor that answers after its host's device (3)", In: "taint/machine.Within.State",
+		Old: "case hosts[i].Before = <-late[i]:", New: "case <-late[i]:", Tests: []string{"./taint/machine -run Within"},
 	},
 	{
 		Name: "within: a host is powered off for one of its guests (14)", In: "cmd/internal/app.machines.within",
-		Old: "Quiet: true, NoPower: controller.NoHostPower", New: "Quiet: true", Tests: []string{"./cmd/internal/app -run TestHostsOfARule"},
+		Old: "Quiet: true, NoPower: machine.NoHostPower", New: "Quiet: true", Tests: []string{"./cmd/internal/app -run TestHostsOfARule"},
 	},
 	{
 		Name: "within: who the host is stays untold (3)", In: "cmd/internal/app.hosts",
@@ -6574,19 +6570,16 @@ var Mutants = []Mutant{
 		Old: "return twice[m.Level]", New: "return false",
 	},
 	{
-		Name: "levels: an outlet that another node has leaves the other alone (4)", In: "taint/controller.Config.Believed",
-		Old: "return out[f.Level]", New: `return f.Clash.Refused != "" || f.Device == m.Device`,
-		Tests: glue,
+		Name: "levels: an outlet that another node has leaves the other alone (4)", In: "taint/machine.Finder.Find",
+		Old: "return out[d.Level]", New: `return d.Clash.Refused != "" || d.Device == m.Device`,
 	},
 	{
-		Name: "levels: the fence's machine proves alone what its level proves (4)", In: "taint/controller.Config.Believed",
+		Name: "levels: the fence's machine proves alone what its level proves (4)", In: "taint/machine.Finder.Find",
 		Old: "m.Device != led.Device", New: "false",
-		Tests: glue,
 	},
 	{
-		Name: "levels: each device is a level (4)", In: "taint/controller.Machine.proofs",
+		Name: "levels: each device is a level (4)", In: "taint/machine.Machine.Proofs",
 		Old: "Level: d.Level", New: "Level: len(out)",
-		Tests: glue,
 	},
 	{
 		Name: "levels: a level has two of one device (4)", In: "cmd/internal/config.reader.checkLevel",
@@ -6610,9 +6603,8 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "devices: one that another node has is asked (14)", In: "taint/controller.Config.Believed",
-		Old: `f.Clash.Refused != ""`, New: "false",
-		Tests: glue,
+		Name: "devices: one that another node has is asked (14)", In: "taint/machine.Finder.Find",
+		Old: `d.Clash.Refused != ""`, New: "false",
 	},
 	{
 		Name: "devices: a kubelet may choose a further one (14)", In: "cmd/internal/config.reader.checkLevel",

@@ -82,7 +82,7 @@ func (w *World) migrate(m *machine) {
 	}
 }
 
-// askHosts puts a question to the hosts of a guest, as taint/controller.Within does. Some of it is asked too early: that is the rule's to
+// askHosts puts a question to the hosts of a guest, as taint/machine.Within does. Some of it is asked too early: that is the rule's to
 // refuse.
 func (w *World) askHosts(
 	m *machine, to speaker, now func() providers.Instant, done func(a providers.Answer, truth, lie bool),

@@ -70,6 +70,11 @@ var Rules = []Rule{
 		Why: "what a storage system says is a function of its objects",
 	},
 	{
+		Bind: []string{"taint/machine"},
+		Ours: []string{"taint", "taint/decide/fence", "taint/decide/proof", "taint/sharing", "providers"}, Others: kubeTypes, Never: loggers,
+		Why: "it asks devices by the contract alone, and what their answers are worth is decided elsewhere",
+	},
+	{
 		Bind: []string{"taint/sharing"}, Ours: none, Others: []string{"std"}, Never: loggers,
 		Why: "who shares a question is known without a cluster and without a device",
 	},
@@ -136,7 +141,7 @@ var Rules = []Rule{
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/line", "taint/sharing", "providers"},
+		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/line", "taint/machine", "taint/sharing", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

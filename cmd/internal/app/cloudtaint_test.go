@@ -91,7 +91,7 @@ nodes: [{name: all, provider: cloud, machine: {from: template, template: "{{ .Na
 		}
 		return func(want providers.PowerState, says string) {
 			t.Helper()
-			m, err := p.current().Machine(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "cloudy"}})
+			m, err := p.current().Machines.Led(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "cloudy"}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,6 +29,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/keeper"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/storage"
 	"github.com/forcefence/forcefence/taint/storage/watch"
@@ -134,7 +135,7 @@ func (p *configs) use(cfg *config.Config) error {
 	}
 	maker := machines{cfg: cfg, made: open, hosts: hosts(cfg, open), claims: p.claims(cfg)}
 	now := rulesOf(cfg, p.namespace)
-	now.Machine, now.Recorded = maker.claimed, maker.recorded
+	now.Machines = machine.Finder{Led: maker.claimed, Recorded: maker.recorded}
 	if p.storage != nil {
 		now.Storage = p.storage.Use(cfg.Asked())
 	}
@@ -239,24 +240,24 @@ func NodeReader(live client.Reader) func(context.Context, string) (providers.Nod
 type machines struct {
 	cfg    *config.Config
 	made   map[string]made
-	hosts  map[string]*controller.Within // by the rules' names
+	hosts  map[string]*machine.Within // by the rules' names
 	claims func(*corev1.Node) (*taint.Claims, *lead, error)
 }
 
 // hosts makes the providers of the rules whose nodes are within hosts. Rules share them, and what is asked of them.
-func hosts(cfg *config.Config, made map[string]made) map[string]*controller.Within {
-	out := map[string]*controller.Within{}
-	known := map[config.Host]*controller.Host{}
+func hosts(cfg *config.Config, made map[string]made) map[string]*machine.Within {
+	out := map[string]*machine.Within{}
+	known := map[config.Host]*machine.Host{}
 	for _, n := range cfg.Nodes {
 		if len(n.Within) == 0 {
 			continue
 		}
-		w := &controller.Within{Guests: made[n.Provider].guarded, Now: providers.Now}
+		w := &machine.Within{Guests: made[n.Provider].guarded, Now: providers.Now}
 		for _, h := range n.Within {
 			if known[h] == nil {
 				t := providers.Target{Node: "host of " + h.Hypervisor, ID: h.ID, SystemUUID: h.SystemUUID}
 				by := made[h.Provider].guarded
-				known[h] = &controller.Host{
+				known[h] = &machine.Host{
 					Hypervisor: h.Hypervisor, Name: h.Provider + "/" + by.Device(t),
 					Device: providers.Question{Provider: by, By: h.Provider, Target: t},
 				}
@@ -270,12 +271,12 @@ func hosts(cfg *config.Config, made map[string]made) map[string]*controller.With
 
 // claimed finds the machine that a node is led to now, and who else is. What it returns must not be changed: it is found once for a version of
 // the Node, as long as nobody's claims change.
-func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
+func (f machines) claimed(node *corev1.Node) (machine.Machine, error) {
 	all, lead, err := f.claims(node)
 	if err != nil || !lead.is(node) {
 		m, none := f.cfg.Machine(node)
 		if err != nil && (none == nil || len(m.Further) > 0) {
-			return controller.Machine{}, err
+			return machine.Machine{}, err
 		}
 		return f.found(node, m, none, all)
 	}
@@ -288,11 +289,11 @@ func (f machines) claimed(node *corev1.Node) (controller.Machine, error) {
 }
 
 // found makes what the controller asks of what the file says of a node.
-func (f machines) found(node *corev1.Node, m config.Machine, none error, all *taint.Claims) (controller.Machine, error) {
+func (f machines) found(node *corev1.Node, m config.Machine, none error, all *taint.Claims) (machine.Machine, error) {
 	if none != nil && len(m.Further) == 0 {
-		return controller.Machine{}, none
+		return machine.Machine{}, none
 	}
-	led := func(of config.Machine) controller.Machine {
+	led := func(of config.Machine) machine.Machine {
 		out := f.within(m.Rule, of)
 		if of.Within == nil {
 			out = f.machine(of.Provider, of.Target)
@@ -301,7 +302,7 @@ func (f machines) found(node *corev1.Node, m config.Machine, none error, all *ta
 		out.Clash = all.Clash(taint.Claim{Node: node.Name, Machine: out.Identity, Claimed: of.Target.Claimed, Pin: node.Labels[taint.PinLabel]})
 		return out
 	}
-	out := controller.Machine{}
+	out := machine.Machine{}
 	if none == nil {
 		out = led(m)
 	}
@@ -310,7 +311,7 @@ func (f machines) found(node *corev1.Node, m config.Machine, none error, all *ta
 	}
 	mode, known := fence.ParseMode(string(m.Mode))
 	if !known { // a mode that the configuration learned and this did not must not pass for another
-		return controller.Machine{}, fmt.Errorf("mode %q is not known here", m.Mode)
+		return machine.Machine{}, fmt.Errorf("mode %q is not known here", m.Mode)
 	}
 	out.Mode = mode
 	return out, none
@@ -318,12 +319,12 @@ func (f machines) found(node *corev1.Node, m config.Machine, none error, all *ta
 
 // recorded finds the machine that an open fence began with, as long as a provider knows it and a rule may name it. Its mode is the
 // caller's to set.
-func (f machines) recorded(node *corev1.Node, m taint.Machine) (controller.Machine, error) {
+func (f machines) recorded(node *corev1.Node, m taint.Machine) (machine.Machine, error) {
 	if _, ok := f.made[m.Provider]; !ok {
-		return controller.Machine{}, fmt.Errorf("the fence began with machine %s, and the configuration has no such provider any more", m)
+		return machine.Machine{}, fmt.Errorf("the fence began with machine %s, and the configuration has no such provider any more", m)
 	}
 	if !f.cfg.Knows(node, m.Provider, m.ID) {
-		return controller.Machine{}, fmt.Errorf("the fence began with machine %s, and no rule of the configuration may name it any more for this node", m)
+		return machine.Machine{}, fmt.Errorf("the fence began with machine %s, and no rule of the configuration may name it any more for this node", m)
 	}
 	uuid := node.Status.NodeInfo.SystemUUID
 	if providers.CanonicalUUID(uuid) != m.SystemUUID {
@@ -334,11 +335,11 @@ func (f machines) recorded(node *corev1.Node, m taint.Machine) (controller.Machi
 	return out, nil
 }
 
-func (f machines) machine(provider string, t providers.Target) controller.Machine {
+func (f machines) machine(provider string, t providers.Target) machine.Machine {
 	p := f.made[provider]
-	m := controller.Machine{
+	m := machine.Machine{
 		Provider: p.guarded, Name: provider, Device: provider + "/" + p.guarded.Device(t), Target: t, Mode: fence.Observe,
-		Poll: controller.Polling{Every: p.from.Poll, PerSecond: p.from.RatePerSecond},
+		Poll: machine.Polling{Every: p.from.Poll, PerSecond: p.from.RatePerSecond},
 	}
 	m.Watcher, _ = p.inner.(providers.Watcher) // a Watch lasts: the guard's limits are for questions
 	_, m.Feeds = p.inner.(providers.Feeder)
@@ -347,10 +348,10 @@ func (f machines) machine(provider string, t providers.Target) controller.Machin
 }
 
 // within is the machine as the hosts of its hypervisors speak for it.
-func (f machines) within(rule string, m config.Machine) controller.Machine {
-	return controller.Machine{
+func (f machines) within(rule string, m config.Machine) machine.Machine {
+	return machine.Machine{
 		Provider: f.hosts[rule], Name: m.Provider, Device: m.Provider + "/" + m.Target.Key(), Target: m.Target, Mode: fence.Observe,
-		Quiet: true, NoPower: controller.NoHostPower,
+		Quiet: true, NoPower: machine.NoHostPower,
 	}
 }
 
@@ -444,7 +445,7 @@ type lead struct {
 // found is what leads a node to a machine while all claims are these.
 type found struct {
 	all     *taint.Claims
-	machine controller.Machine
+	machine machine.Machine
 	none    error
 }
 

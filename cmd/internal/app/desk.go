@@ -15,10 +15,10 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/drill"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/machine"
 )
 
 // Desk is where a person's commands ask devices: by the same rules of the configuration, the same belief in who a node's machine is, and
@@ -79,7 +79,7 @@ func (d *Desk) OwnFiles(provider, node string) []config.OwnFile {
 }
 
 // liar names the node whose record keeps a device from being believed; "" for none.
-func (d *Desk) liar(m controller.Machine) string {
+func (d *Desk) liar(m machine.Machine) string {
 	for i := range d.nodes.Items {
 		name := d.nodes.Items[i].Name
 		if rec, _ := taint.RecordOf(&d.nodes.Items[i]); rec.Distrusts(m.Identity, m.Device, name == m.Target.Node) {
@@ -105,7 +105,7 @@ type Power struct {
 	Node    string
 	Ready   bool
 	Fence   string // why the node's fence is not over: its mark, its record; "" if there is none
-	Machine controller.Machine
+	Machine machine.Machine
 	Timeout time.Duration // powerOffTimeout of the configuration
 	desk    *Desk
 }
@@ -128,7 +128,7 @@ func (d *Desk) Power(ctx context.Context, name string) (*Power, error) {
 	case l.Mark != nil:
 		p.Fence = "it is marked as shut down"
 	}
-	p.Machine, err = d.confs.current().Believed(node, l.Record)
+	p.Machine, err = d.confs.current().Machines.Find(node, l.Record)
 	return p, err
 }
 

@@ -23,11 +23,12 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/explain"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/machine"
 )
 
 // Snapshot reads what decides about a node, live, and asks no device. unknown says what of it could not be read, and so is left out. Nodes,
 // Leases and pods must be readable: without them there is no answer. It blocks for the API server.
-func (d *Desk) Snapshot(ctx context.Context, name string, now func() time.Time) (s explain.Snapshot, m controller.Machine, unknown []string, _ error) {
+func (d *Desk) Snapshot(ctx context.Context, name string, now func() time.Time) (s explain.Snapshot, m machine.Machine, unknown []string, _ error) {
 	node, look, err := kube.Look(ctx, d.client, name, d.key, now)
 	switch {
 	case err != nil:

@@ -46,7 +46,7 @@ func addPage(mgr manager.Manager, cfg *config.Config, confs *configs, o Options,
 // led is what the configuration in force says of a node, for people.
 func (p *configs) led(n *corev1.Node) status.Led {
 	c := p.current()
-	m, err := c.Machine(n)
+	m, err := c.Machines.Led(n)
 	l := status.Led{None: providers.Text(err)}
 	for _, d := range m.Devices() {
 		l.Devices = append(l.Devices, status.Line(d.Device, 253))

@@ -9,8 +9,8 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/replay"
 )
 
@@ -24,9 +24,9 @@ func Replayed(file string, types providers.Registry) (*replay.Other, error) {
 		return nil, err
 	}
 	conf := rulesOf(cfg, "")
-	conf.Machine = func(*corev1.Node) (controller.Machine, error) { return controller.Machine{}, errReplayed }
-	conf.Recorded = func(*corev1.Node, taint.Machine) (controller.Machine, error) {
-		return controller.Machine{}, errReplayed
+	conf.Machines = machine.Finder{
+		Led:      func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, errReplayed },
+		Recorded: func(*corev1.Node, taint.Machine) (machine.Machine, error) { return machine.Machine{}, errReplayed },
 	}
 	return &replay.Other{
 		Facts: func(node *corev1.Node, l taint.Look, now time.Time) decide.Facts {

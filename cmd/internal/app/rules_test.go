@@ -21,8 +21,8 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -172,7 +172,7 @@ func (r *rules) use(text string) {
 }
 
 // clashes reports whether a node's machine is refused because another is led to the same.
-func clashes(m controller.Machine, _ error) bool { return m.Clash.Refused != "" }
+func clashes(m machine.Machine, _ error) bool { return m.Clash.Refused != "" }
 
 const twoProviders = `
 mode: %s
@@ -218,7 +218,7 @@ func TestModeOfTheRule(t *testing.T) {
 			n1.Labels["pool"] = "a"
 			r.cache.set(nil, n1, n2)
 			for node, want := range map[*corev1.Node]fence.Mode{&n1: tc.want, &n2: tc.listed} {
-				m, err := r.p.current().Machine(node)
+				m, err := r.p.current().Machines.Led(node)
 				if err != nil || m.Mode != want {
 					t.Errorf("%s: got mode %d, error %v, want %d", node.Name, m.Mode, err, want)
 				}
@@ -266,7 +266,7 @@ nodes:
 `)
 	n1, n2, n3 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", ""), aNode("n3", "4c4c4544-0042-3510-8053-b4c04f383833")
 	r.cache.set(nil, n1, n2, n3)
-	names := func(m controller.Machine) (out []string) {
+	names := func(m machine.Machine) (out []string) {
 		for _, d := range m.Devices() {
 			refused := ""
 			if d.Clash.Refused != "" {
@@ -287,13 +287,13 @@ nodes:
 		{&n3, []string{"racks racks/shelf of " + n3.Status.NodeInfo.SystemUUID + " feeds false watched false",
 			"pdus pdus/shelf of shared feeds true watched false", "virt virt/shelf of vm feeds false watched true refused"}, false},
 	} {
-		m, err := r.p.current().Machine(tc.node)
+		m, err := r.p.current().Machines.Led(tc.node)
 		if got := names(m); !slices.Equal(got, tc.want) || (err != nil) != tc.err || m.Mode != fence.Fence {
 			t.Errorf("%s: got %q, error %v, mode %s\nwant %q", tc.node.Name, got, err, m.Mode, tc.want)
 		}
 	}
 	// Each is asked by its own provider.
-	m, _ := r.p.current().Machine(&n1)
+	m, _ := r.p.current().Machines.Led(&n1)
 	m.Ask(t.Context(), nobodyLies, providers.Now)
 	for i, inst := range r.made {
 		if _, asked := inst.state(); asked != 1 || inst.asked[0].Node != "n1" || inst.asked[0].ID != []string{"", "outlet-1", "vm-1"}[i] {
@@ -316,7 +316,7 @@ func TestUnknownMode(t *testing.T) {
 	if c := r.p.current().Mode(&n2); c.Mode != fence.Disabled {
 		t.Errorf("got mode %s of an unknown word, want disabled", c.Mode)
 	}
-	if m, err := r.p.current().Machine(&n2); err == nil || !strings.Contains(err.Error(), `"pause"`) {
+	if m, err := r.p.current().Machines.Led(&n2); err == nil || !strings.Contains(err.Error(), `"pause"`) {
 		t.Errorf("got mode %s, error %v; want an error that names the mode", m.Mode, err)
 	}
 }
@@ -343,11 +343,11 @@ func TestPolicyIsTheFile(t *testing.T) {
 		if p.EvictFirst.String() != "tier=storage" {
 			t.Errorf("evict first: got %s", p.EvictFirst)
 		}
-		for node, want := range map[*corev1.Node]controller.Machine{
+		for node, want := range map[*corev1.Node]machine.Machine{
 			&n1: {Name: "racks", Device: "racks/shelf of " + n1.Status.NodeInfo.SystemUUID},
 			&n2: {Name: "virt", Device: "virt/shelf of shelf-2", Target: providers.Target{ID: "shelf-2"}},
 		} {
-			m, err := p.Machine(node)
+			m, err := p.Machines.Led(node)
 			if err != nil || m.Name != want.Name || m.Device != want.Device || m.Target.Node != node.Name || m.Target.ID != want.Target.ID ||
 				m.Target.SystemUUID != node.Status.NodeInfo.SystemUUID || (m.Watcher != nil) != (want.Name == "virt") {
 				t.Errorf("%s: got %+v, error %v", node.Name, m, err)
@@ -403,10 +403,10 @@ func TestClashComesAndGoes(t *testing.T) {
 		check := func(what string, want bool) {
 			t.Helper()
 			time.Sleep(2 * time.Second) // virtual: what is remembered of the nodes is older than that
-			if m, err := r.p.current().Machine(&a); clashes(m, err) != want || err != nil && !want {
+			if m, err := r.p.current().Machines.Led(&a); clashes(m, err) != want || err != nil && !want {
 				t.Errorf("%s: got %q, error %v, want a clash: %v", what, m.Name, err, want)
 			}
-			if m, err := r.p.current().Machine(&other); clashes(m, err) || err != nil {
+			if m, err := r.p.current().Machines.Led(&other); clashes(m, err) || err != nil {
 				t.Errorf("%s: the node beside them: got %q, error %v", what, m.Name, err)
 			}
 		}
@@ -419,7 +419,7 @@ func TestClashComesAndGoes(t *testing.T) {
 		check("the twin is gone", false)
 		r.cache.set(errors.New("not in sync"))
 		time.Sleep(2 * time.Second)
-		if m, err := r.p.current().Machine(&a); err == nil {
+		if m, err := r.p.current().Machines.Led(&a); err == nil {
 			t.Errorf("no list of nodes: got machine %+v, want an error", m.Target)
 		}
 		r.cache.set(nil, a, other)
@@ -428,7 +428,7 @@ func TestClashComesAndGoes(t *testing.T) {
 		lists := r.cache.lists
 		r.cache.mu.Unlock()
 		for range 100 {
-			_, _ = r.p.current().Machine(&a)
+			_, _ = r.p.current().Machines.Led(&a)
 		}
 		r.cache.mu.Lock()
 		defer r.cache.mu.Unlock()
@@ -449,7 +449,7 @@ func TestReload(t *testing.T) {
 		n := aNode("a", "4c4c4544-0042-3510-8053-b4c04f383831")
 		r.cache.set(nil, n)
 		mode := func() fence.Mode {
-			m, err := r.p.current().Machine(&n)
+			m, err := r.p.current().Machines.Led(&n)
 			if err != nil {
 				t.Error(err)
 			}
@@ -500,7 +500,7 @@ func TestReload(t *testing.T) {
 		if got := closed(); !slices.Equal(got, []int{1, 0, 0, 1, 0}) {
 			t.Errorf("closed %s after the reload: got %v, want the old one", linger, got)
 		}
-		if m, err := r.p.current().Machine(&n); err != nil {
+		if m, err := r.p.current().Machines.Led(&n); err != nil {
 			t.Error(err)
 		} else if _, err := m.Provider.State(t.Context(), m.Target); err != nil {
 			t.Errorf("the provider in force: %v", err)
@@ -514,4 +514,4 @@ func TestReload(t *testing.T) {
 }
 
 // nobodyLies is a fleet without a record that keeps a device from being believed.
-func nobodyLies(controller.Machine) string { return "" }
+func nobodyLies(machine.Machine) string { return "" }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/machine"
 )
 
 // lodging is a provider type of guests on the hypervisors a and b.
@@ -79,8 +79,8 @@ nodes:
 `)
 	n1, n2, n3 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", ""), aNode("n3", "")
 	r.cache.set(nil, n1, n2, n3)
-	m1, err := r.p.current().Believed(&n1, nil)
-	m3, err3 := r.p.current().Believed(&n3, nil)
+	m1, err := r.p.current().Machines.Find(&n1, nil)
+	m3, err3 := r.p.current().Machines.Find(&n3, nil)
 	if err = errors.Join(err, err3); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ nodes:
 		all[2].Identity.Provider != "group/within" || all[2].Identity.ID != "vm-1" {
 		t.Fatalf("got %+v", all)
 	}
-	if of1, of3 := all[2].Provider.(*controller.Within), m3.Devices()[1].Provider.(*controller.Within); of1 == of3 || of1.Hosts[0] != of3.Hosts[1] {
+	if of1, of3 := all[2].Provider.(*machine.Within), m3.Devices()[1].Provider.(*machine.Within); of1 == of3 || of1.Hosts[0] != of3.Hosts[1] {
 		t.Error("two rules do not share what is asked of their hosts")
 	}
 	a := providers.Ask(t.Context(), all[2].Provider, all[2].Name, all[2].Target, providers.Now)
@@ -104,7 +104,7 @@ nodes:
 			t.Errorf("hosts: asked %+v, want the one whose hypervisor is silent, and who it is", i.asked)
 		}
 	}
-	if m, _ := r.p.current().Believed(&n2, nil); len(m.Devices()) != 2 {
+	if m, _ := r.p.current().Machines.Find(&n2, nil); len(m.Devices()) != 2 {
 		t.Errorf("got %+v, want a node that its level leaves out, and its hosts", m.Devices())
 	}
 }
