@@ -39,12 +39,12 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/line"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/replay"
 	"github.com/forcefence/forcefence/taint/sharing"
 	"github.com/forcefence/forcefence/taint/storage"
+	"github.com/forcefence/forcefence/taint/wake/line"
 )
 
 // Config is the configuration in force. It is immutable: a reload makes another.

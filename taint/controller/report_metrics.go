@@ -9,8 +9,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
-	"github.com/forcefence/forcefence/taint/line"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/wake/line"
 )
 
 // Metrics are the controller's own; no label holds a node's name.

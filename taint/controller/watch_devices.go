@@ -19,8 +19,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/line"
 	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/wake/line"
 )
 
 // The intervals at which the devices to be watched are looked up again: where the configuration changed, where nodes did, and anyway.

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/taint/decide/fleet"
-	"github.com/forcefence/forcefence/taint/line"
+	"github.com/forcefence/forcefence/taint/wake/line"
 )
 
 // watchLines keeps the lines to the nodes (watchDevices says to whom), and wakes a node whose line broke. It blocks until ctx ends and

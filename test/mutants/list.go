@@ -2747,31 +2747,31 @@ var Mutants = []Mutant{
 		New: "v.Stale, v.Missed = n.stale || n.hinted(now), now.Sub(n.at) > share(n.duration, missedAfter)",
 	},
 	{
-		Name: "line: a refusal is told as the machine's end", In: "taint/line.outcomeOf",
+		Name: "line: a refusal is told as the machine's end", In: "taint/wake/line.outcomeOf",
 		Old: "case unix.ECONNREFUSED, unix.ECONNRESET: ...", New: "case unix.ECONNREFUSED, unix.ECONNRESET: return silent",
 	},
 	{
-		Name: "line: what fails on our side is told as the machine's end", In: "taint/line.outcomeOf",
+		Name: "line: what fails on our side is told as the machine's end", In: "taint/wake/line.outcomeOf",
 		Old: "default: ...", New: "default: return silent",
 	},
 	{
-		Name: "line: told without another attempt", In: "taint/line.worker.broke",
+		Name: "line: told without another attempt", In: "taint/wake/line.worker.broke",
 		Old: "w.attempt(c, now)", New: "w.l.Broke(c.node)\n\tw.attempt(c, now)",
 	},
 	{
-		Name: "line: a node that never accepted one is told", In: "taint/line.conn.judge",
+		Name: "line: a node that never accepted one is told", In: "taint/wake/line.conn.judge",
 		Old: "c.was && !c.told", New: "!c.told",
 	},
 	{
-		Name: "line: told again and again", In: "taint/line.conn.judge",
+		Name: "line: told again and again", In: "taint/wake/line.conn.judge",
 		Old: "c.was && !c.told", New: "c.was",
 	},
 	{
-		Name: "line: to ourselves, or to a cloud's metadata", In: "taint/line.Lines.Want",
+		Name: "line: to ourselves, or to a cloud's metadata", In: "taint/wake/line.Lines.Want",
 		Old: "(Usable(n.Address) || l.Loopback && n.Address.IsLoopback())", New: "true",
 	},
 	{
-		Name: "line: connections are left when the leadership ends", In: "taint/line.worker.close",
+		Name: "line: connections are left when the leadership ends", In: "taint/wake/line.worker.close",
 		Old: "w.hangUp(c)", New: "_ = c",
 	},
 	{
@@ -3041,36 +3041,36 @@ var Mutants = []Mutant{
 		Old: "a.Type == corev1.NodeInternalIP", New: "true", Tests: glue,
 	},
 	{
-		Name: "line: a machine that was back and went is not told", In: "taint/line.conn.judge",
+		Name: "line: a machine that was back and went is not told", In: "taint/wake/line.conn.judge",
 		Old: "c.told = false", New: "",
 	},
 	{
-		Name: "line: port 0 is one", In: "taint/line.Lines.Want",
+		Name: "line: port 0 is one", In: "taint/wake/line.Lines.Want",
 		Old: "port != 0", New: "true",
 	},
 	{
-		Name: "line: a node that moved keeps its line", In: "taint/line.worker.take",
+		Name: "line: a node that moved keeps its line", In: "taint/wake/line.worker.take",
 		Old: "a != c.address", New: "false && a != c.address",
 	},
 	{
-		Name: "line: a node that is not wanted keeps its line", In: "taint/line.worker.take",
+		Name: "line: a node that is not wanted keeps its line", In: "taint/wake/line.worker.take",
 		Old: "!ok || a != c.address || port != w.port", New: "ok && a != c.address",
 	},
 	{
-		Name: "line: a kubelet that hangs up again and again is called without rest", In: "taint/line.conn.ended",
+		Name: "line: a kubelet that hangs up again and again is called without rest", In: "taint/wake/line.conn.ended",
 		Old: "c.tries == 1", New: "true",
 	},
 	{
-		Name: "line: who never accepts is called as often as ever", In: "taint/line.conn.rest",
+		Name: "line: who never accepts is called as often as ever", In: "taint/wake/line.conn.rest",
 		Old: "c.tries++", New: "c.tries = 1",
 	},
 	{
-		Name: "line: more lines than there are file descriptors", In: "taint/line.Lines.atMost",
+		Name: "line: more lines than there are file descriptors", In: "taint/wake/line.Lines.atMost",
 		Old: "len(want) <= room", New: "true",
 	},
 	{
-		Name: "line: the kernel looks after nobody", In: "taint/line.socket",
-		Old: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1}", New: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}", Tests: []string{"./taint/line -run TestSocket"},
+		Name: "line: the kernel looks after nobody", In: "taint/wake/line.socket",
+		Old: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1}", New: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}", Tests: []string{"./taint/wake/line -run TestSocket"},
 	},
 	{
 		Name: "controller: a new leader notices what a fence knows", In: "taint/controller.Reconciler.noticed",

@@ -79,7 +79,7 @@ var Rules = []Rule{
 		Why: "who shares a question is known without a cluster and without a device",
 	},
 	{
-		Bind: []string{"taint/line"}, Ours: none, Others: []string{"std", "golang.org/x/sys/unix"},
+		Bind: []string{"taint/wake/line"}, Ours: none, Others: []string{"std", "golang.org/x/sys/unix"},
 		Why: "whether somebody answers at an address is known without a cluster, and what it means is decided elsewhere",
 	},
 	{
@@ -141,7 +141,7 @@ var Rules = []Rule{
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/line", "taint/machine", "taint/sharing", "providers"},
+		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/wake/line", "taint/machine", "taint/sharing", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

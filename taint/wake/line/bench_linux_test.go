@@ -20,7 +20,7 @@ import (
 // core all of them take while nothing happens. The kernel's own work for the probes is of the machine, not of the process: it is what the
 // machine does more than before, and so is both sides' here.
 //
-//	go test -run '^$' -bench Idle -benchtime 1x ./taint/line
+//	go test -run '^$' -bench Idle -benchtime 1x ./taint/wake/line
 func BenchmarkIdle(b *testing.B) {
 	for _, n := range []int{500, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
