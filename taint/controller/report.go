@@ -189,7 +189,7 @@ func (r *Reconciler) tellRest(st *nodeState) time.Duration {
 	return 0
 }
 
-// tellOthers sends what tellRest left: if no pods are being written, or it is old. Each run of pod writes does, at its end, and watchLeases meanwhile.
+// tellOthers sends what tellRest left: if no pods are being written, or it is old. Each run of pod writes does, at its end, and tellLate meanwhile.
 func (r *Reconciler) tellOthers() {
 	busy := r.batches.Load() > 0
 	r.mu.Lock()

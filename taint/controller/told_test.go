@@ -224,7 +224,7 @@ func TestEventsWaitForWrites(t *testing.T) {
 	wants("a run beside it ends")
 	x.pass(tellWithin)
 	synctest.Test(t, func(t *testing.T) {
-		go x.watchLeases(t.Context(), nil)
+		go x.tellLate(t.Context())
 		time.Sleep(time.Second)
 	})
 	wants("it still does not end", "NodeFenced")

@@ -121,6 +121,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	}}); err != nil {
 		return fmt.Errorf("keeping lines to nodes: %w", err)
 	}
+	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
+		r.tellLate(ctx)
+		return nil
+	}}); err != nil {
+		return fmt.Errorf("telling of fences: %w", err)
+	}
 	if r.Storage == nil {
 		return nil
 	}
@@ -131,6 +137,21 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		return fmt.Errorf("watching storage systems: %w", err)
 	}
 	return nil
+}
+
+// tellLate sends the Events that have waited for other nodes' pod writes for long enough: a run of these may take minutes. It blocks until
+// ctx ends.
+func (r *Reconciler) tellLate(ctx context.Context) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			r.tellOthers()
+		}
+	}
 }
 
 // watchStorage wakes the nodes whose storage changed, until ctx ends.

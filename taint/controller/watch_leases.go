@@ -127,7 +127,7 @@ const relist = 2 * time.Second
 
 // watchLeases scans for Leases that stopped or began to change, and wakes their nodes. While none is fresh it lists them live: after
 // an outage of the API server the watch's back-off would keep us blind for half a minute, and a node that dies then would be seen
-// late. At the same times it sends Events that have waited for long enough. It blocks until ctx ends.
+// late. It blocks until ctx ends.
 func (r *Reconciler) watchLeases(ctx context.Context, wake chan<- event.GenericEvent) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -138,7 +138,6 @@ func (r *Reconciler) watchLeases(ctx context.Context, wake chan<- event.GenericE
 			return
 		case <-tick.C:
 		}
-		r.tellOthers() // a run of pod writes may take minutes
 		var changed []string
 		var silent bool
 		r.across(func(f *fleet.Fleet) { changed, silent = f.Tick(r.now()), f.Silent() })

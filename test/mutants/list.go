@@ -4520,7 +4520,7 @@ var Mutants = []Mutant{
 		Old: "r.tellOthers()", New: "",
 	},
 	{
-		Name: "controller: a fence is told of only once nobody writes pods", In: "taint/controller.Reconciler.watchLeases",
+		Name: "controller: a fence is told of only once nobody writes pods", In: "taint/controller.Reconciler.tellLate",
 		Old: "r.tellOthers()", New: "",
 	},
 	{
