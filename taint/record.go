@@ -326,6 +326,13 @@ func RecordOf(node *corev1.Node) (*Record, error) {
 	return &r, nil
 }
 
+// IsFenced reports whether somebody fences the node: it is marked, or has a record that is open or cannot be read.
+func IsFenced(node *corev1.Node, key string) bool {
+	rec, err := RecordOf(node)
+	_, marked := Find(node, key, rec.IDOr(""))
+	return err != nil || marked || rec.Open()
+}
+
 // Token tells this fence from every other of its node: a person may use the same id twice.
 func (r Record) Token() string { return r.ID + "/" + r.Since.UTC().Format("20060102T150405.000") }
 

@@ -44,7 +44,7 @@ import (
 	"github.com/forcefence/forcefence/taint/replay"
 	"github.com/forcefence/forcefence/taint/sharing"
 	"github.com/forcefence/forcefence/taint/storage"
-	"github.com/forcefence/forcefence/taint/wake/line"
+	"github.com/forcefence/forcefence/taint/wake"
 )
 
 // Config is the configuration in force. It is immutable: a reload makes another.
@@ -61,7 +61,7 @@ type Config struct {
 	Storage    []storage.System // that policies ask, by their names
 	Limits     *fleet.Limits    // of the storm guard; nil: fleet.DefaultLimits
 	Keep       journal.Keep     // of Fencing objects
-	Lines      uint16           // the port to which each node has a line; 0: there are none
+	Wake       *wake.Config     // of what wakes nodes
 }
 
 // Options is all that a Reconciler is made of. Every field is required but where noted.
@@ -72,6 +72,7 @@ type Options struct {
 	Events  events.EventRecorder
 	Log     *slog.Logger
 	Metrics *Metrics
+	Wakes   *wake.Metrics // of what wakes nodes
 	Config  func() *Config
 	Leading func() error // nil while this process is sure to be the leader
 	Key     string       // the mark's key
@@ -109,7 +110,7 @@ type Reconciler struct {
 	batches atomic.Int32  // runs of pod writes under way
 	looks   chan struct{} // holds one of each node that is on its way to its first pod write
 	pauses  sharedMaps    // of Config.Elsewhere
-	moved   atomic.Int64  // when a Node came, went or changed in what leads to its devices, in nanoseconds since 1970
+	moved   wake.Moves    // of Nodes
 
 	attached sharing.Call[map[string][]action.Attachment] // all of them, by node
 
@@ -119,10 +120,6 @@ type Reconciler struct {
 	mu    sync.Mutex            // guards what follows
 	nodes map[string]*nodeState // by Node name; an entry's fields are the reconcile's alone but where noted
 	met   bool                  // the fleet knows the nodes, and their records, that were there when this process began to lead
-
-	lines  *line.Lines
-	broke  []string      // nodes whose lines broke, and that are to be woken
-	broken chan struct{} // there are some
 
 	rest []later // Events of nodes that are done with, which wait for pod writes on others
 
@@ -156,8 +153,6 @@ type nodeState struct {
 func New(o Options) *Reconciler {
 	r := &Reconciler{Options: o, nodes: map[string]*nodeState{}, looks: make(chan struct{}, looksAtOnce)}
 	r.gate = &gate{pace: fleet.Pace{Most: o.Workers}, let: map[*fleet.Turn]chan struct{}{}}
-	r.broken = make(chan struct{}, 1)
-	r.lines = line.New(line.Options{Log: o.Log, Broke: r.lineBroke})
 	r.writer = kube.Writer{Client: o.Client, Key: o.Key, Leading: o.Leading, Now: o.Now}
 	return r
 }

@@ -75,7 +75,7 @@ func (p *Drills) init() {
 // next returns the node whose turn it is, or "" and how long to wait.
 func (p *Drills) next(ctx context.Context) (string, time.Duration) {
 	r := p.Reconciler
-	if now := r.Now(); r.movedSince(p.listed, now) {
+	if now := r.Now(); r.moved.Since(p.listed, now) {
 		if err := p.list(ctx); err != nil {
 			if ctx.Err() == nil {
 				r.Log.Warn("Cannot list nodes", "error", err)
@@ -125,7 +125,7 @@ func (p *Drills) drill(ctx context.Context, name string) {
 		p.plan.Done(name, ok, r.Now())
 	}()
 	var node corev1.Node
-	if r.Cache.Get(ctx, client.ObjectKey{Name: name}, &node) != nil || !calm(&node, r.Key) {
+	if r.Cache.Get(ctx, client.ObjectKey{Name: name}, &node) != nil || taint.IsFenced(&node, r.Key) {
 		return // deleted meanwhile, or being fenced
 	}
 	seen := r.Config().Drill(ctx, &node, r.liar, r.now)
@@ -153,13 +153,6 @@ func (p *Drills) drill(ctx context.Context, name string) {
 			r.Log.Warn("Could not write whether a node can be fenced", "node", name, "error", err)
 		}
 	}
-}
-
-// calm reports that nobody fences the node.
-func calm(node *corev1.Node, key string) bool {
-	rec, err := taint.RecordOf(node)
-	_, marked := taint.Find(node, key, rec.IDOr(""))
-	return err == nil && !marked && !rec.Open()
 }
 
 // liar names the node whose record keeps a device from being believed; "" for none.
@@ -272,7 +265,7 @@ func (p *Drills) write(ctx context.Context, node *corev1.Node, f drill.Finding) 
 	switch {
 	case err != nil:
 		return err
-	case !l.Exists, !calm(live, r.Key), says(live, f):
+	case !l.Exists, taint.IsFenced(live, r.Key), says(live, f):
 		return nil
 	}
 	if err := r.writer.Fenceable(ctx, l, f.Fenceable, string(f.Reason), f.Message); err != nil {

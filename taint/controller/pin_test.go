@@ -19,6 +19,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/machine"
 )
 
@@ -111,7 +112,10 @@ func TestPinCostsOneRequest(t *testing.T) {
 		Cache: oneNode{node: node}, Client: api, Now: c.Now, Metrics: NewMetrics(prometheus.NewRegistry()), Key: taint.DefaultKey,
 		Log: slog.New(slog.DiscardHandler), Events: recorder, Config: byNote, Leading: func() error { return nil },
 	})
-	r.renewed(lease("n1", 1, 40))
+	renew := func(rv string) {
+		r.across(func(f *fleet.Fleet) { f.Lease("n1", rv, 40*time.Second, r.now()) })
+	}
+	renew("1")
 	reconciled := func(writes int, after time.Duration, told string) {
 		t.Helper()
 		api.sent = nil
@@ -131,10 +135,10 @@ func TestPinCostsOneRequest(t *testing.T) {
 	api.err = errors.New("the config does not let it through")
 	reconciled(1, pinRetry, "")
 	c.now = c.now.Add(pinRetry / 4)
-	r.renewed(lease("n1", 2, 40))
+	renew("2")
 	reconciled(0, pinRetry-pinRetry/4, "")
 	c.now = c.now.Add(pinRetry)
-	r.renewed(lease("n1", 3, 40))
+	renew("3")
 	api.err = nil
 	reconciled(1, 0, "")
 	pin := (taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}).Pin()

@@ -10,11 +10,9 @@ import (
 
 	"github.com/forcefence/forcefence/taint/decide/action"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/forcefence/forcefence/providers"
@@ -96,53 +94,29 @@ func TestStoppedWhileAsking(t *testing.T) {
 	}
 }
 
-// A heartbeat stops the pod writes under way on its node; a Lease that comes again as it was does not.
+// A heartbeat stops the pod writes under way on its node, and on no other.
 func TestStoppedByLease(t *testing.T) {
-	lease := func(node, rv string) *coordinationv1.Lease {
-		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node, ResourceVersion: rv}}
-	}
 	for _, tc := range []struct {
 		name string
-		come *coordinationv1.Lease
+		node string
 		want int
 	}{
-		{"a heartbeat", lease("n1", "2"), 1},
-		{"a resync", lease("n1", "1"), 3},
-		{"another node's heartbeat", lease("n2", "8"), 3},
+		{"a heartbeat", "n1", 1},
+		{"another node's heartbeat", "n2", 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
 			s := x.upTo("Tombstone")
-			beats := heartbeats{r: x.Reconciler, listed: make(chan struct{})}
-			must(t, beats.Replace([]any{lease("n1", "1")}, ""))
+			heard := x.wakes(nil).Heard
 			o := x.forEach(t.Context(), x.st, s, func(context.Context, action.Pod) error {
-				return beats.Update(tc.come)
+				heard(tc.node)
+				return nil
 			})
 			if o.Err != nil || len(o.How) != tc.want {
 				t.Errorf("got %d written, error %v, want %d", len(o.How), o.Err, tc.want)
 			}
 		})
-	}
-}
-
-// Who has not heard of all Leases neither leads nor is ready: it would take each node for silent since its own start.
-func TestHeardBeforeLeading(t *testing.T) {
-	beats := heartbeats{r: &Reconciler{Options: Options{Now: time.Now}}, listed: make(chan struct{})}
-	ended, end := context.WithCancel(t.Context())
-	end()
-	if beats.GetCache().WaitForCacheSync(ended) || beats.ready(nil) == nil {
-		t.Error("it leads, or is ready, and has heard of no Lease")
-	}
-	must(t, beats.Update(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "7"}}))
-	if beats.ready(nil) == nil {
-		t.Error("it is ready, and has heard of one Lease of all")
-	}
-	for range 2 { // a watch that broke lists again
-		must(t, beats.Replace(nil, ""))
-		if err := beats.ready(nil); err != nil || !beats.GetCache().WaitForCacheSync(t.Context()) {
-			t.Errorf("got %v, want it to be ready, and to lead", err)
-		}
 	}
 }
 

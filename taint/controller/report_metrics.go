@@ -5,12 +5,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/wake/line"
 )
 
 // Metrics are the controller's own; no label holds a node's name.
@@ -19,7 +17,6 @@ type Metrics struct {
 	fences       *prometheus.CounterVec
 	nodes        *prometheus.GaugeVec
 	machines     *prometheus.GaugeVec
-	pushes       *prometheus.CounterVec
 	nudges       *prometheus.CounterVec
 	protections  *prometheus.GaugeVec
 	drilled      *prometheus.GaugeVec
@@ -29,8 +26,6 @@ type Metrics struct {
 	shadowed     *prometheus.CounterVec
 	noticed      *prometheus.CounterVec
 	noticedAfter prometheus.Histogram
-	lines        *prometheus.GaugeVec
-	polls        *prometheus.CounterVec
 }
 
 // NewMetrics registers them.
@@ -57,9 +52,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "forcefence_drill_seconds", Help: "How long devices took to answer when they were asked without need, log-in included, by provider.",
 		Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5},
 	}, []string{"provider"})
-	m.pushes = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_device_events_total", Help: "What devices told by themselves, by the state they spoke of.",
-	}, []string{"state"})
 	m.nudges = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_nudges_total", Help: "Held pods whose kubelets were asked to try again, by result: sent, changed (since it was listed), failed.",
 	}, []string{"result"})
@@ -82,14 +74,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "forcefence_noticed_seconds", Help: "How long after the last heartbeat that was heard of a node its machine was found to be off.",
 		Buckets: []float64{1, 2.5, 5, 7.5, 10, 15, 20, 25, 30, 40, 60, 120, 300},
 	})
-	m.lines = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "forcefence_lines", Help: "Lines to nodes, by state: open, broken, never (nobody accepted one so far), left_out (not enough file descriptors).",
-	}, []string{"state"})
-	m.polls = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_polls_total", Help: "Answers of devices that are polled, by provider and state: On, Off, Changing, Unknown.",
-	}, []string{"provider", "state"})
 	m.known()
-	reg.MustRegister(m.lines, m.polls, m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.machines, m.pushes, m.nudges, m.protections, m.drilled, m.drillTook, m.refusals, m.modes, m.shadowed)
+	reg.MustRegister(m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.machines, m.nudges, m.protections, m.drilled, m.drillTook, m.refusals, m.modes, m.shadowed)
 	return m
 }
 
@@ -122,12 +108,6 @@ func (m *Metrics) known() {
 		begin(m.phases.MetricVec, phase)
 	}
 	begin(m.phases.MetricVec, "confirm", "evict")
-	for _, s := range []providers.PowerState{providers.PowerUnknown, providers.PowerOn, providers.PowerOff, providers.PowerChanging} {
-		begin(m.pushes.MetricVec, s.String())
-	}
-	for _, s := range []line.State{line.Open, line.Broken, line.Never, line.LeftOut} {
-		begin(m.lines.MetricVec, string(s))
-	}
 	begin(m.modes.MetricVec, fence.Fence.String(), fence.Observe.String(), fence.Shadow.String(), fence.Disabled.String())
 	begin(m.protections.MetricVec, "fail-closed", "fail-open", "none", "unknown")
 	begin(m.nudges.MetricVec, nudgeSent, nudgeChanged, nudgeFailed)

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/storage"
@@ -136,24 +134,4 @@ func TestJudge(t *testing.T) {
 			t.Errorf("volume %s: got %+v, want %+v", of["u"][i].PV, got, want)
 		}
 	}
-}
-
-// Whose storage changed is woken; where nobody listens any more the watch ends with the rest.
-func TestStorageChangeWakes(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	wake := make(chan event.GenericEvent)
-	r := &Reconciler{Options: Options{Storage: func(_ context.Context, tell func(string)) {
-		tell("n1")
-		tell("n2") // nobody takes it
-	}}}
-	go func() {
-		defer close(ended)
-		r.watchStorage(ctx, wake)
-	}()
-	if got := (<-wake).Object.GetName(); got != "n1" {
-		t.Errorf("woken: got %q, want n1", got)
-	}
-	cancel()
-	<-ended
 }

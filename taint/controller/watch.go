@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -26,10 +24,11 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/wake"
 )
 
 // CacheOptions is what the manager's cache must hold, and no more: nodes without what is large and of no use here, the VolumeAttachments.
-// Leases are heard and not kept (heartbeats). Pods are never cached: they are listed live, of nodes that look dead.
+// Leases are heard and not kept (package wake). Pods are never cached: they are listed live, of nodes that look dead.
 func CacheOptions() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
@@ -70,8 +69,8 @@ const (
 	looksAtOnce = 64
 )
 
-// SetupWithManager registers the reconciler, its informers' handlers and the watch for stale Leases. The reconciler runs on the
-// leader only; the Leases are watched on every replica, so that a new leader knows which are stale.
+// SetupWithManager registers the reconciler, its informers' handlers and the sources of package wake. The reconciler runs on
+// the leader only.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &storagev1.VolumeAttachment{}, NodeNameIndex, IndexNodeName); err != nil {
 		return fmt.Errorf("indexing volume attachments: %w", err)
@@ -92,51 +91,33 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	if err := c.Watch(attachments); err != nil {
 		return fmt.Errorf("watching volume attachments: %w", err)
 	}
-	wake := make(chan event.GenericEvent)
-	if err := c.Watch(source.Channel(wake, &handler.EnqueueRequestForObject{})); err != nil {
-		return fmt.Errorf("watching leases: %w", err)
+	nodesToWake := make(chan event.GenericEvent)
+	if err := c.Watch(source.Channel(nodesToWake, &handler.EnqueueRequestForObject{})); err != nil {
+		return fmt.Errorf("waking nodes: %w", err)
 	}
-	beats, err := heartbeatsOf(mgr, r)
-	if err != nil {
-		return fmt.Errorf("watching leases: %w", err)
+	if err := wake.AddTo(mgr, r.wakes(nodesToWake)); err != nil {
+		return err
 	}
-	if err := errors.Join(mgr.Add(beats), mgr.AddReadyzCheck("leases", beats.ready)); err != nil {
-		return fmt.Errorf("watching leases: %w", err)
-	}
-	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
-		r.watchLeases(ctx, wake)
-		return nil
-	}}); err != nil {
-		return fmt.Errorf("watching leases: %w", err)
-	}
-	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
-		r.watchDevices(ctx, wake)
-		return nil
-	}}); err != nil {
-		return fmt.Errorf("watching devices: %w", err)
-	}
-	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
-		r.watchLines(ctx, wake)
-		return nil
-	}}); err != nil {
-		return fmt.Errorf("keeping lines to nodes: %w", err)
-	}
-	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
-		r.tellLate(ctx)
-		return nil
-	}}); err != nil {
+	late := manager.RunnableFunc(func(ctx context.Context) error { r.tellLate(ctx); return nil })
+	if err := mgr.Add(late); err != nil {
 		return fmt.Errorf("telling of fences: %w", err)
 	}
-	if r.Storage == nil {
-		return nil
-	}
-	if err := mgr.Add(leaderRunnable{func(ctx context.Context) error {
-		r.watchStorage(ctx, wake)
-		return nil
-	}}); err != nil {
-		return fmt.Errorf("watching storage systems: %w", err)
-	}
 	return nil
+}
+
+// wakes are the sources of wake-ups of this Reconciler, which send to nodes.
+func (r *Reconciler) wakes(nodes chan<- event.GenericEvent) wake.Options {
+	return wake.Options{
+		Live: r.Live, Cache: r.Cache, Log: r.Log, Metrics: r.Wakes, Config: func() *wake.Config { return r.Config().Wake },
+		Key: r.Key, Now: r.Now, Nodes: nodes, Fleet: r.across, Known: r.known, Heard: r.stopBatch, Moves: &r.moved, Storage: r.Storage,
+	}
+}
+
+// known returns the names of the nodes that were looked at.
+func (r *Reconciler) known() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.nodes))
 }
 
 // tellLate sends the Events that have waited for other nodes' pod writes for long enough: a run of these may take minutes. It blocks until
@@ -152,16 +133,6 @@ func (r *Reconciler) tellLate(ctx context.Context) {
 			r.tellOthers()
 		}
 	}
-}
-
-// watchStorage wakes the nodes whose storage changed, until ctx ends.
-func (r *Reconciler) watchStorage(ctx context.Context, wake chan<- event.GenericEvent) {
-	r.Storage(ctx, func(node string) {
-		select {
-		case <-ctx.Done():
-		case wake <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}}:
-		}
-	})
 }
 
 // coalesce is how long a fence waits after one attachment has gone for others: the attach/detach controller is at its busiest then, and
@@ -185,21 +156,16 @@ func attachmentsGone() handler.TypedFuncs[*storagev1.VolumeAttachment, reconcile
 	}
 }
 
-// leaderRunnable runs on the leader: the wake channel's reader does, too.
-type leaderRunnable struct{ run func(context.Context) error }
-
-func (l leaderRunnable) Start(ctx context.Context) error { return l.run(ctx) }
-
 // nodeCame notes a Node that is new to the watch.
 func (r *Reconciler) nodeCame(e event.TypedCreateEvent[*corev1.Node]) bool {
-	r.moved.Store(r.Now().UnixNano())
+	r.moved.Note(r.Now())
 	r.across(func(f *fleet.Fleet) { r.seeNode(f, e.Object) })
 	return true
 }
 
 // nodeWent notes that a Node is gone.
 func (r *Reconciler) nodeWent(event.TypedDeleteEvent[*corev1.Node]) bool {
-	r.moved.Store(r.Now().UnixNano())
+	r.moved.Note(r.Now())
 	return true
 }
 
@@ -230,7 +196,7 @@ func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) &&
 		len(o.InUse) == len(n.InUse)
 	if !same || !slices.Equal(e.ObjectOld.Status.Addresses, e.ObjectNew.Status.Addresses) {
-		r.moved.Store(r.Now().UnixNano())
+		r.moved.Note(r.Now())
 	}
 	return !same
 }

@@ -90,3 +90,26 @@ func TestShutdownTaintIsAHint(t *testing.T) {
 	changed(confirmed, confirmed, "")
 	changed(confirmed, node(), "")
 }
+
+// A Node that comes, goes or changes has all nodes looked up again.
+func TestNodesMove(t *testing.T) {
+	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	for what, move := range map[string]func(r *Reconciler){
+		"came": func(r *Reconciler) { r.nodeCame(event.TypedCreateEvent[*corev1.Node]{Object: n}) },
+		"went": func(r *Reconciler) { r.nodeWent(event.TypedDeleteEvent[*corev1.Node]{Object: n}) },
+		"changed": func(r *Reconciler) {
+			r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: n, ObjectNew: noted("https://bmc1", uuid1)})
+		},
+	} {
+		r := New(Options{Now: c.Now, Key: taint.DefaultKey})
+		looked := c.now
+		c.now = c.now.Add(10 * time.Second)
+		if r.moved.Since(looked, c.now) {
+			t.Errorf("%s: all nodes are looked up before", what)
+		}
+		if move(r); !r.moved.Since(looked, c.now) {
+			t.Errorf("a node %s: nobody is looked up", what)
+		}
+	}
+}

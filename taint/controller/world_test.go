@@ -410,7 +410,7 @@ func (w *world) beat(name string) {
 	w.get(&l, corev1.NamespaceNodeLease, name)
 	l.Spec.RenewTime = &metav1.MicroTime{Time: w.Now()}
 	must(w.t, w.api.Update(context.Background(), &l))
-	w.r.renewed(&l)
+	w.r.across(func(f *fleet.Fleet) { f.Lease(l.Name, l.ResourceVersion, taint.LeaseDuration(&l), w.r.now()) })
 	w.beats[name] = w.Now()
 	delete(w.silent, name)
 }
@@ -625,7 +625,7 @@ func (w *world) backOff(name string) time.Duration {
 	return min(50*time.Millisecond<<min(w.failed[name]-1, 10), 5*time.Second)
 }
 
-// woken is watchLeases: it wakes a node whose Lease became stale or fresh.
+// woken stands for package wake: it wakes a node whose Lease became stale or fresh.
 func (w *world) woken(name string) bool {
 	stale := w.Now().Sub(w.beats[name]) > 25*time.Second
 	was := w.stale[name]

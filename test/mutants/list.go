@@ -1549,11 +1549,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drill: the devices of a fenced node are asked", In: "taint/controller.Drills.drill",
-		Old: "!calm(&node, r.Key)", New: "false",
+		Old: "taint.IsFenced(&node, r.Key)", New: "false",
 	},
 	{
 		Name: "drill: the condition of a fenced node is written", In: "taint/controller.Drills.write",
-		Old: "!calm(live, r.Key)", New: "false",
+		Old: "taint.IsFenced(live, r.Key)", New: "false",
 	},
 	{
 		Name: "drill: the condition is written each time", In: "taint/controller.says",
@@ -2775,28 +2775,28 @@ var Mutants = []Mutant{
 		Old: "w.hangUp(c)", New: "_ = c",
 	},
 	{
-		Name: "controller: a disabled node is polled, and has a line", In: "taint/controller.Reconciler.watched",
-		Old: "config.mode(n, m.Mode).Mode != fence.Disabled", New: "config.mode(n, m.Mode).Mode <= fence.Disabled",
+		Name: "controller: a disabled node is polled, and has a line", In: "taint/wake.Options.find",
+		Old: "config.Mode(n).Mode != fence.Disabled", New: "config.Mode(n).Mode <= fence.Disabled",
 	},
 	{
-		Name: "controller: who is being fenced is polled", In: "taint/controller.Reconciler.well",
-		Old: "calm(n, r.Key)", New: "true",
+		Name: "controller: who is being fenced is polled", In: "taint/wake.Options.mayPoll",
+		Old: "!taint.IsFenced(n, o.Key)", New: "true",
 	},
 	{
-		Name: "controller: a poll's Unknown is a hint", In: "taint/controller.offs",
+		Name: "controller: a poll's Unknown is a hint", In: "taint/wake.offs",
 		Old: "case providers.PowerUnknown: ...", New: "case providers.PowerUnknown: off = append(off, i)",
 	},
 	{
-		Name: "controller: a poll that has most machines off at once is a hint", In: "taint/controller.poller.turn",
+		Name: "controller: a poll that has most machines off at once is a hint", In: "taint/wake.poller.turn",
 		Old: "batch && len(off) > 1 && 2*len(off) > len(answers)", New: "false",
 	},
 	{
-		Name: "controller: polls take all of a device's limits", In: "taint/controller.poller.ask",
+		Name: "controller: polls take all of a device's limits", In: "taint/wake.poller.ask",
 		Old: "w.PerSecond > 0", New: "false",
 	},
 	{
-		Name: "controller: a distrusted device gives a hint", In: "taint/controller.poller.turn",
-		Old: `r.liar(ms[i]) == ""`, New: "true",
+		Name: "controller: a distrusted device gives a hint", In: "taint/wake.poller.turn",
+		Old: "!p.distrusts(ms[i])", New: "true",
 	},
 	{
 		Name: "pace: storage pods wait for older fences' pods", In: "taint/decide/fleet.before",
@@ -2953,92 +2953,92 @@ var Mutants = []Mutant{
 		Old: "apierrors.IsTimeout(err)", New: "false", Tests: kubeReads,
 	},
 	{
-		Name: "polls: who looks dead is polled", In: "taint/controller.Reconciler.well",
-		Old: "!r.fleetView(n.Name).Stale", New: "true", Tests: glue,
+		Name: "polls: who looks dead is polled", In: "taint/wake.Options.mayPoll",
+		Old: "!o.view(n.Name).Stale", New: "true",
 	},
 	{
-		Name: "polls: who is not Ready is polled", In: "taint/controller.Reconciler.well",
-		Old: "c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue", New: "c.Type == corev1.NodeReady", Tests: glue,
+		Name: "polls: who is not Ready is polled", In: "taint/wake.Options.mayPoll",
+		Old: "c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue", New: "c.Type == corev1.NodeReady",
 	},
 	{
-		Name: "polls: who is to be left alone is polled", In: "taint/controller.Reconciler.well",
-		Old: `(config.Excluded == nil || config.Excluded(n) == "")`, New: "true", Tests: glue,
+		Name: "polls: who is to be left alone is polled", In: "taint/wake.Options.mayPoll",
+		Old: `config.Excluded(n) == ""`, New: "true",
 	},
 	{
-		Name: "polls: machines that share limits are asked at the same time", In: "taint/controller.poller.ask",
-		Old: "cmp.Or(limiter.Limits(m.Target), key)", New: "cmp.Or(key, limiter.Limits(m.Target))", Tests: glue,
+		Name: "polls: machines that share limits are asked at the same time", In: "taint/wake.poller.ask",
+		Old: "cmp.Or(limiter.Limits(m.Target), key)", New: "cmp.Or(key, limiter.Limits(m.Target))",
 	},
 	{
-		Name: "polls: all devices are asked at once", In: "taint/controller.poller.ask",
-		Old: "time.Duration(i)", New: "time.Duration(i*0)", Tests: glue,
+		Name: "polls: all devices are asked at once", In: "taint/wake.poller.ask",
+		Old: "time.Duration(i)", New: "time.Duration(i*0)",
 	},
 	{
-		Name: "polls: who is not to be asked any more is asked", In: "taint/controller.poller.ask",
-		Old: "by[key] == nil", New: "false", Tests: glue,
+		Name: "polls: who is not to be asked any more is asked", In: "taint/wake.poller.ask",
+		Old: "by[key] == nil", New: "false",
 	},
 	{
-		Name: "polls: each list gives a unit another turn", In: "taint/controller.poller.ask",
-		Old: "u == nil", New: "true", Tests: glue,
+		Name: "polls: each list gives a unit another turn", In: "taint/wake.poller.ask",
+		Old: "u == nil", New: "true",
 	},
 	{
-		Name: "polls: one call for all is made for each", In: "taint/controller.poller.ask",
-		Old: "if batch { ... }", New: "_ = batch", Tests: glue,
+		Name: "polls: one call for all is made for each", In: "taint/wake.poller.ask",
+		Old: "if batch { ... }", New: "_ = batch",
 	},
 	{
-		Name: "polls: that it takes longer is said again and again", In: "taint/controller.poller.ask",
-		Old: "longest > p.slow", New: "longest > 0", Tests: glue,
+		Name: "polls: that it takes longer is said again and again", In: "taint/wake.poller.ask",
+		Old: "longest > p.slow", New: "longest > 0",
 	},
 	{
-		Name: "polls: a device that does not answer is asked as often", In: "taint/controller.poller.turn",
-		Old: "min(2*u.slower, pollAgain)", New: "1", Tests: glue,
+		Name: "polls: a device that does not answer is asked as often", In: "taint/wake.poller.turn",
+		Old: "min(2*u.slower, pollAgain)", New: "1",
 	},
 	{
-		Name: "polls: a device that does not answer is hardly asked any more", In: "taint/controller.poller.turn",
-		Old: "min(2*u.slower, pollAgain)", New: "2*u.slower", Tests: glue,
+		Name: "polls: a device that does not answer is hardly asked any more", In: "taint/wake.poller.turn",
+		Old: "min(2*u.slower, pollAgain)", New: "2*u.slower",
 	},
 	{
-		Name: "polls: a device that answers again is asked seldom", In: "taint/controller.poller.turn",
-		Old: "u.slower = 1", New: "", Tests: glue,
+		Name: "polls: a device that answers again is asked seldom", In: "taint/wake.poller.turn",
+		Old: "u.slower = 1", New: "",
 	},
 	{
-		Name: "polls: one machine alone is most of them", In: "taint/controller.poller.turn",
-		Old: "len(off) > 1", New: "len(off) > 0", Tests: glue,
+		Name: "polls: one machine alone is most of them", In: "taint/wake.poller.turn",
+		Old: "len(off) > 1", New: "len(off) > 0",
 	},
 	{
-		Name: "polls: the same machine is asked each time", In: "taint/controller.poller.turn",
-		Old: "u.next++", New: "", Tests: glue,
+		Name: "polls: the same machine is asked each time", In: "taint/wake.poller.turn",
+		Old: "u.next++", New: "",
 	},
 	{
-		Name: "polls: a provider that is not polled any more is asked", In: "taint/controller.Reconciler.repoll",
-		Old: "p.stop()", New: "_ = p", Tests: glue,
+		Name: "polls: a provider that is not polled any more is asked", In: "taint/wake.devices.poll",
+		Old: "p.stop()", New: "_ = p",
 	},
 	{
-		Name: "polls: an Off wakes nobody", In: "taint/controller.poller.hint",
-		Old: "case p.wake <- wakeUp(node): ...", New: "", Tests: glue,
+		Name: "polls: an Off wakes nobody", In: "taint/wake.poller.tell",
+		Old: "p.wake(ctx, node)", New: "",
 	},
 	{
-		Name: "polls: an Off is no hint", In: "taint/controller.poller.hint",
-		Old: "f.Hint(node, fleet.Poll, r.now())", New: "", Tests: glue,
+		Name: "polls: an Off is no hint", In: "taint/wake.poller.tell",
+		Old: "f.Hint(node, fleet.Poll, p.now())", New: "",
 	},
 	{
-		Name: "polls: it ends before its questions do", In: "taint/controller.poller.stop",
-		Old: "p.done.Wait()", New: "", Tests: glue,
+		Name: "polls: it ends before its questions do", In: "taint/wake.poller.stop",
+		Old: "p.done.Wait()", New: "",
 	},
 	{
-		Name: "lines: one that broke is no hint", In: "taint/controller.Reconciler.lineBroke",
-		Old: "f.Hint(node, fleet.Line, r.now())", New: "_ = f", Tests: glue,
+		Name: "lines: one that broke is no hint", In: "taint/wake.lines.broke",
+		Old: "l.hint(node, fleet.Line)", New: "_ = fleet.Line",
 	},
 	{
-		Name: "lines: one that broke wakes nobody", In: "taint/controller.Reconciler.forwardBroken",
-		Old: "wakeUp(n)", New: "wakeUp(n[1:])", Tests: glue,
+		Name: "lines: one that broke wakes nobody", In: "taint/wake.lines.forward",
+		Old: "l.wakeAll(ctx, nodes)", New: "_ = nodes",
 	},
 	{
-		Name: "lines: to an address that is no machine's", In: "taint/controller.addressOf",
-		Old: "line.Usable(ip)", New: "(ip.IsValid() || line.Usable(ip))", Tests: glue,
+		Name: "lines: to an address that is no machine's", In: "taint/wake.addressOf",
+		Old: "line.Usable(ip)", New: "(ip.IsValid() || line.Usable(ip))",
 	},
 	{
-		Name: "lines: to an external address", In: "taint/controller.addressOf",
-		Old: "a.Type == corev1.NodeInternalIP", New: "true", Tests: glue,
+		Name: "lines: to an external address", In: "taint/wake.addressOf",
+		Old: "a.Type == corev1.NodeInternalIP", New: "true",
 	},
 	{
 		Name: "line: a machine that was back and went is not told", In: "taint/wake/line.conn.judge",
@@ -4723,14 +4723,16 @@ var Mutants = []Mutant{
 		New: "b.r.ask(ctx, b.st)",
 	},
 	{
-		Name: "heartbeats: somebody leads before all Leases were heard of", In: "taint/controller.listed.WaitForCacheSync",
+		Name: "heartbeats: somebody leads before all Leases were heard of", In: "taint/wake.listed.WaitForCacheSync",
 		Old: "return false", New: "return true",
-		Tests: []string{podFailures},
 	},
 	{
-		Name: "workers: a heartbeat does not stop them", In: "taint/controller.heartbeats.Update",
-		Old: "h.r.stopBatch(l.Name)", New: "_ = l",
-		Tests: []string{podFailures},
+		Name: "workers: nobody tells them of a heartbeat", In: "taint/controller.Reconciler.wakes",
+		Old: "Heard: r.stopBatch", New: "Heard: func(string) {}", Tests: []string{podFailures},
+	},
+	{
+		Name: "workers: a heartbeat does not stop them", In: "taint/wake.heartbeats.Update",
+		Old: "h.Heard(l.Name)", New: "_ = l",
 	},
 	{
 		Name: "workers: how a write ended is forgotten (16)", In: "taint/decide.Node.wrotePods",
@@ -5259,12 +5261,12 @@ var Mutants = []Mutant{
 		Old: "if l.met[n] {\n\t\t\tcontinue\n\t\t}", New: "if l.of[n.Name].lead != nil { continue }",
 	},
 	{
-		Name: "watch: a node that moved is looked up once", In: "taint/controller.Reconciler.movedSince",
-		Old: "looked.Add(-checkTargets)", New: "looked", Tests: glue,
+		Name: "watch: a node that moved is looked up once", In: "taint/wake.Moves.Since",
+		Old: "looked.Add(-checkMoved)", New: "looked",
 	},
 	{
-		Name: "watch: where no Node moved nothing is ever looked up again", In: "taint/controller.Reconciler.movedSince",
-		Old: "since >= checkAll", New: "false", Tests: glue,
+		Name: "watch: where no Node moved nothing is ever looked up again", In: "taint/wake.Moves.Since",
+		Old: "since >= checkAll", New: "false",
 	},
 	{
 		Name: "watch: a new address has no line", In: "taint/controller.Reconciler.nodeChanged",
@@ -7831,14 +7833,12 @@ var Mutants = []Mutant{
 		Old: "at.After(n.on)", New: "true",
 	},
 	{
-		Name: "after: a device's push of On is not remembered", In: "taint/controller.Reconciler.watchDevice",
-		Old: "r.across(func(f *fleet.Fleet) { f.HeardOn(t.Node, r.now()) })", New: "",
-		Tests: []string{"./taint/controller -short -run TestWatchDevices"},
+		Name: "after: a device's push of On is not remembered", In: "taint/wake.push.heard",
+		Old: "p.Fleet(func(f *fleet.Fleet) { f.HeardOn(t.Node, p.now()) })", New: "",
 	},
 	{
-		Name: "after: a polled On is not remembered", In: "taint/controller.poller.turn",
+		Name: "after: a polled On is not remembered", In: "taint/wake.poller.turn",
 		Old: "a.State == providers.PowerOn && !ms[i].Feeds", New: "false",
-		Tests: []string{"./taint/controller -short -run TestPollHints"},
 	},
 	{
 		Name: "after: a new power-off keeps what became of the last", In: "taint/decide/fence.View.on",

@@ -70,6 +70,12 @@ var Rules = []Rule{
 		Why: "what a storage system says is a function of its objects",
 	},
 	{
+		Bind:  []string{"taint/wake"},
+		Ours:  []string{"taint", "taint/decide/fence", "taint/decide/fleet", "taint/kube", "taint/machine", "taint/wake/line", "providers"},
+		Calls: []string{"github.com/forcefence/forcefence/taint/kube.Writer", "sigs.k8s.io/controller-runtime/pkg/client.Client"},
+		Why:   "what wakes a node tells what it heard: it writes nothing, and knows nobody who acts on it",
+	},
+	{
 		Bind: []string{"taint/machine"},
 		Ours: []string{"taint", "taint/decide/fence", "taint/decide/proof", "taint/sharing", "providers"}, Others: kubeTypes, Never: loggers,
 		Why: "it asks devices by the contract alone, and what their answers are worth is decided elsewhere",
@@ -141,7 +147,7 @@ var Rules = []Rule{
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/wake/line", "taint/machine", "taint/sharing", "providers"},
+		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/wake", "taint/machine", "taint/sharing", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

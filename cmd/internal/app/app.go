@@ -45,6 +45,7 @@ import (
 	"github.com/forcefence/forcefence/taint/replay"
 	"github.com/forcefence/forcefence/taint/storage"
 	"github.com/forcefence/forcefence/taint/storage/watch"
+	"github.com/forcefence/forcefence/taint/wake"
 )
 
 // Options is what the command line adds to the configuration file.
@@ -165,6 +166,7 @@ func Run(ctx context.Context, o Options) error {
 	rec := controller.New(controller.Options{
 		Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
 		Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: controller.NewMetrics(reg),
+		Wakes:  wake.NewMetrics(reg),
 		Config: confs.current, Leading: leading, Key: cfg.TaintKey, By: o.Identity, Now: time.Now,
 		Storage: confs.storage.Changed,
 		Told: func(t journal.Told) {

@@ -33,6 +33,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/storage"
 	"github.com/forcefence/forcefence/taint/storage/watch"
+	"github.com/forcefence/forcefence/taint/wake"
 )
 
 // configs holds the configuration in force. A reload builds the providers anew that changed, and then swaps; the old ones are closed once
@@ -136,6 +137,7 @@ func (p *configs) use(cfg *config.Config) error {
 	maker := machines{cfg: cfg, made: open, hosts: hosts(cfg, open), claims: p.claims(cfg)}
 	now := rulesOf(cfg, p.namespace)
 	now.Machines = machine.Finder{Led: maker.claimed, Recorded: maker.recorded}
+	now.Wake = &wake.Config{Machines: now.Machines, Mode: now.Mode, Excluded: now.Excluded, LinePort: uint16(cfg.Lines.Port)}
 	if p.storage != nil {
 		now.Storage = p.storage.Use(cfg.Asked())
 	}
@@ -196,7 +198,6 @@ func rulesOf(cfg *config.Config, own string) *controller.Config {
 		Policies: cfg.Rules(own),
 		Limits:   cfg.StormGuard.Limits(),
 		Keep:     cfg.Records.Kept(),
-		Lines:    uint16(cfg.Lines.Port),
 	}
 }
 

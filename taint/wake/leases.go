@@ -1,4 +1,4 @@
-package controller
+package wake
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/forcefence/forcefence/taint"
@@ -23,48 +22,38 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// across lends the memory across nodes to f, which must not block.
-func (r *Reconciler) across(f func(*fleet.Fleet)) {
-	r.fleetMu.Lock()
-	defer r.fleetMu.Unlock()
-	f(&r.fleet)
-}
+// leases hears the nodes' Leases.
+type leases struct{ Options }
 
-// fleetView says what is known of a node now.
-func (r *Reconciler) fleetView(name string) (v fleet.View) {
-	r.across(func(f *fleet.Fleet) { v = f.View(name, r.now()) })
-	return v
-}
-
-// renewed folds a Lease in, and reports whether it changed.
-func (r *Reconciler) renewed(l *coordinationv1.Lease) (changed bool) {
-	r.across(func(f *fleet.Fleet) { changed = f.Lease(l.Name, l.ResourceVersion, taint.LeaseDuration(l), r.now()) })
+// heard folds a Lease in, and reports whether it changed.
+func (w *leases) heard(l *coordinationv1.Lease) (changed bool) {
+	w.Fleet(func(f *fleet.Fleet) { changed = f.Lease(l.Name, l.ResourceVersion, taint.LeaseDuration(l), w.now()) })
 	return changed
 }
 
 // heartbeats watches the node Leases and keeps none: of 5,000 nodes 500 are renewed each second, and an informer, which keeps objects for readers that
 // we do not have, hands each on three times more.
 type heartbeats struct {
-	r      *Reconciler
-	leases toolscache.ListerWatcher
+	leases
+	all    toolscache.ListerWatcher
 	listed chan struct{} // closed once all were heard of
 	first  sync.Once
 }
 
 // heartbeatsOf has all replicas of a manager hear the Leases, so that a new leader knows which are stale.
-func heartbeatsOf(mgr manager.Manager, r *Reconciler) (*heartbeats, error) {
+func heartbeatsOf(mgr manager.Manager, o Options) (*heartbeats, error) {
 	gvk := coordinationv1.SchemeGroupVersion.WithKind("Lease")
 	c, err := apiutil.RESTClientForGVK(gvk, false, false, mgr.GetConfig(), serializer.NewCodecFactory(mgr.GetScheme()), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
-	leases := toolscache.NewListWatchFromClient(c, "leases", corev1.NamespaceNodeLease, fields.Everything())
-	return &heartbeats{r: r, leases: leases, listed: make(chan struct{})}, nil
+	all := toolscache.NewListWatchFromClient(c, "leases", corev1.NamespaceNodeLease, fields.Everything())
+	return &heartbeats{leases: leases{o}, all: all, listed: make(chan struct{})}, nil
 }
 
 // Start blocks until ctx ends.
 func (h *heartbeats) Start(ctx context.Context) error {
-	toolscache.NewReflectorWithOptions(h.leases, &coordinationv1.Lease{}, h, toolscache.ReflectorOptions{Name: "leases"}).RunWithContext(ctx)
+	toolscache.NewReflectorWithOptions(h.all, &coordinationv1.Lease{}, h, toolscache.ReflectorOptions{Name: "leases"}).RunWithContext(ctx)
 	return nil
 }
 
@@ -99,10 +88,10 @@ func (h *heartbeats) ready(*http.Request) error {
 // Add takes a Lease that is new to the watch.
 func (h *heartbeats) Add(o any) error { return h.Update(o) }
 
-// Update takes a Lease that may have changed. A heartbeat of a node whose pods are being evicted stops that.
+// Update takes a Lease that may have changed.
 func (h *heartbeats) Update(o any) error {
-	if l, ok := o.(*coordinationv1.Lease); ok && h.r.renewed(l) {
-		h.r.stopBatch(l.Name)
+	if l, ok := o.(*coordinationv1.Lease); ok && h.heard(l) {
+		h.Heard(l.Name)
 	}
 	return nil
 }
@@ -125,10 +114,10 @@ func (h *heartbeats) Resync() error { return nil }
 // relist is how often the Leases are listed live while none is fresh.
 const relist = 2 * time.Second
 
-// watchLeases scans for Leases that stopped or began to change, and wakes their nodes. While none is fresh it lists them live: after
+// scan looks for Leases that stopped or began to change, and wakes their nodes. While none is fresh it lists them live: after
 // an outage of the API server the watch's back-off would keep us blind for half a minute, and a node that dies then would be seen
 // late. It blocks until ctx ends.
-func (r *Reconciler) watchLeases(ctx context.Context, wake chan<- event.GenericEvent) {
+func (w *leases) scan(ctx context.Context) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	var listed time.Time
@@ -140,31 +129,25 @@ func (r *Reconciler) watchLeases(ctx context.Context, wake chan<- event.GenericE
 		}
 		var changed []string
 		var silent bool
-		r.across(func(f *fleet.Fleet) { changed, silent = f.Tick(r.now()), f.Silent() })
-		if silent && r.Now().Sub(listed) >= relist {
-			listed = r.Now()
-			r.listLeases(ctx)
+		w.Fleet(func(f *fleet.Fleet) { changed, silent = f.Tick(w.now()), f.Silent() })
+		if silent && w.Now().Sub(listed) >= relist {
+			listed = w.Now()
+			w.list(ctx)
 		}
-		for _, n := range changed {
-			select {
-			case wake <- wakeUp(n):
-			case <-ctx.Done():
-				return
-			}
-		}
+		w.wakeAll(ctx, changed)
 	}
 }
 
-// listLeases folds a live list in. An error is the outage that it looks for the end of.
-func (r *Reconciler) listLeases(ctx context.Context) {
+// list folds a live list in. An error is the outage that it looks for the end of.
+func (w *leases) list(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	var list coordinationv1.LeaseList
-	if err := r.Live.List(ctx, &list, client.InNamespace(corev1.NamespaceNodeLease)); err != nil {
-		r.Log.Debug("Cannot list leases", "error", err)
+	if err := w.Live.List(ctx, &list, client.InNamespace(corev1.NamespaceNodeLease)); err != nil {
+		w.Log.Debug("Cannot list leases", "error", err)
 		return
 	}
 	for i := range list.Items {
-		r.renewed(&list.Items[i])
+		w.heard(&list.Items[i])
 	}
 }

@@ -1,4 +1,4 @@
-package controller
+package wake
 
 import (
 	"cmp"
@@ -8,9 +8,7 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
@@ -23,46 +21,11 @@ const pollsAtOnce = 128
 // pollAgain is the most by which a device that does not answer is asked less often.
 const pollAgain = 8
 
-// polled are the machines of one provider that are to be polled.
-type polled struct {
-	machine.Polling
-	provider providers.Provider
-	name     string
-	machines []machine.Machine // in the order of the nodes' names
-}
-
-// well reports that a node may be polled: it looks alive, and nobody fences it or wants it left alone. Who is suspect is asked anyway.
-func (r *Reconciler) well(config *Config, n *corev1.Node) bool {
-	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-	return ready && calm(n, r.Key) && (config.Excluded == nil || config.Excluded(n) == "") && !r.fleetView(n.Name).Stale
-}
-
-// repoll ends the pollers of providers that are not polled any more, begins those that are missing, and tells all whom to ask.
-func (r *Reconciler) repoll(ctx context.Context, running map[providers.Provider]*poller, want map[providers.Provider]*polled, wake chan<- event.GenericEvent) {
-	for provider, p := range running {
-		if want[provider] == nil {
-			p.stop()
-			delete(running, provider)
-		}
-	}
-	for provider, w := range want {
-		p := running[provider]
-		if p == nil {
-			p = r.newPoller(ctx, w.name, wake)
-			running[provider] = p
-		}
-		p.ask(w)
-	}
-}
-
 // poller asks one provider's devices in turn. What shares limits (a BMC, a chassis, a cloud's account) is a unit, and has one question of
 // ours under way at most, which the queue sees to; the units' turns are spread over the period.
 type poller struct {
-	r     *Reconciler
+	Options
 	by    string
-	wake  chan<- event.GenericEvent
 	queue workqueue.TypedDelayingInterface[string] // units, by key
 	end   context.CancelFunc
 	done  sync.WaitGroup
@@ -82,8 +45,9 @@ type unit struct {
 	slower   int           // by how much less often it is asked, since it does not answer
 }
 
-func (r *Reconciler) newPoller(ctx context.Context, name string, wake chan<- event.GenericEvent) *poller {
-	p := &poller{r: r, by: name, wake: wake, queue: workqueue.NewTypedDelayingQueue[string](), units: map[string]*unit{}}
+// newPoller begins to poll, until ctx ends or stop is called. It asks nobody yet.
+func newPoller(ctx context.Context, o Options, name string) *poller {
+	p := &poller{Options: o, by: name, queue: workqueue.NewTypedDelayingQueue[string](), units: map[string]*unit{}}
 	ctx, p.end = context.WithCancel(ctx)
 	for range pollsAtOnce {
 		p.done.Go(func() {
@@ -143,7 +107,7 @@ func (p *poller) ask(w *polled) {
 		}
 	}
 	if longest > p.slow {
-		p.r.Log.Warn("Polling takes longer than it is to, because of the provider's limits", "provider", p.by, "poll", w.Every.String(),
+		p.Log.Warn("Polling takes longer than it is to, because of the provider's limits", "provider", p.by, "poll", w.Every.String(),
 			"takes", longest.String(), "machines", of, "ratePerSecond", w.PerSecond)
 	}
 	p.slow = longest
@@ -151,14 +115,13 @@ func (p *poller) ask(w *polled) {
 
 // turn puts one question to a unit, and gives the hints that it brings. It returns after how long the next is due; less than 0 is never.
 func (p *poller) turn(ctx context.Context, key string) time.Duration {
-	r := p.r
 	p.mu.Lock()
 	u := p.units[key]
 	if u == nil || ctx.Err() != nil {
 		p.mu.Unlock()
 		return -1
 	}
-	ms, provider, batch, begun := u.machines, u.provider, u.batch, r.Now()
+	ms, provider, batch, begun := u.machines, u.provider, u.batch, p.Now()
 	if !batch {
 		u.next %= len(ms)
 		ms = ms[u.next : u.next+1]
@@ -168,26 +131,26 @@ func (p *poller) turn(ctx context.Context, key string) time.Duration {
 	targets := make([]providers.Target, len(ms))
 	for i, m := range ms {
 		targets[i] = m.Target
-		targets[i].Heard = r.fleetView(m.Target.Node).Beat.Wall
+		targets[i].Heard = p.view(m.Target.Node).Beat.Wall
 	}
-	answers := providers.AskAll(ctx, provider, p.by, targets, r.now)
+	answers := providers.AskAll(ctx, provider, p.by, targets, p.now)
 	if ctx.Err() != nil {
 		return -1
 	}
 	off, known := offs(answers)
 	for i, a := range answers {
 		if a.State == providers.PowerOn && !ms[i].Feeds {
-			r.across(func(f *fleet.Fleet) { f.HeardOn(ms[i].Target.Node, a.Got) })
+			p.Fleet(func(f *fleet.Fleet) { f.HeardOn(ms[i].Target.Node, a.Got) })
 		}
-		r.Metrics.polls.WithLabelValues(p.by, a.State.String()).Inc()
+		p.Metrics.polls.WithLabelValues(p.by, a.State.String()).Inc()
 	}
 	if batch && len(off) > 1 && 2*len(off) > len(answers) {
-		r.Log.Warn("One answer says Off of most machines: it is no hint", "provider", p.by, "off", len(off), "machines", len(answers))
+		p.Log.Warn("One answer says Off of most machines: it is no hint", "provider", p.by, "off", len(off), "machines", len(answers))
 		off = nil
 	}
 	for _, i := range off {
-		if r.liar(ms[i]) == "" {
-			p.hint(ctx, ms[i].Target.Node, answers[i])
+		if !p.distrusts(ms[i]) {
+			p.tell(ctx, ms[i].Target.Node, answers[i])
 		}
 	}
 	p.mu.Lock()
@@ -195,7 +158,13 @@ func (p *poller) turn(ctx context.Context, key string) time.Duration {
 	if u.slower = min(2*u.slower, pollAgain); known {
 		u.slower = 1
 	}
-	return max(0, u.pace*time.Duration(u.slower)-r.Now().Sub(begun))
+	return max(0, u.pace*time.Duration(u.slower)-p.Now().Sub(begun))
+}
+
+// distrusts reports that a record keeps the device from being believed.
+func (p *poller) distrusts(m machine.Machine) (by bool) {
+	p.Fleet(func(f *fleet.Fleet) { by = f.Distrusted(m.Identity, m.Device, m.Target.Node) != "" })
+	return by
 }
 
 // offs are the places of those that are exactly Off, and whether any device knew anything. Unknown is no hint, whatever its cause.
@@ -212,19 +181,15 @@ func offs(answers []providers.Answer) (off []int, known bool) {
 	return off, known
 }
 
-// hint has the node looked at, which asks all of its devices anew.
-func (p *poller) hint(ctx context.Context, node string, a providers.Answer) {
-	r := p.r
+// tell has the node looked at, which asks all of its devices anew.
+func (p *poller) tell(ctx context.Context, node string, a providers.Answer) {
 	var before fleet.Source
-	r.across(func(f *fleet.Fleet) {
-		before = f.View(node, r.now()).Hint
-		f.Hint(node, fleet.Poll, r.now())
+	p.Fleet(func(f *fleet.Fleet) {
+		before = f.View(node, p.now()).Hint
+		f.Hint(node, fleet.Poll, p.now())
 	})
 	if before == "" {
-		r.Log.Info("A polled device says that the machine is off", "node", node, "provider", p.by, "raw", a.Raw)
+		p.Log.Info("A polled device says that the machine is off", "node", node, "provider", p.by, "raw", a.Raw)
 	}
-	select {
-	case p.wake <- wakeUp(node):
-	case <-ctx.Done():
-	}
+	p.wake(ctx, node)
 }

@@ -1,4 +1,4 @@
-package controller
+package wake
 
 import (
 	"bytes"
@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +21,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/machine"
 )
@@ -118,9 +116,8 @@ func (c cloud) States(ctx context.Context, ts []providers.Target) (map[string]pr
 
 // polling runs pollers over nodes in virtual time.
 type polling struct {
-	r     *Reconciler
+	Options
 	log   *bytes.Buffer
-	wake  chan event.GenericEvent
 	woken func() []string
 	stop  func()
 }
@@ -129,7 +126,7 @@ type polling struct {
 func poll(t *testing.T, p providers.Provider, nodes int, per float64, change func(*corev1.Node), f func(*polling)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		x := &polling{log: &bytes.Buffer{}, wake: make(chan event.GenericEvent)}
+		x, wake := &polling{log: &bytes.Buffer{}}, make(chan event.GenericEvent)
 		list := &nodeObjects{}
 		for i := range nodes {
 			n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), UID: "u"}, Status: corev1.NodeStatus{
@@ -149,24 +146,19 @@ func poll(t *testing.T, p providers.Provider, nodes int, per float64, change fun
 				}, nil
 			}},
 			Excluded: func(n *corev1.Node) string { return n.Labels["excluded"] },
-			Mode: func(n *corev1.Node) fence.Chosen {
-				m, _ := fence.ParseMode(n.Labels["mode"]) // "" observes
-				return fence.Chosen{Mode: m}
-			},
+			Mode:     byLabel,
 		}
-		x.r = New(Options{
-			Now: time.Now, Cache: list, Log: slog.New(slog.NewTextHandler(x.log, nil)), Key: taint.DefaultKey,
-			Metrics: NewMetrics(prometheus.NewRegistry()), Config: func() *Config { return config },
-		})
+		x.Options = optionsOf(list, wake, func() *Config { return config })
+		x.Log = slog.New(slog.NewTextHandler(x.log, nil))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		var mu sync.Mutex // guards names
 		names := map[string]bool{}
-		wait.Go(func() { x.r.watchDevices(ctx, x.wake) })
+		wait.Go(func() { newDevices(x.Options, newLines(x.Options)).run(ctx) })
 		wait.Go(func() {
 			for {
 				select {
-				case e := <-x.wake:
+				case e := <-wake:
 					mu.Lock()
 					names[e.Object.GetName()] = true
 					mu.Unlock()
@@ -191,7 +183,7 @@ func poll(t *testing.T, p providers.Provider, nodes int, per float64, change fun
 func (x *polling) hints(nodes int) string {
 	var out []string
 	for i := range nodes {
-		if by := x.r.fleetView(fmt.Sprintf("n%d", i)).Hint; by != "" {
+		if by := x.view(fmt.Sprintf("n%d", i)).Hint; by != "" {
 			out = append(out, fmt.Sprintf("n%d:%s", i, by))
 		}
 	}
@@ -209,9 +201,9 @@ func TestPollHints(t *testing.T) {
 				t.Errorf("n%d: asked %d times in a minute, want every 5 s", i, len(at))
 			}
 		}
-		x.r.across(func(f *fleet.Fleet) { f.Know("n0", x.r.now()) })
+		x.Fleet(func(f *fleet.Fleet) { f.Know("n0", x.now()) })
 		time.Sleep(6 * time.Second)
-		if at := x.r.fleetView("n0").OnAt; x.r.now().Sub(at) > 6*time.Second {
+		if at := x.view("n0").OnAt; x.now().Sub(at) > 6*time.Second {
 			t.Errorf("n0 is polled and on: got On at %s, want within the period", at.Wall)
 		}
 		if k.worst != 1 {
@@ -230,7 +222,7 @@ func TestPollHints(t *testing.T) {
 			t.Errorf("hints: %s, woken %v; want n5 alone", x.hints(6), x.woken())
 		}
 		for state, least := range map[string]float64{"On": 60, "Off": 1, "Changing": 4, "Unknown": 6} {
-			if got := testutil.ToFloat64(x.r.Metrics.polls.WithLabelValues("racks", state)); got < least {
+			if got := testutil.ToFloat64(x.Metrics.polls.WithLabelValues("racks", state)); got < least {
 				t.Errorf("%s: counted %v answers, want %v and more", state, got, least)
 			}
 		}
@@ -349,7 +341,7 @@ func TestPollEndsWithTheHeartbeats(t *testing.T) {
 	poll(t, k, 2, 10, nil, func(x *polling) {
 		begun := time.Now()
 		for range 12 { // a minute, and another after the last heartbeat of n0
-			x.r.across(func(f *fleet.Fleet) {
+			x.Fleet(func(f *fleet.Fleet) {
 				for i, beats := range []time.Duration{time.Minute, 0} {
 					if since := time.Since(begun); since <= beats {
 						f.Lease(fmt.Sprintf("n%d", i), since.String(), 0, providers.Now())
@@ -387,7 +379,7 @@ func TestPollOfALiar(t *testing.T) {
 	k := newRack()
 	lied := taint.Record{ID: "f", NodeUID: "u", Device: "racks/n0"}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	poll(t, k, 3, 10, nil, func(x *polling) {
-		x.r.across(func(f *fleet.Fleet) { f.Record("n0", "7", &lied, providers.Now()) })
+		x.Fleet(func(f *fleet.Fleet) { f.Record("n0", "7", &lied, providers.Now()) })
 		k.say("n0", providers.PowerOff)
 		k.say("n1", providers.PowerOff)
 		time.Sleep(10 * time.Second)
@@ -425,75 +417,5 @@ func TestWhoIsPolled(t *testing.T) {
 		if !slices.Equal(got, []string{"n0", "n6"}) {
 			t.Errorf("polled: %v, want the healthy ones", got)
 		}
-	})
-}
-
-// A line goes to the first InternalIP that can be another machine's, of nodes that have a machine and are not disabled.
-func TestWhoHasALine(t *testing.T) {
-	list := &nodeObjects{}
-	add := func(name, mode string, addresses ...corev1.NodeAddress) {
-		list.items = append(list.items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mode": mode}}, Status: corev1.NodeStatus{Addresses: addresses}})
-	}
-	in := func(a string) corev1.NodeAddress {
-		return corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a}
-	}
-	add("plain", "", corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.1"}, corev1.NodeAddress{Type: corev1.NodeHostName, Address: "10.9.9.9"}, in("10.0.0.1"), in("10.0.0.2"))
-	add("six", "", in("fd00::1"))
-	add("hostile", "", in("127.0.0.1"), in("169.254.169.254"), in("::1"), in("0.0.0.0"), in("api.example.net"), in("10.0.0.3"))
-	add("itself", "", in("127.0.0.1"))
-	add("nowhere", "")
-	add("disabled", "disabled", in("10.0.0.4"))
-	add("nobody's", "", in("10.0.0.5"))
-	r := New(Options{Now: time.Now, Cache: list, Log: slog.New(slog.DiscardHandler)})
-	got, err := r.watched(t.Context(), &Config{
-		Machines: machine.Finder{Led: func(n *corev1.Node) (machine.Machine, error) {
-			if n.Name == "nobody's" {
-				return machine.Machine{}, errors.New("no provider")
-			}
-			return machine.Machine{Provider: newRack(), Target: providers.Target{Node: n.Name}}, nil
-		}},
-		Mode: func(n *corev1.Node) fence.Chosen {
-			m, _ := fence.ParseMode(n.Labels["mode"])
-			return fence.Chosen{Mode: m}
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var lines []string
-	for _, n := range got.lines {
-		lines = append(lines, n.Name+" "+n.Address.String())
-	}
-	if want := []string{"plain 10.0.0.1", "six fd00::1", "hostile 10.0.0.3"}; !slices.Equal(lines, want) {
-		t.Errorf("lines: got %q, want %q", lines, want)
-	}
-	if len(got.polls) > 0 {
-		t.Errorf("polled without being told to: %v", got.polls)
-	}
-}
-
-// A broken line is a hint and wakes its node, at once and without keeping whoever tells waiting.
-func TestLineBroke(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := New(Options{Now: time.Now, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry())})
-		ctx, cancel := context.WithCancel(t.Context())
-		for _, n := range []string{"n1", "n2", "n3"} { // nobody listens yet
-			r.lineBroke(n)
-		}
-		if by := r.fleetView("n2").Hint; by != fleet.Line {
-			t.Errorf("hint by %q", by)
-		}
-		wake := make(chan event.GenericEvent)
-		var wait sync.WaitGroup
-		wait.Go(func() { r.forwardBroken(ctx, wake) })
-		for _, want := range []string{"n1", "n2", "n3"} {
-			if e := <-wake; e.Object.GetName() != want {
-				t.Errorf("woken: %s, want %s", e.Object.GetName(), want)
-			}
-		}
-		r.lineBroke("n4")
-		synctest.Wait()
-		cancel()
-		wait.Wait() // also while nobody takes the wake-up
 	})
 }

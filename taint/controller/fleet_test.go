@@ -3,12 +3,10 @@ package controller
 import (
 	"context"
 	"log/slog"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -24,13 +22,6 @@ import (
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
-
-func lease(node string, rv int, seconds int32) *coordinationv1.Lease {
-	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: node, ResourceVersion: strconv.Itoa(rv)},
-		Spec:       coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds},
-	}
-}
 
 // A Lease that names an absurd duration is told once, and again when it does so again.
 func TestOddLeaseIsTold(t *testing.T) {

@@ -1,0 +1,97 @@
+package wake
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// checkConfig is how often it is looked whether the configuration changed, and whether Nodes did.
+const checkConfig = time.Second
+
+// devices listens to the devices of all nodes, polls them, and says to whom lines are kept.
+type devices struct {
+	Options
+	lines  *lines
+	pushes map[providers.Watcher]*push
+	polls  map[providers.Provider]*poller
+}
+
+func newDevices(o Options, l *lines) *devices {
+	return &devices{Options: o, lines: l, pushes: map[providers.Watcher]*push{}, polls: map[providers.Provider]*poller{}}
+}
+
+// run keeps one Watch running for each provider whose devices push, over the machines of all nodes, and one poller for each whose devices
+// are polled. It wakes all nodes when the configuration changed: one may have been waiting for just that. It blocks until ctx ends and
+// all of its Watches and pollers have returned.
+func (d *devices) run(ctx context.Context) {
+	defer func() {
+		for _, p := range d.pushes {
+			p.stop()
+		}
+		for _, p := range d.polls {
+			p.stop()
+		}
+	}()
+	tick := time.NewTicker(checkConfig)
+	defer tick.Stop()
+	var config *Config
+	var looked time.Time
+	again := false
+	for {
+		if c, now := d.Config(), d.Now(); c != config || d.Moves.Since(looked, now) || again && now.Sub(looked) >= checkMoved {
+			if config != nil && c != config {
+				d.wakeAll(ctx, d.Known())
+			}
+			config, looked, again = c, now, true
+			if want, err := d.find(ctx, config); err != nil {
+				d.Log.Warn("Cannot list nodes", "error", err) // what is watched stays watched
+			} else {
+				d.listen(ctx, want.pushes)
+				d.poll(ctx, want.polls)
+				d.lines.kept.Want(config.LinePort, want.lines)
+				again = len(want.polls) > 0 // one that was silent for a while is polled again, though its Node did not change
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// listen ends the Watches whose targets changed, and begins those that are missing.
+func (d *devices) listen(ctx context.Context, want map[providers.Watcher][]providers.Target) {
+	for w, old := range d.pushes {
+		if !slices.Equal(old.targets, want[w]) {
+			old.stop()
+			delete(d.pushes, w)
+		}
+	}
+	for w, of := range want {
+		if d.pushes[w] == nil {
+			d.pushes[w] = newPush(ctx, d.Options, w, of)
+		}
+	}
+}
+
+// poll ends the pollers of providers that are not polled any more, begins those that are missing, and tells all whom to ask.
+func (d *devices) poll(ctx context.Context, want map[providers.Provider]*polled) {
+	for provider, p := range d.polls {
+		if want[provider] == nil {
+			p.stop()
+			delete(d.polls, provider)
+		}
+	}
+	for provider, w := range want {
+		p := d.polls[provider]
+		if p == nil {
+			p = newPoller(ctx, d.Options, w.name)
+			d.polls[provider] = p
+		}
+		p.ask(w)
+	}
+}

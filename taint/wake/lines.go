@@ -1,0 +1,79 @@
+package wake
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/wake/line"
+)
+
+// lines keeps the lines to the nodes, and wakes a node whose line broke.
+type lines struct {
+	Options
+	kept *line.Lines
+
+	mu     sync.Mutex    // guards broken
+	broken []string      // nodes whose lines broke, and that are to be woken
+	some   chan struct{} // there are some
+}
+
+func newLines(o Options) *lines {
+	l := &lines{Options: o, some: make(chan struct{}, 1)}
+	l.kept = line.New(line.Options{Log: o.Log, Broke: l.broke})
+	return l
+}
+
+// run keeps the lines (devices says to whom). It blocks until ctx ends and they are closed.
+func (l *lines) run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := l.kept.Run(ctx); err != nil {
+			l.Log.Warn("There are no lines to nodes", "error", err)
+		}
+	})
+	running.Go(func() { l.forward(ctx) })
+	defer l.Metrics.lines.Reset()
+	defer running.Wait()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			for state, n := range l.kept.Counts() {
+				l.Metrics.lines.WithLabelValues(string(state)).Set(float64(n))
+			}
+		}
+	}
+}
+
+// forward wakes the nodes whose lines broke, until ctx ends.
+func (l *lines) forward(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.some:
+		}
+		l.mu.Lock()
+		nodes := l.broken
+		l.broken = nil
+		l.mu.Unlock()
+		l.wakeAll(ctx, nodes)
+	}
+}
+
+// broke gives the hint that a node's line broke. It does not block: whoever keeps the lines calls it.
+func (l *lines) broke(node string) {
+	l.hint(node, fleet.Line)
+	l.mu.Lock()
+	l.broken = append(l.broken, node)
+	l.mu.Unlock()
+	select {
+	case l.some <- struct{}{}:
+	default: // it was said before, and not heard yet
+	}
+}

@@ -1,0 +1,40 @@
+package wake
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/wake/line"
+)
+
+// Metrics count what wakes nodes; no label holds a node's name.
+type Metrics struct {
+	pushes *prometheus.CounterVec
+	lines  *prometheus.GaugeVec
+	polls  *prometheus.CounterVec
+}
+
+// NewMetrics registers them.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "forcefence_device_events_total", Help: "What devices told by themselves, by the state they spoke of.",
+		}, []string{"state"}),
+		lines: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "forcefence_lines",
+			Help: "Lines to nodes, by state: open, broken, never (nobody accepted one so far), left_out (not enough file descriptors).",
+		}, []string{"state"}),
+		polls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "forcefence_polls_total", Help: "Answers of devices that are polled, by provider and state: On, Off, Changing, Unknown.",
+		}, []string{"provider", "state"}),
+	}
+	// The series of closed sets begin with 0: a counter whose first value is 1 has not increased, and an alert would miss it.
+	for _, s := range []providers.PowerState{providers.PowerUnknown, providers.PowerOn, providers.PowerOff, providers.PowerChanging} {
+		m.pushes.WithLabelValues(s.String())
+	}
+	for _, s := range []line.State{line.Open, line.Broken, line.Never, line.LeftOut} {
+		m.lines.WithLabelValues(string(s))
+	}
+	reg.MustRegister(m.pushes, m.lines, m.polls)
+	return m
+}

@@ -1,0 +1,83 @@
+package wake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+)
+
+// watchAgain is how long a provider rests whose devices cannot be watched.
+const watchAgain = 30 * time.Second
+
+// push is one Watch of a provider whose devices tell by themselves.
+type push struct {
+	Options
+	watcher providers.Watcher
+	targets []providers.Target
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+// newPush begins to watch the devices of targets, until ctx ends or stop is called.
+func newPush(ctx context.Context, o Options, w providers.Watcher, targets []providers.Target) *push {
+	p := &push{Options: o, watcher: w, targets: targets, done: make(chan struct{})}
+	ctx, p.cancel = context.WithCancel(ctx)
+	go func() { // its owner calls stop
+		defer close(p.done)
+		p.run(ctx)
+	}()
+	return p
+}
+
+// stop ends it and waits until the Watch has returned.
+func (p *push) stop() {
+	p.cancel()
+	<-p.done
+}
+
+// run watches until ctx ends, again after a while if the provider gives up.
+func (p *push) run(ctx context.Context) {
+	for {
+		err := p.once(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		p.Log.Warn("Cannot watch devices; polling only", "machines", len(p.targets), "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(watchAgain):
+		}
+	}
+}
+
+// once watches until the provider gives up, and turns its panic into an error.
+func (p *push) once(ctx context.Context) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("watching devices: panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	heard := func(t providers.Target, o providers.Observation) { p.heard(ctx, t, o) }
+	if err := p.watcher.Watch(ctx, p.targets, heard); err != nil {
+		return fmt.Errorf("watching devices: %w", err)
+	}
+	return errors.New("watching devices: ended by itself")
+}
+
+// heard takes what a device told. On proves nothing and wakes nobody; everything else is a hint.
+func (p *push) heard(ctx context.Context, t providers.Target, o providers.Observation) {
+	p.Metrics.pushes.WithLabelValues(o.State.String()).Inc()
+	if o.State == providers.PowerOn {
+		p.Fleet(func(f *fleet.Fleet) { f.HeardOn(t.Node, p.now()) })
+		return
+	}
+	p.hint(t.Node, fleet.Push)
+	p.Log.Info("Device reports that the machine does not run", "node", t.Node, "state", o.State.String(), "raw", o.Raw)
+	p.wake(ctx, t.Node)
+}

@@ -1,0 +1,87 @@
+package wake
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/wake/line"
+)
+
+// targets are whom to watch, and how.
+type targets struct {
+	pushes map[providers.Watcher][]providers.Target // machines whose devices push, in the order of the nodes' names
+	polls  map[providers.Provider]*polled
+	lines  []line.Node
+}
+
+// polled are the machines of one provider that are to be polled.
+type polled struct {
+	machine.Polling
+	provider providers.Provider
+	name     string
+	machines []machine.Machine // in the order of the nodes' names
+}
+
+// find finds whom to watch. A node in mode disabled is neither polled nor has it a line, nor has one without a machine.
+func (o *Options) find(ctx context.Context, config *Config) (targets, error) {
+	nodes, err := kube.CachedNodes(ctx, o.Cache)
+	if err != nil {
+		return targets{}, err
+	}
+	out := targets{pushes: map[providers.Watcher][]providers.Target{}, polls: map[providers.Provider]*polled{}}
+	for _, n := range nodes {
+		rec, _ := taint.RecordOf(n)
+		m, _ := config.Machines.Find(n, rec)
+		asks := len(m.Devices()) > 0 && config.Mode(n).Mode != fence.Disabled
+		if a := addressOf(n); asks && a.IsValid() {
+			out.lines = append(out.lines, line.Node{Name: n.Name, Address: a})
+		}
+		for _, d := range m.Devices() {
+			if d.Watcher != nil {
+				out.pushes[d.Watcher] = append(out.pushes[d.Watcher], d.Target)
+			}
+			if asks && d.Poll.Every > 0 && o.mayPoll(config, n) {
+				p := out.polls[d.Provider]
+				if p == nil {
+					p = &polled{provider: d.Provider, name: d.Name, Polling: d.Poll}
+					out.polls[d.Provider] = p
+				}
+				p.machines = append(p.machines, d)
+			}
+		}
+	}
+	for _, pushing := range out.pushes {
+		slices.SortFunc(pushing, func(a, b providers.Target) int { return cmp.Compare(a.Node, b.Node) })
+	}
+	for _, p := range out.polls {
+		slices.SortFunc(p.machines, func(a, b machine.Machine) int { return cmp.Compare(a.Target.Node, b.Target.Node) })
+	}
+	return out, nil
+}
+
+// mayPoll reports that a node may be polled: it looks alive, and nobody fences it or wants it left alone. Who is suspect is asked anyway.
+func (o *Options) mayPoll(config *Config, n *corev1.Node) bool {
+	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	return ready && !taint.IsFenced(n, o.Key) && config.Excluded(n) == "" && !o.view(n.Name).Stale
+}
+
+// addressOf is where a node's line goes: its first InternalIP that can be another machine's. Its kubelet writes that.
+func addressOf(n *corev1.Node) netip.Addr {
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && line.Usable(ip) {
+			return ip
+		}
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,107 @@
+// Package wake says which node to look at: one whose Lease stopped or came back (leases.go), whose device told by itself or said Off when
+// it was polled (pushes.go, polls.go), whose TCP connection broke (lines.go), or whose storage changed.
+//
+// It tells the memory across nodes (taint/decide/fleet) what it heard, which makes devices be asked and moves no pod, and sends the node's
+// name to the queue. It reads the nodes' Leases live, and Nodes from the informer's cache; it writes nothing, and decides nothing: what a
+// hint is worth, taint/decide knows. It imports no taint/controller, which adds it to a manager with AddTo.
+package wake
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/machine"
+)
+
+// Config is what the configuration in force says of who is watched. It is immutable: a reload makes another. Every field is required.
+type Config struct {
+	Machines machine.Finder
+	Mode     func(*corev1.Node) fence.Chosen // what may be done about a node
+	Excluded func(*corev1.Node) string       // "" or why the node must be left alone
+	LinePort uint16                          // the port to which each node has a line; 0: there are none
+}
+
+// Options is what all sources of wake-ups are made of. Every field is required but where noted.
+type Options struct {
+	Live    client.Reader // reads from the API server, not from a cache
+	Cache   client.Reader // the informer of Nodes
+	Log     *slog.Logger
+	Metrics *Metrics
+	Config  func() *Config
+	Key     string // the mark's key
+	Now     func() time.Time
+	// Nodes takes the nodes to look at.
+	Nodes chan<- event.GenericEvent
+	// Fleet lends the memory across nodes to a function, which must not block.
+	Fleet func(func(*fleet.Fleet))
+	// Known returns the nodes that are looked at when the configuration changed: one may have been waiting for just that.
+	Known func() []string
+	// Heard is told of each heartbeat of a node. It must not block.
+	Heard func(node string)
+	Moves *Moves
+	// Storage calls tell with each node whose storage changed, until ctx ends. nil: none does.
+	Storage func(ctx context.Context, tell func(node string))
+}
+
+// now is this moment by both clocks of the process.
+func (o *Options) now() providers.Instant { return providers.InstantOf(o.Now()) }
+
+// view returns what the fleet's memory says of a node now.
+func (o *Options) view(node string) (v fleet.View) {
+	o.Fleet(func(f *fleet.Fleet) { v = f.View(node, o.now()) })
+	return v
+}
+
+// hint notes that somebody says of a node's machine, without being asked for a fence, that it does not run.
+func (o *Options) hint(node string, by fleet.Source) {
+	o.Fleet(func(f *fleet.Fleet) { f.Hint(node, by, o.now()) })
+}
+
+// wake has a node looked at. It blocks until the queue takes it, or ctx ends.
+func (o *Options) wake(ctx context.Context, node string) {
+	select {
+	case o.Nodes <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}}:
+	case <-ctx.Done():
+	}
+}
+
+// wakeAll has each of some nodes looked at.
+func (o *Options) wakeAll(ctx context.Context, nodes []string) {
+	for _, n := range nodes {
+		if ctx.Err() != nil {
+			return
+		}
+		o.wake(ctx, n)
+	}
+}
+
+// The intervals at which all nodes are looked up again: where some of them moved, and anyway.
+const (
+	checkMoved = 5 * time.Second
+	checkAll   = time.Minute
+)
+
+// Moves remembers when a Node came, went or changed in what leads to its devices last. The zero value is ready.
+type Moves struct {
+	at atomic.Int64 // in nanoseconds since 1970
+}
+
+// Note notes that a Node moved now.
+func (m *Moves) Note(now time.Time) { m.at.Store(now.UnixNano()) }
+
+// Since reports that it is time to look all nodes up again, which were looked up at some time before now: a minute ago, or some seconds if a
+// Node moved since. It does so twice: what other nodes claim may be known a second after they moved.
+func (m *Moves) Since(looked, now time.Time) bool {
+	since := now.Sub(looked)
+	return since >= checkAll || since >= checkMoved && !time.Unix(0, m.at.Load()).Before(looked.Add(-checkMoved))
+}
