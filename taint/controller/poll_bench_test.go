@@ -17,8 +17,8 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/machine"
-	"github.com/forcefence/forcefence/taint/storage"
 )
 
 // indexed hands out copies of Nodes, as an informer's cache does.

@@ -15,7 +15,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
-	"github.com/forcefence/forcefence/taint/storage"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
 // No part of what is written as it is can be lost: JSON passes over a field that is not exported, or is left out by its tag.

@@ -32,8 +32,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/explain"
-	"github.com/forcefence/forcefence/taint/storage"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")

@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/forcefence/forcefence/taint/storage"
-	storagewatch "github.com/forcefence/forcefence/taint/storage/watch"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	storagewatch "github.com/forcefence/forcefence/taint/drainguard/storage/watch"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -212,7 +212,7 @@ func adapterOf(t *testing.T, preset string, change func(*storage.Spec)) *storage
 func TestStorage(t *testing.T) {
 	t.Parallel()
 	l := newLake(t)
-	reduced := filepath.Join("..", "..", "taint", "storage", "testdata", "longhorn.yaml")
+	reduced := filepath.Join("..", "..", "taint", "drainguard", "storage", "testdata", "longhorn.yaml")
 	v1 := storage.Volume{Driver: "driver.longhorn.io", Handle: "v1"}
 	systems := l.watcher.Use([]*storage.Adapter{adapterOf(t, "longhorn", nil)})
 	s := systems[0]

@@ -1065,16 +1065,16 @@ var Mutants = []Mutant{
 		Tests: []string{"./cmd/internal/config -run TestWarnings"},
 	},
 	{
-		Name: "drain: a mode that begins nothing keeps its budgets", In: "taint/drain.View.policyOn",
+		Name: "drain: a mode that begins nothing keeps its budgets", In: "taint/drainguard/drain.View.policyOn",
 		Old: "n.Withdrawn", New: "false",
 	},
 	{
-		Name: "keeper: a pause lets guards begin", In: "taint/keeper.Keeper.keep",
-		Old: "a.Do.Begins() && k.leftAlone(ctx, name)", New: "false", Tests: []string{"./taint/keeper -run TestPausedAndDisabled"},
+		Name: "drain: a pause lets guards begin", In: "taint/drainguard.Keeper.keep",
+		Old: "a.Do.Begins() && k.leftAlone(ctx, name)", New: "false", Tests: []string{"./taint/drainguard -run TestPausedAndDisabled"},
 	},
 	{
-		Name: "keeper: a pause lets a setting be written", In: "taint/keeper.Keeper.delegate",
-		Old: `!k.Begins(&corev1.Node{}) || k.leftAlone(ctx, "")`, New: "false && k.Begins(&corev1.Node{})", Tests: []string{"./taint/keeper -run TestSetting"},
+		Name: "drain: a pause lets a setting be written", In: "taint/drainguard.Keeper.delegate",
+		Old: `!k.Begins(&corev1.Node{}) || k.leftAlone(ctx, "")`, New: "false && k.Begins(&corev1.Node{})", Tests: []string{"./taint/drainguard -run TestSetting"},
 	},
 	{
 		Name: "tally: harm is played again", In: "test/tally.unsafeOutput",
@@ -5603,9 +5603,9 @@ var Mutants = []Mutant{
 		Old: `file != "none"`, New: "true", Tests: []string{"./kubelet-admit/nri -short -run TestNoLog"},
 	},
 	{
-		Name: "storage: a schema's problem is told in several lines", In: "taint/storage.Adapter.Check",
+		Name: "storage: a schema's problem is told in several lines", In: "taint/drainguard/storage.Adapter.Check",
 		Old: `strings.TrimPrefix(err.Error(), "not a CEL expression: ")`, New: `err.Error() + "\n"`,
-		Tests: []string{"./taint/storage -run FuzzSchema"},
+		Tests: []string{"./taint/drainguard/storage -run FuzzSchema"},
 	},
 	{
 		Name: "guard: a call without a turn of the rate keeps its slot", In: "providers/guard.Provider.turn",
@@ -6812,215 +6812,215 @@ var Mutants = []Mutant{
 
 	// Drains.
 	{
-		Name: "drain: a cordoned node counts as safe", In: "taint/drain.View.open",
+		Name: "drain: a cordoned node counts as safe", In: "taint/drainguard/drain.View.open",
 		Old: "n.Cordoned", New: "false",
 	},
 	{
-		Name: "drain: a node that is down counts as safe", In: "taint/drain.View.open",
+		Name: "drain: a node that is down counts as safe", In: "taint/drainguard/drain.View.open",
 		Old: "n.Down", New: "false",
 	},
 	{
-		Name: "drain: a node without a storage pod counts as safe", In: "taint/drain.View.open",
+		Name: "drain: a node without a storage pod counts as safe", In: "taint/drainguard/drain.View.open",
 		Old: "len(pods) == 0", New: "false",
 	},
 	{
-		Name: "drain: a storage pod that does not run counts as safe", In: "taint/drain.View.open",
+		Name: "drain: a storage pod that does not run counts as safe", In: "taint/drainguard/drain.View.open",
 		Old: "!p.Up", New: "false",
 	},
 	{
-		Name: "drain: a pod without a budget counts as safe", In: "taint/drain.View.open",
+		Name: "drain: a pod without a budget counts as safe", In: "taint/drainguard/drain.View.open",
 		Old: "!c.ok", New: "!c.ok && false",
 	},
 	{
-		Name: "drain: a replica that nobody knows holds up nothing", In: "taint/drain.View.blocks",
+		Name: "drain: a replica that nobody knows holds up nothing", In: "taint/drainguard/drain.View.blocks",
 		Old: `r.Unknown != "" && policy != AlwaysAllow`, New: "false",
 	},
 	{
-		Name: "drain: a replica that nobody knows counts as a copy", In: "taint/drain.View.blocks",
+		Name: "drain: a replica that nobody knows counts as a copy", In: "taint/drainguard/drain.View.blocks",
 		Old: `o.Unknown != ""`, New: "false",
 	},
 	{
-		Name: "drain: a request that nobody knows is taken back", In: "taint/drain.View.evict",
+		Name: "drain: a request that nobody knows is taken back", In: "taint/drainguard/drain.View.evict",
 		Old: `r.Unknown != ""`, New: "false",
 	},
 	{
-		Name: "drain: a failed replica counts as a copy", In: "taint/drain.View.blocks",
+		Name: "drain: a failed replica counts as a copy", In: "taint/drainguard/drain.View.blocks",
 		Old: "!o.Healthy", New: "false",
 	},
 	{
-		Name: "drain: a replica that was never started counts as a copy", In: "taint/drain.View.blocks",
+		Name: "drain: a replica that was never started counts as a copy", In: "taint/drainguard/drain.View.blocks",
 		Old: "!o.Started", New: "false",
 	},
 	{
-		Name: "drain: a second replica on the node counts as a copy elsewhere", In: "taint/drain.View.blocks",
+		Name: "drain: a second replica on the node counts as a copy elsewhere", In: "taint/drainguard/drain.View.blocks",
 		Old: "o.Node == r.Node", New: "false",
 	},
 	{
-		Name: "drain: a copy that is being evicted counts", In: "taint/drain.View.blocks",
+		Name: "drain: a copy that is being evicted counts", In: "taint/drainguard/drain.View.blocks",
 		Old: "o.Evicting", New: "false",
 	},
 	{
-		Name: "drain: a copy that is being built holds no data", In: "taint/drain.View.blocks",
+		Name: "drain: a copy that is being built holds no data", In: "taint/drainguard/drain.View.blocks",
 		Old: "!r.Started && !slices.ContainsFunc(all, func(o storage.Replica) bool { return o.Started })", New: "!r.Started",
 	},
 	{
-		Name: "drain: a replica of an unknown volume holds up nothing", In: "taint/drain.View.blocks",
+		Name: "drain: a replica of an unknown volume holds up nothing", In: "taint/drainguard/drain.View.blocks",
 		Old: `return "nobody knows of which volume it is"`, New: `return ""`,
 	},
 	{
-		Name: "drain: a running replica is a stopped one", In: "taint/drain.View.blocks",
+		Name: "drain: a running replica is a stopped one", In: "taint/drainguard/drain.View.blocks",
 		Old: "!r.Running", New: "true",
 	},
 	{
-		Name: "drain: an unknown policy allows", In: "taint/drain.View.blocks",
+		Name: "drain: an unknown policy allows", In: "taint/drainguard/drain.View.blocks",
 		Old: `return fmt.Sprintf("the policy %q is not known", v.Guard.Policy)`, New: `return ""`,
 	},
 	{
-		Name: "drain: nothing known lets go", In: "taint/drain.Decision.Blocked",
+		Name: "drain: nothing known lets go", In: "taint/drainguard/drain.Decision.Blocked",
 		Old: `d.Unknown != ""`, New: "false",
 	},
 	{
-		Name: "drain: block-for-eviction lets a replica go", In: "taint/drain.View.blocks",
+		Name: "drain: block-for-eviction lets a replica go", In: "taint/drainguard/drain.View.blocks",
 		Old: `return "it is still there"`, New: `return ""`,
 	},
 	{
-		Name: "drain: asked on a node that is down", In: "taint/drain.View.evict",
+		Name: "drain: asked on a node that is down", In: "taint/drainguard/drain.View.evict",
 		Old: "!n.Down", New: "true",
 	},
 	{
-		Name: "drain: asked on a node that stays", In: "taint/drain.View.evict",
+		Name: "drain: asked on a node that stays", In: "taint/drainguard/drain.View.evict",
 		Old: "n.Cordoned", New: "true",
 	},
 	{
-		Name: "drain: a policy that does not evict asks", In: "taint/drain.View.evict",
+		Name: "drain: a policy that does not evict asks", In: "taint/drainguard/drain.View.evict",
 		Old: "v.policyOn(n).Evicts()", New: "true",
 	},
 	{
-		Name: "drain: a request that somebody took back is sent again", In: "taint/drain.View.evict",
+		Name: "drain: a request that somebody took back is sent again", In: "taint/drainguard/drain.View.evict",
 		Old: "want && !r.Evicting && !r.Ours", New: "want && !r.Evicting",
 	},
 	{
-		Name: "drain: somebody else's request is noted as ours", In: "taint/drain.View.evict",
+		Name: "drain: somebody else's request is noted as ours", In: "taint/drainguard/drain.View.evict",
 		Old: "want && !r.Evicting && !r.Ours", New: "want && !r.Ours",
 	},
 	{
-		Name: "drain: somebody else's request is taken back", In: "taint/drain.View.evict",
+		Name: "drain: somebody else's request is taken back", In: "taint/drainguard/drain.View.evict",
 		Old: "!want && r.Ours", New: "!want",
 	},
 	{
-		Name: "drain: a request that somebody else wants as well is taken back", In: "taint/drain.View.evict",
+		Name: "drain: a request that somebody else wants as well is taken back", In: "taint/drainguard/drain.View.evict",
 		Old: "r.Evicting && r.Wanted", New: "false",
 	},
 	{
-		Name: "drain: a request is taken back before the replica is gone", In: "taint/drain.View.evict",
+		Name: "drain: a request is taken back before the replica is gone", In: "taint/drainguard/drain.View.evict",
 		Old: "(blocks || r.Ours)", New: "blocks",
 	},
 	{
-		Name: "drain: a second budget is made beside somebody's", In: "taint/drain.View.guard",
+		Name: "drain: a second budget is made beside somebody's", In: "taint/drainguard/drain.View.guard",
 		Old: "len(c.foreign) > 0", New: "false",
 	},
 	{
-		Name: "drain: ours goes for somebody else's while the data would be lost", In: "taint/drain.View.guard",
+		Name: "drain: ours goes for somebody else's while the data would be lost", In: "taint/drainguard/drain.View.guard",
 		Old: "d.Held, drop = d.Held || len(c.ours) > 0, nil", New: "",
 	},
 	{
-		Name: "drain: a budget is made that selects two pods", In: "taint/drain.View.guard",
+		Name: "drain: a budget is made that selects two pods", In: "taint/drainguard/drain.View.guard",
 		Old: `v.twin(p) != ""`, New: "false",
 	},
 	{
-		Name: "drain: whatever a kubelet writes is shown", In: "taint/drain.ProgressOf",
+		Name: "drain: whatever a kubelet writes is shown", In: "taint/drainguard/drain.ProgressOf",
 		Old: "p.printable()", New: "true",
 	},
 	{
-		Name: "drain: another pod's budget stays in the place of the pod's own", In: "taint/drain.View.cover",
+		Name: "drain: another pod's budget stays in the place of the pod's own", In: "taint/drainguard/drain.View.cover",
 		Old: "slices.Insert(c.ours, 0, b)", New: "append(c.ours, b)",
 	},
 	{
-		Name: "drain: somebody else's budget with our name is taken for ours", In: "taint/drain.View.guard",
+		Name: "drain: somebody else's budget with our name is taken for ours", In: "taint/drainguard/drain.View.guard",
 		Old: "c.named.Guard != v.Guard.Name", New: "false",
 	},
 	{
-		Name: "drain: a budget that was made one for other pods is left so", In: "taint/drain.View.cover",
+		Name: "drain: a budget that was made one for other pods is left so", In: "taint/drainguard/drain.View.cover",
 		Old: "c.named = &v.index.budgets[at].Budget", New: "if b := &v.index.budgets[at].Budget; b.Selects(p) { c.named = b }",
 	},
 	{
-		Name: "drain: no budget before the cordon", In: "taint/drain.View.guard",
+		Name: "drain: no budget before the cordon", In: "taint/drainguard/drain.View.guard",
 		Old: "!n.Cordoned || d.Blocked()", New: "d.Blocked()",
 	},
 	{
-		Name: "drain: a budget that somebody changed counts", In: "taint/drain.sighted.sound",
+		Name: "drain: a budget that somebody changed counts", In: "taint/drainguard/drain.sighted.sound",
 		Old: "b.Whole", New: "true",
 	},
 	{
-		Name: "drain: a budget that goes counts", In: "taint/drain.sighted.sound",
+		Name: "drain: a budget that goes counts", In: "taint/drainguard/drain.sighted.sound",
 		Old: "!b.Deleting", New: "true",
 	},
 	{
-		Name: "drain: a budget before two pods counts", In: "taint/drain.sighted.sound",
+		Name: "drain: a budget before two pods counts", In: "taint/drainguard/drain.sighted.sound",
 		Old: "!slices.ContainsFunc(b.pods, func(uid string) bool { return uid != p.UID })", New: "true",
 	},
 	{
-		Name: "drain: somebody else's budget counts as ours", In: "taint/drain.View.cover",
+		Name: "drain: somebody else's budget counts as ours", In: "taint/drainguard/drain.View.cover",
 		Old: "b.Guard != v.Guard.Name", New: "false",
 	},
 	{
-		Name: "drain: a pod that is being replaced loses its budget", In: "taint/drain.Left",
+		Name: "drain: a pod that is being replaced loses its budget", In: "taint/drainguard/drain.Left",
 		Old: "!exists || another", New: "!exists || another || !another",
 	},
 	{
-		Name: "drain: somebody else's budget is swept", In: "taint/drain.Left",
+		Name: "drain: somebody else's budget is swept", In: "taint/drainguard/drain.Left",
 		Old: "b.Guard != v.Guard.Name", New: "false",
 	},
 	{
-		Name: "drain: a selector that cannot be read selects nothing", In: "taint/drain.SeeBudget",
+		Name: "drain: a selector that cannot be read selects nothing", In: "taint/drainguard/drain.SeeBudget",
 		Old: "labels.Everything()", New: "labels.Nothing()",
 	},
 	{
-		Name: "drain: a pod that is being deleted is up", In: "taint/drain.SeePod",
+		Name: "drain: a pod that is being deleted is up", In: "taint/drainguard/drain.SeePod",
 		Old: "p.DeletionTimestamp == nil", New: "true",
 	},
 	{
-		Name: "drain: a node whose Ready is Unknown is up", In: "taint/drain.SeeNode",
+		Name: "drain: a node whose Ready is Unknown is up", In: "taint/drainguard/drain.SeeNode",
 		Old: "c.Status != corev1.ConditionTrue", New: "c.Status == corev1.ConditionFalse",
 	},
 	{
-		Name: "drain: a budget selects other pods with the same label", In: "taint/drain.Guard.For",
+		Name: "drain: a budget selects other pods with the same label", In: "taint/drainguard/drain.Guard.For",
 		Old: "selector := g.Pods.DeepCopy()", New: "selector := &metav1.LabelSelector{}",
 	},
 	{
-		Name: "drain: Longhorn's setting is fought over", In: "taint/drain.Delegate",
+		Name: "drain: Longhorn's setting is fought over", In: "taint/drainguard/drain.Delegate",
 		Old: `s.Ours != "" && s.Value != s.Ours`, New: "false",
 	},
 	{
-		Name: "drain: a person's setting is written over", In: "taint/drain.Delegate",
+		Name: "drain: a person's setting is written over", In: "taint/drainguard/drain.Delegate",
 		Old: `s.Ours == "" && !untouched`, New: `s.Ours == "" && !untouched && false`,
 	},
 	{
-		Name: "drain: careful acts are done on a cache", In: "taint/drain.Do.Careful",
+		Name: "drain: careful acts are done on a cache", In: "taint/drainguard/drain.Do.Careful",
 		Old: "d >= LetGo", New: "d > LetGo",
 	},
 	{
-		Name: "drain: a budget goes without a live look", In: "taint/keeper.Keeper.lookAgain",
+		Name: "drain: a budget goes without a live look", In: "taint/drainguard.Keeper.lookAgain",
 		Old: "v, err = k.look(ctx, g)", New: "v, err = k.see(ctx, k.watches[g.Name].cache, g, new(corev1.NodeList))",
 	},
 	{
-		Name: "drain: somebody who does not lead changes budgets", In: "taint/keeper.Keeper.write",
+		Name: "drain: somebody who does not lead changes budgets", In: "taint/drainguard.Keeper.write",
 		Old: "k.Leading()", New: "error(nil)",
 	},
 	{
-		Name: "drain: a budget that changed since the look is deleted", In: "taint/keeper.Keeper.write",
+		Name: "drain: a budget that changed since the look is deleted", In: "taint/drainguard.Keeper.write",
 		Old: "client.Preconditions{UID: &uid, ResourceVersion: &a.Budget.ResourceVersion}", New: "client.Preconditions{UID: &uid}",
 	},
 	{
-		Name: "drain: a guard that is no more keeps its budgets", In: "taint/keeper.Keeper.inForce",
+		Name: "drain: a guard that is no more keeps its budgets", In: "taint/drainguard.Keeper.inForce",
 		Old: "gone.Policy, gone.Seen = drain.AlwaysAllow, nil", New: "",
 	},
 	{
-		Name: "drain: somebody who does not lead writes the setting", In: "taint/keeper.Keeper.set",
+		Name: "drain: somebody who does not lead writes the setting", In: "taint/drainguard.Keeper.set",
 		Old: "k.Leading()", New: "error(nil)",
 	},
 	{
-		Name: "drain: an Event of a request that is nobody's", In: "taint/keeper.Keeper.tellProgress",
+		Name: "drain: an Event of a request that is nobody's", In: "taint/drainguard.Keeper.tellProgress",
 		Old: "!p.Bare", New: "p.Bare",
 	},
 	{
@@ -7041,95 +7041,95 @@ var Mutants = []Mutant{
 	},
 
 	{
-		Name: "drain: a budget counts before pods that it does not select", In: "taint/drain.View.Indexed",
+		Name: "drain: a budget counts before pods that it does not select", In: "taint/drainguard/drain.View.Indexed",
 		Old: "b.Selects(p)", New: "true",
 	},
 	{
-		Name: "drain: a pod that has finished keeps what is before it", In: "taint/drain.View.Indexed",
+		Name: "drain: a pod that has finished keeps what is before it", In: "taint/drainguard/drain.View.Indexed",
 		Old: "p.Over", New: "false",
 	},
 	{
-		Name: "drain: a budget that asks for no one label is before nobody", In: "taint/drain.View.Indexed",
+		Name: "drain: a budget that asks for no one label is before nobody", In: "taint/drainguard/drain.View.Indexed",
 		Old: "try(rest)", New: "try(rest[:0])",
 	},
 	{
-		Name: "drain: a selector for one of several values is for the first", In: "taint/drain.selectors",
+		Name: "drain: a selector for one of several values is for the first", In: "taint/drainguard/drain.selectors",
 		Old: "len(r.ValuesUnsorted()) == 1", New: "len(r.ValuesUnsorted()) > 0",
 	},
 	{
-		Name: "drain: a selector for other values is for them", In: "taint/drain.selectors",
+		Name: "drain: a selector for other values is for them", In: "taint/drainguard/drain.selectors",
 		Old: "op != selection.In && op != selection.Equals && op != selection.DoubleEquals", New: "op == selection.Exists",
 	},
 	{
-		Name: "drain: what a storage system says later wakes nobody", In: "taint/keeper.Keeper.sights",
+		Name: "drain: what a storage system says later wakes nobody", In: "taint/drainguard.Keeper.sights",
 		Old: "one.version = one.system.Version()", New: "",
 	},
 	{
-		Name: "drain: a pod that changed wakes nobody", In: "taint/keeper.same",
+		Name: "drain: a pod that changed wakes nobody", In: "taint/drainguard.same",
 		Old: "drain.SeePod(before).Same(drain.SeePod(now))", New: "before != nil",
 	},
 	{
-		Name: "drain: a budget that changed wakes nobody", In: "taint/keeper.same",
+		Name: "drain: a budget that changed wakes nobody", In: "taint/drainguard.same",
 		Old: "drain.SeeBudget(before).Same(drain.SeeBudget(now))", New: "before != nil",
 	},
 	{
-		Name: "drain: what a live look refused is not looked at again", In: "taint/keeper.Keeper.keep",
+		Name: "drain: what a live look refused is not looked at again", In: "taint/drainguard.Keeper.keep",
 		Old: "k.again || acts+len(left) > 0", New: "k.again",
 	},
 	{
-		Name: "drain: a Node that was deleted keeps its requests", In: "taint/keeper.Keeper.keep",
+		Name: "drain: a Node that was deleted keeps its requests", In: "taint/drainguard.Keeper.keep",
 		Old: "v.Storage.Asked()", New: "[]string(nil)",
 	},
 	{
-		Name: "drain: a setting that changed wakes nobody", In: "taint/keeper.Keeper.inForce",
+		Name: "drain: a setting that changed wakes nobody", In: "taint/drainguard.Keeper.inForce",
 		Old: "k.follows[g.Name] = k.followSetting(ctx, g)", New: "",
 	},
 	{
-		Name: "drain: a leader with an old configuration takes budgets away", In: "taint/keeper.Keeper.sweep",
+		Name: "drain: a leader with an old configuration takes budgets away", In: "taint/drainguard.Keeper.sweep",
 		Old: "k.Now().Sub(k.begun) < sweepAfter", New: "false",
 	},
 	{
-		Name: "drain: a guard's own budgets are swept", In: "taint/keeper.Keeper.sweepBudgets",
+		Name: "drain: a guard's own budgets are swept", In: "taint/drainguard.Keeper.sweepBudgets",
 		Old: `kept[b.Namespace+"/"+b.Guard]`, New: "false",
 	},
 	{
-		Name: "drain: somebody's budget with our label is swept", In: "taint/keeper.Keeper.sweepBudgets",
+		Name: "drain: somebody's budget with our label is swept", In: "taint/drainguard.Keeper.sweepBudgets",
 		Old: `!strings.HasPrefix(b.Name, "forcefence-"+b.Guard+"-")`, New: `!strings.HasPrefix(b.Name, "")`,
 	},
 	{
-		Name: "drain: a budget without our annotation is swept", In: "taint/keeper.Keeper.sweepBudgets",
+		Name: "drain: a budget without our annotation is swept", In: "taint/drainguard.Keeper.sweepBudgets",
 		Old: `b.Node == ""`, New: "false",
 	},
 	{
-		Name: "drain: what a guard left elsewhere stays", In: "taint/keeper.Keeper.inForce",
+		Name: "drain: what a guard left elsewhere stays", In: "taint/drainguard.Keeper.inForce",
 		Old: "k.swept, k.again = false, true", New: "",
 	},
 	{
-		Name: "drain: requests of a guard that was removed meanwhile stay", In: "taint/keeper.Keeper.sweepRequests",
+		Name: "drain: requests of a guard that was removed meanwhile stay", In: "taint/drainguard.Keeper.sweepRequests",
 		Old: "drain.Step(drain.View{Guard: g.Guard, Storage: system}, node).Acts", New: "[]drain.Act(nil)",
 	},
 	{
-		Name: "storage: what is lost changes no version", In: "taint/storage.State.Lost",
+		Name: "storage: what is lost changes no version", In: "taint/drainguard/storage.State.Lost",
 		Old: "s.version++", New: "",
 	},
 	{
-		Name: "storage: what is read changes no version", In: "taint/storage.State.Replace",
+		Name: "storage: what is read changes no version", In: "taint/drainguard/storage.State.Replace",
 		Old: "s.version++", New: "",
 	},
 	{
-		Name: "storage: a replica that changed changes no version", In: "taint/storage.State.putReplica",
+		Name: "storage: a replica that changed changes no version", In: "taint/drainguard/storage.State.putReplica",
 		Old: "s.version++", New: "",
 	},
 	{
-		Name: "storage: an object that went changes no version", In: "taint/storage.State.remove",
+		Name: "storage: an object that went changes no version", In: "taint/drainguard/storage.State.remove",
 		Old: "s.version++", New: "",
 	},
 	{
-		Name: "storage: a node that changed changes no version", In: "taint/storage.State.nodeChanged",
+		Name: "storage: a node that changed changes no version", In: "taint/drainguard/storage.State.nodeChanged",
 		Old: "s.version++", New: "",
 	},
 	{
-		Name: "storage: a person's request changes no version", In: "taint/storage.State.nodeAgain",
+		Name: "storage: a person's request changes no version", In: "taint/drainguard/storage.State.nodeAgain",
 		Old: "s.version++", New: "",
 	},
 
@@ -7302,137 +7302,137 @@ var Mutants = []Mutant{
 		Old: "w.Leading()", New: "error(nil)", Tests: attachmentWrites,
 	},
 
-	// What storage systems say (taint/storage).
+	// What storage systems say (taint/drainguard/storage).
 	{
-		Name: "storage: a field that does not evaluate is false", In: "taint/storage.asking.bool",
+		Name: "storage: a field that does not evaluate is false", In: "taint/drainguard/storage.asking.bool",
 		Old: "if err != nil { ... }", New: "_ = err",
 	},
 	{
-		Name: "storage: an error is a healthy volume", In: "taint/storage.asking.bool",
+		Name: "storage: an error is a healthy volume", In: "taint/drainguard/storage.asking.bool",
 		Old: "return unknown, false", New: "return true, true",
 	},
 	{
-		Name: "storage: what is no bool is true", In: "taint/storage.expression.bool",
+		Name: "storage: what is no bool is true", In: "taint/drainguard/storage.expression.bool",
 		Old: "v.(bool)", New: "v != nil, true",
 	},
 	{
-		Name: "storage: what an expression gives does not matter", In: "taint/storage.expression.check",
+		Name: "storage: what an expression gives does not matter", In: "taint/drainguard/storage.expression.check",
 		Old: "!have.IsExactType(e.wants)", New: "false",
 	},
 	{
-		Name: "storage: an expression may cost whatever it likes", In: "taint/storage.expression.compile",
+		Name: "storage: an expression may cost whatever it likes", In: "taint/drainguard/storage.expression.compile",
 		Old: "cost.Max > maxEstimate", New: "false",
 	},
 	{
-		Name: "storage: an object may cost whatever it likes", In: "taint/storage.expression.compile",
+		Name: "storage: an object may cost whatever it likes", In: "taint/drainguard/storage.expression.compile",
 		Old: "cel.CostLimit(maxCost)", New: "cel.CostLimit(1 << 62)",
 	},
 	{
-		Name: "storage: an expression may be of any length", In: "taint/storage.expression.check",
+		Name: "storage: an expression may be of any length", In: "taint/drainguard/storage.expression.check",
 		Old: "len(e.text) > maxLength", New: "false",
 	},
 	{
-		Name: "storage: objects of another namespace count", In: "taint/storage.State.put",
+		Name: "storage: objects of another namespace count", In: "taint/drainguard/storage.State.put",
 		Old: "o.GetNamespace() != s.Spec.Namespace", New: "false",
 	},
 	{
-		Name: "storage: a list that was not read is empty", In: "taint/storage.NewState",
+		Name: "storage: a list that was not read is empty", In: "taint/drainguard/storage.NewState",
 		Old: `s.missing[k] = "not read yet"`, New: "_ = k",
 	},
 	{
-		Name: "storage: what was lost is still known", In: "taint/storage.State.Lost",
+		Name: "storage: what was lost is still known", In: "taint/drainguard/storage.State.Lost",
 		Old: "s.missing[k] = oneLine(why)", New: "_ = why",
 	},
 	{
-		Name: "storage: nodes that are not known are", In: "taint/storage.State.Node",
+		Name: "storage: nodes that are not known are", In: "taint/drainguard/storage.State.Node",
 		Old: `s.missing[Nodes] != ""`, New: "false",
 	},
 	{
-		Name: "storage: volumes that are not known are", In: "taint/storage.State.Volume",
+		Name: "storage: volumes that are not known are", In: "taint/drainguard/storage.State.Volume",
 		Old: `s.missing[Volumes] != ""`, New: "false",
 	},
 	{
-		Name: "storage: replicas that are not known are", In: "taint/storage.State.list",
+		Name: "storage: replicas that are not known are", In: "taint/drainguard/storage.State.list",
 		Old: `s.missing[Replicas] != ""`, New: "false",
 	},
 	{
-		Name: "storage: a volume is as good as its replicas that are not known", In: "taint/storage.State.withReplicas",
+		Name: "storage: a volume is as good as its replicas that are not known", In: "taint/drainguard/storage.State.withReplicas",
 		Old: `s.missing[Replicas] != ""`, New: "false",
 	},
 	{
-		Name: "storage: a volume without a replica is healthy", In: "taint/storage.State.withReplicas",
+		Name: "storage: a volume without a replica is healthy", In: "taint/drainguard/storage.State.withReplicas",
 		Old: "len(s.replicasOf[v.name]) == 0", New: "false",
 	},
 	{
-		Name: "storage: another driver's volume is looked for", In: "taint/storage.State.Volume",
+		Name: "storage: another driver's volume is looked for", In: "taint/drainguard/storage.State.Volume",
 		Old: "!slices.Contains(s.Spec.Drivers, v.Driver)", New: "false",
 	},
 	{
-		Name: "storage: one of several objects speaks for a volume", In: "taint/storage.State.Volume",
+		Name: "storage: one of several objects speaks for a volume", In: "taint/drainguard/storage.State.Volume",
 		Old: "len(found) > 1", New: "false",
 	},
 	{
-		Name: "storage: one of several objects speaks for a node", In: "taint/storage.State.one",
+		Name: "storage: one of several objects speaks for a node", In: "taint/drainguard/storage.State.one",
 		Old: "len(found) > 1", New: "false",
 	},
 	{
-		Name: "storage: a replica of which not all is known stands in", In: "taint/storage.State.putReplica",
+		Name: "storage: a replica of which not all is known stands in", In: "taint/drainguard/storage.State.putReplica",
 		Old: "now.Healthy = false", New: "_ = now",
 	},
 	{
-		Name: "storage: a replica that nobody can place is on no node", In: "taint/storage.State.On",
+		Name: "storage: a replica that nobody can place is on no node", In: "taint/drainguard/storage.State.On",
 		Old: "s.replicas[key].lost", New: "false",
 	},
 	{
-		Name: "storage: a person's request that nobody can tell is none", In: "taint/storage.State.want",
+		Name: "storage: a person's request that nobody can tell is none", In: "taint/drainguard/storage.State.want",
 		Old: `q.bool("replica.wanted", false, true)`, New: `q.bool("replica.wanted", false, false)`,
 	},
 	{
-		Name: "storage: a node without an object has no request", In: "taint/storage.State.want",
+		Name: "storage: a node without an object has no request", In: "taint/drainguard/storage.State.want",
 		Old: "node == nil", New: "node == nil && false",
 	},
 	{
-		Name: "storage: a person's request on a node is not looked at again", In: "taint/storage.State.nodeAgain",
+		Name: "storage: a person's request on a node is not looked at again", In: "taint/drainguard/storage.State.nodeAgain",
 		Old: "s.want(r)", New: "_ = r",
 	},
 	{
-		Name: "storage: an eviction may meet another state", In: "taint/storage.Adapter.Eviction",
+		Name: "storage: an eviction may meet another state", In: "taint/drainguard/storage.Adapter.Eviction",
 		Old: `"resourceVersion": r.ResourceVersion`, New: `"labels": nil`,
 	},
 	{
-		Name: "storage: an eviction may meet another object", In: "taint/storage.Adapter.Eviction",
+		Name: "storage: an eviction may meet another object", In: "taint/drainguard/storage.Adapter.Eviction",
 		Old: `"uid": r.UID`, New: `"labels": nil`,
 	},
 	{
-		Name: "storage: an eviction may patch metadata", In: "taint/storage.Adapter.rest",
+		Name: "storage: an eviction may patch metadata", In: "taint/drainguard/storage.Adapter.rest",
 		Old: `[]string{"apiVersion", "kind", "metadata", "status"}`, New: "[]string{}",
 	},
 	{
-		Name: "storage: text of an object is shown as it is", In: "taint/storage.oneLine",
+		Name: "storage: text of an object is shown as it is", In: "taint/drainguard/storage.oneLine",
 		Old: "!unicode.IsPrint(c)", New: "!unicode.IsPrint(c) && false",
 	},
 	{
-		Name: "storage: a name may be anything", In: "taint/storage.asking.string",
+		Name: "storage: a name may be anything", In: "taint/drainguard/storage.asking.string",
 		Old: "!unicode.IsPrint(c)", New: "!unicode.IsPrint(c) && false",
 	},
 	{
-		Name: "storage: a name may be of any length", In: "taint/storage.asking.string",
+		Name: "storage: a name may be of any length", In: "taint/drainguard/storage.asking.string",
 		Old: "len(v) > maxName", New: "false",
 	},
 	{
-		Name: "storage: a field that the cluster does not have fits", In: "taint/storage.provider.FindStructFieldType",
+		Name: "storage: a field that the cluster does not have fits", In: "taint/drainguard/storage.provider.FindStructFieldType",
 		Old: "return nil, false", New: "return &types.FieldType{Type: cel.DynType}, true",
 	},
 	{
-		Name: "storage: a system that is not in use any more is believed", In: "taint/storage/watch.system.stop",
+		Name: "storage: a system that is not in use any more is believed", In: "taint/drainguard/storage/watch.system.stop",
 		Old: `s.state.Lost(k, "the configuration does not use it any more")`, New: "_ = k", Tests: storageWatch,
 	},
 	{
-		Name: "storage: a changed adapter goes on as it was", In: "taint/storage/watch.Watcher.Use",
+		Name: "storage: a changed adapter goes on as it was", In: "taint/drainguard/storage/watch.Watcher.Use",
 		Old: "!reflect.DeepEqual(s.adapter.Spec, a.Spec)", New: "!reflect.DeepEqual(s.adapter.Spec, s.adapter.Spec)", Tests: storageWatch,
 	},
 	{
-		Name: "storage: a resource that has gone is still known", In: "taint/storage/watch.system.lost",
+		Name: "storage: a resource that has gone is still known", In: "taint/drainguard/storage/watch.system.lost",
 		Old: "s.state.Lost(k, why)", New: "_ = k", Tests: storageWatch,
 	},
 	{

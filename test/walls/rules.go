@@ -46,7 +46,7 @@ var Rules = []Rule{
 		Why: "what an answer is worth is a function of the answer, so that simulation and production believe the same",
 	},
 	{
-		Bind: []string{"taint/decide/action"}, Ours: []string{"taint", "taint/decide/proof", "taint/reason", "taint/storage"},
+		Bind: []string{"taint/decide/action"}, Ours: []string{"taint", "taint/decide/proof", "taint/reason", "taint/drainguard/storage"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "what may be done next is a closed set of plain structs",
 	},
@@ -56,17 +56,17 @@ var Rules = []Rule{
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
-		Bind: []string{"taint/decide/evict"}, Ours: []string{"taint/decide/action", "taint", "taint/decide/proof", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/decide/evict"}, Ours: []string{"taint/decide/action", "taint", "taint/decide/proof", "taint/reason", "taint/drainguard/storage", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a decision is a function from what was seen to what to do, so that simulation and production run the same code",
 	},
 	{
 		Bind: []string{"taint/decide/policy"},
-		Ours: []string{"taint/decide/action", "taint", "taint/decide/evict", "taint/reason", "taint/storage", "providers"}, Others: kubeTypes,
+		Ours: []string{"taint/decide/action", "taint", "taint/decide/evict", "taint/reason", "taint/drainguard/storage", "providers"}, Others: kubeTypes,
 		Never: impure, Calls: clock,
 		Why: "which pods a policy ends is a function from what was seen, so that simulation and production end the same",
 	},
 	{
-		Bind: []string{"taint/storage"}, Ours: []string{"taint"}, Others: append([]string{"github.com/google/cel-go/..."}, kubeTypes...), Never: impure, Calls: clock,
+		Bind: []string{"taint/drainguard/storage"}, Ours: []string{"taint"}, Others: append([]string{"github.com/google/cel-go/..."}, kubeTypes...), Never: impure, Calls: clock,
 		Why: "what a storage system says is a function of its objects",
 	},
 	{
@@ -89,7 +89,7 @@ var Rules = []Rule{
 		Why: "whether somebody answers at an address is known without a cluster, and what it means is decided elsewhere",
 	},
 	{
-		Bind: []string{"taint/storage/watch"}, Ours: []string{"taint/storage"},
+		Bind: []string{"taint/drainguard/storage/watch"}, Ours: []string{"taint/drainguard/storage"},
 		Why: "what is read of a storage system decides nothing",
 	},
 	{
@@ -105,7 +105,7 @@ var Rules = []Rule{
 		Why: "what a page shows is a function of what the process holds",
 	},
 	{
-		Bind: []string{"taint/decide"}, Ours: []string{"taint/decide/action", "taint", "taint/decide/proof", "taint/reason", "taint/decide/fleet", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "providers"},
+		Bind: []string{"taint/decide"}, Ours: []string{"taint/decide/action", "taint", "taint/decide/proof", "taint/reason", "taint/decide/fleet", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/drainguard/storage", "providers"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a node's course is decided in one place, so that simulation, stories and production run the same code",
 	},
@@ -117,7 +117,7 @@ var Rules = []Rule{
 	},
 	{
 		Bind:   []string{"taint/replay"},
-		Ours:   []string{"taint/decide/action", "taint", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/explain", "providers"},
+		Ours:   []string{"taint/decide/action", "taint", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/drainguard/storage", "taint/decide", "taint/explain", "providers"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a recording is played by the rooms that decide, without a cluster, a device or a clock",
 	},
@@ -130,7 +130,7 @@ var Rules = []Rule{
 		Why: "what people are shown of a node is a function of what stands there, whoever shows it",
 	},
 	{
-		Bind: []string{"taint/drain"}, Ours: []string{"taint", "taint/reason", "taint/storage"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/drainguard/drain"}, Ours: []string{"taint", "taint/reason", "taint/drainguard/storage"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "what holds a drain up is a function of what was seen, so that a model of two nodes drained at once runs the same code",
 	},
 	{
@@ -138,7 +138,7 @@ var Rules = []Rule{
 		Why: "what is read from the API server and written to it decides nothing",
 	},
 	{
-		Bind: []string{"taint/keeper"}, Ours: []string{"taint", "taint/reason", "taint/drain", "taint/storage", "taint/kube"},
+		Bind: []string{"taint/drainguard"}, Ours: []string{"taint", "taint/reason", "taint/drainguard/drain", "taint/drainguard/storage", "taint/kube"},
 		Why: "what keeps drains from taking data away knows no device and no fence",
 	},
 	{
@@ -147,7 +147,7 @@ var Rules = []Rule{
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/wake", "taint/machine", "taint/sharing", "providers"},
+		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/drainguard/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/wake", "taint/machine", "taint/sharing", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

@@ -38,13 +38,13 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/drainguard"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
 	"github.com/forcefence/forcefence/taint/journal"
-	"github.com/forcefence/forcefence/taint/keeper"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/replay"
-	"github.com/forcefence/forcefence/taint/storage"
-	"github.com/forcefence/forcefence/taint/storage/watch"
 	"github.com/forcefence/forcefence/taint/wake"
 )
 
@@ -191,10 +191,10 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("making client: %w", err)
 	}
-	keep := keeper.New(keeper.Options{
+	keep := drainguard.New(drainguard.Options{
 		REST: restConfig, Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(), Dynamic: api,
-		Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: keeper.NewMetrics(reg),
-		Guards: func() []keeper.Guarded { return *confs.drains.Load() }, Adapters: func() []*storage.Adapter { return *confs.asked.Load() },
+		Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: drainguard.NewMetrics(reg),
+		Guards: func() []drainguard.Guarded { return *confs.drains.Load() }, Adapters: func() []*storage.Adapter { return *confs.asked.Load() },
 		Leading: leading, LeftAlone: rec.LeftAlone, Now: time.Now,
 		Begins: func(n *corev1.Node) bool { return confs.current().Mode(n).Mode.Begins() },
 	})

@@ -27,12 +27,12 @@ import (
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fence"
-	"github.com/forcefence/forcefence/taint/keeper"
+	"github.com/forcefence/forcefence/taint/drainguard"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/storage"
-	"github.com/forcefence/forcefence/taint/storage/watch"
 	"github.com/forcefence/forcefence/taint/wake"
 )
 
@@ -52,7 +52,7 @@ type configs struct {
 	report func(reason.Reason, ...string)
 
 	inForce atomic.Pointer[controller.Config]
-	drains  atomic.Pointer[[]keeper.Guarded]
+	drains  atomic.Pointer[[]drainguard.Guarded]
 	asked   atomic.Pointer[[]*storage.Adapter] // that a drain guard may have asked
 
 	mu      sync.Mutex      // guards all below

@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/forcefence/forcefence/taint/drain"
-	"github.com/forcefence/forcefence/taint/keeper"
-	"github.com/forcefence/forcefence/taint/storage"
+	"github.com/forcefence/forcefence/taint/drainguard"
+	"github.com/forcefence/forcefence/taint/drainguard/drain"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
 // Drain is one item of drain: what `kubectl drain` waits for on nodes that hold a storage system's data.
@@ -20,12 +20,12 @@ type Drain struct {
 	Identity []string     `yaml:"identity"` // the label keys that tell a storage pod from the others
 	Delegate bool         `yaml:"delegate"` // the storage system carries the policy out itself: its own setting is written, and nothing else
 
-	guard *keeper.Guarded
+	guard *drainguard.Guarded
 }
 
 // Guards are the drain guards in force. What they see of their storage system is the caller's to add.
-func (c *Config) Guards() []keeper.Guarded {
-	var out []keeper.Guarded
+func (c *Config) Guards() []drainguard.Guarded {
+	var out []drainguard.Guarded
 	for _, d := range c.Drain {
 		if d.guard != nil {
 			out = append(out, *d.guard)
@@ -73,7 +73,7 @@ func (r *reader) checkDrain(c *Config, i int) {
 		return
 	}
 	longhorn := slices.Contains(adapter.Spec.Drivers, longhornDriver)
-	g := keeper.Guarded{Guard: drain.Guard{Name: d.Name, Policy: d.Policy, Identity: d.Identity}, Adapter: adapter}
+	g := drainguard.Guarded{Guard: drain.Guard{Name: d.Name, Policy: d.Policy, Identity: d.Identity}, Adapter: adapter}
 	switch {
 	case longhorn && !d.Delegate:
 		r.report(path, "Longhorn guards drains itself, and its node controller writes over what anybody else asks of its replicas: say delegate: true, and its setting node-drain-policy, which holds for the whole cluster, is set to the policy; or leave the item out and set it yourself")
@@ -82,7 +82,7 @@ func (r *reader) checkDrain(c *Config, i int) {
 		r.report(path+".identity", "has no meaning with delegate: Longhorn makes its PodDisruptionBudgets itself")
 		return
 	case longhorn:
-		setting := keeper.Longhorn
+		setting := drainguard.Longhorn
 		if ns := adapter.Spec.Namespace; ns != "" {
 			setting.Namespace = ns
 		}
@@ -97,7 +97,7 @@ func (r *reader) checkDrain(c *Config, i int) {
 }
 
 // guardPods is which pods are guarded, and how one is told from the others.
-func (r *reader) guardPods(d *Drain, path string, a *storage.Adapter, g *keeper.Guarded) bool {
+func (r *reader) guardPods(d *Drain, path string, a *storage.Adapter, g *drainguard.Guarded) bool {
 	before := len(r.errs)
 	ns, pods := a.Pods()
 	if ns == "" || pods == nil || pods.Empty() {

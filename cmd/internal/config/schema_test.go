@@ -10,8 +10,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/drain"
-	"github.com/forcefence/forcefence/taint/storage"
+	"github.com/forcefence/forcefence/taint/drainguard/drain"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
 const chartSchema = "../../../deploy/helm/forcefence/values.schema.json"

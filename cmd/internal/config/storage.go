@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/forcefence/forcefence/taint/storage"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
 // Storage is one item of storage: a storage system, by its resources and what they say. Policies and drains name it.

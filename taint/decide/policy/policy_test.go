@@ -16,8 +16,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/storage"
 )
 
 var now = providers.InstantOf(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))

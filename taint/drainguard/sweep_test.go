@@ -1,4 +1,4 @@
-package keeper
+package drainguard
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/drain"
-	"github.com/forcefence/forcefence/taint/storage"
+	"github.com/forcefence/forcefence/taint/drainguard/drain"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
 // patchCopy changes a copy at the API server alone.

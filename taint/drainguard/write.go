@@ -1,4 +1,4 @@
-package keeper
+package drainguard
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/taint/drain"
+	"github.com/forcefence/forcefence/taint/drainguard/drain"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/storage"
 )
 
 // write does one act. What changed since the act was decided on, or is gone, is no error: the next pass decides anew.

@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/storage"
 )
 
 // Policy is what must be true before a cordoned node may lose its storage pod, by the names of Longhorn's setting node-drain-policy.

@@ -1,4 +1,4 @@
-// Package watch feeds storage systems (taint/storage) from the API server: it lists and watches the resources of the adapters that
+// Package watch feeds storage systems (taint/drainguard/storage) from the API server: it lists and watches the resources of the adapters that
 // somebody asks, and of no others. It decides nothing.
 //
 // It promises: what could not be read is not known, and the System says why (Missing). A resource that the cluster does not have is waited
@@ -29,7 +29,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	toolscache "k8s.io/client-go/tools/cache"
 
-	"github.com/forcefence/forcefence/taint/storage"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
 // Options is what a Watcher is made of. All are required but where noted.

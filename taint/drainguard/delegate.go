@@ -1,4 +1,4 @@
-package keeper
+package drainguard
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/drain"
+	"github.com/forcefence/forcefence/taint/drainguard/drain"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 )

@@ -1,10 +1,10 @@
-// Package keeper does what package drain decides: it keeps PodDisruptionBudgets before a storage system's pods, asks for the eviction of
+// Package drainguard does what package drain decides: it keeps PodDisruptionBudgets before a storage system's pods, asks for the eviction of
 // replicas and takes that back, and tells what holds a drain up. Where a storage system carries a drain policy out itself, it sets that
 // system's setting, and nothing else.
 //
 // It decides nothing. What it sees by its watches only wakes it: what takes something away (a budget, a request) it does only after a live
 // look at the nodes, the pods, the budgets and the replicas has led to the same act again, and by UID and resourceVersion.
-package keeper
+package drainguard
 
 import (
 	"context"
@@ -25,9 +25,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/taint/drain"
+	"github.com/forcefence/forcefence/taint/drainguard/drain"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/storage"
 )
 
 // Guarded is one guard in force, and the storage system that it asks.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/forcefence/forcefence/taint/storage"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
 // Every preset compiles, once it has drivers, and says whose word it takes.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forcefence/forcefence/taint/storage"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
 // model is a cluster whose nodes are cordoned, drained and lost in any order, a storage system that does what it is asked, and a controller
