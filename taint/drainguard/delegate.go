@@ -37,7 +37,7 @@ var Longhorn = Setting{
 }
 
 // delegate brings the setting to the guard's policy, unless somebody else chose another.
-func (k *Keeper) delegate(ctx context.Context, g Guarded) {
+func (k *Controller) delegate(ctx context.Context, g Guarded) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	const what = "Cannot read or write a storage system's drain policy"
@@ -78,7 +78,7 @@ func (k *Keeper) delegate(ctx context.Context, g Guarded) {
 }
 
 // followSetting begins to watch the guard's setting. What cannot be watched is looked at with everything else (slow).
-func (k *Keeper) followSetting(ctx context.Context, g Guarded) *watch {
+func (k *Controller) followSetting(ctx context.Context, g Guarded) *watch {
 	inf := dynamicinformer.NewFilteredDynamicInformer(k.Dynamic, g.Setting.Resource, g.Setting.Namespace, 0, toolscache.Indexers{},
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, g.Setting.Name).String()
@@ -97,7 +97,7 @@ func (k *Keeper) followSetting(ctx context.Context, g Guarded) *watch {
 }
 
 // set writes the policy, and the annotation that says that it is ours.
-func (k *Keeper) set(ctx context.Context, g Guarded, o *unstructured.Unstructured) error {
+func (k *Controller) set(ctx context.Context, g Guarded, o *unstructured.Unstructured) error {
 	if err := k.Leading(); err != nil {
 		return fmt.Errorf("setting drain policy: %w", err)
 	}

@@ -24,7 +24,7 @@ const sweepAfter = 3 * time.Minute
 // sweep takes away, once, what guards left that were removed from the configuration while nobody ran: budgets of ours that are no
 // guard's, and requests of ours for the eviction of replicas whose storage system has no guard. Both by a live look. What this process
 // may not read was not made with its rights.
-func (k *Keeper) sweep(ctx context.Context, guards []Guarded) {
+func (k *Controller) sweep(ctx context.Context, guards []Guarded) {
 	if k.begun.IsZero() {
 		k.begun = k.Now()
 	}
@@ -41,7 +41,7 @@ func (k *Keeper) sweep(ctx context.Context, guards []Guarded) {
 	k.again = k.again || !k.swept
 }
 
-func (k *Keeper) sweepBudgets(ctx context.Context, guards []Guarded) (tried int, _ error) {
+func (k *Controller) sweepBudgets(ctx context.Context, guards []Guarded) (tried int, _ error) {
 	var list policyv1.PodDisruptionBudgetList
 	switch err := k.Live.List(ctx, &list, client.HasLabels{taint.GuardLabel}); {
 	case apierrors.IsForbidden(err):
@@ -70,7 +70,7 @@ func (k *Keeper) sweepBudgets(ctx context.Context, guards []Guarded) (tried int,
 	return tried, errors.Join(errs...)
 }
 
-func (k *Keeper) sweepRequests(ctx context.Context, guards []Guarded) (tried int, _ error) {
+func (k *Controller) sweepRequests(ctx context.Context, guards []Guarded) (tried int, _ error) {
 	guarded := map[string]bool{}
 	for _, g := range guards {
 		if g.Setting == nil && g.Adapter != nil {

@@ -121,7 +121,7 @@ func (c *counted) List(ctx context.Context, list client.ObjectList, opts ...clie
 	return c.Cache.List(ctx, list, opts...) //nolint:wrapcheck // the test's own
 }
 
-// locked is a storage system that the test changes while the keeper runs.
+// locked is a storage system that the test changes while the Controller runs.
 type locked struct {
 	storage.System
 	mu *sync.Mutex
@@ -157,7 +157,7 @@ func (l locked) Version() uint64 {
 	return l.System.Version()
 }
 
-// start runs the keeper, which looks at what did not change as good as never.
+// start runs the Controller, which looks at what did not change as good as never.
 func (w *world) start() (passes *atomic.Int64) {
 	k := w.k
 	w.k = nil // its passes are its own now

@@ -19,7 +19,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Metrics are the keeper's; no label holds a node's name.
+// Metrics are the Controller's; no label holds a node's name.
 type Metrics struct {
 	nodes     *prometheus.GaugeVec
 	left      *prometheus.GaugeVec
@@ -48,7 +48,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 }
 
 // event sends the Event about an object, unless another process leads by now.
-func (k *Keeper) event(about, related runtime.Object, why reason.Reason, action string, words ...string) {
+func (k *Controller) event(about, related runtime.Object, why reason.Reason, action string, words ...string) {
 	row := reason.Of(why)
 	if k.Leading() != nil {
 		return
@@ -61,7 +61,7 @@ func (k *Keeper) event(about, related runtime.Object, why reason.Reason, action 
 }
 
 // tell brings the Nodes' annotations, the Events and the metrics up to date.
-func (k *Keeper) tell(ctx context.Context, nodes *corev1.NodeList, decided map[string][]told) {
+func (k *Controller) tell(ctx context.Context, nodes *corev1.NodeList, decided map[string][]told) {
 	k.Metrics.nodes.Reset()
 	k.Metrics.left.Reset()
 	k.drained = map[string]bool{}
@@ -122,7 +122,7 @@ func noted(node *corev1.Node, notes map[string]string) bool {
 }
 
 // annotate writes the annotations; an empty one goes.
-func (k *Keeper) annotate(ctx context.Context, name string, notes map[string]string) error {
+func (k *Controller) annotate(ctx context.Context, name string, notes map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	var live corev1.Node
@@ -139,7 +139,7 @@ func (k *Keeper) annotate(ctx context.Context, name string, notes map[string]str
 }
 
 // tellProgress says on the Node that a drain is held up, and that it is not any more.
-func (k *Keeper) tellProgress(node *corev1.Node, before, after map[string]*drain.Progress) {
+func (k *Controller) tellProgress(node *corev1.Node, before, after map[string]*drain.Progress) {
 	for name, p := range after {
 		if old := before[name]; old == nil || old.Unknown != p.Unknown || old.Policy != p.Policy || old.Bare != p.Bare {
 			k.Log.Info("Drain is held up", "node", node.Name, "guard", name, "policy", string(p.Policy), "left", p.Left, "why", p.Summary())
@@ -158,7 +158,7 @@ func (k *Keeper) tellProgress(node *corev1.Node, before, after map[string]*drain
 }
 
 // tellOdd says on the Node what a person should know, once.
-func (k *Keeper) tellOdd(node *corev1.Node, t told) {
+func (k *Controller) tellOdd(node *corev1.Node, t told) {
 	now := map[reason.Reason]string{reason.DrainNotOurs: "", reason.DrainNotGuarded: ""}
 	for _, o := range t.d.Odd {
 		now[o.Reason] = o.Detail
@@ -175,7 +175,7 @@ func (k *Keeper) tellOdd(node *corev1.Node, t told) {
 	}
 }
 
-func (k *Keeper) count(t told) {
+func (k *Controller) count(t told) {
 	add := func(state string, is bool) {
 		n := 0.0
 		if is {

@@ -21,7 +21,7 @@ import (
 )
 
 // write does one act. What changed since the act was decided on, or is gone, is no error: the next pass decides anew.
-func (k *Keeper) write(ctx context.Context, g Guarded, node string, a drain.Act) error {
+func (k *Controller) write(ctx context.Context, g Guarded, node string, a drain.Act) error {
 	if err := k.Leading(); err != nil {
 		return fmt.Errorf("%s: %w", a.Do, err)
 	}
@@ -63,7 +63,7 @@ func (k *Keeper) write(ctx context.Context, g Guarded, node string, a drain.Act)
 var errNoEviction = errors.New("the storage adapter does not say how a replica's eviction is asked for (replica.evict and replica.keep)")
 
 // evict asks for a replica's eviction, or takes that back.
-func (k *Keeper) evict(ctx context.Context, g Guarded, node string, a drain.Act) error {
+func (k *Controller) evict(ctx context.Context, g Guarded, node string, a drain.Act) error {
 	patch, can := storage.NewState(g.Adapter).Eviction(a.Replica, a.Do == drain.Ask)
 	if !can {
 		return errNoEviction

@@ -1069,11 +1069,11 @@ var Mutants = []Mutant{
 		Old: "n.Withdrawn", New: "false",
 	},
 	{
-		Name: "drain: a pause lets guards begin", In: "taint/drainguard.Keeper.keep",
+		Name: "drain: a pause lets guards begin", In: "taint/drainguard.Controller.keep",
 		Old: "a.Do.Begins() && k.leftAlone(ctx, name)", New: "false", Tests: []string{"./taint/drainguard -run TestPausedAndDisabled"},
 	},
 	{
-		Name: "drain: a pause lets a setting be written", In: "taint/drainguard.Keeper.delegate",
+		Name: "drain: a pause lets a setting be written", In: "taint/drainguard.Controller.delegate",
 		Old: `!k.Begins(&corev1.Node{}) || k.leftAlone(ctx, "")`, New: "false && k.Begins(&corev1.Node{})", Tests: []string{"./taint/drainguard -run TestSetting"},
 	},
 	{
@@ -7000,27 +7000,27 @@ var Mutants = []Mutant{
 		Old: "d >= LetGo", New: "d > LetGo",
 	},
 	{
-		Name: "drain: a budget goes without a live look", In: "taint/drainguard.Keeper.lookAgain",
+		Name: "drain: a budget goes without a live look", In: "taint/drainguard.Controller.lookAgain",
 		Old: "v, err = k.look(ctx, g)", New: "v, err = k.see(ctx, k.watches[g.Name].cache, g, new(corev1.NodeList))",
 	},
 	{
-		Name: "drain: somebody who does not lead changes budgets", In: "taint/drainguard.Keeper.write",
+		Name: "drain: somebody who does not lead changes budgets", In: "taint/drainguard.Controller.write",
 		Old: "k.Leading()", New: "error(nil)",
 	},
 	{
-		Name: "drain: a budget that changed since the look is deleted", In: "taint/drainguard.Keeper.write",
+		Name: "drain: a budget that changed since the look is deleted", In: "taint/drainguard.Controller.write",
 		Old: "client.Preconditions{UID: &uid, ResourceVersion: &a.Budget.ResourceVersion}", New: "client.Preconditions{UID: &uid}",
 	},
 	{
-		Name: "drain: a guard that is no more keeps its budgets", In: "taint/drainguard.Keeper.inForce",
+		Name: "drain: a guard that is no more keeps its budgets", In: "taint/drainguard.Controller.inForce",
 		Old: "gone.Policy, gone.Seen = drain.AlwaysAllow, nil", New: "",
 	},
 	{
-		Name: "drain: somebody who does not lead writes the setting", In: "taint/drainguard.Keeper.set",
+		Name: "drain: somebody who does not lead writes the setting", In: "taint/drainguard.Controller.set",
 		Old: "k.Leading()", New: "error(nil)",
 	},
 	{
-		Name: "drain: an Event of a request that is nobody's", In: "taint/drainguard.Keeper.tellProgress",
+		Name: "drain: an Event of a request that is nobody's", In: "taint/drainguard.Controller.tellProgress",
 		Old: "!p.Bare", New: "p.Bare",
 	},
 	{
@@ -7061,7 +7061,7 @@ var Mutants = []Mutant{
 		Old: "op != selection.In && op != selection.Equals && op != selection.DoubleEquals", New: "op == selection.Exists",
 	},
 	{
-		Name: "drain: what a storage system says later wakes nobody", In: "taint/drainguard.Keeper.sights",
+		Name: "drain: what a storage system says later wakes nobody", In: "taint/drainguard.Controller.sights",
 		Old: "one.version = one.system.Version()", New: "",
 	},
 	{
@@ -7073,39 +7073,39 @@ var Mutants = []Mutant{
 		Old: "drain.SeeBudget(before).Same(drain.SeeBudget(now))", New: "before != nil",
 	},
 	{
-		Name: "drain: what a live look refused is not looked at again", In: "taint/drainguard.Keeper.keep",
+		Name: "drain: what a live look refused is not looked at again", In: "taint/drainguard.Controller.keep",
 		Old: "k.again || acts+len(left) > 0", New: "k.again",
 	},
 	{
-		Name: "drain: a Node that was deleted keeps its requests", In: "taint/drainguard.Keeper.keep",
+		Name: "drain: a Node that was deleted keeps its requests", In: "taint/drainguard.Controller.keep",
 		Old: "v.Storage.Asked()", New: "[]string(nil)",
 	},
 	{
-		Name: "drain: a setting that changed wakes nobody", In: "taint/drainguard.Keeper.inForce",
+		Name: "drain: a setting that changed wakes nobody", In: "taint/drainguard.Controller.inForce",
 		Old: "k.follows[g.Name] = k.followSetting(ctx, g)", New: "",
 	},
 	{
-		Name: "drain: a leader with an old configuration takes budgets away", In: "taint/drainguard.Keeper.sweep",
+		Name: "drain: a leader with an old configuration takes budgets away", In: "taint/drainguard.Controller.sweep",
 		Old: "k.Now().Sub(k.begun) < sweepAfter", New: "false",
 	},
 	{
-		Name: "drain: a guard's own budgets are swept", In: "taint/drainguard.Keeper.sweepBudgets",
+		Name: "drain: a guard's own budgets are swept", In: "taint/drainguard.Controller.sweepBudgets",
 		Old: `kept[b.Namespace+"/"+b.Guard]`, New: "false",
 	},
 	{
-		Name: "drain: somebody's budget with our label is swept", In: "taint/drainguard.Keeper.sweepBudgets",
+		Name: "drain: somebody's budget with our label is swept", In: "taint/drainguard.Controller.sweepBudgets",
 		Old: `!strings.HasPrefix(b.Name, "forcefence-"+b.Guard+"-")`, New: `!strings.HasPrefix(b.Name, "")`,
 	},
 	{
-		Name: "drain: a budget without our annotation is swept", In: "taint/drainguard.Keeper.sweepBudgets",
+		Name: "drain: a budget without our annotation is swept", In: "taint/drainguard.Controller.sweepBudgets",
 		Old: `b.Node == ""`, New: "false",
 	},
 	{
-		Name: "drain: what a guard left elsewhere stays", In: "taint/drainguard.Keeper.inForce",
+		Name: "drain: what a guard left elsewhere stays", In: "taint/drainguard.Controller.inForce",
 		Old: "k.swept, k.again = false, true", New: "",
 	},
 	{
-		Name: "drain: requests of a guard that was removed meanwhile stay", In: "taint/drainguard.Keeper.sweepRequests",
+		Name: "drain: requests of a guard that was removed meanwhile stay", In: "taint/drainguard.Controller.sweepRequests",
 		Old: "drain.Step(drain.View{Guard: g.Guard, Storage: system}, node).Acts", New: "[]drain.Act(nil)",
 	},
 	{

@@ -38,7 +38,7 @@ type Guarded struct {
 	Setting *Setting              // the system's own, where it carries the policy out itself
 }
 
-// Options is all that a Keeper is made of. Every field is required.
+// Options is all that a Controller is made of. Every field is required.
 type Options struct {
 	REST    *rest.Config  // for the watches of pods and budgets
 	Live    client.Reader // reads from the API server, not from a cache
@@ -61,8 +61,8 @@ type Options struct {
 	Now       func() time.Time
 }
 
-// Keeper keeps the guards. It is a Runnable of the leader.
-type Keeper struct {
+// Controller keeps the guards. It is a Runnable of the leader.
+type Controller struct {
 	Options
 	writer kube.Writer
 	wake   chan struct{}
@@ -81,9 +81,9 @@ type Keeper struct {
 	slow    time.Duration     // the constant, but in tests
 }
 
-// New makes a Keeper.
-func New(o Options) *Keeper {
-	return &Keeper{
+// New makes a Controller.
+func New(o Options) *Controller {
+	return &Controller{
 		Options: o, writer: kube.Writer{Client: o.Client, Leading: o.Leading, Now: o.Now}, wake: make(chan struct{}, 1),
 		watches: map[string]*watch{}, follows: map[string]*watch{}, odd: map[string]string{}, drained: map[string]bool{}, refused: map[string]string{}, slow: slow,
 	}
@@ -100,7 +100,7 @@ const slow = 30 * time.Second
 const coalesce = 50 * time.Millisecond
 
 // Start blocks until ctx ends and what it began has returned.
-func (k *Keeper) Start(ctx context.Context) error {
+func (k *Controller) Start(ctx context.Context) error {
 	inf, err := k.Cache.GetInformer(ctx, &corev1.Node{})
 	if err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
@@ -160,7 +160,7 @@ type sight struct {
 	version uint64
 }
 
-func (k *Keeper) sights() (out []sight) {
+func (k *Controller) sights() (out []sight) {
 	for _, g := range k.Guards() {
 		one := sight{guard: g.Name, policy: g.Policy, adapter: g.Adapter, setting: g.Setting}
 		if g.Seen != nil {
@@ -173,7 +173,7 @@ func (k *Keeper) sights() (out []sight) {
 	return out
 }
 
-func (k *Keeper) poke() {
+func (k *Controller) poke() {
 	select {
 	case k.wake <- struct{}{}:
 	default: // it is awake already
@@ -194,7 +194,7 @@ func (w *watch) stop() {
 }
 
 // follow begins to watch a guard's pods and the budgets beside them.
-func (k *Keeper) follow(ctx context.Context, g Guarded) (*watch, error) {
+func (k *Controller) follow(ctx context.Context, g Guarded) (*watch, error) {
 	selector, err := g.Selector()
 	if err != nil {
 		return nil, fmt.Errorf("reading selector: %w", err)
@@ -263,7 +263,7 @@ func same(before, now any) bool {
 }
 
 // pass looks at everything once and does what there is to do.
-func (k *Keeper) pass(ctx context.Context) {
+func (k *Controller) pass(ctx context.Context) {
 	k.again, k.alone = false, map[string]bool{}
 	guards := k.Guards()
 	k.sweep(ctx, guards)
@@ -290,7 +290,7 @@ func (k *Keeper) pass(ctx context.Context) {
 
 // inForce are the guards to keep, in the order of their names: those of the configuration, and those that it has no more, until nothing of
 // theirs is left.
-func (k *Keeper) inForce(ctx context.Context, guards []Guarded) []Guarded {
+func (k *Controller) inForce(ctx context.Context, guards []Guarded) []Guarded {
 	all := map[string]Guarded{}
 	for name, w := range k.watches {
 		gone := w.g
@@ -328,7 +328,7 @@ func (k *Keeper) inForce(ctx context.Context, guards []Guarded) []Guarded {
 }
 
 // say tells an error once, until it is another or none.
-func (k *Keeper) say(ctx context.Context, guard, what string, err error) {
+func (k *Controller) say(ctx context.Context, guard, what string, err error) {
 	key := guard + "\n" + what
 	switch {
 	case ctx.Err() != nil:
@@ -348,7 +348,7 @@ type told struct {
 }
 
 // keep does one guard's acts.
-func (k *Keeper) keep(ctx context.Context, g Guarded, nodes *corev1.NodeList, decided map[string][]told) {
+func (k *Controller) keep(ctx context.Context, g Guarded, nodes *corev1.NodeList, decided map[string][]told) {
 	w := k.watches[g.Name]
 	blind := func() {
 		k.again = true
@@ -428,7 +428,7 @@ func (k *Keeper) keep(ctx context.Context, g Guarded, nodes *corev1.NodeList, de
 
 // lookAgain looks live, and does those of the acts that it leads to again. Each budget that goes takes a look of its own: whether another may
 // go as well hangs on it.
-func (k *Keeper) lookAgain(ctx context.Context, g Guarded, node string, step func(drain.View) []drain.Act, acts []drain.Act) error {
+func (k *Controller) lookAgain(ctx context.Context, g Guarded, node string, step func(drain.View) []drain.Act, acts []drain.Act) error {
 	var v drain.View
 	stale := true
 	for _, want := range acts {
@@ -456,7 +456,7 @@ func (k *Keeper) lookAgain(ctx context.Context, g Guarded, node string, step fun
 }
 
 // look is a live look at everything that a guard's decision hangs on.
-func (k *Keeper) look(ctx context.Context, g Guarded) (drain.View, error) {
+func (k *Controller) look(ctx context.Context, g Guarded) (drain.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	// The replicas first: whatever is cordoned afterwards is seen.
@@ -475,7 +475,7 @@ func (k *Keeper) look(ctx context.Context, g Guarded) (drain.View, error) {
 
 // leftAlone reports, once a pass, whether nothing may be begun on a node, or in the cluster (""). What cannot be read
 // may say so.
-func (k *Keeper) leftAlone(ctx context.Context, node string) bool {
+func (k *Controller) leftAlone(ctx context.Context, node string) bool {
 	alone, known := k.alone[node]
 	if known {
 		return alone
@@ -491,14 +491,14 @@ func (k *Keeper) leftAlone(ctx context.Context, node string) bool {
 }
 
 // seeNode reduces a Node. Its mode says whether guards act there.
-func (k *Keeper) seeNode(n *corev1.Node) drain.Node {
+func (k *Controller) seeNode(n *corev1.Node) drain.Node {
 	out := drain.SeeNode(n)
 	out.Withdrawn = !k.Begins(n)
 	return out
 }
 
 // see is what c has of nodes, pods and budgets.
-func (k *Keeper) see(ctx context.Context, c client.Reader, g Guarded, nodes *corev1.NodeList) (drain.View, error) {
+func (k *Controller) see(ctx context.Context, c client.Reader, g Guarded, nodes *corev1.NodeList) (drain.View, error) {
 	v := drain.View{Guard: g.Guard, Nodes: map[string]drain.Node{}}
 	for i := range nodes.Items {
 		v.Nodes[nodes.Items[i].Name] = k.seeNode(&nodes.Items[i])

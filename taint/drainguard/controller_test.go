@@ -39,18 +39,18 @@ func TestMain(m *testing.M) { os.Exit(cluster.MainStore(m, func(c *cluster.Clust
 
 var copies = schema.GroupVersionResource{Group: "disks.example.com", Version: "v1", Resource: "copies"}
 
-// world is a storage system's objects on a real API server, and a keeper whose passes the test makes.
+// world is a storage system's objects on a real API server, and a Controller whose passes the test makes.
 type world struct {
 	t       *testing.T
 	ctx     context.Context
 	admin   client.Client
 	api     dynamic.NamespaceableResourceInterface
-	k       *Keeper
-	seen    *storage.State // what the keeper's watch of the storage system would have
+	k       *Controller
+	seen    *storage.State // what the Controller's watch of the storage system would have
 	guards  []Guarded
 	ask     []*storage.Adapter // Options.Adapters
 	leading error
-	later   time.Duration // how far the keeper's clock is ahead
+	later   time.Duration // how far the Controller's clock is ahead
 	still   bool          // the mode begins nothing
 	alone   string        // why nothing may be begun
 	events  *events.FakeRecorder
@@ -164,7 +164,7 @@ func (w *world) passes() {
 	}
 }
 
-// copy makes a replica; seen, if not nil, is what the keeper's watch has of it instead.
+// copy makes a replica; seen, if not nil, is what the Controller's watch has of it instead.
 func (w *world) copy(volume, node string, healthy bool, seen ...bool) {
 	w.t.Helper()
 	o := w.object(volume, node, healthy)
