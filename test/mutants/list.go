@@ -7117,19 +7117,19 @@ var Mutants = []Mutant{
 		Old: "s.version++", New: "",
 	},
 	{
-		Name: "storage: a replica that changed changes no version", In: "taint/drainguard/storage.State.putReplica",
+		Name: "storage: a replica that changed changes no version", In: "taint/drainguard/storage.entries.putReplica",
 		Old: "s.version++", New: "",
 	},
 	{
-		Name: "storage: an object that went changes no version", In: "taint/drainguard/storage.State.remove",
+		Name: "storage: an object that went changes no version", In: "taint/drainguard/storage.entries.remove",
 		Old: "s.version++", New: "",
 	},
 	{
-		Name: "storage: a node that changed changes no version", In: "taint/drainguard/storage.State.nodeChanged",
+		Name: "storage: a node that changed changes no version", In: "taint/drainguard/storage.entries.nodeChanged",
 		Old: "s.version++", New: "",
 	},
 	{
-		Name: "storage: a person's request changes no version", In: "taint/drainguard/storage.State.nodeAgain",
+		Name: "storage: a person's request changes no version", In: "taint/drainguard/storage.entries.nodeAgain",
 		Old: "s.version++", New: "",
 	},
 
@@ -7332,7 +7332,7 @@ var Mutants = []Mutant{
 		Old: "len(e.text) > maxLength", New: "false",
 	},
 	{
-		Name: "storage: objects of another namespace count", In: "taint/drainguard/storage.State.put",
+		Name: "storage: objects of another namespace count", In: "taint/drainguard/storage.entries.put",
 		Old: "o.GetNamespace() != s.Spec.Namespace", New: "false",
 	},
 	{
@@ -7372,11 +7372,11 @@ var Mutants = []Mutant{
 		Old: "len(found) > 1", New: "false",
 	},
 	{
-		Name: "storage: one of several objects speaks for a node", In: "taint/drainguard/storage.State.one",
+		Name: "storage: one of several objects speaks for a node", In: "taint/drainguard/storage.entries.one",
 		Old: "len(found) > 1", New: "false",
 	},
 	{
-		Name: "storage: a replica of which not all is known stands in", In: "taint/drainguard/storage.State.putReplica",
+		Name: "storage: a replica of which not all is known stands in", In: "taint/drainguard/storage.entries.putReplica",
 		Old: "now.Healthy = false", New: "_ = now",
 	},
 	{
@@ -7384,15 +7384,15 @@ var Mutants = []Mutant{
 		Old: "s.replicas[key].lost", New: "false",
 	},
 	{
-		Name: "storage: a person's request that nobody can tell is none", In: "taint/drainguard/storage.State.want",
+		Name: "storage: a person's request that nobody can tell is none", In: "taint/drainguard/storage.entries.want",
 		Old: `q.bool("replica.wanted", false, true)`, New: `q.bool("replica.wanted", false, false)`,
 	},
 	{
-		Name: "storage: a node without an object has no request", In: "taint/drainguard/storage.State.want",
+		Name: "storage: a node without an object has no request", In: "taint/drainguard/storage.entries.want",
 		Old: "node == nil", New: "node == nil && false",
 	},
 	{
-		Name: "storage: a person's request on a node is not looked at again", In: "taint/drainguard/storage.State.nodeAgain",
+		Name: "storage: a person's request on a node is not looked at again", In: "taint/drainguard/storage.entries.nodeAgain",
 		Old: "s.want(r)", New: "_ = r",
 	},
 	{

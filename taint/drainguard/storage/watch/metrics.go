@@ -1,0 +1,47 @@
+package watch
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
+)
+
+// collector reads the metrics of the systems in use when they are asked for.
+type collector struct{ inUse func() []*system }
+
+var (
+	known = prometheus.NewDesc("forcefence_storage_known",
+		"1 if a storage system's resources are all read, 0 if not: nothing is done for its sake then.", []string{"storage"}, nil)
+	objects = prometheus.NewDesc("forcefence_storage_objects", "Objects that tell of a storage system, by kind.", []string{"storage", "kind"}, nil)
+	failing = prometheus.NewDesc("forcefence_storage_unevaluated",
+		"Objects on which an expression of the configuration fails: what they say is not known.", []string{"storage", "expression"}, nil)
+)
+
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{known, objects, failing} {
+		ch <- d
+	}
+}
+
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	for _, s := range c.inUse() {
+		s.mu.RLock()
+		all := 0
+		if s.state.Missing() == "" {
+			all = 1
+		}
+		gauge(known, all, s.Name())
+		for _, k := range storage.Kinds {
+			if _, has := s.adapter.Resource(k); has {
+				gauge(objects, s.state.Count(k), s.Name(), k.String())
+			}
+		}
+		for path, n := range s.state.Faults() {
+			gauge(failing, n, s.Name(), path)
+		}
+		s.mu.RUnlock()
+	}
+}

@@ -1,0 +1,327 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
+)
+
+// system is one storage system. It implements storage.System.
+type system struct {
+	Options
+	changed func(nodes []string) // is told which nodes' storage changed; it must not block
+	adapter *storage.Adapter
+	cancel  context.CancelFunc // guarded by Watcher.mu; nil: not started
+
+	mu      sync.RWMutex // guards what follows
+	state   *storage.State
+	schemas map[storage.Kind]*storage.Schema
+	told    map[string]string // what the log was told, by what about
+	failing map[string]bool   // expressions of which the log was told that they fail
+	stopped bool
+}
+
+// newSystem makes a system that nobody follows yet.
+func newSystem(o Options, a *storage.Adapter, changed func(nodes []string)) *system {
+	return &system{
+		Options: o, changed: changed, adapter: a, state: storage.NewState(a), schemas: map[storage.Kind]*storage.Schema{},
+		told: map[string]string{}, failing: map[string]bool{},
+	}
+}
+
+// stop ends the following; the caller holds Watcher.mu. Whoever still asks the system hears that it is not known.
+func (s *system) stop() {
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	for _, k := range storage.Kinds {
+		s.state.Lost(k, "the configuration does not use it any more")
+	}
+}
+
+// follow keeps the state of one kind up to date until ctx ends.
+func (s *system) follow(ctx context.Context, k storage.Kind, gvr schema.GroupVersionResource) {
+	for ctx.Err() == nil {
+		resource, err := s.find(gvr)
+		switch {
+		case err != nil:
+			s.lost(k, err.Error())
+			pause(ctx, s.Retry)
+		case resource == nil:
+			s.lost(k, "the cluster has no such resource of version "+gvr.Version)
+			pause(ctx, s.Absent)
+		default:
+			s.read(ctx, k, gvr, resource)
+		}
+	}
+}
+
+// find asks the API server for the resource; nil: it has none.
+func (s *system) find(gvr schema.GroupVersionResource) (*metav1.APIResource, error) {
+	list, err := s.Discovery.ServerResourcesForGroupVersion(gvr.GroupVersion().String())
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("looking for the resource: %w", err)
+	}
+	i := slices.IndexFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == gvr.Resource })
+	if i < 0 {
+		return nil, nil
+	}
+	return &list.APIResources[i], nil
+}
+
+// read lists and watches a resource until it goes or ctx ends.
+func (s *system) read(ctx context.Context, k storage.Kind, gvr schema.GroupVersionResource, resource *metav1.APIResource) {
+	client := dynamic.ResourceInterface(s.Client.Resource(gvr))
+	if resource.Namespaced {
+		client = s.Client.Resource(gvr).Namespace(s.adapter.Spec.Namespace)
+	}
+	r := toolscache.NewReflectorWithOptions(&toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			return client.Watch(ctx, o)
+		},
+	}, &unstructured.Unstructured{}, store{s, k}, toolscache.ReflectorOptions{Name: "storage " + s.adapter.Name + " " + gvr.Resource})
+	ctx, cancel := context.WithCancel(ctx)
+	var checking sync.WaitGroup
+	checking.Go(func() { s.check(ctx, k, gvr, resource.Kind) })
+	defer checking.Wait()
+	defer cancel()
+	for ctx.Err() == nil {
+		err := r.ListAndWatchWithContext(ctx)
+		switch {
+		case err == nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err): // it is listed anew at once
+		case apierrors.IsNotFound(err):
+			return // follow says so
+		default:
+			s.lost(k, "it cannot be read: "+err.Error())
+		}
+		pause(ctx, s.Retry)
+		if found, err := s.find(gvr); err == nil && found == nil {
+			return // with its definition the resource goes, and a watch only ends
+		}
+	}
+}
+
+// tries is how often the API server is asked for the schema of a resource, which it publishes some time after it serves it.
+const tries = 30
+
+// check holds the adapter's expressions against the schema that the cluster has, and says what does not fit: such an expression makes
+// everything Unknown. It ends where the schema cannot be had: what the objects say is looked at in any case.
+func (s *system) check(ctx context.Context, k storage.Kind, gvr schema.GroupVersionResource, kind string) {
+	for range tries {
+		found, err := Schema(s.Discovery, gvr, kind)
+		if err == nil && found != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.schemas[k] = found
+			for _, p := range s.adapter.Check(s.schemas) {
+				if s.news(p.Path, p.Text) {
+					s.Log.Warn("An expression does not fit the cluster's resource", "storage", s.adapter.Name, "expression", p.Path, "why", p.Text)
+				}
+			}
+			return
+		}
+		if pause(ctx, s.Retry); ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// Schema asks the API server for the schema of a kind; nil where it does not publish one.
+func Schema(d discovery.DiscoveryInterface, gvr schema.GroupVersionResource, kind string) (*storage.Schema, error) {
+	paths, err := d.OpenAPIV3().Paths()
+	if err != nil {
+		return nil, fmt.Errorf("reading OpenAPI paths: %w", err)
+	}
+	path := "apis/" + gvr.GroupVersion().String()
+	if gvr.Group == "" {
+		path = "api/" + gvr.Version
+	}
+	if paths[path] == nil {
+		return nil, nil
+	}
+	doc, err := paths[path].Schema("application/json")
+	if err != nil {
+		return nil, fmt.Errorf("reading OpenAPI document: %w", err)
+	}
+	return storage.FindSchema(doc, gvr.Group, gvr.Version, kind)
+}
+
+// pause waits, for up to twice as long, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d + rand.N(d))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// lost notes that a kind is not known, and why.
+func (s *system) lost(k storage.Kind, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return
+	}
+	s.state.Lost(k, why)
+	if s.news(k.String(), why) {
+		s.Log.Warn("Nothing is known of a storage system: nothing is done for its sake", "storage", s.adapter.Name, "about", k.String(), "why", why)
+	}
+}
+
+// news reports that something is to be logged: once, until it is otherwise. The caller holds mu.
+func (s *system) news(about, why string) bool {
+	was := s.told[about]
+	s.told[about] = why
+	return why != "" && was != why
+}
+
+// change lets f change the state, and tells which nodes that concerns.
+func (s *system) change(f func(*storage.State) []string) {
+	s.mu.Lock()
+	var nodes []string
+	if !s.stopped {
+		nodes = f(s.state)
+		faults := s.state.Faults()
+		maps.DeleteFunc(s.failing, func(path string, _ bool) bool { return faults[path] == 0 })
+		for _, path := range slices.Sorted(maps.Keys(faults)) {
+			if !s.failing[path] {
+				s.failing[path] = true
+				s.Log.Warn("Objects of a storage system say nothing: an expression fails", "storage", s.adapter.Name, "expression", path)
+			}
+		}
+	}
+	s.mu.Unlock()
+	s.changed(nodes)
+}
+
+// store is where a reflector puts what it reads.
+type store struct {
+	*system
+	k storage.Kind
+}
+
+func (s store) Add(o any) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("%T is no object", o)
+	}
+	s.change(func(state *storage.State) []string { return state.Put(s.k, u) })
+	return nil
+}
+
+func (s store) Update(o any) error { return s.Add(o) }
+
+func (s store) Delete(o any) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("%T is no object", o)
+	}
+	s.change(func(state *storage.State) []string { return state.Delete(s.k, u) })
+	return nil
+}
+
+func (s store) Replace(list []any, _ string) error {
+	var all []*unstructured.Unstructured
+	var errs []error
+	for _, o := range list {
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			errs = append(errs, fmt.Errorf("%T is no object", o))
+			continue
+		}
+		all = append(all, u)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	s.change(func(state *storage.State) []string { return state.Replace(s.k, all) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.told[s.k.String()] != "" {
+		s.Log.Info("A storage system's resource is read", "storage", s.adapter.Name, "about", s.k.String())
+	}
+	s.news(s.k.String(), "")
+	return nil
+}
+
+// Resync does nothing: nothing is kept that could differ.
+func (store) Resync() error { return nil }
+
+// Name implements storage.System, as what follows does.
+func (s *system) Name() string { return s.adapter.Name }
+
+func (s *system) Drivers() []string { return slices.Clone(s.adapter.Spec.Drivers) }
+
+func (s *system) Missing() string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.Missing()
+}
+
+func (s *system) Node(name string) storage.Health {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.Node(name)
+}
+
+func (s *system) Volume(v storage.Volume) storage.Health {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.Volume(v)
+}
+
+func (s *system) On(node string) []storage.Replica {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.On(node)
+}
+
+func (s *system) Of(volume string) []storage.Replica {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.Of(volume)
+}
+
+func (s *system) Asked() []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.Asked()
+}
+
+func (s *system) Version() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.Version()
+}
+
+func (s *system) Eviction(r storage.Replica, ask bool) (storage.Patch, bool) {
+	return s.adapter.Eviction(r, ask)
+}
+
+func (s *system) Pods() (string, labels.Selector) { return s.adapter.Pods() }
