@@ -17,44 +17,6 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Policy is what must be true before a cordoned node may lose its storage pod, by the names of Longhorn's setting node-drain-policy.
-type Policy string
-
-// The policies. The zero value holds everything up.
-const (
-	BlockIfLast            Policy = "block-if-contains-last-replica"
-	AllowIfStopped         Policy = "allow-if-replica-is-stopped"
-	AlwaysAllow            Policy = "always-allow"
-	BlockForEviction       Policy = "block-for-eviction"
-	BlockForEvictionIfLast Policy = "block-for-eviction-if-contains-last-replica"
-)
-
-// Policies are all of them, the default first.
-var Policies = []Policy{BlockIfLast, AllowIfStopped, AlwaysAllow, BlockForEviction, BlockForEvictionIfLast}
-
-// Evicts reports that replicas are asked to leave a cordoned node.
-func (p Policy) Evicts() bool { return p == BlockForEviction || p == BlockForEvictionIfLast }
-
-// Node is what matters of a Kubernetes node.
-type Node struct {
-	Cordoned bool
-	Down     bool // Ready is not True
-	// Withdrawn reports that the node's mode begins nothing. What a guard made there goes, as under AlwaysAllow, and
-	// nothing new is made. A budget that stayed would block its drain for ever.
-	Withdrawn bool
-}
-
-// View is what was seen, for one guard. Step reads it and changes nothing.
-type View struct {
-	Guard   Guard
-	Nodes   map[string]Node // all that exist
-	Pods    []Pod           // the storage system's, of all nodes
-	Budgets []Budget        // of the pods' namespace, whosever they are
-	Storage storage.System  // nil: nothing is known of it
-
-	index *index // nil: Step and Left make their own
-}
-
 // Do is what an act does.
 type Do uint8
 
@@ -159,14 +121,6 @@ func Step(v View, name string) Decision {
 	return d
 }
 
-// policyOn is the policy that holds on a node.
-func (v View) policyOn(n Node) Policy {
-	if n.Withdrawn {
-		return AlwaysAllow
-	}
-	return v.Guard.Policy
-}
-
 // evict is what to do about the eviction of a replica.
 func (v View) evict(n Node, r storage.Replica, blocks bool) Do {
 	// While the node is cordoned a request stands: to take it back because the copy that it led to is healthy would leave it to the storage
@@ -259,41 +213,6 @@ func (v View) open(name string) string {
 	return ""
 }
 
-// on are the storage pods of a node that have not finished.
-func (v View) on(name string) []Pod { return v.index.on[name] }
-
-// covered is what is before a pod.
-type covered struct {
-	ok      bool      // a budget of ours, for this pod alone, and no other budget
-	ours    []sighted // the one with the pod's name first
-	foreign []sighted
-	named   *Budget // has the name of the pod's, and may be before other pods; nil: none has
-}
-
-func (v View) cover(p Pod) (c covered) {
-	at, exists := v.index.named[p.Namespace+"/"+v.Guard.budget(p)]
-	if exists {
-		c.named = &v.index.budgets[at].Budget
-	}
-	for _, i := range v.index.before[p.UID] {
-		switch b := v.index.budgets[i]; {
-		case b.Guard != v.Guard.Name:
-			c.foreign = append(c.foreign, b)
-		case exists && i == at:
-			c.ours = slices.Insert(c.ours, 0, b)
-		default:
-			c.ours = append(c.ours, b)
-		}
-	}
-	c.ok = len(c.foreign) == 0 && len(c.ours) == 1 && c.ours[0].sound(p)
-	return c
-}
-
-// sound reports that a budget of ours is as it was made and selects no other pod.
-func (b sighted) sound(p Pod) bool {
-	return b.Whole && !b.Deleting && !slices.ContainsFunc(b.pods, func(uid string) bool { return uid != p.UID })
-}
-
 // guard decides about the budgets before the node's storage pods.
 func (v View) guard(name string, n Node, d *Decision) {
 	keep := v.policyOn(n) != AlwaysAllow && (!n.Cordoned || d.Blocked())
@@ -349,16 +268,6 @@ func (v View) guard(name string, n Node, d *Decision) {
 			d.Odd = append(d.Odd, Odd{r, strings.Join(odd[r], "; ")})
 		}
 	}
-}
-
-// twin is another storage pod that the pod's budget would select as well; "" if there is none.
-func (v View) twin(p Pod) string {
-	for _, o := range v.index.alike[likeness(v.Guard.Identity.Of(p))] {
-		if o.UID != p.UID {
-			return o.Namespace + "/" + o.Name
-		}
-	}
-	return ""
 }
 
 // Left are the budgets of ours that nobody needs any more: before no pod, and of a node that is gone or has another. One whose pod is away for

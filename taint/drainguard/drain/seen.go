@@ -1,10 +1,7 @@
 package drain
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -16,27 +13,22 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// Guard is one item of the configuration.
-type Guard struct {
-	Name      string // a DNS label
-	Policy    Policy
-	Namespace string                // of the storage system's pods
-	Pods      *metav1.LabelSelector // which of that namespace; never nil
-	Identity  Identity              // the label keys whose values no other of them has
+// Node is what matters of a Kubernetes node.
+type Node struct {
+	Cordoned bool
+	Down     bool // Ready is not True
+	// Withdrawn reports that the node's mode begins nothing. What a guard made there goes, as under AlwaysAllow, and
+	// nothing new is made. A budget that stayed would block its drain for ever.
+	Withdrawn bool
 }
 
-// Identity are the keys of the labels that tell one storage pod from the others.
-type Identity []string
-
-// Of are a pod's values; nil where it lacks one.
-func (id Identity) Of(p Pod) []string {
-	var out []string
-	for _, key := range id {
-		value, ok := p.Labels[key]
-		if !ok {
-			return nil
+// SeeNode reduces a Node. One without a Ready condition is down.
+func SeeNode(n *corev1.Node) Node {
+	out := Node{Cordoned: n.Spec.Unschedulable, Down: true}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			out.Down = c.Status != corev1.ConditionTrue
 		}
-		out = append(out, value)
 	}
 	return out
 }
@@ -71,17 +63,6 @@ func SeePod(p *corev1.Pod) Pod {
 // Same reports that nothing that is decided on tells two sights of a pod apart.
 func (p Pod) Same(o Pod) bool {
 	return p.UID == o.UID && p.Node == o.Node && p.Up == o.Up && p.Over == o.Over && p.Daemon == o.Daemon && maps.Equal(p.Labels, o.Labels)
-}
-
-// SeeNode reduces a Node. One without a Ready condition is down.
-func SeeNode(n *corev1.Node) Node {
-	out := Node{Cordoned: n.Spec.Unschedulable, Down: true}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			out.Down = c.Status != corev1.ConditionTrue
-		}
-	}
-	return out
 }
 
 // Budget is a PodDisruptionBudget.
@@ -124,41 +105,4 @@ func (b Budget) Selects(p Pod) bool {
 func one() *intstr.IntOrString {
 	n := intstr.FromInt32(1)
 	return &n
-}
-
-// For is the budget before a storage pod, which has all labels of the guard's Identity. It selects no other pod than storage pods with the
-// same ones. Its name is the same whoever makes it, and however often.
-func (g Guard) For(p Pod) *policyv1.PodDisruptionBudget {
-	selector := g.Pods.DeepCopy()
-	if selector.MatchLabels == nil {
-		selector.MatchLabels = map[string]string{}
-	}
-	values := g.Identity.Of(p)
-	for i, key := range g.Identity {
-		selector.MatchLabels[key] = values[i]
-	}
-	return &policyv1.PodDisruptionBudget{
-		TypeMeta: metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Namespace, Name: g.budget(p),
-			Labels:      map[string]string{taint.GuardLabel: g.Name},
-			Annotations: map[string]string{taint.GuardedNode: p.Node},
-		},
-		Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector, MinAvailable: one()},
-	}
-}
-
-// budget is the name of a pod's budget.
-func (g Guard) budget(p Pod) string {
-	sum := sha256.Sum256([]byte(strings.Join(g.Identity.Of(p), "\n")))
-	return "forcefence-" + g.Name + "-" + hex.EncodeToString(sum[:5])
-}
-
-// Selector is that of the storage pods.
-func (g Guard) Selector() (labels.Selector, error) { return metav1.LabelSelectorAsSelector(g.Pods) }
-
-// Same reports that two guards guard the same pods in the same way, whatever their policies.
-func (g Guard) Same(o Guard) bool {
-	return g.Name == o.Name && g.Namespace == o.Namespace && strings.Join(g.Identity, ",") == strings.Join(o.Identity, ",") &&
-		maps.Equal(g.Pods.MatchLabels, o.Pods.MatchLabels) && equality.Semantic.DeepEqual(g.Pods.MatchExpressions, o.Pods.MatchExpressions)
 }

@@ -5,7 +5,20 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
+
+// View is what was seen, for one guard. Step reads it and changes nothing.
+type View struct {
+	Guard   Guard
+	Nodes   map[string]Node // all that exist
+	Pods    []Pod           // the storage system's, of all nodes
+	Budgets []Budget        // of the pods' namespace, whosever they are
+	Storage storage.System  // nil: nothing is known of it
+
+	index *index // nil: Step and Left make their own
+}
 
 // index is what Step and Left look up of a View's pods and budgets, so that a pass over many nodes does not compare each with each.
 type index struct {
@@ -94,4 +107,57 @@ func selectors(budgets []Budget) (by map[label][]int, rest []int) {
 		by[rarest] = append(by[rarest], i)
 	}
 	return by, rest
+}
+
+// on are the storage pods of a node that have not finished.
+func (v View) on(name string) []Pod { return v.index.on[name] }
+
+// covered is what is before a pod.
+type covered struct {
+	ok      bool      // a budget of ours, for this pod alone, and no other budget
+	ours    []sighted // the one with the pod's name first
+	foreign []sighted
+	named   *Budget // has the name of the pod's, and may be before other pods; nil: none has
+}
+
+func (v View) cover(p Pod) (c covered) {
+	at, exists := v.index.named[p.Namespace+"/"+v.Guard.budget(p)]
+	if exists {
+		c.named = &v.index.budgets[at].Budget
+	}
+	for _, i := range v.index.before[p.UID] {
+		switch b := v.index.budgets[i]; {
+		case b.Guard != v.Guard.Name:
+			c.foreign = append(c.foreign, b)
+		case exists && i == at:
+			c.ours = slices.Insert(c.ours, 0, b)
+		default:
+			c.ours = append(c.ours, b)
+		}
+	}
+	c.ok = len(c.foreign) == 0 && len(c.ours) == 1 && c.ours[0].sound(p)
+	return c
+}
+
+// sound reports that a budget of ours is as it was made and selects no other pod.
+func (b sighted) sound(p Pod) bool {
+	return b.Whole && !b.Deleting && !slices.ContainsFunc(b.pods, func(uid string) bool { return uid != p.UID })
+}
+
+// twin is another storage pod that the pod's budget would select as well; "" if there is none.
+func (v View) twin(p Pod) string {
+	for _, o := range v.index.alike[likeness(v.Guard.Identity.Of(p))] {
+		if o.UID != p.UID {
+			return o.Namespace + "/" + o.Name
+		}
+	}
+	return ""
+}
+
+// policyOn is the policy that holds on a node.
+func (v View) policyOn(n Node) Policy {
+	if n.Withdrawn {
+		return AlwaysAllow
+	}
+	return v.Guard.Policy
 }

@@ -1,0 +1,95 @@
+package drain
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"strings"
+
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// Policy is what must be true before a cordoned node may lose its storage pod, by the names of Longhorn's setting node-drain-policy.
+type Policy string
+
+// The policies. The zero value holds everything up.
+const (
+	BlockIfLast            Policy = "block-if-contains-last-replica"
+	AllowIfStopped         Policy = "allow-if-replica-is-stopped"
+	AlwaysAllow            Policy = "always-allow"
+	BlockForEviction       Policy = "block-for-eviction"
+	BlockForEvictionIfLast Policy = "block-for-eviction-if-contains-last-replica"
+)
+
+// Policies are all of them, the default first.
+var Policies = []Policy{BlockIfLast, AllowIfStopped, AlwaysAllow, BlockForEviction, BlockForEvictionIfLast}
+
+// Evicts reports that replicas are asked to leave a cordoned node.
+func (p Policy) Evicts() bool { return p == BlockForEviction || p == BlockForEvictionIfLast }
+
+// Guard is one item of the configuration.
+type Guard struct {
+	Name      string // a DNS label
+	Policy    Policy
+	Namespace string                // of the storage system's pods
+	Pods      *metav1.LabelSelector // which of that namespace; never nil
+	Identity  Identity              // the label keys whose values no other of them has
+}
+
+// Identity are the keys of the labels that tell one storage pod from the others.
+type Identity []string
+
+// Of are a pod's values; nil where it lacks one.
+func (id Identity) Of(p Pod) []string {
+	var out []string
+	for _, key := range id {
+		value, ok := p.Labels[key]
+		if !ok {
+			return nil
+		}
+		out = append(out, value)
+	}
+	return out
+}
+
+// For is the budget before a storage pod, which has all labels of the guard's Identity. It selects no other pod than storage pods with the
+// same ones. Its name is the same whoever makes it, and however often.
+func (g Guard) For(p Pod) *policyv1.PodDisruptionBudget {
+	selector := g.Pods.DeepCopy()
+	if selector.MatchLabels == nil {
+		selector.MatchLabels = map[string]string{}
+	}
+	values := g.Identity.Of(p)
+	for i, key := range g.Identity {
+		selector.MatchLabels[key] = values[i]
+	}
+	return &policyv1.PodDisruptionBudget{
+		TypeMeta: metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, Name: g.budget(p),
+			Labels:      map[string]string{taint.GuardLabel: g.Name},
+			Annotations: map[string]string{taint.GuardedNode: p.Node},
+		},
+		Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector, MinAvailable: one()},
+	}
+}
+
+// budget is the name of a pod's budget.
+func (g Guard) budget(p Pod) string {
+	sum := sha256.Sum256([]byte(strings.Join(g.Identity.Of(p), "\n")))
+	return "forcefence-" + g.Name + "-" + hex.EncodeToString(sum[:5])
+}
+
+// Selector is that of the storage pods.
+func (g Guard) Selector() (labels.Selector, error) { return metav1.LabelSelectorAsSelector(g.Pods) }
+
+// Same reports that two guards guard the same pods in the same way, whatever their policies.
+func (g Guard) Same(o Guard) bool {
+	return g.Name == o.Name && g.Namespace == o.Namespace && strings.Join(g.Identity, ",") == strings.Join(o.Identity, ",") &&
+		maps.Equal(g.Pods.MatchLabels, o.Pods.MatchLabels) && equality.Semantic.DeepEqual(g.Pods.MatchExpressions, o.Pods.MatchExpressions)
+}
