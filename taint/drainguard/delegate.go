@@ -10,31 +10,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/drainguard/drain"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 )
-
-// Setting is a storage system's own setting of a drain policy, in the field value of an object.
-type Setting struct {
-	Resource        schema.GroupVersionResource
-	Namespace, Name string
-	Default         drain.Policy // what it is where nobody chose
-}
-
-// Longhorn is that of Longhorn, which holds for its whole cluster. Its node controller carries it out: it owns replica.spec.evictionRequested, and writes over
-// what anybody else asks.
-var Longhorn = Setting{
-	Resource:  schema.GroupVersionResource{Group: "longhorn.io", Version: "v1beta2", Resource: "settings"},
-	Namespace: "longhorn-system", Name: "node-drain-policy", Default: drain.BlockIfLast,
-}
 
 // delegate brings the setting to the guard's policy, unless somebody else chose another.
 func (k *Controller) delegate(ctx context.Context, g Guarded) {
@@ -75,25 +57,6 @@ func (k *Controller) delegate(ctx context.Context, g Guarded) {
 	}
 	k.Metrics.delegated.WithLabelValues(g.Name).Set(held)
 	k.say(ctx, g.Name, what, err)
-}
-
-// followSetting begins to watch the guard's setting. What cannot be watched is looked at with everything else (slow).
-func (k *Controller) followSetting(ctx context.Context, g Guarded) *watch {
-	inf := dynamicinformer.NewFilteredDynamicInformer(k.Dynamic, g.Setting.Resource, g.Setting.Namespace, 0, toolscache.Indexers{},
-		func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, g.Setting.Name).String()
-		}).Informer()
-	_ = inf.SetWatchErrorHandlerWithContext(func(context.Context, *toolscache.Reflector, error) {}) // delegate's own read says so; it fails only after the start
-	_, _ = inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{                                // the same
-		AddFunc: func(any) { k.poke() }, UpdateFunc: func(_, _ any) { k.poke() }, DeleteFunc: func(any) { k.poke() },
-	})
-	ctx, cancel := context.WithCancel(ctx)
-	w := &watch{g: g, cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
-		inf.RunWithContext(ctx)
-	}()
-	return w
 }
 
 // set writes the policy, and the annotation that says that it is ours.

@@ -9,9 +9,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint/drainguard/drain"
@@ -91,37 +89,3 @@ func (k *Controller) evict(ctx context.Context, g Guarded, node string, a drain.
 }
 
 var nodeType = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
-
-func resource(c dynamic.Interface, p storage.Patch) dynamic.ResourceInterface {
-	if p.Namespace == "" {
-		return c.Resource(p.Resource)
-	}
-	return c.Resource(p.Resource).Namespace(p.Namespace)
-}
-
-// readSystem reads all that a storage system says, live.
-func readSystem(ctx context.Context, c dynamic.Interface, a *storage.Adapter) (storage.System, error) {
-	s := storage.NewState(a)
-	for _, kind := range storage.Kinds {
-		res, has := a.Resource(kind)
-		if !has || kind == storage.Volumes { // no drain asks for the health of volumes
-			continue
-		}
-		list, err := c.Resource(res).Namespace(a.Spec.Namespace).List(ctx, metav1.ListOptions{})
-		if a.Spec.Namespace != "" && apierrors.IsNotFound(err) { // it is not in namespaces
-			list, err = c.Resource(res).List(ctx, metav1.ListOptions{})
-		}
-		if err != nil {
-			return nil, fmt.Errorf("listing %s live: %w", res.Resource, err)
-		}
-		objects := make([]*unstructured.Unstructured, len(list.Items))
-		for i := range list.Items {
-			objects[i] = &list.Items[i]
-		}
-		s.Replace(kind, objects)
-	}
-	if _, has := a.Resource(storage.Volumes); has {
-		s.Replace(storage.Volumes, nil)
-	}
-	return s, nil
-}

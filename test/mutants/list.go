@@ -7061,7 +7061,7 @@ var Mutants = []Mutant{
 		Old: "op != selection.In && op != selection.Equals && op != selection.DoubleEquals", New: "op == selection.Exists",
 	},
 	{
-		Name: "drain: what a storage system says later wakes nobody", In: "taint/drainguard.Controller.sights",
+		Name: "drain: what a storage system says later wakes nobody", In: "taint/drainguard.sightsOf",
 		Old: "one.version = one.system.Version()", New: "",
 	},
 	{

@@ -8,9 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
@@ -19,45 +17,11 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Metrics are the Controller's; no label holds a node's name.
-type Metrics struct {
-	nodes     *prometheus.GaugeVec
-	left      *prometheus.GaugeVec
-	evictions *prometheus.CounterVec
-	delegated *prometheus.GaugeVec
-}
-
-// NewMetrics registers them.
-func NewMetrics(reg prometheus.Registerer) *Metrics {
-	m := &Metrics{
-		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "forcefence_drain_nodes", Help: "Nodes by drain guard and state: held (a drain waits), auto_evicting (replicas leave because forcefence asked), not_guarded.",
-		}, []string{"guard", "state"}),
-		left: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "forcefence_drain_replicas_left", Help: "Replicas that hold drains up, by drain guard.",
-		}, []string{"guard"}),
-		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "forcefence_drain_evictions_total", Help: "Requests for a replica's eviction, by drain guard and result: asked, taken_back.",
-		}, []string{"guard", "result"}),
-		delegated: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "forcefence_drain_delegated", Help: "1 if the storage system's own setting is the drain guard's policy, 0 if it is not.",
-		}, []string{"guard"}),
-	}
-	reg.MustRegister(m.nodes, m.left, m.evictions, m.delegated)
-	return m
-}
-
-// event sends the Event about an object, unless another process leads by now.
-func (k *Controller) event(about, related runtime.Object, why reason.Reason, action string, words ...string) {
-	row := reason.Of(why)
-	if k.Leading() != nil {
-		return
-	}
-	kind := corev1.EventTypeNormal
-	if row.Severity == reason.Warning {
-		kind = corev1.EventTypeWarning
-	}
-	k.Events.Eventf(about, related, kind, string(why), action, "%s", row.Note(words...))
+// told is one guard's decision about a node.
+type told struct {
+	g     drain.Guard
+	d     drain.Decision
+	blind bool // there is none: what was told stands
 }
 
 // tell brings the Nodes' annotations, the Events and the metrics up to date.
@@ -80,7 +44,7 @@ func (k *Controller) tell(ctx context.Context, nodes *corev1.NodeList, decided m
 			if p := drain.Follow(before[t.g.Name], t.g, t.d, k.Now()); p != nil {
 				after[t.g.Name] = p
 			}
-			k.count(t)
+			k.Metrics.count(t)
 			k.tellOdd(node, t)
 		}
 		notes := map[string]string{taint.DrainAnnotation: drain.Encode(after), taint.AutoEvictingAnnotation: node.Annotations[taint.AutoEvictingAnnotation]}
@@ -175,16 +139,16 @@ func (k *Controller) tellOdd(node *corev1.Node, t told) {
 	}
 }
 
-func (k *Controller) count(t told) {
+func (m *Metrics) count(t told) {
 	add := func(state string, is bool) {
 		n := 0.0
 		if is {
 			n = 1
 		}
-		k.Metrics.nodes.WithLabelValues(t.g.Name, state).Add(n)
+		m.nodes.WithLabelValues(t.g.Name, state).Add(n)
 	}
 	add("held", t.d.Blocked() && t.d.Held)
 	add("auto_evicting", t.d.Auto)
 	add("not_guarded", len(t.d.Odd) > 0)
-	k.Metrics.left.WithLabelValues(t.g.Name).Add(float64(len(t.d.Blockers)))
+	m.left.WithLabelValues(t.g.Name).Add(float64(len(t.d.Blockers)))
 }

@@ -1,0 +1,160 @@
+package drainguard
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint/drainguard/drain"
+)
+
+// inForce are the guards to keep, in the order of their names: those of the configuration, and those that it has no more, until nothing of
+// theirs is left.
+func (k *Controller) inForce(ctx context.Context, guards []Guarded) []Guarded {
+	all := map[string]Guarded{}
+	for name, w := range k.watches {
+		gone := w.g
+		gone.Policy, gone.Seen = drain.AlwaysAllow, nil
+		all[name] = gone
+	}
+	for name, w := range k.follows {
+		if !slices.ContainsFunc(guards, func(g Guarded) bool { return g.Name == name && g.Setting == w.g.Setting }) {
+			w.stop()
+			delete(k.follows, name)
+		}
+	}
+	for _, g := range guards {
+		if g.Setting != nil && k.follows[g.Name] == nil {
+			k.follows[g.Name] = k.followSetting(ctx, g)
+		}
+		if w := k.watches[g.Name]; w != nil && (g.Setting != nil || !w.g.Same(g.Guard)) {
+			w.stop()
+			delete(k.watches, g.Name)
+			k.swept, k.again = false, true // what it made may be where nobody looks any more
+		}
+		if w := k.watches[g.Name]; w != nil {
+			w.g = g
+		} else if g.Setting == nil {
+			w, err := k.follow(ctx, g)
+			if k.say(ctx, g.Name, "Cannot watch for a drain guard", err); err != nil {
+				k.again = true
+				continue
+			}
+			k.watches[g.Name] = w
+		}
+		all[g.Name] = g
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b Guarded) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// keep does one guard's acts.
+func (k *Controller) keep(ctx context.Context, g Guarded, nodes *corev1.NodeList, decided map[string][]told) {
+	w := k.watches[g.Name]
+	blind := func() {
+		k.again = true
+		for i := range nodes.Items {
+			decided[nodes.Items[i].Name] = append(decided[nodes.Items[i].Name], told{g: g.Guard, blind: true})
+		}
+	}
+	synced, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	ok := w.cache.WaitForCacheSync(synced)
+	cancel()
+	if !ok {
+		blind()
+		return
+	}
+	v, err := k.see(ctx, w.cache, g, nodes)
+	if k.say(ctx, g.Name, "Cannot see what a drain guard guards", err); err != nil {
+		blind()
+		return
+	}
+	if g.Seen != nil {
+		v.Storage = g.Seen()
+	} else if v.Storage, err = readSystem(ctx, k.Dynamic, g.Adapter); err != nil { // a guard that the configuration has no more: nobody follows its system
+		v.Storage = nil
+	}
+	v = v.Indexed()
+	names := slices.Sorted(maps.Keys(v.Nodes))
+	if v.Storage != nil {
+		for _, name := range v.Storage.Asked() { // the replicas of a Node that was deleted may still be asked to leave it
+			if _, exists := v.Nodes[name]; !exists {
+				names = append(names, name)
+			}
+		}
+	}
+	careful, acts := map[string][]drain.Act{}, 0
+	var failed []error
+	for _, name := range names {
+		d := drain.Step(v, name)
+		for _, a := range d.Acts {
+			if a.Do.Begins() && k.leftAlone(ctx, name) {
+				continue
+			}
+			acts++
+			if a.Do.Careful() {
+				careful[name] = append(careful[name], a)
+			} else if err := k.write(ctx, g, name, a); err != nil {
+				failed = append(failed, err)
+			}
+		}
+		decided[name] = append(decided[name], told{g: g.Guard, d: d})
+	}
+	left := drain.Left(v)
+	for _, name := range slices.Sorted(maps.Keys(careful)) {
+		step := func(v drain.View) []drain.Act { return drain.Step(v, name).Acts }
+		if err := k.lookAgain(ctx, g, name, step, careful[name]); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if len(left) > 0 {
+		if err := k.lookAgain(ctx, g, "", drain.Left, left); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	var first error
+	if len(failed) > 0 {
+		first = failed[0]
+		k.poke()
+	}
+	k.say(ctx, g.Name, "Could not do all that a drain guard wants", first)
+	k.again = k.again || acts+len(left) > 0 // what is done is seen later, and what a live look refused may be due soon
+	if !slices.ContainsFunc(k.Guards(), func(o Guarded) bool { return o.Name == g.Name }) {
+		if k.again = true; acts+len(left) == 0 {
+			w.stop()
+			delete(k.watches, g.Name)
+		}
+	}
+}
+
+// lookAgain looks live, and does those of the acts that it leads to again. Each budget that goes takes a look of its own: whether another may
+// go as well hangs on it.
+func (k *Controller) lookAgain(ctx context.Context, g Guarded, node string, step func(drain.View) []drain.Act, acts []drain.Act) error {
+	var v drain.View
+	stale := true
+	for _, want := range acts {
+		if !want.Do.Careful() {
+			continue
+		}
+		if stale {
+			var err error
+			if v, err = k.look(ctx, g); err != nil {
+				return err
+			}
+			stale = false
+		}
+		for _, a := range step(v) {
+			if !a.Same(want) {
+				continue
+			}
+			if err := k.write(ctx, g, node, a); err != nil {
+				return err
+			}
+			stale = a.Do == drain.LetGo
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package drainguard
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint/drainguard/drain"
+)
+
+// follow begins to watch a guard's pods and the budgets beside them.
+func (k *Controller) follow(ctx context.Context, g Guarded) (*watch, error) {
+	selector, err := g.Selector()
+	if err != nil {
+		return nil, fmt.Errorf("reading selector: %w", err)
+	}
+	c, err := cache.New(k.REST, cache.Options{
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:                   {Namespaces: map[string]cache.Config{g.Namespace: {LabelSelector: selector}}, Transform: slim},
+			&policyv1.PodDisruptionBudget{}: {Namespaces: map[string]cache.Config{g.Namespace: {}}, Transform: slim},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making cache: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{g: g, cache: c, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		if err := c.Start(ctx); err != nil && ctx.Err() == nil {
+			k.Log.Error("Watching for a drain guard ended", "guard", g.Name, "error", err)
+		}
+	}()
+	for _, o := range []client.Object{&corev1.Pod{}, &policyv1.PodDisruptionBudget{}} {
+		inf, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false))
+		if err == nil {
+			_, err = inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+				AddFunc: func(any) { k.poke() }, DeleteFunc: func(any) { k.poke() },
+				UpdateFunc: func(before, now any) {
+					if !same(before, now) {
+						k.poke()
+					}
+				},
+			})
+		}
+		if err != nil {
+			w.stop()
+			return nil, fmt.Errorf("watching: %w", err)
+		}
+	}
+	return w, nil
+}
+
+// followSetting begins to watch the guard's setting. What cannot be watched is looked at with everything else (slow).
+func (k *Controller) followSetting(ctx context.Context, g Guarded) *watch {
+	inf := dynamicinformer.NewFilteredDynamicInformer(k.Dynamic, g.Setting.Resource, g.Setting.Namespace, 0, toolscache.Indexers{},
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, g.Setting.Name).String()
+		}).Informer()
+	_ = inf.SetWatchErrorHandlerWithContext(func(context.Context, *toolscache.Reflector, error) {}) // delegate's own read says so; it fails only after the start
+	_, _ = inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{                                // the same
+		AddFunc: func(any) { k.poke() }, UpdateFunc: func(_, _ any) { k.poke() }, DeleteFunc: func(any) { k.poke() },
+	})
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{g: g, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		inf.RunWithContext(ctx)
+	}()
+	return w
+}
+
+// slim takes off a cached object what nobody here reads.
+func slim(o any) (any, error) {
+	switch o := o.(type) {
+	case *corev1.Pod:
+		ready := slices.DeleteFunc(slices.Clone(o.Status.Conditions), func(c corev1.PodCondition) bool { return c.Type != corev1.PodReady })
+		o.ManagedFields, o.Annotations = nil, nil
+		o.Spec, o.Status = corev1.PodSpec{NodeName: o.Spec.NodeName}, corev1.PodStatus{Phase: o.Status.Phase, Conditions: ready}
+	case *policyv1.PodDisruptionBudget:
+		o.ManagedFields, o.Status = nil, policyv1.PodDisruptionBudgetStatus{}
+	}
+	return o, nil
+}
+
+// same reports that what changed of a pod or a budget is no news.
+func same(before, now any) bool {
+	switch now := now.(type) {
+	case *corev1.Pod:
+		before, is := before.(*corev1.Pod)
+		return is && drain.SeePod(before).Same(drain.SeePod(now))
+	case *policyv1.PodDisruptionBudget:
+		before, is := before.(*policyv1.PodDisruptionBudget)
+		return is && drain.SeeBudget(before).Same(drain.SeeBudget(now))
+	}
+	return false
+}
