@@ -28,12 +28,12 @@ func (k *Controller) Start(ctx context.Context) error {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
 	handle, err := inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { k.poke() }, DeleteFunc: func(any) { k.poke() },
+		AddFunc: func(any) { k.wakeUp() }, DeleteFunc: func(any) { k.wakeUp() },
 		UpdateFunc: func(before, now any) {
 			b, was := before.(*corev1.Node)
 			n, is := now.(*corev1.Node)
-			if was && is && k.seeNode(b) != k.seeNode(n) { // a heartbeat is no news
-				k.poke()
+			if was && is && k.reduceNode(b) != k.reduceNode(n) { // a heartbeat is no news
+				k.wakeUp()
 			}
 		},
 	})
@@ -99,24 +99,24 @@ func sightsOf(guards []Guarded) (out []sight) {
 func (k *Controller) pass(ctx context.Context) {
 	k.again, k.alone = false, map[string]bool{}
 	guards := k.Guards()
-	k.sweep(ctx, guards)
+	k.sweepLeftovers(ctx, guards)
 	if len(guards) == 0 && len(k.watches) == 0 && len(k.drained) == 0 && k.looked {
 		return
 	}
 	var nodes corev1.NodeList
 	err := k.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy)
-	if k.say(ctx, "", "Cannot list nodes", err); err != nil {
+	if k.warnOnce(ctx, "", "Cannot list nodes", err); err != nil {
 		k.again = true
 		return
 	}
 	k.looked = true
-	decided := map[string][]told{}
+	decided := map[string][]decision{}
 	for _, g := range k.inForce(ctx, guards) {
 		if g.Setting != nil {
-			k.delegate(ctx, g)
+			k.delegatePolicy(ctx, g)
 			continue
 		}
-		k.keep(ctx, g, &nodes, decided)
+		k.keepGuard(ctx, g, &nodes, decided)
 	}
-	k.tell(ctx, &nodes, decided)
+	k.report(ctx, &nodes, decided)
 }

@@ -389,17 +389,17 @@ func TestBudgetsOfOurs(t *testing.T) {
 	b = read()
 	b.Labels["note"] = "changed"
 	w.must(w.admin.Update(w.ctx, b))
-	w.must(w.k.write(w.ctx, w.guards[0], "", drain.Act{Do: drain.LetGo, Budget: seen}))
+	w.must(w.k.carryOut(w.ctx, w.guards[0], "", drain.Act{Do: drain.LetGo, Budget: seen}))
 	if w.guarded() != "a" {
 		t.Error("a budget that changed since the look: it was deleted")
 	}
 	seen = drain.SeeBudget(read())
 	seen.UID = "another"
-	w.must(w.k.write(w.ctx, w.guards[0], "", drain.Act{Do: drain.LetGo, Budget: seen}))
+	w.must(w.k.carryOut(w.ctx, w.guards[0], "", drain.Act{Do: drain.LetGo, Budget: seen}))
 	if w.guarded() != "a" {
 		t.Error("another budget of that name: it was deleted")
 	}
-	if err := w.k.write(w.ctx, w.guards[0], "", drain.Act{}); err == nil {
+	if err := w.k.carryOut(w.ctx, w.guards[0], "", drain.Act{}); err == nil {
 		t.Error("an act that nobody knows: got no error")
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// delegate brings the setting to the guard's policy, unless somebody else chose another.
-func (k *Controller) delegate(ctx context.Context, g Guarded) {
+// delegatePolicy brings the setting to the guard's policy, unless somebody else chose another.
+func (k *Controller) delegatePolicy(ctx context.Context, g Guarded) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	const what = "Cannot read or write a storage system's drain policy"
@@ -32,7 +32,7 @@ func (k *Controller) delegate(ctx context.Context, g Guarded) {
 		s.Ours = o.GetAnnotations()[taint.DelegatedAnnotation]
 	case !apierrors.IsNotFound(err):
 		k.again = true
-		k.say(ctx, g.Name, what, err)
+		k.warnOnce(ctx, g.Name, what, err)
 		return
 	}
 	now := drain.Delegate(g.Policy, s, g.Setting.Default)
@@ -41,26 +41,26 @@ func (k *Controller) delegate(ctx context.Context, g Guarded) {
 	case now.Write && (!k.Begins(&corev1.Node{}) || k.leftAlone(ctx, "")):
 	case now.Write:
 		k.again = true
-		err = k.set(ctx, g, o)
+		err = k.writeSetting(ctx, g, o)
 		if err == nil {
 			held = 1
 			k.Log.Info("Set a storage system's drain policy", "guard", g.Name, "was", s.Value, "policy", string(g.Policy))
-			k.event(o, nil, reason.DrainPolicySet, "Delegate", "{by}", g.Name, "{detail}", fmt.Sprintf("%s, was %q", g.Policy, s.Value))
+			k.sendEvent(o, nil, reason.DrainPolicySet, "Delegate", "{by}", g.Name, "{detail}", fmt.Sprintf("%s, was %q", g.Policy, s.Value))
 		}
 	case now.Conflict != "":
 		err = errors.New(now.Conflict)
 		if s.Exists && k.refused[g.Name+"\n"+what] != now.Conflict {
-			k.event(o, nil, reason.DrainPolicyConflict, "Delegate", "{by}", g.Name, "{detail}", now.Conflict)
+			k.sendEvent(o, nil, reason.DrainPolicyConflict, "Delegate", "{by}", g.Name, "{detail}", now.Conflict)
 		}
 	default:
 		held, err = 1, nil
 	}
 	k.Metrics.delegated.WithLabelValues(g.Name).Set(held)
-	k.say(ctx, g.Name, what, err)
+	k.warnOnce(ctx, g.Name, what, err)
 }
 
-// set writes the policy, and the annotation that says that it is ours.
-func (k *Controller) set(ctx context.Context, g Guarded, o *unstructured.Unstructured) error {
+// writeSetting writes the policy, and the annotation that says that it is ours.
+func (k *Controller) writeSetting(ctx context.Context, g Guarded, o *unstructured.Unstructured) error {
 	if err := k.Leading(); err != nil {
 		return fmt.Errorf("setting drain policy: %w", err)
 	}

@@ -117,15 +117,16 @@ func (w *watch) stop() {
 	<-w.done
 }
 
-func (k *Controller) poke() {
+// wakeUp lets the loop look at once.
+func (k *Controller) wakeUp() {
 	select {
 	case k.wake <- struct{}{}:
 	default: // it is awake already
 	}
 }
 
-// say tells an error once, until it is another or none.
-func (k *Controller) say(ctx context.Context, guard, what string, err error) {
+// warnOnce logs an error once, until it is another one or none.
+func (k *Controller) warnOnce(ctx context.Context, guard, what string, err error) {
 	key := guard + "\n" + what
 	switch {
 	case ctx.Err() != nil:
@@ -137,8 +138,8 @@ func (k *Controller) say(ctx context.Context, guard, what string, err error) {
 	}
 }
 
-// event sends the Event about an object, unless another process leads by now.
-func (k *Controller) event(about, related runtime.Object, why reason.Reason, action string, words ...string) {
+// sendEvent sends the Event about an object, unless another process leads by now.
+func (k *Controller) sendEvent(about, related runtime.Object, why reason.Reason, action string, words ...string) {
 	row := reason.Of(why)
 	if k.Leading() != nil {
 		return
@@ -150,8 +151,8 @@ func (k *Controller) event(about, related runtime.Object, why reason.Reason, act
 	k.Events.Eventf(about, related, kind, string(why), action, "%s", row.Note(words...))
 }
 
-// seeNode reduces a Node. Its mode says whether guards act there.
-func (k *Controller) seeNode(n *corev1.Node) drain.Node {
+// reduceNode reduces a Node. Its mode says whether guards act there.
+func (k *Controller) reduceNode(n *corev1.Node) drain.Node {
 	out := drain.SeeNode(n)
 	out.Withdrawn = !k.Begins(n)
 	return out
@@ -169,7 +170,7 @@ func (k *Controller) leftAlone(ctx context.Context, node string) bool {
 	if err == nil && why != "" {
 		err = errors.New(why)
 	}
-	k.say(ctx, "", strings.TrimSuffix("A drain guard begins nothing on node "+node, " on node "), err)
+	k.warnOnce(ctx, "", strings.TrimSuffix("A drain guard begins nothing on node "+node, " on node "), err)
 	k.alone[node] = err != nil
 	return err != nil
 }

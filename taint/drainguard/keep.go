@@ -29,7 +29,7 @@ func (k *Controller) inForce(ctx context.Context, guards []Guarded) []Guarded {
 	}
 	for _, g := range guards {
 		if g.Setting != nil && k.follows[g.Name] == nil {
-			k.follows[g.Name] = k.followSetting(ctx, g)
+			k.follows[g.Name] = k.watchSetting(ctx, g)
 		}
 		if w := k.watches[g.Name]; w != nil && (g.Setting != nil || !w.g.Same(g.Guard)) {
 			w.stop()
@@ -39,8 +39,8 @@ func (k *Controller) inForce(ctx context.Context, guards []Guarded) []Guarded {
 		if w := k.watches[g.Name]; w != nil {
 			w.g = g
 		} else if g.Setting == nil {
-			w, err := k.follow(ctx, g)
-			if k.say(ctx, g.Name, "Cannot watch for a drain guard", err); err != nil {
+			w, err := k.watchGuard(ctx, g)
+			if k.warnOnce(ctx, g.Name, "Cannot watch for a drain guard", err); err != nil {
 				k.again = true
 				continue
 			}
@@ -51,13 +51,13 @@ func (k *Controller) inForce(ctx context.Context, guards []Guarded) []Guarded {
 	return slices.SortedFunc(maps.Values(all), func(a, b Guarded) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// keep does one guard's acts.
-func (k *Controller) keep(ctx context.Context, g Guarded, nodes *corev1.NodeList, decided map[string][]told) {
+// keepGuard carries out one guard's acts.
+func (k *Controller) keepGuard(ctx context.Context, g Guarded, nodes *corev1.NodeList, decided map[string][]decision) {
 	w := k.watches[g.Name]
 	blind := func() {
 		k.again = true
 		for i := range nodes.Items {
-			decided[nodes.Items[i].Name] = append(decided[nodes.Items[i].Name], told{g: g.Guard, blind: true})
+			decided[nodes.Items[i].Name] = append(decided[nodes.Items[i].Name], decision{g: g.Guard, blind: true})
 		}
 	}
 	synced, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
@@ -67,8 +67,8 @@ func (k *Controller) keep(ctx context.Context, g Guarded, nodes *corev1.NodeList
 		blind()
 		return
 	}
-	v, err := k.see(ctx, w.cache, g, nodes)
-	if k.say(ctx, g.Name, "Cannot see what a drain guard guards", err); err != nil {
+	v, err := k.readView(ctx, w.cache, g, nodes)
+	if k.warnOnce(ctx, g.Name, "Cannot see what a drain guard guards", err); err != nil {
 		blind()
 		return
 	}
@@ -97,11 +97,11 @@ func (k *Controller) keep(ctx context.Context, g Guarded, nodes *corev1.NodeList
 			acts++
 			if a.Do.Careful() {
 				careful[name] = append(careful[name], a)
-			} else if err := k.write(ctx, g, name, a); err != nil {
+			} else if err := k.carryOut(ctx, g, name, a); err != nil {
 				failed = append(failed, err)
 			}
 		}
-		decided[name] = append(decided[name], told{g: g.Guard, d: d})
+		decided[name] = append(decided[name], decision{g: g.Guard, d: d})
 	}
 	left := drain.Left(v)
 	for _, name := range slices.Sorted(maps.Keys(careful)) {
@@ -118,9 +118,9 @@ func (k *Controller) keep(ctx context.Context, g Guarded, nodes *corev1.NodeList
 	var first error
 	if len(failed) > 0 {
 		first = failed[0]
-		k.poke()
+		k.wakeUp()
 	}
-	k.say(ctx, g.Name, "Could not do all that a drain guard wants", first)
+	k.warnOnce(ctx, g.Name, "Could not do all that a drain guard wants", first)
 	k.again = k.again || acts+len(left) > 0 // what is done is seen later, and what a live look refused may be due soon
 	if !slices.ContainsFunc(k.Guards(), func(o Guarded) bool { return o.Name == g.Name }) {
 		if k.again = true; acts+len(left) == 0 {
@@ -141,7 +141,7 @@ func (k *Controller) lookAgain(ctx context.Context, g Guarded, node string, step
 		}
 		if stale {
 			var err error
-			if v, err = k.look(ctx, g); err != nil {
+			if v, err = k.readLive(ctx, g); err != nil {
 				return err
 			}
 			stale = false
@@ -150,7 +150,7 @@ func (k *Controller) lookAgain(ctx context.Context, g Guarded, node string, step
 			if !a.Same(want) {
 				continue
 			}
-			if err := k.write(ctx, g, node, a); err != nil {
+			if err := k.carryOut(ctx, g, node, a); err != nil {
 				return err
 			}
 			stale = a.Do == drain.LetGo

@@ -17,11 +17,11 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// see is what c has of nodes, pods and budgets.
-func (k *Controller) see(ctx context.Context, c client.Reader, g Guarded, nodes *corev1.NodeList) (drain.View, error) {
+// readView reads what c has of nodes, pods and budgets.
+func (k *Controller) readView(ctx context.Context, c client.Reader, g Guarded, nodes *corev1.NodeList) (drain.View, error) {
 	v := drain.View{Guard: g.Guard, Nodes: map[string]drain.Node{}}
 	for i := range nodes.Items {
-		v.Nodes[nodes.Items[i].Name] = k.seeNode(&nodes.Items[i])
+		v.Nodes[nodes.Items[i].Name] = k.reduceNode(&nodes.Items[i])
 	}
 	selector, err := g.Selector()
 	if err != nil {
@@ -44,8 +44,8 @@ func (k *Controller) see(ctx context.Context, c client.Reader, g Guarded, nodes 
 	return v, nil
 }
 
-// look is a live look at everything that a guard's decision hangs on.
-func (k *Controller) look(ctx context.Context, g Guarded) (drain.View, error) {
+// readLive reads, from the API server, everything that a guard's decision hangs on.
+func (k *Controller) readLive(ctx context.Context, g Guarded) (drain.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	// The replicas first: whatever is cordoned afterwards is seen.
@@ -57,7 +57,7 @@ func (k *Controller) look(ctx context.Context, g Guarded) (drain.View, error) {
 	if err := k.Live.List(ctx, &nodes); err != nil {
 		return drain.View{}, fmt.Errorf("listing nodes live: %w", err)
 	}
-	v, err := k.see(ctx, k.Live, g, &nodes)
+	v, err := k.readView(ctx, k.Live, g, &nodes)
 	v.Storage = system
 	return v, err
 }
@@ -89,7 +89,7 @@ func readSystem(ctx context.Context, c dynamic.Interface, a *storage.Adapter) (s
 	return s, nil
 }
 
-func resource(c dynamic.Interface, p storage.Patch) dynamic.ResourceInterface {
+func resourceClient(c dynamic.Interface, p storage.Patch) dynamic.ResourceInterface {
 	if p.Namespace == "" {
 		return c.Resource(p.Resource)
 	}

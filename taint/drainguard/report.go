@@ -17,15 +17,15 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// told is one guard's decision about a node.
-type told struct {
+// decision is one guard's decision about a node.
+type decision struct {
 	g     drain.Guard
 	d     drain.Decision
 	blind bool // there is none: what was told stands
 }
 
-// tell brings the Nodes' annotations, the Events and the metrics up to date.
-func (k *Controller) tell(ctx context.Context, nodes *corev1.NodeList, decided map[string][]told) {
+// report brings the Nodes' annotations, the Events and the metrics up to date.
+func (k *Controller) report(ctx context.Context, nodes *corev1.NodeList, decided map[string][]decision) {
 	k.Metrics.nodes.Reset()
 	k.Metrics.left.Reset()
 	k.drained = map[string]bool{}
@@ -44,8 +44,8 @@ func (k *Controller) tell(ctx context.Context, nodes *corev1.NodeList, decided m
 			if p := drain.Follow(before[t.g.Name], t.g, t.d, k.Now()); p != nil {
 				after[t.g.Name] = p
 			}
-			k.Metrics.count(t)
-			k.tellOdd(node, t)
+			k.Metrics.countNode(t)
+			k.reportOddities(node, t)
 		}
 		notes := map[string]string{taint.DrainAnnotation: drain.Encode(after), taint.AutoEvictingAnnotation: node.Annotations[taint.AutoEvictingAnnotation]}
 		if known {
@@ -57,18 +57,18 @@ func (k *Controller) tell(ctx context.Context, nodes *corev1.NodeList, decided m
 		if notes[taint.DrainAnnotation] != "" || notes[taint.AutoEvictingAnnotation] != "" {
 			k.drained[node.Name] = true
 		}
-		if noted(node, notes) {
+		if hasAnnotations(node, notes) {
 			continue
 		}
 		k.again = true // until the cache has it
 		if err := k.annotate(ctx, node.Name, notes); err != nil {
 			k.drained[node.Name] = true
 			if !errors.Is(err, kube.ErrAgain) {
-				k.say(ctx, "", "Could not write what holds up a drain", err)
+				k.warnOnce(ctx, "", "Could not write what holds up a drain", err)
 			}
 			continue
 		}
-		k.tellProgress(node, before, after)
+		k.reportProgress(node, before, after)
 	}
 	maps.DeleteFunc(k.odd, func(key, _ string) bool {
 		name, _, _ := strings.Cut(key, "\n")
@@ -76,7 +76,8 @@ func (k *Controller) tell(ctx context.Context, nodes *corev1.NodeList, decided m
 	})
 }
 
-func noted(node *corev1.Node, notes map[string]string) bool {
+// hasAnnotations reports whether the Node has these annotations; an empty text stands for none.
+func hasAnnotations(node *corev1.Node, notes map[string]string) bool {
 	for key, text := range notes {
 		if node.Annotations[key] != text {
 			return false
@@ -93,7 +94,7 @@ func (k *Controller) annotate(ctx context.Context, name string, notes map[string
 	if err := k.Live.Get(ctx, client.ObjectKey{Name: name}, &live); err != nil {
 		return fmt.Errorf("node %s: reading it live: %w", name, err)
 	}
-	if noted(&live, notes) {
+	if hasAnnotations(&live, notes) {
 		return nil
 	}
 	if err := k.writer.Annotate(ctx, &live, notes); err != nil {
@@ -102,13 +103,13 @@ func (k *Controller) annotate(ctx context.Context, name string, notes map[string
 	return nil
 }
 
-// tellProgress says on the Node that a drain is held up, and that it is not any more.
-func (k *Controller) tellProgress(node *corev1.Node, before, after map[string]*drain.Progress) {
+// reportProgress says on the Node that a drain is held up, and that it is not any more.
+func (k *Controller) reportProgress(node *corev1.Node, before, after map[string]*drain.Progress) {
 	for name, p := range after {
 		if old := before[name]; old == nil || old.Unknown != p.Unknown || old.Policy != p.Policy || old.Bare != p.Bare {
 			k.Log.Info("Drain is held up", "node", node.Name, "guard", name, "policy", string(p.Policy), "left", p.Left, "why", p.Summary())
 			if !p.Bare {
-				k.event(node, nil, reason.DrainHeld, "Drain", "{node}", node.Name, "{by}", name+", policy "+string(p.Policy), "{detail}", p.Summary())
+				k.sendEvent(node, nil, reason.DrainHeld, "Drain", "{node}", node.Name, "{by}", name+", policy "+string(p.Policy), "{detail}", p.Summary())
 			}
 		}
 	}
@@ -116,13 +117,13 @@ func (k *Controller) tellProgress(node *corev1.Node, before, after map[string]*d
 		if after[name] == nil && node.Spec.Unschedulable {
 			took := k.Now().Sub(p.Since).Round(time.Second)
 			k.Log.Info("Drain is held up no more", "node", node.Name, "guard", name, "after", took)
-			k.event(node, nil, reason.DrainAllowed, "Drain", "{by}", name, "{detail}", fmt.Sprintf("%d replicas held it up, for %s", p.Total, took))
+			k.sendEvent(node, nil, reason.DrainAllowed, "Drain", "{by}", name, "{detail}", fmt.Sprintf("%d replicas held it up, for %s", p.Total, took))
 		}
 	}
 }
 
-// tellOdd says on the Node what a person should know, once.
-func (k *Controller) tellOdd(node *corev1.Node, t told) {
+// reportOddities says on the Node what a person should know, once.
+func (k *Controller) reportOddities(node *corev1.Node, t decision) {
 	now := map[reason.Reason]string{reason.DrainNotOurs: "", reason.DrainNotGuarded: ""}
 	for _, o := range t.d.Odd {
 		now[o.Reason] = o.Detail
@@ -131,7 +132,7 @@ func (k *Controller) tellOdd(node *corev1.Node, t told) {
 		key := strings.Join([]string{node.Name, t.g.Name, string(why)}, "\n")
 		if k.odd[key] != detail && detail != "" {
 			k.Log.Warn("Drain is not guarded", "node", node.Name, "guard", t.g.Name, "why", string(why), "detail", detail)
-			k.event(node, nil, why, "Drain", "{detail}", detail)
+			k.sendEvent(node, nil, why, "Drain", "{detail}", detail)
 		}
 		if k.odd[key] = detail; detail == "" {
 			delete(k.odd, key)
@@ -139,7 +140,8 @@ func (k *Controller) tellOdd(node *corev1.Node, t told) {
 	}
 }
 
-func (m *Metrics) count(t told) {
+// countNode adds what a guard decided about a node.
+func (m *Metrics) countNode(t decision) {
 	add := func(state string, is bool) {
 		n := 0.0
 		if is {

@@ -21,10 +21,10 @@ import (
 // the leader before it may be newer: a ConfigMap takes up to two minutes to all of its mounts.
 const sweepAfter = 3 * time.Minute
 
-// sweep takes away, once, what guards left that were removed from the configuration while nobody ran: budgets of ours that are no
+// sweepLeftovers takes away, once, what guards left that were removed from the configuration while nobody ran: budgets of ours that are no
 // guard's, and requests of ours for the eviction of replicas whose storage system has no guard. Both by a live look. What this process
 // may not read was not made with its rights.
-func (k *Controller) sweep(ctx context.Context, guards []Guarded) {
+func (k *Controller) sweepLeftovers(ctx context.Context, guards []Guarded) {
 	if k.begun.IsZero() {
 		k.begun = k.Now()
 	}
@@ -36,7 +36,7 @@ func (k *Controller) sweep(ctx context.Context, guards []Guarded) {
 	budgets, err := k.sweepBudgets(ctx, guards)
 	requests, also := k.sweepRequests(ctx, guards)
 	err = errors.Join(err, also)
-	k.say(ctx, "", "Could not take away what drain guards left that are no more", err)
+	k.warnOnce(ctx, "", "Could not take away what drain guards left that are no more", err)
 	k.swept = err == nil && budgets+requests == 0 // what was tried is looked at once more
 	k.again = k.again || !k.swept
 }
@@ -65,7 +65,7 @@ func (k *Controller) sweepBudgets(ctx context.Context, guards []Guarded) (tried 
 			continue
 		}
 		tried++
-		errs = append(errs, k.write(ctx, Guarded{Guard: drain.Guard{Name: b.Guard}}, b.Node, drain.Act{Do: drain.LetGo, Budget: b}))
+		errs = append(errs, k.carryOut(ctx, Guarded{Guard: drain.Guard{Name: b.Guard}}, b.Node, drain.Act{Do: drain.LetGo, Budget: b}))
 	}
 	return tried, errors.Join(errs...)
 }
@@ -97,7 +97,7 @@ func (k *Controller) sweepRequests(ctx context.Context, guards []Guarded) (tried
 		for _, node := range system.Asked() {
 			for _, act := range drain.Step(drain.View{Guard: g.Guard, Storage: system}, node).Acts {
 				tried++
-				errs = append(errs, k.write(ctx, g, node, act))
+				errs = append(errs, k.carryOut(ctx, g, node, act))
 			}
 		}
 	}

@@ -293,7 +293,7 @@ func TestSame(t *testing.T) {
 		{"a budget that goes", had, budget(func(b *policyv1.PodDisruptionBudget) { b.DeletionTimestamp = &now }), false},
 		{"a budget for a pod", was, had, false},
 	} {
-		if got := same(c.before, c.now); got != c.want {
+		if got := isUnchanged(c.before, c.now); got != c.want {
 			t.Errorf("%s: got the same %t, want %t", c.name, got, c.want)
 		}
 	}

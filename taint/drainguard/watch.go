@@ -17,16 +17,16 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/drain"
 )
 
-// follow begins to watch a guard's pods and the budgets beside them.
-func (k *Controller) follow(ctx context.Context, g Guarded) (*watch, error) {
+// watchGuard begins to watch a guard's pods and the budgets beside them.
+func (k *Controller) watchGuard(ctx context.Context, g Guarded) (*watch, error) {
 	selector, err := g.Selector()
 	if err != nil {
 		return nil, fmt.Errorf("reading selector: %w", err)
 	}
 	c, err := cache.New(k.REST, cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:                   {Namespaces: map[string]cache.Config{g.Namespace: {LabelSelector: selector}}, Transform: slim},
-			&policyv1.PodDisruptionBudget{}: {Namespaces: map[string]cache.Config{g.Namespace: {}}, Transform: slim},
+			&corev1.Pod{}:                   {Namespaces: map[string]cache.Config{g.Namespace: {LabelSelector: selector}}, Transform: dropUnread},
+			&policyv1.PodDisruptionBudget{}: {Namespaces: map[string]cache.Config{g.Namespace: {}}, Transform: dropUnread},
 		},
 	})
 	if err != nil {
@@ -44,10 +44,10 @@ func (k *Controller) follow(ctx context.Context, g Guarded) (*watch, error) {
 		inf, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false))
 		if err == nil {
 			_, err = inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-				AddFunc: func(any) { k.poke() }, DeleteFunc: func(any) { k.poke() },
+				AddFunc: func(any) { k.wakeUp() }, DeleteFunc: func(any) { k.wakeUp() },
 				UpdateFunc: func(before, now any) {
-					if !same(before, now) {
-						k.poke()
+					if !isUnchanged(before, now) {
+						k.wakeUp()
 					}
 				},
 			})
@@ -60,15 +60,15 @@ func (k *Controller) follow(ctx context.Context, g Guarded) (*watch, error) {
 	return w, nil
 }
 
-// followSetting begins to watch the guard's setting. What cannot be watched is looked at with everything else (slow).
-func (k *Controller) followSetting(ctx context.Context, g Guarded) *watch {
+// watchSetting begins to watch the guard's setting. What cannot be watched is looked at with everything else (slow).
+func (k *Controller) watchSetting(ctx context.Context, g Guarded) *watch {
 	inf := dynamicinformer.NewFilteredDynamicInformer(k.Dynamic, g.Setting.Resource, g.Setting.Namespace, 0, toolscache.Indexers{},
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, g.Setting.Name).String()
 		}).Informer()
-	_ = inf.SetWatchErrorHandlerWithContext(func(context.Context, *toolscache.Reflector, error) {}) // delegate's own read says so; it fails only after the start
+	_ = inf.SetWatchErrorHandlerWithContext(func(context.Context, *toolscache.Reflector, error) {}) // delegatePolicy's own read says so; it fails only after the start
 	_, _ = inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{                                // the same
-		AddFunc: func(any) { k.poke() }, UpdateFunc: func(_, _ any) { k.poke() }, DeleteFunc: func(any) { k.poke() },
+		AddFunc: func(any) { k.wakeUp() }, UpdateFunc: func(_, _ any) { k.wakeUp() }, DeleteFunc: func(any) { k.wakeUp() },
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{g: g, cancel: cancel, done: make(chan struct{})}
@@ -79,8 +79,8 @@ func (k *Controller) followSetting(ctx context.Context, g Guarded) *watch {
 	return w
 }
 
-// slim takes off a cached object what nobody here reads.
-func slim(o any) (any, error) {
+// dropUnread takes off a cached object what nobody here reads.
+func dropUnread(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
 		ready := slices.DeleteFunc(slices.Clone(o.Status.Conditions), func(c corev1.PodCondition) bool { return c.Type != corev1.PodReady })
@@ -92,8 +92,8 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
-// same reports that what changed of a pod or a budget is no news.
-func same(before, now any) bool {
+// isUnchanged reports whether two states of a pod or a budget lead to the same decision.
+func isUnchanged(before, now any) bool {
 	switch now := now.(type) {
 	case *corev1.Pod:
 		before, is := before.(*corev1.Pod)

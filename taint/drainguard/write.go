@@ -18,8 +18,8 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// write does one act. What changed since the act was decided on, or is gone, is no error: the next pass decides anew.
-func (k *Controller) write(ctx context.Context, g Guarded, node string, a drain.Act) error {
+// carryOut does one act. What changed since the act was decided on, or is gone, is no error: the next pass decides anew.
+func (k *Controller) carryOut(ctx context.Context, g Guarded, node string, a drain.Act) error {
 	if err := k.Leading(); err != nil {
 		return fmt.Errorf("%s: %w", a.Do, err)
 	}
@@ -42,12 +42,12 @@ func (k *Controller) write(ctx context.Context, g Guarded, node string, a drain.
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: a.Budget.Namespace, Name: a.Budget.Name}}
 		err = k.Client.Delete(ctx, budget, client.Preconditions{UID: &uid, ResourceVersion: &a.Budget.ResourceVersion})
 	case drain.Ask, drain.TakeBack:
-		return k.evict(ctx, g, node, a)
+		return k.writeEviction(ctx, g, node, a)
 	default:
 		return fmt.Errorf("nobody knows how to %s", a.Do)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		k.poke()
+		k.wakeUp()
 		return nil
 	}
 	if err != nil {
@@ -60,16 +60,16 @@ func (k *Controller) write(ctx context.Context, g Guarded, node string, a drain.
 // errNoEviction says that the adapter does not tell how an eviction is asked for.
 var errNoEviction = errors.New("the storage adapter does not say how a replica's eviction is asked for (replica.evict and replica.keep)")
 
-// evict asks for a replica's eviction, or takes that back.
-func (k *Controller) evict(ctx context.Context, g Guarded, node string, a drain.Act) error {
+// writeEviction asks for a replica's eviction, or takes that back.
+func (k *Controller) writeEviction(ctx context.Context, g Guarded, node string, a drain.Act) error {
 	patch, can := storage.NewState(g.Adapter).Eviction(a.Replica, a.Do == drain.Ask)
 	if !can {
 		return errNoEviction
 	}
-	now, err := resource(k.Dynamic, patch).Patch(ctx, patch.Name, types.MergePatchType, patch.Data, metav1.PatchOptions{})
+	now, err := resourceClient(k.Dynamic, patch).Patch(ctx, patch.Name, types.MergePatchType, patch.Data, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		k.poke()
+		k.wakeUp()
 		return nil
 	case err != nil:
 		return fmt.Errorf("%s replica %s/%s: %w", a.Do, a.Replica.Namespace, a.Replica.Name, err)
@@ -83,7 +83,7 @@ func (k *Controller) evict(ctx context.Context, g Guarded, node string, a drain.
 		}
 	}
 	k.Metrics.evictions.WithLabelValues(g.Name, result).Inc()
-	k.event(now, &corev1.Node{TypeMeta: nodeType, ObjectMeta: metav1.ObjectMeta{Name: node}}, why, "Evict",
+	k.sendEvent(now, &corev1.Node{TypeMeta: nodeType, ObjectMeta: metav1.ObjectMeta{Name: node}}, why, "Evict",
 		"{node}", node, "{detail}", a.Replica.Volume, "{by}", g.Name)
 	return nil
 }

@@ -1069,11 +1069,11 @@ var Mutants = []Mutant{
 		Old: "n.Withdrawn", New: "false",
 	},
 	{
-		Name: "drain: a pause lets guards begin", In: "taint/drainguard.Controller.keep",
+		Name: "drain: a pause lets guards begin", In: "taint/drainguard.Controller.keepGuard",
 		Old: "a.Do.Begins() && k.leftAlone(ctx, name)", New: "false", Tests: []string{"./taint/drainguard -run TestPausedAndDisabled"},
 	},
 	{
-		Name: "drain: a pause lets a setting be written", In: "taint/drainguard.Controller.delegate",
+		Name: "drain: a pause lets a setting be written", In: "taint/drainguard.Controller.delegatePolicy",
 		Old: `!k.Begins(&corev1.Node{}) || k.leftAlone(ctx, "")`, New: "false && k.Begins(&corev1.Node{})", Tests: []string{"./taint/drainguard -run TestSetting"},
 	},
 	{
@@ -7001,14 +7001,14 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: a budget goes without a live look", In: "taint/drainguard.Controller.lookAgain",
-		Old: "v, err = k.look(ctx, g)", New: "v, err = k.see(ctx, k.watches[g.Name].cache, g, new(corev1.NodeList))",
+		Old: "v, err = k.readLive(ctx, g)", New: "v, err = k.readView(ctx, k.watches[g.Name].cache, g, new(corev1.NodeList))",
 	},
 	{
-		Name: "drain: somebody who does not lead changes budgets", In: "taint/drainguard.Controller.write",
+		Name: "drain: somebody who does not lead changes budgets", In: "taint/drainguard.Controller.carryOut",
 		Old: "k.Leading()", New: "error(nil)",
 	},
 	{
-		Name: "drain: a budget that changed since the look is deleted", In: "taint/drainguard.Controller.write",
+		Name: "drain: a budget that changed since the look is deleted", In: "taint/drainguard.Controller.carryOut",
 		Old: "client.Preconditions{UID: &uid, ResourceVersion: &a.Budget.ResourceVersion}", New: "client.Preconditions{UID: &uid}",
 	},
 	{
@@ -7016,11 +7016,11 @@ var Mutants = []Mutant{
 		Old: "gone.Policy, gone.Seen = drain.AlwaysAllow, nil", New: "",
 	},
 	{
-		Name: "drain: somebody who does not lead writes the setting", In: "taint/drainguard.Controller.set",
+		Name: "drain: somebody who does not lead writes the setting", In: "taint/drainguard.Controller.writeSetting",
 		Old: "k.Leading()", New: "error(nil)",
 	},
 	{
-		Name: "drain: an Event of a request that is nobody's", In: "taint/drainguard.Controller.tellProgress",
+		Name: "drain: an Event of a request that is nobody's", In: "taint/drainguard.Controller.reportProgress",
 		Old: "!p.Bare", New: "p.Bare",
 	},
 	{
@@ -7065,27 +7065,27 @@ var Mutants = []Mutant{
 		Old: "one.version = one.system.Version()", New: "",
 	},
 	{
-		Name: "drain: a pod that changed wakes nobody", In: "taint/drainguard.same",
+		Name: "drain: a pod that changed wakes nobody", In: "taint/drainguard.isUnchanged",
 		Old: "drain.SeePod(before).Same(drain.SeePod(now))", New: "before != nil",
 	},
 	{
-		Name: "drain: a budget that changed wakes nobody", In: "taint/drainguard.same",
+		Name: "drain: a budget that changed wakes nobody", In: "taint/drainguard.isUnchanged",
 		Old: "drain.SeeBudget(before).Same(drain.SeeBudget(now))", New: "before != nil",
 	},
 	{
-		Name: "drain: what a live look refused is not looked at again", In: "taint/drainguard.Controller.keep",
+		Name: "drain: what a live look refused is not looked at again", In: "taint/drainguard.Controller.keepGuard",
 		Old: "k.again || acts+len(left) > 0", New: "k.again",
 	},
 	{
-		Name: "drain: a Node that was deleted keeps its requests", In: "taint/drainguard.Controller.keep",
+		Name: "drain: a Node that was deleted keeps its requests", In: "taint/drainguard.Controller.keepGuard",
 		Old: "v.Storage.Asked()", New: "[]string(nil)",
 	},
 	{
 		Name: "drain: a setting that changed wakes nobody", In: "taint/drainguard.Controller.inForce",
-		Old: "k.follows[g.Name] = k.followSetting(ctx, g)", New: "",
+		Old: "k.follows[g.Name] = k.watchSetting(ctx, g)", New: "",
 	},
 	{
-		Name: "drain: a leader with an old configuration takes budgets away", In: "taint/drainguard.Controller.sweep",
+		Name: "drain: a leader with an old configuration takes budgets away", In: "taint/drainguard.Controller.sweepLeftovers",
 		Old: "k.Now().Sub(k.begun) < sweepAfter", New: "false",
 	},
 	{
