@@ -13,7 +13,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/drill"
+	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
 // newDrill asks before the outage.

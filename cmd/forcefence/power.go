@@ -14,7 +14,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/drill"
+	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
 // desk is the flags with which a command reaches the API server and the devices.

@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/forcefence/forcefence/taint/drill"
+	"github.com/forcefence/forcefence/taint/view/drill"
 	"github.com/forcefence/forcefence/test/cluster"
 )
 

@@ -471,8 +471,8 @@ var Mutants = []Mutant{
 		Old: "providers.ForDrill(ctx)", New: "ctx", Tests: []string{"./taint/controller -short -run TestDrillAsksForDoubts"},
 	},
 	{
-		Name: "drill: what a device says of an Off to come is not told", In: "taint/drill.Judge",
-		Old: `d.Answer.Doubt != ""`, New: "false", Tests: []string{"./taint/drill"},
+		Name: "drill: what a device says of an Off to come is not told", In: "taint/view/drill.Judge",
+		Old: `d.Answer.Doubt != ""`, New: "false", Tests: []string{"./taint/view/drill"},
 	},
 	{
 		Name: "redfish: old TLS is spoken where nobody allowed it (12)", In: "providers/redfish.Config.ciphers",
@@ -1504,15 +1504,15 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "drill: a node whose machine could not be powered off is fenceable", In: "taint/drill.powerless",
+		Name: "drill: a node whose machine could not be powered off is fenceable", In: "taint/view/drill.powerless",
 		Old: `no == ""`, New: "true",
 	},
 	{
-		Name: "drill: a device that does not answer takes a power-off", In: "taint/drill.powerless",
+		Name: "drill: a device that does not answer takes a power-off", In: "taint/view/drill.powerless",
 		Old: `d.Result() != "ok"`, New: "false",
 	},
 	{
-		Name: "drill: in observe an outlet that is on makes a node fenceable", In: "taint/drill.Judge",
+		Name: "drill: in observe an outlet that is on makes a node fenceable", In: "taint/view/drill.Judge",
 		Old: "!s.PowerOff && s.Verdict.State != providers.PowerOff && fedOnly(s.Devices)", New: "false",
 	},
 	{
@@ -1520,31 +1520,31 @@ var Mutants = []Mutant{
 		Old: "Feeds: d.Feeds", New: "",
 	},
 	{
-		Name: "drill: one lost packet is a dead device", In: "taint/drill.Judge",
+		Name: "drill: one lost packet is a dead device", In: "taint/view/drill.Judge",
 		Old: `passing && result != "ok" && (s.Before == corev1.ConditionTrue || s.Before == "")`, New: "false",
 	},
 	{
-		Name: "drill: a refused password may pass by itself", In: "taint/drill.Judge",
+		Name: "drill: a refused password may pass by itself", In: "taint/view/drill.Judge",
 		Old: `passing && (word == "unreachable" || word == "canceled" || word == "error")`, New: "passing",
 	},
 	{
-		Name: "drill: there is no pace", In: "taint/drill.Plan.Next",
+		Name: "drill: there is no pace", In: "taint/view/drill.Plan.Next",
 		Old: "early > 0", New: "false",
 	},
 	{
-		Name: "drill: any number is under way", In: "taint/drill.Plan.Next",
+		Name: "drill: any number is under way", In: "taint/view/drill.Plan.Next",
 		Old: "p.under >= AtOnce", New: "false",
 	},
 	{
-		Name: "drill: who is under way when nodes come does not count", In: "taint/drill.Plan.Nodes",
+		Name: "drill: who is under way when nodes come does not count", In: "taint/view/drill.Plan.Nodes",
 		Old: "p.under++", New: "",
 	},
 	{
-		Name: "drill: nodes are not spread", In: "taint/drill.Plan.phase",
+		Name: "drill: nodes are not spread", In: "taint/view/drill.Plan.phase",
 		Old: "h.Sum32()", New: "uint32(1)<<31",
 	},
 	{
-		Name: "drill: a failed one waits as long as any", In: "taint/drill.Plan.Done",
+		Name: "drill: a failed one waits as long as any", In: "taint/view/drill.Plan.Done",
 		Old: "!ok", New: "false",
 	},
 	{
@@ -6625,7 +6625,7 @@ var Mutants = []Mutant{
 		Old: "c.Type == taint.FenceableCondition", New: "false", Tests: glue,
 	},
 	{
-		Name: "devices: the drill is silent about two that disagree", In: "taint/drill.Judge",
+		Name: "devices: the drill is silent about two that disagree", In: "taint/view/drill.Judge",
 		Old: "errors.Is(s.Verdict.Err, proof.ErrDisagree)", New: "errors.Is(s.Verdict.Err, proof.ErrDisagree) && len(s.Devices) == 0",
 	},
 	{

@@ -122,11 +122,11 @@ var Rules = []Rule{
 		Why: "a recording is played by the rooms that decide, without a cluster, a device or a clock",
 	},
 	{
-		Bind: []string{"taint/drill"}, Ours: []string{"taint/decide/proof", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/view/drill"}, Ours: []string{"taint/decide/proof", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "whether a node could be fenced is a function of what its devices said, so that the controller and a person's command find the same",
 	},
 	{
-		Bind: []string{"taint/glance"}, Ours: []string{"taint", "taint/drill", "taint/decide/fence", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
+		Bind: []string{"taint/glance"}, Ours: []string{"taint", "taint/view/drill", "taint/decide/fence", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "what people are shown of a node is a function of what stands there, whoever shows it",
 	},
 	{
@@ -147,7 +147,7 @@ var Rules = []Rule{
 	},
 	{
 		Bind: []string{"taint/controller"},
-		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/drainguard/storage", "taint/decide", "taint/replay", "taint/kube", "taint/drill", "taint/api", "taint/journal", "taint/wake", "taint/machine", "taint/sharing", "providers"},
+		Ours: []string{"taint/decide/action", "taint", "taint/reason", "taint/decide/fleet", "taint/decide/proof", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/drainguard/storage", "taint/decide", "taint/replay", "taint/kube", "taint/view/drill", "taint/api", "taint/journal", "taint/wake", "taint/machine", "taint/sharing", "providers"},
 		Why:  "the reconcilers know the contract of a device, never a device family, and not how they were configured",
 	},
 	{

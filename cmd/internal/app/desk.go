@@ -16,9 +16,9 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/proof"
-	"github.com/forcefence/forcefence/taint/drill"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
 // Desk is where a person's commands ask devices: by the same rules of the configuration, the same belief in who a node's machine is, and
