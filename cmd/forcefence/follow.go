@@ -39,7 +39,7 @@ func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell 
 			return c.Watch(ctx, &corev1.NodeList{}, selector(raw))
 		},
 	}
-	var events map[string][]glance.Event
+	var events map[string][]glance.OwnEvent
 	var read time.Time
 	told := map[string]string{}
 	for _, n := range f.Nodes {
@@ -50,8 +50,8 @@ func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell 
 		if len(o.nodes) > 0 && !slices.Contains(o.nodes, node.Name) {
 			return
 		}
-		s := glance.Seen{Node: node, Key: o.key, Now: o.now().UTC()}
-		if one := glance.Of(s); one.State != glance.Fenceable {
+		s := glance.NodeFacts{Node: node, Key: o.key, Now: o.now().UTC()}
+		if one := glance.NodeOf(s); one.State != glance.StateFine {
 			if s.Now.Sub(read) > again/2 {
 				events, _ = eventsOf(ctx, c, "")
 				read = s.Now
@@ -61,11 +61,11 @@ func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell 
 				s.Needs, _ = needed(ctx, c, node.Name, rec) // what cannot be read was told with the table
 			}
 		}
-		one := glance.Of(s)
+		one := glance.NodeOf(s)
 		before, known := told[node.Name]
 		now := fingerprint(one)
 		told[node.Name] = now
-		if before == now || !known && f.Unlisted > 0 && one.State == glance.Fenceable {
+		if before == now || !known && f.Unlisted > 0 && one.State == glance.StateFine {
 			return // one of those that were not listed is as it was
 		}
 		if err := tell(one); err != nil {

@@ -140,14 +140,14 @@ func (o *looker) look(ctx context.Context) (*fleet, error) {
 	}
 	records := true
 	see := func(n *corev1.Node) {
-		s := glance.Seen{Node: n, Key: o.key, Event: newest(events[n.Name]), Now: f.At}
+		s := glance.NodeFacts{Node: n, Key: o.key, Event: newest(events[n.Name]), Now: f.At}
 		if rec, _ := taint.RecordOf(n); rec.Open() && records {
 			if s.Needs, err = needed(ctx, o.client, n.Name, rec); err != nil {
 				unknown(err)
 				records = false // and so would be the others'
 			}
 		}
-		one := glance.Of(s)
+		one := glance.NodeOf(s)
 		f.Counts[one.State]++
 		f.Nodes = append(f.Nodes, one)
 	}
@@ -160,7 +160,7 @@ func (o *looker) look(ctx context.Context) (*fleet, error) {
 	})
 	if len(f.Nodes) > small && !o.all && len(o.nodes) == 0 {
 		had := len(f.Nodes)
-		f.Nodes = slices.DeleteFunc(f.Nodes, func(n glance.Node) bool { return n.State == glance.Fenceable && n.Next == "" })
+		f.Nodes = slices.DeleteFunc(f.Nodes, func(n glance.Node) bool { return n.State == glance.StateFine && n.Next == "" })
 		f.Unlisted = had - len(f.Nodes)
 	}
 	return f, nil
@@ -247,7 +247,7 @@ func (f *fleet) print(out io.Writer) {
 }
 
 // colors of the states.
-var colors = map[glance.State]string{glance.Stuck: red, glance.Fencing: yellow, glance.Silent: yellow, glance.Unfenced: red, glance.LeftAlone: faint, glance.Fenceable: green}
+var colors = map[glance.State]string{glance.StateStuck: red, glance.StateFencing: yellow, glance.StateNotReady: yellow, glance.StateUnfenceable: red, glance.StateLeftAlone: faint, glance.StateFine: green}
 
 // rowOf is a node in a line.
 func rowOf(n glance.Node, now time.Time) []cell {
@@ -260,7 +260,7 @@ func rowOf(n glance.Node, now time.Time) []cell {
 		power += " " + age(n.Machine.At, now)
 	}
 	return []cell{
-		{n.Node, colors[n.State]}, {ready, ""}, {cmp.Or(n.Machine.By, "-"), ""}, {power, ""}, {cmp.Or(n.Guard, "-"), ""}, {fenceWord(n, now), ""}, {n.Next, ""},
+		{n.Node, colors[n.State]}, {ready, ""}, {cmp.Or(n.Machine.By, "-"), ""}, {power, ""}, {cmp.Or(n.Protection, "-"), ""}, {fenceWord(n, now), ""}, {n.Next, ""},
 	}
 }
 
@@ -273,7 +273,7 @@ func fenceWord(n glance.Node, now time.Time) string {
 		return n.Fence.Phase + " " + age(&n.Fence.At, now)
 	case n.Mark != "":
 		return "marked"
-	case n.Fence != nil && n.State != glance.Fenceable:
+	case n.Fence != nil && n.State != glance.StateFine:
 		return n.Fence.Result + " " + age(&n.Fence.At, now)
 	}
 	return "-"

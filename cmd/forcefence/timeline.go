@@ -125,7 +125,7 @@ func storyOf(ctx context.Context, c client.Client, what string) (*story, error) 
 	}
 	for _, newer := range found[1:] { // an earlier fence's Events are not this one's
 		if end := newer.Fencing.Status.FinishedAt; end != nil && end.After(s.Begun.Add(-eventsBefore)) && end.Time.Before(s.Begun) {
-			events[s.Node] = slices.DeleteFunc(events[s.Node], func(e glance.Event) bool { return !e.At.After(end.Time) })
+			events[s.Node] = slices.DeleteFunc(events[s.Node], func(e glance.OwnEvent) bool { return !e.At.After(end.Time) })
 		}
 	}
 	s.add(events[s.Node], until)
@@ -133,7 +133,7 @@ func storyOf(ctx context.Context, c client.Client, what string) (*story, error) 
 }
 
 // add tells the Events of the fence's time, and puts all in its order. until is zero for a fence that is not over.
-func (s *story) add(events []glance.Event, until time.Time) {
+func (s *story) add(events []glance.OwnEvent, until time.Time) {
 	for _, e := range events {
 		if e.At.After(s.Begun.Add(-eventsBefore)) && (until.IsZero() || e.At.Before(until)) {
 			s.Entries = append(s.Entries, entry{e.At, "event", e.Reason, e.Text})
@@ -148,7 +148,7 @@ func findFencings(ctx context.Context, c client.Client, what string) (out []stat
 		u := newFencing()
 		switch err := c.Get(ctx, client.ObjectKey{Name: what}, u); {
 		case err == nil:
-			f, err := status.Read(u.Object)
+			f, err := status.ReadRecord(u.Object)
 			return []status.Record{f}, err
 		case !apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("reading Fencing %s: %w", what, unread(c, err))
@@ -165,7 +165,7 @@ func findFencings(ctx context.Context, c client.Client, what string) (out []stat
 			opts = []client.ListOption{client.MatchingLabels{label: what}}
 		}
 		err := each(ctx, c, newFencings, func(o runtime.Object) error {
-			f, err := status.Read(o.(*unstructured.Unstructured).Object)
+			f, err := status.ReadRecord(o.(*unstructured.Unstructured).Object)
 			if err == nil && take(f) {
 				out = append(out, f)
 			}

@@ -28,31 +28,33 @@ type State string
 
 // The states, in the order in which a person wants to see them.
 const (
-	Stuck     State = "stuck"       // its fence, or what came of it, needs a person
-	Fencing   State = "fencing"     // its fence is not done, or it is marked
-	Silent    State = "not_ready"   // it is not Ready, and no fence is under way
-	Unfenced  State = "unfenceable" // it is Ready, and could not be fenced now, or nobody tried
-	LeftAlone State = "left_alone"  // it is Ready, and nothing would be begun
-	Fenceable State = "fine"
+	StateStuck       State = "stuck"       // its fence, or what came of it, needs a person
+	StateFencing     State = "fencing"     // its fence is not done, or it is marked
+	StateNotReady    State = "not_ready"   // it is not Ready, and no fence is under way
+	StateUnfenceable State = "unfenceable" // it is Ready, and could not be fenced now, or nobody tried
+	StateLeftAlone   State = "left_alone"  // it is Ready, and nothing would be begun
+	StateFine        State = "fine"
 )
 
 // Word is the state as people read it.
 func (s State) Word() string { return strings.ReplaceAll(string(s), "_", " ") }
 
 // States returns all of them, in their order.
-func States() []State { return []State{Stuck, Fencing, Silent, Unfenced, LeftAlone, Fenceable} }
+func States() []State {
+	return []State{StateStuck, StateFencing, StateNotReady, StateUnfenceable, StateLeftAlone, StateFine}
+}
 
-// Seen is what is known of one node.
-type Seen struct {
+// NodeFacts is what is known of one node.
+type NodeFacts struct {
 	Node  *corev1.Node
-	Key   string // the mark's
-	Event *Event // forcefence's newest Event about the Node; nil: none, or not read
-	Needs string // why its open fence's Fencing says that a person should look; "": it does not, or was not read
+	Key   string    // the mark's
+	Event *OwnEvent // forcefence's newest Event about the Node; nil: none, or not read
+	Needs string    // why its open fence's Fencing says that a person should look; "": it does not, or was not read
 	Now   time.Time
 }
 
-// Event is what forcefence told.
-type Event struct {
+// OwnEvent is an Event that forcefence wrote.
+type OwnEvent struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
 	Text   string    `json:"text"`
@@ -67,15 +69,15 @@ type Node struct {
 	Machine    Machine    `json:"machine"`
 	Fenceable  string     `json:"fenceable"`        // True, False or Unknown; "" if no controller told
 	Partly     bool       `json:"partly,omitempty"` // it is Fenceable, and not all of its devices answer
-	Guard      string     `json:"guard"`            // FailClosed, FailOpen, None; "" if the node's side never said
+	Protection string     `json:"guard"`            // FailClosed, FailOpen, None; "" if the node's side never said
 	Mark       string     `json:"mark,omitempty"`
-	Fence      *Fence     `json:"fence,omitempty"`
+	Fence      *NodeFence `json:"fence,omitempty"`
 	Broken     string     `json:"broken,omitempty"`    // why the record of its fence cannot be read
 	LeftAlone  string     `json:"leftAlone,omitempty"` // why nothing new is begun, as far as the Node says
 	Mode       string     `json:"mode,omitempty"`      // what its annotation lowers its mode to
 	Policies   []string   `json:"policies,omitempty"`  // in whose name pods were ended without proof since it is not Ready
 	Draining   bool       `json:"draining,omitempty"`  // something of forcefence's holds its drain up
-	Event      *Event     `json:"event,omitempty"`
+	Event      *OwnEvent  `json:"event,omitempty"`
 	Next       string     `json:"next,omitempty"` // "" where nothing is to come
 }
 
@@ -87,8 +89,8 @@ type Machine struct {
 	At    *time.Time `json:"at,omitempty"`
 }
 
-// Fence is the node's last fence.
-type Fence struct {
+// NodeFence is the node's last fence, as its record has it.
+type NodeFence struct {
 	ID       string    `json:"id"`
 	Phase    string    `json:"phase"`
 	Result   string    `json:"result,omitempty"`
@@ -101,10 +103,10 @@ type Fence struct {
 	Waits    []string  `json:"waitsFor,omitempty"` // volumes, where nothing else is left to do
 }
 
-// Of is what stands about a node. It changes nothing that it is given.
-func Of(s Seen) Node {
+// NodeOf is what stands about a node. It changes nothing that it is given.
+func NodeOf(s NodeFacts) Node {
 	rec, err := taint.RecordOf(s.Node)
-	n := Node{Node: s.Node.Name, Ready: string(corev1.ConditionUnknown), Machine: machine(s.Node, rec), LeftAlone: fence.Excluded(s.Node, s.Now), Draining: s.Node.Annotations[taint.DrainAnnotation] != ""}
+	n := Node{Node: s.Node.Name, Ready: string(corev1.ConditionUnknown), Machine: machineOf(s.Node, rec), LeftAlone: fence.Excluded(s.Node, s.Now), Draining: s.Node.Annotations[taint.DrainAnnotation] != ""}
 	var told corev1.NodeCondition
 	on := false
 	for _, c := range s.Node.Status.Conditions {
@@ -120,7 +122,7 @@ func Of(s Seen) Node {
 			on = c.Status == corev1.ConditionTrue
 		}
 	}
-	if _, n.Guard = taint.ProtectionOf(s.Node); err != nil {
+	if _, n.Protection = taint.ProtectionOf(s.Node); err != nil {
 		n.Broken = err.Error()
 	}
 	mark, marked := taint.Find(s.Node, s.Key, rec.IDOr(""))
@@ -131,7 +133,7 @@ func Of(s Seen) Node {
 		n.Mode = lowered.Mode.String()
 	}
 	if rec != nil {
-		n.Fence = &Fence{ID: rec.ID, Phase: string(rec.Phase), Result: string(rec.Result), Since: rec.Since, At: rec.At, By: rec.By, Device: rec.Device, PowerOff: rec.PowerOff, After: string(rec.After)}
+		n.Fence = &NodeFence{ID: rec.ID, Phase: string(rec.Phase), Result: string(rec.Result), Since: rec.Since, At: rec.At, By: rec.By, Device: rec.Device, PowerOff: rec.PowerOff, After: string(rec.After)}
 		for _, d := range rec.Detaching {
 			n.Fence.Waits = append(n.Fence.Waits, d.PV)
 		}
@@ -144,53 +146,53 @@ func Of(s Seen) Node {
 			}
 		}
 	}
-	n.Partly = n.Fenceable == string(corev1.ConditionTrue) && strings.Contains(n.Machine.By, ",") && told.Message != "" && broken(n.Machine)
-	n.State, n.Next = s.next(n, rec, told, marked, ready, on)
-	if e := s.Event; e != nil && n.State != Fenceable {
+	n.Partly = n.Fenceable == string(corev1.ConditionTrue) && strings.Contains(n.Machine.By, ",") && told.Message != "" && someDisagree(n.Machine)
+	n.State, n.Next = s.nextOf(n, rec, told, marked, ready, on)
+	if e := s.Event; e != nil && n.State != StateFine {
 		n.Event = e
 	}
 	return n
 }
 
-// next is the node's state, and what comes next.
-func (s Seen) next(n Node, rec *taint.Record, told corev1.NodeCondition, marked, ready, on bool) (State, string) {
+// nextOf is the node's state, and what comes next.
+func (s NodeFacts) nextOf(n Node, rec *taint.Record, told corev1.NodeCondition, marked, ready, on bool) (State, string) {
 	release := "forcefence release " + n.Node + " --yes"
 	lied := rec != nil && len(rec.Liars()) > 0
 	switch {
 	case n.Broken != "":
-		return Stuck, fmt.Sprintf("The record of its fence cannot be read (%s): a newer version wrote it, or somebody edited it. If no newer controller leads: %s", n.Broken, release)
+		return StateStuck, fmt.Sprintf("The record of its fence cannot be read (%s): a newer version wrote it, or somebody edited it. If no newer controller leads: %s", n.Broken, release)
 	case s.Needs != "":
-		return Stuck, "A person should look: " + s.Needs
+		return StateStuck, "A person should look: " + s.Needs
 	case rec.Open() || marked:
-		state, text := s.fencing(n, rec)
+		state, text := s.nextOfFence(n, rec)
 		return state, text
 	case rec != nil && rec.Result == taint.ResultNeverPoweredOff || lied:
-		return Stuck, "A device said Off of its machine while it was on, and is not believed. Once it is repaired: " + release
+		return StateStuck, "A device said Off of its machine while it was on, and is not believed. Once it is repaired: " + release
 	case !ready && rec != nil && rec.After == taint.AfterFencedAgain:
-		return Stuck, sentence(reason.FencedAgain, "Its machine stays off: it was powered on, and needed another fence soon after.")
+		return StateStuck, withAdvice(reason.FencedAgain, "Its machine stays off: it was powered on, and needed another fence soon after.")
 	case !ready && rec != nil && rec.After == taint.AfterPowerOn:
-		return Silent, "Its machine is being powered on; then its node comes back."
+		return StateNotReady, "Its machine is being powered on; then its node comes back."
 	case !ready && n.LeftAlone != "":
-		return Silent, "Nothing is begun, because of its " + n.LeftAlone + "."
+		return StateNotReady, "Nothing is begun, because of its " + n.LeftAlone + "."
 	case !ready:
-		return Silent, s.silent(n, rec, on)
+		return StateNotReady, s.nextOfNotReady(n, rec, on)
 	case n.Fenceable == "":
-		return Unfenced, "No controller has asked its devices yet."
+		return StateUnfenceable, "No controller has asked its devices yet."
 	case n.Fenceable != string(corev1.ConditionTrue):
-		return Unfenced, sentence(reason.Reason(told.Reason), told.Message)
+		return StateUnfenceable, withAdvice(reason.Reason(told.Reason), told.Message)
 	case n.LeftAlone != "":
-		return LeftAlone, "Nothing is begun, because of its " + n.LeftAlone + "."
+		return StateLeftAlone, "Nothing is begun, because of its " + n.LeftAlone + "."
 	case n.Mode != "":
-		return LeftAlone, fmt.Sprintf("An annotation keeps its mode at %s.", n.Mode)
+		return StateLeftAlone, fmt.Sprintf("An annotation keeps its mode at %s.", n.Mode)
 	case n.Partly:
-		return Fenceable, "Not all of its devices answer: " + n.Machine.By + "."
+		return StateFine, "Not all of its devices answer: " + n.Machine.By + "."
 	default:
-		return Fenceable, ""
+		return StateFine, ""
 	}
 }
 
-// fencing is what comes next of a fence that is not done.
-func (s Seen) fencing(n Node, rec *taint.Record) (State, string) {
+// nextOfFence is what comes next of a fence that is not done.
+func (s NodeFacts) nextOfFence(n Node, rec *taint.Record) (State, string) {
 	since := n.ReadySince
 	if rec.Open() {
 		since = &rec.At
@@ -199,9 +201,9 @@ func (s Seen) fencing(n Node, rec *taint.Record) (State, string) {
 		row := reason.Of(reason.Reason(e.Reason))
 		switch {
 		case e.Reason == string(reason.NeedsPerson):
-			return Stuck, sentence(reason.NeedsPerson, e.Text)
+			return StateStuck, withAdvice(reason.NeedsPerson, e.Text)
 		case row.Do != "":
-			return Fencing, sentence(row.Reason, e.Text)
+			return StateFencing, withAdvice(row.Reason, e.Text)
 		}
 	}
 	device := "its device"
@@ -210,33 +212,33 @@ func (s Seen) fencing(n Node, rec *taint.Record) (State, string) {
 	}
 	switch {
 	case !rec.Open():
-		return Fencing, "Somebody marked it; a controller takes that up."
+		return StateFencing, "Somebody marked it; a controller takes that up."
 	case len(n.Fence.Waits) > 0:
-		return Fencing, "It waits until these volumes are detached: " + strings.Join(n.Fence.Waits, ", ") + "."
+		return StateFencing, "It waits until these volumes are detached: " + strings.Join(n.Fence.Waits, ", ") + "."
 	case rec.Phase == taint.PhasePoweringOff:
-		return Fencing, fmt.Sprintf("A power-off is sent; it waits until %s says Off.", device)
+		return StateFencing, fmt.Sprintf("A power-off is sent; it waits until %s says Off.", device)
 	case rec.Phase == taint.PhaseArmed:
-		return Fencing, fmt.Sprintf("%s is asked once more; if it says Off, its pods are ended.", device)
+		return StateFencing, fmt.Sprintf("%s is asked once more; if it says Off, its pods are ended.", device)
 	default:
-		return Fencing, "Its pods are ended and deleted, its volumes detached; then the mark is taken off."
+		return StateFencing, "Its pods are ended and deleted, its volumes detached; then the mark is taken off."
 	}
 }
 
-// silent is what comes next of a node that is not Ready while no fence of it is under way.
-func (s Seen) silent(n Node, rec *taint.Record, on bool) string {
+// nextOfNotReady is what comes next of a node that is not Ready while no fence of it is under way.
+func (s NodeFacts) nextOfNotReady(n Node, rec *taint.Record, on bool) string {
 	e := s.Event
 	if e != nil && (n.ReadySince != nil && e.At.Before(*n.ReadySince) || rec != nil && e.At.Add(time.Second).Before(rec.At)) {
 		e = nil // of an earlier silence, or of before its fence ended
 	}
 	switch {
 	case e != nil && reason.Of(reason.Reason(e.Reason)).Do != "":
-		return sentence(reason.Reason(e.Reason), e.Text)
+		return withAdvice(reason.Reason(e.Reason), e.Text)
 	case rec != nil && rec.Result == taint.ResultEvicted && n.ReadySince != nil && !rec.At.Before(*n.ReadySince):
 		return "Its pods run elsewhere. Look at its machine."
 	case rec != nil && rec.Result == taint.ResultReleased && n.ReadySince != nil && !rec.At.Before(*n.ReadySince):
 		return "A person released it: it is left alone until it comes back."
 	case rec != nil && rec.Result == taint.ResultPowerOffFailed && n.ReadySince != nil && !rec.At.Before(*n.ReadySince):
-		return sentence(reason.PowerOffFailed, reason.Of(reason.PowerOffFailed).Text)
+		return withAdvice(reason.PowerOffFailed, reason.Of(reason.PowerOffFailed).Text)
 	case on:
 		return "It does not answer, but its machine is on: look at its kubelet and network."
 	case n.Fenceable != "" && n.Fenceable != string(corev1.ConditionTrue):
@@ -248,8 +250,8 @@ func (s Seen) silent(n Node, rec *taint.Record, on bool) string {
 	}
 }
 
-// sentence is what was told with what a person does about it, in plain text.
-func sentence(why reason.Reason, text string) string {
+// withAdvice is what was told with what a person does about it, in plain text.
+func withAdvice(why reason.Reason, text string) string {
 	do := strings.ReplaceAll(reason.Of(why).Do, "`", "")
 	if text = strings.TrimSpace(text); text != "" && do != "" {
 		text += " "
@@ -257,8 +259,8 @@ func sentence(why reason.Reason, text string) string {
 	return text + do
 }
 
-// machine is the newest of what a drill, a look at a silent node and its fence told of its machine.
-func machine(node *corev1.Node, rec *taint.Record) Machine {
+// machineOf is the newest of what a drill, a look at a silent node and its fence told of its machine.
+func machineOf(node *corev1.Node, rec *taint.Record) Machine {
 	var all []Machine
 	for _, c := range node.Status.Conditions {
 		at := c.LastHeartbeatTime.UTC()
@@ -293,8 +295,8 @@ func machine(node *corev1.Node, rec *taint.Record) Machine {
 	return last
 }
 
-// broken reports that not every device of the machine said what they say together.
-func broken(m Machine) bool {
+// someDisagree reports that not every device of the machine said what they say together.
+func someDisagree(m Machine) bool {
 	return slices.ContainsFunc(strings.Split(m.By, ", "), func(said string) bool {
 		_, word, _ := strings.Cut(said, ": ")
 		return !slices.Contains([]string{providers.PowerOn.String(), providers.PowerOff.String(), providers.PowerChanging.String()}, word)

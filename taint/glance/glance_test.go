@@ -72,51 +72,51 @@ func TestOf(t *testing.T) {
 	old.Evidence = []taint.Evidence{answer(4*time.Hour, "racks", "Off")}
 	for _, tt := range []struct {
 		name  string
-		seen  Seen
+		seen  NodeFacts
 		state State
 		next  string // part of it; "" for none at all
 		power string // state, by, from
 	}{
-		{"nothing is known", Seen{Node: node(ready)}, Unfenced, "No controller", "Unknown  "},
-		{"fine", Seen{Node: node(ready, answers)}, Fenceable, "", "On racks/1 drill"},
-		{"fine since its fence", Seen{Node: node(ready, answers, record(old))}, Fenceable, "", "On racks/1 drill"},
-		{"one of two devices is down", Seen{Node: node(ready, condition(taint.FenceableCondition, corev1.ConditionTrue, time.Hour, "MachineAnswers", "The machine is On (racks/1: denied, pdus/2: On)."))},
-			Fenceable, "Not all of its devices answer: racks/1: denied", "On racks/1: denied, pdus/2: On drill"},
-		{"not fenceable", Seen{Node: node(ready, refused)}, Unfenced, "racks/1: denied. The cause is in the Event", "Unknown  drill"},
-		{"paused", Seen{Node: node(ready, answers, annotation(fence.PausedAnnotation, "new disk"))}, LeftAlone, `"new disk"`, "On racks/1 drill"},
-		{"paused, and that is over", Seen{Node: node(ready, answers, annotation(fence.PausedAnnotation, "new disk; until=2026-03-01T11:00:00Z"))}, Fenceable, "", "On racks/1 drill"},
-		{"mode lowered", Seen{Node: node(ready, answers, annotation(fence.ModeAnnotation, "shadow"))}, LeftAlone, "shadow", "On racks/1 drill"},
+		{"nothing is known", NodeFacts{Node: node(ready)}, StateUnfenceable, "No controller", "Unknown  "},
+		{"fine", NodeFacts{Node: node(ready, answers)}, StateFine, "", "On racks/1 drill"},
+		{"fine since its fence", NodeFacts{Node: node(ready, answers, record(old))}, StateFine, "", "On racks/1 drill"},
+		{"one of two devices is down", NodeFacts{Node: node(ready, condition(taint.FenceableCondition, corev1.ConditionTrue, time.Hour, "MachineAnswers", "The machine is On (racks/1: denied, pdus/2: On)."))},
+			StateFine, "Not all of its devices answer: racks/1: denied", "On racks/1: denied, pdus/2: On drill"},
+		{"not fenceable", NodeFacts{Node: node(ready, refused)}, StateUnfenceable, "racks/1: denied. The cause is in the Event", "Unknown  drill"},
+		{"paused", NodeFacts{Node: node(ready, answers, annotation(fence.PausedAnnotation, "new disk"))}, StateLeftAlone, `"new disk"`, "On racks/1 drill"},
+		{"paused, and that is over", NodeFacts{Node: node(ready, answers, annotation(fence.PausedAnnotation, "new disk; until=2026-03-01T11:00:00Z"))}, StateFine, "", "On racks/1 drill"},
+		{"mode lowered", NodeFacts{Node: node(ready, answers, annotation(fence.ModeAnnotation, "shadow"))}, StateLeftAlone, "shadow", "On racks/1 drill"},
 
-		{"silent", Seen{Node: node(silent, answers)}, Silent, "asks its devices", "On racks/1 drill"},
-		{"silent, and told why", Seen{Node: node(silent, answers), Event: &Event{ago(30 * time.Second), string(reason.Unknown), "Its device is mute."}}, Silent, "Its device is mute. Look at the device", "On racks/1 drill"},
-		{"silent, told of an earlier silence", Seen{Node: node(silent, answers), Event: &Event{ago(time.Hour), string(reason.Unknown), "Its device is mute."}}, Silent, "asks its devices", "On racks/1 drill"},
-		{"silent and on", Seen{Node: node(silent, answers, condition(taint.PoweredOnCondition, corev1.ConditionTrue, 30*time.Second, "", ""))}, Silent, "its machine is on", "On  fence"},
-		{"silent and paused", Seen{Node: node(silent, answers, annotation(fence.PausedAnnotation, "new disk"))}, Silent, `"new disk"`, "On racks/1 drill"},
-		{"fenced, and not back", Seen{Node: node(silent, record(off.Enter(taint.PhaseDone, taint.ResultEvicted, now)))}, Silent, "run elsewhere", "Off racks fence"},
-		{"fenced, and told so", Seen{Node: node(silent, record(off.Enter(taint.PhaseDone, taint.ResultEvicted, now))), Event: &Event{now, string(reason.Finished), "All is gone."}}, Silent, "run elsewhere", "Off racks fence"},
-		{"told what needs no person", Seen{Node: node(silent, answers), Event: &Event{now, string(reason.InGrace), "It waits."}}, Silent, "It waits.", "On racks/1 drill"},
-		{"released, and not back", Seen{Node: node(silent, record(phase(taint.PhaseDone, taint.ResultReleased, 0)))}, Silent, "released", "Unknown  "},
+		{"silent", NodeFacts{Node: node(silent, answers)}, StateNotReady, "asks its devices", "On racks/1 drill"},
+		{"silent, and told why", NodeFacts{Node: node(silent, answers), Event: &OwnEvent{ago(30 * time.Second), string(reason.Unknown), "Its device is mute."}}, StateNotReady, "Its device is mute. Look at the device", "On racks/1 drill"},
+		{"silent, told of an earlier silence", NodeFacts{Node: node(silent, answers), Event: &OwnEvent{ago(time.Hour), string(reason.Unknown), "Its device is mute."}}, StateNotReady, "asks its devices", "On racks/1 drill"},
+		{"silent and on", NodeFacts{Node: node(silent, answers, condition(taint.PoweredOnCondition, corev1.ConditionTrue, 30*time.Second, "", ""))}, StateNotReady, "its machine is on", "On  fence"},
+		{"silent and paused", NodeFacts{Node: node(silent, answers, annotation(fence.PausedAnnotation, "new disk"))}, StateNotReady, `"new disk"`, "On racks/1 drill"},
+		{"fenced, and not back", NodeFacts{Node: node(silent, record(off.Enter(taint.PhaseDone, taint.ResultEvicted, now)))}, StateNotReady, "run elsewhere", "Off racks fence"},
+		{"fenced, and told so", NodeFacts{Node: node(silent, record(off.Enter(taint.PhaseDone, taint.ResultEvicted, now))), Event: &OwnEvent{now, string(reason.Finished), "All is gone."}}, StateNotReady, "run elsewhere", "Off racks fence"},
+		{"told what needs no person", NodeFacts{Node: node(silent, answers), Event: &OwnEvent{now, string(reason.InGrace), "It waits."}}, StateNotReady, "It waits.", "On racks/1 drill"},
+		{"released, and not back", NodeFacts{Node: node(silent, record(phase(taint.PhaseDone, taint.ResultReleased, 0)))}, StateNotReady, "released", "Unknown  "},
 
-		{"powering off", Seen{Node: node(silent, record(phase(taint.PhasePoweringOff, "", 0)))}, Fencing, "waits until racks/1 says Off", "Unknown  "},
-		{"armed", Seen{Node: node(silent, record(phase(taint.PhaseArmed, "", 0)))}, Fencing, "asked once more", "Unknown  "},
-		{"evicting", Seen{Node: node(silent, answers, record(off))}, Fencing, "pods are ended", "Off racks fence"},
-		{"evicting, volumes are left", Seen{Node: node(silent, record(waits))}, Fencing, "pv-7", "Unknown  "},
-		{"evicting, and told what is wrong", Seen{Node: node(silent, record(off)), Event: &Event{now, string(reason.ProofLost), "The machine is no longer proven off."}}, Fencing, "no longer proven off. Look at the device.", "Off racks fence"},
-		{"evicting, told of before", Seen{Node: node(silent, record(off)), Event: &Event{ago(time.Minute), string(reason.Unknown), "mute"}}, Fencing, "pods are ended", "Off racks fence"},
-		{"marked by hand", Seen{Node: node(silent, marked)}, Fencing, "Somebody marked it", "Unknown  "},
+		{"powering off", NodeFacts{Node: node(silent, record(phase(taint.PhasePoweringOff, "", 0)))}, StateFencing, "waits until racks/1 says Off", "Unknown  "},
+		{"armed", NodeFacts{Node: node(silent, record(phase(taint.PhaseArmed, "", 0)))}, StateFencing, "asked once more", "Unknown  "},
+		{"evicting", NodeFacts{Node: node(silent, answers, record(off))}, StateFencing, "pods are ended", "Off racks fence"},
+		{"evicting, volumes are left", NodeFacts{Node: node(silent, record(waits))}, StateFencing, "pv-7", "Unknown  "},
+		{"evicting, and told what is wrong", NodeFacts{Node: node(silent, record(off)), Event: &OwnEvent{now, string(reason.ProofLost), "The machine is no longer proven off."}}, StateFencing, "no longer proven off. Look at the device.", "Off racks fence"},
+		{"evicting, told of before", NodeFacts{Node: node(silent, record(off)), Event: &OwnEvent{ago(time.Minute), string(reason.Unknown), "mute"}}, StateFencing, "pods are ended", "Off racks fence"},
+		{"marked by hand", NodeFacts{Node: node(silent, marked)}, StateFencing, "Somebody marked it", "Unknown  "},
 
-		{"needs a person, by its Fencing", Seen{Node: node(silent, record(off)), Needs: "volume pv-7 does not detach"}, Stuck, "volume pv-7", "Off racks fence"},
-		{"needs a person, by an Event", Seen{Node: node(silent, record(off)), Event: &Event{now, string(reason.NeedsPerson), "It hangs."}}, Stuck, "It hangs.", "Off racks fence"},
-		{"a device lied", Seen{Node: node(ready, answers, record(lied))}, Stuck, "forcefence release n4 --yes", "On racks/1 drill"},
-		{"fenced again", Seen{Node: node(silent, record(again))}, Stuck, "", "Unknown  "},
-		{"no record", Seen{Node: node(ready, annotation(taint.RecordAnnotation, "{"))}, Stuck, "cannot be read", "Unknown  "},
-		{"a newer version's phase", Seen{Node: node(ready, annotation(taint.RecordAnnotation, `{"id":"f-1","phase":"Verifying","nodeUID":"u4","by":"x"}`))}, Stuck, `unknown phase "Verifying"`, "Unknown  "},
-		{"a drill's unknown is newer than the fence's Off", Seen{Node: node(ready, refused, record(old))}, Unfenced, "denied", "Unknown  drill"},
+		{"needs a person, by its Fencing", NodeFacts{Node: node(silent, record(off)), Needs: "volume pv-7 does not detach"}, StateStuck, "volume pv-7", "Off racks fence"},
+		{"needs a person, by an Event", NodeFacts{Node: node(silent, record(off)), Event: &OwnEvent{now, string(reason.NeedsPerson), "It hangs."}}, StateStuck, "It hangs.", "Off racks fence"},
+		{"a device lied", NodeFacts{Node: node(ready, answers, record(lied))}, StateStuck, "forcefence release n4 --yes", "On racks/1 drill"},
+		{"fenced again", NodeFacts{Node: node(silent, record(again))}, StateStuck, "", "Unknown  "},
+		{"no record", NodeFacts{Node: node(ready, annotation(taint.RecordAnnotation, "{"))}, StateStuck, "cannot be read", "Unknown  "},
+		{"a newer version's phase", NodeFacts{Node: node(ready, annotation(taint.RecordAnnotation, `{"id":"f-1","phase":"Verifying","nodeUID":"u4","by":"x"}`))}, StateStuck, `unknown phase "Verifying"`, "Unknown  "},
+		{"a drill's unknown is newer than the fence's Off", NodeFacts{Node: node(ready, refused, record(old))}, StateUnfenceable, "denied", "Unknown  drill"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.seen.Key, tt.seen.Now = taint.DefaultKey, now
-			n := Of(tt.seen)
-			if n.State != tt.state || !strings.Contains(n.Next, tt.next) || tt.next == "" && n.State != Stuck && n.Next != "" {
+			n := NodeOf(tt.seen)
+			if n.State != tt.state || !strings.Contains(n.Next, tt.next) || tt.next == "" && n.State != StateStuck && n.Next != "" {
 				t.Errorf("got %s, %q, want %s, %q", n.State, n.Next, tt.state, tt.next)
 			}
 			if got := n.Machine.Power + " " + n.Machine.By + " " + n.Machine.From; got != tt.power {
@@ -131,11 +131,11 @@ func TestPolicies(t *testing.T) {
 	n := node(silent)
 	n.Annotations[taint.PolicyAnnotation] = taint.See(n, nil, taint.DefaultKey, providers.InstantOf(now),
 		providers.InstantOf(now)).Announce("longhorn", "accept-duplicates", now)
-	if got := Of(Seen{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 1 || got[0] != "longhorn" {
+	if got := NodeOf(NodeFacts{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 1 || got[0] != "longhorn" {
 		t.Errorf("got %q", got)
 	}
 	n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now)
-	if got := Of(Seen{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 0 {
+	if got := NodeOf(NodeFacts{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 0 {
 		t.Errorf("not Ready anew: got %q", got)
 	}
 }

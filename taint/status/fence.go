@@ -51,37 +51,37 @@ type Span struct {
 	From, To time.Time
 }
 
-// Kind is what a moment is, from a closed set.
-type Kind string
+// MomentKind is what a moment is, from a closed set.
+type MomentKind string
 
 // The kinds.
 const (
-	Begins    Kind = "begins"
-	Phase     Kind = "phase"
-	SaidOff   Kind = "said Off"
-	SaidOn    Kind = "said On"
-	SaidNone  Kind = "said nothing sure" // Changing, Unknown, None, or a word that this version does not know
-	Told      Kind = "Event"
-	ToldWarns Kind = "Event of type Warning"
-	Ends      Kind = "ends"
+	MomentBegins  MomentKind = "begins"
+	MomentPhase   MomentKind = "phase"
+	MomentOff     MomentKind = "said Off"
+	MomentOn      MomentKind = "said On"
+	MomentUnsure  MomentKind = "said nothing sure" // Changing, Unknown, None, or a word that this version does not know
+	MomentEvent   MomentKind = "Event"
+	MomentWarning MomentKind = "Event of type Warning"
+	MomentEnds    MomentKind = "ends"
 )
 
 // The lanes of who said something. A device is a lane of its own, by its name.
 const (
-	Ours    = "forcefence"
-	Cluster = "Kubernetes"
+	LaneForcefence = "forcefence"
+	LaneCluster    = "Kubernetes"
 )
 
 // Moment is who said what when.
 type Moment struct {
 	At   time.Time
-	Who  string // Ours, Cluster, or a device
-	Kind Kind
+	Who  string // LaneForcefence, LaneCluster, or a device
+	Kind MomentKind
 	What string
 }
 
-// Read reads a Fencing object. What this version does not know of it comes beside it; an error is an object that no Fencing is.
-func Read(raw map[string]any) (Record, error) {
+// ReadRecord reads a Fencing object. What this version does not know of it comes beside it; an error is an object that no Fencing is.
+func ReadRecord(raw map[string]any) (Record, error) {
 	var r Record
 	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(raw, &r.Fencing, true)
 	switch {
@@ -95,7 +95,7 @@ func Read(raw map[string]any) (Record, error) {
 	}
 	s := &r.Fencing.Status
 	for _, p := range append(slices.Clone(s.Timeline), api.PhaseEntered{Phase: s.Phase, Result: s.Result}) {
-		if word := p.Phase; word != "" && !slices.Contains(phases, taint.Phase(word)) {
+		if word := p.Phase; word != "" && !slices.Contains(knownPhases, taint.Phase(word)) {
 			r.Strange = append(r.Strange, "phase "+Line(word, 60))
 		}
 		if word := p.Result; word != "" && journal.Meaning(word) == "" {
@@ -107,7 +107,7 @@ func Read(raw map[string]any) (Record, error) {
 	return r, nil
 }
 
-var phases = []taint.Phase{taint.PhasePoweringOff, taint.PhaseArmed, taint.PhaseEvicting, taint.PhaseDone}
+var knownPhases = []taint.Phase{taint.PhasePoweringOff, taint.PhaseArmed, taint.PhaseEvicting, taint.PhaseDone}
 
 func fenceOf(r Record, now time.Time) Fence {
 	o, s := &r.Fencing, &r.Fencing.Status
@@ -128,7 +128,7 @@ func fenceOf(r Record, now time.Time) Fence {
 		f.Volumes.Left = append(f.Volumes.Left, Line(v, 253))
 	}
 	if f.Open {
-		f.Took = took(now.Sub(f.Started))
+		f.Took = formatDuration(now.Sub(f.Started))
 	} else if s.FinishedAt != nil {
 		f.Finished = s.FinishedAt.Time
 	}
@@ -141,7 +141,7 @@ func fenceOf(r Record, now time.Time) Fence {
 	if c := meta.FindStatusCondition(s.Conditions, api.NeedsPerson); c != nil && c.Status == "True" {
 		f.Needs = Line(c.Message, 500)
 	}
-	f.moments = append(f.moments, Moment{f.Started, Ours, Begins, begins(f)})
+	f.moments = append(f.moments, Moment{f.Started, LaneForcefence, MomentBegins, describeBegin(f)})
 	for i, p := range s.Timeline {
 		end := now
 		switch {
@@ -151,24 +151,24 @@ func fenceOf(r Record, now time.Time) Fence {
 			end = p.At.Time
 		}
 		phase := Line(p.Phase, 40)
-		kind, what := Phase, means[taint.Phase(phase)]
+		kind, what := MomentPhase, phaseMeanings[taint.Phase(phase)]
 		if p.Phase == string(taint.PhaseDone) {
-			kind, what = Ends, cmp.Or(journal.Meaning(p.Result), "in a way that this version does not know")
+			kind, what = MomentEnds, cmp.Or(journal.Meaning(p.Result), "in a way that this version does not know")
 			if phase = Line(p.Result, 40); f.Shadow {
-				kind = Phase
+				kind = MomentPhase
 			}
 		} else {
 			f.Spans = append(f.Spans, Span{phase, p.At.Time, end})
 		}
-		f.moments = append(f.moments, Moment{p.At.Time, Ours, kind, phase + ": " + cmp.Or(what, "a phase that this version does not know")})
+		f.moments = append(f.moments, Moment{p.At.Time, LaneForcefence, kind, phase + ": " + cmp.Or(what, "a phase that this version does not know")})
 	}
 	for _, a := range s.Evidence {
-		kind := SaidNone
+		kind := MomentUnsure
 		switch a.State {
 		case "Off":
-			kind = SaidOff
+			kind = MomentOff
 		case "On":
-			kind = SaidOn
+			kind = MomentOn
 		}
 		what := Line(a.State, 40)
 		if raw := Line(a.Raw, 120); raw != "" && raw != what {
@@ -179,14 +179,14 @@ func fenceOf(r Record, now time.Time) Fence {
 	return f
 }
 
-// means says for a person what a phase is.
-var means = map[taint.Phase]string{
+// phaseMeanings says for a person what a phase is.
+var phaseMeanings = map[taint.Phase]string{
 	taint.PhasePoweringOff: "the machine is powered off through its device",
 	taint.PhaseArmed:       "the node is marked; nothing was evicted yet",
 	taint.PhaseEvicting:    "its pods are ended, then its volumes detach",
 }
 
-func begins(f Fence) string {
+func describeBegin(f Fence) string {
 	what := "begins"
 	if f.Shadow {
 		what = "would begin, in another mode"
@@ -197,24 +197,24 @@ func begins(f Fence) string {
 	return what
 }
 
-// around is how long before its beginning and after its end Events belong to a fence.
-const around = 2 * time.Minute
+// eventMargin is how long before its beginning and after its end Events belong to a fence.
+const eventMargin = 2 * time.Minute
 
-// most is how many moments a story has: what forcefence and the devices said comes first.
-const most = 120
+// maxMoments is how many moments a story has: what forcefence and the devices said comes first.
+const maxMoments = 120
 
 // Moments are who said what when, in order: of the record, and of the Events about the node meanwhile.
 func (f *Fleet) Moments(v Fence) []Moment {
 	out := slices.Clone(v.moments)
 	end := f.At
 	if !v.Finished.IsZero() {
-		end = v.Finished.Add(around)
+		end = v.Finished.Add(eventMargin)
 	}
 	for _, e := range f.events[v.Node] {
-		if len(out) >= most {
+		if len(out) >= maxMoments {
 			break
 		}
-		if e.At.Before(v.Started.Add(-around)) || e.At.After(end) {
+		if e.At.Before(v.Started.Add(-eventMargin)) || e.At.After(end) {
 			continue
 		}
 		out = append(out, e.moment())
@@ -233,12 +233,12 @@ func (f *Fleet) Events(node string) (out []Moment) {
 }
 
 func (e Event) moment() Moment {
-	m := Moment{At: e.At, Who: Cluster, Kind: Told, What: Line(e.Reason, 80) + ": " + Line(e.Note, 500)}
+	m := Moment{At: e.At, Who: LaneCluster, Kind: MomentEvent, What: Line(e.Reason, 80) + ": " + Line(e.Note, 500)}
 	if e.Warning {
-		m.Kind = ToldWarns
+		m.Kind = MomentWarning
 	}
 	if strings.HasPrefix(e.From, "forcefence") {
-		m.Who = Ours
+		m.Who = LaneForcefence
 	} else if from := Line(e.From, 60); from != "" {
 		m.What = from + ": " + m.What
 	}
@@ -257,8 +257,8 @@ func (f *Fleet) Fence(name string) (Fence, bool) {
 	return f.Fences[i], true
 }
 
-// took is a duration for people.
-func took(d time.Duration) string {
+// formatDuration is a duration for people.
+func formatDuration(d time.Duration) string {
 	if d = max(d, 0); d < time.Minute {
 		return fmt.Sprintf("%.1fs", d.Seconds())
 	}

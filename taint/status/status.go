@@ -22,17 +22,17 @@ import (
 
 // Snapshot is what a process holds at one moment. Its objects are not changed.
 type Snapshot struct {
-	At      time.Time
-	Key     string // the mark's
-	Nodes   []*corev1.Node
-	Led     func(*corev1.Node) Led // what the configuration says of a node
-	Fences  []Record
-	Missing string // why there may be Fencings that it does not hold; "": it holds all
-	Events  map[string][]Event
+	At         time.Time
+	Key        string // the mark's
+	Nodes      []*corev1.Node
+	NodeConfig func(*corev1.Node) NodeConfig // what the configuration says of a node
+	Fences     []Record
+	Missing    string // why there may be Fencings that it does not hold; "": it holds all
+	Events     map[string][]Event
 }
 
-// Led is what the configuration says of a node.
-type Led struct {
+// NodeConfig is what the configuration says of a node.
+type NodeConfig struct {
 	Devices []string // as provider/device
 	None    string   // why no device speaks for it; "" if one does
 	Mode    string
@@ -54,71 +54,71 @@ type Event struct {
 	Count   int
 }
 
-// Answer is whether a node could be fenced, as its last drill found; from a closed set.
-type Answer string
+// DrillAnswer is whether a node could be fenced, as its last drill found; from a closed set.
+type DrillAnswer string
 
 // The answers.
 const (
-	Fenceable   Answer = "yes"
-	Unfenceable Answer = "no"
-	Unsure      Answer = "not reached" // for the first time
-	Undrilled   Answer = "not asked yet"
+	CanBeFenced    DrillAnswer = "yes"
+	CannotBeFenced DrillAnswer = "no"
+	NotReached     DrillAnswer = "not reached" // for the first time
+	NotAsked       DrillAnswer = "not asked yet"
 )
 
-// Answers are all of them, the worst first.
-var Answers = []Answer{Unfenceable, Unsure, Undrilled, Fenceable}
+// DrillAnswers are all of them, the worst first.
+var DrillAnswers = []DrillAnswer{CannotBeFenced, NotReached, NotAsked, CanBeFenced}
 
-// Guards are the reasons of the node's own condition about its hook, the weakest first; NoGuard stands for none.
-var Guards = []string{NoGuard, taint.ProtectionNone, taint.ProtectionFailOpen, taint.ProtectionFailClosed}
+// Protections are the reasons of the node's own condition about its hook, the weakest first; ProtectionNeverTold stands for none.
+var Protections = []string{ProtectionNeverTold, taint.ProtectionNone, taint.ProtectionFailOpen, taint.ProtectionFailClosed}
 
-// NoGuard is the protection of a node whose side never said which it has.
-const NoGuard = "never told"
+// ProtectionNeverTold is the protection of a node whose side never said which it has.
+const ProtectionNeverTold = "never told"
 
-// Node is one row of the fleet: what package glance says of it, and what the configuration does.
-type Node struct {
-	Name      string
-	State     glance.State
-	Since     time.Time // its fence's phase, or else Ready's last change
-	Next      string    // what comes next, or what a person does about it; "" where nothing is to come
-	Power     string    // of its machine, when that was seen last
-	PowerBy   string    // the device that said so, or what each of several said
-	PowerAt   time.Time // zero: never seen
-	Led       Led
-	Fenceable Answer
-	Partly    bool   // not all of its devices answer
-	Why       string // of Fenceable, in the condition's words
-	Guard     string // one of Guards
-	Fence     string // the name of the newest fence; "" if there is none
+// NodeRow is one row of the fleet: what Node says of it, and what the configuration does.
+type NodeRow struct {
+	Name       string
+	State      glance.State
+	Since      time.Time // its fence's phase, or else Ready's last change
+	Next       string    // what comes next, or what a person does about it; "" where nothing is to come
+	Power      string    // of its machine, when that was seen last
+	PowerBy    string    // the device that said so, or what each of several said
+	PowerAt    time.Time // zero: never seen
+	Config     NodeConfig
+	Fenceable  DrillAnswer
+	Partly     bool   // not all of its devices answer
+	Why        string // of Fenceable, in the condition's words
+	Protection string // one of Protections
+	Fence      string // the name of the newest fence; "" if there is none
 }
 
-// Provider is what drills found of the nodes that a provider speaks for.
-type Provider struct {
+// ProviderRow is what drills found of the nodes that a provider speaks for.
+type ProviderRow struct {
 	Name  string // "" for the nodes without a device
 	Nodes int
-	Found map[Answer]int
+	Found map[DrillAnswer]int
 }
 
 // Fleet is all of it. Counts are of all nodes.
 type Fleet struct {
-	At        time.Time
-	Nodes     []Node // the most urgent first, then by name
-	States    map[glance.State]int
-	Answers   map[Answer]int
-	Guards    map[string]int
-	Providers []Provider // by name
-	Fences    []Fence    // the newest first
-	Missing   string
+	At          time.Time
+	Nodes       []NodeRow // the most urgent first, then by name
+	States      map[glance.State]int
+	Answers     map[DrillAnswer]int
+	Protections map[string]int
+	Providers   []ProviderRow // by name
+	Fences      []Fence       // the newest first
+	Missing     string
 
 	events map[string][]Event
 	nodes  map[string]int
 	fences map[string]int
 }
 
-// Of is the fleet as the snapshot shows it. It keeps what it was given of Events.
-func Of(s Snapshot) *Fleet {
+// FleetOf is the fleet as the snapshot shows it. It keeps what it was given of Events.
+func FleetOf(s Snapshot) *Fleet {
 	f := &Fleet{
-		At: s.At, States: map[glance.State]int{}, Answers: map[Answer]int{}, Guards: map[string]int{}, Missing: Line(s.Missing, 300),
-		events: s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{}, Nodes: make([]Node, 0, len(s.Nodes)),
+		At: s.At, States: map[glance.State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{}, Missing: Line(s.Missing, 300),
+		events: s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{}, Nodes: make([]NodeRow, 0, len(s.Nodes)),
 	}
 	for _, r := range s.Fences {
 		f.Fences = append(f.Fences, fenceOf(r, s.At))
@@ -127,21 +127,21 @@ func Of(s Snapshot) *Fleet {
 	for i := range f.Fences {
 		needs[f.Fences[i].Name] = f.Fences[i].Needs
 	}
-	providers := map[string]*Provider{}
+	providers := map[string]*ProviderRow{}
 	for _, n := range s.Nodes {
-		row, rec := node(s, n, needs)
+		row, rec := rowOf(s, n, needs)
 		if _, known := needs[row.Fence]; rec != nil && !known { // no Fencing was written, or not yet: the Node's own record tells
 			entry := journal.Entry{}.Add(journal.Told{Node: n.Name, At: s.At, Record: *rec, Seen: true})
 			f.Fences = append(f.Fences, fenceOf(Record{Fencing: entry.Object}, s.At))
 		}
 		f.States[row.State]++
 		f.Answers[row.Fenceable]++
-		f.Guards[row.Guard]++
+		f.Protections[row.Protection]++
 		f.Nodes = append(f.Nodes, row)
-		for _, name := range row.Led.providers() {
+		for _, name := range row.Config.providers() {
 			p := providers[name]
 			if p == nil {
-				p = &Provider{Name: name, Found: map[Answer]int{}}
+				p = &ProviderRow{Name: name, Found: map[DrillAnswer]int{}}
 				providers[name] = p
 			}
 			p.Nodes++
@@ -151,9 +151,9 @@ func Of(s Snapshot) *Fleet {
 	for _, p := range providers {
 		f.Providers = append(f.Providers, *p)
 	}
-	slices.SortFunc(f.Providers, func(a, b Provider) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(f.Providers, func(a, b ProviderRow) int { return strings.Compare(a.Name, b.Name) })
 	order := glance.States()
-	slices.SortFunc(f.Nodes, func(a, b Node) int {
+	slices.SortFunc(f.Nodes, func(a, b NodeRow) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), strings.Compare(a.Name, b.Name))
 	})
 	slices.SortFunc(f.Fences, func(a, b Fence) int { return cmp.Or(b.Started.Compare(a.Started), strings.Compare(a.Name, b.Name)) })
@@ -167,7 +167,7 @@ func Of(s Snapshot) *Fleet {
 }
 
 // providers are those of its devices, each once; "" alone where there is no device.
-func (l Led) providers() []string {
+func (l NodeConfig) providers() []string {
 	var names []string
 	for _, d := range l.Devices {
 		name, _, _ := strings.Cut(d, "/")
@@ -180,17 +180,17 @@ func (l Led) providers() []string {
 	return slices.Compact(names)
 }
 
-// node is a Node's row, and its record where that can be read. needs says of fences by their names why a person should look.
-func node(s Snapshot, n *corev1.Node, needs map[string]string) (Node, *taint.Record) {
-	row := Node{Name: n.Name, Led: s.Led(n), Fenceable: Undrilled, Guard: NoGuard}
+// rowOf is a Node's row, and its record where that can be read. needs says of fences by their names why a person should look.
+func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint.Record) {
+	row := NodeRow{Name: n.Name, Config: s.NodeConfig(n), Fenceable: NotAsked, Protection: ProtectionNeverTold}
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
-	seen := glance.Seen{Node: n, Key: s.Key, Event: s.told(n.Name), Now: s.At}
+	seen := glance.NodeFacts{Node: n, Key: s.Key, Event: s.lastOwnEvent(n.Name), Now: s.At}
 	if rec != nil {
 		if row.Fence = journal.Name(n.Name, *rec); rec.Open() {
 			seen.Needs = needs[row.Fence]
 		}
 	}
-	is := glance.Of(seen)
+	is := glance.NodeOf(seen)
 	row.State, row.Next, row.Partly, row.Power, row.PowerBy = is.State, Line(is.Next, 500), is.Partly, Line(is.Machine.Power, 40), Line(is.Machine.By, 300)
 	if is.Machine.At != nil {
 		row.PowerAt = *is.Machine.At
@@ -201,17 +201,17 @@ func node(s Snapshot, n *corev1.Node, needs map[string]string) (Node, *taint.Rec
 	case is.ReadySince != nil:
 		row.Since = *is.ReadySince
 	}
-	if slices.Contains(Guards[1:], is.Guard) { // a newer version's word says nothing here
-		row.Guard = is.Guard
+	if slices.Contains(Protections[1:], is.Protection) { // a newer version's word says nothing here
+		row.Protection = is.Protection
 	}
 	switch corev1.ConditionStatus(is.Fenceable) {
 	case "":
 	case corev1.ConditionTrue:
-		row.Fenceable = Fenceable
+		row.Fenceable = CanBeFenced
 	case corev1.ConditionFalse:
-		row.Fenceable = Unfenceable
+		row.Fenceable = CannotBeFenced
 	default:
-		row.Fenceable = Unsure
+		row.Fenceable = NotReached
 	}
 	for _, c := range n.Status.Conditions {
 		if c.Type == taint.FenceableCondition {
@@ -221,8 +221,8 @@ func node(s Snapshot, n *corev1.Node, needs map[string]string) (Node, *taint.Rec
 	return row, rec
 }
 
-// told is the newest Event about a node that forcefence wrote, as the Event says itself; nil for none.
-func (s Snapshot) told(node string) *glance.Event {
+// lastOwnEvent is the newest Event about a node that forcefence wrote, as the Event says itself; nil for none.
+func (s Snapshot) lastOwnEvent(node string) *glance.OwnEvent {
 	var last *Event
 	for i, e := range s.Events[node] {
 		if e.From == "forcefence" && (last == nil || e.At.After(last.At)) {
@@ -232,31 +232,31 @@ func (s Snapshot) told(node string) *glance.Event {
 	if last == nil {
 		return nil
 	}
-	return &glance.Event{At: last.At, Reason: last.Reason, Text: last.Note}
+	return &glance.OwnEvent{At: last.At, Reason: last.Reason, Text: last.Note}
 }
 
-// Query chooses nodes. The zero value chooses all.
-type Query struct {
-	Text     string // a part of the name
-	State    glance.State
-	Answer   Answer
-	Guard    string
-	Provider string // a name of Fleet.Providers; NoProvider for ""
+// NodeQuery chooses nodes. The zero value chooses all.
+type NodeQuery struct {
+	Text       string // a part of the name
+	State      glance.State
+	Answer     DrillAnswer
+	Protection string
+	Provider   string // a name of Fleet.Providers; NoProvider for ""
 }
 
 // NoProvider chooses the nodes that no device speaks for.
 const NoProvider = "none"
 
 // Choose returns the nodes that the query chooses, in the fleet's order.
-func (f *Fleet) Choose(q Query) []Node {
+func (f *Fleet) Choose(q NodeQuery) []NodeRow {
 	provider := q.Provider
 	if provider == NoProvider {
 		provider = ""
 	}
-	var out []Node
+	var out []NodeRow
 	for _, n := range f.Nodes {
 		if strings.Contains(n.Name, q.Text) && (q.State == "" || n.State == q.State) && (q.Answer == "" || n.Fenceable == q.Answer) &&
-			(q.Guard == "" || n.Guard == q.Guard) && (q.Provider == "" || slices.Contains(n.Led.providers(), provider)) {
+			(q.Protection == "" || n.Protection == q.Protection) && (q.Provider == "" || slices.Contains(n.Config.providers(), provider)) {
 			out = append(out, n)
 		}
 	}
@@ -264,10 +264,10 @@ func (f *Fleet) Choose(q Query) []Node {
 }
 
 // Node returns a node by its name.
-func (f *Fleet) Node(name string) (Node, bool) {
+func (f *Fleet) Node(name string) (NodeRow, bool) {
 	i, ok := f.nodes[name]
 	if !ok {
-		return Node{}, false
+		return NodeRow{}, false
 	}
 	return f.Nodes[i], true
 }

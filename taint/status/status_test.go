@@ -65,7 +65,7 @@ func TestRead(t *testing.T) {
 		}(), want: []string{"apiVersion forcefence.io/v2"}},
 		{name: "another type", raw: fencing(func(s, _ map[string]any) { s["startedAt"] = true }), bad: true},
 	} {
-		r, err := Read(tc.raw)
+		r, err := ReadRecord(tc.raw)
 		if (err != nil) != tc.bad || !slices.Equal(r.Strange, tc.want) {
 			t.Errorf("%s: got %q, %v, want %q", tc.name, r.Strange, err, tc.want)
 		}
@@ -78,14 +78,14 @@ func TestNext(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{}}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(at)}}
 	s := Snapshot{
-		At: at.Add(time.Hour), Key: taint.DefaultKey, Nodes: []*corev1.Node{n}, Led: func(*corev1.Node) Led { return Led{} },
+		At: at.Add(time.Hour), Key: taint.DefaultKey, Nodes: []*corev1.Node{n}, NodeConfig: func(*corev1.Node) NodeConfig { return NodeConfig{} },
 		Events: map[string][]Event{"n": {
 			{At: at.Add(2 * time.Minute), From: "forcefence", Reason: "PowerUnknown", Note: "the newest\x1b[31m"},
 			{At: at.Add(time.Minute), From: "forcefence", Reason: "PoweredOnNotReady", Note: "older"},
 			{At: at.Add(3 * time.Minute), From: "kubelet", Reason: "PowerUnknown", Note: "not ours"},
 		}},
 	}
-	if got := Of(s).Nodes[0]; got.State != glance.Silent || !strings.HasPrefix(got.Next, "the newest [31m") {
+	if got := FleetOf(s).Nodes[0]; got.State != glance.StateNotReady || !strings.HasPrefix(got.Next, "the newest [31m") {
 		t.Errorf("silent: got %s, %q", got.State, got.Next)
 	}
 	rec := taint.Record{ID: "f-0123456789ab", Phase: taint.PhaseEvicting, NodeUID: "u", By: "ff", Since: at, At: at}
@@ -93,12 +93,12 @@ func TestNext(t *testing.T) {
 	r := Record{Fencing: api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: "n.f-0123456789ab"}}}
 	r.Fencing.Status.Conditions = []metav1.Condition{{Type: api.NeedsPerson, Status: metav1.ConditionTrue, Message: "pv-1 hangs"}}
 	s.Fences, s.Events = []Record{r}, nil
-	if got := Of(s).Nodes[0]; got.State != glance.Stuck || !strings.Contains(got.Next, "pv-1 hangs") {
+	if got := FleetOf(s).Nodes[0]; got.State != glance.StateStuck || !strings.Contains(got.Next, "pv-1 hangs") {
 		t.Errorf("stuck: got %s, %q", got.State, got.Next)
 	}
 	rec.Phase, rec.Result = taint.PhaseDone, taint.ResultEvicted
 	n.Annotations[taint.RecordAnnotation] = rec.Encode()
-	if got := Of(s).Nodes[0]; got.State != glance.Silent {
+	if got := FleetOf(s).Nodes[0]; got.State != glance.StateNotReady {
 		t.Errorf("done: got %s, %q", got.State, got.Next)
 	}
 }
@@ -117,16 +117,16 @@ func TestNodeState(t *testing.T) {
 		want       glance.State
 		fence      string
 	}{
-		{name: "nothing", want: glance.Silent},
-		{name: "ready", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, want: glance.Unfenced},
-		{name: "a word nobody knows", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Yes"}, want: glance.Silent},
-		{name: "silent and on", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Unknown", taint.PoweredOnCondition: "True"}, want: glance.Silent},
-		{name: "ready and on", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True", taint.PoweredOnCondition: "True"}, want: glance.Unfenced},
-		{name: "fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record(taint.PhaseArmed, ""), want: glance.Fencing, fence: "n.f-0123456789ab"},
-		{name: "was fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record(taint.PhaseDone, taint.ResultEvicted), want: glance.Unfenced, fence: "n.f-0123456789ab"},
-		{name: "marked by hand", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, mark: "manual", want: glance.Fencing},
-		{name: "a record that nobody reads", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: "{", want: glance.Stuck},
-		{name: "a newer version's record", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record("Pondering", ""), want: glance.Stuck},
+		{name: "nothing", want: glance.StateNotReady},
+		{name: "ready", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, want: glance.StateUnfenceable},
+		{name: "a word nobody knows", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Yes"}, want: glance.StateNotReady},
+		{name: "silent and on", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Unknown", taint.PoweredOnCondition: "True"}, want: glance.StateNotReady},
+		{name: "ready and on", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True", taint.PoweredOnCondition: "True"}, want: glance.StateUnfenceable},
+		{name: "fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record(taint.PhaseArmed, ""), want: glance.StateFencing, fence: "n.f-0123456789ab"},
+		{name: "was fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record(taint.PhaseDone, taint.ResultEvicted), want: glance.StateUnfenceable, fence: "n.f-0123456789ab"},
+		{name: "marked by hand", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, mark: "manual", want: glance.StateFencing},
+		{name: "a record that nobody reads", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: "{", want: glance.StateStuck},
+		{name: "a newer version's record", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record("Pondering", ""), want: glance.StateStuck},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{}}}
 		for kind, s := range tc.conditions {
@@ -138,7 +138,7 @@ func TestNodeState(t *testing.T) {
 		if tc.mark != "" {
 			n.Spec.Taints = []corev1.Taint{{Key: "example.net/off", Value: tc.mark}}
 		}
-		f := Of(Snapshot{At: at, Key: "example.net/off", Nodes: []*corev1.Node{n}, Led: func(*corev1.Node) Led { return Led{} }})
+		f := FleetOf(Snapshot{At: at, Key: "example.net/off", Nodes: []*corev1.Node{n}, NodeConfig: func(*corev1.Node) NodeConfig { return NodeConfig{} }})
 		if got := f.Nodes[0]; got.State != tc.want || got.Fence != tc.fence || f.States[tc.want] != 1 || (tc.fence != "") != (len(f.Fences) == 1) {
 			t.Errorf("%s: got %+v with %d fences, want %s, fence %q", tc.name, got, len(f.Fences), tc.want, tc.fence)
 		}

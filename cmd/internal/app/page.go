@@ -44,10 +44,10 @@ func addPage(mgr manager.Manager, cfg *config.Config, confs *configs, o Options,
 }
 
 // led is what the configuration in force says of a node, for people.
-func (p *configs) led(n *corev1.Node) status.Led {
+func (p *configs) led(n *corev1.Node) status.NodeConfig {
 	c := p.current()
 	m, err := c.Machines.Led(n)
-	l := status.Led{None: providers.Text(err)}
+	l := status.NodeConfig{None: providers.Text(err)}
 	for _, d := range m.Devices() {
 		l.Devices = append(l.Devices, status.Line(d.Device, 253))
 	}

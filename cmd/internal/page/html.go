@@ -72,11 +72,11 @@ func stamp(t time.Time) g.Node {
 // looks says how grave a word is. What is said is the word: the colour repeats it.
 func looks(word string) string {
 	switch word {
-	case glance.Fenceable.Word(), string(status.Fenceable), taint.ProtectionFailClosed:
+	case glance.StateFine.Word(), string(status.CanBeFenced), taint.ProtectionFailClosed:
 		return "good"
-	case glance.Stuck.Word(), glance.Unfenced.Word(), string(status.Unfenceable), taint.ProtectionNone:
+	case glance.StateStuck.Word(), glance.StateUnfenceable.Word(), string(status.CannotBeFenced), taint.ProtectionNone:
 		return "bad"
-	case glance.LeftAlone.Word(), string(status.Undrilled), status.NoGuard:
+	case glance.StateLeftAlone.Word(), string(status.NotAsked), status.ProtectionNeverTold:
 		return "dim"
 	default:
 		return "warn"
@@ -99,10 +99,10 @@ func fenceLink(name, text string) g.Node {
 }
 
 // chosen is the address of the nodes that a query chooses.
-func chosen(q status.Query, page int) string {
+func chosen(q status.NodeQuery, page int) string {
 	v := url.Values{}
 	for key, value := range map[string]string{
-		"name": q.Text, "state": string(q.State), "fenceable": string(q.Answer), "hook": q.Guard, "provider": q.Provider,
+		"name": q.Text, "state": string(q.State), "fenceable": string(q.Answer), "hook": q.Protection, "provider": q.Provider,
 	} {
 		if value != "" {
 			v.Set(key, value)
@@ -159,7 +159,7 @@ func count(n int, href, word string) g.Node {
 }
 
 // fleetPage is the fleet at a glance.
-func fleetPage(f *status.Fleet, q status.Query, page int) g.Node {
+func fleetPage(f *status.Fleet, q status.NodeQuery, page int) g.Node {
 	all := f.Choose(q)
 	from, to, nav := pager(len(all), page, func(p int) string { return chosen(q, p) })
 	open := 0
@@ -174,22 +174,22 @@ func fleetPage(f *status.Fleet, q status.Query, page int) g.Node {
 		if n.Fence != "" {
 			fence = fenceLink(n.Fence, n.Fence)
 		}
-		body = append(body, row(nodeLink(n.Name), badge(n.State.Word()), stamp(n.Since), power(n), devices(n.Led), badge(string(n.Fenceable)), badge(n.Guard), g.Text(n.Led.Mode), fence, g.Text(n.Next)))
+		body = append(body, row(nodeLink(n.Name), badge(n.State.Word()), stamp(n.Since), power(n), devices(n.Config), badge(string(n.Fenceable)), badge(n.Protection), g.Text(n.Config.Mode), fence, g.Text(n.Next)))
 	}
 	return g.Group{
 		html.P(html.Class("sum"), html.Strong(g.Text(strconv.Itoa(len(f.Nodes)))), g.Textf(" nodes, %d fences under way.", open)),
 		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"), g.Map(glance.States(), func(s glance.State) g.Node {
-			return g.If(f.States[s] > 0, count(f.States[s], chosen(status.Query{State: s}, 1), s.Word()))
+			return g.If(f.States[s] > 0, count(f.States[s], chosen(status.NodeQuery{State: s}, 1), s.Word()))
 		})),
 		missing(f),
 		html.Search(html.Form(html.Method("get"), html.Action("/"), html.Class("filter"),
 			html.Label(g.Text("Name "), html.Input(html.Type("search"), html.Name("name"), html.Value(q.Text))),
 			choice("State", "state", string(q.State), words(glance.States())),
-			choice("Fenceable", "fenceable", string(q.Answer), words(status.Answers)),
-			choice("Hook", "hook", q.Guard, status.Guards),
+			choice("Fenceable", "fenceable", string(q.Answer), words(status.DrillAnswers)),
+			choice("Hook", "hook", q.Protection, status.Protections),
 			g.If(q.Provider != "", html.Input(html.Type("hidden"), html.Name("provider"), html.Value(q.Provider))),
 			html.Button(html.Type("submit"), g.Text("Show")),
-			g.If(q != status.Query{}, html.A(html.Href("/"), g.Text("Show all"))),
+			g.If(q != status.NodeQuery{}, html.A(html.Href("/"), g.Text("Show all"))),
 		)),
 		table("Nodes", []string{"Node", "State", "Since", "Power", "Devices", "Fenceable", "Hook", "Mode", "Last fence", "Next"}, body),
 		nav,
@@ -211,7 +211,7 @@ func choice(label, name, value string, all []string) g.Node {
 		})))
 }
 
-func devices(l status.Led) g.Node {
+func devices(l status.NodeConfig) g.Node {
 	if len(l.Devices) == 0 {
 		return html.Span(html.Class("none"), g.Text("none"))
 	}
@@ -253,13 +253,13 @@ func outcome(v status.Fence) g.Node {
 }
 
 // nodePage is one node, with the picture of its newest fence.
-func nodePage(f *status.Fleet, n status.Node) g.Node {
+func nodePage(f *status.Fleet, n status.NodeRow) g.Node {
 	why := g.Text("")
 	if n.Why != "" {
 		why = html.Span(html.Class("detail"), g.Text(n.Why))
 	}
-	if n.Led.None != "" {
-		why = html.Span(html.Class("detail"), g.Text(n.Led.None))
+	if n.Config.None != "" {
+		why = html.Span(html.Class("detail"), g.Text(n.Config.None))
 	}
 	all := f.FencesOf(n.Name)
 	shown := html.P(html.Class("none"), g.Text("No fence of this node is known."))
@@ -275,10 +275,10 @@ func nodePage(f *status.Fleet, n status.Node) g.Node {
 			fact("State", badge(n.State.Word()), g.Text(" since "), stamp(n.Since)),
 			g.If(n.Next != "", fact("Next", g.Text(n.Next))),
 			fact("Machine's power, as last seen", power(n)),
-			fact("Devices", devices(n.Led)),
+			fact("Devices", devices(n.Config)),
 			fact("Could be fenced", badge(string(n.Fenceable)), why),
-			fact("Hook", badge(n.Guard)),
-			fact("Mode", g.Text(n.Led.Mode)),
+			fact("Hook", badge(n.Protection)),
+			fact("Mode", g.Text(n.Config.Mode)),
 		),
 		missing(f),
 		shown,
@@ -288,7 +288,7 @@ func nodePage(f *status.Fleet, n status.Node) g.Node {
 }
 
 // power is what a node's machine was when that was seen last. It is no proof: those are five seconds old.
-func power(n status.Node) g.Node {
+func power(n status.NodeRow) g.Node {
 	if n.PowerAt.IsZero() {
 		return g.Text(n.Power)
 	}
@@ -368,29 +368,29 @@ func devicesPage(f *status.Fleet) g.Node {
 		if name == "" {
 			name, query = "(no device)", status.NoProvider
 		}
-		cells := []g.Node{html.A(html.Href(chosen(status.Query{Provider: query}, 1)), g.Text(strconv.Itoa(p.Nodes)))}
-		for _, a := range status.Answers {
+		cells := []g.Node{html.A(html.Href(chosen(status.NodeQuery{Provider: query}, 1)), g.Text(strconv.Itoa(p.Nodes)))}
+		for _, a := range status.DrillAnswers {
 			cell := g.Text("0")
 			if n := p.Found[a]; n > 0 {
-				cell = html.A(html.Href(chosen(status.Query{Provider: query, Answer: a}, 1)), g.Text(strconv.Itoa(n)))
+				cell = html.A(html.Href(chosen(status.NodeQuery{Provider: query, Answer: a}, 1)), g.Text(strconv.Itoa(n)))
 			}
 			cells = append(cells, cell)
 		}
 		body = append(body, row(g.Text(name), cells...))
 	}
 	for _, n := range f.Nodes {
-		if n.Fenceable == status.Fenceable && !n.Partly || n.Fenceable == status.Undrilled || len(broken) == rows {
+		if n.Fenceable == status.CanBeFenced && !n.Partly || n.Fenceable == status.NotAsked || len(broken) == rows {
 			continue
 		}
 		why := n.Why
-		if n.Led.None != "" {
-			why = n.Led.None
+		if n.Config.None != "" {
+			why = n.Config.None
 		}
-		broken = append(broken, row(nodeLink(n.Name), badge(string(n.Fenceable)), devices(n.Led), g.Text(why)))
+		broken = append(broken, row(nodeLink(n.Name), badge(string(n.Fenceable)), devices(n.Config), g.Text(why)))
 	}
 	return g.Group{
 		html.P(g.Text("Each node's devices are asked now and then while nothing is wrong: could the node be fenced now?")),
-		table("Nodes by provider, and whether they could be fenced", append([]string{"Provider", "Nodes"}, words(status.Answers)...), body),
+		table("Nodes by provider, and whether they could be fenced", append([]string{"Provider", "Nodes"}, words(status.DrillAnswers)...), body),
 		table("Where something is wrong (the first 100)", []string{"Node", "Fenceable", "Devices", "Why"}, broken),
 	}
 }
@@ -400,20 +400,20 @@ var hooks = map[string]string{
 	taint.ProtectionFailClosed: "a pod that the hook cannot be asked about does not start",
 	taint.ProtectionFailOpen:   "such a pod starts: it may slip through while the hook is killed or hangs",
 	taint.ProtectionNone:       "there is no hook: a machine that boots in the middle of its fence runs its old pods",
-	status.NoGuard:             "the node never told of a hook: probably there is none",
+	status.ProtectionNeverTold: "the node never told of a hook: probably there is none",
 }
 
 // hookPage is which nodes hold their pods when they come back.
 func hookPage(f *status.Fleet) g.Node {
 	var body []g.Node
-	for _, word := range status.Guards {
+	for _, word := range status.Protections {
 		cell := g.Text("0")
-		if n := f.Guards[word]; n > 0 {
-			cell = html.A(html.Href(chosen(status.Query{Guard: word}, 1)), g.Text(strconv.Itoa(n)))
+		if n := f.Protections[word]; n > 0 {
+			cell = html.A(html.Href(chosen(status.NodeQuery{Protection: word}, 1)), g.Text(strconv.Itoa(n)))
 		}
 		body = append(body, row(badge(word), cell, g.Text(hooks[word])))
 	}
-	covered := f.Guards[taint.ProtectionFailClosed] + f.Guards[taint.ProtectionFailOpen]
+	covered := f.Protections[taint.ProtectionFailClosed] + f.Protections[taint.ProtectionFailOpen]
 	return g.Group{
 		html.P(html.Class("sum"), html.Strong(g.Textf("%d of %d", covered, len(f.Nodes))), g.Text(" nodes have the hook, which holds the pods of a node that comes back.")),
 		table("Nodes by what their hook protects from", []string{"Hook", "Nodes", "Meaning"}, body),

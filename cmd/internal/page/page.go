@@ -176,8 +176,8 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("POST /logout", s.logout)
 	mux.Handle("GET /{$}", s.seen("Fleet", "/", func(f *status.Fleet, r *http.Request) (string, g.Node) {
 		q := r.URL.Query()
-		return "Fleet", fleetPage(f, status.Query{
-			Text: q.Get("name"), State: glance.State(q.Get("state")), Answer: status.Answer(q.Get("fenceable")), Guard: q.Get("hook"), Provider: q.Get("provider"),
+		return "Fleet", fleetPage(f, status.NodeQuery{
+			Text: q.Get("name"), State: glance.State(q.Get("state")), Answer: status.DrillAnswer(q.Get("fenceable")), Protection: q.Get("hook"), Provider: q.Get("provider"),
 		}, number(q.Get("page")))
 	}))
 	mux.Handle("GET /fences", s.seen("Fences", "/fences", func(f *status.Fleet, r *http.Request) (string, g.Node) {
@@ -332,10 +332,10 @@ func (s *server) logout(w http.ResponseWriter, r *http.Request) {
 }
 
 // view makes the title and the content of a page; a nil content: there is no such thing.
-type view func(f *status.Fleet, r *http.Request) (title string, main g.Node)
+type pageFunc func(f *status.Fleet, r *http.Request) (title string, main g.Node)
 
 // seen serves a page to those who may see it, as it is or, where a browser asks for that, as it changes.
-func (s *server) seen(name, path string, v view) http.Handler {
+func (s *server) seen(name, path string, v pageFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok := s.who(w, r)
 		if !ok {
@@ -362,7 +362,7 @@ func (s *server) seen(name, path string, v view) http.Handler {
 }
 
 // stream sends the content of a page each time it has changed, for as long as the reader may see it. A reader that takes too long is left.
-func (s *server) stream(w http.ResponseWriter, r *http.Request, v view) {
+func (s *server) stream(w http.ResponseWriter, r *http.Request, v pageFunc) {
 	select {
 	case s.streams <- struct{}{}:
 		defer func() { <-s.streams }()

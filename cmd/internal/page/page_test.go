@@ -95,14 +95,14 @@ func snapshot() status.Snapshot {
 			node("n7", is(corev1.NodeReady, corev1.ConditionFalse, hostile, ""), is(taint.ProtectionCondition, corev1.ConditionFalse, taint.ProtectionNone, "")),
 			node("n8"),
 		},
-		Led: func(n *corev1.Node) status.Led {
+		NodeConfig: func(n *corev1.Node) status.NodeConfig {
 			switch n.Name {
 			case "n1":
-				return status.Led{Devices: []string{"racks/n1", "strips/3"}, Mode: "fence"}
+				return status.NodeConfig{Devices: []string{"racks/n1", "strips/3"}, Mode: "fence"}
 			case "n8":
-				return status.Led{None: "no rule matches the node", Mode: "observe"}
+				return status.NodeConfig{None: "no rule matches the node", Mode: "observe"}
 			}
-			return status.Led{Devices: []string{"racks/" + n.Name}, Mode: "observe"}
+			return status.NodeConfig{Devices: []string{"racks/" + n.Name}, Mode: "observe"}
 		},
 		Fences: []status.Record{{Fencing: done}, {Fencing: shadow}, newer()},
 		Events: map[string][]status.Event{"n1": {
@@ -115,7 +115,7 @@ func snapshot() status.Snapshot {
 
 // newer is a Fencing as a newer version might write it.
 func newer() status.Record {
-	r, err := status.Read(map[string]any{
+	r, err := status.ReadRecord(map[string]any{
 		"apiVersion": "forcefence.io/v1alpha1", "kind": "Fencing", "metadata": map[string]any{"name": "n9.f-aaaaaaaaaaaa"},
 		"spec":   map[string]any{"node": "n9", "by": "forcefence-9", "startedAt": "2026-05-04T11:59:00.000000Z", "colour": "red"},
 		"status": map[string]any{"phase": "Sideways", "timeline": []any{map[string]any{"phase": "Sideways", "at": "2026-05-04T11:59:01.000000Z"}}},
@@ -131,7 +131,7 @@ func testServer(t *testing.T, change func(*Options)) (*httptest.Server, *people)
 	t.Helper()
 	p := &people{}
 	o := Options{
-		Fleet: func() (*status.Fleet, error) { return status.Of(snapshot()), nil },
+		Fleet: func() (*status.Fleet, error) { return status.FleetOf(snapshot()), nil },
 		About: "forcefence test", Log: slog.New(slog.DiscardHandler), Now: time.Now, Review: p.review,
 	}
 	if change != nil {
@@ -392,7 +392,7 @@ func TestStream(t *testing.T) {
 			defer mu.Unlock()
 			s := snapshot()
 			s.Missing = text + "\r\ndata: " + text
-			return status.Of(s), nil
+			return status.FleetOf(s), nil
 		}
 	})
 	follow := func() (lines *bufio.Scanner, code int, leave func()) {
@@ -601,10 +601,10 @@ func textOf(n *html.Node) (out string) {
 // BenchmarkFleet is the whole way of one page of 5,000 nodes, a thousand fences and their Events: out of the informers' objects, to HTML.
 func BenchmarkFleet(b *testing.B) {
 	s := fleetOf(5000)
-	for name, q := range map[string]status.Query{"all": {}, "one": {Text: "n4321"}} {
+	for name, q := range map[string]status.NodeQuery{"all": {}, "one": {Text: "n4321"}} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if err := (frame{title: "Fleet", live: true}).around(fleetPage(status.Of(s), q, 1)).Render(io.Discard); err != nil {
+				if err := (frame{title: "Fleet", live: true}).around(fleetPage(status.FleetOf(s), q, 1)).Render(io.Discard); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -633,7 +633,7 @@ func fleetOf(n int) status.Snapshot {
 // A page of a large fleet has its bounds, and leads to the rest.
 func TestPaged(t *testing.T) {
 	srv, _ := testServer(t, func(o *Options) {
-		f := status.Of(fleetOf(5000))
+		f := status.FleetOf(fleetOf(5000))
 		o.Fleet = func() (*status.Fleet, error) { return f, nil }
 	})
 	for path, want := range map[string]string{

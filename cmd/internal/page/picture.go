@@ -23,8 +23,8 @@ const (
 
 // picture draws a fence: a bar of its phases to scale, then who said what, one row for each moment, and what became of pods and volumes.
 func picture(v status.Fence, moments []status.Moment, now time.Time) g.Node {
-	lanes := []string{status.Cluster, status.Ours}
-	lane := map[string]int{status.Cluster: 0, status.Ours: 1}
+	lanes := []string{status.LaneCluster, status.LaneForcefence}
+	lane := map[string]int{status.LaneCluster: 0, status.LaneForcefence: 1}
 	for _, m := range moments {
 		if _, known := lane[m.Who]; known {
 			continue
@@ -142,18 +142,18 @@ func bar(v status.Fence, y int, now time.Time) g.Node {
 }
 
 // sign is a moment's mark: each kind has a shape of its own.
-func sign(k status.Kind, x, y int) g.Node {
+func sign(k status.MomentKind, x, y int) g.Node {
 	at := func(d string) string { return fmt.Sprintf("M%d %d %s", x, y, d) }
 	switch k {
-	case status.SaidOff:
+	case status.MomentOff:
 		return rect(x-7, y-7, 14, 14, "sign off")
-	case status.SaidOn:
+	case status.MomentOn:
 		return el("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "7", "class", "sign on")
-	case status.SaidNone:
+	case status.MomentUnsure:
 		return g.Group{el("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "8", "class", "sign unsure"), text(x, y+4, "unsure", "middle", "?")}
-	case status.ToldWarns:
+	case status.MomentWarning:
 		return el("path", "d", at("m-7 6 h14 l-7 -13 z"), "class", "sign warns")
-	case status.Told:
+	case status.MomentEvent:
 		return el("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "3", "class", "sign told")
 	default: // a phase
 		return el("path", "d", at("m-8 0 l8 -8 l8 8 l-8 8 z"), "class", "sign ours")

@@ -44,8 +44,8 @@ type SourceOptions struct {
 	Cache   client.Reader // of Nodes
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
-	Led     func(*corev1.Node) status.Led // what the configuration in force says of a node; it must not block
-	Key     string                        // the mark's
+	Led     func(*corev1.Node) status.NodeConfig // what the configuration in force says of a node; it must not block
+	Key     string                               // the mark's
 	Log     *slog.Logger
 	Now     func() time.Time
 }
@@ -75,14 +75,14 @@ func (s *Source) Fleet() (*status.Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	snap := status.Snapshot{At: now, Key: s.Key, Nodes: nodes, Led: s.Led}
+	snap := status.Snapshot{At: now, Key: s.Key, Nodes: nodes, NodeConfig: s.Led}
 	s.mu.Lock()
 	snap.Missing, snap.Events = s.why, s.events.all()
 	for _, r := range s.fences {
 		snap.Fences = append(snap.Fences, r)
 	}
 	s.mu.Unlock()
-	s.made = status.Of(snap)
+	s.made = status.FleetOf(snap)
 	return s.made, nil
 }
 
@@ -161,7 +161,7 @@ func (r records) Add(o any) error {
 	if !ok {
 		return fmt.Errorf("%w: %T", errKind, o)
 	}
-	rec, err := status.Read(u.Object)
+	rec, err := status.ReadRecord(u.Object)
 	if err != nil {
 		r.s.Log.Debug("A Fencing cannot be read", "fencing", u.GetName(), "error", err)
 		rec = status.Record{Strange: []string{"nothing that this version can read"}}
