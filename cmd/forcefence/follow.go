@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/glance"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // again is how often the nodes are looked at anew while they are followed: an Event changes no Node.
@@ -23,7 +23,7 @@ const again = 10 * time.Second
 
 // follow tells of each node that is another than before, until ctx ends. What was told last is f. An API server that is away for a while is
 // asked again; a right that is missing ends it.
-func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell func(glance.Node) error) error {
+func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell func(view.Node) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	selector := func(raw metav1.ListOptions) *client.ListOptions {
@@ -39,7 +39,7 @@ func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell 
 			return c.Watch(ctx, &corev1.NodeList{}, selector(raw))
 		},
 	}
-	var events map[string][]glance.OwnEvent
+	var events map[string][]view.OwnEvent
 	var read time.Time
 	told := map[string]string{}
 	for _, n := range f.Nodes {
@@ -50,8 +50,8 @@ func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell 
 		if len(o.nodes) > 0 && !slices.Contains(o.nodes, node.Name) {
 			return
 		}
-		s := glance.NodeFacts{Node: node, Key: o.key, Now: o.now().UTC()}
-		if one := glance.NodeOf(s); one.State != glance.StateFine {
+		s := view.NodeFacts{Node: node, Key: o.key, Now: o.now().UTC()}
+		if one := view.NodeOf(s); one.State != view.StateFine {
 			if s.Now.Sub(read) > again/2 {
 				events, _ = eventsOf(ctx, c, "")
 				read = s.Now
@@ -61,11 +61,11 @@ func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell 
 				s.Needs, _ = needed(ctx, c, node.Name, rec) // what cannot be read was told with the table
 			}
 		}
-		one := glance.NodeOf(s)
+		one := view.NodeOf(s)
 		before, known := told[node.Name]
 		now := fingerprint(one)
 		told[node.Name] = now
-		if before == now || !known && f.Unlisted > 0 && one.State == glance.StateFine {
+		if before == now || !known && f.Unlisted > 0 && one.State == view.StateFine {
 			return // one of those that were not listed is as it was
 		}
 		if err := tell(one); err != nil {
@@ -93,7 +93,7 @@ func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell 
 }
 
 // fingerprint is what is told of a node without what passes by itself.
-func fingerprint(n glance.Node) string {
+func fingerprint(n view.Node) string {
 	n.Machine.At, n.ReadySince, n.Event = nil, nil, nil
 	fence := ""
 	if n.Fence != nil {

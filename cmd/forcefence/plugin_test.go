@@ -30,8 +30,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide/fence"
-	"github.com/forcefence/forcefence/taint/glance"
 	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -204,7 +204,7 @@ func TestStatusByRights(t *testing.T) {
 	}
 	var f fleet
 	kit.Must(t, json.Unmarshal([]byte(d.run(filepath.Join(d.dir, "watcher"), 0, []string{"status", "calm", "-o", "json"}, "calm")), &f))
-	if len(f.Nodes) != 1 || f.Nodes[0].Machine.Power != "On" || f.Nodes[0].State != glance.StateFine || !f.Controllers[0].Leads {
+	if len(f.Nodes) != 1 || f.Nodes[0].Machine.Power != "On" || f.Nodes[0].State != view.StateFine || !f.Controllers[0].Leads {
 		t.Errorf("got %+v", f)
 	}
 
@@ -235,8 +235,8 @@ func TestFollow(t *testing.T) {
 	n.Annotations = map[string]string{fence.PausedAnnotation: "new disk"}
 	kit.Must(t, d.admin.Update(ctx, n))
 	done := errors.New("seen")
-	err = o.follow(ctx, c, f, func(n glance.Node) error {
-		if n.Node != "followed" || n.State != glance.StateLeftAlone {
+	err = o.follow(ctx, c, f, func(n view.Node) error {
+		if n.Node != "followed" || n.State != view.StateLeftAlone {
 			t.Errorf("got %+v, want the change alone", n)
 		}
 		return done
@@ -266,7 +266,7 @@ func TestStatusOfManyNodes(t *testing.T) {
 	counted := &counting{Client: d.admin}
 	o := looker{client: counted, selector: "many=1", key: taint.DefaultKey, now: time.Now}
 	f, err := o.look(ctx)
-	if err != nil || len(f.Nodes) != 1 || f.Unlisted != many-1 || f.Counts[glance.StateFine] != many-1 {
+	if err != nil || len(f.Nodes) != 1 || f.Unlisted != many-1 || f.Counts[view.StateFine] != many-1 {
 		t.Errorf("got %v, %d nodes listed and %d not", err, len(f.Nodes), f.Unlisted)
 	}
 	if counted.most != page {

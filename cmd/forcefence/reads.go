@@ -25,9 +25,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide/fence"
-	"github.com/forcefence/forcefence/taint/glance"
 	"github.com/forcefence/forcefence/taint/journal"
-	"github.com/forcefence/forcefence/taint/status"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // page is how many objects a read asks for at once.
@@ -138,12 +137,12 @@ func pauseIn(ctx context.Context, c client.Reader, namespace string) (key client
 }
 
 // eventsOf are forcefence's Events about Nodes, newest first for each; about one node where its name is given.
-func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]glance.OwnEvent, error) {
+func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]view.OwnEvent, error) {
 	about := fields.Set{"involvedObject.kind": "Node", "reportingComponent": "forcefence"}
 	if node != "" {
 		about["involvedObject.name"] = node
 	}
-	out := map[string][]glance.OwnEvent{}
+	out := map[string][]view.OwnEvent{}
 	err := each(ctx, c, func() *corev1.EventList { return &corev1.EventList{} }, func(o runtime.Object) error {
 		e := o.(*corev1.Event)
 		at := e.EventTime.Time
@@ -154,7 +153,7 @@ func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]g
 			at = e.LastTimestamp.Time
 		}
 		name := e.InvolvedObject.Name
-		out[name] = append(out[name], glance.OwnEvent{At: at.UTC(), Reason: e.Reason, Text: e.Message})
+		out[name] = append(out[name], view.OwnEvent{At: at.UTC(), Reason: e.Reason, Text: e.Message})
 		return nil
 	}, client.InNamespace(metav1.NamespaceDefault), client.MatchingFieldsSelector{Selector: about.AsSelector()})
 	if err != nil {
@@ -164,8 +163,8 @@ func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]g
 }
 
 // newest is the last Event of a list.
-func newest(all []glance.OwnEvent) *glance.OwnEvent {
-	var last *glance.OwnEvent
+func newest(all []view.OwnEvent) *view.OwnEvent {
+	var last *view.OwnEvent
 	for i := range all {
 		if last == nil || all[i].At.After(last.At) {
 			last = &all[i]
@@ -211,7 +210,7 @@ func needed(ctx context.Context, c client.Client, node string, r *taint.Record) 
 		}
 		return "", fmt.Errorf("reading Fencing: %w", unread(c, err))
 	}
-	f, err := status.ReadRecord(u.Object)
+	f, err := view.ReadRecord(u.Object)
 	if err != nil {
 		return "", err
 	}

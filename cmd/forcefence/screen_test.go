@@ -15,8 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/glance"
-	"github.com/forcefence/forcefence/taint/status"
+	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/test/kit"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,15 +35,15 @@ func sampleFleet() *fleet {
 	return &fleet{
 		At: noon, Controllers: []leader{{Namespace: "forcefence-system", Lease: "forcefence", Holder: "forcefence-5d8-x2x-1", Renewed: at(2 * time.Second), Leads: true}},
 		Paused: `ConfigMap forcefence-system/forcefence-pause: "new switches (alice)" until 2026-03-01T14:00:00Z`, Unknown: []string{"You lack the right: list events -n default"},
-		Counts: map[glance.State]int{glance.StateStuck: 1, glance.StateFencing: 1, glance.StateNotReady: 1, glance.StateUnfenceable: 1, glance.StateFine: 4988}, Unlisted: 4987,
-		Nodes: []glance.Node{
-			{Node: "n1", State: glance.StateStuck, Ready: "Unknown", ReadySince: at(9 * time.Hour), Machine: glance.Machine{Power: "Off", By: "racks", From: "fence", At: at(3 * time.Second)}, Protection: "FailClosed",
-				Fence: &glance.NodeFence{ID: "f-1", Phase: "Evicting", At: *at(9 * time.Hour)}, Next: "A person should look: volume pv-7 does not detach from it."},
-			{Node: "n2.rack-7.example.net", State: glance.StateFencing, Ready: "Unknown", ReadySince: at(50 * time.Second), Machine: glance.Machine{Power: "On", By: "racks/10.0.0.7", From: "fence", At: at(8 * time.Second)}, Protection: "FailOpen",
-				Fence: &glance.NodeFence{ID: "f-2", Phase: "PoweringOff", At: *at(9 * time.Second)}, Next: "A power-off is sent; it waits until racks/10.0.0.7 says Off."},
-			{Node: "n3", State: glance.StateNotReady, Ready: "False", ReadySince: at(time.Minute), Machine: glance.Machine{Power: "Unknown", From: "drill", At: at(time.Hour)}, Next: "The node looks dead (" + hostile + "): nothing is done."},
-			{Node: "n4", State: glance.StateUnfenceable, Ready: "True", Machine: glance.Machine{Power: "Unknown"}, Protection: hostile, Next: "No controller has asked its devices yet."},
-			{Node: "n5", State: glance.StateFine, Ready: "True", Machine: glance.Machine{Power: "On", By: "racks/10.0.0.9", From: "drill", At: at(50 * time.Hour)}, Protection: "FailClosed"},
+		Counts: map[view.State]int{view.StateStuck: 1, view.StateFencing: 1, view.StateNotReady: 1, view.StateUnfenceable: 1, view.StateFine: 4988}, Unlisted: 4987,
+		Nodes: []view.Node{
+			{Node: "n1", State: view.StateStuck, Ready: "Unknown", ReadySince: at(9 * time.Hour), Machine: view.Machine{Power: "Off", By: "racks", From: "fence", At: at(3 * time.Second)}, Protection: "FailClosed",
+				Fence: &view.NodeFence{ID: "f-1", Phase: "Evicting", At: *at(9 * time.Hour)}, Next: "A person should look: volume pv-7 does not detach from it."},
+			{Node: "n2.rack-7.example.net", State: view.StateFencing, Ready: "Unknown", ReadySince: at(50 * time.Second), Machine: view.Machine{Power: "On", By: "racks/10.0.0.7", From: "fence", At: at(8 * time.Second)}, Protection: "FailOpen",
+				Fence: &view.NodeFence{ID: "f-2", Phase: "PoweringOff", At: *at(9 * time.Second)}, Next: "A power-off is sent; it waits until racks/10.0.0.7 says Off."},
+			{Node: "n3", State: view.StateNotReady, Ready: "False", ReadySince: at(time.Minute), Machine: view.Machine{Power: "Unknown", From: "drill", At: at(time.Hour)}, Next: "The node looks dead (" + hostile + "): nothing is done."},
+			{Node: "n4", State: view.StateUnfenceable, Ready: "True", Machine: view.Machine{Power: "Unknown"}, Protection: hostile, Next: "No controller has asked its devices yet."},
+			{Node: "n5", State: view.StateFine, Ready: "True", Machine: view.Machine{Power: "On", By: "racks/10.0.0.9", From: "drill", At: at(50 * time.Hour)}, Protection: "FailClosed"},
 		},
 	}
 }
@@ -63,9 +62,9 @@ func sampleStory() *story {
 		Conditions: []metav1.Condition{{Type: api.Proven, Status: "True", Message: "racks said that the machine is off"},
 			{Type: api.NeedsPerson, Status: "True", Message: "volume pv-7 does not detach " + hostile}},
 	}
-	s := tell(status.Record{Fencing: f, Strange: []string{"fields of a newer version, which are not shown", "phase Verifying"}})
+	s := tell(view.Record{Fencing: f, Strange: []string{"fields of a newer version, which are not shown", "phase Verifying"}})
 	s.Others = []string{"n1.f-41a07c9be2d3"}
-	s.add([]glance.OwnEvent{{At: *at(58 * time.Second), Reason: "MachineOff", Text: "Device racks says that the machine is off (Off): marking the node."},
+	s.add([]view.OwnEvent{{At: *at(58 * time.Second), Reason: "MachineOff", Text: "Device racks says that the machine is off (Off): marking the node."},
 		{At: *at(20 * time.Minute), Reason: "PowerUnknown", Text: "of before"}}, time.Time{})
 	return s
 }

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/glance"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // newStatus is the fleet at a glance.
@@ -59,7 +59,7 @@ func newStatus() *cobra.Command {
 			if err != nil || !follow {
 				return err
 			}
-			return o.follow(cmd.Context(), c, f, func(n glance.Node) error {
+			return o.follow(cmd.Context(), c, f, func(n view.Node) error {
 				if format == "json" {
 					return printJSON(out, n, "")
 				}
@@ -92,13 +92,13 @@ type looker struct {
 
 // fleet is what a look found, as JSON has it.
 type fleet struct {
-	At          time.Time            `json:"at"`
-	Controllers []leader             `json:"controllers"`
-	Paused      string               `json:"paused,omitempty"` // what pauses the whole cluster
-	Counts      map[glance.State]int `json:"counts"`
-	Nodes       []glance.Node        `json:"nodes"`
-	Unlisted    int                  `json:"unlisted,omitempty"` // nodes of which there is nothing to tell
-	Unknown     []string             `json:"unknown,omitempty"`  // what could not be read, and why
+	At          time.Time          `json:"at"`
+	Controllers []leader           `json:"controllers"`
+	Paused      string             `json:"paused,omitempty"` // what pauses the whole cluster
+	Counts      map[view.State]int `json:"counts"`
+	Nodes       []view.Node        `json:"nodes"`
+	Unlisted    int                `json:"unlisted,omitempty"` // nodes of which there is nothing to tell
+	Unknown     []string           `json:"unknown,omitempty"`  // what could not be read, and why
 }
 
 // small is how many nodes a fleet has at most that is listed whole.
@@ -106,7 +106,7 @@ const small = 50
 
 // look reads all of it. What is not the Nodes may be out of reach: then it says so.
 func (o *looker) look(ctx context.Context) (*fleet, error) {
-	f := &fleet{At: o.now().UTC(), Controllers: []leader{}, Counts: map[glance.State]int{}, Nodes: []glance.Node{}}
+	f := &fleet{At: o.now().UTC(), Controllers: []leader{}, Counts: map[view.State]int{}, Nodes: []view.Node{}}
 	unknown := func(err error) {
 		text := err.Error()
 		if right := missing(err); right != "" {
@@ -140,27 +140,27 @@ func (o *looker) look(ctx context.Context) (*fleet, error) {
 	}
 	records := true
 	see := func(n *corev1.Node) {
-		s := glance.NodeFacts{Node: n, Key: o.key, Event: newest(events[n.Name]), Now: f.At}
+		s := view.NodeFacts{Node: n, Key: o.key, Event: newest(events[n.Name]), Now: f.At}
 		if rec, _ := taint.RecordOf(n); rec.Open() && records {
 			if s.Needs, err = needed(ctx, o.client, n.Name, rec); err != nil {
 				unknown(err)
 				records = false // and so would be the others'
 			}
 		}
-		one := glance.NodeOf(s)
+		one := view.NodeOf(s)
 		f.Counts[one.State]++
 		f.Nodes = append(f.Nodes, one)
 	}
 	if err := o.each(ctx, selector, see); err != nil {
 		return nil, err
 	}
-	order := glance.States()
-	slices.SortFunc(f.Nodes, func(a, b glance.Node) int {
+	order := view.States()
+	slices.SortFunc(f.Nodes, func(a, b view.Node) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), cmp.Compare(a.Node, b.Node))
 	})
 	if len(f.Nodes) > small && !o.all && len(o.nodes) == 0 {
 		had := len(f.Nodes)
-		f.Nodes = slices.DeleteFunc(f.Nodes, func(n glance.Node) bool { return n.State == glance.StateFine && n.Next == "" })
+		f.Nodes = slices.DeleteFunc(f.Nodes, func(n view.Node) bool { return n.State == view.StateFine && n.Next == "" })
 		f.Unlisted = had - len(f.Nodes)
 	}
 	return f, nil
@@ -225,7 +225,7 @@ func (f *fleet) print(out io.Writer) {
 	}
 	var counts []string
 	total := 0
-	for _, s := range glance.States() {
+	for _, s := range view.States() {
 		if n := f.Counts[s]; n > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", n, s.Word()))
 			total += n
@@ -247,10 +247,10 @@ func (f *fleet) print(out io.Writer) {
 }
 
 // colors of the states.
-var colors = map[glance.State]string{glance.StateStuck: red, glance.StateFencing: yellow, glance.StateNotReady: yellow, glance.StateUnfenceable: red, glance.StateLeftAlone: faint, glance.StateFine: green}
+var colors = map[view.State]string{view.StateStuck: red, view.StateFencing: yellow, view.StateNotReady: yellow, view.StateUnfenceable: red, view.StateLeftAlone: faint, view.StateFine: green}
 
 // rowOf is a node in a line.
-func rowOf(n glance.Node, now time.Time) []cell {
+func rowOf(n view.Node, now time.Time) []cell {
 	ready := map[string]string{"True": "yes", "False": "no", "Unknown": "no"}[n.Ready]
 	if ready == "no" && n.ReadySince != nil {
 		ready += " " + age(n.ReadySince, now)
@@ -265,7 +265,7 @@ func rowOf(n glance.Node, now time.Time) []cell {
 }
 
 // fenceWord is a node's fence in a few words; one that is over only as long as it matters.
-func fenceWord(n glance.Node, now time.Time) string {
+func fenceWord(n view.Node, now time.Time) string {
 	switch {
 	case n.Broken != "":
 		return "unreadable"
@@ -273,7 +273,7 @@ func fenceWord(n glance.Node, now time.Time) string {
 		return n.Fence.Phase + " " + age(&n.Fence.At, now)
 	case n.Mark != "":
 		return "marked"
-	case n.Fence != nil && n.State != glance.StateFine:
+	case n.Fence != nil && n.State != view.StateFine:
 		return n.Fence.Result + " " + age(&n.Fence.At, now)
 	}
 	return "-"
@@ -288,7 +288,7 @@ func age(at *time.Time, now time.Time) string {
 }
 
 // printChange writes what became of a node.
-func printChange(out io.Writer, n glance.Node, now time.Time) {
+func printChange(out io.Writer, n view.Node, now time.Time) {
 	row := rowOf(n, now)
 	var parts []string
 	for i, name := range []string{"", "Ready", "", "power", "guard", "fence"} {

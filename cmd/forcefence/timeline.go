@@ -19,8 +19,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/glance"
-	"github.com/forcefence/forcefence/taint/status"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // newTimeline is the story of one fence.
@@ -103,7 +102,7 @@ func storyOf(ctx context.Context, c client.Client, what string) (*story, error) 
 	if len(found) == 0 {
 		return nil, fmt.Errorf("no fence of a node %[1]s, and none with the id %[1]s, is recorded (kubectl get fcg lists them)", what)
 	}
-	slices.SortFunc(found, func(a, b status.Record) int {
+	slices.SortFunc(found, func(a, b view.Record) int {
 		return cmp.Or(b.Fencing.Spec.StartedAt.Compare(a.Fencing.Spec.StartedAt.Time), cmp.Compare(b.Fencing.Name, a.Fencing.Name))
 	})
 	f := found[0]
@@ -125,7 +124,7 @@ func storyOf(ctx context.Context, c client.Client, what string) (*story, error) 
 	}
 	for _, newer := range found[1:] { // an earlier fence's Events are not this one's
 		if end := newer.Fencing.Status.FinishedAt; end != nil && end.After(s.Begun.Add(-eventsBefore)) && end.Time.Before(s.Begun) {
-			events[s.Node] = slices.DeleteFunc(events[s.Node], func(e glance.OwnEvent) bool { return !e.At.After(end.Time) })
+			events[s.Node] = slices.DeleteFunc(events[s.Node], func(e view.OwnEvent) bool { return !e.At.After(end.Time) })
 		}
 	}
 	s.add(events[s.Node], until)
@@ -133,7 +132,7 @@ func storyOf(ctx context.Context, c client.Client, what string) (*story, error) 
 }
 
 // add tells the Events of the fence's time, and puts all in its order. until is zero for a fence that is not over.
-func (s *story) add(events []glance.OwnEvent, until time.Time) {
+func (s *story) add(events []view.OwnEvent, until time.Time) {
 	for _, e := range events {
 		if e.At.After(s.Begun.Add(-eventsBefore)) && (until.IsZero() || e.At.Before(until)) {
 			s.Entries = append(s.Entries, entry{e.At, "event", e.Reason, e.Text})
@@ -143,19 +142,19 @@ func (s *story) add(events []glance.OwnEvent, until time.Time) {
 }
 
 // findFencings are the Fencings of a node, or the one of that id or name.
-func findFencings(ctx context.Context, c client.Client, what string) (out []status.Record, _ error) {
+func findFencings(ctx context.Context, c client.Client, what string) (out []view.Record, _ error) {
 	if strings.Contains(what, ".") && len(validation.IsDNS1123Subdomain(what)) == 0 {
 		u := newFencing()
 		switch err := c.Get(ctx, client.ObjectKey{Name: what}, u); {
 		case err == nil:
-			f, err := status.ReadRecord(u.Object)
-			return []status.Record{f}, err
+			f, err := view.ReadRecord(u.Object)
+			return []view.Record{f}, err
 		case !apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("reading Fencing %s: %w", what, unread(c, err))
 		}
 	}
 	opts := []client.ListOption{}
-	take := func(f status.Record) bool { return f.Fencing.Spec.Node == what || f.Fencing.Spec.ID == what }
+	take := func(f view.Record) bool { return f.Fencing.Spec.Node == what || f.Fencing.Spec.ID == what }
 	labels := []string{api.NodeLabel, api.FenceLabel}
 	if len(validation.IsValidLabelValue(what)) > 0 {
 		labels = labels[:1] // it stands in no label: all are read
@@ -165,7 +164,7 @@ func findFencings(ctx context.Context, c client.Client, what string) (out []stat
 			opts = []client.ListOption{client.MatchingLabels{label: what}}
 		}
 		err := each(ctx, c, newFencings, func(o runtime.Object) error {
-			f, err := status.ReadRecord(o.(*unstructured.Unstructured).Object)
+			f, err := view.ReadRecord(o.(*unstructured.Unstructured).Object)
 			if err == nil && take(f) {
 				out = append(out, f)
 			}
@@ -182,7 +181,7 @@ func findFencings(ctx context.Context, c client.Client, what string) (out []stat
 }
 
 // tell is what a Fencing says.
-func tell(r status.Record) *story {
+func tell(r view.Record) *story {
 	f := r.Fencing
 	s := &story{
 		Fencing: f.Name, Node: f.Spec.Node, ID: f.Spec.ID, Why: f.Spec.Why, By: f.Spec.By, Shadow: f.Spec.Shadow, Begun: f.Spec.StartedAt.UTC(), Phase: f.Status.Phase,

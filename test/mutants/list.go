@@ -1620,7 +1620,7 @@ var Mutants = []Mutant{
 		Old: "strings.LastIndexAny(text[:limit], between)+1", New: "limit",
 	},
 	{
-		Name: "plugin: an older Off outlives a newer answer", In: "taint/glance.machineOf",
+		Name: "plugin: an older Off outlives a newer answer", In: "taint/view.machineOf",
 		Old: "!m.At.Before(*last.At)", New: "m.At.Before(*last.At)",
 	},
 	{
@@ -8096,19 +8096,19 @@ var Mutants = []Mutant{
 		Old: "httpserver.New(h, log)", New: "&http.Server{Handler: h}",
 	},
 	{
-		Name: "page: whoever writes an Event says what comes next", In: "taint/status.Snapshot.lastOwnEvent", Tests: []string{"./taint/status"},
+		Name: "page: whoever writes an Event says what comes next", In: "taint/view.Snapshot.lastOwnEvent", Tests: []string{"./taint/view"},
 		Old: `e.From == "forcefence"`, New: "true",
 	},
 	{
-		Name: "page: a fence that needs a person does not say so", In: "taint/status.rowOf", Tests: []string{"./taint/status"},
+		Name: "page: a fence that needs a person does not say so", In: "taint/view.rowOf", Tests: []string{"./taint/view"},
 		Old: "seen.Needs = needs[row.Fence]", New: "",
 	},
 	{
-		Name: "page: marks that turn the text around are shown", In: "taint/status.Line", Tests: statusPage,
+		Name: "page: marks that turn the text around are shown", In: "taint/view.Line", Tests: statusPage,
 		Old: "!unicode.IsPrint(r)", New: "unicode.IsControl(r)",
 	},
 	{
-		Name: "page: a newer version's words are read as ours", In: "taint/status.ReadRecord", Tests: statusPage,
+		Name: "page: a newer version's words are read as ours", In: "taint/view.ReadRecord", Tests: statusPage,
 		Old: "runtime.IsStrictDecodingError(err)", New: "runtime.IsStrictDecodingError(err) && len(raw) == 0",
 	},
 	{

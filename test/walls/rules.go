@@ -20,6 +20,8 @@ var (
 		"k8s.io/apimachinery/pkg/apis/meta/v1.NowMicro",
 	}
 
+	prints = []string{"fmt.Print", "fmt.Printf", "fmt.Println", "fmt.Fprint", "fmt.Fprintf", "fmt.Fprintln"}
+
 	kubernetes = []string{"k8s.io/...", "sigs.k8s.io/..."}
 )
 
@@ -101,10 +103,6 @@ var Rules = []Rule{
 		Why: "what a person reads of a fence is a function of what was seen and done",
 	},
 	{
-		Bind: []string{"taint/status"}, Ours: []string{"taint", "taint/api", "taint/glance", "taint/journal"}, Others: kubeTypes, Never: impure, Calls: clock,
-		Why: "what a page shows is a function of what the process holds",
-	},
-	{
 		Bind: []string{"taint/decide"}, Ours: []string{"taint/decide/action", "taint", "taint/decide/proof", "taint/reason", "taint/decide/fleet", "taint/decide/fence", "taint/decide/evict", "taint/decide/policy", "taint/drainguard/storage", "providers"},
 		Others: kubeTypes, Never: impure, Calls: clock,
 		Why: "a node's course is decided in one place, so that simulation, stories and production run the same code",
@@ -126,8 +124,12 @@ var Rules = []Rule{
 		Why: "whether a node could be fenced is a function of what its devices said, so that the controller and a person's command find the same",
 	},
 	{
-		Bind: []string{"taint/glance"}, Ours: []string{"taint", "taint/view/drill", "taint/decide/fence", "taint/reason", "providers"}, Others: kubeTypes, Never: impure, Calls: clock,
-		Why: "what people are shown of a node is a function of what stands there, whoever shows it",
+		Bind: []string{"taint/view"},
+		Ours: []string{
+			"taint", "taint/api", "taint/journal", "taint/view/drill", "taint/decide/fence", "taint/reason", "providers",
+		},
+		Others: kubeTypes, Never: impure, Calls: append(prints, clock...),
+		Why: "what people are shown is a function of what stands there, whoever shows it",
 	},
 	{
 		Bind: []string{"taint/drainguard/drain"}, Ours: []string{"taint", "taint/reason", "taint/drainguard/storage"}, Others: kubeTypes, Never: impure, Calls: clock,

@@ -16,7 +16,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/page"
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/status"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // addPage has every replica serve the status page, where the file says so.
@@ -44,12 +44,12 @@ func addPage(mgr manager.Manager, cfg *config.Config, confs *configs, o Options,
 }
 
 // led is what the configuration in force says of a node, for people.
-func (p *configs) led(n *corev1.Node) status.NodeConfig {
+func (p *configs) led(n *corev1.Node) view.NodeConfig {
 	c := p.current()
 	m, err := c.Machines.Led(n)
-	l := status.NodeConfig{None: providers.Text(err)}
+	l := view.NodeConfig{None: providers.Text(err)}
 	for _, d := range m.Devices() {
-		l.Devices = append(l.Devices, status.Line(d.Device, 253))
+		l.Devices = append(l.Devices, view.Line(d.Device, 253))
 	}
 	if c.Mode != nil {
 		l.Mode = c.Mode(n).Mode.String()

@@ -11,8 +11,7 @@ import (
 	"maragu.dev/gomponents/html"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/glance"
-	"github.com/forcefence/forcefence/taint/status"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // A page is made of nodes that escape each text and each attribute: nothing here writes text as HTML. It runs no script and takes no style but
@@ -72,11 +71,11 @@ func stamp(t time.Time) g.Node {
 // looks says how grave a word is. What is said is the word: the colour repeats it.
 func looks(word string) string {
 	switch word {
-	case glance.StateFine.Word(), string(status.CanBeFenced), taint.ProtectionFailClosed:
+	case view.StateFine.Word(), string(view.CanBeFenced), taint.ProtectionFailClosed:
 		return "good"
-	case glance.StateStuck.Word(), glance.StateUnfenceable.Word(), string(status.CannotBeFenced), taint.ProtectionNone:
+	case view.StateStuck.Word(), view.StateUnfenceable.Word(), string(view.CannotBeFenced), taint.ProtectionNone:
 		return "bad"
-	case glance.StateLeftAlone.Word(), string(status.NotAsked), status.ProtectionNeverTold:
+	case view.StateLeftAlone.Word(), string(view.NotAsked), view.ProtectionNeverTold:
 		return "dim"
 	default:
 		return "warn"
@@ -99,7 +98,7 @@ func fenceLink(name, text string) g.Node {
 }
 
 // chosen is the address of the nodes that a query chooses.
-func chosen(q status.NodeQuery, page int) string {
+func chosen(q view.NodeQuery, page int) string {
 	v := url.Values{}
 	for key, value := range map[string]string{
 		"name": q.Text, "state": string(q.State), "fenceable": string(q.Answer), "hook": q.Protection, "provider": q.Provider,
@@ -159,7 +158,7 @@ func count(n int, href, word string) g.Node {
 }
 
 // fleetPage is the fleet at a glance.
-func fleetPage(f *status.Fleet, q status.NodeQuery, page int) g.Node {
+func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 	all := f.Choose(q)
 	from, to, nav := pager(len(all), page, func(p int) string { return chosen(q, p) })
 	open := 0
@@ -178,18 +177,18 @@ func fleetPage(f *status.Fleet, q status.NodeQuery, page int) g.Node {
 	}
 	return g.Group{
 		html.P(html.Class("sum"), html.Strong(g.Text(strconv.Itoa(len(f.Nodes)))), g.Textf(" nodes, %d fences under way.", open)),
-		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"), g.Map(glance.States(), func(s glance.State) g.Node {
-			return g.If(f.States[s] > 0, count(f.States[s], chosen(status.NodeQuery{State: s}, 1), s.Word()))
+		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"), g.Map(view.States(), func(s view.State) g.Node {
+			return g.If(f.States[s] > 0, count(f.States[s], chosen(view.NodeQuery{State: s}, 1), s.Word()))
 		})),
 		missing(f),
 		html.Search(html.Form(html.Method("get"), html.Action("/"), html.Class("filter"),
 			html.Label(g.Text("Name "), html.Input(html.Type("search"), html.Name("name"), html.Value(q.Text))),
-			choice("State", "state", string(q.State), words(glance.States())),
-			choice("Fenceable", "fenceable", string(q.Answer), words(status.DrillAnswers)),
-			choice("Hook", "hook", q.Protection, status.Protections),
+			choice("State", "state", string(q.State), words(view.States())),
+			choice("Fenceable", "fenceable", string(q.Answer), words(view.DrillAnswers)),
+			choice("Hook", "hook", q.Protection, view.Protections),
 			g.If(q.Provider != "", html.Input(html.Type("hidden"), html.Name("provider"), html.Value(q.Provider))),
 			html.Button(html.Type("submit"), g.Text("Show")),
-			g.If(q != status.NodeQuery{}, html.A(html.Href("/"), g.Text("Show all"))),
+			g.If(q != view.NodeQuery{}, html.A(html.Href("/"), g.Text("Show all"))),
 		)),
 		table("Nodes", []string{"Node", "State", "Since", "Power", "Devices", "Fenceable", "Hook", "Mode", "Last fence", "Next"}, body),
 		nav,
@@ -211,24 +210,24 @@ func choice(label, name, value string, all []string) g.Node {
 		})))
 }
 
-func devices(l status.NodeConfig) g.Node {
+func devices(l view.NodeConfig) g.Node {
 	if len(l.Devices) == 0 {
 		return html.Span(html.Class("none"), g.Text("none"))
 	}
 	return html.Ul(html.Class("plain"), g.Map(l.Devices, func(d string) g.Node { return html.Li(g.Text(d)) }))
 }
 
-func missing(f *status.Fleet) g.Node {
+func missing(f *view.Fleet) g.Node {
 	return g.If(f.Missing != "", html.P(html.Class("note"), g.Text("Fences are shown as far as their Nodes tell: "+f.Missing+".")))
 }
 
 // fencesPage is all fences that are kept.
-func fencesPage(f *status.Fleet, page int) g.Node {
+func fencesPage(f *view.Fleet, page int) g.Node {
 	from, to, nav := pager(len(f.Fences), page, func(p int) string { return "/fences?page=" + strconv.Itoa(p) })
 	return g.Group{missing(f), fences("Fences", f.Fences[from:to]), nav}
 }
 
-func fences(caption string, list []status.Fence) g.Node {
+func fences(caption string, list []view.Fence) g.Node {
 	var body []g.Node
 	for _, v := range list {
 		body = append(body, row(fenceLink(v.Name, v.Name), nodeLink(v.Node), stamp(v.Started), outcome(v), g.Text(v.Took),
@@ -237,7 +236,7 @@ func fences(caption string, list []status.Fence) g.Node {
 	return table(caption, []string{"Fence", "Node", "Began", "Outcome", "Took", "Pods ended", "Volumes detached", "Why"}, body)
 }
 
-func outcome(v status.Fence) g.Node {
+func outcome(v view.Fence) g.Node {
 	word, look := v.Result, "good"
 	switch {
 	case v.Open:
@@ -253,7 +252,7 @@ func outcome(v status.Fence) g.Node {
 }
 
 // nodePage is one node, with the picture of its newest fence.
-func nodePage(f *status.Fleet, n status.NodeRow) g.Node {
+func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 	why := g.Text("")
 	if n.Why != "" {
 		why = html.Span(html.Class("detail"), g.Text(n.Why))
@@ -288,7 +287,7 @@ func nodePage(f *status.Fleet, n status.NodeRow) g.Node {
 }
 
 // power is what a node's machine was when that was seen last. It is no proof: those are five seconds old.
-func power(n status.NodeRow) g.Node {
+func power(n view.NodeRow) g.Node {
 	if n.PowerAt.IsZero() {
 		return g.Text(n.Power)
 	}
@@ -300,7 +299,7 @@ func fact(name string, value ...g.Node) g.Node {
 }
 
 // fence is one fence: what became of it, the picture, and the same in words.
-func fence(f *status.Fleet, v status.Fence) g.Node {
+func fence(f *view.Fleet, v view.Fence) g.Node {
 	moments := f.Moments(v)
 	var told, spans []g.Node
 	for _, m := range moments {
@@ -330,7 +329,7 @@ func fence(f *status.Fleet, v status.Fence) g.Node {
 	}
 }
 
-func would(v status.Fence) string {
+func would(v view.Fence) string {
 	if !v.Shadow {
 		return ""
 	}
@@ -338,7 +337,7 @@ func would(v status.Fence) string {
 }
 
 // after is how long after the beginning of the fence a moment was.
-func after(v status.Fence, m status.Moment) string {
+func after(v view.Fence, m view.Moment) string {
 	return fmt.Sprintf("%+.1fs", m.At.Sub(v.Started).Seconds())
 }
 
@@ -361,25 +360,25 @@ func names(caption string, list []string) g.Node {
 }
 
 // devicesPage is the devices' health, as the drills found it.
-func devicesPage(f *status.Fleet) g.Node {
+func devicesPage(f *view.Fleet) g.Node {
 	var body, broken []g.Node
 	for _, p := range f.Providers {
 		name, query := p.Name, p.Name
 		if name == "" {
-			name, query = "(no device)", status.NoProvider
+			name, query = "(no device)", view.NoProvider
 		}
-		cells := []g.Node{html.A(html.Href(chosen(status.NodeQuery{Provider: query}, 1)), g.Text(strconv.Itoa(p.Nodes)))}
-		for _, a := range status.DrillAnswers {
+		cells := []g.Node{html.A(html.Href(chosen(view.NodeQuery{Provider: query}, 1)), g.Text(strconv.Itoa(p.Nodes)))}
+		for _, a := range view.DrillAnswers {
 			cell := g.Text("0")
 			if n := p.Found[a]; n > 0 {
-				cell = html.A(html.Href(chosen(status.NodeQuery{Provider: query, Answer: a}, 1)), g.Text(strconv.Itoa(n)))
+				cell = html.A(html.Href(chosen(view.NodeQuery{Provider: query, Answer: a}, 1)), g.Text(strconv.Itoa(n)))
 			}
 			cells = append(cells, cell)
 		}
 		body = append(body, row(g.Text(name), cells...))
 	}
 	for _, n := range f.Nodes {
-		if n.Fenceable == status.CanBeFenced && !n.Partly || n.Fenceable == status.NotAsked || len(broken) == rows {
+		if n.Fenceable == view.CanBeFenced && !n.Partly || n.Fenceable == view.NotAsked || len(broken) == rows {
 			continue
 		}
 		why := n.Why
@@ -390,7 +389,7 @@ func devicesPage(f *status.Fleet) g.Node {
 	}
 	return g.Group{
 		html.P(g.Text("Each node's devices are asked now and then while nothing is wrong: could the node be fenced now?")),
-		table("Nodes by provider, and whether they could be fenced", append([]string{"Provider", "Nodes"}, words(status.DrillAnswers)...), body),
+		table("Nodes by provider, and whether they could be fenced", append([]string{"Provider", "Nodes"}, words(view.DrillAnswers)...), body),
 		table("Where something is wrong (the first 100)", []string{"Node", "Fenceable", "Devices", "Why"}, broken),
 	}
 }
@@ -400,16 +399,16 @@ var hooks = map[string]string{
 	taint.ProtectionFailClosed: "a pod that the hook cannot be asked about does not start",
 	taint.ProtectionFailOpen:   "such a pod starts: it may slip through while the hook is killed or hangs",
 	taint.ProtectionNone:       "there is no hook: a machine that boots in the middle of its fence runs its old pods",
-	status.ProtectionNeverTold: "the node never told of a hook: probably there is none",
+	view.ProtectionNeverTold:   "the node never told of a hook: probably there is none",
 }
 
 // hookPage is which nodes hold their pods when they come back.
-func hookPage(f *status.Fleet) g.Node {
+func hookPage(f *view.Fleet) g.Node {
 	var body []g.Node
-	for _, word := range status.Protections {
+	for _, word := range view.Protections {
 		cell := g.Text("0")
 		if n := f.Protections[word]; n > 0 {
-			cell = html.A(html.Href(chosen(status.NodeQuery{Protection: word}, 1)), g.Text(strconv.Itoa(n)))
+			cell = html.A(html.Href(chosen(view.NodeQuery{Protection: word}, 1)), g.Text(strconv.Itoa(n)))
 		}
 		body = append(body, row(badge(word), cell, g.Text(hooks[word])))
 	}

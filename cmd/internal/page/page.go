@@ -24,8 +24,7 @@ import (
 	g "maragu.dev/gomponents"
 
 	"github.com/forcefence/forcefence/cmd/internal/httpserver"
-	"github.com/forcefence/forcefence/taint/glance"
-	"github.com/forcefence/forcefence/taint/status"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 //go:embed assets
@@ -35,7 +34,7 @@ var assets embed.FS
 type Options struct {
 	Address           string // host:port
 	CertFile, KeyFile string // "": plain HTTP, for loopback
-	Fleet             func() (*status.Fleet, error)
+	Fleet             func() (*view.Fleet, error)
 	Review            Reviewer
 	About             string // which process this is
 	Log               *slog.Logger
@@ -174,25 +173,25 @@ func (s *server) handler() http.Handler {
 	mux.Handle("GET /assets/", http.FileServerFS(assets))
 	mux.HandleFunc("POST /login", s.login)
 	mux.HandleFunc("POST /logout", s.logout)
-	mux.Handle("GET /{$}", s.seen("Fleet", "/", func(f *status.Fleet, r *http.Request) (string, g.Node) {
+	mux.Handle("GET /{$}", s.seen("Fleet", "/", func(f *view.Fleet, r *http.Request) (string, g.Node) {
 		q := r.URL.Query()
-		return "Fleet", fleetPage(f, status.NodeQuery{
-			Text: q.Get("name"), State: glance.State(q.Get("state")), Answer: status.DrillAnswer(q.Get("fenceable")), Protection: q.Get("hook"), Provider: q.Get("provider"),
+		return "Fleet", fleetPage(f, view.NodeQuery{
+			Text: q.Get("name"), State: view.State(q.Get("state")), Answer: view.DrillAnswer(q.Get("fenceable")), Protection: q.Get("hook"), Provider: q.Get("provider"),
 		}, number(q.Get("page")))
 	}))
-	mux.Handle("GET /fences", s.seen("Fences", "/fences", func(f *status.Fleet, r *http.Request) (string, g.Node) {
+	mux.Handle("GET /fences", s.seen("Fences", "/fences", func(f *view.Fleet, r *http.Request) (string, g.Node) {
 		return "Fences", fencesPage(f, number(r.URL.Query().Get("page")))
 	}))
-	mux.Handle("GET /devices", s.seen("Devices", "/devices", func(f *status.Fleet, _ *http.Request) (string, g.Node) { return "Devices", devicesPage(f) }))
-	mux.Handle("GET /hook", s.seen("Hook", "/hook", func(f *status.Fleet, _ *http.Request) (string, g.Node) { return "Hook", hookPage(f) }))
-	mux.Handle("GET /nodes/{name}", s.seen("Node", "", func(f *status.Fleet, r *http.Request) (string, g.Node) {
+	mux.Handle("GET /devices", s.seen("Devices", "/devices", func(f *view.Fleet, _ *http.Request) (string, g.Node) { return "Devices", devicesPage(f) }))
+	mux.Handle("GET /hook", s.seen("Hook", "/hook", func(f *view.Fleet, _ *http.Request) (string, g.Node) { return "Hook", hookPage(f) }))
+	mux.Handle("GET /nodes/{name}", s.seen("Node", "", func(f *view.Fleet, r *http.Request) (string, g.Node) {
 		n, ok := f.Node(r.PathValue("name"))
 		if !ok {
 			return "", nil
 		}
 		return "Node " + n.Name, nodePage(f, n)
 	}))
-	mux.Handle("GET /fences/{name}", s.seen("Fence", "", func(f *status.Fleet, r *http.Request) (string, g.Node) {
+	mux.Handle("GET /fences/{name}", s.seen("Fence", "", func(f *view.Fleet, r *http.Request) (string, g.Node) {
 		v, ok := f.Fence(r.PathValue("name"))
 		if !ok {
 			return "", nil
@@ -265,7 +264,7 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, who string, err 
 	case errors.Is(err, errNobody):
 		s.ask(w, r, http.StatusUnauthorized, "The API server does not know this token, or it has expired.")
 	case errors.Is(err, errNoRight):
-		s.ask(w, r, http.StatusForbidden, status.Line(who, 200)+" may not see this page: it takes the right to get the nonResourceURL "+Right+", which the ClusterRole forcefence-status has.")
+		s.ask(w, r, http.StatusForbidden, view.Line(who, 200)+" may not see this page: it takes the right to get the nonResourceURL "+Right+", which the ClusterRole forcefence-status has.")
 	case errors.Is(err, errTooMany):
 		w.Header().Set("Retry-After", "2")
 		s.ask(w, r, http.StatusTooManyRequests, "Too many unknown tokens at the same time. Try again in a moment.")
@@ -331,8 +330,8 @@ func (s *server) logout(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
-// view makes the title and the content of a page; a nil content: there is no such thing.
-type pageFunc func(f *status.Fleet, r *http.Request) (title string, main g.Node)
+// pageFunc makes the title and the content of a page; a nil content: there is no such thing.
+type pageFunc func(f *view.Fleet, r *http.Request) (title string, main g.Node)
 
 // seen serves a page to those who may see it, as it is or, where a browser asks for that, as it changes.
 func (s *server) seen(name, path string, v pageFunc) http.Handler {
@@ -345,7 +344,7 @@ func (s *server) seen(name, path string, v pageFunc) http.Handler {
 			s.stream(w, r, v)
 			return
 		}
-		around := frame{title: name, path: path, who: status.Line(who, 120), about: s.About}
+		around := frame{title: name, path: path, who: view.Line(who, 120), about: s.About}
 		f, err := s.Fleet()
 		if err != nil {
 			s.write(w, http.StatusServiceUnavailable, around, plainPage("This process has not read the cluster yet. Try again in a moment."))

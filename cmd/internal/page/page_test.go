@@ -25,7 +25,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/status"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 var update = flag.Bool("update", false, "write the pages of testdata anew")
@@ -36,7 +36,7 @@ var (
 )
 
 // snapshot is a small fleet with everything in it, some of it a hostile kubelet's.
-func snapshot() status.Snapshot {
+func snapshot() view.Snapshot {
 	node := func(name string, conditions ...corev1.NodeCondition) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-1", Annotations: map[string]string{}}, Status: corev1.NodeStatus{Conditions: conditions}}
 	}
@@ -85,7 +85,7 @@ func snapshot() status.Snapshot {
 		Node: "n2", By: "forcefence-1", Why: "NotReady", StartedAt: micro(2 * time.Hour), Shadow: true,
 	}}
 	shadow.Status = api.FencingStatus{Phase: "Done", Result: "WouldRecover", Timeline: []api.PhaseEntered{{Phase: "Done", Result: "WouldRecover", At: micro(2 * time.Hour)}}, Pods: api.Pods{Would: 5}}
-	return status.Snapshot{
+	return view.Snapshot{
 		At: now, Key: taint.DefaultKey,
 		Nodes: []*corev1.Node{
 			node("n1", ready, drilled, closed),
@@ -95,17 +95,17 @@ func snapshot() status.Snapshot {
 			node("n7", is(corev1.NodeReady, corev1.ConditionFalse, hostile, ""), is(taint.ProtectionCondition, corev1.ConditionFalse, taint.ProtectionNone, "")),
 			node("n8"),
 		},
-		NodeConfig: func(n *corev1.Node) status.NodeConfig {
+		NodeConfig: func(n *corev1.Node) view.NodeConfig {
 			switch n.Name {
 			case "n1":
-				return status.NodeConfig{Devices: []string{"racks/n1", "strips/3"}, Mode: "fence"}
+				return view.NodeConfig{Devices: []string{"racks/n1", "strips/3"}, Mode: "fence"}
 			case "n8":
-				return status.NodeConfig{None: "no rule matches the node", Mode: "observe"}
+				return view.NodeConfig{None: "no rule matches the node", Mode: "observe"}
 			}
-			return status.NodeConfig{Devices: []string{"racks/" + n.Name}, Mode: "observe"}
+			return view.NodeConfig{Devices: []string{"racks/" + n.Name}, Mode: "observe"}
 		},
-		Fences: []status.Record{{Fencing: done}, {Fencing: shadow}, newer()},
-		Events: map[string][]status.Event{"n1": {
+		Fences: []view.Record{{Fencing: done}, {Fencing: shadow}, newer()},
+		Events: map[string][]view.Event{"n1": {
 			{At: now.Add(-time.Hour - 2*time.Second), From: "node-controller", Reason: "NodeNotReady", Note: "Node n1 status is now: NodeNotReady", Warning: true, Count: 2},
 			{At: now.Add(-time.Hour + 4*time.Second), From: "forcefence", Reason: "EndingPods", Note: hostile},
 			{At: now.Add(-2 * time.Minute), From: "kubelet", Reason: "Rebooted", Note: "long after"},
@@ -114,8 +114,8 @@ func snapshot() status.Snapshot {
 }
 
 // newer is a Fencing as a newer version might write it.
-func newer() status.Record {
-	r, err := status.ReadRecord(map[string]any{
+func newer() view.Record {
+	r, err := view.ReadRecord(map[string]any{
 		"apiVersion": "forcefence.io/v1alpha1", "kind": "Fencing", "metadata": map[string]any{"name": "n9.f-aaaaaaaaaaaa"},
 		"spec":   map[string]any{"node": "n9", "by": "forcefence-9", "startedAt": "2026-05-04T11:59:00.000000Z", "colour": "red"},
 		"status": map[string]any{"phase": "Sideways", "timeline": []any{map[string]any{"phase": "Sideways", "at": "2026-05-04T11:59:01.000000Z"}}},
@@ -131,7 +131,7 @@ func testServer(t *testing.T, change func(*Options)) (*httptest.Server, *people)
 	t.Helper()
 	p := &people{}
 	o := Options{
-		Fleet: func() (*status.Fleet, error) { return status.FleetOf(snapshot()), nil },
+		Fleet: func() (*view.Fleet, error) { return view.FleetOf(snapshot()), nil },
 		About: "forcefence test", Log: slog.New(slog.DiscardHandler), Now: time.Now, Review: p.review,
 	}
 	if change != nil {
@@ -387,12 +387,12 @@ func TestStream(t *testing.T) {
 			defer mu.Unlock()
 			return at
 		}
-		o.Fleet = func() (*status.Fleet, error) {
+		o.Fleet = func() (*view.Fleet, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			s := snapshot()
 			s.Missing = text + "\r\ndata: " + text
-			return status.FleetOf(s), nil
+			return view.FleetOf(s), nil
 		}
 	})
 	follow := func() (lines *bufio.Scanner, code int, leave func()) {
@@ -601,10 +601,10 @@ func textOf(n *html.Node) (out string) {
 // BenchmarkFleet is the whole way of one page of 5,000 nodes, a thousand fences and their Events: out of the informers' objects, to HTML.
 func BenchmarkFleet(b *testing.B) {
 	s := fleetOf(5000)
-	for name, q := range map[string]status.NodeQuery{"all": {}, "one": {Text: "n4321"}} {
+	for name, q := range map[string]view.NodeQuery{"all": {}, "one": {Text: "n4321"}} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if err := (frame{title: "Fleet", live: true}).around(fleetPage(status.FleetOf(s), q, 1)).Render(io.Discard); err != nil {
+				if err := (frame{title: "Fleet", live: true}).around(fleetPage(view.FleetOf(s), q, 1)).Render(io.Discard); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -613,15 +613,15 @@ func BenchmarkFleet(b *testing.B) {
 }
 
 // fleetOf is a fleet of so many nodes, of which many have something to tell.
-func fleetOf(n int) status.Snapshot {
+func fleetOf(n int) view.Snapshot {
 	s := snapshot()
 	some, done := s.Nodes, s.Fences[0]
-	s.Nodes, s.Fences, s.Events = nil, nil, map[string][]status.Event{}
+	s.Nodes, s.Fences, s.Events = nil, nil, map[string][]view.Event{}
 	for i := range n {
 		node := some[i%len(some)].DeepCopy()
 		node.Name = fmt.Sprintf("n%d", i)
 		s.Nodes = append(s.Nodes, node)
-		s.Events[node.Name] = []status.Event{{At: now, From: "forcefence", Reason: "EndingPods", Note: "Ending 3 pods."}, {At: now, From: "kubelet", Reason: "Starting"}}
+		s.Events[node.Name] = []view.Event{{At: now, From: "forcefence", Reason: "EndingPods", Note: "Ending 3 pods."}, {At: now, From: "kubelet", Reason: "Starting"}}
 		if i < 1000 {
 			done.Fencing.Name, done.Fencing.Spec.Node = node.Name+".f-0123456789ab", node.Name
 			s.Fences = append(s.Fences, done)
@@ -633,8 +633,8 @@ func fleetOf(n int) status.Snapshot {
 // A page of a large fleet has its bounds, and leads to the rest.
 func TestPaged(t *testing.T) {
 	srv, _ := testServer(t, func(o *Options) {
-		f := status.FleetOf(fleetOf(5000))
-		o.Fleet = func() (*status.Fleet, error) { return f, nil }
+		f := view.FleetOf(fleetOf(5000))
+		o.Fleet = func() (*view.Fleet, error) { return f, nil }
 	})
 	for path, want := range map[string]string{
 		"/": "1 to 100 of 5000", "/?page=50": "4901 to 5000 of 5000", "/?page=51": "4901 to 5000 of 5000", "/?page=-1": "1 to 100 of 5000", "/?page=x": "1 to 100 of 5000",

@@ -8,7 +8,7 @@ import (
 	g "maragu.dev/gomponents"
 	"maragu.dev/gomponents/html"
 
-	"github.com/forcefence/forcefence/taint/status"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // The picture's measures, in its own units.
@@ -22,9 +22,9 @@ const (
 )
 
 // picture draws a fence: a bar of its phases to scale, then who said what, one row for each moment, and what became of pods and volumes.
-func picture(v status.Fence, moments []status.Moment, now time.Time) g.Node {
-	lanes := []string{status.LaneCluster, status.LaneForcefence}
-	lane := map[string]int{status.LaneCluster: 0, status.LaneForcefence: 1}
+func picture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
+	lanes := []string{view.LaneCluster, view.LaneForcefence}
+	lane := map[string]int{view.LaneCluster: 0, view.LaneForcefence: 1}
 	for _, m := range moments {
 		if _, known := lane[m.Who]; known {
 			continue
@@ -64,7 +64,7 @@ func picture(v status.Fence, moments []status.Moment, now time.Time) g.Node {
 		if lane[m.Who] > 1 {
 			what = m.Who + " said " + m.What
 		}
-		parts = append(parts, sign(m.Kind, at, middle), text(words, y-4, "what", "start", status.Line(what, (pictureWidth-words)/7)))
+		parts = append(parts, sign(m.Kind, at, middle), text(words, y-4, "what", "start", view.Line(what, (pictureWidth-words)/7)))
 	}
 	y = foot + 34
 	pods := v.Pods.Ended + v.Pods.Spared
@@ -116,7 +116,7 @@ func rect(x, y, w, h int, class string) g.Node {
 }
 
 // bar is the fence's phases to scale.
-func bar(v status.Fence, y int, now time.Time) g.Node {
+func bar(v view.Fence, y int, now time.Time) g.Node {
 	end := v.Finished
 	if end.IsZero() {
 		end = now
@@ -142,18 +142,18 @@ func bar(v status.Fence, y int, now time.Time) g.Node {
 }
 
 // sign is a moment's mark: each kind has a shape of its own.
-func sign(k status.MomentKind, x, y int) g.Node {
+func sign(k view.MomentKind, x, y int) g.Node {
 	at := func(d string) string { return fmt.Sprintf("M%d %d %s", x, y, d) }
 	switch k {
-	case status.MomentOff:
+	case view.MomentOff:
 		return rect(x-7, y-7, 14, 14, "sign off")
-	case status.MomentOn:
+	case view.MomentOn:
 		return el("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "7", "class", "sign on")
-	case status.MomentUnsure:
+	case view.MomentUnsure:
 		return g.Group{el("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "8", "class", "sign unsure"), text(x, y+4, "unsure", "middle", "?")}
-	case status.MomentWarning:
+	case view.MomentWarning:
 		return el("path", "d", at("m-7 6 h14 l-7 -13 z"), "class", "sign warns")
-	case status.MomentEvent:
+	case view.MomentEvent:
 		return el("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "3", "class", "sign told")
 	default: // a phase
 		return el("path", "d", at("m-8 0 l8 -8 l8 8 l-8 8 z"), "class", "sign ours")

@@ -23,7 +23,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/status"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // Source holds what the page shows: the Nodes of the controller's own informer, and Fencings and Node Events, which it watches itself.
@@ -31,12 +31,12 @@ type Source struct {
 	SourceOptions
 
 	mu     sync.Mutex // guards what follows
-	fences map[string]status.Record
+	fences map[string]view.Record
 	why    string // why fences may be missing
 	events events
 
 	making sync.Mutex // held while a fleet is made; guards made
-	made   *status.Fleet
+	made   *view.Fleet
 }
 
 // SourceOptions is what a Source is made of. All are required.
@@ -44,8 +44,8 @@ type SourceOptions struct {
 	Cache   client.Reader // of Nodes
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
-	Led     func(*corev1.Node) status.NodeConfig // what the configuration in force says of a node; it must not block
-	Key     string                               // the mark's
+	Led     func(*corev1.Node) view.NodeConfig // what the configuration in force says of a node; it must not block
+	Key     string                             // the mark's
 	Log     *slog.Logger
 	Now     func() time.Time
 }
@@ -58,11 +58,11 @@ const (
 
 // NewSource makes a Source. It holds nothing but Nodes until Run.
 func NewSource(o SourceOptions) *Source {
-	return &Source{SourceOptions: o, fences: map[string]status.Record{}, why: "they have not been read yet", events: events{}}
+	return &Source{SourceOptions: o, fences: map[string]view.Record{}, why: "they have not been read yet", events: events{}}
 }
 
 // Fleet is what the page shows, a second old at most. It blocks until the informer has all Nodes, two seconds at most. It must not be changed.
-func (s *Source) Fleet() (*status.Fleet, error) {
+func (s *Source) Fleet() (*view.Fleet, error) {
 	s.making.Lock()
 	defer s.making.Unlock()
 	now := s.Now()
@@ -75,14 +75,14 @@ func (s *Source) Fleet() (*status.Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	snap := status.Snapshot{At: now, Key: s.Key, Nodes: nodes, NodeConfig: s.Led}
+	snap := view.Snapshot{At: now, Key: s.Key, Nodes: nodes, NodeConfig: s.Led}
 	s.mu.Lock()
 	snap.Missing, snap.Events = s.why, s.events.all()
 	for _, r := range s.fences {
 		snap.Fences = append(snap.Fences, r)
 	}
 	s.mu.Unlock()
-	s.made = status.FleetOf(snap)
+	s.made = view.FleetOf(snap)
 	return s.made, nil
 }
 
@@ -133,7 +133,7 @@ func (s *Source) follow(ctx context.Context, name string, kind runtime.Object, i
 		case apierrors.IsForbidden(err):
 			why = "the controller may not watch " + name + " (kustomize component status)"
 		default:
-			why = name + " cannot be read: " + status.Line(err.Error(), 200)
+			why = name + " cannot be read: " + view.Line(err.Error(), 200)
 		}
 		if why != "" {
 			s.mu.Lock()
@@ -161,10 +161,10 @@ func (r records) Add(o any) error {
 	if !ok {
 		return fmt.Errorf("%w: %T", errKind, o)
 	}
-	rec, err := status.ReadRecord(u.Object)
+	rec, err := view.ReadRecord(u.Object)
 	if err != nil {
 		r.s.Log.Debug("A Fencing cannot be read", "fencing", u.GetName(), "error", err)
-		rec = status.Record{Strange: []string{"nothing that this version can read"}}
+		rec = view.Record{Strange: []string{"nothing that this version can read"}}
 		rec.Fencing.Name = u.GetName()
 	}
 	r.s.mu.Lock()
@@ -189,7 +189,7 @@ func (r records) Delete(o any) error {
 
 func (r records) Replace(list []any, _ string) error {
 	r.s.mu.Lock()
-	r.s.fences, r.s.why = map[string]status.Record{}, ""
+	r.s.fences, r.s.why = map[string]view.Record{}, ""
 	r.s.mu.Unlock()
 	var errs []error
 	for _, o := range list {
@@ -247,7 +247,7 @@ func (told) Resync() error { return nil }
 
 // events are the newest Events of each node, by their names. Whoever may write Events in the namespace default may write many, about any name:
 // they take no more room than this, 100 MB at the worst and 5 MB of a healthy fleet.
-type events map[string]map[string]status.Event
+type events map[string]map[string]view.Event
 
 const (
 	mostEvents = 20   // of a node
@@ -264,7 +264,7 @@ func (e events) put(o *eventsv1.Event) {
 				break
 			}
 		}
-		of = map[string]status.Event{}
+		of = map[string]view.Event{}
 		e[node] = of
 	}
 	at, count := o.EventTime.Time, cmp.Or(int(o.DeprecatedCount), 1)
@@ -274,9 +274,9 @@ func (e events) put(o *eventsv1.Event) {
 	if o.Series != nil {
 		at, count = o.Series.LastObservedTime.Time, int(o.Series.Count)
 	}
-	of[o.Name] = status.Event{
-		At: at, From: status.Line(cmp.Or(o.ReportingController, o.DeprecatedSource.Component), 60), Reason: status.Line(o.Reason, 80),
-		Note: status.Line(o.Note, 400), Warning: o.Type == corev1.EventTypeWarning, Count: count,
+	of[o.Name] = view.Event{
+		At: at, From: view.Line(cmp.Or(o.ReportingController, o.DeprecatedSource.Component), 60), Reason: view.Line(o.Reason, 80),
+		Note: view.Line(o.Note, 400), Warning: o.Type == corev1.EventTypeWarning, Count: count,
 	}
 	if len(of) > mostEvents {
 		oldest := ""
@@ -289,8 +289,8 @@ func (e events) put(o *eventsv1.Event) {
 	}
 }
 
-func (e events) all() map[string][]status.Event {
-	out := make(map[string][]status.Event, len(e))
+func (e events) all() map[string][]view.Event {
+	out := make(map[string][]view.Event, len(e))
 	for node, of := range e {
 		for _, v := range of {
 			out[node] = append(out[node], v)

@@ -1,11 +1,4 @@
-// Package glance says what stands about one node: how it is, whether its machine was on when that was seen last, how its hook protects it, how
-// far its fence is, and what comes next, or what a person does about it. It reads what the controller and the hook write on the Node, and what
-// is given to it of Events and Fencings: it asks nobody.
-//
-// It is pure: it names no client, no clock and no logger. Whoever shows nodes to people shares it.
-//
-// It promises: what it says is no evidence. A power that nobody told is Unknown, and a record that cannot be read is said to be one.
-package glance
+package view
 
 import (
 	"cmp"

@@ -1,22 +1,15 @@
-// Package status says for people how the fleet is, out of what a process holds already: Nodes with the record of their fence and their
-// conditions, Fencing objects, Events. What it returns is plain words and numbers for a page to show.
-//
-// It is pure, and nothing is decided on what it says. Much of what it is given is somebody else's text, a kubelet's for one: names, notes and
-// messages come out printable, on one line and cut, and whoever shows them escapes them.
-package status
+package view
 
 import (
 	"cmp"
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/glance"
 	"github.com/forcefence/forcefence/taint/journal"
 )
 
@@ -77,7 +70,7 @@ const ProtectionNeverTold = "never told"
 // NodeRow is one row of the fleet: what Node says of it, and what the configuration does.
 type NodeRow struct {
 	Name       string
-	State      glance.State
+	State      State
 	Since      time.Time // its fence's phase, or else Ready's last change
 	Next       string    // what comes next, or what a person does about it; "" where nothing is to come
 	Power      string    // of its machine, when that was seen last
@@ -102,7 +95,7 @@ type ProviderRow struct {
 type Fleet struct {
 	At          time.Time
 	Nodes       []NodeRow // the most urgent first, then by name
-	States      map[glance.State]int
+	States      map[State]int
 	Answers     map[DrillAnswer]int
 	Protections map[string]int
 	Providers   []ProviderRow // by name
@@ -117,7 +110,7 @@ type Fleet struct {
 // FleetOf is the fleet as the snapshot shows it. It keeps what it was given of Events.
 func FleetOf(s Snapshot) *Fleet {
 	f := &Fleet{
-		At: s.At, States: map[glance.State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{}, Missing: Line(s.Missing, 300),
+		At: s.At, States: map[State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{}, Missing: Line(s.Missing, 300),
 		events: s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{}, Nodes: make([]NodeRow, 0, len(s.Nodes)),
 	}
 	for _, r := range s.Fences {
@@ -152,7 +145,7 @@ func FleetOf(s Snapshot) *Fleet {
 		f.Providers = append(f.Providers, *p)
 	}
 	slices.SortFunc(f.Providers, func(a, b ProviderRow) int { return strings.Compare(a.Name, b.Name) })
-	order := glance.States()
+	order := States()
 	slices.SortFunc(f.Nodes, func(a, b NodeRow) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), strings.Compare(a.Name, b.Name))
 	})
@@ -184,13 +177,13 @@ func (l NodeConfig) providers() []string {
 func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint.Record) {
 	row := NodeRow{Name: n.Name, Config: s.NodeConfig(n), Fenceable: NotAsked, Protection: ProtectionNeverTold}
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
-	seen := glance.NodeFacts{Node: n, Key: s.Key, Event: s.lastOwnEvent(n.Name), Now: s.At}
+	seen := NodeFacts{Node: n, Key: s.Key, Event: s.lastOwnEvent(n.Name), Now: s.At}
 	if rec != nil {
 		if row.Fence = journal.Name(n.Name, *rec); rec.Open() {
 			seen.Needs = needs[row.Fence]
 		}
 	}
-	is := glance.NodeOf(seen)
+	is := NodeOf(seen)
 	row.State, row.Next, row.Partly, row.Power, row.PowerBy = is.State, Line(is.Next, 500), is.Partly, Line(is.Machine.Power, 40), Line(is.Machine.By, 300)
 	if is.Machine.At != nil {
 		row.PowerAt = *is.Machine.At
@@ -222,7 +215,7 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint
 }
 
 // lastOwnEvent is the newest Event about a node that forcefence wrote, as the Event says itself; nil for none.
-func (s Snapshot) lastOwnEvent(node string) *glance.OwnEvent {
+func (s Snapshot) lastOwnEvent(node string) *OwnEvent {
 	var last *Event
 	for i, e := range s.Events[node] {
 		if e.From == "forcefence" && (last == nil || e.At.After(last.At)) {
@@ -232,13 +225,13 @@ func (s Snapshot) lastOwnEvent(node string) *glance.OwnEvent {
 	if last == nil {
 		return nil
 	}
-	return &glance.OwnEvent{At: last.At, Reason: last.Reason, Text: last.Note}
+	return &OwnEvent{At: last.At, Reason: last.Reason, Text: last.Note}
 }
 
 // NodeQuery chooses nodes. The zero value chooses all.
 type NodeQuery struct {
 	Text       string // a part of the name
-	State      glance.State
+	State      State
 	Answer     DrillAnswer
 	Protection string
 	Provider   string // a name of Fleet.Providers; NoProvider for ""
@@ -280,23 +273,4 @@ func (f *Fleet) FencesOf(node string) (out []Fence) {
 		}
 	}
 	return out
-}
-
-// Line is somebody's text as one printable line of at most that many bytes. Marks that change the direction of what follows, and others that
-// are not seen, become spaces.
-func Line(text string, most int) string {
-	const dots = "…"
-	if len(text) > 4*most { // not all of a megabyte is looked at
-		text = text[:4*most]
-	}
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most-len(dots)], "") + dots
-	}
-	return text
 }

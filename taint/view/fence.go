@@ -1,4 +1,4 @@
-package status
+package view
 
 import (
 	"cmp"
@@ -255,12 +255,4 @@ func (f *Fleet) Fence(name string) (Fence, bool) {
 		return Fence{}, false
 	}
 	return f.Fences[i], true
-}
-
-// formatDuration is a duration for people.
-func formatDuration(d time.Duration) string {
-	if d = max(d, 0); d < time.Minute {
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	}
-	return d.Round(time.Second).String()
 }

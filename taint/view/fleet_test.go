@@ -1,4 +1,4 @@
-package status
+package view
 
 import (
 	"slices"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/glance"
 )
 
 func TestLine(t *testing.T) {
@@ -85,7 +84,7 @@ func TestNext(t *testing.T) {
 			{At: at.Add(3 * time.Minute), From: "kubelet", Reason: "PowerUnknown", Note: "not ours"},
 		}},
 	}
-	if got := FleetOf(s).Nodes[0]; got.State != glance.StateNotReady || !strings.HasPrefix(got.Next, "the newest [31m") {
+	if got := FleetOf(s).Nodes[0]; got.State != StateNotReady || !strings.HasPrefix(got.Next, "the newest [31m") {
 		t.Errorf("silent: got %s, %q", got.State, got.Next)
 	}
 	rec := taint.Record{ID: "f-0123456789ab", Phase: taint.PhaseEvicting, NodeUID: "u", By: "ff", Since: at, At: at}
@@ -93,12 +92,12 @@ func TestNext(t *testing.T) {
 	r := Record{Fencing: api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: "n.f-0123456789ab"}}}
 	r.Fencing.Status.Conditions = []metav1.Condition{{Type: api.NeedsPerson, Status: metav1.ConditionTrue, Message: "pv-1 hangs"}}
 	s.Fences, s.Events = []Record{r}, nil
-	if got := FleetOf(s).Nodes[0]; got.State != glance.StateStuck || !strings.Contains(got.Next, "pv-1 hangs") {
+	if got := FleetOf(s).Nodes[0]; got.State != StateStuck || !strings.Contains(got.Next, "pv-1 hangs") {
 		t.Errorf("stuck: got %s, %q", got.State, got.Next)
 	}
 	rec.Phase, rec.Result = taint.PhaseDone, taint.ResultEvicted
 	n.Annotations[taint.RecordAnnotation] = rec.Encode()
-	if got := FleetOf(s).Nodes[0]; got.State != glance.StateNotReady {
+	if got := FleetOf(s).Nodes[0]; got.State != StateNotReady {
 		t.Errorf("done: got %s, %q", got.State, got.Next)
 	}
 }
@@ -114,19 +113,19 @@ func TestNodeState(t *testing.T) {
 		conditions map[corev1.NodeConditionType]corev1.ConditionStatus
 		record     string
 		mark       string
-		want       glance.State
+		want       State
 		fence      string
 	}{
-		{name: "nothing", want: glance.StateNotReady},
-		{name: "ready", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, want: glance.StateUnfenceable},
-		{name: "a word nobody knows", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Yes"}, want: glance.StateNotReady},
-		{name: "silent and on", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Unknown", taint.PoweredOnCondition: "True"}, want: glance.StateNotReady},
-		{name: "ready and on", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True", taint.PoweredOnCondition: "True"}, want: glance.StateUnfenceable},
-		{name: "fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record(taint.PhaseArmed, ""), want: glance.StateFencing, fence: "n.f-0123456789ab"},
-		{name: "was fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record(taint.PhaseDone, taint.ResultEvicted), want: glance.StateUnfenceable, fence: "n.f-0123456789ab"},
-		{name: "marked by hand", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, mark: "manual", want: glance.StateFencing},
-		{name: "a record that nobody reads", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: "{", want: glance.StateStuck},
-		{name: "a newer version's record", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record("Pondering", ""), want: glance.StateStuck},
+		{name: "nothing", want: StateNotReady},
+		{name: "ready", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, want: StateUnfenceable},
+		{name: "a word nobody knows", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Yes"}, want: StateNotReady},
+		{name: "silent and on", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Unknown", taint.PoweredOnCondition: "True"}, want: StateNotReady},
+		{name: "ready and on", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True", taint.PoweredOnCondition: "True"}, want: StateUnfenceable},
+		{name: "fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record(taint.PhaseArmed, ""), want: StateFencing, fence: "n.f-0123456789ab"},
+		{name: "was fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record(taint.PhaseDone, taint.ResultEvicted), want: StateUnfenceable, fence: "n.f-0123456789ab"},
+		{name: "marked by hand", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, mark: "manual", want: StateFencing},
+		{name: "a record that nobody reads", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: "{", want: StateStuck},
+		{name: "a newer version's record", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record("Pondering", ""), want: StateStuck},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{}}}
 		for kind, s := range tc.conditions {
