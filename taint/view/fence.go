@@ -3,12 +3,10 @@ package view
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
@@ -79,35 +77,6 @@ type Moment struct {
 	Kind MomentKind
 	What string
 }
-
-// ReadRecord reads a Fencing object. What this version does not know of it comes beside it; an error is an object that no Fencing is.
-func ReadRecord(raw map[string]any) (Record, error) {
-	var r Record
-	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(raw, &r.Fencing, true)
-	switch {
-	case runtime.IsStrictDecodingError(err):
-		r.Strange = append(r.Strange, "fields of a newer version, which are not shown")
-	case err != nil:
-		return Record{}, fmt.Errorf("reading Fencing: %w", err)
-	}
-	if v, _ := raw["apiVersion"].(string); v != api.GroupVersion.String() {
-		r.Strange = append(r.Strange, "apiVersion "+Line(v, 60))
-	}
-	s := &r.Fencing.Status
-	for _, p := range append(slices.Clone(s.Timeline), api.PhaseEntered{Phase: s.Phase, Result: s.Result}) {
-		if word := p.Phase; word != "" && !slices.Contains(knownPhases, taint.Phase(word)) {
-			r.Strange = append(r.Strange, "phase "+Line(word, 60))
-		}
-		if word := p.Result; word != "" && journal.Meaning(word) == "" {
-			r.Strange = append(r.Strange, "result "+Line(word, 60))
-		}
-	}
-	slices.Sort(r.Strange)
-	r.Strange = slices.Compact(r.Strange)
-	return r, nil
-}
-
-var knownPhases = []taint.Phase{taint.PhasePoweringOff, taint.PhaseArmed, taint.PhaseEvicting, taint.PhaseDone}
 
 func fenceOf(r Record, now time.Time) Fence {
 	o, s := &r.Fencing, &r.Fencing.Status
@@ -197,39 +166,14 @@ func describeBegin(f Fence) string {
 	return what
 }
 
-// eventMargin is how long before its beginning and after its end Events belong to a fence.
-const eventMargin = 2 * time.Minute
-
-// maxMoments is how many moments a story has: what forcefence and the devices said comes first.
-const maxMoments = 120
-
-// Moments are who said what when, in order: of the record, and of the Events about the node meanwhile.
-func (f *Fleet) Moments(v Fence) []Moment {
-	out := slices.Clone(v.moments)
-	end := f.At
-	if !v.Finished.IsZero() {
-		end = v.Finished.Add(eventMargin)
-	}
-	for _, e := range f.events[v.Node] {
-		if len(out) >= maxMoments {
-			break
-		}
-		if e.At.Before(v.Started.Add(-eventMargin)) || e.At.After(end) {
-			continue
-		}
-		out = append(out, e.moment())
-	}
-	slices.SortStableFunc(out, func(a, b Moment) int { return a.At.Compare(b.At) })
-	return out
-}
-
-// Events are those about a node, the newest first.
-func (f *Fleet) Events(node string) (out []Moment) {
-	for _, e := range f.events[node] {
-		out = append(out, e.moment())
-	}
-	slices.SortStableFunc(out, func(a, b Moment) int { return b.At.Compare(a.At) })
-	return out
+// Event is one Event about a Node.
+type Event struct {
+	At      time.Time // the last time, of several
+	From    string    // who wrote it, as it says itself
+	Reason  string
+	Note    string
+	Warning bool
+	Count   int
 }
 
 func (e Event) moment() Moment {
@@ -246,13 +190,4 @@ func (e Event) moment() Moment {
 		m.What += fmt.Sprintf(" (%d times)", e.Count)
 	}
 	return m
-}
-
-// Fence returns a fence by its name.
-func (f *Fleet) Fence(name string) (Fence, bool) {
-	i, ok := f.fences[name]
-	if !ok {
-		return Fence{}, false
-	}
-	return f.Fences[i], true
 }

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/journal"
 )
 
@@ -29,22 +28,6 @@ type NodeConfig struct {
 	Devices []string // as provider/device
 	None    string   // why no device speaks for it; "" if one does
 	Mode    string
-}
-
-// Record is a Fencing object as it was read.
-type Record struct {
-	Fencing api.Fencing
-	Strange []string // what it says that this version does not know
-}
-
-// Event is one Event about a Node.
-type Event struct {
-	At      time.Time // the last time, of several
-	From    string    // who wrote it, as it says itself
-	Reason  string
-	Note    string
-	Warning bool
-	Count   int
 }
 
 // DrillAnswer is whether a node could be fenced, as its last drill found; from a closed set.
@@ -274,3 +257,47 @@ func (f *Fleet) FencesOf(node string) (out []Fence) {
 	}
 	return out
 }
+
+// Moments are who said what when, in order: of the record, and of the Events about the node meanwhile.
+func (f *Fleet) Moments(v Fence) []Moment {
+	out := slices.Clone(v.moments)
+	end := f.At
+	if !v.Finished.IsZero() {
+		end = v.Finished.Add(eventMargin)
+	}
+	for _, e := range f.events[v.Node] {
+		if len(out) >= maxMoments {
+			break
+		}
+		if e.At.Before(v.Started.Add(-eventMargin)) || e.At.After(end) {
+			continue
+		}
+		out = append(out, e.moment())
+	}
+	slices.SortStableFunc(out, func(a, b Moment) int { return a.At.Compare(b.At) })
+	return out
+}
+
+// Events are those about a node, the newest first.
+func (f *Fleet) Events(node string) (out []Moment) {
+	for _, e := range f.events[node] {
+		out = append(out, e.moment())
+	}
+	slices.SortStableFunc(out, func(a, b Moment) int { return b.At.Compare(a.At) })
+	return out
+}
+
+// Fence returns a fence by its name.
+func (f *Fleet) Fence(name string) (Fence, bool) {
+	i, ok := f.fences[name]
+	if !ok {
+		return Fence{}, false
+	}
+	return f.Fences[i], true
+}
+
+// eventMargin is how long before its beginning and after its end Events belong to a fence.
+const eventMargin = 2 * time.Minute
+
+// maxMoments is how many moments a story has: what forcefence and the devices said comes first.
+const maxMoments = 120
