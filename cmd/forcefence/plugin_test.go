@@ -325,7 +325,7 @@ func TestTimeline(t *testing.T) {
 	d.run(watcher, 0, []string{"timeline", long.Node}, "Fence f-00000000000d")
 	d.run(watcher, 1, []string{"timeline", "nobody"}, "no fence of a node nobody, and none with the id nobody, is recorded")
 	d.run(d.person("few"), 1, []string{"timeline", "dead"}, "You lack the right: list fencings.forcefence.io")
-	var s story
+	var s view.Timeline
 	kit.Must(t, json.Unmarshal([]byte(d.run(watcher, 0, []string{"timeline", "dead", "-o", "json"}, "entries")), &s))
 	if s.Fencing != last || len(s.Entries) != 3 || s.Entries[0].Text != "racks says Off (\"Off\x1b[2J\")" || len(s.Others) != 1 {
 		t.Errorf("got %+v", s)

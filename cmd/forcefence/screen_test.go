@@ -48,8 +48,8 @@ func sampleFleet() *fleet {
 	}
 }
 
-// sampleStory is a fence that needs a person, recorded by a newer version.
-func sampleStory() *story {
+// sampleTimeline is a fence that needs a person, recorded by a newer version.
+func sampleTimeline() *view.Timeline {
 	micro := func(since time.Duration) metav1.MicroTime { return metav1.NewMicroTime(*at(since)) }
 	var f api.Fencing
 	f.Name = "n1.f-8bd391b2f0c0"
@@ -62,11 +62,13 @@ func sampleStory() *story {
 		Conditions: []metav1.Condition{{Type: api.Proven, Status: "True", Message: "racks said that the machine is off"},
 			{Type: api.NeedsPerson, Status: "True", Message: "volume pv-7 does not detach " + hostile}},
 	}
-	s := tell(view.Record{Fencing: f, Strange: []string{"fields of a newer version, which are not shown", "phase Verifying"}})
-	s.Others = []string{"n1.f-41a07c9be2d3"}
-	s.add([]view.OwnEvent{{At: *at(58 * time.Second), Reason: "MachineOff", Text: "Device racks says that the machine is off (Off): marking the node."},
-		{At: *at(20 * time.Minute), Reason: "PowerUnknown", Text: "of before"}}, time.Time{})
-	return s
+	var earlier view.Record
+	earlier.Fencing.Name = "n1.f-41a07c9be2d3"
+	newest := view.Record{Fencing: f, Strange: []string{"fields of a newer version, which are not shown", "phase Verifying"}}
+	return view.TimelineOf([]view.Record{newest, earlier}, []view.OwnEvent{
+		{At: *at(58 * time.Second), Reason: "MachineOff", Text: "Device racks says that the machine is off (Off): marking the node."},
+		{At: *at(20 * time.Minute), Reason: "PowerUnknown", Text: "of before"},
+	})
 }
 
 // TestScreens holds what people see on terminals of 60 and 120 columns, and in a file. Nothing that a terminal obeys is in it, but for colours.
@@ -74,7 +76,7 @@ func TestScreens(t *testing.T) {
 	for _, columns := range []int{60, 120, 0} {
 		for name, print := range map[string]func(screen){
 			"status":   func(s screen) { sampleFleet().print(s) },
-			"timeline": func(s screen) { sampleStory().print(s, noon) },
+			"timeline": func(s screen) { printTimeline(s, sampleTimeline(), noon) },
 			"change":   func(s screen) { printChange(s, sampleFleet().Nodes[2], noon) },
 		} {
 			t.Run(name+strconv.Itoa(columns), func(t *testing.T) {

@@ -5,13 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -41,14 +39,14 @@ func newTimeline() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := storyOf(cmd.Context(), c, args[0])
+			t, err := readTimeline(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
 			if format == "json" {
-				return printJSON(cmd.OutOrStdout(), s, "  ")
+				return printJSON(cmd.OutOrStdout(), t, "  ")
 			}
-			s.print(cmd.OutOrStdout(), time.Now())
+			printTimeline(cmd.OutOrStdout(), t, time.Now())
 			return nil
 		},
 	}
@@ -57,44 +55,8 @@ func newTimeline() *cobra.Command {
 	return needs(cmd, "forcefence-look")
 }
 
-// story is a fence as JSON has it.
-type story struct {
-	Fencing string      `json:"fencing"`
-	Node    string      `json:"node"`
-	ID      string      `json:"id,omitempty"`
-	Why     string      `json:"why,omitempty"`
-	By      string      `json:"by"`
-	Shadow  bool        `json:"shadow,omitempty"` // nothing was touched
-	Begun   time.Time   `json:"begun"`
-	Phase   string      `json:"phase"`
-	Result  string      `json:"result,omitempty"`
-	Took    string      `json:"took,omitempty"`
-	Outcome string      `json:"outcome,omitempty"`
-	Person  string      `json:"needsPerson,omitempty"` // why somebody should look
-	Proven  string      `json:"proven,omitempty"`
-	Entries []entry     `json:"entries"`
-	Pods    api.Pods    `json:"pods"`
-	Volumes api.Volumes `json:"volumes"`
-	Others  []string    `json:"others,omitempty"`  // further Fencings of the node, newest first
-	Newer   []string    `json:"newer,omitempty"`   // what a newer version wrote and this one does not know
-	Unknown []string    `json:"unknown,omitempty"` // what could not be read, and why
-}
-
-// entry is one moment.
-type entry struct {
-	At   time.Time `json:"at"`
-	Kind string    `json:"kind"`           // phase, answer or event
-	From string    `json:"from,omitempty"` // the device of an answer, the reason of an Event
-	Text string    `json:"text"`
-}
-
-// The window of Events that belong to a fence: what made the node suspect is told before it, what came of the machine after.
-const (
-	eventsBefore = 10 * time.Minute
-	eventsAfter  = 30 * time.Minute
-)
-
-func storyOf(ctx context.Context, c client.Client, what string) (*story, error) {
+// readTimeline tells of a node's last fence, or of the one of that id or name.
+func readTimeline(ctx context.Context, c client.Client, what string) (*view.Timeline, error) {
 	found, err := findFencings(ctx, c, what)
 	if err != nil {
 		return nil, err
@@ -102,43 +64,18 @@ func storyOf(ctx context.Context, c client.Client, what string) (*story, error) 
 	if len(found) == 0 {
 		return nil, fmt.Errorf("no fence of a node %[1]s, and none with the id %[1]s, is recorded (kubectl get fcg lists them)", what)
 	}
-	slices.SortFunc(found, func(a, b view.Record) int {
-		return cmp.Or(b.Fencing.Spec.StartedAt.Compare(a.Fencing.Spec.StartedAt.Time), cmp.Compare(b.Fencing.Name, a.Fencing.Name))
-	})
-	f := found[0]
-	s := tell(f)
-	for _, other := range found[1:] {
-		s.Others = append(s.Others, other.Fencing.Name)
-	}
-	events, err := eventsOf(ctx, c, s.Node)
+	view.SortNewestFirst(found)
+	node := found[0].Fencing.Spec.Node
+	events, err := eventsOf(ctx, c, node)
+	t := view.TimelineOf(found, events[node])
 	if err != nil {
 		text := err.Error()
 		if right := missing(err); right != "" {
 			text = "Events: you lack the right: " + right
 		}
-		s.Unknown = append(s.Unknown, text)
+		t.Unknown = append(t.Unknown, text)
 	}
-	until := time.Time{}
-	if f.Fencing.Status.FinishedAt != nil {
-		until = f.Fencing.Status.FinishedAt.Add(eventsAfter)
-	}
-	for _, newer := range found[1:] { // an earlier fence's Events are not this one's
-		if end := newer.Fencing.Status.FinishedAt; end != nil && end.After(s.Begun.Add(-eventsBefore)) && end.Time.Before(s.Begun) {
-			events[s.Node] = slices.DeleteFunc(events[s.Node], func(e view.OwnEvent) bool { return !e.At.After(end.Time) })
-		}
-	}
-	s.add(events[s.Node], until)
-	return s, nil
-}
-
-// add tells the Events of the fence's time, and puts all in its order. until is zero for a fence that is not over.
-func (s *story) add(events []view.OwnEvent, until time.Time) {
-	for _, e := range events {
-		if e.At.After(s.Begun.Add(-eventsBefore)) && (until.IsZero() || e.At.Before(until)) {
-			s.Entries = append(s.Entries, entry{e.At, "event", e.Reason, e.Text})
-		}
-	}
-	slices.SortStableFunc(s.Entries, func(a, b entry) int { return a.At.Compare(b.At) })
+	return t, nil
 }
 
 // findFencings are the Fencings of a node, or the one of that id or name.
@@ -180,65 +117,32 @@ func findFencings(ctx context.Context, c client.Client, what string) (out []view
 	return out, nil
 }
 
-// tell is what a Fencing says.
-func tell(r view.Record) *story {
-	f := r.Fencing
-	s := &story{
-		Fencing: f.Name, Node: f.Spec.Node, ID: f.Spec.ID, Why: f.Spec.Why, By: f.Spec.By, Shadow: f.Spec.Shadow, Begun: f.Spec.StartedAt.UTC(), Phase: f.Status.Phase,
-		Result: f.Status.Result, Took: f.Status.Duration, Pods: f.Status.Pods, Volumes: f.Status.Volumes, Newer: r.Strange, Entries: []entry{},
-	}
-	for _, c := range f.Status.Conditions {
-		switch {
-		case c.Type == api.Finished && c.Status == metav1.ConditionTrue:
-			s.Outcome = c.Message
-		case c.Type == api.Proven:
-			s.Proven = c.Message
-		case c.Type == api.NeedsPerson && c.Status == metav1.ConditionTrue:
-			s.Person = c.Message
-		}
-	}
-	for _, p := range f.Status.Timeline {
-		s.Entries = append(s.Entries, entry{p.At.UTC(), "phase", "", strings.TrimSuffix(p.Phase+" "+p.Result, " ")})
-	}
-	for _, a := range f.Status.Evidence {
-		text := fmt.Sprintf("%s says %s", a.From, a.State)
-		switch {
-		case a.State == "None":
-			text = a.From + ": no device can say"
-		case a.Raw != "" && a.Raw != a.State:
-			text += ` ("` + a.Raw + `")`
-		}
-		s.Entries = append(s.Entries, entry{a.At.UTC(), "answer", a.From, text})
-	}
-	return s
-}
-
-func (s *story) print(out io.Writer, now time.Time) {
-	what := "Fence " + s.ID
-	if s.Shadow {
+func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
+	what := "Fence " + t.ID
+	if t.Shadow {
 		what = "Mode shadow: what would have been done"
 	}
-	say(out, "", "%s of node %s, begun %s (%s ago) by %s. Why: %s.", what, s.Node, s.Begun.Format(time.RFC3339), age(&s.Begun, now), s.By, cmp.Or(s.Why, "not known"))
+	say(out, "", "%s of node %s, begun %s (%s ago) by %s. Why: %s.", what, t.Node, t.Begun.Format(time.RFC3339), age(&t.Begun, now), t.By, cmp.Or(t.Why, "not known"))
 	switch {
-	case s.Phase != string(taint.PhaseDone):
-		say(out, "", "It is in phase %s.", cmp.Or(s.Phase, "none"))
+	case t.Phase != string(taint.PhaseDone):
+		say(out, "", "It is in phase %s.", cmp.Or(t.Phase, "none"))
 	default:
-		say(out, "", "It ended as %s after %s: %s.", s.Result, cmp.Or(s.Took, "no time"), cmp.Or(s.Outcome, "-"))
+		say(out, "", "It ended as %s after %s: %s.", t.Result, cmp.Or(t.Took, "no time"), cmp.Or(t.Outcome, "-"))
 	}
-	if s.Proven != "" {
-		say(out, "", "Proof: %s.", s.Proven)
+	if t.Proven != "" {
+		say(out, "", "Proof: %s.", t.Proven)
 	}
-	if s.Person != "" {
-		say(out, "", "A PERSON SHOULD LOOK: %s", s.Person)
+	if t.Person != "" {
+		say(out, "", "A PERSON SHOULD LOOK: %s", t.Person)
 	}
-	if len(s.Newer) > 0 {
-		say(out, "", "A newer version wrote this Fencing, or somebody edited it. It says what this version does not know: %s.", strings.Join(s.Newer, "; "))
+	if len(t.Newer) > 0 {
+		say(out, "", "A newer version wrote this Fencing, or somebody edited it. It says what this version does not know: %s.", strings.Join(t.Newer, "; "))
 	}
-	for _, what := range s.Unknown {
+	for _, what := range t.Unknown {
 		say(out, "", "Not known: %s.", what)
 	}
 	fmt.Fprintln(out)
-	for _, e := range s.Entries {
+	for _, e := range t.Entries {
 		text := e.Text
 		switch e.Kind {
 		case "phase":
@@ -246,12 +150,12 @@ func (s *story) print(out io.Writer, now time.Time) {
 		case "event":
 			text = e.From + ": " + text
 		}
-		say(out, fmt.Sprintf("%s %8s  ", e.At.Format(time.TimeOnly), offset(e.At.Sub(s.Begun))), "%s", text)
+		say(out, fmt.Sprintf("%s %8s  ", e.At.Format(time.TimeOnly), offset(e.At.Sub(t.Begun))), "%s", text)
 	}
-	if p := s.Pods; p.Ended+p.Spared+p.Left+p.Would > 0 {
+	if p := t.Pods; p.Ended+p.Spared+p.Left+p.Would > 0 {
 		fmt.Fprintln(out)
 		text := fmt.Sprintf("%d ended, %d spared, %d left behind", p.Ended, p.Spared, p.Left)
-		if s.Shadow {
+		if t.Shadow {
 			text = fmt.Sprintf("%d would have been ended", p.Would)
 		}
 		var names []string
@@ -260,15 +164,15 @@ func (s *story) print(out io.Writer, now time.Time) {
 		}
 		say(out, "Pods: ", "%s%s", text, named(names, int(max(p.Ended, p.Would))))
 	}
-	if v := s.Volumes; v.Attached > 0 {
+	if v := t.Volumes; v.Attached > 0 {
 		say(out, "Volumes: ", "%d attached, %d of them detached by now%s", v.Attached, v.Detached, named(v.Names, int(v.Attached)))
 		if len(v.Left) > 0 {
 			say(out, "Volumes: ", "still attached: %s", strings.Join(v.Left, ", "))
 		}
 	}
-	if len(s.Others) > 0 {
+	if len(t.Others) > 0 {
 		fmt.Fprintln(out)
-		say(out, "", "Earlier fences of the node: %s.", strings.Join(s.Others, ", "))
+		say(out, "", "Earlier fences of the node: %s.", strings.Join(t.Others, ", "))
 	}
 }
 

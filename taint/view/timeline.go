@@ -1,0 +1,119 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint/api"
+)
+
+// Timeline is a fence's story as JSON has it. Texts may be anybody's, as a Node's are.
+type Timeline struct {
+	Fencing string          `json:"fencing"`
+	Node    string          `json:"node"`
+	ID      string          `json:"id,omitempty"`
+	Why     string          `json:"why,omitempty"`
+	By      string          `json:"by"`
+	Shadow  bool            `json:"shadow,omitempty"` // nothing was touched
+	Begun   time.Time       `json:"begun"`
+	Phase   string          `json:"phase"`
+	Result  string          `json:"result,omitempty"`
+	Took    string          `json:"took,omitempty"`
+	Outcome string          `json:"outcome,omitempty"`
+	Person  string          `json:"needsPerson,omitempty"` // why somebody should look
+	Proven  string          `json:"proven,omitempty"`
+	Entries []TimelineEntry `json:"entries"`
+	Pods    api.Pods        `json:"pods"`
+	Volumes api.Volumes     `json:"volumes"`
+	Others  []string        `json:"others,omitempty"`  // further Fencings of the node, newest first
+	Newer   []string        `json:"newer,omitempty"`   // what a newer version wrote and this one does not know
+	Unknown []string        `json:"unknown,omitempty"` // what could not be read, and why
+}
+
+// TimelineEntry is one moment.
+type TimelineEntry struct {
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"`           // phase, answer or event
+	From string    `json:"from,omitempty"` // the device of an answer, the reason of an Event
+	Text string    `json:"text"`
+}
+
+// The window of Events that belong to a fence: what made the node suspect is told before it, what came of the machine after.
+const (
+	eventsBefore = 10 * time.Minute
+	eventsAfter  = 30 * time.Minute
+)
+
+// SortNewestFirst puts the newest fence first.
+func SortNewestFirst(records []Record) {
+	slices.SortFunc(records, func(a, b Record) int {
+		return cmp.Or(
+			b.Fencing.Spec.StartedAt.Compare(a.Fencing.Spec.StartedAt.Time), cmp.Compare(b.Fencing.Name, a.Fencing.Name),
+		)
+	})
+}
+
+// TimelineOf tells the story of the first record. The others are earlier fences of its node, in SortNewestFirst' order. events are
+// forcefence's about that node; those outside of the fence's time are left out.
+func TimelineOf(records []Record, events []OwnEvent) *Timeline {
+	f := records[0].Fencing
+	t := timelineOf(records[0])
+	from, until := t.Begun.Add(-eventsBefore), time.Time{} // until is zero for a fence that is not over
+	if f.Status.FinishedAt != nil {
+		until = f.Status.FinishedAt.Add(eventsAfter)
+	}
+	for _, other := range records[1:] {
+		t.Others = append(t.Others, other.Fencing.Name)
+		// An earlier fence's Events are not this one's.
+		if end := other.Fencing.Status.FinishedAt; end != nil && end.After(from) && end.Time.Before(t.Begun) {
+			events = slices.DeleteFunc(slices.Clone(events), func(e OwnEvent) bool { return !e.At.After(end.Time) })
+		}
+	}
+	for _, e := range events {
+		if e.At.After(from) && (until.IsZero() || e.At.Before(until)) {
+			t.Entries = append(t.Entries, TimelineEntry{e.At, "event", e.Reason, e.Text})
+		}
+	}
+	slices.SortStableFunc(t.Entries, func(a, b TimelineEntry) int { return a.At.Compare(b.At) })
+	return t
+}
+
+// timelineOf tells what a Fencing says.
+func timelineOf(r Record) *Timeline {
+	f := r.Fencing
+	t := &Timeline{
+		Fencing: f.Name, Node: f.Spec.Node, ID: f.Spec.ID, Why: f.Spec.Why, By: f.Spec.By, Shadow: f.Spec.Shadow,
+		Begun: f.Spec.StartedAt.UTC(), Phase: f.Status.Phase, Result: f.Status.Result, Took: f.Status.Duration,
+		Pods: f.Status.Pods, Volumes: f.Status.Volumes, Newer: r.Strange, Entries: []TimelineEntry{},
+	}
+	for _, c := range f.Status.Conditions {
+		switch {
+		case c.Type == api.Finished && c.Status == metav1.ConditionTrue:
+			t.Outcome = c.Message
+		case c.Type == api.Proven:
+			t.Proven = c.Message
+		case c.Type == api.NeedsPerson && c.Status == metav1.ConditionTrue:
+			t.Person = c.Message
+		}
+	}
+	for _, p := range f.Status.Timeline {
+		text := strings.TrimSuffix(p.Phase+" "+p.Result, " ")
+		t.Entries = append(t.Entries, TimelineEntry{p.At.UTC(), "phase", "", text})
+	}
+	for _, a := range f.Status.Evidence {
+		text := fmt.Sprintf("%s says %s", a.From, a.State)
+		switch {
+		case a.State == "None":
+			text = a.From + ": no device can say"
+		case a.Raw != "" && a.Raw != a.State:
+			text += ` ("` + a.Raw + `")`
+		}
+		t.Entries = append(t.Entries, TimelineEntry{a.At.UTC(), "answer", a.From, text})
+	}
+	return t
+}
