@@ -17,7 +17,8 @@ type mutant struct {
 
 var (
 	noConfirmation = &mutant{"no-confirmation", "an Off from before the mark counts after it", "taint/decide/evict/evict.go",
-		"return !v.Answer.Got.IsZero() && !v.ProofFrom.IsZero() && !v.Answer.At.Before(v.ProofFrom)", "return !v.Answer.Got.IsZero()"}
+		"return !v.Answers.Answer.Got.IsZero() && !v.Memory.ProofFrom.IsZero() &&\n\t\t!v.Answers.Answer.At.Before(v.Memory.ProofFrom)",
+		"return !v.Answers.Answer.Got.IsZero()"}
 	oldProof = &mutant{"old-proof", "a proof is good for an hour", "taint/decide/proof/proof.go",
 		"const TTL = 5 * time.Second", "const TTL = time.Hour"}
 	noPreconditions = &mutant{"no-preconditions", "a tombstone is written on whatever has the pod's name", "taint/kube/writer.go",
