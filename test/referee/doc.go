@@ -1,6 +1,6 @@
 // The program referee judges a shipped binary from outside. It starts the binary twice beside a real control plane, perturbs what the two
 // see and say, and reads from three accounts that are not theirs whether the promises were kept. It shares no code with what it judges:
-// test/walls checks that it imports nothing of taint, providers, kubelet-admit or cmd. So a rule that the code and its tests understand
+// .golangci.yaml says that it imports nothing of taint, providers, kubelet-admit or cmd. So a rule that the code and its tests understand
 // wrongly alike is found here, and a peer's binary can stand in the same dock (-command).
 //
 // One run is one fence. A node of its own, with 25 pods of StatefulSets (five of them with a volume) and one pod of each exempt kind,

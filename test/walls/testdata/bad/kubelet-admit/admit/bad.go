@@ -1,0 +1,7 @@
+package admit
+
+import (
+	_ "fmt"
+
+	_ "golang.org/x/time/rate"
+)

@@ -1,0 +1,5 @@
+package nri
+
+import (
+	_ "github.com/forcefence/forcefence/providers"
+)

@@ -1,0 +1,5 @@
+package guard
+
+import (
+	_ "github.com/forcefence/forcefence/providers/remote"
+)

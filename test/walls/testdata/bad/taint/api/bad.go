@@ -1,0 +1,5 @@
+package api
+
+import (
+	_ "k8s.io/api/core/v1"
+)

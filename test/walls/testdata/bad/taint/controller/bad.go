@@ -1,0 +1,8 @@
+package controller
+
+import (
+	_ "os"
+
+	_ "github.com/forcefence/forcefence/providers/redfish"
+	_ "github.com/forcefence/forcefence/taint/drainguard"
+)

@@ -1,0 +1,5 @@
+package controller
+
+import "time"
+
+var _ = time.Now // the controller has a clock

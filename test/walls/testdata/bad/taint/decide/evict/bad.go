@@ -1,0 +1,7 @@
+package evict
+
+import (
+	_ "log/slog"
+
+	_ "k8s.io/klog/v2"
+)

@@ -1,0 +1,7 @@
+package fence
+
+import (
+	_ "os"
+
+	_ "github.com/forcefence/forcefence/taint/decide/evict"
+)

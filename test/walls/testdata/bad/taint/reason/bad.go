@@ -1,0 +1,5 @@
+package reason
+
+import (
+	_ "fmt"
+)

@@ -1,0 +1,9 @@
+package sharing
+
+import (
+	_ "log"
+
+	_ "k8s.io/api/core/v1"
+
+	_ "github.com/forcefence/forcefence/providers"
+)

@@ -1,0 +1,5 @@
+package drill
+
+import (
+	_ "github.com/forcefence/forcefence/taint/view"
+)

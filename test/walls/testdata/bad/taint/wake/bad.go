@@ -1,0 +1,22 @@
+package wake
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/forcefence/forcefence/taint/kube"
+	_ "github.com/forcefence/forcefence/taint/release"
+)
+
+var (
+	_ kube.Writer
+	_ client.Client
+	_ client.Reader // it may read
+	_ = func(m manager.Manager, o client.Object) error { return m.GetClient().Update(context.TODO(), o) }
+	_ = time.Now    // it has a clock
+	_ = fmt.Println // forbidden to views alone
+)

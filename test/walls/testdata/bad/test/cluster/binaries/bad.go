@@ -1,0 +1,5 @@
+package binaries
+
+import (
+	_ "github.com/forcefence/forcefence/test/kit"
+)
