@@ -75,8 +75,9 @@ func detaching(t *testing.T, rule policy.Policy) (*midst, *deleting) {
 func (x *midst) run() error {
 	x.t.Helper()
 	for range 30 {
-		if _, again, err := x.step(x.t.Context(), "n1", x.st); err != nil || !again {
-			return err
+		s := x.step(x.t.Context(), "n1", x.st)
+		if s.Err() != nil || s.Outcome == nil {
+			return s.Err()
 		}
 		x.c.now = x.c.now.Add(time.Millisecond)
 	}

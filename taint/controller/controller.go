@@ -157,8 +157,8 @@ func New(o Options) *Reconciler {
 	return r
 }
 
-// maxSteps bounds one Reconcile; a node that needs more goes to the end of the queue.
-const maxSteps = 250
+// maxConflicts bounds one Reconcile: a node that others write to again and again goes to the end of the queue.
+const maxConflicts = 50
 
 // Reconcile takes a node as far as it goes without waiting. It blocks until it is one of looksAtOnce, for the device's answers (bounded by their
 // deadline) and for pod writes.
@@ -184,20 +184,20 @@ func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nod
 	if idle, after, err := r.idle(ctx, req.Name, st); err != nil || idle {
 		return reconcile.Result{RequeueAfter: after}, err
 	}
-	for range maxSteps {
-		after, again, err := r.step(ctx, req.Name, st)
-		if err != nil {
-			if ctx.Err() != nil {
-				return reconcile.Result{}, nil
-			}
-			if errors.Is(err, kube.ErrAgain) {
-				continue // somebody else wrote first: look again
-			}
+	for range maxConflicts {
+		after, err := decide.Drive(ctx, &st.course, r.driver(ctx, req.Name, st))
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return reconcile.Result{}, nil
+		case errors.Is(err, kube.ErrAgain): // somebody else wrote first: look again
+			continue
+		case err != nil:
 			return reconcile.Result{}, fmt.Errorf("node %s: %w", req.Name, err)
 		}
-		if !again {
-			return reconcile.Result{RequeueAfter: after}, nil
+		if !st.course.Look().Exists {
+			r.forget(req.Name, st)
 		}
+		return reconcile.Result{RequeueAfter: after}, nil
 	}
 	return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
 }
@@ -235,6 +235,7 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 	}
 	r.setState(st, reason.StateHealthy)
 	mode := config.mode(&node, fence.Fence).Mode
+	st.still = !mode.Begins()
 	r.inMode(st, mode)
 	st.course.Rest(l)
 	st.node, st.objects = nil, nil

@@ -18,6 +18,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/machine"
@@ -71,7 +72,7 @@ func TestCauseOfAnUnknownAnswer(t *testing.T) {
 	x.live.pods = podsOf("n1", "a")
 	x.upTo("Wait")
 	x.st.machine.Provider = broken{providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden (no licence)"))}
-	x.ask(t.Context(), x.st)
+	x.apply(x.st, decide.DevicesAnswered{Answers: x.ask(t.Context(), x.st)})
 	if got := x.st.course.Said(); got != "denied: 403 Forbidden (no licence)" {
 		t.Errorf("got %q", got)
 	}

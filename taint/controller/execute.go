@@ -19,153 +19,14 @@ import (
 	"github.com/forcefence/forcefence/taint/machine"
 )
 
-// step carries out the next decision of a node's course. It returns when to come again, or that it should be at once.
-func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) (after time.Duration, again bool, err error) {
-	var d action.Decision
-	r.across(func(f *fleet.Fleet) { d = st.course.Next(r.now(), f) })
-	w := &executor{Reconciler: r, name: name, st: st, d: d}
-	if action.Reads(d.Action) {
-		o := decide.Do(ctx, d.Action, w)
-		if r.called(w.err); w.err != nil {
-			r.stepFailed(ctx, st, d, w.err)
-		} else {
-			r.apply(st, o)
-		}
-		return 0, true, w.err
+// driver carries out a node's course, and has each step reported.
+func (r *Reconciler) driver(ctx context.Context, name string, st *nodeState) decide.Driver {
+	return decide.Driver{
+		World:  &executor{Reconciler: r, name: name, st: st},
+		Across: func(do func(decide.Fleet)) { r.across(func(f *fleet.Fleet) { do(f) }) },
+		Now:    r.now,
+		Done:   func(s decide.StepDone) { r.report(ctx, st, s) },
 	}
-	if !st.course.Look().Exists {
-		r.forget(name, st)
-		return 0, false, nil
-	}
-	r.reads(st)
-	r.flush(&st.told.later, false)
-	r.alert(st, d)
-	r.chronicleLook(st)
-	r.reportPowerOffs(st.node, st, st.course.Look().Record)
-	r.tellNotes(st, d)
-	begun := r.Now()
-	if !writes(d.Action) { // what is written is told once it is: a conflict leaves a fence that never was one
-		r.tell(st, d)
-	}
-	switch d.Action.(type) {
-	case action.Leave:
-		r.stepSucceeded(st)
-		return 0, false, nil
-	case action.Wait:
-		r.stepSucceeded(st)
-		r.tellAside(st, d)
-		r.flush(&st.told.pods, false)
-		return d.RequeueAfter, false, nil
-	case action.Ask:
-		decide.Do(ctx, d.Action, w)
-		if st.course.Look().Mark != nil {
-			r.Metrics.phase("confirm", r.Now().Sub(begun))
-		}
-		return 0, true, nil
-	}
-	o, _ := decide.Do(ctx, d.Action, w).(decide.ActionDone)
-	r.took(st, d, begun, o.Err)
-	r.apply(st, o)
-	power := action.Is[action.PowerOff](d) || action.Is[action.PowerOn](d)
-	switch {
-	case o.Err == nil && writes(d.Action):
-		r.tell(st, d)
-		r.chronicleWrite(st, d)
-	case o.Late && power: // look again at once, unless another leads
-		return 0, true, r.Leading()
-	case power: // the course knows it; what follows, it decides
-		return 0, true, nil
-	case o.Err != nil:
-		r.stepFailed(ctx, st, d, o.Err)
-		return 0, false, o.Err
-	}
-	r.stepSucceeded(st)
-	if phase := phases[action.Name(d.Action)]; phase != "" {
-		r.Metrics.phase(phase, r.Now().Sub(begun))
-	}
-	return 0, true, nil
-}
-
-// apply takes what became of the last action into the node's course.
-func (r *Reconciler) apply(st *nodeState, o decide.Observation) {
-	r.across(func(f *fleet.Fleet) {
-		st.course.Apply(r.now(), f, o)
-		if read, is := o.(decide.NodeRead); is {
-			st.suspect = f.View(st.course.Name, r.now()).Suspicion(read.Look)
-		}
-	})
-}
-
-// writes reports an action that is one write of the Node, and news.
-func writes(a action.Action) bool {
-	switch a.(type) {
-	case action.Write, action.Announce, action.Arm, action.Unmark:
-		return true
-	}
-	return false
-}
-
-// phases are the names of actions in the metric of phases.
-var phases = map[string]string{"Arm": "mark", "Tombstone": "tombstone", "ClearVolumes": "clear", "Delete": "delete"}
-
-// parts are the names of the other actions that Options.Took is told of.
-var parts = map[string]string{
-	"PowerOff": "power_off", "PowerOn": "power_on", "Unmark": "unmark", "Spare": "spare", "DeleteAttachments": "delete_attachments",
-	"SetNotReady": "set_not_ready",
-}
-
-// took tells of an action of a fence. One of a policy is none.
-func (r *Reconciler) took(st *nodeState, d action.Decision, begun time.Time, err error) {
-	name := cmp.Or(phases[action.Name(d.Action)], parts[action.Name(d.Action)])
-	if r.Took == nil || name == "" || action.OfPolicy(d.Action) {
-		return
-	}
-	rec := st.course.Look().Record
-	if a, arms := d.Action.(action.Arm); arms {
-		rec = &a.Record
-	}
-	r.Took(Part{Node: st.course.Look().Name, Record: rec, Name: name, Begun: begun, Ended: r.Now(), Pods: len(action.PodsOf(d.Action)), Err: err})
-}
-
-// tookAsked tells of what devices were asked.
-func (r *Reconciler) tookAsked(st *nodeState, all []providers.Answer) {
-	if r.Took == nil {
-		return
-	}
-	l := st.course.Look()
-	for i, d := range st.machine.Devices() {
-		a := all[i]
-		r.Took(Part{Node: l.Name, Record: l.Record, Name: "ask", Begun: a.At.Wall, Ended: a.Got.Wall, Device: d.Device, State: a.State, Err: a.Err})
-	}
-}
-
-// ask puts the question to the machine's devices, live.
-func (r *Reconciler) ask(ctx context.Context, st *nodeState) {
-	all := st.machine.HeardAt(r.fleetView(st.course.Look().Name).Beat.Wall).Ask(ctx, r.liar, r.now)
-	r.apply(st, decide.DevicesAnswered{Answers: all})
-	r.logAnswers(st, all)
-	r.noticed(st)
-	r.tookAsked(st, all)
-}
-
-// noticed tells who was the first to make a node suspect whose machine is off, once in a life of the node: not where a fence of that
-// life says so already, which may be ours.
-func (r *Reconciler) noticed(st *nodeState) {
-	l := st.course.Look()
-	if st.course.Answer().State != providers.PowerOff || l.Mark != nil || l.Record != nil && !l.Alive(l.Record) {
-		return
-	}
-	var by fleet.Source
-	var silent time.Duration
-	r.across(func(f *fleet.Fleet) { by, silent = f.Noticed(l.Name, r.now()) })
-	if by == "" {
-		return
-	}
-	r.Metrics.noticed.WithLabelValues(string(by)).Inc()
-	if silent > 0 {
-		r.Metrics.noticedAfter.Observe(silent.Seconds())
-	}
-	r.Log.Info("Noticed that a machine is off", "node", l.Name, "by", string(by), "silent", silent.Round(time.Millisecond).String())
 }
 
 // actOnPower has a device do what the course decided, and gives it the course's last check. Outcome.Late means that
@@ -291,3 +152,8 @@ func (p *Config) Facts(node *corev1.Node, l taint.Look, now time.Time) (decide.F
 
 // errProofLost stops a batch of pod writes: the machine is no longer proven off, or the node shows life.
 var errProofLost = errors.New("proof lost in the middle")
+
+// apply takes what devices answered in the middle of an action into the node's course.
+func (r *Reconciler) apply(st *nodeState, o decide.Observation) {
+	r.across(func(f *fleet.Fleet) { st.course.Apply(r.now(), f, o) })
+}

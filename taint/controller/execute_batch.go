@@ -37,23 +37,23 @@ type item struct {
 }
 
 // forEach runs write for every pod of the decision, as each does.
-func (r *Reconciler) forEach(ctx context.Context, st *nodeState, d action.Decision, write func(context.Context, action.Pod) error) decide.ActionDone {
+func (r *Reconciler) forEach(ctx context.Context, st *nodeState, a action.Action, write func(context.Context, action.Pod) error) decide.ActionDone {
 	var items []item
-	for _, p := range action.PodsOf(d.Action) {
+	for _, p := range action.PodsOf(a) {
 		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error { return write(ctx, p) }})
 	}
-	o, written := r.each(ctx, st, d, items)
-	r.tellWritten(st, d, slices.DeleteFunc(slices.Clone(action.PodsOf(d.Action)), func(p action.Pod) bool { return !written[p.UID] }))
+	o, written := r.each(ctx, st, a, items)
+	r.tellWritten(st, a, slices.DeleteFunc(slices.Clone(action.PodsOf(a)), func(p action.Pod) bool { return !written[p.UID] }))
 	return o
 }
 
 // detach deletes the attachments of the decision, as each does.
-func (r *Reconciler) detach(ctx context.Context, st *nodeState, d action.Decision, act action.DeleteAttachments) decide.ActionDone {
+func (r *Reconciler) detach(ctx context.Context, st *nodeState, act action.DeleteAttachments) decide.ActionDone {
 	var items []item
 	for _, a := range act.Attachments {
 		items = append(items, item{a.UID, a.Name, false, func(ctx context.Context) error { return r.writer.DeleteAttachment(ctx, a) }})
 	}
-	o, written := r.each(ctx, st, d, items)
+	o, written := r.each(ctx, st, act, items)
 	for _, a := range act.Attachments {
 		if written[a.UID] {
 			r.Log.Warn("Deleted volume attachment", "node", st.course.Look().Name, "fence", st.course.Look().Record.IDOr(""), "attachment", a.Name,
@@ -67,7 +67,7 @@ func (r *Reconciler) detach(ctx context.Context, st *nodeState, d action.Decisio
 // how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
 // the writes under way come to their end: one that was cut off could land after the next look. While it waits for turns other nodes are looked at: the
 // gate is to know all of their storage pods. written are those that were made, by UID.
-func (r *Reconciler) each(ctx context.Context, st *nodeState, d action.Decision, items []item) (_ decide.ActionDone, written map[string]bool) {
+func (r *Reconciler) each(ctx context.Context, st *nodeState, a action.Action, items []item) (_ decide.ActionDone, written map[string]bool) {
 	st.looked()
 	b := &batch{r: r, st: st}
 	r.batches.Add(1)
@@ -134,17 +134,17 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, d action.Decision,
 	workers.Wait()
 	err := context.Cause(run)
 	if failed > 0 {
-		r.Log.Warn("Could not write some pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "policy", action.PolicyOf(d.Action), "act", action.Name(d.Action), "failed", failed, "of", len(items), "first", first)
+		r.Log.Warn("Could not write some pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "policy", action.PolicyOf(a), "act", action.Name(a), "failed", failed, "of", len(items), "first", first)
 	}
 	if n := crowded.Load(); n > 0 {
-		r.Log.Warn("The API server has no room for some writes of pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "act", action.Name(d.Action), "refused", n, "of", len(items))
+		r.Log.Warn("The API server has no room for some writes of pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "act", action.Name(a), "refused", n, "of", len(items))
 	}
 	o := decide.ActionDone{How: how}
 	switch {
 	case errors.Is(err, errProofLost):
 		r.Log.Warn("Stopped: the node shows life, or its machine is no longer proven off", "node", l.Name, "fence", l.Record.IDOr(""))
 	case err != nil:
-		o.Err = fmt.Errorf("%s: %w", action.Name(d.Action), err)
+		o.Err = fmt.Errorf("%s: %w", action.Name(a), err)
 	}
 	return o, written
 }
@@ -203,7 +203,10 @@ func (b *batch) holds(ctx context.Context, uid string) (by providers.Instant, er
 	}
 	by, hold := b.r.maySend(b.st, uid)
 	if hold == decide.AskFirst {
-		if b.r.ask(ctx, b.st); b.stopped.Load() {
+		all := b.r.ask(ctx, b.st)
+		b.r.apply(b.st, decide.DevicesAnswered{Answers: all})
+		b.r.reportAnswers(b.st, all)
+		if b.stopped.Load() {
 			return by, errProofLost
 		}
 		by, hold = b.r.maySend(b.st, uid)

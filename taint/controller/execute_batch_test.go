@@ -201,7 +201,7 @@ func (x *midst) pass(d time.Duration) {
 
 // act carries out an action that changes something.
 func (x *midst) act(ctx context.Context, d action.Decision) decide.ActionDone {
-	o, _ := decide.Do(ctx, d.Action, &executor{Reconciler: x.Reconciler, name: "n1", st: x.st, d: d}).(decide.ActionDone)
+	o, _ := decide.Do(ctx, d.Action, &executor{Reconciler: x.Reconciler, name: "n1", st: x.st}).(decide.ActionDone)
 	return o
 }
 
@@ -217,12 +217,13 @@ func (x *midst) upTo(do string) action.Decision {
 		}
 		switch {
 		case action.Reads(s.Action):
-			e := &executor{Reconciler: x.Reconciler, name: "n1", st: x.st, d: s}
-			o := decide.Do(x.t.Context(), s.Action, e)
-			must(x.t, e.err)
+			o := decide.Do(x.t.Context(), s.Action, &executor{Reconciler: x.Reconciler, name: "n1", st: x.st})
+			if failed, is := o.(decide.ReadFailed); is {
+				x.t.Fatal(failed.Err)
+			}
 			x.apply(x.st, o)
 		case action.Is[action.Ask](s):
-			x.ask(x.t.Context(), x.st)
+			x.apply(x.st, decide.DevicesAnswered{Answers: x.ask(x.t.Context(), x.st)})
 		case action.Is[action.Wait](s):
 			x.pass(s.RequeueAfter)
 		default:
@@ -234,15 +235,20 @@ func (x *midst) upTo(do string) action.Decision {
 	return action.Decision{}
 }
 
+// step carries out the next decision, and has it reported.
+func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) decide.StepDone {
+	return decide.Step(ctx, &st.course, r.driver(ctx, name, st))
+}
+
 // steps takes the node on, until something was written, or an error came.
 func (x *midst) steps() error {
 	x.t.Helper()
 	for range 30 {
-		after, again, err := x.step(x.t.Context(), "n1", x.st)
-		if err != nil || x.api.patches > 0 || !again && after == 0 {
-			return err
+		s := x.step(x.t.Context(), "n1", x.st)
+		if s.Err() != nil || x.api.patches > 0 || action.Is[action.Leave](s.Decision) {
+			return s.Err()
 		}
-		x.pass(after)
+		x.pass(s.Decision.RequeueAfter)
 		x.c.now = x.c.now.Add(time.Millisecond)
 	}
 	return nil
@@ -327,7 +333,7 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 			m.state, m.asked = tc.state, 0
 			x.c.now = x.c.now.Add(tc.age)
 			wrote := 0
-			o := x.forEach(t.Context(), x.st, s, func(context.Context, action.Pod) error {
+			o := x.forEach(t.Context(), x.st, s.Action, func(context.Context, action.Pod) error {
 				if wrote++; wrote == 1 && tc.after != nil {
 					tc.after(x.Reconciler)
 				}
@@ -389,11 +395,11 @@ func TestPowerOffIsNoError(t *testing.T) {
 		x.Leading = func() error { return tc.leading }
 		var err error
 		for range 20 {
-			var after time.Duration
-			if after, _, err = x.step(t.Context(), "n1", x.st); err != nil {
+			s := x.step(t.Context(), "n1", x.st)
+			if err = s.Err(); err != nil {
 				break
 			}
-			if x.pass(after); x.st.told.said == reason.AwaitingOff || x.st.told.said == reason.NotAccepted || m.off > 1 {
+			if x.pass(s.Decision.RequeueAfter); x.st.told.said == reason.AwaitingOff || x.st.told.said == reason.NotAccepted || m.off > 1 {
 				break
 			}
 			x.c.now = x.c.now.Add(time.Millisecond)
@@ -528,33 +534,19 @@ func TestSlowServer(t *testing.T) {
 	}
 }
 
-// pause is a process that stands still for a minute whenever it has decided something new.
-type pause struct {
-	slog.Handler
-	c *clock
-}
-
-func (pause) Enabled(context.Context, slog.Level) bool { return true }
-
-func (p pause) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "Decided" {
-		p.c.now = p.c.now.Add(time.Minute)
-	}
-	return nil
-}
-
 // A process that was stopped between decision and write does not clear the volume lists on an old proof (invariant 1): it looks again.
 func TestClearingNeedsTheProof(t *testing.T) {
 	for _, stands := range []bool{false, true} {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/x^1"}
 		x.live.pods = endedPods("n1", "a")
+		d := x.upTo("ClearVolumes")
 		if stands {
-			x.Log = slog.New(pause{c: x.c})
+			x.c.now = x.c.now.Add(time.Minute)
 		}
-		err := x.steps()
-		if want := map[bool]int{false: 1, true: 0}[stands]; x.api.patches != want || errors.Is(err, kube.ErrAgain) != stands || x.st.told.said != reason.Clearing {
-			t.Errorf("stopped %v: got %d writes, said %s, error %v, want %d", stands, x.api.patches, x.st.told.said, err, want)
+		o := x.act(t.Context(), d)
+		if want := map[bool]int{false: 1, true: 0}[stands]; x.api.patches != want || errors.Is(o.Err, kube.ErrAgain) != stands || o.Late != stands {
+			t.Errorf("stopped %v: got %d writes, %+v, want %d", stands, x.api.patches, o, want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
@@ -20,14 +21,14 @@ type executor struct {
 
 	name string
 	st   *nodeState
-	d    action.Decision // that is carried out
-	err  error           // why a read failed
 }
 
-// failed keeps why a read failed. The node is looked at again.
-func (w *executor) failed(err error) decide.Observation {
-	w.err = err
-	return nil
+// read is what a read brought, or why it failed. Either tells whether the API server answers.
+func (w *executor) read(o decide.Observation, err error) decide.Observation {
+	if w.called(err); err != nil {
+		return decide.ReadFailed{Err: err}
+	}
+	return o
 }
 
 // ReadNode looks live at the Node and its Lease, and finds its machine.
@@ -35,7 +36,7 @@ func (w *executor) ReadNode(ctx context.Context) decide.Observation {
 	st := w.st
 	node, l, err := kube.Look(ctx, w.Live, w.name, w.Key, w.Now)
 	if err != nil {
-		return w.failed(err)
+		return w.read(nil, err)
 	}
 	var facts decide.Facts
 	var elsewhere decide.Elsewhere
@@ -48,40 +49,38 @@ func (w *executor) ReadNode(ctx context.Context) decide.Observation {
 		if facts.Excluded == "" && l.Mark == nil {
 			said, err := w.saidElsewhere(ctx, config.Elsewhere, node)
 			if err != nil {
-				return w.failed(err)
+				return w.read(nil, err)
 			}
 			facts.Excluded, facts.KeptOn = said.Excluded, cmp.Or(facts.KeptOn, said.KeptOn)
 			l.Got = w.now() // this is part of the look: where it alone took longer than a look holds, no power-off could ever be sent
 			elsewhere = decide.Elsewhere{Excluded: said.Excluded, KeptOn: said.KeptOn}
 		}
-		w.inMode(st, facts.Mode)
+		st.still = !facts.Mode.Begins()
 		status, _ := taint.ProtectionOf(node)
 		st.nudging.saw(l, status, w.Now())
 	}
-	return decide.NodeRead{Look: l, Facts: facts, Node: node, Elsewhere: elsewhere}
+	return w.read(decide.NodeRead{Look: l, Facts: facts, Node: node, Elsewhere: elsewhere}, nil)
 }
 
 // ListPods lists the pods bound to the node.
 func (w *executor) ListPods(ctx context.Context) decide.Observation {
 	objects, err := kube.Pods(ctx, w.Live, w.name)
 	if err != nil {
-		return w.failed(err)
+		return w.read(nil, err)
 	}
 	seen := kube.SeePods(objects, w.Key, w.Config().EvictFirst)
 	w.st.objects = slimPods(objects)
-	w.chronicleList(w.st)
-	return decide.PodsListed{Pods: seen}
+	return w.read(decide.PodsListed{Pods: seen}, nil)
 }
 
 // ReadVolumes reads the volumes of pods.
 func (w *executor) ReadVolumes(ctx context.Context, a action.ReadVolumes) decide.Observation {
 	of, unread, err := kube.Volumes(ctx, w.Live, w.st.only(a.Pods))
 	if err != nil {
-		return w.failed(err)
+		return w.read(nil, err)
 	}
-	w.tellUnread(w.st, unread)
 	w.Config().judge(w.st.only(a.Pods), of)
-	return decide.VolumesRead{Of: of}
+	return w.read(decide.VolumesRead{Of: of, Unread: unread}, nil)
 }
 
 // ListAttachments lists the attachments that name the node.
@@ -90,32 +89,31 @@ func (w *executor) ListAttachments(ctx context.Context, a action.ListAttachments
 	if a.Live {
 		live, err := w.attachedTo(ctx, w.name)
 		if err != nil {
-			return w.failed(err)
+			return w.read(nil, err)
 		}
 		list = live
 	} else {
 		cached, err := kube.Attachments(ctx, w.Cache, client.MatchingFields{NodeNameIndex: w.name})
 		if err != nil {
-			return w.failed(err)
+			return w.read(nil, err)
 		}
 		list = cached[w.name]
 	}
-	w.chronicleAttached(w.st, list)
-	return decide.AttachmentsListed{Attachments: list, Live: a.Live}
+	return w.read(decide.AttachmentsListed{Attachments: list, Live: a.Live}, nil)
 }
 
 // ReadOwners reads what controls the owners of pods.
 func (w *executor) ReadOwners(ctx context.Context, a action.ReadOwners) decide.Observation {
 	of, err := kube.Owners(ctx, w.Live, a.Pods)
 	if err != nil {
-		return w.failed(err)
+		return w.read(nil, err)
 	}
-	return decide.OwnersRead{Of: of}
+	return w.read(decide.OwnersRead{Of: of}, nil)
 }
 
 // ReadRival reads what Longhorn does by itself.
 func (w *executor) ReadRival(ctx context.Context) decide.Observation {
-	return decide.RivalRead{Why: kube.LonghornDeletes(ctx, w.Live, w.Client.RESTMapper())}
+	return w.read(decide.RivalRead{Why: kube.LonghornDeletes(ctx, w.Live, w.Client.RESTMapper())}, nil)
 }
 
 // ReadWaiting reads what Pending pods of the pods' namespaces wait for.
@@ -128,33 +126,37 @@ func (w *executor) ReadWaiting(ctx context.Context, a action.ReadWaiting) decide
 	}
 	claims, err := kube.Waiting(ctx, w.Live, w.name, namespaces)
 	if err != nil {
-		return w.failed(err)
+		return w.read(nil, err)
 	}
-	return decide.WaitingRead{Claims: claims}
+	return w.read(decide.WaitingRead{Claims: claims}, nil)
 }
 
 // ReadMembers lists etcd's pods.
 func (w *executor) ReadMembers(ctx context.Context) decide.Observation {
 	members, err := kube.Members(ctx, w.Live)
 	if err != nil {
-		return w.failed(err)
+		return w.read(nil, err)
 	}
-	return decide.MembersRead{Ready: members}
+	return w.read(decide.MembersRead{Ready: members}, nil)
 }
 
 // ReadClaims reads the claims of PersistentVolumes.
 func (w *executor) ReadClaims(ctx context.Context, a action.ReadClaims) decide.Observation {
 	claims, err := kube.Claims(ctx, w.Live, a.PVs)
 	if err != nil {
-		return w.failed(err)
+		return w.read(nil, err)
 	}
-	return decide.ClaimsRead{Of: claims}
+	return w.read(decide.ClaimsRead{Of: claims}, nil)
 }
 
-// Ask puts the question to the machine's devices, live. What they answered is applied already: pod writes ask as well.
+// Ask puts the question to the machine's devices, live.
 func (w *executor) Ask(ctx context.Context) decide.Observation {
-	w.ask(ctx, w.st)
-	return nil
+	return decide.DevicesAnswered{Answers: w.ask(ctx, w.st)}
+}
+
+// ask returns one answer of each device.
+func (r *Reconciler) ask(ctx context.Context, st *nodeState) []providers.Answer {
+	return st.machine.HeardAt(r.fleetView(st.course.Look().Name).Beat.Wall).Ask(ctx, r.liar, r.now)
 }
 
 // wrote is how one write of the Node ended.
@@ -225,28 +227,28 @@ func (w *executor) Tombstone(ctx context.Context, a action.Tombstone) decide.Obs
 	if a.Policy == "" {
 		message = taint.FenceMessage(w.st.course.Look().Record.ID)
 	}
-	return w.forEach(ctx, w.st, w.d, func(ctx context.Context, p action.Pod) error { return w.writer.Tombstone(ctx, p, message) })
+	return w.forEach(ctx, w.st, a, func(ctx context.Context, p action.Pod) error { return w.writer.Tombstone(ctx, p, message) })
 }
 
 // Delete deletes ended pods.
-func (w *executor) Delete(ctx context.Context, _ action.Delete) decide.Observation {
-	return w.forEach(ctx, w.st, w.d, w.writer.Delete)
+func (w *executor) Delete(ctx context.Context, a action.Delete) decide.Observation {
+	return w.forEach(ctx, w.st, a, w.writer.Delete)
 }
 
 // Spare spares pods.
-func (w *executor) Spare(ctx context.Context, _ action.Spare) decide.Observation {
+func (w *executor) Spare(ctx context.Context, a action.Spare) decide.Observation {
 	token := w.st.course.Look().Record.Token()
-	return w.forEach(ctx, w.st, w.d, func(ctx context.Context, p action.Pod) error { return w.writer.Spare(ctx, p, token) })
+	return w.forEach(ctx, w.st, a, func(ctx context.Context, p action.Pod) error { return w.writer.Spare(ctx, p, token) })
 }
 
 // SetNotReady sets pods that stay not ready.
-func (w *executor) SetNotReady(ctx context.Context, _ action.SetNotReady) decide.Observation {
-	return w.forEach(ctx, w.st, w.d, w.writer.SetNotReady)
+func (w *executor) SetNotReady(ctx context.Context, a action.SetNotReady) decide.Observation {
+	return w.forEach(ctx, w.st, a, w.writer.SetNotReady)
 }
 
 // DeleteAttachments deletes attachments.
 func (w *executor) DeleteAttachments(ctx context.Context, a action.DeleteAttachments) decide.Observation {
-	return w.detach(ctx, w.st, w.d, a)
+	return w.detach(ctx, w.st, a)
 }
 
 // PowerOff sends the power-off that the record announced.

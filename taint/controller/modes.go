@@ -22,11 +22,8 @@ func (p *Config) mode(node *corev1.Node, machine fence.Mode) fence.Chosen {
 	return p.Mode(node)
 }
 
-// inMode notes the node's mode.
-func (r *Reconciler) inMode(st *nodeState, m fence.Mode) {
-	st.still = !m.Begins()
-	r.setMode(st, m.String())
-}
+// inMode reports the node's mode.
+func (r *Reconciler) inMode(st *nodeState, m fence.Mode) { r.setMode(st, m.String()) }
 
 // setMode moves the node from one mode to another in the metric of nodes by mode; "" is none.
 func (r *Reconciler) setMode(st *nodeState, mode string) {

@@ -311,7 +311,7 @@ func TestNudgeAfterAMarkThatOnlyALiveLookSaw(t *testing.T) {
 	}
 	w.see()
 	w.mark(true)
-	if _, _, err := w.r.step(t.Context(), w.node.Name, w.r.state(w.node.Name)); err != nil {
+	if err := w.r.step(t.Context(), w.node.Name, w.r.state(w.node.Name)).Err(); err != nil {
 		t.Fatal(err)
 	}
 	w.mark(false)

@@ -329,13 +329,13 @@ func stuckPods(pods []action.StuckPod) string {
 }
 
 // tellWritten tells how a batch of pods' writes ended.
-func (r *Reconciler) tellWritten(st *nodeState, d action.Decision, pods []action.Pod) {
+func (r *Reconciler) tellWritten(st *nodeState, a action.Action, pods []action.Pod) {
 	l := st.course.Look()
-	if !action.OfPolicy(d.Action) {
-		r.chroniclePods(st, d.Action, pods)
+	if !action.OfPolicy(a) {
+		r.chroniclePods(st, a, pods)
 	}
 	args := []any{"node", l.Name, "fence", l.Record.IDOr(""), "pods", len(pods)}
-	switch d.Action.(type) {
+	switch a.(type) {
 	case action.Spare:
 		r.Log.Info("Spared pods", args...)
 	case action.Delete:
@@ -343,10 +343,10 @@ func (r *Reconciler) tellWritten(st *nodeState, d action.Decision, pods []action
 	case action.SetNotReady:
 		r.Log.Info("Set pods not ready", args...)
 	default:
-		if action.PolicyOf(d.Action) != "" {
-			r.Log.Warn("Ended pods without proof", append(args, "policy", action.PolicyOf(d.Action))...)
+		if action.PolicyOf(a) != "" {
+			r.Log.Warn("Ended pods without proof", append(args, "policy", action.PolicyOf(a))...)
 			for _, p := range pods {
-				r.eventOn(reference(p), st.node, reason.PolicyEnded, "Evict", "{node}", l.Name, "{detail}", action.PolicyOf(d.Action))
+				r.eventOn(reference(p), st.node, reason.PolicyEnded, "Evict", "{node}", l.Name, "{detail}", action.PolicyOf(a))
 			}
 			return
 		}

@@ -163,7 +163,8 @@ func TestSlowPauseKeepsNoPowerOn(t *testing.T) {
 		x.Config = func() *Config { return config }
 		x.Live = slowPause{x.live}
 		for range 20 {
-			after, _, err := x.step(t.Context(), "n1", x.st)
+			s := x.step(t.Context(), "n1", x.st)
+			after, err := s.Decision.RequeueAfter, s.Err()
 			must(t, err)
 			if x.pass(after); m.off > 0 {
 				break

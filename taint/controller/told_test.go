@@ -202,7 +202,7 @@ func TestEventsWaitForWrites(t *testing.T) {
 	wants("the mark goes", "ClearingVolumes", "NodeEvicted")
 
 	x.batches.Add(1) // another node's
-	x.tellWritten(x.st, action.Decision{Action: action.Tombstone{}}, []action.Pod{{Name: "a"}})
+	x.tellWritten(x.st, action.Tombstone{}, []action.Pod{{Name: "a"}})
 	write(action.Unmark{}, reason.NeverOff)
 	wants("the mark goes while another node's pods are ended")
 	course := x.st.course
@@ -212,15 +212,15 @@ func TestEventsWaitForWrites(t *testing.T) {
 	}
 	wants("a moment later")
 	x.batches.Add(-1)
-	x.each(t.Context(), x.st, action.Decision{}, nil) // that one's end
+	x.each(t.Context(), x.st, action.Tombstone{}, nil) // that one's end
 	wants("no pods are being ended", "FencedNodeNeverPoweredOff", "NodeFenced")
 
 	x.batches.Add(1) // another, which does not end
 	x.st.course = course
-	x.tellWritten(x.st, action.Decision{Action: action.Tombstone{}}, []action.Pod{{Name: "b"}})
+	x.tellWritten(x.st, action.Tombstone{}, []action.Pod{{Name: "b"}})
 	x.st.course = replay.Course{}
 	x.tellRest(x.st)
-	x.each(t.Context(), x.st, action.Decision{}, nil)
+	x.each(t.Context(), x.st, action.Tombstone{}, nil)
 	wants("a run beside it ends")
 	x.pass(tellWithin)
 	synctest.Test(t, func(t *testing.T) {

@@ -7,8 +7,7 @@ import (
 )
 
 // World carries out actions on one node. It has one method for each action, so one that is missing does not compile.
-// Each returns what became of the action, for Apply; nil where that is not known yet, or where a read failed. A
-// destructive request is sent only while Node.MaySend, or for power Node.StillHolds, allows it.
+// Each returns what became of the action, for Apply; nil where that is not known yet. A destructive request is sent only while Node.MaySend, or for power Node.StillHolds, allows it.
 type World interface {
 	ReadNode(context.Context) Observation
 	ListPods(context.Context) Observation

@@ -749,7 +749,7 @@ func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
 	case !off && !action.Is[action.PowerOn](n.last):
 		return errors.New("the step is no power action")
 	case r.Leading != nil:
-		return fmt.Errorf("checking leadership: %w", r.Leading)
+		return fmt.Errorf("%w: %w", ErrNotLeading, r.Leading)
 	case n.Holds(now) != Yes:
 		return fmt.Errorf("the look at the node was sent %s ago", n.look.Sent.Age(now).Round(time.Millisecond))
 	case r.Fleet.Alive.After(n.look.Sent), off && !r.Fleet.Stale:

@@ -8,8 +8,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
-// Observation is what became of the action that Next returned. The set is closed; Node.Apply takes one in. An action
-// whose read failed has none: it is followed by a new look.
+// Observation is what became of the action that Next returned. The set is closed; Node.Apply takes one in.
 type Observation interface{ observation() }
 
 // Elsewhere is what other objects than the Node say of it: it is part of Facts.Excluded and Facts.KeptOn.
@@ -31,7 +30,10 @@ type (
 	// PodsListed are the pods bound to the node, without the volumes of those that have claims.
 	PodsListed struct{ Pods []action.Pod }
 	// VolumesRead are the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
-	VolumesRead struct{ Of map[string][]action.Volume }
+	VolumesRead struct {
+		Of     map[string][]action.Volume
+		Unread error // why some claims could not be read, to be told; nil: all were
+	}
 	// AttachmentsListed are the attachments that name the node. Live: the API server listed them.
 	AttachmentsListed struct {
 		Attachments []action.Attachment
@@ -51,6 +53,9 @@ type (
 	// DevicesAnswered has one answer of each of the machine's devices, in the order of Facts.Devices.
 	DevicesAnswered struct{ Answers []providers.Answer }
 )
+
+// ReadFailed is a read that brought nothing. The node is looked at again.
+type ReadFailed struct{ Err error }
 
 // ActionDone is how an action that changes something ended.
 type ActionDone struct {
@@ -72,4 +77,5 @@ func (WaitingRead) observation()       {}
 func (ClaimsRead) observation()        {}
 func (MembersRead) observation()       {}
 func (DevicesAnswered) observation()   {}
+func (ReadFailed) observation()        {}
 func (ActionDone) observation()        {}

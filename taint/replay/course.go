@@ -101,7 +101,7 @@ func (c *Course) SawStorage(ps []policy.Policy, says map[string]storage.Health, 
 
 // Apply is decide.Node's.
 func (c *Course) Apply(now providers.Instant, f decide.Fleet, o decide.Observation) {
-	if c.Tape == nil {
+	if _, failed := o.(decide.ReadFailed); failed || c.Tape == nil {
 		c.Node.Apply(now, f, o)
 		return
 	}

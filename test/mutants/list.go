@@ -4360,8 +4360,8 @@ var Mutants = []Mutant{
 		Old: "fence.LeavesAlone(c.Type)", New: "false && fence.LeavesAlone(c.Type)", Tests: lastChecks,
 	},
 	{
-		Name: "controller: a refused power action does not end with the leadership", In: "taint/controller.Reconciler.step",
-		Old: "r.Leading()", New: "error(nil)", Tests: glue,
+		Name: "controller: a refused power action does not end with the leadership", In: "taint/decide.StepDone.Err",
+		Old: "errors.Is(o.Err, ErrNotLeading)", New: "false", Tests: glue,
 	},
 	{
 		Name: "last check: leadership", In: "taint/decide.Node.StillHolds",
@@ -4717,10 +4717,11 @@ var Mutants = []Mutant{
 	{
 		Name: "workers: a sign of life while the device is asked does not stop them", In: "taint/controller.batch.holds",
 		Old: `
-			if b.r.ask(ctx, b.st); b.stopped.Load() {
+			if b.stopped.Load() {
 				return by, errProofLost
-			}`,
-		New: "b.r.ask(ctx, b.st)",
+			}
+			by, hold = b.r.maySend(b.st, uid)`,
+		New: "by, hold = b.r.maySend(b.st, uid)",
 	},
 	{
 		Name: "heartbeats: somebody leads before all Leases were heard of", In: "taint/wake.listed.WaitForCacheSync",
@@ -4761,13 +4762,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: pods that stay keep Ready", In: "taint/controller.executor.SetNotReady",
-		Old: "return w.forEach(ctx, w.st, w.d, w.writer.SetNotReady)", New: `
-			return w.forEach(ctx, w.st, w.d, func(context.Context, action.Pod) error { return nil })`,
+		Old: "return w.forEach(ctx, w.st, a, w.writer.SetNotReady)", New: `
+			return w.forEach(ctx, w.st, a, func(context.Context, action.Pod) error { return nil })`,
 		Tests: []string{"./taint/controller -run TestFenceInAMixedWorld"},
 	},
 	{
-		Name: "controller: a fence is told that was not written", In: "taint/controller.Reconciler.step",
-		Old: "if !writes(d.Action) { ... }", New: "if true { ... }",
+		Name: "controller: a fence is told that was not written", In: "taint/controller.Reconciler.report",
+		Old: "err == nil || !writes(d.Action)", New: "err == nil || true",
 		Tests: []string{podFailures},
 	},
 	{
