@@ -14,6 +14,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/explain"
+	"github.com/forcefence/forcefence/taint/recording"
 	"github.com/forcefence/forcefence/taint/replay"
 )
 
@@ -98,7 +99,7 @@ func play(names []string, other *replay.Other) (replay.Report, error) {
 func printReplay(out io.Writer, r replay.Report, other bool) error {
 	for i, h := range r.Headers {
 		if i == 0 || h.Digest != r.Headers[i-1].Digest || h.By != r.Headers[i-1].By {
-			say(out, "", "Recorded by forcefence %s from %s on, mode %s.", replay.Clean(h.By), h.At.UTC().Format(time.DateTime), replay.Clean(h.Mode))
+			say(out, "", "Recorded by forcefence %s from %s on, mode %s.", recording.Clean(h.By), h.At.UTC().Format(time.DateTime), recording.Clean(h.Mode))
 		}
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -112,16 +113,16 @@ func printReplay(out io.Writer, r replay.Report, other bool) error {
 			now = d.Now.String()
 		}
 		if now == d.Then.String() {
-			now += ", with other " + replay.Clean(strings.Join(d.In, ", "))
+			now += ", with other " + recording.Clean(strings.Join(d.In, ", "))
 		}
 		switch {
 		case d.Unknown != "":
-			now = "unknown: " + replay.Clean(d.Unknown)
+			now = "unknown: " + recording.Clean(d.Unknown)
 		case d.Estimate != nil:
 			estimates = append(estimates, d)
 			now += fmt.Sprintf(" [%d]", len(estimates))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", d.At.UTC().Format(time.DateTime), replay.Clean(d.Node), d.Then, now)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", d.At.UTC().Format(time.DateTime), recording.Clean(d.Node), d.Then, now)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -129,15 +130,15 @@ func printReplay(out io.Writer, r replay.Report, other bool) error {
 	for i, d := range estimates {
 		fmt.Fprintln(out)
 		say(out, fmt.Sprintf("[%d] ", i+1), "Node %s: from here on the world would have been another. An estimate, if its devices go on to say %s and it stays silent: %s.",
-			replay.Clean(d.Node), d.Estimate.Says, outcomeWords[d.Estimate.Outcome])
+			recording.Clean(d.Node), d.Estimate.Says, outcomeWords[d.Estimate.Outcome])
 		for _, e := range d.Estimate.Steps {
-			say(out, fmt.Sprintf("    %8s  ", seconds(e.Seconds)), "%s: %s", e.Reason, replay.Clean(e.Text))
+			say(out, fmt.Sprintf("    %8s  ", seconds(e.Seconds)), "%s: %s", e.Reason, recording.Clean(e.Text))
 		}
 		if n := len(d.Estimate.Moved); n > 0 {
-			say(out, "    ", "Pods moved: %d: %s", n, replay.Clean(strings.Join(d.Estimate.Moved, ", ")))
+			say(out, "    ", "Pods moved: %d: %s", n, recording.Clean(strings.Join(d.Estimate.Moved, ", ")))
 		}
 		for _, p := range d.Estimate.Policy {
-			say(out, "    ", "Pods ended without proof by policy %s: %s", replay.Clean(p.Policy), replay.Clean(strings.Join(p.Pods, ", ")))
+			say(out, "    ", "Pods ended without proof by policy %s: %s", recording.Clean(p.Policy), recording.Clean(strings.Join(p.Pods, ", ")))
 		}
 	}
 	if len(r.Decisions) > 0 {

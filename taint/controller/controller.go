@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/recording"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -42,7 +43,6 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/replay"
 	"github.com/forcefence/forcefence/taint/sharing"
 	"github.com/forcefence/forcefence/taint/wake"
 )
@@ -129,7 +129,7 @@ type Reconciler struct {
 
 // nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.
 type nodeState struct {
-	course  replay.Course
+	course  recording.Course
 	told    reported
 	failing failing
 	nudging nudging
@@ -252,7 +252,7 @@ func (r *Reconciler) state(name string) *nodeState {
 	defer r.mu.Unlock()
 	st := r.nodes[name]
 	if st == nil {
-		st = &nodeState{looked: func() {}, course: replay.Course{Name: name, Tape: r.Record}}
+		st = &nodeState{looked: func() {}, course: recording.Course{Name: name, Tape: r.Record}}
 		r.nodes[name] = st
 	}
 	return st

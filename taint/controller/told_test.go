@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/recording"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,7 +22,6 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/replay"
 )
 
 // newYear is when the courses below begin.
@@ -206,7 +206,7 @@ func TestEventsWaitForWrites(t *testing.T) {
 	write(action.Unmark{}, reason.NeverOff)
 	wants("the mark goes while another node's pods are ended")
 	course := x.st.course
-	x.st.course = replay.Course{}
+	x.st.course = recording.Course{}
 	if after := x.tellRest(x.st); after != 0 {
 		t.Errorf("come again after %s, want never", after)
 	}
@@ -218,7 +218,7 @@ func TestEventsWaitForWrites(t *testing.T) {
 	x.batches.Add(1) // another, which does not end
 	x.st.course = course
 	x.tellWritten(x.st, action.Tombstone{}, []action.Pod{{Name: "b"}})
-	x.st.course = replay.Course{}
+	x.st.course = recording.Course{}
 	x.tellRest(x.st)
 	x.each(t.Context(), x.st, action.Tombstone{}, nil)
 	wants("a run beside it ends")

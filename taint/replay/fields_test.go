@@ -3,70 +3,17 @@ package replay
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/recording"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fence"
-	"github.com/forcefence/forcefence/taint/decide/fleet"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
-
-// No part of what is written as it is can be lost: JSON passes over a field that is not exported, or is left out by its tag.
-func TestNoFieldIsLost(t *testing.T) {
-	elsewhere := map[string]string{ // written by other means, and why it may be
-		"fence.Facts.Nobody": "facts.Nobody", "fence.Facts.Mode": "facts.Mode", "fence.Facts.NewID": "line.NewID", "policy.Policy.Nodes": "rule.NodesSelected", "policy.Policy.Pods": "rule.PodsSelected",
-	}
-	seen := map[reflect.Type]bool{}
-	var walk func(reflect.Type, string)
-	walk = func(of reflect.Type, at string) {
-		switch of.Kind() {
-		case reflect.Pointer, reflect.Slice, reflect.Array:
-			walk(of.Elem(), at)
-			return
-		case reflect.Map:
-			walk(of.Key(), at)
-			walk(of.Elem(), at)
-			return
-		case reflect.Interface, reflect.Func, reflect.Chan:
-			t.Errorf("%s is of type %s, which does not come back", at, of)
-			return
-		case reflect.Struct:
-		default:
-			return
-		}
-		if seen[of] || of == reflect.TypeFor[time.Time]() || !strings.Contains(of.PkgPath(), "/forcefence/") {
-			return
-		}
-		seen[of] = true
-		for i := range of.NumField() {
-			f := of.Field(i)
-			name := of.String() + "." + f.Name
-			if elsewhere[name] != "" {
-				continue
-			}
-			if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); !f.IsExported() && !f.Anonymous || tag == "-" {
-				t.Errorf("%s is not written", name)
-			}
-			walk(f.Type, name)
-		}
-	}
-	for _, of := range []reflect.Type{
-		reflect.TypeFor[facts](), reflect.TypeFor[fleet.View](), reflect.TypeFor[action.Pod](), reflect.TypeFor[action.Attachment](), reflect.TypeFor[action.Owner](),
-		reflect.TypeFor[storage.Health](), reflect.TypeFor[storageSays](), reflect.TypeFor[answer](), reflect.TypeFor[outcome](), reflect.TypeFor[Step](),
-	} {
-		walk(of, of.String())
-	}
-	if len(seen) < 15 {
-		t.Errorf("%d types were looked at: too few", len(seen))
-	}
-}
 
 // However long and odd what a device says: what is written of it decides the same.
 func TestErrorsOfAnyForm(t *testing.T) {
@@ -96,7 +43,7 @@ func TestNothingRecordedCostsNothing(t *testing.T) {
 	refused := errors.New("503")
 	l := taint.See(w.node, nil, taint.DefaultKey, epoch, epoch)
 	all := []providers.Answer{{Err: refused}}
-	plain, course := &decide.Node{}, &Course{Name: "n1"}
+	plain, course := &decide.Node{}, &recording.Course{Name: "n1"}
 	both := func(o decide.Observation) [2]func() {
 		return [2]func(){func() { plain.Apply(epoch, &w.fleet, o) }, func() { course.Apply(epoch, &w.fleet, o) }}
 	}

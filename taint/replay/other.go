@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/recording"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -32,12 +34,12 @@ type Other struct {
 // anything in the world that the other does not: the looks and answers are then those that it would have got. From there on it is taint/explain's.
 type another struct {
 	again  decide.Node
-	over   bool           // the worlds have parted
-	events []event        // of the pass: from one look to the next
-	fleets []echo         // of each of them
-	weight int            // of these
-	known  map[kind]event // the last of each kind
-	on     *bool          // the condition PoweredOnNotReady that this course wrote; nil: none
+	over   bool                     // the worlds have parted
+	events []event                  // of the pass: from one look to the next
+	fleets []echo                   // of each of them
+	weight int                      // of these
+	known  map[recording.Kind]event // the last of each kind
+	on     *bool                    // the condition PoweredOnNotReady that this course wrote; nil: none
 	vols   map[string][]action.Volume
 	owned  map[string]action.Owner
 }
@@ -45,25 +47,25 @@ type another struct {
 // gather collects a pass, and plays the one before.
 func (p *player) gather(t *track, e event, f echo) error {
 	if t.over {
-		if e.Kind == rest {
+		if e.Kind == recording.Rests {
 			delete(p.tracks, t.node)
 		}
 		return nil
 	}
-	if e.Kind == life || e.Kind == storageKind || e.Kind == rest {
+	if e.Kind == recording.Life || e.Kind == recording.Storage || e.Kind == recording.Rests {
 		if err := p.pass(t); err != nil {
 			return err
 		}
 	}
 	switch e.Kind {
-	case rest:
+	case recording.Rests:
 		delete(p.tracks, t.node)
 		return nil
-	case storageKind:
+	case recording.Storage:
 		t.again.SawStorage(p.other.Policies, e.storage.Says, e.At)
 		return nil
 	}
-	if t.weight += 1 + weight(e.Body); t.weight > 4*dense {
+	if t.weight += 1 + recording.Weight(e.Body); t.weight > 4*recording.Dense {
 		return errors.New("too much follows the last look at the node")
 	}
 	t.events, t.fleets = append(t.events, e), append(t.fleets, f)
@@ -77,19 +79,19 @@ const most = 200
 func (p *player) pass(t *track) error {
 	events, fleets := t.events, t.fleets
 	t.events, t.fleets, t.weight = nil, nil, 0
-	if p.other == nil || t.over || len(events) == 0 || events[0].Kind != life {
+	if p.other == nil || t.over || len(events) == 0 || events[0].Kind != recording.Life {
 		return nil
 	}
 	if t.known == nil {
-		t.known, t.vols, t.owned = map[kind]event{}, map[string][]action.Volume{}, map[string]action.Owner{}
+		t.known, t.vols, t.owned = map[recording.Kind]event{}, map[string][]action.Volume{}, map[string]action.Owner{}
 	}
 	look := t.conditioned(events[0])
-	look.facts = p.under(look)
-	t.known[life] = look
+	look.seen = p.under(look)
+	t.known[recording.Life] = look
 	look.into(&t.again, echo{})
 	var steps []int // where the decisions are
 	for i, e := range events {
-		if e.Kind == next {
+		if e.Kind == recording.Next {
 			steps = append(steps, i)
 		}
 	}
@@ -98,11 +100,11 @@ func (p *player) pass(t *track) error {
 	}
 	then := events[steps[len(steps)-1]] // what was done in this pass, or decided last
 	for _, i := range steps {
-		if e := events[i]; e.step.acts() {
+		if e := events[i]; e.step.Acts() {
 			then = e
 			break
 		}
-		if e := events[i]; e.step.decides() {
+		if e := events[i]; e.step.Decides() {
 			then = e
 		}
 	}
@@ -113,7 +115,7 @@ func (p *player) pass(t *track) error {
 		f.view = f.view.Under(p.other.Limits)
 		f.Reserved = f.view.Busy == ""
 		s := t.again.Next(now, f)
-		step := stepOf(s, func(i int) string { return nameOf(t.again.Devices(), i) })
+		step := recording.StepOf(s, t.again.Devices())
 		d := Decision{At: now.Wall, Node: t.node, Line: then.n, Then: then.step, Now: step}
 		switch {
 		case action.Is[action.ReadNode](s):
@@ -135,17 +137,17 @@ func (p *player) pass(t *track) error {
 			continue
 		}
 		p.out.Compared++
-		if !then.step.acts() && !step.acts() { // both only wait
+		if !then.step.Acts() && !step.Acts() { // both only wait
 			d.Differs = then.step.Why != step.Why || then.step.Would != step.Would
-			if then.step.decides() && then.step.Do != "Condition" {
+			if then.step.Decides() && then.step.Do != "Condition" {
 				p.show(t, d)
 			}
 			return nil
 		}
-		if then.step.same(step) {
+		if then.step.SameAs(step) {
 			p.show(t, d)
 			for i, e := range events {
-				if e.Kind == did && !used[i] {
+				if e.Kind == recording.Did && !used[i] {
 					e.into(&t.again, f)
 				}
 			}
@@ -161,40 +163,44 @@ func (p *player) pass(t *track) error {
 
 // conditioned is a look at the node with the condition that this course wrote.
 func (t *track) conditioned(e event) event {
-	if t.on == nil || e.lived.Node == nil {
+	read := e.seen.(decide.NodeRead)
+	if t.on == nil || read.Node == nil {
 		return e
 	}
 	status := corev1.ConditionFalse
 	if *t.on {
 		status = corev1.ConditionTrue
 	}
-	node := *e.lived.Node
+	node := *read.Node
 	node.Status.Conditions = slices.DeleteFunc(slices.Clone(node.Status.Conditions), func(c corev1.NodeCondition) bool { return c.Type == taint.PoweredOnCondition })
 	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: status})
-	e.lived.Node = &node
+	read.Node, read.Look = &node, recording.LookAt(&node, read.Look, e.key)
+	e.seen = read
 	return e
 }
 
-// under are the facts of a look under the other configuration.
-func (p *player) under(e event) decide.Facts {
-	was, elsewhere := e.facts, e.lived.Facts.Elsewhere
-	if e.lived.Node == nil {
-		return was
+// under is a look under the other configuration.
+func (p *player) under(e event) decide.NodeRead {
+	read := e.seen.(decide.NodeRead)
+	if read.Node == nil {
+		return read
 	}
-	out := p.other.Facts(e.lived.Node, e.lived.look(e.key, e.Sent, e.At), e.At.Wall)
+	was, out := read.Facts, p.other.Facts(read.Node, read.Look, e.At.Wall)
 	out.Devices, out.Nobody, out.By, out.NewID, out.Storage = was.Devices, was.Nobody, was.By, was.NewID, was.Storage
-	out.Excluded, out.KeptOn = cmp.Or(out.Excluded, elsewhere.Excluded), cmp.Or(out.KeptOn, elsewhere.KeptOn)
-	return out
+	out.Excluded, out.KeptOn = cmp.Or(out.Excluded, read.Elsewhere.Excluded), cmp.Or(out.KeptOn, read.Elsewhere.KeptOn)
+	read.Facts = out
+	return read
 }
 
 // kinds are what tells of what an action reads, or asks for: those that do best first.
-func kinds(a action.Action) []kind {
+func kinds(a action.Action) []recording.Kind {
 	if list, is := a.(action.ListAttachments); is && list.Live {
-		return []kind{listed, cached}
+		return []recording.Kind{recording.Listed, recording.Cached}
 	}
-	return map[string][]kind{
-		"ListPods": {pods}, "ReadVolumes": {volumes}, "ReadOwners": {owners}, "ReadRival": {rival}, "ReadMembers": {members},
-		"ReadWaiting": {waiting}, "ReadClaims": {claims}, "ListAttachments": {cached, listed}, "Ask": {answered},
+	return map[string][]recording.Kind{
+		"ListPods": {recording.Pods}, "ReadVolumes": {recording.Volumes}, "ReadOwners": {recording.Owners}, "ReadRival": {recording.Rival},
+		"ReadMembers": {recording.Members}, "ReadWaiting": {recording.Waiting}, "ReadClaims": {recording.Claims},
+		"ListAttachments": {recording.Cached, recording.Listed}, "Ask": {recording.Answers},
 	}[action.Name(a)]
 }
 
@@ -214,31 +220,13 @@ func (t *track) feed(a action.Action, events []event, used map[int]bool, now pro
 		e, was := t.known[is]
 		if i >= 0 {
 			e, used[i], was = events[i], true, true
-		} else {
-			e.At, e.answers = now, later(e.answers, now)
+		} else if e.At = now; is == recording.Answers && was {
+			e.seen = later(e.seen.(decide.DevicesAnswered), now)
 		}
 		if !was {
 			continue
 		}
-		switch e.Kind {
-		case pods:
-			e.pods = slices.Clone(e.pods)
-			for j := range e.pods {
-				e.pods[j].First = o.First != nil && o.First.Matches(labels.Set(e.pods[j].Labels))
-			}
-		case volumes:
-			for uid, v := range e.volumes {
-				t.vols[uid] = v
-			}
-			e.volumes = t.vols
-		case owners:
-			for uid, v := range e.owners {
-				t.owned[uid] = v
-			}
-			e.owners = t.owned
-		case cached, listed:
-			e.Kind = all[0]
-		}
+		e.seen = t.asOf(e.seen, a, o)
 		t.known[is] = e
 		e.into(&t.again, f)
 		return true
@@ -246,28 +234,57 @@ func (t *track) feed(a action.Action, events []event, used map[int]bool, now pro
 	return false
 }
 
+// asOf is what was seen as this course would see it: pods by its own configuration, and with all that was read of them.
+func (t *track) asOf(seen decide.Observation, a action.Action, o *Other) decide.Observation {
+	switch seen := seen.(type) {
+	case decide.PodsListed:
+		seen.Pods = slices.Clone(seen.Pods)
+		for j := range seen.Pods {
+			seen.Pods[j].First = o.First != nil && o.First.Matches(labels.Set(seen.Pods[j].Labels))
+		}
+		return seen
+	case decide.VolumesRead:
+		maps.Copy(t.vols, seen.Of)
+		return decide.VolumesRead{Of: t.vols}
+	case decide.OwnersRead:
+		maps.Copy(t.owned, seen.Of)
+		return decide.OwnersRead{Of: t.owned}
+	case decide.AttachmentsListed:
+		list, _ := a.(action.ListAttachments)
+		seen.Live = list.Live
+		return seen
+	}
+	return seen
+}
+
 // later are answers as they would be given now.
-func later(all []providers.Answer, now providers.Instant) []providers.Answer {
-	all = slices.Clone(all)
+func later(seen decide.DevicesAnswered, now providers.Instant) decide.DevicesAnswered {
+	all := slices.Clone(seen.Answers)
 	for i := range all {
 		all[i].At, all[i].Got = now, now
 	}
-	return all
+	return decide.DevicesAnswered{Answers: all}
 }
 
 // estimate is what would become of the node from now on.
 func (t *track) estimate(now providers.Instant, f echo) *explain.Course {
-	e := t.known[life]
-	if e.lived.Node == nil {
+	read, _ := t.known[recording.Life].seen.(decide.NodeRead)
+	if read.Node == nil {
 		return nil
 	}
+	live, _ := t.known[recording.Listed].seen.(decide.AttachmentsListed)
+	cached, _ := t.known[recording.Cached].seen.(decide.AttachmentsListed)
+	members, _ := t.known[recording.Members].seen.(decide.MembersRead)
+	rival, _ := t.known[recording.Rival].seen.(decide.RivalRead)
+	listed, _ := t.known[recording.Pods].seen.(decide.PodsListed)
+	answered, _ := t.known[recording.Answers].seen.(decide.DevicesAnswered)
 	s := explain.Snapshot{
-		Now: now, Key: e.key, Node: e.lived.Node, Facts: e.facts, Fleet: &f.view, Distrusted: f.Liars, LeaseRV: e.lived.Lease,
-		Attachments: t.known[listed].atts, Members: t.known[members].flags, Owners: t.owned, Rival: t.known[rival].rival,
-		Silent: map[string]time.Duration{}, Pods: slices.Clone(t.known[pods].pods),
+		Now: now, Key: t.known[recording.Life].key, Node: read.Node, Facts: read.Facts, Fleet: &f.view, Distrusted: f.Liars,
+		LeaseRV: read.Look.LeaseRV, Attachments: live.Attachments, Members: members.Ready, Owners: t.owned, Rival: rival.Why,
+		Silent: map[string]time.Duration{}, Pods: slices.Clone(listed.Pods),
 	}
 	if s.Attachments == nil {
-		s.Attachments = t.known[cached].atts
+		s.Attachments = cached.Attachments
 	}
 	if !f.view.Beat.IsZero() {
 		s.Silent[t.node] = now.Sub(f.view.Beat)
@@ -275,7 +292,7 @@ func (t *track) estimate(now providers.Instant, f echo) *explain.Course {
 	for i := range s.Pods {
 		s.Pods[i].Volumes, s.Pods[i].Claims = t.vols[s.Pods[i].UID], false
 	}
-	for _, a := range t.known[answered].answers {
+	for _, a := range answered.Answers {
 		s.Quiet = append(s.Quiet, a.State == providers.PowerUnknown && a.Err == nil)
 	}
 	c := explain.Play(s, t.again.Answer().State)

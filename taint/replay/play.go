@@ -1,3 +1,5 @@
+// Package replay plays a recording (package recording): through the same course of the node (taint/decide), which must
+// decide the same, or with another configuration. It is pure: what plays a recording asks nobody.
 package replay
 
 import (
@@ -10,18 +12,18 @@ import (
 	"slices"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/explain"
+	"github.com/forcefence/forcefence/taint/recording"
 )
 
 // Report is what a recording was played to.
 type Report struct {
-	Tally
+	recording.Tally
 	Compared  int        `json:"compared"` // decisions, of those that were looked at
 	Differ    int        `json:"differ"`
 	Left      int        `json:"left,omitempty"` // lines of courses that do not begin in what was read, or have a gap
@@ -31,13 +33,13 @@ type Report struct {
 
 // Decision is one that was made then, and the one that is made now. One that says the same as the one before of its node is left out.
 type Decision struct {
-	At      time.Time `json:"at"`
-	Node    string    `json:"node"`
-	Line    int       `json:"line"`
-	Then    Step      `json:"then"`
-	Now     Step      `json:"now"`
-	Differs bool      `json:"differs"`
-	In      []string  `json:"in,omitempty"` // what of the decision differs, as Step's JSON names it; with another configuration: nothing
+	At      time.Time      `json:"at"`
+	Node    string         `json:"node"`
+	Line    int            `json:"line"`
+	Then    recording.Step `json:"then"`
+	Now     recording.Step `json:"now"`
+	Differs bool           `json:"differs"`
+	In      []string       `json:"in,omitempty"` // what of the decision differs, as Step's JSON names it; with another configuration: nothing
 	// With another configuration: what would have become of the node from here on, by taint/explain's model; the recording tells no more of it.
 	Estimate *explain.Course `json:"estimate,omitempty"`
 	Unknown  string          `json:"unknown,omitempty"` // why what would have been decided cannot be told
@@ -55,7 +57,7 @@ func Play(in []io.Reader, other *Other) (Report, error) {
 			name = f.Name()
 		}
 		before := len(p.out.Headers)
-		if err := p.out.read(name, r, p.line); err != nil {
+		if err := p.out.Read(name, r, p.line); err != nil {
 			return p.out, fmt.Errorf("%s: %w", name, err)
 		}
 		begun := p.out.Headers[before].At
@@ -66,7 +68,7 @@ func Play(in []io.Reader, other *Other) (Report, error) {
 	}
 	for _, t := range p.tracks {
 		if err := p.safely(t, func() error { return p.pass(t) }); err != nil {
-			p.out.broken("the end", p.out.Lines, err)
+			p.out.Broke("the end", p.out.Lines, err)
 		}
 	}
 	slices.SortStableFunc(p.out.Decisions, func(a, b Decision) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Node, b.Node)) })
@@ -86,22 +88,22 @@ type track struct {
 	began  int64
 	lines  int
 	lost   bool // a line is missing: nothing more can be played
-	last   map[kind]json.RawMessage
+	last   map[recording.Kind]json.RawMessage
 	view   fleet.View
 	shown  [2]string // the decisions that were shown last, then and now
 	another
 }
 
 // line plays one line.
-func (p *player) line(n int, l line) error {
+func (p *player) line(n int, l recording.Line) error {
 	t := p.tracks[l.Node]
-	if l.Kind == begin {
+	if l.Kind == recording.Begins {
 		if t != nil { // the process that wrote it is another, or the Node is
 			if err := p.safely(t, func() error { return p.pass(t) }); err != nil {
 				return err
 			}
 		}
-		t = &track{node: l.Node, began: l.Course, last: map[kind]json.RawMessage{}}
+		t = &track{node: l.Node, began: l.Course, last: map[recording.Kind]json.RawMessage{}}
 		p.tracks[l.Node] = t
 	}
 	if t == nil || t.lost || l.Course != t.began || l.N != t.lines {
@@ -132,7 +134,7 @@ func (p *player) line(n int, l line) error {
 func (p *player) safely(t *track, do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("it cannot be played: %s", Clean(fmt.Sprint(r)))
+			err = fmt.Errorf("it cannot be played: %s", recording.Clean(fmt.Sprint(r)))
 		}
 		if err != nil {
 			t.lost, t.over, t.events, t.fleets = true, true, nil, nil
@@ -141,39 +143,29 @@ func (p *player) safely(t *track, do func() error) (err error) {
 	return do()
 }
 
-// body reads the body of a line.
-func body[T any](l line) (out T, err error) {
-	if len(l.Body) == 0 {
-		return out, nil
-	}
-	if err = json.Unmarshal(l.Body, &out); err != nil {
-		return out, fmt.Errorf("%s of node %s: %s", Clean(string(l.Kind)), Clean(l.Node), Clean(err.Error()))
-	}
-	return out, nil
-}
-
 // fold folds one line in.
-func (p *player) fold(n int, t *track, l line) error {
+func (p *player) fold(n int, t *track, l recording.Line) error {
 	f := echo{view: t.view}
 	if l.Fleet != nil {
-		f.said = *l.Fleet
+		f.Said = *l.Fleet
 	}
 	e, err := p.event(n, l)
 	switch {
 	case err != nil:
 		return err
-	case l.Kind == begin:
+	case l.Kind == recording.Begins:
 		t.course = decide.Resting(e.memory)
 		t.again = t.course
 		return nil
-	case l.Kind == cut:
+	case l.Kind == recording.Cut:
 		p.out.Cut++
 	case p.other != nil:
 		return p.gather(t, e, f)
-	case l.Kind == rest:
+	case l.Kind == recording.Rests:
 		delete(p.tracks, t.node)
-	case l.Kind == next:
-		s := stepOf(t.course.Next(l.At, f), func(i int) string { return nameOf(t.course.Devices(), i) })
+	case l.Kind == recording.Next:
+		d := t.course.Next(l.At, f)
+		s := recording.StepOf(d, t.course.Devices())
 		p.out.Compared++
 		in := unlike(e.step, s)
 		t.lost = in != nil
@@ -186,112 +178,39 @@ func (p *player) fold(n int, t *track, l line) error {
 
 // event is a line that was read.
 type event struct {
-	line
+	recording.Line
 	n       int
-	memory  policy.Memory
-	storage storageSays
-	rules   []policy.Policy
-	lived   lived
-	facts   decide.Facts
 	key     string
-	pods    []action.Pod
-	volumes map[string][]action.Volume
-	owners  map[string]action.Owner
-	rival   string
-	flags   map[string]bool   // members, waiting
-	claims  map[string]string // claims
-	atts    []action.Attachment
-	answers []providers.Answer
-	outcome outcome
-	step    Step
+	memory  policy.Memory         // Begins
+	step    recording.Step        // Next
+	storage recording.StorageSays // Storage
+	seen    decide.Observation    // of all others but Rests and Cut
 }
 
 // event reads a line.
-func (p *player) event(n int, l line) (e event, err error) {
-	e = event{line: l, n: n, key: p.out.Headers[len(p.out.Headers)-1].Key}
+func (p *player) event(n int, l recording.Line) (e event, err error) {
+	e = event{Line: l, n: n, key: p.out.Headers[len(p.out.Headers)-1].Key}
 	switch l.Kind {
-	case begin:
-		e.memory, err = body[policy.Memory](l)
-	case rest, cut:
-	case storageKind:
-		if e.storage, err = body[storageSays](l); err == nil {
-			e.rules, err = policiesOf(e.storage.Policies)
-		}
-	case life:
-		if e.lived, err = body[lived](l); err == nil {
-			e.facts, err = e.lived.Facts.facts(l.NewID)
-		}
-		if err == nil && e.lived.Node != nil && e.lived.Node.Name != l.Node {
-			err = fmt.Errorf("a line of node %s shows another Node", Clean(l.Node))
-		}
-	case pods:
-		e.pods, err = body[[]action.Pod](l)
-	case volumes:
-		e.volumes, err = body[map[string][]action.Volume](l)
-	case owners:
-		e.owners, err = body[map[string]action.Owner](l)
-	case rival:
-		e.rival, err = body[string](l)
-	case members, waiting:
-		e.flags, err = body[map[string]bool](l)
-	case claims:
-		e.claims, err = body[map[string]string](l)
-	case cached, listed:
-		e.atts, err = body[[]action.Attachment](l)
-	case answered:
-		var all []answer
-		all, err = body[[]answer](l)
-		for _, a := range all {
-			one, bad := a.answer()
-			if bad != nil {
-				return e, bad
-			}
-			e.answers = append(e.answers, one)
-		}
-	case did:
-		e.outcome, err = body[outcome](l)
-		for _, how := range e.outcome.How {
-			if how > action.TooLarge {
-				return e, fmt.Errorf("%d is no way in which a write ends", how)
-			}
-		}
-	case next:
-		e.step, err = body[Step](l)
+	case recording.Begins:
+		e.memory, err = l.Memory()
+	case recording.Rests, recording.Cut:
+	case recording.Storage:
+		e.storage, err = l.StorageSays()
+	case recording.Next:
+		e.step, err = l.Step()
 	default:
-		err = fmt.Errorf("%s is nothing that this version knows", Clean(string(l.Kind)))
+		e.seen, err = l.Observation(e.key)
 	}
 	return e, err
 }
 
 // into folds what was seen or done into a course.
 func (e event) into(n *decide.Node, f decide.Fleet) {
-	switch e.Kind {
-	case storageKind:
-		n.SawStorage(e.rules, e.storage.Says, e.At)
-	case life:
-		n.Apply(e.At, f, decide.NodeRead{Look: e.lived.look(e.key, e.Sent, e.At), Facts: e.facts})
-	case pods:
-		n.Apply(e.At, f, decide.PodsListed{Pods: e.pods})
-	case volumes:
-		n.Apply(e.At, f, decide.VolumesRead{Of: e.volumes})
-	case owners:
-		n.Apply(e.At, f, decide.OwnersRead{Of: e.owners})
-	case rival:
-		n.Apply(e.At, f, decide.RivalRead{Why: e.rival})
-	case members:
-		n.Apply(e.At, f, decide.MembersRead{Ready: e.flags})
-	case waiting:
-		n.Apply(e.At, f, decide.WaitingRead{Claims: e.flags})
-	case claims:
-		n.Apply(e.At, f, decide.ClaimsRead{Of: e.claims})
-	case cached, listed:
-		n.Apply(e.At, f, decide.AttachmentsListed{Attachments: e.atts, Live: e.Kind == listed})
-	case answered:
-		n.Apply(e.At, f, decide.DevicesAnswered{Answers: e.answers})
-	case did:
-		o := e.outcome
-		n.Apply(e.At, f, decide.ActionDone{Err: o.Err.err(), Sent: o.Sent, Late: o.Late, How: o.How})
+	if e.Kind == recording.Storage {
+		n.SawStorage(e.storage.Policies, e.storage.Says, e.At)
+		return
 	}
+	n.Apply(e.At, f, e.seen)
 }
 
 // slack is by how much a wait may differ: a recording of an older version has one clock, and the process counted time
@@ -299,13 +218,13 @@ func (e event) into(n *decide.Node, f decide.Fleet) {
 const slack = 10 * time.Millisecond
 
 // unlike is in what two decisions differ, by the names of Step's JSON; nil: they are the same.
-func unlike(a, b Step) (in []string) {
+func unlike(a, b recording.Step) (in []string) {
 	x, bad := time.ParseDuration(a.After)
 	y, worse := time.ParseDuration(b.After)
 	if bad == nil && worse == nil && (x-y).Abs() <= slack {
 		a.After = b.After
 	}
-	then, now := encode(a), encode(b)
+	then, now := recording.Encode(a), recording.Encode(b)
 	if bytes.Equal(then, now) {
 		return nil
 	}
@@ -330,7 +249,7 @@ func unlike(a, b Step) (in []string) {
 // show puts a decision into the report, unless the node's last says the same.
 func (p *player) show(t *track, d Decision) {
 	words := [2]string{d.Then.String(), d.Now.String()}
-	if over := t.lost || t.over; !over && words == t.shown || !d.Differs && !d.Now.decides() {
+	if over := t.lost || t.over; !over && words == t.shown || !d.Differs && !d.Now.Decides() {
 		return
 	}
 	t.shown = words
@@ -339,3 +258,17 @@ func (p *player) show(t *track, d Decision) {
 	}
 	p.out.Decisions = append(p.out.Decisions, d)
 }
+
+// echo is a fleet that says again what it said.
+type echo struct {
+	recording.Said
+	view fleet.View
+}
+
+func (echo) Lease(string, string, time.Duration, providers.Instant) bool { return false }
+func (echo) See(taint.Look, providers.Instant)                           {}
+func (echo) Answered(string, providers.Answer)                           {}
+func (e echo) View(string, providers.Instant) fleet.View                 { return e.view }
+func (e echo) Reserve(string, providers.Instant) bool                    { return e.Reserved }
+func (echo) Unreserve(string)                                            {}
+func (e echo) Distrusted(_ taint.Machine, device, _ string) string       { return e.Liars[device] }

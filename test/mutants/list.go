@@ -140,6 +140,8 @@ func testsOf(m Mutant) []string {
 		tests = []string{refusals, "./" + dir}
 	case dir == "taint/controller", dir == "taint/kube", dir == "taint/release":
 		tests = []string{"./" + dir + " -short", "./" + dir}
+	case dir == "taint/recording":
+		tests = append(tests, "./taint/replay")
 	case dir == "providers/ec2":
 		tests = []string{ec2Quick, "./" + dir}
 	case dir == "providers/pdu":
@@ -3212,19 +3214,19 @@ var Mutants = []Mutant{
 	},
 	// taint/replay: a recording leaves the cluster, and what it is played to is believed.
 	{
-		Name: "replay: what stands before an @ is recorded (12)", In: "taint/replay.encode",
+		Name: "replay: what stands before an @ is recorded (12)", In: "taint/recording.Encode",
 		Old: `userinfo.ReplaceAll(bytes.TrimSuffix(out.Bytes(), []byte("\n")), []byte("://"))`, New: `bytes.TrimSuffix(out.Bytes(), []byte("\n"))`,
 	},
 	{
-		Name: "replay: every annotation of a Node is recorded (12)", In: "taint/replay.slim",
+		Name: "replay: every annotation of a Node is recorded (12)", In: "taint/recording.slim",
 		Old: `domain == "forcefence.io"`, New: `domain != ""`,
 	},
 	{
-		Name: "replay: conditions' texts are recorded (12)", In: "taint/replay.slim",
+		Name: "replay: conditions' texts are recorded (12)", In: "taint/recording.slim",
 		Old: "corev1.NodeCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}", New: "c",
 	},
 	{
-		Name: "replay: pods' messages are recorded (12)", In: "taint/replay.podsOf",
+		Name: "replay: pods' messages are recorded (12)", In: "taint/recording.podsOf",
 		Old: `out[i].Message = ""`, New: `_ = out[i].Message`,
 	},
 	{
@@ -3236,7 +3238,7 @@ var Mutants = []Mutant{
 		Old: "!over && words == t.shown", New: "(over || true) && words == t.shown",
 	},
 	{
-		Name: "replay: after a gap the recording goes on", In: "taint/replay.Course.put",
+		Name: "replay: after a gap the recording goes on", In: "taint/recording.Course.put",
 		Old: "c.Tape == nil || c.gap", New: "c.Tape == nil",
 	},
 	{
@@ -3248,27 +3250,27 @@ var Mutants = []Mutant{
 		Old: "t == nil || t.lost || l.Course != t.began || l.N != t.lines", New: "t == nil || t.lost || l.N != t.lines",
 	},
 	{
-		Name: "replay: a node that stays silent pushes all others out", In: "taint/replay.Course.put",
+		Name: "replay: a node that stays silent pushes all others out", In: "taint/recording.Course.put",
 		Old: "c.bytes > mostOfCourse", New: "false",
 	},
 	{
-		Name: "replay: a newer recording is read", In: "taint/replay.Tally.read",
+		Name: "replay: a newer recording is read", In: "taint/recording.Tally.Read",
 		Old: "l.Version > Version", New: "false && l.Version > Version",
 	},
 	{
-		Name: "replay: lines are as long as they like", In: "taint/replay.lineOf",
+		Name: "replay: lines are as long as they like", In: "taint/recording.lineOf",
 		Old: "len(out)+len(part) > longest", New: "false",
 	},
 	{
 		Name: "replay: an act that only one configuration does changes nothing", In: "taint/replay.player.pass",
-		Old: "!then.step.acts() && !step.acts()", New: "!step.acts()",
+		Old: "!then.step.Acts() && !step.Acts()", New: "!step.Acts()",
 	},
 	{
 		Name: "replay: other limits are not kept", In: "taint/replay.player.pass",
 		Old: "f.view.Under(p.other.Limits)", New: "f.view",
 	},
 	{
-		Name: "replay: escapes reach the terminal", In: "taint/replay.Step.String",
+		Name: "replay: escapes reach the terminal", In: "taint/recording.Step.String",
 		Old: "Clean(text)", New: "text",
 	},
 	{
@@ -3281,7 +3283,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recorder: another file is cut and renamed", In: "cmd/internal/app.recorder.ours",
-		Old: "string(begin) != replay.Begin[:len(begin)]", New: "false", Tests: recorderTests,
+		Old: "string(begin) != recording.Begin[:len(begin)]", New: "false", Tests: recorderTests,
 	},
 	{
 		Name: "recorder: everybody may read it", In: "cmd/internal/app.recorder.ours",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/recording"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +25,6 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/replay"
 )
 
 // Process is one forcefence controller: it does what each node's course (taint/decide) says, as taint/controller does in production,
@@ -60,7 +60,7 @@ type Process struct {
 type worker struct {
 	*Process
 	m      *machine
-	course replay.Course
+	course recording.Course
 	next   action.Decision // that is carried out now
 	led    led             // whom the last look leads to
 	looked *corev1.Node

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/recording"
 	"github.com/forcefence/forcefence/taint/replay"
 )
 
@@ -33,7 +34,7 @@ func TestReplay(t *testing.T) {
 		tapes := map[string]*bytes.Buffer{}
 		Run(Options{Seed: seed, Scenario: scenario, Tape: func(process string, line []byte) {
 			if tapes[process] == nil {
-				tapes[process] = bytes.NewBuffer(append(replay.Header{By: "sim", Key: taint.DefaultKey}.Line(), '\n'))
+				tapes[process] = bytes.NewBuffer(append(recording.Header{By: "sim", Key: taint.DefaultKey}.Line(), '\n'))
 			}
 			tapes[process].Write(append(line, '\n'))
 			kinds[string(lineKind.Find(line))]++

@@ -44,7 +44,7 @@ import (
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/replay"
+	"github.com/forcefence/forcefence/taint/recording"
 	"github.com/forcefence/forcefence/taint/wake"
 )
 
@@ -153,9 +153,9 @@ func Run(ctx context.Context, o Options) error {
 	}()
 	var record func([]byte) bool
 	if cfg.Record.File != "" {
-		header := func() replay.Header {
+		header := func() recording.Header {
 			now := confs.file()
-			return replay.Header{By: version.String(), Key: cfg.TaintKey, Mode: string(now.Mode), Digest: now.Digest()}
+			return recording.Header{By: version.String(), Key: cfg.TaintKey, Mode: string(now.Mode), Digest: now.Digest()}
 		}
 		tape := newRecorder(cfg.Record, header, o.Log, reg)
 		if err := mgr.Add(everywhere(tape.Run)); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
-	"github.com/forcefence/forcefence/taint/replay"
+	"github.com/forcefence/forcefence/taint/recording"
 )
 
 // queued is how many bytes of lines may wait for the disk. What comes then is dropped: no fence waits for it.
@@ -27,8 +27,8 @@ const lastly = 2 * time.Second
 // before there is a line.
 type recorder struct {
 	file   string
-	half   int64                // how large one of them may be
-	header func() replay.Header // of the configuration in force
+	half   int64                   // how large one of them may be
+	header func() recording.Header // of the configuration in force
 	log    *slog.Logger
 	lines  *prometheus.CounterVec
 	ready  chan struct{} // there are lines
@@ -53,7 +53,7 @@ type waiting struct {
 	lost int
 }
 
-func newRecorder(c config.Record, header func() replay.Header, log *slog.Logger, reg prometheus.Registerer) *recorder {
+func newRecorder(c config.Record, header func() recording.Header, log *slog.Logger, reg prometheus.Registerer) *recorder {
 	r := &recorder{
 		file: c.File, half: int64(c.MaxBytes) / 2, header: header, log: log, ready: make(chan struct{}, 1),
 		lines: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -142,7 +142,7 @@ func (r *recorder) write(w waiting) error {
 	h.At = time.Now().UTC().Truncate(time.Second)
 	lines := [][]byte{h.Line(), w.line, nil}
 	if w.lost > 0 {
-		lines = [][]byte{h.Line(), replay.Dropped(w.lost), w.line, nil}
+		lines = [][]byte{h.Line(), recording.Dropped(w.lost), w.line, nil}
 	}
 	headed := bytes.Join(lines, []byte("\n"))
 	if int64(len(headed)) > r.half {
@@ -205,11 +205,11 @@ func (r *recorder) ours(f *os.File) error {
 	if !info.Mode().IsRegular() {
 		return errors.New("it is no regular file")
 	}
-	begin := make([]byte, min(info.Size(), int64(len(replay.Begin))))
+	begin := make([]byte, min(info.Size(), int64(len(recording.Begin))))
 	if _, err := f.ReadAt(begin, 0); err != nil {
 		return err
 	}
-	if string(begin) != replay.Begin[:len(begin)] {
+	if string(begin) != recording.Begin[:len(begin)] {
 		return errors.New("it is another file than a recording, and stays as it is")
 	}
 	if info.Mode().Perm()&0o077 != 0 { // a volume may have given it to a group

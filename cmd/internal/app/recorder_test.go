@@ -16,14 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
-	"github.com/forcefence/forcefence/taint/replay"
+	"github.com/forcefence/forcefence/taint/recording"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
 // tape is a recorder for a file of a test's own.
 func tape(t *testing.T, file string, most int, digest *string) *recorder {
 	t.Helper()
-	header := func() replay.Header { return replay.Header{By: "test", Digest: *digest} }
+	header := func() recording.Header { return recording.Header{By: "test", Digest: *digest} }
 	return newRecorder(config.Record{File: file, MaxBytes: config.Bytes(most)}, header, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }
 
@@ -148,7 +148,7 @@ func TestRecorderOnASlowDisk(t *testing.T) {
 	}
 	kit.Must(t, r.Run(done(t)))
 	wrote(t, r, "next")
-	if text := fileText(t, file); !strings.HasSuffix(text, string(replay.Dropped(20-taken))+"\nnext\n") {
+	if text := fileText(t, file); !strings.HasSuffix(text, string(recording.Dropped(20-taken))+"\nnext\n") {
 		t.Errorf("got ...%q, want that lines are missing", text[len(text)-60:])
 	}
 }
@@ -193,7 +193,7 @@ func TestRecorderOnABadDisk(t *testing.T) {
 	if text := fileText(t, file); r.failed || begins(text) != 1 || !strings.HasSuffix(text, "\n3\n") {
 		t.Errorf("got %q", text)
 	}
-	if text := fileText(t, file); !strings.Contains(text, string(replay.Dropped(3))+"\n3\n") {
+	if text := fileText(t, file); !strings.Contains(text, string(recording.Dropped(3))+"\n3\n") {
 		t.Errorf("got %q, want that three lines are missing", text)
 	}
 	r = tape(t, file, 1<<20, &digest)

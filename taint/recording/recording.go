@@ -1,16 +1,15 @@
-// Package replay writes down what the controller saw, was answered and decided, and plays it again: through the same course of the node
-// (taint/decide), which must decide the same, or with another configuration.
+// Package recording writes down what the controller observed and decided, and reads it again. Package replay plays it.
 //
-// A recording is lines of JSON (line.go), written by a Course in the place of a decide.Node. It begins with the first look at a node that is
-// not idle, and ends when the node is: quiet time writes nothing. What stands in it is listed in line.go, field by field: no object is written
+// A recording is lines of JSON (Line), written by a Course in the place of a decide.Node. It begins with the first look at a node that is
+// not idle, and ends when the node is: quiet time writes nothing. What stands in it is listed here, field by field: no object is written
 // whole. What the fleet said of the node is written as it was said, and not what made it say so: of a fleet of 5,000 nodes only those cost
 // something that are looked at.
 //
 // It is pure: it names no client, no clock, no file and no logger.
 //
 // It promises: no environment, no argument, no image and no annotation of a pod is written, no credential of a device, and nothing before an @
-// in an address; what plays a recording asks nobody; and a recording that anybody made can be told of on a terminal.
-package replay
+// in an address; and a recording that anybody made can be told of on a terminal.
+package recording
 
 import (
 	"bytes"
@@ -58,56 +57,57 @@ const Begin = `{"forcefence":`
 // Line is it as a line of a recording.
 func (h Header) Line() []byte {
 	h.Version = Version
-	return encode(h)
+	return Encode(h)
 }
 
 // Dropped is the line that tells that n lines were not written.
-func Dropped(n int) []byte { return encode(map[string]int{"dropped": n}) }
+func Dropped(n int) []byte { return Encode(map[string]int{"dropped": n}) }
 
-// kind is what a line tells.
-type kind string
+// Kind is what a line tells.
+type Kind string
 
+// The kinds.
 const (
-	begin       kind = "begin" // a course begins, with what policies remember of the node
-	rest        kind = "rest"  // it is over: the node is idle
-	storageKind kind = "storage"
-	life        kind = "life"
-	pods        kind = "pods"
-	volumes     kind = "volumes"
-	owners      kind = "owners"
-	rival       kind = "rival"
-	members     kind = "members"
-	waiting     kind = "waiting"
-	claims      kind = "claims"
-	cached      kind = "cachedAttachments"
-	listed      kind = "attachments"
-	answered    kind = "answers"
-	did         kind = "did"
-	next        kind = "next" // what was decided
-	cut         kind = "cut"  // it went on for too long: nothing more is written of it
-	viewKind    kind = "view" // never a line's: what the fleet said last
+	Begins   Kind = "begin" // a course begins, with what policies remember of the node
+	Rests    Kind = "rest"  // it is over: the node is idle
+	Storage  Kind = "storage"
+	Life     Kind = "life"
+	Pods     Kind = "pods"
+	Volumes  Kind = "volumes"
+	Owners   Kind = "owners"
+	Rival    Kind = "rival"
+	Members  Kind = "members"
+	Waiting  Kind = "waiting"
+	Claims   Kind = "claims"
+	Cached   Kind = "cachedAttachments"
+	Listed   Kind = "attachments"
+	Answers  Kind = "answers"
+	Did      Kind = "did"
+	Next     Kind = "next" // what was decided
+	Cut      Kind = "cut"  // it went on for too long: nothing more is written of it
+	viewKind Kind = "view" // never a line's: what the fleet said last
 )
 
 // noneSelected is the selector that selects nothing: no other is written so.
 const noneSelected = "-"
 
-// line is one line of a course.
-type line struct {
+// Line is one line of a course.
+type Line struct {
 	Node string `json:"node"`
 	// Course is when the course began, in Unix milliseconds: where several processes write, or lines are lost, no line is taken for another's.
 	Course int64             `json:"of"`
 	N      int               `json:"n"` // its place in the course, from 0: one that is missing is found
 	At     providers.Instant `json:"t"`
-	Kind   kind              `json:"is"`
+	Kind   Kind              `json:"is"`
 	Same   bool              `json:"same,omitempty"` // its body is that of the kind's line before
 	Body   json.RawMessage   `json:"body,omitempty"`
 	Sent   providers.Instant `json:"sent,omitzero"` // life
 	NewID  string            `json:"id,omitempty"`  // life
-	Fleet  *said             `json:"fleet,omitempty"`
+	Fleet  *Said             `json:"fleet,omitempty"`
 }
 
-// said is what the fleet said while a decision was made, or answers were folded in.
-type said struct {
+// Said is what the fleet said while a decision was made, or answers were folded in.
+type Said struct {
 	View     *fleet.View       `json:"view,omitempty"` // nil: that of the decision before
 	Reserved bool              `json:"reserved,omitempty"`
 	Liars    map[string]string `json:"distrusted,omitempty"` // by device: the node whose record says so
@@ -198,8 +198,8 @@ var reads = map[string]string{
 	"ReadWaiting": "Waiting", "ReadMembers": "Members", "ReadClaims": "Claims",
 }
 
-// stepOf is a decision, of which clean texts are kept: an error's text may be shortened in a recording.
-func stepOf(d action.Decision, devices func(int) string) Step {
+// StepOf is a decision, of which clean texts are kept: an error's text may be shortened in a recording.
+func StepOf(d action.Decision, devices []proof.Device) Step {
 	out := Step{
 		Do: action.Name(d.Action), Why: string(d.Reason), Detail: Clean(d.Detail), Alert: Clean(d.Alert),
 		Returned: action.Returns(d.Action), Policy: action.PolicyOf(d.Action),
@@ -240,10 +240,10 @@ func stepOf(d action.Decision, devices func(int) string) Step {
 			out.Policy = "any"
 		}
 	case action.PowerOff:
-		out.Through = []string{devices(a.Move.Device)}
+		out.Through = []string{nameOf(devices, a.Move.Device)}
 	case action.PowerOn:
 		for _, i := range a.Devices {
-			out.Through = append(out.Through, devices(i))
+			out.Through = append(out.Through, nameOf(devices, i))
 		}
 	case action.Wait:
 		if w := d.Would; w.Action != nil {
@@ -262,16 +262,16 @@ func stepOf(d action.Decision, devices func(int) string) Step {
 	return out
 }
 
-// acts reports a decision that changes something in the world. The condition that tells of a machine which is on does not count: it moves nothing.
-func (s Step) acts() bool {
+// Acts reports a decision that changes something in the world. The condition that tells of a machine which is on does not count: it moves nothing.
+func (s Step) Acts() bool {
 	return !slices.Contains([]string{"Leave", "Wait", "Read", "Ask", "Condition"}, s.Do)
 }
 
-// decides reports that it is more than a question.
-func (s Step) decides() bool { return s.Do != "Read" && s.Do != "Ask" }
+// Decides reports that it is more than a question.
+func (s Step) Decides() bool { return s.Do != "Read" && s.Do != "Ask" }
 
-// same reports that two decisions do the same to the world, whatever they say of it.
-func (s Step) same(o Step) bool {
+// SameAs reports that two decisions do the same to the world, whatever they say of it.
+func (s Step) SameAs(o Step) bool {
 	return s.Do == o.Do && s.Phase == o.Phase && s.On == o.On && s.Policy == o.Policy && slices.Equal(s.Pods, o.Pods) && slices.Equal(s.Through, o.Through) &&
 		slices.Equal(s.InUse, o.InUse) && slices.Equal(s.Attached, o.Attached) && slices.Equal(s.Attachments, o.Attachments)
 }
@@ -295,7 +295,7 @@ func (s Step) String() string {
 	if len(s.Through) > 0 {
 		text += " through " + strings.Join(s.Through, ", ")
 	}
-	if n := len(s.Pods); n > 0 && s.decides() {
+	if n := len(s.Pods); n > 0 && s.Decides() {
 		text += " of " + decide.Counted(n, "pod")
 	}
 	if s.Why != "" {
@@ -453,11 +453,11 @@ func slim(n *corev1.Node) *corev1.Node {
 
 const taintsField = `"f:taints"`
 
-// look is what taint.See made of the Node and its Lease.
-func (l lived) look(key string, sent, got providers.Instant) taint.Look {
-	look := taint.See(l.Node, nil, key, sent, got)
-	if l.Node != nil {
-		look.LeaseRV, look.LeaseDuration = l.Lease, l.LeaseDuration
+// LookAt is what taint.See makes of a Node, and of a Lease as another look had it.
+func LookAt(node *corev1.Node, lease taint.Look, key string) taint.Look {
+	look := taint.See(node, nil, key, lease.Sent, lease.Got)
+	if node != nil {
+		look.LeaseRV, look.LeaseDuration = lease.LeaseRV, lease.LeaseDuration
 	}
 	return look
 }
@@ -470,8 +470,8 @@ func nameOf(devices []proof.Device, i int) string {
 	return devices[i].Name
 }
 
-// encode writes a value on one line, without what stands before an @ in an address; nil: it cannot be written, as a time beyond the year 9999.
-func encode(v any) []byte {
+// Encode writes a value on one line, without what stands before an @ in an address; nil: it cannot be written, as a time beyond the year 9999.
+func Encode(v any) []byte {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)

@@ -1,4 +1,4 @@
-package replay
+package recording
 
 import (
 	"bufio"
@@ -12,15 +12,15 @@ import (
 // longest is how long a line may be: one of 500 pods with all that is written of them takes a tenth.
 const longest = 8 << 20
 
-// dense is how many values a line may be made of, counted by the braces that begin them: one of 500 pods has a tenth. Empty ones take
+// Dense is how many values a line may be made of, counted by the braces that begin them: one of 500 pods has a tenth. Empty ones take
 // a hundred times as much memory as they take of a file.
-const dense = 1 << 16
+const Dense = 1 << 16
 
-// weight is how many values a text is made of, or more.
-func weight(text []byte) int { return bytes.Count(text, []byte("{")) + bytes.Count(text, []byte("[")) }
+// Weight is how many values a text is made of, or more.
+func Weight(text []byte) int { return bytes.Count(text, []byte("{")) + bytes.Count(text, []byte("[")) }
 
 func crowded(text []byte) error {
-	if n := weight(text); n > dense {
+	if n := Weight(text); n > Dense {
 		return fmt.Errorf("it is made of %d values, which no line of a recording is", n)
 	}
 	return nil
@@ -36,15 +36,15 @@ type Tally struct {
 	First   string   `json:"first,omitempty"`   // of these: where it is, and what is wrong with it
 }
 
-// broken counts a line that cannot be read or played.
-func (t *Tally) broken(in string, n int, why error) {
+// Broke counts a line that cannot be read or played.
+func (t *Tally) Broke(in string, n int, why error) {
 	if t.Broken++; t.First == "" {
 		t.First = Clean(fmt.Sprintf("%s: line %d: %v", in, n, why))
 	}
 }
 
-// read hands each line of a recording over. The last line may be torn, others broken; an error is one that keeps all from being read.
-func (t *Tally) read(name string, in io.Reader, each func(n int, l line) error) error {
+// Read hands each line of a recording over. The last line may be torn, others broken; an error is one that keeps all from being read.
+func (t *Tally) Read(name string, in io.Reader, each func(n int, l Line) error) error {
 	r := bufio.NewReader(in)
 	for n := 1; ; n++ {
 		text, err := lineOf(r)
@@ -59,7 +59,7 @@ func (t *Tally) read(name string, in io.Reader, each func(n int, l line) error) 
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 		var l struct {
-			line
+			Line
 			Header
 			Dropped *int `json:"dropped"`
 		}
@@ -77,7 +77,7 @@ func (t *Tally) read(name string, in io.Reader, each func(n int, l line) error) 
 		t.Lines++
 		switch {
 		case bad != nil:
-			t.broken(name, n, bad)
+			t.Broke(name, n, bad)
 			continue
 		case l.Version > Version:
 			return fmt.Errorf("line %d: a recording of version %d, by forcefence %s: this one reads up to version %d. Use that forcefence, or a newer one",
@@ -91,11 +91,11 @@ func (t *Tally) read(name string, in io.Reader, each func(n int, l line) error) 
 			t.Dropped += max(*l.Dropped, 0)
 			continue
 		case l.Version != 0 || l.Node == "":
-			t.broken(name, n, errors.New("it is of no node"))
+			t.Broke(name, n, errors.New("it is of no node"))
 			continue
 		}
-		if err := each(n, l.line); err != nil {
-			t.broken(name, n, err)
+		if err := each(n, l.Line); err != nil {
+			t.Broke(name, n, err)
 		}
 	}
 }

@@ -1,8 +1,7 @@
-package replay
+package recording
 
 import (
 	"crypto/sha256"
-	"time"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -26,7 +25,7 @@ type Course struct {
 	began int64 // when it did
 	bytes int   // of its lines
 	gap   bool  // a line was refused, or is the last
-	last  map[kind]digest
+	last  map[Kind]digest
 }
 
 // digest is by what a body is known again: all bodies of a lost zone's nodes would take as much memory as all the rest.
@@ -37,20 +36,20 @@ type digest = [sha256.Size]byte
 const mostOfCourse = 8 << 20
 
 // put writes a line of the course, which begins with it if it has not.
-func (c *Course) put(l line, body any) {
+func (c *Course) put(l Line, body any) {
 	if c.Tape == nil || c.gap {
 		return
 	}
-	if c.lines == 0 && l.Kind != begin {
-		if c.put(line{Kind: begin, At: l.At}, c.Kept()); c.gap {
+	if c.lines == 0 && l.Kind != Begins {
+		if c.put(Line{Kind: Begins, At: l.At}, c.Kept()); c.gap {
 			return
 		}
 	}
-	if l.Kind == begin {
-		c.last, c.began = map[kind]digest{}, l.At.Wall.UnixMilli()
+	if l.Kind == Begins {
+		c.last, c.began = map[Kind]digest{}, l.At.Wall.UnixMilli()
 	}
 	if body != nil {
-		text := encode(body)
+		text := Encode(body)
 		if text == nil {
 			c.end()
 			return
@@ -59,20 +58,20 @@ func (c *Course) put(l line, body any) {
 			l.Body = text
 		}
 	}
-	if c.bytes > mostOfCourse && l.Kind != rest {
-		l = line{Kind: cut, At: l.At}
+	if c.bytes > mostOfCourse && l.Kind != Rests {
+		l = Line{Kind: Cut, At: l.At}
 	}
 	l.Node, l.Course, l.N = c.Name, c.began, c.lines
-	text := encode(l)
+	text := Encode(l)
 	c.lines++
 	c.bytes += len(text)
-	if text == nil || !c.Tape(text) || l.Kind == cut {
+	if text == nil || !c.Tape(text) || l.Kind == Cut {
 		c.end()
 	}
 }
 
 // same reports that a body is that of the kind's line before.
-func (c *Course) same(of kind, text []byte) bool {
+func (c *Course) same(of Kind, text []byte) bool {
 	sum := sha256.Sum256(text)
 	last, known := c.last[of]
 	c.last[of] = sum
@@ -85,7 +84,7 @@ func (c *Course) end() { c.gap, c.last = true, nil }
 // Rest forgets an idle node, and ends what is written of it.
 func (c *Course) Rest(l taint.Look) {
 	if c.lines > 0 {
-		c.put(line{Kind: rest, At: l.Got}, nil)
+		c.put(Line{Kind: Rests, At: l.Got}, nil)
 	}
 	c.lines, c.bytes, c.gap, c.last = 0, 0, false, nil
 	c.Node.Rest(l)
@@ -94,7 +93,7 @@ func (c *Course) Rest(l taint.Look) {
 // SawStorage is decide.Node's.
 func (c *Course) SawStorage(ps []policy.Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
 	if c.lines > 0 {
-		c.put(line{Kind: storageKind, At: now}, storageSays{rulesOf(ps), says})
+		c.put(Line{Kind: Storage, At: now}, storageSays{rulesOf(ps), says})
 	}
 	return c.Node.SawStorage(ps, says, now)
 }
@@ -106,10 +105,10 @@ func (c *Course) Apply(now providers.Instant, f decide.Fleet, o decide.Observati
 		return
 	}
 	l, body := told(o)
-	if l.At = now; l.Kind == life {
+	if l.At = now; l.Kind == Life {
 		l.At = o.(decide.NodeRead).Look.Got
 	}
-	if l.Kind != answered {
+	if l.Kind != Answers {
 		c.put(l, body)
 		c.Node.Apply(now, f, o)
 		return
@@ -121,33 +120,33 @@ func (c *Course) Apply(now providers.Instant, f decide.Fleet, o decide.Observati
 }
 
 // told is an observation as it is written.
-func told(o decide.Observation) (l line, body any) {
+func told(o decide.Observation) (l Line, body any) {
 	switch o := o.(type) {
 	case decide.NodeRead:
-		l.Kind, l.Sent, l.NewID = life, o.Look.Sent, o.Facts.NewID
+		l.Kind, l.Sent, l.NewID = Life, o.Look.Sent, o.Facts.NewID
 		body = lived{slim(o.Node), o.Look.LeaseRV, o.Look.LeaseDuration, factsOf(o.Facts, o.Elsewhere)}
 	case decide.PodsListed:
-		l.Kind, body = pods, podsOf(o.Pods)
+		l.Kind, body = Pods, podsOf(o.Pods)
 	case decide.VolumesRead:
-		l.Kind, body = volumes, o.Of
+		l.Kind, body = Volumes, o.Of
 	case decide.OwnersRead:
-		l.Kind, body = owners, o.Of
+		l.Kind, body = Owners, o.Of
 	case decide.RivalRead:
-		l.Kind, body = rival, o.Why
+		l.Kind, body = Rival, o.Why
 	case decide.MembersRead:
-		l.Kind, body = members, o.Ready
+		l.Kind, body = Members, o.Ready
 	case decide.WaitingRead:
-		l.Kind, body = waiting, o.Claims
+		l.Kind, body = Waiting, o.Claims
 	case decide.ClaimsRead:
-		l.Kind, body = claims, o.Of
+		l.Kind, body = Claims, o.Of
 	case decide.AttachmentsListed:
-		if l.Kind, body = cached, o.Attachments; o.Live {
-			l.Kind = listed
+		if l.Kind, body = Cached, o.Attachments; o.Live {
+			l.Kind = Listed
 		}
 	case decide.DevicesAnswered:
-		l.Kind, body = answered, answersOf(o.Answers)
+		l.Kind, body = Answers, answersOf(o.Answers)
 	case decide.ActionDone:
-		l.Kind, body = did, outcome{faultOf(o.Err), o.Sent, o.Late, o.How}
+		l.Kind, body = Did, outcome{faultOf(o.Err), o.Sent, o.Late, o.How}
 	}
 	return l, body
 }
@@ -158,20 +157,17 @@ func (c *Course) Next(now providers.Instant, f decide.Fleet) action.Decision {
 		return c.Node.Next(now, f)
 	}
 	if c.lines == 0 { // with what is remembered before the step
-		c.put(line{Kind: begin, At: now}, c.Kept())
+		c.put(Line{Kind: Begins, At: now}, c.Kept())
 	}
 	heard := &ear{Fleet: f}
 	s := c.Node.Next(now, heard)
 	known := func(v *fleet.View) bool {
-		text := encode(v)
+		text := Encode(v)
 		return text != nil && !c.gap && c.same(viewKind, text)
 	}
-	c.put(line{Kind: next, At: now, Fleet: heard.said(known)}, stepOf(s, c.device))
+	c.put(Line{Kind: Next, At: now, Fleet: heard.said(known)}, StepOf(s, c.Devices()))
 	return s
 }
-
-// device is the name of the device at that place.
-func (c *Course) device(i int) string { return nameOf(c.Devices(), i) }
 
 // ear is a fleet, and what it said.
 type ear struct {
@@ -204,8 +200,8 @@ func (e *ear) Distrusted(m taint.Machine, device, of string) string {
 }
 
 // said is what it said; nil: nothing. A view that is the course's last by known is left out.
-func (e *ear) said(known func(*fleet.View) bool) *said {
-	out := said{View: e.view, Reserved: e.reserved, Liars: e.liars}
+func (e *ear) said(known func(*fleet.View) bool) *Said {
+	out := Said{View: e.view, Reserved: e.reserved, Liars: e.liars}
 	if e.view != nil && known(e.view) {
 		out.View = nil
 	}
@@ -214,17 +210,3 @@ func (e *ear) said(known func(*fleet.View) bool) *said {
 	}
 	return &out
 }
-
-// echo is a fleet that says again what it said.
-type echo struct {
-	said
-	view fleet.View
-}
-
-func (echo) Lease(string, string, time.Duration, providers.Instant) bool { return false }
-func (echo) See(taint.Look, providers.Instant)                           {}
-func (echo) Answered(string, providers.Answer)                           {}
-func (e echo) View(string, providers.Instant) fleet.View                 { return e.view }
-func (e echo) Reserve(string, providers.Instant) bool                    { return e.Reserved }
-func (echo) Unreserve(string)                                            {}
-func (e echo) Distrusted(_ taint.Machine, device, _ string) string       { return e.Liars[device] }
