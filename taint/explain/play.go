@@ -159,55 +159,55 @@ func (p *play) run() {
 	if p.Snapshot.Fleet != nil { // there may be one for each incident of a month
 		steps /= 10
 	}
+	by := decide.Driver{
+		World: p, Across: func(do func(decide.Fleet)) { do(p.across) }, Now: func() providers.Instant { return p.Now }, Done: p.tell,
+	}
 	for range steps {
 		if p.Now.After(p.until) {
 			return
 		}
-		view, l := p.across.View(p.node.Name, p.Now), p.look()
-		if decide.Idle(l, view) && !p.course.Owes() {
+		if l := p.look(); decide.Idle(l, p.across.View(p.node.Name, p.Now)) && !p.course.Owes() {
 			p.course.Rest(l)
 			p.pass(tick)
 			continue // a controller does not look
 		}
-		d := p.course.Next(p.Now, p.across)
-		if !action.Reads(d.Action) && !action.Is[action.Ask](d) {
-			p.tell(d, view.Suspicion(p.course.Look()))
-		}
-		if p.do(d) {
+		if p.follow(decide.Step(context.Background(), &p.course, by)) {
 			return
 		}
 	}
 }
 
 // tell notes what the controller would tell, once.
-func (p *play) tell(d action.Decision, suspicion string) {
+func (p *play) tell(s decide.StepDone) {
+	d, after := s.Decision, s.Began.Sub(p.began).Round(time.Second).Seconds()
+	if action.Reads(d.Action) || action.Is[action.Ask](d) {
+		return
+	}
 	if a, ends := d.Action.(action.Tombstone); ends && a.Policy != "" {
-		p.out.Policy = append(p.out.Policy, PolicyEnded{p.after(), a.Policy, names(a.Pods)})
+		p.out.Policy = append(p.out.Policy, PolicyEnded{after, a.Policy, names(a.Pods)})
 	}
 	if a := d.Aside; a.Why != "" {
-		p.addStep(a.Why, reason.Of(a.Why).Note("{detail}", a.Detail))
+		p.addStep(after, a.Why, reason.Of(a.Why).Note("{detail}", a.Detail))
 	}
 	if d.Reason == p.said || d.Reason == "" {
 		return
 	}
 	p.said = d.Reason
+	suspicion := p.across.View(p.node.Name, p.Now).Suspicion(s.Look)
 	text := reason.Of(d.Reason).Note(p.course.Words(d, suspicion)...)
 	if text == "" {
 		return
 	}
-	p.addStep(d.Reason, text)
+	p.addStep(after, d.Reason, text)
 	p.out.Reason, p.out.Text = string(d.Reason), text
 }
 
-// addStep notes a reason once.
-func (p *play) addStep(why reason.Reason, text string) {
+// addStep notes a reason once; after is how long ago the last heartbeat is, in seconds.
+func (p *play) addStep(after float64, why reason.Reason, text string) {
 	if !slices.ContainsFunc(p.out.Steps, func(e Event) bool { return e.Reason == string(why) }) {
-		p.out.Steps = append(p.out.Steps, Event{p.after(), string(why), text})
+		p.out.Steps = append(p.out.Steps, Event{after, string(why), text})
 	}
 }
-
-// after is how long ago the last heartbeat is.
-func (p *play) after() float64 { return p.Now.Sub(p.began).Round(time.Second).Seconds() }
 
 // wait lets time go by until the node changes, which wakes a controller.
 func (p *play) wait(d time.Duration) {
@@ -276,25 +276,20 @@ func (p *play) stock() {
 	}
 }
 
-// do carries out one decision, and reports that the course is over.
-func (p *play) do(d action.Decision) (over bool) {
+// follow lets time go by as the step wants it, and reports that the course is over.
+func (p *play) follow(s decide.StepDone) (over bool) {
+	d := s.Decision
 	switch {
 	case action.Is[action.Leave](d):
 		p.pass(tick)
-		return false
 	case action.Is[action.Wait](d) && d.Would.Action != nil:
 		p.out.Outcome = Tells
 		return true
 	case action.Is[action.Wait](d):
 		p.wait(max(d.RequeueAfter, blink))
-		return false
-	}
-	o := decide.Do(context.Background(), d.Action, p)
-	p.course.Apply(p.Now, p.across, o)
-	if _, read := o.(decide.NodeRead); read {
+	case action.Is[action.ReadNode](d):
 		p.Now = p.Now.Add(blink)
-	}
-	if a, ends := d.Action.(action.Unmark); ends && a.Record.Result == taint.ResultEvicted {
+	case action.RecordOf(d.Action).Result == taint.ResultEvicted && action.Is[action.Unmark](d):
 		p.out.Outcome = Moves
 		return true
 	}
