@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,6 +32,10 @@ const (
 // course, reduced to what it can tell apart. Each act is held against the promises of the design, from what happened in the world and
 // not from what the course remembers.
 type world struct {
+	World // the actions to which no story comes
+
+	next action.Decision // that is carried out
+
 	start, now providers.Instant
 	volumes    map[string][]action.Volume // of listed pods, by UID
 	listed     []action.Pod               // as they were last
@@ -443,60 +448,96 @@ func stuck(p action.Pod) bool { return p.Deleting && p.Grace == 0 && len(p.Final
 // (0: not).
 func (w *world) step(most time.Duration) bool {
 	w.pass(time.Millisecond)
+	by := Driver{World: w, Across: func(do func(Fleet)) { do(&w.fleet) }, Now: func() providers.Instant { return w.now }, Done: w.done}
 	for {
-		s := w.course.Next(w.now, &w.fleet)
-		if action.Reads(s.Action) {
-			if w.read(s); act(s) == "ReadNode" && s.Reason != "" { // it decided to look once more
-				w.print("Look", string(s.Reason), "")
-			}
+		s := Step(context.Background(), witness{w}, by)
+		switch {
+		case action.Reads(s.Decision.Action):
 			continue
+		case action.Is[action.Leave](s.Decision) || w.busy > 60:
+			w.busy = 0
+			return false
+		case action.Is[action.Wait](s.Decision):
+			w.busy = 0
+			wait := s.Decision.RequeueAfter
+			if most > 0 {
+				wait = min(wait, most)
+			}
+			w.pass(max(wait, time.Millisecond))
 		}
-		return w.do1(s, most)
+		return true
 	}
 }
 
-// read reads, which takes its time.
-func (w *world) read(s action.Decision) {
-	switch act(s) {
-	case "ReadNode":
-		sent := w.now
-		node := w.node.DeepCopy()
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(w.lease)}}
-		w.looked = sent
-		w.pass(10 * time.Millisecond)
-		facts := Facts{
-			Facts: fence.Facts{
-				Mode: w.mode, Devices: []proof.Device{{Name: w.device}}, Excluded: w.excluded, NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
-				Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
-			},
-			Evict: evict.Settings{DetachTimeout: 5 * time.Minute, TrustPerson: w.trust},
-		}
-		if w.device == "" {
-			facts.Nobody, facts.Devices = errors.New("no provider knows it"), nil
-		}
-		if w.control {
-			node.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
-		}
-		w.course.Apply(taint.See(node, lease, taint.DefaultKey, sent, w.now).Got, &w.fleet, NodeRead{Look: taint.See(node, lease, taint.DefaultKey, sent, w.now), Facts: facts})
-	case "ListPods":
-		w.listed = w.listing()
-		w.pass(5 * time.Millisecond)
-		w.course.Apply(w.now, &w.fleet, PodsListed{Pods: w.listed})
-	case "ReadVolumes":
-		of := map[string][]action.Volume{}
-		for _, p := range s.Action.(action.ReadVolumes).Pods {
-			of[p.UID] = w.volumes[p.UID]
-		}
-		w.course.Apply(w.now, &w.fleet, VolumesRead{Of: of})
-	case "ReadClaims":
-		of := map[string]string{}
-		for _, pv := range s.Action.(action.ReadClaims).PVs {
-			of[pv] = "default/" + pv
-		}
-		w.course.Apply(w.now, &w.fleet, ClaimsRead{Of: of})
-	case "ListAttachments", "ListAttachments live":
-		w.course.Apply(w.now, &w.fleet, AttachmentsListed{Attachments: slices.Clone(w.atts), Live: act(s) == "ListAttachments live"})
+// done prints a look that was decided on: it is told once it is there.
+func (w *world) done(s StepDone) {
+	if s.Decision.Reason != "" && action.Is[action.ReadNode](s.Decision) {
+		w.print("Look", string(s.Decision.Reason), "")
 	}
+}
+
+// witness is the world's course. What it decides is printed, and lets happen what was to happen before it is done.
+type witness struct{ w *world }
+
+func (c witness) Look() taint.Look { return c.w.course.Look() }
+
+func (c witness) Apply(now providers.Instant, f Fleet, o Observation) { c.w.course.Apply(now, f, o) }
+
+func (c witness) Next(now providers.Instant, f Fleet) action.Decision {
+	d := c.w.course.Next(now, f)
+	if !action.Reads(d.Action) {
+		c.w.decided(d)
+	}
+	return d
+}
+
+// ReadNode takes its time, as all reads do.
+func (w *world) ReadNode(context.Context) Observation {
+	sent := w.now
+	node := w.node.DeepCopy()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(w.lease)}}
+	w.looked = sent
+	w.pass(10 * time.Millisecond)
+	facts := Facts{
+		Facts: fence.Facts{
+			Mode: w.mode, Devices: []proof.Device{{Name: w.device}}, Excluded: w.excluded, NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
+			Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
+		},
+		Evict: evict.Settings{DetachTimeout: 5 * time.Minute, TrustPerson: w.trust},
+	}
+	if w.device == "" {
+		facts.Nobody, facts.Devices = errors.New("no provider knows it"), nil
+	}
+	if w.control {
+		node.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
+	}
+	return NodeRead{Look: taint.See(node, lease, taint.DefaultKey, sent, w.now), Facts: facts}
+}
+
+func (w *world) ListPods(context.Context) Observation {
+	w.listed = w.listing()
+	w.pass(5 * time.Millisecond)
+	return PodsListed{Pods: w.listed}
+}
+
+func (w *world) ReadVolumes(_ context.Context, a action.ReadVolumes) Observation {
+	of := map[string][]action.Volume{}
+	for _, p := range a.Pods {
+		of[p.UID] = w.volumes[p.UID]
+	}
+	return VolumesRead{Of: of}
+}
+
+func (w *world) ReadClaims(_ context.Context, a action.ReadClaims) Observation {
+	of := map[string]string{}
+	for _, pv := range a.PVs {
+		of[pv] = "default/" + pv
+	}
+	return ClaimsRead{Of: of}
+}
+
+func (w *world) ListAttachments(_ context.Context, a action.ListAttachments) Observation {
+	return AttachmentsListed{Attachments: slices.Clone(w.atts), Live: a.Live}
 }
 
 // listing is a list of pods: it does not tell their volumes.
@@ -510,7 +551,9 @@ func (w *world) listing() []action.Pod {
 	return out
 }
 
-func (w *world) do1(s action.Decision, most time.Duration) bool {
+// decided prints a decision, and does what was to happen before it is carried out.
+func (w *world) decided(s action.Decision) {
+	w.next = s
 	l := w.course.Look()
 	detail := ""
 	if s.Detail != "" && l.Mark == nil {
@@ -545,45 +588,30 @@ func (w *world) do1(s action.Decision, most time.Duration) bool {
 	delete(w.before, w.last)
 	if w.busy++; w.busy > 60 {
 		w.breaks("hot loop: 60 decisions without a wait")
-		w.busy = 0
-		return false
 	}
-	var o ActionDone
-	switch act(s) {
-	case "Leave":
-		w.busy = 0
-		return false
-	case "Wait":
-		w.busy = 0
-		wait := s.RequeueAfter
-		if most > 0 {
-			wait = min(wait, most)
-		}
-		w.pass(max(wait, time.Millisecond))
-		return true
-	case "Ask":
-		w.ask()
-		return true
-	case "PowerOff":
-		if err := w.still(); err != nil {
-			w.print("", "nothing is sent", ": "+err.Error())
-			o.Late = true
-			break
-		}
-		w.checkPowerOff(l)
-		o.Sent, o.Err = w.now, map[string]error{"refused": providers.ErrUnreachable, "impossible": providers.ErrPermanent}[w.obeys]
-		if w.obeys == "ok" {
-			w.power = off
-		}
-		w.pass(50 * time.Millisecond)
-	case "Tombstone", "Delete", "Spare", "SetNotReady":
-		o.How = w.writePods(s, l)
-	default:
-		o.Err = w.writeNode(s, l)
-	}
-	w.course.Apply(w.now, &w.fleet, o)
-	return true
 }
+
+func (w *world) PowerOff(context.Context, action.PowerOff) Observation {
+	if err := w.still(); err != nil {
+		w.print("", "nothing is sent", ": "+err.Error())
+		return ActionDone{Late: true}
+	}
+	w.checkPowerOff(w.course.Look())
+	o := ActionDone{Sent: w.now, Err: map[string]error{"refused": providers.ErrUnreachable, "impossible": providers.ErrPermanent}[w.obeys]}
+	if w.obeys == "ok" {
+		w.power = off
+	}
+	w.pass(50 * time.Millisecond)
+	return o
+}
+
+func (w *world) Tombstone(context.Context, action.Tombstone) Observation { return w.writePods() }
+
+func (w *world) Delete(context.Context, action.Delete) Observation { return w.writePods() }
+
+func (w *world) Spare(context.Context, action.Spare) Observation { return w.writePods() }
+
+func (w *world) SetNotReady(context.Context, action.SetNotReady) Observation { return w.writePods() }
 
 // still is the last check before a power action, with a cache that is never behind.
 func (w *world) still() error {
@@ -595,7 +623,8 @@ func (w *world) still() error {
 }
 
 // writePods writes one pod after the other, each while it may be.
-func (w *world) writePods(s action.Decision, l taint.Look) map[string]action.Refusal {
+func (w *world) writePods() Observation {
+	s, l := w.next, w.course.Look()
 	how := map[string]action.Refusal{}
 	for _, p := range action.PodsOf(s.Action) {
 		hold := w.course.HoldsFor(p.UID, w.now, w.fleet.View(l.Name, w.now))
@@ -651,63 +680,91 @@ func (w *world) writePods(s action.Decision, l taint.Look) map[string]action.Ref
 			w.pods = slices.Delete(w.pods, i, i+1)
 		}
 	}
-	return how
+	return ActionDone{How: how}
 }
 
 var errConflict = errors.New("conflict")
 
 // writeNode writes the Node, if nobody else did since the look.
-func (w *world) writeNode(s action.Decision, l taint.Look) error {
-	if act(s) == "ClearVolumes" && w.course.HoldsFor("", w.now, w.fleet.View(l.Name, w.now)) != Yes {
-		w.print("", "not sent any more", "")
-		return errConflict
-	}
+func (w *world) writeNode(do func()) Observation {
 	w.pass(5 * time.Millisecond)
-	if l.ResourceVersion != w.node.ResourceVersion {
+	if w.course.Look().ResourceVersion != w.node.ResourceVersion {
 		w.print("", "conflict", "")
-		return errConflict
+		return ActionDone{Err: errConflict}
 	}
-	switch act(s) {
-	case "Write", "Arm":
-		adopted := s.Reason == reason.Adopting && action.RecordOf(s.Action).Phase == taint.PhaseArmed
-		if l.Mark == nil || adopted {
+	do()
+	return ActionDone{}
+}
+
+// writeRecord writes the record of a fence that begins or goes on.
+func (w *world) writeRecord(r taint.Record, first func()) Observation {
+	return w.writeNode(func() {
+		adopted := w.next.Reason == reason.Adopting && r.Phase == taint.PhaseArmed
+		if w.course.Look().Mark == nil || adopted {
 			w.snapshot = w.looked
 		}
 		if adopted {
 			w.touched = false
 		}
-		if action.RecordOf(s.Action).ID == fmt.Sprintf("f%d", w.fences+1) {
+		if r.ID == fmt.Sprintf("f%d", w.fences+1) {
 			w.fences++
 		}
-		if act(s) == "Arm" {
-			w.checkArm(action.RecordOf(s.Action))
-			w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, action.RecordOf(s.Action).ID, w.now.Wall)
-			w.markAt, w.touched = w.now, false
-		}
-		w.write(action.RecordOf(s.Action))
-	case "Condition":
-		w.setCondition(taint.PoweredOnCondition, map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionFalse}[s.Action.(action.Condition).On])
-	case "ExpireReady":
+		first()
+		w.write(r)
+	})
+}
+
+func (w *world) Write(_ context.Context, a action.Write) Observation {
+	return w.writeRecord(a.Record, func() {})
+}
+
+func (w *world) Arm(_ context.Context, a action.Arm) Observation {
+	return w.writeRecord(a.Record, func() {
+		w.checkArm(a.Record)
+		w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID, w.now.Wall)
+		w.markAt, w.touched = w.now, false
+	})
+}
+
+func (w *world) Condition(_ context.Context, a action.Condition) Observation {
+	return w.writeNode(func() {
+		w.setCondition(taint.PoweredOnCondition, map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionFalse}[a.On])
+	})
+}
+
+func (w *world) ExpireReady(context.Context) Observation {
+	return w.writeNode(func() {
 		if w.power != off && w.life.After(w.snapshot) && w.life.Before(w.looked) {
 			w.breaks("Ready of a node that is alive was expired")
 		}
 		w.setReady(corev1.ConditionUnknown)
-	case "ClearVolumes":
+	})
+}
+
+func (w *world) ClearVolumes(_ context.Context, a action.ClearVolumes) Observation {
+	l := w.course.Look()
+	if w.course.HoldsFor("", w.now, w.fleet.View(l.Name, w.now)) != Yes {
+		w.print("", "not sent any more", "")
+		return ActionDone{Err: errConflict}
+	}
+	return w.writeNode(func() {
 		w.checkProof("ClearVolumes", l)
-		lists := s.Action.(action.ClearVolumes)
-		w.node.Status.VolumesInUse, w.node.Status.VolumesAttached = lists.InUse, lists.Attached
+		w.node.Status.VolumesInUse, w.node.Status.VolumesAttached = a.InUse, a.Attached
 		w.change()
-	case "Unmark":
+	})
+}
+
+func (w *world) Unmark(_ context.Context, a action.Unmark) Observation {
+	return w.writeNode(func() {
 		waitedFor := func(p action.Pod) bool {
-			return p.Tombstone && !stuck(p) && !slices.ContainsFunc(s.Stuck, func(q action.StuckPod) bool { return q.UID == p.UID && q.Write == action.Deletes })
+			return p.Tombstone && !stuck(p) && !slices.ContainsFunc(w.next.Stuck, func(q action.StuckPod) bool { return q.UID == p.UID && q.Write == action.Deletes })
 		}
 		if left := evict.Leftover(w.pods, w.atts, false); w.touched && (slices.ContainsFunc(w.listed, waitedFor) || len(left) > 0) {
 			w.breaks("the mark goes with tombstoned pods or attachments left: %s", w)
 		}
-		w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, action.RecordOf(s.Action).ID)
-		w.write(action.RecordOf(s.Action))
-	}
-	return nil
+		w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID)
+		w.write(a.Record)
+	})
 }
 
 // refuse is the API server's answer to a pod's write.
@@ -730,8 +787,8 @@ func (w *world) refuse(do string, p action.Pod) action.Refusal {
 	return action.Accepted
 }
 
-// ask puts the question; the machine answers with what it is when the question arrives.
-func (w *world) ask() {
+// Ask puts the question; the machine answers with what it is when the question arrives.
+func (w *world) Ask(context.Context) Observation {
 	a := providers.Answer{Observation: providers.Observation{State: w.power, Raw: w.power.String(), At: w.now}, By: "rack-a"}
 	if w.contained {
 		a.Run = fmt.Sprintf("run %d", w.boots)
@@ -754,7 +811,7 @@ func (w *world) ask() {
 	if a.State == off {
 		w.offs = append(w.offs, a)
 	}
-	w.course.Apply(w.now, &w.fleet, DevicesAnswered{Answers: []providers.Answer{a}})
+	return DevicesAnswered{Answers: []providers.Answer{a}}
 }
 
 // checkArm: the mark only after an exact Off that was asked for, and answered, before the look it is written with, and no life that
