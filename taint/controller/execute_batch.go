@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +26,8 @@ type batch struct {
 	mu sync.Mutex // guards the node's course; held while asking, so that workers wait for the one answer
 	r  *Reconciler
 	st *nodeState
+
+	asked [][]providers.Answer // what devices answered meanwhile
 }
 
 // item is one object that a run of writes writes.
@@ -42,9 +43,7 @@ func (r *Reconciler) forEach(ctx context.Context, st *nodeState, a action.Action
 	for _, p := range action.PodsOf(a) {
 		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error { return write(ctx, p) }})
 	}
-	o, written := r.each(ctx, st, a, items)
-	r.tellWritten(st, a, slices.DeleteFunc(slices.Clone(action.PodsOf(a)), func(p action.Pod) bool { return !written[p.UID] }))
-	return o
+	return r.each(ctx, st, a, items)
 }
 
 // detach deletes the attachments of the decision, as each does.
@@ -53,21 +52,14 @@ func (r *Reconciler) detach(ctx context.Context, st *nodeState, act action.Delet
 	for _, a := range act.Attachments {
 		items = append(items, item{a.UID, a.Name, false, func(ctx context.Context) error { return r.writer.DeleteAttachment(ctx, a) }})
 	}
-	o, written := r.each(ctx, st, act, items)
-	for _, a := range act.Attachments {
-		if written[a.UID] {
-			r.Log.Warn("Deleted volume attachment", "node", st.course.Look().Name, "fence", st.course.Look().Record.IDOr(""), "attachment", a.Name,
-				"volume", a.PV, "policy", act.Policy)
-		}
-	}
-	return o
+	return r.each(ctx, st, act, items)
 }
 
 // each runs the items' writes in the decision's order, each as soon as the gate lets it through. A write that fails is no error:
 // how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
 // the writes under way come to their end: one that was cut off could land after the next look. While it waits for turns other nodes are looked at: the
-// gate is to know all of their storage pods. written are those that were made, by UID.
-func (r *Reconciler) each(ctx context.Context, st *nodeState, a action.Action, items []item) (_ decide.ActionDone, written map[string]bool) {
+// gate is to know all of their storage pods.
+func (r *Reconciler) each(ctx context.Context, st *nodeState, a action.Action, items []item) decide.ActionDone {
 	st.looked()
 	b := &batch{r: r, st: st}
 	r.batches.Add(1)
@@ -79,11 +71,8 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, a action.Action, i
 	defer r.setBatch(st, nil)
 	l := st.course.Look()
 	var mu sync.Mutex // guards the results
-	written = map[string]bool{}
 	how := map[string]action.Refusal{}
-	var failed int
-	var first error
-	var crowded atomic.Int32
+	told := decide.Writes{Made: map[string]bool{}}
 	// ended folds in how a write ended. An error ends the run.
 	ended := func(p item, err error) error {
 		switch {
@@ -94,7 +83,9 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, a action.Action, i
 		case errors.Is(err, kube.ErrLate), errors.Is(err, errNotNow):
 			return nil // not tried: the next look decides
 		case apierrors.IsTooManyRequests(err): // it is no fault of the pod's
-			crowded.Add(1)
+			mu.Lock()
+			defer mu.Unlock()
+			told.Crowded++
 			return nil
 		}
 		if lost := r.Leading(); err != nil && lost != nil {
@@ -104,10 +95,10 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, a action.Action, i
 		defer mu.Unlock()
 		how[p.uid] = kube.Refusal(err)
 		if err == nil {
-			written[p.uid] = true
+			told.Made[p.uid] = true
 		} else if !errors.Is(err, kube.ErrAgain) {
-			if failed++; first == nil {
-				first = fmt.Errorf("%s: %w", p.name, err)
+			if told.Failed++; told.First == nil {
+				told.First = fmt.Errorf("%s: %w", p.name, err)
 			}
 		}
 		return nil
@@ -133,20 +124,12 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, a action.Action, i
 	}
 	workers.Wait()
 	err := context.Cause(run)
-	if failed > 0 {
-		r.Log.Warn("Could not write some pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "policy", action.PolicyOf(a), "act", action.Name(a), "failed", failed, "of", len(items), "first", first)
-	}
-	if n := crowded.Load(); n > 0 {
-		r.Log.Warn("The API server has no room for some writes of pods or attachments", "node", l.Name, "fence", l.Record.IDOr(""), "act", action.Name(a), "refused", n, "of", len(items))
-	}
-	o := decide.ActionDone{How: how}
-	switch {
-	case errors.Is(err, errProofLost):
-		r.Log.Warn("Stopped: the node shows life, or its machine is no longer proven off", "node", l.Name, "fence", l.Record.IDOr(""))
-	case err != nil:
+	told.Stopped, told.Asked = errors.Is(err, errProofLost), b.asked
+	o := decide.ActionDone{How: how, Writes: told}
+	if err != nil && !told.Stopped {
 		o.Err = fmt.Errorf("%s: %w", action.Name(a), err)
 	}
-	return o, written
+	return o
 }
 
 // patient is how often in a run a write is made that the API server has no room for, and longest how long it waits for the next time.
@@ -205,7 +188,7 @@ func (b *batch) holds(ctx context.Context, uid string) (by providers.Instant, er
 	if hold == decide.AskFirst {
 		all := b.r.ask(ctx, b.st)
 		b.r.apply(b.st, decide.DevicesAnswered{Answers: all})
-		b.r.reportAnswers(b.st, all)
+		b.asked = append(b.asked, all)
 		if b.stopped.Load() {
 			return by, errProofLost
 		}

@@ -213,12 +213,7 @@ func (w *executor) ClearVolumes(ctx context.Context, a action.ClearVolumes) deci
 	if hold != decide.Yes {
 		return decide.ActionDone{Err: kube.ErrLate, Late: true}
 	}
-	err := w.writer.Clear(kube.SendBy(ctx, by), l, a.InUse, a.Attached)
-	if err == nil {
-		w.Log.Info("Cleared volume lists", "node", l.Name, "fence", l.Record.IDOr(""), "policy", a.Policy,
-			"inUse", len(l.InUse)-len(a.InUse), "attached", len(l.Attached)-len(a.Attached))
-	}
-	return wrote(err)
+	return wrote(w.writer.Clear(kube.SendBy(ctx, by), l, a.InUse, a.Attached))
 }
 
 // Tombstone ends pods.
@@ -253,39 +248,24 @@ func (w *executor) DeleteAttachments(ctx context.Context, a action.DeleteAttachm
 
 // PowerOff sends the power-off that the record announced.
 func (w *executor) PowerOff(ctx context.Context, a action.PowerOff) decide.Observation {
-	l := w.st.course.Look()
 	by := w.st.machine.Devices()[a.Move.Device]
 	o := w.actOnPower(ctx, w.st, by, by.Provider.PowerOff)
-	switch {
-	case o.Late:
-		w.Log.Warn("Power-off was not sent", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
-		return o
-	case o.Err != nil:
-		w.Log.Error("Power-off was not accepted", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
-		return o
-	}
-	w.Log.Info("Sent power-off", "node", l.Name, "fence", l.Record.ID, "device", by.Device)
+	o.Power = []decide.PowerSent{{Device: by.Device, Err: o.Err, Late: o.Late}}
 	return o
 }
 
 // PowerOn sends the power-on that the record announced, through one device after the other. What keeps one device from
 // being sent to keeps the others as well.
 func (w *executor) PowerOn(ctx context.Context, a action.PowerOn) decide.Observation {
-	l, devices := w.st.course.Look(), w.st.machine.Devices()
-	all := decide.ActionDone{Late: true}
+	devices, all := w.st.machine.Devices(), decide.ActionDone{Late: true}
 	for _, i := range a.Devices {
 		by := devices[i]
 		o := w.actOnPower(ctx, w.st, by, by.Provider.PowerOn)
 		all.Sent, all.Err, all.Late = o.Sent, cmp.Or(o.Err, all.Err), all.Late && o.Late
+		all.Power = append(all.Power, decide.PowerSent{Device: by.Device, Err: o.Err, Late: o.Late})
 		if o.Late {
-			w.Log.Warn("Power-on was not sent", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
-			return all
+			break
 		}
-		if o.Err != nil {
-			w.Log.Error("Power-on was not accepted", "node", l.Name, "fence", l.Record.ID, "device", by.Device, "error", o.Err)
-			continue
-		}
-		w.Log.Info("Sent power-on", "node", l.Name, "fence", l.Record.ID, "device", by.Device)
 	}
 	return all
 }

@@ -3,9 +3,12 @@ package controller
 import (
 	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
@@ -59,6 +62,7 @@ func (r *Reconciler) report(ctx context.Context, st *nodeState, s decide.StepDon
 			r.Metrics.phase("confirm", took)
 		}
 	case decide.ActionDone:
+		r.tellDone(st, s, o)
 		r.took(st, s, o.Err)
 		switch {
 		case action.Is[action.PowerOff](d) || action.Is[action.PowerOn](d):
@@ -73,6 +77,66 @@ func (r *Reconciler) report(ctx context.Context, st *nodeState, s decide.StepDon
 				r.Metrics.phase(phase, took)
 			}
 		}
+	}
+}
+
+// tellDone tells of what an action did.
+func (r *Reconciler) tellDone(st *nodeState, s decide.StepDone, o decide.ActionDone) {
+	l, fence := s.Look, s.Look.Record.IDOr("")
+	for _, all := range o.Writes.Asked {
+		r.reportAnswers(st, all)
+	}
+	switch a := s.Decision.Action.(type) {
+	case action.ClearVolumes:
+		if o.Err == nil {
+			r.Log.Info("Cleared volume lists", "node", l.Name, "fence", fence, "policy", a.Policy,
+				"inUse", len(l.InUse)-len(a.InUse), "attached", len(l.Attached)-len(a.Attached))
+		}
+	case action.PowerOff:
+		r.tellPower(l, "Power-off", o.Power)
+	case action.PowerOn:
+		r.tellPower(l, "Power-on", o.Power)
+	case action.DeleteAttachments:
+		r.tellWrites(s, o.Writes)
+		for _, one := range a.Attachments {
+			if o.Writes.Made[one.UID] {
+				r.Log.Warn("Deleted volume attachment", "node", l.Name, "fence", fence, "attachment", one.Name, "volume", one.PV, "policy", a.Policy)
+			}
+		}
+	case action.Tombstone, action.Delete, action.Spare, action.SetNotReady:
+		r.tellWrites(s, o.Writes)
+		r.tellWritten(st, a, slices.DeleteFunc(slices.Clone(action.PodsOf(a)), func(p action.Pod) bool { return !o.Writes.Made[p.UID] }))
+	}
+}
+
+// tellPower tells how each device took a power action.
+func (r *Reconciler) tellPower(l taint.Look, what string, by []decide.PowerSent) {
+	for _, d := range by {
+		log := r.Log.With("node", l.Name, "fence", l.Record.ID, "device", d.Device)
+		switch {
+		case d.Late:
+			log.Warn(what+" was not sent", "error", d.Err)
+		case d.Err != nil:
+			log.Error(what+" was not accepted", "error", d.Err)
+		default:
+			log.Info("Sent " + strings.ToLower(what))
+		}
+	}
+}
+
+// tellWrites tells of writes of pods or attachments that were not made.
+func (r *Reconciler) tellWrites(s decide.StepDone, w decide.Writes) {
+	a := s.Decision.Action
+	log := r.Log.With("node", s.Look.Name, "fence", s.Look.Record.IDOr(""))
+	of := len(action.PodsOf(a)) + len(action.AttachmentsOf(a))
+	if w.Failed > 0 {
+		log.Warn("Could not write some pods or attachments", "policy", action.PolicyOf(a), "act", action.Name(a), "failed", w.Failed, "of", of, "first", w.First)
+	}
+	if w.Crowded > 0 {
+		log.Warn("The API server has no room for some writes of pods or attachments", "act", action.Name(a), "refused", w.Crowded, "of", of)
+	}
+	if w.Stopped {
+		log.Warn("Stopped: the node shows life, or its machine is no longer proven off")
 	}
 }
 

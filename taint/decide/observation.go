@@ -65,6 +65,27 @@ type ActionDone struct {
 	// Tombstone, Delete, Spare, SetNotReady, DeleteAttachments: how the writes of pods or attachments ended, by UID;
 	// one that is not in it was not tried
 	How map[string]action.Refusal
+
+	// What people are told beside that. Nothing is decided by it.
+	Writes Writes
+	Power  []PowerSent // PowerOff, PowerOn: by each device that was to send it
+}
+
+// Writes is how a run of writes of pods or attachments went.
+type Writes struct {
+	Made    map[string]bool      // by UID: this process made the write
+	Failed  int                  // how many failed for another reason than a change
+	First   error                // the first of these
+	Crowded int                  // for how many the API server had no room
+	Stopped bool                 // the node showed life, or the proof was lost
+	Asked   [][]providers.Answer // what devices answered in the middle
+}
+
+// PowerSent is how one device took a power action.
+type PowerSent struct {
+	Device string
+	Err    error // nil: it accepted it
+	Late   bool  // nothing was sent to it
 }
 
 func (NodeRead) observation()          {}

@@ -7882,7 +7882,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: a device that does not take the power-on keeps it from the others", In: "taint/controller.executor.PowerOn",
-		Old: "continue", New: "break",
+		Old: "if o.Late { ... }", New: "if o.Err != nil { break }",
 		Tests: glue,
 	},
 	{
