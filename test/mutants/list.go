@@ -4362,6 +4362,26 @@ var Mutants = []Mutant{
 		Old: "fence.LeavesAlone(c.Type)", New: "false && fence.LeavesAlone(c.Type)", Tests: lastChecks,
 	},
 	{
+		Name: "controller: evictFirst is ignored", In: "taint/controller.executor.ListPods",
+		Old: "w.Config().EvictFirst", New: "nil", Tests: glue,
+	},
+	{
+		Name: "controller: all fences have one id", In: "taint/controller.executor.ReadNode",
+		Old: "newID()", New: `"f-1"`, Tests: glue,
+	},
+	{
+		Name: "controller: pods are spared by another fence's token", In: "taint/controller.executor.Spare",
+		Old: "w.st.course.Look().Record.Token()", New: `"f-0"`, Tests: glue,
+	},
+	{
+		Name: "records: what an earlier process ended is not told", In: "taint/controller.Reconciler.report",
+		Old: "r.chronicleList(st)", New: "", Tests: glue,
+	},
+	{
+		Name: "records: what is attached is not told", In: "taint/controller.Reconciler.report",
+		Old: "r.chronicleAttached(st, o.Attachments)", New: "", Tests: glue,
+	},
+	{
 		Name: "controller: a refused power action does not end with the leadership", In: "taint/decide.StepDone.Err",
 		Old: "errors.Is(o.Err, ErrNotLeading)", New: "false", Tests: glue,
 	},
