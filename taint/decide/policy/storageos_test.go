@@ -397,6 +397,13 @@ func TestStorageOSStories(t *testing.T) {
 			m.add("b", yes, "csi/2")
 			m.pass(t, time.Hour)
 		}, []string{"0s: end a", "0s: delete a", "0s: detach va-1", "1h0m0s: end b", "1h0m0s: delete b", "1h0m0s: detach va-2"}, nil},
+		{"done, with an entry of the list that another pod keeps: a pod that comes later stays, too", StorageFences, func(t *testing.T, m *model) {
+			m.add("a", yes, "csi/1")
+			m.add("stays", "", "csi/1")
+			m.pass(t, time.Minute)
+			m.add("b", yes, "csi/2")
+			m.pass(t, 10*time.Minute)
+		}, []string{"0s: end a", "0s: delete a"}, nil},
 		{"a fence goes first, and its time is not the spell's", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.look.Record = &taint.Record{Phase: taint.PhasePoweringOff}
