@@ -14,9 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -28,25 +26,23 @@ import (
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-// fencingScheme knows Fencings.
-func fencingScheme(t *testing.T) *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	must(t, api.AddToScheme(scheme))
-	return scheme
-}
+// journals keeps what is told as Fencing objects would be, by their names.
+type journals map[string]journal.Entry
+
+func (j journals) tell(t journal.Told) { j[t.Name()] = j[t.Name()].Add(t) }
 
 // What shadow and disabled leave alone is everything; shadow says what it would have done, once; and a node's own grace holds.
 func TestModes(t *testing.T) {
 	w := newWorld(t)
 	modes := map[string]fence.Chosen{"n1": {Mode: fence.Shadow, PowerOffAfter: 3 * time.Minute}, "n2": {Mode: fence.Disabled, By: "the file"}}
 	w.chosen = func(n *corev1.Node) fence.Chosen { return modes[n.Name] }
-	fencings := fake.NewClientBuilder().WithScheme(fencingScheme(t)).WithStatusSubresource(&api.Fencing{}).Build()
-	d := newDesk(fencings)
-	lead := func() {
+	lead := func() journals {
+		entries := journals{}
 		w.lead()
-		w.r.Told = func(x journal.Told) { d.Tell(x) }
+		w.r.Told = entries.tell
+		return entries
 	}
-	lead()
+	entries := lead()
 	w.run(15 * time.Second)
 	for mode, want := range map[string]float64{"shadow": 1, "disabled": 1, "observe": float64(len(w.machines) - 2)} {
 		if got := testutil.ToFloat64(w.r.Metrics.modes.WithLabelValues(mode)); got != want {
@@ -80,22 +76,11 @@ func TestModes(t *testing.T) {
 			t.Errorf("forcefence_shadow_decisions_total %s: got %v, want 1", decision, got)
 		}
 	}
-	// Each is one Fencing, marked, as it was told first: another leader, who tells the second again, makes no other, and writes none anew.
-	d.writeAll(t)
-	recorded := func() map[string]api.Fencing {
-		t.Helper()
-		var list api.FencingList
-		must(t, fencings.List(t.Context(), &list))
-		out := map[string]api.Fencing{}
-		for _, f := range list.Items {
-			out[f.Status.Result] = f
-		}
-		if len(out) != len(list.Items) {
-			t.Errorf("Fencings: got %d of %d results", len(list.Items), len(out))
-		}
-		return out
+	// Each is one Fencing, marked, as it was told first: another leader, who tells the second again, makes no other, and changes none.
+	first := map[string]api.Fencing{}
+	for _, e := range entries {
+		first[e.Object.Status.Result] = e.Object
 	}
-	first := recorded()
 	for would, state := range map[string]string{"WouldPowerOff": "On", "WouldRecover": "Off"} {
 		f := first[would]
 		p := f.Status.Pods
@@ -109,18 +94,18 @@ func TestModes(t *testing.T) {
 			}
 		}
 	}
-	if len(first) != 2 || len(d.fences) != 0 {
-		t.Errorf("Fencings: got %d, and %d that wait, want two and none", len(first), len(d.fences))
+	if len(first) != 2 || len(entries) != 2 {
+		t.Errorf("Fencings: got %d of %d results, want two", len(entries), len(first))
 	}
-	d.again(fencings)
+	again := lead()
 	w.told.said = nil
-	lead()
 	w.run(100 * time.Second)
-	if !w.told.has("WouldRecover n1") || len(d.fences) != 1 {
-		t.Errorf("another leader told: got %q, and %d to record, want it again", w.told.said, len(d.fences))
+	before := first["WouldRecover"]
+	e, told := again[before.Name]
+	if !w.told.has("WouldRecover n1") || !told || len(again) != 1 {
+		t.Fatalf("another leader told: got %q, and %d Fencings, want %s again", w.told.said, len(again), before.Name)
 	}
-	d.writeAll(t)
-	if diff := cmp.Diff(first, recorded()); diff != "" {
+	if diff := cmp.Diff(before, e.Join(&before).Object); diff != "" {
 		t.Errorf("told by another leader: -before +after:\n%s", diff)
 	}
 	// The mode changes: what was said is done now.

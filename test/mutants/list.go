@@ -70,7 +70,7 @@ var sentOnce = []string{"./taint/kube -short -run Once|Late|CutOff|Repeat|Patien
 var (
 	attachmentWrites = []string{"./taint/kube -run AttachmentDeletionIsRefused"}
 	kubeReads        = []string{"./taint/kube -short"}
-	recordsWorld     = []string{"./taint/controller -run Records|KeepItems"}
+	recordsWorld     = []string{"./taint/observe -run Records|KeepItems"}
 	lifeSince        = []string{"./taint/decide/fleet -run TestAlive", "./taint/decide -run TestLife|TestQuestion"}
 	slowDevice       = []string{"./taint/decide/proof", "./taint/decide", "./taint/controller -short -run Slow|StandsStill|WritesDoNot"}
 	stuckWorld       = []string{"./taint/controller -short -run RejectedMark|StuckBegins|OutageIsNot|RefusedLook"}
@@ -7650,22 +7650,22 @@ var Mutants = []Mutant{
 
 	// Records of fences: beside the protocol, by the leader alone.
 	{
-		Name: "records: written by one that does not lead", In: "taint/controller.Records.send",
+		Name: "records: written by one that does not lead", In: "taint/observe.Records.send",
 		Old: `c.Leading()`, New: "error(nil)",
 		Tests: recordsWorld,
 	},
 	{
-		Name: "records: a write that hangs holds up all others", In: "taint/controller.Records.send",
+		Name: "records: a write that hangs holds up all others", In: "taint/observe.Records.send",
 		Old: `context.WithTimeoutCause(ctx, recordDeadline, fmt.Errorf("no answer within %s", recordDeadline))`, New: "context.WithCancel(ctx)",
 		Tests: recordsWorld,
 	},
 	{
-		Name: "records: what waits has no bound", In: "taint/controller.Records.room",
+		Name: "records: what waits has no bound", In: "taint/observe.Records.room",
 		Old: `len(c.fences) < recordsMost`, New: "len(c.fences) >= 0",
 		Tests: recordsWorld,
 	},
 	{
-		Name: "records: a newer version's fields go", In: "taint/controller.keepItems",
+		Name: "records: a newer version's fields go", In: "taint/observe.keepItems",
 		Old: `same >= 0`, New: "false",
 		Tests: recordsWorld,
 	},

@@ -43,6 +43,7 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recording"
 	"github.com/forcefence/forcefence/taint/wake"
@@ -132,11 +133,11 @@ func Run(ctx context.Context, o Options) error {
 	}
 	confs.warn(cfg)
 	defer confs.close()
-	fencings, err := controller.NewRecordsClient(restConfig)
+	fencings, err := observe.NewRecordsClient(restConfig)
 	if err != nil {
 		return err
 	}
-	records := controller.NewRecords(controller.RecordsOptions{
+	records := observe.NewRecords(observe.RecordsOptions{
 		Client: fencings, Cache: mgr.GetCache(), Log: o.Log, Registry: reg, Leading: leading, Now: time.Now,
 		Keep: func() journal.Keep { return confs.current().Keep },
 	})

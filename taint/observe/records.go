@@ -1,0 +1,446 @@
+// Package observe has the sinks of what the kernel did: they are told, and answer nobody. No decision reads what they write.
+package observe
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/journal"
+)
+
+// Records writes what it is told of fences and shadow decisions into Fencing objects, on the leader. It is beside the protocol: whoever tells does not wait, no
+// decision reads what it writes, and a write that fails or hangs delays nobody. There is one request at a time, each with a deadline.
+type Records struct {
+	RecordsOptions
+	written *prometheus.CounterVec
+	wake    chan struct{}
+
+	mu      sync.Mutex // guards all below
+	fences  map[string]*recorded
+	missing bool      // the API server did not know the resource when it was asked last
+	again   time.Time // when it is asked again
+}
+
+// RecordsOptions is what Records are made of. All are required.
+type RecordsOptions struct {
+	Client   client.Client // for Fencings alone: NewRecordsClient
+	Cache    client.Reader // of Nodes
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+	Leading  func() error
+	Keep     func() journal.Keep
+	Now      func() time.Time
+}
+
+// recorded is one fence that something is still to be done about, or may be.
+type recorded struct {
+	entry  journal.Entry
+	joined bool      // what the object held is in it
+	dirty  bool      // it is to be written
+	since  time.Time // when it became so, or was told of last
+	after  time.Time // not to be written before that
+	failed int       // in a row
+}
+
+const (
+	recordDeadline = 5 * time.Second
+	recordsMost    = 512              // fences that are kept in memory at the same time
+	recordSpacing  = time.Second      // between two writes of one open fence
+	recordMissing  = 10 * time.Second // between two tries while the API server does not know the resource
+	recordSettle   = 5 * time.Second  // between two comparisons of open fences with their Nodes
+	recordLost     = time.Minute      // how long an open fence is not heard of, while its Node tells of none, until it counts as ended
+	recordSweep    = time.Hour        // between two lists of all, beside one after each end
+)
+
+// NewRecordsClient makes a client that knows Fencings and needs no discovery: the resource may be missing, or come later.
+func NewRecordsClient(rc *rest.Config) (client.Client, error) {
+	scheme := runtime.NewScheme()
+	if err := api.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("naming types: %w", err)
+	}
+	mapper := apimeta.NewDefaultRESTMapper(nil)
+	mapper.Add(api.GroupVersion.WithKind(api.Kind), apimeta.RESTScopeRoot)
+	c, err := client.New(rc, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("making client: %w", err)
+	}
+	return c, nil
+}
+
+// NewRecords makes Records. They write nothing until Start.
+func NewRecords(o RecordsOptions) *Records {
+	c := &Records{RecordsOptions: o, wake: make(chan struct{}, 1), fences: map[string]*recorded{}}
+	c.written = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "forcefence_records_total", Help: "Writes of Fencing objects, by result: written, failed (tried again), dropped (too many waited).",
+	}, []string{"result"})
+	for _, result := range []string{"written", "failed", "dropped"} { // begin with 0, as all closed sets
+		c.written.WithLabelValues(result)
+	}
+	o.Registry.MustRegister(c.written)
+	return c
+}
+
+// Tell notes what one moment told of a fence, or a shadow decision. It does not block, and may be called from everywhere.
+func (c *Records) Tell(t journal.Told) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := t.Name()
+	f := c.fences[name]
+	if f == nil {
+		if t.Seen && !t.Record.Open() { // it ended before
+			return
+		}
+		c.room()
+		f = &recorded{}
+		c.fences[name] = f
+	}
+	f.since = t.At
+	c.put(f, f.entry.Add(t))
+}
+
+// put takes an entry in, and has it written if that differs. The caller holds mu.
+func (c *Records) put(f *recorded, e journal.Entry) {
+	if equality.Semantic.DeepEqual(f.entry.Object, e.Object) {
+		f.entry = e
+		return
+	}
+	if !journal.Open(&e.Object) && journal.Open(&f.entry.Object) && f.failed == 0 {
+		f.after = time.Time{}
+	}
+	f.entry, f.dirty = e, true
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// room drops the oldest fence where there are too many: one that is written, else one that is not. The caller holds mu.
+func (c *Records) room() {
+	if len(c.fences) < recordsMost {
+		return
+	}
+	oldest := ""
+	for name, f := range c.fences {
+		o := c.fences[oldest]
+		if o == nil || o.dirty && !f.dirty || o.dirty == f.dirty && f.since.Before(o.since) {
+			oldest = name
+		}
+	}
+	if c.fences[oldest].dirty {
+		c.written.WithLabelValues("dropped").Inc()
+	}
+	delete(c.fences, oldest)
+}
+
+// Start writes until ctx ends.
+func (c *Records) Start(ctx context.Context) error {
+	var settle, sweep time.Time
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		now := c.Now()
+		if !now.Before(settle) {
+			settle = now.Add(recordSettle)
+			c.settle(ctx, now)
+		}
+		name, next := c.due(now)
+		switch {
+		case name != "":
+			if c.write(ctx, name) {
+				sweep = time.Time{}
+			}
+			continue
+		case !now.Before(sweep) && c.mayAsk(now):
+			sweep = now.Add(recordSweep)
+			if err := c.sweep(ctx, now); err != nil && ctx.Err() == nil {
+				c.Log.Warn("Could not clean up the records of fences", "error", err)
+				sweep = now.Add(time.Minute)
+			}
+			continue
+		}
+		for _, at := range []time.Time{settle, sweep} {
+			if next.IsZero() || at.Before(next) {
+				next = at
+			}
+		}
+		timer.Reset(max(next.Sub(now), 10*time.Millisecond))
+		select {
+		case <-ctx.Done():
+		case <-c.wake:
+		case <-timer.C:
+		}
+	}
+	return nil
+}
+
+// mayAsk reports whether the API server is worth a request about Fencings.
+func (c *Records) mayAsk(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.missing || !now.Before(c.again)
+}
+
+// due is the fence that has waited longest for its write, or when the next may be written; zero for never.
+func (c *Records) due(now time.Time) (name string, next time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range slices.Sorted(maps.Keys(c.fences)) {
+		f := c.fences[n]
+		after := f.after
+		if c.missing && after.Before(c.again) {
+			after = c.again
+		}
+		switch {
+		case !f.dirty:
+		case now.Before(after):
+			if next.IsZero() || after.Before(next) {
+				next = after
+			}
+		case name == "" || after.Before(c.fences[name].after):
+			name = n
+		}
+	}
+	return name, next
+}
+
+// write writes one fence's object, and reports whether that fence ended. It blocks for the API server, 5 s at most.
+func (c *Records) write(ctx context.Context, name string) (ended bool) {
+	c.mu.Lock()
+	f := c.fences[name]
+	if f == nil { // dropped since it was found due: there were too many
+		c.mu.Unlock()
+		return false
+	}
+	entry, joined := f.entry, f.joined
+	c.mu.Unlock()
+	wrote, err := c.send(ctx, name, entry, joined)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.Now()
+	c.tellMissing(errors.Is(err, errNoResource), now)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return false
+	case err != nil:
+		f.failed++
+		f.after = now.Add(min(time.Second<<min(f.failed-1, 6), time.Minute))
+		if !c.missing {
+			c.written.WithLabelValues("failed").Inc()
+			if f.failed == 1 || f.failed == 7 {
+				c.Log.Warn("Could not record a fence", "fencing", name, "failed", f.failed, "error", err)
+			}
+		}
+		return false
+	}
+	c.written.WithLabelValues("written").Inc()
+	f.failed, f.after, f.joined = 0, now.Add(recordSpacing), true
+	if f.dirty = !equality.Semantic.DeepEqual(f.entry.Object, entry.Object); f.dirty {
+		if !joined { // what came meanwhile comes on top
+			f.entry = f.entry.Join(&wrote.Object)
+		}
+		return false
+	}
+	f.entry = wrote
+	if journal.Open(&wrote.Object) {
+		return false
+	}
+	if c.fences[name] == f {
+		delete(c.fences, name)
+	}
+	return true
+}
+
+// errNoResource says that the API server does not know Fencings.
+var errNoResource = errors.New("the API server does not know fencings.forcefence.io")
+
+// send makes the object say what the entry says, and returns the entry with what the object held before.
+func (c *Records) send(ctx context.Context, name string, e journal.Entry, joined bool) (journal.Entry, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, recordDeadline, fmt.Errorf("no answer within %s", recordDeadline))
+	defer cancel()
+	if err := c.Leading(); err != nil {
+		return e, err
+	}
+	raw := &unstructured.Unstructured{}
+	raw.SetGroupVersionKind(api.GroupVersion.WithKind(api.Kind))
+	var found api.Fencing
+	fresh := false
+	err := c.Client.Get(ctx, client.ObjectKey{Name: name}, raw)
+	switch {
+	case apierrors.IsNotFound(err):
+		bare := e.Bounded(&api.Fencing{})
+		bare.Status = api.FencingStatus{}
+		if err := c.Client.Create(ctx, bare); apierrors.IsNotFound(err) {
+			return e, errNoResource
+		} else if err != nil {
+			return e, fmt.Errorf("creating: %w", err)
+		}
+		found, fresh = *bare, true
+	case err != nil:
+		return e, fmt.Errorf("reading: %w", err)
+	default:
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, &found); err != nil {
+			return e, fmt.Errorf("reading: %w", err)
+		}
+		if !joined {
+			e = e.Join(&found)
+		}
+	}
+	want := e.Bounded(&found)
+	status := found.DeepCopy()
+	status.Status = want.Status
+	data, err := differs(raw.Object, &found, status)
+	if fresh { // whole: counts of none are to be read as well
+		data, err = json.Marshal(map[string]any{"status": want.Status})
+	}
+	if err != nil {
+		return e, err
+	}
+	if data != nil {
+		if err := c.Client.Status().Patch(ctx, shell(name), client.RawPatch(types.MergePatchType, data)); err != nil {
+			return e, fmt.Errorf("writing status: %w", err)
+		}
+	}
+	return e, nil
+}
+
+func shell(name string) *api.Fencing { return &api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+
+// differs is the merge patch from one object to the other, nil for none. It names what this version knows alone, so that the fields of a
+// newer one stay; raw is the object with those.
+func differs(raw map[string]any, from, to *api.Fencing) ([]byte, error) {
+	data, err := client.MergeFrom(from).Data(to)
+	if err != nil || bytes.Equal(data, []byte("{}")) {
+		return nil, err
+	}
+	var patch map[string]any
+	if err := json.Unmarshal(data, &patch); err != nil {
+		return nil, fmt.Errorf("making patch: %w", err)
+	}
+	keepItems(raw, patch)
+	return json.Marshal(patch)
+}
+
+// keepItems puts back what this version does not know of a list's items: a merge patch replaces the whole list. An item that says the same
+// in every field that the patch names is the same one.
+func keepItems(raw, patch map[string]any) {
+	for key, value := range patch {
+		switch value := value.(type) {
+		case map[string]any:
+			if inner, ok := raw[key].(map[string]any); ok {
+				keepItems(inner, value)
+			}
+		case []any:
+			before, _ := raw[key].([]any)
+			for i, item := range value {
+				fields, ok := item.(map[string]any)
+				if !ok {
+					continue
+				}
+				same := slices.IndexFunc(before, func(o any) bool {
+					old, ok := o.(map[string]any)
+					for k, v := range fields {
+						ok = ok && equality.Semantic.DeepEqual(old[k], v)
+					}
+					return ok
+				})
+				if same >= 0 {
+					value[i] = before[same]
+				}
+			}
+		}
+	}
+}
+
+// tellMissing tells once that the API server does not know the resource, and once that it does again. The caller holds mu.
+func (c *Records) tellMissing(missing bool, now time.Time) {
+	switch {
+	case missing && !c.missing:
+		c.Log.Warn("Fences are not recorded as objects, and nothing else changes: the API server does not know fencings.forcefence.io; apply the CustomResourceDefinition of deploy/kustomize/base")
+	case !missing && c.missing:
+		c.Log.Info("Fences are recorded as objects")
+	}
+	if c.missing = missing; missing {
+		c.again = now.Add(recordMissing)
+	}
+}
+
+// settle compares the open fences with the records of their Nodes: one may have ended while nobody looked. It reads the cache alone.
+func (c *Records) settle(ctx context.Context, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, f := range c.fences {
+		if !journal.Open(&f.entry.Object) {
+			continue
+		}
+		var node corev1.Node
+		var rec *taint.Record
+		err := c.Cache.Get(ctx, client.ObjectKey{Name: f.entry.Object.Spec.Node}, &node)
+		gone := apierrors.IsNotFound(err)
+		if err == nil {
+			rec, err = taint.RecordOf(&node)
+		}
+		switch lost := now.Sub(f.since) > recordLost; { // the cache may be behind
+		case rec != nil && !f.entry.Object.Spec.Shadow && journal.Name(node.Name, *rec) == name:
+			c.put(f, f.entry.Add(journal.Told{Node: node.Name, At: now, Record: *rec}))
+		case gone && lost:
+			c.put(f, f.entry.Ends(journal.ResultNodeGone, now))
+		case err == nil && lost:
+			c.put(f, f.entry.Ends(journal.ResultUnknown, now))
+		}
+	}
+}
+
+// sweep lists all objects: those of fences that nobody saw the end of are taken in, those that are too many or too old are deleted.
+func (c *Records) sweep(ctx context.Context, now time.Time) error {
+	ask, cancel := context.WithTimeout(ctx, recordDeadline)
+	defer cancel()
+	var list api.FencingList
+	err := c.Client.List(ask, &list)
+	c.mu.Lock()
+	c.tellMissing(apierrors.IsNotFound(err), now)
+	for i := range list.Items {
+		if o := &list.Items[i]; journal.Open(o) && c.fences[o.Name] == nil && len(c.fences) < recordsMost {
+			c.fences[o.Name] = &recorded{entry: journal.Of(o), joined: true, since: now}
+		}
+	}
+	c.mu.Unlock()
+	if apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("listing: %w", err)
+	}
+	for _, f := range c.Keep().Expired(list.Items, now) {
+		if err := c.Leading(); err != nil {
+			return err
+		}
+		ask, cancel := context.WithTimeout(ctx, recordDeadline)
+		err := c.Client.Delete(ask, &f, client.Preconditions{UID: &f.UID})
+		cancel()
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting %s: %w", f.Name, err)
+		}
+	}
+	return nil
+}
