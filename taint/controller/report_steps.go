@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
@@ -63,7 +62,7 @@ func (r *Reconciler) report(ctx context.Context, st *nodeState, s decide.StepDon
 		}
 	case decide.ActionDone:
 		r.tellDone(st, s, o)
-		r.took(st, s, o.Err)
+		r.took(s, o.Err)
 		switch {
 		case action.Is[action.PowerOff](d) || action.Is[action.PowerOn](d):
 		case o.Err != nil:
@@ -93,9 +92,9 @@ func (r *Reconciler) tellDone(st *nodeState, s decide.StepDone, o decide.ActionD
 				"inUse", len(l.InUse)-len(a.InUse), "attached", len(l.Attached)-len(a.Attached))
 		}
 	case action.PowerOff:
-		r.tellPower(l, "Power-off", o.Power)
+		r.tellPowerOff(l, o.Power)
 	case action.PowerOn:
-		r.tellPower(l, "Power-on", o.Power)
+		r.tellPowerOn(l, o.Power)
 	case action.DeleteAttachments:
 		r.tellWrites(s, o.Writes)
 		for _, one := range a.Attachments {
@@ -109,17 +108,32 @@ func (r *Reconciler) tellDone(st *nodeState, s decide.StepDone, o decide.ActionD
 	}
 }
 
-// tellPower tells how each device took a power action.
-func (r *Reconciler) tellPower(l taint.Look, what string, by []decide.PowerSent) {
+// tellPowerOff tells how each device took a power-off.
+func (r *Reconciler) tellPowerOff(l taint.Look, by []decide.PowerSent) {
 	for _, d := range by {
 		log := r.Log.With("node", l.Name, "fence", l.Record.ID, "device", d.Device)
 		switch {
 		case d.Late:
-			log.Warn(what+" was not sent", "error", d.Err)
+			log.Warn("Power-off was not sent", "error", d.Err)
 		case d.Err != nil:
-			log.Error(what+" was not accepted", "error", d.Err)
+			log.Error("Power-off was not accepted", "error", d.Err)
 		default:
-			log.Info("Sent " + strings.ToLower(what))
+			log.Info("Sent power-off")
+		}
+	}
+}
+
+// tellPowerOn tells how each device took a power-on.
+func (r *Reconciler) tellPowerOn(l taint.Look, by []decide.PowerSent) {
+	for _, d := range by {
+		log := r.Log.With("node", l.Name, "fence", l.Record.ID, "device", d.Device)
+		switch {
+		case d.Late:
+			log.Warn("Power-on was not sent", "error", d.Err)
+		case d.Err != nil:
+			log.Error("Power-on was not accepted", "error", d.Err)
+		default:
+			log.Info("Sent power-on")
 		}
 	}
 }
@@ -166,7 +180,7 @@ var parts = map[string]string{
 }
 
 // took tells of an action of a fence. One of a policy is none.
-func (r *Reconciler) took(st *nodeState, s decide.StepDone, err error) {
+func (r *Reconciler) took(s decide.StepDone, err error) {
 	d := s.Decision
 	name := cmp.Or(phases[action.Name(d.Action)], parts[action.Name(d.Action)])
 	if r.Took == nil || name == "" || action.OfPolicy(d.Action) {
