@@ -9,6 +9,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // body reads the body of a line.
@@ -25,8 +26,18 @@ func body[T any](l Line) (out T, err error) {
 // Memory is what policies remember of the node at the beginning of a course.
 func (l Line) Memory() (policy.Memory, error) { return body[policy.Memory](l) }
 
-// Step is the decision that a line of the kind Next has.
-func (l Line) Step() (Step, error) { return body[Step](l) }
+// Step is the decision that a line of the kind Next has. What an earlier forcefence wrote beside it, and no action has,
+// is left out: that a read or a record is of a node which came back, and the record of what shadow mode said before.
+func (l Line) Step() (Step, error) {
+	s, err := body[Step](l)
+	switch {
+	case s.Do == "Read", s.Do == "Write":
+		s.Returned = false
+	case s.Why == string(reason.Shadowed) && s.Would == "":
+		s.Record, s.Phase = "", ""
+	}
+	return s, err
+}
 
 // StorageSays is what storage systems said of the node, and the policies that heard it.
 type StorageSays struct {

@@ -198,3 +198,26 @@ func TestReadingsComeBack(t *testing.T) {
 		}
 	}
 }
+
+// A decision that an earlier forcefence wrote is the same as today's: it wrote more beside reads, records and waits.
+func TestEarlierDecisions(t *testing.T) {
+	for text, want := range map[string]Step{
+		`{"do":"Read","read":"LiveAttachments","why":"WaitingForDetach","returned":true}`: {
+			Do: "Read", Read: "LiveAttachments", Why: "WaitingForDetach",
+		},
+		`{"do":"Write","why":"WaitingForDetach","record":"{}","phase":"Evicting","returned":true}`: {
+			Do: "Write", Why: "WaitingForDetach", Record: "{}", Phase: "Evicting",
+		},
+		`{"do":"Wait","why":"WouldAct","after":"5s","record":"{}","phase":"Armed"}`: {Do: "Wait", Why: "WouldAct", After: "5s"},
+		`{"do":"Wait","why":"WouldRecover","would":"Arm","record":"{}","phase":"Armed"}`: {
+			Do: "Wait", Why: "WouldRecover", Would: "Arm", Record: "{}", Phase: "Armed",
+		},
+		`{"do":"Wait","why":"WaitingForDetach","returned":true}`: {Do: "Wait", Why: "WaitingForDetach", Returned: true},
+		`{"do":"Delete","pods":["ns/a"],"returned":true}`:        {Do: "Delete", Pods: []string{"ns/a"}, Returned: true},
+	} {
+		got, err := Line{Kind: Next, Body: []byte(text)}.Step()
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v (%v), want %+v", text, got, err, want)
+		}
+	}
+}

@@ -3254,6 +3254,14 @@ var Mutants = []Mutant{
 		Old: "c.bytes > mostOfCourse", New: "false",
 	},
 	{
+		Name: "replay: reads of an earlier version differ", In: "taint/recording.Line.Step",
+		Old: "s.Returned = false", New: "",
+	},
+	{
+		Name: "replay: what shadow mode said before differs in an earlier version", In: "taint/recording.Line.Step",
+		Old: `s.Record, s.Phase = "", ""`, New: "",
+	},
+	{
 		Name: "replay: a newer recording is read", In: "taint/recording.Tally.Read",
 		Old: "l.Version > Version", New: "false && l.Version > Version",
 	},
