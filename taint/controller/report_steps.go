@@ -15,7 +15,7 @@ import (
 
 // report tells of a step, once it is over.
 func (r *Reconciler) report(ctx context.Context, st *nodeState, s decide.StepDone) {
-	d, l, took := s.Decision, s.Look, s.Ended.Wall.Sub(s.Began.Wall)
+	d, l, took := s.Decision, s.Look, s.Ended.Sub(s.Began)
 	switch o := s.Outcome.(type) {
 	case decide.ReadFailed:
 		r.stepFailed(ctx, st, d, o.Err)
