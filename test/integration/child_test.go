@@ -305,20 +305,34 @@ func get(url string) (string, error) {
 }
 
 // metric returns a series' value, by its name and labels as Prometheus prints them; 0 if it is not there.
-// forcefence sends the same text for a second, so metric first waits until an older one has expired.
+// forcefence sends the same text for a second, so metric waits for another: the process's own metrics differ in each.
 func (c *child) metric(series string) float64 {
 	c.w.t.Helper()
-	time.Sleep(1100 * time.Millisecond)
-	v, err := c.scrape(series)
+	before, err := c.exposition()
+	kit.Must(c.w.t, err)
+	text := before
+	kit.Must(c.w.t, poll(c.w.ctx, func() (bool, error) {
+		text, err = c.exposition()
+		return text != before, err
+	}))
+	v, err := valueOf(text, series)
 	kit.Must(c.w.t, err)
 	return v
 }
 
+// exposition returns all metrics. The text may be a second old.
+func (c *child) exposition() (string, error) { return get("http://" + c.set.Metrics + "/metrics") }
+
 func (c *child) scrape(series string) (float64, error) {
-	text, err := get("http://" + c.set.Metrics + "/metrics")
+	text, err := c.exposition()
 	if err != nil {
 		return 0, err
 	}
+	return valueOf(text, series)
+}
+
+// valueOf returns a series' value in an exposition; 0 if it is not there.
+func valueOf(text, series string) (float64, error) {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), series+" "); ok {
 			return strconv.ParseFloat(value, 64)

@@ -16,7 +16,7 @@ var (
 	_ kube.Writer
 	_ client.Client
 	_ client.Reader // it may read
-	_ = func(m manager.Manager, o client.Object) error { return m.GetClient().Update(context.TODO(), o) }
+	_ = func(m manager.Manager, o client.Object) error { return m.GetClient().Update(context.Background(), o) }
 	_ = time.Now    // it has a clock
 	_ = fmt.Println // forbidden to views alone
 )
