@@ -184,12 +184,3 @@ func (r *Reconciler) LeftAlone(ctx context.Context, name string) (string, error)
 	said, err := r.saidElsewhere(ctx, config.Elsewhere, node)
 	return cmp.Or(why, said.Excluded), err
 }
-
-// checkExcluded tells once, when a configuration is new, that everything is paused, or that nobody can read whether it is.
-func (p *Policies) checkExcluded(ctx context.Context, config *Config) error {
-	w, err := p.Reconciler.saidElsewhere(ctx, config.Elsewhere, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forcefence"}})
-	if w.Excluded != "" {
-		p.Reconciler.Log.Warn("No node is fenced", "why", w.Excluded)
-	}
-	return err
-}

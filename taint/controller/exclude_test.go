@@ -1,11 +1,9 @@
 package controller
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -280,23 +278,6 @@ func TestClusterAPI(t *testing.T) {
 				t.Errorf("got %+v, want excluded by %q, kept on by %q", got, tc.told, tc.kept)
 			}
 		})
-	}
-}
-
-// A new configuration is looked at once: what is paused, or cannot be known, is told before a node is dead.
-func TestPauseIsToldAtOnce(t *testing.T) {
-	w := newWorld(t)
-	w.create(w.elsewhere())
-	log := &bytes.Buffer{}
-	w.r.Log = slog.New(slog.NewTextHandler(log, nil))
-	config := w.r.Config()
-	w.r.Options.Config = func() *Config { return config }
-	p := &Policies{Reconciler: w.r}
-	for range 3 {
-		p.look(t.Context())
-	}
-	if n := strings.Count(log.String(), "No node is fenced"); n != 1 || !strings.Contains(log.String(), "ConfigMap fencing/forcefence-pause") {
-		t.Errorf("got %q, want it told once", log)
 	}
 }
 

@@ -1,13 +1,7 @@
 package controller
 
 import (
-	"context"
-	"fmt"
-	"maps"
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
@@ -58,20 +52,4 @@ func (r *Reconciler) tellWould(st *nodeState, d action.Decision) {
 	r.chronicle(l.Name, st, told)
 	r.Log.Warn("Shadow decision", "node", l.Name, "decision", would, "device", st.course.Speakers(), "suspicion", st.suspect,
 		"evidence", d.Detail, "bootID", l.BootID, "pods", pods)
-}
-
-// checkSelectors tells which of the file's selectors of nodes select none: a misspelt label would leave nodes in another mode than was
-// meant, and nobody would know before one of them is dead.
-func (p *Policies) checkSelectors(ctx context.Context, config *Config) error {
-	for _, where := range slices.Sorted(maps.Keys(config.Selectors)) {
-		nodes := &corev1.NodeList{}
-		selector := config.Selectors[where]
-		if err := p.Reconciler.Cache.List(ctx, nodes, client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing nodes: %w", err)
-		}
-		if len(nodes.Items) == 0 {
-			p.Reconciler.Log.Warn("A selector of the configuration selects no node of the cluster: is it right?", "key", where, "selector", selector.String())
-		}
-	}
-	return nil
 }

@@ -1,10 +1,6 @@
 package controller
 
 import (
-	"bytes"
-	"context"
-	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/providers"
@@ -199,27 +194,5 @@ func TestModesOfHealthyNodes(t *testing.T) {
 	w.run(15 * time.Second)
 	if !pinned() {
 		t.Error("mode shadow: not pinned, so it could not decide as mode fence does")
-	}
-}
-
-// A selector that selects no node is told once for each configuration.
-func TestSelectorsOfNothing(t *testing.T) {
-	w := newWorld(t)
-	log := &bytes.Buffer{}
-	w.r.Log = slog.New(slog.NewTextHandler(log, nil))
-	parse := func(s string) labels.Selector {
-		sel, err := labels.Parse(s)
-		must(t, err)
-		return sel
-	}
-	config := &Config{Selectors: map[string]labels.Selector{"modes[0].selector": parse("zone=nowhere"), "modes[1].selector": parse("!zone")}}
-	w.r.Options.Config = func() *Config { return config }
-	p := &Policies{Reconciler: w.r}
-	for range 3 {
-		p.look(context.Background())
-	}
-	lines := slices.DeleteFunc(strings.Split(log.String(), "\n"), func(l string) bool { return !strings.Contains(l, "selects no node") })
-	if len(lines) != 1 || !strings.Contains(lines[0], "modes[0].selector") || !strings.Contains(lines[0], "zone=nowhere") {
-		t.Errorf("got %q", log.String())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,7 +71,7 @@ func TestPoliciesThatSelectNothing(t *testing.T) {
 			t.Errorf("%s: got log\n%s\nwant\n%s", when, got, strings.Join(want, "\n"))
 		}
 	}
-	p := &Policies{Reconciler: New(Options{
+	p := &ConfigCheck{Reconciler: New(Options{
 		Client: mapping{mapper: meta.NewDefaultRESTMapper(nil)}, Live: api, Cache: api, Log: slog.New(slog.NewTextHandler(log, nil)), Config: func() *Config { return config }, Now: time.Now,
 	})}
 	p.look(t.Context())
@@ -86,4 +87,43 @@ func TestPoliciesThatSelectNothing(t *testing.T) {
 	config = &Config{Policies: config.Policies}
 	p.look(t.Context())
 	want("another", nothing...)
+}
+
+// A new configuration is looked at once: what is paused, or cannot be known, is told before a node is dead.
+func TestPauseIsToldAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.create(w.elsewhere())
+	log := &bytes.Buffer{}
+	w.r.Log = slog.New(slog.NewTextHandler(log, nil))
+	config := w.r.Config()
+	w.r.Options.Config = func() *Config { return config }
+	p := &ConfigCheck{Reconciler: w.r}
+	for range 3 {
+		p.look(t.Context())
+	}
+	if n := strings.Count(log.String(), "No node is fenced"); n != 1 || !strings.Contains(log.String(), "ConfigMap fencing/forcefence-pause") {
+		t.Errorf("got %q, want it told once", log)
+	}
+}
+
+// A selector that selects no node is told once for each configuration.
+func TestSelectorsOfNothing(t *testing.T) {
+	w := newWorld(t)
+	log := &bytes.Buffer{}
+	w.r.Log = slog.New(slog.NewTextHandler(log, nil))
+	parse := func(s string) labels.Selector {
+		sel, err := labels.Parse(s)
+		must(t, err)
+		return sel
+	}
+	config := &Config{Selectors: map[string]labels.Selector{"modes[0].selector": parse("zone=nowhere"), "modes[1].selector": parse("!zone")}}
+	w.r.Options.Config = func() *Config { return config }
+	p := &ConfigCheck{Reconciler: w.r}
+	for range 3 {
+		p.look(context.Background())
+	}
+	lines := slices.DeleteFunc(strings.Split(log.String(), "\n"), func(l string) bool { return !strings.Contains(l, "selects no node") })
+	if len(lines) != 1 || !strings.Contains(lines[0], "modes[0].selector") || !strings.Contains(lines[0], "zone=nowhere") {
+		t.Errorf("got %q", log.String())
+	}
 }
