@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,66 +17,106 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// ConfigCheck looks once at each configuration for policies, and modes, that select no node or no pod of the cluster: a misspelt label ends nothing, and
-// nobody would know before a node is dead. It says so in the log and changes nothing; pods may come later.
+// ConfigCheck compares each new configuration with the cluster, once. It warns in the log of policies and modes that
+// select no node or no pod, and of a pause of the whole cluster. A misspelt label ends nothing, and nobody would know
+// before a node is dead. It changes nothing: pods may come later. Every field is required.
 type ConfigCheck struct {
-	Reconciler *Reconciler
+	Live, Cache client.Reader // the API server, for pods; the informers, for nodes
+	Log         *slog.Logger
+	Config      func() *Config
+	// LeftAlone returns why nothing may be begun in the cluster, which has the name "": Reconciler.LeftAlone.
+	LeftAlone func(ctx context.Context, node string) (string, error)
 
-	looked *Config // at this one
+	checked *Config // the configuration whose check succeeded last
 }
 
-// policiesEvery is how often a new configuration is looked for. It costs a request only if there is one, or the last look failed.
-const policiesEvery = 10 * time.Second
+// checkEvery is how often a new configuration is looked for. It costs a request only if there is one, or the last check
+// failed.
+const checkEvery = 10 * time.Second
 
 // Start blocks until ctx ends. It runs on the leader.
 func (c *ConfigCheck) Start(ctx context.Context) error {
 	for {
-		c.look(ctx)
+		c.check(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(policiesEvery):
+		case <-time.After(checkEvery):
 		}
 	}
 }
 
-// look looks at the configuration in force, unless it did.
-func (c *ConfigCheck) look(ctx context.Context) {
-	config := c.Reconciler.Config()
-	if config == c.looked {
+// check checks the configuration in force, unless it did.
+func (c *ConfigCheck) check(ctx context.Context) {
+	config := c.Config()
+	if config == c.checked {
 		return
 	}
-	switch err := errors.Join(c.check(ctx, config.Policies), c.checkSelectors(ctx, config), c.checkExcluded(ctx, config)); {
+	err := errors.Join(c.checkPolicies(ctx, config.Policies), c.checkSelectors(ctx, config.Selectors), c.checkPause(ctx))
+	switch {
 	case err == nil:
-		c.looked = config
+		c.checked = config
 	case ctx.Err() == nil:
-		c.Reconciler.Log.Warn("Cannot look for what policies and modes select", "error", err)
+		c.Log.Warn("Cannot look for what policies and modes select", "error", err)
 	}
 }
 
-func (c *ConfigCheck) check(ctx context.Context, policies []policy.Policy) error {
-	r := c.Reconciler
+// checkPolicies warns of policies that select no node, or no pod.
+func (c *ConfigCheck) checkPolicies(ctx context.Context, policies []policy.Policy) error {
 	for _, one := range policies {
-		nodes := &corev1.NodeList{}
-		if err := r.Cache.List(ctx, nodes, client.MatchingLabelsSelector{Selector: orAll(one.Nodes)}, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing nodes: %w", err)
-		}
-		if len(nodes.Items) == 0 {
-			r.Log.Warn("Policy selects no node of the cluster: is its selector right?", "policy", one.Name, "nodes", one.Nodes)
-		}
-		switch found, err := c.selects(ctx, one); {
+		switch found, err := c.selectsNode(ctx, orAll(one.Nodes)); {
 		case err != nil:
 			return err
 		case !found:
-			r.Log.Warn("Policy selects no pod of the cluster: are its namespaces and labels right?", "policy", one.Name,
+			c.Log.Warn("Policy selects no node of the cluster: is its selector right?", "policy", one.Name, "nodes", one.Nodes)
+		}
+		switch found, err := c.selectsPod(ctx, one); {
+		case err != nil:
+			return err
+		case !found:
+			c.Log.Warn("Policy selects no pod of the cluster: are its namespaces and labels right?", "policy", one.Name,
 				"namespaces", one.Namespaces, "pods", orAll(one.Pods).String())
 		}
 	}
 	return nil
 }
 
-// selects reports whether any pod is in the policy's namespaces and has its labels.
-func (c *ConfigCheck) selects(ctx context.Context, one policy.Policy) (bool, error) {
+// checkSelectors warns of selectors of nodes that select none: their nodes are in another mode than was meant. Each has
+// the key that it has in the file.
+func (c *ConfigCheck) checkSelectors(ctx context.Context, selectors map[string]labels.Selector) error {
+	for _, key := range slices.Sorted(maps.Keys(selectors)) {
+		switch found, err := c.selectsNode(ctx, selectors[key]); {
+		case err != nil:
+			return err
+		case !found:
+			c.Log.Warn("A selector of the configuration selects no node of the cluster: is it right?",
+				"key", key, "selector", selectors[key].String())
+		}
+	}
+	return nil
+}
+
+// checkPause warns that everything is paused, or that nobody can read whether it is.
+func (c *ConfigCheck) checkPause(ctx context.Context) error {
+	why, err := c.LeftAlone(ctx, "")
+	if why != "" {
+		c.Log.Warn("No node is fenced", "why", why)
+	}
+	return err
+}
+
+// selectsNode reports whether the selector selects any node.
+func (c *ConfigCheck) selectsNode(ctx context.Context, selector labels.Selector) (bool, error) {
+	nodes := &corev1.NodeList{}
+	err := c.Cache.List(ctx, nodes, client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return false, fmt.Errorf("listing nodes: %w", err)
+	}
+	return len(nodes.Items) > 0, nil
+}
+
+// selectsPod reports whether any pod is in the policy's namespaces and has its labels.
+func (c *ConfigCheck) selectsPod(ctx context.Context, one policy.Policy) (bool, error) {
 	namespaces := one.Namespaces
 	if len(namespaces) == 0 {
 		namespaces = []string{corev1.NamespaceAll}
@@ -84,7 +124,8 @@ func (c *ConfigCheck) selects(ctx context.Context, one policy.Policy) (bool, err
 	for _, ns := range namespaces {
 		ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 		pods := &corev1.PodList{}
-		err := c.Reconciler.Live.List(ctx, pods, client.InNamespace(ns), client.MatchingLabelsSelector{Selector: orAll(one.Pods)}, client.Limit(1))
+		labeled := client.MatchingLabelsSelector{Selector: orAll(one.Pods)}
+		err := c.Live.List(ctx, pods, client.InNamespace(ns), labeled, client.Limit(1))
 		cancel()
 		switch {
 		case err != nil:
@@ -96,34 +137,10 @@ func (c *ConfigCheck) selects(ctx context.Context, one policy.Policy) (bool, err
 	return false, nil
 }
 
+// orAll returns the selector, or one that selects everything if there is none.
 func orAll(s labels.Selector) labels.Selector {
 	if s == nil {
 		return labels.Everything()
 	}
 	return s
-}
-
-// checkSelectors tells which of the file's selectors of nodes select none: a misspelt label would leave nodes in another mode than was
-// meant, and nobody would know before one of them is dead.
-func (c *ConfigCheck) checkSelectors(ctx context.Context, config *Config) error {
-	for _, where := range slices.Sorted(maps.Keys(config.Selectors)) {
-		nodes := &corev1.NodeList{}
-		selector := config.Selectors[where]
-		if err := c.Reconciler.Cache.List(ctx, nodes, client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing nodes: %w", err)
-		}
-		if len(nodes.Items) == 0 {
-			c.Reconciler.Log.Warn("A selector of the configuration selects no node of the cluster: is it right?", "key", where, "selector", selector.String())
-		}
-	}
-	return nil
-}
-
-// checkExcluded tells once, when a configuration is new, that everything is paused, or that nobody can read whether it is.
-func (c *ConfigCheck) checkExcluded(ctx context.Context, config *Config) error {
-	w, err := c.Reconciler.saidElsewhere(ctx, config.Elsewhere, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forcefence"}})
-	if w.Excluded != "" {
-		c.Reconciler.Log.Warn("No node is fenced", "why", w.Excluded)
-	}
-	return err
 }

@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,22 +70,30 @@ func TestPoliciesThatSelectNothing(t *testing.T) {
 			t.Errorf("%s: got log\n%s\nwant\n%s", when, got, strings.Join(want, "\n"))
 		}
 	}
-	p := &ConfigCheck{Reconciler: New(Options{
-		Client: mapping{mapper: meta.NewDefaultRESTMapper(nil)}, Live: api, Cache: api, Log: slog.New(slog.NewTextHandler(log, nil)), Config: func() *Config { return config }, Now: time.Now,
-	})}
-	p.look(t.Context())
+	c := &ConfigCheck{
+		Live: api, Cache: api, Log: slog.New(slog.NewTextHandler(log, nil)), Config: func() *Config { return config },
+		LeftAlone: func(context.Context, string) (string, error) { return "", nil },
+	}
+	c.check(t.Context())
 	want("a list that failed", "Cannot look for what policies and modes select")
 	nothing := []string{"no-node: Policy selects no node of the cluster", "no-namespace: Policy selects no pod of the cluster", "no-label: Policy selects no pod of the cluster"}
-	p.look(t.Context())
+	c.check(t.Context())
 	want("the next", nothing...)
 	before := lists
-	p.look(t.Context())
+	c.check(t.Context())
 	if want("the same configuration"); lists != before {
 		t.Errorf("the same configuration: got %d more lists, want none", lists-before)
 	}
 	config = &Config{Policies: config.Policies}
-	p.look(t.Context())
+	c.check(t.Context())
 	want("another", nothing...)
+}
+
+// configCheckOf is wired as in production.
+func configCheckOf(r *Reconciler, log io.Writer) *ConfigCheck {
+	return &ConfigCheck{
+		Live: r.Live, Cache: r.Cache, Log: slog.New(slog.NewTextHandler(log, nil)), Config: r.Config, LeftAlone: r.LeftAlone,
+	}
 }
 
 // A new configuration is looked at once: what is paused, or cannot be known, is told before a node is dead.
@@ -94,12 +101,11 @@ func TestPauseIsToldAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.create(w.elsewhere())
 	log := &bytes.Buffer{}
-	w.r.Log = slog.New(slog.NewTextHandler(log, nil))
 	config := w.r.Config()
 	w.r.Options.Config = func() *Config { return config }
-	p := &ConfigCheck{Reconciler: w.r}
+	c := configCheckOf(w.r, log)
 	for range 3 {
-		p.look(t.Context())
+		c.check(t.Context())
 	}
 	if n := strings.Count(log.String(), "No node is fenced"); n != 1 || !strings.Contains(log.String(), "ConfigMap fencing/forcefence-pause") {
 		t.Errorf("got %q, want it told once", log)
@@ -110,7 +116,6 @@ func TestPauseIsToldAtOnce(t *testing.T) {
 func TestSelectorsOfNothing(t *testing.T) {
 	w := newWorld(t)
 	log := &bytes.Buffer{}
-	w.r.Log = slog.New(slog.NewTextHandler(log, nil))
 	parse := func(s string) labels.Selector {
 		sel, err := labels.Parse(s)
 		must(t, err)
@@ -118,9 +123,9 @@ func TestSelectorsOfNothing(t *testing.T) {
 	}
 	config := &Config{Selectors: map[string]labels.Selector{"modes[0].selector": parse("zone=nowhere"), "modes[1].selector": parse("!zone")}}
 	w.r.Options.Config = func() *Config { return config }
-	p := &ConfigCheck{Reconciler: w.r}
+	c := configCheckOf(w.r, log)
 	for range 3 {
-		p.look(context.Background())
+		c.check(context.Background())
 	}
 	lines := slices.DeleteFunc(strings.Split(log.String(), "\n"), func(l string) bool { return !strings.Contains(l, "selects no node") })
 	if len(lines) != 1 || !strings.Contains(lines[0], "modes[0].selector") || !strings.Contains(lines[0], "zone=nowhere") {

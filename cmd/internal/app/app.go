@@ -203,7 +203,9 @@ func Run(ctx context.Context, o Options) error {
 		mgr.Add(&controller.Drills{Reconciler: rec}),
 		mgr.Add(keep),
 		mgr.Add(records),
-		mgr.Add(&controller.ConfigCheck{Reconciler: rec}),
+		mgr.Add(&controller.ConfigCheck{
+			Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Log: o.Log, Config: confs.current, LeftAlone: rec.LeftAlone,
+		}),
 		mgr.Add(everywhere(confs.storage.Run)), // so that a new leader knows
 		mgr.Add(everywhere(func(ctx context.Context) error {
 			return config.Watch(ctx, o.ConfigFile, o.Registry, confs.reload, confs.refuse)
