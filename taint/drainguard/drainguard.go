@@ -140,15 +140,7 @@ func (k *Controller) warnOnce(ctx context.Context, guard, what string, err error
 
 // sendEvent sends the Event about an object, unless another process leads by now.
 func (k *Controller) sendEvent(about, related runtime.Object, why reason.Reason, action string, words ...string) {
-	row := reason.Of(why)
-	if k.Leading() != nil {
-		return
-	}
-	kind := corev1.EventTypeNormal
-	if row.Severity == reason.Warning {
-		kind = corev1.EventTypeWarning
-	}
-	k.Events.Eventf(about, related, kind, string(why), action, "%s", row.Note(words...))
+	kube.Events{To: k.Events, Leading: k.Leading}.Send(about, related, why, action, words...)
 }
 
 // reduceNode reduces a Node. Its mode says whether guards act there.

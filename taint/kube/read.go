@@ -1,5 +1,5 @@
 // Package kube is what the protocol reads from the API server and writes to it: live looks, lists, and the writes with their
-// preconditions. It decides nothing.
+// preconditions, Events included. It decides nothing.
 package kube
 
 import (

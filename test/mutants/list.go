@@ -7332,6 +7332,14 @@ var Mutants = []Mutant{
 		Name: "attach: by a stale leader", In: "taint/kube.Writer.DeleteAttachment",
 		Old: "w.Leading()", New: "error(nil)", Tests: attachmentWrites,
 	},
+	{
+		Name: "events: a stale leader reports what it decided", In: "taint/kube.Events.Send",
+		Old: "e.Leading() != nil", New: "false", Tests: kubeReads,
+	},
+	{
+		Name: "events: one without words is sent", In: "taint/kube.Events.Send",
+		Old: `row.Text == ""`, New: "false", Tests: kubeReads,
+	},
 
 	// What storage systems say (taint/drainguard/storage).
 	{
