@@ -234,7 +234,7 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 		r.reportPowerOffs(&node, st, l.Record)
 	}
 	r.setState(st, reason.StateHealthy)
-	mode := config.mode(&node, fence.Fence).Mode
+	mode := config.ChooseMode(&node, fence.Fence).Mode
 	st.still = !mode.Begins()
 	r.inMode(st, mode)
 	st.course.Rest(l)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,12 +52,12 @@ func TestDrillTellsTheCause(t *testing.T) {
 		config := &Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
 			return machine.Machine{Provider: broken{tc.err}, Name: "racks", Device: "racks/bmc1"}, nil
 		}}}
-		p := &Drills{Reconciler: New(Options{
-			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder, Config: func() *Config { return config }, Leading: func() error { return nil },
-		})}
+		p := NewDrills(DrillOptions{
+			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder, Leading: func() error { return nil },
+		})
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-		f := drill.Judge(config.Drill(t.Context(), node, nobodyLies, providers.Now))
-		p.tell(node, "", f)
+		f := drill.Judge(AskDevices(t.Context(), config, node, nobodyLies, providers.Now))
+		p.report(node, "", f)
 		if f.Result != providers.Class(tc.err) || strings.Contains(f.Detail+f.Message, "\x1b") {
 			t.Errorf("got %+v", f)
 		}
@@ -108,7 +109,7 @@ func TestDrillOfTwoDevices(t *testing.T) {
 			m.Further = []machine.Machine{tc.second}
 			m.Further[0].Level = 1
 			config := &Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
-			f := drill.Judge(config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+			f := drill.Judge(AskDevices(t.Context(), config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
 				nobodyLies, providers.Now))
 			if f.Result != tc.class || !strings.Contains(f.Detail, tc.says) {
 				t.Errorf("got %s, %q, want %s, %q", f.Result, f.Detail, tc.class, tc.says)
@@ -117,10 +118,19 @@ func TestDrillOfTwoDevices(t *testing.T) {
 	}
 }
 
+// drillsOf are wired as in production.
+func drillsOf(r *Reconciler, every time.Duration) *Drills {
+	return NewDrills(DrillOptions{
+		Live: r.Live, Cache: r.Cache, Client: r.Client, Events: r.Events, Log: r.Log,
+		Metrics: NewDrillMetrics(prometheus.NewRegistry()), Config: r.Config, Leading: r.Leading,
+		WithFleet: r.WithFleet, ShouldList: r.ShouldList, Key: r.Key, Now: r.Now, Every: every,
+	})
+}
+
 // drilled drills a node of the world once and returns its condition.
 func (w *world) drilled(p *Drills, node string) corev1.NodeCondition {
 	w.t.Helper()
-	p.drill(w.t.Context(), node)
+	p.drillNode(w.t.Context(), node)
 	for _, c := range w.node(node).Status.Conditions {
 		if c.Type == taint.FenceableCondition {
 			return c
@@ -144,10 +154,9 @@ func (r *reads) Get(ctx context.Context, k client.ObjectKey, o client.Object, op
 // a device that is not reached for once is not yet False. The metrics count each node, and each device, once.
 func TestDrillWritesTheCondition(t *testing.T) {
 	w := newWorld(t)
-	p := &Drills{Reconciler: w.r}
-	p.init()
-	live := &reads{Reader: w.r.Live}
-	w.r.Live = live
+	p := drillsOf(w.r, 0)
+	live := &reads{Reader: p.Live}
+	p.Live = live
 	steps := []struct {
 		name   string
 		change func()
@@ -188,8 +197,8 @@ func TestDrillWritesTheCondition(t *testing.T) {
 		if tt.told != "" && !w.told.has(tt.told) || tt.told == "" && tt.writes == 0 && len(w.told.said) > 0 {
 			t.Errorf("%s: got Events %q, want %q", tt.name, w.told.said, tt.told)
 		}
-		m := w.r.Metrics
-		if n := testutil.ToFloat64(m.drilled.WithLabelValues("racks", tt.metric)); n != 1 {
+		m := p.Metrics
+		if n := testutil.ToFloat64(m.devices.WithLabelValues("racks", tt.metric)); n != 1 {
 			t.Errorf("%s: got %v devices that are %s, want 1", tt.name, n, tt.metric)
 		}
 		if ok, want := testutil.ToFloat64(m.machines.WithLabelValues("ok")), map[bool]float64{true: 1}[tt.metric == "ok"]; ok != want {
@@ -201,8 +210,7 @@ func TestDrillWritesTheCondition(t *testing.T) {
 // A node that is marked, or whose fence is open, is left to its fence: it is not asked, nor written.
 func TestDrillLeavesFencedNodesAlone(t *testing.T) {
 	w := newWorld(t)
-	p := &Drills{Reconciler: w.r}
-	p.init()
+	p := drillsOf(w.r, 0)
 	w.change("n4", func(n *corev1.Node) {
 		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "manual", Effect: corev1.TaintEffectNoSchedule}}
 	})
@@ -223,7 +231,7 @@ func TestDrillLeavesFencedNodesAlone(t *testing.T) {
 		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "f-1", Effect: corev1.TaintEffectNoSchedule}}
 	})
 	before := w.version()
-	if err := p.write(t.Context(), cached, drill.Finding{Fenceable: corev1.ConditionTrue}); err != nil || w.version() != before {
+	if err := p.writeCondition(t.Context(), cached, drill.Finding{Fenceable: corev1.ConditionTrue}); err != nil || w.version() != before {
 		t.Errorf("marked just now: got error %v, %d writes", err, w.version()-before)
 	}
 }
@@ -231,11 +239,11 @@ func TestDrillLeavesFencedNodesAlone(t *testing.T) {
 // The leader asks all nodes, forgets those that are gone, and returns when it is told to.
 func TestDrills(t *testing.T) {
 	w := newWorld(t)
-	p := &Drills{Reconciler: w.r, Every: time.Hour}
+	p := drillsOf(w.r, time.Hour)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Start(ctx) }()
-	m := w.r.Metrics
+	m := p.Metrics
 	for deadline := time.Now().Add(time.Minute); testutil.ToFloat64(m.machines.WithLabelValues("ok")) < float64(len(worldDevices)) && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -248,7 +256,7 @@ func TestDrills(t *testing.T) {
 	}
 	must(t, w.api.Delete(context.Background(), w.node("n4")))
 	p.listed = p.listed.Add(-time.Hour) // it is listed again
-	if name, _ := p.next(ctx); name != "" {
+	if name, _ := p.nextNode(ctx); name != "" {
 		t.Errorf("after the end: got node %s to ask", name)
 	}
 	if n := testutil.ToFloat64(m.machines.WithLabelValues("ok")); n != float64(len(worldDevices)-1) {
@@ -263,7 +271,7 @@ func TestDrillOfDistrustedAndPowerless(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	judge := func(m machine.Machine, liar func(machine.Machine) string) drill.Finding {
 		config := &Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
-		return drill.Judge(config.Drill(t.Context(), node, liar, providers.Now))
+		return drill.Judge(AskDevices(t.Context(), config, node, liar, providers.Now))
 	}
 	if f := judge(m, func(machine.Machine) string { return "n9" }); f.Fenceable != corev1.ConditionFalse || f.Reason != reason.Distrusted || !strings.Contains(f.Detail, "record of node n9") {
 		t.Errorf("distrusted: got %+v", f)
@@ -297,7 +305,7 @@ func TestDrillOfQuietDevices(t *testing.T) {
 		m.Further[0].Device += "-b"
 		m.Further[0].Level = 1
 		config := &Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
-		seen := config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+		seen := AskDevices(t.Context(), config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
 			func(machine.Machine) string { return "" }, providers.Now)
 		if len(seen.Devices) != tc.want {
 			t.Errorf("%s: %d devices are judged, want %d: %+v", name, len(seen.Devices), tc.want, seen.Devices)
@@ -320,7 +328,7 @@ func (d doubting) State(ctx context.Context, t providers.Target) (providers.Obse
 func TestDrillAsksForDoubts(t *testing.T) {
 	m := machine.Machine{Provider: doubting{&oneMachine{now: time.Now, state: providers.PowerOn}}, Name: "racks", Device: "racks/1"}
 	config := &Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
-	seen := config.Drill(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nobodyLies, providers.Now)
+	seen := AskDevices(t.Context(), config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nobodyLies, providers.Now)
 	if f := drill.Judge(seen); f.Fenceable != corev1.ConditionTrue || !strings.Contains(f.Warning, "Device racks/1: its chassis says On.") {
 		t.Errorf("got %+v, want a warning", f)
 	}

@@ -133,7 +133,7 @@ func (st *nodeState) only(pods []action.Pod) []corev1.Pod {
 // Who fences it, and what is said elsewhere (Elsewhere.Says), is for the caller to add; NewID is "" but where a person's word is evidence.
 func (p *Config) Facts(node *corev1.Node, l taint.Look, now time.Time) (decide.Facts, machine.Machine) {
 	m, err := p.Machines.Find(node, l.Record)
-	mode := p.mode(node, m.Mode)
+	mode := p.ChooseMode(node, m.Mode)
 	facts := decide.Facts{
 		Facts: fence.Facts{
 			Settings: p.Fence, Mode: mode.Mode, ModeBy: mode.By, Nobody: err, Devices: m.Proofs(),

@@ -8,8 +8,8 @@ import (
 	"github.com/forcefence/forcefence/taint/journal"
 )
 
-// mode is what may be done about a node.
-func (p *Config) mode(node *corev1.Node, machine fence.Mode) fence.Chosen {
+// ChooseMode returns what may be done about a node; machine is the mode of its machine.
+func (p *Config) ChooseMode(node *corev1.Node, machine fence.Mode) fence.Chosen {
 	if p.Mode == nil {
 		return fence.Chosen{Mode: machine}
 	}

@@ -117,7 +117,7 @@ func TestDrillAndModes(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	for mode, want := range map[fence.Mode]string{fence.Observe: "ok", fence.Shadow: "no_power", fence.Fence: "no_power", fence.Disabled: drill.Disabled} {
 		config.Mode = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: mode, By: "the file"} }
-		seen := config.Drill(t.Context(), node, nobodyLies, providers.Now)
+		seen := AskDevices(t.Context(), config, node, nobodyLies, providers.Now)
 		f := drill.Judge(seen)
 		if f.Result != want || (len(seen.Devices) == 0) != (mode == fence.Disabled) {
 			t.Errorf("%s: got %+v of %d devices, want %s", mode, f, len(seen.Devices), want)
@@ -152,7 +152,7 @@ func TestDrillOfKubeVirtHost(t *testing.T) {
 		}
 		n := node.DeepCopy()
 		n.Labels = tc.labels
-		f := drill.Judge(config.Drill(t.Context(), n, nobodyLies, providers.Now))
+		f := drill.Judge(AskDevices(t.Context(), config, n, nobodyLies, providers.Now))
 		if warns := strings.Contains(f.Warning, "KubeVirt"); warns != tc.warns || f.Fenceable != corev1.ConditionTrue {
 			t.Errorf("%+v: got %+v, want a warning: %v", tc, f, tc.warns)
 		}

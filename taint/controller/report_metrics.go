@@ -16,11 +16,8 @@ type Metrics struct {
 	phases       *prometheus.HistogramVec
 	fences       *prometheus.CounterVec
 	nodes        *prometheus.GaugeVec
-	machines     *prometheus.GaugeVec
 	nudges       *prometheus.CounterVec
 	protections  *prometheus.GaugeVec
-	drilled      *prometheus.GaugeVec
-	drillTook    *prometheus.HistogramVec
 	refusals     *prometheus.CounterVec
 	modes        *prometheus.GaugeVec
 	shadowed     *prometheus.CounterVec
@@ -42,16 +39,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "forcefence_nodes", Help: "Nodes by state, as this process sees them.",
 		}, []string{"state"}),
 	}
-	m.machines = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "forcefence_machines", Help: "Nodes by what their devices said when they were last asked without need: ok, no_machine, or what is wrong.",
-	}, []string{"result"})
-	m.drilled = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "forcefence_drill_devices", Help: "Devices of nodes by provider and by what each said when it was last asked without need: ok, unknown, distrusted, or the class of the error.",
-	}, []string{"provider", "result"})
-	m.drillTook = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "forcefence_drill_seconds", Help: "How long devices took to answer when they were asked without need, log-in included, by provider.",
-		Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5},
-	}, []string{"provider"})
 	m.nudges = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_nudges_total", Help: "Held pods whose kubelets were asked to try again, by result: sent, changed (since it was listed), failed.",
 	}, []string{"result"})
@@ -75,7 +62,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Buckets: []float64{1, 2.5, 5, 7.5, 10, 15, 20, 25, 30, 40, 60, 120, 300},
 	})
 	m.known()
-	reg.MustRegister(m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.machines, m.nudges, m.protections, m.drilled, m.drillTook, m.refusals, m.modes, m.shadowed)
+	reg.MustRegister(m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.nudges, m.protections, m.refusals, m.modes, m.shadowed)
 	return m
 }
 

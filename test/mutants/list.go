@@ -469,7 +469,7 @@ var Mutants = []Mutant{
 		Old: "!ok", New: "ok || !ok", Tests: []string{"./cmd/internal/config -run TestCautions"},
 	},
 	{
-		Name: "drill: a device is asked as it is asked every day", In: "taint/controller.Config.Drill",
+		Name: "drill: a device is asked as it is asked every day", In: "taint/controller.AskDevices",
 		Old: "providers.ForDrill(ctx)", New: "ctx", Tests: []string{"./taint/controller -short -run TestDrillAsksForDoubts"},
 	},
 	{
@@ -1496,12 +1496,12 @@ var Mutants = []Mutant{
 		Tests: []string{"./cmd/forcefence"},
 	},
 	{
-		Name: "drill: a device that lied makes a node fenceable", In: "taint/controller.Config.Drill",
+		Name: "drill: a device that lied makes a node fenceable", In: "taint/controller.AskDevices",
 		Old: `s.Devices[i].Liar != ""`, New: "false",
 		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "drill: a pin that is about to be written is missed", In: "taint/controller.Config.Drill",
+		Name: "drill: a pin that is about to be written is missed", In: "taint/controller.AskDevices",
 		Old: `b.Pin != ""`, New: `b.Pin == "another"`,
 		Tests: []string{"./taint/controller -short"},
 	},
@@ -1518,7 +1518,7 @@ var Mutants = []Mutant{
 		Old: "!s.PowerOff && s.Verdict.State != providers.PowerOff && fedOnly(s.Devices)", New: "false",
 	},
 	{
-		Name: "drill: nobody tells the drill of outlets", In: "taint/controller.Config.Drill", Tests: glue,
+		Name: "drill: nobody tells the drill of outlets", In: "taint/controller.AskDevices", Tests: glue,
 		Old: "Feeds: d.Feeds", New: "",
 	},
 	{
@@ -1550,19 +1550,19 @@ var Mutants = []Mutant{
 		Old: "!ok", New: "false",
 	},
 	{
-		Name: "drill: the devices of a fenced node are asked", In: "taint/controller.Drills.drill",
-		Old: "taint.IsFenced(&node, r.Key)", New: "false",
+		Name: "drill: the devices of a fenced node are asked", In: "taint/controller.Drills.drillNode",
+		Old: "taint.IsFenced(&node, d.Key)", New: "false",
 	},
 	{
-		Name: "drill: the condition of a fenced node is written", In: "taint/controller.Drills.write",
-		Old: "taint.IsFenced(live, r.Key)", New: "false",
+		Name: "drill: the condition of a fenced node is written", In: "taint/controller.Drills.writeCondition",
+		Old: "taint.IsFenced(live, d.Key)", New: "false",
 	},
 	{
-		Name: "drill: the condition is written each time", In: "taint/controller.says",
+		Name: "drill: the condition is written each time", In: "taint/controller.hasFinding",
 		Old: "c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message && (rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))", New: "rec == nil && false",
 	},
 	{
-		Name: "drill: what was said of a machine before its fence still stands", In: "taint/controller.says",
+		Name: "drill: what was said of a machine before its fence still stands", In: "taint/controller.hasFinding",
 		Old: "rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second))", New: "rec == nil || true",
 	},
 	{
@@ -2422,8 +2422,8 @@ var Mutants = []Mutant{
 		Old: "v.VMHost = fence.IsVMHost(l.Labels)", New: "",
 	},
 	{
-		Name: "drill: hosts of KubeVirt are not told", In: "taint/controller.Config.Drill",
-		Old: "fence.IsVMHost(node.Labels) && !p.Fence.VMHosts", New: "false",
+		Name: "drill: hosts of KubeVirt are not told", In: "taint/controller.AskDevices",
+		Old: "fence.IsVMHost(node.Labels) && !config.Fence.VMHosts", New: "false",
 	},
 	{
 		Name: "config: kubeVirtHosts is read and not obeyed", In: "cmd/internal/app.rulesOf",
@@ -6275,12 +6275,12 @@ var Mutants = []Mutant{
 	},
 
 	{
-		Name: "devices: one that is quiet fails every drill", In: "taint/controller.Config.Drill",
+		Name: "devices: one that is quiet fails every drill", In: "taint/controller.AskDevices",
 		Old: "!devices[i].Quiet", New: "i >= 0",
 		Tests: glue,
 	},
 	{
-		Name: "devices: one that is quiet never fails a drill", In: "taint/controller.Config.Drill",
+		Name: "devices: one that is quiet never fails a drill", In: "taint/controller.AskDevices",
 		Old: "d.Answer.Err != nil", New: "false",
 		Tests: glue,
 	},
@@ -7649,7 +7649,7 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "modes: a drill asks in disabled", In: "taint/controller.Config.Drill",
+		Name: "modes: a drill asks in disabled", In: "taint/controller.AskDevices",
 		Old: "mode.Mode == fence.Disabled", New: "false",
 		Tests: glue,
 	},

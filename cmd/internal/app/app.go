@@ -200,7 +200,12 @@ func Run(ctx context.Context, o Options) error {
 		Begins: func(n *corev1.Node) bool { return confs.current().Mode(n).Mode.Begins() },
 	})
 	if err := errors.Join(
-		mgr.Add(&controller.Drills{Reconciler: rec}),
+		mgr.Add(controller.NewDrills(controller.DrillOptions{
+			Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
+			Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: controller.NewDrillMetrics(reg),
+			Config: confs.current, Leading: leading, WithFleet: rec.WithFleet, ShouldList: rec.ShouldList,
+			Key: cfg.TaintKey, Now: time.Now,
+		})),
 		mgr.Add(keep),
 		mgr.Add(records),
 		mgr.Add(&controller.ConfigCheck{

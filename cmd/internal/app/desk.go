@@ -15,6 +15,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
@@ -94,7 +95,7 @@ func (d *Desk) liar(m machine.Machine) string {
 func (d *Desk) Drill(ctx context.Context, name string) (drill.Seen, error) {
 	for i := range d.nodes.Items {
 		if node := &d.nodes.Items[i]; node.Name == name {
-			return d.confs.current().Drill(ctx, node, d.liar, providers.Now), nil
+			return controller.AskDevices(ctx, d.confs.current(), node, d.liar, providers.Now), nil
 		}
 	}
 	return drill.Seen{}, fmt.Errorf("node %s does not exist", name)

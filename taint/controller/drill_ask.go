@@ -1,0 +1,80 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/view/drill"
+)
+
+// AskDevices asks every device that speaks for the node, all at once, each for as long as it may take. liar returns the
+// node whose record keeps a device from being believed, "" for none. It blocks for the devices alone, and may be
+// repeated.
+func AskDevices(
+	ctx context.Context, config *Config, node *corev1.Node, liar func(machine.Machine) string, now func() providers.Instant,
+) drill.Seen {
+	rec, _ := taint.RecordOf(node)      // one that cannot be read leads nowhere
+	led, _ := config.Machines.Led(node) // its mode is the rule's, also where the machine's power may not be touched
+	mode := config.ChooseMode(node, led.Mode)
+	if mode.Mode == fence.Disabled {
+		return drill.Seen{Disabled: cmp.Or(mode.By, "mode disabled")}
+	}
+	m, err := config.Machines.Find(node, rec)
+	s := drill.Seen{
+		None: err, NotBelieved: errors.Is(err, machine.ErrNotBelieved),
+		PowerOff: mode.Mode == fence.Fence || mode.Mode == fence.Shadow,
+	}
+	if fence.IsVMHost(node.Labels) && !config.Fence.VMHosts {
+		s.KeptOn = "it is a host of KubeVirt (stormGuard.kubeVirtHosts: never)"
+	}
+	for _, c := range node.Status.Conditions {
+		switch {
+		case c.Type == taint.FenceableCondition:
+			s.Before = c.Status
+		case c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue:
+			if _, b, _ := config.Machines.Believe(node, rec, true); b.Pin != "" {
+				m.NoPower = "" // its pin is about to be written
+			}
+		}
+	}
+	if err != nil {
+		return s
+	}
+	devices := m.Devices()
+	s.Devices = make([]drill.Device, len(devices))
+	answers := make([]providers.Answer, len(devices))
+	var wait sync.WaitGroup
+	for i, d := range devices {
+		wait.Go(func() {
+			begun := time.Now() // the protocol's clock does not matter here
+			a := providers.Ask(providers.ForDrill(ctx), d.Provider, d.Name, d.Target, now)
+			s.Devices[i] = drill.Device{
+				Name: d.Device, Target: d.Target, NoPower: d.NoPower, Feeds: d.Feeds, Liar: liar(d), Answer: a,
+				Took: time.Since(begun),
+			}
+			if answers[i] = a; s.Devices[i].Liar != "" {
+				answers[i] = proof.Distrusted(a)
+			}
+		})
+	}
+	wait.Wait()
+	all := s.Devices
+	s.Devices = nil
+	for i, d := range all { // a person who says nothing is no fault beside a device that answers
+		if !devices[i].Quiet || d.Answer.Err != nil || m.AllQuiet() {
+			s.Devices = append(s.Devices, d)
+		}
+	}
+	s.Verdict = m.Verdict(answers)
+	return s
+}

@@ -1,0 +1,34 @@
+package controller
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// DrillMetrics are those of Drills; no label holds a node's name.
+type DrillMetrics struct {
+	machines *prometheus.GaugeVec
+	devices  *prometheus.GaugeVec
+	seconds  *prometheus.HistogramVec
+}
+
+// NewDrillMetrics registers them.
+func NewDrillMetrics(reg prometheus.Registerer) *DrillMetrics {
+	m := &DrillMetrics{
+		machines: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "forcefence_machines",
+			Help: "Nodes by what their devices said when they were last asked without need: " +
+				"ok, no_machine, or what is wrong.",
+		}, []string{"result"}),
+		devices: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "forcefence_drill_devices",
+			Help: "Devices of nodes by provider and by what each said when it was last asked without need: " +
+				"ok, unknown, distrusted, or the class of the error.",
+		}, []string{"provider", "result"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "forcefence_drill_seconds",
+			Help: "How long devices took to answer when they were asked without need, log-in included, " +
+				"by provider.",
+			Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5},
+		}, []string{"provider"}),
+	}
+	reg.MustRegister(m.machines, m.devices, m.seconds)
+	return m
+}
