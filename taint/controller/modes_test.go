@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -11,14 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/machine"
-	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
 // journals keeps what is told as Fencing objects would be, by their names.
@@ -106,57 +102,6 @@ func TestModes(t *testing.T) {
 	// The mode changes: what was said is done now.
 	modes["n1"] = fence.Chosen{Mode: fence.Observe}
 	w.untilDone("n1", taint.ResultEvicted)
-}
-
-// Of a node in mode disabled nobody is asked, and its condition says so; in shadow it must be as ready for a power-off as in fence.
-func TestDrillAndModes(t *testing.T) {
-	asked := &oneMachine{now: time.Now, state: providers.PowerOn}
-	config := &Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
-		return machine.Machine{Provider: asked, Name: "racks", Device: "racks/1", Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Claimed: true}}, nil
-	}}}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	for mode, want := range map[fence.Mode]string{fence.Observe: "ok", fence.Shadow: "no_power", fence.Fence: "no_power", fence.Disabled: drill.Disabled} {
-		config.Mode = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: mode, By: "the file"} }
-		seen := AskDevices(t.Context(), config, node, nobodyLies, providers.Now)
-		f := drill.Judge(seen)
-		if f.Result != want || (len(seen.Devices) == 0) != (mode == fence.Disabled) {
-			t.Errorf("%s: got %+v of %d devices, want %s", mode, f, len(seen.Devices), want)
-		}
-		if mode == fence.Disabled && (f.Fenceable != corev1.ConditionFalse || f.Reason != reason.ModeDisabled || !strings.Contains(f.Message, "the file") || !f.OK()) {
-			t.Errorf("disabled: got %+v", f)
-		}
-	}
-}
-
-// The drill warns of a host of KubeVirt that mode fence would not power off.
-func TestDrillOfKubeVirtHost(t *testing.T) {
-	asked := &oneMachine{now: time.Now, state: providers.PowerOn}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1",
-		Labels: map[string]string{"kubevirt.io/schedulable": "true"}}}
-	for _, tc := range []struct {
-		mode   fence.Mode
-		may    bool
-		labels map[string]string
-		warns  bool
-	}{
-		{fence.Fence, false, node.Labels, true}, {fence.Shadow, false, node.Labels, true},
-		{fence.Observe, false, node.Labels, false},
-		{fence.Fence, true, node.Labels, false}, {fence.Fence, false, nil, false},
-	} {
-		config := &Config{
-			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
-				return machine.Machine{Provider: asked, Name: "racks", Device: "racks/1"}, nil
-			}},
-			Mode:  func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: tc.mode} },
-			Fence: fence.Settings{VMHosts: tc.may},
-		}
-		n := node.DeepCopy()
-		n.Labels = tc.labels
-		f := drill.Judge(AskDevices(t.Context(), config, n, nobodyLies, providers.Now))
-		if warns := strings.Contains(f.Warning, "KubeVirt"); warns != tc.warns || f.Fenceable != corev1.ConditionTrue {
-			t.Errorf("%+v: got %+v, want a warning: %v", tc, f, tc.warns)
-		}
-	}
 }
 
 // A healthy node in mode disabled is not pinned; held pods are nudged in no mode that begins nothing.

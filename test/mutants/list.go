@@ -469,8 +469,8 @@ var Mutants = []Mutant{
 		Old: "!ok", New: "ok || !ok", Tests: []string{"./cmd/internal/config -run TestCautions"},
 	},
 	{
-		Name: "drill: a device is asked as it is asked every day", In: "taint/controller.AskDevices",
-		Old: "providers.ForDrill(ctx)", New: "ctx", Tests: []string{"./taint/controller -short -run TestDrillAsksForDoubts"},
+		Name: "drill: a device is asked as it is asked every day", In: "taint/drills.AskDevices",
+		Old: "providers.ForDrill(ctx)", New: "ctx", Tests: []string{"./taint/drills -run TestDrillAsksForDoubts"},
 	},
 	{
 		Name: "drill: what a device says of an Off to come is not told", In: "taint/view/drill.Judge",
@@ -1496,14 +1496,12 @@ var Mutants = []Mutant{
 		Tests: []string{"./cmd/forcefence"},
 	},
 	{
-		Name: "drill: a device that lied makes a node fenceable", In: "taint/controller.AskDevices",
+		Name: "drill: a device that lied makes a node fenceable", In: "taint/drills.AskDevices",
 		Old: `s.Devices[i].Liar != ""`, New: "false",
-		Tests: []string{"./taint/controller -short"},
 	},
 	{
-		Name: "drill: a pin that is about to be written is missed", In: "taint/controller.AskDevices",
+		Name: "drill: a pin that is about to be written is missed", In: "taint/drills.AskDevices",
 		Old: `b.Pin != ""`, New: `b.Pin == "another"`,
-		Tests: []string{"./taint/controller -short"},
 	},
 	{
 		Name: "drill: a node whose machine could not be powered off is fenceable", In: "taint/view/drill.powerless",
@@ -1518,7 +1516,7 @@ var Mutants = []Mutant{
 		Old: "!s.PowerOff && s.Verdict.State != providers.PowerOff && fedOnly(s.Devices)", New: "false",
 	},
 	{
-		Name: "drill: nobody tells the drill of outlets", In: "taint/controller.AskDevices", Tests: glue,
+		Name: "drill: nobody tells the drill of outlets", In: "taint/drills.AskDevices",
 		Old: "Feeds: d.Feeds", New: "",
 	},
 	{
@@ -1550,19 +1548,19 @@ var Mutants = []Mutant{
 		Old: "!ok", New: "false",
 	},
 	{
-		Name: "drill: the devices of a fenced node are asked", In: "taint/controller.Drills.drillNode",
+		Name: "drill: the devices of a fenced node are asked", In: "taint/drills.Drills.drillNode",
 		Old: "taint.IsFenced(&node, d.Key)", New: "false",
 	},
 	{
-		Name: "drill: the condition of a fenced node is written", In: "taint/controller.Drills.writeCondition",
+		Name: "drill: the condition of a fenced node is written", In: "taint/drills.Drills.writeCondition",
 		Old: "taint.IsFenced(live, d.Key)", New: "false",
 	},
 	{
-		Name: "drill: the condition is written each time", In: "taint/controller.hasFinding",
+		Name: "drill: the condition is written each time", In: "taint/drills.hasFinding",
 		Old: "c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message && (rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))", New: "rec == nil && false",
 	},
 	{
-		Name: "drill: what was said of a machine before its fence still stands", In: "taint/controller.hasFinding",
+		Name: "drill: what was said of a machine before its fence still stands", In: "taint/drills.hasFinding",
 		Old: "rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second))", New: "rec == nil || true",
 	},
 	{
@@ -2422,7 +2420,7 @@ var Mutants = []Mutant{
 		Old: "v.VMHost = fence.IsVMHost(l.Labels)", New: "",
 	},
 	{
-		Name: "drill: hosts of KubeVirt are not told", In: "taint/controller.AskDevices",
+		Name: "drill: hosts of KubeVirt are not told", In: "taint/drills.AskDevices",
 		Old: "fence.IsVMHost(node.Labels) && !config.Fence.VMHosts", New: "false",
 	},
 	{
@@ -6275,14 +6273,12 @@ var Mutants = []Mutant{
 	},
 
 	{
-		Name: "devices: one that is quiet fails every drill", In: "taint/controller.AskDevices",
+		Name: "devices: one that is quiet fails every drill", In: "taint/drills.AskDevices",
 		Old: "!devices[i].Quiet", New: "i >= 0",
-		Tests: glue,
 	},
 	{
-		Name: "devices: one that is quiet never fails a drill", In: "taint/controller.AskDevices",
+		Name: "devices: one that is quiet never fails a drill", In: "taint/drills.AskDevices",
 		Old: "d.Answer.Err != nil", New: "false",
-		Tests: glue,
 	},
 
 	// Several devices of one node.
@@ -6653,7 +6649,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drill: a cached Node does not hold what the drill before it found", In: "taint/controller.slim",
-		Old: "c.Type == taint.FenceableCondition", New: "false", Tests: glue,
+		Old: "c.Type == taint.FenceableCondition", New: "false", Tests: []string{"./taint/drills"},
 	},
 	{
 		Name: "devices: the drill is silent about two that disagree", In: "taint/view/drill.Judge",
@@ -7649,9 +7645,8 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "modes: a drill asks in disabled", In: "taint/controller.AskDevices",
+		Name: "modes: a drill asks in disabled", In: "taint/drills.AskDevices",
 		Old: "mode.Mode == fence.Disabled", New: "false",
-		Tests: glue,
 	},
 	{
 		Name: "modes: disabled pins", In: "taint/controller.Reconciler.idle",

@@ -41,6 +41,7 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
+	"github.com/forcefence/forcefence/taint/drills"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/observe"
@@ -200,9 +201,9 @@ func Run(ctx context.Context, o Options) error {
 		Begins: func(n *corev1.Node) bool { return confs.current().Mode(n).Mode.Begins() },
 	})
 	if err := errors.Join(
-		mgr.Add(controller.NewDrills(controller.DrillOptions{
+		mgr.Add(drills.New(drills.Options{
 			Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
-			Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: controller.NewDrillMetrics(reg),
+			Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: drills.NewMetrics(reg),
 			Config: confs.current, Leading: leading, WithFleet: rec.WithFleet, ShouldList: rec.ShouldList,
 			Key: cfg.TaintKey, Now: time.Now,
 		})),

@@ -15,8 +15,8 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/drills"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/view/drill"
@@ -95,7 +95,7 @@ func (d *Desk) liar(m machine.Machine) string {
 func (d *Desk) Drill(ctx context.Context, name string) (drill.Seen, error) {
 	for i := range d.nodes.Items {
 		if node := &d.nodes.Items[i]; node.Name == name {
-			return controller.AskDevices(ctx, d.confs.current(), node, d.liar, providers.Now), nil
+			return drills.AskDevices(ctx, d.confs.current(), node, d.liar, providers.Now), nil
 		}
 	}
 	return drill.Seen{}, fmt.Errorf("node %s does not exist", name)

@@ -1,4 +1,4 @@
-package controller
+package drills
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/machine"
@@ -21,7 +22,7 @@ import (
 // node whose record keeps a device from being believed, "" for none. It blocks for the devices alone, and may be
 // repeated.
 func AskDevices(
-	ctx context.Context, config *Config, node *corev1.Node, liar func(machine.Machine) string, now func() providers.Instant,
+	ctx context.Context, config *controller.Config, node *corev1.Node, liar func(machine.Machine) string, now func() providers.Instant,
 ) drill.Seen {
 	rec, _ := taint.RecordOf(node)      // one that cannot be read leads nowhere
 	led, _ := config.Machines.Led(node) // its mode is the rule's, also where the machine's power may not be touched

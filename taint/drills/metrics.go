@@ -1,17 +1,17 @@
-package controller
+package drills
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// DrillMetrics are those of Drills; no label holds a node's name.
-type DrillMetrics struct {
+// Metrics are those of Drills; no label holds a node's name.
+type Metrics struct {
 	machines *prometheus.GaugeVec
 	devices  *prometheus.GaugeVec
 	seconds  *prometheus.HistogramVec
 }
 
-// NewDrillMetrics registers them.
-func NewDrillMetrics(reg prometheus.Registerer) *DrillMetrics {
-	m := &DrillMetrics{
+// NewMetrics registers them.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
 		machines: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "forcefence_machines",
 			Help: "Nodes by what their devices said when they were last asked without need: " +

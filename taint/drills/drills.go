@@ -1,4 +1,8 @@
-package controller
+// Package drills asks every node's devices regularly while nothing is wrong, and reports what changed. So a BMC that is
+// down, a password that expired and a node without a machine are known before they matter. Package drill (taint/view)
+// decides who is asked when, and what an answer is worth. It writes one condition of healthy Nodes, and its answers prove
+// nothing.
+package drills
 
 import (
 	"context"
@@ -14,6 +18,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
@@ -21,15 +26,15 @@ import (
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-// DrillOptions is all that Drills are made of. Every field is required but where noted.
-type DrillOptions struct {
+// Options is all that Drills are made of. Every field is required but where noted.
+type Options struct {
 	Live    client.Reader // reads from the API server, not from a cache
 	Cache   client.Reader // the informers
 	Client  client.Client // writes
 	Events  events.EventRecorder
 	Log     *slog.Logger
-	Metrics *DrillMetrics
-	Config  func() *Config
+	Metrics *Metrics
+	Config  func() *controller.Config
 	Leading func() error // nil while this process is sure to be the leader
 	// WithFleet lends the memory across nodes to a function, which must not block.
 	WithFleet func(func(*fleet.Fleet))
@@ -40,16 +45,14 @@ type DrillOptions struct {
 	Every      time.Duration // how often a node is drilled; after a failure it waits a tenth of that. 0: 5m
 }
 
-// Drills ask every node's devices regularly while nothing is wrong. So a BMC that is down, a password that expired and a
-// node without a machine are reported before they matter. The answers prove nothing and are not kept. Drills report what
-// changed: in the condition taint.FenceableCondition, once in the log, and as an Event on the Node. The metrics count the
-// rest. Package drill decides who is asked when, and what an answer is worth. A node that is being fenced is left out:
-// its devices are being asked already.
+// Drills ask the nodes' devices, one node after the other. They report what changed in the condition
+// taint.FenceableCondition, once in the log, and as an Event on the Node. The metrics count the rest. The answers are not
+// kept. A node that is being fenced is left out: its devices are being asked already.
 //
 // A connection to a device stays open for a while in case it is needed again: a thousand at once cost 45 MB (make bench
 // RUN=memory), and a management network is not made for them. So the plan has a pace.
 type Drills struct {
-	DrillOptions
+	Options
 	writer kube.Writer
 
 	listed time.Time // when the nodes were; nextNode alone uses it
@@ -65,13 +68,13 @@ type found struct {
 	devices [][2]string // the labels of forcefence_drill_devices
 }
 
-// NewDrills makes Drills.
-func NewDrills(o DrillOptions) *Drills {
+// New makes Drills.
+func New(o Options) *Drills {
 	if o.Every <= 0 {
 		o.Every = 5 * time.Minute
 	}
 	return &Drills{
-		DrillOptions: o, writer: kube.Writer{Client: o.Client, Key: o.Key, Leading: o.Leading, Now: o.Now},
+		Options: o, writer: kube.Writer{Client: o.Client, Key: o.Key, Leading: o.Leading, Now: o.Now},
 		plan: drill.Plan{Every: o.Every, Again: o.Every / 10}, found: map[string]found{},
 	}
 }
@@ -208,17 +211,17 @@ func (d *Drills) countNode(name string, now found) {
 
 // report reports what changed since the last drill, whose result is before; "" is none.
 func (d *Drills) report(node *corev1.Node, before string, f drill.Finding) {
-	events := kube.Events{To: d.Events, Leading: d.Leading}
+	to := kube.Events{To: d.Events, Leading: d.Leading}
 	switch {
 	case before == f.Result, before == "" && f.OK():
 	case f.Result == drill.Disabled:
 		d.Log.Info("Machine is not asked any more", "node", node.Name, "why", f.Detail)
 	case f.OK():
 		d.Log.Info("Machine answers again", "node", node.Name)
-		events.Send(node, nil, reason.Answers, "Probe", "{detail}", f.Detail)
+		to.Send(node, nil, reason.Answers, "Probe", "{detail}", f.Detail)
 	default:
 		d.Log.Warn("Machine does not answer", "node", node.Name, "why", f.Result, "detail", f.Detail)
-		events.Send(node, nil, reason.NotAnswering, "Probe", "{detail}", f.Detail)
+		to.Send(node, nil, reason.NotAnswering, "Probe", "{detail}", f.Detail)
 	}
 }
 

@@ -1,0 +1,178 @@
+package drills
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/view/drill"
+)
+
+// Why a device cannot be asked stands in the Event and in the log, while the node is healthy: its class and the cause, cleaned.
+func TestDrillTellsTheCause(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{providers.WithClass(providers.ErrUntrusted, errors.New("x509: certificate signed by unknown authority (caFile)")), "(untrusted: x509: certificate signed by unknown authority (caFile))"},
+		{providers.WithClass(providers.ErrDenied, errors.New("401 Unauthorized (IDRAC.2.1.RAC0218)")), "(denied: 401 Unauthorized (IDRAC.2.1.RAC0218))"},
+		{providers.WithClass(providers.ErrUnreachable, errors.New("dial tcp 192.0.2.1:443: connect: no route to host\x1b[2J")), "(unreachable: dial tcp 192.0.2.1:443: connect: no route to host"},
+	} {
+		log, recorder := &bytes.Buffer{}, events.NewFakeRecorder(5)
+		config := &controller.Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
+			return machine.Machine{Provider: broken{tc.err}, Name: "racks", Device: "racks/bmc1"}, nil
+		}}}
+		p := New(Options{
+			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder, Leading: func() error { return nil },
+		})
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		f := drill.Judge(AskDevices(t.Context(), config, node, nobodyLies, providers.Now))
+		p.report(node, "", f)
+		if f.Result != providers.Class(tc.err) || strings.Contains(f.Detail+f.Message, "\x1b") {
+			t.Errorf("got %+v", f)
+		}
+		if e := <-recorder.Events; !strings.Contains(e, tc.want) || !strings.Contains(log.String(), tc.want) {
+			t.Errorf("got Event %q\nand log %q\nwant %q in both", e, log, tc.want)
+		}
+	}
+}
+
+// reads counts what is read live.
+type reads struct {
+	client.Reader
+	n atomic.Int32
+}
+
+func (r *reads) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	r.n.Add(1)
+	return r.Reader.Get(ctx, k, o, opts...)
+}
+
+// The condition says whether the node could be fenced now. It is written when that changes, and at no other time is the API server asked;
+// a device that is not reached for once is not yet False. The metrics count each node, and each device, once.
+func TestDrillWritesTheCondition(t *testing.T) {
+	w := newWorld(t)
+	p := w.drills(0)
+	live := &reads{Reader: p.Live}
+	p.Live = live
+	steps := []struct {
+		name   string
+		change func()
+		status corev1.ConditionStatus
+		reason string
+		writes int
+		told   string // an Event that came
+		metric string // of forcefence_drill_devices: its result is 1
+	}{
+		{"all is well", func() {}, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
+		{"still", func() {}, corev1.ConditionTrue, "MachineAnswers", 0, "", "ok"},
+		{"off is an answer", func() { w.machines["n4"].on = false }, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
+		{"fenced since", func() {
+			w.change("n4", func(n *corev1.Node) {
+				n.Annotations = map[string]string{taint.RecordAnnotation: taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test"}.Enter(taint.PhaseDone, taint.ResultEvicted, w.Now().Add(time.Second)).Encode()}
+			})
+			w.pass(2 * time.Second)
+		}, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
+		{"said since", func() {}, corev1.ConditionTrue, "MachineAnswers", 0, "", "ok"},
+		{"not reached", func() { w.machines["n4"].deaf = true }, corev1.ConditionUnknown, "MachineNotAnswering", 1, "MachineNotAnswering n4", "unreachable"},
+		{"not reached again", func() {}, corev1.ConditionFalse, "MachineNotAnswering", 1, "", "unreachable"},
+		{"nor a third time", func() {}, corev1.ConditionFalse, "MachineNotAnswering", 0, "", "unreachable"},
+		{"back", func() { w.machines["n4"].deaf = false }, corev1.ConditionTrue, "MachineAnswers", 1, "MachineAnswers n4", "ok"},
+		{"another machine", func() { w.machines["n4"].uuid = "99999999-7742-3448-3784-823347823834" }, corev1.ConditionFalse, "MachineNotAnswering", 1, "", "identity"},
+	}
+	for _, tt := range steps {
+		tt.change()
+		w.told.said = nil
+		live.n.Store(0)
+		before := w.version()
+		c := w.drilled(p, "n4")
+		if c.Status != tt.status || c.Reason != tt.reason || w.version()-before != tt.writes || strings.ContainsAny(c.Message, "0") {
+			t.Errorf("%s: got %s, %s, %q, %d writes, want %s, %s, %d", tt.name, c.Status, c.Reason, c.Message, w.version()-before, tt.status, tt.reason, tt.writes)
+		}
+		if (live.n.Load() > 0) != (tt.writes > 0) {
+			t.Errorf("%s: the API server was read %d times for %d writes", tt.name, live.n.Load(), tt.writes)
+		}
+		if tt.told != "" && !w.told.has(tt.told) || tt.told == "" && tt.writes == 0 && len(w.told.said) > 0 {
+			t.Errorf("%s: got Events %q, want %q", tt.name, w.told.said, tt.told)
+		}
+		m := p.Metrics
+		if n := testutil.ToFloat64(m.devices.WithLabelValues("racks", tt.metric)); n != 1 {
+			t.Errorf("%s: got %v devices that are %s, want 1", tt.name, n, tt.metric)
+		}
+		if ok, want := testutil.ToFloat64(m.machines.WithLabelValues("ok")), map[bool]float64{true: 1}[tt.metric == "ok"]; ok != want {
+			t.Errorf("%s: got %v nodes that are ok, want %v", tt.name, ok, want)
+		}
+	}
+}
+
+// A node that is marked, or whose fence is open, is left to its fence: it is not asked, nor written.
+func TestDrillLeavesFencedNodesAlone(t *testing.T) {
+	w := newWorld(t)
+	p := w.drills(0)
+	w.change("n4", func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "manual", Effect: corev1.TaintEffectNoSchedule}}
+	})
+	if c := w.drilled(p, "n4"); c.Status != "" || len(p.found) > 0 {
+		t.Errorf("marked: got %+v, %v", c, p.found)
+	}
+	w.change("n4", func(n *corev1.Node) {
+		n.Spec.Taints = nil
+		n.Annotations = map[string]string{taint.RecordAnnotation: "no record"}
+	})
+	if c := w.drilled(p, "n4"); c.Status != "" || len(p.found) > 0 {
+		t.Errorf("a record that cannot be read: got %+v, %v", c, p.found)
+	}
+	// The fence began after the cache was read.
+	w.change("n4", func(n *corev1.Node) { n.Annotations = nil })
+	cached := w.node("n4")
+	w.change("n4", func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "f-1", Effect: corev1.TaintEffectNoSchedule}}
+	})
+	before := w.version()
+	if err := p.writeCondition(t.Context(), cached, drill.Finding{Fenceable: corev1.ConditionTrue}); err != nil || w.version() != before {
+		t.Errorf("marked just now: got error %v, %d writes", err, w.version()-before)
+	}
+}
+
+// The leader asks all nodes, forgets those that are gone, and returns when it is told to.
+func TestDrills(t *testing.T) {
+	w := newWorld(t)
+	p := w.drills(time.Hour)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Start(ctx) }()
+	m := p.Metrics
+	for deadline := time.Now().Add(time.Minute); testutil.ToFloat64(m.machines.WithLabelValues("ok")) < float64(len(worldDevices)) && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := testutil.ToFloat64(m.machines.WithLabelValues("ok")); n != float64(len(worldDevices)) {
+		t.Errorf("got %v nodes that were asked, want %d", n, len(worldDevices))
+	}
+	must(t, w.api.Delete(context.Background(), w.node("n4")))
+	p.listed = p.listed.Add(-time.Hour) // it is listed again
+	if name, _ := p.nextNode(ctx); name != "" {
+		t.Errorf("after the end: got node %s to ask", name)
+	}
+	if n := testutil.ToFloat64(m.machines.WithLabelValues("ok")); n != float64(len(worldDevices)-1) {
+		t.Errorf("a node is gone: got %v, want %d", n, len(worldDevices)-1)
+	}
+}
