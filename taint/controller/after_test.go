@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
@@ -64,7 +63,7 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.D
 	write(rec)
 	x.pass(time.Minute)
 	said := x.upTo("Write")
-	x.tell(x.st, said)
+	x.tells(said, decide.ActionDone{})
 	write(action.RecordOf(said.Action))
 	x.across(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, decide.ActionDone{}) })
 	return x, asked, x.upTo("PowerOn")
@@ -105,13 +104,13 @@ func TestAfterwardsIsNoFence(t *testing.T) {
 	if got := told(x.events); len(got) != 1 {
 		t.Errorf("got Events %q, want one of the power-on", got)
 	}
-	if n := testutil.ToFloat64(x.Metrics.fences.WithLabelValues(string(taint.ResultEvicted))); n != 0 {
+	if n := x.heard.count(t, "forcefence_fences_total", string(taint.ResultEvicted)); n != 0 {
 		t.Errorf("got %v fences that ended, want none of an announcement", n)
 	}
 	again := *x.st.course.Look().Record
 	again.Result = taint.ResultNeverPoweredOff
-	x.tell(x.st, action.Decision{Action: action.Write{Record: again}, Reason: reason.NeverOff})
-	if n := testutil.ToFloat64(x.Metrics.fences.WithLabelValues(string(taint.ResultNeverPoweredOff))); n != 1 {
+	x.tells(action.Decision{Action: action.Write{Record: again}, Reason: reason.NeverOff}, decide.ActionDone{})
+	if n := x.heard.count(t, "forcefence_fences_total", string(taint.ResultNeverPoweredOff)); n != 1 {
 		t.Errorf("got %v fences of a machine that was never off, want one", n)
 	}
 }

@@ -32,7 +32,7 @@ func TestCauseOfAnUnknownAnswer(t *testing.T) {
 	if got := x.st.course.Said(); got != "denied: 403 Forbidden (no licence)" {
 		t.Errorf("got %q", got)
 	}
-	x.tell(x.st, action.Decision{Action: action.Wait{}, Reason: reason.Unknown})
+	x.tells(action.Decision{Action: action.Wait{}, Reason: reason.Unknown}, nil)
 	if got := told(x.events); len(got) != 1 || !strings.Contains(got[0], "403 Forbidden (no licence)") {
 		t.Errorf("got Events %q", got)
 	}

@@ -13,21 +13,17 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/taint/recording"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -42,7 +38,6 @@ import (
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
-	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/sharing"
 	"github.com/forcefence/forcefence/taint/wake"
 )
@@ -69,9 +64,7 @@ type Options struct {
 	Live    client.Reader // reads from the API server, not from a cache
 	Cache   client.Reader // the informers; VolumeAttachments are indexed by NodeNameIndex
 	Client  client.Client // writes; no client-side rate limit
-	Events  events.EventRecorder
-	Log     *slog.Logger
-	Metrics *Metrics
+	Sinks   observe.Sinks // where people are told
 	Wakes   *wake.Metrics // of what wakes nodes
 	Config  func() *Config
 	Leading func() error // nil while this process is sure to be the leader
@@ -80,37 +73,22 @@ type Options struct {
 	Workers int          // pod writes at the same time at most, for all nodes; 0: fleet.DefaultPace (F6)
 	// Storage calls tell with each node whose storage changed, until ctx ends. nil: none does.
 	Storage func(ctx context.Context, tell func(node string))
-	// Told is told of every fence as it goes on, for Records. It must not block. nil: nobody is.
-	Told func(journal.Told)
-	// Took is told of each part of a fence once it is over, of whatever led to it, too. It must not block. nil: nobody is.
-	Took func(Part)
 	// Record takes each line of a recording of what is seen and decided, for package replay; false: it has no room. It must not block. nil: nothing
 	// is recorded.
 	Record func(line []byte) bool
 	Now    func() time.Time
 }
 
-// Part is a part of a fence that took its time: a question to a device, or an act.
-type Part struct {
-	Node         string
-	Record       *taint.Record // the fence's; nil, or of one that is over: there is none yet
-	Name         string        // ask, power_off, power_on, or what the metric of phases calls it
-	Begun, Ended time.Time
-	Device       string               // that was asked: provider/device
-	State        providers.PowerState // what it said
-	Pods         int                  // that were to be written
-	Err          error                // why the device gave no answer, or the act failed
-}
-
 // Reconciler implements reconcile.Reconciler for Nodes.
 type Reconciler struct {
 	Options
-	writer  kube.Writer
-	gate    *gate         // of pod writes
-	batches atomic.Int32  // runs of pod writes under way
-	looks   chan struct{} // holds one of each node that is on its way to its first pod write
-	pauses  sharedMaps    // of Config.Elsewhere
-	moved   wake.Moves    // of Nodes
+	writer   kube.Writer
+	observer *observe.Observer
+	gate     *gate         // of pod writes
+	batches  atomic.Int32  // runs of pod writes under way
+	looks    chan struct{} // holds one of each node that is on its way to its first pod write
+	pauses   sharedMaps    // of Config.Elsewhere
+	moved    wake.Moves    // of Nodes
 
 	attached sharing.Call[map[string][]action.Attachment] // all of them, by node
 
@@ -121,26 +99,20 @@ type Reconciler struct {
 	nodes map[string]*nodeState // by Node name; an entry's fields are the reconcile's alone but where noted
 	met   bool                  // the fleet knows the nodes, and their records, that were there when this process began to lead
 
-	rest []later // Events of nodes that are done with, which wait for pod writes on others
-
-	limits *fleet.Limits        // that the fleet keeps to
-	once   map[string]time.Time // refusals that are one for many nodes -> when they were told
+	limits *fleet.Limits // that the fleet keeps to
 }
 
 // nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.
 type nodeState struct {
 	course  recording.Course
-	told    reported
-	failing failing
+	told    *observe.Node
 	nudging nudging
 
 	// Of the last look, for those who execute and report.
 	node    *corev1.Node
 	machine machine.Machine
-	suspect string       // fleet.View.Suspicion
 	objects []corev1.Pod // of the pods that were listed, as slimPods leaves them
 
-	refused    string    // why the machine of the healthy node is not believed, as told
 	still      bool      // its mode begins nothing: held pods are not nudged
 	looked     func()    // lets another node begin; may be called again
 	unbelieved time.Time // since when the machine is not believed; zero: it is
@@ -153,6 +125,9 @@ type nodeState struct {
 func New(o Options) *Reconciler {
 	r := &Reconciler{Options: o, nodes: map[string]*nodeState{}, looks: make(chan struct{}, looksAtOnce)}
 	r.gate = &gate{pace: fleet.Pace{Most: o.Workers}, let: map[*fleet.Turn]chan struct{}{}}
+	r.observer = observe.New(observe.Options{
+		Sinks: o.Sinks, Leading: o.Leading, Writing: func() bool { return r.batches.Load() > 0 }, Fleet: r.across, Now: o.Now,
+	})
 	r.writer = kube.Writer{Client: o.Client, Key: o.Key, Leading: o.Leading, Now: o.Now}
 	return r
 }
@@ -168,7 +143,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	st.looked = sync.OnceFunc(func() { <-r.looks })
 	defer st.looked()
 	res, err := r.advance(ctx, req, st)
-	for _, after := range []time.Duration{r.nudge(ctx, req.Name, st), r.tellRest(st), r.poll(req.Name)} {
+	for _, after := range []time.Duration{r.nudge(ctx, req.Name, st), r.poll(req.Name)} {
 		if err == nil && after > 0 && (res.RequeueAfter == 0 || after < res.RequeueAfter) { // an error comes again by itself
 			res.RequeueAfter = after
 		}
@@ -176,7 +151,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return res, err
 }
 
-// advance is Reconcile without the nudges of held pods and the Events that waited.
+// advance is Reconcile without the nudges of held pods.
 func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nodeState) (reconcile.Result, error) {
 	if err := r.meet(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -215,35 +190,30 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 		return true, 0, nil
 	}
 	l := taint.See(&node, nil, r.Key, r.now(), r.now())
-	status, why := taint.ProtectionOf(&node)
-	r.setProtection(st, protectionWord(status, why))
+	status, _ := taint.ProtectionOf(&node)
 	st.nudging.saw(l, status, r.Now())
 	var view fleet.View
 	r.across(func(f *fleet.Fleet) {
 		f.See(l, r.now())
 		view = f.View(name, r.now())
 	})
-	r.tellOddLease(&node, st, view)
+	st.told.Seen(&node, view)
 	config := r.Config()
 	turn := st.course.SawStorage(config.Policies, config.health(name), r.now())
 	if !decide.Idle(l, view) || st.course.Owes() || turn {
 		return false, 0, nil
 	}
-	r.stepSucceeded(st)
-	if l.Record != nil { // a cache that is behind may not have it yet
-		r.reportPowerOffs(&node, st, l.Record)
-	}
-	r.setState(st, reason.StateHealthy)
 	mode := config.ChooseMode(&node, fence.Fence).Mode
 	st.still = !mode.Begins()
-	r.inMode(st, mode)
+	st.told.Idle(&node, l, mode)
 	st.course.Rest(l)
 	st.node, st.objects = nil, nil
-	st.told.said, st.told.alerted, st.told.aside = "", "", action.Aside{}
 	if mode == fence.Disabled {
 		return true, 0, nil
 	}
-	return true, r.pin(ctx, &node, l, st), nil
+	done, after := r.pin(ctx, &node, l, st)
+	st.told.Pinned(&node, done)
+	return true, after, nil
 }
 
 // state returns what is remembered of a node, making room for it if there is none.
@@ -253,31 +223,15 @@ func (r *Reconciler) state(name string) *nodeState {
 	st := r.nodes[name]
 	if st == nil {
 		st = &nodeState{looked: func() {}, course: recording.Course{Name: name, Tape: r.Record}}
+		st.told = r.observer.Node(name, &st.course.Node)
 		r.nodes[name] = st
 	}
 	return st
 }
 
-// forget drops a Node that does not exist any more. A fence that was going on ends with it: stock garbage collection takes the
-// pods of a Node that is gone.
+// forget drops a Node that does not exist any more.
 func (r *Reconciler) forget(name string, st *nodeState) {
-	if slices.Contains([]reason.State{reason.StatePoweringOff, reason.StateArmed, reason.StateEvicting, reason.StateProofLost, reason.StateStuck}, st.told.state) {
-		r.Log.Warn("Node was deleted in the middle of its fence", "node", name)
-		r.Metrics.fences.WithLabelValues(string(resultGone)).Inc()
-	}
-	if rec := st.course.Look().Record; rec.Open() {
-		r.chronicle(name, st, journal.Told{Record: *rec, Gone: true})
-	}
-	if rec := st.told.openFence; rec != nil {
-		gone := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(rec.NodeUID)}}
-		r.eventPowerOffs(gone, rec, string(resultGone))
-	}
-	r.send(&st.told.later)
-	r.send(&st.told.pods)
-	st.failing = failing{}
-	r.setState(st, "")
-	r.setProtection(st, "")
-	r.setMode(st, "")
+	st.told.Gone()
 	st.nudging = nudging{}
 	r.across(func(f *fleet.Fleet) { f.Drop(name, r.now()) })
 	r.mu.Lock()

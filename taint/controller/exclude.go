@@ -104,7 +104,7 @@ func (r *Reconciler) pausedNow(ctx context.Context, key client.ObjectKey) string
 	defer cancel()
 	s, err := pauseOf(ctx, oneForAll{r.Live, &r.pauses}, key, r.Now())
 	if err != nil {
-		r.Log.Debug("Cannot read the pause again", "error", err)
+		r.Sinks.Log.Debug("Cannot read the pause again", "error", err)
 	}
 	return cmp.Or(s.why, s.denied)
 }

@@ -25,7 +25,7 @@ func (r *Reconciler) driver(ctx context.Context, name string, st *nodeState) dec
 		World:  &executor{Reconciler: r, name: name, st: st},
 		Across: func(do func(decide.Fleet)) { r.across(func(f *fleet.Fleet) { do(f) }) },
 		Now:    r.now,
-		Done:   func(s decide.StepDone) { r.report(ctx, st, s) },
+		Done:   func(s decide.StepDone) { st.told.Step(ctx, s) },
 	}
 }
 

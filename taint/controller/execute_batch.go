@@ -63,10 +63,7 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, a action.Action, i
 	st.looked()
 	b := &batch{r: r, st: st}
 	r.batches.Add(1)
-	defer func() {
-		r.batches.Add(-1)
-		r.tellOthers()
-	}()
+	defer r.batches.Add(-1)
 	r.setBatch(st, b)
 	defer r.setBatch(st, nil)
 	l := st.course.Look()

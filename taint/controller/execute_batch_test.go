@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/forcefence/forcefence/taint/decide/action"
 
-	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -137,6 +135,7 @@ type midst struct {
 	cached *server // the informers
 	api    *answers
 	events *events.FakeRecorder
+	heard  *heard
 }
 
 // inMidst is a node that is marked, in a phase of its fence, or not yet: PoweringOff has no mark, and no phase no record. Two others
@@ -151,9 +150,10 @@ func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
 	x := &midst{
 		t: t, c: c, live: &server{node: node, lease: "1"}, cached: &server{node: node}, api: &answers{}, events: events.NewFakeRecorder(200),
 	}
+	sinks, told := sinksTo(x.events)
+	x.heard = told
 	x.Reconciler = New(Options{
-		Live: x.live, Cache: x.cached, Client: x.api, Now: c.Now, Workers: 1, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()),
-		Events: x.events, Leading: func() error { return nil }, Key: taint.DefaultKey, By: "test",
+		Live: x.live, Cache: x.cached, Client: x.api, Now: c.Now, Workers: 1, Sinks: sinks, Leading: func() error { return nil }, Key: taint.DefaultKey, By: "test",
 		Config: func() *Config {
 			return &Config{
 				Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
@@ -222,6 +222,7 @@ func (x *midst) upTo(do string) action.Decision {
 				x.t.Fatal(failed.Err)
 			}
 			x.apply(x.st, o)
+			x.tells(s, o)
 		case action.Is[action.Ask](s):
 			x.apply(x.st, decide.DevicesAnswered{Answers: x.ask(x.t.Context(), x.st)})
 		case action.Is[action.Wait](s):
@@ -233,6 +234,11 @@ func (x *midst) upTo(do string) action.Decision {
 	}
 	x.t.Fatalf("got %q, want %s", seen, do)
 	return action.Decision{}
+}
+
+// tells has a step told that was carried out.
+func (x *midst) tells(d action.Decision, o decide.Observation) {
+	x.st.told.Step(x.t.Context(), decide.StepDone{Look: x.st.course.Look(), Decision: d, Outcome: o})
 }
 
 // step carries out the next decision, and has it reported.
@@ -399,15 +405,15 @@ func TestPowerOffIsNoError(t *testing.T) {
 			if err = s.Err(); err != nil {
 				break
 			}
-			if x.pass(s.Decision.RequeueAfter); x.st.told.said == reason.AwaitingOff || x.st.told.said == reason.NotAccepted || m.off > 1 {
+			if x.pass(s.Decision.RequeueAfter); x.heard.reason == reason.AwaitingOff || x.heard.reason == reason.NotAccepted || m.off > 1 {
 				break
 			}
 			x.c.now = x.c.now.Add(time.Millisecond)
 		}
 		again := errors.Is(tc.refuses, providers.ErrNotSent) // it is decided on again, on another look
-		if (m.off != tc.offs) != again || x.st.told.said != tc.says || !errors.Is(err, tc.err) {
+		if (m.off != tc.offs) != again || x.heard.reason != tc.says || !errors.Is(err, tc.err) {
 			t.Errorf("%s: got %d power-offs, then %s, error %v; want %d, %s, %v",
-				name, m.off, x.st.told.said, err, tc.offs, tc.says, tc.err)
+				name, m.off, x.heard.reason, err, tc.offs, tc.says, tc.err)
 		}
 	}
 }
@@ -436,8 +442,8 @@ func TestAttachmentsAreReadWhereTheStepSays(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, tc.phase)
 			x.live.attachments, x.cached.attachments = tc.live, tc.cached
-			if err := x.steps(); err != nil || x.api.patches != tc.writes || x.st.told.said != tc.want {
-				t.Errorf("got %d writes, said %s, error %v, want %d, %s", x.api.patches, x.st.told.said, err, tc.writes, tc.want)
+			if err := x.steps(); err != nil || x.api.patches != tc.writes || x.heard.reason != tc.want {
+				t.Errorf("got %d writes, said %s, error %v, want %d, %s", x.api.patches, x.heard.reason, err, tc.writes, tc.want)
 			}
 		})
 	}
@@ -470,8 +476,8 @@ func TestVolumesAreReadOfThePodsNamed(t *testing.T) {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, "")
 		x.live.pods, x.live.bound = tc.pods, pv
 		x.live.attachments, x.cached.attachments = tc.attachments, tc.attachments
-		if err := x.steps(); err != nil || (x.st.told.said != reason.NoWork) != tc.want || (x.api.patches > 0) != tc.want {
-			t.Errorf("%s: got %d writes, said %s, error %v, want work: %v", tc.name, x.api.patches, x.st.told.said, err, tc.want)
+		if err := x.steps(); err != nil || (x.heard.reason != reason.NoWork) != tc.want || (x.api.patches > 0) != tc.want {
+			t.Errorf("%s: got %d writes, said %s, error %v, want work: %v", tc.name, x.api.patches, x.heard.reason, err, tc.want)
 		}
 	}
 }
@@ -529,8 +535,8 @@ func TestSlowServer(t *testing.T) {
 		NodeName: "n1", Tolerations: []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, TolerationSeconds: &wait}},
 	}}
 	x.live.pods, x.live.took = []corev1.Pod{pod}, func() { x.c.now = x.c.now.Add(6 * time.Second) }
-	if err := x.steps(); err != nil || x.api.patches != 1 || x.st.told.said != reason.Tombstoning {
-		t.Errorf("got %d pods ended, said %s, error %v, want one", x.api.patches, x.st.told.said, err)
+	if err := x.steps(); err != nil || x.api.patches != 1 || x.heard.reason != reason.Tombstoning {
+		t.Errorf("got %d pods ended, said %s, error %v, want one", x.api.patches, x.heard.reason, err)
 	}
 }
 

@@ -85,7 +85,7 @@ func TestPauseEndsInTime(t *testing.T) {
 func TestFencingIsToldOfEachStep(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 	var all []journal.Told
-	x.Told = func(told journal.Told) { all = append(all, told) }
+	x.observer.Fences = func(told journal.Told) { all = append(all, told) }
 	x.live.pods = append(podsOf("n1", "a"), endedPods("n1", "before")...)
 	x.live.pods[1].Status.Message = taint.FenceMessage("f-1")
 	x.live.attachments = []storagev1.VolumeAttachment{{Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}}}

@@ -2,14 +2,11 @@ package controller
 
 import (
 	"context"
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -22,22 +19,6 @@ import (
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
-
-// A Lease that names an absurd duration is told once, and again when it does so again.
-func TestOddLeaseIsTold(t *testing.T) {
-	rec := events.NewFakeRecorder(10)
-	r := New(Options{Now: time.Now, Log: slog.New(slog.DiscardHandler), Events: rec, Leading: func() error { return nil }})
-	node, st := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &nodeState{}
-	for _, odd := range []bool{false, true, true, false, true} {
-		r.tellOddLease(node, st, fleet.View{OddLease: odd})
-	}
-	if n := len(rec.Events); n != 2 {
-		t.Errorf("told %d times, want twice", n)
-	}
-	if e := <-rec.Events; !strings.Contains(e, "LeaseDurationOutOfBounds") {
-		t.Errorf("got %q", e)
-	}
-}
 
 // What records tell across nodes is known by the watch, of those nodes, too, that nobody looked at: who is being powered off (invariant 6),
 // and whose device lied. One that cannot be read tells nothing, and an older one nothing any more.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/forcefence/forcefence/taint/decide/action"
 
-	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -233,7 +231,8 @@ func (s *shut) Get(context.Context, client.ObjectKey, client.Object, ...client.G
 func TestLooksAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache := &shut{open: make(chan struct{})}
-		r := New(Options{Cache: cache, Now: time.Now, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()), Leading: func() error { return nil },
+		sinks, _ := sinksTo(nil)
+		r := New(Options{Cache: cache, Now: time.Now, Sinks: sinks, Leading: func() error { return nil },
 			Config: func() *Config { return &Config{} }})
 		r.met = true
 		var all sync.WaitGroup

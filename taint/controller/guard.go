@@ -3,17 +3,13 @@ package controller
 import (
 	"context"
 	"errors"
-	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/sharing"
 )
 
@@ -39,7 +35,7 @@ func (r *Reconciler) meet(ctx context.Context) error {
 		impossible = f.Impossible()
 	})
 	for _, floor := range impossible {
-		r.Log.Warn("A floor of healthy nodes is above what a power-off can keep: no machine is powered off", "floor", floor)
+		r.Sinks.Log.Warn("A floor of healthy nodes is above what a power-off can keep: no machine is powered off", "floor", floor)
 	}
 	r.met, r.limits = true, limits
 	return nil
@@ -60,37 +56,3 @@ func (r *Reconciler) called(err error) {
 	failed := err != nil && (!errors.As(err, &status) || status.Status().Code >= 500)
 	r.across(func(f *fleet.Fleet) { f.Called(failed, r.now()) })
 }
-
-// refused counts a refusal of the guard, and reports whether an Event tells of it. One that is the same for many nodes is told once,
-// by the first of them.
-func (r *Reconciler) refused(d action.Decision) (told bool) {
-	if !slices.Contains(reason.Guards, d.Reason) {
-		return true
-	}
-	r.Metrics.refusals.WithLabelValues(string(d.Reason)).Inc()
-	return d.Once == "" || r.firstToTell(d.Reason, d.Once)
-}
-
-// firstToTell reports whether something that is the same for many nodes was not reported for onceFor, and notes that it
-// is reported now.
-func (r *Reconciler) firstToTell(why reason.Reason, once string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	key := string(why) + " " + once
-	if at, before := r.once[key]; before && r.Now().Sub(at) < onceFor {
-		return false
-	}
-	if r.once == nil {
-		r.once = map[string]time.Time{}
-	}
-	for k, at := range r.once {
-		if r.Now().Sub(at) >= onceFor {
-			delete(r.once, k)
-		}
-	}
-	r.once[key] = r.Now()
-	return true
-}
-
-// onceFor is how long something that is the same for many nodes is not reported again.
-const onceFor = 10 * time.Minute

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,7 +38,7 @@ func TestLostRackIsOneEvent(t *testing.T) {
 			told++
 		}
 	}
-	refused := testutil.ToFloat64(w.r.Metrics.refusals.WithLabelValues(string(reason.DomainLost)))
+	refused := w.heard.count(t, "forcefence_guard_refusals_total", string(reason.DomainLost))
 	if told != 1 || refused != 2 || w.machines["n1"].offs()+w.machines["n2"].offs() != 0 {
 		t.Errorf("two of three nodes of a rack are lost: told %d times, %v refusals counted, %d and %d power-offs; %q",
 			told, refused, w.machines["n1"].offs(), w.machines["n2"].offs(), w.told.said)

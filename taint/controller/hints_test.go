@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
@@ -37,15 +35,15 @@ func TestNoticedOnce(t *testing.T) {
 	w.untilDone("n3", taint.ResultEvicted)
 	w.run(time.Minute)
 	want := map[fleet.Source]float64{fleet.Line: 1, fleet.Lease: 1}
-	counted := func(m *Metrics, want map[fleet.Source]float64) {
+	counted := func(want map[fleet.Source]float64) {
 		t.Helper()
 		for _, by := range []fleet.Source{fleet.Ready, fleet.Lease, fleet.Push, fleet.Line, fleet.Poll, fleet.ShutdownTaint, fleet.Confirmation} {
-			if got := testutil.ToFloat64(m.noticed.WithLabelValues(string(by))); got != want[by] {
+			if got := w.heard.count(t, "forcefence_noticed_total", string(by)); got != want[by] {
 				t.Errorf("noticed by %s: got %v, want %v", by, got, want[by])
 			}
 		}
 	}
-	counted(w.r.Metrics, want)
+	counted(want)
 
 	w.lead() // another process, which finds both as they are
 	w.pod("n1", "late-n1", nil, nil, nil)
@@ -55,7 +53,7 @@ func TestNoticedOnce(t *testing.T) {
 	}) {
 		t.Fatalf("what came late is not evicted: %v, %v; told %q", w.pods("n1"), w.pods("n3"), w.told.said)
 	}
-	counted(w.r.Metrics, nil)
+	counted(nil)
 }
 
 // A partition breaks every line. All devices are asked, and that is all: their machines run.

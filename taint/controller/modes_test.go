@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,13 +29,13 @@ func TestModes(t *testing.T) {
 	lead := func() journals {
 		entries := journals{}
 		w.lead()
-		w.r.Told = entries.tell
+		w.r.observer.Fences = entries.tell
 		return entries
 	}
 	entries := lead()
 	w.run(15 * time.Second)
 	for mode, want := range map[string]float64{"shadow": 1, "disabled": 1, "observe": float64(len(w.machines) - 2)} {
-		if got := testutil.ToFloat64(w.r.Metrics.modes.WithLabelValues(mode)); got != want {
+		if got := w.heard.count(t, "forcefence_node_mode", mode); got != want {
 			t.Errorf("forcefence_node_mode %s: got %v, want %v", mode, got, want)
 		}
 	}
@@ -63,7 +62,7 @@ func TestModes(t *testing.T) {
 		}
 	}
 	for _, decision := range []string{"power_off", "recover"} {
-		if got := testutil.ToFloat64(w.r.Metrics.shadowed.WithLabelValues(decision)); got != 1 {
+		if got := w.heard.count(t, "forcefence_shadow_decisions_total", decision); got != 1 {
 			t.Errorf("forcefence_shadow_decisions_total %s: got %v, want 1", decision, got)
 		}
 	}

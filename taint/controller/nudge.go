@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/observe"
 )
 
 // A pod that the node's hook holds is tried again by its kubelet after 10 to 15 s. When what held it has gone, a changed annotation
@@ -74,13 +75,6 @@ func (n *nudging) done(held int) {
 	n.round++
 }
 
-// The results of the metric forcefence_nudges_total.
-const (
-	nudgeSent    = "sent"
-	nudgeChanged = "changed" // the pod changed or went since it was listed: most often it moves
-	nudgeFailed  = "failed"
-)
-
 // nudge takes the round that is due, if one is, and returns when to come again; 0 is never. It blocks for the API server. Failures are
 // logged and counted, and left to the next round.
 func (r *Reconciler) nudge(ctx context.Context, name string, st *nodeState) time.Duration {
@@ -94,18 +88,18 @@ func (r *Reconciler) nudge(ctx context.Context, name string, st *nodeState) time
 	}
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
-	round := st.nudging.round + 1
+	done := observe.NudgeDone{Round: st.nudging.round + 1}
 	held, open, err := r.held(ctx, name, st)
 	switch {
 	case err != nil:
-		r.Metrics.nudges.WithLabelValues(nudgeFailed).Inc()
-		r.Log.Warn("Cannot list held pods", "node", name, "round", round, "error", err)
+		done.Err = err
 		st.nudging.done(1) // unknown: look again
 	case open:
 		st.looked()
-		r.nudgePods(ctx, name, round, held)
+		r.nudgePods(ctx, name, held, &done)
 		st.nudging.done(len(held))
 	}
+	st.told.Nudged(done)
 	wait, _ = st.nudging.due(r.Now())
 	return wait
 }
@@ -135,60 +129,34 @@ func (r *Reconciler) held(ctx context.Context, name string, st *nodeState) (held
 }
 
 // nudgePods writes the annotations, through the gate of all pod writes, after those of fences.
-func (r *Reconciler) nudgePods(ctx context.Context, name string, round int, pods []corev1.Pod) {
-	if len(pods) == 0 {
-		return
-	}
-	var g errgroup.Group
+func (r *Reconciler) nudgePods(ctx context.Context, name string, pods []corev1.Pod, done *observe.NudgeDone) {
+	done.Pods, done.Results, done.Failed = len(pods), map[string]int{}, map[string]error{}
+	var mu sync.Mutex // guards done
+	var g sync.WaitGroup
 	for i := range pods {
 		turn := &fleet.Turn{Node: name, Since: r.now()}
 		if !r.gate.enter(ctx, turn) {
-			r.Metrics.nudges.WithLabelValues(nudgeFailed).Add(float64(len(pods) - i))
+			mu.Lock()
+			done.Results[observe.NudgeFailed] += len(pods) - i
+			mu.Unlock()
 			break
 		}
-		g.Go(func() error { // no error: each is counted
+		g.Go(func() {
 			p := &pods[i]
-			result := nudgeSent
 			err := r.writer.Nudge(ctx, kube.SeePod(p, r.Key, nil))
 			r.gate.leave(turn, kube.Crowded(err))
-			if errors.Is(err, kube.ErrAgain) {
-				result = nudgeChanged
-			} else if err != nil {
-				result = nudgeFailed
-				r.Log.Warn("Cannot nudge held pod", "node", name, "pod", p.Namespace+"/"+p.Name, "round", round, "error", err)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				done.Results[observe.NudgeSent]++
+			case errors.Is(err, kube.ErrAgain):
+				done.Results[observe.NudgeChanged]++
+			default:
+				done.Results[observe.NudgeFailed]++
+				done.Failed[p.Namespace+"/"+p.Name] = err
 			}
-			r.Metrics.nudges.WithLabelValues(result).Inc()
-			return nil
 		})
 	}
-	_ = g.Wait()
-	r.Log.Info("Nudged held pods", "node", name, "round", round, "pods", len(pods))
-}
-
-// protectionWord is the label of the metric forcefence_node_protection for what a Node tells of its hook.
-func protectionWord(status corev1.ConditionStatus, reason string) string {
-	switch {
-	case status == corev1.ConditionTrue && reason == taint.ProtectionFailClosed:
-		return "fail-closed"
-	case status == corev1.ConditionTrue && reason == taint.ProtectionFailOpen:
-		return "fail-open"
-	case status == corev1.ConditionFalse && reason == taint.ProtectionNone:
-		return "none"
-	default:
-		return "unknown"
-	}
-}
-
-// setProtection moves the node from one protection to another in the metric; "" is none.
-func (r *Reconciler) setProtection(st *nodeState, p string) {
-	if st.told.protection == p {
-		return
-	}
-	if st.told.protection != "" {
-		r.Metrics.protections.WithLabelValues(st.told.protection).Dec()
-	}
-	if p != "" {
-		r.Metrics.protections.WithLabelValues(p).Inc()
-	}
-	st.told.protection = p
+	g.Wait()
 }

@@ -4,25 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
@@ -130,6 +127,8 @@ type nudgeWorld struct {
 	pods map[string]*corev1.Pod
 	now  time.Time
 	lead error
+
+	heard *heard
 }
 
 func newNudgeWorld(t *testing.T) *nudgeWorld {
@@ -137,8 +136,10 @@ func newNudgeWorld(t *testing.T) *nudgeWorld {
 	c := cluster.Admin(t, shared)
 	w := &nudgeWorld{t: t, c: c, live: &counting{Reader: c}, node: newNode(t, c), pods: map[string]*corev1.Pod{}, now: time.Now()}
 	w.patchNode(`{"status":{"nodeInfo":{"bootID":"a"},"conditions":[{"type":"ForcefenceGuard","status":"True","reason":"FailClosed"},{"type":"Ready","status":"True"}]}}`, "status")
+	var sinks observe.Sinks
+	sinks, w.heard = sinksTo(nil)
 	w.r = New(Options{
-		Live: w.live, Cache: c, Client: c, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()), Key: taint.DefaultKey,
+		Live: w.live, Cache: c, Client: c, Sinks: sinks, Key: taint.DefaultKey,
 		Now: func() time.Time { return w.now }, Leading: func() error { return w.lead },
 		Config: noMachines,
 	})
@@ -281,7 +282,7 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 	w.want("after 3 s", 2*time.Second, []string{"stale"}, 0)
 	w.want("later", time.Minute, nil, 0)
 	w.wantLists(3)
-	if got := testutil.ToFloat64(w.r.Metrics.nudges.WithLabelValues(nudgeSent)); got != 4 {
+	if got := w.heard.count(t, "forcefence_nudges_total", observe.NudgeSent); got != 4 {
 		t.Errorf("forcefence_nudges_total{result=sent}: got %v, want 4", got)
 	}
 }
@@ -302,7 +303,6 @@ func TestNudgeEndsWhenAllMoved(t *testing.T) {
 // A mark may come and go while one Reconcile works on the node: what the caches told before and after it looks the same.
 func TestNudgeAfterAMarkThatOnlyALiveLookSaw(t *testing.T) {
 	w := newNudgeWorld(t)
-	w.r.Events = events.NewFakeRecorder(100)
 	w.r.Config = func() *Config {
 		return &Config{
 			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, errors.New("no provider") }},
@@ -403,8 +403,8 @@ func TestNudgeOfAPodThatChanged(t *testing.T) {
 	w.want("changed since the list", 0, nil, time.Second)
 	w.r.Live = w.live
 	w.want("after 1 s", time.Second, []string{"held", "stale"}, 2*time.Second)
-	for result, want := range map[string]float64{nudgeChanged: 2, nudgeSent: 2, nudgeFailed: 0} {
-		if got := testutil.ToFloat64(w.r.Metrics.nudges.WithLabelValues(result)); got != want {
+	for result, want := range map[string]float64{observe.NudgeChanged: 2, observe.NudgeSent: 2, observe.NudgeFailed: 0} {
+		if got := w.heard.count(t, "forcefence_nudges_total", result); got != want {
 			t.Errorf("forcefence_nudges_total{result=%s}: got %v, want %v", result, got, want)
 		}
 	}
@@ -430,7 +430,7 @@ func TestNudgeWhenTheListFails(t *testing.T) {
 	w.r.Live = deafAPI{w.c}
 	w.want("no list again", 2*time.Second, nil, 0)
 	w.want("later", time.Minute, nil, 0)
-	if got := testutil.ToFloat64(w.r.Metrics.nudges.WithLabelValues(nudgeFailed)); got != 2 {
+	if got := w.heard.count(t, "forcefence_nudges_total", observe.NudgeFailed); got != 2 {
 		t.Errorf("forcefence_nudges_total{result=failed}: got %v, want 2", got)
 	}
 }
@@ -439,7 +439,9 @@ func TestNudgeWhenTheListFails(t *testing.T) {
 func TestNodeGuardMetric(t *testing.T) {
 	c := cluster.Admin(t, shared)
 	n := newNode(t, c)
-	r := New(Options{Cache: c, Now: time.Now, Metrics: NewMetrics(prometheus.NewRegistry()), Key: taint.DefaultKey, Config: noMachines})
+	sinks, told := sinksTo(nil)
+	leads := func() error { return nil }
+	r := New(Options{Cache: c, Now: time.Now, Sinks: sinks, Key: taint.DefaultKey, Config: noMachines, Leading: leads})
 	for _, tt := range []struct{ status, reason, want string }{
 		{"", "", "unknown"},
 		{"True", "FailClosed", "fail-closed"},
@@ -474,7 +476,7 @@ func TestNodeGuardMetric(t *testing.T) {
 		}
 		got := map[string]float64{}
 		for _, p := range []string{"fail-closed", "fail-open", "none", "unknown"} {
-			if v := testutil.ToFloat64(r.Metrics.protections.WithLabelValues(p)); v != 0 {
+			if v := told.count(t, "forcefence_node_protection", p); v != 0 {
 				got[p] = v
 			}
 		}

@@ -3,12 +3,10 @@ package controller
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -108,9 +106,9 @@ func TestPinCostsOneRequest(t *testing.T) {
 	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	node, api := noted("https://bmc1", uuid1), &patches{}
 	recorder := events.NewFakeRecorder(9)
+	sinks, _ := sinksTo(recorder)
 	r := New(Options{
-		Cache: oneNode{node: node}, Client: api, Now: c.Now, Metrics: NewMetrics(prometheus.NewRegistry()), Key: taint.DefaultKey,
-		Log: slog.New(slog.DiscardHandler), Events: recorder, Config: byNote, Leading: func() error { return nil },
+		Cache: oneNode{node: node}, Client: api, Now: c.Now, Sinks: sinks, Key: taint.DefaultKey, Config: byNote, Leading: func() error { return nil },
 	})
 	renew := func(rv string) {
 		r.across(func(f *fleet.Fleet) { f.Lease("n1", rv, 40*time.Second, r.now()) })

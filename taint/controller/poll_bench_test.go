@@ -3,11 +3,9 @@ package controller
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -73,8 +71,9 @@ func BenchmarkPoll(b *testing.B) {
 		Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, fmt.Errorf("no device") }}, Excluded: func(*corev1.Node) string { return "" },
 		Policies: []policy.Policy{rule}, Storage: []storage.System{state},
 	}
+	sinks, _ := sinksTo(nil)
 	r := New(Options{
-		Live: cached, Cache: cached, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()),
+		Live: cached, Cache: cached, Sinks: sinks,
 		Config: func() *Config { return config }, Leading: func() error { return nil }, Key: taint.DefaultKey, By: "bench", Now: time.Now,
 	})
 	ctx := b.Context()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
@@ -42,12 +43,11 @@ func (x *midst) write(rec taint.Record) {
 // does carries out a step of the course, reports the result to the course, and stores what it wrote in the API server.
 func (x *midst) does(s action.Decision) {
 	x.t.Helper()
-	o := x.act(x.t.Context(), s)
+	look, o := x.st.course.Look(), x.act(x.t.Context(), s)
 	x.across(func(f *fleet.Fleet) { x.st.course.Apply(x.now(), f, o) })
+	x.st.told.Step(x.t.Context(), decide.StepDone{Look: look, Decision: s, Outcome: o})
 	if action.Name(s.Action) == "Write" {
-		x.tell(x.st, s)
 		x.write(action.RecordOf(s.Action))
-		x.chronicleWrite(x.st, s)
 	}
 }
 
@@ -76,15 +76,13 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	config.Machines.Led = func(*corev1.Node) (machine.Machine, error) { return first, nil }
 	x.Config = func() *Config { return config }
 	var fencing journal.Entry
-	x.Told = func(t journal.Told) { fencing = fencing.Add(t) }
+	x.observer.Fences = func(t journal.Told) { fencing = fencing.Add(t) }
 	x.live.pods = podsOf("n1", "p")
 
 	x.does(x.upTo("Write")) // announced
 	for range 2 {
 		x.does(x.upTo("PowerOff"))
 	}
-	x.chronicleLook(x.st)
-	x.reportPowerOffs(x.live.node, x.st, x.st.course.Look().Record)
 	if got := powerOffEvents(told(x.events)); len(got) != 0 {
 		t.Errorf("got Events %q while the fence is open, want none", got)
 	}
@@ -112,61 +110,4 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	if to := fencing.Object.Status.PowerOffTo; !slices.Equal(to, []string{"strip/a"}) {
 		t.Errorf("the Fencing object names %v, want strip/a", to)
 	}
-}
-
-// However a fence ends, its powered-off devices are named once, by a process that saw it open.
-func TestPowerOffsAreReportedOnce(t *testing.T) {
-	rec := func(p taint.Phase, res taint.Result, devices ...string) *taint.Record {
-		r := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "other",
-			Since: newYear}.Enter(p, res, newYear)
-		for _, d := range devices {
-			r.PowerOffTo = append(r.PowerOffTo, taint.Speaker{Device: d})
-		}
-		return &r
-	}
-	open := rec(taint.PhasePoweringOff, "", "strip/a", "strip/b")
-	released := rec(taint.PhaseDone, taint.ResultReleased, "strip/a")
-	evicting, evicted := rec(taint.PhaseEvicting, "", "strip/a"), rec(taint.PhaseDone, taint.ResultEvicted, "strip/a")
-	next := rec(taint.PhaseDone, taint.ResultCancelled, "strip/a")
-	next.Since = newYear.Add(time.Hour)
-	persons := func(devices ...string) *taint.Record {
-		r := rec(taint.PhaseArmed, "", devices...)
-		r.ID, r.By = "manual", taint.ByPerson
-		return r
-	}
-	for name, tc := range map[string]struct {
-		seen []*taint.Record
-		want string // what the Event holds; "" is no Event
-	}{
-		"released by a person":        {[]*taint.Record{open, open, released, released}, "(Released)"},
-		"evicted":                     {[]*taint.Record{open, evicting, evicted}, "(Evicted)"},
-		"ended before this one led":   {[]*taint.Record{rec(taint.PhaseDone, taint.ResultCancelled, "strip/a")}, ""},
-		"no device took it":           {[]*taint.Record{open, rec(taint.PhaseDone, taint.ResultPowerOffFailed)}, ""},
-		"the end of another fence":    {[]*taint.Record{open, next, next}, "(Unknown)"},
-		"no record":                   {[]*taint.Record{nil}, ""},
-		"the record was removed":      {[]*taint.Record{open, nil, nil}, "(Unknown)"},
-		"a person's mark names them":  {[]*taint.Record{open, persons("strip/a"), persons("strip/a")}, ""},
-		"a person's mark, and life":   {[]*taint.Record{open, persons(), persons()}, "(Unknown)"},
-		"what a kubelet wrote itself": {[]*taint.Record{open, rec(taint.PhaseDone, taint.ResultReleased, "strip/a\nand more")}, "strip/a and more"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			x := inMidst(t, &oneMachine{}, "")
-			for _, r := range tc.seen {
-				x.reportPowerOffs(x.live.node, x.st, r)
-			}
-			got := powerOffEvents(told(x.events))
-			if len(got) != map[bool]int{true: 1, false: 0}[tc.want != ""] ||
-				tc.want != "" && !strings.Contains(got[0], tc.want) {
-				t.Errorf("got Events %q, want %q once", got, tc.want)
-			}
-		})
-	}
-	t.Run("the Node is gone", func(t *testing.T) {
-		x := inMidst(t, &oneMachine{}, "")
-		x.reportPowerOffs(x.live.node, x.st, open)
-		x.forget("n1", x.st)
-		if got := powerOffEvents(told(x.events)); len(got) != 1 || !strings.Contains(got[0], "strip/a, strip/b") {
-			t.Errorf("got Events %q, want one that names both outlets", got)
-		}
-	})
 }

@@ -172,7 +172,7 @@ func TestSlowPauseKeepsNoPowerOn(t *testing.T) {
 			x.c.now = x.c.now.Add(time.Millisecond)
 		}
 		if m.off == 0 {
-			t.Errorf("no power-off was sent; said %s", x.st.told.said)
+			t.Errorf("no power-off was sent; said %s", x.heard.reason)
 		}
 		time.Sleep(time.Minute) // the read that the last check did not wait for
 	})

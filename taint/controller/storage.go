@@ -10,7 +10,6 @@ import (
 
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
-	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // health is what the storage systems that policies ask say of a node, by their names.
@@ -54,17 +53,4 @@ func (r *Reconciler) poll(node string) (every time.Duration) {
 		}
 	}
 	return every
-}
-
-// tellNotes tells what policies leave undone.
-func (r *Reconciler) tellNotes(st *nodeState, d action.Decision) {
-	name := st.course.Look().Name
-	for _, n := range d.Notes {
-		if n.Why == reason.PolicyTimedOut {
-			r.Log.Error("Policy gave up", "node", name, "detail", n.Detail)
-		} else {
-			r.Log.Info("Policy leaves pods alone", "node", name, "why", string(n.Why), "detail", n.Detail)
-		}
-		r.event(st.node, n.Why, "Evict", "{node}", name, "{detail}", n.Detail)
-	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -418,7 +417,7 @@ func TestTwoDevices(t *testing.T) {
 	if w.marked("n4") || w.record("n4").ID != "" || w.machines["n4"].offs() != 0 || !w.told.has("DevicesDisagree n4") {
 		t.Errorf("its devices disagree: marked %v, record %+v, %d power-offs; told %q", w.marked("n4"), w.record("n4"), w.machines["n4"].offs(), w.told.said)
 	}
-	if got := testutil.ToFloat64(w.r.Metrics.nodes.WithLabelValues("devices_disagree")); got != 1 {
+	if got := w.heard.count(t, "forcefence_nodes", "devices_disagree"); got != 1 {
 		t.Errorf("metric of nodes whose devices disagree: %v, want 1", got)
 	}
 }

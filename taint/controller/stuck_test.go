@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,7 +20,7 @@ import (
 
 // stuckNodes is the metric of nodes that are stuck.
 func (w *world) stuckNodes() float64 {
-	return testutil.ToFloat64(w.r.Metrics.nodes.WithLabelValues(string(reason.StateStuck)))
+	return w.heard.count(w.t, "forcefence_nodes", string(reason.StateStuck))
 }
 
 // rejectMarks has the API server answer err to every write that sets a taint on n1; nil: to none.

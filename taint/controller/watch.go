@@ -98,8 +98,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	if err := wake.AddTo(mgr, r.wakes(nodesToWake)); err != nil {
 		return err
 	}
-	late := manager.RunnableFunc(func(ctx context.Context) error { r.tellLate(ctx); return nil })
-	if err := mgr.Add(late); err != nil {
+	if err := mgr.Add(r.observer); err != nil {
 		return fmt.Errorf("telling of fences: %w", err)
 	}
 	return nil
@@ -108,7 +107,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 // wakes are the sources of wake-ups of this Reconciler, which send to nodes.
 func (r *Reconciler) wakes(nodes chan<- event.GenericEvent) wake.Options {
 	return wake.Options{
-		Live: r.Live, Cache: r.Cache, Log: r.Log, Metrics: r.Wakes, Config: func() *wake.Config { return r.Config().Wake },
+		Live: r.Live, Cache: r.Cache, Log: r.Sinks.Log, Metrics: r.Wakes, Config: func() *wake.Config { return r.Config().Wake },
 		Key: r.Key, Now: r.Now, Nodes: nodes, Fleet: r.across, Known: r.known, Heard: r.stopBatch, Moves: &r.moved, Storage: r.Storage,
 	}
 }
@@ -118,21 +117,6 @@ func (r *Reconciler) known() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.nodes))
-}
-
-// tellLate sends the Events that have waited for other nodes' pod writes for long enough: a run of these may take minutes. It blocks until
-// ctx ends.
-func (r *Reconciler) tellLate(ctx context.Context) {
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			r.tellOthers()
-		}
-	}
 }
 
 // coalesce is how long a fence waits after one attachment has gone for others: the attach/detach controller is at its busiest then, and

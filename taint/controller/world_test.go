@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -31,6 +29,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -65,6 +64,7 @@ type world struct {
 	detaches bool                                      // the attach/detach controller works
 	fail     func(o client.Object, patch string) error // refuses patches; nil: none
 	told     telling
+	heard    *heard
 }
 
 const worldNS = "shop"
@@ -254,8 +254,10 @@ func (i informers) List(ctx context.Context, l client.ObjectList, opts ...client
 
 // lead begins a new process, which remembers nothing. Its informers know what is there.
 func (w *world) lead() {
+	var sinks observe.Sinks
+	sinks, w.heard = sinksTo(&w.told)
 	w.r = New(Options{
-		Live: w.api, Cache: informers{w.api}, Client: w.api, Events: &w.told, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()),
+		Live: w.api, Cache: informers{w.api}, Client: w.api, Sinks: sinks,
 		Config: func() *Config {
 			return &Config{
 				Machines: machine.Finder{Led: w.machine}, Excluded: w.exclusion, Limits: w.limits, Mode: w.chosen,

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -24,6 +25,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -85,8 +87,11 @@ func newWorld(t *testing.T) *world {
 		}).Build()
 	config := &controller.Config{Machines: machine.Finder{Led: w.machine}}
 	w.r = controller.New(controller.Options{
-		Live: w.api, Cache: informers{w.api}, Client: w.api, Events: &w.told, Log: slog.New(slog.DiscardHandler),
-		Metrics: controller.NewMetrics(prometheus.NewRegistry()), Config: func() *controller.Config { return config },
+		Live: w.api, Cache: informers{w.api}, Client: w.api, Sinks: observe.Sinks{
+			Events: func(time.Time) events.EventRecorder { return &w.told },
+			Log:    slog.New(slog.DiscardHandler), Metrics: observe.NewMetrics(prometheus.NewRegistry()),
+		},
+		Config:  func() *controller.Config { return config },
 		Leading: func() error { return nil }, Key: taint.DefaultKey, By: "test", Now: w.Now,
 	})
 	for i, name := range slices.Sorted(maps.Keys(worldDevices)) {
@@ -99,7 +104,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) drills(every time.Duration) *Drills {
 	r := w.r
 	return New(Options{
-		Live: r.Live, Cache: r.Cache, Client: r.Client, Events: r.Events, Log: r.Log,
+		Live: r.Live, Cache: r.Cache, Client: r.Client, Events: &w.told, Log: r.Sinks.Log,
 		Metrics: NewMetrics(prometheus.NewRegistry()), Config: r.Config, Leading: r.Leading,
 		WithFleet: r.WithFleet, ShouldList: r.ShouldList, Key: r.Key, Now: r.Now, Every: every,
 	})

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,8 +33,7 @@ import (
 // decision reads what it writes, and a write that fails or hangs delays nobody. There is one request at a time, each with a deadline.
 type Records struct {
 	RecordsOptions
-	written *prometheus.CounterVec
-	wake    chan struct{}
+	wake chan struct{}
 
 	mu      sync.Mutex // guards all below
 	fences  map[string]*recorded
@@ -45,13 +43,13 @@ type Records struct {
 
 // RecordsOptions is what Records are made of. All are required.
 type RecordsOptions struct {
-	Client   client.Client // for Fencings alone: NewRecordsClient
-	Cache    client.Reader // of Nodes
-	Log      *slog.Logger
-	Registry prometheus.Registerer
-	Leading  func() error
-	Keep     func() journal.Keep
-	Now      func() time.Time
+	Client  client.Client // for Fencings alone: NewRecordsClient
+	Cache   client.Reader // of Nodes
+	Log     *slog.Logger
+	Metrics *Metrics
+	Leading func() error
+	Keep    func() journal.Keep
+	Now     func() time.Time
 }
 
 // recorded is one fence that something is still to be done about, or may be.
@@ -92,13 +90,6 @@ func NewRecordsClient(rc *rest.Config) (client.Client, error) {
 // NewRecords makes Records. They write nothing until Start.
 func NewRecords(o RecordsOptions) *Records {
 	c := &Records{RecordsOptions: o, wake: make(chan struct{}, 1), fences: map[string]*recorded{}}
-	c.written = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_records_total", Help: "Writes of Fencing objects, by result: written, failed (tried again), dropped (too many waited).",
-	}, []string{"result"})
-	for _, result := range []string{"written", "failed", "dropped"} { // begin with 0, as all closed sets
-		c.written.WithLabelValues(result)
-	}
-	o.Registry.MustRegister(c.written)
 	return c
 }
 
@@ -149,7 +140,7 @@ func (c *Records) room() {
 		}
 	}
 	if c.fences[oldest].dirty {
-		c.written.WithLabelValues("dropped").Inc()
+		c.Metrics.records.WithLabelValues("dropped").Inc()
 	}
 	delete(c.fences, oldest)
 }
@@ -247,14 +238,14 @@ func (c *Records) write(ctx context.Context, name string) (ended bool) {
 		f.failed++
 		f.after = now.Add(min(time.Second<<min(f.failed-1, 6), time.Minute))
 		if !c.missing {
-			c.written.WithLabelValues("failed").Inc()
+			c.Metrics.records.WithLabelValues("failed").Inc()
 			if f.failed == 1 || f.failed == 7 {
 				c.Log.Warn("Could not record a fence", "fencing", name, "failed", f.failed, "error", err)
 			}
 		}
 		return false
 	}
-	c.written.WithLabelValues("written").Inc()
+	c.Metrics.records.WithLabelValues("written").Inc()
 	f.failed, f.after, f.joined = 0, now.Add(recordSpacing), true
 	if f.dirty = !equality.Semantic.DeepEqual(f.entry.Object, entry.Object); f.dirty {
 		if !joined { // what came meanwhile comes on top

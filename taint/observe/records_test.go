@@ -65,7 +65,7 @@ func newDesk(c client.Client, nodes ...client.Object) *desk {
 func (d *desk) again(c client.Client, nodes ...client.Object) {
 	d.reg = prometheus.NewRegistry()
 	d.Records = NewRecords(RecordsOptions{
-		Client: c, Cache: fake.NewClientBuilder().WithObjects(nodes...).Build(), Log: slog.New(slog.NewTextHandler(&d.log, nil)), Registry: d.reg,
+		Client: c, Cache: fake.NewClientBuilder().WithObjects(nodes...).Build(), Log: slog.New(slog.NewTextHandler(&d.log, nil)), Metrics: NewMetrics(d.reg),
 		Leading: func() error { return d.leading }, Keep: func() journal.Keep { return d.keep }, Now: func() time.Time { return d.now },
 	})
 }
@@ -356,7 +356,7 @@ func TestRecordsHang(t *testing.T) {
 		if kept != recordsMost || first {
 			t.Errorf("got %d in memory, the tenth among them: %t; want %d without the oldest ten", kept, first, recordsMost)
 		}
-		if n := testutil.ToFloat64(d.written.WithLabelValues("dropped")); n != 10 {
+		if n := testutil.ToFloat64(d.Metrics.records.WithLabelValues("dropped")); n != 10 {
 			t.Errorf("dropped: got %v, want 10", n)
 		}
 		time.Sleep(time.Minute)
@@ -452,7 +452,7 @@ func TestRecordsRefused(t *testing.T) {
 	if n := strings.Count(d.log.String(), refused.Error()); n != 2 {
 		t.Errorf("log: got it %d times, want 2:\n%s", n, d.log.String())
 	}
-	if f, w := testutil.ToFloat64(d.written.WithLabelValues("failed")), testutil.ToFloat64(d.written.WithLabelValues("written")); f != 8 || w != 1 {
+	if f, w := testutil.ToFloat64(d.Metrics.records.WithLabelValues("failed")), testutil.ToFloat64(d.Metrics.records.WithLabelValues("written")); f != 8 || w != 1 {
 		t.Errorf("metric: got %v failed and %v written, want 8 and 1", f, w)
 	}
 }

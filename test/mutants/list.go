@@ -14,7 +14,6 @@ const hook = "./kubelet-admit/nri -short -run Test(View|NoBoot|Held|Restore|Ende
 // The installer's wait for a kubelet, and what is told of a node without a hook, take no control plane either.
 const (
 	installBoot = "./kubelet-admit/install -short -run TestInstallOnAnotherBoot"
-	noHook      = "./taint/controller -short -run TestNodeWithoutHookIsTold"
 )
 
 // ec2Quick are the tests of EC2's answers, without the conformance suite and the batches that hang.
@@ -94,6 +93,9 @@ const podFailures = "./taint/controller -short"
 
 // glue is the controller without a control plane: its decisions around objects in memory.
 var glue = []string{"./taint/controller -short"}
+
+// observing is what is told of steps that did not happen.
+var observing = []string{"./taint/observe -short"}
 
 // shares are what fences read together.
 var shares = []string{"./taint/controller -short -run TestReadTogether"}
@@ -2571,8 +2573,9 @@ var Mutants = []Mutant{
 		Old: "status.Status().Code >= 500", New: "true",
 	},
 	{
-		Name: "controller: a lost site is told for each of its nodes", In: "taint/controller.Reconciler.firstToTell",
-		Old: "before && r.Now().Sub(at) < onceFor", New: "before && at.IsZero()",
+		Name: "controller: a lost site is told for each of its nodes", In: "taint/observe.Observer.isFirst",
+		Old: "before && now.Sub(at) < onceFor", New: "before && at.IsZero()",
+		Tests: observing,
 	},
 	{
 		Name: "controller: a reload does not change the limits", In: "taint/controller.Reconciler.meet",
@@ -3073,8 +3076,9 @@ var Mutants = []Mutant{
 		Old: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1}", New: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}", Tests: []string{"./taint/wake/line -run TestSocket"},
 	},
 	{
-		Name: "controller: a new leader notices what a fence knows", In: "taint/controller.Reconciler.noticed",
+		Name: "controller: a new leader notices what a fence knows", In: "taint/observe.Node.tellNoticed",
 		Old: "l.Record != nil && !l.Alive(l.Record)", New: "false",
+		Tests: glue,
 	},
 	{
 		Name: "fleet: a power-off's turn ends when the machine is off (6)", In: "taint/decide/fleet.Fleet.Record",
@@ -4380,12 +4384,14 @@ var Mutants = []Mutant{
 		Old: "w.st.course.Look().Record.Token()", New: `"f-0"`, Tests: glue,
 	},
 	{
-		Name: "records: what an earlier process ended is not told", In: "taint/controller.Reconciler.report",
-		Old: "r.chronicleList(st)", New: "", Tests: glue,
+		Name: "records: what an earlier process ended is not told", In: "taint/observe.Node.Step",
+		Old: "n.tellEndedBefore(o.Pods)", New: "",
+		Tests: glue,
 	},
 	{
-		Name: "records: what is attached is not told", In: "taint/controller.Reconciler.report",
-		Old: "r.chronicleAttached(st, o.Attachments)", New: "", Tests: glue,
+		Name: "records: what is attached is not told", In: "taint/observe.Node.Step",
+		Old: "n.tellAttached(o.Attachments)", New: "",
+		Tests: glue,
 	},
 	{
 		Name: "controller: a refused power action does not end with the leadership", In: "taint/decide.StepDone.Err",
@@ -4536,24 +4542,24 @@ var Mutants = []Mutant{
 		Old: "n.kept = n.pods", New: "",
 	},
 	{
-		Name: "controller: Events compete with other nodes' pod writes", In: "taint/controller.Reconciler.flush",
-		Old: "!settled || r.batches.Load() > 0", New: "!settled",
+		Name: "controller: Events compete with other nodes' pod writes", In: "taint/observe.queue.send",
+		Old: "e.ready && !writing", New: "e.ready",
+		Tests: observing,
 	},
 	{
-		Name: "controller: Events that waited are forgotten", In: "taint/controller.Reconciler.tellRest",
-		Old: "r.rest = slices.Concat(r.rest, st.told.later, st.told.pods)", New: "",
+		Name: "controller: Events that waited are forgotten", In: "taint/observe.queue.sendIf",
+		Old: "wait = append(wait, e)", New: "",
+		Tests: observing,
 	},
 	{
-		Name: "controller: nobody tells of a fence once others' pods are written", In: "taint/controller.Reconciler.each",
-		Old: "r.tellOthers()", New: "",
+		Name: "controller: a fence is told of only once nobody writes pods", In: "taint/observe.Observer.Start",
+		Old: "o.queue.send()", New: "",
+		Tests: observing,
 	},
 	{
-		Name: "controller: a fence is told of only once nobody writes pods", In: "taint/controller.Reconciler.tellLate",
-		Old: "r.tellOthers()", New: "",
-	},
-	{
-		Name: "controller: Events of a fence that is over wait for ever", In: "taint/controller.Reconciler.tellOthers",
-		Old: "r.Now().Sub(e.at) < tellWithin", New: "true",
+		Name: "controller: Events of a fence that is over wait for ever", In: "taint/observe.queue.send",
+		Old: "now.Sub(e.since) >= queueFor", New: "false",
+		Tests: observing,
 	},
 	{
 		Name: "controller: the work of a fence begins another", In: "taint/decide.Node.underMark",
@@ -4795,8 +4801,8 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/controller -run TestFenceInAMixedWorld"},
 	},
 	{
-		Name: "controller: a fence is told that was not written", In: "taint/controller.Reconciler.report",
-		Old: "err == nil || !writes(d.Action)", New: "err == nil || true",
+		Name: "controller: a fence is told that was not written", In: "taint/observe.Node.decided",
+		Old: "s.Err() == nil || !writesRecord(d.Action)", New: "true",
 		Tests: []string{podFailures},
 	},
 	{
@@ -5152,46 +5158,54 @@ var Mutants = []Mutant{
 		Tests: []string{installBoot},
 	},
 	{
-		Name: "report: nobody is told of a node without a hook", In: "taint/controller.Reconciler.tell",
+		Name: "report: nobody is told of a node without a hook", In: "taint/observe.Node.tellReason",
 		Old: "if d.Reason == reason.Confirmed || d.Reason == reason.Vouched { ... }", New: "if false { ... }",
-		Tests: []string{noHook},
+		Tests: observing,
 	},
 	{
-		Name: "report: a rejected step is not told (13)", In: "taint/controller.Reconciler.stepFailed",
-		Old: "st.failing.stuck || now.Sub(st.failing.since) < stuckAfter", New: "true", Tests: stuckWorld,
+		Name: "report: a rejected step is not told (13)", In: "taint/observe.Node.stepFailed",
+		Old: "n.failing.stuck || now.Sub(n.failing.since) < stuckAfter", New: "true",
+		Tests: stuckWorld,
 	},
 	{
-		Name: "report: a rejected step is told at once", In: "taint/controller.Reconciler.stepFailed",
-		Old: "now.Sub(st.failing.since) < stuckAfter", New: "false", Tests: stuckWorld,
+		Name: "report: a rejected step is told at once", In: "taint/observe.Node.stepFailed",
+		Old: "now.Sub(n.failing.since) < stuckAfter", New: "false",
+		Tests: stuckWorld,
 	},
 	{
-		Name: "report: an outage is a failure of every node", In: "taint/controller.Reconciler.stepFailed",
-		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "false && look && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", Tests: stuckWorld,
+		Name: "report: an outage is a failure of every node", In: "taint/observe.Node.stepFailed",
+		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "false && look && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown",
+		Tests: stuckWorld,
 	},
 	{
-		Name: "report: an outage ends no minute", In: "taint/controller.Reconciler.stepFailed",
-		Old: "st.failing.since = time.Time{}", New: "", Tests: stuckWorld,
+		Name: "report: an outage ends no minute", In: "taint/observe.Node.stepFailed",
+		Old: "n.failing.since = time.Time{}", New: "",
+		Tests: stuckWorld,
 	},
 	{
-		Name: "report: a write without an answer does not count", In: "taint/controller.Reconciler.stepFailed",
-		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "true || look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", Tests: stuckWorld,
+		Name: "report: a write without an answer does not count", In: "taint/observe.Node.stepFailed",
+		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "true || look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown",
+		Tests: stuckWorld,
 	},
 	{
-		Name: "report: a step that succeeds ends no failure", In: "taint/controller.Reconciler.stepSucceeded",
-		Old: "st.failing = failing{}", New: "", Tests: stuckWorld,
+		Name: "report: a step that succeeds ends no failure", In: "taint/observe.Node.stepSucceeded",
+		Old: "n.failing = failing{}", New: "",
+		Tests: stuckWorld,
 	},
 	{
-		Name: "report: a node whose steps fail is not stuck in the metric", In: "taint/controller.Reconciler.setState",
-		Old: "st.failing.stuck", New: "false", Tests: stuckWorld,
+		Name: "report: a node whose steps fail is not stuck in the metric", In: "taint/observe.Node.setState",
+		Old: "n.failing.stuck", New: "false",
+		Tests: stuckWorld,
 	},
 	{
-		Name: "report: a stuck node that is gone stays stuck", In: "taint/controller.Reconciler.forget",
-		Old: "st.failing = failing{}", New: "", Tests: stuckWorld,
+		Name: "report: a stuck node that is gone stays stuck", In: "taint/observe.Node.Gone",
+		Old: "n.failing = failing{}", New: "",
+		Tests: stuckWorld,
 	},
 	{
-		Name: "report: every node is one without a hook", In: "taint/controller.Reconciler.tellNoHook",
+		Name: "report: every node is one without a hook", In: "taint/observe.Node.tellNoHook",
 		Old: "status == corev1.ConditionTrue", New: "false",
-		Tests: []string{noHook},
+		Tests: observing,
 	},
 	{
 		Name: "report: an Event may be longer than the API server takes it", In: "taint/reason.Row.Note",
@@ -6696,12 +6710,14 @@ var Mutants = []Mutant{
 		Old: "!p.Lost.IsZero()", New: "false",
 	},
 	{
-		Name: "controller: that policies wait is told for each node", In: "taint/controller.Reconciler.tellAside",
-		Old: `a.Once == "" || r.firstToTell(a.Why, a.Once)`, New: "true", Tests: glue,
+		Name: "controller: that policies wait is told for each node", In: "taint/observe.Node.tellAside",
+		Old: `a.Once == "" || n.isFirst(a.Why, a.Once)`, New: "true",
+		Tests: observing,
 	},
 	{
-		Name: "controller: that policies wait is told with each count", In: "taint/controller.Reconciler.tellAside",
-		Old: `a == before || a.Why == "" || same`, New: `a == before || a.Why == "" || same && false`, Tests: glue,
+		Name: "controller: that policies wait is told with each count", In: "taint/observe.Node.tellAside",
+		Old: `a == before || a.Why == "" || same`, New: `a == before || a.Why == "" || same && false`,
+		Tests: observing,
 	},
 	{
 		Name: "policy: a change that nobody saw is replayed", In: "taint/decide/policy.View.due",
@@ -7701,7 +7717,7 @@ var Mutants = []Mutant{
 		Old: `e.Object.Spec.Shadow`, New: "false",
 	},
 	{
-		Name: "records: a shadow decision looks like a fence", In: "taint/controller.Reconciler.tellWould",
+		Name: "records: a shadow decision looks like a fence", In: "taint/observe.Node.tellWould",
 		Old: `Shadow: true`, New: "Shadow: false",
 		Tests: glue,
 	},
@@ -7755,12 +7771,14 @@ var Mutants = []Mutant{
 		Old: "PowerOffTo: l.PoweredOff()", New: "",
 	},
 	{
-		Name: "power-off: an Event for each look", In: "taint/controller.Reconciler.reportPowerOffs",
-		Old: "st.told.openFence = nil", New: "",
+		Name: "power-off: an Event for each look", In: "taint/observe.Node.tellPowerOffs",
+		Old: "n.openFence = nil", New: "",
+		Tests: observing,
 	},
 	{
-		Name: "power-off: a record that is gone ends no fence", In: "taint/controller.Reconciler.reportPowerOffs",
+		Name: "power-off: a record that is gone ends no fence", In: "taint/observe.Node.tellPowerOffs",
 		Old: "!rec.Open() || len(rec.PowerOffTo) == 0", New: "false",
+		Tests: observing,
 	},
 	{
 		Name: "power-off: the Fencing keeps what did not accept it", In: "taint/journal.Entry.Add",
@@ -7903,7 +7921,7 @@ var Mutants = []Mutant{
 		Old: "s.After = cmp.Or(string(r.After), s.After)", New: "",
 	},
 	{
-		Name: "after: what is added to a fence counts as another", In: "taint/controller.Reconciler.tell",
+		Name: "after: what is added to a fence counts as another", In: "taint/observe.Node.tellDecision",
 		Old: "(l.Record.Open() || d.Reason == reason.NeverOff)", New: "true",
 		Tests: glue,
 	},

@@ -138,8 +138,9 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	observed := observe.NewMetrics(reg)
 	records := observe.NewRecords(observe.RecordsOptions{
-		Client: fencings, Cache: mgr.GetCache(), Log: o.Log, Registry: reg, Leading: leading, Now: time.Now,
+		Client: fencings, Cache: mgr.GetCache(), Log: o.Log, Metrics: observed, Leading: leading, Now: time.Now,
 		Keep: func() journal.Keep { return confs.current().Keep },
 	})
 	tracer, err := trace.New(o.Identity, version.String(), o.Log)
@@ -167,15 +168,19 @@ func Run(ctx context.Context, o Options) error {
 	}
 	rec := controller.New(controller.Options{
 		Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
-		Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: controller.NewMetrics(reg),
+		Sinks: observe.Sinks{
+			Events: func(time.Time) events.EventRecorder { return mgr.GetEventRecorder("forcefence") },
+			Log:    o.Log, Metrics: observed,
+			Fences: func(t journal.Told) {
+				records.Tell(t)
+				tracer.Tell(t)
+			},
+			Parts: tracer.Took,
+		},
 		Wakes:  wake.NewMetrics(reg),
 		Config: confs.current, Leading: leading, Key: cfg.TaintKey, By: o.Identity, Now: time.Now,
 		Storage: confs.storage.Changed,
-		Told: func(t journal.Told) {
-			records.Tell(t)
-			tracer.Tell(t)
-		},
-		Took: tracer.Took, Record: record,
+		Record:  record,
 	})
 	if err := rec.SetupWithManager(ctx, mgr); err != nil {
 		return err

@@ -32,8 +32,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/observe"
 )
 
 const (
@@ -50,7 +50,7 @@ type Tracer struct {
 
 	mu     sync.Mutex // guards the rest
 	fences map[string]open
-	asked  map[string][]controller.Part // by node, while it has no fence
+	asked  map[string][]observe.Part // by node, while it has no fence
 }
 
 // open is a fence that is not over.
@@ -92,7 +92,7 @@ func New(instance, version string, log *slog.Logger) (*Tracer, error) {
 		return nil, errors.Join(fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err), exporter.Shutdown(context.Background()))
 	}
 	otel.SetErrorHandler(&complaints{log: log})
-	t := &Tracer{fences: map[string]open{}, asked: map[string][]controller.Part{}}
+	t := &Tracer{fences: map[string]open{}, asked: map[string][]observe.Part{}}
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter), // drops what does not fit into its queue
 		sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithIDGenerator(ids{}), sdktrace.WithResource(about),
@@ -156,7 +156,7 @@ func (t *Tracer) Tell(told journal.Told) {
 }
 
 // Took makes a span of a part of a fence. One from before there is a fence is kept until there is. It does not block.
-func (t *Tracer) Took(p controller.Part) {
+func (t *Tracer) Took(p observe.Part) {
 	if t == nil {
 		return
 	}
@@ -190,7 +190,7 @@ func (t *Tracer) room() {
 }
 
 // part makes the span of a part, below a phase, or the whole fence if that is "".
-func (t *Tracer) part(name string, phase taint.Phase, p controller.Part) {
+func (t *Tracer) part(name string, phase taint.Phase, p observe.Part) {
 	parent := root(name)
 	if phase != "" {
 		parent = spanID(name, string(phase))

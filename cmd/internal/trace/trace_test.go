@@ -24,8 +24,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -91,16 +91,16 @@ func (t *Tracer) told(r taint.Record, now int) {
 	t.Tell(journal.Told{Node: "n7", At: at(now), Record: r, Why: "NotReady"})
 }
 
-func (t *Tracer) took(r *taint.Record, name string, begun, ended int, more ...func(*controller.Part)) {
-	p := controller.Part{Node: "n7", Record: r, Name: name, Begun: at(begun), Ended: at(ended)}
+func (t *Tracer) took(r *taint.Record, name string, begun, ended int, more ...func(*observe.Part)) {
+	p := observe.Part{Node: "n7", Record: r, Name: name, Begun: at(begun), Ended: at(ended)}
 	for _, m := range more {
 		m(&p)
 	}
 	t.Took(p)
 }
 
-func said(state providers.PowerState, err error) func(*controller.Part) {
-	return func(p *controller.Part) { p.Device, p.State, p.Err = "racks/7", state, err }
+func said(state providers.PowerState, err error) func(*observe.Part) {
+	return func(p *observe.Part) { p.Device, p.State, p.Err = "racks/7", state, err }
 }
 
 // tree is the trace in words: each span below its parent, in the order of their beginnings.
@@ -157,9 +157,9 @@ func TestFence(t *testing.T) {
 	a.took(&armed, "mark", 3, 4)
 	a.told(armed, 4)
 	a.told(evicting, 5)
-	a.took(&evicting, "tombstone", 5, 6, func(p *controller.Part) { p.Pods = 11 })
+	a.took(&evicting, "tombstone", 5, 6, func(p *observe.Part) { p.Pods = 11 })
 	b.told(evicting, 6) // it goes on
-	b.took(&evicting, "delete", 7, 8, func(p *controller.Part) { p.Pods = 11 })
+	b.took(&evicting, "delete", 7, 8, func(p *observe.Part) { p.Pods = 11 })
 	b.told(done, 9)
 	b.told(done, 9) // no news
 	kit.Must(t, errors.Join(a.Close(t.Context()), b.Close(t.Context())))
@@ -240,8 +240,8 @@ func TestCollectorThatHangs(t *testing.T) {
 	for i := range 50_000 {
 		node := fmt.Sprintf("n%d", i)
 		tr.Tell(journal.Told{Node: node, At: at(i), Record: r})
-		tr.Took(controller.Part{Node: node, Record: &r, Name: "delete", Begun: at(i), Ended: at(i + 1)})
-		tr.Took(controller.Part{Node: node, Name: "ask", Begun: at(i), Ended: at(i + 1)})
+		tr.Took(observe.Part{Node: node, Record: &r, Name: "delete", Begun: at(i), Ended: at(i + 1)})
+		tr.Took(observe.Part{Node: node, Name: "ask", Begun: at(i), Ended: at(i + 1)})
 	}
 	if len(tr.fences) > mostFences || len(tr.asked) > mostFences {
 		t.Errorf("kept %d fences and questions of %d nodes, want %d at most", len(tr.fences), len(tr.asked), mostFences)
@@ -278,7 +278,7 @@ func TestOffAndFaults(t *testing.T) {
 				t.Errorf("got %v and %v, want none and %q", tr, err, test.want)
 			}
 			tr.Tell(journal.Told{})
-			tr.Took(controller.Part{})
+			tr.Took(observe.Part{})
 			kit.Must(t, tr.Close(t.Context()))
 		})
 	}

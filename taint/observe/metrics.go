@@ -1,4 +1,4 @@
-package controller
+package observe
 
 import (
 	"time"
@@ -11,7 +11,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Metrics are the controller's own; no label holds a node's name.
+// Metrics are the observer's. No label holds a node's name.
 type Metrics struct {
 	phases       *prometheus.HistogramVec
 	fences       *prometheus.CounterVec
@@ -23,6 +23,7 @@ type Metrics struct {
 	shadowed     *prometheus.CounterVec
 	noticed      *prometheus.CounterVec
 	noticedAfter prometheus.Histogram
+	records      *prometheus.CounterVec
 }
 
 // NewMetrics registers them.
@@ -61,8 +62,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "forcefence_noticed_seconds", Help: "How long after the last heartbeat that was heard of a node its machine was found to be off.",
 		Buckets: []float64{1, 2.5, 5, 7.5, 10, 15, 20, 25, 30, 40, 60, 120, 300},
 	})
+	m.records = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "forcefence_records_total", Help: "Writes of Fencing objects, by result: written, failed (tried again), dropped (too many waited).",
+	}, []string{"result"})
 	m.known()
-	reg.MustRegister(m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.nudges, m.protections, m.refusals, m.modes, m.shadowed)
+	reg.MustRegister(m.records, m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.nudges, m.protections, m.refusals, m.modes, m.shadowed)
 	return m
 }
 
@@ -97,8 +101,9 @@ func (m *Metrics) known() {
 	begin(m.phases.MetricVec, "confirm", "evict")
 	begin(m.modes.MetricVec, fence.Fence.String(), fence.Observe.String(), fence.Shadow.String(), fence.Disabled.String())
 	begin(m.protections.MetricVec, "fail-closed", "fail-open", "none", "unknown")
-	begin(m.nudges.MetricVec, nudgeSent, nudgeChanged, nudgeFailed)
-	for _, d := range decisions {
+	begin(m.nudges.MetricVec, NudgeSent, NudgeChanged, NudgeFailed)
+	begin(m.records.MetricVec, "written", "failed", "dropped")
+	for _, d := range shadowed {
 		begin(m.shadowed.MetricVec, d)
 	}
 }

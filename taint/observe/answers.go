@@ -1,0 +1,70 @@
+package observe
+
+import (
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+)
+
+// tellAnswers tells what the devices answered.
+func (n *Node) tellAnswers(all []providers.Answer) {
+	n.logAnswers(all)
+	n.tellNoticed()
+	if n.Parts == nil {
+		return
+	}
+	rec := n.course.Look().Record
+	for i, d := range n.course.Devices() {
+		a := all[i]
+		n.Parts(Part{
+			Node: n.name, Record: rec, Name: "ask", Begun: a.At.Wall, Ended: a.Got.Wall, Device: d.Name, State: a.State,
+			Err: a.Err,
+		})
+	}
+}
+
+// logAnswers logs answers that differ from those before.
+func (n *Node) logAnswers(all []providers.Answer) {
+	text := ""
+	for _, a := range all {
+		text += a.State.String() + " " + a.Raw + " " + providers.Class(a.Err) + "\n"
+	}
+	if n.answers == text {
+		return
+	}
+	n.answers = text
+	id := ""
+	if rec := n.course.Look().Record; rec.Open() {
+		id = rec.ID
+	}
+	for i, d := range n.course.Devices() {
+		a := all[i]
+		args := []any{"node", n.name, "fence", id, "device", d.Name, "state", a.State.String(), "raw", a.Raw}
+		if a.Err != nil {
+			args = append(args, "error", a.Err)
+		}
+		n.Log.Info("Machine answered", args...)
+	}
+}
+
+// tellNoticed tells who was the first to make a node suspect whose machine is off, once in a life of the node: not where a
+// fence of that life says so already, which may be ours.
+func (n *Node) tellNoticed() {
+	l := n.course.Look()
+	if n.course.Answer().State != providers.PowerOff || l.Mark != nil || l.Record != nil && !l.Alive(l.Record) {
+		return
+	}
+	var by fleet.Source
+	var silent time.Duration
+	n.Fleet(func(f *fleet.Fleet) { by, silent = f.Noticed(n.name, n.instant()) })
+	if by == "" {
+		return
+	}
+	n.Metrics.noticed.WithLabelValues(string(by)).Inc()
+	if silent > 0 {
+		n.Metrics.noticedAfter.Observe(silent.Seconds())
+	}
+	n.Log.Info("Noticed that a machine is off", "node", n.name, "by", string(by),
+		"silent", silent.Round(time.Millisecond).String())
+}

@@ -1,0 +1,227 @@
+package observe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// decided tells of a step's decision, and of what it shows of the node.
+func (n *Node) decided(s decide.StepDone) {
+	d := s.Decision
+	n.tellSlowReads()
+	n.tellAlert(d)
+	if s.Look.Record != nil {
+		n.tellFence(journal.Told{Record: *s.Look.Record, Alert: &n.alert, Seen: true})
+	}
+	n.tellPowerOffs(n.node, s.Look.Record)
+	n.tellNotes(d.Notes)
+	if s.Err() == nil || !writesRecord(d.Action) { // a conflict leaves a fence that never was one
+		n.tellDecision(d)
+	}
+}
+
+// writesRecord reports an action that is one write of the Node, and news.
+func writesRecord(a action.Action) bool {
+	switch a.(type) {
+	case action.Write, action.Announce, action.Arm, action.Unmark:
+		return true
+	}
+	return false
+}
+
+// tellAlert calls for a person, once for each reason. The node's state says so for as long as it stands.
+func (n *Node) tellAlert(d action.Decision) {
+	alert := d.Alert
+	if alert == string(reason.Stuck) {
+		alert += ": " + stuckPods(d.Stuck)
+	}
+	if state := reason.Of(d.Reason).State; alert != "" && state != "" {
+		n.setState(reason.StateStuck)
+	} else {
+		n.setState(cmp.Or(state, n.gauges.state))
+	}
+	before := n.alert
+	if n.alert = alert; alert == "" || alert == before {
+		return
+	}
+	id := n.course.Look().Record.IDOr(action.RecordOf(d.Action).ID)
+	n.Log.Error("Fence needs a person", "node", n.name, "fence", id, "why", alert)
+	n.event(n.at, n.node, nil, reason.NeedsPerson, "Alert", "{node}", n.name, "{detail}", alert)
+}
+
+// tellDecision tells a reason once, when it becomes the node's, and with it what the step did.
+func (n *Node) tellDecision(d action.Decision) {
+	l, rec := n.course.Look(), action.RecordOf(d.Action)
+	id := cmp.Or(rec.ID, l.Record.IDOr(""))
+	switch d.Action.(type) {
+	case action.Arm:
+		n.Log.Info("Marked node", "node", n.name, "fence", id, "device", rec.Device)
+	case action.Unmark:
+		n.Metrics.phase("evict", n.instant().Sub(n.course.Began()))
+		n.Log.Info("Removed mark", "node", n.name, "fence", id, "result", rec.Result)
+		n.tellKept(d)
+	}
+	// What is added to a fence that ended before counts as no other fence.
+	ends := rec.Phase == taint.PhaseDone && writesRecord(d.Action)
+	if ends && (l.Record.Open() || d.Reason == reason.NeverOff) {
+		n.Metrics.fences.WithLabelValues(string(rec.Result)).Inc()
+	}
+	n.tellWould(d)
+	if n.reason != d.Reason && !action.Is[action.Ask](d) { // a question between two waits for the same reason is no news
+		n.tellReason(d, id)
+	}
+	switch d.Action.(type) {
+	case action.Unmark:
+		n.queue.release(n.name, true)
+	case action.Wait, action.Leave:
+		n.queue.release(n.name, l.Mark == nil)
+	default:
+		if l.Mark == nil {
+			n.queue.release(n.name, true)
+		}
+	}
+}
+
+// levels are the log's of each severity.
+var levels = map[reason.Severity]slog.Level{
+	reason.Debug: slog.LevelDebug, reason.Info: slog.LevelInfo, reason.Warning: slog.LevelWarn,
+}
+
+// tellReason tells a reason that is new. A refusal of the guard that is the same for many nodes has one Event.
+func (n *Node) tellReason(d action.Decision, id string) {
+	n.reason = d.Reason
+	n.Log.Log(context.Background(), levels[reason.Of(d.Reason).Severity], "Decided", "node", n.name, "fence", id,
+		"why", string(d.Reason), "act", action.Name(d.Action), "detail", cmp.Or(d.Detail, n.course.Said()),
+		"suspicion", n.suspicion)
+	if slices.Contains(reason.Guards, d.Reason) {
+		n.Metrics.refusals.WithLabelValues(string(d.Reason)).Inc()
+		if d.Once != "" && !n.isFirst(d.Reason, d.Once) {
+			return
+		}
+	}
+	n.queueEvent(d.Reason, action.Name(d.Action), n.course.Words(d, n.suspicion)...)
+	if d.Reason == reason.Confirmed || d.Reason == reason.Vouched {
+		n.tellNoHook(id)
+	}
+}
+
+// queueEvent has an Event about the Node sent, once the pod writes that it tells of are done.
+func (n *Node) queueEvent(why reason.Reason, action string, words ...string) {
+	node, at := n.node, n.at
+	n.queue.add(n.name, false, func() { n.event(at, node, nil, why, action, words...) })
+}
+
+// tellNoHook warns, when an eviction begins, that nothing on the node would hold its pods if its machine came up now.
+func (n *Node) tellNoHook(id string) {
+	status, why := taint.ProtectionOf(n.node)
+	if status == corev1.ConditionTrue {
+		return
+	}
+	n.Log.Warn("Evicting a node without a hook", "node", n.name, "fence", id, "protection", protectionLabel(status, why))
+	n.queueEvent(reason.NoHook, "Evict")
+}
+
+// shadowed are the names of what shadow mode would do, in its metric.
+var shadowed = map[string]string{"Write": "power_off", "Arm": "recover"}
+
+// tellWould counts what would have been done, and lists whom it would have moved.
+func (n *Node) tellWould(d action.Decision) {
+	if d.Would.Action == nil {
+		return
+	}
+	would := shadowed[action.Name(d.Would.Action)]
+	n.Metrics.shadowed.WithLabelValues(would).Inc()
+	pods := make([]string, len(d.Would.Pods))
+	for i, p := range d.Would.Pods {
+		pods[i] = p.Namespace + "/" + p.Name
+	}
+	n.tellFence(journal.Told{Record: action.RecordOf(d.Would.Action), Shadow: true, Would: named(d.Would.Pods)})
+	n.Log.Warn("Shadow decision", "node", n.name, "decision", would, "device", n.course.Speakers(),
+		"suspicion", n.suspicion, "evidence", d.Detail, "bootID", n.course.Look().BootID, "pods", pods)
+}
+
+// tellAside tells once why policies end nothing that they would end otherwise. If it is the same for many nodes, only
+// the first has the Event.
+func (n *Node) tellAside(a action.Aside) {
+	before := n.aside
+	n.aside = a
+	same := a.Once != "" && a.Why == before.Why && a.Once == before.Once // though a count in Detail differs
+	if a == before || a.Why == "" || same {
+		return
+	}
+	n.Log.Warn("Policy skipped", "node", n.name, "reason", string(a.Why), "why", a.Detail)
+	if a.Once == "" || n.isFirst(a.Why, a.Once) {
+		n.event(n.at, n.node, nil, a.Why, "Evict", "{detail}", a.Detail)
+	}
+}
+
+// tellNotes tells what policies leave undone.
+func (n *Node) tellNotes(notes []action.Note) {
+	for _, note := range notes {
+		if note.Why == reason.PolicyTimedOut {
+			n.Log.Error("Policy gave up", "node", n.name, "detail", note.Detail)
+		} else {
+			n.Log.Info("Policy leaves pods alone", "node", n.name, "why", string(note.Why), "detail", note.Detail)
+		}
+		n.event(n.at, n.node, nil, note.Why, "Evict", "{node}", n.name, "{detail}", note.Detail)
+	}
+}
+
+// tellUnread logs once why claims of the node's pods cannot be read: their pods keep all entries of the volume lists.
+func (n *Node) tellUnread(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	before := n.unread
+	if n.unread = text; err == nil || text == before {
+		return
+	}
+	n.Log.Warn("Cannot read volume claims: all entries of the volume lists stay", "node", n.name, "error", err)
+}
+
+const (
+	slowRead  = 2 * time.Second  // how long the reads of a look may take before it is told
+	slowAgain = 10 * time.Second // how often it is told
+)
+
+// tellSlowReads tells of an API server that is slow: a fence that gets nowhere for that says what it waits for.
+func (n *Node) tellSlowReads() {
+	took := n.course.Reads()
+	if now := n.Now(); took > slowRead && now.Sub(n.slow) > slowAgain {
+		n.slow = now
+		n.Log.Warn("Recovery waits: the API server answers slowly", "node", n.name,
+			"fence", n.course.Look().Record.IDOr(""), "took", took.Round(time.Millisecond).String())
+	}
+}
+
+// stuckNames is how many stuck pods an Event names.
+const stuckNames = 3
+
+// stuckPods names pods and what could not be done with them.
+func stuckPods(pods []action.StuckPod) string {
+	verbs := map[action.PodWrite]string{
+		action.Ends: "ended", action.Deletes: "deleted", action.Spares: "spared", action.SetsNotReady: "set not ready",
+	}
+	var names []string
+	for i, p := range pods {
+		if i == stuckNames {
+			return strings.Join(names, "; ") + fmt.Sprintf("; and %d more", len(pods)-i)
+		}
+		names = append(names, fmt.Sprintf("pod %s/%s cannot be %s (%s)", p.Namespace, p.Name, verbs[p.Write], p.Why))
+	}
+	return strings.Join(names, "; ")
+}

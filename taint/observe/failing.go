@@ -1,0 +1,61 @@
+package observe
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// stuckAfter is how long a node's steps must have failed before an Event reports it.
+const stuckAfter = time.Minute
+
+// failing is what is known of a node's steps that fail. The zero value: the last one succeeded.
+type failing struct {
+	since time.Time // of the first failure of an unbroken row; zero: none, or the API server was away since
+	stuck bool      // it was reported, and no step has succeeded since
+}
+
+// stepFailed reports once that the node's recovery fails for longer than stuckAfter. An outage is not the node's: where
+// the API server gives no answer to the live look, or has no room, the time begins again.
+func (n *Node) stepFailed(ctx context.Context, d action.Decision, err error) {
+	look := action.Is[action.ReadNode](d)
+	now := n.Now()
+	switch {
+	case ctx.Err() != nil, errors.Is(err, kube.ErrAgain), errors.Is(err, kube.ErrLate), n.Leading() != nil:
+		return // the node is looked at again, or this process ends
+	case !kube.Refuses(err) && (look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown):
+		n.failing.since = time.Time{}
+		return
+	case n.failing.since.IsZero():
+		n.failing.since = now
+	}
+	if n.failing.stuck || now.Sub(n.failing.since) < stuckAfter {
+		return
+	}
+	n.failing.stuck = true
+	n.setState(n.gauges.state)
+	n.Log.Error("A recovery step fails again and again", "node", n.name, "fence", n.course.Look().Record.IDOr(""),
+		"act", action.Name(d.Action), "since", n.failing.since, "error", err)
+	node := cmp.Or(n.node, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}})
+	n.event(n.at, node, nil, reason.Failing, "Alert", "{detail}", providers.Text(err))
+}
+
+// stepSucceeded ends what stepFailed counts.
+func (n *Node) stepSucceeded() {
+	stuck := n.failing.stuck
+	n.failing = failing{}
+	if stuck {
+		n.Log.Info("Recovery continues", "node", n.name)
+		n.setState(n.gauges.state)
+	}
+}

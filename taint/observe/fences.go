@@ -1,0 +1,134 @@
+package observe
+
+import (
+	"errors"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// tellFence tells Sinks.Fences of the fence, or the shadow decision, that the record is of.
+func (n *Node) tellFence(t journal.Told) {
+	if n.Fences == nil || t.Record.NodeUID == "" {
+		return
+	}
+	t.Node, t.At, t.Why = n.name, n.Now(), n.suspicion
+	n.Fences(t)
+}
+
+// tellWritten tells of a record that was written on the Node.
+func (n *Node) tellWritten(d action.Decision) {
+	if action.Is[action.Announce](d) {
+		return
+	}
+	t := journal.Told{Record: action.RecordOf(d.Action)}
+	if a, ends := d.Action.(action.Unmark); ends {
+		t.Left = named(a.Kept)
+		for _, p := range d.Stuck {
+			t.Left = append(t.Left, named([]action.Pod{p.Pod})...)
+		}
+	}
+	n.tellFence(t)
+}
+
+// tellFencePods tells of pods that a fence ended or spared.
+func (n *Node) tellFencePods(a action.Action, written []action.Pod) {
+	rec := n.course.Look().Record
+	if !rec.Open() {
+		return
+	}
+	t := journal.Told{Record: *rec}
+	switch a.(type) {
+	case action.Tombstone:
+		t.Ended = named(written)
+	case action.Spare:
+		t.Spared = named(written)
+	default:
+		return
+	}
+	n.tellFence(t)
+}
+
+// tellEndedBefore tells of the listed pods that an earlier process ended.
+func (n *Node) tellEndedBefore(pods []action.Pod) {
+	l := n.course.Look()
+	if l.Mark == nil || !l.Record.Open() || l.Record.Phase != taint.PhaseEvicting {
+		return
+	}
+	var ended []action.Pod
+	for _, p := range pods {
+		if p.Tombstone && p.Message == taint.FenceMessage(l.Record.ID) {
+			ended = append(ended, p)
+		}
+	}
+	if len(ended) > 0 {
+		n.tellFence(journal.Told{Record: *l.Record, Ended: named(ended)})
+	}
+}
+
+// tellAttached tells of the volumes that are attached to a marked node.
+func (n *Node) tellAttached(attachments []action.Attachment) {
+	l := n.course.Look()
+	if l.Mark == nil || !l.Record.Open() {
+		return
+	}
+	list := []string{}
+	for _, a := range attachments {
+		if a.PV != "" {
+			list = append(list, a.PV)
+		} else {
+			list = append(list, a.Name)
+		}
+	}
+	n.tellFence(journal.Told{Record: *l.Record, Attached: &list})
+}
+
+// named are the names of pods.
+func named(pods []action.Pod) (out []api.Pod) {
+	for _, p := range pods {
+		out = append(out, api.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID})
+	}
+	return out
+}
+
+// tellPowerOffs tells once, when a fence has ended, which devices accepted a power-off of it. It does not matter who ended
+// the fence: a device that is off stays off. It tells of fences alone that this process saw open, so that a new leader
+// does not repeat it.
+func (n *Node) tellPowerOffs(node *corev1.Node, rec *taint.Record) {
+	before := n.openFence
+	n.openFence = nil
+	if rec.Open() {
+		n.openFence = rec
+	}
+	switch {
+	case before == nil:
+	case rec != nil && before.Token() == rec.Token():
+		if !rec.Open() {
+			n.sendPowerOffs(node, rec, string(rec.Result))
+		}
+	case !rec.Open() || len(rec.PowerOffTo) == 0:
+		// Otherwise a fence by a person's mark took its place, and names the devices at its own end.
+		n.sendPowerOffs(node, before, journal.ResultUnknown)
+	}
+}
+
+// sendPowerOffs sends the Event that names the record's powered-off devices, if there are any.
+func (n *Node) sendPowerOffs(node *corev1.Node, rec *taint.Record, result string) {
+	var names []string
+	for _, d := range rec.PowerOffTo {
+		names = append(names, providers.Text(errors.New(d.Device))) // the Node's kubelet can write it
+	}
+	if len(names) == 0 {
+		return
+	}
+	detail := strings.Join(names, ", ")
+	n.Log.Warn("Devices accepted a power-off", "node", node.Name, "fence", rec.ID, "result", result, "devices", detail)
+	n.event(n.at, node, nil, reason.PoweredOff, "PowerOff", "{fence}", rec.ID, "{why}", result, "{detail}", detail)
+}

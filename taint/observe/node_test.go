@@ -1,0 +1,479 @@
+package observe
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+var newYear = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// scene is one node of which steps are told, without a world in which they happen.
+type scene struct {
+	*Node
+	t       *testing.T
+	now     time.Time
+	writing bool
+	leading error
+	known   fleet.Fleet
+	events  *events.FakeRecorder
+	times   []time.Time // of the Events
+	object  *corev1.Node
+}
+
+// newScene is a node that was looked at in a phase of its fence; "" is none.
+func newScene(t *testing.T, phase taint.Phase) *scene {
+	t.Helper()
+	s := &scene{t: t, now: newYear, events: events.NewFakeRecorder(200)}
+	o := New(Options{
+		Sinks: Sinks{
+			Events: func(at time.Time) events.EventRecorder {
+				s.times = append(s.times, at)
+				return s.events
+			},
+			Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()),
+		},
+		Leading: func() error { return s.leading }, Writing: func() bool { return s.writing },
+		Fleet: func(do func(*fleet.Fleet)) { do(&s.known) }, Now: func() time.Time { return s.now },
+	})
+	s.object = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", ResourceVersion: "5"}}
+	s.object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	if phase != "" {
+		rec := taint.Record{ID: "f-1", NodeUID: "u", By: "test", Since: newYear}.Enter(phase, "", newYear)
+		s.object.Annotations = map[string]string{taint.RecordAnnotation: rec.Encode()}
+		s.object.Spec.Taints = taint.With(nil, taint.DefaultKey, "f-1", newYear)
+	}
+	s.Node = o.Node("n1", &decide.Node{})
+	s.look()
+	return s
+}
+
+// look has the node read live.
+func (s *scene) look() {
+	now := s.instant()
+	o := decide.NodeRead{Look: taint.See(s.object, nil, taint.DefaultKey, now, now), Node: s.object}
+	o.Facts.Devices, o.Facts.Mode = []proof.Device{{Name: "bmc/n1"}}, fence.Fence
+	s.observes(action.Decision{Action: action.ReadNode{}}, o)
+}
+
+// observes has a step told that brought an observation.
+func (s *scene) observes(d action.Decision, o decide.Observation) {
+	began := s.instant()
+	if o != nil {
+		s.course.Apply(began, &s.known, o)
+	}
+	s.Step(s.t.Context(), decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: began})
+}
+
+// does has a step told that went well.
+func (s *scene) does(d action.Decision) {
+	var o decide.Observation
+	switch d.Action.(type) {
+	case action.Wait, action.Leave:
+	case action.Ask:
+		o = decide.DevicesAnswered{Answers: make([]providers.Answer, 1)}
+	default:
+		made := map[string]bool{}
+		for _, p := range action.PodsOf(d.Action) {
+			made[p.UID] = true
+		}
+		o = decide.ActionDone{Writes: decide.Writes{Made: made}}
+	}
+	// Not applied: what follows is told of the same look.
+	now := s.instant()
+	s.Step(s.t.Context(), decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: now, Ended: now})
+}
+
+// told returns the Events that were sent.
+func (s *scene) told() (out []string) {
+	for {
+		select {
+		case e := <-s.events.Events:
+			out = append(out, e)
+		default:
+			return out
+		}
+	}
+}
+
+// reasons are the Events' reasons.
+func (s *scene) reasons() (out []string) {
+	for _, e := range s.told() {
+		out = append(out, strings.Fields(e)[1])
+	}
+	return out
+}
+
+// A node without a hook starts its old pods if it boots before the mark is off: a person is told, once a fence, when its
+// eviction begins.
+func TestNodeWithoutHookIsTold(t *testing.T) {
+	begins := action.Decision{Action: action.Write{}, Reason: reason.Confirmed}
+	vouched := action.Decision{Action: action.Write{}, Reason: reason.Vouched}
+	goesOn := action.Decision{Action: action.Tombstone{}, Reason: reason.Tombstoning}
+	over := action.Decision{Action: action.Unmark{}, Reason: reason.Finished}
+	lifted := action.Decision{Action: action.Unmark{}, Reason: reason.NotConfirmed}
+	for name, tt := range map[string]struct {
+		hook  corev1.NodeCondition
+		story []action.Decision
+		want  int
+	}{
+		"no hook ever":               {corev1.NodeCondition{}, []action.Decision{begins, goesOn, over}, 1},
+		"the runtime has no NRI":     {corev1.NodeCondition{Status: "False", Reason: taint.ProtectionNone}, []action.Decision{begins, goesOn}, 1},
+		"nobody knows":               {corev1.NodeCondition{Status: "Unknown", Reason: taint.ProtectionFailClosed}, []action.Decision{begins}, 1},
+		"under a person's word":      {corev1.NodeCondition{}, []action.Decision{vouched, goesOn}, 1},
+		"the write met a conflict":   {corev1.NodeCondition{}, []action.Decision{begins, begins, goesOn}, 1},
+		"two fences":                 {corev1.NodeCondition{}, []action.Decision{begins, goesOn, over, begins, goesOn}, 2},
+		"fail-closed":                {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailClosed}, []action.Decision{begins, goesOn, over}, 0},
+		"fail-open":                  {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailOpen}, []action.Decision{begins, goesOn, over}, 0},
+		"lifted before it was begun": {corev1.NodeCondition{}, []action.Decision{lifted}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, taint.PhaseArmed)
+			if tt.hook.Status != "" {
+				tt.hook.Type = taint.ProtectionCondition
+				s.object.Status.Conditions = append(s.object.Status.Conditions, tt.hook)
+			}
+			for _, d := range tt.story {
+				s.does(d)
+			}
+			s.queue.drop("n1")
+			var got []string
+			for _, e := range s.told() {
+				if strings.HasPrefix(e, "Warning NoHookOnNode ") {
+					got = append(got, e)
+				}
+			}
+			if len(got) != tt.want {
+				t.Fatalf("got %d Events %q, want %d", len(got), got, tt.want)
+			}
+			for _, e := range got {
+				if !strings.Contains(e, "power restore policy") || !strings.Contains(e, "install the hook") {
+					t.Errorf("it does not say what to do: %s", e)
+				}
+			}
+		})
+	}
+}
+
+// Why a policy stands aside is told once, and again when that changed or was over.
+func TestStandsAsideOnce(t *testing.T) {
+	s := newScene(t, "")
+	for _, why := range []string{"", "on", "on", "unread", "", "on", ""} {
+		d := action.Decision{Action: action.Wait{}}
+		if why != "" {
+			d.Aside = action.Aside{Why: reason.PolicyYields, Detail: why}
+		}
+		s.does(d)
+	}
+	got := s.told()
+	for i, why := range []string{"on", "unread", "on"} {
+		if len(got) != 3 || !strings.Contains(got[i], string(reason.PolicyYields)) || !strings.Contains(got[i], ": "+why+".") {
+			t.Fatalf("got %q, want on, unread, on", got)
+		}
+	}
+}
+
+// That policies wait is reported once for all nodes, even if the count in it changes. Another incident is reported
+// again.
+func TestPoliciesWaitIsToldOnce(t *testing.T) {
+	s := newScene(t, "")
+	other := s.Observer.Node("n2", s.course)
+	other.node = s.object
+	waits := func(detail, once string) action.Aside {
+		return action.Aside{Why: reason.PolicyWaits, Detail: detail, Once: once}
+	}
+	s.tellAside(waits("5 of 9", "a"))
+	s.tellAside(waits("6 of 9", "a"))
+	other.tellAside(waits("6 of 9", "a"))
+	s.tellAside(waits("3 of 4", "b"))
+	got := s.told()
+	for i, detail := range []string{"5 of 9", "3 of 4"} {
+		if len(got) != 2 || !strings.Contains(got[i], string(reason.PolicyWaits)+" ") || !strings.Contains(got[i], ": "+detail) {
+			t.Fatalf("got %q, want one Event for each incident", got)
+		}
+	}
+	s.now = s.now.Add(onceFor)
+	other.tellAside(waits("3 of 4", "b"))
+	if got := s.told(); len(got) != 1 {
+		t.Errorf("got %q after %s, want it told again", got, onceFor)
+	}
+}
+
+// A reason is told once, when it becomes the node's, and again when another was in between; a question in between is no
+// news.
+func TestToldOnce(t *testing.T) {
+	s := newScene(t, taint.PhaseEvicting)
+	waits := func(why reason.Reason) action.Decision { return action.Decision{Action: action.Wait{}, Reason: why} }
+	for _, d := range []action.Decision{
+		waits(reason.ProofLost), waits(reason.ProofLost), {Action: action.Ask{}, Reason: reason.Confirming}, waits(reason.ProofLost),
+		waits(reason.WaitingDetach), waits(reason.ProofLost),
+	} {
+		s.does(d)
+	}
+	if got, want := s.reasons(), []string{"ProofLost", "WaitingForDetach", "ProofLost"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	s.leading = errStale
+	s.does(waits(reason.Finished))
+	if got := s.told(); got != nil {
+		t.Errorf("told by a process that does not lead: %v", got)
+	}
+}
+
+// While pods are written the node's Events wait: until the writes are done, or for a while. None is lost, they come in
+// their order, and each has the time of what it tells.
+func TestEventsWaitForWrites(t *testing.T) {
+	s := newScene(t, taint.PhaseEvicting)
+	begun := map[string]time.Time{}
+	does := func(a action.Action, why reason.Reason) {
+		s.now = s.now.Add(time.Second)
+		begun[string(why)] = s.now
+		s.does(action.Decision{Action: a, Reason: why})
+	}
+	wants := func(what string, want ...string) {
+		t.Helper()
+		got := s.reasons()
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", what, got, want)
+		}
+		for i, why := range got {
+			if at := begun[why]; !at.IsZero() && !s.times[i].Equal(at) {
+				t.Errorf("%s: %s has the time %s, want %s", what, why, s.times[i], at)
+			}
+		}
+		s.times = nil
+	}
+	does(action.Write{}, reason.Confirmed)
+	does(action.Tombstone{}, reason.Tombstoning)
+	s.queue.send()
+	wants("while pods are ended")
+	does(action.Wait{}, reason.WaitingDetach)
+	wants("once they are", "MachineConfirmedOff", "NoHookOnNode", "EndingPods", "WaitingForDetach")
+	does(action.Delete{}, reason.Deleting)
+	s.now = s.now.Add(queueFor)
+	s.queue.send()
+	wants("pods that take their time", "DeletingPods")
+	does(action.ClearVolumes{}, reason.Clearing)
+	does(action.Unmark{}, reason.Finished)
+	wants("the mark goes", "ClearingVolumes", "NodeEvicted")
+
+	s.writing = true // another node's
+	does(action.Tombstone{Pods: []action.Pod{{Name: "a"}}}, reason.Tombstoning)
+	does(action.Unmark{}, reason.NeverOff)
+	wants("the mark goes while another node's pods are ended")
+	s.writing = false // it ends
+	s.queue.send()
+	wants("no pods are being ended", "EndingPods", "NodeFenced", "FencedNodeNeverPoweredOff")
+
+	s.writing = true // another, which does not end
+	does(action.Tombstone{Pods: []action.Pod{{Name: "b"}}}, reason.Retrying)
+	does(action.Unmark{}, reason.Finished)
+	s.queue.send()
+	wants("a run beside it ends")
+	s.now = s.now.Add(queueFor)
+	synctest.Test(t, func(t *testing.T) {
+		go func() { _ = s.Start(t.Context()) }() // until the test's end; it returns no error
+		time.Sleep(time.Second)
+	})
+	wants("it still does not end", "RetryingPods", "NodeFenced", "NodeEvicted")
+}
+
+// Pods' Events wait for their fence's end, and not for a settled moment in it.
+func TestPodEventsWaitForFence(t *testing.T) {
+	s := newScene(t, taint.PhaseEvicting)
+	s.does(action.Decision{Action: action.Tombstone{Pods: []action.Pod{{Name: "a"}}}, Reason: reason.Tombstoning})
+	s.does(action.Decision{Action: action.Wait{}, Reason: reason.WaitingDetach})
+	if got, want := s.reasons(), []string{"EndingPods", "WaitingForDetach"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	s.object = s.object.DeepCopy()
+	s.object.Spec.Taints = nil // somebody took the mark off
+	s.look()
+	s.does(action.Decision{Action: action.Leave{}})
+	if got, want := s.reasons(), []string{"NodeFenced"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Every word in braces that the text of a decision's reason has is replaced.
+func TestEventsHaveNoBraces(t *testing.T) {
+	// they are no decisions, and have words of their own
+	others := []reason.Reason{reason.OddLease, reason.Fenced, reason.PoweredOff}
+	s := newScene(t, taint.PhaseEvicting)
+	for _, row := range reason.Table() {
+		if row.Text == "" || slices.Contains(others, row.Reason) {
+			continue
+		}
+		s.told()
+		d := action.Decision{Action: action.Wait{}, Reason: row.Reason, Detail: "because"}
+		if strings.Contains(row.Text, "{by}") {
+			d.Action = action.Write{Record: taint.Record{ID: "f-9", By: "kim"}}
+		}
+		s.does(d)
+		s.queue.drop("n1")
+		if got := s.told(); len(got) == 0 || !strings.Contains(got[0], string(row.Reason)) || strings.ContainsAny(got[0], "{}") {
+			t.Errorf("%s: got %q", row.Reason, got)
+		}
+	}
+}
+
+// A Lease that names an absurd duration is told once, and again when it does so again.
+func TestOddLeaseIsTold(t *testing.T) {
+	s := newScene(t, "")
+	for _, odd := range []bool{false, true, true, false, true} {
+		s.Seen(s.object, fleet.View{OddLease: odd})
+	}
+	got := s.told()
+	if len(got) != 2 || !strings.Contains(got[0], "LeaseDurationOutOfBounds") {
+		t.Errorf("got %q, want it told twice", got)
+	}
+}
+
+// However a fence ends, its powered-off devices are named once, by a process that saw it open.
+func TestPowerOffsAreReportedOnce(t *testing.T) {
+	rec := func(p taint.Phase, res taint.Result, devices ...string) *taint.Record {
+		r := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "other",
+			Since: newYear}.Enter(p, res, newYear)
+		for _, d := range devices {
+			r.PowerOffTo = append(r.PowerOffTo, taint.Speaker{Device: d})
+		}
+		return &r
+	}
+	open := rec(taint.PhasePoweringOff, "", "strip/a", "strip/b")
+	released := rec(taint.PhaseDone, taint.ResultReleased, "strip/a")
+	evicting, evicted := rec(taint.PhaseEvicting, "", "strip/a"), rec(taint.PhaseDone, taint.ResultEvicted, "strip/a")
+	next := rec(taint.PhaseDone, taint.ResultCancelled, "strip/a")
+	next.Since = newYear.Add(time.Hour)
+	persons := func(devices ...string) *taint.Record {
+		r := rec(taint.PhaseArmed, "", devices...)
+		r.ID, r.By = "manual", taint.ByPerson
+		return r
+	}
+	forged := rec(taint.PhaseDone, taint.ResultReleased, "strip/a\nand more")
+	for name, tc := range map[string]struct {
+		seen []*taint.Record
+		want string // what the Event holds; "" is no Event
+	}{
+		"released by a person":        {[]*taint.Record{open, open, released, released}, "(Released)"},
+		"evicted":                     {[]*taint.Record{open, evicting, evicted}, "(Evicted)"},
+		"ended before this one led":   {[]*taint.Record{rec(taint.PhaseDone, taint.ResultCancelled, "strip/a")}, ""},
+		"no device took it":           {[]*taint.Record{open, rec(taint.PhaseDone, taint.ResultPowerOffFailed)}, ""},
+		"the end of another fence":    {[]*taint.Record{open, next, next}, "(Unknown)"},
+		"no record":                   {[]*taint.Record{nil}, ""},
+		"the record was removed":      {[]*taint.Record{open, nil, nil}, "(Unknown)"},
+		"a person's mark names them":  {[]*taint.Record{open, persons("strip/a"), persons("strip/a")}, ""},
+		"a person's mark, and life":   {[]*taint.Record{open, persons(), persons()}, "(Unknown)"},
+		"what a kubelet wrote itself": {[]*taint.Record{open, forged}, "strip/a and more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, "")
+			for _, r := range tc.seen {
+				s.tellPowerOffs(s.object, r)
+			}
+			got := s.told()
+			if len(got) != map[bool]int{true: 1, false: 0}[tc.want != ""] ||
+				tc.want != "" && !strings.Contains(got[0], tc.want) {
+				t.Errorf("got Events %q, want %q once", got, tc.want)
+			}
+		})
+	}
+	t.Run("the Node is gone", func(t *testing.T) {
+		s := newScene(t, "")
+		s.tellPowerOffs(s.object, open)
+		s.Gone()
+		if got := s.told(); len(got) != 1 || !strings.Contains(got[0], "strip/a, strip/b") {
+			t.Errorf("got Events %q, want one that names both outlets", got)
+		}
+	})
+}
+
+// Of the pods that a fence leaves behind those are told that stay: what stock controllers take off by themselves is no news.
+func TestKeptPodsAreTold(t *testing.T) {
+	pod := func(name string, finalizers ...string) action.Pod {
+		return action.Pod{Namespace: "a", Name: name, UID: name, Terminal: true, Tombstone: true, Deleting: true, Finalizers: finalizers}
+	}
+	s := newScene(t, taint.PhaseEvicting)
+	s.does(action.Decision{Reason: reason.Finished, Action: action.Unmark{Kept: []action.Pod{
+		pod("job", "batch.kubernetes.io/job-tracking"), pod("owner", "foregroundDeletion"), pod("orphans", "orphan"),
+		pod("kept", "example.net/keep"), pod("both", "batch.kubernetes.io/job-tracking", "example.net/too"), pod("gone"),
+	}}, Stuck: []action.StuckPod{
+		{Pod: pod("huge"), Write: action.Deletes, Why: action.TooLarge}, {Pod: pod("lives"), Write: action.Spares, Why: action.Denied},
+	}})
+	got := strings.Join(s.told(), "\n")
+	for text, want := range map[string]int{
+		"FinalizersKeepPod": 2, "removed: example.net/keep.": 1, "removed: example.net/too.": 1, "job-tracking": 0,
+		"PodLeftBehind": 2, "cannot be deleted (too large for the API server)": 1,
+		"could not be marked as spared (the API server refuses it)": 1, "NodeEvicted": 1,
+	} {
+		if n := strings.Count(got, text); n != want {
+			t.Errorf("%q: got %d times, want %d, in:\n%s", text, n, want, got)
+		}
+	}
+}
+
+// An alert names a few of the pods that are stuck, and is told again when they are others.
+func TestAlertNamesPods(t *testing.T) {
+	s := newScene(t, taint.PhaseEvicting)
+	tell := func(names ...string) string {
+		d := action.Decision{Action: action.Wait{}, Reason: reason.Retrying, Alert: string(reason.Stuck)}
+		for _, n := range names {
+			d.Stuck = append(d.Stuck, action.StuckPod{Pod: action.Pod{Namespace: "a", Name: n}, Write: action.Ends, Why: action.TooLarge})
+		}
+		s.tellAlert(d)
+		return strings.Join(s.told(), "\n")
+	}
+	const first = "(PodsStuck: pod a/p1 cannot be ended (too large for the API server))"
+	if got := tell("p1"); !strings.Contains(got, "FenceNeedsPerson") || !strings.Contains(got, first) {
+		t.Errorf("got %s, want %s", got, first)
+	}
+	if got := tell("p1"); got != "" {
+		t.Errorf("told again: %s", got)
+	}
+	got := tell("p1", "p2", "p3", "p4", "p5")
+	if !strings.Contains(got, "pod a/p3 cannot") || strings.Contains(got, "p4") || !strings.Contains(got, "; and 2 more)") {
+		t.Errorf("got %s, want three of five", got)
+	}
+}
+
+// Nodes are counted by their state, each once, and not at all once they are gone.
+func TestNodesAreCounted(t *testing.T) {
+	s := newScene(t, "")
+	want := func(when string, states ...reason.State) {
+		t.Helper()
+		got := map[string]float64{}
+		for _, state := range append(states, reason.StateHealthy, reason.StateStuck, reason.StateEvicting) {
+			got[string(state)] = testutil.ToFloat64(s.Metrics.nodes.WithLabelValues(string(state)))
+		}
+		for state, n := range got {
+			if is := slices.Contains(states, reason.State(state)); n != map[bool]float64{true: 1}[is] {
+				t.Errorf("%s: got %v, want %v", when, got, states)
+			}
+		}
+	}
+	s.Idle(s.object, s.course.Look(), fence.Fence)
+	want("healthy", reason.StateHealthy)
+	s.does(action.Decision{Action: action.Tombstone{}, Reason: reason.Tombstoning})
+	want("evicting", reason.StateEvicting)
+	s.does(action.Decision{Action: action.Wait{}, Reason: reason.Retrying, Alert: "somebody should look"})
+	want("a person is called", reason.StateStuck)
+	s.Gone()
+	want("gone")
+}

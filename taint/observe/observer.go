@@ -1,0 +1,116 @@
+// Package observe tells people what the kernel did: in the log, Events, metrics, Fencing objects and traces. It is told of each step
+// once it is over, and answers nobody: no decision reads what it writes.
+package observe
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// Sinks is where an Observer tells. None of them may block.
+type Sinks struct {
+	Events  func(at time.Time) events.EventRecorder // of Events that happened at that time
+	Log     *slog.Logger
+	Metrics *Metrics
+	Fences  func(journal.Told) // takes what is told of fences, for Records; nil: nobody does
+	Parts   func(Part)         // takes each part of a fence once it is over, for traces; nil: nobody does
+}
+
+// Part is a part of a fence that took its time: a question to a device, or an action.
+type Part struct {
+	Node         string
+	Record       *taint.Record // the fence's; nil, or of one that is over: there is none yet
+	Name         string        // ask, power_off, power_on, or what the metric of phases calls it
+	Begun, Ended time.Time
+	Device       string               // that was asked: provider/device
+	State        providers.PowerState // what it said
+	Pods         int                  // that were to be written
+	Err          error                // why the device gave no answer, or the action failed
+}
+
+// Options is what an Observer is made of. All are required.
+type Options struct {
+	Sinks
+
+	Leading func() error             // nil while this process is sure to be the leader
+	Writing func() bool              // pods are being written, of any node
+	Fleet   func(func(*fleet.Fleet)) // lends what is known across nodes
+	Now     func() time.Time
+}
+
+// Observer tells of all nodes. Its methods may be called at the same time.
+type Observer struct {
+	Options
+	queue queue
+
+	mu   sync.Mutex           // guards what follows
+	once map[string]time.Time // what is the same for many nodes -> when it was told
+}
+
+// New makes an Observer.
+func New(o Options) *Observer {
+	return &Observer{Options: o, queue: queue{now: o.Now, writing: o.Writing}, once: map[string]time.Time{}}
+}
+
+// instant is this moment by both clocks of the process.
+func (o *Observer) instant() providers.Instant { return providers.InstantOf(o.Now()) }
+
+// Start sends the Events that waited, until ctx ends.
+func (o *Observer) Start(ctx context.Context) error {
+	tick := time.NewTicker(queueEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			o.queue.send()
+		}
+	}
+}
+
+// Node returns what is told of one node, whose course is read while a step of it is told. Only one goroutine may call its methods.
+func (o *Observer) Node(name string, course *decide.Node) *Node {
+	return &Node{Observer: o, name: name, course: course}
+}
+
+// event sends the Event of a reason about an object, as of what happened at a time.
+func (o *Observer) event(
+	at time.Time, about, related runtime.Object, why reason.Reason, action string, words ...string,
+) {
+	kube.Events{To: o.Events(at), Leading: o.Leading}.Send(about, related, why, action, words...)
+}
+
+// onceFor is how long something that is the same for many nodes is not reported again.
+const onceFor = 10 * time.Minute
+
+// isFirst reports whether something that is the same for many nodes was not reported for onceFor, and notes that it
+// is reported now.
+func (o *Observer) isFirst(why reason.Reason, once string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key, now := string(why)+" "+once, o.Now()
+	if at, before := o.once[key]; before && now.Sub(at) < onceFor {
+		return false
+	}
+	for k, at := range o.once {
+		if now.Sub(at) >= onceFor {
+			delete(o.once, k)
+		}
+	}
+	o.once[key] = now
+	return true
+}
