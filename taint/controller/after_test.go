@@ -65,7 +65,7 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.D
 	said := x.upTo("Write")
 	x.tells(said, decide.ActionDone{})
 	write(action.RecordOf(said.Action))
-	x.across(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, decide.ActionDone{}) })
+	x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, decide.ActionDone{}) })
 	return x, asked, x.upTo("PowerOn")
 }
 

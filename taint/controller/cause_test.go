@@ -28,7 +28,7 @@ func TestCauseOfAnUnknownAnswer(t *testing.T) {
 	x.live.pods = podsOf("n1", "a")
 	x.upTo("Wait")
 	x.st.machine.Provider = broken{providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden (no licence)"))}
-	x.apply(x.st, decide.DevicesAnswered{Answers: x.ask(t.Context(), x.st)})
+	x.work().apply(decide.DevicesAnswered{Answers: x.work().ask(t.Context())})
 	if got := x.st.course.Said(); got != "denied: 403 Forbidden (no licence)" {
 		t.Errorf("got %q", got)
 	}

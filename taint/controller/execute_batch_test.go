@@ -166,7 +166,7 @@ func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
 		},
 	})
 	x.st = x.state("n1")
-	x.across(func(f *fleet.Fleet) {
+	x.WithFleet(func(f *fleet.Fleet) {
 		for _, n := range []string{"n1", "n2", "n3"} {
 			f.Know(n, providers.InstantOf(c.now))
 		}
@@ -190,7 +190,7 @@ func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
 func (x *midst) pass(d time.Duration) {
 	for end := x.c.now.Add(d); x.c.now.Before(end); {
 		x.c.now = x.c.now.Add(min(10*time.Second, end.Sub(x.c.now)))
-		x.across(func(f *fleet.Fleet) {
+		x.WithFleet(func(f *fleet.Fleet) {
 			for _, n := range []string{"n2", "n3"} {
 				f.Lease(n, x.c.now.Format("150405.000000"), 0, providers.InstantOf(x.c.now))
 			}
@@ -199,9 +199,12 @@ func (x *midst) pass(d time.Duration) {
 	}
 }
 
+// work is what is done on the node.
+func (x *midst) work() *work { return x.workOn(x.st.course.Name, x.st) }
+
 // act carries out an action that changes something.
 func (x *midst) act(ctx context.Context, d action.Decision) decide.ActionDone {
-	o, _ := decide.Do(ctx, d.Action, &executor{Reconciler: x.Reconciler, name: "n1", st: x.st}).(decide.ActionDone)
+	o, _ := decide.Do(ctx, d.Action, newExecutor(x.work())).(decide.ActionDone)
 	return o
 }
 
@@ -211,20 +214,20 @@ func (x *midst) upTo(do string) action.Decision {
 	var seen []string
 	for range 30 {
 		var s action.Decision
-		x.across(func(f *fleet.Fleet) { s = x.st.course.Next(providers.InstantOf(x.Now()), f) })
+		x.WithFleet(func(f *fleet.Fleet) { s = x.st.course.Next(providers.InstantOf(x.Now()), f) })
 		if seen = append(seen, action.Name(s.Action)+" "+string(s.Reason)); action.Name(s.Action) == do {
 			return s
 		}
 		switch {
 		case action.Reads(s.Action):
-			o := decide.Do(x.t.Context(), s.Action, &executor{Reconciler: x.Reconciler, name: "n1", st: x.st})
+			o := decide.Do(x.t.Context(), s.Action, newExecutor(x.work()))
 			if failed, is := o.(decide.ReadFailed); is {
 				x.t.Fatal(failed.Err)
 			}
-			x.apply(x.st, o)
+			x.work().apply(o)
 			x.tells(s, o)
 		case action.Is[action.Ask](s):
-			x.apply(x.st, decide.DevicesAnswered{Answers: x.ask(x.t.Context(), x.st)})
+			x.work().apply(decide.DevicesAnswered{Answers: x.work().ask(x.t.Context())})
 		case action.Is[action.Wait](s):
 			x.pass(s.RequeueAfter)
 		default:
@@ -298,7 +301,7 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 	}
 	heard := func(name string) func(*Reconciler) {
 		return func(r *Reconciler) {
-			r.across(func(f *fleet.Fleet) {
+			r.WithFleet(func(f *fleet.Fleet) {
 				f.Lease(name, "98", 0, r.now()) // for n2 the first sight
 				f.Lease(name, "99", 0, r.now())
 			})
@@ -320,10 +323,10 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 		{name: "old proof, changing by now", age: 6 * time.Second, state: providers.PowerChanging, want: 0, asked: 1},
 		{name: "old proof, unknown by now", age: 6 * time.Second, want: 0, asked: 1},
 		{name: "the proof grows old in the middle", each: 3 * time.Second, state: providers.PowerOn, want: 2, asked: 1},
-		{name: "a heartbeat in the middle", state: providers.PowerOff, after: func(r *Reconciler) { r.stopBatch("n1") }, want: 1},
+		{name: "a heartbeat in the middle", state: providers.PowerOff, after: func(r *Reconciler) { r.stopWrites("n1") }, want: 1},
 		{name: "a heartbeat that the fleet heard of first", state: providers.PowerOff, after: heard("n1"), want: 1},
 		{name: "the same, of another node", state: providers.PowerOff, after: heard("n2"), want: 3},
-		{name: "another node's heartbeat", state: providers.PowerOff, after: func(r *Reconciler) { r.stopBatch("n2") }, want: 3},
+		{name: "another node's heartbeat", state: providers.PowerOff, after: func(r *Reconciler) { r.stopWrites("n2") }, want: 3},
 		{name: "Ready in the middle", state: providers.PowerOff, after: ready, want: 1},
 		{name: "another boot in the middle", state: providers.PowerOff, after: booted, want: 1},
 		{name: "the return path needs none", age: time.Hour, state: providers.PowerOn, ret: true, want: 3},
@@ -339,7 +342,7 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 			m.state, m.asked = tc.state, 0
 			x.c.now = x.c.now.Add(tc.age)
 			wrote := 0
-			o := x.forEach(t.Context(), x.st, s.Action, func(context.Context, action.Pod) error {
+			o := podWrites{x.work()}.forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
 				if wrote++; wrote == 1 && tc.after != nil {
 					tc.after(x.Reconciler)
 				}

@@ -160,7 +160,7 @@ func TestWritesStopBeforeStockEviction(t *testing.T) {
 	}
 	x.c.now = x.c.now.Add(3 * time.Second)
 	var written []string
-	o := x.forEach(t.Context(), x.st, s.Action, func(_ context.Context, p action.Pod) error {
+	o := podWrites{x.work()}.forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 		written = append(written, p.Name)
 		return nil
 	})
@@ -235,7 +235,7 @@ func TestLastCheck(t *testing.T) {
 		{"the device is slow", func(x *midst) { x.c.now = x.c.now.Add(4 * time.Second) }, true},
 		{"the device is too slow", func(x *midst) { x.c.now = x.c.now.Add(6 * time.Second) }, false},
 		{"leadership lost", func(x *midst) { x.Leading = func() error { return errStale } }, false},
-		{"a heartbeat", func(x *midst) { x.across(func(f *fleet.Fleet) { f.Lease("n1", "2", 0, x.now()) }) }, false},
+		{"a heartbeat", func(x *midst) { x.WithFleet(func(f *fleet.Fleet) { f.Lease("n1", "2", 0, x.now()) }) }, false},
 		{"a boot", onNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b2" }), false},
 		{"a label", onNode(func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a"} }), true},
 		{"paused", onNode(func(n *corev1.Node) { n.Annotations[fence.PausedAnnotation] = "disks" }), false},

@@ -40,7 +40,7 @@ func TestListPodsNamesTheFirst(t *testing.T) {
 // Each look brings the id of a fence that would begin now: no two fences have the same.
 func TestEachLookHasAnID(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, "")
-	e, seen := executor{Reconciler: x.Reconciler, name: "n1", st: x.st}, map[string]bool{}
+	e, seen := newExecutor(x.work()), map[string]bool{}
 	for range 20 {
 		read, is := e.ReadNode(t.Context()).(decide.NodeRead)
 		if id := read.Facts.NewID; !is || seen[id] || !strings.HasPrefix(id, "f-") {
@@ -73,7 +73,7 @@ func TestPauseEndsInTime(t *testing.T) {
 		x.live.pause = map[string]string{
 			"paused": "true", "reason": "upgrade", "until": x.c.now.Add(tt.until).UTC().Format(time.RFC3339),
 		}
-		e := executor{Reconciler: x.Reconciler, name: "n1", st: x.st}
+		e := newExecutor(x.work())
 		read, _ := e.ReadNode(t.Context()).(decide.NodeRead)
 		if got := read.Facts.Excluded != ""; got != tt.want {
 			t.Errorf("%s: excluded %q, want so: %v", name, read.Facts.Excluded, tt.want)

@@ -34,7 +34,7 @@ func TestRecordsOfTheWatch(t *testing.T) {
 	}
 	is := func(what, busy, liar string) {
 		t.Helper()
-		r.across(func(f *fleet.Fleet) {
+		r.WithFleet(func(f *fleet.Fleet) {
 			if v, l := f.View("n1", providers.InstantOf(r.Now())), f.Distrusted(bmc, "", "n1"); v.Busy != busy ||
 				l != liar || v.Others != 1 {
 				t.Errorf("%s: got busy %q, liar %q, others %d, want %q, %q, 1", what, v.Busy, l, v.Others, busy, liar)

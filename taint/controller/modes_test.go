@@ -130,7 +130,7 @@ func TestModesOfHealthyNodes(t *testing.T) {
 	})
 	st := w.r.state("n1")
 	st.nudging = nudging{known: true, pending: true, fresh: true, opened: w.Now()} // a round that would be followed by another
-	if wait := w.r.nudge(t.Context(), "n1", st); wait != 0 || st.nudging.pending {
+	if wait := (nudges{w.r.workOn("n1", st)}).nudge(t.Context()); wait != 0 || st.nudging.pending {
 		t.Errorf("mode disabled: a nudge is due in %s", wait)
 	}
 	mode = fence.Shadow

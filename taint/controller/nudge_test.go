@@ -330,7 +330,7 @@ func TestNudgeNeverUnderTheMark(t *testing.T) {
 	w.mark(true)
 	st := w.r.state(w.node.Name)
 	before := w.notes()
-	if after := w.r.nudge(t.Context(), w.node.Name, st); after != 0 {
+	if after := (nudges{w.r.workOn(w.node.Name, st)}).nudge(t.Context()); after != 0 {
 		t.Errorf("again after: got %s, want never", after)
 	}
 	if diff := cmp.Diff(before, w.notes()); diff != "" {

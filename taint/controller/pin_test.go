@@ -111,7 +111,7 @@ func TestPinCostsOneRequest(t *testing.T) {
 		Cache: oneNode{node: node}, Client: api, Now: c.Now, Sinks: sinks, Key: taint.DefaultKey, Config: byNote, Leading: func() error { return nil },
 	})
 	renew := func(rv string) {
-		r.across(func(f *fleet.Fleet) { f.Lease("n1", rv, 40*time.Second, r.now()) })
+		r.WithFleet(func(f *fleet.Fleet) { f.Lease("n1", rv, 40*time.Second, r.now()) })
 	}
 	renew("1")
 	reconciled := func(writes int, after time.Duration, told string) {

@@ -44,7 +44,7 @@ func TestPodWritesGoOn(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
 			s := x.upTo("Tombstone")
-			o := x.forEach(t.Context(), x.st, s.Action, func(_ context.Context, p action.Pod) error {
+			o := podWrites{x.work()}.forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 				if p.Name == "b" {
 					if tc.lost {
 						x.Leading = func() error { return errStale }
@@ -59,7 +59,7 @@ func TestPodWritesGoOn(t *testing.T) {
 			}
 			x.Leading = func() error { return nil }
 			x.live.pods = x.live.pods[1:2]
-			x.across(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
+			x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
 			if s := x.upTo(tc.want); tc.want == "Wait" && s.Reason != reason.Retrying || tc.want == "Tombstone" && action.PodsOf(s.Action)[0].Small != (tc.how == action.TooLarge) {
 				t.Errorf("then: got %s of %+v", s.Reason, action.PodsOf(s.Action))
 			}
@@ -85,9 +85,9 @@ func TestStoppedWhileAsking(t *testing.T) {
 		x := inMidst(t, m, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a")
 		s := x.upTo("Tombstone")
-		x.st.machine.Provider, m.asked = wakes{m, func() { x.stopBatch(node) }}, 0
+		x.st.machine.Provider, m.asked = wakes{m, func() { x.stopWrites(node) }}, 0
 		x.c.now = x.c.now.Add(proof.TTL + time.Second)
-		o := x.forEach(t.Context(), x.st, s.Action, func(context.Context, action.Pod) error { return nil })
+		o := podWrites{x.work()}.forEach(t.Context(), s.Action, func(context.Context, action.Pod) error { return nil })
 		if want := map[string]int{"n1": 0, "n2": 1}[node]; o.Err != nil || len(o.How) != want || m.asked != 1 {
 			t.Errorf("%s shows life: got %d written after %d questions, error %v; want %d after one", node, len(o.How), m.asked, o.Err, want)
 		}
@@ -109,7 +109,7 @@ func TestStoppedByLease(t *testing.T) {
 			x.live.pods = podsOf("n1", "a", "b", "c")
 			s := x.upTo("Tombstone")
 			heard := x.wakes(nil).Heard
-			o := x.forEach(t.Context(), x.st, s.Action, func(context.Context, action.Pod) error {
+			o := podWrites{x.work()}.forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
 				heard(tc.node)
 				return nil
 			})
@@ -142,8 +142,8 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{stays, goes}
 		x.live.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: stays}, {Name: goes}}
 		write := func(do string, err error) {
-			o := x.forEach(t.Context(), x.st, x.upTo(do).Action, func(context.Context, action.Pod) error { return err })
-			x.across(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
+			o := podWrites{x.work()}.forEach(t.Context(), x.upTo(do).Action, func(context.Context, action.Pod) error { return err })
+			x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
 		}
 		if failed {
 			write("Tombstone", errors.New("no quorum"))

@@ -4,24 +4,11 @@ import (
 	"context"
 	"sync"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/sharing"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
-
-// attachedTo lists the VolumeAttachments that name the node, live. The API server cannot select them by node: whoever lists them at the same time
-// shares the list of all nodes'. It is sent after it was called for, and errors are everybody's.
-func (r *Reconciler) attachedTo(ctx context.Context, node string) ([]action.Attachment, error) {
-	list := func(ctx context.Context) (map[string][]action.Attachment, error) {
-		return kube.Attachments(ctx, r.Live)
-	}
-	all, err := r.attached.Ask(ctx, kube.Timeout, list)
-	return all[node], err
-}
 
 // oneForAll reads ConfigMaps, which are one for all nodes, together with whoever else reads them, and everything else by itself.
 type oneForAll struct {

@@ -108,15 +108,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 func (r *Reconciler) wakes(nodes chan<- event.GenericEvent) wake.Options {
 	return wake.Options{
 		Live: r.Live, Cache: r.Cache, Log: r.Sinks.Log, Metrics: r.Wakes, Config: func() *wake.Config { return r.Config().Wake },
-		Key: r.Key, Now: r.Now, Nodes: nodes, Fleet: r.across, Known: r.known, Heard: r.stopBatch, Moves: &r.moved, Storage: r.Storage,
+		Key: r.Key, Now: r.Now, Nodes: nodes, Fleet: r.WithFleet, Known: r.known, Heard: r.stopWrites, Moves: &r.moved, Storage: r.Storage,
 	}
-}
-
-// known returns the names of the nodes that were looked at.
-func (r *Reconciler) known() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.nodes))
 }
 
 // coalesce is how long a fence waits after one attachment has gone for others: the attach/detach controller is at its busiest then, and
@@ -143,7 +136,7 @@ func attachmentsGone() handler.TypedFuncs[*storagev1.VolumeAttachment, reconcile
 // nodeCame notes a Node that is new to the watch.
 func (r *Reconciler) nodeCame(e event.TypedCreateEvent[*corev1.Node]) bool {
 	r.moved.Note(r.Now())
-	r.across(func(f *fleet.Fleet) { r.seeNode(f, e.Object) })
+	r.WithFleet(func(f *fleet.Fleet) { r.seeNode(f, e.Object) })
 	return true
 }
 
@@ -158,7 +151,7 @@ func (r *Reconciler) nodeWent(event.TypedDeleteEvent[*corev1.Node]) bool {
 func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	o, n := taint.See(e.ObjectOld, nil, r.Key, taint.Instant{}, taint.Instant{}),
 		taint.See(e.ObjectNew, nil, r.Key, taint.Instant{}, taint.Instant{})
-	r.across(func(f *fleet.Fleet) {
+	r.WithFleet(func(f *fleet.Fleet) {
 		f.See(n, r.now())
 		said := e.ObjectNew.Annotations[taint.ConfirmAnnotation]
 		if shutDown(e.ObjectNew) && !shutDown(e.ObjectOld) {
@@ -169,7 +162,7 @@ func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		}
 	})
 	if n.IsReady() || n.BootID != o.BootID || n.UID != o.UID {
-		r.stopBatch(n.Name)
+		r.stopWrites(n.Name)
 	}
 	oldStatus, oldWhy := taint.ProtectionOf(e.ObjectOld)
 	status, why := taint.ProtectionOf(e.ObjectNew)

@@ -412,7 +412,7 @@ func (w *world) beat(name string) {
 	w.get(&l, corev1.NamespaceNodeLease, name)
 	l.Spec.RenewTime = &metav1.MicroTime{Time: w.Now()}
 	must(w.t, w.api.Update(context.Background(), &l))
-	w.r.across(func(f *fleet.Fleet) { f.Lease(l.Name, l.ResourceVersion, taint.LeaseDuration(&l), w.r.now()) })
+	w.r.WithFleet(func(f *fleet.Fleet) { f.Lease(l.Name, l.ResourceVersion, taint.LeaseDuration(&l), w.r.now()) })
 	w.beats[name] = w.Now()
 	delete(w.silent, name)
 }

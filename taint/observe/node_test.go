@@ -211,6 +211,10 @@ func TestPoliciesWaitIsToldOnce(t *testing.T) {
 		}
 	}
 	s.now = s.now.Add(onceFor)
+	s.tellAside(waits("4 of 4", "b"))
+	if got := s.told(); len(got) != 0 {
+		t.Errorf("got %q for another count of the same incident, want none", got)
+	}
 	other.tellAside(waits("3 of 4", "b"))
 	if got := s.told(); len(got) != 1 {
 		t.Errorf("got %q after %s, want it told again", got, onceFor)

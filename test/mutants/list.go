@@ -2569,7 +2569,7 @@ var Mutants = []Mutant{
 		Old: "f.failed >= cutAfter", New: "false",
 	},
 	{
-		Name: "controller: a refusal by the API server is an outage", In: "taint/controller.Reconciler.called",
+		Name: "controller: a refusal by the API server is an outage", In: "taint/controller.base.called",
 		Old: "status.Status().Code >= 500", New: "true",
 	},
 	{
@@ -2870,33 +2870,33 @@ var Mutants = []Mutant{
 		Old: "g.open()", New: "", Tests: []string{"./taint/controller -short -run TestRunsShareTheGate"},
 	},
 	{
-		Name: "workers: who waits to write keeps others from being looked at", In: "taint/controller.Reconciler.each",
-		Old: "st.looked()", New: "", Tests: glue,
+		Name: "workers: who waits to write keeps others from being looked at", In: "taint/controller.podWrites.each",
+		Old: "w.st.looked()", New: "", Tests: glue,
 	},
 	{
 		Name: "controller: all nodes of a lost zone are read at the same time", In: "taint/controller.New",
 		Old: "looksAtOnce", New: "concurrency", Tests: glue,
 	},
 	{
-		Name: "workers: storage pods wait for other nodes' pods", In: "taint/controller.Reconciler.each",
+		Name: "workers: storage pods wait for other nodes' pods", In: "taint/controller.podWrites.each",
 		Old: "First: p.first", New: "First: false", Tests: glue,
 	},
 	{
-		Name: "workers: the older fence waits for the younger", In: "taint/controller.Reconciler.each",
+		Name: "workers: the older fence waits for the younger", In: "taint/controller.podWrites.each",
 		Old: "Since: began", New: "Since: began.Add(-began.Mono)", Tests: glue,
 	},
 	{
-		Name: "workers: a turn is given back before the outcome is known", In: "taint/controller.Reconciler.each",
+		Name: "workers: a turn is given back before the outcome is known", In: "taint/controller.podWrites.each",
 		Old: `
 			if why := ended(p, err); why != nil {
 				end(why)
 			}
 			if held {
-				r.gate.leave(turn, kube.Crowded(err))
+				w.gate.leave(turn, kube.Crowded(err))
 			}`,
 		New: `
 			if held {
-				r.gate.leave(turn, kube.Crowded(err))
+				w.gate.leave(turn, kube.Crowded(err))
 			}
 			if why := ended(p, err); why != nil {
 				end(why)
@@ -2904,20 +2904,20 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "workers: a write that finds no room is a pod's failure", In: "taint/controller.Reconciler.each",
+		Name: "workers: a write that finds no room is a pod's failure", In: "taint/controller.podWrites.each",
 		Old: "case apierrors.IsTooManyRequests(err): ...", New: "", Tests: glue,
 	},
 	{
 		Name: "workers: writes that find no room leave the pace as it is", In: "taint/controller.batch.write",
-		Old: "b.r.gate.leave(turn, true)", New: "b.r.gate.leave(turn, false)", Tests: glue,
+		Old: "b.gate.leave(turn, true)", New: "b.gate.leave(turn, false)", Tests: glue,
 	},
 	{
-		Name: "workers: writes that come to no end leave the pace as it is", In: "taint/controller.Reconciler.each",
+		Name: "workers: writes that come to no end leave the pace as it is", In: "taint/controller.podWrites.each",
 		Old: "kube.Crowded(err)", New: "false && kube.Crowded(err)", Tests: glue,
 	},
 	{
 		Name: "workers: a turn is kept while a write waits for room", In: "taint/controller.batch.write",
-		Old: "b.r.gate.leave(turn, true)", New: "", Tests: glue,
+		Old: "b.gate.leave(turn, true)", New: "", Tests: glue,
 	},
 	{
 		Name: "workers: what found no room is not written again", In: "taint/controller.batch.write",
@@ -3431,7 +3431,7 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "exclude: nobody looks for a pause of the cluster (8)", In: "taint/controller.executor.ReadNode",
+		Name: "exclude: nobody looks for a pause of the cluster (8)", In: "taint/controller.reads.ReadNode",
 		Old: "w.saidElsewhere(ctx, config.Elsewhere, node)", New: "Word{}, error(nil)",
 		Tests: glue,
 	},
@@ -3446,19 +3446,19 @@ var Mutants = []Mutant{
 		c.mu.Unlock()`, Tests: shares,
 	},
 	{
-		Name: "exclude: each fence reads the cluster's pause by itself", In: "taint/controller.Reconciler.saidElsewhere",
-		Old: "oneForAll{r.Live, &r.pauses}", New: "r.Live", Tests: shares,
+		Name: "exclude: each fence reads the cluster's pause by itself", In: "taint/controller.base.saidElsewhere",
+		Old: "oneForAll{b.Live, &b.pauses}", New: "b.Live", Tests: shares,
 	},
 	{
-		Name: "shared: each fence lists the cluster's attachments by itself", In: "taint/controller.Reconciler.attachedTo",
-		Old: "r.attached.Ask(ctx, kube.Timeout, list)", New: "list(ctx)", Tests: shares,
+		Name: "shared: each fence lists the cluster's attachments by itself", In: "taint/controller.base.attachedTo",
+		Old: "b.attached.Ask(ctx, kube.Timeout, list)", New: "list(ctx)", Tests: shares,
 	},
 	{
 		Name: "shared: who cannot wait ends the read of all", In: "taint/sharing.Call.Ask",
 		Old: "context.WithoutCancel(ctx)", New: "ctx", Tests: shares,
 	},
 	{
-		Name: "shared: one read that failed is many (2)", In: "taint/controller.Reconciler.called",
+		Name: "shared: one read that failed is many (2)", In: "taint/controller.base.called",
 		Old: "errors.As(err, &again)", New: "errors.As(err, &again) && false", Tests: shares,
 	},
 	{
@@ -3491,7 +3491,7 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "exclude: a Machine that cannot be read says nothing (8)", In: "taint/controller.executor.ReadNode",
+		Name: "exclude: a Machine that cannot be read says nothing (8)", In: "taint/controller.reads.ReadNode",
 		Old: "cmp.Or(facts.KeptOn, said.KeptOn)", New: "facts.KeptOn",
 		Tests: glue,
 	},
@@ -4332,7 +4332,7 @@ var Mutants = []Mutant{
 		Old: "min(took, n.usual)", New: "took",
 	},
 	{
-		Name: "controller: no power-off where the pause is read slowly", In: "taint/controller.executor.ReadNode",
+		Name: "controller: no power-off where the pause is read slowly", In: "taint/controller.reads.ReadNode",
 		Old: "l.Got = w.now()", New: "", Tests: []string{"./taint/controller -short -run TestSlowPause"},
 	},
 	{
@@ -4341,18 +4341,18 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: power action without leadership", In: "taint/controller.lastCheck.still",
-		Old: "r.Leading()", New: "error(nil)", Tests: lastChecks,
+		Old: "c.Leading()", New: "error(nil)", Tests: lastChecks,
 	},
 	{
-		Name: "controller: the provider gets no last check", In: "taint/controller.Reconciler.actOnPower",
+		Name: "controller: the provider gets no last check", In: "taint/controller.powerActions.act",
 		Old: "act(ctx, by.Target, check.still)", New: "act(ctx, by.Target, func() error { return nil })", Tests: lastChecks,
 	},
 	{
-		Name: "controller: the provider is asked although the last check fails", In: "taint/controller.Reconciler.actOnPower",
+		Name: "controller: the provider is asked although the last check fails", In: "taint/controller.powerActions.act",
 		Old: "err != nil", New: "err == errCallOver", Tests: glue,
 	},
 	{
-		Name: "controller: what was not sent counts as an attempt", In: "taint/controller.Reconciler.actOnPower",
+		Name: "controller: what was not sent counts as an attempt", In: "taint/controller.powerActions.act",
 		Old: "errors.Is(err, providers.ErrNotSent)", New: "false", Tests: lastChecks,
 	},
 	{
@@ -4361,10 +4361,10 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: the pause is not read again before a power action", In: "taint/controller.lastCheck.still",
-		Old: "r.pausedNow(c.call, config.Elsewhere.Pause)", New: `""`, Tests: lastChecks,
+		Old: "c.pausedNow(c.call, config.Elsewhere.Pause)", New: `""`, Tests: lastChecks,
 	},
 	{
-		Name: "controller: a power-off waits for a slow read of the pause", In: "taint/controller.Reconciler.pausedNow",
+		Name: "controller: a power-off waits for a slow read of the pause", In: "taint/controller.base.pausedNow",
 		Old: "context.WithTimeout(ctx, pauseRead)", New: "context.WithCancel(ctx)", Tests: lastChecks,
 	},
 	{
@@ -4372,15 +4372,15 @@ var Mutants = []Mutant{
 		Old: "fence.LeavesAlone(c.Type)", New: "false && fence.LeavesAlone(c.Type)", Tests: lastChecks,
 	},
 	{
-		Name: "controller: evictFirst is ignored", In: "taint/controller.executor.ListPods",
+		Name: "controller: evictFirst is ignored", In: "taint/controller.reads.ListPods",
 		Old: "w.Config().EvictFirst", New: "nil", Tests: glue,
 	},
 	{
-		Name: "controller: all fences have one id", In: "taint/controller.executor.ReadNode",
+		Name: "controller: all fences have one id", In: "taint/controller.reads.ReadNode",
 		Old: "newID()", New: `"f-1"`, Tests: glue,
 	},
 	{
-		Name: "controller: pods are spared by another fence's token", In: "taint/controller.executor.Spare",
+		Name: "controller: pods are spared by another fence's token", In: "taint/controller.podWrites.Spare",
 		Old: "w.st.course.Look().Record.Token()", New: `"f-0"`, Tests: glue,
 	},
 	{
@@ -4543,7 +4543,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: Events compete with other nodes' pod writes", In: "taint/observe.queue.send",
-		Old: "e.ready && !writing", New: "e.ready",
+		Old: "e.ready && !writing", New: "e.ready && (!writing || true)",
 		Tests: observing,
 	},
 	{
@@ -4558,7 +4558,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: Events of a fence that is over wait for ever", In: "taint/observe.queue.send",
-		Old: "now.Sub(e.since) >= queueFor", New: "false",
+		Old: "now.Sub(e.since) >= queueFor", New: "now.Sub(e.since) < 0",
 		Tests: observing,
 	},
 	{
@@ -4566,7 +4566,7 @@ var Mutants = []Mutant{
 		Old: "n.work, n.workPods = fence.NoneToDo, nil", New: "",
 	},
 	{
-		Name: "controller: volumes are cleared after the proof has gone (1)", In: "taint/controller.executor.ClearVolumes",
+		Name: "controller: volumes are cleared after the proof has gone (1)", In: "taint/controller.nodeWrites.ClearVolumes",
 		Old: "hold != decide.Yes", New: "hold > decide.NotThis",
 	},
 	{
@@ -4638,7 +4638,7 @@ var Mutants = []Mutant{
 		Old: "kube.SendBy(ctx, by)", New: "kube.SendBy(ctx, by.Add(longest*1000))", Tests: slowDevice,
 	},
 	{
-		Name: "controller: the clearing may take any time until it is sent (1)", In: "taint/controller.executor.ClearVolumes",
+		Name: "controller: the clearing may take any time until it is sent (1)", In: "taint/controller.nodeWrites.ClearVolumes",
 		Old: "kube.SendBy(ctx, by)", New: "kube.SendBy(ctx, by.Add(longest*1000))", Tests: slowDevice,
 	},
 	{
@@ -4646,7 +4646,7 @@ var Mutants = []Mutant{
 		Old: "now.Add(within)", New: "now", Tests: slowDevice,
 	},
 	{
-		Name: "controller: a process that stands still after its check sends all the same (1)", In: "taint/controller.Reconciler.maySend",
+		Name: "controller: a process that stands still after its check sends all the same (1)", In: "taint/controller.work.maySend",
 		Old: "read.Add(within)", New: "read.Add(within + providers.Now().Sub(read))", Tests: slowDevice,
 	},
 	{
@@ -4700,8 +4700,8 @@ var Mutants = []Mutant{
 		Old: "!action.Returns(n.last.Action)", New: "true", Tests: lifeSince,
 	},
 	{
-		Name: "workers: a heartbeat that the fleet heard of stops no run", In: "taint/controller.Reconciler.maySend",
-		Old: "r.fleetView(st.course.Look().Name)", New: "(fleet.View{})", Tests: glue,
+		Name: "workers: a heartbeat that the fleet heard of stops no run", In: "taint/controller.work.maySend",
+		Old: "w.fleetView(w.st.course.Look().Name)", New: "(fleet.View{})", Tests: glue,
 	},
 	{
 		Name: "fleet: a heartbeat is no sign of life", In: "taint/decide/fleet.Fleet.View",
@@ -4742,7 +4742,7 @@ var Mutants = []Mutant{
 		Old: "errNotNow", New: "nil", Tests: glue,
 	},
 	{
-		Name: "workers: a write that was not sent counts as a failure", In: "taint/controller.Reconciler.each",
+		Name: "workers: a write that was not sent counts as a failure", In: "taint/controller.podWrites.each",
 		Old: `
 			case errors.Is(err, kube.ErrLate), errors.Is(err, errNotNow):
 				return nil`,
@@ -4754,8 +4754,8 @@ var Mutants = []Mutant{
 			if b.stopped.Load() {
 				return by, errProofLost
 			}
-			by, hold = b.r.maySend(b.st, uid)`,
-		New: "by, hold = b.r.maySend(b.st, uid)",
+			by, hold = b.maySend(uid)`,
+		New: "by, hold = b.maySend(uid)",
 	},
 	{
 		Name: "heartbeats: somebody leads before all Leases were heard of", In: "taint/wake.listed.WaitForCacheSync",
@@ -4763,7 +4763,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "workers: nobody tells them of a heartbeat", In: "taint/controller.Reconciler.wakes",
-		Old: "Heard: r.stopBatch", New: "Heard: func(string) {}", Tests: []string{podFailures},
+		Old: "Heard: r.stopWrites", New: "Heard: func(string) {}", Tests: []string{podFailures},
 	},
 	{
 		Name: "workers: a heartbeat does not stop them", In: "taint/wake.heartbeats.Update",
@@ -4774,7 +4774,7 @@ var Mutants = []Mutant{
 		Old: "n.evict.Wrote(write, pods, how, now)", New: "_, _ = write, pods",
 	},
 	{
-		Name: "workers: a lost leadership is a pod's failure", In: "taint/controller.Reconciler.each",
+		Name: "workers: a lost leadership is a pod's failure", In: "taint/controller.podWrites.each",
 		Old: "return lost", New: "_ = lost",
 		Tests: []string{podFailures},
 	},
@@ -4795,9 +4795,9 @@ var Mutants = []Mutant{
 		Old: "len(left) == 0 && v.Memory.Cleared < clearings", New: "len(left) == 0",
 	},
 	{
-		Name: "controller: pods that stay keep Ready", In: "taint/controller.executor.SetNotReady",
-		Old: "return w.forEach(ctx, w.st, a, w.writer.SetNotReady)", New: `
-			return w.forEach(ctx, w.st, a, func(context.Context, action.Pod) error { return nil })`,
+		Name: "controller: pods that stay keep Ready", In: "taint/controller.podWrites.SetNotReady",
+		Old: "return w.forEach(ctx, a, w.writer.SetNotReady)", New: `
+			return w.forEach(ctx, a, func(context.Context, action.Pod) error { return nil })`,
 		Tests: []string{"./taint/controller -run TestFenceInAMixedWorld"},
 	},
 	{
@@ -4850,8 +4850,8 @@ var Mutants = []Mutant{
 		Old: "n.marked || !n.ready", New: "!n.ready",
 	},
 	{
-		Name: "nudge: by the cache's word alone, under the mark", In: "taint/controller.Reconciler.held",
-		Old: "_, open = st.nudging.due(r.Now())", New: "open = true",
+		Name: "nudge: by the cache's word alone, under the mark", In: "taint/controller.nudges.held",
+		Old: "_, open = w.st.nudging.due(w.Now())", New: "open = true",
 	},
 	{
 		Name: "nudge: of a node that is not Ready", In: "taint/controller.nudging.saw",
@@ -4890,7 +4890,7 @@ var Mutants = []Mutant{
 		Old: "case !was.known:", New: "",
 	},
 	{
-		Name: "nudge: all turns at once", In: "taint/controller.Reconciler.nudge",
+		Name: "nudge: all turns at once", In: "taint/controller.nudges.nudge",
 		Old: "wait > 0", New: "false",
 	},
 	{
@@ -4898,11 +4898,11 @@ var Mutants = []Mutant{
 		Old: "after > 0", New: "after < 0",
 	},
 	{
-		Name: "nudge: lists without leadership", In: "taint/controller.Reconciler.nudge",
-		Old: "r.Leading() != nil", New: "false",
+		Name: "nudge: lists without leadership", In: "taint/controller.nudges.nudge",
+		Old: "w.Leading() != nil", New: "false",
 	},
 	{
-		Name: "nudge: the live look of a fence is not seen", In: "taint/controller.executor.ReadNode",
+		Name: "nudge: the live look of a fence is not seen", In: "taint/controller.reads.ReadNode",
 		Old: `
 			status, _ := taint.ProtectionOf(node)
 			st.nudging.saw(l, status, w.Now())`,
@@ -4943,8 +4943,8 @@ var Mutants = []Mutant{
 		Old: "status == oldStatus && why == oldWhy", New: "true || status == oldStatus && why == oldWhy",
 	},
 	{
-		Name: "nudge: a list that failed says that nothing is held", In: "taint/controller.Reconciler.nudge",
-		Old: "st.nudging.done(1)", New: "st.nudging.done(0)",
+		Name: "nudge: a list that failed says that nothing is held", In: "taint/controller.nudges.nudge",
+		Old: "w.st.nudging.done(1)", New: "w.st.nudging.done(0)",
 	},
 
 	// The node's hook: its memory and its reader.
@@ -5204,7 +5204,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "report: every node is one without a hook", In: "taint/observe.Node.tellNoHook",
-		Old: "status == corev1.ConditionTrue", New: "false",
+		Old: "status == corev1.ConditionTrue", New: "false && status == corev1.ConditionTrue",
 		Tests: observing,
 	},
 	{
@@ -5481,7 +5481,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: deleted nodes are silent ones", In: "taint/controller.Reconciler.forget",
-		Old: "r.across(func(f *fleet.Fleet) { ... })", New: "",
+		Old: "r.WithFleet(func(f *fleet.Fleet) { ... })", New: "",
 		Tests: glue,
 	},
 	{
@@ -5593,12 +5593,12 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/kube -short -run TestEndOfFence"},
 	},
 	{
-		Name: "out of service: it is written without the proof (1)", In: "taint/controller.executor.service",
+		Name: "out of service: it is written without the proof (1)", In: "taint/controller.nodeWrites.service",
 		Old: "if hold != decide.Yes { ... }", New: "_ = hold",
 		Tests: []string{"./taint/controller -short -run TestOutOfServiceIsWritten"},
 	},
 	{
-		Name: "out of service: it waits for a connection (1)", In: "taint/controller.executor.service",
+		Name: "out of service: it waits for a connection (1)", In: "taint/controller.nodeWrites.service",
 		Old:   "w.writer.OutOfService(kube.SendBy(ctx, by), w.st.course.Look(), out)",
 		New:   "func() error { _ = by; return w.writer.OutOfService(ctx, w.st.course.Look(), out) }()",
 		Tests: []string{"./taint/controller -short -run TestOutOfServiceIsWritten"},
@@ -5948,8 +5948,8 @@ var Mutants = []Mutant{
 		Old: `b.NoPower != ""`, New: "false",
 	},
 	{
-		Name: "controller: a pin that was refused is tried at once", In: "taint/controller.Reconciler.pin",
-		Old: "now.Before(st.pinAgain)", New: "false",
+		Name: "controller: a pin that was refused is tried at once", In: "taint/controller.pins.pin",
+		Old: "now.Before(w.st.pinAgain)", New: "false",
 		Tests: []string{"./taint/controller -short"},
 	},
 	{
@@ -6641,7 +6641,7 @@ var Mutants = []Mutant{
 		Old: "len(l.Devices) == 0", New: "false",
 	},
 	{
-		Name: "devices: the power-off goes through another than decided", In: "taint/controller.executor.PowerOff",
+		Name: "devices: the power-off goes through another than decided", In: "taint/controller.powerActions.PowerOff",
 		Old: "w.st.machine.Devices()[a.Move.Device]", New: "w.st.machine.Devices()[0]",
 		Tests: glue,
 	},
@@ -7670,8 +7670,8 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "modes: shadow nudges pods", In: "taint/controller.Reconciler.nudge",
-		Old: "r.Leading() != nil || st.still", New: "r.Leading() != nil",
+		Name: "modes: shadow nudges pods", In: "taint/controller.nudges.nudge",
+		Old: "w.Leading() != nil || w.st.still", New: "w.Leading() != nil",
 		Tests: glue,
 	},
 
@@ -7926,11 +7926,11 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "after: the next device is sent to after one was not", In: "taint/controller.executor.PowerOn",
+		Name: "after: the next device is sent to after one was not", In: "taint/controller.powerActions.PowerOn",
 		Old: "if o.Late { ... }", New: "if false { ... }", Tests: glue,
 	},
 	{
-		Name: "after: a device that does not take the power-on keeps it from the others", In: "taint/controller.executor.PowerOn",
+		Name: "after: a device that does not take the power-on keeps it from the others", In: "taint/controller.powerActions.PowerOn",
 		Old: "if o.Late { ... }", New: "if o.Err != nil { break }",
 		Tests: glue,
 	},

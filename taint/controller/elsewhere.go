@@ -96,15 +96,15 @@ func pauseOf(ctx context.Context, c client.Reader, key client.ObjectKey, now tim
 }
 
 // pausedNow is "" or why the whole cluster is paused. An answer that takes longer than pauseRead counts as none.
-func (r *Reconciler) pausedNow(ctx context.Context, key client.ObjectKey) string {
+func (b *base) pausedNow(ctx context.Context, key client.ObjectKey) string {
 	if key.Name == "" {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, pauseRead)
 	defer cancel()
-	s, err := pauseOf(ctx, oneForAll{r.Live, &r.pauses}, key, r.Now())
+	s, err := pauseOf(ctx, oneForAll{b.Live, &b.pauses}, key, b.Now())
 	if err != nil {
-		r.Sinks.Log.Debug("Cannot read the pause again", "error", err)
+		b.Sinks.Log.Debug("Cannot read the pause again", "error", err)
 	}
 	return cmp.Or(s.why, s.denied)
 }
@@ -158,8 +158,8 @@ func wordOf(ctx context.Context, c client.Reader, kind string, key client.Object
 }
 
 // saidElsewhere is what is said of a live Node elsewhere now. Where we may not read that, it is left alone. It blocks for the API server.
-func (r *Reconciler) saidElsewhere(ctx context.Context, at Elsewhere, node *corev1.Node) (Word, error) {
-	w, err := at.Says(ctx, oneForAll{r.Live, &r.pauses}, r.Client.RESTMapper(), node, r.Now())
+func (b *base) saidElsewhere(ctx context.Context, at Elsewhere, node *corev1.Node) (Word, error) {
+	w, err := at.Says(ctx, oneForAll{b.Live, &b.pauses}, b.Client.RESTMapper(), node, b.Now())
 	for _, name := range w.Denied {
 		w.Excluded += "; " + name + " may not be read, and so may say it"
 	}
@@ -170,17 +170,17 @@ func (r *Reconciler) saidElsewhere(ctx context.Context, at Elsewhere, node *core
 // LeftAlone returns why nothing may be begun on a node now, "" if something may. The name "" means the whole cluster. A
 // Node that does not exist is not left alone: the caller has to decide. It blocks for the API server, and may be
 // repeated.
-func (r *Reconciler) LeftAlone(ctx context.Context, name string) (string, error) {
-	config, node, why := r.Config(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forcefence"}}, ""
+func (b *base) LeftAlone(ctx context.Context, name string) (string, error) {
+	config, node, why := b.Config(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forcefence"}}, ""
 	if name != "" {
-		switch err := r.Live.Get(ctx, client.ObjectKey{Name: name}, node); {
+		switch err := b.Live.Get(ctx, client.ObjectKey{Name: name}, node); {
 		case apierrors.IsNotFound(err):
 			return "", nil
 		case err != nil:
 			return "", fmt.Errorf("reading node %s live: %w", name, err)
 		}
-		why = cmp.Or(config.Excluded(node), fence.Excluded(node, r.Now()))
+		why = cmp.Or(config.Excluded(node), fence.Excluded(node, b.Now()))
 	}
-	said, err := r.saidElsewhere(ctx, config.Elsewhere, node)
+	said, err := b.saidElsewhere(ctx, config.Elsewhere, node)
 	return cmp.Or(why, said.Excluded), err
 }

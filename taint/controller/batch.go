@@ -8,12 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 )
@@ -24,8 +23,7 @@ type batch struct {
 	stopped atomic.Bool // set by the informers' handlers
 
 	mu sync.Mutex // guards the node's course; held while asking, so that workers wait for the one answer
-	r  *Reconciler
-	st *nodeState
+	*work
 
 	asked [][]providers.Answer // what devices answered meanwhile
 }
@@ -38,35 +36,25 @@ type item struct {
 }
 
 // forEach runs write for every pod of the decision, as each does.
-func (r *Reconciler) forEach(ctx context.Context, st *nodeState, a action.Action, write func(context.Context, action.Pod) error) decide.ActionDone {
+func (w podWrites) forEach(ctx context.Context, a action.Action, write func(context.Context, action.Pod) error) decide.ActionDone {
 	var items []item
 	for _, p := range action.PodsOf(a) {
 		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error { return write(ctx, p) }})
 	}
-	return r.each(ctx, st, a, items)
-}
-
-// detach deletes the attachments of the decision, as each does.
-func (r *Reconciler) detach(ctx context.Context, st *nodeState, act action.DeleteAttachments) decide.ActionDone {
-	var items []item
-	for _, a := range act.Attachments {
-		items = append(items, item{a.UID, a.Name, false, func(ctx context.Context) error { return r.writer.DeleteAttachment(ctx, a) }})
-	}
-	return r.each(ctx, st, act, items)
+	return w.each(ctx, a, items)
 }
 
 // each runs the items' writes in the decision's order, each as soon as the gate lets it through. A write that fails is no error:
 // how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
 // the writes under way come to their end: one that was cut off could land after the next look. While it waits for turns other nodes are looked at: the
 // gate is to know all of their storage pods.
-func (r *Reconciler) each(ctx context.Context, st *nodeState, a action.Action, items []item) decide.ActionDone {
-	st.looked()
-	b := &batch{r: r, st: st}
-	r.batches.Add(1)
-	defer r.batches.Add(-1)
-	r.setBatch(st, b)
-	defer r.setBatch(st, nil)
-	l := st.course.Look()
+func (w podWrites) each(ctx context.Context, a action.Action, items []item) decide.ActionDone {
+	w.st.looked()
+	b := &batch{work: w.work}
+	w.runs.Add(1)
+	defer w.runs.Add(-1)
+	w.st.run.Store(&b.stopped)
+	defer w.st.run.Store(nil)
 	var mu sync.Mutex // guards the results
 	how := map[string]action.Refusal{}
 	told := decide.Writes{Made: map[string]bool{}}
@@ -85,7 +73,7 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, a action.Action, i
 			told.Crowded++
 			return nil
 		}
-		if lost := r.Leading(); err != nil && lost != nil {
+		if lost := w.Leading(); err != nil && lost != nil {
 			return lost
 		}
 		mu.Lock()
@@ -103,10 +91,10 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, a action.Action, i
 	var workers sync.WaitGroup
 	run, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	began := st.course.Began()
+	began := w.st.course.Began()
 	for _, p := range items {
-		turn := &fleet.Turn{Node: l.Name, First: p.first, Since: began}
-		if !r.gate.enter(run, turn) {
+		turn := &fleet.Turn{Node: w.name, First: p.first, Since: began}
+		if !w.gate.enter(run, turn) {
 			break
 		}
 		workers.Go(func() {
@@ -115,7 +103,7 @@ func (r *Reconciler) each(ctx context.Context, st *nodeState, a action.Action, i
 				end(why)
 			}
 			if held { // until now: the run may have ended, and then has no next write
-				r.gate.leave(turn, kube.Crowded(err))
+				w.gate.leave(turn, kube.Crowded(err))
 			}
 		})
 	}
@@ -148,7 +136,7 @@ func (b *batch) write(ctx, run context.Context, turn *fleet.Turn, p item) (held 
 		if !apierrors.IsTooManyRequests(err) || tries == patient {
 			return true, err
 		}
-		b.r.gate.leave(turn, true)
+		b.gate.leave(turn, true)
 		seconds, _ := apierrors.SuggestsClientDelay(err)
 		rest := min(max(time.Duration(seconds)*time.Second, 100*time.Millisecond), longest)
 		select {
@@ -156,22 +144,17 @@ func (b *batch) write(ctx, run context.Context, turn *fleet.Turn, p item) (held 
 			return false, err
 		case <-time.After(rest):
 		}
-		if !b.r.gate.enter(run, turn) {
+		if !b.gate.enter(run, turn) {
 			return false, err
 		}
 	}
 }
 
+// errProofLost stops a batch of pod writes: the machine is no longer proven off, or the node shows life.
+var errProofLost = errors.New("proof lost in the middle")
+
 // errNotNow is a write that was not sent: Kubernetes' own eviction is about to delete the pod.
 var errNotNow = errors.New("stock eviction is about to delete the pod")
-
-// maySend says whether the write of the course's step may be sent now, for pods and attachments of that one. It must be
-// on its way by the time that is returned, of the transport's clock.
-func (r *Reconciler) maySend(st *nodeState, uid string) (by providers.Instant, hold decide.Hold) {
-	read := providers.Now() // before the protocol's clock: a process that stands still in between has less time, not more
-	within, hold := st.course.MaySend(uid, r.now(), r.fleetView(st.course.Look().Name))
-	return read.Add(within), hold
-}
 
 // holds returns until when the write of one pod or attachment may be sent, asking the device again where the last
 // answer is too old. The error is errProofLost, which ends the run, or errNotNow, which concerns this pod alone.
@@ -181,15 +164,15 @@ func (b *batch) holds(ctx context.Context, uid string) (by providers.Instant, er
 	if b.stopped.Load() || ctx.Err() != nil {
 		return by, errProofLost
 	}
-	by, hold := b.r.maySend(b.st, uid)
+	by, hold := b.maySend(uid)
 	if hold == decide.AskFirst {
-		all := b.r.ask(ctx, b.st)
-		b.r.apply(b.st, decide.DevicesAnswered{Answers: all})
+		all := b.ask(ctx)
+		b.apply(decide.DevicesAnswered{Answers: all})
 		b.asked = append(b.asked, all)
 		if b.stopped.Load() {
 			return by, errProofLost
 		}
-		by, hold = b.r.maySend(b.st, uid)
+		by, hold = b.maySend(uid)
 	}
 	switch hold {
 	case decide.Yes:
@@ -198,21 +181,5 @@ func (b *batch) holds(ctx context.Context, uid string) (by providers.Instant, er
 		return by, errNotNow
 	default:
 		return by, errProofLost
-	}
-}
-
-// setBatch tells the informers' handlers which run to stop.
-func (r *Reconciler) setBatch(st *nodeState, b *batch) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	st.batch = b
-}
-
-// stopBatch stops the pod writes under way on a node that shows life.
-func (r *Reconciler) stopBatch(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if st := r.nodes[name]; st != nil && st.batch != nil {
-		st.batch.stopped.Store(true)
 	}
 }

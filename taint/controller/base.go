@@ -1,0 +1,81 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/sharing"
+)
+
+// base is what the work on all nodes shares: the API server, the machines, and what is known across nodes.
+type base struct {
+	Options
+	writer kube.Writer
+	gate   *gate        // of pod writes
+	runs   atomic.Int32 // of pod writes that are under way
+	pauses sharedMaps   // of Config.Elsewhere
+
+	attached sharing.Call[map[string][]action.Attachment] // all of them, by node
+
+	fleetMu sync.Mutex // guards fleet
+	fleet   fleet.Fleet
+}
+
+func newBase(o Options) *base {
+	return &base{
+		Options: o, gate: &gate{pace: fleet.Pace{Most: o.Workers}, let: map[*fleet.Turn]chan struct{}{}},
+		writer: kube.Writer{Client: o.Client, Key: o.Key, Leading: o.Leading, Now: o.Now},
+	}
+}
+
+// now is this moment by both clocks of the process.
+func (b *base) now() providers.Instant { return providers.InstantOf(b.Now()) }
+
+// WithFleet lends the memory across nodes to f, which must not block. It blocks while somebody else has it.
+func (b *base) WithFleet(f func(*fleet.Fleet)) {
+	b.fleetMu.Lock()
+	defer b.fleetMu.Unlock()
+	f(&b.fleet)
+}
+
+// fleetView says what is known of a node now.
+func (b *base) fleetView(name string) (v fleet.View) {
+	b.WithFleet(func(f *fleet.Fleet) { v = f.View(name, b.now()) })
+	return v
+}
+
+// liar names the node whose record keeps a device from being believed; "" for none.
+func (b *base) liar(m machine.Machine) (by string) {
+	b.WithFleet(func(f *fleet.Fleet) { by = f.Distrusted(m.Identity, m.Device, m.Target.Node) })
+	return by
+}
+
+// called notes how a read of ours ended: whatever the API server says itself, it answered. One that many share failed once.
+func (b *base) called(err error) {
+	var again sharing.Shared
+	if errors.Is(err, context.Canceled) || errors.As(err, &again) {
+		return
+	}
+	var status apierrors.APIStatus
+	failed := err != nil && (!errors.As(err, &status) || status.Status().Code >= 500)
+	b.WithFleet(func(f *fleet.Fleet) { f.Called(failed, b.now()) })
+}
+
+// attachedTo lists the VolumeAttachments that name the node, live. The API server cannot select them by node: whoever lists them at the same time
+// shares the list of all nodes'. It is sent after it was called for, and errors are everybody's.
+func (b *base) attachedTo(ctx context.Context, node string) ([]action.Attachment, error) {
+	list := func(ctx context.Context) (map[string][]action.Attachment, error) {
+		return kube.Attachments(ctx, b.Live)
+	}
+	all, err := b.attached.Ask(ctx, kube.Timeout, list)
+	return all[node], err
+}

@@ -1,0 +1,117 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/observe"
+	"github.com/forcefence/forcefence/taint/wake"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Config is the configuration in force. It is immutable: a reload makes another.
+type Config struct {
+	Machines   machine.Finder
+	Mode       func(*corev1.Node) fence.Chosen // what may be done about a node; nil: what its machine says
+	Selectors  map[string]labels.Selector      // of nodes that the file names, by where it does: one that selects none is told
+	Excluded   func(*corev1.Node) string       // "" or why the node must be left alone
+	Elsewhere  Elsewhere                       // where else that is said
+	EvictFirst labels.Selector                 // pods to evict before the others
+	Fence      fence.Settings
+	Evict      evict.Settings
+	Policies   []policy.Policy
+	Storage    []storage.System // that policies ask, by their names
+	Limits     *fleet.Limits    // of the storm guard; nil: fleet.DefaultLimits
+	Keep       journal.Keep     // of Fencing objects
+	Wake       *wake.Config     // of what wakes nodes
+}
+
+// Options is all that a Reconciler is made of. Every field is required but where noted.
+type Options struct {
+	Live    client.Reader // reads from the API server, not from a cache
+	Cache   client.Reader // the informers; VolumeAttachments are indexed by NodeNameIndex
+	Client  client.Client // writes; no client-side rate limit
+	Sinks   observe.Sinks // where people are told
+	Wakes   *wake.Metrics // of what wakes nodes
+	Config  func() *Config
+	Leading func() error // nil while this process is sure to be the leader
+	Key     string       // the mark's key
+	By      string       // this process's identity in records
+	Workers int          // pod writes at the same time at most, for all nodes; 0: fleet.DefaultPace (F6)
+	// Storage calls tell with each node whose storage changed, until ctx ends. nil: none does.
+	Storage func(ctx context.Context, tell func(node string))
+	// Record takes each line of a recording of what is seen and decided, for package replay; false: it has no room. It must not block. nil: nothing
+	// is recorded.
+	Record func(line []byte) bool
+	Now    func() time.Time
+}
+
+// ChooseMode returns what may be done about a node; machine is the mode of its machine.
+func (p *Config) ChooseMode(node *corev1.Node, machine fence.Mode) fence.Chosen {
+	if p.Mode == nil {
+		return fence.Chosen{Mode: machine}
+	}
+	return p.Mode(node)
+}
+
+// Facts are what the configuration and the Node itself say of a node that was looked at, at now, and the machine that it is believed to be.
+// Who fences it, and what is said elsewhere (Elsewhere.Says), is for the caller to add; NewID is "" but where a person's word is evidence.
+func (p *Config) Facts(node *corev1.Node, l taint.Look, now time.Time) (decide.Facts, machine.Machine) {
+	m, err := p.Machines.Find(node, l.Record)
+	mode := p.ChooseMode(node, m.Mode)
+	facts := decide.Facts{
+		Facts: fence.Facts{
+			Settings: p.Fence, Mode: mode.Mode, ModeBy: mode.By, Nobody: err, Devices: m.Proofs(),
+			Excluded: cmp.Or(p.Excluded(node), fence.Excluded(node, now)), KeptOn: fence.KeptOn(node, p.Fence.Cordoned),
+		},
+		Evict: p.Evict, Policies: p.Policies, Storage: p.health(node.Name),
+	}
+	if mode.PowerOffAfter > 0 {
+		facts.PowerOffAfter = mode.PowerOffAfter
+	}
+	if c, err := taint.Confirmed(node); err == nil && c != nil { // the fence that a person's word is evidence for
+		facts.NewID = c.Fence
+	}
+	return facts, m
+}
+
+// health is what the storage systems that policies ask say of a node, by their names.
+func (c *Config) health(node string) map[string]storage.Health {
+	var out map[string]storage.Health
+	for _, p := range c.Policies {
+		if i := slices.IndexFunc(c.Storage, func(s storage.System) bool { return s.Name() == p.Storage }); p.Storage != "" && i >= 0 {
+			if out == nil {
+				out = map[string]storage.Health{}
+			}
+			out[p.Storage] = c.Storage[i].Node(node)
+		}
+	}
+	return out
+}
+
+// judge fills in what storage systems say of the volumes of pods, by the pods' UIDs.
+func (c *Config) judge(pods []corev1.Pod, of map[string][]action.Volume) {
+	for i := range pods {
+		for j := range of[string(pods[i].UID)] {
+			v := &of[string(pods[i].UID)][j]
+			if k := slices.IndexFunc(c.Storage, func(s storage.System) bool { return slices.Contains(s.Drivers(), v.Driver) }); v.Driver != "" && k >= 0 {
+				v.Health = c.Storage[k].Volume(storage.Volume{Driver: v.Driver, Handle: v.Handle, PV: v.PV, Namespace: pods[i].Namespace, Claim: v.Claim})
+			}
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/observe"
+	"github.com/forcefence/forcefence/taint/recording"
+)
+
+// nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.
+type nodeState struct {
+	course  recording.Course
+	told    *observe.Node
+	nudging nudging
+
+	// Of the last look, for those who execute and report.
+	node    *corev1.Node
+	machine machine.Machine
+	objects []corev1.Pod // of the pods that were listed, as slimPods leaves them
+
+	still      bool      // its mode begins nothing: held pods are not nudged
+	looked     func()    // lets another node begin; may be called again
+	unbelieved time.Time // since when the machine is not believed; zero: it is
+	pinAgain   time.Time // when a pin that was refused is tried again
+
+	run atomic.Pointer[atomic.Bool] // stops the run of pod writes that is under way; nil: there is none
+}
+
+// only are the listed objects of these pods.
+func (st *nodeState) only(pods []action.Pod) []corev1.Pod {
+	want := map[string]bool{}
+	for _, p := range pods {
+		want[p.UID] = true
+	}
+	var out []corev1.Pod
+	for i := range st.objects {
+		if want[string(st.objects[i].UID)] {
+			out = append(out, st.objects[i])
+		}
+	}
+	return out
+}
+
+// stopWrites stops the pod writes under way: the node shows life.
+func (st *nodeState) stopWrites() {
+	if stop := st.run.Load(); stop != nil {
+		stop.Store(true)
+	}
+}
+
+// slimPods is what is read of listed pods once they are reduced to what is decided on. A node keeps them while it waits for its turns to write, and so do
+// a thousand others.
+func slimPods(list []corev1.Pod) []corev1.Pod {
+	out := make([]corev1.Pod, len(list))
+	for i := range list {
+		p := &list[i]
+		out[i].Namespace, out[i].Name, out[i].UID = p.Namespace, p.Name, p.UID
+		out[i].Spec.Volumes = p.Spec.Volumes
+		out[i].Status.Phase, out[i].Status.Reason, out[i].Status.Message = p.Status.Phase, p.Status.Reason, p.Status.Message
+	}
+	return out
+}
+
+// work is one node, and what the work on it needs.
+type work struct {
+	*base
+
+	name string
+	st   *nodeState
+}
+
+// ask puts the question to the machine's devices, live. It returns one answer of each.
+func (w *work) ask(ctx context.Context) []providers.Answer {
+	return w.st.machine.HeardAt(w.fleetView(w.st.course.Look().Name).Beat.Wall).Ask(ctx, w.liar, w.now)
+}
+
+// apply takes what devices answered in the middle of an action into the node's course.
+func (w *work) apply(o decide.Observation) {
+	w.WithFleet(func(f *fleet.Fleet) { w.st.course.Apply(w.now(), f, o) })
+}
+
+// maySend says whether the write of the course's step may be sent now, for pods and attachments of that one. It must be
+// on its way by the time that is returned, of the transport's clock.
+func (w *work) maySend(uid string) (by providers.Instant, hold decide.Hold) {
+	read := providers.Now() // before the protocol's clock: a process that stands still in between has less time, not more
+	within, hold := w.st.course.MaySend(uid, w.now(), w.fleetView(w.st.course.Look().Name))
+	return read.Add(within), hold
+}
+
+// since adds to an error how long it has stood, which a person needs to find what changed.
+func (st *nodeState) since(err error, now time.Time) error {
+	switch {
+	case !errors.Is(err, machine.ErrNotBelieved):
+		st.unbelieved = time.Time{}
+		return err
+	case st.unbelieved.IsZero():
+		st.unbelieved = now
+	}
+	return fmt.Errorf("%w (since %s)", err, st.unbelieved.UTC().Format(time.RFC3339))
+}

@@ -1,0 +1,67 @@
+package controller
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+// A pod that the node's hook holds is tried again by its kubelet after 10 to 15 s. When what held it has gone, a changed annotation
+// makes the kubelet try at once (kubernetes 1.36: pkg/kubelet/config takes changed annotations for an update of the pod, and an update
+// wakes the pod's worker out of its back-off). Nudging is a help and proves nothing: what it misses starts by itself a little later,
+// and nothing waits for it. So a process that takes over the lead in the middle does not go on with the rounds of the one before.
+
+// nudgeAfter are the rounds, from the moment a node opened: the hook learns by its own watch that it did, perhaps after the first.
+var nudgeAfter = [...]time.Duration{0, time.Second, 3 * time.Second}
+
+// nudging is what is remembered of a node for its held pods. It is pure: looks go in, due rounds come out.
+type nudging struct {
+	known  bool   // a look was folded in; without one nobody can say what changed
+	rv     string // of the last look
+	boot   string
+	ready  bool
+	marked bool   // and the mark holds all
+	waits  string // the claims whose pods alone it holds
+
+	opened  time.Time // when the node last opened
+	round   int       // the next of nudgeAfter
+	pending bool      // that round is to come
+	fresh   bool      // it opened because its kubelet came: pods' statuses may be those of before
+}
+
+// saw folds in a look. A node is open when the hook lets ordinary pods start: it is not marked, or its mark waits for volumes alone, and
+// Ready. Held pods are nudged when it opens, and when it is open and on another boot, or waits for other volumes. A node without a hook
+// holds nothing.
+func (n *nudging) saw(l taint.Look, status corev1.ConditionStatus, now time.Time) {
+	if n.known && taint.Older(l.ResourceVersion, n.rv) {
+		return // the cache is behind a live look
+	}
+	was := *n
+	n.known, n.rv, n.boot, n.ready, n.waits = true, l.ResourceVersion, l.BootID, l.IsReady(), strings.Join(l.Detaching(), " ")
+	n.marked = l.Mark != nil && n.waits == ""
+	switch {
+	case n.marked || !n.ready || status != corev1.ConditionTrue:
+		n.pending = false
+	case !was.known:
+	case was.marked || !was.ready || was.boot != n.boot || was.waits != n.waits:
+		n.opened, n.round, n.pending, n.fresh = now, 0, true, !was.ready || was.boot != n.boot
+	}
+}
+
+// due returns how long until the next round, and whether there is one.
+func (n *nudging) due(now time.Time) (time.Duration, bool) {
+	if !n.pending {
+		return 0, false
+	}
+	return max(0, n.opened.Add(nudgeAfter[n.round]).Sub(now)), true
+}
+
+// done ends a round that found so many held pods. There is a next one until none is held; after a boot an empty first round proves
+// nothing, since a kubelet may be Ready before it has written the statuses of all its pods.
+func (n *nudging) done(held int) {
+	n.pending = n.round+1 < len(nudgeAfter) && (held > 0 || n.fresh && n.round == 0)
+	n.round++
+}

@@ -1,0 +1,117 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/machine"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// powerActions are the World's actions on machines.
+type powerActions struct{ *work }
+
+// PowerOff sends the power-off that the record announced.
+func (w powerActions) PowerOff(ctx context.Context, a action.PowerOff) decide.Observation {
+	by := w.st.machine.Devices()[a.Move.Device]
+	o := w.act(ctx, by, by.Provider.PowerOff)
+	o.Power = []decide.PowerSent{{Device: by.Device, Err: o.Err, Late: o.Late}}
+	return o
+}
+
+// PowerOn sends the power-on that the record announced, through one device after the other. What keeps one device from
+// being sent to keeps the others as well.
+func (w powerActions) PowerOn(ctx context.Context, a action.PowerOn) decide.Observation {
+	devices, all := w.st.machine.Devices(), decide.ActionDone{Late: true}
+	for _, i := range a.Devices {
+		by := devices[i]
+		o := w.act(ctx, by, by.Provider.PowerOn)
+		all.Sent, all.Err, all.Late = o.Sent, cmp.Or(o.Err, all.Err), all.Late && o.Late
+		all.Power = append(all.Power, decide.PowerSent{Device: by.Device, Err: o.Err, Late: o.Late})
+		if o.Late {
+			break
+		}
+	}
+	return all
+}
+
+// act has a device do what the course decided, and gives it the course's last check. Outcome.Late means that
+// nothing was sent. It blocks for the device.
+func (w powerActions) act(
+	ctx context.Context, by machine.Machine, act func(context.Context, providers.Target, func() error) error,
+) decide.ActionDone {
+	call, end := context.WithCancelCause(ctx)
+	defer end(errCallOver)
+	check := lastCheck{base: w.base, call: call, course: w.st.course.Node, node: w.st.node, allowed: w.now()}
+	err := check.still()
+	if err != nil {
+		err = providers.WithClass(providers.ErrNotSent, err)
+	} else {
+		err = act(ctx, by.Target, check.still)
+	}
+	return decide.ActionDone{Err: err, Sent: check.sent(), Late: errors.Is(err, providers.ErrNotSent)}
+}
+
+// errCallOver refuses what a provider would send after its call has returned.
+var errCallOver = errors.New("the call that asked for it is over")
+
+// pauseRead is how long the last check waits for the cluster's pause. The look read it as well, so a slow API server
+// does not keep machines on.
+const pauseRead = 500 * time.Millisecond
+
+// lastCheck tells providers right before each request of a power action whether it may still be sent. A provider may
+// ask it in a goroutine of its own, so it works on a copy of the course.
+type lastCheck struct {
+	*base
+
+	call   context.Context
+	course decide.Node
+	node   *corev1.Node // of the look
+
+	mu      sync.Mutex    // guards what follows
+	allowed taint.Instant // when it last allowed a request, or when the call began
+}
+
+// still blocks for pauseRead at most. Everything but the pause is checked after that.
+func (c *lastCheck) still() error {
+	name := c.course.Look().Name
+	config := c.Config()
+	re := decide.Recheck{Paused: c.pausedNow(c.call, config.Elsewhere.Pause)}
+	if c.call.Err() != nil {
+		return context.Cause(c.call)
+	}
+	now := c.now()
+	var node corev1.Node
+	if err := c.Cache.Get(c.call, client.ObjectKey{Name: name}, &node); err == nil {
+		re.Seen = taint.See(&node, nil, c.Key, now, now)
+		newer, l := &node, re.Seen
+		if c.course.AheadOf(l) {
+			newer, l = c.node, c.course.Look()
+		}
+		facts, _ := config.Facts(newer, l, now.Wall)
+		re.Facts = facts.Facts
+	}
+	re.Leading, re.Fleet = c.Leading(), c.fleetView(name)
+	now = c.now()
+	if err := c.course.StillHolds(now, re); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.allowed = now
+	return nil
+}
+
+func (c *lastCheck) sent() taint.Instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.allowed
+}
