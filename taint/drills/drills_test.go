@@ -19,7 +19,9 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
@@ -174,5 +176,34 @@ func TestDrills(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(m.machines.WithLabelValues("ok")); n != float64(len(worldDevices)-1) {
 		t.Errorf("a node is gone: got %v, want %d", n, len(worldDevices)-1)
+	}
+}
+
+// Drills share the memory across nodes with fences: what a record says of a device they believe, and an On they tell.
+func TestDrillSharesTheFleet(t *testing.T) {
+	w := newWorld(t)
+	p := w.drills(0)
+	onAt := func() (at providers.Instant) {
+		w.r.WithFleet(func(f *fleet.Fleet) { at = f.View("n4", p.now()).OnAt })
+		return at
+	}
+	w.r.WithFleet(func(f *fleet.Fleet) {
+		f.See(taint.See(w.node("n4"), nil, taint.DefaultKey, p.now(), p.now()), p.now())
+	})
+	if !onAt().IsZero() {
+		t.Fatal("the fleet knows an On that nobody told")
+	}
+	if c := w.drilled(p, "n4"); c.Status != corev1.ConditionTrue || onAt().IsZero() {
+		t.Errorf("got %+v, and an On of %v, want both", c, onAt())
+	}
+	w.machines["n4"].on = false
+	w.r.WithFleet(func(f *fleet.Fleet) {
+		f.Record("n2", "9", &taint.Record{ID: "f-2", Lied: []taint.Speaker{{Device: "racks/bmc-9"}}}, p.now())
+	})
+	if c := w.drilled(p, "n4"); c.Status != corev1.ConditionFalse || c.Reason != string(reason.Distrusted) {
+		t.Errorf("the record of n2 says that its device lied: got %+v", c)
+	}
+	if n := testutil.ToFloat64(p.Metrics.devices.WithLabelValues("racks", "distrusted")); n != 1 {
+		t.Errorf("got %v distrusted devices, want 1", n)
 	}
 }

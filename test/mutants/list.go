@@ -1558,6 +1558,14 @@ var Mutants = []Mutant{
 		Old: "taint.IsFenced(live, d.Key)", New: "false",
 	},
 	{
+		Name: "drill: nobody tells the fleet what was reached", In: "taint/drills.Drills.drillNode",
+		Old: "len(seen.Devices) > 0", New: "false",
+	},
+	{
+		Name: "drill: what a record says of a device is not asked for", In: "taint/drills.Drills.findLiar",
+		Old: "f.Distrusted(m.Identity, m.Device, m.Target.Node)", New: `f.Distrusted(m.Identity, m.Device, m.Target.Node)[:0]`,
+	},
+	{
 		Name: "drill: the condition is written each time", In: "taint/drills.hasFinding",
 		Old: "c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message && (rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))", New: "rec == nil && false",
 	},
