@@ -22,7 +22,8 @@ import (
 // node whose record keeps a device from being believed, "" for none. It blocks for the devices alone, and may be
 // repeated.
 func AskDevices(
-	ctx context.Context, config *controller.Config, node *corev1.Node, liar func(machine.Machine) string, now func() providers.Instant,
+	ctx context.Context, config *controller.Config, node *corev1.Node, liar func(machine.Machine) string,
+	now func() providers.Instant,
 ) drill.Seen {
 	rec, _ := taint.RecordOf(node)      // one that cannot be read leads nowhere
 	led, _ := config.Machines.Led(node) // its mode is the rule's, also where the machine's power may not be touched

@@ -1,7 +1,7 @@
 // Package drills asks every node's devices regularly while nothing is wrong, and reports what changed. So a BMC that is
-// down, a password that expired and a node without a machine are known before they matter. Package drill (taint/view)
-// decides who is asked when, and what an answer is worth. It writes one condition of healthy Nodes, and its answers prove
-// nothing.
+// down, a password that expired and a node without a machine are known before they matter. Package taint/view/drill
+// decides who is asked when, and what an answer is worth. Drills write one condition of healthy Nodes. Their answers
+// prove nothing.
 package drills
 
 import (
@@ -46,8 +46,8 @@ type Options struct {
 }
 
 // Drills ask the nodes' devices, one node after the other. They report what changed in the condition
-// taint.FenceableCondition, once in the log, and as an Event on the Node. The metrics count the rest. The answers are not
-// kept. A node that is being fenced is left out: its devices are being asked already.
+// taint.FenceableCondition, once in the log, and as an Event on the Node. The metrics count the rest. The answers are
+// not kept. A node that is being fenced is left out: its devices are being asked already.
 //
 // A connection to a device stays open for a while in case it is needed again: a thousand at once cost 45 MB (make bench
 // RUN=memory), and a management network is not made for them. So the plan has a pace.
@@ -187,8 +187,8 @@ func (d *Drills) findLiar(m machine.Machine) (by string) {
 	return by
 }
 
-// countNode takes what was found of a node before out of the metrics, and puts this in. The zero found is a node that is
-// gone. The caller holds mu.
+// countNode takes what was found of a node before out of the metrics, and puts this in. The zero found is a node that
+// is gone. The caller holds mu.
 func (d *Drills) countNode(name string, now found) {
 	m := d.Metrics
 	before, had := d.found[name]

@@ -31,8 +31,8 @@ import (
 
 var must = kit.Must
 
-// world is a cluster of healthy nodes in memory, in virtual time, with the Reconciler whose fleet drills share. Each node
-// has a machine behind a device, and tells its system UUID in another spelling than the device.
+// world is a cluster of healthy nodes in memory, in virtual time, with the Reconciler whose fleet drills share. Each
+// node has a machine behind a device, and tells its system UUID in another spelling than the device.
 type world struct {
 	t        *testing.T
 	api      client.Client
@@ -47,7 +47,8 @@ type world struct {
 
 // worldDevices are the nodes' devices: two machines share one, and there is more than one provider.
 var worldDevices = map[string][2]string{
-	"n1": {"racks", "enclosure-7"}, "n2": {"racks", "enclosure-7"}, "n3": {"virt", "hv-2"}, "n4": {"racks", "bmc-9"}, "n5": {"virt", "hv-3"},
+	"n1": {"racks", "enclosure-7"}, "n2": {"racks", "enclosure-7"}, "n3": {"virt", "hv-2"}, "n4": {"racks", "bmc-9"},
+	"n5": {"virt", "hv-3"},
 }
 
 func newWorld(t *testing.T) *world {
@@ -119,7 +120,8 @@ func (w *world) addNode(name string, i int) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name)}}
 	n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: "boot-1-of-" + name, SystemUUID: uuid}
 	n.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse},
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
 	}
 	must(w.t, w.api.Create(w.t.Context(), n))
 	must(w.t, w.api.Create(w.t.Context(), &coordinationv1.Lease{
@@ -231,7 +233,8 @@ func (m *simMachine) State(context.Context, providers.Target) (providers.Observa
 	if m.deaf {
 		return providers.Observation{}, providers.ErrUnreachable
 	}
-	o := providers.Observation{State: providers.PowerOff, Raw: "Off", SystemUUID: m.uuid, At: providers.InstantOf(m.w.Now())}
+	o := providers.Observation{State: providers.PowerOff, Raw: "Off", SystemUUID: m.uuid}
+	o.At = providers.InstantOf(m.w.Now())
 	if m.on {
 		o.State, o.Raw = providers.PowerOn, "On"
 	}
