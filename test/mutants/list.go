@@ -56,6 +56,9 @@ var redfishOptions = []string{"./providers/redfish -run Ignore|DrillDoubts|PushP
 // redfishLookUps are the tests of what changes while a BMC is asked, and of what contradicts an Off.
 var redfishLookUps = []string{"./providers/redfish -run DuringLookUp|OlderThanTheQuestion|OffIsContradicted"}
 
+// timedEvents are the tests of the time that an Event carries.
+var timedEvents = []string{"./taint/observe -run TestEvents"}
+
 // vcenterTests are the pitfalls of providers/vsphere, without the suite, which takes its time.
 var vcenterTests = []string{"./providers/vsphere -run ^Test[^C]"}
 
@@ -7703,6 +7706,31 @@ var Mutants = []Mutant{
 		Name: "records: a newer version's fields go", In: "taint/observe.keepItems",
 		Old: `same >= 0`, New: "false",
 		Tests: recordsWorld,
+	},
+	{
+		Name: "events: they carry the time at which they are sent", In: "taint/observe.timedRecorder.Eventf",
+		Old: "map[string]string{happenedAt: r.at.UTC().Format(time.RFC3339Nano)}", New: "map[string]string{}",
+		Tests: timedEvents,
+	},
+	{
+		Name: "events: they keep the annotation of their time", In: "taint/observe.timedSink.Create",
+		Old: "delete(event.Annotations, happenedAt)", New: "", Tests: timedEvents,
+	},
+	{
+		Name: "events: a series that is created anew loses its time", In: "taint/observe.timedSink.Create",
+		Old: "err == nil", New: "err == nil && event.Series == nil", Tests: timedEvents,
+	},
+	{
+		Name: "events: one of the future", In: "taint/observe.Events.At",
+		Old: "at.IsZero() || at.After(now)", New: "at.IsZero()", Tests: timedEvents,
+	},
+	{
+		Name: "events: one without a time", In: "taint/observe.Events.At",
+		Old: "at.IsZero() || at.After(now)", New: "at.After(now)", Tests: timedEvents,
+	},
+	{
+		Name: "events: what others tell while they stop is lost", In: "taint/observe.Events.Start",
+		Old: "eventsLinger", New: "0", Tests: timedEvents,
 	},
 	{
 		Name: "records: an open fence is deleted", In: "taint/journal.Keep.Expired",

@@ -1,0 +1,103 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	typedv1 "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+)
+
+// Events sends Events that carry the time at which something happened. client-go's broadcaster queues them, retries them
+// and counts repeats as a series, but it stamps the time at which it was called. So each Event takes its time along in an
+// annotation, which is replaced before the API server sees it.
+//
+// A series keeps the time of its first Event. Its last observation is when the newest repeat was sent. Of two equal Events
+// that are sent at the same instant, either may be the first.
+type Events struct {
+	broadcaster events.EventBroadcaster
+	recorder    events.AnnotatedEventRecorder
+	cancel      context.CancelFunc
+}
+
+// happenedAt is the annotation by which an Event takes its time along. It never leaves the process.
+const happenedAt = "forcefence.io/happened-at"
+
+// eventsLinger is how long Events are sent after the end of Start: others report their last steps while they stop.
+const eventsLinger = 10 * time.Second
+
+// NewEvents makes Events whose reportingController is controller. They are sent from now on.
+func NewEvents(rc *rest.Config, scheme *runtime.Scheme, controller string) (*Events, error) {
+	client, err := typedv1.NewForConfig(rc)
+	if err != nil {
+		return nil, fmt.Errorf("making client of Events: %w", err)
+	}
+	return newEvents(&events.EventSinkImpl{Interface: client}, scheme, controller)
+}
+
+func newEvents(sink events.EventSink, scheme *runtime.Scheme, controller string) (*Events, error) {
+	broadcaster := events.NewBroadcaster(timedSink{sink})
+	recorder, ok := broadcaster.NewRecorder(scheme, controller).(events.AnnotatedEventRecorder)
+	if !ok {
+		broadcaster.Shutdown()
+		return nil, errors.New("making recorder of Events: it takes no annotations")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		cancel()
+		return nil, fmt.Errorf("starting to send Events: %w", err)
+	}
+	return &Events{broadcaster, recorder, cancel}, nil
+}
+
+// Start blocks until ctx ends. Events are sent before it, too, and for 10 s after it.
+func (e *Events) Start(ctx context.Context) error {
+	<-ctx.Done()
+	time.AfterFunc(eventsLinger, func() {
+		e.broadcaster.Shutdown()
+		e.cancel()
+	})
+	return nil
+}
+
+// NeedLeaderElection returns false: each process sends its own Events.
+func (e *Events) NeedLeaderElection() bool { return false }
+
+// At returns a recorder of what happened at that time. Zero, or a time that is still to come, is now. It does not block.
+func (e *Events) At(at time.Time) events.EventRecorder {
+	if now := time.Now(); at.IsZero() || at.After(now) {
+		at = now
+	}
+	return timedRecorder{e.recorder, at}
+}
+
+// timedRecorder records Events that carry one time.
+type timedRecorder struct {
+	events.AnnotatedEventRecorder
+	at time.Time
+}
+
+func (r timedRecorder) Eventf(
+	regarding, related runtime.Object, eventtype, reason, action, note string, args ...any,
+) {
+	annotations := map[string]string{happenedAt: r.at.UTC().Format(time.RFC3339Nano)}
+	r.AnnotatedEventf(regarding, related, annotations, eventtype, reason, action, note, args...)
+}
+
+// timedSink gives Events the time that they take along. It also sees an Event again that is retried, or that a series
+// creates anew after the API server forgot it: the broadcaster's copies keep the annotation, its patches do not name it.
+type timedSink struct{ events.EventSink }
+
+func (s timedSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	if at, err := time.Parse(time.RFC3339Nano, event.Annotations[happenedAt]); err == nil {
+		event = event.DeepCopy() // the broadcaster ends a series by the time that it stamped
+		event.EventTime.Time = at
+		delete(event.Annotations, happenedAt)
+	}
+	return s.EventSink.Create(ctx, event)
+}
