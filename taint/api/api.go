@@ -43,12 +43,29 @@ const (
 	NeedsPerson = "NeedsPerson"
 )
 
+// The steps of a fence.
+const (
+	StepAskDevices        = "AskDevices"
+	StepSetMark           = "SetMark"
+	StepPowerOff          = "PowerOff"
+	StepPowerOn           = "PowerOn"
+	StepEndPods           = "EndPods"
+	StepClearVolumes      = "ClearVolumes"
+	StepDeletePods        = "DeletePods"
+	StepSparePods         = "SparePods"
+	StepSetPodsNotReady   = "SetPodsNotReady"
+	StepDeleteAttachments = "DeleteAttachments"
+	StepRemoveMark        = "RemoveMark"
+)
+
 // Bounds of a Fencing. Counts are exact where lists are cut.
 const (
 	MaxNames    = 256 // of pods, of volumes
 	MaxTimeline = 32
 	MaxEvidence = 32
 	MaxDevices  = 12 // in PowerOffTo
+	MaxSteps    = 16
+	MaxError    = 256 // bytes of Step.Error
 )
 
 // AddToScheme makes the types known to a scheme.
@@ -152,6 +169,11 @@ type FencingStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Timeline []PhaseEntered `json:"timeline,omitempty"`
+	// what forcefence did and when, one entry for each kind of step, in the order in which they first began
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Steps []Step `json:"steps,omitempty"`
 	// what the devices answered
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
@@ -184,6 +206,27 @@ type PhaseEntered struct {
 	Result string `json:"result,omitempty"`
 	// when it was entered
 	At metav1.MicroTime `json:"at"`
+}
+
+// Step is one kind of step of a fence. Where it was done several times, its entry covers all of them.
+type Step struct {
+	// AskDevices, SetMark, PowerOff, PowerOn, EndPods, ClearVolumes, DeletePods, SparePods, SetPodsNotReady,
+	// DeleteAttachments or RemoveMark
+	Step string `json:"step"`
+	// when it began, the first time
+	Began metav1.MicroTime `json:"began"`
+	// when it ended, the last time
+	Ended metav1.MicroTime `json:"ended"`
+	// how many objects it was about, in sum: pods, volumes or VolumeAttachments
+	// +optional
+	Objects int32 `json:"objects,omitempty"`
+	// how often it was done, where it was more than once
+	// +optional
+	Times int32 `json:"times,omitempty"`
+	// how it failed last, if ever
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Error string `json:"error,omitempty"`
 }
 
 // Answer is one device's answer, or a reason to go on without one.

@@ -40,6 +40,7 @@ type Told struct {
 	Left     []api.Pod // ended ones that the fence leaves behind
 	Attached *[]string // the volumes that are attached to the node now; nil: not listed
 	Gone     bool      // the Node was deleted in the middle
+	Step     *api.Step // a step that was taken, once; nil: none. Of a shadow decision it is left out
 }
 
 // The results that no record has: nobody is there to write one.
@@ -65,6 +66,7 @@ type Entry struct {
 	spared map[string]bool // UIDs
 	left   map[string]bool
 	listed bool // the volumes were listed
+	steps  stepsKnown
 }
 
 // ownID is an id that forcefence made: unique by itself.
@@ -157,8 +159,12 @@ func (e Entry) Add(t Told) Entry {
 		s.Evidence = append(s.Evidence, api.Answer{At: at(v.At), From: v.From, State: v.State, Raw: v.Raw})
 	}
 	s.Evidence = evidence(s.Evidence)
-	next := Entry{Object: f, spared: union(e.spared, t.Spared), left: union(e.left, t.Left), listed: e.listed || t.Attached != nil}
+	next := Entry{Object: f, spared: union(e.spared, t.Spared), left: union(e.left, t.Left), listed: e.listed || t.Attached != nil, steps: e.steps}
 	s = &next.Object.Status
+	if t.Step != nil && !t.Shadow {
+		next.steps = e.steps.add(*t.Step)
+		s.Steps = next.steps.merged()
+	}
 	before := len(s.Pods.Names)
 	s.Pods.Names = pods(s.Pods.Names, t.Ended)
 	s.Pods.Ended += int32(len(s.Pods.Names) - before)
@@ -317,6 +323,8 @@ func (e Entry) Join(found *api.Fencing) Entry {
 		s.Pods.Ended = max(s.Pods.Ended, int32(len(s.Pods.Names)))
 	}
 	s.Pods.Spared, s.Pods.Left = max(s.Pods.Spared, b.Pods.Spared), max(s.Pods.Left, b.Pods.Left)
+	e.steps = e.steps.join(b.Steps)
+	s.Steps = e.steps.merged()
 	s.Volumes.Names = names(b.Volumes.Names, s.Volumes.Names)
 	if !e.listed { // nobody has since
 		s.Volumes.Left = b.Volumes.Left
@@ -333,7 +341,10 @@ func (e Entry) Join(found *api.Fencing) Entry {
 }
 
 // Of is the entry of an object that another process wrote.
-func Of(found *api.Fencing) Entry { return Entry{Object: *found.DeepCopy()} }
+func Of(found *api.Fencing) Entry {
+	o := *found.DeepCopy()
+	return Entry{Object: o, steps: stepsKnown{}.join(o.Status.Steps)}
+}
 
 // Bounded is the object as it is written: lists are cut, counts are not. What others wrote into the metadata is kept.
 func (e Entry) Bounded(found *api.Fencing) *api.Fencing {
@@ -347,6 +358,7 @@ func (e Entry) Bounded(found *api.Fencing) *api.Fencing {
 	s.Pods.Names = cut(s.Pods.Names)
 	s.PowerOffTo = s.PowerOffTo[:min(len(s.PowerOffTo), api.MaxDevices)]
 	s.Volumes.Names, s.Volumes.Left = cut(s.Volumes.Names), cut(s.Volumes.Left)
+	s.Steps = s.Steps[:min(len(s.Steps), api.MaxSteps)]
 	return o
 }
 

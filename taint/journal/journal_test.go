@@ -55,7 +55,18 @@ func story() []Told {
 	attached.Attached, left.Attached, none.Attached = &[]string{"pv-2", "pv-1"}, &[]string{"pv-1"}, &[]string{}
 	done := told(evicting.Enter(taint.PhaseDone, taint.ResultEvicted, after(8200*time.Millisecond)), after(9*second))
 	done.Left = podsTo(1)
-	return []Told{told(armed, start), told(evicting, after(1*second)), attached, ended, again, left, none, done}
+	all := []Told{told(armed, start), told(evicting, after(1*second)), attached, ended, again, left, none, done}
+	all[0].Step = step(api.StepAskDevices, -second, -400*time.Millisecond, 0)
+	all[1].Step = step(api.StepAskDevices, 500*time.Millisecond, 900*time.Millisecond, 0)
+	all[3].Step = step(api.StepEndPods, 1500*time.Millisecond, 2*second, 2)
+	all[4].Step = step(api.StepEndPods, 2500*time.Millisecond, 3*second, 1)
+	all[4].Step.Error = "conflict"
+	all[7].Step = step(api.StepRemoveMark, 8*second, 8200*time.Millisecond, 0)
+	return all
+}
+
+func step(name string, began, ended time.Duration, objects int32) *api.Step {
+	return &api.Step{Step: name, Began: at(after(began)), Ended: at(after(ended)), Objects: objects}
 }
 
 func tell(e Entry, all ...Told) Entry {
@@ -78,8 +89,13 @@ func TestStory(t *testing.T) {
 			Phase: "Done", Result: "Evicted", FinishedAt: &end, Duration: "8.2s",
 			Timeline: []api.PhaseEntered{{Phase: "Armed", At: at(start)}, {Phase: "Evicting", At: at(after(second))}, {Phase: "Done", Result: "Evicted", At: end}},
 			Evidence: []api.Answer{{At: at(start), From: "racks/7", State: "Off", Raw: "Off"}},
-			Pods:     api.Pods{Ended: 3, Left: 1, Names: podsTo(3)},
-			Volumes:  api.Volumes{Attached: 2, Detached: 2, Names: []string{"pv-1", "pv-2"}},
+			Steps: []api.Step{
+				{Step: "AskDevices", Began: at(after(-second)), Ended: at(after(900 * time.Millisecond)), Times: 2},
+				{Step: "EndPods", Began: at(after(1500 * time.Millisecond)), Ended: at(after(3 * second)), Objects: 3, Times: 2, Error: "conflict"},
+				{Step: "RemoveMark", Began: at(after(8 * second)), Ended: at(after(8200 * time.Millisecond))},
+			},
+			Pods:    api.Pods{Ended: 3, Left: 1, Names: podsTo(3)},
+			Volumes: api.Volumes{Attached: 2, Detached: 2, Names: []string{"pv-1", "pv-2"}},
 			Conditions: []metav1.Condition{
 				{Type: api.Finished, Status: metav1.ConditionTrue, Reason: "Evicted", Message: "all pods are gone and all volumes are detached", LastTransitionTime: when},
 				{Type: api.Proven, Status: metav1.ConditionTrue, Reason: "MachineOff", Message: "racks/7 said that the machine is off", LastTransitionTime: metav1.NewTime(start)},

@@ -195,8 +195,15 @@ func TestRecordsOnServer(t *testing.T) {
 	_, err = fencings.Patch(ctx, one, types.MergePatchType, []byte(`{"status":{"novel":"kept","timeline":[{"phase":"Armed","at":"2026-03-01T12:00:00.000000Z","novel":7}]}}`),
 		metav1.PatchOptions{}, "status")
 	kit.Must(t, err)
-	d.told(fenceRecord(1, taint.PhaseEvicting, "", 1), func(x *journal.Told) { x.Ended = pods; x.Attached = &[]string{"pv-1"} })
+	ended := api.Step{Step: api.StepEndPods, Began: metav1.NewMicroTime(fenceStart.Add(600123 * time.Microsecond)), Objects: 2}
+	ended.Ended = metav1.NewMicroTime(ended.Began.Add(200 * time.Millisecond))
+	d.told(fenceRecord(1, taint.PhaseEvicting, "", 1), func(x *journal.Told) {
+		x.Ended, x.Attached, x.Step = pods, &[]string{"pv-1"}, &ended
+	})
 	d.writeAll(t)
+	if diff := cmp.Diff([]api.Step{ended}, get(one).Status.Steps); diff != "" {
+		t.Errorf("steps: -want +got:\n%s", diff)
+	}
 	raw, err := fencings.Get(ctx, one, metav1.GetOptions{})
 	kit.Must(t, err)
 	novel, _, _ := unstructured.NestedString(raw.Object, "status", "novel")

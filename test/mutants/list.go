@@ -56,6 +56,9 @@ var redfishOptions = []string{"./providers/redfish -run Ignore|DrillDoubts|PushP
 // redfishLookUps are the tests of what changes while a BMC is asked, and of what contradicts an Off.
 var redfishLookUps = []string{"./providers/redfish -run DuringLookUp|OlderThanTheQuestion|OffIsContradicted"}
 
+// steps are the tests of the steps that a Fencing keeps.
+var steps = []string{"./taint/journal"}
+
 // timedEvents are the tests of the time that an Event carries.
 var timedEvents = []string{"./taint/observe -run TestEvents"}
 
@@ -7731,6 +7734,46 @@ var Mutants = []Mutant{
 	{
 		Name: "events: what others tell while they stop is lost", In: "taint/observe.Events.Start",
 		Old: "eventsLinger", New: "0", Tests: timedEvents,
+	},
+	{
+		Name: "steps: a step that is told twice counts twice", In: "taint/journal.stepsKnown.add",
+		Old: "i < 0", New: "true", Tests: steps,
+	},
+	{
+		Name: "steps: what the first process did is forgotten", In: "taint/journal.Entry.Join",
+		Old: "e.steps = e.steps.join(b.Steps)", New: "", Tests: steps,
+	},
+	{
+		Name: "steps: what is taken over is forgotten", In: "taint/journal.Of",
+		Old: "stepsKnown{}.join(o.Status.Steps)", New: "stepsKnown{}", Tests: steps,
+	},
+	{
+		Name: "steps: what was written already counts again", In: "taint/journal.apart",
+		Old: "s.Began.After(w.Ended.Time) || s.Began.Before(&w.Began)", New: "true", Tests: steps,
+	},
+	{
+		Name: "steps: what another process did later does not count", In: "taint/journal.apart",
+		Old: "s.Began.After(w.Ended.Time) || s.Began.Before(&w.Began)", New: "false", Tests: steps,
+	},
+	{
+		Name: "steps: a fence of days keeps each", In: "taint/journal.stepsKnown.add",
+		Old: "len(own) <= maxOwnSteps", New: "true", Tests: steps,
+	},
+	{
+		Name: "steps: there are too many kinds for the object", In: "taint/journal.Entry.Bounded",
+		Old: "s.Steps = s.Steps[:min(len(s.Steps), api.MaxSteps)]", New: "", Tests: steps,
+	},
+	{
+		Name: "steps: a failure's text is not cut", In: "taint/journal.stepsKnown.add",
+		Old: "cutText(s.Error)", New: "s.Error", Tests: steps,
+	},
+	{
+		Name: "steps: a shadow decision takes some", In: "taint/journal.Entry.Add",
+		Old: "t.Step != nil && !t.Shadow", New: "t.Step != nil", Tests: steps,
+	},
+	{
+		Name: "steps: the first failure hides the last", In: "taint/journal.span",
+		Old: "cmp.Or(b.Error, a.Error)", New: "cmp.Or(a.Error, b.Error)", Tests: steps,
 	},
 	{
 		Name: "records: an open fence is deleted", In: "taint/journal.Keep.Expired",

@@ -1,0 +1,147 @@
+package journal
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/forcefence/forcefence/taint/api"
+)
+
+// maxOwnSteps is how many steps are kept one by one. Of a fence that takes more, the oldest become one for each kind.
+const maxOwnSteps = 256
+
+// stepsKnown are the steps of a fence that a process knows of: its own one by one, and what another one wrote down, which is
+// one entry for each kind. The zero value knows none. Nothing that it holds is changed.
+//
+// A step of our own is told apart by its kind and its begin. Whether another process counted it already can only be told
+// from the time: what it wrote down counts for everything that began between its begin and its end.
+type stepsKnown struct {
+	own     []api.Step // each once
+	written []api.Step // one for each kind
+}
+
+// add returns the steps with one more. A step that was added before may have gone on since.
+func (k stepsKnown) add(s api.Step) stepsKnown {
+	s.Step, s.Error = cutText(s.Step), cutText(s.Error)
+	s.Began, s.Ended = at(s.Began.Time), at(s.Ended.Time)
+	if s.Ended.Before(&s.Began) {
+		s.Ended = s.Began
+	}
+	s.Objects, s.Times = max(s.Objects, 0), timesOf(s)
+	own := slices.Clone(k.own)
+	i := slices.IndexFunc(own, func(o api.Step) bool { return o.Step == s.Step && o.Began.Time.Equal(s.Began.Time) })
+	if i < 0 {
+		own = append(own, s)
+	} else {
+		own[i] = same(own[i], s)
+	}
+	if len(own) <= maxOwnSteps {
+		return stepsKnown{own, k.written}
+	}
+	slices.SortFunc(own, func(a, b api.Step) int { return a.Began.Compare(b.Began.Time) })
+	half := len(own) / 2
+	old := stepsKnown{own[:half], k.written}
+	return stepsKnown{own: slices.Clone(own[half:])}.join(old.merged())
+}
+
+// join returns the steps with those that another process wrote down, or this one before.
+func (k stepsKnown) join(written []api.Step) stepsKnown {
+	out := slices.Clone(k.written)
+	for _, s := range written {
+		s.Times = timesOf(s)
+		i := slices.IndexFunc(out, func(o api.Step) bool { return o.Step == s.Step })
+		switch {
+		case i < 0:
+			out = append(out, s)
+		case apart(out[i], s):
+			out[i] = sum(out[i], s)
+		default: // one was written after the other, and has it in it
+			out[i] = same(out[i], s)
+		}
+	}
+	return stepsKnown{k.own, out}
+}
+
+// merged returns one entry for each kind of step, in the order in which they first began.
+func (k stepsKnown) merged() []api.Step {
+	own := slices.SortedFunc(slices.Values(k.own), func(a, b api.Step) int {
+		return cmp.Or(a.Ended.Compare(b.Ended.Time), a.Began.Compare(b.Began.Time))
+	})
+	var inside, outside, all []api.Step // own ones that another one's entry covers, and others; then everything
+	put := func(to *[]api.Step, s api.Step, merge func(a, b api.Step) api.Step) {
+		if i := slices.IndexFunc(*to, func(o api.Step) bool { return o.Step == s.Step }); i >= 0 {
+			(*to)[i] = merge((*to)[i], s)
+		} else {
+			*to = append(*to, s)
+		}
+	}
+	for _, s := range own {
+		if slices.ContainsFunc(k.written, func(w api.Step) bool { return w.Step == s.Step && !apart(w, s) }) {
+			put(&inside, s, sum)
+		} else {
+			outside = append(outside, s)
+		}
+	}
+	for _, s := range k.written {
+		put(&all, s, same)
+	}
+	for _, s := range inside {
+		put(&all, s, same)
+	}
+	for _, s := range outside {
+		put(&all, s, sum)
+	}
+	for i := range all {
+		if all[i].Times == 1 {
+			all[i].Times = 0 // as it is written
+		}
+	}
+	slices.SortFunc(all, func(a, b api.Step) int {
+		return cmp.Or(a.Began.Compare(b.Began.Time), strings.Compare(a.Step, b.Step))
+	})
+	return all
+}
+
+// apart reports whether s began at a time that w does not cover.
+func apart(w, s api.Step) bool { return s.Began.After(w.Ended.Time) || s.Began.Before(&w.Began) }
+
+// same returns what two entries about the same steps say together: the one that ended later knows how they failed.
+func same(a, b api.Step) api.Step {
+	m := span(a, b)
+	if c := cmp.Or(a.Ended.Compare(b.Ended.Time), strings.Compare(a.Error, b.Error)); c > 0 {
+		m.Error = a.Error
+	} else {
+		m.Error = b.Error
+	}
+	m.Objects, m.Times = max(a.Objects, b.Objects), max(a.Times, b.Times)
+	return m
+}
+
+// sum returns what two entries about different steps say together.
+func sum(a, b api.Step) api.Step {
+	m := span(a, b)
+	m.Objects, m.Times = a.Objects+b.Objects, a.Times+b.Times
+	return m
+}
+
+// span returns the time of both, and the last failure. b ended last, where they are about different steps.
+func span(a, b api.Step) api.Step {
+	m := b
+	m.Error = cmp.Or(b.Error, a.Error)
+	if a.Began.Before(&m.Began) {
+		m.Began = a.Began
+	}
+	if m.Ended.Before(&a.Ended) {
+		m.Ended = a.Ended
+	}
+	return m
+}
+
+// timesOf is how often a step was taken: a step that does not say so was taken once.
+func timesOf(s api.Step) int32 { return max(s.Times, 1) }
+
+// cutText cuts a text that may be anybody's.
+func cutText(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), api.MaxError)], "")
+}
