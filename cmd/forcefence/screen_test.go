@@ -57,8 +57,12 @@ func sampleTimeline() *view.Timeline {
 	f.Status = api.FencingStatus{
 		Phase: "Evicting", Timeline: []api.PhaseEntered{{Phase: "Armed", At: micro(58 * time.Second)}, {Phase: "Evicting", At: micro(57 * time.Second)}},
 		Evidence: []api.Answer{{At: micro(59 * time.Second), From: "racks", State: "Off", Raw: "Off"}, {At: micro(57500 * time.Millisecond), From: "racks", State: "Off", Raw: hostile}},
-		Pods:     api.Pods{Ended: 300, Left: 1, Names: []api.Pod{{Namespace: "ns", Name: "db-0"}, {Namespace: "ns", Name: "db-1"}}},
-		Volumes:  api.Volumes{Attached: 2, Detached: 1, Names: []string{"pv-6", "pv-7"}, Left: []string{"pv-7"}},
+		Steps: []api.Step{
+			{Step: api.StepSetMark, Began: micro(58 * time.Second), Ended: micro(57900 * time.Millisecond)},
+			{Step: api.StepEndPods, Began: micro(57 * time.Second), Ended: micro(40 * time.Second), Objects: 300, Times: 4, Error: hostile},
+		},
+		Pods:    api.Pods{Ended: 300, Left: 1, Names: []api.Pod{{Namespace: "ns", Name: "db-0"}, {Namespace: "ns", Name: "db-1"}}},
+		Volumes: api.Volumes{Attached: 2, Detached: 1, Names: []string{"pv-6", "pv-7"}, Left: []string{"pv-7"}},
 		Conditions: []metav1.Condition{{Type: api.Proven, Status: "True", Message: "racks said that the machine is off"},
 			{Type: api.NeedsPerson, Status: "True", Message: "volume pv-7 does not detach " + hostile}},
 	}

@@ -26,10 +26,10 @@ func newTimeline() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "timeline NODE|ID",
-		Short: "Tell a fence's story: its phases, what the devices said, the Events, pods and volumes, in the order of their times",
-		Long: "Tell the story of a node's last fence, or of one by its id or the name of its Fencing: its phases, what the devices answered, what\n" +
-			"forcefence told in Events, which pods were ended and which volumes detached. Fencings stay as long as the configuration keeps them\n" +
-			"(records); the API server keeps Events for an hour, unless it was told otherwise. It changes nothing.",
+		Short: "Tell a fence's story: its phases and steps, what the devices said, the Events, pods and volumes, in the order of their times",
+		Long: "Tell the story of a node's last fence, or of one by its id or the name of its Fencing: its phases, its steps and how long they\n" +
+			"took, what the devices answered, what forcefence told in Events, which pods were ended and which volumes detached. Fencings stay as\n" +
+			"long as the configuration keeps them (records); the API server keeps Events for an hour, unless it was told otherwise. It changes nothing.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "table" && format != "json" {
@@ -147,7 +147,7 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 		switch e.Kind {
 		case "phase":
 			text = "PHASE " + text
-		case "event":
+		case "event", "step":
 			text = e.From + ": " + text
 		}
 		say(out, fmt.Sprintf("%s %8s  ", e.At.Format(time.TimeOnly), offset(e.At.Sub(t.Begun))), "%s", text)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // Timeline is a fence's story as JSON has it. Texts may be anybody's, as a Node's are.
@@ -38,8 +39,8 @@ type Timeline struct {
 // TimelineEntry is one moment.
 type TimelineEntry struct {
 	At   time.Time `json:"at"`
-	Kind string    `json:"kind"`           // phase, answer or event
-	From string    `json:"from,omitempty"` // the device of an answer, the reason of an Event
+	Kind string    `json:"kind"`           // phase, step, answer or event
+	From string    `json:"from,omitempty"` // the step, the device of an answer, the reason of an Event
 	Text string    `json:"text"`
 }
 
@@ -75,7 +76,7 @@ func TimelineOf(records []Record, events []OwnEvent) *Timeline {
 		}
 	}
 	for _, e := range events {
-		if e.At.After(from) && (until.IsZero() || e.At.Before(until)) {
+		if e.At.After(from) && (until.IsZero() || e.At.Before(until)) && !isStep(e, f.Status.Steps) {
 			t.Entries = append(t.Entries, TimelineEntry{e.At, "event", e.Reason, e.Text})
 		}
 	}
@@ -105,6 +106,9 @@ func timelineOf(r Record) *Timeline {
 		text := strings.TrimSuffix(p.Phase+" "+p.Result, " ")
 		t.Entries = append(t.Entries, TimelineEntry{p.At.UTC(), "phase", "", text})
 	}
+	for _, s := range f.Status.Steps {
+		t.Entries = append(t.Entries, TimelineEntry{s.Began.UTC(), "step", s.Step, describeStep(s)})
+	}
 	for _, a := range f.Status.Evidence {
 		text := fmt.Sprintf("%s says %s", a.From, a.State)
 		switch {
@@ -116,4 +120,51 @@ func timelineOf(r Record) *Timeline {
 		t.Entries = append(t.Entries, TimelineEntry{a.At.UTC(), "answer", a.From, text})
 	}
 	return t
+}
+
+// stepEvents are the Events that say that a step begins, and nothing else.
+var stepEvents = map[string]reason.Reason{
+	api.StepEndPods:      reason.Tombstoning,
+	api.StepClearVolumes: reason.Clearing,
+	api.StepDeletePods:   reason.Deleting,
+}
+
+// isStep reports whether an Event says nothing that one of the steps does not say. Clocks may differ by a second.
+func isStep(e OwnEvent, steps []api.Step) bool {
+	return slices.ContainsFunc(steps, func(s api.Step) bool {
+		own, ok := stepEvents[s.Step]
+		return ok && e.Reason == string(own) && !e.At.Before(s.Began.Add(-time.Second))
+	})
+}
+
+// stepObjects are the objects that a step is about, where they are no pods.
+var stepObjects = map[string]string{
+	api.StepClearVolumes:      "volume",
+	api.StepDeleteAttachments: "VolumeAttachment",
+}
+
+// describeStep says what a step was about, how long it took, and how it failed.
+func describeStep(s api.Step) string {
+	var text string
+	if s.Objects > 0 {
+		text = fmt.Sprintf("%d %s", s.Objects, cmp.Or(stepObjects[s.Step], "pod"))
+		if s.Objects > 1 {
+			text += "s"
+		}
+		text += ", "
+	}
+	d := max(s.Ended.Sub(s.Began.Time), 0)
+	took := formatDuration(d)
+	if d < time.Second {
+		took = d.Round(time.Millisecond).String()
+	}
+	if s.Times > 1 {
+		text += fmt.Sprintf("%d times within %s", s.Times, took)
+	} else {
+		text += "took " + took
+	}
+	if s.Error != "" {
+		text += "; last failure: " + s.Error
+	}
+	return text
 }

@@ -5,10 +5,72 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint/api"
 )
+
+// TestTimelineSteps: each step is told with its time and how long it took. An Event that says no more is left out; a Fencing
+// of an earlier version, which has no steps, is told by its Events.
+func TestTimelineSteps(t *testing.T) {
+	at := func(d time.Duration) metav1.MicroTime { return metav1.NewMicroTime(now.Add(d)) }
+	const ms = time.Millisecond
+	steps := []api.Step{
+		{Step: api.StepSetMark, Began: at(0), Ended: at(23 * ms)},
+		{Step: api.StepEndPods, Began: at(600 * ms), Ended: at(1900 * ms), Objects: 5, Times: 2, Error: "conflict"},
+		{Step: api.StepClearVolumes, Began: at(800 * ms), Ended: at(800 * ms), Objects: 1},
+		{Step: api.StepDeleteAttachments, Began: at(time.Minute), Ended: at(2*time.Minute + 300*ms), Objects: 2},
+		{Step: "Verify", Began: at(3 * time.Minute), Ended: at(2 * time.Minute)},
+	}
+	events := []OwnEvent{
+		{now.Add(-2 * time.Second), "EndingPods", "Ending 2 pods of before."},
+		{now.Add(600 * ms), "EndingPods", "Ending 3 pods."},
+		{now.Add(700 * ms), "MachineConfirmedOff", "The machine is off."},
+		{now.Add(800 * ms), "ClearingVolumes", "Clearing."},
+		{now.Add(900 * ms), "DeletingPods", "Deleting 3 pods."},
+		{now.Add(50 * time.Second), "ForcingDetach", "Volumes are attached for longer than detachTimeout."},
+		{now.Add(70 * time.Second), "EndingPods", "Ending 2 pods."},
+	}
+	for _, tt := range []struct {
+		name  string
+		steps []api.Step
+		want  []string
+	}{
+		{"with steps", steps, []string{
+			"event EndingPods: Ending 2 pods of before.",
+			"step SetMark: took 23ms",
+			"step EndPods: 5 pods, 2 times within 1.3s; last failure: conflict",
+			"event MachineConfirmedOff: The machine is off.",
+			"step ClearVolumes: 1 volume, took 0s",
+			"event DeletingPods: Deleting 3 pods.",
+			"event ForcingDetach: Volumes are attached for longer than detachTimeout.",
+			"step DeleteAttachments: 2 VolumeAttachments, took 1m0s",
+			"step Verify: took 0s",
+		}},
+		{"of an earlier version", nil, []string{
+			"event EndingPods: Ending 2 pods of before.",
+			"event EndingPods: Ending 3 pods.",
+			"event MachineConfirmedOff: The machine is off.",
+			"event ClearingVolumes: Clearing.",
+			"event DeletingPods: Deleting 3 pods.",
+			"event ForcingDetach: Volumes are attached for longer than detachTimeout.",
+			"event EndingPods: Ending 2 pods.",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var r Record
+			r.Fencing.Spec.StartedAt, r.Fencing.Status.Steps = at(0), tt.steps
+			var got []string
+			for _, e := range TimelineOf([]Record{r}, events).Entries {
+				got = append(got, e.Kind+" "+e.From+": "+e.Text)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
 
 func TestTimelineEvents(t *testing.T) {
 	fenceFrom := func(name string, begun time.Duration, ended *time.Duration) (r Record) {

@@ -7776,6 +7776,15 @@ var Mutants = []Mutant{
 		Old: "cmp.Or(b.Error, a.Error)", New: "cmp.Or(a.Error, b.Error)", Tests: steps,
 	},
 	{
+		Name: "steps: the story tells a step and its Event", In: "taint/view.isStep",
+		Old: "ok && e.Reason == string(own)", New: "ok && e.Reason != string(own)",
+		Tests: []string{"./taint/view"},
+	},
+	{
+		Name: "steps: the story leaves out an earlier fence's Events", In: "taint/view.isStep",
+		Old: "!e.At.Before(s.Began.Add(-time.Second))", New: "true", Tests: []string{"./taint/view"},
+	},
+	{
 		Name: "records: an open fence is deleted", In: "taint/journal.Keep.Expired",
 		Old: `Open(&f)`, New: "false",
 	},
