@@ -24,7 +24,7 @@ func (n *Node) tellAnswers(all []providers.Answer) {
 	}
 }
 
-// logAnswers logs answers that differ from those before.
+// logAnswers tells of answers that differ from those before.
 func (n *Node) logAnswers(all []providers.Answer) {
 	text := ""
 	for _, a := range all {
@@ -34,6 +34,7 @@ func (n *Node) logAnswers(all []providers.Answer) {
 		return
 	}
 	n.answers = text
+	n.tellQuestion(all)
 	id := ""
 	if rec := n.course.Look().Record; rec.Open() {
 		id = rec.ID

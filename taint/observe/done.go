@@ -22,6 +22,7 @@ func (n *Node) done(ctx context.Context, s decide.StepDone, o decide.ActionDone)
 	d := s.Decision
 	n.tellDone(s, o)
 	n.tellPart(s, o.Err)
+	n.tellStep(s, o)
 	switch {
 	case action.Is[action.PowerOff](d) || action.Is[action.PowerOn](d):
 	case o.Err != nil:

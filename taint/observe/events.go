@@ -22,6 +22,7 @@ import (
 type Events struct {
 	broadcaster events.EventBroadcaster
 	recorder    events.AnnotatedEventRecorder
+	now         events.EventRecorder
 	cancel      context.CancelFunc
 }
 
@@ -42,7 +43,8 @@ func NewEvents(rc *rest.Config, scheme *runtime.Scheme, controller string) (*Eve
 
 func newEvents(sink events.EventSink, scheme *runtime.Scheme, controller string) (*Events, error) {
 	broadcaster := events.NewBroadcaster(timedSink{sink})
-	recorder, ok := broadcaster.NewRecorder(scheme, controller).(events.AnnotatedEventRecorder)
+	now := broadcaster.NewRecorder(scheme, controller)
+	recorder, ok := now.(events.AnnotatedEventRecorder)
 	if !ok {
 		broadcaster.Shutdown()
 		return nil, errors.New("making recorder of Events: it takes no annotations")
@@ -52,7 +54,7 @@ func newEvents(sink events.EventSink, scheme *runtime.Scheme, controller string)
 		cancel()
 		return nil, fmt.Errorf("starting to send Events: %w", err)
 	}
-	return &Events{broadcaster, recorder, cancel}, nil
+	return &Events{broadcaster, recorder, now, cancel}, nil
 }
 
 // Start blocks until ctx ends. Events are sent before it, too, and for 10 s after it.
@@ -75,6 +77,9 @@ func (e *Events) At(at time.Time) events.EventRecorder {
 	}
 	return timedRecorder{e.recorder, at}
 }
+
+// Now returns a recorder of what happens when it is called.
+func (e *Events) Now() events.EventRecorder { return e.now }
 
 // timedRecorder records Events that carry one time.
 type timedRecorder struct {

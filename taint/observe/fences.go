@@ -1,16 +1,22 @@
 package observe
 
 import (
+	"cmp"
 	"errors"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -21,6 +27,79 @@ func (n *Node) tellFence(t journal.Told) {
 	}
 	t.Node, t.At, t.Why = n.name, n.Now(), n.suspicion
 	n.Fences(t)
+}
+
+// steps are the names, in Fencing objects, of actions of a fence.
+var steps = map[string]string{
+	"Arm": api.StepSetMark, "Unmark": api.StepRemoveMark, "PowerOff": api.StepPowerOff, "PowerOn": api.StepPowerOn,
+	"Tombstone": api.StepEndPods, "ClearVolumes": api.StepClearVolumes, "Delete": api.StepDeletePods,
+	"Spare": api.StepSparePods, "SetNotReady": api.StepSetPodsNotReady, "DeleteAttachments": api.StepDeleteAttachments,
+}
+
+// tellStep tells when an action of a fence began and ended. One of a policy is none.
+func (n *Node) tellStep(s decide.StepDone, o decide.ActionDone) {
+	a, rec := s.Decision.Action, s.Look.Record
+	name := steps[action.Name(a)]
+	if name == "" || action.OfPolicy(a) {
+		return
+	}
+	if written := action.RecordOf(a); o.Err == nil && written.ID != "" {
+		rec = &written // with the mark it begins, or ends
+	} else if !rec.Open() {
+		return
+	}
+	step := api.Step{Step: name, Error: failure(o), Objects: int32(len(o.Writes.Made))}
+	if clear, is := a.(action.ClearVolumes); is && o.Err == nil {
+		step.Objects = int32(len(s.Look.InUse) - len(clear.InUse) + len(s.Look.Attached) - len(clear.Attached))
+	}
+	if name == api.StepSetMark && n.asked != nil {
+		n.tellFence(journal.Told{Record: *rec, Step: n.asked})
+	}
+	n.tellFence(journal.Told{Record: *rec, Step: timed(step, s.Began.Wall, s.Ended.Wall)})
+}
+
+// tellQuestion tells when the devices answered, or keeps it for the fence that begins with their answers.
+func (n *Node) tellQuestion(all []providers.Answer) {
+	var began, ended time.Time
+	for _, a := range all {
+		if a.Got.IsZero() { // the others had decided before it answered
+			continue
+		}
+		if began.IsZero() || a.At.Wall.Before(began) {
+			began = a.At.Wall
+		}
+		if a.Got.Wall.After(ended) {
+			ended = a.Got.Wall
+		}
+	}
+	if ended.IsZero() {
+		return
+	}
+	n.asked = timed(api.Step{Step: api.StepAskDevices}, began, ended)
+	if rec := n.course.Look().Record; rec.Open() {
+		n.tellFence(journal.Told{Record: *rec, Step: n.asked})
+		n.asked = nil
+	}
+}
+
+func timed(s api.Step, began, ended time.Time) *api.Step {
+	s.Began, s.Ended = metav1.NewMicroTime(began), metav1.NewMicroTime(ended)
+	return &s
+}
+
+// failure is the class of what went wrong in an action; "": nothing did.
+func failure(o decide.ActionDone) string {
+	err := cmp.Or(o.Err, o.Writes.First)
+	switch {
+	case err == nil:
+		return ""
+	case len(o.Power) > 0:
+		return providers.Class(err)
+	case errors.Is(err, kube.ErrAgain):
+		return "conflict"
+	default:
+		return cmp.Or(string(apierrors.ReasonForError(err)), "no answer")
+	}
 }
 
 // tellWritten tells of a record that was written on the Node.

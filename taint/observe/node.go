@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
@@ -37,6 +38,7 @@ type Node struct {
 	aside    action.Aside  // why policies end nothing
 	unread   string        // why claims could not be read
 	answers  string        // the last that were logged
+	asked    *api.Step     // the question with these answers, if no fence is open; nil: it was told
 	slow     time.Time     // when it was last told that the API server is slow
 	oddLease bool          // the Lease's duration is out of bounds
 	refused  string        // why the machine of the healthy node is not believed

@@ -122,9 +122,16 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	confs.live = mgr.GetAPIReader()
-	confs.report = reporter(mgr.GetEventRecorder("forcefence"), "Reload", leading, o.Namespace, cfg.LeaderElection)
+	sender, err := observe.NewEvents(restConfig, clientgoscheme.Scheme, "forcefence")
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(sender); err != nil {
+		return fmt.Errorf("adding to manager: %w", err)
+	}
+	confs.report = reporter(sender.Now(), "Reload", leading, o.Namespace, cfg.LeaderElection)
 	// Each process tells of its own watches, whoever leads.
-	restart := reporter(mgr.GetEventRecorder("forcefence"), "Restart", always, o.Namespace, cfg.LeaderElection)
+	restart := reporter(sender.Now(), "Restart", always, o.Namespace, cfg.LeaderElection)
 	back.tell = func(detail string) { restart(reason.WatchesBehind, "{detail}", detail) }
 	if confs.storage, err = newWatcher(restConfig, o.Log, reg); err != nil {
 		return err
@@ -169,8 +176,7 @@ func Run(ctx context.Context, o Options) error {
 	rec := controller.New(controller.Options{
 		Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
 		Sinks: observe.Sinks{
-			Events: func(time.Time) events.EventRecorder { return mgr.GetEventRecorder("forcefence") },
-			Log:    o.Log, Metrics: observed,
+			Events: sender.At, Log: o.Log, Metrics: observed,
 			Fences: func(t journal.Told) {
 				records.Tell(t)
 				tracer.Tell(t)
@@ -200,7 +206,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	keep := drainguard.New(drainguard.Options{
 		REST: restConfig, Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(), Dynamic: api,
-		Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: drainguard.NewMetrics(reg),
+		Events: sender.Now(), Log: o.Log, Metrics: drainguard.NewMetrics(reg),
 		Guards: func() []drainguard.Guarded { return *confs.drains.Load() }, Adapters: func() []*storage.Adapter { return *confs.asked.Load() },
 		Leading: leading, LeftAlone: rec.LeftAlone, Now: time.Now,
 		Begins: func(n *corev1.Node) bool { return confs.current().Mode(n).Mode.Begins() },
@@ -208,7 +214,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := errors.Join(
 		mgr.Add(drills.New(drills.Options{
 			Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
-			Events: mgr.GetEventRecorder("forcefence"), Log: o.Log, Metrics: drills.NewMetrics(reg),
+			Events: sender.Now(), Log: o.Log, Metrics: drills.NewMetrics(reg),
 			Config: confs.current, Leading: leading, WithFleet: rec.WithFleet, ShouldList: rec.ShouldList,
 			Key: cfg.TaintKey, Now: time.Now,
 		})),
