@@ -15,9 +15,9 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/explain"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/view/drill"
+	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
 // newExplain tells what would become of a node.

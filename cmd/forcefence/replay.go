@@ -13,9 +13,9 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/explain"
 	"github.com/forcefence/forcefence/taint/recording"
 	"github.com/forcefence/forcefence/taint/replay"
+	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
 // newReplay makes the decisions of a recording again.

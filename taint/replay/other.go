@@ -19,7 +19,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/explain"
+	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
 // Other is another configuration than the recording's. The devices stay those that answered then, and so do the failure domains that were counted.
@@ -31,7 +31,7 @@ type Other struct {
 }
 
 // another is a course under another configuration. It goes by the recording for as long as neither of the two configurations changes
-// anything in the world that the other does not: the looks and answers are then those that it would have got. From there on it is taint/explain's.
+// anything in the world that the other does not: the looks and answers are then those that it would have got. From there on it is explain's.
 type another struct {
 	again  decide.Node
 	over   bool                     // the worlds have parted

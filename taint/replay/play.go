@@ -17,8 +17,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/explain"
 	"github.com/forcefence/forcefence/taint/recording"
+	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
 // Report is what a recording was played to.
@@ -40,7 +40,7 @@ type Decision struct {
 	Now     recording.Step `json:"now"`
 	Differs bool           `json:"differs"`
 	In      []string       `json:"in,omitempty"` // what of the decision differs, as Step's JSON names it; with another configuration: nothing
-	// With another configuration: what would have become of the node from here on, by taint/explain's model; the recording tells no more of it.
+	// With another configuration: what would have become of the node from here on, by explain's model; the recording tells no more of it.
 	Estimate *explain.Course `json:"estimate,omitempty"`
 	Unknown  string          `json:"unknown,omitempty"` // why what would have been decided cannot be told
 }

@@ -31,7 +31,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
-	"github.com/forcefence/forcefence/taint/explain"
+	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")

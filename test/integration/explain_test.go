@@ -13,7 +13,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
-	"github.com/forcefence/forcefence/taint/explain"
+	"github.com/forcefence/forcefence/taint/view/explain"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )

@@ -3317,101 +3317,101 @@ var Mutants = []Mutant{
 		Name: "recorder: a torn line stays in the middle", In: "cmd/internal/app.whole",
 		Old: "return end - n + int64(i) + 1, nil", New: "return end, nil", Tests: recorderTests,
 	},
-	// taint/explain: a wrong answer would mislead whoever asks before the outage, or in it.
+	// taint/view/explain: a wrong answer would mislead whoever asks before the outage, or in it.
 	{
-		Name: "explain: who is heard falls silent with the node", In: "taint/explain.play.pass",
+		Name: "explain: who is heard falls silent with the node", In: "taint/view/explain.play.pass",
 		Old: "!o.next.After(p.Now)", New: "false && o.next.After(p.Now)",
 	},
 	{
-		Name: "explain: the configured floors are not kept", In: "taint/explain.play.meet",
+		Name: "explain: the configured floors are not kept", In: "taint/view/explain.play.meet",
 		Old: "p.fleet.Limit(p.Limits)", New: "p.fleet.Limit(nil)",
 	},
 	{
-		Name: "explain: nodes that are marked or fenced count as healthy", In: "taint/explain.play.meet",
+		Name: "explain: nodes that are marked or fenced count as healthy", In: "taint/view/explain.play.meet",
 		Old: "p.fleet.See(taint.See(&p.Nodes[i], nil, p.Key, p.Now, p.Now), p.Now)", New: "p.fleet.Know(p.Nodes[i].Name, p.Now)",
 	},
 	{
-		Name: "explain: who is silent is heard", In: "taint/explain.play.meet",
+		Name: "explain: who is silent is heard", In: "taint/view/explain.play.meet",
 		Old: "p.Now.Add(-age)", New: "p.Now.Add(-min(age, time.Second))",
 	},
 	{
-		Name: "explain: a node that is silent stays Ready for ever", In: "taint/explain.play.pass",
+		Name: "explain: a node that is silent stays Ready for ever", In: "taint/view/explain.play.pass",
 		Old: "p.Now.Sub(p.began) > readyLasts", New: "false",
 	},
 	{
-		Name: "explain: nobody tells why policies end nothing", In: "taint/explain.play.tell",
+		Name: "explain: nobody tells why policies end nothing", In: "taint/view/explain.play.tell",
 		Old: `a.Why != ""`, New: "false",
 	},
 	{
-		Name: "explain: Kubernetes' own eviction does nothing", In: "taint/explain.play.stock",
+		Name: "explain: Kubernetes' own eviction does nothing", In: "taint/view/explain.play.stock",
 		Old: "ends && !due.After(p.Now.Wall)", New: "false && ends && !due.After(p.Now.Wall)",
 	},
 	{
-		Name: "explain: a person says On", In: "taint/explain.play.device",
+		Name: "explain: a person says On", In: "taint/view/explain.play.device",
 		Old: "p.quiet(i) && p.says == providers.PowerOn", New: "false",
 	},
 	{
-		Name: "explain: one outlet takes the machine's power", In: "taint/explain.play.down",
+		Name: "explain: one outlet takes the machine's power", In: "taint/view/explain.play.down",
 		Old: "o.Level != d.Level || p.off[j]", New: "true || o.Level != d.Level || p.off[j]",
 	},
 	{
-		Name: "explain: what a policy ends counts as moved with a proof", In: "taint/explain.play.Tombstone",
+		Name: "explain: what a policy ends counts as moved with a proof", In: "taint/view/explain.play.Tombstone",
 		Old: "a.Policy == \"\"", New: "true",
 	},
 	{
-		Name: "explain: a mark that is there is not seen to hang", In: "taint/explain.Play",
+		Name: "explain: a mark that is there is not seen to hang", In: "taint/view/explain.Play",
 		Old: "l.Mark != nil || l.Record.Open()", New: "false && (l.Mark != nil || l.Record.Open())",
 	},
 	{
-		Name: "explain: finished pods move", In: "taint/explain.Of",
+		Name: "explain: finished pods move", In: "taint/view/explain.Of",
 		Old: "p.Terminal", New: "false",
 	},
 	{
-		Name: "explain: replacements take no room from each other", In: "taint/explain.Snapshot.settle",
+		Name: "explain: replacements take no room from each other", In: "taint/view/explain.Snapshot.settle",
 		Old: "best.take(asks)", New: "best.left()",
 	},
 	{
-		Name: "explain: replacements take no attach slot", In: "taint/explain.place.attach",
+		Name: "explain: replacements take no attach slot", In: "taint/view/explain.place.attach",
 		Old: "at.slots[driver]--", New: "at.slots[driver] += 0",
 	},
 	{
-		Name: "explain: finished pods take room", In: "taint/explain.Snapshot.places",
+		Name: "explain: finished pods take room", In: "taint/view/explain.Snapshot.places",
 		Old: "pod.Status.Phase != corev1.PodSucceeded", New: "true",
 	},
 	{
-		Name: "explain: a cordoned node has room", In: "taint/explain.Snapshot.places",
+		Name: "explain: a cordoned node has room", In: "taint/view/explain.Snapshot.places",
 		Old: "n.Spec.Unschedulable", New: "false",
 	},
 	{
-		Name: "explain: a taint keeps nothing away", In: "taint/explain.Snapshot.refuses",
+		Name: "explain: a taint keeps nothing away", In: "taint/view/explain.Snapshot.refuses",
 		Old: "evict.StockTolerates(tol, t)", New: "evict.StockTolerates(tol, t) || true",
 	},
 	{
-		Name: "explain: node selectors keep nothing away", In: "taint/explain.Snapshot.refuses",
+		Name: "explain: node selectors keep nothing away", In: "taint/view/explain.Snapshot.refuses",
 		Old: "err != nil || !ok", New: "false && (err != nil || !ok)",
 	},
 	{
-		Name: "explain: a local volume is reached from everywhere", In: "taint/explain.Snapshot.refuses",
+		Name: "explain: a local volume is reached from everywhere", In: "taint/view/explain.Snapshot.refuses",
 		Old: "err != nil || !sel.Match(at.node)", New: "err != nil || false && !sel.Match(at.node)",
 	},
 	{
-		Name: "explain: requests do not matter", In: "taint/explain.Snapshot.refuses",
+		Name: "explain: requests do not matter", In: "taint/view/explain.Snapshot.refuses",
 		Old: "need.Cmp(free) > 0", New: "false && need.Cmp(free) > 0",
 	},
 	{
-		Name: "explain: attach slots do not matter", In: "taint/explain.Snapshot.slotless",
+		Name: "explain: attach slots do not matter", In: "taint/view/explain.Snapshot.slotless",
 		Old: "limited && more[driver] > left", New: "false && limited && more[driver] > left",
 	},
 	{
-		Name: "explain: a volume that is attached there takes one more slot", In: "taint/explain.Snapshot.slotless",
+		Name: "explain: a volume that is attached there takes one more slot", In: "taint/view/explain.Snapshot.slotless",
 		Old: "!at.has[v.PV]", New: "true",
 	},
 	{
-		Name: "explain: a CSI driver runs everywhere", In: "taint/explain.Snapshot.slotless",
+		Name: "explain: a CSI driver runs everywhere", In: "taint/view/explain.Snapshot.slotless",
 		Old: "!at.runs[v.Driver]", New: "false",
 	},
 	{
-		Name: "explain: a pod that nobody owns is replaced", In: "taint/explain.rooms",
+		Name: "explain: a pod that nobody owns is replaced", In: "taint/view/explain.rooms",
 		Old: "ref != nil", New: "true || ref != nil",
 	},
 	{

@@ -21,9 +21,9 @@ import (
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/explain"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
 // Snapshot reads what decides about a node, live, and asks no device. unknown says what of it could not be read, and so is left out. Nodes,
