@@ -170,14 +170,14 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 	})
 	st.told.Seen(&node, view)
 	config := r.Config()
-	turn := st.course.SawStorage(config.Policies, config.health(name), r.now())
-	if !decide.Idle(l, view) || st.course.Owes() || turn {
+	st.course.Apply(r.now(), nil, decide.StorageHeard{Policies: config.Policies, Says: config.health(name)})
+	if !st.course.Idle(l, view) {
 		return false, 0, nil
 	}
 	mode := config.ChooseMode(&node, fence.Fence).Mode
 	st.still = !mode.Begins()
 	st.told.Idle(&node, l, mode)
-	st.course.Rest(l)
+	st.course.Apply(l.Got, nil, decide.Rested{Look: l})
 	st.node, st.objects = nil, nil
 	if mode == fence.Disabled {
 		return true, 0, nil

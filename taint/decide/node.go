@@ -75,6 +75,7 @@ type Node struct {
 	workTook time.Duration     // how long its reads took
 	workPods []action.Pod      // what they listed
 	kept     list              // a list for the next act
+	turn     bool              // a policy has its turn, by the last StorageHeard
 }
 
 // list is a live list of the node's pods.
@@ -146,30 +147,18 @@ func (n *Node) Reads() time.Duration { return n.reads }
 func (n *Node) Answer() providers.Answer { return n.answers.Answer }
 
 // Idle reports that there is nothing to look at: that is what a healthy node costs. The look may be a cache's; v is its fleet's view.
-func Idle(l taint.Look, v fleet.View) bool {
+// A node is not idle while pods that a policy ended were not seen gone, nor while its storage gives a policy its turn.
+func (n *Node) Idle(l taint.Look, v fleet.View) bool {
+	if n.policy.Owes() || n.turn {
+		return false
+	}
 	r := l.Record
 	done := r == nil || r.Phase == taint.PhaseDone && (r.BootID != l.BootID || r.Restart != "" || !l.IsReady() ||
 		r.Result != taint.ResultEvicted && r.Result != taint.ResultReturned)
 	return v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && done && !l.PoweredOn
 }
 
-// Rest forgets an idle node, but for what its policies saw of it: l may be a cache's look.
-func (n *Node) Rest(l taint.Look) {
-	kept := n.policy
-	kept.Saw(l)
-	*n = Node{policy: kept}
-}
-
-// SawStorage folds in what storage systems say of the node at now, and reports whether a policy has its turn for that: then it is not idle.
-// What they say is a cache's.
-func (n *Node) SawStorage(ps []policy.Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
-	return n.policy.SawStorage(ps, says, now)
-}
-
-// Owes reports that pods of the node were ended by a policy and not yet seen gone: it is not idle.
-func (n *Node) Owes() bool { return n.policy.Owes() }
-
-// Apply takes in what became of the action that Next returned last, at now. It blocks for nobody.
+// Apply takes in what was observed at now. It blocks for nobody. f is not asked for StorageHeard and Rested.
 func (n *Node) Apply(now providers.Instant, f Fleet, o Observation) {
 	switch o := o.(type) {
 	case NodeRead:
@@ -194,6 +183,11 @@ func (n *Node) Apply(now providers.Instant, f Fleet, o Observation) {
 		n.devicesAnswered(o.Answers, now, f)
 	case ActionDone:
 		n.did(o, now, f)
+	case StorageHeard:
+		n.turn = n.policy.SawStorage(o.Policies, o.Says, now)
+	case Rested:
+		n.policy.Saw(o.Look)
+		*n = Node{policy: n.policy}
 	}
 }
 

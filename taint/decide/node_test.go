@@ -1395,7 +1395,7 @@ func TestIdle(t *testing.T) {
 		{"told to be on", func(l *taint.Look, _ *fleet.View) { l.PoweredOn = true }, false},
 	} {
 		l, v := well, fleet.View{Heard: true}
-		if tc.change(&l, &v); Idle(l, v) != tc.want {
+		if tc.change(&l, &v); new(Node).Idle(l, v) != tc.want {
 			t.Errorf("%s: got %v, want %v", tc.name, !tc.want, tc.want)
 		}
 	}

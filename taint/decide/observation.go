@@ -6,9 +6,12 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// Observation is what became of the action that Next returned. The set is closed; Node.Apply takes one in.
+// Observation is what became of the action that Next returned, or what is seen of a node that need not be looked at. The
+// set is closed; Node.Apply takes one in.
 type Observation interface{ observation() }
 
 // Elsewhere is what other objects than the Node say of it: it is part of Facts.Excluded and Facts.KeptOn.
@@ -52,6 +55,17 @@ type (
 	MembersRead struct{ Ready map[string]bool }
 	// DevicesAnswered has one answer of each of the machine's devices, in the order of Facts.Devices.
 	DevicesAnswered struct{ Answers []providers.Answer }
+)
+
+// What is seen of a node between looks, of a cache. It asks no fleet.
+type (
+	// StorageHeard is what storage systems say of the node, by their adapters' names, to the policies.
+	StorageHeard struct {
+		Policies []policy.Policy
+		Says     map[string]storage.Health
+	}
+	// Rested is that the node is idle: it is forgotten, but for what its policies saw of it.
+	Rested struct{ Look taint.Look }
 )
 
 // ReadFailed is a read that brought nothing. The node is looked at again.
@@ -98,5 +112,7 @@ func (WaitingRead) observation()       {}
 func (ClaimsRead) observation()        {}
 func (MembersRead) observation()       {}
 func (DevicesAnswered) observation()   {}
+func (StorageHeard) observation()      {}
+func (Rested) observation()            {}
 func (ReadFailed) observation()        {}
 func (ActionDone) observation()        {}

@@ -119,7 +119,7 @@ func TestPolicyHasItsTurn(t *testing.T) {
 		}
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
-	if !c.node.Owes() {
+	if c.idles() {
 		t.Error("an ended pod is not owed its deletion")
 	}
 	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
@@ -137,8 +137,8 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
 	c.pods = c.pods[1:]
-	if s = c.policyStep(); act(s) != "Leave" || c.node.Owes() {
-		t.Errorf("got %s, owed %t; want nothing left to do", act(s), c.node.Owes())
+	if s = c.policyStep(); act(s) != "Leave" || !c.idles() {
+		t.Errorf("got %s, owed %t; want nothing left to do", act(s), !c.idles())
 	}
 }
 
@@ -241,8 +241,8 @@ func TestPolicyDetaches(t *testing.T) {
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"u-va": action.Accepted}})
 	c.live = nil
-	if s = at(c); action.PolicyOf(s.Action) != "" || c.node.Owes() {
-		t.Errorf("deleted: got %s of %v, owed %t, want the pod kept", act(s), action.PodsOf(s.Action), c.node.Owes())
+	if s = at(c); action.PolicyOf(s.Action) != "" || !c.idles() {
+		t.Errorf("deleted: got %s of %v, owed %t, want the pod kept", act(s), action.PodsOf(s.Action), !c.idles())
 	}
 
 	c = detaching() // a new leader, and the node comes back
@@ -412,7 +412,7 @@ func TestRest(t *testing.T) {
 	}
 	ready := c.look
 	ready.Ready, ready.Got = corev1.ConditionTrue, c.now
-	c.node.Rest(ready)
+	c.node.Apply(c.now, c.fleet, Rested{Look: ready})
 	if c.node.Look().Exists {
 		t.Error("the look of before is kept")
 	}
@@ -420,6 +420,11 @@ func TestRest(t *testing.T) {
 		t.Errorf("a change that was seen: got %s by %q, want the pod to be ended", act(s), action.PolicyOf(s.Action))
 	}
 }
+
+var healthy = taint.Look{Exists: true, Ready: corev1.ConditionTrue}
+
+// idles reports whether the node is idle once it is healthy: what policies remember may keep it from that.
+func (c *course) idles() bool { return c.node.Idle(healthy, fleet.View{Heard: true}) }
 
 // A Ready node whose storage is not healthy is not idle, its pods are ended, and nothing is cleared; that follows once it is not Ready.
 func TestStorageHasItsTurn(t *testing.T) {
@@ -457,8 +462,9 @@ func TestStorageHasItsTurn(t *testing.T) {
 	c.look.LeaseRV = "9"
 	for says, want := range map[storage.Health]bool{well: false, sick: true, {}: false} {
 		n := Node{}
-		if got := n.SawStorage(c.facts.Policies, map[string]storage.Health{"s": says}, c.now); got != want {
-			t.Errorf("storage %+v: got turn %t, want %t", says, got, want)
+		n.Apply(c.now, c.fleet, StorageHeard{Policies: c.facts.Policies, Says: map[string]storage.Health{"s": says}})
+		if got := n.Idle(healthy, fleet.View{Heard: true}); got == want {
+			t.Errorf("storage %+v: got idle %t, want %t", says, got, !want)
 		}
 	}
 	if s := step(); act(s) != "Leave" {

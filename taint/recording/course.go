@@ -8,12 +8,10 @@ import (
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
-	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// Course is a node's course that is written down as it goes. Its methods are decide.Node's, and decide the same. The zero value writes
-// nothing.
+// Course is a node's course that is written down as it goes: a decide.Course that decides as its Node does. The zero
+// value writes nothing.
 type Course struct {
 	decide.Node
 	// Tape takes one line; false: it has no room. It must not block, nor change the line. Then nothing more is written of the node until it is
@@ -81,26 +79,15 @@ func (c *Course) same(of Kind, text []byte) bool {
 // end ends what is written, until the node is idle.
 func (c *Course) end() { c.gap, c.last = true, nil }
 
-// Rest forgets an idle node, and ends what is written of it.
-func (c *Course) Rest(l taint.Look) {
-	if c.lines > 0 {
-		c.put(Line{Kind: Rests, At: l.Got}, nil)
-	}
-	c.lines, c.bytes, c.gap, c.last = 0, 0, false, nil
-	c.Node.Rest(l)
-}
-
-// SawStorage is decide.Node's.
-func (c *Course) SawStorage(ps []policy.Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
-	if c.lines > 0 {
-		c.put(Line{Kind: Storage, At: now}, storageSays{rulesOf(ps), says})
-	}
-	return c.Node.SawStorage(ps, says, now)
-}
+// rest ends what is written of an idle node.
+func (c *Course) rest() { c.lines, c.bytes, c.gap, c.last = 0, 0, false, nil }
 
 // Apply is decide.Node's.
 func (c *Course) Apply(now providers.Instant, f decide.Fleet, o decide.Observation) {
-	if _, failed := o.(decide.ReadFailed); failed || c.Tape == nil {
+	if _, rests := o.(decide.Rested); rests {
+		defer c.rest()
+	}
+	if !c.writes(o) {
 		c.Node.Apply(now, f, o)
 		return
 	}
@@ -117,6 +104,17 @@ func (c *Course) Apply(now providers.Instant, f decide.Fleet, o decide.Observati
 	c.Node.Apply(now, heard, o)
 	l.Fleet = heard.said(func(*fleet.View) bool { return false })
 	c.put(l, body)
+}
+
+// writes reports whether an observation is written. What is seen of a node between looks begins no course.
+func (c *Course) writes(o decide.Observation) bool {
+	switch o.(type) {
+	case decide.ReadFailed:
+		return false
+	case decide.StorageHeard, decide.Rested:
+		return c.lines > 0
+	}
+	return c.Tape != nil
 }
 
 // told is an observation as it is written.
@@ -147,6 +145,10 @@ func told(o decide.Observation) (l Line, body any) {
 		l.Kind, body = Answers, answersOf(o.Answers)
 	case decide.ActionDone:
 		l.Kind, body = Did, outcome{faultOf(o.Err), o.Sent, o.Late, o.How}
+	case decide.StorageHeard:
+		l.Kind, body = Storage, storageSays{rulesOf(o.Policies), o.Says}
+	case decide.Rested:
+		l.Kind = Rests
 	}
 	return l, body
 }

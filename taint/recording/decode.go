@@ -8,7 +8,6 @@ import (
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -39,23 +38,7 @@ func (l Line) Step() (Step, error) {
 	return s, err
 }
 
-// StorageSays is what storage systems said of the node, and the policies that heard it.
-type StorageSays struct {
-	Policies []policy.Policy
-	Says     map[string]storage.Health
-}
-
-// StorageSays reads a line of the kind Storage.
-func (l Line) StorageSays() (out StorageSays, err error) {
-	in, err := body[storageSays](l)
-	if err == nil {
-		out.Says = in.Says
-		out.Policies, err = policiesOf(in.Policies)
-	}
-	return out, err
-}
-
-// Observation reads a line of any other kind. key is the mark's.
+// Observation reads a line of any other kind but Cut. key is the mark's.
 func (l Line) Observation(key string) (decide.Observation, error) {
 	switch l.Kind {
 	case Life:
@@ -88,6 +71,10 @@ func (l Line) Observation(key string) (decide.Observation, error) {
 		return l.devicesAnswered()
 	case Did:
 		return l.actionDone()
+	case Storage:
+		return l.storageHeard()
+	case Rests: // its look is not written: what policies keep of it stands where the next course begins
+		return decide.Rested{}, nil
 	default:
 		return nil, fmt.Errorf("%s is nothing that this version knows", Clean(string(l.Kind)))
 	}
@@ -104,6 +91,15 @@ func (l Line) nodeRead(key string) (decide.Observation, error) {
 	}
 	look := LookAt(in.Node, taint.Look{Sent: l.Sent, Got: l.At, LeaseRV: in.Lease, LeaseDuration: in.LeaseDuration}, key)
 	return decide.NodeRead{Look: look, Facts: facts, Node: in.Node, Elsewhere: in.Facts.Elsewhere}, err
+}
+
+func (l Line) storageHeard() (decide.Observation, error) {
+	in, err := body[storageSays](l)
+	if err != nil {
+		return nil, err
+	}
+	ps, err := policiesOf(in.Policies)
+	return decide.StorageHeard{Policies: ps, Says: in.Says}, err
 }
 
 func (l Line) devicesAnswered() (decide.Observation, error) {

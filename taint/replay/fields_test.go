@@ -57,11 +57,11 @@ func TestNothingRecordedCostsNothing(t *testing.T) {
 		"Waiting":     both(decide.WaitingRead{}),
 		"Claims":      both(decide.ClaimsRead{}),
 		"Attachments": both(decide.AttachmentsListed{Live: true}),
-		"Storage":     {func() { plain.SawStorage(nil, nil, epoch) }, func() { course.SawStorage(nil, nil, epoch) }},
+		"Storage":     both(decide.StorageHeard{}),
 		"Answered":    both(decide.DevicesAnswered{Answers: all}),
 		"Did":         both(decide.ActionDone{Err: refused}),
 		"Next":        {func() { plain.Next(epoch, &w.fleet) }, func() { course.Next(epoch, &w.fleet) }},
-		"Rest":        {func() { plain.Rest(l) }, func() { course.Rest(l) }},
+		"Rest":        both(decide.Rested{Look: l}),
 	} {
 		if want, got := testing.AllocsPerRun(200, of[0]), testing.AllocsPerRun(200, of[1]); got > want {
 			t.Errorf("%s: %v allocations, want %v", name, got, want)

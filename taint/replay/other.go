@@ -57,12 +57,13 @@ func (p *player) gather(t *track, e event, f echo) error {
 			return err
 		}
 	}
-	switch e.Kind {
-	case recording.Rests:
+	switch o := e.seen.(type) {
+	case decide.Rested:
 		delete(p.tracks, t.node)
 		return nil
-	case recording.Storage:
-		t.again.SawStorage(p.other.Policies, e.storage.Says, e.At)
+	case decide.StorageHeard:
+		o.Policies = p.other.Policies
+		t.again.Apply(e.At, f, o)
 		return nil
 	}
 	if t.weight += 1 + recording.Weight(e.Body); t.weight > 4*recording.Dense {
@@ -88,7 +89,7 @@ func (p *player) pass(t *track) error {
 	look := t.conditioned(events[0])
 	look.seen = p.under(look)
 	t.known[recording.Life] = look
-	look.into(&t.again, echo{})
+	t.again.Apply(look.At, echo{}, look.seen)
 	var steps []int // where the decisions are
 	for i, e := range events {
 		if e.Kind == recording.Next {
@@ -133,7 +134,7 @@ func (p *player) pass(t *track) error {
 			t.on = &on
 			t.again.Apply(now, f, decide.ActionDone{})
 			look = t.conditioned(look)
-			look.into(&t.again, echo{})
+			t.again.Apply(look.At, echo{}, look.seen)
 			continue
 		}
 		p.out.Compared++
@@ -148,7 +149,7 @@ func (p *player) pass(t *track) error {
 			p.show(t, d)
 			for i, e := range events {
 				if e.Kind == recording.Did && !used[i] {
-					e.into(&t.again, f)
+					t.again.Apply(e.At, f, e.seen)
 				}
 			}
 			return nil
@@ -228,7 +229,7 @@ func (t *track) feed(a action.Action, events []event, used map[int]bool, now pro
 		}
 		e.seen = t.asOf(e.seen, a, o)
 		t.known[is] = e
-		e.into(&t.again, f)
+		t.again.Apply(e.At, f, e.seen)
 		return true
 	}
 	return false

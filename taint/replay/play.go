@@ -171,7 +171,7 @@ func (p *player) fold(n int, t *track, l recording.Line) error {
 		t.lost = in != nil
 		p.show(t, Decision{At: l.At.Wall, Node: t.node, Line: n, Then: e.step, Now: s, Differs: t.lost, In: in})
 	default:
-		e.into(&t.course, f)
+		t.course.Apply(e.At, f, e.seen)
 	}
 	return nil
 }
@@ -179,12 +179,11 @@ func (p *player) fold(n int, t *track, l recording.Line) error {
 // event is a line that was read.
 type event struct {
 	recording.Line
-	n       int
-	key     string
-	memory  policy.Memory         // Begins
-	step    recording.Step        // Next
-	storage recording.StorageSays // Storage
-	seen    decide.Observation    // of all others but Rests and Cut
+	n      int
+	key    string
+	memory policy.Memory      // Begins
+	step   recording.Step     // Next
+	seen   decide.Observation // of all others but Cut
 }
 
 // event reads a line.
@@ -193,24 +192,13 @@ func (p *player) event(n int, l recording.Line) (e event, err error) {
 	switch l.Kind {
 	case recording.Begins:
 		e.memory, err = l.Memory()
-	case recording.Rests, recording.Cut:
-	case recording.Storage:
-		e.storage, err = l.StorageSays()
+	case recording.Cut:
 	case recording.Next:
 		e.step, err = l.Step()
 	default:
 		e.seen, err = l.Observation(e.key)
 	}
 	return e, err
-}
-
-// into folds what was seen or done into a course.
-func (e event) into(n *decide.Node, f decide.Fleet) {
-	if e.Kind == recording.Storage {
-		n.SawStorage(e.storage.Policies, e.storage.Says, e.At)
-		return
-	}
-	n.Apply(e.At, f, e.seen)
 }
 
 // slack is by how much a wait may differ: a recording of an older version has one clock, and the process counted time

@@ -403,7 +403,7 @@ func TestGap(t *testing.T) {
 		t.Errorf("the beginning had no room, and %d lines came after it", full.given-1)
 	}
 	w.room = -1
-	w.course.Rest(taint.Look{Got: w.now})
+	w.course.Apply(w.now, nil, decide.Rested{Look: taint.Look{Got: w.now}})
 	before := w.taken
 	w.run(time.Second)
 	if w.taken == before {
@@ -461,7 +461,7 @@ func TestLongCourseIsCut(t *testing.T) {
 	if r := play(t, w.tape.String(), nil); r.Differ != 0 || r.Left != 0 || r.Cut != 1 {
 		t.Errorf("got %d that differ, %d left out, %d cut; want 0, 0, 1", r.Differ, r.Left, r.Cut)
 	}
-	w.course.Rest(taint.Look{Got: w.now})
+	w.course.Apply(w.now, nil, decide.Rested{Look: taint.Look{Got: w.now}})
 	before := w.tape.Len()
 	if w.run(time.Second); w.tape.Len() == before {
 		t.Error("nothing is written of the node after it was idle")

@@ -105,7 +105,7 @@ func (f *eventFleet) beat(i int) {
 func (f *eventFleet) status(i int) error {
 	l := f.look(f.living(i), f.now)
 	f.fleet.See(l, f.now)
-	if v := f.fleet.View(l.Name, f.now); !decide.Idle(l, v) {
+	if v := f.fleet.View(l.Name, f.now); !new(decide.Node).Idle(l, v) {
 		return fmt.Errorf("a healthy node is suspected: %q", v.Suspicion(l))
 	}
 	return nil

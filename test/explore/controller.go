@@ -148,7 +148,7 @@ func (s *state) pass(d time.Duration) {
 // idles reports that a controller finds nothing to look at.
 func (s *state) idles(c *ctl) bool {
 	l := s.node.look(s.node.lease, s.now(), s.now())
-	return decide.Idle(l, cloneFleet(c.fleet).View(nodeName, s.now())) && !c.course.Owes()
+	return c.course.Idle(l, cloneFleet(c.fleet).View(nodeName, s.now()))
 }
 
 // stall is how long a late answer is late: longer than an answer of the device proves anything.

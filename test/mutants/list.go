@@ -1191,7 +1191,7 @@ var Mutants = []Mutant{
 		Old: "v.Facts.Mode != Disabled && unexplained(v.Look)", New: "false",
 	},
 	{
-		Name: "container: a start is asked about for ever", In: "taint/decide.Idle",
+		Name: "container: a start is asked about for ever", In: "taint/decide.Node.Idle",
 		Old: `r.Restart != ""`, New: "false",
 	},
 	{
@@ -5481,16 +5481,16 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: a mark on a node that is well is nobody's business", In: "taint/decide.Idle",
+		Name: "controller: a mark on a node that is well is nobody's business", In: "taint/decide.Node.Idle",
 		Old: "l.Mark == nil", New: "true",
 	},
 	{
-		Name: "controller: a node that came back is never asked about its boot", In: "taint/decide.Idle",
+		Name: "controller: a node that came back is never asked about its boot", In: "taint/decide.Node.Idle",
 		Old: `v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && done`,
 		New: `v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && (done || !r.Open())`,
 	},
 	{
-		Name: "controller: the condition of a silent node stays", In: "taint/decide.Idle",
+		Name: "controller: the condition of a silent node stays", In: "taint/decide.Node.Idle",
 		Old: "!l.PoweredOn", New: "true",
 	},
 	{
@@ -6814,7 +6814,7 @@ var Mutants = []Mutant{
 		Old: "min(a.Got.Sub(a.At), proof.TTL)", New: "a.Got.Sub(a.At)", Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "policy: what was ended is forgotten when the node is back", In: "taint/decide.Node.Owes",
+		Name: "policy: what was ended is forgotten when the node is back", In: "taint/decide.Node.Idle",
 		Old: "n.policy.Owes()", New: "false",
 	},
 	{
@@ -7573,9 +7573,8 @@ var Mutants = []Mutant{
 		Old: `v.over(p)`, New: "false",
 	},
 	{
-		Name: "storageos: a Ready node is not looked at", In: "taint/controller.Reconciler.idle",
-		Old: `!decide.Idle(l, view) || st.course.Owes() || turn`, New: "!decide.Idle(l, view) || st.course.Owes() || turn && false",
-		Tests: storedWorld,
+		Name: "storageos: a Ready node is not looked at", In: "taint/decide.Node.Idle",
+		Old: "n.turn", New: "false",
 	},
 	{
 		Name: "storageos: nobody looks without an event", In: "taint/controller.Reconciler.poll",

@@ -235,9 +235,11 @@ func (k *worker) watch() {
 	}
 	l := taint.See(n, lease, taint.DefaultKey, k.now(), k.now())
 	v := k.fleet.View(k.m.name, k.now())
-	turn := w.pool != nil && k.course.SawStorage(w.policies(), k.storage(k.m.name), k.now())
-	if decide.Idle(l, v) && !k.course.Owes() && !turn {
-		k.course.Rest(l)
+	if w.pool != nil {
+		k.course.Apply(k.now(), &k.fleet, decide.StorageHeard{Policies: w.policies(), Says: k.storage(k.m.name)})
+	}
+	if k.course.Idle(l, v) {
+		k.course.Apply(l.Got, &k.fleet, decide.Rested{Look: l})
 		k.pin(n)
 		k.poll(n, l)
 		return

@@ -166,8 +166,8 @@ func (p *play) run() {
 		if p.Now.After(p.until) {
 			return
 		}
-		if l := p.look(); decide.Idle(l, p.across.View(p.node.Name, p.Now)) && !p.course.Owes() {
-			p.course.Rest(l)
+		if l := p.look(); p.course.Idle(l, p.across.View(p.node.Name, p.Now)) {
+			p.course.Apply(l.Got, p.across, decide.Rested{Look: l})
 			p.pass(tick)
 			continue // a controller does not look
 		}
