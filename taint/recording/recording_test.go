@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -179,9 +180,13 @@ func TestReadingsComeBack(t *testing.T) {
 		decide.ClaimsRead{Of: map[string]string{"pv": "ns/c"}}, decide.AttachmentsListed{Attachments: attachments},
 		decide.AttachmentsListed{Attachments: attachments, Live: true}, decide.DevicesAnswered{Answers: []providers.Answer{answer}},
 		decide.ActionDone{Sent: epoch, Late: true, How: map[string]action.Refusal{"u": action.TooLarge}},
+		decide.StorageHeard{Policies: []policy.Policy{{Name: "p"}}, Says: map[string]storage.Health{"s": {Known: true, Why: "x"}}},
+		decide.Rested{},
 	} {
 		l, body := told(want)
-		l.Body = Encode(body)
+		if body != nil {
+			l.Body = Encode(body)
+		}
 		if got, err := l.Observation(taint.DefaultKey); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got\n%+v (%v)\nwant\n%+v", l.Kind, got, err, want)
 		}
@@ -196,6 +201,30 @@ func TestReadingsComeBack(t *testing.T) {
 		if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "Message" && name != "Small" {
 			t.Errorf("field %s of a pod is not in this test: is it recorded?", name)
 		}
+	}
+}
+
+// What is seen of a node between looks begins no course, and rest ends one.
+func TestNothingIsWrittenOfIdleNodes(t *testing.T) {
+	var got []Kind
+	c := Course{Name: "n1", Tape: func(text []byte) bool {
+		var l Line
+		if err := json.Unmarshal(text, &l); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, l.Kind)
+		return true
+	}}
+	for range 2 {
+		c.Apply(epoch, nil, decide.StorageHeard{})
+		c.Apply(epoch, nil, decide.Rested{})
+		c.Apply(epoch, nil, decide.RivalRead{})
+		c.Apply(epoch, nil, decide.StorageHeard{})
+		c.Apply(epoch, nil, decide.Rested{})
+	}
+	want := []Kind{Begins, Rival, Storage, Rests, Begins, Rival, Storage, Rests}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

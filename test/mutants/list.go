@@ -3278,6 +3278,14 @@ var Mutants = []Mutant{
 		Old: `s.Record, s.Phase = "", ""`, New: "",
 	},
 	{
+		Name: "replay: what storage says of idle nodes is recorded", In: "taint/recording.Course.writes",
+		Old: "c.lines > 0", New: "c.Tape != nil",
+	},
+	{
+		Name: "replay: rest ends no course", In: "taint/recording.Course.Apply",
+		Old: "defer c.rest()", New: "",
+	},
+	{
 		Name: "replay: a newer recording is read", In: "taint/recording.Tally.Read",
 		Old: "l.Version > Version", New: "false && l.Version > Version",
 	},
