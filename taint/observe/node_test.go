@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +23,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -480,4 +484,57 @@ func TestNodesAreCounted(t *testing.T) {
 	want("a person is called", reason.StateStuck)
 	s.Gone()
 	want("gone")
+}
+
+// A Fencing is told when each step of its fence began and ended, the question before it included, and no step of anything else.
+func TestStepsAreTold(t *testing.T) {
+	s := newScene(t, "")
+	var got []string
+	s.Fences = func(told journal.Told) {
+		if step := told.Step; step != nil {
+			got = append(got, fmt.Sprintf("%s %s %s-%s of %d %s", told.Record.ID, step.Step, step.Began.Sub(newYear),
+				step.Ended.Sub(newYear), step.Objects, step.Error))
+		}
+	}
+	at := func(seconds int) providers.Instant {
+		s.now = newYear.Add(time.Duration(seconds) * time.Second)
+		return s.instant()
+	}
+	tells := func(seconds int, a action.Action, o decide.Observation) {
+		began := at(seconds)
+		s.Step(t.Context(), decide.StepDone{
+			Look: s.course.Look(), Decision: action.Decision{Action: a}, Outcome: o, Began: began, Ended: at(seconds + 1),
+		})
+	}
+	answer := func(from, to int, state providers.PowerState) decide.DevicesAnswered {
+		a := providers.Answer{Got: at(to)}
+		a.At = at(from)
+		a.State = state
+		return decide.DevicesAnswered{Answers: []providers.Answer{a}}
+	}
+	open := taint.Record{ID: "f-1", NodeUID: "u", By: "test", Since: newYear}.Enter(taint.PhaseArmed, "", newYear)
+	closed := open.Enter(taint.PhaseDone, taint.ResultEvicted, newYear)
+	pods := []action.Pod{{UID: "a"}, {UID: "b"}, {UID: "c"}}
+	tells(1, action.Tombstone{Policy: "p", Pods: pods}, decide.ActionDone{})
+	tells(2, action.Ask{}, answer(2, 3, providers.PowerOff))
+	tells(4, action.Arm{Record: open}, decide.ActionDone{Err: kube.ErrAgain}) // there is no such fence
+	tells(5, action.Arm{Record: open}, decide.ActionDone{})
+	s.object.Annotations = map[string]string{taint.RecordAnnotation: open.Encode()}
+	s.object.Spec.Taints = taint.With(nil, taint.DefaultKey, "f-1", newYear)
+	s.look()
+	tells(7, action.Tombstone{Pods: pods}, decide.ActionDone{Writes: decide.Writes{
+		Made: map[string]bool{"a": true, "b": true}, Failed: 1, First: kube.ErrAgain,
+	}})
+	tells(9, action.Ask{}, answer(9, 10, providers.PowerOff)) // the same as before
+	tells(11, action.Ask{}, answer(11, 13, providers.PowerChanging))
+	refused := fmt.Errorf("%w: no licence", providers.ErrDenied)
+	tells(14, action.PowerOff{}, decide.ActionDone{Err: refused, Power: []decide.PowerSent{{Device: "bmc/n1", Err: refused}}})
+	tells(16, action.Unmark{Record: closed}, decide.ActionDone{})
+	want := []string{
+		"f-1 AskDevices 2s-3s of 0 ", "f-1 SetMark 5s-6s of 0 ", "f-1 EndPods 7s-8s of 2 conflict",
+		"f-1 AskDevices 11s-13s of 0 ", "f-1 PowerOff 14s-15s of 0 denied", "f-1 RemoveMark 16s-17s of 0 ",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
 }

@@ -122,6 +122,31 @@ func (w *world) plugin(h *host, timeline ...string) {
 	look(timeline, "timeline", h.Name())
 }
 
+// stepsAsTold compares the steps of a fence with its Events: each tells when it happened, and not when it was sent.
+func (w *world) stepsAsTold(h *host, f api.Fencing) {
+	w.t.Helper()
+	began := map[string]metav1.MicroTime{}
+	var order []string
+	for _, step := range f.Status.Steps {
+		began[step.Step] = step.Began
+		order = append(order, step.Step)
+		w.t.Logf("+%s for %s: %s", step.Began.Sub(f.Spec.StartedAt.Time), step.Ended.Sub(step.Began.Time), step.Step)
+	}
+	for _, step := range []string{api.StepAskDevices, api.StepSetMark, api.StepRemoveMark} {
+		if !slices.Contains(order, step) {
+			w.t.Errorf("Fencing: got steps %q, want %s too", order, step)
+		}
+	}
+	for step, why := range map[string]string{
+		api.StepEndPods: "EndingPods", api.StepClearVolumes: "ClearingVolumes", api.StepDeletePods: "DeletingPods",
+	} {
+		w.untilEvent("Node", h.Name(), why)
+		if told := w.events("Node", h.Name(), why)[0].EventTime; !told.Equal(new(began[step])) {
+			w.t.Errorf("Event %s: got its time %s, want %s, when the step began", why, told, began[step])
+		}
+	}
+}
+
 // TestFencingRecord: what becomes of fences is told in Fencings, and nothing that becomes of Fencings changes a fence.
 func TestFencingRecord(t *testing.T) {
 	w := newWorld(t, plan{nodes: 6})
@@ -189,6 +214,8 @@ func TestFencingRecord(t *testing.T) {
 	}
 
 	w.plugin(w.hosts[0], "Fence "+first.ID+" of node "+w.hosts[0].Name(), "It ended as Evicted", "says Off", "MachineConfirmedOff")
+
+	w.stepsAsTold(w.hosts[0], f)
 
 	// In the middle of a fence its Fencing is edited by hand, and then deleted; another process goes on with the fence.
 	two := w.hosts[1]
