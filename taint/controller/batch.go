@@ -36,7 +36,7 @@ type item struct {
 }
 
 // forEach runs write for every pod of the decision, as each does.
-func (w podWrites) forEach(ctx context.Context, a action.Action, write func(context.Context, action.Pod) error) decide.ActionDone {
+func (w *work) forEach(ctx context.Context, a action.Action, write func(context.Context, action.Pod) error) decide.ActionDone {
 	var items []item
 	for _, p := range action.PodsOf(a) {
 		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error { return write(ctx, p) }})
@@ -48,9 +48,9 @@ func (w podWrites) forEach(ctx context.Context, a action.Action, write func(cont
 // how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
 // the writes under way come to their end: one that was cut off could land after the next look. While it waits for turns other nodes are looked at: the
 // gate is to know all of their storage pods.
-func (w podWrites) each(ctx context.Context, a action.Action, items []item) decide.ActionDone {
+func (w *work) each(ctx context.Context, a action.Action, items []item) decide.ActionDone {
 	w.st.looked()
-	b := &batch{work: w.work}
+	b := &batch{work: w}
 	w.runs.Add(1)
 	defer w.runs.Add(-1)
 	w.st.run.Store(&b.stopped)

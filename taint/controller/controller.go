@@ -20,7 +20,6 @@ import (
 	"github.com/forcefence/forcefence/taint/recording"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -46,6 +45,10 @@ type Reconciler struct {
 	met    bool                  // the fleet knows the nodes, and their records, that were there when this process began to lead
 	limits *fleet.Limits         // that the fleet keeps to
 }
+
+// looksAtOnce is how many nodes are on their way to their first pod write at the same time: each may be waiting for its
+// own device. So the API server sees no more reads at once, however many nodes are worked on.
+const looksAtOnce = 64
 
 // New makes a Reconciler.
 func New(o Options) *Reconciler {
@@ -208,18 +211,6 @@ func (r *Reconciler) forget(name string, st *nodeState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.nodes, name)
-}
-
-// NodeNameIndex is the cache's index of VolumeAttachments by the node they name.
-const NodeNameIndex = "spec.nodeName"
-
-// IndexNodeName is its function.
-func IndexNodeName(o client.Object) []string {
-	va, ok := o.(*storagev1.VolumeAttachment)
-	if !ok {
-		return nil
-	}
-	return []string{va.Spec.NodeName}
 }
 
 // poll is when a node is looked at next for its storage's sake, whatever events tell; 0: there is no such policy, or no such Node any more.

@@ -342,7 +342,7 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 			m.state, m.asked = tc.state, 0
 			x.c.now = x.c.now.Add(tc.age)
 			wrote := 0
-			o := podWrites{x.work()}.forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
+			o := x.work().forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
 				if wrote++; wrote == 1 && tc.after != nil {
 					tc.after(x.Reconciler)
 				}

@@ -160,7 +160,7 @@ func TestWritesStopBeforeStockEviction(t *testing.T) {
 	}
 	x.c.now = x.c.now.Add(3 * time.Second)
 	var written []string
-	o := podWrites{x.work()}.forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
+	o := x.work().forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 		written = append(written, p.Name)
 		return nil
 	})

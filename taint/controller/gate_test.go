@@ -59,7 +59,7 @@ func TestWritesThatFindNoRoom(t *testing.T) {
 				begun, from := time.Now(), x.c.now
 				x.Now = func() time.Time { return from.Add(time.Since(begun)) }
 				m.now = x.Now
-				o := podWrites{x.work()}.forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
+				o := x.work().forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 					mu.Lock()
 					defer mu.Unlock()
 					if tried[p.Name]++; tried[p.Name] > tc.refuses {
@@ -100,7 +100,7 @@ func TestWritesThatFindNoRoomAreFewer(t *testing.T) {
 			x.live.pods = podsOf("n1", "a")
 			s := x.upTo("Tombstone")
 			tried := false
-			podWrites{x.work()}.forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
+			x.work().forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
 				if tried {
 					return nil
 				}
@@ -121,7 +121,7 @@ func TestWaitingForRoomEndsWithTheRun(t *testing.T) {
 		x.live.pods = podsOf("n1", "a", "b")
 		s := x.upTo("Tombstone")
 		begun := time.Now()
-		podWrites{x.work()}.forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
+		x.work().forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 			if p.Name == "a" {
 				return apierrors.NewTooManyRequests("no room", 4)
 			}
@@ -146,7 +146,7 @@ func TestTurnIsHeldForTheOutcome(t *testing.T) {
 			return errStale
 		}
 		tried := 0
-		o := podWrites{x.work()}.forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
+		o := x.work().forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
 			tried++
 			return errors.New("the connection is gone")
 		})
@@ -174,7 +174,7 @@ func TestRunsShareTheGate(t *testing.T) {
 				t.Fatal("no record")
 			}
 			l.Record.Since = l.Record.Since.Add(-age)
-			go podWrites{x.work()}.forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
+			go x.work().forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 				time.Sleep(time.Second)
 				order = append(order, p.Name)
 				return nil
@@ -205,7 +205,7 @@ func TestWaitingToWriteLetsOthersBegin(t *testing.T) {
 		x.st.looked = func() { looked++ }
 		busy := &fleet.Turn{}
 		x.gate.enter(t.Context(), busy)
-		go podWrites{x.work()}.forEach(t.Context(), s.Action, func(context.Context, action.Pod) error { return nil })
+		go x.work().forEach(t.Context(), s.Action, func(context.Context, action.Pod) error { return nil })
 		synctest.Wait()
 		if looked != 1 {
 			t.Errorf("%d others were let in while the run waits, want one", looked)

@@ -44,7 +44,7 @@ func TestPodWritesGoOn(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
 			s := x.upTo("Tombstone")
-			o := podWrites{x.work()}.forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
+			o := x.work().forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 				if p.Name == "b" {
 					if tc.lost {
 						x.Leading = func() error { return errStale }
@@ -87,7 +87,7 @@ func TestStoppedWhileAsking(t *testing.T) {
 		s := x.upTo("Tombstone")
 		x.st.machine.Provider, m.asked = wakes{m, func() { x.stopWrites(node) }}, 0
 		x.c.now = x.c.now.Add(proof.TTL + time.Second)
-		o := podWrites{x.work()}.forEach(t.Context(), s.Action, func(context.Context, action.Pod) error { return nil })
+		o := x.work().forEach(t.Context(), s.Action, func(context.Context, action.Pod) error { return nil })
 		if want := map[string]int{"n1": 0, "n2": 1}[node]; o.Err != nil || len(o.How) != want || m.asked != 1 {
 			t.Errorf("%s shows life: got %d written after %d questions, error %v; want %d after one", node, len(o.How), m.asked, o.Err, want)
 		}
@@ -109,7 +109,7 @@ func TestStoppedByLease(t *testing.T) {
 			x.live.pods = podsOf("n1", "a", "b", "c")
 			s := x.upTo("Tombstone")
 			heard := x.wakes(nil).Heard
-			o := podWrites{x.work()}.forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
+			o := x.work().forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
 				heard(tc.node)
 				return nil
 			})
@@ -142,7 +142,7 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{stays, goes}
 		x.live.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: stays}, {Name: goes}}
 		write := func(do string, err error) {
-			o := podWrites{x.work()}.forEach(t.Context(), x.upTo(do).Action, func(context.Context, action.Pod) error { return err })
+			o := x.work().forEach(t.Context(), x.upTo(do).Action, func(context.Context, action.Pod) error { return err })
 			x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
 		}
 		if failed {

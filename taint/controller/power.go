@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -62,10 +61,6 @@ func (w powerActions) act(
 
 // errCallOver refuses what a provider would send after its call has returned.
 var errCallOver = errors.New("the call that asked for it is over")
-
-// pauseRead is how long the last check waits for the cluster's pause. The look read it as well, so a slow API server
-// does not keep machines on.
-const pauseRead = 500 * time.Millisecond
 
 // lastCheck tells providers right before each request of a power action whether it may still be sent. A provider may
 // ask it in a goroutine of its own, so it works on a copy of the course.

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"slices"
 
+	storagev1 "k8s.io/api/storage/v1"
+
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
@@ -154,4 +156,16 @@ func newID() string {
 	var b [6]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand
 	return "f-" + hex.EncodeToString(b[:])
+}
+
+// NodeNameIndex is the cache's index of VolumeAttachments by the node they name.
+const NodeNameIndex = "spec.nodeName"
+
+// IndexNodeName is its function.
+func IndexNodeName(o client.Object) []string {
+	va, ok := o.(*storagev1.VolumeAttachment)
+	if !ok {
+		return nil
+	}
+	return []string{va.Spec.NodeName}
 }

@@ -61,13 +61,9 @@ func slim(n *corev1.Node) {
 	}
 }
 
-// concurrency is how many nodes are worked on at the same time, and looksAtOnce how many of these are on their way to their first pod write:
-// each may be waiting for its own device. The others wait for a turn to write: so many that the gate knows the storage pods of a whole
-// lost zone, while the API server sees no more reads at the same time than before.
-const (
-	concurrency = 1024
-	looksAtOnce = 64
-)
+// concurrency is how many nodes are worked on at the same time. Most of them wait for a turn to write: so many that the
+// gate knows the storage pods of a whole lost zone.
+const concurrency = 1024
 
 // SetupWithManager registers the reconciler, its informers' handlers and the sources of package wake. The reconciler runs on
 // the leader only.

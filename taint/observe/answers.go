@@ -7,8 +7,16 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
+// answers are what devices answered.
+type answers struct {
+	*subject
+	fences *fences
+
+	text string // the last that were logged
+}
+
 // tellAnswers tells what the devices answered.
-func (n *Node) tellAnswers(all []providers.Answer) {
+func (n *answers) tellAnswers(all []providers.Answer) {
 	n.logAnswers(all)
 	n.tellNoticed()
 	if n.Parts == nil {
@@ -25,16 +33,16 @@ func (n *Node) tellAnswers(all []providers.Answer) {
 }
 
 // logAnswers tells of answers that differ from those before.
-func (n *Node) logAnswers(all []providers.Answer) {
+func (n *answers) logAnswers(all []providers.Answer) {
 	text := ""
 	for _, a := range all {
 		text += a.State.String() + " " + a.Raw + " " + providers.Class(a.Err) + "\n"
 	}
-	if n.answers == text {
+	if n.text == text {
 		return
 	}
-	n.answers = text
-	n.tellQuestion(all)
+	n.text = text
+	n.fences.tellQuestion(all)
 	id := ""
 	if rec := n.course.Look().Record; rec.Open() {
 		id = rec.ID
@@ -51,7 +59,7 @@ func (n *Node) logAnswers(all []providers.Answer) {
 
 // tellNoticed tells who was the first to make a node suspect whose machine is off, once in a life of the node: not where a
 // fence of that life says so already, which may be ours.
-func (n *Node) tellNoticed() {
+func (n *answers) tellNoticed() {
 	l := n.course.Look()
 	if n.course.Answer().State != providers.PowerOff || l.Mark != nil || l.Record != nil && !l.Alive(l.Record) {
 		return

@@ -20,13 +20,12 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// tellFence tells Sinks.Fences of the fence, or the shadow decision, that the record is of.
-func (n *Node) tellFence(t journal.Told) {
-	if n.Fences == nil || t.Record.NodeUID == "" {
-		return
-	}
-	t.Node, t.At, t.Why = n.name, n.Now(), n.suspicion
-	n.Fences(t)
+// fences are what Fencing objects are told.
+type fences struct {
+	*subject
+
+	open  *taint.Record // the fence that was last seen open, until its end is reported; nil: there is none
+	asked *api.Step     // the question with the last answers, if no fence is open; nil: it was told
 }
 
 // steps are the names, in Fencing objects, of actions of a fence.
@@ -37,7 +36,7 @@ var steps = map[string]string{
 }
 
 // tellStep tells when an action of a fence began and ended. One of a policy is none.
-func (n *Node) tellStep(s decide.StepDone, o decide.ActionDone) {
+func (n *fences) tellStep(s decide.StepDone, o decide.ActionDone) {
 	a, rec := s.Decision.Action, s.Look.Record
 	name := steps[action.Name(a)]
 	if name == "" || action.OfPolicy(a) {
@@ -59,7 +58,7 @@ func (n *Node) tellStep(s decide.StepDone, o decide.ActionDone) {
 }
 
 // tellQuestion tells when the devices answered, or keeps it for the fence that begins with their answers.
-func (n *Node) tellQuestion(all []providers.Answer) {
+func (n *fences) tellQuestion(all []providers.Answer) {
 	var began, ended time.Time
 	for _, a := range all {
 		if a.Got.IsZero() { // the others had decided before it answered
@@ -103,7 +102,7 @@ func failure(o decide.ActionDone) string {
 }
 
 // tellWritten tells of a record that was written on the Node.
-func (n *Node) tellWritten(d action.Decision) {
+func (n *fences) tellWritten(d action.Decision) {
 	if action.Is[action.Announce](d) {
 		return
 	}
@@ -117,8 +116,8 @@ func (n *Node) tellWritten(d action.Decision) {
 	n.tellFence(t)
 }
 
-// tellFencePods tells of pods that a fence ended or spared.
-func (n *Node) tellFencePods(a action.Action, written []action.Pod) {
+// tellPods tells of pods that a fence ended or spared.
+func (n *fences) tellPods(a action.Action, written []action.Pod) {
 	rec := n.course.Look().Record
 	if !rec.Open() {
 		return
@@ -136,7 +135,7 @@ func (n *Node) tellFencePods(a action.Action, written []action.Pod) {
 }
 
 // tellEndedBefore tells of the listed pods that an earlier process ended.
-func (n *Node) tellEndedBefore(pods []action.Pod) {
+func (n *fences) tellEndedBefore(pods []action.Pod) {
 	l := n.course.Look()
 	if l.Mark == nil || !l.Record.Open() || l.Record.Phase != taint.PhaseEvicting {
 		return
@@ -153,7 +152,7 @@ func (n *Node) tellEndedBefore(pods []action.Pod) {
 }
 
 // tellAttached tells of the volumes that are attached to a marked node.
-func (n *Node) tellAttached(attachments []action.Attachment) {
+func (n *fences) tellAttached(attachments []action.Attachment) {
 	l := n.course.Look()
 	if l.Mark == nil || !l.Record.Open() {
 		return
@@ -180,11 +179,11 @@ func named(pods []action.Pod) (out []api.Pod) {
 // tellPowerOffs tells once, when a fence has ended, which devices accepted a power-off of it. It does not matter who ended
 // the fence: a device that is off stays off. It tells of fences alone that this process saw open, so that a new leader
 // does not repeat it.
-func (n *Node) tellPowerOffs(node *corev1.Node, rec *taint.Record) {
-	before := n.openFence
-	n.openFence = nil
+func (n *fences) tellPowerOffs(node *corev1.Node, rec *taint.Record) {
+	before := n.open
+	n.open = nil
 	if rec.Open() {
-		n.openFence = rec
+		n.open = rec
 	}
 	switch {
 	case before == nil:
@@ -199,7 +198,7 @@ func (n *Node) tellPowerOffs(node *corev1.Node, rec *taint.Record) {
 }
 
 // sendPowerOffs sends the Event that names the record's powered-off devices, if there are any.
-func (n *Node) sendPowerOffs(node *corev1.Node, rec *taint.Record, result string) {
+func (n *fences) sendPowerOffs(node *corev1.Node, rec *taint.Record, result string) {
 	var names []string
 	for _, d := range rec.PowerOffTo {
 		names = append(names, providers.Text(errors.New(d.Device))) // the Node's kubelet can write it

@@ -6,13 +6,6 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// The results of the metric forcefence_nudges_total.
-const (
-	NudgeSent    = "sent"
-	NudgeChanged = "changed" // the pod changed or went since it was listed: most often it moves
-	NudgeFailed  = "failed"
-)
-
 // NudgeDone is one round in which a node's kubelet was asked to try its held pods again.
 type NudgeDone struct {
 	Round   int

@@ -108,6 +108,19 @@ func (m *Metrics) known() {
 	}
 }
 
+// phases are the names of actions in the metric of phases.
+var phases = map[string]string{"Arm": "mark", "Tombstone": "tombstone", "ClearVolumes": "clear", "Delete": "delete"}
+
+// shadowed are the names of what shadow mode would do, in its metric.
+var shadowed = map[string]string{"Write": "power_off", "Arm": "recover"}
+
+// The results of the metric forcefence_nudges_total.
+const (
+	NudgeSent    = "sent"
+	NudgeChanged = "changed" // the pod changed or went since it was listed: most often it moves
+	NudgeFailed  = "failed"
+)
+
 // resultGone is the result, in the metric alone, of a fence whose Node was deleted.
 const resultGone taint.Result = "NodeGone"
 

@@ -3,14 +3,12 @@ package observe
 import (
 	"context"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
@@ -19,29 +17,27 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Node is what was told of one node.
+// Node tells of one node. Only one goroutine may call its methods.
 type Node struct {
-	*Observer
-	name   string
-	course *decide.Node
+	*subject
+	states    states
+	fences    fences
+	answers   answers
+	decisions decisions
+	actions   actions
 
-	node      *corev1.Node // of the last look; nil: it is idle, or was not looked at
-	at        time.Time    // when what is being told of happened
-	suspicion string       // fleet.View.Suspicion of the last look
+	oddLease bool   // the Lease's duration is out of bounds
+	refused  string // why the machine of the healthy node is not believed
+}
 
-	gauges    gauges
-	failing   failing
-	openFence *taint.Record // the fence that was last seen open, until its end is reported; nil: there is none
-
-	reason   reason.Reason // the last that was logged and sent as an Event
-	alert    string        // what a person was called for
-	aside    action.Aside  // why policies end nothing
-	unread   string        // why claims could not be read
-	answers  string        // the last that were logged
-	asked    *api.Step     // the question with these answers, if no fence is open; nil: it was told
-	slow     time.Time     // when it was last told that the API server is slow
-	oddLease bool          // the Lease's duration is out of bounds
-	refused  string        // why the machine of the healthy node is not believed
+// Node returns what tells of one node. Its course is read while a step of it is told.
+func (o *Observer) Node(name string, course *decide.Node) *Node {
+	n := &Node{subject: &subject{Observer: o, name: name, course: course}}
+	n.states.subject, n.fences.subject = n.subject, n.subject
+	n.answers = answers{subject: n.subject, fences: &n.fences}
+	n.decisions = decisions{subject: n.subject, states: &n.states, fences: &n.fences}
+	n.actions = actions{subject: n.subject, states: &n.states, fences: &n.fences, answers: &n.answers}
+	return n
 }
 
 // Step tells of a step, once it is over. ctx is what the step ran under.
@@ -49,38 +45,38 @@ func (n *Node) Step(ctx context.Context, s decide.StepDone) {
 	n.at = s.Began.Wall
 	switch o := s.Outcome.(type) {
 	case decide.ReadFailed:
-		n.stepFailed(ctx, s.Decision, o.Err)
+		n.states.stepFailed(ctx, s.Decision, o.Err)
 		return
 	case decide.NodeRead:
 		n.nodeRead(o)
 		return
 	case decide.PodsListed:
-		n.tellEndedBefore(o.Pods)
+		n.fences.tellEndedBefore(o.Pods)
 		return
 	case decide.VolumesRead:
-		n.tellUnread(o.Unread)
+		n.decisions.tellUnread(o.Unread)
 		return
 	case decide.AttachmentsListed:
-		n.tellAttached(o.Attachments)
+		n.fences.tellAttached(o.Attachments)
 		return
 	}
 	if action.Reads(s.Decision.Action) || !s.Look.Exists {
 		return
 	}
-	n.decided(s)
+	n.decisions.tell(s)
 	switch o := s.Outcome.(type) {
 	case nil:
-		n.stepSucceeded()
+		n.states.stepSucceeded()
 		if action.Is[action.Wait](s.Decision) {
-			n.tellAside(s.Decision.Aside)
+			n.decisions.tellAside(s.Decision.Aside)
 		}
 	case decide.DevicesAnswered:
-		n.tellAnswers(o.Answers)
+		n.answers.tellAnswers(o.Answers)
 		if s.Look.Mark != nil {
 			n.Metrics.phase("confirm", s.Ended.Sub(s.Began))
 		}
 	case decide.ActionDone:
-		n.done(ctx, s, o)
+		n.actions.tell(ctx, s, o)
 	}
 }
 
@@ -89,7 +85,7 @@ func (n *Node) nodeRead(o decide.NodeRead) {
 	n.node = o.Node
 	n.Fleet(func(f *fleet.Fleet) { n.suspicion = f.View(n.name, n.instant()).Suspicion(o.Look) })
 	if o.Look.Exists {
-		n.gauges.setMode(n.Metrics, o.Facts.Mode.String())
+		n.states.setMode(o.Facts.Mode.String())
 	}
 }
 
@@ -97,7 +93,7 @@ func (n *Node) nodeRead(o decide.NodeRead) {
 func (n *Node) Seen(node *corev1.Node, v fleet.View) {
 	n.at = n.Now()
 	status, why := taint.ProtectionOf(node)
-	n.gauges.setProtection(n.Metrics, protectionLabel(status, why))
+	n.states.setProtection(protectionLabel(status, why))
 	if v.OddLease && !n.oddLease {
 		least, most := fleet.MinDuration.String(), fleet.MaxDuration.String()
 		n.Log.Warn("Lease names a duration out of bounds", "node", node.Name, "min", least, "max", most)
@@ -110,14 +106,15 @@ func (n *Node) Seen(node *corev1.Node, v fleet.View) {
 // Idle tells of a healthy node, about which nothing is to be done. l is a look at the cached node.
 func (n *Node) Idle(node *corev1.Node, l taint.Look, mode fence.Mode) {
 	n.at = n.Now()
-	n.stepSucceeded()
+	n.states.stepSucceeded()
 	if l.Record != nil { // a cache that is behind may not have it yet
-		n.tellPowerOffs(node, l.Record)
+		n.fences.tellPowerOffs(node, l.Record)
 	}
-	n.setState(reason.StateHealthy)
-	n.gauges.setMode(n.Metrics, mode.String())
+	n.states.setState(reason.StateHealthy)
+	n.states.setMode(mode.String())
 	n.queue.release(n.name, true)
-	n.node, n.reason, n.alert, n.aside = nil, "", "", action.Aside{}
+	n.node = nil
+	n.decisions.reset()
 }
 
 // fencing are the states in which a fence is under way.
@@ -129,20 +126,20 @@ var fencing = []reason.State{
 // the pods of a Node that is gone.
 func (n *Node) Gone() {
 	n.at = n.Now()
-	if slices.Contains(fencing, n.gauges.state) {
+	if slices.Contains(fencing, n.states.state) {
 		n.Log.Warn("Node was deleted in the middle of its fence", "node", n.name)
 		n.Metrics.fences.WithLabelValues(string(resultGone)).Inc()
 	}
 	if rec := n.course.Look().Record; rec.Open() {
 		n.tellFence(journal.Told{Record: *rec, Gone: true})
 	}
-	if rec := n.openFence; rec != nil {
+	if rec := n.fences.open; rec != nil {
 		gone := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(rec.NodeUID)}}
-		n.sendPowerOffs(gone, rec, string(resultGone))
+		n.fences.sendPowerOffs(gone, rec, string(resultGone))
 	}
 	n.queue.drop(n.name)
-	n.failing = failing{}
-	n.setState("")
-	n.gauges.setProtection(n.Metrics, "")
-	n.gauges.setMode(n.Metrics, "")
+	n.states.failing = failing{}
+	n.states.setState("")
+	n.states.setProtection("")
+	n.states.setMode("")
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -80,11 +79,6 @@ func (o *Observer) Start(ctx context.Context) error {
 			o.queue.send()
 		}
 	}
-}
-
-// Node returns what is told of one node, whose course is read while a step of it is told. Only one goroutine may call its methods.
-func (o *Observer) Node(name string, course *decide.Node) *Node {
-	return &Node{Observer: o, name: name, course: course}
 }
 
 // event sends the Event of a reason about an object, as of what happened at a time.

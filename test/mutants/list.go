@@ -2884,7 +2884,7 @@ var Mutants = []Mutant{
 		Old: "g.open()", New: "", Tests: []string{"./taint/controller -short -run TestRunsShareTheGate"},
 	},
 	{
-		Name: "workers: who waits to write keeps others from being looked at", In: "taint/controller.podWrites.each",
+		Name: "workers: who waits to write keeps others from being looked at", In: "taint/controller.work.each",
 		Old: "w.st.looked()", New: "", Tests: glue,
 	},
 	{
@@ -2892,15 +2892,15 @@ var Mutants = []Mutant{
 		Old: "looksAtOnce", New: "concurrency", Tests: glue,
 	},
 	{
-		Name: "workers: storage pods wait for other nodes' pods", In: "taint/controller.podWrites.each",
+		Name: "workers: storage pods wait for other nodes' pods", In: "taint/controller.work.each",
 		Old: "First: p.first", New: "First: false", Tests: glue,
 	},
 	{
-		Name: "workers: the older fence waits for the younger", In: "taint/controller.podWrites.each",
+		Name: "workers: the older fence waits for the younger", In: "taint/controller.work.each",
 		Old: "Since: began", New: "Since: began.Add(-began.Mono)", Tests: glue,
 	},
 	{
-		Name: "workers: a turn is given back before the outcome is known", In: "taint/controller.podWrites.each",
+		Name: "workers: a turn is given back before the outcome is known", In: "taint/controller.work.each",
 		Old: `
 			if why := ended(p, err); why != nil {
 				end(why)
@@ -2918,7 +2918,7 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "workers: a write that finds no room is a pod's failure", In: "taint/controller.podWrites.each",
+		Name: "workers: a write that finds no room is a pod's failure", In: "taint/controller.work.each",
 		Old: "case apierrors.IsTooManyRequests(err): ...", New: "", Tests: glue,
 	},
 	{
@@ -2926,7 +2926,7 @@ var Mutants = []Mutant{
 		Old: "b.gate.leave(turn, true)", New: "b.gate.leave(turn, false)", Tests: glue,
 	},
 	{
-		Name: "workers: writes that come to no end leave the pace as it is", In: "taint/controller.podWrites.each",
+		Name: "workers: writes that come to no end leave the pace as it is", In: "taint/controller.work.each",
 		Old: "kube.Crowded(err)", New: "false && kube.Crowded(err)", Tests: glue,
 	},
 	{
@@ -3090,7 +3090,7 @@ var Mutants = []Mutant{
 		Old: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1}", New: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}", Tests: []string{"./taint/wake/line -run TestSocket"},
 	},
 	{
-		Name: "controller: a new leader notices what a fence knows", In: "taint/observe.Node.tellNoticed",
+		Name: "controller: a new leader notices what a fence knows", In: "taint/observe.answers.tellNoticed",
 		Old: "l.Record != nil && !l.Alive(l.Record)", New: "false",
 		Tests: glue,
 	},
@@ -4407,12 +4407,12 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "records: what an earlier process ended is not told", In: "taint/observe.Node.Step",
-		Old: "n.tellEndedBefore(o.Pods)", New: "",
+		Old: "n.fences.tellEndedBefore(o.Pods)", New: "",
 		Tests: glue,
 	},
 	{
 		Name: "records: what is attached is not told", In: "taint/observe.Node.Step",
-		Old: "n.tellAttached(o.Attachments)", New: "",
+		Old: "n.fences.tellAttached(o.Attachments)", New: "",
 		Tests: glue,
 	},
 	{
@@ -4764,7 +4764,7 @@ var Mutants = []Mutant{
 		Old: "errNotNow", New: "nil", Tests: glue,
 	},
 	{
-		Name: "workers: a write that was not sent counts as a failure", In: "taint/controller.podWrites.each",
+		Name: "workers: a write that was not sent counts as a failure", In: "taint/controller.work.each",
 		Old: `
 			case errors.Is(err, kube.ErrLate), errors.Is(err, errNotNow):
 				return nil`,
@@ -4796,7 +4796,7 @@ var Mutants = []Mutant{
 		Old: "n.evict.Wrote(write, pods, how, now)", New: "_, _ = write, pods",
 	},
 	{
-		Name: "workers: a lost leadership is a pod's failure", In: "taint/controller.podWrites.each",
+		Name: "workers: a lost leadership is a pod's failure", In: "taint/controller.work.each",
 		Old: "return lost", New: "_ = lost",
 		Tests: []string{podFailures},
 	},
@@ -4823,7 +4823,7 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/controller -run TestFenceInAMixedWorld"},
 	},
 	{
-		Name: "controller: a fence is told that was not written", In: "taint/observe.Node.decided",
+		Name: "controller: a fence is told that was not written", In: "taint/observe.decisions.tell",
 		Old: "s.Err() == nil || !writesRecord(d.Action)", New: "true",
 		Tests: []string{podFailures},
 	},
@@ -5180,52 +5180,52 @@ var Mutants = []Mutant{
 		Tests: []string{installBoot},
 	},
 	{
-		Name: "report: nobody is told of a node without a hook", In: "taint/observe.Node.tellReason",
+		Name: "report: nobody is told of a node without a hook", In: "taint/observe.decisions.tellReason",
 		Old: "if d.Reason == reason.Confirmed || d.Reason == reason.Vouched { ... }", New: "if false { ... }",
 		Tests: observing,
 	},
 	{
-		Name: "report: a rejected step is not told (13)", In: "taint/observe.Node.stepFailed",
+		Name: "report: a rejected step is not told (13)", In: "taint/observe.states.stepFailed",
 		Old: "n.failing.stuck || now.Sub(n.failing.since) < stuckAfter", New: "true",
 		Tests: stuckWorld,
 	},
 	{
-		Name: "report: a rejected step is told at once", In: "taint/observe.Node.stepFailed",
+		Name: "report: a rejected step is told at once", In: "taint/observe.states.stepFailed",
 		Old: "now.Sub(n.failing.since) < stuckAfter", New: "false",
 		Tests: stuckWorld,
 	},
 	{
-		Name: "report: an outage is a failure of every node", In: "taint/observe.Node.stepFailed",
+		Name: "report: an outage is a failure of every node", In: "taint/observe.states.stepFailed",
 		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "false && look && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown",
 		Tests: stuckWorld,
 	},
 	{
-		Name: "report: an outage ends no minute", In: "taint/observe.Node.stepFailed",
+		Name: "report: an outage ends no minute", In: "taint/observe.states.stepFailed",
 		Old: "n.failing.since = time.Time{}", New: "",
 		Tests: stuckWorld,
 	},
 	{
-		Name: "report: a write without an answer does not count", In: "taint/observe.Node.stepFailed",
+		Name: "report: a write without an answer does not count", In: "taint/observe.states.stepFailed",
 		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "true || look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown",
 		Tests: stuckWorld,
 	},
 	{
-		Name: "report: a step that succeeds ends no failure", In: "taint/observe.Node.stepSucceeded",
+		Name: "report: a step that succeeds ends no failure", In: "taint/observe.states.stepSucceeded",
 		Old: "n.failing = failing{}", New: "",
 		Tests: stuckWorld,
 	},
 	{
-		Name: "report: a node whose steps fail is not stuck in the metric", In: "taint/observe.Node.setState",
+		Name: "report: a node whose steps fail is not stuck in the metric", In: "taint/observe.states.setState",
 		Old: "n.failing.stuck", New: "false",
 		Tests: stuckWorld,
 	},
 	{
 		Name: "report: a stuck node that is gone stays stuck", In: "taint/observe.Node.Gone",
-		Old: "n.failing = failing{}", New: "",
+		Old: "n.states.failing = failing{}", New: "",
 		Tests: stuckWorld,
 	},
 	{
-		Name: "report: every node is one without a hook", In: "taint/observe.Node.tellNoHook",
+		Name: "report: every node is one without a hook", In: "taint/observe.decisions.tellNoHook",
 		Old: "status == corev1.ConditionTrue", New: "false && status == corev1.ConditionTrue",
 		Tests: observing,
 	},
@@ -6732,12 +6732,12 @@ var Mutants = []Mutant{
 		Old: "!p.Lost.IsZero()", New: "false",
 	},
 	{
-		Name: "controller: that policies wait is told for each node", In: "taint/observe.Node.tellAside",
+		Name: "controller: that policies wait is told for each node", In: "taint/observe.decisions.tellAside",
 		Old: `a.Once == "" || n.isFirst(a.Why, a.Once)`, New: "true",
 		Tests: observing,
 	},
 	{
-		Name: "controller: that policies wait is told with each count", In: "taint/observe.Node.tellAside",
+		Name: "controller: that policies wait is told with each count", In: "taint/observe.decisions.tellAside",
 		Old: `a == before || a.Why == "" || same`, New: `a == before || a.Why == "" || same && false`,
 		Tests: observing,
 	},
@@ -7743,6 +7743,34 @@ var Mutants = []Mutant{
 		Old: "eventsLinger", New: "0", Tests: timedEvents,
 	},
 	{
+		Name: "steps: a fence that was never written has some", In: "taint/observe.fences.tellStep",
+		Old: `o.Err == nil && written.ID != ""`, New: `written.ID != ""`, Tests: observing,
+	},
+	{
+		Name: "steps: a policy's are a fence's", In: "taint/observe.fences.tellStep",
+		Old: `name == "" || action.OfPolicy(a)`, New: `name == ""`, Tests: observing,
+	},
+	{
+		Name: "steps: the question before the fence is forgotten", In: "taint/observe.fences.tellStep",
+		Old: "name == api.StepSetMark && n.asked != nil", New: "false", Tests: observing,
+	},
+	{
+		Name: "steps: each answer of a stuck fence is told", In: "taint/observe.answers.logAnswers",
+		Old: "n.text == text", New: "false", Tests: observing,
+	},
+	{
+		Name: "events: they have the time at which they are sent", In: "taint/observe.Node.Step",
+		Old: "n.at = s.Began.Wall", New: "n.at = n.Now()", Tests: observing,
+	},
+	{
+		Name: "queue: pods' Events do not wait for the fence's end", In: "taint/observe.queue.release",
+		Old: "all || !e.pods", New: "true", Tests: observing,
+	},
+	{
+		Name: "queue: Events of another node are released", In: "taint/observe.queue.release",
+		Old: "e.node == node && (all || !e.pods)", New: "all || !e.pods", Tests: observing,
+	},
+	{
 		Name: "steps: a step that is told twice counts twice", In: "taint/journal.stepsKnown.add",
 		Old: "i < 0", New: "true", Tests: steps,
 	},
@@ -7812,7 +7840,7 @@ var Mutants = []Mutant{
 		Old: `e.Object.Spec.Shadow`, New: "false",
 	},
 	{
-		Name: "records: a shadow decision looks like a fence", In: "taint/observe.Node.tellWould",
+		Name: "records: a shadow decision looks like a fence", In: "taint/observe.decisions.tellWould",
 		Old: `Shadow: true`, New: "Shadow: false",
 		Tests: glue,
 	},
@@ -7866,12 +7894,12 @@ var Mutants = []Mutant{
 		Old: "PowerOffTo: l.PoweredOff()", New: "",
 	},
 	{
-		Name: "power-off: an Event for each look", In: "taint/observe.Node.tellPowerOffs",
-		Old: "n.openFence = nil", New: "",
+		Name: "power-off: an Event for each look", In: "taint/observe.fences.tellPowerOffs",
+		Old: "n.open = nil", New: "",
 		Tests: observing,
 	},
 	{
-		Name: "power-off: a record that is gone ends no fence", In: "taint/observe.Node.tellPowerOffs",
+		Name: "power-off: a record that is gone ends no fence", In: "taint/observe.fences.tellPowerOffs",
 		Old: "!rec.Open() || len(rec.PowerOffTo) == 0", New: "false",
 		Tests: observing,
 	},
@@ -8016,7 +8044,7 @@ var Mutants = []Mutant{
 		Old: "s.After = cmp.Or(string(r.After), s.After)", New: "",
 	},
 	{
-		Name: "after: what is added to a fence counts as another", In: "taint/observe.Node.tellDecision",
+		Name: "after: what is added to a fence counts as another", In: "taint/observe.decisions.tellDecision",
 		Old: "(l.Record.Open() || d.Reason == reason.NeverOff)", New: "true",
 		Tests: glue,
 	},

@@ -2,36 +2,37 @@ package observe
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// done tells of an action that is over.
-func (n *Node) done(ctx context.Context, s decide.StepDone, o decide.ActionDone) {
+// actions are what was done.
+type actions struct {
+	*subject
+	states  *states
+	fences  *fences
+	answers *answers
+}
+
+// tell tells of an action that is over.
+func (n *actions) tell(ctx context.Context, s decide.StepDone, o decide.ActionDone) {
 	d := s.Decision
 	n.tellDone(s, o)
 	n.tellPart(s, o.Err)
-	n.tellStep(s, o)
+	n.fences.tellStep(s, o)
 	switch {
 	case action.Is[action.PowerOff](d) || action.Is[action.PowerOn](d):
 	case o.Err != nil:
-		n.stepFailed(ctx, d, o.Err)
+		n.states.stepFailed(ctx, d, o.Err)
 	default:
 		if writesRecord(d.Action) {
-			n.tellWritten(d)
+			n.fences.tellWritten(d)
 		}
-		n.stepSucceeded()
+		n.states.stepSucceeded()
 		if phase := phases[action.Name(d.Action)]; phase != "" {
 			n.Metrics.phase(phase, s.Ended.Sub(s.Began))
 		}
@@ -39,10 +40,10 @@ func (n *Node) done(ctx context.Context, s decide.StepDone, o decide.ActionDone)
 }
 
 // tellDone tells what an action did.
-func (n *Node) tellDone(s decide.StepDone, o decide.ActionDone) {
+func (n *actions) tellDone(s decide.StepDone, o decide.ActionDone) {
 	l, log := s.Look, n.Log.With("node", n.name, "fence", s.Look.Record.IDOr(""))
 	for _, all := range o.Writes.Asked {
-		n.tellAnswers(all)
+		n.answers.tellAnswers(all)
 	}
 	switch a := s.Decision.Action.(type) {
 	case action.ClearVolumes:
@@ -101,9 +102,9 @@ func tellUnwritten(log *slog.Logger, a action.Action, w decide.Writes) {
 }
 
 // tellPods tells of pods that were written.
-func (n *Node) tellPods(log *slog.Logger, a action.Action, pods []action.Pod) {
+func (n *actions) tellPods(log *slog.Logger, a action.Action, pods []action.Pod) {
 	if !action.OfPolicy(a) {
-		n.tellFencePods(a, pods)
+		n.fences.tellPods(a, pods)
 	}
 	log = log.With("pods", len(pods))
 	policy := action.PolicyOf(a)
@@ -130,57 +131,6 @@ func (n *Node) tellPods(log *slog.Logger, a action.Action, pods []action.Pod) {
 	}
 }
 
-// queuePodEvent has an Event about a pod sent once the fence is over.
-func (n *Node) queuePodEvent(p action.Pod, why reason.Reason, words ...string) {
-	node, at := n.node, n.at
-	n.queue.add(n.name, true, func() { n.event(at, podRef(p), node, why, "Evict", words...) })
-}
-
-func podRef(p action.Pod) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
-}
-
-// ownFinalizers are those that stock controllers take off an ended pod by themselves, moments later: the Job controller's
-// once it has counted the pod, the garbage collector's once dependents are gone or orphaned.
-var ownFinalizers = []string{
-	"batch.kubernetes.io/job-tracking", metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents,
-}
-
-// leftBehind is the text about a pod that a fence leaves behind, by what could not be done with it.
-var leftBehind = map[action.PodWrite]string{
-	action.Spares:       "The node came back and the pod keeps running, but it could not be marked as spared (%s).",
-	action.SetsNotReady: "The node's machine is off, but the pod could not be set not ready (%s).",
-}
-
-// tellKept tells each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped, or the
-// API server let nobody delete or spare it.
-func (n *Node) tellKept(d action.Decision) {
-	log := n.Log.With("node", n.name, "fence", action.RecordOf(d.Action).ID)
-	kept, _ := d.Action.(action.Unmark)
-	for _, p := range kept.Kept {
-		theirs := slices.DeleteFunc(slices.Clone(p.Finalizers), func(f string) bool {
-			return slices.Contains(ownFinalizers, f)
-		})
-		if len(theirs) == 0 {
-			continue
-		}
-		finalizers := strings.Join(theirs, ", ")
-		log.Warn("Finalizers keep an ended pod", "pod", p.Namespace+"/"+p.Name, "finalizers", finalizers)
-		n.queuePodEvent(p, reason.FinalizersKeep, "{detail}", finalizers)
-	}
-	for _, p := range d.Stuck {
-		log.Warn("Left a pod behind", "pod", p.Namespace+"/"+p.Name, "act", p.Write.String(), "why", p.Why.String())
-		text := leftBehind[p.Write]
-		if text == "" {
-			text = "The pod was ended and can never start again, but cannot be deleted (%s)."
-		}
-		n.queuePodEvent(p.Pod, reason.LeftBehind, "{detail}", fmt.Sprintf(text, p.Why))
-	}
-}
-
-// phases are the names of actions in the metric of phases.
-var phases = map[string]string{"Arm": "mark", "Tombstone": "tombstone", "ClearVolumes": "clear", "Delete": "delete"}
-
 // parts are the names of the other actions of which Sinks.Parts is told.
 var parts = map[string]string{
 	"PowerOff": "power_off", "PowerOn": "power_on", "Unmark": "unmark", "Spare": "spare",
@@ -188,7 +138,7 @@ var parts = map[string]string{
 }
 
 // tellPart tells of an action of a fence. One of a policy is none.
-func (n *Node) tellPart(s decide.StepDone, err error) {
+func (n *actions) tellPart(s decide.StepDone, err error) {
 	d := s.Decision
 	name := phases[action.Name(d.Action)]
 	if name == "" {
@@ -205,18 +155,4 @@ func (n *Node) tellPart(s decide.StepDone, err error) {
 		Node: n.name, Record: rec, Name: name, Begun: s.Began.Wall, Ended: s.Ended.Wall,
 		Pods: len(action.PodsOf(d.Action)), Err: err,
 	})
-}
-
-// protectionLabel is the label of the metric forcefence_node_protection for what a Node tells of its hook.
-func protectionLabel(status corev1.ConditionStatus, why string) string {
-	switch {
-	case status == corev1.ConditionTrue && why == taint.ProtectionFailClosed:
-		return "fail-closed"
-	case status == corev1.ConditionTrue && why == taint.ProtectionFailOpen:
-		return "fail-open"
-	case status == corev1.ConditionFalse && why == taint.ProtectionNone:
-		return "none"
-	default:
-		return "unknown"
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,54 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 )
+
+// states are where a node is counted in the metrics of nodes.
+type states struct {
+	*subject
+
+	state      reason.State // of the last decision
+	shown      reason.State // in the metric of nodes by state
+	mode       string
+	protection string
+
+	failing failing
+}
+
+// setState moves the node from one state to another in the metric of nodes by state; "" is none. A node whose steps
+// fail is shown as stuck until one succeeds.
+func (n *states) setState(state reason.State) {
+	n.state = state
+	if n.failing.stuck {
+		state = reason.StateStuck
+	}
+	move(n.Metrics.nodes, string(n.shown), string(state))
+	n.shown = state
+}
+
+// setMode moves the node from one mode to another; "" is none.
+func (n *states) setMode(mode string) {
+	move(n.Metrics.modes, n.mode, mode)
+	n.mode = mode
+}
+
+// setProtection moves the node from one protection by its hook to another; "" is none.
+func (n *states) setProtection(protection string) {
+	move(n.Metrics.protections, n.protection, protection)
+	n.protection = protection
+}
+
+// move counts a node under another label; "" is none.
+func move(v *prometheus.GaugeVec, from, to string) {
+	if from == to {
+		return
+	}
+	if from != "" {
+		v.WithLabelValues(from).Dec()
+	}
+	if to != "" {
+		v.WithLabelValues(to).Inc()
+	}
+}
 
 // stuckAfter is how long a node's steps must have failed before an Event reports it.
 const stuckAfter = time.Minute
@@ -27,7 +76,7 @@ type failing struct {
 
 // stepFailed reports once that the node's recovery fails for longer than stuckAfter. An outage is not the node's: where
 // the API server gives no answer to the live look, or has no room, the time begins again.
-func (n *Node) stepFailed(ctx context.Context, d action.Decision, err error) {
+func (n *states) stepFailed(ctx context.Context, d action.Decision, err error) {
 	look := action.Is[action.ReadNode](d)
 	now := n.Now()
 	switch {
@@ -43,7 +92,7 @@ func (n *Node) stepFailed(ctx context.Context, d action.Decision, err error) {
 		return
 	}
 	n.failing.stuck = true
-	n.setState(n.gauges.state)
+	n.setState(n.state)
 	n.Log.Error("A recovery step fails again and again", "node", n.name, "fence", n.course.Look().Record.IDOr(""),
 		"act", action.Name(d.Action), "since", n.failing.since, "error", err)
 	node := cmp.Or(n.node, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}})
@@ -51,11 +100,11 @@ func (n *Node) stepFailed(ctx context.Context, d action.Decision, err error) {
 }
 
 // stepSucceeded ends what stepFailed counts.
-func (n *Node) stepSucceeded() {
+func (n *states) stepSucceeded() {
 	stuck := n.failing.stuck
 	n.failing = failing{}
 	if stuck {
 		n.Log.Info("Recovery continues", "node", n.name)
-		n.setState(n.gauges.state)
+		n.setState(n.state)
 	}
 }

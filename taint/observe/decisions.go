@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
@@ -18,15 +20,31 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// decided tells of a step's decision, and of what it shows of the node.
-func (n *Node) decided(s decide.StepDone) {
+// decisions are what was decided, and why.
+type decisions struct {
+	*subject
+	states *states
+	fences *fences
+
+	reason reason.Reason // the last that was logged and sent as an Event
+	alert  string        // what a person was called for
+	aside  action.Aside  // why policies end nothing
+	unread string        // why claims could not be read
+	slow   time.Time     // when it was last told that the API server is slow
+}
+
+// reset forgets what stands of a node that is healthy again.
+func (n *decisions) reset() { n.reason, n.alert, n.aside = "", "", action.Aside{} }
+
+// tell tells of a step's decision, and of what it shows of the node.
+func (n *decisions) tell(s decide.StepDone) {
 	d := s.Decision
 	n.tellSlowReads()
 	n.tellAlert(d)
 	if s.Look.Record != nil {
 		n.tellFence(journal.Told{Record: *s.Look.Record, Alert: &n.alert, Seen: true})
 	}
-	n.tellPowerOffs(n.node, s.Look.Record)
+	n.fences.tellPowerOffs(n.node, s.Look.Record)
 	n.tellNotes(d.Notes)
 	if s.Err() == nil || !writesRecord(d.Action) { // a conflict leaves a fence that never was one
 		n.tellDecision(d)
@@ -43,15 +61,15 @@ func writesRecord(a action.Action) bool {
 }
 
 // tellAlert calls for a person, once for each reason. The node's state says so for as long as it stands.
-func (n *Node) tellAlert(d action.Decision) {
+func (n *decisions) tellAlert(d action.Decision) {
 	alert := d.Alert
 	if alert == string(reason.Stuck) {
 		alert += ": " + stuckPods(d.Stuck)
 	}
 	if state := reason.Of(d.Reason).State; alert != "" && state != "" {
-		n.setState(reason.StateStuck)
+		n.states.setState(reason.StateStuck)
 	} else {
-		n.setState(cmp.Or(state, n.gauges.state))
+		n.states.setState(cmp.Or(state, n.states.state))
 	}
 	before := n.alert
 	if n.alert = alert; alert == "" || alert == before {
@@ -63,7 +81,7 @@ func (n *Node) tellAlert(d action.Decision) {
 }
 
 // tellDecision tells a reason once, when it becomes the node's, and with it what the step did.
-func (n *Node) tellDecision(d action.Decision) {
+func (n *decisions) tellDecision(d action.Decision) {
 	l, rec := n.course.Look(), action.RecordOf(d.Action)
 	id := cmp.Or(rec.ID, l.Record.IDOr(""))
 	switch d.Action.(type) {
@@ -101,7 +119,7 @@ var levels = map[reason.Severity]slog.Level{
 }
 
 // tellReason tells a reason that is new. A refusal of the guard that is the same for many nodes has one Event.
-func (n *Node) tellReason(d action.Decision, id string) {
+func (n *decisions) tellReason(d action.Decision, id string) {
 	n.reason = d.Reason
 	n.Log.Log(context.Background(), levels[reason.Of(d.Reason).Severity], "Decided", "node", n.name, "fence", id,
 		"why", string(d.Reason), "act", action.Name(d.Action), "detail", cmp.Or(d.Detail, n.course.Said()),
@@ -118,14 +136,8 @@ func (n *Node) tellReason(d action.Decision, id string) {
 	}
 }
 
-// queueEvent has an Event about the Node sent, once the pod writes that it tells of are done.
-func (n *Node) queueEvent(why reason.Reason, action string, words ...string) {
-	node, at := n.node, n.at
-	n.queue.add(n.name, false, func() { n.event(at, node, nil, why, action, words...) })
-}
-
 // tellNoHook warns, when an eviction begins, that nothing on the node would hold its pods if its machine came up now.
-func (n *Node) tellNoHook(id string) {
+func (n *decisions) tellNoHook(id string) {
 	status, why := taint.ProtectionOf(n.node)
 	if status == corev1.ConditionTrue {
 		return
@@ -134,11 +146,8 @@ func (n *Node) tellNoHook(id string) {
 	n.queueEvent(reason.NoHook, "Evict")
 }
 
-// shadowed are the names of what shadow mode would do, in its metric.
-var shadowed = map[string]string{"Write": "power_off", "Arm": "recover"}
-
 // tellWould counts what would have been done, and lists whom it would have moved.
-func (n *Node) tellWould(d action.Decision) {
+func (n *decisions) tellWould(d action.Decision) {
 	if d.Would.Action == nil {
 		return
 	}
@@ -155,7 +164,7 @@ func (n *Node) tellWould(d action.Decision) {
 
 // tellAside tells once why policies end nothing that they would end otherwise. If it is the same for many nodes, only
 // the first has the Event.
-func (n *Node) tellAside(a action.Aside) {
+func (n *decisions) tellAside(a action.Aside) {
 	before := n.aside
 	n.aside = a
 	same := a.Once != "" && a.Why == before.Why && a.Once == before.Once // though a count in Detail differs
@@ -169,7 +178,7 @@ func (n *Node) tellAside(a action.Aside) {
 }
 
 // tellNotes tells what policies leave undone.
-func (n *Node) tellNotes(notes []action.Note) {
+func (n *decisions) tellNotes(notes []action.Note) {
 	for _, note := range notes {
 		if note.Why == reason.PolicyTimedOut {
 			n.Log.Error("Policy gave up", "node", n.name, "detail", note.Detail)
@@ -181,7 +190,7 @@ func (n *Node) tellNotes(notes []action.Note) {
 }
 
 // tellUnread logs once why claims of the node's pods cannot be read: their pods keep all entries of the volume lists.
-func (n *Node) tellUnread(err error) {
+func (n *decisions) tellUnread(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -199,7 +208,7 @@ const (
 )
 
 // tellSlowReads tells of an API server that is slow: a fence that gets nowhere for that says what it waits for.
-func (n *Node) tellSlowReads() {
+func (n *decisions) tellSlowReads() {
 	took := n.course.Reads()
 	if now := n.Now(); took > slowRead && now.Sub(n.slow) > slowAgain {
 		n.slow = now
@@ -224,4 +233,56 @@ func stuckPods(pods []action.StuckPod) string {
 		names = append(names, fmt.Sprintf("pod %s/%s cannot be %s (%s)", p.Namespace, p.Name, verbs[p.Write], p.Why))
 	}
 	return strings.Join(names, "; ")
+}
+
+// ownFinalizers are those that stock controllers take off an ended pod by themselves, moments later: the Job controller's
+// once it has counted the pod, the garbage collector's once dependents are gone or orphaned.
+var ownFinalizers = []string{
+	"batch.kubernetes.io/job-tracking", metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents,
+}
+
+// leftBehind is the text about a pod that a fence leaves behind, by what could not be done with it.
+var leftBehind = map[action.PodWrite]string{
+	action.Spares:       "The node came back and the pod keeps running, but it could not be marked as spared (%s).",
+	action.SetsNotReady: "The node's machine is off, but the pod could not be set not ready (%s).",
+}
+
+// tellKept tells each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped, or the
+// API server let nobody delete or spare it.
+func (n *decisions) tellKept(d action.Decision) {
+	log := n.Log.With("node", n.name, "fence", action.RecordOf(d.Action).ID)
+	kept, _ := d.Action.(action.Unmark)
+	for _, p := range kept.Kept {
+		theirs := slices.DeleteFunc(slices.Clone(p.Finalizers), func(f string) bool {
+			return slices.Contains(ownFinalizers, f)
+		})
+		if len(theirs) == 0 {
+			continue
+		}
+		finalizers := strings.Join(theirs, ", ")
+		log.Warn("Finalizers keep an ended pod", "pod", p.Namespace+"/"+p.Name, "finalizers", finalizers)
+		n.queuePodEvent(p, reason.FinalizersKeep, "{detail}", finalizers)
+	}
+	for _, p := range d.Stuck {
+		log.Warn("Left a pod behind", "pod", p.Namespace+"/"+p.Name, "act", p.Write.String(), "why", p.Why.String())
+		text := leftBehind[p.Write]
+		if text == "" {
+			text = "The pod was ended and can never start again, but cannot be deleted (%s)."
+		}
+		n.queuePodEvent(p.Pod, reason.LeftBehind, "{detail}", fmt.Sprintf(text, p.Why))
+	}
+}
+
+// protectionLabel is the label of the metric forcefence_node_protection for what a Node tells of its hook.
+func protectionLabel(status corev1.ConditionStatus, why string) string {
+	switch {
+	case status == corev1.ConditionTrue && why == taint.ProtectionFailClosed:
+		return "fail-closed"
+	case status == corev1.ConditionTrue && why == taint.ProtectionFailOpen:
+		return "fail-open"
+	case status == corev1.ConditionFalse && why == taint.ProtectionNone:
+		return "none"
+	default:
+		return "unknown"
+	}
 }

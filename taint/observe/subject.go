@@ -1,0 +1,49 @@
+package observe
+
+import (
+	"time"
+
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/reason"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// subject is a node of which something is told.
+type subject struct {
+	*Observer
+
+	name      string
+	course    *decide.Node
+	node      *corev1.Node // of the last look; nil: it is idle, or was not looked at
+	at        time.Time    // when what is being told of happened
+	suspicion string       // fleet.View.Suspicion of the last look
+}
+
+// queueEvent has an Event about the Node sent, once the pod writes that it tells of are done.
+func (n *subject) queueEvent(why reason.Reason, action string, words ...string) {
+	node, at := n.node, n.at
+	n.queue.add(n.name, false, func() { n.event(at, node, nil, why, action, words...) })
+}
+
+// queuePodEvent has an Event about a pod sent once the fence is over.
+func (n *subject) queuePodEvent(p action.Pod, why reason.Reason, words ...string) {
+	node, at := n.node, n.at
+	n.queue.add(n.name, true, func() { n.event(at, podRef(p), node, why, "Evict", words...) })
+}
+
+func podRef(p action.Pod) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
+}
+
+// tellFence tells Sinks.Fences of the fence, or the shadow decision, that the record is of.
+func (n *subject) tellFence(t journal.Told) {
+	if n.Fences == nil || t.Record.NodeUID == "" {
+		return
+	}
+	t.Node, t.At, t.Why = n.name, n.Now(), n.suspicion
+	n.Fences(t)
+}
