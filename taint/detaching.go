@@ -7,12 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Detaching is a volume that is still to be detached from a node that came back.
-type Detaching struct {
-	PV    string `json:"pv"`
-	Claim string `json:"claim,omitempty"` // namespace/name: the one claim by which a kubelet mounts the volume; "": none, so that no kubelet does
-}
-
 // Detaching returns the claims, as namespace/name, whose pods alone the mark still holds; none: it holds every pod that is not exempt. That is
 // so until the record of this mark, and of this Node, says that all ended pods are gone and names each volume that is to be detached. A volume
 // that no claim leads to stands there as "", which is no pod's.

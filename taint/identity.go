@@ -1,52 +1,10 @@
 package taint
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
 )
-
-// PinLabel is the Node label that pins which machine a node is, written while the node is healthy. The API server's NodeRestriction
-// admission keeps kubelets from labels with this suffix.
-const PinLabel = "forcefence.node-restriction.kubernetes.io/machine"
-
-// Machine names the machine behind a node. The zero value names none. Every field has its canonical form: what is compared here is
-// compared byte by byte.
-type Machine struct {
-	Provider   string `json:"provider"`
-	ID         string `json:"id,omitempty"`         // the provider's own name of it; "": it is found by the system UUID
-	SystemUUID string `json:"systemUUID,omitempty"` // that the node told; "" if that identifies no machine
-}
-
-// Pin returns the label's value: a hash of provider and ID, and one of the system UUID, 120 bits each.
-func (m Machine) Pin() string { return m.idPin() + "." + m.uuidPin() }
-
-func (m Machine) idPin() string {
-	if m.ID == "" {
-		return hash("uuid", m.Provider, m.SystemUUID)
-	}
-	return hash("id", m.Provider, m.ID)
-}
-
-func (m Machine) uuidPin() string {
-	if m.SystemUUID == "" {
-		return noUUID
-	}
-	return hash("system", m.SystemUUID)
-}
-
-// noUUID stands in a pin for a system UUID that identifies no machine.
-const noUUID = "none"
-
-func hash(words ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
-	return hex.EncodeToString(sum[:15])
-}
-
-// is reports whether both name the same machine to the provider.
-func (m Machine) is(o Machine) bool { return m.Provider == o.Provider && m.idPin() == o.idPin() }
 
 // Distrusts reports whether this record keeps a machine from being believed: its device said Off of it while it was on. own tells that
 // the machine is that of the record's own node, which tells what system UUID it likes. Another node's record says nothing of a machine
@@ -58,22 +16,6 @@ func (r *Record) Distrusts(m Machine, device string, own bool) bool {
 		}
 		return l.Machine.is(m) && (own || l.Machine.SystemUUID == m.SystemUUID || l.Machine.SystemUUID == "" || m.SystemUUID == "")
 	})
-}
-
-// Recorded is the machine for a Record: nil for none.
-func (m Machine) Recorded() *Machine {
-	if m == (Machine{}) {
-		return nil
-	}
-	return &m
-}
-
-// String names the machine for a person.
-func (m Machine) String() string {
-	if m.ID == "" {
-		return fmt.Sprintf("with system UUID %q of provider %s", m.SystemUUID, m.Provider)
-	}
-	return fmt.Sprintf("%s of provider %s", m.ID, m.Provider)
 }
 
 // Claim is what leads one node to a machine now.

@@ -86,6 +86,12 @@ type Record struct {
 	Newer map[string]json.RawMessage `json:"-"`
 }
 
+// Detaching is a volume that is still to be detached from a node that came back.
+type Detaching struct {
+	PV    string `json:"pv"`
+	Claim string `json:"claim,omitempty"` // namespace/name: the one claim by which a kubelet mounts the volume; "": none, so that no kubelet does
+}
+
 // Speaker is a device that spoke for a node, and what it was asked about.
 type Speaker struct {
 	Device  string   `json:"device"`            // provider/device

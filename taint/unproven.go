@@ -2,7 +2,6 @@ package taint
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,28 +26,6 @@ const maxUnproven = 8
 // same reports the same policy with the same word, in the same time that the node is not Ready.
 func (u Unproven) same(o Unproven) bool {
 	return u.Policy == o.Policy && u.WithoutProof == o.WithoutProof && u.NodeUID == o.NodeUID && u.Since.Equal(o.Since)
-}
-
-// Announced reports whether the Node tells already that the policy ends pods for as long as the node is not Ready this time.
-func (l Look) Announced(policy, word string) bool {
-	return slices.ContainsFunc(l.Unproven, l.unproven(policy, word).same)
-}
-
-// Announce returns the annotation's value that tells it, too.
-func (l Look) Announce(policy, word string, at time.Time) string {
-	now := l.unproven(policy, word)
-	now.At = at.UTC().Truncate(time.Second)
-	list := slices.DeleteFunc(slices.Clone(l.Unproven), func(u Unproven) bool { return u.Policy == policy })
-	list = append(list, now)
-	b, err := json.Marshal(list[max(0, len(list)-maxUnproven):])
-	if err != nil {
-		return "[]" // a time outside years 0..9999: of a condition that no API server takes
-	}
-	return string(b)
-}
-
-func (l Look) unproven(policy, word string) Unproven {
-	return Unproven{Policy: policy, WithoutProof: word, NodeUID: l.UID, Since: l.ReadySince.UTC()}
 }
 
 // unprovenOf reads a Node's annotation. One that cannot be read tells nothing, and is written anew.
