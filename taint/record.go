@@ -245,9 +245,9 @@ func (r Record) Encode() string {
 	return string(b)
 }
 
-// ErrRecord is the class of a record that cannot be read. The mark is kept then and nothing is evicted: what it announced is
+// errRecord is the class of a record that cannot be read. The mark is kept then and nothing is evicted: what it announced is
 // unknown.
-var ErrRecord = errors.New("fence record does not parse")
+var errRecord = errors.New("fence record does not parse")
 
 // ParseRecord reads an annotation's value. Unknown fields are kept (Record.Newer), those within lists and objects passed over; an unknown
 // phase or result is an error, since what it announced cannot be known. So a version that needs older ones to keep their hands off a
@@ -255,30 +255,30 @@ var ErrRecord = errors.New("fence record does not parse")
 func ParseRecord(s string) (Record, error) {
 	var r Record
 	if err := json.Unmarshal([]byte(s), &r); err != nil {
-		return Record{}, fmt.Errorf("%w: %w", ErrRecord, err)
+		return Record{}, fmt.Errorf("%w: %w", errRecord, err)
 	}
 	switch r.Phase {
 	case PhasePoweringOff, PhaseArmed, PhaseEvicting:
 		if r.Result != "" {
-			return Record{}, fmt.Errorf("%w: phase %s with result %q", ErrRecord, r.Phase, r.Result)
+			return Record{}, fmt.Errorf("%w: phase %s with result %q", errRecord, r.Phase, r.Result)
 		}
 	case PhaseDone:
 		switch r.Result {
 		case ResultEvicted, ResultReturned, ResultLifted, ResultCancelled, ResultPowerOffFailed, ResultMarkRemoved, ResultReleased,
 			ResultNeverPoweredOff:
 		default:
-			return Record{}, fmt.Errorf("%w: unknown result %q", ErrRecord, r.Result)
+			return Record{}, fmt.Errorf("%w: unknown result %q", errRecord, r.Result)
 		}
 	default:
-		return Record{}, fmt.Errorf("%w: unknown phase %q", ErrRecord, r.Phase)
+		return Record{}, fmt.Errorf("%w: unknown phase %q", errRecord, r.Phase)
 	}
 	switch {
 	case r.ID == "" && !r.Vouched():
-		return Record{}, fmt.Errorf("%w: no id", ErrRecord)
+		return Record{}, fmt.Errorf("%w: no id", errRecord)
 	case r.NodeUID == "":
-		return Record{}, fmt.Errorf("%w: no nodeUID", ErrRecord)
+		return Record{}, fmt.Errorf("%w: no nodeUID", errRecord)
 	case r.By == "":
-		return Record{}, fmt.Errorf("%w: no by", ErrRecord)
+		return Record{}, fmt.Errorf("%w: no by", errRecord)
 	}
 	r.Newer = newer(s)
 	return r, nil

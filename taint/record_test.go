@@ -69,7 +69,7 @@ func TestParseRecord(t *testing.T) {
 			switch {
 			case tt.fault == "" && err != nil:
 				t.Errorf("error %v, want none", err)
-			case tt.fault != "" && (!errors.Is(err, ErrRecord) || !strings.Contains(err.Error(), tt.fault)):
+			case tt.fault != "" && (!errors.Is(err, errRecord) || !strings.Contains(err.Error(), tt.fault)):
 				t.Errorf("error %v, want an ErrRecord with %q", err, tt.fault)
 			}
 		})
@@ -123,7 +123,7 @@ func TestRecordOf(t *testing.T) {
 	if got, err := RecordOf(node(nil)); got != nil || err != nil {
 		t.Errorf("no annotation: %v, %v, want nil, nil", got, err)
 	}
-	if got, err := RecordOf(node(map[string]string{RecordAnnotation: ""})); got != nil || !errors.Is(err, ErrRecord) {
+	if got, err := RecordOf(node(map[string]string{RecordAnnotation: ""})); got != nil || !errors.Is(err, errRecord) {
 		t.Errorf("empty annotation: %v, %v, want nil and an ErrRecord", got, err)
 	}
 	if got, err := RecordOf(node(map[string]string{RecordAnnotation: r.Encode()})); err != nil || !cmp.Equal(got, &r) {
@@ -193,7 +193,7 @@ func FuzzParseRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		r, err := ParseRecord(s)
 		if err != nil {
-			if !errors.Is(err, ErrRecord) {
+			if !errors.Is(err, errRecord) {
 				t.Fatalf("error %v is no ErrRecord", err)
 			}
 			return

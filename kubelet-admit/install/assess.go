@@ -45,7 +45,7 @@ func Assess(f Facts) Protection {
 		restart = f.RestartCommand
 	}
 	switch {
-	case f.Runtime != Containerd && f.Runtime != CRIO:
+	case f.Runtime != containerd && f.Runtime != crio:
 		return Protection{None, "No container runtime with NRI was found on this node.",
 			"Use containerd 2.2 or later, or CRI-O 1.34 or later."}
 	case !f.Runtime.hasNRI(f.Version):

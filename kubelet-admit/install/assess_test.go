@@ -4,7 +4,7 @@ import "testing"
 
 func TestAssess(t *testing.T) {
 	good := Facts{
-		Runtime: Containerd, Version: Version{2, 4, 2}, Plugin: true, Running: true, RestartCommand: "systemctl restart containerd",
+		Runtime: containerd, Version: Version{2, 4, 2}, Plugin: true, Running: true, RestartCommand: "systemctl restart containerd",
 		NRI: NRI{Enabled: true, Validator: true, Required: []string{"other", "forcefence"}},
 	}
 	with := func(change func(*Facts)) Facts {
@@ -36,11 +36,11 @@ func TestAssess(t *testing.T) {
 			"containerd 2.1.9 cannot require a plugin: if the plugin stops, pods start.", "Upgrade to containerd 2.2 or later, or CRI-O 1.34 or later."},
 		{"containerd 2.2", with(func(f *Facts) { f.Version = Version{2, 2, 0} }), FailClosed,
 			"containerd 2.2.0 requires the plugin: if it stops, ordinary containers do not start.", ""},
-		{"CRI-O 1.25", with(func(f *Facts) { f.Runtime, f.Version = CRIO, Version{1, 25, 0} }), None, "cri-o 1.25.0 has no NRI.",
+		{"CRI-O 1.25", with(func(f *Facts) { f.Runtime, f.Version = crio, Version{1, 25, 0} }), None, "cri-o 1.25.0 has no NRI.",
 			"Upgrade to containerd 2.2 or later, or CRI-O 1.34 or later."},
-		{"CRI-O 1.33", with(func(f *Facts) { f.Runtime, f.Version = CRIO, Version{1, 33, 1} }), FailOpen,
+		{"CRI-O 1.33", with(func(f *Facts) { f.Runtime, f.Version = crio, Version{1, 33, 1} }), FailOpen,
 			"cri-o 1.33.1 cannot require a plugin: if the plugin stops, pods start.", "Upgrade to containerd 2.2 or later, or CRI-O 1.34 or later."},
-		{"CRI-O 1.34", with(func(f *Facts) { f.Runtime, f.Version = CRIO, Version{1, 34, 0} }), FailClosed,
+		{"CRI-O 1.34", with(func(f *Facts) { f.Runtime, f.Version = crio, Version{1, 34, 0} }), FailClosed,
 			"cri-o 1.34.0 requires the plugin: if it stops, ordinary containers do not start.", ""},
 		{"no plugin", with(func(f *Facts) { f.Plugin = false }), None, "The plugin is not installed for containerd 2.4.2.",
 			"Run forcefence-node install."},

@@ -15,7 +15,7 @@ import (
 // useCRIO makes the host's runtime a CRI-O, which cannot run where these tests do: ours merges its drop-ins in the order of their
 // names, key by key, and prints a setting that has its default value as a comment.
 func (l *lab) useCRIO() {
-	l.opts.Site = Site{Runtime: CRIO, Config: l.path("etc/crio/crio.conf"), ConfDir: l.path("etc/crio/crio.conf.d")}
+	l.opts.Site = Site{Runtime: crio, Config: l.path("etc/crio/crio.conf"), ConfDir: l.path("etc/crio/crio.conf.d")}
 	l.write("etc/crio/crio.conf", fmt.Sprintf("[crio.nri]\nenable_nri = true\nnri_plugin_dir = %q\nnri_plugin_config_dir = %q\n",
 		l.path("opt/nri/plugins"), l.path("etc/nri/conf.d")))
 	l.start(100)
@@ -97,7 +97,7 @@ func TestCRIO(t *testing.T) {
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "systemctl restart crio") {
 		t.Errorf("warned %q", r.Warnings)
 	}
-	l.opts.Site.Runtime = CRIO
+	l.opts.Site.Runtime = crio
 	l.start(400)
 	l.uninstall()
 	if diff := cmp.Diff(before, l.tree(false)); diff != "" {

@@ -36,10 +36,10 @@ type Site struct {
 	StateDir   string      // of the hook; default nri.DefaultStateDir
 }
 
-// UnknownRuntimeError says that no runtime was found that the hook can be installed for.
-type UnknownRuntimeError struct{ Why string }
+// unknownRuntimeError says that no runtime was found that the hook can be installed for.
+type unknownRuntimeError struct{ Why string }
 
-func (e *UnknownRuntimeError) Error() string { return "finding the container runtime: " + e.Why }
+func (e *unknownRuntimeError) Error() string { return "finding the container runtime: " + e.Why }
 
 // resolve fills in the defaults.
 func (s Site) resolve(h Host) (Site, error) {
@@ -47,25 +47,25 @@ func (s Site) resolve(h Host) (Site, error) {
 		s.StateDir = nri.DefaultStateDir
 	}
 	switch s.Runtime {
-	case Containerd, CRIO:
+	case containerd, crio:
 	case "":
-		for _, name := range []RuntimeName{Containerd, CRIO} {
+		for _, name := range []RuntimeName{containerd, crio} {
 			if len(h.processes(name)) == 0 {
 				continue
 			}
 			if s.Runtime != "" {
-				return s, &UnknownRuntimeError{"containerd and CRI-O both run: say which with --runtime"}
+				return s, &unknownRuntimeError{"containerd and CRI-O both run: say which with --runtime"}
 			}
 			s.Runtime = name
 		}
 		if s.Runtime == "" {
-			return s, &UnknownRuntimeError{"neither containerd nor CRI-O runs: say which with --runtime"}
+			return s, &unknownRuntimeError{"neither containerd nor CRI-O runs: say which with --runtime"}
 		}
 	default:
-		return s, &UnknownRuntimeError{fmt.Sprintf("%q is not known: containerd or cri-o", s.Runtime)}
+		return s, &unknownRuntimeError{fmt.Sprintf("%q is not known: containerd or cri-o", s.Runtime)}
 	}
 	config, confDir, unit := "/etc/containerd/config.toml", "/etc/containerd/conf.d", "containerd"
-	if s.Runtime == CRIO {
+	if s.Runtime == crio {
 		config, confDir, unit = "/etc/crio/crio.conf", "/etc/crio/crio.conf.d", "crio"
 	}
 	for _, f := range []struct {
@@ -81,7 +81,7 @@ func (s Site) resolve(h Host) (Site, error) {
 
 // dropIn is the file that requires the plugin. Runtimes take drop-ins in the order of their names, and the last one wins.
 func (s Site) dropIn() string {
-	if s.Runtime == CRIO {
+	if s.Runtime == crio {
 		return filepath.Join(s.ConfDir, "99-"+pluginName+".conf")
 	}
 	return filepath.Join(s.ConfDir, "99-"+pluginName+".toml")
@@ -90,7 +90,7 @@ func (s Site) dropIn() string {
 // configs are the files that the runtime reads its configuration from; those of others may require the plugin as well.
 func (s Site) configs() []string {
 	files := []string{s.Config, s.dropIn()}
-	if s.Runtime == Containerd {
+	if s.Runtime == containerd {
 		if root, err := readRoot(s); err == nil { // else it has just refused to dump it
 			files = append(files, root.imports...)
 		}
@@ -106,7 +106,7 @@ func (s Site) restart() string { return "systemctl restart " + s.Unit }
 // told beside them.
 func ReadFacts(ctx context.Context, h Host, s Site) (Facts, error) {
 	s, err := s.resolve(h)
-	var unknown *UnknownRuntimeError
+	var unknown *unknownRuntimeError
 	if errors.As(err, &unknown) {
 		return Facts{}, nil
 	}
@@ -119,14 +119,14 @@ func ReadFacts(ctx context.Context, h Host, s Site) (Facts, error) {
 func readFacts(ctx context.Context, h Host, s Site) (Facts, error) {
 	f := Facts{Runtime: s.Runtime, RestartCommand: s.restart()}
 	program := s.Containerd
-	if s.Runtime == CRIO {
+	if s.Runtime == crio {
 		program = s.CRIO
 	}
 	out, err := h.exec(ctx, program, "--version")
 	if err != nil {
 		return f, fmt.Errorf("asking the runtime's version: %w", err)
 	}
-	if f.Version, err = ParseVersion(string(out)); err != nil {
+	if f.Version, err = parseVersion(string(out)); err != nil {
 		return f, fmt.Errorf("asking the runtime's version: %w", err)
 	}
 	d, err := dump(ctx, h, s)
@@ -185,9 +185,9 @@ type dumped struct {
 }
 
 func parse(s Site, text []byte) (dumped, error) {
-	read := ParseContainerd
-	if s.Runtime == CRIO {
-		read = ParseCRIO
+	read := parseContainerd
+	if s.Runtime == crio {
+		read = parseCRIO
 	}
 	n, err := read(text)
 	return dumped{nri: n, text: text}, err
@@ -197,7 +197,7 @@ func parse(s Site, text []byte) (dumped, error) {
 func dump(ctx context.Context, h Host, s Site) (dumped, error) {
 	var text []byte
 	var err error
-	if s.Runtime == CRIO {
+	if s.Runtime == crio {
 		text, err = h.exec(ctx, s.CRIO, "--config", s.Config, "--config-dir", s.ConfDir, "config")
 	} else {
 		text, err = h.exec(ctx, s.Containerd, "--config", s.Config, "config", "dump")
@@ -227,7 +227,7 @@ func trial(ctx context.Context, h Host, s Site, with []byte) (_ dumped, err erro
 	} else if err := h.makeDir(dir); err != nil {
 		return dumped{}, err
 	}
-	if s.Runtime == CRIO {
+	if s.Runtime == crio {
 		others, err := filepath.Glob(filepath.Join(s.ConfDir, "*"))
 		if err != nil {
 			return dumped{}, err

@@ -23,7 +23,7 @@ func TestUninstallKeepsWhatIsRequired(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
 	l.mustInstall()
-	l.opts.Host.before = func(op, path string) error {
+	l.opts.host.before = func(op, path string) error {
 		if op == "remove" && path == l.path(dropInFile) {
 			return errFault
 		}
@@ -41,7 +41,7 @@ func TestUninstallKeepsWhatIsRequired(t *testing.T) {
 func TestStagedIsNotExecutable(t *testing.T) {
 	l := newLab(t)
 	looked := 0
-	l.opts.Host.before = func(op, path string) error {
+	l.opts.host.before = func(op, path string) error {
 		if info, err := os.Lstat(path); err == nil && (op == "write" || op == "chmod") {
 			if looked++; info.Mode()&0o111 != 0 {
 				t.Errorf("before %s, %s is %s", op, path, info.Mode())

@@ -19,7 +19,7 @@ import (
 
 // Options of Install.
 type Options struct {
-	Host   Host
+	host   Host
 	Site   Site // StateDir is the Config's
 	Config nri.Config
 	Binary func() (io.ReadCloser, error) // the plugin's; read up to twice
@@ -75,7 +75,7 @@ var (
 // A runtime without NRI, or with NRI switched off, is no error: nothing is installed, and the Protection says so.
 func Install(ctx context.Context, o Options) (Result, error) {
 	if o.connect == nil {
-		o.connect = Connect
+		o.connect = connect
 	}
 	if o.node == nil {
 		o.node = getNode
@@ -98,7 +98,7 @@ func (in *installer) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	in.Host.Path = in.Config.Path
+	in.host.Path = in.Config.Path
 	client, node, err := in.connect(ctx, in.Config, in.Version)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (in *installer) run(ctx context.Context) error {
 	if in.site, err = in.whichRuntime(node); err != nil {
 		return err
 	}
-	if in.facts, err = readFacts(ctx, in.Host, in.site); err != nil {
+	if in.facts, err = readFacts(ctx, in.host, in.site); err != nil {
 		return err
 	}
 	if !in.site.Runtime.hasNRI(in.facts.Version) || !in.facts.NRI.Enabled {
@@ -122,7 +122,7 @@ func (in *installer) run(ctx context.Context) error {
 	// Whatever happens: the staging folders hold nothing that is needed.
 	defer func() {
 		for _, dir := range in.stageDirs() {
-			_, _ = in.Host.removeAll(dir)
+			_, _ = in.host.removeAll(dir)
 		}
 	}()
 	if err := in.putPlugin(config); err != nil {
@@ -142,7 +142,7 @@ func (in *installer) run(ctx context.Context) error {
 		return fmt.Errorf("requiring the plugin: %w", err)
 	}
 	if why != in.facts.WhyNotRequired {
-		if err := in.Host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.WhyNotRequired = why }); err != nil {
+		if err := in.host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.WhyNotRequired = why }); err != nil {
 			return err
 		}
 	}
@@ -157,7 +157,7 @@ func (in *installer) whichRuntime(node *corev1.Node) (Site, error) {
 		name, _, _ := strings.Cut(node.Status.NodeInfo.ContainerRuntimeVersion, "://")
 		s.Runtime = RuntimeName(name)
 	}
-	return s.resolve(in.Host)
+	return s.resolve(in.host)
 }
 
 func (in *installer) stageDirs() []string {
@@ -165,7 +165,7 @@ func (in *installer) stageDirs() []string {
 }
 
 func (in *installer) putPlugin(config []byte) error {
-	n, h := in.facts.NRI, in.Host
+	n, h := in.facts.NRI, in.host
 	pluginFile, configFile := filepath.Join(n.PluginDir, PluginFile), filepath.Join(n.ConfigDir, ConfigFile)
 
 	// The larger one first: it finds a full disk or a folder that is read-only before anything has changed.
@@ -272,7 +272,7 @@ func (in *installer) strangers() error {
 // conclude says what the node has now, and restarts the runtime where that is asked for and of use.
 func (in *installer) conclude(ctx context.Context) error {
 	look := func() (err error) {
-		if in.facts, err = readFacts(ctx, in.Host, in.site); err != nil {
+		if in.facts, err = readFacts(ctx, in.host, in.site); err != nil {
 			return err
 		}
 		in.result.Protection = Assess(in.facts)
@@ -289,12 +289,12 @@ func (in *installer) conclude(ctx context.Context) error {
 		in.warn("%s must be started again (%s, or the next boot): %s", in.site.Runtime, in.site.restart(), due)
 		return nil
 	}
-	if err := restart(ctx, in.Host, in.site); err != nil {
+	if err := restart(ctx, in.host, in.site); err != nil {
 		if in.dropInWritten { // what it read well in a dump may still be what it does not start with
-			_, bad := in.Host.remove(in.site.dropIn())
+			_, bad := in.host.remove(in.site.dropIn())
 			err = errors.Join(err, bad)
 			if bad == nil {
-				err = errors.Join(fmt.Errorf("%s was taken away again", in.site.dropIn()), err, restart(ctx, in.Host, in.site))
+				err = errors.Join(fmt.Errorf("%s was taken away again", in.site.dropIn()), err, restart(ctx, in.host, in.site))
 			}
 		}
 		return err

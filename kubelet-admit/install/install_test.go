@@ -124,7 +124,7 @@ func TestRefused(t *testing.T) {
 			kit.Must(l.t, os.Symlink(l.path("elsewhere"), l.path("etc/nri/conf.d/forcefence.conf")))
 		}, "forcefence.conf is not a plain file"},
 		{"read-only", func(l *lab) {
-			l.opts.Host.before = func(op, path string) error {
+			l.opts.host.before = func(op, path string) error {
 				if strings.HasPrefix(path, l.path("opt")) {
 					return syscall.EROFS
 				}
@@ -132,7 +132,7 @@ func TestRefused(t *testing.T) {
 			}
 		}, "read-only file system"},
 		{"disk full", func(l *lab) {
-			l.opts.Host.before = func(op, path string) error {
+			l.opts.host.before = func(op, path string) error {
 				if op == "write" && strings.HasSuffix(path, "10-forcefence") {
 					return syscall.ENOSPC
 				}
@@ -148,7 +148,7 @@ func TestRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got error %v, want %q", err, tc.want)
 			}
-			l.opts.Host.before = nil
+			l.opts.host.before = nil
 			if diff := cmp.Diff(before, l.links()); diff != "" {
 				t.Errorf("it left something:\n%s", diff)
 			}
@@ -199,7 +199,7 @@ func TestLinkedFolder(t *testing.T) {
 	kit.Must(t, os.MkdirAll(l.path("opt/nri"), 0o755))
 	kit.Must(t, os.Symlink(l.path("data/plugins"), l.path("opt/nri/plugins")))
 	var staged []string
-	l.opts.Host.before = func(op, path string) error {
+	l.opts.host.before = func(op, path string) error {
 		if op == "write" {
 			staged = append(staged, path)
 		}
@@ -275,7 +275,7 @@ func TestFaults(t *testing.T) {
 						t.Errorf("change %d: got error %v", n, err)
 					}
 					l.pluginFolder("version 0", "version 1")
-					l.opts.Host.before = nil
+					l.opts.host.before = nil
 					if upgrade && !l.facts().Plugin {
 						t.Errorf("change %d: an upgrade leaves no plugin", n)
 					}
@@ -336,7 +336,7 @@ func TestRestartFails(t *testing.T) {
 	l := newLab(t)
 	l.opts.RestartRuntime, l.opts.RequiredPlugins = true, true
 	tries := 0
-	l.opts.Host.Exec = func(ctx context.Context, name string, args ...string) ([]byte, error) {
+	l.opts.host.Exec = func(ctx context.Context, name string, args ...string) ([]byte, error) {
 		if name == "systemctl" {
 			tries++
 			if _, err := os.Stat(l.path("etc/containerd/conf.d/99-forcefence.toml")); err == nil {

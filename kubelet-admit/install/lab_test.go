@@ -37,8 +37,8 @@ func newLab(t *testing.T) *lab {
 	dir := t.TempDir()
 	l := &lab{t: t, dir: dir, version: "v2.4.2"}
 	l.opts = Options{
-		Host: Host{Proc: l.path("proc"), Exec: l.exec},
-		Site: Site{Runtime: Containerd, Config: l.path("etc/containerd/config.toml"), ConfDir: l.path("etc/containerd/conf.d")},
+		host: Host{Proc: l.path("proc"), Exec: l.exec},
+		Site: Site{Runtime: containerd, Config: l.path("etc/containerd/config.toml"), ConfDir: l.path("etc/containerd/conf.d")},
 		Config: nri.Config{NodeName: "n1", Kubeconfig: l.path("kubelet.conf"), TaintKey: taint.DefaultKey, StateDir: l.path("run/forcefence"),
 			DataDir: l.path("lib/forcefence-node"), LogFile: l.path("log/forcefence-node.log"), Path: nri.DefaultPath},
 		Binary: contentOf([]byte("version 1")),
@@ -161,7 +161,7 @@ func deep(to, from map[string]any) {
 // useReal takes the real containerd in place of ours.
 func (l *lab) useReal() {
 	l.t.Helper()
-	l.opts.Host.Exec = nil
+	l.opts.host.Exec = nil
 	l.opts.Site.Containerd = cluster.Containerd(l.t)
 }
 
@@ -180,7 +180,7 @@ func (l *lab) facts() Facts {
 	l.t.Helper()
 	s := l.opts.Site
 	s.StateDir = l.opts.Config.StateDir
-	f, err := ReadFacts(l.t.Context(), l.opts.Host, s)
+	f, err := ReadFacts(l.t.Context(), l.opts.host, s)
 	kit.Must(l.t, err)
 	return f
 }
@@ -238,7 +238,7 @@ var errFault = errors.New("fault")
 func (l *lab) failAt(n int, crash bool) (reached *bool) {
 	reached = new(bool)
 	count := 0
-	l.opts.Host.before = func(string, string) error {
+	l.opts.host.before = func(string, string) error {
 		count++
 		if count == n || crash && count > n {
 			*reached = true

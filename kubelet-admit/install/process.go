@@ -30,7 +30,7 @@ func (h Host) proc() string {
 
 // command is what the kernel calls the runtime's process.
 func (n RuntimeName) command() string {
-	if n == CRIO {
+	if n == crio {
 		return "crio"
 	}
 	return string(n)

@@ -48,10 +48,10 @@ func TestResolve(t *testing.T) {
 		want  RuntimeName
 		err   string
 	}{
-		{"containerd runs", Site{}, []string{"containerd", "containerd-shim"}, Containerd, ""},
-		{"CRI-O runs", Site{}, []string{"crio"}, CRIO, ""},
+		{"containerd runs", Site{}, []string{"containerd", "containerd-shim"}, containerd, ""},
+		{"CRI-O runs", Site{}, []string{"crio"}, crio, ""},
 		{"both run", Site{}, []string{"crio", "containerd"}, "", "containerd and CRI-O both run"},
-		{"both run, told", Site{Runtime: CRIO}, []string{"crio", "containerd"}, CRIO, ""},
+		{"both run, told", Site{Runtime: crio}, []string{"crio", "containerd"}, crio, ""},
 		{"none runs", Site{}, []string{"dockerd"}, "", "neither containerd nor CRI-O runs"},
 		{"unknown", Site{Runtime: "docker"}, []string{"containerd"}, "", `"docker" is not known`},
 	} {
@@ -61,7 +61,7 @@ func TestResolve(t *testing.T) {
 			for i, name := range tc.procs {
 				l.write("proc/"+string(rune('1'+i))+"/stat", "1 ("+name+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n")
 			}
-			s, err := tc.site.resolve(l.opts.Host)
+			s, err := tc.site.resolve(l.opts.host)
 			switch {
 			case tc.err != "":
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
@@ -113,11 +113,11 @@ func TestRecordOutlivesNoBoot(t *testing.T) {
 
 // TestPendingByAnotherFile: the host itself requires the plugin, in a file of its own that the running runtime has not read.
 func TestPendingByAnotherFile(t *testing.T) {
-	for name, file := range map[RuntimeName]string{Containerd: "etc/containerd/conf.d/50-host.toml", CRIO: "etc/crio/crio.conf.d/50-host.conf"} {
+	for name, file := range map[RuntimeName]string{containerd: "etc/containerd/conf.d/50-host.toml", crio: "etc/crio/crio.conf.d/50-host.conf"} {
 		t.Run(string(name), func(t *testing.T) {
 			l := newLab(t)
 			content := "version = 3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\nrequired_plugins = ['forcefence']\n"
-			if name == CRIO {
+			if name == crio {
 				l.useCRIO()
 				content = "[crio.nri.default_validator]\nnri_enable_default_validator = true\nnri_validator_required_plugins = ['forcefence']\n"
 			}

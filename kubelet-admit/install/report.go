@@ -52,8 +52,8 @@ func Report(ctx context.Context, client rest.Interface, node string, p Protectio
 	return nil
 }
 
-// RemoveReport takes the condition away. A Node that is gone has none.
-func RemoveReport(ctx context.Context, client rest.Interface, node string) error {
+// removeReport takes the condition away. A Node that is gone has none.
+func removeReport(ctx context.Context, client rest.Interface, node string) error {
 	err := patchStatus(ctx, client, node, func(n *corev1.Node) any {
 		for _, c := range n.Status.Conditions {
 			if c.Type == taint.ProtectionCondition {

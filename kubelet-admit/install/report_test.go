@@ -38,7 +38,7 @@ func TestAPI(t *testing.T) {
 	t.Run("kubeconfig", func(t *testing.T) { testConnect(t, c, config) })
 	t.Run("exec credential", func(t *testing.T) { testExecCredential(t, c, config) })
 
-	client, node, err := Connect(t.Context(), config, "v9.8.7")
+	client, node, err := connect(t.Context(), config, "v9.8.7")
 	kit.Must(t, err)
 	if node.Name != "n1" {
 		t.Fatalf("got Node %q", node.Name)
@@ -103,7 +103,7 @@ func TestAPI(t *testing.T) {
 		}
 		others := len(conditions(t, admin.Nodes().Get))
 		for range 2 {
-			kit.Must(t, RemoveReport(t.Context(), client, "n1"))
+			kit.Must(t, removeReport(t.Context(), client, "n1"))
 			if g := guard(t, admin.Nodes().Get); g != nil {
 				t.Errorf("still there: %+v", g)
 			}
@@ -206,7 +206,7 @@ func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
 		t.Run(tc.name, func(t *testing.T) {
 			config := good
 			tc.change(&config)
-			if _, _, err := Connect(t.Context(), config, "v9.8.7"); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, _, err := connect(t.Context(), config, "v9.8.7"); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 			// And the hook is not enabled.
@@ -221,7 +221,7 @@ func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
 	// A Node that was deleted, asked by somebody who may read it.
 	config := good
 	config.Kubeconfig, config.NodeName = c.Kubeconfig(), "n9"
-	if _, _, err := Connect(t.Context(), config, "v9.8.7"); !apierrors.IsNotFound(err) {
+	if _, _, err := connect(t.Context(), config, "v9.8.7"); !apierrors.IsNotFound(err) {
 		t.Errorf("got %v, want not found", err)
 	}
 }
@@ -252,11 +252,11 @@ func testExecCredential(t *testing.T, c *cluster.Cluster, good nri.Config) {
 
 	t.Setenv("PATH", os.Getenv("PATH")+":"+dir) // ours finds it, the plugin's would not
 	t.Setenv("LEAKED", "yes")                   // the plugin will not have it
-	if _, _, err := Connect(t.Context(), config, "v9.8.7"); err == nil || !strings.Contains(err.Error(), "get-credential") {
+	if _, _, err := connect(t.Context(), config, "v9.8.7"); err == nil || !strings.Contains(err.Error(), "get-credential") {
 		t.Errorf("without the program in PATH: got %v", err)
 	}
 	config.Path += ":" + dir
-	if _, _, err := Connect(t.Context(), config, "v9.8.7"); err != nil {
+	if _, _, err := connect(t.Context(), config, "v9.8.7"); err != nil {
 		t.Errorf("with it: %v", err)
 	}
 	if os.Getenv("LEAKED") != "yes" || !strings.HasSuffix(os.Getenv("PATH"), dir) {

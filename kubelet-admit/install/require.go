@@ -35,7 +35,7 @@ func (in *installer) require(ctx context.Context) error {
 	if !in.site.Runtime.hasValidator(in.facts.Version) {
 		return refusal{fmt.Errorf("%s %s cannot require a plugin", in.site.Runtime, in.facts.Version)}
 	}
-	base, err := trial(ctx, in.Host, in.site, nil)
+	base, err := trial(ctx, in.host, in.site, nil)
 	if err != nil {
 		return fmt.Errorf("trying the runtime's configuration without a drop-in of ours: %w", err)
 	}
@@ -71,7 +71,7 @@ func (in *installer) require(ctx context.Context) error {
 		return err
 	}
 	file := in.site.dropIn()
-	s, err := in.Host.stage(file, 0o644, contentOf(content))
+	s, err := in.host.stage(file, 0o644, contentOf(content))
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (in *installer) require(ctx context.Context) error {
 		in.tell(file, "unchanged")
 		return nil
 	}
-	would, err := trial(ctx, in.Host, in.site, content)
+	would, err := trial(ctx, in.host, in.site, content)
 	if err != nil {
 		return fmt.Errorf("trying %s: %w", file, err)
 	}
@@ -100,13 +100,13 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 		old = nil // it lies there already, and the runtime does not read it
 	}
 	required := in.requiredNow()
-	if err := in.Host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.Config, r.Released = !required, false }); err != nil {
+	if err := in.host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.Config, r.Released = !required, false }); err != nil {
 		return err
 	}
-	if err := in.Host.commit(s); err != nil {
+	if err := in.host.commit(s); err != nil {
 		return err
 	}
-	now, err := dump(ctx, in.Host, in.site)
+	now, err := dump(ctx, in.host, in.site)
 	if err == nil && !reflect.DeepEqual(now.nri, want) {
 		err = refusal{fmt.Errorf("the runtime does not take it: let %s import %s, and no later file set required_plugins",
 			in.site.Config, filepath.Join(in.site.ConfDir, "*"+filepath.Ext(file)))}
@@ -118,16 +118,16 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 	}
 	undo := func() error {
 		if old == nil {
-			if _, err := in.Host.remove(file); err != nil || !required {
+			if _, err := in.host.remove(file); err != nil || !required {
 				return err
 			}
-			return in.Host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.Released = true })
+			return in.host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.Released = true })
 		}
-		s, err := in.Host.stage(file, 0o644, contentOf(old))
+		s, err := in.host.stage(file, 0o644, contentOf(old))
 		if err != nil {
 			return err
 		}
-		return in.Host.commit(s)
+		return in.host.commit(s)
 	}
 	if bad := undo(); bad != nil {
 		return fmt.Errorf("taking %s away again: %w (%w)", file, bad, err)
@@ -137,7 +137,7 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 
 // release takes our drop-in away.
 func (in *installer) release() error {
-	there, err := release(in.Host, in.site, in.facts)
+	there, err := release(in.host, in.site, in.facts)
 	if there {
 		in.tell(in.site.dropIn(), "removed: --required-plugins is not set any more")
 	}
@@ -163,7 +163,7 @@ func (in *installer) dropInText(want NRI) ([]byte, error) {
 	table, keys := "plugins.'"+nriPlugin+"'.default_validator", [3]string{"enable", "required_plugins", "tolerate_missing_plugins_annotation"}
 	var b strings.Builder
 	b.WriteString("# Written by forcefence-node install --required-plugins, and taken away by forcefence-node uninstall.\n")
-	if in.site.Runtime == CRIO {
+	if in.site.Runtime == crio {
 		table = "crio.nri.default_validator"
 		keys = [3]string{"nri_enable_default_validator", "nri_validator_required_plugins", "nri_validator_tolerate_missing_plugins_annotation"}
 	} else {
@@ -187,7 +187,7 @@ func onlyValidator(s Site, base, would dumped, want NRI) error {
 	if !reflect.DeepEqual(would.nri, want) {
 		return fmt.Errorf("the runtime would read %+v instead of %+v", would.nri, want)
 	}
-	if s.Runtime == CRIO {
+	if s.Runtime == crio {
 		return nil // its whole configuration is text with comments
 	}
 	before, err := withoutValidator(base.text)

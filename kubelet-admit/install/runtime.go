@@ -14,16 +14,16 @@ type RuntimeName string
 
 // The runtimes we know. Any other gives no protection.
 const (
-	Containerd RuntimeName = "containerd"
-	CRIO       RuntimeName = "cri-o"
+	containerd RuntimeName = "containerd"
+	crio       RuntimeName = "cri-o"
 )
 
 // hasNRI says whether the runtime has NRI at all, whatever its configuration says.
 func (n RuntimeName) hasNRI(v Version) bool {
 	switch n {
-	case Containerd:
+	case containerd:
 		return v.atLeast(1, 7)
-	case CRIO:
+	case crio:
 		return v.atLeast(1, 26)
 	default:
 		return false
@@ -33,9 +33,9 @@ func (n RuntimeName) hasNRI(v Version) bool {
 // hasValidator says whether the runtime can require plugins: nri 0.10's default validator.
 func (n RuntimeName) hasValidator(v Version) bool {
 	switch n {
-	case Containerd:
+	case containerd:
 		return v.atLeast(2, 2)
-	case CRIO:
+	case crio:
 		return v.atLeast(1, 34)
 	default:
 		return false
@@ -94,9 +94,9 @@ type containerdNRI struct {
 	} `toml:"default_validator"`
 }
 
-// ParseContainerd reads what `containerd config dump` prints. A dump without NRI, from one that was built without it, or where the
+// parseContainerd reads what `containerd config dump` prints. A dump without NRI, from one that was built without it, or where the
 // plugin is disabled by name, has it off.
-func ParseContainerd(dump []byte) (NRI, error) {
+func parseContainerd(dump []byte) (NRI, error) {
 	var c struct {
 		DisabledPlugins []string                  `toml:"disabled_plugins"`
 		Plugins         map[string]map[string]any `toml:"plugins"`
@@ -143,10 +143,10 @@ var (
 	crioKey   = regexp.MustCompile(`^((?:enable_nri|nri_[a-z_]+)) *= *(.*)$`)
 )
 
-// ParseCRIO reads what `crio config` prints. CRI-O writes a setting that has its default value as a comment, so that in the tables
+// parseCRIO reads what `crio config` prints. CRI-O writes a setting that has its default value as a comment, so that in the tables
 // of NRI a comment that looks like a setting is one; one that is no comment wins. A configuration without the table is that of a
 // CRI-O too old for it.
-func ParseCRIO(config []byte) (NRI, error) {
+func parseCRIO(config []byte) (NRI, error) {
 	found := map[string]map[string]string{}
 	set := map[string]bool{} // seen as more than a comment
 	table, list, listKey, listSet := "", "", "", false

@@ -32,7 +32,7 @@ var versionTexts = []struct {
 
 func TestParseVersion(t *testing.T) {
 	for _, tc := range versionTexts {
-		got, err := ParseVersion(tc.text)
+		got, err := parseVersion(tc.text)
 		if got != tc.want || (err != nil) != tc.bad {
 			t.Errorf("%q: got %v, %v; want %v", tc.text, got, err, tc.want)
 		}
@@ -44,14 +44,14 @@ func FuzzParseVersion(f *testing.F) {
 		f.Add(tc.text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		v, err := ParseVersion(text)
+		v, err := parseVersion(text)
 		if err != nil {
 			if v != (Version{}) {
 				t.Errorf("%v beside an error", v)
 			}
 			return
 		}
-		if again, err := ParseVersion(v.String()); again != v || err != nil {
+		if again, err := parseVersion(v.String()); again != v || err != nil {
 			t.Errorf("%v is read back as %v, %v", v, again, err)
 		}
 	})
@@ -77,7 +77,7 @@ var containerdDumps = []struct {
 
 func TestParseContainerd(t *testing.T) {
 	for _, tc := range containerdDumps {
-		got, err := ParseContainerd([]byte(tc.text))
+		got, err := parseContainerd([]byte(tc.text))
 		if diff := cmp.Diff(tc.want, got); diff != "" || (err != nil) != tc.bad {
 			t.Errorf("%s: %v; -want +got:\n%s", tc.name, err, diff)
 		}
@@ -89,7 +89,7 @@ func FuzzParseContainerd(f *testing.F) {
 		f.Add(tc.text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		n, err := ParseContainerd([]byte(text))
+		n, err := parseContainerd([]byte(text))
 		checkParsed(t, n, err)
 	})
 }
@@ -108,12 +108,12 @@ func TestRealContainerd(t *testing.T) {
 	program := cluster.Containerd(t)
 	out, err := exec.Command(program, "--version").Output()
 	kit.Must(t, err)
-	if v, err := ParseVersion(string(out)); err != nil || !Containerd.hasValidator(v) {
+	if v, err := parseVersion(string(out)); err != nil || !containerd.hasValidator(v) {
 		t.Errorf("%q: got %v, %v", out, v, err)
 	}
 	out, err = exec.Command(program, "--config", filepath.Join(t.TempDir(), "none.toml"), "config", "dump").Output()
 	kit.Must(t, err)
-	got, err := ParseContainerd(out)
+	got, err := parseContainerd(out)
 	want := NRI{Enabled: true, External: true, Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir, Required: []string{}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v; -want +got:\n%s", err, diff)
@@ -189,7 +189,7 @@ nri_listen = "/b"
 
 func TestParseCRIO(t *testing.T) {
 	for _, tc := range crioConfigs {
-		got, err := ParseCRIO([]byte(tc.text))
+		got, err := parseCRIO([]byte(tc.text))
 		if diff := cmp.Diff(tc.want, got); diff != "" || (err != nil) != tc.bad {
 			t.Errorf("%s: %v; -want +got:\n%s", tc.name, err, diff)
 		}
@@ -201,7 +201,7 @@ func FuzzParseCRIO(f *testing.F) {
 		f.Add(tc.text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		n, err := ParseCRIO([]byte(text))
+		n, err := parseCRIO([]byte(text))
 		checkParsed(t, n, err)
 	})
 }

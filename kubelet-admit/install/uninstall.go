@@ -20,7 +20,7 @@ import (
 // ordinary pods start until the restart, so it is not ended here, nor should the DaemonSet's be before the runtime was restarted.
 func Uninstall(ctx context.Context, o Options) (Result, error) {
 	if o.connect == nil {
-		o.connect = Connect
+		o.connect = connect
 	}
 	in := &installer{Options: o}
 	unlock, err := lock(o.Config.StateDir)
@@ -40,12 +40,12 @@ func (in *installer) undo(ctx context.Context) error {
 		}
 		return err != nil
 	}
-	in.Host.Path = in.Config.Path
+	in.host.Path = in.Config.Path
 	in.Site.StateDir = in.Config.StateDir
 	facts, known := NRI{}.withDefaults(), true
 	var err error
-	if in.site, err = in.Site.resolve(in.Host); err == nil {
-		in.facts, err = readFacts(ctx, in.Host, in.site)
+	if in.site, err = in.Site.resolve(in.host); err == nil {
+		in.facts, err = readFacts(ctx, in.host, in.site)
 		facts = in.facts.NRI.withDefaults()
 	}
 	if err != nil { // a host whose runtime is gone or broken is cleaned all the same, in the folders that NRI has by default
@@ -59,7 +59,7 @@ func (in *installer) undo(ctx context.Context) error {
 		}
 	}
 	for _, s := range in.everySite() {
-		there, err := release(in.Host, s, in.facts)
+		there, err := release(in.host, s, in.facts)
 		gone(s.dropIn(), there, err)
 	}
 	if len(errs) > 0 { // a runtime that will require a plugin which is not there refuses every ordinary container
@@ -74,7 +74,7 @@ func (in *installer) undo(ctx context.Context) error {
 	configFile := filepath.Join(facts.ConfigDir, ConfigFile)
 	config := in.installed(configFile)
 	for _, file := range append(append(plugins, configs...), configFile) {
-		there, err := in.Host.remove(file)
+		there, err := in.host.remove(file)
 		gone(file, there, err)
 	}
 	stages := []string{stageDir(facts.PluginDir), stageDir(facts.ConfigDir)}
@@ -82,19 +82,19 @@ func (in *installer) undo(ctx context.Context) error {
 		stages = append(stages, stageDir(s.ConfDir))
 	}
 	for _, dir := range stages {
-		there, err := in.Host.removeAll(dir)
+		there, err := in.host.removeAll(dir)
 		gone(dir, there, err)
 	}
 	restarted := false
 	if still && in.RestartRuntime {
-		if restarted = !failed(restart(ctx, in.Host, in.site)); restarted {
+		if restarted = !failed(restart(ctx, in.host, in.site)); restarted {
 			in.tell(string(in.site.Runtime), "restarted: it required the plugin")
 		}
 	}
 	if still && !restarted {
 		in.warn("%s still requires the plugin until it is started again: leave the DaemonSet in place until then, or ordinary containers are "+
 			"refused once the plugin that it started ends; now: %s", in.site.Runtime, in.site.restart())
-	} else if known && !restarted && len(plugins) > 0 && len(in.Host.processes(in.site.Runtime)) > 0 {
+	} else if known && !restarted && len(plugins) > 0 && len(in.host.processes(in.site.Runtime)) > 0 {
 		in.warn("the plugin that %s started goes on until the runtime is started again (%s): it holds pods while the node is marked",
 			in.site.Runtime, in.site.restart())
 	}
@@ -109,10 +109,10 @@ func (in *installer) everySite() []Site {
 		return []Site{in.site}
 	}
 	var all []Site
-	for _, name := range []RuntimeName{Containerd, CRIO} {
+	for _, name := range []RuntimeName{containerd, crio} {
 		s := in.Site
 		s.Runtime = name
-		if s, err := s.resolve(in.Host); err == nil {
+		if s, err := s.resolve(in.host); err == nil {
 			all = append(all, s)
 		}
 	}
@@ -121,7 +121,7 @@ func (in *installer) everySite() []Site {
 
 // requiredNow tells whether the running runtime may require the plugin: it read that, or was not restarted since it was taken away.
 func (in *installer) requiredNow() bool {
-	r := in.Host.readRecord(in.site.StateDir, in.Host.processes(in.site.Runtime))
+	r := in.host.readRecord(in.site.StateDir, in.host.processes(in.site.Runtime))
 	return r.Released || in.facts.Running && in.facts.NRI.requiresUs() && !r.Config
 }
 
@@ -145,12 +145,12 @@ func (in *installer) removeTraces(c nri.Config, keepRecord bool, gone func(strin
 			files, err := filepath.Glob(filepath.Join(dir, pattern))
 			gone(dir, false, err)
 			for _, file := range files {
-				there, err := in.Host.remove(file)
+				there, err := in.host.remove(file)
 				gone(file, there, err)
 			}
 		}
 		if rest, err := os.ReadDir(dir); err == nil && len(rest) == 0 {
-			there, err := in.Host.remove(dir)
+			there, err := in.host.remove(dir)
 			gone(dir, there, err)
 		}
 	}
@@ -167,7 +167,7 @@ func (in *installer) removeTraces(c nri.Config, keepRecord bool, gone func(strin
 	rotated, err := filepath.Glob(strings.TrimSuffix(c.LogFile, ext) + "-[0-9]*" + ext)
 	gone(c.LogFile, false, err)
 	for _, file := range append(rotated, c.LogFile) {
-		there, err := in.Host.remove(file)
+		there, err := in.host.remove(file)
 		gone(file, there, err)
 	}
 }
@@ -186,5 +186,5 @@ func (in *installer) removeCondition(ctx context.Context, c nri.Config) error {
 	if client == nil {
 		return nil
 	}
-	return RemoveReport(ctx, client, c.NodeName)
+	return removeReport(ctx, client, c.NodeName)
 }

@@ -89,7 +89,7 @@ func TestUninstallHalfInstalled(t *testing.T) {
 		l.opts.RequiredPlugins = true
 		reached := l.failAt(n, true)
 		_, _ = l.install()
-		l.opts.Host.before = nil
+		l.opts.host.before = nil
 		l.uninstall()
 		if diff := cmp.Diff(before, l.tree(false)); diff != "" {
 			t.Errorf("install stopped at change %d: -before +after:\n%s", n, diff)
@@ -116,7 +116,7 @@ func TestUninstallHalfInstalled(t *testing.T) {
 		if f := l.facts(); f.NRI.requiresUs() && !f.Plugin {
 			t.Errorf("uninstall stopped at change %d: the plugin is required and gone", m)
 		}
-		l.opts.Host.before = nil
+		l.opts.host.before = nil
 		l.uninstall()
 		if diff := cmp.Diff(before, l.tree(false)); diff != "" {
 			t.Errorf("uninstall stopped at change %d: -before +after:\n%s", m, diff)

@@ -20,8 +20,8 @@ func (v Version) atLeast(major, minor int) bool {
 // version (1.7.x from source: "1.7.0+unknown") have three numbers as well.
 var versionWord = regexp.MustCompile(`(?m)(?:^|\s)v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+~.][0-9A-Za-z.+~-]*)?(?:\s|$)`)
 
-// ParseVersion finds the version in what `containerd --version` or `crio --version` prints: its first word that is one.
-func ParseVersion(text string) (Version, error) {
+// parseVersion finds the version in what `containerd --version` or `crio --version` prints: its first word that is one.
+func parseVersion(text string) (Version, error) {
 	m := versionWord.FindStringSubmatch(text)
 	if m == nil {
 		return Version{}, fmt.Errorf("no version in %q", lastLines(text))

@@ -40,8 +40,8 @@ type Options struct {
 	bootIDFile string // for tests
 }
 
-// StartedByRuntime reports whether the runtime started this process as a pre-installed plugin.
-func StartedByRuntime() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
+// startedByRuntime reports whether the runtime started this process as a pre-installed plugin.
+func startedByRuntime() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
 
 // Run is the hook. Started by the runtime, it returns when the runtime closes the connection; else it connects again, once a
 // second, until ctx ends. It returns an error where going on makes no sense: a configuration with faults, or a runtime that does
@@ -51,7 +51,7 @@ func Run(ctx context.Context, o Options) error {
 		o.bootIDFile = bootIDFile
 	}
 	h := &hook{opts: o, started: time.Now(), name: DaemonIndex + "-" + BaseName}
-	if StartedByRuntime() {
+	if startedByRuntime() {
 		h.name = os.Getenv(api.PluginIdxEnvVar) + "-" + os.Getenv(api.PluginNameEnvVar)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -59,7 +59,7 @@ func Run(ctx context.Context, o Options) error {
 	defer cancel()
 	h.ctx = ctx
 	h.plugin = &plugin{configure: h.configure, registeredNow: h.registered}
-	if StartedByRuntime() {
+	if startedByRuntime() {
 		return h.plugin.serve(ctx, stub.WithLogger(stubLog{slog.New(slog.DiscardHandler)}))
 	}
 	return h.connect()

@@ -112,8 +112,8 @@ func (p *Proxy) CA() []byte { return p.authority.pem }
 // Set replaces the fault at once. Answers that were held back are released, and those of new connections' faults find no old one.
 func (p *Proxy) Set(f Fault) { p.gate.set(f) }
 
-// Connections counts those that were ever accepted.
-func (p *Proxy) Connections() int {
+// connections counts those that were ever accepted.
+func (p *Proxy) connections() int {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
 	return p.gate.accepted

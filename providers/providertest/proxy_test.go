@@ -305,7 +305,7 @@ func TestProxyOfAStream(t *testing.T) {
 		t.Errorf("hang in an answer: got %d bytes more, %v", n, err)
 	}
 	x.Set(HangHandshake)
-	before := x.Connections()
+	before := x.connections()
 	c = must(dial(time.Minute))
 	defer c.Close()
 	if got, err := say(c, 50*time.Millisecond); got != "" || err == nil || ended(err) {
@@ -322,7 +322,7 @@ func TestProxyOfAStream(t *testing.T) {
 	if got, err := say(c, time.Minute); got != "12345678" || err != nil {
 		t.Errorf("mended: got %q, %v", got, err)
 	}
-	if n := x.Connections() - before; n < 2 {
+	if n := x.connections() - before; n < 2 {
 		t.Errorf("got %d more connections, want 2 at least", n)
 	}
 	for _, f := range []Fault{ExpiredCertificate, UnknownAuthority} {

@@ -44,7 +44,7 @@ type Config struct {
 // Options is all that a Reconciler is made of. Every field is required but where noted.
 type Options struct {
 	Live    client.Reader // reads from the API server, not from a cache
-	Cache   client.Reader // the informers; VolumeAttachments are indexed by NodeNameIndex
+	Cache   client.Reader // the informers; VolumeAttachments are indexed by nodeNameIndex
 	Client  client.Client // writes; no client-side rate limit
 	Sinks   observe.Sinks // where people are told
 	Wakes   *wake.Metrics // of what wakes nodes

@@ -90,7 +90,7 @@ func (w reads) ListAttachments(ctx context.Context, a action.ListAttachments) de
 		}
 		list = live
 	} else {
-		cached, err := kube.Attachments(ctx, w.Cache, client.MatchingFields{NodeNameIndex: w.name})
+		cached, err := kube.Attachments(ctx, w.Cache, client.MatchingFields{nodeNameIndex: w.name})
 		if err != nil {
 			return w.read(nil, err)
 		}
@@ -158,11 +158,11 @@ func newID() string {
 	return "f-" + hex.EncodeToString(b[:])
 }
 
-// NodeNameIndex is the cache's index of VolumeAttachments by the node they name.
-const NodeNameIndex = "spec.nodeName"
+// nodeNameIndex is the cache's index of VolumeAttachments by the node they name.
+const nodeNameIndex = "spec.nodeName"
 
-// IndexNodeName is its function.
-func IndexNodeName(o client.Object) []string {
+// indexNodeName is its function.
+func indexNodeName(o client.Object) []string {
 	va, ok := o.(*storagev1.VolumeAttachment)
 	if !ok {
 		return nil

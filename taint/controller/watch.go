@@ -68,7 +68,7 @@ const concurrency = 1024
 // SetupWithManager registers the reconciler, its informers' handlers and the sources of package wake. The reconciler runs on
 // the leader only.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &storagev1.VolumeAttachment{}, NodeNameIndex, IndexNodeName); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &storagev1.VolumeAttachment{}, nodeNameIndex, indexNodeName); err != nil {
 		return fmt.Errorf("indexing volume attachments: %w", err)
 	}
 	c, err := crcontroller.New("fence", mgr, crcontroller.Options{

@@ -195,7 +195,7 @@ func newWorld(t *testing.T) *world {
 		must(t, add(scheme))
 	}
 	w.api = fake.NewClientBuilder().WithScheme(scheme).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", nodeName).WithIndex(&storagev1.VolumeAttachment{}, NodeNameIndex, IndexNodeName).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", nodeName).WithIndex(&storagev1.VolumeAttachment{}, nodeNameIndex, indexNodeName).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				w.changed(o)

@@ -47,7 +47,7 @@ func TestPowerOnIsSentOnce(t *testing.T) {
 	for name, err := range map[string]error{"accepted": nil, "an answer that is lost": errors.New("lost")} {
 		c := fenced(t)
 		c.announced()
-		if a := c.upTo("PowerOn", off).Action.(action.PowerOn); len(a.Devices) != 1 || c.node.Holds(c.now) != Yes || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
+		if a := c.upTo("PowerOn", off).Action.(action.PowerOn); len(a.Devices) != 1 || c.node.holds(c.now) != Yes || c.node.holds(c.now.Add(proof.TTL+time.Second)) != No {
 			t.Errorf("%s: got %+v, want the device, as long as the look is fresh", name, a)
 		}
 		c.node.Apply(c.now, c.fleet, ActionDone{Late: true}) // a pause: nothing was sent

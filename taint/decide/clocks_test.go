@@ -64,7 +64,7 @@ func TestHoldsByBothClocks(t *testing.T) {
 				c := tc.begin(t)
 				c.suspend(then.wall)
 				c.now = c.now.Add(then.both)
-				if got := c.node.Holds(c.now); got != then.want {
+				if got := c.node.holds(c.now); got != then.want {
 					t.Errorf("%s: got %d, want %d", then.name, got, then.want)
 				}
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
-// ErrNotLeading is why a process that may not be the leader any more sends no power action.
-var ErrNotLeading = errors.New("checking leadership")
+// errNotLeading is why a process that may not be the leader any more sends no power action.
+var errNotLeading = errors.New("checking leadership")
 
 // StepDone is one step of a node's course, once it is over: a decision, and what became of it.
 type StepDone struct {
@@ -29,7 +29,7 @@ func (s StepDone) Err() error {
 		return o.Err
 	case ActionDone:
 		power := action.Is[action.PowerOff](s.Decision) || action.Is[action.PowerOn](s.Decision)
-		if !power || errors.Is(o.Err, ErrNotLeading) {
+		if !power || errors.Is(o.Err, errNotLeading) {
 			return o.Err
 		}
 	}

@@ -716,7 +716,7 @@ func waitsForVolumes(d action.Decision) bool {
 // Hold says whether an act may still be done.
 type Hold uint8
 
-// The answers of Holds. The zero value is no.
+// The answers of holds. The zero value is no.
 const (
 	No       Hold = iota
 	Yes           // now
@@ -743,8 +743,8 @@ func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
 	case !off && !action.Is[action.PowerOn](n.last):
 		return errors.New("the step is no power action")
 	case r.Leading != nil:
-		return fmt.Errorf("%w: %w", ErrNotLeading, r.Leading)
-	case n.Holds(now) != Yes:
+		return fmt.Errorf("%w: %w", errNotLeading, r.Leading)
+	case n.holds(now) != Yes:
 		return fmt.Errorf("the look at the node was sent %s ago", n.look.Sent.Age(now).Round(time.Millisecond))
 	case r.Fleet.Alive.After(n.look.Sent), off && !r.Fleet.Stale:
 		return errors.New("the node showed life since the look")
@@ -803,7 +803,7 @@ func (n *Node) MaySend(uid string, now providers.Instant, v fleet.View) (within 
 }
 
 // HoldsFor says whether the write of one of the step's pods or attachments may be sent at now. Executors ask it before
-// each. It does what Holds does. Once the node showed life since the look nothing is sent but what a node that came back
+// each. It does what holds does. Once the node showed life since the look nothing is sent but what a node that came back
 // is owed. It also leaves a pod to the next look that Kubernetes' own eviction is about to delete by name (F2): the
 // write may have waited since it was decided.
 func (n *Node) HoldsFor(uid string, now providers.Instant, v fleet.View) Hold {
@@ -819,7 +819,7 @@ func (n *Node) HoldsFor(uid string, now providers.Instant, v fleet.View) Hold {
 			return NotThis
 		}
 	}
-	return n.Holds(now)
+	return n.holds(now)
 }
 
 // asked is how long the question took that followed the last read, TTL at most; 0 if none did. Where the API server
@@ -833,9 +833,9 @@ func (n *Node) asked() time.Duration {
 	return min(a.Got.Sub(a.At), proof.TTL)
 }
 
-// Holds reports whether the last step of Next may be carried out at now. Executors ask it right before a destructive
+// holds reports whether the last step of Next may be carried out at now. Executors ask it right before a destructive
 // act, for pods by HoldsFor. A pause of the process, or a long batch, must not let it act on old knowledge.
-func (n *Node) Holds(now providers.Instant) Hold {
+func (n *Node) holds(now providers.Instant) Hold {
 	switch n.last.Action.(type) {
 	case action.PowerOff, action.PowerOn:
 		// A look is as old as its question: the process may have stood still in the middle of it. Where the one before took as long it is the API

@@ -258,14 +258,14 @@ func TestHolds(t *testing.T) {
 				}
 				c.upTo(do, off)
 				c.now = c.now.Add(tc.age)
-				if got := c.node.Holds(c.now); got != tc.want {
+				if got := c.node.holds(c.now); got != tc.want {
 					t.Fatalf("got %d, want %d", got, tc.want)
 				}
 				if tc.want != AskFirst {
 					return
 				}
 				c.answer(tc.says)
-				if got := c.node.Holds(c.now); got != tc.then {
+				if got := c.node.holds(c.now); got != tc.then {
 					t.Errorf("after the answer %s: got %d, want %d", tc.says, got, tc.then)
 				}
 			})
@@ -276,7 +276,7 @@ func TestHolds(t *testing.T) {
 		c.pods = []action.Pod{running("a")}
 		nobody(c)
 		c.upTo("Tombstone", off)
-		if got := c.node.Holds(c.now.Add(proof.TTL + time.Second)); got != No {
+		if got := c.node.holds(c.now.Add(proof.TTL + time.Second)); got != No {
 			t.Errorf("got %d: there is nobody to ask", got)
 		}
 	})
@@ -286,35 +286,35 @@ func TestHolds(t *testing.T) {
 		person(c)
 		c.upTo("SetNotReady", off)
 		c.now = c.now.Add(proof.TTL + time.Second)
-		if got := c.node.Holds(c.now); got != AskFirst {
+		if got := c.node.holds(c.now); got != AskFirst {
 			t.Errorf("an old proof: got %d, want AskFirst", got)
 		}
 		c.see()
-		if c.answer(unknown); c.node.Holds(c.now) != No {
-			t.Errorf("the device cannot tell any more: got %d, want No", c.node.Holds(c.now))
+		if c.answer(unknown); c.node.holds(c.now) != No {
+			t.Errorf("the device cannot tell any more: got %d, want No", c.node.holds(c.now))
 		}
 	})
 	t.Run("the return path needs no proof", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods, c.look.LeaseRV = []action.Pod{ended("a")}, "2"
-		if s := c.upTo("Delete", on); !action.Returns(s.Action) || c.node.Holds(c.now.Add(time.Hour)) != Yes {
-			t.Errorf("got returned %v, holds %d", action.Returns(s.Action), c.node.Holds(c.now.Add(time.Hour)))
+		if s := c.upTo("Delete", on); !action.Returns(s.Action) || c.node.holds(c.now.Add(time.Hour)) != Yes {
+			t.Errorf("got returned %v, holds %d", action.Returns(s.Action), c.node.holds(c.now.Add(time.Hour)))
 		}
 	})
 	t.Run("nor does sparing", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods, c.look.LeaseRV = []action.Pod{running("a")}, "2"
-		if c.upTo("Spare", on); c.node.Holds(c.now.Add(time.Hour)) != Yes {
-			t.Errorf("got %d", c.node.Holds(c.now.Add(time.Hour)))
+		if c.upTo("Spare", on); c.node.holds(c.now.Add(time.Hour)) != Yes {
+			t.Errorf("got %d", c.node.holds(c.now.Add(time.Hour)))
 		}
 	})
 	t.Run("what was not said", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
-		if got := c.node.Holds(c.now); got != No {
+		if got := c.node.holds(c.now); got != No {
 			t.Errorf("before any step: got %d, want No", got)
 		}
-		if s := c.next(); act(s) != "Unmark" || c.node.Holds(c.now) != No {
-			t.Errorf("%s: got %d, want No", act(s), c.node.Holds(c.now))
+		if s := c.next(); act(s) != "Unmark" || c.node.holds(c.now) != No {
+			t.Errorf("%s: got %d, want No", act(s), c.node.holds(c.now))
 		}
 	})
 }
@@ -423,8 +423,8 @@ func TestAcceptedPowerOffIsNamed(t *testing.T) {
 // The power is cut only right after a look (step 3): a process that was stopped since looks again.
 func TestPowerOffNeedsALook(t *testing.T) {
 	c := announced(t)
-	if s := c.upTo("PowerOff", on); s.Reason != reason.SendingOff || c.node.Holds(c.now) != Yes || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
-		t.Errorf("%s: got %d now, %d later; want Yes, No", s.Reason, c.node.Holds(c.now), c.node.Holds(c.now.Add(proof.TTL+time.Second)))
+	if s := c.upTo("PowerOff", on); s.Reason != reason.SendingOff || c.node.holds(c.now) != Yes || c.node.holds(c.now.Add(proof.TTL+time.Second)) != No {
+		t.Errorf("%s: got %d now, %d later; want Yes, No", s.Reason, c.node.holds(c.now), c.node.holds(c.now.Add(proof.TTL+time.Second)))
 	}
 	c.did(ActionDone{Err: errors.New("too late"), Late: true})
 	if s := c.next(); s.Reason == reason.NotAccepted || c.reads[0] != "ReadNode" {
@@ -446,8 +446,8 @@ func TestPowerOffAfterASlowLook(t *testing.T) {
 	}
 	holds := func(what string, want Hold) {
 		t.Helper()
-		if s := c.next(); act(s) != "PowerOff" || c.node.Holds(c.now) != want || c.node.Holds(c.now.Add(proof.TTL+time.Second)) != No {
-			t.Errorf("%s: %s (%s) got %d now, %d later; want %d, %d", what, act(s), s.Reason, c.node.Holds(c.now), c.node.Holds(c.now.Add(proof.TTL+time.Second)), want, No)
+		if s := c.next(); act(s) != "PowerOff" || c.node.holds(c.now) != want || c.node.holds(c.now.Add(proof.TTL+time.Second)) != No {
+			t.Errorf("%s: %s (%s) got %d now, %d later; want %d, %d", what, act(s), s.Reason, c.node.holds(c.now), c.node.holds(c.now.Add(proof.TTL+time.Second)), want, No)
 		}
 		c.did(ActionDone{Late: true})
 	}
@@ -824,7 +824,7 @@ func TestWritesBehindASlowDevice(t *testing.T) {
 		if within != tc.within || hold != tc.want {
 			t.Errorf("%s after the answer: got %s, %d; want %s, %d", tc.later, within, hold, tc.within, tc.want)
 		}
-		if hold == Yes && c.node.Holds(now.Add(within+1)) == Yes {
+		if hold == Yes && c.node.holds(now.Add(within+1)) == Yes {
 			t.Errorf("%s after the answer: it holds for longer than %s", tc.later, within)
 		}
 	}

@@ -101,10 +101,10 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	if got := c.node.pods.pods[0].Owner; got.Kind != "Deployment" || got.Direct != "ReplicaSet" {
 		t.Errorf("owner: got %+v, want the Deployment, by its ReplicaSet", got)
 	}
-	if h := c.node.Holds(c.now); h != Yes {
+	if h := c.node.holds(c.now); h != Yes {
 		t.Errorf("at once: got hold %d, want yes", h)
 	}
-	if h := c.node.Holds(c.now.Add(proof.TTL + time.Second)); h != No {
+	if h := c.node.holds(c.now.Add(proof.TTL + time.Second)); h != No {
 		t.Errorf("on an old list: got hold %d, want no", h)
 	}
 	for _, tc := range []struct{ takes, holds time.Duration }{
@@ -114,7 +114,7 @@ func TestPolicyHasItsTurn(t *testing.T) {
 		node, sent := c.node, c.now.Add(time.Millisecond)
 		a := providers.Answer{Observation: providers.Observation{At: sent}, Got: sent.Add(tc.takes)}
 		node.Apply(a.Got, c.fleet, DevicesAnswered{Answers: []providers.Answer{a}})
-		if in, over := node.Holds(node.read.Add(tc.holds)), node.Holds(node.read.Add(tc.holds+1)); in != Yes || over != No {
+		if in, over := node.holds(node.read.Add(tc.holds)), node.holds(node.read.Add(tc.holds+1)); in != Yes || over != No {
 			t.Errorf("after a question of %s: got hold %d for %s, then %d; want yes, no", tc.takes, in, tc.holds, over)
 		}
 	}
@@ -132,7 +132,7 @@ func TestPolicyHasItsTurn(t *testing.T) {
 		c.look.PoweredOn = false
 		s = c.policyStep()
 	}
-	if act(s) != "Delete" || len(action.PodsOf(s.Action)) != 1 || c.node.Holds(c.now) != Yes {
+	if act(s) != "Delete" || len(action.PodsOf(s.Action)) != 1 || c.node.holds(c.now) != Yes {
 		t.Fatalf("got %s of %v, want the ended pod to be deleted", act(s), action.PodsOf(s.Action))
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
@@ -208,7 +208,7 @@ func TestPolicyDetaches(t *testing.T) {
 	}
 	c.waiting = map[string]bool{"/data": true}
 	s := at(c)
-	if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 1 || c.node.Holds(c.now) != Yes {
+	if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 1 || c.node.holds(c.now) != Yes {
 		t.Fatalf("one waits: got %s of %v, want the pod ended", act(s), action.PodsOf(s.Action))
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
@@ -221,14 +221,14 @@ func TestPolicyDetaches(t *testing.T) {
 	if want := []string{"attachments"}; !slices.Equal(c.asked, want) {
 		t.Errorf("reads: got %v, want %v", c.asked, want)
 	}
-	if h := c.node.Holds(c.now); h != Yes {
+	if h := c.node.holds(c.now); h != Yes {
 		t.Errorf("at once: got hold %d, want yes", h)
 	}
-	if h := c.node.Holds(c.now.Add(proof.TTL + time.Second)); h != No {
+	if h := c.node.holds(c.now.Add(proof.TTL + time.Second)); h != No {
 		t.Errorf("on an old list: got hold %d, want no", h)
 	}
 	c.node.read = c.now.Add(61 * time.Second)
-	if h := c.node.Holds(c.now.Add(61 * time.Second)); h != No {
+	if h := c.node.holds(c.now.Add(61 * time.Second)); h != No {
 		t.Errorf("on an old look, after a list that took its time: got hold %d, want no", h)
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"u-va": action.Failed}})
@@ -493,10 +493,10 @@ func TestStorageHasItsTurn(t *testing.T) {
 	if a, _ := s.Action.(action.ClearVolumes); !slices.Equal(a.InUse, []corev1.UniqueVolumeName{"csi^w"}) || a.Policy == "" {
 		t.Fatalf("not Ready any more: got %+v, want the ended pod's volume to be taken off", s.Action)
 	}
-	if h := c.node.Holds(c.now); h != Yes {
+	if h := c.node.holds(c.now); h != Yes {
 		t.Errorf("at once: got hold %d, want yes", h)
 	}
-	if h := c.node.Holds(c.now.Add(proof.TTL + time.Second)); h != No {
+	if h := c.node.holds(c.now.Add(proof.TTL + time.Second)); h != No {
 		t.Errorf("on an old look: got hold %d, want no", h)
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{}) // and the kubelet writes it back

@@ -42,7 +42,7 @@ type Options struct {
 	ShouldList func(listed, now time.Time) bool
 	Key        string // the mark's
 	Now        func() time.Time
-	Every      time.Duration // how often a node is drilled; after a failure it waits a tenth of that. 0: 5m
+	every      time.Duration // how often a node is drilled; after a failure it waits a tenth of that. 0: 5m
 }
 
 // Drills ask the nodes' devices, one node after the other. They report what changed in the condition
@@ -70,12 +70,12 @@ type found struct {
 
 // New makes Drills.
 func New(o Options) *Drills {
-	if o.Every <= 0 {
-		o.Every = 5 * time.Minute
+	if o.every <= 0 {
+		o.every = 5 * time.Minute
 	}
 	return &Drills{
 		Options: o, writer: kube.Writer{Client: o.Client, Key: o.Key, Leading: o.Leading, Now: o.Now},
-		plan: drill.Plan{Every: o.Every, Again: o.Every / 10}, found: map[string]found{},
+		plan: drill.Plan{Every: o.every, Again: o.every / 10}, found: map[string]found{},
 	}
 }
 
@@ -104,7 +104,7 @@ func (d *Drills) nextNode(ctx context.Context) (string, time.Duration) {
 			if ctx.Err() == nil {
 				d.Log.Warn("Cannot list nodes", "error", err)
 			}
-			return "", d.Every / 10
+			return "", d.every / 10
 		}
 		d.listed = now
 	}

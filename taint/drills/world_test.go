@@ -107,7 +107,7 @@ func (w *world) drills(every time.Duration) *Drills {
 	return New(Options{
 		Live: r.Live, Cache: r.Cache, Client: r.Client, Events: &w.told, Log: r.Sinks.Log,
 		Metrics: NewMetrics(prometheus.NewRegistry()), Config: r.Config, Leading: r.Leading,
-		WithFleet: r.WithFleet, ShouldList: r.ShouldList, Key: r.Key, Now: r.Now, Every: every,
+		WithFleet: r.WithFleet, ShouldList: r.ShouldList, Key: r.Key, Now: r.Now, every: every,
 	})
 }
 

@@ -79,10 +79,10 @@ func (t *Tally) Read(name string, in io.Reader, each func(n int, l Line) error) 
 		case bad != nil:
 			t.Broke(name, n, bad)
 			continue
-		case l.Version > Version:
+		case l.Version > version:
 			return fmt.Errorf("line %d: a recording of version %d, by forcefence %s: this one reads up to version %d. Use that forcefence, or a newer one",
-				n, l.Version, Clean(l.By), Version)
-		case l.Version == Version:
+				n, l.Version, Clean(l.By), version)
+		case l.Version == version:
 			t.Headers = append(t.Headers, l.Header)
 			continue
 		case n == 1:

@@ -38,8 +38,8 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// Version is the form of a recording. It is raised with every change after which an older one would be read wrongly.
-const Version = 1
+// version is the form of a recording. It is raised with every change after which an older one would be read wrongly.
+const version = 1
 
 // Header begins a recording, and every part of one: a process that begins, a file that is begun, a configuration that is read again.
 type Header struct {
@@ -56,7 +56,7 @@ const Begin = `{"forcefence":`
 
 // Line is it as a line of a recording.
 func (h Header) Line() []byte {
-	h.Version = Version
+	h.Version = version
 	return Encode(h)
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// ErrNothing says that the node carries neither a mark nor a record that holds anything up.
-var ErrNothing = errors.New("nothing to release")
+// errNothing says that the node carries neither a mark nor a record that holds anything up.
+var errNothing = errors.New("nothing to release")
 
 // Node ends the fence of a node on a person's word, whatever its state: every mark goes and the record is closed as Released,
 // in one write. The node is then left alone until it comes back (another boot or a heartbeat), and its device is believed again.
@@ -53,7 +53,7 @@ func once(ctx context.Context, c client.Client, name, key string, confirm bool, 
 		case err != nil:
 			return "", err
 		case other == "":
-			return "", fmt.Errorf("node %s: %w: it has no mark and no open fence, and no node's record makes its machine distrusted", name, ErrNothing)
+			return "", fmt.Errorf("node %s: %w: it has no mark and no open fence, and no node's record makes its machine distrusted", name, errNothing)
 		}
 		told, err := Node(ctx, c, other, key, confirm, now)
 		return told + fmt.Sprintf(" (its record made the machine of node %s distrusted)", name), err

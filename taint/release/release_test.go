@@ -94,8 +94,8 @@ func TestRelease(t *testing.T) {
 		{"an unreadable record", "{", []corev1.Taint{theirs}, false, "released", nil, "unreadable record is replaced", nil},
 		{"a device that lied", rec.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, now).Encode(), []corev1.Taint{theirs}, false, "f-1", nil, "released node n1", nil},
 		{"without confirm", rec.Enter(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{ours, theirs}, true, "", nil, "would release node n1", nil},
-		{"a fence that is done", rec.Enter(taint.PhaseDone, taint.ResultEvicted, now).Encode(), []corev1.Taint{theirs}, false, "", nil, "", ErrNothing},
-		{"nothing", "", []corev1.Taint{theirs}, false, "", nil, "", ErrNothing},
+		{"a fence that is done", rec.Enter(taint.PhaseDone, taint.ResultEvicted, now).Encode(), []corev1.Taint{theirs}, false, "", nil, "", errNothing},
+		{"nothing", "", []corev1.Taint{theirs}, false, "", nil, "", errNothing},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			yes := true
@@ -351,7 +351,7 @@ func TestReleaseFromEitherNode(t *testing.T) {
 		return Node(t.Context(), c, n.Name, taint.DefaultKey, confirm, time.Now)
 	}
 	distrusted(holder.Name)
-	if told, err := release(other, true); !errors.Is(err, ErrNothing) {
+	if told, err := release(other, true); !errors.Is(err, errNothing) {
 		t.Fatalf("a node of another machine: %q, error %v", told, err)
 	}
 	if told, err := release(same, false); err != nil || !strings.Contains(told, "would release node "+holder.Name) || !strings.Contains(told, same.Name) {

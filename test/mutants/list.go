@@ -2294,7 +2294,7 @@ var Mutants = []Mutant{
 
 	// Deciding to ask, to power off and to mark: steps 1 to 5.
 	{
-		Name: "fence: changing is off (2)", In: "taint/decide/fence.View.State",
+		Name: "fence: changing is off (2)", In: "taint/decide/fence.View.state",
 		Old: "return v.Answers.Answer.State",
 		New: `
 			if v.Answers.Answer.State == providers.PowerChanging {
@@ -2303,7 +2303,7 @@ var Mutants = []Mutant{
 			return v.Answers.Answer.State`,
 	},
 	{
-		Name: "fence: unknown is off after a while (2)", In: "taint/decide/fence.View.State",
+		Name: "fence: unknown is off after a while (2)", In: "taint/decide/fence.View.state",
 		Old: "return v.Answers.Answer.State",
 		New: `
 			if v.Answers.Misses > 3 {
@@ -2316,11 +2316,11 @@ var Mutants = []Mutant{
 		Old: "v.tooOld()", New: "false",
 	},
 	{
-		Name: "fence: an Off that was long on its way counts (1)", In: "taint/decide/proof.Counted",
+		Name: "fence: an Off that was long on its way counts (1)", In: "taint/decide/proof.counted",
 		Old: "took > TTL", New: "took > 100*TTL",
 	},
 	{
-		Name: "fence: an Off that was on its way during a suspension counts (1)", In: "taint/decide/proof.Counted",
+		Name: "fence: an Off that was on its way during a suspension counts (1)", In: "taint/decide/proof.counted",
 		Old: "a.At.Age(a.Got)", New: "a.Got.Sub(a.At)", Tests: []string{"./taint/decide/proof"},
 	},
 	{
@@ -2617,7 +2617,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: a refusal for good is tried again and again", In: "taint/decide/fence.View.step",
-		Old: "powering && v.State() != providers.PowerOff && v.Memory.PowerOffs.Exhausted(v.Facts.Devices)", New: "false",
+		Old: "powering && v.state() != providers.PowerOff && v.Memory.PowerOffs.Exhausted(v.Facts.Devices)", New: "false",
 	},
 	{
 		Name: "fence: a kubelet that says NotReady and beats is marked", In: "taint/decide/fence.View.byAnswer",
@@ -2785,7 +2785,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "line: to ourselves, or to a cloud's metadata", In: "taint/wake/line.Lines.Want",
-		Old: "(Usable(n.Address) || l.Loopback && n.Address.IsLoopback())", New: "true",
+		Old: "(Usable(n.Address) || l.loopback && n.Address.IsLoopback())", New: "true",
 	},
 	{
 		Name: "line: connections are left when the leadership ends", In: "taint/wake/line.worker.close",
@@ -3205,7 +3205,7 @@ var Mutants = []Mutant{
 		Old: "!p.Over(now)", New: "false",
 	},
 	{
-		Name: "exclude: a time that is none ends a pause (8)", In: "taint/decide/fence.NewPause",
+		Name: "exclude: a time that is none ends a pause (8)", In: "taint/decide/fence.newPause",
 		Old: "p.Bad = until", New: "p.Bad, p.Until = until, time.Unix(0, 0)",
 	},
 	{
@@ -3287,7 +3287,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "replay: a newer recording is read", In: "taint/recording.Tally.Read",
-		Old: "l.Version > Version", New: "false && l.Version > Version",
+		Old: "l.Version > version", New: "false && l.Version > version",
 	},
 	{
 		Name: "replay: lines are as long as they like", In: "taint/recording.lineOf",
@@ -3919,7 +3919,7 @@ var Mutants = []Mutant{
 		Old: "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads <= proof.TTL", New: "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads > 1000*proof.TTL",
 	},
 	{
-		Name: "recovery: a person's word takes Ready from pods in the middle (1)", In: "taint/decide.Node.Holds",
+		Name: "recovery: a person's word takes Ready from pods in the middle (1)", In: "taint/decide.Node.holds",
 		Old: "if action.Is[action.SetNotReady](n.last) { ... }", New: "",
 	},
 	{
@@ -3994,7 +3994,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "taint: a phase nobody knows is read", In: "taint.ParseRecord",
-		Old: `Record{}, fmt.Errorf("%w: unknown phase %q", ErrRecord, r.Phase)`, New: "r, nil",
+		Old: `Record{}, fmt.Errorf("%w: unknown phase %q", errRecord, r.Phase)`, New: "r, nil",
 	},
 	{
 		Name: "taint: DaemonSets' pods are not exempt (9)", In: "taint.Exempt",
@@ -4322,15 +4322,15 @@ var Mutants = []Mutant{
 		Old: "n.IsReady()", New: "false",
 	},
 	{
-		Name: "controller: power-off long after the look", In: "taint/decide.Node.Holds",
+		Name: "controller: power-off long after the look", In: "taint/decide.Node.holds",
 		Old: "n.look.Sent.Age(now) > proof.TTL+min(took, n.usual)", New: "took < 0",
 	},
 	{
-		Name: "controller: power-off on a look of before a suspension", In: "taint/decide.Node.Holds",
+		Name: "controller: power-off on a look of before a suspension", In: "taint/decide.Node.holds",
 		Old: "n.look.Sent.Age(now) > proof.TTL + min(took, n.usual)", New: "now.Sub(n.look.Sent) > proof.TTL + min(took, n.usual)", Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "policy: pods end by reads of before a suspension", In: "taint/decide.Node.Holds",
+		Name: "policy: pods end by reads of before a suspension", In: "taint/decide.Node.holds",
 		Old: "n.read.Age(now) > proof.TTL+n.asked() || n.look.Sent.Age(now) > policyLook", New: "now.Sub(n.read) > proof.TTL+n.asked() || now.Sub(n.look.Sent) > policyLook", Tests: []string{"./taint/decide"},
 	},
 	{
@@ -4350,7 +4350,7 @@ var Mutants = []Mutant{
 		Old: "n.sights.When(n.look.Record.Since, n.look.Got)", New: "providers.InstantOf(n.look.Record.Since)", Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "controller: power-off on a look in which the process stood still", In: "taint/decide.Node.Holds",
+		Name: "controller: power-off on a look in which the process stood still", In: "taint/decide.Node.holds",
 		Old: "min(took, n.usual)", New: "took",
 	},
 	{
@@ -4358,7 +4358,7 @@ var Mutants = []Mutant{
 		Old: "l.Got = w.now()", New: "", Tests: []string{"./taint/controller -short -run TestSlowPause"},
 	},
 	{
-		Name: "controller: no power-off where the API server is slow", In: "taint/decide.Node.Holds",
+		Name: "controller: no power-off where the API server is slow", In: "taint/decide.Node.holds",
 		Old: "min(took, n.usual)", New: "0*min(took, n.usual)",
 	},
 	{
@@ -4417,7 +4417,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a refused power action does not end with the leadership", In: "taint/decide.StepDone.Err",
-		Old: "errors.Is(o.Err, ErrNotLeading)", New: "false", Tests: glue,
+		Old: "errors.Is(o.Err, errNotLeading)", New: "false", Tests: glue,
 	},
 	{
 		Name: "last check: leadership", In: "taint/decide.Node.StillHolds",
@@ -4425,11 +4425,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "last check: an old look", In: "taint/decide.Node.StillHolds",
-		Old: "n.Holds(now) != Yes", New: "false",
+		Old: "n.holds(now) != Yes", New: "false",
 	},
 	{
 		Name: "last check: an old look, found by the simulation", In: "taint/decide.Node.StillHolds",
-		Old: "case n.Holds(now) != Yes: ...", New: "case false: ...", Tests: []string{sim},
+		Old: "case n.holds(now) != Yes: ...", New: "case false: ...", Tests: []string{sim},
 	},
 	{
 		Name: "last check: a heartbeat", In: "taint/decide.Node.StillHolds",
@@ -5582,17 +5582,17 @@ var Mutants = []Mutant{
 		New: "slices.ContainsFunc(l.places, func(i int) bool { return a.State(i) == providers.PowerOff })", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "levels: another machine's device gets the power-off again", In: "taint/decide/proof.RefusedForGood",
+		Name: "levels: another machine's device gets the power-off again", In: "taint/decide/proof.refusedForGood",
 		Old: "providers.ErrIdentity",
 		New: "", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "levels: a device that has no such machine gets the power-off again", In: "taint/decide/proof.RefusedForGood",
+		Name: "levels: a device that has no such machine gets the power-off again", In: "taint/decide/proof.refusedForGood",
 		Old: "providers.ErrNotFound",
 		New: "", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "levels: a device that is not trusted gets the power-off again", In: "taint/decide/proof.RefusedForGood",
+		Name: "levels: a device that is not trusted gets the power-off again", In: "taint/decide/proof.refusedForGood",
 		Old: "providers.ErrUntrusted",
 		New: "", Tests: []string{"./taint/decide/proof"},
 	},
@@ -6363,7 +6363,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "devices: an Off that was long on its way counts beside another (1)", In: "taint/decide/proof.Answers.Answered",
-		Old: "Counted(answers[i])", New: "answers[i]",
+		Old: "counted(answers[i])", New: "answers[i]",
 	},
 	{
 		Name: "devices: a device that hangs keeps the others' answers", In: "providers.AskEach",
@@ -6508,7 +6508,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "within: a host's Off that took too long proves (2)", In: "taint/decide/proof.Host.off",
-		Old: "Counted(h.Off).State == providers.PowerOff", New: "h.Off.State == providers.PowerOff", Tests: []string{"./taint/decide/proof"},
+		Old: "counted(h.Off).State == providers.PowerOff", New: "h.Off.State == providers.PowerOff", Tests: []string{"./taint/decide/proof"},
 	},
 	{
 		Name: "within: the guests of a dead host ask its BMC one by one (16)", In: "taint/sharing.Call.run",
@@ -6601,7 +6601,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "levels: a level whose device refuses for good goes on", In: "taint/decide/proof.PowerOffs.over",
-		Old: "RefusedForGood(t.err)", New: "false",
+		Old: "refusedForGood(t.err)", New: "false",
 	},
 	{
 		Name: "levels: a level without effect goes on", In: "taint/decide/proof.PowerOffs.over",
@@ -6810,7 +6810,7 @@ var Mutants = []Mutant{
 		Old: `n.facts.Excluded != ""`, New: "false",
 	},
 	{
-		Name: "policy: acts on an old list", In: "taint/decide.Node.Holds",
+		Name: "policy: acts on an old list", In: "taint/decide.Node.holds",
 		Old: "n.read.Age(now) > proof.TTL+n.asked()", New: "false",
 	},
 	{
@@ -7006,7 +7006,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: a budget that was made one for other pods is left so", In: "taint/drainguard/drain.View.cover",
-		Old: "c.named = &v.index.budgets[at].Budget", New: "if b := &v.index.budgets[at].Budget; b.Selects(p) { c.named = b }",
+		Old: "c.named = &v.index.budgets[at].Budget", New: "if b := &v.index.budgets[at].Budget; b.selects(p) { c.named = b }",
 	},
 	{
 		Name: "drain: no budget before the cordon", In: "taint/drainguard/drain.View.guard",
@@ -7107,7 +7107,7 @@ var Mutants = []Mutant{
 
 	{
 		Name: "drain: a budget counts before pods that it does not select", In: "taint/drainguard/drain.View.Indexed",
-		Old: "b.Selects(p)", New: "true",
+		Old: "b.selects(p)", New: "true",
 	},
 	{
 		Name: "drain: a pod that has finished keeps what is before it", In: "taint/drainguard/drain.View.Indexed",
@@ -7296,7 +7296,7 @@ var Mutants = []Mutant{
 		Old: "n.atts.have && n.atts.live", New: "n.atts.have",
 	},
 	{
-		Name: "attach: acts on an old look", In: "taint/decide.Node.Holds",
+		Name: "attach: acts on an old look", In: "taint/decide.Node.holds",
 		Old: "n.look.Sent.Age(now) > policyLook", New: "false",
 	},
 	{
@@ -7674,7 +7674,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "modes: a grace below two renewals", In: "cmd/internal/config.reader.grace",
-		Old: "d < LeastGrace", New: "d < LeastGrace/2",
+		Old: "d < leastGrace", New: "d < leastGrace/2",
 	},
 	{
 		Name: "modes: a node's own grace is not in force", In: "taint/controller.Config.Facts",
@@ -7874,7 +7874,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "power-off: a lost answer is no", In: "taint/decide/proof.PowerOffs.MayHaveAccepted",
-		Old: "sent && (t.took || !RefusedForGood(t.err))", New: "sent && t.took",
+		Old: "sent && (t.took || !refusedForGood(t.err))", New: "sent && t.took",
 	},
 	{
 		Name: "power-off: sent through a device that the record does not name", In: "taint/decide/fence.View.on",
@@ -8025,7 +8025,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: a device that refused for good is named", In: "taint/decide/proof.PowerOffs.MayHaveAccepted",
-		Old: "sent && (t.took || !RefusedForGood(t.err))", New: "sent && (t.took || true)",
+		Old: "sent && (t.took || !refusedForGood(t.err))", New: "sent && (t.took || true)",
 	},
 	{
 		Name: "after: an outlet that is on says that the machine runs", In: "taint/decide/proof.Answers.Runs",
@@ -8066,7 +8066,7 @@ var Mutants = []Mutant{
 		Old: "o.Err == nil && !on.Equal(n.look.Record.LastPowerOn())", New: "!on.Equal(n.look.Record.LastPowerOn())",
 	},
 	{
-		Name: "after: a power-on is sent on a look of long ago", In: "taint/decide.Node.Holds",
+		Name: "after: a power-on is sent on a look of long ago", In: "taint/decide.Node.holds",
 		Old: "n.look.Sent.Age(now) > proof.TTL+min(took, n.usual)", New: "took < 0",
 	},
 

@@ -66,7 +66,7 @@ type Config struct {
 	Mode            Mode          `yaml:"mode"`            // default observe
 	TaintKey        string        `yaml:"taintKey"`        // default taint.DefaultKey
 	Modes           []ModeItem    `yaml:"modes"`           // modes of some nodes. See ModeOf
-	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // at least LeastGrace; default 60s
+	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // at least leastGrace; default 60s
 	PowerOffTimeout time.Duration `yaml:"powerOffTimeout"` // at least 5s; default 60s
 	// What becomes of a machine that forcefence powered off, once its fence is done; default leaveOff. The three that follow belong to powerOn.
 	AfterFence        AfterFence    `yaml:"afterFence"`

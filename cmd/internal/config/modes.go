@@ -27,8 +27,8 @@ const (
 
 var modes = []Mode{Observe, Fence, Shadow, Disabled}
 
-// LeastGrace is the least powerOffAfter: two renewals of a Lease, which a kubelet renews every 10 s where it is not told otherwise.
-const LeastGrace = 20 * time.Second
+// leastGrace is the least powerOffAfter: two renewals of a Lease, which a kubelet renews every 10 s where it is not told otherwise.
+const leastGrace = 20 * time.Second
 
 // ModeItem is the mode of the nodes that its selector matches. No node can match two.
 type ModeItem struct {
@@ -76,8 +76,8 @@ func (c *Config) Selectors() map[string]labels.Selector {
 
 // grace checks how long a machine that is On is left on.
 func (r *reader) grace(path string, d time.Duration) {
-	if d < LeastGrace {
-		r.report(path, "must be at least %s: a kubelet that lives may miss two renewals of its Lease", short(LeastGrace))
+	if d < leastGrace {
+		r.report(path, "must be at least %s: a kubelet that lives may miss two renewals of its Lease", short(leastGrace))
 	}
 }
 

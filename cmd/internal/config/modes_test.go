@@ -59,7 +59,7 @@ func TestModeOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ModeItem{Selector: selector, Mode: m, PowerOffAfter: LeastGrace, selector: s}
+		return ModeItem{Selector: selector, Mode: m, PowerOffAfter: leastGrace, selector: s}
 	}
 	c := &Config{Mode: Observe, Modes: []ModeItem{item("zone=a", Fence), item("zone=b", Shadow)},
 		Nodes: []NodeRule{{Name: "racks", Mode: Disabled, selector: labels.SelectorFromSet(labels.Set{"rack": "1"})}, {Name: "all", selector: labels.Everything()}}}
@@ -75,7 +75,7 @@ func TestModeOf(t *testing.T) {
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": tc.zone, "rack": tc.rack}}}
 		got, after, by := c.ModeOf(n)
-		if got != tc.want || by != tc.by || (after == LeastGrace) != (tc.zone < "c") {
+		if got != tc.want || by != tc.by || (after == leastGrace) != (tc.zone < "c") {
 			t.Errorf("%+v: got %s after %s by %s", tc, got, after, by)
 		}
 	}

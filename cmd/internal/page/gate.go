@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// Audience is that of tokens that open this page and nothing else. Tokens for the API server are taken as well.
-	Audience = "forcefence.io/status"
-	// Right is the nonResourceURL that whoever sees the page may get.
-	Right = "/forcefence/status"
+	// audience is that of tokens that open this page and nothing else. Tokens for the API server are taken as well.
+	audience = "forcefence.io/status"
+	// right is the nonResourceURL that whoever sees the page may get.
+	right = "/forcefence/status"
 
 	reviewed  = 30 * time.Second // for how long a review counts
 	stays     = time.Hour        // for how long a login lasts at most
@@ -44,7 +44,7 @@ func Reviews(c kubernetes.Interface) Reviewer {
 	return func(ctx context.Context, token string) (string, error) {
 		var user authentication.UserInfo
 		// First as one that opens only this page. One for the API server has another audience, which none names.
-		for _, audiences := range [][]string{{Audience}, nil} {
+		for _, audiences := range [][]string{{audience}, nil} {
 			r, err := c.AuthenticationV1().TokenReviews().Create(ctx, &authentication.TokenReview{
 				Spec: authentication.TokenReviewSpec{Token: token, Audiences: audiences},
 			}, metav1.CreateOptions{})
@@ -66,7 +66,7 @@ func Reviews(c kubernetes.Interface) Reviewer {
 		r, err := c.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorization.SubjectAccessReview{
 			Spec: authorization.SubjectAccessReviewSpec{
 				User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
-				NonResourceAttributes: &authorization.NonResourceAttributes{Path: Right, Verb: "get"},
+				NonResourceAttributes: &authorization.NonResourceAttributes{Path: right, Verb: "get"},
 			},
 		}, metav1.CreateOptions{})
 		if err != nil {

@@ -424,7 +424,7 @@ func loginPage(next, problem string) g.Node {
 	return g.Group{
 		g.If(problem != "", html.P(html.Class("note"), html.Role("alert"), html.ID("problem"), g.Text(problem))),
 		html.P(g.Text("Give a token of the cluster's, such as that of")),
-		html.Pre(html.TabIndex("0"), html.Code(g.Text("kubectl -n forcefence-system create token forcefence-status --audience "+Audience+" --duration 1h"))),
+		html.Pre(html.TabIndex("0"), html.Code(g.Text("kubectl -n forcefence-system create token forcefence-status --audience "+audience+" --duration 1h"))),
 		html.Form(html.Method("post"), html.Action("/login"), html.Class("login"),
 			html.Label(html.For("token"), g.Text("Token")),
 			html.Input(html.ID("token"), html.Name("token"), html.Type("password"), html.AutoComplete("off"), html.Required(),

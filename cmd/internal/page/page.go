@@ -264,7 +264,7 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, who string, err 
 	case errors.Is(err, errNobody):
 		s.ask(w, r, http.StatusUnauthorized, "The API server does not know this token, or it has expired.")
 	case errors.Is(err, errNoRight):
-		s.ask(w, r, http.StatusForbidden, view.Line(who, 200)+" may not see this page: it takes the right to get the nonResourceURL "+Right+", which the ClusterRole forcefence-status has.")
+		s.ask(w, r, http.StatusForbidden, view.Line(who, 200)+" may not see this page: it takes the right to get the nonResourceURL "+right+", which the ClusterRole forcefence-status has.")
 	case errors.Is(err, errTooMany):
 		w.Header().Set("Retry-After", "2")
 		s.ask(w, r, http.StatusTooManyRequests, "Too many unknown tokens at the same time. Try again in a moment.")

@@ -89,9 +89,9 @@ func (v View) afterwards() action.Decision {
 			d.Reason, d.Detail = reason.PowerOnRefused, providers.Cause(v.Memory.PowerOns.Err)
 		}
 		return d
-	case v.State() == providers.PowerChanging:
+	case v.state() == providers.PowerChanging:
 		return v.askEvery(pollChanging, reason.Changing)
-	case v.State() != providers.PowerOff:
+	case v.state() != providers.PowerOff:
 		return v.askEvery(v.Answers.Backoff(), reason.Unknown)
 	case len(places) == 0 && rec.After != "": // what it was turned off through is on
 		return v.askEvery(pollMax, reason.NotBack)

@@ -33,13 +33,13 @@ func ParsePause(text string) Pause {
 	reason, until := strings.TrimSpace(text), ""
 	if i := strings.LastIndex(reason, ";") + 1; strings.HasPrefix(strings.TrimSpace(reason[i:]), untilParameter) {
 		until = strings.TrimPrefix(strings.TrimSpace(reason[i:]), untilParameter)
-		return NewPause(strings.TrimSuffix(reason[:i], ";"), until)
+		return newPause(strings.TrimSuffix(reason[:i], ";"), until)
 	}
-	return NewPause(reason, until)
+	return newPause(reason, until)
 }
 
-// NewPause is a pause until a time, as RFC 3339 has it; "" is for ever.
-func NewPause(reason, until string) Pause {
+// newPause is a pause until a time, as RFC 3339 has it; "" is for ever.
+func newPause(reason, until string) Pause {
 	p := Pause{Reason: strings.TrimSpace(reason)}
 	if until = strings.TrimSpace(until); until == "" {
 		return p
@@ -119,7 +119,7 @@ func IsVMHost(labels map[string]string) bool {
 }
 
 // PauseOf is the pause that a ConfigMap's data holds, in the keys reason and until. Whoever wrote it meant to hold everything up.
-func PauseOf(data map[string]string) Pause { return NewPause(data["reason"], data["until"]) }
+func PauseOf(data map[string]string) Pause { return newPause(data["reason"], data["until"]) }
 
 // maintainer holds the Lease of a node that medik8s' node maintenance has taken. Its other operators hold it while they remediate.
 const maintainer = "node-maintenance"

@@ -223,7 +223,7 @@ func (v View) step() action.Decision {
 		return v.close(taint.ResultCancelled, reason.MostStale)
 	case powering && l.Alive(rec):
 		return v.close(taint.ResultCancelled, reason.Recovered)
-	case (announced || v.Facts.Mode == Fence && v.State() == providers.PowerOn) && v.unread():
+	case (announced || v.Facts.Mode == Fence && v.state() == providers.PowerOn) && v.unread():
 		return action.Decision{Action: action.ReadMembers{}, Reason: reason.Asking}
 	}
 	if announced {
@@ -233,14 +233,14 @@ func (v View) step() action.Decision {
 			return d
 		}
 	}
-	if powering && v.State() != providers.PowerOff && v.Memory.PowerOffs.Exhausted(v.Facts.Devices) {
+	if powering && v.state() != providers.PowerOff && v.Memory.PowerOffs.Exhausted(v.Facts.Devices) {
 		d := v.close(taint.ResultPowerOffFailed, reason.PowerOffRefused)
 		d.Detail = providers.Cause(v.Memory.PowerOffs.LastErr)
 		return d
 	}
 	// A new leader asks first: the machine may have gone off while nobody led.
 	if powering && v.age(rec.At) > v.Facts.PowerOffTimeout && !v.Answers.Answer.Got.IsZero() &&
-		v.State() != providers.PowerOff {
+		v.state() != providers.PowerOff {
 		return v.close(taint.ResultPowerOffFailed, reason.PowerOffFailed)
 	}
 	return v.byAnswer(powering)
@@ -273,8 +273,8 @@ func (v View) gate() (why reason.Reason, detail string, after time.Duration) {
 	return "", "", 0
 }
 
-// State is what the answer since the first look at this life proves now; PowerUnknown if there is none.
-func (v View) State() providers.PowerState {
+// state is what the answer since the first look at this life proves now; PowerUnknown if there is none.
+func (v View) state() providers.PowerState {
 	if v.Answers.Answer.At.Before(v.Memory.Begin.Got) {
 		return providers.PowerUnknown
 	}
@@ -286,7 +286,7 @@ func (v View) byAnswer(powering bool) action.Decision {
 	if v.Answers.Answer.Got.IsZero() {
 		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
 	}
-	switch v.State() {
+	switch v.state() {
 	case providers.PowerOff:
 		switch {
 		case v.endedLately() > 0:
@@ -542,7 +542,7 @@ func (v View) explain() action.Decision {
 		return action.Decision{Action: action.Write{Record: rec}, Reason: reason.StartedAgain}
 	case v.Answers.Answer.Got.IsZero():
 		return action.Decision{Action: action.Ask{}, Reason: reason.Explaining}
-	case v.State() != providers.PowerUnknown: // of another device
+	case v.state() != providers.PowerUnknown: // of another device
 		return v.askEvery(pollMax, reason.Explaining)
 	default:
 		return v.askEvery(v.Answers.Backoff(), reason.Explaining)

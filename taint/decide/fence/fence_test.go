@@ -818,8 +818,8 @@ func TestExplain(t *testing.T) {
 func TestMemory(t *testing.T) {
 	t.Run("an answer from before the first look", func(t *testing.T) {
 		v := dead(saying(providers.PowerOff, 60*time.Second))
-		if d := Step(v); !action.Is[action.Ask](d) || v.State() != providers.PowerUnknown {
-			t.Errorf("%s in state %s, want to ask", kind(d), v.State())
+		if d := Step(v); !action.Is[action.Ask](d) || v.state() != providers.PowerUnknown {
+			t.Errorf("%s in state %s, want to ask", kind(d), v.state())
 		}
 	})
 	for _, tt := range []struct {
@@ -843,8 +843,8 @@ func TestMemory(t *testing.T) {
 			if anew := m.Saw(l); anew == tt.keeps {
 				t.Errorf("anew: %v, want %v", anew, !tt.keeps)
 			}
-			if v.Memory = m; (v.State() == providers.PowerOff) != tt.keeps {
-				t.Errorf("state %s, answer kept: want %v", v.State(), tt.keeps)
+			if v.Memory = m; (v.state() == providers.PowerOff) != tt.keeps {
+				t.Errorf("state %s, answer kept: want %v", v.state(), tt.keeps)
 			}
 			if begins := cmp.Equal(m.Begin, l); begins == tt.keeps {
 				t.Errorf("begins anew: %v, want %v", begins, !tt.keeps)
@@ -871,7 +871,7 @@ func TestMemory(t *testing.T) {
 		a := answer(providers.PowerOff, 0)
 		a.At = ago(time.Second)
 		heard(&v, a)
-		if s := v.State(); s != providers.PowerUnknown {
+		if s := v.state(); s != providers.PowerUnknown {
 			t.Errorf("state %s, want Unknown", s)
 		}
 	})

@@ -204,7 +204,7 @@ func (p PowerOffs) levels(devices []Device) []level {
 		l := &out[len(out)-1]
 		l.places = append(l.places, i)
 		l.may = l.may && d.NoPower == ""
-		l.never = l.never || RefusedForGood(p.tried[d.Name].err)
+		l.never = l.never || refusedForGood(p.tried[d.Name].err)
 	}
 	return out
 }
@@ -227,7 +227,7 @@ func Powerable(devices []Device) bool {
 
 // Exhausted reports that no level would take another power-off: in each a device refused for good, and the last that was asked, too.
 func (p PowerOffs) Exhausted(devices []Device) bool {
-	return RefusedForGood(p.LastErr) &&
+	return refusedForGood(p.LastErr) &&
 		!slices.ContainsFunc(p.levels(devices), func(l level) bool { return l.may && !l.never })
 }
 
@@ -267,7 +267,7 @@ func (p *PowerOffs) Sent(at providers.Instant, devices []Device, m Move, err err
 // may have been a yes.
 func (p PowerOffs) MayHaveAccepted(name string) bool {
 	t, sent := p.tried[name]
-	return sent && (t.took || !RefusedForGood(t.err))
+	return sent && (t.took || !refusedForGood(t.err))
 }
 
 // Took are the devices that power-offs were sent through and that may have taken them, in their order; nil where none is known to have.
@@ -397,7 +397,7 @@ func (p PowerOffs) over(
 		t, name := p.tried[devices[i].Name], devices[i].Name
 		switch {
 		case a.State(i) == providers.PowerOff:
-		case RefusedForGood(t.err):
+		case refusedForGood(t.err):
 			return name + " refuses the power-off for good", t.at
 		case t.sent < l.limits.attempts():
 		case t.err != nil:
@@ -443,8 +443,8 @@ func (p PowerOffs) within(now providers.Instant, l level, devices []Device, a An
 // backoff is how long to wait after so many refusals: one second, doubled with each, 10 s at most.
 func backoff(n int) time.Duration { return min(time.Second<<min(max(n-1, 0), 6), EffectAfter) }
 
-// RefusedForGood reports a power-off that sending again does not cure: the device has none, or not for us, or is another machine's.
-func RefusedForGood(err error) bool {
+// refusedForGood reports a power-off that sending again does not cure: the device has none, or not for us, or is another machine's.
+func refusedForGood(err error) bool {
 	for _, class := range []error{providers.ErrPermanent, providers.ErrDenied, providers.ErrNotFound, providers.ErrIdentity, providers.ErrUntrusted} {
 		if errors.Is(err, class) {
 			return true

@@ -209,7 +209,7 @@ func TestRefusedForGood(t *testing.T) {
 		ds := devices(0)
 		var p PowerOffs
 		p.Sent(now, ds, Move{Turn: true}, err)
-		if got := RefusedForGood(err); got != tc.want || p.Exhausted(ds) != tc.want {
+		if got := refusedForGood(err); got != tc.want || p.Exhausted(ds) != tc.want {
 			t.Errorf("%v: got %t, exhausted %t, want %t", err, got, p.Exhausted(ds), tc.want)
 		}
 	}

@@ -106,7 +106,7 @@ func (a *Answers) Answered(answers ...providers.Answer) {
 	for i := range of {
 		of[i].answer = providers.Answer{}
 		if i < len(answers) {
-			of[i].answer = Counted(answers[i])
+			of[i].answer = counted(answers[i])
 		}
 		if of[i].answer.State == providers.PowerOff {
 			of[i].off = of[i].answer
@@ -193,7 +193,7 @@ func (a Answers) Offs(r *taint.Record) []taint.Evidence {
 
 // evidence names the device where there are several; one alone stands in the record already.
 func (a Answers) evidence(s said, answer providers.Answer) taint.Evidence {
-	e := Evidence(answer)
+	e := evidence(answer)
 	if len(a.of) > 1 {
 		e.From = s.device.Name
 	}
@@ -205,9 +205,9 @@ func (a Answers) Backoff() time.Duration {
 	return min(time.Second<<min(max(a.Misses-1, 0), 6), 30*time.Second)
 }
 
-// Counted returns the answer as it counts: an Off that was on its way for longer than TTL proves nothing when it arrives, so it is a
+// counted returns the answer as it counts: an Off that was on its way for longer than TTL proves nothing when it arrives, so it is a
 // miss. Taken for an Off it would be asked for again at once and for ever.
-func Counted(a providers.Answer) providers.Answer {
+func counted(a providers.Answer) providers.Answer {
 	if took := a.At.Age(a.Got); a.State == providers.PowerOff && took > TTL {
 		a.State, a.Err = providers.PowerUnknown, fmt.Errorf("%w: Off after %s", providers.ErrStale, took)
 	}
@@ -239,8 +239,8 @@ func sameBoot(l taint.Look, r *taint.Record) bool {
 	return !r.Vouched() && l.IsReady() && r.NodeUID == l.UID && r.BootID != "" && r.BootID == l.BootID && r.LeaseRV != l.LeaseRV
 }
 
-// Evidence writes an answer as a record's evidence.
-func Evidence(a providers.Answer) taint.Evidence {
+// evidence writes an answer as a record's evidence.
+func evidence(a providers.Answer) taint.Evidence {
 	raw := a.Raw
 	if a.Err != nil {
 		raw = providers.Class(a.Err) // never the error's text: it may hold what a log must not

@@ -455,7 +455,7 @@ func TestEvidence(t *testing.T) {
 			Err: context.DeadlineExceeded},
 			taint.Evidence{At: now.Wall, From: "a", State: "Unknown", Raw: "unreachable"}},
 	} {
-		if got := Evidence(tt.in); got != tt.want {
+		if got := evidence(tt.in); got != tt.want {
 			t.Errorf("%s: Evidence = %+v, want %+v", tt.name, got, tt.want)
 		}
 	}

@@ -17,8 +17,8 @@ type Host struct {
 	After      providers.Place  // what the hypervisor said once it was asked again; zero: it was not
 }
 
-// ErrMisplaced is a hypervisor that answers though the device of its host says Off.
-var ErrMisplaced = fmt.Errorf("%w: a hypervisor answers, and the device of its host says Off: it just died, or that is another host's device", providers.ErrPermanent)
+// errMisplaced is a hypervisor that answers though the device of its host says Off.
+var errMisplaced = fmt.Errorf("%w: a hypervisor answers, and the device of its host says Off: it just died, or that is another host's device", providers.ErrPermanent)
 
 // Within is what hosts say of a guest that is on one of them and nowhere else. It is Off where the host of at least one hypervisor is off,
 // by the word of its own device, and every other hypervisor said before and after that it has no such guest. After is what proves: a guest
@@ -33,7 +33,7 @@ func Within(hosts []Host) (out providers.Observation, err error) {
 		case !h.off():
 			known = latest(known, h.Before.Got)
 		case h.Before.Answered() || h.After.Answered():
-			return providers.Observation{}, fmt.Errorf("%w (%s, %s)", ErrMisplaced, h.Hypervisor, h.Device)
+			return providers.Observation{}, fmt.Errorf("%w (%s, %s)", errMisplaced, h.Hypervisor, h.Device)
 		default:
 			known = latest(known, h.Off.Got)
 			off = append(off, h.Device+" is Off")
@@ -71,7 +71,7 @@ func Within(hosts []Host) (out providers.Observation, err error) {
 }
 
 // off reports that the host's own device proves it off.
-func (h Host) off() bool { return Counted(h.Off).State == providers.PowerOff }
+func (h Host) off() bool { return counted(h.Off).State == providers.PowerOff }
 
 // silent is why nothing is known of a hypervisor that did not answer: it may have the guest, unless its host is off.
 func (h Host) silent(p providers.Place) error {

@@ -62,9 +62,9 @@ func TestWithin(t *testing.T) {
 		{"another was asked before the host was off", []Host{dead, with(lives, func(h *Host) { h.After = gone(119) })}, unknown, "", 0, providers.ErrStale},
 		{"another was asked before the other had answered", []Host{dead, lives, with(lives, func(h *Host) { h.Before = gone(121) })}, unknown, "", 0, providers.ErrStale},
 
-		{"its hypervisor answers: absent", []Host{with(dead, func(h *Host) { h.Before = gone(0) }), lives}, unknown, "", 0, ErrMisplaced},
-		{"its hypervisor answers: there", []Host{with(dead, func(h *Host) { h.Before = there(0) }), lives}, unknown, "", 0, ErrMisplaced},
-		{"its hypervisor answers late", []Host{with(dead, func(h *Host) { h.After = gone(130) }), lives}, unknown, "", 0, ErrMisplaced},
+		{"its hypervisor answers: absent", []Host{with(dead, func(h *Host) { h.Before = gone(0) }), lives}, unknown, "", 0, errMisplaced},
+		{"its hypervisor answers: there", []Host{with(dead, func(h *Host) { h.Before = there(0) }), lives}, unknown, "", 0, errMisplaced},
+		{"its hypervisor answers late", []Host{with(dead, func(h *Host) { h.After = gone(130) }), lives}, unknown, "", 0, errMisplaced},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := Within(tt.of)

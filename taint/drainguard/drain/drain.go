@@ -232,7 +232,7 @@ func (v View) guard(name string, n Node, d *Decision) {
 		case p.Daemon:
 			drop = nil
 			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded], who+" is a DaemonSet's, which no drain evicts")
-		case v.Guard.Identity.Of(p) == nil:
+		case v.Guard.Identity.of(p) == nil:
 			drop = nil
 			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded],
 				fmt.Sprintf("%s has not all of the labels that tell it from others (%s)", who, strings.Join(v.Guard.Identity, ", ")))

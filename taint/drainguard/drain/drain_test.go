@@ -449,7 +449,7 @@ func TestFor(t *testing.T) {
 	switch {
 	case b.Guard != "disks" || b.Node != "n1" || !b.Whole || b.Deleting || b.Namespace != "storage":
 		t.Errorf("seen again: got %+v", b)
-	case !b.Selects(p) || b.Selects(pod("n2")) || b.Selects(stranger):
+	case !b.selects(p) || b.selects(pod("n2")) || b.selects(stranger):
 		t.Error("selects: want the storage pod, neither another nor a pod of another kind with its label")
 	case made.Spec.MinAvailable.IntValue() != 1 || !strings.HasPrefix(made.Name, "forcefence-disks-"):
 		t.Errorf("made: got %+v", made)

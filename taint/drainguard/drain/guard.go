@@ -44,8 +44,8 @@ type Guard struct {
 // Identity are the keys of the labels that tell one storage pod from the others.
 type Identity []string
 
-// Of are a pod's values; nil where it lacks one.
-func (id Identity) Of(p Pod) []string {
+// of are a pod's values; nil where it lacks one.
+func (id Identity) of(p Pod) []string {
 	var out []string
 	for _, key := range id {
 		value, ok := p.Labels[key]
@@ -64,7 +64,7 @@ func (g Guard) For(p Pod) *policyv1.PodDisruptionBudget {
 	if selector.MatchLabels == nil {
 		selector.MatchLabels = map[string]string{}
 	}
-	values := g.Identity.Of(p)
+	values := g.Identity.of(p)
 	for i, key := range g.Identity {
 		selector.MatchLabels[key] = values[i]
 	}
@@ -81,7 +81,7 @@ func (g Guard) For(p Pod) *policyv1.PodDisruptionBudget {
 
 // budget is the name of a pod's budget.
 func (g Guard) budget(p Pod) string {
-	sum := sha256.Sum256([]byte(strings.Join(g.Identity.Of(p), "\n")))
+	sum := sha256.Sum256([]byte(strings.Join(g.Identity.of(p), "\n")))
 	return "forcefence-" + g.Name + "-" + hex.EncodeToString(sum[:5])
 }
 

@@ -72,7 +72,7 @@ func (m *model) happen(harm bool) (lost bool) {
 		m.say("%s cordoned: %t", name, n.Cordoned)
 	case 2: // kubectl drain evicts what no budget is before
 		i := slices.IndexFunc(m.v.Pods, func(p Pod) bool { return p.Node == name })
-		if i < 0 || !n.Cordoned || slices.ContainsFunc(m.v.Budgets, func(b Budget) bool { return b.Selects(m.v.Pods[i]) }) {
+		if i < 0 || !n.Cordoned || slices.ContainsFunc(m.v.Budgets, func(b Budget) bool { return b.selects(m.v.Pods[i]) }) {
 			return false
 		}
 		m.say("%s drained", name)

@@ -97,8 +97,8 @@ func (b Budget) Same(o Budget) bool {
 	return b.UID == o.UID && b.Guard == o.Guard && b.Node == o.Node && b.Whole == o.Whole && b.Deleting == o.Deleting && b.selector.String() == o.selector.String()
 }
 
-// Selects reports that the budget is one before that pod.
-func (b Budget) Selects(p Pod) bool {
+// selects reports that the budget is one before that pod.
+func (b Budget) selects(p Pod) bool {
 	return b.Namespace == p.Namespace && b.selector.Matches(labels.Set(p.Labels))
 }
 

@@ -48,12 +48,12 @@ func (v View) Indexed() View {
 			continue
 		}
 		x.on[p.Node] = append(x.on[p.Node], p)
-		if values := v.Guard.Identity.Of(p); values != nil {
+		if values := v.Guard.Identity.of(p); values != nil {
 			x.alike[likeness(values)] = append(x.alike[likeness(values)], p)
 		}
 		try := func(candidates []int) {
 			for _, i := range candidates {
-				if b := &x.budgets[i]; b.Selects(p) {
+				if b := &x.budgets[i]; b.selects(p) {
 					b.pods = append(b.pods, p.UID)
 					x.before[p.UID] = append(x.before[p.UID], i)
 				}
@@ -146,7 +146,7 @@ func (b sighted) sound(p Pod) bool {
 
 // twin is another storage pod that the pod's budget would select as well; "" if there is none.
 func (v View) twin(p Pod) string {
-	for _, o := range v.index.alike[likeness(v.Guard.Identity.Of(p))] {
+	for _, o := range v.index.alike[likeness(v.Guard.Identity.of(p))] {
 		if o.UID != p.UID {
 			return o.Namespace + "/" + o.Name
 		}

@@ -58,7 +58,7 @@ func TestIndex(t *testing.T) {
 			var ours, foreign []string
 			for _, b := range v.Budgets {
 				switch {
-				case !b.Selects(p):
+				case !b.selects(p):
 					continue
 				case b.Guard == v.Guard.Name:
 					ours = append(ours, b.Name)

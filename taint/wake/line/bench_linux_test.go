@@ -42,7 +42,7 @@ func BenchmarkIdle(b *testing.B) {
 			}
 			for b.Loop() {
 				heap, slab := heapBytes(), slabBytes()
-				l := New(Options{Log: slog.New(slog.DiscardHandler), Loopback: true, Broke: func(node string) { b.Errorf("%s broke", node) }})
+				l := New(Options{Log: slog.New(slog.DiscardHandler), loopback: true, Broke: func(node string) { b.Errorf("%s broke", node) }})
 				ctx, cancel := context.WithCancel(context.Background())
 				done := make(chan error, 1)
 				go func() { done <- l.Run(ctx) }()

@@ -65,8 +65,8 @@ type Options struct {
 	Log *slog.Logger
 	// Broke is told of a node whose line broke and cannot be made again. It must not block.
 	Broke func(node string)
-	// Loopback allows addresses of this machine: for tests.
-	Loopback bool
+	// loopback allows addresses of this machine: for tests.
+	loopback bool
 }
 
 // Lines are the connections to all nodes. Make them with New.
@@ -96,7 +96,7 @@ func Usable(a netip.Addr) bool {
 func (l *Lines) Want(port uint16, nodes []Node) {
 	want := make(map[string]netip.Addr, len(nodes))
 	for _, n := range nodes {
-		if port != 0 && (Usable(n.Address) || l.Loopback && n.Address.IsLoopback()) {
+		if port != 0 && (Usable(n.Address) || l.loopback && n.Address.IsLoopback()) {
 			want[n.Name] = n.Address.Unmap()
 		}
 	}

@@ -31,7 +31,7 @@ type lines struct {
 func run(t *testing.T, in func(func())) *lines {
 	t.Helper()
 	l := &lines{}
-	l.Lines = New(Options{Log: slog.New(slog.DiscardHandler), Loopback: true, Broke: func(node string) {
+	l.Lines = New(Options{Log: slog.New(slog.DiscardHandler), loopback: true, Broke: func(node string) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.broke = append(l.broke, node)
@@ -189,9 +189,9 @@ func TestWant(t *testing.T) {
 func TestNoLineToOurselves(t *testing.T) {
 	k := listen(t, "127.0.0.1:0")
 	l := run(t, nil)
-	l.Loopback = false
+	l.loopback = false
 	l.Want(k.port(), []Node{{"n1", at("127.0.0.1")}})
-	l.Loopback = true
+	l.loopback = true
 	l.Want(k.port(), []Node{{"n2", at("127.0.0.1")}}) // the one after it is made
 	await(t, "the second", func() bool { return l.counts() == [4]int{1} })
 	if k.accepted() != 1 {

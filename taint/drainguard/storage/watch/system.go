@@ -133,7 +133,7 @@ const tries = 30
 // everything Unknown. It ends where the schema cannot be had: what the objects say is looked at in any case.
 func (s *system) check(ctx context.Context, k storage.Kind, gvr schema.GroupVersionResource, kind string) {
 	for range tries {
-		found, err := Schema(s.Discovery, gvr, kind)
+		found, err := kindSchema(s.Discovery, gvr, kind)
 		if err == nil && found != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -151,8 +151,8 @@ func (s *system) check(ctx context.Context, k storage.Kind, gvr schema.GroupVers
 	}
 }
 
-// Schema asks the API server for the schema of a kind; nil where it does not publish one.
-func Schema(d discovery.DiscoveryInterface, gvr schema.GroupVersionResource, kind string) (*storage.Schema, error) {
+// kindSchema asks the API server for the schema of a kind; nil where it does not publish one.
+func kindSchema(d discovery.DiscoveryInterface, gvr schema.GroupVersionResource, kind string) (*storage.Schema, error) {
 	paths, err := d.OpenAPIV3().Paths()
 	if err != nil {
 		return nil, fmt.Errorf("reading OpenAPI paths: %w", err)
