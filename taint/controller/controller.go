@@ -91,7 +91,7 @@ func (r *Reconciler) driver(ctx context.Context, name string, st *nodeState) dec
 		World:  newExecutor(r.workOn(name, st)),
 		Across: func(do func(decide.Fleet)) { r.WithFleet(func(f *fleet.Fleet) { do(f) }) },
 		Now:    r.now,
-		Done:   func(s decide.StepDone) { st.told.Step(ctx, s) },
+		Done:   func(s decide.StepDone) { st.observed.Step(ctx, s) },
 	}
 }
 
@@ -171,7 +171,7 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 		f.See(l, r.now())
 		view = f.View(name, r.now())
 	})
-	st.told.Seen(&node, view)
+	st.observed.Seen(&node, view)
 	config := r.Config()
 	st.course.Apply(r.now(), nil, decide.StorageHeard{Policies: config.Policies, Says: config.health(name)})
 	if !st.course.Idle(l, view) {
@@ -179,14 +179,14 @@ func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle
 	}
 	mode := config.ChooseMode(&node, fence.Fence).Mode
 	st.still = !mode.Begins()
-	st.told.Idle(&node, l, mode)
+	st.observed.Idle(&node, l, mode)
 	st.course.Apply(l.Got, nil, decide.Rested{Look: l})
 	st.node, st.objects = nil, nil
 	if mode == fence.Disabled {
 		return true, 0, nil
 	}
 	done, after := pins{r.workOn(name, st)}.pin(ctx, &node, l)
-	st.told.Pinned(&node, done)
+	st.observed.Pinned(&node, done)
 	return true, after, nil
 }
 
@@ -197,7 +197,7 @@ func (r *Reconciler) state(name string) *nodeState {
 	st := r.nodes[name]
 	if st == nil {
 		st = &nodeState{looked: func() {}, course: recording.Course{Name: name, Tape: r.Record}}
-		st.told = r.observer.Node(name, &st.course.Node)
+		st.observed = r.observer.Node(name, &st.course.Node)
 		r.nodes[name] = st
 	}
 	return st
@@ -205,7 +205,7 @@ func (r *Reconciler) state(name string) *nodeState {
 
 // forget drops a Node that does not exist any more.
 func (r *Reconciler) forget(name string, st *nodeState) {
-	st.told.Gone()
+	st.observed.Gone()
 	st.nudging = nudging{}
 	r.WithFleet(func(f *fleet.Fleet) { f.Drop(name, r.now()) })
 	r.mu.Lock()

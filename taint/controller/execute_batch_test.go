@@ -241,7 +241,7 @@ func (x *midst) upTo(do string) action.Decision {
 
 // tells has a step told that was carried out.
 func (x *midst) tells(d action.Decision, o decide.Observation) {
-	x.st.told.Step(x.t.Context(), decide.StepDone{Look: x.st.course.Look(), Decision: d, Outcome: o})
+	x.st.observed.Step(x.t.Context(), decide.StepDone{Look: x.st.course.Look(), Decision: d, Outcome: o})
 }
 
 // step carries out the next decision, and has it reported.

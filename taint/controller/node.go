@@ -20,9 +20,9 @@ import (
 
 // nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.
 type nodeState struct {
-	course  recording.Course
-	told    *observe.Node
-	nudging nudging
+	course   recording.Course
+	observed *observe.Node
+	nudging  nudging
 
 	// Of the last look, for those who execute and report.
 	node    *corev1.Node

@@ -44,7 +44,7 @@ func (w nudges) nudge(ctx context.Context) time.Duration {
 		w.nudgePods(ctx, held, &done)
 		w.st.nudging.done(len(held))
 	}
-	w.st.told.Nudged(done)
+	w.st.observed.Nudged(done)
 	wait, _ = w.st.nudging.due(w.Now())
 	return wait
 }

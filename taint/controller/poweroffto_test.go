@@ -45,7 +45,7 @@ func (x *midst) does(s action.Decision) {
 	x.t.Helper()
 	look, o := x.st.course.Look(), x.act(x.t.Context(), s)
 	x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(x.now(), f, o) })
-	x.st.told.Step(x.t.Context(), decide.StepDone{Look: look, Decision: s, Outcome: o})
+	x.st.observed.Step(x.t.Context(), decide.StepDone{Look: look, Decision: s, Outcome: o})
 	if action.Name(s.Action) == "Write" {
 		x.write(action.RecordOf(s.Action))
 	}

@@ -18,19 +18,19 @@ type actions struct {
 	answers *answers
 }
 
-// tell tells of an action that is over.
-func (n *actions) tell(ctx context.Context, s decide.StepDone, o decide.ActionDone) {
+// report reports an action that is over.
+func (n *actions) report(ctx context.Context, s decide.StepDone, o decide.ActionDone) {
 	d := s.Decision
-	n.tellDone(s, o)
-	n.tellPart(s, o.Err)
-	n.fences.tellStep(s, o)
+	n.reportDone(s, o)
+	n.reportSpan(s, o.Err)
+	n.fences.reportStep(s, o)
 	switch {
 	case action.Is[action.PowerOff](d) || action.Is[action.PowerOn](d):
 	case o.Err != nil:
 		n.states.stepFailed(ctx, d, o.Err)
 	default:
 		if writesRecord(d.Action) {
-			n.fences.tellWritten(d)
+			n.fences.reportRecord(d)
 		}
 		n.states.stepSucceeded()
 		if phase := phases[action.Name(d.Action)]; phase != "" {
@@ -39,11 +39,11 @@ func (n *actions) tell(ctx context.Context, s decide.StepDone, o decide.ActionDo
 	}
 }
 
-// tellDone tells what an action did.
-func (n *actions) tellDone(s decide.StepDone, o decide.ActionDone) {
+// reportDone reports what an action did.
+func (n *actions) reportDone(s decide.StepDone, o decide.ActionDone) {
 	l, log := s.Look, n.Log.With("node", n.name, "fence", s.Look.Record.IDOr(""))
 	for _, all := range o.Writes.Asked {
-		n.answers.tellAnswers(all)
+		n.answers.reportAnswers(all)
 	}
 	switch a := s.Decision.Action.(type) {
 	case action.ClearVolumes:
@@ -52,26 +52,26 @@ func (n *actions) tellDone(s decide.StepDone, o decide.ActionDone) {
 				"inUse", len(l.InUse)-len(a.InUse), "attached", len(l.Attached)-len(a.Attached))
 		}
 	case action.PowerOff:
-		tellPower(log, o.Power, "Sent power-off", "Power-off was not sent", "Power-off was not accepted")
+		reportPower(log, o.Power, "Sent power-off", "Power-off was not sent", "Power-off was not accepted")
 	case action.PowerOn:
-		tellPower(log, o.Power, "Sent power-on", "Power-on was not sent", "Power-on was not accepted")
+		reportPower(log, o.Power, "Sent power-on", "Power-on was not sent", "Power-on was not accepted")
 	case action.DeleteAttachments:
-		tellUnwritten(log, s.Decision.Action, o.Writes)
+		reportUnwritten(log, s.Decision.Action, o.Writes)
 		for _, one := range a.Attachments {
 			if o.Writes.Made[one.UID] {
 				log.Warn("Deleted volume attachment", "attachment", one.Name, "volume", one.PV, "policy", a.Policy)
 			}
 		}
 	case action.Tombstone, action.Delete, action.Spare, action.SetNotReady:
-		tellUnwritten(log, s.Decision.Action, o.Writes)
-		n.tellPods(log, a, slices.DeleteFunc(slices.Clone(action.PodsOf(a)), func(p action.Pod) bool {
+		reportUnwritten(log, s.Decision.Action, o.Writes)
+		n.reportPods(log, a, slices.DeleteFunc(slices.Clone(action.PodsOf(a)), func(p action.Pod) bool {
 			return !o.Writes.Made[p.UID]
 		}))
 	}
 }
 
-// tellPower tells how each device took a power action.
-func tellPower(log *slog.Logger, by []decide.PowerSent, sent, late, refused string) {
+// reportPower reports how each device took a power action.
+func reportPower(log *slog.Logger, by []decide.PowerSent, sent, late, refused string) {
 	for _, d := range by {
 		log := log.With("device", d.Device)
 		switch {
@@ -85,8 +85,8 @@ func tellPower(log *slog.Logger, by []decide.PowerSent, sent, late, refused stri
 	}
 }
 
-// tellUnwritten tells of writes of pods or attachments that were not made.
-func tellUnwritten(log *slog.Logger, a action.Action, w decide.Writes) {
+// reportUnwritten reports of writes of pods or attachments that were not made.
+func reportUnwritten(log *slog.Logger, a action.Action, w decide.Writes) {
 	of := len(action.PodsOf(a)) + len(action.AttachmentsOf(a))
 	if w.Failed > 0 {
 		log.Warn("Could not write some pods or attachments", "policy", action.PolicyOf(a), "act", action.Name(a),
@@ -101,10 +101,10 @@ func tellUnwritten(log *slog.Logger, a action.Action, w decide.Writes) {
 	}
 }
 
-// tellPods tells of pods that were written.
-func (n *actions) tellPods(log *slog.Logger, a action.Action, pods []action.Pod) {
+// reportPods reports of pods that were written.
+func (n *actions) reportPods(log *slog.Logger, a action.Action, pods []action.Pod) {
 	if !action.OfPolicy(a) {
-		n.fences.tellPods(a, pods)
+		n.fences.reportPods(a, pods)
 	}
 	log = log.With("pods", len(pods))
 	policy := action.PolicyOf(a)
@@ -131,14 +131,14 @@ func (n *actions) tellPods(log *slog.Logger, a action.Action, pods []action.Pod)
 	}
 }
 
-// parts are the names of the other actions of which Sinks.Parts is told.
+// parts are the names of the other actions that Sinks.Parts takes.
 var parts = map[string]string{
 	"PowerOff": "power_off", "PowerOn": "power_on", "Unmark": "unmark", "Spare": "spare",
 	"DeleteAttachments": "delete_attachments", "SetNotReady": "set_not_ready",
 }
 
-// tellPart tells of an action of a fence. One of a policy is none.
-func (n *actions) tellPart(s decide.StepDone, err error) {
+// reportSpan reports of an action of a fence. One of a policy is none.
+func (n *actions) reportSpan(s decide.StepDone, err error) {
 	d := s.Decision
 	name := phases[action.Name(d.Action)]
 	if name == "" {

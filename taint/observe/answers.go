@@ -15,10 +15,10 @@ type answers struct {
 	text string // the last that were logged
 }
 
-// tellAnswers tells what the devices answered.
-func (n *answers) tellAnswers(all []providers.Answer) {
-	n.logAnswers(all)
-	n.tellNoticed()
+// reportAnswers reports what the devices answered.
+func (n *answers) reportAnswers(all []providers.Answer) {
+	n.reportChanges(all)
+	n.reportFirstSignal()
 	if n.Parts == nil {
 		return
 	}
@@ -32,8 +32,8 @@ func (n *answers) tellAnswers(all []providers.Answer) {
 	}
 }
 
-// logAnswers tells of answers that differ from those before.
-func (n *answers) logAnswers(all []providers.Answer) {
+// reportChanges reports of answers that differ from those before.
+func (n *answers) reportChanges(all []providers.Answer) {
 	text := ""
 	for _, a := range all {
 		text += a.State.String() + " " + a.Raw + " " + providers.Class(a.Err) + "\n"
@@ -42,7 +42,7 @@ func (n *answers) logAnswers(all []providers.Answer) {
 		return
 	}
 	n.text = text
-	n.fences.tellQuestion(all)
+	n.fences.reportQuestion(all)
 	id := ""
 	if rec := n.course.Look().Record; rec.Open() {
 		id = rec.ID
@@ -57,9 +57,9 @@ func (n *answers) logAnswers(all []providers.Answer) {
 	}
 }
 
-// tellNoticed tells who was the first to make a node suspect whose machine is off, once in a life of the node: not where a
+// reportFirstSignal reports who was the first to make a node suspect whose machine is off, once in a life of the node: not where a
 // fence of that life says so already, which may be ours.
-func (n *answers) tellNoticed() {
+func (n *answers) reportFirstSignal() {
 	l := n.course.Look()
 	if n.course.Answer().State != providers.PowerOff || l.Mark != nil || l.Record != nil && !l.Alive(l.Record) {
 		return

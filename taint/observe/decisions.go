@@ -30,24 +30,24 @@ type decisions struct {
 	alert  string        // what a person was called for
 	aside  action.Aside  // why policies end nothing
 	unread string        // why claims could not be read
-	slow   time.Time     // when it was last told that the API server is slow
+	slow   time.Time     // when slow reads were last reported
 }
 
-// reset forgets what stands of a node that is healthy again.
+// reset forgets what was reported of a node that is healthy again.
 func (n *decisions) reset() { n.reason, n.alert, n.aside = "", "", action.Aside{} }
 
-// tell tells of a step's decision, and of what it shows of the node.
-func (n *decisions) tell(s decide.StepDone) {
+// report reports a step's decision, and of what it shows of the node.
+func (n *decisions) report(s decide.StepDone) {
 	d := s.Decision
-	n.tellSlowReads()
-	n.tellAlert(d)
+	n.reportSlowReads()
+	n.reportAlert(d)
 	if s.Look.Record != nil {
-		n.tellFence(journal.Told{Record: *s.Look.Record, Alert: &n.alert, Seen: true})
+		n.reportFence(journal.Told{Record: *s.Look.Record, Alert: &n.alert, Seen: true})
 	}
-	n.fences.tellPowerOffs(n.node, s.Look.Record)
-	n.tellNotes(d.Notes)
+	n.fences.reportPowerOffs(n.node, s.Look.Record)
+	n.reportNotes(d.Notes)
 	if s.Err() == nil || !writesRecord(d.Action) { // a conflict leaves a fence that never was one
-		n.tellDecision(d)
+		n.reportDecision(d)
 	}
 }
 
@@ -60,8 +60,8 @@ func writesRecord(a action.Action) bool {
 	return false
 }
 
-// tellAlert calls for a person, once for each reason. The node's state says so for as long as it stands.
-func (n *decisions) tellAlert(d action.Decision) {
+// reportAlert calls for a person, once for each reason. The node's state says so for as long as it stands.
+func (n *decisions) reportAlert(d action.Decision) {
 	alert := d.Alert
 	if alert == string(reason.Stuck) {
 		alert += ": " + stuckPods(d.Stuck)
@@ -80,8 +80,8 @@ func (n *decisions) tellAlert(d action.Decision) {
 	n.event(n.at, n.node, nil, reason.NeedsPerson, "Alert", "{node}", n.name, "{detail}", alert)
 }
 
-// tellDecision tells a reason once, when it becomes the node's, and with it what the step did.
-func (n *decisions) tellDecision(d action.Decision) {
+// reportDecision reports a reason once, when it becomes the node's, and with it what the step did.
+func (n *decisions) reportDecision(d action.Decision) {
 	l, rec := n.course.Look(), action.RecordOf(d.Action)
 	id := cmp.Or(rec.ID, l.Record.IDOr(""))
 	switch d.Action.(type) {
@@ -90,16 +90,16 @@ func (n *decisions) tellDecision(d action.Decision) {
 	case action.Unmark:
 		n.Metrics.phase("evict", n.instant().Sub(n.course.Began()))
 		n.Log.Info("Removed mark", "node", n.name, "fence", id, "result", rec.Result)
-		n.tellKept(d)
+		n.reportKept(d)
 	}
 	// What is added to a fence that ended before counts as no other fence.
 	ends := rec.Phase == taint.PhaseDone && writesRecord(d.Action)
 	if ends && (l.Record.Open() || d.Reason == reason.NeverOff) {
 		n.Metrics.fences.WithLabelValues(string(rec.Result)).Inc()
 	}
-	n.tellWould(d)
+	n.reportShadow(d)
 	if n.reason != d.Reason && !action.Is[action.Ask](d) { // a question between two waits for the same reason is no news
-		n.tellReason(d, id)
+		n.reportReason(d, id)
 	}
 	switch d.Action.(type) {
 	case action.Unmark:
@@ -118,8 +118,8 @@ var levels = map[reason.Severity]slog.Level{
 	reason.Debug: slog.LevelDebug, reason.Info: slog.LevelInfo, reason.Warning: slog.LevelWarn,
 }
 
-// tellReason tells a reason that is new. A refusal of the guard that is the same for many nodes has one Event.
-func (n *decisions) tellReason(d action.Decision, id string) {
+// reportReason reports a reason that is new. A refusal of the guard that is the same for many nodes has one Event.
+func (n *decisions) reportReason(d action.Decision, id string) {
 	n.reason = d.Reason
 	n.Log.Log(context.Background(), levels[reason.Of(d.Reason).Severity], "Decided", "node", n.name, "fence", id,
 		"why", string(d.Reason), "act", action.Name(d.Action), "detail", cmp.Or(d.Detail, n.course.Said()),
@@ -132,12 +132,12 @@ func (n *decisions) tellReason(d action.Decision, id string) {
 	}
 	n.queueEvent(d.Reason, action.Name(d.Action), n.course.Words(d, n.suspicion)...)
 	if d.Reason == reason.Confirmed || d.Reason == reason.Vouched {
-		n.tellNoHook(id)
+		n.reportNoHook(id)
 	}
 }
 
-// tellNoHook warns, when an eviction begins, that nothing on the node would hold its pods if its machine came up now.
-func (n *decisions) tellNoHook(id string) {
+// reportNoHook warns, when an eviction begins, that nothing on the node would hold its pods if its machine came up now.
+func (n *decisions) reportNoHook(id string) {
 	status, why := taint.ProtectionOf(n.node)
 	if status == corev1.ConditionTrue {
 		return
@@ -146,8 +146,8 @@ func (n *decisions) tellNoHook(id string) {
 	n.queueEvent(reason.NoHook, "Evict")
 }
 
-// tellWould counts what would have been done, and lists whom it would have moved.
-func (n *decisions) tellWould(d action.Decision) {
+// reportShadow counts what would have been done, and lists whom it would have moved.
+func (n *decisions) reportShadow(d action.Decision) {
 	if d.Would.Action == nil {
 		return
 	}
@@ -157,14 +157,14 @@ func (n *decisions) tellWould(d action.Decision) {
 	for i, p := range d.Would.Pods {
 		pods[i] = p.Namespace + "/" + p.Name
 	}
-	n.tellFence(journal.Told{Record: action.RecordOf(d.Would.Action), Shadow: true, Would: named(d.Would.Pods)})
+	n.reportFence(journal.Told{Record: action.RecordOf(d.Would.Action), Shadow: true, Would: named(d.Would.Pods)})
 	n.Log.Warn("Shadow decision", "node", n.name, "decision", would, "device", n.course.Speakers(),
 		"suspicion", n.suspicion, "evidence", d.Detail, "bootID", n.course.Look().BootID, "pods", pods)
 }
 
-// tellAside tells once why policies end nothing that they would end otherwise. If it is the same for many nodes, only
+// reportAside reports once why policies end nothing that they would end otherwise. If it is the same for many nodes, only
 // the first has the Event.
-func (n *decisions) tellAside(a action.Aside) {
+func (n *decisions) reportAside(a action.Aside) {
 	before := n.aside
 	n.aside = a
 	same := a.Once != "" && a.Why == before.Why && a.Once == before.Once // though a count in Detail differs
@@ -177,8 +177,8 @@ func (n *decisions) tellAside(a action.Aside) {
 	}
 }
 
-// tellNotes tells what policies leave undone.
-func (n *decisions) tellNotes(notes []action.Note) {
+// reportNotes reports what policies leave undone.
+func (n *decisions) reportNotes(notes []action.Note) {
 	for _, note := range notes {
 		if note.Why == reason.PolicyTimedOut {
 			n.Log.Error("Policy gave up", "node", n.name, "detail", note.Detail)
@@ -189,8 +189,8 @@ func (n *decisions) tellNotes(notes []action.Note) {
 	}
 }
 
-// tellUnread logs once why claims of the node's pods cannot be read: their pods keep all entries of the volume lists.
-func (n *decisions) tellUnread(err error) {
+// reportUnreadClaims logs once why claims of the node's pods cannot be read: their pods keep all entries of the volume lists.
+func (n *decisions) reportUnreadClaims(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -203,12 +203,12 @@ func (n *decisions) tellUnread(err error) {
 }
 
 const (
-	slowRead  = 2 * time.Second  // how long the reads of a look may take before it is told
-	slowAgain = 10 * time.Second // how often it is told
+	slowRead  = 2 * time.Second  // how long the reads of a look may take before it is reported
+	slowAgain = 10 * time.Second // how often it is reported
 )
 
-// tellSlowReads tells of an API server that is slow: a fence that gets nowhere for that says what it waits for.
-func (n *decisions) tellSlowReads() {
+// reportSlowReads reports of an API server that is slow: a fence that gets nowhere for that says what it waits for.
+func (n *decisions) reportSlowReads() {
 	took := n.course.Reads()
 	if now := n.Now(); took > slowRead && now.Sub(n.slow) > slowAgain {
 		n.slow = now
@@ -247,9 +247,9 @@ var leftBehind = map[action.PodWrite]string{
 	action.SetsNotReady: "The node's machine is off, but the pod could not be set not ready (%s).",
 }
 
-// tellKept tells each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped, or the
-// API server let nobody delete or spare it.
-func (n *decisions) tellKept(d action.Decision) {
+// reportKept reports each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped, or the
+// API server refused to have it deleted or spared.
+func (n *decisions) reportKept(d action.Decision) {
 	log := n.Log.With("node", n.name, "fence", action.RecordOf(d.Action).ID)
 	kept, _ := d.Action.(action.Unmark)
 	for _, p := range kept.Kept {
@@ -273,7 +273,7 @@ func (n *decisions) tellKept(d action.Decision) {
 	}
 }
 
-// protectionLabel is the label of the metric forcefence_node_protection for what a Node tells of its hook.
+// protectionLabel is the label of the metric forcefence_node_protection for the protection that a Node's hook reports.
 func protectionLabel(status corev1.ConditionStatus, why string) string {
 	switch {
 	case status == corev1.ConditionTrue && why == taint.ProtectionFailClosed:

@@ -20,12 +20,12 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// fences are what Fencing objects are told.
+// fences report a node's fences, for Fencing objects.
 type fences struct {
 	*subject
 
 	open  *taint.Record // the fence that was last seen open, until its end is reported; nil: there is none
-	asked *api.Step     // the question with the last answers, if no fence is open; nil: it was told
+	asked *api.Step     // the question with the last answers, if no fence is open; nil: it was reported
 }
 
 // steps are the names, in Fencing objects, of actions of a fence.
@@ -35,8 +35,8 @@ var steps = map[string]string{
 	"Spare": api.StepSparePods, "SetNotReady": api.StepSetPodsNotReady, "DeleteAttachments": api.StepDeleteAttachments,
 }
 
-// tellStep tells when an action of a fence began and ended. One of a policy is none.
-func (n *fences) tellStep(s decide.StepDone, o decide.ActionDone) {
+// reportStep reports when an action of a fence began and ended. One of a policy is none.
+func (n *fences) reportStep(s decide.StepDone, o decide.ActionDone) {
 	a, rec := s.Decision.Action, s.Look.Record
 	name := steps[action.Name(a)]
 	if name == "" || action.OfPolicy(a) {
@@ -52,13 +52,13 @@ func (n *fences) tellStep(s decide.StepDone, o decide.ActionDone) {
 		step.Objects = int32(len(s.Look.InUse) - len(clear.InUse) + len(s.Look.Attached) - len(clear.Attached))
 	}
 	if name == api.StepSetMark && n.asked != nil {
-		n.tellFence(journal.Told{Record: *rec, Step: n.asked})
+		n.reportFence(journal.Told{Record: *rec, Step: n.asked})
 	}
-	n.tellFence(journal.Told{Record: *rec, Step: timed(step, s.Began.Wall, s.Ended.Wall)})
+	n.reportFence(journal.Told{Record: *rec, Step: timed(step, s.Began.Wall, s.Ended.Wall)})
 }
 
-// tellQuestion tells when the devices answered, or keeps it for the fence that begins with their answers.
-func (n *fences) tellQuestion(all []providers.Answer) {
+// reportQuestion reports when the devices answered, or keeps it for the fence that begins with their answers.
+func (n *fences) reportQuestion(all []providers.Answer) {
 	var began, ended time.Time
 	for _, a := range all {
 		if a.Got.IsZero() { // the others had decided before it answered
@@ -76,7 +76,7 @@ func (n *fences) tellQuestion(all []providers.Answer) {
 	}
 	n.asked = timed(api.Step{Step: api.StepAskDevices}, began, ended)
 	if rec := n.course.Look().Record; rec.Open() {
-		n.tellFence(journal.Told{Record: *rec, Step: n.asked})
+		n.reportFence(journal.Told{Record: *rec, Step: n.asked})
 		n.asked = nil
 	}
 }
@@ -101,8 +101,8 @@ func failure(o decide.ActionDone) string {
 	}
 }
 
-// tellWritten tells of a record that was written on the Node.
-func (n *fences) tellWritten(d action.Decision) {
+// reportRecord reports of a record that was written on the Node.
+func (n *fences) reportRecord(d action.Decision) {
 	if action.Is[action.Announce](d) {
 		return
 	}
@@ -113,11 +113,11 @@ func (n *fences) tellWritten(d action.Decision) {
 			t.Left = append(t.Left, named([]action.Pod{p.Pod})...)
 		}
 	}
-	n.tellFence(t)
+	n.reportFence(t)
 }
 
-// tellPods tells of pods that a fence ended or spared.
-func (n *fences) tellPods(a action.Action, written []action.Pod) {
+// reportPods reports of pods that a fence ended or spared.
+func (n *fences) reportPods(a action.Action, written []action.Pod) {
 	rec := n.course.Look().Record
 	if !rec.Open() {
 		return
@@ -131,11 +131,11 @@ func (n *fences) tellPods(a action.Action, written []action.Pod) {
 	default:
 		return
 	}
-	n.tellFence(t)
+	n.reportFence(t)
 }
 
-// tellEndedBefore tells of the listed pods that an earlier process ended.
-func (n *fences) tellEndedBefore(pods []action.Pod) {
+// reportEndedBefore reports of the listed pods that an earlier process ended.
+func (n *fences) reportEndedBefore(pods []action.Pod) {
 	l := n.course.Look()
 	if l.Mark == nil || !l.Record.Open() || l.Record.Phase != taint.PhaseEvicting {
 		return
@@ -147,12 +147,12 @@ func (n *fences) tellEndedBefore(pods []action.Pod) {
 		}
 	}
 	if len(ended) > 0 {
-		n.tellFence(journal.Told{Record: *l.Record, Ended: named(ended)})
+		n.reportFence(journal.Told{Record: *l.Record, Ended: named(ended)})
 	}
 }
 
-// tellAttached tells of the volumes that are attached to a marked node.
-func (n *fences) tellAttached(attachments []action.Attachment) {
+// reportAttached reports of the volumes that are attached to a marked node.
+func (n *fences) reportAttached(attachments []action.Attachment) {
 	l := n.course.Look()
 	if l.Mark == nil || !l.Record.Open() {
 		return
@@ -165,7 +165,7 @@ func (n *fences) tellAttached(attachments []action.Attachment) {
 			list = append(list, a.Name)
 		}
 	}
-	n.tellFence(journal.Told{Record: *l.Record, Attached: &list})
+	n.reportFence(journal.Told{Record: *l.Record, Attached: &list})
 }
 
 // named are the names of pods.
@@ -176,10 +176,10 @@ func named(pods []action.Pod) (out []api.Pod) {
 	return out
 }
 
-// tellPowerOffs tells once, when a fence has ended, which devices accepted a power-off of it. It does not matter who ended
-// the fence: a device that is off stays off. It tells of fences alone that this process saw open, so that a new leader
-// does not repeat it.
-func (n *fences) tellPowerOffs(node *corev1.Node, rec *taint.Record) {
+// reportPowerOffs reports once, when a fence has ended, which devices accepted a power-off of it. It does not matter who ended
+// the fence: a device that is off stays off. It reports only fences that this process saw open, so a new leader does not
+// repeat it.
+func (n *fences) reportPowerOffs(node *corev1.Node, rec *taint.Record) {
 	before := n.open
 	n.open = nil
 	if rec.Open() {

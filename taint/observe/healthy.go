@@ -15,7 +15,7 @@ type NudgeDone struct {
 	Failed  map[string]error // by the pod's namespace/name
 }
 
-// Nudged tells of a round of nudges.
+// Nudged reports a round of nudges.
 func (n *Node) Nudged(d NudgeDone) {
 	if d.Err != nil {
 		n.Metrics.nudges.WithLabelValues(NudgeFailed).Inc()
@@ -42,7 +42,7 @@ type PinDone struct {
 	Repinned    bool   // it was pinned to another machine before
 }
 
-// Pinned tells of a pin of the cached Node.
+// Pinned reports how the cached Node was pinned.
 func (n *Node) Pinned(node *corev1.Node, d PinDone) {
 	before := n.refused
 	n.refused = d.Refused

@@ -17,7 +17,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Node tells of one node. Only one goroutine may call its methods.
+// Node reports what happens to one node. Only one goroutine may call its methods.
 type Node struct {
 	*subject
 	states    states
@@ -30,7 +30,7 @@ type Node struct {
 	refused  string // why the machine of the healthy node is not believed
 }
 
-// Node returns what tells of one node. Its course is read while a step of it is told.
+// Node returns the reporter of one node. It reads the course while it reports a step.
 func (o *Observer) Node(name string, course *decide.Node) *Node {
 	n := &Node{subject: &subject{Observer: o, name: name, course: course}}
 	n.states.subject, n.fences.subject = n.subject, n.subject
@@ -40,7 +40,7 @@ func (o *Observer) Node(name string, course *decide.Node) *Node {
 	return n
 }
 
-// Step tells of a step, once it is over. ctx is what the step ran under.
+// Step reports a step, once it is over. ctx is the context in which the step ran.
 func (n *Node) Step(ctx context.Context, s decide.StepDone) {
 	n.at = s.Began.Wall
 	switch o := s.Outcome.(type) {
@@ -51,32 +51,32 @@ func (n *Node) Step(ctx context.Context, s decide.StepDone) {
 		n.nodeRead(o)
 		return
 	case decide.PodsListed:
-		n.fences.tellEndedBefore(o.Pods)
+		n.fences.reportEndedBefore(o.Pods)
 		return
 	case decide.VolumesRead:
-		n.decisions.tellUnread(o.Unread)
+		n.decisions.reportUnreadClaims(o.Unread)
 		return
 	case decide.AttachmentsListed:
-		n.fences.tellAttached(o.Attachments)
+		n.fences.reportAttached(o.Attachments)
 		return
 	}
 	if action.Reads(s.Decision.Action) || !s.Look.Exists {
 		return
 	}
-	n.decisions.tell(s)
+	n.decisions.report(s)
 	switch o := s.Outcome.(type) {
 	case nil:
 		n.states.stepSucceeded()
 		if action.Is[action.Wait](s.Decision) {
-			n.decisions.tellAside(s.Decision.Aside)
+			n.decisions.reportAside(s.Decision.Aside)
 		}
 	case decide.DevicesAnswered:
-		n.answers.tellAnswers(o.Answers)
+		n.answers.reportAnswers(o.Answers)
 		if s.Look.Mark != nil {
 			n.Metrics.phase("confirm", s.Ended.Sub(s.Began))
 		}
 	case decide.ActionDone:
-		n.actions.tell(ctx, s, o)
+		n.actions.report(ctx, s, o)
 	}
 }
 
@@ -89,7 +89,7 @@ func (n *Node) nodeRead(o decide.NodeRead) {
 	}
 }
 
-// Seen tells what the caches say of a Node: of its hook, and of a Lease whose duration is not believed.
+// Seen reports what the caches know of a Node: its hook's protection, and a Lease with a duration out of bounds.
 func (n *Node) Seen(node *corev1.Node, v fleet.View) {
 	n.at = n.Now()
 	status, why := taint.ProtectionOf(node)
@@ -103,12 +103,12 @@ func (n *Node) Seen(node *corev1.Node, v fleet.View) {
 	n.oddLease = v.OddLease
 }
 
-// Idle tells of a healthy node, about which nothing is to be done. l is a look at the cached node.
+// Idle reports a healthy node that needs nothing. l is a look at the cached Node.
 func (n *Node) Idle(node *corev1.Node, l taint.Look, mode fence.Mode) {
 	n.at = n.Now()
 	n.states.stepSucceeded()
 	if l.Record != nil { // a cache that is behind may not have it yet
-		n.fences.tellPowerOffs(node, l.Record)
+		n.fences.reportPowerOffs(node, l.Record)
 	}
 	n.states.setState(reason.StateHealthy)
 	n.states.setMode(mode.String())
@@ -122,8 +122,8 @@ var fencing = []reason.State{
 	reason.StatePoweringOff, reason.StateArmed, reason.StateEvicting, reason.StateProofLost, reason.StateStuck,
 }
 
-// Gone tells that the Node does not exist any more. A fence that was going on ends with it: stock garbage collection takes
-// the pods of a Node that is gone.
+// Gone reports that the Node does not exist any more. An open fence ends with it: stock garbage collection deletes the pods
+// of a Node that is gone.
 func (n *Node) Gone() {
 	n.at = n.Now()
 	if slices.Contains(fencing, n.states.state) {
@@ -131,7 +131,7 @@ func (n *Node) Gone() {
 		n.Metrics.fences.WithLabelValues(string(resultGone)).Inc()
 	}
 	if rec := n.course.Look().Record; rec.Open() {
-		n.tellFence(journal.Told{Record: *rec, Gone: true})
+		n.reportFence(journal.Told{Record: *rec, Gone: true})
 	}
 	if rec := n.fences.open; rec != nil {
 		gone := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(rec.NodeUID)}}

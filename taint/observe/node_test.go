@@ -204,10 +204,10 @@ func TestPoliciesWaitIsToldOnce(t *testing.T) {
 	waits := func(detail, once string) action.Aside {
 		return action.Aside{Why: reason.PolicyWaits, Detail: detail, Once: once}
 	}
-	s.decisions.tellAside(waits("5 of 9", "a"))
-	s.decisions.tellAside(waits("6 of 9", "a"))
-	other.decisions.tellAside(waits("6 of 9", "a"))
-	s.decisions.tellAside(waits("3 of 4", "b"))
+	s.decisions.reportAside(waits("5 of 9", "a"))
+	s.decisions.reportAside(waits("6 of 9", "a"))
+	other.decisions.reportAside(waits("6 of 9", "a"))
+	s.decisions.reportAside(waits("3 of 4", "b"))
 	got := s.told()
 	for i, detail := range []string{"5 of 9", "3 of 4"} {
 		if len(got) != 2 || !strings.Contains(got[i], string(reason.PolicyWaits)+" ") || !strings.Contains(got[i], ": "+detail) {
@@ -215,11 +215,11 @@ func TestPoliciesWaitIsToldOnce(t *testing.T) {
 		}
 	}
 	s.now = s.now.Add(onceFor)
-	s.decisions.tellAside(waits("4 of 4", "b"))
+	s.decisions.reportAside(waits("4 of 4", "b"))
 	if got := s.told(); len(got) != 0 {
 		t.Errorf("got %q for another count of the same incident, want none", got)
 	}
-	other.decisions.tellAside(waits("3 of 4", "b"))
+	other.decisions.reportAside(waits("3 of 4", "b"))
 	if got := s.told(); len(got) != 1 {
 		t.Errorf("got %q after %s, want it told again", got, onceFor)
 	}
@@ -394,7 +394,7 @@ func TestPowerOffsAreReportedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, "")
 			for _, r := range tc.seen {
-				s.fences.tellPowerOffs(s.object, r)
+				s.fences.reportPowerOffs(s.object, r)
 			}
 			got := s.told()
 			if len(got) != map[bool]int{true: 1, false: 0}[tc.want != ""] ||
@@ -405,7 +405,7 @@ func TestPowerOffsAreReportedOnce(t *testing.T) {
 	}
 	t.Run("the Node is gone", func(t *testing.T) {
 		s := newScene(t, "")
-		s.fences.tellPowerOffs(s.object, open)
+		s.fences.reportPowerOffs(s.object, open)
 		s.Gone()
 		if got := s.told(); len(got) != 1 || !strings.Contains(got[0], "strip/a, strip/b") {
 			t.Errorf("got Events %q, want one that names both outlets", got)
@@ -445,7 +445,7 @@ func TestAlertNamesPods(t *testing.T) {
 		for _, n := range names {
 			d.Stuck = append(d.Stuck, action.StuckPod{Pod: action.Pod{Namespace: "a", Name: n}, Write: action.Ends, Why: action.TooLarge})
 		}
-		s.decisions.tellAlert(d)
+		s.decisions.reportAlert(d)
 		return strings.Join(s.told(), "\n")
 	}
 	const first = "(PodsStuck: pod a/p1 cannot be ended (too large for the API server))"

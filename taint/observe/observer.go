@@ -1,5 +1,5 @@
-// Package observe tells people what the kernel did: in the log, Events, metrics, Fencing objects and traces. It is told of each step
-// once it is over, and answers nobody: no decision reads what it writes.
+// Package observe reports what the kernel did: in the log, Events, metrics, Fencing objects and traces. The loop passes each
+// step to it once the step is over. No decision reads what it writes.
 package observe
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Sinks is where an Observer tells. None of them may block.
+// Sinks is where an Observer reports to. None of them may block.
 type Sinks struct {
 	Events  func(at time.Time) events.EventRecorder // of Events that happened at that time
 	Log     *slog.Logger
 	Metrics *Metrics
-	Fences  func(journal.Told) // takes what is told of fences, for Records; nil: nobody does
-	Parts   func(Part)         // takes each part of a fence once it is over, for traces; nil: nobody does
+	Fences  func(journal.Told) // takes what happens to fences, for Records; nil: not reported
+	Parts   func(Part)         // takes each part of a fence once it is over, for traces; nil: not reported
 }
 
 // Part is a part of a fence that took its time: a question to a device, or an action.
@@ -50,13 +50,13 @@ type Options struct {
 	Now     func() time.Time
 }
 
-// Observer tells of all nodes. Its methods may be called at the same time.
+// Observer reports on all nodes. Its methods may be called at the same time.
 type Observer struct {
 	Options
 	queue queue
 
 	mu   sync.Mutex           // guards what follows
-	once map[string]time.Time // what is the same for many nodes -> when it was told
+	once map[string]time.Time // what is the same for many nodes -> when it was reported
 }
 
 // New makes an Observer.

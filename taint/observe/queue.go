@@ -7,8 +7,8 @@ import (
 
 // queueFor is how long Events may wait for the pod writes that are under way, on any node (F37). Those of ended pods wait
 // for the fence's end, too. A hundred of them would otherwise compete at the API server with what they tell of: the
-// deletions, the detaching and the replacements' start. A process that ends before that has told of the fence on the Node,
-// and leaves the pods' own Events out.
+// deletions, the detaching and the replacements' start. A process that ends before that has reported the fence on the Node,
+// and sends no Events about its pods.
 const queueFor = 10 * time.Second
 
 // queueEvery is how often the queue looks for what may be sent.

@@ -230,7 +230,7 @@ func (c *Records) write(ctx context.Context, name string) (ended bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.Now()
-	c.tellMissing(errors.Is(err, errNoResource), now)
+	c.reportMissing(errors.Is(err, errNoResource), now)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return false
@@ -364,8 +364,8 @@ func keepItems(raw, patch map[string]any) {
 	}
 }
 
-// tellMissing tells once that the API server does not know the resource, and once that it does again. The caller holds mu.
-func (c *Records) tellMissing(missing bool, now time.Time) {
+// reportMissing reports once that the API server does not know the resource, and once that it does again. The caller holds mu.
+func (c *Records) reportMissing(missing bool, now time.Time) {
 	switch {
 	case missing && !c.missing:
 		c.Log.Warn("Fences are not recorded as objects, and nothing else changes: the API server does not know fencings.forcefence.io; apply the CustomResourceDefinition of deploy/kustomize/base")
@@ -410,7 +410,7 @@ func (c *Records) sweep(ctx context.Context, now time.Time) error {
 	var list api.FencingList
 	err := c.Client.List(ask, &list)
 	c.mu.Lock()
-	c.tellMissing(apierrors.IsNotFound(err), now)
+	c.reportMissing(apierrors.IsNotFound(err), now)
 	for i := range list.Items {
 		if o := &list.Items[i]; journal.Open(o) && c.fences[o.Name] == nil && len(c.fences) < recordsMost {
 			c.fences[o.Name] = &recorded{entry: journal.Of(o), joined: true, since: now}

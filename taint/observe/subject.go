@@ -12,18 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// subject is a node of which something is told.
+// subject is the node that is reported on.
 type subject struct {
 	*Observer
 
 	name      string
 	course    *decide.Node
 	node      *corev1.Node // of the last look; nil: it is idle, or was not looked at
-	at        time.Time    // when what is being told of happened
+	at        time.Time    // when what is being reported happened
 	suspicion string       // fleet.View.Suspicion of the last look
 }
 
-// queueEvent has an Event about the Node sent, once the pod writes that it tells of are done.
+// queueEvent sends an Event about the Node once the pod writes that it reports are done.
 func (n *subject) queueEvent(why reason.Reason, action string, words ...string) {
 	node, at := n.node, n.at
 	n.queue.add(n.name, false, func() { n.event(at, node, nil, why, action, words...) })
@@ -39,8 +39,8 @@ func podRef(p action.Pod) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
 }
 
-// tellFence tells Sinks.Fences of the fence, or the shadow decision, that the record is of.
-func (n *subject) tellFence(t journal.Told) {
+// reportFence reports Sinks.Fences of the fence, or the shadow decision, that the record is of.
+func (n *subject) reportFence(t journal.Told) {
 	if n.Fences == nil || t.Record.NodeUID == "" {
 		return
 	}

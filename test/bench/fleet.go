@@ -53,9 +53,15 @@ func fleetBench(ctx context.Context, r *runner) error {
 	var failed error
 	sizes := r.o.sizes.or(500, 1000, fleetFull)
 	for i, n := range sizes {
-		size, err := r.fleetOf(ctx, n, i == len(sizes)-1)
+		size, err := r.fleetOf(ctx, n, r.o.forcefence, i == len(sizes)-1)
 		if size.last > 0 { // a zone was lost and recovered
 			all = append(all, size)
+		}
+		if err == nil && r.o.versus != "" {
+			var other fleetSize
+			if other, err = r.fleetOf(ctx, n, r.o.versus, false); err == nil {
+				r.fleetVersus(size, other)
+			}
 		}
 		if err != nil {
 			failed = fmt.Errorf("%d nodes: %w", n, err)
@@ -102,6 +108,20 @@ func fleetBench(ctx context.Context, r *runner) error {
 	return failed
 }
 
+// fleetVersus adds what one size costs, as a multiple of what it costs the program of -versus.
+func (r *runner) fleetVersus(ours, other fleetSize) {
+	for name, of := range map[string]func(fleetSize) float64{
+		"VmRSS":                    func(s fleetSize) float64 { return s.rss },
+		"heap after a collection":  func(s fleetSize) float64 { return s.heap },
+		"a zone lost: VmHWM":       func(s fleetSize) float64 { return s.peak },
+		"a zone lost: to the last": func(s fleetSize) float64 { return s.last },
+	} {
+		r.add(Figure{
+			Name: fmt.Sprintf("%d nodes: %s, times -versus", ours.nodes, name), Value: round(of(ours) / of(other)), Unit: "x",
+		})
+	}
+}
+
 // slope is that of the line through the logarithms; 0 where one has none.
 func slope(x, y []float64) float64 {
 	var mx, my, xy, xx float64
@@ -121,6 +141,7 @@ func slope(x, y []float64) float64 {
 // fleetLab is one fleet and its forcefence.
 type fleetLab struct {
 	r       *runner
+	program string
 	dir     string
 	dc      *datacenter.DataCenter
 	bmcs    []*datacenter.BMC
@@ -131,9 +152,9 @@ type fleetLab struct {
 	metrics int // its port
 }
 
-func (r *runner) fleetOf(ctx context.Context, nodes int, last bool) (s fleetSize, err error) {
+func (r *runner) fleetOf(ctx context.Context, nodes int, program string, last bool) (s fleetSize, err error) {
 	s.nodes = nodes
-	l, err := r.newFleet(ctx, nodes)
+	l, err := r.newFleet(ctx, nodes, program)
 	if err != nil {
 		return s, err
 	}
@@ -161,10 +182,10 @@ func (r *runner) fleetOf(ctx context.Context, nodes int, last bool) (s fleetSize
 }
 
 // newFleet starts all of it, and returns once forcefence leads and has pinned all nodes.
-func (r *runner) newFleet(ctx context.Context, nodes int) (_ *fleetLab, err error) {
+func (r *runner) newFleet(ctx context.Context, nodes int, program string) (_ *fleetLab, err error) {
 	images, conditions := largeNode()
 	l := &fleetLab{
-		r: r, dir: r.folder(fmt.Sprintf("%s-%d", r.name, nodes)), world: newFleetWorld(images),
+		r: r, program: program, dir: r.folder(fmt.Sprintf("%s-%d", r.name, nodes)), world: newFleetWorld(images),
 		dc: datacenter.New(datacenter.Options{Username: "forcefence", RequestLog: 1 << 16}),
 	}
 	defer func() {
@@ -253,7 +274,7 @@ leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 5s}
 		return err
 	}
 	args := []string{"run", "--config", l.dir + "/config.yaml", "--kubeconfig", l.dir + "/kubeconfig", "--log-format", "json"}
-	l.part = cluster.NewPart("forcefence", l.r.o.forcefence, args, l.dir+"/forcefence.log", func(ctx context.Context) error {
+	l.part = cluster.NewPart("forcefence", l.program, args, l.dir+"/forcefence.log", func(ctx context.Context) error {
 		if err := kit.Answers(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", health)); err != nil {
 			return err
 		}

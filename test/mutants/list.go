@@ -3090,7 +3090,7 @@ var Mutants = []Mutant{
 		Old: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1}", New: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}", Tests: []string{"./taint/wake/line -run TestSocket"},
 	},
 	{
-		Name: "controller: a new leader notices what a fence knows", In: "taint/observe.answers.tellNoticed",
+		Name: "controller: a new leader notices what a fence knows", In: "taint/observe.answers.reportFirstSignal",
 		Old: "l.Record != nil && !l.Alive(l.Record)", New: "false",
 		Tests: glue,
 	},
@@ -4407,12 +4407,12 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "records: what an earlier process ended is not told", In: "taint/observe.Node.Step",
-		Old: "n.fences.tellEndedBefore(o.Pods)", New: "",
+		Old: "n.fences.reportEndedBefore(o.Pods)", New: "",
 		Tests: glue,
 	},
 	{
 		Name: "records: what is attached is not told", In: "taint/observe.Node.Step",
-		Old: "n.fences.tellAttached(o.Attachments)", New: "",
+		Old: "n.fences.reportAttached(o.Attachments)", New: "",
 		Tests: glue,
 	},
 	{
@@ -4823,7 +4823,7 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/controller -run TestFenceInAMixedWorld"},
 	},
 	{
-		Name: "controller: a fence is told that was not written", In: "taint/observe.decisions.tell",
+		Name: "controller: a fence is told that was not written", In: "taint/observe.decisions.report",
 		Old: "s.Err() == nil || !writesRecord(d.Action)", New: "true",
 		Tests: []string{podFailures},
 	},
@@ -5180,7 +5180,7 @@ var Mutants = []Mutant{
 		Tests: []string{installBoot},
 	},
 	{
-		Name: "report: nobody is told of a node without a hook", In: "taint/observe.decisions.tellReason",
+		Name: "report: nobody is told of a node without a hook", In: "taint/observe.decisions.reportReason",
 		Old: "if d.Reason == reason.Confirmed || d.Reason == reason.Vouched { ... }", New: "if false { ... }",
 		Tests: observing,
 	},
@@ -5225,7 +5225,7 @@ var Mutants = []Mutant{
 		Tests: stuckWorld,
 	},
 	{
-		Name: "report: every node is one without a hook", In: "taint/observe.decisions.tellNoHook",
+		Name: "report: every node is one without a hook", In: "taint/observe.decisions.reportNoHook",
 		Old: "status == corev1.ConditionTrue", New: "false && status == corev1.ConditionTrue",
 		Tests: observing,
 	},
@@ -6732,12 +6732,12 @@ var Mutants = []Mutant{
 		Old: "!p.Lost.IsZero()", New: "false",
 	},
 	{
-		Name: "controller: that policies wait is told for each node", In: "taint/observe.decisions.tellAside",
+		Name: "controller: that policies wait is told for each node", In: "taint/observe.decisions.reportAside",
 		Old: `a.Once == "" || n.isFirst(a.Why, a.Once)`, New: "true",
 		Tests: observing,
 	},
 	{
-		Name: "controller: that policies wait is told with each count", In: "taint/observe.decisions.tellAside",
+		Name: "controller: that policies wait is told with each count", In: "taint/observe.decisions.reportAside",
 		Old: `a == before || a.Why == "" || same`, New: `a == before || a.Why == "" || same && false`,
 		Tests: observing,
 	},
@@ -7743,19 +7743,19 @@ var Mutants = []Mutant{
 		Old: "eventsLinger", New: "0", Tests: timedEvents,
 	},
 	{
-		Name: "steps: a fence that was never written has some", In: "taint/observe.fences.tellStep",
+		Name: "steps: a fence that was never written has some", In: "taint/observe.fences.reportStep",
 		Old: `o.Err == nil && written.ID != ""`, New: `written.ID != ""`, Tests: observing,
 	},
 	{
-		Name: "steps: a policy's are a fence's", In: "taint/observe.fences.tellStep",
+		Name: "steps: a policy's are a fence's", In: "taint/observe.fences.reportStep",
 		Old: `name == "" || action.OfPolicy(a)`, New: `name == ""`, Tests: observing,
 	},
 	{
-		Name: "steps: the question before the fence is forgotten", In: "taint/observe.fences.tellStep",
+		Name: "steps: the question before the fence is forgotten", In: "taint/observe.fences.reportStep",
 		Old: "name == api.StepSetMark && n.asked != nil", New: "false", Tests: observing,
 	},
 	{
-		Name: "steps: each answer of a stuck fence is told", In: "taint/observe.answers.logAnswers",
+		Name: "steps: each answer of a stuck fence is told", In: "taint/observe.answers.reportChanges",
 		Old: "n.text == text", New: "false", Tests: observing,
 	},
 	{
@@ -7840,7 +7840,7 @@ var Mutants = []Mutant{
 		Old: `e.Object.Spec.Shadow`, New: "false",
 	},
 	{
-		Name: "records: a shadow decision looks like a fence", In: "taint/observe.decisions.tellWould",
+		Name: "records: a shadow decision looks like a fence", In: "taint/observe.decisions.reportShadow",
 		Old: `Shadow: true`, New: "Shadow: false",
 		Tests: glue,
 	},
@@ -7894,12 +7894,12 @@ var Mutants = []Mutant{
 		Old: "PowerOffTo: l.PoweredOff()", New: "",
 	},
 	{
-		Name: "power-off: an Event for each look", In: "taint/observe.fences.tellPowerOffs",
+		Name: "power-off: an Event for each look", In: "taint/observe.fences.reportPowerOffs",
 		Old: "n.open = nil", New: "",
 		Tests: observing,
 	},
 	{
-		Name: "power-off: a record that is gone ends no fence", In: "taint/observe.fences.tellPowerOffs",
+		Name: "power-off: a record that is gone ends no fence", In: "taint/observe.fences.reportPowerOffs",
 		Old: "!rec.Open() || len(rec.PowerOffTo) == 0", New: "false",
 		Tests: observing,
 	},
@@ -8044,7 +8044,7 @@ var Mutants = []Mutant{
 		Old: "s.After = cmp.Or(string(r.After), s.After)", New: "",
 	},
 	{
-		Name: "after: what is added to a fence counts as another", In: "taint/observe.decisions.tellDecision",
+		Name: "after: what is added to a fence counts as another", In: "taint/observe.decisions.reportDecision",
 		Old: "(l.Record.Open() || d.Reason == reason.NeverOff)", New: "true",
 		Tests: glue,
 	},
