@@ -16,9 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/observe"
-	"github.com/forcefence/forcefence/taint/recording"
-
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -29,6 +26,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/observe"
+	"github.com/forcefence/forcefence/taint/recording"
 	"github.com/forcefence/forcefence/taint/wake"
 )
 

@@ -7,11 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/fence"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
 // saidElsewhere is what is said of a live Node elsewhere now. Where we may not read that, it is left alone. It blocks for the API server.

@@ -8,13 +8,13 @@ import (
 	"slices"
 
 	storagev1 "k8s.io/api/storage/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // reads are the World's actions that change nothing.

@@ -4,10 +4,11 @@ import (
 	"context"
 	"sync"
 
-	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/sharing"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/sharing"
 )
 
 // oneForAll reads ConfigMaps, which are one for all nodes, together with whoever else reads them, and everything else by itself.

@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )

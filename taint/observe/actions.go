@@ -3,7 +3,6 @@ package observe
 import (
 	"context"
 	"log/slog"
-	"slices"
 
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
@@ -23,15 +22,12 @@ func (n *actions) report(ctx context.Context, s decide.StepDone, o decide.Action
 	d := s.Decision
 	n.reportDone(s, o)
 	n.reportSpan(s, o.Err)
-	n.fences.reportStep(s, o)
+	n.fences.reportAction(s, o)
 	switch {
 	case action.Is[action.PowerOff](d) || action.Is[action.PowerOn](d):
 	case o.Err != nil:
 		n.states.stepFailed(ctx, d, o.Err)
 	default:
-		if writesRecord(d.Action) {
-			n.fences.reportRecord(d)
-		}
 		n.states.stepSucceeded()
 		if phase := phases[action.Name(d.Action)]; phase != "" {
 			n.Metrics.phase(phase, s.Ended.Sub(s.Began))
@@ -64,9 +60,7 @@ func (n *actions) reportDone(s decide.StepDone, o decide.ActionDone) {
 		}
 	case action.Tombstone, action.Delete, action.Spare, action.SetNotReady:
 		reportUnwritten(log, s.Decision.Action, o.Writes)
-		n.reportPods(log, a, slices.DeleteFunc(slices.Clone(action.PodsOf(a)), func(p action.Pod) bool {
-			return !o.Writes.Made[p.UID]
-		}))
+		n.reportPods(log, a, madePods(a, o.Writes))
 	}
 }
 
@@ -103,9 +97,6 @@ func reportUnwritten(log *slog.Logger, a action.Action, w decide.Writes) {
 
 // reportPods reports of pods that were written.
 func (n *actions) reportPods(log *slog.Logger, a action.Action, pods []action.Pod) {
-	if !action.OfPolicy(a) {
-		n.fences.reportPods(a, pods)
-	}
 	log = log.With("pods", len(pods))
 	policy := action.PolicyOf(a)
 	switch a.(type) {
@@ -124,10 +115,8 @@ func (n *actions) reportPods(log *slog.Logger, a action.Action, pods []action.Po
 			return
 		}
 		log.Info("Ended pods")
-		for _, p := range pods {
-			n.queuePodEvent(p, reason.Fenced,
-				"{node}", n.name, "{detail}", n.course.Said(), "{fence}", n.course.Look().Record.ID)
-		}
+		n.queuePodEvents(pods, reason.Fenced,
+			"{node}", n.name, "{detail}", n.course.Said(), "{fence}", n.course.Look().Record.IDOr(""))
 	}
 }
 

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
@@ -261,7 +260,7 @@ func (n *decisions) reportKept(d action.Decision) {
 		}
 		finalizers := strings.Join(theirs, ", ")
 		log.Warn("Finalizers keep an ended pod", "pod", p.Namespace+"/"+p.Name, "finalizers", finalizers)
-		n.queuePodEvent(p, reason.FinalizersKeep, "{detail}", finalizers)
+		n.queuePodEvents([]action.Pod{p}, reason.FinalizersKeep, "{detail}", finalizers)
 	}
 	for _, p := range d.Stuck {
 		log.Warn("Left a pod behind", "pod", p.Namespace+"/"+p.Name, "act", p.Write.String(), "why", p.Why.String())
@@ -269,7 +268,7 @@ func (n *decisions) reportKept(d action.Decision) {
 		if text == "" {
 			text = "The pod was ended and can never start again, but cannot be deleted (%s)."
 		}
-		n.queuePodEvent(p.Pod, reason.LeftBehind, "{detail}", fmt.Sprintf(text, p.Why))
+		n.queuePodEvents([]action.Pod{p.Pod}, reason.LeftBehind, "{detail}", fmt.Sprintf(text, p.Why))
 	}
 }
 

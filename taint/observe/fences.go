@@ -35,26 +35,50 @@ var steps = map[string]string{
 	"Spare": api.StepSparePods, "SetNotReady": api.StepSetPodsNotReady, "DeleteAttachments": api.StepDeleteAttachments,
 }
 
-// reportStep reports when an action of a fence began and ended. One of a policy is none.
-func (n *fences) reportStep(s decide.StepDone, o decide.ActionDone) {
+// reportAction reports what an action did to a fence, and when it began and ended. A policy's action does nothing to one.
+func (n *fences) reportAction(s decide.StepDone, o decide.ActionDone) {
 	a, rec := s.Decision.Action, s.Look.Record
-	name := steps[action.Name(a)]
-	if name == "" || action.OfPolicy(a) {
+	if action.OfPolicy(a) {
 		return
 	}
+	t := journal.Told{Step: stepOf(s, o)}
 	if written := action.RecordOf(a); o.Err == nil && written.ID != "" {
-		rec = &written // with the mark it begins, or ends
-	} else if !rec.Open() {
+		rec = &written // the fence may begin with it, or end
+	} else if t.Step == nil || !rec.Open() {
 		return
+	}
+	t.Record = *rec
+	switch a := a.(type) {
+	case action.Arm:
+		if n.asked != nil {
+			n.reportFence(journal.Told{Record: *rec, Step: n.asked})
+		}
+	case action.Tombstone:
+		t.Ended = named(madePods(a, o.Writes))
+	case action.Spare:
+		t.Spared = named(madePods(a, o.Writes))
+	case action.Unmark:
+		if o.Err == nil {
+			t.Left = named(a.Kept)
+			for _, p := range s.Decision.Stuck {
+				t.Left = append(t.Left, named([]action.Pod{p.Pod})...)
+			}
+		}
+	}
+	n.reportFence(t)
+}
+
+// stepOf is an action's step in a Fencing; nil: it has none.
+func stepOf(s decide.StepDone, o decide.ActionDone) *api.Step {
+	name := steps[action.Name(s.Decision.Action)]
+	if name == "" {
+		return nil
 	}
 	step := api.Step{Step: name, Error: failure(o), Objects: int32(len(o.Writes.Made))}
-	if clear, is := a.(action.ClearVolumes); is && o.Err == nil {
+	if clear, is := s.Decision.Action.(action.ClearVolumes); is && o.Err == nil {
 		step.Objects = int32(len(s.Look.InUse) - len(clear.InUse) + len(s.Look.Attached) - len(clear.Attached))
 	}
-	if name == api.StepSetMark && n.asked != nil {
-		n.reportFence(journal.Told{Record: *rec, Step: n.asked})
-	}
-	n.reportFence(journal.Told{Record: *rec, Step: timed(step, s.Began.Wall, s.Ended.Wall)})
+	return timed(step, s.Began.Wall, s.Ended.Wall)
 }
 
 // reportQuestion reports when the devices answered, or keeps it for the fence that begins with their answers.
@@ -99,39 +123,6 @@ func failure(o decide.ActionDone) string {
 	default:
 		return cmp.Or(string(apierrors.ReasonForError(err)), "no answer")
 	}
-}
-
-// reportRecord reports of a record that was written on the Node.
-func (n *fences) reportRecord(d action.Decision) {
-	if action.Is[action.Announce](d) {
-		return
-	}
-	t := journal.Told{Record: action.RecordOf(d.Action)}
-	if a, ends := d.Action.(action.Unmark); ends {
-		t.Left = named(a.Kept)
-		for _, p := range d.Stuck {
-			t.Left = append(t.Left, named([]action.Pod{p.Pod})...)
-		}
-	}
-	n.reportFence(t)
-}
-
-// reportPods reports of pods that a fence ended or spared.
-func (n *fences) reportPods(a action.Action, written []action.Pod) {
-	rec := n.course.Look().Record
-	if !rec.Open() {
-		return
-	}
-	t := journal.Told{Record: *rec}
-	switch a.(type) {
-	case action.Tombstone:
-		t.Ended = named(written)
-	case action.Spare:
-		t.Spared = named(written)
-	default:
-		return
-	}
-	n.reportFence(t)
 }
 
 // reportEndedBefore reports of the listed pods that an earlier process ended.

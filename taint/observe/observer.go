@@ -61,7 +61,7 @@ type Observer struct {
 
 // New makes an Observer.
 func New(o Options) *Observer {
-	return &Observer{Options: o, queue: queue{now: o.Now, writing: o.Writing}, once: map[string]time.Time{}}
+	return &Observer{Options: o, queue: queue{now: o.Now, writing: o.Writing, waiting: map[string][]queued{}}, once: map[string]time.Time{}}
 }
 
 // instant is this moment by both clocks of the process.

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,18 +15,17 @@ const queueFor = 10 * time.Second
 // queueEvery is how often the queue looks for what may be sent.
 const queueEvery = 250 * time.Millisecond
 
-// queue keeps Events until the pod writes that they tell of are done. It sends them in their order.
+// queue keeps Events until the pod writes that they report are done. It sends those of one node in their order.
 type queue struct {
 	now     func() time.Time
 	writing func() bool
 
 	mu      sync.Mutex // guards what follows; held while sending, which keeps the order
-	waiting []queued
+	waiting map[string][]queued
 }
 
-// queued is an Event, or several of pods, that wait.
+// queued is an Event, or several about pods, that wait.
 type queued struct {
-	node  string
 	pods  bool // they are about pods, and wait for the fence's end
 	since time.Time
 	ready bool // what it waited for is over on its node
@@ -36,42 +36,55 @@ type queued struct {
 func (q *queue) add(node string, pods bool, send func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiting = append(q.waiting, queued{node: node, pods: pods, since: q.now(), send: send})
+	q.waiting[node] = append(q.waiting[node], queued{pods: pods, since: q.now(), send: send})
 }
 
 // release lets the Events of a node go once no pods are written anywhere: those about the Node, or all of them.
 func (q *queue) release(node string, all bool) {
 	q.mu.Lock()
-	for i := range q.waiting {
-		if e := &q.waiting[i]; e.node == node && (all || !e.pods) {
-			e.ready = true
-		}
+	defer q.mu.Unlock()
+	list := q.waiting[node]
+	for i := range list {
+		list[i].ready = list[i].ready || all || !list[i].pods
 	}
-	q.mu.Unlock()
-	q.send()
+	if len(list) > 0 {
+		q.sendIf(node, q.due())
+	}
 }
 
 // drop sends all Events of a node that is gone.
 func (q *queue) drop(node string) {
-	q.sendIf(func(e queued) bool { return e.node == node })
-}
-
-// send sends what may be sent: what is ready while no pods are written, and what is old.
-func (q *queue) send() {
-	now, writing := q.now(), q.writing()
-	q.sendIf(func(e queued) bool { return e.ready && !writing || now.Sub(e.since) >= queueFor })
-}
-
-func (q *queue) sendIf(may func(queued) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var wait []queued
-	for _, e := range q.waiting {
-		if may(e) {
-			e.send()
-		} else {
-			wait = append(wait, e)
-		}
+	q.sendIf(node, func(queued) bool { return true })
+}
+
+// send sends what is due of all nodes.
+func (q *queue) send() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	due := q.due()
+	for node := range q.waiting {
+		q.sendIf(node, due)
 	}
-	q.waiting = wait
+}
+
+// due tells what may be sent now: what is ready while no pods are written, and what is old.
+func (q *queue) due() func(queued) bool {
+	now, writing := q.now(), q.writing()
+	return func(e queued) bool { return e.ready && !writing || now.Sub(e.since) >= queueFor }
+}
+
+// sendIf sends what may be sent of a node. The caller holds mu.
+func (q *queue) sendIf(node string, may func(queued) bool) {
+	q.waiting[node] = slices.DeleteFunc(q.waiting[node], func(e queued) bool {
+		if !may(e) {
+			return false
+		}
+		e.send()
+		return true
+	})
+	if len(q.waiting[node]) == 0 {
+		delete(q.waiting, node)
+	}
 }

@@ -1,15 +1,17 @@
 package observe
 
 import (
+	"slices"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/reason"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // subject is the node that is reported on.
@@ -29,21 +31,30 @@ func (n *subject) queueEvent(why reason.Reason, action string, words ...string) 
 	n.queue.add(n.name, false, func() { n.event(at, node, nil, why, action, words...) })
 }
 
-// queuePodEvent has an Event about a pod sent once the fence is over.
-func (n *subject) queuePodEvent(p action.Pod, why reason.Reason, words ...string) {
+// queuePodEvents sends an Event about each of some pods once the fence is over.
+func (n *subject) queuePodEvents(pods []action.Pod, why reason.Reason, words ...string) {
 	node, at := n.node, n.at
-	n.queue.add(n.name, true, func() { n.event(at, podRef(p), node, why, "Evict", words...) })
+	n.queue.add(n.name, true, func() {
+		for _, p := range pods {
+			n.event(at, podRef(p), node, why, "Evict", words...)
+		}
+	})
 }
 
 func podRef(p action.Pod) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
 }
 
-// reportFence reports Sinks.Fences of the fence, or the shadow decision, that the record is of.
+// reportFence passes to Sinks.Fences what happened to the fence, or the shadow decision, of the record.
 func (n *subject) reportFence(t journal.Told) {
 	if n.Fences == nil || t.Record.NodeUID == "" {
 		return
 	}
 	t.Node, t.At, t.Why = n.name, n.Now(), n.suspicion
 	n.Fences(t)
+}
+
+// madePods are the pods of an action that this process wrote.
+func madePods(a action.Action, w decide.Writes) []action.Pod {
+	return slices.DeleteFunc(slices.Clone(action.PodsOf(a)), func(p action.Pod) bool { return !w.Made[p.UID] })
 }

@@ -4564,13 +4564,13 @@ var Mutants = []Mutant{
 		Old: "n.kept = n.pods", New: "",
 	},
 	{
-		Name: "controller: Events compete with other nodes' pod writes", In: "taint/observe.queue.send",
+		Name: "controller: Events compete with other nodes' pod writes", In: "taint/observe.queue.due",
 		Old: "e.ready && !writing", New: "e.ready && (!writing || true)",
 		Tests: observing,
 	},
 	{
 		Name: "controller: Events that waited are forgotten", In: "taint/observe.queue.sendIf",
-		Old: "wait = append(wait, e)", New: "",
+		Old: "return false", New: "return true",
 		Tests: observing,
 	},
 	{
@@ -4579,7 +4579,7 @@ var Mutants = []Mutant{
 		Tests: observing,
 	},
 	{
-		Name: "controller: Events of a fence that is over wait for ever", In: "taint/observe.queue.send",
+		Name: "controller: Events of a fence that is over wait for ever", In: "taint/observe.queue.due",
 		Old: "now.Sub(e.since) >= queueFor", New: "now.Sub(e.since) < 0",
 		Tests: observing,
 	},
@@ -7743,16 +7743,16 @@ var Mutants = []Mutant{
 		Old: "eventsLinger", New: "0", Tests: timedEvents,
 	},
 	{
-		Name: "steps: a fence that was never written has some", In: "taint/observe.fences.reportStep",
+		Name: "steps: a fence that was never written has some", In: "taint/observe.fences.reportAction",
 		Old: `o.Err == nil && written.ID != ""`, New: `written.ID != ""`, Tests: observing,
 	},
 	{
-		Name: "steps: a policy's are a fence's", In: "taint/observe.fences.reportStep",
-		Old: `name == "" || action.OfPolicy(a)`, New: `name == ""`, Tests: observing,
+		Name: "steps: a policy's are a fence's", In: "taint/observe.fences.reportAction",
+		Old: "action.OfPolicy(a)", New: "false", Tests: observing,
 	},
 	{
-		Name: "steps: the question before the fence is forgotten", In: "taint/observe.fences.reportStep",
-		Old: "name == api.StepSetMark && n.asked != nil", New: "false", Tests: observing,
+		Name: "steps: the question before the fence is forgotten", In: "taint/observe.fences.reportAction",
+		Old: "n.asked != nil", New: "false", Tests: observing,
 	},
 	{
 		Name: "steps: each answer of a stuck fence is told", In: "taint/observe.answers.reportChanges",
@@ -7764,11 +7764,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "queue: pods' Events do not wait for the fence's end", In: "taint/observe.queue.release",
-		Old: "all || !e.pods", New: "true", Tests: observing,
-	},
-	{
-		Name: "queue: Events of another node are released", In: "taint/observe.queue.release",
-		Old: "e.node == node && (all || !e.pods)", New: "all || !e.pods", Tests: observing,
+		Old: "list[i].ready || all || !list[i].pods", New: "true", Tests: observing,
 	},
 	{
 		Name: "steps: a step that is told twice counts twice", In: "taint/journal.stepsKnown.add",
