@@ -91,26 +91,26 @@ func (p *Config) Facts(node *corev1.Node, l taint.Look, now time.Time) (decide.F
 }
 
 // health is what the storage systems that policies ask say of a node, by their names.
-func (c *Config) health(node string) map[string]storage.Health {
+func (p *Config) health(node string) map[string]storage.Health {
 	var out map[string]storage.Health
-	for _, p := range c.Policies {
-		if i := slices.IndexFunc(c.Storage, func(s storage.System) bool { return s.Name() == p.Storage }); p.Storage != "" && i >= 0 {
+	for _, one := range p.Policies {
+		if i := slices.IndexFunc(p.Storage, func(s storage.System) bool { return s.Name() == one.Storage }); one.Storage != "" && i >= 0 {
 			if out == nil {
 				out = map[string]storage.Health{}
 			}
-			out[p.Storage] = c.Storage[i].Node(node)
+			out[one.Storage] = p.Storage[i].Node(node)
 		}
 	}
 	return out
 }
 
 // judge fills in what storage systems say of the volumes of pods, by the pods' UIDs.
-func (c *Config) judge(pods []corev1.Pod, of map[string][]action.Volume) {
+func (p *Config) judge(pods []corev1.Pod, of map[string][]action.Volume) {
 	for i := range pods {
 		for j := range of[string(pods[i].UID)] {
 			v := &of[string(pods[i].UID)][j]
-			if k := slices.IndexFunc(c.Storage, func(s storage.System) bool { return slices.Contains(s.Drivers(), v.Driver) }); v.Driver != "" && k >= 0 {
-				v.Health = c.Storage[k].Volume(storage.Volume{Driver: v.Driver, Handle: v.Handle, PV: v.PV, Namespace: pods[i].Namespace, Claim: v.Claim})
+			if k := slices.IndexFunc(p.Storage, func(s storage.System) bool { return slices.Contains(s.Drivers(), v.Driver) }); v.Driver != "" && k >= 0 {
+				v.Health = p.Storage[k].Volume(storage.Volume{Driver: v.Driver, Handle: v.Handle, PV: v.PV, Namespace: pods[i].Namespace, Claim: v.Claim})
 			}
 		}
 	}

@@ -48,9 +48,9 @@ func (n *actions) reportDone(s decide.StepDone, o decide.ActionDone) {
 				"inUse", len(l.InUse)-len(a.InUse), "attached", len(l.Attached)-len(a.Attached))
 		}
 	case action.PowerOff:
-		reportPower(log, o.Power, "Sent power-off", "Power-off was not sent", "Power-off was not accepted")
+		reportPowerOff(log, o.Power)
 	case action.PowerOn:
-		reportPower(log, o.Power, "Sent power-on", "Power-on was not sent", "Power-on was not accepted")
+		reportPowerOn(log, o.Power)
 	case action.DeleteAttachments:
 		reportUnwritten(log, s.Decision.Action, o.Writes)
 		for _, one := range a.Attachments {
@@ -64,17 +64,32 @@ func (n *actions) reportDone(s decide.StepDone, o decide.ActionDone) {
 	}
 }
 
-// reportPower reports how each device took a power action.
-func reportPower(log *slog.Logger, by []decide.PowerSent, sent, late, refused string) {
+// reportPowerOff reports how each device took a power-off.
+func reportPowerOff(log *slog.Logger, by []decide.PowerSent) {
 	for _, d := range by {
 		log := log.With("device", d.Device)
 		switch {
 		case d.Late:
-			log.Warn(late, "error", d.Err)
+			log.Warn("Power-off was not sent", "error", d.Err)
 		case d.Err != nil:
-			log.Error(refused, "error", d.Err)
+			log.Error("Power-off was not accepted", "error", d.Err)
 		default:
-			log.Info(sent)
+			log.Info("Sent power-off")
+		}
+	}
+}
+
+// reportPowerOn reports how each device took a power-on.
+func reportPowerOn(log *slog.Logger, by []decide.PowerSent) {
+	for _, d := range by {
+		log := log.With("device", d.Device)
+		switch {
+		case d.Late:
+			log.Warn("Power-on was not sent", "error", d.Err)
+		case d.Err != nil:
+			log.Error("Power-on was not accepted", "error", d.Err)
+		default:
+			log.Info("Sent power-on")
 		}
 	}
 }

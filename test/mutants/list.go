@@ -7596,7 +7596,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "storageos: another system tells of a node", In: "taint/controller.Config.health",
-		Old: `s.Name() == p.Storage`, New: "true",
+		Old: `s.Name() == one.Storage`, New: "true",
 		Tests: storedWorld,
 	},
 	{
