@@ -102,8 +102,9 @@ func (s *scene) does(d action.Decision) {
 		o = decide.ActionDone{Writes: decide.Writes{Made: made}}
 	}
 	// Not applied: what follows is told of the same look.
-	now := s.instant()
-	s.Step(s.t.Context(), decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: now, Ended: now})
+	began := s.instant()
+	s.now = s.now.Add(time.Millisecond)
+	s.Step(s.t.Context(), decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: s.instant()})
 }
 
 // told returns the Events that were sent.
@@ -525,6 +526,7 @@ func TestStepsAreTold(t *testing.T) {
 	tells(7, action.Tombstone{Pods: pods}, decide.ActionDone{Writes: decide.Writes{
 		Made: map[string]bool{"a": true, "b": true}, Failed: 1, First: kube.ErrAgain,
 	}})
+	tells(8, action.Tombstone{Policy: "p", Pods: pods}, decide.ActionDone{})
 	tells(9, action.Ask{}, answer(9, 10, providers.PowerOff)) // the same as before
 	tells(11, action.Ask{}, answer(11, 13, providers.PowerChanging))
 	refused := fmt.Errorf("%w: no licence", providers.ErrDenied)
