@@ -13,13 +13,13 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// heard is what a test's sinks were told.
+// heard is what a test's sinks received.
 type heard struct {
 	reg    *prometheus.Registry
 	reason reason.Reason // the last that was logged
 }
 
-// sinksTo are sinks that send Events to a recorder; nil: to nobody.
+// sinksTo returns sinks that send Events to a recorder; nil: they send none.
 func sinksTo(to events.EventRecorder) (observe.Sinks, *heard) {
 	if to == nil {
 		to = &events.FakeRecorder{}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,6 +111,32 @@ func TestNodesMove(t *testing.T) {
 		}
 		if move(r); !r.moved.Since(looked, c.now) {
 			t.Errorf("a node %s: nobody is looked up", what)
+		}
+	}
+}
+
+// A Node that shows life stops its pod writes at once, by the watch alone: it need not wait for the next look at the fleet.
+func TestLifeStopsWrites(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*corev1.Node)
+		want   bool
+	}{
+		"Ready": {func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		}, true},
+		"another boot": {func(n *corev1.Node) { n.Status.NodeInfo.BootID = "another" }, true},
+		"another Node": {func(n *corev1.Node) { n.UID = "another" }, true},
+		"a label":      {func(n *corev1.Node) { n.Labels = map[string]string{"rack": "2"} }, false},
+	} {
+		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
+		var stopped atomic.Bool
+		x.st.run.Store(&stopped)
+		was := x.live.node
+		is := was.DeepCopy()
+		tt.change(is)
+		x.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: was, ObjectNew: is})
+		if got := stopped.Load(); got != tt.want {
+			t.Errorf("%s: writes stopped %v, want %v", name, got, tt.want)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func writesRecord(a action.Action) bool {
 	return false
 }
 
-// reportAlert calls for a person, once for each reason. The node's state says so for as long as it stands.
+// reportAlert calls for a person, once for each reason. The node's state shows the alert until it ends.
 func (n *decisions) reportAlert(d action.Decision) {
 	alert := d.Alert
 	if alert == string(reason.Stuck) {

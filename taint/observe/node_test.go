@@ -30,7 +30,7 @@ import (
 
 var newYear = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// scene is one node of which steps are told, without a world in which they happen.
+// scene is one node whose steps are reported, without a world in which they happen.
 type scene struct {
 	*Node
 	t       *testing.T
@@ -101,7 +101,7 @@ func (s *scene) does(d action.Decision) {
 		}
 		o = decide.ActionDone{Writes: decide.Writes{Made: made}}
 	}
-	// Not applied: what follows is told of the same look.
+	// Not applied: the next step reports on the same look.
 	began := s.instant()
 	s.now = s.now.Add(time.Millisecond)
 	s.Step(s.t.Context(), decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: s.instant()})
@@ -127,8 +127,8 @@ func (s *scene) reasons() (out []string) {
 	return out
 }
 
-// A node without a hook starts its old pods if it boots before the mark is off: a person is told, once a fence, when its
-// eviction begins.
+// A node without a hook starts its old pods if it boots before the mark is off. One Event of each fence warns a person when
+// the eviction begins.
 func TestNodeWithoutHookIsTold(t *testing.T) {
 	begins := action.Decision{Action: action.Write{}, Reason: reason.Confirmed}
 	vouched := action.Decision{Action: action.Write{}, Reason: reason.Vouched}
@@ -178,7 +178,7 @@ func TestNodeWithoutHookIsTold(t *testing.T) {
 	}
 }
 
-// Why a policy stands aside is told once, and again when that changed or was over.
+// The Event about a skipped policy is sent once, and again after its cause changed or ended.
 func TestStandsAsideOnce(t *testing.T) {
 	s := newScene(t, "")
 	for _, why := range []string{"", "on", "on", "unread", "", "on", ""} {
@@ -226,8 +226,7 @@ func TestPoliciesWaitIsToldOnce(t *testing.T) {
 	}
 }
 
-// A reason is told once, when it becomes the node's, and again when another was in between; a question in between is no
-// news.
+// A reason is reported once, and again after another reason. A question in between changes nothing.
 func TestToldOnce(t *testing.T) {
 	s := newScene(t, taint.PhaseEvicting)
 	waits := func(why reason.Reason) action.Decision { return action.Decision{Action: action.Wait{}, Reason: why} }
@@ -344,7 +343,7 @@ func TestEventsHaveNoBraces(t *testing.T) {
 	}
 }
 
-// A Lease that names an absurd duration is told once, and again when it does so again.
+// A Lease with a duration out of bounds is reported once, and again when it returns to one.
 func TestOddLeaseIsTold(t *testing.T) {
 	s := newScene(t, "")
 	for _, odd := range []bool{false, true, true, false, true} {
@@ -414,7 +413,7 @@ func TestPowerOffsAreReportedOnce(t *testing.T) {
 	})
 }
 
-// Of the pods that a fence leaves behind those are told that stay: what stock controllers take off by themselves is no news.
+// The fence reports the pods that stay. Finalizers that stock controllers remove by themselves are not reported.
 func TestKeptPodsAreTold(t *testing.T) {
 	pod := func(name string, finalizers ...string) action.Pod {
 		return action.Pod{Namespace: "a", Name: name, UID: name, Terminal: true, Tombstone: true, Deleting: true, Finalizers: finalizers}
@@ -438,7 +437,7 @@ func TestKeptPodsAreTold(t *testing.T) {
 	}
 }
 
-// An alert names a few of the pods that are stuck, and is told again when they are others.
+// An alert names a few of the stuck pods, and is sent again when other pods are stuck.
 func TestAlertNamesPods(t *testing.T) {
 	s := newScene(t, taint.PhaseEvicting)
 	tell := func(names ...string) string {
@@ -487,7 +486,7 @@ func TestNodesAreCounted(t *testing.T) {
 	want("gone")
 }
 
-// A Fencing is told when each step of its fence began and ended, the question before it included, and no step of anything else.
+// A Fencing gets the begin and the end of each step of its fence, and of the question before it. Other steps are not its own.
 func TestStepsAreTold(t *testing.T) {
 	s := newScene(t, "")
 	var got []string
