@@ -23,6 +23,7 @@ import (
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view/drill"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // Why a device cannot be asked stands in the Event and in the log, while the node is healthy: its class and the cause, cleaned.
@@ -159,9 +160,9 @@ func TestDrills(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- p.Start(ctx) }()
 	m := p.Metrics
-	for deadline := time.Now().Add(time.Minute); testutil.ToFloat64(m.machines.WithLabelValues("ok")) < float64(len(worldDevices)) && time.Now().Before(deadline); {
-		time.Sleep(5 * time.Millisecond)
-	}
+	kit.Until(t, "every node's devices were asked", func() bool {
+		return testutil.ToFloat64(m.machines.WithLabelValues("ok")) == float64(len(worldDevices))
+	})
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)
