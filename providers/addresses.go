@@ -25,8 +25,8 @@ func NewAddresses(texts ...string) Addresses {
 	return Addresses(strings.Join(slices.Compact(out), " "))
 }
 
-// Meet reports whether both have an address in common.
-func (a Addresses) Meet(o Addresses) bool {
+// HasAnyOf reports whether both have an address in common.
+func (a Addresses) HasAnyOf(o Addresses) bool {
 	others := strings.Fields(string(o))
 	return slices.ContainsFunc(strings.Fields(string(a)), func(ip string) bool { return slices.Contains(others, ip) })
 }

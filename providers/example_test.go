@@ -43,7 +43,7 @@ func (s strip) PowerOn(_ context.Context, t providers.Target, still func() error
 // set refuses before it acts: a strip cannot tell which machine hangs on a plug. Right before it acts it asks still.
 func (s strip) set(t providers.Target, still func() error, word string) error {
 	permit := providers.PermitSends(still)
-	if err := t.Identify(providers.Observation{}); err != nil {
+	if err := t.VerifyIdentity(providers.Observation{}); err != nil {
 		return fmt.Errorf("switching plug %q: %w", t.ID, err)
 	}
 	if err := permit(); err != nil {
@@ -59,7 +59,7 @@ func Example() {
 	p := strip{plugs{"n1": "closed", "n2": "open", "n3": "ajar"}}
 	for _, id := range []string{"n1", "n2", "n3", "n4"} {
 		a := providers.Ask(ctx, p, "strip", providers.Target{Node: id, ID: id}, providers.Now)
-		fmt.Printf("%s: %s %q %s\n", id, a.State, a.Raw, providers.Class(a.Err))
+		fmt.Printf("%s: %s %q %s\n", id, a.State, a.Raw, providers.ErrorClass(a.Err))
 	}
 
 	allow, refuse := func() error { return nil }, func() error { return errors.New("no longer the leader") }

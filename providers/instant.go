@@ -80,7 +80,7 @@ func (i Instant) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ahead := i.ahead(); ahead != 0 {
+	if ahead := i.monoAhead(); ahead != 0 {
 		text = append(append(text, ' '), ahead.String()...)
 	}
 	return json.Marshal(string(text))
@@ -109,8 +109,8 @@ func (i *Instant) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// ahead is how far the monotonic clock is ahead of the wall clock.
-func (i Instant) ahead() time.Duration {
+// monoAhead is how far the monotonic clock is ahead of the wall clock.
+func (i Instant) monoAhead() time.Duration {
 	if i.IsZero() {
 		return 0
 	}

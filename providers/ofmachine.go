@@ -14,7 +14,7 @@ import (
 // of a Node may stand there, and no function: so a file belongs to one name, and to that alone. What else a Node tells its kubelet can write,
 // and two names could be made one.
 var (
-	machineName = regexp.MustCompile(`\{\{ *\.Name *\}\}`)
+	namePlaceholder = regexp.MustCompile(`\{\{ *\.Name *\}\}`)
 	// nodeName are the names that an API server lets a Node have (RFC 1123): none has a slash, is .. or begins with a dot.
 	nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 )
@@ -24,7 +24,7 @@ func PerMachine(setting string) bool { return strings.Contains(setting, "{{") }
 
 // CheckPerMachine says what is wrong with the braces of a setting, nil if nothing is.
 func CheckPerMachine(setting string) error {
-	if rest := machineName.ReplaceAllLiteralString(setting, ""); strings.Contains(rest, "{{") || strings.Contains(rest, "}}") {
+	if rest := namePlaceholder.ReplaceAllLiteralString(setting, ""); strings.Contains(rest, "{{") || strings.Contains(rest, "}}") {
 		return errors.New("may hold {{ .Name }} and nothing else in braces: of labels and functions another machine's could be made")
 	}
 	return nil
@@ -40,11 +40,11 @@ func OfMachine(setting, node string) (string, error) {
 	case len(node) > 253 || !nodeName.MatchString(node):
 		return "", fmt.Errorf("%q is no Node's name, and has no credentials of its own", node)
 	}
-	return machineName.ReplaceAllLiteralString(setting, node), nil
+	return namePlaceholder.ReplaceAllLiteralString(setting, node), nil
 }
 
-// folder is the part of a file's template that is written out, up to the part of a path that has the name.
-func (r SecretRef) folder() string {
+// literalFolder is the part of a file's template that is written out, up to the part of a path that has the name.
+func (r SecretRef) literalFolder() string {
 	before, _, _ := strings.Cut(r.File, "{{")
 	return before[:strings.LastIndex(before, "/")+1]
 }
@@ -52,12 +52,12 @@ func (r SecretRef) folder() string {
 // checkFolder checks a file's template, and that the folder is there which is written out. Which machines have a file in it is found out
 // when they are asked.
 func (r SecretRef) checkFolder() error {
-	folder := r.folder()
-	whole := machineName.ReplaceAllLiteralString(r.File, "n")
+	folder := r.literalFolder()
+	whole := namePlaceholder.ReplaceAllLiteralString(r.File, "n")
 	switch err := CheckPerMachine(r.File); {
 	case err != nil:
 		return fmt.Errorf("%s %w", r.File, err)
-	case len(machineName.FindAllString(r.File, -1)) > 1:
+	case len(namePlaceholder.FindAllString(r.File, -1)) > 1:
 		return fmt.Errorf("%s has {{ .Name }} more than once", r.File)
 	case folder == "" || path.Clean(whole) != whole:
 		return fmt.Errorf("%s does not begin with a folder, or is written with . or .. or an empty one", r.File)
@@ -66,17 +66,17 @@ func (r SecretRef) checkFolder() error {
 	return err
 }
 
-// ReadOf returns the secret of a node's machine: the same for all, but where the file's template has {{ .Name }}. Links are followed as far
+// ReadSecretOf returns the secret of a node's machine: the same for all, but where the file's template has {{ .Name }}. Links are followed as far
 // as they stay in the folder that the template writes out, as those of a Secret that is mounted there do. The error never contains the secret.
-func (r SecretRef) ReadOf(node string) (Secret, error) {
+func (r SecretRef) ReadSecretOf(node string) (Secret, error) {
 	if !PerMachine(r.File) {
-		return r.Read()
+		return r.ReadSecret()
 	}
 	file, err := OfMachine(r.File, node)
 	if err != nil {
 		return Secret{}, fmt.Errorf("reading secret: %w", err)
 	}
-	folder := r.folder()
+	folder := r.literalFolder()
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return Secret{}, fmt.Errorf("reading secret of node %s: %w", node, err)

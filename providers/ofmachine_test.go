@@ -38,12 +38,12 @@ func TestSecretOfAMachine(t *testing.T) {
 	folder := filepath.Join(dir, "bmc")
 	mounted(t, folder, "..2026_01", map[string]string{"n1": "one\n", "n2.example.net": "two", "empty": "\n"})
 	ref := providers.SecretRef{File: folder + "/{{ .Name }}"}
-	if err := ref.Check(); err != nil {
+	if err := ref.CheckReadable(); err != nil {
 		t.Fatal(err)
 	}
 	read := func(node, want, says string) {
 		t.Helper()
-		got, err := ref.ReadOf(node)
+		got, err := ref.ReadSecretOf(node)
 		if got.Reveal() != want || (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("node %q: got %q, error %v; want %q, an error that says %q", node, got.Reveal(), err, want, says)
 		}
@@ -52,7 +52,7 @@ func TestSecretOfAMachine(t *testing.T) {
 	read("n2.example.net", "two", "")
 	read("n3", "", "of node n3: "+folder+"/n3: no such file")
 	read("empty", "", folder+"/empty is empty")
-	if _, err := ref.ReadOf("n3"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := ref.ReadSecretOf("n3"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want ErrNotExist", err)
 	}
 	mounted(t, folder, "..2026_02", map[string]string{"n1": "new", "n3": "three"})
@@ -87,11 +87,11 @@ func TestSecretOfAMachineStaysInItsFolder(t *testing.T) {
 		"../token", "..", ".", "", "/etc/passwd", "..data/n1", "..1/n1", ".hidden", "n1/", "n1\x00", "N1", "n1 ", "a/../n1", "up", "absolute", "around",
 		"{{ .Name }}", "host of qemu:///system", strings.Repeat("n", 254),
 	} {
-		if got, err := ref.ReadOf(node); err == nil || got.Reveal() != "" {
+		if got, err := ref.ReadSecretOf(node); err == nil || got.Reveal() != "" {
 			t.Errorf("node %q: got %q, want an error", node, got.Reveal())
 		}
 	}
-	if got, err := ref.ReadOf("n1"); err != nil || got.Reveal() != "one" {
+	if got, err := ref.ReadSecretOf("n1"); err != nil || got.Reveal() != "one" {
 		t.Errorf("n1: got %q, %v", got.Reveal(), err)
 	}
 }
@@ -119,14 +119,14 @@ func TestCheckOfAMachinesFile(t *testing.T) {
 		dir + "//{{ .Name }}":                   "written with .",
 		"{{ .Name }}":                           "begin with a folder",
 	} {
-		if err := (providers.SecretRef{File: file}).Check(); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+		if err := (providers.SecretRef{File: file}).CheckReadable(); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got %v, want an error that says %q", file, err, says)
 		}
 	}
-	if err := (providers.SecretRef{Env: "PASSWORD_{{ .Name }}"}).Check(); err == nil || !strings.Contains(err.Error(), "the same for all machines") {
+	if err := (providers.SecretRef{Env: "PASSWORD_{{ .Name }}"}).CheckReadable(); err == nil || !strings.Contains(err.Error(), "the same for all machines") {
 		t.Errorf("an environment variable: got %v", err)
 	}
-	if err := (providers.SecretRef{File: dir + "/none/{{ .Name }}"}).Check(); !errors.Is(err, fs.ErrNotExist) {
+	if err := (providers.SecretRef{File: dir + "/none/{{ .Name }}"}).CheckReadable(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder: got %v, want ErrNotExist", err)
 	}
 }

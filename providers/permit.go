@@ -32,13 +32,13 @@ func askStill(still func() error, sent bool) (err error) {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%w: checking whether it may still be sent panicked: %v", ErrPermanent, r)
 		}
-		err = refusal(err, sent)
+		err = classifyRefusal(err, sent)
 	}()
 	return still()
 }
 
-// refusal gives an error of still its class.
-func refusal(err error, sent bool) error {
+// classifyRefusal gives an error of still its class.
+func classifyRefusal(err error, sent bool) error {
 	switch {
 	case err == nil:
 		return nil

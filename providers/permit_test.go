@@ -34,15 +34,15 @@ func TestPermitSends(t *testing.T) {
 		})
 		for i, want := range tt.want {
 			err := permit()
-			if providers.Class(err) != want {
-				t.Errorf("%s: call %d: got %v (%s), want %s", tt.name, i+1, err, providers.Class(err), want)
+			if providers.ErrorClass(err) != want {
+				t.Errorf("%s: call %d: got %v (%s), want %s", tt.name, i+1, err, providers.ErrorClass(err), want)
 			}
 			if errors.Is(err, providers.ErrNotSent) != (want == "not_sent") {
 				t.Errorf("%s: call %d: got %v, which claims the wrong thing", tt.name, i+1, err)
 			}
 		}
 	}
-	if err := providers.PermitSends(nil)(); providers.Class(err) != "not_sent" {
+	if err := providers.PermitSends(nil)(); providers.ErrorClass(err) != "not_sent" {
 		t.Errorf("no still: got %v, want a refusal", err)
 	}
 	if err := providers.PermitSends(func() error { return late })(); !errors.Is(err, late) {

@@ -9,12 +9,12 @@ type Hypervisors interface {
 }
 
 // Placer is a Provider that tells whether a hypervisor has a guest. Its Config is a Hypervisors. A guest that none of those that live has
-// is off with the hosts of the others, where their own devices say so (proof.Within).
+// is off with the hosts of the others, where their own devices say so (proof.VerdictOfHosts).
 type Placer interface {
-	// Place asks one hypervisor, by its name in Hypervisors, never a cache. It looks for whatever is the target's: its ID and its system
+	// FindGuest asks one hypervisor, by its name in Hypervisors, never a cache. It looks for whatever is the target's: its ID and its system
 	// UUID. A guest is there in whatever state: running, arriving, paused, saved, shut off or forgotten by everybody but its definition.
 	// An error tells nothing; a target without a usable system UUID is one, since a wrong ID alone would be absent everywhere.
-	Place(ctx context.Context, hypervisor string, t Target) (Placement, error)
+	FindGuest(ctx context.Context, hypervisor string, t Target) (Placement, error)
 }
 
 // Placement is what one hypervisor says of one guest. The zero value: it is there.
@@ -24,25 +24,25 @@ type Placement struct {
 	At     Instant // when the question was sent
 }
 
-// Place is what AskPlace brings back. The zero value: nobody was asked.
-type Place struct {
+// PlaceAnswer is what AskPlace brings back. The zero value: nobody was asked.
+type PlaceAnswer struct {
 	Placement
 	Got Instant // when the answer was there
 	Err error   // why nothing is known
 }
 
-// Answered reports that the hypervisor said whether it has the guest.
-func (p Place) Answered() bool { return !p.Got.IsZero() && p.Err == nil }
+// HasAnswer reports that the hypervisor said whether it has the guest.
+func (p PlaceAnswer) HasAnswer() bool { return !p.Got.IsZero() && p.Err == nil }
 
 // AskPlace asks one hypervisor under the rules of Ask: it was asked during this call (ErrStale), and one that panics has said nothing. It
 // blocks until p answers or ctx ends.
-func AskPlace(ctx context.Context, p Placer, hypervisor string, t Target, now func() Instant) Place {
+func AskPlace(ctx context.Context, p Placer, hypervisor string, t Target, now func() Instant) PlaceAnswer {
 	sent := now()
-	placed, err := caught(hypervisor, func() (Placement, error) { return p.Place(ctx, hypervisor, t) })
-	out := Place{Placement: placed, Got: now(), Err: err}
-	out.Raw = clip(placed.Raw)
+	placed, err := recoverPanic(hypervisor, func() (Placement, error) { return p.FindGuest(ctx, hypervisor, t) })
+	out := PlaceAnswer{Placement: placed, Got: now(), Err: err}
+	out.Raw = clipWord(placed.Raw)
 	if err == nil && placed.At.Before(sent) {
-		out.Err = stale(sent, placed.At)
+		out.Err = staleError(sent, placed.At)
 	}
 	if out.Err != nil || placed.At.After(out.Got) {
 		out.At = sent

@@ -11,7 +11,7 @@ import (
 
 type placer func() (providers.Placement, error)
 
-func (p placer) Place(context.Context, string, providers.Target) (providers.Placement, error) {
+func (p placer) FindGuest(context.Context, string, providers.Target) (providers.Placement, error) {
 	return p()
 }
 
@@ -41,13 +41,13 @@ func TestAskPlace(t *testing.T) {
 				}
 				return tt.say, tt.err
 			}), "hv1", providers.Target{}, providers.Now)
-			if p.Absent != tt.absent || !errors.Is(p.Err, tt.want) || p.Answered() != (tt.want == nil) ||
+			if p.Absent != tt.absent || !errors.Is(p.Err, tt.want) || p.HasAnswer() != (tt.want == nil) ||
 				p.At.Before(providers.InstantOf(start)) || p.Got.Before(p.At) {
 				t.Errorf("got %+v", p)
 			}
 		})
 	}
-	if (providers.Place{}).Answered() {
+	if (providers.PlaceAnswer{}).HasAnswer() {
 		t.Error("nobody was asked, and there is an answer")
 	}
 }

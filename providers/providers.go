@@ -115,7 +115,7 @@ type Closer interface {
 // Grouper tells which device speaks for a target, where that is not the target itself: several systems behind one BMC. It is the unit
 // of trust: a device that lied is not believed, and its name stands in records.
 type Grouper interface {
-	Device(t Target) string
+	DeviceOf(t Target) string
 }
 
 // Feeder is a Provider whose devices give machines their power (the outlets of a PDU) and know nothing else of them. Its Off is as good as
@@ -135,14 +135,14 @@ type Quiet interface {
 // Slow is a Provider that takes its time before it says Off, because its devices' first word proves nothing yet. A Config that is Slow as
 // well has its timeout checked: it must be a second longer.
 type Slow interface {
-	// Takes is how long that is; it does not change. Zero is no time.
-	Takes() time.Duration
+	// TimeToOff is how long that is; it does not change. Zero is no time.
+	TimeToOff() time.Duration
 }
 
 // Limiter tells what a target shares its limits with, where that is more than its device: a cloud's account and region, a chassis of
 // many machines. It is the unit of limits (calls per second, calls in flight) and of nothing else; "" is the device.
 type Limiter interface {
-	Limits(t Target) string
+	LimitGroup(t Target) string
 }
 
 // BatchStater is a Provider whose devices answer for many machines in one call.
@@ -199,17 +199,17 @@ func WithClass(class, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &classed{class, err}
+	return &classedError{class, err}
 }
 
-type classed struct{ class, err error }
+type classedError struct{ class, err error }
 
-func (c *classed) Error() string   { return c.err.Error() }
-func (c *classed) Unwrap() []error { return []error{c.class, c.err} }
+func (c *classedError) Error() string   { return c.err.Error() }
+func (c *classedError) Unwrap() []error { return []error{c.class, c.err} }
 
-// Class names the class of err for metrics and logs: "ok" for nil, "canceled" where the caller gave up, "error" for an error of
+// ErrorClass names the class of err for metrics and logs: "ok" for nil, "canceled" where the caller gave up, "error" for an error of
 // no class.
-func Class(err error) string {
+func ErrorClass(err error) string {
 	switch {
 	case err == nil:
 		return "ok"
@@ -236,14 +236,14 @@ func Class(err error) string {
 	}
 }
 
-// OfClass is an error of the class that Class names, with a text of its own: nil for "ok", an error of no class for a name that Class never gives.
-func OfClass(class, text string) error {
+// ErrorOfClass is an error of the class that ErrorClass names, with a text of its own: nil for "ok", an error of no class for a name that ErrorClass never gives.
+func ErrorOfClass(class, text string) error {
 	if class == "ok" {
 		return nil
 	}
 	for _, of := range []error{ErrNotSent, ErrIdentity, ErrStale, ErrNotFound, ErrDenied, ErrUntrusted,
 		ErrPermanent, ErrUnreachable, context.Canceled} {
-		if Class(of) == class {
+		if ErrorClass(of) == class {
 			return WithClass(of, errors.New(text))
 		}
 	}
@@ -265,8 +265,8 @@ type Answer struct {
 // A provider that panics has answered nothing. The device's word is clipped, since it ends in a record on the Node.
 func Ask(ctx context.Context, p Provider, by string, t Target, now func() Instant) Answer {
 	sent := now()
-	obs, err := caught(by, func() (Observation, error) { return p.State(ctx, t) })
-	return judge(by, t, sent, now(), obs, err)
+	obs, err := recoverPanic(by, func() (Observation, error) { return p.State(ctx, t) })
+	return checkAnswer(by, t, sent, now(), obs, err)
 }
 
 // AskAll puts the question for all targets at once where p is a BatchStater (as providers/guard is for every type), else one after the
@@ -281,15 +281,15 @@ func AskAll(ctx context.Context, p Provider, by string, targets []Target, now fu
 		return answers
 	}
 	sent := now()
-	all, err := caught(by, func() (map[string]Observation, error) { return batch.States(ctx, targets) })
+	all, err := recoverPanic(by, func() (map[string]Observation, error) { return batch.States(ctx, targets) })
 	got := now()
 	for i, t := range targets {
 		obs, answered := all[t.Key()]
 		cause := error(nil)
 		if !answered {
-			cause = unanswered(err, t)
+			cause = missingAnswerError(err, t)
 		}
-		answers[i] = judge(by, t, sent, got, obs, cause)
+		answers[i] = checkAnswer(by, t, sent, got, obs, cause)
 	}
 	return answers
 }
@@ -321,13 +321,13 @@ func AskEach(ctx context.Context, qs []Question, enough func([]Answer) bool, now
 	}
 	sent := now()
 	out := make([]Answer, len(qs))
-	came := make(chan numbered, len(qs)) // nobody may be there any more
-	var first, then []int                // the slow ones, and the others
-	lead := time.Duration(0)             // of the slowest
+	results := make(chan numbered, len(qs)) // nobody may be there any more
+	var first, then []int                   // the slow ones, and the others
+	lead := time.Duration(0)                // of the slowest
 	for i, q := range qs {
 		d := time.Duration(0)
 		if s, ok := q.Provider.(Slow); ok {
-			d = s.Takes()
+			d = s.TimeToOff()
 		}
 		if lead = max(lead, d); d > 0 {
 			first = append(first, i)
@@ -338,7 +338,7 @@ func AskEach(ctx context.Context, qs []Question, enough func([]Answer) bool, now
 	ask := func(of []int) {
 		for _, i := range of {
 			go func() { // its owner is ctx, and the provider's deadline
-				came <- numbered{i, Ask(ctx, qs[i].Provider, qs[i].By, qs[i].Target, now)}
+				results <- numbered{i, Ask(ctx, qs[i].Provider, qs[i].By, qs[i].Target, now)}
 			}()
 		}
 	}
@@ -353,7 +353,7 @@ func AskEach(ctx context.Context, qs []Question, enough func([]Answer) bool, now
 			timer.Reset(Patience)
 		}
 		select {
-		case n := <-came:
+		case n := <-results:
 			out[n.i] = n.a
 			left--
 		case <-timer.C:
@@ -370,8 +370,8 @@ func AskEach(ctx context.Context, qs []Question, enough func([]Answer) bool, now
 	return out
 }
 
-// unanswered is why a batch that ended with err has no answer for t.
-func unanswered(err error, t Target) error {
+// missingAnswerError is why a batch that ended with err has no answer for t.
+func missingAnswerError(err error, t Target) error {
 	var each Unanswered
 	switch {
 	case errors.As(err, &each) && each[t.Key()] != nil:
@@ -382,62 +382,62 @@ func unanswered(err error, t Target) error {
 	return WithClass(ErrNotFound, errors.New("the device left the machine out of its answer"))
 }
 
-// judge is what an observation is worth as the answer to a question about t: the rules of Ask.
-func judge(by string, t Target, sent, got Instant, obs Observation, err error) Answer {
+// checkAnswer is what an observation is worth as the answer to a question about t: the rules of Ask.
+func checkAnswer(by string, t Target, sent, got Instant, obs Observation, err error) Answer {
 	a := Answer{By: by, Observation: Observation{At: sent}, Got: got}
 	if err != nil {
-		a.Raw, a.Err = clip(obs.Raw), err
+		a.Raw, a.Err = clipWord(obs.Raw), err
 		return a
 	}
 	a.Observation = obs
-	a.Raw, a.Doubt = clip(obs.Raw), clip(obs.Doubt)
+	a.Raw, a.Doubt = clipWord(obs.Raw), clipWord(obs.Doubt)
 	switch {
 	case obs.At.Before(sent):
-		a.State, a.Err = PowerUnknown, stale(sent, obs.At)
+		a.State, a.Err = PowerUnknown, staleError(sent, obs.At)
 		a.At = sent
 	case obs.At.After(got):
 		a.At = sent
 	}
-	if err := t.differs(obs); err != nil && a.Err == nil {
+	if err := t.checkMachine(obs); err != nil && a.Err == nil {
 		a.State, a.Err = PowerUnknown, err
 	}
 	if a.State > PowerChanging {
 		a.State = PowerUnknown
 	}
-	if a.Run = clip(obs.Run); a.Err != nil {
+	if a.Run = clipWord(obs.Run); a.Err != nil {
 		a.Run = ""
 	}
 	return a
 }
 
-func stale(sent, at Instant) error {
+func staleError(sent, at Instant) error {
 	return fmt.Errorf("%w: asked at %s, the answer is of %s", ErrStale, sent.Wall.Format(time.RFC3339Nano),
 		at.Wall.Format(time.RFC3339Nano))
 }
 
-// Confirm asks p now who t's machine is. Nil means that a power action which follows at once goes to the machine that was meant:
+// ConfirmIdentity asks p now who t's machine is. Nil means that a power action which follows at once goes to the machine that was meant:
 // Identify has nothing against what the device told in this call. It is enough that the device tells who it is, though not its power.
 // Else the error is the device's, ErrStale or ErrIdentity, and nothing may be sent. It blocks until p answers or ctx ends.
-func Confirm(ctx context.Context, p Provider, t Target, now func() Instant) error {
+func ConfirmIdentity(ctx context.Context, p Provider, t Target, now func() Instant) error {
 	sent := now()
 	obs, err := p.State(ctx, t)
 	return CheckIdentity(t, sent, obs, err)
 }
 
-// CheckIdentity is Confirm's verdict on what State returned for t, to a question that was put at sent: nil or an error.
+// CheckIdentity is ConfirmIdentity's verdict on what State returned for t, to a question that was put at sent: nil or an error.
 func CheckIdentity(t Target, sent Instant, obs Observation, err error) error {
-	_, told := ParseUUID(obs.SystemUUID)
-	if told = told || obs.Addresses != ""; err != nil && !told {
+	_, identified := ParseUUID(obs.SystemUUID)
+	if identified = identified || obs.Addresses != ""; err != nil && !identified {
 		return err
 	}
 	if obs.At.Before(sent) {
-		return stale(sent, obs.At)
+		return staleError(sent, obs.At)
 	}
-	return t.Identify(obs)
+	return t.VerifyIdentity(obs)
 }
 
-// caught turns a provider's panic into an error.
-func caught[T any](by string, f func() (T, error)) (v T, err error) {
+// recoverPanic turns a provider's panic into an error.
+func recoverPanic[T any](by string, f func() (T, error)) (v T, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			var none T
@@ -447,8 +447,8 @@ func caught[T any](by string, f func() (T, error)) (v T, err error) {
 	return f()
 }
 
-// clip bounds a device's word, and what several say together: a broken device must not fill the record.
-func clip(word string) string {
+// clipWord bounds a device's word, and what several say together: a broken device must not fill the record.
+func clipWord(word string) string {
 	const longest = 240
 	if len(word) > longest {
 		word = word[:longest]

@@ -220,8 +220,8 @@ func TestIdentify(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			target := providers.Target{Node: "n1", SystemUUID: tt.node, Claimed: tt.claimed}
-			if err := target.Identify(providers.Observation{SystemUUID: tt.told}); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
-				t.Errorf("Identify(%q) = %v, want %v", tt.told, err, tt.want)
+			if err := target.VerifyIdentity(providers.Observation{SystemUUID: tt.told}); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+				t.Errorf("VerifyIdentity(%q) = %v, want %v", tt.told, err, tt.want)
 			}
 		})
 	}
@@ -259,7 +259,7 @@ func TestNodeByAnotherName(t *testing.T) {
 			if (a.State == providers.PowerOff) != tt.proves || errors.Is(a.Err, providers.ErrIdentity) == tt.proves {
 				t.Errorf("asked: got %s, %v; want a proof %t", a.State, a.Err, tt.proves)
 			}
-			if err := providers.Confirm(t.Context(), p, target, providers.Now); (err == nil) != tt.acts || err != nil && !errors.Is(err, providers.ErrIdentity) {
+			if err := providers.ConfirmIdentity(t.Context(), p, target, providers.Now); (err == nil) != tt.acts || err != nil && !errors.Is(err, providers.ErrIdentity) {
 				t.Errorf("before a power action: got %v, want one %t", err, tt.acts)
 			}
 		})
@@ -291,7 +291,7 @@ func TestIdentifyByAddresses(t *testing.T) {
 			if tg.Claimed = claimed; claimed && want == nil {
 				want = tt.claimed
 			}
-			if err := tg.Identify(tt.told); !errors.Is(err, want) || (err == nil) != (want == nil) {
+			if err := tg.VerifyIdentity(tt.told); !errors.Is(err, want) || (err == nil) != (want == nil) {
 				t.Errorf("%s, claimed %t: got %v, want %v", tt.name, claimed, err, want)
 			}
 			a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
@@ -325,13 +325,13 @@ func TestAddresses(t *testing.T) {
 	}{
 		{"", "", false}, {"10.0.0.7", "", false}, {"10.0.0.7", "10.0.0.70", false}, {"10.0.0.1 10.0.0.7", "10.0.0.7 fd00::1", true},
 	} {
-		if tt.a.Meet(tt.b) != tt.want || tt.b.Meet(tt.a) != tt.want {
+		if tt.a.HasAnyOf(tt.b) != tt.want || tt.b.HasAnyOf(tt.a) != tt.want {
 			t.Errorf("%q and %q: want %t", tt.a, tt.b, tt.want)
 		}
 	}
 }
 
-// What Confirm lets through is what a power action may be sent for.
+// What ConfirmIdentity lets through is what a power action may be sent for.
 func TestConfirm(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	boom := providers.WithClass(providers.ErrUnreachable, errors.New("503 Service Unavailable"))
@@ -359,7 +359,7 @@ func TestConfirm(t *testing.T) {
 			return providers.Observation{SystemUUID: tt.told, At: providers.InstantOf(start.Add(-tt.before))}, tt.err
 		})
 		target := providers.Target{Node: "n1", SystemUUID: tt.node, Claimed: tt.claimed}
-		if err := providers.Confirm(t.Context(), p, target, func() providers.Instant { return providers.InstantOf(start) }); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+		if err := providers.ConfirmIdentity(t.Context(), p, target, func() providers.Instant { return providers.InstantOf(start) }); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
 			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
 		}
 	}
@@ -555,7 +555,7 @@ type slow struct {
 	takes time.Duration
 }
 
-func (s slow) Takes() time.Duration { return s.takes }
+func (s slow) TimeToOff() time.Duration { return s.takes }
 
 // A device that takes its time before it says Off is waited for, and those that do not are asked when it is about to answer: no answer is
 // old when all are there.
@@ -689,7 +689,7 @@ func TestSecretRef(t *testing.T) {
 		{"neither", providers.SecretRef{}, ""},
 	}
 	for _, tt := range tests {
-		s, err := tt.ref.Read()
+		s, err := tt.ref.ReadSecret()
 		if got := s.Reveal(); got != tt.want || (err == nil) != (tt.want != "") {
 			t.Errorf("%s: got %q, %v; want %q", tt.name, got, err, tt.want)
 		}
@@ -716,7 +716,7 @@ func TestClass(t *testing.T) {
 		{errors.Join(providers.ErrUnreachable, providers.ErrIdentity), "identity"},
 	}
 	for _, tt := range tests {
-		if got := providers.Class(tt.err); got != tt.want {
+		if got := providers.ErrorClass(tt.err); got != tt.want {
 			t.Errorf("%v: got %q, want %q", tt.err, got, tt.want)
 		}
 	}
@@ -753,7 +753,7 @@ func TestText(t *testing.T) {
 		{"long", errors.New(long), strings.Repeat("ä", 98) + "..."},
 		{"endless", errors.New(strings.Repeat("x", 1<<20)), strings.Repeat("x", 197) + "..."},
 	} {
-		if got := providers.Text(tt.err); got != tt.want || len(got) > 200 {
+		if got := providers.ErrorText(tt.err); got != tt.want || len(got) > 200 {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -762,7 +762,7 @@ func TestText(t *testing.T) {
 func FuzzText(f *testing.F) {
 	f.Add("a\nb \xff ://u:p@h")
 	f.Fuzz(func(t *testing.T, s string) {
-		got := providers.Text(errors.New(s))
+		got := providers.ErrorText(errors.New(s))
 		bad := strings.IndexFunc(got, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar })
 		if len(got) > 200 || !utf8.ValidString(got) || bad >= 0 {
 			t.Errorf("%q became %q", s, got)
@@ -772,13 +772,13 @@ func FuzzText(f *testing.F) {
 
 func TestRegistry(t *testing.T) {
 	r := providers.Registry{{Name: "redfish"}, {Name: "ec2"}}
-	if got := fmt.Sprint(r.Names()); got != "[ec2 redfish]" {
+	if got := fmt.Sprint(r.TypeNames()); got != "[ec2 redfish]" {
 		t.Errorf("names: got %s", got)
 	}
-	if _, ok := r.Lookup("redfish"); !ok {
+	if _, ok := r.FindType("redfish"); !ok {
 		t.Error("redfish was not found")
 	}
-	if _, ok := r.Lookup("Redfish"); ok {
+	if _, ok := r.FindType("Redfish"); ok {
 		t.Error("a name that differs in case was found")
 	}
 }
@@ -801,9 +801,9 @@ func TestOfClass(t *testing.T) {
 		nil, providers.ErrIdentity, providers.ErrStale, providers.ErrNotFound, providers.ErrDenied, providers.ErrUntrusted, providers.ErrPermanent,
 		providers.ErrUnreachable, context.DeadlineExceeded, context.Canceled, errors.New("of no class"),
 	} {
-		class := providers.Class(err)
-		if again := providers.OfClass(class, "x"); providers.Class(again) != class || again != nil && again.Error() != "x" {
-			t.Errorf("%s: got %v of class %s", class, again, providers.Class(again))
+		class := providers.ErrorClass(err)
+		if again := providers.ErrorOfClass(class, "x"); providers.ErrorClass(again) != class || again != nil && again.Error() != "x" {
+			t.Errorf("%s: got %v of class %s", class, again, providers.ErrorClass(again))
 		}
 	}
 }

@@ -26,19 +26,19 @@ type Config interface {
 // IDs is a Config whose machines' IDs can be written in several ways, or are addresses. It is asked for every ID before anything is
 // compared or connected to; without it an ID stands for itself.
 type IDs interface {
-	// Addresses reports whether an ID is the address of a device, so that whoever names a machine chooses who gets the credentials.
-	Addresses() bool
-	// Canonical returns the one way to write an ID. Hosts are those that the credentials go to where the ID is an address, or several
+	// HasAddressIDs reports whether an ID is the address of a device, so that whoever names a machine chooses who gets the credentials.
+	HasAddressIDs() bool
+	// CanonicalID returns the one way to write an ID. Hosts are those that the credentials go to where the ID is an address, or several
 	// (a machine with two power supplies at two power strips); none where it is no address. The error says what is wrong with the ID,
 	// and does not repeat it: it may hold a password. It asks no device.
-	Canonical(id string) (canonical string, hosts []string, err error)
+	CanonicalID(id string) (canonical string, hosts []string, err error)
 }
 
 // Parts is an IDs whose IDs name several things that belong to one machine alone: the outlets of power strips. Two IDs that are not the
 // same may still share one; a list in which two nodes do is refused.
 type Parts interface {
-	// Parts returns the parts of a canonical ID, each in the one way to write it.
-	Parts(canonical string) []string
+	// PartsOf returns the parts of a canonical ID, each in the one way to write it.
+	PartsOf(canonical string) []string
 }
 
 // ProviderIDs is an IDs whose IDs are whole providerIDs of Nodes (aws:///eu-west-1a/i-0abc). Kubernetes lets nobody change the one that
@@ -123,8 +123,8 @@ type Confirmed struct {
 // NodeTaint is one taint of a Node.
 type NodeTaint struct{ Key, Value, Effect string }
 
-// Defaulted returns o with nil fields filled.
-func (o Options) Defaulted() Options {
+// WithDefaults returns o with nil fields filled.
+func (o Options) WithDefaults() Options {
 	if o.Agent == "" {
 		o.Agent = "forcefence"
 	}
@@ -151,8 +151,8 @@ type Type struct {
 // Registry is a set of provider types, passed as a value so that tests can use their own.
 type Registry []Type
 
-// Lookup returns the type of that name.
-func (r Registry) Lookup(name string) (Type, bool) {
+// FindType returns the type of that name.
+func (r Registry) FindType(name string) (Type, bool) {
 	i := slices.IndexFunc(r, func(t Type) bool { return t.Name == name })
 	if i < 0 {
 		return Type{}, false
@@ -160,8 +160,8 @@ func (r Registry) Lookup(name string) (Type, bool) {
 	return r[i], true
 }
 
-// Names returns the names of all types, sorted.
-func (r Registry) Names() []string {
+// TypeNames returns the names of all types, sorted.
+func (r Registry) TypeNames() []string {
 	names := make([]string, 0, len(r))
 	for _, t := range r {
 		names = append(names, t.Name)
@@ -205,12 +205,12 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // SecretRef says where a secret is: in a file (its trailing newline is dropped) or in an environment variable. It is read when
-// it is used, so that a rotated file is picked up without a reload. The file may be each machine's own (ReadOf).
+// it is used, so that a rotated file is picked up without a reload. The file may be each machine's own (ReadSecretOf).
 type SecretRef struct{ File, Env string }
 
-// Check tells what can be told of the secret before it is used: that one place is named, and that a file is there and not empty. An
+// CheckReadable tells what can be told of the secret before it is used: that one place is named, and that a file is there and not empty. An
 // environment variable may be set later, where the controller runs.
-func (r SecretRef) Check() error {
+func (r SecretRef) CheckReadable() error {
 	switch {
 	case PerMachine(r.Env):
 		return errors.New("an environment variable is the same for all machines: give a file")
@@ -219,12 +219,12 @@ func (r SecretRef) Check() error {
 	case r.Env == "" && PerMachine(r.File):
 		return r.checkFolder()
 	}
-	_, err := r.Read()
+	_, err := r.ReadSecret()
 	return err
 }
 
-// Read returns the secret. The error never contains it.
-func (r SecretRef) Read() (Secret, error) {
+// ReadSecret returns the secret. The error never contains it.
+func (r SecretRef) ReadSecret() (Secret, error) {
 	switch {
 	case r.File != "" && r.Env != "":
 		return Secret{}, errors.New("both a file and an environment variable are given: keep one")

@@ -7,23 +7,23 @@ import (
 	"unicode"
 )
 
-// Cause is what an Event shows of a device's error: its class and its Text.
-func Cause(err error) string {
+// ErrorCause is what an Event shows of a device's error: its class and its Text.
+func ErrorCause(err error) string {
 	if err == nil {
-		return Class(err)
+		return ErrorClass(err)
 	}
-	return Class(err) + ": " + Text(err)
+	return ErrorClass(err) + ": " + ErrorText(err)
 }
 
-// Text returns what an Event or a log line may show of a device's error: the cause, without the act and the machine around it, since
+// ErrorText returns what an Event or a log line may show of a device's error: the cause, without the act and the machine around it, since
 // Event and line name these themselves. It is one line of printable text, at most 200 bytes, and "" for nil. Whatever stands before an
 // @ in an address is left out. Providers promise that their errors hold no secret; Text bounds what a device can put into one.
-func Text(err error) string {
+func ErrorText(err error) string {
 	if err == nil {
 		return ""
 	}
 	text := err.Error()
-	var cause *classed // the outermost: what is around it is the path by which the error came
+	var cause *classedError // the outermost: what is around it is the path by which the error came
 	if errors.As(err, &cause) {
 		text = cause.Error()
 	}

@@ -20,37 +20,37 @@ func SameMachine(node, device string) error {
 	return fmt.Errorf("%w: the node's system UUID is %s, the device spoke of %s", ErrIdentity, node, device)
 }
 
-// differs says what the device told of another machine than t: an ErrIdentity, or nil. Addresses that a device tells must meet the
+// checkMachine says what the device told of another machine than t: an ErrIdentity, or nil. Addresses that a device tells must meet the
 // node's, whether that tells any or not. So must a system UUID, where the node's name led to the machine and no address tells whose it is.
-func (t Target) differs(told Observation) error {
-	if err := SameMachine(t.SystemUUID, told.SystemUUID); err != nil {
+func (t Target) checkMachine(obs Observation) error {
+	if err := SameMachine(t.SystemUUID, obs.SystemUUID); err != nil {
 		return err
 	}
-	if told.Addresses != "" && !t.Addresses.Meet(told.Addresses) {
-		return fmt.Errorf("%w: the node's addresses are %q, the device spoke of a machine with %q", ErrIdentity, t.Addresses, told.Addresses)
+	if obs.Addresses != "" && !t.Addresses.HasAnyOf(obs.Addresses) {
+		return fmt.Errorf("%w: the node's addresses are %q, the device spoke of a machine with %q", ErrIdentity, t.Addresses, obs.Addresses)
 	}
 	_, has := ParseUUID(t.SystemUUID)
-	if _, tells := ParseUUID(told.SystemUUID); tells && !has && told.Addresses == "" && t.Named {
+	if _, tells := ParseUUID(obs.SystemUUID); tells && !has && obs.Addresses == "" && t.Named {
 		return fmt.Errorf("%w: the device spoke of %s, and only a name led to it: the node's system UUID %q identifies no machine",
-			ErrIdentity, told.SystemUUID, t.SystemUUID)
+			ErrIdentity, obs.SystemUUID, t.SystemUUID)
 	}
 	return nil
 }
 
-// Identify compares the target with the machine that a device told of, before a power action. A mismatch is an ErrIdentity. Where the
+// VerifyIdentity compares the target with the machine that a device told of, before a power action. A mismatch is an ErrIdentity. Where the
 // machine was found by what the node's own kubelet can write (Claimed), so is a node or device that tells neither a usable UUID nor an
 // address: otherwise a kubelet's credential could switch off another machine. A kubelet writes its Node's addresses, too, so for a type
 // that tells nothing else the pin of the ID decides, which lasts as long as the Node (ProviderIDs).
-func (t Target) Identify(o Observation) error {
-	if err := t.differs(o); err != nil || !t.Claimed || o.Addresses != "" {
+func (t Target) VerifyIdentity(o Observation) error {
+	if err := t.checkMachine(o); err != nil || !t.Claimed || o.Addresses != "" {
 		return err
 	}
-	told := o.SystemUUID
+	deviceUUID := o.SystemUUID
 	if _, ok := ParseUUID(t.SystemUUID); !ok {
 		return fmt.Errorf("%w: the node's system UUID %q identifies no machine, and what leads to its machine can be written by its kubelet", ErrIdentity, t.SystemUUID)
 	}
-	if _, ok := ParseUUID(told); !ok {
-		return fmt.Errorf("%w: the device tells no usable system UUID (%q), and what leads to it can be written by the node's kubelet", ErrIdentity, told)
+	if _, ok := ParseUUID(deviceUUID); !ok {
+		return fmt.Errorf("%w: the device tells no usable system UUID (%q), and what leads to it can be written by the node's kubelet", ErrIdentity, deviceUUID)
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func ParseUUID(s string) (u [16]byte, ok bool) {
 	if _, err := hex.Decode(u[:], []byte(s)); err != nil {
 		return [16]byte{}, false
 	}
-	if slices.Contains(placeholders, u) || slices.Contains(placeholders, SwapUUID(u)) {
+	if slices.Contains(placeholderUUIDs, u) || slices.Contains(placeholderUUIDs, SwapUUID(u)) {
 		return [16]byte{}, false
 	}
 	return u, true
@@ -94,8 +94,8 @@ func SwapUUID(u [16]byte) [16]byte {
 	return u
 }
 
-// placeholders are UUIDs that many machines share because nobody set one.
-var placeholders = func() [][16]byte {
+// placeholderUUIDs are UUIDs that many machines share because nobody set one.
+var placeholderUUIDs = func() [][16]byte {
 	var zeros, ones, ami [16]byte
 	for i := range ones {
 		ones[i] = 0xff

@@ -18,13 +18,13 @@ const ConfirmAnnotation = "forcefence.io/confirmed-off"
 // Confirmation is a person's statement that a node's machine is off: evidence for one fence, of one boot of one Node. The admission
 // policies of deploy hold By to whoever writes it, for which it must come first in what Encode returns.
 type Confirmation struct {
-	By      string    `json:"by"`     // the person's user name, as the API server knows it
-	Reason  string    `json:"reason"` // how the person knows
-	NodeUID string    `json:"nodeUID"`
-	BootID  string    `json:"bootID"`
-	Fence   string    `json:"fence"` // the id of the fence that it is evidence for: the open one's, else that of the next one
-	After   string    `json:"after"` // AfterFence of the record that the Node had; where it has another by now, the next fence was not this one's
-	At      time.Time `json:"at"`    // when it was said, by the person's clock
+	By         string    `json:"by"`     // the person's user name, as the API server knows it
+	Reason     string    `json:"reason"` // how the person knows
+	NodeUID    string    `json:"nodeUID"`
+	BootID     string    `json:"bootID"`
+	Fence      string    `json:"fence"` // the id of the fence that it is evidence for: the open one's, else that of the next one
+	AfterFence string    `json:"after"` // LastFenceID of the record that the Node had; where it has another by now, the next fence was not this one's
+	At         time.Time `json:"at"`    // when it was said, by the person's clock
 }
 
 // MaxReason bounds a Confirmation's reason, in bytes.
@@ -41,8 +41,8 @@ func (c Confirmation) Encode() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// AfterFence names a Node's last fence for a Confirmation; "" is none.
-func AfterFence(r *Record) string {
+// LastFenceID names a Node's last fence for a Confirmation; "" is none.
+func LastFenceID(r *Record) string {
 	if r == nil {
 		return ""
 	}
@@ -68,9 +68,9 @@ func ParseConfirmation(s string) (Confirmation, error) {
 	return c, nil
 }
 
-// Confirmed returns the confirmation on a Node where it is bound to that Node, its boot, and its open fence or one to come; nil and no
+// ConfirmationOf returns the confirmation on a Node where it is bound to that Node, its boot, and its open fence or one to come; nil and no
 // error where the Node has none. When it was said is not looked at.
-func Confirmed(node *corev1.Node) (*Confirmation, error) {
+func ConfirmationOf(node *corev1.Node) (*Confirmation, error) {
 	s, ok := node.Annotations[ConfirmAnnotation]
 	if !ok {
 		return nil, nil
@@ -87,11 +87,11 @@ func Confirmed(node *corev1.Node) (*Confirmation, error) {
 		return nil, fmt.Errorf("%w: it is of another Node of that name", ErrConfirmation)
 	case c.BootID != node.Status.NodeInfo.BootID:
 		return nil, fmt.Errorf("%w: the machine has booted since", ErrConfirmation)
-	case rec.Open() && rec.ID != c.Fence:
+	case rec.IsOpen() && rec.ID != c.Fence:
 		return nil, fmt.Errorf("%w: it is for fence %s, and %s is open", ErrConfirmation, c.Fence, rec.ID)
-	case !rec.Open() && rec != nil && rec.ID == c.Fence:
+	case !rec.IsOpen() && rec != nil && rec.ID == c.Fence:
 		return nil, fmt.Errorf("%w: its fence is done", ErrConfirmation)
-	case !rec.Open() && AfterFence(rec) != c.After:
+	case !rec.IsOpen() && LastFenceID(rec) != c.AfterFence:
 		return nil, fmt.Errorf("%w: another fence has been done since", ErrConfirmation)
 	}
 	return &c, nil

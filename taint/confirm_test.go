@@ -11,12 +11,12 @@ import (
 )
 
 func TestConfirmed(t *testing.T) {
-	c := Confirmation{After: "f-0", By: "ann@example.net", Reason: "seen it dark <rack 7> & unplugged it", NodeUID: "u1", BootID: "b1", Fence: "f-1", At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	c := Confirmation{AfterFence: "f-0", By: "ann@example.net", Reason: "seen it dark <rack 7> & unplugged it", NodeUID: "u1", BootID: "b1", Fence: "f-1", At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	record := func(id string, p Phase, res Result) string {
-		return Record{ID: id, NodeUID: "u1", By: "me"}.Enter(p, res, c.At).Encode()
+		return Record{ID: id, NodeUID: "u1", By: "me"}.EnterPhase(p, res, c.At).Encode()
 	}
 	first := c
-	first.After = ""
+	first.AfterFence = ""
 	for _, tc := range []struct {
 		name   string
 		text   string
@@ -30,7 +30,7 @@ func TestConfirmed(t *testing.T) {
 		{"in another fence", c.Encode(), record("f-0", PhaseArmed, ""), nil, "for fence f-1, and f-0 is open"},
 		{"after a fence that came after its own", c.Encode(), record("f-2", PhaseDone, ResultEvicted), nil, "another fence has been done since"},
 		{"of the first fence, after another", first.Encode(), record("f-2", PhaseDone, ResultEvicted), nil, "another fence has been done since"},
-		{"of the first fence, after a person's mark", first.Encode(), Record{NodeUID: "u1", By: ByPerson}.Enter(PhaseDone, ResultEvicted, c.At).Encode(), nil, "another fence has been done since"},
+		{"of the first fence, after a person's mark", first.Encode(), Record{NodeUID: "u1", By: ByPerson}.EnterPhase(PhaseDone, ResultEvicted, c.At).Encode(), nil, "another fence has been done since"},
 		{"its record is gone", c.Encode(), "", nil, "another fence has been done since"},
 		{"after its fence", c.Encode(), record("f-1", PhaseDone, ResultLifted), nil, "its fence is done"},
 		{"beside a record that cannot be read", c.Encode(), "{", nil, "does not parse"},
@@ -53,12 +53,12 @@ func TestConfirmed(t *testing.T) {
 		if tc.change != nil {
 			tc.change(n)
 		}
-		got, err := Confirmed(n)
+		got, err := ConfirmationOf(n)
 		if (err == nil) != (tc.says == "") || err != nil && (!errors.Is(err, ErrConfirmation) || !strings.Contains(err.Error(), tc.says) || got != nil) || err == nil && got.Fence != c.Fence {
 			t.Errorf("%s: got %+v, %v, want %q", tc.name, got, err, tc.says)
 		}
 	}
-	if got, err := Confirmed(&corev1.Node{}); got != nil || err != nil {
+	if got, err := ConfirmationOf(&corev1.Node{}); got != nil || err != nil {
 		t.Errorf("a Node without one: got %+v, %v", got, err)
 	}
 	if s := c.Encode(); !strings.HasPrefix(s, `{"by":"ann@example.net","`) || strings.Contains(s, "\n") || !strings.Contains(s, "<rack 7> &") {

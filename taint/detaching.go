@@ -7,12 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Detaching returns the claims, as namespace/name, whose pods alone the mark still holds; none: it holds every pod that is not exempt. That is
+// DetachingClaims returns the claims, as namespace/name, whose pods alone the mark still holds; none: it holds every pod that is not exempt. That is
 // so until the record of this mark, and of this Node, says that all ended pods are gone and names each volume that is to be detached. A volume
 // that no claim leads to stands there as "", which is no pod's.
-func (l Look) Detaching() []string {
+func (l Look) DetachingClaims() []string {
 	r := l.Record
-	if !l.Ours() || l.Mark.Others || r.Phase != PhaseEvicting || r.NodeUID != l.UID || len(r.Detaching) > MaxDetaching {
+	if !l.HasOwnMark() || l.Mark.Others || r.Phase != PhaseEvicting || r.NodeUID != l.UID || len(r.Detaching) > MaxDetaching {
 		return nil
 	}
 	var out []string

@@ -55,7 +55,7 @@ func TestDetaching(t *testing.T) {
 			n.UID = "u1"
 			tt.change(n, &r)
 			n.Annotations = map[string]string{RecordAnnotation: r.Encode()}
-			if got := See(n, nil, DefaultKey, providers.InstantOf(noon), providers.InstantOf(noon)).Detaching(); !slices.Equal(got, tt.want) {
+			if got := NewLook(n, nil, DefaultKey, providers.InstantOf(noon), providers.InstantOf(noon)).DetachingClaims(); !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -66,7 +66,7 @@ func TestDetaching(t *testing.T) {
 func TestANewPhaseNamesNothing(t *testing.T) {
 	r := Record{Phase: PhaseEvicting, Detaching: []Detaching{{"pv-1", "db/data"}}}
 	for _, p := range []Phase{PhaseEvicting, PhaseDone} {
-		if got := r.Enter(p, "", noon); got.Detaching != nil {
+		if got := r.EnterPhase(p, "", noon); got.Detaching != nil {
 			t.Errorf("%s: names %v", p, got.Detaching)
 		}
 	}

@@ -25,18 +25,18 @@ const (
 	configMirrorAnnotation = "kubernetes.io/config.mirror"
 )
 
-// Exempt is the one rule that the taint manager and the node's hook share (invariant 9). The pod may be stripped to annotations,
+// ExemptionOf is the one rule that the taint manager and the node's hook share (invariant 9). The pod may be stripped to annotations,
 // owner references and tolerations.
 //
 // A toleration counts if it matches the key with operator Exists (or has operator Exists and no key) and effect "", NoSchedule,
 // NoExecute or ForceEviction, and sets no tolerationSeconds. The toleration of static pods, Exists with NoExecute, is one. So is the KEP's
 // own form: the key, operator Equal, value "true" or "", effect "", NoSchedule or ForceEviction. Any other value does not count: the mark's
 // value is a fence's id, which no pod can know.
-func Exempt(pod *corev1.Pod, key string) Exemption {
+func ExemptionOf(pod *corev1.Pod, key string) Exemption {
 	switch {
 	case isStatic(pod):
 		return ExemptStatic
-	case tolerates(pod.Spec.Tolerations, key):
+	case toleratesMark(pod.Spec.Tolerations, key):
 		return ExemptTolerate
 	case isDaemon(pod):
 		return ExemptDaemon
@@ -53,7 +53,7 @@ func isStatic(pod *corev1.Pod) bool {
 	return ok && src != "api"
 }
 
-func tolerates(ts []corev1.Toleration, key string) bool {
+func toleratesMark(ts []corev1.Toleration, key string) bool {
 	return slices.ContainsFunc(ts, func(t corev1.Toleration) bool {
 		exists := t.Operator == corev1.TolerationOpExists && (t.Key == "" || t.Key == key)
 		equal := (t.Operator == corev1.TolerationOpEqual || t.Operator == "") && t.Key == key && (t.Value == "" || t.Value == "true")

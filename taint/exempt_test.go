@@ -81,7 +81,7 @@ func TestExempt(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := tt.pod.DeepCopy()
-			if got := Exempt(tt.pod, DefaultKey); got != tt.want {
+			if got := ExemptionOf(tt.pod, DefaultKey); got != tt.want {
 				t.Errorf("Exempt = %q, want %q", got, tt.want)
 			}
 			unchanged(t, before, tt.pod)
@@ -89,10 +89,10 @@ func TestExempt(t *testing.T) {
 	}
 	t.Run("the key is configuration", func(t *testing.T) {
 		p := tolerating(corev1.Toleration{Key: "example.com/off", Operator: exists})
-		if got := Exempt(p, "example.com/off"); got != ExemptTolerate {
+		if got := ExemptionOf(p, "example.com/off"); got != ExemptTolerate {
 			t.Errorf("Exempt with the configured key = %q, want %q", got, ExemptTolerate)
 		}
-		if got := Exempt(p, DefaultKey); got != NotExempt {
+		if got := ExemptionOf(p, DefaultKey); got != NotExempt {
 			t.Errorf("Exempt with another key = %q, want none", got)
 		}
 	})

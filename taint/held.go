@@ -28,14 +28,14 @@ func ProtectionOf(node *corev1.Node) (corev1.ConditionStatus, string) {
 // sync the pod at once, where it would else come back after 10 to 15 s.
 const NudgedAnnotation = "forcefence.io/nudged"
 
-// Held reports whether the pod looks as one does that the node's hook holds: bound, ordinary, unfinished, not being deleted, and
+// IsHeldByHook reports whether the pod looks as one does that the node's hook holds: bound, ordinary, unfinished, not being deleted, and
 // without a sandbox. A kubelet says the last by the condition PodReadyToStartContainers (on by default since 1.29), which it computes
 // from the sandboxes that its runtime has: after a reboot it is False although the phase is still Running. Where there is no such
 // condition, a pod is taken for held if it is Pending and all of its containers that have a status wait.
 //
 // The image of a pod that is not held may be on its way all the same: Held is good for a nudge, and proves nothing.
-func Held(pod *corev1.Pod, key string) bool {
-	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || IsTerminal(pod) || Exempt(pod, key) != NotExempt {
+func IsHeldByHook(pod *corev1.Pod, key string) bool {
+	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || IsTerminal(pod) || ExemptionOf(pod, key) != NotExempt {
 		return false
 	}
 	for _, c := range pod.Status.Conditions {

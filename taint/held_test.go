@@ -52,7 +52,7 @@ func TestHeld(t *testing.T) {
 			for _, f := range tt.pod {
 				f(p)
 			}
-			if got := Held(p, DefaultKey); got != tt.want {
+			if got := IsHeldByHook(p, DefaultKey); got != tt.want {
 				t.Errorf("Held: got %v, want %v", got, tt.want)
 			}
 		})

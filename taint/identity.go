@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Distrusts reports whether this record keeps a machine from being believed: its device said Off of it while it was on. own tells that
+// DistrustsDevice reports whether this record keeps a machine from being believed: its device said Off of it while it was on. own tells that
 // the machine is that of the record's own node, which tells what system UUID it likes. Another node's record says nothing of a machine
 // with another system UUID, and one of an older version, without a machine, speaks of its device.
-func (r *Record) Distrusts(m Machine, device string, own bool) bool {
-	return slices.ContainsFunc(r.Liars(), func(l Speaker) bool {
+func (r *Record) DistrustsDevice(m Machine, device string, own bool) bool {
+	return slices.ContainsFunc(r.DistrustedDevices(), func(l DeviceRef) bool {
 		if l.Machine == nil {
 			return l.Device == device
 		}
-		return l.Machine.is(m) && (own || l.Machine.SystemUUID == m.SystemUUID || l.Machine.SystemUUID == "" || m.SystemUUID == "")
+		return l.Machine.isSame(m) && (own || l.Machine.SystemUUID == m.SystemUUID || l.Machine.SystemUUID == "" || m.SystemUUID == "")
 	})
 }
 
@@ -27,10 +27,10 @@ type Claim struct {
 	Pin     string  // the Node's PinLabel; "" if it has none
 }
 
-func (c Claim) exists() bool { return c.Machine.Provider != "" }
+func (c Claim) hasMachine() bool { return c.Machine.Provider != "" }
 
-// halves splits a pin; a label of another shape pins nothing that exists, and still is no empty pin.
-func (c Claim) halves() (id, uuid string) {
+// splitPin splits a pin; a label of another shape pins nothing that exists, and still is no empty pin.
+func (c Claim) splitPin() (id, uuid string) {
 	id, uuid, _ = strings.Cut(c.Pin, ".")
 	return id, uuid
 }
@@ -58,9 +58,9 @@ func NewClaims(all []Claim) *Claims {
 		}
 	}
 	for _, cl := range all {
-		id, uuid := cl.halves()
+		id, uuid := cl.splitPin()
 		claimedID, claimedUUID := "", ""
-		if cl.exists() {
+		if cl.hasMachine() {
 			claimedID, claimedUUID = cl.Machine.idPin(), cl.Machine.uuidPin()
 		}
 		add(c.ids, cl.Node, !cl.Claimed, claimedID, id)
@@ -75,19 +75,19 @@ type Clash struct {
 	NoPin   string // why it may not be pinned, though it may be asked
 }
 
-// Clash compares a node's claim as it is now with those of all others. A machine that an operator gave to a node is that node's. Of
+// FindClash compares a node's claim as it is now with those of all others. A machine that an operator gave to a node is that node's. Of
 // the others the one that is pinned to it keeps it; where none or several are, nobody has it: powering one off would kill another.
 // System UUIDs are compared among nodes whose kubelets choose, since they make a device's identity match.
-func (c *Claims) Clash(mine Claim) Clash {
-	if c == nil || !mine.exists() {
+func (c *Claims) FindClash(mine Claim) Clash {
+	if c == nil || !mine.hasMachine() {
 		return Clash{}
 	}
-	pinnedID, pinnedUUID := mine.halves()
+	pinnedID, pinnedUUID := mine.splitPin()
 	id, uuid := mine.Machine.idPin(), mine.Machine.uuidPin()
-	byID := rival(c.ids[id], mine, pinnedID == id)
+	byID := describeRival(c.ids[id], mine, pinnedID == id)
 	byUUID := ""
 	if uuid != noUUID {
-		byUUID = rival(c.uuids[uuid], Claim{Node: mine.Node, Claimed: true}, pinnedUUID == uuid)
+		byUUID = describeRival(c.uuids[uuid], Claim{Node: mine.Node, Claimed: true}, pinnedUUID == uuid)
 	}
 	switch {
 	case byID != "":
@@ -100,8 +100,8 @@ func (c *Claims) Clash(mine Claim) Clash {
 	return Clash{}
 }
 
-// rival says which other node keeps mine from having what all holders name, "" if none does.
-func rival(holders []holder, mine Claim, pinned bool) string {
+// describeRival says which other node keeps mine from having what all holders name, "" if none does.
+func describeRival(holders []holder, mine Claim, pinned bool) string {
 	var claims, operator, pins []string
 	for _, h := range holders {
 		if h.node == mine.Node {
@@ -119,19 +119,19 @@ func rival(holders []holder, mine Claim, pinned bool) string {
 	}
 	switch {
 	case len(pins) > 0:
-		return "pinned to node " + names(pins)
+		return "pinned to node " + joinNames(pins)
 	case len(operator) > 0 && (mine.Claimed || !pinned):
-		return "also claimed by node " + names(operator)
+		return "also claimed by node " + joinNames(operator)
 	case pinned:
 		return ""
 	case mine.Claimed && len(claims) > 0:
-		return "also claimed by node " + names(claims)
+		return "also claimed by node " + joinNames(claims)
 	}
 	return ""
 }
 
-// names bounds a list for a person.
-func names(all []string) string {
+// joinNames bounds a list for a person.
+func joinNames(all []string) string {
 	const most = 5
 	if len(all) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
@@ -139,7 +139,7 @@ func names(all []string) string {
 	return strings.Join(all, ", ")
 }
 
-// Identity is all that Believe decides on.
+// Identity is all that DecideMachine decides on.
 type Identity struct {
 	Claim           // as of the look that is decided on
 	Clash           // with the other nodes
@@ -157,25 +157,25 @@ type Belief struct {
 	Repin   bool    // Pin takes the place of another
 }
 
-// Believe decides which machine a node is. It is pure.
+// DecideMachine decides which machine a node is. It is pure.
 //
 // What the operator wrote is believed. What a kubelet can write is believed as it was while the node was healthy, which the pin
 // tells: the system UUID for good, the ID until it changes on a healthy node, or for good where it is Fixed: there nothing that the
 // device tells is beyond the kubelet. An open fence goes on with the machine that its record
 // names, whatever leads where by now.
-func Believe(v Identity) Belief {
-	if v.Record.Open() && v.Record.Machine != nil {
-		return v.recorded(*v.Record.Machine)
+func DecideMachine(v Identity) Belief {
+	if v.Record.IsOpen() && v.Record.Machine != nil {
+		return v.believeRecorded(*v.Record.Machine)
 	}
 	switch {
-	case !v.exists():
+	case !v.hasMachine():
 		return Belief{}
 	case v.Refused != "":
 		return Belief{Refused: v.Refused}
 	}
 	b := Belief{Machine: v.Machine, Claimed: v.Claimed}
 	same := v.Pin == v.Machine.Pin()
-	id, uuid := v.halves()
+	id, uuid := v.splitPin()
 	switch {
 	case same:
 	case v.Pin != "" && v.Claimed && uuid != v.Machine.uuidPin():
@@ -195,20 +195,20 @@ func Believe(v Identity) Belief {
 	return b
 }
 
-// recorded is the machine of an open fence. A record that nobody but a kubelet may have written leads nowhere by itself: it must agree
+// believeRecorded is the machine of an open fence. A record that nobody but a kubelet may have written leads nowhere by itself: it must agree
 // with what leads to a machine now by the operator's word, or with the pin.
-func (v Identity) recorded(m Machine) Belief {
-	operator := v.exists() && !v.Claimed && v.Machine.is(m) && v.Refused == ""
+func (v Identity) believeRecorded(m Machine) Belief {
+	operator := v.hasMachine() && !v.Claimed && v.Machine.isSame(m) && v.Refused == ""
 	switch {
 	case operator:
 		return Belief{Machine: m}
 	case v.Pin == m.Pin():
 		return Belief{Machine: m, Claimed: true}
-	case v.Pin == "" && v.exists() && v.Machine == m && v.Refused == "":
+	case v.Pin == "" && v.hasMachine() && v.Machine == m && v.Refused == "":
 		return Belief{Machine: m, Claimed: true, NoPower: "its machine was never pinned"}
 	}
 	now := "no machine"
-	if v.exists() {
+	if v.hasMachine() {
 		now = "machine " + v.Machine.String()
 	}
 	return Belief{Refused: fmt.Sprintf("the fence began with machine %s, but the node now names %s and is not pinned to the fence's machine", m, now)}

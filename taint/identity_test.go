@@ -43,7 +43,7 @@ func TestPin(t *testing.T) {
 	if errs := validation.IsQualifiedName(PinLabel); len(errs) > 0 || !strings.HasSuffix(strings.Split(PinLabel, "/")[0], ".node-restriction.kubernetes.io") {
 		t.Errorf("%s: kubelets are not kept from it: %v", PinLabel, errs)
 	}
-	if id, uuid := (Claim{Pin: bmc1.Pin()}).halves(); id != bmc1.idPin() || uuid != bmc1.uuidPin() {
+	if id, uuid := (Claim{Pin: bmc1.Pin()}).splitPin(); id != bmc1.idPin() || uuid != bmc1.uuidPin() {
 		t.Errorf("the pin does not read back: %q and %q", id, uuid)
 	}
 }
@@ -99,19 +99,19 @@ func TestClash(t *testing.T) {
 		{"an operator's node with another's UUID is not pinned to it", operator("n1", withUUID(bmc1, uuid2)), []Claim{kubelet("n2", bmc2, bmc2)}, "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := NewClaims(append(tc.others, tc.mine)).Clash(tc.mine)
+			got := NewClaims(append(tc.others, tc.mine)).FindClash(tc.mine)
 			if (got.Refused == "") != (tc.want == "") || !strings.Contains(got.Refused, tc.want) || (got.NoPin != "") != tc.noPin {
 				t.Errorf("got %+v, want refused %q, no pin %v", got, tc.want, tc.noPin)
 			}
 			// What was read a moment ago may hold an older claim of this very node.
 			old := tc.mine
 			old.Machine, old.Pin = bmcX, bmcX.Pin()
-			if again := NewClaims(append(tc.others, old)).Clash(tc.mine); again != got {
+			if again := NewClaims(append(tc.others, old)).FindClash(tc.mine); again != got {
 				t.Errorf("against an older look: got %+v, want %+v", again, got)
 			}
 		})
 	}
-	if got := (*Claims)(nil).Clash(kubelet("n1", bmc1)); got != (Clash{}) {
+	if got := (*Claims)(nil).FindClash(kubelet("n1", bmc1)); got != (Clash{}) {
 		t.Errorf("nobody's claims: got %+v", got)
 	}
 }
@@ -193,7 +193,7 @@ func TestBelieve(t *testing.T) {
 		{"open fence of an older version, changed", moved, true, bmc1.Pin(), false, open(nil), Clash{}, Belief{Refused: refused}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := Believe(Identity{
+			got := DecideMachine(Identity{
 				Claim: Claim{Node: "n1", Fixed: tc.machine.Provider == "aws", Machine: tc.machine, Claimed: tc.claimed, Pin: tc.pin}, Clash: tc.clash, Record: tc.record, Healthy: tc.healthy,
 			})
 			if got.Refused != "" {
@@ -237,7 +237,7 @@ func TestDistrusts(t *testing.T) {
 		{"another result", &Record{Result: ResultEvicted, Phase: PhaseDone, Machine: &first}, first, true, false},
 		{"none", nil, first, true, false},
 	} {
-		if got := tc.record.Distrusts(tc.m, "racks/https://bmc", tc.own); got != tc.want {
+		if got := tc.record.DistrustsDevice(tc.m, "racks/https://bmc", tc.own); got != tc.want {
 			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
 		}
 	}

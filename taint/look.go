@@ -49,9 +49,9 @@ type Look struct {
 	LeaseDuration time.Duration // what the Lease says of itself; zero: nothing
 }
 
-// See reduces a Node (nil: not found) and its Lease (nil: none) to a Look. The objects are not changed and must not be changed
+// NewLook reduces a Node (nil: not found) and its Lease (nil: none) to a Look. The objects are not changed and must not be changed
 // afterwards.
-func See(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, got Instant) Look {
+func NewLook(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, got Instant) Look {
 	l := Look{Sent: sent, Got: got}
 	if node == nil {
 		return l
@@ -71,7 +71,7 @@ func See(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, got I
 	if l.Record != nil {
 		id = l.Record.ID
 	}
-	if m, ok := Find(node, key, id); ok {
+	if m, ok := FindMark(node, key, id); ok {
 		l.Mark, l.MarkedBy = &m, markedBy(node)
 	}
 	l.Taints, l.InUse, l.Attached = node.Spec.Taints, node.Status.VolumesInUse, node.Status.VolumesAttached
@@ -92,18 +92,18 @@ func LeaseDuration(l *coordinationv1.Lease) time.Duration {
 // IsReady reports whether the Node's Ready condition is True, by whomever and whenever it was written.
 func (l Look) IsReady() bool { return l.Ready == corev1.ConditionTrue }
 
-// Closed reports whether the scheduler binds no more pods to the node than those that tolerate everything: it is cordoned, or carries the
+// IsUnschedulable reports whether the scheduler binds no more pods to the node than those that tolerate everything: it is cordoned, or carries the
 // NoSchedule taint that the node lifecycle controller sets a moment after Ready has become False or Unknown. The scheduler itself looks at
 // taints alone, not at Ready.
-func (l Look) Closed() bool {
+func (l Look) IsUnschedulable() bool {
 	return slices.ContainsFunc(l.Taints, func(t corev1.Taint) bool {
 		return t.Effect == corev1.TaintEffectNoSchedule && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeUnschedulable)
 	})
 }
 
-// Ours reports whether the mark belongs to the fence that the record tells of. Any other mark is a person's.
-func (l Look) Ours() bool {
-	return l.Mark != nil && l.Record.Open() && l.Record.ID == l.Mark.Value
+// HasOwnMark reports whether the mark belongs to the fence that the record tells of. Any other mark is a person's.
+func (l Look) HasOwnMark() bool {
+	return l.Mark != nil && l.Record.IsOpen() && l.Record.ID == l.Mark.Value
 }
 
 // SameLife reports whether two looks saw the same Node object, the same boot of its machine and no heartbeat in between.
@@ -111,23 +111,23 @@ func (l Look) SameLife(o Look) bool {
 	return l.Exists && o.Exists && l.UID == o.UID && l.BootID == o.BootID && l.LeaseRV == o.LeaseRV
 }
 
-// Alive reports whether the Node shows a life that the record does not know: recreated, booted again, or a heartbeat after
+// IsAliveSince reports whether the Node shows a life that the record does not know: recreated, booted again, or a heartbeat after
 // the record's Lease.
-func (l Look) Alive(r *Record) bool {
+func (l Look) IsAliveSince(r *Record) bool {
 	return l.UID != r.NodeUID || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV
 }
 
-// PoweredOff returns the devices that the record names: they accepted a power-off of ours, or may have, since the
+// PowerOffDevices returns the devices that the record names: they accepted a power-off of ours, or may have, since the
 // node's last sign of life. It is nil if there is no record, or the node has shown life since.
-func (l Look) PoweredOff() []Speaker {
-	if l.Record == nil || l.Alive(l.Record) {
+func (l Look) PowerOffDevices() []DeviceRef {
+	if l.Record == nil || l.IsAliveSince(l.Record) {
 		return nil
 	}
 	return l.Record.PowerOffTo
 }
 
-// Older reports whether a resourceVersion is known to come before another.
-func Older(rv, than string) bool {
+// IsOlder reports whether a resourceVersion is known to come before another.
+func IsOlder(rv, than string) bool {
 	c, err := resourceversion.CompareResourceVersion(rv, than)
 	return err == nil && c < 0
 }
@@ -154,14 +154,14 @@ func markedBy(node *corev1.Node) string {
 	}
 }
 
-// Announced reports whether the Node tells already that the policy ends pods for as long as the node is not Ready this time.
-func (l Look) Announced(policy, word string) bool {
-	return slices.ContainsFunc(l.Unproven, l.unproven(policy, word).same)
+// HasAnnounced reports whether the Node tells already that the policy ends pods for as long as the node is not Ready this time.
+func (l Look) HasAnnounced(policy, word string) bool {
+	return slices.ContainsFunc(l.Unproven, l.newUnproven(policy, word).isSame)
 }
 
-// Announce returns the annotation's value that tells it, too.
-func (l Look) Announce(policy, word string, at time.Time) string {
-	now := l.unproven(policy, word)
+// EncodeAnnouncement returns the annotation's value that tells it, too.
+func (l Look) EncodeAnnouncement(policy, word string, at time.Time) string {
+	now := l.newUnproven(policy, word)
 	now.At = at.UTC().Truncate(time.Second)
 	list := slices.DeleteFunc(slices.Clone(l.Unproven), func(u Unproven) bool { return u.Policy == policy })
 	list = append(list, now)
@@ -172,6 +172,6 @@ func (l Look) Announce(policy, word string, at time.Time) string {
 	return string(b)
 }
 
-func (l Look) unproven(policy, word string) Unproven {
+func (l Look) newUnproven(policy, word string) Unproven {
 	return Unproven{Policy: policy, WithoutProof: word, NodeUID: l.UID, Since: l.ReadySince.UTC()}
 }

@@ -32,16 +32,16 @@ func TestMarkedBy(t *testing.T) {
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", ManagedFields: tt.fields}}
 		n.Spec.Taints = []corev1.Taint{{Key: DefaultKey, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
-		l := See(n, nil, DefaultKey, Instant{}, Instant{})
+		l := NewLook(n, nil, DefaultKey, Instant{}, Instant{})
 		if l.MarkedBy != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, l.MarkedBy, tt.want)
 		}
-		r := Record{ID: "x", NodeUID: "u", By: l.MarkedBy}.Enter(PhaseArmed, "", time.Time{})
-		if back, err := ParseRecord(r.Encode()); err != nil || !back.Vouched() {
+		r := Record{ID: "x", NodeUID: "u", By: l.MarkedBy}.EnterPhase(PhaseArmed, "", time.Time{})
+		if back, err := ParseRecord(r.Encode()); err != nil || !back.IsVouchedFor() {
 			t.Errorf("%s: the record reads back as %+v, %v: want one that somebody vouches for", tt.name, back, err)
 		}
 	}
-	if own := (&Record{By: "forcefence-7d9f"}); own.Vouched() {
+	if own := (&Record{By: "forcefence-7d9f"}); own.IsVouchedFor() {
 		t.Error("a controller of ours vouches for nothing")
 	}
 }

@@ -24,31 +24,31 @@ func (m Machine) Pin() string { return m.idPin() + "." + m.uuidPin() }
 
 func (m Machine) idPin() string {
 	if m.ID == "" {
-		return hash("uuid", m.Provider, m.SystemUUID)
+		return hashWords("uuid", m.Provider, m.SystemUUID)
 	}
-	return hash("id", m.Provider, m.ID)
+	return hashWords("id", m.Provider, m.ID)
 }
 
 func (m Machine) uuidPin() string {
 	if m.SystemUUID == "" {
 		return noUUID
 	}
-	return hash("system", m.SystemUUID)
+	return hashWords("system", m.SystemUUID)
 }
 
 // noUUID stands in a pin for a system UUID that identifies no machine.
 const noUUID = "none"
 
-func hash(words ...string) string {
+func hashWords(words ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
 	return hex.EncodeToString(sum[:15])
 }
 
-// is reports whether both name the same machine to the provider.
-func (m Machine) is(o Machine) bool { return m.Provider == o.Provider && m.idPin() == o.idPin() }
+// isSame reports whether both name the same machine to the provider.
+func (m Machine) isSame(o Machine) bool { return m.Provider == o.Provider && m.idPin() == o.idPin() }
 
-// Recorded is the machine for a Record: nil for none.
-func (m Machine) Recorded() *Machine {
+// OrNil is the machine for a Record: nil for none.
+func (m Machine) OrNil() *Machine {
 	if m == (Machine{}) {
 		return nil
 	}

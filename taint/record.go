@@ -45,8 +45,8 @@ const (
 	byOther  = "external/"
 )
 
-// Vouched reports that somebody else began the fence and vouches for it: a person, or another controller.
-func (r *Record) Vouched() bool {
+// IsVouchedFor reports that somebody else began the fence and vouches for it: a person, or another controller.
+func (r *Record) IsVouchedFor() bool {
 	return r != nil && (r.By == ByPerson || strings.HasPrefix(r.By, byOther))
 }
 
@@ -69,18 +69,18 @@ type Record struct {
 	PowerOff bool       `json:"powerOff,omitempty"` // the fence began with a power-off of ours
 	Repeats  int        `json:"repeats,omitempty"`  // how many fences of this life of the node ended after their mark before this one
 	Evidence []Evidence `json:"evidence,omitempty"`
-	// What the mark of a node that is back waits for, and nothing else; empty: the hook holds all. See Look.Detaching.
+	// What the mark of a node that is back waits for, and nothing else; empty: the hook holds all. See Look.DetachingClaims.
 	Detaching []Detaching `json:"detaching,omitempty"`
-	// The devices that said Off of this node's machine while it was on, where it has several: those of its earlier fences, too. See Liars.
-	Lied []Speaker `json:"lied,omitempty"`
+	// The devices that said Off of this node's machine while it was on, where it has several: those of its earlier fences, too. See DistrustedDevices.
+	FalseOffs []DeviceRef `json:"lied,omitempty"`
 	// The devices that a power-off of ours was sent through, with which the machine went off; none: it may have gone off otherwise.
-	OffBy []Speaker `json:"offBy,omitempty"`
+	OffBy []DeviceRef `json:"offBy,omitempty"`
 	// PowerOffTo names the devices that accepted a power-off of ours, or may have, since the node's last sign of life.
 	// In phase PoweringOff it also names those that one is about to be sent through. No decision reads it, except that
 	// a device is named here before a power-off is sent through it.
-	PowerOffTo []Speaker   `json:"powerOffTo,omitempty"`
+	PowerOffTo []DeviceRef `json:"powerOffTo,omitempty"`
 	PowerOns   []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, earlier fences' included
-	After      After       `json:"after,omitempty"`    // of phase Done
+	PostFence  PostFence   `json:"after,omitempty"`    // of phase Done
 	// Newer are the fields that a newer version wrote, each in its JSON. They decide nothing here and stay in every record of this fence,
 	// so that the version that knows them finds them again. A new fence begins without them.
 	Newer map[string]json.RawMessage `json:"-"`
@@ -92,29 +92,29 @@ type Detaching struct {
 	Claim string `json:"claim,omitempty"` // namespace/name: the one claim by which a kubelet mounts the volume; "": none, so that no kubelet does
 }
 
-// Speaker is a device that spoke for a node, and what it was asked about.
-type Speaker struct {
+// DeviceRef is a device that spoke for a node, and what it was asked about.
+type DeviceRef struct {
 	Device  string   `json:"device"`            // provider/device
 	Machine *Machine `json:"machine,omitempty"` // whom it was asked about; nil: a record of an older version
 }
 
-// Is reports whether both are the same device, asked about the same machine.
-func (s Speaker) Is(o Speaker) bool {
+// IsSame reports whether both are the same device, asked about the same machine.
+func (s DeviceRef) IsSame(o DeviceRef) bool {
 	if s.Machine == nil || o.Machine == nil {
 		return s.Device == o.Device && s.Machine == o.Machine
 	}
 	return s.Device == o.Device && *s.Machine == *o.Machine
 }
 
-// After is what became of the machine of a fence that is Done. It is empty until something does.
-type After string
+// PostFence is what became of the machine of a fence that is Done. It is empty until something does.
+type PostFence string
 
 // What may become of a machine that we turned off. A value of a newer version leaves it off.
 const (
-	AfterPowerOn     After = "PowerOn"     // a power-on was or will be sent
-	AfterPoweredOn   After = "PoweredOn"   // it was on after that
-	AfterCameOn      After = "CameOn"      // it was on before any was sent: somebody else turned it on
-	AfterFencedAgain After = "FencedAgain" // it stays off: the node needed this fence too soon after an earlier power-on
+	PostFencePowerOn     PostFence = "PowerOn"     // a power-on was or will be sent
+	PostFencePoweredOn   PostFence = "PoweredOn"   // it was on after that
+	PostFenceCameOn      PostFence = "CameOn"      // it was on before any was sent: somebody else turned it on
+	PostFenceFencedAgain PostFence = "FencedAgain" // it stays off: the node needed this fence too soon after an earlier power-on
 )
 
 // Evidence is one answer, or one reason to act without one.
@@ -164,8 +164,8 @@ func (r Record) WithEvidence(more ...Evidence) Record {
 	return r
 }
 
-// Enter returns the record in a new phase, entered at the given time. It names no volumes: what it waits for is seen anew.
-func (r Record) Enter(p Phase, res Result, at time.Time) Record {
+// EnterPhase returns the record in a new phase, entered at the given time. It names no volumes: what it waits for is seen anew.
+func (r Record) EnterPhase(p Phase, res Result, at time.Time) Record {
 	r.Phase, r.Result, r.At, r.Detaching = p, res, at.UTC().Truncate(time.Millisecond), nil
 	return r
 }
@@ -188,7 +188,7 @@ func (r *Record) PowerOnsOf(at time.Time) []time.Time {
 
 // AnnouncePowerOn returns the record with a power-on that is about to be sent after those of the last day.
 func (r Record) AnnouncePowerOn(day []time.Time, at time.Time) Record {
-	r.PowerOns, r.After = append(slices.Clone(day), at.UTC().Truncate(time.Millisecond)), AfterPowerOn
+	r.PowerOns, r.PostFence = append(slices.Clone(day), at.UTC().Truncate(time.Millisecond)), PostFencePowerOn
 	return r
 }
 
@@ -197,24 +197,24 @@ func (r *Record) HasOff(from string) bool {
 	return r != nil && slices.ContainsFunc(r.Evidence, func(e Evidence) bool { return e.From == from && e.State == "Off" })
 }
 
-// Liars are the devices that this record keeps from being believed; a record that a person released keeps none.
-func (r *Record) Liars() []Speaker {
+// DistrustedDevices are the devices that this record keeps from being believed; a record that a person released keeps none.
+func (r *Record) DistrustedDevices() []DeviceRef {
 	switch {
 	case r == nil || r.Result == ResultReleased:
 		return nil
-	case r.Result == ResultNeverPoweredOff && len(r.Lied) == 0:
-		return []Speaker{{Device: r.Device, Machine: r.Machine}}
+	case r.Result == ResultNeverPoweredOff && len(r.FalseOffs) == 0:
+		return []DeviceRef{{Device: r.Device, Machine: r.Machine}}
 	default:
-		return r.Lied
+		return r.FalseOffs
 	}
 }
 
-// Caught returns the record of a fence whose machine turns out to have been on all the while. Of several devices, in their order, those
+// WithFalseOffs returns the record of a fence whose machine turns out to have been on all the while. Of several devices, in their order, those
 // lied that its evidence has saying Off; where it has none of them, the one that it names.
-func (r Record) Caught(devices []Speaker) Record {
-	lied := slices.Clone(r.Lied)
-	add := func(l Speaker) {
-		if !slices.ContainsFunc(lied, func(o Speaker) bool { return o.Device == l.Device }) {
+func (r Record) WithFalseOffs(devices []DeviceRef) Record {
+	lied := slices.Clone(r.FalseOffs)
+	add := func(l DeviceRef) {
+		if !slices.ContainsFunc(lied, func(o DeviceRef) bool { return o.Device == l.Device }) {
 			lied = append(lied, l)
 		}
 	}
@@ -225,9 +225,9 @@ func (r Record) Caught(devices []Speaker) Record {
 		}
 	}
 	if len(lied) == before && (before > 0 || len(devices) > 1) {
-		add(Speaker{Device: r.Device, Machine: r.Machine})
+		add(DeviceRef{Device: r.Device, Machine: r.Machine})
 	}
-	r.Lied = lied
+	r.FalseOffs = lied
 	return r
 }
 
@@ -273,20 +273,20 @@ func ParseRecord(s string) (Record, error) {
 		return Record{}, fmt.Errorf("%w: unknown phase %q", errRecord, r.Phase)
 	}
 	switch {
-	case r.ID == "" && !r.Vouched():
+	case r.ID == "" && !r.IsVouchedFor():
 		return Record{}, fmt.Errorf("%w: no id", errRecord)
 	case r.NodeUID == "":
 		return Record{}, fmt.Errorf("%w: no nodeUID", errRecord)
 	case r.By == "":
 		return Record{}, fmt.Errorf("%w: no by", errRecord)
 	}
-	r.Newer = newer(s)
+	r.Newer = newerFields(s)
 	return r, nil
 }
 
-// newer are the fields of a record, an object, that Record does not have, in whatever case: encoding/json takes any for ours. nil if
+// newerFields are the fields of a record, an object, that Record does not have, in whatever case: encoding/json takes any for ours. nil if
 // there are none, or too many.
-func newer(s string) map[string]json.RawMessage {
+func newerFields(s string) map[string]json.RawMessage {
 	strict := json.NewDecoder(strings.NewReader(s))
 	strict.DisallowUnknownFields()
 	if strict.Decode(new(Record)) == nil {
@@ -335,15 +335,15 @@ func RecordOf(node *corev1.Node) (*Record, error) {
 // IsFenced reports whether somebody fences the node: it is marked, or has a record that is open or cannot be read.
 func IsFenced(node *corev1.Node, key string) bool {
 	rec, err := RecordOf(node)
-	_, marked := Find(node, key, rec.IDOr(""))
-	return err != nil || marked || rec.Open()
+	_, marked := FindMark(node, key, rec.IDOr(""))
+	return err != nil || marked || rec.IsOpen()
 }
 
 // Token tells this fence from every other of its node: a person may use the same id twice.
 func (r Record) Token() string { return r.ID + "/" + r.Since.UTC().Format("20060102T150405.000") }
 
-// Open reports whether the fence is still going on.
-func (r *Record) Open() bool { return r != nil && r.Phase != PhaseDone }
+// IsOpen reports whether the fence is still going on.
+func (r *Record) IsOpen() bool { return r != nil && r.Phase != PhaseDone }
 
 // IDOr returns the record's id, or other where there is no record.
 func (r *Record) IDOr(other string) string {

@@ -36,11 +36,11 @@ func TestParseRecord(t *testing.T) {
 		{"a newer version's field", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","colour":"red","since":"2026-03-01T12:00:00Z","at":"2026-03-01T12:00:00Z"}`,
 			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Since: noon, At: noon, Newer: fieldsOf("colour", `"red"`)}, ""},
 		{"a newer version's fields beside ours in another case", `{"id":"f1","PHASE":"Armed","nodeUID":"u1","by":"me","plan":{"phase":"Done"},"offby":[],"x":null}`,
-			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", OffBy: []Speaker{}, Newer: fieldsOf("plan", `{"phase":"Done"}`, "x", "null")}, ""},
+			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", OffBy: []DeviceRef{}, Newer: fieldsOf("plan", `{"phase":"Done"}`, "x", "null")}, ""},
 		{"more of a newer version than has room", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","x":"` + strings.Repeat("x", maxNewer) + `"}`,
 			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me"}, ""},
 		{"a newer version's field in a list", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","lied":[{"device":"d","why":"x"}]}`,
-			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Lied: []Speaker{{Device: "d"}}}, ""},
+			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", FalseOffs: []DeviceRef{{Device: "d"}}}, ""},
 		{"an older version's, without a machine", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","device":"rack-a/https://bmc1"}`,
 			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Device: "rack-a/https://bmc1"}, ""},
 		{"a machine that is none", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","machine":"bmc1"}`, Record{}, "cannot unmarshal"},
@@ -75,15 +75,15 @@ func TestParseRecord(t *testing.T) {
 		})
 	}
 	for _, p := range []Phase{PhasePoweringOff, PhaseArmed, PhaseEvicting} {
-		r := Record{ID: "f1", NodeUID: "u1", By: "me"}.Enter(p, "", noon)
-		if got, err := ParseRecord(r.Encode()); err != nil || !cmp.Equal(got, r) || !got.Open() {
-			t.Errorf("phase %s: %+v, %v, open %v", p, got, err, got.Open())
+		r := Record{ID: "f1", NodeUID: "u1", By: "me"}.EnterPhase(p, "", noon)
+		if got, err := ParseRecord(r.Encode()); err != nil || !cmp.Equal(got, r) || !got.IsOpen() {
+			t.Errorf("phase %s: %+v, %v, open %v", p, got, err, got.IsOpen())
 		}
 	}
 	for _, res := range []Result{ResultEvicted, ResultReturned, ResultLifted, ResultCancelled, ResultPowerOffFailed, ResultMarkRemoved, ResultReleased, ResultNeverPoweredOff} {
-		r := Record{ID: "f1", NodeUID: "u1", By: "me"}.Enter(PhaseDone, res, noon)
-		if got, err := ParseRecord(r.Encode()); err != nil || !cmp.Equal(got, r) || got.Open() {
-			t.Errorf("result %s: %+v, %v, open %v", res, got, err, got.Open())
+		r := Record{ID: "f1", NodeUID: "u1", By: "me"}.EnterPhase(PhaseDone, res, noon)
+		if got, err := ParseRecord(r.Encode()); err != nil || !cmp.Equal(got, r) || got.IsOpen() {
+			t.Errorf("result %s: %+v, %v, open %v", res, got, err, got.IsOpen())
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestNewerFieldsStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := ParseRecord(r.WithEvidence(Evidence{At: noon, State: "Off"}).Enter(PhaseDone, ResultEvicted, noon).Encode())
+	again, err := ParseRecord(r.WithEvidence(Evidence{At: noon, State: "Off"}).EnterPhase(PhaseDone, ResultEvicted, noon).Encode())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestRecordOf(t *testing.T) {
 	if got, err := RecordOf(node(map[string]string{RecordAnnotation: r.Encode()})); err != nil || !cmp.Equal(got, &r) {
 		t.Errorf("annotation: %v, %v, want %v", got, err, r)
 	}
-	if (*Record)(nil).Open() {
+	if (*Record)(nil).IsOpen() {
 		t.Error("no record is open")
 	}
 }
@@ -226,8 +226,8 @@ func FuzzRecord(f *testing.F) {
 			res = ResultLifted
 		}
 		r := Record{ID: clean(id), NodeUID: clean(uid), BootID: clean(boot), LeaseRV: clean(lease), By: clean(by), Device: clean(dev), Since: at.UTC().Truncate(time.Millisecond)}
-		r.Machine = Machine{clean(by), clean(dev), clean(lease)}.Recorded()
-		r = r.WithEvidence(Evidence{At: at, From: clean(from), State: "Off", Raw: raw}).Enter(p, res, at)
+		r.Machine = Machine{clean(by), clean(dev), clean(lease)}.OrNil()
+		r = r.WithEvidence(Evidence{At: at, From: clean(from), State: "Off", Raw: raw}).EnterPhase(p, res, at)
 		got, err := ParseRecord(r.Encode())
 		if r.NodeUID == "" || r.By == "" || (r.ID == "" && r.By != ByPerson) {
 			if err == nil {
@@ -252,7 +252,7 @@ func TestTokenTellsFencesApart(t *testing.T) {
 		other Record
 		same  bool
 	}{
-		{"the same fence in another phase", first.Enter(PhaseEvicting, "", noon.Add(time.Minute)), true},
+		{"the same fence in another phase", first.EnterPhase(PhaseEvicting, "", noon.Add(time.Minute)), true},
 		{"the same fence in another zone's words", Record{ID: "manual", Since: noon.In(time.FixedZone("", 3600))}, true},
 		{"the same id a moment later", Record{ID: "manual", Since: noon.Add(time.Millisecond)}, false},
 		{"the same id on another day", Record{ID: "manual", Since: noon.AddDate(0, 0, 1)}, false},
@@ -263,7 +263,7 @@ func TestTokenTellsFencesApart(t *testing.T) {
 			t.Errorf("%s: tokens %q and %q, want the same: %v", tt.name, tt.other.Token(), first.Token(), tt.same)
 		}
 	}
-	written := first.Enter(PhaseArmed, "", noon)
+	written := first.EnterPhase(PhaseArmed, "", noon)
 	written.NodeUID, written.By = "u1", ByPerson
 	if read, err := ParseRecord(written.Encode()); err != nil || read.Token() != first.Token() {
 		t.Errorf("read back: got token %q, error %v, want %q", read.Token(), err, first.Token())
@@ -273,7 +273,7 @@ func TestTokenTellsFencesApart(t *testing.T) {
 // Who is not believed any more by a record, and who said so.
 func TestLiars(t *testing.T) {
 	a, b := Machine{Provider: "racks", ID: "a"}, Machine{Provider: "pdus", ID: "b"}
-	both := []Speaker{{"racks/a", &a}, {"pdus/b", &b}}
+	both := []DeviceRef{{"racks/a", &a}, {"pdus/b", &b}}
 	off := func(from ...string) Record {
 		r := Record{ID: "f", Device: "racks/a", Machine: &a}
 		for _, f := range from {
@@ -282,12 +282,12 @@ func TestLiars(t *testing.T) {
 		return r
 	}
 	earlier := off("racks/a")
-	earlier.Lied = []Speaker{{"pdus/b", &b}}
+	earlier.FalseOffs = []DeviceRef{{"pdus/b", &b}}
 	for _, tc := range []struct {
 		name    string
 		rec     Record
-		devices []Speaker
-		want    []Speaker
+		devices []DeviceRef
+		want    []DeviceRef
 		written bool // in Lied
 	}{
 		{"one device", off("racks"), both[:1], both[:1], false},
@@ -295,34 +295,34 @@ func TestLiars(t *testing.T) {
 		{"the second of two", off("pdus/b"), both, both[1:], true},
 		{"both", off("racks/a", "pdus/b"), both, both, true},
 		{"two, and the evidence is of neither", off("racks"), both, both[:1], true},
-		{"one more", earlier, both, []Speaker{both[1], both[0]}, true},
-		{"the same again", Record{ID: "f", Device: "racks/a", Machine: &a, Lied: both[1:], Evidence: off("pdus/b").Evidence}, both, []Speaker{both[1], both[0]}, true},
+		{"one more", earlier, both, []DeviceRef{both[1], both[0]}, true},
+		{"the same again", Record{ID: "f", Device: "racks/a", Machine: &a, FalseOffs: both[1:], Evidence: off("pdus/b").Evidence}, both, []DeviceRef{both[1], both[0]}, true},
 		{"its devices are others now", off("racks/a"), nil, both[:1], false},
 	} {
-		got := tc.rec.Caught(tc.devices).Enter(PhaseDone, ResultNeverPoweredOff, time.Now())
-		if !reflect.DeepEqual(got.Liars(), tc.want) || (len(got.Lied) > 0) != tc.written {
-			t.Errorf("%s: got %+v, written %+v, want %+v", tc.name, got.Liars(), got.Lied, tc.want)
+		got := tc.rec.WithFalseOffs(tc.devices).EnterPhase(PhaseDone, ResultNeverPoweredOff, time.Now())
+		if !reflect.DeepEqual(got.DistrustedDevices(), tc.want) || (len(got.FalseOffs) > 0) != tc.written {
+			t.Errorf("%s: got %+v, written %+v, want %+v", tc.name, got.DistrustedDevices(), got.FalseOffs, tc.want)
 		}
 		back, err := ParseRecord(func() string { got.NodeUID, got.By = "u", "me"; return got.Encode() }())
-		if err != nil || !reflect.DeepEqual(back.Liars(), tc.want) {
-			t.Errorf("%s: reads back as %+v, %v", tc.name, back.Liars(), err)
+		if err != nil || !reflect.DeepEqual(back.DistrustedDevices(), tc.want) {
+			t.Errorf("%s: reads back as %+v, %v", tc.name, back.DistrustedDevices(), err)
 		}
 		for _, l := range tc.want {
-			if !got.Distrusts(*l.Machine, l.Device, true) {
+			if !got.DistrustsDevice(*l.Machine, l.Device, true) {
 				t.Errorf("%s: %s is believed", tc.name, l.Device)
 			}
 		}
-		if other := (Machine{Provider: "racks", ID: "c"}); got.Distrusts(other, "racks/c", true) {
+		if other := (Machine{Provider: "racks", ID: "c"}); got.DistrustsDevice(other, "racks/c", true) {
 			t.Errorf("%s: another device is not believed", tc.name)
 		}
-		if released := got.Enter(PhaseDone, ResultReleased, time.Now()); len(released.Liars()) != 0 {
-			t.Errorf("%s: released, and %+v are not believed", tc.name, released.Liars())
+		if released := got.EnterPhase(PhaseDone, ResultReleased, time.Now()); len(released.DistrustedDevices()) != 0 {
+			t.Errorf("%s: released, and %+v are not believed", tc.name, released.DistrustedDevices())
 		}
 	}
-	if open := earlier.Enter(PhaseArmed, "", time.Now()); len(open.Liars()) != 1 {
-		t.Errorf("an open fence forgets who lied before it: %+v", open.Liars())
+	if open := earlier.EnterPhase(PhaseArmed, "", time.Now()); len(open.DistrustedDevices()) != 1 {
+		t.Errorf("an open fence forgets who lied before it: %+v", open.DistrustedDevices())
 	}
-	if (*Record)(nil).Liars() != nil || (*Record)(nil).HasOff("x") {
+	if (*Record)(nil).DistrustedDevices() != nil || (*Record)(nil).HasOff("x") {
 		t.Error("no record, and somebody lied")
 	}
 }

@@ -12,29 +12,29 @@ type sighting struct {
 	seen Instant
 }
 
-// Saw returns the sightings of the record that a look shows; nil is no record. What was seen before keeps its sighting.
-func (s Sightings) Saw(r *Record, now Instant) Sightings {
+// WithRecord returns the sightings of the record that a look shows; nil is no record. What was seen before keeps its sighting.
+func (s Sightings) WithRecord(r *Record, now Instant) Sightings {
 	if r == nil {
 		return nil
 	}
 	var out Sightings
 	for _, at := range []time.Time{r.At, r.Since, r.LastPowerOn()} {
-		out = append(out, sighting{at, s.seen(at, now)})
+		out = append(out, sighting{at, s.firstSeen(at, now)})
 	}
 	return out
 }
 
-// When returns a time of the record by the clocks of this process. It is as long before its first sight as the wall
+// InstantOf returns a time of the record by the clocks of this process. It is as long before its first sight as the wall
 // clock said then. A time that was in the future then counts from its first sight. One that was not seen is seen now.
-func (s Sightings) When(at time.Time, now Instant) Instant {
+func (s Sightings) InstantOf(at time.Time, now Instant) Instant {
 	if at.IsZero() {
 		return Instant{}
 	}
-	seen := s.seen(at, now)
+	seen := s.firstSeen(at, now)
 	return seen.Add(-min(max(seen.Wall.Sub(at), 0), seen.Mono))
 }
 
-func (s Sightings) seen(at time.Time, now Instant) Instant {
+func (s Sightings) firstSeen(at time.Time, now Instant) Instant {
 	for _, o := range s {
 		if o.at.Equal(at) {
 			return o.seen

@@ -31,27 +31,27 @@ func TestSightings(t *testing.T) {
 		{"by a clock that runs ahead, much later", -time.Hour, 2 * time.Hour, 2 * time.Hour, 2 * time.Hour},
 	} {
 		at := first.Wall.Add(-tt.ago)
-		s := Sightings(nil).Saw(&Record{At: at}, first)
+		s := Sightings(nil).WithRecord(&Record{At: at}, first)
 		now := later(tt.wall, tt.mono)
-		if got := now.Sub(s.When(at, now)); got != tt.want {
+		if got := now.Sub(s.InstantOf(at, now)); got != tt.want {
 			t.Errorf("%s: got %s ago, want %s", tt.name, got, tt.want)
 		}
-		if got := now.Sub(s.Saw(&Record{At: at, Since: noon}, now).When(at, now)); got != tt.want {
+		if got := now.Sub(s.WithRecord(&Record{At: at, Since: noon}, now).InstantOf(at, now)); got != tt.want {
 			t.Errorf("%s: seen once more, got %s ago, want %s", tt.name, got, tt.want)
 		}
 	}
 	now := later(time.Hour, time.Hour)
 	ahead := noon.Add(2 * time.Hour)
 	var none Sightings
-	if got := none.When(ahead, now); got != now {
+	if got := none.InstantOf(ahead, now); got != now {
 		t.Errorf("a time from the future that was not seen yet: got %+v, want now", got)
 	}
 	for _, at := range []time.Time{{}, time.Unix(0, 0).AddDate(-1900, 0, 0), time.Unix(0, 0).AddDate(-60, 0, 0)} {
-		if got := now.Sub(none.When(at, now)); got < long {
+		if got := now.Sub(none.InstantOf(at, now)); got < long {
 			t.Errorf("%s: got %s ago, want decades", at, got)
 		}
 	}
-	if got := now.Sub(none.When(time.Unix(0, 0).AddDate(8000, 0, 0), now)); got != 0 {
+	if got := now.Sub(none.InstantOf(time.Unix(0, 0).AddDate(8000, 0, 0), now)); got != 0 {
 		t.Errorf("the year 9970: got %s ago, want 0", got)
 	}
 }
@@ -61,10 +61,10 @@ func TestSightingsOfARecord(t *testing.T) {
 	first := providers.InstantOf(noon)
 	at := func(d time.Duration) time.Time { return noon.Add(time.Hour + d) }
 	r := &Record{Since: at(0), At: at(1), PowerOns: []time.Time{noon, at(2)}}
-	s := Sightings(nil).Saw(r, first)
+	s := Sightings(nil).WithRecord(r, first)
 	entered := &Record{Since: at(0), At: at(time.Second), PowerOns: r.PowerOns}
 	second := first.Add(time.Minute)
-	s = s.Saw(entered, second)
+	s = s.WithRecord(entered, second)
 	for name, tt := range map[string]struct {
 		at   time.Time
 		want providers.Instant
@@ -72,11 +72,11 @@ func TestSightingsOfARecord(t *testing.T) {
 		"since": {at(0), first}, "the last power-on": {at(2), first},
 		"the new phase": {at(time.Second), second}, "the phase before": {at(1), second},
 	} {
-		if got := s.When(tt.at, second); got != tt.want {
+		if got := s.InstantOf(tt.at, second); got != tt.want {
 			t.Errorf("%s: got %s after the first look, want %s", name, got.Sub(first), tt.want.Sub(first))
 		}
 	}
-	if s = s.Saw(nil, second); s != nil {
+	if s = s.WithRecord(nil, second); s != nil {
 		t.Errorf("without a record: got %v", s)
 	}
 }
@@ -86,8 +86,8 @@ func TestWhenOfLongAgo(t *testing.T) {
 	now := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	at := time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)
 	r := &Record{At: at}
-	s := Sightings(nil).Saw(r, now)
-	if later := now.Add(time.Hour); later.Sub(s.When(at, later)) < time.Hour {
-		t.Errorf("an hour later it is %s old", later.Sub(s.When(at, later)))
+	s := Sightings(nil).WithRecord(r, now)
+	if later := now.Add(time.Hour); later.Sub(s.InstantOf(at, later)) < time.Hour {
+		t.Errorf("an hour later it is %s old", later.Sub(s.InstantOf(at, later)))
 	}
 }

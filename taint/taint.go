@@ -24,10 +24,10 @@ const (
 	PoweredOnCondition corev1.NodeConditionType = "forcefence.io/PoweredOnNotReady"
 	// FenceableCondition is the Node condition that tells whether the node could be fenced when its devices were last asked without need.
 	FenceableCondition corev1.NodeConditionType = "forcefence.io/Fenceable"
-	// GuardLabel is on the PodDisruptionBudgets that keep drains from taking a storage system's pods: the name of their guard.
-	GuardLabel = "forcefence.io/drain-guard"
-	// GuardedNode is their annotation that names the Kubernetes node of the pod that they were made for.
-	GuardedNode = "forcefence.io/node"
+	// DrainGuardLabel is on the PodDisruptionBudgets that keep drains from taking a storage system's pods: the name of their guard.
+	DrainGuardLabel = "forcefence.io/drain-guard"
+	// GuardedNodeAnnotation is their annotation that names the Kubernetes node of the pod that they were made for.
+	GuardedNodeAnnotation = "forcefence.io/node"
 	// DrainAnnotation is the Node annotation that tells what holds the node's drain up.
 	DrainAnnotation = "forcefence.io/drain"
 	// AutoEvictingAnnotation is the Node annotation of a node whose replicas are being evicted because forcefence asked for it: "true".
@@ -46,9 +46,9 @@ type Mark struct {
 	Others    bool      // another taint with the key stands beside it
 }
 
-// Find returns the node's mark: the taint with the key, whatever its effect. Where several effects carry the key, the one with
+// FindMark returns the node's mark: the taint with the key, whatever its effect. Where several effects carry the key, the one with
 // the id wins, so that a second taint added by hand does not hide our own.
-func Find(node *corev1.Node, key, id string) (Mark, bool) {
+func FindMark(node *corev1.Node, key, id string) (Mark, bool) {
 	var found *corev1.Taint
 	n := 0
 	for i := range node.Spec.Taints {
@@ -71,9 +71,9 @@ func Find(node *corev1.Node, key, id string) (Mark, bool) {
 	return m, true
 }
 
-// With returns a copy of taints in which the mark of fence id stands exactly once, with effect NoSchedule. No other taint is
+// WithMark returns a copy of taints in which the mark of fence id stands exactly once, with effect NoSchedule. No other taint is
 // changed or moved; (key, effect) stays unique.
-func With(taints []corev1.Taint, key, id string, at time.Time) []corev1.Taint {
+func WithMark(taints []corev1.Taint, key, id string, at time.Time) []corev1.Taint {
 	out := slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool {
 		return t.Key == key && (t.Value == id || t.Effect == corev1.TaintEffectNoSchedule)
 	})
@@ -81,9 +81,9 @@ func With(taints []corev1.Taint, key, id string, at time.Time) []corev1.Taint {
 	return append(out, corev1.Taint{Key: key, Value: id, Effect: corev1.TaintEffectNoSchedule, TimeAdded: &added})
 }
 
-// Without returns a copy of taints without the marks of fence id, whatever their effect. Marks with another value stay: they are
+// WithoutMark returns a copy of taints without the marks of fence id, whatever their effect. Marks with another value stay: they are
 // a person's.
-func Without(taints []corev1.Taint, key, id string) []corev1.Taint {
+func WithoutMark(taints []corev1.Taint, key, id string) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool { return t.Key == key && t.Value == id })
 }
 
@@ -104,7 +104,7 @@ func isOutOfService(t corev1.Taint) bool {
 	return t.Key == corev1.TaintNodeOutOfService && t.Value == outOfService && t.Effect == corev1.TaintEffectNoExecute
 }
 
-// InService returns a copy of taints without it.
-func InService(taints []corev1.Taint) []corev1.Taint {
+// WithoutOutOfService returns a copy of taints without it.
+func WithoutOutOfService(taints []corev1.Taint) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), isOutOfService)
 }

@@ -59,7 +59,7 @@ func TestFind(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := &corev1.Node{Spec: corev1.NodeSpec{Taints: tt.taints}}
-			got, ok := Find(n, DefaultKey, tt.id)
+			got, ok := FindMark(n, DefaultKey, tt.id)
 			if got != tt.want || ok != tt.ok {
 				t.Errorf("Find = %+v, %v, want %+v, %v", got, ok, tt.want, tt.ok)
 			}
@@ -87,10 +87,10 @@ func TestWithWithout(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := slices.Clone(tt.taints)
-			if diff := cmp.Diff(tt.with, With(tt.taints, DefaultKey, "f1", noon.Add(300*time.Millisecond))); diff != "" {
+			if diff := cmp.Diff(tt.with, WithMark(tt.taints, DefaultKey, "f1", noon.Add(300*time.Millisecond))); diff != "" {
 				t.Errorf("With (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tt.without, Without(tt.taints, DefaultKey, "f1")); diff != "" {
+			if diff := cmp.Diff(tt.without, WithoutMark(tt.taints, DefaultKey, "f1")); diff != "" {
 				t.Errorf("Without (-want +got):\n%s", diff)
 			}
 			unchanged(t, before, tt.taints)
@@ -125,12 +125,12 @@ func FuzzMark(f *testing.F) {
 		}
 		const key = "k"
 		before := slices.Clone(taints)
-		with := With(taints, key, id, noon)
+		with := WithMark(taints, key, id, noon)
 		unchanged(t, before, taints)
 
 		others := slices.ContainsFunc(with, func(t corev1.Taint) bool { return t.Key == key && t.Value != id })
-		if m, ok := Find(&corev1.Node{Spec: corev1.NodeSpec{Taints: with}}, key, id); !ok || m != (Mark{id, corev1.TaintEffectNoSchedule, noon, others}) {
-			t.Errorf("Find after With(%q) = %+v, %v", id, m, ok)
+		if m, ok := FindMark(&corev1.Node{Spec: corev1.NodeSpec{Taints: with}}, key, id); !ok || m != (Mark{id, corev1.TaintEffectNoSchedule, noon, others}) {
+			t.Errorf("Find after WithMark(%q) = %+v, %v", id, m, ok)
 		}
 		seen := map[slot]bool{}
 		for _, x := range with {
@@ -140,7 +140,7 @@ func FuzzMark(f *testing.F) {
 			}
 			seen[s] = true
 		}
-		if again := With(with, key, id, noon); !cmp.Equal(with, again) {
+		if again := WithMark(with, key, id, noon); !cmp.Equal(with, again) {
 			t.Errorf("With twice: %v, then %v", with, again)
 		}
 
@@ -152,20 +152,20 @@ func FuzzMark(f *testing.F) {
 			}
 			return out
 		}
-		without := Without(with, key, id)
-		for name, ts := range map[string][]corev1.Taint{"With": with, "Without": Without(taints, key, id), "Without(With)": without} {
+		without := WithoutMark(with, key, id)
+		for name, ts := range map[string][]corev1.Taint{"With": with, "Without": WithoutMark(taints, key, id), "Without(With)": without} {
 			if diff := cmp.Diff(foreign(taints), foreign(ts)); diff != "" {
 				t.Errorf("%s changed other taints (-before +after):\n%s", name, diff)
 			}
 		}
 		for _, x := range without {
 			if x.Key == key && x.Value == id {
-				t.Errorf("Without(%q) left %v", id, x)
+				t.Errorf("WithoutMark(%q) left %v", id, x)
 			}
 		}
 		for _, x := range taints { // a person's mark under another effect is not ours to change
 			if x.Key == key && x.Value != id && x.Effect != corev1.TaintEffectNoSchedule && !slices.Contains(without, x) {
-				t.Errorf("Without(With(%q)) lost a person's %v", id, x)
+				t.Errorf("WithoutMark(WithMark(%q)) lost a person's %v", id, x)
 			}
 		}
 	})
@@ -221,7 +221,7 @@ func TestSee(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			before := tt.node.DeepCopy()
 			lease := leaseAt(tt.lease)
-			if diff := cmp.Diff(tt.want, See(tt.node, lease, DefaultKey, providers.InstantOf(sent), providers.InstantOf(got))); diff != "" {
+			if diff := cmp.Diff(tt.want, NewLook(tt.node, lease, DefaultKey, providers.InstantOf(sent), providers.InstantOf(got))); diff != "" {
 				t.Errorf("See (-want +got):\n%s", diff)
 			}
 			unchanged(t, before, tt.node)
@@ -232,9 +232,9 @@ func TestSee(t *testing.T) {
 			n.Annotations = map[string]string{RecordAnnotation: "?"}
 			n.Spec.Taints = []corev1.Taint{mark("f1", corev1.TaintEffectNoSchedule)}
 		})
-		l := See(n, nil, DefaultKey, providers.InstantOf(sent), providers.InstantOf(got))
-		if l.Record != nil || l.RecordErr == nil || l.Mark == nil || l.Ours() {
-			t.Errorf("See = record %v, error %v, mark %v, ours %v, want no record, an error, a mark that is not ours", l.Record, l.RecordErr, l.Mark, l.Ours())
+		l := NewLook(n, nil, DefaultKey, providers.InstantOf(sent), providers.InstantOf(got))
+		if l.Record != nil || l.RecordErr == nil || l.Mark == nil || l.HasOwnMark() {
+			t.Errorf("See = record %v, error %v, mark %v, ours %v, want no record, an error, a mark that is not ours", l.Record, l.RecordErr, l.Mark, l.HasOwnMark())
 		}
 	})
 }
@@ -259,7 +259,7 @@ func TestLook(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := base
 			tt.change(&l)
-			if got := l.Alive(&rec); got != tt.alive {
+			if got := l.IsAliveSince(&rec); got != tt.alive {
 				t.Errorf("Alive = %v, want %v", got, tt.alive)
 			}
 			if got := base.SameLife(l); got != tt.sameLife {
@@ -287,11 +287,11 @@ func TestLook(t *testing.T) {
 	} {
 		r := rec
 		r.Phase = tt.phase
-		if got := (Look{Mark: &Mark{Value: tt.value}, Record: &r}).Ours(); got != tt.want {
+		if got := (Look{Mark: &Mark{Value: tt.value}, Record: &r}).HasOwnMark(); got != tt.want {
 			t.Errorf("%s: Ours = %v, want %v", tt.name, got, tt.want)
 		}
 	}
-	if (Look{Record: &rec}).Ours() || (Look{Mark: &Mark{Value: ""}}).Ours() {
+	if (Look{Record: &rec}).HasOwnMark() || (Look{Mark: &Mark{Value: ""}}).HasOwnMark() {
 		t.Error("a record without a mark, or a mark without a record, is ours")
 	}
 	for status, want := range map[corev1.ConditionStatus]bool{"": false, corev1.ConditionTrue: true, corev1.ConditionFalse: false, corev1.ConditionUnknown: false} {

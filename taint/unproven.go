@@ -23,8 +23,8 @@ type Unproven struct {
 // maxUnproven is how many policies the annotation names, those that were the last to act.
 const maxUnproven = 8
 
-// same reports the same policy with the same word, in the same time that the node is not Ready.
-func (u Unproven) same(o Unproven) bool {
+// isSame reports the same policy with the same word, in the same time that the node is not Ready.
+func (u Unproven) isSame(o Unproven) bool {
 	return u.Policy == o.Policy && u.WithoutProof == o.WithoutProof && u.NodeUID == o.NodeUID && u.Since.Equal(o.Since)
 }
 

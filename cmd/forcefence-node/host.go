@@ -21,7 +21,7 @@ type hostFlags struct {
 	site    install.Site
 }
 
-func (h *hostFlags) add(f *pflag.FlagSet) {
+func (h *hostFlags) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&h.root, "root", "/", "the host's root: in a container, where it is mounted; every other path is below it")
 	f.StringVar(&h.runtime, "runtime", "", "containerd or cri-o (default: the one that runs)")
 	f.StringVar(&h.site.Containerd, "containerd", "containerd", "containerd's program; k3s has its own under /var/lib/rancher/k3s/data/current/bin")
@@ -31,10 +31,10 @@ func (h *hostFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&h.site.Unit, "runtime-unit", "", "systemd's name for it (default: containerd or crio)")
 }
 
-// enter makes the host's root this process's, so that every path is the host's, links included, and the host's programs run: the
+// enterRoot makes the host's root this process's, so that every path is the host's, links included, and the host's programs run: the
 // runtime, and a kubeconfig's exec credential. It needs CAP_SYS_CHROOT, and cannot be undone. The own executable is opened before:
 // it is not on the host.
-func (h *hostFlags) enter() (binary func() (io.ReadCloser, error), err error) {
+func (h *hostFlags) enterRoot() (binary func() (io.ReadCloser, error), err error) {
 	h.site.Runtime = install.RuntimeName(h.runtime)
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {

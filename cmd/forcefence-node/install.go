@@ -32,13 +32,13 @@ func newInstall() *cobra.Command {
 			"listed. Once in effect it stays, whatever pods come later. Without the flag, what it wrote before is taken away.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			binary, err := host.enter()
+			binary, err := host.enterRoot()
 			if err != nil {
 				return err
 			}
 			o.Site, o.Binary, o.Version = host.site, binary, version.String()
 			result, err := install.Install(cmd.Context(), o)
-			tell(cmd, result)
+			printResult(cmd, result)
 			if err != nil || result.Protection.Level != install.None {
 				return err
 			}
@@ -46,18 +46,18 @@ func newInstall() *cobra.Command {
 			if err := os.Setenv("PATH", o.Config.Path); err != nil { // for an exec credential
 				return err
 			}
-			return tellNode(cmd.Context(), o.Config, result.Protection)
+			return reportToNode(cmd.Context(), o.Config, result.Protection)
 		},
 	}
-	host.add(cmd.Flags())
+	host.addFlags(cmd.Flags())
 	configFlags(cmd.Flags(), &o.Config)
 	cmd.Flags().BoolVar(&o.RequiredPlugins, "required-plugins", false, "let the runtime refuse containers while the hook is missing")
 	cmd.Flags().BoolVar(&o.RestartRuntime, "restart-runtime", false, "restart the runtime (systemctl) if it has not read all of it")
 	return cmd
 }
 
-// tell prints what was done, also before an error.
-func tell(cmd *cobra.Command, r install.Result) {
+// printResult prints what was done, also before an error.
+func printResult(cmd *cobra.Command, r install.Result) {
 	for _, line := range r.Done {
 		fmt.Fprintln(cmd.OutOrStdout(), line)
 	}

@@ -89,15 +89,15 @@ held:        no pod
 `, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			v := newView(tc.plugins)
+			v := newHookStatus(tc.plugins)
 			v.Protection = &install.Protection{Level: install.FailOpen, Reason: "It may.", Advice: "Do it."}
 			var b strings.Builder
-			kit.Must(t, v.print(&b, "text", noon))
+			kit.Must(t, v.printStatus(&b, "text", noon))
 			if diff := cmp.Diff(strings.TrimPrefix(tc.want, "\n"), b.String()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			status := 0
-			if err := v.answer(); err != nil {
+			if err := v.exitError(); err != nil {
 				status = 1
 				if s, ok := err.(exitStatus); ok { //nolint:errorlint // answer does not wrap it
 					status = int(s)
@@ -149,7 +149,7 @@ func TestStatus(t *testing.T) {
 		s.Held = []nri.Held{held("a", time.Minute, 2)}
 	}))
 	status, out, stderr = exec(append(command, "--output", "json")...)
-	var v view
+	var v hookStatus
 	if err := json.Unmarshal([]byte(out), &v); err != nil || status != 3 || stderr != "" {
 		t.Fatalf("held: got %d, %q, %q (%v)", status, out, stderr, err)
 	}

@@ -15,7 +15,7 @@ import (
 
 // pluginMain is the process that the runtime starts itself, from NRI's folder and without arguments.
 func pluginMain(ctx context.Context) error {
-	frugal()
+	keepHeapSmall()
 	return nri.Run(ctx, nri.Options{Version: version.String()})
 }
 
@@ -30,34 +30,34 @@ func newRun() *cobra.Command {
 			"runtime restarts, and tells on the Node which protection it has (condition ForcefenceGuard).",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := host.enter(); err != nil {
+			if _, err := host.enterRoot(); err != nil {
 				return err
 			}
-			frugal()
+			keepHeapSmall()
 			return nri.Run(cmd.Context(), nri.Options{
 				Version: version.String(), Log: cmd.ErrOrStderr(), ConfigFile: config, Socket: socket,
-				Registered: func(ctx context.Context, c nri.Config, log *slog.Logger) { report(ctx, host.site, c, log) },
+				Registered: func(ctx context.Context, c nri.Config, log *slog.Logger) { reportProtection(ctx, host.site, c, log) },
 			})
 		},
 	}
-	host.add(cmd.Flags())
+	host.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&config, "config", "/etc/nri/conf.d/"+nri.BaseName+".conf", "the hook's configuration, as install wrote it")
 	cmd.Flags().StringVar(&socket, "nri-socket", "/var/run/nri/nri.sock", "NRI's socket")
 	return cmd
 }
 
-// report tells the node's protection. What the runtime has read is known from its processes' start, so it is asked anew at each
+// reportProtection tells the node's protection. What the runtime has read is known from its processes' start, so it is asked anew at each
 // registration.
-func report(ctx context.Context, site install.Site, c nri.Config, log *slog.Logger) {
+func reportProtection(ctx context.Context, site install.Site, c nri.Config, log *slog.Logger) {
 	facts, err := install.ReadFacts(ctx, install.Host{}, site)
 	if err != nil {
 		log.Error("Cannot tell which protection the node has", "err", err)
 		return
 	}
-	p := install.Assess(facts)
+	p := install.AssessProtection(facts)
 	log.Info("Protection", "level", p.Level, "says", p.Sentence())
 	for { // the API server may be away just now
-		if err = tellNode(ctx, c, p); err == nil {
+		if err = reportToNode(ctx, c, p); err == nil {
 			return
 		}
 		log.Warn("Cannot tell the Node its protection", "err", err)
@@ -69,16 +69,16 @@ func report(ctx context.Context, site install.Site, c nri.Config, log *slog.Logg
 	}
 }
 
-func tellNode(ctx context.Context, c nri.Config, p install.Protection) error {
+func reportToNode(ctx context.Context, c nri.Config, p install.Protection) error {
 	client, closeIdle, err := nri.NewClient(c.Kubeconfig, version.String())
 	if err != nil {
 		return err
 	}
 	defer closeIdle()
-	return install.Report(ctx, client, c.NodeName, p)
+	return install.ReportProtection(ctx, client, c.NodeName, p)
 }
 
 const reportEvery = 15 * time.Second
 
-// frugal keeps the heap small: the hook is on every node, twice, and has nothing to hurry for but its answers, which allocate nothing.
-func frugal() { debug.SetGCPercent(25) }
+// keepHeapSmall keeps the heap small: the hook is on every node, twice, and has nothing to hurry for but its answers, which allocate nothing.
+func keepHeapSmall() { debug.SetGCPercent(25) }

@@ -35,10 +35,10 @@ func newStatus() *cobra.Command {
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output %q: text or json", output)
 			}
-			if _, err := host.enter(); err != nil {
+			if _, err := host.enterRoot(); err != nil {
 				return err
 			}
-			plugins, err := ofThisBoot(stateDir)
+			plugins, err := readBootStatuses(stateDir)
 			if err != nil {
 				return err
 			}
@@ -46,21 +46,21 @@ func newStatus() *cobra.Command {
 				return checkReady(plugins, ready)
 			}
 			host.site.StateDir = stateDir
-			v := newView(plugins)
+			v := newHookStatus(plugins)
 			facts, err := install.ReadFacts(cmd.Context(), install.Host{}, host.site)
 			if err != nil {
 				v.Problem = err.Error() // what the plugins say is worth telling all the same
 			} else {
-				p := install.Assess(facts)
+				p := install.AssessProtection(facts)
 				v.Protection = &p
 			}
-			if err := v.print(cmd.OutOrStdout(), output, time.Now()); err != nil {
+			if err := v.printStatus(cmd.OutOrStdout(), output, time.Now()); err != nil {
 				return err
 			}
-			return v.answer()
+			return v.exitError()
 		},
 	}
-	host.add(cmd.Flags())
+	host.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&stateDir, "state-dir", nri.DefaultStateDir, "where the hook's status files are")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	cmd.Flags().StringVar(&ready, "ready", "", "only check that this plugin is registered; an index, "+nri.DaemonIndex+" if none is given")
@@ -68,8 +68,8 @@ func newStatus() *cobra.Command {
 	return cmd
 }
 
-// ofThisBoot returns what the plugins said since the machine came up.
-func ofThisBoot(stateDir string) ([]nri.Status, error) {
+// readBootStatuses returns what the plugins said since the machine came up.
+func readBootStatuses(stateDir string) ([]nri.Status, error) {
 	all, err := nri.ReadStatuses(stateDir)
 	if err != nil {
 		return nil, err
@@ -94,8 +94,8 @@ func checkReady(plugins []nri.Status, index string) error {
 	return fmt.Errorf("plugin %s-%s has not run on this boot", index, nri.BaseName)
 }
 
-// view is what status tells.
-type view struct {
+// hookStatus is what status tells.
+type hookStatus struct {
 	Node       string              `json:"node,omitempty"`
 	Mark       string              `json:"mark,omitempty"`
 	Clear      bool                `json:"clear"` // a plugin is registered, and no pod is held
@@ -105,9 +105,9 @@ type view struct {
 	Plugins    []nri.Status        `json:"plugins"`
 }
 
-// newView puts together what the plugins say. The one that read the Node last knows the mark; a pod may be held by each of them.
-func newView(plugins []nri.Status) view {
-	v := view{Plugins: plugins, Held: []nri.Held{}}
+// newHookStatus puts together what the plugins say. The one that read the Node last knows the mark; a pod may be held by each of them.
+func newHookStatus(plugins []nri.Status) hookStatus {
+	v := hookStatus{Plugins: plugins, Held: []nri.Held{}}
 	var at time.Time
 	byUID := map[string]nri.Held{}
 	for _, s := range plugins {
@@ -139,7 +139,7 @@ func newView(plugins []nri.Status) view {
 	return v
 }
 
-func (v view) answer() error {
+func (v hookStatus) exitError() error {
 	switch {
 	case v.Clear:
 		return nil
@@ -150,7 +150,7 @@ func (v view) answer() error {
 	}
 }
 
-func (v view) print(w io.Writer, output string, now time.Time) error {
+func (v hookStatus) printStatus(w io.Writer, output string, now time.Time) error {
 	if output == "json" {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
@@ -173,7 +173,7 @@ func (v view) print(w io.Writer, output string, now time.Time) error {
 	for _, s := range v.Plugins {
 		state := "not registered"
 		if !s.Registered.IsZero() {
-			state = fmt.Sprintf("registered with %s for %s", cmp.Or(s.Runtime, "the runtime"), age(now, s.Registered))
+			state = fmt.Sprintf("registered with %s for %s", cmp.Or(s.Runtime, "the runtime"), roundedAge(now, s.Registered))
 		}
 		fmt.Fprintf(&b, "plugin:      %s %s: %s\n", s.Plugin, s.Version, state)
 		if s.Error != "" {
@@ -184,7 +184,7 @@ func (v view) print(w io.Writer, output string, now time.Time) error {
 		fmt.Fprintln(&b, "plugin:      none has run on this boot")
 	}
 	for _, h := range v.Held {
-		fmt.Fprintf(&b, "held:        %s/%s for %s, asked %d times: %s\n", h.Namespace, h.Name, age(now, h.Since), h.Times, h.Why)
+		fmt.Fprintf(&b, "held:        %s/%s for %s, asked %d times: %s\n", h.Namespace, h.Name, roundedAge(now, h.Since), h.Times, h.Why)
 	}
 	if len(v.Held) == 0 {
 		fmt.Fprintln(&b, "held:        no pod")
@@ -193,4 +193,4 @@ func (v view) print(w io.Writer, output string, now time.Time) error {
 	return err
 }
 
-func age(now, since time.Time) time.Duration { return now.Sub(since).Round(time.Second) }
+func roundedAge(now, since time.Time) time.Duration { return now.Sub(since).Round(time.Second) }

@@ -20,19 +20,19 @@ func newUninstall() *cobra.Command {
 			"once no hook is left, such a runtime refuses ordinary containers until its next start.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := host.enter(); err != nil {
+			if _, err := host.enterRoot(); err != nil {
 				return err
 			}
 			o.Site, o.Version = host.site, version.String()
 			result, err := install.Uninstall(cmd.Context(), o)
-			tell(cmd, result)
+			printResult(cmd, result)
 			if err == nil && wait {
 				<-cmd.Context().Done()
 			}
 			return err
 		},
 	}
-	host.add(cmd.Flags())
+	host.addFlags(cmd.Flags())
 	configFlags(cmd.Flags(), &o.Config)
 	cmd.Flags().BoolVar(&o.RestartRuntime, "restart-runtime", false, "restart the runtime (systemctl) if it requires the hook")
 	cmd.Flags().BoolVar(&wait, "wait", false, "when done, wait for SIGTERM: a DaemonSet starts again what ends")

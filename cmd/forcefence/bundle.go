@@ -30,7 +30,7 @@ import (
 
 // newSupportBundle gathers what somebody who helps needs.
 func newSupportBundle() *cobra.Command {
-	var at reach
+	var cluster clusterFlags
 	var key string
 	cmd := &cobra.Command{
 		Use:   "support-bundle [FILE]",
@@ -43,11 +43,11 @@ func newSupportBundle() *cobra.Command {
 			"Look at it before you send it: nobody knows every secret by its looks.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := at.config()
+			cfg, err := cluster.restConfig()
 			if err != nil {
 				return err
 			}
-			c, err := at.client()
+			c, err := cluster.newClient()
 			if err != nil {
 				return err
 			}
@@ -56,8 +56,8 @@ func newSupportBundle() *cobra.Command {
 				return fmt.Errorf("making client: %w", err)
 			}
 			now := time.Now().UTC()
-			b := &support{client: c, logs: logs, namespace: at.overrides.Context.Namespace, key: key, now: now}
-			if err := b.gather(cmd.Context()); err != nil {
+			b := &supportBundle{client: c, logs: logs, namespace: cluster.overrides.Context.Namespace, key: key, now: now}
+			if err := b.collectFiles(cmd.Context()); err != nil {
 				return err
 			}
 			if err := cmd.Context().Err(); err != nil {
@@ -68,7 +68,7 @@ func newSupportBundle() *cobra.Command {
 				name = args[0]
 			}
 			var packed bytes.Buffer
-			if err := b.pack(&packed); err != nil {
+			if err := b.writeArchive(&packed); err != nil {
 				return err
 			}
 			if name == "-" {
@@ -88,21 +88,21 @@ func newSupportBundle() *cobra.Command {
 				return err
 			}
 			out := cmd.OutOrStdout()
-			say(out, "", "Wrote %s: %d files. Look at it before you send it.", name, len(b.files))
-			for _, what := range b.unknown {
-				say(out, "", "Left out: %s.", strings.TrimSuffix(what, "."))
+			printText(out, "", "Wrote %s: %d files. Look at it before you send it.", name, len(b.files))
+			for _, what := range b.leftOut {
+				printText(out, "", "Left out: %s.", strings.TrimSuffix(what, "."))
 			}
 			return nil
 		},
 	}
-	at.flags(cmd)
-	at.namespaced(cmd)
+	cluster.addFlags(cmd)
+	cluster.addNamespaceFlag(cmd)
 	cmd.Flags().StringVar(&key, "taint-key", taint.DefaultKey, "the mark's key, where the configuration names another")
-	return needs(cmd, "forcefence-look")
+	return withRole(cmd, "forcefence-look")
 }
 
-// support is a folder of files that hold no secret.
-type support struct {
+// supportBundle is a folder of files that hold no secret.
+type supportBundle struct {
 	client    client.Client
 	logs      kubernetes.Interface
 	namespace string // of the controller; "": that of its Lease
@@ -110,40 +110,40 @@ type support struct {
 	now       time.Time
 
 	files   map[string][]byte
-	unknown []string
+	leftOut []string
 }
 
 // hookNamespace is where the manifests put the hook's DaemonSet.
 const hookNamespace = "forcefence-node"
 
-// partOf selects the pods of forcefence.
-var partOf = client.MatchingLabels{"app.kubernetes.io/part-of": "forcefence"}
+// ownPods selects the pods of forcefence.
+var ownPods = client.MatchingLabels{"app.kubernetes.io/part-of": "forcefence"}
 
-// gather reads all that may be read. It is an error if no API server answers: the file would hold nothing.
-func (b *support) gather(ctx context.Context) error {
+// collectFiles reads all that may be read. It is an error if no API server answers: the file would hold nothing.
+func (b *supportBundle) collectFiles(ctx context.Context) error {
 	b.files = map[string][]byte{}
 	server, err := b.logs.Discovery().ServerVersion()
 	var answered apierrors.APIStatus
 	if err != nil && !errors.As(err, &answered) {
 		return fmt.Errorf("asking the API server for its version: %w", err)
 	}
-	b.failed("version of the API server", err)
-	b.add("versions.json", map[string]any{"forcefence": version.String(), "kubernetes": server, "at": b.now})
-	g := looker{client: b.client, namespace: b.namespace, key: b.key, all: true, now: func() time.Time { return b.now }}
-	f, err := g.look(ctx)
-	if b.failed("status", err); err == nil {
-		b.unknown = append(b.unknown, f.Unknown...)
-		b.add("status.json", f)
+	b.noteFailure("version of the API server", err)
+	b.addJSON("versions.json", map[string]any{"forcefence": version.String(), "kubernetes": server, "at": b.now})
+	g := statusReader{client: b.client, namespace: b.namespace, key: b.key, all: true, now: func() time.Time { return b.now }}
+	f, err := g.readFleet(ctx)
+	if b.noteFailure("status", err); err == nil {
+		b.leftOut = append(b.leftOut, f.Unknown...)
+		b.addJSON("status.json", f)
 	}
 	var nodes []any
-	err = each(ctx, b.client, func() *corev1.NodeList { return &corev1.NodeList{} }, func(o runtime.Object) error {
-		nodes = append(nodes, ofNode(o.(*corev1.Node)))
+	err = eachObject(ctx, b.client, func() *corev1.NodeList { return &corev1.NodeList{} }, func(o runtime.Object) error {
+		nodes = append(nodes, nodeExcerpt(o.(*corev1.Node)))
 		return nil
 	})
-	b.failed("nodes", err)
-	b.add("nodes.json", nodes)
+	b.noteFailure("nodes", err)
+	b.addJSON("nodes.json", nodes)
 	var fencings []any
-	err = each(ctx, b.client, newFencings, func(o runtime.Object) error {
+	err = eachObject(ctx, b.client, newFencings, func(o runtime.Object) error {
 		m, err := meta.Accessor(o)
 		if err == nil {
 			m.SetManagedFields(nil)
@@ -152,38 +152,38 @@ func (b *support) gather(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		err = unread(b.client, err)
+		err = fencingReadError(b.client, err)
 	}
-	b.failed("Fencings", err)
-	b.add("fencings.json", fencings)
+	b.noteFailure("Fencings", err)
+	b.addJSON("fencings.json", fencings)
 	events, err := eventsOf(ctx, b.client, "")
-	b.failed("Events", err)
-	b.add("events.json", events)
-	namespace, err := home(ctx, b.client, b.namespace)
-	if b.failed("the controller's pods and configuration", err); err != nil {
+	b.noteFailure("Events", err)
+	b.addJSON("events.json", events)
+	namespace, err := controllerNamespace(ctx, b.client, b.namespace)
+	if b.noteFailure("the controller's pods and configuration", err); err != nil {
 		return nil
 	}
-	b.config(ctx, namespace)
+	b.addConfig(ctx, namespace)
 	for _, ns := range slices.Compact([]string{namespace, hookNamespace}) {
-		b.pods(ctx, ns)
+		b.addPods(ctx, ns)
 	}
 	return nil
 }
 
-// failed notes what could not be read.
-func (b *support) failed(what string, err error) {
+// noteFailure notes what could not be read.
+func (b *supportBundle) noteFailure(what string, err error) {
 	if err == nil {
 		return
 	}
 	text := err.Error()
-	if right := missing(err); right != "" {
+	if right := missingRight(err); right != "" {
 		text = "you lack the right: " + right
 	}
-	b.unknown = append(b.unknown, what+": "+text)
+	b.leftOut = append(b.leftOut, what+": "+text)
 }
 
-// add writes a value into a file, without secrets.
-func (b *support) add(name string, v any) {
+// addJSON writes a value into a file, without secrets.
+func (b *supportBundle) addJSON(name string, v any) {
 	text, err := json.Marshal(v)
 	var plain any
 	if err == nil {
@@ -191,35 +191,35 @@ func (b *support) add(name string, v any) {
 	}
 	var out bytes.Buffer
 	if err == nil {
-		err = printJSON(&out, scrubAll(plain), " ")
+		err = printJSON(&out, redactAll(plain), " ")
 	}
-	if b.failed(name, err); err == nil {
+	if b.noteFailure(name, err); err == nil {
 		b.files[name] = out.Bytes()
 	}
 }
 
-// config adds the controller's configuration.
-func (b *support) config(ctx context.Context, namespace string) {
+// addConfig adds the controller's configuration.
+func (b *supportBundle) addConfig(ctx context.Context, namespace string) {
 	var cm corev1.ConfigMap
-	err := b.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: configMapOf}, &cm)
+	err := b.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: configMapName}, &cm)
 	var plain any
 	if err == nil {
 		err = yaml.Unmarshal([]byte(cm.Data[configKey]), &plain)
 	}
 	var text []byte
 	if err == nil {
-		text, err = yaml.Marshal(scrubAll(plain))
+		text, err = yaml.Marshal(redactAll(plain))
 	}
-	if b.failed(fmt.Sprintf("the configuration, ConfigMap %s/%s", namespace, configMapOf), err); err == nil {
+	if b.noteFailure(fmt.Sprintf("the configuration, ConfigMap %s/%s", namespace, configMapName), err); err == nil {
 		b.files[configKey] = text
 	}
 }
 
-// ofNode is what matters of a Node.
-func ofNode(n *corev1.Node) map[string]any {
+// nodeExcerpt is what matters of a Node.
+func nodeExcerpt(n *corev1.Node) map[string]any {
 	notes := maps.Clone(n.Annotations)
 	maps.DeleteFunc(notes, func(key, _ string) bool {
-		return !ours.MatchString(key) && !strings.HasPrefix(key, "cluster.x-k8s.io/")
+		return !ownKeys.MatchString(key) && !strings.HasPrefix(key, "cluster.x-k8s.io/")
 	})
 	return map[string]any{
 		"name": n.Name, "uid": n.UID, "created": n.CreationTimestamp, "labels": n.Labels, "annotations": notes, "spec": map[string]any{
@@ -237,11 +237,11 @@ const (
 	logBytes = 4 << 20
 )
 
-// pods adds forcefence's pods of a namespace, and the ends of their logs, also of those that ended before.
-func (b *support) pods(ctx context.Context, namespace string) {
+// addPods adds forcefence's pods of a namespace, and the ends of their logs, also of those that ended before.
+func (b *supportBundle) addPods(ctx context.Context, namespace string) {
 	var list corev1.PodList
-	if err := b.client.List(ctx, &list, client.InNamespace(namespace), partOf); err != nil {
-		b.failed("pods of namespace "+namespace, err)
+	if err := b.client.List(ctx, &list, client.InNamespace(namespace), ownPods); err != nil {
+		b.noteFailure("pods of namespace "+namespace, err)
 		return
 	}
 	var all []any
@@ -253,16 +253,16 @@ func (b *support) pods(ctx context.Context, namespace string) {
 		}
 		all = append(all, map[string]any{"name": p.Name, "created": p.CreationTimestamp, "node": p.Spec.NodeName, "images": images, "status": p.Status})
 		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-			b.log(ctx, p, c.Name, false)
+			b.addLog(ctx, p, c.Name, false)
 			if c.RestartCount > 0 {
-				b.log(ctx, p, c.Name, true)
+				b.addLog(ctx, p, c.Name, true)
 			}
 		}
 	}
-	b.add("pods-"+namespace+".json", all)
+	b.addJSON("pods-"+namespace+".json", all)
 }
 
-func (b *support) log(ctx context.Context, p *corev1.Pod, container string, previous bool) {
+func (b *supportBundle) addLog(ctx context.Context, p *corev1.Pod, container string, previous bool) {
 	name := fmt.Sprintf("logs/%s/%s/%s", p.Namespace, p.Name, container)
 	if previous {
 		name += ".previous"
@@ -270,16 +270,16 @@ func (b *support) log(ctx context.Context, p *corev1.Pod, container string, prev
 	text, err := b.logs.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{
 		Container: container, Previous: previous, Timestamps: true, TailLines: new(int64(logLines)), LimitBytes: new(int64(logBytes)),
 	}).DoRaw(ctx)
-	if b.failed(name, err); err == nil {
-		b.files[name+".log"] = []byte(scrub(cut(string(text), logBytes-1, "\n"))) // one of logBytes was cut already
+	if b.noteFailure(name, err); err == nil {
+		b.files[name+".log"] = []byte(redactText(cutText(string(text), logBytes-1, "\n"))) // one of logBytes was cut already
 	}
 }
 
-// pack writes all files, and which could not be had.
-func (b *support) pack(w io.Writer) error {
+// writeArchive writes all files, and which could not be had.
+func (b *supportBundle) writeArchive(w io.Writer) error {
 	left := ""
-	for _, what := range b.unknown {
-		left += scrubText(what) + "\n"
+	for _, what := range b.leftOut {
+		left += cutAndRedact(what) + "\n"
 	}
 	b.files["left-out.txt"] = []byte(left)
 	z := gzip.NewWriter(w)

@@ -62,10 +62,10 @@ func filesTable(w io.Writer, files []config.OwnFile) {
 		if f.Err != nil {
 			state = "missing"
 			if !errors.Is(f.Err, fs.ErrNotExist) {
-				state = providers.Text(f.Err)
+				state = providers.ErrorText(f.Err)
 			}
 		}
-		rows = append(rows, cells(f.Node, f.Provider, f.File, state))
+		rows = append(rows, plainCells(f.Node, f.Provider, f.File, state))
 	}
-	grid(w, []string{"NODE", "PROVIDER", "FILE", "SECRET"}, rows)
+	printGrid(w, []string{"NODE", "PROVIDER", "FILE", "SECRET"}, rows)
 }

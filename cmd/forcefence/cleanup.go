@@ -23,7 +23,7 @@ import (
 
 // newCleanup removes from all Nodes what the controller left on them.
 func newCleanup() *cobra.Command {
-	var at reach
+	var cluster clusterFlags
 	var o cleanup
 	cmd := &cobra.Command{
 		Use:   "cleanup",
@@ -35,23 +35,23 @@ func newCleanup() *cobra.Command {
 			"continues, and ends each such fence as `forcefence release` does. Without --yes it only says what it would do.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.client, err = at.client(); err != nil {
+			if o.client, err = cluster.newClient(); err != nil {
 				return err
 			}
 			o.out = cmd.OutOrStdout()
-			return o.run(cmd.Context())
+			return o.removeLeftovers(cmd.Context())
 		},
 	}
 	f := cmd.Flags()
-	at.flags(cmd)
+	cluster.addFlags(cmd)
 	f.StringVar(&o.key, "taint-key", taint.DefaultKey, "the mark's key, where the configuration names another")
 	f.BoolVar(&o.yes, "yes", false, "do it")
 	f.BoolVar(&o.force, "force", false, "also while a controller leads, and where a fence is not done")
 	return cmd
 }
 
-// ours are the keys of annotations and labels, and the types of conditions, that the controller writes on Nodes.
-var ours = regexp.MustCompile(`^(.*\.)?forcefence\.(io|node-restriction\.kubernetes\.io)/`)
+// ownKeys are the keys of annotations and labels, and the types of conditions, that the controller writes on Nodes.
+var ownKeys = regexp.MustCompile(`^(.*\.)?forcefence\.(io|node-restriction\.kubernetes\.io)/`)
 
 // cleanupAttempts: kubelets write their Nodes every few minutes. Who conflicts with us so often does nothing else.
 const cleanupAttempts = 5
@@ -63,8 +63,8 @@ type cleanup struct {
 	yes, force bool
 }
 
-func (o cleanup) run(ctx context.Context) error {
-	leaders, err := leading(ctx, o.client)
+func (o cleanup) removeLeftovers(ctx context.Context) error {
+	leaders, err := listLeaders(ctx, o.client)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (o cleanup) run(ctx context.Context) error {
 	open := map[string]bool{} // whose fence is not done
 	for i := range list.Items {
 		left := o.leftOn(&list.Items[i])
-		if left.nothing() {
+		if left.isEmpty() {
 			continue
 		}
 		name := list.Items[i].Name
@@ -87,27 +87,27 @@ func (o cleanup) run(ctx context.Context) error {
 		}
 	}
 	var budgets policyv1.PodDisruptionBudgetList
-	if err := o.client.List(ctx, &budgets, client.HasLabels{taint.GuardLabel}); err != nil {
+	if err := o.client.List(ctx, &budgets, client.HasLabels{taint.DrainGuardLabel}); err != nil {
 		return fmt.Errorf("listing PodDisruptionBudgets: %w", err)
 	}
 	for _, b := range budgets.Items {
-		fmt.Fprintf(o.out, "PodDisruptionBudget %s/%s of drain guard %s\n", b.Namespace, b.Name, b.Labels[taint.GuardLabel])
+		fmt.Fprintf(o.out, "PodDisruptionBudget %s/%s of drain guard %s\n", b.Namespace, b.Name, b.Labels[taint.DrainGuardLabel])
 	}
-	var against, lead []string
+	var objections, lead []string
 	for _, l := range leaders {
 		if l.Leads {
 			lead = append(lead, fmt.Sprintf("Lease %s/%s held by %s", l.Namespace, l.Lease, l.Holder))
 		}
 	}
 	if len(lead) > 0 {
-		against = append(against, "a controller leads ("+strings.Join(lead, ", ")+"): stop it first")
+		objections = append(objections, "a controller leads ("+strings.Join(lead, ", ")+"): stop it first")
 	}
 	if len(open) > 0 {
-		against = append(against, fmt.Sprintf("fences that are not done: %d: wait for them, or `forcefence release` each", len(open)))
+		objections = append(objections, fmt.Sprintf("fences that are not done: %d: wait for them, or `forcefence release` each", len(open)))
 	}
 	switch {
-	case len(against) > 0 && !o.force:
-		return fmt.Errorf("nothing was changed: %s; --force ignores that", strings.Join(against, "; "))
+	case len(objections) > 0 && !o.force:
+		return fmt.Errorf("nothing was changed: %s; --force ignores that", strings.Join(objections, "; "))
 	case len(dirty)+len(budgets.Items) == 0:
 		fmt.Fprintln(o.out, "no Node carries anything of the controller's")
 		return nil
@@ -122,13 +122,13 @@ func (o cleanup) run(ctx context.Context) error {
 	}
 	for _, name := range dirty {
 		if open[name] {
-			told, err := release.Node(ctx, o.client, name, o.key, true, time.Now)
+			message, err := release.ReleaseNode(ctx, o.client, name, o.key, true, time.Now)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(o.out, told)
+			fmt.Fprintln(o.out, message)
 		}
-		if err := o.clean(ctx, name); err != nil {
+		if err := o.cleanNode(ctx, name); err != nil {
 			return fmt.Errorf("node %s: run the command again: %w", name, err)
 		}
 		fmt.Fprintf(o.out, "node %s is clean\n", name)
@@ -142,7 +142,7 @@ type leftover struct {
 	annotations, labels, conditions []string
 }
 
-func (l leftover) nothing() bool {
+func (l leftover) isEmpty() bool {
 	return l.open == "" && len(l.annotations)+len(l.labels)+len(l.conditions) == 0
 }
 
@@ -163,35 +163,35 @@ func (l leftover) String() string {
 func (o cleanup) leftOn(n *corev1.Node) leftover {
 	var l leftover
 	rec, err := taint.RecordOf(n)
-	mark, marked := taint.Find(n, o.key, rec.IDOr(""))
+	mark, marked := taint.FindMark(n, o.key, rec.IDOr(""))
 	switch {
 	case marked:
 		l.open = fmt.Sprintf("mark %q", mark.Value)
 	case err != nil:
 		l.open = "its record cannot be read"
-	case rec.Open():
+	case rec.IsOpen():
 		l.open = fmt.Sprintf("fence %q is in phase %s", rec.ID, rec.Phase)
 	}
 	for k := range n.Annotations {
-		if ours.MatchString(k) {
+		if ownKeys.MatchString(k) {
 			l.annotations = append(l.annotations, k)
 		}
 	}
 	for k := range n.Labels {
-		if ours.MatchString(k) && !strings.HasPrefix(k, "forcefence.io/") { // those are people's
+		if ownKeys.MatchString(k) && !strings.HasPrefix(k, "forcefence.io/") { // those are people's
 			l.labels = append(l.labels, k)
 		}
 	}
 	for _, c := range n.Status.Conditions {
-		if ours.MatchString(string(c.Type)) {
+		if ownKeys.MatchString(string(c.Type)) {
 			l.conditions = append(l.conditions, string(c.Type))
 		}
 	}
 	return l
 }
 
-// clean takes all of it off a Node whose fence is done.
-func (o cleanup) clean(ctx context.Context, name string) error {
+// cleanNode takes all of it off a Node whose fence is done.
+func (o cleanup) cleanNode(ctx context.Context, name string) error {
 	var err error
 	for range cleanupAttempts {
 		n := &corev1.Node{}
@@ -202,18 +202,18 @@ func (o cleanup) clean(ctx context.Context, name string) error {
 		switch {
 		case left.open != "":
 			return fmt.Errorf("it is being fenced: %s", left.open)
-		case left.nothing():
+		case left.isEmpty():
 			return nil
 		}
-		if err = o.strip(ctx, n, left); err != nil && !apierrors.IsConflict(err) {
+		if err = o.patchNode(ctx, n, left); err != nil && !apierrors.IsConflict(err) {
 			return err
 		}
 	}
 	return err
 }
 
-// strip writes the Node that was read, and no other.
-func (o cleanup) strip(ctx context.Context, n *corev1.Node, left leftover) error {
+// patchNode writes the Node that was read, and no other.
+func (o cleanup) patchNode(ctx context.Context, n *corev1.Node, left leftover) error {
 	null := func(keys []string) map[string]any {
 		m := map[string]any{}
 		for _, k := range keys {

@@ -19,7 +19,7 @@ import (
 
 // newConfirmOff is a person's word that a node's machine is off, for the provider type confirm.
 func newConfirmOff() *cobra.Command {
-	var at reach
+	var cluster clusterFlags
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "confirm-off NODE --reason TEXT",
@@ -30,22 +30,22 @@ func newConfirmOff() *cobra.Command {
 			"such provider, mark it by hand instead (kubectl taint).",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := at.client()
+			c, err := cluster.newClient()
 			if err != nil {
 				return err
 			}
-			told, err := confirmOff(cmd.Context(), c, args[0], reason, time.Now)
+			message, err := confirmOff(cmd.Context(), c, args[0], reason, time.Now)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), told)
+			fmt.Fprintln(cmd.OutOrStdout(), message)
 			return nil
 		},
 	}
 	f := cmd.Flags()
-	at.flags(cmd)
+	cluster.addFlags(cmd)
 	f.StringVar(&reason, "reason", "", "how you know; it stands on the Node and in the fence's record")
-	return needs(cmd, "forcefence-operate")
+	return withRole(cmd, "forcefence-operate")
 }
 
 // confirmOff writes the confirmation on the Node. It blocks for the API server, and may be repeated.
@@ -74,13 +74,13 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 	if err != nil {
 		return "", fmt.Errorf("node %s: %w; to start afresh: forcefence release %s --yes", name, err, name)
 	}
-	said := taint.Confirmation{
-		By: me.Status.UserInfo.Username, Reason: reason, NodeUID: string(node.UID), BootID: node.Status.NodeInfo.BootID, Fence: newFence(), After: taint.AfterFence(rec), At: now().UTC().Truncate(time.Second),
+	confirmation := taint.Confirmation{
+		By: me.Status.UserInfo.Username, Reason: reason, NodeUID: string(node.UID), BootID: node.Status.NodeInfo.BootID, Fence: newFenceID(), AfterFence: taint.LastFenceID(rec), At: now().UTC().Truncate(time.Second),
 	}
-	if rec.Open() {
-		said.Fence = rec.ID
+	if rec.IsOpen() {
+		confirmation.Fence = rec.ID
 	}
-	text := said.Encode()
+	text := confirmation.Encode()
 	if _, err := taint.ParseConfirmation(text); err != nil {
 		return "", fmt.Errorf("node %s: %w", name, err)
 	}
@@ -92,11 +92,11 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 	if err := c.Patch(ctx, &node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return "", fmt.Errorf("writing the confirmation on node %s: %w", name, err)
 	}
-	return fmt.Sprintf("%s confirms that the machine of node %s (boot %s) is off, as evidence for fence %s", said.By, name, said.BootID, said.Fence), nil
+	return fmt.Sprintf("%s confirms that the machine of node %s (boot %s) is off, as evidence for fence %s", confirmation.By, name, confirmation.BootID, confirmation.Fence), nil
 }
 
-// newFence is the id of a fence to come.
-func newFence() string {
+// newFenceID is the id of a fence to come.
+func newFenceID() string {
 	var b [6]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand
 	return "f-" + hex.EncodeToString(b[:])

@@ -54,7 +54,7 @@ func TestConfirmOff(t *testing.T) {
 	record := func(id string, p taint.Phase, res taint.Result) {
 		t.Helper()
 		edit(func(n *corev1.Node) {
-			metav1.SetMetaDataAnnotation(&n.ObjectMeta, taint.RecordAnnotation, taint.Record{ID: id, NodeUID: string(n.UID), By: "test"}.Enter(p, res, time.Now()).Encode())
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, taint.RecordAnnotation, taint.Record{ID: id, NodeUID: string(n.UID), By: "test"}.EnterPhase(p, res, time.Now()).Encode())
 		}, false)
 	}
 	p, err := confirm.Type().NewConfig().New(providers.Options{Node: app.NodeReader(admin)})

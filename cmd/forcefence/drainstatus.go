@@ -19,7 +19,7 @@ import (
 
 // newDrainStatus tells what a drain waits for.
 func newDrainStatus() *cobra.Command {
-	var at reach
+	var cluster clusterFlags
 	var format string
 	cmd := &cobra.Command{
 		Use:   "drain-status NODE",
@@ -31,7 +31,7 @@ func newDrainStatus() *cobra.Command {
 			if format != "table" && format != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", format)
 			}
-			c, err := at.client()
+			c, err := cluster.newClient()
 			if err != nil {
 				return err
 			}
@@ -42,13 +42,13 @@ func newDrainStatus() *cobra.Command {
 			if format == "json" {
 				return printJSON(cmd.OutOrStdout(), s, "  ")
 			}
-			return s.print(cmd.OutOrStdout())
+			return s.printTable(cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
-	at.flags(cmd)
+	cluster.addFlags(cmd)
 	f.StringVarP(&format, "output", "o", "table", "table or json")
-	return needs(cmd, "forcefence-look")
+	return withRole(cmd, "forcefence-look")
 }
 
 // drainStatus is what is known of a node's drain, as JSON has it.
@@ -79,14 +79,14 @@ func drainStatusOf(ctx context.Context, c client.Reader, name string, now time.T
 		return drainStatus{}, fmt.Errorf("reading node: %w", err)
 	}
 	var list policyv1.PodDisruptionBudgetList
-	if err := c.List(ctx, &list, client.HasLabels{taint.GuardLabel}); err != nil {
+	if err := c.List(ctx, &list, client.HasLabels{taint.DrainGuardLabel}); err != nil {
 		return drainStatus{}, fmt.Errorf("listing PodDisruptionBudgets: %w", err)
 	}
 	s := drainStatus{Node: name, Cordoned: node.Spec.Unschedulable, AutoEvicting: node.Annotations[taint.AutoEvictingAnnotation] == "true",
 		Guards: []heldGuard{}, Budgets: []heldBudget{}}
 	for i := range list.Items {
-		if b := &list.Items[i]; b.Annotations[taint.GuardedNode] == name {
-			s.Budgets = append(s.Budgets, heldBudget{b.Labels[taint.GuardLabel], b.Namespace + "/" + b.Name})
+		if b := &list.Items[i]; b.Annotations[taint.GuardedNodeAnnotation] == name {
+			s.Budgets = append(s.Budgets, heldBudget{b.Labels[taint.DrainGuardLabel], b.Namespace + "/" + b.Name})
 		}
 	}
 	for _, p := range drain.ProgressOf(&node) {
@@ -103,7 +103,7 @@ func drainStatusOf(ctx context.Context, c client.Reader, name string, now time.T
 	return s, nil
 }
 
-func (s drainStatus) print(out io.Writer) error {
+func (s drainStatus) printTable(out io.Writer) error {
 	word := "is not cordoned"
 	if s.Cordoned {
 		word = "is cordoned"
@@ -138,9 +138,9 @@ func (s drainStatus) print(out io.Writer) error {
 		fmt.Fprintf(out, "\n\n")
 		var rows [][]cell
 		for _, v := range g.Volumes {
-			rows = append(rows, cells(cmp.Or(v.Volume, "-"), v.Replica, v.Why))
+			rows = append(rows, plainCells(cmp.Or(v.Volume, "-"), v.Replica, v.Why))
 		}
-		grid(out, []string{"VOLUME", "REPLICA", "WHY"}, rows)
+		printGrid(out, []string{"VOLUME", "REPLICA", "WHY"}, rows)
 		if more := g.Left - len(g.Volumes); more > 0 {
 			fmt.Fprintf(out, "and %d more\n", more)
 		}

@@ -22,13 +22,13 @@ func TestDrainStatus(t *testing.T) {
 	ctx := t.Context()
 	now := time.Now().Truncate(time.Second)
 	held := drain.Progress{
-		Guard: "disks", Policy: drain.BlockForEviction, Since: now.Add(-10 * time.Minute), Told: now, Total: 30, Left: 25,
+		Guard: "disks", Policy: drain.BlockForEviction, Since: now.Add(-10 * time.Minute), WrittenAt: now, Total: 30, Left: 25,
 		Volumes: []drain.Held{{Volume: "vol-7", Replica: "vol-7-r1", Why: "it is still there"}},
 	}
 	blind := drain.Progress{Guard: "blind", Policy: drain.BlockIfLast, Since: now.Add(-time.Minute), Unknown: "replicas were not listed yet"}
 	for _, n := range []*corev1.Node{
 		{ObjectMeta: metav1.ObjectMeta{Name: "drained", Annotations: map[string]string{
-			taint.DrainAnnotation:        drain.Encode(map[string]*drain.Progress{"disks": &held, "blind": &blind}),
+			taint.DrainAnnotation:        drain.EncodeProgress(map[string]*drain.Progress{"disks": &held, "blind": &blind}),
 			taint.AutoEvictingAnnotation: "true",
 		}}, Spec: corev1.NodeSpec{Unschedulable: true}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "guarded"}},
@@ -42,7 +42,7 @@ func TestDrainStatus(t *testing.T) {
 	g := drain.Guard{Name: "disks", Pods: &metav1.LabelSelector{}, Identity: drain.Identity{"node"}}
 	var budgets []*policyv1.PodDisruptionBudget
 	for _, node := range []string{"drained", "guarded"} {
-		b := g.For(drain.Pod{Namespace: "default", Node: node, Labels: map[string]string{"node": node}})
+		b := g.BudgetFor(drain.Pod{Namespace: "default", Node: node, Labels: map[string]string{"node": node}})
 		if err := admin.Create(ctx, b); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestDrainStatus(t *testing.T) {
 			t.Errorf("%s: auto-evicting: got %t", node, s.AutoEvicting)
 		}
 		var out bytes.Buffer
-		if err := s.print(&out); err != nil {
+		if err := s.printTable(&out); err != nil {
 			t.Fatal(err)
 		}
 		for _, text := range want {
@@ -85,11 +85,11 @@ func TestDrainStatus(t *testing.T) {
 	// What holds drains up goes with the controller, by the command that cleans up after it.
 	var out bytes.Buffer
 	c := cleanup{client: admin, out: &out, key: taint.DefaultKey}
-	if err := c.run(ctx); err == nil || !strings.Contains(out.String(), "PodDisruptionBudget default/"+budgets[0].Name) {
+	if err := c.removeLeftovers(ctx); err == nil || !strings.Contains(out.String(), "PodDisruptionBudget default/"+budgets[0].Name) {
 		t.Errorf("cleanup without --yes: got %v\n%s", err, &out)
 	}
 	c.yes = true
-	if err := c.run(ctx); err != nil {
+	if err := c.removeLeftovers(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := drainStatusOf(ctx, admin, "drained", now); err != nil || len(s.Budgets)+len(s.Guards) > 0 {

@@ -18,10 +18,10 @@ import (
 
 // newDrill asks before the outage.
 func newDrill(types providers.Registry) *cobra.Command {
-	return drillCommand(&desk{types: types})
+	return drillCommand(&sessionFlags{types: types})
 }
 
-func drillCommand(d *desk) *cobra.Command {
+func drillCommand(d *sessionFlags) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "drill [NODE...]",
@@ -36,14 +36,14 @@ func drillCommand(d *desk) *cobra.Command {
 			if format != "table" && format != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", format)
 			}
-			open, err := d.open(cmd)
+			open, err := d.openSession(cmd)
 			if err != nil {
 				return err
 			}
 			defer open.Close()
 			names := args
 			if len(names) == 0 {
-				names = open.Names()
+				names = open.NodeNames()
 			}
 			slices.Sort(names)
 			all, err := drillAll(cmd.Context(), open, slices.Compact(names))
@@ -71,7 +71,7 @@ func drillCommand(d *desk) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
-	d.flags(cmd)
+	d.addFlags(cmd)
 	return cmd
 }
 
@@ -106,30 +106,30 @@ type drilledDevice struct {
 }
 
 // drillAll asks as many nodes at the same time as the controller does.
-func drillAll(ctx context.Context, open *app.Desk, names []string) ([]drilledNode, error) {
+func drillAll(ctx context.Context, open *app.Session, names []string) ([]drilledNode, error) {
 	out, errs := make([]drilledNode, len(names)), make([]error, len(names))
-	turns := make(chan struct{}, drill.AtOnce)
+	turns := make(chan struct{}, drill.MaxAtOnce)
 	var wait sync.WaitGroup
 	for i, name := range names {
 		turns <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-turns }()
-			seen, err := open.Drill(ctx, name)
+			seen, err := open.DrillNode(ctx, name)
 			if errs[i] = err; err != nil {
 				return
 			}
-			f := drill.Judge(seen)
+			f := drill.FindingOf(seen)
 			n := drilledNode{Node: name, Fenceable: f.Fenceable, Reason: string(f.Reason), Detail: f.Detail,
 				Warning: f.Warning, Devices: []drilledDevice{}}
 			for _, d := range seen.Devices {
 				var files []drilledFile
 				for _, f := range open.OwnFiles(d.Answer.By, name) {
-					files = append(files, drilledFile{f.File, providers.Text(f.Err)})
+					files = append(files, drilledFile{f.File, providers.ErrorText(f.Err)})
 					n.files = append(n.files, f)
 				}
 				n.Devices = append(n.Devices, drilledDevice{
-					Device: d.Name, Result: d.Result(), State: d.Answer.State.String(), Raw: d.Answer.Raw, Identity: d.Identity(),
-					Seconds: d.Took.Seconds(), Error: providers.Text(d.Answer.Err), Files: files, device: d,
+					Device: d.Name, Result: d.Result(), State: d.Answer.State.String(), Raw: d.Answer.Raw, Identity: d.IdentityResult(),
+					Seconds: d.Duration.Seconds(), Error: providers.ErrorText(d.Answer.Err), Files: files, device: d,
 				})
 			}
 			out[i] = n
@@ -148,13 +148,13 @@ func drillTable(cmd *cobra.Command, all []drilledNode) error {
 	var rows [][]cell
 	for _, n := range all {
 		if len(n.Devices) == 0 {
-			rows = append(rows, cells(n.Node, n.Fenceable, "-", "-", "-", "-", "-", n.Detail))
+			rows = append(rows, plainCells(n.Node, n.Fenceable, "-", "-", "-", "-", "-", n.Detail))
 		}
 		for _, d := range n.Devices {
-			rows = append(rows, cells(n.Node, n.Fenceable, d.Device, d.State, strconv.Quote(d.Raw), d.Identity, took(d.device), wrong(d.device.Answer.Err)))
+			rows = append(rows, plainCells(n.Node, n.Fenceable, d.Device, d.State, strconv.Quote(d.Raw), d.Identity, roundedDuration(d.device), errorText(d.device.Answer.Err)))
 		}
 	}
-	grid(cmd.OutOrStdout(), []string{"NODE", "FENCEABLE", "DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
+	printGrid(cmd.OutOrStdout(), []string{"NODE", "FENCEABLE", "DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
 	var files []config.OwnFile
 	for _, n := range all {
 		files = append(files, n.files...)

@@ -22,10 +22,10 @@ import (
 
 // newExplain tells what would become of a node.
 func newExplain(types providers.Registry) *cobra.Command {
-	return explainCommand(&desk{types: types})
+	return explainCommand(&sessionFlags{types: types})
 }
 
-func explainCommand(d *desk) *cobra.Command {
+func explainCommand(d *sessionFlags) *cobra.Command {
 	var format string
 	var silent bool
 	cmd := &cobra.Command{
@@ -43,26 +43,26 @@ func explainCommand(d *desk) *cobra.Command {
 			if format != "table" && format != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", format)
 			}
-			e, err := d.explained(cmd, args[0], !silent)
+			e, err := d.openAndExplain(cmd, args[0], !silent)
 			if err != nil {
 				return err
 			}
 			if format == "json" {
 				return printJSON(cmd.OutOrStdout(), e, "  ")
 			}
-			e.print(cmd.OutOrStdout())
+			e.printReport(cmd.OutOrStdout())
 			return nil
 		},
 	}
 	f := cmd.Flags()
 	f.StringVarP(&format, "output", "o", "table", "table or json")
 	f.BoolVar(&silent, "no-devices", false, "do not ask the devices whether they answer now")
-	d.flags(cmd)
-	return needs(cmd, "forcefence-explain")
+	d.addFlags(cmd)
+	return withRole(cmd, "forcefence-explain")
 }
 
-// explained is what would happen, as JSON has it.
-type explained struct {
+// explanation is what would happen, as JSON has it.
+type explanation struct {
 	explain.Report
 	At            time.Time         `json:"at"`
 	Ready         bool              `json:"ready"`
@@ -100,29 +100,29 @@ type explainedDevice struct {
 const estimate = "An estimate: requests against what is allocatable, node selectors and affinity, taints, volumes' reach and attach slots." +
 	" Nothing is preempted; pod affinity, topology spread, host ports and resource claims are not looked at."
 
-func (d *desk) explained(cmd *cobra.Command, node string, ask bool) (explained, error) {
-	open, err := d.open(cmd)
+func (d *sessionFlags) openAndExplain(cmd *cobra.Command, node string, ask bool) (explanation, error) {
+	open, err := d.openSession(cmd)
 	if err != nil {
-		return explained{}, err
+		return explanation{}, err
 	}
 	defer open.Close()
 	return explainNode(cmd.Context(), open, node, ask)
 }
 
-func explainNode(ctx context.Context, open *app.Desk, node string, ask bool) (explained, error) {
-	s, m, unknown, err := open.Snapshot(ctx, node, time.Now)
+func explainNode(ctx context.Context, open *app.Session, node string, ask bool) (explanation, error) {
+	s, m, unknown, err := open.ReadSnapshot(ctx, node, time.Now)
 	if err != nil {
-		return explained{}, err
+		return explanation{}, err
 	}
-	var seen drill.Seen
+	var seen drill.Facts
 	if ask {
-		if seen, err = open.Drill(ctx, node); err != nil {
-			return explained{}, err
+		if seen, err = open.DrillNode(ctx, node); err != nil {
+			return explanation{}, err
 		}
 	}
-	e := explained{
-		Report: explain.Of(s), At: s.Now.Wall.UTC().Truncate(time.Second),
-		SilentSeconds: s.Silent[node].Round(time.Second).Seconds(), Mode: s.Facts.Mode.String(),
+	e := explanation{
+		Report: explain.ReportOf(s), At: s.Now.Wall.UTC().Truncate(time.Second),
+		SilentSeconds: s.LeaseAge[node].Round(time.Second).Seconds(), Mode: s.Facts.Mode.String(),
 		ModeBy: s.Facts.ModeBy, LeftAlone: s.Facts.Excluded, KeptOn: s.Facts.KeptOn, Devices: []explainedDevice{},
 		Unknown: append([]string{}, unknown...), Estimate: estimate,
 		Ready: slices.ContainsFunc(s.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -132,15 +132,15 @@ func explainNode(ctx context.Context, open *app.Desk, node string, ask bool) (ex
 	switch r, err := taint.RecordOf(s.Node); {
 	case err != nil:
 		e.Fence = "the record of its fence cannot be read"
-	case r.Open():
+	case r.IsOpen():
 		e.Fence = fmt.Sprintf("fence %s is in phase %s", r.ID, r.Phase)
 	default:
-		if mark, marked := taint.Find(s.Node, s.Key, ""); marked {
+		if mark, marked := taint.FindMark(s.Node, s.Key, ""); marked {
 			e.Fence = fmt.Sprintf("marked as shut down (%s)", mark.Value)
 		}
 	}
-	if s.Facts.Nobody != nil {
-		e.NoMachine = providers.Text(s.Facts.Nobody)
+	if s.Facts.NoDeviceErr != nil {
+		e.NoMachine = providers.ErrorText(s.Facts.NoDeviceErr)
 	}
 	e.Pinned = s.Node.Labels[taint.PinLabel] != "" && s.Node.Labels[taint.PinLabel] == m.Identity.Pin()
 	for _, by := range m.Devices() {
@@ -150,45 +150,45 @@ func explainNode(ctx context.Context, open *app.Desk, node string, ask bool) (ex
 }
 
 // deviceOf is one of the node's devices, and what it answered just now, if it was asked.
-func deviceOf(by machine.Machine, seen drill.Seen) explainedDevice {
+func deviceOf(by machine.Machine, seen drill.Facts) explainedDevice {
 	out := explainedDevice{
 		Level: by.Level + 1, Device: by.Device, Machine: by.Identity.String(), Feeds: by.Feeds, NoPower: by.NoPower,
 		DelaySeconds: by.Limits.Delay.Seconds(), TimeoutSeconds: by.Limits.Timeout.Seconds(), Attempts: by.Limits.Attempts,
 	}
 	for _, d := range seen.Devices {
 		if d.Name == by.Device {
-			out.Asked, out.Result, out.State, out.Identity, out.Seconds = true, d.Result(), d.Answer.State.String(), d.Identity(), d.Took.Seconds()
+			out.Asked, out.Result, out.State, out.Identity, out.Seconds = true, d.Result(), d.Answer.State.String(), d.IdentityResult(), d.Duration.Seconds()
 			if d.Answer.Err != nil {
-				out.Error = providers.Cause(d.Answer.Err)
+				out.Error = providers.ErrorCause(d.Answer.Err)
 			}
 		}
 	}
 	return out
 }
 
-// print writes for a terminal of 80 columns.
-func (e explained) print(out io.Writer) {
+// printReport writes for a terminal of 80 columns.
+func (e explanation) printReport(out io.Writer) {
 	word := "not Ready"
 	if e.Ready {
 		word = "Ready"
 	}
-	say(out, "", "Node %s: %s, last heartbeat %s ago.", e.Node, word, seconds(e.SilentSeconds))
-	say(out, "", "Mode %s (%s).", e.Mode, cmp.Or(e.ModeBy, "of the configuration"))
+	printText(out, "", "Node %s: %s, last heartbeat %s ago.", e.Node, word, formatSeconds(e.SilentSeconds))
+	printText(out, "", "Mode %s (%s).", e.Mode, cmp.Or(e.ModeBy, "of the configuration"))
 	for _, text := range []struct{ what, why string }{{"", e.Fence}, {"left alone: ", e.LeftAlone}, {"not powered off: ", e.KeptOn}, {"no device speaks for it: ", e.NoMachine}} {
 		if text.why != "" {
-			say(out, "", "It is %s%s.", text.what, text.why)
+			printText(out, "", "It is %s%s.", text.what, text.why)
 		}
 	}
 	for i, d := range e.Devices {
 		if i == 0 {
 			fmt.Fprintf(out, "\nDEVICES\n")
 		}
-		d.print(out)
+		d.printDevice(out)
 	}
 	if len(e.Devices) > 0 && e.Pinned {
-		say(out, "  ", "The node is pinned to its machine.")
+		printText(out, "  ", "The node is pinned to its machine.")
 	}
-	e.printCourses(out)
+	e.printScenarios(out)
 	if len(e.Stay) > 0 {
 		fmt.Fprintf(out, "\nPODS THAT STAY: %d\n", len(e.Stay))
 	}
@@ -198,7 +198,7 @@ func (e explained) print(out io.Writer) {
 		for ; i < len(e.Stay) && e.Stay[i].Why == why; i++ {
 			pods = append(pods, e.Stay[i].Pod)
 		}
-		say(out, "  ", "%s: %s", why, strings.Join(pods, ", "))
+		printText(out, "  ", "%s: %s", why, strings.Join(pods, ", "))
 	}
 	if len(e.Replacements) > 0 {
 		short := 0
@@ -211,42 +211,42 @@ func (e explained) print(out io.Writer) {
 		for _, r := range e.Replacements {
 			printReplacement(out, r)
 		}
-		say(out, "  ", "%s", e.Estimate)
+		printText(out, "  ", "%s", e.Estimate)
 	}
 	if len(e.Unknown) > 0 {
 		fmt.Fprintf(out, "\nNOT KNOWN, AND LEFT OUT\n")
 		for _, what := range e.Unknown {
-			say(out, "  ", "%s", what)
+			printText(out, "  ", "%s", what)
 		}
 	}
 }
 
-func (e explained) printCourses(out io.Writer) {
+func (e explanation) printScenarios(out io.Writer) {
 	ifs := map[string]string{
 		providers.PowerOff.String(): "AND ITS MACHINE IS OFF", providers.PowerOn.String(): "AND ITS MACHINE IS ON",
 		providers.PowerUnknown.String(): "AND NO DEVICE ANSWERS",
 	}
-	same := !slices.ContainsFunc(e.Courses, func(c explain.Course) bool {
-		return c.Outcome != explain.Nothing || c.Text != e.Courses[0].Text || len(c.Policy) > 0
+	same := !slices.ContainsFunc(e.Scenarios, func(c explain.Scenario) bool {
+		return c.Outcome != explain.Nothing || c.Text != e.Scenarios[0].Text || len(c.Policy) > 0
 	})
-	for _, c := range e.Courses {
-		when := ifs[c.Says]
+	for _, c := range e.Scenarios {
+		when := ifs[c.DeviceState]
 		if same {
 			when = "WHATEVER ITS DEVICES SAY"
 		}
 		fmt.Fprintln(out)
-		say(out, "", "IF IT FALLS SILENT NOW, %s: %s", when, summary(c))
+		printText(out, "", "IF IT FALLS SILENT NOW, %s: %s", when, outcomeSummary(c))
 		for _, s := range c.Steps {
-			say(out, fmt.Sprintf("  %6s  ", seconds(s.Seconds)), "%s: %s", s.Reason, s.Text)
+			printText(out, fmt.Sprintf("  %6s  ", formatSeconds(s.Seconds)), "%s: %s", s.Reason, s.Text)
 		}
 		for _, p := range c.Policy {
-			say(out, "  ", "Without proof, after %s, by %s: %s", seconds(p.Seconds), p.Policy, strings.Join(p.Pods, ", "))
+			printText(out, "  ", "Without proof, after %s, by %s: %s", formatSeconds(p.Seconds), p.Policy, strings.Join(p.Pods, ", "))
 		}
 		if len(c.Moved) > 0 {
-			say(out, "  ", "Pods: %s", strings.Join(c.Moved, ", "))
+			printText(out, "  ", "Pods: %s", strings.Join(c.Moved, ", "))
 		}
 		if len(c.Detach) > 0 {
-			say(out, "  ", "Volumes to be detached: %s", strings.Join(c.Detach, ", "))
+			printText(out, "  ", "Volumes to be detached: %s", strings.Join(c.Detach, ", "))
 		}
 		if same {
 			return
@@ -254,8 +254,8 @@ func (e explained) printCourses(out io.Writer) {
 	}
 }
 
-// summary is a course in a few words.
-func summary(c explain.Course) string {
+// outcomeSummary is a course in a few words.
+func outcomeSummary(c explain.Scenario) string {
 	first := ""
 	if len(c.Through) > 0 {
 		first = "powered off, "
@@ -266,7 +266,7 @@ func summary(c explain.Course) string {
 			return first + "1 pod moves"
 		}
 		return fmt.Sprintf("%s%d pods move", first, len(c.Moved))
-	case explain.Tells:
+	case explain.ShadowOnly:
 		return "it is told, and nothing is done"
 	case explain.Hangs:
 		return first + "it begins, and does not end by itself"
@@ -278,21 +278,21 @@ func summary(c explain.Course) string {
 	return "nothing is done"
 }
 
-func (d explainedDevice) print(out io.Writer) {
-	said := "not asked"
+func (d explainedDevice) printDevice(out io.Writer) {
+	answer := "not asked"
 	switch {
 	case d.Asked && d.Result == "ok":
-		said = fmt.Sprintf("answers %s in %.1f s, identity %s", d.State, d.Seconds, d.Identity)
+		answer = fmt.Sprintf("answers %s in %.1f s, identity %s", d.State, d.Seconds, d.Identity)
 	case d.Asked:
-		said = "does not serve: " + cmp.Or(d.Error, d.Result)
+		answer = "does not serve: " + cmp.Or(d.Error, d.Result)
 	}
-	say(out, fmt.Sprintf("  level %d  ", d.Level), "%s: %s", d.Device, said)
+	printText(out, fmt.Sprintf("  level %d  ", d.Level), "%s: %s", d.Device, answer)
 	var more []string
 	for _, m := range []struct {
 		text string
 		has  bool
 	}{
-		{"waits " + seconds(d.DelaySeconds) + " before a power-off", d.DelaySeconds > 0}, {"gives way after " + seconds(d.TimeoutSeconds), d.TimeoutSeconds > 0},
+		{"waits " + formatSeconds(d.DelaySeconds) + " before a power-off", d.DelaySeconds > 0}, {"gives way after " + formatSeconds(d.TimeoutSeconds), d.TimeoutSeconds > 0},
 		{fmt.Sprintf("%d attempts", d.Attempts), d.Attempts > 1}, {"gives the machine its power", d.Feeds},
 		{"powers nothing off: " + d.NoPower, d.NoPower != ""},
 	} {
@@ -300,7 +300,7 @@ func (d explainedDevice) print(out io.Writer) {
 			more = append(more, m.text)
 		}
 	}
-	say(out, "           ", "%s", strings.Join(append([]string{"machine " + d.Machine}, more...), "; "))
+	printText(out, "           ", "%s", strings.Join(append([]string{"machine " + d.Machine}, more...), "; "))
 }
 
 func printReplacement(out io.Writer, r explain.Replacement) {
@@ -311,10 +311,10 @@ func printReplacement(out io.Writer, r explain.Replacement) {
 	if len(r.Unchecked) > 0 {
 		text += " (its " + strings.Join(r.Unchecked, ", ") + " was not looked at)"
 	}
-	say(out, "  ", "%s: %s", r.Pod, text)
+	printText(out, "  ", "%s: %s", r.Pod, text)
 }
 
-// seconds is a time for a person.
-func seconds(n float64) string {
+// formatSeconds is a time for a person.
+func formatSeconds(n float64) string {
 	return time.Duration(n * float64(time.Second)).Round(time.Second).String()
 }

@@ -105,11 +105,11 @@ func TestExplain(t *testing.T) {
 	s.expect("no device speaks for it", "", "explain", "n4")
 
 	out, err = s.run("explain", "n1", "-o", "json")
-	var e explained
+	var e explanation
 	if err := json.Unmarshal([]byte(out), &e); err != nil {
 		t.Fatal(err)
 	}
-	if err != nil || e.Node != "n1" || len(e.Courses) != 3 || e.LeftAlone != `annotation forcefence.io/paused "new disk"` || len(e.Stay) != 1 ||
+	if err != nil || e.Node != "n1" || len(e.Scenarios) != 3 || e.LeftAlone != `annotation forcefence.io/paused "new disk"` || len(e.Stay) != 1 ||
 		len(e.Devices) != 1 || e.Devices[0].State != "On" || len(e.Replacements) != 2 || e.Replacements[0].Fits == e.Replacements[1].Fits {
 		t.Errorf("got error %v and %+v", err, e)
 	}

@@ -18,12 +18,12 @@ import (
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// again is how often the nodes are looked at anew while they are followed: an Event changes no Node.
-const again = 10 * time.Second
+// resyncPeriod is how often the nodes are looked at anew while they are followed: an Event changes no Node.
+const resyncPeriod = 10 * time.Second
 
-// follow tells of each node that is another than before, until ctx ends. What was told last is f. An API server that is away for a while is
+// followNodes tells of each node that is another than before, until ctx ends. What was told last is f. An API server that is away for a while is
 // asked again; a right that is missing ends it.
-func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell func(view.Node) error) error {
+func (o *statusReader) followNodes(ctx context.Context, c client.WithWatch, f *fleet, report func(view.Node) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	selector := func(raw metav1.ListOptions) *client.ListOptions {
@@ -41,47 +41,47 @@ func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell 
 	}
 	var events map[string][]view.OwnEvent
 	var read time.Time
-	told := map[string]string{}
+	printed := map[string]string{}
 	for _, n := range f.Nodes {
-		told[n.Node] = fingerprint(n)
+		printed[n.Node] = nodeFingerprint(n)
 	}
-	see := func(obj any) { // one after the other
+	reportChange := func(obj any) { // one after the other
 		node := obj.(*corev1.Node)
 		if len(o.nodes) > 0 && !slices.Contains(o.nodes, node.Name) {
 			return
 		}
 		s := view.NodeFacts{Node: node, Key: o.key, Now: o.now().UTC()}
 		if one := view.NodeOf(s); one.State != view.StateFine {
-			if s.Now.Sub(read) > again/2 {
+			if s.Now.Sub(read) > resyncPeriod/2 {
 				events, _ = eventsOf(ctx, c, "")
 				read = s.Now
 			}
-			s.Event = newest(events[node.Name])
-			if rec, _ := taint.RecordOf(node); rec.Open() {
-				s.Needs, _ = needed(ctx, c, node.Name, rec) // what cannot be read was told with the table
+			s.Event = newestEvent(events[node.Name])
+			if rec, _ := taint.RecordOf(node); rec.IsOpen() {
+				s.NeedsPerson, _ = readNeedsPerson(ctx, c, node.Name, rec) // what cannot be read was told with the table
 			}
 		}
 		one := view.NodeOf(s)
-		before, known := told[node.Name]
-		now := fingerprint(one)
-		told[node.Name] = now
+		before, known := printed[node.Name]
+		now := nodeFingerprint(one)
+		printed[node.Name] = now
 		if before == now || !known && f.Unlisted > 0 && one.State == view.StateFine {
 			return // one of those that were not listed is as it was
 		}
-		if err := tell(one); err != nil {
+		if err := report(one); err != nil {
 			stop(err)
 		}
 	}
-	informer := toolscache.NewSharedInformer(nodes, &corev1.Node{}, again)
+	informer := toolscache.NewSharedInformer(nodes, &corev1.Node{}, resyncPeriod)
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *toolscache.Reflector, err error) {
-		if missing(err) != "" {
+		if missingRight(err) != "" {
 			stop(fmt.Errorf("watching nodes: %w", err))
 		}
 	}); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: see, UpdateFunc: func(_, obj any) { see(obj) },
+		AddFunc: reportChange, UpdateFunc: func(_, obj any) { reportChange(obj) },
 	}); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
@@ -92,8 +92,8 @@ func (o *looker) follow(ctx context.Context, c client.WithWatch, f *fleet, tell 
 	return nil
 }
 
-// fingerprint is what is told of a node without what passes by itself.
-func fingerprint(n view.Node) string {
+// nodeFingerprint is what is told of a node without what passes by itself.
+func nodeFingerprint(n view.Node) string {
 	n.Machine.At, n.ReadySince, n.Event = nil, nil, nil
 	fence := ""
 	if n.Fence != nil {

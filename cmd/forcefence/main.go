@@ -38,7 +38,7 @@ func run(args []string, types providers.Registry, stdout, stderr io.Writer) int 
 	root.SetErr(newScreen(stderr))
 	if cmd, err := root.ExecuteContextC(ctx); err != nil {
 		fmt.Fprintln(root.ErrOrStderr(), err)
-		if text := advice(cmd, err); text != "" {
+		if text := adviceFor(cmd, err); text != "" {
 			fmt.Fprintln(root.ErrOrStderr(), text)
 		}
 		if errors.Is(err, errNoCommand) {

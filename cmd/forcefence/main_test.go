@@ -156,7 +156,7 @@ func TestCheckConfigOneMachineTwice(t *testing.T) {
 // TestExample checks the example of the repository's root, with the provider types that exist.
 func TestExample(t *testing.T) {
 	types := all.Types()
-	if _, ok := types.Lookup("redfish"); !ok {
+	if _, ok := types.FindType("redfish"); !ok {
 		types = configtest.Types()
 	}
 	var out, err strings.Builder

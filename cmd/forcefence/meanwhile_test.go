@@ -62,11 +62,11 @@ func TestResumeEndsThePauseThatItRead(t *testing.T) {
 		cm.Data["reason"] = "new"
 		kit.Must(t, c.Update(ctx, &cm))
 	})
-	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "home", Name: configMapOf}}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "home", Name: configMapName}}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(settings), settings); !apierrors.IsNotFound(err) {
 		t.Fatal(err) // the pause is the first ConfigMap that resume finds
 	}
-	told, err := pauser{client: c, now: time.Now}.resume(ctx, nil)
+	told, err := pauser{client: c, now: time.Now}.removePause(ctx, nil)
 	var cm corev1.ConfigMap
 	kit.Must(t, c.Get(ctx, client.ObjectKeyFromObject(pause), &cm))
 	if !apierrors.IsConflict(err) || cm.Data["reason"] != "new" {
@@ -81,7 +81,7 @@ func TestResumeEndsThePauseThatItRead(t *testing.T) {
 		n.Annotations[fence.PausedAnnotation] = "new"
 		kit.Must(t, c.Update(ctx, &n))
 	})
-	told, err = pauser{client: c, now: time.Now}.resume(ctx, []string{"n1"})
+	told, err = pauser{client: c, now: time.Now}.removePause(ctx, []string{"n1"})
 	if err != nil || !slices.ContainsFunc(told, func(line string) bool { return strings.Contains(line, "new") }) {
 		t.Errorf("a node that was paused anew: got %q, %v, want the pause that was ended", told, err)
 	}

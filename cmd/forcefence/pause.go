@@ -25,7 +25,7 @@ const forever = "forever"
 
 // newPause has nodes left alone.
 func newPause() *cobra.Command {
-	var at reach
+	var cluster clusterFlags
 	var reason, long string
 	cmd := &cobra.Command{
 		Use:   "pause [NODE] --for DURATION --reason TEXT",
@@ -37,11 +37,11 @@ func newPause() *cobra.Command {
 			"it first.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := newPauseOf(reason, long, time.Now())
+			p, err := parsePause(reason, long, time.Now())
 			if err != nil {
 				return err
 			}
-			c, err := at.client()
+			c, err := cluster.newClient()
 			if err != nil {
 				return err
 			}
@@ -49,24 +49,24 @@ func newPause() *cobra.Command {
 			if err := c.Create(cmd.Context(), &me); err == nil { // else it is somebody's
 				p.Reason += " (" + me.Status.UserInfo.Username + ")"
 			}
-			told, err := pauser{c, at.overrides.Context.Namespace, time.Now}.pause(cmd.Context(), args, p)
-			for _, line := range told {
-				say(cmd.OutOrStdout(), "", "%s", line)
+			lines, err := pauser{c, cluster.overrides.Context.Namespace, time.Now}.setPause(cmd.Context(), args, p)
+			for _, line := range lines {
+				printText(cmd.OutOrStdout(), "", "%s", line)
 			}
 			return err
 		},
 	}
 	f := cmd.Flags()
-	at.flags(cmd)
-	at.namespaced(cmd)
+	cluster.addFlags(cmd)
+	cluster.addNamespaceFlag(cmd)
 	f.StringVar(&reason, "reason", "", "why; it stands in Events and in status")
 	f.StringVar(&long, "for", "", "for how long, such as 2h; forever: until `resume`")
-	return needs(cmd, "forcefence-operate")
+	return withRole(cmd, "forcefence-operate")
 }
 
 // newResume takes a pause back.
 func newResume() *cobra.Command {
-	var at reach
+	var cluster clusterFlags
 	cmd := &cobra.Command{
 		Use:   "resume [NODE]",
 		Short: "Take a pause back, of a node or of the whole cluster",
@@ -74,33 +74,33 @@ func newResume() *cobra.Command {
 			"has the node left alone.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := at.client()
+			c, err := cluster.newClient()
 			if err != nil {
 				return err
 			}
-			told, err := pauser{c, at.overrides.Context.Namespace, time.Now}.resume(cmd.Context(), args)
-			for _, line := range told {
-				say(cmd.OutOrStdout(), "", "%s", line)
+			lines, err := pauser{c, cluster.overrides.Context.Namespace, time.Now}.removePause(cmd.Context(), args)
+			for _, line := range lines {
+				printText(cmd.OutOrStdout(), "", "%s", line)
 			}
 			return err
 		},
 	}
-	at.flags(cmd)
-	at.namespaced(cmd)
-	return needs(cmd, "forcefence-operate")
+	cluster.addFlags(cmd)
+	cluster.addNamespaceFlag(cmd)
+	return withRole(cmd, "forcefence-operate")
 }
 
-// maxPause bounds the reason, in bytes.
-const maxPause = 200
+// maxPauseReason bounds the reason, in bytes.
+const maxPauseReason = 200
 
-// newPauseOf is the pause that the flags ask for.
-func newPauseOf(reason, long string, now time.Time) (fence.Pause, error) {
+// parsePause is the pause that the flags ask for.
+func parsePause(reason, long string, now time.Time) (fence.Pause, error) {
 	p := fence.Pause{Reason: strings.Join(strings.Fields(reason), " ")}
 	switch {
 	case p.Reason == "":
 		return p, errors.New("say why: --reason TEXT")
-	case len(p.Reason) > maxPause:
-		return p, fmt.Errorf("--reason has %d bytes: at most %d", len(p.Reason), maxPause)
+	case len(p.Reason) > maxPauseReason:
+		return p, fmt.Errorf("--reason has %d bytes: at most %d", len(p.Reason), maxPauseReason)
 	case long == "":
 		return p, errors.New("say for how long: --for 2h, or --for forever, which ends only by `resume`")
 	case long == forever:
@@ -124,17 +124,17 @@ type pauser struct {
 // pauseTries is how often a write is tried anew that somebody else overtook: a kubelet writes its Node all the time.
 const pauseTries = 5
 
-func (o pauser) pause(ctx context.Context, node []string, p fence.Pause) ([]string, error) {
+func (o pauser) setPause(ctx context.Context, node []string, p fence.Pause) ([]string, error) {
 	if len(node) > 0 {
-		return o.onNode(ctx, node[0], func(n *corev1.Node) ([]string, error) {
+		return o.updateNode(ctx, node[0], func(n *corev1.Node) ([]string, error) {
 			told := fmt.Sprintf("Node %s is paused: %s.", n.Name, p)
 			if text, ok := n.Annotations[fence.PausedAnnotation]; ok {
-				if err := o.shortens(fence.ParsePause(text), p, "node "+n.Name, "resume "+n.Name); err != nil {
+				if err := o.refuseShorter(fence.ParsePause(text), p, "node "+n.Name, "resume "+n.Name); err != nil {
 					return nil, err
 				}
 			}
 			metav1.SetMetaDataAnnotation(&n.ObjectMeta, fence.PausedAnnotation, p.Annotation())
-			if rec, _ := taint.RecordOf(n); rec.Open() {
+			if rec, _ := taint.RecordOf(n); rec.IsOpen() {
 				told += fmt.Sprintf(" Its fence %s, which is in phase %s, goes on.", rec.ID, rec.Phase)
 			}
 			return []string{told}, nil
@@ -168,7 +168,7 @@ func (o pauser) pause(ctx context.Context, node []string, p fence.Pause) ([]stri
 		case err != nil:
 			return nil, fmt.Errorf("reading ConfigMap %s: %w", at, err)
 		}
-		if err := o.shortens(fence.PauseOf(had.Data), p, "the whole cluster", "resume"); err != nil {
+		if err := o.refuseShorter(fence.PauseOf(had.Data), p, "the whole cluster", "resume"); err != nil {
 			return nil, err
 		}
 		cm = had
@@ -180,23 +180,23 @@ func (o pauser) pause(ctx context.Context, node []string, p fence.Pause) ([]stri
 	if unsure != "" {
 		told = append(told, unsure+".")
 	}
-	return append(told, o.open(ctx)...), nil
+	return append(told, o.describeOpenFences(ctx)...), nil
 }
 
-// shortens refuses to end somebody's pause earlier than it says.
-func (o pauser) shortens(had, now fence.Pause, what, resume string) error {
-	if had.Over(o.now()) || now.Until.IsZero() || !had.Until.IsZero() && !had.Until.After(now.Until) {
+// refuseShorter refuses to end somebody's pause earlier than it says.
+func (o pauser) refuseShorter(had, now fence.Pause, what, resume string) error {
+	if had.IsOver(o.now()) || now.Until.IsZero() || !had.Until.IsZero() && !had.Until.After(now.Until) {
 		return nil
 	}
 	return fmt.Errorf("%s is paused already, and for longer: %s. Nothing was changed: take it back first (%s)", what, had, resume)
 }
 
-// open names fences that go on.
-func (o pauser) open(ctx context.Context) []string {
+// describeOpenFences names fences that go on.
+func (o pauser) describeOpenFences(ctx context.Context) []string {
 	var under []string
-	err := each(ctx, o.client, func() *corev1.NodeList { return &corev1.NodeList{} }, func(obj runtime.Object) error {
+	err := eachObject(ctx, o.client, func() *corev1.NodeList { return &corev1.NodeList{} }, func(obj runtime.Object) error {
 		n := obj.(*corev1.Node)
-		if rec, _ := taint.RecordOf(n); rec.Open() {
+		if rec, _ := taint.RecordOf(n); rec.IsOpen() {
 			under = append(under, fmt.Sprintf("%s (%s)", n.Name, rec.Phase))
 		}
 		return nil
@@ -210,15 +210,15 @@ func (o pauser) open(ctx context.Context) []string {
 	return nil
 }
 
-func (o pauser) resume(ctx context.Context, node []string) ([]string, error) {
+func (o pauser) removePause(ctx context.Context, node []string) ([]string, error) {
 	if len(node) > 0 {
-		return o.onNode(ctx, node[0], func(n *corev1.Node) ([]string, error) {
+		return o.updateNode(ctx, node[0], func(n *corev1.Node) ([]string, error) {
 			text, ok := n.Annotations[fence.PausedAnnotation]
 			if !ok {
-				return nil, fmt.Errorf("node %s is not paused%s", n.Name, o.rest(n))
+				return nil, fmt.Errorf("node %s is not paused%s", n.Name, o.stillLeftAlone(n))
 			}
 			delete(n.Annotations, fence.PausedAnnotation)
-			return []string{fmt.Sprintf("Node %s is not paused any more (%s)%s.", n.Name, fence.ParsePause(text), o.rest(n))}, nil
+			return []string{fmt.Sprintf("Node %s is not paused any more (%s)%s.", n.Name, fence.ParsePause(text), o.stillLeftAlone(n))}, nil
 		})
 	}
 	at, unsure, err := o.configMap(ctx)
@@ -242,9 +242,9 @@ func (o pauser) resume(ctx context.Context, node []string) ([]string, error) {
 	return []string{fmt.Sprintf("The cluster is not paused any more (%s). Nodes that are paused themselves stay so.", fence.PauseOf(cm.Data))}, nil
 }
 
-// rest is what else has a node left alone.
-func (o pauser) rest(n *corev1.Node) string {
-	if why := fence.Excluded(n, o.now()); why != "" {
+// stillLeftAlone is what else has a node left alone.
+func (o pauser) stillLeftAlone(n *corev1.Node) string {
+	if why := fence.ExclusionReason(n, o.now()); why != "" {
 		return ", and is still left alone: " + why
 	}
 	return ""
@@ -253,10 +253,10 @@ func (o pauser) rest(n *corev1.Node) string {
 // configMap returns the ConfigMap that pauses the cluster. No controller reads one outside of its Lease's namespace, so
 // another namespace is an error: a pause there would pause nothing.
 func (o pauser) configMap(ctx context.Context) (client.ObjectKey, string, error) {
-	all, err := leading(ctx, o.client)
+	all, err := listLeaders(ctx, o.client)
 	namespace := o.namespace
 	if namespace == "" {
-		namespace, err = homeOf(all, err)
+		namespace, err = onlyNamespace(all, err)
 	}
 	if err != nil {
 		return client.ObjectKey{}, "", err
@@ -269,18 +269,18 @@ func (o pauser) configMap(ctx context.Context) (client.ObjectKey, string, error)
 		return client.ObjectKey{}, "", fmt.Errorf("no controller runs in namespace %s: "+
 			"nothing there pauses the cluster. Use -n %s", namespace, strings.Join(namespacesOf(all), ", or -n "))
 	}
-	return pauseIn(ctx, o.client, namespace)
+	return pauseConfigMap(ctx, o.client, namespace)
 }
 
-// onNode writes the Node that was read, and no other.
-func (o pauser) onNode(ctx context.Context, name string, change func(*corev1.Node) ([]string, error)) (told []string, err error) {
+// updateNode writes the Node that was read, and no other.
+func (o pauser) updateNode(ctx context.Context, name string, change func(*corev1.Node) ([]string, error)) (lines []string, err error) {
 	for range pauseTries {
 		var n corev1.Node
 		if err := o.client.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
 			return nil, fmt.Errorf("reading node: %w", err)
 		}
 		before := n.DeepCopy()
-		if told, err = change(&n); err != nil {
+		if lines, err = change(&n); err != nil {
 			return nil, err
 		}
 		if err = o.client.Patch(ctx, &n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); !apierrors.IsConflict(err) {
@@ -290,5 +290,5 @@ func (o pauser) onNode(ctx context.Context, name string, change func(*corev1.Nod
 	if err != nil {
 		return nil, fmt.Errorf("writing node %s: %w", name, err)
 	}
-	return told, nil
+	return lines, nil
 }

@@ -148,9 +148,9 @@ func (d *desert) event(node, why, note string, at time.Time) {
 }
 
 // fencing makes the object that the controller makes of what it was told, with what a newer version may have written besides.
-func (d *desert) fencing(told journal.Told, newer func(map[string]any)) string {
+func (d *desert) fencing(told journal.Update, newer func(map[string]any)) string {
 	d.t.Helper()
-	f := (journal.Entry{}).Add(told).Object
+	f := (journal.Entry{}).AddUpdate(told).Object
 	f.APIVersion, f.Kind = api.GroupVersion.String(), api.Kind
 	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&f)
 	kit.Must(d.t, err)
@@ -179,7 +179,7 @@ func TestStatusByRights(t *testing.T) {
 		n.Status.Conditions = []corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionTrue, began, ""),
 			condition(taint.FenceableCondition, corev1.ConditionTrue, began, "The machine is On (racks/1: On)."), condition(taint.ProtectionCondition, corev1.ConditionTrue, began, "")}
 	})
-	rec := taint.Record{ID: "f-0123456789ab", By: "ff-1", Since: began, Device: "racks"}.Enter(taint.PhaseEvicting, "", began)
+	rec := taint.Record{ID: "f-0123456789ab", By: "ff-1", Since: began, Device: "racks"}.EnterPhase(taint.PhaseEvicting, "", began)
 	dead := d.node("dead", func(n *corev1.Node) {
 		rec.NodeUID = string(n.UID)
 		n.Annotations[taint.RecordAnnotation] = rec.Encode()
@@ -190,7 +190,7 @@ func TestStatusByRights(t *testing.T) {
 	})
 	d.event("mute", "PowerUnknown", "Its device does not tell \x1b[2J.", began.Add(time.Second))
 	alert := "volume pv-7 does not detach"
-	d.fencing(journal.Told{Node: dead.Name, At: began, Record: rec, Why: "LeaseStale", Alert: &alert}, nil)
+	d.fencing(journal.Update{Node: dead.Name, At: began, Record: rec, Why: "LeaseStale", Alert: &alert}, nil)
 	pause := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-pause"}, Data: map[string]string{"reason": "new switches"}}
 	d.make(pause)
 
@@ -225,17 +225,17 @@ func TestFollow(t *testing.T) {
 		n.Status.Conditions = []corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionTrue, time.Now(), ""),
 			condition(taint.FenceableCondition, corev1.ConditionTrue, time.Now(), "The machine is On (racks/1: On).")}
 	})
-	c, err := (&reach{kubeconfig: shared.Kubeconfig()}).client()
+	c, err := (&clusterFlags{kubeconfig: shared.Kubeconfig()}).newClient()
 	kit.Must(t, err)
-	o := looker{client: c, nodes: []string{"followed"}, key: taint.DefaultKey, now: time.Now}
-	f, err := o.look(t.Context())
+	o := statusReader{client: c, nodes: []string{"followed"}, key: taint.DefaultKey, now: time.Now}
+	f, err := o.readFleet(t.Context())
 	kit.Must(t, err)
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	n.Annotations = map[string]string{fence.PausedAnnotation: "new disk"}
 	kit.Must(t, d.admin.Update(ctx, n))
 	done := errors.New("seen")
-	err = o.follow(ctx, c, f, func(n view.Node) error {
+	err = o.followNodes(ctx, c, f, func(n view.Node) error {
 		if n.Node != "followed" || n.State != view.StateLeftAlone {
 			t.Errorf("got %+v, want the change alone", n)
 		}
@@ -249,7 +249,7 @@ func TestFollow(t *testing.T) {
 // A fleet of thousands is read in pages, and only those nodes are listed of which there is something to tell.
 func TestStatusOfManyNodes(t *testing.T) {
 	d := newDesert(t)
-	const many = 3 * page
+	const many = 3 * pageSize
 	ctx := t.Context()
 	for i := range many {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("many-%04d", i), Labels: map[string]string{"many": "1"}}}
@@ -264,16 +264,16 @@ func TestStatusOfManyNodes(t *testing.T) {
 		_ = d.admin.DeleteAllOf(context.Background(), &corev1.Node{}, client.MatchingLabels{"many": "1"})
 	})
 	counted := &counting{Client: d.admin}
-	o := looker{client: counted, selector: "many=1", key: taint.DefaultKey, now: time.Now}
-	f, err := o.look(ctx)
+	o := statusReader{client: counted, selector: "many=1", key: taint.DefaultKey, now: time.Now}
+	f, err := o.readFleet(ctx)
 	if err != nil || len(f.Nodes) != 1 || f.Unlisted != many-1 || f.Counts[view.StateFine] != many-1 {
 		t.Errorf("got %v, %d nodes listed and %d not", err, len(f.Nodes), f.Unlisted)
 	}
-	if counted.most != page {
-		t.Errorf("got %d nodes in an answer, want %d", counted.most, page)
+	if counted.most != pageSize {
+		t.Errorf("got %d nodes in an answer, want %d", counted.most, pageSize)
 	}
 	o.all = true
-	if f, err := o.look(ctx); err != nil || len(f.Nodes) != many || f.Unlisted != 0 {
+	if f, err := o.readFleet(ctx); err != nil || len(f.Nodes) != many || f.Unlisted != 0 {
 		t.Errorf("--all: got %v, %d nodes listed", err, len(f.Nodes))
 	}
 }
@@ -296,9 +296,9 @@ func (c *counting) List(ctx context.Context, list client.ObjectList, opts ...cli
 func TestTimeline(t *testing.T) {
 	d := newDesert(t)
 	began := time.Now().Add(-time.Hour).UTC().Truncate(time.Second)
-	told := func(id string, at time.Time) journal.Told {
+	told := func(id string, at time.Time) journal.Update {
 		r := taint.Record{ID: id, NodeUID: "u", By: "ff-1", Since: at, Device: "racks", Evidence: []taint.Evidence{{At: at, From: "racks", State: "Off", Raw: "Off\x1b[2J"}}}
-		return journal.Told{Node: "dead", At: at, Record: r.Enter(taint.PhaseDone, taint.ResultEvicted, at.Add(8*time.Second)), Why: "LeaseStale", Ended: []api.Pod{{Namespace: "ns", Name: "db-0", UID: "p"}}}
+		return journal.Update{Node: "dead", At: at, Record: r.EnterPhase(taint.PhaseDone, taint.ResultEvicted, at.Add(8*time.Second)), Why: "LeaseStale", Ended: []api.Pod{{Namespace: "ns", Name: "db-0", UID: "p"}}}
 	}
 	first := d.fencing(told("f-00000000000a", began.Add(-48*time.Hour)), nil)
 	last := d.fencing(told("f-00000000000b", began), nil)
@@ -350,7 +350,7 @@ func TestTimelineWithoutDefinition(t *testing.T) {
 func TestPauseByRights(t *testing.T) {
 	d := newDesert(t)
 	n := d.node("paused", func(n *corev1.Node) {
-		rec := taint.Record{ID: "f-0123456789ab", NodeUID: string(n.UID), By: "ff-1"}.Enter(taint.PhaseEvicting, "", time.Now())
+		rec := taint.Record{ID: "f-0123456789ab", NodeUID: string(n.UID), By: "ff-1"}.EnterPhase(taint.PhaseEvicting, "", time.Now())
 		n.Annotations[taint.RecordAnnotation] = rec.Encode()
 	})
 	key := client.ObjectKey{Namespace: homeSpace, Name: "forcefence-pause"}
@@ -363,7 +363,7 @@ func TestPauseByRights(t *testing.T) {
 			if !apierrors.IsNotFound(err) {
 				t.Errorf("got %v, %+v, want no pause", err, cm.Data)
 			}
-		} else if err != nil || p.Reason != want || p.Bad != "" || p.Over(time.Now()) {
+		} else if err != nil || p.Reason != want || p.BadUntil != "" || p.IsOver(time.Now()) {
 			t.Errorf("got %v, %+v, want %q", err, p, want)
 		}
 	}
@@ -403,16 +403,16 @@ func TestPauseByRights(t *testing.T) {
 	d.run(few, 1, []string{"pause", n.Name, "--for", "2h", "--reason", "x"}, "You lack the right: patch nodes")
 	d.run(pauser, 0, []string{"pause", n.Name, "--for", "2h", "--reason", "disk; until=2020-01-01T00:00:00Z"}, "Node paused is paused", "Its fence f-0123456789ab, which is in phase Evicting, goes on.")
 	kit.Must(t, d.admin.Get(t.Context(), client.ObjectKeyFromObject(n), n))
-	if p := fence.ParsePause(n.Annotations[fence.PausedAnnotation]); p.Reason != "disk; until=2020-01-01T00:00:00Z (alice)" || p.Over(time.Now().Add(119*time.Minute)) || !p.Over(time.Now().Add(2*time.Hour)) {
+	if p := fence.ParsePause(n.Annotations[fence.PausedAnnotation]); p.Reason != "disk; until=2020-01-01T00:00:00Z (alice)" || p.IsOver(time.Now().Add(119*time.Minute)) || !p.IsOver(time.Now().Add(2*time.Hour)) {
 		t.Errorf("got %+v", p)
 	}
 	d.run(pauser, 1, []string{"pause", n.Name, "--for", "1h", "--reason", "x"}, "node paused is paused already, and for longer")
 	d.run(pauser, 0, []string{"resume", n.Name}, "Node paused is not paused any more")
 	d.run(pauser, 1, []string{"resume", n.Name}, "node paused is not paused")
-	if fence.Excluded(n, time.Now()) == "" {
+	if fence.ExclusionReason(n, time.Now()) == "" {
 		t.Error("the annotation paused nothing")
 	}
-	for _, args := range [][]string{{"--for", "2h"}, {"--reason", "x"}, {"--for", "soon", "--reason", "x"}, {"--for", "-2h", "--reason", "x"}, {"--for", "2h", "--reason", strings.Repeat("x", maxPause+1)}} {
+	for _, args := range [][]string{{"--for", "2h"}, {"--reason", "x"}, {"--for", "soon", "--reason", "x"}, {"--for", "-2h", "--reason", "x"}, {"--for", "2h", "--reason", strings.Repeat("x", maxPauseReason+1)}} {
 		d.run(pauser, 1, append([]string{"pause"}, args...), "--")
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "forcefence", Labels: map[string]string{app.LeaderLabel: "true"}}}
@@ -429,7 +429,7 @@ const leaky = `GET https://admin:hunter2@bmc.example.net/: 401; ` + `{"Password"
 	`export BMC_PASSWORD="0pen5esame" kept`
 
 func TestScrub(t *testing.T) {
-	got := scrub(leaky)
+	got := redactText(leaky)
 	for _, s := range secrets {
 		if strings.Contains(got, s) {
 			t.Errorf("%q is in %s", s, got)
@@ -441,12 +441,12 @@ func TestScrub(t *testing.T) {
 		}
 	}
 	for _, nested := range []string{`msg="sent password=hunter2 to it" node=n1`, `url=/login?password=hunter2`, `said "{\"password\":\"hunter2\"} and token=hunter2 to \"n1\""`, `a={password:hunter2}`} {
-		if got := scrub(nested); strings.Contains(got, "hunter2") || got == "" {
+		if got := redactText(nested); strings.Contains(got, "hunter2") || got == "" {
 			t.Errorf("got %q", got)
 		}
 	}
 	for _, plain := range []string{`level=INFO msg="Machine answered" node=n1 device=racks/1 state=Off raw=Off`, "passwordFile: /etc/forcefence-bmc/password", "secretName: forcefence-bmc", "took=2.5s"} {
-		if got := scrub(plain); got != plain {
+		if got := redactText(plain); got != plain {
 			t.Errorf("got %q, want %q", got, plain)
 		}
 	}
@@ -462,15 +462,15 @@ func TestSupportBundle(t *testing.T) {
 	rec := taint.Record{ID: "f-0123456789ab", By: "ff-1", Since: time.Now(), Device: "racks", Evidence: []taint.Evidence{{At: time.Now(), From: "racks", State: "Unknown", Raw: "https://admin:hunter2@bmc: denied"}}}
 	d.node("leaky", func(n *corev1.Node) {
 		rec.NodeUID = string(n.UID)
-		rec = rec.Enter(taint.PhaseEvicting, "", time.Now())
+		rec = rec.EnterPhase(taint.PhaseEvicting, "", time.Now())
 		n.Annotations = map[string]string{taint.RecordAnnotation: rec.Encode(), fence.PausedAnnotation: leaky, "example.net/bmc": "https://admin:hunter2@bmc", "forcefence.io/password": "0pen5esame"}
 		n.Status.Conditions = []corev1.NodeCondition{condition(taint.FenceableCondition, corev1.ConditionFalse, time.Now(), leaky)}
 	})
 	d.event("leaky", "PowerUnknown", leaky, time.Now())
 	alert := leaky
-	d.fencing(journal.Told{Node: "leaky", At: time.Now(), Record: rec, Why: leaky, Alert: &alert}, nil)
+	d.fencing(journal.Update{Node: "leaky", At: time.Now(), Record: rec, Why: leaky, Alert: &alert}, nil)
 	d.make(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "default"}})
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-1", Labels: partOf, Annotations: map[string]string{"x": leaky}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-1", Labels: ownPods, Annotations: map[string]string{"x": leaky}}}
 	pod.Spec = corev1.PodSpec{NodeName: "leaky", Containers: []corev1.Container{{Name: "forcefence", Image: "registry.example.net/forcefence:v1", Args: []string{"--token=hunter2"}, Env: []corev1.EnvVar{{Name: "BMC_PASSWORD", Value: "s3same"}}}}, AutomountServiceAccountToken: new(false)}
 	d.make(pod)
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "forcefence", Image: "x", ImageID: "x", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: leaky}}}}

@@ -17,38 +17,38 @@ import (
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-// desk is the flags with which a command reaches the API server and the devices.
-type desk struct {
-	reach
+// sessionFlags is the flags with which a command reaches the API server and the devices.
+type sessionFlags struct {
+	clusterFlags
 	file   string
 	types  providers.Registry
 	client client.Client // tests have their own; nil: by reach
 }
 
-func (d *desk) flags(cmd *cobra.Command) {
+func (d *sessionFlags) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.file, "config", "/etc/forcefence/config.yaml", "the controller's configuration file; the files that it names must be here, too")
-	d.reach.flags(cmd)
+	d.clusterFlags.addFlags(cmd)
 }
 
-func (d *desk) open(cmd *cobra.Command) (*app.Desk, error) {
+func (d *sessionFlags) openSession(cmd *cobra.Command) (*app.Session, error) {
 	c := d.client
 	if c == nil {
 		var err error
-		if c, err = d.reach.client(); err != nil {
+		if c, err = d.clusterFlags.newClient(); err != nil {
 			return nil, err
 		}
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return app.OpenDesk(cmd.Context(), d.file, d.types, c, log)
+	return app.OpenSession(cmd.Context(), d.file, d.types, c, log)
 }
 
 // newPower is a person's hand on a node's machine.
 func newPower(types providers.Registry) *cobra.Command {
-	return powerCommand(&desk{types: types})
+	return powerCommand(&sessionFlags{types: types})
 }
 
-func powerCommand(d *desk) *cobra.Command {
+func powerCommand(d *sessionFlags) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "power",
 		Short: "Ask a node's devices whether its machine is on, or power it off or on",
@@ -60,7 +60,7 @@ func powerCommand(d *desk) *cobra.Command {
 	state := &cobra.Command{
 		Use: "state NODE", Short: "Print what each device of the node says of its machine", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return d.at(cmd, args[0], func(_ context.Context, _ io.Writer, p *app.Power, now providers.PowerState) error {
+			return d.withMachine(cmd, args[0], func(_ context.Context, _ io.Writer, p *app.NodePower, now providers.PowerState) error {
 				if now == providers.PowerUnknown {
 					return fmt.Errorf("node %s: whether its machine is off is unknown, and unknown is never off", p.Node)
 				}
@@ -68,13 +68,13 @@ func powerCommand(d *desk) *cobra.Command {
 			})
 		},
 	}
-	d.flags(state)
-	root.AddCommand(state, d.act(false), d.act(true))
+	d.addFlags(state)
+	root.AddCommand(state, d.newOnOffCommand(false), d.newOnOffCommand(true))
 	return root
 }
 
-// act is power off, or power on.
-func (d *desk) act(on bool) *cobra.Command {
+// newOnOffCommand is power off, or power on.
+func (d *sessionFlags) newOnOffCommand(on bool) *cobra.Command {
 	var yes bool
 	var wait time.Duration
 	want, cmd := providers.PowerOff, &cobra.Command{
@@ -91,7 +91,7 @@ func (d *desk) act(on bool) *cobra.Command {
 		}
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return d.at(cmd, args[0], func(ctx context.Context, out io.Writer, p *app.Power, now providers.PowerState) error {
+		return d.withMachine(cmd, args[0], func(ctx context.Context, out io.Writer, p *app.NodePower, now providers.PowerState) error {
 			if on && p.Fence != "" {
 				return fmt.Errorf("node %s: %s: %w", p.Node, p.Fence, app.ErrFenced)
 			}
@@ -104,62 +104,62 @@ func (d *desk) act(on bool) *cobra.Command {
 				}
 				return fmt.Errorf("nothing was sent: add --yes to power the machine of node %s %s", p.Node, map[bool]string{true: "on", false: "off"}[on])
 			}
-			sent, err := p.Send(ctx, on)
+			sent, err := p.SendPower(ctx, on)
 			for _, s := range sent {
-				fmt.Fprintf(out, "%s: %s\n", s.Device, cmp.Or(providers.Text(s.Err), "accepted"))
+				fmt.Fprintf(out, "%s: %s\n", s.Device, cmp.Or(providers.ErrorText(s.Err), "accepted"))
 			}
 			if err != nil {
 				return err
 			}
-			return until(ctx, out, p, want, cmp.Or(wait, p.Timeout))
+			return waitForState(ctx, out, p, want, cmp.Or(wait, p.Timeout))
 		})
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait until the machine is there (default: powerOffTimeout of the configuration)")
-	d.flags(cmd)
+	d.addFlags(cmd)
 	return cmd
 }
 
-// between is from one question to the next while a machine is on its way.
-const between = 500 * time.Millisecond
+// askInterval is from one question to the next while a machine is on its way.
+const askInterval = 500 * time.Millisecond
 
-// until asks until the machine is there.
-func until(ctx context.Context, out io.Writer, p *app.Power, want providers.PowerState, within time.Duration) error {
+// waitForState asks until the machine is there.
+func waitForState(ctx context.Context, out io.Writer, p *app.NodePower, want providers.PowerState, within time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the machine of node %s did not come to %s within %s", p.Node, want, within))
 	defer cancel()
 	for {
-		all, v := p.Ask(ctx)
+		all, v := p.AskDevices(ctx)
 		if v.State == want {
-			table(out, all)
+			printDevices(out, all)
 			fmt.Fprintf(out, "the machine is %s\n", want)
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			table(out, all)
+			printDevices(out, all)
 			return context.Cause(ctx)
-		case <-time.After(between):
+		case <-time.After(askInterval):
 		}
 	}
 }
 
-// at opens the desk, prints what a node's devices say of its machine, each and together, and goes on with f.
-func (d *desk) at(cmd *cobra.Command, node string, f func(context.Context, io.Writer, *app.Power, providers.PowerState) error) error {
-	open, err := d.open(cmd)
+// withMachine opens the desk, prints what a node's devices say of its machine, each and together, and goes on with f.
+func (d *sessionFlags) withMachine(cmd *cobra.Command, node string, f func(context.Context, io.Writer, *app.NodePower, providers.PowerState) error) error {
+	open, err := d.openSession(cmd)
 	if err != nil {
 		return err
 	}
 	defer open.Close()
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
-	p, err := open.Power(ctx, node)
+	p, err := open.ReadNodePower(ctx, node)
 	if err != nil {
 		return err
 	}
-	all, v := p.Ask(ctx)
-	table(out, all)
+	all, v := p.AskDevices(ctx)
+	printDevices(out, all)
 	fmt.Fprintf(out, "the machine is %s\n", v.State)
 	if v.Err != nil {
-		fmt.Fprintf(out, "together: %s\n", providers.Cause(v.Err))
+		fmt.Fprintf(out, "together: %s\n", providers.ErrorCause(v.Err))
 	}
 	if p.Fence != "" {
 		fmt.Fprintf(out, "node %s: %s\n", node, p.Fence)
@@ -167,20 +167,20 @@ func (d *desk) at(cmd *cobra.Command, node string, f func(context.Context, io.Wr
 	return f(ctx, out, p, v.State)
 }
 
-func table(out io.Writer, all []drill.Device) {
+func printDevices(out io.Writer, all []drill.Device) {
 	var rows [][]cell
 	for _, d := range all {
-		rows = append(rows, cells(d.Name, d.Answer.State, strconv.Quote(d.Answer.Raw), d.Identity(), took(d), wrong(d.Answer.Err)))
+		rows = append(rows, plainCells(d.Name, d.Answer.State, strconv.Quote(d.Answer.Raw), d.IdentityResult(), roundedDuration(d), errorText(d.Answer.Err)))
 	}
-	grid(out, []string{"DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
+	printGrid(out, []string{"DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
 }
 
-func took(d drill.Device) time.Duration { return d.Took.Round(time.Millisecond) }
+func roundedDuration(d drill.Device) time.Duration { return d.Duration.Round(time.Millisecond) }
 
-// wrong is an error's class and cause; "-" for none.
-func wrong(err error) string {
+// errorText is an error's class and cause; "-" for none.
+func errorText(err error) string {
 	if err == nil {
 		return "-"
 	}
-	return providers.Cause(err)
+	return providers.ErrorCause(err)
 }

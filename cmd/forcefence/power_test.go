@@ -36,7 +36,7 @@ type site struct {
 	m    map[string]*datacenter.Machine
 	bmc  map[string]*datacenter.BMC
 	api  client.Client
-	d    *desk
+	d    *sessionFlags
 	file string
 }
 
@@ -63,7 +63,7 @@ func newSite(t *testing.T) *site {
 	s.api = builder.Build()
 	kit.Must(t, os.WriteFile(file, fmt.Appendf(nil, "mode: fence\nproviders:\n- name: racks\n  redfish: {username: %s, passwordFile: %s, caFile: %s}\n"+
 		"nodes:\n- name: all\n  provider: racks\n  machine:\n    from: list\n    list:\n%s", s.dc.Username(), password, ca, list), 0o600))
-	s.d, s.file = &desk{types: all.Types(), client: s.api, file: file}, file
+	s.d, s.file = &sessionFlags{types: all.Types(), client: s.api, file: file}, file
 	return s
 }
 
@@ -148,7 +148,7 @@ func TestPower(t *testing.T) {
 	s.expect("", "cannot be read: the machine is not powered on", "power", "on", "n1", "--yes")
 	s.change("n1", func(n *corev1.Node) { // not marked yet, or not any more
 		n.Annotations[taint.RecordAnnotation] =
-			taint.Record{ID: "f-1", NodeUID: "n1", By: "test"}.Enter(taint.PhasePoweringOff, "", time.Now()).Encode()
+			taint.Record{ID: "f-1", NodeUID: "n1", By: "test"}.EnterPhase(taint.PhasePoweringOff, "", time.Now()).Encode()
 	})
 	s.expect("its fence f-1 is in phase PoweringOff", "the machine is not powered on", "power", "on", "n1", "--yes")
 	on("n1", false)
@@ -177,13 +177,13 @@ func TestPowerOnLooksAgain(t *testing.T) {
 	s.m["n1"].CutPower()
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
-	open, err := s.d.open(cmd)
+	open, err := s.d.openSession(cmd)
 	kit.Must(t, err)
 	defer open.Close()
-	p, err := open.Power(t.Context(), "n1")
+	p, err := open.ReadNodePower(t.Context(), "n1")
 	kit.Must(t, err)
 	s.change("n1", mark("f-1"))
-	if _, err := p.Send(t.Context(), true); err == nil || !strings.Contains(err.Error(), "not powered on") || s.m["n1"].Running() {
+	if _, err := p.SendPower(t.Context(), true); err == nil || !strings.Contains(err.Error(), "not powered on") || s.m["n1"].Running() {
 		t.Errorf("got %v, running %t", err, s.m["n1"].Running())
 	}
 }
@@ -196,13 +196,13 @@ func TestPowerOnLooksRightBeforeItSends(t *testing.T) {
 	s.d.client = api
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
-	open, err := s.d.open(cmd)
+	open, err := s.d.openSession(cmd)
 	kit.Must(t, err)
 	defer open.Close()
-	p, err := open.Power(t.Context(), "n1")
+	p, err := open.ReadNodePower(t.Context(), "n1")
 	kit.Must(t, err)
 	api.after = sync.OnceFunc(func() { s.change("n1", mark("f-1")) })
-	if _, err := p.Send(t.Context(), true); !errors.Is(err, providers.ErrNotSent) || s.m["n1"].Running() {
+	if _, err := p.SendPower(t.Context(), true); !errors.Is(err, providers.ErrNotSent) || s.m["n1"].Running() {
 		t.Errorf("got %v, running %t", err, s.m["n1"].Running())
 	}
 }

@@ -26,15 +26,15 @@ func newProviders(types providers.Registry) *cobra.Command {
 			if len(args) > 0 {
 				chosen = nil
 				for _, name := range args {
-					ty, ok := types.Lookup(name)
+					ty, ok := types.FindType(name)
 					if !ok {
-						return fmt.Errorf("there is no provider type %q: use one of %s", name, strings.Join(types.Names(), ", "))
+						return fmt.Errorf("there is no provider type %q: use one of %s", name, strings.Join(types.TypeNames(), ", "))
 					}
 					chosen = append(chosen, ty)
 				}
 			}
 			for _, ty := range slices.SortedFunc(slices.Values(chosen), func(a, b providers.Type) int { return cmp.Compare(a.Name, b.Name) }) {
-				if err := describe(cmd.OutOrStdout(), all.Describe(ty)); err != nil {
+				if err := printType(cmd.OutOrStdout(), all.DescribeType(ty)); err != nil {
 					return err
 				}
 			}
@@ -43,7 +43,7 @@ func newProviders(types providers.Registry) *cobra.Command {
 	}
 }
 
-func describe(out io.Writer, d all.Description) error {
+func printType(out io.Writer, d all.Description) error {
 	yes := map[bool]string{true: "yes", false: "no"}
 	plain := strings.NewReplacer("`", "")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

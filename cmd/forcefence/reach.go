@@ -18,13 +18,13 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/version"
 )
 
-// reach is the flags with which a command finds the API server, and as whom it comes: kubectl's.
-type reach struct {
+// clusterFlags is the flags with which a command finds the API server, and as whom it comes: kubectl's.
+type clusterFlags struct {
 	kubeconfig string
 	overrides  clientcmd.ConfigOverrides
 }
 
-func (r *reach) flags(cmd *cobra.Command) {
+func (r *clusterFlags) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&r.kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
 	all := clientcmd.RecommendedConfigOverrideFlags("")
@@ -36,26 +36,26 @@ func (r *reach) flags(cmd *cobra.Command) {
 	})
 }
 
-// namespaced adds -n: where the controller is.
-func (r *reach) namespaced(cmd *cobra.Command) {
+// addNamespaceFlag adds -n: where the controller is.
+func (r *clusterFlags) addNamespaceFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&r.overrides.Context.Namespace, "namespace", "n", "", "the controller's namespace (default: that of its Lease)")
 }
 
-// config finds the API server the way kubectl does, and in a pod by its ServiceAccount.
-func (r *reach) config() (*rest.Config, error) {
+// restConfig finds the API server the way kubectl does, and in a pod by its ServiceAccount.
+func (r *clusterFlags) restConfig() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = r.kubeconfig
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &r.overrides).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("finding the API server: %w", err)
 	}
-	cfg.UserAgent, cfg.QPS, cfg.Burst = version.Agent("forcefence"), 50, 300 // kubectl's own
+	cfg.UserAgent, cfg.QPS, cfg.Burst = version.UserAgent("forcefence"), 50, 300 // kubectl's own
 	return cfg, nil
 }
 
-// client asks the API server each time: it keeps no cache.
-func (r *reach) client() (client.WithWatch, error) {
-	cfg, err := r.config()
+// newClient asks the API server each time: it keeps no cache.
+func (r *clusterFlags) newClient() (client.WithWatch, error) {
+	cfg, err := r.restConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -67,25 +67,25 @@ func (r *reach) client() (client.WithWatch, error) {
 	return c, nil
 }
 
-// roleOf is a command's annotation that names the ClusterRole of deploy with its rights.
-const roleOf = "forcefence.io/role"
+// roleAnnotation is a command's annotation that names the ClusterRole of deploy with its rights.
+const roleAnnotation = "forcefence.io/role"
 
-// needs names the role.
-func needs(cmd *cobra.Command, role string) *cobra.Command {
-	cmd.Annotations = map[string]string{roleOf: role}
+// withRole names the role.
+func withRole(cmd *cobra.Command, role string) *cobra.Command {
+	cmd.Annotations = map[string]string{roleAnnotation: role}
 	return cmd
 }
 
-// denied is how Kubernetes' RBAC says no.
-var denied = regexp.MustCompile(`cannot (\S+) resource "([^"]+)" in API group "([^"]*)" (?:at the cluster scope|in the namespace "([^"]+)")`)
+// rbacDenial is how Kubernetes' RBAC says no.
+var rbacDenial = regexp.MustCompile(`cannot (\S+) resource "([^"]+)" in API group "([^"]*)" (?:at the cluster scope|in the namespace "([^"]+)")`)
 
-// missing is the right that an error says is missing, as kubectl auth can-i takes it; "" where it is about something else.
-func missing(err error) string {
+// missingRight is the right that an error says is missing, as kubectl auth can-i takes it; "" where it is about something else.
+func missingRight(err error) string {
 	var status apierrors.APIStatus
 	if !apierrors.IsForbidden(err) || !errors.As(err, &status) {
 		return ""
 	}
-	m := denied.FindStringSubmatch(status.Status().Message)
+	m := rbacDenial.FindStringSubmatch(status.Status().Message)
 	if m == nil {
 		return ""
 	}
@@ -99,26 +99,26 @@ func missing(err error) string {
 	return text
 }
 
-// path is the command's name behind the program's.
-func path(cmd *cobra.Command) (words []string) {
+// commandPath is the command's name behind the program's.
+func commandPath(cmd *cobra.Command) (words []string) {
 	for ; cmd.HasParent(); cmd = cmd.Parent() {
 		words = append([]string{cmd.Name()}, words...)
 	}
 	return words
 }
 
-// advice is what a person does about an error of a command; "" where nobody knows.
-func advice(cmd *cobra.Command, err error) string {
-	right := missing(err)
+// adviceFor is what a person does about an error of a command; "" where nobody knows.
+func adviceFor(cmd *cobra.Command, err error) string {
+	right := missingRight(err)
 	switch {
 	case right == "" && errors.Is(err, fs.ErrNotExist) && cmd.Flags().Lookup("config") != nil && !cmd.Flags().Changed("config"):
 		return "This command needs the controller's configuration and reaches the devices. Where these are not at hand, run it in the controller's pod:\n" +
-			"kubectl -n forcefence-system exec deploy/forcefence -- /ko-app/forcefence " + strings.Join(append(path(cmd), cmd.Flags().Args()...), " ")
+			"kubectl -n forcefence-system exec deploy/forcefence -- /ko-app/forcefence " + strings.Join(append(commandPath(cmd), cmd.Flags().Args()...), " ")
 	case right == "":
 		return ""
 	}
 	text := "You lack the right: " + right
-	if role := cmd.Annotations[roleOf]; role != "" {
+	if role := cmd.Annotations[roleAnnotation]; role != "" {
 		text += fmt.Sprintf(" (`kubectl auth can-i %s` asks for it). The ClusterRole %s of deploy/ has what this command needs", right, role)
 	}
 	return text + "."

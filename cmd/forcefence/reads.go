@@ -29,16 +29,16 @@ import (
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// page is how many objects a read asks for at once.
-const page = 500
+// pageSize is how many objects a read asks for at once.
+const pageSize = 500
 
-// each lists objects in pages. list makes an empty list of them.
-func each[L client.ObjectList](ctx context.Context, c client.Reader, list func() L, f func(runtime.Object) error, opts ...client.ListOption) error {
+// eachObject lists objects in pages. list makes an empty list of them.
+func eachObject[L client.ObjectList](ctx context.Context, c client.Reader, list func() L, f func(runtime.Object) error, opts ...client.ListOption) error {
 	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		l := list()
 		return l, c.List(ctx, l, append(opts, client.Limit(o.Limit), client.Continue(o.Continue))...)
 	})
-	p.PageSize = page
+	p.PageSize = pageSize
 	return p.EachListItem(ctx, metav1.ListOptions{}, f)
 }
 
@@ -51,8 +51,8 @@ type leader struct {
 	Leads     bool       `json:"leads"` // somebody holds it, or held it a moment ago
 }
 
-// leading are the Leases of all controllers.
-func leading(ctx context.Context, c client.Reader) (out []leader, _ error) {
+// listLeaders are the Leases of all controllers.
+func listLeaders(ctx context.Context, c client.Reader) (out []leader, _ error) {
 	var list coordinationv1.LeaseList
 	if err := c.List(ctx, &list, client.HasLabels{app.LeaderLabel}); err != nil {
 		return nil, fmt.Errorf("looking for a controller that leads: %w", err)
@@ -72,16 +72,16 @@ func leading(ctx context.Context, c client.Reader) (out []leader, _ error) {
 	return out, nil
 }
 
-// errHome says that nobody knows where the controller is.
-var errHome = errors.New("name the controller's namespace with -n")
+// errNoNamespace says that nobody knows where the controller is.
+var errNoNamespace = errors.New("name the controller's namespace with -n")
 
-// home is the namespace of the controller: the one that a person named, else that of its Lease.
-func home(ctx context.Context, c client.Reader, named string) (string, error) {
+// controllerNamespace is the namespace of the controller: the one that a person named, else that of its Lease.
+func controllerNamespace(ctx context.Context, c client.Reader, named string) (string, error) {
 	if named != "" {
 		return named, nil
 	}
-	all, err := leading(ctx, c)
-	return homeOf(all, err)
+	all, err := listLeaders(ctx, c)
+	return onlyNamespace(all, err)
 }
 
 // namespacesOf are the namespaces of Leases, each once.
@@ -93,33 +93,33 @@ func namespacesOf(all []leader) (out []string) {
 	return slices.Compact(out)
 }
 
-func homeOf(all []leader, err error) (string, error) {
+func onlyNamespace(all []leader, err error) (string, error) {
 	found := namespacesOf(all)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%w: %w", errHome, err)
+		return "", fmt.Errorf("%w: %w", errNoNamespace, err)
 	case len(found) == 0:
-		return "", fmt.Errorf("%w: no controller has made its Lease in this cluster", errHome)
+		return "", fmt.Errorf("%w: no controller has made its Lease in this cluster", errNoNamespace)
 	case len(found) > 1:
-		return "", fmt.Errorf("%w: there are Leases of controllers in %s", errHome, strings.Join(found, ", "))
+		return "", fmt.Errorf("%w: there are Leases of controllers in %s", errNoNamespace, strings.Join(found, ", "))
 	}
 	return found[0], nil
 }
 
 // Where the manifests of deploy put the controller's configuration.
 const (
-	configMapOf = "forcefence"
-	configKey   = "config.yaml"
+	configMapName = "forcefence"
+	configKey     = "config.yaml"
 )
 
-// pauseIn is the ConfigMap that pauses the whole cluster. unsure is why the controller may look at another one; an error, that it looks at none.
-func pauseIn(ctx context.Context, c client.Reader, namespace string) (key client.ObjectKey, unsure string, err error) {
+// pauseConfigMap is the ConfigMap that pauses the whole cluster. unsure is why the controller may look at another one; an error, that it looks at none.
+func pauseConfigMap(ctx context.Context, c client.Reader, namespace string) (key client.ObjectKey, unsure string, err error) {
 	named := struct {
 		PauseConfigMap *string
 	}{}
 	key = client.ObjectKey{Namespace: namespace, Name: config.Default().PauseConfigMap}
 	var cm corev1.ConfigMap
-	where := client.ObjectKey{Namespace: namespace, Name: configMapOf}
+	where := client.ObjectKey{Namespace: namespace, Name: configMapName}
 	err = c.Get(ctx, where, &cm)
 	if err == nil {
 		err = yaml.Unmarshal([]byte(cm.Data[configKey]), &named)
@@ -143,7 +143,7 @@ func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]v
 		about["involvedObject.name"] = node
 	}
 	out := map[string][]view.OwnEvent{}
-	err := each(ctx, c, func() *corev1.EventList { return &corev1.EventList{} }, func(o runtime.Object) error {
+	err := eachObject(ctx, c, func() *corev1.EventList { return &corev1.EventList{} }, func(o runtime.Object) error {
 		e := o.(*corev1.Event)
 		at := e.EventTime.Time
 		if e.Series != nil {
@@ -162,8 +162,8 @@ func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]v
 	return out, nil
 }
 
-// newest is the last Event of a list.
-func newest(all []view.OwnEvent) *view.OwnEvent {
+// newestEvent is the last Event of a list.
+func newestEvent(all []view.OwnEvent) *view.OwnEvent {
 	var last *view.OwnEvent
 	for i := range all {
 		if last == nil || all[i].At.After(last.At) {
@@ -173,8 +173,8 @@ func newest(all []view.OwnEvent) *view.OwnEvent {
 	return last
 }
 
-// unread says why Fencings cannot be read, where that is their definition.
-func unread(c client.Client, err error) error {
+// fencingReadError says why Fencings cannot be read, where that is their definition.
+func fencingReadError(c client.Client, err error) error {
 	if !meta.IsNoMatchError(err) {
 		return err
 	}
@@ -201,16 +201,16 @@ func newFencings() *unstructured.UnstructuredList {
 	return u
 }
 
-// needed is why a person should look at a fence, as its Fencing says; "" where it says nothing, or there is none.
-func needed(ctx context.Context, c client.Client, node string, r *taint.Record) (string, error) {
+// readNeedsPerson is why a person should look at a fence, as its Fencing says; "" where it says nothing, or there is none.
+func readNeedsPerson(ctx context.Context, c client.Client, node string, r *taint.Record) (string, error) {
 	u := newFencing()
-	if err := c.Get(ctx, client.ObjectKey{Name: journal.Name(node, *r)}, u); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Name: journal.ObjectName(node, *r)}, u); err != nil {
 		if apierrors.IsNotFound(err) {
 			return "", nil
 		}
-		return "", fmt.Errorf("reading Fencing: %w", unread(c, err))
+		return "", fmt.Errorf("reading Fencing: %w", fencingReadError(c, err))
 	}
-	f, err := view.ReadRecord(u.Object)
+	f, err := view.ParseFencing(u.Object)
 	if err != nil {
 		return "", err
 	}
@@ -220,8 +220,8 @@ func needed(ctx context.Context, c client.Client, node string, r *taint.Record) 
 	return "", nil
 }
 
-// pausedAll is what pauses the whole cluster; nil: nothing.
-func pausedAll(ctx context.Context, c client.Reader, at client.ObjectKey, now time.Time) (*fence.Pause, error) {
+// readClusterPause is what pauses the whole cluster; nil: nothing.
+func readClusterPause(ctx context.Context, c client.Reader, at client.ObjectKey, now time.Time) (*fence.Pause, error) {
 	var cm corev1.ConfigMap
 	switch err := c.Get(ctx, at, &cm); {
 	case apierrors.IsNotFound(err):
@@ -229,7 +229,7 @@ func pausedAll(ctx context.Context, c client.Reader, at client.ObjectKey, now ti
 	case err != nil:
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", at, err)
 	}
-	if p := fence.PauseOf(cm.Data); !p.Over(now) {
+	if p := fence.PauseOf(cm.Data); !p.IsOver(now) {
 		return &p, nil
 	}
 	return nil, nil

@@ -34,8 +34,8 @@ func isSecretOption(name string) bool {
 	return name == "-p" || name == "-P" || strings.HasPrefix(name, "-") && isSecret(name)
 }
 
-// inText are what looks like a secret wherever it stands, and what stands there then.
-var inText = []struct {
+// textPatterns are what looks like a secret wherever it stands, and what stands there then.
+var textPatterns = []struct {
 	find *regexp.Regexp
 	with string
 }{
@@ -59,18 +59,18 @@ var inText = []struct {
 
 var (
 	// What stands between a name and its value, and between an option and its argument.
-	assigns = regexp.MustCompile(`^\\*["']?\s*[:=]\s*`)
-	follows = regexp.MustCompile(`^(\\*["']\s*,?\s*|\s+)`)
-	// A value: in quotation marks, escaped ones too, or in brackets, or one word. Of one that does not end, all that
+	assignPattern   = regexp.MustCompile(`^\\*["']?\s*[:=]\s*`)
+	argumentPattern = regexp.MustCompile(`^(\\*["']\s*,?\s*|\s+)`)
+	// A valuePattern: in quotation marks, escaped ones too, or in brackets, or one word. Of one that does not end, all that
 	// there is.
-	value = regexp.MustCompile(`^(\\+"([^"\\]|\\+[^"\\])*(\\+"|$)|"([^"\\]|\\.)*("|\\?$)|'[^']*('|$)|` +
+	valuePattern = regexp.MustCompile(`^(\\+"([^"\\]|\\+[^"\\])*(\\+"|$)|"([^"\\]|\\.)*("|\\?$)|'[^']*('|$)|` +
 		`\[[^\]]*(\]|$)|\{[^}]*(\}|$)|[^\s,;&}\])"']+)`)
-	line = regexp.MustCompile(`^\\*["']?[^\r\n"'\\]+`)
+	linePattern = regexp.MustCompile(`^\\*["']?[^\r\n"'\\]+`)
 )
 
-// scrub takes out of a text what looks like a secret. It takes time in proportion to the text.
-func scrub(text string) string {
-	for _, r := range inText {
+// redactText takes out of a text what looks like a secret. It takes time in proportion to the text.
+func redactText(text string) string {
+	for _, r := range textPatterns {
 		text = r.find.ReplaceAllString(text, r.with)
 	}
 	var out strings.Builder
@@ -102,9 +102,9 @@ func secretAfter(name, rest string) (between, secret int) {
 	if !option && !isSecret(name) {
 		return 0, 0
 	}
-	between = len(assigns.FindString(rest))
+	between = len(assignPattern.FindString(rest))
 	if between == 0 && option {
-		between = len(follows.FindString(rest))
+		between = len(argumentPattern.FindString(rest))
 	}
 	if between == 0 {
 		return 0, 0
@@ -114,9 +114,9 @@ func secretAfter(name, rest string) (between, secret int) {
 		return between, 0 // the next option
 	}
 	if lineName.MatchString(name) {
-		return between, len(line.FindString(rest))
+		return between, len(linePattern.FindString(rest))
 	}
-	return between, len(value.FindString(rest))
+	return between, len(valuePattern.FindString(rest))
 }
 
 func inName(r rune) bool {
@@ -125,45 +125,45 @@ func inName(r rune) bool {
 
 func notInName(r rune) bool { return !inName(r) }
 
-// cut shortens a text to at most limit bytes. The word that the limit falls into goes, too: half a token looks like
+// cutText shortens a text to at most limit bytes. The word that the limit falls into goes, too: half a token looks like
 // none.
-func cut(text string, limit int, between string) string {
+func cutText(text string, limit int, between string) string {
 	if len(text) <= limit {
 		return text
 	}
 	return text[:strings.LastIndexAny(text[:limit], between)+1] + "<cut>"
 }
 
-// scrubText is scrub of one text of an object.
-func scrubText(text string) string { return scrub(cut(text, maxText, " \t\r\n\"',;")) }
+// cutAndRedact is scrub of one text of an object.
+func cutAndRedact(text string) string { return redactText(cutText(text, maxText, " \t\r\n\"',;")) }
 
-// scrubAll takes secrets out of what JSON or YAML decodes to: whole where their name says that they are, from texts
+// redactAll takes secrets out of what JSON or YAML decodes to: whole where their name says that they are, from texts
 // otherwise.
-func scrubAll(v any) any { return scrubValue(v, false) }
+func redactAll(v any) any { return redactValue(v, false) }
 
-func scrubValue(v any, secret bool) any {
+func redactValue(v any, secret bool) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, value := range v {
 			hidden := isSecret(key) || secret && !placeName.MatchString(key)
-			if clean := scrubText(key); clean != key { // whoever wrote a secret as a key
+			if clean := cutAndRedact(key); clean != key { // whoever wrote a secret as a key
 				delete(v, key)
 				key = clean
 			}
-			v[key] = scrubValue(value, hidden)
+			v[key] = redactValue(value, hidden)
 		}
 		return v
 	case []any:
 		argument := false // of the option before it
 		for i := range v {
 			option, _ := v[i].(string)
-			v[i] = scrubValue(v[i], secret || argument && !strings.HasPrefix(option, "-"))
+			v[i] = redactValue(v[i], secret || argument && !strings.HasPrefix(option, "-"))
 			argument = isSecretOption(option)
 		}
 		return v
 	}
 	if s, ok := v.(string); ok && !secret {
-		return scrubText(s)
+		return cutAndRedact(s)
 	}
 	if secret && v != nil {
 		return redacted

@@ -41,7 +41,7 @@ func TestScrubs(t *testing.T) {
 	} {
 		for _, around := range []string{"§", `msg="sent § to n1"`, "(§)", "a §\nkept"} {
 			given := strings.ReplaceAll(strings.ReplaceAll(around, "§", text), "§", secret)
-			if got := scrub(given); strings.Contains(got, "S3CR3T") || !strings.Contains(got, redacted) {
+			if got := redactText(given); strings.Contains(got, "S3CR3T") || !strings.Contains(got, redacted) {
 				t.Errorf("%s\nbecame %s", given, got)
 			}
 		}
@@ -53,7 +53,7 @@ func TestScrubs(t *testing.T) {
 		"PASSED: 3", "--password-file /etc/p",
 		"--tokenless", "password", "-p", "pwd:", "f-0123456789ab", "n1.f-0123456789ab",
 	} {
-		if got := scrub(plain); got != plain {
+		if got := redactText(plain); got != plain {
 			t.Errorf("%s\nbecame %s", plain, got)
 		}
 	}
@@ -67,7 +67,7 @@ func TestScrubHostile(t *testing.T) {
 		"eyJa.", "a ", "a:[", "token:[", "token:{", "-----BEGIN PRIVATE KEY-----", "Basic ", "$6$", "pwd   ", "\\", "cookie=", "ghp_",
 	} {
 		text := strings.Repeat(part, (256<<10)/len(part))
-		if got := scrub(text); len(got) > len(text)*8 {
+		if got := redactText(text); len(got) > len(text)*8 {
 			t.Errorf("%q: %d bytes became %d", part, len(text), len(got))
 		}
 	}
@@ -83,22 +83,22 @@ func TestScrubLong(t *testing.T) {
 		{long + "token ghp_0123456789012345678901234567890", long + "token <cut>"},
 		{"a " + strings.Repeat("b=", maxText), "a <cut>"},
 	} {
-		got, want := scrubAll(map[string]any{"message": tt.given}), map[string]any{"message": tt.want}
+		got, want := redactAll(map[string]any{"message": tt.given}), map[string]any{"message": tt.want}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%.40s... became %.60v, want %.60s", tt.given, got, tt.want)
 		}
 	}
-	if got := scrubAll(map[string]any{strings.Repeat("k", maxText+1): "v"}); !reflect.DeepEqual(got, map[string]any{"<cut>": "v"}) {
+	if got := redactAll(map[string]any{strings.Repeat("k", maxText+1): "v"}); !reflect.DeepEqual(got, map[string]any{"<cut>": "v"}) {
 		t.Errorf("a long key: got %.60v", got)
 	}
-	if got := cut("one\ntwo\nghp_01234567", 16, "\n"); got != "one\ntwo\n<cut>" {
+	if got := cutText("one\ntwo\nghp_01234567", 16, "\n"); got != "one\ntwo\n<cut>" {
 		t.Errorf("a log: got %q", got)
 	}
 }
 
 // TestScrubArguments: a secret that follows its option in a list.
 func TestScrubArguments(t *testing.T) {
-	got := scrubAll([]any{
+	got := redactAll([]any{
 		"fence_x", "-P", "hunter2", "--password", "hunter2", "-p", "-o", "status",
 		"--passwd", map[string]any{"a": "hunter2", "file": "/etc/p"},
 	})

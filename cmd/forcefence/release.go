@@ -12,7 +12,7 @@ import (
 
 // newRelease is a person's way out of any mark.
 func newRelease() *cobra.Command {
-	var at reach
+	var cluster clusterFlags
 	var key string
 	var yes bool
 	cmd := &cobra.Command{
@@ -23,15 +23,15 @@ func newRelease() *cobra.Command {
 			"any more is believed again. Without --yes it only tells what it would do.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := at.client()
+			c, err := cluster.newClient()
 			if err != nil {
 				return err
 			}
-			told, err := release.Node(cmd.Context(), c, args[0], key, yes, time.Now)
+			message, err := release.ReleaseNode(cmd.Context(), c, args[0], key, yes, time.Now)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), told)
+			fmt.Fprintln(cmd.OutOrStdout(), message)
 			if !yes {
 				return fmt.Errorf("nothing was changed: add --yes to do it")
 			}
@@ -39,8 +39,8 @@ func newRelease() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	at.flags(cmd)
+	cluster.addFlags(cmd)
 	f.StringVar(&key, "taint-key", taint.DefaultKey, "the mark's key, where the configuration names another")
 	f.BoolVar(&yes, "yes", false, "do it")
-	return needs(cmd, "forcefence-operate")
+	return withRole(cmd, "forcefence-operate")
 }

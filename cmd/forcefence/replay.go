@@ -37,10 +37,10 @@ func newReplay(types providers.Registry) *cobra.Command {
 			if format != "table" && format != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", format)
 			}
-			var other *replay.Other
+			var other *replay.OtherConfig
 			if file != "" {
 				var err error
-				if other, err = app.Replayed(file, types); err != nil {
+				if other, err = app.LoadForReplay(file, types); err != nil {
 					return err
 				}
 			}
@@ -48,7 +48,7 @@ func newReplay(types providers.Registry) *cobra.Command {
 			played := make(chan error, 1)
 			go func() {
 				var err error
-				r, err = play(args, other)
+				r, err = playFiles(args, other)
 				played <- err
 			}()
 			select {
@@ -81,8 +81,8 @@ func newReplay(types providers.Registry) *cobra.Command {
 	return cmd
 }
 
-// play plays files.
-func play(names []string, other *replay.Other) (replay.Report, error) {
+// playFiles plays files.
+func playFiles(names []string, other *replay.OtherConfig) (replay.Report, error) {
 	var in []io.Reader
 	for _, name := range names {
 		f, err := os.Open(name)
@@ -92,14 +92,14 @@ func play(names []string, other *replay.Other) (replay.Report, error) {
 		defer f.Close()
 		in = append(in, f)
 	}
-	return replay.Play(in, other)
+	return replay.PlayRecordings(in, other)
 }
 
 // printReplay writes decisions as a table. What a recording says was made fit for a terminal by package replay.
 func printReplay(out io.Writer, r replay.Report, other bool) error {
 	for i, h := range r.Headers {
 		if i == 0 || h.Digest != r.Headers[i-1].Digest || h.By != r.Headers[i-1].By {
-			say(out, "", "Recorded by forcefence %s from %s on, mode %s.", recording.Clean(h.By), h.At.UTC().Format(time.DateTime), recording.Clean(h.Mode))
+			printText(out, "", "Recorded by forcefence %s from %s on, mode %s.", recording.CleanText(h.By), h.At.UTC().Format(time.DateTime), recording.CleanText(h.Mode))
 		}
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -113,32 +113,32 @@ func printReplay(out io.Writer, r replay.Report, other bool) error {
 			now = d.Now.String()
 		}
 		if now == d.Then.String() {
-			now += ", with other " + recording.Clean(strings.Join(d.In, ", "))
+			now += ", with other " + recording.CleanText(strings.Join(d.In, ", "))
 		}
 		switch {
 		case d.Unknown != "":
-			now = "unknown: " + recording.Clean(d.Unknown)
+			now = "unknown: " + recording.CleanText(d.Unknown)
 		case d.Estimate != nil:
 			estimates = append(estimates, d)
 			now += fmt.Sprintf(" [%d]", len(estimates))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", d.At.UTC().Format(time.DateTime), recording.Clean(d.Node), d.Then, now)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", d.At.UTC().Format(time.DateTime), recording.CleanText(d.Node), d.Then, now)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for i, d := range estimates {
 		fmt.Fprintln(out)
-		say(out, fmt.Sprintf("[%d] ", i+1), "Node %s: from here on the world would have been another. An estimate, if its devices go on to say %s and it stays silent: %s.",
-			recording.Clean(d.Node), d.Estimate.Says, outcomeWords[d.Estimate.Outcome])
+		printText(out, fmt.Sprintf("[%d] ", i+1), "Node %s: from here on the world would have been another. An estimate, if its devices go on to say %s and it stays silent: %s.",
+			recording.CleanText(d.Node), d.Estimate.DeviceState, outcomeWords[d.Estimate.Outcome])
 		for _, e := range d.Estimate.Steps {
-			say(out, fmt.Sprintf("    %8s  ", seconds(e.Seconds)), "%s: %s", e.Reason, recording.Clean(e.Text))
+			printText(out, fmt.Sprintf("    %8s  ", formatSeconds(e.Seconds)), "%s: %s", e.Reason, recording.CleanText(e.Text))
 		}
 		if n := len(d.Estimate.Moved); n > 0 {
-			say(out, "    ", "Pods moved: %d: %s", n, recording.Clean(strings.Join(d.Estimate.Moved, ", ")))
+			printText(out, "    ", "Pods moved: %d: %s", n, recording.CleanText(strings.Join(d.Estimate.Moved, ", ")))
 		}
 		for _, p := range d.Estimate.Policy {
-			say(out, "    ", "Pods ended without proof by policy %s: %s", recording.Clean(p.Policy), recording.Clean(strings.Join(p.Pods, ", ")))
+			printText(out, "    ", "Pods ended without proof by policy %s: %s", recording.CleanText(p.Policy), recording.CleanText(strings.Join(p.Pods, ", ")))
 		}
 	}
 	if len(r.Decisions) > 0 {
@@ -151,30 +151,30 @@ func printReplay(out io.Writer, r replay.Report, other bool) error {
 	case r.Compared == 0:
 		what = "There is nothing to tell of."
 	}
-	say(out, "", "%d decisions of %d lines compared. %s", r.Compared, r.Lines, what)
+	printText(out, "", "%d decisions of %d lines compared. %s", r.Compared, r.Lines, what)
 	for _, note := range []struct {
 		n    int
 		text string
 	}{
-		{r.Left, "%d lines are left out: the beginning of what they belong to is not in these files, or a line before them is missing."},
-		{r.Cut, "%d incidents went on for longer than is recorded of one (8 MiB)."},
+		{r.Skipped, "%d lines are left out: the beginning of what they belong to is not in these files, or a line before them is missing."},
+		{r.Truncated, "%d incidents went on for longer than is recorded of one (8 MiB)."},
 		{r.Dropped, "%d lines were not recorded, as the disk was too slow or full."},
 	} {
 		if note.n > 0 {
-			say(out, "", note.text, note.n)
+			printText(out, "", note.text, note.n)
 		}
 	}
 	if r.Torn {
-		say(out, "", "The last line is not whole, and is left out.")
+		printText(out, "", "The last line is not whole, and is left out.")
 	}
 	if other && r.Differ > 0 && len(estimates) == 0 {
-		say(out, "", "Nothing would have been done otherwise: the differences are in what was told.")
+		printText(out, "", "Nothing would have been done otherwise: the differences are in what was told.")
 	}
 	return nil
 }
 
 // outcomeWords are explain's outcomes in the conditional.
 var outcomeWords = map[explain.Outcome]string{
-	explain.Moves: "its pods would have been moved", explain.Tells: "it would have been told", explain.Nothing: "nothing would have been done",
+	explain.Moves: "its pods would have been moved", explain.ShadowOnly: "it would have been told", explain.Nothing: "nothing would have been done",
 	explain.Hangs: "a fence would have begun, and not come to its end",
 }

@@ -43,7 +43,7 @@ func newRun(types providers.Registry) *cobra.Command {
 			} else if limit > 0 {
 				o.Log.Info("the garbage collector works harder above this much memory", "bytes", limit)
 			}
-			if o.REST, err = (&reach{kubeconfig: kubeconfig}).config(); err != nil {
+			if o.REST, err = (&clusterFlags{kubeconfig: kubeconfig}).restConfig(); err != nil {
 				return err
 			}
 			o.Registry = types

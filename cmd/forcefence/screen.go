@@ -36,14 +36,14 @@ func newScreen(w io.Writer) screen {
 }
 
 func (s screen) Write(text []byte) (int, error) {
-	if _, err := io.WriteString(s.to, printable(string(text), "\n\t")); err != nil {
+	if _, err := io.WriteString(s.to, maskUnprintable(string(text), "\n\t")); err != nil {
 		return 0, err
 	}
 	return len(text), nil
 }
 
-// printable shows each character that is not, and not one of those allowed, as a dot.
-func printable(text, allowed string) string {
+// maskUnprintable shows each character that is not, and not one of those allowed, as a dot.
+func maskUnprintable(text, allowed string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsPrint(c) && c != utf8.RuneError || strings.ContainsRune(allowed, c) {
 			return c
@@ -77,22 +77,22 @@ func printJSON(out io.Writer, v any, indent string) error {
 	return err
 }
 
-// width is how wide a line of text is, at most.
-const width = 80
+// maxTextWidth is how wide a line of text is, at most.
+const maxTextWidth = 80
 
-// say writes a text in lines that are no longer than width, or the screen, where its words allow that; those after the first are indented as far.
-func say(out io.Writer, head, format string, args ...any) {
-	most := width
+// printText writes a text in lines that are no longer than width, or the screen, where its words allow that; those after the first are indented as far.
+func printText(out io.Writer, head, format string, args ...any) {
+	most := maxTextWidth
 	if s, ok := out.(screen); ok && s.width > 0 {
 		most = min(most, s.width)
 	}
-	for _, line := range wrap(head, fmt.Sprintf(format, args...), most) {
+	for _, line := range wrapText(head, fmt.Sprintf(format, args...), most) {
 		fmt.Fprintln(out, line)
 	}
 }
 
-// wrap is a text behind a head, in lines.
-func wrap(head, text string, most int) (lines []string) {
+// wrapText is a text behind a head, in lines.
+func wrapText(head, text string, most int) (lines []string) {
 	line, indent := head, strings.Repeat(" ", utf8.RuneCountInString(head))
 	empty := true
 	for _, word := range strings.Fields(text) {
@@ -119,20 +119,20 @@ const (
 	faint  = "2"
 )
 
-// cells are a row without colours.
-func cells(values ...any) (row []cell) {
+// plainCells are a row without colours.
+func plainCells(values ...any) (row []cell) {
 	for _, v := range values {
 		row = append(row, cell{text: fmt.Sprint(v)})
 	}
 	return row
 }
 
-// leastNote is how many columns the last column of a grid needs to stand beside the others.
-const leastNote = 30
+// minNoteWidth is how many columns the last column of a grid needs to stand beside the others.
+const minNoteWidth = 30
 
-// grid writes rows in columns. The last column is a text: where the screen is too narrow for it, it stands below its row. Where the others are
+// printGrid writes rows in columns. The last column is a text: where the screen is too narrow for it, it stands below its row. Where the others are
 // too wide as well, each cell has a line of its own.
-func grid(out io.Writer, header []string, rows [][]cell) {
+func printGrid(out io.Writer, header []string, rows [][]cell) {
 	s, ok := out.(screen)
 	if !ok {
 		s = screen{to: out}
@@ -144,7 +144,7 @@ func grid(out io.Writer, header []string, rows [][]cell) {
 	}
 	for _, row := range rows {
 		for i := range row {
-			row[i].text = strings.Join(strings.Fields(printable(row[i].text, "\n\t")), " ")
+			row[i].text = strings.Join(strings.Fields(maskUnprintable(row[i].text, "\n\t")), " ")
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].text))
 		}
 	}
@@ -152,9 +152,9 @@ func grid(out io.Writer, header []string, rows [][]cell) {
 	for _, w := range widths[:last] {
 		used += w + 2
 	}
-	beside := s.width == 0 || used+min(widths[last], leastNote) <= s.width
+	beside := s.width == 0 || used+min(widths[last], minNoteWidth) <= s.width
 	if !beside && used-2 > s.width {
-		s.blocks(header, rows)
+		s.printBlocks(header, rows)
 		return
 	}
 	var b strings.Builder
@@ -162,23 +162,23 @@ func grid(out io.Writer, header []string, rows [][]cell) {
 		at := 0
 		for i, c := range row[:last] {
 			at += widths[i] + 2
-			b.WriteString(s.paint(c) + strings.Repeat(" ", widths[i]+2-utf8.RuneCountInString(c.text)))
+			b.WriteString(s.paintCell(c) + strings.Repeat(" ", widths[i]+2-utf8.RuneCountInString(c.text)))
 		}
 		note := row[last]
 		switch {
 		case !beside && note.text != "":
 			b.WriteString("\n")
-			for _, l := range wrap("  ", note.text, s.width) {
-				b.WriteString(s.paint(cell{l, note.color}) + "\n")
+			for _, l := range wrapText("  ", note.text, s.width) {
+				b.WriteString(s.paintCell(cell{l, note.color}) + "\n")
 			}
 		case s.width == 0:
 			b.WriteString(note.text + "\n")
 		default:
-			for i, l := range wrap("", note.text, s.width-used) {
+			for i, l := range wrapText("", note.text, s.width-used) {
 				if i > 0 {
 					b.WriteString(strings.Repeat(" ", at))
 				}
-				b.WriteString(s.paint(cell{l, note.color}) + "\n")
+				b.WriteString(s.paintCell(cell{l, note.color}) + "\n")
 			}
 		}
 	}
@@ -192,43 +192,43 @@ func grid(out io.Writer, header []string, rows [][]cell) {
 	for _, row := range append([][]cell{head}, rows...) {
 		line(row)
 	}
-	s.raw(b.String())
+	s.writeRaw(b.String())
 }
 
-// blocks writes each row as lines of header and cell.
-func (s screen) blocks(header []string, rows [][]cell) {
+// printBlocks writes each row as lines of header and cell.
+func (s screen) printBlocks(header []string, rows [][]cell) {
 	wide := 0
 	for _, h := range header[1:] {
 		wide = max(wide, len(h))
 	}
 	var b strings.Builder
 	for _, row := range rows {
-		b.WriteString(s.paint(row[0]) + "\n")
+		b.WriteString(s.paintCell(row[0]) + "\n")
 		for i, c := range row[1:] {
 			if c.text == "" || c.text == "-" {
 				continue
 			}
-			for n, l := range wrap(fmt.Sprintf("  %-*s  ", wide, header[i+1]), c.text, s.width) {
+			for n, l := range wrapText(fmt.Sprintf("  %-*s  ", wide, header[i+1]), c.text, s.width) {
 				if n == 0 {
-					l = l[:wide+4] + s.paint(cell{l[wide+4:], c.color})
+					l = l[:wide+4] + s.paintCell(cell{l[wide+4:], c.color})
 				}
 				b.WriteString(l + "\n")
 			}
 		}
 	}
-	s.raw(b.String())
+	s.writeRaw(b.String())
 }
 
-// paint colours a text that is printable already.
-func (s screen) paint(c cell) string {
+// paintCell colours a text that is printable already.
+func (s screen) paintCell(c cell) string {
 	if !s.color || c.color == "" || c.text == "" {
 		return c.text
 	}
 	return "\x1b[" + c.color + "m" + c.text + "\x1b[0m"
 }
 
-// raw writes what is printable already, with its colours; no line ends in spaces.
-func (s screen) raw(text string) {
+// writeRaw writes what is printable already, with its colours; no line ends in spaces.
+func (s screen) writeRaw(text string) {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " ")

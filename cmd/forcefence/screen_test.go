@@ -66,10 +66,10 @@ func sampleTimeline() *view.Timeline {
 		Conditions: []metav1.Condition{{Type: api.Proven, Status: "True", Message: "racks said that the machine is off"},
 			{Type: api.NeedsPerson, Status: "True", Message: "volume pv-7 does not detach " + hostile}},
 	}
-	var earlier view.Record
+	var earlier view.ParsedFencing
 	earlier.Fencing.Name = "n1.f-41a07c9be2d3"
-	newest := view.Record{Fencing: f, Strange: []string{"fields of a newer version, which are not shown", "phase Verifying"}}
-	return view.TimelineOf([]view.Record{newest, earlier}, []view.OwnEvent{
+	newest := view.ParsedFencing{Fencing: f, Unrecognized: []string{"fields of a newer version, which are not shown", "phase Verifying"}}
+	return view.TimelineOf([]view.ParsedFencing{newest, earlier}, []view.OwnEvent{
 		{At: *at(58 * time.Second), Reason: "MachineOff", Text: "Device racks says that the machine is off (Off): marking the node."},
 		{At: *at(20 * time.Minute), Reason: "PowerUnknown", Text: "of before"},
 	})
@@ -79,7 +79,7 @@ func sampleTimeline() *view.Timeline {
 func TestScreens(t *testing.T) {
 	for _, columns := range []int{60, 120, 0} {
 		for name, print := range map[string]func(screen){
-			"status":   func(s screen) { sampleFleet().print(s) },
+			"status":   func(s screen) { sampleFleet().printFleet(s) },
 			"timeline": func(s screen) { printTimeline(s, sampleTimeline(), noon) },
 			"change":   func(s screen) { printChange(s, sampleFleet().Nodes[2], noon) },
 		} {

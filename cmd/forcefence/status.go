@@ -22,8 +22,8 @@ import (
 
 // newStatus is the fleet at a glance.
 func newStatus() *cobra.Command {
-	var at reach
-	var o looker
+	var cluster clusterFlags
+	var o statusReader
 	var format string
 	var follow bool
 	cmd := &cobra.Command{
@@ -38,19 +38,19 @@ func newStatus() *cobra.Command {
 			if format != "table" && format != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", format)
 			}
-			c, err := at.client()
+			c, err := cluster.newClient()
 			if err != nil {
 				return err
 			}
-			o.client, o.nodes, o.namespace, o.now = c, args, at.overrides.Context.Namespace, time.Now
-			f, err := o.look(cmd.Context())
+			o.client, o.nodes, o.namespace, o.now = c, args, cluster.overrides.Context.Namespace, time.Now
+			f, err := o.readFleet(cmd.Context())
 			if err != nil {
 				return err
 			}
 			out := cmd.OutOrStdout()
 			switch {
 			case format == "table":
-				f.print(out)
+				f.printFleet(out)
 			case follow:
 				err = printJSON(out, f, "")
 			default:
@@ -59,7 +59,7 @@ func newStatus() *cobra.Command {
 			if err != nil || !follow {
 				return err
 			}
-			return o.follow(cmd.Context(), c, f, func(n view.Node) error {
+			return o.followNodes(cmd.Context(), c, f, func(n view.Node) error {
 				if format == "json" {
 					return printJSON(out, n, "")
 				}
@@ -69,18 +69,18 @@ func newStatus() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	at.flags(cmd)
-	at.namespaced(cmd)
+	cluster.addFlags(cmd)
+	cluster.addNamespaceFlag(cmd)
 	f.StringVarP(&format, "output", "o", "table", "table or json")
 	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these labels")
 	f.BoolVarP(&follow, "watch", "w", false, "then follow what changes of the nodes")
 	f.BoolVar(&o.all, "all", false, "list every node, whatever there is to tell")
 	f.StringVar(&o.key, "taint-key", taint.DefaultKey, "the mark's key, where the configuration names another")
-	return needs(cmd, "forcefence-look")
+	return withRole(cmd, "forcefence-look")
 }
 
-// looker is what is looked at, and how.
-type looker struct {
+// statusReader is what is looked at, and how.
+type statusReader struct {
 	client    client.Client
 	nodes     []string
 	selector  string
@@ -101,15 +101,15 @@ type fleet struct {
 	Unknown     []string           `json:"unknown,omitempty"`  // what could not be read, and why
 }
 
-// small is how many nodes a fleet has at most that is listed whole.
-const small = 50
+// smallFleet is how many nodes a fleet has at most that is listed whole.
+const smallFleet = 50
 
-// look reads all of it. What is not the Nodes may be out of reach: then it says so.
-func (o *looker) look(ctx context.Context) (*fleet, error) {
+// readFleet reads all of it. What is not the Nodes may be out of reach: then it says so.
+func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	f := &fleet{At: o.now().UTC(), Controllers: []leader{}, Counts: map[view.State]int{}, Nodes: []view.Node{}}
 	unknown := func(err error) {
 		text := err.Error()
-		if right := missing(err); right != "" {
+		if right := missingRight(err); right != "" {
 			text = "You lack the right: " + right
 		}
 		f.Unknown = append(f.Unknown, text)
@@ -118,14 +118,14 @@ func (o *looker) look(ctx context.Context) (*fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--selector: %w", err)
 	}
-	controllers, err := leading(ctx, o.client)
+	controllers, err := listLeaders(ctx, o.client)
 	if err != nil {
 		unknown(err)
 	}
 	f.Controllers = append(f.Controllers, controllers...)
 	namespace := o.namespace
 	if namespace == "" {
-		if namespace, err = homeOf(controllers, err); err != nil && len(controllers) > 0 {
+		if namespace, err = onlyNamespace(controllers, err); err != nil && len(controllers) > 0 {
 			unknown(err)
 		}
 	}
@@ -139,10 +139,10 @@ func (o *looker) look(ctx context.Context) (*fleet, error) {
 		unknown(err)
 	}
 	records := true
-	see := func(n *corev1.Node) {
-		s := view.NodeFacts{Node: n, Key: o.key, Event: newest(events[n.Name]), Now: f.At}
-		if rec, _ := taint.RecordOf(n); rec.Open() && records {
-			if s.Needs, err = needed(ctx, o.client, n.Name, rec); err != nil {
+	addNode := func(n *corev1.Node) {
+		s := view.NodeFacts{Node: n, Key: o.key, Event: newestEvent(events[n.Name]), Now: f.At}
+		if rec, _ := taint.RecordOf(n); rec.IsOpen() && records {
+			if s.NeedsPerson, err = readNeedsPerson(ctx, o.client, n.Name, rec); err != nil {
 				unknown(err)
 				records = false // and so would be the others'
 			}
@@ -151,14 +151,14 @@ func (o *looker) look(ctx context.Context) (*fleet, error) {
 		f.Counts[one.State]++
 		f.Nodes = append(f.Nodes, one)
 	}
-	if err := o.each(ctx, selector, see); err != nil {
+	if err := o.eachNode(ctx, selector, addNode); err != nil {
 		return nil, err
 	}
 	order := view.States()
 	slices.SortFunc(f.Nodes, func(a, b view.Node) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), cmp.Compare(a.Node, b.Node))
 	})
-	if len(f.Nodes) > small && !o.all && len(o.nodes) == 0 {
+	if len(f.Nodes) > smallFleet && !o.all && len(o.nodes) == 0 {
 		had := len(f.Nodes)
 		f.Nodes = slices.DeleteFunc(f.Nodes, func(n view.Node) bool { return n.State == view.StateFine && n.Next == "" })
 		f.Unlisted = had - len(f.Nodes)
@@ -166,22 +166,22 @@ func (o *looker) look(ctx context.Context) (*fleet, error) {
 	return f, nil
 }
 
-// each reads the nodes that were named, or those of the selector.
-func (o *looker) each(ctx context.Context, selector labels.Selector, see func(*corev1.Node)) error {
+// eachNode reads the nodes that were named, or those of the selector.
+func (o *statusReader) eachNode(ctx context.Context, selector labels.Selector, visit func(*corev1.Node)) error {
 	for _, name := range o.nodes {
 		var n corev1.Node
 		if err := o.client.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
 			return fmt.Errorf("reading node: %w", err)
 		}
 		if selector.Matches(labels.Set(n.Labels)) {
-			see(&n)
+			visit(&n)
 		}
 	}
 	if len(o.nodes) > 0 {
 		return nil
 	}
-	err := each(ctx, o.client, func() *corev1.NodeList { return &corev1.NodeList{} }, func(n runtime.Object) error {
-		see(n.(*corev1.Node))
+	err := eachObject(ctx, o.client, func() *corev1.NodeList { return &corev1.NodeList{} }, func(n runtime.Object) error {
+		visit(n.(*corev1.Node))
 		return nil
 	}, client.MatchingLabelsSelector{Selector: selector})
 	if err != nil {
@@ -191,58 +191,58 @@ func (o *looker) each(ctx context.Context, selector labels.Selector, see func(*c
 }
 
 func (f *fleet) pausedIn(ctx context.Context, c client.Reader, namespace string) error {
-	at, _, err := pauseIn(ctx, c, namespace)
+	at, _, err := pauseConfigMap(ctx, c, namespace)
 	if err != nil {
 		return nil // no ConfigMap pauses
 	}
-	p, err := pausedAll(ctx, c, at, f.At)
+	p, err := readClusterPause(ctx, c, at, f.At)
 	if p != nil {
 		f.Paused = fmt.Sprintf("ConfigMap %s: %s", at, p)
 	}
 	return err
 }
 
-func (f *fleet) print(out io.Writer) {
+func (f *fleet) printFleet(out io.Writer) {
 	leads := slices.ContainsFunc(f.Controllers, func(l leader) bool { return l.Leads })
 	for _, l := range f.Controllers {
 		switch {
 		case l.Leads:
-			say(out, "", "Controller %s leads (Lease %s/%s, renewed %s ago).", l.Holder, l.Namespace, l.Lease, age(l.Renewed, f.At))
+			printText(out, "", "Controller %s leads (Lease %s/%s, renewed %s ago).", l.Holder, l.Namespace, l.Lease, formatAge(l.Renewed, f.At))
 		case !leads:
-			say(out, "", "No controller leads: Lease %s/%s was renewed last %s ago.", l.Namespace, l.Lease, cmp.Or(age(l.Renewed, f.At), "never"))
+			printText(out, "", "No controller leads: Lease %s/%s was renewed last %s ago.", l.Namespace, l.Lease, cmp.Or(formatAge(l.Renewed, f.At), "never"))
 		}
 	}
 	if len(f.Controllers) == 0 && len(f.Unknown) == 0 {
-		say(out, "", "No controller has made its Lease in this cluster: nothing is fenced.")
+		printText(out, "", "No controller has made its Lease in this cluster: nothing is fenced.")
 	} else if !leads && len(f.Controllers) > 0 {
-		say(out, "", "Nothing is fenced, and what stands below may be old.")
+		printText(out, "", "Nothing is fenced, and what stands below may be old.")
 	}
 	if f.Paused != "" {
-		say(out, "", "PAUSED for all nodes, by %s.", f.Paused)
+		printText(out, "", "PAUSED for all nodes, by %s.", f.Paused)
 	}
 	for _, what := range f.Unknown {
-		say(out, "", "Not known: %s.", strings.TrimSuffix(what, "."))
+		printText(out, "", "Not known: %s.", strings.TrimSuffix(what, "."))
 	}
 	var counts []string
 	total := 0
 	for _, s := range view.States() {
 		if n := f.Counts[s]; n > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", n, s.Word()))
+			counts = append(counts, fmt.Sprintf("%d %s", n, s.DisplayName()))
 			total += n
 		}
 	}
-	say(out, "", "Nodes: %d (%s).", total, strings.Join(counts, ", "))
+	printText(out, "", "Nodes: %d (%s).", total, strings.Join(counts, ", "))
 	if len(f.Nodes) > 0 {
 		fmt.Fprintln(out)
 		var rows [][]cell
 		for _, n := range f.Nodes {
 			rows = append(rows, rowOf(n, f.At))
 		}
-		grid(out, []string{"NODE", "READY", "MACHINE", "POWER", "GUARD", "FENCE", "NEXT"}, rows)
+		printGrid(out, []string{"NODE", "READY", "MACHINE", "POWER", "GUARD", "FENCE", "NEXT"}, rows)
 	}
 	if f.Unlisted > 0 {
 		fmt.Fprintln(out)
-		say(out, "", "And %d nodes of which there is nothing to tell: --all lists them.", f.Unlisted)
+		printText(out, "", "And %d nodes of which there is nothing to tell: --all lists them.", f.Unlisted)
 	}
 }
 
@@ -253,11 +253,11 @@ var colors = map[view.State]string{view.StateStuck: red, view.StateFencing: yell
 func rowOf(n view.Node, now time.Time) []cell {
 	ready := map[string]string{"True": "yes", "False": "no", "Unknown": "no"}[n.Ready]
 	if ready == "no" && n.ReadySince != nil {
-		ready += " " + age(n.ReadySince, now)
+		ready += " " + formatAge(n.ReadySince, now)
 	}
 	power := n.Machine.Power
 	if n.Machine.At != nil {
-		power += " " + age(n.Machine.At, now)
+		power += " " + formatAge(n.Machine.At, now)
 	}
 	return []cell{
 		{n.Node, colors[n.State]}, {ready, ""}, {cmp.Or(n.Machine.By, "-"), ""}, {power, ""}, {cmp.Or(n.Protection, "-"), ""}, {fenceWord(n, now), ""}, {n.Next, ""},
@@ -270,17 +270,17 @@ func fenceWord(n view.Node, now time.Time) string {
 	case n.Broken != "":
 		return "unreadable"
 	case n.Fence != nil && n.Fence.Result == "":
-		return n.Fence.Phase + " " + age(&n.Fence.At, now)
+		return n.Fence.Phase + " " + formatAge(&n.Fence.At, now)
 	case n.Mark != "":
 		return "marked"
 	case n.Fence != nil && n.State != view.StateFine:
-		return n.Fence.Result + " " + age(&n.Fence.At, now)
+		return n.Fence.Result + " " + formatAge(&n.Fence.At, now)
 	}
 	return "-"
 }
 
-// age is for how long something has been so.
-func age(at *time.Time, now time.Time) string {
+// formatAge is for how long something has been so.
+func formatAge(at *time.Time, now time.Time) string {
 	if at == nil {
 		return ""
 	}
@@ -296,9 +296,9 @@ func printChange(out io.Writer, n view.Node, now time.Time) {
 			parts = append(parts, name+" "+row[i].text)
 		}
 	}
-	text := fmt.Sprintf("%s  %s (%s): %s.", now.Format(time.TimeOnly), n.Node, n.State.Word(), strings.Join(parts, ", "))
+	text := fmt.Sprintf("%s  %s (%s): %s.", now.Format(time.TimeOnly), n.Node, n.State.DisplayName(), strings.Join(parts, ", "))
 	if n.Next != "" {
 		text += " " + n.Next
 	}
-	say(out, "", "%s", text)
+	printText(out, "", "%s", text)
 }

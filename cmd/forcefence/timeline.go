@@ -22,7 +22,7 @@ import (
 
 // newTimeline is the story of one fence.
 func newTimeline() *cobra.Command {
-	var at reach
+	var cluster clusterFlags
 	var format string
 	cmd := &cobra.Command{
 		Use:   "timeline NODE|ID",
@@ -35,7 +35,7 @@ func newTimeline() *cobra.Command {
 			if format != "table" && format != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", format)
 			}
-			c, err := at.client()
+			c, err := cluster.newClient()
 			if err != nil {
 				return err
 			}
@@ -50,9 +50,9 @@ func newTimeline() *cobra.Command {
 			return nil
 		},
 	}
-	at.flags(cmd)
+	cluster.addFlags(cmd)
 	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
-	return needs(cmd, "forcefence-look")
+	return withRole(cmd, "forcefence-look")
 }
 
 // readTimeline tells of a node's last fence, or of the one of that id or name.
@@ -70,7 +70,7 @@ func readTimeline(ctx context.Context, c client.Client, what string) (*view.Time
 	t := view.TimelineOf(found, events[node])
 	if err != nil {
 		text := err.Error()
-		if right := missing(err); right != "" {
+		if right := missingRight(err); right != "" {
 			text = "Events: you lack the right: " + right
 		}
 		t.Unknown = append(t.Unknown, text)
@@ -79,19 +79,19 @@ func readTimeline(ctx context.Context, c client.Client, what string) (*view.Time
 }
 
 // findFencings are the Fencings of a node, or the one of that id or name.
-func findFencings(ctx context.Context, c client.Client, what string) (out []view.Record, _ error) {
+func findFencings(ctx context.Context, c client.Client, what string) (out []view.ParsedFencing, _ error) {
 	if strings.Contains(what, ".") && len(validation.IsDNS1123Subdomain(what)) == 0 {
 		u := newFencing()
 		switch err := c.Get(ctx, client.ObjectKey{Name: what}, u); {
 		case err == nil:
-			f, err := view.ReadRecord(u.Object)
-			return []view.Record{f}, err
+			f, err := view.ParseFencing(u.Object)
+			return []view.ParsedFencing{f}, err
 		case !apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("reading Fencing %s: %w", what, unread(c, err))
+			return nil, fmt.Errorf("reading Fencing %s: %w", what, fencingReadError(c, err))
 		}
 	}
 	opts := []client.ListOption{}
-	take := func(f view.Record) bool { return f.Fencing.Spec.Node == what || f.Fencing.Spec.ID == what }
+	take := func(f view.ParsedFencing) bool { return f.Fencing.Spec.Node == what || f.Fencing.Spec.ID == what }
 	labels := []string{api.NodeLabel, api.FenceLabel}
 	if len(validation.IsValidLabelValue(what)) > 0 {
 		labels = labels[:1] // it stands in no label: all are read
@@ -100,15 +100,15 @@ func findFencings(ctx context.Context, c client.Client, what string) (out []view
 		if len(labels) > 1 {
 			opts = []client.ListOption{client.MatchingLabels{label: what}}
 		}
-		err := each(ctx, c, newFencings, func(o runtime.Object) error {
-			f, err := view.ReadRecord(o.(*unstructured.Unstructured).Object)
+		err := eachObject(ctx, c, newFencings, func(o runtime.Object) error {
+			f, err := view.ParseFencing(o.(*unstructured.Unstructured).Object)
 			if err == nil && take(f) {
 				out = append(out, f)
 			}
 			return err
 		}, opts...)
 		if err != nil {
-			return nil, fmt.Errorf("listing Fencings: %w", unread(c, err))
+			return nil, fmt.Errorf("listing Fencings: %w", fencingReadError(c, err))
 		}
 		if len(out) > 0 {
 			break
@@ -122,24 +122,24 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 	if t.Shadow {
 		what = "Mode shadow: what would have been done"
 	}
-	say(out, "", "%s of node %s, begun %s (%s ago) by %s. Why: %s.", what, t.Node, t.Begun.Format(time.RFC3339), age(&t.Begun, now), t.By, cmp.Or(t.Why, "not known"))
+	printText(out, "", "%s of node %s, begun %s (%s ago) by %s. Why: %s.", what, t.Node, t.Begun.Format(time.RFC3339), formatAge(&t.Begun, now), t.By, cmp.Or(t.Why, "not known"))
 	switch {
 	case t.Phase != string(taint.PhaseDone):
-		say(out, "", "It is in phase %s.", cmp.Or(t.Phase, "none"))
+		printText(out, "", "It is in phase %s.", cmp.Or(t.Phase, "none"))
 	default:
-		say(out, "", "It ended as %s after %s: %s.", t.Result, cmp.Or(t.Took, "no time"), cmp.Or(t.Outcome, "-"))
+		printText(out, "", "It ended as %s after %s: %s.", t.Result, cmp.Or(t.Duration, "no time"), cmp.Or(t.Outcome, "-"))
 	}
 	if t.Proven != "" {
-		say(out, "", "Proof: %s.", t.Proven)
+		printText(out, "", "Proof: %s.", t.Proven)
 	}
-	if t.Person != "" {
-		say(out, "", "A PERSON SHOULD LOOK: %s", t.Person)
+	if t.NeedsPerson != "" {
+		printText(out, "", "A PERSON SHOULD LOOK: %s", t.NeedsPerson)
 	}
 	if len(t.Newer) > 0 {
-		say(out, "", "A newer version wrote this Fencing, or somebody edited it. It says what this version does not know: %s.", strings.Join(t.Newer, "; "))
+		printText(out, "", "A newer version wrote this Fencing, or somebody edited it. It says what this version does not know: %s.", strings.Join(t.Newer, "; "))
 	}
 	for _, what := range t.Unknown {
-		say(out, "", "Not known: %s.", what)
+		printText(out, "", "Not known: %s.", what)
 	}
 	fmt.Fprintln(out)
 	for _, e := range t.Entries {
@@ -150,7 +150,7 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 		case "event", "step":
 			text = e.From + ": " + text
 		}
-		say(out, fmt.Sprintf("%s %8s  ", e.At.Format(time.TimeOnly), offset(e.At.Sub(t.Begun))), "%s", text)
+		printText(out, fmt.Sprintf("%s %8s  ", e.At.Format(time.TimeOnly), formatOffset(e.At.Sub(t.Begun))), "%s", text)
 	}
 	if p := t.Pods; p.Ended+p.Spared+p.Left+p.Would > 0 {
 		fmt.Fprintln(out)
@@ -162,22 +162,22 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 		for _, n := range p.Names {
 			names = append(names, n.Namespace+"/"+n.Name)
 		}
-		say(out, "Pods: ", "%s%s", text, named(names, int(max(p.Ended, p.Would))))
+		printText(out, "Pods: ", "%s%s", text, formatNames(names, int(max(p.Ended, p.Would))))
 	}
 	if v := t.Volumes; v.Attached > 0 {
-		say(out, "Volumes: ", "%d attached, %d of them detached by now%s", v.Attached, v.Detached, named(v.Names, int(v.Attached)))
+		printText(out, "Volumes: ", "%d attached, %d of them detached by now%s", v.Attached, v.Detached, formatNames(v.Names, int(v.Attached)))
 		if len(v.Left) > 0 {
-			say(out, "Volumes: ", "still attached: %s", strings.Join(v.Left, ", "))
+			printText(out, "Volumes: ", "still attached: %s", strings.Join(v.Left, ", "))
 		}
 	}
 	if len(t.Others) > 0 {
 		fmt.Fprintln(out)
-		say(out, "", "Earlier fences of the node: %s.", strings.Join(t.Others, ", "))
+		printText(out, "", "Earlier fences of the node: %s.", strings.Join(t.Others, ", "))
 	}
 }
 
-// named lists names of which there are so many.
-func named(names []string, all int) string {
+// formatNames lists names of which there are so many.
+func formatNames(names []string, all int) string {
 	if len(names) == 0 {
 		return ""
 	}
@@ -188,8 +188,8 @@ func named(names []string, all int) string {
 	return text
 }
 
-// offset is when something was, from a fence's begin.
-func offset(d time.Duration) string {
+// formatOffset is when something was, from a fence's begin.
+func formatOffset(d time.Duration) string {
 	sign := "+"
 	if d < 0 {
 		sign, d = "-", -d

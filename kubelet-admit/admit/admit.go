@@ -3,7 +3,7 @@
 //
 // It promises that a node which may have been fenced starts no ordinary pod: until the own Node was read cleanly on this boot,
 // while the mark is there, before the node was Ready on this boot, and for a pod that a consistent list does not know. Exempt
-// pods (taint.Exempt) always start: without CNI and CSI nothing else could, and volumes could not detach. A mark that waits for
+// pods (taint.ExemptionOf) always start: without CNI and CSI nothing else could, and volumes could not detach. A mark that waits for
 // nothing but volumes holds, of the pods that were listed since, only those that may use one of them.
 //
 // A node that cannot read the API server after a boot knows exempt pods by their UIDs, as the last list before the boot had them
@@ -33,14 +33,14 @@ type Node struct {
 
 // Pod is what the hook knows about the pod that asks to start.
 type Pod struct {
-	Exempt bool // taint.Exempt
+	Exempt bool // taint.ExemptionOf
 	// WasExempt: the last list before this boot had this UID exempt for as long as it stands.
 	WasExempt bool
 	// Known: a consistent list or GET has this UID bound to this node, not terminal; made on this boot, and since the mark was last
 	// seen: under the mark the pod may have been ended.
 	Known bool
-	// Apart: the pod uses none of the volumes that the mark waits for, for certain.
-	Apart bool
+	// Unaffected: the pod uses none of the volumes that the mark waits for, for certain.
+	Unaffected bool
 }
 
 // Reason says why; it is what a person sees in the pod's Event.
@@ -75,7 +75,7 @@ func Decide(n Node, p Pod) (allow bool, why Reason) {
 		return false, NodeNeverReady
 	case !p.Known:
 		return false, PodUnknown
-	case n.Marked && !p.Apart:
+	case n.Marked && !p.Unaffected:
 		return false, VolumeDetaches
 	case n.Marked:
 		return true, NotConcerned

@@ -32,7 +32,7 @@ func TestDecide(t *testing.T) {
 	count := map[Reason]int{}
 	for c, why := range want {
 		allow, got := Decide(Node{Read: c.read, Marked: c.marked, ReadySeen: c.ready, Listed: c.listed, Detaching: c.detaching},
-			Pod{Exempt: c.exempt, WasExempt: c.was, Known: c.known, Apart: c.apart})
+			Pod{Exempt: c.exempt, WasExempt: c.was, Known: c.known, Unaffected: c.apart})
 		if got != why {
 			t.Errorf("Decide(%+v): reason %q, want %q", c, got, why)
 		}

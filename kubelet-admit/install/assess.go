@@ -19,7 +19,7 @@ type Protection struct {
 	Advice string `json:"advice,omitempty"` // what to do for more; "" if there is nothing
 }
 
-// Facts are what Assess needs to know of a node. The zero value is a node without a runtime that we know.
+// Facts are what AssessProtection needs to know of a node. The zero value is a node without a runtime that we know.
 type Facts struct {
 	Runtime RuntimeName `json:"runtime,omitempty"`
 	Version Version     `json:"version"`
@@ -37,8 +37,8 @@ type Facts struct {
 	requiredLater bool // the record: the running runtime started before anything required the plugin
 }
 
-// Assess says which protection a node has. Fail-closed is said only where the running runtime is known to have read all of it.
-func Assess(f Facts) Protection {
+// AssessProtection says which protection a node has. Fail-closed is said only where the running runtime is known to have read all of it.
+func AssessProtection(f Facts) Protection {
 	name := fmt.Sprintf("%s %s", f.Runtime, f.Version)
 	restart := "restart it"
 	if f.RestartCommand != "" {

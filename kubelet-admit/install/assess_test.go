@@ -61,7 +61,7 @@ func TestAssess(t *testing.T) {
 			"containerd 2.4.2 does not require the plugin: if it stops, pods start.", "Install with --required-plugins."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got, want := Assess(tc.facts), (Protection{tc.level, tc.reason, tc.advice}); got != want {
+			if got, want := AssessProtection(tc.facts), (Protection{tc.level, tc.reason, tc.advice}); got != want {
 				t.Errorf("got  %+v\nwant %+v", got, want)
 			}
 		})

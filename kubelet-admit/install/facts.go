@@ -41,8 +41,8 @@ type unknownRuntimeError struct{ Why string }
 
 func (e *unknownRuntimeError) Error() string { return "finding the container runtime: " + e.Why }
 
-// resolve fills in the defaults.
-func (s Site) resolve(h Host) (Site, error) {
+// resolveDefaults fills in the defaults.
+func (s Site) resolveDefaults(h Host) (Site, error) {
 	if s.StateDir == "" {
 		s.StateDir = nri.DefaultStateDir
 	}
@@ -50,7 +50,7 @@ func (s Site) resolve(h Host) (Site, error) {
 	case containerd, crio:
 	case "":
 		for _, name := range []RuntimeName{containerd, crio} {
-			if len(h.processes(name)) == 0 {
+			if len(h.findProcesses(name)) == 0 {
 				continue
 			}
 			if s.Runtime != "" {
@@ -87,8 +87,8 @@ func (s Site) dropIn() string {
 	return filepath.Join(s.ConfDir, "99-"+pluginName+".toml")
 }
 
-// configs are the files that the runtime reads its configuration from; those of others may require the plugin as well.
-func (s Site) configs() []string {
+// configFiles are the files that the runtime reads its configuration from; those of others may require the plugin as well.
+func (s Site) configFiles() []string {
 	files := []string{s.Config, s.dropIn()}
 	if s.Runtime == containerd {
 		if root, err := readRoot(s); err == nil { // else it has just refused to dump it
@@ -100,12 +100,12 @@ func (s Site) configs() []string {
 	return append(files, others...)
 }
 
-func (s Site) restart() string { return "systemctl restart " + s.Unit }
+func (s Site) restartCommand() string { return "systemctl restart " + s.Unit }
 
 // ReadFacts asks the host's runtime. A runtime that is not known is no error: the facts are those of a node without one, and why is
 // told beside them.
 func ReadFacts(ctx context.Context, h Host, s Site) (Facts, error) {
-	s, err := s.resolve(h)
+	s, err := s.resolveDefaults(h)
 	var unknown *unknownRuntimeError
 	if errors.As(err, &unknown) {
 		return Facts{}, nil
@@ -117,19 +117,19 @@ func ReadFacts(ctx context.Context, h Host, s Site) (Facts, error) {
 }
 
 func readFacts(ctx context.Context, h Host, s Site) (Facts, error) {
-	f := Facts{Runtime: s.Runtime, RestartCommand: s.restart()}
+	f := Facts{Runtime: s.Runtime, RestartCommand: s.restartCommand()}
 	program := s.Containerd
 	if s.Runtime == crio {
 		program = s.CRIO
 	}
-	out, err := h.exec(ctx, program, "--version")
+	out, err := h.runCommand(ctx, program, "--version")
 	if err != nil {
 		return f, fmt.Errorf("asking the runtime's version: %w", err)
 	}
 	if f.Version, err = parseVersion(string(out)); err != nil {
 		return f, fmt.Errorf("asking the runtime's version: %w", err)
 	}
-	d, err := dump(ctx, h, s)
+	d, err := dumpConfig(ctx, h, s)
 	if err != nil {
 		return f, err
 	}
@@ -138,18 +138,18 @@ func readFacts(ctx context.Context, h Host, s Site) (Facts, error) {
 		return f, err
 	}
 
-	ps := h.processes(s.Runtime)
+	ps := h.findProcesses(s.Runtime)
 	f.Running = len(ps) > 0
-	r := h.readRecord(s.StateDir, ps)
+	r := h.readPending(s.StateDir, ps)
 	f.PluginPending, f.UpgradePending, f.ConfigPending, f.StillRequired = r.Plugin, r.Upgrade, r.Config, r.Released
 	f.WhyNotRequired, f.requiredLater = r.WhyNotRequired, r.Config
 	if len(r.Processes) == 0 { // none of ours, or lost: then the files' times tell
-		if f.PluginPending, err = newer(filepath.Join(f.NRI.PluginDir, PluginFile), h, ps); err != nil {
+		if f.PluginPending, err = hasChangedSince(filepath.Join(f.NRI.PluginDir, PluginFile), h, ps); err != nil {
 			return f, err
 		}
 	}
-	for _, file := range s.configs() {
-		changed, err := newer(file, h, ps)
+	for _, file := range s.configFiles() {
+		changed, err := hasChangedSince(file, h, ps)
 		if err != nil {
 			return f, err
 		}
@@ -178,42 +178,42 @@ func inPlace(n NRI) (bool, error) {
 	return bad == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && info.Size() > 0, nil
 }
 
-// dumped is a runtime's whole configuration, merged from all its files.
-type dumped struct {
+// runtimeConfig is a runtime's whole configuration, merged from all its files.
+type runtimeConfig struct {
 	nri  NRI
 	text []byte
 }
 
-func parse(s Site, text []byte) (dumped, error) {
+func parseDump(s Site, text []byte) (runtimeConfig, error) {
 	read := parseContainerd
 	if s.Runtime == crio {
 		read = parseCRIO
 	}
 	n, err := read(text)
-	return dumped{nri: n, text: text}, err
+	return runtimeConfig{nri: n, text: text}, err
 }
 
-// dump asks the runtime for its configuration as it would read it now.
-func dump(ctx context.Context, h Host, s Site) (dumped, error) {
+// dumpConfig asks the runtime for its configuration as it would read it now.
+func dumpConfig(ctx context.Context, h Host, s Site) (runtimeConfig, error) {
 	var text []byte
 	var err error
 	if s.Runtime == crio {
-		text, err = h.exec(ctx, s.CRIO, "--config", s.Config, "--config-dir", s.ConfDir, "config")
+		text, err = h.runCommand(ctx, s.CRIO, "--config", s.Config, "--config-dir", s.ConfDir, "config")
 	} else {
-		text, err = h.exec(ctx, s.Containerd, "--config", s.Config, "config", "dump")
+		text, err = h.runCommand(ctx, s.Containerd, "--config", s.Config, "config", "dump")
 	}
 	if err != nil {
-		return dumped{}, fmt.Errorf("asking the runtime for its configuration: %w", err)
+		return runtimeConfig{}, fmt.Errorf("asking the runtime for its configuration: %w", err)
 	}
-	return parse(s, text)
+	return parseDump(s, text)
 }
 
-// trial asks the runtime what its configuration would be without our drop-in, or with another one in its place (with; nil: none). The
+// tryConfig asks the runtime what its configuration would be without our drop-in, or with another one in its place (with; nil: none). The
 // files that it reads for that lie in the staging folder and are gone when this returns.
-func trial(ctx context.Context, h Host, s Site, with []byte) (_ dumped, err error) {
+func tryConfig(ctx context.Context, h Host, s Site, with []byte) (_ runtimeConfig, err error) {
 	dir := filepath.Join(stageDir(s.ConfDir), "trial")
 	if _, err := h.removeAll(dir); err != nil {
-		return dumped{}, err
+		return runtimeConfig{}, err
 	}
 	defer func() {
 		_, bad := h.removeAll(dir)
@@ -221,16 +221,16 @@ func trial(ctx context.Context, h Host, s Site, with []byte) (_ dumped, err erro
 	}()
 	candidate := filepath.Join(dir, filepath.Base(s.dropIn()))
 	if with != nil {
-		if err := h.write(candidate, 0o644, contentOf(with)); err != nil {
-			return dumped{}, err
+		if err := h.writeFile(candidate, 0o644, contentOf(with)); err != nil {
+			return runtimeConfig{}, err
 		}
 	} else if err := h.makeDir(dir); err != nil {
-		return dumped{}, err
+		return runtimeConfig{}, err
 	}
 	if s.Runtime == crio {
 		others, err := filepath.Glob(filepath.Join(s.ConfDir, "*"))
 		if err != nil {
-			return dumped{}, err
+			return runtimeConfig{}, err
 		}
 		for _, file := range others {
 			info, err := os.Stat(file)
@@ -239,20 +239,20 @@ func trial(ctx context.Context, h Host, s Site, with []byte) (_ dumped, err erro
 			}
 			text, err := os.ReadFile(file)
 			if err != nil {
-				return dumped{}, err
+				return runtimeConfig{}, err
 			}
-			if err := h.write(filepath.Join(dir, filepath.Base(file)), 0o644, contentOf(text)); err != nil {
-				return dumped{}, err
+			if err := h.writeFile(filepath.Join(dir, filepath.Base(file)), 0o644, contentOf(text)); err != nil {
+				return runtimeConfig{}, err
 			}
 		}
 		s.ConfDir = dir
-		return dump(ctx, h, s)
+		return dumpConfig(ctx, h, s)
 	}
 	// containerd has no folder of its own: the configuration's imports name it. So a copy of the configuration imports what that one
 	// does, but for our file.
 	root, err := readRoot(s)
 	if err != nil {
-		return dumped{}, err
+		return runtimeConfig{}, err
 	}
 	imports := slices.DeleteFunc(root.imports, func(file string) bool { return file == s.dropIn() })
 	if with != nil {
@@ -261,13 +261,13 @@ func trial(ctx context.Context, h Host, s Site, with []byte) (_ dumped, err erro
 	root.all["imports"] = imports
 	text, err := toml.Marshal(root.all)
 	if err != nil {
-		return dumped{}, err
+		return runtimeConfig{}, err
 	}
 	s.Config = filepath.Join(dir, "config.toml")
-	if err := h.write(s.Config, 0o600, contentOf(text)); err != nil {
-		return dumped{}, err
+	if err := h.writeFile(s.Config, 0o600, contentOf(text)); err != nil {
+		return runtimeConfig{}, err
 	}
-	return dump(ctx, h, s)
+	return dumpConfig(ctx, h, s)
 }
 
 type rootConfig struct {

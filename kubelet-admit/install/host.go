@@ -31,13 +31,13 @@ type Host struct {
 // execTimeout bounds one host program: a config dump takes 30 ms, a restart of a busy runtime some seconds.
 const execTimeout = 90 * time.Second
 
-func (h Host) exec(ctx context.Context, name string, args ...string) ([]byte, error) {
+func (h Host) runCommand(ctx context.Context, name string, args ...string) ([]byte, error) {
 	if h.Exec != nil {
 		return h.Exec(ctx, name, args...)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, execTimeout, fmt.Errorf("no end after %s", execTimeout))
 	defer cancel()
-	bin, err := h.lookup(name)
+	bin, err := h.findProgram(name)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (h Host) exec(ctx context.Context, name string, args ...string) ([]byte, er
 	cmd := exec.CommandContext(ctx, bin, args...)
 	// Our own environment is the container's, whose paths mean nothing on the host. systemctl takes a changed root for a chroot and
 	// would do nothing: it is told that this one is the host's.
-	cmd.Env = []string{"PATH=" + h.path(), "LC_ALL=C", "SYSTEMD_IGNORE_CHROOT=1"}
+	cmd.Env = []string{"PATH=" + h.searchPath(), "LC_ALL=C", "SYSTEMD_IGNORE_CHROOT=1"}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
@@ -57,25 +57,25 @@ func (h Host) exec(ctx context.Context, name string, args ...string) ([]byte, er
 	return stdout.Bytes(), nil
 }
 
-func (h Host) path() string {
+func (h Host) searchPath() string {
 	if h.Path != "" {
 		return h.Path
 	}
 	return defaultPath
 }
 
-// lookup finds a program as the host's own PATH would: exec.LookPath asks the environment of this process.
-func (h Host) lookup(name string) (string, error) {
+// findProgram finds a program as the host's own PATH would: exec.LookPath asks the environment of this process.
+func (h Host) findProgram(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
-	for _, dir := range filepath.SplitList(h.path()) {
+	for _, dir := range filepath.SplitList(h.searchPath()) {
 		file := filepath.Join(dir, name)
 		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 			return file, nil
 		}
 	}
-	return "", fmt.Errorf("%s: %w in %s", name, exec.ErrNotFound, h.path())
+	return "", fmt.Errorf("%s: %w in %s", name, exec.ErrNotFound, h.searchPath())
 }
 
 // lastLines keeps what a person needs of a program's complaint.
@@ -88,7 +88,7 @@ func lastLines(s string) string {
 	return s
 }
 
-func (h Host) ask(op, path string) error {
+func (h Host) checkChange(op, path string) error {
 	if h.before == nil {
 		return nil
 	}
@@ -101,9 +101,9 @@ func (h Host) ask(op, path string) error {
 // staged is a complete file that waits for its rename; nil is one whose content is in place already.
 type staged struct{ from, to string }
 
-// stage writes a file beside its place, synced to disk. It returns nil if the content and the mode in place are the same.
-func (h Host) stage(dst string, mode fs.FileMode, content func() (io.ReadCloser, error)) (*staged, error) {
-	same, err := h.same(dst, mode, content)
+// stageFile writes a file beside its place, synced to disk. It returns nil if the content and the mode in place are the same.
+func (h Host) stageFile(dst string, mode fs.FileMode, content func() (io.ReadCloser, error)) (*staged, error) {
+	same, err := h.hasContent(dst, mode, content)
 	if err != nil || same {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (h Host) stage(dst string, mode fs.FileMode, content func() (io.ReadCloser,
 		return nil, err
 	}
 	s := &staged{from: filepath.Join(stageDir(dir), filepath.Base(dst)), to: dst}
-	if err := h.write(s.from, mode, content); err != nil {
+	if err := h.writeFile(s.from, mode, content); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -126,7 +126,7 @@ func stageDir(dir string) string {
 	return filepath.Join(filepath.Dir(dir), stageName)
 }
 
-func (h Host) write(file string, mode fs.FileMode, content func() (io.ReadCloser, error)) (err error) {
+func (h Host) writeFile(file string, mode fs.FileMode, content func() (io.ReadCloser, error)) (err error) {
 	if err := h.makeDir(filepath.Dir(file)); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (h Host) write(file string, mode fs.FileMode, content func() (io.ReadCloser
 		return err
 	}
 	defer in.Close()
-	if err := h.ask("create", file); err != nil {
+	if err := h.checkChange("create", file); err != nil {
 		return err
 	}
 	_ = os.Remove(file) // of a crash: its mode and its links are not ours to keep
@@ -145,30 +145,30 @@ func (h Host) write(file string, mode fs.FileMode, content func() (io.ReadCloser
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	if err := h.ask("write", file); err != nil {
+	if err := h.checkChange("write", file); err != nil {
 		return err
 	}
 	if _, err := io.Copy(out, in); err != nil {
 		return err
 	}
-	if err := h.ask("sync", file); err != nil {
+	if err := h.checkChange("sync", file); err != nil {
 		return err
 	}
 	if err := out.Sync(); err != nil {
 		return err
 	}
-	if err := h.ask("chmod", file); err != nil {
+	if err := h.checkChange("chmod", file); err != nil {
 		return err
 	}
 	return out.Chmod(mode)
 }
 
-// commit puts a staged file in its place, at once and for good.
-func (h Host) commit(s *staged) error {
+// commitFile puts a staged file in its place, at once and for good.
+func (h Host) commitFile(s *staged) error {
 	if s == nil {
 		return nil
 	}
-	if err := h.ask("rename", s.to); err != nil {
+	if err := h.checkChange("rename", s.to); err != nil {
 		return err
 	}
 	if err := os.Rename(s.from, s.to); err != nil {
@@ -180,8 +180,8 @@ func (h Host) commit(s *staged) error {
 	return h.syncDir(filepath.Dir(s.to))
 }
 
-// same tells whether a file has this content and mode. Anything there that is not a plain file is an error: it is not ours.
-func (h Host) same(file string, mode fs.FileMode, content func() (io.ReadCloser, error)) (bool, error) {
+// hasContent tells whether a file has this content and mode. Anything there that is not a plain file is an error: it is not ours.
+func (h Host) hasContent(file string, mode fs.FileMode, content func() (io.ReadCloser, error)) (bool, error) {
 	info, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -205,10 +205,10 @@ func (h Host) same(file string, mode fs.FileMode, content func() (io.ReadCloser,
 		return false, err
 	}
 	defer got.Close()
-	return equal(got, want)
+	return haveSameContent(got, want)
 }
 
-func equal(a, b io.Reader) (bool, error) {
+func haveSameContent(a, b io.Reader) (bool, error) {
 	const chunk = 64 << 10
 	bufA, bufB := make([]byte, chunk), make([]byte, chunk)
 	for {
@@ -233,7 +233,7 @@ func (h Host) makeDir(dir string) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil
 	}
-	if err := h.ask("mkdir", dir); err != nil {
+	if err := h.checkChange("mkdir", dir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -245,12 +245,12 @@ func (h Host) makeDir(dir string) error {
 	return h.syncDir(filepath.Dir(dir))
 }
 
-// remove removes a file or an empty folder, for good; one that is not there is no error. It tells whether it was there.
-func (h Host) remove(file string) (bool, error) {
+// removePath removes a file or an empty folder, for good; one that is not there is no error. It tells whether it was there.
+func (h Host) removePath(file string) (bool, error) {
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err := h.ask("remove", file); err != nil {
+	if err := h.checkChange("remove", file); err != nil {
 		return false, err
 	}
 	if err := os.Remove(file); err != nil {
@@ -264,14 +264,14 @@ func (h Host) removeAll(dir string) (bool, error) {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err := h.ask("remove", dir); err != nil {
+	if err := h.checkChange("remove", dir); err != nil {
 		return false, err
 	}
 	return true, os.RemoveAll(dir)
 }
 
 func (h Host) syncDir(dir string) error {
-	if err := h.ask("sync", dir); err != nil {
+	if err := h.checkChange("sync", dir); err != nil {
 		return err
 	}
 	f, err := os.Open(dir)

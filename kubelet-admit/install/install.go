@@ -52,11 +52,11 @@ type installer struct {
 	dropInWritten bool
 }
 
-func (in *installer) tell(what, done string) {
+func (in *installer) reportDone(what, done string) {
 	in.result.Done = append(in.result.Done, what+": "+done)
 }
 
-func (in *installer) warn(format string, args ...any) {
+func (in *installer) addWarning(format string, args ...any) {
 	in.result.Warnings = append(in.result.Warnings, fmt.Sprintf(format, args...))
 }
 
@@ -75,7 +75,7 @@ var (
 // A runtime without NRI, or with NRI switched off, is no error: nothing is installed, and the Protection says so.
 func Install(ctx context.Context, o Options) (Result, error) {
 	if o.connect == nil {
-		o.connect = connect
+		o.connect = connectAsKubelet
 	}
 	if o.node == nil {
 		o.node = getNode
@@ -84,16 +84,16 @@ func Install(ctx context.Context, o Options) (Result, error) {
 		o.pods = listPods
 	}
 	in := &installer{Options: o}
-	unlock, err := lock(o.Config.StateDir)
+	unlock, err := lockHost(o.Config.StateDir)
 	if err != nil {
 		return in.result, err
 	}
 	defer unlock()
-	err = in.run(ctx)
+	err = in.installHook(ctx)
 	return in.result, err
 }
 
-func (in *installer) run(ctx context.Context) error {
+func (in *installer) installHook(ctx context.Context) error {
 	config, err := in.Config.Marshal()
 	if err != nil {
 		return err
@@ -112,8 +112,8 @@ func (in *installer) run(ctx context.Context) error {
 	}
 	if !in.site.Runtime.hasNRI(in.facts.Version) || !in.facts.NRI.Enabled {
 		in.facts.Plugin = false
-		in.result.Protection = Assess(in.facts)
-		in.tell("plugin", "not installed")
+		in.result.Protection = AssessProtection(in.facts)
+		in.reportDone("plugin", "not installed")
 		return nil
 	}
 	if err := in.sameBoot(ctx, node); err != nil {
@@ -129,24 +129,24 @@ func (in *installer) run(ctx context.Context) error {
 		return fmt.Errorf("installing the plugin: %w", err)
 	}
 	if in.RequiredPlugins {
-		err = in.require(ctx)
+		err = in.requirePlugin(ctx)
 	} else {
-		err = in.release()
+		err = in.stopRequiring()
 	}
 	var no refusal
 	why := ""
 	if errors.As(err, &no) {
 		why = fmt.Sprintf("It is not required because of this: %v.", no)
-		in.warn("the plugin is not required: %v", err)
+		in.addWarning("the plugin is not required: %v", err)
 	} else if err != nil {
 		return fmt.Errorf("requiring the plugin: %w", err)
 	}
 	if why != in.facts.WhyNotRequired {
-		if err := in.host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.WhyNotRequired = why }); err != nil {
+		if err := in.host.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) { r.WhyNotRequired = why }); err != nil {
 			return err
 		}
 	}
-	return in.conclude(ctx)
+	return in.assessAndRestart(ctx)
 }
 
 // whichRuntime takes the kubelet's word for the runtime that it uses: others may run beside it.
@@ -157,7 +157,7 @@ func (in *installer) whichRuntime(node *corev1.Node) (Site, error) {
 		name, _, _ := strings.Cut(node.Status.NodeInfo.ContainerRuntimeVersion, "://")
 		s.Runtime = RuntimeName(name)
 	}
-	return s.resolve(in.host)
+	return s.resolveDefaults(in.host)
 }
 
 func (in *installer) stageDirs() []string {
@@ -170,67 +170,67 @@ func (in *installer) putPlugin(config []byte) error {
 
 	// The larger one first: it finds a full disk or a folder that is read-only before anything has changed.
 	const executable, readable = 0o755, 0o644
-	plugin, err := h.stage(pluginFile, executable, in.Binary)
+	plugin, err := h.stageFile(pluginFile, executable, in.Binary)
 	if err != nil {
 		return err
 	}
-	conf, err := h.stage(configFile, readable, contentOf(config))
+	conf, err := h.stageFile(configFile, readable, contentOf(config))
 	if err != nil {
 		return err
 	}
-	strays, err := matching(n.ConfigDir, oursConfig)
+	strays, err := listMatching(n.ConfigDir, oursConfig)
 	if err != nil {
 		return err
 	}
-	old, err := matching(n.PluginDir, ours)
+	old, err := listMatching(n.PluginDir, ours)
 	if err != nil {
 		return err
 	}
 	if plugin != nil || conf != nil { // the runtime hands the configuration over when the plugin registers
 		first := !in.facts.Plugin && len(old) == 0
-		if err := h.note(in.site.StateDir, in.site.Runtime, func(r *record) {
+		if err := h.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) {
 			r.Plugin, r.Upgrade = r.Plugin || first, r.Upgrade || !first && !r.Plugin
 		}); err != nil {
 			return err
 		}
 	}
 	// The configuration before the plugin: a plugin without one holds nothing. NRI prefers one with an index to ours.
-	if err := h.commit(conf); err != nil {
+	if err := h.commitFile(conf); err != nil {
 		return err
 	}
-	in.tell(configFile, did(conf))
+	in.reportDone(configFile, describeStaged(conf))
 	for _, file := range strays {
-		if _, err := h.remove(file); err != nil {
+		if _, err := h.removePath(file); err != nil {
 			return err
 		}
-		in.tell(file, "removed")
+		in.reportDone(file, "removed")
 	}
-	if err := h.commit(plugin); err != nil {
+	if err := h.commitFile(plugin); err != nil {
 		return err
 	}
-	in.tell(pluginFile, did(plugin))
+	in.reportDone(pluginFile, describeStaged(plugin))
 	// Another version only after ours is there: two that hold are safe, none is not.
 	for _, file := range old {
 		if filepath.Base(file) == PluginFile {
 			continue
 		}
-		if _, err := h.remove(file); err != nil {
+		if _, err := h.removePath(file); err != nil {
 			return err
 		}
-		in.tell(file, "removed: another version of the plugin")
+		in.reportDone(file, "removed: another version of the plugin")
 	}
-	return in.strangers()
+	return in.warnOfStrayFiles()
 }
 
-func did(s *staged) string {
+func describeStaged(s *staged) string {
 	if s == nil {
 		return "unchanged"
 	}
 	return "written"
 }
 
-// matching returns the files of a folder whose names match; a folder that is not there has none.
-func matching(dir string, name *regexp.Regexp) ([]string, error) {
+// listMatching returns the files of a folder whose names match; a folder that is not there has none.
+func listMatching(dir string, name *regexp.Regexp) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -247,9 +247,9 @@ func matching(dir string, name *regexp.Regexp) ([]string, error) {
 	return files, nil
 }
 
-// strangers warns of what would keep the runtime from starting: NRI takes any executable in its folder for a plugin, and one whose
+// warnOfStrayFiles warns of what would keep the runtime from starting: NRI takes any executable in its folder for a plugin, and one whose
 // name does not begin with an index for a fatal error.
-func (in *installer) strangers() error {
+func (in *installer) warnOfStrayFiles() error {
 	entries, err := os.ReadDir(in.facts.NRI.PluginDir)
 	if err != nil {
 		return err
@@ -259,52 +259,52 @@ func (in *installer) strangers() error {
 		if err != nil || e.IsDir() || info.Mode()&0o111 == 0 || pluginLike.MatchString(e.Name()) {
 			continue
 		}
-		in.warn("%s is an executable whose name does not begin with an index, as in 10-name: the runtime will not start until it is removed",
+		in.addWarning("%s is an executable whose name does not begin with an index, as in 10-name: the runtime will not start until it is removed",
 			filepath.Join(in.facts.NRI.PluginDir, e.Name()))
 		if in.RestartRuntime {
 			in.RestartRuntime = false
-			in.warn("the runtime is not restarted")
+			in.addWarning("the runtime is not restarted")
 		}
 	}
 	return nil
 }
 
-// conclude says what the node has now, and restarts the runtime where that is asked for and of use.
-func (in *installer) conclude(ctx context.Context) error {
+// assessAndRestart says what the node has now, and restarts the runtime where that is asked for and of use.
+func (in *installer) assessAndRestart(ctx context.Context) error {
 	look := func() (err error) {
 		if in.facts, err = readFacts(ctx, in.host, in.site); err != nil {
 			return err
 		}
-		in.result.Protection = Assess(in.facts)
+		in.result.Protection = AssessProtection(in.facts)
 		return nil
 	}
 	if err := look(); err != nil {
 		return err
 	}
-	due := in.facts.due()
+	due := in.facts.restartReasons()
 	if due == "" {
 		return nil
 	}
 	if !in.RestartRuntime {
-		in.warn("%s must be started again (%s, or the next boot): %s", in.site.Runtime, in.site.restart(), due)
+		in.addWarning("%s must be started again (%s, or the next boot): %s", in.site.Runtime, in.site.restartCommand(), due)
 		return nil
 	}
-	if err := restart(ctx, in.host, in.site); err != nil {
+	if err := restartRuntime(ctx, in.host, in.site); err != nil {
 		if in.dropInWritten { // what it read well in a dump may still be what it does not start with
-			_, bad := in.host.remove(in.site.dropIn())
+			_, bad := in.host.removePath(in.site.dropIn())
 			err = errors.Join(err, bad)
 			if bad == nil {
-				err = errors.Join(fmt.Errorf("%s was taken away again", in.site.dropIn()), err, restart(ctx, in.host, in.site))
+				err = errors.Join(fmt.Errorf("%s was taken away again", in.site.dropIn()), err, restartRuntime(ctx, in.host, in.site))
 			}
 		}
 		return err
 	}
-	in.tell(string(in.site.Runtime), "restarted: "+due)
+	in.reportDone(string(in.site.Runtime), "restarted: "+due)
 	return look()
 }
 
-// due says what the running runtime does not know yet; "" for nothing.
-func (f Facts) due() string {
+// restartReasons says what the running runtime does not know yet; "" for nothing.
+func (f Facts) restartReasons() string {
 	var due []string
 	for _, d := range []struct {
 		is  bool
@@ -322,9 +322,9 @@ func (f Facts) due() string {
 	return strings.Join(due, "; ")
 }
 
-// restart restarts the runtime. Its containers go on running: their shims are not its children.
-func restart(ctx context.Context, h Host, s Site) error {
-	if _, err := h.exec(ctx, "systemctl", "restart", s.Unit); err != nil {
+// restartRuntime restarts the runtime. Its containers go on running: their shims are not its children.
+func restartRuntime(ctx context.Context, h Host, s Site) error {
+	if _, err := h.runCommand(ctx, "systemctl", "restart", s.Unit); err != nil {
 		return fmt.Errorf("restarting %s, which only works with systemd and under its name there (--runtime-unit): %w", s.Runtime, err)
 	}
 	return nil

@@ -298,7 +298,7 @@ func TestFaults(t *testing.T) {
 func (l *lab) inPlace() map[string]string {
 	all := map[string]string{}
 	for name, content := range l.tree(false) {
-		if filepath.Base(name) != recordName {
+		if filepath.Base(name) != pendingFileName {
 			all[name] = strings.ReplaceAll(content, l.dir, "")
 		}
 	}

@@ -17,10 +17,10 @@ import (
 // apiTimeout is for one request, an exec credential's program included.
 const apiTimeout = 20 * time.Second
 
-// connect reads the own Node, live, with nothing but what the plugin will have: the kubelet's kubeconfig, and an environment that
+// connectAsKubelet reads the own Node, live, with nothing but what the plugin will have: the kubelet's kubeconfig, and an environment that
 // holds PATH alone. A hook that could not do this would hold every pod of the node. It changes this process's environment while it
 // runs: nothing else may read it meanwhile.
-func connect(ctx context.Context, c nri.Config, version string) (rest.Interface, *corev1.Node, error) {
+func connectAsKubelet(ctx context.Context, c nri.Config, version string) (rest.Interface, *corev1.Node, error) {
 	defer onlyPath(c.Path)()
 	client, _, err := nri.NewClient(c.Kubeconfig, version)
 	if err != nil {

@@ -89,7 +89,7 @@ func (l *lab) start(pid int) {
 		kit.Must(l.t, os.RemoveAll(dir))
 	}
 	const decades = 100 * 365 * 24 * 3600 * ticks
-	l.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, l.opts.Site.Runtime.command(), decades+pid))
+	l.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, l.opts.Site.Runtime.commandName(), decades+pid))
 }
 
 // exec answers as containerd does (2.4.2: sections of plugins are merged key by key, a list replaces, imports are read after the file

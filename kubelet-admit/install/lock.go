@@ -12,9 +12,9 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 )
 
-// lock keeps a second install or uninstall off the host's files: the two would share the files that they stage. It locks the folder that
+// lockHost keeps a second install or uninstall off the host's files: the two would share the files that they stage. It locks the folder that
 // the state folder is in (/run), which is there on every host and stays when the hook goes. The kernel lets go with the process.
-func lock(stateDir string) (unlock func(), err error) {
+func lockHost(stateDir string) (unlock func(), err error) {
 	dir := filepath.Dir(cmp.Or(stateDir, nri.DefaultStateDir))
 	f, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -21,25 +21,25 @@ type process struct {
 	Start uint64 `json:"start"`
 }
 
-func (h Host) proc() string {
+func (h Host) procDir() string {
 	if h.Proc != "" {
 		return h.Proc
 	}
 	return "/proc"
 }
 
-// command is what the kernel calls the runtime's process.
-func (n RuntimeName) command() string {
+// commandName is what the kernel calls the runtime's process.
+func (n RuntimeName) commandName() string {
 	if n == crio {
 		return "crio"
 	}
 	return string(n)
 }
 
-// processes returns the runtime's, in the order of their pids. Another one of that name, in a container, is one of them: that can
+// findProcesses returns the runtime's, in the order of their pids. Another one of that name, in a container, is one of them: that can
 // only make us say that a restart is still due.
-func (h Host) processes(name RuntimeName) []process {
-	dirs, _ := filepath.Glob(filepath.Join(h.proc(), "[0-9]*")) // the pattern is well formed
+func (h Host) findProcesses(name RuntimeName) []process {
+	dirs, _ := filepath.Glob(filepath.Join(h.procDir(), "[0-9]*")) // the pattern is well formed
 	var found []process
 	for _, dir := range dirs {
 		pid, err := strconv.Atoi(filepath.Base(dir))
@@ -50,7 +50,7 @@ func (h Host) processes(name RuntimeName) []process {
 		if err != nil {
 			continue // it has ended
 		}
-		if command, start, ok := parseStat(stat); ok && command == name.command() {
+		if command, start, ok := parseStat(stat); ok && command == name.commandName() {
 			found = append(found, process{PID: pid, Start: start})
 		}
 	}
@@ -73,12 +73,12 @@ func parseStat(stat []byte) (command string, start uint64, ok bool) {
 	return string(stat[from+1 : to]), start, err == nil
 }
 
-// began is when the oldest of them started, on the wall clock; zero if that cannot be told.
-func (h Host) began(ps []process) time.Time {
+// startTime is when the oldest of them started, on the wall clock; zero if that cannot be told.
+func (h Host) startTime(ps []process) time.Time {
 	if len(ps) == 0 {
 		return time.Time{}
 	}
-	text, err := os.ReadFile(filepath.Join(h.proc(), "stat"))
+	text, err := os.ReadFile(filepath.Join(h.procDir(), "stat"))
 	if err != nil {
 		return time.Time{}
 	}
@@ -96,7 +96,7 @@ func (h Host) began(ps []process) time.Time {
 }
 
 func (h Host) bootID() (string, error) {
-	id, err := os.ReadFile(filepath.Join(h.proc(), "sys/kernel/random/boot_id"))
+	id, err := os.ReadFile(filepath.Join(h.procDir(), "sys/kernel/random/boot_id"))
 	if err != nil {
 		return "", fmt.Errorf("reading the machine's boot id: %w", err)
 	}

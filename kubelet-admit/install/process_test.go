@@ -34,7 +34,7 @@ func TestParseStat(t *testing.T) {
 	stat, err := os.ReadFile("/proc/self/stat")
 	kit.Must(t, err)
 	_, start, ok := parseStat(stat)
-	began := Host{}.began([]process{{PID: os.Getpid(), Start: start}})
+	began := Host{}.startTime([]process{{PID: os.Getpid(), Start: start}})
 	if age := time.Since(began); !ok || age < -2*time.Second || age > time.Hour {
 		t.Errorf("this process began at %s", began)
 	}
@@ -61,7 +61,7 @@ func TestResolve(t *testing.T) {
 			for i, name := range tc.procs {
 				l.write("proc/"+string(rune('1'+i))+"/stat", "1 ("+name+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n")
 			}
-			s, err := tc.site.resolve(l.opts.host)
+			s, err := tc.site.resolveDefaults(l.opts.host)
 			switch {
 			case tc.err != "":
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
@@ -93,7 +93,7 @@ func TestPendingByTime(t *testing.T) {
 	if !f.PluginPending || !f.ConfigPending {
 		t.Errorf("a runtime that started before has not: %+v", f)
 	}
-	if p := Assess(f); p.Level != FailOpen {
+	if p := AssessProtection(f); p.Level != FailOpen {
 		t.Errorf("got %+v", p)
 	}
 }
@@ -124,15 +124,15 @@ func TestPendingByAnotherFile(t *testing.T) {
 			l.mustInstall()
 			l.start(200)
 			l.write(file, content)
-			if p := Assess(l.facts()); p.Level != FailClosed {
+			if p := AssessProtection(l.facts()); p.Level != FailClosed {
 				t.Errorf("a runtime that started later: got %+v", p)
 			}
 			l.write("proc/stat", "cpu 0\nbtime 1\n")
-			l.write("proc/200/stat", "200 ("+name.command()+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
+			l.write("proc/200/stat", "200 ("+name.commandName()+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
 			for _, old := range []string{l.path("opt/nri/plugins/" + PluginFile), l.opts.Site.Config} {
 				kit.Must(t, os.Chtimes(old, time.Unix(1, 0), time.Unix(1, 0)))
 			}
-			if p := Assess(l.facts()); p.Level != FailOpen {
+			if p := AssessProtection(l.facts()); p.Level != FailOpen {
 				t.Errorf("a runtime that started before: got %+v", p)
 			}
 		})

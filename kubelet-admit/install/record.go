@@ -10,12 +10,12 @@ import (
 	"slices"
 )
 
-// recordName is in the state folder, which is lost with the boot.
-const recordName = "install.json"
+// pendingFileName is in the state folder, which is lost with the boot.
+const pendingFileName = "install.json"
 
-// record says what the running runtime does not know yet: a runtime reads its configuration, and starts plugins, when it starts. It
+// pendingState says what the running runtime does not know yet: a runtime reads its configuration, and starts plugins, when it starts. It
 // names the runtime's processes of that time, and holds until the last of them has ended: no clock is asked.
-type record struct {
+type pendingState struct {
 	BootID    string    `json:"bootID"`
 	Processes []process `json:"processes"`
 
@@ -29,27 +29,27 @@ type record struct {
 	WhyNotRequired string `json:"whyNotRequired,omitempty"`
 }
 
-// readRecord returns what holds of the record now. A record that cannot be read is none: the files' times tell as well.
-func (h Host) readRecord(stateDir string, now []process) record {
-	text, err := os.ReadFile(filepath.Join(stateDir, recordName))
+// readPending returns what holds of the record now. A record that cannot be read is none: the files' times tell as well.
+func (h Host) readPending(stateDir string, now []process) pendingState {
+	text, err := os.ReadFile(filepath.Join(stateDir, pendingFileName))
 	if err != nil {
-		return record{}
+		return pendingState{}
 	}
-	var r record
+	var r pendingState
 	boot, err := h.bootID()
 	if json.Unmarshal(text, &r) != nil || err != nil || r.BootID != boot {
-		return record{}
+		return pendingState{}
 	}
 	if !slices.ContainsFunc(r.Processes, func(p process) bool { return slices.Contains(now, p) }) {
-		return record{WhyNotRequired: r.WhyNotRequired}
+		return pendingState{WhyNotRequired: r.WhyNotRequired}
 	}
 	return r
 }
 
-// note adds to the record, before that which it announces is done: a crash between the two leaves a restart due that is not.
-func (h Host) note(stateDir string, name RuntimeName, change func(*record)) error {
-	now := h.processes(name)
-	r := h.readRecord(stateDir, now)
+// updatePending adds to the record, before that which it announces is done: a crash between the two leaves a restart due that is not.
+func (h Host) updatePending(stateDir string, name RuntimeName, change func(*pendingState)) error {
+	now := h.findProcesses(name)
+	r := h.readPending(stateDir, now)
 	if len(r.Processes) == 0 {
 		boot, err := h.bootID()
 		if err != nil {
@@ -63,18 +63,18 @@ func (h Host) note(stateDir string, name RuntimeName, change func(*record)) erro
 		return err
 	}
 	// Written in place of the old one by a rename within the folder: the runtime does not read it.
-	file := filepath.Join(stateDir, recordName)
-	if err := h.write(file+".new", 0o644, contentOf(text)); err != nil {
+	file := filepath.Join(stateDir, pendingFileName)
+	if err := h.writeFile(file+".new", 0o644, contentOf(text)); err != nil {
 		return fmt.Errorf("noting what the runtime has not read yet: %w", err)
 	}
-	if err := h.commit(&staged{from: file + ".new", to: file}); err != nil {
+	if err := h.commitFile(&staged{from: file + ".new", to: file}); err != nil {
 		return fmt.Errorf("noting what the runtime has not read yet: %w", err)
 	}
 	return nil
 }
 
-// newer tells whether a file changed after the runtime started, as far as clocks tell; a file that is not there did not.
-func newer(file string, h Host, ps []process) (bool, error) {
+// hasChangedSince tells whether a file changed after the runtime started, as far as clocks tell; a file that is not there did not.
+func hasChangedSince(file string, h Host, ps []process) (bool, error) {
 	const slack = 2 // seconds: the boot's time is known to a second, and a runtime reads its files after its start
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -83,6 +83,6 @@ func newer(file string, h Host, ps []process) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	start := h.began(ps)
+	start := h.startTime(ps)
 	return !start.IsZero() && info.ModTime().Unix() > start.Unix()+slack, nil
 }

@@ -18,11 +18,11 @@ import (
 // reportAttempts: the kubelet writes the same object; somebody who conflicts with us so often does nothing else.
 const reportAttempts = 5
 
-// Report tells which protection a node has: a condition on the Node and, where that changes, an Event. Both are written with the
+// ReportProtection tells which protection a node has: a condition on the Node and, where that changes, an Event. Both are written with the
 // kubelet's own credential (client speaks core/v1), which may do so for its own Node. It may be repeated: a condition that says the
 // same already is left alone.
-func Report(ctx context.Context, client rest.Interface, node string, p Protection) error {
-	want := condition(p, metav1.Now())
+func ReportProtection(ctx context.Context, client rest.Interface, node string, p Protection) error {
+	want := conditionOf(p, metav1.Now())
 	var changed *corev1.Node
 	err := patchStatus(ctx, client, node, func(n *corev1.Node) any {
 		changed = nil
@@ -46,7 +46,7 @@ func Report(ctx context.Context, client rest.Interface, node string, p Protectio
 	if changed == nil {
 		return nil
 	}
-	if err := client.Post().Resource("events").Namespace(metav1.NamespaceDefault).Body(event(changed, want)).Do(ctx).Error(); err != nil {
+	if err := client.Post().Resource("events").Namespace(metav1.NamespaceDefault).Body(newEvent(changed, want)).Do(ctx).Error(); err != nil {
 		return fmt.Errorf("reporting the node's protection: creating Event: %w", err)
 	}
 	return nil
@@ -95,7 +95,7 @@ func patchStatus(ctx context.Context, client rest.Interface, name string, change
 	return err
 }
 
-func condition(p Protection, now metav1.Time) corev1.NodeCondition {
+func conditionOf(p Protection, now metav1.Time) corev1.NodeCondition {
 	c := corev1.NodeCondition{
 		Type: taint.ProtectionCondition, Status: corev1.ConditionFalse, Reason: taint.ProtectionNone, Message: p.Sentence(),
 		LastHeartbeatTime: now, LastTransitionTime: now,
@@ -109,7 +109,7 @@ func condition(p Protection, now metav1.Time) corev1.NodeCondition {
 	return c
 }
 
-func event(n *corev1.Node, c corev1.NodeCondition) *corev1.Event {
+func newEvent(n *corev1.Node, c corev1.NodeCondition) *corev1.Event {
 	kind := corev1.EventTypeNormal
 	if c.Reason != taint.ProtectionFailClosed {
 		kind = corev1.EventTypeWarning

@@ -38,7 +38,7 @@ func TestAPI(t *testing.T) {
 	t.Run("kubeconfig", func(t *testing.T) { testConnect(t, c, config) })
 	t.Run("exec credential", func(t *testing.T) { testExecCredential(t, c, config) })
 
-	client, node, err := connect(t.Context(), config, "v9.8.7")
+	client, node, err := connectAsKubelet(t.Context(), config, "v9.8.7")
 	kit.Must(t, err)
 	if node.Name != "n1" {
 		t.Fatalf("got Node %q", node.Name)
@@ -78,7 +78,7 @@ func TestAPI(t *testing.T) {
 			{Protection{Level: None, Reason: "Nothing does."}, corev1.ConditionFalse, "None", corev1.EventTypeWarning},
 		} {
 			before, events := guard(t, admin.Nodes().Get), len(guardEvents(t, c))
-			kit.Must(t, Report(t.Context(), client, "n1", step.p))
+			kit.Must(t, ReportProtection(t.Context(), client, "n1", step.p))
 			after := guard(t, admin.Nodes().Get)
 			if after == nil || after.Status != step.status || after.Reason != step.reason || after.Message != step.p.Sentence() {
 				t.Errorf("%+v: got %+v", step.p, after)
@@ -111,7 +111,7 @@ func TestAPI(t *testing.T) {
 		if left := len(conditions(t, admin.Nodes().Get)); left != others-1 || left == 0 {
 			t.Errorf("%d conditions are left of %d", left, others)
 		}
-		if err := Report(t.Context(), client, "n2", closed); !apierrors.IsForbidden(err) {
+		if err := ReportProtection(t.Context(), client, "n2", closed); !apierrors.IsForbidden(err) {
 			t.Errorf("another's Node: got %v, want that it is forbidden", err)
 		}
 	})
@@ -123,7 +123,7 @@ func TestAPI(t *testing.T) {
 			if times++; times == 1 {
 				n.ResourceVersion = "1"
 			}
-			return condition(Protection{Level: FailOpen, Reason: "x"}, metav1.Now())
+			return conditionOf(Protection{Level: FailOpen, Reason: "x"}, metav1.Now())
 		}))
 		if times < 2 || guard(t, admin.Nodes().Get) == nil { // more if others really wrote
 			t.Errorf("tried %d times", times)
@@ -136,7 +136,7 @@ func TestAPI(t *testing.T) {
 		l.opts.Config.Kubeconfig = kubeconfig
 		l.write("proc/sys/kernel/random/boot_id", node.Status.NodeInfo.BootID+"\n")
 		l.mustInstall()
-		kit.Must(t, Report(t.Context(), client, "n1", Protection{Level: FailOpen, Reason: "x"}))
+		kit.Must(t, ReportProtection(t.Context(), client, "n1", Protection{Level: FailOpen, Reason: "x"}))
 		l.opts.Config.NodeName = "wrong" // what was installed knows better
 		l.uninstall()
 		if g := guard(t, admin.Nodes().Get); g != nil {
@@ -206,7 +206,7 @@ func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
 		t.Run(tc.name, func(t *testing.T) {
 			config := good
 			tc.change(&config)
-			if _, _, err := connect(t.Context(), config, "v9.8.7"); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, _, err := connectAsKubelet(t.Context(), config, "v9.8.7"); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 			// And the hook is not enabled.
@@ -221,7 +221,7 @@ func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
 	// A Node that was deleted, asked by somebody who may read it.
 	config := good
 	config.Kubeconfig, config.NodeName = c.Kubeconfig(), "n9"
-	if _, _, err := connect(t.Context(), config, "v9.8.7"); !apierrors.IsNotFound(err) {
+	if _, _, err := connectAsKubelet(t.Context(), config, "v9.8.7"); !apierrors.IsNotFound(err) {
 		t.Errorf("got %v, want not found", err)
 	}
 }
@@ -252,11 +252,11 @@ func testExecCredential(t *testing.T, c *cluster.Cluster, good nri.Config) {
 
 	t.Setenv("PATH", os.Getenv("PATH")+":"+dir) // ours finds it, the plugin's would not
 	t.Setenv("LEAKED", "yes")                   // the plugin will not have it
-	if _, _, err := connect(t.Context(), config, "v9.8.7"); err == nil || !strings.Contains(err.Error(), "get-credential") {
+	if _, _, err := connectAsKubelet(t.Context(), config, "v9.8.7"); err == nil || !strings.Contains(err.Error(), "get-credential") {
 		t.Errorf("without the program in PATH: got %v", err)
 	}
 	config.Path += ":" + dir
-	if _, _, err := connect(t.Context(), config, "v9.8.7"); err != nil {
+	if _, _, err := connectAsKubelet(t.Context(), config, "v9.8.7"); err != nil {
 		t.Errorf("with it: %v", err)
 	}
 	if os.Getenv("LEAKED") != "yes" || !strings.HasSuffix(os.Getenv("PATH"), dir) {

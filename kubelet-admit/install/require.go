@@ -28,14 +28,14 @@ const TolerateAnnotation = "forcefence.io/tolerate-missing"
 // The hook itself works, and the node's protection says what it lacks.
 type refusal struct{ error }
 
-// require lets the runtime refuse containers while the plugin is missing. Where an exempt pod would be refused as well it enables
+// requirePlugin lets the runtime refuse containers while the plugin is missing. Where an exempt pod would be refused as well it enables
 // nothing; but what was enabled before stays: to take it away would weaken every node to which somebody deploys a DaemonSet without
 // the annotation, and our own DaemonSet carries it, so that a node cannot lock itself out.
-func (in *installer) require(ctx context.Context) error {
+func (in *installer) requirePlugin(ctx context.Context) error {
 	if !in.site.Runtime.hasValidator(in.facts.Version) {
 		return refusal{fmt.Errorf("%s %s cannot require a plugin", in.site.Runtime, in.facts.Version)}
 	}
-	base, err := trial(ctx, in.host, in.site, nil)
+	base, err := tryConfig(ctx, in.host, in.site, nil)
 	if err != nil {
 		return fmt.Errorf("trying the runtime's configuration without a drop-in of ours: %w", err)
 	}
@@ -49,7 +49,7 @@ func (in *installer) require(ctx context.Context) error {
 	}
 	enabled := in.facts.NRI.requiresUs()
 
-	intolerant, err := in.intolerant(ctx, want.Annotation)
+	intolerant, err := in.listIntolerant(ctx, want.Annotation)
 	if err != nil {
 		return err
 	}
@@ -59,11 +59,11 @@ func (in *installer) require(ctx context.Context) error {
 			return refusal{fmt.Errorf("without it these exempt pods could not start, for they lack the annotation %s: \"true\": %s",
 				want.Annotation, list)}
 		}
-		in.warn("the plugin is required, and these exempt pods could not start without it, for they lack the annotation %s: \"true\": %s",
+		in.addWarning("the plugin is required, and these exempt pods could not start without it, for they lack the annotation %s: \"true\": %s",
 			want.Annotation, list)
 	}
 	if reflect.DeepEqual(want, base.nri) {
-		in.tell("required plugins", "unchanged: the host's own configuration requires it")
+		in.reportDone("required plugins", "unchanged: the host's own configuration requires it")
 		return nil
 	}
 	content, err := in.dropInText(want)
@@ -71,15 +71,15 @@ func (in *installer) require(ctx context.Context) error {
 		return err
 	}
 	file := in.site.dropIn()
-	s, err := in.host.stage(file, 0o644, contentOf(content))
+	s, err := in.host.stageFile(file, 0o644, contentOf(content))
 	if err != nil {
 		return err
 	}
 	if s == nil && enabled {
-		in.tell(file, "unchanged")
+		in.reportDone(file, "unchanged")
 		return nil
 	}
-	would, err := trial(ctx, in.host, in.site, content)
+	would, err := tryConfig(ctx, in.host, in.site, content)
 	if err != nil {
 		return fmt.Errorf("trying %s: %w", file, err)
 	}
@@ -100,34 +100,34 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 		old = nil // it lies there already, and the runtime does not read it
 	}
 	required := in.requiredNow()
-	if err := in.host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.Config, r.Released = !required, false }); err != nil {
+	if err := in.host.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) { r.Config, r.Released = !required, false }); err != nil {
 		return err
 	}
-	if err := in.host.commit(s); err != nil {
+	if err := in.host.commitFile(s); err != nil {
 		return err
 	}
-	now, err := dump(ctx, in.host, in.site)
+	now, err := dumpConfig(ctx, in.host, in.site)
 	if err == nil && !reflect.DeepEqual(now.nri, want) {
 		err = refusal{fmt.Errorf("the runtime does not take it: let %s import %s, and no later file set required_plugins",
 			in.site.Config, filepath.Join(in.site.ConfDir, "*"+filepath.Ext(file)))}
 	}
 	if err == nil {
-		in.tell(file, "written")
+		in.reportDone(file, "written")
 		in.dropInWritten = true
 		return nil
 	}
 	undo := func() error {
 		if old == nil {
-			if _, err := in.host.remove(file); err != nil || !required {
+			if _, err := in.host.removePath(file); err != nil || !required {
 				return err
 			}
-			return in.host.note(in.site.StateDir, in.site.Runtime, func(r *record) { r.Released = true })
+			return in.host.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) { r.Released = true })
 		}
-		s, err := in.host.stage(file, 0o644, contentOf(old))
+		s, err := in.host.stageFile(file, 0o644, contentOf(old))
 		if err != nil {
 			return err
 		}
-		return in.host.commit(s)
+		return in.host.commitFile(s)
 	}
 	if bad := undo(); bad != nil {
 		return fmt.Errorf("taking %s away again: %w (%w)", file, bad, err)
@@ -135,26 +135,26 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 	return fmt.Errorf("checking %s, which is taken away again: %w", file, err)
 }
 
-// release takes our drop-in away.
-func (in *installer) release() error {
-	there, err := release(in.host, in.site, in.facts)
+// stopRequiring takes our drop-in away.
+func (in *installer) stopRequiring() error {
+	there, err := removeDropIn(in.host, in.site, in.facts)
 	if there {
-		in.tell(in.site.dropIn(), "removed: --required-plugins is not set any more")
+		in.reportDone(in.site.dropIn(), "removed: --required-plugins is not set any more")
 	}
 	return err
 }
 
-func release(h Host, s Site, f Facts) (there bool, err error) {
+func removeDropIn(h Host, s Site, f Facts) (there bool, err error) {
 	if _, err := os.Lstat(s.dropIn()); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	// Not ConfigPending: a file's time tells that something changed since, not that the plugin was not required before.
 	if f.NRI.requiresUs() && !f.requiredLater && f.Running {
-		if err := h.note(s.StateDir, s.Runtime, func(r *record) { r.Released = true }); err != nil {
+		if err := h.updatePending(s.StateDir, s.Runtime, func(r *pendingState) { r.Released = true }); err != nil {
 			return false, err
 		}
 	}
-	return h.remove(s.dropIn())
+	return h.removePath(s.dropIn())
 }
 
 // dropInText is the drop-in. A list in a later file replaces the one of an earlier file (containerd 2.4.2, measured), so that it
@@ -183,7 +183,7 @@ func (in *installer) dropInText(want NRI) ([]byte, error) {
 }
 
 // onlyValidator checks that a drop-in does what it should, and nothing else.
-func onlyValidator(s Site, base, would dumped, want NRI) error {
+func onlyValidator(s Site, base, would runtimeConfig, want NRI) error {
 	if !reflect.DeepEqual(would.nri, want) {
 		return fmt.Errorf("the runtime would read %+v instead of %+v", would.nri, want)
 	}
@@ -219,8 +219,8 @@ func withoutValidator(dump []byte) (map[string]any, error) {
 	return all, nil
 }
 
-// intolerant lists the exempt pods of the node that the runtime would refuse while the plugin is missing, DaemonSets by their name.
-func (in *installer) intolerant(ctx context.Context, annotation string) ([]string, error) {
+// listIntolerant lists the exempt pods of the node that the runtime would refuse while the plugin is missing, DaemonSets by their name.
+func (in *installer) listIntolerant(ctx context.Context, annotation string) ([]string, error) {
 	pods, err := in.pods(ctx, in.client, in.Config.NodeName)
 	if err != nil {
 		return nil, fmt.Errorf("listing the node's exempt pods: %w", err)
@@ -231,8 +231,8 @@ func (in *installer) intolerant(ctx context.Context, annotation string) ([]strin
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		why := taint.Exempt(pod, in.Config.TaintKey)
-		if why == taint.NotExempt || tolerates(pod, annotation) {
+		why := taint.ExemptionOf(pod, in.Config.TaintKey)
+		if why == taint.NotExempt || toleratesMissing(pod, annotation) {
 			continue
 		}
 		name := pod.Namespace + "/" + pod.Name
@@ -245,9 +245,9 @@ func (in *installer) intolerant(ctx context.Context, annotation string) ([]strin
 	return slices.Compact(names), nil
 }
 
-// tolerates reads the annotation as NRI's validator does: what strconv.ParseBool takes for true. One that it does not understand
+// toleratesMissing reads the annotation as NRI's validator does: what strconv.ParseBool takes for true. One that it does not understand
 // refuses the container even where the plugin is present.
-func tolerates(pod *corev1.Pod, annotation string) bool {
+func toleratesMissing(pod *corev1.Pod, annotation string) bool {
 	yes, err := strconv.ParseBool(pod.Annotations[annotation])
 	return err == nil && yes
 }

@@ -142,7 +142,7 @@ func TestRequireIntolerant(t *testing.T) {
 		t.Errorf("got %+v, %q, required %q", r.Protection, warned, l.required())
 	}
 	l.start(200)
-	if p := Assess(l.facts()); !strings.Contains(p.Advice, list) {
+	if p := AssessProtection(l.facts()); !strings.Contains(p.Advice, list) {
 		t.Errorf("after a restart of the runtime it is not known any more why: %+v", p)
 	}
 

@@ -20,19 +20,19 @@ import (
 // ordinary pods start until the restart, so it is not ended here, nor should the DaemonSet's be before the runtime was restarted.
 func Uninstall(ctx context.Context, o Options) (Result, error) {
 	if o.connect == nil {
-		o.connect = connect
+		o.connect = connectAsKubelet
 	}
 	in := &installer{Options: o}
-	unlock, err := lock(o.Config.StateDir)
+	unlock, err := lockHost(o.Config.StateDir)
 	if err != nil {
 		return in.result, err
 	}
 	defer unlock()
-	err = in.undo(ctx)
+	err = in.uninstallHook(ctx)
 	return in.result, err
 }
 
-func (in *installer) undo(ctx context.Context) error {
+func (in *installer) uninstallHook(ctx context.Context) error {
 	var errs []error
 	failed := func(err error) bool {
 		if err != nil {
@@ -44,22 +44,22 @@ func (in *installer) undo(ctx context.Context) error {
 	in.Site.StateDir = in.Config.StateDir
 	facts, known := NRI{}.withDefaults(), true
 	var err error
-	if in.site, err = in.Site.resolve(in.host); err == nil {
+	if in.site, err = in.Site.resolveDefaults(in.host); err == nil {
 		in.facts, err = readFacts(ctx, in.host, in.site)
 		facts = in.facts.NRI.withDefaults()
 	}
 	if err != nil { // a host whose runtime is gone or broken is cleaned all the same, in the folders that NRI has by default
 		known = false
-		in.warn("the runtime could not be asked for its folders, so NRI's own are taken: %v", err)
+		in.addWarning("the runtime could not be asked for its folders, so NRI's own are taken: %v", err)
 	}
 
 	gone := func(file string, there bool, err error) {
 		if !failed(err) && there {
-			in.tell(file, "removed")
+			in.reportDone(file, "removed")
 		}
 	}
 	for _, s := range in.everySite() {
-		there, err := release(in.host, s, in.facts)
+		there, err := removeDropIn(in.host, s, in.facts)
 		gone(s.dropIn(), there, err)
 	}
 	if len(errs) > 0 { // a runtime that will require a plugin which is not there refuses every ordinary container
@@ -67,14 +67,14 @@ func (in *installer) undo(ctx context.Context) error {
 	}
 	still := known && in.requiredNow()
 
-	plugins, err := matching(facts.PluginDir, ours)
+	plugins, err := listMatching(facts.PluginDir, ours)
 	failed(err)
-	configs, err := matching(facts.ConfigDir, oursConfig)
+	configs, err := listMatching(facts.ConfigDir, oursConfig)
 	failed(err)
 	configFile := filepath.Join(facts.ConfigDir, ConfigFile)
-	config := in.installed(configFile)
+	config := in.installedConfig(configFile)
 	for _, file := range append(append(plugins, configs...), configFile) {
-		there, err := in.host.remove(file)
+		there, err := in.host.removePath(file)
 		gone(file, there, err)
 	}
 	stages := []string{stageDir(facts.PluginDir), stageDir(facts.ConfigDir)}
@@ -87,16 +87,16 @@ func (in *installer) undo(ctx context.Context) error {
 	}
 	restarted := false
 	if still && in.RestartRuntime {
-		if restarted = !failed(restart(ctx, in.host, in.site)); restarted {
-			in.tell(string(in.site.Runtime), "restarted: it required the plugin")
+		if restarted = !failed(restartRuntime(ctx, in.host, in.site)); restarted {
+			in.reportDone(string(in.site.Runtime), "restarted: it required the plugin")
 		}
 	}
 	if still && !restarted {
-		in.warn("%s still requires the plugin until it is started again: leave the DaemonSet in place until then, or ordinary containers are "+
-			"refused once the plugin that it started ends; now: %s", in.site.Runtime, in.site.restart())
-	} else if known && !restarted && len(plugins) > 0 && len(in.host.processes(in.site.Runtime)) > 0 {
-		in.warn("the plugin that %s started goes on until the runtime is started again (%s): it holds pods while the node is marked",
-			in.site.Runtime, in.site.restart())
+		in.addWarning("%s still requires the plugin until it is started again: leave the DaemonSet in place until then, or ordinary containers are "+
+			"refused once the plugin that it started ends; now: %s", in.site.Runtime, in.site.restartCommand())
+	} else if known && !restarted && len(plugins) > 0 && len(in.host.findProcesses(in.site.Runtime)) > 0 {
+		in.addWarning("the plugin that %s started goes on until the runtime is started again (%s): it holds pods while the node is marked",
+			in.site.Runtime, in.site.restartCommand())
 	}
 	in.removeTraces(config, still && !restarted, gone)
 	failed(in.removeCondition(ctx, config))
@@ -112,7 +112,7 @@ func (in *installer) everySite() []Site {
 	for _, name := range []RuntimeName{containerd, crio} {
 		s := in.Site
 		s.Runtime = name
-		if s, err := s.resolve(in.host); err == nil {
+		if s, err := s.resolveDefaults(in.host); err == nil {
 			all = append(all, s)
 		}
 	}
@@ -121,12 +121,12 @@ func (in *installer) everySite() []Site {
 
 // requiredNow tells whether the running runtime may require the plugin: it read that, or was not restarted since it was taken away.
 func (in *installer) requiredNow() bool {
-	r := in.host.readRecord(in.site.StateDir, in.host.processes(in.site.Runtime))
+	r := in.host.readPending(in.site.StateDir, in.host.findProcesses(in.site.Runtime))
 	return r.Released || in.facts.Running && in.facts.NRI.requiresUs() && !r.Config
 }
 
-// installed is the configuration that the plugin has; where there is none, or a broken one, the one of the command line.
-func (in *installer) installed(file string) nri.Config {
+// installedConfig is the configuration that the plugin has; where there is none, or a broken one, the one of the command line.
+func (in *installer) installedConfig(file string) nri.Config {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return in.Config
@@ -139,24 +139,24 @@ func (in *installer) installed(file string) nri.Config {
 }
 
 // removeTraces removes what the plugin wrote. The record stays while it has something to tell: the next uninstall, or status, asks it.
-func (in *installer) removeTraces(c nri.Config, keepRecord bool, gone func(string, bool, error)) {
+func (in *installer) removeTraces(c nri.Config, keepPending bool, gone func(string, bool, error)) {
 	clean := func(dir string, patterns ...string) { // by name: the folder may be shared
 		for _, pattern := range patterns {
 			files, err := filepath.Glob(filepath.Join(dir, pattern))
 			gone(dir, false, err)
 			for _, file := range files {
-				there, err := in.host.remove(file)
+				there, err := in.host.removePath(file)
 				gone(file, there, err)
 			}
 		}
 		if rest, err := os.ReadDir(dir); err == nil && len(rest) == 0 {
-			there, err := in.host.remove(dir)
+			there, err := in.host.removePath(dir)
 			gone(dir, there, err)
 		}
 	}
 	ofThisBoot := []string{"[0-9][0-9].json*", ".[0-9][0-9].json*"}
-	if !keepRecord {
-		ofThisBoot = append(ofThisBoot, recordName+"*")
+	if !keepPending {
+		ofThisBoot = append(ofThisBoot, pendingFileName+"*")
 	}
 	clean(c.StateDir, ofThisBoot...)
 	clean(c.DataDir, nri.MemoryFile+"*")
@@ -167,7 +167,7 @@ func (in *installer) removeTraces(c nri.Config, keepRecord bool, gone func(strin
 	rotated, err := filepath.Glob(strings.TrimSuffix(c.LogFile, ext) + "-[0-9]*" + ext)
 	gone(c.LogFile, false, err)
 	for _, file := range append(rotated, c.LogFile) {
-		there, err := in.host.remove(file)
+		there, err := in.host.removePath(file)
 		gone(file, there, err)
 	}
 }

@@ -48,7 +48,7 @@ func TestUninstall(t *testing.T) {
 		}
 	}
 	after := l.tree(false)
-	delete(after, "run/forcefence/"+recordName) // while it has something to tell
+	delete(after, "run/forcefence/"+pendingFileName) // while it has something to tell
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
 	}
@@ -153,7 +153,7 @@ func TestUninstallOfWhatWasRead(t *testing.T) {
 		"somebody edited the configuration": func(l *lab) {
 			l.write("proc/stat", "cpu 0\nbtime 1\n")
 			l.write("proc/1001/stat", "1001 (containerd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
-			kit.Must(l.t, os.Remove(l.path("run/forcefence/"+recordName)))
+			kit.Must(l.t, os.Remove(l.path("run/forcefence/"+pendingFileName)))
 			l.write("etc/containerd/config.toml", l.read("etc/containerd/config.toml")+"# x\n")
 		},
 		"the drop-in changed": func(l *lab) {

@@ -57,7 +57,7 @@ func ParseConfig(text string) (Config, error) {
 		return Config{}, fmt.Errorf("reading the hook's configuration: %w", err)
 	}
 	c.setDefaults()
-	if err := c.check(); err != nil {
+	if err := c.checkFields(); err != nil {
 		return Config{}, fmt.Errorf("reading the hook's configuration: %w", err)
 	}
 	return c, nil
@@ -75,7 +75,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-func (c Config) check() error {
+func (c Config) checkFields() error {
 	var errs []error
 	fault := func(field, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
@@ -105,7 +105,7 @@ func (c Config) check() error {
 // an upgrade, which may be started once more between the two files, knows no such key and refuses what it does not know.
 func (c Config) Marshal() ([]byte, error) {
 	c.setDefaults()
-	if err := c.check(); err != nil {
+	if err := c.checkFields(); err != nil {
 		return nil, fmt.Errorf("writing the hook's configuration: %w", err)
 	}
 	if c.DataDir == DefaultDataDir {

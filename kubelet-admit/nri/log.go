@@ -61,19 +61,19 @@ func (j journald) Write(line []byte) (int, error) {
 // stubLog hands on what NRI's stub says.
 type stubLog struct{ log *slog.Logger }
 
-func (l stubLog) say(ctx context.Context, level slog.Level, format string, args []any) {
+func (l stubLog) logLine(ctx context.Context, level slog.Level, format string, args []any) {
 	l.log.Log(ctx, level, "NRI", "says", fmt.Sprintf(format, args...))
 }
 
 func (l stubLog) Debugf(ctx context.Context, format string, args ...any) {
-	l.say(ctx, slog.LevelDebug, format, args)
+	l.logLine(ctx, slog.LevelDebug, format, args)
 }
 func (l stubLog) Infof(ctx context.Context, format string, args ...any) {
-	l.say(ctx, slog.LevelDebug, format, args)
+	l.logLine(ctx, slog.LevelDebug, format, args)
 }
 func (l stubLog) Warnf(ctx context.Context, format string, args ...any) {
-	l.say(ctx, slog.LevelWarn, format, args)
+	l.logLine(ctx, slog.LevelWarn, format, args)
 }
 func (l stubLog) Errorf(ctx context.Context, format string, args ...any) {
-	l.say(ctx, slog.LevelError, format, args)
+	l.logLine(ctx, slog.LevelError, format, args)
 }

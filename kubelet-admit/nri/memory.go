@@ -34,15 +34,15 @@ type memory struct {
 	Exempt   []string `json:"exempt"` // UIDs, sorted
 }
 
-// lasts reports whether a pod is exempt for as long as its UID stands: by what nobody can take from it. The annotations of a pod from
+// hasLastingExemption reports whether a pod is exempt for as long as its UID stands: by what nobody can take from it. The annotations of a pod from
 // the API server can change, and a toleration of NoExecute can be given an end.
-func lasts(pod *corev1.Pod, key string) bool {
+func hasLastingExemption(pod *corev1.Pod, key string) bool {
 	firm := corev1.Pod{}
 	firm.OwnerReferences = pod.OwnerReferences
 	firm.Spec.Tolerations = slices.DeleteFunc(slices.Clone(pod.Spec.Tolerations), func(t corev1.Toleration) bool {
 		return t.Effect == corev1.TaintEffectNoExecute
 	})
-	return taint.Exempt(&firm, key) != taint.NotExempt
+	return taint.ExemptionOf(&firm, key) != taint.NotExempt
 }
 
 // readMemory returns the UIDs that were written for this node and this mark. Anything else in the file's place is an error.

@@ -124,14 +124,14 @@ func TestMemoryWhenItChanges(t *testing.T) {
 	remember := func(want bool) {
 		t.Helper()
 		_ = os.Remove(file)
-		if err := h.remember(); err != nil {
+		if err := h.saveExempt(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(file); (err == nil) != want {
 			t.Errorf("written: %v, want %v", err == nil, want)
 		}
 	}
-	h.view.recall([]string{"x"})
+	h.view.recallExempt([]string{"x"})
 	d, other := testPod("d", daemon), testPod("e", daemon)
 	h.view.seePod(&d, false)
 	remember(false)
@@ -156,7 +156,7 @@ func TestMemoryWhenItChanges(t *testing.T) {
 func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 	boot := func() *view {
 		v := newView("n1", taint.DefaultKey, testBoot)
-		v.recall([]string{"d"})
+		v.recallExempt([]string{"d"})
 		return v
 	}
 	d := askFor("d", map[string]string{"kubernetes.io/config.source": "api"})
@@ -175,7 +175,7 @@ func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 		t.Errorf("the mark was read, and no pod yet: got %q", got)
 	}
 	v.seePods(nil)
-	for name, see := range map[string]func(){"listed": func() {}, "the Node was deleted": v.unread, "it is clear": func() { v.seeNode(clearNode, true, time.Now()) }} {
+	for name, see := range map[string]func(){"listed": func() {}, "the Node was deleted": v.forgetNode, "it is clear": func() { v.seeNode(clearNode, true, time.Now()) }} {
 		if see(); answer(v, d) == "" {
 			t.Errorf("%s: a pod starts that the list of this boot does not have", name)
 		}
@@ -183,9 +183,9 @@ func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 	// A plugin that starts again on this boot goes by what the one before it had listed.
 	var s Status
 	v.node.Read = true
-	v.fill(&s)
+	v.fillStatus(&s)
 	again := boot()
-	if !again.restore(s) || answer(again, d) == "" {
+	if !again.restoreStatus(s) || answer(again, d) == "" {
 		t.Error("after a restart: a pod starts that the list of this boot does not have")
 	}
 }
@@ -215,10 +215,10 @@ func TestMemoryOfWhatLasts(t *testing.T) {
 		"calls itself static":                 {testPod("a", static), false},
 		"calls itself static, of a DaemonSet": {testPod("a", static, daemon), true},
 	} {
-		if got := lasts(&tt.pod, taint.DefaultKey); got != tt.want {
+		if got := hasLastingExemption(&tt.pod, taint.DefaultKey); got != tt.want {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)
 		}
-		if tt.want && taint.Exempt(&tt.pod, taint.DefaultKey) == taint.NotExempt {
+		if tt.want && taint.ExemptionOf(&tt.pod, taint.DefaultKey) == taint.NotExempt {
 			t.Errorf("%s: remembered, and not exempt", name)
 		}
 	}
@@ -234,7 +234,7 @@ func FuzzMemory(f *testing.F) {
 			return
 		}
 		v := newView("n1", taint.DefaultKey, testBoot)
-		v.recall(m.Exempt)
+		v.recallExempt(m.Exempt)
 		if answer(v, askFor("", nil)) == "" {
 			t.Error("a pod without an UID starts")
 		}

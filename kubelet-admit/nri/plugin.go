@@ -17,8 +17,8 @@ const registrationTimeout = 10 * time.Second
 // through while no plugin was there. The validator's request is sent for each container whoever else fails; an answer to
 // CreateContainer that comes too late counts as given (F26), so it serves only where the runtime knows no validators.
 var (
-	guardsValidating = []string{"RunPodSandbox", "ValidateContainerAdjustment"}
-	guardsCreating   = []string{"RunPodSandbox", "CreateContainer"}
+	requestsValidating = []string{"RunPodSandbox", "ValidateContainerAdjustment"}
+	requestsCreating   = []string{"RunPodSandbox", "CreateContainer"}
 )
 
 // plugin is what the stub calls. Its answers are the view's.
@@ -26,13 +26,13 @@ type plugin struct {
 	configure     func(text string) (*view, error) // called once per connection; text is the runtime's, for a plugin it started
 	registeredNow func()                           // called at each registration; must not block
 
-	mu      sync.Mutex // guards what follows
-	stub    stub.Stub
-	view    *view
-	runtime string
-	nri     string
-	guards  []string
-	since   time.Time // registered; zero: not
+	mu       sync.Mutex // guards what follows
+	stub     stub.Stub
+	view     *view
+	runtime  string
+	nri      string
+	requests []string
+	since    time.Time // registered; zero: not
 }
 
 // Configure is the first call of the runtime: who it is, and what to subscribe to.
@@ -44,11 +44,11 @@ func (p *plugin) Configure(_ context.Context, config, runtime, version string) (
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.view, p.runtime, p.nri = v, runtime+" "+version, p.stub.RuntimeNRIVersion()
-	p.guards = guardsCreating
+	p.requests = requestsCreating
 	if knowsValidators(p.nri) {
-		p.guards = guardsValidating
+		p.requests = requestsValidating
 	}
-	return api.ParseEventMask(p.guards...)
+	return api.ParseEventMask(p.requests...)
 }
 
 // Synchronize ends the registration. What runs already is not the hook's business.
@@ -57,52 +57,52 @@ func (p *plugin) Synchronize(context.Context, []*api.PodSandbox, []*api.Containe
 	p.since = time.Now()
 	v := p.view
 	p.mu.Unlock()
-	v.tell("Registered with the runtime", "runtime", p.runtime, "nri", p.nri, "guards", p.guards)
-	v.change()
+	v.queueLog("Registered with the runtime", "runtime", p.runtime, "nri", p.nri, "guards", p.requests)
+	v.signalChange()
 	p.registeredNow()
 	return nil, nil
 }
 
 // RunPodSandbox holds a pod by an error: the kubelet shows it in the pod's Events and tries again.
-func (p *plugin) RunPodSandbox(_ context.Context, pod *api.PodSandbox) error { return p.ask(pod) }
+func (p *plugin) RunPodSandbox(_ context.Context, pod *api.PodSandbox) error { return p.admitPod(pod) }
 
 // ValidateContainerAdjustment holds a container, by the same rule.
 func (p *plugin) ValidateContainerAdjustment(_ context.Context, r *api.ValidateContainerAdjustmentRequest) error {
-	return p.ask(r.GetPod())
+	return p.admitPod(r.GetPod())
 }
 
 // CreateContainer does so where the runtime knows no validators.
 func (p *plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	return nil, nil, p.ask(pod)
+	return nil, nil, p.admitPod(pod)
 }
 
-func (p *plugin) ask(pod *api.PodSandbox) error {
+func (p *plugin) admitPod(pod *api.PodSandbox) error {
 	p.mu.Lock()
 	v := p.view
 	p.mu.Unlock()
-	return v.ask(request{pod.GetNamespace(), pod.GetName(), pod.GetUid(), pod.GetAnnotations()}, time.Now)
+	return v.admitPod(request{pod.GetNamespace(), pod.GetName(), pod.GetUid(), pod.GetAnnotations()}, time.Now)
 }
 
-// gone notes that the connection has ended.
-func (p *plugin) gone() {
+// markDisconnected notes that the connection has ended.
+func (p *plugin) markDisconnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.since = time.Time{}
 	if p.view != nil {
-		p.view.change()
+		p.view.signalChange()
 	}
 }
 
-func (p *plugin) registered() bool {
+func (p *plugin) isRegistered() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.since.IsZero()
 }
 
-func (p *plugin) fill(s *Status) {
+func (p *plugin) fillStatus(s *Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.Runtime, s.NRI, s.Registered, s.Guards = p.runtime, p.nri, p.since, p.guards
+	s.Runtime, s.NRI, s.Registered, s.Requests = p.runtime, p.nri, p.since, p.requests
 }
 
 // knowsValidators: since NRI 0.10. An older runtime drops a plugin that subscribes to an event it does not know; where the version
@@ -115,9 +115,9 @@ func knowsValidators(version string) bool {
 	return major > 0 || minor >= 10
 }
 
-// serve registers with the runtime and answers it until the connection or ctx ends. A request that the plugin fails to answer in
+// serveRuntime registers with the runtime and answers it until the connection or ctx ends. A request that the plugin fails to answer in
 // time fails, where the runtime's NRI knows how (0.12.5): else it passes.
-func (p *plugin) serve(ctx context.Context, opts ...stub.Option) error {
+func (p *plugin) serveRuntime(ctx context.Context, opts ...stub.Option) error {
 	opts = append(opts, stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}))
 	s, err := stub.New(p, opts...)
 	if err != nil {
@@ -126,7 +126,7 @@ func (p *plugin) serve(ctx context.Context, opts ...stub.Option) error {
 	p.mu.Lock()
 	p.stub = s
 	p.mu.Unlock()
-	defer p.gone()
+	defer p.markDisconnected()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	deadline := time.NewTimer(registrationTimeout)
@@ -136,7 +136,7 @@ func (p *plugin) serve(ctx context.Context, opts ...stub.Option) error {
 		case err := <-done:
 			return err
 		case <-deadline.C:
-			if !p.registered() {
+			if !p.isRegistered() {
 				// The stub waits for the runtime under a lock, without a deadline: it cannot be stopped, only left.
 				return errStuck
 			}

@@ -27,7 +27,7 @@ func TestPluginGuards(t *testing.T) {
 	} {
 		p := &plugin{stub: runtimeOf{version: version}, configure: func(string) (*view, error) { return knowing(), nil }}
 		mask, err := p.Configure(t.Context(), "", "containerd", "v1")
-		if err != nil || mask != api.MustParseEventMask(wants...) || !slices.Equal(p.guards, wants) {
+		if err != nil || mask != api.MustParseEventMask(wants...) || !slices.Equal(p.requests, wants) {
 			t.Errorf("NRI %s: subscribed to %s, %v, want %q", version, mask.PrettyString(), err, wants)
 		}
 		for name, ask := range map[string]func(*api.PodSandbox) error{

@@ -43,31 +43,31 @@ var errReadAgain = errors.New("the watches may be behind")
 // half a minute after its end. While a pod is held it also reads the Node every pollEvery, because a watch may be open
 // and silent.
 type reader struct {
-	kubeconfig string
-	version    string // of the program
-	node       string
-	view       *view
-	failed     func(error) // told when reading fails, and nil when it works again
+	kubeconfig   string
+	version      string // of the program
+	node         string
+	view         *view
+	reportResult func(error) // told when reading fails, and nil when it works again
 
 	polls    <-chan time.Time // for tests, instead of pollEvery
 	watchFor time.Duration    // for tests, instead of the constant
 }
 
-// run reads until ctx ends.
-func (r *reader) run(ctx context.Context) {
+// runReader reads until ctx ends.
+func (r *reader) runReader(ctx context.Context) {
 	pause := readEvery
 	for ctx.Err() == nil {
 		synced := false
-		err := r.session(ctx, func() {
+		err := r.runSession(ctx, func() {
 			synced = true
-			r.failed(nil)
+			r.reportResult(nil)
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		r.failed(err)
+		r.reportResult(err)
 		switch {
-		case synced, !r.view.read(): // once a second until the first success: a node that boots waits for it
+		case synced, !r.view.hasRead(): // once a second until the first success: a node that boots waits for it
 			pause = readEvery
 		default:
 			pause = min(2*pause, readPause)
@@ -80,8 +80,8 @@ func (r *reader) run(ctx context.Context) {
 	}
 }
 
-// session reads and watches until something fails. synced is called whenever the view is in step after a read.
-func (r *reader) session(ctx context.Context, synced func()) error {
+// runSession reads and watches until something fails. synced is called whenever the view is in step after a read.
+func (r *reader) runSession(ctx context.Context, synced func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	rc, closeIdle, err := NewClient(r.kubeconfig, r.version)
 	if err != nil {
@@ -117,8 +117,8 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 	if isMarked(node, r.view.key) {
 		r.view.seeNode(node, false, time.Now()) // at once; its absence, and what it may not hold, wait for the pods
 	}
-	nodes := api.follow(ctx, "nodes", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node), node.ResourceVersion)
-	pods, stop, err := r.pods(ctx, api)
+	nodes := api.watchFrom(ctx, "nodes", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node), node.ResourceVersion)
+	pods, stop, err := r.watchPods(ctx, api)
 	if err != nil {
 		return err
 	}
@@ -132,16 +132,16 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 		case ev := <-pods:
 			pod, ok := ev.Object.(*corev1.Pod)
 			if !ok {
-				return fmt.Errorf("watch pods: %w", ev.err())
+				return fmt.Errorf("watch pods: %w", ev.toError())
 			}
 			r.view.seePod(pod, ev.Type == watch.Deleted)
 		case ev := <-nodes:
 			node, ok := ev.Object.(*corev1.Node)
 			if !ok {
-				return fmt.Errorf("watch node %s: %w", r.node, ev.err())
+				return fmt.Errorf("watch node %s: %w", r.node, ev.toError())
 			}
 			if ev.Type == watch.Deleted {
-				r.view.unread()
+				r.view.forgetNode()
 				return fmt.Errorf("node %s was deleted", r.node)
 			}
 			version = node.ResourceVersion
@@ -151,14 +151,14 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 			if r.view.holdsAll() && !isHeld(node, r.view.key) {
 				// Under the mark pods may have been ended, and our watch of them may be behind that of the Node.
 				stop()
-				if pods, stop, err = r.pods(ctx, api); err != nil {
+				if pods, stop, err = r.watchPods(ctx, api); err != nil {
 					stop = func() {}
 					return err
 				}
 			}
 			r.view.seeNode(node, true, time.Now())
 		case <-polls:
-			held, unknown := r.view.holding()
+			held, unknown := r.view.hasHeldPods()
 			if !held {
 				continue
 			}
@@ -177,24 +177,24 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 
 // readNode reads the own Node. The view forgets a Node that was deleted.
 func (r *reader) readNode(ctx context.Context, api client) (*corev1.Node, error) {
-	node, err := api.node(ctx, r.node)
+	node, err := api.getNode(ctx, r.node)
 	if isGone(err) {
 		// as where the watch tells it: it may have been marked before, and its pods are ended by others now
-		r.view.unread()
+		r.view.forgetNode()
 	}
 	return node, err
 }
 
-// pods lists the node's pods into the view and watches them from there.
-func (r *reader) pods(ctx context.Context, api client) (events <-chan event, stop func(), err error) {
+// watchPods lists the node's pods into the view and watches them from there.
+func (r *reader) watchPods(ctx context.Context, api client) (events <-chan event, stop func(), err error) {
 	selector := fields.OneTermEqualSelector("spec.nodeName", r.node)
-	list, err := api.pods(ctx, selector)
+	list, err := api.listPods(ctx, selector)
 	if err != nil {
 		return nil, nil, err
 	}
 	r.view.seePods(list.Items)
 	ctx, cancel := context.WithCancel(ctx)
-	return api.follow(ctx, "pods", selector, list.ResourceVersion), cancel, nil
+	return api.watchFrom(ctx, "pods", selector, list.ResourceVersion), cancel, nil
 }
 
 // isGone: the API server itself says that there is no such Node. A page that a proxy does not find says nothing.
@@ -203,14 +203,14 @@ func isGone(err error) bool {
 }
 
 func isMarked(node *corev1.Node, key string) bool {
-	_, marked := taint.Find(node, key, "")
+	_, marked := taint.FindMark(node, key, "")
 	return marked
 }
 
 // isHeld reports a mark that holds every ordinary pod.
 func isHeld(node *corev1.Node, key string) bool {
-	l := taint.See(node, nil, key, taint.Instant{}, taint.Instant{})
-	return l.Mark != nil && len(l.Detaching()) == 0
+	l := taint.NewLook(node, nil, key, taint.Instant{}, taint.Instant{})
+	return l.Mark != nil && len(l.DetachingClaims()) == 0
 }
 
 // client is the few calls that the kubelet's credentials allow and the hook needs.
@@ -277,8 +277,8 @@ func newClient(kubeconfig, version string) (rest.Interface, func(), error) {
 	return c, t.CloseIdleConnections, err
 }
 
-// node is a quorum read.
-func (c client) node(ctx context.Context, name string) (*corev1.Node, error) {
+// getNode is a quorum read.
+func (c client) getNode(ctx context.Context, name string) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	node := &corev1.Node{}
@@ -288,8 +288,8 @@ func (c client) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return node, nil
 }
 
-// pods is a quorum list: without a resourceVersion the API server asks etcd.
-func (c client) pods(ctx context.Context, selector fields.Selector) (*corev1.PodList, error) {
+// listPods is a quorum list: without a resourceVersion the API server asks etcd.
+func (c client) listPods(ctx context.Context, selector fields.Selector) (*corev1.PodList, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	list := &corev1.PodList{}
@@ -306,12 +306,12 @@ type event struct {
 	cause error
 }
 
-func (e event) err() error { return cmp.Or(e.cause, fmt.Errorf("unexpected object %T", e.Object)) }
+func (e event) toError() error { return cmp.Or(e.cause, fmt.Errorf("unexpected object %T", e.Object)) }
 
-// follow watches from a resourceVersion on, until ctx ends or the server refuses: then the last event carries the cause. A watch
+// watchFrom watches from a resourceVersion on, until ctx ends or the server refuses: then the last event carries the cause. A watch
 // that ends by its time is taken up where it was. Where the server's end of it does not get through, the client ends it
 // a little later.
-func (c client) follow(ctx context.Context, resource string, selector fields.Selector, version string) <-chan event {
+func (c client) watchFrom(ctx context.Context, resource string, selector fields.Selector, version string) <-chan event {
 	out := make(chan event)
 	send := func(e event) bool {
 		select {

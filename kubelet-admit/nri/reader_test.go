@@ -58,9 +58,9 @@ func read(t *testing.T, v *view, s *server) *server {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	r := &reader{kubeconfig: file, version: "v9.8.7", node: "n1", view: v, failed: func(error) {}, polls: s.polls,
+	r := &reader{kubeconfig: file, version: "v9.8.7", node: "n1", view: v, reportResult: func(error) {}, polls: s.polls,
 		watchFor: s.watchFor}
-	go func() { defer close(done); r.run(ctx) }()
+	go func() { defer close(done); r.runReader(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		<-done

@@ -55,14 +55,14 @@ func Run(ctx context.Context, o Options) error {
 		h.name = os.Getenv(api.PluginIdxEnvVar) + "-" + os.Getenv(api.PluginNameEnvVar)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer h.end()
+	defer h.finishWork()
 	defer cancel()
 	h.ctx = ctx
-	h.plugin = &plugin{configure: h.configure, registeredNow: h.registered}
+	h.plugin = &plugin{configure: h.configureOnce, registeredNow: h.callRegistered}
 	if startedByRuntime() {
-		return h.plugin.serve(ctx, stub.WithLogger(stubLog{slog.New(slog.DiscardHandler)}))
+		return h.plugin.serveRuntime(ctx, stub.WithLogger(stubLog{slog.New(slog.DiscardHandler)}))
 	}
-	return h.connect()
+	return h.serveConnections()
 }
 
 // hook is one run of a plugin: what outlives its connections.
@@ -84,13 +84,13 @@ type hook struct {
 	readErr  string
 }
 
-// connect serves one connection after the other.
-func (h *hook) connect() error {
+// serveConnections serves one connection after the other.
+func (h *hook) serveConnections() error {
 	text, err := os.ReadFile(h.opts.ConfigFile)
 	if err != nil {
 		return fmt.Errorf("reading the hook's configuration: %w (is the hook installed on this node?)", err)
 	}
-	if _, err := h.configure(string(text)); err != nil {
+	if _, err := h.configureOnce(string(text)); err != nil {
 		return err
 	}
 	opts := []stub.Option{stub.WithPluginName(BaseName), stub.WithPluginIdx(DaemonIndex), stub.WithLogger(stubLog{h.log})}
@@ -99,7 +99,7 @@ func (h *hook) connect() error {
 	}
 	last := ""
 	for h.ctx.Err() == nil {
-		err := h.plugin.serve(h.ctx, opts...)
+		err := h.plugin.serveRuntime(h.ctx, opts...)
 		if errors.Is(err, errStuck) {
 			return err
 		}
@@ -118,9 +118,9 @@ func (h *hook) connect() error {
 	return nil
 }
 
-// configure begins to read the API server, at the first call; it does not wait for it. The runtime gives a plugin five seconds to
+// configureOnce begins to read the API server, at the first call; it does not wait for it. The runtime gives a plugin five seconds to
 // register, and holds back every other plugin meanwhile.
-func (h *hook) configure(text string) (*view, error) {
+func (h *hook) configureOnce(text string) (*view, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.config != nil { // an external plugin connects again; a new configuration comes with a new process
@@ -146,20 +146,20 @@ func (h *hook) configure(text string) (*view, error) {
 		h.log.Error("Cannot read the machine's boot id: every ordinary pod is held", "err", err)
 	}
 	v := newView(c.NodeName, c.TaintKey, strings.TrimSpace(string(bootID)))
-	if before, err := readStatus(h.file(c)); err == nil && v.restore(before) {
+	if before, err := readStatus(h.statusFile(c)); err == nil && v.restoreStatus(before) {
 		h.log.Info("Took over what the plugin before this one knew", "at", before.Node.At, "mark", before.Node.Mark)
 	}
 	if h.exempt, err = readMemory(c); err == nil {
-		v.recall(h.exempt)
+		v.recallExempt(h.exempt)
 		h.log.Info("Remembers which pods were exempt before", "pods", len(h.exempt))
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		h.log.Warn("Cannot read which pods were exempt before: after a boot they are held until the API server can be read", "err", err)
 	}
 	h.config, h.view = &c, v
 	h.log.Info("Started", "version", h.opts.Version, "node", c.NodeName, "boot_id", v.bootID)
-	r := &reader{kubeconfig: c.Kubeconfig, version: h.opts.Version, node: c.NodeName, view: v, failed: h.failed}
-	h.work.Go(func() { r.run(h.ctx) })
-	h.work.Go(func() { h.write(h.ctx) })
+	r := &reader{kubeconfig: c.Kubeconfig, version: h.opts.Version, node: c.NodeName, view: v, reportResult: h.reportReading}
+	h.work.Go(func() { r.runReader(h.ctx) })
+	h.work.Go(func() { h.writeChanges(h.ctx) })
 	return v, nil
 }
 
@@ -170,8 +170,8 @@ func setenvIfEmpty(key, value string) error {
 	return os.Setenv(key, value)
 }
 
-// registered calls the option.
-func (h *hook) registered() {
+// callRegistered calls the option.
+func (h *hook) callRegistered() {
 	if h.opts.Registered == nil {
 		return
 	}
@@ -179,8 +179,8 @@ func (h *hook) registered() {
 	h.work.Go(func() { h.opts.Registered(h.ctx, c, h.log) })
 }
 
-// failed notes how reading goes.
-func (h *hook) failed(err error) {
+// reportReading notes how reading goes.
+func (h *hook) reportReading(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -197,26 +197,26 @@ func (h *hook) failed(err error) {
 	default:
 		h.log.Info("In step with the API server")
 	}
-	h.view.change()
+	h.view.signalChange()
 }
 
-// write keeps the status file and the log in step with the view, apart from the answers: a slow disk must not hold up the runtime.
-func (h *hook) write(ctx context.Context) {
+// writeChanges keeps the status file and the log in step with the view, apart from the answers: a slow disk must not hold up the runtime.
+func (h *hook) writeChanges(ctx context.Context) {
 	failed, forgot := "", ""
 	for {
 		select {
 		case <-ctx.Done():
-			h.tellAll()
+			h.flushLog()
 			return
-		case r := <-h.view.told:
-			h.say(r)
+		case r := <-h.view.logQueue:
+			h.logRecord(r)
 		case <-h.view.changed:
-			h.tellAll()
-			if err := h.writeStatus(); err != nil && err.Error() != failed && !uninstalled(err) {
+			h.flushLog()
+			if err := h.writeStatus(); err != nil && err.Error() != failed && !isUninstalled(err) {
 				failed = err.Error()
 				h.log.Error("Cannot write the status: a restart during an API outage will hold pods", "err", err)
 			}
-			if err := h.remember(); err != nil && err.Error() != forgot && !uninstalled(err) {
+			if err := h.saveExempt(); err != nil && err.Error() != forgot && !isUninstalled(err) {
 				forgot = err.Error()
 				h.log.Error("Cannot write which pods are exempt: a boot without the API server will hold them", "err", err)
 			}
@@ -228,27 +228,27 @@ func (h *hook) write(ctx context.Context) {
 	}
 }
 
-func (h *hook) tellAll() {
+func (h *hook) flushLog() {
 	for {
 		select {
-		case r := <-h.view.told:
-			h.say(r)
+		case r := <-h.view.logQueue:
+			h.logRecord(r)
 		default:
 			return
 		}
 	}
 }
 
-func (h *hook) say(r slog.Record) {
+func (h *hook) logRecord(r slog.Record) {
 	_ = h.log.Handler().Handle(context.Background(), r) // nowhere to tell that the log cannot be written
 }
 
-func (h *hook) file(c Config) string { return filepath.Join(c.StateDir, h.name[:2]+".json") }
+func (h *hook) statusFile(c Config) string { return filepath.Join(c.StateDir, h.name[:2]+".json") }
 
 func (h *hook) writeStatus() error {
 	s := Status{Plugin: h.name, Version: h.opts.Version, PID: os.Getpid(), Started: h.started}
-	h.view.fill(&s)
-	h.plugin.fill(&s)
+	h.view.fillStatus(&s)
+	h.plugin.fillStatus(&s)
 	h.mu.Lock()
 	s.Error = h.readErr
 	h.mu.Unlock()
@@ -256,7 +256,7 @@ func (h *hook) writeStatus() error {
 	if err != nil {
 		return err
 	}
-	file := h.file(*h.config)
+	file := h.statusFile(*h.config)
 	// Another process may have taken over: it knows more than one that was stopped and goes on. No clock is compared.
 	if now, err := readStatus(file); h.written && err == nil && !now.Started.Equal(h.started) {
 		return nil
@@ -268,9 +268,9 @@ func (h *hook) writeStatus() error {
 	return os.Rename(file+".new", file)
 }
 
-// remember writes which pods are exempt, where that changed.
-func (h *hook) remember() error {
-	exempt, ok := h.view.lasting()
+// saveExempt writes which pods are exempt, where that changed.
+func (h *hook) saveExempt() error {
+	exempt, ok := h.view.lastingUIDs()
 	if !ok || h.exempt != nil && slices.Equal(exempt, h.exempt) {
 		return nil
 	}
@@ -281,11 +281,11 @@ func (h *hook) remember() error {
 	return nil
 }
 
-// uninstalled: the folder was made at the start and is gone. A line in the log would make that anew, too.
-func uninstalled(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+// isUninstalled: the folder was made at the start and is gone. A line in the log would make that anew, too.
+func isUninstalled(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// end waits for what configure began; not for a credential program that hangs: client-go has no means to stop one.
-func (h *hook) end() {
+// finishWork waits for what configure began; not for a credential program that hangs: client-go has no means to stop one.
+func (h *hook) finishWork() {
 	ended := make(chan struct{})
 	go func() {
 		h.work.Wait()
@@ -298,7 +298,7 @@ func (h *hook) end() {
 	if h.config == nil {
 		return
 	}
-	if err := h.writeStatus(); err != nil && !uninstalled(err) { // not registered any more
+	if err := h.writeStatus(); err != nil && !isUninstalled(err) { // not registered any more
 		h.log.Error("Cannot write the status", "err", err)
 	}
 	h.closeLog()

@@ -223,7 +223,7 @@ func readyOn(boot string) func(*corev1.Node) {
 }
 
 func mark(n *corev1.Node)   { n.Spec.Taints = append(n.Spec.Taints, testMark) }
-func unmark(n *corev1.Node) { n.Spec.Taints = taint.Without(n.Spec.Taints, taint.DefaultKey, "f1") }
+func unmark(n *corev1.Node) { n.Spec.Taints = taint.WithoutMark(n.Spec.Taints, taint.DefaultKey, "f1") }
 
 // addPod binds a pod to the node.
 func (l *lab) addPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
@@ -443,7 +443,7 @@ func TestAnExemptionLasts(t *testing.T) {
 		{Operator: corev1.TolerationOpExists},
 	} {
 		pod := l.addPod(fmt.Sprint("firm-", i), func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{toleration} })
-		if !lasts(pod, taint.DefaultKey) {
+		if !hasLastingExemption(pod, taint.DefaultKey) {
 			t.Errorf("%+v: not remembered", toleration)
 		}
 		for name, change := range map[string]func(ts []corev1.Toleration) []corev1.Toleration{
@@ -472,12 +472,12 @@ func TestAnExemptionLasts(t *testing.T) {
 	brief := l.addPod("brief", func(p *corev1.Pod) {
 		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
 	})
-	if taint.Exempt(brief, taint.DefaultKey) == taint.NotExempt || lasts(brief, taint.DefaultKey) {
+	if taint.ExemptionOf(brief, taint.DefaultKey) == taint.NotExempt || hasLastingExemption(brief, taint.DefaultKey) {
 		t.Error("a toleration of NoExecute: want it exempt, and not remembered")
 	}
 	now, err := l.tolerate(brief, func(ts []corev1.Toleration) []corev1.Toleration { ts[0].TolerationSeconds = new(int64(1)); return ts })
 	l.must(err)
-	if taint.Exempt(now, taint.DefaultKey) != taint.NotExempt {
+	if taint.ExemptionOf(now, taint.DefaultKey) != taint.NotExempt {
 		t.Errorf("given an end: still exempt, %+v", now.Spec.Tolerations)
 	}
 }
@@ -724,14 +724,14 @@ func TestRuntimeThatDropsThePlugin(t *testing.T) {
 	h.ctx = ctx
 	calls := make(chan struct{}, 8)
 	h.opts.Registered = func(context.Context, Config, *slog.Logger) { calls <- struct{}{} }
-	h.plugin = &plugin{configure: h.configure, registeredNow: h.registered}
+	h.plugin = &plugin{configure: h.configureOnce, registeredNow: h.callRegistered}
 	for range 3 {
-		v, err := h.configure("")
+		v, err := h.configureOnce("")
 		if err != nil {
 			t.Fatal(err)
 		}
 		h.plugin.view = v
-		h.plugin.gone()
+		h.plugin.markDisconnected()
 	}
 	if _, err := h.plugin.Synchronize(ctx, nil, nil); err != nil {
 		t.Fatal(err)
@@ -751,10 +751,10 @@ func TestPluginThatEndedIsNotRegistered(t *testing.T) {
 		t.Fatal(err)
 	}
 	var before, after Status
-	p.fill(&before)
-	err := p.serve(t.Context(), stub.WithPluginName(BaseName), stub.WithPluginIdx(DaemonIndex),
+	p.fillStatus(&before)
+	err := p.serveRuntime(t.Context(), stub.WithPluginName(BaseName), stub.WithPluginIdx(DaemonIndex),
 		stub.WithSocketPath(filepath.Join(t.TempDir(), "no.sock")))
-	p.fill(&after)
+	p.fillStatus(&after)
 	if err == nil || before.Registered.IsZero() || !after.Registered.IsZero() {
 		t.Errorf("got %v, registered %s before, %s after; want an error, and no registration after", err, before.Registered, after.Registered)
 	}

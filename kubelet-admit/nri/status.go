@@ -24,7 +24,7 @@ type Status struct {
 	Runtime    string    `json:"runtime,omitempty"`   // name and version, as it introduced itself: containerd v2.4.2
 	NRI        string    `json:"nri,omitempty"`       // the runtime's version of NRI, where it tells
 	Registered time.Time `json:"registered,omitzero"` // with the runtime; zero: not now
-	Guards     []string  `json:"guards,omitempty"`    // the requests it answers: RunPodSandbox, ValidateContainerAdjustment
+	Requests   []string  `json:"guards,omitempty"`    // the requests it answers: RunPodSandbox, ValidateContainerAdjustment
 	Error      string    `json:"error,omitempty"`     // why the API server could not be read, if the last attempt failed
 	BootID     string    `json:"bootID"`              // the machine's own
 	TaintKey   string    `json:"taintKey"`

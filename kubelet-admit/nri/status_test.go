@@ -24,7 +24,7 @@ func TestStatusOfAnOlderProcess(t *testing.T) {
 		if err := h.writeStatus(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := readStatus(h.file(*h.config))
+		s, err := readStatus(h.statusFile(*h.config))
 		if err != nil || s.Node.Marked != wantMarked {
 			t.Errorf("got %+v, %v, want marked: %v", s, err, wantMarked)
 		}

@@ -27,17 +27,17 @@ type view struct {
 	key    string // the mark's
 	bootID string // the machine's own; "": cannot be read, and then Ready is never believed
 
-	mu     sync.Mutex // guards what follows
-	node   NodeView
-	claims []string               // those of node.Detaching, as namespace/name
-	pods   map[string]podView     // by UID: bound to the node and not terminal
-	before map[string]bool        // UIDs that were exempt before the boot
-	listed bool                   // pods are what this process listed
-	held   map[string]*Held       // by UID
-	holds  map[admit.Reason]error // what the runtime is told, made when the node's state changes: a request allocates nothing
+	mu         sync.Mutex // guards what follows
+	node       NodeView
+	claims     []string               // those of node.Detaching, as namespace/name
+	pods       map[string]podView     // by UID: bound to the node and not terminal
+	before     map[string]bool        // UIDs that were exempt before the boot
+	listed     bool                   // pods are what this process listed
+	held       map[string]*Held       // by UID
+	holdErrors map[admit.Reason]error // what the runtime is told, made when the node's state changes: a request allocates nothing
 
-	changed chan struct{}    // holds one: a status file has something to tell
-	told    chan slog.Record // what happened, for the log; overflow is dropped rather than waited for
+	changed  chan struct{}    // holds one: a status file has something to tell
+	logQueue chan slog.Record // what happened, for the log; overflow is dropped rather than waited for
 }
 
 // podView is what the view knows of a pod.
@@ -49,26 +49,26 @@ type podView struct {
 	sure   bool
 }
 
-// same: a pod's volumes never change.
-func (p podView) same(o podView) bool { return p.exempt == o.exempt && p.lasts == o.lasts }
+// isSameAs: a pod's volumes never change.
+func (p podView) isSameAs(o podView) bool { return p.exempt == o.exempt && p.lasts == o.lasts }
 
 func (v *view) podView(pod *corev1.Pod) podView {
 	claims, sure := taint.VolumeClaims(pod)
-	return podView{taint.Exempt(pod, v.key), lasts(pod, v.key), claims, sure}
+	return podView{taint.ExemptionOf(pod, v.key), hasLastingExemption(pod, v.key), claims, sure}
 }
 
 func newView(nodeName, key, bootID string) *view {
 	v := &view{
 		key: key, bootID: bootID, node: NodeView{Name: nodeName}, pods: map[string]podView{}, held: map[string]*Held{},
-		changed: make(chan struct{}, 1), told: make(chan slog.Record, 256),
+		changed: make(chan struct{}, 1), logQueue: make(chan slog.Record, 256),
 	}
-	v.word()
+	v.buildErrors()
 	return v
 }
 
-// restore takes over what a plugin before this one knew: on this boot, of this Node, about this mark. An API outage during an
+// restoreStatus takes over what a plugin before this one knew: on this boot, of this Node, about this mark. An API outage during an
 // upgrade must not keep a running node's containers from being restarted.
-func (v *view) restore(s Status) bool {
+func (v *view) restoreStatus(s Status) bool {
 	if s.BootID == "" || s.BootID != v.bootID || s.TaintKey != v.key || s.Node.Name != v.node.Name || !s.Node.Read {
 		return false
 	}
@@ -79,12 +79,12 @@ func (v *view) restore(s Status) bool {
 	for _, p := range s.Pods {
 		v.pods[p.UID] = podView{exempt: p.Exempt}
 	}
-	v.word()
+	v.buildErrors()
 	return true
 }
 
-// recall takes over which pods were exempt before the boot.
-func (v *view) recall(uids []string) {
+// recallExempt takes over which pods were exempt before the boot.
+func (v *view) recallExempt(uids []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.before = make(map[string]bool, len(uids))
@@ -93,8 +93,8 @@ func (v *view) recall(uids []string) {
 	}
 }
 
-// lasting returns the UIDs to remember beyond this boot, sorted. Before this process has listed the pods it has none to tell.
-func (v *view) lasting() (uids []string, ok bool) {
+// lastingUIDs returns the UIDs to remember beyond this boot, sorted. Before this process has listed the pods it has none to tell.
+func (v *view) lastingUIDs() (uids []string, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.listed {
@@ -110,17 +110,17 @@ func (v *view) lasting() (uids []string, ok bool) {
 	return uids, true
 }
 
-// ask answers the runtime: nil lets the pod start, an error holds it. It never waits, and where it allows it allocates nothing.
-func (v *view) ask(r request, now func() time.Time) error {
+// admitPod answers the runtime: nil lets the pod start, an error holds it. It never waits, and where it allows it allocates nothing.
+func (v *view) admitPod(r request, now func() time.Time) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	pod, known := v.pods[r.uid]
 	if !known {
-		pod.exempt = v.static(r)
+		pod.exempt = v.staticExemption(r)
 	}
 	allow, why := admit.Decide(v.node.Node, admit.Pod{
 		Exempt: pod.exempt != taint.NotExempt, WasExempt: v.before[r.uid], Known: known,
-		Apart: v.node.Detaching && taint.FreeOf(pod.claims, pod.sure, v.claims),
+		Unaffected: v.node.Detaching && taint.FreeOf(pod.claims, pod.sure, v.claims),
 	})
 	h := v.held[r.uid]
 	switch {
@@ -128,35 +128,35 @@ func (v *view) ask(r request, now func() time.Time) error {
 		return nil
 	case allow:
 		delete(v.held, r.uid)
-		v.tell("Admitted pod", "pod", r.namespace+"/"+r.name, "uid", r.uid, "why", string(why), "held", now().Sub(h.Since))
+		v.queueLog("Admitted pod", "pod", r.namespace+"/"+r.name, "uid", r.uid, "why", string(why), "held", now().Sub(h.Since))
 		return nil
 	case h == nil:
 		h = &Held{Namespace: r.namespace, Name: r.name, UID: r.uid, Since: now()}
 		v.held[r.uid] = h
 	}
 	if h.Why != why {
-		v.tell("Holding pod", "pod", r.namespace+"/"+r.name, "uid", r.uid, "why", string(why))
+		v.queueLog("Holding pod", "pod", r.namespace+"/"+r.name, "uid", r.uid, "why", string(why))
 	}
 	h.Why, h.Last, h.Times = why, now(), h.Times+1
-	v.change()
-	return v.holds[why]
+	v.signalChange()
+	return v.holdErrors[why]
 }
 
-// static pods are not bound by the API server and go by the hash of their file: only what the kubelet says of them counts.
-func (v *view) static(r request) taint.Exemption {
+// staticExemption pods are not bound by the API server and go by the hash of their file: only what the kubelet says of them counts.
+func (v *view) staticExemption(r request) taint.Exemption {
 	if len(r.annotations) == 0 {
 		return taint.NotExempt
 	}
 	pod := corev1.Pod{}
 	pod.Annotations = r.annotations
-	if e := taint.Exempt(&pod, v.key); e == taint.ExemptStatic {
+	if e := taint.ExemptionOf(&pod, v.key); e == taint.ExemptStatic {
 		return e
 	}
 	return taint.NotExempt
 }
 
-// read reports whether the own Node was read on this boot.
-func (v *view) read() bool {
+// hasRead reports whether the own Node was read on this boot.
+func (v *view) hasRead() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.node.Read
@@ -176,8 +176,8 @@ func (v *view) holdsSome() bool {
 	return v.node.Detaching
 }
 
-// holding reports whether a pod is held, and whether one is because it is not known.
-func (v *view) holding() (held, unknown bool) {
+// hasHeldPods reports whether a pod is held, and whether one is because it is not known.
+func (v *view) hasHeldPods() (held, unknown bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, h := range v.held {
@@ -186,29 +186,29 @@ func (v *view) holding() (held, unknown bool) {
 	return len(v.held) > 0, unknown
 }
 
-// unread forgets the Node: it was deleted. What is recreated under its name has lost its taints.
-func (v *view) unread() {
+// forgetNode forgets the Node: it was deleted. What is recreated under its name has lost its taints.
+func (v *view) forgetNode() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.node.Read {
-		v.tell("The own Node was deleted")
+		v.queueLog("The own Node was deleted")
 	}
 	v.node.Read = false
-	v.word()
-	v.change()
+	v.buildErrors()
+	v.signalChange()
 }
 
 // seeNode takes over a Node that was read. Unless the pods were listed since it held every pod, or since it was never read, a mark holds
 // every pod, whatever its record says, and a Node without one must not be seen: pods may have been ended meanwhile, and are known no more.
 func (v *view) seeNode(node *corev1.Node, listed bool, now time.Time) {
-	l := taint.See(node, nil, v.key, taint.Instant{}, taint.Instant{})
+	l := taint.NewLook(node, nil, v.key, taint.Instant{}, taint.Instant{})
 	text, marked := "", l.Mark != nil
 	var claims []string
 	if marked {
 		text = fmt.Sprintf("%s=%s:%s", v.key, l.Mark.Value, l.Mark.Effect)
 	}
 	if listed {
-		claims = l.Detaching()
+		claims = l.DetachingClaims()
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -219,9 +219,9 @@ func (v *view) seeNode(node *corev1.Node, listed bool, now time.Time) {
 		return
 	}
 	v.node.At, v.claims = now, claims
-	v.tell("Own Node changed", "node", v.node.Name, "mark", text, "detaching", len(claims), "ready_on_this_boot", v.node.ReadySeen, "before", before.Mark)
-	v.word()
-	v.change()
+	v.queueLog("Own Node changed", "node", v.node.Name, "mark", text, "detaching", len(claims), "ready_on_this_boot", v.node.ReadySeen, "before", before.Mark)
+	v.buildErrors()
+	v.signalChange()
 }
 
 // readyNow: a Ready that the kubelet left behind before a crash carries the boot id of then.
@@ -236,7 +236,7 @@ func (v *view) readyNow(node *corev1.Node) bool {
 func (v *view) seePods(pods []corev1.Pod) {
 	seen := make(map[string]podView, len(pods))
 	for i := range pods {
-		if !terminal(&pods[i]) {
+		if !isTerminal(&pods[i]) {
 			seen[string(pods[i].UID)] = v.podView(&pods[i])
 		}
 	}
@@ -244,7 +244,7 @@ func (v *view) seePods(pods []corev1.Pod) {
 	defer v.mu.Unlock()
 	v.pods, v.listed, v.node.Listed = seen, true, true
 	maps.DeleteFunc(v.held, func(uid string, _ *Held) bool { _, there := seen[uid]; return !there })
-	v.change()
+	v.signalChange()
 }
 
 // seePod takes over a change of one pod.
@@ -253,23 +253,23 @@ func (v *view) seePod(pod *corev1.Pod, deleted bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	before, there := v.pods[uid]
-	if deleted || terminal(pod) {
+	if deleted || isTerminal(pod) {
 		delete(v.pods, uid)
 		delete(v.held, uid)
-	} else if now := v.podView(pod); !there || !now.same(before) {
+	} else if now := v.podView(pod); !there || !now.isSameAs(before) {
 		v.pods[uid] = now
 	} else {
 		return // most changes of a pod are of its status
 	}
-	v.change()
+	v.signalChange()
 }
 
-func terminal(pod *corev1.Pod) bool {
+func isTerminal(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// fill writes what the view knows into a status.
-func (v *view) fill(s *Status) {
+// fillStatus writes what the view knows into a status.
+func (v *view) fillStatus(s *Status) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.BootID, s.TaintKey, s.Node = v.bootID, v.key, v.node
@@ -284,30 +284,30 @@ func (v *view) fill(s *Status) {
 	slices.SortFunc(s.Pods, func(a, b PodView) int { return cmp.Compare(a.UID, b.UID) })
 }
 
-// word makes the errors of the present state. mu is held, or nobody else knows v.
-func (v *view) word() {
-	v.holds = map[admit.Reason]error{}
+// buildErrors makes the errors of the present state. mu is held, or nobody else knows v.
+func (v *view) buildErrors() {
+	v.holdErrors = map[admit.Reason]error{}
 	for _, why := range []admit.Reason{admit.NodeUnread, admit.NodeMarked, admit.NodeNeverReady, admit.PodUnknown, admit.VolumeDetaches} {
 		text := fmt.Sprintf("forcefence: held on node %s: %s", v.node.Name, why)
 		if why == admit.NodeMarked || why == admit.VolumeDetaches {
 			text += " (" + v.node.Mark + ")"
 		}
-		v.holds[why] = fmt.Errorf("%s", text)
+		v.holdErrors[why] = fmt.Errorf("%s", text)
 	}
 }
 
-func (v *view) change() {
+func (v *view) signalChange() {
 	select {
 	case v.changed <- struct{}{}:
 	default:
 	}
 }
 
-func (v *view) tell(what string, args ...any) {
+func (v *view) queueLog(what string, args ...any) {
 	r := slog.NewRecord(time.Now(), slog.LevelInfo, what, 0)
 	r.Add(args...)
 	select {
-	case v.told <- r:
+	case v.logQueue <- r:
 	default:
 	}
 }

@@ -73,7 +73,7 @@ func askFor(uid string, annotations map[string]string) request {
 
 // answer is why a pod is held, or "" if it may start.
 func answer(v *view, r request) string {
-	if err := v.ask(r, time.Now); err != nil {
+	if err := v.admitPod(r, time.Now); err != nil {
 		return err.Error()
 	}
 	return ""
@@ -141,7 +141,7 @@ func TestView(t *testing.T) {
 		"the Node is deleted": {
 			{see: pods(testPod("a"))},
 			{see: node(ready), ask: a},
-			{see: (*view).unread, ask: a, say: unread},
+			{see: (*view).forgetNode, ask: a, say: unread},
 			{see: node(ready), ask: a},
 		},
 		"the mark waits for volumes": {
@@ -187,7 +187,7 @@ func TestView(t *testing.T) {
 // TestRestoredVolumesAreForgotten: which volumes the mark waited for is not told, so a plugin that was started again holds every pod.
 func TestRestoredVolumesAreForgotten(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
-	if !v.restore(Status{BootID: testBoot, TaintKey: taint.DefaultKey, Node: NodeView{
+	if !v.restoreStatus(Status{BootID: testBoot, TaintKey: taint.DefaultKey, Node: NodeView{
 		Name: "n1", Node: admit.Node{Read: true, Marked: true, Detaching: true, ReadySeen: true},
 	}}) {
 		t.Fatal("not restored")
@@ -201,7 +201,7 @@ func TestRestoredVolumesAreForgotten(t *testing.T) {
 // TestRestoreWithoutBootID: two boots whose id cannot be read are not the same one.
 func TestRestoreWithoutBootID(t *testing.T) {
 	s := Status{TaintKey: taint.DefaultKey, Node: NodeView{Name: "n1", Node: admit.Node{Read: true, ReadySeen: true}}}
-	if newView("n1", taint.DefaultKey, "").restore(s) {
+	if newView("n1", taint.DefaultKey, "").restoreStatus(s) {
 		t.Error("restored")
 	}
 }
@@ -220,24 +220,24 @@ func TestHeldPodsAreTold(t *testing.T) {
 	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := func() time.Time { clock = clock.Add(time.Second); return clock }
 	for range 3 {
-		_ = v.ask(askFor("a", nil), now)
+		_ = v.admitPod(askFor("a", nil), now)
 	}
-	_ = v.ask(askFor("b", nil), now)
+	_ = v.admitPod(askFor("b", nil), now)
 	var s Status
-	v.fill(&s)
+	v.fillStatus(&s)
 	if len(s.Held) != 2 || s.Held[0].UID != "a" || s.Held[0].Times != 3 || s.Held[0].Why != admit.NodeUnread ||
 		!s.Held[0].Since.Before(s.Held[0].Last) || s.Held[1].Name != "pod-b" {
 		t.Fatalf("held: got %+v", s.Held)
 	}
 	v.seePods([]corev1.Pod{testPod("a")})
 	v.seeNode(testNode(testBoot, corev1.ConditionTrue), true, clock)
-	if v.fill(&s); len(s.Held) != 1 {
+	if v.fillStatus(&s); len(s.Held) != 1 {
 		t.Errorf("b is bound to the node no more: got %+v", s.Held)
 	}
 	if got := answer(v, askFor("a", nil)); got != "" {
 		t.Errorf("got %q", got)
 	}
-	if v.fill(&s); len(s.Held) != 0 {
+	if v.fillStatus(&s); len(s.Held) != 0 {
 		t.Errorf("a may start: got %+v", s.Held)
 	}
 }
@@ -248,7 +248,7 @@ func TestRestore(t *testing.T) {
 	before.seePods([]corev1.Pod{testPod("a"), testPod("d", daemon)})
 	before.seeNode(testNode(testBoot, corev1.ConditionTrue), true, time.Now())
 	var s Status
-	before.fill(&s)
+	before.fillStatus(&s)
 	for name, tt := range map[string]struct {
 		change func(*Status)
 		node   string
@@ -269,7 +269,7 @@ func TestRestore(t *testing.T) {
 				tt.change(&s)
 			}
 			v := newView(tt.node, taint.DefaultKey, testBoot)
-			if got := v.restore(s); got != tt.want {
+			if got := v.restoreStatus(s); got != tt.want {
 				t.Fatalf("restore: got %v, want %v", got, tt.want)
 			}
 			wantStart := tt.want && !s.Node.Marked
@@ -307,7 +307,7 @@ func FuzzView(f *testing.F) {
 				v.seeNode(n, true, time.Time{})
 				read, ready = true, ready || b&24 == 24
 			case 4:
-				v.unread()
+				v.forgetNode()
 				read = false
 			case 5:
 				p := testPod("a", phase([]corev1.PodPhase{"", corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed}[b>>3%4]))
@@ -348,7 +348,7 @@ func BenchmarkAsk(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				start := time.Now()
-				_ = v.ask(r, time.Now)
+				_ = v.admitPod(r, time.Now)
 				took = append(took, time.Since(start))
 			}
 			b.StopTimer()
@@ -359,7 +359,7 @@ func BenchmarkAsk(b *testing.B) {
 	}
 }
 
-// FuzzPodAndNode gives the hook any pod and any Node, as JSON: on a node with the mark nothing starts but what taint.Exempt names, and
+// FuzzPodAndNode gives the hook any pod and any Node, as JSON: on a node with the mark nothing starts but what taint.ExemptionOf names, and
 // that always starts; nothing panics.
 func FuzzPodAndNode(f *testing.F) {
 	f.Add(`{"metadata":{"uid":"a"},"spec":{"tolerations":[{"operator":"Exists"}]}}`, `{"spec":{"taints":[{"key":"forcefence.io/node-shutdown"}]}}`)
@@ -378,8 +378,8 @@ func FuzzPodAndNode(f *testing.F) {
 			return
 		}
 		r := request{pod.Namespace, pod.Name, string(pod.UID), map[string]string{"kubernetes.io/config.source": "api"}}
-		_, marked := taint.Find(&node, taint.DefaultKey, "")
-		exempt := taint.Exempt(&pod, taint.DefaultKey) != taint.NotExempt && !terminal(&pod)
+		_, marked := taint.FindMark(&node, taint.DefaultKey, "")
+		exempt := taint.ExemptionOf(&pod, taint.DefaultKey) != taint.NotExempt && !isTerminal(&pod)
 		v := newView("n1", taint.DefaultKey, testBoot)
 		v.seePods([]corev1.Pod{pod})
 		if got := answer(v, r) == ""; got != exempt {
@@ -390,12 +390,12 @@ func FuzzPodAndNode(f *testing.F) {
 		if exempt && !got || !exempt && marked && got {
 			t.Errorf("node marked: %v, pod exempt: %v; starts: %v", marked, exempt, got)
 		}
-		if terminal(&pod) && got {
+		if isTerminal(&pod) && got {
 			t.Error("a pod that has ended starts")
 		}
 		v.seeNode(&node, true, time.Time{})
 		got = answer(v, r) == ""
-		named := taint.See(&node, nil, taint.DefaultKey, taint.Instant{}, taint.Instant{}).Detaching()
+		named := taint.NewLook(&node, nil, taint.DefaultKey, taint.Instant{}, taint.Instant{}).DetachingClaims()
 		claims, sure := taint.VolumeClaims(&pod)
 		if !exempt && marked && got && (len(named) == 0 || !taint.FreeOf(claims, sure, named)) {
 			t.Errorf("the mark waits for %q, the pod uses %q and all of it is known: %v; it starts", named, claims, sure)

@@ -8,7 +8,7 @@ import (
 )
 
 func TestTypes(t *testing.T) {
-	names := all.Types().Names()
+	names := all.Types().TypeNames()
 	if len(slices.Compact(slices.Clone(names))) != len(names) {
 		t.Errorf("two types share a name: %q", names)
 	}

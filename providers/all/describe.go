@@ -29,14 +29,14 @@ type Field struct {
 	Doc     string // the comment of the field in the source
 }
 
-// Describe tells of a type, by its Config's struct and the comments that texts.txt holds of it. It asks nobody.
-func Describe(ty providers.Type) Description {
+// DescribeType tells of a type, by its Config's struct and the comments that texts.txt holds of it. It asks nobody.
+func DescribeType(ty providers.Type) Description {
 	c := reflect.Indirect(reflect.ValueOf(ty.NewConfig()))
-	does := texts[pkg(c.Type())]
+	does := texts[packagePath(c.Type())]
 	return Description{
 		Type: ty.Name, Off: ty.Off, Identity: ty.Identity,
 		Batches: strings.Contains(does, batches), Watches: strings.Contains(does, watches),
-		Fields: fields("", c),
+		Fields: fieldsOf("", c),
 	}
 }
 
@@ -66,32 +66,34 @@ var source string
 
 const module = "github.com/forcefence/forcefence/"
 
-func pkg(t reflect.Type) string { return strings.TrimPrefix(t.PkgPath(), module) }
+func packagePath(t reflect.Type) string { return strings.TrimPrefix(t.PkgPath(), module) }
 
-// name is how texts.txt calls a field of a struct.
-func name(of reflect.Type, field string) string { return pkg(of) + "." + of.Name() + "." + field }
+// fieldName is how texts.txt calls a field of a struct.
+func fieldName(of reflect.Type, field string) string {
+	return packagePath(of) + "." + of.Name() + "." + field
+}
 
-// fields are the keys of a struct, in its order; prefix is the path to it.
-func fields(prefix string, v reflect.Value) (out []Field) {
+// fieldsOf are the keys of a struct, in its order; prefix is the path to it.
+func fieldsOf(prefix string, v reflect.Value) (out []Field) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		key, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		switch {
 		case options == "inline":
-			out = append(out, fields(prefix, v.Field(i))...)
+			out = append(out, fieldsOf(prefix, v.Field(i))...)
 			continue
 		case key == "" || key == "-":
 			continue
 		}
 		kind, inner := kindOf(f.Type)
-		out = append(out, Field{Key: prefix + key, Kind: kind, Default: value(v.Field(i)), Doc: texts[name(v.Type(), f.Name)]})
+		out = append(out, Field{Key: prefix + key, Kind: kind, Default: defaultText(v.Field(i)), Doc: texts[fieldName(v.Type(), f.Name)]})
 		switch {
 		case inner == nil:
 		case inner == f.Type:
-			out = append(out, fields(prefix+key+".", v.Field(i))...)
+			out = append(out, fieldsOf(prefix+key+".", v.Field(i))...)
 		default:
 			at := map[reflect.Kind]string{reflect.Slice: "[].", reflect.Map: ".*."}[f.Type.Kind()]
-			out = append(out, fields(prefix+key+at, reflect.Zero(inner))...)
+			out = append(out, fieldsOf(prefix+key+at, reflect.Zero(inner))...)
 		}
 	}
 	return out
@@ -126,8 +128,8 @@ func kindOf(t reflect.Type) (kind string, inner reflect.Type) {
 	}
 }
 
-// value is a default as it would be written.
-func value(v reflect.Value) string {
+// defaultText is a default as it would be written.
+func defaultText(v reflect.Value) string {
 	if v.IsZero() || v.Kind() == reflect.Struct {
 		return ""
 	}
@@ -138,11 +140,11 @@ func value(v reflect.Value) string {
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		return value(v.Elem())
+		return defaultText(v.Elem())
 	case reflect.Slice:
 		var all []string
 		for i := range v.Len() {
-			all = append(all, value(v.Index(i)))
+			all = append(all, defaultText(v.Index(i)))
 		}
 		return strings.Join(all, ", ")
 	}

@@ -29,20 +29,20 @@ func TestTexts(t *testing.T) {
 	found := map[string]string{}
 	for _, ty := range Types() {
 		c := reflect.TypeOf(ty.NewConfig()).Elem()
-		said := comments(t, pkg(c))
-		found[pkg(c)] = strings.Join(does(t, pkg(c)), " ")
+		said := comments(t, packagePath(c))
+		found[packagePath(c)] = strings.Join(does(t, packagePath(c)), " ")
 		for _, of := range structs(c) {
-			if pkg(of) != pkg(c) {
-				maps.Copy(said, comments(t, pkg(of)))
+			if packagePath(of) != packagePath(c) {
+				maps.Copy(said, comments(t, packagePath(of)))
 			}
 			for i := range of.NumField() {
 				f := of.Field(i)
 				if key, options, _ := strings.Cut(f.Tag.Get("yaml"), ","); key == "" || key == "-" || options == "inline" {
 					continue
 				}
-				if found[name(of, f.Name)] = said[name(of, f.Name)]; found[name(of, f.Name)] == "" {
+				if found[fieldName(of, f.Name)] = said[fieldName(of, f.Name)]; found[fieldName(of, f.Name)] == "" {
 					t.Errorf("provider type %s: the field %s has no comment: say in the struct what it is, its unit and its bounds; docs/providers.md shows it",
-						ty.Name, name(of, f.Name))
+						ty.Name, fieldName(of, f.Name))
 				}
 			}
 		}
@@ -79,9 +79,9 @@ empty. Beside its type's settings each entry of ` + "`providers`" + ` has ` + "`
 | --- | --- | --- | --- | --- |
 `)
 	for _, ty := range slices.SortedFunc(slices.Values(Types()), func(a, b providers.Type) int { return strings.Compare(a.Name, b.Name) }) {
-		d := Describe(ty)
+		d := DescribeType(ty)
 		fmt.Fprintf(&top, "| [%s](../%s/README.md) | %s | %s | %s | %s |\n",
-			d.Type, pkg(reflect.TypeOf(ty.NewConfig()).Elem()), cell(d.Off), cell(d.Identity), yes[d.Batches], yes[d.Watches])
+			d.Type, packagePath(reflect.TypeOf(ty.NewConfig()).Elem()), cell(d.Off), cell(d.Identity), yes[d.Batches], yes[d.Watches])
 		fmt.Fprintf(&rest, "\n## %s\n\n| key | kind | default | what |\n| --- | --- | --- | --- |\n", d.Type)
 		for _, f := range d.Fields {
 			fmt.Fprintf(&rest, "| %s | %s | %s | %s |\n", code(f.Key), f.Kind, code(f.Default), cell(f.Doc))
@@ -216,7 +216,7 @@ func TestFields(t *testing.T) {
 	on := true
 	v := config{Wait: 90 * time.Second, Port: 623, Names: []string{"a", "b"}, One: inner{"x"}, Level: 3, Off: &on, hidden: 1}
 	var got []string
-	for _, f := range fields("", reflect.ValueOf(v)) {
+	for _, f := range fieldsOf("", reflect.ValueOf(v)) {
 		got = append(got, f.Key+" "+f.Kind+" "+f.Default)
 	}
 	want := []string{

@@ -18,8 +18,8 @@ import (
 // The taint that k8s.io/cloud-provider's node lifecycle controller puts on a node that is not Ready and whose instance is shut down,
 // and takes off once the node is Ready.
 const (
-	key    = "node.cloudprovider.kubernetes.io/shutdown"
-	effect = "NoSchedule"
+	taintKey    = "node.cloudprovider.kubernetes.io/shutdown"
+	taintEffect = "NoSchedule"
 )
 
 // Trust is whose taint is a proof.
@@ -27,8 +27,8 @@ type Trust string
 
 // Who may be trusted. There is no default: whether a shutdown taint proves anything is a decision.
 const (
-	Nobody Trust = "nobody"                   // the taint is a reason to ask other devices, and no proof
-	CCM    Trust = "cloud-controller-manager" // its taint, put on after the node stopped being Ready, is an Off
+	TrustNobody Trust = "nobody"                   // the taint is a reason to ask other devices, and no proof
+	TrustCCM    Trust = "cloud-controller-manager" // its taint, put on after the node stopped being Ready, is an Off
 )
 
 // Config is the provider's part of the configuration file.
@@ -49,29 +49,29 @@ func Type() providers.Type {
 // Validate returns every fault.
 func (c *Config) Validate() []providers.Problem {
 	switch c.Trust {
-	case Nobody, CCM:
+	case TrustNobody, TrustCCM:
 		return nil
 	case "":
-		return []providers.Problem{providers.Problemf("trust", "missing: %s if its taint is to prove that a machine is off, else %s", CCM, Nobody)}
+		return []providers.Problem{providers.Problemf("trust", "missing: %s if its taint is to prove that a machine is off, else %s", TrustCCM, TrustNobody)}
 	default:
-		return []providers.Problem{providers.Problemf("trust", "must be %s or %s", Nobody, CCM)}
+		return []providers.Problem{providers.Problemf("trust", "must be %s or %s", TrustNobody, TrustCCM)}
 	}
 }
 
 // NeverOff implements providers.Mute: a taint that nobody trusts only makes others be asked.
-func (c *Config) NeverOff() bool { return c.Trust != CCM }
+func (c *Config) NeverOff() bool { return c.Trust != TrustCCM }
 
 // New makes the provider. It reads nothing yet.
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
-	return &provider{opts: o.Defaulted(), trusted: c.Trust == CCM, bare: map[string]life{}}, nil
+	return &provider{opts: o.WithDefaults(), trusted: c.Trust == TrustCCM, untainted: map[string]life{}}, nil
 }
 
 type provider struct {
 	opts    providers.Options
 	trusted bool
 
-	mu   sync.Mutex // guards bare
-	bare map[string]life
+	mu        sync.Mutex // guards bare
+	untainted map[string]life
 }
 
 // life is one boot of one Node, by its name seen not Ready and without the taint.
@@ -86,34 +86,34 @@ func (p *provider) State(ctx context.Context, t providers.Target) (providers.Obs
 	n, err := p.opts.Node(ctx, t.Node)
 	if err != nil {
 		if errors.Is(err, providers.ErrNotFound) {
-			p.forget(t.Node)
+			p.forgetNode(t.Node)
 		}
 		return obs, err
 	}
-	obs.State, obs.Raw = p.judge(t.Node, n)
+	obs.State, obs.Raw = p.evaluateNode(t.Node, n)
 	return obs, nil
 }
 
-// judge is what a Node as it was read proves, and in which words.
-func (p *provider) judge(name string, n providers.Node) (providers.PowerState, string) {
+// evaluateNode is what a Node as it was read proves, and in which words.
+func (p *provider) evaluateNode(name string, n providers.Node) (providers.PowerState, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := life{n.UID, n.BootID}
-	before, seen := p.bare[name]
+	before, seen := p.untainted[name]
 	notReady := n.Ready == "False" || n.Ready == "Unknown" // a Node without the condition never was Ready
 	if seen && before != now || !notReady {
-		delete(p.bare, name)
+		delete(p.untainted, name)
 		seen = false
 	}
 	shut := false
 	for _, t := range n.Taints {
-		shut = shut || t.Key == key && t.Effect == effect
+		shut = shut || t.Key == taintKey && t.Effect == taintEffect
 	}
 	switch {
 	case !notReady:
 		return providers.PowerUnknown, "the node is Ready, or never was"
 	case !shut:
-		p.bare[name] = now
+		p.untainted[name] = now
 		return providers.PowerUnknown, "no shutdown taint"
 	case !p.trusted:
 		return providers.PowerUnknown, "shutdown taint, not trusted"
@@ -124,10 +124,10 @@ func (p *provider) judge(name string, n providers.Node) (providers.PowerState, s
 	}
 }
 
-func (p *provider) forget(name string) {
+func (p *provider) forgetNode(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.bare, name)
+	delete(p.untainted, name)
 }
 
 // errNoPower refuses power actions.

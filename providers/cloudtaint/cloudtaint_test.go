@@ -84,7 +84,7 @@ func TestState(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var n node
-			trusts, doubts := provider(t, cloudtaint.CCM, &n), provider(t, cloudtaint.Nobody, &n)
+			trusts, doubts := provider(t, cloudtaint.TrustCCM, &n), provider(t, cloudtaint.TrustNobody, &n)
 			var a, b providers.Answer
 			for _, n.now = range tc.seen {
 				a, b = ask(t, trusts), ask(t, doubts)
@@ -105,7 +105,7 @@ func TestState(t *testing.T) {
 // A Node that cannot be read proves nothing, and one that is gone starts anew.
 func TestErrors(t *testing.T) {
 	n := node{now: providers.Node{UID: "u", BootID: "b", Ready: "Unknown"}}
-	p := provider(t, cloudtaint.CCM, &n)
+	p := provider(t, cloudtaint.TrustCCM, &n)
 	ask(t, p)
 	n.now.Taints = []providers.NodeTaint{{Key: key, Effect: "NoSchedule"}}
 	for _, class := range []error{providers.ErrUnreachable, providers.ErrDenied} {
@@ -121,7 +121,7 @@ func TestErrors(t *testing.T) {
 	if n.err = nil; ask(t, p).State != unknown {
 		t.Error("a Node that was deleted did not begin anew")
 	}
-	for _, err := range []error{p.PowerOff(t.Context(), providers.Target{Node: "n1"}, providertest.Allow), p.PowerOn(t.Context(), providers.Target{Node: "n1"}, providertest.Allow)} {
+	for _, err := range []error{p.PowerOff(t.Context(), providers.Target{Node: "n1"}, providertest.AllowSend), p.PowerOn(t.Context(), providers.Target{Node: "n1"}, providertest.AllowSend)} {
 		if !errors.Is(err, providers.ErrPermanent) {
 			t.Errorf("a power action: got %v", err)
 		}
@@ -130,7 +130,7 @@ func TestErrors(t *testing.T) {
 	if len(c.Validate()) != 1 {
 		t.Error("everybody may be trusted")
 	}
-	alone, err := (&cloudtaint.Config{Trust: cloudtaint.CCM}).New(providers.Options{})
+	alone, err := (&cloudtaint.Config{Trust: cloudtaint.TrustCCM}).New(providers.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

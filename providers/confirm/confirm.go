@@ -20,8 +20,8 @@ type Config struct {
 	ValidFor time.Duration `yaml:"validFor"`
 }
 
-// ahead is how far a person's clock may be ahead of ours.
-const ahead = time.Minute
+// maxClockAhead is how far a person's clock may be ahead of ours.
+const maxClockAhead = time.Minute
 
 // Type returns the type for the registry.
 func Type() providers.Type {
@@ -42,12 +42,12 @@ func (c *Config) Validate() []providers.Problem {
 
 // New makes the provider. It reads nothing yet.
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
-	return provider{o.Defaulted(), c.ValidFor}, nil
+	return provider{o.WithDefaults(), c.ValidFor}, nil
 }
 
 type provider struct {
-	opts  providers.Options
-	valid time.Duration
+	opts     providers.Options
+	validFor time.Duration
 }
 
 // State reads the Node live.
@@ -65,9 +65,9 @@ func (p provider) State(ctx context.Context, t providers.Target) (providers.Obse
 		obs.Raw = s.Refused
 	case s.By == "":
 		obs.Raw = "nobody has confirmed it"
-	case s.At.After(obs.At.Wall.Add(ahead)):
+	case s.At.After(obs.At.Wall.Add(maxClockAhead)):
 		obs.Raw = "confirmed in the future: look at the clocks"
-	case obs.At.Wall.Sub(s.At) > p.valid:
+	case obs.At.Wall.Sub(s.At) > p.validFor:
 		obs.Raw = "the confirmation has expired"
 	default:
 		obs.State, obs.Raw = providers.PowerOff, fmt.Sprintf("%s: %s", s.By, s.Reason)

@@ -50,7 +50,7 @@ func TestState(t *testing.T) {
 			if a.State != tc.want || a.Raw != tc.raw || !errors.Is(a.Err, tc.err) {
 				t.Errorf("got %s (%q), %v, want %s (%q), %v", a.State, a.Raw, a.Err, tc.want, tc.raw, tc.err)
 			}
-			for _, err := range []error{p.PowerOff(t.Context(), providers.Target{}, providertest.Allow), p.PowerOn(t.Context(), providers.Target{}, providertest.Allow)} {
+			for _, err := range []error{p.PowerOff(t.Context(), providers.Target{}, providertest.AllowSend), p.PowerOn(t.Context(), providers.Target{}, providertest.AllowSend)} {
 				if !errors.Is(err, providers.ErrPermanent) {
 					t.Errorf("a power action: got %v", err)
 				}

@@ -78,7 +78,7 @@ var (
 
 // New makes the provider from a valid Config. It contacts no engine.
 func New(c Config, o providers.Options) *Provider {
-	return &Provider{opts: o.Defaulted(), first: firstPause, http: &http.Client{
+	return &Provider{opts: o.WithDefaults(), first: firstPause, http: &http.Client{
 		Transport: remote.Permitted{Next: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
@@ -97,11 +97,11 @@ func (p *Provider) Close(context.Context) error {
 
 // State asks the engine for the container. A word that no engine has is PowerUnknown without an error, and so is an end that is in doubt.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
-	err := p.do(ctx, "ask state of", t, func(ctx context.Context) error {
+	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context) error {
 		at := p.opts.Now()
-		c, err := p.inspect(ctx, t)
+		c, err := p.inspectContainer(ctx, t)
 		if err == nil {
-			obs = c.observation(at)
+			obs = c.toObservation(at)
 		}
 		return err
 	})
@@ -112,53 +112,53 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 // removed. The engine does not start it again by itself (its restart policy) until the engine itself is started again.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power off", t, func(ctx context.Context) error {
-		c, err := p.inspect(ctx, t)
+	return p.runCall(ctx, "power off", t, func(ctx context.Context) error {
+		c, err := p.inspectContainer(ctx, t)
 		if err != nil {
 			return err
 		}
-		if state, _ := c.see(); state == providers.PowerOff {
+		if state, _ := c.powerState(); state == providers.PowerOff {
 			return nil
 		}
-		return p.act(ctx, t, c, "kill", providers.PowerOff, providers.PowerChanging)
+		return p.sendAction(ctx, t, c, "kill", providers.PowerOff, providers.PowerChanging)
 	})
 }
 
 // PowerOn starts the container. One that the engine lost sight of is not started: what is left of it would run beside the new one.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power on", t, func(ctx context.Context) error {
-		c, err := p.inspect(ctx, t)
+	return p.runCall(ctx, "power on", t, func(ctx context.Context) error {
+		c, err := p.inspectContainer(ctx, t)
 		if err != nil {
 			return err
 		}
-		switch state, raw := c.see(); state {
+		switch state, raw := c.powerState(); state {
 		case providers.PowerOn:
 			return nil
 		case providers.PowerUnknown:
 			return providers.WithClass(providers.ErrPermanent, fmt.Errorf("%s: see to it on the engine's own machine", raw))
 		}
-		return p.act(ctx, t, c, "start", providers.PowerOn)
+		return p.sendAction(ctx, t, c, "start", providers.PowerOn)
 	})
 }
 
-// act sends one request about the container that was looked at, by its ID: its name may be another's a moment later. Where the engine
+// sendAction sends one request about the container that was looked at, by its ID: its name may be another's a moment later. Where the engine
 // refuses (Docker answers 409, Podman 500), it is looked at again: somebody may have done it already.
-func (p *Provider) act(ctx context.Context, t providers.Target, c inspected, verb string, done ...providers.PowerState) error {
-	err := p.call(ctx, http.MethodPost, "/containers/"+c.ID+"/"+verb, nil)
+func (p *Provider) sendAction(ctx context.Context, t providers.Target, c inspected, verb string, done ...providers.PowerState) error {
+	err := p.callEngine(ctx, http.MethodPost, "/containers/"+c.ID+"/"+verb, nil)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	if again, lost := p.inspect(ctx, t); lost == nil && again.ID == c.ID {
-		if state, _ := again.see(); slices.Contains(done, state) {
+	if again, lost := p.inspectContainer(ctx, t); lost == nil && again.ID == c.ID {
+		if state, _ := again.powerState(); slices.Contains(done, state) {
 			return nil
 		}
 	}
 	return err
 }
 
-func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
-	return remote.Do(ctx, act, t, "container "+p.opts.Name, f)
+func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
+	return remote.RunCall(ctx, act, t, "container "+p.opts.Name, f)
 }
 
 // inspected is what the engine tells of one container, as far as it matters. What is a pointer must be told.
@@ -174,21 +174,21 @@ type inspected struct {
 	HostConfig struct{ PidMode *string }
 }
 
-func (c inspected) observation(at time.Time) providers.Observation {
-	state, raw := c.see()
+func (c inspected) toObservation(at time.Time) providers.Observation {
+	state, raw := c.powerState()
 	return providers.Observation{State: state, Raw: raw, At: providers.InstantOf(at),
 		Run: c.ID[:12] + " " + c.State.StartedAt}
 }
 
-// see maps the engine's words; it is the only place where an Off is made.
-func (c inspected) see() (state providers.PowerState, raw string) {
+// powerState maps the engine's words; it is the only place where an Off is made.
+func (c inspected) powerState() (state providers.PowerState, raw string) {
 	switch raw = c.State.Status; raw {
 	case "running", "paused", "restarting": // the memory of the second may go on; the third is started again by its engine
 		return providers.PowerOn, raw
 	case "removing", "stopping", "stopped": // Podman's stopped is before its clean-up, after which a restart policy may start it
 		return providers.PowerChanging, raw
 	case "created", "exited":
-		if doubt := c.doubt(); doubt != "" {
+		if doubt := c.findDoubt(); doubt != "" {
 			return providers.PowerUnknown, raw + ", but " + doubt
 		}
 		return providers.PowerOff, raw
@@ -197,19 +197,19 @@ func (c inspected) see() (state providers.PowerState, raw string) {
 	}
 }
 
-// lost is the exit code that Docker makes up for a container whose end it did not see: when it was started again, its supervisor did not
+// lostExitCode is the exit code that Docker makes up for a container whose end it did not see: when it was started again, its supervisor did not
 // answer. With live-restore its processes may run on, for ever (docker/for-linux issues 129 and 556; F38).
-const lost = 255
+const lostExitCode = 255
 
-// doubt is why a container that is said to have ended may run; "" where all that the engine tells agrees.
-func (c inspected) doubt() string {
+// findDoubt is why a container that is said to have ended may run; "" where all that the engine tells agrees.
+func (c inspected) findDoubt() string {
 	is := func(b *bool) bool { return b == nil || *b }
 	switch s := c.State; {
 	case is(s.Running), is(s.Paused), is(s.Restarting), is(s.Dead):
 		return "its flags disagree"
 	case s.Pid == nil || *s.Pid != 0:
 		return "it has a process"
-	case s.ExitCode == nil || *s.ExitCode == lost:
+	case s.ExitCode == nil || *s.ExitCode == lostExitCode:
 		return "the engine did not see its end (255)"
 	case c.HostConfig.PidMode == nil || *c.HostConfig.PidMode != "" && *c.HostConfig.PidMode != "private":
 		return "it shared its processes' namespace" // then they do not end with the first
@@ -218,21 +218,21 @@ func (c inspected) doubt() string {
 }
 
 var (
-	// name is what engines allow. It takes no path apart.
-	name = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
-	id   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	// containerName is what engines allow. It takes no path apart.
+	containerName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
+	containerID   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// inspect asks for the target's container. An engine also takes the beginning of an ID for a name, so what it found must have the name.
-func (p *Provider) inspect(ctx context.Context, t providers.Target) (c inspected, _ error) {
-	if !name.MatchString(t.ID) {
+// inspectContainer asks for the target's container. An engine also takes the beginning of an ID for a name, so what it found must have the name.
+func (p *Provider) inspectContainer(ctx context.Context, t providers.Target) (c inspected, _ error) {
+	if !containerName.MatchString(t.ID) {
 		return c, notFound("the target's ID is no container's name: give it one")
 	}
-	if err := p.call(ctx, http.MethodGet, "/containers/"+url.PathEscape(t.ID)+"/json", &c); err != nil {
+	if err := p.callEngine(ctx, http.MethodGet, "/containers/"+url.PathEscape(t.ID)+"/json", &c); err != nil {
 		return c, err
 	}
 	switch {
-	case !id.MatchString(c.ID):
+	case !containerID.MatchString(c.ID):
 		return c, providers.WithClass(providers.ErrPermanent, errors.New("the answer is no container's: is this a container engine?"))
 	case strings.TrimPrefix(c.Name, "/") != t.ID:
 		return c, notFound("no container has that name; the ID of another begins so")
@@ -242,10 +242,10 @@ func (p *Provider) inspect(ctx context.Context, t providers.Target) (c inspected
 
 func notFound(text string) error { return providers.WithClass(providers.ErrNotFound, errors.New(text)) }
 
-// call sends one request once. The paths have no version: an engine then speaks its own, and a version that one engine demands another
+// callEngine sends one request once. The paths have no version: an engine then speaks its own, and a version that one engine demands another
 // does not have (Docker 29 refuses what Podman speaks, 1.41). What is read here is the same in all of them.
-func (p *Provider) call(ctx context.Context, method, path string, into any) error {
-	resp, err := p.request(ctx, method, path)
+func (p *Provider) callEngine(ctx context.Context, method, path string, into any) error {
+	resp, err := p.sendRequest(ctx, method, path)
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func (p *Provider) call(ctx context.Context, method, path string, into any) erro
 	case method == http.MethodPost && (status == http.StatusNoContent || status == http.StatusNotModified):
 		return nil
 	case method == http.MethodPost || status != http.StatusOK:
-		return refused(status, body)
+		return refusalError(status, body)
 	}
 	if err := json.NewDecoder(body).Decode(into); err != nil {
 		return fmt.Errorf("reading answer: %w", err) // half an answer is none
@@ -263,7 +263,7 @@ func (p *Provider) call(ctx context.Context, method, path string, into any) erro
 	return nil
 }
 
-func (p *Provider) request(ctx context.Context, method, path string) (*http.Response, error) {
+func (p *Provider) sendRequest(ctx context.Context, method, path string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://engine"+path, nil)
 	if err != nil {
 		return nil, err
@@ -272,13 +272,13 @@ func (p *Provider) request(ctx context.Context, method, path string) (*http.Resp
 	return p.http.Do(r)
 }
 
-// refused is an answer that is not the one expected, with what the engine says about it.
-func refused(status int, body io.Reader) error {
-	var said struct{ Message string }
-	_ = json.NewDecoder(io.LimitReader(body, 64<<10)).Decode(&said)
+// refusalError is an answer that is not the one expected, with what the engine says about it.
+func refusalError(status int, body io.Reader) error {
+	var reply struct{ Message string }
+	_ = json.NewDecoder(io.LimitReader(body, 64<<10)).Decode(&reply)
 	text := fmt.Sprintf("%d %s", status, http.StatusText(status))
-	if said.Message != "" {
-		text += ": " + said.Message[:min(len(said.Message), 200)]
+	if reply.Message != "" {
+		text += ": " + reply.Message[:min(len(reply.Message), 200)]
 	}
 	return providers.WithClass(remote.HTTPClass(status), errors.New(strings.ToValidUTF8(text, "?")))
 }

@@ -127,7 +127,7 @@ func TestAnswers(t *testing.T) {
 		}))
 		of := providers.Target{Node: "n1", ID: "node-1"}
 		expectClass(t, p, of, tt.class)
-		for _, call := range []error{p.PowerOff(t.Context(), of, providertest.Allow), p.PowerOn(t.Context(), of, providertest.Allow)} {
+		for _, call := range []error{p.PowerOff(t.Context(), of, providertest.AllowSend), p.PowerOn(t.Context(), of, providertest.AllowSend)} {
 			if !errors.Is(call, tt.class) || len(call.Error()) > 500 {
 				t.Errorf("%s: got %v, want %v", tt.name, call, tt.class)
 			}
@@ -182,7 +182,7 @@ func TestActs(t *testing.T) {
 		if tt.off {
 			call = p.PowerOff
 		}
-		if err := call(t.Context(), providers.Target{Node: "n1", ID: "node-1"}, providertest.Allow); !errors.Is(err, tt.want) || sent != tt.sent {
+		if err := call(t.Context(), providers.Target{Node: "n1", ID: "node-1"}, providertest.AllowSend); !errors.Is(err, tt.want) || sent != tt.sent {
 			t.Errorf("%s: sent %q, got %v; want %q, %v", tt.name, sent, err, tt.sent, tt.want)
 		}
 	}

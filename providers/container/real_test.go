@@ -59,11 +59,11 @@ func throughGuard(t *testing.T, e *engine) {
 	defer func() { must(t, g.Close(context.Background())) }()
 	claimed := m.target()
 	claimed.Claimed = true
-	if err := g.PowerOff(t.Context(), claimed, providertest.Allow); !errors.Is(err, providers.ErrIdentity) ||
+	if err := g.PowerOff(t.Context(), claimed, providertest.AllowSend); !errors.Is(err, providers.ErrIdentity) ||
 		!m.runs() {
 		t.Errorf("the node chose its container: got %v", err)
 	}
-	must(t, g.PowerOff(t.Context(), m.target(), providertest.Allow))
+	must(t, g.PowerOff(t.Context(), m.target(), providertest.AllowSend))
 	kit.Until(t, "off", func() bool { return ask(t, g, m.target()).State == providers.PowerOff })
 }
 
@@ -74,7 +74,7 @@ func words(t *testing.T, e *engine, p providers.Provider) {
 	expect(t, p, m.target(), providers.PowerOn, "running")
 	m.do("pause")
 	expect(t, p, m.target(), providers.PowerOn, "paused")
-	must(t, p.PowerOff(t.Context(), m.target(), providertest.Allow)) // a frozen one dies as well
+	must(t, p.PowerOff(t.Context(), m.target(), providertest.AllowSend)) // a frozen one dies as well
 	kit.Until(t, "the end of a paused container", func() bool { return ask(t, p, m.target()).State == providers.PowerOff })
 	if m.runs() {
 		t.Error("off, and it runs")
@@ -83,7 +83,7 @@ func words(t *testing.T, e *engine, p providers.Provider) {
 	must(t, e.call(http.MethodDelete, "/containers/"+m.name+"?force=1", nil, nil))
 	expectClass(t, p, m.target(), providers.ErrNotFound)
 	for _, call := range []func(context.Context, providers.Target, func() error) error{p.PowerOff, p.PowerOn} {
-		if err := call(t.Context(), m.target(), providertest.Allow); !errors.Is(err, providers.ErrNotFound) {
+		if err := call(t.Context(), m.target(), providertest.AllowSend); !errors.Is(err, providers.ErrNotFound) {
 			t.Errorf("a removed container: got %v", err)
 		}
 	}
@@ -117,7 +117,7 @@ func notGuessed(t *testing.T, e *engine, p providers.Provider) {
 	for _, id := range []string{whole, whole[:12], whole[:1] + "/../" + m.name, "/" + m.name, m.name + "/json?x=", "", ".", "..", "no%2fname"} {
 		of := providers.Target{Node: m.name, ID: id}
 		expectClass(t, p, of, providers.ErrNotFound)
-		if err := p.PowerOff(t.Context(), of, providertest.Allow); !errors.Is(err, providers.ErrNotFound) || !m.runs() {
+		if err := p.PowerOff(t.Context(), of, providertest.AllowSend); !errors.Is(err, providers.ErrNotFound) || !m.runs() {
 			t.Errorf("%q: got %v", id, err)
 		}
 	}
@@ -148,7 +148,7 @@ func restartPolicy(t *testing.T, e *engine, p providers.Provider) {
 		return now.StartedAt != was.State.StartedAt && now.Status == "running"
 	})
 	t.Logf("it was said to be %q", said)
-	must(t, p.PowerOff(t.Context(), m.target(), providertest.Allow))
+	must(t, p.PowerOff(t.Context(), m.target(), providertest.AllowSend))
 	kit.Until(t, "off", func() bool { return ask(t, p, m.target()).State == providers.PowerOff })
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); <-time.After(20 * time.Millisecond) {
 		if a := ask(t, p, m.target()); a.State != providers.PowerOff || m.runs() {
@@ -164,7 +164,7 @@ func sharedNamespace(t *testing.T, e *engine, p providers.Provider) {
 	expect(t, p, m.target(), providers.PowerOn, "running")
 	m.power(false)
 	expect(t, p, m.target(), providers.PowerUnknown, "exited, but it shared its processes' namespace")
-	if err := p.PowerOn(t.Context(), m.target(), providertest.Allow); !errors.Is(err, providers.ErrPermanent) ||
+	if err := p.PowerOn(t.Context(), m.target(), providertest.AllowSend); !errors.Is(err, providers.ErrPermanent) ||
 		m.runs() {
 		t.Errorf("PowerOn: got %v", err)
 	}
@@ -177,19 +177,19 @@ func events(t *testing.T, e *engine) {
 	m.power(true)
 	other.power(true)
 	p := newProvider(t, through.socket)
-	tells, stop := providertest.Watching(t, p, m.target(), down.target())
-	seen := providertest.Await(t, tells, down.name+" Off created")
+	tells, stop := providertest.StartWatch(t, p, m.target(), down.target())
+	seen := providertest.AwaitReports(t, tells, down.name+" Off created")
 	other.power(false)
 	m.power(false)
-	seen = append(seen, providertest.Await(t, tells, m.name+" Off event: die")...)
+	seen = append(seen, providertest.AwaitReports(t, tells, m.name+" Off event: die")...)
 	m.power(true)
-	seen = append(seen, providertest.Await(t, tells, m.name+" On event: start")...)
+	seen = append(seen, providertest.AwaitReports(t, tells, m.name+" On event: start")...)
 
 	through.set(providertest.Unreachable)
 	through.cut()
 	m.power(false) // told to nobody
 	through.set(providertest.NoFault)
-	seen = append(seen, providertest.Await(t, tells, m.name+" Off exited")...)
+	seen = append(seen, providertest.AwaitReports(t, tells, m.name+" Off exited")...)
 	stop()
 	for line := range tells {
 		seen = append(seen, line)

@@ -37,7 +37,7 @@ func (p *Provider) Watch(ctx context.Context, targets []providers.Target, f func
 		default:
 			log.Debug("Cannot reach a container engine for its events", "err", err, "again", pause)
 		}
-		if !remote.Sleep(ctx, pause) {
+		if !remote.SleepContext(ctx, pause) {
 			return ctx.Err()
 		}
 		pause = min(2*pause, lastPause)
@@ -48,13 +48,13 @@ func (p *Provider) Watch(ctx context.Context, targets []providers.Target, f func
 func (p *Provider) watchOnce(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) (subscribed bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resp, err := p.request(ctx, http.MethodGet, "/events?filters="+url.QueryEscape(`{"type":["container"]}`))
+	resp, err := p.sendRequest(ctx, http.MethodGet, "/events?filters="+url.QueryEscape(`{"type":["container"]}`))
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		err := refused(resp.StatusCode, resp.Body)
+		err := refusalError(resp.StatusCode, resp.Body)
 		if !errors.Is(err, providers.ErrUnreachable) { // a filter in front of the socket does not let events through
 			err = providers.WithClass(providers.ErrPermanent, err)
 		}
@@ -78,7 +78,7 @@ func (p *Provider) watchOnce(ctx context.Context, targets []providers.Target, f 
 			return true, fmt.Errorf("reading events: %w", err)
 		}
 		t, ours := byName[e.Actor.Attributes["name"]]
-		if state, raw, power := e.told(); ours && power && ctx.Err() == nil {
+		if state, raw, power := e.powerState(); ours && power && ctx.Err() == nil {
 			f(t, providers.Observation{State: state, Raw: raw, At: providers.InstantOf(p.opts.Now())})
 		}
 	}
@@ -96,18 +96,18 @@ func (p *Provider) lookOver(ctx context.Context, targets []providers.Target, f f
 		for i, t := range targets {
 			at := p.opts.Now()
 			asking, cancel := context.WithTimeout(ctx, 5*time.Second)
-			c, err := p.inspect(asking, t)
+			c, err := p.inspectContainer(asking, t)
 			cancel()
 			was := down[i]
 			if down[i] = false; err != nil || ctx.Err() != nil {
 				continue
 			}
-			obs := c.observation(at)
+			obs := c.toObservation(at)
 			if down[i] = obs.State != providers.PowerOn; down[i] && !was {
 				f(t, obs)
 			}
 		}
-		if !remote.Sleep(ctx, time.Second) {
+		if !remote.SleepContext(ctx, time.Second) {
 			return
 		}
 	}
@@ -121,8 +121,8 @@ type event struct {
 	}
 }
 
-// told maps an event; power is false for those that say nothing of power.
-func (e event) told() (state providers.PowerState, raw string, power bool) {
+// powerState maps an event; power is false for those that say nothing of power.
+func (e event) powerState() (state providers.PowerState, raw string, power bool) {
 	if e.Type != "container" {
 		return providers.PowerUnknown, "", false
 	}

@@ -31,15 +31,15 @@ type question struct {
 // zonesHold is how long a zone that no region told of is not looked for again: zones are added once a year, wrong IDs at any time.
 const zonesHold = time.Minute
 
-// locate finds the region of each target's zone, by what the regions say of their zones: the names of local and wavelength zones tell
+// locateInstances finds the region of each target's zone, by what the regions say of their zones: the names of local and wavelength zones tell
 // it in ways of their own. What cannot be asked for goes to fail.
-func (p *Provider) locate(ctx context.Context, targets []providers.Target, fail func(providers.Target, error)) (ask []question) {
+func (p *Provider) locateInstances(ctx context.Context, targets []providers.Target, fail func(providers.Target, error)) (ask []question) {
 	var err error
 	for looked := false; ; looked = true {
 		var lost []providers.Target
 		ask = ask[:0]
 		for _, t := range targets {
-			i, wrong := parse(t.ID)
+			i, wrong := parseID(t.ID)
 			if wrong != nil {
 				if !looked {
 					fail(t, providers.WithClass(providers.ErrNotFound, fmt.Errorf("its ID %w", wrong)))
@@ -64,7 +64,7 @@ func (p *Provider) locate(ctx context.Context, targets []providers.Target, fail 
 					fail(t, err)
 					continue
 				}
-				i, _ := parse(t.ID) // it was one above
+				i, _ := parseID(t.ID) // it was one above
 				fail(t, providers.WithClass(providers.ErrNotFound, fmt.Errorf("zone %s is in none of the regions %s", i.zone, strings.Join(p.cfg.Regions, ", "))))
 			}
 			return ask
@@ -97,7 +97,7 @@ func (p *Provider) lookForZones(ctx context.Context) error {
 		wait.Go(func() {
 			out, err := p.regions[region].DescribeAvailabilityZones(ctx, &ec2.DescribeAvailabilityZonesInput{AllAvailabilityZones: aws.Bool(true)})
 			if err != nil {
-				errs[i] = fmt.Errorf("asking region %s for its zones: %w", region, explain(err))
+				errs[i] = fmt.Errorf("asking region %s for its zones: %w", region, explainError(err))
 				return
 			}
 			p.mu.Lock()
@@ -119,10 +119,10 @@ func (p *Provider) lookForZones(ctx context.Context) error {
 	return nil
 }
 
-// signs makes sure that there are credentials to sign with, or says why there are none: the SDK says it in many ways, and of no class.
-func (p *Provider) signs(ctx context.Context) error {
+// checkCredentials makes sure that there are credentials to sign with, or says why there are none: the SDK says it in many ways, and of no class.
+func (p *Provider) checkCredentials(ctx context.Context) error {
 	_, err := p.credentials.Retrieve(ctx)
-	if err = explain(err); err == nil || ctx.Err() != nil || code(err) != "" {
+	if err = explainError(err); err == nil || ctx.Err() != nil || errorCode(err) != "" {
 		return err
 	}
 	var network net.Error
@@ -132,8 +132,8 @@ func (p *Provider) signs(ctx context.Context) error {
 	return providers.WithClass(providers.ErrDenied, fmt.Errorf("no credentials: %w", err))
 }
 
-// look asks each region for its instances, at the same time. There is a sighting for each, by its id.
-func (p *Provider) look(ctx context.Context, ask []question) map[string]sighting {
+// askRegions asks each region for its instances, at the same time. There is a sighting for each, by its id.
+func (p *Provider) askRegions(ctx context.Context, ask []question) map[string]instanceAnswer {
 	byRegion, named := map[string][]instance{}, map[string]bool{}
 	for _, q := range ask {
 		if !named[q.id] { // once, whatever zone an ID puts it in: at most one of them is right
@@ -141,13 +141,15 @@ func (p *Provider) look(ctx context.Context, ask []question) map[string]sighting
 			byRegion[q.region] = append(byRegion[q.region], q.instance)
 		}
 	}
-	return p.each(byRegion, func(region string, of []instance) map[string]sighting { return p.ask(ctx, p.regions[region], of) })
+	return p.forEachPart(byRegion, func(region string, of []instance) map[string]instanceAnswer {
+		return p.askRegion(ctx, p.regions[region], of)
+	})
 }
 
-// each does f for all parts at the same time and puts together what came of it.
-func (*Provider) each(parts map[string][]instance, f func(string, []instance) map[string]sighting) map[string]sighting {
+// forEachPart does f for all parts at the same time and puts together what came of it.
+func (*Provider) forEachPart(parts map[string][]instance, f func(string, []instance) map[string]instanceAnswer) map[string]instanceAnswer {
 	var mu sync.Mutex // guards all
-	all := map[string]sighting{}
+	all := map[string]instanceAnswer{}
 	var wait sync.WaitGroup
 	for name, of := range parts {
 		wait.Go(func() {
@@ -163,9 +165,9 @@ func (*Provider) each(parts map[string][]instance, f func(string, []instance) ma
 	return all
 }
 
-// ask asks one region for instances, by one call where that is possible. DescribeInstances fails as a whole for one id that does not exist,
+// askRegion asks one region for instances, by one call where that is possible. DescribeInstances fails as a whole for one id that does not exist,
 // and for one zone that is impaired: then it is asked again without those ids, or zone by zone.
-func (p *Provider) ask(ctx context.Context, client *ec2.Client, of []instance) map[string]sighting {
+func (p *Provider) askRegion(ctx context.Context, client *ec2.Client, of []instance) map[string]instanceAnswer {
 	zones := map[string][]instance{}
 	for _, i := range of {
 		zones[i.zone] = append(zones[i.zone], i)
@@ -176,23 +178,23 @@ func (p *Provider) ask(ctx context.Context, client *ec2.Client, of []instance) m
 		first, cancel = context.WithTimeout(ctx, time.Until(end)/3)
 		defer cancel()
 	}
-	all, err := p.describe(first, client, of)
+	all, err := p.describeInstances(first, client, of)
 	switch {
 	case err == nil || len(of) == 1 || ctx.Err() != nil:
 	case errors.Is(err, providers.ErrNotFound):
-		return p.without(ctx, client, of, err)
-	case len(zones) > 1 && !throttled(err) && (first.Err() != nil || providers.Class(err) == "unreachable"):
+		return p.askWithoutMissing(ctx, client, of, err)
+	case len(zones) > 1 && !isThrottled(err) && (first.Err() != nil || providers.ErrorClass(err) == "unreachable"):
 		if end, bounded := ctx.Deadline(); bounded { // what the others say has to be told before that
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, time.Until(end)*2/3)
 			defer cancel()
 		}
-		return p.each(zones, func(_ string, of []instance) map[string]sighting { return p.ask(ctx, client, of) })
+		return p.forEachPart(zones, func(_ string, of []instance) map[string]instanceAnswer { return p.askRegion(ctx, client, of) })
 	}
 	if err != nil {
-		all = map[string]sighting{}
+		all = map[string]instanceAnswer{}
 		for _, i := range of {
-			all[i.id] = sighting{err: err}
+			all[i.id] = instanceAnswer{err: err}
 		}
 	}
 	return all
@@ -200,14 +202,14 @@ func (p *Provider) ask(ctx context.Context, client *ec2.Client, of []instance) m
 
 var instanceID = regexp.MustCompile(`\bi-[0-9a-f]+\b`)
 
-// without asks again for the instances that an error about missing ones does not name. If it names none of them, in halves.
-func (p *Provider) without(ctx context.Context, client *ec2.Client, of []instance, err error) map[string]sighting {
+// askWithoutMissing asks again for the instances that an error about missing ones does not name. If it names none of them, in halves.
+func (p *Provider) askWithoutMissing(ctx context.Context, client *ec2.Client, of []instance, err error) map[string]instanceAnswer {
 	named := instanceID.FindAllString(err.Error(), -1)
 	missing := func(i instance) bool { return slices.Contains(named, i.id) }
 	rest := slices.DeleteFunc(slices.Clone(of), missing)
-	all := map[string]sighting{}
+	all := map[string]instanceAnswer{}
 	for _, i := range of {
-		all[i.id] = sighting{err: err}
+		all[i.id] = instanceAnswer{err: err}
 	}
 	parts := [][]instance{rest}
 	if len(rest) == len(of) {
@@ -217,15 +219,15 @@ func (p *Provider) without(ctx context.Context, client *ec2.Client, of []instanc
 		if len(part) == 0 {
 			continue
 		}
-		for id, s := range p.ask(ctx, client, part) {
+		for id, s := range p.askRegion(ctx, client, part) {
 			all[id] = s
 		}
 	}
 	return all
 }
 
-// describe is one question. An instance that the answer leaves out, or tells of twice, has an error.
-func (p *Provider) describe(ctx context.Context, client *ec2.Client, of []instance) (map[string]sighting, error) {
+// describeInstances is one question. An instance that the answer leaves out, or tells of twice, has an error.
+func (p *Provider) describeInstances(ctx context.Context, client *ec2.Client, of []instance) (map[string]instanceAnswer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -234,58 +236,58 @@ func (p *Provider) describe(ctx context.Context, client *ec2.Client, of []instan
 		ids[i] = of[i].id
 	}
 	at := p.opts.Now()
-	all := map[string]sighting{}
+	all := map[string]instanceAnswer{}
 	ctx = context.WithValue(ctx, instancesKey{}, len(of))
 	pages := ec2.NewDescribeInstancesPaginator(client, &ec2.DescribeInstancesInput{InstanceIds: ids})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			return nil, explain(err)
+			return nil, explainError(err)
 		}
 		for _, r := range page.Reservations {
 			for _, i := range r.Instances {
 				id := aws.ToString(i.InstanceId)
-				s := sighting{Instance: i, at: at}
+				s := instanceAnswer{Instance: i, at: at}
 				if _, twice := all[id]; twice {
-					s = sighting{err: providers.WithClass(providers.ErrPermanent, fmt.Errorf("EC2 told of %s twice in one answer", id))}
+					s = instanceAnswer{err: providers.WithClass(providers.ErrPermanent, fmt.Errorf("EC2 told of %s twice in one answer", id))}
 				}
 				all[id] = s
 			}
 		}
 	}
 	for _, i := range of {
-		if _, told := all[i.id]; !told {
-			all[i.id] = sighting{err: providers.WithClass(providers.ErrNotFound, errors.New("EC2 left the instance out of its answer"))}
+		if _, answered := all[i.id]; !answered {
+			all[i.id] = instanceAnswer{err: providers.WithClass(providers.ErrNotFound, errors.New("EC2 left the instance out of its answer"))}
 		}
 	}
 	p.askMarket(ctx, client, all)
 	return all, nil
 }
 
-// refused is an error that EC2, or another of AWS' services on the way to it, answered.
-type refused struct{ code, text string }
+// answeredError is an error that EC2, or another of AWS' services on the way to it, answered.
+type answeredError struct{ code, text string }
 
-func (r *refused) Error() string { return r.text }
+func (r *answeredError) Error() string { return r.text }
 
-func code(err error) string {
-	var r *refused
+func errorCode(err error) string {
+	var r *answeredError
 	if errors.As(err, &r) {
 		return r.code
 	}
 	return ""
 }
 
-func throttled(err error) bool {
-	c := code(err)
+func isThrottled(err error) bool {
+	c := errorCode(err)
 	return c == "RequestLimitExceeded" || strings.HasPrefix(c, "Throttl")
 }
 
 // incorrectState is EC2's answer to a stop or a start of an instance that cannot be stopped or started now.
 const incorrectState = "IncorrectInstanceState"
 
-// explain gives an error of the SDK its class and a text for people: which call, and what it said; of a refusal the code alone, since the
-// rest names accounts and users. What is not an answer gets its class by remote.Class.
-func explain(err error) error {
+// explainError gives an error of the SDK its class and a text for people: which call, and what it said; of a refusal the code alone, since the
+// rest names accounts and users. What is not an answer gets its class by remote.EnsureClass.
+func explainError(err error) error {
 	if err == nil || errors.Is(err, providers.ErrNotSent) {
 		return err
 	}
@@ -302,9 +304,9 @@ func explain(err error) error {
 		if !errors.Is(class, providers.ErrDenied) && api.ErrorMessage() != "" {
 			text += ": " + api.ErrorMessage()
 		}
-		return providers.WithClass(class, &refused{api.ErrorCode(), text})
+		return providers.WithClass(class, &answeredError{api.ErrorCode(), text})
 	case errors.As(err, &address):
-		return remote.Explain(address.Err)
+		return remote.ExplainHandshake(address.Err)
 	}
 	return err
 }

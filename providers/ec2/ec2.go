@@ -125,9 +125,9 @@ func (c *Config) Validate() (out []providers.Problem) {
 	}
 	key, value, isTag := strings.Cut(c.TerminateTag, "=")
 	switch {
-	case c.Spot != "" && c.Spot != terminate:
+	case c.Spot != "" && c.Spot != spotTerminate:
 		problem("spot", "is %q: use terminate, or leave it out", c.Spot)
-	case c.Spot == terminate && (!isTag || key == "" || value == ""):
+	case c.Spot == spotTerminate && (!isTag || key == "" || value == ""):
 		problem("terminateTag", "is %q: write KEY=VALUE of the instances that may be terminated", c.TerminateTag)
 	case c.Spot == "" && c.TerminateTag != "":
 		problem("terminateTag", "has no effect without spot: terminate")
@@ -139,31 +139,31 @@ func (c *Config) Validate() (out []providers.Problem) {
 	return out
 }
 
-// terminate is the value of Config.Spot.
-const terminate = "terminate"
+// spotTerminate is the value of Config.Spot.
+const spotTerminate = "terminate"
 
 // Cautions implements providers.Cautious.
 func (c *Config) Cautions() (out []providers.Problem) {
-	if c.Spot == terminate {
+	if c.Spot == spotTerminate {
 		out = append(out, providers.Problemf("spot", "a power-off ends instances with the tag %s for ever, with their instance store and each volume "+
 			"that is deleted on termination, if they cannot be stopped", c.TerminateTag))
 	}
 	return out
 }
 
-// Addresses implements providers.IDs: an instance's id is no address.
-func (*Config) Addresses() bool { return false }
+// HasAddressIDs implements providers.IDs: an instance's id is no address.
+func (*Config) HasAddressIDs() bool { return false }
 
 // ProviderIDs implements providers.ProviderIDs.
 func (*Config) ProviderIDs() {}
 
-// Takes implements providers.Slow, for the check of the timeout.
-func (c *Config) Takes() time.Duration { return c.Agree }
+// TimeToOff implements providers.Slow, for the check of the timeout.
+func (c *Config) TimeToOff() time.Duration { return c.Agree }
 
-// Canonical implements providers.IDs: there is one way to write an instance's providerID, and every other text is refused: other clouds',
+// CanonicalID implements providers.IDs: there is one way to write an instance's providerID, and every other text is refused: other clouds',
 // and those of nodes that are no instances, such as Fargate's.
-func (*Config) Canonical(id string) (canonical string, hosts []string, err error) {
-	_, err = parse(id)
+func (*Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
+	_, err = parseID(id)
 	return id, nil, err
 }
 
@@ -172,7 +172,7 @@ type instance struct{ zone, id string }
 
 var providerID = regexp.MustCompile(`^aws:///([a-z0-9-]{1,64})/(i-(?:[0-9a-f]{8}|[0-9a-f]{17}))$`)
 
-func parse(id string) (instance, error) {
+func parseID(id string) (instance, error) {
 	m := providerID.FindStringSubmatch(id)
 	if m == nil {
 		return instance{}, errors.New("is no EC2 instance: it must be a node's whole providerID, as in aws:///eu-west-1a/i-0123456789abcdef0")
@@ -187,12 +187,12 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	if err != nil || len(c.Queues) == 0 {
 		return p, err
 	}
-	return watching{p}, nil
+	return queueProvider{p}, nil
 }
 
 // New makes a provider. It reads the environment and the SDK's shared files, and asks nobody.
 func New(c Config, o providers.Options) (*Provider, error) {
-	p := &Provider{cfg: c, opts: o.Defaulted(), regions: map[string]*ec2.Client{}, zones: map[string]string{}, looking: make(chan struct{}, 1), ran: map[string]time.Time{}, firsts: map[string]sighting{}, rhythm: calm, watches: map[*watch]bool{}}
+	p := &Provider{cfg: c, opts: o.WithDefaults(), regions: map[string]*ec2.Client{}, zones: map[string]string{}, looking: make(chan struct{}, 1), lastLaunches: map[string]time.Time{}, firsts: map[string]instanceAnswer{}, timing: defaultTiming, watches: map[*watch]bool{}}
 	cfg, err := config.LoadDefaultConfig(context.Background(),
 		config.WithRegion(c.Regions[0]), config.WithLogger(logging.Nop{}), config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerTime).WithTransportOptions(boundHeader)),
 		// It waits no longer than the call may take, and what it was told last is worth more than that the time ran out.
@@ -213,7 +213,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	p.transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	cfg.HTTPClient = &http.Client{
 		Timeout:       answerTime,
-		Transport:     answers{whole{p.transport}},
+		Transport:     boundedAnswers{bufferedBody{p.transport}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if program, version, ok := strings.Cut(p.opts.Agent, "/"); ok { // behind what the SDK says of itself
@@ -248,23 +248,23 @@ const (
 	leastTags, eachTags     = 4_000, 10_000
 )
 
-// answers bounds what EC2 and STS answer, by the number of instances that a request names.
-type answers struct{ next http.RoundTripper }
+// boundedAnswers bounds what EC2 and STS answer, by the number of instances that a request names.
+type boundedAnswers struct{ next http.RoundTripper }
 
 type instancesKey struct{}
 
 // RoundTrip implements http.RoundTripper.
-func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a boundedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	n, _ := r.Context().Value(instancesKey{}).(int)
 	return remote.Limited{Next: a.next, Bytes: leastAnswer + n*eachAnswer, Values: leastTags + n*eachTags}.RoundTrip(r)
 }
 
-// whole sends each request's body from memory. The SDK closes a body as soon as an answer begins. Where that is faster than the transport,
+// bufferedBody sends each request's body from memory. The SDK closes a body as soon as an answer begins. Where that is faster than the transport,
 // which looks for the body's end last, the connection is closed in the middle of the answer, and the SDK asks once more.
-type whole struct{ next http.RoundTripper }
+type bufferedBody struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (w whole) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w bufferedBody) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		return w.next.RoundTrip(r)
 	}
@@ -286,16 +286,16 @@ type Provider struct {
 	regions   map[string]*ec2.Client
 	looking   chan struct{} // holds whoever looks for zones
 	queues    []*queue
-	rhythm    rhythm
+	timing    watchTiming
 
 	credentials aws.CredentialsProvider // of all clients; it keeps them while they are good
 
-	mu      sync.Mutex        // guards what follows
-	zones   map[string]string // the region of each zone that is known
-	looked  time.Time         // when all regions last told their zones; zero: never
-	watches map[*watch]bool
-	ran     map[string]time.Time // by instance: the last launch under which this process saw it run, start or stop
-	firsts  map[string]sighting  // by instance: an answer of stopped of a call that had no time for another
+	mu           sync.Mutex        // guards what follows
+	zones        map[string]string // the region of each zone that is known
+	looked       time.Time         // when all regions last told their zones; zero: never
+	watches      map[*watch]bool
+	lastLaunches map[string]time.Time      // by instance: the last launch under which this process saw it run, start or stop
+	firsts       map[string]instanceAnswer // by instance: an answer of stopped of a call that had no time for another
 }
 
 var (
@@ -309,12 +309,12 @@ var (
 	_ providers.Closer      = (*Provider)(nil)
 )
 
-// Limits implements providers.Limiter: EC2 counts calls by account and region. Until a zone's region is known, of several, they are one.
-func (p *Provider) Limits(t providers.Target) string {
+// LimitGroup implements providers.Limiter: EC2 counts calls by account and region. Until a zone's region is known, of several, they are one.
+func (p *Provider) LimitGroup(t providers.Target) string {
 	if len(p.cfg.Regions) == 1 {
 		return p.cfg.Regions[0]
 	}
-	i, _ := parse(t.ID) // the zero instance is in no zone
+	i, _ := parseID(t.ID) // the zero instance is in no zone
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if region, ok := p.zones[i.zone]; ok {
@@ -323,8 +323,8 @@ func (p *Provider) Limits(t providers.Target) string {
 	return strings.Join(p.cfg.Regions, " ")
 }
 
-// Takes implements providers.Slow.
-func (p *Provider) Takes() time.Duration { return p.cfg.Agree }
+// TimeToOff implements providers.Slow.
+func (p *Provider) TimeToOff() time.Duration { return p.cfg.Agree }
 
 // MaxStates implements providers.BatchStater.
 func (*Provider) MaxStates() int { return maxStates }
@@ -348,19 +348,19 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 	ctx, cancel := context.WithTimeout(ctx, remote.Backstop)
 	defer cancel()
 	answers, errs := map[string]providers.Observation{}, providers.Unanswered{}
-	fail := func(t providers.Target, err error) { errs[t.Key()] = p.failed(ctx, "ask state of", t, err) }
+	fail := func(t providers.Target, err error) { errs[t.Key()] = p.wrapError(ctx, "ask state of", t, err) }
 
-	if err := p.signs(ctx); err != nil {
+	if err := p.checkCredentials(ctx); err != nil {
 		for _, t := range targets {
 			fail(t, err)
 		}
 		return nil, errs
 	}
-	ask := p.locate(ctx, targets, fail)
-	seen := p.look(ctx, ask)
+	ask := p.locateInstances(ctx, targets, fail)
+	seen := p.askRegions(ctx, ask)
 	var again []question
 	for _, q := range ask {
-		obs, doubt, err := p.judge(q, seen[q.id])
+		obs, doubt, err := p.evaluateFirst(q, seen[q.id])
 		if err != nil {
 			fail(q.Target, err)
 			continue
@@ -368,7 +368,7 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 		first, before := p.takeFirst(q.id, seen[q.id].at)
 		switch {
 		case doubt && before:
-			if obs, err = p.confirm(q, first, seen[q.id]); err != nil {
+			if obs, err = p.confirmStopped(q, first, seen[q.id]); err != nil {
 				fail(q.Target, err)
 				continue
 			}
@@ -380,10 +380,10 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 		}
 	}
 	if len(again) > 0 {
-		var second map[string]sighting
-		err := p.wait(ctx)
+		var second map[string]instanceAnswer
+		err := p.waitAgree(ctx)
 		if err == nil {
-			second = p.look(ctx, again)
+			second = p.askRegions(ctx, again)
 		}
 		for _, q := range again {
 			if err != nil {
@@ -391,7 +391,7 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 				fail(q.Target, err)
 				continue
 			}
-			obs, err := p.confirm(q, seen[q.id], second[q.id])
+			obs, err := p.confirmStopped(q, seen[q.id], second[q.id])
 			if err != nil {
 				p.keepFirst(q.id, seen[q.id])
 				fail(q.Target, err)
@@ -410,20 +410,20 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 const firstFor = 12 * time.Second
 
 // keepFirst keeps an answer of stopped that got no second one in its own call: an API that is slow would never give two in time.
-func (p *Provider) keepFirst(id string, s sighting) {
+func (p *Provider) keepFirst(id string, s instanceAnswer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.firsts) >= mostRan {
+	if len(p.firsts) >= maxLaunches {
 		clear(p.firsts)
 	}
-	p.firsts[id] = sighting{at: s.at, Instance: types.Instance{
+	p.firsts[id] = instanceAnswer{at: s.at, Instance: types.Instance{
 		StateTransitionReason: s.StateTransitionReason, StateReason: s.StateReason, LaunchTime: s.LaunchTime,
 	}}
 }
 
 // takeFirst returns the answer that was kept, if it was asked for Config.Agree before one that is asked for at now, and not long before.
 // It serves once, so that each Off has two answers of its own.
-func (p *Provider) takeFirst(id string, now time.Time) (s sighting, ok bool) {
+func (p *Provider) takeFirst(id string, now time.Time) (s instanceAnswer, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, ok = p.firsts[id]
@@ -431,8 +431,8 @@ func (p *Provider) takeFirst(id string, now time.Time) (s sighting, ok bool) {
 	return s, ok && now.Sub(s.at) >= p.cfg.Agree && providers.InstantOf(s.at).Age(providers.InstantOf(now)) <= firstFor
 }
 
-// wait lets Config.Agree pass between two answers.
-func (p *Provider) wait(ctx context.Context) error {
+// waitAgree lets Config.Agree pass between two answers.
+func (p *Provider) waitAgree(ctx context.Context) error {
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < p.cfg.Agree {
 		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("stopped, and no time is left to ask once more after %s (agree)", p.cfg.Agree))
 	}
@@ -450,20 +450,20 @@ func (p *Provider) wait(ctx context.Context) error {
 // instance that cannot be stopped is terminated.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power off", t, func(ctx context.Context, q question) error {
-		if p.cfg.Spot == terminate {
-			if done, err := p.end(ctx, q); done || err != nil {
+	return p.runAction(ctx, "power off", t, func(ctx context.Context, q question) error {
+		if p.cfg.Spot == spotTerminate {
+			if done, err := p.terminateUnstoppable(ctx, q); done || err != nil {
 				return err
 			}
 		}
 		_, err := p.regions[q.region].StopInstances(ctx, &ec2.StopInstancesInput{
 			InstanceIds: []string{q.id}, Force: aws.Bool(true), SkipOsShutdown: aws.Bool(true),
-		}, permitted)
-		if err = explain(err); code(err) != incorrectState {
+		}, withPermit)
+		if err = explainError(err); errorCode(err) != incorrectState {
 			return err
 		}
-		s := p.look(ctx, []question{q})[q.id]
-		if s.err == nil && goingOff(s.word()) { // terminated, or on its way there
+		s := p.askRegions(ctx, []question{q})[q.id]
+		if s.err == nil && isGoingOff(s.stateName()) { // terminated, or on its way there
 			return nil
 		}
 		return err
@@ -474,23 +474,23 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 // pods and its mounts.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power on", t, func(ctx context.Context, q question) error {
-		s := p.look(ctx, []question{q})[q.id]
+	return p.runAction(ctx, "power on", t, func(ctx context.Context, q question) error {
+		s := p.askRegions(ctx, []question{q})[q.id]
 		switch {
 		case s.err != nil:
 			return s.err
-		case s.word() == stopped && s.saved() != "":
-			return providers.WithClass(providers.ErrPermanent, fmt.Errorf("the instance is %s, and a start may resume its memory: start it yourself if that is right", s.saved()))
+		case s.stateName() == stopped && s.savedReason() != "":
+			return providers.WithClass(providers.ErrPermanent, fmt.Errorf("the instance is %s, and a start may resume its memory: start it yourself if that is right", s.savedReason()))
 		}
 		_, err := p.regions[q.region].StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{q.id}},
-			permitted)
-		return explain(err)
+			withPermit)
+		return explainError(err)
 	})
 }
 
-// permitted has each attempt of a call ask whether it may still be sent: last before the network, behind the SDK's
+// withPermit has each attempt of a call ask whether it may still be sent: last before the network, behind the SDK's
 // retries.
-func permitted(o *ec2.Options) {
+func withPermit(o *ec2.Options) {
 	ask := func(ctx context.Context, in smithy.FinalizeInput, next smithy.FinalizeHandler) (
 		out smithy.FinalizeOutput, _ smithy.Metadata, _ error) {
 		if err := remote.MaySend(ctx); err != nil {
@@ -503,27 +503,27 @@ func permitted(o *ec2.Options) {
 	})
 }
 
-// do runs a power action on the target's instance.
-func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context, question) error) error {
+// runAction runs a power action on the target's instance.
+func (p *Provider) runAction(ctx context.Context, act string, t providers.Target, f func(context.Context, question) error) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Backstop)
 	defer cancel()
-	if err := p.signs(ctx); err != nil {
-		return p.failed(ctx, act, t, err)
+	if err := p.checkCredentials(ctx); err != nil {
+		return p.wrapError(ctx, act, t, err)
 	}
 	var failed error
-	ask := p.locate(ctx, []providers.Target{t}, func(_ providers.Target, err error) { failed = err })
+	ask := p.locateInstances(ctx, []providers.Target{t}, func(_ providers.Target, err error) { failed = err })
 	for _, q := range ask {
 		failed = f(ctx, q)
 	}
 	if failed != nil {
-		return p.failed(ctx, act, t, failed)
+		return p.wrapError(ctx, act, t, failed)
 	}
 	return nil
 }
 
-// failed names the act and the instance, and gives the error a class.
-func (p *Provider) failed(ctx context.Context, act string, t providers.Target, err error) error {
-	return fmt.Errorf("%s node %s (ec2 %s %s): %w", act, t.Node, p.opts.Name, t.ID, remote.Class(ctx, err))
+// wrapError names the act and the instance, and gives the error a class.
+func (p *Provider) wrapError(ctx context.Context, act string, t providers.Target, err error) error {
+	return fmt.Errorf("%s node %s (ec2 %s %s): %w", act, t.Node, p.opts.Name, t.ID, remote.EnsureClass(ctx, err))
 }
 
 // Close closes the connections.

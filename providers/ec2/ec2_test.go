@@ -187,7 +187,7 @@ func TestTerminated(t *testing.T) {
 	if p.Ran() != 0 {
 		t.Error("it is remembered")
 	}
-	if err := p.PowerOff(t.Context(), tg, providertest.Allow); err != nil {
+	if err := p.PowerOff(t.Context(), tg, providertest.AllowSend); err != nil {
 		t.Error(err)
 	}
 	i.Terminate()
@@ -225,7 +225,7 @@ func TestPowerOff(t *testing.T) {
 			if tt.before != nil {
 				tt.before(i)
 			}
-			err := newProvider(t, nil).PowerOff(t.Context(), target(i, "10.0.7.7"), providertest.Allow)
+			err := newProvider(t, nil).PowerOff(t.Context(), target(i, "10.0.7.7"), providertest.AllowSend)
 			if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || i.State() != tt.state {
 				t.Errorf("got %v, %s; want %v, %s", err, i.State(), tt.want, tt.state)
 			}
@@ -238,7 +238,7 @@ func TestPowerOnOfAHibernatedInstance(t *testing.T) {
 	c := newCloud(t)
 	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.7.7", Hibernates: true})
 	i.Hibernate()
-	err := newProvider(t, nil).PowerOn(t.Context(), target(i, "10.0.7.7"), providertest.Allow)
+	err := newProvider(t, nil).PowerOn(t.Context(), target(i, "10.0.7.7"), providertest.AllowSend)
 	if !errors.Is(err, providers.ErrPermanent) || i.Running() || c.Calls("", "StartInstances") != 0 {
 		t.Errorf("got %v, runs %t", err, i.Running())
 	}
@@ -284,7 +284,7 @@ func TestCanonical(t *testing.T) {
 		"azure:///subscriptions/x/virtualMachines/y": false, "gce://project/europe-west1-b/n1": false, "eks-hybrid:///eu-west-1/c/mi-0123456789abcdef0": false,
 		"kind://docker/kind/kind-worker": false, "aws:///EU-west-1a/i-0123456789abcdef0": false, "aws:///eu.west/i-0123456789abcdef0": false,
 	} {
-		got, hosts, err := ec2.NewConfig().Canonical(id)
+		got, hosts, err := ec2.NewConfig().CanonicalID(id)
 		if (err == nil) != ok || got != id || len(hosts) > 0 {
 			t.Errorf("%q: got %q, %q, %v", id, got, hosts, err)
 		}
@@ -361,8 +361,8 @@ func TestErrors(t *testing.T) {
 			c.SetFault(tt.fault)
 			before := c.Calls("", "DescribeInstances")
 			a := ask(t, p, tg)
-			if a.State != providers.PowerUnknown || a.Err == nil || tt.want != nil && !errors.Is(a.Err, tt.want) || !strings.Contains(providers.Text(a.Err), tt.says) {
-				t.Errorf("got %s, %v: %q; want %v, %q", a.State, a.Err, providers.Text(a.Err), tt.want, tt.says)
+			if a.State != providers.PowerUnknown || a.Err == nil || tt.want != nil && !errors.Is(a.Err, tt.want) || !strings.Contains(providers.ErrorText(a.Err), tt.says) {
+				t.Errorf("got %s, %v: %q; want %v, %q", a.State, a.Err, providers.ErrorText(a.Err), tt.want, tt.says)
 			}
 			if n := c.Calls("", "DescribeInstances") - before; tt.calls > 0 && n != tt.calls {
 				t.Errorf("%d calls, want %d", n, tt.calls)
@@ -405,7 +405,7 @@ func TestEachAttemptAsks(t *testing.T) {
 	if n := c.Calls("", "StopInstances"); n != 1 || asked != 2 || !i.Running() {
 		t.Errorf("%d stops were sent, asked %d times, running %t; want 1, 2, true", n, asked, i.Running())
 	}
-	if providers.Class(err) != "unreachable" || errors.Is(err, providers.ErrNotSent) {
+	if providers.ErrorClass(err) != "unreachable" || errors.Is(err, providers.ErrNotSent) {
 		t.Errorf("got %v, want an error that does not say that nothing was sent", err)
 	}
 }
@@ -452,7 +452,7 @@ func TestRegions(t *testing.T) {
 		if a := ask(t, p, target(i, "10.0.7.7")); a.State != providers.PowerOn || c.Calls(tt.region, "DescribeInstances") != before+1 {
 			t.Errorf("%s: got %s, %v, %d calls to %s", tt.zone, a.State, a.Err, c.Calls(tt.region, "DescribeInstances")-before, tt.region)
 		}
-		if got := p.Limits(target(i)); got != tt.region {
+		if got := p.LimitGroup(target(i)); got != tt.region {
 			t.Errorf("%s: limits of %q", tt.zone, got)
 		}
 	}
@@ -471,7 +471,7 @@ func TestRegions(t *testing.T) {
 	if a := ask(t, p, providers.Target{Node: "n1", ID: "i-0123456789abcdef0"}); !errors.Is(a.Err, providers.ErrNotFound) {
 		t.Errorf("no zone: got %v", a.Err)
 	}
-	if a, b := p.Limits(nowhere), p.Limits(providers.Target{}); a != b || a == "" {
+	if a, b := p.LimitGroup(nowhere), p.LimitGroup(providers.Target{}); a != b || a == "" {
 		t.Errorf("limits of unknown zones: %q and %q", a, b)
 	}
 }
@@ -489,7 +489,7 @@ func TestOneInstanceUnderTwoZones(t *testing.T) {
 		if !errors.Is(answers[0].Err, providers.ErrIdentity) || answers[1].State != providers.PowerOn {
 			t.Errorf("got %v and %s, %v", answers[0].Err, answers[1].State, answers[1].Err)
 		}
-		if err := g.PowerOff(t.Context(), wrong, providertest.Allow); !errors.Is(err, providers.ErrIdentity) ||
+		if err := g.PowerOff(t.Context(), wrong, providertest.AllowSend); !errors.Is(err, providers.ErrIdentity) ||
 			!i.Running() {
 			t.Errorf("power off: got %v, runs %t", err, i.Running())
 		}

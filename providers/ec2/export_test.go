@@ -6,13 +6,13 @@ import "time"
 func init() { maxBackoff = 20 * time.Millisecond }
 
 // MostRan is how many instances are remembered.
-const MostRan = mostRan
+const MostRan = maxLaunches
 
 // Ran returns how many instances are.
-func (p *Provider) Ran() int { p.mu.Lock(); defer p.mu.Unlock(); return len(p.ran) }
+func (p *Provider) Ran() int { p.mu.Lock(); defer p.mu.Unlock(); return len(p.lastLaunches) }
 
 // Saw is saw.
-func (p *Provider) Saw(id string, launch time.Time) { p.saw(id, launch) }
+func (p *Provider) Saw(id string, launch time.Time) { p.rememberLaunch(id, launch) }
 
 // BriefAnswers makes a request end much earlier.
 func BriefAnswers(t interface{ Cleanup(func()) }) {
@@ -30,7 +30,7 @@ func SlowRetries(t interface{ Cleanup(func()) }) {
 
 // Hasten makes a watch try again sooner.
 func Hasten(p any) {
-	p.(watching).rhythm = rhythm{time.Second, 20 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond}
+	p.(queueProvider).timing = watchTiming{time.Second, 20 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond}
 }
 
 // LongestEvent is a message's.

@@ -147,8 +147,8 @@ func TestWatchGoAws(t *testing.T) {
 	cfg := ec2.NewConfig()
 	cfg.Regions, cfg.Queues = []string{"eu-west-1"}, []string{g.url}
 	p, said := makeWatcher(t, cfg)
-	tells, stop := providertest.Watching(t, p, named("one", one, "10.0.0.1"), named("two", two, "10.0.0.2"), providers.Target{Node: "nothing"})
-	providertest.Await(t, tells, "one Changing event: stopping")
+	tells, stop := providertest.StartWatch(t, p, named("one", one, "10.0.0.1"), named("two", two, "10.0.0.2"), providers.Target{Node: "nothing"})
+	providertest.AwaitReports(t, tells, "one Changing event: stopping")
 	if took := time.Since(taken); took < 3*time.Second {
 		t.Errorf("told after %s of what another reader has for 3 s", took)
 	}
@@ -167,7 +167,7 @@ func TestWatchGoAws(t *testing.T) {
 	})
 	g.untilPolled()
 	g.send(event(one, "terminated"))
-	seen := providertest.Await(t, tells, "one Off event: terminated")
+	seen := providertest.AwaitReports(t, tells, "one Off event: terminated")
 	g.untilEmpty()
 
 	_, err = g.client.DeleteQueue(t.Context(), &sqs.DeleteQueueInput{QueueUrl: g.queue})
@@ -175,9 +175,9 @@ func TestWatchGoAws(t *testing.T) {
 	kit.Until(t, "the log", func() bool { return strings.Contains(said.String(), "there is no such queue at this address") })
 	two.CutPower() // of which no event comes
 	g.create()
-	seen = append(seen, providertest.Await(t, tells, "two Off stopped")...)
+	seen = append(seen, providertest.AwaitReports(t, tells, "two Off stopped")...)
 	g.send(event(one, "stopped"))
-	seen = append(seen, providertest.Await(t, tells, "one Off event: stopped")...)
+	seen = append(seen, providertest.AwaitReports(t, tells, "one Off event: stopped")...)
 	g.untilEmpty()
 	stop()
 	for _, x := range seen {

@@ -17,24 +17,24 @@ import (
 const marketStop = "Server.SpotInstanceShutdown"
 
 // stoppedByMarket reports that the market stopped the instance, and that its request has it stop instances, not hibernate them.
-func (s sighting) stoppedByMarket() bool {
-	return s.code() == marketStop && s.request.InstanceInterruptionBehavior == types.InstanceInterruptionBehaviorStop &&
+func (s instanceAnswer) stoppedByMarket() bool {
+	return s.reasonCode() == marketStop && s.request.InstanceInterruptionBehavior == types.InstanceInterruptionBehaviorStop &&
 		s.request.Status != nil && strings.HasPrefix(aws.ToString(s.request.Status.Code), "instance-stopped-")
 }
 
 // askMarket reads the requests of the instances that the market has stopped. Where that fails nothing is known of them, and a stop may have
 // been a hibernation.
-func (p *Provider) askMarket(ctx context.Context, client *ec2.Client, all map[string]sighting) {
+func (p *Provider) askMarket(ctx context.Context, client *ec2.Client, all map[string]instanceAnswer) {
 	var ids []string
 	for _, s := range all {
-		if s.err == nil && s.word() == stopped && s.code() == marketStop && aws.ToString(s.SpotInstanceRequestId) != "" {
+		if s.err == nil && s.stateName() == stopped && s.reasonCode() == marketStop && aws.ToString(s.SpotInstanceRequestId) != "" {
 			ids = append(ids, aws.ToString(s.SpotInstanceRequestId))
 		}
 	}
 	if len(ids) == 0 {
 		return
 	}
-	requests, err := p.spots(ctx, client, ids)
+	requests, err := p.readSpotRequests(ctx, client, ids)
 	if err != nil {
 		p.opts.Log.Debug("Could not read spot requests of stopped instances", "provider", p.opts.Name, "err", err)
 		return
@@ -47,12 +47,12 @@ func (p *Provider) askMarket(ctx context.Context, client *ec2.Client, all map[st
 	}
 }
 
-// spots reads spot requests. They come back by the instance that each of them made.
-func (p *Provider) spots(ctx context.Context, client *ec2.Client, ids []string) (map[string]types.SpotInstanceRequest, error) {
+// readSpotRequests reads spot requests. They come back by the instance that each of them made.
+func (p *Provider) readSpotRequests(ctx context.Context, client *ec2.Client, ids []string) (map[string]types.SpotInstanceRequest, error) {
 	ctx = context.WithValue(ctx, instancesKey{}, len(ids))
 	out, err := client.DescribeSpotInstanceRequests(ctx, &ec2.DescribeSpotInstanceRequestsInput{SpotInstanceRequestIds: ids})
 	if err != nil {
-		return nil, explain(err)
+		return nil, explainError(err)
 	}
 	by := map[string]types.SpotInstanceRequest{}
 	for _, r := range out.SpotInstanceRequests {
@@ -65,12 +65,12 @@ func (p *Provider) spots(ctx context.Context, client *ec2.Client, ids []string) 
 	return by, nil
 }
 
-// end terminates an instance that cannot be stopped: one of a one-time spot request, or one whose root is an instance store. done is false
+// terminateUnstoppable terminates an instance that cannot be stopped: one of a one-time spot request, or one whose root is an instance store. done is false
 // for every other, which is to be stopped. Termination is for good. So the instance is read once more, right before: it is the node's, it
 // still is of that kind and launch, and it has the tag.
-func (p *Provider) end(ctx context.Context, q question) (done bool, _ error) {
+func (p *Provider) terminateUnstoppable(ctx context.Context, q question) (done bool, _ error) {
 	client := p.regions[q.region]
-	first := p.look(ctx, []question{q})[q.id]
+	first := p.askRegions(ctx, []question{q})[q.id]
 	if first.err != nil {
 		return false, first.err
 	}
@@ -80,7 +80,7 @@ func (p *Provider) end(ctx context.Context, q question) (done bool, _ error) {
 		if first.InstanceLifecycle != types.InstanceLifecycleTypeSpot || id == "" {
 			return false, nil
 		}
-		requests, err := p.spots(ctx, client, []string{id})
+		requests, err := p.readSpotRequests(ctx, client, []string{id})
 		if err != nil {
 			return false, fmt.Errorf("reading the instance's spot request: %w", err)
 		}
@@ -88,30 +88,30 @@ func (p *Provider) end(ctx context.Context, q question) (done bool, _ error) {
 			return false, nil // a persistent one's instance can be stopped, and a terminated one would come again
 		}
 	}
-	s := p.look(ctx, []question{q})[q.id]
+	s := p.askRegions(ctx, []question{q})[q.id]
 	switch {
 	case s.err != nil:
 		return false, s.err
-	case placed(s) != q.zone:
-		return false, fmt.Errorf("%w: the instance is in zone %q", providers.ErrIdentity, placed(s))
-	case s.word() == shuttingDown, s.word() == terminated:
+	case zoneOf(s) != q.zone:
+		return false, fmt.Errorf("%w: the instance is in zone %q", providers.ErrIdentity, zoneOf(s))
+	case s.stateName() == shuttingDown, s.stateName() == terminated:
 		return true, nil
 	case s.RootDeviceType != first.RootDeviceType || s.InstanceLifecycle != first.InstanceLifecycle ||
-		aws.ToString(s.SpotInstanceRequestId) != aws.ToString(first.SpotInstanceRequestId) || !s.launch().Equal(first.launch()):
+		aws.ToString(s.SpotInstanceRequestId) != aws.ToString(first.SpotInstanceRequestId) || !s.launchTime().Equal(first.launchTime()):
 		return false, providers.WithClass(providers.ErrPermanent, errors.New("EC2 told of two instances under one id"))
-	case !s.tagged(p.cfg.TerminateTag):
+	case !s.hasTag(p.cfg.TerminateTag):
 		return false, providers.WithClass(providers.ErrPermanent, fmt.Errorf("the instance cannot be stopped, and is not terminated without the tag %s",
 			p.cfg.TerminateTag))
 	}
-	if err := q.Identify(providers.Observation{Addresses: s.addresses()}); err != nil {
+	if err := q.VerifyIdentity(providers.Observation{Addresses: s.privateAddresses()}); err != nil {
 		return false, err
 	}
-	_, err := client.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{q.id}, SkipOsShutdown: aws.Bool(true)}, permitted)
-	return true, explain(err)
+	_, err := client.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{q.id}, SkipOsShutdown: aws.Bool(true)}, withPermit)
+	return true, explainError(err)
 }
 
-// tagged reports whether the instance has a tag, written KEY=VALUE.
-func (s sighting) tagged(tag string) bool {
+// hasTag reports whether the instance has a tag, written KEY=VALUE.
+func (s instanceAnswer) hasTag(tag string) bool {
 	key, value, _ := strings.Cut(tag, "=")
 	for _, t := range s.Tags {
 		if aws.ToString(t.Key) == key && aws.ToString(t.Value) == value {

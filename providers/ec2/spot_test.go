@@ -81,7 +81,7 @@ func TestTerminate(t *testing.T) {
 			}
 			still := tt.still
 			if still == nil {
-				still = providertest.Allow
+				still = providertest.AllowSend
 			}
 			err := newProvider(t, tt.edit).PowerOff(t.Context(), target(i, "10.0.7.7"), still)
 			if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || i.State() != tt.state {
@@ -105,7 +105,7 @@ func TestTerminateNeedsTheOption(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = p.Close(t.Context()) }()
-	if err := p.PowerOff(t.Context(), target(i, "10.0.7.7"), providertest.Allow); !errors.Is(err, providers.ErrPermanent) || !i.Running() {
+	if err := p.PowerOff(t.Context(), target(i, "10.0.7.7"), providertest.AllowSend); !errors.Is(err, providers.ErrPermanent) || !i.Running() {
 		t.Errorf("got %v, %s", err, i.State())
 	}
 }

@@ -24,19 +24,19 @@ import (
 )
 
 const (
-	shortPoll = time.Second // of the first question, after which it is known that the queue can be read
-	mostRead  = 10          // messages in one answer, SQS' most
-	// hidden is how long nobody else gets a message that was received: the next leader waits as long for one that the last one took along.
-	hidden = 10 * time.Second
-	// tooOld is how long an instance's state may have changed before its event was read. What was, before that, the look over all
+	shortPoll   = time.Second // of the first question, after which it is known that the queue can be read
+	maxMessages = 10          // messages in one answer, SQS' most
+	// hiddenFor is how long nobody else gets a message that was received: the next leader waits as long for one that the last one took along.
+	hiddenFor = 10 * time.Second
+	// maxEventAge is how long an instance's state may have changed before its event was read. What was, before that, the look over all
 	// instances told. Clocks differ by five minutes at most, or no signature is right.
-	tooOld = 10 * time.Minute
+	maxEventAge = 10 * time.Minute
 	// longestEvent is many times an event's size.
 	longestEvent = 16 << 10
-	// toldEvery is how often one instance is told of at most, whatever is in the queue.
-	toldEvery = time.Second
-	// complain is how often messages that are no events are told of at most.
-	complain = time.Minute
+	// reportEvery is how often one instance is told of at most, whatever is in the queue.
+	reportEvery = time.Second
+	// complainEvery is how often messages that are no events are told of at most.
+	complainEvery = time.Minute
 )
 
 // longestAnswer bounds one answer of a queue. Ten messages of SQS' longest can be longer: then they are read one by one.
@@ -45,8 +45,8 @@ var longestAnswer = 8 << 20
 // mostValues of one answer are more than one message can have, whoever sent it: else it would stay in front of the others.
 const mostValues = 2 << 20
 
-// rhythm is how a queue is read that cannot be; tests have a faster one.
-type rhythm struct {
+// watchTiming is how a queue is read that cannot be; tests have a faster one.
+type watchTiming struct {
 	poll    time.Duration // how long SQS waits for a message
 	first   time.Duration // until the next attempt after one that failed; doubles with each
 	last    time.Duration // and stays at this
@@ -54,7 +54,7 @@ type rhythm struct {
 	look    time.Duration // between two looks over all instances, at least
 }
 
-var calm = rhythm{poll: 20 * time.Second, first: 250 * time.Millisecond, last: 10 * time.Second, refused: 30 * time.Second, look: 10 * time.Second}
+var defaultTiming = watchTiming{poll: 20 * time.Second, first: 250 * time.Millisecond, last: 10 * time.Second, refused: 30 * time.Second, look: 10 * time.Second}
 
 // queue is one of Config.Queues.
 type queue struct {
@@ -98,8 +98,8 @@ func parseQueue(address string, regions []string) (base, name, region string, _ 
 // openQueues makes the clients of the queues: to the host of each queue's own URL and to no other.
 func (p *Provider) openQueues(cfg aws.Config) error {
 	cfg.HTTPClient = &http.Client{
-		Timeout:       p.rhythm.poll + answerTime,
-		Transport:     remote.Limited{Next: whole{p.transport}, Bytes: longestAnswer, Values: mostValues},
+		Timeout:       p.timing.poll + answerTime,
+		Transport:     remote.Limited{Next: bufferedBody{p.transport}, Bytes: longestAnswer, Values: mostValues},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	for _, address := range p.cfg.Queues {
@@ -118,67 +118,67 @@ func (p *Provider) openQueues(cfg aws.Config) error {
 	return nil
 }
 
-// watching is a Provider with queues. One without is no Watcher.
-type watching struct{ *Provider }
+// queueProvider is a Provider with queues. One without is no Watcher.
+type queueProvider struct{ *Provider }
 
-var _ providers.Watcher = watching{}
+var _ providers.Watcher = queueProvider{}
 
 // Watch reads the queues, and tells of instances that are said to stop, to be stopped or to be gone, of each once in a second at most. It
 // deletes what it has read. Where a queue can be read again, and at the beginning, it looks over all instances.
 //
 // A queue that cannot be read is tried again for ever: somebody may give the right, or make the queue.
-func (p watching) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+func (p queueProvider) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &watch{p: p.Provider, targets: targets, f: f, of: map[string][]int{}, heard: make([]providers.Observation, len(targets))}
+	w := &watch{p: p.Provider, targets: targets, f: f, byInstance: map[string][]int{}, unreported: make([]providers.Observation, len(targets))}
 	for i, t := range targets {
-		if in, err := parse(t.ID); err == nil {
-			w.of[in.id] = append(w.of[in.id], i)
+		if in, err := parseID(t.ID); err == nil {
+			w.byInstance[in.id] = append(w.byInstance[in.id], i)
 		}
 	}
-	w.tells = remote.NewPace(ctx, len(targets), 4, toldEvery, w.tell)
-	w.looks = remote.NewPace(ctx, 1, 1, p.rhythm.look, w.lookOver)
+	w.reports = remote.NewThrottle(ctx, len(targets), 4, reportEvery, w.reportTarget)
+	w.lookOvers = remote.NewThrottle(ctx, 1, 1, p.timing.look, w.lookOver)
 	p.mu.Lock()
 	p.watches[w] = true
 	p.mu.Unlock()
 	var wait sync.WaitGroup
 	for _, q := range p.queues {
-		wait.Go(func() { w.read(ctx, q) })
+		wait.Go(func() { w.readQueue(ctx, q) })
 	}
 	wait.Wait()
 	p.mu.Lock()
 	delete(p.watches, w)
 	p.mu.Unlock()
-	w.looks.Wait()
-	w.tells.Wait()
+	w.lookOvers.Wait()
+	w.reports.Wait()
 	return ctx.Err()
 }
 
 type watch struct {
-	p            *Provider
-	targets      []providers.Target
-	f            func(providers.Target, providers.Observation)
-	of           map[string][]int // targets by their instances
-	tells, looks *remote.Pace
+	p                  *Provider
+	targets            []providers.Target
+	f                  func(providers.Target, providers.Observation)
+	byInstance         map[string][]int // targets by their instances
+	reports, lookOvers *remote.Throttle
 
-	mu    sync.Mutex              // guards what follows
-	heard []providers.Observation // not told yet; by target
+	mu         sync.Mutex              // guards what follows
+	unreported []providers.Observation // not told yet; by target
 }
 
-// hear takes what was said of a target, to be told soon. Events come in no order, and nothing stops after it has stopped.
-func (w *watch) hear(i int, o providers.Observation) {
+// reportSoon takes what was said of a target, to be told soon. Events come in no order, and nothing stops after it has stopped.
+func (w *watch) reportSoon(i int, o providers.Observation) {
 	w.mu.Lock()
-	if w.heard[i].State != providers.PowerOff || o.State == providers.PowerOff {
-		w.heard[i] = o
+	if w.unreported[i].State != providers.PowerOff || o.State == providers.PowerOff {
+		w.unreported[i] = o
 	}
 	w.mu.Unlock()
-	w.tells.Want(i)
+	w.reports.RunSoon(i)
 }
 
-func (w *watch) tell(_ context.Context, i int) {
+func (w *watch) reportTarget(_ context.Context, i int) {
 	w.mu.Lock()
-	o := w.heard[i]
-	w.heard[i] = providers.Observation{}
+	o := w.unreported[i]
+	w.unreported[i] = providers.Observation{}
 	w.mu.Unlock()
 	if !o.At.IsZero() {
 		w.f(w.targets[i], o)
@@ -203,92 +203,92 @@ func (w *watch) lookOver(ctx context.Context, _ int) {
 		for key, o := range all {
 			for _, i := range same[key] {
 				if o.State != providers.PowerOn {
-					w.hear(i, o)
+					w.reportSoon(i, o)
 				}
 			}
 		}
 	}
 }
 
-// read reads one queue until ctx ends.
-func (w *watch) read(ctx context.Context, q *queue) {
+// readQueue reads one queue until ctx ends.
+func (w *watch) readQueue(ctx context.Context, q *queue) {
 	log := w.p.opts.Log.With("provider", w.p.opts.Name, "queue", q.name)
-	r := w.p.rhythm
-	connected, pause, wait, most, bad, told := false, r.first, shortPoll, mostRead, 0, time.Time{}
-	said := "" // the trouble that people were told of last
+	r := w.p.timing
+	connected, pause, wait, most, bad, lastComplaint := false, r.first, shortPoll, maxMessages, 0, time.Time{}
+	lastTrouble := "" // the trouble that people were told of last
 	for {
 		begun, act := time.Now(), "receive from"
 		var messages []sqstypes.Message
-		err := w.p.signs(ctx)
+		err := w.p.checkCredentials(ctx)
 		if err == nil {
-			messages, err = q.receive(ctx, wait, most)
+			messages, err = q.receiveMessages(ctx, wait, most)
 		}
 		switch {
 		case err == nil:
 			if !connected {
 				connected, wait = true, r.poll
-				w.looks.Want(0)
+				w.lookOvers.RunSoon(0)
 			}
-			bad += w.p.hear(messages)
-			act, err = "delete from", q.delete(ctx, messages)
+			bad += w.p.handleMessages(messages)
+			act, err = "delete from", q.deleteMessages(ctx, messages)
 			if len(messages) == 0 {
-				most = mostRead
+				most = maxMessages
 			}
 		case errors.Is(err, remote.ErrTooLarge):
 			most = 1
 		default:
 			connected, wait = false, shortPoll
 		}
-		if bad > 0 && time.Since(told) >= complain {
+		if bad > 0 && time.Since(lastComplaint) >= complainEvery {
 			log.Warn("Deleted messages that are no events of EventBridge; who else may send to this queue?", "messages", bad)
-			bad, told = 0, time.Now()
+			bad, lastComplaint = 0, time.Now()
 		}
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			if said != "" {
+			if lastTrouble != "" {
 				log.Info("The queue can be read again")
 			}
-			pause, said = r.first, ""
+			pause, lastTrouble = r.first, ""
 			if len(messages) > 0 || time.Since(begun) >= shortPoll {
 				continue
 			}
 			pause = shortPoll // a service that does not wait for messages
 		default:
-			err = q.failed(ctx, act, err)
-			class := providers.Class(err)
-			if trouble := act + " " + class; said != trouble {
+			err = q.explainFailure(ctx, act, err)
+			class := providers.ErrorClass(err)
+			if trouble := act + " " + class; lastTrouble != trouble {
 				log.Warn("Cannot read the queue of instances' events", "err", err)
-				said = trouble
+				lastTrouble = trouble
 			}
 			if class == "denied" || class == "not_found" || class == "permanent" {
 				pause = r.refused
 			}
 		}
-		if !remote.Sleep(ctx, pause) {
+		if !remote.SleepContext(ctx, pause) {
 			return
 		}
 		pause = min(2*pause, max(r.last, r.first))
 	}
 }
 
-// receive waits for messages; none is no error.
-func (q *queue) receive(ctx context.Context, wait time.Duration, most int) ([]sqstypes.Message, error) {
+// receiveMessages waits for messages; none is no error.
+func (q *queue) receiveMessages(ctx context.Context, wait time.Duration, most int) ([]sqstypes.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait+answerTime)
 	defer cancel()
 	out, err := q.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &q.url, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(wait / time.Second), VisibilityTimeout: int32(hidden / time.Second),
+		QueueUrl: &q.url, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(wait / time.Second), VisibilityTimeout: int32(hiddenFor / time.Second),
 	})
 	if err != nil {
-		return nil, remote.Class(ctx, explain(err))
+		return nil, remote.EnsureClass(ctx, explainError(err))
 	}
 	return out.Messages, nil
 }
 
-// delete deletes what was received.
-func (q *queue) delete(ctx context.Context, messages []sqstypes.Message) error {
-	for some := range slices.Chunk(messages, mostRead) {
+// deleteMessages deletes what was received.
+func (q *queue) deleteMessages(ctx context.Context, messages []sqstypes.Message) error {
+	for some := range slices.Chunk(messages, maxMessages) {
 		in := &sqs.DeleteMessageBatchInput{QueueUrl: &q.url}
 		for i, m := range some {
 			in.Entries = append(in.Entries, sqstypes.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(aws.ToString(m.ReceiptHandle))})
@@ -298,7 +298,7 @@ func (q *queue) delete(ctx context.Context, messages []sqstypes.Message) error {
 		if err == nil && len(out.Failed) > 0 {
 			err = providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%d of %d were not deleted: %s", len(out.Failed), len(some), aws.ToString(out.Failed[0].Code)))
 		}
-		err = remote.Class(ctx, explain(err))
+		err = remote.EnsureClass(ctx, explainError(err))
 		cancel()
 		if err != nil {
 			return err
@@ -307,10 +307,10 @@ func (q *queue) delete(ctx context.Context, messages []sqstypes.Message) error {
 	return nil
 }
 
-// failed names the act and the queue, gives the error a class, and says what helps.
-func (q *queue) failed(ctx context.Context, act string, err error) error {
-	err = remote.Class(ctx, err)
-	switch providers.Class(err) {
+// explainFailure names the act and the queue, gives the error a class, and says what helps.
+func (q *queue) explainFailure(ctx context.Context, act string, err error) error {
+	err = remote.EnsureClass(ctx, err)
+	switch providers.ErrorClass(err) {
 	case "denied":
 		err = fmt.Errorf("%w: the credentials need sqs:ReceiveMessage and sqs:DeleteMessage on the queue, and kms:Decrypt where a key of yours encrypts it", err)
 	case "not_found":
@@ -319,8 +319,8 @@ func (q *queue) failed(ctx context.Context, act string, err error) error {
 	return fmt.Errorf("%s queue %s: %w", act, q.name, err)
 }
 
-// hear has all watches hear what messages say, whichever of them received them. It returns how many are no events at all.
-func (p *Provider) hear(messages []sqstypes.Message) (bad int) {
+// handleMessages has all watches hear what messages say, whichever of them received them. It returns how many are no events at all.
+func (p *Provider) handleMessages(messages []sqstypes.Message) (bad int) {
 	now := p.opts.Now()
 	for _, m := range messages {
 		e, err := parseEvent(aws.ToString(m.Body))
@@ -328,15 +328,15 @@ func (p *Provider) hear(messages []sqstypes.Message) (bad int) {
 			bad++
 			continue
 		}
-		if !goingOff(e.Detail.State) || now.Sub(e.Time) > tooOld {
+		if !isGoingOff(e.Detail.State) || now.Sub(e.Time) > maxEventAge {
 			continue
 		}
 		o := providers.Observation{State: powerState(e.Detail.State), Raw: "event: " + string(e.Detail.State),
 			At: providers.InstantOf(now)}
 		p.mu.Lock()
 		for w := range p.watches {
-			for _, i := range w.of[e.Detail.ID] {
-				w.hear(i, o)
+			for _, i := range w.byInstance[e.Detail.ID] {
+				w.reportSoon(i, o)
 			}
 		}
 		p.mu.Unlock()

@@ -68,9 +68,9 @@ func TestWatch(t *testing.T) {
 	down.CutPower()
 	q.Follow(0)
 	p, said := newWatcher(t, q)
-	tells, stop := providertest.Watching(t, p, named("stops", stops, "10.0.0.1"), named("goes", goes, "10.0.0.2"), named("down", down, "10.0.0.3"), named("runs", runs, "10.0.0.4"),
+	tells, stop := providertest.StartWatch(t, p, named("stops", stops, "10.0.0.1"), named("goes", goes, "10.0.0.2"), named("down", down, "10.0.0.3"), named("runs", runs, "10.0.0.4"),
 		providers.Target{Node: "odd", ID: "i-0123"}, providers.Target{Node: "nothing"})
-	seen := providertest.Await(t, tells, "down Off stopped")
+	seen := providertest.AwaitReports(t, tells, "down Off stopped")
 	foreign.CutPower()
 	for _, body := range []string{"", "{}", "not JSON", `{"source":"aws.ec2"}`, q.Event(stops.ID(), "exploded", time.Now()), strings.Repeat("x", 100<<10)} {
 		q.Send(body)
@@ -80,9 +80,9 @@ func TestWatch(t *testing.T) {
 	}
 	q.Send(q.Event(runs.ID(), "stopped", time.Now().Add(-11*time.Minute))) // somebody started it since
 	stops.Stop()
-	seen = append(seen, providertest.Await(t, tells, "stops Off event: stopped")...)
+	seen = append(seen, providertest.AwaitReports(t, tells, "stops Off event: stopped")...)
 	goes.Terminate()
-	seen = append(seen, providertest.Await(t, tells, "goes Off event: terminated")...)
+	seen = append(seen, providertest.AwaitReports(t, tells, "goes Off event: terminated")...)
 	kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 	stop()
 	for x := range tells {
@@ -129,18 +129,18 @@ func TestWatchGoesOn(t *testing.T) {
 			q.SetFault(whole)
 			i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.1"})
 			p, said := newWatcher(t, q)
-			tells, _ := providertest.Watching(t, p, target(i, "10.0.0.1"))
+			tells, _ := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
 			kit.Until(t, "a receiver", func() bool { return q.Polls() > 0 })
 			q.Send(q.Event(i.ID(), "stopping", time.Now()))
-			providertest.Await(t, tells, "n1 Changing event: stopping")
+			providertest.AwaitReports(t, tells, "n1 Changing event: stopping")
 			kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 			q.SetFault(tt.fault)
 			kit.Until(t, "the log", func() bool { return strings.Contains(said.String(), tt.logs) })
 			i.CutPower() // and no event
 			q.SetFault(whole)
-			providertest.Await(t, tells, "n1 Off stopped")
+			providertest.AwaitReports(t, tells, "n1 Off stopped")
 			q.Send(q.Event(i.ID(), "terminated", time.Now()))
-			providertest.Await(t, tells, "n1 Off event: terminated")
+			providertest.AwaitReports(t, tells, "n1 Off event: terminated")
 			kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 			log := said.String()
 			if strings.Contains(log, "secret") || !strings.Contains(log, "can be read again") {
@@ -176,7 +176,7 @@ func TestWatchFlood(t *testing.T) {
 			}
 			p, said := newWatcher(t, q)
 			begun := time.Now()
-			tells, stop := providertest.Watching(t, p, target(i, "10.0.0.1"))
+			tells, stop := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
 			kit.Until(t, "all read", func() bool { return q.Received() >= tt.sends })
 			if tt.logs == "" {
 				kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
@@ -207,8 +207,8 @@ func TestWatchGiants(t *testing.T) {
 		q.Send(strings.Repeat("\x01", 17<<10)) // six bytes each, on the wire
 	}
 	p, said := newWatcher(t, q)
-	tells, _ := providertest.Watching(t, p, target(i, "10.0.0.1"))
-	providertest.Await(t, tells, "n1 Off event: stopped")
+	tells, _ := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
+	providertest.AwaitReports(t, tells, "n1 Off event: stopped")
 	kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 	if !strings.Contains(said.String(), "answer is too large") {
 		t.Errorf("the log says %s", said)
@@ -223,10 +223,10 @@ func TestWatchHastyQueue(t *testing.T) {
 	q.SetFault(cloud.QueueFault{Hasty: true})
 	p, _ := newWatcher(t, q)
 	begun := time.Now()
-	tells, stop := providertest.Watching(t, p, target(i, "10.0.0.1"))
+	tells, stop := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
 	kit.Until(t, "questions", func() bool { return c.Calls("eu-west-1", "ReceiveMessage") >= 3 })
 	q.Send(q.Event(i.ID(), "stopped", time.Now()))
-	providertest.Await(t, tells, "n1 Off event: stopped")
+	providertest.AwaitReports(t, tells, "n1 Off event: stopped")
 	stop()
 	if n, most := c.Calls("eu-west-1", "ReceiveMessage"), 3+int(time.Since(begun)/time.Second); n > most {
 		t.Errorf("%d questions, want at most %d", n, most)
@@ -240,20 +240,20 @@ func TestTwoWatches(t *testing.T) {
 	one := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.1"})
 	two := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.2"})
 	p, _ := newWatcher(t, q)
-	a, stop := providertest.Watching(t, p, named("one", one, "10.0.0.1"))
-	b, _ := providertest.Watching(t, p, named("one", one, "10.0.0.1"), named("two", two, "10.0.0.2"))
+	a, stop := providertest.StartWatch(t, p, named("one", one, "10.0.0.1"))
+	b, _ := providertest.StartWatch(t, p, named("one", one, "10.0.0.1"), named("two", two, "10.0.0.2"))
 	kit.Until(t, "two receivers", func() bool { return q.Polls() == 2 })
 	for range 10 {
 		q.Send(q.Event(one.ID(), "stopped", time.Now()))
 		q.Send(q.Event(two.ID(), "stopped", time.Now()))
 	}
-	providertest.Await(t, a, "one Off event: stopped")
-	providertest.Await(t, b, "one ", "two ")
+	providertest.AwaitReports(t, a, "one Off event: stopped")
+	providertest.AwaitReports(t, b, "one ", "two ")
 	stop()
 	// As at AWS, a poll whose client has gone may receive one more message, which nobody else sees for a while.
 	kit.Until(t, "one receiver, and nothing to receive", func() bool { return q.Len() == 0 && q.Polls() == 1 })
 	q.Send(q.Event(one.ID(), "terminated", time.Now()))
-	providertest.Await(t, b, "one Off event: terminated")
+	providertest.AwaitReports(t, b, "one Off event: terminated")
 	for x := range a {
 		if !strings.HasPrefix(x, "one ") {
 			t.Errorf("told %q", x)
@@ -269,10 +269,10 @@ func TestWatchTwoRegions(t *testing.T) {
 	cfg.Regions, cfg.Queues = []string{"eu-west-1"}, []string{q.URL() + "-typo", q.URL()}
 	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.1"})
 	p, said := makeWatcher(t, cfg)
-	tells, _ := providertest.Watching(t, p, target(i, "10.0.0.1"))
+	tells, _ := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
 	kit.Until(t, "the log", func() bool { return strings.Contains(said.String(), "receive from queue forcefence-typo") })
 	q.Send(q.Event(i.ID(), "stopped", time.Now()))
-	providertest.Await(t, tells, "n1 Off event: stopped")
+	providertest.AwaitReports(t, tells, "n1 Off event: stopped")
 }
 
 // Credentials that are wrong, and that become right.
@@ -283,7 +283,7 @@ func TestWatchCredentials(t *testing.T) {
 	p, said := newWatcher(t, q)
 	c.Revoke()
 	q.Send(q.Event(i.ID(), "stopped", time.Now()))
-	_, stop := providertest.Watching(t, p, target(i, "10.0.0.1"))
+	_, stop := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
 	kit.Until(t, "the log", func() bool { return strings.Contains(said.String(), "InvalidSecurity: the credentials need") })
 	stop()
 	if q.Received() != 0 {

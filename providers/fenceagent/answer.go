@@ -9,9 +9,9 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// power maps what an agent said to a status question; it is the only place where an Off is made. An exit status alone is also what a
+// powerState maps what an agent said to a status question; it is the only place where an Off is made. An exit status alone is also what a
 // shell gives for a file that is not there, and the line alone may have been written before something went wrong.
-func (r result) power() providers.PowerState {
+func (r result) powerState() providers.PowerState {
 	switch {
 	case r.code == 0 && r.stdout == "Status: ON\n":
 		return providers.PowerOn
@@ -22,23 +22,23 @@ func (r result) power() providers.PowerState {
 	}
 }
 
-// word is the answer to a status question for the evidence: its line, or how it failed.
-func (r result) word() string {
-	said := strings.Join(strings.Fields(r.stdout), " ")
+// statusText is the answer to a status question for the evidence: its line, or how it failed.
+func (r result) statusText() string {
+	line := strings.Join(strings.Fields(r.stdout), " ")
 	switch {
-	case said == "":
-		return r.failure()
-	case repeats(r.stdout, r.secrets):
+	case line == "":
+		return r.failureText()
+	case hasSecret(r.stdout, r.secrets):
 		return "what it said repeats a secret"
-	case r.power() == providers.PowerUnknown:
-		return said + " (" + r.exit() + ")"
+	case r.powerState() == providers.PowerUnknown:
+		return line + " (" + r.exitText() + ")"
 	}
-	return said
+	return line
 }
 
 // What agents say that ended with an error, in lower case: fencing.py's sentences, and what libraries below them say.
 var (
-	refused = []string{
+	refusedPhrases = []string{
 		"login failed", "logon failed", "authentication fail", "authentication error", "unable to authenticate", "invalid credentials",
 		"invalid user", "invalid password", "incorrect password", "wrong password", "incorrect access key", "unauthorized", "unauthorised",
 		"permission denied (", "access denied", "rakp 2 hmac is invalid",
@@ -46,7 +46,7 @@ var (
 	// maybeRefused is EC_LOGIN_DENIED: the prompt that a right password brings did not come, or nothing came at all.
 	maybeRefused = "unable to connect/login to fencing device"
 
-	classes = []struct {
+	classPhrases = []struct {
 		class error
 		words []string
 	}{
@@ -59,21 +59,21 @@ var (
 	}
 )
 
-// says tells whether the agent said any of these, on whichever output.
-func (r result) says(any ...string) bool {
-	said := strings.ToLower(r.stderr + "\n" + r.stdout)
+// containsAny tells whether the agent said any of these, on whichever output.
+func (r result) containsAny(any ...string) bool {
+	output := strings.ToLower(r.stderr + "\n" + r.stdout)
 	for _, words := range any {
-		if strings.Contains(said, words) {
+		if strings.Contains(output, words) {
 			return true
 		}
 	}
 	return false
 }
 
-// class is the class of a failure; what nobody knows may be cured by trying again.
-func (r result) class() error {
-	for _, c := range classes {
-		if r.says(c.words...) {
+// errorClass is the class of a failure; what nobody knows may be cured by trying again.
+func (r result) errorClass() error {
+	for _, c := range classPhrases {
+		if r.containsAny(c.words...) {
 			return c.class
 		}
 	}
@@ -85,9 +85,9 @@ var (
 	noise = regexp.MustCompile(`(?i)^please use '-h'|warning: |^from pipes import`)
 )
 
-// failure is how an agent failed: its exit status, and the last thing that it said, unless it has repeated a secret: a line may hold the
+// failureText is how an agent failed: its exit status, and the last thing that it said, unless it has repeated a secret: a line may hold the
 // rest of one.
-func (r result) failure() string {
+func (r result) failureText() string {
 	last := ""
 	for line := range strings.Lines(r.stdout + "\n" + r.stderr) {
 		line = strings.TrimSpace(stamp.ReplaceAllString(line, ""))
@@ -97,14 +97,14 @@ func (r result) failure() string {
 	}
 	switch {
 	case last == "":
-		return r.exit()
-	case repeats(r.stdout, r.secrets), repeats(r.stderr, r.secrets):
-		return r.exit() + ": what it said repeats a secret"
+		return r.exitText()
+	case hasSecret(r.stdout, r.secrets), hasSecret(r.stderr, r.secrets):
+		return r.exitText() + ": what it said repeats a secret"
 	}
-	return r.exit() + ": " + providers.Text(errors.New(last))
+	return r.exitText() + ": " + providers.ErrorText(errors.New(last))
 }
 
-func (r result) exit() string {
+func (r result) exitText() string {
 	if r.code < 0 {
 		return "no agent's exit status"
 	}

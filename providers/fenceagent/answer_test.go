@@ -128,7 +128,7 @@ func TestNewerAgents(t *testing.T) {
 		if got := paths(c.Validate()); (got != "") != (tt.want == "agent") {
 			t.Errorf("%s: with all that is allowed, problems at %q", tt.agent, got)
 		}
-		if want := tt.agent == "fence_amt_ws"; c.Addresses() != want {
+		if want := tt.agent == "fence_amt_ws"; c.HasAddressIDs() != want {
 			t.Errorf("%s: an ID is an address: %t, want %t", tt.agent, !want, want)
 		}
 	}
@@ -146,8 +146,8 @@ func TestPowerActions(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := script(t, tt.body)
-			err := newProvider(t, c, nil).PowerOff(t.Context(), n1, providertest.Allow)
-			if providers.Class(err) != tt.class {
+			err := newProvider(t, c, nil).PowerOff(t.Context(), n1, providertest.AllowSend)
+			if providers.ErrorClass(err) != tt.class {
 				t.Errorf("got %v, want %s", err, tt.class)
 			}
 			if in := read(t, c.Dir, "input"); !strings.HasPrefix(in, "action=off\nplug=1") {
@@ -270,7 +270,7 @@ func TestSecretsInMessages(t *testing.T) {
 				t.Fatalf("%s: got %q, %v", tt.name, a.Raw, a.Err)
 			}
 			const hidden = "exit status 1: what it said repeats a secret"
-			if got := providers.Text(a.Err); (got != hidden) != tt.shown || tt.shown && !strings.Contains(got, "Cannot reach") {
+			if got := providers.ErrorText(a.Err); (got != hidden) != tt.shown || tt.shown && !strings.Contains(got, "Cannot reach") {
 				t.Errorf("%s %s: got %q, want shown: %t", tt.name, to, got, tt.shown)
 			}
 		}
@@ -318,7 +318,7 @@ func TestRefusedPasswords(t *testing.T) {
 			call := func(n providers.Target) {
 				t.Helper()
 				_, err := p.State(t.Context(), n)
-				if providers.Class(err) != tt.class && (tt.body != noStatus || err != nil) {
+				if providers.ErrorClass(err) != tt.class && (tt.body != noStatus || err != nil) {
 					t.Errorf("got %v, want %s", err, tt.class)
 				}
 			}
@@ -326,7 +326,7 @@ func TestRefusedPasswords(t *testing.T) {
 				call(n1)
 			}
 			call(providers.Target{Node: "n2", ID: "2"}) // another plug of the same device
-			if err := p.PowerOff(t.Context(), n1, providertest.Allow); providers.Class(err) != tt.class {
+			if err := p.PowerOff(t.Context(), n1, providertest.AllowSend); providers.ErrorClass(err) != tt.class {
 				t.Errorf("PowerOff: got %v, want %s", err, tt.class)
 			}
 			wantRuns(tt.runs)

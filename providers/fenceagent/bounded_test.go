@@ -7,7 +7,7 @@ import (
 
 // What an agent says without end is read, and not kept.
 func TestOutputIsBounded(t *testing.T) {
-	var b bounded
+	var b boundedBuffer
 	piece := bytes.Repeat([]byte("x"), maxOutput/2+1)
 	for range 4 {
 		if n, err := b.Write(piece); n != len(piece) || err != nil {

@@ -50,8 +50,8 @@ func TestMetadata(t *testing.T) {
 func TestMetadataIsReadOnce(t *testing.T) {
 	c := agent(t, `echo >> "$dir/runs"; echo '<resource-agent><parameters>`+parameters+`</parameters><actions>`+actions+`</actions></resource-agent>'`, "")
 	newProvider(t, c, nil)
-	_, _, _ = c.Canonical("1")
-	if c.Addresses() || read(t, c.Dir, "runs") != "\n" {
+	_, _, _ = c.CanonicalID("1")
+	if c.HasAddressIDs() || read(t, c.Dir, "runs") != "\n" {
 		t.Errorf("%q", read(t, c.Dir, "runs"))
 	}
 }
@@ -104,17 +104,17 @@ func TestIDs(t *testing.T) {
 		{"fence_ipmilan", "..", "", ""},
 	} {
 		c := &fenceagent.Config{Agent: tt.agent}
-		if c.Addresses() != (tt.agent == "fence_ipmilan") {
-			t.Errorf("%s: Addresses %t", tt.agent, c.Addresses())
+		if c.HasAddressIDs() != (tt.agent == "fence_ipmilan") {
+			t.Errorf("%s: Addresses %t", tt.agent, c.HasAddressIDs())
 		}
-		canonical, hosts, err := c.Canonical(tt.id)
+		canonical, hosts, err := c.CanonicalID(tt.id)
 		if canonical != tt.canonical || strings.Join(hosts, " ") != tt.host || (err == nil) != (tt.canonical != "") {
 			t.Errorf("%s %q: got %q, %q, %v; want %q, %q", tt.agent, tt.id, canonical, hosts, err, tt.canonical, tt.host)
 		}
 		if err != nil && strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: the error repeats it: %v", tt.id, err)
 		}
-		if again, _, err := c.Canonical(canonical); canonical != "" && (again != canonical || err != nil) {
+		if again, _, err := c.CanonicalID(canonical); canonical != "" && (again != canonical || err != nil) {
 			t.Errorf("%q is written in two ways: %q, %v", canonical, again, err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestIDs(t *testing.T) {
 	c := agent(t, `echo '<resource-agent><parameters><parameter name="ipaddr"/><parameter name="port_as_ip"/></parameters><actions>`+actions+`</actions></resource-agent>'`,
 		"echo 'Status: ON'")
 	p := newProvider(t, c, nil)
-	if !c.Addresses() {
+	if !c.HasAddressIDs() {
 		t.Error("an ID is no address")
 	}
 	wants(t, ask(t, p, providers.Target{Node: "n1", ID: "10.0.0.7"}), providers.PowerOn, "Status: ON", "ok")
@@ -134,7 +134,7 @@ func TestIDs(t *testing.T) {
 // All plugs, and all devices, share the limits of the machine that runs their agents.
 func TestLimits(t *testing.T) {
 	p := newProvider(t, script(t, ""), nil)
-	a, b := p.Limits(n1), p.Limits(providers.Target{Node: "n2", ID: "2"})
+	a, b := p.LimitGroup(n1), p.LimitGroup(providers.Target{Node: "n2", ID: "2"})
 	if a == "" || a != b {
 		t.Errorf("got %q and %q", a, b)
 	}

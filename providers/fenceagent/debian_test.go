@@ -224,10 +224,10 @@ func TestDummy(t *testing.T) {
 	n := providers.Target{Node: "n1", ID: filepath.Join(t.TempDir(), "n1.status")}
 	const never = "Status: OFF, of a machine of which the agent has never said ON"
 	wants(t, ask(t, p, n), providers.PowerUnknown, never, "ok") // there is no such file
-	must(t, p.PowerOn(t.Context(), n, providertest.Allow))
+	must(t, p.PowerOn(t.Context(), n, providertest.AllowSend))
 	wants(t, ask(t, p, n), providers.PowerOn, "Status: ON", "ok")
-	must(t, p.PowerOff(t.Context(), n, providertest.Allow))
-	must(t, p.PowerOff(t.Context(), n, providertest.Allow))
+	must(t, p.PowerOff(t.Context(), n, providertest.AllowSend))
+	must(t, p.PowerOff(t.Context(), n, providertest.AllowSend))
 	wants(t, ask(t, p, n), providers.PowerOff, "Status: OFF", "ok")
 	if got := read(t, filepath.Dir(n.ID), "n1.status"); got != "off" {
 		t.Errorf("the file says %q", got)
@@ -256,12 +256,12 @@ func TestIPMI(t *testing.T) {
 	wants(t, ask(t, p, n), providers.PowerOff, "Status: OFF", "ok")
 	must(t, b.SetPower(t.Context(), true))
 	wants(t, ask(t, p, n), providers.PowerOn, "Status: ON", "ok")
-	must(t, p.PowerOff(t.Context(), n, providertest.Allow))
+	must(t, p.PowerOff(t.Context(), n, providertest.AllowSend))
 	wants(t, ask(t, p, n), providers.PowerOff, "Status: OFF", "ok")
 	if b.Running() {
 		t.Error("the machine runs")
 	}
-	must(t, p.PowerOn(t.Context(), n, providertest.Allow))
+	must(t, p.PowerOn(t.Context(), n, providertest.AllowSend))
 	wants(t, ask(t, p, n), providers.PowerOn, "Status: ON", "ok")
 	if !b.Running() {
 		t.Error("the machine does not run")
@@ -277,7 +277,7 @@ func TestIPMI(t *testing.T) {
 		if obs.State != providers.PowerUnknown {
 			t.Errorf("got %s", obs.State)
 		}
-		classes = append(classes, providers.Class(err))
+		classes = append(classes, providers.ErrorClass(err))
 		if err != nil && (!strings.Contains(err.Error(), "may have been refused") || strings.Contains(err.Error(), "wrong")) {
 			t.Errorf("got %v", err)
 		}

@@ -3,7 +3,7 @@ package fenceagent
 import "fmt"
 
 // Sandboxed tells why agents run without a sandbox.
-var Sandboxed = sandboxed
+var Sandboxed = checkSandbox
 
 // Contradictions tells where what we know of an agent is not what its metadata says.
 func Contradictions(agent, dir string) string {
@@ -12,17 +12,17 @@ func Contradictions(agent, dir string) string {
 		return "nobody has read it: read its get_power_status, and add it to agents.go"
 	}
 	c := &Config{Agent: agent, Dir: dir}
-	m, err := c.metadata()
+	m, err := c.loadMetadata()
 	switch {
 	case err != nil && agent == "fence_ack_manual": // a person's script
 	case err != nil:
 		return err.Error()
-	case (m.serves() != nil) != (k.never == fabric || k.never == noVerdict || agent == "fence_compute"):
-		return fmt.Sprintf("serves: %v, known as %q", m.serves(), k.never)
-	case k.never == "" && m.nameFor(k.takes) == "":
-		return "it has no option " + k.takes
-	case k.never == "" && k.takes != m.takes() && agent != "fence_dummy" && agent != "fence_powerman" && agent != "fence_vmware":
-		return fmt.Sprintf("an ID goes to %s by its metadata, and to %s by what we know", m.takes(), k.takes)
+	case (m.checkUsable() != nil) != (k.never == fabric || k.never == noVerdict || agent == "fence_compute"):
+		return fmt.Sprintf("serves: %v, known as %q", m.checkUsable(), k.never)
+	case k.never == "" && m.nameFor(k.idOption) == "":
+		return "it has no option " + k.idOption
+	case k.never == "" && k.idOption != m.idOption() && agent != "fence_dummy" && agent != "fence_powerman" && agent != "fence_vmware":
+		return fmt.Sprintf("an ID goes to %s by its metadata, and to %s by what we know", m.idOption(), k.idOption)
 	}
 	return ""
 }

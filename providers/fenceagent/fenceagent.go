@@ -98,15 +98,15 @@ func (c *Config) Validate() (out []providers.Problem) {
 	case k.guesses != "" && !c.AllowGuessedOff:
 		problem("allowGuessedOff", "%s says OFF too easily (%s): say true if no machine of yours can be in such a state", c.Agent, k.guesses)
 	}
-	meta, err := c.metadata()
+	meta, err := c.loadMetadata()
 	if err == nil {
-		err = meta.serves()
+		err = meta.checkUsable()
 	}
 	if err != nil && known[c.Agent].never == "" {
 		problem("agent", "%s %v", c.Agent, err)
 	}
 	if meta != nil && known[c.Agent].never == "" && !c.AllowInsecure {
-		if how := c.insecure(meta); how != "" {
+		if how := c.findInsecure(meta); how != "" {
 			problem("allowInsecure", "%s %s; or say true if nobody else can reach the network between", c.Agent, how)
 		}
 	}
@@ -117,13 +117,13 @@ func (c *Config) Validate() (out []providers.Problem) {
 func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
 	given := map[string]string{} // by newer name, where
 	check := func(path, key string) (ok bool) {
-		name := newer(meta, key)
+		name := newerName(meta, key)
 		why, not := reserved[strings.ReplaceAll(name, "-", "_")]
 		problem := ""
 		switch {
 		case not:
 			problem = "cannot be set: it " + why
-		case name == c.takes() || name == older[c.takes()]:
+		case name == c.idOption() || name == olderNames[c.idOption()]:
 			problem = "cannot be set: it is a target's ID"
 		case meta != nil && meta.options[key].name == "":
 			problem = fmt.Sprintf("%s has no such option: %s -o metadata names them", c.Agent, c.Agent)
@@ -140,7 +140,7 @@ func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
 		path := "options." + key
 		if ok := check(path, key); ok && secretish.MatchString(key) {
 			out = append(out, providers.Problemf(path, "is a secret: write its name and the name of a file under secrets"))
-		} else if err := fits(c.Options[key]); err != nil {
+		} else if err := checkValue(c.Options[key]); err != nil {
 			out = append(out, providers.Problemf(path, "%v", err))
 		} else if err := providers.CheckPerMachine(c.Options[key]); ok && isUser(key) && err != nil {
 			out = append(out, providers.Problemf(path, "%v", err))
@@ -152,11 +152,11 @@ func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
 			continue
 		}
 		ref := providers.SecretRef{File: s.File}
-		err := ref.Check()
+		err := ref.CheckReadable()
 		if err == nil && !providers.PerMachine(s.File) {
 			var secret providers.Secret
-			if secret, err = ref.Read(); err == nil {
-				err = fits(secret.Reveal())
+			if secret, err = ref.ReadSecret(); err == nil {
+				err = checkValue(secret.Reveal())
 			}
 		}
 		if err != nil {
@@ -168,22 +168,22 @@ func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(meta.options)) {
 		o := meta.options[key]
-		if _, not := reserved[o.name]; o.required && key == o.name && !not && o.name != c.takes() && given[o.name] == "" {
+		if _, not := reserved[o.name]; o.required && key == o.name && !not && o.name != c.idOption() && given[o.name] == "" {
 			out = append(out, providers.Problemf("options."+key, "missing: %s requires it", c.Agent))
 		}
 	}
 	return out
 }
 
-// older are the names that the options for an ID had.
-var older = map[string]string{takesPlug: "port", takesIP: "ipaddr"}
+// olderNames are the names that the options for an ID had.
+var olderNames = map[string]string{optionPlug: "port", optionIP: "ipaddr"}
 
-// newer is the one name of an option that has two.
-func newer(meta *metadata, key string) string {
+// newerName is the one name of an option that has two.
+func newerName(meta *metadata, key string) string {
 	if meta != nil && meta.options[key].name != "" {
 		return meta.options[key].name
 	}
-	for name, old := range older {
+	for name, old := range olderNames {
 		if key == old {
 			return name
 		}
@@ -191,20 +191,20 @@ func newer(meta *metadata, key string) string {
 	return key
 }
 
-// metadata finds the agent and asks it for its metadata, once.
-func (c *Config) metadata() (*metadata, error) {
+// loadMetadata finds the agent and asks it for its metadata, once.
+func (c *Config) loadMetadata() (*metadata, error) {
 	c.once.Do(func() {
-		if c.path, c.err = find(c.Dir, c.Agent); c.err != nil {
+		if c.path, c.err = findAgent(c.Dir, c.Agent); c.err != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), metadataTimeout)
 		defer cancel()
-		r, err := run(ctx, c.path, newInput("metadata"))
+		r, err := runAgent(ctx, c.path, newInput("metadata"))
 		switch {
 		case err != nil:
 			c.err = fmt.Errorf("asked for its metadata: %w", err)
 		case r.code != 0:
-			c.err = fmt.Errorf("asked for its metadata: %s", r.failure())
+			c.err = fmt.Errorf("asked for its metadata: %s", r.failureText())
 		default:
 			c.meta, c.err = parseMetadata([]byte(r.stdout))
 		}
@@ -215,8 +215,8 @@ func (c *Config) metadata() (*metadata, error) {
 // metadataTimeout is long: some agents read a cloud's whole library first.
 const metadataTimeout = 30 * time.Second
 
-// find returns an agent's path. The error is fs.ErrNotExist if it is not there.
-func find(dir, agent string) (string, error) {
+// findAgent returns an agent's path. The error is fs.ErrNotExist if it is not there.
+func findAgent(dir, agent string) (string, error) {
 	if !agentName.MatchString(agent) {
 		return "", errors.New("is no agent's name")
 	}
@@ -233,32 +233,32 @@ func find(dir, agent string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// takes is the agent's option that a target's ID goes to.
-func (c *Config) takes() string {
+// idOption is the agent's option that a target's ID goes to.
+func (c *Config) idOption() string {
 	if k, ok := known[c.Agent]; ok {
-		return k.takes
+		return k.idOption
 	}
-	if meta, err := c.metadata(); err == nil {
-		return meta.takes()
+	if meta, err := c.loadMetadata(); err == nil {
+		return meta.idOption()
 	}
-	return takesPlug
+	return optionPlug
 }
 
-// Addresses implements providers.IDs: an ID is an address where the agent is for devices of one machine each.
-func (c *Config) Addresses() bool { return c.takes() == takesIP }
+// HasAddressIDs implements providers.IDs: an ID is an address where the agent is for devices of one machine each.
+func (c *Config) HasAddressIDs() bool { return c.idOption() == optionIP }
 
 // ListedHosts implements providers.ListedHosts: an agent hands the password to whoever answers at the address, and tells nobody who that was.
 func (c *Config) ListedHosts() {}
 
-// Canonical implements providers.IDs: a host in one spelling; a plug as it stands, if no shell that an agent types it into can take it
+// CanonicalID implements providers.IDs: a host in one spelling; a plug as it stands, if no shell that an agent types it into can take it
 // for anything else.
-func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
-	if c.Addresses() {
+func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
+	if c.HasAddressIDs() {
 		bare := strings.TrimSuffix(strings.TrimPrefix(id, "["), "]")
 		if ip, err := netip.ParseAddr(bare); err == nil && ip.Zone() == "" {
 			return ip.Unmap().String(), []string{ip.Unmap().String()}, nil
 		}
-		host, err := remote.Host(&url.URL{Scheme: "https", Host: bare})
+		host, err := remote.CanonicalHost(&url.URL{Scheme: "https", Host: bare})
 		if err != nil || !hostName.MatchString(bare) {
 			return "", nil, errors.New("is no host: write a name or an IP, without port")
 		}
@@ -275,15 +275,15 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) { return N
 
 // New makes the provider of a Config that Validate found no fault in. It asks no device.
 func New(c *Config, o providers.Options) (*Provider, error) {
-	meta, err := c.metadata()
+	meta, err := c.loadMetadata()
 	if err == nil {
-		err = meta.serves()
+		err = meta.checkUsable()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("agent %s %w", c.Agent, err)
 	}
-	o = o.Defaulted()
-	if err := sandboxed(); err != nil {
+	o = o.WithDefaults()
+	if err := checkSandbox(); err != nil {
 		noSandbox.Do(func() { o.Log.Warn("Agents run without a sandbox", "err", err) })
 	}
 	k, read := known[c.Agent]
@@ -292,7 +292,7 @@ func New(c *Config, o providers.Options) (*Provider, error) {
 	}
 	return &Provider{
 		cfg: c, opts: o, meta: meta, hides: k.hides, guesses: !read || k.guesses != "",
-		strikes: map[string]int{}, saidOn: map[string]bool{},
+		strikes: map[string]int{}, reportedOn: map[string]bool{},
 	}, nil
 }
 
@@ -308,9 +308,9 @@ type Provider struct {
 	guesses  bool // it may say OFF of a machine that is not, or that is not there
 	refusals remote.Refusals
 
-	mu      sync.Mutex      // guards what follows
-	strikes map[string]int  // by device: how often in a row the password may have been refused
-	saidOn  map[string]bool // by ID: that the agent said ON, of an agent that guesses
+	mu         sync.Mutex      // guards what follows
+	strikes    map[string]int  // by device: how often in a row the password may have been refused
+	reportedOn map[string]bool // by ID: that the agent said ON, of an agent that guesses
 }
 
 var (
@@ -320,20 +320,20 @@ var (
 	_ providers.ListedHosts = (*Config)(nil)
 )
 
-// Limits implements providers.Limiter: what is short is this machine's memory, so that the limits hold for all runs of the agent together.
-func (p *Provider) Limits(providers.Target) string { return p.cfg.Agent }
+// LimitGroup implements providers.Limiter: what is short is this machine's memory, so that the limits hold for all runs of the agent together.
+func (p *Provider) LimitGroup(providers.Target) string { return p.cfg.Agent }
 
 // State runs the agent's status. An agent that guesses also says OFF of an ID that is wrong, or whose machine is not there, so its OFF
 // counts only once it has said ON of that ID: else the state is unknown.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
-	err := p.do(ctx, "ask state of", t, func(ctx context.Context) error {
+	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context) error {
 		at := p.opts.Now()
-		r, err := p.call(ctx, "status", t)
+		r, err := p.callAgent(ctx, "status", t)
 		if err != nil {
 			return err
 		}
-		obs = providers.Observation{State: r.power(), Raw: r.word(), At: providers.InstantOf(at)}
-		if p.guesses && !p.tellsApart(t.ID, obs.State) {
+		obs = providers.Observation{State: r.powerState(), Raw: r.statusText(), At: providers.InstantOf(at)}
+		if p.guesses && !p.isOffPlausible(t.ID, obs.State) {
 			obs.State, obs.Raw = providers.PowerUnknown, obs.Raw+", of a machine of which the agent has never said ON"
 		}
 		return nil
@@ -341,100 +341,100 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 	return obs, err
 }
 
-// tellsApart remembers an ON, and reports whether an answer about that ID may count: an OFF may after an ON.
-func (p *Provider) tellsApart(id string, state providers.PowerState) bool {
+// isOffPlausible remembers an ON, and reports whether an answer about that ID may count: an OFF may after an ON.
+func (p *Provider) isOffPlausible(id string, state providers.PowerState) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if state == providers.PowerOn {
-		p.saidOn[id] = true
+		p.reportedOn[id] = true
 	}
-	return state != providers.PowerOff || p.saidOn[id]
+	return state != providers.PowerOff || p.reportedOn[id]
 }
 
 // PowerOff runs the agent's off, which waits until the machine is off: one that says it waited in vain has sent it all the same.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power off", t, func(ctx context.Context) error { return p.set(ctx, "off", t) })
+	return p.runCall(ctx, "power off", t, func(ctx context.Context) error { return p.setPower(ctx, "off", t) })
 }
 
 // PowerOn is as PowerOff, with the agent's on.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power on", t, func(ctx context.Context) error { return p.set(ctx, "on", t) })
+	return p.runCall(ctx, "power on", t, func(ctx context.Context) error { return p.setPower(ctx, "on", t) })
 }
 
-func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
-	return remote.Do(ctx, act, t, "fenceagent "+p.opts.Name+" "+p.cfg.Agent+" "+t.ID, f)
+func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
+	return remote.RunCall(ctx, act, t, "fenceagent "+p.opts.Name+" "+p.cfg.Agent+" "+t.ID, f)
 }
 
-func (p *Provider) set(ctx context.Context, action string, t providers.Target) error {
-	_, err := p.call(ctx, action, t)
+func (p *Provider) setPower(ctx context.Context, action string, t providers.Target) error {
+	_, err := p.callAgent(ctx, action, t)
 	return err
 }
 
 // MaybeRefusedFor is how long a device is left alone whose agent failed twice in a row in a way that may be a refused password.
 const MaybeRefusedFor = 5 * time.Minute
 
-// call runs the agent for a target. Without an error the device was reached: it did, or will do, what was asked, or said a word that may be
+// callAgent runs the agent for a target. Without an error the device was reached: it did, or will do, what was asked, or said a word that may be
 // one which nobody knows.
-func (p *Provider) call(ctx context.Context, action string, t providers.Target) (result, error) {
+func (p *Provider) callAgent(ctx context.Context, action string, t providers.Target) (result, error) {
 	if t.ID == "" {
-		return result{}, providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it the agent's "+p.cfg.takes()))
+		return result{}, providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it the agent's "+p.cfg.idOption()))
 	}
-	if t.Claimed && p.cfg.Addresses() { // the configuration's reader refuses such a rule: this holds whatever it reads
+	if t.Claimed && p.cfg.HasAddressIDs() { // the configuration's reader refuses such a rule: this holds whatever it reads
 		return result{}, providers.WithClass(providers.ErrPermanent, errors.New("the node's kubelet may have named the host, which would get the password"))
 	}
-	id, _, err := p.cfg.Canonical(t.ID)
+	id, _, err := p.cfg.CanonicalID(t.ID)
 	if err != nil {
 		return result{}, providers.WithClass(providers.ErrNotFound, fmt.Errorf("the target's ID %w", err))
 	}
-	in, err := p.input(ctx, action, id, t.Node)
+	in, err := p.buildInput(ctx, action, id, t.Node)
 	if err != nil {
 		return result{}, err
 	}
 	device := "" // of all plugs
-	if p.cfg.Addresses() {
+	if p.cfg.HasAddressIDs() {
 		device = id
 	}
 	if p.cfg.perMachine() {
 		device += " " + t.Node
 	}
-	sum := p.refusals.Sum(in.user, providers.NewSecret(strings.Join(in.secrets, "\n")))
-	if err := p.refusals.Check(device, sum, p.opts.Now()); err != nil {
+	sum := p.refusals.HashCredential(in.user, providers.NewSecret(strings.Join(in.secrets, "\n")))
+	if err := p.refusals.CheckRefused(device, sum, p.opts.Now()); err != nil {
 		return result{}, err
 	}
-	r, err := run(ctx, p.cfg.path, in)
+	r, err := runAgent(ctx, p.cfg.path, in)
 	if err != nil {
 		return result{}, err
 	}
 	if r.code == 0 || action == "status" && strings.HasPrefix(r.stdout, "Status: ") {
-		p.strike(device, false)
+		p.countStrike(device, false)
 		return r, nil
 	}
-	said := errors.New(r.failure())
+	cause := errors.New(r.failureText())
 	switch {
-	case r.says(refused...):
-		return result{}, p.refusals.Denied(device, sum, p.opts.Now(), said)
-	case action == "status" && r.says(noStatusYet) && p.hides != noStatusYet, action != "status" && r.says("timed out waiting to power "+action):
-		p.strike(device, false)
+	case r.containsAny(refusedPhrases...):
+		return result{}, p.refusals.RememberDenied(device, sum, p.opts.Now(), cause)
+	case action == "status" && r.containsAny(noStatusYet) && p.hides != noStatusYet, action != "status" && r.containsAny("timed out waiting to power "+action):
+		p.countStrike(device, false)
 		return r, nil
-	case r.says(maybeRefused), p.hides != "" && r.says(p.hides):
-		strikes := p.strike(device, true)
-		if strikes == 1 && action == "status" && r.says(noStatusYet) {
+	case r.containsAny(maybeRefused), p.hides != "" && r.containsAny(p.hides):
+		strikes := p.countStrike(device, true)
+		if strikes == 1 && action == "status" && r.containsAny(noStatusYet) {
 			return r, nil // it may be a word that nobody knows
 		}
-		err := providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%w; the password may have been refused", said))
+		err := providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%w; the password may have been refused", cause))
 		if strikes > 1 {
 			err = providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%w: it is not sent again for %s unless it changes", err, MaybeRefusedFor))
-			p.refusals.Hold(device, sum, p.opts.Now().Add(MaybeRefusedFor), err)
+			p.refusals.HoldCredential(device, sum, p.opts.Now().Add(MaybeRefusedFor), err)
 		}
 		return result{}, err
 	}
-	return result{}, providers.WithClass(r.class(), said)
+	return result{}, providers.WithClass(r.errorClass(), cause)
 }
 
-// strike counts a call whose password may have been refused, or that one was not.
-func (p *Provider) strike(device string, maybe bool) int {
+// countStrike counts a call whose password may have been refused, or that one was not.
+func (p *Provider) countStrike(device string, maybe bool) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !maybe {
@@ -458,16 +458,16 @@ func (c *Config) perMachine() bool {
 	return slices.ContainsFunc(c.Secrets, func(s Secret) bool { return providers.PerMachine(s.File) })
 }
 
-// input makes an agent's input for a target of a node. Its errors are ErrDenied where a secret cannot be read, else ErrPermanent.
-func (p *Provider) input(ctx context.Context, action, id, node string) (*input, error) {
+// buildInput makes an agent's input for a target of a node. Its errors are ErrDenied where a secret cannot be read, else ErrPermanent.
+func (p *Provider) buildInput(ctx context.Context, action, id, node string) (*input, error) {
 	in := newInput(action)
 	in.files = filesIn(p.cfg.Options)
-	takes := p.cfg.takes()
+	takes := p.cfg.idOption()
 	name := p.meta.nameFor(takes)
 	if name == "" {
 		return nil, providers.WithClass(providers.ErrPermanent, fmt.Errorf("the agent has no option %s", takes))
 	}
-	if err := in.set(name, id); err != nil {
+	if err := in.addOption(name, id); err != nil {
 		return nil, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.cfg.Options)) {
@@ -479,16 +479,16 @@ func (p *Provider) input(ctx context.Context, action, id, node string) (*input, 
 			}
 			in.user = value
 		}
-		if err := in.set(key, value); err != nil {
+		if err := in.addOption(key, value); err != nil {
 			return nil, err
 		}
 	}
 	for _, s := range p.cfg.Secrets {
-		secret, err := providers.SecretRef{File: s.File}.ReadOf(node)
+		secret, err := providers.SecretRef{File: s.File}.ReadSecretOf(node)
 		if err != nil {
 			return nil, providers.WithClass(providers.ErrDenied, err)
 		}
-		if err := in.set(s.Option, secret.Reveal()); err != nil {
+		if err := in.addOption(s.Option, secret.Reveal()); err != nil {
 			return nil, err
 		}
 		in.secrets = append(in.secrets, secret.Reveal())
@@ -500,7 +500,7 @@ func (p *Provider) input(ctx context.Context, action, id, node string) (*input, 
 		return in, nil
 	}
 	if half := int(time.Until(end).Seconds()+0.5) / 2; half < usual {
-		return in, in.set(option, strconv.Itoa(max(1, half)))
+		return in, in.addOption(option, strconv.Itoa(max(1, half)))
 	}
 	return in, nil
 }

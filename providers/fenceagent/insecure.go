@@ -12,13 +12,13 @@ import (
 // it an agent answers ssh's question about an unknown host's key with yes, and types the password.
 var checksKey = regexp.MustCompile(`^-o ?StrictHostKeyChecking=yes( |$)`)
 
-// insecure tells how the agent, with these options, would send passwords in clear text or believe a device that nobody checked, and what
+// findInsecure tells how the agent, with these options, would send passwords in clear text or believe a device that nobody checked, and what
 // to do instead. It is "" if it would not. fencing.py takes an option of no value for set whatever its value, even 0.
-func (c *Config) insecure(meta *metadata) string {
+func (c *Config) findInsecure(meta *metadata) string {
 	has := func(name string) bool { _, ok := meta.options[name]; return ok }
 	given := map[string]string{}
 	for key, value := range c.Options {
-		given[strings.ReplaceAll(newer(meta, key), "-", "_")] = value
+		given[strings.ReplaceAll(newerName(meta, key), "-", "_")] = value
 	}
 	value := func(name string) string {
 		if v, ok := given[name]; ok {

@@ -129,8 +129,8 @@ func sayOn(t testing.TB, c *fenceagent.Config, p providers.Provider) {
 // wants compares an answer's state, word, and class of error.
 func wants(t testing.TB, a providers.Answer, state providers.PowerState, raw, class string) {
 	t.Helper()
-	if a.State != state || a.Raw != raw || providers.Class(a.Err) != class {
-		t.Errorf("got %s (%q), %s %v; want %s (%q), %s", a.State, a.Raw, providers.Class(a.Err), a.Err, state, raw, class)
+	if a.State != state || a.Raw != raw || providers.ErrorClass(a.Err) != class {
+		t.Errorf("got %s (%q), %s %v; want %s (%q), %s", a.State, a.Raw, providers.ErrorClass(a.Err), a.Err, state, raw, class)
 	}
 }
 

@@ -68,8 +68,8 @@ func parseMetadata(answer []byte) (*metadata, error) {
 	return out, nil
 }
 
-// serves tells why the agent cannot serve here, or nil.
-func (m *metadata) serves() error {
+// checkUsable tells why the agent cannot serve here, or nil.
+func (m *metadata) checkUsable() error {
 	for _, a := range []string{"status", "off", "on"} {
 		if !slices.Contains(m.actions, a) {
 			return fmt.Errorf("has no action %s: its metadata names %s", a, strings.Join(m.actions, ", "))
@@ -81,17 +81,17 @@ func (m *metadata) serves() error {
 	return nil
 }
 
-// takes is the option that an ID goes to, of an agent that nobody has read: agents of devices with one machine each know port_as_ip.
-func (m *metadata) takes() string {
+// idOption is the option that an ID goes to, of an agent that nobody has read: agents of devices with one machine each know port_as_ip.
+func (m *metadata) idOption() string {
 	if _, one := m.options["port_as_ip"]; one {
-		return takesIP
+		return optionIP
 	}
-	return takesPlug
+	return optionPlug
 }
 
 // nameFor is the name by which the agent knows an option, whichever of both an older or newer one has; "" if by none.
 func (m *metadata) nameFor(name string) string {
-	for _, n := range []string{name, map[string]string{takesPlug: "port", takesIP: "ipaddr"}[name]} {
+	for _, n := range []string{name, map[string]string{optionPlug: "port", optionIP: "ipaddr"}[name]} {
 		if _, ok := m.options[n]; ok {
 			return n
 		}

@@ -13,34 +13,34 @@ import (
 // shortest is how many letters of a form's beginning are taken for it at the end of an output, and how long an encoded form must be.
 const shortest = 4
 
-// repeats reports whether an output holds a secret: as it is, quoted for a shell, escaped for an address, XML or JSON, in hexadecimal, or
+// hasSecret reports whether an output holds a secret: as it is, quoted for a shell, escaped for an address, XML or JSON, in hexadecimal, or
 // in base64, alone or behind a user's name. It reports so as well where the output ends within one: the output is bounded, and agents cut
 // words. It sees through line breaks, which base64 has, so it must get the whole output, before anything is cut off it.
-func repeats(output string, secrets []string) bool {
+func hasSecret(output string, secrets []string) bool {
 	output = strings.TrimRight(output, ".… \t\r\n")
 	views := []string{output, html.UnescapeString(output), unescapePercent(output), unescapeBackslash(output)}
 	views = append(views, unescapePercent(html.UnescapeString(unescapeBackslash(output))))
 	for _, s := range secrets {
-		bare, encoded := squeeze(s, "+"), base64Forms(s)
+		bare, encoded := stripQuoting(s, "+"), base64Forms(s)
 		for _, view := range views {
-			if strings.Contains(view, s) || holds(squeeze(view, "+"), bare) {
+			if strings.Contains(view, s) || hasForm(stripQuoting(view, "+"), bare) {
 				return true
 			}
 			for _, form := range encoded {
-				if holds(squeeze(view, ""), form) {
+				if hasForm(stripQuoting(view, ""), form) {
 					return true
 				}
 			}
 		}
-		if form := hex.EncodeToString([]byte(s)); len(form) >= shortest && holds(hexSeparators.Replace(strings.ToLower(output)), form) {
+		if form := hex.EncodeToString([]byte(s)); len(form) >= shortest && hasForm(hexSeparators.Replace(strings.ToLower(output)), form) {
 			return true
 		}
 	}
 	return false
 }
 
-// holds reports whether a text holds a form, or ends with the beginning of it.
-func holds(text, form string) bool {
+// hasForm reports whether a text holds a form, or ends with the beginning of it.
+func hasForm(text, form string) bool {
 	if form == "" {
 		return false
 	}
@@ -52,8 +52,8 @@ func holds(text, form string) bool {
 	return strings.Contains(text, form)
 }
 
-// squeeze leaves out of a text what quoting and wrapping put into it, and what else is said. A secret is compared without it, too.
-func squeeze(text, also string) string {
+// stripQuoting leaves out of a text what quoting and wrapping put into it, and what else is said. A secret is compared without it, too.
+func stripQuoting(text, also string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || strings.ContainsRune("'\"`\\"+also, r) {
 			return -1

@@ -42,9 +42,9 @@ func newInput(action string) *input {
 	return in
 }
 
-// set adds a key. The error, an ErrPermanent, does not repeat the value.
-func (in *input) set(key, value string) error {
-	if err := fits(value); err != nil {
+// addOption adds a key. The error, an ErrPermanent, does not repeat the value.
+func (in *input) addOption(key, value string) error {
+	if err := checkValue(value); err != nil {
 		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("option %s %w", key, err))
 	}
 	in.text.WriteString(key + "=" + value + "\n")
@@ -64,8 +64,8 @@ func filesIn(options map[string]string) (files []string) {
 	return files
 }
 
-// fits tells whether an agent reads a value as it is: it must end with its line, and agents cut off spaces and quotes.
-func fits(value string) error {
+// checkValue tells whether an agent reads a value as it is: it must end with its line, and agents cut off spaces and quotes.
+func checkValue(value string) error {
 	switch {
 	case !utf8.ValidString(value):
 		return errors.New("is no UTF-8")
@@ -86,9 +86,9 @@ type result struct {
 	secrets        []string // of its input
 }
 
-// run runs an agent once and leaves nothing of it behind. The error, of a class, is that it was not run, or that ctx ended first: then
+// runAgent runs an agent once and leaves nothing of it behind. The error, of a class, is that it was not run, or that ctx ended first: then
 // what it said counts for nothing.
-func run(ctx context.Context, agent string, in *input) (result, error) {
+func runAgent(ctx context.Context, agent string, in *input) (result, error) {
 	if in.text.Len() > maxInput {
 		return result{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("its options have more than %d bytes", maxInput))
 	}
@@ -110,10 +110,10 @@ func run(ctx context.Context, agent string, in *input) (result, error) {
 	defer theirs.Close()
 
 	cmd := exec.CommandContext(ctx, keeperPath)
-	cmd.Args, cmd.Env, cmd.SysProcAttr = append([]string{keeperName, agent}, in.files...), environment(), keeperAttr
+	cmd.Args, cmd.Env, cmd.SysProcAttr = append([]string{keeperName, agent}, in.files...), agentEnv(), keeperAttr
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Cancel, cmd.WaitDelay = ours.Close, killAfter
-	var stdout, stderr bounded
+	var stdout, stderr boundedBuffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
 	if in.acts {
 		if err := remote.MaySend(ctx); err != nil {
@@ -133,16 +133,16 @@ func run(ctx context.Context, agent string, in *input) (result, error) {
 	return result{cmd.ProcessState.ExitCode() - codeBase, stdout.String(), stderr.String(), in.secrets}, nil
 }
 
-// bounded keeps the first maxOutput bytes written to it.
-type bounded struct{ bytes.Buffer }
+// boundedBuffer keeps the first maxOutput bytes written to it.
+type boundedBuffer struct{ bytes.Buffer }
 
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *boundedBuffer) Write(p []byte) (int, error) {
 	b.Buffer.Write(p[:min(len(p), maxOutput-b.Len())])
 	return len(p), nil
 }
 
-// environment is all that agents get of ours: passwords may stand in it.
-func environment() []string {
+// agentEnv is all that agents get of ours: passwords may stand in it.
+func agentEnv() []string {
 	env := []string{"LC_ALL=C.UTF-8"}
 	for _, key := range []string{"PATH", "HOME", "TMPDIR"} {
 		if v, ok := os.LookupEnv(key); ok {

@@ -27,7 +27,7 @@ const (
 // init makes a keeper of this program when it was started as one: before anything else of the program runs, and in the tests' program too.
 func init() {
 	if len(os.Args) >= 2 && os.Args[0] == keeperName {
-		syscall.Exit(keep(os.Args[1], os.Args[2:])) // os.Exit would wait a second where the race detector is built in
+		syscall.Exit(runKeeper(os.Args[1], os.Args[2:])) // os.Exit would wait a second where the race detector is built in
 	}
 }
 
@@ -43,15 +43,15 @@ var keeperAttr = &syscall.SysProcAttr{Setpgid: true}
 // lifelineFD is where a keeper has its pipe.
 const lifelineFD = 3
 
-// keep runs the agent with our input and output, in a sandbox that has these files, and returns when nothing of it is left: when it has ended, or is ended because the
+// runKeeper runs the agent with our input and output, in a sandbox that has these files, and returns when nothing of it is left: when it has ended, or is ended because the
 // lifeline did.
-func keep(agent string, files []string) int {
+func runKeeper(agent string, files []string) int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "adopting orphans:", err)
 		return codeNoStart
 	}
 	closeInherited()
-	pid, err := start(agent, files)
+	pid, err := startSandboxed(agent, files)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return codeNoStart
@@ -72,7 +72,7 @@ func keep(agent string, files []string) int {
 			break
 		}
 	}
-	sweep()
+	killOrphans()
 	return code
 }
 
@@ -83,10 +83,10 @@ func lifelineEnded(wait time.Duration) bool {
 	return err == nil && n > 0
 }
 
-// sweep kills and reaps whatever the agent left: its children became ours when it ended, and theirs become ours as they end. A process
+// killOrphans kills and reaps whatever the agent left: its children became ours when it ended, and theirs become ours as they end. A process
 // that cannot be killed (of another user, by sudo; in the kernel, by a disk) is left to the system once none has ended for
 // a second. So is one of those that start others faster than they end, after five.
-func sweep() {
+func killOrphans() {
 	begun := time.Now()
 	for last := begun; time.Since(last) < time.Second && time.Since(begun) < 5*time.Second; {
 		switch pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); {
@@ -96,15 +96,15 @@ func sweep() {
 			last = time.Now()
 			continue
 		}
-		for _, pid := range children() {
+		for _, pid := range childPIDs() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		time.Sleep(time.Millisecond) // for the killed to end
 	}
 }
 
-// children are the processes whose parent we are.
-func children() (pids []int) {
+// childPIDs are the processes whose parent we are.
+func childPIDs() (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range stats {
 		stat, err := os.ReadFile(file)

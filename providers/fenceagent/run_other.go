@@ -14,4 +14,4 @@ const (
 
 var keeperAttr *syscall.SysProcAttr
 
-func sandboxed() error { return nil }
+func checkSandbox() error { return nil }

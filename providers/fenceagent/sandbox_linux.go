@@ -29,22 +29,22 @@ var (
 	devices = []string{"/dev/full", "/dev/null", "/dev/ptmx", "/dev/pts", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"}
 )
 
-// sandboxed tells why agents run without a sandbox, or nil.
-func sandboxed() error {
+// checkSandbox tells why agents run without a sandbox, or nil.
+func checkSandbox() error {
 	if abi, err := landlocksys.LandlockGetABIVersion(); err != nil || abi < 1 {
 		return fmt.Errorf("the kernel has no Landlock, or it is not switched on: %w", cmp.Or(err, error(unix.ENOSYS)))
 	}
 	return nil
 }
 
-// start starts the agent in a sandbox. Only the thread that forks is confined, and ends: the keeper must find and kill what the agent leaves,
+// startSandboxed starts the agent in a sandbox. Only the thread that forks is confined, and ends: the keeper must find and kill what the agent leaves,
 // which a confined one could not. A kernel that knows less of Landlock confines less; the network stays.
-func start(agent string, files []string) (pid int, err error) {
+func startSandboxed(agent string, files []string) (pid int, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // and never unlocks, so that the thread ends with this goroutine
-		if err = confine(agent, files); err != nil {
+		if err = confineThread(agent, files); err != nil {
 			err = fmt.Errorf("making its sandbox: %w", err)
 			return
 		}
@@ -56,8 +56,8 @@ func start(agent string, files []string) (pid int, err error) {
 	return pid, err
 }
 
-// confine takes from this thread, and from what it starts, all that an agent does not need. Signals to other processes are among that.
-func confine(agent string, files []string) error {
+// confineThread takes from this thread, and from what it starts, all that an agent does not need. Signals to other processes are among that.
+func confineThread(agent string, files []string) error {
 	c := landlock.Config{HandledAccessFS: landlock.V5.HandledAccessFS, Scoped: landlock.V6.Scoped}.BestEffort()
 	reads := slices.Concat(programs, settings, filepath.SplitList(os.Getenv("PATH")), []string{filepath.Dir(agent)}, files)
 	if home := os.Getenv("HOME"); home != "" {
@@ -65,8 +65,8 @@ func confine(agent string, files []string) error {
 	}
 	writes := []string{cmp.Or(os.Getenv("TMPDIR"), "/tmp")}
 	fd, flags, err := c.NewRulesetFD(slices.Concat(
-		rules(reads, landlock.RODirs, landlock.ROFiles), rules(writes, landlock.RWDirs, landlock.RWFiles),
-		rules(devices, func(p ...string) landlock.FSRule { return landlock.RWDirs(p...).WithIoctlDev() },
+		pathRules(reads, landlock.RODirs, landlock.ROFiles), pathRules(writes, landlock.RWDirs, landlock.RWFiles),
+		pathRules(devices, func(p ...string) landlock.FSRule { return landlock.RWDirs(p...).WithIoctlDev() },
 			func(p ...string) landlock.FSRule { return landlock.RWFiles(p...).WithIoctlDev() }),
 	)...)
 	if err != nil || fd < 0 {
@@ -79,8 +79,8 @@ func confine(agent string, files []string) error {
 	return landlocksys.LandlockRestrictSelf(fd, flags)
 }
 
-// rules makes one rule for each path that is there.
-func rules(paths []string, dirs, files func(...string) landlock.FSRule) (out []landlock.Rule) {
+// pathRules makes one rule for each path that is there.
+func pathRules(paths []string, dirs, files func(...string) landlock.FSRule) (out []landlock.Rule) {
 	for _, path := range paths {
 		switch info, err := os.Stat(path); {
 		case err != nil || !filepath.IsAbs(path) || filepath.Clean(path) == "/":

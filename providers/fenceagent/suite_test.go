@@ -166,7 +166,7 @@ func TestClaimedHosts(t *testing.T) {
 		p := newProvider(t, tt.c, nil)
 		_, asked := p.State(t.Context(), tt.target)
 		for act, err := range map[string]error{
-			"State": asked, "PowerOff": p.PowerOff(t.Context(), tt.target, providertest.Allow), "PowerOn": p.PowerOn(t.Context(), tt.target, providertest.Allow),
+			"State": asked, "PowerOff": p.PowerOff(t.Context(), tt.target, providertest.AllowSend), "PowerOn": p.PowerOn(t.Context(), tt.target, providertest.AllowSend),
 		} {
 			if tt.refused != errors.Is(err, providers.ErrPermanent) || !tt.refused && err != nil {
 				t.Errorf("%s: %s: got %v, want refused: %t", tt.name, act, err, tt.refused)

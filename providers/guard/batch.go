@@ -12,8 +12,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// atOnce is how many targets of a provider without batches are asked at a time, over all their devices; each device has its own limit.
-const atOnce = 64
+// maxParallel is how many targets of a provider without batches are asked at a time, over all their devices; each device has its own limit.
+const maxParallel = 64
 
 // MaxStates implements providers.BatchStater. States takes any number; this tells whether one call asks for more than one target.
 func (g *Provider) MaxStates() int {
@@ -27,35 +27,35 @@ func (g *Provider) MaxStates() int {
 // target. A target without an answer has its error in Unanswered; it fails no other. Calls run beside each other as far as the limits
 // allow; those for one batch, halves included, have one deadline together.
 func (g *Provider) States(ctx context.Context, targets []providers.Target) (map[string]providers.Observation, error) {
-	c := collected{answers: map[string]providers.Observation{}, errs: providers.Unanswered{}}
+	c := batchResult{answers: map[string]providers.Observation{}, errs: providers.Unanswered{}}
 	targets = slices.Clone(targets)
 	slices.SortStableFunc(targets, func(a, b providers.Target) int { return cmp.Compare(a.Key(), b.Key()) })
 	targets = slices.CompactFunc(targets, func(a, b providers.Target) bool { return a.Key() == b.Key() })
 	inner, ok := g.inner.(providers.BatchStater)
 	if !ok {
-		g.each(ctx, targets, &c)
+		g.askEach(ctx, targets, &c)
 		return c.result()
 	}
-	most, err := protect(g, callStates.act, func() (int, error) { return max(1, inner.MaxStates()), nil })
+	most, err := catchPanic(g, callStates.verb, func() (int, error) { return max(1, inner.MaxStates()), nil })
 	units := map[string][]providers.Target{}
 	for _, t := range targets {
 		unit := ""
 		if err == nil {
-			unit, err = protect(g, callStates.act, func() (string, error) { return g.Limits(t), nil })
+			unit, err = catchPanic(g, callStates.verb, func() (string, error) { return g.LimitGroup(t), nil })
 		}
 		units[unit] = append(units[unit], t)
 	}
 	if err != nil {
-		c.failed(targets, g.failed(callStates, count(targets), err))
+		c.addErrors(targets, g.wrapError(callStates, describeCount(targets), err))
 		return c.result()
 	}
 	var wait sync.WaitGroup
 	for unit, of := range units {
 		for part := range slices.Chunk(of, most) {
 			wait.Go(func() {
-				ctx, cancel := g.deadline(ctx)
+				ctx, cancel := g.withDeadline(ctx)
 				defer cancel()
-				g.batch(ctx, inner, unit, part, &c)
+				g.askBatch(ctx, inner, unit, part, &c)
 			})
 		}
 	}
@@ -63,75 +63,77 @@ func (g *Provider) States(ctx context.Context, targets []providers.Target) (map[
 	return c.result()
 }
 
-// each asks target by target.
-func (g *Provider) each(ctx context.Context, targets []providers.Target, c *collected) {
+// askEach asks target by target.
+func (g *Provider) askEach(ctx context.Context, targets []providers.Target, c *batchResult) {
 	var wait sync.WaitGroup
-	turns := make(chan struct{}, atOnce)
+	turns := make(chan struct{}, maxParallel)
 	for _, t := range targets {
 		turns <- struct{}{} // comes free by the calls' deadlines
 		wait.Go(func() {
 			defer func() { <-turns }()
 			obs, err := g.State(ctx, t)
 			if err != nil {
-				c.failed([]providers.Target{t}, err)
+				c.addErrors([]providers.Target{t}, err)
 				return
 			}
-			c.answered(map[string]providers.Observation{t.Key(): obs}, []providers.Target{t})
+			c.addAnswers(map[string]providers.Observation{t.Key(): obs}, []providers.Target{t})
 		})
 	}
 	wait.Wait()
 }
 
-// batch asks for targets of one unit of limits by one call. One that failed as a whole for a reason that may be one target's is asked
+// askBatch asks for targets of one unit of limits by one call. One that failed as a whole for a reason that may be one target's is asked
 // again in halves: 1000 ids of which one does not exist cost some 20 calls, and 999 answers are there.
-func (g *Provider) batch(ctx context.Context, inner providers.BatchStater, unit string, targets []providers.Target, c *collected) {
-	all, err := measured(ctx, g, callStates, count(targets), func() string { return unit },
+func (g *Provider) askBatch(ctx context.Context, inner providers.BatchStater, unit string, targets []providers.Target, c *batchResult) {
+	all, err := callMeasured(ctx, g, callStates, describeCount(targets), func() string { return unit },
 		func(ctx context.Context) (map[string]providers.Observation, error) {
 			sent := providers.Now()
 			all, err := inner.States(ctx, targets)
 			for _, t := range targets {
 				if obs, answered := all[t.Key()]; answered {
-					g.identities.learn(t, sent, obs, nil)
+					g.identities.learnIdentity(t, sent, obs, nil)
 				}
 			}
 			return all, err
 		})
-	left := c.answered(all, targets)
+	left := c.addAnswers(all, targets)
 	switch {
 	case len(left) == 0:
-	case err != nil && len(left) == len(targets) && len(left) > 1 && ofOne(err):
-		g.batch(ctx, inner, unit, left[:len(left)/2], c)
-		g.batch(ctx, inner, unit, left[len(left)/2:], c)
+	case err != nil && len(left) == len(targets) && len(left) > 1 && mayBeOneTarget(err):
+		g.askBatch(ctx, inner, unit, left[:len(left)/2], c)
+		g.askBatch(ctx, inner, unit, left[len(left)/2:], c)
 	default:
-		c.failed(left, err)
+		c.addErrors(left, err)
 	}
 }
 
-// ofOne tells whether an error of a whole batch may be one target's. A device that does not answer, does not let us in or is not trusted
+// mayBeOneTarget tells whether an error of a whole batch may be one target's. A device that does not answer, does not let us in or is not trusted
 // says so of any target, and asking it twenty times more would harm it.
-func ofOne(err error) bool {
+func mayBeOneTarget(err error) bool {
 	var each providers.Unanswered
 	if errors.As(err, &each) {
 		return false
 	}
-	switch providers.Class(err) {
+	switch providers.ErrorClass(err) {
 	case "unreachable", "denied", "untrusted", "canceled":
 		return false
 	}
 	return true
 }
 
-func count(targets []providers.Target) string { return fmt.Sprintf("%d machines", len(targets)) }
+func describeCount(targets []providers.Target) string {
+	return fmt.Sprintf("%d machines", len(targets))
+}
 
-// collected is what the calls of one States brought.
-type collected struct {
+// batchResult is what the calls of one States brought.
+type batchResult struct {
 	mu      sync.Mutex // guards what follows
 	answers map[string]providers.Observation
 	errs    providers.Unanswered
 }
 
-// answered takes the answers for targets, and no other that may be among them. It returns the targets that have none.
-func (c *collected) answered(all map[string]providers.Observation, targets []providers.Target) (left []providers.Target) {
+// addAnswers takes the answers for targets, and no other that may be among them. It returns the targets that have none.
+func (c *batchResult) addAnswers(all map[string]providers.Observation, targets []providers.Target) (left []providers.Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range targets {
@@ -144,8 +146,8 @@ func (c *collected) answered(all map[string]providers.Observation, targets []pro
 	return left
 }
 
-// failed notes why targets have no answer; a nil error is none of theirs, and AskAll's to name.
-func (c *collected) failed(targets []providers.Target, err error) {
+// addErrors notes why targets have no answer; a nil error is none of theirs, and AskAll's to name.
+func (c *batchResult) addErrors(targets []providers.Target, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var each providers.Unanswered
@@ -159,7 +161,7 @@ func (c *collected) failed(targets []providers.Target, err error) {
 	}
 }
 
-func (c *collected) result() (map[string]providers.Observation, error) {
+func (c *batchResult) result() (map[string]providers.Observation, error) {
 	for key, err := range c.errs {
 		if err == nil {
 			delete(c.errs, key)

@@ -30,7 +30,7 @@ type cloud struct {
 }
 
 func (c *cloud) MaxStates() int                        { return c.most }
-func (*cloud) Limits(t providers.Target) string        { return t.ID[:1] } // the region
+func (*cloud) LimitGroup(t providers.Target) string    { return t.ID[:1] } // the region
 func (c *cloud) asked() [][]string                     { c.mu.Lock(); defer c.mu.Unlock(); return slices.Clone(c.calls) }
 func (c *cloud) guard(o guard.Options) *guard.Provider { return guard.New(c, options(o)) }
 

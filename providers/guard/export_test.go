@@ -6,7 +6,7 @@ import "github.com/forcefence/forcefence/providers"
 func Devices(g *Provider) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.devices)
+	return len(g.units)
 }
 
 // Identities returns how many identities the guard remembers.
@@ -20,7 +20,7 @@ func Identities(g *Provider) int {
 func ConfirmedAt(sent, now providers.Instant) bool {
 	var i identities
 	n1 := providers.Target{Node: "n1"}
-	i.learn(n1, sent, providers.Observation{At: sent}, nil)
-	i.swept = now // what is forgotten is another matter
-	return i.use(n1, now)
+	i.learnIdentity(n1, sent, providers.Observation{At: sent}, nil)
+	i.lastSweep = now // what is forgotten is another matter
+	return i.useConfirmation(n1, now)
 }

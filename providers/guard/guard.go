@@ -3,7 +3,7 @@
 // Prometheus and x/time/rate.
 //
 // It promises this: No power action reaches a provider unless the machine's own device has confirmed its identity
-// (providers.Confirm). That was at most confirmedFor before, serves one action, and still has allowed the action since.
+// (providers.ConfirmIdentity). That was at most confirmedFor before, serves one action, and still has allowed the action since.
 // still is not called once the action has returned. A call returns by its deadline, also if the provider hangs. A
 // device never has more calls at a time than its limit, including calls that ignored their context. The answer is
 // unchanged: Observation.At is the moment when the provider sent the question.
@@ -39,7 +39,7 @@ type Options struct {
 	Log     *slog.Logger // nil: slog.Default()
 }
 
-func (o Options) defaulted() Options {
+func (o Options) withDefaults() Options {
 	if o.Timeout <= 0 {
 		o.Timeout = 5 * time.Second
 	}
@@ -67,17 +67,17 @@ type Provider struct {
 	opts  Options
 	calls sync.WaitGroup // owns the goroutines in which the inner provider runs
 
-	mu      sync.Mutex // guards what follows
-	devices map[string]*device
-	swept   time.Time
-	closed  bool
+	mu        sync.Mutex // guards what follows
+	units     map[string]*limitUnit
+	lastSweep time.Time
+	closed    bool
 
 	identities identities
 }
 
-// device holds the limits of one unit of limits. A call holds a slot from its start until the inner provider has returned, which for one
+// limitUnit holds the limits of one unit of limits. A call holds a slot from its start until the inner provider has returned, which for one
 // that ignores its context is after the caller has its error.
-type device struct {
+type limitUnit struct {
 	slots  chan struct{} // capacity is the concurrency limit
 	rate   *rate.Limiter
 	refs   int // calls that wait or run; guarded by Provider.mu
@@ -96,16 +96,16 @@ var (
 
 // New guards p. It starts nothing.
 func New(p providers.Provider, o Options) *Provider {
-	return &Provider{inner: p, opts: o.defaulted(), devices: map[string]*device{}, swept: time.Now()}
+	return &Provider{inner: p, opts: o.withDefaults(), units: map[string]*limitUnit{}, lastSweep: time.Now()}
 }
 
 // State asks the inner provider. Errors of the guard's own are ErrUnreachable (no turn or no answer by the deadline, naming the
 // setting that ran out) and ErrPermanent (a panic, or the guard is closed).
 func (g *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
-	obs, err := do(ctx, g, callState, t, func(ctx context.Context) (providers.Observation, error) {
+	obs, err := callTarget(ctx, g, callState, t, func(ctx context.Context) (providers.Observation, error) {
 		sent := providers.Now()
 		obs, err := g.inner.State(ctx, t)
-		g.identities.learn(t, sent, obs, err)
+		g.identities.learnIdentity(t, sent, obs, err)
 		return obs, err
 	})
 	if err != nil {
@@ -114,76 +114,76 @@ func (g *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 	return obs, err
 }
 
-// Place implements providers.Placer where the inner provider does; it is ErrPermanent for all others. The limits are of the target on that
+// FindGuest implements providers.Placer where the inner provider does; it is ErrPermanent for all others. The limits are of the target on that
 // hypervisor: one that does not answer keeps no other waiting.
-func (g *Provider) Place(ctx context.Context, hypervisor string, t providers.Target) (providers.Placement, error) {
-	return measured(ctx, g, callPlace, "node "+t.Node, func() string { return g.Limits(t) + " on " + hypervisor }, func(ctx context.Context) (providers.Placement, error) {
+func (g *Provider) FindGuest(ctx context.Context, hypervisor string, t providers.Target) (providers.Placement, error) {
+	return callMeasured(ctx, g, callPlace, "node "+t.Node, func() string { return g.LimitGroup(t) + " on " + hypervisor }, func(ctx context.Context) (providers.Placement, error) {
 		p, ok := g.inner.(providers.Placer)
 		if !ok {
 			return providers.Placement{}, providers.WithClass(providers.ErrPermanent, errors.New("this provider knows no hypervisors"))
 		}
-		return p.Place(ctx, hypervisor, t)
+		return p.FindGuest(ctx, hypervisor, t)
 	})
 }
 
 // PowerOff makes sure who the machine is, asks still, and passes the request on. After an error the request may still
 // have reached the device. Only an identity error and ErrNotSent mean that it did not.
 func (g *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
-	return g.act(ctx, callPowerOff, t, still, g.inner.PowerOff)
+	return g.runPowerAction(ctx, callPowerOff, t, still, g.inner.PowerOff)
 }
 
 // PowerOn is as PowerOff.
 func (g *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
-	return g.act(ctx, callPowerOn, t, still, g.inner.PowerOn)
+	return g.runPowerAction(ctx, callPowerOn, t, still, g.inner.PowerOn)
 }
 
-// act is the only way to the inner provider's power actions. It confirms the identity, then waits for a slot, and then
+// runPowerAction is the only way to the inner provider's power actions. It confirms the identity, then waits for a slot, and then
 // asks still, because nothing slow may happen between still and the act. The identity question has a deadline of its
 // own: with a shared one, a BMC that takes two seconds per request could not be powered off.
-func (g *Provider) act(ctx context.Context, c call, t providers.Target, still func() error,
+func (g *Provider) runPowerAction(ctx context.Context, c call, t providers.Target, still func() error,
 	f func(context.Context, providers.Target, func() error) error) error {
-	if !g.identities.use(t, providers.Now()) {
-		if err := providers.Confirm(ctx, g, t, providers.Now); err != nil {
-			g.opts.Metrics.count(g.opts.Type, c.label, providers.Class(err))
-			return g.failed(c, "node "+t.Node, fmt.Errorf("asking first which machine it is: %w", err))
+	if !g.identities.useConfirmation(t, providers.Now()) {
+		if err := providers.ConfirmIdentity(ctx, g, t, providers.Now); err != nil {
+			g.opts.Metrics.countCall(g.opts.Type, c.label, providers.ErrorClass(err))
+			return g.wrapError(c, "node "+t.Node, fmt.Errorf("asking first which machine it is: %w", err))
 		}
-		g.identities.use(t, providers.Now())
+		g.identities.useConfirmation(t, providers.Now())
 	}
 	p := permit{still: still}
-	_, err := do(ctx, g, c, t, func(ctx context.Context) (struct{}, error) {
-		if err := providers.PermitSends(p.check)(); err != nil {
-			return struct{}{}, g.failed(c, "node "+t.Node, err)
+	_, err := callTarget(ctx, g, c, t, func(ctx context.Context) (struct{}, error) {
+		if err := providers.PermitSends(p.checkStill)(); err != nil {
+			return struct{}{}, g.wrapError(c, "node "+t.Node, err)
 		}
-		return struct{}{}, p.judge(f(ctx, t, p.ask))
+		return struct{}{}, p.dropNotSent(f(ctx, t, p.askForProvider))
 	})
-	p.end()
+	p.endAction()
 	return err
 }
 
-// Device returns the device that speaks for t.
-func (g *Provider) Device(t providers.Target) string {
+// DeviceOf returns the device that speaks for t.
+func (g *Provider) DeviceOf(t providers.Target) string {
 	if by, ok := g.inner.(providers.Grouper); ok {
-		if d := by.Device(t); d != "" {
+		if d := by.DeviceOf(t); d != "" {
 			return d
 		}
 	}
 	return t.Key()
 }
 
-// Limits implements providers.Limiter: what t shares its limits with, never "" for a target that has a name.
-func (g *Provider) Limits(t providers.Target) string {
+// LimitGroup implements providers.Limiter: what t shares its limits with, never "" for a target that has a name.
+func (g *Provider) LimitGroup(t providers.Target) string {
 	if by, ok := g.inner.(providers.Limiter); ok {
-		if l := by.Limits(t); l != "" {
+		if l := by.LimitGroup(t); l != "" {
 			return l
 		}
 	}
-	return g.Device(t)
+	return g.DeviceOf(t)
 }
 
-// Takes implements providers.Slow: the guard adds no time.
-func (g *Provider) Takes() time.Duration {
+// TimeToOff implements providers.Slow: the guard adds no time.
+func (g *Provider) TimeToOff() time.Duration {
 	if s, ok := g.inner.(providers.Slow); ok {
-		return s.Takes()
+		return s.TimeToOff()
 	}
 	return 0
 }
@@ -206,7 +206,7 @@ func (g *Provider) Close(ctx context.Context) error {
 			done <- nil
 			return
 		}
-		_, err := protect(g, "close", func() (struct{}, error) { return struct{}{}, c.Close(ctx) })
+		_, err := catchPanic(g, "close", func() (struct{}, error) { return struct{}{}, c.Close(ctx) })
 		done <- err
 	}()
 	select {
@@ -220,52 +220,52 @@ func (g *Provider) Close(ctx context.Context) error {
 // call names a method of the contract: the metrics' label and the message's verb. free needs no turn of the rate: the question before
 // it took one for both, so that a slow rate does not keep a machine from being powered off for ever.
 type call struct {
-	label, act string
-	free       bool
+	label, verb string
+	skipsRate   bool
 }
 
 var (
-	callState    = call{label: "state", act: "ask state of"}
-	callStates   = call{label: "states", act: "ask states of"}
-	callPlace    = call{label: "place", act: "look on a hypervisor for"}
-	callPowerOff = call{label: "power_off", act: "power off", free: true}
-	callPowerOn  = call{label: "power_on", act: "power on", free: true}
+	callState    = call{label: "state", verb: "ask state of"}
+	callStates   = call{label: "states", verb: "ask states of"}
+	callPlace    = call{label: "place", verb: "look on a hypervisor for"}
+	callPowerOff = call{label: "power_off", verb: "power off", skipsRate: true}
+	callPowerOn  = call{label: "power_on", verb: "power on", skipsRate: true}
 )
 
-// failed is an error of the guard's own.
-func (g *Provider) failed(c call, what string, err error) error {
-	return fmt.Errorf("%s %s (provider %s): %w", c.act, what, g.opts.Name, err)
+// wrapError is an error of the guard's own.
+func (g *Provider) wrapError(c call, what string, err error) error {
+	return fmt.Errorf("%s %s (provider %s): %w", c.verb, what, g.opts.Name, err)
 }
 
-// do runs one call for a target under its limits. It returns by the deadline even if f does not.
-func do[T any](ctx context.Context, g *Provider, c call, t providers.Target, f func(context.Context) (T, error)) (T, error) {
-	return measured(ctx, g, c, "node "+t.Node, func() string { return g.Limits(t) }, f)
+// callTarget runs one call for a target under its limits. It returns by the deadline even if f does not.
+func callTarget[T any](ctx context.Context, g *Provider, c call, t providers.Target, f func(context.Context) (T, error)) (T, error) {
+	return callMeasured(ctx, g, c, "node "+t.Node, func() string { return g.LimitGroup(t) }, f)
 }
 
-// measured is do for what shares the limits that key returns.
-func measured[T any](ctx context.Context, g *Provider, c call, what string, key func() string, f func(context.Context) (T, error)) (T, error) {
+// callMeasured is do for what shares the limits that key returns.
+func callMeasured[T any](ctx context.Context, g *Provider, c call, what string, key func() string, f func(context.Context) (T, error)) (T, error) {
 	started := time.Now()
-	v, err := limited(ctx, g, c, what, key, f)
-	g.opts.Metrics.count(g.opts.Type, c.label, result(v, err))
-	g.opts.Metrics.took(g.opts.Type, c.label, time.Since(started))
+	v, err := callLimited(ctx, g, c, what, key, f)
+	g.opts.Metrics.countCall(g.opts.Type, c.label, resultLabel(v, err))
+	g.opts.Metrics.observeDuration(g.opts.Type, c.label, time.Since(started))
 	return v, err
 }
 
-func limited[T any](ctx context.Context, g *Provider, c call, what string, key func() string, f func(context.Context) (T, error)) (none T, _ error) {
-	ctx, cancel := g.deadline(ctx)
+func callLimited[T any](ctx context.Context, g *Provider, c call, what string, key func() string, f func(context.Context) (T, error)) (none T, _ error) {
+	ctx, cancel := g.withDeadline(ctx)
 	defer cancel()
-	fail := func(err error) error { return g.failed(c, what, err) }
+	fail := func(err error) error { return g.wrapError(c, what, err) }
 
-	name, err := protect(g, c.act, func() (string, error) { return key(), nil })
+	name, err := catchPanic(g, c.verb, func() (string, error) { return key(), nil })
 	if err != nil {
 		return none, fail(err)
 	}
-	d, err := g.enter(name)
+	d, err := g.enterUnit(name)
 	if err != nil {
 		return none, fail(err)
 	}
-	if err := g.turn(ctx, d, c.free); err != nil {
-		g.leave(d, false)
+	if err := g.waitTurn(ctx, d, c.skipsRate); err != nil {
+		g.leaveUnit(d, false)
 		return none, fail(err)
 	}
 
@@ -275,50 +275,50 @@ func limited[T any](ctx context.Context, g *Provider, c call, what string, key f
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		defer g.leave(d, true)
-		v, err := protect(g, c.act, func() (T, error) { return f(ctx) })
+		defer g.leaveUnit(d, true)
+		v, err := catchPanic(g, c.verb, func() (T, error) { return f(ctx) })
 		answered <- answer{v, err}
 	}()
 	select {
 	case a := <-answered:
-		return a.v, g.explain(ctx, a.err)
+		return a.v, g.explainTimeout(ctx, a.err)
 	case <-ctx.Done():
 	}
 	// A provider that honours its context returns about now, and knows better what it was waiting for: an answer that is
 	// already there wins over our own words.
 	select {
 	case a := <-answered:
-		return a.v, g.explain(ctx, a.err)
+		return a.v, g.explainTimeout(ctx, a.err)
 	default:
-		return none, fail(ended(ctx))
+		return none, fail(contextError(ctx))
 	}
 }
 
-// deadline bounds a call by the timeout, and names the setting when it has run out.
-func (g *Provider) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+// withDeadline bounds a call by the timeout, and names the setting when it has run out.
+func (g *Provider) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, g.opts.Timeout, fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting))
 }
 
-// enter finds or makes the device and counts the call. Every enter has its leave.
-func (g *Provider) enter(key string) (*device, error) {
+// enterUnit finds or makes the device and counts the call. Every enter has its leave.
+func (g *Provider) enterUnit(key string) (*limitUnit, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return nil, providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
 	}
-	g.sweep()
-	d := g.devices[key]
+	g.forgetIdleUnits()
+	d := g.units[key]
 	if d == nil {
-		d = &device{slots: make(chan struct{}, g.opts.Concurrency), rate: rate.NewLimiter(g.opts.Rate, g.opts.Burst)}
-		g.devices[key] = d
+		d = &limitUnit{slots: make(chan struct{}, g.opts.Concurrency), rate: rate.NewLimiter(g.opts.Rate, g.opts.Burst)}
+		g.units[key] = d
 	}
 	d.refs++
 	g.calls.Add(1)
 	return d, nil
 }
 
-// leave ends what enter began; slot tells whether the call got its turn.
-func (g *Provider) leave(d *device, slot bool) {
+// leaveUnit ends what enter began; slot tells whether the call got its turn.
+func (g *Provider) leaveUnit(d *limitUnit, slot bool) {
 	g.mu.Lock()
 	d.refs--
 	if slot {
@@ -331,26 +331,26 @@ func (g *Provider) leave(d *device, slot bool) {
 	g.calls.Done()
 }
 
-// turn waits for a slot, then for the rate: a call that gets no slot uses up no turn.
-func (g *Provider) turn(ctx context.Context, d *device, free bool) error {
+// waitTurn waits for a slot, then for the rate: a call that gets no slot uses up no turn.
+func (g *Provider) waitTurn(ctx context.Context, d *limitUnit, skipsRate bool) error {
 	select {
 	case d.slots <- struct{}{}:
 	case <-ctx.Done():
 		g.mu.Lock()
 		inside := d.inside
 		g.mu.Unlock()
-		return providers.WithClass(class(ctx), fmt.Errorf("waiting behind %d calls to the device: %w", inside, context.Cause(ctx)))
+		return providers.WithClass(contextClass(ctx), fmt.Errorf("waiting behind %d calls to the device: %w", inside, context.Cause(ctx)))
 	}
 	if err := ctx.Err(); err != nil { // select is fair: a caller who has gone must not reach the device
 		<-d.slots
-		return ended(ctx)
+		return contextError(ctx)
 	}
-	if free {
+	if skipsRate {
 		// It had its turn.
 	} else if err := d.rate.Wait(ctx); err != nil {
 		<-d.slots
 		if ctx.Err() != nil {
-			return ended(ctx)
+			return contextError(ctx)
 		}
 		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("limit of %g calls per second leaves no turn within %s (%s)",
 			float64(g.opts.Rate), g.opts.Timeout, g.opts.Setting))
@@ -361,44 +361,44 @@ func (g *Provider) turn(ctx context.Context, d *device, free bool) error {
 	return nil
 }
 
-// sweep forgets devices that nobody uses and whose rate limit has recovered, so that they come back as they went. The caller
+// forgetIdleUnits forgets devices that nobody uses and whose rate limit has recovered, so that they come back as they went. The caller
 // holds mu. It looks at all devices, once per recovery time.
-func (g *Provider) sweep() {
+func (g *Provider) forgetIdleUnits() {
 	now := time.Now()
 	recovery := time.Duration(float64(g.opts.Burst) / float64(g.opts.Rate) * float64(time.Second))
-	if now.Sub(g.swept) < max(recovery, time.Second) {
+	if now.Sub(g.lastSweep) < max(recovery, time.Second) {
 		return
 	}
-	g.swept = now
-	for key, d := range g.devices {
+	g.lastSweep = now
+	for key, d := range g.units {
 		if d.refs == 0 && d.rate.TokensAt(now) >= float64(g.opts.Burst) {
-			delete(g.devices, key)
+			delete(g.units, key)
 		}
 	}
 }
 
-// explain adds the setting that ran out to a provider's error about the end of its context.
-func (g *Provider) explain(ctx context.Context, err error) error {
+// explainTimeout adds the setting that ran out to a provider's error about the end of its context.
+func (g *Provider) explainTimeout(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil || errors.Is(err, context.Cause(ctx)) {
 		return err
 	}
-	return providers.WithClass(class(ctx), fmt.Errorf("%w: %w", err, context.Cause(ctx)))
+	return providers.WithClass(contextClass(ctx), fmt.Errorf("%w: %w", err, context.Cause(ctx)))
 }
 
-// ended is the error of a context that has ended: unreachable at a deadline, the caller's own reason if it gave up.
-func ended(ctx context.Context) error {
-	return providers.WithClass(class(ctx), context.Cause(ctx))
+// contextError is the error of a context that has ended: unreachable at a deadline, the caller's own reason if it gave up.
+func contextError(ctx context.Context) error {
+	return providers.WithClass(contextClass(ctx), context.Cause(ctx))
 }
 
-func class(ctx context.Context) error {
+func contextClass(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return providers.ErrUnreachable
 	}
 	return ctx.Err()
 }
 
-// protect turns a panic into an error. The stack goes to the log only.
-func protect[T any](g *Provider, act string, f func() (T, error)) (v T, err error) {
+// catchPanic turns a panic into an error. The stack goes to the log only.
+func catchPanic[T any](g *Provider, act string, f func() (T, error)) (v T, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			g.opts.Log.Error("Provider panicked", "provider", g.opts.Name, "type", g.opts.Type, "act", act, "panic", r, "stack", string(debug.Stack()))

@@ -45,12 +45,12 @@ func (f *fake) Close(context.Context) error { f.closed.Add(1); return nil }
 // grouped is a fake whose targets are all behind one device.
 type grouped struct{ *fake }
 
-func (grouped) Device(providers.Target) string { return "the BMC" }
+func (grouped) DeviceOf(providers.Target) string { return "the BMC" }
 
 // chassis is a fake whose machines are all in one chassis, which limits them; each has a device of its own.
 type chassis struct{ *fake }
 
-func (chassis) Limits(providers.Target) string { return "the chassis" }
+func (chassis) LimitGroup(providers.Target) string { return "the chassis" }
 
 func off(context.Context, providers.Target) (providers.Observation, error) {
 	return providers.Observation{State: providers.PowerOff, Raw: "Off", At: providers.InstantOf(time.Unix(7, 0))}, nil
@@ -91,10 +91,10 @@ func TestAnswersPassUnchanged(t *testing.T) {
 		t.Errorf("got %+v, %v", obs, err)
 	}
 	n := providers.Target{Node: "now"}
-	if err := g.PowerOff(t.Context(), n, providertest.Allow); !errors.Is(err, boom) {
+	if err := g.PowerOff(t.Context(), n, providertest.AllowSend); !errors.Is(err, boom) {
 		t.Errorf("PowerOff: got %v", err)
 	}
-	if err := g.PowerOn(t.Context(), n, providertest.Allow); !errors.Is(err, boom) {
+	if err := g.PowerOn(t.Context(), n, providertest.AllowSend); !errors.Is(err, boom) {
 		t.Errorf("PowerOn: got %v", err)
 	}
 }
@@ -200,7 +200,7 @@ func TestLimitsArePerDevice(t *testing.T) {
 				g := guard.New(tt.of(f), options(guard.Options{Timeout: time.Minute, Rate: 100, Burst: 100}))
 				devices := map[string]bool{}
 				for _, of := range tt.targets {
-					devices[g.Device(of)] = true
+					devices[g.DeviceOf(of)] = true
 				}
 				if len(devices) != tt.devices { // what records name, and what is not believed after a lie
 					t.Errorf("got devices %v, want %d", devices, tt.devices)
@@ -209,7 +209,7 @@ func TestLimitsArePerDevice(t *testing.T) {
 				var calls sync.WaitGroup
 				for i := range 6 {
 					calls.Go(func() {
-						if err := g.PowerOff(t.Context(), tt.targets[i%len(tt.targets)], providertest.Allow); err != nil {
+						if err := g.PowerOff(t.Context(), tt.targets[i%len(tt.targets)], providertest.AllowSend); err != nil {
 							t.Error(err)
 						}
 					})
@@ -353,7 +353,7 @@ func TestPanics(t *testing.T) {
 		if _, err := g.State(t.Context(), n1); !errors.Is(err, providers.ErrPermanent) || !strings.Contains(err.Error(), "panicked") {
 			t.Errorf("State: got %v", err)
 		}
-		if err := g.PowerOff(t.Context(), n1, providertest.Allow); !errors.Is(err, providers.ErrPermanent) {
+		if err := g.PowerOff(t.Context(), n1, providertest.AllowSend); !errors.Is(err, providers.ErrPermanent) {
 			t.Errorf("PowerOff: got %v", err)
 		}
 	}
@@ -374,9 +374,9 @@ func TestMetrics(t *testing.T) {
 		g := guard.New(&fake{state: now, power: func(context.Context, providers.Target) error { return providers.ErrDenied }},
 			options(guard.Options{Metrics: m}))
 		_, _ = g.State(t.Context(), n1)
-		_ = g.PowerOff(t.Context(), n1, providertest.Allow)
-		_ = g.PowerOn(t.Context(), n1, providertest.Allow)
-		_ = g.PowerOn(t.Context(), providers.Target{Node: "n1", Claimed: true}, providertest.Allow)
+		_ = g.PowerOff(t.Context(), n1, providertest.AllowSend)
+		_ = g.PowerOn(t.Context(), n1, providertest.AllowSend)
+		_ = g.PowerOn(t.Context(), providers.Target{Node: "n1", Claimed: true}, providertest.AllowSend)
 		_ = g.Close(t.Context())
 		_, _ = g.State(t.Context(), n1)
 	}
@@ -421,7 +421,7 @@ func TestClose(t *testing.T) {
 // placing hangs on the hypervisor "dead".
 type placing struct{ providers.Provider }
 
-func (placing) Place(ctx context.Context, hypervisor string, _ providers.Target) (providers.Placement, error) {
+func (placing) FindGuest(ctx context.Context, hypervisor string, _ providers.Target) (providers.Placement, error) {
 	if hypervisor == "dead" {
 		<-ctx.Done()
 		return providers.Placement{}, ctx.Err()
@@ -434,7 +434,7 @@ func TestPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guard.New(placing{}, guard.Options{Name: "group", Concurrency: 1})
 		target := providers.Target{Node: "n1", ID: "n1"}
-		dead := make(chan providers.Place)
+		dead := make(chan providers.PlaceAnswer)
 		go func() { dead <- providers.AskPlace(t.Context(), g, "dead", target, providers.Now) }()
 		synctest.Wait()
 		if p := providers.AskPlace(t.Context(), g, "alive", target, providers.Now); !p.Absent || p.Got != p.At {

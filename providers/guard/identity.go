@@ -16,30 +16,30 @@ const confirmedFor = 15 * time.Second
 // identities remembers which targets' devices have recently confirmed that they control the right machine. Each
 // confirmation serves one action.
 type identities struct {
-	mu    sync.Mutex // guards what follows
-	known map[string]identity
-	swept providers.Instant
+	mu        sync.Mutex // guards what follows
+	known     map[string]identity
+	lastSweep providers.Instant
 }
 
 // identity is what is remembered of one Target's Key.
 type identity struct {
-	of   providers.Target  // whom the device was compared with
-	sent providers.Instant // when the question was sent of the last answer that confirmed it; zero: none is left
-	used providers.Instant // when an action used one up: an older question confirms nothing
+	target providers.Target  // whom the device was compared with
+	sent   providers.Instant // when the question was sent of the last answer that confirmed it; zero: none is left
+	used   providers.Instant // when an action used one up: an older question confirms nothing
 }
 
-// learn takes what State returned for t, to a question that was sent at that time. An answer about another machine
+// learnIdentity takes what State returned for t, to a question that was sent at that time. An answer about another machine
 // takes the confirmation back.
-func (i *identities) learn(t providers.Target, sent providers.Instant, obs providers.Observation, err error) {
+func (i *identities) learnIdentity(t providers.Target, sent providers.Instant, obs providers.Observation, err error) {
 	t.Heard = time.Time{}
 	wrong := providers.CheckIdentity(t, sent, obs, err)
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.sweep(sent)
+	i.forgetStale(sent)
 	was := i.known[t.Key()]
 	switch {
-	case wrong == nil && !sent.Before(was.used) && (was.of != t || sent.After(was.sent)):
-		was.of, was.sent = t, sent
+	case wrong == nil && !sent.Before(was.used) && (was.target != t || sent.After(was.sent)):
+		was.target, was.sent = t, sent
 	case errors.Is(wrong, providers.ErrIdentity), errors.Is(wrong, providers.ErrStale):
 		was.sent = providers.Instant{}
 	default:
@@ -51,27 +51,27 @@ func (i *identities) learn(t providers.Target, sent providers.Instant, obs provi
 	i.known[t.Key()] = was
 }
 
-// use reports whether t's identity is confirmed at now, and uses that up.
-func (i *identities) use(t providers.Target, now providers.Instant) bool {
+// useConfirmation reports whether t's identity is confirmed at now, and uses that up.
+func (i *identities) useConfirmation(t providers.Target, now providers.Instant) bool {
 	t.Heard = time.Time{}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.sweep(now)
+	i.forgetStale(now)
 	was := i.known[t.Key()]
 	if i.known == nil {
 		i.known = map[string]identity{}
 	}
 	i.known[t.Key()] = identity{used: now}
-	return was.of == t && !was.sent.IsZero() && was.sent.Age(now) <= confirmedFor
+	return was.target == t && !was.sent.IsZero() && was.sent.Age(now) <= confirmedFor
 }
 
-// sweep forgets what is too old to count, once per confirmedFor. The caller holds mu. An answer to a question from
+// forgetStale forgets what is too old to count, once per confirmedFor. The caller holds mu. An answer to a question from
 // before a forgotten action is too old as well.
-func (i *identities) sweep(now providers.Instant) {
-	if i.swept.Age(now) < confirmedFor {
+func (i *identities) forgetStale(now providers.Instant) {
+	if i.lastSweep.Age(now) < confirmedFor {
 		return
 	}
-	i.swept = now
+	i.lastSweep = now
 	for key, k := range i.known {
 		if k.sent.Age(now) > confirmedFor && k.used.Age(now) > confirmedFor {
 			delete(i.known, key)

@@ -68,7 +68,7 @@ func TestNothingHappensToAnotherMachine(t *testing.T) {
 			tt.target.Node = "n1"
 			for name, f := range map[string]func(context.Context, providers.Target, func() error) error{"power off": g.PowerOff, "power on": g.PowerOn} {
 				asked, acted = 0, 0
-				err := f(t.Context(), tt.target, providertest.Allow)
+				err := f(t.Context(), tt.target, providertest.AllowSend)
 				if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || asked != 1 || acted != map[bool]int{true: 1}[tt.want == nil] {
 					t.Errorf("%s: got %v after %d questions, acted %d times; want %v", name, err, asked, acted, tt.want)
 				}
@@ -101,7 +101,7 @@ func TestPowerActionOfASlowDevice(t *testing.T) {
 		}, options(guard.Options{Rate: 0.1, Burst: 1}))
 		for i := range 3 { // a turn comes free every ten seconds
 			started := time.Now()
-			if err := g.PowerOff(t.Context(), n1, providertest.Allow); err != nil {
+			if err := g.PowerOff(t.Context(), n1, providertest.AllowSend); err != nil {
 				t.Errorf("power-off %d: %v", i, err)
 			}
 			if took := time.Since(started); took != 6*time.Second {
@@ -114,7 +114,7 @@ func TestPowerActionOfASlowDevice(t *testing.T) {
 		}
 		unconfirmed := n1
 		unconfirmed.SystemUUID = uuid
-		err := g.PowerOff(t.Context(), unconfirmed, providertest.Allow)
+		err := g.PowerOff(t.Context(), unconfirmed, providertest.AllowSend)
 		if !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "leaves no turn") {
 			t.Errorf("without a turn: got %v", err)
 		}

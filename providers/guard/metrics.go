@@ -20,14 +20,14 @@ type Metrics struct {
 // NewMetrics registers the collectors, or shares those that are registered with reg already (after a reload of the
 // configuration). A nil reg registers nothing.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
-	calls, err := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	calls, err := registerOrReuse(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_provider_calls_total",
 		Help: "Calls to providers. The result is the power state of an answered question, ok for an accepted request or a batch, or the error's class.",
 	}, []string{"type", "call", "result"}))
 	if err != nil {
 		return nil, err
 	}
-	seconds, err := register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	seconds, err := registerOrReuse(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "forcefence_provider_call_seconds",
 		Help:    "Duration of calls to providers, waiting for a turn included.",
 		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
@@ -38,7 +38,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	return &Metrics{calls: calls, seconds: seconds}, nil
 }
 
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
+func registerOrReuse[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
 	if reg == nil {
 		return c, nil
 	}
@@ -52,22 +52,22 @@ func register[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error)
 	return c, err
 }
 
-func (m *Metrics) count(typ, call, result string) {
+func (m *Metrics) countCall(typ, call, result string) {
 	if m != nil {
 		m.calls.WithLabelValues(typ, call, result).Inc()
 	}
 }
 
-func (m *Metrics) took(typ, call string, took time.Duration) {
+func (m *Metrics) observeDuration(typ, call string, took time.Duration) {
 	if m != nil {
 		m.seconds.WithLabelValues(typ, call).Observe(took.Seconds())
 	}
 }
 
-// result is the label of an outcome: one of on, off, changing, unknown for an answered question, else providers.Class.
-func result(v any, err error) string {
+// resultLabel is the label of an outcome: one of on, off, changing, unknown for an answered question, else providers.ErrorClass.
+func resultLabel(v any, err error) string {
 	if obs, ok := v.(providers.Observation); ok && err == nil {
 		return strings.ToLower(obs.State.String())
 	}
-	return providers.Class(err)
+	return providers.ErrorClass(err)
 }

@@ -16,39 +16,39 @@ type permit struct {
 	given bool // the inner provider was allowed to send
 }
 
-var errOver = errors.New("the call has returned")
+var errCallReturned = errors.New("the call has returned")
 
-// check asks still. After end it asks nothing and refuses.
-func (p *permit) check() error {
+// checkStill asks still. After end it asks nothing and refuses.
+func (p *permit) checkStill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {
-		return errOver
+		return errCallReturned
 	}
 	return p.still()
 }
 
-// ask is check for the inner provider.
-func (p *permit) ask() error {
+// askForProvider is check for the inner provider.
+func (p *permit) askForProvider() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {
-		return errOver
+		return errCallReturned
 	}
 	err := p.still()
 	p.given = p.given || err == nil
 	return err
 }
 
-// end makes a provider that comes late send nothing any more. It waits for a call of still that is under way.
-func (p *permit) end() {
+// endAction makes a provider that comes late send nothing any more. It waits for a call of still that is under way.
+func (p *permit) endAction() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.over = true
 }
 
-// judge takes ErrNotSent from an error of the inner provider that was allowed to send.
-func (p *permit) judge(err error) error {
+// dropNotSent takes ErrNotSent from an error of the inner provider that was allowed to send.
+func (p *permit) dropNotSent(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.given && errors.Is(err, providers.ErrNotSent) {

@@ -125,12 +125,12 @@ func TestConfirmedLately(t *testing.T) {
 				time.Sleep(tt.wait)
 				answer = tells(tt.of.SystemUUID, nil)
 				for range tt.before {
-					if err := g.PowerOff(t.Context(), tt.of, providertest.Allow); err != nil {
+					if err := g.PowerOff(t.Context(), tt.of, providertest.AllowSend); err != nil {
 						t.Fatal(err)
 					}
 				}
 				asked = 0
-				if err := g.PowerOn(t.Context(), tt.of, providertest.Allow); err != nil || asked != tt.asks {
+				if err := g.PowerOn(t.Context(), tt.of, providertest.AllowSend); err != nil || asked != tt.asks {
 					t.Errorf("%s, batch %t: asked %d times, want %d (%v)", tt.name, batch, asked, tt.asks, err)
 				}
 			})
@@ -163,7 +163,7 @@ func TestOlderQuestionConfirmsNothing(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		for range 2 {
-			if err := g.PowerOff(t.Context(), n1, providertest.Allow); err != nil {
+			if err := g.PowerOff(t.Context(), n1, providertest.AllowSend); err != nil {
 				t.Fatal(err)
 			}
 			<-answered
@@ -184,7 +184,7 @@ func TestIdentitiesAreForgotten(t *testing.T) {
 			if _, err := g.State(t.Context(), of); err != nil {
 				t.Fatal(err)
 			}
-			if err := g.PowerOff(t.Context(), of, providertest.Allow); err != nil {
+			if err := g.PowerOff(t.Context(), of, providertest.AllowSend); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -247,17 +247,17 @@ func TestNotSentIsTrue(t *testing.T) {
 	}{
 		{"claims it after it was allowed", func(_ context.Context, still func() error) error {
 			return errors.Join(still(), providers.ErrNotSent)
-		}, providertest.Allow, "unreachable"},
+		}, providertest.AllowSend, "unreachable"},
 		{"claims it, and never asked", func(context.Context, func() error) error { return providers.ErrNotSent },
-			providertest.Allow, "not_sent"},
+			providertest.AllowSend, "not_sent"},
 		{"still panics", func(context.Context, func() error) error { t.Error("the provider was called"); return nil },
 			func() error { panic("a bug") }, "not_sent"},
 		{"no still", func(context.Context, func() error) error { t.Error("the provider was called"); return nil }, nil,
 			"not_sent"},
 	} {
 		g := guard.New(&fake{state: now, acts: tt.acts}, options(guard.Options{}))
-		if err := g.PowerOff(t.Context(), n1, tt.still); providers.Class(err) != tt.want {
-			t.Errorf("%s: got %v (%s), want %s", tt.name, err, providers.Class(err), tt.want)
+		if err := g.PowerOff(t.Context(), n1, tt.still); providers.ErrorClass(err) != tt.want {
+			t.Errorf("%s: got %v (%s), want %s", tt.name, err, providers.ErrorClass(err), tt.want)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func SetDial(p *Provider, dial func(ctx context.Context, network, address string
 // SetUnhurried has nothing sent again and no session given up, however slow this machine.
 func SetUnhurried(p *Provider) {
 	const long = time.Minute
-	p.warm, p.pace = long, pace{long, long, long, long}
+	p.warm, p.timing = long, sendTiming{long, long, long, long}
 }
 
 // SetForget changes how long it is remembered of an idle BMC which suite it has.
@@ -45,8 +45,8 @@ func ParseTrap(b []byte) (isPET bool, specific uint32, ok bool) {
 // Packets returns what takes a packet from an address, beside a BMC that has another or the same, and is asked by nobody.
 func Packets(bmc, from netip.Addr, b []byte) func() {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &trapWatch{sources: map[netip.Addr][]int{bmc: {0}}, last: make([]trapped, 1)}
-	w.asks = remote.NewPace(ctx, 1, 1, askEvery, func(context.Context, int) {})
+	w := &trapWatch{sources: map[netip.Addr][]int{bmc: {0}}, lastTraps: make([]trapped, 1)}
+	w.questions = remote.NewThrottle(ctx, 1, 1, askEvery, func(context.Context, int) {})
 	cancel()
-	return func() { w.packet(from, b) }
+	return func() { w.handlePacket(from, b) }
 }

@@ -79,12 +79,12 @@ func (c *Config) Validate() (out []providers.Problem) {
 		problem("username", "%v", errLongUser)
 	}
 	if c.PasswordFile != "" {
-		if password, err := c.Password(); err == nil && len(password.Reveal()) > maxPassword {
+		if password, err := c.ReadPassword(); err == nil && len(password.Reveal()) > maxPassword {
 			problem("passwordFile", "%v", errLongPassword)
 		}
 	}
 	if c.KgFile != "" {
-		if _, err := c.kg(); err != nil {
+		if _, err := c.readKg(); err != nil {
 			problem("kgFile", "%v", err)
 		}
 	}
@@ -105,12 +105,12 @@ func (c *Config) Validate() (out []providers.Problem) {
 	return out
 }
 
-// kg reads the BMCs' own key anew; without one it is nil. The error is ErrDenied, and never contains it.
-func (c *Config) kg() ([]byte, error) {
+// readKg reads the BMCs' own key anew; without one it is nil. The error is ErrDenied, and never contains it.
+func (c *Config) readKg() ([]byte, error) {
 	if c.KgFile == "" && c.KgEnv == "" {
 		return nil, nil
 	}
-	text, err := providers.SecretRef{File: c.KgFile, Env: c.KgEnv}.Read()
+	text, err := providers.SecretRef{File: c.KgFile, Env: c.KgEnv}.ReadSecret()
 	if err != nil {
 		return nil, providers.WithClass(providers.ErrDenied, fmt.Errorf("the BMC key: %w", err))
 	}
@@ -142,26 +142,26 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	if err != nil || c.Traps == "" {
 		return p, err
 	}
-	return trapping{p}, nil
+	return trapProvider{p}, nil
 }
 
 // SharesPower implements providers.SharesPower: a BMC lives on its machine's power supplies.
 func (c *Config) SharesPower() {}
 
-// Addresses implements providers.IDs: an ID is its BMC's address.
-func (c *Config) Addresses() bool { return true }
+// HasAddressIDs implements providers.IDs: an ID is its BMC's address.
+func (c *Config) HasAddressIDs() bool { return true }
 
-// Canonical implements providers.IDs: ipmi://host[:port], in lower case, without the default port 623.
-func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
-	u, err := parse(id)
+// CanonicalID implements providers.IDs: ipmi://host[:port], in lower case, without the default port 623.
+func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
+	u, err := parseID(id)
 	if err != nil {
 		return "", nil, err
 	}
 	return "ipmi://" + u.Host, []string{u.Hostname()}, nil
 }
 
-// parse reads an ID; the Host of what comes back is the one way to write it. Its errors never repeat the ID.
-func parse(id string) (*url.URL, error) {
+// parseID reads an ID; the Host of what comes back is the one way to write it. Its errors never repeat the ID.
+func parseID(id string) (*url.URL, error) {
 	if ip, err := netip.ParseAddr(id); err == nil && ip.Is6() {
 		id = "[" + id + "]"
 	}
@@ -179,7 +179,7 @@ func parse(id string) (*url.URL, error) {
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return nil, errors.New("has a path, query or fragment: " + howToWrite)
 	}
-	if u.Host, err = remote.Host(u); err != nil {
+	if u.Host, err = remote.CanonicalHost(u); err != nil {
 		return nil, errAddress
 	}
 	u.Host = strings.TrimSuffix(u.Host, ":"+defaultPort)
@@ -211,8 +211,8 @@ var (
 
 // New makes the provider from a valid Config. It contacts no BMC.
 func New(c Config, o providers.Options) (*Provider, error) {
-	p := &Provider{cfg: c, opts: o.Defaulted(), dial: new(net.Dialer).DialContext}
-	p.init(p.login)
+	p := &Provider{cfg: c, opts: o.WithDefaults(), dial: new(net.Dialer).DialContext}
+	p.initPool(p.openSession)
 	return p, nil
 }
 
@@ -220,20 +220,20 @@ func New(c Config, o providers.Options) (*Provider, error) {
 // that IPMI does not define is PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	var obs providers.Observation
-	err := p.do(ctx, "ask state of", t, func(ctx context.Context, s *session) error {
+	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context, s *session) error {
 		obs = providers.Observation{At: providers.InstantOf(p.opts.Now())}
 		if !p.cfg.IgnoreGUID {
 			var guid app.GetSystemGUIDResponse
-			err := s.query(ctx, &app.GetSystemGUIDRequest{}, &guid)
+			err := s.sendQuery(ctx, &app.GetSystemGUIDRequest{}, &guid)
 			switch {
 			case err == nil:
 				obs.SystemUUID = systemUUID(guid.GUID, t.SystemUUID)
-			case !notOffered(err):
+			case !isNotOffered(err):
 				return fmt.Errorf("asking for the system's GUID: %w", err)
 			}
 		}
 		var status chassis.GetChassisStatusResponse
-		err := s.query(ctx, &chassis.GetChassisStatusRequest{}, &status)
+		err := s.sendQuery(ctx, &chassis.GetChassisStatusRequest{}, &status)
 		if err != nil {
 			return fmt.Errorf("asking for the chassis' status: %w", err)
 		}
@@ -241,20 +241,20 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 			obs.State, obs.Raw = providers.PowerOn, "on"
 			return nil
 		}
-		obs.State, obs.Raw, err = p.sleep(ctx, s)
+		obs.State, obs.Raw, err = p.readACPIState(ctx, s)
 		return err
 	})
 	return obs, err
 }
 
-// sleep tells what a chassis that is off is worth: the machine may have written its memory to a disk before.
-func (p *Provider) sleep(ctx context.Context, s *session) (providers.PowerState, string, error) {
+// readACPIState tells what a chassis that is off is worth: the machine may have written its memory to a disk before.
+func (p *Provider) readACPIState(ctx context.Context, s *session) (providers.PowerState, string, error) {
 	if p.cfg.IgnoreACPIState {
 		return providers.PowerOff, "off", nil
 	}
-	answer, err := s.ask(ctx, types.CommandGetACPIPowerState, nil, nil)
+	answer, err := s.sendCommand(ctx, types.CommandGetACPIPowerState, nil, nil)
 	switch {
-	case notOffered(err):
+	case isNotOffered(err):
 		return providers.PowerOff, "off", nil
 	case err != nil:
 		return providers.PowerUnknown, "off", fmt.Errorf("the chassis is off, asking for the ACPI power state: %w", err)
@@ -316,54 +316,54 @@ func systemUUID(guid [16]byte, node string) string {
 		}
 	}
 	if _, ok := providers.ParseUUID(node); ok && providers.SameMachine(node, reversed) == nil {
-		return dashed(reversed)
+		return dashedUUID(reversed)
 	}
-	return dashed(smbios)
+	return dashedUUID(smbios)
 }
 
-func dashed(u string) string {
+func dashedUUID(u string) string {
 	return strings.Join([]string{u[:8], u[8:12], u[12:16], u[16:20], u[20:]}, "-")
 }
 
 // PowerOff asks the chassis for a power-down, which is immediate and hard. Accepted is not off.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
-	return p.control(remote.WithStill(ctx, still), "power off", t, chassis.ChassisControlPowerDown, false)
+	return p.controlChassis(remote.WithStill(ctx, still), "power off", t, chassis.ChassisControlPowerDown, false)
 }
 
 // PowerOn asks the chassis for a power-up.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
-	return p.control(remote.WithStill(ctx, still), "power on", t, chassis.ChassisControlPowerUp, true)
+	return p.controlChassis(remote.WithStill(ctx, still), "power on", t, chassis.ChassisControlPowerUp, true)
 }
 
-// control sends the command, once for each session. A BMC that refuses what is done already is looked at.
-func (p *Provider) control(ctx context.Context, act string, t providers.Target, c chassis.ChassisControl, on bool) error {
-	return p.do(ctx, act, t, func(ctx context.Context, s *session) error {
+// controlChassis sends the command, once for each session. A BMC that refuses what is done already is looked at.
+func (p *Provider) controlChassis(ctx context.Context, act string, t providers.Target, c chassis.ChassisControl, on bool) error {
+	return p.runCall(ctx, act, t, func(ctx context.Context, s *session) error {
 		q := chassis.ChassisControlRequest{ChassisControl: c}
-		_, refused := s.ask(ctx, q.Command(), q.Pack(), func() error { return remote.MaySend(ctx) })
-		if code(refused) == 0 {
+		_, refused := s.sendCommand(ctx, q.Command(), q.Pack(), func() error { return remote.MaySend(ctx) })
+		if completionCode(refused) == 0 {
 			return refused
 		}
 		var status chassis.GetChassisStatusResponse
-		if err := s.query(ctx, &chassis.GetChassisStatusRequest{}, &status); err == nil && status.PowerIsOn == on {
+		if err := s.sendQuery(ctx, &chassis.GetChassisStatusRequest{}, &status); err == nil && status.PowerIsOn == on {
 			return nil
 		}
 		return refused
 	})
 }
 
-// Device returns the BMC that answers for a target, "" if its ID is no address.
-func (p *Provider) Device(t providers.Target) string {
-	device, _, err := p.cfg.Canonical(t.ID)
+// DeviceOf returns the BMC that answers for a target, "" if its ID is no address.
+func (p *Provider) DeviceOf(t providers.Target) string {
+	device, _, err := p.cfg.CanonicalID(t.ID)
 	if err != nil {
 		return ""
 	}
 	return device
 }
 
-// do runs one call against the target's BMC and explains its error.
-func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context, *session) error) error {
-	return remote.Do(ctx, act, t, "ipmi "+p.opts.Name+" "+p.Device(t), func(ctx context.Context) error {
-		u, err := parse(t.ID)
+// runCall runs one call against the target's BMC and explains its error.
+func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f func(context.Context, *session) error) error {
+	return remote.RunCall(ctx, act, t, "ipmi "+p.opts.Name+" "+p.DeviceOf(t), func(ctx context.Context) error {
+		u, err := parseID(t.ID)
 		if err != nil {
 			return providers.WithClass(providers.ErrNotFound, fmt.Errorf("the target's ID %w", err))
 		}
@@ -371,34 +371,34 @@ func (p *Provider) do(ctx context.Context, act string, t providers.Target, f fun
 		if u.Port() == "" {
 			address += ":" + defaultPort
 		}
-		return classify(p.with(ctx, account{address, p.cfg.Owner(t)}, f))
+		return classifyRefusal(p.withSession(ctx, account{address, p.cfg.OwnerOf(t)}, f))
 	})
 }
 
-// code returns the completion code with which the BMC refused a request, 0 for any other error and nil.
-func code(err error) types.CompletionCode {
+// completionCode returns the completion code with which the BMC refused a request, 0 for any other error and nil.
+func completionCode(err error) types.CompletionCode {
 	if refused, ok := types.IsResponseError(err); ok {
 		return refused.CompletionCode()
 	}
 	return types.CodeOK
 }
 
-// notOffered tells whether a BMC does not have a command.
-func notOffered(err error) bool {
-	switch code(err) {
+// isNotOffered tells whether a BMC does not have a command.
+func isNotOffered(err error) bool {
+	switch completionCode(err) {
 	case types.CodeInvalidCommand, types.CodeInvalidCommandForLUN:
 		return true
 	}
 	return false
 }
 
-// classify gives a BMC's refusal its class.
-func classify(err error) error {
+// classifyRefusal gives a BMC's refusal its class.
+func classifyRefusal(err error) error {
 	class := providers.ErrPermanent
-	if providers.Class(err) == "denied" {
+	if providers.ErrorClass(err) == "denied" {
 		return err
 	}
-	switch code(err) {
+	switch completionCode(err) {
 	case types.CodeOK:
 		return err
 	case types.CodeInsufficientPrivilege:

@@ -104,5 +104,5 @@ func power(t testing.TB, f func(context.Context, providers.Target, func() error)
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	return f(ctx, of, providertest.Allow)
+	return f(ctx, of, providertest.AllowSend)
 }

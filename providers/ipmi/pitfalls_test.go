@@ -126,7 +126,7 @@ func TestSystemGUID(t *testing.T) {
 		s.guid = unhex(t, machineUUID)
 		s.codes[types.CommandGetChassisStatus.ID] = types.CodeNodeBusy
 	})
-	if err := providers.Confirm(t.Context(), p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID, Claimed: true}, providers.Now); err != nil {
+	if err := providers.ConfirmIdentity(t.Context(), p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID, Claimed: true}, providers.Now); err != nil {
 		t.Error(err)
 	}
 }
@@ -614,7 +614,7 @@ func TestCanonical(t *testing.T) {
 		{"bmc 7", "", ""},
 		{"bmc..net", "", ""},
 	} {
-		canonical, hosts, err := ipmi.NewConfig().Canonical(c.id)
+		canonical, hosts, err := ipmi.NewConfig().CanonicalID(c.id)
 		host := strings.Join(hosts, " ")
 		if canonical != c.canonical || host != c.host || (err == nil) != (c.host != "") {
 			t.Errorf("%q: got %q at %q, %v; want %q at %q", c.id, canonical, host, err, c.canonical, c.host)
@@ -623,7 +623,7 @@ func TestCanonical(t *testing.T) {
 			t.Errorf("%q is repeated: %v", c.id, err)
 		}
 	}
-	if !ipmi.NewConfig().Addresses() {
+	if !ipmi.NewConfig().HasAddressIDs() {
 		t.Error("an ID is no address")
 	}
 }

@@ -31,8 +31,8 @@ const (
 	loginFor = 30 * time.Second
 	// openMore is how much longer an answer to the log-in may take each time that it begins anew: the BMC may be slow.
 	openMore = 500 * time.Millisecond
-	// tellAhead is how much time a call keeps to say why there is no session.
-	tellAhead = 100 * time.Millisecond
+	// reportAhead is how much time a call keeps to say why there is no session.
+	reportAhead = 100 * time.Millisecond
 	// closeFor bounds the end of a session. A BMC that does not answer ends it by itself.
 	closeFor = 1500 * time.Millisecond
 	// heldFor is how long no log-in is tried after one that the BMC refused at the end, though it had the same
@@ -45,7 +45,7 @@ const (
 // pool holds the BMCs that are asked, with a session each. BMCs that are not asked any more are forgotten.
 type pool struct {
 	idle, forget, warm time.Duration
-	pace               pace
+	timing             sendTiming
 	open               func(ctx context.Context, b *bmc, tell func(error)) (*session, error)
 
 	logins context.Context // of log-ins; ends when Close begins
@@ -81,26 +81,26 @@ type bmc struct {
 // login is a log-in under way, or what came of it. It outlives the call that began it, so that its session is there
 // for the next.
 type login struct {
-	so   atomic.Pointer[error] // why there is no session so far; nil: nothing to tell
-	done chan struct{}         // closed at the end; then session and err are set
+	lastErr atomic.Pointer[error] // why there is no session so far; nil: nothing to tell
+	done    chan struct{}         // closed at the end; then session and err are set
 
 	session *session
 	err     error
 }
 
-func (p *pool) init(open func(context.Context, *bmc, func(error)) (*session, error)) {
-	p.idle, p.forget, p.warm, p.pace, p.open, p.bmcs = idleAfter, forgetAfter, warmFor, quick, open, map[account]*bmc{}
+func (p *pool) initPool(open func(context.Context, *bmc, func(error)) (*session, error)) {
+	p.idle, p.forget, p.warm, p.timing, p.open, p.bmcs = idleAfter, forgetAfter, warmFor, defaultTiming, open, map[account]*bmc{}
 	p.logins, p.stop = context.WithCancel(context.Background())
 	p.ending, p.end = context.WithCancel(context.Background())
 }
 
-// with runs f as the owner of the BMC's session. Where an old session brings no answer f runs once more on a new one.
-func (p *pool) with(ctx context.Context, a account, f func(context.Context, *session) error) error {
-	b, err := p.acquire(a)
+// withSession runs f as the owner of the BMC's session. Where an old session brings no answer f runs once more on a new one.
+func (p *pool) withSession(ctx context.Context, a account, f func(context.Context, *session) error) error {
+	b, err := p.acquireBMC(a)
 	if err != nil {
 		return err
 	}
-	defer p.release(b)
+	defer p.releaseBMC(b)
 	select {
 	case b.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -108,7 +108,7 @@ func (p *pool) with(ctx context.Context, a account, f func(context.Context, *ses
 	}
 	defer func() { <-b.turn }()
 	if b.session != nil {
-		err := p.try(ctx, b, p.warm, f)
+		err := p.trySession(ctx, b, p.warm, f)
 		if b.session != nil || ctx.Err() != nil || errors.As(err, new(stopError)) {
 			return err
 		}
@@ -116,21 +116,21 @@ func (p *pool) with(ctx context.Context, a account, f func(context.Context, *ses
 	if b.session, err = p.loggedIn(ctx, b); err != nil {
 		return err
 	}
-	return p.try(ctx, b, remote.Backstop, f)
+	return p.trySession(ctx, b, remote.Backstop, f)
 }
 
-// try runs f on the session, and gives that up where a question brings no answer for so long, or where the BMC's
+// trySession runs f on the session, and gives that up where a question brings no answer for so long, or where the BMC's
 // answer is none. A session whose call ran out of time is kept where the BMC was heard lately: it is only slow. Its
 // caller has the turn.
-func (p *pool) try(ctx context.Context, b *bmc, silence time.Duration, f func(context.Context, *session) error) error {
+func (p *pool) trySession(ctx context.Context, b *bmc, silence time.Duration, f func(context.Context, *session) error) error {
 	s := b.session
 	s.patience = silence
 	err := f(ctx, s)
 	switch {
-	case err == nil || code(err) != 0:
-	case ctx.Err() != nil && time.Since(s.heard) < s.patient(p.warm):
+	case err == nil || completionCode(err) != 0:
+	case ctx.Err() != nil && time.Since(s.lastHeard) < s.extendPatience(p.warm):
 	default:
-		p.drop(s)
+		p.dropSession(s)
 		b.session = nil
 	}
 	return err
@@ -142,12 +142,12 @@ func (p *pool) loggedIn(ctx context.Context, b *bmc) (*session, error) {
 	for {
 		earlier := b.login != nil
 		if !earlier {
-			if err := p.begin(b); err != nil {
+			if err := p.beginLogin(b); err != nil {
 				return nil, err
 			}
 		}
 		l := b.login
-		if err := l.wait(ctx); err != nil {
+		if err := l.waitDone(ctx); err != nil {
 			return nil, err
 		}
 		b.login = nil
@@ -157,8 +157,8 @@ func (p *pool) loggedIn(ctx context.Context, b *bmc) (*session, error) {
 	}
 }
 
-// begin begins a log-in, which the pool owns. Its caller has the turn.
-func (p *pool) begin(b *bmc) error {
+// beginLogin begins a log-in, which the pool owns. Its caller has the turn.
+func (p *pool) beginLogin(b *bmc) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -168,7 +168,7 @@ func (p *pool) begin(b *bmc) error {
 	b.login = l
 	b.users++
 	p.work.Go(func() {
-		defer p.release(b)
+		defer p.releaseBMC(b)
 		defer close(l.done)
 		ctx, cancel := context.WithTimeoutCause(p.logins, loginFor, fmt.Errorf("no session within %s", loginFor))
 		defer cancel()
@@ -177,18 +177,18 @@ func (p *pool) begin(b *bmc) error {
 				l.err = providers.WithClass(providers.ErrPermanent, fmt.Errorf("log-in panicked: %v", r))
 			}
 		}()
-		l.session, l.err = p.open(ctx, b, func(err error) { l.so.Store(&err) })
-		l.err = remote.Class(ctx, l.err)
+		l.session, l.err = p.open(ctx, b, func(err error) { l.lastErr.Store(&err) })
+		l.err = remote.EnsureClass(ctx, l.err)
 	})
 	return nil
 }
 
-// wait waits for the end of the log-in. Where ctx ends before, the error says what the log-in has met with.
-func (l *login) wait(ctx context.Context) error {
+// waitDone waits for the end of the log-in. Where ctx ends before, the error says what the log-in has met with.
+func (l *login) waitDone(ctx context.Context) error {
 	ahead := ctx
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
-		ahead, cancel = context.WithDeadline(ctx, deadline.Add(-tellAhead))
+		ahead, cancel = context.WithDeadline(ctx, deadline.Add(-reportAhead))
 		defer cancel()
 	}
 	select {
@@ -196,7 +196,7 @@ func (l *login) wait(ctx context.Context) error {
 		return nil
 	case <-ahead.Done():
 	}
-	if so := l.so.Load(); so != nil && ctx.Err() == nil {
+	if so := l.lastErr.Load(); so != nil && ctx.Err() == nil {
 		return *so
 	}
 	select {
@@ -209,8 +209,8 @@ func (l *login) wait(ctx context.Context) error {
 
 var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
 
-// acquire returns the BMC for one call. Every acquire that succeeds has its release.
-func (p *pool) acquire(a account) (*bmc, error) {
+// acquireBMC returns the BMC for one call. Every acquire that succeeds has its release.
+func (p *pool) acquireBMC(a account) (*bmc, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -229,24 +229,24 @@ func (p *pool) acquire(a account) (*bmc, error) {
 	return b, nil
 }
 
-func (p *pool) release(b *bmc) {
+func (p *pool) releaseBMC(b *bmc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.users--
 	if b.users == 0 && !p.closed {
-		b.expiry = time.AfterFunc(p.idle, func() { p.expire(b) })
+		b.expiry = time.AfterFunc(p.idle, func() { p.expireBMC(b) })
 	}
 }
 
-// expire gives an idle BMC's session back, and forgets the BMC: at once, or later where there is something to remember.
-func (p *pool) expire(b *bmc) {
+// expireBMC gives an idle BMC's session back, and forgets the BMC: at once, or later where there is something to remember.
+func (p *pool) expireBMC(b *bmc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || b.users > 0 || p.bmcs[b.account] != b {
 		return
 	}
-	for _, s := range b.sessions() {
-		p.drop(s)
+	for _, s := range b.openSessions() {
+		p.dropSession(s)
 	}
 	b.session, b.login = nil, nil
 	if b.suite == 0 {
@@ -262,8 +262,8 @@ func (p *pool) expire(b *bmc) {
 	})
 }
 
-// sessions are those that are open, one of which nobody may have used yet. No log-in is under way.
-func (b *bmc) sessions() (open []*session) {
+// openSessions are those that are open, one of which nobody may have used yet. No log-in is under way.
+func (b *bmc) openSessions() (open []*session) {
 	if b.session != nil {
 		open = append(open, b.session)
 	}
@@ -273,10 +273,10 @@ func (b *bmc) sessions() (open []*session) {
 	return open
 }
 
-// drop ends a session, nil for none, while its caller goes on.
-func (p *pool) drop(s *session) {
+// dropSession ends a session, nil for none, while its caller goes on.
+func (p *pool) dropSession(s *session) {
 	if s != nil {
-		p.work.Go(func() { _ = s.close(p.ending) }) // the BMC ends it by itself some time
+		p.work.Go(func() { _ = s.closeSession(p.ending) }) // the BMC ends it by itself some time
 	}
 }
 
@@ -302,7 +302,7 @@ func (p *pool) Close(ctx context.Context) error {
 	failed := func(b *bmc, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		errs = append(errs, fmt.Errorf("close session on %s: %w", b.address, remote.Class(ctx, err)))
+		errs = append(errs, fmt.Errorf("close session on %s: %w", b.address, remote.EnsureClass(ctx, err)))
 	}
 	var wait sync.WaitGroup
 	for _, b := range bmcs {
@@ -316,8 +316,8 @@ func (p *pool) Close(ctx context.Context) error {
 			if b.login != nil {
 				<-b.login.done
 			}
-			for _, s := range b.sessions() {
-				if err := s.close(p.ending); err != nil {
+			for _, s := range b.openSessions() {
+				if err := s.closeSession(p.ending); err != nil {
 					failed(b, err)
 				}
 			}
@@ -328,11 +328,11 @@ func (p *pool) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// login opens a session with the first of the cipher suites that the BMC has; one that it had is the first. A BMC may
+// openSession opens a session with the first of the cipher suites that the BMC has; one that it had is the first. A BMC may
 // be silent at one that it does not have. tell hears of that, while the log-in goes on. Password and key are read anew
 // each time, and what the BMC refused is not tried again.
-func (p *Provider) login(ctx context.Context, b *bmc, tell func(error)) (*session, error) {
-	user, password, err := p.cfg.Of(b.owner)
+func (p *Provider) openSession(ctx context.Context, b *bmc, reportTrouble func(error)) (*session, error) {
+	user, password, err := p.cfg.ReadCredentials(b.owner)
 	switch {
 	case err != nil:
 		return nil, err
@@ -341,27 +341,27 @@ func (p *Provider) login(ctx context.Context, b *bmc, tell func(error)) (*sessio
 	case len(password.Reveal()) > maxPassword:
 		return nil, providers.WithClass(providers.ErrDenied, errLongPassword)
 	}
-	kg, err := p.cfg.kg()
+	kg, err := p.cfg.readKg()
 	if err != nil {
 		return nil, err
 	}
 	who := credentials{user, password, kg, privileges[p.cfg.Privilege]}
-	sum := p.refusals.Sum(user, providers.NewSecret(password.Reveal()+"\x00"+string(kg)))
-	if err := p.refusals.Check(b.String(), sum, p.opts.Now()); err != nil {
+	sum := p.refusals.HashCredential(user, providers.NewSecret(password.Reveal()+"\x00"+string(kg)))
+	if err := p.refusals.CheckRefused(b.String(), sum, p.opts.Now()); err != nil {
 		return nil, err
 	}
 	ids := p.suitesFor(b)
 	var silent []string
-	for patience := p.pace.open; ; patience += openMore {
+	for patience := p.timing.open; ; patience += openMore {
 		var none error // why the BMC has no suite
 		again := false
 		for _, id := range ids {
-			s, has, err := p.handshake(ctx, b, suites[id], who, patience)
+			s, has, err := p.tryHandshake(ctx, b, suites[id], who, patience)
 			if errors.Is(err, errRefused) { // which nothing proves: it counts if it comes twice
-				p.drop(s)
-				if s, has, err = p.handshake(ctx, b, suites[id], who, patience); errors.Is(err, errRefused) {
-					p.drop(s)
-					return nil, p.refusals.Denied(b.String(), sum, p.opts.Now(), err)
+				p.dropSession(s)
+				if s, has, err = p.tryHandshake(ctx, b, suites[id], who, patience); errors.Is(err, errRefused) {
+					p.dropSession(s)
+					return nil, p.refusals.RememberDenied(b.String(), sum, p.opts.Now(), err)
 				}
 			}
 			if err == nil {
@@ -370,23 +370,23 @@ func (p *Provider) login(ctx context.Context, b *bmc, tell func(error)) (*sessio
 				}
 				return s, nil
 			}
-			p.drop(s)
+			p.dropSession(s)
 			switch {
 			case errors.Is(err, errSilent) && has:
 				ids, again = []int{id}, true
-				tell(err)
+				reportTrouble(err)
 			case errors.Is(err, errSilent):
 				again = true
 				if name := strconv.Itoa(id); !slices.Contains(silent, name) {
 					silent = append(silent, name)
 				}
-				tell(fmt.Errorf("opening a session: %w to cipher suite %s (see cipherSuites)",
+				reportTrouble(fmt.Errorf("opening a session: %w to cipher suite %s (see cipherSuites)",
 					errSilent, strings.Join(silent, ", ")))
 			case errors.Is(err, errNoSuite), errors.Is(err, errOtherSuite):
 				none = err
 			default:
 				if errors.Is(err, errLate) {
-					p.refusals.Hold(b.String(), sum, p.opts.Now().Add(heldFor), err)
+					p.refusals.HoldCredential(b.String(), sum, p.opts.Now().Add(heldFor), err)
 				}
 				return nil, err
 			}
@@ -415,16 +415,16 @@ var (
 	errLongPassword = fmt.Errorf("the password has more than %d bytes, which is IPMI's longest", maxPassword)
 )
 
-// handshake opens one session with the privilege. One that is returned beside an error is to be closed. has tells
+// tryHandshake opens one session with the privilege. One that is returned beside an error is to be closed. has tells
 // whether the BMC took the cipher suite.
-func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, who credentials,
+func (p *Provider) tryHandshake(ctx context.Context, b *bmc, c suite, who credentials,
 	patience time.Duration) (_ *session, has bool, _ error) {
 	conn, err := p.dial(ctx, "udp", b.address)
 	if err != nil {
 		return nil, false, err
 	}
 	var once sync.Once
-	s := &session{conn: conn, suite: c, pace: p.pace, console: newID(), patience: patience, rejected: func(why string) {
+	s := &session{conn: conn, suite: c, timing: p.timing, console: newID(), patience: patience, rejected: func(why string) {
 		once.Do(func() {
 			p.opts.Log.Warn("Dropped what the BMC did not say in this session; somebody may be forging its answers",
 				"provider", p.opts.Name, "bmc", b.address, "reason", why)
@@ -433,19 +433,19 @@ func (p *Provider) handshake(ctx context.Context, b *bmc, c suite, who credentia
 	if err := s.logIn(ctx, who, patience); err != nil {
 		return s, s.bmc != 0, err
 	}
-	err = s.query(ctx, &app.SetSessionPrivilegeLevelRequest{PrivilegeLevel: who.level},
+	err = s.sendQuery(ctx, &app.SetSessionPrivilegeLevelRequest{PrivilegeLevel: who.level},
 		&app.SetSessionPrivilegeLevelResponse{})
-	return s, true, unprivileged(err)
+	return s, true, explainPrivilege(err)
 }
 
-// unprivileged explains why a session has not the privilege that was asked for.
-func unprivileged(err error) error {
-	switch code(err) {
+// explainPrivilege explains why a session has not the privilege that was asked for.
+func explainPrivilege(err error) error {
+	switch completionCode(err) {
 	case types.CodeOK:
 		return err
 	case types.CodeSetSessionPrivilegeLevelLevelNotAvailable, types.CodeSetSessionPrivilegeLevelExceedsLimit,
 		types.CodeSetSessionPrivilegeLevelCannotDisableAuth:
 		err = providers.WithClass(providers.ErrDenied, err)
 	}
-	return fmt.Errorf("asking for the privilege: %w", classify(err))
+	return fmt.Errorf("asking for the privilege: %w", classifyRefusal(err))
 }

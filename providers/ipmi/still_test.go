@@ -36,7 +36,7 @@ func TestRetransmissionAsks(t *testing.T) {
 	if n := s.count(types.CommandChassisControl); n != 1 || asked != 2 {
 		t.Errorf("%d commands were sent, asked %d times; want 1, 2", n, asked)
 	}
-	if providers.Class(err) != "unreachable" || !errors.Is(err, refuse) || errors.Is(err, providers.ErrNotSent) {
+	if providers.ErrorClass(err) != "unreachable" || !errors.Is(err, refuse) || errors.Is(err, providers.ErrNotSent) {
 		t.Errorf("got %v, want an error that does not say that nothing was sent", err)
 	}
 }

@@ -44,26 +44,26 @@ func (t trap) String() string {
 // parseTrap reads a trap of SNMPv1 or v2c, as far as matters here, and allocates nothing. Who may send packets may send anything; a packet
 // that is a trap, whoever's and about whatever, makes us ask.
 func parseTrap(b []byte) (t trap, ok bool) {
-	message, _, ok := element(b, 0x30)
-	version, rest, ok := after(message, ok, 0x02)
-	_, rest, ok = after(rest, ok, 0x04) // the community is no secret, and proves nothing
+	message, _, ok := readElement(b, 0x30)
+	version, rest, ok := elementAfter(message, ok, 0x02)
+	_, rest, ok = elementAfter(rest, ok, 0x04) // the community is no secret, and proves nothing
 	if !ok || len(version) != 1 {
 		return t, false
 	}
 	switch version[0] {
 	case 1: // v2c
-		_, _, ok = element(rest, 0xa7)
+		_, _, ok = readElement(rest, 0xa7)
 		return t, ok
 	case 0:
 	default:
 		return t, false
 	}
-	pdu, _, ok := element(rest, 0xa4)
-	enterprise, rest, ok := after(pdu, ok, 0x06)
-	_, rest, ok = after(rest, ok, 0x40) // the agent's address; who sent the packet is asked of the packet
-	generic, rest, ok := after(rest, ok, 0x02)
-	specific, rest, ok := after(rest, ok, 0x02)
-	_, _, ok = after(rest, ok, 0x43)
+	pdu, _, ok := readElement(rest, 0xa4)
+	enterprise, rest, ok := elementAfter(pdu, ok, 0x06)
+	_, rest, ok = elementAfter(rest, ok, 0x40) // the agent's address; who sent the packet is asked of the packet
+	generic, rest, ok := elementAfter(rest, ok, 0x02)
+	specific, rest, ok := elementAfter(rest, ok, 0x02)
+	_, _, ok = elementAfter(rest, ok, 0x43)
 	if !ok || len(specific) > 5 {
 		return t, false
 	}
@@ -76,15 +76,15 @@ func parseTrap(b []byte) (t trap, ok bool) {
 	return t, true
 }
 
-func after(b []byte, ok bool, tag byte) (content, rest []byte, _ bool) {
+func elementAfter(b []byte, ok bool, tag byte) (content, rest []byte, _ bool) {
 	if !ok {
 		return nil, nil, false
 	}
-	return element(b, tag)
+	return readElement(b, tag)
 }
 
-// element reads one element of BER with that tag.
-func element(b []byte, tag byte) (content, rest []byte, ok bool) {
+// readElement reads one element of BER with that tag.
+func readElement(b []byte, tag byte) (content, rest []byte, ok bool) {
 	if len(b) < 2 || b[0] != tag {
 		return nil, nil, false
 	}
@@ -122,8 +122,8 @@ type port struct {
 	listeners map[*trapWatch]struct{} // guarded by portsMu
 }
 
-// listen has w hear of the traps that are sent to address, until leave is called, which waits for the one that w is just hearing.
-func listen(address string, w *trapWatch) (leave func(), _ error) {
+// listenForTraps has w hear of the traps that are sent to address, until leave is called, which waits for the one that w is just hearing.
+func listenForTraps(address string, w *trapWatch) (leave func(), _ error) {
 	portsMu.Lock()
 	defer portsMu.Unlock()
 	p := ports[address]
@@ -139,7 +139,7 @@ func listen(address string, w *trapWatch) (leave func(), _ error) {
 		_ = conn.SetReadBuffer(1 << 20) // as much as is allowed: a rack that loses its power sends all at once
 		p = &port{conn, make(chan struct{}), map[*trapWatch]struct{}{}}
 		ports[address] = p
-		go p.read() // its owner is the last listener's leave
+		go p.readTraps() // its owner is the last listener's leave
 	}
 	p.listeners[w] = struct{}{}
 	return func() {
@@ -157,8 +157,8 @@ func listen(address string, w *trapWatch) (leave func(), _ error) {
 	}, nil
 }
 
-// read hands packets out until the socket is closed.
-func (p *port) read() {
+// readTraps hands packets out until the socket is closed.
+func (p *port) readTraps() {
 	defer close(p.done)
 	b := make([]byte, longestTrap)
 	for {
@@ -169,15 +169,15 @@ func (p *port) read() {
 		case err != nil:
 			time.Sleep(10 * time.Millisecond) // whatever it is, it must not keep a processor busy
 		default:
-			p.hand(from.Addr().Unmap().WithZone(""), b[:n])
+			p.dispatchTrap(from.Addr().Unmap().WithZone(""), b[:n])
 		}
 	}
 }
 
-func (p *port) hand(from netip.Addr, b []byte) {
+func (p *port) dispatchTrap(from netip.Addr, b []byte) {
 	portsMu.Lock()
 	defer portsMu.Unlock()
 	for w := range p.listeners {
-		w.packet(from, b)
+		w.handlePacket(from, b)
 	}
 }

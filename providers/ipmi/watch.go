@@ -24,43 +24,43 @@ const (
 	resolveEvery = time.Minute
 )
 
-// trapping is a Provider that listens for traps. One that does not is no Watcher.
-type trapping struct{ *Provider }
+// trapProvider is a Provider that listens for traps. One that does not is no Watcher.
+type trapProvider struct{ *Provider }
 
-var _ providers.Watcher = trapping{}
+var _ providers.Watcher = trapProvider{}
 
 // Watch listens for traps, and asks a BMC in whose name one came, at most once in a second. It tells of machines that the BMC then says do
 // not run: a trap alone says nothing, since anybody can send one. At the beginning it asks all of them. It is ErrPermanent where the
 // address cannot be listened at.
-func (p trapping) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+func (p trapProvider) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &trapWatch{p: p.Provider, targets: targets, f: f, last: make([]trapped, len(targets))}
-	w.asks = remote.NewPace(ctx, len(targets), asksAtOnce, askEvery, w.ask)
-	defer w.asks.Wait()
+	w := &trapWatch{p: p.Provider, targets: targets, f: f, lastTraps: make([]trapped, len(targets))}
+	w.questions = remote.NewThrottle(ctx, len(targets), asksAtOnce, askEvery, w.askBMC)
+	defer w.questions.Wait()
 	defer cancel()
-	w.sources = w.literal()
-	leave, err := listen(p.cfg.Traps, w)
+	w.sources = w.literalAddresses()
+	leave, err := listenForTraps(p.cfg.Traps, w)
 	if err != nil {
 		return fmt.Errorf("watch (ipmi %s): %w", p.opts.Name, providers.WithClass(providers.ErrPermanent, fmt.Errorf("listening for traps at %s (traps): %w", p.cfg.Traps, err)))
 	}
 	defer leave()
 	for i := range targets {
-		w.asks.Want(i)
+		w.questions.RunSoon(i)
 	}
-	for w.resolve(ctx); remote.Sleep(ctx, resolveEvery); w.resolve(ctx) {
+	for w.resolveNames(ctx); remote.SleepContext(ctx, resolveEvery); w.resolveNames(ctx) {
 	}
 	return ctx.Err()
 }
 
 type trapWatch struct {
-	p       *Provider
-	targets []providers.Target
-	f       func(providers.Target, providers.Observation)
-	asks    *remote.Pace
+	p         *Provider
+	targets   []providers.Target
+	f         func(providers.Target, providers.Observation)
+	questions *remote.Throttle
 
-	mu      sync.Mutex // guards what follows
-	sources map[netip.Addr][]int
-	last    []trapped // by target
+	mu        sync.Mutex // guards what follows
+	sources   map[netip.Addr][]int
+	lastTraps []trapped // by target
 }
 
 // trapped is the last trap that came from a BMC; a zero time: none did.
@@ -69,8 +69,8 @@ type trapped struct {
 	at time.Time
 }
 
-// packet takes what came from an address. It neither blocks nor allocates.
-func (w *trapWatch) packet(from netip.Addr, b []byte) {
+// handlePacket takes what came from an address. It neither blocks nor allocates.
+func (w *trapWatch) handlePacket(from netip.Addr, b []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.sources[from]
@@ -83,15 +83,15 @@ func (w *trapWatch) packet(from netip.Addr, b []byte) {
 	}
 	now := time.Now()
 	for _, i := range of {
-		w.last[i] = trapped{t, now}
-		w.asks.Want(i)
+		w.lastTraps[i] = trapped{t, now}
+		w.questions.RunSoon(i)
 	}
 }
 
-// ask asks one BMC, and again soon after a trap.
-func (w *trapWatch) ask(ctx context.Context, i int) {
+// askBMC asks one BMC, and again soon after a trap.
+func (w *trapWatch) askBMC(ctx context.Context, i int) {
 	w.mu.Lock()
-	after := w.last[i]
+	after := w.lastTraps[i]
 	w.mu.Unlock()
 	asking, cancel := context.WithTimeoutCause(ctx, askTime, fmt.Errorf("no answer within %s", askTime))
 	defer cancel()
@@ -104,15 +104,15 @@ func (w *trapWatch) ask(ctx context.Context, i int) {
 		}
 		w.f(w.targets[i], o)
 	case !after.at.IsZero() && time.Since(after.at) < askFor:
-		w.asks.Want(i)
+		w.questions.RunSoon(i)
 	}
 }
 
-// literal are the addresses of the BMCs that are named by their addresses.
-func (w *trapWatch) literal() map[netip.Addr][]int {
+// literalAddresses are the addresses of the BMCs that are named by their addresses.
+func (w *trapWatch) literalAddresses() map[netip.Addr][]int {
 	of := map[netip.Addr][]int{}
 	for i, t := range w.targets {
-		if u, err := parse(t.ID); err == nil {
+		if u, err := parseID(t.ID); err == nil {
 			if ip, err := netip.ParseAddr(u.Hostname()); err == nil {
 				of[ip.Unmap()] = append(of[ip.Unmap()], i)
 			}
@@ -121,11 +121,11 @@ func (w *trapWatch) literal() map[netip.Addr][]int {
 	return of
 }
 
-// resolve looks the others up. A name that cannot be looked up keeps the addresses that it had.
-func (w *trapWatch) resolve(ctx context.Context) {
-	of := w.literal()
+// resolveNames looks the others up. A name that cannot be looked up keeps the addresses that it had.
+func (w *trapWatch) resolveNames(ctx context.Context) {
+	of := w.literalAddresses()
 	for i, t := range w.targets {
-		u, err := parse(t.ID)
+		u, err := parseID(t.ID)
 		if err != nil {
 			continue
 		}
@@ -139,7 +139,7 @@ func (w *trapWatch) resolve(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			found = w.known(i)
+			found = w.knownAddresses(i)
 		}
 		for _, ip := range found {
 			of[ip.Unmap()] = append(of[ip.Unmap()], i)
@@ -150,8 +150,8 @@ func (w *trapWatch) resolve(ctx context.Context) {
 	w.mu.Unlock()
 }
 
-// known are the addresses that a target's BMC had.
-func (w *trapWatch) known(i int) (out []netip.Addr) {
+// knownAddresses are the addresses that a target's BMC had.
+func (w *trapWatch) knownAddresses(i int) (out []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for ip, of := range w.sources {

@@ -86,10 +86,10 @@ func TestWatch(t *testing.T) {
 	off.edit(func() { off.on = false })
 	address := kit.FreeAddress(t)
 	p := newTrapper(t, passwordFile(t, right), "fence", address)
-	tells, stop := providertest.Watching(t, p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID},
+	tells, stop := providertest.StartWatch(t, p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID},
 		providers.Target{Node: "n2", ID: "ipmi://localhost:" + off.address[strings.LastIndex(off.address, ":")+1:], SystemUUID: machineUUID},
 		providers.Target{Node: "nothing"}, providers.Target{Node: "no BMC", ID: "127.0.0.3:1"})
-	providertest.Await(t, tells, "n2 Off off") // at the beginning
+	providertest.AwaitReports(t, tells, "n2 Off off") // at the beginning
 	kit.Until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
 
 	good := packetOf(t, gosnmp.Version1, petOf)
@@ -103,7 +103,7 @@ func TestWatch(t *testing.T) {
 	sendBy(t, gosnmp.Version1, petOf, address) // is read after these
 	kit.Until(t, "a question after the trap", func() bool { return questions(s) > 1 })
 	s.edit(func() { s.on = false }) // after the trap, and after it was asked about
-	providertest.Await(t, tells, "n1 Off after a PET 0x096f00 (power unit): off")
+	providertest.AwaitReports(t, tells, "n1 Off after a PET 0x096f00 (power unit): off")
 	stop()
 	for x := range tells {
 		if !strings.Contains(x, " Off ") {
@@ -123,7 +123,7 @@ func TestWatchIgnores(t *testing.T) {
 	const right = "correct horse"
 	s := newSoft(t, right)
 	address := kit.FreeAddress(t)
-	_, stop := providertest.Watching(t, newTrapper(t, passwordFile(t, right), "fence", address), providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
+	_, stop := providertest.StartWatch(t, newTrapper(t, passwordFile(t, right), "fence", address), providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
 	kit.Until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
 	good := packetOf(t, gosnmp.Version1, petOf)
 	stranger, bmc := from(t, "127.0.0.2", address), from(t, "127.0.0.1", address)
@@ -154,7 +154,7 @@ func TestWatchFlood(t *testing.T) {
 	s := newSoft(t, right)
 	address := kit.FreeAddress(t)
 	begun := time.Now()
-	tells, stop := providertest.Watching(t, newTrapper(t, passwordFile(t, right), "fence", address), providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
+	tells, stop := providertest.StartWatch(t, newTrapper(t, passwordFile(t, right), "fence", address), providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
 	kit.Until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
 	good := packetOf(t, gosnmp.Version1, petOf)
 	bmc := from(t, "127.0.0.1", address)
@@ -186,21 +186,21 @@ func TestWatchesShareAPort(t *testing.T) {
 	address := kit.FreeAddress(t)
 	file := passwordFile(t, right)
 	p := newTrapper(t, file, "fence", address)
-	a, stop := providertest.Watching(t, p, providers.Target{Node: "a", ID: s.address, SystemUUID: machineUUID})
-	b, _ := providertest.Watching(t, p, providers.Target{Node: "b", ID: s.address, SystemUUID: machineUUID})
-	c, stopC := providertest.Watching(t, newTrapper(t, file, "fence", address), providers.Target{Node: "c", ID: other.address, SystemUUID: machineUUID})
+	a, stop := providertest.StartWatch(t, p, providers.Target{Node: "a", ID: s.address, SystemUUID: machineUUID})
+	b, _ := providertest.StartWatch(t, p, providers.Target{Node: "b", ID: s.address, SystemUUID: machineUUID})
+	c, stopC := providertest.StartWatch(t, newTrapper(t, file, "fence", address), providers.Target{Node: "c", ID: other.address, SystemUUID: machineUUID})
 	for node, tells := range map[string]<-chan string{"a": a, "b": b, "c": c} {
-		providertest.Await(t, tells, node+" Off off")
+		providertest.AwaitReports(t, tells, node+" Off off")
 	}
 	const trapped = "after a PET 0x096f00 (power unit): off"
 	sendBy(t, gosnmp.Version1, petOf, address)
 	for node, tells := range map[string]<-chan string{"a": a, "b": b, "c": c} {
-		providertest.Await(t, tells, node+" Off "+trapped)
+		providertest.AwaitReports(t, tells, node+" Off "+trapped)
 	}
 	stop()
 	stopC()
 	sendBy(t, gosnmp.Version2c, gosnmp.SnmpTrap{Variables: []gosnmp.SnmpPDU{{Name: ".1.3.6.1.6.3.1.1.4.1.0", Type: gosnmp.ObjectIdentifier, Value: ".1.3.6.1.4.1.674.1"}}}, address)
-	providertest.Await(t, b, "b Off after a trap: off")
+	providertest.AwaitReports(t, b, "b Off after a trap: off")
 
 	taken, err := net.ListenPacket("udp", "127.0.0.1:0")
 	must(t, err)
@@ -219,11 +219,11 @@ func TestWatchSimulator(t *testing.T) {
 	sim := ipmisim.New(t, ipmisim.Options{})
 	must(t, sim.SetPower(t.Context(), true))
 	address := kit.FreeAddress(t)
-	tells, _ := providertest.Watching(t, newTrapper(t, sim.PasswordFile(), ipmisim.Operator, address), providers.Target{Node: "n1", ID: sim.Address(), SystemUUID: sim.UUID()})
+	tells, _ := providertest.StartWatch(t, newTrapper(t, sim.PasswordFile(), ipmisim.Operator, address), providers.Target{Node: "n1", ID: sim.Address(), SystemUUID: sim.UUID()})
 	must(t, sim.SetPower(t.Context(), false))
 	cut := time.Now()
 	ipmisim.SendTrap(t, "127.0.0.1", address)
-	providertest.Await(t, tells, "n1 Off after a PET 0x096f00 (power unit): off")
+	providertest.AwaitReports(t, tells, "n1 Off after a PET 0x096f00 (power unit): off")
 	t.Logf("told %s after the power cut, of which snmptrap took its part", time.Since(cut).Round(time.Millisecond))
 }
 

@@ -55,12 +55,12 @@ const (
 	lastNumber = 63
 )
 
-// pace is how long an answer may take at least: before a question is sent again, a message of the log-in (each of which may
+// sendTiming is how long an answer may take at least: before a question is sent again, a message of the log-in (each of which may
 // take another of the BMC's sessions, or another random number), and what acts; and before the log-in begins anew.
-type pace struct{ question, login, act, open time.Duration }
+type sendTiming struct{ question, login, act, open time.Duration }
 
-// quick is the pace for BMCs.
-var quick = pace{
+// defaultTiming is the pace for BMCs.
+var defaultTiming = sendTiming{
 	question: 200 * time.Millisecond, login: 500 * time.Millisecond, act: time.Second, open: 1500 * time.Millisecond,
 }
 
@@ -77,14 +77,14 @@ type credentials struct {
 type session struct {
 	conn     net.Conn
 	suite    suite
-	pace     pace
+	timing   sendTiming
 	rejected func(why string) // told what is dropped in an open session
 
 	console, bmc uint32 // what each side calls the session
 	k1, k2       []byte // of an open session
 
 	sent, seen uint32    // sequence numbers of the last packet that was sent, and of the last that was believed
-	heard      time.Time // when the last that was believed came, or the session was opened
+	lastHeard  time.Time // when the last that was believed came, or the session was opened
 	number     byte      // of the last question
 	spent      byte      // the first number under which an answer may still come; it is not used again. 0: none
 
@@ -104,12 +104,12 @@ func newID() uint32 {
 // errSilent: no answer came.
 var errSilent = providers.WithClass(providers.ErrUnreachable, errors.New("no answer"))
 
-// exchange sends what pack makes, and again while no answer comes: after a wait, or twice the time of the last answer
+// exchangePackets sends what pack makes, and again while no answer comes: after a wait, or twice the time of the last answer
 // where that is longer, and it doubles each time. accept takes each datagram, and says whether it is the answer; its
 // error is exchange's. It blocks until ctx ends, or until no answer came for as long as patience allows: errSilent.
-func (s *session) exchange(ctx context.Context, wait, patience time.Duration,
+func (s *session) exchangePackets(ctx context.Context, wait, patience time.Duration,
 	pack func() ([]byte, error), accept func([]byte) (bool, error)) error {
-	wait, patience = max(wait, 2*s.rtt), s.patient(patience)
+	wait, patience = max(wait, 2*s.rtt), s.extendPatience(patience)
 	ended := make(chan struct{})
 	undo := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -161,8 +161,8 @@ func (s *session) exchange(ctx context.Context, wait, patience time.Duration,
 	}
 }
 
-// patient is a patience that lets what is sent a second time be answered on a slow network.
-func (s *session) patient(d time.Duration) time.Duration { return max(d, 4*s.rtt) }
+// extendPatience is a patience that lets what is sent a second time be answered on a slow network.
+func (s *session) extendPatience(d time.Duration) time.Duration { return max(d, 4*s.rtt) }
 
 // How a log-in ends that is refused.
 var (
@@ -179,8 +179,8 @@ var (
 // message 4 may be lost, and many BMCs do not send it twice: the session may be open without it, and the first answer
 // that the BMC signs shows it.
 func (s *session) logIn(ctx context.Context, a credentials, patience time.Duration) error {
-	if err := s.step(ctx, patience, payloadOpenRequest, s.packOpen, s.acceptOpen); err != nil {
-		return refusal("opening a session", err)
+	if err := s.sendLoginStep(ctx, patience, payloadOpenRequest, s.packOpen, s.acceptOpen); err != nil {
+		return explainRefusal("opening a session", err)
 	}
 	// What both sides prove that they know, beside the password.
 	var random1, random2, guid [16]byte
@@ -189,7 +189,7 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 		ManagedSystemSessionID: s.bmc, NameOnlyLookup: true, RequestedMaximumPrivilegeLevel: a.level,
 		UsernameLength: uint8(len(a.user)), Username: []byte(a.user),
 	}
-	err := s.step(ctx, patience, payloadRAKP1, func(tag byte) []byte {
+	err := s.sendLoginStep(ctx, patience, payloadRAKP1, func(tag byte) []byte {
 		copy(random1[:], crypto.RandomBytes(len(random1)))
 		rakp1.MessageTag, rakp1.RemoteConsoleRandomNumber = tag, random1
 		return rakp1.Pack()
@@ -207,7 +207,7 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 		return true, err
 	})
 	if err != nil {
-		return refusal("logging in", err)
+		return explainRefusal("logging in", err)
 	}
 	key, other := a.kg, errOtherKg // two-key log-in
 	if key == nil {
@@ -217,12 +217,12 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 	if err != nil {
 		return err
 	}
-	s.k1, s.k2, s.heard = k1, k2, time.Now() // from the next message on the BMC may hold the session open
+	s.k1, s.k2, s.lastHeard = k1, k2, time.Now() // from the next message on the BMC may hold the session open
 	proof, err := crypto.RAKP3AuthCode(s.suite.auth, random2[:], s.console, rakp1.Role(), a.user, kuid)
 	if err != nil {
 		return err
 	}
-	err = s.step(ctx, patience, payloadRAKP3, func(tag byte) []byte {
+	err = s.sendLoginStep(ctx, patience, payloadRAKP3, func(tag byte) []byte {
 		rakp3 := rmcpplus.RAKPMessage3{MessageTag: tag, ManagedSystemSessionID: s.bmc, KeyExchangeAuthenticationCode: proof}
 		return rakp3.Pack()
 	}, func(m []byte) (bool, error) {
@@ -243,18 +243,18 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 	return ctx.Err()
 }
 
-// step sends one message of the log-in, and has accept take its answer. An answer has our session ID, which is random,
+// sendLoginStep sends one message of the log-in, and has accept take its answer. An answer has our session ID, which is random,
 // and the tag of a message that was sent, of which the first is random: an attacker who does not see our packets
 // cannot refuse anything. A BMC makes another random number for each RAKP message, so only the last that was sent can
 // be answered; each request for a session can be.
-func (s *session) step(ctx context.Context, patience time.Duration, request byte,
+func (s *session) sendLoginStep(ctx context.Context, patience time.Duration, request byte,
 	pack func(tag byte) []byte, accept func(m []byte) (bool, error)) error {
 	first := crypto.RandomBytes(1)[0]
 	var sent []time.Time
-	return s.exchange(ctx, s.pace.login, patience, func() ([]byte, error) {
+	return s.exchangePackets(ctx, s.timing.login, patience, func() ([]byte, error) {
 		tag := first + byte(len(sent))
 		sent = append(sent, time.Now())
-		return frame(request, 0, 0, pack(tag)), nil
+		return newFrame(request, 0, 0, pack(tag)), nil
 	}, func(b []byte) (bool, error) {
 		p, ok := parsePacket(b)
 		m := p.payload
@@ -299,9 +299,9 @@ func (s *session) acceptOpen(m []byte) (bool, error) {
 	return true, nil
 }
 
-// refusal explains why a BMC opened no session, which nothing proves: it is as if there were no answer. A wrong
+// explainRefusal explains why a BMC opened no session, which nothing proves: it is as if there were no answer. A wrong
 // password shows before it is sent: the BMC's own proof is made with another.
-func refusal(act string, err error) error {
+func explainRefusal(act string, err error) error {
 	var status *types.RmcpStatusError
 	if !errors.As(err, &status) {
 		return fmt.Errorf("%s: %w", act, err)
@@ -328,22 +328,22 @@ func refusedLate(err error) error {
 	return fmt.Errorf("logging in: %w", err)
 }
 
-// query asks one question, and reads its answer. A refusal is a *types.ResponseError.
-func (s *session) query(ctx context.Context, q types.Request, into types.Response) error {
-	data, err := s.ask(ctx, q.Command(), q.Pack(), nil)
+// sendQuery asks one question, and reads its answer. A refusal is a *types.ResponseError.
+func (s *session) sendQuery(ctx context.Context, q types.Request, into types.Response) error {
+	data, err := s.sendCommand(ctx, q.Command(), q.Pack(), nil)
 	if err != nil {
 		return err
 	}
 	return into.Unpack(data)
 }
 
-// ask asks one question of an open session, and returns what follows the completion code. maySend is called before
+// sendCommand asks one question of an open session, and returns what follows the completion code. maySend is called before
 // each time that it is sent; its error is a stopError, and ends it. Nil: nothing is asked.
 //
 // IPMI numbers questions from 1 to 63 only. A number that was sent more than once, or was not answered, may be
 // answered at any time, by what was true at another time: it is not used again in this session, which ends before
 // (errSpent).
-func (s *session) ask(ctx context.Context, c types.Command, data []byte,
+func (s *session) sendCommand(ctx context.Context, c types.Command, data []byte,
 	maySend func() error) (answer []byte, err error) {
 	next := s.number%lastNumber + 1
 	if next == s.spent {
@@ -352,29 +352,29 @@ func (s *session) ask(ctx context.Context, c types.Command, data []byte,
 	s.number = next
 	var sent []time.Time
 	defer func() {
-		if s.spent == 0 && (len(sent) > 1 || err != nil && code(err) == 0) {
+		if s.spent == 0 && (len(sent) > 1 || err != nil && completionCode(err) == 0) {
 			s.spent = s.number
 		}
 	}()
-	wait := s.pace.question
+	wait := s.timing.question
 	if maySend != nil {
-		wait = s.pace.act
+		wait = s.timing.act
 	}
 	q := types.IPMIRequest{
 		ResponderAddr: types.BMC_SA, NetFn: c.NetFn, RequesterAddr: types.RemoteConsole_SWID, RequesterSequence: s.number,
 		Command: c.ID, CommandData: data,
 	}
 	q.ComputeChecksum()
-	err = s.exchange(ctx, wait, s.patience, func() ([]byte, error) {
+	err = s.exchangePackets(ctx, wait, s.patience, func() ([]byte, error) {
 		if maySend != nil {
 			if err := maySend(); err != nil {
 				return nil, stopError{err}
 			}
 		}
 		sent = append(sent, time.Now())
-		return s.seal(q.Pack())
+		return s.sealMessage(q.Pack())
 	}, func(b []byte) (bool, error) {
-		message, why := s.unseal(b)
+		message, why := s.unsealMessage(b)
 		if why != "" {
 			s.rejected(why)
 		}
@@ -402,15 +402,15 @@ type stopError struct{ error }
 
 func (e stopError) Unwrap() error { return e.error }
 
-// seal encrypts and signs a message (IPMI 2.0, 13.28.4 and 13.29). Each call makes another packet: a BMC drops one
+// sealMessage encrypts and signs a message (IPMI 2.0, 13.28.4 and 13.29). Each call makes another packet: a BMC drops one
 // that it had before.
-func (s *session) seal(message []byte) ([]byte, error) {
+func (s *session) sealMessage(message []byte) ([]byte, error) {
 	payload, err := crypto.EncryptAESPayload(message, s.k2, crypto.RandomBytes(blockLen))
 	if err != nil {
 		return nil, err
 	}
 	s.sent++
-	b := frame(signed|payloadIPMI, s.bmc, s.sent, payload)
+	b := newFrame(signed|payloadIPMI, s.bmc, s.sent, payload)
 	pad := types.IntegrityPadLen(headerLen-4, len(payload))
 	for range pad {
 		b = append(b, 0xff)
@@ -420,10 +420,10 @@ func (s *session) seal(message []byte) ([]byte, error) {
 	return append(b, code...), err
 }
 
-// unseal returns the message of a packet of the session that the BMC signed and that was never seen before. For any
+// unsealMessage returns the message of a packet of the session that the BMC signed and that was never seen before. For any
 // other it is nil, and why says what is wrong; "": it is a late answer to the log-in, which proves nothing and is no
 // attack.
-func (s *session) unseal(b []byte) (message []byte, why string) {
+func (s *session) unsealMessage(b []byte) (message []byte, why string) {
 	p, ok := parsePacket(b)
 	switch {
 	case ok && p.session == 0 && p.kind >= payloadOpenResponse:
@@ -448,18 +448,18 @@ func (s *session) unseal(b []byte) (message []byte, why string) {
 	if message, err = crypto.DecryptAESPayload(p.payload, s.k2); err != nil {
 		return nil, "its payload cannot be decrypted"
 	}
-	s.seen, s.heard = p.sequence, time.Now()
+	s.seen, s.lastHeard = p.sequence, time.Now()
 	return message, ""
 }
 
-// close ends the session and its connection.
-func (s *session) close(ctx context.Context) error {
+// closeSession ends the session and its connection.
+func (s *session) closeSession(ctx context.Context) error {
 	defer s.conn.Close()
 	if s.k1 == nil {
 		return nil
 	}
 	s.patience, s.spent = closeFor, 0 // whatever is answered
-	return s.query(ctx, &app.CloseSessionRequest{SessionID: s.bmc}, &app.CloseSessionResponse{})
+	return s.sendQuery(ctx, &app.CloseSessionRequest{SessionID: s.bmc}, &app.CloseSessionResponse{})
 }
 
 // packet is one of RMCP+.
@@ -472,8 +472,8 @@ type packet struct {
 	rest     []byte // what follows the payload
 }
 
-// frame makes a packet up to the end of its payload.
-func frame(kind byte, session, sequence uint32, payload []byte) []byte {
+// newFrame makes a packet up to the end of its payload.
+func newFrame(kind byte, session, sequence uint32, payload []byte) []byte {
 	b := []byte{6, 0, 0xff, 7, 6, kind}
 	b = binary.LittleEndian.AppendUint32(b, session)
 	b = binary.LittleEndian.AppendUint32(b, sequence)

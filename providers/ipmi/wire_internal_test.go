@@ -73,7 +73,7 @@ func (l *line) Write(b []byte) (int, error) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	answer = frame(p.kind+1, 0, 0, answer)
+	answer = newFrame(p.kind+1, 0, 0, answer)
 	if other, ok := l.instead[p.kind+1]; ok {
 		answer = other
 	}
@@ -83,7 +83,7 @@ func (l *line) Write(b []byte) (int, error) {
 
 // signedFrame is a packet as the BMC signs it.
 func signedFrame(s *session, kind byte, sequence uint32, payload []byte) []byte {
-	b := frame(kind, s.console, sequence, payload)
+	b := newFrame(kind, s.console, sequence, payload)
 	pad := types.IntegrityPadLen(headerLen-4, len(payload))
 	b = append(b, bytes.Repeat([]byte{0xff}, pad)...)
 	b = append(b, byte(pad), 7)
@@ -113,7 +113,7 @@ func newLine(t testing.TB, id int) (*line, *session) {
 		t.Fatal(err)
 	}
 	l := &line{t: t, bmc: b}
-	return l, &session{conn: l, suite: suites[id], pace: quick, console: 0xa0a1a2a3, patience: time.Minute, rejected: func(string) {}}
+	return l, &session{conn: l, suite: suites[id], timing: defaultTiming, console: 0xa0a1a2a3, patience: time.Minute, rejected: func(string) {}}
 }
 
 var fence = credentials{"fence", providers.NewSecret("secret"), nil, types.PrivilegeLevelOperator}
@@ -124,7 +124,7 @@ func FuzzAnswers(f *testing.F) {
 	off := []byte{0x81, 0x04, 0x7b, 0x20, 0x04, 0x01, 0x00, 0x00, 0x00, 0x00, 0xdb}
 	f.Add(byte(0), []byte{})
 	f.Add(byte(0), []byte{6, 0, 0xff, 7})
-	f.Add(byte(0), frame(0xc0, 0xa0a1a2a3, 9, make([]byte, 32)))
+	f.Add(byte(0), newFrame(0xc0, 0xa0a1a2a3, 9, make([]byte, 32)))
 	f.Add(byte(0), append([]byte{6, 0, 0xff, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11}, off...))
 	f.Add(byte(1), make([]byte, 16))
 	f.Add(byte(1), make([]byte, 17))
@@ -134,10 +134,10 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(byte(2), append(make([]byte, 15), 0x0f))
 	f.Add(byte(2), append(make([]byte, 31), 0x1f))
 	f.Add(byte(3), []byte{0x80, 1, 2, 3})
-	f.Add(byte(4), frame(payloadOpenResponse, 0, 0, make([]byte, 36)))
-	f.Add(byte(4), frame(payloadOpenResponse, 0, 0, []byte{0, 4}))
-	f.Add(byte(5), frame(payloadRAKP2, 0, 0, make([]byte, 72)))
-	f.Add(byte(6), frame(payloadRAKP4, 0, 0, make([]byte, 24)))
+	f.Add(byte(4), newFrame(payloadOpenResponse, 0, 0, make([]byte, 36)))
+	f.Add(byte(4), newFrame(payloadOpenResponse, 0, 0, []byte{0, 4}))
+	f.Add(byte(5), newFrame(payloadRAKP2, 0, 0, make([]byte, 72)))
+	f.Add(byte(6), newFrame(payloadRAKP4, 0, 0, make([]byte, 24)))
 	type opened struct {
 		*line
 		*session
@@ -176,7 +176,7 @@ func FuzzAnswers(f *testing.F) {
 			o.line.answers = [][]byte{packet}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			var status chassis.GetChassisStatusResponse
-			err := o.session.query(ctx, &chassis.GetChassisStatusRequest{}, &status)
+			err := o.session.sendQuery(ctx, &chassis.GetChassisStatusRequest{}, &status)
 			cancel()
 			if mode%7 == 0 && err == nil {
 				t.Fatalf("an answer that is not signed counts: %v", status)
@@ -269,7 +269,7 @@ func TestSpentNumbers(t *testing.T) {
 		if answered {
 			l.answers = append(l.answers, saysOff(s, s.seen+1, 1, number, 1))
 		}
-		return s.query(t.Context(), &chassis.GetChassisStatusRequest{}, &chassis.GetChassisStatusResponse{})
+		return s.sendQuery(t.Context(), &chassis.GetChassisStatusRequest{}, &chassis.GetChassisStatusResponse{})
 	}
 	for name, spend := range map[string]func(l *line, s *session) error{
 		"not answered": func(l *line, s *session) error {
@@ -321,7 +321,7 @@ func TestAnswerToAnotherQuestion(t *testing.T) {
 			s.number = 1
 			l.answers = [][]byte{saysOff(s, 1, c.netFn, c.number, c.command)}
 			var status chassis.GetChassisStatusResponse
-			if err := s.query(t.Context(), &chassis.GetChassisStatusRequest{}, &status); (err == nil) != c.counts {
+			if err := s.sendQuery(t.Context(), &chassis.GetChassisStatusRequest{}, &status); (err == nil) != c.counts {
 				t.Errorf("%s, suite %d: got %v, want an answer: %t", c.name, id, err, c.counts)
 			}
 		}

@@ -75,7 +75,7 @@ func parseAddress(uri string, allowTCP bool) (address, error) {
 		case socket != "":
 			a.at = []string{socket}
 		default:
-			a.at = sockets(u.Path == "/session")
+			a.at = socketPaths(u.Path == "/session")
 		}
 		return a, nil
 	}
@@ -85,7 +85,7 @@ func parseAddress(uri string, allowTCP bool) (address, error) {
 		return address{}, errors.New("has a socket, but the transport is " + transport)
 	case a.host == "":
 		return address{}, errors.New("has no host")
-	case transport == "tcp" && !allowTCP && !remote.Loopback(a.host):
+	case transport == "tcp" && !allowTCP && !remote.IsLoopback(a.host):
 		return address{}, errors.New("is plain TCP: whoever stands in between may say Off, and power off any guest (use qemu+tls, or see allowTCP)")
 	case port == "" && transport == "tcp":
 		port = "16509"
@@ -96,8 +96,8 @@ func parseAddress(uri string, allowTCP bool) (address, error) {
 	return a, nil
 }
 
-// sockets are where the daemons listen: libvirtd, which serves all drivers, and virtqemud, which newer systems have instead.
-func sockets(session bool) []string {
+// socketPaths are where the daemons listen: libvirtd, which serves all drivers, and virtqemud, which newer systems have instead.
+func socketPaths(session bool) []string {
 	dir := "/run/libvirt"
 	if session {
 		dir = os.Getenv("XDG_RUNTIME_DIR")
@@ -109,8 +109,8 @@ func sockets(session bool) []string {
 	return []string{filepath.Join(dir, "libvirt-sock"), filepath.Join(dir, "virtqemud-sock")}
 }
 
-// dial connects, and with TLS makes sure of both sides. raw is the socket below conn.
-func (a address) dial(ctx context.Context, c *Config) (conn, raw net.Conn, err error) {
+// dialDaemon connects, and with TLS makes sure of both sides. raw is the socket below conn.
+func (a address) dialDaemon(ctx context.Context, c *Config) (conn, raw net.Conn, err error) {
 	var d net.Dialer
 	network := "unix"
 	if a.network != "unix" {
@@ -124,13 +124,13 @@ func (a address) dial(ctx context.Context, c *Config) (conn, raw net.Conn, err e
 		}
 	}
 	if err != nil {
-		return nil, nil, remote.Class(ctx, err)
+		return nil, nil, remote.EnsureClass(ctx, err)
 	}
 	if a.network != "tls" {
 		return socket, socket, nil
 	}
 	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
-	conn, err = a.secure(ctx, socket, c)
+	conn, err = a.startTLS(ctx, socket, c)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -141,20 +141,20 @@ func (a address) dial(ctx context.Context, c *Config) (conn, raw net.Conn, err e
 	return conn, socket, nil
 }
 
-// secure does the handshake, and then waits for the byte by which libvirtd tells whether it accepts our certificate.
-func (a address) secure(ctx context.Context, raw net.Conn, c *Config) (net.Conn, error) {
-	cfg, err := c.Client(a.at[0])
+// startTLS does the handshake, and then waits for the byte by which libvirtd tells whether it accepts our certificate.
+func (a address) startTLS(ctx context.Context, raw net.Conn, c *Config) (net.Conn, error) {
+	cfg, err := c.ClientConfig(a.at[0])
 	if err != nil {
 		return nil, err
 	}
-	pair, err := c.certificate(time.Now())
+	pair, err := c.clientCertificate(time.Now())
 	if err != nil {
 		return nil, providers.WithClass(providers.ErrDenied, err)
 	}
 	cfg.Certificates = []tls.Certificate{pair}
 	conn := tls.Client(raw, cfg)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		if err := remote.Explain(err); errors.Is(err, providers.ErrUntrusted) {
+		if err := remote.ExplainHandshake(err); errors.Is(err, providers.ErrUntrusted) {
 			return nil, err
 		}
 		return nil, providers.WithClass(tlsClass(err), fmt.Errorf("TLS handshake: %w", err))
@@ -184,9 +184,9 @@ func tlsClass(err error, closed ...error) error {
 	return providers.ErrUnreachable
 }
 
-// certificate reads the client's certificate and key. One that has expired, or is not valid yet, is an error here: the daemon would
+// clientCertificate reads the client's certificate and key. One that has expired, or is not valid yet, is an error here: the daemon would
 // only close the connection.
-func (c *Config) certificate(now time.Time) (tls.Certificate, error) {
+func (c *Config) clientCertificate(now time.Time) (tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 	if err != nil {
 		return pair, fmt.Errorf("reading client certificate: %w", err)

@@ -110,7 +110,7 @@ func TestRegistered(t *testing.T) {
 	if ty.Name != "libvirt" || ty.NewConfig() == ty.NewConfig() {
 		t.Errorf("got %q", ty.Name)
 	}
-	if got := providers.Registry([]providers.Type{ty}).Names(); !slices.Equal(got, []string{"libvirt"}) {
+	if got := providers.Registry([]providers.Type{ty}).TypeNames(); !slices.Equal(got, []string{"libvirt"}) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -4,5 +4,5 @@ import "time"
 
 // SetRhythm makes a provider's watches faster.
 func SetRhythm(p *Provider, beat, first, last time.Duration) {
-	p.rhythm = rhythm{beat: beat, first: first, last: last}
+	p.timing = watchTiming{beat: beat, first: first, last: last}
 }

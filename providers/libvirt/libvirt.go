@@ -82,10 +82,10 @@ func (c *Config) Validate() []providers.Problem {
 			return
 		}
 		secure = secure || a.network == "tls"
-		if seen[a.key()] {
+		if seen[a.addressKey()] {
 			problem(path, "names a hypervisor twice")
 		}
-		seen[a.key()] = true
+		seen[a.addressKey()] = true
 	}
 	switch {
 	case c.URI != "" && len(c.URIs) > 0:
@@ -99,12 +99,12 @@ func (c *Config) Validate() []providers.Problem {
 		check(fmt.Sprintf("uris[%d]", i), uri)
 	}
 	out = append(out, c.Trust.Validate()...)
-	files := c.Given() || c.CertFile != "" || c.KeyFile != ""
+	files := c.HasTrustSettings() || c.CertFile != "" || c.KeyFile != ""
 	switch {
 	case secure && (c.CertFile == "" || c.KeyFile == ""):
 		problem("certFile", "missing: qemu+tls needs certFile and keyFile")
 	case secure:
-		if _, err := c.certificate(time.Now()); err != nil {
+		if _, err := c.clientCertificate(time.Now()); err != nil {
 			problem("certFile", "%v", err)
 		}
 	case files && len(out) == 0:
@@ -116,13 +116,13 @@ func (c *Config) Validate() []providers.Problem {
 // New makes the provider. It contacts no daemon.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
-// Addresses implements providers.IDs: the daemons are named by the configuration alone.
-func (c *Config) Addresses() bool { return false }
+// HasAddressIDs implements providers.IDs: the daemons are named by the configuration alone.
+func (c *Config) HasAddressIDs() bool { return false }
 
-// Canonical implements providers.IDs: a UUID as libvirt writes it, or the domain's name. No ID leads to another host.
-func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
+// CanonicalID implements providers.IDs: a UUID as libvirt writes it, or the domain's name. No ID leads to another host.
+func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if u, ok := providers.ParseUUID(id); ok {
-		return text(golibvirt.UUID(u)), nil, nil
+		return formatUUID(golibvirt.UUID(u)), nil, nil
 	}
 	return id, nil, nil
 }
@@ -135,8 +135,8 @@ func (c *Config) Hypervisors() []string {
 	return c.URIs
 }
 
-// addresses are those of all hypervisors.
-func (c *Config) addresses() ([]address, error) {
+// hypervisorAddresses are those of all hypervisors.
+func (c *Config) hypervisorAddresses() ([]address, error) {
 	var out []address
 	for _, uri := range c.Hypervisors() {
 		a, err := parseAddress(uri, c.AllowTCP)
@@ -151,15 +151,17 @@ func (c *Config) addresses() ([]address, error) {
 	return out, nil
 }
 
-// key tells two hypervisors apart.
-func (a address) key() string { return a.network + " " + strings.Join(a.at, " ") + " " + a.connect }
+// addressKey tells two hypervisors apart.
+func (a address) addressKey() string {
+	return a.network + " " + strings.Join(a.at, " ") + " " + a.connect
+}
 
 // Provider speaks to the daemons of one group of hypervisors. It is safe for concurrent use.
 type Provider struct {
 	cfg    Config
 	opts   providers.Options
 	group  []*hypervisor
-	rhythm rhythm
+	timing watchTiming
 }
 
 var (
@@ -173,11 +175,11 @@ var (
 
 // New makes the provider from a valid Config. It contacts no daemon.
 func New(c Config, o providers.Options) (*Provider, error) {
-	addresses, err := c.addresses()
+	addresses, err := c.hypervisorAddresses()
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: c, opts: o.Defaulted(), rhythm: calm}
+	p := &Provider{cfg: c, opts: o.WithDefaults(), timing: defaultTiming}
 	for _, a := range addresses {
 		p.group = append(p.group, newHypervisor(a, &p.cfg))
 	}
@@ -187,7 +189,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 // Close ends all connections and waits for what runs on them.
 func (p *Provider) Close(ctx context.Context) error {
 	errs := make([]error, len(p.group))
-	p.each(func(i int, h *hypervisor) { errs[i] = h.close(ctx) })
+	p.forEachHypervisor(func(i int, h *hypervisor) { errs[i] = h.closeLinks(ctx) })
 	return errors.Join(errs...)
 }
 
@@ -195,14 +197,14 @@ func (p *Provider) Close(ctx context.Context) error {
 // off. Errors have a class; a state that libvirt does not define is PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	var obs providers.Observation
-	err := p.do(ctx, "ask state of", t, func(ctx context.Context) error {
+	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context) error {
 		asked := p.opts.Now()
-		s, err := p.survey(ctx, t)
+		s, err := p.surveyTarget(ctx, t)
 		if err != nil {
 			return err
 		}
-		obs.SystemUUID, obs.At = text(s.uuid), providers.InstantOf(asked)
-		state, raw, err := s.verdict()
+		obs.SystemUUID, obs.At = formatUUID(s.uuid), providers.InstantOf(asked)
+		state, raw, err := s.groupState()
 		if err != nil {
 			return err
 		}
@@ -212,7 +214,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 			if s, err = p.surveyOf(ctx, s.uuid); err != nil {
 				return err
 			}
-			if state, raw, err = s.verdict(); err != nil {
+			if state, raw, err = s.groupState(); err != nil {
 				return err
 			}
 		}
@@ -226,29 +228,29 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 // powered off: its memory is a file, which is not ours to delete.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power off", t, func(ctx context.Context) error {
-		s, err := p.own(ctx, t)
+	return p.runCall(ctx, "power off", t, func(ctx context.Context) error {
+		s, err := p.surveyVerified(ctx, t)
 		if err != nil {
 			return err
 		}
 		errs := make([]error, len(p.group))
-		p.each(func(i int, h *hypervisor) {
-			if s.seen[i].active() {
-				errs[i] = h.do(ctx, "destroying the domain", acting, s.uuid, (*golibvirt.Libvirt).DomainDestroyFlags, notActive)
+		p.forEachHypervisor(func(i int, h *hypervisor) {
+			if s.answers[i].isActive() {
+				errs[i] = h.changePower(ctx, "destroying the domain", acting, s.uuid, (*golibvirt.Libvirt).DomainDestroyFlags, isNotActive)
 			}
 		})
 		if err := errors.Join(errs...); err != nil {
 			return err
 		}
-		if _, _, err := s.verdict(); err != nil {
+		if _, _, err := s.groupState(); err != nil {
 			return err // a hypervisor did not answer, or none knows the domain
 		}
-		if !slices.ContainsFunc(s.seen, func(g sighting) bool { return g.err == nil && !g.elsewhere }) {
+		if !slices.ContainsFunc(s.answers, func(g domainAnswer) bool { return g.err == nil && !g.elsewhere }) {
 			return notFound("it has migrated away, to a hypervisor that is not in uris")
 		}
-		if i := slices.IndexFunc(s.seen, func(g sighting) bool { return g.saved }); i >= 0 && !slices.ContainsFunc(s.seen, sighting.active) {
+		if i := slices.IndexFunc(s.answers, func(g domainAnswer) bool { return g.saved }); i >= 0 && !slices.ContainsFunc(s.answers, domainAnswer.isActive) {
 			return providers.WithClass(providers.ErrPermanent, fmt.Errorf(
-				"%s: it does not run, but its memory is kept and may resume: start it, or remove the image (virsh managedsave-remove)", s.seen[i].raw))
+				"%s: it does not run, but its memory is kept and may resume: start it, or remove the image (virsh managedsave-remove)", s.answers[i].raw))
 		}
 		return nil
 	})
@@ -258,19 +260,19 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 // the machine that was there before.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power on", t, func(ctx context.Context) error {
-		s, err := p.own(ctx, t)
+	return p.runCall(ctx, "power on", t, func(ctx context.Context) error {
+		s, err := p.surveyVerified(ctx, t)
 		if err != nil {
 			return err
 		}
-		if _, _, err := s.verdict(); err != nil {
+		if _, _, err := s.groupState(); err != nil {
 			return err // a hypervisor that does not answer may have it running
 		}
-		if slices.ContainsFunc(s.seen, sighting.active) {
+		if slices.ContainsFunc(s.answers, domainAnswer.isActive) {
 			return nil
 		}
 		at := -1
-		for i, g := range s.seen {
+		for i, g := range s.answers {
 			switch {
 			case g.saved:
 				return providers.WithClass(providers.ErrPermanent, fmt.Errorf("%s: starting it would resume its memory (virsh start, or virsh managedsave-remove first)", g.raw))
@@ -286,19 +288,19 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		create := func(rpc *golibvirt.Libvirt, d golibvirt.Domain, _ golibvirt.DomainDestroyFlagsValues) error {
 			return rpc.DomainCreate(d)
 		}
-		return p.group[at].do(ctx, "starting the domain", acting, s.uuid, create, sighting.active)
+		return p.group[at].changePower(ctx, "starting the domain", acting, s.uuid, create, domainAnswer.isActive)
 	})
 }
 
-func notActive(g sighting) bool { return !g.active() }
+func isNotActive(g domainAnswer) bool { return !g.isActive() }
 
-// do runs one call and explains its error.
-func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
-	return remote.Do(ctx, act, t, "libvirt "+p.opts.Name, f)
+// runCall runs one call and explains its error.
+func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
+	return remote.RunCall(ctx, act, t, "libvirt "+p.opts.Name, f)
 }
 
-// each calls f for all hypervisors at once and waits.
-func (p *Provider) each(f func(i int, h *hypervisor)) {
+// forEachHypervisor calls f for all hypervisors at once and waits.
+func (p *Provider) forEachHypervisor(f func(i int, h *hypervisor)) {
 	if len(p.group) == 1 {
 		f(0, p.group[0])
 		return
@@ -310,8 +312,8 @@ func (p *Provider) each(f func(i int, h *hypervisor)) {
 	wait.Wait()
 }
 
-// sighting is what one hypervisor says of a domain.
-type sighting struct {
+// domainAnswer is what one hypervisor says of a domain.
+type domainAnswer struct {
 	err       error // it did not say; ErrNotFound: it knows no such domain
 	state     providers.PowerState
 	raw       string
@@ -319,41 +321,41 @@ type sighting struct {
 	elsewhere bool // it has migrated away
 }
 
-// active tells whether there is, or may be, something to destroy: a QEMU process.
-func (g sighting) active() bool {
+// isActive tells whether there is, or may be, something to destroy: a QEMU process.
+func (g domainAnswer) isActive() bool {
 	return g.err == nil && g.state != providers.PowerOff && !g.saved && !g.elsewhere
 }
 
-func (g sighting) absent() bool { return errors.Is(g.err, providers.ErrNotFound) }
+func (g domainAnswer) isAbsent() bool { return errors.Is(g.err, providers.ErrNotFound) }
 
 // survey is what the whole group says of one domain.
 type survey struct {
-	uuid  golibvirt.UUID
-	names []string // of the hypervisors, "" where there is one only
-	seen  []sighting
+	uuid    golibvirt.UUID
+	names   []string // of the hypervisors, "" where there is one only
+	answers []domainAnswer
 }
 
-// verdict is the group's: off only if every hypervisor answered, one of them knows the domain as off, and none has anything of it in
+// groupState is the group's: off only if every hypervisor answered, one of them knows the domain as off, and none has anything of it in
 // memory.
-func (s survey) verdict() (providers.PowerState, string, error) {
-	for _, g := range s.seen {
-		if g.err != nil && !g.absent() {
+func (s survey) groupState() (providers.PowerState, string, error) {
+	for _, g := range s.answers {
+		if g.err != nil && !g.isAbsent() {
 			return providers.PowerUnknown, "", g.err
 		}
 	}
 	best := -1
-	for i, g := range s.seen {
-		if g.absent() {
+	for i, g := range s.answers {
+		if g.isAbsent() {
 			continue
 		}
-		if best < 0 || weight(g) > weight(s.seen[best]) {
+		if best < 0 || stateWeight(g) > stateWeight(s.answers[best]) {
 			best = i
 		}
 	}
 	if best < 0 {
-		return providers.PowerUnknown, "", s.seen[0].err
+		return providers.PowerUnknown, "", s.answers[0].err
 	}
-	g := s.seen[best]
+	g := s.answers[best]
 	raw := g.raw
 	if s.names[best] != "" {
 		raw += " on " + s.names[best]
@@ -361,8 +363,8 @@ func (s survey) verdict() (providers.PowerState, string, error) {
 	return g.state, raw, nil
 }
 
-// weight orders what hypervisors say: the heaviest decides. A domain that has gone elsewhere says least: off or on where it went.
-func weight(g sighting) int {
+// stateWeight orders what hypervisors say: the heaviest decides. A domain that has gone elsewhere says least: off or on where it went.
+func stateWeight(g domainAnswer) int {
 	switch {
 	case g.elsewhere:
 		return 0
@@ -377,52 +379,52 @@ func weight(g sighting) int {
 	}
 }
 
-// survey finds the target's domain in the group and asks all hypervisors for it.
-func (p *Provider) survey(ctx context.Context, t providers.Target) (survey, error) {
-	uuid, err := p.find(ctx, t)
+// surveyTarget finds the target's domain in the group and asks all hypervisors for it.
+func (p *Provider) surveyTarget(ctx context.Context, t providers.Target) (survey, error) {
+	uuid, err := p.findDomain(ctx, t)
 	if err != nil {
 		return survey{}, err
 	}
 	return p.surveyOf(ctx, uuid)
 }
 
-// own is survey for a power action, where the domain is the target's. That was confirmed before, but a name may be another domain's
+// surveyVerified is survey for a power action, where the domain is the target's. That was confirmed before, but a name may be another domain's
 // since: what is identified here is the very UUID that the daemon is then told to act on.
-func (p *Provider) own(ctx context.Context, t providers.Target) (survey, error) {
-	s, err := p.survey(ctx, t)
+func (p *Provider) surveyVerified(ctx context.Context, t providers.Target) (survey, error) {
+	s, err := p.surveyTarget(ctx, t)
 	if err == nil {
-		err = t.Identify(providers.Observation{SystemUUID: text(s.uuid)})
+		err = t.VerifyIdentity(providers.Observation{SystemUUID: formatUUID(s.uuid)})
 	}
 	return s, err
 }
 
 func (p *Provider) surveyOf(ctx context.Context, uuid golibvirt.UUID) (survey, error) {
-	s := survey{uuid: uuid, names: make([]string, len(p.group)), seen: make([]sighting, len(p.group))}
-	p.each(func(i int, h *hypervisor) {
-		s.seen[i] = h.look(ctx, uuid)
+	s := survey{uuid: uuid, names: make([]string, len(p.group)), answers: make([]domainAnswer, len(p.group))}
+	p.forEachHypervisor(func(i int, h *hypervisor) {
+		s.answers[i] = h.askDomainState(ctx, uuid)
 		if len(p.group) > 1 {
-			s.names[i] = p.short(i)
+			s.names[i] = p.shortName(i)
 		}
 	})
 	return s, ctx.Err()
 }
 
-// short is what a hypervisor is called in evidence, which has little room.
-func (p *Provider) short(i int) string {
+// shortName is what a hypervisor is called in evidence, which has little room.
+func (p *Provider) shortName(i int) string {
 	return cmp.Or(p.group[i].host, fmt.Sprintf("uris[%d]", i))
 }
 
-// Place looks for the domain on one hypervisor: under the ID, and under the node's system UUID in both byte orders. Any domain that it
+// FindGuest looks for the domain on one hypervisor: under the ID, and under the node's system UUID in both byte orders. Any domain that it
 // finds is there, in whatever state. The node's system UUID must be known, and no other than an ID that is a UUID: an ID alone may be
 // mistaken, and what is called otherwise is absent everywhere.
-func (p *Provider) Place(ctx context.Context, on string, t providers.Target) (providers.Placement, error) {
+func (p *Provider) FindGuest(ctx context.Context, on string, t providers.Target) (providers.Placement, error) {
 	var out providers.Placement
-	err := p.do(ctx, "look on a hypervisor for", t, func(ctx context.Context) error {
+	err := p.runCall(ctx, "look on a hypervisor for", t, func(ctx context.Context) error {
 		i := slices.IndexFunc(p.group, func(h *hypervisor) bool { return h.uri == on })
 		if i < 0 {
 			return providers.WithClass(providers.ErrPermanent, errors.New("there is no such hypervisor"))
 		}
-		uuids, err := candidates(providers.Target{SystemUUID: t.SystemUUID})
+		uuids, err := candidateUUIDs(providers.Target{SystemUUID: t.SystemUUID})
 		if err != nil {
 			return err
 		}
@@ -430,37 +432,37 @@ func (p *Provider) Place(ctx context.Context, on string, t providers.Target) (pr
 			return providers.WithClass(providers.ErrIdentity, fmt.Errorf("the node's system UUID is %s, and it is to be domain %s", t.SystemUUID, t.ID))
 		}
 		out.At = providers.InstantOf(p.opts.Now())
-		found, err := p.group[i].find(ctx, uuids, t.ID)
+		found, err := p.group[i].findDomains(ctx, uuids, t.ID)
 		if err != nil {
 			return err
 		}
 		if out.Absent = len(found) == 0; out.Absent {
-			out.Raw = "not on " + p.short(i)
+			out.Raw = "not on " + p.shortName(i)
 			return nil
 		}
-		out.Raw = "on " + p.short(i)
+		out.Raw = "on " + p.shortName(i)
 		return nil
 	})
 	return out, err
 }
 
-// name is how a hypervisor is called in messages.
-func (a address) name() string {
+// displayName is how a hypervisor is called in messages.
+func (a address) displayName() string {
 	if a.host != "" {
 		return a.host
 	}
 	return a.at[0]
 }
 
-// find returns the UUID of the one domain that the target names. A domain may have another name on another hypervisor, and another
+// findDomain returns the UUID of the one domain that the target names. A domain may have another name on another hypervisor, and another
 // domain the same name: what counts is the UUID, which migrates with it.
-func (p *Provider) find(ctx context.Context, t providers.Target) (golibvirt.UUID, error) {
-	uuids, err := candidates(t)
+func (p *Provider) findDomain(ctx context.Context, t providers.Target) (golibvirt.UUID, error) {
+	uuids, err := candidateUUIDs(t)
 	if err != nil {
 		return golibvirt.UUID{}, err
 	}
 	found, errs := make([][]golibvirt.Domain, len(p.group)), make([]error, len(p.group))
-	p.each(func(i int, h *hypervisor) { found[i], errs[i] = h.find(ctx, uuids, t.ID) })
+	p.forEachHypervisor(func(i int, h *hypervisor) { found[i], errs[i] = h.findDomains(ctx, uuids, t.ID) })
 	var match []golibvirt.UUID
 	for _, domains := range found {
 		for _, d := range domains {
@@ -473,7 +475,7 @@ func (p *Provider) find(ctx context.Context, t providers.Target) (golibvirt.UUID
 	case len(match) == 1:
 		return match[0], nil // what a hypervisor that did not answer has to say is asked for next
 	case len(match) > 1:
-		return golibvirt.UUID{}, notFound("%d domains match (%s, %s): name one by its UUID", len(match), text(match[0]), text(match[1]))
+		return golibvirt.UUID{}, notFound("%d domains match (%s, %s): name one by its UUID", len(match), formatUUID(match[0]), formatUUID(match[1]))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return golibvirt.UUID{}, err
@@ -484,8 +486,8 @@ func (p *Provider) find(ctx context.Context, t providers.Target) (golibvirt.UUID
 	return golibvirt.UUID{}, notFound("no domain has that name or UUID")
 }
 
-// candidates are the UUIDs, in both byte orders, under which a target is looked up: its ID's, if that is one, else the system's.
-func candidates(t providers.Target) ([]golibvirt.UUID, error) {
+// candidateUUIDs are the UUIDs, in both byte orders, under which a target is looked up: its ID's, if that is one, else the system's.
+func candidateUUIDs(t providers.Target) ([]golibvirt.UUID, error) {
 	key := t.ID
 	if key == "" {
 		key = t.SystemUUID
@@ -507,29 +509,29 @@ func notFound(format string, a ...any) error {
 	return providers.WithClass(providers.ErrNotFound, fmt.Errorf(format, a...))
 }
 
-// with runs f on one of the hypervisor's connections.
-func (h *hypervisor) with(ctx context.Context, purpose int, f func(*link) error) error {
-	l, err := h.acquire(ctx, purpose)
+// withLink runs f on one of the hypervisor's connections.
+func (h *hypervisor) withLink(ctx context.Context, purpose int, f func(*link) error) error {
+	l, err := h.acquireLink(ctx, purpose)
 	if err == nil {
-		defer l.release()
+		defer l.releaseUser()
 		err = f(l)
 	}
 	if err != nil && len(h.cfg.URIs) > 1 {
-		err = fmt.Errorf("%s: %w", h.name(), err)
+		err = fmt.Errorf("%s: %w", h.displayName(), err)
 	}
 	return err
 }
 
-// find returns the domains that have one of the UUIDs or the name.
-func (h *hypervisor) find(ctx context.Context, uuids []golibvirt.UUID, name string) (out []golibvirt.Domain, err error) {
-	err = h.with(ctx, asking, func(l *link) error {
-		out, err = l.find(ctx, uuids, name)
+// findDomains returns the domains that have one of the UUIDs or the name.
+func (h *hypervisor) findDomains(ctx context.Context, uuids []golibvirt.UUID, name string) (out []golibvirt.Domain, err error) {
+	err = h.withLink(ctx, asking, func(l *link) error {
+		out, err = l.findDomains(ctx, uuids, name)
 		return err
 	})
 	return out, err
 }
 
-func (l *link) find(ctx context.Context, uuids []golibvirt.UUID, name string) ([]golibvirt.Domain, error) {
+func (l *link) findDomains(ctx context.Context, uuids []golibvirt.UUID, name string) ([]golibvirt.Domain, error) {
 	var out []golibvirt.Domain
 	take := func(d golibvirt.Domain, err error) error {
 		if errors.Is(err, providers.ErrNotFound) {
@@ -541,7 +543,7 @@ func (l *link) find(ctx context.Context, uuids []golibvirt.UUID, name string) ([
 		return err
 	}
 	for _, uuid := range uuids {
-		d, err := ask(ctx, l, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) { return rpc.DomainLookupByUUID(uuid) })
+		d, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) { return rpc.DomainLookupByUUID(uuid) })
 		if err := take(d, err); err != nil {
 			return nil, fmt.Errorf("looking up the domain: %w", err)
 		}
@@ -549,80 +551,80 @@ func (l *link) find(ctx context.Context, uuids []golibvirt.UUID, name string) ([
 	if name == "" {
 		return out, nil
 	}
-	d, err := ask(ctx, l, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) { return rpc.DomainLookupByName(name) })
+	d, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) { return rpc.DomainLookupByName(name) })
 	if err := take(d, err); err != nil {
 		return nil, fmt.Errorf("looking up the domain: %w", err)
 	}
 	return out, nil
 }
 
-// look asks for a domain's state.
-func (h *hypervisor) look(ctx context.Context, uuid golibvirt.UUID) (g sighting) {
-	err := h.with(ctx, asking, func(l *link) error {
+// askDomainState asks for a domain's state.
+func (h *hypervisor) askDomainState(ctx context.Context, uuid golibvirt.UUID) (g domainAnswer) {
+	err := h.withLink(ctx, asking, func(l *link) error {
 		var err error
-		g, err = l.look(ctx, uuid)
+		g, err = l.askDomainState(ctx, uuid)
 		return err
 	})
 	if err != nil {
-		return sighting{err: err}
+		return domainAnswer{err: err}
 	}
 	return g
 }
 
-// look asks for the managed save image first: a domain that is saved between the two questions has the reason saved, which a restart
+// askDomainState asks for the managed save image first: a domain that is saved between the two questions has the reason saved, which a restart
 // of the daemon between them would hide, but that ends the connection. The other way round, a domain that is restored between them
 // would be off with no image, and run.
-func (l *link) look(ctx context.Context, uuid golibvirt.UUID) (sighting, error) {
-	d := handle(uuid)
-	image, err := ask(ctx, l, func(rpc *golibvirt.Libvirt) (int32, error) { return rpc.DomainHasManagedSaveImage(d, 0) })
+func (l *link) askDomainState(ctx context.Context, uuid golibvirt.UUID) (domainAnswer, error) {
+	d := domainHandle(uuid)
+	image, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (int32, error) { return rpc.DomainHasManagedSaveImage(d, 0) })
 	if err != nil {
-		return sighting{}, fmt.Errorf("asking for a managed save image: %w", err)
+		return domainAnswer{}, fmt.Errorf("asking for a managed save image: %w", err)
 	}
 	type both struct{ state, reason int32 }
-	is, err := ask(ctx, l, func(rpc *golibvirt.Libvirt) (b both, err error) {
+	is, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (b both, err error) {
 		b.state, b.reason, err = rpc.DomainGetState(d, 0)
 		return b, err
 	})
 	if err != nil {
-		return sighting{}, fmt.Errorf("asking state: %w", err)
+		return domainAnswer{}, fmt.Errorf("asking state: %w", err)
 	}
-	return see(is.state, is.reason, image != 0), nil
+	return mapDomainState(is.state, is.reason, image != 0), nil
 }
 
-// handle names a domain to the daemon, which looks at the UUID only.
-func handle(uuid golibvirt.UUID) golibvirt.Domain {
-	return golibvirt.Domain{Name: text(uuid), UUID: uuid, ID: -1}
+// domainHandle names a domain to the daemon, which looks at the UUID only.
+func domainHandle(uuid golibvirt.UUID) golibvirt.Domain {
+	return golibvirt.Domain{Name: formatUUID(uuid), UUID: uuid, ID: -1}
 }
 
-// do changes a domain's power. Where the daemon refuses, the domain is looked at again: somebody may have done it already.
-func (h *hypervisor) do(
+// changePower changes a domain's power. Where the daemon refuses, the domain is looked at again: somebody may have done it already.
+func (h *hypervisor) changePower(
 	ctx context.Context, what string, purpose int, uuid golibvirt.UUID,
-	change func(*golibvirt.Libvirt, golibvirt.Domain, golibvirt.DomainDestroyFlagsValues) error, there func(sighting) bool,
+	change func(*golibvirt.Libvirt, golibvirt.Domain, golibvirt.DomainDestroyFlagsValues) error, there func(domainAnswer) bool,
 ) error {
-	err := h.with(ctx, purpose, func(l *link) error {
-		err := act(ctx, l, func(rpc *golibvirt.Libvirt) error {
+	err := h.withLink(ctx, purpose, func(l *link) error {
+		err := callDaemon(ctx, l, func(rpc *golibvirt.Libvirt) error {
 			if err := remote.MaySend(ctx); err != nil {
 				return err
 			}
-			return change(rpc, handle(uuid), golibvirt.DomainDestroyDefault)
+			return change(rpc, domainHandle(uuid), golibvirt.DomainDestroyDefault)
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		return nil
 	})
-	var said golibvirt.Error
-	if errors.As(err, &said) && golibvirt.ErrorNumber(said.Code) == golibvirt.ErrOperationInvalid {
-		if g := h.look(ctx, uuid); g.err == nil && there(g) {
+	var daemonErr golibvirt.Error
+	if errors.As(err, &daemonErr) && golibvirt.ErrorNumber(daemonErr.Code) == golibvirt.ErrOperationInvalid {
+		if g := h.askDomainState(ctx, uuid); g.err == nil && there(g) {
 			return nil
 		}
 	}
 	return err
 }
 
-// see maps a domain's state and its reason (libvirt-domain.h); it is the only place where an Off is made.
-func see(state, reason int32, image bool) sighting {
-	g := sighting{raw: word(state, reason)}
+// mapDomainState maps a domain's state and its reason (libvirt-domain.h); it is the only place where an Off is made.
+func mapDomainState(state, reason int32, image bool) domainAnswer {
+	g := domainAnswer{raw: stateText(state, reason)}
 	switch golibvirt.DomainState(state) {
 	case golibvirt.DomainRunning, golibvirt.DomainBlocked, golibvirt.DomainPaused, golibvirt.DomainPmsuspended:
 		g.state = providers.PowerOn
@@ -663,8 +665,8 @@ var (
 	}
 )
 
-// word is a state and its reason as virsh domstate --reason puts them; what is not known, by number.
-func word(state, reason int32) string {
+// stateText is a state and its reason as virsh domstate --reason puts them; what is not known, by number.
+func stateText(state, reason int32) string {
 	name := func(of []string, i int32, what string) string {
 		if i < 0 || int(i) >= len(of) {
 			return fmt.Sprintf("%s %d", what, i)
@@ -674,13 +676,13 @@ func word(state, reason int32) string {
 	return name(states, state, "state") + " (" + name(reasons[state], reason, "reason") + ")"
 }
 
-// text writes a UUID as libvirt does.
-func text(u golibvirt.UUID) string {
+// formatUUID writes a UUID as libvirt does.
+func formatUUID(u golibvirt.UUID) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
-// class maps libvirt's error numbers (virterror.h).
-func class(code uint32) error {
+// errorClass maps libvirt's error numbers (virterror.h).
+func errorClass(code uint32) error {
 	switch golibvirt.ErrorNumber(code) {
 	case golibvirt.ErrNoDomain:
 		return providers.ErrNotFound

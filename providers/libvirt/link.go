@@ -58,25 +58,25 @@ type link struct {
 
 var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("the provider is closed"))
 
-// acquire returns a connection for one caller, who releases it. It waits until it is made or ctx ends.
-func (h *hypervisor) acquire(ctx context.Context, purpose int) (*link, error) {
+// acquireLink returns a connection for one caller, who releases it. It waits until it is made or ctx ends.
+func (h *hypervisor) acquireLink(ctx context.Context, purpose int) (*link, error) {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
 		return nil, errClosed
 	}
 	l := h.links[purpose]
-	if l == nil || l.retired || l.broken() {
-		l = h.connect(nil)
+	if l == nil || l.retired || l.isBroken() {
+		l = h.startLink(nil)
 		h.links[purpose] = l
 	}
 	l.users++
 	h.mu.Unlock()
-	return l, l.wait(ctx)
+	return l, l.waitReady(ctx)
 }
 
-// wait waits until l is connected. Where it fails, l is released.
-func (l *link) wait(ctx context.Context) error {
+// waitReady waits until l is connected. Where it fails, l is released.
+func (l *link) waitReady(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {
 		select {
@@ -87,32 +87,32 @@ func (l *link) wait(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		l.retire()
-		l.release()
+		l.markRetired()
+		l.releaseUser()
 	}
 	return err
 }
 
-// broken tells whether l is connected no more.
-func (l *link) broken() bool {
+// isBroken tells whether l is connected no more.
+func (l *link) isBroken() bool {
 	select {
 	case <-l.ready:
-		return l.err != nil || l.wire.dead()
+		return l.err != nil || l.wire.isDead()
 	default:
 		return false
 	}
 }
 
-// connect begins a connection, with mu held.
-func (h *hypervisor) connect(events chan<- lifecycle) *link {
+// startLink begins a connection, with mu held.
+func (h *hypervisor) startLink(events chan<- lifecycle) *link {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &link{h: h, cancel: cancel, ready: make(chan struct{})}
 	h.all[l] = struct{}{}
 	h.work.Go(func() {
-		defer h.forget(l)
+		defer h.forgetLink(l)
 		defer cancel()
 		opening, opened := context.WithTimeout(ctx, remote.Backstop)
-		l.wire, l.rpc, l.err = h.open(opening, events)
+		l.wire, l.rpc, l.err = h.openWire(opening, events)
 		opened()
 		close(l.ready)
 		if l.err != nil {
@@ -121,37 +121,37 @@ func (h *hypervisor) connect(events chan<- lifecycle) *link {
 		select {
 		case <-l.wire.done:
 		case <-ctx.Done(): // by end
-			l.wire.kill(net.ErrClosed)
+			l.wire.killConnection(net.ErrClosed)
 		}
 		<-l.wire.ended
 	})
 	return l
 }
 
-func (h *hypervisor) forget(l *link) {
+func (h *hypervisor) forgetLink(l *link) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.all, l)
 }
 
-// open dials and opens the hypervisor's driver.
-func (h *hypervisor) open(ctx context.Context, events chan<- lifecycle) (*wire, *golibvirt.Libvirt, error) {
-	conn, raw, err := h.dial(ctx, h.cfg)
+// openWire dials and opens the hypervisor's driver.
+func (h *hypervisor) openWire(ctx context.Context, events chan<- lifecycle) (*wire, *golibvirt.Libvirt, error) {
+	conn, raw, err := h.dialDaemon(ctx, h.cfg)
 	if err != nil {
 		return nil, nil, err
 	}
 	w := newWire(conn, raw, events)
-	stop := context.AfterFunc(ctx, func() { w.kill(ctx.Err()) })
+	stop := context.AfterFunc(ctx, func() { w.killConnection(ctx.Err()) })
 	rpc := golibvirt.NewWithDialer(dialer{w})
 	err = rpc.ConnectToURI(golibvirt.ConnectURI(h.address.connect))
-	w.release()
+	w.releaseReader()
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		w.kill(err)
+		w.killConnection(err)
 		<-w.ended
-		return nil, nil, w.explain(fmt.Errorf("opening the connection: %w", err))
+		return nil, nil, w.explainError(fmt.Errorf("opening the connection: %w", err))
 	}
 	return w, rpc, nil
 }
@@ -161,42 +161,42 @@ type dialer struct{ w *wire }
 
 func (d dialer) Dial() (net.Conn, error) { return d.w, nil }
 
-// explain gives the error of a question the reason for which its connection ended, where it did, and the class.
-func (w *wire) explain(err error) error {
-	var said golibvirt.Error
-	if errors.As(err, &said) {
-		return providers.WithClass(class(said.Code), fmt.Errorf("the daemon says: %w", errorText(said)))
+// explainError gives the error of a question the reason for which its connection ended, where it did, and the class.
+func (w *wire) explainError(err error) error {
+	var daemonErr golibvirt.Error
+	if errors.As(err, &daemonErr) {
+		return providers.WithClass(errorClass(daemonErr.Code), fmt.Errorf("the daemon says: %w", errorText(daemonErr)))
 	}
-	if w.dead() {
+	if w.isDead() {
 		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("the connection ended: %w", w.err))
 	}
 	return providers.WithClass(providers.ErrUnreachable, err)
 }
 
-func (l *link) retire() {
+func (l *link) markRetired() {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()
 	l.retired = true
 }
 
-// release gives l back. The last user of a retired one ends it.
-func (l *link) release() {
+// releaseUser gives l back. The last user of a retired one ends it.
+func (l *link) releaseUser() {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()
 	l.users--
 	if l.retired && l.users == 0 {
-		l.end()
+		l.closeLink()
 	}
 }
 
-// end closes l, connected or not, with mu held. It does not wait.
-func (l *link) end() {
+// closeLink closes l, connected or not, with mu held. It does not wait.
+func (l *link) closeLink() {
 	l.retired = true
 	l.cancel()
 }
 
-// ask puts one question to a connection that the caller holds. It returns by ctx's end.
-func ask[T any](ctx context.Context, l *link, question func(*golibvirt.Libvirt) (T, error)) (T, error) {
+// askDaemon puts one question to a connection that the caller holds. It returns by ctx's end.
+func askDaemon[T any](ctx context.Context, l *link, question func(*golibvirt.Libvirt) (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -219,31 +219,31 @@ func ask[T any](ctx context.Context, l *link, question func(*golibvirt.Libvirt) 
 	select {
 	case a := <-got:
 		if a.err != nil {
-			if class := providers.Class(a.err); class == "permanent" || class == "not_sent" {
+			if class := providers.ErrorClass(a.err); class == "permanent" || class == "not_sent" {
 				return none, a.err
 			}
-			return none, l.wire.explain(a.err)
+			return none, l.wire.explainError(a.err)
 		}
 		return a.value, nil
 	case <-ctx.Done():
-		l.retire()
+		l.markRetired()
 		return none, ctx.Err()
 	}
 }
 
-// act is ask for a question without an answer.
-func act(ctx context.Context, l *link, question func(*golibvirt.Libvirt) error) error {
-	_, err := ask(ctx, l, func(rpc *golibvirt.Libvirt) (struct{}, error) { return struct{}{}, question(rpc) })
+// callDaemon is ask for a question without an answer.
+func callDaemon(ctx context.Context, l *link, question func(*golibvirt.Libvirt) error) error {
+	_, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (struct{}, error) { return struct{}{}, question(rpc) })
 	return err
 }
 
-// close says good-bye on connections that nobody uses, ends all, and waits until nothing is left or ctx ends.
-func (h *hypervisor) close(ctx context.Context) error {
+// closeLinks says good-bye on connections that nobody uses, ends all, and waits until nothing is left or ctx ends.
+func (h *hypervisor) closeLinks(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
 	var idle []*link
 	for l := range h.all {
-		if !l.broken() && l.users == 0 {
+		if !l.isBroken() && l.users == 0 {
 			select {
 			case <-l.ready:
 				idle = append(idle, l)
@@ -255,11 +255,11 @@ func (h *hypervisor) close(ctx context.Context) error {
 	polite, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, l := range idle {
-		_ = act(polite, l, (*golibvirt.Libvirt).ConnectClose) // a daemon that logs no broken connection is all that is won
+		_ = callDaemon(polite, l, (*golibvirt.Libvirt).ConnectClose) // a daemon that logs no broken connection is all that is won
 	}
 	h.mu.Lock()
 	for l := range h.all {
-		l.end()
+		l.closeLink()
 	}
 	h.mu.Unlock()
 	over := make(chan struct{})

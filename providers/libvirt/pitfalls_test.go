@@ -186,7 +186,7 @@ func TestDaemonInTrouble(t *testing.T) {
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			begin := time.Now()
-			err := f(ctx, n1, providertest.Allow)
+			err := f(ctx, n1, providertest.AllowSend)
 			cancel()
 			if took := time.Since(begin); !errors.Is(err, providers.ErrUnreachable) || took > timeout {
 				t.Errorf("%s, %s: got %v after %s", what, name, err, took)
@@ -469,8 +469,8 @@ func TestAddressTrouble(t *testing.T) {
 	expect(t, p(), target(d), providers.PowerOff, "shut off (unknown)")
 	writeCredentials(t, dir, stranger, h.Authority(), hour)
 	expectClass(t, p(), target(d), providers.ErrUntrusted)
-	if a := ask(t, p(), target(d)); !strings.Contains(providers.Text(a.Err), "caFile") || !strings.Contains(providers.Text(a.Err), "x509") {
-		t.Errorf("got %q, want the cause and its setting", providers.Text(a.Err))
+	if a := ask(t, p(), target(d)); !strings.Contains(providers.ErrorText(a.Err), "caFile") || !strings.Contains(providers.ErrorText(a.Err), "x509") {
+		t.Errorf("got %q, want the cause and its setting", providers.ErrorText(a.Err))
 	}
 	// A fingerprint vouches for the daemon's certificate where no authority does; another one does not.
 	for sum, class := range map[remote.SHA256]error{fingerprint(t, h.TLSAddress()): nil, {1}: providers.ErrUntrusted} {

@@ -20,7 +20,7 @@ func TestPlace(t *testing.T) {
 	t.Parallel()
 	a, b := hypervisor.New(t, hypervisor.Options{}), hypervisor.New(t, hypervisor.Options{})
 	p, ctx := guard.New(newProvider(t, nil, a.URI(), b.URI()), guard.Options{Name: "rack-a", Type: "libvirt"}), t.Context()
-	look := func(h *hypervisor.Hypervisor, of providers.Target) providers.Place {
+	look := func(h *hypervisor.Hypervisor, of providers.Target) providers.PlaceAnswer {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		return providers.AskPlace(ctx, p, h.URI(), of, providers.Now)
@@ -35,13 +35,13 @@ func TestPlace(t *testing.T) {
 	}
 	there := func(what string, h *hypervisor.Hypervisor, of providers.Target) {
 		t.Helper()
-		if got := look(h, of); !got.Answered() || got.Absent || !strings.HasPrefix(got.Raw, "on uris[") {
+		if got := look(h, of); !got.HasAnswer() || got.Absent || !strings.HasPrefix(got.Raw, "on uris[") {
 			t.Errorf("%s: got %+v, want there", what, got)
 		}
 	}
 	unknown := func(what string, h *hypervisor.Hypervisor, of providers.Target, class error) {
 		t.Helper()
-		if got := look(h, of); got.Answered() || got.Absent || !errors.Is(got.Err, class) {
+		if got := look(h, of); got.HasAnswer() || got.Absent || !errors.Is(got.Err, class) {
 			t.Errorf("%s: got %+v, want %v", what, got, class)
 		}
 	}

@@ -16,14 +16,14 @@ import (
 
 var _ providers.Watcher = (*Provider)(nil)
 
-// rhythm is how a watch keeps its connection; tests have a faster one.
-type rhythm struct {
+// watchTiming is how a watch keeps its connection; tests have a faster one.
+type watchTiming struct {
 	beat  time.Duration // between two questions whether the daemon still answers, and how long each may take
 	first time.Duration // until the first attempt after a connection was lost; doubles with each that fails
 	last  time.Duration // and stays at this
 }
 
-var calm = rhythm{beat: 5 * time.Second, first: 250 * time.Millisecond, last: 10 * time.Second}
+var defaultTiming = watchTiming{beat: 5 * time.Second, first: 250 * time.Millisecond, last: 10 * time.Second}
 
 // Watch subscribes to the lifecycle events of each hypervisor, on a connection of its own. What an event says of a guest that can
 // migrate is what one hypervisor says: that it stopped there.
@@ -33,7 +33,7 @@ var calm = rhythm{beat: 5 * time.Second, first: 250 * time.Millisecond, last: 10
 func (p *Provider) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
 	w := watch{p: p, targets: targets, f: f}
 	errs := make([]error, len(p.group))
-	p.each(func(i int, h *hypervisor) { errs[i] = w.run(ctx, h) })
+	p.forEachHypervisor(func(i int, h *hypervisor) { errs[i] = w.watchHypervisor(ctx, h) })
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -46,12 +46,12 @@ type watch struct {
 	f       func(providers.Target, providers.Observation)
 }
 
-// run watches one hypervisor until ctx ends or its daemon has no events.
-func (w *watch) run(ctx context.Context, h *hypervisor) error {
-	log := w.p.opts.Log.With("provider", w.p.opts.Name, "hypervisor", h.name())
-	pause := w.p.rhythm.first
+// watchHypervisor watches one hypervisor until ctx ends or its daemon has no events.
+func (w *watch) watchHypervisor(ctx context.Context, h *hypervisor) error {
+	log := w.p.opts.Log.With("provider", w.p.opts.Name, "hypervisor", h.displayName())
+	pause := w.p.timing.first
 	for {
-		subscribed, err := w.once(ctx, h)
+		subscribed, err := w.watchOnce(ctx, h)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -61,50 +61,50 @@ func (w *watch) run(ctx context.Context, h *hypervisor) error {
 		}
 		if subscribed {
 			log.Warn("Lost the events of a hypervisor", "err", err)
-			pause = w.p.rhythm.first
+			pause = w.p.timing.first
 		} else {
 			log.Debug("Cannot reach a hypervisor for its events", "err", err, "again", pause)
 		}
-		if !remote.Sleep(ctx, pause) {
+		if !remote.SleepContext(ctx, pause) {
 			return ctx.Err()
 		}
-		pause = min(2*pause, w.p.rhythm.last)
+		pause = min(2*pause, w.p.timing.last)
 	}
 }
 
-// once connects, subscribes, tells what has been missed, and then what happens, until the connection is lost or ctx ends.
-func (w *watch) once(ctx context.Context, h *hypervisor) (subscribed bool, err error) {
+// watchOnce connects, subscribes, tells what has been missed, and then what happens, until the connection is lost or ctx ends.
+func (w *watch) watchOnce(ctx context.Context, h *hypervisor) (subscribed bool, err error) {
 	events := make(chan lifecycle, 64)
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
 		return false, errClosed
 	}
-	l := h.connect(events)
+	l := h.startLink(events)
 	l.users++
 	h.mu.Unlock()
 
 	within := func() (context.Context, context.CancelFunc) {
-		return context.WithTimeoutCause(ctx, w.p.rhythm.beat, fmt.Errorf("no answer within %s", w.p.rhythm.beat))
+		return context.WithTimeoutCause(ctx, w.p.timing.beat, fmt.Errorf("no answer within %s", w.p.timing.beat))
 	}
 	first, cancel := within()
 	defer cancel()
-	if err := l.wait(first); err != nil {
+	if err := l.waitReady(first); err != nil {
 		return false, err
 	}
 	var wait sync.WaitGroup
 	defer wait.Wait()
-	defer l.release()
-	defer l.retire()
+	defer l.releaseUser()
+	defer l.markRetired()
 	// The subscription comes first: what happens while the targets are looked at is told twice rather than never.
-	if _, err := ask(first, l, func(rpc *golibvirt.Libvirt) (int32, error) {
+	if _, err := askDaemon(first, l, func(rpc *golibvirt.Libvirt) (int32, error) {
 		return rpc.ConnectDomainEventCallbackRegisterAny(int32(golibvirt.DomainEventIDLifecycle), nil)
 	}); err != nil {
 		return false, fmt.Errorf("subscribing: %w", err)
 	}
-	wait.Go(func() { w.listen(ctx, l, events) })
+	wait.Go(func() { w.reportEvents(ctx, l, events) })
 	wait.Go(func() { w.lookOver(ctx, l) })
-	beat := time.NewTicker(w.p.rhythm.beat)
+	beat := time.NewTicker(w.p.timing.beat)
 	defer beat.Stop()
 	for {
 		select {
@@ -115,7 +115,7 @@ func (w *watch) once(ctx context.Context, h *hypervisor) (subscribed bool, err e
 		case <-beat.C:
 		}
 		answer, cancel := within()
-		_, err := ask(answer, l, (*golibvirt.Libvirt).ConnectGetLibVersion)
+		_, err := askDaemon(answer, l, (*golibvirt.Libvirt).ConnectGetLibVersion)
 		if err != nil && answer.Err() != nil {
 			err = context.Cause(answer)
 		}
@@ -135,15 +135,15 @@ func (w *watch) lookOver(ctx context.Context, l *link) {
 		for i, t := range w.targets {
 			was := down[i]
 			at := w.p.opts.Now()
-			g, uuid, ok := w.look(ctx, l, t)
+			g, uuid, ok := w.askTarget(ctx, l, t)
 			down[i] = ok && !g.elsewhere && (g.state != providers.PowerOn || g.saved)
 			if down[i] && !was {
-				w.f(t, providers.Observation{State: g.state, Raw: g.raw, SystemUUID: text(uuid),
+				w.f(t, providers.Observation{State: g.state, Raw: g.raw, SystemUUID: formatUUID(uuid),
 					At: providers.InstantOf(at)})
 			}
 		}
 		select {
-		case <-time.After(w.p.rhythm.beat):
+		case <-time.After(w.p.timing.beat):
 		case <-l.wire.done:
 			return
 		case <-ctx.Done():
@@ -152,38 +152,38 @@ func (w *watch) lookOver(ctx context.Context, l *link) {
 	}
 }
 
-// look asks for one target. One that cannot be found, or not told from another, or that does not answer in time (libvirtd says nothing
+// askTarget asks for one target. One that cannot be found, or not told from another, or that does not answer in time (libvirtd says nothing
 // of a domain that it is destroying) is passed over: whether the daemon lives is asked elsewhere.
-func (w *watch) look(ctx context.Context, l *link, t providers.Target) (g sighting, uuid golibvirt.UUID, ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, w.p.rhythm.beat)
+func (w *watch) askTarget(ctx context.Context, l *link, t providers.Target) (g domainAnswer, uuid golibvirt.UUID, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, w.p.timing.beat)
 	defer cancel()
-	uuids, err := candidates(t)
+	uuids, err := candidateUUIDs(t)
 	if err != nil {
 		return g, uuid, false
 	}
-	found, err := l.find(ctx, uuids, t.ID)
+	found, err := l.findDomains(ctx, uuids, t.ID)
 	if err != nil || len(found) == 0 || slices.ContainsFunc(found, func(d golibvirt.Domain) bool { return d.UUID != found[0].UUID }) {
 		return g, uuid, false
 	}
-	g, err = l.look(ctx, found[0].UUID)
+	g, err = l.askDomainState(ctx, found[0].UUID)
 	return g, found[0].UUID, err == nil
 }
 
-// listen tells what events say, until the connection or ctx has ended.
-func (w *watch) listen(ctx context.Context, l *link, events <-chan lifecycle) {
+// reportEvents tells what events say, until the connection or ctx has ended.
+func (w *watch) reportEvents(ctx context.Context, l *link, events <-chan lifecycle) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case e := <-events:
-			w.tell(e)
+			w.reportEvent(e)
 			continue
 		case <-l.wire.done:
 		}
 		for ctx.Err() == nil { // what arrived before the end
 			select {
 			case e := <-events:
-				w.tell(e)
+				w.reportEvent(e)
 				continue
 			default:
 			}
@@ -193,14 +193,14 @@ func (w *watch) listen(ctx context.Context, l *link, events <-chan lifecycle) {
 	}
 }
 
-func (w *watch) tell(e lifecycle) {
-	state, raw, power := told(e)
+func (w *watch) reportEvent(e lifecycle) {
+	state, raw, power := mapEvent(e)
 	if !power {
 		return
 	}
 	for _, t := range w.targets {
 		if e.isOf(t) {
-			w.f(t, providers.Observation{State: state, Raw: raw, SystemUUID: text(e.uuid),
+			w.f(t, providers.Observation{State: state, Raw: raw, SystemUUID: formatUUID(e.uuid),
 				At: providers.InstantOf(w.p.opts.Now())})
 		}
 	}
@@ -211,12 +211,12 @@ func (e lifecycle) isOf(t providers.Target) bool {
 	if t.ID != "" && t.ID == e.name {
 		return true
 	}
-	uuids, err := candidates(t)
+	uuids, err := candidateUUIDs(t)
 	return err == nil && slices.Contains(uuids, golibvirt.UUID(e.uuid))
 }
 
-// told maps an event (virDomainEventType and the details of each); power is false for those that say nothing of power.
-func told(e lifecycle) (state providers.PowerState, raw string, power bool) {
+// mapEvent maps an event (virDomainEventType and the details of each); power is false for those that say nothing of power.
+func mapEvent(e lifecycle) (state providers.PowerState, raw string, power bool) {
 	detail := func(of ...string) string {
 		if int64(e.detail) < int64(len(of)) {
 			return " (" + of[e.detail] + ")"

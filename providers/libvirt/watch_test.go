@@ -25,33 +25,33 @@ func TestWatch(t *testing.T) {
 	other := h.Guest(t, "g4", hypervisor.Guest{})
 	p := newProvider(t, nil, h.URI())
 	libvirt.SetRhythm(p, time.Second, 50*time.Millisecond, 200*time.Millisecond)
-	tells, stop := providertest.Watching(t, p,
+	tells, stop := providertest.StartWatch(t, p,
 		providers.Target{Node: "n1", SystemUUID: n1.UUID()},
 		providers.Target{Node: "n2", ID: "g2", SystemUUID: n2.UUID()},
 		providers.Target{Node: "n3", ID: off.UUID()},
 		providers.Target{Node: "unknown", ID: "no such domain"},
 		providers.Target{Node: "nothing"},
 	)
-	providertest.Await(t, tells, "n3 Off shut off (unknown)")
+	providertest.AwaitReports(t, tells, "n3 Off shut off (unknown)")
 	must(t, other.Destroy(ctx))
 	must(t, n1.Kill())
-	providertest.Await(t, tells, "n1 Off event: stopped (failed)")
+	providertest.AwaitReports(t, tells, "n1 Off event: stopped (failed)")
 	must(t, n2.Destroy(ctx))
-	providertest.Await(t, tells, "n2 Off event: stopped (destroyed)")
+	providertest.AwaitReports(t, tells, "n2 Off event: stopped (destroyed)")
 	must(t, n2.Start(ctx))
-	providertest.Await(t, tells, "n2 On event: started (booted)")
+	providertest.AwaitReports(t, tells, "n2 On event: started (booted)")
 	must(t, n2.Save(ctx))
-	providertest.Await(t, tells, "n2 On event: stopped (saved)")
+	providertest.AwaitReports(t, tells, "n2 On event: stopped (saved)")
 	must(t, n2.Start(ctx))
-	providertest.Await(t, tells, "n2 On event: started (restored)")
+	providertest.AwaitReports(t, tells, "n2 On event: started (restored)")
 
 	// The daemon dies, and the guest while nobody could tell.
 	h.KillDaemon()
 	must(t, n2.Kill())
 	must(t, h.StartDaemon(ctx))
-	providertest.Await(t, tells, "n2 Off shut off (crashed)")
+	providertest.AwaitReports(t, tells, "n2 Off shut off (crashed)")
 	must(t, n2.Start(ctx))
-	providertest.Await(t, tells, "n2 On event: started (booted)")
+	providertest.AwaitReports(t, tells, "n2 On event: started (booted)")
 
 	// It hangs: the connection stays. It is asked, given up, and listened to again when it is back. (No guest is killed meanwhile:
 	// libvirtd 9.0 was once seen to answer nothing about such a guest for half a minute after it went on.)
@@ -62,9 +62,9 @@ func TestWatch(t *testing.T) {
 	}
 	h.ThawDaemon()
 	must(t, n2.Destroy(ctx))
-	providertest.Await(t, tells, "n2 Off ") // by an event, or by the look after the connection
+	providertest.AwaitReports(t, tells, "n2 Off ") // by an event, or by the look after the connection
 	must(t, n2.Start(ctx))
-	providertest.Await(t, tells, "n2 On event: started (booted)")
+	providertest.AwaitReports(t, tells, "n2 On event: started (booted)")
 
 	stop()
 	must(t, n2.Destroy(ctx)) // of which nothing may be told
@@ -90,7 +90,7 @@ func TestWatchGarbage(t *testing.T) {
 	x := newPeer(t, func(c net.Conn) { _, _ = c.Write(xdr(3, 1, 2, 3)); _, _ = readFrame(c) })
 	p := newProvider(t, nil, x.uri())
 	libvirt.SetRhythm(p, time.Second, 10*time.Millisecond, 20*time.Millisecond)
-	_, stop := providertest.Watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
+	_, stop := providertest.StartWatch(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
 	kit.Until(t, "five connections", func() bool { return x.accepted() >= 5 })
 	stop()
 }
@@ -101,7 +101,7 @@ func BenchmarkEvent(b *testing.B) {
 	h := hypervisor.New(b, hypervisor.Options{})
 	d := h.Guest(b, "n1", hypervisor.Guest{})
 	p := newProvider(b, nil, h.URI())
-	tells, _ := providertest.Watching(b, p, target(d))
+	tells, _ := providertest.StartWatch(b, p, target(d))
 	ctx := b.Context()
 	end := map[string]func() time.Time{
 		"killed":    func() time.Time { now := time.Now(); must(b, d.Kill()); return now },
@@ -122,7 +122,7 @@ func BenchmarkEvent(b *testing.B) {
 				b.StartTimer()
 				from := f()
 				raw := map[string]string{"killed": "event: stopped (failed)", "destroyed": "event: stopped (destroyed)"}[name]
-				providertest.Await(b, tells, "n1 Off "+raw)
+				providertest.AwaitReports(b, tells, "n1 Off "+raw)
 				b.ReportMetric(float64(time.Since(from).Milliseconds()), "ms-last")
 				must(b, d.Await(ctx, map[string]string{"killed": "shut off (crashed)", "destroyed": "shut off (destroyed)"}[name]))
 			}
@@ -161,8 +161,8 @@ func TestWatchLateTruth(t *testing.T) {
 		}
 	})).uri())
 	libvirt.SetRhythm(p, 100*time.Millisecond, 50*time.Millisecond, 200*time.Millisecond)
-	tells, _ := providertest.Watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
-	providertest.Await(t, tells, "n1 Off shut off (crashed)")
+	tells, _ := providertest.StartWatch(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
+	providertest.AwaitReports(t, tells, "n1 Off shut off (crashed)")
 }
 
 // TestWatchNoticesSilence: a daemon that hangs keeps its connection open; the watch makes another.
@@ -176,7 +176,7 @@ func TestWatchNoticesSilence(t *testing.T) {
 	}))
 	p := newProvider(t, nil, x.uri())
 	libvirt.SetRhythm(p, 50*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond)
-	_, stop := providertest.Watching(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
+	_, stop := providertest.StartWatch(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
 	kit.Until(t, "three connections", func() bool { return x.accepted() >= 3 })
 	stop()
 }

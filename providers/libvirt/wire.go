@@ -55,15 +55,15 @@ var replies = map[uint32]func(*cursor){
 	procConnectOpen:      func(*cursor) {},
 	procConnectClose:     func(*cursor) {},
 	procDomainCreate:     func(*cursor) {},
-	procLookupByName:     func(c *cursor) { c.domain() },
-	procLookupByUUID:     func(c *cursor) { c.domain() },
-	procAuthList:         func(c *cursor) { c.skip(4 * c.upTo(20)) }, // REMOTE_AUTH_TYPE_LIST_MAX
-	procAuthPolkit:       func(c *cursor) { c.skip(4) },
-	procGetLibVersion:    func(c *cursor) { c.skip(8) },
-	procHasManagedSave:   func(c *cursor) { c.skip(4) },
-	procGetState:         func(c *cursor) { c.skip(8) },
+	procLookupByName:     func(c *cursor) { c.skipDomain() },
+	procLookupByUUID:     func(c *cursor) { c.skipDomain() },
+	procAuthList:         func(c *cursor) { c.skipBytes(4 * c.readUpTo(20)) }, // REMOTE_AUTH_TYPE_LIST_MAX
+	procAuthPolkit:       func(c *cursor) { c.skipBytes(4) },
+	procGetLibVersion:    func(c *cursor) { c.skipBytes(8) },
+	procHasManagedSave:   func(c *cursor) { c.skipBytes(4) },
+	procGetState:         func(c *cursor) { c.skipBytes(8) },
 	procDestroyFlags:     func(*cursor) {},
-	procRegisterCallback: func(c *cursor) { c.skip(4) },
+	procRegisterCallback: func(c *cursor) { c.skipBytes(4) },
 }
 
 // lifecycle is an event of REMOTE_PROC_DOMAIN_EVENT_CALLBACK_LIFECYCLE.
@@ -113,8 +113,8 @@ func newWire(conn, raw net.Conn, events chan<- lifecycle) *wire {
 	return w
 }
 
-// kill ends the connection, at once: the socket first, since a TLS connection's own Close waits for a peer that does not read.
-func (w *wire) kill(err error) {
+// killConnection ends the connection, at once: the socket first, since a TLS connection's own Close waits for a peer that does not read.
+func (w *wire) killConnection(err error) {
 	w.once.Do(func() {
 		w.err = err
 		close(w.done)
@@ -122,8 +122,8 @@ func (w *wire) kill(err error) {
 	})
 }
 
-// dead tells whether the connection is of no use any more.
-func (w *wire) dead() bool {
+// isDead tells whether the connection is of no use any more.
+func (w *wire) isDead() bool {
 	select {
 	case <-w.done:
 		return true
@@ -134,15 +134,15 @@ func (w *wire) dead() bool {
 
 // Close is go-libvirt's: it gives up.
 func (w *wire) Close() error {
-	w.kill(net.ErrClosed)
-	w.release()
+	w.killConnection(net.ErrClosed)
+	w.releaseReader()
 	return nil
 }
 
-// release lets go-libvirt's reader hear of the end of the connection. While it is connecting it must not, unless a question is out
+// releaseReader lets go-libvirt's reader hear of the end of the connection. While it is connecting it must not, unless a question is out
 // that it would wait for: ConnectToURI assigns the channel that its reader's end closes as its last act, so an end in between is
 // a data race, and is never heard of again.
-func (w *wire) release() {
+func (w *wire) releaseReader() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.open = true
@@ -152,9 +152,9 @@ func (w *wire) release() {
 // Read hands out the next packet that go-libvirt waits for.
 func (w *wire) Read(p []byte) (int, error) {
 	for len(w.rest) == 0 {
-		packet, err := w.next()
+		packet, err := w.nextPacket()
 		if err != nil {
-			w.kill(err)
+			w.killConnection(err)
 			w.mu.Lock()
 			for !w.open && len(w.asked) == 0 {
 				w.changed.Wait()
@@ -176,8 +176,8 @@ func (w *wire) Read(p []byte) (int, error) {
 
 var errProtocol = errors.New("the peer does not speak libvirt's protocol")
 
-// next reads packets until there is one for go-libvirt.
-func (w *wire) next() ([]byte, error) {
+// nextPacket reads packets until there is one for go-libvirt.
+func (w *wire) nextPacket() ([]byte, error) {
 	for {
 		packet, err := readPacket(w.in)
 		if err != nil {
@@ -186,16 +186,16 @@ func (w *wire) next() ([]byte, error) {
 		h := parseHeader(packet)
 		switch {
 		case h.program == programRemote && h.version == protocolVersion && h.kind == typeReply:
-			if err := w.answers(h, packet[headerLen:]); err != nil {
+			if err := w.checkReply(h, packet[headerLen:]); err != nil {
 				return nil, err
 			}
 			return packet, nil
 		case h.program == programRemote && h.version == protocolVersion && h.kind == typeMessage:
-			if err := w.message(h, packet[headerLen:]); err != nil {
+			if err := w.passEvent(h, packet[headerLen:]); err != nil {
 				return nil, err
 			}
 		case h.program == programKeepalive && h.procedure == keepalivePing:
-			if err := w.pong(); err != nil {
+			if err := w.sendPong(); err != nil {
 				return nil, err
 			}
 		case h.program == programKeepalive && h.procedure == keepalivePong:
@@ -237,8 +237,8 @@ func parseHeader(packet []byte) header {
 	return header{program: field(1), version: field(2), procedure: field(3), kind: field(4), serial: int32(field(5)), status: field(6)}
 }
 
-// answers takes the question that a reply belongs to off the list.
-func (w *wire) answers(h header, payload []byte) error {
+// checkReply takes the question that a reply belongs to off the list.
+func (w *wire) checkReply(h header, payload []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	procedure, asked := w.asked[h.serial]
@@ -261,18 +261,18 @@ func (w *wire) answers(h header, payload []byte) error {
 	return nil
 }
 
-// message passes a lifecycle event on. It waits until somebody takes it or the connection ends.
-func (w *wire) message(h header, payload []byte) error {
+// passEvent passes a lifecycle event on. It waits until somebody takes it or the connection ends.
+func (w *wire) passEvent(h header, payload []byte) error {
 	if h.procedure != procLifecycleEvent || w.events == nil {
 		return nil
 	}
 	c := &cursor{left: payload}
-	c.skip(4) // the callback's id: there is one per connection
+	c.skipBytes(4) // the callback's id: there is one per connection
 	var e lifecycle
-	e.name = string(c.text(maxName))
-	copy(e.uuid[:], c.skip(16))
-	c.skip(4) // the domain's id while it runs
-	e.event, e.detail = c.number(), c.number()
+	e.name = string(c.readText(maxName))
+	copy(e.uuid[:], c.skipBytes(16))
+	c.skipBytes(4) // the domain's id while it runs
+	e.event, e.detail = c.readNumber(), c.readNumber()
 	if c.broken {
 		return fmt.Errorf("%w: an event in a strange shape", errProtocol)
 	}
@@ -284,9 +284,9 @@ func (w *wire) message(h header, payload []byte) error {
 	}
 }
 
-// pong answers the daemon's question whether we live. It asks only clients that said they would answer, and go-libvirt says
+// sendPong answers the daemon's question whether we live. It asks only clients that said they would answer, and go-libvirt says
 // nothing of the kind; answering costs nothing and being cut off would.
-func (w *wire) pong() error {
+func (w *wire) sendPong() error {
 	packet := make([]byte, 0, headerLen)
 	for _, field := range []uint32{headerLen, programKeepalive, protocolVersion, keepalivePong, typeMessage, 0, statusOK} {
 		packet = binary.BigEndian.AppendUint32(packet, field)
@@ -305,7 +305,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	for len(w.out) >= headerLen {
 		n := binary.BigEndian.Uint32(w.out)
 		if n < headerLen || n > maxRequest {
-			return 0, w.refuse(fmt.Errorf("a question of %d bytes", n))
+			return 0, w.refuseCall(fmt.Errorf("a question of %d bytes", n))
 		}
 		if uint32(len(w.out)) < n {
 			break
@@ -313,16 +313,16 @@ func (w *wire) Write(p []byte) (int, error) {
 		packet := w.out[:n]
 		h := parseHeader(packet)
 		if _, known := replies[h.procedure]; !known || h.program != programRemote || h.kind != typeCall {
-			return 0, w.refuse(fmt.Errorf("a call of procedure %d, whose answers are not known here", h.procedure))
+			return 0, w.refuseCall(fmt.Errorf("a call of procedure %d, whose answers are not known here", h.procedure))
 		}
-		if w.dead() {
+		if w.isDead() {
 			return 0, net.ErrClosed
 		}
 		w.asked[h.serial] = h.procedure
 		w.changed.Broadcast()
 		if _, err := w.Conn.Write(packet); err != nil {
 			delete(w.asked, h.serial) // go-libvirt does not wait for it
-			w.kill(err)
+			w.killConnection(err)
 			return 0, err
 		}
 		w.out = w.out[n:]
@@ -330,8 +330,8 @@ func (w *wire) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (w *wire) refuse(err error) error {
-	w.kill(err)
+func (w *wire) refuseCall(err error) error {
+	w.killConnection(err)
 	return err
 }
 
@@ -344,7 +344,7 @@ type cursor struct {
 	broken bool
 }
 
-func (c *cursor) skip(n uint32) []byte {
+func (c *cursor) skipBytes(n uint32) []byte {
 	if c.broken || uint64(n) > uint64(len(c.left)) {
 		c.broken = true
 		return nil
@@ -354,17 +354,17 @@ func (c *cursor) skip(n uint32) []byte {
 	return b
 }
 
-func (c *cursor) number() uint32 {
-	b := c.skip(4)
+func (c *cursor) readNumber() uint32 {
+	b := c.skipBytes(4)
 	if b == nil {
 		return 0
 	}
 	return binary.BigEndian.Uint32(b)
 }
 
-// upTo is a number that is at most that.
-func (c *cursor) upTo(most uint32) uint32 {
-	n := c.number()
+// readUpTo is a number that is at most that.
+func (c *cursor) readUpTo(most uint32) uint32 {
+	n := c.readNumber()
 	if n > most {
 		c.broken = true
 		return 0
@@ -372,28 +372,28 @@ func (c *cursor) upTo(most uint32) uint32 {
 	return n
 }
 
-// text is a string: its length, its bytes, and zeros up to a multiple of four.
-func (c *cursor) text(most uint32) []byte {
-	n := c.upTo(most)
-	b := c.skip((n + 3) &^ 3)
+// readText is a string: its length, its bytes, and zeros up to a multiple of four.
+func (c *cursor) readText(most uint32) []byte {
+	n := c.readUpTo(most)
+	b := c.skipBytes((n + 3) &^ 3)
 	return b[:min(n, uint32(len(b)))]
 }
 
-func (c *cursor) domain() {
-	c.text(maxName)
-	c.skip(16) // UUID
-	c.skip(4)  // id
+func (c *cursor) skipDomain() {
+	c.readText(maxName)
+	c.skipBytes(16) // UUID
+	c.skipBytes(4)  // id
 }
 
 // remoteError is the beginning of libvirt's remote_error, as far as go-libvirt reads it: code, domain, whether there is a message,
 // the message, level. go-libvirt reads a message where there is none, too: then the level is its length.
 func (c *cursor) remoteError() {
-	if c.number() == 0 {
+	if c.readNumber() == 0 {
 		c.broken = true
 	}
-	c.skip(4)
-	if c.upTo(1) == 1 {
-		c.text(maxReply)
+	c.skipBytes(4)
+	if c.readUpTo(1) == 1 {
+		c.readText(maxReply)
 	}
-	c.upTo(3)
+	c.readUpTo(3)
 }

@@ -66,15 +66,15 @@ func session(t testing.TB, events chan lifecycle, sent []byte) (int32, error) {
 	if err := rpc.ConnectToURI("qemu:///system"); err != nil {
 		t.Fatalf("opening: %v", err)
 	}
-	w.release()
+	w.releaseReader()
 	// A peer that sends nothing of use would be waited for: what ends that in the provider is the caller's context.
-	stop := time.AfterFunc(100*time.Millisecond, func() { w.kill(io.ErrUnexpectedEOF) })
+	stop := time.AfterFunc(100*time.Millisecond, func() { w.killConnection(io.ErrUnexpectedEOF) })
 	state, _, err := rpc.DomainGetState(golibvirt.Domain{Name: "n1"}, 0)
 	if err != nil {
-		err = w.explain(err)
+		err = w.explainError(err)
 	}
 	stop.Stop()
-	w.kill(io.EOF)
+	w.killConnection(io.EOF)
 	_ = theirs.Close()
 	<-served
 	select {
@@ -138,7 +138,7 @@ func TestWire(t *testing.T) {
 			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
 				t.Errorf("got state %d, %v; want %q", state, err, tt.want)
 			case tt.want != "" && !errors.Is(err, providers.ErrUnreachable) && !errors.Is(err, providers.ErrNotFound):
-				t.Errorf("got class %q", providers.Class(err))
+				t.Errorf("got class %q", providers.ErrorClass(err))
 			}
 		})
 	}
@@ -177,7 +177,7 @@ func TestOpeningIsGuarded(t *testing.T) {
 			_, _ = io.Copy(io.Discard, theirs)
 		}()
 		w := newWire(ours, ours, nil)
-		err := w.explain(golibvirt.NewWithDialer(dialer{w}).ConnectToURI("qemu:///system"))
+		err := w.explainError(golibvirt.NewWithDialer(dialer{w}).ConnectToURI("qemu:///system"))
 		if err == nil || !strings.Contains(err.Error(), "strange shape") {
 			t.Errorf("%s: got %v", name, err)
 		}
@@ -209,8 +209,8 @@ func TestEndsWhileOpening(t *testing.T) {
 		w := newWire(ours, ours, nil)
 		rpc := golibvirt.NewWithDialer(dialer{w})
 		err := rpc.ConnectToURI("qemu:///system")
-		w.release()
-		w.kill(io.EOF)
+		w.releaseReader()
+		w.killConnection(io.EOF)
 		<-w.ended
 		if err != nil {
 			continue
@@ -265,7 +265,7 @@ func TestPong(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
 	w := newWire(ours, ours, nil)
-	w.release()
+	w.releaseReader()
 	go func() { _, _ = w.Read(make([]byte, 1)) }()
 	_, err := theirs.Write(packet(programKeepalive, keepalivePing, typeMessage, 0, statusOK))
 	if err != nil {
@@ -309,7 +309,7 @@ func FuzzWire(f *testing.F) {
 		conn := &stub{in: bytes.NewReader(sent)}
 		w := newWire(conn, conn, make(chan lifecycle, 1<<16))
 		w.asked = map[int32]uint32{serial: procGetState, 4: procLookupByName, 5: procAuthList, 6: procHasManagedSave}
-		w.release()
+		w.releaseReader()
 		got, err := io.ReadAll(w)
 		if err != nil {
 			t.Fatal(err)

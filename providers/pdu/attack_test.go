@@ -124,7 +124,7 @@ func TestForged(t *testing.T) {
 	}
 	is := func(class string) func(providers.Answer) bool {
 		return func(a providers.Answer) bool {
-			return a.State == providers.PowerUnknown && providers.Class(a.Err) == class
+			return a.State == providers.PowerUnknown && providers.ErrorClass(a.Err) == class
 		}
 	}
 	unknown := func(raw string) func(providers.Answer) bool {
@@ -221,7 +221,7 @@ func TestForged(t *testing.T) {
 				got = ask(t, p, w.address+"/7")
 			}
 			if !tt.want(got) {
-				t.Errorf("got %s (%q), %s: %v", got.State, got.Raw, providers.Class(got.Err), got.Err)
+				t.Errorf("got %s (%q), %s: %v", got.State, got.Raw, providers.ErrorClass(got.Err), got.Err)
 			}
 		})
 	}
@@ -272,7 +272,7 @@ func TestFromElsewhere(t *testing.T) {
 	a := newAgent(t)
 	w := newWire(t, func(to asker, question []byte) { a.handle(asker{to.addr, elsewhere}, question) })
 	for name, c := range map[string]*pdu.Config{"v3": settings(t, "apc-rpdu2"), "v2c": v2c(t)} {
-		if got := short(t, open(t, c, nil), w.address+"/7"); got.State != providers.PowerUnknown || providers.Class(got.Err) != "unreachable" {
+		if got := short(t, open(t, c, nil), w.address+"/7"); got.State != providers.PowerUnknown || providers.ErrorClass(got.Err) != "unreachable" {
 			t.Errorf("%s: got %s (%q), %v", name, got.State, got.Raw, got.Err)
 		}
 	}
@@ -325,7 +325,7 @@ func TestAnotherStrip(t *testing.T) {
 	refused := func(name string, p providers.Provider) {
 		t.Helper()
 		for range 2 {
-			if got := ask(t, p, id); got.State != providers.PowerUnknown || providers.Class(got.Err) != "untrusted" {
+			if got := ask(t, p, id); got.State != providers.PowerUnknown || providers.ErrorClass(got.Err) != "untrusted" {
 				t.Fatalf("%s: got %s (%q), %v", name, got.State, got.Raw, got.Err)
 			}
 		}
@@ -478,7 +478,7 @@ func TestRecorded(t *testing.T) {
 			to.answer(b)
 		}
 	})
-	if got := short(t, p, o.id(w.address)); got.State != providers.PowerUnknown || providers.Class(got.Err) != "unreachable" {
+	if got := short(t, p, o.id(w.address)); got.State != providers.PowerUnknown || providers.ErrorClass(got.Err) != "unreachable" {
 		t.Errorf("got %s (%q), %v", got.State, got.Raw, got.Err)
 	}
 }

@@ -22,17 +22,17 @@ type outlet struct {
 // String is the one way to write it.
 func (o outlet) String() string { return o.address + "/" + o.number }
 
-// account names the strip and whose credentials it is sent.
-func (o outlet) account() string { return strings.TrimSpace(o.address + " " + o.owner) }
+// accountName names the strip and whose credentials it is sent.
+func (o outlet) accountName() string { return strings.TrimSpace(o.address + " " + o.owner) }
 
-// host is the host alone.
-func (o outlet) host() string {
-	host, _ := split(o.address)
+// hostName is the host alone.
+func (o outlet) hostName() string {
+	host, _ := splitAddress(o.address)
 	return host
 }
 
-// most is the number of outlets that an ID may name: no machine has more power supplies, and one question holds them all.
-const most = 16
+// maxOutlets is the number of outlets that an ID may name: no machine has more power supplies, and one question holds them all.
+const maxOutlets = 16
 
 var errID = errors.New("is no list of outlets: write host[:port]/outlet, with commas between several")
 
@@ -45,7 +45,7 @@ func parseID(id string, m mib) ([]outlet, error) {
 		if err != nil {
 			return nil, err
 		}
-		if number, err = m.numbers.parse(number); err != nil {
+		if number, err = m.numbers.parseNumber(number); err != nil {
 			return nil, err
 		}
 		all = append(all, outlet{address: address, number: number})
@@ -56,7 +56,7 @@ func parseID(id string, m mib) ([]outlet, error) {
 	if len(slices.Compact(slices.Clone(all))) != len(all) {
 		return nil, errors.New("names an outlet twice")
 	}
-	if len(all) > most {
+	if len(all) > maxOutlets {
 		return nil, errors.New("names too many outlets")
 	}
 	return all, nil
@@ -68,19 +68,19 @@ func parseAddress(s string) (string, error) {
 	if err != nil || u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") {
 		return "", errID
 	}
-	host, err := remote.Host(u)
+	host, err := remote.CanonicalHost(u)
 	if err != nil {
 		return "", errID
 	}
 	address := strings.TrimSuffix(host, ":161")
-	if name, _ := split(address); strings.Contains(name, ":") && net.ParseIP(name) == nil {
+	if name, _ := splitAddress(address); strings.Contains(name, ":") && net.ParseIP(name) == nil {
 		return "", errID
 	}
 	return address, nil
 }
 
-// split takes an address apart for those who connect.
-func split(address string) (host string, port uint16) {
+// splitAddress takes an address apart for those who connect.
+func splitAddress(address string) (host string, port uint16) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {
 		return strings.Trim(address, "[]"), 161
@@ -89,10 +89,10 @@ func split(address string) (host string, port uint16) {
 	return host, uint16(n)
 }
 
-// parse reads an outlet's number, or the strip's and the outlet's.
-func (f numberFormat) parse(s string) (string, error) {
+// parseNumber reads an outlet's number, or the strip's and the outlet's.
+func (f numberFormat) parseNumber(s string) (string, error) {
 	parts := strings.Split(s, ".")
-	if f == two && len(parts) == 1 {
+	if f == twoNumbers && len(parts) == 1 {
 		parts = []string{"1", parts[0]}
 	}
 	if len(parts) != int(f)+1 {

@@ -28,8 +28,8 @@ type mib struct {
 type numberFormat uint8
 
 const (
-	one numberFormat = iota // 7
-	two                     // strip.outlet behind one address, 1.7; 7 is 1.7
+	oneNumber  numberFormat = iota // 7
+	twoNumbers                     // strip.outlet behind one address, 1.7; 7 is 1.7
 )
 
 // mibs are the tables. Sources: PowerNet-MIB (rPDU2OutletSwitchedStatusTable and rPDU2OutletSwitchedControlTable; rPDUOutletStatusTable
@@ -48,58 +48,58 @@ var mibs = map[string]mib{
 	"raritan": {
 		state: ".1.3.6.1.4.1.13742.6.4.1.2.1.3", on: 7, off: 8,
 		command: ".1.3.6.1.4.1.13742.6.4.1.2.1.2", commandOff: 0, commandOn: 1,
-		numbers: two, cycle: 10 * time.Second, // globalOutletPowerCyclingPowerOffPeriod, 1 s to 1 h
+		numbers: twoNumbers, cycle: 10 * time.Second, // globalOutletPowerCyclingPowerOffPeriod, 1 s to 1 h
 	},
 }
 
-// asked are the columns that a question for an outlet has, in this order.
-func (m mib) asked() []string {
+// queryColumns are the columns that a question for an outlet has, in this order.
+func (m mib) queryColumns() []string {
 	if m.pending == "" {
 		return []string{m.state}
 	}
 	return []string{m.state, m.pending}
 }
 
-// seen is an outlet's state, and the strip's word for it.
-type seen struct {
+// outletAnswer is an outlet's state, and the strip's word for it.
+type outletAnswer struct {
 	state providers.PowerState
 	word  string
 }
 
-// see reads an outlet's columns, in the order of asked; it is the only place where an Off is made. An outlet that is off while a command
+// outletState reads an outlet's columns, in the order of asked; it is the only place where an Off is made. An outlet that is off while a command
 // is under way may come on by itself: that is a reboot's middle. One that is on may still be switched off, whatever is under way.
-func (m mib) see(values []gosnmp.SnmpPDU) seen {
-	state, whole := number(values[0])
+func (m mib) outletState(values []gosnmp.SnmpPDU) outletAnswer {
+	state, whole := integerValue(values[0])
 	switch {
 	case whole && state == m.on:
-		return seen{providers.PowerOn, "on"}
+		return outletAnswer{providers.PowerOn, "on"}
 	case whole && state == m.off:
 	default:
-		return seen{providers.PowerUnknown, word(values[0])}
+		return outletAnswer{providers.PowerUnknown, valueText(values[0])}
 	}
 	if m.pending == "" {
-		return seen{providers.PowerOff, "off"}
+		return outletAnswer{providers.PowerOff, "off"}
 	}
-	pending, whole := number(values[1])
+	pending, whole := integerValue(values[1])
 	switch {
 	case whole && pending == m.idle:
-		return seen{providers.PowerOff, "off"}
+		return outletAnswer{providers.PowerOff, "off"}
 	case whole && pending == m.busy:
-		return seen{providers.PowerChanging, "off, command pending"}
+		return outletAnswer{providers.PowerChanging, "off, command pending"}
 	default:
-		return seen{providers.PowerUnknown, "off, pending " + word(values[1])}
+		return outletAnswer{providers.PowerUnknown, "off, pending " + valueText(values[1])}
 	}
 }
 
-// number is a value that is an INTEGER, the only type of these columns.
-func number(v gosnmp.SnmpPDU) (int, bool) {
+// integerValue is a value that is an INTEGER, the only type of these columns.
+func integerValue(v gosnmp.SnmpPDU) (int, bool) {
 	n, whole := v.Value.(int)
 	return n, whole && v.Type == gosnmp.Integer
 }
 
-// word is a value that nobody knows, for a person.
-func word(v gosnmp.SnmpPDU) string {
-	if n, whole := number(v); whole {
+// valueText is a value that nobody knows, for a person.
+func valueText(v gosnmp.SnmpPDU) string {
+	if n, whole := integerValue(v); whole {
 		return fmt.Sprintf("%d", n)
 	}
 	return v.Type.String()

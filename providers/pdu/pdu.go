@@ -104,29 +104,29 @@ func Type() providers.Type {
 	}
 }
 
-// settle is how much longer than a power cycle outlets must be off, where the strip does not tell of it.
-const settle = 2 * time.Second
+// settleTime is how much longer than a power cycle outlets must be off, where the strip does not tell of it.
+const settleTime = 2 * time.Second
 
-// shortest is the length that USM demands of a password (RFC 3414, 11.2).
-const shortest = 8
+// minPassword is the length that USM demands of a password (RFC 3414, 11.2).
+const minPassword = 8
 
 // Validate returns every fault. It reads the files, and asks no strip.
 func (c *Config) Validate() (out []providers.Problem) {
 	problem := func(path, format string, args ...any) { out = append(out, providers.Problemf(path, format, args...)) }
 	if c.MIB == "" {
-		problem("mib", "missing: one of %s", names(mibs))
+		problem("mib", "missing: one of %s", joinKeys(mibs))
 	} else if _, known := mibs[c.MIB]; !known {
-		problem("mib", "is none that is known: use one of %s", names(mibs))
+		problem("mib", "is none that is known: use one of %s", joinKeys(mibs))
 	}
 	if c.OffDelay < 0 || c.OffDelay > time.Minute {
 		problem("offDelay", "must be 0s to 1m")
-	} else if cycle := mibs[c.MIB].cycle; cycle > 0 && c.OffDelay < cycle+settle {
+	} else if cycle := mibs[c.MIB].cycle; cycle > 0 && c.OffDelay < cycle+settleTime {
 		problem("offDelay", "must be at least %s with %s: these strips have no word for a power cycle, in which outlets are off for %s, or for what is set there",
-			cycle+settle, c.MIB, cycle)
+			cycle+settleTime, c.MIB, cycle)
 	}
 	switch c.Version {
 	case v2c:
-		if err := (providers.SecretRef{File: c.PasswordFile, Env: c.PasswordEnv}).Check(); err != nil {
+		if err := (providers.SecretRef{File: c.PasswordFile, Env: c.PasswordEnv}).CheckReadable(); err != nil {
 			problem("passwordFile", "%v", err)
 		}
 		for _, key := range []struct {
@@ -146,21 +146,21 @@ func (c *Config) Validate() (out []providers.Problem) {
 		problem("version", "must be v3 or v2c")
 	}
 	out = append(out, c.Credentials.Validate()...)
-	if s, err := c.Password(); err == nil && len(s.Reveal()) < shortest {
-		problem("passwordFile", "holds a password of less than %d characters, which SNMPv3 does not allow", shortest)
+	if s, err := c.ReadPassword(); err == nil && len(s.Reveal()) < minPassword {
+		problem("passwordFile", "holds a password of less than %d characters, which SNMPv3 does not allow", minPassword)
 	}
 	if c.PrivacyPasswordFile != "" || c.PrivacyPasswordEnv != "" {
-		if err := c.privacyRef().Check(); err != nil {
+		if err := c.privacyRef().CheckReadable(); err != nil {
 			problem("privacyPasswordFile", "%v", err)
-		} else if s, err := c.privacyRef().Read(); err == nil && len(s.Reveal()) < shortest {
-			problem("privacyPasswordFile", "holds a password of less than %d characters, which SNMPv3 does not allow", shortest)
+		} else if s, err := c.privacyRef().ReadSecret(); err == nil && len(s.Reveal()) < minPassword {
+			problem("privacyPasswordFile", "holds a password of less than %d characters, which SNMPv3 does not allow", minPassword)
 		}
 	}
 	if _, known := authentications[c.Authentication]; !known {
-		problem("authentication", "is none that is known: use one of %s", names(authentications))
+		problem("authentication", "is none that is known: use one of %s", joinKeys(authentications))
 	}
 	if _, known := privacies[c.Privacy]; !known {
-		problem("privacy", "is none that is known: use one of %s", names(privacies))
+		problem("privacy", "is none that is known: use one of %s", joinKeys(privacies))
 	}
 	hosts := map[string]bool{}
 	for i, e := range c.Engines {
@@ -179,8 +179,8 @@ func (c *Config) Validate() (out []providers.Problem) {
 	return out
 }
 
-// names lists a map's keys.
-func names[T any](of map[string]T) string { return strings.Join(slices.Sorted(maps.Keys(of)), ", ") }
+// joinKeys lists a map's keys.
+func joinKeys[T any](of map[string]T) string { return strings.Join(slices.Sorted(maps.Keys(of)), ", ") }
 
 func (c *Config) privacyRef() providers.SecretRef {
 	return providers.SecretRef{File: c.PrivacyPasswordFile, Env: c.PrivacyPasswordEnv}
@@ -189,24 +189,24 @@ func (c *Config) privacyRef() providers.SecretRef {
 // New makes the provider. It contacts no strip.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
-// Addresses implements providers.IDs: an ID names its strips.
-func (c *Config) Addresses() bool { return true }
+// HasAddressIDs implements providers.IDs: an ID names its strips.
+func (c *Config) HasAddressIDs() bool { return true }
 
-// Canonical implements providers.IDs: the outlets in order, their hosts in lower case, without a default port.
-func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
+// CanonicalID implements providers.IDs: the outlets in order, their hosts in lower case, without a default port.
+func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	outlets, err := parseID(id, mibs[c.MIB])
 	if err != nil {
 		return "", nil, err
 	}
 	parts := make([]string, len(outlets))
 	for i, o := range outlets {
-		parts[i], hosts = o.String(), append(hosts, o.host())
+		parts[i], hosts = o.String(), append(hosts, o.hostName())
 	}
 	return strings.Join(parts, ","), slices.Compact(hosts), nil
 }
 
-// Parts implements providers.Parts: no two machines may share an outlet.
-func (c *Config) Parts(canonical string) []string { return strings.Split(canonical, ",") }
+// PartsOf implements providers.Parts: no two machines may share an outlet.
+func (c *Config) PartsOf(canonical string) []string { return strings.Split(canonical, ",") }
 
 // Provider speaks to power strips. It is safe for concurrent use.
 type Provider struct {
@@ -218,7 +218,7 @@ type Provider struct {
 
 	mu     sync.Mutex // guards what follows
 	strips map[string]engine
-	runs   map[string]run
+	runs   map[string]offRun
 }
 
 var (
@@ -234,7 +234,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	if !known {
 		return nil, errors.New("mib is none that is known")
 	}
-	p := &Provider{cfg: c, mib: m, opts: o.Defaulted(), pinned: map[string]string{}, strips: map[string]engine{}, runs: map[string]run{}}
+	p := &Provider{cfg: c, mib: m, opts: o.WithDefaults(), pinned: map[string]string{}, strips: map[string]engine{}, runs: map[string]offRun{}}
 	for _, e := range c.Engines {
 		address, err := parseAddress(e.Host)
 		if err != nil {
@@ -248,27 +248,27 @@ func New(c Config, o providers.Options) (*Provider, error) {
 // Feeds makes On of an outlet no contradiction to another device's Off: a server that was shut down keeps its outlets.
 func (*Provider) Feeds() {}
 
-// Limits implements providers.Limiter: a strip is a small computer. Machines at the same strips share what it bears.
-func (p *Provider) Limits(t providers.Target) string {
-	_, hosts, _ := p.cfg.Canonical(t.ID)
+// LimitGroup implements providers.Limiter: a strip is a small computer. Machines at the same strips share what it bears.
+func (p *Provider) LimitGroup(t providers.Target) string {
+	_, hosts, _ := p.cfg.CanonicalID(t.ID)
 	return strings.Join(hosts, ",")
 }
 
 // State asks every strip for the machine's outlets. Off is all of them off, none with a command pending, seen so by answers of this
 // process for OffDelay; until then they are PowerChanging. A strip that does not answer makes it an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
-	err := p.do(ctx, "ask state of", t, func(ctx context.Context, outlets []outlet) error {
+	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context, outlets []outlet) error {
 		asked := p.opts.Now()
-		seen, err := p.look(ctx, outlets)
-		state, raw := verdict(seen)
+		seen, err := p.askStrips(ctx, outlets)
+		state, raw := machineState(seen)
 		if err != nil || state != providers.PowerOff {
-			p.notOff(t.ID)
+			p.endOffRun(t.ID)
 		}
 		if err != nil {
 			return err
 		}
 		if state == providers.PowerOff {
-			if since, long := p.offFor(t.ID, asked, p.opts.Now()); !long {
+			if since, long := p.extendOffRun(t.ID, asked, p.opts.Now()); !long {
 				state, raw = providers.PowerChanging, fmt.Sprintf("%s for %s of %s", raw, since.Round(100*time.Millisecond), p.cfg.OffDelay)
 			}
 		}
@@ -281,44 +281,46 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 // PowerOff switches the outlets off, one after the other. It stops at the first that refuses, which leaves the rest as it was.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power off", t, func(ctx context.Context, outlets []outlet) error { return p.command(ctx, outlets, p.mib.commandOff) })
+	return p.runCall(ctx, "power off", t, func(ctx context.Context, outlets []outlet) error {
+		return p.commandOutlets(ctx, outlets, p.mib.commandOff)
+	})
 }
 
 // PowerOn switches them on.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power on", t, func(ctx context.Context, outlets []outlet) error {
-		p.notOff(t.ID)
-		return p.command(ctx, outlets, p.mib.commandOn)
+	return p.runCall(ctx, "power on", t, func(ctx context.Context, outlets []outlet) error {
+		p.endOffRun(t.ID)
+		return p.commandOutlets(ctx, outlets, p.mib.commandOn)
 	})
 }
 
-// do runs one call for the outlets of a target.
-func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context, []outlet) error) error {
-	return remote.Do(ctx, act, t, "pdu "+p.opts.Name+" "+t.ID, func(ctx context.Context) error {
+// runCall runs one call for the outlets of a target.
+func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f func(context.Context, []outlet) error) error {
+	return remote.RunCall(ctx, act, t, "pdu "+p.opts.Name+" "+t.ID, func(ctx context.Context) error {
 		outlets, err := parseID(t.ID, p.mib)
 		if err != nil {
 			return providers.WithClass(providers.ErrNotFound, fmt.Errorf("the target's ID %w", err))
 		}
 		for i := range outlets {
-			outlets[i].owner = p.owner(t)
+			outlets[i].owner = p.ownerOf(t)
 		}
 		return f(ctx, outlets)
 	})
 }
 
-// look asks all strips at once, each for all its outlets. The answers are in the outlets' order. Whoever fails first in that order says
+// askStrips asks all strips at once, each for all its outlets. The answers are in the outlets' order. Whoever fails first in that order says
 // why there is none.
-func (p *Provider) look(ctx context.Context, outlets []outlet) ([]seen, error) {
+func (p *Provider) askStrips(ctx context.Context, outlets []outlet) ([]outletAnswer, error) {
 	var wait sync.WaitGroup
-	answers, errs := make([]seen, len(outlets)), make([]error, len(outlets))
+	answers, errs := make([]outletAnswer, len(outlets)), make([]error, len(outlets))
 	for first := 0; first < len(outlets); {
 		end := first + 1
 		for end < len(outlets) && outlets[end].address == outlets[first].address {
 			end++
 		}
 		of, into, failed := outlets[first:end], answers[first:end], &errs[first]
-		wait.Go(func() { *failed = p.lookAt(ctx, of, into) })
+		wait.Go(func() { *failed = p.askStrip(ctx, of, into) })
 		first = end
 	}
 	wait.Wait()
@@ -330,33 +332,33 @@ func (p *Provider) look(ctx context.Context, outlets []outlet) ([]seen, error) {
 	return answers, nil
 }
 
-// lookAt asks one strip for its outlets, by one question.
-func (p *Provider) lookAt(ctx context.Context, outlets []outlet, answers []seen) error {
+// askStrip asks one strip for its outlets, by one question.
+func (p *Provider) askStrip(ctx context.Context, outlets []outlet, answers []outletAnswer) error {
 	var oids []gosnmp.SnmpPDU
 	for _, o := range outlets {
-		for _, column := range p.mib.asked() {
+		for _, column := range p.mib.queryColumns() {
 			oids = append(oids, gosnmp.SnmpPDU{Name: column + "." + o.number, Type: gosnmp.Null})
 		}
 	}
-	values, err := p.exchange(ctx, outlets[0], gosnmp.GetRequest, oids)
+	values, err := p.exchangeMessage(ctx, outlets[0], gosnmp.GetRequest, oids)
 	if err != nil {
 		return err
 	}
-	per := len(p.mib.asked())
+	per := len(p.mib.queryColumns())
 	for i := range outlets {
-		answers[i] = p.mib.see(values[i*per : (i+1)*per])
+		answers[i] = p.mib.outletState(values[i*per : (i+1)*per])
 	}
 	return nil
 }
 
-// command sets the outlets' commands in order.
-func (p *Provider) command(ctx context.Context, outlets []outlet, value int) error {
+// commandOutlets sets the outlets' commands in order.
+func (p *Provider) commandOutlets(ctx context.Context, outlets []outlet, value int) error {
 	for _, o := range outlets {
 		set := gosnmp.SnmpPDU{Name: p.mib.command + "." + o.number, Type: gosnmp.Integer, Value: value}
-		if _, err := p.exchange(ctx, o, gosnmp.SetRequest, []gosnmp.SnmpPDU{set}); err != nil {
+		if _, err := p.exchangeMessage(ctx, o, gosnmp.SetRequest, []gosnmp.SnmpPDU{set}); err != nil {
 			// Strips have many words for an outlet that they do not have, but none if they are asked for its state.
 			if !errors.Is(err, providers.ErrNotSent) {
-				if _, missing := p.look(ctx, []outlet{o}); errors.Is(missing, providers.ErrNotFound) {
+				if _, missing := p.askStrips(ctx, []outlet{o}); errors.Is(missing, providers.ErrNotFound) {
 					err = missing
 				}
 			}
@@ -366,8 +368,8 @@ func (p *Provider) command(ctx context.Context, outlets []outlet, value int) err
 	return nil
 }
 
-// verdict is what the outlets' states make of the machine's: one that is on feeds it, and all must be off.
-func verdict(all []seen) (providers.PowerState, string) {
+// machineState is what the outlets' states make of the machine's: one that is on feeds it, and all must be off.
+func machineState(all []outletAnswer) (providers.PowerState, string) {
 	words := make([]string, len(all))
 	count := map[providers.PowerState]int{}
 	for i, s := range all {
@@ -386,25 +388,25 @@ func verdict(all []seen) (providers.PowerState, string) {
 	return state, strings.Join(words, ", ")
 }
 
-// run is a row of answers in which all outlets of a machine were off.
-type run struct {
+// offRun is a row of answers in which all outlets of a machine were off.
+type offRun struct {
 	since, last time.Time // when the first answer was there, and the last; zero: there is none
 	broken      time.Time // when something else was seen last: an answer to an older question starts no row
 }
 
-// apart is how far two answers of a row may be apart: what was seen off longer ago may have been on meanwhile.
-const apart = time.Minute
+// maxApart is how far two answers of a row may be apart: what was seen off longer ago may have been on meanwhile.
+const maxApart = time.Minute
 
-// offFor notes that all outlets were off in an answer to a question of asked that was there at got. It tells for how long they are known
+// extendOffRun notes that all outlets were off in an answer to a question of asked that was there at got. It tells for how long they are known
 // to be off, and whether that is long enough: what is stored in the power supplies is used up by then.
-func (p *Provider) offFor(id string, asked, got time.Time) (time.Duration, bool) {
+func (p *Provider) extendOffRun(id string, asked, got time.Time) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.runs[id]
 	if r.broken.After(asked) {
 		return 0, p.cfg.OffDelay == 0
 	}
-	if r.since.IsZero() || asked.Sub(r.last) > apart {
+	if r.since.IsZero() || asked.Sub(r.last) > maxApart {
 		r.since = got
 	}
 	if got.After(r.last) {
@@ -415,48 +417,48 @@ func (p *Provider) offFor(id string, asked, got time.Time) (time.Duration, bool)
 	return off, off >= p.cfg.OffDelay
 }
 
-// notOff ends a row: an outlet is not off, cannot be asked, or is about to be switched on.
-func (p *Provider) notOff(id string) {
+// endOffRun ends a row: an outlet is not off, cannot be asked, or is about to be switched on.
+func (p *Provider) endOffRun(id string) {
 	now := p.opts.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.runs, func(_ string, r run) bool { // machines come and go
-		return now.Sub(r.last) > apart && now.Sub(r.broken) > apart
+	maps.DeleteFunc(p.runs, func(_ string, r offRun) bool { // machines come and go
+		return now.Sub(r.last) > maxApart && now.Sub(r.broken) > maxApart
 	})
-	p.runs[id] = run{broken: now}
+	p.runs[id] = offRun{broken: now}
 }
 
-// owner is whose credentials are used for a target, as remote.Credentials.Owner says.
-func (p *Provider) owner(t providers.Target) string {
+// ownerOf is whose credentials are used for a target, as remote.Credentials.OwnerOf says.
+func (p *Provider) ownerOf(t providers.Target) string {
 	if providers.PerMachine(p.cfg.PrivacyPasswordFile) {
 		return t.Node
 	}
-	return p.cfg.Owner(t)
+	return p.cfg.OwnerOf(t)
 }
 
 // login is what a strip is sent.
 type login struct {
 	user       string
 	auth, priv providers.Secret // the second is for privacy
-	sum        remote.Sum
+	sum        remote.CredentialHash
 }
 
-// credentials reads an owner's passwords anew.
-func (p *Provider) credentials(owner string) (l login, err error) {
-	if l.user, l.auth, err = p.cfg.Of(owner); err != nil {
+// readCredentials reads an owner's passwords anew.
+func (p *Provider) readCredentials(owner string) (l login, err error) {
+	if l.user, l.auth, err = p.cfg.ReadCredentials(owner); err != nil {
 		return l, err
 	}
 	l.priv = l.auth
 	if p.cfg.PrivacyPasswordFile != "" || p.cfg.PrivacyPasswordEnv != "" {
-		if l.priv, err = p.cfg.privacyRef().ReadOf(owner); err != nil {
+		if l.priv, err = p.cfg.privacyRef().ReadSecretOf(owner); err != nil {
 			return l, providers.WithClass(providers.ErrDenied, err)
 		}
 	}
 	auth, priv := l.auth.Reveal(), l.priv.Reveal()
-	if p.cfg.Version == v3 && min(len(auth), len(priv)) < shortest {
-		err = fmt.Errorf("the password has less than %d characters, which SNMPv3 does not allow", shortest)
+	if p.cfg.Version == v3 && min(len(auth), len(priv)) < minPassword {
+		err = fmt.Errorf("the password has less than %d characters, which SNMPv3 does not allow", minPassword)
 		return l, providers.WithClass(providers.ErrDenied, err)
 	}
-	l.sum = p.refusals.Sum(cmp.Or(l.user, p.cfg.Version), providers.NewSecret(fmt.Sprintf("%d %s%s", len(auth), auth, priv)))
+	l.sum = p.refusals.HashCredential(cmp.Or(l.user, p.cfg.Version), providers.NewSecret(fmt.Sprintf("%d %s%s", len(auth), auth, priv)))
 	return l, nil
 }

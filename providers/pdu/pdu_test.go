@@ -47,7 +47,7 @@ func TestRights(t *testing.T) {
 	if got := ask(t, p, o.id("")); got.State != providers.PowerOn {
 		t.Errorf("got %s, %v", got.State, got.Err)
 	}
-	if err := p.PowerOff(t.Context(), providers.Target{Node: "n1", ID: o.id("")}, providertest.Allow); providers.Class(err) != "denied" || !o.on() {
+	if err := p.PowerOff(t.Context(), providers.Target{Node: "n1", ID: o.id("")}, providertest.AllowSend); providers.ErrorClass(err) != "denied" || !o.on() {
 		t.Errorf("got %v", err)
 	}
 }
@@ -78,9 +78,9 @@ func TestRefused(t *testing.T) {
 					_, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)})
 					return err
 				}(),
-				p.PowerOff(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}, providertest.Allow),
+				p.PowerOff(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}, providertest.AllowSend),
 			} {
-				if providers.Class(err) != "denied" || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), privacy) {
+				if providers.ErrorClass(err) != "denied" || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), privacy) {
 					t.Errorf("%s: got %v", name, err)
 				}
 			}
@@ -89,7 +89,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %d questions, want 2", name, n)
 		}
 		now = now.Add(16 * time.Minute)
-		if _, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}); providers.Class(err) != "denied" || asked.Load() <= 2 {
+		if _, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}); providers.ErrorClass(err) != "denied" || asked.Load() <= 2 {
 			t.Errorf("%s, later: got %v after %d questions", name, err, asked.Load())
 		}
 		if name == "password" {
@@ -99,7 +99,7 @@ func TestRefused(t *testing.T) {
 			}
 			must(t, os.WriteFile(c.PasswordFile, []byte("short"), 0o600))
 			before := asked.Load()
-			if _, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}); providers.Class(err) != "denied" || asked.Load() != before {
+			if _, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}); providers.ErrorClass(err) != "denied" || asked.Load() != before {
 				t.Errorf("a password that SNMPv3 does not allow: got %v", err)
 			}
 		}
@@ -135,7 +135,7 @@ func TestEachMachineItsPassword(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			obs, err := p.State(ctx, providers.Target{Node: node, ID: o.id(w.address)})
-			if providers.Class(err) != class || (obs.State == providers.PowerOn) != (class == "ok") {
+			if providers.ErrorClass(err) != class || (obs.State == providers.PowerOn) != (class == "ok") {
 				t.Errorf("%s, %s: got %s, %v; want %s", kind, node, obs.State, err, class)
 			}
 		}
@@ -240,8 +240,8 @@ func TestPowerOffInOrder(t *testing.T) {
 	p := open(t, settings(t, "apc-rpdu2"), nil)
 	err := p.PowerOff(t.Context(),
 		providers.Target{Node: "n1", ID: strings.Join([]string{one.id(""), two.id(""), three.id("")}, ",")},
-		providertest.Allow)
-	if providers.Class(err) != "denied" || !strings.Contains(err.Error(), "outlet "+two.id("")) || one.on() || !two.on() || !three.on() {
+		providertest.AllowSend)
+	if providers.ErrorClass(err) != "denied" || !strings.Contains(err.Error(), "outlet "+two.id("")) || one.on() || !two.on() || !three.on() {
 		t.Errorf("got %v; on: %t, %t, %t", err, one.on(), two.on(), three.on())
 	}
 }
@@ -264,7 +264,7 @@ func TestEachOutletAsks(t *testing.T) {
 			}
 			return nil
 		})
-		if on := [2]bool{one.on(), two.on()}; on != tt.on || providers.Class(err) != tt.class {
+		if on := [2]bool{one.on(), two.on()}; on != tt.on || providers.ErrorClass(err) != tt.class {
 			t.Errorf("%d allowed: on %v, %v; want %v, %s", tt.allowed, on, err, tt.on, tt.class)
 		}
 	}
@@ -276,11 +276,11 @@ func TestClaimedMachineIsNotSwitched(t *testing.T) {
 	o := s.outlet("apc-rpdu2")
 	g := guard.New(open(t, settings(t, "apc-rpdu2"), nil), guard.Options{Timeout: timeout})
 	target := providers.Target{Node: "n1", ID: o.id(""), SystemUUID: "11223344-5566-7788-99aa-bbccddeeff00", Claimed: true}
-	if err := g.PowerOff(t.Context(), target, providertest.Allow); !errors.Is(err, providers.ErrIdentity) || !o.on() {
+	if err := g.PowerOff(t.Context(), target, providertest.AllowSend); !errors.Is(err, providers.ErrIdentity) || !o.on() {
 		t.Errorf("claimed: got %v", err)
 	}
 	target.Claimed = false
-	if err := g.PowerOff(t.Context(), target, providertest.Allow); err != nil || o.on() {
+	if err := g.PowerOff(t.Context(), target, providertest.AllowSend); err != nil || o.on() {
 		t.Errorf("an operator's word: got %v", err)
 	}
 	must(t, g.Close(t.Context()))
@@ -297,7 +297,7 @@ func TestOffDelay(t *testing.T) {
 	w := newWire(t, through(s.address))
 	target := providers.Target{Node: "n1", ID: o.id(w.address)}
 	off, on, strange, powerOn := func() { o.reset(false) }, func() { o.reset(true) }, func() { o.set(o.d.state, 99) }, func() {
-		must(t, p.PowerOn(t.Context(), target, providertest.Allow))
+		must(t, p.PowerOn(t.Context(), target, providertest.AllowSend))
 		o.reset(false)
 	}
 	for i, tt := range []struct {
@@ -371,7 +371,7 @@ func TestOffDelayOfOvertakenAnswers(t *testing.T) {
 		t.Error("no question came")
 	}
 	now.Store(1)
-	_ = p.PowerOn(ctx, target, providertest.Allow) // the outlet may be on from here
+	_ = p.PowerOn(ctx, target, providertest.AllowSend) // the outlet may be on from here
 	now.Store(2)
 	close(held)
 	<-slow
@@ -404,7 +404,7 @@ func TestCanonical(t *testing.T) {
 		{"apc-rpdu2", strings.Repeat("a/7,", 20), "", ""},
 	} {
 		c := settings(t, tt.mib)
-		got, hosts, err := c.Canonical(tt.id)
+		got, hosts, err := c.CanonicalID(tt.id)
 		if got != tt.want || strings.Join(hosts, " ") != tt.hosts || (err != nil) != (tt.want == "") {
 			t.Errorf("%s: got %q at %q, %v, want %q at %q", tt.id, got, hosts, err, tt.want, tt.hosts)
 		}
@@ -413,11 +413,11 @@ func TestCanonical(t *testing.T) {
 		}
 	}
 	c := settings(t, "apc-rpdu2")
-	if got := fmt.Sprint(c.Parts("a/7,b/8")); got != "[a/7 b/8]" || !c.Addresses() {
+	if got := fmt.Sprint(c.PartsOf("a/7,b/8")); got != "[a/7 b/8]" || !c.HasAddressIDs() {
 		t.Errorf("got %s", got)
 	}
 	p := open(t, c, nil)
-	if got := p.Limits(providers.Target{ID: "b/7,A/3"}); got != "a,b" {
+	if got := p.LimitGroup(providers.Target{ID: "b/7,A/3"}); got != "a,b" {
 		t.Errorf("got limits %q", got)
 	}
 }
@@ -430,12 +430,12 @@ func FuzzCanonical(f *testing.F) {
 		for _, mib := range []string{"apc-rpdu2", "raritan"} {
 			c := pdu.NewConfig()
 			c.MIB = mib
-			got, hosts, err := c.Canonical(id)
+			got, hosts, err := c.CanonicalID(id)
 			if err != nil {
 				continue
 			}
-			again, hostsAgain, err := c.Canonical(got)
-			if again != got || err != nil || fmt.Sprint(hosts) != fmt.Sprint(hostsAgain) || len(hosts) == 0 || len(c.Parts(got)) < len(hosts) {
+			again, hostsAgain, err := c.CanonicalID(got)
+			if again != got || err != nil || fmt.Sprint(hosts) != fmt.Sprint(hostsAgain) || len(hosts) == 0 || len(c.PartsOf(got)) < len(hosts) {
 				t.Errorf("%q: got %q at %q, then %q at %q, %v", id, got, hosts, again, hostsAgain, err)
 			}
 		}

@@ -26,26 +26,26 @@ type engine struct {
 // window is how far an engine's time may fall behind what it said before (RFC 3414, 3.2, 7 b).
 const window = 150
 
-// now is the engine's time at t.
-func (e engine) now(t time.Time) uint32 {
+// timeAt is the engine's time at t.
+func (e engine) timeAt(t time.Time) uint32 {
 	passed := max(t.Sub(e.at), 0) / time.Second
 	return uint32(min(int64(e.time)+int64(passed), math.MaxInt32)) // #nosec G115 -- within bounds
 }
 
-// old reports whether boots and time are of an earlier message than the engine has sent already: a replay. gosnmp does not look.
-func (e engine) old(boots, secs uint32, t time.Time) bool {
-	return boots == math.MaxInt32 || boots < e.boots || boots == e.boots && int64(secs)+window < int64(e.now(t))
+// isReplay reports whether boots and time are of an earlier message than the engine has sent already: a replay. gosnmp does not look.
+func (e engine) isReplay(boots, secs uint32, t time.Time) bool {
+	return boots == math.MaxInt32 || boots < e.boots || boots == e.boots && int64(secs)+window < int64(e.timeAt(t))
 }
 
-// known is the engine that may answer at an address.
-func (p *Provider) known(address string) engine {
+// knownEngine is the engine that may answer at an address.
+func (p *Provider) knownEngine(address string) engine {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e := p.strips[address]; e.id != "" {
 		return e
 	}
-	host, _ := split(address)
-	for _, name := range []string{address, joined(host)} { // an engine of a host without a port is that of any port
+	host, _ := splitAddress(address)
+	for _, name := range []string{address, bracketHost(host)} { // an engine of a host without a port is that of any port
 		if id := p.pinned[name]; id != "" {
 			return engine{id: id, at: p.opts.Now()}
 		}
@@ -53,39 +53,39 @@ func (p *Provider) known(address string) engine {
 	return engine{}
 }
 
-// joined is a host as it stands in an address.
-func joined(host string) string {
+// bracketHost is a host as it stands in an address.
+func bracketHost(host string) string {
 	if strings.Contains(host, ":") {
 		return "[" + host + "]"
 	}
 	return host
 }
 
-// learn keeps what an authenticated answer said of its engine. Of two at a time the later wins.
-func (p *Provider) learn(address string, e engine) {
+// rememberEngine keeps what an authenticated answer said of its engine. Of two at a time the later wins.
+func (p *Provider) rememberEngine(address string, e engine) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	had := p.strips[address]
-	if had.id != "" && (e.boots < had.boots || e.boots == had.boots && e.now(e.at) < had.now(e.at)) {
+	if had.id != "" && (e.boots < had.boots || e.boots == had.boots && e.timeAt(e.at) < had.timeAt(e.at)) {
 		return
 	}
 	p.strips[address] = e
 }
 
-// again is after how long a question that has no answer is put again: a datagram may be lost. A command is sent once.
-const again = time.Second
+// retryEvery is after how long a question that has no answer is put again: a datagram may be lost. A command is sent once.
+const retryEvery = time.Second
 
-// exchange sends one question or command to an outlet's strip and returns the values of its answer, in the order of asked. It has a socket, and a
+// exchangeMessage sends one question or command to an outlet's strip and returns the values of its answer, in the order of asked. It has a socket, and a
 // client, of its own: gosnmp's is not for concurrent use, and its port is one that nobody can know. It returns by ctx's end.
-func (p *Provider) exchange(ctx context.Context, at outlet, kind gosnmp.PDUType, asked []gosnmp.SnmpPDU) ([]gosnmp.SnmpPDU, error) {
-	who, err := p.credentials(at.owner)
+func (p *Provider) exchangeMessage(ctx context.Context, at outlet, kind gosnmp.PDUType, asked []gosnmp.SnmpPDU) ([]gosnmp.SnmpPDU, error) {
+	who, err := p.readCredentials(at.owner)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.refusals.Check(at.account(), who.sum, p.opts.Now()); err != nil {
+	if err := p.refusals.CheckRefused(at.accountName(), who.sum, p.opts.Now()); err != nil {
 		return nil, err
 	}
-	l, client := p.client(ctx, at.address, who)
+	l, client := p.newClient(ctx, at.address, who)
 	if err := client.Connect(); err != nil {
 		return nil, socketError(err)
 	}
@@ -100,24 +100,24 @@ func (p *Provider) exchange(ctx context.Context, at outlet, kind gosnmp.PDUType,
 		l.maySend = func() error { return remote.MaySend(ctx) }
 		answer, err = client.Set(asked)
 	} else {
-		client.Timeout, client.Retries = again, int(remote.Backstop/again)
-		answer, err = client.Get(oids(asked))
+		client.Timeout, client.Retries = retryEvery, int(remote.Backstop/retryEvery)
+		answer, err = client.Get(oidNames(asked))
 	}
 	switch {
 	case l.refusal != "":
-		return nil, p.refused(at, who.sum, l.refusal)
+		return nil, p.refusedError(at, who.sum, l.refusal)
 	case l.failure != nil:
 		return nil, socketError(l.failure)
 	case err != nil:
-		return nil, p.failed(at, who.sum, err)
+		return nil, p.explainFailure(at, who.sum, err)
 	}
-	if err := p.believe(at.address, l, answer, asked); err != nil {
+	if err := p.verifyAnswer(at.address, l, answer, asked); err != nil {
 		return nil, err
 	}
 	return answer.Variables, errorStatus(answer)
 }
 
-func oids(of []gosnmp.SnmpPDU) []string {
+func oidNames(of []gosnmp.SnmpPDU) []string {
 	names := make([]string, len(of))
 	for i, v := range of {
 		names[i] = v.Name
@@ -125,9 +125,9 @@ func oids(of []gosnmp.SnmpPDU) []string {
 	return names
 }
 
-// client makes a client for one exchange, and what it listens through.
-func (p *Provider) client(ctx context.Context, address string, who login) (*link, *gosnmp.GoSNMP) {
-	host, port := split(address)
+// newClient makes a client for one exchange, and what it listens through.
+func (p *Provider) newClient(ctx context.Context, address string, who login) (*link, *gosnmp.GoSNMP) {
+	host, port := splitAddress(address)
 	c := &gosnmp.GoSNMP{
 		Target: host, Port: port, Transport: "udp", Context: ctx, Timeout: remote.Backstop, MaxOids: gosnmp.MaxOids,
 	}
@@ -135,7 +135,7 @@ func (p *Provider) client(ctx context.Context, address string, who login) (*link
 		c.Version, c.Community = gosnmp.Version2c, who.auth.Reveal()
 		return &link{version: 1, community: c.Community}, c
 	}
-	e := p.known(address)
+	e := p.knownEngine(address)
 	usm := &gosnmp.UsmSecurityParameters{
 		UserName:               who.user,
 		AuthenticationProtocol: authentications[p.cfg.Authentication], AuthenticationPassphrase: who.auth.Reveal(),
@@ -144,16 +144,16 @@ func (p *Provider) client(ctx context.Context, address string, who login) (*link
 	if e.id != "" {
 		// A known engine is not asked again who it is: anybody could answer that, since nothing is authenticated yet.
 		usm.AuthoritativeEngineID, c.ContextEngineID = e.id, e.id
-		usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime = e.boots, e.now(p.opts.Now())
+		usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime = e.boots, e.timeAt(p.opts.Now())
 	}
 	c.Version, c.SecurityModel, c.MsgFlags, c.SecurityParameters = gosnmp.Version3, gosnmp.UserSecurityModel, gosnmp.AuthPriv, usm
 	return &link{version: 3, engine: e.id}, c
 }
 
-// believe is what stands between an answer that gosnmp has authenticated and what is made of it. What gosnmp v1.47 lets pass: an answer
+// verifyAnswer is what stands between an answer that gosnmp has authenticated and what is made of it. What gosnmp v1.47 lets pass: an answer
 // that is not encrypted though the question was, one by another engine whose user has the same password, one with request id 0 for any
 // question, any kind of PDU, and old ones. Then the engine is remembered.
-func (p *Provider) believe(address string, l *link, answer *gosnmp.SnmpPacket, asked []gosnmp.SnmpPDU) error {
+func (p *Provider) verifyAnswer(address string, l *link, answer *gosnmp.SnmpPacket, asked []gosnmp.SnmpPDU) error {
 	switch {
 	case answer.PDUType != gosnmp.GetResponse:
 		return fmt.Errorf("the answer is no response (%s)", answer.PDUType)
@@ -176,30 +176,30 @@ func (p *Provider) believe(address string, l *link, answer *gosnmp.SnmpPacket, a
 	usm, ok := answer.SecurityParameters.(*gosnmp.UsmSecurityParameters)
 	switch {
 	case !ok || answer.Version != gosnmp.Version3:
-		return untrusted("the answer is of another version of SNMP")
+		return untrustedError("the answer is of another version of SNMP")
 	case answer.MsgFlags&gosnmp.AuthPriv != gosnmp.AuthPriv:
-		return untrusted("the answer is not authenticated and encrypted, as the question was")
+		return untrustedError("the answer is not authenticated and encrypted, as the question was")
 	case usm.AuthoritativeEngineID != l.engine:
-		return untrusted(fmt.Sprintf("the answer is engine %x's, not %x's", usm.AuthoritativeEngineID, l.engine))
+		return untrustedError(fmt.Sprintf("the answer is engine %x's, not %x's", usm.AuthoritativeEngineID, l.engine))
 	}
 	now := p.opts.Now()
-	had := p.known(address)
+	had := p.knownEngine(address)
 	if had.id != "" && had.id != usm.AuthoritativeEngineID {
-		return untrusted(fmt.Sprintf("the answer is engine %x's, not %x's", usm.AuthoritativeEngineID, had.id))
+		return untrustedError(fmt.Sprintf("the answer is engine %x's, not %x's", usm.AuthoritativeEngineID, had.id))
 	}
-	if had.old(usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime, now) {
+	if had.isReplay(usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime, now) {
 		return errors.New("the answer is older than what the strip has said before")
 	}
-	p.learn(address, engine{usm.AuthoritativeEngineID, usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime, now})
+	p.rememberEngine(address, engine{usm.AuthoritativeEngineID, usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime, now})
 	return nil
 }
 
-func untrusted(text string) error {
+func untrustedError(text string) error {
 	return providers.WithClass(providers.ErrUntrusted, errors.New(text))
 }
 
-// absent are the types that stand for a value that is not there.
-var absent = []gosnmp.Asn1BER{gosnmp.NoSuchObject, gosnmp.NoSuchInstance, gosnmp.EndOfMibView}
+// absentTypes are the types that stand for a value that is not there.
+var absentTypes = []gosnmp.Asn1BER{gosnmp.NoSuchObject, gosnmp.NoSuchInstance, gosnmp.EndOfMibView}
 
 // errorStatus is the class of an answer in which the strip says that it did not do it, or that it has no such outlet.
 func errorStatus(answer *gosnmp.SnmpPacket) error {
@@ -207,7 +207,7 @@ func errorStatus(answer *gosnmp.SnmpPacket) error {
 	switch answer.Error {
 	case gosnmp.NoError:
 		for _, v := range answer.Variables {
-			if slices.Contains(absent, v.Type) {
+			if slices.Contains(absentTypes, v.Type) {
 				return providers.WithClass(providers.ErrNotFound, fmt.Errorf("the strip has no such outlet (%s %s)", v.Type, v.Name))
 			}
 		}
@@ -222,27 +222,27 @@ func errorStatus(answer *gosnmp.SnmpPacket) error {
 	return providers.WithClass(class, fmt.Errorf("the strip answered %s", answer.Error))
 }
 
-// failed is why gosnmp has no answer.
-func (p *Provider) failed(at outlet, sum remote.Sum, err error) error {
+// explainFailure is why gosnmp has no answer.
+func (p *Provider) explainFailure(at outlet, sum remote.CredentialHash, err error) error {
 	for text, of := range map[string]error{
 		"unknown user": gosnmp.ErrUnknownUsername, "wrong digest": gosnmp.ErrWrongDigest, "decryption error": gosnmp.ErrDecryption,
 		"unsupported security level": gosnmp.ErrUnknownSecurityLevel,
 	} {
 		if errors.Is(err, of) {
-			return p.refused(at, sum, text)
+			return p.refusedError(at, sum, text)
 		}
 	}
 	return socketError(err)
 }
 
-// refused is the error of a strip that does not accept who asks. The report is in the clear, so anybody who saw the question may have
+// refusedError is the error of a strip that does not accept who asks. The report is in the clear, so anybody who saw the question may have
 // sent it: he could as well have dropped it. SNMP has no log-in, but a strip may still lock the account: it is not sent again for a while.
-func (p *Provider) refused(at outlet, sum remote.Sum, text string) error {
+func (p *Provider) refusedError(at outlet, sum remote.CredentialHash, text string) error {
 	if text == unknownEngine {
-		return untrusted("another SNMP engine answers there than before (or than engines says); if the strip was exchanged, " +
+		return untrustedError("another SNMP engine answers there than before (or than engines says); if the strip was exchanged, " +
 			"write the new one's ID under engines, or restart the controller")
 	}
-	return p.refusals.Denied(at.account(), sum, p.opts.Now(), errors.New(text))
+	return p.refusals.RememberDenied(at.accountName(), sum, p.opts.Now(), errors.New(text))
 }
 
 // socketError leaves the address out of an error of the network, and the stack out of gosnmp's error about a panic of its own.
@@ -274,8 +274,8 @@ type link struct {
 
 var errRefused = errors.New("refused")
 
-// over is why nothing more is sent and read.
-func (l *link) over() error {
+// stopCause is why nothing more is sent and read.
+func (l *link) stopCause() error {
 	if l.refusal != "" {
 		return errRefused
 	}
@@ -284,7 +284,7 @@ func (l *link) over() error {
 
 // Write sends a message of ours.
 func (l *link) Write(b []byte) (int, error) {
-	if err := l.over(); err != nil {
+	if err := l.stopCause(); err != nil {
 		return 0, err
 	}
 	h, ok := parseHeader(b)
@@ -308,7 +308,7 @@ func (l *link) Write(b []byte) (int, error) {
 
 // Read returns the next message that may be an answer.
 func (l *link) Read(b []byte) (int, error) {
-	for l.over() == nil {
+	for l.stopCause() == nil {
 		n, err := l.Conn.Read(b)
 		if err != nil {
 			if wait := net.Error(nil); !errors.As(err, &wait) || !wait.Timeout() {
@@ -331,7 +331,7 @@ func (l *link) Read(b []byte) (int, error) {
 		}
 		return n, nil
 	}
-	return 0, l.over()
+	return 0, l.stopCause()
 }
 
 const unknownEngine = "unknown engine"

@@ -24,46 +24,46 @@ const (
 // never what is believed.
 func parseHeader(message []byte) (h header, ok bool) {
 	m := reader{rest: message, ok: true}
-	body := m.in(tagSequence)
-	h.version = body.integer()
+	body := m.enterElement(tagSequence)
+	h.version = body.takeInteger()
 	if h.version != 3 {
-		body.take(tagOctets)
-		h.pdu = body.tag()
-		pdu := body.in(h.pdu)
-		h.id = pdu.integer()
+		body.takeElement(tagOctets)
+		h.pdu = body.nextTag()
+		pdu := body.enterElement(h.pdu)
+		h.id = pdu.takeInteger()
 		return h, m.ok && body.ok && pdu.ok && len(m.rest) == 0
 	}
-	global := body.in(tagSequence)
-	h.id = global.integer()
-	global.integer()
-	if flags := global.take(tagOctets); len(flags) == 1 {
+	global := body.enterElement(tagSequence)
+	h.id = global.takeInteger()
+	global.takeInteger()
+	if flags := global.takeElement(tagOctets); len(flags) == 1 {
 		h.flags = flags[0]
 	} else {
 		return h, false
 	}
-	octets := body.in(tagOctets)
-	usm := octets.in(tagSequence)
-	h.engine = string(usm.take(tagOctets))
+	octets := body.enterElement(tagOctets)
+	usm := octets.enterElement(tagSequence)
+	h.engine = string(usm.takeElement(tagOctets))
 	if !m.ok || !body.ok || !global.ok || !octets.ok || !usm.ok || len(m.rest) > 0 {
 		return h, false
 	}
-	if body.tag() != tagSequence {
+	if body.nextTag() != tagSequence {
 		return h, true
 	}
-	scoped := body.in(tagSequence)
-	scoped.take(tagOctets)
-	scoped.take(tagOctets)
-	h.pdu = scoped.tag()
+	scoped := body.enterElement(tagSequence)
+	scoped.takeElement(tagOctets)
+	scoped.takeElement(tagOctets)
+	h.pdu = scoped.nextTag()
 	if h.pdu != tagReport {
 		return h, scoped.ok
 	}
-	pdu := scoped.in(tagReport)
-	pdu.integer()
-	pdu.integer()
-	pdu.integer()
-	list := pdu.in(tagSequence)
-	first := list.in(tagSequence)
-	h.reported = string(first.take(tagOID))
+	pdu := scoped.enterElement(tagReport)
+	pdu.takeInteger()
+	pdu.takeInteger()
+	pdu.takeInteger()
+	list := pdu.enterElement(tagSequence)
+	first := list.enterElement(tagSequence)
+	h.reported = string(first.takeElement(tagOID))
 	return h, scoped.ok && pdu.ok && list.ok && first.ok
 }
 
@@ -73,17 +73,17 @@ type reader struct {
 	ok   bool
 }
 
-// tag is the next element's tag, 0 at the end.
-func (r *reader) tag() byte {
+// nextTag is the next element's tag, 0 at the end.
+func (r *reader) nextTag() byte {
 	if !r.ok || len(r.rest) == 0 {
 		return 0
 	}
 	return r.rest[0]
 }
 
-// take returns the next element's content, which must have that tag.
-func (r *reader) take(tag byte) []byte {
-	content, rest, ok := element(tag, r.rest)
+// takeElement returns the next element's content, which must have that tag.
+func (r *reader) takeElement(tag byte) []byte {
+	content, rest, ok := splitElement(tag, r.rest)
 	if !r.ok || !ok {
 		r.ok = false
 		return nil
@@ -92,15 +92,15 @@ func (r *reader) take(tag byte) []byte {
 	return content
 }
 
-// in is take for an element that holds others.
-func (r *reader) in(tag byte) *reader {
-	content := r.take(tag)
+// enterElement is take for an element that holds others.
+func (r *reader) enterElement(tag byte) *reader {
+	content := r.takeElement(tag)
 	return &reader{rest: content, ok: r.ok}
 }
 
-// integer takes an INTEGER of at most 32 bits with its sign.
-func (r *reader) integer() (n int64) {
-	content := r.take(tagInteger)
+// takeInteger takes an INTEGER of at most 32 bits with its sign.
+func (r *reader) takeInteger() (n int64) {
+	content := r.takeElement(tagInteger)
 	if len(content) == 0 || len(content) > 5 {
 		r.ok = false
 		return 0
@@ -112,9 +112,9 @@ func (r *reader) integer() (n int64) {
 	return n
 }
 
-// element splits b behind its first element, which must have that tag. Lengths may take more bytes than they need, as net-snmp writes
+// splitElement splits b behind its first element, which must have that tag. Lengths may take more bytes than they need, as net-snmp writes
 // them, but no more than four.
-func element(tag byte, b []byte) (content, rest []byte, ok bool) {
+func splitElement(tag byte, b []byte) (content, rest []byte, ok bool) {
 	if len(b) < 2 || b[0] != tag || tag == 0 {
 		return nil, nil, false
 	}

@@ -45,8 +45,8 @@ const (
 	floodDocument = 900_000
 )
 
-// floods are those that the counterpart's protocol can have.
-func (p *Proxy) floods() []Fault {
+// floodFaults are those that the counterpart's protocol can have.
+func (p *Proxy) floodFaults() []Fault {
 	if p.opts.HTTP {
 		return httpFloods
 	}
@@ -95,25 +95,25 @@ func floodHTTP(w http.ResponseWriter, r *http.Request, f Fault) {
 	l := listOf(r)
 	switch f {
 	case floodHeader:
-		pour(c, ok, func(i int) string { return fmt.Sprintf("X%d: %d\r\n", i, i) })
+		writeFlood(c, ok, func(i int) string { return fmt.Sprintf("X%d: %d\r\n", i, i) })
 	case floodInterim:
 		hint := "HTTP/1.1 103 Early Hints\r\n" + strings.Repeat("Link: </a>\r\n", 1000) + "\r\n"
-		pour(c, hint, func(int) string { return hint })
+		writeFlood(c, hint, func(int) string { return hint })
 	case floodBody:
 		text := strings.Repeat("x", 1<<10)
-		pour(c, ok+"\r\n"+l.begin+`"`, func(int) string { return text })
+		writeFlood(c, ok+"\r\n"+l.begin+`"`, func(int) string { return text })
 	case floodPacked:
 		piece := string(packed)
-		pour(c, ok+"Content-Encoding: gzip\r\n\r\n", func(int) string { return piece })
+		writeFlood(c, ok+"Content-Encoding: gzip\r\n\r\n", func(int) string { return piece })
 	case floodValues:
-		whole(c, l.begin, l.member, "", l.end)
+		writeDocument(c, l.begin, l.member, "", l.end)
 	case floodDepth:
-		whole(c, "", l.open, l.close, "")
+		writeDocument(c, "", l.open, l.close, "")
 	}
 }
 
-// pour writes until the client has gone, or it has had floodMost bytes.
-func pour(c io.Writer, begin string, part func(i int) string) {
+// writeFlood writes until the client has gone, or it has had floodMost bytes.
+func writeFlood(c io.Writer, begin string, part func(i int) string) {
 	w := bufio.NewWriterSize(c, 16<<10)
 	_, err := w.WriteString(begin)
 	for i, n := 0, 0; err == nil && n < floodMost; i++ {
@@ -124,8 +124,8 @@ func pour(c io.Writer, begin string, part func(i int) string) {
 	_ = w.Flush()
 }
 
-// whole writes one document: as many of one part as there is room for, then as many of the other.
-func whole(c io.Writer, begin, one, other, end string) {
+// writeDocument writes one document: as many of one part as there is room for, then as many of the other.
+func writeDocument(c io.Writer, begin, one, other, end string) {
 	n := (floodDocument - len(begin) - len(end)) / (len(one) + len(other))
 	w := bufio.NewWriterSize(c, 16<<10)
 	_, _ = fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(begin)+n*(len(one)+len(other))+len(end), begin)
@@ -148,7 +148,7 @@ func (p *Proxy) floodConn(c net.Conn, cfg *tls.Config) {
 		c = secure
 	}
 	words := strings.Repeat("\x00\x0f\xff\xf0", 256)
-	pour(c, "", func(int) string { return words })
+	writeFlood(c, "", func(int) string { return words })
 }
 
 // withinBudget: whatever the device answers with, a call takes and keeps no more memory, and starts no more goroutines, than
@@ -157,26 +157,26 @@ func withinBudget(ctx context.Context, b *Bench, o Options) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(20)) // what is measured is what is in use, and little that is not any more
 	floods := []Fault{NoFault, Flood}
 	if b.Proxy != nil {
-		floods = append(floods, b.Proxy.floods()...)
+		floods = append(floods, b.Proxy.floodFaults()...)
 	}
-	if err := settle(ctx, b, o, providers.PowerOn); err != nil {
+	if err := waitForState(ctx, b, o, providers.PowerOn); err != nil {
 		return err
 	}
 	for _, f := range floods {
 		set := b.SetFault
 		if isFlood(f) {
-			set = b.Proxy.Set
+			set = b.Proxy.SetFault
 		}
-		before := measure()
+		before := measureUsage()
 		peak := watchPeak(before)
 		set(f)
-		err := flooded(ctx, b, o)
+		err := callFlooded(ctx, b, o)
 		most := peak()
 		set(NoFault)
 		if err == nil {
-			err = recovers(ctx, b, o)
+			err = waitRecovered(ctx, b, o)
 		}
-		after := measure()
+		after := measureUsage()
 		switch mib := func(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }; {
 		case err != nil:
 			return fmt.Errorf("%s: %w", f, err)
@@ -191,22 +191,22 @@ func withinBudget(ctx context.Context, b *Bench, o Options) error {
 	return nil
 }
 
-// flooded makes each call once. Whatever becomes of it, a machine that runs is not off.
-func flooded(ctx context.Context, b *Bench, o Options) error {
-	if a := ask(ctx, b, o, b.Target); a.State == providers.PowerOff && b.Running() {
+// callFlooded makes each call once. Whatever becomes of it, a machine that runs is not off.
+func callFlooded(ctx context.Context, b *Bench, o Options) error {
+	if a := askState(ctx, b, o, b.Target); a.State == providers.PowerOff && b.Running() {
 		return errors.New("the provider says Off while the machine runs")
 	}
 	for _, call := range []action{b.Provider.PowerOff, b.Provider.PowerOn} {
-		_ = power(ctx, o, call, b.Target)
+		_ = runPower(ctx, o, call, b.Target)
 	}
 	return nil
 }
 
-// recovers brings the machine back: a power action that was accepted may still be under way.
-func recovers(ctx context.Context, b *Bench, o Options) (err error) {
+// waitRecovered brings the machine back: a power action that was accepted may still be under way.
+func waitRecovered(ctx context.Context, b *Bench, o Options) (err error) {
 	for end := time.Now().Add(o.Settle); time.Now().Before(end); {
 		b.SetPower(true)
-		if err = expect(ctx, b, o, providers.PowerOn); err == nil {
+		if err = expectState(ctx, b, o, providers.PowerOn); err == nil {
 			return nil
 		}
 	}
@@ -216,20 +216,22 @@ func recovers(ctx context.Context, b *Bench, o Options) (err error) {
 // usage is what the process has in use.
 type usage struct{ heap, goroutines int64 }
 
-func (u usage) max(v usage) usage { return usage{max(u.heap, v.heap), max(u.goroutines, v.goroutines)} }
+func (u usage) maxUsage(v usage) usage {
+	return usage{max(u.heap, v.heap), max(u.goroutines, v.goroutines)}
+}
 
-// sample is what is in use, with what the garbage collector has not taken yet.
-func sample() usage {
+// sampleUsage is what is in use, with what the garbage collector has not taken yet.
+func sampleUsage() usage {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/sched/goroutines:goroutines"}}
 	metrics.Read(s)
 	return usage{int64(s[0].Value.Uint64()), int64(s[1].Value.Uint64())}
 }
 
-// measure is what is in use. The second collection takes what pools held.
-func measure() usage {
+// measureUsage is what is in use. The second collection takes what pools held.
+func measureUsage() usage {
 	runtime.GC()
 	runtime.GC()
-	return sample()
+	return sampleUsage()
 }
 
 // watchPeak looks every millisecond, until it is asked, what was in use at most.
@@ -240,7 +242,7 @@ func watchPeak(from usage) (peak func() usage) {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for {
-			most = most.max(sample())
+			most = most.maxUsage(sampleUsage())
 			select {
 			case <-tick.C:
 			case <-stop:

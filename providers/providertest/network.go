@@ -22,12 +22,12 @@ func leftOut(what, why string) error {
 	return fmt.Errorf("%w, without Bench.%s: %s", errLeftOut, what, why)
 }
 
-// sentOnce: many devices lock an account after some failures, so a credential that was refused is not sent again, whoever asks for what.
-func sentOnce(ctx context.Context, b *Bench, o Options) error {
+// refusedIsSentOnce: many devices lock an account after some failures, so a credential that was refused is not sent again, whoever asks for what.
+func refusedIsSentOnce(ctx context.Context, b *Bench, o Options) error {
 	if b.LogIns == nil {
 		return leftOut("LogIns", o.NoLogIns)
 	}
-	if err := expect(ctx, b, o, providers.PowerOn); err != nil {
+	if err := expectState(ctx, b, o, providers.PowerOn); err != nil {
 		return err
 	}
 	if b.LogIns() == 0 {
@@ -36,11 +36,11 @@ func sentOnce(ctx context.Context, b *Bench, o Options) error {
 	b.SetFault(Denied)
 	before := b.LogIns()
 	for i := range 5 {
-		if a := ask(ctx, b, o, b.Target); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrDenied) {
+		if a := askState(ctx, b, o, b.Target); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrDenied) {
 			return fmt.Errorf("question number %d: got %s, %v; want Unknown, %v", i+1, a.State, a.Err, providers.ErrDenied)
 		}
 		for name, call := range map[string]action{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
-			if err := power(ctx, o, call, b.Target); !errors.Is(err, providers.ErrDenied) {
+			if err := runPower(ctx, o, call, b.Target); !errors.Is(err, providers.ErrDenied) {
 				return fmt.Errorf("%s: got %v, want %v", name, err, providers.ErrDenied)
 			}
 		}
@@ -49,11 +49,11 @@ func sentOnce(ctx context.Context, b *Bench, o Options) error {
 		return fmt.Errorf("the credential that was refused was sent %d times in 15 calls, want %d", n, want)
 	}
 	b.SetFault(NoFault)
-	return expect(ctx, b, o, providers.PowerOn)
+	return expectState(ctx, b, o, providers.PowerOn)
 }
 
-// classes are what a call may say of a network's fault; none is the fault's own.
-var classes = map[Fault][]error{
+// faultClasses are what a call may say of a network's fault; none is the fault's own.
+var faultClasses = map[Fault][]error{
 	ExpiredCertificate: {providers.ErrUntrusted},
 	UnknownAuthority:   {providers.ErrUntrusted},
 	NotThere:           {providers.ErrNotFound, providers.ErrPermanent, providers.ErrUnreachable},
@@ -61,8 +61,8 @@ var classes = map[Fault][]error{
 	Gibberish:          {providers.ErrNotFound, providers.ErrPermanent, providers.ErrUnreachable},
 }
 
-// short is the deadline of calls that have no answer to wait for. However slow the machine, they fail.
-const short = 100 * time.Millisecond
+// shortDeadline is the deadline of calls that have no answer to wait for. However slow the machine, they fail.
+const shortDeadline = 100 * time.Millisecond
 
 // brokenNetwork: whatever the network does, seen off before or not, no answer is Off, each call ends by its deadline, nothing is done that
 // did not get through, and once it is mended the next answers are of that moment: none is one that was on its way.
@@ -70,9 +70,9 @@ func brokenNetwork(ctx context.Context, b *Bench, o Options) error {
 	if b.Proxy == nil {
 		return leftOut("Proxy", o.NoProxy)
 	}
-	for _, f := range b.Proxy.faults() {
+	for _, f := range b.Proxy.networkFaults() {
 		for _, warm := range []bool{false, true} {
-			if err := broken(ctx, b, o, f, warm); err != nil {
+			if err := checkBroken(ctx, b, o, f, warm); err != nil {
 				return fmt.Errorf("%s, connected before %t: %w", f, warm, err)
 			}
 		}
@@ -80,8 +80,8 @@ func brokenNetwork(ctx context.Context, b *Bench, o Options) error {
 	return nil
 }
 
-func broken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) error {
-	within, want := short, classes[f]
+func checkBroken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) error {
+	within, want := shortDeadline, faultClasses[f]
 	if want == nil {
 		want = []error{providers.ErrUnreachable}
 	} else {
@@ -89,7 +89,7 @@ func broken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) error 
 	}
 	// A connection that was open when a fault of new ones began may end under the next call: that is the network's, too.
 	limited := func(call func(context.Context) error, want ...error) error {
-		err, late := promptly(within+o.Prompt, func() error {
+		err, late := callPromptly(within+o.Prompt, func() error {
 			ctx, cancel := context.WithTimeout(ctx, within)
 			defer cancel()
 			return call(ctx)
@@ -117,24 +117,24 @@ func broken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) error 
 	b.Proxy.tooMany.Store(0)
 	b.SetPower(false)
 	if !warm {
-		b.Proxy.gate.drop()
-	} else if err := settle(ctx, b, o, providers.PowerOff); err != nil {
+		b.Proxy.gate.dropConnections()
+	} else if err := waitForState(ctx, b, o, providers.PowerOff); err != nil {
 		return err
 	}
-	b.Proxy.Set(f)
+	b.Proxy.SetFault(f)
 	early := append([]error{providers.ErrUnreachable}, want...)
 	if err := limited(unknown, early...); err != nil {
 		return fmt.Errorf("State of a machine that is off: %w", err)
 	}
 	b.SetPower(true)
-	b.Proxy.Set(NoFault) // what was held back says Off
-	if err := settle(ctx, b, o, providers.PowerOn); err != nil {
+	b.Proxy.SetFault(NoFault) // what was held back says Off
+	if err := waitForState(ctx, b, o, providers.PowerOn); err != nil {
 		return fmt.Errorf("mended: %w", err)
 	}
-	b.Proxy.Set(f)
+	b.Proxy.SetFault(f)
 	for name, call := range map[string]action{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
 		if err := limited(func(ctx context.Context) error {
-			err := call(ctx, b.Target, Allow)
+			err := call(ctx, b.Target, AllowSend)
 			if err == nil && f == Gibberish {
 				return providers.ErrPermanent // its status says accepted, and accepted is not off
 			}
@@ -143,7 +143,7 @@ func broken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) error 
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if !b.Running() && (f == HangConnect || f == HangHandshake || classes[f] != nil) {
+	if !b.Running() && (f == HangConnect || f == HangHandshake || faultClasses[f] != nil) {
 		return errors.New("the machine went off through a call that did not get through")
 	}
 	if err := limited(unknown, want...); err != nil {
@@ -152,19 +152,19 @@ func broken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) error 
 	if n, calls := int(b.Proxy.tooMany.Load()), 4; n > 5*calls {
 		return fmt.Errorf("a device that asked to be left alone for an hour got %d requests in %d calls", n, calls)
 	}
-	b.Proxy.Set(NoFault)
+	b.Proxy.SetFault(NoFault)
 	b.SetPower(true)
-	if err := settle(ctx, b, o, providers.PowerOn); err != nil {
+	if err := waitForState(ctx, b, o, providers.PowerOn); err != nil {
 		return fmt.Errorf("mended after power actions: %w", err)
 	}
 	return nil
 }
 
-// crowd: two hundred ask at once, the first of them without a connection. A device may be too slow for all of them; it is answered for by
+// survivesCrowd: two hundred ask at once, the first of them without a connection. A device may be too slow for all of them; it is answered for by
 // none. Then it refuses them all, and the machine that was seen off is on.
-func crowd(ctx context.Context, b *Bench, o Options) error {
+func survivesCrowd(ctx context.Context, b *Bench, o Options) error {
 	b.SetPower(false)
-	off, err := ask200(ctx, b, o, providers.PowerOff)
+	off, err := askInParallel(ctx, b, o, providers.PowerOff)
 	if err == nil && off == 0 {
 		err = errors.New("not one was answered")
 	}
@@ -172,20 +172,20 @@ func crowd(ctx context.Context, b *Bench, o Options) error {
 		return fmt.Errorf("the machine is off: %w", err)
 	}
 	b.SetPower(true)
-	if _, err := ask200(ctx, b, o, providers.PowerOn); err != nil {
+	if _, err := askInParallel(ctx, b, o, providers.PowerOn); err != nil {
 		return fmt.Errorf("the machine is on: %w", err)
 	}
-	return settle(ctx, b, o, providers.PowerOn)
+	return waitForState(ctx, b, o, providers.PowerOn)
 }
 
-// ask200 returns how many were answered. Each answer must be that one.
-func ask200(ctx context.Context, b *Bench, o Options, want providers.PowerState) (int, error) {
+// askInParallel returns how many were answered. Each answer must be that one.
+func askInParallel(ctx context.Context, b *Bench, o Options, want providers.PowerState) (int, error) {
 	var wait sync.WaitGroup
 	var answered atomic.Int32
 	errs := make(chan error, 200)
 	for range cap(errs) {
 		wait.Go(func() {
-			switch a := ask(ctx, b, o, b.Target); {
+			switch a := askState(ctx, b, o, b.Target); {
 			case a.Err == nil && a.State == want:
 				answered.Add(1)
 			case a.State != providers.PowerUnknown, !errors.Is(a.Err, providers.ErrUnreachable):

@@ -122,23 +122,23 @@ func Suite(t *testing.T, o Options) {
 			continue
 		}
 		batches := false
-		t.Run(c.name, func(t *testing.T) { batches = c.on(t, o, false) })
+		t.Run(c.name, func(t *testing.T) { batches = c.runOn(t, o, false) })
 		if batches {
-			t.Run(c.name+", in a batch", func(t *testing.T) { c.on(t, o, true) })
+			t.Run(c.name+", in a batch", func(t *testing.T) { c.runOn(t, o, true) })
 		}
 	}
 }
 
-// on runs the check on a new bench, and tells whether its provider has batches.
-func (c check) on(t *testing.T, o Options, inBatches bool) (batches bool) {
+// runOn runs the check on a new bench, and tells whether its provider has batches.
+func (c check) runOn(t *testing.T, o Options, inBatches bool) (batches bool) {
 	b := o.New(t)
 	before := goleak.IgnoreCurrent()
 	inner := b.Provider
 	batch, ok := inner.(providers.BatchStater)
 	if inBatches {
-		b.Provider = asked{inner, batch, b.Missing}
+		b.Provider = batchAsker{inner, batch, b.Missing}
 	}
-	switch err := c.run(t.Context(), b, o.defaulted()); {
+	switch err := c.run(t.Context(), b, o.withDefaults()); {
 	case errors.Is(err, errLeftOut):
 		t.Log(err)
 	case err != nil:
@@ -146,7 +146,7 @@ func (c check) on(t *testing.T, o Options, inBatches bool) (batches bool) {
 	}
 	b.SetFault(NoFault)
 	if c, ok := inner.(providers.Closer); ok {
-		ctx, cancel := context.WithTimeout(t.Context(), o.defaulted().Timeout)
+		ctx, cancel := context.WithTimeout(t.Context(), o.withDefaults().Timeout)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
@@ -158,15 +158,15 @@ func (c check) on(t *testing.T, o Options, inBatches bool) (batches bool) {
 	return ok && batch.MaxStates() > 1
 }
 
-// asked puts each question in a batch, beside a machine that the device does not know, if there is such a thing: what goes for State
+// batchAsker puts each question in a batch, beside a machine that the device does not know, if there is such a thing: what goes for State
 // goes for States, and the missing one costs the other nothing.
-type asked struct {
+type batchAsker struct {
 	providers.Provider
 	batch   providers.BatchStater
 	missing providers.Target
 }
 
-func (a asked) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+func (a batchAsker) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	targets := []providers.Target{t}
 	if a.missing.Key() != "" && a.missing.Key() != t.Key() {
 		targets = append(targets, a.missing)
@@ -182,23 +182,23 @@ func (a asked) State(ctx context.Context, t providers.Target) (providers.Observa
 		return obs, nil
 	}
 	// What AskAll makes of a target that is left out, and of the call's error.
-	got := providers.AskAll(ctx, said{a.Provider, all, err}, "suite", []providers.Target{t}, providers.Now)
+	got := providers.AskAll(ctx, batchAnswer{a.Provider, all, err}, "suite", []providers.Target{t}, providers.Now)
 	return providers.Observation{Raw: got[0].Raw}, got[0].Err
 }
 
-// said is a batch that was answered.
-type said struct {
+// batchAnswer is a batch that was answered.
+type batchAnswer struct {
 	providers.Provider
 	answers map[string]providers.Observation
 	err     error
 }
 
-func (s said) States(context.Context, []providers.Target) (map[string]providers.Observation, error) {
+func (s batchAnswer) States(context.Context, []providers.Target) (map[string]providers.Observation, error) {
 	return s.answers, s.err
 }
-func (said) MaxStates() int { return 1 }
+func (batchAnswer) MaxStates() int { return 1 }
 
-func (o Options) defaulted() Options {
+func (o Options) withDefaults() Options {
 	if o.Timeout <= 0 {
 		o.Timeout = 5 * time.Second
 	}
@@ -222,7 +222,7 @@ type check struct {
 var checks = []check{
 	{"follows the machine", nil, followsTheMachine},
 	{"powers off", nil, powersOff},
-	{"off and on are repeatable", nil, repeatable},
+	{"off and on are repeatable", nil, actionsRepeat},
 	{"accepted is not off", []Fault{StaysOn}, acceptedIsNotOff},
 	{"changing is not off", []Fault{StaysChanging}, changingIsNotOff},
 	{"strange word is unknown", []Fault{StrangeWord}, strangeWord},
@@ -233,31 +233,31 @@ var checks = []check{
 		return failsAndHeals(ctx, b, o, Denied, providers.ErrDenied)
 	}},
 	{"missing machine", nil, missingMachine},
-	{"identity", []Fault{OtherMachine}, identity},
-	{"addresses", nil, addresses},
+	{"identity", []Fault{OtherMachine}, rejectsOtherMachine},
+	{"addresses", nil, comparesAddresses},
 	{"both byte orders", nil, byteOrders},
 	{"time of the question", []Fault{Slow}, timeOfQuestion},
-	{"deadline", []Fault{Silent}, deadline},
-	{"cancelled", []Fault{Silent}, cancelled},
+	{"deadline", []Fault{Silent}, keepsDeadline},
+	{"cancelled", []Fault{Silent}, obeysCancel},
 	{"asks right before it acts", nil, asksBeforeActing},
 	{"refused, it sends nothing", nil, refusedSendsNothing},
 	{"refused at the retry, it sends nothing more", nil, refusedAtRetry},
-	{"concurrent calls", nil, concurrent},
-	{"a refused credential is sent once", []Fault{Denied}, sentOnce},
+	{"concurrent calls", nil, allowsConcurrentCalls},
+	{"a refused credential is sent once", []Fault{Denied}, refusedIsSentOnce},
 	{"broken network is never off", nil, brokenNetwork},
-	{"two hundred calls at once", nil, crowd},
+	{"two hundred calls at once", nil, survivesCrowd},
 	{"stays within its budget", nil, withinBudget},
 }
 
-// ask is one question under the suite's time-out.
-func ask(ctx context.Context, b *Bench, o Options, t providers.Target) providers.Answer {
+// askState is one question under the suite's time-out.
+func askState(ctx context.Context, b *Bench, o Options, t providers.Target) providers.Answer {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	return providers.Ask(ctx, b.Provider, "suite", t, providers.Now)
 }
 
-func expect(ctx context.Context, b *Bench, o Options, want providers.PowerState) error {
-	if a := ask(ctx, b, o, b.Target); a.State != want || a.Err != nil {
+func expectState(ctx context.Context, b *Bench, o Options, want providers.PowerState) error {
+	if a := askState(ctx, b, o, b.Target); a.State != want || a.Err != nil {
 		return fmt.Errorf("state: got %s (%q), %v; want %s", a.State, a.Raw, a.Err, want)
 	}
 	return nil
@@ -266,21 +266,21 @@ func expect(ctx context.Context, b *Bench, o Options, want providers.PowerState)
 // action is PowerOff or PowerOn of a provider.
 type action = func(context.Context, providers.Target, func() error) error
 
-// Allow is a still that refuses nothing.
-func Allow() error { return nil }
+// AllowSend is a still that refuses nothing.
+func AllowSend() error { return nil }
 
-func power(ctx context.Context, o Options, f action, t providers.Target) error {
+func runPower(ctx context.Context, o Options, f action, t providers.Target) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	return f(ctx, t, Allow)
+	return f(ctx, t, AllowSend)
 }
 
-// settle asks until the machine is said to be in that state.
-func settle(ctx context.Context, b *Bench, o Options, want providers.PowerState) error {
+// waitForState asks until the machine is said to be in that state.
+func waitForState(ctx context.Context, b *Bench, o Options, want providers.PowerState) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Settle)
 	defer cancel()
 	for {
-		a := ask(ctx, b, o, b.Target)
+		a := askState(ctx, b, o, b.Target)
 		if a.State == providers.PowerOff && b.Running() {
 			return errors.New("the provider says Off while the machine runs")
 		}
@@ -299,11 +299,11 @@ func settle(ctx context.Context, b *Bench, o Options, want providers.PowerState)
 func followsTheMachine(ctx context.Context, b *Bench, o Options) error {
 	for range 3 {
 		b.SetPower(false)
-		if err := expect(ctx, b, o, providers.PowerOff); err != nil {
+		if err := expectState(ctx, b, o, providers.PowerOff); err != nil {
 			return fmt.Errorf("power was cut: %w", err)
 		}
 		b.SetPower(true)
-		if err := expect(ctx, b, o, providers.PowerOn); err != nil {
+		if err := expectState(ctx, b, o, providers.PowerOn); err != nil {
 			return fmt.Errorf("power came back: %w", err)
 		}
 	}
@@ -311,16 +311,16 @@ func followsTheMachine(ctx context.Context, b *Bench, o Options) error {
 }
 
 func powersOff(ctx context.Context, b *Bench, o Options) error {
-	if err := power(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
+	if err := runPower(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
 		return fmt.Errorf("PowerOff: %w", err)
 	}
-	if err := settle(ctx, b, o, providers.PowerOff); err != nil {
+	if err := waitForState(ctx, b, o, providers.PowerOff); err != nil {
 		return fmt.Errorf("after PowerOff: %w", err)
 	}
-	if err := power(ctx, o, b.Provider.PowerOn, b.Target); err != nil {
+	if err := runPower(ctx, o, b.Provider.PowerOn, b.Target); err != nil {
 		return fmt.Errorf("PowerOn: %w", err)
 	}
-	if err := settle(ctx, b, o, providers.PowerOn); err != nil {
+	if err := waitForState(ctx, b, o, providers.PowerOn); err != nil {
 		return fmt.Errorf("after PowerOn: %w", err)
 	}
 	for end := time.Now().Add(o.Settle); !b.Running(); { // a device says On when it has begun, and the machine comes up behind it
@@ -332,20 +332,20 @@ func powersOff(ctx context.Context, b *Bench, o Options) error {
 	return nil
 }
 
-func repeatable(ctx context.Context, b *Bench, o Options) error {
+func actionsRepeat(ctx context.Context, b *Bench, o Options) error {
 	for i := range 3 {
-		if err := power(ctx, o, b.Provider.PowerOn, b.Target); err != nil {
+		if err := runPower(ctx, o, b.Provider.PowerOn, b.Target); err != nil {
 			return fmt.Errorf("PowerOn number %d: %w", i+1, err)
 		}
-		if err := settle(ctx, b, o, providers.PowerOn); err != nil {
+		if err := waitForState(ctx, b, o, providers.PowerOn); err != nil {
 			return err
 		}
 	}
 	for i := range 3 {
-		if err := power(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
+		if err := runPower(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
 			return fmt.Errorf("PowerOff number %d: %w", i+1, err)
 		}
-		if err := settle(ctx, b, o, providers.PowerOff); err != nil {
+		if err := waitForState(ctx, b, o, providers.PowerOff); err != nil {
 			return err
 		}
 	}
@@ -354,19 +354,19 @@ func repeatable(ctx context.Context, b *Bench, o Options) error {
 
 func acceptedIsNotOff(ctx context.Context, b *Bench, o Options) error {
 	b.SetFault(StaysOn)
-	if err := power(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
+	if err := runPower(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
 		return fmt.Errorf("PowerOff was accepted: got %w", err)
 	}
-	return expect(ctx, b, o, providers.PowerOn)
+	return expectState(ctx, b, o, providers.PowerOn)
 }
 
 func changingIsNotOff(ctx context.Context, b *Bench, o Options) error {
 	b.SetFault(StaysChanging)
 	for range 2 { // the second finds the machine on its way
-		if err := power(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
+		if err := runPower(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
 			return fmt.Errorf("PowerOff was accepted: got %w", err)
 		}
-		if err := expect(ctx, b, o, providers.PowerChanging); err != nil {
+		if err := expectState(ctx, b, o, providers.PowerChanging); err != nil {
 			return err
 		}
 	}
@@ -376,11 +376,11 @@ func changingIsNotOff(ctx context.Context, b *Bench, o Options) error {
 func strangeWord(ctx context.Context, b *Bench, o Options) error {
 	b.SetPower(false)
 	b.SetFault(StrangeWord)
-	if a := ask(ctx, b, o, b.Target); a.State != providers.PowerUnknown || a.Raw == "" || a.Err != nil {
+	if a := askState(ctx, b, o, b.Target); a.State != providers.PowerUnknown || a.Raw == "" || a.Err != nil {
 		return fmt.Errorf("got %s (%q), %v; want Unknown with the raw word and no error", a.State, a.Raw, a.Err)
 	}
 	b.SetFault(NoFault)
-	return expect(ctx, b, o, providers.PowerOff)
+	return expectState(ctx, b, o, providers.PowerOff)
 }
 
 // failsAndHeals: the fault has its class on every call, also after the machine was seen off (an answer from before would do
@@ -389,13 +389,13 @@ func failsAndHeals(ctx context.Context, b *Bench, o Options, f Fault, class erro
 	for _, seenBefore := range []bool{false, true} {
 		b.SetPower(false)
 		if seenBefore {
-			if err := expect(ctx, b, o, providers.PowerOff); err != nil {
+			if err := expectState(ctx, b, o, providers.PowerOff); err != nil {
 				return err
 			}
 		}
 		b.SetFault(f)
 		b.SetPower(true)
-		if a := ask(ctx, b, o, b.Target); a.State != providers.PowerUnknown || !errors.Is(a.Err, class) {
+		if a := askState(ctx, b, o, b.Target); a.State != providers.PowerUnknown || !errors.Is(a.Err, class) {
 			return fmt.Errorf("State, seen before %t: got %s (%q), %v; want Unknown, %v", seenBefore, a.State, a.Raw, a.Err, class)
 		}
 		obs, err := b.Provider.State(ctx, b.Target)
@@ -403,7 +403,7 @@ func failsAndHeals(ctx context.Context, b *Bench, o Options, f Fault, class erro
 			return fmt.Errorf("State with an error: got %s, %v", obs.State, err)
 		}
 		for name, call := range map[string]action{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
-			if err := power(ctx, o, call, b.Target); !errors.Is(err, class) {
+			if err := runPower(ctx, o, call, b.Target); !errors.Is(err, class) {
 				return fmt.Errorf("%s, seen before %t: got %v, want %v", name, seenBefore, err, class)
 			}
 		}
@@ -411,7 +411,7 @@ func failsAndHeals(ctx context.Context, b *Bench, o Options, f Fault, class erro
 			return errors.New("the machine went off through a call that failed")
 		}
 		b.SetFault(NoFault)
-		if err := expect(ctx, b, o, providers.PowerOn); err != nil {
+		if err := expectState(ctx, b, o, providers.PowerOn); err != nil {
 			return fmt.Errorf("healed: %w", err)
 		}
 	}
@@ -422,21 +422,21 @@ func missingMachine(ctx context.Context, b *Bench, o Options) error {
 	if b.Missing == (providers.Target{}) {
 		return nil
 	}
-	if a := ask(ctx, b, o, b.Missing); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrNotFound) {
+	if a := askState(ctx, b, o, b.Missing); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrNotFound) {
 		return fmt.Errorf("State: got %s, %v; want Unknown, %v", a.State, a.Err, providers.ErrNotFound)
 	}
-	if err := power(ctx, o, b.Provider.PowerOff, b.Missing); !errors.Is(err, providers.ErrNotFound) {
+	if err := runPower(ctx, o, b.Provider.PowerOff, b.Missing); !errors.Is(err, providers.ErrNotFound) {
 		return fmt.Errorf("PowerOff: got %v, want %v", err, providers.ErrNotFound)
 	}
 	if !b.Running() {
 		return errors.New("another machine went off")
 	}
-	return expect(ctx, b, o, providers.PowerOn)
+	return expectState(ctx, b, o, providers.PowerOn)
 }
 
-// identity: the cable, the inventory or the BMC is wrong, and the device is another machine's, which is even off. A power action goes
+// rejectsOtherMachine: the cable, the inventory or the BMC is wrong, and the device is another machine's, which is even off. A power action goes
 // through Confirm, as it does behind the guard: what the provider has to do is to tell whose machine it is.
-func identity(ctx context.Context, b *Bench, o Options) error {
+func rejectsOtherMachine(ctx context.Context, b *Bench, o Options) error {
 	if b.Target.SystemUUID == "" && b.Target.Addresses == "" {
 		return nil
 	}
@@ -445,13 +445,13 @@ func identity(ctx context.Context, b *Bench, o Options) error {
 		b.SetFault(OtherMachine)
 		for name, call := range map[string]action{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
 			confirmed := func(ctx context.Context, t providers.Target, still func() error) error {
-				if err := providers.Confirm(ctx, b.Provider, t, providers.Now); err != nil {
+				if err := providers.ConfirmIdentity(ctx, b.Provider, t, providers.Now); err != nil {
 					return err
 				}
 				return call(ctx, t, still)
 			}
 			// Where a machine is looked up by its UUID, another one's is not found.
-			if err := power(ctx, o, confirmed, b.Target); !errors.Is(err, providers.ErrIdentity) && !errors.Is(err, providers.ErrNotFound) {
+			if err := runPower(ctx, o, confirmed, b.Target); !errors.Is(err, providers.ErrIdentity) && !errors.Is(err, providers.ErrNotFound) {
 				return fmt.Errorf("%s, seen before %t: got %v, want %v", name, seenBefore, err, providers.ErrIdentity)
 			}
 		}
@@ -459,21 +459,21 @@ func identity(ctx context.Context, b *Bench, o Options) error {
 			return errors.New("another machine was powered off")
 		}
 		b.SetPower(false)
-		if a := ask(ctx, b, o, b.Target); a.State != providers.PowerUnknown ||
+		if a := askState(ctx, b, o, b.Target); a.State != providers.PowerUnknown ||
 			(!errors.Is(a.Err, providers.ErrIdentity) && !errors.Is(a.Err, providers.ErrNotFound)) {
 			return fmt.Errorf("State, seen before %t: got %s, %v; want Unknown, %v", seenBefore, a.State, a.Err, providers.ErrIdentity)
 		}
 		b.SetFault(NoFault)
-		if err := expect(ctx, b, o, providers.PowerOff); err != nil {
+		if err := expectState(ctx, b, o, providers.PowerOff); err != nil {
 			return fmt.Errorf("healed: %w", err)
 		}
 	}
 	return nil
 }
 
-// addresses: a device that tells a machine's addresses speaks of the node that has one of them, and of no other; and that is enough
+// comparesAddresses: a device that tells a machine's addresses speaks of the node that has one of them, and of no other; and that is enough
 // where the node's own kubelet wrote what leads there.
-func addresses(ctx context.Context, b *Bench, o Options) error {
+func comparesAddresses(ctx context.Context, b *Bench, o Options) error {
 	if b.Target.Addresses == "" {
 		return nil
 	}
@@ -484,13 +484,13 @@ func addresses(ctx context.Context, b *Bench, o Options) error {
 		if t.Addresses = other; other != b.Target.Addresses {
 			want = providers.ErrIdentity
 		}
-		if a := ask(ctx, b, o, t); !errors.Is(a.Err, want) || (a.State == providers.PowerOn) != (want == nil) {
+		if a := askState(ctx, b, o, t); !errors.Is(a.Err, want) || (a.State == providers.PowerOn) != (want == nil) {
 			return fmt.Errorf("State for a node with addresses %q: got %s, %v; want %v", other, a.State, a.Err, want)
 		}
 		confirmed := func(ctx context.Context, t providers.Target, _ func() error) error {
-			return providers.Confirm(ctx, b.Provider, t, providers.Now)
+			return providers.ConfirmIdentity(ctx, b.Provider, t, providers.Now)
 		}
-		if err := power(ctx, o, confirmed, t); !errors.Is(err, want) {
+		if err := runPower(ctx, o, confirmed, t); !errors.Is(err, want) {
 			return fmt.Errorf("confirming a node with addresses %q: got %v, want %v", other, err, want)
 		}
 	}
@@ -505,10 +505,10 @@ func byteOrders(ctx context.Context, b *Bench, o Options) error {
 	u = providers.SwapUUID(u)
 	t := b.Target
 	t.SystemUUID = fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
-	if a := ask(ctx, b, o, t); a.State != providers.PowerOn || a.Err != nil {
+	if a := askState(ctx, b, o, t); a.State != providers.PowerOn || a.Err != nil {
 		return fmt.Errorf("State: got %s, %v", a.State, a.Err)
 	}
-	if err := power(ctx, o, b.Provider.PowerOff, t); err != nil {
+	if err := runPower(ctx, o, b.Provider.PowerOff, t); err != nil {
 		return fmt.Errorf("PowerOff: %w", err)
 	}
 	return nil
@@ -534,14 +534,14 @@ func timeOfQuestion(ctx context.Context, b *Bench, o Options) error {
 	return nil
 }
 
-func deadline(ctx context.Context, b *Bench, o Options) error {
+func keepsDeadline(ctx context.Context, b *Bench, o Options) error {
 	b.SetFault(Silent)
 	return returnsPromptly(ctx, b, o, func(ctx context.Context) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(ctx, 50*time.Millisecond)
 	}, func(err error) bool { return errors.Is(err, providers.ErrUnreachable) })
 }
 
-func cancelled(ctx context.Context, b *Bench, o Options) error {
+func obeysCancel(ctx context.Context, b *Bench, o Options) error {
 	any := func(err error) bool { return err != nil }
 	before := func(ctx context.Context) (context.Context, context.CancelFunc) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -566,9 +566,9 @@ func cancelled(ctx context.Context, b *Bench, o Options) error {
 	return nil
 }
 
-// promptly makes a call that should take so long at most, and again where it took longer: late once is the doing of a machine which others
+// callPromptly makes a call that should take so long at most, and again where it took longer: late once is the doing of a machine which others
 // use, too, late three times the provider's.
-func promptly(within time.Duration, call func() error) (err, late error) {
+func callPromptly(within time.Duration, call func() error) (err, late error) {
 	for tries := 1; ; tries++ {
 		started := time.Now()
 		err = call()
@@ -598,10 +598,10 @@ func returnsPromptly(ctx context.Context, b *Bench, o Options, ending func(conte
 		{"PowerOn", b.Provider.PowerOn},
 	}
 	for _, c := range calls {
-		err, late := promptly(50*time.Millisecond+o.Prompt, func() error {
+		err, late := callPromptly(50*time.Millisecond+o.Prompt, func() error {
 			ctx, cancel := ending(ctx)
 			defer cancel()
-			return c.call(ctx, b.Target, Allow)
+			return c.call(ctx, b.Target, AllowSend)
 		})
 		if late != nil {
 			return fmt.Errorf("%s %w", c.name, late)
@@ -611,13 +611,13 @@ func returnsPromptly(ctx context.Context, b *Bench, o Options, ending func(conte
 		}
 	}
 	b.SetFault(NoFault)
-	if err := settle(ctx, b, o, providers.PowerOn); err != nil {
+	if err := waitForState(ctx, b, o, providers.PowerOn); err != nil {
 		return fmt.Errorf("afterwards: %w", err)
 	}
 	return nil
 }
 
-func concurrent(ctx context.Context, b *Bench, o Options) error {
+func allowsConcurrentCalls(ctx context.Context, b *Bench, o Options) error {
 	const callers, rounds = 8, 5
 	var mu sync.Mutex
 	var errs []error
@@ -640,20 +640,20 @@ func concurrent(ctx context.Context, b *Bench, o Options) error {
 		}
 		return nil
 	}
-	if err := each(func(int) error { return expect(ctx, b, o, providers.PowerOn) }); err != nil {
+	if err := each(func(int) error { return expectState(ctx, b, o, providers.PowerOn) }); err != nil {
 		return fmt.Errorf("State: %w", err)
 	}
 	allowed := []providers.PowerState{providers.PowerOn, providers.PowerChanging, providers.PowerOff}
 	if err := each(func(i int) error {
 		if i%2 == 0 {
-			return power(ctx, o, b.Provider.PowerOff, b.Target)
+			return runPower(ctx, o, b.Provider.PowerOff, b.Target)
 		}
-		if a := ask(ctx, b, o, b.Target); a.Err != nil || !slices.Contains(allowed, a.State) {
+		if a := askState(ctx, b, o, b.Target); a.Err != nil || !slices.Contains(allowed, a.State) {
 			return fmt.Errorf("got %s (%q), %v", a.State, a.Raw, a.Err)
 		}
 		return nil
 	}); err != nil {
 		return fmt.Errorf("PowerOff and State: %w", err)
 	}
-	return settle(ctx, b, o, providers.PowerOff)
+	return waitForState(ctx, b, o, providers.PowerOff)
 }

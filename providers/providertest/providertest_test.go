@@ -298,13 +298,13 @@ func TestLiarsInBatchesAreCaught(t *testing.T) {
 			r := &region{device: &device{on: true}, states: tt.states, whole: tt.whole}
 			o := Options{Timeout: time.Second, Prompt: 100 * time.Millisecond, Settle: 100 * time.Millisecond}
 			b := r.bench(r)
-			if err := checks[i].run(t.Context(), b, o.defaulted()); err != nil {
+			if err := checks[i].run(t.Context(), b, o.withDefaults()); err != nil {
 				t.Fatalf("caught without a batch: %v", err)
 			}
 			b.SetFault(NoFault)
 			b.SetPower(true)
-			b.Provider = asked{r, r, b.Missing}
-			if err := checks[i].run(t.Context(), b, o.defaulted()); err == nil {
+			b.Provider = batchAsker{r, r, b.Missing}
+			if err := checks[i].run(t.Context(), b, o.withDefaults()); err == nil {
 				t.Error("not caught")
 			} else {
 				t.Log(err)
@@ -316,7 +316,7 @@ func TestLiarsInBatchesAreCaught(t *testing.T) {
 // A type that leaves its network or its log-ins out must say why.
 func TestNothingIsLeftOutInSilence(t *testing.T) {
 	for name, run := range map[string]func(context.Context, *Bench, Options) error{
-		"NoProxy": brokenNetwork, "NoLogIns": sentOnce, "NoRequests": asksBeforeActing,
+		"NoProxy": brokenNetwork, "NoLogIns": refusedIsSentOnce, "NoRequests": asksBeforeActing,
 	} {
 		d := &device{on: true}
 		b := d.bench(d)
@@ -492,17 +492,17 @@ func TestLiarsAreCaught(t *testing.T) {
 		}},
 		{"sends after it was cancelled", "cancelled", func(l *liar) {
 			l.off = func(ctx context.Context, t providers.Target, _ func() error) error {
-				return errors.Join(l.device.PowerOff(context.WithoutCancel(ctx), t, Allow), ctx.Err())
+				return errors.Join(l.device.PowerOff(context.WithoutCancel(ctx), t, AllowSend), ctx.Err())
 			}
 		}},
 		{"ignores still", "refused, it sends nothing", func(l *liar) {
 			l.acts = func(ctx context.Context, t providers.Target, _ func() error) error {
-				return l.device.PowerOff(ctx, t, Allow)
+				return l.device.PowerOff(ctx, t, AllowSend)
 			}
 		}},
 		{"never asks still", "asks right before it acts", func(l *liar) {
 			l.acts = func(ctx context.Context, t providers.Target, _ func() error) error {
-				return l.device.PowerOff(ctx, t, Allow)
+				return l.device.PowerOff(ctx, t, AllowSend)
 			}
 		}},
 		{"asks still before it reads", "asks right before it acts", func(l *liar) {
@@ -513,7 +513,7 @@ func TestLiarsAreCaught(t *testing.T) {
 				if _, err := l.device.State(ctx, t); err != nil {
 					return err
 				}
-				return l.device.PowerOff(ctx, t, Allow)
+				return l.device.PowerOff(ctx, t, AllowSend)
 			}
 		}},
 		{"hides that still refused", "refused, it sends nothing", func(l *liar) {
@@ -521,7 +521,7 @@ func TestLiarsAreCaught(t *testing.T) {
 				if still() != nil {
 					return nil
 				}
-				return l.device.PowerOff(ctx, t, Allow)
+				return l.device.PowerOff(ctx, t, AllowSend)
 			}
 		}},
 		{"does not say that nothing was sent", "refused, it sends nothing", func(l *liar) {
@@ -529,7 +529,7 @@ func TestLiarsAreCaught(t *testing.T) {
 				if err := still(); err != nil {
 					return providers.WithClass(providers.ErrUnreachable, err)
 				}
-				return l.device.PowerOff(ctx, t, Allow)
+				return l.device.PowerOff(ctx, t, AllowSend)
 			}
 		}},
 		{"asks once and sends twice", "refused at the retry, it sends nothing more", func(l *liar) {
@@ -537,7 +537,7 @@ func TestLiarsAreCaught(t *testing.T) {
 				if err := l.device.PowerOff(ctx, t, still); err == nil || errors.Is(err, providers.ErrNotSent) {
 					return err
 				}
-				return l.device.PowerOff(ctx, t, Allow)
+				return l.device.PowerOff(ctx, t, AllowSend)
 			}
 		}},
 		{"asks for the second on its own", "refused at the retry, it sends nothing more", func(l *liar) {
@@ -604,7 +604,7 @@ func TestLiarsAreCaught(t *testing.T) {
 			l := &liar{device: &device{on: true}}
 			tt.liar(l)
 			o := Options{Timeout: time.Second, Prompt: 100 * time.Millisecond, Settle: 100 * time.Millisecond}
-			if err := checks[i].run(t.Context(), l.bench(l), o.defaulted()); err == nil {
+			if err := checks[i].run(t.Context(), l.bench(l), o.withDefaults()); err == nil {
 				t.Error("not caught")
 			} else {
 				t.Log(err)

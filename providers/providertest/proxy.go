@@ -67,12 +67,12 @@ func NewProxy(t testing.TB, to string, o ProxyOptions) *Proxy {
 	}
 	p := &Proxy{opts: o, to: to, authority: newAuthority(t), gate: newGate(inner.(*net.TCPListener))}
 	p.shown = map[Fault]tls.Certificate{
-		NoFault:            p.authority.server(t, time.Now().Add(24*time.Hour)),
-		ExpiredCertificate: p.authority.server(t, time.Now().Add(-24*time.Hour)),
-		UnknownAuthority:   newAuthority(t).server(t, time.Now().Add(24*time.Hour)),
+		NoFault:            p.authority.issueCertificate(t, time.Now().Add(24*time.Hour)),
+		ExpiredCertificate: p.authority.issueCertificate(t, time.Now().Add(-24*time.Hour)),
+		UnknownAuthority:   newAuthority(t).issueCertificate(t, time.Now().Add(24*time.Hour)),
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		f, _ := p.gate.now()
+		f, _ := p.gate.currentFault()
 		c, ok := p.shown[f]
 		if !ok {
 			c = p.shown[NoFault]
@@ -92,7 +92,7 @@ func NewProxy(t testing.TB, to string, o ProxyOptions) *Proxy {
 				if err != nil {
 					return
 				}
-				p.work.Go(func() { p.serve(c, cfg) })
+				p.work.Go(func() { p.serveConn(c, cfg) })
 			}
 		})
 	}
@@ -109,18 +109,18 @@ func (p *Proxy) Addr() string { return p.gate.Addr().String() }
 // CA is the authority, in PEM, of the proxy's own certificates: what a provider has to trust, beside the counterpart's own with TLS.
 func (p *Proxy) CA() []byte { return p.authority.pem }
 
-// Set replaces the fault at once. Answers that were held back are released, and those of new connections' faults find no old one.
-func (p *Proxy) Set(f Fault) { p.gate.set(f) }
+// SetFault replaces the fault at once. Answers that were held back are released, and those of new connections' faults find no old one.
+func (p *Proxy) SetFault(f Fault) { p.gate.setFault(f) }
 
-// connections counts those that were ever accepted.
-func (p *Proxy) connections() int {
+// countConnections counts those that were ever accepted.
+func (p *Proxy) countConnections() int {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
 	return p.gate.accepted
 }
 
-// faults are those that the counterpart's protocol can have.
-func (p *Proxy) faults() []Fault {
+// networkFaults are those that the counterpart's protocol can have.
+func (p *Proxy) networkFaults() []Fault {
 	all := []Fault{HangConnect, HangHandshake, HangAnswer, HalfAnswer, LateAnswer}
 	if p.opts.TLS || p.opts.HTTP {
 		all = append(all, ExpiredCertificate, UnknownAuthority)
@@ -131,10 +131,10 @@ func (p *Proxy) faults() []Fault {
 	return all
 }
 
-// serve carries the bytes of one connection to and fro.
-func (p *Proxy) serve(c net.Conn, cfg *tls.Config) {
+// serveConn carries the bytes of one connection to and fro.
+func (p *Proxy) serveConn(c net.Conn, cfg *tls.Config) {
 	defer c.Close()
-	switch f, _ := p.gate.now(); f {
+	switch f, _ := p.gate.currentFault(); f {
 	case ExpiredCertificate, UnknownAuthority:
 		_ = tls.Server(c, cfg).HandshakeContext(context.Background()) // the gate closes it with the fault
 		return
@@ -151,31 +151,31 @@ func (p *Proxy) serve(c net.Conn, cfg *tls.Config) {
 	go func() {
 		defer close(ended)
 		defer c.Close()
-		p.answers(c, d)
+		p.relayAnswers(c, d)
 	}()
 	_, _ = io.Copy(d, c)
 	_ = d.Close()
 	<-ended
 }
 
-// answers carries what the counterpart says, until the fault lets it no further.
-func (p *Proxy) answers(c, d net.Conn) {
+// relayAnswers carries what the counterpart says, until the fault lets it no further.
+func (p *Proxy) relayAnswers(c, d net.Conn) {
 	b := make([]byte, 32<<10)
 	for {
 		n, err := d.Read(b)
 		if err != nil {
 			return
 		}
-		f, over := p.gate.now()
+		f, over := p.gate.currentFault()
 		switch f {
 		case HalfAnswer, HangAnswer:
 			_, _ = c.Write(b[:n/2])
 			if f == HangAnswer {
-				p.hold(c, over)
+				p.holdAnswer(c, over)
 			}
 			return
 		case LateAnswer:
-			p.hold(c, over)
+			p.holdAnswer(c, over)
 		}
 		if _, err := c.Write(b[:n]); err != nil {
 			return
@@ -183,9 +183,9 @@ func (p *Proxy) answers(c, d net.Conn) {
 	}
 }
 
-// hold waits until the fault is over or the connection's client has gone, which the gate notes when serve closes it.
-func (p *Proxy) hold(c net.Conn, over <-chan struct{}) {
-	gone := p.gate.gone(c)
+// holdAnswer waits until the fault is over or the connection's client has gone, which the gate notes when serve closes it.
+func (p *Proxy) holdAnswer(c net.Conn, over <-chan struct{}) {
+	gone := p.gate.clientGone(c)
 	select {
 	case <-over:
 	case <-gone:
@@ -194,7 +194,7 @@ func (p *Proxy) hold(c net.Conn, over <-chan struct{}) {
 
 // ServeHTTP passes one request on.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f, over := p.gate.now()
+	f, over := p.gate.currentFault()
 	if isFlood(f) {
 		floodHTTP(w, r, f)
 		return
@@ -232,7 +232,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	if f == LateAnswer && !wait(r.Context(), over) {
+	if f == LateAnswer && !waitFaultOver(r.Context(), over) {
 		panic(http.ErrAbortHandler) // said to one who is just going, it would still be heard
 	}
 	for key, values := range resp.Header {
@@ -247,13 +247,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer[:len(answer)/2])
 	_ = http.NewResponseController(w).Flush()
 	if f == HangAnswer {
-		wait(r.Context(), over)
+		waitFaultOver(r.Context(), over)
 	}
 	panic(http.ErrAbortHandler)
 }
 
-// wait waits until the fault is over, and reports whether the client is still there.
-func wait(ctx context.Context, over <-chan struct{}) bool {
+// waitFaultOver waits until the fault is over, and reports whether the client is still there.
+func waitFaultOver(ctx context.Context, over <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -287,25 +287,25 @@ func newGate(l *net.TCPListener) *gate {
 	return &gate{TCPListener: l, over: make(chan struct{}), conns: map[*gated]struct{}{}}
 }
 
-func (g *gate) now() (Fault, <-chan struct{}) {
+func (g *gate) currentFault() (Fault, <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.fault, g.over
 }
 
-func (g *gate) gone(c net.Conn) <-chan struct{} {
+func (g *gate) clientGone(c net.Conn) <-chan struct{} {
 	if c, ok := c.(*gated); ok {
 		return c.gone
 	}
 	return nil
 }
 
-// begins are the faults of new connections: those that are open end when they begin.
-func begins(f Fault) bool {
+// isConnectFault are the faults of new connections: those that are open end when they begin.
+func isConnectFault(f Fault) bool {
 	return f == HangConnect || f == HangHandshake || f == ExpiredCertificate || f == UnknownAuthority || isFlood(f)
 }
 
-func (g *gate) set(f Fault) {
+func (g *gate) setFault(f Fault) {
 	g.mu.Lock()
 	before := g.fault
 	g.fault = f
@@ -314,23 +314,23 @@ func (g *gate) set(f Fault) {
 	full := g.full
 	g.full = nil
 	g.mu.Unlock()
-	if begins(f) || begins(before) {
-		g.drop()
+	if isConnectFault(f) || isConnectFault(before) {
+		g.dropConnections()
 	}
 	for _, c := range full {
 		_ = c.Close()
 	}
 	switch {
 	case f == HangConnect:
-		g.fill()
+		g.fillBacklog()
 	case before == HangConnect:
-		g.backlog(128)
+		g.setBacklog(128)
 		_ = g.SetDeadline(time.Time{})
 	}
 }
 
-// drop ends all connections.
-func (g *gate) drop() {
+// dropConnections ends all connections.
+func (g *gate) dropConnections() {
 	g.mu.Lock()
 	var all []*gated
 	for c := range g.conns {
@@ -342,10 +342,10 @@ func (g *gate) drop() {
 	}
 }
 
-// fill makes the kernel answer no further connection: the queue of those that nobody accepts is as short as can be, and full.
-func (g *gate) fill() {
+// fillBacklog makes the kernel answer no further connection: the queue of those that nobody accepts is as short as can be, and full.
+func (g *gate) fillBacklog() {
 	_ = g.SetDeadline(time.Now()) // ends an Accept
-	g.backlog(0)
+	g.setBacklog(0)
 	for range 8 {
 		c, err := net.DialTimeout("tcp", g.Addr().String(), 100*time.Millisecond)
 		if err != nil {
@@ -357,8 +357,8 @@ func (g *gate) fill() {
 	}
 }
 
-// backlog sets the length of the queue of a listener that listens already.
-func (g *gate) backlog(n int) {
+// setBacklog sets the length of the queue of a listener that listens already.
+func (g *gate) setBacklog(n int) {
 	raw, err := g.SyscallConn()
 	if err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = syscall.Listen(int(fd), n) })
@@ -368,7 +368,7 @@ func (g *gate) backlog(n int) {
 // Accept waits for the next connection that may be served.
 func (g *gate) Accept() (net.Conn, error) {
 	for {
-		f, over := g.now()
+		f, over := g.currentFault()
 		if f == HangConnect {
 			<-over
 			continue
@@ -407,7 +407,7 @@ func (g *gate) Close() error {
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()
-	g.set(HangHandshake) // drops what is open, and lets a waiting Accept go on
+	g.setFault(HangHandshake) // drops what is open, and lets a waiting Accept go on
 	return g.TCPListener.Close()
 }
 
@@ -457,8 +457,8 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// server makes a certificate for this host until that time.
-func (a *authority) server(t testing.TB, until time.Time) tls.Certificate {
+// issueCertificate makes a certificate for this host until that time.
+func (a *authority) issueCertificate(t testing.TB, until time.Time) tls.Certificate {
 	t.Helper()
 	key := newKey(t)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{

@@ -132,7 +132,7 @@ func (p *webProvider) call(ctx context.Context, method, path string) (string, er
 		r.SetBasicAuth("u", password)
 		resp, err := p.client.Do(r)
 		if err != nil {
-			return "", remote.Class(ctx, err)
+			return "", remote.EnsureClass(ctx, err)
 		}
 		b, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
@@ -150,7 +150,7 @@ func (p *webProvider) call(ctx context.Context, method, path string) (string, er
 		case err != nil && p.habit == halfIsWhole:
 			return string(b), nil
 		case err != nil:
-			return "", remote.Class(ctx, err)
+			return "", remote.EnsureClass(ctx, err)
 		}
 		return string(b), nil
 	}
@@ -173,7 +173,7 @@ func newWeb(t *testing.T, h habit) *Bench {
 	w.origin = "https://" + x.Addr()
 	w.client = &http.Client{Transport: &http.Transport{DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := (&tls.Dialer{Config: trust}).DialContext(ctx, network, addr)
-		return c, remote.Explain(err)
+		return c, remote.ExplainHandshake(err)
 	}}}
 	return &Bench{
 		Provider: p, Target: providers.Target{Node: "n1", ID: "1"}, Proxy: x,
@@ -204,8 +204,8 @@ func TestBrokenNetworkFindsBadHabits(t *testing.T) {
 		want  string // in the error; "": none
 	}{
 		{honest, brokenNetwork, ""},
-		{honest, sentOnce, ""},
-		{honest, crowd, ""},
+		{honest, refusedIsSentOnce, ""},
+		{honest, survivesCrowd, ""},
 		{goneIsOff, brokenNetwork, "404"},
 		{deadIsOff, brokenNetwork, "Off"},
 		{trusting, brokenNetwork, "expired certificate"},
@@ -213,7 +213,7 @@ func TestBrokenNetworkFindsBadHabits(t *testing.T) {
 		{halfIsWhole, brokenNetwork, "an answer"},
 		{cached, brokenNetwork, "hang in"},
 		{endless, brokenNetwork, "returned after"},
-		{insisting, sentOnce, "15 times"},
+		{insisting, refusedIsSentOnce, "15 times"},
 	} {
 		t.Run(string(tt.habit)+" "+tt.want, func(t *testing.T) {
 			t.Parallel()
@@ -224,8 +224,8 @@ func TestBrokenNetworkFindsBadHabits(t *testing.T) {
 			} else if tt.habit != endless {
 				o.Prompt = 20 * time.Second // however slow the machine
 			}
-			err := tt.run(t.Context(), b, o.defaulted())
-			b.Proxy.Set(NoFault)
+			err := tt.run(t.Context(), b, o.withDefaults())
+			b.Proxy.SetFault(NoFault)
 			_ = b.Provider.(providers.Closer).Close(t.Context())
 			switch {
 			case tt.want == "" && err != nil:
@@ -280,19 +280,19 @@ func TestProxyOfAStream(t *testing.T) {
 	if got, err := say(c, time.Minute); got != "12345678" || err != nil {
 		t.Fatalf("no fault: got %q, %v", got, err)
 	}
-	x.Set(LateAnswer)
+	x.SetFault(LateAnswer)
 	if got, err := say(c, 50*time.Millisecond); got != "" || err == nil || ended(err) {
 		t.Errorf("late: got %q, %v", got, err)
 	}
-	x.Set(NoFault)
+	x.SetFault(NoFault)
 	if got, err := io.ReadAll(io.LimitReader(deadlined(c, time.Minute), 8)); string(got) != "12345678" || err != nil {
 		t.Errorf("the late answer: got %q, %v", got, err)
 	}
-	x.Set(HalfAnswer)
+	x.SetFault(HalfAnswer)
 	if got, err := say(c, time.Minute); got != "1234" || !ended(err) {
 		t.Errorf("half: got %q, %v", got, err)
 	}
-	x.Set(HangAnswer)
+	x.SetFault(HangAnswer)
 	c = must(dial(time.Minute))
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
@@ -304,29 +304,29 @@ func TestProxyOfAStream(t *testing.T) {
 	if n, err := deadlined(c, 50*time.Millisecond).Read(half); n != 0 || ended(err) {
 		t.Errorf("hang in an answer: got %d bytes more, %v", n, err)
 	}
-	x.Set(HangHandshake)
-	before := x.connections()
+	x.SetFault(HangHandshake)
+	before := x.countConnections()
 	c = must(dial(time.Minute))
 	defer c.Close()
 	if got, err := say(c, 50*time.Millisecond); got != "" || err == nil || ended(err) {
 		t.Errorf("hang in handshake: got %q, %v", got, err)
 	}
-	x.Set(HangConnect)
+	x.SetFault(HangConnect)
 	if c, err := dial(500 * time.Millisecond); err == nil {
 		t.Errorf("hang in connect: connected")
 		_ = c.Close()
 	}
-	x.Set(NoFault)
+	x.SetFault(NoFault)
 	c = must(dial(time.Minute))
 	defer c.Close()
 	if got, err := say(c, time.Minute); got != "12345678" || err != nil {
 		t.Errorf("mended: got %q, %v", got, err)
 	}
-	if n := x.connections() - before; n < 2 {
+	if n := x.countConnections() - before; n < 2 {
 		t.Errorf("got %d more connections, want 2 at least", n)
 	}
 	for _, f := range []Fault{ExpiredCertificate, UnknownAuthority} {
-		x.Set(f)
+		x.SetFault(f)
 		pool := x509.NewCertPool()
 		pool.AppendCertsFromPEM(x.CA())
 		_, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", x.Addr(), &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"})

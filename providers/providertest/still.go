@@ -11,9 +11,9 @@ import (
 
 var errRefused = errors.New("the suite refuses")
 
-// acting runs f for PowerOff of a machine that is on and for PowerOn of one that is off, each after a question that was
+// runActions runs f for PowerOff of a machine that is on and for PowerOn of one that is off, each after a question that was
 // answered. So a provider that keeps a session has one.
-func acting(ctx context.Context, b *Bench, o Options, f func(call action) error) error {
+func runActions(ctx context.Context, b *Bench, o Options, f func(call action) error) error {
 	if b.Requests == nil {
 		return leftOut("Requests", o.NoRequests)
 	}
@@ -28,7 +28,7 @@ func acting(ctx context.Context, b *Bench, o Options, f func(call action) error)
 	} {
 		b.SetFault(NoFault)
 		b.SetPower(c.on)
-		if err := settle(ctx, b, o, c.now); err != nil {
+		if err := waitForState(ctx, b, o, c.now); err != nil {
 			return fmt.Errorf("before %s: %w", c.name, err)
 		}
 		if err := f(c.call); err != nil {
@@ -41,7 +41,7 @@ func acting(ctx context.Context, b *Bench, o Options, f func(call action) error)
 // asksBeforeActing: each request that acts has its own call of still. Between the two the device received only other
 // requests that act. A type that asks before its last read fails.
 func asksBeforeActing(ctx context.Context, b *Bench, o Options) error {
-	return acting(ctx, b, o, func(call action) error {
+	return runActions(ctx, b, o, func(call action) error {
 		var mu sync.Mutex
 		var asked []int // how many requests there were at each call of still
 		before := len(b.Requests())
@@ -75,14 +75,14 @@ func asksBeforeActing(ctx context.Context, b *Bench, o Options) error {
 					asked)
 			}
 		}
-		if count(all[before:]) == 0 {
+		if countActs(all[before:]) == 0 {
 			return errors.New("Requests has none that acts, after a power action that was accepted")
 		}
 		return nil
 	})
 }
 
-func count(acts []bool) (n int) {
+func countActs(acts []bool) (n int) {
 	for _, a := range acts {
 		if a {
 			n++
@@ -94,7 +94,7 @@ func count(acts []bool) (n int) {
 // refusedSendsNothing: still refuses, so the device receives nothing that acts, the error says so, and the next call
 // that is allowed does its work.
 func refusedSendsNothing(ctx context.Context, b *Bench, o Options) error {
-	return acting(ctx, b, o, func(call action) error {
+	return runActions(ctx, b, o, func(call action) error {
 		before, running := len(b.Requests()), b.Running()
 		err := refuseAfter(ctx, b, o, call, 0)
 		switch {
@@ -102,15 +102,15 @@ func refusedSendsNothing(ctx context.Context, b *Bench, o Options) error {
 			return fmt.Errorf("refused: got %v, want %v", err, providers.ErrNotSent)
 		case !errors.Is(err, errRefused):
 			return fmt.Errorf("refused: got %v, which does not wrap the error of still", err)
-		case count(b.Requests()[before:]) > 0:
+		case countActs(b.Requests()[before:]) > 0:
 			return errors.New("refused: a request that acts was sent")
 		case b.Running() != running:
 			return errors.New("refused: the machine's power changed")
 		}
-		if err := power(ctx, o, call, b.Target); err != nil {
+		if err := runPower(ctx, o, call, b.Target); err != nil {
 			return fmt.Errorf("allowed afterwards: %w", err)
 		}
-		if count(b.Requests()[before:]) == 0 {
+		if countActs(b.Requests()[before:]) == 0 {
 			return errors.New("allowed afterwards: no request that acts was sent")
 		}
 		return nil
@@ -124,11 +124,11 @@ func refusedAtRetry(ctx context.Context, b *Bench, o Options) error {
 		if f != NoFault && o.Without[f] != "" {
 			continue
 		}
-		if err := acting(ctx, b, o, func(call action) error {
+		if err := runActions(ctx, b, o, func(call action) error {
 			b.SetFault(f)
 			before := len(b.Requests())
 			err := refuseAfter(ctx, b, o, call, 1)
-			switch n := count(b.Requests()[before:]); {
+			switch n := countActs(b.Requests()[before:]); {
 			case n > 1:
 				return fmt.Errorf("fault %q: %d requests that act were sent, and one was allowed", f, n)
 			case n > 0 && errors.Is(err, providers.ErrNotSent):

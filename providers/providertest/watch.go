@@ -16,9 +16,9 @@ import (
 // patience is far more than a Watch takes to tell anything, or to return: other packages' tests share the machine.
 const patience = time.Minute
 
-// Watching runs a Watch until the test ends, or stop is called, and returns what it tells as "node state word" ("n1 Off event: stopped").
+// StartWatch runs a Watch until the test ends, or stop is called, and returns what it tells as "node state word" ("n1 Off event: stopped").
 // The channel is closed once Watch has returned, as the contract has it: what it tells then ends the program.
-func Watching(t testing.TB, w providers.Watcher, targets ...providers.Target) (tells <-chan string, stop func()) {
+func StartWatch(t testing.TB, w providers.Watcher, targets ...providers.Target) (reports <-chan string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ch, over := make(chan string, 100_000), make(chan error, 1)
@@ -46,12 +46,12 @@ func Watching(t testing.TB, w providers.Watcher, targets ...providers.Target) (t
 	return ch, stop
 }
 
-// Await waits until all of these, or what begins with them, were told, in any order and whatever else is. It returns all that was.
-func Await(t testing.TB, tells <-chan string, want ...string) (seen []string) {
+// AwaitReports waits until all of these, or what begins with them, were told, in any order and whatever else is. It returns all that was.
+func AwaitReports(t testing.TB, reports <-chan string, want ...string) (seen []string) {
 	t.Helper()
 	for deadline := time.After(patience); len(want) > 0; {
 		select {
-		case got, open := <-tells:
+		case got, open := <-reports:
 			if !open {
 				t.Fatalf("not told: %q, only %q, and Watch has returned", want, seen)
 			}

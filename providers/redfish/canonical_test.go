@@ -27,12 +27,12 @@ func TestCanonical(t *testing.T) {
 		{fault: "holds credentials: use username and passwordFile", ids: []string{"https://u@bmc2", "https://u:p@bmc2"}},
 	} {
 		for _, id := range tt.ids {
-			got, hosts, err := NewConfig().Canonical(id)
+			got, hosts, err := NewConfig().CanonicalID(id)
 			host := strings.Join(hosts, " ")
 			if got != tt.want || host != tt.host || (err == nil) != (tt.fault == "") || err != nil && err.Error() != tt.fault {
 				t.Errorf("%q: got %q, host %q, error %v, want %q, host %q, error %q", id, got, host, err, tt.want, tt.host, tt.fault)
 			}
-			if again, _, err := NewConfig().Canonical(got); tt.fault == "" && (again != got || err != nil) {
+			if again, _, err := NewConfig().CanonicalID(got); tt.fault == "" && (again != got || err != nil) {
 				t.Errorf("%q: its canonical form %q reads %q, error %v", id, got, again, err)
 			}
 		}
@@ -46,11 +46,11 @@ func TestCanonicalBehindOneBMC(t *testing.T) {
 		"437XR1138R2": "437XR1138R2", "1": "1", "": "", "https://elsewhere": "https://elsewhere",
 		"11223344-5566-7788-99AA-BBCCDDEEFF00": "11223344-5566-7788-99aa-bbccddeeff00", "112233445566778899aabbccddeeff00": "11223344-5566-7788-99aa-bbccddeeff00",
 	} {
-		if got, hosts, err := c.Canonical(id); got != want || len(hosts) > 0 || err != nil {
+		if got, hosts, err := c.CanonicalID(id); got != want || len(hosts) > 0 || err != nil {
 			t.Errorf("%q: got %q, hosts %q, error %v, want %q", id, got, hosts, err, want)
 		}
 	}
-	if c.Addresses() || !NewConfig().Addresses() {
+	if c.HasAddressIDs() || !NewConfig().HasAddressIDs() {
 		t.Error("IDs are addresses where each machine has a BMC of its own, and only there")
 	}
 }

@@ -12,7 +12,7 @@ import (
 func SetIdle(p *Provider, idle time.Duration) { p.idle = idle }
 
 // SetTransport takes the place of the network.
-func SetTransport(p *Provider, t http.RoundTripper) { p.through(t) }
+func SetTransport(p *Provider, t http.RoundTripper) { p.setTransport(t) }
 
 // BMCs returns how many BMCs the provider remembers.
 func BMCs(p *Provider) int {
@@ -22,14 +22,14 @@ func BMCs(p *Provider) int {
 }
 
 // Asleep is what a resource says of memory that is kept.
-func Asleep(resource []byte, ignore ...string) string { return asleep(resource, ignore) }
+func Asleep(resource []byte, ignore ...string) string { return findSleepState(resource, ignore) }
 
 // Watcher is the provider as Config.New gives it to others where it has events.
-func Watcher(p *Provider) providers.Watcher { return pushed{p} }
+func Watcher(p *Provider) providers.Watcher { return eventProvider{p} }
 
 // SetRhythm changes how a Watch keeps its streams and subscriptions.
 func SetRhythm(p *Provider, first, last, none, quiet time.Duration) {
-	p.rhythm = rhythm{first, last, none, quiet}
+	p.timing = watchTiming{first, last, none, quiet}
 }
 
 // NewStream reads server-sent events.
@@ -37,16 +37,16 @@ func NewStream(r io.Reader) interface{ Next() ([]byte, error) } { return exporte
 
 type exported struct{ *stream }
 
-func (e exported) Next() ([]byte, error) { return e.next() }
+func (e exported) Next() ([]byte, error) { return e.nextEvent() }
 
 // MaxEvent is the longest event that is read.
 const MaxEvent = maxEvent
 
 // PushTo is where BMCs send their events to.
-func PushTo(p *Provider) string { return p.door.origin }
+func PushTo(p *Provider) string { return p.eventServer.origin }
 
 // NewPace says how many events are read.
-func NewPace() func(time.Time) time.Duration { return new(pace).take }
+func NewPace() func(time.Time) time.Duration { return new(eventLimiter).takeOne }
 
 // Kept returns how many bytes of what a BMC said of its systems are kept after a look at all of them, and whether any of it is more than
 // who they are.
@@ -54,7 +54,7 @@ func Kept(p *Provider, origin string) (n int, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b := p.bmcs[account{origin: origin}]
-	if b == nil || b.scanned == nil || b.scanning != nil {
+	if b == nil || b.scanned == nil || b.pendingScan != nil {
 		return 0, true
 	}
 	for _, s := range b.scanned.systems {

@@ -17,30 +17,30 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// where says which BMC to ask, and how the system is found there.
-type where struct {
+// systemQuery says which BMC to ask, and how the system is found there.
+type systemQuery struct {
 	account
 	path string // of the system's resource, if the target names it
 	id   string // a system's Id, UUID or serial number, if the target names one
 	sole bool   // a BMC of this machine's own: its only system is the machine
 }
 
-func (p *Provider) where(t providers.Target) (where, error) {
+func (p *Provider) locateSystem(t providers.Target) (systemQuery, error) {
 	if p.cfg.Address != "" {
-		origin, _, err := p.cfg.parse(p.cfg.Address)
+		origin, _, err := p.cfg.parseAddress(p.cfg.Address)
 		if err != nil {
-			return where{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("address %w", err))
+			return systemQuery{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("address %w", err))
 		}
-		return where{account: account{origin: origin}, id: strings.TrimSpace(t.ID)}, nil
+		return systemQuery{account: account{origin: origin}, id: strings.TrimSpace(t.ID)}, nil
 	}
 	if t.ID == "" {
-		return where{}, providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it the address of its BMC"))
+		return systemQuery{}, providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it the address of its BMC"))
 	}
-	origin, path, err := p.cfg.parse(t.ID)
+	origin, path, err := p.cfg.parseAddress(t.ID)
 	if err != nil {
-		return where{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("target ID %w", err))
+		return systemQuery{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("target ID %w", err))
 	}
-	return where{account: account{origin, p.cfg.Owner(t)}, path: path, sole: path == ""}, nil
+	return systemQuery{account: account{origin, p.cfg.OwnerOf(t)}, path: path, sole: path == ""}, nil
 }
 
 // system is what is read of a ComputerSystem; what else a BMC says there may have any shape.
@@ -67,8 +67,8 @@ type action struct {
 	Allowed words  `json:"ResetType@Redfish.AllowableValues"`
 }
 
-// reset returns the system's reset action.
-func (s *system) reset() action {
+// resetAction returns the system's reset action.
+func (s *system) resetAction() action {
 	if s.Actions.Reset.Target != "" {
 		return s.Actions.Reset
 	}
@@ -100,7 +100,7 @@ func (l *links) UnmarshalJSON(b []byte) error {
 			_ = json.Unmarshal(e, &o)
 		}
 		if o.ID != "" {
-			*l = append(*l, clip(o.ID, maxPath+1)) // which local refuses
+			*l = append(*l, clipText(o.ID, maxPath+1)) // which local refuses
 		}
 		return len(*l) <= maxSystems
 	})
@@ -114,7 +114,7 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	return eachOf(b, func(e json.RawMessage) bool {
 		var word string
 		if json.Unmarshal(e, &word) == nil {
-			*w = append(*w, clip(word, maxText))
+			*w = append(*w, clipText(word, maxText))
 		}
 		return len(*w) < maxWords
 	})
@@ -127,7 +127,7 @@ type word string
 func (w *word) UnmarshalJSON(b []byte) error {
 	var s string
 	if json.Unmarshal(b, &s) == nil {
-		*w = word(clip(s, maxText))
+		*w = word(clipText(s, maxText))
 	}
 	return nil
 }
@@ -156,23 +156,23 @@ const (
 	maxWords = 64      // in a list
 )
 
-// clip returns so much of a text, in memory of its own: of a megabyte no more is kept.
-func clip(s string, most int) string {
+// clipText returns so much of a text, in memory of its own: of a megabyte no more is kept.
+func clipText(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
 	return strings.Clone(s[:most])
 }
 
-// bound drops what a device said beyond what is looked at: many systems are kept until all are read.
-func (s *system) bound() {
+// clipFields drops what a device said beyond what is looked at: many systems are kept until all are read.
+func (s *system) clipFields() {
 	for _, name := range []*string{&s.ID, &s.UUID, &s.SerialNumber} {
 		if len(*name) > maxText {
 			*name = "" // it identifies nothing
 		}
 	}
-	s.PowerState, s.ETag = clip(s.PowerState, maxText), clip(s.ETag, maxPath)
-	s.Actions.Reset.Target, s.Actions.Cisco.Target = clip(s.Actions.Reset.Target, maxPath+1), clip(s.Actions.Cisco.Target, maxPath+1)
+	s.PowerState, s.ETag = clipText(s.PowerState, maxText), clipText(s.ETag, maxPath)
+	s.Actions.Reset.Target, s.Actions.Cisco.Target = clipText(s.Actions.Reset.Target, maxPath+1), clipText(s.Actions.Cisco.Target, maxPath+1)
 	var chassis links
 	for _, l := range s.Links.Chassis {
 		if len(chassis) <= maxChassis && !slices.Contains(chassis, l) {
@@ -185,101 +185,105 @@ func (s *system) bound() {
 	s.Links = related{Chassis: chassis}
 }
 
-// sameUUID tells whether the system has this UUID, in either byte order; placeholders and no UUID match nothing.
-func (s *system) sameUUID(uuid string) bool {
+// hasUUID tells whether the system has this UUID, in either byte order; placeholders and no UUID match nothing.
+func (s *system) hasUUID(uuid string) bool {
 	_, known := providers.ParseUUID(uuid)
 	_, told := providers.ParseUUID(s.UUID)
 	return known && told && providers.SameMachine(uuid, s.UUID) == nil
 }
 
-// named tells whether the system has that Id or serial number. Some BMCs pad them with blanks.
-func (s *system) named(id string) bool { return strings.TrimSpace(s.ID) == id }
+// hasID tells whether the system has that Id or serial number. Some BMCs pad them with blanks.
+func (s *system) hasID(id string) bool { return strings.TrimSpace(s.ID) == id }
 
-func (s *system) numbered(id string) bool { return strings.TrimSpace(s.SerialNumber) == id }
+func (s *system) hasSerial(id string) bool { return strings.TrimSpace(s.SerialNumber) == id }
 
-// fits tells whether the system is the one that w and t name, as far as it can tell by itself.
-func (s *system) fits(w where, t providers.Target) bool {
+// matchesTarget tells whether the system is the one that w and t name, as far as it can tell by itself.
+func (s *system) matchesTarget(w systemQuery, t providers.Target) bool {
 	switch {
 	case w.path != "":
 		return true // Ask and Confirm compare the UUIDs
 	case w.id != "":
-		return s.named(w.id) || s.numbered(w.id) || s.sameUUID(w.id)
+		return s.hasID(w.id) || s.hasSerial(w.id) || s.hasUUID(w.id)
 	default:
-		return s.sameUUID(t.SystemUUID)
+		return s.hasUUID(t.SystemUUID)
 	}
 }
 
 // bySerial tells whether it is only the serial number by which the system fits.
-func (s *system) bySerial(w where) bool { return w.id != "" && !s.named(w.id) && !s.sameUUID(w.id) }
+func (s *system) bySerial(w systemQuery) bool {
+	return w.id != "" && !s.hasID(w.id) && !s.hasUUID(w.id)
+}
 
-// place is where a target's system was found.
-type place struct {
+// systemPlace is where a target's system was found.
+type systemPlace struct {
 	path string
 	sole bool // it is the BMC's only one, and need not have the node's UUID; another machine's it must not have
 }
 
-func (p place) fits(s *system, w where, t providers.Target) bool {
-	return p.sole && providers.SameMachine(t.SystemUUID, s.UUID) == nil || s.fits(w, t)
+func (p systemPlace) matchesTarget(s *system, w systemQuery, t providers.Target) bool {
+	return p.sole && providers.SameMachine(t.SystemUUID, s.UUID) == nil || s.matchesTarget(w, t)
 }
 
-// find reads the target's system, at the cost of one GET where its place is known: told by the target, remembered, or by its Id. What
+// findSystem reads the target's system, at the cost of one GET where its place is known: told by the target, remembered, or by its Id. What
 // it said is never remembered; a place where another system is now is forgotten, and looked up again.
-func (b *bmc) find(ctx context.Context, w where, t providers.Target) (*system, error) {
+func (b *bmc) findSystem(ctx context.Context, w systemQuery, t providers.Target) (*system, error) {
 	if w.path != "" {
-		return b.read(ctx, w.path)
+		return b.readSystem(ctx, w.path)
 	}
 	began := b.pool.now()
-	key := w.key(t)
-	at, known := b.remembered(key)
+	key := w.placeKey(t)
+	at, known := b.recallPlace(key)
 	if !known {
-		if s, err := b.last().choose(w, t); err == nil {
+		if s, err := b.lastScan().chooseSystem(w, t); err == nil {
 			at, known = s, true
 		}
 	}
 	if !known && w.id != "" && url.PathEscape(w.id) == w.id && w.id != "." && w.id != ".." {
 		switch s, err := b.readByID(ctx, w.id); {
-		case err == nil && s.named(w.id):
-			b.remember(key, place{path: s.path})
+		case err == nil && s.hasID(w.id):
+			b.rememberPlace(key, systemPlace{path: s.path})
 			return s, nil
-		case err != nil && (status(err) == 0 || status(err) == http.StatusUnauthorized):
+		case err != nil && (httpStatus(err) == 0 || httpStatus(err) == http.StatusUnauthorized):
 			return nil, err
 		}
 	}
 	if known {
-		s, err := b.read(ctx, at.path)
-		switch code := status(err); {
-		case err == nil && at.fits(s, w, t):
-			b.remember(key, at)
+		s, err := b.readSystem(ctx, at.path)
+		switch code := httpStatus(err); {
+		case err == nil && at.matchesTarget(s, w, t):
+			b.rememberPlace(key, at)
 			return s, nil
 		case err != nil && code != http.StatusNotFound && code != http.StatusGone:
 			return nil, err
 		}
-		b.remember(key, place{})
+		b.rememberPlace(key, systemPlace{})
 	}
 
-	all, err := b.scan(ctx)
+	all, err := b.scanSystems(ctx)
 	if err != nil {
 		return nil, err
 	}
-	at, err = all.choose(w, t)
+	at, err = all.chooseSystem(w, t)
 	if err != nil {
 		return nil, err
 	}
-	s := all.system(at.path)   // a copy
+	s := all.systemAt(at.path) // a copy
 	if s.asked.Before(began) { // by a scan that other calls began
-		if s, err = b.read(ctx, at.path); err != nil {
+		if s, err = b.readSystem(ctx, at.path); err != nil {
 			return nil, err
 		}
-		if !at.fits(s, w, t) {
+		if !at.matchesTarget(s, w, t) {
 			return nil, notFound("the system moved while it was looked up")
 		}
 	}
-	b.remember(key, at)
+	b.rememberPlace(key, at)
 	return s, nil
 }
 
-// key is what a system's place is remembered by.
-func (w where) key(t providers.Target) string { return w.id + "\x00" + canonicalUUID(t.SystemUUID) }
+// placeKey is what a system's place is remembered by.
+func (w systemQuery) placeKey(t providers.Target) string {
+	return w.id + "\x00" + canonicalUUID(t.SystemUUID)
+}
 
 // canonicalUUID writes a UUID in one way, so that nobody makes us remember a place for each of its spellings.
 func canonicalUUID(s string) string {
@@ -290,7 +294,7 @@ func canonicalUUID(s string) string {
 	return string(u[:])
 }
 
-func (b *bmc) remembered(key string) (place, bool) {
+func (b *bmc) recallPlace(key string) (systemPlace, bool) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	p, ok := b.places[key]
@@ -300,19 +304,19 @@ func (b *bmc) remembered(key string) (place, bool) {
 // maxSystems is more than any enclosure has.
 const maxSystems = 1024
 
-// remember keeps where a system is; the zero place forgets it.
-func (b *bmc) remember(key string, p place) {
+// rememberPlace keeps where a system is; the zero place forgets it.
+func (b *bmc) rememberPlace(key string, p systemPlace) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
-	if p == (place{}) || len(b.places) > 4*maxSystems {
+	if p == (systemPlace{}) || len(b.places) > 4*maxSystems {
 		delete(b.places, key)
 		return
 	}
 	b.places[key] = p
 }
 
-// last returns what the last scan saw, however old: it says where to look.
-func (b *bmc) last() *scan {
+// lastScan returns what the last scan saw, however old: it says where to look.
+func (b *bmc) lastScan() *scan {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	return b.scanned
@@ -320,15 +324,15 @@ func (b *bmc) last() *scan {
 
 // readByID reads the system that has this Id, as nearly all BMCs have it: at that place in the collection.
 func (b *bmc) readByID(ctx context.Context, id string) (*system, error) {
-	systems, err := b.collection(ctx)
+	systems, err := b.systemsPath(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return b.read(ctx, strings.TrimSuffix(systems, "/")+"/"+id)
+	return b.readSystem(ctx, strings.TrimSuffix(systems, "/")+"/"+id)
 }
 
-// collection returns the path of the collection of systems.
-func (b *bmc) collection(ctx context.Context) (string, error) {
+// systemsPath returns the path of the collection of systems.
+func (b *bmc) systemsPath(ctx context.Context) (string, error) {
 	if _, err := b.loggedIn(ctx); err != nil { // which reads the service root, too
 		return "", err
 	}
@@ -337,8 +341,8 @@ func (b *bmc) collection(ctx context.Context) (string, error) {
 	b.pool.mu.Unlock()
 	if systems == "" {
 		var err error
-		if _, systems, err = b.root(func(path string, into any) error {
-			_, _, err := b.get(ctx, path, into)
+		if _, systems, err = b.readRoot(func(path string, into any) error {
+			_, _, err := b.getResource(ctx, path, into)
 			return err
 		}); err != nil {
 			return "", err
@@ -357,14 +361,14 @@ type scan struct {
 	err     error     // why one could not be
 }
 
-// system returns a copy of what was read at that path, which is one that choose returned.
-func (all *scan) system(path string) *system {
+// systemAt returns a copy of what was read at that path, which is one that choose returned.
+func (all *scan) systemAt(path string) *system {
 	s := *all.systems[slices.IndexFunc(all.systems, func(s *system) bool { return s.path == path })]
 	return &s
 }
 
-// identities returns what is kept of a scan: who the systems are, and where.
-func (all *scan) identities() *scan {
+// identitiesOnly returns what is kept of a scan: who the systems are, and where.
+func (all *scan) identitiesOnly() *scan {
 	if all == nil {
 		return nil
 	}
@@ -375,32 +379,32 @@ func (all *scan) identities() *scan {
 	return kept
 }
 
-// scan looks at all systems. Callers share one look, which goes on for the next when nobody can wait any longer.
-func (b *bmc) scan(ctx context.Context) (*scan, error) {
+// scanSystems looks at all systems. Callers share one look, which goes on for the next when nobody can wait any longer.
+func (b *bmc) scanSystems(ctx context.Context) (*scan, error) {
 	b.pool.mu.Lock()
 	if b.pool.closed {
 		b.pool.mu.Unlock()
 		return nil, errClosed
 	}
-	if b.scanning.ended() {
-		b.scanning = begin(b.pool.ctx, b, "look-up of systems", scanTime, func(ctx context.Context) (*scan, error) {
-			all, err := b.look(ctx)
+	if b.pendingScan.isDone() {
+		b.pendingScan = beginTask(b.pool.ctx, b, "look-up of systems", scanTime, func(ctx context.Context) (*scan, error) {
+			all, err := b.readSystems(ctx)
 			b.pool.mu.Lock()
 			defer b.pool.mu.Unlock()
-			b.scanned, b.scanning = all.identities(), nil // the answers are the callers' who wait
-			if code := status(err); code == http.StatusNotFound || code == http.StatusGone {
+			b.scanned, b.pendingScan = all.identitiesOnly(), nil // the answers are the callers' who wait
+			if code := httpStatus(err); code == http.StatusNotFound || code == http.StatusGone {
 				b.systems = ""
 			}
 			return all, err
 		})
 	}
-	t := b.scanning
+	t := b.pendingScan
 	b.pool.mu.Unlock()
-	return t.wait(ctx)
+	return t.waitDone(ctx)
 }
 
-func (b *bmc) look(ctx context.Context) (*scan, error) {
-	paths, err := b.members(ctx)
+func (b *bmc) readSystems(ctx context.Context) (*scan, error) {
+	paths, err := b.listMembers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -409,29 +413,29 @@ func (b *bmc) look(ctx context.Context) (*scan, error) {
 		return nil, err
 	}
 	if err != nil {
-		err = classify(ctx, err)
+		err = classifyError(ctx, err)
 	}
 	return &scan{paths, systems, err}, nil
 }
 
-// choose takes the only system that fits.
-func (all *scan) choose(w where, t providers.Target) (place, error) {
+// chooseSystem takes the only system that fits.
+func (all *scan) chooseSystem(w systemQuery, t providers.Target) (systemPlace, error) {
 	if all == nil {
-		return place{}, notFound("not looked up yet")
+		return systemPlace{}, notFound("not looked up yet")
 	}
 	if w.sole && len(all.paths) == 1 {
-		return place{all.systems[0].path, true}, nil
+		return systemPlace{all.systems[0].path, true}, nil
 	}
 	_, known := providers.ParseUUID(t.SystemUUID)
 	if !known && w.id == "" {
-		return place{}, notFound("the BMC has %d systems and the node's system UUID is not known: name the system", len(all.paths))
+		return systemPlace{}, notFound("the BMC has %d systems and the node's system UUID is not known: name the system", len(all.paths))
 	}
 	var fit, named []*system
 	telling := 0
 	for _, s := range all.systems {
-		if s.fits(where{id: w.id}, t) {
+		if s.matchesTarget(systemQuery{id: w.id}, t) {
 			fit = append(fit, s)
-			if s.named(w.id) {
+			if s.hasID(w.id) {
 				named = append(named, s)
 			}
 		}
@@ -448,28 +452,28 @@ func (all *scan) choose(w where, t providers.Target) (place, error) {
 		for i, s := range fit {
 			ids[i] = s.ID
 		}
-		return place{}, notFound("%d systems match (%s): name one by its Id or UUID", len(fit), list(ids))
+		return systemPlace{}, notFound("%d systems match (%s): name one by its Id or UUID", len(fit), joinWords(ids))
 	case all.err != nil && (len(fit) == 0 || fit[0].bySerial(w)):
 		// A system that cannot be read may be the one, or a second one with that serial number. Ids and UUIDs are unique by
 		// their definition: one dead blade must not keep the others from being fenced.
-		return place{}, all.err
+		return systemPlace{}, all.err
 	case len(fit) == 0 && w.id != "":
-		return place{}, notFound("none of the BMC's %d systems has that Id, UUID or serial number", len(all.paths))
+		return systemPlace{}, notFound("none of the BMC's %d systems has that Id, UUID or serial number", len(all.paths))
 	case len(fit) == 0 && telling == 0:
-		return place{}, notFound("none of the BMC's %d systems tells a usable UUID: name the node's system by its Id", len(all.paths))
+		return systemPlace{}, notFound("none of the BMC's %d systems tells a usable UUID: name the node's system by its Id", len(all.paths))
 	case len(fit) == 0:
-		return place{}, notFound("none of the BMC's %d systems has system UUID %s", len(all.paths), t.SystemUUID)
+		return systemPlace{}, notFound("none of the BMC's %d systems has system UUID %s", len(all.paths), t.SystemUUID)
 	}
-	return place{path: fit[0].path}, nil
+	return systemPlace{path: fit[0].path}, nil
 }
 
 func notFound(format string, a ...any) error {
 	return providers.WithClass(providers.ErrNotFound, fmt.Errorf(format, a...))
 }
 
-// members lists the paths of all systems, whatever number of pages the collection has.
-func (b *bmc) members(ctx context.Context) ([]string, error) {
-	next, err := b.collection(ctx)
+// listMembers lists the paths of all systems, whatever number of pages the collection has.
+func (b *bmc) listMembers(ctx context.Context) ([]string, error) {
+	next, err := b.systemsPath(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -477,7 +481,7 @@ func (b *bmc) members(ctx context.Context) ([]string, error) {
 	var paths []string
 	endless := false
 	for range pages {
-		path, ok := b.local(next)
+		path, ok := b.localPath(next)
 		if !ok {
 			return nil, notFound("the BMC's list of systems goes on elsewhere")
 		}
@@ -485,11 +489,11 @@ func (b *bmc) members(ctx context.Context) ([]string, error) {
 			Members links
 			Next    string `json:"Members@odata.nextLink"`
 		}
-		if _, _, err := b.get(ctx, path, &page); err != nil {
+		if _, _, err := b.getResource(ctx, path, &page); err != nil {
 			return nil, err
 		}
 		for _, m := range page.Members {
-			if path, ok := b.local(m); ok && !slices.Contains(paths, path) {
+			if path, ok := b.localPath(m); ok && !slices.Contains(paths, path) {
 				paths = append(paths, path)
 			}
 		}
@@ -529,7 +533,7 @@ func (b *bmc) readAll(ctx context.Context, paths []string) ([]*system, error) {
 
 func (b *bmc) readOne(ctx context.Context, path string) (*system, error) {
 	s := &system{path: path}
-	r, asked, err := b.get(ctx, path, s)
+	r, asked, err := b.getResource(ctx, path, s)
 	if err != nil {
 		return nil, err
 	}
@@ -537,9 +541,9 @@ func (b *bmc) readOne(ctx context.Context, path string) (*system, error) {
 	if tag := r.header.Get("ETag"); tag != "" {
 		s.ETag = tag
 	}
-	s.bound()
+	s.clipFields()
 	if s.PowerState == "Off" {
-		s.sleep = clip(asleep(r.body, b.pool.ignoreStates), maxText)
+		s.sleep = clipText(findSleepState(r.body, b.pool.ignoreStates), maxText)
 	}
 	return s, nil
 }

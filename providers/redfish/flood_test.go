@@ -51,7 +51,7 @@ func TestManyChassisLinksAreNoProof(t *testing.T) {
 		r := newRack(t, 1, datacenter.Options{}, nil)
 		r.ms[0].SetFault(datacenter.Fault{PowerWord: "Off", Chassis: "On", ChassisLinks: before})
 		for range 3 {
-			if a := r.ask(t, r.target()); a.State != providers.PowerUnknown || !strings.Contains(providers.Text(a.Err), "reading its chassis") {
+			if a := r.ask(t, r.target()); a.State != providers.PowerUnknown || !strings.Contains(providers.ErrorText(a.Err), "reading its chassis") {
 				t.Errorf("%s: got %s (%q), %v", name, a.State, a.Raw, a.Err)
 			}
 		}

@@ -122,7 +122,7 @@ func TestSlowBMC(t *testing.T) {
 						t.Fatalf("no answer in 10 calls: %v", a.Err)
 					}
 					a = providers.Ask(t.Context(), g, "rack-a", target, providers.Now)
-					if a.Err != nil && !strings.Contains(providers.Text(a.Err), "within 5s (timeout)") {
+					if a.Err != nil && !strings.Contains(providers.ErrorText(a.Err), "within 5s (timeout)") {
 						t.Errorf("call %d: got %v", n, a.Err)
 					}
 					time.Sleep(time.Second)
@@ -214,8 +214,8 @@ func TestJoinedLoginIsRefused(t *testing.T) {
 		r.renew(t, "wrong as well")
 		r.dc.SetPassword("another")
 		for range cap(errs) {
-			if err := <-errs; !errors.Is(err, providers.ErrDenied) || !strings.Contains(providers.Text(err), "not sent again") {
-				t.Errorf("got %s: %v", providers.Class(err), err)
+			if err := <-errs; !errors.Is(err, providers.ErrDenied) || !strings.Contains(providers.ErrorText(err), "not sent again") {
+				t.Errorf("got %s: %v", providers.ErrorClass(err), err)
 			}
 		}
 	})
@@ -255,9 +255,9 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 					for range rounds {
 						for _, err := range []error{
 							providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now).Err,
-							g.PowerOff(t.Context(), r.target(), providertest.Allow),
+							g.PowerOff(t.Context(), r.target(), providertest.AllowSend),
 						} {
-							if !errors.Is(err, providers.ErrDenied) || !strings.Contains(providers.Text(err), "not sent again") {
+							if !errors.Is(err, providers.ErrDenied) || !strings.Contains(providers.ErrorText(err), "not sent again") {
 								t.Fatalf("got %v", err)
 							}
 						}
@@ -311,7 +311,7 @@ func TestNoSessionLeftAndNoBasic(t *testing.T) {
 					r.bmc.SetFault(full)
 					for range 10 {
 						a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now)
-						if !errors.Is(a.Err, providers.ErrUnreachable) || !strings.Contains(providers.Text(a.Err), "refuses basic authentication") {
+						if !errors.Is(a.Err, providers.ErrUnreachable) || !strings.Contains(providers.ErrorText(a.Err), "refuses basic authentication") {
 							t.Fatalf("got %v", a.Err)
 						}
 						time.Sleep(time.Second)
@@ -332,7 +332,7 @@ func TestNoSessionLeftAndNoBasic(t *testing.T) {
 					}
 					a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now)
 					switch {
-					case wrong && !full.NoToken && (!errors.Is(a.Err, providers.ErrDenied) || !strings.Contains(providers.Text(a.Err), "not sent again")):
+					case wrong && !full.NoToken && (!errors.Is(a.Err, providers.ErrDenied) || !strings.Contains(providers.ErrorText(a.Err), "not sent again")):
 						t.Errorf("a session is free, wrong password: got %v", a.Err)
 					case (!wrong || full.NoToken) && (a.State != providers.PowerOn || a.Err != nil):
 						t.Errorf("a session is free: got %s, %v", a.State, a.Err)
@@ -382,7 +382,7 @@ func TestAutoWithoutSessions(t *testing.T) {
 		for range 3 {
 			r.want(t, r.target(), providers.PowerOn)
 		}
-		if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil || r.ms[0].Running() {
+		if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); err != nil || r.ms[0].Running() {
 			t.Errorf("%s: PowerOff: %v", tt.name, err)
 		}
 		r.want(t, r.target(), providers.PowerOff)
@@ -393,7 +393,7 @@ func TestAutoWithoutSessions(t *testing.T) {
 
 	r := newRack(t, 1, datacenter.Options{}, auth("session"))
 	r.bmc.SetFault(datacenter.Fault{NoSessions: true})
-	if a := r.ask(t, r.target()); !errors.Is(a.Err, providers.ErrPermanent) || !strings.Contains(providers.Text(a.Err), "links no collection of sessions (see auth)") {
+	if a := r.ask(t, r.target()); !errors.Is(a.Err, providers.ErrPermanent) || !strings.Contains(providers.ErrorText(a.Err), "links no collection of sessions (see auth)") {
 		t.Errorf("auth session, no link: got %v", a.Err)
 	}
 	r = newRack(t, 1, datacenter.Options{}, auth("session"))
@@ -457,8 +457,8 @@ func TestOffIsContradicted(t *testing.T) {
 				if a.State != tt.want || a.Raw != tt.raw || !errors.Is(a.Err, tt.class) {
 					t.Errorf("got %s (%q), %v; want %s (%q), %v", a.State, a.Raw, a.Err, tt.want, tt.raw, tt.class)
 				}
-				if tt.class != nil && !strings.Contains(providers.Text(a.Err), "reading its chassis: ") {
-					t.Errorf("got %q", providers.Text(a.Err))
+				if tt.class != nil && !strings.Contains(providers.ErrorText(a.Err), "reading its chassis: ") {
+					t.Errorf("got %q", providers.ErrorText(a.Err))
 				}
 			}
 			// What is not proven off is powered off.
@@ -599,7 +599,7 @@ func TestTrust(t *testing.T) {
 				t.Errorf("got %s, %v, %d requests", a.State, a.Err, len(r.bmc.Requests()))
 			}
 			for _, word := range tt.text {
-				if text := providers.Text(a.Err); !strings.Contains(text, word) {
+				if text := providers.ErrorText(a.Err); !strings.Contains(text, word) {
 					t.Errorf("got %q, want %q in it", text, word)
 				}
 			}
@@ -614,11 +614,11 @@ func TestHabits(t *testing.T) {
 	t.Run("System.Reset", func(t *testing.T) {
 		r := newRack(t, 1, datacenter.Options{}, nil)
 		r.ms[0].SetFault(fault{SystemReset: true})
-		if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil || r.ms[0].Running() ||
+		if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); err != nil || r.ms[0].Running() ||
 			resets(r, "System.Reset") != 1 {
 			t.Errorf("PowerOff: %v, running %t", err, r.ms[0].Running())
 		}
-		if err := r.p.PowerOn(t.Context(), r.target(), providertest.Allow); err != nil || !r.ms[0].Running() {
+		if err := r.p.PowerOn(t.Context(), r.target(), providertest.AllowSend); err != nil || !r.ms[0].Running() {
 			t.Errorf("PowerOn: %v", err)
 		}
 	})
@@ -627,7 +627,7 @@ func TestHabits(t *testing.T) {
 		r.ms[0].SetFault(fault{NeedsIfMatch: true})
 		for n := 2; n <= 4; n++ { // the first one learns
 			r.ms[0].PowerOn()
-			if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil || r.ms[0].Running() ||
+			if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); err != nil || r.ms[0].Running() ||
 				resets(r, "ComputerSystem.Reset") != n {
 				t.Errorf("PowerOff: %v, running %t, %d resets, want %d", err, r.ms[0].Running(), resets(r, "ComputerSystem.Reset"), n)
 			}
@@ -716,8 +716,8 @@ func TestCauseIsTold(t *testing.T) {
 	} {
 		r := newRack(t, 1, datacenter.Options{}, auth("basic"))
 		r.bmc.SetFault(tt.fault)
-		if a := r.ask(t, r.target()); providers.Text(a.Err) != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, providers.Text(a.Err), tt.want)
+		if a := r.ask(t, r.target()); providers.ErrorText(a.Err) != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, providers.ErrorText(a.Err), tt.want)
 		}
 	}
 }
@@ -726,7 +726,7 @@ func TestCauseIsTold(t *testing.T) {
 func TestPoweringOffIsNotDone(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, nil)
 	r.ms[0].SetFault(datacenter.Fault{PowerWord: "PoweringOff"})
-	if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil || r.ms[0].Running() {
+	if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); err != nil || r.ms[0].Running() {
 		t.Errorf("PowerOff: %v, running %t", err, r.ms[0].Running())
 	}
 }

@@ -22,7 +22,7 @@ func TestIgnoreUUID(t *testing.T) {
 		claimed := r.target()
 		claimed.Claimed = true
 		for range 2 { // looked up, and remembered
-			if a := r.ask(t, claimed); ignore && (a.SystemUUID != "" || claimed.Identify(a.Observation) == nil) {
+			if a := r.ask(t, claimed); ignore && (a.SystemUUID != "" || claimed.VerifyIdentity(a.Observation) == nil) {
 				t.Errorf("a kubelet's word: got %s of %q", a.State, a.SystemUUID)
 			}
 			if err := r.powerOff(t, claimed); err == nil || !r.ms[0].Running() {
@@ -41,7 +41,7 @@ func TestIgnoreUUID(t *testing.T) {
 	// Of several systems none is found by its UUID.
 	r := newRack(t, 2, datacenter.Options{}, func(r *rack, c *redfish.Config) { c.Address, c.IgnoreUUID = r.bmc.URL(), true })
 	target := providers.Target{Node: "n1", SystemUUID: r.ms[0].SystemUUID()}
-	if a := r.ask(t, target); !errors.Is(a.Err, providers.ErrNotFound) || !strings.Contains(providers.Text(a.Err), "name the system") {
+	if a := r.ask(t, target); !errors.Is(a.Err, providers.ErrNotFound) || !strings.Contains(providers.ErrorText(a.Err), "name the system") {
 		t.Errorf("no ID: got %s, %v", a.State, a.Err)
 	}
 	target.ID = "m1"
@@ -115,7 +115,7 @@ func TestPushPowerButton(t *testing.T) {
 	push := datacenter.Fault{PushButton: true}
 	pushes := func(r *rack) int { return r.bmc.Count("POST", system(r.ms[0])+"/Actions/ComputerSystem.Reset") }
 	bubble(t, 1, nil, func(t *testing.T, r *rack, g *guard.Provider) {
-		on := func() error { return g.PowerOn(t.Context(), r.target(), providertest.Allow) }
+		on := func() error { return g.PowerOn(t.Context(), r.target(), providertest.AllowSend) }
 		r.ms[0].SetFault(push)
 		if err := on(); err != nil || pushes(r) != 0 || !r.ms[0].Running() {
 			t.Errorf("On: %v, %d pushes", err, pushes(r))
@@ -162,7 +162,7 @@ func TestPushPowerButton(t *testing.T) {
 		}})
 		r.ms[0].SetFault(push)
 		r.ms[0].CutPower()
-		if err := r.p.PowerOn(t.Context(), r.target(), providertest.Allow); err == nil || pushes(r) != 0 || !r.ms[0].Running() {
+		if err := r.p.PowerOn(t.Context(), r.target(), providertest.AllowSend); err == nil || pushes(r) != 0 || !r.ms[0].Running() {
 			t.Errorf("on by itself: %v, %d pushes", err, pushes(r))
 		}
 	})

@@ -30,13 +30,13 @@ func powerState(word string) providers.PowerState {
 	}
 }
 
-// power is what a system's answer is worth. Its own Off is not enough: OpenBMC derives it from the state of the host's firmware, and
+// readPower is what a system's answer is worth. Its own Off is not enough: OpenBMC derives it from the state of the host's firmware, and
 // takes any that it does not name for off; and a machine that sleeps (ACPI S3, S4, a guest's managed save) resumes its memory. So an
 // Off stands only where nothing contradicts it, in the system's own resource or by the power of a chassis that is this system's alone.
 // What contradicts makes the state, so that a machine whose chassis is On can be powered off; word then names both.
 //
 // A chassis that the BMC links and does not have (404) tells nothing. One that cannot be read otherwise is an error: it may be On.
-func (b *bmc) power(ctx context.Context, s *system) (state providers.PowerState, word string, _ error) {
+func (b *bmc) readPower(ctx context.Context, s *system) (state providers.PowerState, word string, _ error) {
 	state = powerState(s.PowerState)
 	switch {
 	case state != providers.PowerOff:
@@ -51,7 +51,7 @@ func (b *bmc) power(ctx context.Context, s *system) (state providers.PowerState,
 	}
 	for _, r := range s.rails {
 		if r.err != nil {
-			return providers.PowerUnknown, "", providers.WithClass(providers.ErrUnreachable, fmt.Errorf("the system says Off, reading its chassis: %w", classify(ctx, r.err)))
+			return providers.PowerUnknown, "", providers.WithClass(providers.ErrUnreachable, fmt.Errorf("the system says Off, reading its chassis: %w", classifyError(ctx, r.err)))
 		}
 		if r.word != "" && r.word != "Off" {
 			return powerState(r.word), "Off, but its chassis " + r.word + " (see ignoreChassisPower)", nil
@@ -68,10 +68,10 @@ type rail struct {
 	err   error
 }
 
-// doubt is why an Off of a system that is on now may not count later, "" for no reason: a drill tells it while nothing is wrong. A chassis
+// findDoubt is why an Off of a system that is on now may not count later, "" for no reason: a drill tells it while nothing is wrong. A chassis
 // that is part of a machine, such as a board or a module, often has standby power, and says On for ever. What takes more than half of
 // the time that is left is not waited for.
-func (b *bmc) doubt(ctx context.Context, s *system) string {
+func (b *bmc) findDoubt(ctx context.Context, s *system) string {
 	if b.pool.ignoreChassis {
 		return ""
 	}
@@ -87,7 +87,7 @@ func (b *bmc) doubt(ctx context.Context, s *system) string {
 	for _, r := range rails {
 		switch {
 		case r.err != nil:
-			return fmt.Sprintf("a chassis that the system links cannot be read (%s), so Off would not count", providers.Class(classify(ctx, r.err)))
+			return fmt.Sprintf("a chassis that the system links cannot be read (%s), so Off would not count", providers.ErrorClass(classifyError(ctx, r.err)))
 		case r.word != "" && r.kind != "" && !slices.Contains([]word{"RackMount", "Blade", "Sled", "StandAlone"}, r.kind):
 			return fmt.Sprintf("a chassis that the system links is no plain server's (%s) and says %s: if it says so of a machine that is off, "+
 				"Off does not count without ignoreChassisPower", r.kind, r.word)
@@ -103,7 +103,7 @@ const maxChassis = 8
 func (b *bmc) chassisOf(s *system) []string {
 	var paths []string
 	for _, l := range s.Links.Chassis {
-		if path, ok := b.local(l); !ok {
+		if path, ok := b.localPath(l); !ok {
 			path = "" // elsewhere: cannot be read
 			paths = append(paths, path)
 		} else if !slices.Contains(paths, path) {
@@ -135,9 +135,9 @@ func (b *bmc) readRail(ctx context.Context, path string) rail {
 		PowerState  string
 		Links       related
 	}
-	_, asked, err := b.get(ctx, path, &c)
-	r := rail{word: clip(c.PowerState, maxText), kind: c.ChassisType, asked: asked, err: err}
-	switch code := status(err); {
+	_, asked, err := b.getResource(ctx, path, &c)
+	r := rail{word: clipText(c.PowerState, maxText), kind: c.ChassisType, asked: asked, err: err}
+	switch code := httpStatus(err); {
 	case code == http.StatusNotFound, code == http.StatusGone:
 		return rail{asked: asked}
 	case err != nil:
@@ -148,8 +148,8 @@ func (b *bmc) readRail(ctx context.Context, path string) rail {
 	return r
 }
 
-// read reads a system and, where it was Off the last time, its chassis at the same time: a slow BMC has time for both.
-func (b *bmc) read(ctx context.Context, path string) (*system, error) {
+// readSystem reads a system and, where it was Off the last time, its chassis at the same time: a slow BMC has time for both.
+func (b *bmc) readSystem(ctx context.Context, path string) (*system, error) {
 	b.pool.mu.Lock()
 	known := b.chassis[path]
 	b.pool.mu.Unlock()
@@ -193,9 +193,9 @@ func (b *bmc) read(ctx context.Context, path string) (*system, error) {
 	return s, nil
 }
 
-// asleep looks through a system's resource, vendor parts included, for a state that says that its memory is kept: ACPI S1 to S4, a
+// findSleepState looks through a system's resource, vendor parts included, for a state that says that its memory is kept: ACPI S1 to S4, a
 // guest's managed save. Properties of the names in ignore are passed over. It returns the property and the word, or "". It reads word by word, since a resource may hold very many.
-func asleep(resource []byte, ignore []string) string {
+func findSleepState(resource []byte, ignore []string) string {
 	d := json.NewDecoder(bytes.NewReader(resource))
 	d.UseNumber()
 	var objects []bool // of what is open, the innermost last: whether it is an object, or a list
@@ -216,7 +216,7 @@ func asleep(resource []byte, ignore []string) string {
 		case json.Delim('}'), json.Delim(']'):
 			objects = objects[:len(objects)-1]
 		default:
-			if isWord && sleeping(name, word) && !slices.ContainsFunc(ignore, func(s string) bool { return strings.EqualFold(s, name) }) {
+			if isWord && isSleepState(name, word) && !slices.ContainsFunc(ignore, func(s string) bool { return strings.EqualFold(s, name) }) {
 				return name + " " + word
 			}
 		}
@@ -224,10 +224,10 @@ func asleep(resource []byte, ignore []string) string {
 	}
 }
 
-// sleeping tells whether a property says that memory is kept.
-func sleeping(name, word string) bool {
+// isSleepState tells whether a property says that memory is kept.
+func isSleepState(name, word string) bool {
 	lower := strings.ToLower(name)
-	return (strings.HasSuffix(lower, "state") || strings.HasSuffix(lower, "status")) && len(word) < 40 && sleeps.MatchString(word)
+	return (strings.HasSuffix(lower, "state") || strings.HasSuffix(lower, "status")) && len(word) < 40 && sleepWords.MatchString(word)
 }
 
-var sleeps = regexp.MustCompile(`(?i)^(acpi[ _-]?)?s[1-4]([ /_-].*)?$|hibernat|suspend|managed[ _-]?save|^(saved|asleep|sleep(ing)?|paused)$`)
+var sleepWords = regexp.MustCompile(`(?i)^(acpi[ _-]?)?s[1-4]([ /_-].*)?$|hibernat|suspend|managed[ _-]?save|^(saved|asleep|sleep(ing)?|paused)$`)

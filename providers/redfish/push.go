@@ -22,7 +22,7 @@ import (
 	"github.com/forcefence/forcefence/providers/remote"
 )
 
-func (p *Push) validate() (out []providers.Problem) {
+func (p *Push) checkSettings() (out []providers.Problem) {
 	problem := func(path, format string, a ...any) { out = append(out, providers.Problemf("push."+path, format, a...)) }
 	if _, port, err := net.SplitHostPort(p.Listen); err != nil || port == "" {
 		problem("listen", "is %q: write [host]:port", p.Listen)
@@ -38,15 +38,15 @@ func (p *Push) validate() (out []providers.Problem) {
 		}
 	}
 	if p.CertFile != "" && p.KeyFile != "" {
-		if _, err := p.certificate(nil); err != nil {
+		if _, err := p.loadCertificate(nil); err != nil {
 			problem("certFile", "%v", err)
 		}
 	}
 	return out
 }
 
-// certificate reads the certificate and its key anew.
-func (p *Push) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// loadCertificate reads the certificate and its key anew.
+func (p *Push) loadCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c, err := tls.LoadX509KeyPair(p.CertFile, p.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading certificate and key: %w", err)
@@ -55,94 +55,94 @@ func (p *Push) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 }
 
 const (
-	// doorConns is how many connections there may be, and doorConnsEach how many from the address of one BMC.
-	doorConns, doorConnsEach = 1024, 4
-	// doorTime bounds a handshake, and a request.
-	doorTime = 10 * time.Second
-	// doorIdle is how long a BMC may keep a connection without a request.
-	doorIdle = 2 * time.Minute
+	// maxConns is how many connections there may be, and maxConnsEach how many from the address of one BMC.
+	maxConns, maxConnsEach = 1024, 4
+	// serverTime bounds a handshake, and a request.
+	serverTime = 10 * time.Second
+	// serverIdle is how long a BMC may keep a connection without a request.
+	serverIdle = 2 * time.Minute
 )
 
-// door is where BMCs send their events to. It is open while a Watch runs, and so in the process that leads only. It believes nobody: who
+// eventServer is where BMCs send their events to. It is open while a Watch runs, and so in the process that leads only. It believes nobody: who
 // comes from another address than a BMC's is not spoken to, each BMC has a path of its own that nobody can guess, and what is sent there is
 // at most a reason to ask that BMC.
-type door struct {
+type eventServer struct {
 	push    Push
 	context string // by which our subscriptions are known
 	origin  string // of their destinations
 
-	mu     sync.Mutex // guards what follows
-	users  int
-	server *http.Server
-	guests map[string]*guest  // by path
-	open   map[netip.Addr]int // connections, by where they come from
-	opened int                // all of them
-	closed chan struct{}      // closed when the server has ended
-	strays int                // connections from other addresses since that was said
-	said   time.Time          // when
-	log    *slog.Logger       // of the Watch that opened it
+	mu            sync.Mutex // guards what follows
+	users         int
+	server        *http.Server
+	subscriptions map[string]*subscription // by path
+	open          map[netip.Addr]int       // connections, by where they come from
+	opened        int                      // all of them
+	closed        chan struct{}            // closed when the server has ended
+	strays        int                      // connections from other addresses since that was said
+	straysLogged  time.Time                // when
+	log           *slog.Logger             // of the Watch that opened it
 }
 
-// guest is a BMC that may send to one path.
-type guest struct {
+// subscription is a BMC that may send to one path.
+type subscription struct {
 	l     *listener
 	path  string
-	addrs []netip.Addr // its own; guarded by door.mu
+	addrs []netip.Addr // its own; guarded by eventServer.mu
 }
 
-func newDoor(p Push, context string) *door {
-	d := &door{push: p, context: context, guests: map[string]*guest{}, open: map[netip.Addr]int{}}
+func newEventServer(p Push, context string) *eventServer {
+	d := &eventServer{push: p, context: context, subscriptions: map[string]*subscription{}, open: map[netip.Addr]int{}}
 	if u, err := remote.ParseHTTP(p.Destination, false); err == nil {
 		d.origin = u.Scheme + "://" + u.Host
 	}
 	return d
 }
 
-// enter gives a BMC a path. Nobody may send to it before admit.
-func (d *door) enter(l *listener) *guest {
-	g := &guest{l: l, path: "/" + rand.Text()}
+// addSubscription gives a BMC a path. Nobody may send to it before admit.
+func (d *eventServer) addSubscription(l *listener) *subscription {
+	g := &subscription{l: l, path: "/" + rand.Text()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.guests[g.path] = g
+	d.subscriptions[g.path] = g
 	return g
 }
 
-func (d *door) leave(g *guest) {
+func (d *eventServer) removeSubscription(g *subscription) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.guests, g.path)
+	delete(d.subscriptions, g.path)
 }
 
-// admit takes what comes from these addresses for the BMC's.
-func (d *door) admit(g *guest, addrs []netip.Addr) {
+// setAddresses takes what comes from these addresses for the BMC's.
+func (d *eventServer) setAddresses(g *subscription, addrs []netip.Addr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g.addrs = addrs
 }
 
-// keep has the door open until ctx ends, and closes ready when it is. It is said once that it cannot be opened, and tried again.
-func (d *door) keep(ctx context.Context, log *slog.Logger, ready chan<- struct{}) {
-	told := false
+// keepOpen has the door open until ctx ends, and closes ready when it is. It is said once that it cannot be opened, and tried again.
+func (d *eventServer) keepOpen(ctx context.Context, log *slog.Logger, ready chan<- struct{}) {
+	warned := false
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
-		err := d.use(ctx, log)
+		err := d.openServer(ctx, log)
 		if err == nil {
 			break
 		}
-		if !told {
+		if !warned {
 			log.Warn("Cannot listen for the events of BMCs; they are only asked until then", "listen", d.push.Listen, "err", err)
-			told = true
+			warned = true
 		}
-		if !remote.Sleep(ctx, pause) {
+		if !remote.SleepContext(ctx, pause) {
 			return
 		}
 	}
 	close(ready)
 	<-ctx.Done()
-	d.unuse()
+	d.closeServer()
 }
 
-// use opens the door, unless another Watch has it open.
-func (d *door) use(ctx context.Context, log *slog.Logger) error {
+// openServer opens the door, unless another Watch has it open.
+func (d *eventServer) openServer(ctx context.Context, log *slog.Logger) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.users > 0 {
@@ -158,24 +158,24 @@ func (d *door) use(ctx context.Context, log *slog.Logger) error {
 	only1.SetHTTP1(true)
 	d.server = &http.Server{
 		Handler:   d,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: d.push.certificate, SessionTicketsDisabled: true},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: d.push.loadCertificate, SessionTicketsDisabled: true},
 		// The first two bound the handshake as well.
-		ReadHeaderTimeout: doorTime, ReadTimeout: doorTime, WriteTimeout: doorTime, IdleTimeout: doorIdle, MaxHeaderBytes: 8 << 10,
+		ReadHeaderTimeout: serverTime, ReadTimeout: serverTime, WriteTimeout: serverTime, IdleTimeout: serverIdle, MaxHeaderBytes: 8 << 10,
 		Protocols: only1, ErrorLog: discard,
 	}
 	d.users, d.closed, d.log = 1, make(chan struct{}), log
 	server, closed := d.server, d.closed
 	go func() { // its owner is unuse
 		defer close(closed)
-		_ = server.ServeTLS(&doorway{l, d}, "", "") // ends with Close
+		_ = server.ServeTLS(&bmcListener{l, d}, "", "") // ends with Close
 	}()
 	return nil
 }
 
 var discard = log.New(io.Discard, "", 0)
 
-// unuse closes the door when its last Watch ends, and waits.
-func (d *door) unuse() {
+// closeServer closes the door when its last Watch ends, and waits.
+func (d *eventServer) closeServer() {
 	d.mu.Lock()
 	d.users--
 	server, closed := d.server, d.closed
@@ -189,43 +189,43 @@ func (d *door) unuse() {
 	<-closed
 }
 
-// doorway lets only those in who come from a BMC's address, and few at a time.
-type doorway struct {
+// bmcListener lets only those in who come from a BMC's address, and few at a time.
+type bmcListener struct {
 	net.Listener
-	door *door
+	eventServer *eventServer
 }
 
-func (w *doorway) Accept() (net.Conn, error) {
+func (w *bmcListener) Accept() (net.Conn, error) {
 	for {
 		c, err := w.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if from := sender(c.RemoteAddr().String()); w.door.lets(from, time.Now()) {
-			return &visit{Conn: c, end: sync.OnceFunc(func() { w.door.left(from) })}, nil
+		if from := senderAddress(c.RemoteAddr().String()); w.eventServer.admitConn(from, time.Now()) {
+			return &countedConn{Conn: c, end: sync.OnceFunc(func() { w.eventServer.releaseConn(from) })}, nil
 		}
 		_ = c.Close()
 	}
 }
 
-// lets tells whether a connection from there may stay.
-func (d *door) lets(from netip.Addr, now time.Time) bool {
+// admitConn tells whether a connection from there may stay.
+func (d *eventServer) admitConn(from netip.Addr, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	bmcs := 0
-	for _, g := range d.guests {
+	for _, g := range d.subscriptions {
 		if slices.Contains(g.addrs, from) {
 			bmcs++
 		}
 	}
 	if bmcs == 0 {
-		if d.strays++; now.Sub(d.said) >= time.Minute {
+		if d.strays++; now.Sub(d.straysLogged) >= time.Minute {
 			d.log.Warn("Refused connections from an address that is no BMC's", "address", from.String(), "connections", d.strays)
-			d.strays, d.said = 0, now
+			d.strays, d.straysLogged = 0, now
 		}
 		return false
 	}
-	if d.opened >= doorConns || d.open[from] >= bmcs*doorConnsEach {
+	if d.opened >= maxConns || d.open[from] >= bmcs*maxConnsEach {
 		return false
 	}
 	d.opened++
@@ -233,7 +233,7 @@ func (d *door) lets(from netip.Addr, now time.Time) bool {
 	return true
 }
 
-func (d *door) left(from netip.Addr) {
+func (d *eventServer) releaseConn(from netip.Addr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.opened--
@@ -242,19 +242,19 @@ func (d *door) left(from netip.Addr) {
 	}
 }
 
-// visit is a connection that is counted until its end.
-type visit struct {
+// countedConn is a connection that is counted until its end.
+type countedConn struct {
 	net.Conn
 	end func()
 }
 
-func (v *visit) Close() error {
+func (v *countedConn) Close() error {
 	v.end()
 	return v.Conn.Close()
 }
 
-// sender is the address in a host:port.
-func sender(hostport string) netip.Addr {
+// senderAddress is the address in a host:port.
+func senderAddress(hostport string) netip.Addr {
 	at, err := netip.ParseAddrPort(hostport)
 	if err != nil {
 		return netip.Addr{}
@@ -263,10 +263,10 @@ func sender(hostport string) netip.Addr {
 }
 
 // ServeHTTP takes one event. An answer tells only that it was taken: a path that there is not, and another BMC's, are not told apart.
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	from := sender(r.RemoteAddr)
+func (d *eventServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	from := senderAddress(r.RemoteAddr)
 	d.mu.Lock()
-	g := d.guests[r.URL.Path]
+	g := d.subscriptions[r.URL.Path]
 	known := g != nil && slices.Contains(g.addrs, from)
 	d.mu.Unlock()
 	switch {
@@ -279,10 +279,10 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
-	if g.l.taken.take(time.Now()) > 0 { // not read, and sent again by few
+	if g.l.limiter.takeOne(time.Now()) > 0 { // not read, and sent again by few
 		w.Header().Set("Connection", "close")
 		w.WriteHeader(http.StatusNoContent)
-		g.l.asker.Heard(g.l.all...)
+		g.l.asker.AskSoon(g.l.all...)
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEvent))
@@ -294,7 +294,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Content-Encoding") != "" {
 		body = nil // nothing is unpacked
 	}
-	g.l.event(body)
+	g.l.handleEvent(body)
 }
 
 // destination is an EventDestination, as far as it is looked at.
@@ -303,62 +303,62 @@ type destination struct {
 	Status               struct{ State string }
 }
 
-// subscribed has the BMC send its events to a guest's path until the BMC has forgotten that, or ctx ends; then the subscription is
+// runSubscription has the BMC send its events to a guest's path until the BMC has forgotten that, or ctx ends; then the subscription is
 // deleted. lasted is how long it was there, 0 if it was not.
-func (l *listener) subscribed(ctx context.Context, b *bmc, g *guest) (lasted time.Duration, err error) {
+func (l *listener) runSubscription(ctx context.Context, b *bmc, g *subscription) (lasted time.Duration, err error) {
 	var path string
-	if err := l.turn(ctx, func() (err error) {
+	if err := l.withSlot(ctx, func() (err error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, 2*loginTime, errors.New("no subscription in time"))
 		defer cancel()
-		if err := l.resolve(ctx, g); err != nil {
+		if err := l.resolveAddresses(ctx, g); err != nil {
 			return err
 		}
-		path, err = l.subscribe(ctx, b, g)
+		path, err = l.createSubscription(ctx, b, g)
 		return err
 	}); err != nil {
 		return 0, err
 	}
 	began := time.Now()
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unsubscribeTime)
 		defer cancel()
-		l.unsubscribe(ctx, b, path)
+		l.deleteSubscription(ctx, b, path)
 	}()
-	l.begun()
+	l.reportBegun()
 	for {
-		if !remote.Sleep(ctx, jittered(l.p.rhythm.quiet)) {
+		if !remote.SleepContext(ctx, jitterDelay(l.p.timing.quiet)) {
 			return time.Since(began), ctx.Err()
 		}
-		there, err := l.look(ctx, b, g, path)
+		there, err := l.checkSubscription(ctx, b, g, path)
 		switch {
 		case err != nil: // a BMC that restarts
-			l.log.Debug("Cannot look at a subscription", "err", providers.Cause(classify(ctx, err)))
+			l.log.Debug("Cannot look at a subscription", "err", providers.ErrorCause(classifyError(ctx, err)))
 		case !there:
 			return max(time.Since(began), 1), errors.New("the BMC has forgotten the subscription")
 		}
 	}
 }
 
-// look tells whether the subscription is as it was made, and finds out again where the BMC sends from.
-func (l *listener) look(ctx context.Context, b *bmc, g *guest, path string) (there bool, _ error) {
+// checkSubscription tells whether the subscription is as it was made, and finds out again where the BMC sends from.
+func (l *listener) checkSubscription(ctx context.Context, b *bmc, g *subscription, path string) (there bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
-	if err := l.resolve(ctx, g); err != nil {
+	if err := l.resolveAddresses(ctx, g); err != nil {
 		return false, err
 	}
 	var d destination
-	switch _, _, err := b.get(ctx, path, &d); {
-	case status(err) == http.StatusNotFound, status(err) == http.StatusGone:
+	switch _, _, err := b.getResource(ctx, path, &d); {
+	case httpStatus(err) == http.StatusNotFound, httpStatus(err) == http.StatusGone:
 		return false, nil
 	case err != nil:
 		return false, err
 	}
-	at, ours := l.door.ours(d)
+	at, ours := l.eventServer.ownPath(d)
 	return ours && at == g.path && d.Status.State != "Disabled", nil
 }
 
-// resolve finds the addresses of the BMC, from which it sends.
-func (l *listener) resolve(ctx context.Context, g *guest) error {
+// resolveAddresses finds the addresses of the BMC, from which it sends.
+func (l *listener) resolveAddresses(ctx context.Context, g *subscription) error {
 	u, err := url.Parse(l.origin)
 	if err != nil {
 		return providers.WithClass(providers.ErrPermanent, errors.New("the BMC's address is none"))
@@ -370,75 +370,75 @@ func (l *listener) resolve(ctx context.Context, g *guest) error {
 	for i, a := range addrs {
 		addrs[i] = a.Unmap().WithZone("")
 	}
-	l.door.admit(g, addrs)
+	l.eventServer.setAddresses(g, addrs)
 	return nil
 }
 
-// ours tells whether a subscription is of this provider, in this process or in one before it: it has our context, and leads to our
+// ownPath tells whether a subscription is of this provider, in this process or in one before it: it has our context, and leads to our
 // door. path is the one that it leads to.
-func (d *door) ours(s destination) (path string, ok bool) {
+func (d *eventServer) ownPath(s destination) (path string, ok bool) {
 	u, err := url.Parse(s.Destination)
 	if err != nil || s.Context != d.context {
 		return "", false
 	}
-	host, err := remote.Host(u)
+	host, err := remote.CanonicalHost(u)
 	return u.Path, err == nil && u.Scheme+"://"+host == d.origin
 }
 
-// live tells whether a Watch of this process has that path.
-func (d *door) live(path string) bool {
+// hasSubscription tells whether a Watch of this process has that path.
+func (d *eventServer) hasSubscription(path string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.guests[path] != nil
+	return d.subscriptions[path] != nil
 }
 
 // maxSubscriptions is more than BMCs have: OpenBMC has 20.
 const maxSubscriptions = 64
 
-// subscribe makes a subscription and returns its path, after those were deleted that processes before this one left. No other is touched.
-func (l *listener) subscribe(ctx context.Context, b *bmc, g *guest) (path string, _ error) {
-	s, err := b.service(ctx)
+// createSubscription makes a subscription and returns its path, after those were deleted that processes before this one left. No other is touched.
+func (l *listener) createSubscription(ctx context.Context, b *bmc, g *subscription) (path string, _ error) {
+	s, err := b.readEventService(ctx)
 	if err != nil {
 		return "", err
 	}
-	at, ok := b.local(s.Subscriptions.ID)
+	at, ok := b.localPath(s.Subscriptions.ID)
 	if !ok {
 		return "", providers.WithClass(providers.ErrPermanent, errors.New("the event service links no subscriptions"))
 	}
 	var all struct{ Members links }
-	if _, _, err := b.get(ctx, at, &all); err != nil {
+	if _, _, err := b.getResource(ctx, at, &all); err != nil {
 		return "", err
 	}
 	for _, m := range all.Members[:min(len(all.Members), maxSubscriptions)] {
 		var d destination
-		member, ok := b.local(m)
+		member, ok := b.localPath(m)
 		if !ok {
 			continue
 		}
-		if _, _, err := b.get(ctx, member, &d); err != nil {
+		if _, _, err := b.getResource(ctx, member, &d); err != nil {
 			continue // gone, or of a kind that cannot be read
 		}
-		if left, ours := l.door.ours(d); ours && (left == g.path || !l.door.live(left)) {
-			l.unsubscribe(ctx, b, member)
+		if left, ours := l.eventServer.ownPath(d); ours && (left == g.path || !l.eventServer.hasSubscription(left)) {
+			l.deleteSubscription(ctx, b, member)
 		}
 	}
-	body := map[string]any{"Destination": l.door.origin + g.path, "Context": l.door.context, "Protocol": "Redfish"}
-	r, err := b.change(ctx, request{method: http.MethodPost, path: at, body: s.asked(body, false)})
-	if status(err) == http.StatusBadRequest {
-		r, err = b.change(ctx, request{method: http.MethodPost, path: at, body: s.asked(body, true)})
+	body := map[string]any{"Destination": l.eventServer.origin + g.path, "Context": l.eventServer.context, "Protocol": "Redfish"}
+	r, err := b.sendChange(ctx, request{method: http.MethodPost, path: at, body: s.subscriptionBody(body, false)})
+	if httpStatus(err) == http.StatusBadRequest {
+		r, err = b.sendChange(ctx, request{method: http.MethodPost, path: at, body: s.subscriptionBody(body, true)})
 	}
 	if err != nil {
 		return "", err
 	}
-	if path = made(at, r); path == "" {
+	if path = memberPath(at, r); path == "" {
 		return "", providers.WithClass(providers.ErrPermanent, errors.New("the BMC does not say where the new subscription is"))
 	}
 	return path, nil
 }
 
-// asked adds what events are wanted. Services before version 1.3 know types of events, and later ones nearly all take both; some take
+// subscriptionBody adds what events are wanted. Services before version 1.3 know types of events, and later ones nearly all take both; some take
 // one way only, so the other is tried where the first is refused.
-func (s *service) asked(body map[string]any, other bool) map[string]any {
+func (s *eventService) subscriptionBody(body map[string]any, other bool) map[string]any {
 	old := len(s.RegistryPrefixes) == 0 && len(s.EventFormatTypes) == 0
 	delete(body, "EventTypes")
 	delete(body, "EventFormatType")
@@ -455,9 +455,9 @@ func (s *service) asked(body map[string]any, other bool) map[string]any {
 	return body
 }
 
-// unsubscribe deletes a subscription. One that cannot be deleted is left to the next process, or to the BMC's own patience.
-func (l *listener) unsubscribe(ctx context.Context, b *bmc, path string) {
-	if _, err := b.change(ctx, request{method: http.MethodDelete, path: path}); err != nil && status(err) != http.StatusNotFound {
-		l.log.Debug("Cannot delete a subscription", "err", providers.Cause(classify(ctx, err)))
+// deleteSubscription deletes a subscription. One that cannot be deleted is left to the next process, or to the BMC's own patience.
+func (l *listener) deleteSubscription(ctx context.Context, b *bmc, path string) {
+	if _, err := b.sendChange(ctx, request{method: http.MethodDelete, path: path}); err != nil && httpStatus(err) != http.StatusNotFound {
+		l.log.Debug("Cannot delete a subscription", "err", providers.ErrorCause(classifyError(ctx, err)))
 	}
 }

@@ -75,27 +75,27 @@ func TestPush(t *testing.T) {
 	r.bmc.Subscribe(datacenter.Subscription{Destination: origin + "/left", Context: "forcefence/rack-a", Protocol: "Redfish"}) // by a process before
 	others := []string{"https://other.example.net/", origin + "/x"}
 	r.ms[1].CutPower()
-	tells, stop := providertest.Watching(t, redfish.Watcher(r.p), r.targets()...)
-	providertest.Await(t, tells, "n1 Off Off")
+	tells, stop := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
+	providertest.AwaitReports(t, tells, "n1 Off Off")
 	got := r.subscribed(t, 3)
 	ours := slices.DeleteFunc(slices.Clone(got), func(d string) bool { return slices.Contains(others, d) })
 	if len(ours) != 1 || ours[0] == origin+"/left" || len(strings.TrimPrefix(ours[0], origin)) < 26 {
 		t.Fatalf("subscriptions: got %q", got)
 	}
 	r.ms[0].CutPower()
-	providertest.Await(t, tells, "n0 Off ")
+	providertest.AwaitReports(t, tells, "n0 Off ")
 	if n := r.bmc.Streams(); n != 0 {
 		t.Errorf("%d streams", n)
 	}
 
 	// A second watch has its own, and neither takes the other's for one that was left.
-	tells2, stop2 := providertest.Watching(t, redfish.Watcher(r.p), r.targets()...)
-	providertest.Await(t, tells2, "n0 Off Off")
+	tells2, stop2 := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
+	providertest.AwaitReports(t, tells2, "n0 Off Off")
 	r.subscribed(t, 4)
 	stop()
 	r.subscribed(t, 3)
 	r.ms[0].PowerOn()
-	providertest.Await(t, tells2, "n0 On ")
+	providertest.AwaitReports(t, tells2, "n0 On ")
 	stop2()
 	got = r.subscribed(t, 2)
 	slices.Sort(got)
@@ -113,7 +113,7 @@ func TestPushAgain(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, push(t))
 	redfish.SetRhythm(r.p, time.Millisecond, 10*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond)
 	r.bmc.SetFault(datacenter.Fault{EventTypes: true})
-	tells, _ := providertest.Watching(t, redfish.Watcher(r.p), r.targets()...)
+	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 	r.subscribed(t, 1)
 	for _, s := range r.bmc.Subscriptions() {
 		if !slices.Contains(s.EventTypes, "Alert") {
@@ -127,7 +127,7 @@ func TestPushAgain(t *testing.T) {
 	r.until(t, "it tries again", func() bool { return r.bmc.Count(http.MethodPost, subscriptions) > n+1 })
 	r.bmc.SetFault(datacenter.Fault{})
 	r.subscribed(t, 1)
-	providertest.Await(t, tells, "n0 Off Off")
+	providertest.AwaitReports(t, tells, "n0 Off Off")
 }
 
 // Nobody but the BMC gets in, and the BMC only by its own path, with an event of a bounded size; nothing that is sent is more than a question.
@@ -135,7 +135,7 @@ func TestPushFromOthers(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, push(t))
 	brisk(r.p)
 	// The second BMC is not reached, but its address is known.
-	tells, _ := providertest.Watching(t, redfish.Watcher(r.p), append(r.targets(), providers.Target{Node: "n1", ID: "https://127.0.0.2:9"})...)
+	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), append(r.targets(), providers.Target{Node: "n1", ID: "https://127.0.0.2:9"})...)
 	to := r.subscribed(t, 1)[0]
 	r.until(t, "the looks at the beginning", func() bool { return r.bmc.Count(http.MethodGet, system(r.ms[0])) >= 3 })
 	asked := func() int { return r.bmc.Count(http.MethodGet, system(r.ms[0])) }
@@ -198,7 +198,7 @@ func TestPushFromOthers(t *testing.T) {
 	if got := post(bmc, http.MethodPost, to, off); got != 204 {
 		t.Errorf("an event: got %d", got)
 	}
-	providertest.Await(t, tells, "n0 Off event: ResourcePoweredOff")
+	providertest.AwaitReports(t, tells, "n0 Off event: ResourcePoweredOff")
 
 	// A flood is answered, and makes us ask once a second.
 	before = asked()
@@ -231,7 +231,7 @@ func TestPushConnections(t *testing.T) {
 	var files redfish.Push
 	r := newRack(t, 1, datacenter.Options{}, func(r *rack, c *redfish.Config) { push(t)(r, c); files = c.Push })
 	brisk(r.p)
-	providertest.Watching(t, redfish.Watcher(r.p), r.targets()...)
+	providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 	r.subscribed(t, 1)
 	at := strings.TrimPrefix(redfish.PushTo(r.p), "https://")
 	shown := func() (string, error) {

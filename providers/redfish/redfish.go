@@ -103,7 +103,7 @@ func (c *Config) Validate() []providers.Problem {
 		out = append(out, providers.Problemf(path, format, a...))
 	}
 	if c.Address != "" {
-		if _, path, err := c.parse(c.Address); err != nil {
+		if _, path, err := c.parseAddress(c.Address); err != nil {
 			problem("address", "%v", err)
 		} else if path != "" {
 			problem("address", "has a path: name systems by a target's ID")
@@ -128,7 +128,7 @@ func (c *Config) Validate() []providers.Problem {
 			problem("push", "has no effect without events: push")
 		}
 	case eventsPush:
-		out = append(out, c.Push.validate()...)
+		out = append(out, c.Push.checkSettings()...)
 	default:
 		problem("events", "is %q: use off, sse or push", c.Events)
 	}
@@ -159,7 +159,7 @@ func (c *Config) Cautions() (out []providers.Problem) {
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	p, err := New(*c, o)
 	if err == nil && (c.Events == eventsSSE || c.Events == eventsPush) {
-		return pushed{p}, nil
+		return eventProvider{p}, nil
 	}
 	return p, err
 }
@@ -167,19 +167,19 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 // SharesPower implements providers.SharesPower: a BMC lives on its machine's power supplies.
 func (c *Config) SharesPower() {}
 
-// Addresses implements providers.IDs: an ID is its BMC's address, but where one BMC answers for all machines.
-func (c *Config) Addresses() bool { return c.Address == "" }
+// HasAddressIDs implements providers.IDs: an ID is its BMC's address, but where one BMC answers for all machines.
+func (c *Config) HasAddressIDs() bool { return c.Address == "" }
 
-// Canonical implements providers.IDs: a BMC's address in lower case, without a default port or a slash at its end; behind one BMC
+// CanonicalID implements providers.IDs: a BMC's address in lower case, without a default port or a slash at its end; behind one BMC
 // for all machines, a UUID in one spelling and any other ID as it stands.
-func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
+func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if c.Address != "" {
 		if u, ok := providers.ParseUUID(id); ok {
 			return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]), nil, nil
 		}
 		return id, nil, nil
 	}
-	origin, path, err := c.parse(id)
+	origin, path, err := c.parseAddress(id)
 	if err != nil {
 		return "", nil, err
 	}
@@ -190,9 +190,9 @@ func (c *Config) Canonical(id string) (canonical string, hosts []string, err err
 	return origin + path, []string{u.Hostname()}, nil
 }
 
-// parse splits the address of a BMC, or of a system on it, into the origin that sessions belong to and the system's path ("" for
+// parseAddress splits the address of a BMC, or of a system on it, into the origin that sessions belong to and the system's path ("" for
 // none). Its errors never repeat the address.
-func (c *Config) parse(address string) (origin, path string, _ error) {
+func (c *Config) parseAddress(address string) (origin, path string, _ error) {
 	u, err := remote.ParseHTTP(address, c.AllowHTTP)
 	if err != nil {
 		return "", "", err
@@ -210,10 +210,10 @@ func (c *Config) parse(address string) (origin, path string, _ error) {
 
 // Provider speaks to BMCs. It is safe for concurrent use.
 type Provider struct {
-	cfg    Config
-	opts   providers.Options
-	rhythm rhythm
-	door   *door // where events are sent to; only a Watch opens it
+	cfg         Config
+	opts        providers.Options
+	timing      watchTiming
+	eventServer *eventServer // where events are sent to; only a Watch opens it
 	pool
 }
 
@@ -227,10 +227,10 @@ var (
 
 // New makes the provider from a valid Config. It contacts no BMC.
 func New(c Config, o providers.Options) (*Provider, error) {
-	p := &Provider{cfg: c, opts: o.Defaulted(), rhythm: calm}
-	p.door = newDoor(c.Push, "forcefence/"+o.Name)
-	t := transport(&c)
-	p.init(p.connect, t, t.CloseIdleConnections)
+	p := &Provider{cfg: c, opts: o.WithDefaults(), timing: defaultTiming}
+	p.eventServer = newEventServer(c.Push, "forcefence/"+o.Name)
+	t := newTransport(&c)
+	p.initPool(p.openLogin, t, t.CloseIdleConnections)
 	p.now, p.agent, p.fallback = p.opts.Now, p.opts.Agent, c.Auth == authAuto
 	p.ignoreChassis, p.ignoreStates = c.IgnoreChassisPower, c.IgnoreStates
 	if c.InsecureSkipVerify {
@@ -243,8 +243,8 @@ func New(c Config, o providers.Options) (*Provider, error) {
 // PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	var obs providers.Observation
-	err := p.do(ctx, "ask state of", t, func(ctx context.Context, b *bmc, w where, t providers.Target) error {
-		s, err := b.find(ctx, w, t)
+	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context, b *bmc, w systemQuery, t providers.Target) error {
+		s, err := b.findSystem(ctx, w, t)
 		if err != nil {
 			return err
 		}
@@ -252,9 +252,9 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 		if _, ok := providers.ParseUUID(s.UUID); ok && !p.cfg.IgnoreUUID {
 			obs.SystemUUID = s.UUID
 		}
-		obs.State, obs.Raw, err = b.power(ctx, s)
+		obs.State, obs.Raw, err = b.readPower(ctx, s)
 		if providers.IsDrill(ctx) && obs.State == providers.PowerOn {
-			obs.Doubt = b.doubt(ctx, s)
+			obs.Doubt = b.findDoubt(ctx, s)
 		}
 		return err
 	})
@@ -264,41 +264,41 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 // PowerOff sends ForceOff, unless the system says Off already. Accepted is not off: some BMCs answer 204 and do nothing.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power off", t, func(ctx context.Context, b *bmc, w where, t providers.Target) error {
-		return reset(ctx, b, w, t, []string{"ForceOff"}, "Off", "PoweringOff")
+	return p.runCall(ctx, "power off", t, func(ctx context.Context, b *bmc, w systemQuery, t providers.Target) error {
+		return resetSystem(ctx, b, w, t, []string{"ForceOff"}, "Off", "PoweringOff")
 	})
 }
 
 // PowerOn sends On, ForceOn where a BMC has no On, or PushPowerButton where it has neither, unless the system says On already.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power on", t, func(ctx context.Context, b *bmc, w where, t providers.Target) error {
-		return reset(ctx, b, w, t, []string{"On", "ForceOn", pushButton}, "On", "PoweringOn")
+	return p.runCall(ctx, "power on", t, func(ctx context.Context, b *bmc, w systemQuery, t providers.Target) error {
+		return resetSystem(ctx, b, w, t, []string{"On", "ForceOn", pushButton}, "On", "PoweringOn")
 	})
 }
 
-// reset reads the system and posts the first of the words that it offers. The post is sent
+// resetSystem reads the system and posts the first of the words that it offers. The post is sent
 // once, and again only to a BMC that did nothing because it wants an ETag first. A system whose reset is refused is looked at again:
 // many BMCs refuse (400, 409) what is done already or under way.
-func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []string, there, underWay string) error {
-	s, err := b.find(ctx, w, t)
+func resetSystem(ctx context.Context, b *bmc, w systemQuery, t providers.Target, words []string, there, underWay string) error {
+	s, err := b.findSystem(ctx, w, t)
 	if err != nil {
 		return err
 	}
 	if s.PowerState == there {
 		// A system that is Off while its chassis is not is powered off, and so is one whose chassis cannot be read.
-		if state, _, err := b.power(ctx, s); err == nil && state == powerState(there) {
+		if state, _, err := b.readPower(ctx, s); err == nil && state == powerState(there) {
 			return nil
 		}
 	}
-	action := s.reset()
-	target, ok := b.local(action.Target)
+	action := s.resetAction()
+	target, ok := b.localPath(action.Target)
 	i := slices.IndexFunc(words, func(w string) bool { return len(action.Allowed) == 0 || slices.Contains(action.Allowed, w) })
 	switch {
 	case !ok:
 		return providers.WithClass(providers.ErrPermanent, errors.New("the system offers no reset action"))
 	case i < 0:
-		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("the system offers no %s, only %s", words[0], list(action.Allowed)))
+		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("the system offers no %s, only %s", words[0], joinWords(action.Allowed)))
 	}
 	if words[i] == pushButton {
 		if s, err = b.mayPush(ctx, w, t); err != nil {
@@ -312,22 +312,22 @@ func reset(ctx context.Context, b *bmc, w where, t providers.Target, words []str
 		tag = s.ETag
 	}
 	b.pool.mu.Unlock()
-	_, refused := b.change(ctx, request{method: http.MethodPost, path: target, body: body, ifMatch: tag})
-	if words[i] == pushButton && (status(refused) >= 400 || errors.Is(refused, providers.ErrNotSent)) {
+	_, refused := b.sendChange(ctx, request{method: http.MethodPost, path: target, body: body, ifMatch: tag})
+	if words[i] == pushButton && (httpStatus(refused) >= 400 || errors.Is(refused, providers.ErrNotSent)) {
 		b.notPushed(s.path)
 	}
-	switch status(refused) {
+	switch httpStatus(refused) {
 	case http.StatusPreconditionRequired, http.StatusPreconditionFailed: // nothing was done
 		if tag == "" && s.ETag != "" {
 			b.pool.mu.Lock()
 			b.ifMatch = true
 			b.pool.mu.Unlock()
-			_, refused = b.change(ctx, request{method: http.MethodPost, path: target, body: body, ifMatch: s.ETag})
+			_, refused = b.sendChange(ctx, request{method: http.MethodPost, path: target, body: body, ifMatch: s.ETag})
 		}
 	}
-	switch status(refused) {
+	switch httpStatus(refused) {
 	case http.StatusBadRequest, http.StatusConflict:
-		if s, err := b.find(ctx, w, t); err == nil && (s.PowerState == there || s.PowerState == underWay) {
+		if s, err := b.findSystem(ctx, w, t); err == nil && (s.PowerState == there || s.PowerState == underWay) {
 			return nil
 		}
 	}
@@ -341,12 +341,12 @@ const pushButton = "PushPowerButton"
 const pushPause = 2 * time.Minute
 
 // mayPush looks once more, and returns the system if it is exactly off and its button was not pushed just now.
-func (b *bmc) mayPush(ctx context.Context, w where, t providers.Target) (*system, error) {
-	s, err := b.find(ctx, w, t)
+func (b *bmc) mayPush(ctx context.Context, w systemQuery, t providers.Target) (*system, error) {
+	s, err := b.findSystem(ctx, w, t)
 	if err != nil {
 		return nil, err
 	}
-	state, word, err := b.power(ctx, s)
+	state, word, err := b.readPower(ctx, s)
 	switch {
 	case err != nil:
 		return nil, err
@@ -375,59 +375,59 @@ func (b *bmc) notPushed(path string) {
 	delete(b.pushed, path)
 }
 
-// list writes a device's words, of which there may be any number of any length.
-func list(words []string) string {
+// joinWords writes a device's words, of which there may be any number of any length.
+func joinWords(words []string) string {
 	const longest = 300
 	text := strings.Join(words[:min(len(words), 20)], ", ")
 	return text[:min(len(text), longest)]
 }
 
-// Device returns the BMC that answers for a target, "" if its ID is no address.
-func (p *Provider) Device(t providers.Target) string {
-	w, err := p.where(t)
+// DeviceOf returns the BMC that answers for a target, "" if its ID is no address.
+func (p *Provider) DeviceOf(t providers.Target) string {
+	w, err := p.locateSystem(t)
 	if err != nil {
 		return ""
 	}
 	return w.origin
 }
 
-// do runs one call against the target's BMC and explains its error. With IgnoreUUID f gets a target without one, so that no system is
+// runCall runs one call against the target's BMC and explains its error. With IgnoreUUID f gets a target without one, so that no system is
 // found, or refused, by it.
-func (p *Provider) do(
-	ctx context.Context, act string, t providers.Target, f func(context.Context, *bmc, where, providers.Target) error,
+func (p *Provider) runCall(
+	ctx context.Context, act string, t providers.Target, f func(context.Context, *bmc, systemQuery, providers.Target) error,
 ) error {
-	w, err := p.where(t)
-	return remote.Do(ctx, act, t, "redfish "+p.opts.Name+" "+w.origin, func(ctx context.Context) error {
+	w, err := p.locateSystem(t)
+	return remote.RunCall(ctx, act, t, "redfish "+p.opts.Name+" "+w.origin, func(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b, err := p.acquire(w.account)
+		b, err := p.acquireBMC(w.account)
 		if err != nil {
 			return err
 		}
-		defer p.release(b)
+		defer p.releaseBMC(b)
 		if p.cfg.IgnoreUUID {
 			t.SystemUUID = ""
 		}
-		return classify(ctx, f(ctx, b, w, t))
+		return classifyError(ctx, f(ctx, b, w, t))
 	})
 }
 
-// classify gives an error its class and a text without the answer's body, which may repeat what was sent.
-func classify(ctx context.Context, err error) error {
-	code := status(err)
-	if class := providers.Class(err); code == 0 || class != "error" && class != "canceled" && ctx.Err() == nil {
-		return remote.Class(ctx, err)
+// classifyError gives an error its class and a text without the answer's body, which may repeat what was sent.
+func classifyError(ctx context.Context, err error) error {
+	code := httpStatus(err)
+	if class := providers.ErrorClass(err); code == 0 || class != "error" && class != "canceled" && ctx.Err() == nil {
+		return remote.EnsureClass(ctx, err)
 	}
 	text := fmt.Errorf("%d %s", code, http.StatusText(code))
-	if message := said(err); message != "" {
+	if message := errorMessageID(err); message != "" {
 		text = fmt.Errorf("%w (%s)", text, message)
 	}
 	return providers.WithClass(remote.HTTPClass(code), text)
 }
 
-// status returns the HTTP status that an error carries, 0 for none.
-func status(err error) int {
+// httpStatus returns the HTTP status that an error carries, 0 for none.
+func httpStatus(err error) int {
 	var answer *schemas.Error
 	if !errors.As(err, &answer) {
 		return 0
@@ -439,8 +439,8 @@ func status(err error) int {
 // one part of an error's body that is repeated.
 var messageID = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,39}\.v?[0-9]{1,4}([._][0-9]{1,4}){0,3}\.[A-Za-z][A-Za-z0-9]{0,59}$`)
 
-// said returns the message that a BMC gave with an error status, "" for none.
-func said(err error) string {
+// errorMessageID returns the message that a BMC gave with an error status, "" for none.
+func errorMessageID(err error) string {
 	var e *schemas.Error
 	if !errors.As(err, &e) {
 		return ""

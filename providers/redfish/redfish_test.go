@@ -77,7 +77,7 @@ func (r *rack) target() providers.Target {
 // powerOff goes through a guard, as in production.
 func (r *rack) powerOff(t *testing.T, target providers.Target) error {
 	t.Helper()
-	return guard.New(r.p, guard.Options{Name: "rack-a", Type: "redfish"}).PowerOff(t.Context(), target, providertest.Allow)
+	return guard.New(r.p, guard.Options{Name: "rack-a", Type: "redfish"}).PowerOff(t.Context(), target, providertest.AllowSend)
 }
 
 func (r *rack) ask(t *testing.T, target providers.Target) providers.Answer {
@@ -169,7 +169,7 @@ func TestFaults(t *testing.T) {
 						}
 						return a.Err
 					},
-					"power off": func(ctx context.Context) error { return r.p.PowerOff(ctx, target, providertest.Allow) },
+					"power off": func(ctx context.Context) error { return r.p.PowerOff(ctx, target, providertest.AllowSend) },
 				} {
 					ctx, cancel := context.WithTimeoutCause(t.Context(), 250*time.Millisecond, errors.New("no answer (test.timeout)"))
 					err := call(ctx)
@@ -207,12 +207,12 @@ func TestErrorReads(t *testing.T) {
 	}
 	r.bmc.SetFault(datacenter.Fault{})
 	r.ms[0].SetFault(datacenter.Fault{NoForceOff: true})
-	if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); !errors.Is(err, providers.ErrPermanent) ||
+	if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); !errors.Is(err, providers.ErrPermanent) ||
 		!strings.Contains(err.Error(), "offers no ForceOff") {
 		t.Errorf("no ForceOff: got %v", err)
 	}
 	r.ms[0].SetFault(datacenter.Fault{NoAction: true})
-	if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); !errors.Is(err, providers.ErrPermanent) ||
+	if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); !errors.Is(err, providers.ErrPermanent) ||
 		!strings.Contains(err.Error(), "no reset action") {
 		t.Errorf("no action: got %v", err)
 	}
@@ -333,7 +333,7 @@ func TestSystemsTradePlaces(t *testing.T) {
 	r.ms[1].SetFault(datacenter.Fault{SystemUUID: r.ms[0].SystemUUID()})
 	r.ms[0].CutPower()
 	r.want(t, target, providers.PowerOn)
-	if err := r.p.PowerOff(t.Context(), target, providertest.Allow); err != nil || r.ms[1].Running() {
+	if err := r.p.PowerOff(t.Context(), target, providertest.AllowSend); err != nil || r.ms[1].Running() {
 		t.Errorf("PowerOff at the new place: got %v, running %t", err, r.ms[1].Running())
 	}
 	r.want(t, target, providers.PowerOff)
@@ -370,7 +370,7 @@ func TestSessionIsSharedAndGivenBack(t *testing.T) {
 	}
 	r.bmc.DropConnections() // a BMC that restarts its web server and keeps its sessions
 	r.want(t, r.target(), providers.PowerOn)
-	if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil {
+	if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); err != nil {
 		t.Errorf("PowerOff: %v", err)
 	}
 	if err := r.p.Close(t.Context()); err != nil || r.bmc.Sessions() != 0 {
@@ -432,7 +432,7 @@ func TestFallbackToBasic(t *testing.T) {
 			for range 3 {
 				r.want(t, r.target(), providers.PowerOn)
 			}
-			if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil {
+			if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); err != nil {
 				t.Errorf("PowerOff: %v", err)
 			}
 			log := r.bmc.Requests()
@@ -504,14 +504,14 @@ func TestResetIsSentOnce(t *testing.T) {
 	for _, tt := range tests {
 		r := newRack(t, 1, datacenter.Options{}, nil)
 		r.ms[0].SetFault(tt.fault)
-		if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); !errors.Is(err, tt.class) {
+		if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); !errors.Is(err, tt.class) {
 			t.Errorf("%s: got %v, want %v", tt.name, err, tt.class)
 		}
 		if got := r.bmc.Count("POST", action); got != 1 || r.ms[0].Running() == tt.off {
 			t.Errorf("%s: %d resets were sent, running %t", tt.name, got, r.ms[0].Running())
 		}
 		r.ms[0].SetFault(datacenter.Fault{})
-		if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); err != nil {
+		if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); err != nil {
 			t.Errorf("%s: again: %v", tt.name, err)
 		}
 		r.want(t, r.target(), providers.PowerOff)
@@ -533,7 +533,7 @@ func TestHostileLinks(t *testing.T) {
 	r.want(t, r.target(), providers.PowerOn)
 	for _, where := range []string{"@" + host + systems, other.URL() + systems, "", "systems"} {
 		r.ms[0].SetFault(datacenter.Fault{Body: fmt.Sprintf(`{"PowerState":"On","UUID":%q,"Actions":{"#ComputerSystem.Reset":{"target":%q}}}`, r.ms[0].SystemUUID(), where)})
-		if err := r.p.PowerOff(t.Context(), r.target(), providertest.Allow); !errors.Is(err, providers.ErrPermanent) {
+		if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); !errors.Is(err, providers.ErrPermanent) {
 			t.Errorf("reset at %q: got %v", where, err)
 		}
 	}
@@ -627,12 +627,12 @@ func TestTargetIDs(t *testing.T) {
 		if !errors.Is(err, class) || err != nil && strings.Contains(err.Error(), "gehe") {
 			t.Errorf("%q: got %v, want %v", id, err, class)
 		}
-		if got := r.p.Device(target); (got != "") != (class == nil) {
+		if got := r.p.DeviceOf(target); (got != "") != (class == nil) {
 			t.Errorf("%q: device is %q", id, got)
 		}
 	}
 	for _, id := range []string{"https://BMC.example:443", "https://bmc.example/redfish/v1/Systems/2"} {
-		if got := r.p.Device(providers.Target{ID: id}); got != "https://bmc.example" {
+		if got := r.p.DeviceOf(providers.Target{ID: id}); got != "https://bmc.example" {
 			t.Errorf("%q: device is %q", id, got)
 		}
 	}

@@ -28,8 +28,8 @@ const (
 	loginTime = 20 * time.Second
 	// scanTime bounds a look at all systems of a BMC.
 	scanTime = 30 * time.Second
-	// leftFor is how long no credential is sent after a log-in that may have left a session in the BMC: its slots would fill up.
-	leftFor = time.Minute
+	// leftSessionFor is how long no credential is sent after a log-in that may have left a session in the BMC: its slots would fill up.
+	leftSessionFor = time.Minute
 	// basicFor is how long a BMC that gave no session is not asked for one.
 	basicFor = time.Hour
 )
@@ -74,42 +74,42 @@ type bmc struct {
 	gate chan struct{} // a slot for each request under way
 
 	// Guarded by pool.mu.
-	users    int // calls and tasks
-	login    *login
-	logging  *task[*login]
-	scanning *task[*scan]
-	scanned  *scan  // the last one; says where to look, nothing else
-	sessions string // the path of the collection of sessions, "" if not known
-	systems  string // and of systems
-	places   map[string]place
-	chassis  map[string][]string  // by the path of a system that was last seen Off: the chassis it links
-	pushed   map[string]time.Time // by the path of a system: when its power button was
-	ifMatch  bool                 // resets need an ETag
-	basic    time.Time            // until when no session is asked for
-	instead  error                // why, where sessions exist and none was to be had; nil: basic is the only way
-	noBasic  refused              // the credential that was then refused as basic: it may be right
-	expiry   *time.Timer          // set while nobody uses it
+	users        int // calls and tasks
+	login        *login
+	pendingLogin *task[*login]
+	pendingScan  *task[*scan]
+	scanned      *scan  // the last one; says where to look, nothing else
+	sessions     string // the path of the collection of sessions, "" if not known
+	systems      string // and of systems
+	places       map[string]systemPlace
+	chassis      map[string][]string  // by the path of a system that was last seen Off: the chassis it links
+	pushed       map[string]time.Time // by the path of a system: when its power button was
+	ifMatch      bool                 // resets need an ETag
+	basic        time.Time            // until when no session is asked for
+	noSessionErr error                // why, where sessions exist and none was to be had; nil: basic is the only way
+	noBasic      refusedCredential    // the credential that was then refused as basic: it may be right
+	expiry       *time.Timer          // set while nobody uses it
 }
 
 // login is a way to prove who we are.
 type login struct {
-	token    string // of a session; "": basic
-	session  string // path to delete at the end; "": basic, or the BMC did not say
-	user     string
-	password providers.Secret // of basic
-	sum      remote.Sum
-	instead  error // of basic: bmc.instead when it was made
-	left     bool  // an attempt may have left a session in the BMC that nobody can delete
-	proven   bool  // an authenticated request went through; guarded by pool.mu
+	token        string // of a session; "": basic
+	session      string // path to delete at the end; "": basic, or the BMC did not say
+	user         string
+	password     providers.Secret // of basic
+	sum          remote.CredentialHash
+	noSessionErr error // of basic: bmc.noSessionErr when it was made
+	leftSession  bool  // an attempt may have left a session in the BMC that nobody can delete
+	proven       bool  // an authenticated request went through; guarded by pool.mu
 }
 
-// refused is a credential that is not sent as basic authentication until then.
-type refused struct {
-	sum   remote.Sum
+// refusedCredential is a credential that is not sent as basic authentication until then.
+type refusedCredential struct {
+	sum   remote.CredentialHash
 	until time.Time
 }
 
-func (l *login) authorize(r *http.Request) {
+func (l *login) authorizeRequest(r *http.Request) {
 	if l.token != "" {
 		r.Header.Set("X-Auth-Token", l.token)
 	} else {
@@ -117,22 +117,22 @@ func (l *login) authorize(r *http.Request) {
 	}
 }
 
-func (p *pool) init(connect func(context.Context, *bmc) (*login, error), next http.RoundTripper, drop func()) {
+func (p *pool) initPool(connect func(context.Context, *bmc) (*login, error), next http.RoundTripper, drop func()) {
 	p.connect, p.drop, p.idle, p.bmcs = connect, drop, idleAfter, map[account]*bmc{}
-	p.through(next)
+	p.setTransport(next)
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.ending, p.end = context.WithCancel(context.Background())
 }
 
-// through takes next for all requests. Those that act ask first whether they may still be sent.
-func (p *pool) through(next http.RoundTripper) {
+// setTransport takes next for all requests. Those that act ask first whether they may still be sent.
+func (p *pool) setTransport(next http.RoundTripper) {
 	next = remote.Permitted{Next: next}
 	p.plain, p.sent = next, remote.Limited{Next: next, Bytes: maxAnswer, Values: maxValues}
-	p.retried = retries(p.sent)
+	p.retried = retryTransport(p.sent)
 }
 
-// acquire returns the BMC for one call. Every acquire that succeeds has its release.
-func (p *pool) acquire(a account) (*bmc, error) {
+// acquireBMC returns the BMC for one call. Every acquire that succeeds has its release.
+func (p *pool) acquireBMC(a account) (*bmc, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -142,7 +142,7 @@ func (p *pool) acquire(a account) (*bmc, error) {
 	if b == nil {
 		b = &bmc{
 			account: a, pool: p, http: httpClient(a.origin, p.retried, p.sent), gate: make(chan struct{}, maxRequests),
-			places: map[string]place{}, chassis: map[string][]string{},
+			places: map[string]systemPlace{}, chassis: map[string][]string{},
 		}
 		p.bmcs[a] = b
 	}
@@ -156,17 +156,17 @@ func (p *pool) acquire(a account) (*bmc, error) {
 
 var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
 
-func (p *pool) release(b *bmc) {
+func (p *pool) releaseBMC(b *bmc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.users--
 	if b.users == 0 && !p.closed {
-		b.expiry = time.AfterFunc(p.idle, func() { p.expire(b) })
+		b.expiry = time.AfterFunc(p.idle, func() { p.expireBMC(b) })
 	}
 }
 
-// expire gives an idle BMC's session back, and forgets the BMC later.
-func (p *pool) expire(b *bmc) {
+// expireBMC gives an idle BMC's session back, and forgets the BMC later.
+func (p *pool) expireBMC(b *bmc) {
 	p.mu.Lock()
 	if p.closed || b.users > 0 || p.bmcs[b.account] != b {
 		p.mu.Unlock()
@@ -186,7 +186,7 @@ func (p *pool) expire(b *bmc) {
 	defer p.work.Done()
 	ctx, cancel := context.WithTimeout(p.ending, loginTime)
 	defer cancel()
-	_ = b.logout(ctx, l) // the BMC ends the session by itself some time
+	_ = b.endSession(ctx, l) // the BMC ends the session by itself some time
 }
 
 // Close waits for log-ins that are under way, gives all sessions back and closes the connections. It blocks until ctx's deadline at
@@ -215,10 +215,10 @@ func (p *pool) Close(ctx context.Context) error {
 		wait.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			if err := b.logout(ctx, b.current()); err != nil {
+			if err := b.endSession(ctx, b.currentLogin()); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("close session on %s: %w", b.origin, classify(ctx, err)))
+				errs = append(errs, fmt.Errorf("close session on %s: %w", b.origin, classifyError(ctx, err)))
 			}
 		})
 	}
@@ -227,13 +227,13 @@ func (p *pool) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// logout ends the session, if there is one. A session that the BMC does not know any more is ended too.
-func (b *bmc) logout(ctx context.Context, l *login) error {
+// endSession ends the session, if there is one. A session that the BMC does not know any more is ended too.
+func (b *bmc) endSession(ctx context.Context, l *login) error {
 	if l == nil || l.session == "" {
 		return nil
 	}
-	_, err := b.send(ctx, request{method: http.MethodDelete, path: l.session, login: l})
-	switch status(err) {
+	_, err := b.sendRequest(ctx, request{method: http.MethodDelete, path: l.session, login: l})
+	switch httpStatus(err) {
 	case http.StatusNotFound, http.StatusUnauthorized:
 		return nil
 	}
@@ -247,14 +247,14 @@ type task[T any] struct {
 	err  error
 }
 
-// begin starts a task, which the pool owns. The caller holds pool.mu, and has seen that the pool is not closed.
-func begin[T any](ctx context.Context, b *bmc, what string, timeout time.Duration, f func(context.Context) (T, error)) *task[T] {
+// beginTask starts a task, which the pool owns. The caller holds pool.mu, and has seen that the pool is not closed.
+func beginTask[T any](ctx context.Context, b *bmc, what string, timeout time.Duration, f func(context.Context) (T, error)) *task[T] {
 	t := &task[T]{done: make(chan struct{})}
 	b.users++
 	b.pool.work.Add(1)
 	go func() {
 		defer b.pool.work.Done()
-		defer b.pool.release(b)
+		defer b.pool.releaseBMC(b)
 		defer close(t.done)
 		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer to the %s within %s", what, timeout))
 		defer cancel()
@@ -264,14 +264,14 @@ func begin[T any](ctx context.Context, b *bmc, what string, timeout time.Duratio
 			}
 		}()
 		if t.v, t.err = f(ctx); t.err != nil {
-			t.err = classify(ctx, t.err)
+			t.err = classifyError(ctx, t.err)
 		}
 	}()
 	return t
 }
 
-// wait waits for the task as long as ctx lasts.
-func (t *task[T]) wait(ctx context.Context) (none T, _ error) {
+// waitDone waits for the task as long as ctx lasts.
+func (t *task[T]) waitDone(ctx context.Context) (none T, _ error) {
 	select {
 	case <-t.done:
 		return t.v, t.err
@@ -280,8 +280,8 @@ func (t *task[T]) wait(ctx context.Context) (none T, _ error) {
 	}
 }
 
-// ended tells whether the task is over; nil is.
-func (t *task[T]) ended() bool {
+// isDone tells whether the task is over; nil is.
+func (t *task[T]) isDone() bool {
 	if t == nil {
 		return true
 	}
@@ -293,49 +293,49 @@ func (t *task[T]) ended() bool {
 	}
 }
 
-// get reads a resource; asked is the time just before the GET that carried the answer.
-func (b *bmc) get(ctx context.Context, path string, into any) (r *reply, asked time.Time, err error) {
-	err = b.authorized(ctx, func(l *login) (err error) {
+// getResource reads a resource; asked is the time just before the GET that carried the answer.
+func (b *bmc) getResource(ctx context.Context, path string, into any) (r *reply, asked time.Time, err error) {
+	err = b.withLogin(ctx, func(l *login) (err error) {
 		asked = b.pool.now()
-		if r, err = b.fetch(ctx, path, l, into); err == nil && path != schemas.DefaultServiceRoot { // which a BMC shows to anybody
-			b.proved(l)
+		if r, err = b.fetchJSON(ctx, path, l, into); err == nil && path != schemas.DefaultServiceRoot { // which a BMC shows to anybody
+			b.markProven(l)
 		}
 		return err
 	})
 	return r, asked, err
 }
 
-// authorized has f ask with a login. A session that has expired is replaced once, and one whose token never worked makes way for basic
+// withLogin has f ask with a login. A session that has expired is replaced once, and one whose token never worked makes way for basic
 // authentication where the configuration allows it: f is called again then.
-func (b *bmc) authorized(ctx context.Context, f func(*login) error) error {
+func (b *bmc) withLogin(ctx context.Context, f func(*login) error) error {
 	var err error
 	for range 3 { // an expired session, one that never works, basic
 		var l *login
 		if l, err = b.loggedIn(ctx); err != nil {
 			return err
 		}
-		if err = f(l); status(err) != http.StatusUnauthorized {
+		if err = f(l); httpStatus(err) != http.StatusUnauthorized {
 			return err
 		}
 		var again bool
-		if again, err = b.unauthorized(l, err); !again {
+		if again, err = b.handleUnauthorized(l, err); !again {
 			return err
 		}
 	}
 	return err
 }
 
-// change sends one request once. It follows a get of the same call, so the login works; if it expired just now, the caller
+// sendChange sends one request once. It follows a get of the same call, so the login works; if it expired just now, the caller
 // comes again.
-func (b *bmc) change(ctx context.Context, q request) (*reply, error) {
+func (b *bmc) sendChange(ctx context.Context, q request) (*reply, error) {
 	l, err := b.loggedIn(ctx)
 	if err != nil {
 		return nil, err
 	}
 	q.login = l
-	r, err := b.send(ctx, q)
-	if status(err) == http.StatusUnauthorized {
-		_, err = b.unauthorized(l, err)
+	r, err := b.sendRequest(ctx, q)
+	if httpStatus(err) == http.StatusUnauthorized {
+		_, err = b.handleUnauthorized(l, err)
 	}
 	return r, err
 }
@@ -353,45 +353,45 @@ func (b *bmc) loggedIn(ctx context.Context) (l *login, err error) {
 			}
 			return b.login, nil
 		}
-		joined := !b.logging.ended()
+		joined := !b.pendingLogin.isDone()
 		if !joined {
-			b.logging = begin(b.pool.ending, b, "log-in", 2*loginTime, func(ctx context.Context) (*login, error) {
+			b.pendingLogin = beginTask(b.pool.ending, b, "log-in", 2*loginTime, func(ctx context.Context) (*login, error) {
 				l, err := b.pool.connect(ctx, b)
 				b.pool.mu.Lock()
 				defer b.pool.mu.Unlock()
-				b.logging = nil // which holds the login, and so the password
+				b.pendingLogin = nil // which holds the login, and so the password
 				if err == nil {
 					b.login = l
 				}
 				return l, err
 			})
 		}
-		t := b.logging
+		t := b.pendingLogin
 		b.pool.mu.Unlock()
-		if l, err = t.wait(ctx); err == nil || !joined || ctx.Err() != nil {
+		if l, err = t.waitDone(ctx); err == nil || !joined || ctx.Err() != nil {
 			break
 		}
 	}
 	return l, err
 }
 
-func (b *bmc) current() *login {
+func (b *bmc) currentLogin() *login {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	return b.login
 }
 
-// proved remembers that a login works.
-func (b *bmc) proved(l *login) {
+// markProven remembers that a login works.
+func (b *bmc) markProven(l *login) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	l.proven = true
 }
 
-// unauthorized forgets a login that was answered with 401 and tells whether another attempt makes sense. After basic it does not,
+// handleUnauthorized forgets a login that was answered with 401 and tells whether another attempt makes sense. After basic it does not,
 // nor after a session whose token never worked where basic is not allowed: the credential is remembered as refused. But where no session
 // was to be had, a BMC may refuse basic altogether: it is not sent so again, and sessions are tried.
-func (b *bmc) unauthorized(l *login, cause error) (again bool, _ error) {
+func (b *bmc) handleUnauthorized(l *login, cause error) (again bool, _ error) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	if b.login == l {
@@ -401,31 +401,31 @@ func (b *bmc) unauthorized(l *login, cause error) (again bool, _ error) {
 	case l.token != "" && l.proven:
 		return true, cause
 	case l.token != "" && b.pool.fallback:
-		b.basic, b.instead = b.pool.now().Add(basicFor), nil
+		b.basic, b.noSessionErr = b.pool.now().Add(basicFor), nil
 		return true, cause
 	}
 	b.basic = time.Time{} // it is no way in: sessions are tried again first
-	if l.token == "" && l.instead != nil && !l.proven {
-		b.noBasic = refused{l.sum, b.pool.now().Add(remote.RefusedFor)}
-		return false, noWayIn(l.instead)
+	if l.token == "" && l.noSessionErr != nil && !l.proven {
+		b.noBasic = refusedCredential{l.sum, b.pool.now().Add(remote.RefusedFor)}
+		return false, noLoginError(l.noSessionErr)
 	}
-	return false, b.refuse(l, cause)
+	return false, b.rememberRefused(l, cause)
 }
 
-// noWayIn is the error of a BMC that gives no session and refuses basic authentication, which says nothing of the password.
-func noWayIn(noSession error) error {
+// noLoginError is the error of a BMC that gives no session and refuses basic authentication, which says nothing of the password.
+func noLoginError(noSession error) error {
 	return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("the BMC refuses basic authentication, and gives no session: %s",
-		providers.Text(classify(context.Background(), noSession))))
+		providers.ErrorText(classifyError(context.Background(), noSession))))
 }
 
-// refuse remembers that the BMC refused a login's credential and returns the error of this and of later calls.
-func (b *bmc) refuse(l *login, cause error) error {
-	return b.pool.refusals.Denied(b.String(), l.sum, b.pool.now(), classify(context.Background(), cause))
+// rememberRefused remembers that the BMC refused a login's credential and returns the error of this and of later calls.
+func (b *bmc) rememberRefused(l *login, cause error) error {
+	return b.pool.refusals.RememberDenied(b.String(), l.sum, b.pool.now(), classifyError(context.Background(), cause))
 }
 
-// local returns the path of a link that a BMC gave, which is a path or starts with the BMC's own origin; "" and false for any other, and
+// localPath returns the path of a link that a BMC gave, which is a path or starts with the BMC's own origin; "" and false for any other, and
 // for one that is too long to be kept.
-func (b *bmc) local(link string) (path string, ok bool) {
+func (b *bmc) localPath(link string) (path string, ok bool) {
 	if path = strings.TrimPrefix(link, b.origin); !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || len(path) > maxPath {
 		return "", false
 	}
@@ -437,8 +437,8 @@ type link struct {
 	ID string `json:"@odata.id"`
 }
 
-// root reads the service root, once for all that is learnt from it.
-func (b *bmc) root(get func(path string, into any) error) (sessions, systems string, err error) {
+// readRoot reads the service root, once for all that is learnt from it.
+func (b *bmc) readRoot(get func(path string, into any) error) (sessions, systems string, err error) {
 	var doc struct {
 		Systems link
 		Links   struct{ Sessions link }
@@ -446,69 +446,69 @@ func (b *bmc) root(get func(path string, into any) error) (sessions, systems str
 	if err := get(schemas.DefaultServiceRoot, &doc); err != nil {
 		return "", "", err
 	}
-	sessions, _ = b.local(doc.Links.Sessions.ID)
-	systems, _ = b.local(doc.Systems.ID)
+	sessions, _ = b.localPath(doc.Links.Sessions.ID)
+	systems, _ = b.localPath(doc.Systems.ID)
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	b.sessions, b.systems = sessions, systems
 	return sessions, systems, nil
 }
 
-// connect logs in: a session, or basic authentication where the configuration says so or, with auth auto, where the BMC has no
+// openLogin logs in: a session, or basic authentication where the configuration says so or, with auth auto, where the BMC has no
 // session to give: no such service, an error, no slot left, no token. The password is read anew each time. A credential that the BMC
 // refused is not sent a second time.
-func (p *Provider) connect(ctx context.Context, b *bmc) (*login, error) {
-	user, password, err := p.cfg.Of(b.owner)
+func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
+	user, password, err := p.cfg.ReadCredentials(b.owner)
 	if err != nil {
 		return nil, err
 	}
-	l := &login{user: user, password: password, sum: p.refusals.Sum(user, password)}
-	if err := p.refusals.Check(b.String(), l.sum, p.now()); err != nil {
+	l := &login{user: user, password: password, sum: p.refusals.HashCredential(user, password)}
+	if err := p.refusals.CheckRefused(b.String(), l.sum, p.now()); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	basic := p.cfg.Auth == authBasic || p.cfg.Auth == authAuto && p.now().Before(b.basic)
 	noBasic := b.noBasic.sum == l.sum && p.now().Before(b.noBasic.until)
-	l.instead = b.instead
+	l.noSessionErr = b.noSessionErr
 	p.mu.Unlock()
 	if basic {
 		return l, nil
 	}
-	worthBasic, err := b.openSession(ctx, l, p.cfg.Auth == authSession)
+	mayUseBasic, err := b.openSession(ctx, l, p.cfg.Auth == authSession)
 	switch {
 	case err == nil:
 		l.password = providers.Secret{}
 		return l, nil
 	case badCredential(err):
-		return nil, b.refuse(l, err)
-	case p.cfg.Auth == authSession || !worthBasic || noBasic || p.ending.Err() != nil:
+		return nil, b.rememberRefused(l, err)
+	case p.cfg.Auth == authSession || !mayUseBasic || noBasic || p.ending.Err() != nil:
 		if noBasic {
-			err = noWayIn(err)
+			err = noLoginError(err)
 		}
-		if l.left {
-			p.refusals.Hold(b.String(), l.sum, p.now().Add(leftFor), err)
+		if l.leftSession {
+			p.refusals.HoldCredential(b.String(), l.sum, p.now().Add(leftSessionFor), err)
 		}
 		return nil, err
 	}
-	p.opts.Log.Info("BMC gives no session, using basic authentication", "provider", p.opts.Name, "bmc", b.origin, "reason", providers.Text(classify(ctx, err)))
+	p.opts.Log.Info("BMC gives no session, using basic authentication", "provider", p.opts.Name, "bmc", b.origin, "reason", providers.ErrorText(classifyError(ctx, err)))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b.basic, b.instead = p.now().Add(basicFor), nil
-	if l.left || noneLeft(status(err)) {
-		b.instead = err
+	b.basic, b.noSessionErr = p.now().Add(basicFor), nil
+	if l.leftSession || hasNoSlot(httpStatus(err)) {
+		b.noSessionErr = err
 	}
-	l.token, l.session, l.instead = "", "", b.instead
+	l.token, l.session, l.noSessionErr = "", "", b.noSessionErr
 	return l, nil
 }
 
-// noneLeft tells whether a status says that sessions exist, and none is to be had now. 400 and 403 may also be what a wrong password is
+// hasNoSlot tells whether a status says that sessions exist, and none is to be had now. 400 and 403 may also be what a wrong password is
 // answered with.
-func noneLeft(code int) bool {
+func hasNoSlot(code int) bool {
 	return code == http.StatusConflict || code == http.StatusTooManyRequests || code >= 500 && code != http.StatusNotImplemented
 }
 
-// openSession makes a session for l. After an error worthBasic tells whether the BMC may still take basic authentication.
-func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (worthBasic bool, _ error) {
+// openSession makes a session for l. After an error mayUseBasic tells whether the BMC may still take basic authentication.
+func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (mayUseBasic bool, _ error) {
 	b.pool.mu.Lock()
 	sessions := b.sessions
 	b.pool.mu.Unlock()
@@ -516,11 +516,11 @@ func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (worthBasi
 		// Unlike the POST below it leaves nothing behind: Close does not wait for it.
 		ctx, cancel := context.WithTimeoutCause(b.pool.ctx, loginTime, fmt.Errorf("no answer to the service root within %s", loginTime))
 		defer cancel()
-		found, _, err := b.root(func(path string, into any) error {
-			_, err := b.fetch(ctx, path, nil, into)
+		found, _, err := b.readRoot(func(path string, into any) error {
+			_, err := b.fetchJSON(ctx, path, nil, into)
 			return err
 		})
-		code := status(err)
+		code := httpStatus(err)
 		closed := code == http.StatusUnauthorized || code == http.StatusForbidden
 		switch {
 		case closed && insist:
@@ -528,7 +528,7 @@ func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (worthBasi
 		case closed:
 			return true, providers.WithClass(providers.ErrPermanent, errors.New("the service root needs a log-in"))
 		case err != nil:
-			return false, classify(ctx, err)
+			return false, classifyError(ctx, err)
 		case found == "":
 			return true, providers.WithClass(providers.ErrPermanent, errors.New("the service root links no collection of sessions (see auth)"))
 		}
@@ -536,32 +536,32 @@ func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (worthBasi
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("no answer to the log-in within %s", loginTime))
 	defer cancel()
-	r, err := b.send(ctx, request{method: http.MethodPost, path: sessions, body: map[string]string{"UserName": l.user, "Password": l.password.Reveal()}})
+	r, err := b.sendRequest(ctx, request{method: http.MethodPost, path: sessions, body: map[string]string{"UserName": l.user, "Password": l.password.Reveal()}})
 	if err != nil {
-		code := status(err)
+		code := httpStatus(err)
 		if code == http.StatusNotFound || code == http.StatusGone {
 			b.pool.mu.Lock()
 			b.sessions = ""
 			b.pool.mu.Unlock()
 		}
 		if code == 0 {
-			l.left = ctx.Err() != nil
-			err = classify(ctx, err)
+			l.leftSession = ctx.Err() != nil
+			err = classifyError(ctx, err)
 		}
-		return code >= 400 || l.left, err
+		return code >= 400 || l.leftSession, err
 	}
 	l.token = r.header.Get("X-Auth-Token")
 	if l.token == "" {
-		l.left = true
+		l.leftSession = true
 		return true, providers.WithClass(providers.ErrPermanent, errors.New("the BMC made a session and gave no token for it"))
 	}
-	l.session = made(sessions, r)
+	l.session = memberPath(sessions, r)
 	return false, nil
 }
 
-// made finds the path of a collection's new member, such as a session: in the header Location, whatever name of its own the BMC puts before it,
+// memberPath finds the path of a collection's new member, such as a session: in the header Location, whatever name of its own the BMC puts before it,
 // or in the answer. "" if the BMC does not say.
-func made(collection string, r *reply) string {
+func memberPath(collection string, r *reply) string {
 	if u, err := url.Parse(r.header.Get("Location")); err == nil && strings.HasPrefix(u.EscapedPath(), "/redfish/") {
 		return u.EscapedPath()
 	}
@@ -581,11 +581,11 @@ func made(collection string, r *reply) string {
 
 // badCredential tells whether a BMC refused user or password: with 401, or with another status and a message that says so.
 func badCredential(err error) bool {
-	switch status(err) {
+	switch httpStatus(err) {
 	case http.StatusUnauthorized:
 		return true
 	case http.StatusBadRequest, http.StatusForbidden:
-		return aboutCredentials.MatchString(said(err))
+		return aboutCredentials.MatchString(errorMessageID(err))
 	}
 	return false
 }

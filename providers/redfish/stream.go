@@ -33,8 +33,8 @@ type stream struct {
 
 func newStream(r io.Reader) *stream { return &stream{r: bufio.NewReaderSize(r, 1<<10)} }
 
-// next returns the next event's data, which is valid until the next call. It blocks. An event that the stream's end cuts off is none.
-func (s *stream) next() ([]byte, error) {
+// nextEvent returns the next event's data, which is valid until the next call. It blocks. An event that the stream's end cuts off is none.
+func (s *stream) nextEvent() ([]byte, error) {
 	const kept = 4 << 10 // of a large event's memory, until the next
 	if s.data, s.any = s.data[:0], false; cap(s.data) > kept {
 		s.data = nil
@@ -89,10 +89,10 @@ func (s *stream) readLine() error {
 	}
 }
 
-// open begins to read a stream of events at a path of the BMC's, which ends with ctx. Nothing is followed: a redirect is an answer like any other that is no
+// openEvents begins to read a stream of events at a path of the BMC's, which ends with ctx. Nothing is followed: a redirect is an answer like any other that is no
 // stream. The connection, and so the certificate and the credential, are those of every question.
-func (b *bmc) open(ctx context.Context, path string) (body io.ReadCloser, _ error) {
-	err := b.authorized(ctx, func(l *login) error {
+func (b *bmc) openEvents(ctx context.Context, path string) (body io.ReadCloser, _ error) {
+	err := b.withLogin(ctx, func(l *login) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.origin+path, http.NoBody)
 		if err != nil {
 			return withoutURL(err)
@@ -101,35 +101,35 @@ func (b *bmc) open(ctx context.Context, path string) (body io.ReadCloser, _ erro
 		r.Header.Set("Accept-Encoding", "identity") // else net/http unpacks what is sent, whatever it grows to
 		r.Header.Set("Cache-Control", "no-store")
 		r.Header.Set("User-Agent", b.pool.agent)
-		l.authorize(r)
+		l.authorizeRequest(r)
 		resp, err := b.pool.plain.RoundTrip(r)
 		if err != nil {
 			return withoutURL(err)
 		}
 		if resp.StatusCode != http.StatusOK {
 			defer resp.Body.Close()
-			return failure(resp)
+			return statusError(resp)
 		}
 		kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 		if encoding := resp.Header.Get("Content-Encoding"); err != nil || kind != "text/event-stream" || encoding != "" && encoding != "identity" {
 			_ = resp.Body.Close()
 			return providers.WithClass(providers.ErrPermanent, errors.New("the answer is no stream of events"))
 		}
-		b.proved(l)
+		b.markProven(l)
 		body = resp.Body
 		return nil
 	})
 	return body, err
 }
 
-// watched is a stream's body whose timer runs out when nothing comes for a while.
-type watched struct {
+// timedBody is a stream's body whose timer runs out when nothing comes for a while.
+type timedBody struct {
 	io.ReadCloser
 	timer *time.Timer
 	quiet time.Duration
 }
 
-func (w *watched) Read(p []byte) (int, error) {
+func (w *timedBody) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
 	w.timer.Reset(w.quiet)
 	return n, err

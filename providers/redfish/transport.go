@@ -29,8 +29,8 @@ const (
 	connIdle, maxIdle = time.Minute, 512
 )
 
-// retries sends a GET again while a BMC is busy or restarts its web server.
-func retries(next http.RoundTripper) http.RoundTripper {
+// retryTransport sends a GET again while a BMC is busy or restarts its web server.
+func retryTransport(next http.RoundTripper) http.RoundTripper {
 	c := retryablehttp.NewClient()
 	c.Logger = nil
 	c.HTTPClient = &http.Client{
@@ -38,7 +38,7 @@ func retries(next http.RoundTripper) http.RoundTripper {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the outer client decides
 	}
 	c.RetryMax, c.RetryWaitMin, c.RetryWaitMax = 2, 50*time.Millisecond, time.Second
-	c.CheckRetry = worthAnother
+	c.CheckRetry = shouldRetry
 	c.Backoff = func(least, most time.Duration, n int, _ *http.Response) time.Duration { return min(least<<n, most) }
 	c.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	return c.StandardClient().Transport
@@ -47,14 +47,14 @@ func retries(next http.RoundTripper) http.RoundTripper {
 // httpClient returns a client that speaks to one BMC only.
 func httpClient(origin string, get, other http.RoundTripper) *http.Client {
 	return &http.Client{
-		Transport:     &pinned{origin: origin, get: get, other: other},
+		Transport:     &pinnedTransport{origin: origin, get: get, other: other},
 		CheckRedirect: sameResource,
 		Timeout:       remote.Backstop, // for callers without a deadline
 	}
 }
 
-// worthAnother tells whether a GET is sent again: a BMC that is busy or restarts its web server, as long as there is time.
-func worthAnother(ctx context.Context, resp *http.Response, err error) (bool, error) {
+// shouldRetry tells whether a GET is sent again: a BMC that is busy or restarts its web server, as long as there is time.
+func shouldRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	deadline, limited := ctx.Deadline()
 	switch {
 	case ctx.Err() != nil, errors.Is(err, providers.ErrUntrusted), errors.Is(err, context.DeadlineExceeded), limited && time.Until(deadline) < time.Second:
@@ -80,13 +80,13 @@ func sameResource(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// pinned sends requests to one origin only, whatever links a BMC hands out, and only GETs more than once.
-type pinned struct {
+// pinnedTransport sends requests to one origin only, whatever links a BMC hands out, and only GETs more than once.
+type pinnedTransport struct {
 	origin     string
 	get, other http.RoundTripper
 }
 
-func (p *pinned) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p *pinnedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme+"://"+r.URL.Host != p.origin || r.URL.User != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
@@ -114,8 +114,8 @@ type reply struct {
 	body   []byte
 }
 
-// send sends one request and reads its whole answer. Any other status than 200, 201, 202 and 204 is a *schemas.Error.
-func (b *bmc) send(ctx context.Context, q request) (*reply, error) {
+// sendRequest sends one request and reads its whole answer. Any other status than 200, 201, 202 and 204 is a *schemas.Error.
+func (b *bmc) sendRequest(ctx context.Context, q request) (*reply, error) {
 	select {
 	case b.gate <- struct{}{}:
 		defer func() { <-b.gate }()
@@ -142,7 +142,7 @@ func (b *bmc) send(ctx context.Context, q request) (*reply, error) {
 		r.Header.Set("If-Match", q.ifMatch)
 	}
 	if q.login != nil {
-		q.login.authorize(r)
+		q.login.authorizeRequest(r)
 	}
 	resp, err := b.http.Do(r)
 	if err != nil {
@@ -157,11 +157,11 @@ func (b *bmc) send(ctx context.Context, q request) (*reply, error) {
 		}
 		return &reply{resp.StatusCode, resp.Header, body}, nil
 	}
-	return nil, failure(resp)
+	return nil, statusError(resp)
 }
 
-// failure is the error of an answer with another status. Of its body no more is read than a message id needs.
-func failure(resp *http.Response) error {
+// statusError is the error of an answer with another status. Of its body no more is read than a message id needs.
+func statusError(resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError))
 	return schemas.ConstructError(resp.StatusCode, body)
 }
@@ -175,9 +175,9 @@ func withoutURL(err error) error {
 	return err
 }
 
-// fetch reads a JSON document. Anything but 200 with a whole document is an error: half an answer may end before its On.
-func (b *bmc) fetch(ctx context.Context, path string, l *login, into any) (*reply, error) {
-	r, err := b.send(ctx, request{method: http.MethodGet, path: path, login: l})
+// fetchJSON reads a JSON document. Anything but 200 with a whole document is an error: half an answer may end before its On.
+func (b *bmc) fetchJSON(ctx context.Context, path string, l *login, into any) (*reply, error) {
+	r, err := b.sendRequest(ctx, request{method: http.MethodGet, path: path, login: l})
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (b *bmc) fetch(ctx context.Context, path string, l *login, into any) (*repl
 		return nil, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%d %s instead of an answer", r.status, http.StatusText(r.status)))
 	}
 	if err := json.Unmarshal(r.body, into); err != nil {
-		return nil, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("answer is no Redfish resource: %s", providers.Text(err)))
+		return nil, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("answer is no Redfish resource: %s", providers.ErrorText(err)))
 	}
 	return r, nil
 }

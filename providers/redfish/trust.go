@@ -12,20 +12,20 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// transport is the provider's own: nothing here is process-wide.
-func transport(c *Config) *http.Transport {
-	t := c.Transport(c.ciphers)
+// newTransport is the provider's own: nothing here is process-wide.
+func newTransport(c *Config) *http.Transport {
+	t := c.NewTransport(c.allowCiphers)
 	dial := t.DialTLSContext
 	t.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
-		return conn, c.explain(err)
+		return conn, c.explainHandshake(err)
 	}
 	t.IdleConnTimeout, t.MaxIdleConns, t.MaxIdleConnsPerHost = connIdle, maxIdle, maxRequests
 	return t
 }
 
-// ciphers adds old versions and RSA key exchange where the configuration allows them.
-func (c *Config) ciphers(cfg *tls.Config) {
+// allowCiphers adds old versions and RSA key exchange where the configuration allows them.
+func (c *Config) allowCiphers(cfg *tls.Config) {
 	if c.AllowOldTLS {
 		cfg.MinVersion = tls.VersionTLS10
 	}
@@ -39,21 +39,21 @@ func (c *Config) ciphers(cfg *tls.Config) {
 		tls.TLS_RSA_WITH_AES_128_CBC_SHA, tls.TLS_RSA_WITH_AES_256_CBC_SHA)
 }
 
-// explain names the setting that a handshake asks for which ended before there was a certificate. A connection that broke or timed out
+// explainHandshake names the setting that a handshake asks for which ended before there was a certificate. A connection that broke or timed out
 // is no matter of trust.
-func (c *Config) explain(err error) error {
+func (c *Config) explainHandshake(err error) error {
 	var op *net.OpError
 	switch {
 	case err == nil, errors.Is(err, providers.ErrUntrusted):
 		return err
 	case errors.As(err, &op) && op.Op == "remote error", strings.HasPrefix(err.Error(), "tls: "):
-		return providers.WithClass(providers.ErrUntrusted, fmt.Errorf("%s: %w", c.advice(err), err))
+		return providers.WithClass(providers.ErrUntrusted, fmt.Errorf("%s: %w", c.tlsAdvice(err), err))
 	}
 	return err
 }
 
-// advice says what helps where a BMC and we have nothing in common. Go has no DHE, so there is no setting for a BMC that knows nothing else.
-func (c *Config) advice(err error) string {
+// tlsAdvice says what helps where a BMC and we have nothing in common. Go has no DHE, so there is no setting for a BMC that knows nothing else.
+func (c *Config) tlsAdvice(err error) string {
 	old := strings.Contains(err.Error(), "protocol version")
 	switch {
 	case old && c.AllowOldTLS:

@@ -74,23 +74,23 @@ func TestWatch(t *testing.T) {
 	r := newRack(t, 3, datacenter.Options{}, sse)
 	brisk(r.p)
 	r.ms[2].CutPower()
-	tells, stop := providertest.Watching(t, redfish.Watcher(r.p), append(r.targets(), providers.Target{Node: "nowhere"}, providers.Target{Node: "odd", ID: "ftp://x"})...)
-	providertest.Await(t, tells, "n2 Off Off")
+	tells, stop := providertest.StartWatch(t, redfish.Watcher(r.p), append(r.targets(), providers.Target{Node: "nowhere"}, providers.Target{Node: "odd", ID: "ftp://x"})...)
+	providertest.AwaitReports(t, tells, "n2 Off Off")
 	r.streams(t, 1) // of one BMC
 	r.ms[0].CutPower()
-	providertest.Await(t, tells, "n0 Off event: ResourcePoweredOff")
+	providertest.AwaitReports(t, tells, "n0 Off event: ResourcePoweredOff")
 	r.ms[0].PowerOn()
-	providertest.Await(t, tells, "n0 On ") // of the event, or of the answer to a question
+	providertest.AwaitReports(t, tells, "n0 On ") // of the event, or of the answer to a question
 
 	r.bmc.SetFault(datacenter.Fault{Mute: true})
 	r.ms[1].CutPower()
 	r.bmc.DropConnections()
-	providertest.Await(t, tells, "n1 Off Off")
+	providertest.AwaitReports(t, tells, "n1 Off Off")
 	r.streams(t, 1)
 	r.ms[1].PowerOn()
 	r.bmc.ExpireSessions()
 	r.bmc.EndStreams()
-	providertest.Await(t, tells, "n1 On On")
+	providertest.AwaitReports(t, tells, "n1 On On")
 	r.streams(t, 1)
 	if n := r.bmc.Sessions(); n != 1 {
 		t.Errorf("%d sessions, want 1", n)
@@ -123,12 +123,12 @@ func TestWatchAsksOfWhatItDoesNotKnow(t *testing.T) {
 			r := newRack(t, 1, datacenter.Options{}, sse)
 			brisk(r.p)
 			r.bmc.SetFault(datacenter.Fault{Mute: true})
-			tells, _ := providertest.Watching(t, redfish.Watcher(r.p), r.targets()...)
+			tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 			r.streams(t, 1)
 			r.until(t, "the look at the beginning", func() bool { return r.bmc.Count(http.MethodGet, system(r.ms[0])) > 0 })
 			r.ms[0].CutPower()
 			event(r)
-			providertest.Await(t, tells, "n0 Off Off")
+			providertest.AwaitReports(t, tells, "n0 Off Off")
 		})
 	}
 }
@@ -138,14 +138,14 @@ func TestWatchAsksOfWhatItDoesNotKnow(t *testing.T) {
 func TestWatchOfSeveralSystems(t *testing.T) {
 	r := newRack(t, 3, datacenter.Options{}, sse)
 	brisk(r.p)
-	tells, _ := providertest.Watching(t, redfish.Watcher(r.p), r.targets()[:2]...)
+	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()[:2]...)
 	r.streams(t, 1)
 	asked := func(m *datacenter.Machine) int { return r.bmc.Count(http.MethodGet, system(m)) }
 	r.until(t, "three looks at each at the beginning", func() bool { return asked(r.ms[0]) >= 3 && asked(r.ms[1]) >= 3 })
 	before := [3]int{asked(r.ms[0]), asked(r.ms[1]), asked(r.ms[2])}
 	r.ms[2].CutPower() // nobody's
 	r.bmc.SendEvent("IDRAC.2.8.SYS1001", system(r.ms[1])+"/")
-	providertest.Await(t, tells, "n1 Changing event: SYS1001")
+	providertest.AwaitReports(t, tells, "n1 Changing event: SYS1001")
 	r.bmc.SendEvent("OpenBMC.0.1.DCPowerOff", "/redfish/v1/Managers/bmc") // whose?
 	r.until(t, "both are asked", func() bool { return asked(r.ms[0]) > before[0] && asked(r.ms[1]) > before[1] })
 	if n := asked(r.ms[2]); n != before[2] {
@@ -157,7 +157,7 @@ func TestWatchOfSeveralSystems(t *testing.T) {
 func TestWatchFlood(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, sse)
 	brisk(r.p)
-	tells, _ := providertest.Watching(t, redfish.Watcher(r.p), r.targets()...)
+	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 	r.streams(t, 1)
 	asked := func() int { return r.bmc.Count(http.MethodGet, system(r.ms[0])) }
 	r.until(t, "the looks at the beginning", func() bool { return asked() >= 3 }) // an event's origin says nothing before
@@ -166,10 +166,10 @@ func TestWatchFlood(t *testing.T) {
 		r.bmc.SendEvent("Contoso.1.0.Fan", system(r.ms[0]))
 		r.bmc.SendEvent("ResourceEvent.1.0.ResourcePoweredOff", system(r.ms[0]))
 	}
-	providertest.Await(t, tells, "n0 Off event: ResourcePoweredOff")
+	providertest.AwaitReports(t, tells, "n0 Off event: ResourcePoweredOff")
 	r.until(t, "a third question", func() bool { return asked() >= before+3 })
 	r.ms[0].CutPower() // its event is behind the others
-	providertest.Await(t, tells, "n0 Off Off")
+	providertest.AwaitReports(t, tells, "n0 Off Off")
 	seconds := int(time.Since(began)/time.Second) + 2
 	if n := asked() - before; n > seconds {
 		t.Errorf("asked %d times in %d s", n, seconds)
@@ -225,7 +225,7 @@ func TestWatchWithoutEvents(t *testing.T) {
 			p := logged(t, r, log)
 			redfish.SetRhythm(p, time.Millisecond, time.Millisecond, time.Millisecond, time.Hour)
 			r.bmc.SetFault(tt.fault)
-			_, stop := providertest.Watching(t, redfish.Watcher(p), r.targets()...)
+			_, stop := providertest.StartWatch(t, redfish.Watcher(p), r.targets()...)
 			r.until(t, "it tries again", func() bool { return r.bmc.Count(http.MethodGet, "/redfish/v1/") > 4 })
 			stop()
 			if got := log.String(); strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, tt.want) {
@@ -261,8 +261,8 @@ func TestWatchComesBack(t *testing.T) {
 			r := newRack(t, 1, datacenter.Options{}, sse)
 			redfish.SetRhythm(r.p, time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, time.Hour)
 			r.ms[0].CutPower()
-			tells, _ := providertest.Watching(t, redfish.Watcher(r.p), r.targets()...)
-			providertest.Await(t, tells, "n0 Off Off")
+			tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
+			providertest.AwaitReports(t, tells, "n0 Off Off")
 			r.bmc.SetFault(fault)
 			ca := filepath.Join(filepath.Dir(r.file), "ca.pem")
 			trusted, err := os.ReadFile(ca)
@@ -303,7 +303,7 @@ func TestWatchComesBack(t *testing.T) {
 			r.bmc.SetFault(datacenter.Fault{NoFilter: fault.NoFilter})
 			r.streams(t, 1)
 			r.bmc.SendEvent("Contoso.1.0.Ouch", "")
-			providertest.Await(t, tells, "n0 Off Off")
+			providertest.AwaitReports(t, tells, "n0 Off Off")
 		})
 	}
 }
@@ -312,7 +312,7 @@ func TestWatchComesBack(t *testing.T) {
 func TestWatchEndsStreams(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, sse)
 	brisk(r.p)
-	providertest.Watching(t, redfish.Watcher(r.p), r.targets()...)
+	providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 	opened := func() int { return r.bmc.Count(http.MethodGet, eventStream) }
 	for _, raw := range []string{
 		"data: " + strings.Repeat("x", redfish.MaxEvent+10),
@@ -327,7 +327,7 @@ func TestWatchEndsStreams(t *testing.T) {
 
 	quiet := newRack(t, 1, datacenter.Options{}, sse)
 	redfish.SetRhythm(quiet.p, time.Millisecond, time.Millisecond, time.Hour, 20*time.Millisecond)
-	providertest.Watching(t, redfish.Watcher(quiet.p), quiet.targets()...)
+	providertest.StartWatch(t, redfish.Watcher(quiet.p), quiet.targets()...)
 	quiet.until(t, "a stream that is made anew", func() bool { return quiet.bmc.Count(http.MethodGet, eventStream) > 3 })
 	if n := quiet.bmc.Count(http.MethodPost, sessions); n != 1 {
 		t.Errorf("%d log-ins, want 1", n)
@@ -338,14 +338,14 @@ func TestWatchEndsStreams(t *testing.T) {
 func TestWatches(t *testing.T) {
 	r := newRack(t, 2, datacenter.Options{}, sse)
 	brisk(r.p)
-	one, stop := providertest.Watching(t, redfish.Watcher(r.p), r.targets()[0])
+	one, stop := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()[0])
 	ended := make(chan error, 1)
 	go func() {
 		ended <- redfish.Watcher(r.p).Watch(context.Background(), r.targets(), func(providers.Target, providers.Observation) {})
 	}()
 	r.streams(t, 2)
 	r.ms[0].CutPower()
-	providertest.Await(t, one, "n0 Off ")
+	providertest.AwaitReports(t, one, "n0 Off ")
 	stop()
 	r.streams(t, 1)
 	other := newRack(t, 1, datacenter.Options{}, sse)

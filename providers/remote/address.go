@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Loopback tells a host that is this machine: what is said to it in the clear crosses no network.
-func Loopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
+// IsLoopback tells a host that is this machine: what is said to it in the clear crosses no network.
+func IsLoopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
 
 // ParseHTTP reads the address of a device that speaks HTTP: https://host[:port][/path], and http:// to this machine, or anywhere with
 // allowHTTP. Scheme and Host of what comes back are the one way to write them. Its errors read behind the setting's name ("is not
@@ -24,18 +24,18 @@ func ParseHTTP(address string, allowHTTP bool) (*url.URL, error) {
 		return nil, errors.New("holds credentials: use username and passwordFile")
 	case u.Scheme != "https" && u.Scheme != "http":
 		return nil, errors.New("is not https://")
-	case u.Scheme == "http" && !allowHTTP && !Loopback(u.Hostname()):
+	case u.Scheme == "http" && !allowHTTP && !IsLoopback(u.Hostname()):
 		return nil, errors.New("is not https://: the password would go over the network in the clear (see allowHTTP)")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return nil, errors.New("has a query or fragment: write https://host[:port]")
 	}
-	u.Host, err = Host(u)
+	u.Host, err = CanonicalHost(u)
 	return u, err
 }
 
-// Host is the one way to write an address's host and port: a name in lower case and without the root's dot, an IP in its shortest
+// CanonicalHost is the one way to write an address's host and port: a name in lower case and without the root's dot, an IP in its shortest
 // form, no default port and no zeros before another.
-func Host(u *url.URL) (string, error) {
+func CanonicalHost(u *url.URL) (string, error) {
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 	if ip, err := netip.ParseAddr(host); err == nil {
 		host = ip.Unmap().String()
@@ -67,7 +67,7 @@ func hostKey(host string) string {
 		host = "[" + host + "]"
 	}
 	if u, err := url.Parse("https://" + host); err == nil {
-		if key, err := Host(u); err == nil {
+		if key, err := CanonicalHost(u); err == nil {
 			return key
 		}
 	}

@@ -79,50 +79,50 @@ func TestAsker(t *testing.T) {
 		want []string
 	}{
 		{"a machine that runs is asked about three times, and nothing is told", func(_ *story, a *remote.Asker) {
-			a.Heard(0)
+			a.AskSoon(0)
 			time.Sleep(time.Minute)
 		}, []string{"0s ask a", "2s ask a", "4s ask a"}},
 		{"one that does not is told", func(_ *story, a *remote.Asker) {
-			a.Heard(1)
+			a.AskSoon(1)
 			time.Sleep(time.Minute)
 		}, []string{"0s ask b", "0s tell b Off"}},
 		{"its answer comes after the event", func(s *story, a *remote.Asker) {
-			a.Heard(0)
+			a.AskSoon(0)
 			time.Sleep(time.Second)
 			s.set("a", providers.PowerChanging)
 			time.Sleep(time.Minute)
 		}, []string{"0s ask a", "2s ask a", "2s tell a Changing"}},
 		{"no answer is no reason to tell", func(s *story, a *remote.Asker) {
 			delete(s.state, "a")
-			a.Heard(0)
+			a.AskSoon(0)
 			time.Sleep(time.Minute)
 		}, []string{"0s ask a", "2s ask a", "4s ask a"}},
 		{"what is said is told at once, and asked about when it is said again too soon", func(_ *story, a *remote.Asker) {
-			a.Said(1, off)
-			a.Said(1, off)
+			a.ReportState(1, off)
+			a.ReportState(1, off)
 			time.Sleep(time.Minute)
 		}, []string{"0s tell b Off", "0s ask b", "0s tell b Off"}},
 		{"a machine that was said to be off and runs is told", func(_ *story, a *remote.Asker) {
-			a.Said(0, off)
-			a.Heard(0)
+			a.ReportState(0, off)
+			a.AskSoon(0)
 			time.Sleep(time.Second)
 		}, []string{"0s tell a Off", "0s ask a", "0s tell a On"}},
 		{"a chatty device makes one question a second", func(_ *story, a *remote.Asker) {
 			for range 290 {
-				a.Heard(1)
+				a.AskSoon(1)
 				time.Sleep(10 * time.Millisecond)
 			}
 		}, []string{"0s ask b", "0s tell b Off", "1s ask b", "1s tell b Off", "2s ask b", "2s tell b Off"}},
 		{"a slow answer is waited for", func(s *story, a *remote.Asker) {
 			s.takes = 5 * time.Second
-			a.Heard(1)
+			a.AskSoon(1)
 			time.Sleep(2 * time.Second)
-			a.Heard(1)
+			a.AskSoon(1)
 			time.Sleep(time.Minute)
 		}, []string{"0s ask b", "5s tell b Off", "5s ask b", "10s tell b Off"}},
 		{"nothing is told after the end", func(s *story, a *remote.Asker) {
 			s.takes = 5 * time.Second
-			a.Heard(1)
+			a.AskSoon(1)
 			time.Sleep(time.Second)
 		}, []string{"0s ask b"}},
 	} {
@@ -157,7 +157,7 @@ func TestAskerOfMany(t *testing.T) {
 			defer mu.Unlock()
 			told[t.Node]++
 		})
-		a.Heard(all...)
+		a.AskSoon(all...)
 		time.Sleep(2 * time.Second)
 		cancel()
 		a.Wait()

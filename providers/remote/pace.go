@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Pace calls a function for each of n things when somebody wants it, at most once in a while for each: what devices push is somebody's
+// Throttle calls a function for each of n things when somebody wants it, at most once in a while for each: what devices push is somebody's
 // word, and whoever floods us with it must get no more than a question now and then. A want is never lost: the function is called after
 // the last one, if only when the while is over. It is safe for concurrent use.
-type Pace struct {
+type Throttle struct {
 	ctx   context.Context
 	every time.Duration
 	slots chan struct{} // as many as functions may run at once
@@ -17,24 +17,24 @@ type Pace struct {
 	work  sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows
-	things []paced
+	things []throttled
 	closed bool
 }
 
-// paced is one thing. While it is busy one goroutine cares for it.
-type paced struct {
+// throttled is one thing. While it is busy one goroutine cares for it.
+type throttled struct {
 	busy, wanted bool
 	last         time.Time // when f was begun
 }
 
-// NewPace makes a Pace for the things 0 to n-1, whose f is begun at most once in every for each of them, and runs for atOnce of them at the
+// NewThrottle makes a Throttle for the things 0 to n-1, whose f is begun at most once in every for each of them, and runs for atOnce of them at the
 // same time, for none of them twice. f returns by ctx's end; from then on it is not called any more.
-func NewPace(ctx context.Context, n, atOnce int, every time.Duration, f func(ctx context.Context, i int)) *Pace {
-	return &Pace{ctx: ctx, every: every, slots: make(chan struct{}, atOnce), f: f, things: make([]paced, n)}
+func NewThrottle(ctx context.Context, n, atOnce int, every time.Duration, f func(ctx context.Context, i int)) *Throttle {
+	return &Throttle{ctx: ctx, every: every, slots: make(chan struct{}, atOnce), f: f, things: make([]throttled, n)}
 }
 
-// Want has f called for thing i soon. It does not block.
-func (p *Pace) Want(i int) {
+// RunSoon has f called for thing i soon. It does not block.
+func (p *Throttle) RunSoon(i int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.ctx.Err() != nil {
@@ -44,12 +44,12 @@ func (p *Pace) Want(i int) {
 	t.wanted = true
 	if !t.busy {
 		t.busy = true
-		p.work.Go(func() { p.care(i) }) // its owner is Wait
+		p.work.Go(func() { p.runWanted(i) }) // its owner is Wait
 	}
 }
 
 // Wait returns once no f runs any more, after ctx has ended.
-func (p *Pace) Wait() {
+func (p *Throttle) Wait() {
 	<-p.ctx.Done()
 	p.mu.Lock()
 	p.closed = true
@@ -57,8 +57,8 @@ func (p *Pace) Wait() {
 	p.work.Wait()
 }
 
-// care calls f for one thing until nobody wants it any more.
-func (p *Pace) care(i int) {
+// runWanted calls f for one thing until nobody wants it any more.
+func (p *Throttle) runWanted(i int) {
 	for {
 		p.mu.Lock()
 		t := &p.things[i]
@@ -72,7 +72,7 @@ func (p *Pace) care(i int) {
 			rest = 0
 		}
 		p.mu.Unlock()
-		if rest > 0 && !Sleep(p.ctx, rest) {
+		if rest > 0 && !SleepContext(p.ctx, rest) {
 			continue
 		}
 		select {
@@ -90,8 +90,8 @@ func (p *Pace) care(i int) {
 	}
 }
 
-// Sleep reports whether that time went by before ctx ended. It blocks until either.
-func Sleep(ctx context.Context, d time.Duration) bool {
+// SleepContext reports whether that time went by before ctx ended. It blocks until either.
+func SleepContext(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -37,7 +37,7 @@ func TestPermitted(t *testing.T) {
 		if err == nil {
 			_ = resp.Body.Close()
 		}
-		if providers.Class(err) != want.class {
+		if providers.ErrorClass(err) != want.class {
 			t.Errorf("%s: got %v, want %s", want.method, err, want.class)
 		}
 	}

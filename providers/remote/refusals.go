@@ -22,17 +22,17 @@ type Refusals struct {
 	by   map[string]refusal // by device
 }
 
-// Sum stands for a user and a password.
-type Sum [sha256.Size]byte
+// CredentialHash stands for a user and a password.
+type CredentialHash [sha256.Size]byte
 
 type refusal struct {
-	sum   Sum
+	sum   CredentialHash
 	until time.Time
 	err   error
 }
 
-// Sum returns what is remembered of a credential.
-func (r *Refusals) Sum(user string, password providers.Secret) Sum {
+// HashCredential returns what is remembered of a credential.
+func (r *Refusals) HashCredential(user string, password providers.Secret) CredentialHash {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.salt == nil {
@@ -41,11 +41,11 @@ func (r *Refusals) Sum(user string, password providers.Secret) Sum {
 	}
 	h := hmac.New(sha256.New, r.salt)
 	_, _ = fmt.Fprintf(h, "%d %s%s", len(user), user, password.Reveal())
-	return Sum(h.Sum(nil))
+	return CredentialHash(h.Sum(nil))
 }
 
-// Check returns why the credential must not be sent to the device now, or nil.
-func (r *Refusals) Check(device string, s Sum, now time.Time) error {
+// CheckRefused returns why the credential must not be sent to the device now, or nil.
+func (r *Refusals) CheckRefused(device string, s CredentialHash, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if had := r.by[device]; had.sum == s && now.Before(had.until) {
@@ -54,16 +54,16 @@ func (r *Refusals) Check(device string, s Sum, now time.Time) error {
 	return nil
 }
 
-// Denied remembers for RefusedFor that the device refused the credential, and returns the error of this and of later calls, an ErrDenied.
-func (r *Refusals) Denied(device string, s Sum, now time.Time, cause error) error {
+// RememberDenied remembers for RefusedFor that the device refused the credential, and returns the error of this and of later calls, an ErrDenied.
+func (r *Refusals) RememberDenied(device string, s CredentialHash, now time.Time, cause error) error {
 	err := providers.WithClass(providers.ErrDenied, fmt.Errorf("%s: the device refused username and password, which are not sent again for %s unless they change",
-		providers.Text(cause), RefusedFor))
-	r.Hold(device, s, now.Add(RefusedFor), err)
+		providers.ErrorText(cause), RefusedFor))
+	r.HoldCredential(device, s, now.Add(RefusedFor), err)
 	return err
 }
 
-// Hold keeps the credential from being sent to the device until then; err is what Check returns.
-func (r *Refusals) Hold(device string, s Sum, until time.Time, err error) {
+// HoldCredential keeps the credential from being sent to the device until then; err is what CheckRefused returns.
+func (r *Refusals) HoldCredential(device string, s CredentialHash, until time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.by == nil {

@@ -1,12 +1,12 @@
 // Package remote is what types repeat whose devices are reached over a network: which certificate a device may have (Trust), how we prove
-// who we are (Credentials), which addresses are safe (ParseHTTP, Loopback), and what the end of a call means (Do, Class). It imports
+// who we are (Credentials), which addresses are safe (ParseHTTP, IsLoopback), and what the end of a call means (Do, EnsureClass). It imports
 // the contract and the standard library.
 //
 // Trust and Credentials are blocks of settings: a type's Config embeds them with the tag `yaml:",inline"`, and puts the problems that
 // their Validate finds before its own.
 //
 // It promises that no error repeats an address or a secret, that a device is not spoken to whose certificate was not vouched for, and
-// that every error of a call that Do ran has a class.
+// that every error of a call that RunCall ran has a class.
 package remote
 
 import (
@@ -24,10 +24,10 @@ import (
 // Backstop bounds a call whose caller gave no deadline.
 const Backstop = time.Minute
 
-// Do runs one call of the contract: act is its verb ("power off"), device names the type, the provider and the device where it is known
+// RunCall runs one call of the contract: act is its verb ("power off"), device names the type, the provider and the device where it is known
 // ("redfish rack-a https://10.0.0.7"). f is not called when ctx has ended. The error reads "power off node n7 (device): cause", and has
-// the class that Class gives it.
-func Do(ctx context.Context, act string, t providers.Target, device string, f func(context.Context) error) error {
+// the class that EnsureClass gives it.
+func RunCall(ctx context.Context, act string, t providers.Target, device string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Backstop)
 	defer cancel()
 	err := ctx.Err()
@@ -35,16 +35,16 @@ func Do(ctx context.Context, act string, t providers.Target, device string, f fu
 		err = f(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("%s node %s (%s): %w", act, t.Node, strings.TrimSpace(device), Class(ctx, err))
+		return fmt.Errorf("%s node %s (%s): %w", act, t.Node, strings.TrimSpace(device), EnsureClass(ctx, err))
 	}
 	return nil
 }
 
-// Class gives an error of a call a class where it has none; nil stays nil. At ctx's end it is ctx that says why nothing was reached: at
+// EnsureClass gives an error of a call a class where it has none; nil stays nil. At ctx's end it is ctx that says why nothing was reached: at
 // its deadline the error is ErrUnreachable and names the setting that ran out, and a caller who gave up is no matter of the device. A
 // file that may not be opened (a socket) is ErrDenied, and anything else of no class is the network's: ErrUnreachable.
-func Class(ctx context.Context, err error) error {
-	class := providers.Class(err)
+func EnsureClass(ctx context.Context, err error) error {
+	class := providers.ErrorClass(err)
 	switch {
 	case err == nil:
 		return nil
@@ -94,7 +94,7 @@ func (c *Credentials) Validate() (out []providers.Problem) {
 	} else if err := providers.CheckPerMachine(c.Username); err != nil {
 		out = append(out, providers.Problemf("username", "%v", err))
 	}
-	if err := c.ref().Check(); err != nil {
+	if err := c.passwordRef().CheckReadable(); err != nil {
 		out = append(out, providers.Problemf("passwordFile", "%v", err))
 	}
 	return out
@@ -113,29 +113,29 @@ func (c *Credentials) ValidateShared() (out []providers.Problem) {
 	return c.Validate()
 }
 
-// Password reads the password that all machines share anew. The error is ErrDenied, and never contains it.
-func (c *Credentials) Password() (providers.Secret, error) {
-	s, err := c.ref().Read()
+// ReadPassword reads the password that all machines share anew. The error is ErrDenied, and never contains it.
+func (c *Credentials) ReadPassword() (providers.Secret, error) {
+	s, err := c.passwordRef().ReadSecret()
 	return s, providers.WithClass(providers.ErrDenied, err)
 }
 
-// Of returns a node's user, and reads its password anew. The error is ErrDenied, and never contains the password.
-func (c *Credentials) Of(node string) (user string, password providers.Secret, err error) {
+// ReadCredentials returns a node's user, and reads its password anew. The error is ErrDenied, and never contains the password.
+func (c *Credentials) ReadCredentials(node string) (user string, password providers.Secret, err error) {
 	if user, err = providers.OfMachine(c.Username, node); err == nil {
-		password, err = c.ref().ReadOf(node)
+		password, err = c.passwordRef().ReadSecretOf(node)
 	}
 	return user, password, providers.WithClass(providers.ErrDenied, err)
 }
 
-// Owner returns whose credentials are used for a target: its node's name where each machine has its own, "" where all share them. What was
+// OwnerOf returns whose credentials are used for a target: its node's name where each machine has its own, "" where all share them. What was
 // opened with an owner's is for no other: a session, a refusal.
-func (c *Credentials) Owner(t providers.Target) string {
+func (c *Credentials) OwnerOf(t providers.Target) string {
 	if providers.PerMachine(c.Username) || providers.PerMachine(c.PasswordFile) {
 		return t.Node
 	}
 	return ""
 }
 
-func (c *Credentials) ref() providers.SecretRef {
+func (c *Credentials) passwordRef() providers.SecretRef {
 	return providers.SecretRef{File: c.PasswordFile, Env: c.PasswordEnv}
 }

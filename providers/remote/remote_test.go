@@ -77,7 +77,7 @@ func FuzzParseHTTP(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if u.User != nil || u.RawQuery != "" || u.Scheme != "https" && !(u.Scheme == "http" && remote.Loopback(u.Hostname())) {
+		if u.User != nil || u.RawQuery != "" || u.Scheme != "https" && !(u.Scheme == "http" && remote.IsLoopback(u.Hostname())) {
 			t.Errorf("%q became %s", s, u)
 		}
 		again, err := remote.ParseHTTP(u.Scheme+"://"+u.Host, false)
@@ -112,9 +112,9 @@ func TestClass(t *testing.T) {
 		{"no class, given up", gone, boom, "canceled", "context canceled"},
 		{"unreachable, given up", gone, providers.WithClass(providers.ErrUnreachable, boom), "canceled", "context canceled"},
 	} {
-		got := remote.Class(tt.ctx, tt.err)
-		if providers.Class(got) != tt.want || providers.Text(got) != tt.text {
-			t.Errorf("%s: got %s: %q, want %s: %q", tt.name, providers.Class(got), providers.Text(got), tt.want, tt.text)
+		got := remote.EnsureClass(tt.ctx, tt.err)
+		if providers.ErrorClass(got) != tt.want || providers.ErrorText(got) != tt.text {
+			t.Errorf("%s: got %s: %q, want %s: %q", tt.name, providers.ErrorClass(got), providers.ErrorText(got), tt.want, tt.text)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func canceled(t *testing.T) context.Context {
 
 func TestDo(t *testing.T) {
 	n7 := providers.Target{Node: "n7"}
-	err := remote.Do(t.Context(), "power off", n7, "redfish rack-a ", func(ctx context.Context) error {
+	err := remote.RunCall(t.Context(), "power off", n7, "redfish rack-a ", func(ctx context.Context) error {
 		if _, bounded := ctx.Deadline(); !bounded {
 			t.Error("a call without a deadline is not bounded")
 		}
@@ -142,10 +142,10 @@ func TestDo(t *testing.T) {
 	if got := fmt.Sprint(err); got != "power off node n7 (redfish rack-a): 503 Service Unavailable" || !errors.Is(err, providers.ErrUnreachable) {
 		t.Errorf("got %v", err)
 	}
-	if err := remote.Do(t.Context(), "power off", n7, "", func(context.Context) error { return nil }); err != nil {
+	if err := remote.RunCall(t.Context(), "power off", n7, "", func(context.Context) error { return nil }); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if err := remote.Do(canceled(t), "power off", n7, "", func(context.Context) error { t.Error("called"); return nil }); !errors.Is(err, context.Canceled) {
+	if err := remote.RunCall(canceled(t), "power off", n7, "", func(context.Context) error { t.Error("called"); return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a call that was given up before it began: got %v", err)
 	}
 }
@@ -173,12 +173,12 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("got problems at %s", got)
 	}
 	c.Username = "fence"
-	if _, err := c.Password(); !errors.Is(err, providers.ErrDenied) || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := c.ReadPassword(); !errors.Is(err, providers.ErrDenied) || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: got %v", err)
 	}
 	for _, want := range []string{"one", "two"} {
 		write(t, file, []byte(want+"\n"))
-		if got, err := c.Password(); err != nil || got.Reveal() != want || len(c.Validate()) != 0 {
+		if got, err := c.ReadPassword(); err != nil || got.Reveal() != want || len(c.Validate()) != 0 {
 			t.Errorf("got %q, %v; want %q", got.Reveal(), err, want)
 		}
 	}
@@ -202,33 +202,33 @@ func write(t *testing.T, file string, content []byte) {
 func TestRefusals(t *testing.T) {
 	var r remote.Refusals
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	one, two := r.Sum("fence", providers.NewSecret("hunter2")), r.Sum("fence", providers.NewSecret("hunter3"))
-	if one == two || one != r.Sum("fence", providers.NewSecret("hunter2")) || one == r.Sum("fenceh", providers.NewSecret("unter2")) {
+	one, two := r.HashCredential("fence", providers.NewSecret("hunter2")), r.HashCredential("fence", providers.NewSecret("hunter3"))
+	if one == two || one != r.HashCredential("fence", providers.NewSecret("hunter2")) || one == r.HashCredential("fenceh", providers.NewSecret("unter2")) {
 		t.Error("sums do not tell credentials apart")
 	}
-	if err := r.Check("a", one, now); err != nil {
+	if err := r.CheckRefused("a", one, now); err != nil {
 		t.Errorf("before: got %v", err)
 	}
-	said := r.Denied("a", one, now, errors.New("401 Unauthorized"))
+	said := r.RememberDenied("a", one, now, errors.New("401 Unauthorized"))
 	if !errors.Is(said, providers.ErrDenied) || !strings.HasPrefix(said.Error(), "401 Unauthorized: the device refused") {
 		t.Errorf("got %v", said)
 	}
 	for _, tt := range []struct {
 		device string
-		sum    remote.Sum
+		sum    remote.CredentialHash
 		after  time.Duration
 		want   error
 	}{
 		{"a", one, 0, said}, {"a", one, remote.RefusedFor - 1, said}, {"a", one, remote.RefusedFor, nil}, {"a", two, 0, nil}, {"b", one, 0, nil},
 	} {
-		if got := r.Check(tt.device, tt.sum, now.Add(tt.after)); !errors.Is(got, tt.want) {
+		if got := r.CheckRefused(tt.device, tt.sum, now.Add(tt.after)); !errors.Is(got, tt.want) {
 			t.Errorf("%s after %s: got %v, want %v", tt.device, tt.after, got, tt.want)
 		}
 	}
 	for i := range 1000 { // devices come and go
-		r.Hold(fmt.Sprint(i), one, now.Add(time.Duration(i)*time.Minute), said)
+		r.HoldCredential(fmt.Sprint(i), one, now.Add(time.Duration(i)*time.Minute), said)
 	}
-	if !errors.Is(r.Check("999", one, now), said) || r.Check("a", one, now) != nil {
+	if !errors.Is(r.CheckRefused("999", one, now), said) || r.CheckRefused("a", one, now) != nil {
 		t.Error("the last is not held, or the first is kept")
 	}
 }
@@ -276,13 +276,13 @@ func TestTrust(t *testing.T) {
 		{"the host has another, which any may have", remote.Trust{Fingerprints: of(remote.Fingerprint{Host: host, SHA256: wrong}, remote.Fingerprint{SHA256: sum})}, false},
 		{"not verified", remote.Trust{InsecureSkipVerify: true}, true},
 	} {
-		cfg, err := tt.trust.Client(addr)
+		cfg, err := tt.trust.ClientConfig(addr)
 		if err == nil {
 			var conn *tls.Conn
 			if conn, err = tls.Dial("tcp", addr, cfg); err == nil {
 				_ = conn.Close()
 			}
-			err = remote.Explain(err)
+			err = remote.ExplainHandshake(err)
 		}
 		if (err == nil) != tt.want || err != nil && !errors.Is(err, providers.ErrUntrusted) {
 			t.Errorf("%s: got %v", tt.name, err)
@@ -293,30 +293,30 @@ func TestTrust(t *testing.T) {
 		t.Errorf("got problems at %s", got)
 	}
 	write(t, none, []byte("x"))
-	if _, err := rotated.Client(addr); !errors.Is(err, providers.ErrUntrusted) {
+	if _, err := rotated.ClientConfig(addr); !errors.Is(err, providers.ErrUntrusted) {
 		t.Errorf("no certificate in the file: got %v", err)
 	}
 	write(t, none, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	if cfg, err := rotated.Client(addr); err != nil || cfg.RootCAs == nil || cfg.MinVersion != tls.VersionTLS12 {
+	if cfg, err := rotated.ClientConfig(addr); err != nil || cfg.RootCAs == nil || cfg.MinVersion != tls.VersionTLS12 {
 		t.Errorf("a file that is there now: got %+v, %v", cfg, err)
 	}
-	one, _ := rotated.Client(addr)
-	if two, err := rotated.Client(host); err != nil || one.RootCAs != two.RootCAs {
+	one, _ := rotated.ClientConfig(addr)
+	if two, err := rotated.ClientConfig(host); err != nil || one.RootCAs != two.RootCAs {
 		t.Errorf("two connections do not share the authorities of an unchanged file: %v", err)
 	}
 	write(t, none, kit.NewAuthority("another").Cert)
-	if cfg, err := rotated.Client(addr); err != nil || cfg.RootCAs.Equal(one.RootCAs) {
+	if cfg, err := rotated.ClientConfig(addr); err != nil || cfg.RootCAs.Equal(one.RootCAs) {
 		t.Errorf("a changed file: got the authorities of before, %v", err)
 	}
 	write(t, none, []byte("x"))
-	if _, err := rotated.Client(addr); !errors.Is(err, providers.ErrUntrusted) {
+	if _, err := rotated.ClientConfig(addr); !errors.Is(err, providers.ErrUntrusted) {
 		t.Errorf("a file that lost its certificates: got %v", err)
 	}
 	faulty := remote.Trust{CAFile: ca, InsecureSkipVerify: true, Fingerprints: of(remote.Fingerprint{Host: "https://x"})}
-	if got := fmt.Sprint(paths(faulty.Validate())); got != "[fingerprints[0].sha256 fingerprints[0].host insecureSkipVerify]" || !faulty.Given() || (&remote.Trust{}).Given() {
+	if got := fmt.Sprint(paths(faulty.Validate())); got != "[fingerprints[0].sha256 fingerprints[0].host insecureSkipVerify]" || !faulty.HasTrustSettings() || (&remote.Trust{}).HasTrustSettings() {
 		t.Errorf("got problems at %s", got)
 	}
-	if err := remote.Explain(net.ErrClosed); !errors.Is(err, net.ErrClosed) {
+	if err := remote.ExplainHandshake(net.ErrClosed); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a connection that broke: got %v", err)
 	}
 }
@@ -328,7 +328,7 @@ func TestCredentialsOfAMachine(t *testing.T) {
 	write(t, filepath.Join(dir, "n2"), []byte("two"))
 	n1, n2 := providers.Target{Node: "n1", ID: "a"}, providers.Target{Node: "n2", ID: "a"}
 	shared := remote.Credentials{Username: "fence", PasswordFile: filepath.Join(dir, "n1")}
-	if shared.Owner(n1) != "" || shared.Owner(n2) != "" {
+	if shared.OwnerOf(n1) != "" || shared.OwnerOf(n2) != "" {
 		t.Error("machines that share credentials have owners")
 	}
 	for _, c := range []remote.Credentials{
@@ -342,17 +342,17 @@ func TestCredentialsOfAMachine(t *testing.T) {
 			t.Errorf("%+v, one device for all machines: got problems at %s", c, got)
 		}
 		for target, password := range map[providers.Target]string{n1: "one", n2: "two"} {
-			user, got, err := c.Of(c.Owner(target))
+			user, got, err := c.ReadCredentials(c.OwnerOf(target))
 			if err != nil || got.Reveal() != password || user != strings.ReplaceAll(c.Username, "{{ .Name }}", target.Node) {
 				t.Errorf("%s of %+v: got %q, %q, %v", target.Node, c, user, got.Reveal(), err)
 			}
 		}
-		if _, _, err := c.Of("n3"); !errors.Is(err, providers.ErrDenied) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), dir+"/n3") {
+		if _, _, err := c.ReadCredentials("n3"); !errors.Is(err, providers.ErrDenied) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), dir+"/n3") {
 			t.Errorf("no file: got %v", err)
 		}
 	}
 	users := remote.Credentials{Username: "{{ .Name }}", PasswordFile: filepath.Join(dir, "n1")}
-	if user, _, err := users.Of(users.Owner(n2)); user != "n2" || err != nil {
+	if user, _, err := users.ReadCredentials(users.OwnerOf(n2)); user != "n2" || err != nil {
 		t.Errorf("a user of its own: got %q, %v", user, err)
 	}
 	users.Username = "{{ .Labels.user }}"

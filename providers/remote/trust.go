@@ -46,15 +46,15 @@ func (s *SHA256) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Given tells whether anything is set.
-func (t *Trust) Given() bool {
+// HasTrustSettings tells whether anything is set.
+func (t *Trust) HasTrustSettings() bool {
 	return t.CAFile != "" || len(t.Fingerprints) > 0 || t.InsecureSkipVerify
 }
 
 // Validate returns every fault. It reads the file.
 func (t *Trust) Validate() (out []providers.Problem) {
 	problem := func(path, format string, a ...any) { out = append(out, providers.Problemf(path, format, a...)) }
-	if _, err := t.roots(); err != nil {
+	if _, err := t.loadRoots(); err != nil {
 		problem("caFile", "%v", err)
 	}
 	for i, f := range t.Fingerprints {
@@ -71,8 +71,8 @@ func (t *Trust) Validate() (out []providers.Problem) {
 	return out
 }
 
-// roots returns nil, the system's authorities, without a caFile.
-func (t *Trust) roots() (*x509.CertPool, error) {
+// loadRoots returns nil, the system's authorities, without a caFile.
+func (t *Trust) loadRoots() (*x509.CertPool, error) {
 	if t.CAFile == "" {
 		return nil, nil
 	}
@@ -90,26 +90,26 @@ func (t *Trust) roots() (*x509.CertPool, error) {
 	if !pool.AppendCertsFromPEM(b) {
 		return nil, fmt.Errorf("reading CA: no certificate in %s", t.CAFile)
 	}
-	pools.of[t.CAFile] = parsed{sum, pool}
+	pools.of[t.CAFile] = parsedPool{sum, pool}
 	return pool, nil
 }
 
 // pools are what caFiles held when they were read last, by their paths: each connection that stays would else keep a pool of its own.
 var pools = struct {
 	mu sync.Mutex // guards of
-	of map[string]parsed
-}{of: map[string]parsed{}}
+	of map[string]parsedPool
+}{of: map[string]parsedPool{}}
 
-// parsed is a caFile's content.
-type parsed struct {
+// parsedPool is a caFile's content.
+type parsedPool struct {
 	sum   [sha256.Size]byte
 	roots *x509.CertPool
 }
 
-// Client returns the settings for a connection to addr, a host or host:port: at least TLS 1.2, with a certificate that is vouched for. It
-// reads the caFile; that failing is an ErrUntrusted. The caller may add to what it gets. A handshake's error is for Explain.
-func (t *Trust) Client(addr string) (*tls.Config, error) {
-	roots, err := t.roots()
+// ClientConfig returns the settings for a connection to addr, a host or host:port: at least TLS 1.2, with a certificate that is vouched for. It
+// reads the caFile; that failing is an ErrUntrusted. The caller may add to what it gets. A handshake's error is for ExplainHandshake.
+func (t *Trust) ClientConfig(addr string) (*tls.Config, error) {
+	roots, err := t.loadRoots()
 	if err != nil {
 		return nil, providers.WithClass(providers.ErrUntrusted, err)
 	}
@@ -155,13 +155,13 @@ func (t *Trust) Client(addr string) (*tls.Config, error) {
 	return c, nil
 }
 
-// Transport returns an HTTP transport that speaks to devices with a certificate that is vouched for, and to no proxy. edit changes the
+// NewTransport returns an HTTP transport that speaks to devices with a certificate that is vouched for, and to no proxy. edit changes the
 // settings of each connection's TLS; nil: nothing. Where a dialer of one's own is set, net/http speaks HTTP/1.1, as devices do.
-func (t *Trust) Transport(edit func(*tls.Config)) *http.Transport {
+func (t *Trust) NewTransport(edit func(*tls.Config)) *http.Transport {
 	return &http.Transport{
 		DialContext: dialer.DialContext,
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return t.dial(ctx, network, addr, edit)
+			return t.dialTLS(ctx, network, addr, edit)
 		},
 		ResponseHeaderTimeout:  30 * time.Second,
 		IdleConnTimeout:        time.Minute,
@@ -173,9 +173,9 @@ func (t *Trust) Transport(edit func(*tls.Config)) *http.Transport {
 
 var dialer = &net.Dialer{Timeout: 10 * time.Second}
 
-// dial connects to a device and makes sure that it is the one. Nothing but the handshake is said to one that is not: ErrUntrusted.
-func (t *Trust) dial(ctx context.Context, network, addr string, edit func(*tls.Config)) (net.Conn, error) {
-	cfg, err := t.Client(addr)
+// dialTLS connects to a device and makes sure that it is the one. Nothing but the handshake is said to one that is not: ErrUntrusted.
+func (t *Trust) dialTLS(ctx context.Context, network, addr string, edit func(*tls.Config)) (net.Conn, error) {
+	cfg, err := t.ClientConfig(addr)
 	if err != nil {
 		return nil, err
 	}
@@ -191,14 +191,14 @@ func (t *Trust) dial(ctx context.Context, network, addr string, edit func(*tls.C
 	secure := tls.Client(conn, cfg)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
-		return nil, Explain(err)
+		return nil, ExplainHandshake(err)
 	}
 	return secure, nil
 }
 
-// Explain names the settings that a certificate which was not vouched for asks for, as an ErrUntrusted. Any other error of a handshake
+// ExplainHandshake names the settings that a certificate which was not vouched for asks for, as an ErrUntrusted. Any other error of a handshake
 // comes back as it is: whether an alert, or a connection that broke, is a matter of trust depends on the device.
-func Explain(err error) error {
+func ExplainHandshake(err error) error {
 	var cert *tls.CertificateVerificationError
 	if errors.As(err, &cert) && len(cert.UnverifiedCertificates) > 0 {
 		return providers.WithClass(providers.ErrUntrusted, fmt.Errorf("certificate not trusted (caFile, fingerprints; its SHA-256 is %x): %w",

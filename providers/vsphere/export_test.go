@@ -4,7 +4,7 @@ import "time"
 
 // SetRhythm makes a provider's watches faster. wait is at least a second.
 func SetRhythm(p *Provider, wait, first, last time.Duration) {
-	p.rhythm = rhythm{wait: wait, first: first, last: last}
+	p.timing = watchTiming{wait: wait, first: first, last: last}
 }
 
 // SetPage makes answers hold fewer VMs.

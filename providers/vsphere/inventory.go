@@ -30,7 +30,7 @@ const (
 	propHA         = "runtime.dasVmProtection"
 )
 
-var ofVM, ofHost = []string{propUUID, propPower, propConnection, propHost, propHA}, []string{propPower, propConnection}
+var vmProperties, hostProperties = []string{propUUID, propPower, propConnection, propHost, propHA}, []string{propPower, propConnection}
 
 type ref = types.ManagedObjectReference
 
@@ -51,8 +51,8 @@ type inventory struct {
 	hosts map[ref]object
 }
 
-// key is the UUID by which a target's VM is found.
-func key(t providers.Target) (u [16]byte, err error) {
+// targetUUID is the UUID by which a target's VM is found.
+func targetUUID(t providers.Target) (u [16]byte, err error) {
 	id := strings.TrimPrefix(t.ID, "vsphere://")
 	if t.ID == "" {
 		id = t.SystemUUID
@@ -71,47 +71,47 @@ func notFound(format string, a ...any) error {
 	return providers.WithClass(providers.ErrNotFound, fmt.Errorf(format, a...))
 }
 
-// either returns the same for a UUID in both byte orders: VMware writes the first three fields in one, and guests with newer virtual
+// canonicalOrder returns the same for a UUID in both byte orders: VMware writes the first three fields in one, and guests with newer virtual
 // hardware read them in the other.
-func either(u [16]byte) [16]byte {
+func canonicalOrder(u [16]byte) [16]byte {
 	if o := providers.SwapUUID(u); string(o[:]) < string(u[:]) {
 		return o
 	}
 	return u
 }
 
-// find returns the one VM of the target. It is chosen by what this answer says of its UUID.
-func (inv inventory) find(t providers.Target) (object, error) {
-	u, err := key(t)
+// findVM returns the one VM of the target. It is chosen by what this answer says of its UUID.
+func (inv inventory) findVM(t providers.Target) (object, error) {
+	u, err := targetUUID(t)
 	if err != nil {
 		return object{}, err
 	}
-	match := inv.vms[either(u)]
+	match := inv.vms[canonicalOrder(u)]
 	switch len(match) {
 	case 0:
-		return object{}, notFound("no VM that the account may see tells the BIOS UUID %s in either byte order", text(u))
+		return object{}, notFound("no VM that the account may see tells the BIOS UUID %s in either byte order", formatUUID(u))
 	case 1:
 		return match[0], nil
 	}
 	return object{}, notFound("%d VMs have the BIOS UUID %s (%s, %s): give the copies UUIDs of their own",
-		len(match), text(u), match[0].ref.Value, match[1].ref.Value)
+		len(match), formatUUID(u), match[0].ref.Value, match[1].ref.Value)
 }
 
-// observe puts into obs what the answer says of the target's VM.
-func (inv inventory) observe(t providers.Target, obs *providers.Observation) error {
-	v, err := inv.find(t)
+// observeVM puts into obs what the answer says of the target's VM.
+func (inv inventory) observeVM(t providers.Target, obs *providers.Observation) error {
+	v, err := inv.findVM(t)
 	if err != nil {
 		return err
 	}
 	obs.SystemUUID = v.uuid
-	obs.State, obs.Raw, err = inv.verdict(v)
+	obs.State, obs.Raw, err = inv.vmState(v)
 	return err
 }
 
-// verdict is what is known of a VM's power. It is off only if vCenter is in touch with the VM and with its host: of any other it shows
+// vmState is what is known of a VM's power. It is off only if vCenter is in touch with the VM and with its host: of any other it shows
 // what was last known.
-func (inv inventory) verdict(v object) (state providers.PowerState, raw string, _ error) {
-	if err := v.untold(propPower, propConnection, propHost, propHA); err != nil {
+func (inv inventory) vmState(v object) (state providers.PowerState, raw string, _ error) {
+	if err := v.missingError(propPower, propConnection, propHost, propHA); err != nil {
 		return providers.PowerUnknown, v.power, err
 	}
 	if v.connection != string(types.VirtualMachineConnectionStateConnected) {
@@ -120,12 +120,12 @@ func (inv inventory) verdict(v object) (state providers.PowerState, raw string, 
 	if v.host == nil {
 		return providers.PowerUnknown, v.power + " (on no host)", nil
 	}
-	h, told := inv.hosts[*v.host]
-	if !told {
+	h, known := inv.hosts[*v.host]
+	if !known {
 		return providers.PowerUnknown, v.power, providers.WithClass(providers.ErrDenied,
 			fmt.Errorf("its host %s is not in the answer: the account needs System.Read on it", v.host.Value))
 	}
-	if err := h.untold(propPower, propConnection); err != nil {
+	if err := h.missingError(propPower, propConnection); err != nil {
 		return providers.PowerUnknown, v.power, fmt.Errorf("its host %s: %w", v.host.Value, err)
 	}
 	if h.connection != string(types.HostSystemConnectionStateConnected) {
@@ -154,8 +154,8 @@ func powerState(word string) providers.PowerState {
 	}
 }
 
-// untold returns why one of these properties is not known; nil: all are, or vCenter has no value for them and no reason.
-func (o object) untold(properties ...string) error {
+// missingError returns why one of these properties is not known; nil: all are, or vCenter has no value for them and no reason.
+func (o object) missingError(properties ...string) error {
 	for _, name := range properties {
 		if err := o.missing[name]; err != nil {
 			return fmt.Errorf("%s is not told: %w", name, err)
@@ -164,32 +164,32 @@ func (o object) untold(properties ...string) error {
 	return nil
 }
 
-// own finds the target's VM for a power action. That it is the target's was confirmed before; it is compared again, since the VM that is
+// findOwnVM finds the target's VM for a power action. That it is the target's was confirmed before; it is compared again, since the VM that is
 // found here is the one that vCenter is then told to act on.
-func (s *session) own(ctx context.Context, t providers.Target) (object, providers.PowerState, error) {
-	inv, err := s.look(ctx, t)
+func (s *session) findOwnVM(ctx context.Context, t providers.Target) (object, providers.PowerState, error) {
+	inv, err := s.readInventory(ctx, t)
 	if err != nil {
 		return object{}, providers.PowerUnknown, err
 	}
-	v, err := inv.find(t)
+	v, err := inv.findVM(t)
 	if err != nil {
 		return object{}, providers.PowerUnknown, err
 	}
-	if err := t.Identify(providers.Observation{SystemUUID: v.uuid}); err != nil {
+	if err := t.VerifyIdentity(providers.Observation{SystemUUID: v.uuid}); err != nil {
 		return object{}, providers.PowerUnknown, err
 	}
-	state, _, err := inv.verdict(v)
+	state, _, err := inv.vmState(v)
 	if errors.Is(err, errSession) {
 		return object{}, providers.PowerUnknown, err
 	}
 	return v, state, nil // a VM whose power cannot be told may still be powered off
 }
 
-// look reads the VMs that may be the targets', and their hosts, by one RetrievePropertiesEx.
-func (s *session) look(ctx context.Context, targets ...providers.Target) (inventory, error) {
+// readInventory reads the VMs that may be the targets', and their hosts, by one RetrievePropertiesEx.
+func (s *session) readInventory(ctx context.Context, targets ...providers.Target) (inventory, error) {
 	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{
-		{Type: "VirtualMachine", PathSet: ofVM},
-		{Type: "HostSystem", PathSet: ofHost},
+		{Type: "VirtualMachine", PathSet: vmProperties},
+		{Type: "HostSystem", PathSet: hostProperties},
 	}}
 	if len(targets) > fewTargets {
 		view, err := s.allVMs(ctx)
@@ -197,10 +197,10 @@ func (s *session) look(ctx context.Context, targets ...providers.Target) (invent
 			return inventory{}, err
 		}
 		spec.ObjectSet = []types.ObjectSpec{throughView(view, toHost)}
-		inv, err := s.retrieve(ctx, spec)
-		return inv, withSession(err)
+		inv, err := s.retrievePages(ctx, spec)
+		return inv, asSessionError(err)
 	}
-	refs, err := s.candidates(ctx, targets)
+	refs, err := s.candidateRefs(ctx, targets)
 	if err != nil || len(refs) == 0 {
 		return inventory{}, err
 	}
@@ -209,11 +209,11 @@ func (s *session) look(ctx context.Context, targets ...providers.Target) (invent
 	}
 	yes := true
 	spec.ReportMissingObjectsInResults = &yes // one VM that is gone fails no other
-	return s.retrieve(ctx, spec)
+	return s.retrievePages(ctx, spec)
 }
 
-// withSession: what a session has made is not found when the session has ended.
-func withSession(err error) error {
+// asSessionError: what a session has made is not found when the session has ended.
+func asSessionError(err error) error {
 	var gone *types.ManagedObjectNotFound
 	if asFault(err, &gone) {
 		return fmt.Errorf("%w (%w)", errSession, err)
@@ -231,16 +231,16 @@ func throughView(view ref, next ...types.BaseSelectionSpec) types.ObjectSpec {
 	}}
 }
 
-// candidates returns all VMs that vCenter's index has under the targets' UUIDs, in both byte orders.
-func (s *session) candidates(ctx context.Context, targets []providers.Target) (out []ref, _ error) {
+// candidateRefs returns all VMs that vCenter's index has under the targets' UUIDs, in both byte orders.
+func (s *session) candidateRefs(ctx context.Context, targets []providers.Target) (out []ref, _ error) {
 	for _, t := range targets {
-		u, err := key(t)
+		u, err := targetUUID(t)
 		if err != nil {
 			continue // find says so
 		}
 		orders := [][16]byte{u, providers.SwapUUID(u)}
 		for _, u := range slices.Compact(orders) {
-			res, err := call(ctx, s, methods.FindAllByUuid, &types.FindAllByUuid{This: *s.content.SearchIndex, Uuid: text(u), VmSearch: true})
+			res, err := callMethod(ctx, s, methods.FindAllByUuid, &types.FindAllByUuid{This: *s.content.SearchIndex, Uuid: formatUUID(u), VmSearch: true})
 			if err != nil {
 				return nil, err
 			}
@@ -254,14 +254,14 @@ func (s *session) candidates(ctx context.Context, targets []providers.Target) (o
 	return out, nil
 }
 
-func text(u [16]byte) string {
+func formatUUID(u [16]byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
-// retrieve reads properties, page by page.
-func (s *session) retrieve(ctx context.Context, spec types.PropertyFilterSpec) (inventory, error) {
+// retrievePages reads properties, page by page.
+func (s *session) retrievePages(ctx context.Context, spec types.PropertyFilterSpec) (inventory, error) {
 	inv := inventory{vms: map[[16]byte][]object{}, hosts: map[ref]object{}}
-	res, err := call(ctx, s, methods.RetrievePropertiesEx, &types.RetrievePropertiesEx{
+	res, err := callMethod(ctx, s, methods.RetrievePropertiesEx, &types.RetrievePropertiesEx{
 		This: s.content.PropertyCollector, SpecSet: []types.PropertyFilterSpec{spec}, Options: types.RetrieveOptions{MaxObjects: s.page},
 	})
 	if err != nil || res.Returnval == nil {
@@ -269,14 +269,14 @@ func (s *session) retrieve(ctx context.Context, spec types.PropertyFilterSpec) (
 	}
 	for got := *res.Returnval; ; {
 		for _, o := range got.Objects {
-			if err := inv.add(o); err != nil {
+			if err := inv.addObject(o); err != nil {
 				return inv, err
 			}
 		}
 		if got.Token == "" {
 			return inv, nil
 		}
-		more, err := call(ctx, s, methods.ContinueRetrievePropertiesEx, &types.ContinueRetrievePropertiesEx{
+		more, err := callMethod(ctx, s, methods.ContinueRetrievePropertiesEx, &types.ContinueRetrievePropertiesEx{
 			This: s.content.PropertyCollector, Token: got.Token,
 		})
 		if err != nil {
@@ -286,23 +286,23 @@ func (s *session) retrieve(ctx context.Context, spec types.PropertyFilterSpec) (
 	}
 }
 
-// add takes one object of an answer. What is not told because the session has ended is an error of the whole.
-func (inv *inventory) add(c types.ObjectContent) error {
+// addObject takes one object of an answer. What is not told because the session has ended is an error of the whole.
+func (inv *inventory) addObject(c types.ObjectContent) error {
 	o := object{ref: c.Obj, missing: map[string]error{}}
 	for _, m := range c.MissingSet {
-		err := explain(m.Fault.Fault, m.Fault.LocalizedMessage)
+		err := explainFault(m.Fault.Fault, m.Fault.LocalizedMessage)
 		if errors.Is(err, errSession) {
 			return err
 		}
 		o.missing[m.Path] = err
 	}
 	for _, p := range c.PropSet {
-		o.set(p.Name, p.Val)
+		o.setProperty(p.Name, p.Val)
 	}
 	switch c.Obj.Type {
 	case "VirtualMachine":
 		if u, ok := providers.ParseUUID(o.uuid); ok {
-			inv.vms[either(u)] = append(inv.vms[either(u)], o)
+			inv.vms[canonicalOrder(u)] = append(inv.vms[canonicalOrder(u)], o)
 		}
 	case "HostSystem":
 		inv.hosts[c.Obj] = o
@@ -310,15 +310,15 @@ func (inv *inventory) add(c types.ObjectContent) error {
 	return nil
 }
 
-// set takes one property. A value of another type than the API's is none.
-func (o *object) set(name string, val types.AnyType) {
+// setProperty takes one property. A value of another type than the API's is none.
+func (o *object) setProperty(name string, val types.AnyType) {
 	switch name {
 	case propUUID:
-		o.uuid = word(val)
+		o.uuid = enumText(val)
 	case propPower:
-		o.power = word(val)
+		o.power = enumText(val)
 	case propConnection:
-		o.connection = word(val)
+		o.connection = enumText(val)
 	case propHost:
 		if r, ok := val.(ref); ok {
 			o.host = &r
@@ -330,8 +330,8 @@ func (o *object) set(name string, val types.AnyType) {
 	}
 }
 
-// word returns a string of any of the API's enumerations.
-func word(val types.AnyType) string {
+// enumText returns a string of any of the API's enumerations.
+func enumText(val types.AnyType) string {
 	if v := reflect.ValueOf(val); v.Kind() == reflect.String {
 		return v.String()
 	}

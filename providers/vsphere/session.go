@@ -61,10 +61,10 @@ func (p *Provider) loggedIn(ctx context.Context) (s *session, err error) {
 			}
 			return p.session, nil
 		}
-		l, joined := p.logging, true
+		l, joined := p.pendingLogIn, true
 		if l == nil {
 			l, joined = &logIn{done: make(chan struct{})}, false
-			p.logging = l
+			p.pendingLogIn = l
 			p.work.Go(func() { p.logIn(l) })
 		}
 		p.mu.Unlock()
@@ -84,16 +84,16 @@ func (p *Provider) loggedIn(ctx context.Context) (s *session, err error) {
 func (p *Provider) logIn(l *logIn) {
 	ctx, cancel := context.WithTimeoutCause(p.ending, loginTime, fmt.Errorf("no answer to the log-in within %s", loginTime))
 	defer cancel()
-	s, err := p.connect(ctx)
-	l.session, l.err = s, remote.Class(ctx, err)
+	s, err := p.openSession(ctx)
+	l.session, l.err = s, remote.EnsureClass(ctx, err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.session, p.logging = s, nil
+	p.session, p.pendingLogIn = s, nil
 	close(l.done)
 }
 
-// forget drops a session that vCenter has ended.
-func (p *Provider) forget(s *session) {
+// forgetSession drops a session that vCenter has ended.
+func (p *Provider) forgetSession(s *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.session == s {
@@ -101,21 +101,21 @@ func (p *Provider) forget(s *session) {
 	}
 }
 
-// connect logs in. The password is read anew each time, and sent to who speaks as a vCenter does. One that was refused is not sent a
+// openSession logs in. The password is read anew each time, and sent to who speaks as a vCenter does. One that was refused is not sent a
 // second time.
-func (p *Provider) connect(ctx context.Context) (*session, error) {
-	password, err := p.cfg.Password()
+func (p *Provider) openSession(ctx context.Context) (*session, error) {
+	password, err := p.cfg.ReadPassword()
 	if err != nil {
 		return nil, err
 	}
-	sum := p.refusals.Sum(p.cfg.Username, password)
-	if err := p.refusals.Check(p.origin, sum, p.opts.Now()); err != nil {
+	sum := p.refusals.HashCredential(p.cfg.Username, password)
+	if err := p.refusals.CheckRefused(p.origin, sum, p.opts.Now()); err != nil {
 		return nil, err
 	}
 	s := &session{soap: soap.NewClient(p.sdk, false), page: p.page}
 	s.soap.Transport, s.soap.Timeout = p.http, remote.Backstop // what soap.NewClient has set follows the environment's proxies
 	s.soap.Namespace, s.soap.Version, s.soap.UserAgent = "urn:"+vim25.Namespace, vim25.Version, p.opts.Agent
-	service, err := call(ctx, s, methods.RetrieveServiceContent, &types.RetrieveServiceContent{This: vim25.ServiceInstance})
+	service, err := callMethod(ctx, s, methods.RetrieveServiceContent, &types.RetrieveServiceContent{This: vim25.ServiceInstance})
 	if err != nil {
 		return nil, err
 	}
@@ -123,9 +123,9 @@ func (p *Provider) connect(ctx context.Context) (*session, error) {
 	if s.content.SessionManager == nil || s.content.SearchIndex == nil || s.content.ViewManager == nil {
 		return nil, providers.WithClass(providers.ErrPermanent, errors.New("whoever answers there is no vCenter"))
 	}
-	_, err = call(ctx, s, methods.Login, &types.Login{This: *s.content.SessionManager, UserName: p.cfg.Username, Password: password.Reveal()})
+	_, err = callMethod(ctx, s, methods.Login, &types.Login{This: *s.content.SessionManager, UserName: p.cfg.Username, Password: password.Reveal()})
 	if errors.Is(err, providers.ErrDenied) {
-		return nil, p.refusals.Denied(p.origin, sum, p.opts.Now(), err)
+		return nil, p.refusals.RememberDenied(p.origin, sum, p.opts.Now(), err)
 	}
 	return s, err
 }
@@ -148,11 +148,11 @@ func (p *Provider) Close(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	_, err := call(ctx, s, methods.Logout, &types.Logout{This: *s.content.SessionManager})
+	_, err := callMethod(ctx, s, methods.Logout, &types.Logout{This: *s.content.SessionManager})
 	if err == nil || errors.Is(err, errSession) {
 		return nil
 	}
-	return fmt.Errorf("log out (%s): %w", p.device(), remote.Class(ctx, err))
+	return fmt.Errorf("log out (%s): %w", p.deviceName(), remote.EnsureClass(ctx, err))
 }
 
 // allVMs returns the session's view of all VMs that the account may see. vCenter keeps it up to date, and ends it with the session.
@@ -163,7 +163,7 @@ func (s *session) allVMs(ctx context.Context) (ref, error) {
 	if view != nil {
 		return *view, nil
 	}
-	res, err := call(ctx, s, methods.CreateContainerView, &types.CreateContainerView{
+	res, err := callMethod(ctx, s, methods.CreateContainerView, &types.CreateContainerView{
 		This: *s.content.ViewManager, Container: s.content.RootFolder, Type: []string{"VirtualMachine"}, Recursive: true,
 	})
 	if err != nil {
@@ -178,9 +178,9 @@ func (s *session) allVMs(ctx context.Context) (ref, error) {
 // method is one of the API's, as govmomi has it.
 type method[Q, R any] = func(context.Context, soap.RoundTripper, *Q) (*R, error)
 
-// call sends one request, once. Its error has the class of the fault that vCenter named; of no class are those of the network. An answer
+// callMethod sends one request, once. Its error has the class of the fault that vCenter named; of no class are those of the network. An answer
 // without what was asked for is none.
-func call[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) (res *R, err error) {
+func callMethod[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) (res *R, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			res, err = nil, providers.WithClass(providers.ErrPermanent, fmt.Errorf("govmomi panicked: %v", r))
@@ -190,7 +190,7 @@ func call[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) (res 
 	switch {
 	case err != nil && soap.IsSoapFault(err):
 		f := soap.ToSoapFault(err)
-		return nil, explain(f.Detail.Fault, f.String)
+		return nil, explainFault(f.Detail.Fault, f.String)
 	case err != nil:
 		return nil, withoutURL(err)
 	case res == nil:
@@ -199,13 +199,13 @@ func call[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) (res 
 	return res, nil
 }
 
-// act is call for a request that acts on a VM's power. Every request of SOAP is a POST, so the transport cannot
+// callAction is call for a request that acts on a VM's power. Every request of SOAP is a POST, so the transport cannot
 // distinguish them.
-func act[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) error {
+func callAction[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) error {
 	if err := remote.MaySend(ctx); err != nil {
 		return err
 	}
-	_, err := call(ctx, s, m, q)
+	_, err := callMethod(ctx, s, m, q)
 	return err
 }
 
@@ -218,13 +218,13 @@ func withoutURL(err error) error {
 	return err
 }
 
-// faulty is a fault that vCenter named.
-type faulty struct {
-	fault types.BaseMethodFault // nil: one that govmomi does not know
-	said  string
+// faultError is a fault that vCenter named.
+type faultError struct {
+	fault   types.BaseMethodFault // nil: one that govmomi does not know
+	message string
 }
 
-func (f *faulty) Error() string {
+func (f *faultError) Error() string {
 	name := "fault"
 	if f.fault != nil {
 		name = reflect.TypeOf(f.fault).Elem().Name()
@@ -235,15 +235,15 @@ func (f *faulty) Error() string {
 	case *types.InvalidLogin, *types.PasswordExpired:
 		return name // nothing that a log-in was answered with is repeated
 	}
-	if f.said == "" {
+	if f.message == "" {
 		return name
 	}
-	return name + ": " + f.said
+	return name + ": " + f.message
 }
 
 // asFault finds a fault of that very type.
 func asFault[F types.BaseMethodFault](err error, into *F) bool {
-	var f *faulty
+	var f *faultError
 	if !errors.As(err, &f) {
 		return false
 	}
@@ -254,10 +254,10 @@ func asFault[F types.BaseMethodFault](err error, into *F) bool {
 	return ok
 }
 
-// explain gives a fault its class. It is told by its exact type: a fault's family says little (NotAuthenticated is a NoPermission). One
+// explainFault gives a fault its class. It is told by its exact type: a fault's family says little (NotAuthenticated is a NoPermission). One
 // that govmomi does not know is access denied, so that an odd answer to a log-in is no reason to send the password again.
-func explain(detail types.AnyType, said string) error {
-	f := &faulty{fault: pointer(detail), said: said}
+func explainFault(detail types.AnyType, message string) error {
+	f := &faultError{fault: faultPointer(detail), message: message}
 	switch f.fault.(type) {
 	case *types.NotAuthenticated:
 		return providers.WithClass(providers.ErrDenied, fmt.Errorf("%w (%w)", errSession, f))
@@ -272,8 +272,8 @@ func explain(detail types.AnyType, said string) error {
 	return providers.WithClass(providers.ErrUnreachable, f)
 }
 
-// pointer returns a fault as the interface that a pointer to it has.
-func pointer(detail types.AnyType) types.BaseMethodFault {
+// faultPointer returns a fault as the interface that a pointer to it has.
+func faultPointer(detail types.AnyType) types.BaseMethodFault {
 	if f, ok := detail.(types.BaseMethodFault); ok {
 		return f
 	}
@@ -287,11 +287,11 @@ func pointer(detail types.AnyType) types.BaseMethodFault {
 	return f
 }
 
-// answers lets through what a vCenter answers, 200 and (with a fault) 500. Any other status, redirects among them, is an error with its
+// checkedAnswers lets through what a vCenter answers, 200 and (with a fault) 500. Any other status, redirects among them, is an error with its
 // class: nothing follows it.
-type answers struct{ next http.RoundTripper }
+type checkedAnswers struct{ next http.RoundTripper }
 
-func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a checkedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := a.next.RoundTrip(r)
 	if err != nil {
 		return nil, err

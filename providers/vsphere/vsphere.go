@@ -57,7 +57,7 @@ func NewConfig() *Config { return &Config{} }
 func (c *Config) Validate() (out []providers.Problem) {
 	if c.Address == "" {
 		out = append(out, providers.Problemf("address", "missing: write https://host[:port]"))
-	} else if _, err := c.endpoint(); err != nil {
+	} else if _, err := c.apiEndpoint(); err != nil {
 		out = append(out, providers.Problemf("address", "%v", err))
 	}
 	out = append(out, c.ValidateShared()...)
@@ -67,8 +67,8 @@ func (c *Config) Validate() (out []providers.Problem) {
 // New makes the provider. It contacts no vCenter.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
-// endpoint is the address of the API.
-func (c *Config) endpoint() (*url.URL, error) {
+// apiEndpoint is the address of the API.
+func (c *Config) apiEndpoint() (*url.URL, error) {
 	u, err := remote.ParseHTTP(c.Address, false)
 	if err != nil {
 		return nil, err
@@ -79,11 +79,11 @@ func (c *Config) endpoint() (*url.URL, error) {
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/sdk"}, nil
 }
 
-// Addresses implements providers.IDs: the vCenter is named by the configuration alone.
-func (c *Config) Addresses() bool { return false }
+// HasAddressIDs implements providers.IDs: the vCenter is named by the configuration alone.
+func (c *Config) HasAddressIDs() bool { return false }
 
-// Canonical implements providers.IDs: a BIOS UUID in the lesser of both byte orders, since a kubelet and vCenter write it in either.
-func (c *Config) Canonical(id string) (canonical string, hosts []string, err error) {
+// CanonicalID implements providers.IDs: a BIOS UUID in the lesser of both byte orders, since a kubelet and vCenter write it in either.
+func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if canonical = providers.CanonicalUUID(strings.TrimPrefix(id, "vsphere://")); canonical == "" {
 		return "", nil, errors.New("is no BIOS UUID: write 32 hexadecimal digits, or vsphere:// and them")
 	}
@@ -99,17 +99,17 @@ type Provider struct {
 	http     http.RoundTripper
 	drop     func() // closes idle connections
 	refusals remote.Refusals
-	rhythm   rhythm
+	timing   watchTiming
 	page     int32 // pageSize
 
 	ending context.Context // of log-ins; ends when Close's time is up
 	end    context.CancelFunc
 	work   sync.WaitGroup // log-ins; Add happens with mu held and closed false
 
-	mu      sync.Mutex // guards what follows
-	session *session   // nil: none
-	logging *logIn     // nil: none is under way
-	closed  bool
+	mu           sync.Mutex // guards what follows
+	session      *session   // nil: none
+	pendingLogIn *logIn     // nil: none is under way
+	closed       bool
 }
 
 var (
@@ -126,15 +126,15 @@ const keptConns = 9
 
 // New makes the provider from a valid Config. It contacts no vCenter.
 func New(c Config, o providers.Options) (*Provider, error) {
-	u, err := c.endpoint()
+	u, err := c.apiEndpoint()
 	if err != nil {
 		return nil, fmt.Errorf("address %w", err)
 	}
-	t := c.Transport(nil)
+	t := c.NewTransport(nil)
 	t.MaxIdleConnsPerHost = keptConns
 	p := &Provider{
-		cfg: c, opts: o.Defaulted(), sdk: u, origin: u.Scheme + "://" + u.Host, http: answers{remote.Limited{Next: t, Bytes: maxAnswer, Values: maxTags}}, drop: t.CloseIdleConnections,
-		rhythm: calm, page: pageSize,
+		cfg: c, opts: o.WithDefaults(), sdk: u, origin: u.Scheme + "://" + u.Host, http: checkedAnswers{remote.Limited{Next: t, Bytes: maxAnswer, Values: maxTags}}, drop: t.CloseIdleConnections,
+		timing: defaultTiming, page: pageSize,
 	}
 	p.ending, p.end = context.WithCancel(context.Background())
 	if c.InsecureSkipVerify {
@@ -143,18 +143,18 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	return p, nil
 }
 
-// Limits implements providers.Limiter: all VMs are asked for at one vCenter. What is trusted or not is each VM: there is no Device.
-func (p *Provider) Limits(providers.Target) string { return p.origin }
+// LimitGroup implements providers.Limiter: all VMs are asked for at one vCenter. What is trusted or not is each VM: there is no Device.
+func (p *Provider) LimitGroup(providers.Target) string { return p.origin }
 
 // State asks for the VM and its host. Errors have a class; a state that vSphere does not define is PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
-	err := p.do(ctx, "ask state of", t, func(ctx context.Context, s *session) (err error) {
+	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context, s *session) (err error) {
 		obs = providers.Observation{At: providers.InstantOf(p.opts.Now())}
-		inv, err := s.look(ctx, t)
+		inv, err := s.readInventory(ctx, t)
 		if err != nil {
 			return err
 		}
-		return inv.observe(t, &obs)
+		return inv.observeVM(t, &obs)
 	})
 	return obs, err
 }
@@ -173,20 +173,20 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 	if len(targets) > 1 {
 		all.Node += fmt.Sprintf(" and %d others", len(targets)-1)
 	}
-	err := p.do(ctx, "ask state of", all, func(ctx context.Context, s *session) error {
+	err := p.runCall(ctx, "ask state of", all, func(ctx context.Context, s *session) error {
 		clear(found)
 		clear(errs)
 		at := p.opts.Now()
-		inv, err := s.look(ctx, targets...)
+		inv, err := s.readInventory(ctx, targets...)
 		if err != nil {
 			return err
 		}
 		for _, t := range targets {
 			obs := providers.Observation{At: providers.InstantOf(at)}
-			if err := inv.observe(t, &obs); errors.Is(err, errSession) {
+			if err := inv.observeVM(t, &obs); errors.Is(err, errSession) {
 				return err
 			} else if err != nil {
-				errs[t.Key()] = p.told(ctx, "ask state of", t, err)
+				errs[t.Key()] = p.targetError(ctx, "ask state of", t, err)
 			} else {
 				found[t.Key()] = obs
 			}
@@ -206,12 +206,12 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 // waited for. A suspended VM is powered off, too, and its memory is lost, as is a plug's pulling.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power off", t, func(ctx context.Context, s *session) error {
-		v, state, err := s.own(ctx, t)
+	return p.runCall(ctx, "power off", t, func(ctx context.Context, s *session) error {
+		v, state, err := s.findOwnVM(ctx, t)
 		if err != nil || state == providers.PowerOff {
 			return err
 		}
-		err = act(ctx, s, methods.PowerOffVM_Task, &types.PowerOffVM_Task{This: v.ref})
+		err = callAction(ctx, s, methods.PowerOffVM_Task, &types.PowerOffVM_Task{This: v.ref})
 		return unlessAlready(err, types.VirtualMachinePowerStatePoweredOff)
 	})
 }
@@ -220,8 +220,8 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 // machine that was there before.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
-	return p.do(ctx, "power on", t, func(ctx context.Context, s *session) error {
-		v, state, err := s.own(ctx, t)
+	return p.runCall(ctx, "power on", t, func(ctx context.Context, s *session) error {
+		v, state, err := s.findOwnVM(ctx, t)
 		switch {
 		case err != nil:
 			return err
@@ -231,7 +231,7 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		case state == providers.PowerOn:
 			return nil
 		}
-		err = act(ctx, s, methods.PowerOnVM_Task, &types.PowerOnVM_Task{This: v.ref})
+		err = callAction(ctx, s, methods.PowerOnVM_Task, &types.PowerOnVM_Task{This: v.ref})
 		return unlessAlready(err, types.VirtualMachinePowerStatePoweredOn)
 	})
 }
@@ -245,13 +245,13 @@ func unlessAlready(err error, state types.VirtualMachinePowerState) error {
 	return err
 }
 
-// do runs one call of the contract with a session. A session that vCenter has ended is replaced once, and the call begins anew: nothing
+// runCall runs one call of the contract with a session. A session that vCenter has ended is replaced once, and the call begins anew: nothing
 // was done in a session that was none.
-func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context, *session) error) error {
-	return remote.Do(ctx, act, t, p.device(), func(ctx context.Context) error { return p.within(ctx, f) })
+func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f func(context.Context, *session) error) error {
+	return remote.RunCall(ctx, act, t, p.deviceName(), func(ctx context.Context) error { return p.withSession(ctx, f) })
 }
 
-func (p *Provider) within(ctx context.Context, f func(context.Context, *session) error) (err error) {
+func (p *Provider) withSession(ctx context.Context, f func(context.Context, *session) error) (err error) {
 	for range 2 {
 		var s *session
 		if s, err = p.loggedIn(ctx); err != nil {
@@ -260,23 +260,23 @@ func (p *Provider) within(ctx context.Context, f func(context.Context, *session)
 		if err = f(ctx, s); !errors.Is(err, errSession) {
 			return err
 		}
-		p.forget(s)
+		p.forgetSession(s)
 	}
 	return err
 }
 
-// told gives one target's error the words that do gives a call's.
-func (p *Provider) told(ctx context.Context, act string, t providers.Target, err error) error {
-	return remote.Do(ctx, act, t, p.device(), func(context.Context) error { return err })
+// targetError gives one target's error the words that do gives a call's.
+func (p *Provider) targetError(ctx context.Context, act string, t providers.Target, err error) error {
+	return remote.RunCall(ctx, act, t, p.deviceName(), func(context.Context) error { return err })
 }
 
-func (p *Provider) device() string { return "vsphere " + p.opts.Name + " " + p.origin }
+func (p *Provider) deviceName() string { return "vsphere " + p.opts.Name + " " + p.origin }
 
-// rhythm is how often things happen that nobody asks for.
-type rhythm struct {
+// watchTiming is how often things happen that nobody asks for.
+type watchTiming struct {
 	wait        time.Duration // for vCenter's next event; then it says that there was none
 	first, last time.Duration // between two attempts to listen; doubles with each that fails
 }
 
-// calm: below the 30 s for which an answer's first byte is waited for.
-var calm = rhythm{wait: 15 * time.Second, first: 250 * time.Millisecond, last: time.Minute}
+// defaultTiming: below the 30 s for which an answer's first byte is waited for.
+var defaultTiming = watchTiming{wait: 15 * time.Second, first: 250 * time.Millisecond, last: time.Minute}

@@ -373,13 +373,13 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 				case 1:
 					_, err = p.States(ctx, many{p}.with([]providers.Target{of}))
 				case 2:
-					err = p.PowerOff(ctx, of, providertest.Allow)
+					err = p.PowerOff(ctx, of, providertest.AllowSend)
 				default:
-					err = p.PowerOn(ctx, of, providertest.Allow)
+					err = p.PowerOn(ctx, of, providertest.AllowSend)
 				}
 				if text := fmt.Sprint(err); !errors.Is(err, providers.ErrDenied) || strings.Contains(text, "hunter2") ||
 					!strings.Contains(text, "InvalidLogin: the device refused") {
-					t.Errorf("%s: got %s: %v", when, providers.Class(err), err)
+					t.Errorf("%s: got %s: %v", when, providers.ErrorClass(err), err)
 				}
 			})
 		}
@@ -465,7 +465,7 @@ func TestJoinedLoginIsRefused(t *testing.T) {
 	close(on)
 	for range callers {
 		if err := <-errs; !errors.Is(err, providers.ErrDenied) {
-			t.Errorf("got %s: %v", providers.Class(err), err)
+			t.Errorf("got %s: %v", providers.ErrorClass(err), err)
 		}
 	}
 }
@@ -598,7 +598,7 @@ func TestBatch(t *testing.T) {
 	if all, err := p.States(t.Context(), nil); len(all) != 0 || err != nil {
 		t.Errorf("nothing: got %d answers, %v", len(all), err)
 	}
-	if got := p.Limits(targets[0]); got != v.server.URL {
+	if got := p.LimitGroup(targets[0]); got != v.server.URL {
 		t.Errorf("limits are of %q", got)
 	}
 }
@@ -705,12 +705,12 @@ func TestConfig(t *testing.T) {
 	c := v.config()
 	const lesser = "1fec0d42-7d11-4bf0-8a5e-0123456789ab"
 	for _, id := range []string{lesser, "vsphere://" + strings.ToUpper(lesser), "420dec1f-117d-f04b-8a5e-0123456789ab"} {
-		if got, hosts, err := c.Canonical(id); got != lesser || len(hosts) != 0 || err != nil || c.Addresses() {
+		if got, hosts, err := c.CanonicalID(id); got != lesser || len(hosts) != 0 || err != nil || c.HasAddressIDs() {
 			t.Errorf("%s: got %q, %q, %v", id, got, hosts, err)
 		}
 	}
 	for _, id := range []string{"", "worker-1", "vsphere://", "00000000-0000-0000-0000-000000000000", "aws:///" + lesser} {
-		if got, _, err := c.Canonical(id); err == nil {
+		if got, _, err := c.CanonicalID(id); err == nil {
 			t.Errorf("%q: got %q", id, got)
 		}
 	}

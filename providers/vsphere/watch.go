@@ -22,24 +22,24 @@ func (p *Provider) Watch(ctx context.Context, targets []providers.Target, f func
 	log := p.opts.Log.With("provider", p.opts.Name, "vcenter", p.origin)
 	w := watch{p: p, f: f, targets: map[[16]byte][]providers.Target{}}
 	for _, t := range targets {
-		if u, err := key(t); err == nil {
-			w.targets[either(u)] = append(w.targets[either(u)], t)
+		if u, err := targetUUID(t); err == nil {
+			w.targets[canonicalOrder(u)] = append(w.targets[canonicalOrder(u)], t)
 		}
 	}
-	for pause := p.rhythm.first; ; pause = min(2*pause, p.rhythm.last) {
-		subscribed, err := w.once(ctx)
+	for pause := p.timing.first; ; pause = min(2*pause, p.timing.last) {
+		subscribed, err := w.watchOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, errClosed):
-			return fmt.Errorf("watch (%s): %w", p.device(), err)
+			return fmt.Errorf("watch (%s): %w", p.deviceName(), err)
 		case subscribed:
-			log.Warn("Lost the events of a vCenter", "err", providers.Cause(err))
-			pause = p.rhythm.first
+			log.Warn("Lost the events of a vCenter", "err", providers.ErrorCause(err))
+			pause = p.timing.first
 		default:
-			log.Debug("Cannot get the events of a vCenter", "err", providers.Cause(err), "again", pause)
+			log.Debug("Cannot get the events of a vCenter", "err", providers.ErrorCause(err), "again", pause)
 		}
-		if !remote.Sleep(ctx, pause) {
+		if !remote.SleepContext(ctx, pause) {
 			return ctx.Err()
 		}
 	}
@@ -51,23 +51,23 @@ type watch struct {
 	f       func(providers.Target, providers.Observation)
 }
 
-// once listens until something fails or ctx ends.
-func (w *watch) once(ctx context.Context) (subscribed bool, err error) {
+// watchOnce listens until something fails or ctx ends.
+func (w *watch) watchOnce(ctx context.Context) (subscribed bool, err error) {
 	s, err := w.p.loggedIn(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer func() {
 		if errors.Is(err, errSession) {
-			w.p.forget(s)
+			w.p.forgetSession(s)
 		}
 	}()
-	view, err := w.ask(ctx, s.allVMs)
+	view, err := w.askWithTimeout(ctx, s.allVMs)
 	if err != nil {
 		return false, err
 	}
-	collector, err := w.ask(ctx, func(ctx context.Context) (ref, error) {
-		res, err := call(ctx, s, methods.CreatePropertyCollector, &types.CreatePropertyCollector{This: s.content.PropertyCollector})
+	collector, err := w.askWithTimeout(ctx, func(ctx context.Context) (ref, error) {
+		res, err := callMethod(ctx, s, methods.CreatePropertyCollector, &types.CreatePropertyCollector{This: s.content.PropertyCollector})
 		if err != nil {
 			return ref{}, err
 		}
@@ -79,26 +79,26 @@ func (w *watch) once(ctx context.Context) (subscribed bool, err error) {
 	defer func() { // also ends a wait that vCenter is still in
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
-		_, _ = call(ctx, s, methods.DestroyPropertyCollector, &types.DestroyPropertyCollector{This: collector}) // else it ends with the session
+		_, _ = callMethod(ctx, s, methods.DestroyPropertyCollector, &types.DestroyPropertyCollector{This: collector}) // else it ends with the session
 	}()
-	if _, err := w.ask(ctx, func(ctx context.Context) (ref, error) {
-		_, err := call(ctx, s, methods.CreateFilter, &types.CreateFilter{This: collector, Spec: types.PropertyFilterSpec{
+	if _, err := w.askWithTimeout(ctx, func(ctx context.Context) (ref, error) {
+		_, err := callMethod(ctx, s, methods.CreateFilter, &types.CreateFilter{This: collector, Spec: types.PropertyFilterSpec{
 			ObjectSet: []types.ObjectSpec{throughView(view)},
 			PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{propUUID, propPower, propConnection}}},
 		}})
-		return ref{}, withSession(err)
+		return ref{}, asSessionError(err)
 	}); err != nil {
 		return false, err
 	}
 	seen := map[ref]*object{} // all VMs: one may be given a target's UUID
 	version, first := "", true
-	wait := max(1, int32(w.p.rhythm.wait/time.Second))
+	wait := max(1, int32(w.p.timing.wait/time.Second))
 	for {
-		res, err := w.updates(ctx, s, &types.WaitForUpdatesEx{
+		res, err := w.waitForUpdates(ctx, s, &types.WaitForUpdatesEx{
 			This: collector, Version: version, Options: &types.WaitOptions{MaxWaitSeconds: &wait, MaxObjectUpdates: s.page},
 		})
 		if err != nil {
-			return true, withSession(err)
+			return true, asSessionError(err)
 		}
 		if res.Returnval == nil {
 			continue // nothing happened
@@ -106,30 +106,30 @@ func (w *watch) once(ctx context.Context) (subscribed bool, err error) {
 		version = res.Returnval.Version
 		for _, set := range res.Returnval.FilterSet {
 			for _, u := range set.ObjectSet {
-				w.changed(seen, u, first)
+				w.handleChange(seen, u, first)
 			}
 		}
 		first = first && res.Returnval.Truncated != nil && *res.Returnval.Truncated
 	}
 }
 
-// ask puts a question that is answered at once.
-func (w *watch) ask(ctx context.Context, f func(context.Context) (ref, error)) (ref, error) {
+// askWithTimeout puts a question that is answered at once.
+func (w *watch) askWithTimeout(ctx context.Context, f func(context.Context) (ref, error)) (ref, error) {
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
 	return f(ctx)
 }
 
-// updates waits for the next events. A vCenter that does not even say that there are none has lost us.
-func (w *watch) updates(ctx context.Context, s *session, q *types.WaitForUpdatesEx) (*types.WaitForUpdatesExResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.p.rhythm.wait+loginTime)
+// waitForUpdates waits for the next events. A vCenter that does not even say that there are none has lost us.
+func (w *watch) waitForUpdates(ctx context.Context, s *session, q *types.WaitForUpdatesEx) (*types.WaitForUpdatesExResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.p.timing.wait+loginTime)
 	defer cancel()
-	return call(ctx, s, methods.WaitForUpdatesEx, q)
+	return callMethod(ctx, s, methods.WaitForUpdatesEx, q)
 }
 
-// changed takes what happened to one VM, and tells of its power where that changed. What is there at the beginning is told only of a VM
+// handleChange takes what happened to one VM, and tells of its power where that changed. What is there at the beginning is told only of a VM
 // that does not run.
-func (w *watch) changed(seen map[ref]*object, u types.ObjectUpdate, first bool) {
+func (w *watch) handleChange(seen map[ref]*object, u types.ObjectUpdate, first bool) {
 	if u.Kind == types.ObjectUpdateKindLeave {
 		delete(seen, u.Obj)
 		return
@@ -141,7 +141,7 @@ func (w *watch) changed(seen map[ref]*object, u types.ObjectUpdate, first bool) 
 	}
 	before := *o
 	for _, c := range u.ChangeSet {
-		o.set(c.Name, c.Val)
+		o.setProperty(c.Name, c.Val)
 	}
 	id, ok := providers.ParseUUID(o.uuid)
 	state := powerState(o.power)
@@ -153,7 +153,7 @@ func (w *watch) changed(seen map[ref]*object, u types.ObjectUpdate, first bool) 
 	case first && o.power == string(types.VirtualMachinePowerStatePoweredOn):
 		return
 	}
-	for _, t := range w.targets[either(id)] {
+	for _, t := range w.targets[canonicalOrder(id)] {
 		w.f(t, providers.Observation{State: state, Raw: "event: " + o.power, SystemUUID: o.uuid,
 			At: providers.InstantOf(w.p.opts.Now())})
 	}

@@ -23,7 +23,7 @@ func brisk(p *vsphere.Provider) {
 // next wants this told, and nothing before.
 func next(t testing.TB, tells <-chan string, want string) {
 	t.Helper()
-	if seen := providertest.Await(t, tells, want); len(seen) > 1 {
+	if seen := providertest.AwaitReports(t, tells, want); len(seen) > 1 {
 		t.Fatalf("told %q before", seen)
 	}
 }
@@ -42,10 +42,10 @@ func TestWatch(t *testing.T) {
 	}
 	u, _ := providers.ParseUUID(n2.Config.Uuid)
 	brisk(p)
-	tells, stop := providertest.Watching(t, p, named(n1, "n1", ""), named(n3, "n3", "vsphere://"+n3.Config.Uuid),
+	tells, stop := providertest.StartWatch(t, p, named(n1, "n1", ""), named(n3, "n3", "vsphere://"+n3.Config.Uuid),
 		providers.Target{Node: "n2", SystemUUID: fmt.Sprintf("%x", providers.SwapUUID(u))},
 		providers.Target{Node: "unknown", SystemUUID: anotherUUID}, providers.Target{Node: "nothing"})
-	providertest.Await(t, tells, "n1 Off event: poweredOff", "n3 On event: suspended")
+	providertest.AwaitReports(t, tells, "n1 Off event: poweredOff", "n3 On event: suspended")
 	other.power("poweredOff")
 	n2.power("poweredOff")
 	next(t, tells, "n2 Off event: poweredOff")
@@ -72,7 +72,7 @@ func TestWatch(t *testing.T) {
 	// The session ends, and the VM's power while nobody listened.
 	v.endSessions()
 	n2.power("poweredOff")
-	providertest.Await(t, tells, "n2 Off event: poweredOff", "n1 On event: suspended", "n3 On event: suspended")
+	providertest.AwaitReports(t, tells, "n2 Off event: poweredOff", "n1 On event: suspended", "n3 On event: suspended")
 	v.count("WaitForUpdatesEx")
 	kit.Until(t, "nothing happens, and it is asked again", func() bool { return v.count("WaitForUpdatesEx") > 0 })
 	stop()
@@ -89,7 +89,7 @@ func TestWatchIsPatient(t *testing.T) {
 	p := v.provider(t)
 	v.setPassword("another")
 	brisk(p)
-	tells, _ := providertest.Watching(t, p, m.target())
+	tells, _ := providertest.StartWatch(t, p, m.target())
 	logins := 0
 	kit.Until(t, "a log-in", func() bool { logins += v.count("Login"); return logins == 1 })
 	v.write(t, "password", []byte("another"))

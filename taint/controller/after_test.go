@@ -50,11 +50,11 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.D
 	}
 	config := x.Config()
 	config.Machines.Led = func(*corev1.Node) (machine.Machine, error) { return m, nil }
-	config.Fence.After = fence.AfterFence{PowerOn: true, PerDay: 1}
+	config.Fence.After = fence.PostFence{PowerOn: true, PerDay: 1}
 	x.Config = func() *Config { return config }
 	rec := taint.Record{
-		ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: x.c.now, PowerOff: true, OffBy: proof.Speakers(m.Proofs()),
-	}.Enter(taint.PhaseDone, taint.ResultEvicted, x.c.now)
+		ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: x.c.now, PowerOff: true, OffBy: proof.SpeakersOf(m.ProofDevices()),
+	}.EnterPhase(taint.PhaseDone, taint.ResultEvicted, x.c.now)
 	write := func(r taint.Record) {
 		x.live.node = x.live.node.DeepCopy()
 		x.cached.node = x.live.node

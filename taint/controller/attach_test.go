@@ -54,8 +54,8 @@ func detaching(t *testing.T, rule policy.Policy) (*midst, *deleting) {
 
 	x.live.node.Spec.Taints = append(x.live.node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
 
-	l := taint.See(x.live.node, nil, taint.DefaultKey, providers.InstantOf(x.c.now), providers.InstantOf(x.c.now))
-	x.live.node.Annotations = map[string]string{taint.PolicyAnnotation: l.Announce(rule.Name, string(rule.WithoutProof), x.c.now)}
+	l := taint.NewLook(x.live.node, nil, taint.DefaultKey, providers.InstantOf(x.c.now), providers.InstantOf(x.c.now))
+	x.live.node.Annotations = map[string]string{taint.PolicyAnnotation: l.EncodeAnnouncement(rule.Name, string(rule.WithoutProof), x.c.now)}
 
 	yes := true
 	old := podsOf("n1", "old")[0]

@@ -22,7 +22,7 @@ type base struct {
 	writer kube.Writer
 	gate   *gate        // of pod writes
 	runs   atomic.Int32 // of pod writes that are under way
-	pauses sharedMaps   // of Config.Elsewhere
+	pauses sharedMaps   // of Config.Exclusions
 
 	attached sharing.Call[map[string][]action.Attachment] // all of them, by node
 
@@ -37,8 +37,8 @@ func newBase(o Options) *base {
 	}
 }
 
-// now is this moment by both clocks of the process.
-func (b *base) now() providers.Instant { return providers.InstantOf(b.Now()) }
+// instantNow is this moment by both clocks of the process.
+func (b *base) instantNow() providers.Instant { return providers.InstantOf(b.Now()) }
 
 // WithFleet lends the memory across nodes to f, which must not block. It blocks while somebody else has it.
 func (b *base) WithFleet(f func(*fleet.Fleet)) {
@@ -49,32 +49,32 @@ func (b *base) WithFleet(f func(*fleet.Fleet)) {
 
 // fleetView says what is known of a node now.
 func (b *base) fleetView(name string) (v fleet.View) {
-	b.WithFleet(func(f *fleet.Fleet) { v = f.View(name, b.now()) })
+	b.WithFleet(func(f *fleet.Fleet) { v = f.View(name, b.instantNow()) })
 	return v
 }
 
-// liar names the node whose record keeps a device from being believed; "" for none.
-func (b *base) liar(m machine.Machine) (by string) {
-	b.WithFleet(func(f *fleet.Fleet) { by = f.Distrusted(m.Identity, m.Device, m.Target.Node) })
+// distrustedBy names the node whose record keeps a device from being believed; "" for none.
+func (b *base) distrustedBy(m machine.Machine) (by string) {
+	b.WithFleet(func(f *fleet.Fleet) { by = f.DistrustingNode(m.Identity, m.Device, m.Target.Node) })
 	return by
 }
 
-// called notes how a read of ours ended: whatever the API server says itself, it answered. One that many share failed once.
-func (b *base) called(err error) {
+// noteReadResult notes how a read of ours ended: whatever the API server says itself, it answered. One that many share failed once.
+func (b *base) noteReadResult(err error) {
 	var again sharing.Shared
 	if errors.Is(err, context.Canceled) || errors.As(err, &again) {
 		return
 	}
 	var status apierrors.APIStatus
 	failed := err != nil && (!errors.As(err, &status) || status.Status().Code >= 500)
-	b.WithFleet(func(f *fleet.Fleet) { f.Called(failed, b.now()) })
+	b.WithFleet(func(f *fleet.Fleet) { f.ApplyReadResult(failed, b.instantNow()) })
 }
 
 // attachedTo lists the VolumeAttachments that name the node, live. The API server cannot select them by node: whoever lists them at the same time
 // shares the list of all nodes'. It is sent after it was called for, and errors are everybody's.
 func (b *base) attachedTo(ctx context.Context, node string) ([]action.Attachment, error) {
 	list := func(ctx context.Context) (map[string][]action.Attachment, error) {
-		return kube.Attachments(ctx, b.Live)
+		return kube.ListAttachments(ctx, b.Live)
 	}
 	all, err := b.attached.Ask(ctx, kube.Timeout, list)
 	return all[node], err

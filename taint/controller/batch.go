@@ -35,29 +35,29 @@ type item struct {
 	write     func(context.Context) error
 }
 
-// forEach runs write for every pod of the decision, as each does.
-func (w *work) forEach(ctx context.Context, a action.Action, write func(context.Context, action.Pod) error) decide.ActionDone {
+// writePods runs write for every pod of the decision, as each does.
+func (w *work) writePods(ctx context.Context, a action.Action, write func(context.Context, action.Pod) error) decide.ActionDone {
 	var items []item
 	for _, p := range action.PodsOf(a) {
 		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error { return write(ctx, p) }})
 	}
-	return w.each(ctx, a, items)
+	return w.writeEach(ctx, a, items)
 }
 
-// each runs the items' writes in the decision's order, each as soon as the gate lets it through. A write that fails is no error:
+// writeEach runs the items' writes in the decision's order, each as soon as the gate lets it through. A write that fails is no error:
 // how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
 // the writes under way come to their end: one that was cut off could land after the next look. While it waits for turns other nodes are looked at: the
 // gate is to know all of their storage pods.
-func (w *work) each(ctx context.Context, a action.Action, items []item) decide.ActionDone {
-	w.st.looked()
+func (w *work) writeEach(ctx context.Context, a action.Action, items []item) decide.ActionDone {
+	w.st.releaseSlot()
 	b := &batch{work: w}
 	w.runs.Add(1)
 	defer w.runs.Add(-1)
 	w.st.run.Store(&b.stopped)
 	defer w.st.run.Store(nil)
 	var mu sync.Mutex // guards the results
-	how := map[string]action.Refusal{}
-	told := decide.Writes{Made: map[string]bool{}}
+	how := map[string]action.WriteResult{}
+	writes := decide.Writes{Made: map[string]bool{}}
 	// ended folds in how a write ended. An error ends the run.
 	ended := func(p item, err error) error {
 		switch {
@@ -70,7 +70,7 @@ func (w *work) each(ctx context.Context, a action.Action, items []item) decide.A
 		case apierrors.IsTooManyRequests(err): // it is no fault of the pod's
 			mu.Lock()
 			defer mu.Unlock()
-			told.Crowded++
+			writes.Crowded++
 			return nil
 		}
 		if lost := w.Leading(); err != nil && lost != nil {
@@ -78,12 +78,12 @@ func (w *work) each(ctx context.Context, a action.Action, items []item) decide.A
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		how[p.uid] = kube.Refusal(err)
+		how[p.uid] = kube.RefusalOf(err)
 		if err == nil {
-			told.Made[p.uid] = true
+			writes.Made[p.uid] = true
 		} else if !errors.Is(err, kube.ErrAgain) {
-			if told.Failed++; told.First == nil {
-				told.First = fmt.Errorf("%s: %w", p.name, err)
+			if writes.Failed++; writes.First == nil {
+				writes.First = fmt.Errorf("%s: %w", p.name, err)
 			}
 		}
 		return nil
@@ -91,60 +91,60 @@ func (w *work) each(ctx context.Context, a action.Action, items []item) decide.A
 	var workers sync.WaitGroup
 	run, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	began := w.st.course.Began()
+	began := w.st.course.FenceBegan()
 	for _, p := range items {
 		turn := &fleet.Turn{Node: w.name, First: p.first, Since: began}
-		if !w.gate.enter(run, turn) {
+		if !w.gate.takeTurn(run, turn) {
 			break
 		}
 		workers.Go(func() {
-			held, err := b.write(ctx, run, turn, p)
+			held, err := b.writeItem(ctx, run, turn, p)
 			if why := ended(p, err); why != nil {
 				end(why)
 			}
 			if held { // until now: the run may have ended, and then has no next write
-				w.gate.leave(turn, kube.Crowded(err))
+				w.gate.returnTurn(turn, kube.IsCrowded(err))
 			}
 		})
 	}
 	workers.Wait()
 	err := context.Cause(run)
-	told.Stopped, told.Asked = errors.Is(err, errProofLost), b.asked
-	o := decide.ActionDone{How: how, Writes: told}
-	if err != nil && !told.Stopped {
+	writes.Stopped, writes.Asked = errors.Is(err, errProofLost), b.asked
+	o := decide.ActionDone{How: how, Writes: writes}
+	if err != nil && !writes.Stopped {
 		o.Err = fmt.Errorf("%s: %w", action.Name(a), err)
 	}
 	return o
 }
 
-// patient is how often in a run a write is made that the API server has no room for, and longest how long it waits for the next time.
+// crowdedTries is how often in a run a write is made that the API server has no room for, and longest how long it waits for the next time.
 const (
-	patient = 5
-	longest = 5 * time.Second
+	crowdedTries   = 5
+	maxCrowdedRest = 5 * time.Second
 )
 
-// write makes a write whose turn it is, while the proof holds. Where the API server says 429, which is before it did anything, it gives the
+// writeItem makes a write whose turn it is, while the proof holds. Where the API server says 429, which is before it did anything, it gives the
 // turn back, and gets in line again after as long as that asks for: each time is a write of its own, under a proof of its own. run ends with the
 // run. held says whether the turn is still to be given back.
-func (b *batch) write(ctx, run context.Context, turn *fleet.Turn, p item) (held bool, err error) {
+func (b *batch) writeItem(ctx, run context.Context, turn *fleet.Turn, p item) (held bool, err error) {
 	for tries := 1; ; tries++ {
-		by, err := b.holds(run, p.uid)
+		by, err := b.ensureProof(run, p.uid)
 		if err != nil {
 			return true, err
 		}
 		err = p.write(kube.SendBy(ctx, by))
-		if !apierrors.IsTooManyRequests(err) || tries == patient {
+		if !apierrors.IsTooManyRequests(err) || tries == crowdedTries {
 			return true, err
 		}
-		b.gate.leave(turn, true)
+		b.gate.returnTurn(turn, true)
 		seconds, _ := apierrors.SuggestsClientDelay(err)
-		rest := min(max(time.Duration(seconds)*time.Second, 100*time.Millisecond), longest)
+		rest := min(max(time.Duration(seconds)*time.Second, 100*time.Millisecond), maxCrowdedRest)
 		select {
 		case <-run.Done():
 			return false, err
 		case <-time.After(rest):
 		}
-		if !b.gate.enter(run, turn) {
+		if !b.gate.takeTurn(run, turn) {
 			return false, err
 		}
 	}
@@ -156,18 +156,18 @@ var errProofLost = errors.New("proof lost in the middle")
 // errNotNow is a write that was not sent: Kubernetes' own eviction is about to delete the pod.
 var errNotNow = errors.New("stock eviction is about to delete the pod")
 
-// holds returns until when the write of one pod or attachment may be sent, asking the device again where the last
+// ensureProof returns until when the write of one pod or attachment may be sent, asking the device again where the last
 // answer is too old. The error is errProofLost, which ends the run, or errNotNow, which concerns this pod alone.
-func (b *batch) holds(ctx context.Context, uid string) (by providers.Instant, err error) {
+func (b *batch) ensureProof(ctx context.Context, uid string) (by providers.Instant, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopped.Load() || ctx.Err() != nil {
 		return by, errProofLost
 	}
 	by, hold := b.maySend(uid)
-	if hold == decide.AskFirst {
-		all := b.ask(ctx)
-		b.apply(decide.DevicesAnswered{Answers: all})
+	if hold == decide.HoldAskFirst {
+		all := b.askDevices(ctx)
+		b.applyObservation(decide.DevicesAnswered{Answers: all})
 		b.asked = append(b.asked, all)
 		if b.stopped.Load() {
 			return by, errProofLost
@@ -175,9 +175,9 @@ func (b *batch) holds(ctx context.Context, uid string) (by providers.Instant, er
 		by, hold = b.maySend(uid)
 	}
 	switch hold {
-	case decide.Yes:
+	case decide.HoldYes:
 		return by, nil
-	case decide.NotThis:
+	case decide.HoldSkipPod:
 		return by, errNotNow
 	default:
 		return by, errProofLost

@@ -28,8 +28,8 @@ func TestCauseOfAnUnknownAnswer(t *testing.T) {
 	x.live.pods = podsOf("n1", "a")
 	x.upTo("Wait")
 	x.st.machine.Provider = broken{providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden (no licence)"))}
-	x.work().apply(decide.DevicesAnswered{Answers: x.work().ask(t.Context())})
-	if got := x.st.course.Said(); got != "denied: 403 Forbidden (no licence)" {
+	x.work().applyObservation(decide.DevicesAnswered{Answers: x.work().askDevices(t.Context())})
+	if got := x.st.course.LastAnswerText(); got != "denied: 403 Forbidden (no licence)" {
 		t.Errorf("got %q", got)
 	}
 	x.tells(action.Decision{Action: action.Wait{}, Reason: reason.Unknown}, nil)

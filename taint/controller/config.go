@@ -27,18 +27,18 @@ import (
 // Config is the configuration in force. It is immutable: a reload makes another.
 type Config struct {
 	Machines   machine.Finder
-	Mode       func(*corev1.Node) fence.Chosen // what may be done about a node; nil: what its machine says
-	Selectors  map[string]labels.Selector      // of nodes that the file names, by where it does: one that selects none is told
-	Excluded   func(*corev1.Node) string       // "" or why the node must be left alone
-	Elsewhere  Elsewhere                       // where else that is said
-	EvictFirst labels.Selector                 // pods to evict before the others
+	Mode       func(*corev1.Node) fence.ChosenMode // what may be done about a node; nil: what its machine says
+	Selectors  map[string]labels.Selector          // of nodes that the file names, by where it does: one that selects none is told
+	Excluded   func(*corev1.Node) string           // "" or why the node must be left alone
+	Exclusions ExclusionSources                    // where else that is said
+	EvictFirst labels.Selector                     // pods to evict before the others
 	Fence      fence.Settings
 	Evict      evict.Settings
 	Policies   []policy.Policy
-	Storage    []storage.System // that policies ask, by their names
-	Limits     *fleet.Limits    // of the storm guard; nil: fleet.DefaultLimits
-	Keep       journal.Keep     // of Fencing objects
-	Wake       *wake.Config     // of what wakes nodes
+	Storage    []storage.System  // that policies ask, by their names
+	Limits     *fleet.Limits     // of the storm guard; nil: fleet.DefaultLimits
+	Retention  journal.Retention // of Fencing objects
+	Wake       *wake.Config      // of what wakes nodes
 }
 
 // Options is all that a Reconciler is made of. Every field is required but where noted.
@@ -62,55 +62,55 @@ type Options struct {
 }
 
 // ChooseMode returns what may be done about a node; machine is the mode of its machine.
-func (p *Config) ChooseMode(node *corev1.Node, machine fence.Mode) fence.Chosen {
+func (p *Config) ChooseMode(node *corev1.Node, machine fence.Mode) fence.ChosenMode {
 	if p.Mode == nil {
-		return fence.Chosen{Mode: machine}
+		return fence.ChosenMode{Mode: machine}
 	}
 	return p.Mode(node)
 }
 
-// Facts are what the configuration and the Node itself say of a node that was looked at, at now, and the machine that it is believed to be.
-// Who fences it, and what is said elsewhere (Elsewhere.Says), is for the caller to add; NewID is "" but where a person's word is evidence.
-func (p *Config) Facts(node *corev1.Node, l taint.Look, now time.Time) (decide.Facts, machine.Machine) {
-	m, err := p.Machines.Find(node, l.Record)
+// FactsOf are what the configuration and the Node itself say of a node that was looked at, at now, and the machine that it is believed to be.
+// Who fences it, and what is said elsewhere (ExclusionSources.ReadExclusions), is for the caller to add; NewID is "" but where a person's word is evidence.
+func (p *Config) FactsOf(node *corev1.Node, l taint.Look, now time.Time) (decide.Facts, machine.Machine) {
+	m, err := p.Machines.FindMachine(node, l.Record)
 	mode := p.ChooseMode(node, m.Mode)
 	facts := decide.Facts{
 		Facts: fence.Facts{
-			Settings: p.Fence, Mode: mode.Mode, ModeBy: mode.By, Nobody: err, Devices: m.Proofs(),
-			Excluded: cmp.Or(p.Excluded(node), fence.Excluded(node, now)), KeptOn: fence.KeptOn(node, p.Fence.Cordoned),
+			Settings: p.Fence, Mode: mode.Mode, ModeBy: mode.By, NoDeviceErr: err, Devices: m.ProofDevices(),
+			Excluded: cmp.Or(p.Excluded(node), fence.ExclusionReason(node, now)), KeptOn: fence.KeepOnReason(node, p.Fence.Cordoned),
 		},
-		Evict: p.Evict, Policies: p.Policies, Storage: p.health(node.Name),
+		Evict: p.Evict, Policies: p.Policies, Storage: p.storageHealth(node.Name),
 	}
 	if mode.PowerOffAfter > 0 {
 		facts.PowerOffAfter = mode.PowerOffAfter
 	}
-	if c, err := taint.Confirmed(node); err == nil && c != nil { // the fence that a person's word is evidence for
+	if c, err := taint.ConfirmationOf(node); err == nil && c != nil { // the fence that a person's word is evidence for
 		facts.NewID = c.Fence
 	}
 	return facts, m
 }
 
-// health is what the storage systems that policies ask say of a node, by their names.
-func (p *Config) health(node string) map[string]storage.Health {
+// storageHealth is what the storage systems that policies ask say of a node, by their names.
+func (p *Config) storageHealth(node string) map[string]storage.Health {
 	var out map[string]storage.Health
 	for _, one := range p.Policies {
 		if i := slices.IndexFunc(p.Storage, func(s storage.System) bool { return s.Name() == one.Storage }); one.Storage != "" && i >= 0 {
 			if out == nil {
 				out = map[string]storage.Health{}
 			}
-			out[one.Storage] = p.Storage[i].Node(node)
+			out[one.Storage] = p.Storage[i].NodeHealth(node)
 		}
 	}
 	return out
 }
 
-// judge fills in what storage systems say of the volumes of pods, by the pods' UIDs.
-func (p *Config) judge(pods []corev1.Pod, of map[string][]action.Volume) {
+// fillVolumeHealth fills in what storage systems say of the volumes of pods, by the pods' UIDs.
+func (p *Config) fillVolumeHealth(pods []corev1.Pod, of map[string][]action.Volume) {
 	for i := range pods {
 		for j := range of[string(pods[i].UID)] {
 			v := &of[string(pods[i].UID)][j]
 			if k := slices.IndexFunc(p.Storage, func(s storage.System) bool { return slices.Contains(s.Drivers(), v.Driver) }); v.Driver != "" && k >= 0 {
-				v.Health = p.Storage[k].Volume(storage.Volume{Driver: v.Driver, Handle: v.Handle, PV: v.PV, Namespace: pods[i].Namespace, Claim: v.Claim})
+				v.Health = p.Storage[k].VolumeHealth(storage.Volume{Driver: v.Driver, Handle: v.Handle, PV: v.PV, Namespace: pods[i].Namespace, Claim: v.Claim})
 			}
 		}
 	}

@@ -37,7 +37,7 @@ const checkEvery = 10 * time.Second
 // Start blocks until ctx ends. It runs on the leader.
 func (c *ConfigCheck) Start(ctx context.Context) error {
 	for {
-		c.check(ctx)
+		c.checkConfig(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -46,8 +46,8 @@ func (c *ConfigCheck) Start(ctx context.Context) error {
 	}
 }
 
-// check checks the configuration in force, unless it did.
-func (c *ConfigCheck) check(ctx context.Context) {
+// checkConfig checks the configuration in force, unless it did.
+func (c *ConfigCheck) checkConfig(ctx context.Context) {
 	config := c.Config()
 	if config == c.checked {
 		return

@@ -74,18 +74,18 @@ func TestPoliciesThatSelectNothing(t *testing.T) {
 		Live: api, Cache: api, Log: slog.New(slog.NewTextHandler(log, nil)), Config: func() *Config { return config },
 		LeftAlone: func(context.Context, string) (string, error) { return "", nil },
 	}
-	c.check(t.Context())
+	c.checkConfig(t.Context())
 	want("a list that failed", "Cannot look for what policies and modes select")
 	nothing := []string{"no-node: Policy selects no node of the cluster", "no-namespace: Policy selects no pod of the cluster", "no-label: Policy selects no pod of the cluster"}
-	c.check(t.Context())
+	c.checkConfig(t.Context())
 	want("the next", nothing...)
 	before := lists
-	c.check(t.Context())
+	c.checkConfig(t.Context())
 	if want("the same configuration"); lists != before {
 		t.Errorf("the same configuration: got %d more lists, want none", lists-before)
 	}
 	config = &Config{Policies: config.Policies}
-	c.check(t.Context())
+	c.checkConfig(t.Context())
 	want("another", nothing...)
 }
 
@@ -105,7 +105,7 @@ func TestPauseIsToldAtOnce(t *testing.T) {
 	w.r.Options.Config = func() *Config { return config }
 	c := configCheckOf(w.r, log)
 	for range 3 {
-		c.check(t.Context())
+		c.checkConfig(t.Context())
 	}
 	if n := strings.Count(log.String(), "No node is fenced"); n != 1 || !strings.Contains(log.String(), "ConfigMap fencing/forcefence-pause") {
 		t.Errorf("got %q, want it told once", log)
@@ -125,7 +125,7 @@ func TestSelectorsOfNothing(t *testing.T) {
 	w.r.Options.Config = func() *Config { return config }
 	c := configCheckOf(w.r, log)
 	for range 3 {
-		c.check(context.Background())
+		c.checkConfig(context.Background())
 	}
 	lines := slices.DeleteFunc(strings.Split(log.String(), "\n"), func(l string) bool { return !strings.Contains(l, "selects no node") })
 	if len(lines) != 1 || !strings.Contains(lines[0], "modes[0].selector") || !strings.Contains(lines[0], "zone=nowhere") {

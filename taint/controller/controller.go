@@ -35,14 +35,14 @@ import (
 type Reconciler struct {
 	*base
 
-	observer *observe.Observer
-	looks    chan struct{} // holds one of each node that is on its way to its first pod write
-	moved    wake.Moves    // of Nodes
+	observer  *observe.Observer
+	lookSlots chan struct{} // holds one of each node that is on its way to its first pod write
+	moved     wake.Moves    // of Nodes
 
-	mu     sync.Mutex            // guards what follows
-	nodes  map[string]*nodeState // by Node name; an entry's fields are the reconcile's alone but where noted
-	met    bool                  // the fleet knows the nodes, and their records, that were there when this process began to lead
-	limits *fleet.Limits         // that the fleet keeps to
+	mu          sync.Mutex            // guards what follows
+	nodes       map[string]*nodeState // by Node name; an entry's fields are the reconcile's alone but where noted
+	fleetLoaded bool                  // the fleet knows the nodes, and their records, that were there when this process began to lead
+	limits      *fleet.Limits         // that the fleet keeps to
 }
 
 // looksAtOnce is how many nodes are on their way to their first pod write at the same time: each may be waiting for its
@@ -53,7 +53,7 @@ const looksAtOnce = 64
 func New(o Options) *Reconciler {
 	c := newBase(o)
 	return &Reconciler{
-		base: c, nodes: map[string]*nodeState{}, looks: make(chan struct{}, looksAtOnce),
+		base: c, nodes: map[string]*nodeState{}, lookSlots: make(chan struct{}, looksAtOnce),
 		observer: observe.New(observe.Options{
 			Sinks: o.Sinks, Leading: o.Leading, Writing: func() bool { return c.runs.Load() > 0 }, Fleet: c.WithFleet, Now: o.Now,
 		}),
@@ -66,12 +66,12 @@ const maxConflicts = 50
 // Reconcile takes a node as far as it goes without waiting. It blocks until it is one of looksAtOnce, for the device's answers (bounded by their
 // deadline) and for pod writes.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	st := r.state(req.Name)
-	r.looks <- struct{}{}
-	st.looked = sync.OnceFunc(func() { <-r.looks })
-	defer st.looked()
-	res, err := r.advance(ctx, req, st)
-	for _, after := range []time.Duration{nudges{r.workOn(req.Name, st)}.nudge(ctx), r.poll(req.Name)} {
+	st := r.stateOf(req.Name)
+	r.lookSlots <- struct{}{}
+	st.releaseSlot = sync.OnceFunc(func() { <-r.lookSlots })
+	defer st.releaseSlot()
+	res, err := r.advanceNode(ctx, req, st)
+	for _, after := range []time.Duration{nudges{r.workOn(req.Name, st)}.runDueRound(ctx), r.pollInterval(req.Name)} {
 		if err == nil && after > 0 && (res.RequeueAfter == 0 || after < res.RequeueAfter) { // an error comes again by itself
 			res.RequeueAfter = after
 		}
@@ -84,26 +84,26 @@ func (r *Reconciler) workOn(name string, st *nodeState) *work {
 	return &work{base: r.base, name: name, st: st}
 }
 
-// driver carries out a node's course, and has each step reported.
-func (r *Reconciler) driver(ctx context.Context, name string, st *nodeState) decide.Driver {
+// newDriver carries out a node's course, and has each step reported.
+func (r *Reconciler) newDriver(ctx context.Context, name string, st *nodeState) decide.Driver {
 	return decide.Driver{
-		World:  newExecutor(r.workOn(name, st)),
-		Across: func(do func(decide.Fleet)) { r.WithFleet(func(f *fleet.Fleet) { do(f) }) },
-		Now:    r.now,
-		Done:   func(s decide.StepDone) { st.observed.Step(ctx, s) },
+		World:     newExecutor(r.workOn(name, st)),
+		WithFleet: func(do func(decide.Fleet)) { r.WithFleet(func(f *fleet.Fleet) { do(f) }) },
+		Now:       r.instantNow,
+		OnStep:    func(s decide.StepDone) { st.reporter.ReportStep(ctx, s) },
 	}
 }
 
-// advance is Reconcile without the nudges of held pods.
-func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nodeState) (reconcile.Result, error) {
-	if err := r.meet(ctx); err != nil {
+// advanceNode is Reconcile without the nudges of held pods.
+func (r *Reconciler) advanceNode(ctx context.Context, req reconcile.Request, st *nodeState) (reconcile.Result, error) {
+	if err := r.loadFleet(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	if idle, after, err := r.idle(ctx, req.Name, st); err != nil || idle {
+	if idle, after, err := r.checkIdle(ctx, req.Name, st); err != nil || idle {
 		return reconcile.Result{RequeueAfter: after}, err
 	}
 	for range maxConflicts {
-		after, err := decide.Drive(ctx, &st.course, r.driver(ctx, req.Name, st))
+		after, err := decide.Drive(ctx, &st.course, r.newDriver(ctx, req.Name, st))
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return reconcile.Result{}, nil
@@ -113,20 +113,20 @@ func (r *Reconciler) advance(ctx context.Context, req reconcile.Request, st *nod
 			return reconcile.Result{}, fmt.Errorf("node %s: %w", req.Name, err)
 		}
 		if !st.course.Look().Exists {
-			r.forget(req.Name, st)
+			r.forgetNode(req.Name, st)
 		}
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
 	return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
 }
 
-// meet makes all nodes known before the first is decided on: alone in a fleet that a process does not know yet it would find everybody
+// loadFleet makes all nodes known before the first is decided on: alone in a fleet that a process does not know yet it would find everybody
 // else silent, and an open fence would end for that. It does so again when other limits are in force.
-func (r *Reconciler) meet(ctx context.Context) error {
+func (r *Reconciler) loadFleet(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	limits := r.Config().Limits
-	if r.met && limits == r.limits {
+	if r.fleetLoaded && limits == r.limits {
 		return nil
 	}
 	nodes, err := kube.CachedNodes(ctx, r.Cache)
@@ -135,86 +135,86 @@ func (r *Reconciler) meet(ctx context.Context) error {
 	}
 	var impossible []string
 	r.WithFleet(func(f *fleet.Fleet) {
-		f.Limit(limits)
+		f.SetLimits(limits)
 		for _, n := range nodes {
 			r.seeNode(f, n)
 		}
-		impossible = f.Impossible()
+		impossible = f.ImpossibleFloors()
 	})
 	for _, floor := range impossible {
 		r.Sinks.Log.Warn("A floor of healthy nodes is above what a power-off can keep: no machine is powered off", "floor", floor)
 	}
-	r.met, r.limits = true, limits
+	r.fleetLoaded, r.limits = true, limits
 	return nil
 }
 
 // seeNode folds a Node of a watch or a list in.
 func (r *Reconciler) seeNode(f *fleet.Fleet, node *corev1.Node) {
-	f.See(taint.See(node, nil, r.Key, r.now(), r.now()), r.now())
+	f.ApplyLook(taint.NewLook(node, nil, r.Key, r.instantNow(), r.instantNow()), r.instantNow())
 }
 
-// idle reports, from the caches alone, that there is nothing to look at: that, and once a pin, is what every healthy node costs.
-func (r *Reconciler) idle(ctx context.Context, name string, st *nodeState) (idle bool, after time.Duration, err error) {
+// checkIdle reports, from the caches alone, that there is nothing to look at: that, and once a pin, is what every healthy node costs.
+func (r *Reconciler) checkIdle(ctx context.Context, name string, st *nodeState) (idle bool, after time.Duration, err error) {
 	var node corev1.Node
 	if err := r.Cache.Get(ctx, client.ObjectKey{Name: name}, &node); client.IgnoreNotFound(err) != nil {
 		return false, 0, fmt.Errorf("reading cached node: %w", err)
 	} else if err != nil {
-		r.forget(name, st)
+		r.forgetNode(name, st)
 		return true, 0, nil
 	}
-	l := taint.See(&node, nil, r.Key, r.now(), r.now())
+	l := taint.NewLook(&node, nil, r.Key, r.instantNow(), r.instantNow())
 	status, _ := taint.ProtectionOf(&node)
-	st.nudging.saw(l, status, r.Now())
+	st.nudging.observeLook(l, status, r.Now())
 	var view fleet.View
 	r.WithFleet(func(f *fleet.Fleet) {
-		f.See(l, r.now())
-		view = f.View(name, r.now())
+		f.ApplyLook(l, r.instantNow())
+		view = f.View(name, r.instantNow())
 	})
-	st.observed.Seen(&node, view)
+	st.reporter.ReportCachedNode(&node, view)
 	config := r.Config()
-	st.course.Apply(r.now(), nil, decide.StorageHeard{Policies: config.Policies, Says: config.health(name)})
-	if !st.course.Idle(l, view) {
+	st.course.Apply(r.instantNow(), nil, decide.StorageHeard{Policies: config.Policies, Says: config.storageHealth(name)})
+	if !st.course.IsIdle(l, view) {
 		return false, 0, nil
 	}
 	mode := config.ChooseMode(&node, fence.Fence).Mode
-	st.still = !mode.Begins()
-	st.observed.Idle(&node, l, mode)
+	st.beginsNothing = !mode.MayAct()
+	st.reporter.ReportIdle(&node, l, mode)
 	st.course.Apply(l.Got, nil, decide.Rested{Look: l})
 	st.node, st.objects = nil, nil
 	if mode == fence.Disabled {
 		return true, 0, nil
 	}
-	done, after := pins{r.workOn(name, st)}.pin(ctx, &node, l)
-	st.observed.Pinned(&node, done)
+	done, after := pins{r.workOn(name, st)}.pinNode(ctx, &node, l)
+	st.reporter.ReportPin(&node, done)
 	return true, after, nil
 }
 
-// state returns what is remembered of a node, making room for it if there is none.
-func (r *Reconciler) state(name string) *nodeState {
+// stateOf returns what is remembered of a node, making room for it if there is none.
+func (r *Reconciler) stateOf(name string) *nodeState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	st := r.nodes[name]
 	if st == nil {
-		st = &nodeState{looked: func() {}, course: recording.Course{Name: name, Tape: r.Record}}
-		st.observed = r.observer.Node(name, &st.course.Node)
+		st = &nodeState{releaseSlot: func() {}, course: recording.Recorder{Name: name, Tape: r.Record}}
+		st.reporter = r.observer.NewNodeReporter(name, &st.course.Node)
 		r.nodes[name] = st
 	}
 	return st
 }
 
-// forget drops a Node that does not exist any more.
-func (r *Reconciler) forget(name string, st *nodeState) {
-	st.observed.Gone()
-	st.nudging = nudging{}
-	r.WithFleet(func(f *fleet.Fleet) { f.Drop(name, r.now()) })
+// forgetNode drops a Node that does not exist any more.
+func (r *Reconciler) forgetNode(name string, st *nodeState) {
+	st.reporter.ReportGone()
+	st.nudging = nudgeState{}
+	r.WithFleet(func(f *fleet.Fleet) { f.RemoveNode(name, r.instantNow()) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.nodes, name)
 }
 
-// poll is when a node is looked at next for its storage's sake, whatever events tell; 0: there is no such policy, or no such Node any more.
+// pollInterval is when a node is looked at next for its storage's sake, whatever events tell; 0: there is no such policy, or no such Node any more.
 // It costs reads of caches alone where nothing changed: 0.04 ms of a CPU, so that 5,000 healthy nodes take 4 % of one (BenchmarkPoll).
-func (r *Reconciler) poll(node string) (every time.Duration) {
+func (r *Reconciler) pollInterval(node string) (every time.Duration) {
 	r.mu.Lock()
 	known := r.nodes[node] != nil
 	r.mu.Unlock()
@@ -239,8 +239,8 @@ func (r *Reconciler) stopWrites(name string) {
 	}
 }
 
-// known returns the names of the nodes that were looked at.
-func (r *Reconciler) known() []string {
+// knownNodes returns the names of the nodes that were looked at.
+func (r *Reconciler) knownNodes() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.nodes))
@@ -248,4 +248,4 @@ func (r *Reconciler) known() []string {
 
 // ShouldList reports whether it is time to list the nodes, which were listed at some time before now: they may have
 // moved since.
-func (r *Reconciler) ShouldList(listed, now time.Time) bool { return r.moved.Since(listed, now) }
+func (r *Reconciler) ShouldList(listed, now time.Time) bool { return r.moved.ShouldList(listed, now) }

@@ -21,28 +21,28 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// Elsewhere is where else than on a Node it is said that nodes are to be left alone. The zero value is nowhere.
-type Elsewhere struct {
+// ExclusionSources is where else than on a Node it is said that nodes are to be left alone. The zero value is nowhere.
+type ExclusionSources struct {
 	Pause  client.ObjectKey // the ConfigMap that pauses the whole cluster; no name: none
 	Leases string           // the namespace of medik8s' Leases; "": none
 }
 
-// Word is what is said of a node elsewhere. The zero value is nothing.
-type Word struct {
+// Exclusions is what is said of a node elsewhere. The zero value is nothing.
+type Exclusions struct {
 	Excluded string   // why it must be left alone
 	KeptOn   string   // why its machine must not be powered off: nobody can tell what Cluster API's objects say
 	Denied   []string // the objects that may not be read, and that may say that it must be left alone
 }
 
-// Says reads what is said of a live Node at now: there, and by Cluster API's objects where m knows them. It blocks for the API server.
-func (at Elsewhere) Says(ctx context.Context, c client.Reader, m meta.RESTMapper, node *corev1.Node, now time.Time) (w Word, _ error) {
+// ReadExclusions reads what is said of a live Node at now: there, and by Cluster API's objects where m knows them. It blocks for the API server.
+func (at ExclusionSources) ReadExclusions(ctx context.Context, c client.Reader, m meta.RESTMapper, node *corev1.Node, now time.Time) (w Exclusions, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*kube.Timeout) // a read that is shared begins after the one that is under way
 	defer cancel()
-	var paused, maintained, machine, cluster said
+	var paused, maintained, machine, cluster exclusion
 	var g errgroup.Group
 	if at.Pause.Name != "" {
 		g.Go(func() (err error) {
-			paused, err = pauseOf(ctx, c, at.Pause, now)
+			paused, err = readPause(ctx, c, at.Pause, now)
 			return err
 		})
 	}
@@ -50,8 +50,8 @@ func (at Elsewhere) Says(ctx context.Context, c client.Reader, m meta.RESTMapper
 		g.Go(func() (err error) {
 			var lease coordinationv1.Lease
 			key := client.ObjectKey{Namespace: at.Leases, Name: fence.LeaseName(node.Name)}
-			maintained, err = wordOf(ctx, c, "Lease", key, &lease, func() string {
-				if fence.Maintained(&lease, now) {
+			maintained, err = readExclusion(ctx, c, "Lease", key, &lease, func() string {
+				if fence.IsUnderMaintenance(&lease, now) {
 					return "node maintenance"
 				}
 				return ""
@@ -62,16 +62,16 @@ func (at Elsewhere) Says(ctx context.Context, c client.Reader, m meta.RESTMapper
 	var unread [2]string
 	namespace, ofMachine, ofCluster := fence.MachineOf(node)
 	g.Go(func() error {
-		machine, unread[0] = clusterAPIWord(ctx, c, m, "Machine", client.ObjectKey{Namespace: namespace, Name: ofMachine})
+		machine, unread[0] = readClusterAPI(ctx, c, m, "Machine", client.ObjectKey{Namespace: namespace, Name: ofMachine})
 		return nil
 	})
 	g.Go(func() error {
-		cluster, unread[1] = clusterAPIWord(ctx, c, m, "Cluster", client.ObjectKey{Namespace: namespace, Name: ofCluster})
+		cluster, unread[1] = readClusterAPI(ctx, c, m, "Cluster", client.ObjectKey{Namespace: namespace, Name: ofCluster})
 		return nil
 	})
 	err := g.Wait()
 	var all []string
-	for _, s := range []said{paused, maintained, machine, cluster} {
+	for _, s := range []exclusion{paused, maintained, machine, cluster} {
 		if s.denied != "" {
 			w.Denied = append(w.Denied, s.denied)
 		}
@@ -83,11 +83,11 @@ func (at Elsewhere) Says(ctx context.Context, c client.Reader, m meta.RESTMapper
 	return w, err
 }
 
-// pauseOf is what the ConfigMap that pauses the whole cluster says at now.
-func pauseOf(ctx context.Context, c client.Reader, key client.ObjectKey, now time.Time) (said, error) {
+// readPause is what the ConfigMap that pauses the whole cluster says at now.
+func readPause(ctx context.Context, c client.Reader, key client.ObjectKey, now time.Time) (exclusion, error) {
 	var cm corev1.ConfigMap
-	return wordOf(ctx, c, "ConfigMap", key, &cm, func() string {
-		if p := fence.PauseOf(cm.Data); !p.Over(now) {
+	return readExclusion(ctx, c, "ConfigMap", key, &cm, func() string {
+		if p := fence.PauseOf(cm.Data); !p.IsOver(now) {
 			return p.String()
 		}
 		return ""
@@ -97,47 +97,47 @@ func pauseOf(ctx context.Context, c client.Reader, key client.ObjectKey, now tim
 // conversionTimeout bounds the reading of Cluster API's objects. The webhook that converts them may run on the node that is dead.
 const conversionTimeout = 3 * time.Second
 
-// clusterAPIWord is what Cluster API's Machine or Cluster of a Node says, where its objects are in this cluster. A name that no object can
+// readClusterAPI is what Cluster API's Machine or Cluster of a Node says, where its objects are in this cluster. A name that no object can
 // have names none. Where it is there and cannot be read, whatever the cause, unread says so: that keeps the node's machine on, and no node
 // whose machine is off from its recovery.
-func clusterAPIWord(ctx context.Context, c client.Reader, m meta.RESTMapper, kind string, key client.ObjectKey) (s said, unread string) {
+func readClusterAPI(ctx context.Context, c client.Reader, m meta.RESTMapper, kind string, key client.ObjectKey) (s exclusion, unread string) {
 	if len(validation.IsDNS1123Label(key.Namespace))+len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
-		return said{}, ""
+		return exclusion{}, ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, conversionTimeout)
 	defer cancel()
-	o, err := kube.Served(m, schema.GroupKind{Group: fence.ClusterAPI, Kind: kind})
+	o, err := kube.NewServedObject(m, schema.GroupKind{Group: fence.ClusterAPI, Kind: kind})
 	if o == nil && err == nil {
-		return said{}, ""
+		return exclusion{}, ""
 	}
 	if err == nil {
-		s, err = wordOf(ctx, c, kind, key, o, func() string {
+		s, err = readExclusion(ctx, c, kind, key, o, func() string {
 			paused, _, err := unstructured.NestedBool(o.Object, "spec", "paused")
-			return fence.LeftAlone(o.GetAnnotations(), paused || err != nil)
+			return fence.ClusterAPIExclusion(o.GetAnnotations(), paused || err != nil)
 		})
 	}
 	if err != nil || s.denied != "" {
-		return said{}, fmt.Sprintf("%s %s cannot be read, and may say that the node is to be left alone", kind, key)
+		return exclusion{}, fmt.Sprintf("%s %s cannot be read, and may say that the node is to be left alone", kind, key)
 	}
 	return s, ""
 }
 
-// said is what one object says, or its name where it may not be read.
-type said struct{ why, denied string }
+// exclusion is what one object says, or its name where it may not be read.
+type exclusion struct{ why, denied string }
 
-// wordOf is what an object says, with its name; nothing if it is not there.
-func wordOf(ctx context.Context, c client.Reader, kind string, key client.ObjectKey, o client.Object, text func() string) (said, error) {
+// readExclusion is what an object says, with its name; nothing if it is not there.
+func readExclusion(ctx context.Context, c client.Reader, kind string, key client.ObjectKey, o client.Object, text func() string) (exclusion, error) {
 	name := fmt.Sprintf("%s %s", kind, key)
 	switch err := c.Get(ctx, key, o); {
 	case apierrors.IsForbidden(err):
-		return said{denied: name}, nil
+		return exclusion{denied: name}, nil
 	case apierrors.IsNotFound(err):
-		return said{}, nil
+		return exclusion{}, nil
 	case err != nil:
-		return said{}, fmt.Errorf("reading %s live: %w", name, err)
+		return exclusion{}, fmt.Errorf("reading %s live: %w", name, err)
 	}
 	if why := text(); why != "" {
-		return said{why: fmt.Sprintf("%s: %s", name, why)}, nil
+		return exclusion{why: fmt.Sprintf("%s: %s", name, why)}, nil
 	}
-	return said{}, nil
+	return exclusion{}, nil
 }

@@ -91,11 +91,11 @@ func (a refusing) Get(ctx context.Context, k client.ObjectKey, o client.Object, 
 
 // elsewhere makes the world's controller look where else nodes are excluded.
 func (w *world) elsewhere() *corev1.ConfigMap {
-	at := Elsewhere{Pause: client.ObjectKey{Namespace: "fencing", Name: "forcefence-pause"}, Leases: "medik8s-leases"}
+	at := ExclusionSources{Pause: client.ObjectKey{Namespace: "fencing", Name: "forcefence-pause"}, Leases: "medik8s-leases"}
 	config := w.r.Options.Config
 	w.r.Options.Config = func() *Config {
 		c := config()
-		c.Elsewhere = at
+		c.Exclusions = at
 		return c
 	}
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: at.Pause.Namespace, Name: at.Pause.Name}, Data: map[string]string{"reason": "switches"}}
@@ -272,7 +272,7 @@ func TestClusterAPI(t *testing.T) {
 			}
 			w.r.Live, w.r.Client = clusterAPI{w.api, tc.objects, tc.err}, mapping{w.api, tc.mapper}
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: tc.on}}
-			got, err := w.r.saidElsewhere(t.Context(), Elsewhere{}, node)
+			got, err := w.r.readExclusions(t.Context(), ExclusionSources{}, node)
 			must(t, err)
 			if (got.Excluded == "") != (tc.told == "") || !strings.Contains(got.Excluded, tc.told) || (got.KeptOn == "") != (tc.kept == "") || !strings.Contains(got.KeptOn, tc.kept) {
 				t.Errorf("got %+v, want excluded by %q, kept on by %q", got, tc.told, tc.kept)

@@ -164,23 +164,23 @@ func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
 			}
 		},
 	})
-	x.st = x.state("n1")
+	x.st = x.stateOf("n1")
 	x.WithFleet(func(f *fleet.Fleet) {
 		for _, n := range []string{"n1", "n2", "n3"} {
-			f.Know(n, providers.InstantOf(c.now))
+			f.AddNode(n, providers.InstantOf(c.now))
 		}
-		f.Lease("n1", "1", 0, providers.InstantOf(c.now))
+		f.ApplyLease("n1", "1", 0, providers.InstantOf(c.now))
 	})
 	x.pass(70 * time.Second)
-	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now}.Enter(phase, "", c.now)
+	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now}.EnterPhase(phase, "", c.now)
 	if phase == taint.PhasePoweringOff {
-		rec.PowerOffTo = []taint.Speaker{{Device: "bmc/n1"}}
+		rec.PowerOffTo = []taint.DeviceRef{{Device: "bmc/n1"}}
 	}
 	if phase != "" {
 		node.Annotations = map[string]string{taint.RecordAnnotation: rec.Encode()}
 	}
 	if phase == taint.PhaseArmed || phase == taint.PhaseEvicting {
-		node.Spec.Taints = taint.With(nil, taint.DefaultKey, "f-1", c.now)
+		node.Spec.Taints = taint.WithMark(nil, taint.DefaultKey, "f-1", c.now)
 	}
 	return x
 }
@@ -191,7 +191,7 @@ func (x *midst) pass(d time.Duration) {
 		x.c.now = x.c.now.Add(min(10*time.Second, end.Sub(x.c.now)))
 		x.WithFleet(func(f *fleet.Fleet) {
 			for _, n := range []string{"n2", "n3"} {
-				f.Lease(n, x.c.now.Format("150405.000000"), 0, providers.InstantOf(x.c.now))
+				f.ApplyLease(n, x.c.now.Format("150405.000000"), 0, providers.InstantOf(x.c.now))
 			}
 			f.Tick(providers.InstantOf(x.c.now))
 		})
@@ -218,15 +218,15 @@ func (x *midst) upTo(do string) action.Decision {
 			return s
 		}
 		switch {
-		case action.Reads(s.Action):
+		case action.IsRead(s.Action):
 			o := decide.Do(x.t.Context(), s.Action, newExecutor(x.work()))
 			if failed, is := o.(decide.ReadFailed); is {
 				x.t.Fatal(failed.Err)
 			}
-			x.work().apply(o)
+			x.work().applyObservation(o)
 			x.tells(s, o)
 		case action.Is[action.Ask](s):
-			x.work().apply(decide.DevicesAnswered{Answers: x.work().ask(x.t.Context())})
+			x.work().applyObservation(decide.DevicesAnswered{Answers: x.work().askDevices(x.t.Context())})
 		case action.Is[action.Wait](s):
 			x.pass(s.RequeueAfter)
 		default:
@@ -240,12 +240,12 @@ func (x *midst) upTo(do string) action.Decision {
 
 // tells has a step told that was carried out.
 func (x *midst) tells(d action.Decision, o decide.Observation) {
-	x.st.observed.Step(x.t.Context(), decide.StepDone{Look: x.st.course.Look(), Decision: d, Outcome: o})
+	x.st.reporter.ReportStep(x.t.Context(), decide.StepDone{Look: x.st.course.Look(), Decision: d, Outcome: o})
 }
 
 // step carries out the next decision, and has it reported.
 func (r *Reconciler) step(ctx context.Context, name string, st *nodeState) decide.StepDone {
-	return decide.Step(ctx, &st.course, r.driver(ctx, name, st))
+	return decide.Step(ctx, &st.course, r.newDriver(ctx, name, st))
 }
 
 // steps takes the node on, until something was written, or an error came.
@@ -290,19 +290,19 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 		back := node.DeepCopy()
 		back.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-		r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: node, ObjectNew: back})
+		r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: node, ObjectNew: back})
 	}
 	booted := func(r *Reconciler) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 		back := node.DeepCopy()
 		back.Status.NodeInfo.BootID = "another"
-		r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: node, ObjectNew: back})
+		r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: node, ObjectNew: back})
 	}
 	heard := func(name string) func(*Reconciler) {
 		return func(r *Reconciler) {
 			r.WithFleet(func(f *fleet.Fleet) {
-				f.Lease(name, "98", 0, r.now()) // for n2 the first sight
-				f.Lease(name, "99", 0, r.now())
+				f.ApplyLease(name, "98", 0, r.instantNow()) // for n2 the first sight
+				f.ApplyLease(name, "99", 0, r.instantNow())
 			})
 		}
 	}
@@ -341,14 +341,14 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 			m.state, m.asked = tc.state, 0
 			x.c.now = x.c.now.Add(tc.age)
 			wrote := 0
-			o := x.work().forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
+			o := x.work().writePods(t.Context(), s.Action, func(context.Context, action.Pod) error {
 				if wrote++; wrote == 1 && tc.after != nil {
 					tc.after(x.Reconciler)
 				}
 				x.c.now = x.c.now.Add(tc.each)
 				return nil
 			})
-			if o.Err != nil || wrote != tc.want || len(o.How) != tc.want || action.Returns(s.Action) != tc.ret || m.asked != tc.asked {
+			if o.Err != nil || wrote != tc.want || len(o.How) != tc.want || action.NeedsNoProof(s.Action) != tc.ret || m.asked != tc.asked {
 				t.Errorf("got %d writes (%d noted) after %d questions, error %v; want %d after %d", wrote, len(o.How), m.asked, o.Err, tc.want, tc.asked)
 			}
 		})

@@ -38,7 +38,7 @@ func neverConnected(t *testing.T) (c client.Client, dialed *atomic.Int32) {
 		<-over.Done()
 		return nil, over.Err()
 	}}
-	kube.Once(rc)
+	kube.SendWritesOnce(rc)
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
@@ -159,7 +159,7 @@ func TestWritesStopBeforeStockEviction(t *testing.T) {
 	}
 	x.c.now = x.c.now.Add(3 * time.Second)
 	var written []string
-	o := x.work().forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
+	o := x.work().writePods(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 		written = append(written, p.Name)
 		return nil
 	})
@@ -216,12 +216,12 @@ func TestLastCheck(t *testing.T) {
 	condition := func(of corev1.NodeConditionType) func(*midst) {
 		return onNode(func(n *corev1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: of, Status: corev1.ConditionTrue})
-			slim(n)
+			slimNode(n)
 		})
 	}
 	observe := func(x *midst) {
 		config := x.Config()
-		config.Mode = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: fence.Observe} }
+		config.Mode = func(*corev1.Node) fence.ChosenMode { return fence.ChosenMode{Mode: fence.Observe} }
 		x.Config = func() *Config { return config }
 	}
 	behind := onNode(func(n *corev1.Node) { n.ResourceVersion = "4" })
@@ -234,7 +234,7 @@ func TestLastCheck(t *testing.T) {
 		{"the device is slow", func(x *midst) { x.c.now = x.c.now.Add(4 * time.Second) }, true},
 		{"the device is too slow", func(x *midst) { x.c.now = x.c.now.Add(6 * time.Second) }, false},
 		{"leadership lost", func(x *midst) { x.Leading = func() error { return errStale } }, false},
-		{"a heartbeat", func(x *midst) { x.WithFleet(func(f *fleet.Fleet) { f.Lease("n1", "2", 0, x.now()) }) }, false},
+		{"a heartbeat", func(x *midst) { x.WithFleet(func(f *fleet.Fleet) { f.ApplyLease("n1", "2", 0, x.instantNow()) }) }, false},
 		{"a boot", onNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b2" }), false},
 		{"a label", onNode(func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a"} }), true},
 		{"paused", onNode(func(n *corev1.Node) { n.Annotations[fence.PausedAnnotation] = "disks" }), false},
@@ -243,7 +243,7 @@ func TestLastCheck(t *testing.T) {
 		{"shut down", condition("GracefulNodeShutdownInProgress"), false},
 		{"released", onNode(func(n *corev1.Node) {
 			r, _ := taint.RecordOf(n)
-			n.Annotations[taint.RecordAnnotation] = r.Enter(taint.PhaseDone, taint.ResultReleased, newYear).Encode()
+			n.Annotations[taint.RecordAnnotation] = r.EnterPhase(taint.PhaseDone, taint.ResultReleased, newYear).Encode()
 		}), false},
 		{"the cluster is paused", func(x *midst) { x.live.pause = map[string]string{"reason": "upgrade"} }, false},
 		{"the pause cannot be read", func(x *midst) { x.live.pause = nil }, true},
@@ -264,7 +264,7 @@ func TestLastCheck(t *testing.T) {
 			x.Config = func() *Config { return config }
 			x.live.pods = podsOf("n1", "a")
 			s := x.upTo("PowerOff")
-			config.Elsewhere.Pause = client.ObjectKey{Namespace: "forcefence", Name: "pause"}
+			config.Exclusions.Pause = client.ObjectKey{Namespace: "forcefence", Name: "pause"}
 			x.live.pause = map[string]string{"until": "2000-01-01T00:00:00Z"}
 			m.meanwhile = func() { tc.change(x) }
 			begun := time.Now()

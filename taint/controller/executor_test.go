@@ -68,7 +68,7 @@ func TestPauseEndsInTime(t *testing.T) {
 	}{"to come": {time.Minute, true}, "over": {-time.Second, false}} {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, "")
 		config := x.Config()
-		config.Elsewhere.Pause = client.ObjectKey{Namespace: "fencing", Name: "pause"}
+		config.Exclusions.Pause = client.ObjectKey{Namespace: "fencing", Name: "pause"}
 		x.Config = func() *Config { return config }
 		x.live.pause = map[string]string{
 			"paused": "true", "reason": "upgrade", "until": x.c.now.Add(tt.until).UTC().Format(time.RFC3339),
@@ -84,8 +84,8 @@ func TestPauseEndsInTime(t *testing.T) {
 // A Fencing is told of all that a fence did: what it ended and what an earlier process had, what is attached, what is left.
 func TestFencingIsToldOfEachStep(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
-	var all []journal.Told
-	x.observer.Fences = func(told journal.Told) { all = append(all, told) }
+	var all []journal.Update
+	x.observer.Fences = func(told journal.Update) { all = append(all, told) }
 	x.live.pods = append(podsOf("n1", "a"), endedPods("n1", "before")...)
 	x.live.pods[1].Status.Message = taint.FenceMessage("f-1")
 	x.live.attachments = []storagev1.VolumeAttachment{{Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}}}
@@ -117,7 +117,7 @@ func TestFencingIsToldOfEachStep(t *testing.T) {
 		if told.Attached != nil {
 			got["attached "+strings.Join(*told.Attached, " ")] = true
 		}
-		got["seen"] = got["seen"] || told.Seen
+		got["seen"] = got["seen"] || told.OnlyRead
 	}
 	for _, want := range []string{"ended a", "ended before", "attached va", "seen"} {
 		if !got[want] {

@@ -35,26 +35,26 @@ func TestRecordsOfTheWatch(t *testing.T) {
 	is := func(what, busy, liar string) {
 		t.Helper()
 		r.WithFleet(func(f *fleet.Fleet) {
-			if v, l := f.View("n1", providers.InstantOf(r.Now())), f.Distrusted(bmc, "", "n1"); v.Busy != busy ||
+			if v, l := f.View("n1", providers.InstantOf(r.Now())), f.DistrustingNode(bmc, "", "n1"); v.Busy != busy ||
 				l != liar || v.Others != 1 {
 				t.Errorf("%s: got busy %q, liar %q, others %d, want %q, %q, 1", what, v.Busy, l, v.Others, busy, liar)
 			}
 		})
 	}
-	off := taint.Record{ID: "f", NodeUID: "u", By: "the leader before", Machine: &bmc, PowerOff: true}.Enter(taint.PhasePoweringOff, "", time.Now())
-	lied := off.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Now())
+	off := taint.Record{ID: "f", NodeUID: "u", By: "the leader before", Machine: &bmc, PowerOff: true}.EnterPhase(taint.PhasePoweringOff, "", time.Now())
+	lied := off.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Now())
 	first, second, third := node("1", nil), node("2", &off), node("3", &lied)
-	r.nodeCame(event.TypedCreateEvent[*corev1.Node]{Object: first})
+	r.onNodeAdded(event.TypedCreateEvent[*corev1.Node]{Object: first})
 	is("no record", "", "")
-	r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: first, ObjectNew: second})
+	r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: first, ObjectNew: second})
 	is("a power-off", "n2", "")
-	r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: second, ObjectNew: third})
+	r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: second, ObjectNew: third})
 	is("a lie", "", "n2")
-	r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: first, ObjectNew: second})
+	r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: first, ObjectNew: second})
 	is("the watch is behind", "", "n2")
 	bad := node("4", nil)
 	bad.Annotations = map[string]string{taint.RecordAnnotation: "{"}
-	r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: third, ObjectNew: bad})
+	r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: third, ObjectNew: bad})
 	is("one that cannot be read", "", "n2")
 }
 
@@ -71,13 +71,13 @@ func (c cached) List(_ context.Context, list client.ObjectList, _ ...client.List
 
 // A process that begins to lead knows what records tell of all nodes before it decides on the first.
 func TestMeetingTheNodes(t *testing.T) {
-	off := taint.Record{ID: "f", NodeUID: "u", By: "the leader before", PowerOff: true}.Enter(taint.PhasePoweringOff, "", time.Now())
+	off := taint.Record{ID: "f", NodeUID: "u", By: "the leader before", PowerOff: true}.EnterPhase(taint.PhasePoweringOff, "", time.Now())
 	nodes := []corev1.Node{
 		{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "1"}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "n2", ResourceVersion: "2", Annotations: map[string]string{taint.RecordAnnotation: off.Encode()}}},
 	}
 	r := New(Options{Now: time.Now, Key: taint.DefaultKey, Cache: cached{nodes: nodes}, Config: func() *Config { return &Config{} }})
-	must(t, r.meet(t.Context()))
+	must(t, r.loadFleet(t.Context()))
 	if v := r.fleetView("n1"); v.Busy != "n2" || v.Others != 1 {
 		t.Errorf("got busy %q of %d others, want n2 of one", v.Busy, v.Others)
 	}

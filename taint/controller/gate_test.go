@@ -43,8 +43,8 @@ func TestWritesThatFindNoRoom(t *testing.T) {
 		{name: "the proof is old by then, on", refuses: 1, after: 5, state: providers.PowerOn, want: []int{1, 1}, took: 5 * time.Second, asked: 1},
 		{name: "the node shows life", refuses: 1, after: 2, state: providers.PowerOff, life: true, want: []int{1, 0}},
 		{name: "it asks for nothing", refuses: 1, state: providers.PowerOn, want: []int{2, 2}, written: 2, took: 100 * time.Millisecond},
-		{name: "it asks for an hour", refuses: 1, after: 3600, state: providers.PowerOff, want: []int{2, 2}, written: 2, took: longest, asked: 1},
-		{name: "never", refuses: 100, after: 1, state: providers.PowerOn, want: []int{patient, patient}, took: (patient - 1) * time.Second},
+		{name: "it asks for an hour", refuses: 1, after: 3600, state: providers.PowerOff, want: []int{2, 2}, written: 2, took: maxCrowdedRest, asked: 1},
+		{name: "never", refuses: 100, after: 1, state: providers.PowerOn, want: []int{crowdedTries, crowdedTries}, took: (crowdedTries - 1) * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestWritesThatFindNoRoom(t *testing.T) {
 				begun, from := time.Now(), x.c.now
 				x.Now = func() time.Time { return from.Add(time.Since(begun)) }
 				m.now = x.Now
-				o := x.work().forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
+				o := x.work().writePods(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 					mu.Lock()
 					defer mu.Unlock()
 					if tried[p.Name]++; tried[p.Name] > tc.refuses {
@@ -99,14 +99,14 @@ func TestWritesThatFindNoRoomAreFewer(t *testing.T) {
 			x.live.pods = podsOf("n1", "a")
 			s := x.upTo("Tombstone")
 			tried := false
-			x.work().forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
+			x.work().writePods(t.Context(), s.Action, func(context.Context, action.Pod) error {
 				if tried {
 					return nil
 				}
 				tried = true
 				return tc.err
 			})
-			if got := x.gate.pace.Room(); got != tc.want {
+			if got := x.gate.pace.CurrentLimit(); got != tc.want {
 				t.Errorf("%s: %d writes may be under way, want %d", tc.name, got, tc.want)
 			}
 		})
@@ -120,7 +120,7 @@ func TestWaitingForRoomEndsWithTheRun(t *testing.T) {
 		x.live.pods = podsOf("n1", "a", "b")
 		s := x.upTo("Tombstone")
 		begun := time.Now()
-		x.work().forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
+		x.work().writePods(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 			if p.Name == "a" {
 				return apierrors.NewTooManyRequests("no room", 4)
 			}
@@ -145,7 +145,7 @@ func TestTurnIsHeldForTheOutcome(t *testing.T) {
 			return errStale
 		}
 		tried := 0
-		o := x.work().forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
+		o := x.work().writePods(t.Context(), s.Action, func(context.Context, action.Pod) error {
 			tried++
 			return errors.New("the connection is gone")
 		})
@@ -173,19 +173,19 @@ func TestRunsShareTheGate(t *testing.T) {
 				t.Fatal("no record")
 			}
 			l.Record.Since = l.Record.Since.Add(-age)
-			go x.work().forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
+			go x.work().writePods(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 				time.Sleep(time.Second)
 				order = append(order, p.Name)
 				return nil
 			})
 		}
 		busy := &fleet.Turn{}
-		young.gate.enter(t.Context(), busy)
+		young.gate.takeTurn(t.Context(), busy)
 		run(young, 0, "storage-y", "a-y")
 		synctest.Wait()
 		run(old, time.Hour, "storage-o", "a-o")
 		synctest.Wait()
-		young.gate.leave(busy, false)
+		young.gate.returnTurn(busy, false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if want := []string{"storage-o", "storage-y", "a-o", "a-y"}; !slices.Equal(order, want) {
@@ -201,15 +201,15 @@ func TestWaitingToWriteLetsOthersBegin(t *testing.T) {
 		x.live.pods = podsOf("n1", "a")
 		s := x.upTo("Tombstone")
 		looked := 0
-		x.st.looked = func() { looked++ }
+		x.st.releaseSlot = func() { looked++ }
 		busy := &fleet.Turn{}
-		x.gate.enter(t.Context(), busy)
-		go x.work().forEach(t.Context(), s.Action, func(context.Context, action.Pod) error { return nil })
+		x.gate.takeTurn(t.Context(), busy)
+		go x.work().writePods(t.Context(), s.Action, func(context.Context, action.Pod) error { return nil })
 		synctest.Wait()
 		if looked != 1 {
 			t.Errorf("%d others were let in while the run waits, want one", looked)
 		}
-		x.gate.leave(busy, false)
+		x.gate.returnTurn(busy, false)
 	})
 }
 
@@ -233,7 +233,7 @@ func TestLooksAtOnce(t *testing.T) {
 		sinks, _ := sinksTo(nil)
 		r := New(Options{Cache: cache, Now: time.Now, Sinks: sinks, Leading: func() error { return nil },
 			Config: func() *Config { return &Config{} }})
-		r.met = true
+		r.fleetLoaded = true
 		var all sync.WaitGroup
 		for i := range 3 * looksAtOnce {
 			all.Go(func() {
@@ -249,8 +249,8 @@ func TestLooksAtOnce(t *testing.T) {
 		}
 		close(cache.open)
 		all.Wait()
-		if n := cache.asked.Load(); n != 3*looksAtOnce || len(r.looks) > 0 {
-			t.Errorf("%d nodes were looked at in the end, and %d still are", n, len(r.looks))
+		if n := cache.asked.Load(); n != 3*looksAtOnce || len(r.lookSlots) > 0 {
+			t.Errorf("%d nodes were looked at in the end, and %d still are", n, len(r.lookSlots))
 		}
 	})
 }
@@ -259,7 +259,7 @@ func TestGateEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{pace: fleet.Pace{Most: 1}, let: map[*fleet.Turn]chan struct{}{}}
 		a, b, c := &fleet.Turn{}, &fleet.Turn{}, &fleet.Turn{}
-		if !g.enter(t.Context(), a) {
+		if !g.takeTurn(t.Context(), a) {
 			t.Fatal("nobody was there")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -267,16 +267,16 @@ func TestGateEnds(t *testing.T) {
 			time.Sleep(time.Second)
 			cancel()
 		}()
-		if g.enter(ctx, b) || len(g.let) != 0 {
+		if g.takeTurn(ctx, b) || len(g.let) != 0 {
 			t.Error("entered while another was in")
 		}
-		g.leave(a, false)
+		g.returnTurn(a, false)
 		for range 50 { // either of both may be seen first
-			if g.enter(ctx, b) || len(g.let) != 0 {
+			if g.takeTurn(ctx, b) || len(g.let) != 0 {
 				t.Fatal("entered though the context had ended")
 			}
 		}
-		if !g.enter(t.Context(), c) {
+		if !g.takeTurn(t.Context(), c) {
 			t.Error("those who gave up still have their turn")
 		}
 	})

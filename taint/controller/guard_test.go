@@ -69,7 +69,7 @@ func TestWhoIsCutOff(t *testing.T) {
 	} {
 		w := newWorld(t)
 		for range 5 {
-			w.r.called(tt.err)
+			w.r.noteReadResult(tt.err)
 		}
 		if got := w.r.fleetView("n1").Storm.Failed > 0; got != tt.want {
 			t.Errorf("%s: cut off %v, want %v", tt.name, got, tt.want)

@@ -13,7 +13,7 @@ import (
 
 // hint gives a hint, and wakes the node.
 func (w *world) hint(node string, by fleet.Source) {
-	w.r.WithFleet(func(f *fleet.Fleet) { f.Hint(node, by, providers.InstantOf(w.Now())) })
+	w.r.WithFleet(func(f *fleet.Fleet) { f.ApplyHint(node, by, providers.InstantOf(w.Now())) })
 	w.due[node] = w.Now()
 }
 

@@ -15,9 +15,9 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
-// saidElsewhere is what is said of a live Node elsewhere now. Where we may not read that, it is left alone. It blocks for the API server.
-func (b *base) saidElsewhere(ctx context.Context, at Elsewhere, node *corev1.Node) (Word, error) {
-	w, err := at.Says(ctx, oneForAll{b.Live, &b.pauses}, b.Client.RESTMapper(), node, b.Now())
+// readExclusions is what is said of a live Node elsewhere now. Where we may not read that, it is left alone. It blocks for the API server.
+func (b *base) readExclusions(ctx context.Context, at ExclusionSources, node *corev1.Node) (Exclusions, error) {
+	w, err := at.ReadExclusions(ctx, sharedReader{b.Live, &b.pauses}, b.Client.RESTMapper(), node, b.Now())
 	for _, name := range w.Denied {
 		w.Excluded += "; " + name + " may not be read, and so may say it"
 	}
@@ -37,10 +37,10 @@ func (b *base) LeftAlone(ctx context.Context, name string) (string, error) {
 		case err != nil:
 			return "", fmt.Errorf("reading node %s live: %w", name, err)
 		}
-		why = cmp.Or(config.Excluded(node), fence.Excluded(node, b.Now()))
+		why = cmp.Or(config.Excluded(node), fence.ExclusionReason(node, b.Now()))
 	}
-	said, err := b.saidElsewhere(ctx, config.Elsewhere, node)
-	return cmp.Or(why, said.Excluded), err
+	exclusions, err := b.readExclusions(ctx, config.Exclusions, node)
+	return cmp.Or(why, exclusions.Excluded), err
 }
 
 // pauseRead is how long the last check waits for the cluster's pause. The look read it as well, so a slow API server
@@ -54,7 +54,7 @@ func (b *base) pausedNow(ctx context.Context, key client.ObjectKey) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pauseRead)
 	defer cancel()
-	s, err := pauseOf(ctx, oneForAll{b.Live, &b.pauses}, key, b.Now())
+	s, err := readPause(ctx, sharedReader{b.Live, &b.pauses}, key, b.Now())
 	if err != nil {
 		b.Sinks.Log.Debug("Cannot read the pause again", "error", err)
 	}

@@ -19,13 +19,13 @@ import (
 // journals keeps what is told as Fencing objects would be, by their names.
 type journals map[string]journal.Entry
 
-func (j journals) tell(t journal.Told) { j[t.Name()] = j[t.Name()].Add(t) }
+func (j journals) tell(t journal.Update) { j[t.Name()] = j[t.Name()].AddUpdate(t) }
 
 // What shadow and disabled leave alone is everything; shadow says what it would have done, once; and a node's own grace holds.
 func TestModes(t *testing.T) {
 	w := newWorld(t)
-	modes := map[string]fence.Chosen{"n1": {Mode: fence.Shadow, PowerOffAfter: 3 * time.Minute}, "n2": {Mode: fence.Disabled, By: "the file"}}
-	w.chosen = func(n *corev1.Node) fence.Chosen { return modes[n.Name] }
+	modes := map[string]fence.ChosenMode{"n1": {Mode: fence.Shadow, PowerOffAfter: 3 * time.Minute}, "n2": {Mode: fence.Disabled, By: "the file"}}
+	w.chosen = func(n *corev1.Node) fence.ChosenMode { return modes[n.Name] }
 	lead := func() journals {
 		entries := journals{}
 		w.lead()
@@ -95,11 +95,11 @@ func TestModes(t *testing.T) {
 	if !w.told.has("WouldRecover n1") || !told || len(again) != 1 {
 		t.Fatalf("another leader told: got %q, and %d Fencings, want %s again", w.told.said, len(again), before.Name)
 	}
-	if diff := cmp.Diff(before, e.Join(&before).Object); diff != "" {
+	if diff := cmp.Diff(before, e.MergeObject(&before).Object); diff != "" {
 		t.Errorf("told by another leader: -before +after:\n%s", diff)
 	}
 	// The mode changes: what was said is done now.
-	modes["n1"] = fence.Chosen{Mode: fence.Observe}
+	modes["n1"] = fence.ChosenMode{Mode: fence.Observe}
 	w.untilDone("n1", taint.ResultEvicted)
 }
 
@@ -107,7 +107,7 @@ func TestModes(t *testing.T) {
 func TestModesOfHealthyNodes(t *testing.T) {
 	w := newWorld(t)
 	mode := fence.Disabled
-	w.chosen = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: mode} }
+	w.chosen = func(*corev1.Node) fence.ChosenMode { return fence.ChosenMode{Mode: mode} }
 	w.r.Options.Config = func() *Config {
 		return &Config{Machines: machine.Finder{Led: func(n *corev1.Node) (machine.Machine, error) {
 			m, err := w.machine(n)
@@ -128,9 +128,9 @@ func TestModesOfHealthyNodes(t *testing.T) {
 	w.change("n1", func(n *corev1.Node) { // a hook, which may hold pods
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: taint.ProtectionCondition, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(w.Now())})
 	})
-	st := w.r.state("n1")
-	st.nudging = nudging{known: true, pending: true, fresh: true, opened: w.Now()} // a round that would be followed by another
-	if wait := (nudges{w.r.workOn("n1", st)}).nudge(t.Context()); wait != 0 || st.nudging.pending {
+	st := w.r.stateOf("n1")
+	st.nudging = nudgeState{known: true, pending: true, fresh: true, opened: w.Now()} // a round that would be followed by another
+	if wait := (nudges{w.r.workOn("n1", st)}).runDueRound(t.Context()); wait != 0 || st.nudging.pending {
 		t.Errorf("mode disabled: a nudge is due in %s", wait)
 	}
 	mode = fence.Shadow

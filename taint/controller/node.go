@@ -20,25 +20,25 @@ import (
 
 // nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.
 type nodeState struct {
-	course   recording.Course
-	observed *observe.Node
-	nudging  nudging
+	course   recording.Recorder
+	reporter *observe.NodeReporter
+	nudging  nudgeState
 
 	// Of the last look, for those who execute and report.
 	node    *corev1.Node
 	machine machine.Machine
 	objects []corev1.Pod // of the pods that were listed, as slimPods leaves them
 
-	still      bool      // its mode begins nothing: held pods are not nudged
-	looked     func()    // lets another node begin; may be called again
-	unbelieved time.Time // since when the machine is not believed; zero: it is
-	pinAgain   time.Time // when a pin that was refused is tried again
+	beginsNothing bool      // its mode begins nothing: held pods are not nudged
+	releaseSlot   func()    // lets another node begin; may be called again
+	unbelieved    time.Time // since when the machine is not believed; zero: it is
+	pinAgain      time.Time // when a pin that was refused is tried again
 
 	run atomic.Pointer[atomic.Bool] // stops the run of pod writes that is under way; nil: there is none
 }
 
-// only are the listed objects of these pods.
-func (st *nodeState) only(pods []action.Pod) []corev1.Pod {
+// objectsOf are the listed objects of these pods.
+func (st *nodeState) objectsOf(pods []action.Pod) []corev1.Pod {
 	want := map[string]bool{}
 	for _, p := range pods {
 		want[p.UID] = true
@@ -80,26 +80,26 @@ type work struct {
 	st   *nodeState
 }
 
-// ask puts the question to the machine's devices, live. It returns one answer of each.
-func (w *work) ask(ctx context.Context) []providers.Answer {
-	return w.st.machine.HeardAt(w.fleetView(w.st.course.Look().Name).Beat.Wall).Ask(ctx, w.liar, w.now)
+// askDevices puts the question to the machine's devices, live. It returns one answer of each.
+func (w *work) askDevices(ctx context.Context) []providers.Answer {
+	return w.st.machine.WithHeardAt(w.fleetView(w.st.course.Look().Name).Beat.Wall).AskDevices(ctx, w.distrustedBy, w.instantNow)
 }
 
-// apply takes what devices answered in the middle of an action into the node's course.
-func (w *work) apply(o decide.Observation) {
-	w.WithFleet(func(f *fleet.Fleet) { w.st.course.Apply(w.now(), f, o) })
+// applyObservation takes what devices answered in the middle of an action into the node's course.
+func (w *work) applyObservation(o decide.Observation) {
+	w.WithFleet(func(f *fleet.Fleet) { w.st.course.Apply(w.instantNow(), f, o) })
 }
 
 // maySend says whether the write of the course's step may be sent now, for pods and attachments of that one. It must be
 // on its way by the time that is returned, of the transport's clock.
 func (w *work) maySend(uid string) (by providers.Instant, hold decide.Hold) {
 	read := providers.Now() // before the protocol's clock: a process that stands still in between has less time, not more
-	within, hold := w.st.course.MaySend(uid, w.now(), w.fleetView(w.st.course.Look().Name))
+	within, hold := w.st.course.MaySend(uid, w.instantNow(), w.fleetView(w.st.course.Look().Name))
 	return read.Add(within), hold
 }
 
-// since adds to an error how long it has stood, which a person needs to find what changed.
-func (st *nodeState) since(err error, now time.Time) error {
+// withSince adds to an error how long it has stood, which a person needs to find what changed.
+func (st *nodeState) withSince(err error, now time.Time) error {
 	switch {
 	case !errors.Is(err, machine.ErrNotBelieved):
 		st.unbelieved = time.Time{}

@@ -11,59 +11,63 @@ import (
 // nodeWrites are the World's writes of the Node: one request each.
 type nodeWrites struct{ *work }
 
-// wrote is how one write of the Node ended.
-func wrote(err error) decide.Observation { return decide.ActionDone{Err: err} }
+// writeResult is how one write of the Node ended.
+func writeResult(err error) decide.Observation { return decide.ActionDone{Err: err} }
 
 // Write writes the record.
 func (w nodeWrites) Write(ctx context.Context, a action.Write) decide.Observation {
-	return wrote(w.writer.Record(ctx, w.st.course.Look(), a.Record))
+	return writeResult(w.writer.WriteRecord(ctx, w.st.course.Look(), a.Record))
 }
 
 // Announce names policies on the Node.
 func (w nodeWrites) Announce(ctx context.Context, a action.Announce) decide.Observation {
-	return wrote(w.writer.Announce(ctx, w.st.course.Look(), a.Note))
+	return writeResult(w.writer.AnnouncePolicy(ctx, w.st.course.Look(), a.Note))
 }
 
 // Arm sets the mark.
 func (w nodeWrites) Arm(ctx context.Context, a action.Arm) decide.Observation {
-	return wrote(w.writer.Arm(ctx, w.st.course.Look(), a.Record))
+	return writeResult(w.writer.SetMark(ctx, w.st.course.Look(), a.Record))
 }
 
 // Unmark takes the mark off.
 func (w nodeWrites) Unmark(ctx context.Context, a action.Unmark) decide.Observation {
-	return wrote(w.writer.Unmark(ctx, w.st.course.Look(), a.Record))
+	return writeResult(w.writer.RemoveMark(ctx, w.st.course.Look(), a.Record))
 }
 
 // Condition says that the machine is on, or takes that back.
 func (w nodeWrites) Condition(ctx context.Context, a action.Condition) decide.Observation {
-	return wrote(w.writer.PoweredOn(ctx, w.st.course.Look(), a.On))
+	return writeResult(w.writer.SetPoweredOn(ctx, w.st.course.Look(), a.On))
 }
 
 // ExpireReady ends a stale Ready.
 func (w nodeWrites) ExpireReady(ctx context.Context) decide.Observation {
-	return wrote(w.writer.ExpireReady(ctx, w.st.course.Look()))
+	return writeResult(w.writer.ExpireReady(ctx, w.st.course.Look()))
 }
 
 // OutOfService adds Kubernetes' own taint.
-func (w nodeWrites) OutOfService(ctx context.Context) decide.Observation { return w.service(ctx, true) }
+func (w nodeWrites) OutOfService(ctx context.Context) decide.Observation {
+	return w.setOutOfService(ctx, true)
+}
 
 // InService takes it off.
-func (w nodeWrites) InService(ctx context.Context) decide.Observation { return w.service(ctx, false) }
+func (w nodeWrites) InService(ctx context.Context) decide.Observation {
+	return w.setOutOfService(ctx, false)
+}
 
-func (w nodeWrites) service(ctx context.Context, out bool) decide.Observation {
+func (w nodeWrites) setOutOfService(ctx context.Context, out bool) decide.Observation {
 	by, hold := w.maySend("")
-	if hold != decide.Yes {
+	if hold != decide.HoldYes {
 		return decide.ActionDone{Err: kube.ErrLate, Late: true}
 	}
-	return wrote(w.writer.OutOfService(kube.SendBy(ctx, by), w.st.course.Look(), out))
+	return writeResult(w.writer.SetOutOfService(kube.SendBy(ctx, by), w.st.course.Look(), out))
 }
 
 // ClearVolumes clears the volume lists.
 func (w nodeWrites) ClearVolumes(ctx context.Context, a action.ClearVolumes) decide.Observation {
 	l := w.st.course.Look()
 	by, hold := w.maySend("")
-	if hold != decide.Yes {
+	if hold != decide.HoldYes {
 		return decide.ActionDone{Err: kube.ErrLate, Late: true}
 	}
-	return wrote(w.writer.Clear(kube.SendBy(ctx, by), l, a.InUse, a.Attached))
+	return writeResult(w.writer.ClearVolumes(kube.SendBy(ctx, by), l, a.InUse, a.Attached))
 }

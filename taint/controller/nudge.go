@@ -20,53 +20,53 @@ import (
 // nudges have a node's kubelet try its held pods again.
 type nudges struct{ *work }
 
-// nudge takes the round that is due, if one is, and returns when to come again; 0 is never. It blocks for the API server. Failures are
+// runDueRound takes the round that is due, if one is, and returns when to come again; 0 is never. It blocks for the API server. Failures are
 // logged and counted, and left to the next round.
-func (w nudges) nudge(ctx context.Context) time.Duration {
-	wait, ok := w.st.nudging.due(w.Now())
+func (w nudges) runDueRound(ctx context.Context) time.Duration {
+	wait, ok := w.st.nudging.nextRound(w.Now())
 	if !ok || wait > 0 {
 		return wait
 	}
-	if w.Leading() != nil || w.st.still {
+	if w.Leading() != nil || w.st.beginsNothing {
 		w.st.nudging.pending = false
 		return 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	done := observe.NudgeDone{Round: w.st.nudging.round + 1}
-	held, open, err := w.held(ctx)
+	held, open, err := w.listHeld(ctx)
 	switch {
 	case err != nil:
 		done.Err = err
-		w.st.nudging.done(1) // unknown: look again
+		w.st.nudging.endRound(1) // unknown: look again
 	case open:
-		w.st.looked()
+		w.st.releaseSlot()
 		w.nudgePods(ctx, held, &done)
-		w.st.nudging.done(len(held))
+		w.st.nudging.endRound(len(held))
 	}
-	w.st.observed.Nudged(done)
-	wait, _ = w.st.nudging.due(w.Now())
+	w.st.reporter.ReportNudges(done)
+	wait, _ = w.st.nudging.nextRound(w.Now())
 	return wait
 }
 
-// held lists the node's held pods live, after a live look: a node that is marked by now is not nudged (open is false).
-func (w nudges) held(ctx context.Context) (held []corev1.Pod, open bool, err error) {
+// listHeld lists the node's held pods live, after a live look: a node that is marked by now is not nudged (open is false).
+func (w nudges) listHeld(ctx context.Context) (held []corev1.Pod, open bool, err error) {
 	var node corev1.Node
 	sent := w.Now()
 	if err := w.Live.Get(ctx, client.ObjectKey{Name: w.name}, &node); err != nil {
 		return nil, false, fmt.Errorf("reading node live: %w", err)
 	}
 	status, _ := taint.ProtectionOf(&node)
-	w.st.nudging.saw(taint.See(&node, nil, w.Key, providers.InstantOf(sent), w.now()), status, w.Now())
-	if _, open = w.st.nudging.due(w.Now()); !open {
+	w.st.nudging.observeLook(taint.NewLook(&node, nil, w.Key, providers.InstantOf(sent), w.instantNow()), status, w.Now())
+	if _, open = w.st.nudging.nextRound(w.Now()); !open {
 		return nil, false, nil
 	}
-	list, err := kube.Pods(ctx, w.Live, w.name)
+	list, err := kube.ListPods(ctx, w.Live, w.name)
 	if err != nil {
 		return nil, false, err
 	}
 	for i := range list {
-		if taint.Held(&list[i], w.Key) {
+		if taint.IsHeldByHook(&list[i], w.Key) {
 			held = append(held, list[i])
 		}
 	}
@@ -79,8 +79,8 @@ func (w nudges) nudgePods(ctx context.Context, pods []corev1.Pod, done *observe.
 	var mu sync.Mutex // guards done
 	var g sync.WaitGroup
 	for i := range pods {
-		turn := &fleet.Turn{Node: w.name, Since: w.now()}
-		if !w.gate.enter(ctx, turn) {
+		turn := &fleet.Turn{Node: w.name, Since: w.instantNow()}
+		if !w.gate.takeTurn(ctx, turn) {
 			mu.Lock()
 			done.Results[observe.NudgeFailed] += len(pods) - i
 			mu.Unlock()
@@ -88,8 +88,8 @@ func (w nudges) nudgePods(ctx context.Context, pods []corev1.Pod, done *observe.
 		}
 		g.Go(func() {
 			p := &pods[i]
-			err := w.writer.Nudge(ctx, kube.SeePod(p, w.Key, nil))
-			w.gate.leave(turn, kube.Crowded(err))
+			err := w.writer.NudgePod(ctx, kube.SeePod(p, w.Key, nil))
+			w.gate.returnTurn(turn, kube.IsCrowded(err))
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

@@ -71,7 +71,7 @@ func TestNudging(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			zero := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-			var n nudging
+			var n nudgeState
 			var got []int
 			looks := tt.looks
 			for sec := range 40 {
@@ -92,10 +92,10 @@ func TestNudging(t *testing.T) {
 					if s.ready {
 						l.Ready = corev1.ConditionTrue
 					}
-					n.saw(l, s.guard, now)
+					n.observeLook(l, s.guard, now)
 				}
-				if wait, ok := n.due(now); ok && wait == 0 {
-					n.done(tt.held[min(len(got), len(tt.held)-1)])
+				if wait, ok := n.nextRound(now); ok && wait == 0 {
+					n.endRound(tt.held[min(len(got), len(tt.held)-1)])
 					got = append(got, sec)
 				}
 			}
@@ -222,7 +222,7 @@ func (w *nudgeWorld) boot(id string) {
 // see is a look that a Reconcile makes on its way, without the rest of it.
 func (w *nudgeWorld) see() {
 	w.t.Helper()
-	_, _, err := w.r.idle(w.t.Context(), w.node.Name, w.r.state(w.node.Name))
+	_, _, err := w.r.checkIdle(w.t.Context(), w.node.Name, w.r.stateOf(w.node.Name))
 	w.must(err)
 }
 
@@ -311,7 +311,7 @@ func TestNudgeAfterAMarkThatOnlyALiveLookSaw(t *testing.T) {
 	}
 	w.see()
 	w.mark(true)
-	if err := w.r.step(t.Context(), w.node.Name, w.r.state(w.node.Name)).Err(); err != nil {
+	if err := w.r.step(t.Context(), w.node.Name, w.r.stateOf(w.node.Name)).Err(); err != nil {
 		t.Fatal(err)
 	}
 	w.mark(false)
@@ -328,9 +328,9 @@ func TestNudgeNeverUnderTheMark(t *testing.T) {
 	w.mark(false)
 	w.see()
 	w.mark(true)
-	st := w.r.state(w.node.Name)
+	st := w.r.stateOf(w.node.Name)
 	before := w.notes()
-	if after := (nudges{w.r.workOn(w.node.Name, st)}).nudge(t.Context()); after != 0 {
+	if after := (nudges{w.r.workOn(w.node.Name, st)}).runDueRound(t.Context()); after != 0 {
 		t.Errorf("again after: got %s, want never", after)
 	}
 	if diff := cmp.Diff(before, w.notes()); diff != "" {
@@ -464,14 +464,14 @@ func TestNodeGuardMetric(t *testing.T) {
 			if err := c.SubResource("status").Patch(t.Context(), n, client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
 				t.Fatal(err)
 			}
-			slim(was)
+			slimNode(was)
 			is := n.DeepCopy()
-			slim(is)
-			if !r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: was, ObjectNew: is}) {
+			slimNode(is)
+			if !r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: was, ObjectNew: is}) {
 				t.Errorf("%s %s: the change does not wake the node", tt.status, tt.reason)
 			}
 		}
-		if _, _, err := r.idle(t.Context(), n.Name, r.state(n.Name)); err != nil {
+		if _, _, err := r.checkIdle(t.Context(), n.Name, r.stateOf(n.Name)); err != nil {
 			t.Fatal(err)
 		}
 		got := map[string]float64{}

@@ -17,8 +17,8 @@ import (
 // nudgeAfter are the rounds, from the moment a node opened: the hook learns by its own watch that it did, perhaps after the first.
 var nudgeAfter = [...]time.Duration{0, time.Second, 3 * time.Second}
 
-// nudging is what is remembered of a node for its held pods. It is pure: looks go in, due rounds come out.
-type nudging struct {
+// nudgeState is what is remembered of a node for its held pods. It is pure: looks go in, due rounds come out.
+type nudgeState struct {
 	known  bool   // a look was folded in; without one nobody can say what changed
 	rv     string // of the last look
 	boot   string
@@ -32,15 +32,15 @@ type nudging struct {
 	fresh   bool      // it opened because its kubelet came: pods' statuses may be those of before
 }
 
-// saw folds in a look. A node is open when the hook lets ordinary pods start: it is not marked, or its mark waits for volumes alone, and
+// observeLook folds in a look. A node is open when the hook lets ordinary pods start: it is not marked, or its mark waits for volumes alone, and
 // Ready. Held pods are nudged when it opens, and when it is open and on another boot, or waits for other volumes. A node without a hook
 // holds nothing.
-func (n *nudging) saw(l taint.Look, status corev1.ConditionStatus, now time.Time) {
-	if n.known && taint.Older(l.ResourceVersion, n.rv) {
+func (n *nudgeState) observeLook(l taint.Look, status corev1.ConditionStatus, now time.Time) {
+	if n.known && taint.IsOlder(l.ResourceVersion, n.rv) {
 		return // the cache is behind a live look
 	}
 	was := *n
-	n.known, n.rv, n.boot, n.ready, n.waits = true, l.ResourceVersion, l.BootID, l.IsReady(), strings.Join(l.Detaching(), " ")
+	n.known, n.rv, n.boot, n.ready, n.waits = true, l.ResourceVersion, l.BootID, l.IsReady(), strings.Join(l.DetachingClaims(), " ")
 	n.marked = l.Mark != nil && n.waits == ""
 	switch {
 	case n.marked || !n.ready || status != corev1.ConditionTrue:
@@ -51,17 +51,17 @@ func (n *nudging) saw(l taint.Look, status corev1.ConditionStatus, now time.Time
 	}
 }
 
-// due returns how long until the next round, and whether there is one.
-func (n *nudging) due(now time.Time) (time.Duration, bool) {
+// nextRound returns how long until the next round, and whether there is one.
+func (n *nudgeState) nextRound(now time.Time) (time.Duration, bool) {
 	if !n.pending {
 		return 0, false
 	}
 	return max(0, n.opened.Add(nudgeAfter[n.round]).Sub(now)), true
 }
 
-// done ends a round that found so many held pods. There is a next one until none is held; after a boot an empty first round proves
+// endRound ends a round that found so many held pods. There is a next one until none is held; after a boot an empty first round proves
 // nothing, since a kubelet may be Ready before it has written the statuses of all its pods.
-func (n *nudging) done(held int) {
+func (n *nudgeState) endRound(held int) {
 	n.pending = n.round+1 < len(nudgeAfter) && (held > 0 || n.fresh && n.round == 0)
 	n.round++
 }

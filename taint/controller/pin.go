@@ -19,12 +19,12 @@ type pins struct{ *work }
 // pinRetry is how long a pin waits that the API server refused, or that another node's stands against.
 const pinRetry = time.Minute
 
-// pin writes the pin of a healthy node that has none, or whose machine has changed, by what the informer brought: a node that changed
+// pinNode writes the pin of a healthy node that has none, or whose machine has changed, by what the informer brought: a node that changed
 // since is a conflict. It is all that a healthy node costs, once. It returns when to try again; zero: a change will wake us.
-func (w pins) pin(ctx context.Context, node *corev1.Node, l taint.Look) (done observe.PinDone, after time.Duration) {
-	_, b, err := w.Config().Machines.Believe(node, l.Record, true)
+func (w pins) pinNode(ctx context.Context, node *corev1.Node, l taint.Look) (done observe.PinDone, after time.Duration) {
+	_, b, err := w.Config().Machines.FindBelieved(node, l.Record, true)
 	now := w.Now()
-	switch err = w.st.since(err, now); {
+	switch err = w.st.withSince(err, now); {
 	case errors.Is(err, machine.ErrNotBelieved):
 		return observe.PinDone{Refused: b.Refused, NotBelieved: err}, pinRetry // the node that has its machine may go
 	case err != nil || b.Pin == "":
@@ -32,7 +32,7 @@ func (w pins) pin(ctx context.Context, node *corev1.Node, l taint.Look) (done ob
 	case now.Before(w.st.pinAgain):
 		return done, w.st.pinAgain.Sub(now)
 	}
-	switch err := w.writer.Pin(ctx, l, b.Pin); {
+	switch err := w.writer.PinMachine(ctx, l, b.Pin); {
 	case errors.Is(err, kube.ErrAgain):
 		return done, time.Second
 	case err != nil:

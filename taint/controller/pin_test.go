@@ -111,7 +111,7 @@ func TestPinCostsOneRequest(t *testing.T) {
 		Cache: oneNode{node: node}, Client: api, Now: c.Now, Sinks: sinks, Key: taint.DefaultKey, Config: byNote, Leading: func() error { return nil },
 	})
 	renew := func(rv string) {
-		r.WithFleet(func(f *fleet.Fleet) { f.Lease("n1", rv, 40*time.Second, r.now()) })
+		r.WithFleet(func(f *fleet.Fleet) { f.ApplyLease("n1", rv, 40*time.Second, r.instantNow()) })
 	}
 	renew("1")
 	reconciled := func(writes int, after time.Duration, told string) {
@@ -171,7 +171,7 @@ func TestIdentityWakesNode(t *testing.T) {
 		was := noted("https://bmc1", uuid1)
 		is := was.DeepCopy()
 		change(is)
-		if got := r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: was, ObjectNew: is}); got != (name != "") {
+		if got := r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: was, ObjectNew: is}); got != (name != "") {
 			t.Errorf("%q: got %v", name, got)
 		}
 	}

@@ -30,7 +30,7 @@ func TestPodWritesGoOn(t *testing.T) {
 		name string
 		fail error
 		lost bool // the leadership, with that
-		how  action.Refusal
+		how  action.WriteResult
 		want string // the next step, b alone being left
 	}{
 		{"gone", fmt.Errorf("%w: %w", kube.ErrAgain, gone), false, action.Accepted, "Tombstone"},
@@ -43,7 +43,7 @@ func TestPodWritesGoOn(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
 			s := x.upTo("Tombstone")
-			o := x.work().forEach(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
+			o := x.work().writePods(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 				if p.Name == "b" {
 					if tc.lost {
 						x.Leading = func() error { return errStale }
@@ -86,7 +86,7 @@ func TestStoppedWhileAsking(t *testing.T) {
 		s := x.upTo("Tombstone")
 		x.st.machine.Provider, m.asked = wakes{m, func() { x.stopWrites(node) }}, 0
 		x.c.now = x.c.now.Add(proof.TTL + time.Second)
-		o := x.work().forEach(t.Context(), s.Action, func(context.Context, action.Pod) error { return nil })
+		o := x.work().writePods(t.Context(), s.Action, func(context.Context, action.Pod) error { return nil })
 		if want := map[string]int{"n1": 0, "n2": 1}[node]; o.Err != nil || len(o.How) != want || m.asked != 1 {
 			t.Errorf("%s shows life: got %d written after %d questions, error %v; want %d after one", node, len(o.How), m.asked, o.Err, want)
 		}
@@ -107,8 +107,8 @@ func TestStoppedByLease(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
 			s := x.upTo("Tombstone")
-			heard := x.wakes(nil).Heard
-			o := x.work().forEach(t.Context(), s.Action, func(context.Context, action.Pod) error {
+			heard := x.wakeOptions(nil).OnHeartbeat
+			o := x.work().writePods(t.Context(), s.Action, func(context.Context, action.Pod) error {
 				heard(tc.node)
 				return nil
 			})
@@ -141,7 +141,7 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{stays, goes}
 		x.live.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: stays}, {Name: goes}}
 		write := func(do string, err error) {
-			o := x.work().forEach(t.Context(), x.upTo(do).Action, func(context.Context, action.Pod) error { return err })
+			o := x.work().writePods(t.Context(), x.upTo(do).Action, func(context.Context, action.Pod) error { return err })
 			x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
 		}
 		if failed {

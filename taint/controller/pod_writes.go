@@ -17,23 +17,23 @@ func (w podWrites) Tombstone(ctx context.Context, a action.Tombstone) decide.Obs
 	if a.Policy == "" {
 		message = taint.FenceMessage(w.st.course.Look().Record.ID)
 	}
-	return w.forEach(ctx, a, func(ctx context.Context, p action.Pod) error { return w.writer.Tombstone(ctx, p, message) })
+	return w.writePods(ctx, a, func(ctx context.Context, p action.Pod) error { return w.writer.EndPod(ctx, p, message) })
 }
 
 // Delete deletes ended pods.
 func (w podWrites) Delete(ctx context.Context, a action.Delete) decide.Observation {
-	return w.forEach(ctx, a, w.writer.Delete)
+	return w.writePods(ctx, a, w.writer.DeletePod)
 }
 
 // Spare spares pods.
 func (w podWrites) Spare(ctx context.Context, a action.Spare) decide.Observation {
 	token := w.st.course.Look().Record.Token()
-	return w.forEach(ctx, a, func(ctx context.Context, p action.Pod) error { return w.writer.Spare(ctx, p, token) })
+	return w.writePods(ctx, a, func(ctx context.Context, p action.Pod) error { return w.writer.SparePod(ctx, p, token) })
 }
 
 // SetNotReady sets pods that stay not ready.
 func (w podWrites) SetNotReady(ctx context.Context, a action.SetNotReady) decide.Observation {
-	return w.forEach(ctx, a, w.writer.SetNotReady)
+	return w.writePods(ctx, a, w.writer.SetPodNotReady)
 }
 
 // DeleteAttachments deletes attachments.
@@ -44,5 +44,5 @@ func (w podWrites) DeleteAttachments(ctx context.Context, a action.DeleteAttachm
 			return w.writer.DeleteAttachment(ctx, one)
 		}})
 	}
-	return w.each(ctx, a, items)
+	return w.writeEach(ctx, a, items)
 }

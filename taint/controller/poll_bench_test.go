@@ -46,7 +46,7 @@ func (x indexed) List(_ context.Context, l client.ObjectList, _ ...client.ListOp
 func BenchmarkPoll(b *testing.B) {
 	const nodes = 5000
 	spec := storage.Spec{Drivers: []string{"a.csi"}, Node: storage.NodeSpec{Resource: "nodes.v1.a.example.com", Name: "object.metadata.name", Healthy: "object.healthy"}}
-	a, bad := storage.Compile("a", spec)
+	a, bad := storage.CompileAdapter("a", spec)
 	if len(bad) > 0 {
 		b.Fatal(bad)
 	}
@@ -66,7 +66,7 @@ func BenchmarkPoll(b *testing.B) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		cached[name] = n
 	}
-	rule := policy.Policy{Name: "p", When: policy.StorageUnhealthy, Storage: "a", Drivers: spec.Drivers, Intervals: policy.Document, WithoutProof: policy.StorageFences}
+	rule := policy.Policy{Name: "p", When: policy.StorageUnhealthy, Storage: "a", Drivers: spec.Drivers, Intervals: policy.StorageOSIntervals, WithoutProof: policy.StorageFences}
 	config := &Config{
 		Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, fmt.Errorf("no device") }}, Excluded: func(*corev1.Node) string { return "" },
 		Policies: []policy.Policy{rule}, Storage: []storage.System{state},
@@ -80,8 +80,8 @@ func BenchmarkPoll(b *testing.B) {
 	next := 0
 	for b.Loop() {
 		res, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: names[next%nodes]}})
-		if err != nil || res.RequeueAfter != policy.Document.Poll {
-			b.Fatalf("got %v, %v, want another look after %s", res, err, policy.Document.Poll)
+		if err != nil || res.RequeueAfter != policy.StorageOSIntervals.Poll {
+			b.Fatalf("got %v, %v, want another look after %s", res, err, policy.StorageOSIntervals.Poll)
 		}
 		next++
 	}

@@ -22,7 +22,7 @@ type powerActions struct{ *work }
 // PowerOff sends the power-off that the record announced.
 func (w powerActions) PowerOff(ctx context.Context, a action.PowerOff) decide.Observation {
 	by := w.st.machine.Devices()[a.Move.Device]
-	o := w.act(ctx, by, by.Provider.PowerOff)
+	o := w.sendPower(ctx, by, by.Provider.PowerOff)
 	o.Power = []decide.PowerSent{{Device: by.Device, Err: o.Err, Late: o.Late}}
 	return o
 }
@@ -33,7 +33,7 @@ func (w powerActions) PowerOn(ctx context.Context, a action.PowerOn) decide.Obse
 	devices, all := w.st.machine.Devices(), decide.ActionDone{Late: true}
 	for _, i := range a.Devices {
 		by := devices[i]
-		o := w.act(ctx, by, by.Provider.PowerOn)
+		o := w.sendPower(ctx, by, by.Provider.PowerOn)
 		all.Sent, all.Err, all.Late = o.Sent, cmp.Or(o.Err, all.Err), all.Late && o.Late
 		all.Power = append(all.Power, decide.PowerSent{Device: by.Device, Err: o.Err, Late: o.Late})
 		if o.Late {
@@ -43,21 +43,21 @@ func (w powerActions) PowerOn(ctx context.Context, a action.PowerOn) decide.Obse
 	return all
 }
 
-// act has a device do what the course decided, and gives it the course's last check. Outcome.Late means that
+// sendPower has a device do what the course decided, and gives it the course's last check. Outcome.Late means that
 // nothing was sent. It blocks for the device.
-func (w powerActions) act(
+func (w powerActions) sendPower(
 	ctx context.Context, by machine.Machine, act func(context.Context, providers.Target, func() error) error,
 ) decide.ActionDone {
 	call, end := context.WithCancelCause(ctx)
 	defer end(errCallOver)
-	check := lastCheck{base: w.base, call: call, course: w.st.course.Node, node: w.st.node, allowed: w.now()}
-	err := check.still()
+	check := lastCheck{base: w.base, call: call, course: w.st.course.Node, node: w.st.node, allowed: w.instantNow()}
+	err := check.stillHolds()
 	if err != nil {
 		err = providers.WithClass(providers.ErrNotSent, err)
 	} else {
-		err = act(ctx, by.Target, check.still)
+		err = act(ctx, by.Target, check.stillHolds)
 	}
-	return decide.ActionDone{Err: err, Sent: check.sent(), Late: errors.Is(err, providers.ErrNotSent)}
+	return decide.ActionDone{Err: err, Sent: check.lastAllowed(), Late: errors.Is(err, providers.ErrNotSent)}
 }
 
 // errCallOver refuses what a provider would send after its call has returned.
@@ -76,27 +76,27 @@ type lastCheck struct {
 	allowed taint.Instant // when it last allowed a request, or when the call began
 }
 
-// still blocks for pauseRead at most. Everything but the pause is checked after that.
-func (c *lastCheck) still() error {
+// stillHolds blocks for pauseRead at most. Everything but the pause is checked after that.
+func (c *lastCheck) stillHolds() error {
 	name := c.course.Look().Name
 	config := c.Config()
-	re := decide.Recheck{Paused: c.pausedNow(c.call, config.Elsewhere.Pause)}
+	re := decide.Recheck{Paused: c.pausedNow(c.call, config.Exclusions.Pause)}
 	if c.call.Err() != nil {
 		return context.Cause(c.call)
 	}
-	now := c.now()
+	now := c.instantNow()
 	var node corev1.Node
 	if err := c.Cache.Get(c.call, client.ObjectKey{Name: name}, &node); err == nil {
-		re.Seen = taint.See(&node, nil, c.Key, now, now)
+		re.Seen = taint.NewLook(&node, nil, c.Key, now, now)
 		newer, l := &node, re.Seen
 		if c.course.AheadOf(l) {
 			newer, l = c.node, c.course.Look()
 		}
-		facts, _ := config.Facts(newer, l, now.Wall)
+		facts, _ := config.FactsOf(newer, l, now.Wall)
 		re.Facts = facts.Facts
 	}
 	re.Leading, re.Fleet = c.Leading(), c.fleetView(name)
-	now = c.now()
+	now = c.instantNow()
 	if err := c.course.StillHolds(now, re); err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (c *lastCheck) still() error {
 	return nil
 }
 
-func (c *lastCheck) sent() taint.Instant {
+func (c *lastCheck) lastAllowed() taint.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.allowed

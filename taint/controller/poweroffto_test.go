@@ -44,8 +44,8 @@ func (x *midst) write(rec taint.Record) {
 func (x *midst) does(s action.Decision) {
 	x.t.Helper()
 	look, o := x.st.course.Look(), x.act(x.t.Context(), s)
-	x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(x.now(), f, o) })
-	x.st.observed.Step(x.t.Context(), decide.StepDone{Look: look, Decision: s, Outcome: o})
+	x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(x.instantNow(), f, o) })
+	x.st.reporter.ReportStep(x.t.Context(), decide.StepDone{Look: look, Decision: s, Outcome: o})
 	if action.Name(s.Action) == "Write" {
 		x.write(action.RecordOf(s.Action))
 	}
@@ -76,7 +76,7 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	config.Machines.Led = func(*corev1.Node) (machine.Machine, error) { return first, nil }
 	x.Config = func() *Config { return config }
 	var fencing journal.Entry
-	x.observer.Fences = func(t journal.Told) { fencing = fencing.Add(t) }
+	x.observer.Fences = func(t journal.Update) { fencing = fencing.AddUpdate(t) }
 	x.live.pods = podsOf("n1", "p")
 
 	x.does(x.upTo("Write")) // announced
@@ -95,7 +95,7 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 		t.Fatalf("got record %+v, want it to name strip/a", action.RecordOf(closing.Action))
 	}
 	x.does(closing)
-	x.met = true // the nodes are those of inMidst
+	x.fleetLoaded = true // the nodes are those of inMidst
 	for range 3 {
 		if _, err := x.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "n1"}}); err != nil {
 			t.Fatal(err)

@@ -20,9 +20,9 @@ import (
 // reads are the World's actions that change nothing.
 type reads struct{ *work }
 
-// read is what a read brought, or why it failed. Either tells whether the API server answers.
-func (w reads) read(o decide.Observation, err error) decide.Observation {
-	if w.called(err); err != nil {
+// finishRead is what a read brought, or why it failed. Either tells whether the API server answers.
+func (w reads) finishRead(o decide.Observation, err error) decide.Observation {
+	if w.noteReadResult(err); err != nil {
 		return decide.ReadFailed{Err: err}
 	}
 	return o
@@ -31,53 +31,53 @@ func (w reads) read(o decide.Observation, err error) decide.Observation {
 // ReadNode looks live at the Node and its Lease, and finds its machine.
 func (w reads) ReadNode(ctx context.Context) decide.Observation {
 	st := w.st
-	node, l, err := kube.Look(ctx, w.Live, w.name, w.Key, w.Now)
+	node, l, err := kube.ReadNode(ctx, w.Live, w.name, w.Key, w.Now)
 	if err != nil {
-		return w.read(nil, err)
+		return w.finishRead(nil, err)
 	}
 	var facts decide.Facts
 	var elsewhere decide.Elsewhere
 	st.node, st.objects, st.machine = node, nil, machine.Machine{}
 	if l.Exists {
 		config := w.Config()
-		facts, st.machine = config.Facts(node, l, w.Now())
+		facts, st.machine = config.FactsOf(node, l, w.Now())
 		facts.By, facts.NewID = w.By, cmp.Or(facts.NewID, newID())
-		facts.Nobody = st.since(facts.Nobody, w.Now())
+		facts.NoDeviceErr = st.withSince(facts.NoDeviceErr, w.Now())
 		if facts.Excluded == "" && l.Mark == nil {
-			said, err := w.saidElsewhere(ctx, config.Elsewhere, node)
+			exclusions, err := w.readExclusions(ctx, config.Exclusions, node)
 			if err != nil {
-				return w.read(nil, err)
+				return w.finishRead(nil, err)
 			}
-			facts.Excluded, facts.KeptOn = said.Excluded, cmp.Or(facts.KeptOn, said.KeptOn)
-			l.Got = w.now() // this is part of the look: where it alone took longer than a look holds, no power-off could ever be sent
-			elsewhere = decide.Elsewhere{Excluded: said.Excluded, KeptOn: said.KeptOn}
+			facts.Excluded, facts.KeptOn = exclusions.Excluded, cmp.Or(facts.KeptOn, exclusions.KeptOn)
+			l.Got = w.instantNow() // this is part of the look: where it alone took longer than a look holds, no power-off could ever be sent
+			elsewhere = decide.Elsewhere{Excluded: exclusions.Excluded, KeptOn: exclusions.KeptOn}
 		}
-		st.still = !facts.Mode.Begins()
+		st.beginsNothing = !facts.Mode.MayAct()
 		status, _ := taint.ProtectionOf(node)
-		st.nudging.saw(l, status, w.Now())
+		st.nudging.observeLook(l, status, w.Now())
 	}
-	return w.read(decide.NodeRead{Look: l, Facts: facts, Node: node, Elsewhere: elsewhere}, nil)
+	return w.finishRead(decide.NodeRead{Look: l, Facts: facts, Node: node, Elsewhere: elsewhere}, nil)
 }
 
 // ListPods lists the pods bound to the node.
 func (w reads) ListPods(ctx context.Context) decide.Observation {
-	objects, err := kube.Pods(ctx, w.Live, w.name)
+	objects, err := kube.ListPods(ctx, w.Live, w.name)
 	if err != nil {
-		return w.read(nil, err)
+		return w.finishRead(nil, err)
 	}
 	seen := kube.SeePods(objects, w.Key, w.Config().EvictFirst)
 	w.st.objects = slimPods(objects)
-	return w.read(decide.PodsListed{Pods: seen}, nil)
+	return w.finishRead(decide.PodsListed{Pods: seen}, nil)
 }
 
 // ReadVolumes reads the volumes of pods.
 func (w reads) ReadVolumes(ctx context.Context, a action.ReadVolumes) decide.Observation {
-	of, unread, err := kube.Volumes(ctx, w.Live, w.st.only(a.Pods))
+	of, unread, err := kube.ReadVolumes(ctx, w.Live, w.st.objectsOf(a.Pods))
 	if err != nil {
-		return w.read(nil, err)
+		return w.finishRead(nil, err)
 	}
-	w.Config().judge(w.st.only(a.Pods), of)
-	return w.read(decide.VolumesRead{Of: of, Unread: unread}, nil)
+	w.Config().fillVolumeHealth(w.st.objectsOf(a.Pods), of)
+	return w.finishRead(decide.VolumesRead{Of: of, Unread: unread}, nil)
 }
 
 // ListAttachments lists the attachments that name the node.
@@ -86,31 +86,31 @@ func (w reads) ListAttachments(ctx context.Context, a action.ListAttachments) de
 	if a.Live {
 		live, err := w.attachedTo(ctx, w.name)
 		if err != nil {
-			return w.read(nil, err)
+			return w.finishRead(nil, err)
 		}
 		list = live
 	} else {
-		cached, err := kube.Attachments(ctx, w.Cache, client.MatchingFields{nodeNameIndex: w.name})
+		cached, err := kube.ListAttachments(ctx, w.Cache, client.MatchingFields{nodeNameIndex: w.name})
 		if err != nil {
-			return w.read(nil, err)
+			return w.finishRead(nil, err)
 		}
 		list = cached[w.name]
 	}
-	return w.read(decide.AttachmentsListed{Attachments: list, Live: a.Live}, nil)
+	return w.finishRead(decide.AttachmentsListed{Attachments: list, Live: a.Live}, nil)
 }
 
 // ReadOwners reads what controls the owners of pods.
 func (w reads) ReadOwners(ctx context.Context, a action.ReadOwners) decide.Observation {
-	of, err := kube.Owners(ctx, w.Live, a.Pods)
+	of, err := kube.ReadOwners(ctx, w.Live, a.Pods)
 	if err != nil {
-		return w.read(nil, err)
+		return w.finishRead(nil, err)
 	}
-	return w.read(decide.OwnersRead{Of: of}, nil)
+	return w.finishRead(decide.OwnersRead{Of: of}, nil)
 }
 
 // ReadRival reads what Longhorn does by itself.
 func (w reads) ReadRival(ctx context.Context) decide.Observation {
-	return w.read(decide.RivalRead{Why: kube.LonghornDeletes(ctx, w.Live, w.Client.RESTMapper())}, nil)
+	return w.finishRead(decide.RivalRead{Why: kube.LonghornDeletes(ctx, w.Live, w.Client.RESTMapper())}, nil)
 }
 
 // ReadWaiting reads what Pending pods of the pods' namespaces wait for.
@@ -121,34 +121,34 @@ func (w reads) ReadWaiting(ctx context.Context, a action.ReadWaiting) decide.Obs
 			namespaces = append(namespaces, p.Namespace)
 		}
 	}
-	claims, err := kube.Waiting(ctx, w.Live, w.name, namespaces)
+	claims, err := kube.ListAwaitedClaims(ctx, w.Live, w.name, namespaces)
 	if err != nil {
-		return w.read(nil, err)
+		return w.finishRead(nil, err)
 	}
-	return w.read(decide.WaitingRead{Claims: claims}, nil)
+	return w.finishRead(decide.WaitingRead{Claims: claims}, nil)
 }
 
 // ReadMembers lists etcd's pods.
 func (w reads) ReadMembers(ctx context.Context) decide.Observation {
-	members, err := kube.Members(ctx, w.Live)
+	members, err := kube.ListEtcdMembers(ctx, w.Live)
 	if err != nil {
-		return w.read(nil, err)
+		return w.finishRead(nil, err)
 	}
-	return w.read(decide.MembersRead{Ready: members}, nil)
+	return w.finishRead(decide.MembersRead{Ready: members}, nil)
 }
 
 // ReadClaims reads the claims of PersistentVolumes.
 func (w reads) ReadClaims(ctx context.Context, a action.ReadClaims) decide.Observation {
-	claims, err := kube.Claims(ctx, w.Live, a.PVs)
+	claims, err := kube.ReadClaims(ctx, w.Live, a.PVs)
 	if err != nil {
-		return w.read(nil, err)
+		return w.finishRead(nil, err)
 	}
-	return w.read(decide.ClaimsRead{Of: claims}, nil)
+	return w.finishRead(decide.ClaimsRead{Of: claims}, nil)
 }
 
 // Ask puts the question to the machine's devices, live.
 func (w reads) Ask(ctx context.Context) decide.Observation {
-	return decide.DevicesAnswered{Answers: w.ask(ctx)}
+	return decide.DevicesAnswered{Answers: w.askDevices(ctx)}
 }
 
 // newID returns the id of a fence: a label value, unique for all practical purposes.

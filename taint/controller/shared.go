@@ -11,8 +11,8 @@ import (
 	"github.com/forcefence/forcefence/taint/sharing"
 )
 
-// oneForAll reads ConfigMaps, which are one for all nodes, together with whoever else reads them, and everything else by itself.
-type oneForAll struct {
+// sharedReader reads ConfigMaps, which are one for all nodes, together with whoever else reads them, and everything else by itself.
+type sharedReader struct {
 	client.Reader
 	*sharedMaps
 }
@@ -24,12 +24,12 @@ type sharedMaps struct {
 }
 
 // Get is a live read: it is sent after it was called for.
-func (o oneForAll) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+func (o sharedReader) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
 	cm, ok := into.(*corev1.ConfigMap)
 	if !ok {
 		return o.Reader.Get(ctx, key, into, opts...)
 	}
-	read, err := o.of(key).Ask(ctx, kube.Timeout, func(ctx context.Context) (*corev1.ConfigMap, error) {
+	read, err := o.callFor(key).Ask(ctx, kube.Timeout, func(ctx context.Context) (*corev1.ConfigMap, error) {
 		out := &corev1.ConfigMap{}
 		return out, o.Reader.Get(ctx, key, out, opts...)
 	})
@@ -39,7 +39,7 @@ func (o oneForAll) Get(ctx context.Context, key client.ObjectKey, into client.Ob
 	return err
 }
 
-func (s *sharedMaps) of(key client.ObjectKey) *sharing.Call[*corev1.ConfigMap] {
+func (s *sharedMaps) callFor(key client.ObjectKey) *sharing.Call[*corev1.ConfigMap] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.by[key] == nil {

@@ -75,7 +75,7 @@ func TestReadTogether(t *testing.T) {
 		"the cluster's pause": func(r *Reconciler, ctx context.Context, node string) (bool, error) {
 			n := &corev1.Node{}
 			n.Name = node
-			got, err := r.saidElsewhere(ctx, Elsewhere{Pause: client.ObjectKey{Namespace: "fencing", Name: "pause"}}, n)
+			got, err := r.readExclusions(ctx, ExclusionSources{Pause: client.ObjectKey{Namespace: "fencing", Name: "pause"}}, n)
 			return got.Excluded != "", err
 		},
 		"attachments": func(r *Reconciler, ctx context.Context, node string) (bool, error) {
@@ -95,7 +95,7 @@ func TestReadTogether(t *testing.T) {
 				ask := func(ctx context.Context, node int, want bool, fails error) {
 					all.Go(func() {
 						so, err := of(w.r, ctx, fmt.Sprint("n", node))
-						if w.r.called(err); so != want || !errors.Is(err, fails) {
+						if w.r.noteReadResult(err); so != want || !errors.Is(err, fails) {
 							t.Errorf("got %t, %v; want %t, %v", so, err, want, fails)
 						}
 					})
@@ -158,7 +158,7 @@ func TestSlowPauseKeepsNoPowerOn(t *testing.T) {
 		}
 		m.now = x.Now
 		config := x.Config()
-		config.Elsewhere.Pause = client.ObjectKey{Namespace: "fencing", Name: "pause"}
+		config.Exclusions.Pause = client.ObjectKey{Namespace: "fencing", Name: "pause"}
 		x.Config = func() *Config { return config }
 		x.Live = slowPause{x.live}
 		for range 20 {

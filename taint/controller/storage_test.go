@@ -22,10 +22,10 @@ type system struct {
 	asked  []storage.Volume
 }
 
-func (s *system) Name() string                    { return "of " + s.driver }
-func (s *system) Drivers() []string               { return []string{s.driver} }
-func (s *system) Node(name string) storage.Health { return s.nodes[name] }
-func (s *system) Volume(v storage.Volume) storage.Health {
+func (s *system) Name() string                          { return "of " + s.driver }
+func (s *system) Drivers() []string                     { return []string{s.driver} }
+func (s *system) NodeHealth(name string) storage.Health { return s.nodes[name] }
+func (s *system) VolumeHealth(v storage.Volume) storage.Health {
 	s.asked = append(s.asked, v)
 	return storage.Health{Known: true, Healthy: !s.sick[v.PV]}
 }
@@ -38,7 +38,7 @@ func stored(t *testing.T) (w *world, asked, other *system) {
 	asked = &system{driver: "sim.example.com", nodes: map[string]storage.Health{"n1": healthy, "n2": healthy}, sick: map[string]bool{}}
 	other = &system{driver: "other.example.com", nodes: map[string]storage.Health{"n2": unhealthy}, sick: map[string]bool{}}
 	rule := policy.Policy{
-		Name: "p", When: policy.StorageUnhealthy, Storage: asked.Name(), Drivers: asked.Drivers(), Intervals: policy.Document, Detach: true,
+		Name: "p", When: policy.StorageUnhealthy, Storage: asked.Name(), Drivers: asked.Drivers(), Intervals: policy.StorageOSIntervals, Detach: true,
 		WithoutProof: policy.StorageFences,
 	}
 	config := *w.r.Config()
@@ -64,7 +64,7 @@ func TestStorageWakes(t *testing.T) {
 	if !w.until(time.Minute, func() bool { return slices.Equal(w.pods("n1"), left) }) {
 		t.Fatalf("pods: got %v, want all of %v but the one with a volume", w.pods("n1"), pods)
 	}
-	if took := w.Now().Sub(begun); took > policy.Document.Poll+time.Second {
+	if took := w.Now().Sub(begun); took > policy.StorageOSIntervals.Poll+time.Second {
 		t.Errorf("took %s, want at most the poll interval and a second", took)
 	}
 	if !w.told.has("PolicyEndingPods n1") || !w.told.has("PolicyEndedPod db-n1") {
@@ -113,10 +113,10 @@ func TestStorageVolumes(t *testing.T) {
 func TestStoragePollEnds(t *testing.T) {
 	w, _, _ := stored(t)
 	w.run(15 * time.Second)
-	if got := w.r.poll("n1"); got != policy.Document.Poll {
+	if got := w.r.pollInterval("n1"); got != policy.StorageOSIntervals.Poll {
 		t.Errorf("a node: got %s, want the policy's", got)
 	}
-	if got := w.r.poll("n99"); got != 0 {
+	if got := w.r.pollInterval("n99"); got != 0 {
 		t.Errorf("no node: got %s, want never", got)
 	}
 }
@@ -127,7 +127,7 @@ func TestJudge(t *testing.T) {
 	c := &Config{Storage: []storage.System{&system{driver: "sim.example.com"}}}
 	pod := corev1.Pod{}
 	pod.UID = "u"
-	c.judge([]corev1.Pod{pod}, of)
+	c.fillVolumeHealth([]corev1.Pod{pod}, of)
 	for i, want := range []storage.Health{healthy, {}, {}} {
 		if got := of["u"][i].Health; got != want {
 			t.Errorf("volume %s: got %+v, want %+v", of["u"][i].PV, got, want)

@@ -378,11 +378,11 @@ func TestNodeChanged(t *testing.T) {
 		o, n := base(), base()
 		tc.change(n)
 		r := New(Options{Key: taint.DefaultKey, Now: time.Now})
-		if got := r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n}); got != tc.wakes {
+		if got := r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n}); got != tc.wakes {
 			t.Errorf("%s: got %v, want %v", name, got, tc.wakes)
 		}
 		now := time.Now()
-		if moved, want := r.moved.Since(now, now.Add(10*time.Second)), tc.wakes || name == "an address"; moved != want { // a line is kept to it
+		if moved, want := r.moved.ShouldList(now, now.Add(10*time.Second)), tc.wakes || name == "an address"; moved != want { // a line is kept to it
 			t.Errorf("%s: moved %v, want %v", name, moved, want)
 		}
 	}

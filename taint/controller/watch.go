@@ -34,7 +34,7 @@ func CacheOptions() cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}: {Transform: func(o any) (any, error) {
 				if n, ok := o.(*corev1.Node); ok {
-					slim(n)
+					slimNode(n)
 				}
 				return o, nil
 			}},
@@ -44,13 +44,13 @@ func CacheOptions() cache.Options {
 	}
 }
 
-// slim takes off a cached Node what nobody here reads. What is decided on is read live.
-func slim(n *corev1.Node) {
+// slimNode takes off a cached Node what nobody here reads. What is decided on is read live.
+func slimNode(n *corev1.Node) {
 	n.ManagedFields = nil
 	var ours []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady || c.Type == taint.PoweredOnCondition || c.Type == taint.ProtectionCondition ||
-			c.Type == taint.FenceableCondition || fence.LeavesAlone(c.Type) {
+			c.Type == taint.FenceableCondition || fence.IsExclusionCondition(c.Type) {
 			ours = append(ours, c)
 		}
 	}
@@ -79,7 +79,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		return fmt.Errorf("making controller: %w", err)
 	}
 	nodes := source.Kind(mgr.GetCache(), &corev1.Node{}, &handler.TypedEnqueueRequestForObject[*corev1.Node]{},
-		predicate.TypedFuncs[*corev1.Node]{CreateFunc: r.nodeCame, UpdateFunc: r.nodeChanged, DeleteFunc: r.nodeWent})
+		predicate.TypedFuncs[*corev1.Node]{CreateFunc: r.onNodeAdded, UpdateFunc: r.onNodeUpdated, DeleteFunc: r.onNodeDeleted})
 	if err := c.Watch(nodes); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
@@ -91,7 +91,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	if err := c.Watch(source.Channel(nodesToWake, &handler.EnqueueRequestForObject{})); err != nil {
 		return fmt.Errorf("waking nodes: %w", err)
 	}
-	if err := wake.AddTo(mgr, r.wakes(nodesToWake)); err != nil {
+	if err := wake.AddTo(mgr, r.wakeOptions(nodesToWake)); err != nil {
 		return err
 	}
 	if err := mgr.Add(r.observer); err != nil {
@@ -100,11 +100,11 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	return nil
 }
 
-// wakes are the sources of wake-ups of this Reconciler, which send to nodes.
-func (r *Reconciler) wakes(nodes chan<- event.GenericEvent) wake.Options {
+// wakeOptions are the sources of wake-ups of this Reconciler, which send to nodes.
+func (r *Reconciler) wakeOptions(nodes chan<- event.GenericEvent) wake.Options {
 	return wake.Options{
 		Live: r.Live, Cache: r.Cache, Log: r.Sinks.Log, Metrics: r.Wakes, Config: func() *wake.Config { return r.Config().Wake },
-		Key: r.Key, Now: r.Now, Nodes: nodes, Fleet: r.WithFleet, Known: r.known, Heard: r.stopWrites, Moves: &r.moved, Storage: r.Storage,
+		Key: r.Key, Now: r.Now, Nodes: nodes, Fleet: r.WithFleet, KnownNodes: r.knownNodes, OnHeartbeat: r.stopWrites, Moves: &r.moved, Storage: r.Storage,
 	}
 }
 
@@ -129,32 +129,32 @@ func attachmentsGone() handler.TypedFuncs[*storagev1.VolumeAttachment, reconcile
 	}
 }
 
-// nodeCame notes a Node that is new to the watch.
-func (r *Reconciler) nodeCame(e event.TypedCreateEvent[*corev1.Node]) bool {
-	r.moved.Note(r.Now())
+// onNodeAdded notes a Node that is new to the watch.
+func (r *Reconciler) onNodeAdded(e event.TypedCreateEvent[*corev1.Node]) bool {
+	r.moved.NoteMove(r.Now())
 	r.WithFleet(func(f *fleet.Fleet) { r.seeNode(f, e.Object) })
 	return true
 }
 
-// nodeWent notes that a Node is gone.
-func (r *Reconciler) nodeWent(event.TypedDeleteEvent[*corev1.Node]) bool {
-	r.moved.Note(r.Now())
+// onNodeDeleted notes that a Node is gone.
+func (r *Reconciler) onNodeDeleted(event.TypedDeleteEvent[*corev1.Node]) bool {
+	r.moved.NoteMove(r.Now())
 	return true
 }
 
-// nodeChanged passes the changes that can matter: heartbeats of a healthy node do not. It also stops pod writes on a node that
+// onNodeUpdated passes the changes that can matter: heartbeats of a healthy node do not. It also stops pod writes on a node that
 // shows life.
-func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
-	o, n := taint.See(e.ObjectOld, nil, r.Key, taint.Instant{}, taint.Instant{}),
-		taint.See(e.ObjectNew, nil, r.Key, taint.Instant{}, taint.Instant{})
+func (r *Reconciler) onNodeUpdated(e event.TypedUpdateEvent[*corev1.Node]) bool {
+	o, n := taint.NewLook(e.ObjectOld, nil, r.Key, taint.Instant{}, taint.Instant{}),
+		taint.NewLook(e.ObjectNew, nil, r.Key, taint.Instant{}, taint.Instant{})
 	r.WithFleet(func(f *fleet.Fleet) {
-		f.See(n, r.now())
-		said := e.ObjectNew.Annotations[taint.ConfirmAnnotation]
-		if shutDown(e.ObjectNew) && !shutDown(e.ObjectOld) {
-			f.Hint(n.Name, fleet.ShutdownTaint, r.now())
+		f.ApplyLook(n, r.instantNow())
+		confirmation := e.ObjectNew.Annotations[taint.ConfirmAnnotation]
+		if isShutDown(e.ObjectNew) && !isShutDown(e.ObjectOld) {
+			f.ApplyHint(n.Name, fleet.ShutdownTaint, r.instantNow())
 		}
-		if said != "" && said != e.ObjectOld.Annotations[taint.ConfirmAnnotation] {
-			f.Hint(n.Name, fleet.Confirmation, r.now())
+		if confirmation != "" && confirmation != e.ObjectOld.Annotations[taint.ConfirmAnnotation] {
+			f.ApplyHint(n.Name, fleet.Confirmation, r.instantNow())
 		}
 	})
 	if n.IsReady() || n.BootID != o.BootID || n.UID != o.UID {
@@ -169,14 +169,14 @@ func (r *Reconciler) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) &&
 		len(o.InUse) == len(n.InUse)
 	if !same || !slices.Equal(e.ObjectOld.Status.Addresses, e.ObjectNew.Status.Addresses) {
-		r.moved.Note(r.Now())
+		r.moved.NoteMove(r.Now())
 	}
 	return !same
 }
 
-// shutDown reports the taint by which a cloud controller manager says that a node's instance is shut down. It proves nothing here: it
+// isShutDown reports the taint by which a cloud controller manager says that a node's instance is shut down. It proves nothing here: it
 // is a reason to ask.
-func shutDown(n *corev1.Node) bool {
+func isShutDown(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == "node.cloudprovider.kubernetes.io/shutdown" && t.Effect == corev1.TaintEffectNoSchedule
 	})

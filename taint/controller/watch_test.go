@@ -20,7 +20,7 @@ import (
 // TestSlimKeepsWhatIsRead holds that a cached Node is seen as the live one is.
 func TestSlimKeepsWhatIsRead(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	rec := taint.Record{ID: "f", NodeUID: "u", BootID: "b", Since: now, By: "me"}.Enter(taint.PhaseArmed, "", now)
+	rec := taint.Record{ID: "f", NodeUID: "u", BootID: "b", Since: now, By: "me"}.EnterPhase(taint.PhaseArmed, "", now)
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "n1", UID: types.UID("u"), ResourceVersion: "7", Labels: map[string]string{"a": "b"},
@@ -42,14 +42,14 @@ func TestSlimKeepsWhatIsRead(t *testing.T) {
 		},
 	}
 	whole := node.DeepCopy()
-	slim(node)
-	if diff := cmp.Diff(taint.See(whole, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now)), taint.See(node, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now))); diff != "" {
+	slimNode(node)
+	if diff := cmp.Diff(taint.NewLook(whole, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now)), taint.NewLook(node, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now))); diff != "" {
 		t.Errorf("seen otherwise (-whole +slim):\n%s", diff)
 	}
 	if diff := cmp.Diff(whole.Status.Addresses, node.Status.Addresses); diff != "" { // by which a machine may be told from others
 		t.Errorf("addresses (-whole +slim):\n%s", diff)
 	}
-	if !taint.See(node, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now)).PoweredOn {
+	if !taint.NewLook(node, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now)).PoweredOn {
 		t.Error("our own condition is gone")
 	}
 	if status, why := taint.ProtectionOf(node); status != corev1.ConditionTrue || why != taint.ProtectionFailOpen {
@@ -74,7 +74,7 @@ func TestShutdownTaintIsAHint(t *testing.T) {
 	changed := func(o, n *corev1.Node, want fleet.Source) {
 		t.Helper()
 		c.now = c.now.Add(time.Hour)
-		r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n})
+		r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n})
 		if got := r.fleetView("n1").Hint; got != want {
 			t.Errorf("hint by %q, want %q", got, want)
 		}
@@ -97,19 +97,19 @@ func TestNodesMove(t *testing.T) {
 	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	for what, move := range map[string]func(r *Reconciler){
-		"came": func(r *Reconciler) { r.nodeCame(event.TypedCreateEvent[*corev1.Node]{Object: n}) },
-		"went": func(r *Reconciler) { r.nodeWent(event.TypedDeleteEvent[*corev1.Node]{Object: n}) },
+		"came": func(r *Reconciler) { r.onNodeAdded(event.TypedCreateEvent[*corev1.Node]{Object: n}) },
+		"went": func(r *Reconciler) { r.onNodeDeleted(event.TypedDeleteEvent[*corev1.Node]{Object: n}) },
 		"changed": func(r *Reconciler) {
-			r.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: n, ObjectNew: noted("https://bmc1", uuid1)})
+			r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: n, ObjectNew: noted("https://bmc1", uuid1)})
 		},
 	} {
 		r := New(Options{Now: c.Now, Key: taint.DefaultKey})
 		looked := c.now
 		c.now = c.now.Add(10 * time.Second)
-		if r.moved.Since(looked, c.now) {
+		if r.moved.ShouldList(looked, c.now) {
 			t.Errorf("%s: all nodes are looked up before", what)
 		}
-		if move(r); !r.moved.Since(looked, c.now) {
+		if move(r); !r.moved.ShouldList(looked, c.now) {
 			t.Errorf("a node %s: nobody is looked up", what)
 		}
 	}
@@ -134,7 +134,7 @@ func TestLifeStopsWrites(t *testing.T) {
 		was := x.live.node
 		is := was.DeepCopy()
 		tt.change(is)
-		x.nodeChanged(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: was, ObjectNew: is})
+		x.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: was, ObjectNew: is})
 		if got := stopped.Load(); got != tt.want {
 			t.Errorf("%s: writes stopped %v, want %v", name, got, tt.want)
 		}

@@ -44,8 +44,8 @@ type world struct {
 	api        client.Client
 	r          *Reconciler
 	mode       fence.Mode
-	chosen     func(*corev1.Node) fence.Chosen // nil: mode
-	excluded   string                          // a node that is left alone
+	chosen     func(*corev1.Node) fence.ChosenMode // nil: mode
+	excluded   string                              // a node that is left alone
 	limits     *fleet.Limits
 
 	mu  sync.Mutex // guards now and changes
@@ -237,7 +237,7 @@ type informers struct{ client.Reader }
 func (i informers) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	err := i.Reader.Get(ctx, k, o, opts...)
 	if n, ok := o.(*corev1.Node); ok && err == nil {
-		slim(n)
+		slimNode(n)
 	}
 	return err
 }
@@ -246,7 +246,7 @@ func (i informers) List(ctx context.Context, l client.ObjectList, opts ...client
 	err := i.Reader.List(ctx, l, opts...)
 	if nodes, ok := l.(*corev1.NodeList); ok && err == nil {
 		for j := range nodes.Items {
-			slim(&nodes.Items[j])
+			slimNode(&nodes.Items[j])
 		}
 	}
 	return err
@@ -412,7 +412,9 @@ func (w *world) beat(name string) {
 	w.get(&l, corev1.NamespaceNodeLease, name)
 	l.Spec.RenewTime = &metav1.MicroTime{Time: w.Now()}
 	must(w.t, w.api.Update(context.Background(), &l))
-	w.r.WithFleet(func(f *fleet.Fleet) { f.Lease(l.Name, l.ResourceVersion, taint.LeaseDuration(&l), w.r.now()) })
+	w.r.WithFleet(func(f *fleet.Fleet) {
+		f.ApplyLease(l.Name, l.ResourceVersion, taint.LeaseDuration(&l), w.r.instantNow())
+	})
 	w.beats[name] = w.Now()
 	delete(w.silent, name)
 }
@@ -557,14 +559,14 @@ func (w *world) record(node string) taint.Record {
 }
 
 func (w *world) marked(node string) bool {
-	_, ok := taint.Find(w.node(node), taint.DefaultKey, "")
+	_, ok := taint.FindMark(w.node(node), taint.DefaultKey, "")
 	return ok
 }
 
 // poweredOn reports the condition of a silent node whose machine is on.
 func (w *world) poweredOn(node string) bool {
 	w.t.Helper()
-	return taint.See(w.node(node), nil, taint.DefaultKey, providers.InstantOf(w.now),
+	return taint.NewLook(w.node(node), nil, taint.DefaultKey, providers.InstantOf(w.now),
 		providers.InstantOf(w.now)).PoweredOn
 }
 

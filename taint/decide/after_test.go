@@ -16,10 +16,10 @@ import (
 // fenced is a node whose machine we powered off; its fence was done two minutes ago.
 func fenced(t *testing.T) *course {
 	c := midst(t, taint.PhaseEvicting)
-	rec := c.look.Record.Enter(taint.PhaseDone, taint.ResultEvicted, c.now.Wall)
-	rec.PowerOff, rec.OffBy = true, proof.Speakers(c.facts.Devices)
+	rec := c.look.Record.EnterPhase(taint.PhaseDone, taint.ResultEvicted, c.now.Wall)
+	rec.PowerOff, rec.OffBy = true, proof.SpeakersOf(c.facts.Devices)
 	c.look.Record, c.look.Mark = &rec, nil
-	c.facts.Settings.After = fence.AfterFence{PowerOn: true, Delay: time.Minute, PerDay: 2}
+	c.facts.Settings.After = fence.PostFence{PowerOn: true, Delay: time.Minute, PerDay: 2}
 	c.node = Node{}
 	c.pass(2 * time.Minute)
 	return c
@@ -47,7 +47,7 @@ func TestPowerOnIsSentOnce(t *testing.T) {
 	for name, err := range map[string]error{"accepted": nil, "an answer that is lost": errors.New("lost")} {
 		c := fenced(t)
 		c.announced()
-		if a := c.upTo("PowerOn", off).Action.(action.PowerOn); len(a.Devices) != 1 || c.node.holds(c.now) != Yes || c.node.holds(c.now.Add(proof.TTL+time.Second)) != No {
+		if a := c.upTo("PowerOn", off).Action.(action.PowerOn); len(a.Devices) != 1 || c.node.lastActionHolds(c.now) != HoldYes || c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)) != HoldNo {
 			t.Errorf("%s: got %+v, want the device, as long as the look is fresh", name, a)
 		}
 		c.node.Apply(c.now, c.fleet, ActionDone{Late: true}) // a pause: nothing was sent
@@ -63,7 +63,7 @@ func TestPowerOnIsSentOnce(t *testing.T) {
 				t.Fatalf("%s: got %s (%s) after it was sent", name, act(s), s.Reason)
 			}
 		}
-		if s := c.upTo("Write", on); action.RecordOf(s.Action).After != taint.AfterPoweredOn {
+		if s := c.upTo("Write", on); action.RecordOf(s.Action).PostFence != taint.PostFencePoweredOn {
 			t.Errorf("%s, then on: got %s (%s), %+v", name, act(s), s.Reason, action.RecordOf(s.Action))
 		}
 	}

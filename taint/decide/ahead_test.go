@@ -18,7 +18,7 @@ func TestPowerOffOfAClockThatRunsAhead(t *testing.T) {
 	c.look.Record = &rec
 	begun := c.now
 	c.upTo("PowerOff", on)
-	if got := c.node.Began(); got.Before(begun) || got.After(c.now) {
+	if got := c.node.FenceBegan(); got.Before(begun) || got.After(c.now) {
 		t.Errorf("the fence began %s after its first sight, want then", got.Sub(begun))
 	}
 	c.did(ActionDone{Sent: c.now})
@@ -46,15 +46,15 @@ func TestPowerOffOfAClockThatRunsAhead(t *testing.T) {
 func TestBegan(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.see()
-	if got, want := c.node.Began(), c.node.Look().Sent; got != want {
+	if got, want := c.node.FenceBegan(), c.node.Look().Sent; got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	rec := taint.Record{ID: "f-1", NodeUID: "u", Since: c.now.Wall.Add(-time.Minute)}
-	rec = rec.Enter(taint.PhaseArmed, "", c.now.Wall)
+	rec = rec.EnterPhase(taint.PhaseArmed, "", c.now.Wall)
 	c.look.Record = &rec
 	want := c.now.Add(-time.Minute)
 	c.see()
-	if got := c.node.Began(); got.Sub(want).Abs() > time.Millisecond {
+	if got := c.node.FenceBegan(); got.Sub(want).Abs() > time.Millisecond {
 		t.Errorf("got %s ago, want a minute", c.now.Sub(got))
 	}
 }

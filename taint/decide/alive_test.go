@@ -21,12 +21,12 @@ var signs = []struct {
 	life  bool
 }{
 	{"nothing", func(*course) {}, false},
-	{"a heartbeat", func(c *course) { c.fleet.Lease("n1", "77", 0, c.now) }, true},
+	{"a heartbeat", func(c *course) { c.fleet.ApplyLease("n1", "77", 0, c.now) }, true},
 	{"Ready", func(c *course) { c.watch(func(l *taint.Look) { l.Ready = corev1.ConditionTrue }) }, true},
 	{"another boot", func(c *course) { c.watch(func(l *taint.Look) { l.BootID = "b2" }) }, true},
 	{"another Node of that name", func(c *course) { c.watch(func(l *taint.Look) { l.UID = "u2" }) }, true},
 	{"another label", func(c *course) { c.watch(func(l *taint.Look) { l.Labels = map[string]string{"a": "b"} }) }, false},
-	{"another node's heartbeat", func(c *course) { c.fleet.Lease("p1", "77", 0, c.now) }, false},
+	{"another node's heartbeat", func(c *course) { c.fleet.ApplyLease("p1", "77", 0, c.now) }, false},
 }
 
 // watch folds in a changed Node, as the watch of Nodes does.
@@ -34,7 +34,7 @@ func (c *course) watch(change func(*taint.Look)) {
 	l := c.look
 	l.ResourceVersion = "2"
 	change(&l)
-	c.fleet.See(l, c.now)
+	c.fleet.ApplyLook(l, c.now)
 }
 
 // clearing is a node of whose pods one ended and another waits for stock eviction, with claims that are not read yet.
@@ -65,7 +65,7 @@ func TestQuestionIsNoRead(t *testing.T) {
 			if s := c.next(); act(s) != "Ask" || !slices.Equal(c.reads, []string{"ReadVolumes"}) {
 				t.Fatalf("got %s (%s) after %v, want a question after the volumes", act(s), s.Reason, c.reads)
 			}
-			if got := c.node.Reads(); got != 1000*ms {
+			if got := c.node.ReadDuration(); got != 1000*ms {
 				t.Errorf("the reads took %s, want 1s", got)
 			}
 			c.pass(time.Second)
@@ -88,7 +88,7 @@ func TestQuestionsKeepNoLookForEver(t *testing.T) {
 		{2 * s, 3 * s, 12 * s},
 		{6 * s, 20 * s, 22 * s},
 	} {
-		n := Node{look: taint.Look{Sent: sent}, reads: tc.reads, read: sent.Add(tc.reads + tc.question)}
+		n := Node{look: taint.Look{Sent: sent}, readsTook: tc.reads, lastReadAt: sent.Add(tc.reads + tc.question)}
 		if in, over := n.keepsLook(sent.Add(tc.holds)), n.keepsLook(sent.Add(tc.holds+1)); !in || over {
 			t.Errorf("%+v: kept %v, and %v after that; want true, false", tc, in, over)
 		}
@@ -145,14 +145,14 @@ func TestLifeStopsAFence(t *testing.T) {
 // stops checks that the step may be sent, and no more after a sign of life.
 func (c *course) stops(t *testing.T, what string, shows func(*course), life bool) {
 	t.Helper()
-	if _, hold := c.node.MaySend("a", c.now, c.view()); hold != Yes {
+	if _, hold := c.node.MaySend("a", c.now, c.view()); hold != HoldYes {
 		t.Errorf("%s: before it: got %d, want Yes", what, hold)
 	}
 	c.now = c.now.Add(time.Millisecond)
 	shows(c)
-	want := Yes
+	want := HoldYes
 	if life {
-		want = No
+		want = HoldNo
 	}
 	if _, hold := c.node.MaySend("a", c.now, c.view()); hold != want {
 		t.Errorf("%s: got %d, want %d", what, hold, want)
@@ -165,7 +165,7 @@ func TestLifeHoldsUpNoReturn(t *testing.T) {
 		for _, tc := range signs {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods, c.look.LeaseRV = pods, "2"
-			if s := c.upTo(do, on); !action.Returns(s.Action) {
+			if s := c.upTo(do, on); !action.NeedsNoProof(s.Action) {
 				t.Fatalf("%s is not of the return path", do)
 			}
 			c.stops(t, do+": "+tc.name, tc.shows, false)
@@ -205,8 +205,8 @@ func TestLifeBehindASlowServerStopsAPolicy(t *testing.T) {
 		tc.shows(c)
 		c.answerAfter(4800*time.Millisecond, on)
 		c.node.Next(c.now, c.fleet)
-		if looks := act(c.node.last) == "ReadNode"; looks != tc.life {
-			t.Errorf("%s: got %s, want another look: %v", tc.name, act(c.node.last), tc.life)
+		if looks := act(c.node.lastDecision) == "ReadNode"; looks != tc.life {
+			t.Errorf("%s: got %s, want another look: %v", tc.name, act(c.node.lastDecision), tc.life)
 		}
 	}
 }

@@ -28,19 +28,19 @@ func TestHoldsByBothClocks(t *testing.T) {
 			c := announced(t)
 			c.upTo("PowerOff", on)
 			return c
-		}, No},
+		}, HoldNo},
 		{"pods", func(t *testing.T) *course {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods = []action.Pod{running("a")}
 			c.upTo("Tombstone", off)
 			return c
-		}, AskFirst},
+		}, HoldAskFirst},
 		{"volumes", func(t *testing.T) *course {
 			c := midst(t, taint.PhaseEvicting)
 			c.look.InUse = []corev1.UniqueVolumeName{"v"}
 			c.upTo("ClearVolumes", off)
 			return c
-		}, AskFirst},
+		}, HoldAskFirst},
 		{"a policy's pods", func(t *testing.T) *course {
 			c := accepted(t)
 			c.look.PoweredOn = true // it says so already
@@ -48,7 +48,7 @@ func TestHoldsByBothClocks(t *testing.T) {
 				t.Fatalf("got %s (%s), want %s", act(s), s.Reason, "Tombstone")
 			}
 			return c
-		}, No},
+		}, HoldNo},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, then := range []struct {
@@ -56,15 +56,15 @@ func TestHoldsByBothClocks(t *testing.T) {
 				wall, both time.Duration // goes by
 				want       Hold
 			}{
-				{"at once", 0, 0, Yes},
-				{"the wall clock was set back", -long, 0, Yes},
+				{"at once", 0, 0, HoldYes},
+				{"the wall clock was set back", -long, 0, HoldYes},
 				{"the wall clock was set back, and minutes went by", -long, long, tc.late},
 				{"after a suspension", long, 0, tc.late},
 			} {
 				c := tc.begin(t)
 				c.suspend(then.wall)
 				c.now = c.now.Add(then.both)
-				if got := c.node.holds(c.now); got != then.want {
+				if got := c.node.lastActionHolds(c.now); got != then.want {
 					t.Errorf("%s: got %d, want %d", then.name, got, then.want)
 				}
 			}

@@ -36,8 +36,8 @@ func (s StepDone) Err() error {
 	return nil
 }
 
-// Course is a Node, or one that is recorded as it goes.
-type Course interface {
+// Decider is a Node, or one that is recorded as it goes.
+type Decider interface {
 	Look() taint.Look
 	Next(now providers.Instant, f Fleet) action.Decision
 	Apply(now providers.Instant, f Fleet, o Observation)
@@ -45,21 +45,21 @@ type Course interface {
 
 // Driver is what Drive needs beside a node's course.
 type Driver struct {
-	World  World
-	Across func(func(Fleet))        // calls with what is known across nodes, one at a time
-	Now    func() providers.Instant // by the clocks that the course counts by
-	Done   func(StepDone)           // is told of each step; must not block for long
+	World     World
+	WithFleet func(func(Fleet))        // calls with what is known across nodes, one at a time
+	Now       func() providers.Instant // by the clocks that the course counts by
+	OnStep    func(StepDone)           // is told of each step; must not block for long
 }
 
 // maxSteps bounds one Drive, and soon is when a node that needs more is driven on.
 const (
-	maxSteps = 250
-	soon     = 100 * time.Millisecond
+	maxSteps        = 250
+	driveAgainAfter = 100 * time.Millisecond
 )
 
 // Drive takes a node as far as it goes without waiting. It returns when to drive it again, 0: once something changes.
 // The error is that of a step that failed; the node may be driven again at once. It blocks for the World.
-func Drive(ctx context.Context, c Course, by Driver) (requeueAfter time.Duration, err error) {
+func Drive(ctx context.Context, c Decider, by Driver) (requeueAfter time.Duration, err error) {
 	for range maxSteps {
 		s := Step(ctx, c, by)
 		if s.Outcome == nil {
@@ -69,18 +69,18 @@ func Drive(ctx context.Context, c Course, by Driver) (requeueAfter time.Duration
 			return 0, err
 		}
 	}
-	return soon, nil
+	return driveAgainAfter, nil
 }
 
 // Step carries out the next decision, applies what became of it, and tells of it.
-func Step(ctx context.Context, c Course, by Driver) StepDone {
+func Step(ctx context.Context, c Decider, by Driver) StepDone {
 	s := StepDone{Began: by.Now()}
-	by.Across(func(f Fleet) { s.Decision = c.Next(by.Now(), f) })
+	by.WithFleet(func(f Fleet) { s.Decision = c.Next(by.Now(), f) })
 	s.Look = c.Look()
 	if s.Outcome = Do(ctx, s.Decision.Action, by.World); s.Outcome != nil {
-		by.Across(func(f Fleet) { c.Apply(by.Now(), f, s.Outcome) })
+		by.WithFleet(func(f Fleet) { c.Apply(by.Now(), f, s.Outcome) })
 	}
 	s.Ended = by.Now()
-	by.Done(s)
+	by.OnStep(s)
 	return s
 }

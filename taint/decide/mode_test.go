@@ -71,7 +71,7 @@ func TestMarksInModesThatBeginNothing(t *testing.T) {
 		if s := c.next(); act(s) != "Wait" || s.Reason != reason.MarkNotTaken || s.Detail != m.String() {
 			t.Errorf("%s, a person's mark: got %s (%s, %s)", m, act(s), s.Reason, s.Detail)
 		}
-		done := taint.Record{ID: "f-1"}.Enter(taint.PhaseDone, taint.ResultEvicted, c.now.Wall)
+		done := taint.Record{ID: "f-1"}.EnterPhase(taint.PhaseDone, taint.ResultEvicted, c.now.Wall)
 		c.look.Record = &done
 		if s := c.next(); act(s) != "Wait" || s.Reason != reason.MarkNotTaken {
 			t.Errorf("%s, a person's mark after a fence: got %s (%s)", m, act(s), s.Reason)
@@ -107,7 +107,7 @@ func TestConditionInShadow(t *testing.T) {
 		t.Errorf("got %s (%s)", act(s), s.Reason)
 	}
 	c.look.PoweredOn, c.look.Ready, c.look.LeaseRV = true, corev1.ConditionTrue, "2"
-	c.fleet.Lease("n1", "2", 0, c.now)
+	c.fleet.ApplyLease("n1", "2", 0, c.now)
 	if s := c.next(); s.Action != (action.Condition{}) {
 		t.Errorf("back: got %+v (%s)", s.Action, s.Reason)
 	}

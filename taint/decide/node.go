@@ -50,43 +50,43 @@ type Node struct {
 	answers proof.Answers
 
 	// This look, and what was read after it.
-	fresh  bool // it may be decided on
-	look   taint.Look
-	sights taint.Sightings // of the looks' record
-	usual  time.Duration   // how long the look before took
-	facts  Facts
-	read   providers.Instant // when the last of the reads was answered
-	reads  time.Duration     // how long all of them took
-	asks   providers.Instant // when Next said the last of them
-	pods   list
-	atts   attached
-	rival  *string           // what RivalRead told; nil: not read
-	etcd   map[string]bool   // what MembersRead told; nil: not read
-	wait   map[string]bool   // claims that pods wait for elsewhere; nil: not read
-	named  map[string]string // what ClaimsRead told; nil: not read
-	view   evict.View        // what was decided on last, under a mark
-	learnt policy.Effects    // of the last decision of the policies
-	last   action.Decision   // what Next returned last
-	owed   bool              // it is a read, and its result is not here yet
+	lookIsFresh    bool // it may be decided on
+	look           taint.Look
+	sights         taint.Sightings // of the looks' record
+	lastLookTook   time.Duration   // how long the look before took
+	facts          Facts
+	lastReadAt     providers.Instant // when the last of the reads was answered
+	readsTook      time.Duration     // how long all of them took
+	readBegan      providers.Instant // when Next said the last of them
+	pods           podList
+	atts           attachmentList
+	storageSetting *string           // what RivalRead told; nil: not read
+	etcdReady      map[string]bool   // what MembersRead told; nil: not read
+	awaitedClaims  map[string]bool   // claims that pods wait for elsewhere; nil: not read
+	boundClaims    map[string]string // what ClaimsRead told; nil: not read
+	evictView      evict.View        // what was decided on last, under a mark
+	policyEffects  policy.Effects    // of the last decision of the policies
+	lastDecision   action.Decision   // what Next returned last
+	awaitsRead     bool              // it is a read, and its result is not here yet
 
 	// What is kept from look to look.
-	work     fence.Work
-	worked   providers.Instant // when a list last showed that work
-	workTook time.Duration     // how long its reads took
-	workPods []action.Pod      // what they listed
-	kept     list              // a list for the next act
-	turn     bool              // a policy has its turn, by the last StorageHeard
+	work          fence.PendingWork
+	worked        providers.Instant // when a list last showed that work
+	workTook      time.Duration     // how long its reads took
+	workPods      []action.Pod      // what they listed
+	kept          podList           // a list for the next act
+	policyHasTurn bool              // a policy has its turn, by the last StorageHeard
 }
 
-// list is a live list of the node's pods.
-type list struct {
+// podList is a live list of the node's pods.
+type podList struct {
 	have bool
 	pods []action.Pod
 	at   providers.Instant // when it was there
 }
 
-// attached are the attachments that name the node.
-type attached struct {
+// attachmentList are the attachments that name the node.
+type attachmentList struct {
 	have, live bool
 	list       []action.Attachment
 }
@@ -101,8 +101,8 @@ const (
 	waitHolds = time.Second
 	// policyLook is how old a look may be that a policy acts on: up to five reads follow it, each of which may take 15 s. Where all do, it waits.
 	policyLook = time.Minute
-	// modeAgain is when a mark that the mode leaves alone is looked at again: a mode that changes wakes nobody.
-	modeAgain = 30 * time.Second
+	// modeRecheck is when a mark that the mode leaves alone is looked at again: a mode that changes wakes nobody.
+	modeRecheck = 30 * time.Second
 	// workHolds is how long work that was found counts, beside twice the time that finding it took: it is a reason to ask and to mark,
 	// and what a mark finds to do is listed anew.
 	workHolds = time.Second
@@ -110,20 +110,20 @@ const (
 
 // Fleet is what is known across nodes: *fleet.Fleet, or what it said once.
 type Fleet interface {
-	Lease(name, rv string, duration time.Duration, now providers.Instant) (renewed bool)
-	See(l taint.Look, now providers.Instant)
-	Answered(name string, a providers.Answer)
+	ApplyLease(name, rv string, duration time.Duration, now providers.Instant) (renewed bool)
+	ApplyLook(l taint.Look, now providers.Instant)
+	ApplyAnswer(name string, a providers.Answer)
 	View(name string, now providers.Instant) fleet.View
-	Reserve(name string, now providers.Instant) bool
-	Unreserve(name string)
-	Distrusted(m taint.Machine, device, of string) (node string)
+	ReserveTurn(name string, now providers.Instant) bool
+	ReleaseTurn(name string)
+	DistrustingNode(m taint.Machine, device, of string) (node string)
 }
 
-// Resting is a node that is idle and of which this is kept: what Kept returned of one.
-func Resting(kept policy.Memory) Node { return Node{policy: kept} }
+// NewIdleNode is a node that is idle and of which this is kept: what PolicyMemory returned of one.
+func NewIdleNode(kept policy.Memory) Node { return Node{policy: kept} }
 
-// Kept is what is kept of an idle node.
-func (n *Node) Kept() policy.Memory { return n.policy }
+// PolicyMemory is what is kept of an idle node.
+func (n *Node) PolicyMemory() policy.Memory { return n.policy }
 
 // Look is the last look; the zero Look before there was one.
 func (n *Node) Look() taint.Look { return n.look }
@@ -131,25 +131,25 @@ func (n *Node) Look() taint.Look { return n.look }
 // Devices are those that speak for the node, by the last look.
 func (n *Node) Devices() []proof.Device { return n.facts.Devices }
 
-// Began is when the fence of the look's record began, by this process's clocks; without an open record when the look
+// FenceBegan is when the fence of the look's record began, by this process's clocks; without an open record when the look
 // was sent.
-func (n *Node) Began() providers.Instant {
-	if !n.look.Record.Open() {
+func (n *Node) FenceBegan() providers.Instant {
+	if !n.look.Record.IsOpen() {
 		return n.look.Sent
 	}
-	return n.sights.When(n.look.Record.Since, n.look.Got)
+	return n.sights.InstantOf(n.look.Record.Since, n.look.Got)
 }
 
-// Reads is how long the last look, and what was read after it, took, without the questions to devices between them.
-func (n *Node) Reads() time.Duration { return n.reads }
+// ReadDuration is how long the last look, and what was read after it, took, without the questions to devices between them.
+func (n *Node) ReadDuration() time.Duration { return n.readsTook }
 
 // Answer is what the machine's devices together said last; the zero Answer if they were not asked.
 func (n *Node) Answer() providers.Answer { return n.answers.Answer }
 
-// Idle reports that there is nothing to look at: that is what a healthy node costs. The look may be a cache's; v is its fleet's view.
+// IsIdle reports that there is nothing to look at: that is what a healthy node costs. The look may be a cache's; v is its fleet's view.
 // A node is not idle while pods that a policy ended were not seen gone, nor while its storage gives a policy its turn.
-func (n *Node) Idle(l taint.Look, v fleet.View) bool {
-	if n.policy.Owes() || n.turn {
+func (n *Node) IsIdle(l taint.Look, v fleet.View) bool {
+	if n.policy.OwesDeletes() || n.policyHasTurn {
 		return false
 	}
 	r := l.Record
@@ -162,78 +162,78 @@ func (n *Node) Idle(l taint.Look, v fleet.View) bool {
 func (n *Node) Apply(now providers.Instant, f Fleet, o Observation) {
 	switch o := o.(type) {
 	case NodeRead:
-		n.sawNode(o.Look, o.Facts, f)
+		n.applyNodeRead(o.Look, o.Facts, f)
 	case PodsListed:
-		n.sawPods(o.Pods, now)
+		n.applyPods(o.Pods, now)
 	case VolumesRead:
-		n.sawVolumes(o.Of, now)
+		n.applyVolumes(o.Of, now)
 	case AttachmentsListed:
-		n.sawAttachments(o.Attachments, o.Live, now)
+		n.applyAttachments(o.Attachments, o.Live, now)
 	case OwnersRead:
-		n.sawOwners(o.Of, now)
+		n.applyOwners(o.Of, now)
 	case RivalRead:
-		n.sawRival(o.Why, now)
+		n.applyStorageSetting(o.Why, now)
 	case WaitingRead:
-		n.sawWaiting(o.Claims, now)
+		n.applyAwaitedClaims(o.Claims, now)
 	case ClaimsRead:
-		n.sawClaims(o.Of, now)
+		n.applyBoundClaims(o.Of, now)
 	case MembersRead:
-		n.sawMembers(o.Ready, now)
+		n.applyEtcdPods(o.Ready, now)
 	case DevicesAnswered:
-		n.devicesAnswered(o.Answers, now, f)
+		n.applyAnswers(o.Answers, now, f)
 	case ActionDone:
-		n.did(o, now, f)
+		n.applyActionDone(o, now, f)
 	case StorageHeard:
-		n.turn = n.policy.SawStorage(o.Policies, o.Says, now)
+		n.policyHasTurn = n.policy.ApplyStorage(o.Policies, o.Says, now)
 	case Rested:
-		n.policy.Saw(o.Look)
+		n.policy.ApplyLook(o.Look)
 		*n = Node{policy: n.policy}
 	}
 }
 
-// sawNode folds a live look at the Node and its Lease in, and what the configuration says of the node now.
-func (n *Node) sawNode(l taint.Look, facts Facts, f Fleet) {
+// applyNodeRead folds a live look at the Node and its Lease in, and what the configuration says of the node now.
+func (n *Node) applyNodeRead(l taint.Look, facts Facts, f Fleet) {
 	now := l.Got
-	f.Lease(l.Name, l.LeaseRV, l.LeaseDuration, now)
+	f.ApplyLease(l.Name, l.LeaseRV, l.LeaseDuration, now)
 	if l.Exists {
-		f.See(l, now)
+		f.ApplyLook(l, now)
 	}
-	if n.fence.Saw(l) {
-		n.answers.Anew()
+	if n.fence.ApplyLook(l) {
+		n.answers.ResetHistory()
 	}
-	if n.evict.Saw(l) {
-		n.answers.Anew()
+	if n.evict.ApplyLook(l) {
+		n.answers.ResetHistory()
 	}
-	n.policy.Saw(l)
-	n.policy.SawStorage(facts.Policies, facts.Storage, now)
-	n.usual, n.sights = n.look.Got.Sub(n.look.Sent), n.sights.Saw(l.Record, now)
-	n.fresh, n.owed, n.look, n.facts, n.read = true, false, l, facts, l.Got
-	n.reads = l.Got.Sub(l.Sent)
-	n.pods, n.atts, n.rival, n.wait, n.etcd, n.view = list{}, attached{}, nil, nil, nil, evict.View{}
-	n.named = nil
+	n.policy.ApplyLook(l)
+	n.policy.ApplyStorage(facts.Policies, facts.Storage, now)
+	n.lastLookTook, n.sights = n.look.Got.Sub(n.look.Sent), n.sights.WithRecord(l.Record, now)
+	n.lookIsFresh, n.awaitsRead, n.look, n.facts, n.lastReadAt = true, false, l, facts, l.Got
+	n.readsTook = l.Got.Sub(l.Sent)
+	n.pods, n.atts, n.storageSetting, n.awaitedClaims, n.etcdReady, n.evictView = podList{}, attachmentList{}, nil, nil, nil, evict.View{}
+	n.boundClaims = nil
 	if len(facts.Devices) == 0 {
-		n.answers.Expect(proof.Device{}) // nobody, whose answer Next gives
+		n.answers.SetDevices(proof.Device{}) // nobody, whose answer Next gives
 	} else {
-		n.answers.Expect(facts.Devices...)
+		n.answers.SetDevices(facts.Devices...)
 	}
 }
 
-// answered notes when the read was answered that Next said.
-func (n *Node) answered(at providers.Instant) {
-	n.reads += at.Sub(n.asks)
-	n.read, n.owed = at, false
+// finishRead notes when the read was answered that Next said.
+func (n *Node) finishRead(at providers.Instant) {
+	n.readsTook += at.Sub(n.readBegan)
+	n.lastReadAt, n.awaitsRead = at, false
 }
 
-// sawPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
-func (n *Node) sawPods(pods []action.Pod, at providers.Instant) {
-	n.pods = list{have: true, pods: pods, at: at}
-	n.answered(at)
-	n.policy.SawPods(pods)
-	n.evict.SawPods(pods, at)
+// applyPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
+func (n *Node) applyPods(pods []action.Pod, at providers.Instant) {
+	n.pods = podList{have: true, pods: pods, at: at}
+	n.finishRead(at)
+	n.policy.ApplyPods(pods)
+	n.evict.ApplyPods(pods, at)
 }
 
-// sawOwners folds in what controls the owners of the pods that were asked about, by the pods' UIDs.
-func (n *Node) sawOwners(of map[string]action.Owner, at providers.Instant) {
+// applyOwners folds in what controls the owners of the pods that were asked about, by the pods' UIDs.
+func (n *Node) applyOwners(of map[string]action.Owner, at providers.Instant) {
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
 		if owner, ok := of[n.pods.pods[i].UID]; ok {
@@ -241,18 +241,18 @@ func (n *Node) sawOwners(of map[string]action.Owner, at providers.Instant) {
 			n.pods.pods[i].Owner = owner
 		}
 	}
-	n.answered(at)
+	n.finishRead(at)
 }
 
-// sawRival folds in why a setting of the storage's own keeps policies from ending pods, "" if none does.
-func (n *Node) sawRival(why string, at providers.Instant) {
-	n.rival = &why
-	n.answered(at)
+// applyStorageSetting folds in why a setting of the storage's own keeps policies from ending pods, "" if none does.
+func (n *Node) applyStorageSetting(why string, at providers.Instant) {
+	n.storageSetting = &why
+	n.finishRead(at)
 }
 
-// sawVolumes folds in the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
-func (n *Node) sawVolumes(of map[string][]action.Volume, at providers.Instant) {
-	asked, _ := n.last.Action.(action.ReadVolumes)
+// applyVolumes folds in the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
+func (n *Node) applyVolumes(of map[string][]action.Volume, at providers.Instant) {
+	asked, _ := n.lastDecision.Action.(action.ReadVolumes)
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
 		p := &n.pods.pods[i]
@@ -260,44 +260,44 @@ func (n *Node) sawVolumes(of map[string][]action.Volume, at providers.Instant) {
 			p.Volumes, p.Claims = of[p.UID], false
 		}
 	}
-	n.answered(at)
+	n.finishRead(at)
 }
 
-// sawAttachments folds in the attachments that name the node; live tells that the API server listed them.
-func (n *Node) sawAttachments(atts []action.Attachment, live bool, at providers.Instant) {
-	n.atts = attached{have: true, live: live, list: atts}
-	n.answered(at)
+// applyAttachments folds in the attachments that name the node; live tells that the API server listed them.
+func (n *Node) applyAttachments(atts []action.Attachment, live bool, at providers.Instant) {
+	n.atts = attachmentList{have: true, live: live, list: atts}
+	n.finishRead(at)
 	if live {
-		n.evict.Listed = at
-		n.policy.SawAttachments(atts)
+		n.evict.ListedAt = at
+		n.policy.ApplyAttachments(atts)
 	}
 }
 
-// sawWaiting folds in the claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere.
-func (n *Node) sawWaiting(claims map[string]bool, at providers.Instant) {
-	if n.wait = claims; n.wait == nil {
-		n.wait = map[string]bool{}
+// applyAwaitedClaims folds in the claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere.
+func (n *Node) applyAwaitedClaims(claims map[string]bool, at providers.Instant) {
+	if n.awaitedClaims = claims; n.awaitedClaims == nil {
+		n.awaitedClaims = map[string]bool{}
 	}
-	n.answered(at)
+	n.finishRead(at)
 }
 
-// sawClaims folds in the claims, as namespace/name, of the volumes that were asked about. It is "" for an unbound
+// applyBoundClaims folds in the claims, as namespace/name, of the volumes that were asked about. It is "" for an unbound
 // volume, and evict.UnreadClaim for one that could not be read.
-func (n *Node) sawClaims(of map[string]string, at providers.Instant) {
-	n.named = maps.Clone(n.named)
-	if n.named == nil {
-		n.named = map[string]string{}
+func (n *Node) applyBoundClaims(of map[string]string, at providers.Instant) {
+	n.boundClaims = maps.Clone(n.boundClaims)
+	if n.boundClaims == nil {
+		n.boundClaims = map[string]string{}
 	}
-	asked, _ := n.last.Action.(action.ReadClaims)
+	asked, _ := n.lastDecision.Action.(action.ReadClaims)
 	for _, pv := range asked.PVs {
-		n.named[pv] = of[pv]
+		n.boundClaims[pv] = of[pv]
 	}
-	n.pods.pods, n.workPods = attribute(n.pods.pods, of), attribute(n.workPods, of)
-	n.answered(at)
+	n.pods.pods, n.workPods = addClaimVolumes(n.pods.pods, of), addClaimVolumes(n.workPods, of)
+	n.finishRead(at)
 }
 
-// attribute adds to each pod with an unread claim the PersistentVolumes that are bound to that claim, or may be.
-func attribute(pods []action.Pod, of map[string]string) []action.Pod {
+// addClaimVolumes adds to each pod with an unread claim the PersistentVolumes that are bound to that claim, or may be.
+func addClaimVolumes(pods []action.Pod, of map[string]string) []action.Pod {
 	pods = slices.Clone(pods)
 	for i := range pods {
 		p := &pods[i]
@@ -312,206 +312,206 @@ func attribute(pods []action.Pod, of map[string]string) []action.Pod {
 	return pods
 }
 
-// sawMembers folds in the nodes on which a pod of etcd is bound, and whether it is Ready.
-func (n *Node) sawMembers(ready map[string]bool, at providers.Instant) {
-	if n.etcd = ready; n.etcd == nil {
-		n.etcd = map[string]bool{}
+// applyEtcdPods folds in the nodes on which a pod of etcd is bound, and whether it is Ready.
+func (n *Node) applyEtcdPods(ready map[string]bool, at providers.Instant) {
+	if n.etcdReady = ready; n.etcdReady == nil {
+		n.etcdReady = map[string]bool{}
 	}
-	n.answered(at)
+	n.finishRead(at)
 }
 
-// devicesAnswered folds in what the machine's devices answered, one answer of each in the order of Facts.Devices. Where the
+// applyAnswers folds in what the machine's devices answered, one answer of each in the order of Facts.Devices. Where the
 // API server or the device is slow the next decision may be made on the same look (keepsLook). Another is the rule, but
 // the answer would be too old by the time that it is there, for ever. Every write is still refused if its object changed.
-func (n *Node) devicesAnswered(answers []providers.Answer, now providers.Instant, f Fleet) {
+func (n *Node) applyAnswers(answers []providers.Answer, now providers.Instant, f Fleet) {
 	answers = slices.Clone(answers)
 	for i, d := range n.facts.Devices {
-		if i < len(answers) && n.facts.Nobody == nil && f.Distrusted(d.Machine, d.Name, n.look.Name) != "" {
-			answers[i] = proof.Distrusted(answers[i])
+		if i < len(answers) && n.facts.NoDeviceErr == nil && f.DistrustingNode(d.Machine, d.Name, n.look.Name) != "" {
+			answers[i] = proof.WithoutOff(answers[i])
 		}
 	}
-	n.answers.Answered(answers...)
-	if n.answers.Runs() {
+	n.answers.ApplyAnswers(answers...)
+	if n.answers.IsRunning() {
 		n.fence.PowerOns.LastOn = n.answers.Answer.At
 	}
-	f.Answered(n.look.Name, n.answers.Answer)
-	n.fresh = n.fresh && n.keepsLook(now) && !f.View(n.look.Name, now).Alive.After(n.look.Sent)
+	f.ApplyAnswer(n.look.Name, n.answers.Answer)
+	n.lookIsFresh = n.lookIsFresh && n.keepsLook(now) && !f.View(n.look.Name, now).Alive.After(n.look.Sent)
 }
 
 // keepsLook reports whether the next decision may be made on the look before the question. What was read after an
 // earlier question may take this one: then the look may be older by that one, by TTL at most.
 func (n *Node) keepsLook(now providers.Instant) bool {
-	questions := min(n.read.Sub(n.look.Sent)-n.reads, proof.TTL)
-	return (n.reads > time.Second || n.offEndsSoon(now)) && n.look.Sent.Age(now) <= 2*n.reads+proof.TTL+questions
+	questions := min(n.lastReadAt.Sub(n.look.Sent)-n.readsTook, proof.TTL)
+	return (n.readsTook > time.Second || n.offEndsSoon(now)) && n.look.Sent.Age(now) <= 2*n.readsTook+proof.TTL+questions
 }
 
 // offEndsSoon reports that the device of a marked node answered Off so late that another look would outlast the proof.
 func (n *Node) offEndsSoon(now providers.Instant) bool {
 	a := n.answers.Answer
-	late := a.State == providers.PowerOff && a.At.Age(now)+2*n.reads+proof.Shortest > proof.TTL
+	late := a.State == providers.PowerOff && a.At.Age(now)+2*n.readsTook+proof.Shortest > proof.TTL
 	return late && n.look.Mark != nil
 }
 
-// liar is the node whose record says that the first of the machine's devices is not to be believed, where none of them is.
-func (n *Node) liar(f Fleet) (by string) {
-	if n.facts.Nobody != nil {
+// distrustingNode is the node whose record says that the first of the machine's devices is not to be believed, where none of them is.
+func (n *Node) distrustingNode(f Fleet) (by string) {
+	if n.facts.NoDeviceErr != nil {
 		return ""
 	}
 	for _, d := range slices.Backward(n.facts.Devices) {
-		if by = f.Distrusted(d.Machine, d.Name, n.look.Name); by == "" {
+		if by = f.DistrustingNode(d.Machine, d.Name, n.look.Name); by == "" {
 			return ""
 		}
 	}
 	return by
 }
 
-// did folds in how the act that Next said last ended. Whatever it was, the node is looked at again.
-func (n *Node) did(o ActionDone, now providers.Instant, f Fleet) {
-	n.fresh = false
+// applyActionDone folds in how the act that Next said last ended. Whatever it was, the node is looked at again.
+func (n *Node) applyActionDone(o ActionDone, now providers.Instant, f Fleet) {
+	n.lookIsFresh = false
 	if o.Late {
 		return
 	}
-	switch a := n.last.Action.(type) {
+	switch a := n.lastDecision.Action.(type) {
 	case action.Write:
 		if o.Err != nil {
-			f.Unreserve(n.look.Name)
+			f.ReleaseTurn(n.look.Name)
 		}
 		if on := a.Record.LastPowerOn(); o.Err == nil && !on.Equal(n.look.Record.LastPowerOn()) {
 			n.fence.PowerOns.Announced = on
 		}
-		if o.Err == nil && a.Record.Phase == taint.PhasePoweringOff && !n.look.Record.Open() {
-			n.fence.AnnouncedOff(n.look, a.Record)
+		if o.Err == nil && a.Record.Phase == taint.PhasePoweringOff && !n.look.Record.IsOpen() {
+			n.fence.ApplyAnnouncement(n.look, a.Record)
 		}
 	case action.PowerOn:
-		n.fence.PowerOns.SentOn(o.Err)
+		n.fence.PowerOns.ApplySent(o.Err)
 	case action.PowerOff:
-		n.fence.PowerOffs.Sent(o.Sent, n.facts.Devices, a.Move, o.Err)
+		n.fence.PowerOffs.ApplySent(o.Sent, n.facts.Devices, a.Move, o.Err)
 	case action.ClearVolumes:
 		switch {
 		case o.Err != nil:
 		case a.Policy != "":
-			n.policy.Cleared(a.InUse)
+			n.policy.ApplyCleared(a.InUse)
 		default:
 			n.evict.Cleared++
 			n.kept = n.pods
 		}
 	case action.DeleteAttachments:
 		if a.Policy != "" {
-			n.policy.Wrote(a, n.learnt, o.How, now)
+			n.policy.ApplyWrites(a, n.policyEffects, o.How, now)
 			return
 		}
-		n.evict.Forced = now
+		n.evict.ForcedAt = now
 	default:
-		n.wrotePods(o.How, now)
+		n.applyPodWrites(o.How, now)
 	}
 }
 
-// wrotePods folds in how the writes of the last action's pods ended, if it has any.
-func (n *Node) wrotePods(how map[string]action.Refusal, now providers.Instant) {
-	write, pods, is := action.PodWriteOf(n.last.Action)
+// applyPodWrites folds in how the writes of the last action's pods ended, if it has any.
+func (n *Node) applyPodWrites(how map[string]action.WriteResult, now providers.Instant) {
+	write, pods, is := action.PodWriteOf(n.lastDecision.Action)
 	switch {
 	case !is:
-	case action.OfPolicy(n.last.Action):
-		n.policy.Wrote(n.last.Action, n.learnt, how, now)
+	case action.IsByPolicy(n.lastDecision.Action):
+		n.policy.ApplyWrites(n.lastDecision.Action, n.policyEffects, how, now)
 	default:
-		n.evict.Wrote(write, pods, how, now)
+		n.evict.ApplyPodWrites(write, pods, how, now)
 	}
 }
 
 // Next returns the next decision. It may be called as often as one likes. After a Wait or a Leave the node is looked at again, and after a
 // read that brought nothing: it failed, it is tried again later, and a heartbeat may have come meanwhile.
 func (n *Node) Next(now providers.Instant, f Fleet) action.Decision {
-	if n.owed {
-		n.fresh = false
+	if n.awaitsRead {
+		n.lookIsFresh = false
 	}
-	d := n.next(now, f)
-	if action.Is[action.Ask](d) && n.facts.Nobody != nil { // nobody to ask: that is the answer
+	d := n.decideNext(now, f)
+	if action.Is[action.Ask](d) && n.facts.NoDeviceErr != nil { // nobody to ask: that is the answer
 		for range 2 { // an answer that proves nothing is followed by a wait
-			nobody := providers.Answer{Observation: providers.Observation{At: now}, Got: now, Err: n.facts.Nobody}
-			n.answers.Answered(nobody)
-			if d = n.next(now, f); !action.Is[action.Ask](d) {
+			noDevice := providers.Answer{Observation: providers.Observation{At: now}, Got: now, Err: n.facts.NoDeviceErr}
+			n.answers.ApplyAnswers(noDevice)
+			if d = n.decideNext(now, f); !action.Is[action.Ask](d) {
 				break
 			}
 		}
 	}
 	if action.Is[action.Wait](d) || action.Is[action.Leave](d) || action.Is[action.ReadNode](d) {
-		n.fresh = false
+		n.lookIsFresh = false
 	}
-	n.last, n.owed, n.asks = d, action.Reads(d.Action), now
+	n.lastDecision, n.awaitsRead, n.readBegan = d, action.IsRead(d.Action), now
 	return d
 }
 
-func (n *Node) next(now providers.Instant, f Fleet) action.Decision {
+func (n *Node) decideNext(now providers.Instant, f Fleet) action.Decision {
 	switch {
-	case !n.fresh:
+	case !n.lookIsFresh:
 		return action.Decision{Action: action.ReadNode{}}
 	case n.look.Mark != nil:
-		return n.underMark(now)
+		return n.decideMarked(now)
 	default:
-		return n.unmarked(now, f)
+		return n.decideUnmarked(now, f)
 	}
 }
 
-// unmarked is the course before the mark.
-func (n *Node) unmarked(now providers.Instant, f Fleet) action.Decision {
+// decideUnmarked is the course before the mark.
+func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 	l := n.look
 	v := fence.View{
 		Facts: n.facts.Facts, Now: now, Look: l, Seen: n.sights, Memory: n.fence, Answers: n.answers,
-		Fleet: f.View(l.Name, now), Distrusted: n.liar(f),
-		Members: n.etcd,
+		Fleet: f.View(l.Name, now), DistrustingNode: n.distrustingNode(f),
+		Members: n.etcdReady,
 	}
 	v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)
 	v.VMHost = fence.IsVMHost(l.Labels)
-	if l.Exists && v.Fleet.Suspicion(l) != "" && (v.Facts.Mode != fence.Disabled || l.Record.Open()) {
-		work, read := n.worth(now)
+	if l.Exists && v.Fleet.Suspicion(l) != "" && (v.Facts.Mode != fence.Disabled || l.Record.IsOpen()) {
+		work, read := n.findPendingWork(now)
 		if read != nil {
 			return action.Decision{Action: read}
 		}
-		v.Work = work
+		v.PendingWork = work
 	}
 	d := fence.Step(v)
 	if d.Reason == reason.NoWork {
-		d.Detail = staying(n.workPods)
+		d.Detail = describeStayingPods(n.workPods)
 	}
 	if d.Would.Action != nil {
 		if d.Reason != reason.Shadowed {
-			n.fence.Told = append(n.fence.Told, d.Reason)
-			d.Would.Pods = Moving(n.workPods)
+			n.fence.Reported = append(n.fence.Reported, d.Reason)
+			d.Would.Pods = PodsToMove(n.workPods)
 		} else {
-			d.Would = action.Would{}
+			d.Would = action.ShadowDecision{}
 		}
 	}
 	// The condition appears while the node looks dead and its machine is on, and goes when the node is back.
-	if on := d.Reason == reason.PoweredOn && v.Facts.Mode.Begins(); l.Exists && on != l.PoweredOn && (on || v.Fleet.Suspicion(l) == "") {
+	if on := d.Reason == reason.PoweredOn && v.Facts.Mode.MayAct(); l.Exists && on != l.PoweredOn && (on || v.Fleet.Suspicion(l) == "") {
 		return action.Decision{Action: action.Condition{On: on}, Reason: d.Reason, Detail: d.Detail}
 	}
 	switch a := d.Action.(type) {
 	case action.Write:
-		announces := a.Record.Phase == taint.PhasePoweringOff && !l.Record.Open()
-		if announces && !f.Reserve(l.Name, now) {
+		announces := a.Record.Phase == taint.PhasePoweringOff && !l.Record.IsOpen()
+		if announces && !f.ReserveTurn(l.Name, now) {
 			return action.Decision{Action: action.Wait{}, Reason: reason.PowerOffLimit, RequeueAfter: time.Second}
 		}
 	case action.Wait, action.Leave:
-		return n.byPolicy(now, v.Fleet, d)
+		return n.decideByPolicy(now, v.Fleet, d)
 	}
 	return d
 }
 
-// byPolicy is the turn of the policies, while a fence has nothing to do but to wait, or to leave the node.
-func (n *Node) byPolicy(now providers.Instant, f fleet.View, fenced action.Decision) action.Decision {
-	if n.facts.Excluded != "" || !n.facts.Mode.Begins() {
+// decideByPolicy is the turn of the policies, while a fence has nothing to do but to wait, or to leave the node.
+func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action.Decision) action.Decision {
+	if n.facts.Excluded != "" || !n.facts.Mode.MayAct() {
 		return fenced
 	}
 	d, effects := policy.Step(policy.View{
 		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Storm: findStorm(f, now),
-		Rival: n.rival, Listed: n.pods.have, Pods: n.pods.pods,
-		Waiting: n.wait, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list, Storage: n.facts.Storage,
+		Rival: n.storageSetting, Listed: n.pods.have, Pods: n.pods.pods,
+		Waiting: n.awaitedClaims, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list, Storage: n.facts.Storage,
 	})
-	n.policy.Decided(effects)
-	n.learnt = effects
+	n.policy.ApplyEffects(effects)
+	n.policyEffects = effects
 	switch d.Action.(type) {
 	case action.Wait:
-		fenced.Aside = d.Aside
+		fenced.PolicyBlock = d.PolicyBlock
 		if action.Is[action.Leave](fenced) || d.RequeueAfter < fenced.RequeueAfter {
 			fenced.Action, fenced.RequeueAfter = action.Wait{}, d.RequeueAfter
 		}
@@ -526,61 +526,61 @@ func (n *Node) byPolicy(now providers.Instant, f fleet.View, fenced action.Decis
 
 // findStorm returns why policies must wait, as power-offs do: what looks like a dead node is more likely a partition,
 // or our own fault.
-func findStorm(f fleet.View, now providers.Instant) action.Aside {
+func findStorm(f fleet.View, now providers.Instant) action.PolicyBlock {
 	switch {
 	case f.AllSilent():
-		return action.Aside{Why: reason.PolicyWaits, Detail: "no other node is heard", Once: "heard"}
+		return action.PolicyBlock{Why: reason.PolicyWaits, Detail: "no other node is heard", ReportOnceKey: "heard"}
 	case !f.Heard:
-		return action.Aside{Why: reason.PolicyWaits, Detail: "fewer than half of the nodes are heard", Once: "heard"}
-	case !f.Settled(now): // after a start, or an outage: that is no news
-		return action.Aside{Detail: "which nodes are silent is not known yet"}
+		return action.PolicyBlock{Why: reason.PolicyWaits, Detail: "fewer than half of the nodes are heard", ReportOnceKey: "heard"}
+	case !f.IsSettled(now): // after a start, or an outage: that is no news
+		return action.PolicyBlock{Detail: "which nodes are silent is not known yet"}
 	}
 	for _, p := range f.Storm.Parts {
 		if !p.Lost.IsZero() {
-			return action.Aside{Why: reason.PolicyWaits, Detail: p.Loss(), Once: p.Incident()}
+			return action.PolicyBlock{Why: reason.PolicyWaits, Detail: p.LossText(), ReportOnceKey: p.IncidentKey()}
 		}
 	}
-	return action.Aside{}
+	return action.PolicyBlock{}
 }
 
-// Moving are the pods that a fence would move.
-func Moving(pods []action.Pod) []action.Pod {
+// PodsToMove are the pods that a fence would move.
+func PodsToMove(pods []action.Pod) []action.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool { return p.Terminal || p.Exempt != taint.NotExempt })
 }
 
-// worth says whether a fence would have something to do, or what to read first; a nil Action: nothing.
-func (n *Node) worth(now providers.Instant) (fence.Work, action.Action) {
+// findPendingWork says whether a fence would have something to do, or what to read first; a nil Action: nothing.
+func (n *Node) findPendingWork(now providers.Instant) (fence.PendingWork, action.Action) {
 	if n.atts.live { // a cache that missed an event would have the node marked for nothing, again and again
-		if read := n.unattributed(n.workPods); read != nil {
-			return fence.NoneToDo, read
+		if read := n.neededClaimRead(n.workPods); read != nil {
+			return fence.WorkNone, read
 		}
-		if n.work = fence.NoneToDo; evict.Work(n.workPods, n.atts.list) {
-			n.work = fence.SomeToDo
+		if n.work = fence.WorkNone; evict.HasWork(n.workPods, n.atts.list) {
+			n.work = fence.WorkConfirmed
 		}
 		return n.work, nil
 	}
-	if n.work != fence.NoneToDo && n.worked.Age(now) < workHolds+2*n.workTook {
+	if n.work != fence.WorkNone && n.worked.Age(now) < workHolds+2*n.workTook {
 		return n.work, nil
 	}
-	if read := n.pending(); read != nil {
-		return fence.NoneToDo, read
+	if read := n.nextListing(); read != nil {
+		return fence.WorkNone, read
 	}
-	n.workPods, n.work = n.pods.pods, fence.NoneToDo
+	n.workPods, n.work = n.pods.pods, fence.WorkNone
 	switch {
-	case evict.Work(n.workPods, nil):
-		n.work = fence.SomeToDo
-	case evict.Work(n.workPods, n.atts.list):
-		n.work = fence.CacheSays
+	case evict.HasWork(n.workPods, nil):
+		n.work = fence.WorkConfirmed
+	case evict.HasWork(n.workPods, n.atts.list):
+		n.work = fence.WorkCached
 	}
-	if n.work != fence.NoneToDo {
-		n.worked, n.workTook = n.read, n.read.Sub(n.look.Got)
+	if n.work != fence.WorkNone {
+		n.worked, n.workTook = n.lastReadAt, n.lastReadAt.Sub(n.look.Got)
 		n.kept = n.pods
 	}
 	return n.work, nil
 }
 
-// staying says which pods stay on a dead node by their own tolerations: a blanket one keeps a StatefulSet down with its node.
-func staying(pods []action.Pod) string {
+// describeStayingPods says which pods stay on a dead node by their own tolerations: a blanket one keeps a StatefulSet down with its node.
+func describeStayingPods(pods []action.Pod) string {
 	var names []string
 	for _, p := range pods {
 		if p.Exempt == taint.ExemptTolerate && !p.Terminal {
@@ -598,24 +598,24 @@ func staying(pods []action.Pod) string {
 	}
 }
 
-// pending is the next read of pods, of the volumes of those that stay, and of attachments; nil if all is there. Volumes matter only
+// nextListing is the next read of pods, of the volumes of those that stay, and of attachments; nil if all is there. Volumes matter only
 // for pods that stay, and cost two reads each.
-func (n *Node) pending() action.Action {
+func (n *Node) nextListing() action.Action {
 	if !n.pods.have {
 		return action.ListPods{}
 	}
-	if read := n.unresolved(); read != nil {
+	if read := n.neededVolumeRead(); read != nil {
 		return read
 	}
 	if !n.atts.have {
 		return action.ListAttachments{}
 	}
-	return n.unattributed(n.pods.pods)
+	return n.neededClaimRead(n.pods.pods)
 }
 
-// unattributed is the read that finds which attachments belong to claims that could not be read: a PersistentVolume
+// neededClaimRead is the read that finds which attachments belong to claims that could not be read: a PersistentVolume
 // names its claim, too. Without it the volume of a pod that stays would be waited for, and keep the mark.
-func (n *Node) unattributed(pods []action.Pod) action.Action {
+func (n *Node) neededClaimRead(pods []action.Pod) action.Action {
 	unread := func(v action.Volume) bool { return v.Unread && v.PV == "" }
 	uses := func(p action.Pod) bool { return !p.Terminal && slices.ContainsFunc(p.Volumes, unread) }
 	if !slices.ContainsFunc(pods, uses) {
@@ -623,7 +623,7 @@ func (n *Node) unattributed(pods []action.Pod) action.Action {
 	}
 	var pvs []string
 	for _, a := range n.atts.list {
-		if _, known := n.named[a.PV]; !known && a.PV != "" {
+		if _, known := n.boundClaims[a.PV]; !known && a.PV != "" {
 			pvs = append(pvs, a.PV)
 		}
 	}
@@ -633,8 +633,8 @@ func (n *Node) unattributed(pods []action.Pod) action.Action {
 	return action.ReadClaims{PVs: pvs}
 }
 
-// unresolved is the read of the volumes of unfinished exempt pods that are not known; nil if all are.
-func (n *Node) unresolved() action.Action {
+// neededVolumeRead is the read of the volumes of unfinished exempt pods that are not known; nil if all are.
+func (n *Node) neededVolumeRead() action.Action {
 	var of []action.Pod
 	for _, p := range n.pods.pods {
 		if p.Claims && !p.Terminal && p.Exempt != taint.NotExempt {
@@ -647,41 +647,41 @@ func (n *Node) unresolved() action.Action {
 	return action.ReadVolumes{Pods: of}
 }
 
-// underMark is the course of a marked node.
-func (n *Node) underMark(now providers.Instant) action.Decision {
-	n.work, n.workPods = fence.NoneToDo, nil // this fence does that work: the next one wants a list of its own
-	if !n.facts.Mode.Begins() && !n.look.Record.Open() && n.look.RecordErr == nil {
-		return action.Decision{Action: action.Wait{}, Reason: reason.MarkNotTaken, Detail: n.facts.Mode.String(), RequeueAfter: modeAgain}
+// decideMarked is the course of a marked node.
+func (n *Node) decideMarked(now providers.Instant) action.Decision {
+	n.work, n.workPods = fence.WorkNone, nil // this fence does that work: the next one wants a list of its own
+	if !n.facts.Mode.MayAct() && !n.look.Record.IsOpen() && n.look.RecordErr == nil {
+		return action.Decision{Action: action.Wait{}, Reason: reason.MarkNotTaken, Detail: n.facts.Mode.String(), RequeueAfter: modeRecheck}
 	}
 	v := evict.View{
 		Now: now, Look: n.look, Seen: n.sights, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict,
-		Reads:   n.reads,
+		Reads:   n.readsTook,
 		Devices: n.facts.Devices, By: n.facts.By,
 	}
 	if evict.LooksAtPods(n.look) {
-		if d, ok := n.byKept(v); ok {
+		if d, ok := n.decideByKeptList(v); ok {
 			return d
 		}
-		if read := n.pending(); read != nil {
+		if read := n.nextListing(); read != nil {
 			return action.Decision{Action: read}
 		}
 	}
-	v.Pods, v.Attachments, v.Live, v.Claims = n.pods.pods, n.atts.list, n.atts.live, n.named
+	v.Pods, v.Attachments, v.Live, v.Claims = n.pods.pods, n.atts.list, n.atts.live, n.boundClaims
 	d := evict.Step(v)
-	if action.Reads(d.Action) {
+	if action.IsRead(d.Action) {
 		return d
 	}
 	if waitsForVolumes(d) && n.pods.have {
 		n.kept = n.pods
 	}
-	n.view = v
+	n.evictView = v
 	return d
 }
 
-// byKept decides by the list that was kept, if that is new enough and the decision is to end pods or to delete ended ones: each of these
+// decideByKeptList decides by the list that was kept, if that is new enough and the decision is to end pods or to delete ended ones: each of these
 // writes names a UID and a resourceVersion, so a pod that changed since is refused and looked at again, and one that is missing is found
 // by the list that follows. To go on waiting for volumes harms nobody, and does with a younger one. Any other decision wants a list of its own.
-func (n *Node) byKept(v evict.View) (_ action.Decision, ok bool) {
+func (n *Node) decideByKeptList(v evict.View) (_ action.Decision, ok bool) {
 	if !n.kept.have || n.pods.have || n.kept.at.Age(v.Now) > keptHolds {
 		return action.Decision{}, false
 	}
@@ -689,7 +689,7 @@ func (n *Node) byKept(v evict.View) (_ action.Decision, ok bool) {
 		return action.Decision{Action: action.ListAttachments{}}, true
 	}
 	kept := n.kept
-	n.kept = list{}
+	n.kept = podList{}
 	v.Pods, v.Attachments = kept.pods, n.atts.list
 	d := evict.Step(v)
 	switch a := d.Action.(type) {
@@ -704,7 +704,7 @@ func (n *Node) byKept(v evict.View) (_ action.Decision, ok bool) {
 		}
 		n.kept = kept
 	}
-	n.view = v
+	n.evictView = v
 	return d, true
 }
 
@@ -718,10 +718,10 @@ type Hold uint8
 
 // The answers of holds. The zero value is no.
 const (
-	No       Hold = iota
-	Yes           // now
-	AskFirst      // the proof grew old: ask the device; then Yes, or No
-	NotThis       // HoldsFor: this pod is left to the next look; other writes of the step may be sent
+	HoldNo       Hold = iota
+	HoldYes           // now
+	HoldAskFirst      // the proof grew old: ask the device; then Yes, or No
+	HoldSkipPod       // HoldsFor: this pod is left to the next look; other writes of the step may be sent
 )
 
 // Recheck is what an executor knows right before a power action is sent, besides the look that the action was decided
@@ -738,13 +738,13 @@ type Recheck struct {
 // Providers ask it through the executor right before each request that acts. It only reads n, so it may be called on a
 // copy.
 func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
-	off := action.Is[action.PowerOff](n.last)
+	off := action.Is[action.PowerOff](n.lastDecision)
 	switch {
-	case !off && !action.Is[action.PowerOn](n.last):
+	case !off && !action.Is[action.PowerOn](n.lastDecision):
 		return errors.New("the step is no power action")
 	case r.Leading != nil:
 		return fmt.Errorf("%w: %w", errNotLeading, r.Leading)
-	case n.holds(now) != Yes:
+	case n.lastActionHolds(now) != HoldYes:
 		return fmt.Errorf("the look at the node was sent %s ago", n.look.Sent.Age(now).Round(time.Millisecond))
 	case r.Fleet.Alive.After(n.look.Sent), off && !r.Fleet.Stale:
 		return errors.New("the node showed life since the look")
@@ -757,32 +757,32 @@ func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
 	case !r.Seen.Exists:
 		return errors.New("the Node is not in the cache")
 	case n.AheadOf(r.Seen):
-		return forbids(r.Facts)
+		return checkPowerAllowed(r.Facts)
 	}
-	return n.changed(r)
+	return n.checkNodeUnchanged(r)
 }
 
 // AheadOf reports whether the look is newer than what a cache has of the Node.
 func (n *Node) AheadOf(seen taint.Look) bool {
-	return taint.Older(seen.ResourceVersion, n.look.ResourceVersion)
+	return taint.IsOlder(seen.ResourceVersion, n.look.ResourceVersion)
 }
 
-// changed reports what a Node that is as new as the look, or newer, says against the power action; nil: nothing.
-func (n *Node) changed(r Recheck) error {
+// checkNodeUnchanged reports what a Node that is as new as the look, or newer, says against the power action; nil: nothing.
+func (n *Node) checkNodeUnchanged(r Recheck) error {
 	was, is := n.look.Record, r.Seen.Record
 	switch {
 	case r.Seen.UID != n.look.UID || r.Seen.BootID != n.look.BootID || r.Seen.IsReady() && !n.look.IsReady():
 		return errors.New("the node shows life since the look")
 	case r.Seen.Mark != nil:
 		return errors.New("the node was marked since the look")
-	case is == nil || is.ID != was.ID || is.Phase != was.Phase || is.Result != was.Result || is.After != was.After:
+	case is == nil || is.ID != was.ID || is.Phase != was.Phase || is.Result != was.Result || is.PostFence != was.PostFence:
 		return errors.New("the record of the fence changed since the look")
 	}
-	return forbids(r.Facts)
+	return checkPowerAllowed(r.Facts)
 }
 
-// forbids reports why the configuration, or the Node itself, lets no power action be sent; nil: they do.
-func forbids(f fence.Facts) error {
+// checkPowerAllowed reports why the configuration, or the Node itself, lets no power action be sent; nil: they do.
+func checkPowerAllowed(f fence.Facts) error {
 	switch {
 	case f.Mode != fence.Fence:
 		return fmt.Errorf("the node's mode is %s", f.Mode)
@@ -807,78 +807,78 @@ func (n *Node) MaySend(uid string, now providers.Instant, v fleet.View) (within 
 // is owed. It also leaves a pod to the next look that Kubernetes' own eviction is about to delete by name (F2): the
 // write may have waited since it was decided.
 func (n *Node) HoldsFor(uid string, now providers.Instant, v fleet.View) Hold {
-	if v.Alive.After(n.look.Sent) && !action.Returns(n.last.Action) {
-		return No
+	if v.Alive.After(n.look.Sent) && !action.NeedsNoProof(n.lastDecision.Action) {
+		return HoldNo
 	}
-	if a, ends := n.last.Action.(action.Tombstone); ends {
-		stock := n.evict.Stock(n.look)
+	if a, ends := n.lastDecision.Action.(action.Tombstone); ends {
+		stock := n.evict.StockEviction(n.look)
 		if a.Policy != "" {
-			stock = n.policy.Stock(n.look)
+			stock = n.policy.StockEviction(n.look)
 		}
-		if slices.ContainsFunc(a.Pods, func(p action.Pod) bool { return p.UID == uid && stock.Due(p, now) }) {
-			return NotThis
+		if slices.ContainsFunc(a.Pods, func(p action.Pod) bool { return p.UID == uid && stock.IsAboutToDelete(p, now) }) {
+			return HoldSkipPod
 		}
 	}
-	return n.holds(now)
+	return n.lastActionHolds(now)
 }
 
-// asked is how long the question took that followed the last read, TTL at most; 0 if none did. Where the API server
+// questionDuration is how long the question took that followed the last read, TTL at most; 0 if none did. Where the API server
 // is slow a policy acts on the look before that question: then a slow or silent device must not make its reads too
 // old.
-func (n *Node) asked() time.Duration {
+func (n *Node) questionDuration() time.Duration {
 	a := n.answers.Answer
-	if !a.At.After(n.read) {
+	if !a.At.After(n.lastReadAt) {
 		return 0
 	}
 	return min(a.Got.Sub(a.At), proof.TTL)
 }
 
-// holds reports whether the last step of Next may be carried out at now. Executors ask it right before a destructive
+// lastActionHolds reports whether the last step of Next may be carried out at now. Executors ask it right before a destructive
 // act, for pods by HoldsFor. A pause of the process, or a long batch, must not let it act on old knowledge.
-func (n *Node) holds(now providers.Instant) Hold {
-	switch n.last.Action.(type) {
+func (n *Node) lastActionHolds(now providers.Instant) Hold {
+	switch n.lastDecision.Action.(type) {
 	case action.PowerOff, action.PowerOn:
 		// A look is as old as its question: the process may have stood still in the middle of it. Where the one before took as long it is the API
 		// server that is slow, and no look would ever do.
-		if took := n.look.Got.Sub(n.look.Sent); n.look.Sent.Age(now) > proof.TTL+min(took, n.usual) {
-			return No
+		if took := n.look.Got.Sub(n.look.Sent); n.look.Sent.Age(now) > proof.TTL+min(took, n.lastLookTook) {
+			return HoldNo
 		}
-		return Yes
+		return HoldYes
 	case action.Spare, action.InService:
-		return Yes
+		return HoldYes
 	case action.Tombstone, action.ClearVolumes, action.Delete, action.DeleteAttachments, action.OutOfService, action.SetNotReady:
 	default:
-		return No
+		return HoldNo
 	}
-	if action.PolicyOf(n.last.Action) != "" { // no proof; but no look that is older than reads make it, either, nor than a few slow ones do
-		if n.read.Age(now) > proof.TTL+n.asked() || n.look.Sent.Age(now) > policyLook {
-			return No
+	if action.PolicyOf(n.lastDecision.Action) != "" { // no proof; but no look that is older than reads make it, either, nor than a few slow ones do
+		if n.lastReadAt.Age(now) > proof.TTL+n.questionDuration() || n.look.Sent.Age(now) > policyLook {
+			return HoldNo
 		}
-		return Yes
+		return HoldYes
 	}
-	if action.Returns(n.last.Action) { // tombstoned pods, which no kubelet can start, of a node that is alive: no proof is needed or possible
-		return Yes
+	if action.NeedsNoProof(n.lastDecision.Action) { // tombstoned pods, which no kubelet can start, of a node that is alive: no proof is needed or possible
+		return HoldYes
 	}
-	v := n.view
+	v := n.evictView
 	v.Memory, v.Answers = n.evict, n.answers
-	if action.Is[action.SetNotReady](n.last) { // never on a person's word
+	if action.Is[action.SetNotReady](n.lastDecision) { // never on a person's word
 		switch {
-		case v.Proven(now):
-			return Yes
+		case v.IsProvenOff(now):
+			return HoldYes
 		case v.Answers.Answer.State != providers.PowerOff:
-			return No
+			return HoldNo
 		default:
-			return AskFirst
+			return HoldAskFirst
 		}
 	}
 	switch {
-	case v.Holds(now):
-		return Yes
-	case n.facts.Nobody != nil:
-		return No
-	case v.Answers.Answer.State != providers.PowerOff && len(v.Devices) > 0 && !v.Look.Record.Vouched():
-		return No
+	case v.MayEndPods(now):
+		return HoldYes
+	case n.facts.NoDeviceErr != nil:
+		return HoldNo
+	case v.Answers.Answer.State != providers.PowerOff && len(v.Devices) > 0 && !v.Look.Record.IsVouchedFor():
+		return HoldNo
 	default:
-		return AskFirst
+		return HoldAskFirst
 	}
 }

@@ -63,9 +63,9 @@ func begin(t *testing.T, f *fleet.Fleet, name string) *course {
 	}
 	if name == "n1" { // it is the first: two others are heard
 		for _, n := range []string{"n1", "p1", "p2", "p3"} {
-			f.Know(n, c.now)
+			f.AddNode(n, c.now)
 		}
-		f.Lease(name, "1", 0, c.now)
+		f.ApplyLease(name, "1", 0, c.now)
 		c.pass(70 * time.Second)
 	}
 	return c
@@ -76,7 +76,7 @@ func (c *course) pass(d time.Duration) {
 	for end := c.now.Add(d); c.now.Before(end); {
 		c.now = c.now.Add(min(10*time.Second, end.Sub(c.now)))
 		for _, n := range c.heard {
-			c.fleet.Lease(n, c.now.Wall.Format("150405.000000"), 0, c.now)
+			c.fleet.ApplyLease(n, c.now.Wall.Format("150405.000000"), 0, c.now)
 		}
 		c.fleet.Tick(c.now)
 	}
@@ -86,7 +86,7 @@ func (c *course) pass(d time.Duration) {
 func midst(t *testing.T, phase taint.Phase) *course {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test",
-		Since: c.now.Wall}.Enter(phase, "", c.now.Wall)
+		Since: c.now.Wall}.EnterPhase(phase, "", c.now.Wall)
 	c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1", Effect: corev1.TaintEffectNoSchedule}
 	c.see()
 	c.answer(off)
@@ -125,7 +125,7 @@ func (c *course) next() action.Decision {
 	c.reads, c.asked = nil, nil
 	for range 20 {
 		s := c.node.Next(c.now, c.fleet)
-		if !action.Reads(s.Action) {
+		if !action.IsRead(s.Action) {
 			return s
 		}
 		c.reads = append(c.reads, act(s))
@@ -211,7 +211,7 @@ func TestHolds(t *testing.T) {
 	}
 	nobody := func(c *course) {
 		person(c)
-		c.facts.Devices, c.facts.Nobody = nil, errors.New("no rule")
+		c.facts.Devices, c.facts.NoDeviceErr = nil, errors.New("no rule")
 	}
 	overtime := func(what evict.OnDetachTimeout) func(*course) { // a volume is all that is left, for longer than it may be
 		return func(c *course) {
@@ -239,13 +239,13 @@ func TestHolds(t *testing.T) {
 		says   providers.PowerState // the device's answer, if it is to be asked first
 		then   Hold
 	}{
-		{"fresh proof", nil, 0, Yes, unknown, Yes},
-		{"as old as it may be", nil, proof.TTL - 100*time.Millisecond, Yes, unknown, Yes},
-		{"old proof, still off", nil, 6 * time.Second, AskFirst, off, Yes},
-		{"old proof, on by now", nil, 6 * time.Second, AskFirst, on, No},
-		{"old proof, changing by now", nil, 6 * time.Second, AskFirst, changing, No},
-		{"old proof, unknown by now", nil, 6 * time.Second, AskFirst, unknown, No},
-		{"a person's word", nobody, 0, Yes, unknown, Yes},
+		{"fresh proof", nil, 0, HoldYes, unknown, HoldYes},
+		{"as old as it may be", nil, proof.TTL - 100*time.Millisecond, HoldYes, unknown, HoldYes},
+		{"old proof, still off", nil, 6 * time.Second, HoldAskFirst, off, HoldYes},
+		{"old proof, on by now", nil, 6 * time.Second, HoldAskFirst, on, HoldNo},
+		{"old proof, changing by now", nil, 6 * time.Second, HoldAskFirst, changing, HoldNo},
+		{"old proof, unknown by now", nil, 6 * time.Second, HoldAskFirst, unknown, HoldNo},
+		{"a person's word", nobody, 0, HoldYes, unknown, HoldYes},
 	} {
 		for do, change := range acts {
 			if do == "SetNotReady" && tc.change != nil {
@@ -258,14 +258,14 @@ func TestHolds(t *testing.T) {
 				}
 				c.upTo(do, off)
 				c.now = c.now.Add(tc.age)
-				if got := c.node.holds(c.now); got != tc.want {
+				if got := c.node.lastActionHolds(c.now); got != tc.want {
 					t.Fatalf("got %d, want %d", got, tc.want)
 				}
-				if tc.want != AskFirst {
+				if tc.want != HoldAskFirst {
 					return
 				}
 				c.answer(tc.says)
-				if got := c.node.holds(c.now); got != tc.then {
+				if got := c.node.lastActionHolds(c.now); got != tc.then {
 					t.Errorf("after the answer %s: got %d, want %d", tc.says, got, tc.then)
 				}
 			})
@@ -276,7 +276,7 @@ func TestHolds(t *testing.T) {
 		c.pods = []action.Pod{running("a")}
 		nobody(c)
 		c.upTo("Tombstone", off)
-		if got := c.node.holds(c.now.Add(proof.TTL + time.Second)); got != No {
+		if got := c.node.lastActionHolds(c.now.Add(proof.TTL + time.Second)); got != HoldNo {
 			t.Errorf("got %d: there is nobody to ask", got)
 		}
 	})
@@ -286,35 +286,35 @@ func TestHolds(t *testing.T) {
 		person(c)
 		c.upTo("SetNotReady", off)
 		c.now = c.now.Add(proof.TTL + time.Second)
-		if got := c.node.holds(c.now); got != AskFirst {
-			t.Errorf("an old proof: got %d, want AskFirst", got)
+		if got := c.node.lastActionHolds(c.now); got != HoldAskFirst {
+			t.Errorf("an old proof: got %d, want HoldAskFirst", got)
 		}
 		c.see()
-		if c.answer(unknown); c.node.holds(c.now) != No {
-			t.Errorf("the device cannot tell any more: got %d, want No", c.node.holds(c.now))
+		if c.answer(unknown); c.node.lastActionHolds(c.now) != HoldNo {
+			t.Errorf("the device cannot tell any more: got %d, want No", c.node.lastActionHolds(c.now))
 		}
 	})
 	t.Run("the return path needs no proof", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods, c.look.LeaseRV = []action.Pod{ended("a")}, "2"
-		if s := c.upTo("Delete", on); !action.Returns(s.Action) || c.node.holds(c.now.Add(time.Hour)) != Yes {
-			t.Errorf("got returned %v, holds %d", action.Returns(s.Action), c.node.holds(c.now.Add(time.Hour)))
+		if s := c.upTo("Delete", on); !action.NeedsNoProof(s.Action) || c.node.lastActionHolds(c.now.Add(time.Hour)) != HoldYes {
+			t.Errorf("got returned %v, holds %d", action.NeedsNoProof(s.Action), c.node.lastActionHolds(c.now.Add(time.Hour)))
 		}
 	})
 	t.Run("nor does sparing", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods, c.look.LeaseRV = []action.Pod{running("a")}, "2"
-		if c.upTo("Spare", on); c.node.holds(c.now.Add(time.Hour)) != Yes {
-			t.Errorf("got %d", c.node.holds(c.now.Add(time.Hour)))
+		if c.upTo("Spare", on); c.node.lastActionHolds(c.now.Add(time.Hour)) != HoldYes {
+			t.Errorf("got %d", c.node.lastActionHolds(c.now.Add(time.Hour)))
 		}
 	})
 	t.Run("what was not said", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
-		if got := c.node.holds(c.now); got != No {
+		if got := c.node.lastActionHolds(c.now); got != HoldNo {
 			t.Errorf("before any step: got %d, want No", got)
 		}
-		if s := c.next(); act(s) != "Unmark" || c.node.holds(c.now) != No {
-			t.Errorf("%s: got %d, want No", act(s), c.node.holds(c.now))
+		if s := c.next(); act(s) != "Unmark" || c.node.lastActionHolds(c.now) != HoldNo {
+			t.Errorf("%s: got %d, want No", act(s), c.node.lastActionHolds(c.now))
 		}
 	})
 }
@@ -334,10 +334,10 @@ func TestHoldsForStockEviction(t *testing.T) {
 		if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 2 {
 			t.Fatalf("got %s of %v, want two tombstones", act(s), action.PodsOf(s.Action))
 		}
-		if got := c.node.HoldsFor(soon, c.now, c.view()); got != Yes {
+		if got := c.node.HoldsFor(soon, c.now, c.view()); got != HoldYes {
 			t.Errorf("at once: got %d, want Yes", got)
 		}
-		for uid, want := range map[string]Hold{soon: NotThis, far: Yes} {
+		for uid, want := range map[string]Hold{soon: HoldSkipPod, far: HoldYes} {
 			if got := c.node.HoldsFor(uid, c.now.Add(3*time.Second), c.view()); got != want {
 				t.Errorf("3 s later, pod %s: got %d, want %d", uid, got, want)
 			}
@@ -375,9 +375,9 @@ func announced(t *testing.T) *course {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.pods = []action.Pod{running("a")}
 	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test",
-		PowerOff: true}.Enter(taint.PhasePoweringOff, "", c.now.Wall)
-	pdu := taint.Speaker{Device: "pdu/n1", Machine: &taint.Machine{Provider: "pdu", ID: "n1"}}
-	rec.PowerOffTo = append(proof.Speakers(c.facts.Devices), pdu)
+		PowerOff: true}.EnterPhase(taint.PhasePoweringOff, "", c.now.Wall)
+	pdu := taint.DeviceRef{Device: "pdu/n1", Machine: &taint.Machine{Provider: "pdu", ID: "n1"}}
+	rec.PowerOffTo = append(proof.SpeakersOf(c.facts.Devices), pdu)
 	c.look.Record = &rec
 	return c
 }
@@ -423,8 +423,8 @@ func TestAcceptedPowerOffIsNamed(t *testing.T) {
 // The power is cut only right after a look (step 3): a process that was stopped since looks again.
 func TestPowerOffNeedsALook(t *testing.T) {
 	c := announced(t)
-	if s := c.upTo("PowerOff", on); s.Reason != reason.SendingOff || c.node.holds(c.now) != Yes || c.node.holds(c.now.Add(proof.TTL+time.Second)) != No {
-		t.Errorf("%s: got %d now, %d later; want Yes, No", s.Reason, c.node.holds(c.now), c.node.holds(c.now.Add(proof.TTL+time.Second)))
+	if s := c.upTo("PowerOff", on); s.Reason != reason.SendingOff || c.node.lastActionHolds(c.now) != HoldYes || c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)) != HoldNo {
+		t.Errorf("%s: got %d now, %d later; want Yes, No", s.Reason, c.node.lastActionHolds(c.now), c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)))
 	}
 	c.did(ActionDone{Err: errors.New("too late"), Late: true})
 	if s := c.next(); s.Reason == reason.NotAccepted || c.reads[0] != "ReadNode" {
@@ -446,8 +446,8 @@ func TestPowerOffAfterASlowLook(t *testing.T) {
 	}
 	holds := func(what string, want Hold) {
 		t.Helper()
-		if s := c.next(); act(s) != "PowerOff" || c.node.holds(c.now) != want || c.node.holds(c.now.Add(proof.TTL+time.Second)) != No {
-			t.Errorf("%s: %s (%s) got %d now, %d later; want %d, %d", what, act(s), s.Reason, c.node.holds(c.now), c.node.holds(c.now.Add(proof.TTL+time.Second)), want, No)
+		if s := c.next(); act(s) != "PowerOff" || c.node.lastActionHolds(c.now) != want || c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)) != HoldNo {
+			t.Errorf("%s: %s (%s) got %d now, %d later; want %d, %d", what, act(s), s.Reason, c.node.lastActionHolds(c.now), c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)), want, HoldNo)
 		}
 		c.did(ActionDone{Late: true})
 	}
@@ -455,17 +455,17 @@ func TestPowerOffAfterASlowLook(t *testing.T) {
 	c.upTo("PowerOff", on)
 	c.did(ActionDone{Late: true})
 	look(long)
-	holds("a look that took long", No)
+	holds("a look that took long", HoldNo)
 	look(long)
 	if s := c.next(); act(s) != "Ask" {
 		t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 	}
 	c.answer(on)
 	look(long)
-	holds("looks that take long", Yes)
+	holds("looks that take long", HoldYes)
 	look(time.Millisecond)
 	c.upTo("PowerOff", on)
-	holds("looks that are quick again", Yes)
+	holds("looks that are quick again", HoldYes)
 }
 
 // Right before a power action is sent nothing may have changed since the look that it was decided on.
@@ -492,7 +492,7 @@ func TestStillHolds(t *testing.T) {
 		{"the look is old", func(c *course, _ *Recheck) { c.now = c.now.Add(proof.TTL + time.Second) }, "the look",
 			"the look"},
 		{"a heartbeat since", func(c *course, r *Recheck) {
-			c.fleet.Lease("n1", "9", 0, c.now)
+			c.fleet.ApplyLease("n1", "9", 0, c.now)
 			r.Fleet = c.fleet.View("n1", c.now)
 		}, "showed life", "showed life"},
 		{"life, and silent since", func(c *course, r *Recheck) { r.Fleet.Alive = since(c) }, "showed life",
@@ -514,7 +514,7 @@ func TestStillHolds(t *testing.T) {
 			"the record", "the record"},
 		{"armed since", record(func(r *taint.Record) { r.Phase = taint.PhaseArmed }), "the record", "the record"},
 		{"another fence", record(func(r *taint.Record) { r.ID = "f-2" }), "the record", "the record"},
-		{"it came on", record(func(r *taint.Record) { r.After = taint.AfterCameOn }), "the record", "the record"},
+		{"it came on", record(func(r *taint.Record) { r.PostFence = taint.PostFenceCameOn }), "the record", "the record"},
 		{"no record", seen(func(l *taint.Look) { l.Record = nil }), "the record", "the record"},
 		{"another mode", func(_ *course, r *Recheck) { r.Facts.Mode = fence.Observe }, "mode is observe",
 			"mode is observe"},
@@ -600,7 +600,7 @@ func TestReadThatFailed(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods = []action.Pod{running("a")}
 		s := c.node.Next(c.now, c.fleet)
-		for ; action.Reads(s.Action) && act(s) != failing; s = c.node.Next(c.now, c.fleet) {
+		for ; action.IsRead(s.Action) && act(s) != failing; s = c.node.Next(c.now, c.fleet) {
 			switch act(s) {
 			case "ReadNode":
 				c.see()
@@ -664,9 +664,9 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 			if got := c.node.Answer().State; got != off {
 				t.Fatalf("a trusted device: got %s, want Off", got)
 			}
-			lied := taint.Record{ID: "f-0", Machine: &tc.liar}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff,
+			lied := taint.Record{ID: "f-0", Machine: &tc.liar}.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff,
 				c.now.Wall)
-			c.fleet.Record("n2", "7", &lied, c.now)
+			c.fleet.ApplyRecord("n2", "7", &lied, c.now)
 			c.answer(off)
 			if got := c.node.Answer(); got.State != tc.want || (tc.want == unknown) != errors.Is(got.Err, proof.ErrDistrusted) {
 				t.Errorf("got %s, error %v, want %s", got.State, got.Err, tc.want)
@@ -688,8 +688,8 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 func TestOneAnnouncement(t *testing.T) {
 	var f fleet.Fleet
 	one := begin(t, &f, "n1")
-	f.Know("n2", providers.InstantOf(newYear))
-	f.Lease("n2", "1", 0, providers.InstantOf(newYear))
+	f.AddNode("n2", providers.InstantOf(newYear))
+	f.ApplyLease("n2", "1", 0, providers.InstantOf(newYear))
 	one.pass(70 * time.Second)
 	two := begin(t, &f, "n2")
 	two.now = one.now
@@ -716,12 +716,12 @@ func TestOneAnnouncement(t *testing.T) {
 	wants(one, "Wait", reason.PowerOffLimit)
 	two.did(ActionDone{})
 	rec := taint.Record{ID: "f-2", NodeUID: "u", BootID: "b", LeaseRV: "1",
-		PowerOff: true}.Enter(taint.PhasePoweringOff, "", two.now.Wall)
+		PowerOff: true}.EnterPhase(taint.PhasePoweringOff, "", two.now.Wall)
 	two.look.Record, two.look.ResourceVersion = &rec, "2"
 	two.see()
 	one.see()
 	wants(one, "Wait", reason.PowerOffLimit)
-	done := rec.Enter(taint.PhaseDone, taint.ResultCancelled, two.now.Wall)
+	done := rec.EnterPhase(taint.PhaseDone, taint.ResultCancelled, two.now.Wall)
 	two.look.Record, two.look.ResourceVersion = &done, "3"
 	two.see()
 	one.see()
@@ -731,7 +731,7 @@ func TestOneAnnouncement(t *testing.T) {
 	f = fleet.Fleet{}
 	one = begin(t, &f, "n1")
 	one.pods = []action.Pod{running("a")}
-	f.Record("n3", "4", &rec, one.now)
+	f.ApplyRecord("n3", "4", &rec, one.now)
 	wants(one, "Ask", reason.Asking)
 	one.answer(on)
 	wants(one, "Wait", reason.PowerOffLimit)
@@ -794,7 +794,7 @@ func TestSlowDeviceKeepsTheLook(t *testing.T) {
 				t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 			}
 			if tc.beats {
-				c.fleet.Lease("n1", "77", 0, c.now)
+				c.fleet.ApplyLease("n1", "77", 0, c.now)
 			}
 			c.answerAfter(tc.takes, tc.says)
 			s := c.next()
@@ -815,16 +815,16 @@ func TestWritesBehindASlowDevice(t *testing.T) {
 		later, within time.Duration
 		want          Hold
 	}{
-		{0, 300 * time.Millisecond, Yes},
-		{150 * time.Millisecond, 150 * time.Millisecond, Yes},
-		{151 * time.Millisecond, proof.Sending, AskFirst},
+		{0, 300 * time.Millisecond, HoldYes},
+		{150 * time.Millisecond, 150 * time.Millisecond, HoldYes},
+		{151 * time.Millisecond, proof.Sending, HoldAskFirst},
 	} {
 		now := c.now.Add(tc.later)
 		within, hold := c.node.MaySend("a", now, c.view())
 		if within != tc.within || hold != tc.want {
 			t.Errorf("%s after the answer: got %s, %d; want %s, %d", tc.later, within, hold, tc.within, tc.want)
 		}
-		if hold == Yes && c.node.holds(now.Add(within+1)) == Yes {
+		if hold == HoldYes && c.node.lastActionHolds(now.Add(within+1)) == HoldYes {
 			t.Errorf("%s after the answer: it holds for longer than %s", tc.later, within)
 		}
 	}
@@ -1009,7 +1009,7 @@ func TestUnreadClaim(t *testing.T) {
 			c.look.InUse = []corev1.UniqueVolumeName{"u-1", "u-2"}
 			c.cached, c.live = []action.Attachment{mine, other}, []action.Attachment{mine, other}
 			c.upTo("Delete", off)
-			c.did(ActionDone{How: map[string]action.Refusal{"db": action.Accepted}})
+			c.did(ActionDone{How: map[string]action.WriteResult{"db": action.Accepted}})
 			c.pods = c.pods[:1]
 			if s := c.upTo("Wait", off); s.Reason != reason.WaitingDetach {
 				t.Errorf("the ended pod's volume is attached: got %s (%s)", act(s), s.Reason)
@@ -1063,7 +1063,7 @@ func TestWorkHolds(t *testing.T) {
 		if step.marked {
 			was := c.look
 			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1",
-				By: "test"}.Enter(taint.PhaseArmed, "", c.now.Wall)
+				By: "test"}.EnterPhase(taint.PhaseArmed, "", c.now.Wall)
 			c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
 			c.see()
 			c.next()
@@ -1137,7 +1137,7 @@ func TestKeptList(t *testing.T) {
 		c.upTo("Arm", off)
 		c.did(ActionDone{})
 		rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1",
-			By: "test"}.Enter(taint.PhaseEvicting, "", c.now.Wall)
+			By: "test"}.EnterPhase(taint.PhaseEvicting, "", c.now.Wall)
 		c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
 		c.see()
 		c.answer(off)
@@ -1207,7 +1207,7 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		if s := c.next(); act(s) != "Tombstone" {
 			t.Fatalf("got %s (%s), want the pod ended", act(s), s.Reason)
 		}
-		c.did(ActionDone{How: map[string]action.Refusal{"stays": action.Failed}})
+		c.did(ActionDone{How: map[string]action.WriteResult{"stays": action.Failed}})
 		s := c.next()
 		lists, _ := s.Action.(action.ClearVolumes)
 		if !slices.Equal(lists.InUse, c.look.InUse[:1]) || len(lists.Attached) != 1 || lists.Attached[0].Name != "stays" {
@@ -1230,7 +1230,7 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 func TestWritesThatFail(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		how   action.Refusal
+		how   action.WriteResult
 		times int    // the writes are tried
 		want  string // b alone being left
 		small bool
@@ -1248,7 +1248,7 @@ func TestWritesThatFail(t *testing.T) {
 				if s := c.next(); act(s) != "Tombstone" || !slices.ContainsFunc(action.PodsOf(s.Action), func(p action.Pod) bool { return p.Name == "b" }) {
 					t.Fatalf("got %s (%s) of %v, want b tried again", act(s), s.Reason, action.PodsOf(s.Action))
 				}
-				c.did(ActionDone{How: map[string]action.Refusal{"a": action.Accepted, "b": tc.how, "c": action.Accepted}})
+				c.did(ActionDone{How: map[string]action.WriteResult{"a": action.Accepted, "b": tc.how, "c": action.Accepted}})
 				c.pods = []action.Pod{running("b")}
 			}
 			if s := c.next(); act(s) != tc.want || act(s) == "Tombstone" && action.PodsOf(s.Action)[0].Small != tc.small {
@@ -1261,11 +1261,11 @@ func TestWritesThatFail(t *testing.T) {
 // The mark goes however SetNotReady ends: the run was cut short, nothing of it was tried, or the process came too late.
 func TestSetNotReadyHoldsUpNothing(t *testing.T) {
 	for name, o := range map[string]ActionDone{
-		"written":       {How: map[string]action.Refusal{"a": action.Accepted}},
-		"failed":        {How: map[string]action.Refusal{"a": action.Failed}},
-		"changed":       {How: map[string]action.Refusal{"a": action.Changed}},
-		"too large":     {How: map[string]action.Refusal{"a": action.TooLarge}},
-		"not tried":     {How: map[string]action.Refusal{}},
+		"written":       {How: map[string]action.WriteResult{"a": action.Accepted}},
+		"failed":        {How: map[string]action.WriteResult{"a": action.Failed}},
+		"changed":       {How: map[string]action.WriteResult{"a": action.Changed}},
+		"too large":     {How: map[string]action.WriteResult{"a": action.TooLarge}},
+		"not tried":     {How: map[string]action.WriteResult{}},
 		"the run ended": {Err: errors.New("proof lost")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -1338,7 +1338,7 @@ func TestNobodyToAsk(t *testing.T) {
 			c := begin(t, &fleet.Fleet{}, "n1")
 			c.look.Mark = &taint.Mark{Value: "kim"}
 			rec := taint.Record{ID: "kim", NodeUID: "u", BootID: "b", LeaseRV: "1",
-				By: taint.ByPerson}.Enter(taint.PhaseArmed, "", c.now.Wall)
+				By: taint.ByPerson}.EnterPhase(taint.PhaseArmed, "", c.now.Wall)
 			c.look.Record = &rec
 			return c
 		},
@@ -1346,7 +1346,7 @@ func TestNobodyToAsk(t *testing.T) {
 	} {
 		c := make()
 		c.pods = []action.Pod{running("a")}
-		c.facts.Devices, c.facts.Nobody = nil, errors.New("two rules claim the node")
+		c.facts.Devices, c.facts.NoDeviceErr = nil, errors.New("two rules claim the node")
 		s := c.next()
 		switch {
 		case act(s) == "Ask":
@@ -1363,10 +1363,10 @@ func TestNobodyToAsk(t *testing.T) {
 func TestIdle(t *testing.T) {
 	well := taint.Look{Exists: true, Name: "n1", UID: "u", BootID: "b", LeaseRV: "1", Ready: corev1.ConditionTrue}
 	ended := func(res taint.Result, boot string) *taint.Record {
-		r := taint.Record{ID: "f", NodeUID: "u", BootID: boot, LeaseRV: "1"}.Enter(taint.PhaseDone, res, newYear)
+		r := taint.Record{ID: "f", NodeUID: "u", BootID: boot, LeaseRV: "1"}.EnterPhase(taint.PhaseDone, res, newYear)
 		return &r
 	}
-	open := taint.Record{ID: "f", NodeUID: "u", BootID: "b", LeaseRV: "1"}.Enter(taint.PhasePoweringOff, "", newYear)
+	open := taint.Record{ID: "f", NodeUID: "u", BootID: "b", LeaseRV: "1"}.EnterPhase(taint.PhasePoweringOff, "", newYear)
 	for _, tc := range []struct {
 		name   string
 		change func(*taint.Look, *fleet.View)
@@ -1395,7 +1395,7 @@ func TestIdle(t *testing.T) {
 		{"told to be on", func(l *taint.Look, _ *fleet.View) { l.PoweredOn = true }, false},
 	} {
 		l, v := well, fleet.View{Heard: true}
-		if tc.change(&l, &v); new(Node).Idle(l, v) != tc.want {
+		if tc.change(&l, &v); new(Node).IsIdle(l, v) != tc.want {
 			t.Errorf("%s: got %v, want %v", tc.name, !tc.want, tc.want)
 		}
 	}
@@ -1458,9 +1458,9 @@ func TestTwoDevices(t *testing.T) {
 		c.now = c.now.Add(time.Millisecond)
 	}
 	lied := func(c *course, who ...proof.Device) {
-		rec := taint.Record{ID: "f-0", Lied: proof.Speakers(who)}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff,
+		rec := taint.Record{ID: "f-0", FalseOffs: proof.SpeakersOf(who)}.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff,
 			c.now.Wall)
-		c.fleet.Record("n2", "7", &rec, c.now)
+		c.fleet.ApplyRecord("n2", "7", &rec, c.now)
 	}
 	for _, tc := range []struct {
 		name string
@@ -1501,8 +1501,8 @@ func TestTwoDevices(t *testing.T) {
 		t.Errorf("one lied: got %s (%s), want the question", act(s), s.Reason)
 	}
 	lied(c, c.facts.Devices...)
-	c.fleet.Record("n2", "8", func() *taint.Record {
-		r := taint.Record{ID: "f-0", Lied: proof.Speakers(c.facts.Devices)}.Enter(taint.PhaseDone,
+	c.fleet.ApplyRecord("n2", "8", func() *taint.Record {
+		r := taint.Record{ID: "f-0", FalseOffs: proof.SpeakersOf(c.facts.Devices)}.EnterPhase(taint.PhaseDone,
 			taint.ResultNeverPoweredOff, c.now.Wall)
 		return &r
 	}(), c.now)

@@ -78,7 +78,7 @@ type ActionDone struct {
 	Late bool              // the action did not hold any more: nothing was sent
 	// Tombstone, Delete, Spare, SetNotReady, DeleteAttachments: how the writes of pods or attachments ended, by UID;
 	// one that is not in it was not tried
-	How map[string]action.Refusal
+	How map[string]action.WriteResult
 
 	// What people are told beside that. Nothing is decided by it.
 	Writes Writes

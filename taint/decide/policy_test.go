@@ -101,10 +101,10 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	if got := c.node.pods.pods[0].Owner; got.Kind != "Deployment" || got.Direct != "ReplicaSet" {
 		t.Errorf("owner: got %+v, want the Deployment, by its ReplicaSet", got)
 	}
-	if h := c.node.holds(c.now); h != Yes {
+	if h := c.node.lastActionHolds(c.now); h != HoldYes {
 		t.Errorf("at once: got hold %d, want yes", h)
 	}
-	if h := c.node.holds(c.now.Add(proof.TTL + time.Second)); h != No {
+	if h := c.node.lastActionHolds(c.now.Add(proof.TTL + time.Second)); h != HoldNo {
 		t.Errorf("on an old list: got hold %d, want no", h)
 	}
 	for _, tc := range []struct{ takes, holds time.Duration }{
@@ -114,17 +114,17 @@ func TestPolicyHasItsTurn(t *testing.T) {
 		node, sent := c.node, c.now.Add(time.Millisecond)
 		a := providers.Answer{Observation: providers.Observation{At: sent}, Got: sent.Add(tc.takes)}
 		node.Apply(a.Got, c.fleet, DevicesAnswered{Answers: []providers.Answer{a}})
-		if in, over := node.holds(node.read.Add(tc.holds)), node.holds(node.read.Add(tc.holds+1)); in != Yes || over != No {
+		if in, over := node.lastActionHolds(node.lastReadAt.Add(tc.holds)), node.lastActionHolds(node.lastReadAt.Add(tc.holds+1)); in != HoldYes || over != HoldNo {
 			t.Errorf("after a question of %s: got hold %d for %s, then %d; want yes, no", tc.takes, in, tc.holds, over)
 		}
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"mine": action.Accepted}})
 	if c.idles() {
 		t.Error("an ended pod is not owed its deletion")
 	}
 	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
 	c.look.Ready = corev1.ConditionTrue // it is back: what was ended is deleted all the same
-	c.fleet.Lease("n1", "2", 0, c.now)
+	c.fleet.ApplyLease("n1", "2", 0, c.now)
 	c.look.LeaseRV = "2"
 	s = c.policyStep()
 	for act(s) == "Condition" {
@@ -132,10 +132,10 @@ func TestPolicyHasItsTurn(t *testing.T) {
 		c.look.PoweredOn = false
 		s = c.policyStep()
 	}
-	if act(s) != "Delete" || len(action.PodsOf(s.Action)) != 1 || c.node.holds(c.now) != Yes {
+	if act(s) != "Delete" || len(action.PodsOf(s.Action)) != 1 || c.node.lastActionHolds(c.now) != HoldYes {
 		t.Fatalf("got %s of %v, want the ended pod to be deleted", act(s), action.PodsOf(s.Action))
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"mine": action.Accepted}})
 	c.pods = c.pods[1:]
 	if s = c.policyStep(); act(s) != "Leave" || !c.idles() {
 		t.Errorf("got %s, owed %t; want nothing left to do", act(s), !c.idles())
@@ -168,16 +168,16 @@ func TestPolicyYields(t *testing.T) {
 	c.facts.Policies[0].Yields, c.look.PoweredOn, c.rival = true, true, "on"
 	for i := range 2 {
 		s := c.policyStep()
-		if act(s) != "Wait" || s.Aside != (action.Aside{Why: reason.PolicyYields, Detail: "policy p: on"}) {
-			t.Fatalf("got %s, aside %v; want it to wait and to say why", act(s), s.Aside)
+		if act(s) != "Wait" || s.PolicyBlock != (action.PolicyBlock{Why: reason.PolicyYields, Detail: "policy p: on"}) {
+			t.Fatalf("got %s, aside %v; want it to wait and to say why", act(s), s.PolicyBlock)
 		}
 		if want := slices.Repeat([]string{"owner of mine", "volumes of mine", "rival"}, i+1); !slices.Equal(c.asked, want) {
 			t.Errorf("reads: got %v, want %v", c.asked, want)
 		}
 	}
 	c.rival = ""
-	if s := c.policyStep(); act(s) != "Tombstone" || s.Aside != (action.Aside{}) {
-		t.Errorf("with the setting off: got %s, aside %v, want the pod to be ended", act(s), s.Aside)
+	if s := c.policyStep(); act(s) != "Tombstone" || s.PolicyBlock != (action.PolicyBlock{}) {
+		t.Errorf("with the setting off: got %s, aside %v, want the pod to be ended", act(s), s.PolicyBlock)
 	}
 }
 
@@ -208,10 +208,10 @@ func TestPolicyDetaches(t *testing.T) {
 	}
 	c.waiting = map[string]bool{"/data": true}
 	s := at(c)
-	if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 1 || c.node.holds(c.now) != Yes {
+	if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 1 || c.node.lastActionHolds(c.now) != HoldYes {
 		t.Fatalf("one waits: got %s of %v, want the pod ended", act(s), action.PodsOf(s.Action))
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"mine": action.Accepted}})
 	c.pods[0].Terminal, c.pods[0].Tombstone, c.asked = true, true, nil
 	c.now = c.now.Add(3 * time.Second) // the fence looks for work again, in the cache
 	s = at(c)
@@ -221,17 +221,17 @@ func TestPolicyDetaches(t *testing.T) {
 	if want := []string{"attachments"}; !slices.Equal(c.asked, want) {
 		t.Errorf("reads: got %v, want %v", c.asked, want)
 	}
-	if h := c.node.holds(c.now); h != Yes {
+	if h := c.node.lastActionHolds(c.now); h != HoldYes {
 		t.Errorf("at once: got hold %d, want yes", h)
 	}
-	if h := c.node.holds(c.now.Add(proof.TTL + time.Second)); h != No {
+	if h := c.node.lastActionHolds(c.now.Add(proof.TTL + time.Second)); h != HoldNo {
 		t.Errorf("on an old list: got hold %d, want no", h)
 	}
-	c.node.read = c.now.Add(61 * time.Second)
-	if h := c.node.holds(c.now.Add(61 * time.Second)); h != No {
+	c.node.lastReadAt = c.now.Add(61 * time.Second)
+	if h := c.node.lastActionHolds(c.now.Add(61 * time.Second)); h != HoldNo {
 		t.Errorf("on an old look, after a list that took its time: got hold %d, want no", h)
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"u-va": action.Failed}})
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"u-va": action.Failed}})
 	if s = at(c); action.PolicyOf(s.Action) != "" {
 		t.Errorf("refused: got %s at once, want it to rest", act(s))
 	}
@@ -239,7 +239,7 @@ func TestPolicyDetaches(t *testing.T) {
 	if s = at(c); act(s) != "DeleteAttachments" {
 		t.Errorf("refused, later: got %s", act(s))
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"u-va": action.Accepted}})
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"u-va": action.Accepted}})
 	c.live = nil
 	if s = at(c); action.PolicyOf(s.Action) != "" || !c.idles() {
 		t.Errorf("deleted: got %s of %v, owed %t, want the pod kept", act(s), action.PodsOf(s.Action), !c.idles())
@@ -259,7 +259,7 @@ func TestPolicyDetaches(t *testing.T) {
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{Late: true})
 	c.look.Ready, c.look.LeaseRV = corev1.ConditionTrue, "2"
-	c.fleet.Lease("n1", "2", 0, c.now)
+	c.fleet.ApplyLease("n1", "2", 0, c.now)
 	if s = at(c); action.PolicyOf(s.Action) != "" {
 		t.Errorf("the node is back: got %s", act(s))
 	}
@@ -271,7 +271,7 @@ func TestPolicyStaysOut(t *testing.T) {
 		"excluded": func(c *course) { c.facts.Excluded = "maintenance" },
 		"marked": func(c *course) {
 			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test",
-				Since: c.now.Wall}.Enter(taint.PhaseArmed, "", c.now.Wall)
+				Since: c.now.Wall}.EnterPhase(taint.PhaseArmed, "", c.now.Wall)
 			c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1", Effect: corev1.TaintEffectNoSchedule}
 		},
 		"all others dead": func(c *course) { c.now = c.now.Add(2 * time.Minute); c.fleet.Tick(c.now) },
@@ -296,7 +296,7 @@ func TestPolicyStaysOut(t *testing.T) {
 func TestPoliciesWaitInAStorm(t *testing.T) {
 	zone := func(c *course, names ...string) {
 		for _, name := range names {
-			c.fleet.See(taint.Look{
+			c.fleet.ApplyLook(taint.Look{
 				Exists: true, Name: name, UID: name, ResourceVersion: "1", Ready: corev1.ConditionTrue,
 				Labels: map[string]string{"topology.kubernetes.io/zone": "a"},
 			}, c.now)
@@ -318,8 +318,8 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 			"fewer than half of the nodes are heard"},
 		{"no node is heard", func(c *course) { silence(c, time.Minute) }, "no other node is heard"},
 		{"the only other node is silent, and this one beats", func(c *course) {
-			c.fleet.Drop("p2", c.now)
-			c.fleet.Drop("p3", c.now)
+			c.fleet.RemoveNode("p2", c.now)
+			c.fleet.RemoveNode("p3", c.now)
 			silence(c, time.Minute, "n1")
 			c.look.LeaseRV = c.now.Wall.Format("150405.000000")
 		}, "no other node is heard"},
@@ -327,8 +327,8 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 			zone(c, "n1", "p1")
 			for _, rv := range []string{"8", "9"} { // the first may be older than the silence before it
 				silence(c, 10*time.Second, "p2", "p3")
-				c.fleet.Lease("n1", rv, 0, c.now)
-				c.fleet.Lease("p1", rv, 0, c.now)
+				c.fleet.ApplyLease("n1", rv, 0, c.now)
+				c.fleet.ApplyLease("p1", rv, 0, c.now)
 			}
 			c.look.LeaseRV = "9"
 			silence(c, time.Minute, "p2", "p3")
@@ -339,14 +339,14 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 		tc.storm(c)
 		s := c.policyStep()
 		if tc.want == "" {
-			if act(s) != "Tombstone" || s.Aside != (action.Aside{}) {
-				t.Errorf("%s: got %s, aside %v; want the pod to be ended", tc.name, act(s), s.Aside)
+			if act(s) != "Tombstone" || s.PolicyBlock != (action.PolicyBlock{}) {
+				t.Errorf("%s: got %s, aside %v; want the pod to be ended", tc.name, act(s), s.PolicyBlock)
 			}
 			continue
 		}
-		told := s.Aside.Why == reason.PolicyWaits && strings.Contains(s.Aside.Detail, tc.want)
+		told := s.PolicyBlock.Why == reason.PolicyWaits && strings.Contains(s.PolicyBlock.Detail, tc.want)
 		if act(s) != "Wait" || action.PolicyOf(s.Action) != "" || !told || s.RequeueAfter > 5*time.Second {
-			t.Errorf("%s: got %s after %s, aside %v; want a wait of 5 s that says %q", tc.name, act(s), s.RequeueAfter, s.Aside,
+			t.Errorf("%s: got %s after %s, aside %v; want a wait of 5 s that says %q", tc.name, act(s), s.RequeueAfter, s.PolicyBlock,
 				tc.want)
 		}
 		if len(c.asked) > 0 {
@@ -366,17 +366,17 @@ func TestPoliciesWaitForANewLeader(t *testing.T) {
 	c.look.PoweredOn = true
 	c.fleet, c.heard = &fleet.Fleet{}, []string{"p1"}
 	for _, n := range []string{"n1", "p1", "p2", "p3"} {
-		c.fleet.Know(n, c.now)
-		c.fleet.Lease(n, "1", 0, c.now)
+		c.fleet.AddNode(n, c.now)
+		c.fleet.ApplyLease(n, "1", 0, c.now)
 	}
 	for begun := c.now; c.now.Sub(begun) < time.Minute; c.pass(time.Second) {
 		s := c.policyStep()
 		if action.PolicyOf(s.Action) != "" || len(c.asked) > 0 {
 			t.Fatalf("after %s: got %s by a policy, reads %v; want it to wait", c.now.Sub(begun), act(s), c.asked)
 		}
-		switch led, why := c.now.Sub(begun), s.Aside.Why; {
+		switch led, why := c.now.Sub(begun), s.PolicyBlock.Why; {
 		case led < 10*time.Second && why != "", led > 20*time.Second && why != reason.PolicyWaits:
-			t.Errorf("after %s: got aside %v", led, s.Aside)
+			t.Errorf("after %s: got aside %v", led, s.PolicyBlock)
 		}
 	}
 	c.heard = []string{"p1", "p2", "p3"}
@@ -424,7 +424,7 @@ func TestRest(t *testing.T) {
 var healthy = taint.Look{Exists: true, Ready: corev1.ConditionTrue}
 
 // idles reports whether the node is idle once it is healthy: what policies remember may keep it from that.
-func (c *course) idles() bool { return c.node.Idle(healthy, fleet.View{Heard: true}) }
+func (c *course) idles() bool { return c.node.IsIdle(healthy, fleet.View{Heard: true}) }
 
 // A Ready node whose storage is not healthy is not idle, its pods are ended, and nothing is cleared; that follows once it is not Ready.
 func TestStorageHasItsTurn(t *testing.T) {
@@ -458,12 +458,12 @@ func TestStorageHasItsTurn(t *testing.T) {
 	ready := func(s corev1.ConditionStatus) { c.look.Ready = s }
 
 	ready(corev1.ConditionTrue)
-	c.fleet.Lease("n1", "9", 0, c.now)
+	c.fleet.ApplyLease("n1", "9", 0, c.now)
 	c.look.LeaseRV = "9"
 	for says, want := range map[storage.Health]bool{well: false, sick: true, {}: false} {
 		n := Node{}
 		n.Apply(c.now, c.fleet, StorageHeard{Policies: c.facts.Policies, Says: map[string]storage.Health{"s": says}})
-		if got := n.Idle(healthy, fleet.View{Heard: true}); got == want {
+		if got := n.IsIdle(healthy, fleet.View{Heard: true}); got == want {
 			t.Errorf("storage %+v: got idle %t, want %t", says, got, !want)
 		}
 	}
@@ -475,12 +475,12 @@ func TestStorageHasItsTurn(t *testing.T) {
 	if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 1 || action.PodsOf(s.Action)[0].Name != "mine" || action.PolicyOf(s.Action) != "policy p, without proof: storage-fences" {
 		t.Fatalf("got %s of %v for %q, want the pod with healthy volumes to be ended", act(s), action.PodsOf(s.Action), action.PolicyOf(s.Action))
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"mine": action.Accepted}})
 	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
 	if s = step(); act(s) != "Delete" {
 		t.Fatalf("got %s, want the ended pod to be deleted", act(s))
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.Refusal{"mine": action.Accepted}})
+	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"mine": action.Accepted}})
 	c.pods = c.pods[1:]
 	if s = step(); act(s) == "ClearVolumes" {
 		t.Fatal("a Ready node's list is cleared")
@@ -493,10 +493,10 @@ func TestStorageHasItsTurn(t *testing.T) {
 	if a, _ := s.Action.(action.ClearVolumes); !slices.Equal(a.InUse, []corev1.UniqueVolumeName{"csi^w"}) || a.Policy == "" {
 		t.Fatalf("not Ready any more: got %+v, want the ended pod's volume to be taken off", s.Action)
 	}
-	if h := c.node.holds(c.now); h != Yes {
+	if h := c.node.lastActionHolds(c.now); h != HoldYes {
 		t.Errorf("at once: got hold %d, want yes", h)
 	}
-	if h := c.node.holds(c.now.Add(proof.TTL + time.Second)); h != No {
+	if h := c.node.lastActionHolds(c.now.Add(proof.TTL + time.Second)); h != HoldNo {
 		t.Errorf("on an old look: got hold %d, want no", h)
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{}) // and the kubelet writes it back

@@ -122,7 +122,7 @@ func TestHistories(t *testing.T) {
 			happens("machine dead")
 			happens("run 40m")
 		}
-		if m, ok := taint.Find(&w.node, taint.DefaultKey, ""); ok && len(w.alerts) == 0 {
+		if m, ok := taint.FindMark(&w.node, taint.DefaultKey, ""); ok && len(w.alerts) == 0 {
 			w.breaks("mark %q stays and nobody is told: %s", m.Value, w)
 		}
 		if len(w.broken) > 0 {

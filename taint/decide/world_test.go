@@ -120,7 +120,7 @@ func (w *world) ready() bool {
 func (w *world) beat() {
 	w.lease++
 	w.lastBeat, w.life = w.now, w.now
-	w.fleet.Lease("n1", strconv.Itoa(w.lease), 40*time.Second, w.now)
+	w.fleet.ApplyLease("n1", strconv.Itoa(w.lease), 40*time.Second, w.now)
 	if !w.ready() {
 		w.setReady(corev1.ConditionTrue)
 	}
@@ -156,7 +156,7 @@ func (w *world) pass(d time.Duration) {
 	for _, n := range w.node.Status.VolumesInUse {
 		inUse[n] = true
 	}
-	left := evict.Leftover(w.pods, w.atts, false)
+	left := evict.UnusedAttachments(w.pods, w.atts, false)
 	n := len(w.atts)
 	w.atts = slices.DeleteFunc(w.atts, func(a action.Attachment) bool {
 		return slices.Contains(left, a) && (!inUse[unique(a.PV)] || !w.ready() && w.now.Sub(w.unready) > 6*time.Minute) // F4
@@ -178,9 +178,9 @@ func unique(pv string) corev1.UniqueVolumeName {
 func (w *world) leads() {
 	w.course, w.fleet = Node{}, fleet.Fleet{}
 	for _, n := range []string{"n1", "n2", "n3"} {
-		w.fleet.Know(n, w.now)
+		w.fleet.AddNode(n, w.now)
 	}
-	w.fleet.Lease("n1", strconv.Itoa(w.lease), 40*time.Second, w.now)
+	w.fleet.ApplyLease("n1", strconv.Itoa(w.lease), 40*time.Second, w.now)
 	w.renewPeers()
 }
 
@@ -188,7 +188,7 @@ func (w *world) leads() {
 func (w *world) renewPeers() {
 	w.peers = w.now
 	for _, n := range []string{"n2", "n3"} {
-		w.fleet.Lease(n, strconv.FormatInt(w.now.Wall.UnixNano(), 10), 40*time.Second, w.now)
+		w.fleet.ApplyLease(n, strconv.FormatInt(w.now.Wall.UnixNano(), 10), 40*time.Second, w.now)
 	}
 }
 
@@ -300,9 +300,9 @@ func (w *world) do(line string) error {
 		w.node.Spec.Taints = slices.DeleteFunc(slices.Clone(w.node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
 		w.change()
 	case "release": // forcefence release
-		if r, _ := taint.RecordOf(&w.node); r.Open() || r != nil && r.Result == taint.ResultNeverPoweredOff {
+		if r, _ := taint.RecordOf(&w.node); r.IsOpen() || r != nil && r.Result == taint.ResultNeverPoweredOff {
 			r.NodeUID, r.BootID, r.LeaseRV = string(w.node.UID), w.node.Status.NodeInfo.BootID, strconv.Itoa(w.lease)
-			w.write(r.Enter(taint.PhaseDone, taint.ResultReleased, w.now.Wall))
+			w.write(r.EnterPhase(taint.PhaseDone, taint.ResultReleased, w.now.Wall))
 		}
 		w.node.Spec.Taints = slices.DeleteFunc(slices.Clone(w.node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
 		w.change()
@@ -370,7 +370,7 @@ func (w *world) do(line string) error {
 func (w *world) String() string {
 	var b strings.Builder
 	mark := "no mark"
-	if m, ok := taint.Find(&w.node, taint.DefaultKey, ""); ok {
+	if m, ok := taint.FindMark(&w.node, taint.DefaultKey, ""); ok {
 		mark = "mark " + m.Value
 	}
 	rec := "no record"
@@ -448,11 +448,11 @@ func stuck(p action.Pod) bool { return p.Deleting && p.Grace == 0 && len(p.Final
 // (0: not).
 func (w *world) step(most time.Duration) bool {
 	w.pass(time.Millisecond)
-	by := Driver{World: w, Across: func(do func(Fleet)) { do(&w.fleet) }, Now: func() providers.Instant { return w.now }, Done: w.done}
+	by := Driver{World: w, WithFleet: func(do func(Fleet)) { do(&w.fleet) }, Now: func() providers.Instant { return w.now }, OnStep: w.done}
 	for {
 		s := Step(context.Background(), witness{w}, by)
 		switch {
-		case action.Reads(s.Decision.Action):
+		case action.IsRead(s.Decision.Action):
 			continue
 		case action.Is[action.Leave](s.Decision) || w.busy > 60:
 			w.busy = 0
@@ -485,7 +485,7 @@ func (c witness) Apply(now providers.Instant, f Fleet, o Observation) { c.w.cour
 
 func (c witness) Next(now providers.Instant, f Fleet) action.Decision {
 	d := c.w.course.Next(now, f)
-	if !action.Reads(d.Action) {
+	if !action.IsRead(d.Action) {
 		c.w.decided(d)
 	}
 	return d
@@ -506,12 +506,12 @@ func (w *world) ReadNode(context.Context) Observation {
 		Evict: evict.Settings{DetachTimeout: 5 * time.Minute, TrustPerson: w.trust},
 	}
 	if w.device == "" {
-		facts.Nobody, facts.Devices = errors.New("no provider knows it"), nil
+		facts.NoDeviceErr, facts.Devices = errors.New("no provider knows it"), nil
 	}
 	if w.control {
 		node.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
 	}
-	return NodeRead{Look: taint.See(node, lease, taint.DefaultKey, sent, w.now), Facts: facts}
+	return NodeRead{Look: taint.NewLook(node, lease, taint.DefaultKey, sent, w.now), Facts: facts}
 }
 
 func (w *world) ListPods(context.Context) Observation {
@@ -565,7 +565,7 @@ func (w *world) decided(s action.Decision) {
 			detail += "(small)"
 		}
 	}
-	if action.Returns(s.Action) {
+	if action.NeedsNoProof(s.Action) {
 		detail += " (returned)"
 	}
 	if action.RecordOf(s.Action).Phase != "" {
@@ -616,7 +616,7 @@ func (w *world) SetNotReady(context.Context, action.SetNotReady) Observation { r
 // still is the last check before a power action, with a cache that is never behind.
 func (w *world) still() error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(w.lease)}}
-	l := taint.See(&w.node, lease, taint.DefaultKey, w.now, w.now)
+	l := taint.NewLook(&w.node, lease, taint.DefaultKey, w.now, w.now)
 	return w.course.StillHolds(w.now, Recheck{
 		Seen: l, Facts: fence.Facts{Mode: w.mode, Excluded: w.excluded}, Fleet: w.fleet.View(l.Name, w.now),
 	})
@@ -625,17 +625,17 @@ func (w *world) still() error {
 // writePods writes one pod after the other, each while it may be.
 func (w *world) writePods() Observation {
 	s, l := w.next, w.course.Look()
-	how := map[string]action.Refusal{}
+	how := map[string]action.WriteResult{}
 	for _, p := range action.PodsOf(s.Action) {
 		hold := w.course.HoldsFor(p.UID, w.now, w.fleet.View(l.Name, w.now))
-		if hold == NotThis {
+		if hold == HoldSkipPod {
 			continue
 		}
-		if hold != Yes {
+		if hold != HoldYes {
 			w.print("", "not sent any more", "")
 			break
 		}
-		if !action.Returns(s.Action) && act(s) != "Spare" {
+		if !action.NeedsNoProof(s.Action) && act(s) != "Spare" {
 			w.checkProof(act(s), l)
 		}
 		if act(s) == "SetNotReady" && !w.proven() {
@@ -721,7 +721,7 @@ func (w *world) Write(_ context.Context, a action.Write) Observation {
 func (w *world) Arm(_ context.Context, a action.Arm) Observation {
 	return w.writeRecord(a.Record, func() {
 		w.checkArm(a.Record)
-		w.node.Spec.Taints = taint.With(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID, w.now.Wall)
+		w.node.Spec.Taints = taint.WithMark(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID, w.now.Wall)
 		w.markAt, w.touched = w.now, false
 	})
 }
@@ -743,7 +743,7 @@ func (w *world) ExpireReady(context.Context) Observation {
 
 func (w *world) ClearVolumes(_ context.Context, a action.ClearVolumes) Observation {
 	l := w.course.Look()
-	if w.course.HoldsFor("", w.now, w.fleet.View(l.Name, w.now)) != Yes {
+	if w.course.HoldsFor("", w.now, w.fleet.View(l.Name, w.now)) != HoldYes {
 		w.print("", "not sent any more", "")
 		return ActionDone{Err: errConflict}
 	}
@@ -759,16 +759,16 @@ func (w *world) Unmark(_ context.Context, a action.Unmark) Observation {
 		waitedFor := func(p action.Pod) bool {
 			return p.Tombstone && !stuck(p) && !slices.ContainsFunc(w.next.Stuck, func(q action.StuckPod) bool { return q.UID == p.UID && q.Write == action.Deletes })
 		}
-		if left := evict.Leftover(w.pods, w.atts, false); w.touched && (slices.ContainsFunc(w.listed, waitedFor) || len(left) > 0) {
+		if left := evict.UnusedAttachments(w.pods, w.atts, false); w.touched && (slices.ContainsFunc(w.listed, waitedFor) || len(left) > 0) {
 			w.breaks("the mark goes with tombstoned pods or attachments left: %s", w)
 		}
-		w.node.Spec.Taints = taint.Without(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID)
+		w.node.Spec.Taints = taint.WithoutMark(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID)
 		w.write(a.Record)
 	})
 }
 
 // refuse is the API server's answer to a pod's write.
-func (w *world) refuse(do string, p action.Pod) action.Refusal {
+func (w *world) refuse(do string, p action.Pod) action.WriteResult {
 	switch w.refuses[p.Name] {
 	case "large":
 		if p.Small || do == "Delete" {

@@ -45,23 +45,23 @@ func (k *Controller) Start(ctx context.Context) error {
 		for _, w := range k.watches {
 			w.stop()
 		}
-		for _, w := range k.follows {
+		for _, w := range k.settingWatches {
 			w.stop()
 		}
 	}()
 	var last time.Time
-	var seen []sight
+	var seen []guardState
 	for {
-		now := sightsOf(k.Guards()) // before the pass: what changes meanwhile leads to another
-		if k.again || time.Since(last) >= k.slow || !slices.Equal(now, seen) {
+		now := guardStates(k.Guards()) // before the pass: what changes meanwhile leads to another
+		if k.retry || time.Since(last) >= k.fullPassEvery || !slices.Equal(now, seen) {
 			last, seen = time.Now(), now
-			k.pass(ctx)
+			k.runPass(ctx)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-k.wake:
-			k.again = true
+			k.retry = true
 			select {
 			case <-ctx.Done():
 				return nil
@@ -72,8 +72,8 @@ func (k *Controller) Start(ctx context.Context) error {
 	}
 }
 
-// sight is what tells two states of a guard and its storage system apart.
-type sight struct {
+// guardState is what tells two states of a guard and its storage system apart.
+type guardState struct {
 	guard   string
 	policy  drain.Policy
 	adapter *storage.Adapter
@@ -82,11 +82,11 @@ type sight struct {
 	version uint64
 }
 
-func sightsOf(guards []Guarded) (out []sight) {
+func guardStates(guards []Guarded) (out []guardState) {
 	for _, g := range guards {
-		one := sight{guard: g.Name, policy: g.Policy, adapter: g.Adapter, setting: g.Setting}
-		if g.Seen != nil {
-			if one.system = g.Seen(); one.system != nil {
+		one := guardState{guard: g.Name, policy: g.Policy, adapter: g.Adapter, setting: g.Setting}
+		if g.LastSeen != nil {
+			if one.system = g.LastSeen(); one.system != nil {
 				one.version = one.system.Version()
 			}
 		}
@@ -95,21 +95,21 @@ func sightsOf(guards []Guarded) (out []sight) {
 	return out
 }
 
-// pass looks at everything once and does what there is to do.
-func (k *Controller) pass(ctx context.Context) {
-	k.again, k.alone = false, map[string]bool{}
+// runPass looks at everything once and does what there is to do.
+func (k *Controller) runPass(ctx context.Context) {
+	k.retry, k.leftAloneNodes = false, map[string]bool{}
 	guards := k.Guards()
 	k.sweepLeftovers(ctx, guards)
-	if len(guards) == 0 && len(k.watches) == 0 && len(k.drained) == 0 && k.looked {
+	if len(guards) == 0 && len(k.watches) == 0 && len(k.annotated) == 0 && k.nodesListed {
 		return
 	}
 	var nodes corev1.NodeList
 	err := k.Cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy)
 	if k.warnOnce(ctx, "", "Cannot list nodes", err); err != nil {
-		k.again = true
+		k.retry = true
 		return
 	}
-	k.looked = true
+	k.nodesListed = true
 	decided := map[string][]decision{}
 	for _, g := range k.inForce(ctx, guards) {
 		if g.Setting != nil {
@@ -118,5 +118,5 @@ func (k *Controller) pass(ctx context.Context) {
 		}
 		k.keepGuard(ctx, g, &nodes, decided)
 	}
-	k.report(ctx, &nodes, decided)
+	k.reportDrains(ctx, &nodes, decided)
 }

@@ -84,7 +84,7 @@ func newWorld(t *testing.T, policy drain.Policy, nodes ...string) *world {
 	w.api = dyn.Resource(copies)
 	w.until("the CRD is served", func() bool { _, err := w.api.List(w.ctx, metav1.ListOptions{}); return err == nil })
 	w.must(admin.Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}))
-	adapter, bad := storage.Compile("disks", storage.Spec{
+	adapter, bad := storage.CompileAdapter("disks", storage.Spec{
 		Drivers: []string{"disks.example.com"}, Namespace: w.ns, Pods: "app=engine",
 		Replica: storage.ReplicaSpec{
 			Resource: "copies.v1.disks.example.com", Node: "object.spec.node", Volume: "object.spec.volume", Healthy: "object.spec.healthy",
@@ -122,17 +122,17 @@ func newWorld(t *testing.T, policy drain.Policy, nodes ...string) *world {
 	w.guards = []Guarded{{
 		Guard: drain.Guard{Name: "disks", Policy: policy, Namespace: w.ns, Identity: drain.Identity{"on"},
 			Pods: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "engine"}}},
-		Adapter: adapter, Seen: func() storage.System { return w.seen },
+		Adapter: adapter, LastSeen: func() storage.System { return w.seen },
 	}}
 	w.k = New(Options{
 		REST: shared.RESTConfig(), Live: admin, Cache: c, Client: admin, Dynamic: dyn, Events: w.events, Log: slog.New(slog.DiscardHandler),
 		Metrics: NewMetrics(prometheus.NewRegistry()), Guards: func() []Guarded { return w.guards }, Leading: func() error { return w.leading },
 		Adapters: func() []*storage.Adapter { return w.ask }, Now: func() time.Time { return time.Now().Add(w.later) },
-		Begins:    func(*corev1.Node) bool { return !w.still },
+		MayBegin:  func(*corev1.Node) bool { return !w.still },
 		LeftAlone: func(context.Context, string) (string, error) { return w.alone, nil },
 	})
 	t.Cleanup(func() {
-		for _, all := range []map[string]*watch{w.k.watches, w.k.follows} {
+		for _, all := range []map[string]*watch{w.k.watches, w.k.settingWatches} {
 			for _, o := range all {
 				o.stop()
 			}
@@ -151,7 +151,7 @@ func (w *world) until(what string, check func() bool) {
 			w.t.Fatalf("waiting for %s", what)
 		}
 		if w.k != nil {
-			w.k.pass(w.ctx)
+			w.k.runPass(w.ctx)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (w *world) until(what string, check func() bool) {
 // passes makes a few, long enough for the watches to have seen all there is.
 func (w *world) passes() {
 	for range 25 {
-		w.k.pass(w.ctx)
+		w.k.runPass(w.ctx)
 		time.Sleep(20 * time.Millisecond)
 	}
 }
@@ -207,7 +207,7 @@ func (w *world) guarded() string {
 	w.must(w.admin.List(w.ctx, &list, client.InNamespace(w.ns)))
 	var out []string
 	for _, b := range list.Items {
-		out = append(out, strings.TrimPrefix(b.Annotations[taint.GuardedNode], w.ns+"-"))
+		out = append(out, strings.TrimPrefix(b.Annotations[taint.GuardedNodeAnnotation], w.ns+"-"))
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
@@ -352,7 +352,7 @@ func TestAskAndTakeBack(t *testing.T) {
 	}
 	var all []drain.Progress
 	w.must(json.Unmarshal([]byte(w.notes("a")[taint.DrainAnnotation]), &all))
-	if len(all) != 1 || all[0].Left != 2 || all[0].Bare {
+	if len(all) != 1 || all[0].Left != 2 || all[0].NoBudget {
 		t.Errorf("progress: got %+v, want two left", all)
 	}
 	w.guards = nil
@@ -389,13 +389,13 @@ func TestBudgetsOfOurs(t *testing.T) {
 	b = read()
 	b.Labels["note"] = "changed"
 	w.must(w.admin.Update(w.ctx, b))
-	w.must(w.k.carryOut(w.ctx, w.guards[0], "", drain.Act{Do: drain.LetGo, Budget: seen}))
+	w.must(w.k.carryOut(w.ctx, w.guards[0], "", drain.Act{Do: drain.DeleteBudget, Budget: seen}))
 	if w.guarded() != "a" {
 		t.Error("a budget that changed since the look: it was deleted")
 	}
 	seen = drain.SeeBudget(read())
 	seen.UID = "another"
-	w.must(w.k.carryOut(w.ctx, w.guards[0], "", drain.Act{Do: drain.LetGo, Budget: seen}))
+	w.must(w.k.carryOut(w.ctx, w.guards[0], "", drain.Act{Do: drain.DeleteBudget, Budget: seen}))
 	if w.guarded() != "a" {
 		t.Error("another budget of that name: it was deleted")
 	}

@@ -31,16 +31,16 @@ func (k *Controller) delegatePolicy(ctx context.Context, g Guarded) {
 		s.Value, _, _ = unstructured.NestedString(o.Object, "value")
 		s.Ours = o.GetAnnotations()[taint.DelegatedAnnotation]
 	case !apierrors.IsNotFound(err):
-		k.again = true
+		k.retry = true
 		k.warnOnce(ctx, g.Name, what, err)
 		return
 	}
-	now := drain.Delegate(g.Policy, s, g.Setting.Default)
+	now := drain.DecideDelegation(g.Policy, s, g.Setting.Default)
 	held := 0.0
 	switch {
-	case now.Write && (!k.Begins(&corev1.Node{}) || k.leftAlone(ctx, "")):
+	case now.Write && (!k.MayBegin(&corev1.Node{}) || k.leftAlone(ctx, "")):
 	case now.Write:
-		k.again = true
+		k.retry = true
 		err = k.writeSetting(ctx, g, o)
 		if err == nil {
 			held = 1
@@ -49,7 +49,7 @@ func (k *Controller) delegatePolicy(ctx context.Context, g Guarded) {
 		}
 	case now.Conflict != "":
 		err = errors.New(now.Conflict)
-		if s.Exists && k.refused[g.Name+"\n"+what] != now.Conflict {
+		if s.Exists && k.warned[g.Name+"\n"+what] != now.Conflict {
 			k.sendEvent(o, nil, reason.DrainPolicyConflict, "Delegate", "{by}", g.Name, "{detail}", now.Conflict)
 		}
 	default:

@@ -31,9 +31,9 @@ import (
 // Guarded is one guard in force, and the storage system that it asks.
 type Guarded struct {
 	drain.Guard
-	Adapter *storage.Adapter      // how the system's replicas are read, live; nil where the system carries the policy out itself
-	Seen    func() storage.System // what was seen of it last; nil: nothing was
-	Setting *Setting              // the system's own, where it carries the policy out itself
+	Adapter  *storage.Adapter      // how the system's replicas are read, live; nil where the system carries the policy out itself
+	LastSeen func() storage.System // what was seen of it last; nil: nothing was
+	Setting  *Setting              // the system's own, where it carries the policy out itself
 }
 
 // Setting is a storage system's own setting of a drain policy, in the field value of an object.
@@ -64,9 +64,9 @@ type Options struct {
 	// Adapters are the storage systems of the configuration whose replicas a guard may ask to leave a node, guarded or not.
 	Adapters func() []*storage.Adapter
 	Leading  func() error // nil while this process is sure to be the leader
-	// Begins reports whether the mode of a node lets anything be begun there; of an empty Node, that of the
+	// MayBegin reports whether the mode of a node lets anything be begun there; of an empty Node, that of the
 	// configuration.
-	Begins func(*corev1.Node) bool
+	MayBegin func(*corev1.Node) bool
 	// LeftAlone returns why a pause or an exclusion forbids to begin anything on the node, or in the cluster (""). It
 	// returns "" if none does, and reads live.
 	LeftAlone func(ctx context.Context, node string) (string, error)
@@ -80,27 +80,27 @@ type Controller struct {
 	wake   chan struct{}
 
 	// Start's goroutine alone uses these.
-	watches map[string]*watch // by the guard's name
-	follows map[string]*watch // of the settings that guards are delegated to, by the guard's name
-	odd     map[string]string // what was told of a node, by node, guard and reason
-	drained map[string]bool   // nodes with annotations of ours
-	refused map[string]string // what was told of a guard, or of its setting
-	again   bool              // not all is as it should be, or was seen: the next pass is due although nothing changes
-	looked  bool              // all Nodes were looked at once
-	begun   time.Time         // the first pass
-	swept   bool              // what guards left that are no more is gone
-	alone   map[string]bool   // in this pass: whether nothing may be begun on a node, "" for the cluster
-	slow    time.Duration     // the constant, but in tests
+	watches        map[string]*watch // by the guard's name
+	settingWatches map[string]*watch // of the settings that guards are delegated to, by the guard's name
+	reported       map[string]string // what was told of a node, by node, guard and reason
+	annotated      map[string]bool   // nodes with annotations of ours
+	warned         map[string]string // what was told of a guard, or of its setting
+	retry          bool              // not all is as it should be, or was seen: the next pass is due although nothing changes
+	nodesListed    bool              // all Nodes were looked at once
+	firstPass      time.Time         // the first pass
+	swept          bool              // what guards left that are no more is gone
+	leftAloneNodes map[string]bool   // in this pass: whether nothing may be begun on a node, "" for the cluster
+	fullPassEvery  time.Duration     // the constant, but in tests
 }
 
-// slow is how often everything is looked at although nothing changed: a watch may have missed something.
-const slow = 30 * time.Second
+// fullPassEvery is how often everything is looked at although nothing changed: a watch may have missed something.
+const fullPassEvery = 30 * time.Second
 
 // New makes a Controller.
 func New(o Options) *Controller {
 	return &Controller{
 		Options: o, writer: kube.Writer{Client: o.Client, Leading: o.Leading, Now: o.Now}, wake: make(chan struct{}, 1),
-		watches: map[string]*watch{}, follows: map[string]*watch{}, odd: map[string]string{}, drained: map[string]bool{}, refused: map[string]string{}, slow: slow,
+		watches: map[string]*watch{}, settingWatches: map[string]*watch{}, reported: map[string]string{}, annotated: map[string]bool{}, warned: map[string]string{}, fullPassEvery: fullPassEvery,
 	}
 }
 
@@ -131,9 +131,9 @@ func (k *Controller) warnOnce(ctx context.Context, guard, what string, err error
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
-		delete(k.refused, key)
-	case k.refused[key] != err.Error():
-		k.refused[key] = err.Error()
+		delete(k.warned, key)
+	case k.warned[key] != err.Error():
+		k.warned[key] = err.Error()
 		k.Log.Warn("Drain guard is hindered", "what", what, "guard", guard, "error", err)
 	}
 }
@@ -146,23 +146,23 @@ func (k *Controller) sendEvent(about, related runtime.Object, why reason.Reason,
 // reduceNode reduces a Node. Its mode says whether guards act there.
 func (k *Controller) reduceNode(n *corev1.Node) drain.Node {
 	out := drain.SeeNode(n)
-	out.Withdrawn = !k.Begins(n)
+	out.Withdrawn = !k.MayBegin(n)
 	return out
 }
 
 // leftAlone reports, once a pass, whether nothing may be begun on a node, or in the cluster (""). What cannot be read
 // may say so.
 func (k *Controller) leftAlone(ctx context.Context, node string) bool {
-	alone, known := k.alone[node]
+	alone, known := k.leftAloneNodes[node]
 	if known {
 		return alone
 	}
 	why, err := k.LeftAlone(ctx, node)
-	k.again = k.again || err != nil
+	k.retry = k.retry || err != nil
 	if err == nil && why != "" {
 		err = errors.New(why)
 	}
 	k.warnOnce(ctx, "", strings.TrimSuffix("A drain guard begins nothing on node "+node, " on node "), err)
-	k.alone[node] = err != nil
+	k.leftAloneNodes[node] = err != nil
 	return err != nil
 }

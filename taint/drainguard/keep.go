@@ -18,30 +18,30 @@ func (k *Controller) inForce(ctx context.Context, guards []Guarded) []Guarded {
 	all := map[string]Guarded{}
 	for name, w := range k.watches {
 		gone := w.g
-		gone.Policy, gone.Seen = drain.AlwaysAllow, nil
+		gone.Policy, gone.LastSeen = drain.AlwaysAllow, nil
 		all[name] = gone
 	}
-	for name, w := range k.follows {
+	for name, w := range k.settingWatches {
 		if !slices.ContainsFunc(guards, func(g Guarded) bool { return g.Name == name && g.Setting == w.g.Setting }) {
 			w.stop()
-			delete(k.follows, name)
+			delete(k.settingWatches, name)
 		}
 	}
 	for _, g := range guards {
-		if g.Setting != nil && k.follows[g.Name] == nil {
-			k.follows[g.Name] = k.watchSetting(ctx, g)
+		if g.Setting != nil && k.settingWatches[g.Name] == nil {
+			k.settingWatches[g.Name] = k.watchSetting(ctx, g)
 		}
-		if w := k.watches[g.Name]; w != nil && (g.Setting != nil || !w.g.Same(g.Guard)) {
+		if w := k.watches[g.Name]; w != nil && (g.Setting != nil || !w.g.HasSamePods(g.Guard)) {
 			w.stop()
 			delete(k.watches, g.Name)
-			k.swept, k.again = false, true // what it made may be where nobody looks any more
+			k.swept, k.retry = false, true // what it made may be where nobody looks any more
 		}
 		if w := k.watches[g.Name]; w != nil {
 			w.g = g
 		} else if g.Setting == nil {
 			w, err := k.watchGuard(ctx, g)
 			if k.warnOnce(ctx, g.Name, "Cannot watch for a drain guard", err); err != nil {
-				k.again = true
+				k.retry = true
 				continue
 			}
 			k.watches[g.Name] = w
@@ -55,7 +55,7 @@ func (k *Controller) inForce(ctx context.Context, guards []Guarded) []Guarded {
 func (k *Controller) keepGuard(ctx context.Context, g Guarded, nodes *corev1.NodeList, decided map[string][]decision) {
 	w := k.watches[g.Name]
 	blind := func() {
-		k.again = true
+		k.retry = true
 		for i := range nodes.Items {
 			decided[nodes.Items[i].Name] = append(decided[nodes.Items[i].Name], decision{g: g.Guard, blind: true})
 		}
@@ -72,15 +72,15 @@ func (k *Controller) keepGuard(ctx context.Context, g Guarded, nodes *corev1.Nod
 		blind()
 		return
 	}
-	if g.Seen != nil {
-		v.Storage = g.Seen()
+	if g.LastSeen != nil {
+		v.Storage = g.LastSeen()
 	} else if v.Storage, err = readSystem(ctx, k.Dynamic, g.Adapter); err != nil { // a guard that the configuration has no more: nobody follows its system
 		v.Storage = nil
 	}
-	v = v.Indexed()
+	v = v.WithIndex()
 	names := slices.Sorted(maps.Keys(v.Nodes))
 	if v.Storage != nil {
-		for _, name := range v.Storage.Asked() { // the replicas of a Node that was deleted may still be asked to leave it
+		for _, name := range v.Storage.NodesWithRequests() { // the replicas of a Node that was deleted may still be asked to leave it
 			if _, exists := v.Nodes[name]; !exists {
 				names = append(names, name)
 			}
@@ -89,13 +89,13 @@ func (k *Controller) keepGuard(ctx context.Context, g Guarded, nodes *corev1.Nod
 	careful, acts := map[string][]drain.Act{}, 0
 	var failed []error
 	for _, name := range names {
-		d := drain.Step(v, name)
+		d := drain.DecideNode(v, name)
 		for _, a := range d.Acts {
-			if a.Do.Begins() && k.leftAlone(ctx, name) {
+			if a.Do.CanBePaused() && k.leftAlone(ctx, name) {
 				continue
 			}
 			acts++
-			if a.Do.Careful() {
+			if a.Do.NeedsLiveLook() {
 				careful[name] = append(careful[name], a)
 			} else if err := k.carryOut(ctx, g, name, a); err != nil {
 				failed = append(failed, err)
@@ -103,15 +103,15 @@ func (k *Controller) keepGuard(ctx context.Context, g Guarded, nodes *corev1.Nod
 		}
 		decided[name] = append(decided[name], decision{g: g.Guard, d: d})
 	}
-	left := drain.Left(v)
+	left := drain.DecideLeftovers(v)
 	for _, name := range slices.Sorted(maps.Keys(careful)) {
-		step := func(v drain.View) []drain.Act { return drain.Step(v, name).Acts }
+		step := func(v drain.View) []drain.Act { return drain.DecideNode(v, name).Acts }
 		if err := k.lookAgain(ctx, g, name, step, careful[name]); err != nil {
 			failed = append(failed, err)
 		}
 	}
 	if len(left) > 0 {
-		if err := k.lookAgain(ctx, g, "", drain.Left, left); err != nil {
+		if err := k.lookAgain(ctx, g, "", drain.DecideLeftovers, left); err != nil {
 			failed = append(failed, err)
 		}
 	}
@@ -121,9 +121,9 @@ func (k *Controller) keepGuard(ctx context.Context, g Guarded, nodes *corev1.Nod
 		k.wakeUp()
 	}
 	k.warnOnce(ctx, g.Name, "Could not do all that a drain guard wants", first)
-	k.again = k.again || acts+len(left) > 0 // what is done is seen later, and what a live look refused may be due soon
+	k.retry = k.retry || acts+len(left) > 0 // what is done is seen later, and what a live look refused may be due soon
 	if !slices.ContainsFunc(k.Guards(), func(o Guarded) bool { return o.Name == g.Name }) {
-		if k.again = true; acts+len(left) == 0 {
+		if k.retry = true; acts+len(left) == 0 {
 			w.stop()
 			delete(k.watches, g.Name)
 		}
@@ -136,7 +136,7 @@ func (k *Controller) lookAgain(ctx context.Context, g Guarded, node string, step
 	var v drain.View
 	stale := true
 	for _, want := range acts {
-		if !want.Do.Careful() {
+		if !want.Do.NeedsLiveLook() {
 			continue
 		}
 		if stale {
@@ -147,13 +147,13 @@ func (k *Controller) lookAgain(ctx context.Context, g Guarded, node string, step
 			stale = false
 		}
 		for _, a := range step(v) {
-			if !a.Same(want) {
+			if !a.IsSameAs(want) {
 				continue
 			}
 			if err := k.carryOut(ctx, g, node, a); err != nil {
 				return err
 			}
-			stale = a.Do == drain.LetGo
+			stale = a.Do == drain.DeleteBudget
 		}
 	}
 	return nil

@@ -23,7 +23,7 @@ func (k *Controller) readView(ctx context.Context, c client.Reader, g Guarded, n
 	for i := range nodes.Items {
 		v.Nodes[nodes.Items[i].Name] = k.reduceNode(&nodes.Items[i])
 	}
-	selector, err := g.Selector()
+	selector, err := g.PodSelector()
 	if err != nil {
 		return v, fmt.Errorf("reading selector: %w", err)
 	}
@@ -66,7 +66,7 @@ func (k *Controller) readLive(ctx context.Context, g Guarded) (drain.View, error
 func readSystem(ctx context.Context, c dynamic.Interface, a *storage.Adapter) (storage.System, error) {
 	s := storage.NewState(a)
 	for _, kind := range storage.Kinds {
-		res, has := a.Resource(kind)
+		res, has := a.ResourceOf(kind)
 		if !has || kind == storage.Volumes { // no drain asks for the health of volumes
 			continue
 		}
@@ -83,7 +83,7 @@ func readSystem(ctx context.Context, c dynamic.Interface, a *storage.Adapter) (s
 		}
 		s.Replace(kind, objects)
 	}
-	if _, has := a.Resource(storage.Volumes); has {
+	if _, has := a.ResourceOf(storage.Volumes); has {
 		s.Replace(storage.Volumes, nil)
 	}
 	return s, nil

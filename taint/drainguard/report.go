@@ -24,11 +24,11 @@ type decision struct {
 	blind bool // there is none: what was told stands
 }
 
-// report brings the Nodes' annotations, the Events and the metrics up to date.
-func (k *Controller) report(ctx context.Context, nodes *corev1.NodeList, decided map[string][]decision) {
+// reportDrains brings the Nodes' annotations, the Events and the metrics up to date.
+func (k *Controller) reportDrains(ctx context.Context, nodes *corev1.NodeList, decided map[string][]decision) {
 	k.Metrics.nodes.Reset()
 	k.Metrics.left.Reset()
-	k.drained = map[string]bool{}
+	k.annotated = map[string]bool{}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		before := drain.ProgressOf(node)
@@ -41,13 +41,13 @@ func (k *Controller) report(ctx context.Context, nodes *corev1.NodeList, decided
 			}
 			known = known && t.d.Seen
 			auto = auto || t.d.Auto
-			if p := drain.Follow(before[t.g.Name], t.g, t.d, k.Now()); p != nil {
+			if p := drain.NextProgress(before[t.g.Name], t.g, t.d, k.Now()); p != nil {
 				after[t.g.Name] = p
 			}
 			k.Metrics.countNode(t)
 			k.reportOddities(node, t)
 		}
-		notes := map[string]string{taint.DrainAnnotation: drain.Encode(after), taint.AutoEvictingAnnotation: node.Annotations[taint.AutoEvictingAnnotation]}
+		notes := map[string]string{taint.DrainAnnotation: drain.EncodeProgress(after), taint.AutoEvictingAnnotation: node.Annotations[taint.AutoEvictingAnnotation]}
 		if known {
 			notes[taint.AutoEvictingAnnotation] = ""
 		}
@@ -55,14 +55,14 @@ func (k *Controller) report(ctx context.Context, nodes *corev1.NodeList, decided
 			notes[taint.AutoEvictingAnnotation] = "true"
 		}
 		if notes[taint.DrainAnnotation] != "" || notes[taint.AutoEvictingAnnotation] != "" {
-			k.drained[node.Name] = true
+			k.annotated[node.Name] = true
 		}
 		if hasAnnotations(node, notes) {
 			continue
 		}
-		k.again = true // until the cache has it
-		if err := k.annotate(ctx, node.Name, notes); err != nil {
-			k.drained[node.Name] = true
+		k.retry = true // until the cache has it
+		if err := k.annotateNode(ctx, node.Name, notes); err != nil {
+			k.annotated[node.Name] = true
 			if !errors.Is(err, kube.ErrAgain) {
 				k.warnOnce(ctx, "", "Could not write what holds up a drain", err)
 			}
@@ -70,7 +70,7 @@ func (k *Controller) report(ctx context.Context, nodes *corev1.NodeList, decided
 		}
 		k.reportProgress(node, before, after)
 	}
-	maps.DeleteFunc(k.odd, func(key, _ string) bool {
+	maps.DeleteFunc(k.reported, func(key, _ string) bool {
 		name, _, _ := strings.Cut(key, "\n")
 		return decided[name] == nil
 	})
@@ -86,8 +86,8 @@ func hasAnnotations(node *corev1.Node, notes map[string]string) bool {
 	return true
 }
 
-// annotate writes the annotations; an empty one goes.
-func (k *Controller) annotate(ctx context.Context, name string, notes map[string]string) error {
+// annotateNode writes the annotations; an empty one goes.
+func (k *Controller) annotateNode(ctx context.Context, name string, notes map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	var live corev1.Node
@@ -97,7 +97,7 @@ func (k *Controller) annotate(ctx context.Context, name string, notes map[string
 	if hasAnnotations(&live, notes) {
 		return nil
 	}
-	if err := k.writer.Annotate(ctx, &live, notes); err != nil {
+	if err := k.writer.AnnotateNode(ctx, &live, notes); err != nil {
 		return fmt.Errorf("node %s: %w", name, err)
 	}
 	return nil
@@ -106,9 +106,9 @@ func (k *Controller) annotate(ctx context.Context, name string, notes map[string
 // reportProgress says on the Node that a drain is held up, and that it is not any more.
 func (k *Controller) reportProgress(node *corev1.Node, before, after map[string]*drain.Progress) {
 	for name, p := range after {
-		if old := before[name]; old == nil || old.Unknown != p.Unknown || old.Policy != p.Policy || old.Bare != p.Bare {
+		if old := before[name]; old == nil || old.Unknown != p.Unknown || old.Policy != p.Policy || old.NoBudget != p.NoBudget {
 			k.Log.Info("Drain is held up", "node", node.Name, "guard", name, "policy", string(p.Policy), "left", p.Left, "why", p.Summary())
-			if !p.Bare {
+			if !p.NoBudget {
 				k.sendEvent(node, nil, reason.DrainHeld, "Drain", "{node}", node.Name, "{by}", name+", policy "+string(p.Policy), "{detail}", p.Summary())
 			}
 		}
@@ -125,17 +125,17 @@ func (k *Controller) reportProgress(node *corev1.Node, before, after map[string]
 // reportOddities says on the Node what a person should know, once.
 func (k *Controller) reportOddities(node *corev1.Node, t decision) {
 	now := map[reason.Reason]string{reason.DrainNotOurs: "", reason.DrainNotGuarded: ""}
-	for _, o := range t.d.Odd {
+	for _, o := range t.d.Oddities {
 		now[o.Reason] = o.Detail
 	}
 	for why, detail := range now {
 		key := strings.Join([]string{node.Name, t.g.Name, string(why)}, "\n")
-		if k.odd[key] != detail && detail != "" {
+		if k.reported[key] != detail && detail != "" {
 			k.Log.Warn("Drain is not guarded", "node", node.Name, "guard", t.g.Name, "why", string(why), "detail", detail)
 			k.sendEvent(node, nil, why, "Drain", "{detail}", detail)
 		}
-		if k.odd[key] = detail; detail == "" {
-			delete(k.odd, key)
+		if k.reported[key] = detail; detail == "" {
+			delete(k.reported, key)
 		}
 	}
 }
@@ -149,8 +149,8 @@ func (m *Metrics) countNode(t decision) {
 		}
 		m.nodes.WithLabelValues(t.g.Name, state).Add(n)
 	}
-	add("held", t.d.Blocked() && t.d.Held)
+	add("held", t.d.IsBlocked() && t.d.Held)
 	add("auto_evicting", t.d.Auto)
-	add("not_guarded", len(t.d.Odd) > 0)
+	add("not_guarded", len(t.d.Oddities) > 0)
 	m.left.WithLabelValues(t.g.Name).Add(float64(len(t.d.Blockers)))
 }

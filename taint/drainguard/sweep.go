@@ -25,10 +25,10 @@ const sweepAfter = 3 * time.Minute
 // guard's, and requests of ours for the eviction of replicas whose storage system has no guard. Both by a live look. What this process
 // may not read was not made with its rights.
 func (k *Controller) sweepLeftovers(ctx context.Context, guards []Guarded) {
-	if k.begun.IsZero() {
-		k.begun = k.Now()
+	if k.firstPass.IsZero() {
+		k.firstPass = k.Now()
 	}
-	if k.swept || k.Now().Sub(k.begun) < sweepAfter {
+	if k.swept || k.Now().Sub(k.firstPass) < sweepAfter {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
@@ -38,12 +38,12 @@ func (k *Controller) sweepLeftovers(ctx context.Context, guards []Guarded) {
 	err = errors.Join(err, also)
 	k.warnOnce(ctx, "", "Could not take away what drain guards left that are no more", err)
 	k.swept = err == nil && budgets+requests == 0 // what was tried is looked at once more
-	k.again = k.again || !k.swept
+	k.retry = k.retry || !k.swept
 }
 
 func (k *Controller) sweepBudgets(ctx context.Context, guards []Guarded) (tried int, _ error) {
 	var list policyv1.PodDisruptionBudgetList
-	switch err := k.Live.List(ctx, &list, client.HasLabels{taint.GuardLabel}); {
+	switch err := k.Live.List(ctx, &list, client.HasLabels{taint.DrainGuardLabel}); {
 	case apierrors.IsForbidden(err):
 		return 0, nil
 	case err != nil:
@@ -65,7 +65,7 @@ func (k *Controller) sweepBudgets(ctx context.Context, guards []Guarded) (tried 
 			continue
 		}
 		tried++
-		errs = append(errs, k.carryOut(ctx, Guarded{Guard: drain.Guard{Name: b.Guard}}, b.Node, drain.Act{Do: drain.LetGo, Budget: b}))
+		errs = append(errs, k.carryOut(ctx, Guarded{Guard: drain.Guard{Name: b.Guard}}, b.Node, drain.Act{Do: drain.DeleteBudget, Budget: b}))
 	}
 	return tried, errors.Join(errs...)
 }
@@ -94,8 +94,8 @@ func (k *Controller) sweepRequests(ctx context.Context, guards []Guarded) (tried
 		}
 		// A guard that holds nothing up wants nobody asked.
 		g := Guarded{Guard: drain.Guard{Name: a.Name, Policy: drain.AlwaysAllow}, Adapter: a}
-		for _, node := range system.Asked() {
-			for _, act := range drain.Step(drain.View{Guard: g.Guard, Storage: system}, node).Acts {
+		for _, node := range system.NodesWithRequests() {
+			for _, act := range drain.DecideNode(drain.View{Guard: g.Guard, Storage: system}, node).Acts {
 				tried++
 				errs = append(errs, k.carryOut(ctx, g, node, act))
 			}

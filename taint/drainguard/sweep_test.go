@@ -37,7 +37,7 @@ func TestNodeGone(t *testing.T) {
 	w.seen.Replace(storage.Replicas, nil)
 	w.copy("v", "gone", true)
 	w.copy("u", "gone", true)
-	w.patchCopy("v-gone", `{"metadata":{"annotations":{"`+storage.Ours+`":"true"}},"spec":{"evict":true}}`)
+	w.patchCopy("v-gone", `{"metadata":{"annotations":{"`+storage.EvictionAnnotation+`":"true"}},"spec":{"evict":true}}`)
 	w.patchCopy("u-gone", `{"spec":{"evict":true}}`)
 	w.refresh()
 	w.until("ours is taken back", func() bool { return w.asked() == "u-gone" })
@@ -51,7 +51,7 @@ func TestSweep(t *testing.T) {
 	was := w.guards[0].Guard
 	was.Name = "was"
 	left := func(name string, g drain.Guard, edit func(*policyv1.PodDisruptionBudget)) {
-		b := g.For(drain.Pod{Namespace: w.ns, Node: w.ns + "-" + name, Labels: map[string]string{"on": "nobody"}})
+		b := g.BudgetFor(drain.Pod{Namespace: w.ns, Node: w.ns + "-" + name, Labels: map[string]string{"on": "nobody"}})
 		b.Name += "-" + name
 		if edit != nil {
 			edit(b)
@@ -67,8 +67,8 @@ func TestSweep(t *testing.T) {
 		w.copy(v, "a", true)
 		w.patchCopy(v+"-a", `{"spec":{"evict":true}}`)
 	}
-	w.patchCopy("v-a", `{"metadata":{"annotations":{"`+storage.Ours+`":"true"}}}`)
-	other, bad := storage.Compile("other", w.guards[0].Adapter.Spec) // a storage system without a guard
+	w.patchCopy("v-a", `{"metadata":{"annotations":{"`+storage.EvictionAnnotation+`":"true"}}}`)
+	other, bad := storage.CompileAdapter("other", w.guards[0].Adapter.Spec) // a storage system without a guard
 	if len(bad) > 0 {
 		t.Fatal(bad)
 	}
@@ -83,7 +83,7 @@ func TestSweep(t *testing.T) {
 	}
 	own := func() (out []types.UID) { // the guard's, whose place another of its own would take at once
 		var list policyv1.PodDisruptionBudgetList
-		w.must(w.admin.List(w.ctx, &list, client.InNamespace(w.ns), client.MatchingLabels{taint.GuardLabel: w.guards[0].Name}))
+		w.must(w.admin.List(w.ctx, &list, client.InNamespace(w.ns), client.MatchingLabels{taint.DrainGuardLabel: w.guards[0].Name}))
 		for _, b := range list.Items {
 			out = append(out, b.UID)
 		}
@@ -127,28 +127,28 @@ type locked struct {
 	mu *sync.Mutex
 }
 
-func (l locked) On(node string) []storage.Replica {
+func (l locked) ReplicasOn(node string) []storage.Replica {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.System.On(node)
+	return l.System.ReplicasOn(node)
 }
 
-func (l locked) Of(volume string) []storage.Replica {
+func (l locked) ReplicasOf(volume string) []storage.Replica {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.System.Of(volume)
+	return l.System.ReplicasOf(volume)
 }
 
-func (l locked) Missing() string {
+func (l locked) MissingReason() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.System.Missing()
+	return l.System.MissingReason()
 }
 
-func (l locked) Asked() []string {
+func (l locked) NodesWithRequests() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.System.Asked()
+	return l.System.NodesWithRequests()
 }
 
 func (l locked) Version() uint64 {
@@ -161,7 +161,7 @@ func (l locked) Version() uint64 {
 func (w *world) start() (passes *atomic.Int64) {
 	k := w.k
 	w.k = nil // its passes are its own now
-	k.slow = time.Hour
+	k.fullPassEvery = time.Hour
 	count := &counted{Cache: k.Cache}
 	k.Cache = count
 	ctx, cancel := context.WithCancel(w.ctx)
@@ -188,7 +188,7 @@ func TestWakes(t *testing.T) {
 	w.copy("v", "b", false)
 	var mu sync.Mutex
 	system := locked{w.seen, &mu}
-	w.guards[0].Seen = func() storage.System { return system }
+	w.guards[0].LastSeen = func() storage.System { return system }
 	passes := w.start()
 	w.until("budgets before both", func() bool { return w.guarded() == "a b" })
 	w.cordon("a", true)
@@ -263,7 +263,7 @@ func TestSame(t *testing.T) {
 	}
 	budget := func(edit func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
 		g := drain.Guard{Name: "g", Pods: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "engine"}}, Identity: drain.Identity{"on"}}
-		b := g.For(drain.Pod{Node: "a", Labels: map[string]string{"on": "a"}})
+		b := g.BudgetFor(drain.Pod{Node: "a", Labels: map[string]string{"on": "a"}})
 		edit(b)
 		return b
 	}

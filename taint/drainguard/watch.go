@@ -19,7 +19,7 @@ import (
 
 // watchGuard begins to watch a guard's pods and the budgets beside them.
 func (k *Controller) watchGuard(ctx context.Context, g Guarded) (*watch, error) {
-	selector, err := g.Selector()
+	selector, err := g.PodSelector()
 	if err != nil {
 		return nil, fmt.Errorf("reading selector: %w", err)
 	}
@@ -97,10 +97,10 @@ func isUnchanged(before, now any) bool {
 	switch now := now.(type) {
 	case *corev1.Pod:
 		before, is := before.(*corev1.Pod)
-		return is && drain.SeePod(before).Same(drain.SeePod(now))
+		return is && drain.SeePod(before).IsSameAs(drain.SeePod(now))
 	case *policyv1.PodDisruptionBudget:
 		before, is := before.(*policyv1.PodDisruptionBudget)
-		return is && drain.SeeBudget(before).Same(drain.SeeBudget(now))
+		return is && drain.SeeBudget(before).IsSameAs(drain.SeeBudget(now))
 	}
 	return false
 }

@@ -28,20 +28,20 @@ func (k *Controller) carryOut(ctx context.Context, g Guarded, node string, a dra
 	var err error
 	switch a.Do {
 	case drain.Protect:
-		err = k.Client.Create(ctx, g.For(a.Pod))
+		err = k.Client.Create(ctx, g.BudgetFor(a.Pod))
 		if apierrors.IsAlreadyExists(err) { // made a moment ago: the next pass sees whose it is, and before which pods
 			return nil
 		}
 	case drain.Restore:
-		made := g.For(a.Pod)
+		made := g.BudgetFor(a.Pod)
 		made.UID, made.ResourceVersion = types.UID(a.Budget.UID), a.Budget.ResourceVersion
 		made.Name = a.Budget.Name
 		err = k.Client.Update(ctx, made)
-	case drain.LetGo:
+	case drain.DeleteBudget:
 		uid := types.UID(a.Budget.UID)
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: a.Budget.Namespace, Name: a.Budget.Name}}
 		err = k.Client.Delete(ctx, budget, client.Preconditions{UID: &uid, ResourceVersion: &a.Budget.ResourceVersion})
-	case drain.Ask, drain.TakeBack:
+	case drain.RequestEviction, drain.CancelEviction:
 		return k.writeEviction(ctx, g, node, a)
 	default:
 		return fmt.Errorf("nobody knows how to %s", a.Do)
@@ -62,7 +62,7 @@ var errNoEviction = errors.New("the storage adapter does not say how a replica's
 
 // writeEviction asks for a replica's eviction, or takes that back.
 func (k *Controller) writeEviction(ctx context.Context, g Guarded, node string, a drain.Act) error {
-	patch, can := storage.NewState(g.Adapter).Eviction(a.Replica, a.Do == drain.Ask)
+	patch, can := storage.NewState(g.Adapter).EvictionPatch(a.Replica, a.Do == drain.RequestEviction)
 	if !can {
 		return errNoEviction
 	}
@@ -76,7 +76,7 @@ func (k *Controller) writeEviction(ctx context.Context, g Guarded, node string, 
 	}
 	k.Log.Info("Drain guard", "guard", g.Name, "node", node, "did", a.Do.String(), "replica", a.Replica.Name, "volume", a.Replica.Volume)
 	why, result := reason.EvictionAutomatic, "asked"
-	if a.Do == drain.TakeBack {
+	if a.Do == drain.CancelEviction {
 		why, result = reason.EvictionCanceled, "taken_back"
 		if !a.Replica.Evicting { // somebody took it back before
 			return nil

@@ -22,18 +22,18 @@ import (
 // node whose record keeps a device from being believed, "" for none. It blocks for the devices alone, and may be
 // repeated.
 func AskDevices(
-	ctx context.Context, config *controller.Config, node *corev1.Node, liar func(machine.Machine) string,
+	ctx context.Context, config *controller.Config, node *corev1.Node, distrustedBy func(machine.Machine) string,
 	now func() providers.Instant,
-) drill.Seen {
+) drill.Facts {
 	rec, _ := taint.RecordOf(node)      // one that cannot be read leads nowhere
 	led, _ := config.Machines.Led(node) // its mode is the rule's, also where the machine's power may not be touched
 	mode := config.ChooseMode(node, led.Mode)
 	if mode.Mode == fence.Disabled {
-		return drill.Seen{Disabled: cmp.Or(mode.By, "mode disabled")}
+		return drill.Facts{Disabled: cmp.Or(mode.By, "mode disabled")}
 	}
-	m, err := config.Machines.Find(node, rec)
-	s := drill.Seen{
-		None: err, NotBelieved: errors.Is(err, machine.ErrNotBelieved),
+	m, err := config.Machines.FindMachine(node, rec)
+	s := drill.Facts{
+		NoDeviceErr: err, NotBelieved: errors.Is(err, machine.ErrNotBelieved),
 		PowerOff: mode.Mode == fence.Fence || mode.Mode == fence.Shadow,
 	}
 	if fence.IsVMHost(node.Labels) && !config.Fence.VMHosts {
@@ -44,7 +44,7 @@ func AskDevices(
 		case c.Type == taint.FenceableCondition:
 			s.Before = c.Status
 		case c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue:
-			if _, b, _ := config.Machines.Believe(node, rec, true); b.Pin != "" {
+			if _, b, _ := config.Machines.FindBelieved(node, rec, true); b.Pin != "" {
 				m.NoPower = "" // its pin is about to be written
 			}
 		}
@@ -61,11 +61,11 @@ func AskDevices(
 			begun := time.Now() // the protocol's clock does not matter here
 			a := providers.Ask(providers.ForDrill(ctx), d.Provider, d.Name, d.Target, now)
 			s.Devices[i] = drill.Device{
-				Name: d.Device, Target: d.Target, NoPower: d.NoPower, Feeds: d.Feeds, Liar: liar(d), Answer: a,
-				Took: time.Since(begun),
+				Name: d.Device, Target: d.Target, NoPower: d.NoPower, Feeds: d.Feeds, FalseOff: distrustedBy(d), Answer: a,
+				Duration: time.Since(begun),
 			}
-			if answers[i] = a; s.Devices[i].Liar != "" {
-				answers[i] = proof.Distrusted(a)
+			if answers[i] = a; s.Devices[i].FalseOff != "" {
+				answers[i] = proof.WithoutOff(a)
 			}
 		})
 	}
@@ -77,6 +77,6 @@ func AskDevices(
 			s.Devices = append(s.Devices, d)
 		}
 	}
-	s.Verdict = m.Verdict(answers)
+	s.Verdict = m.VerdictOf(answers)
 	return s
 }

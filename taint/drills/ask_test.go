@@ -63,7 +63,7 @@ func TestDrillOfTwoDevices(t *testing.T) {
 			m.Further = []machine.Machine{tc.second}
 			m.Further[0].Level = 1
 			config := &controller.Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
-			f := drill.Judge(AskDevices(t.Context(), config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+			f := drill.FindingOf(AskDevices(t.Context(), config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
 				nobodyLies, providers.Now))
 			if f.Result != tc.class || !strings.Contains(f.Detail, tc.says) {
 				t.Errorf("got %s, %q, want %s, %q", f.Result, f.Detail, tc.class, tc.says)
@@ -79,7 +79,7 @@ func TestDrillOfDistrustedAndPowerless(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	judge := func(m machine.Machine, liar func(machine.Machine) string) drill.Finding {
 		config := &controller.Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
-		return drill.Judge(AskDevices(t.Context(), config, node, liar, providers.Now))
+		return drill.FindingOf(AskDevices(t.Context(), config, node, liar, providers.Now))
 	}
 	if f := judge(m, func(machine.Machine) string { return "n9" }); f.Fenceable != corev1.ConditionFalse || f.Reason != reason.Distrusted || !strings.Contains(f.Detail, "record of node n9") {
 		t.Errorf("distrusted: got %+v", f)
@@ -129,9 +129,9 @@ func TestDrillAndModes(t *testing.T) {
 	}}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	for mode, want := range map[fence.Mode]string{fence.Observe: "ok", fence.Shadow: "no_power", fence.Fence: "no_power", fence.Disabled: drill.Disabled} {
-		config.Mode = func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: mode, By: "the file"} }
+		config.Mode = func(*corev1.Node) fence.ChosenMode { return fence.ChosenMode{Mode: mode, By: "the file"} }
 		seen := AskDevices(t.Context(), config, node, nobodyLies, providers.Now)
-		f := drill.Judge(seen)
+		f := drill.FindingOf(seen)
 		if f.Result != want || (len(seen.Devices) == 0) != (mode == fence.Disabled) {
 			t.Errorf("%s: got %+v of %d devices, want %s", mode, f, len(seen.Devices), want)
 		}
@@ -160,12 +160,12 @@ func TestDrillOfKubeVirtHost(t *testing.T) {
 			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
 				return machine.Machine{Provider: asked, Name: "racks", Device: "racks/1"}, nil
 			}},
-			Mode:  func(*corev1.Node) fence.Chosen { return fence.Chosen{Mode: tc.mode} },
+			Mode:  func(*corev1.Node) fence.ChosenMode { return fence.ChosenMode{Mode: tc.mode} },
 			Fence: fence.Settings{VMHosts: tc.may},
 		}
 		n := node.DeepCopy()
 		n.Labels = tc.labels
-		f := drill.Judge(AskDevices(t.Context(), config, n, nobodyLies, providers.Now))
+		f := drill.FindingOf(AskDevices(t.Context(), config, n, nobodyLies, providers.Now))
 		if warns := strings.Contains(f.Warning, "KubeVirt"); warns != tc.warns || f.Fenceable != corev1.ConditionTrue {
 			t.Errorf("%+v: got %+v, want a warning: %v", tc, f, tc.warns)
 		}
@@ -188,7 +188,7 @@ func TestDrillAsksForDoubts(t *testing.T) {
 	m := machine.Machine{Provider: doubting{oneMachine{providers.PowerOn}}, Name: "racks", Device: "racks/1"}
 	config := &controller.Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
 	seen := AskDevices(t.Context(), config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nobodyLies, providers.Now)
-	if f := drill.Judge(seen); f.Fenceable != corev1.ConditionTrue || !strings.Contains(f.Warning, "Device racks/1: its chassis says On.") {
+	if f := drill.FindingOf(seen); f.Fenceable != corev1.ConditionTrue || !strings.Contains(f.Warning, "Device racks/1: its chassis says On.") {
 		t.Errorf("got %+v, want a warning", f)
 	}
 }

@@ -75,7 +75,7 @@ func New(o Options) *Drills {
 	}
 	return &Drills{
 		Options: o, writer: kube.Writer{Client: o.Client, Key: o.Key, Leading: o.Leading, Now: o.Now},
-		plan: drill.Plan{Every: o.every, Again: o.every / 10}, found: map[string]found{},
+		plan: drill.Plan{Every: o.every, RetryEvery: o.every / 10}, found: map[string]found{},
 	}
 }
 
@@ -130,7 +130,7 @@ func (d *Drills) listNodes(ctx context.Context) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.plan.Nodes(names)
+	d.plan.SetNodes(names)
 	for name := range d.found {
 		if !there[name] {
 			d.countNode(name, found{})
@@ -145,31 +145,31 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 	defer func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.plan.Done(name, ok, d.Now())
+		d.plan.FinishDrill(name, ok, d.Now())
 	}()
 	var node corev1.Node
 	if d.Cache.Get(ctx, client.ObjectKey{Name: name}, &node) != nil || taint.IsFenced(&node, d.Key) {
 		return // deleted meanwhile, or being fenced
 	}
-	seen := AskDevices(ctx, d.Config(), &node, d.findLiar, d.now)
+	seen := AskDevices(ctx, d.Config(), &node, d.distrustedBy, d.instantNow)
 	if ctx.Err() != nil {
 		return
 	}
 	if len(seen.Devices) > 0 {
-		d.WithFleet(func(f *fleet.Fleet) { f.Reached(name, seen.Verdict) })
+		d.WithFleet(func(f *fleet.Fleet) { f.ApplyReachability(name, seen.Verdict) })
 	}
-	f := drill.Judge(seen)
+	f := drill.FindingOf(seen)
 	ok = f.OK()
 	now := found{result: f.Result}
 	for _, device := range seen.Devices {
 		now.devices = append(now.devices, [2]string{device.Answer.By, device.Result()})
-		d.Metrics.seconds.WithLabelValues(device.Answer.By).Observe(device.Took.Seconds())
+		d.Metrics.seconds.WithLabelValues(device.Answer.By).Observe(device.Duration.Seconds())
 	}
 	d.mu.Lock()
 	before := d.found[name].result
 	d.countNode(name, now)
 	d.mu.Unlock()
-	d.report(&node, before, f)
+	d.reportFinding(&node, before, f)
 	if err := d.writeCondition(ctx, &node, f); err != nil {
 		ok = false
 		if !errors.Is(err, kube.ErrAgain) && ctx.Err() == nil {
@@ -178,12 +178,12 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 	}
 }
 
-// now is this moment by both clocks of the process.
-func (d *Drills) now() providers.Instant { return providers.InstantOf(d.Now()) }
+// instantNow is this moment by both clocks of the process.
+func (d *Drills) instantNow() providers.Instant { return providers.InstantOf(d.Now()) }
 
-// findLiar returns the node whose record keeps a device from being believed; "" for none.
-func (d *Drills) findLiar(m machine.Machine) (by string) {
-	d.WithFleet(func(f *fleet.Fleet) { by = f.Distrusted(m.Identity, m.Device, m.Target.Node) })
+// distrustedBy returns the node whose record keeps a device from being believed; "" for none.
+func (d *Drills) distrustedBy(m machine.Machine) (by string) {
+	d.WithFleet(func(f *fleet.Fleet) { by = f.DistrustingNode(m.Identity, m.Device, m.Target.Node) })
 	return by
 }
 
@@ -209,8 +209,8 @@ func (d *Drills) countNode(name string, now found) {
 	d.found[name] = now
 }
 
-// report reports what changed since the last drill, whose result is before; "" is none.
-func (d *Drills) report(node *corev1.Node, before string, f drill.Finding) {
+// reportFinding reports what changed since the last drill, whose result is before; "" is none.
+func (d *Drills) reportFinding(node *corev1.Node, before string, f drill.Finding) {
 	to := kube.Events{To: d.Events, Leading: d.Leading}
 	switch {
 	case before == f.Result, before == "" && f.OK():
@@ -231,14 +231,14 @@ func (d *Drills) writeCondition(ctx context.Context, node *corev1.Node, f drill.
 	if hasFinding(node, f) {
 		return nil
 	}
-	live, l, err := kube.Look(ctx, d.Live, node.Name, d.Key, d.Now)
+	live, l, err := kube.ReadNode(ctx, d.Live, node.Name, d.Key, d.Now)
 	switch {
 	case err != nil:
 		return err
 	case !l.Exists, taint.IsFenced(live, d.Key), hasFinding(live, f):
 		return nil
 	}
-	if err := d.writer.Fenceable(ctx, l, f.Fenceable, string(f.Reason), f.Message); err != nil {
+	if err := d.writer.SetFenceable(ctx, l, f.Fenceable, string(f.Reason), f.Message); err != nil {
 		return fmt.Errorf("node %s: %w", node.Name, err)
 	}
 	return nil

@@ -44,9 +44,9 @@ func TestDrillTellsTheCause(t *testing.T) {
 			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder, Leading: func() error { return nil },
 		})
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-		f := drill.Judge(AskDevices(t.Context(), config, node, nobodyLies, providers.Now))
-		p.report(node, "", f)
-		if f.Result != providers.Class(tc.err) || strings.Contains(f.Detail+f.Message, "\x1b") {
+		f := drill.FindingOf(AskDevices(t.Context(), config, node, nobodyLies, providers.Now))
+		p.reportFinding(node, "", f)
+		if f.Result != providers.ErrorClass(tc.err) || strings.Contains(f.Detail+f.Message, "\x1b") {
 			t.Errorf("got %+v", f)
 		}
 		if e := <-recorder.Events; !strings.Contains(e, tc.want) || !strings.Contains(log.String(), tc.want) {
@@ -87,7 +87,7 @@ func TestDrillWritesTheCondition(t *testing.T) {
 		{"off is an answer", func() { w.machines["n4"].on = false }, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
 		{"fenced since", func() {
 			w.change("n4", func(n *corev1.Node) {
-				n.Annotations = map[string]string{taint.RecordAnnotation: taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test"}.Enter(taint.PhaseDone, taint.ResultEvicted, w.Now().Add(time.Second)).Encode()}
+				n.Annotations = map[string]string{taint.RecordAnnotation: taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test"}.EnterPhase(taint.PhaseDone, taint.ResultEvicted, w.Now().Add(time.Second)).Encode()}
 			})
 			w.pass(2 * time.Second)
 		}, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
@@ -185,11 +185,11 @@ func TestDrillSharesTheFleet(t *testing.T) {
 	w := newWorld(t)
 	p := w.drills(0)
 	onAt := func() (at providers.Instant) {
-		w.r.WithFleet(func(f *fleet.Fleet) { at = f.View("n4", p.now()).OnAt })
+		w.r.WithFleet(func(f *fleet.Fleet) { at = f.View("n4", p.instantNow()).OnAt })
 		return at
 	}
 	w.r.WithFleet(func(f *fleet.Fleet) {
-		f.See(taint.See(w.node("n4"), nil, taint.DefaultKey, p.now(), p.now()), p.now())
+		f.ApplyLook(taint.NewLook(w.node("n4"), nil, taint.DefaultKey, p.instantNow(), p.instantNow()), p.instantNow())
 	})
 	if !onAt().IsZero() {
 		t.Fatal("the fleet knows an On that nobody told")
@@ -199,7 +199,7 @@ func TestDrillSharesTheFleet(t *testing.T) {
 	}
 	w.machines["n4"].on = false
 	w.r.WithFleet(func(f *fleet.Fleet) {
-		f.Record("n2", "9", &taint.Record{ID: "f-2", Lied: []taint.Speaker{{Device: "racks/bmc-9"}}}, p.now())
+		f.ApplyRecord("n2", "9", &taint.Record{ID: "f-2", FalseOffs: []taint.DeviceRef{{Device: "racks/bmc-9"}}}, p.instantNow())
 	})
 	if c := w.drilled(p, "n4"); c.Status != corev1.ConditionFalse || c.Reason != string(reason.Distrusted) {
 		t.Errorf("the record of n2 says that its device lied: got %+v", c)

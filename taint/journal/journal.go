@@ -24,15 +24,15 @@ import (
 	"github.com/forcefence/forcefence/taint/api"
 )
 
-// Told is what one moment told of a fence. Only Node, At and Record are required.
-type Told struct {
-	Node   string
-	At     time.Time
-	Record taint.Record // the Node's, as it was read or written; of a shadow decision what it would be
-	Why    string       // what makes the node suspect; "" is not known
-	Shadow bool         // a shadow decision: nothing is touched, and the record is not written
-	Would  []api.Pod    // of a shadow decision: the pods that would move
-	Seen   bool         // the record was read, and not written, now: where it is Done, it ended before
+// Update is what one moment told of a fence. Only Node, At and Record are required.
+type Update struct {
+	Node     string
+	At       time.Time
+	Record   taint.Record // the Node's, as it was read or written; of a shadow decision what it would be
+	Why      string       // what makes the node suspect; "" is not known
+	Shadow   bool         // a shadow decision: nothing is touched, and the record is not written
+	Would    []api.Pod    // of a shadow decision: the pods that would move
+	OnlyRead bool         // the record was read, and not written, now: where it is Done, it ended before
 
 	Alert    *string   // why a person should look, "" for no reason; nil: nothing is known of that
 	Ended    []api.Pod // pods that were ended by now; more may have been before
@@ -52,8 +52,8 @@ const (
 	ResultWouldRecover  = "WouldRecover"  // a shadow decision: the node would have been marked, and its pods moved
 )
 
-// would is the result of a shadow decision.
-func would(powerOff bool) string {
+// shadowResult is the result of a shadow decision.
+func shadowResult(powerOff bool) string {
 	if powerOff {
 		return ResultWouldPowerOff
 	}
@@ -75,9 +75,9 @@ var ownID = regexp.MustCompile(`^f-[0-9a-f]{12}$`)
 // maxName is how long a name may be; room is left for the id and a hash.
 const maxName = 253
 
-// Name is the name of a fence's object: the node's and the id. Where somebody else chose the id it may be any label value, and the same as
+// ObjectName is the name of a fence's object: the node's and the id. Where somebody else chose the id it may be any label value, and the same as
 // that of an earlier fence: a hash of what tells them apart follows.
-func Name(node string, r taint.Record) string {
+func ObjectName(node string, r taint.Record) string {
 	id := strings.Trim(strings.Map(func(c rune) rune {
 		switch {
 		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '-':
@@ -88,49 +88,49 @@ func Name(node string, r taint.Record) string {
 			return '-'
 		}
 	}, r.ID), "-")
-	if r.Vouched() || !ownID.MatchString(r.ID) {
-		id = strings.TrimLeft(id+"-"+hash(r.NodeUID, r.Token()), "-")
+	if r.IsVouchedFor() || !ownID.MatchString(r.ID) {
+		id = strings.TrimLeft(id+"-"+hashTexts(r.NodeUID, r.Token()), "-")
 	}
-	return join(node, id)
+	return joinName(node, id)
 }
 
 // Name is the name of the object that this is told in: Name of its record, or, of a shadow decision, one for each life of the node and
 // decision, whoever tells it.
-func (t Told) Name() string {
+func (t Update) Name() string {
 	r, word := t.Record, "would-recover-"
 	if !t.Shadow {
-		return Name(t.Node, r)
+		return ObjectName(t.Node, r)
 	}
 	if r.PowerOff {
 		word = "would-power-off-"
 	}
-	return join(t.Node, word+hash(r.NodeUID, r.BootID, r.LeaseRV))
+	return joinName(t.Node, word+hashTexts(r.NodeUID, r.BootID, r.LeaseRV))
 }
 
-// join is both in one name, which they may be too long for.
-func join(node, id string) string {
+// joinName is both in one name, which they may be too long for.
+func joinName(node, id string) string {
 	if most := maxName - 1 - len(id); len(node) > most {
-		node = strings.TrimRight(node[:most-9], ".-") + "-" + hash(node)
+		node = strings.TrimRight(node[:most-9], ".-") + "-" + hashTexts(node)
 	}
 	return node + "." + id
 }
 
-// hash is 8 digits that tell texts apart.
-func hash(texts ...string) string {
+// hashTexts is 8 digits that tell texts apart.
+func hashTexts(texts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(texts, "\n")))
 	return hex.EncodeToString(sum[:4])
 }
 
-// Add returns the entry with what was told.
-func (e Entry) Add(t Told) Entry {
+// AddUpdate returns the entry with what was told.
+func (e Entry) AddUpdate(t Update) Entry {
 	f, r := *e.Object.DeepCopy(), t.Record
 	if t.Shadow { // it is over as it is told
-		r = r.Enter(taint.PhaseDone, taint.Result(would(r.PowerOff)), r.At)
+		r = r.EnterPhase(taint.PhaseDone, taint.Result(shadowResult(r.PowerOff)), r.At)
 	}
 	if f.Name == "" {
 		f.Name = t.Name()
 		f.Spec = api.FencingSpec{
-			Node: t.Node, NodeUID: r.NodeUID, BootID: r.BootID, ID: r.ID, By: r.By, Device: r.Device, StartedAt: at(r.Since), PowerOff: r.PowerOff, Shadow: t.Shadow,
+			Node: t.Node, NodeUID: r.NodeUID, BootID: r.BootID, ID: r.ID, By: r.By, Device: r.Device, StartedAt: toMicroTime(r.Since), PowerOff: r.PowerOff, Shadow: t.Shadow,
 		}
 		f.Labels = map[string]string{}
 		for key, value := range map[string]string{api.NodeLabel: t.Node, api.FenceLabel: r.ID} {
@@ -140,92 +140,92 @@ func (e Entry) Add(t Told) Entry {
 		}
 	}
 	if why := t.Why; f.Spec.Why == "" {
-		if r.Vouched() {
+		if r.IsVouchedFor() {
 			why = "marked by " + markedBy(r.By)
 		}
 		f.Spec.Why = why
 	}
 	s := &f.Status
-	s.Timeline = timeline(append(s.Timeline, api.PhaseEntered{Phase: string(r.Phase), Result: string(r.Result), At: at(r.At)}))
+	s.Timeline = normalizeTimeline(append(s.Timeline, api.PhaseEntered{Phase: string(r.Phase), Result: string(r.Result), At: toMicroTime(r.At)}))
 	last := s.Timeline[len(s.Timeline)-1] // a look that was overtaken by a write tells of a phase that is over
 	s.Phase, s.Result = last.Phase, last.Result
 	if r.Phase == taint.PhaseDone { // one that was told late is of before
-		s.After = cmp.Or(string(r.After), s.After)
-		s.PowerOffTo = devices(nil, r.PowerOffTo)
-	} else if Open(&f) {
-		s.PowerOffTo = devices(s.PowerOffTo, r.PowerOffTo)
+		s.After = cmp.Or(string(r.PostFence), s.After)
+		s.PowerOffTo = addDevices(nil, r.PowerOffTo)
+	} else if IsOpen(&f) {
+		s.PowerOffTo = addDevices(s.PowerOffTo, r.PowerOffTo)
 	}
 	for _, v := range r.Evidence {
-		s.Evidence = append(s.Evidence, api.Answer{At: at(v.At), From: v.From, State: v.State, Raw: v.Raw})
+		s.Evidence = append(s.Evidence, api.Answer{At: toMicroTime(v.At), From: v.From, State: v.State, Raw: v.Raw})
 	}
-	s.Evidence = evidence(s.Evidence)
-	next := Entry{Object: f, spared: union(e.spared, t.Spared), left: union(e.left, t.Left), listed: e.listed || t.Attached != nil, steps: e.steps}
+	s.Evidence = normalizeEvidence(s.Evidence)
+	next := Entry{Object: f, spared: addUIDs(e.spared, t.Spared), left: addUIDs(e.left, t.Left), listed: e.listed || t.Attached != nil, steps: e.steps}
 	s = &next.Object.Status
 	if t.Step != nil && !t.Shadow {
-		next.steps = e.steps.add(*t.Step)
-		s.Steps = next.steps.merged()
+		next.steps = e.steps.addStep(*t.Step)
+		s.Steps = next.steps.mergedSteps()
 	}
 	before := len(s.Pods.Names)
-	s.Pods.Names = pods(s.Pods.Names, t.Ended)
+	s.Pods.Names = addPods(s.Pods.Names, t.Ended)
 	s.Pods.Ended += int32(len(s.Pods.Names) - before)
 	if t.Shadow {
-		s.Pods.Names, s.Pods.Would = pods(nil, t.Would), int32(len(t.Would))
+		s.Pods.Names, s.Pods.Would = addPods(nil, t.Would), int32(len(t.Would))
 	}
 	s.Pods.Spared, s.Pods.Left = max(s.Pods.Spared, int32(len(next.spared))), max(s.Pods.Left, int32(len(next.left)))
 	if t.Attached != nil {
-		s.Volumes.Names, s.Volumes.Left = names(s.Volumes.Names, *t.Attached), names(nil, *t.Attached)
+		s.Volumes.Names, s.Volumes.Left = addNames(s.Volumes.Names, *t.Attached), addNames(nil, *t.Attached)
 	}
 	s.Volumes.Attached = max(s.Volumes.Attached, int32(len(s.Volumes.Names)))
 	s.Volumes.Detached = s.Volumes.Attached - int32(len(s.Volumes.Left))
-	if t.Gone && r.Open() {
-		next.ends(ResultNodeGone, t.At)
+	if t.Gone && r.IsOpen() {
+		next.setEnd(ResultNodeGone, t.At)
 	}
-	next.concludes(t)
+	next.setDerivedFields(t)
 	return next
 }
 
-// Ends returns the entry of a fence that ended and left no record of how. A shadow decision, of which its process wrote nothing but what it
+// WithEnd returns the entry of a fence that ended and left no record of how. A shadow decision, of which its process wrote nothing but what it
 // was about, has its own result.
-func (e Entry) Ends(result string, now time.Time) Entry {
+func (e Entry) WithEnd(result string, now time.Time) Entry {
 	if e.Object.Spec.Shadow {
-		result = would(e.Object.Spec.PowerOff)
+		result = shadowResult(e.Object.Spec.PowerOff)
 	}
 	e.Object = *e.Object.DeepCopy()
-	e.ends(result, now)
-	e.concludes(Told{At: now})
+	e.setEnd(result, now)
+	e.setDerivedFields(Update{At: now})
 	return e
 }
 
-func (e *Entry) ends(result string, now time.Time) {
+func (e *Entry) setEnd(result string, now time.Time) {
 	s := &e.Object.Status
 	s.Phase, s.Result = string(taint.PhaseDone), result
-	s.Timeline = timeline(append(s.Timeline, api.PhaseEntered{Phase: s.Phase, Result: result, At: at(now)}))
+	s.Timeline = normalizeTimeline(append(s.Timeline, api.PhaseEntered{Phase: s.Phase, Result: result, At: toMicroTime(now)}))
 }
 
-// Open reports whether the fence is still going on, as far as the object knows.
-func Open(f *api.Fencing) bool { return f.Status.Phase != string(taint.PhaseDone) }
+// IsOpen reports whether the fence is still going on, as far as the object knows.
+func IsOpen(f *api.Fencing) bool { return f.Status.Phase != string(taint.PhaseDone) }
 
-// concludes writes what follows from the rest: when it ended, how long it took, the conditions.
-func (e *Entry) concludes(t Told) {
+// setDerivedFields writes what follows from the rest: when it ended, how long it took, the conditions.
+func (e *Entry) setDerivedFields(t Update) {
 	s := &e.Object.Status
 	set := func(kind string, status metav1.ConditionStatus, why, message string) {
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
 			Type: kind, Status: status, Reason: why, Message: message, LastTransitionTime: metav1.NewTime(t.At.UTC().Truncate(time.Second)),
 		})
 	}
-	if Open(&e.Object) {
+	if IsOpen(&e.Object) {
 		set(api.Finished, metav1.ConditionFalse, cmp.Or(s.Phase, "Begun"), "")
 	} else {
 		for _, p := range s.Timeline { // the first end: that a device lied may be found out days later
 			if end := p.At; p.Phase == string(taint.PhaseDone) {
 				if s.FinishedAt = &end; !e.Object.Spec.Shadow { // which takes no time
-					s.Duration = took(end.Sub(e.Object.Spec.StartedAt.Time))
+					s.Duration = formatDuration(end.Sub(e.Object.Spec.StartedAt.Time))
 				}
 				break
 			}
 		}
-		text := results[s.Result]
-		if after := afters[taint.After(s.After)]; after != "" {
+		text := resultTexts[s.Result]
+		if after := postFenceTexts[taint.PostFence(s.After)]; after != "" {
 			text += "; " + after
 		}
 		set(api.Finished, metav1.ConditionTrue, cmp.Or(s.Result, ResultUnknown), text)
@@ -233,7 +233,7 @@ func (e *Entry) concludes(t Told) {
 	off := slices.IndexFunc(s.Evidence, func(a api.Answer) bool { return a.State == "Off" })
 	switch {
 	case s.Result == string(taint.ResultNeverPoweredOff):
-		set(api.Proven, metav1.ConditionFalse, s.Result, results[s.Result])
+		set(api.Proven, metav1.ConditionFalse, s.Result, resultTexts[s.Result])
 	case off >= 0:
 		set(api.Proven, metav1.ConditionTrue, "MachineOff", s.Evidence[off].From+" said that the machine is off")
 	case s.Pods.Ended > 0 || s.Phase == string(taint.PhaseEvicting):
@@ -242,15 +242,15 @@ func (e *Entry) concludes(t Told) {
 		set(api.Proven, metav1.ConditionUnknown, "NoProof", "no device said that the machine is off")
 	}
 	switch had := meta.FindStatusCondition(s.Conditions, api.NeedsPerson); {
-	case Open(&e.Object) && t.Alert != nil && *t.Alert != "":
+	case IsOpen(&e.Object) && t.Alert != nil && *t.Alert != "":
 		set(api.NeedsPerson, metav1.ConditionTrue, "Alert", *t.Alert)
-	case had != nil && (!Open(&e.Object) || t.Alert != nil):
+	case had != nil && (!IsOpen(&e.Object) || t.Alert != nil):
 		set(api.NeedsPerson, metav1.ConditionFalse, "Over", "")
 	}
 }
 
-// results says for a person how a fence ended.
-var results = map[string]string{
+// resultTexts says for a person how a fence ended.
+var resultTexts = map[string]string{
 	string(taint.ResultEvicted):         "all pods are gone and all volumes are detached",
 	string(taint.ResultReturned):        "the machine came back during the eviction",
 	string(taint.ResultLifted):          "the node proved alive, or the proof failed, before any pod was touched",
@@ -265,15 +265,15 @@ var results = map[string]string{
 	ResultUnknown:                       "how it ended was not written down; the Node tells of another fence by now, or of none",
 }
 
-// Meaning says for a person how a fence with that result ended; "" of a result that this version does not know.
-func Meaning(result string) string { return results[result] }
+// ResultText says for a person how a fence with that result ended; "" of a result that this version does not know.
+func ResultText(result string) string { return resultTexts[result] }
 
-// afters says for a person what became of the machine afterwards.
-var afters = map[taint.After]string{
-	taint.AfterPowerOn:     "then the machine was powered on",
-	taint.AfterPoweredOn:   "then the machine was powered on, and was on",
-	taint.AfterCameOn:      "then somebody else turned the machine on",
-	taint.AfterFencedAgain: "the machine stays off: the node needed this fence soon after it was powered on",
+// postFenceTexts says for a person what became of the machine afterwards.
+var postFenceTexts = map[taint.PostFence]string{
+	taint.PostFencePowerOn:     "then the machine was powered on",
+	taint.PostFencePoweredOn:   "then the machine was powered on, and was on",
+	taint.PostFenceCameOn:      "then somebody else turned the machine on",
+	taint.PostFenceFencedAgain: "the machine stays off: the node needed this fence soon after it was powered on",
 }
 
 func markedBy(by string) string {
@@ -283,8 +283,8 @@ func markedBy(by string) string {
 	return by
 }
 
-// took is a duration for a table.
-func took(d time.Duration) string {
+// formatDuration is a duration for a table.
+func formatDuration(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0s"
@@ -295,14 +295,14 @@ func took(d time.Duration) string {
 	}
 }
 
-// Join is what this process knows and what another one wrote down before. Of what only one can know, this one wins. A shadow decision that is
+// MergeObject is what this process knows and what another one wrote down before. Of what only one can know, this one wins. A shadow decision that is
 // told again, by another leader, stays as it was told first.
-func (e Entry) Join(found *api.Fencing) Entry {
+func (e Entry) MergeObject(found *api.Fencing) Entry {
 	if e.Object.Spec.Shadow {
-		if Open(found) { // made, but nothing was written into it
+		if IsOpen(found) { // made, but nothing was written into it
 			return e
 		}
-		return Of(found)
+		return EntryOf(found)
 	}
 	o := *e.Object.DeepCopy()
 	s, b := &o.Status, found.DeepCopy().Status
@@ -311,21 +311,21 @@ func (e Entry) Join(found *api.Fencing) Entry {
 	}
 	s.After = cmp.Or(s.After, b.After)
 	switch {
-	case Open(&o) && !Open(found):
+	case IsOpen(&o) && !IsOpen(found):
 		s.PowerOffTo = b.PowerOffTo
-	case Open(&o):
-		s.PowerOffTo = names(b.PowerOffTo, s.PowerOffTo)
+	case IsOpen(&o):
+		s.PowerOffTo = addNames(b.PowerOffTo, s.PowerOffTo)
 	}
-	s.Timeline, s.Evidence = timeline(append(b.Timeline, s.Timeline...)), evidence(append(b.Evidence, s.Evidence...))
+	s.Timeline, s.Evidence = normalizeTimeline(append(b.Timeline, s.Timeline...)), normalizeEvidence(append(b.Evidence, s.Evidence...))
 	cut := int(b.Pods.Ended) > len(b.Pods.Names) // whether it counts ours among those that it does not name is not known
-	s.Pods.Names = pods(b.Pods.Names, s.Pods.Names)
+	s.Pods.Names = addPods(b.Pods.Names, s.Pods.Names)
 	if s.Pods.Ended = max(s.Pods.Ended, b.Pods.Ended); !cut {
 		s.Pods.Ended = max(s.Pods.Ended, int32(len(s.Pods.Names)))
 	}
 	s.Pods.Spared, s.Pods.Left = max(s.Pods.Spared, b.Pods.Spared), max(s.Pods.Left, b.Pods.Left)
-	e.steps = e.steps.join(b.Steps)
-	s.Steps = e.steps.merged()
-	s.Volumes.Names = names(b.Volumes.Names, s.Volumes.Names)
+	e.steps = e.steps.addWritten(b.Steps)
+	s.Steps = e.steps.mergedSteps()
+	s.Volumes.Names = addNames(b.Volumes.Names, s.Volumes.Names)
 	if !e.listed { // nobody has since
 		s.Volumes.Left = b.Volumes.Left
 	}
@@ -340,14 +340,14 @@ func (e Entry) Join(found *api.Fencing) Entry {
 	return e
 }
 
-// Of is the entry of an object that another process wrote.
-func Of(found *api.Fencing) Entry {
+// EntryOf is the entry of an object that another process wrote.
+func EntryOf(found *api.Fencing) Entry {
 	o := *found.DeepCopy()
-	return Entry{Object: o, steps: stepsKnown{}.join(o.Status.Steps)}
+	return Entry{Object: o, steps: stepsKnown{}.addWritten(o.Status.Steps)}
 }
 
-// Bounded is the object as it is written: lists are cut, counts are not. What others wrote into the metadata is kept.
-func (e Entry) Bounded(found *api.Fencing) *api.Fencing {
+// BoundedObject is the object as it is written: lists are cut, counts are not. What others wrote into the metadata is kept.
+func (e Entry) BoundedObject(found *api.Fencing) *api.Fencing {
 	o := e.Object.DeepCopy()
 	o.ObjectMeta = *found.ObjectMeta.DeepCopy()
 	o.Name, o.TypeMeta = e.Object.Name, found.TypeMeta
@@ -355,45 +355,45 @@ func (e Entry) Bounded(found *api.Fencing) *api.Fencing {
 		metav1.SetMetaDataLabel(&o.ObjectMeta, key, value)
 	}
 	s := &o.Status
-	s.Pods.Names = cut(s.Pods.Names)
+	s.Pods.Names = cutList(s.Pods.Names)
 	s.PowerOffTo = s.PowerOffTo[:min(len(s.PowerOffTo), api.MaxDevices)]
-	s.Volumes.Names, s.Volumes.Left = cut(s.Volumes.Names), cut(s.Volumes.Left)
+	s.Volumes.Names, s.Volumes.Left = cutList(s.Volumes.Names), cutList(s.Volumes.Left)
 	s.Steps = s.Steps[:min(len(s.Steps), api.MaxSteps)]
 	return o
 }
 
-func cut[T any](list []T) []T { return list[:min(len(list), api.MaxNames)] }
+func cutList[T any](list []T) []T { return list[:min(len(list), api.MaxNames)] }
 
 // phases are in the order in which a fence enters them.
 var phases = []string{string(taint.PhasePoweringOff), string(taint.PhaseArmed), string(taint.PhaseEvicting), string(taint.PhaseDone)}
 
-// timeline is in order, each phase entered once; the first and the newest stay where there are too many.
-func timeline(list []api.PhaseEntered) []api.PhaseEntered {
-	list = distinct(list, func(a, b api.PhaseEntered) bool {
+// normalizeTimeline is in order, each phase entered once; the first and the newest stay where there are too many.
+func normalizeTimeline(list []api.PhaseEntered) []api.PhaseEntered {
+	list = dropDuplicates(list, func(a, b api.PhaseEntered) bool {
 		return a.Phase == b.Phase && a.Result == b.Result && a.At.Time.Equal(b.At.Time)
 	})
 	slices.SortStableFunc(list, func(a, b api.PhaseEntered) int { // the clocks of two controllers may differ
 		return cmp.Or(slices.Index(phases, a.Phase)-slices.Index(phases, b.Phase), a.At.Compare(b.At.Time))
 	})
-	return newest(list, api.MaxTimeline)
+	return keepNewest(list, api.MaxTimeline)
 }
 
-func evidence(list []api.Answer) []api.Answer {
-	list = distinct(list, func(a, b api.Answer) bool {
+func normalizeEvidence(list []api.Answer) []api.Answer {
+	list = dropDuplicates(list, func(a, b api.Answer) bool {
 		return a.From == b.From && a.State == b.State && a.Raw == b.Raw && a.At.Time.Equal(b.At.Time)
 	})
 	slices.SortStableFunc(list, func(a, b api.Answer) int { return a.At.Compare(b.At.Time) })
-	return newest(list, api.MaxEvidence)
+	return keepNewest(list, api.MaxEvidence)
 }
 
-func newest[T any](list []T, most int) []T {
+func keepNewest[T any](list []T, most int) []T {
 	if len(list) > most {
 		list = append(list[:1], list[len(list)-most+1:]...)
 	}
 	return list
 }
 
-func distinct[T any](list []T, same func(a, b T) bool) []T {
+func dropDuplicates[T any](list []T, same func(a, b T) bool) []T {
 	var out []T
 	for _, v := range list {
 		if !slices.ContainsFunc(out, func(o T) bool { return same(o, v) }) {
@@ -403,8 +403,8 @@ func distinct[T any](list []T, same func(a, b T) bool) []T {
 	return out
 }
 
-// pods adds those that are not there yet.
-func pods(have, more []api.Pod) []api.Pod {
+// addPods adds those that are not there yet.
+func addPods(have, more []api.Pod) []api.Pod {
 	seen := map[string]bool{}
 	for _, p := range have {
 		seen[p.UID] = true
@@ -418,22 +418,22 @@ func pods(have, more []api.Pod) []api.Pod {
 	return have
 }
 
-// devices adds the devices' names.
-func devices(have []string, more []taint.Speaker) []string {
+// addDevices adds the devices' names.
+func addDevices(have []string, more []taint.DeviceRef) []string {
 	var all []string
 	for _, d := range more {
 		all = append(all, d.Device)
 	}
-	return names(have, all)
+	return addNames(have, all)
 }
 
-func names(have, more []string) []string {
+func addNames(have, more []string) []string {
 	have = append(slices.Clone(have), more...)
 	slices.Sort(have)
 	return slices.Compact(have)
 }
 
-func union(have map[string]bool, more []api.Pod) map[string]bool {
+func addUIDs(have map[string]bool, more []api.Pod) map[string]bool {
 	out := map[string]bool{}
 	for uid := range have {
 		out[uid] = true
@@ -444,17 +444,19 @@ func union(have map[string]bool, more []api.Pod) map[string]bool {
 	return out
 }
 
-func at(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.UTC().Truncate(time.Microsecond)) }
+func toMicroTime(t time.Time) metav1.MicroTime {
+	return metav1.NewMicroTime(t.UTC().Truncate(time.Microsecond))
+}
 
-// Keep is how many objects are kept, and for how long. The zero value keeps none.
-type Keep struct {
+// Retention is how many objects are kept, and for how long. The zero value keeps none.
+type Retention struct {
 	Count int
 	Age   time.Duration // since the fence's end
 }
 
-// Expired are the objects to delete at now: the ended ones beyond the newest, and those that ended too long ago. An open one is never.
-func (k Keep) Expired(all []api.Fencing, now time.Time) []api.Fencing {
-	ended := slices.DeleteFunc(slices.Clone(all), func(f api.Fencing) bool { return Open(&f) })
+// FindExpired are the objects to delete at now: the ended ones beyond the newest, and those that ended too long ago. An open one is never.
+func (k Retention) FindExpired(all []api.Fencing, now time.Time) []api.Fencing {
+	ended := slices.DeleteFunc(slices.Clone(all), func(f api.Fencing) bool { return IsOpen(&f) })
 	end := func(f api.Fencing) time.Time {
 		if f.Status.FinishedAt != nil {
 			return f.Status.FinishedAt.Time

@@ -26,7 +26,7 @@ const second = time.Second
 func record() taint.Record {
 	return taint.Record{
 		ID: "f-0123456789ab", NodeUID: "uid", BootID: "boot", LeaseRV: "7", Since: start, By: "pod-1", Device: "racks/7",
-	}.Enter(taint.PhaseArmed, "", start).WithEvidence(taint.Evidence{At: start, From: "racks/7", State: "Off", Raw: "Off"})
+	}.EnterPhase(taint.PhaseArmed, "", start).WithEvidence(taint.Evidence{At: start, From: "racks/7", State: "Off", Raw: "Off"})
 }
 
 func pod(i int) api.Pod {
@@ -40,22 +40,22 @@ func podsTo(n int) (out []api.Pod) {
 	return out
 }
 
-func told(r taint.Record, at time.Time) Told {
-	return Told{Node: "n1", At: at, Record: r, Why: "NotReady"}
+func told(r taint.Record, at time.Time) Update {
+	return Update{Node: "n1", At: at, Record: r, Why: "NotReady"}
 }
 
 // story is a whole fence, as one process tells it.
-func story() []Told {
-	armed, evicting := record(), record().Enter(taint.PhaseEvicting, "", after(1*second))
+func story() []Update {
+	armed, evicting := record(), record().EnterPhase(taint.PhaseEvicting, "", after(1*second))
 	ended := told(evicting, after(2*second))
 	ended.Ended = podsTo(2)
 	again := told(evicting, after(3*second)) // a repeated write, and one more
 	again.Ended = podsTo(3)
 	attached, left, none := told(evicting, after(1*second)), told(evicting, after(4*second)), told(evicting, after(5*second))
 	attached.Attached, left.Attached, none.Attached = &[]string{"pv-2", "pv-1"}, &[]string{"pv-1"}, &[]string{}
-	done := told(evicting.Enter(taint.PhaseDone, taint.ResultEvicted, after(8200*time.Millisecond)), after(9*second))
+	done := told(evicting.EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(8200*time.Millisecond)), after(9*second))
 	done.Left = podsTo(1)
-	all := []Told{told(armed, start), told(evicting, after(1*second)), attached, ended, again, left, none, done}
+	all := []Update{told(armed, start), told(evicting, after(1*second)), attached, ended, again, left, none, done}
 	all[0].Step = step(api.StepAskDevices, -second, -400*time.Millisecond, 0)
 	all[1].Step = step(api.StepAskDevices, 500*time.Millisecond, 900*time.Millisecond, 0)
 	all[3].Step = step(api.StepEndPods, 1500*time.Millisecond, 2*second, 2)
@@ -66,33 +66,33 @@ func story() []Told {
 }
 
 func step(name string, began, ended time.Duration, objects int32) *api.Step {
-	return &api.Step{Step: name, Began: at(after(began)), Ended: at(after(ended)), Objects: objects}
+	return &api.Step{Step: name, Began: toMicroTime(after(began)), Ended: toMicroTime(after(ended)), Objects: objects}
 }
 
-func tell(e Entry, all ...Told) Entry {
+func tell(e Entry, all ...Update) Entry {
 	for _, t := range all {
-		e = e.Add(t)
+		e = e.AddUpdate(t)
 	}
 	return e
 }
 
 func TestStory(t *testing.T) {
 	got := tell(Entry{}, story()...).Object
-	end := at(after(8200 * time.Millisecond))
+	end := toMicroTime(after(8200 * time.Millisecond))
 	when := metav1.NewTime(after(9 * second))
 	want := api.Fencing{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1.f-0123456789ab", Labels: map[string]string{api.NodeLabel: "n1", api.FenceLabel: "f-0123456789ab"}},
 		Spec: api.FencingSpec{
-			Node: "n1", NodeUID: "uid", BootID: "boot", ID: "f-0123456789ab", By: "pod-1", Why: "NotReady", Device: "racks/7", StartedAt: at(start),
+			Node: "n1", NodeUID: "uid", BootID: "boot", ID: "f-0123456789ab", By: "pod-1", Why: "NotReady", Device: "racks/7", StartedAt: toMicroTime(start),
 		},
 		Status: api.FencingStatus{
 			Phase: "Done", Result: "Evicted", FinishedAt: &end, Duration: "8.2s",
-			Timeline: []api.PhaseEntered{{Phase: "Armed", At: at(start)}, {Phase: "Evicting", At: at(after(second))}, {Phase: "Done", Result: "Evicted", At: end}},
-			Evidence: []api.Answer{{At: at(start), From: "racks/7", State: "Off", Raw: "Off"}},
+			Timeline: []api.PhaseEntered{{Phase: "Armed", At: toMicroTime(start)}, {Phase: "Evicting", At: toMicroTime(after(second))}, {Phase: "Done", Result: "Evicted", At: end}},
+			Evidence: []api.Answer{{At: toMicroTime(start), From: "racks/7", State: "Off", Raw: "Off"}},
 			Steps: []api.Step{
-				{Step: "AskDevices", Began: at(after(-second)), Ended: at(after(900 * time.Millisecond)), Times: 2},
-				{Step: "EndPods", Began: at(after(1500 * time.Millisecond)), Ended: at(after(3 * second)), Objects: 3, Times: 2, Error: "conflict"},
-				{Step: "RemoveMark", Began: at(after(8 * second)), Ended: at(after(8200 * time.Millisecond))},
+				{Step: "AskDevices", Began: toMicroTime(after(-second)), Ended: toMicroTime(after(900 * time.Millisecond)), Times: 2},
+				{Step: "EndPods", Began: toMicroTime(after(1500 * time.Millisecond)), Ended: toMicroTime(after(3 * second)), Objects: 3, Times: 2, Error: "conflict"},
+				{Step: "RemoveMark", Began: toMicroTime(after(8 * second)), Ended: toMicroTime(after(8200 * time.Millisecond))},
 			},
 			Pods:    api.Pods{Ended: 3, Left: 1, Names: podsTo(3)},
 			Volumes: api.Volumes{Attached: 2, Detached: 2, Names: []string{"pv-1", "pv-2"}},
@@ -132,7 +132,7 @@ func TestProcesses(t *testing.T) {
 		first := tell(Entry{}, all[:cut]...)
 		second := tell(Entry{}, all[cut:]...)
 		if cut > 0 {
-			second = second.Join(first.Bounded(&api.Fencing{}))
+			second = second.MergeObject(first.BoundedObject(&api.Fencing{}))
 		}
 		got := second.Object
 		for _, c := range want.Status.Conditions { // the time of a transition is the second process's
@@ -152,19 +152,19 @@ func TestProcesses(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	evicting := told(record().Enter(taint.PhaseEvicting, "", after(second)), after(second))
+	evicting := told(record().EnterPhase(taint.PhaseEvicting, "", after(second)), after(second))
 	evicting.Ended = podsTo(700)
 	var list []string
 	for i := range 300 {
 		list = append(list, fmt.Sprintf("pv-%03d", i))
 	}
 	evicting.Attached = &list
-	e := Entry{}.Add(evicting)
+	e := Entry{}.AddUpdate(evicting)
 	for i := range 100 {
-		r := record().Enter(taint.PhaseEvicting, "", after(time.Duration(i)*time.Minute)).WithEvidence(taint.Evidence{At: after(time.Duration(i) * second), From: "x", State: "Off"})
-		e = e.Add(told(r, after(second)))
+		r := record().EnterPhase(taint.PhaseEvicting, "", after(time.Duration(i)*time.Minute)).WithEvidence(taint.Evidence{At: after(time.Duration(i) * second), From: "x", State: "Off"})
+		e = e.AddUpdate(told(r, after(second)))
 	}
-	got := e.Bounded(&api.Fencing{})
+	got := e.BoundedObject(&api.Fencing{})
 	if p := got.Status.Pods; p.Ended != 700 || len(p.Names) != api.MaxNames {
 		t.Errorf("pods: got %d and %d names, want 700 and %d", p.Ended, len(p.Names), api.MaxNames)
 	}
@@ -180,38 +180,38 @@ func TestBounds(t *testing.T) {
 	}
 
 	// Another process goes on with what was written: the count stays, and grows by what is new.
-	next := Entry{}.Add(told(record().Enter(taint.PhaseEvicting, "", after(second)), after(second))).Join(got)
-	more := told(record().Enter(taint.PhaseEvicting, "", after(second)), after(second))
+	next := Entry{}.AddUpdate(told(record().EnterPhase(taint.PhaseEvicting, "", after(second)), after(second))).MergeObject(got)
+	more := told(record().EnterPhase(taint.PhaseEvicting, "", after(second)), after(second))
 	more.Ended = []api.Pod{{Namespace: "shop", Name: "late", UID: "late"}}
-	if p := next.Add(more).Object.Status.Pods; p.Ended != 701 {
+	if p := next.AddUpdate(more).Object.Status.Pods; p.Ended != 701 {
 		t.Errorf("pods after a change of leader: got %d, want 701", p.Ended)
 	}
 }
 
 func TestConditions(t *testing.T) {
 	alert, none := "PodsStuck: pod shop/db-0 cannot be deleted (denied)", ""
-	evicting := record().Enter(taint.PhaseEvicting, "", after(second))
+	evicting := record().EnterPhase(taint.PhaseEvicting, "", after(second))
 	silent := evicting
 	silent.Evidence, silent.By = nil, taint.ByPerson
-	alerted := func(r taint.Record, text *string) Told { x := told(r, after(second)); x.Alert = text; return x }
+	alerted := func(r taint.Record, text *string) Update { x := told(r, after(second)); x.Alert = text; return x }
 	for _, c := range []struct {
 		name                       string
-		told                       []Told
+		told                       []Update
 		proven, finished, needsOne string // status and reason
 	}{
-		{"armed", []Told{told(record(), start)}, "True MachineOff", "False Armed", ""},
-		{"a person's, without proof", []Told{told(silent, start)}, "False NoProof", "False Evicting", ""},
-		{"nothing said yet", []Told{told(taint.Record{ID: "f-0123456789ab", NodeUID: "u", By: "x", Since: start}.Enter(taint.PhasePoweringOff, "", start), start)}, "Unknown NoProof", "False PoweringOff", ""},
-		{"no alert", []Told{alerted(evicting, &none)}, "True MachineOff", "False Evicting", ""},
-		{"an alert", []Told{alerted(evicting, &alert), told(evicting, after(second))}, "True MachineOff", "False Evicting", "True Alert"},
-		{"it is over", []Told{alerted(evicting, &alert), alerted(evicting, &none)}, "True MachineOff", "False Evicting", "False Over"},
-		{"the fence is over", []Told{alerted(evicting, &alert), told(evicting.Enter(taint.PhaseDone, taint.ResultReleased, after(2*second)), after(2*second))},
+		{"armed", []Update{told(record(), start)}, "True MachineOff", "False Armed", ""},
+		{"a person's, without proof", []Update{told(silent, start)}, "False NoProof", "False Evicting", ""},
+		{"nothing said yet", []Update{told(taint.Record{ID: "f-0123456789ab", NodeUID: "u", By: "x", Since: start}.EnterPhase(taint.PhasePoweringOff, "", start), start)}, "Unknown NoProof", "False PoweringOff", ""},
+		{"no alert", []Update{alerted(evicting, &none)}, "True MachineOff", "False Evicting", ""},
+		{"an alert", []Update{alerted(evicting, &alert), told(evicting, after(second))}, "True MachineOff", "False Evicting", "True Alert"},
+		{"it is over", []Update{alerted(evicting, &alert), alerted(evicting, &none)}, "True MachineOff", "False Evicting", "False Over"},
+		{"the fence is over", []Update{alerted(evicting, &alert), told(evicting.EnterPhase(taint.PhaseDone, taint.ResultReleased, after(2*second)), after(2*second))},
 			"True MachineOff", "True Released", "False Over"},
-		{"a device that lied", []Told{told(evicting.Enter(taint.PhaseDone, taint.ResultEvicted, after(2*second)), start),
-			told(evicting.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, after(time.Hour)), after(time.Hour))}, "False NeverPoweredOff", "True NeverPoweredOff", ""},
-		{"the Node was deleted", []Told{{Node: "n1", At: after(3 * second), Record: evicting, Gone: true}}, "True MachineOff", "True NodeGone", ""},
-		{"a shadow's recovery", []Told{shadow(false)}, "True MachineOff", "True WouldRecover", ""},
-		{"a shadow's power-off", []Told{shadow(true)}, "Unknown NoProof", "True WouldPowerOff", ""},
+		{"a device that lied", []Update{told(evicting.EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(2*second)), start),
+			told(evicting.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, after(time.Hour)), after(time.Hour))}, "False NeverPoweredOff", "True NeverPoweredOff", ""},
+		{"the Node was deleted", []Update{{Node: "n1", At: after(3 * second), Record: evicting, Gone: true}}, "True MachineOff", "True NodeGone", ""},
+		{"a shadow's recovery", []Update{shadow(false)}, "True MachineOff", "True WouldRecover", ""},
+		{"a shadow's power-off", []Update{shadow(true)}, "Unknown NoProof", "True WouldPowerOff", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := tell(Entry{}, c.told...).Object
@@ -235,10 +235,10 @@ func TestConditions(t *testing.T) {
 }
 
 // shadow is a shadow decision about two pods, half a minute after the start.
-func shadow(powerOff bool) Told {
+func shadow(powerOff bool) Update {
 	r, state := record(), "Off"
 	if r.PowerOff = powerOff; powerOff {
-		r, state = r.Enter(taint.PhasePoweringOff, "", start), "On"
+		r, state = r.EnterPhase(taint.PhasePoweringOff, "", start), "On"
 	}
 	r.ID, r.Since, r.At, r.Evidence = "", after(30*second), after(30*second), []taint.Evidence{
 		{At: after(29 * second), From: "racks/7", State: state, Raw: state}, {At: after(30 * second), From: "racks/8", State: state, Raw: state},
@@ -251,22 +251,22 @@ func shadow(powerOff bool) Told {
 // TestShadow: a shadow decision is over as it is told. It says what would have been done, from which answers, to which pods, and that none
 // was touched; who tells it again changes nothing, and each life and decision has an object of its own.
 func TestShadow(t *testing.T) {
-	seen := map[string]string{Name("n1", record()): "a fence"}
+	seen := map[string]string{ObjectName("n1", record()): "a fence"}
 	for _, c := range []struct {
 		powerOff             bool
 		prefix, state, would string
 	}{{false, "n1.would-recover-", "Off", "WouldRecover"}, {true, "n1.would-power-off-", "On", "WouldPowerOff"}} {
 		first := shadow(c.powerOff)
-		e := Entry{}.Add(first)
-		o := e.Bounded(&api.Fencing{})
-		end := at(after(30 * second))
+		e := Entry{}.AddUpdate(first)
+		o := e.BoundedObject(&api.Fencing{})
+		end := toMicroTime(after(30 * second))
 		spec := api.FencingSpec{Node: "n1", NodeUID: "uid", BootID: "boot", By: "pod-1", Why: "NotReady", Device: "racks/7", StartedAt: end, PowerOff: c.powerOff, Shadow: true}
 		if diff := cmp.Diff(spec, o.Spec); diff != "" {
 			t.Errorf("%s: spec: -want +got:\n%s", c.would, diff)
 		}
 		status := api.FencingStatus{
 			Phase: "Done", Result: c.would, FinishedAt: &end, Timeline: []api.PhaseEntered{{Phase: "Done", Result: c.would, At: end}},
-			Evidence: []api.Answer{{At: at(after(29 * second)), From: "racks/7", State: c.state, Raw: c.state}, {At: end, From: "racks/8", State: c.state, Raw: c.state}},
+			Evidence: []api.Answer{{At: toMicroTime(after(29 * second)), From: "racks/7", State: c.state, Raw: c.state}, {At: end, From: "racks/8", State: c.state, Raw: c.state}},
 			Pods:     api.Pods{Would: 2, Names: podsTo(2)},
 		}
 		got := o.DeepCopy().Status
@@ -277,7 +277,7 @@ func TestShadow(t *testing.T) {
 		if f := meta.FindStatusCondition(o.Status.Conditions, api.Finished); f == nil || !strings.HasSuffix(f.Message, "nothing was done") {
 			t.Errorf("%s: condition: got %+v, want that nothing was done", c.would, f)
 		}
-		if Open(o) || len((Keep{Count: 0, Age: time.Hour}).Expired([]api.Fencing{*o}, start)) != 1 {
+		if IsOpen(o) || len((Retention{Count: 0, Age: time.Hour}).FindExpired([]api.Fencing{*o}, start)) != 1 {
 			t.Errorf("%s: got one that is still going on, which nothing would delete", c.would)
 		}
 
@@ -285,27 +285,27 @@ func TestShadow(t *testing.T) {
 		again := first
 		again.At, again.Would = after(time.Hour), podsTo(3)
 		again.Record.By, again.Record.Since, again.Record.At = "pod-2", after(time.Hour), after(time.Hour)
-		other := Entry{}.Add(again)
-		if diff := cmp.Diff(*o, other.Join(o).Object); other.Object.Name != o.Name || diff != "" {
+		other := Entry{}.AddUpdate(again)
+		if diff := cmp.Diff(*o, other.MergeObject(o).Object); other.Object.Name != o.Name || diff != "" {
 			t.Errorf("%s, told by another: got %s, want %s as it was: -want +got:\n%s", c.would, other.Object.Name, o.Name, diff)
 		}
 		// The first made the object, and ended before it wrote the rest: another tells it, or nobody does.
 		bare := o.DeepCopy()
 		bare.Status = api.FencingStatus{}
-		for how, s := range map[string]api.FencingStatus{"joined": other.Join(bare).Object.Status, "taken over": Of(bare).Add(again).Object.Status} {
+		for how, s := range map[string]api.FencingStatus{"joined": other.MergeObject(bare).Object.Status, "taken over": EntryOf(bare).AddUpdate(again).Object.Status} {
 			if s.Result != c.would || s.Pods.Would != 3 || len(s.Pods.Names) != 3 || s.Pods.Ended != 0 || len(s.Evidence) != 2 {
 				t.Errorf("%s, half written and %s: got %+v, want all that the other knows", c.would, how, s)
 			}
 		}
-		if s := Of(bare).Ends(ResultUnknown, after(time.Hour)).Object.Status; s.Phase != "Done" || s.Result != c.would || s.FinishedAt == nil {
+		if s := EntryOf(bare).WithEnd(ResultUnknown, after(time.Hour)).Object.Status; s.Phase != "Done" || s.Result != c.would || s.FinishedAt == nil {
 			t.Errorf("%s, half written and told by nobody: got %+v", c.would, s)
 		}
 
 		// Names.
-		for what, change := range map[string]func(*Told){
-			"it": func(*Told) {}, "another boot's": func(x *Told) { x.Record.BootID = "2" }, "after a heartbeat": func(x *Told) { x.Record.LeaseRV = "8" },
-			"another Node's of that name": func(x *Told) { x.Record.NodeUID = "2" }, "another node's": func(x *Told) { x.Node = "n2" },
-			"a long name's": func(x *Told) { x.Node = strings.Repeat("node-0123.", 25) + "xyz" },
+		for what, change := range map[string]func(*Update){
+			"it": func(*Update) {}, "another boot's": func(x *Update) { x.Record.BootID = "2" }, "after a heartbeat": func(x *Update) { x.Record.LeaseRV = "8" },
+			"another Node's of that name": func(x *Update) { x.Record.NodeUID = "2" }, "another node's": func(x *Update) { x.Node = "n2" },
+			"a long name's": func(x *Update) { x.Node = strings.Repeat("node-0123.", 25) + "xyz" },
 		} {
 			x := first
 			change(&x)
@@ -318,15 +318,15 @@ func TestShadow(t *testing.T) {
 	}
 	big := shadow(false)
 	big.Would = podsTo(700)
-	if p := (Entry{}).Add(big).Bounded(&api.Fencing{}).Status.Pods; p.Would != 700 || len(p.Names) != api.MaxNames {
+	if p := (Entry{}).AddUpdate(big).BoundedObject(&api.Fencing{}).Status.Pods; p.Would != 700 || len(p.Names) != api.MaxNames {
 		t.Errorf("700 pods: got %d and %d names, want all of them and %d", p.Would, len(p.Names), api.MaxNames)
 	}
 }
 
 // TestClocks: the clocks of two controllers differ by a minute. A fence that is over is over.
 func TestClocks(t *testing.T) {
-	e := tell(Entry{}, told(record().Enter(taint.PhaseEvicting, "", after(time.Minute)), after(time.Minute)),
-		told(record().Enter(taint.PhaseDone, taint.ResultEvicted, after(-second)), after(-second)))
+	e := tell(Entry{}, told(record().EnterPhase(taint.PhaseEvicting, "", after(time.Minute)), after(time.Minute)),
+		told(record().EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(-second)), after(-second)))
 	if s := e.Object.Status; s.Phase != "Done" || s.Result != "Evicted" || s.Duration != "0s" {
 		t.Errorf("got %s %s after %s, want Done Evicted after 0s", s.Phase, s.Result, s.Duration)
 	}
@@ -357,7 +357,7 @@ func TestName(t *testing.T) {
 		{"a longer one", long + "y", record(), long[:100]},
 		{"long both", long, person(strings.Repeat("w", 63), start), long[:100]},
 	} {
-		got := Name(c.node, c.r)
+		got := ObjectName(c.node, c.r)
 		if bad := validation.IsDNS1123Subdomain(got); len(bad) > 0 || !strings.HasPrefix(got, c.prefix) {
 			t.Errorf("%s: got %q, want a name that begins with %q: %v", c.name, got, c.prefix, bad)
 		}
@@ -365,7 +365,7 @@ func TestName(t *testing.T) {
 			t.Errorf("%s: got %q, which %s has", c.name, got, before)
 		}
 		seen[got] = c.name
-		if again := Name(c.node, c.r.Enter(taint.PhaseDone, taint.ResultEvicted, after(time.Hour))); again != got {
+		if again := ObjectName(c.node, c.r.EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(time.Hour))); again != got {
 			t.Errorf("%s: got %q in another phase, want %q", c.name, again, got)
 		}
 	}
@@ -373,7 +373,7 @@ func TestName(t *testing.T) {
 
 func TestExpired(t *testing.T) {
 	fence := func(name string, ended time.Duration) api.Fencing {
-		e := tell(Entry{}, told(record().Enter(taint.PhaseDone, taint.ResultEvicted, after(ended)), after(ended)))
+		e := tell(Entry{}, told(record().EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(ended)), after(ended)))
 		e.Object.Name = name
 		return e.Object
 	}
@@ -382,17 +382,17 @@ func TestExpired(t *testing.T) {
 	all := []api.Fencing{fence("b", 2*time.Hour), open, fence("c", 3*time.Hour), fence("a", time.Hour)}
 	for _, c := range []struct {
 		name string
-		keep Keep
+		keep Retention
 		now  time.Time
 		want []string
 	}{
-		{"all", Keep{3, 24 * time.Hour}, after(4 * time.Hour), nil},
-		{"by count", Keep{1, 24 * time.Hour}, after(4 * time.Hour), []string{"b", "a"}},
-		{"by age", Keep{9, 90 * time.Minute}, after(4 * time.Hour), []string{"b", "a"}},
-		{"all of them, but the open one", Keep{9, time.Hour}, after(100 * time.Hour), []string{"c", "b", "a"}},
+		{"all", Retention{3, 24 * time.Hour}, after(4 * time.Hour), nil},
+		{"by count", Retention{1, 24 * time.Hour}, after(4 * time.Hour), []string{"b", "a"}},
+		{"by age", Retention{9, 90 * time.Minute}, after(4 * time.Hour), []string{"b", "a"}},
+		{"all of them, but the open one", Retention{9, time.Hour}, after(100 * time.Hour), []string{"c", "b", "a"}},
 	} {
 		var got []string
-		for _, f := range c.keep.Expired(all, c.now) {
+		for _, f := range c.keep.FindExpired(all, c.now) {
 			got = append(got, f.Name)
 		}
 		if !slices.Equal(got, c.want) {
@@ -402,7 +402,7 @@ func TestExpired(t *testing.T) {
 }
 
 func TestEnds(t *testing.T) {
-	e := tell(Entry{}, story()[:4]...).Ends(ResultUnknown, after(time.Hour))
+	e := tell(Entry{}, story()[:4]...).WithEnd(ResultUnknown, after(time.Hour))
 	if s := e.Object.Status; s.Phase != "Done" || s.Result != "Unknown" || s.Pods.Ended != 2 || s.Duration != "1h0m0s" {
 		t.Errorf("got %+v, want Done, Unknown, and what was known", s)
 	}
@@ -412,11 +412,11 @@ func TestEnds(t *testing.T) {
 func TestAfterwards(t *testing.T) {
 	before := tell(Entry{}, story()...).Object
 	rec := story()[len(story())-1].Record
-	for _, after := range []taint.After{taint.AfterPowerOn, taint.AfterPoweredOn} {
-		rec.After = after
-		now := Entry{}.Add(told(rec, start.Add(time.Hour))).Join(&before).Object
+	for _, after := range []taint.PostFence{taint.PostFencePowerOn, taint.PostFencePoweredOn} {
+		rec.PostFence = after
+		now := Entry{}.AddUpdate(told(rec, start.Add(time.Hour))).MergeObject(&before).Object
 		c := meta.FindStatusCondition(now.Status.Conditions, api.Finished)
-		if now.Status.After != string(after) || c.Reason != "Evicted" || !strings.HasSuffix(c.Message, afters[after]) || afters[after] == "" {
+		if now.Status.After != string(after) || c.Reason != "Evicted" || !strings.HasSuffix(c.Message, postFenceTexts[after]) || postFenceTexts[after] == "" {
 			t.Errorf("%s: got %q, condition %+v", after, now.Status.After, c)
 		}
 		now.Status.After, now.Status.Conditions = "", before.Status.Conditions
@@ -424,7 +424,7 @@ func TestAfterwards(t *testing.T) {
 			t.Errorf("%s: something else changed (-before +now):\n%s", after, diff)
 		}
 		before.Status.After = string(after)
-		if late := Of(&before).Add(told(rec, start.Add(time.Hour))).Object; late.Status.After != string(after) {
+		if late := EntryOf(&before).AddUpdate(told(rec, start.Add(time.Hour))).Object; late.Status.After != string(after) {
 			t.Errorf("%s: told again: got %q", after, late.Status.After)
 		}
 		before.Status.After = ""
@@ -434,10 +434,10 @@ func TestAfterwards(t *testing.T) {
 // TestPowerOffTo: the object names what the record names. Until the end they may be more than those that accepted a
 // power-off.
 func TestPowerOffTo(t *testing.T) {
-	named := func(p taint.Phase, res taint.Result, at time.Duration, devices ...string) Told {
-		r := record().Enter(p, res, after(at))
+	named := func(p taint.Phase, res taint.Result, at time.Duration, devices ...string) Update {
+		r := record().EnterPhase(p, res, after(at))
 		for _, d := range devices {
-			r.PowerOffTo = append(r.PowerOffTo, taint.Speaker{Device: d})
+			r.PowerOffTo = append(r.PowerOffTo, taint.DeviceRef{Device: d})
 		}
 		return told(r, after(at))
 	}
@@ -457,18 +457,18 @@ func TestPowerOffTo(t *testing.T) {
 	check("ended", done, "strip/1")
 	check("told late", tell(done, more), "strip/1")
 	check("none accepted it", tell(Entry{}, one, named(taint.PhaseDone, taint.ResultCancelled, second)))
-	check("the Node is gone", tell(Entry{}, one, Told{Node: "n1", At: after(second), Record: one.Record, Gone: true}),
+	check("the Node is gone", tell(Entry{}, one, Update{Node: "n1", At: after(second), Record: one.Record, Gone: true}),
 		"strip/1", "strip/2")
 
 	open, other := tell(Entry{}, one).Object, tell(Entry{}, more)
-	check("another process told of more", other.Join(&open), "bmc/1", "strip/1", "strip/2")
-	check("another process saw the end", other.Join(&done.Object), "strip/1")
-	check("this one saw the end", done.Join(&other.Object), "strip/1")
+	check("another process told of more", other.MergeObject(&open), "bmc/1", "strip/1", "strip/2")
+	check("another process saw the end", other.MergeObject(&done.Object), "strip/1")
+	check("this one saw the end", done.MergeObject(&other.Object), "strip/1")
 	var many []string
 	for i := range 2 * api.MaxDevices {
 		many = append(many, fmt.Sprintf("strip/%02d", i))
 	}
-	bounded := tell(Entry{}, named(taint.PhasePoweringOff, "", 0, many...)).Bounded(&api.Fencing{})
+	bounded := tell(Entry{}, named(taint.PhasePoweringOff, "", 0, many...)).BoundedObject(&api.Fencing{})
 	if got := bounded.Status.PowerOffTo; len(got) != api.MaxDevices {
 		t.Errorf("got %d devices, want %d", len(got), api.MaxDevices)
 	}

@@ -21,10 +21,10 @@ type stepsKnown struct {
 	written []api.Step // one for each kind
 }
 
-// add returns the steps with one more. A step that was added before may have gone on since.
-func (k stepsKnown) add(s api.Step) stepsKnown {
+// addStep returns the steps with one more. A step that was added before may have gone on since.
+func (k stepsKnown) addStep(s api.Step) stepsKnown {
 	s.Step, s.Error = cutText(s.Step), cutText(s.Error)
-	s.Began, s.Ended = at(s.Began.Time), at(s.Ended.Time)
+	s.Began, s.Ended = toMicroTime(s.Began.Time), toMicroTime(s.Ended.Time)
 	if s.Ended.Before(&s.Began) {
 		s.Ended = s.Began
 	}
@@ -34,7 +34,7 @@ func (k stepsKnown) add(s api.Step) stepsKnown {
 	if i < 0 {
 		own = append(own, s)
 	} else {
-		own[i] = same(own[i], s)
+		own[i] = mergeSameSteps(own[i], s)
 	}
 	if len(own) <= maxOwnSteps {
 		return stepsKnown{own, k.written}
@@ -42,11 +42,11 @@ func (k stepsKnown) add(s api.Step) stepsKnown {
 	slices.SortFunc(own, func(a, b api.Step) int { return a.Began.Compare(b.Began.Time) })
 	half := len(own) / 2
 	old := stepsKnown{own[:half], k.written}
-	return stepsKnown{own: slices.Clone(own[half:])}.join(old.merged())
+	return stepsKnown{own: slices.Clone(own[half:])}.addWritten(old.mergedSteps())
 }
 
-// join returns the steps with those that another process wrote down, or this one before.
-func (k stepsKnown) join(written []api.Step) stepsKnown {
+// addWritten returns the steps with those that another process wrote down, or this one before.
+func (k stepsKnown) addWritten(written []api.Step) stepsKnown {
 	out := slices.Clone(k.written)
 	for _, s := range written {
 		s.Times = timesOf(s)
@@ -54,17 +54,17 @@ func (k stepsKnown) join(written []api.Step) stepsKnown {
 		switch {
 		case i < 0:
 			out = append(out, s)
-		case apart(out[i], s):
-			out[i] = sum(out[i], s)
+		case isOutside(out[i], s):
+			out[i] = sumSteps(out[i], s)
 		default: // one was written after the other, and has it in it
-			out[i] = same(out[i], s)
+			out[i] = mergeSameSteps(out[i], s)
 		}
 	}
 	return stepsKnown{k.own, out}
 }
 
-// merged returns one entry for each kind of step, in the order in which they first began.
-func (k stepsKnown) merged() []api.Step {
+// mergedSteps returns one entry for each kind of step, in the order in which they first began.
+func (k stepsKnown) mergedSteps() []api.Step {
 	own := slices.SortedFunc(slices.Values(k.own), func(a, b api.Step) int {
 		return cmp.Or(a.Ended.Compare(b.Ended.Time), a.Began.Compare(b.Began.Time))
 	})
@@ -77,20 +77,20 @@ func (k stepsKnown) merged() []api.Step {
 		}
 	}
 	for _, s := range own {
-		if slices.ContainsFunc(k.written, func(w api.Step) bool { return w.Step == s.Step && !apart(w, s) }) {
-			put(&inside, s, sum)
+		if slices.ContainsFunc(k.written, func(w api.Step) bool { return w.Step == s.Step && !isOutside(w, s) }) {
+			put(&inside, s, sumSteps)
 		} else {
 			outside = append(outside, s)
 		}
 	}
 	for _, s := range k.written {
-		put(&all, s, same)
+		put(&all, s, mergeSameSteps)
 	}
 	for _, s := range inside {
-		put(&all, s, same)
+		put(&all, s, mergeSameSteps)
 	}
 	for _, s := range outside {
-		put(&all, s, sum)
+		put(&all, s, sumSteps)
 	}
 	for i := range all {
 		if all[i].Times == 1 {
@@ -103,12 +103,12 @@ func (k stepsKnown) merged() []api.Step {
 	return all
 }
 
-// apart reports whether s began at a time that w does not cover.
-func apart(w, s api.Step) bool { return s.Began.After(w.Ended.Time) || s.Began.Before(&w.Began) }
+// isOutside reports whether s began at a time that w does not cover.
+func isOutside(w, s api.Step) bool { return s.Began.After(w.Ended.Time) || s.Began.Before(&w.Began) }
 
-// same returns what two entries about the same steps say together: the one that ended later knows how they failed.
-func same(a, b api.Step) api.Step {
-	m := span(a, b)
+// mergeSameSteps returns what two entries about the same steps say together: the one that ended later knows how they failed.
+func mergeSameSteps(a, b api.Step) api.Step {
+	m := joinSpans(a, b)
 	if c := cmp.Or(a.Ended.Compare(b.Ended.Time), strings.Compare(a.Error, b.Error)); c > 0 {
 		m.Error = a.Error
 	} else {
@@ -118,15 +118,15 @@ func same(a, b api.Step) api.Step {
 	return m
 }
 
-// sum returns what two entries about different steps say together.
-func sum(a, b api.Step) api.Step {
-	m := span(a, b)
+// sumSteps returns what two entries about different steps say together.
+func sumSteps(a, b api.Step) api.Step {
+	m := joinSpans(a, b)
 	m.Objects, m.Times = a.Objects+b.Objects, a.Times+b.Times
 	return m
 }
 
-// span returns the time of both, and the last failure. b ended last, where they are about different steps.
-func span(a, b api.Step) api.Step {
+// joinSpans returns the time of both, and the last failure. b ended last, where they are about different steps.
+func joinSpans(a, b api.Step) api.Step {
 	m := b
 	m.Error = cmp.Or(b.Error, a.Error)
 	if a.Began.Before(&m.Began) {

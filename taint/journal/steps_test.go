@@ -15,14 +15,14 @@ import (
 )
 
 // toldStep tells of a step while the fence evicts.
-func toldStep(s *api.Step) Told {
-	t := told(record().Enter(taint.PhaseEvicting, "", after(second)), after(second))
+func toldStep(s *api.Step) Update {
+	t := told(record().EnterPhase(taint.PhaseEvicting, "", after(second)), after(second))
 	t.Step = s
 	return t
 }
 
 // someSteps are steps of one process, one after the other.
-func someSteps(r *rand.Rand, from time.Duration) (all []Told, last time.Duration) {
+func someSteps(r *rand.Rand, from time.Duration) (all []Update, last time.Duration) {
 	last = from
 	for range 1 + r.IntN(12) {
 		last += time.Duration(1+r.IntN(1000)) * time.Millisecond
@@ -36,7 +36,7 @@ func someSteps(r *rand.Rand, from time.Duration) (all []Told, last time.Duration
 }
 
 // count is how often each kind of step was taken, about how many objects.
-func count(all []Told) map[string][2]int32 {
+func count(all []Update) map[string][2]int32 {
 	out := map[string][2]int32{}
 	for _, t := range all {
 		c := out[t.Step.Step]
@@ -78,18 +78,18 @@ func TestStepsOfProcesses(t *testing.T) {
 		first, last := someSteps(r, second)
 		second, _ := someSteps(r, last+time.Millisecond)
 		want := tell(Entry{}, append(slices.Clone(first), second...)...).Object.Status.Steps
-		written := tell(Entry{}, first...).Bounded(&api.Fencing{})
+		written := tell(Entry{}, first...).BoundedObject(&api.Fencing{})
 		untouched := written.DeepCopy()
 
-		one := tell(Entry{}, second...).Join(written)
+		one := tell(Entry{}, second...).MergeObject(written)
 		i := r.IntN(len(second) + 1)
 		for how, e := range map[string]Entry{
 			"joined in the end":       one,
-			"joined in the middle":    tell(tell(Entry{}, second[:i]...).Join(written), second[i:]...),
-			"taken over":              tell(Of(written), second...),
-			"joined twice":            one.Join(written),
-			"joined with itself":      one.Join(one.Bounded(&api.Fencing{})),
-			"half written, rewritten": tell(Entry{}, second...).Join(tell(Of(written), second[:i]...).Bounded(&api.Fencing{})),
+			"joined in the middle":    tell(tell(Entry{}, second[:i]...).MergeObject(written), second[i:]...),
+			"taken over":              tell(EntryOf(written), second...),
+			"joined twice":            one.MergeObject(written),
+			"joined with itself":      one.MergeObject(one.BoundedObject(&api.Fencing{})),
+			"half written, rewritten": tell(Entry{}, second...).MergeObject(tell(EntryOf(written), second[:i]...).BoundedObject(&api.Fencing{})),
 		} {
 			if diff := cmp.Diff(want, e.Object.Status.Steps); diff != "" {
 				t.Errorf("seed %d, %s: -want +got:\n%s", seed, how, diff)
@@ -106,7 +106,7 @@ func TestStepsGoOn(t *testing.T) {
 	early, later := step(api.StepEndPods, second, 2*second, 3), step(api.StepEndPods, second, 5*second, 8)
 	early.Error = "conflict"
 	want := []api.Step{*later}
-	for _, all := range [][]Told{{toldStep(early), toldStep(later)}, {toldStep(later), toldStep(early)}} {
+	for _, all := range [][]Update{{toldStep(early), toldStep(later)}, {toldStep(later), toldStep(early)}} {
 		if diff := cmp.Diff(want, tell(Entry{}, all...).Object.Status.Steps); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
@@ -118,7 +118,7 @@ func TestStepsAreBounded(t *testing.T) {
 	var e Entry
 	const asked = 3000
 	for i := range asked {
-		e = e.Add(toldStep(step(api.StepAskDevices, time.Duration(i)*second, time.Duration(i)*second+second/2, 0)))
+		e = e.AddUpdate(toldStep(step(api.StepAskDevices, time.Duration(i)*second, time.Duration(i)*second+second/2, 0)))
 	}
 	if len(e.steps.own) > maxOwnSteps {
 		t.Errorf("kept %d steps, want at most %d", len(e.steps.own), maxOwnSteps)
@@ -137,9 +137,9 @@ func TestStepsAreBounded(t *testing.T) {
 		t.Errorf("got %+v, want texts that are cut, and nothing below zero", got)
 	}
 	for i := range 2 * api.MaxSteps {
-		e = e.Add(toldStep(step(strings.Repeat("s", i+1), 0, second, 0)))
+		e = e.AddUpdate(toldStep(step(strings.Repeat("s", i+1), 0, second, 0)))
 	}
-	if n := len(e.Bounded(&api.Fencing{}).Status.Steps); n != api.MaxSteps {
+	if n := len(e.BoundedObject(&api.Fencing{}).Status.Steps); n != api.MaxSteps {
 		t.Errorf("got %d kinds of steps, want %d", n, api.MaxSteps)
 	}
 }

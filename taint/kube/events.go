@@ -18,7 +18,7 @@ type Events struct {
 // concerns; nil if there is none. It sends none if the reason has no text, or if another process may lead by now: what
 // this one decided, nobody does. It does not block.
 func (e Events) Send(about, related runtime.Object, why reason.Reason, action string, words ...string) {
-	row := reason.Of(why)
+	row := reason.RowOf(why)
 	if row.Text == "" || e.Leading() != nil {
 		return
 	}
@@ -26,5 +26,5 @@ func (e Events) Send(about, related runtime.Object, why reason.Reason, action st
 	if row.Severity == reason.Warning {
 		kind = corev1.EventTypeWarning
 	}
-	e.To.Eventf(about, related, kind, string(why), action, "%s", row.Note(words...))
+	e.To.Eventf(about, related, kind, string(why), action, "%s", row.EventNote(words...))
 }

@@ -31,7 +31,7 @@ func LonghornDeletes(ctx context.Context, c client.Reader, m meta.RESTMapper) st
 	unread := func(err error) string {
 		return fmt.Sprintf("Longhorn's own setting %s cannot be read (%s)", longhornSetting, cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))
 	}
-	s, err := Served(m, schema.GroupKind{Group: "longhorn.io", Kind: "Setting"})
+	s, err := NewServedObject(m, schema.GroupKind{Group: "longhorn.io", Kind: "Setting"})
 	switch {
 	case err != nil:
 		return unread(err)
@@ -53,9 +53,9 @@ func LonghornDeletes(ctx context.Context, c client.Reader, m meta.RESTMapper) st
 	return ""
 }
 
-// Served is an object of a kind to read into, in whichever version the API server has it: one that we do not know must not pass for none. nil:
+// NewServedObject is an object of a kind to read into, in whichever version the API server has it: one that we do not know must not pass for none. nil:
 // there is no such resource. It blocks for the API's discovery.
-func Served(m meta.RESTMapper, kind schema.GroupKind) (*unstructured.Unstructured, error) {
+func NewServedObject(m meta.RESTMapper, kind schema.GroupKind) (*unstructured.Unstructured, error) {
 	mapping, err := m.RESTMapping(kind)
 	var failed *apiutil.ErrResourceDiscoveryFailed // counts as no match, too, where one of several versions was not found
 	switch {

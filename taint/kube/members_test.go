@@ -38,11 +38,11 @@ func TestMembers(t *testing.T) {
 	pod("etcd-operator", "n5", corev1.ConditionTrue, func(p *corev1.Pod) { p.Annotations = nil })
 	pod("pending", "", corev1.ConditionTrue, nil)
 	pod("kube-apiserver-n6", "n6", corev1.ConditionTrue, func(p *corev1.Pod) { p.Labels["component"] = "kube-apiserver" })
-	got, err := Members(t.Context(), c)
+	got, err := ListEtcdMembers(t.Context(), c)
 	if want := map[string]bool{"n1": true, "n2": false, "n3": false}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
-	if _, err := Members(t.Context(), mute{}); err == nil {
+	if _, err := ListEtcdMembers(t.Context(), mute{}); err == nil {
 		t.Error("pods that cannot be listed are none")
 	}
 }

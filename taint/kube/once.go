@@ -19,7 +19,7 @@ import (
 // ErrLate is the ErrAgain of a write that was not sent in time: what it was decided on may not hold any more.
 var ErrLate = fmt.Errorf("%w: too late for what was decided", ErrAgain)
 
-// SendBy allows the writes made with the context to be sent until that time, by a client that Once made so. The time is
+// SendBy allows the writes made with the context to be sent until that time, by a client that SendWritesOnce made so. The time is
 // by the transport's clocks (providers.Now), not by those of the protocol. It is over once either clock has passed
 // it: the monotonic one stands still while the machine is suspended. A write whose body has begun to be sent comes to
 // its end: cut off, it could land all the same.
@@ -29,8 +29,8 @@ func SendBy(ctx context.Context, by providers.Instant) context.Context {
 
 type sendBy struct{}
 
-// over reports whether the time has passed by either clock.
-func over(by providers.Instant) bool {
+// isOver reports whether the time has passed by either clock.
+func isOver(by providers.Instant) bool {
 	now := providers.Now()
 	return !now.Before(by) || !now.Wall.Before(by.Wall)
 }
@@ -45,31 +45,31 @@ type timelyBody struct {
 }
 
 func (b *timelyBody) Read(p []byte) (int, error) {
-	if !b.begun && over(b.by) {
+	if !b.begun && isOver(b.by) {
 		return 0, ErrLate
 	}
 	b.begun = true
 	return b.ReadCloser.Read(p)
 }
 
-// Once has clients of cfg send each request that changes something once, and not later than SendBy allows. By itself
+// SendWritesOnce has clients of cfg send each request that changes something once, and not later than SendBy allows. By itself
 // client-go sends one that was answered 429, or 5xx, with Retry-After again, up to ten times: seconds after the proof
 // that it was decided on. Whoever decided it decides again. What is left of a time limit goes by for a connection,
 // too. A read is sent again where it failed (repeat).
-func Once(cfg *rest.Config) {
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return once{next} })
+func SendWritesOnce(cfg *rest.Config) {
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return onceTransport{next} })
 }
 
-type once struct{ next http.RoundTripper }
+type onceTransport struct{ next http.RoundTripper }
 
-func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
+func (o onceTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodGet || req.Method == http.MethodHead {
-		return o.repeat(req)
+		return o.retryRead(req)
 	}
 	req = req.WithContext(req.Context()) // a copy
 	req.GetBody = nil                    // HTTP/2 sends again what a server that is going away refused, after up to a minute, if it can
 	if by, limited := req.Context().Value(sendBy{}).(providers.Instant); limited {
-		if over(by) {
+		if isOver(by) {
 			return nil, ErrLate
 		}
 		ctx, cancel := context.WithCancelCause(req.Context())
@@ -83,7 +83,7 @@ func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
 		// The context is the answer's body's, too: it ends with the request's own, which whoever made the request cancels.
 		req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 			GotConn: func(httptrace.GotConnInfo) {
-				if over(by) { // the machine was suspended: the timer's clock stood still
+				if isOver(by) { // the machine was suspended: the timer's clock stood still
 					cancel(ErrLate)
 				}
 			},
@@ -105,7 +105,7 @@ func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // WrappedRoundTripper is for client-go, which looks for the transport beneath.
-func (o once) WrappedRoundTripper() http.RoundTripper { return o.next }
+func (o onceTransport) WrappedRoundTripper() http.RoundTripper { return o.next }
 
 // How often a read is sent at most, how long it rests before the third time, and how long after the first it is not sent again.
 const (
@@ -114,10 +114,10 @@ const (
 	readWithin = time.Second
 )
 
-// repeat sends a read that got no answer, or a 5xx, again: at once, and then after a rest. A decision needs up to seven reads in a row, and
+// retryRead sends a read that got no answer, or a 5xx, again: at once, and then after a rest. A decision needs up to seven reads in a row, and
 // one that fails would have all of them begin anew. What took long to fail is not sent again: what was read beside it grows old. Where the
 // API server asks for patience client-go has it, but no longer than a second each time. A watch that fails its owner begins anew.
-func (o once) repeat(req *http.Request) (*http.Response, error) {
+func (o onceTransport) retryRead(req *http.Request) (*http.Response, error) {
 	if req.URL.Query().Has("watch") {
 		return o.next.RoundTrip(req)
 	}

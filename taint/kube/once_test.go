@@ -47,7 +47,7 @@ func busy(t *testing.T, status int) (url string, asked *atomic.Int32) {
 // onceClient is made as app makes the protocol's.
 func onceClient(t *testing.T, cfg *rest.Config) client.Client {
 	t.Helper()
-	Once(cfg)
+	SendWritesOnce(cfg)
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
@@ -119,7 +119,7 @@ func TestWriteIsNotSentLate(t *testing.T) {
 			w := late{}.writer(onceClient(t, &rest.Config{Host: url, Dial: tc.dial}))
 			by := providers.Now().Add(tc.within)
 			by.Wall = by.Wall.Add(-tc.passed)
-			err := w.Tombstone(SendBy(t.Context(), by), action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"}, "m")
+			err := w.EndPod(SendBy(t.Context(), by), action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"}, "m")
 			if asked.Load() != tc.want || errors.Is(err, ErrLate) != (tc.want == 0) {
 				t.Errorf("%d requests, %v; want %d", asked.Load(), err, tc.want)
 			}
@@ -162,7 +162,7 @@ func TestWriteIsNotSentAfterSuspension(t *testing.T) {
 			w := late{}.writer(onceClient(t, &rest.Config{
 				Host: s.URL, Dial: slow, TLSClientConfig: rest.TLSClientConfig{Insecure: true, NextProtos: protos},
 			}))
-			err := w.Delete(SendBy(t.Context(), by), action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
+			err := w.DeletePod(SendBy(t.Context(), by), action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
 			s.Close() // so that what was sent has come
 			switch {
 			case tc.suspended && (whole.Load() != 0 || tc.http2 && began.Load() != 0 || !errors.Is(err, ErrLate)):
@@ -185,7 +185,7 @@ func TestLateWriteHasNoBody(t *testing.T) {
 	}{{"in time", 0, 0, "{}"}, {"late", late, 0, ""}, {"late to end", 0, late, "{}"}} {
 		synctest.Test(t, func(t *testing.T) {
 			var sent []byte
-			o := once{transport(func(r *http.Request) (*http.Response, error) {
+			o := onceTransport{transport(func(r *http.Request) (*http.Response, error) {
 				time.Sleep(tc.before)
 				httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{})
 				if cause := context.Cause(r.Context()); errors.Is(cause, ErrLate) != (tc.want == "") {
@@ -225,7 +225,7 @@ func TestSentWriteIsNotCutOff(t *testing.T) {
 	}))
 	defer s.Close()
 	w := late{}.writer(onceClient(t, &rest.Config{Host: s.URL}))
-	err := w.Delete(SendBy(t.Context(), providers.Now().Add(2*time.Second)), action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
+	err := w.DeletePod(SendBy(t.Context(), providers.Now().Add(2*time.Second)), action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
 	if !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want the server's answer", err)
 	}
@@ -238,7 +238,7 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // A write whose time is over does not get as far as the transport, which may have a connection at hand.
 func TestOnceIsTooLate(t *testing.T) {
 	asked := 0
-	o := once{transport(func(*http.Request) (*http.Response, error) {
+	o := onceTransport{transport(func(*http.Request) (*http.Response, error) {
 		asked++
 		return &http.Response{Header: http.Header{}, Body: http.NoBody}, nil
 	})}
@@ -270,7 +270,7 @@ func TestWriteHasOneBody(t *testing.T) {
 	for _, method := range []string{http.MethodPatch, http.MethodDelete, http.MethodPut, http.MethodPost} {
 		req, err := http.NewRequestWithContext(t.Context(), method, "https://api.example.net", strings.NewReader("{}"))
 		kit.Must(t, err)
-		resp, err := once{transport(func(r *http.Request) (*http.Response, error) {
+		resp, err := onceTransport{transport(func(r *http.Request) (*http.Response, error) {
 			if r.GetBody != nil || r.Body == nil {
 				t.Errorf("%s: its body can be sent twice, or not at all", method)
 			}
@@ -320,7 +320,7 @@ func TestFailedReadIsRepeated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sent, open := 0, 0
-				o := once{transport(func(*http.Request) (*http.Response, error) {
+				o := onceTransport{transport(func(*http.Request) (*http.Response, error) {
 					a := tc.answers[min(sent, len(tc.answers)-1)]
 					sent++
 					time.Sleep(a.took)
@@ -371,7 +371,7 @@ func TestRepeatEndsWithItsRead(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), readRest/2)
 		defer cancel()
 		sent := 0
-		o := once{transport(func(*http.Request) (*http.Response, error) {
+		o := onceTransport{transport(func(*http.Request) (*http.Response, error) {
 			sent++
 			return nil, io.ErrUnexpectedEOF
 		})}

@@ -30,9 +30,9 @@ import (
 // Timeout bounds one read of the API server, and one write to it.
 const Timeout = 15 * time.Second
 
-// Look reads a Node and its Lease from c, which must read from the API server and not from a cache. A Node that is not there is a Look
+// ReadNode reads a Node and its Lease from c, which must read from the API server and not from a cache. A Node that is not there is a ReadNode
 // that does not exist, without error.
-func Look(ctx context.Context, c client.Reader, name, key string, now func() time.Time) (*corev1.Node, taint.Look, error) {
+func ReadNode(ctx context.Context, c client.Reader, name, key string, now func() time.Time) (*corev1.Node, taint.Look, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	sent := now()
@@ -63,11 +63,11 @@ func Look(ctx context.Context, c client.Reader, name, key string, now func() tim
 	if err := g.Wait(); err != nil {
 		return nil, taint.Look{}, err
 	}
-	return node, taint.See(node, lease, key, providers.InstantOf(sent), providers.InstantOf(now())), nil
+	return node, taint.NewLook(node, lease, key, providers.InstantOf(sent), providers.InstantOf(now())), nil
 }
 
-// Pods lists what is bound to the node.
-func Pods(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, error) {
+// ListPods lists what is bound to the node.
+func ListPods(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var list corev1.PodList
@@ -77,9 +77,9 @@ func Pods(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, erro
 	return list.Items, nil
 }
 
-// Members are the nodes on which kubeadm's or RKE2's static pods of etcd are bound, and whether each is Ready: by them etcd's members are
+// ListEtcdMembers are the nodes on which kubeadm's or RKE2's static pods of etcd are bound, and whether each is Ready: by them etcd's members are
 // known, without a credential of etcd's. A node shows what pods it likes: what its pod says counts only of a control-plane node.
-func Members(ctx context.Context, c client.Reader) (map[string]bool, error) {
+func ListEtcdMembers(ctx context.Context, c client.Reader) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var list corev1.PodList
@@ -112,11 +112,11 @@ func SeePods(list []corev1.Pod, key string, first labels.Selector) []action.Pod 
 // resolvers is how many claims are read at the same time.
 const resolvers = 16
 
-// Volumes finds the volumes that the pods' claims lead to, by the pods' UIDs. Each claim costs two reads. A claim or
+// ReadVolumes finds the volumes that the pods' claims lead to, by the pods' UIDs. Each claim costs two reads. A claim or
 // volume whose read the API server refuses is Unread in the result, so that it does not hide the others. unread says
 // why; it is nil if all were read. err means that the API server did not answer, or was overloaded; then nothing is
 // known.
-func Volumes(
+func ReadVolumes(
 	ctx context.Context, c client.Reader, pods []corev1.Pod,
 ) (of map[string][]action.Volume, unread, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
@@ -126,7 +126,7 @@ func Volumes(
 	found, refused := make([][]action.Volume, len(pods)), make([]error, len(pods))
 	for i := range pods {
 		g.Go(func() (err error) {
-			found[i], refused[i], err = volumes(ctx, c, &pods[i])
+			found[i], refused[i], err = readPodVolumes(ctx, c, &pods[i])
 			return err
 		})
 	}
@@ -140,16 +140,16 @@ func Volumes(
 	return of, errors.Join(refused...), nil
 }
 
-// Refuses reports that err is the API server's answer to this one request: it answers, and has room for, other
+// IsRefusal reports that err is the API server's answer to this one request: it answers, and has room for, other
 // requests.
-func Refuses(err error) bool {
+func IsRefusal(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && !apierrors.IsNotFound(err) && !Crowded(err)
+	return errors.As(err, &status) && !apierrors.IsNotFound(err) && !IsCrowded(err)
 }
 
-// Owners finds what controls the pods, by their UIDs: for a pod of a ReplicaSet that a Deployment controls, the Deployment. Each
+// ReadOwners finds what controls the pods, by their UIDs: for a pod of a ReplicaSet that a Deployment controls, the Deployment. Each
 // ReplicaSet costs one read. One that is not there any more is the pod's owner all the same.
-func Owners(ctx context.Context, c client.Reader, pods []action.Pod) (map[string]action.Owner, error) {
+func ReadOwners(ctx context.Context, c client.Reader, pods []action.Pod) (map[string]action.Owner, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	out, sets := map[string]action.Owner{}, map[client.ObjectKey]action.Owner{}
@@ -172,9 +172,9 @@ func Owners(ctx context.Context, c client.Reader, pods []action.Pod) (map[string
 	return out, nil
 }
 
-// Waiting finds the claims, as namespace/name, that pods of ReplicaSets wait for elsewhere: Pending ones in the namespaces, not bound to the
+// ListAwaitedClaims finds the claims, as namespace/name, that pods of ReplicaSets wait for elsewhere: Pending ones in the namespaces, not bound to the
 // node, that nobody deleted. Each namespace costs one list.
-func Waiting(ctx context.Context, c client.Reader, node string, namespaces []string) (map[string]bool, error) {
+func ListAwaitedClaims(ctx context.Context, c client.Reader, node string, namespaces []string) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	out := map[string]bool{}
@@ -203,7 +203,7 @@ func Waiting(ctx context.Context, c client.Reader, node string, namespaces []str
 func SeePod(p *corev1.Pod, key string, first labels.Selector) action.Pod {
 	out := action.Pod{
 		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
-		Exempt: taint.Exempt(p, key), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p), Message: p.Status.Message,
+		Exempt: taint.ExemptionOf(p, key), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p), Message: p.Status.Message,
 		First:       first != nil && !first.Empty() && first.Matches(labels.Set(p.Labels)),
 		Deleting:    p.DeletionTimestamp != nil,
 		Finalizers:  p.Finalizers,
@@ -235,9 +235,9 @@ func isTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
 	})
 }
 
-// volumes resolves a pod's claims. A claim or volume that is not there is passed over: nothing can be attached for it. So is a claim that names
+// readPodVolumes resolves a pod's claims. A claim or volume that is not there is passed over: nothing can be attached for it. So is a claim that names
 // another claim's volume, as anybody may write who makes claims: kubelets and the attach/detach controller refuse it.
-func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []action.Volume, unread, err error) {
+func readPodVolumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []action.Volume, unread, err error) {
 	for _, v := range p.Spec.Volumes {
 		claim, ok := taint.VolumeClaim(p, v)
 		if !ok {
@@ -246,7 +246,7 @@ func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []action.
 		var pvc corev1.PersistentVolumeClaim
 		err := c.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: claim}, &pvc)
 		switch {
-		case Refuses(err):
+		case IsRefusal(err):
 			unread = errors.Join(unread, fmt.Errorf("reading claim %s/%s: %w", p.Namespace, claim, err))
 			out = append(out, action.Volume{Claim: claim, Unread: true})
 			continue
@@ -257,7 +257,7 @@ func volumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []action.
 		}
 		vol := action.Volume{PV: pvc.Spec.VolumeName, Claim: claim}
 		var pv corev1.PersistentVolume
-		if err := c.Get(ctx, client.ObjectKey{Name: vol.PV}, &pv); Refuses(err) {
+		if err := c.Get(ctx, client.ObjectKey{Name: vol.PV}, &pv); IsRefusal(err) {
 			unread = errors.Join(unread, fmt.Errorf("reading volume %s: %w", vol.PV, err))
 			vol.Unread = true
 		} else if client.IgnoreNotFound(err) != nil {
@@ -296,9 +296,9 @@ func migratedName(pv *corev1.PersistentVolume) (name corev1.UniqueVolumeName, kn
 	return uniqueName(translated.Spec.CSI), true
 }
 
-// Claims finds the claims, as namespace/name, that volumes are bound to. It is "" for a volume that is unbound or does
+// ReadClaims finds the claims, as namespace/name, that volumes are bound to. It is "" for a volume that is unbound or does
 // not exist. It is evict.UnreadClaim if the API server refuses the read. Each volume costs one read.
-func Claims(ctx context.Context, c client.Reader, pvs []string) (map[string]string, error) {
+func ReadClaims(ctx context.Context, c client.Reader, pvs []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -307,7 +307,7 @@ func Claims(ctx context.Context, c client.Reader, pvs []string) (map[string]stri
 	for i, name := range pvs {
 		g.Go(func() error {
 			var pv corev1.PersistentVolume
-			if err := c.Get(ctx, client.ObjectKey{Name: name}, &pv); Refuses(err) {
+			if err := c.Get(ctx, client.ObjectKey{Name: name}, &pv); IsRefusal(err) {
 				found[i] = action.UnreadClaim
 			} else if client.IgnoreNotFound(err) != nil {
 				return fmt.Errorf("reading volume %s: %w", name, err)
@@ -327,9 +327,9 @@ func Claims(ctx context.Context, c client.Reader, pvs []string) (map[string]stri
 	return out, nil
 }
 
-// Attachments returns the VolumeAttachments by the nodes that they name, from c. A list from the API server is one of all nodes: it is
+// ListAttachments returns the VolumeAttachments by the nodes that they name, from c. A list from the API server is one of all nodes: it is
 // asked for when something hangs on it that the cache does not decide.
-func Attachments(ctx context.Context, c client.Reader, opts ...client.ListOption) (map[string][]action.Attachment, error) {
+func ListAttachments(ctx context.Context, c client.Reader, opts ...client.ListOption) (map[string][]action.Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var list storagev1.VolumeAttachmentList

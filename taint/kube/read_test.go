@@ -166,7 +166,7 @@ func TestReadsThatFail(t *testing.T) {
 					return nil
 				}}
 				none := apierrors.IsNotFound(fail)
-				node, l, err := Look(t.Context(), live, "n1", taint.DefaultKey, time.Now)
+				node, l, err := ReadNode(t.Context(), live, "n1", taint.DefaultKey, time.Now)
 				failed := (what == "node" || what == "lease") && !none
 				switch {
 				case (err != nil) != failed || failed && (l.Exists || !errors.Is(err, fail)):
@@ -174,10 +174,10 @@ func TestReadsThatFail(t *testing.T) {
 				case !failed && (l.Exists != (what != "node") || (node != nil) != l.Exists || l.Exists && (l.LeaseRV == "") != (what == "lease")):
 					t.Errorf("look: got exists %v, node %v, lease %q", l.Exists, node != nil, l.LeaseRV)
 				}
-				pods, err := Pods(t.Context(), live, "n1")
+				pods, err := ListPods(t.Context(), live, "n1")
 				must(t, err)
 				refused := name == "forbidden" || name == "internal"
-				of, unread, err := Volumes(t.Context(), live, pods)
+				of, unread, err := ReadVolumes(t.Context(), live, pods)
 				failed = (what == "claim" || what == "volume") && !none && !refused
 				if (err != nil) != failed || failed && of != nil {
 					t.Errorf("volumes: got %v, error %v, want an error: %v", of, err, failed)
@@ -192,7 +192,7 @@ func TestReadsThatFail(t *testing.T) {
 						t.Errorf("volumes: got %+v, want unread: %v", v, refused)
 					}
 				}
-				claims, err := Claims(t.Context(), live, []string{"pv-5"})
+				claims, err := ReadClaims(t.Context(), live, []string{"pv-5"})
 				if failed = failed && what == "volume"; (err != nil) != failed || failed && claims != nil {
 					t.Errorf("claims: got %v, error %v, want an error: %v", claims, err, failed)
 				}
@@ -210,9 +210,9 @@ func TestUnreadClaimHidesNoOther(t *testing.T) {
 	refusal := apierrors.NewInternalError(errors.New("unable to transform key"))
 	live := unreadable{Reader: c, get: map[string]error{"data": refusal},
 		err: func(runtime.Object) error { return nil }}
-	pods, err := Pods(t.Context(), live, "n1")
+	pods, err := ListPods(t.Context(), live, "n1")
 	must(t, err)
-	of, unread, err := Volumes(t.Context(), live, pods)
+	of, unread, err := ReadVolumes(t.Context(), live, pods)
 	if err != nil || !errors.Is(unread, refusal) || !strings.Contains(unread.Error(), "shop/data") {
 		t.Fatalf("got error %v, unread %v", err, unread)
 	}
@@ -236,10 +236,10 @@ func TestListsThatFail(t *testing.T) {
 			}
 			return nil
 		}}
-		if pods, err := Pods(t.Context(), live, "n1"); !errors.Is(err, fail) || pods != nil {
+		if pods, err := ListPods(t.Context(), live, "n1"); !errors.Is(err, fail) || pods != nil {
 			t.Errorf("%s: got pods %v, error %v", name, pods, err)
 		}
-		if atts, err := Attachments(t.Context(), live); !errors.Is(err, fail) || atts != nil {
+		if atts, err := ListAttachments(t.Context(), live); !errors.Is(err, fail) || atts != nil {
 			t.Errorf("%s: got attachments %v, error %v", name, atts, err)
 		}
 	}
@@ -256,7 +256,7 @@ func TestLookTakesItsTime(t *testing.T) {
 		now = now.Add(time.Second)
 		return nil
 	}}
-	_, l, err := Look(t.Context(), slow, "n1", taint.DefaultKey, func() time.Time {
+	_, l, err := ReadNode(t.Context(), slow, "n1", taint.DefaultKey, func() time.Time {
 		mu.Lock()
 		defer mu.Unlock()
 		return now
@@ -272,9 +272,9 @@ func TestLookTakesItsTime(t *testing.T) {
 // for them. A claim or volume that is not there is none; a volume that is not CSI's has no name in the lists.
 func TestVolumes(t *testing.T) {
 	c := stored(t)
-	pods, err := Pods(t.Context(), c, "n1")
+	pods, err := ListPods(t.Context(), c, "n1")
 	must(t, err)
-	got, unread, err := Volumes(t.Context(), c, pods)
+	got, unread, err := ReadVolumes(t.Context(), c, pods)
 	must(t, errors.Join(err, unread))
 	want := map[string][]action.Volume{
 		"uid-of-db":    {{PV: "pv-1", Claim: "data", Driver: "sim.example.com", Handle: "lun-9", Unique: "kubernetes.io/csi/sim.example.com^lun-9"}, {PV: "pv-2", Claim: "db-scratch", Driver: "other.example.com", Handle: "lun-8", Unique: "kubernetes.io/csi/other.example.com^lun-8"}},
@@ -345,7 +345,7 @@ func TestMigratedVolumes(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "tree"},
 				Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv-tree"},
 			}))
-			of, _, err := Volumes(t.Context(), c, []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", UID: "u"}, Spec: corev1.PodSpec{
+			of, _, err := ReadVolumes(t.Context(), c, []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", UID: "u"}, Spec: corev1.PodSpec{
 				Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
 					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "tree"},
 				}}},
@@ -374,7 +374,7 @@ func TestVolumesOfMany(t *testing.T) {
 		}}}})
 		want[uid] = []action.Volume{{PV: pv, Claim: claim}}
 	}
-	got, unread, err := Volumes(t.Context(), c, pods)
+	got, unread, err := ReadVolumes(t.Context(), c, pods)
 	must(t, errors.Join(err, unread))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -383,7 +383,7 @@ func TestVolumesOfMany(t *testing.T) {
 
 // A claim is the one that the volume names, and no volume's name is a claim's.
 func TestClaims(t *testing.T) {
-	got, err := Claims(t.Context(), stored(t), []string{"pv-6", "pv-1", "pv-gone", "pv-5"})
+	got, err := ReadClaims(t.Context(), stored(t), []string{"pv-6", "pv-1", "pv-gone", "pv-5"})
 	must(t, err)
 	if diff := cmp.Diff(map[string]string{"pv-6": "shop/own", "pv-5": "bank/stolen", "pv-1": "", "pv-gone": ""}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -401,7 +401,7 @@ func (b blind) List(ctx context.Context, l client.ObjectList, _ ...client.ListOp
 func TestAttachmentsOfOneNode(t *testing.T) {
 	c := stored(t)
 	for node, want := range map[string][]string{"n1": {"csi-a pv-1", "csi-b pv-2", "csi-d "}, "n2": {"csi-c pv-3"}, "nowhere": nil} {
-		atts, err := Attachments(t.Context(), blind{c})
+		atts, err := ListAttachments(t.Context(), blind{c})
 		must(t, err)
 		var got []string
 		for _, a := range atts[node] {
@@ -423,7 +423,7 @@ func TestAttachmentIsSeenAsItIs(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "u", ResourceVersion: "3", DeletionTimestamp: &now, Finalizers: []string{"f"}},
 		Spec:       storagev1.VolumeAttachmentSpec{NodeName: "n1", Attacher: "csi", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
 	}).Build()
-	got, err := Attachments(t.Context(), c)
+	got, err := ListAttachments(t.Context(), c)
 	must(t, err)
 	if diff := cmp.Diff([]action.Attachment{{Name: "va", UID: "u", ResourceVersion: "3", PV: "pv-1", Attacher: "csi", Deleting: true}}, got["n1"]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -461,7 +461,7 @@ func TestWaiting(t *testing.T) {
 	must(t, corev1.AddToScheme(scheme))
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithIndex(&corev1.Pod{}, "status.phase", func(o client.Object) []string { return []string{string(o.(*corev1.Pod).Status.Phase)} }).Build()
-	got, err := Waiting(t.Context(), c, "n1", []string{"shop", "web"})
+	got, err := ListAwaitedClaims(t.Context(), c, "n1", []string{"shop", "web"})
 	must(t, err)
 	if diff := cmp.Diff(map[string]bool{"shop/bound": true, "shop/unbound": true, "web/other-namespace": true}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -529,7 +529,7 @@ func TestOwners(t *testing.T) {
 	pod := func(uid, set string) action.Pod {
 		return action.Pod{Namespace: "ns", UID: uid, Owner: action.Owner{Kind: "ReplicaSet", Name: set}}
 	}
-	got, err := Owners(t.Context(), c, []action.Pod{pod("a", "r"), pod("b", "r"), pod("c", "alone"), pod("d", "gone"), pod("e", "other")})
+	got, err := ReadOwners(t.Context(), c, []action.Pod{pod("a", "r"), pod("b", "r"), pod("c", "alone"), pod("d", "gone"), pod("e", "other")})
 	must(t, err)
 	d := action.Owner{Kind: "Deployment", Name: "d", Known: true}
 	want := map[string]action.Owner{"a": d, "b": d}

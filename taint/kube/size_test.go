@@ -52,15 +52,15 @@ func TestSmallFormsFit(t *testing.T) {
 	newPod(t, c) // its account
 	w := late{}.writer(c)
 	const id, token = "f-0123456789ab", "f-0123456789ab/20260101T000000.000"
-	tombstone := func(p action.Pod) error { return w.Tombstone(t.Context(), p, id) }
+	tombstone := func(p action.Pod) error { return w.EndPod(t.Context(), p, id) }
 	small := func(p action.Pod) error { p.Small = true; return tombstone(p) }
-	try := func(bytes int, act func(action.Pod) error) action.Refusal {
+	try := func(bytes int, act func(action.Pod) error) action.WriteResult {
 		t.Helper()
 		o, err := sized(t, c, bytes)
 		if err == nil {
 			err = act(SeePod(o, taint.DefaultKey, nil))
 		}
-		if why := Refusal(err); why == action.Accepted || why == action.TooLarge {
+		if why := RefusalOf(err); why == action.Accepted || why == action.TooLarge {
 			return why
 		}
 		t.Fatal(err)
@@ -78,14 +78,14 @@ func TestSmallFormsFit(t *testing.T) {
 		name  string
 		bytes int
 		act   func(action.Pod) error
-		want  action.Refusal
+		want  action.WriteResult
 	}{
 		{"the small tombstone fits", fits, small, action.Accepted},
 		{"and no byte more", most, small, action.TooLarge},
 		{"the whole tombstone does not", fits, tombstone, action.TooLarge},
-		{"the whole spare does not", fits, func(p action.Pod) error { return w.Spare(t.Context(), p, token) }, action.TooLarge},
-		{"the small spare does", fits, func(p action.Pod) error { p.Small = true; return w.Spare(t.Context(), p, token) }, action.Accepted},
-		{"a pod that is a little larger cannot be deleted either", fits + 16, func(p action.Pod) error { return w.Delete(t.Context(), p) }, action.TooLarge},
+		{"the whole spare does not", fits, func(p action.Pod) error { return w.SparePod(t.Context(), p, token) }, action.TooLarge},
+		{"the small spare does", fits, func(p action.Pod) error { p.Small = true; return w.SparePod(t.Context(), p, token) }, action.Accepted},
+		{"a pod that is a little larger cannot be deleted either", fits + 16, func(p action.Pod) error { return w.DeletePod(t.Context(), p) }, action.TooLarge},
 	} {
 		if got := try(tc.bytes, tc.act); got != tc.want {
 			t.Errorf("%s: got %q with %d bytes, want %q", tc.name, got, tc.bytes, tc.want)
@@ -109,7 +109,7 @@ func TestSmallForms(t *testing.T) {
 		return p
 	}
 	for range 3 {
-		if err := w.Spare(t.Context(), see(), "f-1/then"); err != nil {
+		if err := w.SparePod(t.Context(), see(), "f-1/then"); err != nil {
 			t.Fatal(err)
 		}
 		if p := see(); seen[p.ResourceVersion] || p.Terminal || p.Spared != "" {
@@ -117,7 +117,7 @@ func TestSmallForms(t *testing.T) {
 		}
 		seen[o.ResourceVersion] = true
 	}
-	if err := w.Tombstone(t.Context(), see(), "f-1"); err != nil {
+	if err := w.EndPod(t.Context(), see(), "f-1"); err != nil {
 		t.Fatal(err)
 	}
 	if p := see(); !p.Tombstone || len(o.Status.Conditions) != 0 || o.Status.Message != "spared" {
@@ -136,7 +136,7 @@ func TestRefusal(t *testing.T) {
 	odd := field.ErrorList{field.Required(field.NewPath("metadata", "name"), "")}
 	for _, tc := range []struct {
 		err  error
-		want action.Refusal
+		want action.WriteResult
 	}{
 		{nil, action.Accepted},
 		{apierrors.NewNotFound(pods, "p"), action.Accepted},
@@ -156,7 +156,7 @@ func TestRefusal(t *testing.T) {
 		{coded(408, ""), action.Failed},
 		{context.DeadlineExceeded, action.Failed},
 	} {
-		if got := Refusal(tc.err); got != tc.want {
+		if got := RefusalOf(tc.err); got != tc.want {
 			t.Errorf("%v: got %q, want %q", tc.err, got, tc.want)
 		}
 	}
@@ -175,11 +175,11 @@ func TestCrowded(t *testing.T) {
 		apierrors.NewInternalError(ErrAgain):                                      false,
 		ErrLate:                                                                   false,
 	} {
-		if Crowded(err) != want {
+		if IsCrowded(err) != want {
 			t.Errorf("%v: got %v, want %v", err, !want, want)
 		}
 	}
-	if Crowded(nil) {
+	if IsCrowded(nil) {
 		t.Error("no error is a crowd")
 	}
 }

@@ -40,51 +40,51 @@ type Writer struct {
 // object is a JSON object under construction.
 type object map[string]any
 
-// Record writes the record. A fence that ends with it takes its out-of-service taint along.
-func (w Writer) Record(ctx context.Context, l taint.Look, rec taint.Record) error {
-	body := object{"metadata": w.meta(l, rec)}
+// WriteRecord writes the record. A fence that ends with it takes its out-of-service taint along.
+func (w Writer) WriteRecord(ctx context.Context, l taint.Look, rec taint.Record) error {
+	body := object{"metadata": w.recordMeta(l, rec)}
 	if rec.Phase == taint.PhaseDone && taint.IsOutOfService(l.Taints) {
-		body["spec"] = object{"taints": taint.InService(l.Taints)}
+		body["spec"] = object{"taints": taint.WithoutOutOfService(l.Taints)}
 	}
-	return w.node(ctx, l, "writing record", body)
+	return w.mergePatchNode(ctx, l, "writing record", body)
 }
 
-// OutOfService puts Kubernetes' own taint of nodes that are shut down for good on the node, or takes ours off.
-func (w Writer) OutOfService(ctx context.Context, l taint.Look, yes bool) error {
-	taints := taint.InService(l.Taints)
+// SetOutOfService puts Kubernetes' own taint of nodes that are shut down for good on the node, or takes ours off.
+func (w Writer) SetOutOfService(ctx context.Context, l taint.Look, yes bool) error {
+	taints := taint.WithoutOutOfService(l.Taints)
 	if yes {
 		taints = append(taints, taint.OutOfService(w.Now()))
 	}
-	return w.node(ctx, l, "writing the out-of-service taint", object{
+	return w.mergePatchNode(ctx, l, "writing the out-of-service taint", object{
 		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
 		"spec":     object{"taints": taints},
 	})
 }
 
-// Announce writes in whose name pods of the node are ended without proof, and nothing else.
-func (w Writer) Announce(ctx context.Context, l taint.Look, note string) error {
-	return w.node(ctx, l, "announcing a policy", object{
+// AnnouncePolicy writes in whose name pods of the node are ended without proof, and nothing else.
+func (w Writer) AnnouncePolicy(ctx context.Context, l taint.Look, note string) error {
+	return w.mergePatchNode(ctx, l, "announcing a policy", object{
 		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID, "annotations": object{taint.PolicyAnnotation: note}},
 	})
 }
 
-// Arm sets the mark and the record in one write (step 5).
-func (w Writer) Arm(ctx context.Context, l taint.Look, rec taint.Record) error {
-	return w.node(ctx, l, "setting mark", object{
-		"metadata": w.meta(l, rec),
-		"spec":     object{"taints": taint.With(l.Taints, w.Key, rec.ID, w.Now())},
+// SetMark sets the mark and the record in one write (step 5).
+func (w Writer) SetMark(ctx context.Context, l taint.Look, rec taint.Record) error {
+	return w.mergePatchNode(ctx, l, "setting mark", object{
+		"metadata": w.recordMeta(l, rec),
+		"spec":     object{"taints": taint.WithMark(l.Taints, w.Key, rec.ID, w.Now())},
 	})
 }
 
-// Unmark takes the marks of the record's fence off, and our out-of-service taint, and closes the record in one write (step 13).
-func (w Writer) Unmark(ctx context.Context, l taint.Look, rec taint.Record) error {
-	return w.node(ctx, l, "removing mark", object{
-		"metadata": w.meta(l, rec),
-		"spec":     object{"taints": taint.InService(taint.Without(l.Taints, w.Key, rec.ID))},
+// RemoveMark takes the marks of the record's fence off, and our out-of-service taint, and closes the record in one write (step 13).
+func (w Writer) RemoveMark(ctx context.Context, l taint.Look, rec taint.Record) error {
+	return w.mergePatchNode(ctx, l, "removing mark", object{
+		"metadata": w.recordMeta(l, rec),
+		"spec":     object{"taints": taint.WithoutOutOfService(taint.WithoutMark(l.Taints, w.Key, rec.ID))},
 	})
 }
 
-func (w Writer) meta(l taint.Look, rec taint.Record) object {
+func (w Writer) recordMeta(l taint.Look, rec taint.Record) object {
 	return object{
 		"resourceVersion": l.ResourceVersion,
 		"uid":             l.UID,
@@ -92,64 +92,64 @@ func (w Writer) meta(l taint.Look, rec taint.Record) object {
 	}
 }
 
-// Pin writes which machine the node is. Only PinLabel changes.
-func (w Writer) Pin(ctx context.Context, l taint.Look, pin string) error {
-	return w.node(ctx, l, "pinning machine", object{
+// PinMachine writes which machine the node is. Only PinLabel changes.
+func (w Writer) PinMachine(ctx context.Context, l taint.Look, pin string) error {
+	return w.mergePatchNode(ctx, l, "pinning machine", object{
 		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID, "labels": object{taint.PinLabel: pin}},
 	})
 }
 
-// Annotate writes annotations of a Node as it was read live; an empty text takes its annotation off.
-func (w Writer) Annotate(ctx context.Context, n *corev1.Node, notes map[string]string) error {
+// AnnotateNode writes annotations of a Node as it was read live; an empty text takes its annotation off.
+func (w Writer) AnnotateNode(ctx context.Context, n *corev1.Node, notes map[string]string) error {
 	texts := object{}
 	for key, text := range notes {
 		if texts[key] = text; text == "" {
 			texts[key] = nil
 		}
 	}
-	return w.node(ctx, taint.Look{Name: n.Name, ResourceVersion: n.ResourceVersion}, "writing annotations", object{
+	return w.mergePatchNode(ctx, taint.Look{Name: n.Name, ResourceVersion: n.ResourceVersion}, "writing annotations", object{
 		"metadata": object{"resourceVersion": n.ResourceVersion, "uid": n.UID, "annotations": texts},
 	})
 }
 
-// Clear writes the two volume lists (step 10). An empty list is written as null: merge patches have no other way.
-func (w Writer) Clear(ctx context.Context, l taint.Look, inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) error {
-	return w.node(ctx, l, "clearing volume lists", object{
+// ClearVolumes writes the two volume lists (step 10). An empty list is written as null: merge patches have no other way.
+func (w Writer) ClearVolumes(ctx context.Context, l taint.Look, inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) error {
+	return w.mergePatchNode(ctx, l, "clearing volume lists", object{
 		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
 		"status":   object{"volumesInUse": inUse, "volumesAttached": attached},
 	}, "status")
 }
 
-// PoweredOn writes the condition of a node that does not answer while its machine is on.
-func (w Writer) PoweredOn(ctx context.Context, l taint.Look, on bool) error {
+// SetPoweredOn writes the condition of a node that does not answer while its machine is on.
+func (w Writer) SetPoweredOn(ctx context.Context, l taint.Look, on bool) error {
 	now := metav1.NewTime(w.Now())
 	c := corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionFalse, LastTransitionTime: now, LastHeartbeatTime: now,
 		Reason: "NodeAnswers", Message: "The node answers."}
 	if on {
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "PoweredOnNotReady", "The node does not answer, but its machine is on. Nothing is evicted."
 	}
-	return w.condition(ctx, l, "setting condition", c)
+	return w.setCondition(ctx, l, "setting condition", c)
 }
 
-// Fenceable writes whether the node could be fenced now. Reason and message are the caller's.
-func (w Writer) Fenceable(ctx context.Context, l taint.Look, status corev1.ConditionStatus, reason, message string) error {
+// SetFenceable writes whether the node could be fenced now. Reason and message are the caller's.
+func (w Writer) SetFenceable(ctx context.Context, l taint.Look, status corev1.ConditionStatus, reason, message string) error {
 	now := metav1.NewTime(w.Now())
-	return w.condition(ctx, l, "setting condition", corev1.NodeCondition{Type: taint.FenceableCondition, Status: status,
+	return w.setCondition(ctx, l, "setting condition", corev1.NodeCondition{Type: taint.FenceableCondition, Status: status,
 		LastTransitionTime: now, LastHeartbeatTime: now, Reason: reason, Message: message})
 }
 
-// Release takes every mark off and writes the record, in one write, whosever the marks are.
-func (w Writer) Release(ctx context.Context, l taint.Look, rec taint.Record) error {
-	left := slices.DeleteFunc(taint.InService(l.Taints), func(t corev1.Taint) bool { return t.Key == w.Key })
-	return w.node(ctx, l, "releasing", object{
-		"metadata": w.meta(l, rec),
+// ReleaseNode takes every mark off and writes the record, in one write, whosever the marks are.
+func (w Writer) ReleaseNode(ctx context.Context, l taint.Look, rec taint.Record) error {
+	left := slices.DeleteFunc(taint.WithoutOutOfService(l.Taints), func(t corev1.Taint) bool { return t.Key == w.Key })
+	return w.mergePatchNode(ctx, l, "releasing", object{
+		"metadata": w.recordMeta(l, rec),
 		"spec":     object{"taints": append([]corev1.Taint{}, left...)},
 	})
 }
 
-// condition writes one condition of the Node; the strategic merge leaves the others alone.
-func (w Writer) condition(ctx context.Context, l taint.Look, what string, c corev1.NodeCondition) error {
-	return w.nodePatch(ctx, l, what, types.StrategicMergePatchType, object{
+// setCondition writes one condition of the Node; the strategic merge leaves the others alone.
+func (w Writer) setCondition(ctx context.Context, l taint.Look, what string, c corev1.NodeCondition) error {
+	return w.patchNode(ctx, l, what, types.StrategicMergePatchType, object{
 		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
 		"status":   object{"conditions": []corev1.NodeCondition{c}},
 	}, "status")
@@ -158,31 +158,31 @@ func (w Writer) condition(ctx context.Context, l taint.Look, what string, c core
 // ExpireReady makes a stale Ready Unknown: the machine is off, so no kubelet can mean it (step 5). A live kubelet would revert it.
 func (w Writer) ExpireReady(ctx context.Context, l taint.Look) error {
 	now := metav1.NewTime(w.Now())
-	return w.condition(ctx, l, "expiring Ready", corev1.NodeCondition{
+	return w.setCondition(ctx, l, "expiring Ready", corev1.NodeCondition{
 		Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: now, LastHeartbeatTime: now,
 		Reason: "MachinePoweredOff", Message: "The machine's own device says that it is off.",
 	})
 }
 
-func (w Writer) node(ctx context.Context, l taint.Look, what string, body object, sub ...string) error {
-	return w.nodePatch(ctx, l, what, types.MergePatchType, body, sub...)
+func (w Writer) mergePatchNode(ctx context.Context, l taint.Look, what string, body object, sub ...string) error {
+	return w.patchNode(ctx, l, what, types.MergePatchType, body, sub...)
 }
 
-func (w Writer) nodePatch(ctx context.Context, l taint.Look, what string, pt types.PatchType, body object, sub ...string) error {
+func (w Writer) patchNode(ctx context.Context, l taint.Look, what string, pt types.PatchType, body object, sub ...string) error {
 	if l.ResourceVersion == "" {
 		return fmt.Errorf("%s: no resourceVersion", what) // would overwrite whatever is there
 	}
-	return w.patch(ctx, partial("Node", "", l.Name), what, pt, body, sub...)
+	return w.patchObject(ctx, partialObject("Node", "", l.Name), what, pt, body, sub...)
 }
 
 // podFailed is the reason that kubelets give Ready and ContainersReady of a failed pod. One that comes back finds
 // nothing to correct.
 const podFailed = "PodFailed"
 
-// Tombstone ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9). message is what it says of
+// EndPod ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9). message is what it says of
 // itself. Database operators read the conditions and not the phase, so the same write sets Ready and ContainersReady
 // False where they were True.
-func (w Writer) Tombstone(ctx context.Context, p action.Pod, message string) error {
+func (w Writer) EndPod(ctx context.Context, p action.Pod, message string) error {
 	status := object{"phase": corev1.PodFailed, "reason": taint.TombstoneReason}
 	if !p.Small {
 		now := metav1.NewTime(w.Now())
@@ -203,18 +203,18 @@ func (w Writer) Tombstone(ctx context.Context, p action.Pod, message string) err
 		}
 		status["message"], status["conditions"] = message, conditions
 	}
-	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), "ending pod", types.StrategicMergePatchType, object{
+	return w.patchObject(ctx, partialObject("Pod", p.Namespace, p.Name), "ending pod", types.StrategicMergePatchType, object{
 		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
 		"status":   status,
 	}, "status")
 }
 
-// SetNotReady sets the condition Ready of a pod that stays to False. It takes the pod out of EndpointSlices, as the
+// SetPodNotReady sets the condition Ready of a pod that stays to False. It takes the pod out of EndpointSlices, as the
 // node lifecycle controller does on a node that is not Ready. A kubelet that comes back sets Ready again. It may be
 // repeated.
-func (w Writer) SetNotReady(ctx context.Context, p action.Pod) error {
+func (w Writer) SetPodNotReady(ctx context.Context, p action.Pod) error {
 	const what = "setting pod not ready"
-	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), what, types.StrategicMergePatchType, object{
+	return w.patchObject(ctx, partialObject("Pod", p.Namespace, p.Name), what, types.StrategicMergePatchType, object{
 		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
 		"status": object{"conditions": []corev1.PodCondition{{
 			Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.Now()),
@@ -223,9 +223,9 @@ func (w Writer) SetNotReady(ctx context.Context, p action.Pod) error {
 	}, "status")
 }
 
-// Spare marks a pod as one that the fence lets live: its new resourceVersion refuses a tombstone that is still on its way. It goes
+// SparePod marks a pod as one that the fence lets live: its new resourceVersion refuses a tombstone that is still on its way. It goes
 // through the status, which takes annotations, so that no grant of patch on pods is needed.
-func (w Writer) Spare(ctx context.Context, p action.Pod, token string) error {
+func (w Writer) SparePod(ctx context.Context, p action.Pod, token string) error {
 	meta := object{"uid": p.UID, "resourceVersion": p.ResourceVersion}
 	body := object{"metadata": meta}
 	if p.Small {
@@ -233,13 +233,13 @@ func (w Writer) Spare(ctx context.Context, p action.Pod, token string) error {
 	} else {
 		meta["annotations"] = object{taint.SparedAnnotation: token}
 	}
-	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), "sparing pod", types.MergePatchType, body, "status")
+	return w.patchObject(ctx, partialObject("Pod", p.Namespace, p.Name), "sparing pod", types.MergePatchType, body, "status")
 }
 
-// Nudge changes an annotation of a held pod, so that its kubelet tries again at once. The time has its fraction: each nudge must differ
+// NudgePod changes an annotation of a held pod, so that its kubelet tries again at once. The time has its fraction: each nudge must differ
 // from the one before. It goes through the status for the reason that spare gives.
-func (w Writer) Nudge(ctx context.Context, p action.Pod) error {
-	return w.patch(ctx, partial("Pod", p.Namespace, p.Name), "nudging pod", types.MergePatchType, object{
+func (w Writer) NudgePod(ctx context.Context, p action.Pod) error {
+	return w.patchObject(ctx, partialObject("Pod", p.Namespace, p.Name), "nudging pod", types.MergePatchType, object{
 		"metadata": object{
 			"uid": p.UID, "resourceVersion": p.ResourceVersion,
 			"annotations": object{taint.NudgedAnnotation: w.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")},
@@ -247,8 +247,8 @@ func (w Writer) Nudge(ctx context.Context, p action.Pod) error {
 	}, "status")
 }
 
-// Delete removes a tombstoned pod from the API with grace 0 (KEP step 3, step 11).
-func (w Writer) Delete(ctx context.Context, p action.Pod) error {
+// DeletePod removes a tombstoned pod from the API with grace 0 (KEP step 3, step 11).
+func (w Writer) DeletePod(ctx context.Context, p action.Pod) error {
 	if err := w.Leading(); err != nil {
 		return fmt.Errorf("deleting pod: %w", err)
 	}
@@ -258,7 +258,7 @@ func (w Writer) Delete(ctx context.Context, p action.Pod) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
 	err := w.Client.Delete(ctx, pod, client.GracePeriodSeconds(0),
 		client.Preconditions{UID: &uid, ResourceVersion: &p.ResourceVersion})
-	return outcome("deleting pod", err)
+	return classifyError("deleting pod", err)
 }
 
 // DeleteAttachment deletes a VolumeAttachment. Its attacher detaches the volume, and takes its finalizer off, whatever the node says.
@@ -274,17 +274,17 @@ func (w Writer) DeleteAttachment(ctx context.Context, a action.Attachment) error
 	defer cancel()
 	uid := types.UID(a.UID)
 	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}}
-	return outcome(what, w.Client.Delete(ctx, va, client.Preconditions{UID: &uid, ResourceVersion: &a.ResourceVersion}))
+	return classifyError(what, w.Client.Delete(ctx, va, client.Preconditions{UID: &uid, ResourceVersion: &a.ResourceVersion}))
 }
 
-// partial names an object whose patch is answered with its metadata alone: nobody needs the rest, and a node's pods may be 1.5 MB each.
-func partial(kind, namespace, name string) *metav1.PartialObjectMetadata {
+// partialObject names an object whose patch is answered with its metadata alone: nobody needs the rest, and a node's pods may be 1.5 MB each.
+func partialObject(kind, namespace, name string) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
 	return o
 }
 
-func (w Writer) patch(ctx context.Context, obj client.Object, what string, pt types.PatchType, body object, sub ...string) error {
+func (w Writer) patchObject(ctx context.Context, obj client.Object, what string, pt types.PatchType, body object, sub ...string) error {
 	if err := w.Leading(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -296,13 +296,13 @@ func (w Writer) patch(ctx context.Context, obj client.Object, what string, pt ty
 	defer cancel()
 	patch := client.RawPatch(pt, b)
 	if len(sub) > 0 {
-		return outcome(what, w.Client.SubResource(sub[0]).Patch(ctx, obj, patch))
+		return classifyError(what, w.Client.SubResource(sub[0]).Patch(ctx, obj, patch))
 	}
-	return outcome(what, w.Client.Patch(ctx, obj, patch))
+	return classifyError(what, w.Client.Patch(ctx, obj, patch))
 }
 
-// outcome sorts the API server's answer: a conflict and an object that is gone both mean that the look is too old.
-func outcome(what string, err error) error {
+// classifyError sorts the API server's answer: a conflict and an object that is gone both mean that the look is too old.
+func classifyError(what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -313,9 +313,9 @@ func outcome(what string, err error) error {
 	}
 }
 
-// Refusal sorts what a pod's write came to. That a pod is too large is told in three ways: as the limit of a request, as that of the
+// RefusalOf sorts what a pod's write came to. That a pod is too large is told in three ways: as the limit of a request, as that of the
 // annotations, and by etcd in words alone, with status 500.
-func Refusal(err error) action.Refusal {
+func RefusalOf(err error) action.WriteResult {
 	status := apierrors.APIStatus(nil)
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
@@ -339,8 +339,8 @@ func Refusal(err error) action.Refusal {
 	}
 }
 
-// Crowded reports that the API server, or etcd, has no room for more: it said so, or did not answer in time.
-func Crowded(err error) bool {
+// IsCrowded reports that the API server, or etcd, has no room for more: it said so, or did not answer in time.
+func IsCrowded(err error) bool {
 	return apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsServiceUnavailable(err) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -27,29 +27,29 @@ import (
 
 // nodeWrites are all writes to a Node.
 var nodeWrites = map[string]func(context.Context, Writer, taint.Look) error{
-	"record": func(ctx context.Context, w Writer, l taint.Look) error { return w.Record(ctx, l, aRecord(l)) },
-	"arm":    func(ctx context.Context, w Writer, l taint.Look) error { return w.Arm(ctx, l, aRecord(l)) },
-	"unmark": func(ctx context.Context, w Writer, l taint.Look) error { return w.Unmark(ctx, l, aRecord(l)) },
+	"record": func(ctx context.Context, w Writer, l taint.Look) error { return w.WriteRecord(ctx, l, aRecord(l)) },
+	"arm":    func(ctx context.Context, w Writer, l taint.Look) error { return w.SetMark(ctx, l, aRecord(l)) },
+	"unmark": func(ctx context.Context, w Writer, l taint.Look) error { return w.RemoveMark(ctx, l, aRecord(l)) },
 	"clear": func(ctx context.Context, w Writer, l taint.Look) error {
-		return w.Clear(ctx, l, nil, []corev1.AttachedVolume{{Name: "stays"}})
+		return w.ClearVolumes(ctx, l, nil, []corev1.AttachedVolume{{Name: "stays"}})
 	},
-	"pin":         func(ctx context.Context, w Writer, l taint.Look) error { return w.Pin(ctx, l, "a.b") },
+	"pin":         func(ctx context.Context, w Writer, l taint.Look) error { return w.PinMachine(ctx, l, "a.b") },
 	"expireReady": func(ctx context.Context, w Writer, l taint.Look) error { return w.ExpireReady(ctx, l) },
 	"condition": func(ctx context.Context, w Writer, l taint.Look) error {
-		return w.condition(ctx, l, "telling", corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue})
+		return w.setCondition(ctx, l, "telling", corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue})
 	},
 }
 
 // podWrites are all writes to a pod.
 var podWrites = map[string]func(context.Context, Writer, action.Pod) error{
 	"tombstone": func(ctx context.Context, w Writer, p action.Pod) error {
-		return w.Tombstone(ctx, p, taint.FenceMessage("f-1"))
+		return w.EndPod(ctx, p, taint.FenceMessage("f-1"))
 	},
-	"spare":  func(ctx context.Context, w Writer, p action.Pod) error { return w.Spare(ctx, p, "f-1/then") },
-	"nudge":  func(ctx context.Context, w Writer, p action.Pod) error { return w.Nudge(ctx, p) },
-	"delete": func(ctx context.Context, w Writer, p action.Pod) error { return w.Delete(ctx, p) },
+	"spare":  func(ctx context.Context, w Writer, p action.Pod) error { return w.SparePod(ctx, p, "f-1/then") },
+	"nudge":  func(ctx context.Context, w Writer, p action.Pod) error { return w.NudgePod(ctx, p) },
+	"delete": func(ctx context.Context, w Writer, p action.Pod) error { return w.DeletePod(ctx, p) },
 
-	"set not ready": func(ctx context.Context, w Writer, p action.Pod) error { return w.SetNotReady(ctx, p) },
+	"set not ready": func(ctx context.Context, w Writer, p action.Pod) error { return w.SetPodNotReady(ctx, p) },
 }
 
 // transitionedBefore is when conditions of readyPod last changed.
@@ -88,13 +88,13 @@ func conditionsOf(t *testing.T, c client.Client, p *corev1.Pod) []string {
 	return out
 }
 
-// SetNotReady changes Ready and nothing else of the pod. The kubelet's own words come back with its next status.
+// SetPodNotReady changes Ready and nothing else of the pod. The kubelet's own words come back with its next status.
 func TestSetNotReady(t *testing.T) {
 	c := cluster.Admin(t, shared)
 	o := readyPod(t, c, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue},
 		corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionTrue})
 	want := o.DeepCopy()
-	if err := (late{}).writer(c).SetNotReady(t.Context(), SeePod(o, taint.DefaultKey, nil)); err != nil {
+	if err := (late{}).writer(c).SetPodNotReady(t.Context(), SeePod(o, taint.DefaultKey, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"ContainersReady True", "Ready False NodeFenced new"}, conditionsOf(t, c, o)); diff != "" {
@@ -134,7 +134,7 @@ func TestTombstoneSetsNotReady(t *testing.T) {
 			o := readyPod(t, c, tc.conditions...)
 			p := SeePod(o, taint.DefaultKey, nil)
 			p.Small = tc.small
-			if err := (late{}).writer(c).Tombstone(t.Context(), p, taint.FenceMessage("f-1")); err != nil {
+			if err := (late{}).writer(c).EndPod(t.Context(), p, taint.FenceMessage("f-1")); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, conditionsOf(t, c, o)); diff != "" {
@@ -148,7 +148,7 @@ func TestTombstoneSetsNotReady(t *testing.T) {
 }
 
 func aRecord(l taint.Look) taint.Record {
-	return taint.Record{ID: "f-1", NodeUID: l.UID, By: "test", Since: time.Now()}.Enter(taint.PhaseArmed, "", time.Now())
+	return taint.Record{ID: "f-1", NodeUID: l.UID, By: "test", Since: time.Now()}.EnterPhase(taint.PhaseArmed, "", time.Now())
 }
 
 // A fence that ends takes its out-of-service taint along, in the same write, whichever write ends it. Others' taints stay.
@@ -159,11 +159,11 @@ func TestEndOfFenceTakesOutOfServiceOff(t *testing.T) {
 		write func(Writer, context.Context, taint.Look, taint.Record) error
 		want  []corev1.Taint
 	}{
-		"a record that is done": {taint.PhaseDone, Writer.Record, []corev1.Taint{theirs}},
-		"a record that goes on": {taint.PhaseEvicting, Writer.Record, []corev1.Taint{theirs, taint.OutOfService(transitionedBefore.Time)}},
-		"the end of the mark":   {taint.PhaseDone, Writer.Unmark, []corev1.Taint{theirs}},
+		"a record that is done": {taint.PhaseDone, Writer.WriteRecord, []corev1.Taint{theirs}},
+		"a record that goes on": {taint.PhaseEvicting, Writer.WriteRecord, []corev1.Taint{theirs, taint.OutOfService(transitionedBefore.Time)}},
+		"the end of the mark":   {taint.PhaseDone, Writer.RemoveMark, []corev1.Taint{theirs}},
 		"our taint is taken back": {"", func(w Writer, ctx context.Context, l taint.Look, _ taint.Record) error {
-			return w.OutOfService(ctx, l, false)
+			return w.SetOutOfService(ctx, l, false)
 		}, []corev1.Taint{theirs}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -296,7 +296,7 @@ func TestNodeWritesAreRefused(t *testing.T) {
 		for _, r := range refusals {
 			t.Run(name+"/"+r.name, func(t *testing.T) {
 				n := newNode(t, c)
-				_, l, err := Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+				_, l, err := ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -417,7 +417,7 @@ func TestNodeWritesTouchNothingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, c)
-			_, l, err := Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+			_, l, err := ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -425,11 +425,11 @@ func TestNodeWritesTouchNothingElse(t *testing.T) {
 				theirs := corev1.Taint{Key: taint.DefaultKey, Value: "kim", Effect: corev1.TaintEffectPreferNoSchedule}
 				n.Spec.Taints = append(n.Spec.Taints, theirs)
 				marked := n.DeepCopy()
-				marked.Spec.Taints = taint.With(marked.Spec.Taints, taint.DefaultKey, "f-1", time.Now())
+				marked.Spec.Taints = taint.WithMark(marked.Spec.Taints, taint.DefaultKey, "f-1", time.Now())
 				if err := c.Update(t.Context(), marked); err != nil {
 					t.Fatal(err)
 				}
-				if _, l, err = Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now); err != nil {
+				if _, l, err = ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -16,19 +16,19 @@ var ErrNotBelieved = errors.New("the node's machine is not believed")
 
 // Finder finds the machines of nodes by a configuration.
 type Finder struct {
-	// Led returns the machine that a node is led to, or why no provider speaks for it. Whether it is believed: see Find. Further devices come
+	// Led returns the machine that a node is led to, or why no provider speaks for it. Whether it is believed: see FindMachine. Further devices come
 	// beside an error of the first.
 	Led func(*corev1.Node) (Machine, error)
 	// Recorded returns the machine that an open fence began with.
 	Recorded func(*corev1.Node, taint.Machine) (Machine, error)
 }
 
-// Find finds the devices that speak for a node: the first, as far as it is believed (Believe), and those of the further levels, to
+// FindMachine finds the devices that speak for a node: the first, as far as it is believed (Believe), and those of the further levels, to
 // which the operator's word leads. A level is left out whole where another node has one of its devices as well, or where one speaks
 // already: the others of it alone would prove what they must not. The error is why there is none.
-func (f Finder) Find(node *corev1.Node, rec *taint.Record) (Machine, error) {
+func (f Finder) FindMachine(node *corev1.Node, rec *taint.Record) (Machine, error) {
 	led, _ := f.Led(node)
-	m, b, err := f.Believe(node, rec, false)
+	m, b, err := f.FindBelieved(node, rec, false)
 	m.NoPower = b.NoPower
 	if m.Device != led.Device && slices.ContainsFunc(led.Further, func(o Machine) bool { return o.Device == m.Device }) {
 		m = Machine{} // the fence began with it as one of a level, and it proves with that
@@ -47,15 +47,15 @@ func (f Finder) Find(node *corev1.Node, rec *taint.Record) (Machine, error) {
 	return m, nil
 }
 
-// Believe finds the first device of a node: by its open fence's record, else by what leads to one now, as far as taint.Believe believes it.
+// FindBelieved finds the first device of a node: by its open fence's record, else by what leads to one now, as far as taint.DecideMachine believes it.
 // healthy allows a pin, which the Belief then asks for.
-func (f Finder) Believe(node *corev1.Node, rec *taint.Record, healthy bool) (Machine, taint.Belief, error) {
+func (f Finder) FindBelieved(node *corev1.Node, rec *taint.Record, healthy bool) (Machine, taint.Belief, error) {
 	m, err := f.Led(node)
 	v := taint.Identity{
 		Claim: taint.Claim{Node: node.Name, Machine: m.Identity, Claimed: m.Target.Claimed, Fixed: m.Fixed, Pin: node.Labels[taint.PinLabel]},
 		Clash: m.Clash, Record: rec, Healthy: healthy,
 	}
-	b := taint.Believe(v)
+	b := taint.DecideMachine(v)
 	switch {
 	case b.Refused != "":
 		return Machine{}, b, fmt.Errorf("%w: %s", ErrNotBelieved, b.Refused)
@@ -65,7 +65,7 @@ func (f Finder) Believe(node *corev1.Node, rec *taint.Record, healthy bool) (Mac
 			m.Mode, m.Limits = mode, limits
 		}
 	}
-	if err == nil && rec.Open() && rec.Machine == nil && rec.Device != "" && rec.Device != m.Device {
+	if err == nil && rec.IsOpen() && rec.Machine == nil && rec.Device != "" && rec.Device != m.Device {
 		err = fmt.Errorf("%w: the fence began with device %s, but the node now names %s", ErrNotBelieved, rec.Device, m.Device)
 	}
 	if err != nil {
@@ -73,7 +73,7 @@ func (f Finder) Believe(node *corev1.Node, rec *taint.Record, healthy bool) (Mac
 	}
 	m.Target.Claimed = b.Claimed
 	if b.NoPower != "" {
-		m.Mode = fence.Safer(m.Mode, fence.Observe)
+		m.Mode = fence.SaferMode(m.Mode, fence.Observe)
 	}
 	m.Further = nil
 	return m, b, nil

@@ -86,7 +86,7 @@ func TestOpenFenceKeepsItsMachine(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.node.Labels[taint.PinLabel] = tc.pin
-			m, _, err := byNote().Believe(tc.node, tc.record, false)
+			m, _, err := byNote().FindBelieved(tc.node, tc.record, false)
 			if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 				t.Fatalf("got error %v, want %q", err, tc.says)
 			}
@@ -140,7 +140,7 @@ func TestFind(t *testing.T) {
 			}
 			node := noted(tc.note, uuid1)
 			node.Labels[taint.PinLabel] = tc.pin
-			m, err := found.Find(node, nil)
+			m, err := found.FindMachine(node, nil)
 			var got []string
 			for _, d := range m.Devices() {
 				got = append(got, d.Device)
@@ -177,9 +177,9 @@ func TestFenceOfALevel(t *testing.T) {
 	node := noted("", uuid1)
 	node.Labels[taint.PinLabel] = a.Pin()
 	for name, rec := range map[string]*taint.Record{"no fence": nil, "its fence": {ID: "f1", Phase: taint.PhasePoweringOff, NodeUID: "u1", By: "me", Device: "racks/a", Machine: &a}} {
-		m, err := found.Find(node, rec)
+		m, err := found.FindMachine(node, rec)
 		var got []string
-		for _, d := range m.Proofs() {
+		for _, d := range m.ProofDevices() {
 			got = append(got, fmt.Sprintf("%d:%s", d.Level, d.Name))
 		}
 		if want := []string{"1:racks/a", "1:racks/b"}; !slices.Equal(got, want) || err != nil || m.Mode != fence.Fence {

@@ -2,7 +2,7 @@
 // be. Guests whose hypervisors' hosts are off have a device here, too (Within).
 //
 // It guarantees that an answer is one device's own and as old as its question, that several devices are judged by taint/decide/proof alone,
-// and that no machine is believed but by taint.Believe. It powers nothing off, and reads no cluster: the configuration leads to machines,
+// and that no machine is believed but by taint.DecideMachine. It powers nothing off, and reads no cluster: the configuration leads to machines,
 // by the functions of a Finder.
 package machine
 
@@ -46,8 +46,8 @@ func (m Machine) Devices() []Machine {
 	return append([]Machine{m}, m.Further...)
 }
 
-// Proofs are the devices as the pure rooms know them.
-func (m Machine) Proofs() []proof.Device {
+// ProofDevices are the devices as the pure rooms know them.
+func (m Machine) ProofDevices() []proof.Device {
 	var out []proof.Device
 	for _, d := range m.Devices() {
 		out = append(out, proof.Device{Name: d.Device, Machine: d.Identity, Level: d.Level, Limits: d.Limits, NoPower: d.NoPower, Feeds: d.Feeds})
@@ -55,8 +55,8 @@ func (m Machine) Proofs() []proof.Device {
 	return out
 }
 
-// HeardAt tells the devices when this process heard the node last.
-func (m Machine) HeardAt(at time.Time) Machine {
+// WithHeardAt tells the devices when this process heard the node last.
+func (m Machine) WithHeardAt(at time.Time) Machine {
 	m.Target.Heard = at
 	m.Further = slices.Clone(m.Further)
 	for i := range m.Further {
@@ -65,11 +65,11 @@ func (m Machine) HeardAt(at time.Time) Machine {
 	return m
 }
 
-// Ask sends the question to all devices of the node at the same time, and returns one answer of each. It blocks until
+// AskDevices sends the question to all devices of the node at the same time, and returns one answer of each. It blocks until
 // their answers decide. liar names the node whose record keeps a device from being believed. The Off of such a device
 // must not end the wait for the others.
-func (m Machine) Ask(ctx context.Context, liar func(Machine) string, now func() providers.Instant) []providers.Answer {
-	devices, proofs := m.Devices(), m.Proofs()
+func (m Machine) AskDevices(ctx context.Context, distrustedBy func(Machine) string, now func() providers.Instant) []providers.Answer {
+	devices, proofs := m.Devices(), m.ProofDevices()
 	var qs []providers.Question
 	for _, d := range devices {
 		qs = append(qs, providers.Question{Provider: d.Provider, By: d.Name, Target: d.Target})
@@ -77,20 +77,20 @@ func (m Machine) Ask(ctx context.Context, liar func(Machine) string, now func() 
 	enough := func(answers []providers.Answer) bool {
 		answers = slices.Clone(answers)
 		for i, a := range answers {
-			if a.State == providers.PowerOff && liar(devices[i]) != "" {
-				answers[i] = proof.Distrusted(a)
+			if a.State == providers.PowerOff && distrustedBy(devices[i]) != "" {
+				answers[i] = proof.WithoutOff(a)
 			}
 		}
-		return proof.Decided(proofs, answers)
+		return proof.IsDecided(proofs, answers)
 	}
 	return providers.AskEach(ctx, qs, enough, now)
 }
 
-// Verdict is what answers of Ask say together.
-func (m Machine) Verdict(answers []providers.Answer) providers.Answer {
+// VerdictOf is what answers of AskDevices say together.
+func (m Machine) VerdictOf(answers []providers.Answer) providers.Answer {
 	var a proof.Answers
-	a.Expect(m.Proofs()...)
-	a.Answered(answers...)
+	a.SetDevices(m.ProofDevices()...)
+	a.ApplyAnswers(answers...)
 	return a.Answer
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/forcefence/forcefence/taint/sharing"
 )
 
-// Within is the provider of guests that are off because the hosts of their hypervisors are: proof.Within says when. It is asked beside the
+// Within is the provider of guests that are off because the hosts of their hypervisors are: proof.VerdictOfHosts says when. It is asked beside the
 // guests' own provider, which is silent while one of its hypervisors is. It has no power action: a host runs other guests.
 type Within struct {
 	Guests providers.Placer
@@ -29,8 +29,8 @@ type Host struct {
 	asked sharing.Call[providers.Answer]
 }
 
-// hurry is how long a hypervisor may take before its host's device is asked as well: one that lost its power refuses nothing.
-const hurry = 500 * time.Millisecond
+// hostAskDelay is how long a hypervisor may take before its host's device is asked as well: one that lost its power refuses nothing.
+const hostAskDelay = 500 * time.Millisecond
 
 // State puts one question to all who must be heard. First to each hypervisor: has it the guest? The device of a host is asked where the
 // hypervisor does not say, and where it has the guest, so that a drill finds out whether that device could tell. Then, if that may prove
@@ -39,11 +39,11 @@ func (w *Within) State(ctx context.Context, t providers.Target) (providers.Obser
 	ctx, cancel := context.WithTimeout(ctx, proof.TTL)
 	defer cancel()
 	hosts := make([]proof.Host, len(w.Hosts))
-	late := make([]<-chan providers.Place, len(w.Hosts))
-	w.each(func(i int, h *Host) { hosts[i], late[i] = w.first(ctx, h, t) })
+	late := make([]<-chan providers.PlaceAnswer, len(w.Hosts))
+	w.forEachHost(func(i int, h *Host) { hosts[i], late[i] = w.askHypervisor(ctx, h, t) })
 	open := func(h proof.Host) bool { return h.Off.State != providers.PowerOff && !h.Before.Absent }
 	if !slices.ContainsFunc(hosts, open) {
-		w.each(func(i int, h *Host) {
+		w.forEachHost(func(i int, h *Host) {
 			if hosts[i].Off.State != providers.PowerOff {
 				hosts[i].After = providers.AskPlace(ctx, w.Guests, h.Hypervisor, t, w.Now)
 			}
@@ -55,32 +55,32 @@ func (w *Within) State(ctx context.Context, t providers.Target) (providers.Obser
 		default:
 		}
 	}
-	return proof.Within(hosts)
+	return proof.VerdictOfHosts(hosts)
 }
 
-// first asks a hypervisor, and the device of its host where that may be needed. What the hypervisor says after that comes late.
-func (w *Within) first(ctx context.Context, h *Host, t providers.Target) (out proof.Host, late <-chan providers.Place) {
+// askHypervisor asks a hypervisor, and the device of its host where that may be needed. What the hypervisor says after that comes late.
+func (w *Within) askHypervisor(ctx context.Context, h *Host, t providers.Target) (out proof.Host, late <-chan providers.PlaceAnswer) {
 	out = proof.Host{Hypervisor: h.Hypervisor, Device: h.Name}
-	placed := make(chan providers.Place, 1)
+	placed := make(chan providers.PlaceAnswer, 1)
 	go func() { placed <- providers.AskPlace(ctx, w.Guests, h.Hypervisor, t, w.Now) }() // its owner is ctx
-	slow := time.NewTimer(hurry)
+	slow := time.NewTimer(hostAskDelay)
 	defer slow.Stop()
 	select {
 	case out.Before = <-placed:
 	case <-slow.C:
 	}
-	if out.Before.Answered() && out.Before.Absent {
+	if out.Before.HasAnswer() && out.Before.Absent {
 		return out, nil
 	}
-	out.Off = h.ask(ctx, w.Now)
+	out.Off = h.askDevice(ctx, w.Now)
 	if out.Before.Got.IsZero() && out.Off.State != providers.PowerOff {
 		out.Before = <-placed // it may only be slow
 	}
 	return out, placed
 }
 
-// each calls f for all hosts at once and waits.
-func (w *Within) each(f func(i int, h *Host)) {
+// forEachHost calls f for all hosts at once and waits.
+func (w *Within) forEachHost(f func(i int, h *Host)) {
 	var wait sync.WaitGroup
 	for i, h := range w.Hosts {
 		wait.Go(func() { f(i, h) })
@@ -88,8 +88,8 @@ func (w *Within) each(f func(i int, h *Host)) {
 	wait.Wait()
 }
 
-// ask puts the question to the host's device. It may have many guests, which fall silent together, and a BMC is a small computer: so they share it.
-func (h *Host) ask(ctx context.Context, now func() providers.Instant) providers.Answer {
+// askDevice puts the question to the host's device. It may have many guests, which fall silent together, and a BMC is a small computer: so they share it.
+func (h *Host) askDevice(ctx context.Context, now func() providers.Instant) providers.Answer {
 	a, err := h.asked.Ask(ctx, proof.TTL, func(ctx context.Context) (providers.Answer, error) {
 		return providers.Ask(ctx, h.Device.Provider, h.Device.By, h.Device.Target, now), nil
 	})

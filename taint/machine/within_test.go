@@ -35,7 +35,7 @@ func (l *lodgings) arrives(question string) {
 	}
 }
 
-func (l *lodgings) Place(ctx context.Context, hypervisor string, _ providers.Target) (providers.Placement, error) {
+func (l *lodgings) FindGuest(ctx context.Context, hypervisor string, _ providers.Target) (providers.Placement, error) {
 	at := time.Now()
 	l.arrives("on " + hypervisor)
 	l.mu.Lock()
@@ -100,7 +100,7 @@ func TestWithinAsksInOrder(t *testing.T) {
 			[]string{"host of x", "on x", "on y", "on z"},
 		},
 		{
-			"its host lost its power", func(l *lodgings) { l.dies("x") }, providers.PowerOff, nil, hurry + 100*time.Millisecond,
+			"its host lost its power", func(l *lodgings) { l.dies("x") }, providers.PowerOff, nil, hostAskDelay + 100*time.Millisecond,
 			[]string{"host of x", "on x", "on y", "on y", "on z", "on z"},
 		},
 		{
@@ -108,7 +108,7 @@ func TestWithinAsksInOrder(t *testing.T) {
 			[]string{"host of x", "on x", "on y", "on y", "on z", "on z"},
 		},
 		{
-			"two hosts lost their power", func(l *lodgings) { l.dies("x"); l.dies("z") }, providers.PowerOff, nil, hurry + 100*time.Millisecond,
+			"two hosts lost their power", func(l *lodgings) { l.dies("x"); l.dies("z") }, providers.PowerOff, nil, hostAskDelay + 100*time.Millisecond,
 			[]string{"host of x", "host of z", "on x", "on y", "on y", "on z"},
 		},
 		{
@@ -120,7 +120,7 @@ func TestWithinAsksInOrder(t *testing.T) {
 			[]string{"host of x", "host of y", "on x", "on y", "on y", "on z", "on z"},
 		},
 		{
-			"it has left before its host died", func(l *lodgings) { l.dies("x"); l.guest = "y" }, providers.PowerUnknown, nil, hurry + 100*time.Millisecond,
+			"it has left before its host died", func(l *lodgings) { l.dies("x"); l.guest = "y" }, providers.PowerUnknown, nil, hostAskDelay + 100*time.Millisecond,
 			[]string{"host of x", "host of y", "on x", "on y", "on z"},
 		},
 		{
@@ -131,8 +131,8 @@ func TestWithinAsksInOrder(t *testing.T) {
 						l.dies("x")
 					}
 				}
-				l.slow["x"] = hurry + 50*time.Millisecond
-			}, providers.PowerUnknown, nil, hurry + 100*time.Millisecond, []string{"host of x", "on x", "on y", "on y", "on z", "on z"},
+				l.slow["x"] = hostAskDelay + 50*time.Millisecond
+			}, providers.PowerUnknown, nil, hostAskDelay + 100*time.Millisecond, []string{"host of x", "on x", "on y", "on y", "on z", "on z"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -163,8 +163,8 @@ func TestWithinAsksInOrder(t *testing.T) {
 func TestWithinMisplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, w := within()
-		l.slow["x"] = hurry + 50*time.Millisecond // it answers when its host's device is under way
-		w.Hosts[0].Device.Target.ID = "spare"     // a machine that is off
+		l.slow["x"] = hostAskDelay + 50*time.Millisecond // it answers when its host's device is under way
+		w.Hosts[0].Device.Target.ID = "spare"            // a machine that is off
 		a := providers.Ask(t.Context(), w, "guests", providers.Target{Node: "n1"}, providers.Now)
 		if a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrPermanent) || !strings.Contains(a.Err.Error(), "bmcs/x") {
 			t.Errorf("got %s %q, %v; want which host", a.State, a.Raw, a.Err)
@@ -203,7 +203,7 @@ func TestGuestsShareAQuestion(t *testing.T) {
 func TestWithinHasNoPower(t *testing.T) {
 	_, w := within()
 	for _, act := range []func(context.Context, providers.Target, func() error) error{w.PowerOff, w.PowerOn} {
-		if err := act(t.Context(), providers.Target{Node: "n1"}, providertest.Allow); !errors.Is(err, providers.ErrPermanent) {
+		if err := act(t.Context(), providers.Target{Node: "n1"}, providertest.AllowSend); !errors.Is(err, providers.ErrPermanent) {
 			t.Errorf("got %v, want a refusal", err)
 		}
 	}

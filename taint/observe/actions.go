@@ -17,8 +17,8 @@ type actions struct {
 	answers *answers
 }
 
-// report reports an action that is over.
-func (n *actions) report(ctx context.Context, s decide.StepDone, o decide.ActionDone) {
+// reportActionDone reports an action that is over.
+func (n *actions) reportActionDone(ctx context.Context, s decide.StepDone, o decide.ActionDone) {
 	d := s.Decision
 	n.reportDone(s, o)
 	n.reportSpan(s, o.Err)
@@ -30,7 +30,7 @@ func (n *actions) report(ctx context.Context, s decide.StepDone, o decide.Action
 	default:
 		n.states.stepSucceeded()
 		if phase := phases[action.Name(d.Action)]; phase != "" {
-			n.Metrics.phase(phase, s.Ended.Sub(s.Began))
+			n.Metrics.observePhase(phase, s.Ended.Sub(s.Began))
 		}
 	}
 }
@@ -125,13 +125,13 @@ func (n *actions) reportPods(log *slog.Logger, a action.Action, pods []action.Po
 		if policy != "" {
 			log.Warn("Ended pods without proof", "policy", policy)
 			for _, p := range pods {
-				n.event(n.at, podRef(p), n.node, reason.PolicyEnded, "Evict", "{node}", n.name, "{detail}", policy)
+				n.sendEvent(n.at, podRef(p), n.node, reason.PolicyEnded, "Evict", "{node}", n.name, "{detail}", policy)
 			}
 			return
 		}
 		log.Info("Ended pods")
 		n.queuePodEvents(pods, reason.Fenced,
-			"{node}", n.name, "{detail}", n.course.Said(), "{fence}", n.course.Look().Record.IDOr(""))
+			"{node}", n.name, "{detail}", n.course.LastAnswerText(), "{fence}", n.course.Look().Record.IDOr(""))
 	}
 }
 
@@ -148,7 +148,7 @@ func (n *actions) reportSpan(s decide.StepDone, err error) {
 	if name == "" {
 		name = parts[action.Name(d.Action)]
 	}
-	if n.Parts == nil || name == "" || action.OfPolicy(d.Action) {
+	if n.Parts == nil || name == "" || action.IsByPolicy(d.Action) {
 		return
 	}
 	rec := s.Look.Record

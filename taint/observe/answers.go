@@ -36,7 +36,7 @@ func (n *answers) reportAnswers(all []providers.Answer) {
 func (n *answers) reportChanges(all []providers.Answer) {
 	text := ""
 	for _, a := range all {
-		text += a.State.String() + " " + a.Raw + " " + providers.Class(a.Err) + "\n"
+		text += a.State.String() + " " + a.Raw + " " + providers.ErrorClass(a.Err) + "\n"
 	}
 	if n.text == text {
 		return
@@ -44,7 +44,7 @@ func (n *answers) reportChanges(all []providers.Answer) {
 	n.text = text
 	n.fences.reportQuestion(all)
 	id := ""
-	if rec := n.course.Look().Record; rec.Open() {
+	if rec := n.course.Look().Record; rec.IsOpen() {
 		id = rec.ID
 	}
 	for i, d := range n.course.Devices() {
@@ -61,12 +61,12 @@ func (n *answers) reportChanges(all []providers.Answer) {
 // fence of that life says so already, which may be ours.
 func (n *answers) reportFirstSignal() {
 	l := n.course.Look()
-	if n.course.Answer().State != providers.PowerOff || l.Mark != nil || l.Record != nil && !l.Alive(l.Record) {
+	if n.course.Answer().State != providers.PowerOff || l.Mark != nil || l.Record != nil && !l.IsAliveSince(l.Record) {
 		return
 	}
 	var by fleet.Source
 	var silent time.Duration
-	n.Fleet(func(f *fleet.Fleet) { by, silent = f.Noticed(n.name, n.instant()) })
+	n.Fleet(func(f *fleet.Fleet) { by, silent = f.FirstSuspicion(n.name, n.instantNow()) })
 	if by == "" {
 		return
 	}

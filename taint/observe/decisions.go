@@ -25,23 +25,23 @@ type decisions struct {
 	states *states
 	fences *fences
 
-	reason reason.Reason // the last that was logged and sent as an Event
-	alert  string        // what a person was called for
-	aside  action.Aside  // why policies end nothing
-	unread string        // why claims could not be read
-	slow   time.Time     // when slow reads were last reported
+	reason reason.Reason      // the last that was logged and sent as an Event
+	alert  string             // what a person was called for
+	aside  action.PolicyBlock // why policies end nothing
+	unread string             // why claims could not be read
+	slow   time.Time          // when slow reads were last reported
 }
 
-// reset forgets what was reported of a node that is healthy again.
-func (n *decisions) reset() { n.reason, n.alert, n.aside = "", "", action.Aside{} }
+// resetReported forgets what was reported of a node that is healthy again.
+func (n *decisions) resetReported() { n.reason, n.alert, n.aside = "", "", action.PolicyBlock{} }
 
-// report reports a step's decision, and of what it shows of the node.
-func (n *decisions) report(s decide.StepDone) {
+// reportStep reports a step's decision, and of what it shows of the node.
+func (n *decisions) reportStep(s decide.StepDone) {
 	d := s.Decision
 	n.reportSlowReads()
 	n.reportAlert(d)
 	if s.Look.Record != nil {
-		n.reportFence(journal.Told{Record: *s.Look.Record, Alert: &n.alert, Seen: true})
+		n.reportFence(journal.Update{Record: *s.Look.Record, Alert: &n.alert, OnlyRead: true})
 	}
 	n.fences.reportPowerOffs(n.node, s.Look.Record)
 	n.reportNotes(d.Notes)
@@ -65,7 +65,7 @@ func (n *decisions) reportAlert(d action.Decision) {
 	if alert == string(reason.Stuck) {
 		alert += ": " + stuckPods(d.Stuck)
 	}
-	if state := reason.Of(d.Reason).State; alert != "" && state != "" {
+	if state := reason.RowOf(d.Reason).State; alert != "" && state != "" {
 		n.states.setState(reason.StateStuck)
 	} else {
 		n.states.setState(cmp.Or(state, n.states.state))
@@ -76,7 +76,7 @@ func (n *decisions) reportAlert(d action.Decision) {
 	}
 	id := n.course.Look().Record.IDOr(action.RecordOf(d.Action).ID)
 	n.Log.Error("Fence needs a person", "node", n.name, "fence", id, "why", alert)
-	n.event(n.at, n.node, nil, reason.NeedsPerson, "Alert", "{node}", n.name, "{detail}", alert)
+	n.sendEvent(n.at, n.node, nil, reason.NeedsPerson, "Alert", "{node}", n.name, "{detail}", alert)
 }
 
 // reportDecision reports a reason once, when it becomes the node's, and with it what the step did.
@@ -87,13 +87,13 @@ func (n *decisions) reportDecision(d action.Decision) {
 	case action.Arm:
 		n.Log.Info("Marked node", "node", n.name, "fence", id, "device", rec.Device)
 	case action.Unmark:
-		n.Metrics.phase("evict", n.instant().Sub(n.course.Began()))
+		n.Metrics.observePhase("evict", n.instantNow().Sub(n.course.FenceBegan()))
 		n.Log.Info("Removed mark", "node", n.name, "fence", id, "result", rec.Result)
 		n.reportKept(d)
 	}
 	// What is added to a fence that ended before counts as no other fence.
 	ends := rec.Phase == taint.PhaseDone && writesRecord(d.Action)
-	if ends && (l.Record.Open() || d.Reason == reason.NeverOff) {
+	if ends && (l.Record.IsOpen() || d.Reason == reason.NeverOff) {
 		n.Metrics.fences.WithLabelValues(string(rec.Result)).Inc()
 	}
 	n.reportShadow(d)
@@ -102,12 +102,12 @@ func (n *decisions) reportDecision(d action.Decision) {
 	}
 	switch d.Action.(type) {
 	case action.Unmark:
-		n.queue.release(n.name, true)
+		n.queue.releaseEvents(n.name, true)
 	case action.Wait, action.Leave:
-		n.queue.release(n.name, l.Mark == nil)
+		n.queue.releaseEvents(n.name, l.Mark == nil)
 	default:
 		if l.Mark == nil {
-			n.queue.release(n.name, true)
+			n.queue.releaseEvents(n.name, true)
 		}
 	}
 }
@@ -120,16 +120,16 @@ var levels = map[reason.Severity]slog.Level{
 // reportReason reports a reason that is new. A refusal of the guard that is the same for many nodes has one Event.
 func (n *decisions) reportReason(d action.Decision, id string) {
 	n.reason = d.Reason
-	n.Log.Log(context.Background(), levels[reason.Of(d.Reason).Severity], "Decided", "node", n.name, "fence", id,
-		"why", string(d.Reason), "act", action.Name(d.Action), "detail", cmp.Or(d.Detail, n.course.Said()),
+	n.Log.Log(context.Background(), levels[reason.RowOf(d.Reason).Severity], "Decided", "node", n.name, "fence", id,
+		"why", string(d.Reason), "act", action.Name(d.Action), "detail", cmp.Or(d.Detail, n.course.LastAnswerText()),
 		"suspicion", n.suspicion)
-	if slices.Contains(reason.Guards, d.Reason) {
+	if slices.Contains(reason.LimitReasons, d.Reason) {
 		n.Metrics.refusals.WithLabelValues(string(d.Reason)).Inc()
-		if d.Once != "" && !n.isFirst(d.Reason, d.Once) {
+		if d.ReportOnceKey != "" && !n.isFirst(d.Reason, d.ReportOnceKey) {
 			return
 		}
 	}
-	n.queueEvent(d.Reason, action.Name(d.Action), n.course.Words(d, n.suspicion)...)
+	n.queueEvent(d.Reason, action.Name(d.Action), n.course.NoteFields(d, n.suspicion)...)
 	if d.Reason == reason.Confirmed || d.Reason == reason.Vouched {
 		n.reportNoHook(id)
 	}
@@ -156,23 +156,23 @@ func (n *decisions) reportShadow(d action.Decision) {
 	for i, p := range d.Would.Pods {
 		pods[i] = p.Namespace + "/" + p.Name
 	}
-	n.reportFence(journal.Told{Record: action.RecordOf(d.Would.Action), Shadow: true, Would: named(d.Would.Pods)})
-	n.Log.Warn("Shadow decision", "node", n.name, "decision", would, "device", n.course.Speakers(),
+	n.reportFence(journal.Update{Record: action.RecordOf(d.Would.Action), Shadow: true, Would: toAPIPods(d.Would.Pods)})
+	n.Log.Warn("Shadow decision", "node", n.name, "decision", would, "device", n.course.DeviceNames(),
 		"suspicion", n.suspicion, "evidence", d.Detail, "bootID", n.course.Look().BootID, "pods", pods)
 }
 
 // reportAside reports once why policies end nothing that they would end otherwise. If it is the same for many nodes, only
 // the first has the Event.
-func (n *decisions) reportAside(a action.Aside) {
+func (n *decisions) reportAside(a action.PolicyBlock) {
 	before := n.aside
 	n.aside = a
-	same := a.Once != "" && a.Why == before.Why && a.Once == before.Once // though a count in Detail differs
+	same := a.ReportOnceKey != "" && a.Why == before.Why && a.ReportOnceKey == before.ReportOnceKey // though a count in Detail differs
 	if a == before || a.Why == "" || same {
 		return
 	}
 	n.Log.Warn("Policy skipped", "node", n.name, "reason", string(a.Why), "why", a.Detail)
-	if a.Once == "" || n.isFirst(a.Why, a.Once) {
-		n.event(n.at, n.node, nil, a.Why, "Evict", "{detail}", a.Detail)
+	if a.ReportOnceKey == "" || n.isFirst(a.Why, a.ReportOnceKey) {
+		n.sendEvent(n.at, n.node, nil, a.Why, "Evict", "{detail}", a.Detail)
 	}
 }
 
@@ -184,7 +184,7 @@ func (n *decisions) reportNotes(notes []action.Note) {
 		} else {
 			n.Log.Info("Policy leaves pods alone", "node", n.name, "why", string(note.Why), "detail", note.Detail)
 		}
-		n.event(n.at, n.node, nil, note.Why, "Evict", "{node}", n.name, "{detail}", note.Detail)
+		n.sendEvent(n.at, n.node, nil, note.Why, "Evict", "{node}", n.name, "{detail}", note.Detail)
 	}
 }
 
@@ -208,11 +208,11 @@ const (
 
 // reportSlowReads reports of an API server that is slow: a fence that gets nowhere for that says what it waits for.
 func (n *decisions) reportSlowReads() {
-	took := n.course.Reads()
-	if now := n.Now(); took > slowRead && now.Sub(n.slow) > slowAgain {
+	duration := n.course.ReadDuration()
+	if now := n.Now(); duration > slowRead && now.Sub(n.slow) > slowAgain {
 		n.slow = now
 		n.Log.Warn("Recovery waits: the API server answers slowly", "node", n.name,
-			"fence", n.course.Look().Record.IDOr(""), "took", took.Round(time.Millisecond).String())
+			"fence", n.course.Look().Record.IDOr(""), "took", duration.Round(time.Millisecond).String())
 	}
 }
 

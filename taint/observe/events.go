@@ -70,16 +70,16 @@ func (e *Events) Start(ctx context.Context) error {
 // NeedLeaderElection returns false: each process sends its own Events.
 func (e *Events) NeedLeaderElection() bool { return false }
 
-// At returns a recorder of what happened at that time. Zero, or a time that is still to come, is now. It does not block.
-func (e *Events) At(at time.Time) events.EventRecorder {
+// RecorderAt returns a recorder of what happened at that time. Zero, or a time that is still to come, is now. It does not block.
+func (e *Events) RecorderAt(at time.Time) events.EventRecorder {
 	if now := time.Now(); at.IsZero() || at.After(now) {
 		at = now
 	}
 	return timedRecorder{e.recorder, at}
 }
 
-// Now returns a recorder of what happens when it is called.
-func (e *Events) Now() events.EventRecorder { return e.now }
+// RecorderNow returns a recorder of what happens when it is called.
+func (e *Events) RecorderNow() events.EventRecorder { return e.now }
 
 // timedRecorder records Events that carry one time.
 type timedRecorder struct {

@@ -77,10 +77,10 @@ func TestEventsCarryTheirTime(t *testing.T) {
 		return began.Add(-ago).Truncate(time.Microsecond).Add(789 * time.Nanosecond)
 	}
 
-	sender.At(at(time.Second)).Eventf(node, nil, "Normal", "DeletingPods", "Evict", "deletes %d pods", 3)
-	sender.At(at(time.Hour)).Eventf(node, nil, "Warning", "EndingPods", "Evict", "ends pods")
-	sender.At(at(2*time.Second)).Eventf(node, pod, "Normal", "ClearingVolumes", "Evict", "clears volumes")
-	sender.At(at(3*time.Second)).Eventf(pod, node, "Normal", "Ended", "Evict", "ended")
+	sender.RecorderAt(at(time.Second)).Eventf(node, nil, "Normal", "DeletingPods", "Evict", "deletes %d pods", 3)
+	sender.RecorderAt(at(time.Hour)).Eventf(node, nil, "Warning", "EndingPods", "Evict", "ends pods")
+	sender.RecorderAt(at(2*time.Second)).Eventf(node, pod, "Normal", "ClearingVolumes", "Evict", "clears volumes")
+	sender.RecorderAt(at(3*time.Second)).Eventf(pod, node, "Normal", "Ended", "Evict", "ended")
 
 	got := awaitEvents(t, c, metav1.NamespaceDefault, node.Name, 3)
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
@@ -116,10 +116,10 @@ func TestEventsOfNow(t *testing.T) {
 	sender := startEvents(t, shared.RESTConfig())
 	began := time.Now().Truncate(time.Microsecond)
 	for name, at := range map[string]time.Time{"events-zero": {}, "events-future": began.Add(time.Hour)} {
-		if at := sender.At(at).(timedRecorder).at; at.Before(began) || at.After(time.Now()) {
+		if at := sender.RecorderAt(at).(timedRecorder).at; at.Before(began) || at.After(time.Now()) {
 			t.Fatalf("%s: got a recorder of %v, want a time since %v", name, at, began)
 		}
-		sender.At(at).Eventf(eventNode(name), nil, "Normal", "Told", "Tell", "told")
+		sender.RecorderAt(at).Eventf(eventNode(name), nil, "Normal", "Told", "Tell", "told")
 		got := awaitEvents(t, c, metav1.NamespaceDefault, name, 1)[0].EventTime.Time
 		if got.Before(began) || got.After(time.Now()) {
 			t.Errorf("%s: got %v, want a time since %v", name, got, began)
@@ -135,7 +135,7 @@ func TestEventsOfASeries(t *testing.T) {
 	first := time.Now().Add(-time.Hour).Truncate(time.Microsecond)
 	for name, forget := range map[string]bool{"events-series": false, "events-forgotten": true} {
 		node := eventNode(name)
-		tell := func(at time.Time) { sender.At(at).Eventf(node, nil, "Normal", "AskingMachine", "Ask", "asks") }
+		tell := func(at time.Time) { sender.RecorderAt(at).Eventf(node, nil, "Normal", "AskingMachine", "Ask", "asks") }
 		tell(first)
 		got := awaitEvents(t, c, metav1.NamespaceDefault, name, 1)
 		if forget {
@@ -174,7 +174,7 @@ func TestEventsWhileAPIServerIsAway(t *testing.T) {
 	sender := startEvents(t, rc)
 	at := time.Now().Add(-time.Minute).Truncate(time.Microsecond)
 	node := eventNode("events-away")
-	sender.At(at).Eventf(node, nil, "Normal", "Told", "Tell", "told")
+	sender.RecorderAt(at).Eventf(node, nil, "Normal", "Told", "Tell", "told")
 	kit.Until(t, "the first try", func() bool { return refused.Load() > 0 })
 	away.Store(false)
 	if got := awaitEvents(t, c, metav1.NamespaceDefault, node.Name, 1)[0].EventTime.Time; !got.Equal(at) {
@@ -205,7 +205,7 @@ func TestEventsWhileStopping(t *testing.T) {
 		kit.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		tell := func(name string) {
-			e.At(time.Time{}).Eventf(eventNode(name), nil, "Normal", "Told", "Tell", "told")
+			e.RecorderAt(time.Time{}).Eventf(eventNode(name), nil, "Normal", "Told", "Tell", "told")
 			synctest.Wait()
 		}
 		tell("before")

@@ -38,30 +38,30 @@ var steps = map[string]string{
 // reportAction reports what an action did to a fence, and when it began and ended. A policy's action does nothing to one.
 func (n *fences) reportAction(s decide.StepDone, o decide.ActionDone) {
 	a, rec := s.Decision.Action, s.Look.Record
-	if action.OfPolicy(a) {
+	if action.IsByPolicy(a) {
 		return
 	}
-	t := journal.Told{Step: stepOf(s, o)}
+	t := journal.Update{Step: stepOf(s, o)}
 	if written := action.RecordOf(a); o.Err == nil && written.ID != "" {
 		rec = &written // the fence may begin with it, or end
-	} else if t.Step == nil || !rec.Open() {
+	} else if t.Step == nil || !rec.IsOpen() {
 		return
 	}
 	t.Record = *rec
 	switch a := a.(type) {
 	case action.Arm:
 		if n.asked != nil {
-			n.reportFence(journal.Told{Record: *rec, Step: n.asked})
+			n.reportFence(journal.Update{Record: *rec, Step: n.asked})
 		}
 	case action.Tombstone:
-		t.Ended = named(madePods(a, o.Writes))
+		t.Ended = toAPIPods(madePods(a, o.Writes))
 	case action.Spare:
-		t.Spared = named(madePods(a, o.Writes))
+		t.Spared = toAPIPods(madePods(a, o.Writes))
 	case action.Unmark:
 		if o.Err == nil {
-			t.Left = named(a.Kept)
+			t.Left = toAPIPods(a.Kept)
 			for _, p := range s.Decision.Stuck {
-				t.Left = append(t.Left, named([]action.Pod{p.Pod})...)
+				t.Left = append(t.Left, toAPIPods([]action.Pod{p.Pod})...)
 			}
 		}
 	}
@@ -74,11 +74,11 @@ func stepOf(s decide.StepDone, o decide.ActionDone) *api.Step {
 	if name == "" {
 		return nil
 	}
-	step := api.Step{Step: name, Error: failure(o), Objects: int32(len(o.Writes.Made))}
+	step := api.Step{Step: name, Error: failureClass(o), Objects: int32(len(o.Writes.Made))}
 	if clear, is := s.Decision.Action.(action.ClearVolumes); is && o.Err == nil {
 		step.Objects = int32(len(s.Look.InUse) - len(clear.InUse) + len(s.Look.Attached) - len(clear.Attached))
 	}
-	return timed(step, s.Began.Wall, s.Ended.Wall)
+	return withTimes(step, s.Began.Wall, s.Ended.Wall)
 }
 
 // reportQuestion reports when the devices answered, or keeps it for the fence that begins with their answers.
@@ -98,26 +98,26 @@ func (n *fences) reportQuestion(all []providers.Answer) {
 	if ended.IsZero() {
 		return
 	}
-	n.asked = timed(api.Step{Step: api.StepAskDevices}, began, ended)
-	if rec := n.course.Look().Record; rec.Open() {
-		n.reportFence(journal.Told{Record: *rec, Step: n.asked})
+	n.asked = withTimes(api.Step{Step: api.StepAskDevices}, began, ended)
+	if rec := n.course.Look().Record; rec.IsOpen() {
+		n.reportFence(journal.Update{Record: *rec, Step: n.asked})
 		n.asked = nil
 	}
 }
 
-func timed(s api.Step, began, ended time.Time) *api.Step {
+func withTimes(s api.Step, began, ended time.Time) *api.Step {
 	s.Began, s.Ended = metav1.NewMicroTime(began), metav1.NewMicroTime(ended)
 	return &s
 }
 
-// failure is the class of what went wrong in an action; "": nothing did.
-func failure(o decide.ActionDone) string {
+// failureClass is the class of what went wrong in an action; "": nothing did.
+func failureClass(o decide.ActionDone) string {
 	err := cmp.Or(o.Err, o.Writes.First)
 	switch {
 	case err == nil:
 		return ""
 	case len(o.Power) > 0:
-		return providers.Class(err)
+		return providers.ErrorClass(err)
 	case errors.Is(err, kube.ErrAgain):
 		return "conflict"
 	default:
@@ -128,7 +128,7 @@ func failure(o decide.ActionDone) string {
 // reportEndedBefore reports of the listed pods that an earlier process ended.
 func (n *fences) reportEndedBefore(pods []action.Pod) {
 	l := n.course.Look()
-	if l.Mark == nil || !l.Record.Open() || l.Record.Phase != taint.PhaseEvicting {
+	if l.Mark == nil || !l.Record.IsOpen() || l.Record.Phase != taint.PhaseEvicting {
 		return
 	}
 	var ended []action.Pod
@@ -138,14 +138,14 @@ func (n *fences) reportEndedBefore(pods []action.Pod) {
 		}
 	}
 	if len(ended) > 0 {
-		n.reportFence(journal.Told{Record: *l.Record, Ended: named(ended)})
+		n.reportFence(journal.Update{Record: *l.Record, Ended: toAPIPods(ended)})
 	}
 }
 
 // reportAttached reports of the volumes that are attached to a marked node.
 func (n *fences) reportAttached(attachments []action.Attachment) {
 	l := n.course.Look()
-	if l.Mark == nil || !l.Record.Open() {
+	if l.Mark == nil || !l.Record.IsOpen() {
 		return
 	}
 	list := []string{}
@@ -156,11 +156,11 @@ func (n *fences) reportAttached(attachments []action.Attachment) {
 			list = append(list, a.Name)
 		}
 	}
-	n.reportFence(journal.Told{Record: *l.Record, Attached: &list})
+	n.reportFence(journal.Update{Record: *l.Record, Attached: &list})
 }
 
-// named are the names of pods.
-func named(pods []action.Pod) (out []api.Pod) {
+// toAPIPods are the names of pods.
+func toAPIPods(pods []action.Pod) (out []api.Pod) {
 	for _, p := range pods {
 		out = append(out, api.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID})
 	}
@@ -173,16 +173,16 @@ func named(pods []action.Pod) (out []api.Pod) {
 func (n *fences) reportPowerOffs(node *corev1.Node, rec *taint.Record) {
 	before := n.open
 	n.open = nil
-	if rec.Open() {
+	if rec.IsOpen() {
 		n.open = rec
 	}
 	switch {
 	case before == nil:
 	case rec != nil && before.Token() == rec.Token():
-		if !rec.Open() {
+		if !rec.IsOpen() {
 			n.sendPowerOffs(node, rec, string(rec.Result))
 		}
-	case !rec.Open() || len(rec.PowerOffTo) == 0:
+	case !rec.IsOpen() || len(rec.PowerOffTo) == 0:
 		// Otherwise a fence by a person's mark took its place, and names the devices at its own end.
 		n.sendPowerOffs(node, before, journal.ResultUnknown)
 	}
@@ -192,12 +192,12 @@ func (n *fences) reportPowerOffs(node *corev1.Node, rec *taint.Record) {
 func (n *fences) sendPowerOffs(node *corev1.Node, rec *taint.Record, result string) {
 	var names []string
 	for _, d := range rec.PowerOffTo {
-		names = append(names, providers.Text(errors.New(d.Device))) // the Node's kubelet can write it
+		names = append(names, providers.ErrorText(errors.New(d.Device))) // the Node's kubelet can write it
 	}
 	if len(names) == 0 {
 		return
 	}
 	detail := strings.Join(names, ", ")
 	n.Log.Warn("Devices accepted a power-off", "node", node.Name, "fence", rec.ID, "result", result, "devices", detail)
-	n.event(n.at, node, nil, reason.PoweredOff, "PowerOff", "{fence}", rec.ID, "{why}", result, "{detail}", detail)
+	n.sendEvent(n.at, node, nil, reason.PoweredOff, "PowerOff", "{fence}", rec.ID, "{why}", result, "{detail}", detail)
 }

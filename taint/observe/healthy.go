@@ -15,8 +15,8 @@ type NudgeDone struct {
 	Failed  map[string]error // by the pod's namespace/name
 }
 
-// Nudged reports a round of nudges.
-func (n *Node) Nudged(d NudgeDone) {
+// ReportNudges reports a round of nudges.
+func (n *NodeReporter) ReportNudges(d NudgeDone) {
 	if d.Err != nil {
 		n.Metrics.nudges.WithLabelValues(NudgeFailed).Inc()
 		n.Log.Warn("Cannot list held pods", "node", n.name, "round", d.Round, "error", d.Err)
@@ -42,15 +42,15 @@ type PinDone struct {
 	Repinned    bool   // it was pinned to another machine before
 }
 
-// Pinned reports how the cached Node was pinned.
-func (n *Node) Pinned(node *corev1.Node, d PinDone) {
+// ReportPin reports how the cached Node was pinned.
+func (n *NodeReporter) ReportPin(node *corev1.Node, d PinDone) {
 	before := n.refused
 	n.refused = d.Refused
 	n.at = n.Now()
 	switch {
 	case d.NotBelieved != nil && before != d.Refused:
 		n.Log.Warn("Machine is not believed", "node", n.name, "why", d.NotBelieved)
-		n.event(n.at, node, nil, reason.NotBelieved, "Pin", "{detail}", d.NotBelieved.Error())
+		n.sendEvent(n.at, node, nil, reason.NotBelieved, "Pin", "{detail}", d.NotBelieved.Error())
 	case d.Err != nil:
 		n.Log.Warn("Could not pin the node's machine", "node", n.name, "error", d.Err)
 	case d.Machine != "":
@@ -58,6 +58,6 @@ func (n *Node) Pinned(node *corev1.Node, d PinDone) {
 	}
 	if d.Repinned {
 		n.Log.Info("Pinned the node to another machine", "node", n.name, "machine", d.Machine)
-		n.event(n.at, node, nil, reason.Repinned, "Pin", "{detail}", d.Machine)
+		n.sendEvent(n.at, node, nil, reason.Repinned, "Pin", "{detail}", d.Machine)
 	}
 }

@@ -13,17 +13,17 @@ import (
 
 // Metrics are the observer's. No label holds a node's name.
 type Metrics struct {
-	phases       *prometheus.HistogramVec
-	fences       *prometheus.CounterVec
-	nodes        *prometheus.GaugeVec
-	nudges       *prometheus.CounterVec
-	protections  *prometheus.GaugeVec
-	refusals     *prometheus.CounterVec
-	modes        *prometheus.GaugeVec
-	shadowed     *prometheus.CounterVec
-	noticed      *prometheus.CounterVec
-	noticedAfter prometheus.Histogram
-	records      *prometheus.CounterVec
+	phases        *prometheus.HistogramVec
+	fences        *prometheus.CounterVec
+	nodes         *prometheus.GaugeVec
+	nudges        *prometheus.CounterVec
+	protections   *prometheus.GaugeVec
+	refusals      *prometheus.CounterVec
+	modes         *prometheus.GaugeVec
+	shadowed      *prometheus.CounterVec
+	noticed       *prometheus.CounterVec
+	noticedAfter  prometheus.Histogram
+	fencingWrites *prometheus.CounterVec
 }
 
 // NewMetrics registers them.
@@ -62,16 +62,16 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "forcefence_noticed_seconds", Help: "How long after the last heartbeat that was heard of a node its machine was found to be off.",
 		Buckets: []float64{1, 2.5, 5, 7.5, 10, 15, 20, 25, 30, 40, 60, 120, 300},
 	})
-	m.records = prometheus.NewCounterVec(prometheus.CounterOpts{
+	m.fencingWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_records_total", Help: "Writes of Fencing objects, by result: written, failed (tried again), dropped (too many waited).",
 	}, []string{"result"})
-	m.known()
-	reg.MustRegister(m.records, m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.nudges, m.protections, m.refusals, m.modes, m.shadowed)
+	m.beginSeries()
+	reg.MustRegister(m.fencingWrites, m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.nudges, m.protections, m.refusals, m.modes, m.shadowed)
 	return m
 }
 
-// known begins the series of closed sets with 0: a counter whose first value is 1 has not increased, and an alert would miss it.
-func (m *Metrics) known() {
+// beginSeries begins the series of closed sets with 0: a counter whose first value is 1 has not increased, and an alert would miss it.
+func (m *Metrics) beginSeries() {
 	begin := func(v *prometheus.MetricVec, words ...string) {
 		for _, w := range words {
 			_, _ = v.GetMetricWithLabelValues(w) // one label, one word
@@ -83,7 +83,7 @@ func (m *Metrics) known() {
 			begin(m.nodes.MetricVec, string(row.State))
 		}
 	}
-	for _, rule := range reason.Guards {
+	for _, rule := range reason.LimitReasons {
 		begin(m.refusals.MetricVec, string(rule))
 	}
 	for _, r := range []taint.Result{
@@ -102,7 +102,7 @@ func (m *Metrics) known() {
 	begin(m.modes.MetricVec, fence.Fence.String(), fence.Observe.String(), fence.Shadow.String(), fence.Disabled.String())
 	begin(m.protections.MetricVec, "fail-closed", "fail-open", "none", "unknown")
 	begin(m.nudges.MetricVec, NudgeSent, NudgeChanged, NudgeFailed)
-	begin(m.records.MetricVec, "written", "failed", "dropped")
+	begin(m.fencingWrites.MetricVec, "written", "failed", "dropped")
 	for _, d := range shadowed {
 		begin(m.shadowed.MetricVec, d)
 	}
@@ -124,6 +124,6 @@ const (
 // resultGone is the result, in the metric alone, of a fence whose Node was deleted.
 const resultGone taint.Result = "NodeGone"
 
-func (m *Metrics) phase(name string, d time.Duration) {
+func (m *Metrics) observePhase(name string, d time.Duration) {
 	m.phases.WithLabelValues(name).Observe(d.Seconds())
 }

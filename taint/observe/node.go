@@ -17,8 +17,8 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Node reports what happens to one node. Only one goroutine may call its methods.
-type Node struct {
+// NodeReporter reports what happens to one node. Only one goroutine may call its methods.
+type NodeReporter struct {
 	*subject
 	states    states
 	fences    fences
@@ -30,9 +30,9 @@ type Node struct {
 	refused  string // why the machine of the healthy node is not believed
 }
 
-// Node returns the reporter of one node. It reads the course while it reports a step.
-func (o *Observer) Node(name string, course *decide.Node) *Node {
-	n := &Node{subject: &subject{Observer: o, name: name, course: course}}
+// NewNodeReporter returns the reporter of one node. It reads the course while it reports a step.
+func (o *Observer) NewNodeReporter(name string, course *decide.Node) *NodeReporter {
+	n := &NodeReporter{subject: &subject{Observer: o, name: name, course: course}}
 	n.states.subject, n.fences.subject = n.subject, n.subject
 	n.answers = answers{subject: n.subject, fences: &n.fences}
 	n.decisions = decisions{subject: n.subject, states: &n.states, fences: &n.fences}
@@ -40,15 +40,15 @@ func (o *Observer) Node(name string, course *decide.Node) *Node {
 	return n
 }
 
-// Step reports a step, once it is over. ctx is the context in which the step ran.
-func (n *Node) Step(ctx context.Context, s decide.StepDone) {
+// ReportStep reports a step, once it is over. ctx is the context in which the step ran.
+func (n *NodeReporter) ReportStep(ctx context.Context, s decide.StepDone) {
 	n.at = s.Began.Wall
 	switch o := s.Outcome.(type) {
 	case decide.ReadFailed:
 		n.states.stepFailed(ctx, s.Decision, o.Err)
 		return
 	case decide.NodeRead:
-		n.nodeRead(o)
+		n.noteNodeRead(o)
 		return
 	case decide.PodsListed:
 		n.fences.reportEndedBefore(o.Pods)
@@ -60,51 +60,51 @@ func (n *Node) Step(ctx context.Context, s decide.StepDone) {
 		n.fences.reportAttached(o.Attachments)
 		return
 	}
-	if action.Reads(s.Decision.Action) || !s.Look.Exists {
+	if action.IsRead(s.Decision.Action) || !s.Look.Exists {
 		return
 	}
-	n.decisions.report(s)
+	n.decisions.reportStep(s)
 	switch o := s.Outcome.(type) {
 	case nil:
 		n.states.stepSucceeded()
 		if action.Is[action.Wait](s.Decision) {
-			n.decisions.reportAside(s.Decision.Aside)
+			n.decisions.reportAside(s.Decision.PolicyBlock)
 		}
 	case decide.DevicesAnswered:
 		n.answers.reportAnswers(o.Answers)
 		if s.Look.Mark != nil {
-			n.Metrics.phase("confirm", s.Ended.Sub(s.Began))
+			n.Metrics.observePhase("confirm", s.Ended.Sub(s.Began))
 		}
 	case decide.ActionDone:
-		n.actions.report(ctx, s, o)
+		n.actions.reportActionDone(ctx, s, o)
 	}
 }
 
-// nodeRead notes what a live look brought.
-func (n *Node) nodeRead(o decide.NodeRead) {
+// noteNodeRead notes what a live look brought.
+func (n *NodeReporter) noteNodeRead(o decide.NodeRead) {
 	n.node = o.Node
-	n.Fleet(func(f *fleet.Fleet) { n.suspicion = f.View(n.name, n.instant()).Suspicion(o.Look) })
+	n.Fleet(func(f *fleet.Fleet) { n.suspicion = f.View(n.name, n.instantNow()).Suspicion(o.Look) })
 	if o.Look.Exists {
 		n.states.setMode(o.Facts.Mode.String())
 	}
 }
 
-// Seen reports what the caches know of a Node: its hook's protection, and a Lease with a duration out of bounds.
-func (n *Node) Seen(node *corev1.Node, v fleet.View) {
+// ReportCachedNode reports what the caches know of a Node: its hook's protection, and a Lease with a duration out of bounds.
+func (n *NodeReporter) ReportCachedNode(node *corev1.Node, v fleet.View) {
 	n.at = n.Now()
 	status, why := taint.ProtectionOf(node)
 	n.states.setProtection(protectionLabel(status, why))
 	if v.OddLease && !n.oddLease {
 		least, most := fleet.MinDuration.String(), fleet.MaxDuration.String()
 		n.Log.Warn("Lease names a duration out of bounds", "node", node.Name, "min", least, "max", most)
-		n.event(n.at, node, nil, reason.OddLease, "Detect",
+		n.sendEvent(n.at, node, nil, reason.OddLease, "Detect",
 			"{min}", least, "{max}", most, "{default}", fleet.DefaultDuration.String())
 	}
 	n.oddLease = v.OddLease
 }
 
-// Idle reports a healthy node that needs nothing. l is a look at the cached Node.
-func (n *Node) Idle(node *corev1.Node, l taint.Look, mode fence.Mode) {
+// ReportIdle reports a healthy node that needs nothing. l is a look at the cached Node.
+func (n *NodeReporter) ReportIdle(node *corev1.Node, l taint.Look, mode fence.Mode) {
 	n.at = n.Now()
 	n.states.stepSucceeded()
 	if l.Record != nil { // a cache that is behind may not have it yet
@@ -112,9 +112,9 @@ func (n *Node) Idle(node *corev1.Node, l taint.Look, mode fence.Mode) {
 	}
 	n.states.setState(reason.StateHealthy)
 	n.states.setMode(mode.String())
-	n.queue.release(n.name, true)
+	n.queue.releaseEvents(n.name, true)
 	n.node = nil
-	n.decisions.reset()
+	n.decisions.resetReported()
 }
 
 // fencing are the states in which a fence is under way.
@@ -122,22 +122,22 @@ var fencing = []reason.State{
 	reason.StatePoweringOff, reason.StateArmed, reason.StateEvicting, reason.StateProofLost, reason.StateStuck,
 }
 
-// Gone reports that the Node does not exist any more. An open fence ends with it: stock garbage collection deletes the pods
+// ReportGone reports that the Node does not exist any more. An open fence ends with it: stock garbage collection deletes the pods
 // of a Node that is gone.
-func (n *Node) Gone() {
+func (n *NodeReporter) ReportGone() {
 	n.at = n.Now()
 	if slices.Contains(fencing, n.states.state) {
 		n.Log.Warn("Node was deleted in the middle of its fence", "node", n.name)
 		n.Metrics.fences.WithLabelValues(string(resultGone)).Inc()
 	}
-	if rec := n.course.Look().Record; rec.Open() {
-		n.reportFence(journal.Told{Record: *rec, Gone: true})
+	if rec := n.course.Look().Record; rec.IsOpen() {
+		n.reportFence(journal.Update{Record: *rec, Gone: true})
 	}
 	if rec := n.fences.open; rec != nil {
 		gone := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(rec.NodeUID)}}
 		n.fences.sendPowerOffs(gone, rec, string(resultGone))
 	}
-	n.queue.drop(n.name)
+	n.queue.flushNode(n.name)
 	n.states.failing = failing{}
 	n.states.setState("")
 	n.states.setProtection("")

@@ -32,7 +32,7 @@ var newYear = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // scene is one node whose steps are reported, without a world in which they happen.
 type scene struct {
-	*Node
+	*NodeReporter
 	t       *testing.T
 	now     time.Time
 	writing bool
@@ -61,30 +61,30 @@ func newScene(t *testing.T, phase taint.Phase) *scene {
 	s.object = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", ResourceVersion: "5"}}
 	s.object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 	if phase != "" {
-		rec := taint.Record{ID: "f-1", NodeUID: "u", By: "test", Since: newYear}.Enter(phase, "", newYear)
+		rec := taint.Record{ID: "f-1", NodeUID: "u", By: "test", Since: newYear}.EnterPhase(phase, "", newYear)
 		s.object.Annotations = map[string]string{taint.RecordAnnotation: rec.Encode()}
-		s.object.Spec.Taints = taint.With(nil, taint.DefaultKey, "f-1", newYear)
+		s.object.Spec.Taints = taint.WithMark(nil, taint.DefaultKey, "f-1", newYear)
 	}
-	s.Node = o.Node("n1", &decide.Node{})
+	s.NodeReporter = o.NewNodeReporter("n1", &decide.Node{})
 	s.look()
 	return s
 }
 
 // look has the node read live.
 func (s *scene) look() {
-	now := s.instant()
-	o := decide.NodeRead{Look: taint.See(s.object, nil, taint.DefaultKey, now, now), Node: s.object}
+	now := s.instantNow()
+	o := decide.NodeRead{Look: taint.NewLook(s.object, nil, taint.DefaultKey, now, now), Node: s.object}
 	o.Facts.Devices, o.Facts.Mode = []proof.Device{{Name: "bmc/n1"}}, fence.Fence
 	s.observes(action.Decision{Action: action.ReadNode{}}, o)
 }
 
 // observes has a step told that brought an observation.
 func (s *scene) observes(d action.Decision, o decide.Observation) {
-	began := s.instant()
+	began := s.instantNow()
 	if o != nil {
 		s.course.Apply(began, &s.known, o)
 	}
-	s.Step(s.t.Context(), decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: began})
+	s.ReportStep(s.t.Context(), decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: began})
 }
 
 // does has a step told that went well.
@@ -102,9 +102,9 @@ func (s *scene) does(d action.Decision) {
 		o = decide.ActionDone{Writes: decide.Writes{Made: made}}
 	}
 	// Not applied: the next step reports on the same look.
-	began := s.instant()
+	began := s.instantNow()
 	s.now = s.now.Add(time.Millisecond)
-	s.Step(s.t.Context(), decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: s.instant()})
+	s.ReportStep(s.t.Context(), decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: s.instantNow()})
 }
 
 // told returns the Events that were sent.
@@ -159,7 +159,7 @@ func TestNodeWithoutHookIsTold(t *testing.T) {
 			for _, d := range tt.story {
 				s.does(d)
 			}
-			s.queue.drop("n1")
+			s.queue.flushNode("n1")
 			var got []string
 			for _, e := range s.told() {
 				if strings.HasPrefix(e, "Warning NoHookOnNode ") {
@@ -184,7 +184,7 @@ func TestStandsAsideOnce(t *testing.T) {
 	for _, why := range []string{"", "on", "on", "unread", "", "on", ""} {
 		d := action.Decision{Action: action.Wait{}}
 		if why != "" {
-			d.Aside = action.Aside{Why: reason.PolicyYields, Detail: why}
+			d.PolicyBlock = action.PolicyBlock{Why: reason.PolicyYields, Detail: why}
 		}
 		s.does(d)
 	}
@@ -200,10 +200,10 @@ func TestStandsAsideOnce(t *testing.T) {
 // again.
 func TestPoliciesWaitIsToldOnce(t *testing.T) {
 	s := newScene(t, "")
-	other := s.Observer.Node("n2", s.course)
+	other := s.Observer.NewNodeReporter("n2", s.course)
 	other.node = s.object
-	waits := func(detail, once string) action.Aside {
-		return action.Aside{Why: reason.PolicyWaits, Detail: detail, Once: once}
+	waits := func(detail, once string) action.PolicyBlock {
+		return action.PolicyBlock{Why: reason.PolicyWaits, Detail: detail, ReportOnceKey: once}
 	}
 	s.decisions.reportAside(waits("5 of 9", "a"))
 	s.decisions.reportAside(waits("6 of 9", "a"))
@@ -271,13 +271,13 @@ func TestEventsWaitForWrites(t *testing.T) {
 	}
 	does(action.Write{}, reason.Confirmed)
 	does(action.Tombstone{}, reason.Tombstoning)
-	s.queue.send()
+	s.queue.sendDue()
 	wants("while pods are ended")
 	does(action.Wait{}, reason.WaitingDetach)
 	wants("once they are", "MachineConfirmedOff", "NoHookOnNode", "EndingPods", "WaitingForDetach")
 	does(action.Delete{}, reason.Deleting)
 	s.now = s.now.Add(queueFor)
-	s.queue.send()
+	s.queue.sendDue()
 	wants("pods that take their time", "DeletingPods")
 	does(action.ClearVolumes{}, reason.Clearing)
 	does(action.Unmark{}, reason.Finished)
@@ -288,13 +288,13 @@ func TestEventsWaitForWrites(t *testing.T) {
 	does(action.Unmark{}, reason.NeverOff)
 	wants("the mark goes while another node's pods are ended")
 	s.writing = false // it ends
-	s.queue.send()
+	s.queue.sendDue()
 	wants("no pods are being ended", "EndingPods", "NodeFenced", "FencedNodeNeverPoweredOff")
 
 	s.writing = true // another, which does not end
 	does(action.Tombstone{Pods: []action.Pod{{Name: "b"}}}, reason.Retrying)
 	does(action.Unmark{}, reason.Finished)
-	s.queue.send()
+	s.queue.sendDue()
 	wants("a run beside it ends")
 	s.now = s.now.Add(queueFor)
 	synctest.Test(t, func(t *testing.T) {
@@ -336,7 +336,7 @@ func TestEventsHaveNoBraces(t *testing.T) {
 			d.Action = action.Write{Record: taint.Record{ID: "f-9", By: "kim"}}
 		}
 		s.does(d)
-		s.queue.drop("n1")
+		s.queue.flushNode("n1")
 		if got := s.told(); len(got) == 0 || !strings.Contains(got[0], string(row.Reason)) || strings.ContainsAny(got[0], "{}") {
 			t.Errorf("%s: got %q", row.Reason, got)
 		}
@@ -347,7 +347,7 @@ func TestEventsHaveNoBraces(t *testing.T) {
 func TestOddLeaseIsTold(t *testing.T) {
 	s := newScene(t, "")
 	for _, odd := range []bool{false, true, true, false, true} {
-		s.Seen(s.object, fleet.View{OddLease: odd})
+		s.ReportCachedNode(s.object, fleet.View{OddLease: odd})
 	}
 	got := s.told()
 	if len(got) != 2 || !strings.Contains(got[0], "LeaseDurationOutOfBounds") {
@@ -359,9 +359,9 @@ func TestOddLeaseIsTold(t *testing.T) {
 func TestPowerOffsAreReportedOnce(t *testing.T) {
 	rec := func(p taint.Phase, res taint.Result, devices ...string) *taint.Record {
 		r := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "other",
-			Since: newYear}.Enter(p, res, newYear)
+			Since: newYear}.EnterPhase(p, res, newYear)
 		for _, d := range devices {
-			r.PowerOffTo = append(r.PowerOffTo, taint.Speaker{Device: d})
+			r.PowerOffTo = append(r.PowerOffTo, taint.DeviceRef{Device: d})
 		}
 		return &r
 	}
@@ -406,7 +406,7 @@ func TestPowerOffsAreReportedOnce(t *testing.T) {
 	t.Run("the Node is gone", func(t *testing.T) {
 		s := newScene(t, "")
 		s.fences.reportPowerOffs(s.object, open)
-		s.Gone()
+		s.ReportGone()
 		if got := s.told(); len(got) != 1 || !strings.Contains(got[0], "strip/a, strip/b") {
 			t.Errorf("got Events %q, want one that names both outlets", got)
 		}
@@ -476,13 +476,13 @@ func TestNodesAreCounted(t *testing.T) {
 			}
 		}
 	}
-	s.Idle(s.object, s.course.Look(), fence.Fence)
+	s.ReportIdle(s.object, s.course.Look(), fence.Fence)
 	want("healthy", reason.StateHealthy)
 	s.does(action.Decision{Action: action.Tombstone{}, Reason: reason.Tombstoning})
 	want("evicting", reason.StateEvicting)
 	s.does(action.Decision{Action: action.Wait{}, Reason: reason.Retrying, Alert: "somebody should look"})
 	want("a person is called", reason.StateStuck)
-	s.Gone()
+	s.ReportGone()
 	want("gone")
 }
 
@@ -490,7 +490,7 @@ func TestNodesAreCounted(t *testing.T) {
 func TestStepsAreTold(t *testing.T) {
 	s := newScene(t, "")
 	var got []string
-	s.Fences = func(told journal.Told) {
+	s.Fences = func(told journal.Update) {
 		if step := told.Step; step != nil {
 			got = append(got, fmt.Sprintf("%s %s %s-%s of %d %s", told.Record.ID, step.Step, step.Began.Sub(newYear),
 				step.Ended.Sub(newYear), step.Objects, step.Error))
@@ -498,11 +498,11 @@ func TestStepsAreTold(t *testing.T) {
 	}
 	at := func(seconds int) providers.Instant {
 		s.now = newYear.Add(time.Duration(seconds) * time.Second)
-		return s.instant()
+		return s.instantNow()
 	}
 	tells := func(seconds int, a action.Action, o decide.Observation) {
 		began := at(seconds)
-		s.Step(t.Context(), decide.StepDone{
+		s.ReportStep(t.Context(), decide.StepDone{
 			Look: s.course.Look(), Decision: action.Decision{Action: a}, Outcome: o, Began: began, Ended: at(seconds + 1),
 		})
 	}
@@ -512,15 +512,15 @@ func TestStepsAreTold(t *testing.T) {
 		a.State = state
 		return decide.DevicesAnswered{Answers: []providers.Answer{a}}
 	}
-	open := taint.Record{ID: "f-1", NodeUID: "u", By: "test", Since: newYear}.Enter(taint.PhaseArmed, "", newYear)
-	closed := open.Enter(taint.PhaseDone, taint.ResultEvicted, newYear)
+	open := taint.Record{ID: "f-1", NodeUID: "u", By: "test", Since: newYear}.EnterPhase(taint.PhaseArmed, "", newYear)
+	closed := open.EnterPhase(taint.PhaseDone, taint.ResultEvicted, newYear)
 	pods := []action.Pod{{UID: "a"}, {UID: "b"}, {UID: "c"}}
 	tells(1, action.Tombstone{Policy: "p", Pods: pods}, decide.ActionDone{})
 	tells(2, action.Ask{}, answer(2, 3, providers.PowerOff))
 	tells(4, action.Arm{Record: open}, decide.ActionDone{Err: kube.ErrAgain}) // there is no such fence
 	tells(5, action.Arm{Record: open}, decide.ActionDone{})
 	s.object.Annotations = map[string]string{taint.RecordAnnotation: open.Encode()}
-	s.object.Spec.Taints = taint.With(nil, taint.DefaultKey, "f-1", newYear)
+	s.object.Spec.Taints = taint.WithMark(nil, taint.DefaultKey, "f-1", newYear)
 	s.look()
 	tells(7, action.Tombstone{Pods: pods}, decide.ActionDone{Writes: decide.Writes{
 		Made: map[string]bool{"a": true, "b": true}, Failed: 1, First: kube.ErrAgain,

@@ -24,8 +24,8 @@ type Sinks struct {
 	Events  func(at time.Time) events.EventRecorder // of Events that happened at that time
 	Log     *slog.Logger
 	Metrics *Metrics
-	Fences  func(journal.Told) // takes what happens to fences, for Records; nil: not reported
-	Parts   func(Part)         // takes each part of a fence once it is over, for traces; nil: not reported
+	Fences  func(journal.Update) // takes what happens to fences, for FencingWriter; nil: not reported
+	Parts   func(Part)           // takes each part of a fence once it is over, for traces; nil: not reported
 }
 
 // Part is a part of a fence that took its time: a question to a device, or an action.
@@ -53,7 +53,7 @@ type Options struct {
 // Observer reports on all nodes. Its methods may be called at the same time.
 type Observer struct {
 	Options
-	queue queue
+	queue eventQueue
 
 	mu   sync.Mutex           // guards what follows
 	once map[string]time.Time // what is the same for many nodes -> when it was reported
@@ -61,11 +61,11 @@ type Observer struct {
 
 // New makes an Observer.
 func New(o Options) *Observer {
-	return &Observer{Options: o, queue: queue{now: o.Now, writing: o.Writing, waiting: map[string][]queued{}}, once: map[string]time.Time{}}
+	return &Observer{Options: o, queue: eventQueue{now: o.Now, writing: o.Writing, waiting: map[string][]queuedEvent{}}, once: map[string]time.Time{}}
 }
 
-// instant is this moment by both clocks of the process.
-func (o *Observer) instant() providers.Instant { return providers.InstantOf(o.Now()) }
+// instantNow is this moment by both clocks of the process.
+func (o *Observer) instantNow() providers.Instant { return providers.InstantOf(o.Now()) }
 
 // Start sends the Events that waited, until ctx ends.
 func (o *Observer) Start(ctx context.Context) error {
@@ -76,13 +76,13 @@ func (o *Observer) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			o.queue.send()
+			o.queue.sendDue()
 		}
 	}
 }
 
-// event sends the Event of a reason about an object, as of what happened at a time.
-func (o *Observer) event(
+// sendEvent sends the Event of a reason about an object, as of what happened at a time.
+func (o *Observer) sendEvent(
 	at time.Time, about, related runtime.Object, why reason.Reason, action string, words ...string,
 ) {
 	kube.Events{To: o.Events(at), Leading: o.Leading}.Send(about, related, why, action, words...)

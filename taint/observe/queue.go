@@ -15,32 +15,32 @@ const queueFor = 10 * time.Second
 // queueEvery is how often the queue looks for what may be sent.
 const queueEvery = 250 * time.Millisecond
 
-// queue keeps Events until the pod writes that they report are done. It sends those of one node in their order.
-type queue struct {
+// eventQueue keeps Events until the pod writes that they report are done. It sends those of one node in their order.
+type eventQueue struct {
 	now     func() time.Time
 	writing func() bool
 
 	mu      sync.Mutex // guards what follows; held while sending, which keeps the order
-	waiting map[string][]queued
+	waiting map[string][]queuedEvent
 }
 
-// queued is an Event, or several about pods, that wait.
-type queued struct {
+// queuedEvent is an Event, or several about pods, that wait.
+type queuedEvent struct {
 	pods  bool // they are about pods, and wait for the fence's end
 	since time.Time
 	ready bool // what it waited for is over on its node
 	send  func()
 }
 
-// add takes an Event of a node in.
-func (q *queue) add(node string, pods bool, send func()) {
+// addEvent takes an Event of a node in.
+func (q *eventQueue) addEvent(node string, pods bool, send func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiting[node] = append(q.waiting[node], queued{pods: pods, since: q.now(), send: send})
+	q.waiting[node] = append(q.waiting[node], queuedEvent{pods: pods, since: q.now(), send: send})
 }
 
-// release lets the Events of a node go once no pods are written anywhere: those about the Node, or all of them.
-func (q *queue) release(node string, all bool) {
+// releaseEvents lets the Events of a node go once no pods are written anywhere: those about the Node, or all of them.
+func (q *eventQueue) releaseEvents(node string, all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	list := q.waiting[node]
@@ -48,36 +48,36 @@ func (q *queue) release(node string, all bool) {
 		list[i].ready = list[i].ready || all || !list[i].pods
 	}
 	if len(list) > 0 {
-		q.sendIf(node, q.due())
+		q.sendIf(node, q.dueFilter())
 	}
 }
 
-// drop sends all Events of a node that is gone.
-func (q *queue) drop(node string) {
+// flushNode sends all Events of a node that is gone.
+func (q *eventQueue) flushNode(node string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.sendIf(node, func(queued) bool { return true })
+	q.sendIf(node, func(queuedEvent) bool { return true })
 }
 
-// send sends what is due of all nodes.
-func (q *queue) send() {
+// sendDue sends what is due of all nodes.
+func (q *eventQueue) sendDue() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	due := q.due()
+	due := q.dueFilter()
 	for node := range q.waiting {
 		q.sendIf(node, due)
 	}
 }
 
-// due tells what may be sent now: what is ready while no pods are written, and what is old.
-func (q *queue) due() func(queued) bool {
+// dueFilter tells what may be sent now: what is ready while no pods are written, and what is old.
+func (q *eventQueue) dueFilter() func(queuedEvent) bool {
 	now, writing := q.now(), q.writing()
-	return func(e queued) bool { return e.ready && !writing || now.Sub(e.since) >= queueFor }
+	return func(e queuedEvent) bool { return e.ready && !writing || now.Sub(e.since) >= queueFor }
 }
 
 // sendIf sends what may be sent of a node. The caller holds mu.
-func (q *queue) sendIf(node string, may func(queued) bool) {
-	q.waiting[node] = slices.DeleteFunc(q.waiting[node], func(e queued) bool {
+func (q *eventQueue) sendIf(node string, may func(queuedEvent) bool) {
+	q.waiting[node] = slices.DeleteFunc(q.waiting[node], func(e queuedEvent) bool {
 		if !may(e) {
 			return false
 		}

@@ -29,31 +29,31 @@ import (
 	"github.com/forcefence/forcefence/taint/journal"
 )
 
-// Records writes what it is told of fences and shadow decisions into Fencing objects, on the leader. It is beside the protocol: whoever tells does not wait, no
+// FencingWriter writes what it is told of fences and shadow decisions into Fencing objects, on the leader. It is beside the protocol: whoever tells does not wait, no
 // decision reads what it writes, and a write that fails or hangs delays nobody. There is one request at a time, each with a deadline.
-type Records struct {
-	RecordsOptions
+type FencingWriter struct {
+	FencingWriterOptions
 	wake chan struct{}
 
 	mu      sync.Mutex // guards all below
-	fences  map[string]*recorded
+	fences  map[string]*trackedFence
 	missing bool      // the API server did not know the resource when it was asked last
 	again   time.Time // when it is asked again
 }
 
-// RecordsOptions is what Records are made of. All are required.
-type RecordsOptions struct {
-	Client  client.Client // for Fencings alone: NewRecordsClient
-	Cache   client.Reader // of Nodes
-	Log     *slog.Logger
-	Metrics *Metrics
-	Leading func() error
-	Keep    func() journal.Keep
-	Now     func() time.Time
+// FencingWriterOptions is what FencingWriter are made of. All are required.
+type FencingWriterOptions struct {
+	Client    client.Client // for Fencings alone: NewFencingClient
+	Cache     client.Reader // of Nodes
+	Log       *slog.Logger
+	Metrics   *Metrics
+	Leading   func() error
+	Retention func() journal.Retention
+	Now       func() time.Time
 }
 
-// recorded is one fence that something is still to be done about, or may be.
-type recorded struct {
+// trackedFence is one fence that something is still to be done about, or may be.
+type trackedFence struct {
 	entry  journal.Entry
 	joined bool      // what the object held is in it
 	dirty  bool      // it is to be written
@@ -63,17 +63,17 @@ type recorded struct {
 }
 
 const (
-	recordDeadline = 5 * time.Second
-	recordsMost    = 512              // fences that are kept in memory at the same time
-	recordSpacing  = time.Second      // between two writes of one open fence
-	recordMissing  = 10 * time.Second // between two tries while the API server does not know the resource
-	recordSettle   = 5 * time.Second  // between two comparisons of open fences with their Nodes
-	recordLost     = time.Minute      // how long an open fence is not heard of, while its Node tells of none, until it counts as ended
-	recordSweep    = time.Hour        // between two lists of all, beside one after each end
+	fencingDeadline  = 5 * time.Second
+	maxTrackedFences = 512              // fences that are kept in memory at the same time
+	fencingSpacing   = time.Second      // between two writes of one open fence
+	missingRetry     = 10 * time.Second // between two tries while the API server does not know the resource
+	openCheckEvery   = 5 * time.Second  // between two comparisons of open fences with their Nodes
+	lostAfter        = time.Minute      // how long an open fence is not heard of, while its Node tells of none, until it counts as ended
+	sweepEvery       = time.Hour        // between two lists of all, beside one after each end
 )
 
-// NewRecordsClient makes a client that knows Fencings and needs no discovery: the resource may be missing, or come later.
-func NewRecordsClient(rc *rest.Config) (client.Client, error) {
+// NewFencingClient makes a client that knows Fencings and needs no discovery: the resource may be missing, or come later.
+func NewFencingClient(rc *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := api.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("naming types: %w", err)
@@ -87,37 +87,37 @@ func NewRecordsClient(rc *rest.Config) (client.Client, error) {
 	return c, nil
 }
 
-// NewRecords makes Records. They write nothing until Start.
-func NewRecords(o RecordsOptions) *Records {
-	c := &Records{RecordsOptions: o, wake: make(chan struct{}, 1), fences: map[string]*recorded{}}
+// NewFencingWriter makes FencingWriter. They write nothing until Start.
+func NewFencingWriter(o FencingWriterOptions) *FencingWriter {
+	c := &FencingWriter{FencingWriterOptions: o, wake: make(chan struct{}, 1), fences: map[string]*trackedFence{}}
 	return c
 }
 
-// Tell notes what one moment told of a fence, or a shadow decision. It does not block, and may be called from everywhere.
-func (c *Records) Tell(t journal.Told) {
+// AddUpdate notes what one moment told of a fence, or a shadow decision. It does not block, and may be called from everywhere.
+func (c *FencingWriter) AddUpdate(t journal.Update) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name := t.Name()
 	f := c.fences[name]
 	if f == nil {
-		if t.Seen && !t.Record.Open() { // it ended before
+		if t.OnlyRead && !t.Record.IsOpen() { // it ended before
 			return
 		}
-		c.room()
-		f = &recorded{}
+		c.makeRoom()
+		f = &trackedFence{}
 		c.fences[name] = f
 	}
 	f.since = t.At
-	c.put(f, f.entry.Add(t))
+	c.putEntry(f, f.entry.AddUpdate(t))
 }
 
-// put takes an entry in, and has it written if that differs. The caller holds mu.
-func (c *Records) put(f *recorded, e journal.Entry) {
+// putEntry takes an entry in, and has it written if that differs. The caller holds mu.
+func (c *FencingWriter) putEntry(f *trackedFence, e journal.Entry) {
 	if equality.Semantic.DeepEqual(f.entry.Object, e.Object) {
 		f.entry = e
 		return
 	}
-	if !journal.Open(&e.Object) && journal.Open(&f.entry.Object) && f.failed == 0 {
+	if !journal.IsOpen(&e.Object) && journal.IsOpen(&f.entry.Object) && f.failed == 0 {
 		f.after = time.Time{}
 	}
 	f.entry, f.dirty = e, true
@@ -127,9 +127,9 @@ func (c *Records) put(f *recorded, e journal.Entry) {
 	}
 }
 
-// room drops the oldest fence where there are too many: one that is written, else one that is not. The caller holds mu.
-func (c *Records) room() {
-	if len(c.fences) < recordsMost {
+// makeRoom drops the oldest fence where there are too many: one that is written, else one that is not. The caller holds mu.
+func (c *FencingWriter) makeRoom() {
+	if len(c.fences) < maxTrackedFences {
 		return
 	}
 	oldest := ""
@@ -140,32 +140,32 @@ func (c *Records) room() {
 		}
 	}
 	if c.fences[oldest].dirty {
-		c.Metrics.records.WithLabelValues("dropped").Inc()
+		c.Metrics.fencingWrites.WithLabelValues("dropped").Inc()
 	}
 	delete(c.fences, oldest)
 }
 
 // Start writes until ctx ends.
-func (c *Records) Start(ctx context.Context) error {
+func (c *FencingWriter) Start(ctx context.Context) error {
 	var settle, sweep time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		now := c.Now()
 		if !now.Before(settle) {
-			settle = now.Add(recordSettle)
-			c.settle(ctx, now)
+			settle = now.Add(openCheckEvery)
+			c.checkOpenFences(ctx, now)
 		}
-		name, next := c.due(now)
+		name, next := c.nextDue(now)
 		switch {
 		case name != "":
-			if c.write(ctx, name) {
+			if c.writeFencing(ctx, name) {
 				sweep = time.Time{}
 			}
 			continue
 		case !now.Before(sweep) && c.mayAsk(now):
-			sweep = now.Add(recordSweep)
-			if err := c.sweep(ctx, now); err != nil && ctx.Err() == nil {
+			sweep = now.Add(sweepEvery)
+			if err := c.sweepFencings(ctx, now); err != nil && ctx.Err() == nil {
 				c.Log.Warn("Could not clean up the records of fences", "error", err)
 				sweep = now.Add(time.Minute)
 			}
@@ -187,14 +187,14 @@ func (c *Records) Start(ctx context.Context) error {
 }
 
 // mayAsk reports whether the API server is worth a request about Fencings.
-func (c *Records) mayAsk(now time.Time) bool {
+func (c *FencingWriter) mayAsk(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.missing || !now.Before(c.again)
 }
 
-// due is the fence that has waited longest for its write, or when the next may be written; zero for never.
-func (c *Records) due(now time.Time) (name string, next time.Time) {
+// nextDue is the fence that has waited longest for its write, or when the next may be written; zero for never.
+func (c *FencingWriter) nextDue(now time.Time) (name string, next time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range slices.Sorted(maps.Keys(c.fences)) {
@@ -216,8 +216,8 @@ func (c *Records) due(now time.Time) (name string, next time.Time) {
 	return name, next
 }
 
-// write writes one fence's object, and reports whether that fence ended. It blocks for the API server, 5 s at most.
-func (c *Records) write(ctx context.Context, name string) (ended bool) {
+// writeFencing writes one fence's object, and reports whether that fence ended. It blocks for the API server, 5 s at most.
+func (c *FencingWriter) writeFencing(ctx context.Context, name string) (ended bool) {
 	c.mu.Lock()
 	f := c.fences[name]
 	if f == nil { // dropped since it was found due: there were too many
@@ -226,7 +226,7 @@ func (c *Records) write(ctx context.Context, name string) (ended bool) {
 	}
 	entry, joined := f.entry, f.joined
 	c.mu.Unlock()
-	wrote, err := c.send(ctx, name, entry, joined)
+	written, err := c.sendEntry(ctx, name, entry, joined)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.Now()
@@ -238,23 +238,23 @@ func (c *Records) write(ctx context.Context, name string) (ended bool) {
 		f.failed++
 		f.after = now.Add(min(time.Second<<min(f.failed-1, 6), time.Minute))
 		if !c.missing {
-			c.Metrics.records.WithLabelValues("failed").Inc()
+			c.Metrics.fencingWrites.WithLabelValues("failed").Inc()
 			if f.failed == 1 || f.failed == 7 {
 				c.Log.Warn("Could not record a fence", "fencing", name, "failed", f.failed, "error", err)
 			}
 		}
 		return false
 	}
-	c.Metrics.records.WithLabelValues("written").Inc()
-	f.failed, f.after, f.joined = 0, now.Add(recordSpacing), true
+	c.Metrics.fencingWrites.WithLabelValues("written").Inc()
+	f.failed, f.after, f.joined = 0, now.Add(fencingSpacing), true
 	if f.dirty = !equality.Semantic.DeepEqual(f.entry.Object, entry.Object); f.dirty {
 		if !joined { // what came meanwhile comes on top
-			f.entry = f.entry.Join(&wrote.Object)
+			f.entry = f.entry.MergeObject(&written.Object)
 		}
 		return false
 	}
-	f.entry = wrote
-	if journal.Open(&wrote.Object) {
+	f.entry = written
+	if journal.IsOpen(&written.Object) {
 		return false
 	}
 	if c.fences[name] == f {
@@ -266,9 +266,9 @@ func (c *Records) write(ctx context.Context, name string) (ended bool) {
 // errNoResource says that the API server does not know Fencings.
 var errNoResource = errors.New("the API server does not know fencings.forcefence.io")
 
-// send makes the object say what the entry says, and returns the entry with what the object held before.
-func (c *Records) send(ctx context.Context, name string, e journal.Entry, joined bool) (journal.Entry, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, recordDeadline, fmt.Errorf("no answer within %s", recordDeadline))
+// sendEntry makes the object say what the entry says, and returns the entry with what the object held before.
+func (c *FencingWriter) sendEntry(ctx context.Context, name string, e journal.Entry, joined bool) (journal.Entry, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, fencingDeadline, fmt.Errorf("no answer within %s", fencingDeadline))
 	defer cancel()
 	if err := c.Leading(); err != nil {
 		return e, err
@@ -280,7 +280,7 @@ func (c *Records) send(ctx context.Context, name string, e journal.Entry, joined
 	err := c.Client.Get(ctx, client.ObjectKey{Name: name}, raw)
 	switch {
 	case apierrors.IsNotFound(err):
-		bare := e.Bounded(&api.Fencing{})
+		bare := e.BoundedObject(&api.Fencing{})
 		bare.Status = api.FencingStatus{}
 		if err := c.Client.Create(ctx, bare); apierrors.IsNotFound(err) {
 			return e, errNoResource
@@ -295,13 +295,13 @@ func (c *Records) send(ctx context.Context, name string, e journal.Entry, joined
 			return e, fmt.Errorf("reading: %w", err)
 		}
 		if !joined {
-			e = e.Join(&found)
+			e = e.MergeObject(&found)
 		}
 	}
-	want := e.Bounded(&found)
+	want := e.BoundedObject(&found)
 	status := found.DeepCopy()
 	status.Status = want.Status
-	data, err := differs(raw.Object, &found, status)
+	data, err := mergePatch(raw.Object, &found, status)
 	if fresh { // whole: counts of none are to be read as well
 		data, err = json.Marshal(map[string]any{"status": want.Status})
 	}
@@ -309,18 +309,20 @@ func (c *Records) send(ctx context.Context, name string, e journal.Entry, joined
 		return e, err
 	}
 	if data != nil {
-		if err := c.Client.Status().Patch(ctx, shell(name), client.RawPatch(types.MergePatchType, data)); err != nil {
+		if err := c.Client.Status().Patch(ctx, emptyFencing(name), client.RawPatch(types.MergePatchType, data)); err != nil {
 			return e, fmt.Errorf("writing status: %w", err)
 		}
 	}
 	return e, nil
 }
 
-func shell(name string) *api.Fencing { return &api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+func emptyFencing(name string) *api.Fencing {
+	return &api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
 
-// differs is the merge patch from one object to the other, nil for none. It names what this version knows alone, so that the fields of a
+// mergePatch is the merge patch from one object to the other, nil for none. It names what this version knows alone, so that the fields of a
 // newer one stay; raw is the object with those.
-func differs(raw map[string]any, from, to *api.Fencing) ([]byte, error) {
+func mergePatch(raw map[string]any, from, to *api.Fencing) ([]byte, error) {
 	data, err := client.MergeFrom(from).Data(to)
 	if err != nil || bytes.Equal(data, []byte("{}")) {
 		return nil, err
@@ -365,7 +367,7 @@ func keepItems(raw, patch map[string]any) {
 }
 
 // reportMissing reports once that the API server does not know the resource, and once that it does again. The caller holds mu.
-func (c *Records) reportMissing(missing bool, now time.Time) {
+func (c *FencingWriter) reportMissing(missing bool, now time.Time) {
 	switch {
 	case missing && !c.missing:
 		c.Log.Warn("Fences are not recorded as objects, and nothing else changes: the API server does not know fencings.forcefence.io; apply the CustomResourceDefinition of deploy/kustomize/base")
@@ -373,16 +375,16 @@ func (c *Records) reportMissing(missing bool, now time.Time) {
 		c.Log.Info("Fences are recorded as objects")
 	}
 	if c.missing = missing; missing {
-		c.again = now.Add(recordMissing)
+		c.again = now.Add(missingRetry)
 	}
 }
 
-// settle compares the open fences with the records of their Nodes: one may have ended while nobody looked. It reads the cache alone.
-func (c *Records) settle(ctx context.Context, now time.Time) {
+// checkOpenFences compares the open fences with the records of their Nodes: one may have ended while nobody looked. It reads the cache alone.
+func (c *FencingWriter) checkOpenFences(ctx context.Context, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, f := range c.fences {
-		if !journal.Open(&f.entry.Object) {
+		if !journal.IsOpen(&f.entry.Object) {
 			continue
 		}
 		var node corev1.Node
@@ -392,28 +394,28 @@ func (c *Records) settle(ctx context.Context, now time.Time) {
 		if err == nil {
 			rec, err = taint.RecordOf(&node)
 		}
-		switch lost := now.Sub(f.since) > recordLost; { // the cache may be behind
-		case rec != nil && !f.entry.Object.Spec.Shadow && journal.Name(node.Name, *rec) == name:
-			c.put(f, f.entry.Add(journal.Told{Node: node.Name, At: now, Record: *rec}))
+		switch lost := now.Sub(f.since) > lostAfter; { // the cache may be behind
+		case rec != nil && !f.entry.Object.Spec.Shadow && journal.ObjectName(node.Name, *rec) == name:
+			c.putEntry(f, f.entry.AddUpdate(journal.Update{Node: node.Name, At: now, Record: *rec}))
 		case gone && lost:
-			c.put(f, f.entry.Ends(journal.ResultNodeGone, now))
+			c.putEntry(f, f.entry.WithEnd(journal.ResultNodeGone, now))
 		case err == nil && lost:
-			c.put(f, f.entry.Ends(journal.ResultUnknown, now))
+			c.putEntry(f, f.entry.WithEnd(journal.ResultUnknown, now))
 		}
 	}
 }
 
-// sweep lists all objects: those of fences that nobody saw the end of are taken in, those that are too many or too old are deleted.
-func (c *Records) sweep(ctx context.Context, now time.Time) error {
-	ask, cancel := context.WithTimeout(ctx, recordDeadline)
+// sweepFencings lists all objects: those of fences that nobody saw the end of are taken in, those that are too many or too old are deleted.
+func (c *FencingWriter) sweepFencings(ctx context.Context, now time.Time) error {
+	ask, cancel := context.WithTimeout(ctx, fencingDeadline)
 	defer cancel()
 	var list api.FencingList
 	err := c.Client.List(ask, &list)
 	c.mu.Lock()
 	c.reportMissing(apierrors.IsNotFound(err), now)
 	for i := range list.Items {
-		if o := &list.Items[i]; journal.Open(o) && c.fences[o.Name] == nil && len(c.fences) < recordsMost {
-			c.fences[o.Name] = &recorded{entry: journal.Of(o), joined: true, since: now}
+		if o := &list.Items[i]; journal.IsOpen(o) && c.fences[o.Name] == nil && len(c.fences) < maxTrackedFences {
+			c.fences[o.Name] = &trackedFence{entry: journal.EntryOf(o), joined: true, since: now}
 		}
 	}
 	c.mu.Unlock()
@@ -422,11 +424,11 @@ func (c *Records) sweep(ctx context.Context, now time.Time) error {
 	} else if err != nil {
 		return fmt.Errorf("listing: %w", err)
 	}
-	for _, f := range c.Keep().Expired(list.Items, now) {
+	for _, f := range c.Retention().FindExpired(list.Items, now) {
 		if err := c.Leading(); err != nil {
 			return err
 		}
-		ask, cancel := context.WithTimeout(ctx, recordDeadline)
+		ask, cancel := context.WithTimeout(ctx, fencingDeadline)
 		err := c.Client.Delete(ask, &f, client.Preconditions{UID: &f.UID})
 		cancel()
 		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {

@@ -42,21 +42,21 @@ var fenceStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // fenceRecord is the record of a fence, i seconds after its begin.
 func fenceRecord(id int, p taint.Phase, res taint.Result, i int) taint.Record {
 	return taint.Record{ID: fmt.Sprintf("f-%012x", id), NodeUID: "uid", BootID: "boot", Since: fenceStart, By: "pod-1", Device: "racks/7"}.
-		WithEvidence(taint.Evidence{At: fenceStart, From: "racks/7", State: "Off", Raw: "Off"}).Enter(p, res, fenceStart.Add(time.Duration(i)*time.Second))
+		WithEvidence(taint.Evidence{At: fenceStart, From: "racks/7", State: "Off", Raw: "Off"}).EnterPhase(p, res, fenceStart.Add(time.Duration(i)*time.Second))
 }
 
-// desk is Records over a client, at a time that the test sets.
+// desk is FencingWriter over a client, at a time that the test sets.
 type desk struct {
-	*Records
+	*FencingWriter
 	now     time.Time
 	leading error
-	keep    journal.Keep
+	keep    journal.Retention
 	log     strings.Builder
 	reg     *prometheus.Registry
 }
 
 func newDesk(c client.Client, nodes ...client.Object) *desk {
-	d := &desk{now: fenceStart, keep: journal.Keep{Count: 100, Age: time.Hour}, reg: prometheus.NewRegistry()}
+	d := &desk{now: fenceStart, keep: journal.Retention{Count: 100, Age: time.Hour}, reg: prometheus.NewRegistry()}
 	d.again(c, nodes...)
 	return d
 }
@@ -64,31 +64,31 @@ func newDesk(c client.Client, nodes ...client.Object) *desk {
 // again makes another process in place of this one.
 func (d *desk) again(c client.Client, nodes ...client.Object) {
 	d.reg = prometheus.NewRegistry()
-	d.Records = NewRecords(RecordsOptions{
+	d.FencingWriter = NewFencingWriter(FencingWriterOptions{
 		Client: c, Cache: fake.NewClientBuilder().WithObjects(nodes...).Build(), Log: slog.New(slog.NewTextHandler(&d.log, nil)), Metrics: NewMetrics(d.reg),
-		Leading: func() error { return d.leading }, Keep: func() journal.Keep { return d.keep }, Now: func() time.Time { return d.now },
+		Leading: func() error { return d.leading }, Retention: func() journal.Retention { return d.keep }, Now: func() time.Time { return d.now },
 	})
 }
 
 // told tells of a fence of node n1.
-func (d *desk) told(r taint.Record, change ...func(*journal.Told)) {
-	t := journal.Told{Node: "n1", At: d.now, Record: r, Why: "NotReady"}
+func (d *desk) told(r taint.Record, change ...func(*journal.Update)) {
+	t := journal.Update{Node: "n1", At: d.now, Record: r, Why: "NotReady"}
 	for _, f := range change {
 		f(&t)
 	}
-	d.Tell(t)
+	d.AddUpdate(t)
 }
 
 // writeAll writes what is due, after the spacing.
 func (d *desk) writeAll(t *testing.T) (ended int) {
 	t.Helper()
-	d.now = d.now.Add(recordMissing)
+	d.now = d.now.Add(missingRetry)
 	for range 100 {
-		name, _ := d.due(d.now)
+		name, _ := d.nextDue(d.now)
 		if name == "" {
 			return ended
 		}
-		if d.write(t.Context(), name) {
+		if d.writeFencing(t.Context(), name) {
 			ended++
 		}
 	}
@@ -126,7 +126,7 @@ func installed(t *testing.T, c dynamic.Interface, want bool) {
 	}
 }
 
-// TestRecordsOnServer takes Records through all that an API server may do to them.
+// TestRecordsOnServer takes FencingWriter through all that an API server may do to them.
 func TestRecordsOnServer(t *testing.T) {
 	if shared == nil {
 		t.Skip("needs an API server")
@@ -135,7 +135,7 @@ func TestRecordsOnServer(t *testing.T) {
 	server, err := dynamic.NewForConfig(shared.RESTConfig())
 	kit.Must(t, err)
 	fencings := server.Resource(api.Resource)
-	c, err := NewRecordsClient(shared.RESTConfig())
+	c, err := NewFencingClient(shared.RESTConfig())
 	kit.Must(t, err)
 	d := newDesk(c)
 	get := func(name string) *api.Fencing {
@@ -152,14 +152,14 @@ func TestRecordsOnServer(t *testing.T) {
 	d.told(fenceRecord(1, taint.PhaseArmed, "", 0))
 	for range 3 {
 		d.writeAll(t)
-		if err := d.sweep(ctx, d.now); err != nil {
+		if err := d.sweepFencings(ctx, d.now); err != nil {
 			t.Errorf("sweep without the resource: %v", err)
 		}
 	}
 	if n := strings.Count(d.log.String(), "level=WARN"); n != 1 || !strings.Contains(d.log.String(), "fencings.forcefence.io") {
 		t.Errorf("log: got %d warnings, want one about the resource:\n%s", n, d.log.String())
 	}
-	if name, next := d.due(d.now); name != "" || next.Before(d.now.Add(recordMissing/2)) || d.mayAsk(d.now) {
+	if name, next := d.nextDue(d.now); name != "" || next.Before(d.now.Add(missingRetry/2)) || d.mayAsk(d.now) {
 		t.Errorf("due: got %q, next %s, want nothing for a while", name, next)
 	}
 
@@ -197,7 +197,7 @@ func TestRecordsOnServer(t *testing.T) {
 	kit.Must(t, err)
 	ended := api.Step{Step: api.StepEndPods, Began: metav1.NewMicroTime(fenceStart.Add(600123 * time.Microsecond)), Objects: 2}
 	ended.Ended = metav1.NewMicroTime(ended.Began.Add(200 * time.Millisecond))
-	d.told(fenceRecord(1, taint.PhaseEvicting, "", 1), func(x *journal.Told) {
+	d.told(fenceRecord(1, taint.PhaseEvicting, "", 1), func(x *journal.Update) {
 		x.Ended, x.Attached, x.Step = pods, &[]string{"pv-1"}, &ended
 	})
 	d.writeAll(t)
@@ -218,7 +218,7 @@ func TestRecordsOnServer(t *testing.T) {
 	if _, err = fencings.Patch(ctx, one, types.MergePatchType, []byte(`{"spec":{"node":"n9"}}`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("editing the spec: got %v, want it refused", err)
 	}
-	d.told(fenceRecord(1, taint.PhaseEvicting, "", 1), func(x *journal.Told) { x.Attached = &[]string{} })
+	d.told(fenceRecord(1, taint.PhaseEvicting, "", 1), func(x *journal.Update) { x.Attached = &[]string{} })
 	d.writeAll(t)
 	if s := get(one).Status; s.Phase != "Evicting" || s.Result != "" || s.Pods.Ended != 2 || len(s.Pods.Names) != 2 || s.Volumes.Detached != 1 || len(s.Volumes.Left) != 0 {
 		t.Errorf("after an edit by hand: got %+v, want what was told", s)
@@ -226,7 +226,7 @@ func TestRecordsOnServer(t *testing.T) {
 
 	// Another process goes on, and the object is deleted by hand before it writes: what both know is there but for what only the first knew.
 	d.again(c)
-	kit.Must(t, d.sweep(ctx, d.now))
+	kit.Must(t, d.sweepFencings(ctx, d.now))
 	kit.Must(t, fencings.Delete(ctx, one, metav1.DeleteOptions{}))
 	d.told(fenceRecord(1, taint.PhaseDone, taint.ResultEvicted, 8))
 	if ended := d.writeAll(t); ended != 1 || len(d.fences) != 0 {
@@ -238,7 +238,7 @@ func TestRecordsOnServer(t *testing.T) {
 
 	// What is over is not told again by a look at the Node.
 	before := get(one)
-	d.told(fenceRecord(1, taint.PhaseDone, taint.ResultEvicted, 8), func(x *journal.Told) { x.Seen = true })
+	d.told(fenceRecord(1, taint.PhaseDone, taint.ResultEvicted, 8), func(x *journal.Update) { x.OnlyRead = true })
 	if d.writeAll(t); len(d.fences) != 0 {
 		t.Errorf("an old record: got %d in memory, want 0", len(d.fences))
 	}
@@ -254,25 +254,25 @@ func TestRecordsOnServer(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid", Annotations: map[string]string{taint.RecordAnnotation: r.Encode()}}}
 	}
 	for i, name := range []string{"n2", "n3", "n4", "n5"} {
-		d.told(fenceRecord(i+2, taint.PhaseEvicting, "", 1), func(x *journal.Told) { x.Node = name })
+		d.told(fenceRecord(i+2, taint.PhaseEvicting, "", 1), func(x *journal.Update) { x.Node = name })
 	}
 	d.writeAll(t)
 	d.again(c, node("n2", fenceRecord(2, taint.PhaseDone, taint.ResultReturned, 9)), node("n4", fenceRecord(77, taint.PhaseArmed, "", 9)),
 		node("n5", fenceRecord(5, taint.PhaseEvicting, "", 1)))
 	d.leading = errStale
-	d.told(fenceRecord(9, taint.PhaseArmed, "", 0), func(x *journal.Told) { x.Node = "n9" })
+	d.told(fenceRecord(9, taint.PhaseArmed, "", 0), func(x *journal.Update) { x.Node = "n9" })
 	d.now = d.now.Add(time.Minute)
-	if name, _ := d.due(d.now); name != "n9.f-000000000009" || d.write(ctx, name) {
+	if name, _ := d.nextDue(d.now); name != "n9.f-000000000009" || d.writeFencing(ctx, name) {
 		t.Errorf("due: got %q", name)
 	}
 	if err := c.Get(ctx, client.ObjectKey{Name: "n9.f-000000000009"}, &api.Fencing{}); !apierrors.IsNotFound(err) {
 		t.Errorf("written by one that does not lead: got %v", err)
 	}
 	d.leading = nil
-	kit.Must(t, d.sweep(ctx, d.now))
-	d.settle(ctx, d.now)
-	d.now = d.now.Add(recordLost + time.Second)
-	d.settle(ctx, d.now)
+	kit.Must(t, d.sweepFencings(ctx, d.now))
+	d.checkOpenFences(ctx, d.now)
+	d.now = d.now.Add(lostAfter + time.Second)
+	d.checkOpenFences(ctx, d.now)
 	d.writeAll(t)
 	for name, want := range map[string]string{"n2.f-000000000002": "Returned", "n3.f-000000000003": "NodeGone", "n4.f-000000000004": "Unknown", "n5.f-000000000005": ""} {
 		if got := get(name).Status.Result; got != want {
@@ -292,13 +292,13 @@ func TestRecordsOnServer(t *testing.T) {
 		return out
 	}
 	// The ends, in order: fence 1 after 8 s, fence 2 after 9 s, 3 and 4 when they were given up, together; 9 is gone with its Node, too.
-	d.keep = journal.Keep{Count: 100, Age: d.now.Sub(fenceStart) - 8500*time.Millisecond}
-	kit.Must(t, d.sweep(ctx, d.now))
+	d.keep = journal.Retention{Count: 100, Age: d.now.Sub(fenceStart) - 8500*time.Millisecond}
+	kit.Must(t, d.sweepFencings(ctx, d.now))
 	if got := names(); slices.Contains(got, one) || !slices.Contains(got, "n2.f-000000000002") {
 		t.Errorf("kept by age: got %v, want all but the oldest", got)
 	}
-	d.keep = journal.Keep{Count: 1, Age: 100 * time.Hour}
-	kit.Must(t, d.sweep(ctx, d.now))
+	d.keep = journal.Retention{Count: 1, Age: 100 * time.Hour}
+	kit.Must(t, d.sweepFencings(ctx, d.now))
 	if got := names(); len(got) != 2 || !slices.Contains(got, "n5.f-000000000005") {
 		t.Errorf("kept by count: got %v, want the open one and one more", got)
 	}
@@ -345,14 +345,14 @@ func TestRecordsHang(t *testing.T) {
 		}
 		store := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&api.Fencing{}).Build()
 		d := newDesk(interceptor.NewClient(store, slow))
-		d.Records.Now, d.keep.Count = time.Now, 2*recordsMost
+		d.FencingWriter.Now, d.keep.Count = time.Now, 2*maxTrackedFences
 		ctx, cancel := context.WithCancel(t.Context())
 		stopped := make(chan error, 1)
 		go func() { stopped <- d.Start(ctx) }()
 
 		begin := time.Now()
-		for i := range recordsMost + 10 {
-			d.told(fenceRecord(i, taint.PhaseArmed, "", 0), func(x *journal.Told) { x.At = begin.Add(time.Duration(i) * time.Millisecond) })
+		for i := range maxTrackedFences + 10 {
+			d.told(fenceRecord(i, taint.PhaseArmed, "", 0), func(x *journal.Update) { x.At = begin.Add(time.Duration(i) * time.Millisecond) })
 		}
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("telling took %s, want no time", took)
@@ -360,10 +360,10 @@ func TestRecordsHang(t *testing.T) {
 		d.mu.Lock()
 		kept, first := len(d.fences), d.fences["n1.f-000000000009"] != nil
 		d.mu.Unlock()
-		if kept != recordsMost || first {
-			t.Errorf("got %d in memory, the tenth among them: %t; want %d without the oldest ten", kept, first, recordsMost)
+		if kept != maxTrackedFences || first {
+			t.Errorf("got %d in memory, the tenth among them: %t; want %d without the oldest ten", kept, first, maxTrackedFences)
 		}
-		if n := testutil.ToFloat64(d.Metrics.records.WithLabelValues("dropped")); n != 10 {
+		if n := testutil.ToFloat64(d.Metrics.fencingWrites.WithLabelValues("dropped")); n != 10 {
 			t.Errorf("dropped: got %v, want 10", n)
 		}
 		time.Sleep(time.Minute)
@@ -380,8 +380,8 @@ func TestRecordsHang(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		var list api.FencingList
 		kit.Must(t, store.List(ctx, &list))
-		if len(list.Items) != recordsMost {
-			t.Errorf("after the API server is back: got %d objects, want %d", len(list.Items), recordsMost)
+		if len(list.Items) != maxTrackedFences {
+			t.Errorf("after the API server is back: got %d objects, want %d", len(list.Items), maxTrackedFences)
 		}
 		cancel()
 		if err := <-stopped; err != nil {
@@ -395,30 +395,30 @@ func TestRecordsSpacing(t *testing.T) {
 	scheme := runtime.NewScheme()
 	kit.Must(t, api.AddToScheme(scheme))
 	d := newDesk(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&api.Fencing{}).Build())
-	due := func() string { name, _ := d.due(d.now); return name }
+	due := func() string { name, _ := d.nextDue(d.now); return name }
 	const one = "n1.f-000000000001"
-	if d.write(t.Context(), one) {
+	if d.writeFencing(t.Context(), one) {
 		t.Error("dropped since it was due: got an end")
 	}
 	d.told(fenceRecord(1, taint.PhaseArmed, "", 0))
 	if got := due(); got != one {
 		t.Fatalf("begun: got %q due, want it", got)
 	}
-	d.write(t.Context(), one)
+	d.writeFencing(t.Context(), one)
 	d.told(fenceRecord(1, taint.PhaseEvicting, "", 1))
 	if got := due(); got != "" {
 		t.Errorf("at once: got %q due, want none", got)
 	}
-	d.now = d.now.Add(recordSpacing)
+	d.now = d.now.Add(fencingSpacing)
 	if got := due(); got != one {
 		t.Errorf("a second later: got %q due, want it", got)
 	}
-	d.write(t.Context(), one)
+	d.writeFencing(t.Context(), one)
 	d.told(fenceRecord(1, taint.PhaseDone, taint.ResultEvicted, 2))
 	if got := due(); got != one {
 		t.Errorf("ended: got %q due, want it at once", got)
 	}
-	if !d.write(t.Context(), one) {
+	if !d.writeFencing(t.Context(), one) {
 		t.Error("ended: got no end")
 	}
 }
@@ -440,12 +440,12 @@ func TestRecordsRefused(t *testing.T) {
 	d.told(fenceRecord(2, taint.PhaseArmed, "", 0))
 	var waits []time.Duration
 	for range 8 {
-		name, _ := d.due(d.now)
+		name, _ := d.nextDue(d.now)
 		for name != "" {
-			d.write(t.Context(), name)
-			name, _ = d.due(d.now)
+			d.writeFencing(t.Context(), name)
+			name, _ = d.nextDue(d.now)
 		}
-		_, next := d.due(d.now)
+		_, next := d.nextDue(d.now)
 		waits = append(waits, next.Sub(d.now))
 		d.now = next
 	}
@@ -459,7 +459,7 @@ func TestRecordsRefused(t *testing.T) {
 	if n := strings.Count(d.log.String(), refused.Error()); n != 2 {
 		t.Errorf("log: got it %d times, want 2:\n%s", n, d.log.String())
 	}
-	if f, w := testutil.ToFloat64(d.Metrics.records.WithLabelValues("failed")), testutil.ToFloat64(d.Metrics.records.WithLabelValues("written")); f != 8 || w != 1 {
+	if f, w := testutil.ToFloat64(d.Metrics.fencingWrites.WithLabelValues("failed")), testutil.ToFloat64(d.Metrics.fencingWrites.WithLabelValues("written")); f != 8 || w != 1 {
 		t.Errorf("metric: got %v failed and %v written, want 8 and 1", f, w)
 	}
 }

@@ -36,24 +36,24 @@ func (n *states) setState(state reason.State) {
 	if n.failing.stuck {
 		state = reason.StateStuck
 	}
-	move(n.Metrics.nodes, string(n.shown), string(state))
+	moveGauge(n.Metrics.nodes, string(n.shown), string(state))
 	n.shown = state
 }
 
 // setMode moves the node from one mode to another; "" is none.
 func (n *states) setMode(mode string) {
-	move(n.Metrics.modes, n.mode, mode)
+	moveGauge(n.Metrics.modes, n.mode, mode)
 	n.mode = mode
 }
 
 // setProtection moves the node from one protection by its hook to another; "" is none.
 func (n *states) setProtection(protection string) {
-	move(n.Metrics.protections, n.protection, protection)
+	moveGauge(n.Metrics.protections, n.protection, protection)
 	n.protection = protection
 }
 
-// move counts a node under another label; "" is none.
-func move(v *prometheus.GaugeVec, from, to string) {
+// moveGauge counts a node under another label; "" is none.
+func moveGauge(v *prometheus.GaugeVec, from, to string) {
 	if from == to {
 		return
 	}
@@ -82,7 +82,7 @@ func (n *states) stepFailed(ctx context.Context, d action.Decision, err error) {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, kube.ErrAgain), errors.Is(err, kube.ErrLate), n.Leading() != nil:
 		return // the node is looked at again, or this process ends
-	case !kube.Refuses(err) && (look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown):
+	case !kube.IsRefusal(err) && (look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown):
 		n.failing.since = time.Time{}
 		return
 	case n.failing.since.IsZero():
@@ -96,7 +96,7 @@ func (n *states) stepFailed(ctx context.Context, d action.Decision, err error) {
 	n.Log.Error("A recovery step fails again and again", "node", n.name, "fence", n.course.Look().Record.IDOr(""),
 		"act", action.Name(d.Action), "since", n.failing.since, "error", err)
 	node := cmp.Or(n.node, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}})
-	n.event(n.at, node, nil, reason.Failing, "Alert", "{detail}", providers.Text(err))
+	n.sendEvent(n.at, node, nil, reason.Failing, "Alert", "{detail}", providers.ErrorText(err))
 }
 
 // stepSucceeded ends what stepFailed counts.

@@ -28,15 +28,15 @@ type subject struct {
 // queueEvent sends an Event about the Node once the pod writes that it reports are done.
 func (n *subject) queueEvent(why reason.Reason, action string, words ...string) {
 	node, at := n.node, n.at
-	n.queue.add(n.name, false, func() { n.event(at, node, nil, why, action, words...) })
+	n.queue.addEvent(n.name, false, func() { n.sendEvent(at, node, nil, why, action, words...) })
 }
 
 // queuePodEvents sends an Event about each of some pods once the fence is over.
 func (n *subject) queuePodEvents(pods []action.Pod, why reason.Reason, words ...string) {
 	node, at := n.node, n.at
-	n.queue.add(n.name, true, func() {
+	n.queue.addEvent(n.name, true, func() {
 		for _, p := range pods {
-			n.event(at, podRef(p), node, why, "Evict", words...)
+			n.sendEvent(at, podRef(p), node, why, "Evict", words...)
 		}
 	})
 }
@@ -46,7 +46,7 @@ func podRef(p action.Pod) *corev1.Pod {
 }
 
 // reportFence passes to Sinks.Fences what happened to the fence, or the shadow decision, of the record.
-func (n *subject) reportFence(t journal.Told) {
+func (n *subject) reportFence(t journal.Update) {
 	if n.Fences == nil || t.Record.NodeUID == "" {
 		return
 	}

@@ -31,7 +31,7 @@ under the key ` + "`why`" + `. Words in braces stand for what the Event fills in
 		if r.Severity == Warning {
 			kind = "Warning"
 		}
-		b.WriteString("| `" + string(r.Reason) + "` | " + kind + " | " + r.Text + " | " + r.Do + " |\n")
+		b.WriteString("| `" + string(r.Reason) + "` | " + kind + " | " + r.Text + " | " + r.Remedy + " |\n")
 	}
 	got := b.String()
 	if *update {

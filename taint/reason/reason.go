@@ -180,25 +180,25 @@ type Row struct {
 	Severity Severity
 	State    State  // the node's, from this reason on
 	Text     string // of the Event, with words in braces to be replaced; "" where there is none
-	Do       string // what a person does about it, in Markdown; "" where nothing is to be done
+	Remedy   string // what a person does about it, in Markdown; "" where nothing is to be done
 }
 
-// longest is how many bytes the API server takes as the note of an Event; it refuses a longer one.
-const longest = 1024
+// maxNoteBytes is how many bytes the API server takes as the note of an Event; it refuses a longer one.
+const maxNoteBytes = 1024
 
-// Note is the Event's text with words in the place of those in braces: {node}, a name, and so on. Much of that may be somebody else's text:
+// EventNote is the Event's text with words in the place of those in braces: {node}, a name, and so on. Much of that may be somebody else's text:
 // it ends in dots where it is too long for an Event.
-func (r Row) Note(words ...string) string {
+func (r Row) EventNote(words ...string) string {
 	text := strings.NewReplacer(words...).Replace(r.Text)
 	const dots = "..."
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest-len(dots)], "") + dots
+	if len(text) > maxNoteBytes {
+		text = strings.ToValidUTF8(text[:maxNoteBytes-len(dots)], "") + dots
 	}
 	return text
 }
 
-// Of returns a reason's row. Every reason has one.
-func Of(r Reason) Row { return rows[r] }
+// RowOf returns a reason's row. Every reason has one.
+func RowOf(r Reason) Row { return rows[r] }
 
 // Table returns all rows, those of decisions first, each part in the order of its course.
 func Table() []Row { return append([]Row(nil), table...) }
@@ -401,7 +401,7 @@ var table = []Row{
 		"Its node came back, and the pod could not be deleted (it was ended, and never starts again) or marked as spared (it lives). Or its node is off, and the pod, which stays there, could not be set not ready. Look at its size and at admission webhooks."},
 }
 
-// Guards are the reasons for which a power-off of ours is refused, or put off, for other nodes' sake.
-var Guards = []Reason{
+// LimitReasons are the reasons for which a power-off of ours is refused, or put off, for other nodes' sake.
+var LimitReasons = []Reason{
 	ControlPlane, AllStale, MostStale, PowerOffLimit, CutOff, DomainLost, DevicesCut, TooFewHealthy, Quorum, CoolDown,
 }

@@ -60,8 +60,8 @@ func TestEveryReasonHasOneRow(t *testing.T) {
 		}
 	}
 	for r, name := range names {
-		if count[r] != 1 || Of(r).Reason != r {
-			t.Errorf("%s: got %d rows, and %+v of it, want one", name, count[r], Of(r))
+		if count[r] != 1 || RowOf(r).Reason != r {
+			t.Errorf("%s: got %d rows, and %+v of it, want one", name, count[r], RowOf(r))
 		}
 	}
 }
@@ -81,15 +81,15 @@ func TestRows(t *testing.T) {
 				t.Errorf("%s: nobody knows the word %s", row.Reason, m[0])
 			}
 		}
-		if strings.ContainsAny(braces.ReplaceAllString(row.Text, ""), "{}") || strings.ContainsAny(row.Do, "{}") {
-			t.Errorf("%s: a brace too many: %q, %q", row.Reason, row.Text, row.Do)
+		if strings.ContainsAny(braces.ReplaceAllString(row.Text, ""), "{}") || strings.ContainsAny(row.Remedy, "{}") {
+			t.Errorf("%s: a brace too many: %q, %q", row.Reason, row.Text, row.Remedy)
 		}
 		switch {
 		case (row.Text == "") != (row.Severity == Debug):
 			t.Errorf("%s: severity %d with the text %q: an Event is Info or a Warning, all else is Debug", row.Reason, row.Severity, row.Text)
 		case row.Severity > Warning:
 			t.Errorf("%s: severity %d", row.Reason, row.Severity)
-		case row.Text == "" && row.Do != "":
+		case row.Text == "" && row.Remedy != "":
 			t.Errorf("%s: what to do of what nobody is told", row.Reason)
 		case row.Text != "" && row.Text != "{detail}" && !strings.HasSuffix(row.Text, "."):
 			t.Errorf("%s: no sentence: %q", row.Reason, row.Text)
@@ -161,14 +161,14 @@ func note(file *ast.File, given map[string]bool) {
 // A note is never longer than an API server takes it: whoever names pods or volumes would keep an Event from being told.
 func TestNote(t *testing.T) {
 	row := Row{Text: "Pod {pod} is ended ({detail})."}
-	if got, want := row.Note("{pod}", "a", "{detail}", "{pod}"), "Pod a is ended ({pod})."; got != want {
+	if got, want := row.EventNote("{pod}", "a", "{detail}", "{pod}"), "Pod a is ended ({pod})."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	short := row.Note("{pod}", "", "{detail}", "")
+	short := row.EventNote("{pod}", "", "{detail}", "")
 	for text, whole := range map[string]bool{
 		strings.Repeat("x", 1024-len(short)): true, strings.Repeat("x", 1025-len(short)): false, strings.Repeat("\u00e4", 1024): false, strings.Repeat("x\u00e4", 1024): false,
 	} {
-		got := row.Note("{pod}", text, "{detail}", "")
+		got := row.EventNote("{pod}", text, "{detail}", "")
 		if len(got) > 1024 || len(got) < 1020 || !utf8.ValidString(got) || strings.HasSuffix(got, ").") != whole || strings.HasSuffix(got, "...") == whole {
 			t.Errorf("%d bytes of a name: got %d bytes that end in %q, want it whole: %t", len(text), len(got), got[len(got)-5:], whole)
 		}

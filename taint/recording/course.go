@@ -10,9 +10,9 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// Course is a node's course that is written down as it goes: a decide.Course that decides as its Node does. The zero
+// Recorder is a node's course that is written down as it goes: a decide.Decider that decides as its Node does. The zero
 // value writes nothing.
-type Course struct {
+type Recorder struct {
 	decide.Node
 	// Tape takes one line; false: it has no room. It must not block, nor change the line. Then nothing more is written of the node until it is
 	// idle: what follows a gap can not be played. nil: nothing is written.
@@ -29,17 +29,17 @@ type Course struct {
 // digest is by what a body is known again: all bodies of a lost zone's nodes would take as much memory as all the rest.
 type digest = [sha256.Size]byte
 
-// mostOfCourse is how many bytes are written of one course. A node that stays silent while its machine is on takes as much in some hours, and for as
+// maxCourseBytes is how many bytes are written of one course. A node that stays silent while its machine is on takes as much in some hours, and for as
 // long as it stays so it would push all others out of the recording.
-const mostOfCourse = 8 << 20
+const maxCourseBytes = 8 << 20
 
-// put writes a line of the course, which begins with it if it has not.
-func (c *Course) put(l Line, body any) {
+// writeLine writes a line of the course, which begins with it if it has not.
+func (c *Recorder) writeLine(l Line, body any) {
 	if c.Tape == nil || c.gap {
 		return
 	}
 	if c.lines == 0 && l.Kind != Begins {
-		if c.put(Line{Kind: Begins, At: l.At}, c.Kept()); c.gap {
+		if c.writeLine(Line{Kind: Begins, At: l.At}, c.PolicyMemory()); c.gap {
 			return
 		}
 	}
@@ -47,67 +47,67 @@ func (c *Course) put(l Line, body any) {
 		c.last, c.began = map[Kind]digest{}, l.At.Wall.UnixMilli()
 	}
 	if body != nil {
-		text := Encode(body)
+		text := EncodeJSON(body)
 		if text == nil {
-			c.end()
+			c.stopWriting()
 			return
 		}
-		if l.Same = c.same(l.Kind, text); !l.Same {
+		if l.Same = c.isRepeated(l.Kind, text); !l.Same {
 			l.Body = text
 		}
 	}
-	if c.bytes > mostOfCourse && l.Kind != Rests {
-		l = Line{Kind: Cut, At: l.At}
+	if c.bytes > maxCourseBytes && l.Kind != Rests {
+		l = Line{Kind: Truncated, At: l.At}
 	}
 	l.Node, l.Course, l.N = c.Name, c.began, c.lines
-	text := Encode(l)
+	text := EncodeJSON(l)
 	c.lines++
 	c.bytes += len(text)
-	if text == nil || !c.Tape(text) || l.Kind == Cut {
-		c.end()
+	if text == nil || !c.Tape(text) || l.Kind == Truncated {
+		c.stopWriting()
 	}
 }
 
-// same reports that a body is that of the kind's line before.
-func (c *Course) same(of Kind, text []byte) bool {
+// isRepeated reports that a body is that of the kind's line before.
+func (c *Recorder) isRepeated(of Kind, text []byte) bool {
 	sum := sha256.Sum256(text)
 	last, known := c.last[of]
 	c.last[of] = sum
 	return known && sum == last
 }
 
-// end ends what is written, until the node is idle.
-func (c *Course) end() { c.gap, c.last = true, nil }
+// stopWriting ends what is written, until the node is idle.
+func (c *Recorder) stopWriting() { c.gap, c.last = true, nil }
 
-// rest ends what is written of an idle node.
-func (c *Course) rest() { c.lines, c.bytes, c.gap, c.last = 0, 0, false, nil }
+// resetLines ends what is written of an idle node.
+func (c *Recorder) resetLines() { c.lines, c.bytes, c.gap, c.last = 0, 0, false, nil }
 
 // Apply is decide.Node's.
-func (c *Course) Apply(now providers.Instant, f decide.Fleet, o decide.Observation) {
+func (c *Recorder) Apply(now providers.Instant, f decide.Fleet, o decide.Observation) {
 	if _, rests := o.(decide.Rested); rests {
-		defer c.rest()
+		defer c.resetLines()
 	}
-	if !c.writes(o) {
+	if !c.isRecorded(o) {
 		c.Node.Apply(now, f, o)
 		return
 	}
-	l, body := told(o)
-	if l.At = now; l.Kind == Life {
+	l, body := toLine(o)
+	if l.At = now; l.Kind == NodeRead {
 		l.At = o.(decide.NodeRead).Look.Got
 	}
 	if l.Kind != Answers {
-		c.put(l, body)
+		c.writeLine(l, body)
 		c.Node.Apply(now, f, o)
 		return
 	}
-	heard := &ear{Fleet: f}
-	c.Node.Apply(now, heard, o)
-	l.Fleet = heard.said(func(*fleet.View) bool { return false })
-	c.put(l, body)
+	wrapped := &recordingFleet{Fleet: f}
+	c.Node.Apply(now, wrapped, o)
+	l.Fleet = wrapped.toFleetFacts(func(*fleet.View) bool { return false })
+	c.writeLine(l, body)
 }
 
-// writes reports whether an observation is written. What is seen of a node between looks begins no course.
-func (c *Course) writes(o decide.Observation) bool {
+// isRecorded reports whether an observation is written. What is seen of a node between looks begins no course.
+func (c *Recorder) isRecorded(o decide.Observation) bool {
 	switch o.(type) {
 	case decide.ReadFailed:
 		return false
@@ -117,12 +117,12 @@ func (c *Course) writes(o decide.Observation) bool {
 	return c.Tape != nil
 }
 
-// told is an observation as it is written.
-func told(o decide.Observation) (l Line, body any) {
+// toLine is an observation as it is written.
+func toLine(o decide.Observation) (l Line, body any) {
 	switch o := o.(type) {
 	case decide.NodeRead:
-		l.Kind, l.Sent, l.NewID = Life, o.Look.Sent, o.Facts.NewID
-		body = lived{slim(o.Node), o.Look.LeaseRV, o.Look.LeaseDuration, factsOf(o.Facts, o.Elsewhere)}
+		l.Kind, l.Sent, l.NewID = NodeRead, o.Look.Sent, o.Facts.NewID
+		body = nodeBody{slimNode(o.Node), o.Look.LeaseRV, o.Look.LeaseDuration, factsOf(o.Facts, o.Elsewhere)}
 	case decide.PodsListed:
 		l.Kind, body = Pods, podsOf(o.Pods)
 	case decide.VolumesRead:
@@ -144,9 +144,9 @@ func told(o decide.Observation) (l Line, body any) {
 	case decide.DevicesAnswered:
 		l.Kind, body = Answers, answersOf(o.Answers)
 	case decide.ActionDone:
-		l.Kind, body = Did, outcome{faultOf(o.Err), o.Sent, o.Late, o.How}
+		l.Kind, body = ActionDone, outcome{faultOf(o.Err), o.Sent, o.Late, o.How}
 	case decide.StorageHeard:
-		l.Kind, body = Storage, storageSays{rulesOf(o.Policies), o.Says}
+		l.Kind, body = Storage, storageBody{rulesOf(o.Policies), o.Says}
 	case decide.Rested:
 		l.Kind = Rests
 	}
@@ -154,60 +154,60 @@ func told(o decide.Observation) (l Line, body any) {
 }
 
 // Next is decide.Node's.
-func (c *Course) Next(now providers.Instant, f decide.Fleet) action.Decision {
+func (c *Recorder) Next(now providers.Instant, f decide.Fleet) action.Decision {
 	if c.Tape == nil || c.gap {
 		return c.Node.Next(now, f)
 	}
 	if c.lines == 0 { // with what is remembered before the step
-		c.put(Line{Kind: Begins, At: now}, c.Kept())
+		c.writeLine(Line{Kind: Begins, At: now}, c.PolicyMemory())
 	}
-	heard := &ear{Fleet: f}
-	s := c.Node.Next(now, heard)
+	wrapped := &recordingFleet{Fleet: f}
+	s := c.Node.Next(now, wrapped)
 	known := func(v *fleet.View) bool {
-		text := Encode(v)
-		return text != nil && !c.gap && c.same(viewKind, text)
+		text := EncodeJSON(v)
+		return text != nil && !c.gap && c.isRepeated(viewKind, text)
 	}
-	c.put(Line{Kind: Next, At: now, Fleet: heard.said(known)}, StepOf(s, c.Devices()))
+	c.writeLine(Line{Kind: Next, At: now, Fleet: wrapped.toFleetFacts(known)}, StepOf(s, c.Devices()))
 	return s
 }
 
-// ear is a fleet, and what it said.
-type ear struct {
+// recordingFleet is a fleet, and what it said.
+type recordingFleet struct {
 	decide.Fleet
-	view     *fleet.View
-	reserved bool
-	liars    map[string]string
+	view         *fleet.View
+	reserved     bool
+	distrustedBy map[string]string
 }
 
-func (e *ear) View(name string, now providers.Instant) fleet.View {
+func (e *recordingFleet) View(name string, now providers.Instant) fleet.View {
 	v := e.Fleet.View(name, now)
 	e.view = &v
 	return v
 }
 
-func (e *ear) Reserve(name string, now providers.Instant) bool {
-	e.reserved = e.Fleet.Reserve(name, now)
+func (e *recordingFleet) ReserveTurn(name string, now providers.Instant) bool {
+	e.reserved = e.Fleet.ReserveTurn(name, now)
 	return e.reserved
 }
 
-func (e *ear) Distrusted(m taint.Machine, device, of string) string {
-	by := e.Fleet.Distrusted(m, device, of)
+func (e *recordingFleet) DistrustingNode(m taint.Machine, device, of string) string {
+	by := e.Fleet.DistrustingNode(m, device, of)
 	if by != "" {
-		if e.liars == nil {
-			e.liars = map[string]string{}
+		if e.distrustedBy == nil {
+			e.distrustedBy = map[string]string{}
 		}
-		e.liars[device] = by
+		e.distrustedBy[device] = by
 	}
 	return by
 }
 
-// said is what it said; nil: nothing. A view that is the course's last by known is left out.
-func (e *ear) said(known func(*fleet.View) bool) *Said {
-	out := Said{View: e.view, Reserved: e.reserved, Liars: e.liars}
+// toFleetFacts is what it said; nil: nothing. A view that is the course's last by known is left out.
+func (e *recordingFleet) toFleetFacts(known func(*fleet.View) bool) *FleetFacts {
+	out := FleetFacts{View: e.view, Reserved: e.reserved, DistrustedBy: e.distrustedBy}
 	if e.view != nil && known(e.view) {
 		out.View = nil
 	}
-	if out.View == nil && !out.Reserved && out.Liars == nil {
+	if out.View == nil && !out.Reserved && out.DistrustedBy == nil {
 		return nil
 	}
 	return &out

@@ -11,24 +11,24 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// body reads the body of a line.
-func body[T any](l Line) (out T, err error) {
+// decodeBody reads the body of a line.
+func decodeBody[T any](l Line) (out T, err error) {
 	if len(l.Body) == 0 {
 		return out, nil
 	}
 	if err = json.Unmarshal(l.Body, &out); err != nil {
-		return out, fmt.Errorf("%s of node %s: %s", Clean(string(l.Kind)), Clean(l.Node), Clean(err.Error()))
+		return out, fmt.Errorf("%s of node %s: %s", CleanText(string(l.Kind)), CleanText(l.Node), CleanText(err.Error()))
 	}
 	return out, nil
 }
 
-// Memory is what policies remember of the node at the beginning of a course.
-func (l Line) Memory() (policy.Memory, error) { return body[policy.Memory](l) }
+// DecodeMemory is what policies remember of the node at the beginning of a course.
+func (l Line) DecodeMemory() (policy.Memory, error) { return decodeBody[policy.Memory](l) }
 
-// Step is the decision that a line of the kind Next has. What an earlier forcefence wrote beside it, and no action has,
+// DecodeStep is the decision that a line of the kind Next has. What an earlier forcefence wrote beside it, and no action has,
 // is left out: that a read or a record is of a node which came back, and the record of what shadow mode said before.
-func (l Line) Step() (Step, error) {
-	s, err := body[Step](l)
+func (l Line) DecodeStep() (Step, error) {
+	s, err := decodeBody[Step](l)
 	switch {
 	case s.Do == "Read", s.Do == "Write":
 		s.Returned = false
@@ -38,63 +38,63 @@ func (l Line) Step() (Step, error) {
 	return s, err
 }
 
-// Observation reads a line of any other kind but Cut. key is the mark's.
-func (l Line) Observation(key string) (decide.Observation, error) {
+// DecodeObservation reads a line of any other kind but Truncated. key is the mark's.
+func (l Line) DecodeObservation(key string) (decide.Observation, error) {
 	switch l.Kind {
-	case Life:
+	case NodeRead:
 		return l.nodeRead(key)
 	case Pods:
-		of, err := body[[]action.Pod](l)
+		of, err := decodeBody[[]action.Pod](l)
 		return decide.PodsListed{Pods: of}, err
 	case Volumes:
-		of, err := body[map[string][]action.Volume](l)
+		of, err := decodeBody[map[string][]action.Volume](l)
 		return decide.VolumesRead{Of: of}, err
 	case Owners:
-		of, err := body[map[string]action.Owner](l)
+		of, err := decodeBody[map[string]action.Owner](l)
 		return decide.OwnersRead{Of: of}, err
 	case Rival:
-		why, err := body[string](l)
+		why, err := decodeBody[string](l)
 		return decide.RivalRead{Why: why}, err
 	case Members:
-		ready, err := body[map[string]bool](l)
+		ready, err := decodeBody[map[string]bool](l)
 		return decide.MembersRead{Ready: ready}, err
 	case Waiting:
-		of, err := body[map[string]bool](l)
+		of, err := decodeBody[map[string]bool](l)
 		return decide.WaitingRead{Claims: of}, err
 	case Claims:
-		of, err := body[map[string]string](l)
+		of, err := decodeBody[map[string]string](l)
 		return decide.ClaimsRead{Of: of}, err
 	case Cached, Listed:
-		of, err := body[[]action.Attachment](l)
+		of, err := decodeBody[[]action.Attachment](l)
 		return decide.AttachmentsListed{Attachments: of, Live: l.Kind == Listed}, err
 	case Answers:
 		return l.devicesAnswered()
-	case Did:
+	case ActionDone:
 		return l.actionDone()
 	case Storage:
 		return l.storageHeard()
 	case Rests: // its look is not written: what policies keep of it stands where the next course begins
 		return decide.Rested{}, nil
 	default:
-		return nil, fmt.Errorf("%s is nothing that this version knows", Clean(string(l.Kind)))
+		return nil, fmt.Errorf("%s is nothing that this version knows", CleanText(string(l.Kind)))
 	}
 }
 
 func (l Line) nodeRead(key string) (decide.Observation, error) {
-	in, err := body[lived](l)
+	in, err := decodeBody[nodeBody](l)
 	if err != nil {
 		return nil, err
 	}
-	facts, err := in.Facts.facts(l.NewID)
+	facts, err := in.Facts.toFacts(l.NewID)
 	if err == nil && in.Node != nil && in.Node.Name != l.Node {
-		err = fmt.Errorf("a line of node %s shows another Node", Clean(l.Node))
+		err = fmt.Errorf("a line of node %s shows another Node", CleanText(l.Node))
 	}
 	look := LookAt(in.Node, taint.Look{Sent: l.Sent, Got: l.At, LeaseRV: in.Lease, LeaseDuration: in.LeaseDuration}, key)
 	return decide.NodeRead{Look: look, Facts: facts, Node: in.Node, Elsewhere: in.Facts.Elsewhere}, err
 }
 
 func (l Line) storageHeard() (decide.Observation, error) {
-	in, err := body[storageSays](l)
+	in, err := decodeBody[storageBody](l)
 	if err != nil {
 		return nil, err
 	}
@@ -103,10 +103,10 @@ func (l Line) storageHeard() (decide.Observation, error) {
 }
 
 func (l Line) devicesAnswered() (decide.Observation, error) {
-	in, err := body[[]answer](l)
+	in, err := decodeBody[[]answer](l)
 	var out decide.DevicesAnswered
 	for _, a := range in {
-		one, bad := a.answer()
+		one, bad := a.toAnswer()
 		if bad != nil {
 			return nil, bad
 		}
@@ -116,11 +116,11 @@ func (l Line) devicesAnswered() (decide.Observation, error) {
 }
 
 func (l Line) actionDone() (decide.Observation, error) {
-	in, err := body[outcome](l)
+	in, err := decodeBody[outcome](l)
 	for _, how := range in.How {
 		if how > action.TooLarge {
 			return nil, fmt.Errorf("%d is no way in which a write ends", how)
 		}
 	}
-	return decide.ActionDone{Err: in.Err.err(), Sent: in.Sent, Late: in.Late, How: in.How}, err
+	return decide.ActionDone{Err: in.Err.toError(), Sent: in.Sent, Late: in.Late, How: in.How}, err
 }

@@ -9,18 +9,20 @@ import (
 	"io"
 )
 
-// longest is how long a line may be: one of 500 pods with all that is written of them takes a tenth.
-const longest = 8 << 20
+// maxLine is how long a line may be: one of 500 pods with all that is written of them takes a tenth.
+const maxLine = 8 << 20
 
-// Dense is how many values a line may be made of, counted by the braces that begin them: one of 500 pods has a tenth. Empty ones take
+// MaxValues is how many values a line may be made of, counted by the braces that begin them: one of 500 pods has a tenth. Empty ones take
 // a hundred times as much memory as they take of a file.
-const Dense = 1 << 16
+const MaxValues = 1 << 16
 
-// Weight is how many values a text is made of, or more.
-func Weight(text []byte) int { return bytes.Count(text, []byte("{")) + bytes.Count(text, []byte("[")) }
+// CountValues is how many values a text is made of, or more.
+func CountValues(text []byte) int {
+	return bytes.Count(text, []byte("{")) + bytes.Count(text, []byte("["))
+}
 
-func crowded(text []byte) error {
-	if n := Weight(text); n > Dense {
+func checkDensity(text []byte) error {
+	if n := CountValues(text); n > MaxValues {
 		return fmt.Errorf("it is made of %d values, which no line of a recording is", n)
 	}
 	return nil
@@ -36,15 +38,15 @@ type Tally struct {
 	First   string   `json:"first,omitempty"`   // of these: where it is, and what is wrong with it
 }
 
-// Broke counts a line that cannot be read or played.
-func (t *Tally) Broke(in string, n int, why error) {
+// AddBroken counts a line that cannot be read or played.
+func (t *Tally) AddBroken(in string, n int, why error) {
 	if t.Broken++; t.First == "" {
-		t.First = Clean(fmt.Sprintf("%s: line %d: %v", in, n, why))
+		t.First = CleanText(fmt.Sprintf("%s: line %d: %v", in, n, why))
 	}
 }
 
-// Read hands each line of a recording over. The last line may be torn, others broken; an error is one that keeps all from being read.
-func (t *Tally) Read(name string, in io.Reader, each func(n int, l Line) error) error {
+// ReadLines hands each line of a recording over. The last line may be torn, others broken; an error is one that keeps all from being read.
+func (t *Tally) ReadLines(name string, in io.Reader, each func(n int, l Line) error) error {
 	r := bufio.NewReader(in)
 	for n := 1; ; n++ {
 		text, err := lineOf(r)
@@ -63,7 +65,7 @@ func (t *Tally) Read(name string, in io.Reader, each func(n int, l Line) error) 
 			Header
 			Dropped *int `json:"dropped"`
 		}
-		bad := crowded(text)
+		bad := checkDensity(text)
 		if bad == nil {
 			bad = json.Unmarshal(text, &l)
 		}
@@ -72,16 +74,16 @@ func (t *Tally) Read(name string, in io.Reader, each func(n int, l Line) error) 
 			t.Torn = true
 			return nil
 		case bad != nil && n == 1:
-			return fmt.Errorf("line 1: it is no recording of forcefence: %s", Clean(bad.Error()))
+			return fmt.Errorf("line 1: it is no recording of forcefence: %s", CleanText(bad.Error()))
 		}
 		t.Lines++
 		switch {
 		case bad != nil:
-			t.Broke(name, n, bad)
+			t.AddBroken(name, n, bad)
 			continue
 		case l.Version > version:
 			return fmt.Errorf("line %d: a recording of version %d, by forcefence %s: this one reads up to version %d. Use that forcefence, or a newer one",
-				n, l.Version, Clean(l.By), version)
+				n, l.Version, CleanText(l.By), version)
 		case l.Version == version:
 			t.Headers = append(t.Headers, l.Header)
 			continue
@@ -91,11 +93,11 @@ func (t *Tally) Read(name string, in io.Reader, each func(n int, l Line) error) 
 			t.Dropped += max(*l.Dropped, 0)
 			continue
 		case l.Version != 0 || l.Node == "":
-			t.Broke(name, n, errors.New("it is of no node"))
+			t.AddBroken(name, n, errors.New("it is of no node"))
 			continue
 		}
 		if err := each(n, l.Line); err != nil {
-			t.Broke(name, n, err)
+			t.AddBroken(name, n, err)
 		}
 	}
 }
@@ -105,8 +107,8 @@ func lineOf(r *bufio.Reader) ([]byte, error) {
 	var out []byte
 	for {
 		part, err := r.ReadSlice('\n')
-		if len(out)+len(part) > longest {
-			return nil, fmt.Errorf("it is longer than %d bytes, which no line of a recording is", longest)
+		if len(out)+len(part) > maxLine {
+			return nil, fmt.Errorf("it is longer than %d bytes, which no line of a recording is", maxLine)
 		}
 		out = append(out, part...)
 		if !errors.Is(err, bufio.ErrBufferFull) {

@@ -51,41 +51,41 @@ type Header struct {
 	Digest  string    `json:"config"` // of the configuration file
 }
 
-// Begin is what each recording begins with.
-const Begin = `{"forcefence":`
+// HeaderPrefix is what each recording begins with.
+const HeaderPrefix = `{"forcefence":`
 
-// Line is it as a line of a recording.
-func (h Header) Line() []byte {
+// EncodeLine is it as a line of a recording.
+func (h Header) EncodeLine() []byte {
 	h.Version = version
-	return Encode(h)
+	return EncodeJSON(h)
 }
 
-// Dropped is the line that tells that n lines were not written.
-func Dropped(n int) []byte { return Encode(map[string]int{"dropped": n}) }
+// DroppedLine is the line that tells that n lines were not written.
+func DroppedLine(n int) []byte { return EncodeJSON(map[string]int{"dropped": n}) }
 
 // Kind is what a line tells.
 type Kind string
 
 // The kinds.
 const (
-	Begins   Kind = "begin" // a course begins, with what policies remember of the node
-	Rests    Kind = "rest"  // it is over: the node is idle
-	Storage  Kind = "storage"
-	Life     Kind = "life"
-	Pods     Kind = "pods"
-	Volumes  Kind = "volumes"
-	Owners   Kind = "owners"
-	Rival    Kind = "rival"
-	Members  Kind = "members"
-	Waiting  Kind = "waiting"
-	Claims   Kind = "claims"
-	Cached   Kind = "cachedAttachments"
-	Listed   Kind = "attachments"
-	Answers  Kind = "answers"
-	Did      Kind = "did"
-	Next     Kind = "next" // what was decided
-	Cut      Kind = "cut"  // it went on for too long: nothing more is written of it
-	viewKind Kind = "view" // never a line's: what the fleet said last
+	Begins     Kind = "begin" // a course begins, with what policies remember of the node
+	Rests      Kind = "rest"  // it is over: the node is idle
+	Storage    Kind = "storage"
+	NodeRead   Kind = "life"
+	Pods       Kind = "pods"
+	Volumes    Kind = "volumes"
+	Owners     Kind = "owners"
+	Rival      Kind = "rival"
+	Members    Kind = "members"
+	Waiting    Kind = "waiting"
+	Claims     Kind = "claims"
+	Cached     Kind = "cachedAttachments"
+	Listed     Kind = "attachments"
+	Answers    Kind = "answers"
+	ActionDone Kind = "did"
+	Next       Kind = "next" // what was decided
+	Truncated  Kind = "cut"  // it went on for too long: nothing more is written of it
+	viewKind   Kind = "view" // never a line's: what the fleet said last
 )
 
 // noneSelected is the selector that selects nothing: no other is written so.
@@ -103,18 +103,18 @@ type Line struct {
 	Body   json.RawMessage   `json:"body,omitempty"`
 	Sent   providers.Instant `json:"sent,omitzero"` // life
 	NewID  string            `json:"id,omitempty"`  // life
-	Fleet  *Said             `json:"fleet,omitempty"`
+	Fleet  *FleetFacts       `json:"fleet,omitempty"`
 }
 
-// Said is what the fleet said while a decision was made, or answers were folded in.
-type Said struct {
-	View     *fleet.View       `json:"view,omitempty"` // nil: that of the decision before
-	Reserved bool              `json:"reserved,omitempty"`
-	Liars    map[string]string `json:"distrusted,omitempty"` // by device: the node whose record says so
+// FleetFacts is what the fleet said while a decision was made, or answers were folded in.
+type FleetFacts struct {
+	View         *fleet.View       `json:"view,omitempty"` // nil: that of the decision before
+	Reserved     bool              `json:"reserved,omitempty"`
+	DistrustedBy map[string]string `json:"distrusted,omitempty"` // by device: the node whose record says so
 }
 
-// lived is a look at a node, and what the configuration said of it.
-type lived struct {
+// nodeBody is a look at a node, and what the configuration said of it.
+type nodeBody struct {
 	Node          *corev1.Node  `json:"node"` // slim; nil: it does not exist
 	Lease         string        `json:"leaseRV,omitempty"`
 	LeaseDuration time.Duration `json:"leaseDuration,omitempty"`
@@ -123,13 +123,13 @@ type lived struct {
 
 // facts are decide.Facts, but for the id of a fence that would begin.
 type facts struct {
-	Fence     fence.Facts               `json:"fence"`
-	Mode      string                    `json:"mode"`
-	Nobody    *fault                    `json:"nobody,omitempty"`
-	Evict     evict.Settings            `json:"evict"`
-	Policies  []rule                    `json:"policies,omitempty"`
-	Storage   map[string]storage.Health `json:"storage,omitempty"`
-	Elsewhere decide.Elsewhere          `json:"elsewhere,omitzero"`
+	Fence       fence.Facts               `json:"fence"`
+	Mode        string                    `json:"mode"`
+	NoDeviceErr *fault                    `json:"nobody,omitempty"`
+	Evict       evict.Settings            `json:"evict"`
+	Policies    []rule                    `json:"policies,omitempty"`
+	Storage     map[string]storage.Health `json:"storage,omitempty"`
+	Elsewhere   decide.Elsewhere          `json:"elsewhere,omitzero"`
 }
 
 // rule is a policy, its selectors as text; nil is all.
@@ -158,42 +158,42 @@ type answer struct {
 }
 
 type outcome struct {
-	Err  *fault                    `json:"error,omitempty"`
-	Sent providers.Instant         `json:"sent,omitzero"`
-	Late bool                      `json:"late,omitempty"`
-	How  map[string]action.Refusal `json:"how,omitempty"`
+	Err  *fault                        `json:"error,omitempty"`
+	Sent providers.Instant             `json:"sent,omitzero"`
+	Late bool                          `json:"late,omitempty"`
+	How  map[string]action.WriteResult `json:"how,omitempty"`
 }
 
-type storageSays struct {
+type storageBody struct {
 	Policies []rule                    `json:"policies,omitempty"`
 	Says     map[string]storage.Health `json:"says,omitempty"`
 }
 
 // Step is a decision as it is compared and shown.
 type Step struct {
-	Do          string   `json:"do"`
-	Read        string   `json:"read,omitempty"`
-	Why         string   `json:"why,omitempty"`
-	Detail      string   `json:"detail,omitempty"`
-	After       string   `json:"after,omitempty"`
-	Would       string   `json:"would,omitempty"` // mode shadow
-	Record      string   `json:"record,omitempty"`
-	Phase       string   `json:"phase,omitempty"` // of the record
-	On          bool     `json:"on,omitempty"`
-	Pods        []string `json:"pods,omitempty"`
-	InUse       []string `json:"inUse,omitempty"`
-	Attached    []string `json:"attached,omitempty"`
-	Attachments []string `json:"attachments,omitempty"`
-	PVs         []string `json:"pvs,omitempty"`
-	Returned    bool     `json:"returned,omitempty"`
-	Note        string   `json:"note,omitempty"`
-	Policy      string   `json:"policy,omitempty"`
-	Through     []string `json:"through,omitempty"` // the devices of a power-off or a power-on
-	Alert       string   `json:"alert,omitempty"`
+	Do           string   `json:"do"`
+	Read         string   `json:"read,omitempty"`
+	Why          string   `json:"why,omitempty"`
+	Detail       string   `json:"detail,omitempty"`
+	RequeueAfter string   `json:"after,omitempty"`
+	Would        string   `json:"would,omitempty"` // mode shadow
+	Record       string   `json:"record,omitempty"`
+	Phase        string   `json:"phase,omitempty"` // of the record
+	On           bool     `json:"on,omitempty"`
+	Pods         []string `json:"pods,omitempty"`
+	InUse        []string `json:"inUse,omitempty"`
+	Attached     []string `json:"attached,omitempty"`
+	Attachments  []string `json:"attachments,omitempty"`
+	PVs          []string `json:"pvs,omitempty"`
+	Returned     bool     `json:"returned,omitempty"`
+	Note         string   `json:"note,omitempty"`
+	Policy       string   `json:"policy,omitempty"`
+	Through      []string `json:"through,omitempty"` // the devices of a power-off or a power-on
+	Alert        string   `json:"alert,omitempty"`
 }
 
-// reads are the names of reads in a recording.
-var reads = map[string]string{
+// readNames are the names of reads in a recording.
+var readNames = map[string]string{
 	"ReadNode": "Life", "ListPods": "Pods", "ReadVolumes": "Volumes", "ReadOwners": "Owners", "ReadRival": "Rival",
 	"ReadWaiting": "Waiting", "ReadMembers": "Members", "ReadClaims": "Claims",
 }
@@ -201,14 +201,14 @@ var reads = map[string]string{
 // StepOf is a decision, of which clean texts are kept: an error's text may be shortened in a recording.
 func StepOf(d action.Decision, devices []proof.Device) Step {
 	out := Step{
-		Do: action.Name(d.Action), Why: string(d.Reason), Detail: Clean(d.Detail), Alert: Clean(d.Alert),
-		Returned: action.Returns(d.Action), Policy: action.PolicyOf(d.Action),
+		Do: action.Name(d.Action), Why: string(d.Reason), Detail: CleanText(d.Detail), Alert: CleanText(d.Alert),
+		Returned: action.NeedsNoProof(d.Action), Policy: action.PolicyOf(d.Action),
 	}
-	if action.Reads(d.Action) {
-		out.Read, out.Do = reads[out.Do], "Read"
+	if action.IsRead(d.Action) {
+		out.Read, out.Do = readNames[out.Do], "Read"
 	}
 	if d.RequeueAfter != 0 {
-		out.After = d.RequeueAfter.String()
+		out.RequeueAfter = d.RequeueAfter.String()
 	}
 	rec, pods := action.RecordOf(d.Action), action.PodsOf(d.Action)
 	switch a := d.Action.(type) {
@@ -262,13 +262,13 @@ func StepOf(d action.Decision, devices []proof.Device) Step {
 	return out
 }
 
-// Acts reports a decision that changes something in the world. The condition that tells of a machine which is on does not count: it moves nothing.
-func (s Step) Acts() bool {
+// HasEffect reports a decision that changes something in the world. The condition that tells of a machine which is on does not count: it moves nothing.
+func (s Step) HasEffect() bool {
 	return !slices.Contains([]string{"Leave", "Wait", "Read", "Ask", "Condition"}, s.Do)
 }
 
-// Decides reports that it is more than a question.
-func (s Step) Decides() bool { return s.Do != "Read" && s.Do != "Ask" }
+// IsDecision reports that it is more than a question.
+func (s Step) IsDecision() bool { return s.Do != "Read" && s.Do != "Ask" }
 
 // SameAs reports that two decisions do the same to the world, whatever they say of it.
 func (s Step) SameAs(o Step) bool {
@@ -295,35 +295,35 @@ func (s Step) String() string {
 	if len(s.Through) > 0 {
 		text += " through " + strings.Join(s.Through, ", ")
 	}
-	if n := len(s.Pods); n > 0 && s.Decides() {
-		text += " of " + decide.Counted(n, "pod")
+	if n := len(s.Pods); n > 0 && s.IsDecision() {
+		text += " of " + decide.FormatCount(n, "pod")
 	}
 	if s.Why != "" {
 		text += " (" + s.Why + ")"
 	}
-	return Clean(text)
+	return CleanText(text)
 }
 
-// Clean is what may be shown of a text that anybody may have made: one line, printable, of 200 bytes at most.
-func Clean(text string) string {
+// CleanText is what may be shown of a text that anybody may have made: one line, printable, of 200 bytes at most.
+func CleanText(text string) string {
 	if text == "" {
 		return ""
 	}
-	return providers.Text(errors.New(text))
+	return providers.ErrorText(errors.New(text))
 }
 
 func faultOf(err error) *fault {
 	if err == nil {
 		return nil
 	}
-	return &fault{providers.Class(err), providers.Text(err)}
+	return &fault{providers.ErrorClass(err), providers.ErrorText(err)}
 }
 
-func (f *fault) err() error {
+func (f *fault) toError() error {
 	if f == nil {
 		return nil
 	}
-	if err := providers.OfClass(f.Class, f.Text); err != nil {
+	if err := providers.ErrorOfClass(f.Class, f.Text); err != nil {
 		return err
 	}
 	return errors.New(f.Text)
@@ -331,20 +331,20 @@ func (f *fault) err() error {
 
 func factsOf(f decide.Facts, elsewhere decide.Elsewhere) facts {
 	out := facts{Fence: f.Facts, Mode: f.Mode.String(), Evict: f.Evict, Policies: rulesOf(f.Policies), Storage: f.Storage, Elsewhere: elsewhere}
-	if f.Nobody != nil { // all of its text: decisions quote it
-		out.Nobody = &fault{providers.Class(f.Nobody), Clean(f.Nobody.Error())}
+	if f.NoDeviceErr != nil { // all of its text: decisions quote it
+		out.NoDeviceErr = &fault{providers.ErrorClass(f.NoDeviceErr), CleanText(f.NoDeviceErr.Error())}
 	}
-	out.Fence.Nobody, out.Fence.NewID = nil, ""
+	out.Fence.NoDeviceErr, out.Fence.NewID = nil, ""
 	return out
 }
 
-func (f facts) facts(id string) (decide.Facts, error) {
+func (f facts) toFacts(id string) (decide.Facts, error) {
 	out := decide.Facts{Facts: f.Fence, Evict: f.Evict, Storage: f.Storage}
 	mode, known := fence.ParseMode(f.Mode)
 	if !known {
 		return out, fmt.Errorf("%q is no mode", f.Mode)
 	}
-	out.Mode, out.Nobody, out.NewID = mode, f.Nobody.err(), id
+	out.Mode, out.NoDeviceErr, out.NewID = mode, f.NoDeviceErr.toError(), id
 	var err error
 	out.Policies, err = policiesOf(f.Policies)
 	return out, err
@@ -397,10 +397,10 @@ func answersOf(all []providers.Answer) []answer {
 	return out
 }
 
-func (a answer) answer() (out providers.Answer, err error) {
+func (a answer) toAnswer() (out providers.Answer, err error) {
 	out = providers.Answer{
 		Observation: providers.Observation{Raw: a.Raw, At: a.At, Run: a.Run, SystemUUID: a.UUID, Addresses: providers.Addresses(a.Reach)},
-		By:          a.By, Got: a.Got, Err: a.Err.err(),
+		By:          a.By, Got: a.Got, Err: a.Err.toError(),
 	}
 	for s := providers.PowerUnknown; s <= providers.PowerChanging; s++ {
 		if s.String() == a.State {
@@ -420,8 +420,8 @@ func podsOf(all []action.Pod) []action.Pod {
 	return out
 }
 
-// slim is what decisions, and configurations, read of a Node.
-func slim(n *corev1.Node) *corev1.Node {
+// slimNode is what decisions, and configurations, read of a Node.
+func slimNode(n *corev1.Node) *corev1.Node {
 	if n == nil {
 		return nil
 	}
@@ -453,9 +453,9 @@ func slim(n *corev1.Node) *corev1.Node {
 
 const taintsField = `"f:taints"`
 
-// LookAt is what taint.See makes of a Node, and of a Lease as another look had it.
+// LookAt is what taint.NewLook makes of a Node, and of a Lease as another look had it.
 func LookAt(node *corev1.Node, lease taint.Look, key string) taint.Look {
-	look := taint.See(node, nil, key, lease.Sent, lease.Got)
+	look := taint.NewLook(node, nil, key, lease.Sent, lease.Got)
 	if node != nil {
 		look.LeaseRV, look.LeaseDuration = lease.LeaseRV, lease.LeaseDuration
 	}
@@ -470,8 +470,8 @@ func nameOf(devices []proof.Device, i int) string {
 	return devices[i].Name
 }
 
-// Encode writes a value on one line, without what stands before an @ in an address; nil: it cannot be written, as a time beyond the year 9999.
-func Encode(v any) []byte {
+// EncodeJSON writes a value on one line, without what stands before an @ in an address; nil: it cannot be written, as a time beyond the year 9999.
+func EncodeJSON(v any) []byte {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)

@@ -69,7 +69,7 @@ func TestNoFieldIsLost(t *testing.T) {
 	}
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[facts](), reflect.TypeFor[fleet.View](), reflect.TypeFor[action.Pod](), reflect.TypeFor[action.Attachment](), reflect.TypeFor[action.Owner](),
-		reflect.TypeFor[storage.Health](), reflect.TypeFor[storageSays](), reflect.TypeFor[answer](), reflect.TypeFor[outcome](), reflect.TypeFor[Step](),
+		reflect.TypeFor[storage.Health](), reflect.TypeFor[storageBody](), reflect.TypeFor[answer](), reflect.TypeFor[outcome](), reflect.TypeFor[Step](),
 	} {
 		walk(of, of.String())
 	}
@@ -82,13 +82,13 @@ func TestNoFieldIsLost(t *testing.T) {
 func TestPasswordsOfAnyForm(t *testing.T) {
 	for _, password := range []string{"plain", "a&b", "a<b>c", `a\b`, "a\u2028b", "a'b", "a%40b", "a@b", "\x01"} {
 		var back map[string]string
-		if err := json.Unmarshal(Encode(map[string]string{"id": "https://admin:" + password + "@bmc/x"}), &back); err != nil || back["id"] != "https://bmc/x" {
+		if err := json.Unmarshal(EncodeJSON(map[string]string{"id": "https://admin:" + password + "@bmc/x"}), &back); err != nil || back["id"] != "https://bmc/x" {
 			t.Errorf("%q: got %q (%v)", password, back, err)
 		}
 	}
 	want := map[string]string{"record": `{"id":"https://bmc","by":"a@b","in":"{\"id\":\"https://bmc\",\"by\":\"a@b\"}"}`}
 	var back map[string]string
-	if err := json.Unmarshal(Encode(want), &back); err != nil || !reflect.DeepEqual(back, want) {
+	if err := json.Unmarshal(EncodeJSON(want), &back); err != nil || !reflect.DeepEqual(back, want) {
 		t.Errorf("got %q (%v), want %q", back, err, want)
 	}
 }
@@ -99,13 +99,13 @@ func TestSlimNodeLooksTheSame(t *testing.T) {
 	n.Name, n.Labels, n.Annotations = "n1", map[string]string{"a": "b"}, map[string]string{"forcefence.io/x": "y", "other/x": "z"}
 	n.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`)}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "of a kubelet"}}
-	n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, "by-hand", epoch.Wall)
+	n.Spec.Taints = taint.WithMark(n.Spec.Taints, taint.DefaultKey, "by-hand", epoch.Wall)
 	n.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
 	n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v", DevicePath: "/dev/x"}}
 	n.UID = types.UID("u")
 	for name, manager := range map[string]string{"a person": "kubectl-taint", "another program": "drainer"} {
 		n.ManagedFields[0].Manager = manager
-		want, got := taint.See(n, nil, taint.DefaultKey, epoch, epoch), taint.See(slim(n), nil, taint.DefaultKey, epoch, epoch)
+		want, got := taint.NewLook(n, nil, taint.DefaultKey, epoch, epoch), taint.NewLook(slimNode(n), nil, taint.DefaultKey, epoch, epoch)
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got\n%+v\nwant\n%+v", name, got, want)
 		}
@@ -121,7 +121,7 @@ func TestFactsComeBack(t *testing.T) {
 		},
 		Evict: evict.Settings{DetachTimeout: time.Minute},
 	}
-	f.Nobody = providers.WithClass(providers.ErrIdentity, errors.New("the pin is of another machine"))
+	f.NoDeviceErr = providers.WithClass(providers.ErrIdentity, errors.New("the pin is of another machine"))
 	parsed, err := labels.Parse("app in (a,b),!c")
 	if err != nil {
 		t.Fatal(err)
@@ -131,10 +131,10 @@ func TestFactsComeBack(t *testing.T) {
 	}
 	f.Storage = map[string]storage.Health{"s": {Known: true, Why: "x"}}
 	var back facts
-	if err := json.Unmarshal(Encode(factsOf(f, decide.Elsewhere{})), &back); err != nil {
+	if err := json.Unmarshal(EncodeJSON(factsOf(f, decide.Elsewhere{})), &back); err != nil {
 		t.Fatal(err)
 	}
-	got, err := back.facts("f-1")
+	got, err := back.toFacts("f-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,10 +147,10 @@ func TestFactsComeBack(t *testing.T) {
 		got.Policies[i].Pods, f.Policies[i].Pods = nil, nil
 		got.Policies[i].Nodes, f.Policies[i].Nodes = nil, nil
 	}
-	if providers.Class(got.Nobody) != "identity" || got.Nobody.Error() != f.Nobody.Error() {
-		t.Errorf("error: got %v, want %v", got.Nobody, f.Nobody)
+	if providers.ErrorClass(got.NoDeviceErr) != "identity" || got.NoDeviceErr.Error() != f.NoDeviceErr.Error() {
+		t.Errorf("error: got %v, want %v", got.NoDeviceErr, f.NoDeviceErr)
 	}
-	got.Nobody, f.Nobody = nil, nil
+	got.NoDeviceErr, f.NoDeviceErr = nil, nil
 	f.Devices[0].Name = "racks/https://bmc"
 	if !reflect.DeepEqual(got, f) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, f)
@@ -179,22 +179,22 @@ func TestReadingsComeBack(t *testing.T) {
 		decide.MembersRead{Ready: map[string]bool{"n1": true, "n2": false}}, decide.WaitingRead{Claims: map[string]bool{"ns/c": true}},
 		decide.ClaimsRead{Of: map[string]string{"pv": "ns/c"}}, decide.AttachmentsListed{Attachments: attachments},
 		decide.AttachmentsListed{Attachments: attachments, Live: true}, decide.DevicesAnswered{Answers: []providers.Answer{answer}},
-		decide.ActionDone{Sent: epoch, Late: true, How: map[string]action.Refusal{"u": action.TooLarge}},
+		decide.ActionDone{Sent: epoch, Late: true, How: map[string]action.WriteResult{"u": action.TooLarge}},
 		decide.StorageHeard{Policies: []policy.Policy{{Name: "p"}}, Says: map[string]storage.Health{"s": {Known: true, Why: "x"}}},
 		decide.Rested{},
 	} {
-		l, body := told(want)
+		l, body := toLine(want)
 		if body != nil {
-			l.Body = Encode(body)
+			l.Body = EncodeJSON(body)
 		}
-		if got, err := l.Observation(taint.DefaultKey); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := l.DecodeObservation(taint.DefaultKey); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got\n%+v (%v)\nwant\n%+v", l.Kind, got, err, want)
 		}
 	}
-	l, body := told(decide.ActionDone{Err: providers.WithClass(providers.ErrDenied, errors.New("401"))})
-	l.Body = Encode(body)
-	got, _ := l.Observation(taint.DefaultKey)
-	if err := got.(decide.ActionDone).Err; err == nil || err.Error() != "401" || providers.Class(err) != "denied" {
+	l, body := toLine(decide.ActionDone{Err: providers.WithClass(providers.ErrDenied, errors.New("401"))})
+	l.Body = EncodeJSON(body)
+	got, _ := l.DecodeObservation(taint.DefaultKey)
+	if err := got.(decide.ActionDone).Err; err == nil || err.Error() != "401" || providers.ErrorClass(err) != "denied" {
 		t.Errorf("an error: got %v", err)
 	}
 	for v, i := reflect.ValueOf(pod), 0; i < v.NumField(); i++ {
@@ -207,7 +207,7 @@ func TestReadingsComeBack(t *testing.T) {
 // What is seen of a node between looks begins no course, and rest ends one.
 func TestNothingIsWrittenOfIdleNodes(t *testing.T) {
 	var got []Kind
-	c := Course{Name: "n1", Tape: func(text []byte) bool {
+	c := Recorder{Name: "n1", Tape: func(text []byte) bool {
 		var l Line
 		if err := json.Unmarshal(text, &l); err != nil {
 			t.Fatal(err)
@@ -237,14 +237,14 @@ func TestEarlierDecisions(t *testing.T) {
 		`{"do":"Write","why":"WaitingForDetach","record":"{}","phase":"Evicting","returned":true}`: {
 			Do: "Write", Why: "WaitingForDetach", Record: "{}", Phase: "Evicting",
 		},
-		`{"do":"Wait","why":"WouldAct","after":"5s","record":"{}","phase":"Armed"}`: {Do: "Wait", Why: "WouldAct", After: "5s"},
+		`{"do":"Wait","why":"WouldAct","after":"5s","record":"{}","phase":"Armed"}`: {Do: "Wait", Why: "WouldAct", RequeueAfter: "5s"},
 		`{"do":"Wait","why":"WouldRecover","would":"Arm","record":"{}","phase":"Armed"}`: {
 			Do: "Wait", Why: "WouldRecover", Would: "Arm", Record: "{}", Phase: "Armed",
 		},
 		`{"do":"Wait","why":"WaitingForDetach","returned":true}`: {Do: "Wait", Why: "WaitingForDetach", Returned: true},
 		`{"do":"Delete","pods":["ns/a"],"returned":true}`:        {Do: "Delete", Pods: []string{"ns/a"}, Returned: true},
 	} {
-		got, err := Line{Kind: Next, Body: []byte(text)}.Step()
+		got, err := Line{Kind: Next, Body: []byte(text)}.DecodeStep()
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v (%v), want %+v", text, got, err, want)
 		}

@@ -19,71 +19,71 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// errNothing says that the node carries neither a mark nor a record that holds anything up.
-var errNothing = errors.New("nothing to release")
+// errNothingToRelease says that the node carries neither a mark nor a record that holds anything up.
+var errNothingToRelease = errors.New("nothing to release")
 
-// Node ends the fence of a node on a person's word, whatever its state: every mark goes and the record is closed as Released,
+// ReleaseNode ends the fence of a node on a person's word, whatever its state: every mark goes and the record is closed as Released,
 // in one write. The node is then left alone until it comes back (another boot or a heartbeat), and its device is believed again.
 // Where nothing of the node itself is held up, but another node's record keeps the machine that it is pinned to from being believed,
 // that record is closed. Without confirm it only tells what it would do. It may be repeated; it blocks for the API server only.
-func Node(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (told string, err error) {
+func ReleaseNode(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (summary string, err error) {
 	for range tries { // the node lives, and others write it
-		if told, err = once(ctx, c, name, key, confirm, now); !errors.Is(err, kube.ErrAgain) {
+		if summary, err = tryRelease(ctx, c, name, key, confirm, now); !errors.Is(err, kube.ErrAgain) {
 			break
 		}
 	}
-	return told, err
+	return summary, err
 }
 
 // tries is how often a release begins anew where the Node changed in the middle.
 const tries = 5
 
-func once(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (string, error) {
-	node, l, err := kube.Look(ctx, c, name, key, now)
+func tryRelease(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (string, error) {
+	node, l, err := kube.ReadNode(ctx, c, name, key, now)
 	switch {
 	case err != nil:
 		return "", err
 	case !l.Exists:
 		return "", fmt.Errorf("node %s does not exist", name)
 	}
-	rec, told := closed(l, now())
-	if l.Mark == nil && l.RecordErr == nil && !l.Record.Open() && len(l.Record.Liars()) == 0 {
-		other, err := distrusting(ctx, c, node)
+	rec, summary := closeRecord(l, now())
+	if l.Mark == nil && l.RecordErr == nil && !l.Record.IsOpen() && len(l.Record.DistrustedDevices()) == 0 {
+		other, err := findDistrustingNode(ctx, c, node)
 		switch {
 		case err != nil:
 			return "", err
 		case other == "":
-			return "", fmt.Errorf("node %s: %w: it has no mark and no open fence, and no node's record makes its machine distrusted", name, errNothing)
+			return "", fmt.Errorf("node %s: %w: it has no mark and no open fence, and no node's record makes its machine distrusted", name, errNothingToRelease)
 		}
-		told, err := Node(ctx, c, other, key, confirm, now)
-		return told + fmt.Sprintf(" (its record made the machine of node %s distrusted)", name), err
+		summary, err := ReleaseNode(ctx, c, other, key, confirm, now)
+		return summary + fmt.Sprintf(" (its record made the machine of node %s distrusted)", name), err
 	}
 	if !confirm {
-		return "would release node " + name + ": " + told, nil
+		return "would release node " + name + ": " + summary, nil
 	}
 	w := kube.Writer{Client: c, Key: key, Leading: func() error { return nil }, Now: now}
-	if l.Record.Open() {
+	if l.Record.IsOpen() {
 		left, err := spareAll(ctx, c, w, l, key)
 		if err != nil {
 			return "", err
 		}
 		if len(left) > 0 {
-			told += "; these pods could not be spared, and a late write may still end them: " + strings.Join(left, "; ")
+			summary += "; these pods could not be spared, and a late write may still end them: " + strings.Join(left, "; ")
 		}
 	}
-	err = w.Release(ctx, l, rec)
+	err = w.ReleaseNode(ctx, l, rec)
 	if errors.Is(err, kube.ErrAgain) {
 		return "", fmt.Errorf("node %s has just changed: run the command again: %w", name, err)
 	}
 	if err != nil {
 		return "", err
 	}
-	return "released node " + name + ": " + told, nil
+	return "released node " + name + ": " + summary, nil
 }
 
-// distrusting names a node whose record says that the device of the machine to which this node is pinned said Off while it was on; ""
+// findDistrustingNode names a node whose record says that the device of the machine to which this node is pinned said Off while it was on; ""
 // if there is none. There is no configuration here: the pins tell which machine is whose.
-func distrusting(ctx context.Context, c client.Reader, node *corev1.Node) (string, error) {
+func findDistrustingNode(ctx context.Context, c client.Reader, node *corev1.Node) (string, error) {
 	pin := node.Labels[taint.PinLabel]
 	if pin == "" {
 		return "", nil
@@ -94,7 +94,7 @@ func distrusting(ctx context.Context, c client.Reader, node *corev1.Node) (strin
 	}
 	for i := range list.Items {
 		rec, err := taint.RecordOf(&list.Items[i])
-		if err == nil && slices.ContainsFunc(rec.Liars(), func(l taint.Speaker) bool { return l.Machine != nil && l.Machine.Pin() == pin }) {
+		if err == nil && slices.ContainsFunc(rec.DistrustedDevices(), func(l taint.DeviceRef) bool { return l.Machine != nil && l.Machine.Pin() == pin }) {
 			return list.Items[i].Name, nil
 		}
 	}
@@ -120,8 +120,8 @@ func spareAll(ctx context.Context, c client.Client, w kube.Writer, l taint.Look,
 				continue
 			}
 			p.Small = small[p.UID]
-			err := w.Spare(ctx, p, l.Record.Token())
-			why := kube.Refusal(err)
+			err := w.SparePod(ctx, p, l.Record.Token())
+			why := kube.RefusalOf(err)
 			if why == action.Accepted {
 				spared[p.UID] = true
 				continue
@@ -143,21 +143,21 @@ func spareAll(ctx context.Context, c client.Client, w kube.Writer, l taint.Look,
 // spareRounds is how often spareAll looks again for pods that changed meanwhile.
 const spareRounds = 5
 
-func closed(l taint.Look, now time.Time) (taint.Record, string) {
-	told := "no mark"
+func closeRecord(l taint.Look, now time.Time) (taint.Record, string) {
+	summary := "no mark"
 	if l.Mark != nil {
-		told = fmt.Sprintf("mark %q is removed", l.Mark.Value)
+		summary = fmt.Sprintf("mark %q is removed", l.Mark.Value)
 	}
 	rec := taint.Record{ID: "released", Since: now.UTC().Truncate(time.Millisecond), By: taint.ByPerson}
 	switch {
 	case l.RecordErr != nil:
-		told += ", the unreadable record is replaced"
+		summary += ", the unreadable record is replaced"
 	case l.Record == nil:
-		told += ", no record"
+		summary += ", no record"
 	default:
 		rec = *l.Record
-		told += fmt.Sprintf(", fence %q in phase %s is closed", rec.ID, rec.Phase)
+		summary += fmt.Sprintf(", fence %q in phase %s is closed", rec.ID, rec.Phase)
 	}
-	rec.NodeUID, rec.BootID, rec.LeaseRV, rec.Lied = l.UID, l.BootID, l.LeaseRV, nil
-	return rec.Enter(taint.PhaseDone, taint.ResultReleased, now), told
+	rec.NodeUID, rec.BootID, rec.LeaseRV, rec.FalseOffs = l.UID, l.BootID, l.LeaseRV, nil
+	return rec.EnterPhase(taint.PhaseDone, taint.ResultReleased, now), summary
 }

@@ -86,16 +86,16 @@ func TestRelease(t *testing.T) {
 		told   string
 		err    error
 	}{
-		{"our mark", rec.Enter(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{theirs, ours}, false, "f-1", []string{"runs"}, "released node n1", nil},
-		{"ours and a person's", rec.Enter(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{ours, kim, theirs}, false, "f-1", []string{"runs"}, "released node n1", nil},
-		{"a person's over an open fence", rec.Enter(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{kim, theirs}, false, "f-1", []string{"runs"}, "released node n1", nil},
+		{"our mark", rec.EnterPhase(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{theirs, ours}, false, "f-1", []string{"runs"}, "released node n1", nil},
+		{"ours and a person's", rec.EnterPhase(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{ours, kim, theirs}, false, "f-1", []string{"runs"}, "released node n1", nil},
+		{"a person's over an open fence", rec.EnterPhase(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{kim, theirs}, false, "f-1", []string{"runs"}, "released node n1", nil},
 		{"a person's alone", "", []corev1.Taint{kim, theirs}, false, "released", nil, "no record", nil},
-		{"an open fence whose mark is gone", rec.Enter(taint.PhaseArmed, "", now).Encode(), []corev1.Taint{theirs}, false, "f-1", []string{"runs"}, "no mark", nil},
+		{"an open fence whose mark is gone", rec.EnterPhase(taint.PhaseArmed, "", now).Encode(), []corev1.Taint{theirs}, false, "f-1", []string{"runs"}, "no mark", nil},
 		{"an unreadable record", "{", []corev1.Taint{theirs}, false, "released", nil, "unreadable record is replaced", nil},
-		{"a device that lied", rec.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, now).Encode(), []corev1.Taint{theirs}, false, "f-1", nil, "released node n1", nil},
-		{"without confirm", rec.Enter(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{ours, theirs}, true, "", nil, "would release node n1", nil},
-		{"a fence that is done", rec.Enter(taint.PhaseDone, taint.ResultEvicted, now).Encode(), []corev1.Taint{theirs}, false, "", nil, "", errNothing},
-		{"nothing", "", []corev1.Taint{theirs}, false, "", nil, "", errNothing},
+		{"a device that lied", rec.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, now).Encode(), []corev1.Taint{theirs}, false, "f-1", nil, "released node n1", nil},
+		{"without confirm", rec.EnterPhase(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{ours, theirs}, true, "", nil, "would release node n1", nil},
+		{"a fence that is done", rec.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now).Encode(), []corev1.Taint{theirs}, false, "", nil, "", errNothingToRelease},
+		{"nothing", "", []corev1.Taint{theirs}, false, "", nil, "", errNothingToRelease},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			yes := true
@@ -117,7 +117,7 @@ func TestRelease(t *testing.T) {
 						return c.Patch(ctx, o, p)
 					},
 				}).Build()
-			told, err := Node(t.Context(), c, "n1", taint.DefaultKey, !tc.dry, func() time.Time { return now })
+			told, err := ReleaseNode(t.Context(), c, "n1", taint.DefaultKey, !tc.dry, func() time.Time { return now })
 			if !errors.Is(err, tc.err) || (err == nil) != (tc.err == nil) || !strings.Contains(told, tc.told) {
 				t.Fatalf("got %q, error %v, want %q, error %v", told, err, tc.told, tc.err)
 			}
@@ -181,19 +181,19 @@ func TestReleaseOfABusyNode(t *testing.T) {
 		fails bool
 	}{{0, false}, {tries - 1, false}, {tries, true}} {
 		n := newNode(t, c)
-		_, l, err := kube.Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+		_, l, err := kube.ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec := taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test"}.Enter(taint.PhaseArmed, "", time.Now())
-		if err := writer(c).Arm(t.Context(), l, rec); err != nil {
+		rec := taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test"}.EnterPhase(taint.PhaseArmed, "", time.Now())
+		if err := writer(c).SetMark(t.Context(), l, rec); err != nil {
 			t.Fatal(err)
 		}
-		told, err := Node(t.Context(), &busy{c, tc.times}, n.Name, taint.DefaultKey, true, time.Now)
+		told, err := ReleaseNode(t.Context(), &busy{c, tc.times}, n.Name, taint.DefaultKey, true, time.Now)
 		if (err != nil) != tc.fails {
 			t.Errorf("changed %d times: got %q, error %v", tc.times, told, err)
 		}
-		_, l, err = kube.Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+		_, l, err = kube.ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
 		if err != nil || (l.Mark != nil) != tc.fails {
 			t.Errorf("changed %d times: got mark %v, error %v", tc.times, l.Mark, err)
 		}
@@ -237,21 +237,21 @@ func TestReleaseGoesOn(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := newNode(t, c)
-			_, l, err := kube.Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+			_, l, err := kube.ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
 			if err != nil {
 				t.Fatal(err)
 			}
-			rec := taint.Record{ID: "f-1", NodeUID: l.UID, By: "test", Since: time.Now()}.Enter(taint.PhaseEvicting, "", time.Now())
-			if err := writer(c).Arm(t.Context(), l, rec); err != nil {
+			rec := taint.Record{ID: "f-1", NodeUID: l.UID, By: "test", Since: time.Now()}.EnterPhase(taint.PhaseEvicting, "", time.Now())
+			if err := writer(c).SetMark(t.Context(), l, rec); err != nil {
 				t.Fatal(err)
 			}
 			bad, good := newPod(t, c, n.Name, full), newPod(t, c, n.Name)
 			names := map[string]string{bad.Name: "bad", good.Name: "good"}
-			out, err := Node(t.Context(), refusing{c, func(pod string) error { return tc.refuse(names[pod]) }}, n.Name, taint.DefaultKey, true, time.Now)
+			out, err := ReleaseNode(t.Context(), refusing{c, func(pod string) error { return tc.refuse(names[pod]) }}, n.Name, taint.DefaultKey, true, time.Now)
 			if (err != nil) != tc.fails {
 				t.Fatalf("got %q, error %v, want an error: %v", out, err, tc.fails)
 			}
-			_, l, err = kube.Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+			_, l, err = kube.ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
 			if err != nil || (l.Mark != nil) != tc.fails {
 				t.Errorf("got mark %v, error %v", l.Mark, err)
 			}
@@ -303,23 +303,23 @@ func TestReleaseFromEitherNode(t *testing.T) {
 	bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc2", SystemUUID: "11223344-5566-7788-99aa-bbccddeeff02"}
 	lied := func() *corev1.Node {
 		n := newNode(t, c)
-		rec := taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test", Machine: &bmc2}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Now())
-		_, l, err := kube.Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+		rec := taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test", Machine: &bmc2}.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Now())
+		_, l, err := kube.ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := writer(c).Record(t.Context(), l, rec); err != nil {
+		if err := writer(c).WriteRecord(t.Context(), l, rec); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	pinned := func(pin string) *corev1.Node {
 		n := newNode(t, c)
-		_, l, err := kube.Look(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+		_, l, err := kube.ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := writer(c).Pin(t.Context(), l, pin); err != nil {
+		if err := writer(c).PinMachine(t.Context(), l, pin); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -338,20 +338,20 @@ func TestReleaseFromEitherNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.Record(n.Name, n.ResourceVersion, rec, providers.Now())
+			f.ApplyRecord(n.Name, n.ResourceVersion, rec, providers.Now())
 		}
-		if got := f.Distrusted(bmc2, "racks/bmc2", same.Name); got != want {
+		if got := f.DistrustingNode(bmc2, "racks/bmc2", same.Name); got != want {
 			t.Fatalf("the record that speaks against the machine is of %q, want %q", got, want)
 		}
-		if got := f.Distrusted(bmc1, "racks/bmc1", other.Name); got != "" {
+		if got := f.DistrustingNode(bmc1, "racks/bmc1", other.Name); got != "" {
 			t.Fatalf("another machine is distrusted by the record of %q", got)
 		}
 	}
 	release := func(n *corev1.Node, confirm bool) (string, error) {
-		return Node(t.Context(), c, n.Name, taint.DefaultKey, confirm, time.Now)
+		return ReleaseNode(t.Context(), c, n.Name, taint.DefaultKey, confirm, time.Now)
 	}
 	distrusted(holder.Name)
-	if told, err := release(other, true); !errors.Is(err, errNothing) {
+	if told, err := release(other, true); !errors.Is(err, errNothingToRelease) {
 		t.Fatalf("a node of another machine: %q, error %v", told, err)
 	}
 	if told, err := release(same, false); err != nil || !strings.Contains(told, "would release node "+holder.Name) || !strings.Contains(told, same.Name) {

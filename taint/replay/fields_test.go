@@ -22,7 +22,7 @@ func TestErrorsOfAnyForm(t *testing.T) {
 	} {
 		err := providers.WithClass(providers.ErrDenied, errors.New(text))
 		for name, set := range map[string]func(*world){
-			"nobody":    func(w *world) { w.facts.Nobody = fmt.Errorf("asking: %w", err) },
+			"nobody":    func(w *world) { w.facts.NoDeviceErr = fmt.Errorf("asking: %w", err) },
 			"answer":    func(w *world) { w.err = err },
 			"power-off": func(w *world) { w.offErr = err },
 			"excluded":  func(w *world) { w.facts.Excluded = text },
@@ -41,9 +41,9 @@ func TestErrorsOfAnyForm(t *testing.T) {
 func TestNothingRecordedCostsNothing(t *testing.T) {
 	w := newWorld(fence.Fence)
 	refused := errors.New("503")
-	l := taint.See(w.node, nil, taint.DefaultKey, epoch, epoch)
+	l := taint.NewLook(w.node, nil, taint.DefaultKey, epoch, epoch)
 	all := []providers.Answer{{Err: refused}}
-	plain, course := &decide.Node{}, &recording.Course{Name: "n1"}
+	plain, course := &decide.Node{}, &recording.Recorder{Name: "n1"}
 	both := func(o decide.Observation) [2]func() {
 		return [2]func(){func() { plain.Apply(epoch, &w.fleet, o) }, func() { course.Apply(epoch, &w.fleet, o) }}
 	}

@@ -22,38 +22,38 @@ import (
 	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
-// Other is another configuration than the recording's. The devices stay those that answered then, and so do the failure domains that were counted.
-type Other struct {
-	Facts    func(node *corev1.Node, l taint.Look, now time.Time) decide.Facts // devices and what is said elsewhere left out
-	Policies []policy.Policy
-	Limits   *fleet.Limits   // nil: the defaults
-	First    labels.Selector // evictFirst
+// OtherConfig is another configuration than the recording's. The devices stay those that answered then, and so do the failure domains that were counted.
+type OtherConfig struct {
+	Facts      func(node *corev1.Node, l taint.Look, now time.Time) decide.Facts // devices and what is said elsewhere left out
+	Policies   []policy.Policy
+	Limits     *fleet.Limits   // nil: the defaults
+	EvictFirst labels.Selector // evictFirst
 }
 
-// another is a course under another configuration. It goes by the recording for as long as neither of the two configurations changes
+// otherRun is a course under another configuration. It goes by the recording for as long as neither of the two configurations changes
 // anything in the world that the other does not: the looks and answers are then those that it would have got. From there on it is explain's.
-type another struct {
-	again  decide.Node
+type otherRun struct {
+	rerun  decide.Node
 	over   bool                     // the worlds have parted
 	events []event                  // of the pass: from one look to the next
-	fleets []echo                   // of each of them
-	weight int                      // of these
+	fleets []replayFleet            // of each of them
+	values int                      // of these
 	known  map[recording.Kind]event // the last of each kind
 	on     *bool                    // the condition PoweredOnNotReady that this course wrote; nil: none
 	vols   map[string][]action.Volume
 	owned  map[string]action.Owner
 }
 
-// gather collects a pass, and plays the one before.
-func (p *player) gather(t *track, e event, f echo) error {
+// collectPass collects a pass, and plays the one before.
+func (p *player) collectPass(t *track, e event, f replayFleet) error {
 	if t.over {
 		if e.Kind == recording.Rests {
 			delete(p.tracks, t.node)
 		}
 		return nil
 	}
-	if e.Kind == recording.Life || e.Kind == recording.Storage || e.Kind == recording.Rests {
-		if err := p.pass(t); err != nil {
+	if e.Kind == recording.NodeRead || e.Kind == recording.Storage || e.Kind == recording.Rests {
+		if err := p.playPass(t); err != nil {
 			return err
 		}
 	}
@@ -63,33 +63,33 @@ func (p *player) gather(t *track, e event, f echo) error {
 		return nil
 	case decide.StorageHeard:
 		o.Policies = p.other.Policies
-		t.again.Apply(e.At, f, o)
+		t.rerun.Apply(e.At, f, o)
 		return nil
 	}
-	if t.weight += 1 + recording.Weight(e.Body); t.weight > 4*recording.Dense {
+	if t.values += 1 + recording.CountValues(e.Body); t.values > 4*recording.MaxValues {
 		return errors.New("too much follows the last look at the node")
 	}
 	t.events, t.fleets = append(t.events, e), append(t.fleets, f)
 	return nil
 }
 
-// most is how many steps one pass may take.
-const most = 200
+// maxSteps is how many steps one pass may take.
+const maxSteps = 200
 
-// pass plays what followed one look.
-func (p *player) pass(t *track) error {
+// playPass plays what followed one look.
+func (p *player) playPass(t *track) error {
 	events, fleets := t.events, t.fleets
-	t.events, t.fleets, t.weight = nil, nil, 0
-	if p.other == nil || t.over || len(events) == 0 || events[0].Kind != recording.Life {
+	t.events, t.fleets, t.values = nil, nil, 0
+	if p.other == nil || t.over || len(events) == 0 || events[0].Kind != recording.NodeRead {
 		return nil
 	}
 	if t.known == nil {
 		t.known, t.vols, t.owned = map[recording.Kind]event{}, map[string][]action.Volume{}, map[string]action.Owner{}
 	}
-	look := t.conditioned(events[0])
-	look.seen = p.under(look)
-	t.known[recording.Life] = look
-	t.again.Apply(look.At, echo{}, look.seen)
+	look := t.withCondition(events[0])
+	look.seen = p.withOtherConfig(look)
+	t.known[recording.NodeRead] = look
+	t.rerun.Apply(look.At, replayFleet{}, look.seen)
 	var steps []int // where the decisions are
 	for i, e := range events {
 		if e.Kind == recording.Next {
@@ -101,69 +101,69 @@ func (p *player) pass(t *track) error {
 	}
 	then := events[steps[len(steps)-1]] // what was done in this pass, or decided last
 	for _, i := range steps {
-		if e := events[i]; e.step.Acts() {
+		if e := events[i]; e.step.HasEffect() {
 			then = e
 			break
 		}
-		if e := events[i]; e.step.Decides() {
+		if e := events[i]; e.step.IsDecision() {
 			then = e
 		}
 	}
 	used := map[int]bool{0: true}
-	for k := range most {
+	for k := range maxSteps {
 		at := steps[min(k, len(steps)-1)]
 		f, now := fleets[at], events[at].At
-		f.view = f.view.Under(p.other.Limits)
+		f.view = f.view.WithLimits(p.other.Limits)
 		f.Reserved = f.view.Busy == ""
-		s := t.again.Next(now, f)
-		step := recording.StepOf(s, t.again.Devices())
+		s := t.rerun.Next(now, f)
+		step := recording.StepOf(s, t.rerun.Devices())
 		d := Decision{At: now.Wall, Node: t.node, Line: then.n, Then: then.step, Now: step}
 		switch {
 		case action.Is[action.ReadNode](s):
 			return nil
-		case action.Reads(s.Action) || action.Is[action.Ask](s):
-			if !t.feed(s.Action, events, used, now, f, p.other) {
+		case action.IsRead(s.Action) || action.Is[action.Ask](s):
+			if !t.answerRead(s.Action, events, used, now, f, p.other) {
 				d.Unknown = fmt.Sprintf("%s was not recorded", step)
 				d.Differs, t.over = true, true
-				p.show(t, d)
+				p.addDecision(t, d)
 				return nil
 			}
 			continue
 		case action.Is[action.Condition](s):
 			on := s.Action.(action.Condition).On
 			t.on = &on
-			t.again.Apply(now, f, decide.ActionDone{})
-			look = t.conditioned(look)
-			t.again.Apply(look.At, echo{}, look.seen)
+			t.rerun.Apply(now, f, decide.ActionDone{})
+			look = t.withCondition(look)
+			t.rerun.Apply(look.At, replayFleet{}, look.seen)
 			continue
 		}
 		p.out.Compared++
-		if !then.step.Acts() && !step.Acts() { // both only wait
+		if !then.step.HasEffect() && !step.HasEffect() { // both only wait
 			d.Differs = then.step.Why != step.Why || then.step.Would != step.Would
-			if then.step.Decides() && then.step.Do != "Condition" {
-				p.show(t, d)
+			if then.step.IsDecision() && then.step.Do != "Condition" {
+				p.addDecision(t, d)
 			}
 			return nil
 		}
 		if then.step.SameAs(step) {
-			p.show(t, d)
+			p.addDecision(t, d)
 			for i, e := range events {
-				if e.Kind == recording.Did && !used[i] {
-					t.again.Apply(e.At, f, e.seen)
+				if e.Kind == recording.ActionDone && !used[i] {
+					t.rerun.Apply(e.At, f, e.seen)
 				}
 			}
 			return nil
 		}
 		d.Differs, t.over = true, true
-		d.Estimate = t.estimate(now, f)
-		p.show(t, d)
+		d.Estimate = t.estimateRest(now, f)
+		p.addDecision(t, d)
 		return nil
 	}
 	return nil
 }
 
-// conditioned is a look at the node with the condition that this course wrote.
-func (t *track) conditioned(e event) event {
+// withCondition is a look at the node with the condition that this course wrote.
+func (t *track) withCondition(e event) event {
 	read := e.seen.(decide.NodeRead)
 	if t.on == nil || read.Node == nil {
 		return e
@@ -180,21 +180,21 @@ func (t *track) conditioned(e event) event {
 	return e
 }
 
-// under is a look under the other configuration.
-func (p *player) under(e event) decide.NodeRead {
+// withOtherConfig is a look under the other configuration.
+func (p *player) withOtherConfig(e event) decide.NodeRead {
 	read := e.seen.(decide.NodeRead)
 	if read.Node == nil {
 		return read
 	}
 	was, out := read.Facts, p.other.Facts(read.Node, read.Look, e.At.Wall)
-	out.Devices, out.Nobody, out.By, out.NewID, out.Storage = was.Devices, was.Nobody, was.By, was.NewID, was.Storage
+	out.Devices, out.NoDeviceErr, out.By, out.NewID, out.Storage = was.Devices, was.NoDeviceErr, was.By, was.NewID, was.Storage
 	out.Excluded, out.KeptOn = cmp.Or(out.Excluded, read.Elsewhere.Excluded), cmp.Or(out.KeptOn, read.Elsewhere.KeptOn)
 	read.Facts = out
 	return read
 }
 
-// kinds are what tells of what an action reads, or asks for: those that do best first.
-func kinds(a action.Action) []recording.Kind {
+// kindsFor are what tells of what an action reads, or asks for: those that do best first.
+func kindsFor(a action.Action) []recording.Kind {
 	if list, is := a.(action.ListAttachments); is && list.Live {
 		return []recording.Kind{recording.Listed, recording.Cached}
 	}
@@ -205,9 +205,9 @@ func kinds(a action.Action) []recording.Kind {
 	}[action.Name(a)]
 }
 
-// feed answers a read, or a question, by what was recorded after this look, else by what was last. Nobody has changed anything since.
-func (t *track) feed(a action.Action, events []event, used map[int]bool, now providers.Instant, f echo, o *Other) bool {
-	all := kinds(a)
+// answerRead answers a read, or a question, by what was recorded after this look, else by what was last. Nobody has changed anything since.
+func (t *track) answerRead(a action.Action, events []event, used map[int]bool, now providers.Instant, f replayFleet, o *OtherConfig) bool {
+	all := kindsFor(a)
 	for _, is := range all {
 		i := slices.IndexFunc(events, func(e event) bool { return e.Kind == is })
 		for i >= 0 && used[i] {
@@ -222,26 +222,26 @@ func (t *track) feed(a action.Action, events []event, used map[int]bool, now pro
 		if i >= 0 {
 			e, used[i], was = events[i], true, true
 		} else if e.At = now; is == recording.Answers && was {
-			e.seen = later(e.seen.(decide.DevicesAnswered), now)
+			e.seen = answersAt(e.seen.(decide.DevicesAnswered), now)
 		}
 		if !was {
 			continue
 		}
 		e.seen = t.asOf(e.seen, a, o)
 		t.known[is] = e
-		t.again.Apply(e.At, f, e.seen)
+		t.rerun.Apply(e.At, f, e.seen)
 		return true
 	}
 	return false
 }
 
 // asOf is what was seen as this course would see it: pods by its own configuration, and with all that was read of them.
-func (t *track) asOf(seen decide.Observation, a action.Action, o *Other) decide.Observation {
+func (t *track) asOf(seen decide.Observation, a action.Action, o *OtherConfig) decide.Observation {
 	switch seen := seen.(type) {
 	case decide.PodsListed:
 		seen.Pods = slices.Clone(seen.Pods)
 		for j := range seen.Pods {
-			seen.Pods[j].First = o.First != nil && o.First.Matches(labels.Set(seen.Pods[j].Labels))
+			seen.Pods[j].First = o.EvictFirst != nil && o.EvictFirst.Matches(labels.Set(seen.Pods[j].Labels))
 		}
 		return seen
 	case decide.VolumesRead:
@@ -258,8 +258,8 @@ func (t *track) asOf(seen decide.Observation, a action.Action, o *Other) decide.
 	return seen
 }
 
-// later are answers as they would be given now.
-func later(seen decide.DevicesAnswered, now providers.Instant) decide.DevicesAnswered {
+// answersAt are answers as they would be given now.
+func answersAt(seen decide.DevicesAnswered, now providers.Instant) decide.DevicesAnswered {
 	all := slices.Clone(seen.Answers)
 	for i := range all {
 		all[i].At, all[i].Got = now, now
@@ -267,9 +267,9 @@ func later(seen decide.DevicesAnswered, now providers.Instant) decide.DevicesAns
 	return decide.DevicesAnswered{Answers: all}
 }
 
-// estimate is what would become of the node from now on.
-func (t *track) estimate(now providers.Instant, f echo) *explain.Course {
-	read, _ := t.known[recording.Life].seen.(decide.NodeRead)
+// estimateRest is what would become of the node from now on.
+func (t *track) estimateRest(now providers.Instant, f replayFleet) *explain.Scenario {
+	read, _ := t.known[recording.NodeRead].seen.(decide.NodeRead)
 	if read.Node == nil {
 		return nil
 	}
@@ -280,15 +280,15 @@ func (t *track) estimate(now providers.Instant, f echo) *explain.Course {
 	listed, _ := t.known[recording.Pods].seen.(decide.PodsListed)
 	answered, _ := t.known[recording.Answers].seen.(decide.DevicesAnswered)
 	s := explain.Snapshot{
-		Now: now, Key: t.known[recording.Life].key, Node: read.Node, Facts: read.Facts, Fleet: &f.view, Distrusted: f.Liars,
+		Now: now, Key: t.known[recording.NodeRead].key, Node: read.Node, Facts: read.Facts, Fleet: &f.view, Distrusted: f.DistrustedBy,
 		LeaseRV: read.Look.LeaseRV, Attachments: live.Attachments, Members: members.Ready, Owners: t.owned, Rival: rival.Why,
-		Silent: map[string]time.Duration{}, Pods: slices.Clone(listed.Pods),
+		LeaseAge: map[string]time.Duration{}, Pods: slices.Clone(listed.Pods),
 	}
 	if s.Attachments == nil {
 		s.Attachments = cached.Attachments
 	}
 	if !f.view.Beat.IsZero() {
-		s.Silent[t.node] = now.Sub(f.view.Beat)
+		s.LeaseAge[t.node] = now.Sub(f.view.Beat)
 	}
 	for i := range s.Pods {
 		s.Pods[i].Volumes, s.Pods[i].Claims = t.vols[s.Pods[i].UID], false
@@ -296,6 +296,6 @@ func (t *track) estimate(now providers.Instant, f echo) *explain.Course {
 	for _, a := range answered.Answers {
 		s.Quiet = append(s.Quiet, a.State == providers.PowerUnknown && a.Err == nil)
 	}
-	c := explain.Play(s, t.again.Answer().State)
+	c := explain.PlayScenario(s, t.rerun.Answer().State)
 	return &c
 }

@@ -26,8 +26,8 @@ type Report struct {
 	recording.Tally
 	Compared  int        `json:"compared"` // decisions, of those that were looked at
 	Differ    int        `json:"differ"`
-	Left      int        `json:"left,omitempty"` // lines of courses that do not begin in what was read, or have a gap
-	Cut       int        `json:"cut,omitempty"`  // courses that went on for longer than was recorded
+	Skipped   int        `json:"left,omitempty"` // lines of courses that do not begin in what was read, or have a gap
+	Truncated int        `json:"cut,omitempty"`  // courses that went on for longer than was recorded
 	Decisions []Decision `json:"decisions"`
 }
 
@@ -41,14 +41,14 @@ type Decision struct {
 	Differs bool           `json:"differs"`
 	In      []string       `json:"in,omitempty"` // what of the decision differs, as Step's JSON names it; with another configuration: nothing
 	// With another configuration: what would have become of the node from here on, by explain's model; the recording tells no more of it.
-	Estimate *explain.Course `json:"estimate,omitempty"`
-	Unknown  string          `json:"unknown,omitempty"` // why what would have been decided cannot be told
+	Estimate *explain.Scenario `json:"estimate,omitempty"`
+	Unknown  string            `json:"unknown,omitempty"` // why what would have been decided cannot be told
 }
 
-// Play plays recordings, the oldest first. With nil for other each decision is made again as it was; that one differs is told, and nothing
+// PlayRecordings plays recordings, the oldest first. With nil for other each decision is made again as it was; that one differs is told, and nothing
 // further of that course. A line that cannot be read or played is counted and named, and nothing further of its course is played. The error is one
 // that keeps all from being read: another file, a newer version, the wrong order.
-func Play(in []io.Reader, other *Other) (Report, error) {
+func PlayRecordings(in []io.Reader, other *OtherConfig) (Report, error) {
 	p := player{other: other, tracks: map[string]*track{}, out: Report{Decisions: []Decision{}}}
 	var first time.Time // of the file before
 	for i, r := range in {
@@ -57,7 +57,7 @@ func Play(in []io.Reader, other *Other) (Report, error) {
 			name = f.Name()
 		}
 		before := len(p.out.Headers)
-		if err := p.out.Read(name, r, p.line); err != nil {
+		if err := p.out.ReadLines(name, r, p.playLine); err != nil {
 			return p.out, fmt.Errorf("%s: %w", name, err)
 		}
 		begun := p.out.Headers[before].At
@@ -67,8 +67,8 @@ func Play(in []io.Reader, other *Other) (Report, error) {
 		first = begun
 	}
 	for _, t := range p.tracks {
-		if err := p.safely(t, func() error { return p.pass(t) }); err != nil {
-			p.out.Broke("the end", p.out.Lines, err)
+		if err := p.runSafely(t, func() error { return p.playPass(t) }); err != nil {
+			p.out.AddBroken("the end", p.out.Lines, err)
 		}
 	}
 	slices.SortStableFunc(p.out.Decisions, func(a, b Decision) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Node, b.Node)) })
@@ -76,7 +76,7 @@ func Play(in []io.Reader, other *Other) (Report, error) {
 }
 
 type player struct {
-	other  *Other
+	other  *OtherConfig
 	tracks map[string]*track
 	out    Report
 }
@@ -91,15 +91,15 @@ type track struct {
 	last   map[recording.Kind]json.RawMessage
 	view   fleet.View
 	shown  [2]string // the decisions that were shown last, then and now
-	another
+	otherRun
 }
 
-// line plays one line.
-func (p *player) line(n int, l recording.Line) error {
+// playLine plays one line.
+func (p *player) playLine(n int, l recording.Line) error {
 	t := p.tracks[l.Node]
 	if l.Kind == recording.Begins {
 		if t != nil { // the process that wrote it is another, or the Node is
-			if err := p.safely(t, func() error { return p.pass(t) }); err != nil {
+			if err := p.runSafely(t, func() error { return p.playPass(t) }); err != nil {
 				return err
 			}
 		}
@@ -110,7 +110,7 @@ func (p *player) line(n int, l recording.Line) error {
 		if t != nil && l.Course == t.began {
 			t.lost = true
 		}
-		p.out.Left++
+		p.out.Skipped++
 		return nil
 	}
 	t.lines++
@@ -126,15 +126,15 @@ func (p *player) line(n int, l recording.Line) error {
 	if l.Fleet != nil && l.Fleet.View != nil {
 		t.view = *l.Fleet.View
 	}
-	return p.safely(t, func() error { return p.fold(n, t, l) })
+	return p.runSafely(t, func() error { return p.applyLine(n, t, l) })
 }
 
-// safely runs what goes through the rooms that decide: these trust who calls them, and a recording may be anybody's. After an error nothing more
+// runSafely runs what goes through the rooms that decide: these trust who calls them, and a recording may be anybody's. After an error nothing more
 // of the track is played.
-func (p *player) safely(t *track, do func() error) (err error) {
+func (p *player) runSafely(t *track, do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("it cannot be played: %s", recording.Clean(fmt.Sprint(r)))
+			err = fmt.Errorf("it cannot be played: %s", recording.CleanText(fmt.Sprint(r)))
 		}
 		if err != nil {
 			t.lost, t.over, t.events, t.fleets = true, true, nil, nil
@@ -143,33 +143,33 @@ func (p *player) safely(t *track, do func() error) (err error) {
 	return do()
 }
 
-// fold folds one line in.
-func (p *player) fold(n int, t *track, l recording.Line) error {
-	f := echo{view: t.view}
+// applyLine folds one line in.
+func (p *player) applyLine(n int, t *track, l recording.Line) error {
+	f := replayFleet{view: t.view}
 	if l.Fleet != nil {
-		f.Said = *l.Fleet
+		f.FleetFacts = *l.Fleet
 	}
-	e, err := p.event(n, l)
+	e, err := p.decodeEvent(n, l)
 	switch {
 	case err != nil:
 		return err
 	case l.Kind == recording.Begins:
-		t.course = decide.Resting(e.memory)
-		t.again = t.course
+		t.course = decide.NewIdleNode(e.memory)
+		t.rerun = t.course
 		return nil
-	case l.Kind == recording.Cut:
-		p.out.Cut++
+	case l.Kind == recording.Truncated:
+		p.out.Truncated++
 	case p.other != nil:
-		return p.gather(t, e, f)
+		return p.collectPass(t, e, f)
 	case l.Kind == recording.Rests:
 		delete(p.tracks, t.node)
 	case l.Kind == recording.Next:
 		d := t.course.Next(l.At, f)
 		s := recording.StepOf(d, t.course.Devices())
 		p.out.Compared++
-		in := unlike(e.step, s)
+		in := diffSteps(e.step, s)
 		t.lost = in != nil
-		p.show(t, Decision{At: l.At.Wall, Node: t.node, Line: n, Then: e.step, Now: s, Differs: t.lost, In: in})
+		p.addDecision(t, Decision{At: l.At.Wall, Node: t.node, Line: n, Then: e.step, Now: s, Differs: t.lost, In: in})
 	default:
 		t.course.Apply(e.At, f, e.seen)
 	}
@@ -186,17 +186,17 @@ type event struct {
 	seen   decide.Observation // of all others but Cut
 }
 
-// event reads a line.
-func (p *player) event(n int, l recording.Line) (e event, err error) {
+// decodeEvent reads a line.
+func (p *player) decodeEvent(n int, l recording.Line) (e event, err error) {
 	e = event{Line: l, n: n, key: p.out.Headers[len(p.out.Headers)-1].Key}
 	switch l.Kind {
 	case recording.Begins:
-		e.memory, err = l.Memory()
-	case recording.Cut:
+		e.memory, err = l.DecodeMemory()
+	case recording.Truncated:
 	case recording.Next:
-		e.step, err = l.Step()
+		e.step, err = l.DecodeStep()
 	default:
-		e.seen, err = l.Observation(e.key)
+		e.seen, err = l.DecodeObservation(e.key)
 	}
 	return e, err
 }
@@ -205,14 +205,14 @@ func (p *player) event(n int, l recording.Line) (e event, err error) {
 // by another.
 const slack = 10 * time.Millisecond
 
-// unlike is in what two decisions differ, by the names of Step's JSON; nil: they are the same.
-func unlike(a, b recording.Step) (in []string) {
-	x, bad := time.ParseDuration(a.After)
-	y, worse := time.ParseDuration(b.After)
+// diffSteps is in what two decisions differ, by the names of Step's JSON; nil: they are the same.
+func diffSteps(a, b recording.Step) (in []string) {
+	x, bad := time.ParseDuration(a.RequeueAfter)
+	y, worse := time.ParseDuration(b.RequeueAfter)
 	if bad == nil && worse == nil && (x-y).Abs() <= slack {
-		a.After = b.After
+		a.RequeueAfter = b.RequeueAfter
 	}
-	then, now := recording.Encode(a), recording.Encode(b)
+	then, now := recording.EncodeJSON(a), recording.EncodeJSON(b)
 	if bytes.Equal(then, now) {
 		return nil
 	}
@@ -234,10 +234,10 @@ func unlike(a, b recording.Step) (in []string) {
 	return in
 }
 
-// show puts a decision into the report, unless the node's last says the same.
-func (p *player) show(t *track, d Decision) {
+// addDecision puts a decision into the report, unless the node's last says the same.
+func (p *player) addDecision(t *track, d Decision) {
 	words := [2]string{d.Then.String(), d.Now.String()}
-	if over := t.lost || t.over; !over && words == t.shown || !d.Differs && !d.Now.Decides() {
+	if over := t.lost || t.over; !over && words == t.shown || !d.Differs && !d.Now.IsDecision() {
 		return
 	}
 	t.shown = words
@@ -247,16 +247,18 @@ func (p *player) show(t *track, d Decision) {
 	p.out.Decisions = append(p.out.Decisions, d)
 }
 
-// echo is a fleet that says again what it said.
-type echo struct {
-	recording.Said
+// replayFleet is a fleet that says again what it said.
+type replayFleet struct {
+	recording.FleetFacts
 	view fleet.View
 }
 
-func (echo) Lease(string, string, time.Duration, providers.Instant) bool { return false }
-func (echo) See(taint.Look, providers.Instant)                           {}
-func (echo) Answered(string, providers.Answer)                           {}
-func (e echo) View(string, providers.Instant) fleet.View                 { return e.view }
-func (e echo) Reserve(string, providers.Instant) bool                    { return e.Reserved }
-func (echo) Unreserve(string)                                            {}
-func (e echo) Distrusted(_ taint.Machine, device, _ string) string       { return e.Liars[device] }
+func (replayFleet) ApplyLease(string, string, time.Duration, providers.Instant) bool { return false }
+func (replayFleet) ApplyLook(taint.Look, providers.Instant)                          {}
+func (replayFleet) ApplyAnswer(string, providers.Answer)                             {}
+func (e replayFleet) View(string, providers.Instant) fleet.View                      { return e.view }
+func (e replayFleet) ReserveTurn(string, providers.Instant) bool                     { return e.Reserved }
+func (replayFleet) ReleaseTurn(string)                                               {}
+func (e replayFleet) DistrustingNode(_ taint.Machine, device, _ string) string {
+	return e.DistrustedBy[device]
+}

@@ -14,13 +14,13 @@ import (
 // Call is one question that many callers ask. Callers that come while it is being asked share the next call, which begins after all of
 // them came. The zero value is ready.
 type Call[A any] struct {
-	mu   sync.Mutex // guards what follows
-	next *joint[A]  // the question that is to be put next; nil: nobody waits for one
-	busy bool       // it is being put
+	mu   sync.Mutex      // guards what follows
+	next *pendingCall[A] // the question that is to be put next; nil: nobody waits for one
+	busy bool            // it is being put
 }
 
-// joint is one question that several wait for.
-type joint[A any] struct {
+// pendingCall is one question that several wait for.
+type pendingCall[A any] struct {
 	done   chan struct{}
 	answer A     // once done is closed
 	err    error // the same
@@ -40,12 +40,12 @@ func (c *Call[A]) Ask(ctx context.Context, within time.Duration, put func(contex
 	q := c.next
 	first := q == nil
 	if first {
-		q = &joint[A]{done: make(chan struct{})}
+		q = &pendingCall[A]{done: make(chan struct{})}
 		c.next = q
 	}
 	if !c.busy {
 		c.busy = true
-		go c.run(context.WithoutCancel(ctx), within, put) // its owner is within
+		go c.runCalls(context.WithoutCancel(ctx), within, put) // its owner is within
 	}
 	c.mu.Unlock()
 	select {
@@ -59,8 +59,8 @@ func (c *Call[A]) Ask(ctx context.Context, within time.Duration, put func(contex
 	return q.answer, q.err
 }
 
-// run puts the question until nobody waits.
-func (c *Call[A]) run(ctx context.Context, within time.Duration, put func(context.Context) (A, error)) {
+// runCalls puts the question until nobody waits.
+func (c *Call[A]) runCalls(ctx context.Context, within time.Duration, put func(context.Context) (A, error)) {
 	for {
 		c.mu.Lock()
 		q := c.next

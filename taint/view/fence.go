@@ -18,12 +18,12 @@ type Fence struct {
 	Name, Node, ID, By, Why string
 	Shadow, PowerOff, Open  bool
 	Started, Finished       time.Time // Finished is zero while it is open
-	Took                    string    // until its end, or until now
+	Duration                string    // until its end, or until now
 	Phase, Result           string
-	Says                    string // how it ended, in words
+	Outcome                 string // how it ended, in words
 	Proven                  string // who said Off, or that nobody did
-	Needs                   string // why a person should look; "" for no reason
-	Strange                 []string
+	NeedsPerson             string // why a person should look; "" for no reason
+	Unrecognized            []string
 	Spans                   []Span
 	Pods                    Pods
 	Volumes                 Volumes
@@ -78,37 +78,37 @@ type Moment struct {
 	What string
 }
 
-func fenceOf(r Record, now time.Time) Fence {
+func fenceOf(r ParsedFencing, now time.Time) Fence {
 	o, s := &r.Fencing, &r.Fencing.Status
 	f := Fence{
-		Name: Line(o.Name, 253), Node: Line(o.Spec.Node, 253), ID: Line(o.Spec.ID, 63), By: Line(o.Spec.By, 120), Why: Line(o.Spec.Why, 120),
-		Shadow: o.Spec.Shadow, PowerOff: o.Spec.PowerOff, Open: journal.Open(o),
-		Started: o.Spec.StartedAt.Time, Phase: Line(s.Phase, 40), Result: Line(s.Result, 40), Took: Line(s.Duration, 40), Strange: r.Strange,
+		Name: OneLine(o.Name, 253), Node: OneLine(o.Spec.Node, 253), ID: OneLine(o.Spec.ID, 63), By: OneLine(o.Spec.By, 120), Why: OneLine(o.Spec.Why, 120),
+		Shadow: o.Spec.Shadow, PowerOff: o.Spec.PowerOff, Open: journal.IsOpen(o),
+		Started: o.Spec.StartedAt.Time, Phase: OneLine(s.Phase, 40), Result: OneLine(s.Result, 40), Duration: OneLine(s.Duration, 40), Unrecognized: r.Unrecognized,
 		Pods:    Pods{Ended: int(s.Pods.Ended), Spared: int(s.Pods.Spared), Left: int(s.Pods.Left), Would: int(s.Pods.Would)},
 		Volumes: Volumes{Attached: int(s.Volumes.Attached), Detached: int(s.Volumes.Detached)},
 	}
 	for _, p := range s.Pods.Names {
-		f.Pods.Names = append(f.Pods.Names, Line(p.Namespace+"/"+p.Name, 320))
+		f.Pods.Names = append(f.Pods.Names, OneLine(p.Namespace+"/"+p.Name, 320))
 	}
 	for _, v := range s.Volumes.Names {
-		f.Volumes.Names = append(f.Volumes.Names, Line(v, 253))
+		f.Volumes.Names = append(f.Volumes.Names, OneLine(v, 253))
 	}
 	for _, v := range s.Volumes.Left {
-		f.Volumes.Left = append(f.Volumes.Left, Line(v, 253))
+		f.Volumes.Left = append(f.Volumes.Left, OneLine(v, 253))
 	}
 	if f.Open {
-		f.Took = formatDuration(now.Sub(f.Started))
+		f.Duration = formatDuration(now.Sub(f.Started))
 	} else if s.FinishedAt != nil {
 		f.Finished = s.FinishedAt.Time
 	}
 	if c := meta.FindStatusCondition(s.Conditions, api.Finished); c != nil {
-		f.Says = Line(c.Message, 300)
+		f.Outcome = OneLine(c.Message, 300)
 	}
 	if c := meta.FindStatusCondition(s.Conditions, api.Proven); c != nil {
-		f.Proven = Line(c.Message, 300)
+		f.Proven = OneLine(c.Message, 300)
 	}
 	if c := meta.FindStatusCondition(s.Conditions, api.NeedsPerson); c != nil && c.Status == "True" {
-		f.Needs = Line(c.Message, 500)
+		f.NeedsPerson = OneLine(c.Message, 500)
 	}
 	f.moments = append(f.moments, Moment{f.Started, LaneForcefence, MomentBegins, describeBegin(f)})
 	for i, p := range s.Timeline {
@@ -119,11 +119,11 @@ func fenceOf(r Record, now time.Time) Fence {
 		case !f.Open:
 			end = p.At.Time
 		}
-		phase := Line(p.Phase, 40)
+		phase := OneLine(p.Phase, 40)
 		kind, what := MomentPhase, phaseMeanings[taint.Phase(phase)]
 		if p.Phase == string(taint.PhaseDone) {
-			kind, what = MomentEnds, cmp.Or(journal.Meaning(p.Result), "in a way that this version does not know")
-			if phase = Line(p.Result, 40); f.Shadow {
+			kind, what = MomentEnds, cmp.Or(journal.ResultText(p.Result), "in a way that this version does not know")
+			if phase = OneLine(p.Result, 40); f.Shadow {
 				kind = MomentPhase
 			}
 		} else {
@@ -139,11 +139,11 @@ func fenceOf(r Record, now time.Time) Fence {
 		case "On":
 			kind = MomentOn
 		}
-		what := Line(a.State, 40)
-		if raw := Line(a.Raw, 120); raw != "" && raw != what {
+		what := OneLine(a.State, 40)
+		if raw := OneLine(a.Raw, 120); raw != "" && raw != what {
 			what += " (" + raw + ")"
 		}
-		f.moments = append(f.moments, Moment{a.At.Time, Line(a.From, 120), kind, what})
+		f.moments = append(f.moments, Moment{a.At.Time, OneLine(a.From, 120), kind, what})
 	}
 	return f
 }
@@ -176,14 +176,14 @@ type Event struct {
 	Count   int
 }
 
-func (e Event) moment() Moment {
-	m := Moment{At: e.At, Who: LaneCluster, Kind: MomentEvent, What: Line(e.Reason, 80) + ": " + Line(e.Note, 500)}
+func (e Event) toMoment() Moment {
+	m := Moment{At: e.At, Who: LaneCluster, Kind: MomentEvent, What: OneLine(e.Reason, 80) + ": " + OneLine(e.Note, 500)}
 	if e.Warning {
 		m.Kind = MomentWarning
 	}
 	if strings.HasPrefix(e.From, "forcefence") {
 		m.Who = LaneForcefence
-	} else if from := Line(e.From, 60); from != "" {
+	} else if from := OneLine(e.From, 60); from != "" {
 		m.What = from + ": " + m.What
 	}
 	if e.Count > 1 {

@@ -18,16 +18,16 @@ type Snapshot struct {
 	Key        string // the mark's
 	Nodes      []*corev1.Node
 	NodeConfig func(*corev1.Node) NodeConfig // what the configuration says of a node
-	Fences     []Record
+	Fences     []ParsedFencing
 	Missing    string // why there may be Fencings that it does not hold; "": it holds all
 	Events     map[string][]Event
 }
 
 // NodeConfig is what the configuration says of a node.
 type NodeConfig struct {
-	Devices []string // as provider/device
-	None    string   // why no device speaks for it; "" if one does
-	Mode    string
+	Devices        []string // as provider/device
+	NoDeviceReason string   // why no device speaks for it; "" if one does
+	Mode           string
 }
 
 // DrillAnswer is whether a node could be fenced, as its last drill found; from a closed set.
@@ -93,7 +93,7 @@ type Fleet struct {
 // FleetOf is the fleet as the snapshot shows it. It keeps what it was given of Events.
 func FleetOf(s Snapshot) *Fleet {
 	f := &Fleet{
-		At: s.At, States: map[State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{}, Missing: Line(s.Missing, 300),
+		At: s.At, States: map[State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{}, Missing: OneLine(s.Missing, 300),
 		events: s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{}, Nodes: make([]NodeRow, 0, len(s.Nodes)),
 	}
 	for _, r := range s.Fences {
@@ -101,20 +101,20 @@ func FleetOf(s Snapshot) *Fleet {
 	}
 	needs := map[string]string{} // by the names of all fences
 	for i := range f.Fences {
-		needs[f.Fences[i].Name] = f.Fences[i].Needs
+		needs[f.Fences[i].Name] = f.Fences[i].NeedsPerson
 	}
 	providers := map[string]*ProviderRow{}
 	for _, n := range s.Nodes {
 		row, rec := rowOf(s, n, needs)
 		if _, known := needs[row.Fence]; rec != nil && !known { // no Fencing was written, or not yet: the Node's own record tells
-			entry := journal.Entry{}.Add(journal.Told{Node: n.Name, At: s.At, Record: *rec, Seen: true})
-			f.Fences = append(f.Fences, fenceOf(Record{Fencing: entry.Object}, s.At))
+			entry := journal.Entry{}.AddUpdate(journal.Update{Node: n.Name, At: s.At, Record: *rec, OnlyRead: true})
+			f.Fences = append(f.Fences, fenceOf(ParsedFencing{Fencing: entry.Object}, s.At))
 		}
 		f.States[row.State]++
 		f.Answers[row.Fenceable]++
 		f.Protections[row.Protection]++
 		f.Nodes = append(f.Nodes, row)
-		for _, name := range row.Config.providers() {
+		for _, name := range row.Config.providerNames() {
 			p := providers[name]
 			if p == nil {
 				p = &ProviderRow{Name: name, Found: map[DrillAnswer]int{}}
@@ -142,8 +142,8 @@ func FleetOf(s Snapshot) *Fleet {
 	return f
 }
 
-// providers are those of its devices, each once; "" alone where there is no device.
-func (l NodeConfig) providers() []string {
+// providerNames are those of its devices, each once; "" alone where there is no device.
+func (l NodeConfig) providerNames() []string {
 	var names []string
 	for _, d := range l.Devices {
 		name, _, _ := strings.Cut(d, "/")
@@ -160,27 +160,27 @@ func (l NodeConfig) providers() []string {
 func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint.Record) {
 	row := NodeRow{Name: n.Name, Config: s.NodeConfig(n), Fenceable: NotAsked, Protection: ProtectionNeverTold}
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
-	seen := NodeFacts{Node: n, Key: s.Key, Event: s.lastOwnEvent(n.Name), Now: s.At}
+	facts := NodeFacts{Node: n, Key: s.Key, Event: s.lastOwnEvent(n.Name), Now: s.At}
 	if rec != nil {
-		if row.Fence = journal.Name(n.Name, *rec); rec.Open() {
-			seen.Needs = needs[row.Fence]
+		if row.Fence = journal.ObjectName(n.Name, *rec); rec.IsOpen() {
+			facts.NeedsPerson = needs[row.Fence]
 		}
 	}
-	is := NodeOf(seen)
-	row.State, row.Next, row.Partly, row.Power, row.PowerBy = is.State, Line(is.Next, 500), is.Partly, Line(is.Machine.Power, 40), Line(is.Machine.By, 300)
-	if is.Machine.At != nil {
-		row.PowerAt = *is.Machine.At
+	node := NodeOf(facts)
+	row.State, row.Next, row.Partly, row.Power, row.PowerBy = node.State, OneLine(node.Next, 500), node.Partly, OneLine(node.Machine.Power, 40), OneLine(node.Machine.By, 300)
+	if node.Machine.At != nil {
+		row.PowerAt = *node.Machine.At
 	}
 	switch {
-	case rec.Open():
+	case rec.IsOpen():
 		row.Since = rec.At
-	case is.ReadySince != nil:
-		row.Since = *is.ReadySince
+	case node.ReadySince != nil:
+		row.Since = *node.ReadySince
 	}
-	if slices.Contains(Protections[1:], is.Protection) { // a newer version's word says nothing here
-		row.Protection = is.Protection
+	if slices.Contains(Protections[1:], node.Protection) { // a newer version's word says nothing here
+		row.Protection = node.Protection
 	}
-	switch corev1.ConditionStatus(is.Fenceable) {
+	switch corev1.ConditionStatus(node.Fenceable) {
 	case "":
 	case corev1.ConditionTrue:
 		row.Fenceable = CanBeFenced
@@ -191,7 +191,7 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint
 	}
 	for _, c := range n.Status.Conditions {
 		if c.Type == taint.FenceableCondition {
-			row.Why = Line(c.Message, 300)
+			row.Why = OneLine(c.Message, 300)
 		}
 	}
 	return row, rec
@@ -223,8 +223,8 @@ type NodeQuery struct {
 // NoProvider chooses the nodes that no device speaks for.
 const NoProvider = "none"
 
-// Choose returns the nodes that the query chooses, in the fleet's order.
-func (f *Fleet) Choose(q NodeQuery) []NodeRow {
+// SelectNodes returns the nodes that the query chooses, in the fleet's order.
+func (f *Fleet) SelectNodes(q NodeQuery) []NodeRow {
 	provider := q.Provider
 	if provider == NoProvider {
 		provider = ""
@@ -232,7 +232,7 @@ func (f *Fleet) Choose(q NodeQuery) []NodeRow {
 	var out []NodeRow
 	for _, n := range f.Nodes {
 		if strings.Contains(n.Name, q.Text) && (q.State == "" || n.State == q.State) && (q.Answer == "" || n.Fenceable == q.Answer) &&
-			(q.Protection == "" || n.Protection == q.Protection) && (q.Provider == "" || slices.Contains(n.Config.providers(), provider)) {
+			(q.Protection == "" || n.Protection == q.Protection) && (q.Provider == "" || slices.Contains(n.Config.providerNames(), provider)) {
 			out = append(out, n)
 		}
 	}
@@ -258,8 +258,8 @@ func (f *Fleet) FencesOf(node string) (out []Fence) {
 	return out
 }
 
-// Moments are who said what when, in order: of the record, and of the Events about the node meanwhile.
-func (f *Fleet) Moments(v Fence) []Moment {
+// MomentsOf are who said what when, in order: of the record, and of the Events about the node meanwhile.
+func (f *Fleet) MomentsOf(v Fence) []Moment {
 	out := slices.Clone(v.moments)
 	end := f.At
 	if !v.Finished.IsZero() {
@@ -272,16 +272,16 @@ func (f *Fleet) Moments(v Fence) []Moment {
 		if e.At.Before(v.Started.Add(-eventMargin)) || e.At.After(end) {
 			continue
 		}
-		out = append(out, e.moment())
+		out = append(out, e.toMoment())
 	}
 	slices.SortStableFunc(out, func(a, b Moment) int { return a.At.Compare(b.At) })
 	return out
 }
 
-// Events are those about a node, the newest first.
-func (f *Fleet) Events(node string) (out []Moment) {
+// EventsOf are those about a node, the newest first.
+func (f *Fleet) EventsOf(node string) (out []Moment) {
 	for _, e := range f.events[node] {
-		out = append(out, e.moment())
+		out = append(out, e.toMoment())
 	}
 	slices.SortStableFunc(out, func(a, b Moment) int { return b.At.Compare(a.At) })
 	return out

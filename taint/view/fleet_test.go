@@ -29,9 +29,9 @@ func TestLine(t *testing.T) {
 		{"ä is not cut in two äääää", 12, "ä is not…"},
 		{strings.Repeat("x", 1<<20), 8, "xxxxx…"},
 	} {
-		got := Line(tc.text, tc.most)
+		got := OneLine(tc.text, tc.most)
 		if got != tc.want || len(got) > tc.most || !utf8.ValidString(got) {
-			t.Errorf("Line(%.40q, %d): got %q, want %q", tc.text, tc.most, got, tc.want)
+			t.Errorf("OneLine(%.40q, %d): got %q, want %q", tc.text, tc.most, got, tc.want)
 		}
 	}
 }
@@ -64,9 +64,9 @@ func TestRead(t *testing.T) {
 		}(), want: []string{"apiVersion forcefence.io/v2"}},
 		{name: "another type", raw: fencing(func(s, _ map[string]any) { s["startedAt"] = true }), bad: true},
 	} {
-		r, err := ReadRecord(tc.raw)
-		if (err != nil) != tc.bad || !slices.Equal(r.Strange, tc.want) {
-			t.Errorf("%s: got %q, %v, want %q", tc.name, r.Strange, err, tc.want)
+		r, err := ParseFencing(tc.raw)
+		if (err != nil) != tc.bad || !slices.Equal(r.Unrecognized, tc.want) {
+			t.Errorf("%s: got %q, %v, want %q", tc.name, r.Unrecognized, err, tc.want)
 		}
 	}
 }
@@ -89,9 +89,9 @@ func TestNext(t *testing.T) {
 	}
 	rec := taint.Record{ID: "f-0123456789ab", Phase: taint.PhaseEvicting, NodeUID: "u", By: "ff", Since: at, At: at}
 	n.Annotations[taint.RecordAnnotation] = rec.Encode()
-	r := Record{Fencing: api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: "n.f-0123456789ab"}}}
+	r := ParsedFencing{Fencing: api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: "n.f-0123456789ab"}}}
 	r.Fencing.Status.Conditions = []metav1.Condition{{Type: api.NeedsPerson, Status: metav1.ConditionTrue, Message: "pv-1 hangs"}}
-	s.Fences, s.Events = []Record{r}, nil
+	s.Fences, s.Events = []ParsedFencing{r}, nil
 	if got := FleetOf(s).Nodes[0]; got.State != StateStuck || !strings.Contains(got.Next, "pv-1 hangs") {
 		t.Errorf("stuck: got %s, %q", got.State, got.Next)
 	}

@@ -29,8 +29,8 @@ const (
 	StateFine        State = "fine"
 )
 
-// Word is the state as people read it.
-func (s State) Word() string { return strings.ReplaceAll(string(s), "_", " ") }
+// DisplayName is the state as people read it.
+func (s State) DisplayName() string { return strings.ReplaceAll(string(s), "_", " ") }
 
 // States returns all of them, in their order.
 func States() []State {
@@ -39,11 +39,11 @@ func States() []State {
 
 // NodeFacts is what is known of one node.
 type NodeFacts struct {
-	Node  *corev1.Node
-	Key   string    // the mark's
-	Event *OwnEvent // forcefence's newest Event about the Node; nil: none, or not read
-	Needs string    // why its open fence's Fencing says that a person should look; "": it does not, or was not read
-	Now   time.Time
+	Node        *corev1.Node
+	Key         string    // the mark's
+	Event       *OwnEvent // forcefence's newest Event about the Node; nil: none, or not read
+	NeedsPerson string    // why its open fence's Fencing says that a person should look; "": it does not, or was not read
+	Now         time.Time
 }
 
 // OwnEvent is an Event that forcefence wrote.
@@ -84,23 +84,23 @@ type Machine struct {
 
 // NodeFence is the node's last fence, as its record has it.
 type NodeFence struct {
-	ID       string    `json:"id"`
-	Phase    string    `json:"phase"`
-	Result   string    `json:"result,omitempty"`
-	Since    time.Time `json:"since"`
-	At       time.Time `json:"at"` // when the phase was entered
-	By       string    `json:"by"`
-	Device   string    `json:"device,omitempty"`
-	PowerOff bool      `json:"powerOff,omitempty"`
-	After    string    `json:"after,omitempty"`
-	Waits    []string  `json:"waitsFor,omitempty"` // volumes, where nothing else is left to do
+	ID        string    `json:"id"`
+	Phase     string    `json:"phase"`
+	Result    string    `json:"result,omitempty"`
+	Since     time.Time `json:"since"`
+	At        time.Time `json:"at"` // when the phase was entered
+	By        string    `json:"by"`
+	Device    string    `json:"device,omitempty"`
+	PowerOff  bool      `json:"powerOff,omitempty"`
+	PostFence string    `json:"after,omitempty"`
+	Waits     []string  `json:"waitsFor,omitempty"` // volumes, where nothing else is left to do
 }
 
 // NodeOf is what stands about a node. It changes nothing that it is given.
 func NodeOf(s NodeFacts) Node {
 	rec, err := taint.RecordOf(s.Node)
-	n := Node{Node: s.Node.Name, Ready: string(corev1.ConditionUnknown), Machine: machineOf(s.Node, rec), LeftAlone: fence.Excluded(s.Node, s.Now), Draining: s.Node.Annotations[taint.DrainAnnotation] != ""}
-	var told corev1.NodeCondition
+	n := Node{Node: s.Node.Name, Ready: string(corev1.ConditionUnknown), Machine: machineOf(s.Node, rec), LeftAlone: fence.ExclusionReason(s.Node, s.Now), Draining: s.Node.Annotations[taint.DrainAnnotation] != ""}
+	var fenceable corev1.NodeCondition
 	on := false
 	for _, c := range s.Node.Status.Conditions {
 		switch c.Type {
@@ -110,7 +110,7 @@ func NodeOf(s NodeFacts) Node {
 				n.ReadySince = &at
 			}
 		case taint.FenceableCondition:
-			told, n.Fenceable = c, string(c.Status)
+			fenceable, n.Fenceable = c, string(c.Status)
 		case taint.PoweredOnCondition:
 			on = c.Status == corev1.ConditionTrue
 		}
@@ -118,29 +118,29 @@ func NodeOf(s NodeFacts) Node {
 	if _, n.Protection = taint.ProtectionOf(s.Node); err != nil {
 		n.Broken = err.Error()
 	}
-	mark, marked := taint.Find(s.Node, s.Key, rec.IDOr(""))
+	mark, marked := taint.FindMark(s.Node, s.Key, rec.IDOr(""))
 	if marked {
 		n.Mark = cmp.Or(mark.Value, "-")
 	}
-	if lowered := (fence.Chosen{Mode: fence.Fence}).Lowered(s.Node.Annotations); lowered.Mode != fence.Fence {
+	if lowered := (fence.ChosenMode{Mode: fence.Fence}).LoweredBy(s.Node.Annotations); lowered.Mode != fence.Fence {
 		n.Mode = lowered.Mode.String()
 	}
 	if rec != nil {
-		n.Fence = &NodeFence{ID: rec.ID, Phase: string(rec.Phase), Result: string(rec.Result), Since: rec.Since, At: rec.At, By: rec.By, Device: rec.Device, PowerOff: rec.PowerOff, After: string(rec.After)}
+		n.Fence = &NodeFence{ID: rec.ID, Phase: string(rec.Phase), Result: string(rec.Result), Since: rec.Since, At: rec.At, By: rec.By, Device: rec.Device, PowerOff: rec.PowerOff, PostFence: string(rec.PostFence)}
 		for _, d := range rec.Detaching {
 			n.Fence.Waits = append(n.Fence.Waits, d.PV)
 		}
 	}
 	ready := n.Ready == string(corev1.ConditionTrue)
 	if !ready {
-		for _, u := range taint.See(s.Node, nil, s.Key, taint.Instant{}, taint.Instant{}).Unproven {
+		for _, u := range taint.NewLook(s.Node, nil, s.Key, taint.Instant{}, taint.Instant{}).Unproven {
 			if u.NodeUID == string(s.Node.UID) && n.ReadySince != nil && u.Since.Equal(*n.ReadySince) {
 				n.Policies = append(n.Policies, u.Policy)
 			}
 		}
 	}
-	n.Partly = n.Fenceable == string(corev1.ConditionTrue) && strings.Contains(n.Machine.By, ",") && told.Message != "" && someDisagree(n.Machine)
-	n.State, n.Next = s.nextOf(n, rec, told, marked, ready, on)
+	n.Partly = n.Fenceable == string(corev1.ConditionTrue) && strings.Contains(n.Machine.By, ",") && fenceable.Message != "" && someDisagree(n.Machine)
+	n.State, n.Next = s.nextOf(n, rec, fenceable, marked, ready, on)
 	if e := s.Event; e != nil && n.State != StateFine {
 		n.Event = e
 	}
@@ -148,22 +148,22 @@ func NodeOf(s NodeFacts) Node {
 }
 
 // nextOf is the node's state, and what comes next.
-func (s NodeFacts) nextOf(n Node, rec *taint.Record, told corev1.NodeCondition, marked, ready, on bool) (State, string) {
+func (s NodeFacts) nextOf(n Node, rec *taint.Record, fenceable corev1.NodeCondition, marked, ready, on bool) (State, string) {
 	release := "forcefence release " + n.Node + " --yes"
-	lied := rec != nil && len(rec.Liars()) > 0
+	lied := rec != nil && len(rec.DistrustedDevices()) > 0
 	switch {
 	case n.Broken != "":
 		return StateStuck, fmt.Sprintf("The record of its fence cannot be read (%s): a newer version wrote it, or somebody edited it. If no newer controller leads: %s", n.Broken, release)
-	case s.Needs != "":
-		return StateStuck, "A person should look: " + s.Needs
-	case rec.Open() || marked:
+	case s.NeedsPerson != "":
+		return StateStuck, "A person should look: " + s.NeedsPerson
+	case rec.IsOpen() || marked:
 		state, text := s.nextOfFence(n, rec)
 		return state, text
 	case rec != nil && rec.Result == taint.ResultNeverPoweredOff || lied:
 		return StateStuck, "A device said Off of its machine while it was on, and is not believed. Once it is repaired: " + release
-	case !ready && rec != nil && rec.After == taint.AfterFencedAgain:
+	case !ready && rec != nil && rec.PostFence == taint.PostFenceFencedAgain:
 		return StateStuck, withAdvice(reason.FencedAgain, "Its machine stays off: it was powered on, and needed another fence soon after.")
-	case !ready && rec != nil && rec.After == taint.AfterPowerOn:
+	case !ready && rec != nil && rec.PostFence == taint.PostFencePowerOn:
 		return StateNotReady, "Its machine is being powered on; then its node comes back."
 	case !ready && n.LeftAlone != "":
 		return StateNotReady, "Nothing is begun, because of its " + n.LeftAlone + "."
@@ -172,7 +172,7 @@ func (s NodeFacts) nextOf(n Node, rec *taint.Record, told corev1.NodeCondition, 
 	case n.Fenceable == "":
 		return StateUnfenceable, "No controller has asked its devices yet."
 	case n.Fenceable != string(corev1.ConditionTrue):
-		return StateUnfenceable, withAdvice(reason.Reason(told.Reason), told.Message)
+		return StateUnfenceable, withAdvice(reason.Reason(fenceable.Reason), fenceable.Message)
 	case n.LeftAlone != "":
 		return StateLeftAlone, "Nothing is begun, because of its " + n.LeftAlone + "."
 	case n.Mode != "":
@@ -187,15 +187,15 @@ func (s NodeFacts) nextOf(n Node, rec *taint.Record, told corev1.NodeCondition, 
 // nextOfFence is what comes next of a fence that is not done.
 func (s NodeFacts) nextOfFence(n Node, rec *taint.Record) (State, string) {
 	since := n.ReadySince
-	if rec.Open() {
+	if rec.IsOpen() {
 		since = &rec.At
 	}
 	if e := s.Event; e != nil && (since == nil || !e.At.Before(since.Truncate(time.Second))) {
-		row := reason.Of(reason.Reason(e.Reason))
+		row := reason.RowOf(reason.Reason(e.Reason))
 		switch {
 		case e.Reason == string(reason.NeedsPerson):
 			return StateStuck, withAdvice(reason.NeedsPerson, e.Text)
-		case row.Do != "":
+		case row.Remedy != "":
 			return StateFencing, withAdvice(row.Reason, e.Text)
 		}
 	}
@@ -204,7 +204,7 @@ func (s NodeFacts) nextOfFence(n Node, rec *taint.Record) (State, string) {
 		device = rec.Device
 	}
 	switch {
-	case !rec.Open():
+	case !rec.IsOpen():
 		return StateFencing, "Somebody marked it; a controller takes that up."
 	case len(n.Fence.Waits) > 0:
 		return StateFencing, "It waits until these volumes are detached: " + strings.Join(n.Fence.Waits, ", ") + "."
@@ -224,14 +224,14 @@ func (s NodeFacts) nextOfNotReady(n Node, rec *taint.Record, on bool) string {
 		e = nil // of an earlier silence, or of before its fence ended
 	}
 	switch {
-	case e != nil && reason.Of(reason.Reason(e.Reason)).Do != "":
+	case e != nil && reason.RowOf(reason.Reason(e.Reason)).Remedy != "":
 		return withAdvice(reason.Reason(e.Reason), e.Text)
 	case rec != nil && rec.Result == taint.ResultEvicted && n.ReadySince != nil && !rec.At.Before(*n.ReadySince):
 		return "Its pods run elsewhere. Look at its machine."
 	case rec != nil && rec.Result == taint.ResultReleased && n.ReadySince != nil && !rec.At.Before(*n.ReadySince):
 		return "A person released it: it is left alone until it comes back."
 	case rec != nil && rec.Result == taint.ResultPowerOffFailed && n.ReadySince != nil && !rec.At.Before(*n.ReadySince):
-		return withAdvice(reason.PowerOffFailed, reason.Of(reason.PowerOffFailed).Text)
+		return withAdvice(reason.PowerOffFailed, reason.RowOf(reason.PowerOffFailed).Text)
 	case on:
 		return "It does not answer, but its machine is on: look at its kubelet and network."
 	case n.Fenceable != "" && n.Fenceable != string(corev1.ConditionTrue):
@@ -245,7 +245,7 @@ func (s NodeFacts) nextOfNotReady(n Node, rec *taint.Record, on bool) string {
 
 // withAdvice is what was told with what a person does about it, in plain text.
 func withAdvice(why reason.Reason, text string) string {
-	do := strings.ReplaceAll(reason.Of(why).Do, "`", "")
+	do := strings.ReplaceAll(reason.RowOf(why).Remedy, "`", "")
 	if text = strings.TrimSpace(text); text != "" && do != "" {
 		text += " "
 	}
@@ -260,7 +260,7 @@ func machineOf(node *corev1.Node, rec *taint.Record) Machine {
 		switch {
 		case c.Type == taint.FenceableCondition:
 			m := Machine{From: "drill", At: &at}
-			if m.Power, m.By = drill.Power(c.Message); !strings.Contains(m.By, ", ") {
+			if m.Power, m.By = drill.ParsePower(c.Message); !strings.Contains(m.By, ", ") {
 				m.By, _, _ = strings.Cut(m.By, ": ")
 			}
 			all = append(all, m)
@@ -290,8 +290,8 @@ func machineOf(node *corev1.Node, rec *taint.Record) Machine {
 
 // someDisagree reports that not every device of the machine said what they say together.
 func someDisagree(m Machine) bool {
-	return slices.ContainsFunc(strings.Split(m.By, ", "), func(said string) bool {
-		_, word, _ := strings.Cut(said, ": ")
+	return slices.ContainsFunc(strings.Split(m.By, ", "), func(answer string) bool {
+		_, word, _ := strings.Cut(answer, ": ")
 		return !slices.Contains([]string{providers.PowerOn.String(), providers.PowerOff.String(), providers.PowerChanging.String()}, word)
 	})
 }

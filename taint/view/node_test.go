@@ -63,12 +63,12 @@ func answer(since time.Duration, from, state string) taint.Evidence {
 
 func TestOf(t *testing.T) {
 	phase := func(p taint.Phase, res taint.Result, since time.Duration) taint.Record {
-		return taint.Record{Device: "racks/1"}.Enter(p, res, ago(since))
+		return taint.Record{Device: "racks/1"}.EnterPhase(p, res, ago(since))
 	}
 	waits, lied, again, off := phase(taint.PhaseEvicting, "", 0), phase(taint.PhaseDone, taint.ResultNeverPoweredOff, 0), phase(taint.PhaseDone, taint.ResultEvicted, 0), phase(taint.PhaseEvicting, "", 10*time.Second)
-	waits.Detaching, again.After = []taint.Detaching{{PV: "pv-7"}}, taint.AfterFencedAgain
+	waits.Detaching, again.PostFence = []taint.Detaching{{PV: "pv-7"}}, taint.PostFenceFencedAgain
 	off.Evidence = []taint.Evidence{answer(20*time.Second, "racks", "On"), answer(10*time.Second, "racks", "Off"), answer(time.Second, "nobody", "None")}
-	old := off.Enter(taint.PhaseDone, taint.ResultEvicted, ago(4*time.Hour))
+	old := off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, ago(4*time.Hour))
 	old.Evidence = []taint.Evidence{answer(4*time.Hour, "racks", "Off")}
 	for _, tt := range []struct {
 		name  string
@@ -92,8 +92,8 @@ func TestOf(t *testing.T) {
 		{"silent, told of an earlier silence", NodeFacts{Node: node(silent, answers), Event: &OwnEvent{ago(time.Hour), string(reason.Unknown), "Its device is mute."}}, StateNotReady, "asks its devices", "On racks/1 drill"},
 		{"silent and on", NodeFacts{Node: node(silent, answers, condition(taint.PoweredOnCondition, corev1.ConditionTrue, 30*time.Second, "", ""))}, StateNotReady, "its machine is on", "On  fence"},
 		{"silent and paused", NodeFacts{Node: node(silent, answers, annotation(fence.PausedAnnotation, "new disk"))}, StateNotReady, `"new disk"`, "On racks/1 drill"},
-		{"fenced, and not back", NodeFacts{Node: node(silent, record(off.Enter(taint.PhaseDone, taint.ResultEvicted, now)))}, StateNotReady, "run elsewhere", "Off racks fence"},
-		{"fenced, and told so", NodeFacts{Node: node(silent, record(off.Enter(taint.PhaseDone, taint.ResultEvicted, now))), Event: &OwnEvent{now, string(reason.Finished), "All is gone."}}, StateNotReady, "run elsewhere", "Off racks fence"},
+		{"fenced, and not back", NodeFacts{Node: node(silent, record(off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)))}, StateNotReady, "run elsewhere", "Off racks fence"},
+		{"fenced, and told so", NodeFacts{Node: node(silent, record(off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now))), Event: &OwnEvent{now, string(reason.Finished), "All is gone."}}, StateNotReady, "run elsewhere", "Off racks fence"},
 		{"told what needs no person", NodeFacts{Node: node(silent, answers), Event: &OwnEvent{now, string(reason.InGrace), "It waits."}}, StateNotReady, "It waits.", "On racks/1 drill"},
 		{"released, and not back", NodeFacts{Node: node(silent, record(phase(taint.PhaseDone, taint.ResultReleased, 0)))}, StateNotReady, "released", "Unknown  "},
 
@@ -105,7 +105,7 @@ func TestOf(t *testing.T) {
 		{"evicting, told of before", NodeFacts{Node: node(silent, record(off)), Event: &OwnEvent{ago(time.Minute), string(reason.Unknown), "mute"}}, StateFencing, "pods are ended", "Off racks fence"},
 		{"marked by hand", NodeFacts{Node: node(silent, marked)}, StateFencing, "Somebody marked it", "Unknown  "},
 
-		{"needs a person, by its Fencing", NodeFacts{Node: node(silent, record(off)), Needs: "volume pv-7 does not detach"}, StateStuck, "volume pv-7", "Off racks fence"},
+		{"needs a person, by its Fencing", NodeFacts{Node: node(silent, record(off)), NeedsPerson: "volume pv-7 does not detach"}, StateStuck, "volume pv-7", "Off racks fence"},
 		{"needs a person, by an Event", NodeFacts{Node: node(silent, record(off)), Event: &OwnEvent{now, string(reason.NeedsPerson), "It hangs."}}, StateStuck, "It hangs.", "Off racks fence"},
 		{"a device lied", NodeFacts{Node: node(ready, answers, record(lied))}, StateStuck, "forcefence release n4 --yes", "On racks/1 drill"},
 		{"fenced again", NodeFacts{Node: node(silent, record(again))}, StateStuck, "", "Unknown  "},
@@ -129,8 +129,8 @@ func TestOf(t *testing.T) {
 // In whose name pods were ended without proof is told for as long as the node is not Ready.
 func TestPolicies(t *testing.T) {
 	n := node(silent)
-	n.Annotations[taint.PolicyAnnotation] = taint.See(n, nil, taint.DefaultKey, providers.InstantOf(now),
-		providers.InstantOf(now)).Announce("longhorn", "accept-duplicates", now)
+	n.Annotations[taint.PolicyAnnotation] = taint.NewLook(n, nil, taint.DefaultKey, providers.InstantOf(now),
+		providers.InstantOf(now)).EncodeAnnouncement("longhorn", "accept-duplicates", now)
 	if got := NodeOf(NodeFacts{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 1 || got[0] != "longhorn" {
 		t.Errorf("got %q", got)
 	}

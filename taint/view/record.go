@@ -11,36 +11,36 @@ import (
 	"github.com/forcefence/forcefence/taint/journal"
 )
 
-// Record is a Fencing object as it was read.
-type Record struct {
-	Fencing api.Fencing
-	Strange []string // what it says that this version does not know
+// ParsedFencing is a Fencing object as it was read.
+type ParsedFencing struct {
+	Fencing      api.Fencing
+	Unrecognized []string // what it says that this version does not know
 }
 
-// ReadRecord reads a Fencing object. What this version does not know of it comes beside it; an error is an object that no Fencing is.
-func ReadRecord(raw map[string]any) (Record, error) {
-	var r Record
+// ParseFencing reads a Fencing object. What this version does not know of it comes beside it; an error is an object that no Fencing is.
+func ParseFencing(raw map[string]any) (ParsedFencing, error) {
+	var r ParsedFencing
 	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(raw, &r.Fencing, true)
 	switch {
 	case runtime.IsStrictDecodingError(err):
-		r.Strange = append(r.Strange, "fields of a newer version, which are not shown")
+		r.Unrecognized = append(r.Unrecognized, "fields of a newer version, which are not shown")
 	case err != nil:
-		return Record{}, fmt.Errorf("reading Fencing: %w", err)
+		return ParsedFencing{}, fmt.Errorf("reading Fencing: %w", err)
 	}
 	if v, _ := raw["apiVersion"].(string); v != api.GroupVersion.String() {
-		r.Strange = append(r.Strange, "apiVersion "+Line(v, 60))
+		r.Unrecognized = append(r.Unrecognized, "apiVersion "+OneLine(v, 60))
 	}
 	s := &r.Fencing.Status
 	for _, p := range append(slices.Clone(s.Timeline), api.PhaseEntered{Phase: s.Phase, Result: s.Result}) {
 		if word := p.Phase; word != "" && !slices.Contains(knownPhases, taint.Phase(word)) {
-			r.Strange = append(r.Strange, "phase "+Line(word, 60))
+			r.Unrecognized = append(r.Unrecognized, "phase "+OneLine(word, 60))
 		}
-		if word := p.Result; word != "" && journal.Meaning(word) == "" {
-			r.Strange = append(r.Strange, "result "+Line(word, 60))
+		if word := p.Result; word != "" && journal.ResultText(word) == "" {
+			r.Unrecognized = append(r.Unrecognized, "result "+OneLine(word, 60))
 		}
 	}
-	slices.Sort(r.Strange)
-	r.Strange = slices.Compact(r.Strange)
+	slices.Sort(r.Unrecognized)
+	r.Unrecognized = slices.Compact(r.Unrecognized)
 	return r, nil
 }
 

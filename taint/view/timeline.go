@@ -15,25 +15,25 @@ import (
 
 // Timeline is a fence's story as JSON has it. Texts may be anybody's, as a Node's are.
 type Timeline struct {
-	Fencing string          `json:"fencing"`
-	Node    string          `json:"node"`
-	ID      string          `json:"id,omitempty"`
-	Why     string          `json:"why,omitempty"`
-	By      string          `json:"by"`
-	Shadow  bool            `json:"shadow,omitempty"` // nothing was touched
-	Begun   time.Time       `json:"begun"`
-	Phase   string          `json:"phase"`
-	Result  string          `json:"result,omitempty"`
-	Took    string          `json:"took,omitempty"`
-	Outcome string          `json:"outcome,omitempty"`
-	Person  string          `json:"needsPerson,omitempty"` // why somebody should look
-	Proven  string          `json:"proven,omitempty"`
-	Entries []TimelineEntry `json:"entries"`
-	Pods    api.Pods        `json:"pods"`
-	Volumes api.Volumes     `json:"volumes"`
-	Others  []string        `json:"others,omitempty"`  // further Fencings of the node, newest first
-	Newer   []string        `json:"newer,omitempty"`   // what a newer version wrote and this one does not know
-	Unknown []string        `json:"unknown,omitempty"` // what could not be read, and why
+	Fencing     string          `json:"fencing"`
+	Node        string          `json:"node"`
+	ID          string          `json:"id,omitempty"`
+	Why         string          `json:"why,omitempty"`
+	By          string          `json:"by"`
+	Shadow      bool            `json:"shadow,omitempty"` // nothing was touched
+	Begun       time.Time       `json:"begun"`
+	Phase       string          `json:"phase"`
+	Result      string          `json:"result,omitempty"`
+	Duration    string          `json:"took,omitempty"`
+	Outcome     string          `json:"outcome,omitempty"`
+	NeedsPerson string          `json:"needsPerson,omitempty"` // why somebody should look
+	Proven      string          `json:"proven,omitempty"`
+	Entries     []TimelineEntry `json:"entries"`
+	Pods        api.Pods        `json:"pods"`
+	Volumes     api.Volumes     `json:"volumes"`
+	Others      []string        `json:"others,omitempty"`  // further Fencings of the node, newest first
+	Newer       []string        `json:"newer,omitempty"`   // what a newer version wrote and this one does not know
+	Unknown     []string        `json:"unknown,omitempty"` // what could not be read, and why
 }
 
 // TimelineEntry is one moment.
@@ -51,8 +51,8 @@ const (
 )
 
 // SortNewestFirst puts the newest fence first.
-func SortNewestFirst(records []Record) {
-	slices.SortFunc(records, func(a, b Record) int {
+func SortNewestFirst(records []ParsedFencing) {
+	slices.SortFunc(records, func(a, b ParsedFencing) int {
 		return cmp.Or(
 			b.Fencing.Spec.StartedAt.Compare(a.Fencing.Spec.StartedAt.Time), cmp.Compare(b.Fencing.Name, a.Fencing.Name),
 		)
@@ -61,7 +61,7 @@ func SortNewestFirst(records []Record) {
 
 // TimelineOf tells the story of the first record. The others are earlier fences of its node, in SortNewestFirst' order. events are
 // forcefence's about that node; those outside of the fence's time are left out.
-func TimelineOf(records []Record, events []OwnEvent) *Timeline {
+func TimelineOf(records []ParsedFencing, events []OwnEvent) *Timeline {
 	f := records[0].Fencing
 	t := timelineOf(records[0])
 	from, until := t.Begun.Add(-eventsBefore), time.Time{} // until is zero for a fence that is not over
@@ -85,12 +85,12 @@ func TimelineOf(records []Record, events []OwnEvent) *Timeline {
 }
 
 // timelineOf tells what a Fencing says.
-func timelineOf(r Record) *Timeline {
+func timelineOf(r ParsedFencing) *Timeline {
 	f := r.Fencing
 	t := &Timeline{
 		Fencing: f.Name, Node: f.Spec.Node, ID: f.Spec.ID, Why: f.Spec.Why, By: f.Spec.By, Shadow: f.Spec.Shadow,
-		Begun: f.Spec.StartedAt.UTC(), Phase: f.Status.Phase, Result: f.Status.Result, Took: f.Status.Duration,
-		Pods: f.Status.Pods, Volumes: f.Status.Volumes, Newer: r.Strange, Entries: []TimelineEntry{},
+		Begun: f.Spec.StartedAt.UTC(), Phase: f.Status.Phase, Result: f.Status.Result, Duration: f.Status.Duration,
+		Pods: f.Status.Pods, Volumes: f.Status.Volumes, Newer: r.Unrecognized, Entries: []TimelineEntry{},
 	}
 	for _, c := range f.Status.Conditions {
 		switch {
@@ -99,7 +99,7 @@ func timelineOf(r Record) *Timeline {
 		case c.Type == api.Proven:
 			t.Proven = c.Message
 		case c.Type == api.NeedsPerson && c.Status == metav1.ConditionTrue:
-			t.Person = c.Message
+			t.NeedsPerson = c.Message
 		}
 	}
 	for _, p := range f.Status.Timeline {

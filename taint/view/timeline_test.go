@@ -59,10 +59,10 @@ func TestTimelineSteps(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var r Record
+			var r ParsedFencing
 			r.Fencing.Spec.StartedAt, r.Fencing.Status.Steps = at(0), tt.steps
 			var got []string
-			for _, e := range TimelineOf([]Record{r}, events).Entries {
+			for _, e := range TimelineOf([]ParsedFencing{r}, events).Entries {
 				got = append(got, e.Kind+" "+e.From+": "+e.Text)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -73,7 +73,7 @@ func TestTimelineSteps(t *testing.T) {
 }
 
 func TestTimelineEvents(t *testing.T) {
-	fenceFrom := func(name string, begun time.Duration, ended *time.Duration) (r Record) {
+	fenceFrom := func(name string, begun time.Duration, ended *time.Duration) (r ParsedFencing) {
 		r.Fencing.Name = name
 		r.Fencing.Spec.StartedAt = metav1.NewMicroTime(now.Add(begun))
 		r.Fencing.Status.Evidence = []api.Answer{{At: metav1.NewMicroTime(now.Add(begun)), From: "bmc", State: "Off"}}
@@ -93,18 +93,18 @@ func TestTimelineEvents(t *testing.T) {
 	minutes := func(n time.Duration) *time.Duration { d := n * time.Minute; return &d }
 	for _, tt := range []struct {
 		name    string
-		records []Record
+		records []ParsedFencing
 		events  []OwnEvent
 		want    []string
 	}{
-		{"open", []Record{fenceFrom("a", 0, nil)}, events, []string{"EarlierFence", "Suspect", "bmc", "Later", "MuchLater"}},
-		{"over", []Record{fenceFrom("a", 0, minutes(5))}, events, []string{"EarlierFence", "Suspect", "bmc", "Later"}},
+		{"open", []ParsedFencing{fenceFrom("a", 0, nil)}, events, []string{"EarlierFence", "Suspect", "bmc", "Later", "MuchLater"}},
+		{"over", []ParsedFencing{fenceFrom("a", 0, minutes(5))}, events, []string{"EarlierFence", "Suspect", "bmc", "Later"}},
 		{
-			"after an earlier fence", []Record{fenceFrom("b", 0, nil), fenceFrom("a", -time.Hour, minutes(-3))}, events,
+			"after an earlier fence", []ParsedFencing{fenceFrom("b", 0, nil), fenceFrom("a", -time.Hour, minutes(-3))}, events,
 			[]string{"Suspect", "bmc", "Later", "MuchLater"},
 		},
 		{
-			"Events not read", []Record{fenceFrom("b", 0, nil), fenceFrom("a", -time.Hour, minutes(-3))}, nil,
+			"Events not read", []ParsedFencing{fenceFrom("b", 0, nil), fenceFrom("a", -time.Hour, minutes(-3))}, nil,
 			[]string{"bmc"},
 		},
 	} {

@@ -17,9 +17,9 @@ import (
 	"unicode"
 )
 
-// Line is somebody's text as one printable line of at most that many bytes. Marks that change the direction of what follows, and others that
+// OneLine is somebody's text as one printable line of at most that many bytes. Marks that change the direction of what follows, and others that
 // are not seen, become spaces.
-func Line(text string, most int) string {
+func OneLine(text string, most int) string {
 	const dots = "…"
 	if len(text) > 4*most { // not all of a megabyte is looked at
 		text = text[:4*most]

@@ -11,11 +11,11 @@ import (
 // AddTo adds all sources to a manager. The Leases are heard on every replica, so that a new leader knows which are stale. The others run on
 // the leader, where somebody reads Options.Nodes. They return only after everything that they started has stopped.
 func AddTo(mgr manager.Manager, o Options) error {
-	beats, err := heartbeatsOf(mgr, o)
+	beats, err := newHeartbeats(mgr, o)
 	if err != nil {
 		return fmt.Errorf("watching leases: %w", err)
 	}
-	if err := errors.Join(mgr.Add(beats), mgr.AddReadyzCheck("leases", beats.ready)); err != nil {
+	if err := errors.Join(mgr.Add(beats), mgr.AddReadyzCheck("leases", beats.checkReady)); err != nil {
 		return fmt.Errorf("watching leases: %w", err)
 	}
 	l := newLines(o)
@@ -23,9 +23,9 @@ func AddTo(mgr manager.Manager, o Options) error {
 		name string
 		run  func(context.Context)
 	}{
-		{"watching leases", beats.scan},
-		{"watching devices", newDevices(o, l).run},
-		{"keeping lines to nodes", l.run},
+		{"watching leases", beats.scanLeases},
+		{"watching devices", newDevices(o, l).runWatches},
+		{"keeping lines to nodes", l.runLines},
 	}
 	if o.Storage != nil {
 		sources = append(sources, struct {
@@ -44,5 +44,5 @@ func AddTo(mgr manager.Manager, o Options) error {
 
 // watchStorage wakes the nodes whose storage changed, until ctx ends.
 func (o *Options) watchStorage(ctx context.Context) {
-	o.Storage(ctx, func(node string) { o.wake(ctx, node) })
+	o.Storage(ctx, func(node string) { o.wakeNode(ctx, node) })
 }

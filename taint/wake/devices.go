@@ -23,10 +23,10 @@ func newDevices(o Options, l *lines) *devices {
 	return &devices{Options: o, lines: l, pushes: map[providers.Watcher]*push{}, polls: map[providers.Provider]*poller{}}
 }
 
-// run keeps one Watch running for each provider whose devices push, over the machines of all nodes, and one poller for each whose devices
+// runWatches keeps one Watch running for each provider whose devices push, over the machines of all nodes, and one poller for each whose devices
 // are polled. It wakes all nodes when the configuration changed: one may have been waiting for just that. It blocks until ctx ends and
 // all of its Watches and pollers have returned.
-func (d *devices) run(ctx context.Context) {
+func (d *devices) runWatches(ctx context.Context) {
 	defer func() {
 		for _, p := range d.pushes {
 			p.stop()
@@ -41,17 +41,17 @@ func (d *devices) run(ctx context.Context) {
 	var looked time.Time
 	again := false
 	for {
-		if c, now := d.Config(), d.Now(); c != config || d.Moves.Since(looked, now) || again && now.Sub(looked) >= checkMoved {
+		if c, now := d.Config(), d.Now(); c != config || d.Moves.ShouldList(looked, now) || again && now.Sub(looked) >= checkMoved {
 			if config != nil && c != config {
-				d.wakeAll(ctx, d.Known())
+				d.wakeAll(ctx, d.KnownNodes())
 			}
 			config, looked, again = c, now, true
-			if want, err := d.find(ctx, config); err != nil {
+			if want, err := d.findTargets(ctx, config); err != nil {
 				d.Log.Warn("Cannot list nodes", "error", err) // what is watched stays watched
 			} else {
-				d.listen(ctx, want.pushes)
-				d.poll(ctx, want.polls)
-				d.lines.kept.Want(config.LinePort, want.lines)
+				d.updateWatches(ctx, want.pushes)
+				d.updatePollers(ctx, want.polls)
+				d.lines.kept.SetNodes(config.LinePort, want.lines)
 				again = len(want.polls) > 0 // one that was silent for a while is polled again, though its Node did not change
 			}
 		}
@@ -63,8 +63,8 @@ func (d *devices) run(ctx context.Context) {
 	}
 }
 
-// listen ends the Watches whose targets changed, and begins those that are missing.
-func (d *devices) listen(ctx context.Context, want map[providers.Watcher][]providers.Target) {
+// updateWatches ends the Watches whose targets changed, and begins those that are missing.
+func (d *devices) updateWatches(ctx context.Context, want map[providers.Watcher][]providers.Target) {
 	for w, old := range d.pushes {
 		if !slices.Equal(old.targets, want[w]) {
 			old.stop()
@@ -78,8 +78,8 @@ func (d *devices) listen(ctx context.Context, want map[providers.Watcher][]provi
 	}
 }
 
-// poll ends the pollers of providers that are not polled any more, begins those that are missing, and tells all whom to ask.
-func (d *devices) poll(ctx context.Context, want map[providers.Provider]*polled) {
+// updatePollers ends the pollers of providers that are not polled any more, begins those that are missing, and tells all whom to ask.
+func (d *devices) updatePollers(ctx context.Context, want map[providers.Provider]*polled) {
 	for provider, p := range d.polls {
 		if want[provider] == nil {
 			p.stop()
@@ -92,6 +92,6 @@ func (d *devices) poll(ctx context.Context, want map[providers.Provider]*polled)
 			p = newPoller(ctx, d.Options, w.name)
 			d.polls[provider] = p
 		}
-		p.ask(w)
+		p.setTargets(w)
 	}
 }

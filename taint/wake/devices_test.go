@@ -98,25 +98,25 @@ func TestWatchDevices(t *testing.T) {
 		nodes.set("b", "a", "silent", "nobody's")
 		wake := make(chan event.GenericEvent, 10)
 		o := optionsOf(nodes, wake, config.Load)
-		o.Known = func() []string { return []string{"waiting"} }
+		o.KnownNodes = func() []string { return []string{"waiting"} }
 		var done sync.WaitGroup
-		done.Go(func() { newDevices(o, newLines(o)).run(ctx) })
+		done.Go(func() { newDevices(o, newLines(o)).runWatches(ctx) })
 		synctest.Wait()
 		if got, begun := p.state(); !slices.Equal(got, []string{"a", "b"}) || begun != 1 {
 			t.Fatalf("watched: got %q after %d Watches, want a and b after one", got, begun)
 		}
 
-		o.Fleet(func(f *fleet.Fleet) { f.Know("a", o.now()) })
+		o.Fleet(func(f *fleet.Fleet) { f.AddNode("a", o.instantNow()) })
 		p.f(providers.Target{Node: "a"}, providers.Observation{State: providers.PowerOn})
-		if at := o.view("a").OnAt; !at.Equal(o.now()) {
+		if at := o.fleetView("a").OnAt; !at.Equal(o.instantNow()) {
 			t.Errorf("a says On: got On at %s, want now", at.Wall)
 		}
 		p.f(providers.Target{Node: "b"}, providers.Observation{State: providers.PowerOff})
 		if len(wake) != 1 {
 			t.Fatalf("woken: got %d nodes, want one", len(wake))
 		}
-		if e := <-wake; e.Object.GetName() != "b" || o.view("b").Hint != fleet.Push || o.view("a").Hint != "" {
-			t.Errorf("woken: got %s, hints a %q b %q, want b alone", e.Object.GetName(), o.view("a").Hint, o.view("b").Hint)
+		if e := <-wake; e.Object.GetName() != "b" || o.fleetView("b").Hint != fleet.Push || o.fleetView("a").Hint != "" {
+			t.Errorf("woken: got %s, hints a %q b %q, want b alone", e.Object.GetName(), o.fleetView("a").Hint, o.fleetView("b").Hint)
 		}
 
 		time.Sleep(time.Minute)
@@ -124,7 +124,7 @@ func TestWatchDevices(t *testing.T) {
 			t.Errorf("Watches while nothing changed: got %d, want 1", begun)
 		}
 		nodes.set("b", "a", "c")
-		o.Moves.Note(time.Now())
+		o.Moves.NoteMove(time.Now())
 		time.Sleep(checkMoved + checkConfig)
 		if got, begun := p.state(); !slices.Equal(got, []string{"a", "b", "c"}) || begun != 2 {
 			t.Errorf("watched with another node: got %q after %d Watches, want a, b, c after two", got, begun)

@@ -25,9 +25,11 @@ import (
 // leases hears the nodes' Leases.
 type leases struct{ Options }
 
-// heard folds a Lease in, and reports whether it changed.
-func (w *leases) heard(l *coordinationv1.Lease) (changed bool) {
-	w.Fleet(func(f *fleet.Fleet) { changed = f.Lease(l.Name, l.ResourceVersion, taint.LeaseDuration(l), w.now()) })
+// observeLease folds a Lease in, and reports whether it changed.
+func (w *leases) observeLease(l *coordinationv1.Lease) (changed bool) {
+	w.Fleet(func(f *fleet.Fleet) {
+		changed = f.ApplyLease(l.Name, l.ResourceVersion, taint.LeaseDuration(l), w.instantNow())
+	})
 	return changed
 }
 
@@ -40,8 +42,8 @@ type heartbeats struct {
 	first  sync.Once
 }
 
-// heartbeatsOf has all replicas of a manager hear the Leases, so that a new leader knows which are stale.
-func heartbeatsOf(mgr manager.Manager, o Options) (*heartbeats, error) {
+// newHeartbeats has all replicas of a manager hear the Leases, so that a new leader knows which are stale.
+func newHeartbeats(mgr manager.Manager, o Options) (*heartbeats, error) {
 	gvk := coordinationv1.SchemeGroupVersion.WithKind("Lease")
 	c, err := apiutil.RESTClientForGVK(gvk, false, false, mgr.GetConfig(), serializer.NewCodecFactory(mgr.GetScheme()), mgr.GetHTTPClient())
 	if err != nil {
@@ -75,8 +77,8 @@ func (l listed) WaitForCacheSync(ctx context.Context) bool {
 	}
 }
 
-// ready is an error before all Leases were heard of.
-func (h *heartbeats) ready(*http.Request) error {
+// checkReady is an error before all Leases were heard of.
+func (h *heartbeats) checkReady(*http.Request) error {
 	select {
 	case <-h.listed:
 		return nil
@@ -90,8 +92,8 @@ func (h *heartbeats) Add(o any) error { return h.Update(o) }
 
 // Update takes a Lease that may have changed.
 func (h *heartbeats) Update(o any) error {
-	if l, ok := o.(*coordinationv1.Lease); ok && h.heard(l) {
-		h.Heard(l.Name)
+	if l, ok := o.(*coordinationv1.Lease); ok && h.observeLease(l) {
+		h.OnHeartbeat(l.Name)
 	}
 	return nil
 }
@@ -114,10 +116,10 @@ func (h *heartbeats) Resync() error { return nil }
 // relist is how often the Leases are listed live while none is fresh.
 const relist = 2 * time.Second
 
-// scan looks for Leases that stopped or began to change, and wakes their nodes. While none is fresh it lists them live: after
+// scanLeases looks for Leases that stopped or began to change, and wakes their nodes. While none is fresh it lists them live: after
 // an outage of the API server the watch's back-off would keep us blind for half a minute, and a node that dies then would be seen
 // late. It blocks until ctx ends.
-func (w *leases) scan(ctx context.Context) {
+func (w *leases) scanLeases(ctx context.Context) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	var listed time.Time
@@ -129,17 +131,17 @@ func (w *leases) scan(ctx context.Context) {
 		}
 		var changed []string
 		var silent bool
-		w.Fleet(func(f *fleet.Fleet) { changed, silent = f.Tick(w.now()), f.Silent() })
+		w.Fleet(func(f *fleet.Fleet) { changed, silent = f.Tick(w.instantNow()), f.IsSilent() })
 		if silent && w.Now().Sub(listed) >= relist {
 			listed = w.Now()
-			w.list(ctx)
+			w.listLeases(ctx)
 		}
 		w.wakeAll(ctx, changed)
 	}
 }
 
-// list folds a live list in. An error is the outage that it looks for the end of.
-func (w *leases) list(ctx context.Context) {
+// listLeases folds a live list in. An error is the outage that it looks for the end of.
+func (w *leases) listLeases(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	var list coordinationv1.LeaseList
@@ -148,6 +150,6 @@ func (w *leases) list(ctx context.Context) {
 		return
 	}
 	for i := range list.Items {
-		w.heard(&list.Items[i])
+		w.observeLease(&list.Items[i])
 	}
 }

@@ -30,7 +30,7 @@ func lease(node string, rv int) *coordinationv1.Lease {
 func TestHeartbeatsAreTold(t *testing.T) {
 	var heard []string
 	o := optionsOf(nil, nil, nil)
-	o.Heard = func(node string) { heard = append(heard, node) }
+	o.OnHeartbeat = func(node string) { heard = append(heard, node) }
 	beats := heartbeats{leases: leases{o}, listed: make(chan struct{})}
 	must(t, beats.Replace([]any{lease("n1", 1), lease("n2", 1)}, ""))
 	heard = nil
@@ -48,16 +48,16 @@ func TestHeardBeforeLeading(t *testing.T) {
 	beats := heartbeats{leases: leases{optionsOf(nil, nil, nil)}, listed: make(chan struct{})}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if beats.GetCache().WaitForCacheSync(ended) || beats.ready(nil) == nil {
+	if beats.GetCache().WaitForCacheSync(ended) || beats.checkReady(nil) == nil {
 		t.Error("it leads, or is ready, and has heard of no Lease")
 	}
 	must(t, beats.Update(lease("n1", 7)))
-	if beats.ready(nil) == nil {
+	if beats.checkReady(nil) == nil {
 		t.Error("it is ready, and has heard of one Lease of all")
 	}
 	for range 2 { // a watch that broke lists again
 		must(t, beats.Replace(nil, ""))
-		if err := beats.ready(nil); err != nil || !beats.GetCache().WaitForCacheSync(t.Context()) {
+		if err := beats.checkReady(nil); err != nil || !beats.GetCache().WaitForCacheSync(t.Context()) {
 			t.Errorf("got %v, want it to be ready, and to lead", err)
 		}
 	}
@@ -98,8 +98,8 @@ func TestScanOfLeases(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		w := leases{o}
-		w.Fleet(func(f *fleet.Fleet) { f.Know("n1", w.now()); f.Know("n2", w.now()) })
-		wait.Go(func() { w.scan(ctx) })
+		w.Fleet(func(f *fleet.Fleet) { f.AddNode("n1", w.instantNow()); f.AddNode("n2", w.instantNow()) })
+		wait.Go(func() { w.scanLeases(ctx) })
 		woken := func() (names []string) {
 			for len(nodes) > 0 {
 				e := <-nodes
@@ -109,8 +109,8 @@ func TestScanOfLeases(t *testing.T) {
 			return names
 		}
 		for rv := range 6 { // n2 falls silent after the third
-			w.heard(lease("n1", rv+1))
-			w.heard(lease("n2", min(rv+1, 3)))
+			w.observeLease(lease("n1", rv+1))
+			w.observeLease(lease("n2", min(rv+1, 3)))
 			time.Sleep(10 * time.Second)
 		}
 		if got := woken(); !slices.Contains(got, "n2") {
@@ -125,7 +125,7 @@ func TestScanOfLeases(t *testing.T) {
 		}
 		time.Sleep(2 * relist)
 		woken()
-		if v := w.view("n2"); v.Stale {
+		if v := w.fleetView("n2"); v.Stale {
 			t.Error("the live list was not heard")
 		}
 		cancel()

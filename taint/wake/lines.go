@@ -21,19 +21,19 @@ type lines struct {
 
 func newLines(o Options) *lines {
 	l := &lines{Options: o, some: make(chan struct{}, 1)}
-	l.kept = line.New(line.Options{Log: o.Log, Broke: l.broke})
+	l.kept = line.New(line.Options{Log: o.Log, OnBreak: l.noteBroken})
 	return l
 }
 
-// run keeps the lines (devices says to whom). It blocks until ctx ends and they are closed.
-func (l *lines) run(ctx context.Context) {
+// runLines keeps the lines (devices says to whom). It blocks until ctx ends and they are closed.
+func (l *lines) runLines(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := l.kept.Run(ctx); err != nil {
 			l.Log.Warn("There are no lines to nodes", "error", err)
 		}
 	})
-	running.Go(func() { l.forward(ctx) })
+	running.Go(func() { l.wakeBroken(ctx) })
 	defer l.Metrics.lines.Reset()
 	defer running.Wait()
 	tick := time.NewTicker(time.Second)
@@ -50,8 +50,8 @@ func (l *lines) run(ctx context.Context) {
 	}
 }
 
-// forward wakes the nodes whose lines broke, until ctx ends.
-func (l *lines) forward(ctx context.Context) {
+// wakeBroken wakes the nodes whose lines broke, until ctx ends.
+func (l *lines) wakeBroken(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -66,9 +66,9 @@ func (l *lines) forward(ctx context.Context) {
 	}
 }
 
-// broke gives the hint that a node's line broke. It does not block: whoever keeps the lines calls it.
-func (l *lines) broke(node string) {
-	l.hint(node, fleet.Line)
+// noteBroken gives the hint that a node's line broke. It does not block: whoever keeps the lines calls it.
+func (l *lines) noteBroken(node string) {
+	l.addHint(node, fleet.Line)
 	l.mu.Lock()
 	l.broken = append(l.broken, node)
 	l.mu.Unlock()

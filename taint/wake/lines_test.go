@@ -34,7 +34,7 @@ func TestWhoHasALine(t *testing.T) {
 	add("disabled", "disabled", in("10.0.0.4"))
 	add("nobody's", "", in("10.0.0.5"))
 	o := optionsOf(list, nil, nil)
-	got, err := o.find(t.Context(), &Config{
+	got, err := o.findTargets(t.Context(), &Config{
 		Machines: machine.Finder{Led: func(n *corev1.Node) (machine.Machine, error) {
 			if n.Name == "nobody's" {
 				return machine.Machine{}, errors.New("no provider")
@@ -65,19 +65,19 @@ func TestLineBroke(t *testing.T) {
 		l := newLines(optionsOf(nil, wake, nil))
 		ctx, cancel := context.WithCancel(t.Context())
 		for _, n := range []string{"n1", "n2", "n3"} { // nobody listens yet
-			l.broke(n)
+			l.noteBroken(n)
 		}
-		if by := l.view("n2").Hint; by != fleet.Line {
+		if by := l.fleetView("n2").Hint; by != fleet.Line {
 			t.Errorf("hint by %q", by)
 		}
 		var wait sync.WaitGroup
-		wait.Go(func() { l.forward(ctx) })
+		wait.Go(func() { l.wakeBroken(ctx) })
 		for _, want := range []string{"n1", "n2", "n3"} {
 			if e := <-wake; e.Object.GetName() != want {
 				t.Errorf("woken: %s, want %s", e.Object.GetName(), want)
 			}
 		}
-		l.broke("n4")
+		l.noteBroken("n4")
 		synctest.Wait()
 		cancel()
 		wait.Wait() // also while nobody takes the wake-up

@@ -52,7 +52,7 @@ func newPoller(ctx context.Context, o Options, name string) *poller {
 	for range pollsAtOnce {
 		p.done.Go(func() {
 			for key, over := p.queue.Get(); !over; key, over = p.queue.Get() {
-				if after := p.turn(ctx, key); after >= 0 {
+				if after := p.askUnit(ctx, key); after >= 0 {
 					p.queue.AddAfter(key, after)
 				}
 				p.queue.Done(key)
@@ -69,14 +69,14 @@ func (p *poller) stop() {
 	p.done.Wait()
 }
 
-// ask says whom to ask from now on. Units that were known keep their turns; new ones are spread over the period.
-func (p *poller) ask(w *polled) {
+// setTargets says whom to ask from now on. Units that were known keep their turns; new ones are spread over the period.
+func (p *poller) setTargets(w *polled) {
 	limiter, _ := w.provider.(providers.Limiter)
 	by := map[string][]machine.Machine{}
 	for _, m := range w.machines {
 		key := m.Device
 		if limiter != nil {
-			key = cmp.Or(limiter.Limits(m.Target), key)
+			key = cmp.Or(limiter.LimitGroup(m.Target), key)
 		}
 		by[key] = append(by[key], m)
 	}
@@ -113,8 +113,8 @@ func (p *poller) ask(w *polled) {
 	p.slow = longest
 }
 
-// turn puts one question to a unit, and gives the hints that it brings. It returns after how long the next is due; less than 0 is never.
-func (p *poller) turn(ctx context.Context, key string) time.Duration {
+// askUnit puts one question to a unit, and gives the hints that it brings. It returns after how long the next is due; less than 0 is never.
+func (p *poller) askUnit(ctx context.Context, key string) time.Duration {
 	p.mu.Lock()
 	u := p.units[key]
 	if u == nil || ctx.Err() != nil {
@@ -131,16 +131,16 @@ func (p *poller) turn(ctx context.Context, key string) time.Duration {
 	targets := make([]providers.Target, len(ms))
 	for i, m := range ms {
 		targets[i] = m.Target
-		targets[i].Heard = p.view(m.Target.Node).Beat.Wall
+		targets[i].Heard = p.fleetView(m.Target.Node).Beat.Wall
 	}
-	answers := providers.AskAll(ctx, provider, p.by, targets, p.now)
+	answers := providers.AskAll(ctx, provider, p.by, targets, p.instantNow)
 	if ctx.Err() != nil {
 		return -1
 	}
-	off, known := offs(answers)
+	off, known := findOff(answers)
 	for i, a := range answers {
 		if a.State == providers.PowerOn && !ms[i].Feeds {
-			p.Fleet(func(f *fleet.Fleet) { f.HeardOn(ms[i].Target.Node, a.Got) })
+			p.Fleet(func(f *fleet.Fleet) { f.ApplyOnAnswer(ms[i].Target.Node, a.Got) })
 		}
 		p.Metrics.polls.WithLabelValues(p.by, a.State.String()).Inc()
 	}
@@ -149,8 +149,8 @@ func (p *poller) turn(ctx context.Context, key string) time.Duration {
 		off = nil
 	}
 	for _, i := range off {
-		if !p.distrusts(ms[i]) {
-			p.tell(ctx, ms[i].Target.Node, answers[i])
+		if !p.isDistrusted(ms[i]) {
+			p.reportOff(ctx, ms[i].Target.Node, answers[i])
 		}
 	}
 	p.mu.Lock()
@@ -161,14 +161,14 @@ func (p *poller) turn(ctx context.Context, key string) time.Duration {
 	return max(0, u.pace*time.Duration(u.slower)-p.Now().Sub(begun))
 }
 
-// distrusts reports that a record keeps the device from being believed.
-func (p *poller) distrusts(m machine.Machine) (by bool) {
-	p.Fleet(func(f *fleet.Fleet) { by = f.Distrusted(m.Identity, m.Device, m.Target.Node) != "" })
+// isDistrusted reports that a record keeps the device from being believed.
+func (p *poller) isDistrusted(m machine.Machine) (by bool) {
+	p.Fleet(func(f *fleet.Fleet) { by = f.DistrustingNode(m.Identity, m.Device, m.Target.Node) != "" })
 	return by
 }
 
-// offs are the places of those that are exactly Off, and whether any device knew anything. Unknown is no hint, whatever its cause.
-func offs(answers []providers.Answer) (off []int, known bool) {
+// findOff are the places of those that are exactly Off, and whether any device knew anything. Unknown is no hint, whatever its cause.
+func findOff(answers []providers.Answer) (off []int, known bool) {
 	for i, a := range answers {
 		switch a.State {
 		case providers.PowerOff:
@@ -181,15 +181,15 @@ func offs(answers []providers.Answer) (off []int, known bool) {
 	return off, known
 }
 
-// tell has the node looked at, which asks all of its devices anew.
-func (p *poller) tell(ctx context.Context, node string, a providers.Answer) {
+// reportOff has the node looked at, which asks all of its devices anew.
+func (p *poller) reportOff(ctx context.Context, node string, a providers.Answer) {
 	var before fleet.Source
 	p.Fleet(func(f *fleet.Fleet) {
-		before = f.View(node, p.now()).Hint
-		f.Hint(node, fleet.Poll, p.now())
+		before = f.View(node, p.instantNow()).Hint
+		f.ApplyHint(node, fleet.Poll, p.instantNow())
 	})
 	if before == "" {
 		p.Log.Info("A polled device says that the machine is off", "node", node, "provider", p.by, "raw", a.Raw)
 	}
-	p.wake(ctx, node)
+	p.wakeNode(ctx, node)
 }

@@ -43,7 +43,7 @@ func newRack() *rack {
 	return &rack{says: map[string]providers.Observation{}, fails: map[string]error{}, asked: map[string][]time.Time{}, open: map[string]int{}}
 }
 
-func (k *rack) Limits(t providers.Target) string {
+func (k *rack) LimitGroup(t providers.Target) string {
 	if k.chass == nil {
 		return t.ID
 	}
@@ -51,7 +51,7 @@ func (k *rack) Limits(t providers.Target) string {
 }
 
 func (k *rack) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
-	unit, sent := k.Limits(t), time.Now()
+	unit, sent := k.LimitGroup(t), time.Now()
 	k.mu.Lock()
 	k.asked[t.Node] = append(k.asked[t.Node], sent)
 	k.open[unit]++
@@ -104,8 +104,8 @@ func (k *rack) times(node string) []time.Time {
 // cloud is a rack that answers for all in one call.
 type cloud struct{ *rack }
 
-func (cloud) MaxStates() int                 { return 1000 }
-func (cloud) Limits(providers.Target) string { return "region" }
+func (cloud) MaxStates() int                     { return 1000 }
+func (cloud) LimitGroup(providers.Target) string { return "region" }
 func (c cloud) States(ctx context.Context, ts []providers.Target) (map[string]providers.Observation, error) {
 	out := map[string]providers.Observation{}
 	for _, t := range ts {
@@ -154,7 +154,7 @@ func poll(t *testing.T, p providers.Provider, nodes int, per float64, change fun
 		var wait sync.WaitGroup
 		var mu sync.Mutex // guards names
 		names := map[string]bool{}
-		wait.Go(func() { newDevices(x.Options, newLines(x.Options)).run(ctx) })
+		wait.Go(func() { newDevices(x.Options, newLines(x.Options)).runWatches(ctx) })
 		wait.Go(func() {
 			for {
 				select {
@@ -183,7 +183,7 @@ func poll(t *testing.T, p providers.Provider, nodes int, per float64, change fun
 func (x *polling) hints(nodes int) string {
 	var out []string
 	for i := range nodes {
-		if by := x.view(fmt.Sprintf("n%d", i)).Hint; by != "" {
+		if by := x.fleetView(fmt.Sprintf("n%d", i)).Hint; by != "" {
 			out = append(out, fmt.Sprintf("n%d:%s", i, by))
 		}
 	}
@@ -201,9 +201,9 @@ func TestPollHints(t *testing.T) {
 				t.Errorf("n%d: asked %d times in a minute, want every 5 s", i, len(at))
 			}
 		}
-		x.Fleet(func(f *fleet.Fleet) { f.Know("n0", x.now()) })
+		x.Fleet(func(f *fleet.Fleet) { f.AddNode("n0", x.instantNow()) })
 		time.Sleep(6 * time.Second)
-		if at := x.view("n0").OnAt; x.now().Sub(at) > 6*time.Second {
+		if at := x.fleetView("n0").OnAt; x.instantNow().Sub(at) > 6*time.Second {
 			t.Errorf("n0 is polled and on: got On at %s, want within the period", at.Wall)
 		}
 		if k.worst != 1 {
@@ -344,7 +344,7 @@ func TestPollEndsWithTheHeartbeats(t *testing.T) {
 			x.Fleet(func(f *fleet.Fleet) {
 				for i, beats := range []time.Duration{time.Minute, 0} {
 					if since := time.Since(begun); since <= beats {
-						f.Lease(fmt.Sprintf("n%d", i), since.String(), 0, providers.Now())
+						f.ApplyLease(fmt.Sprintf("n%d", i), since.String(), 0, providers.Now())
 					}
 				}
 			})
@@ -377,9 +377,9 @@ func TestPollsEndTogether(t *testing.T) {
 // A device whose word is not believed any more gives no hint.
 func TestPollOfALiar(t *testing.T) {
 	k := newRack()
-	lied := taint.Record{ID: "f", NodeUID: "u", Device: "racks/n0"}.Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	lied := taint.Record{ID: "f", NodeUID: "u", Device: "racks/n0"}.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	poll(t, k, 3, 10, nil, func(x *polling) {
-		x.Fleet(func(f *fleet.Fleet) { f.Record("n0", "7", &lied, providers.Now()) })
+		x.Fleet(func(f *fleet.Fleet) { f.ApplyRecord("n0", "7", &lied, providers.Now()) })
 		k.say("n0", providers.PowerOff)
 		k.say("n1", providers.PowerOff)
 		time.Sleep(10 * time.Second)
@@ -392,7 +392,7 @@ func TestPollOfALiar(t *testing.T) {
 // Who is suspect, being fenced, excluded or disabled is not polled.
 func TestWhoIsPolled(t *testing.T) {
 	k := newRack()
-	open := taint.Record{ID: "f", NodeUID: "u"}.Enter(taint.PhasePoweringOff, "", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	open := taint.Record{ID: "f", NodeUID: "u"}.EnterPhase(taint.PhasePoweringOff, "", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	poll(t, k, 7, 10, func(n *corev1.Node) {
 		switch n.Name {
 		case "n1":

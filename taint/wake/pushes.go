@@ -29,7 +29,7 @@ func newPush(ctx context.Context, o Options, w providers.Watcher, targets []prov
 	ctx, p.cancel = context.WithCancel(ctx)
 	go func() { // its owner calls stop
 		defer close(p.done)
-		p.run(ctx)
+		p.runWatch(ctx)
 	}()
 	return p
 }
@@ -40,10 +40,10 @@ func (p *push) stop() {
 	<-p.done
 }
 
-// run watches until ctx ends, again after a while if the provider gives up.
-func (p *push) run(ctx context.Context) {
+// runWatch watches until ctx ends, again after a while if the provider gives up.
+func (p *push) runWatch(ctx context.Context) {
 	for {
-		err := p.once(ctx)
+		err := p.watchOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -56,28 +56,28 @@ func (p *push) run(ctx context.Context) {
 	}
 }
 
-// once watches until the provider gives up, and turns its panic into an error.
-func (p *push) once(ctx context.Context) (err error) {
+// watchOnce watches until the provider gives up, and turns its panic into an error.
+func (p *push) watchOnce(ctx context.Context) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("watching devices: panic: %v\n%s", v, debug.Stack())
 		}
 	}()
-	heard := func(t providers.Target, o providers.Observation) { p.heard(ctx, t, o) }
+	heard := func(t providers.Target, o providers.Observation) { p.handlePush(ctx, t, o) }
 	if err := p.watcher.Watch(ctx, p.targets, heard); err != nil {
 		return fmt.Errorf("watching devices: %w", err)
 	}
 	return errors.New("watching devices: ended by itself")
 }
 
-// heard takes what a device told. On proves nothing and wakes nobody; everything else is a hint.
-func (p *push) heard(ctx context.Context, t providers.Target, o providers.Observation) {
+// handlePush takes what a device told. On proves nothing and wakes nobody; everything else is a hint.
+func (p *push) handlePush(ctx context.Context, t providers.Target, o providers.Observation) {
 	p.Metrics.pushes.WithLabelValues(o.State.String()).Inc()
 	if o.State == providers.PowerOn {
-		p.Fleet(func(f *fleet.Fleet) { f.HeardOn(t.Node, p.now()) })
+		p.Fleet(func(f *fleet.Fleet) { f.ApplyOnAnswer(t.Node, p.instantNow()) })
 		return
 	}
-	p.hint(t.Node, fleet.Push)
+	p.addHint(t.Node, fleet.Push)
 	p.Log.Info("Device reports that the machine does not run", "node", t.Node, "state", o.State.String(), "raw", o.Raw)
-	p.wake(ctx, t.Node)
+	p.wakeNode(ctx, t.Node)
 }

@@ -31,8 +31,8 @@ type polled struct {
 	machines []machine.Machine // in the order of the nodes' names
 }
 
-// find finds whom to watch. A node in mode disabled is neither polled nor has it a line, nor has one without a machine.
-func (o *Options) find(ctx context.Context, config *Config) (targets, error) {
+// findTargets finds whom to watch. A node in mode disabled is neither polled nor has it a line, nor has one without a machine.
+func (o *Options) findTargets(ctx context.Context, config *Config) (targets, error) {
 	nodes, err := kube.CachedNodes(ctx, o.Cache)
 	if err != nil {
 		return targets{}, err
@@ -40,7 +40,7 @@ func (o *Options) find(ctx context.Context, config *Config) (targets, error) {
 	out := targets{pushes: map[providers.Watcher][]providers.Target{}, polls: map[providers.Provider]*polled{}}
 	for _, n := range nodes {
 		rec, _ := taint.RecordOf(n)
-		m, _ := config.Machines.Find(n, rec)
+		m, _ := config.Machines.FindMachine(n, rec)
 		asks := len(m.Devices()) > 0 && config.Mode(n).Mode != fence.Disabled
 		if a := addressOf(n); asks && a.IsValid() {
 			out.lines = append(out.lines, line.Node{Name: n.Name, Address: a})
@@ -73,13 +73,13 @@ func (o *Options) mayPoll(config *Config, n *corev1.Node) bool {
 	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
-	return ready && !taint.IsFenced(n, o.Key) && config.Excluded(n) == "" && !o.view(n.Name).Stale
+	return ready && !taint.IsFenced(n, o.Key) && config.Excluded(n) == "" && !o.fleetView(n.Name).Stale
 }
 
 // addressOf is where a node's line goes: its first InternalIP that can be another machine's. Its kubelet writes that.
 func addressOf(n *corev1.Node) netip.Addr {
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && line.Usable(ip) {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && line.IsUsable(ip) {
 			return ip
 		}
 	}

@@ -26,9 +26,9 @@ import (
 // Config is what the configuration in force says of who is watched. It is immutable: a reload makes another. Every field is required.
 type Config struct {
 	Machines machine.Finder
-	Mode     func(*corev1.Node) fence.Chosen // what may be done about a node
-	Excluded func(*corev1.Node) string       // "" or why the node must be left alone
-	LinePort uint16                          // the port to which each node has a line; 0: there are none
+	Mode     func(*corev1.Node) fence.ChosenMode // what may be done about a node
+	Excluded func(*corev1.Node) string           // "" or why the node must be left alone
+	LinePort uint16                              // the port to which each node has a line; 0: there are none
 }
 
 // Options is what all sources of wake-ups are made of. Every field is required but where noted.
@@ -44,31 +44,31 @@ type Options struct {
 	Nodes chan<- event.GenericEvent
 	// Fleet lends the memory across nodes to a function, which must not block.
 	Fleet func(func(*fleet.Fleet))
-	// Known returns the nodes that are looked at when the configuration changed: one may have been waiting for just that.
-	Known func() []string
-	// Heard is told of each heartbeat of a node. It must not block.
-	Heard func(node string)
-	Moves *Moves
+	// KnownNodes returns the nodes that are looked at when the configuration changed: one may have been waiting for just that.
+	KnownNodes func() []string
+	// OnHeartbeat is told of each heartbeat of a node. It must not block.
+	OnHeartbeat func(node string)
+	Moves       *Moves
 	// Storage calls tell with each node whose storage changed, until ctx ends. nil: none does.
 	Storage func(ctx context.Context, tell func(node string))
 }
 
-// now is this moment by both clocks of the process.
-func (o *Options) now() providers.Instant { return providers.InstantOf(o.Now()) }
+// instantNow is this moment by both clocks of the process.
+func (o *Options) instantNow() providers.Instant { return providers.InstantOf(o.Now()) }
 
-// view returns what the fleet's memory says of a node now.
-func (o *Options) view(node string) (v fleet.View) {
-	o.Fleet(func(f *fleet.Fleet) { v = f.View(node, o.now()) })
+// fleetView returns what the fleet's memory says of a node now.
+func (o *Options) fleetView(node string) (v fleet.View) {
+	o.Fleet(func(f *fleet.Fleet) { v = f.View(node, o.instantNow()) })
 	return v
 }
 
-// hint notes that somebody says of a node's machine, without being asked for a fence, that it does not run.
-func (o *Options) hint(node string, by fleet.Source) {
-	o.Fleet(func(f *fleet.Fleet) { f.Hint(node, by, o.now()) })
+// addHint notes that somebody says of a node's machine, without being asked for a fence, that it does not run.
+func (o *Options) addHint(node string, by fleet.Source) {
+	o.Fleet(func(f *fleet.Fleet) { f.ApplyHint(node, by, o.instantNow()) })
 }
 
-// wake has a node looked at. It blocks until the queue takes it, or ctx ends.
-func (o *Options) wake(ctx context.Context, node string) {
+// wakeNode has a node looked at. It blocks until the queue takes it, or ctx ends.
+func (o *Options) wakeNode(ctx context.Context, node string) {
 	select {
 	case o.Nodes <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}}:
 	case <-ctx.Done():
@@ -81,7 +81,7 @@ func (o *Options) wakeAll(ctx context.Context, nodes []string) {
 		if ctx.Err() != nil {
 			return
 		}
-		o.wake(ctx, n)
+		o.wakeNode(ctx, n)
 	}
 }
 
@@ -96,12 +96,12 @@ type Moves struct {
 	at atomic.Int64 // in nanoseconds since 1970
 }
 
-// Note notes that a Node moved now.
-func (m *Moves) Note(now time.Time) { m.at.Store(now.UnixNano()) }
+// NoteMove notes that a Node moved now.
+func (m *Moves) NoteMove(now time.Time) { m.at.Store(now.UnixNano()) }
 
-// Since reports that it is time to look all nodes up again, which were looked up at some time before now: a minute ago, or some seconds if a
+// ShouldList reports that it is time to look all nodes up again, which were looked up at some time before now: a minute ago, or some seconds if a
 // Node moved since. It does so twice: what other nodes claim may be known a second after they moved.
-func (m *Moves) Since(looked, now time.Time) bool {
+func (m *Moves) ShouldList(looked, now time.Time) bool {
 	since := now.Sub(looked)
 	return since >= checkAll || since >= checkMoved && !time.Unix(0, m.at.Load()).Before(looked.Add(-checkMoved))
 }

@@ -27,7 +27,7 @@ func optionsOf(cache client.Reader, nodes chan<- event.GenericEvent, config func
 	memory := &fleet.Fleet{}
 	return Options{
 		Cache: cache, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()), Config: config, Key: taint.DefaultKey,
-		Now: time.Now, Nodes: nodes, Known: func() []string { return nil }, Heard: func(string) {}, Moves: &Moves{},
+		Now: time.Now, Nodes: nodes, KnownNodes: func() []string { return nil }, OnHeartbeat: func(string) {}, Moves: &Moves{},
 		Fleet: func(f func(*fleet.Fleet)) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -37,9 +37,9 @@ func optionsOf(cache client.Reader, nodes chan<- event.GenericEvent, config func
 }
 
 // byLabel is a node's mode by its label; without one it is observed.
-func byLabel(n *corev1.Node) fence.Chosen {
+func byLabel(n *corev1.Node) fence.ChosenMode {
 	m, _ := fence.ParseMode(n.Labels["mode"])
-	return fence.Chosen{Mode: m}
+	return fence.ChosenMode{Mode: m}
 }
 
 // nodeObjects stands for the informer's Nodes, with all that they say.
@@ -61,7 +61,7 @@ func TestMoves(t *testing.T) {
 	within := func(d time.Duration) (at []time.Duration) {
 		for passed := time.Duration(0); passed < d; passed += time.Second {
 			now = now.Add(time.Second)
-			if m.Since(looked, now) {
+			if m.ShouldList(looked, now) {
 				looked = now
 				at = append(at, passed+time.Second)
 			}
@@ -73,7 +73,7 @@ func TestMoves(t *testing.T) {
 		if at := within(checkAll + 30*time.Second); !slices.Equal(at, []time.Duration{time.Second, time.Second + checkAll}) {
 			t.Errorf("nothing moved: looked up after %s", at)
 		}
-		m.Note(now)
+		m.NoteMove(now)
 		if at := within(30 * time.Second); !slices.Equal(at, []time.Duration{time.Second, time.Second + checkMoved}) {
 			t.Errorf("a node moved: looked up after %s", at)
 		}

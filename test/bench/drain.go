@@ -25,7 +25,7 @@ const (
 // nodes in use, with ten of them cordoned at once, and about one node after a live look.
 func drainPass(r *runner) error {
 	preset, _ := storage.PresetOf("longhorn")
-	a, bad := storage.Compile("longhorn", preset.Spec)
+	a, bad := storage.CompileAdapter("longhorn", preset.Spec)
 	if len(bad) > 0 {
 		return fmt.Errorf("compiling the preset: %v", bad)
 	}
@@ -62,7 +62,7 @@ func drainPass(r *runner) error {
 			},
 		}
 		pods = append(pods, pod)
-		b := g.For(drain.SeePod(&pod))
+		b := g.BudgetFor(drain.SeePod(&pod))
 		b.UID, b.ResourceVersion = types.UID("b-"+name), "1"
 		budgets = append(budgets, *b)
 	}
@@ -88,11 +88,11 @@ func drainPass(r *runner) error {
 		for range drainPasses {
 			runtime.GC() // each pays for its own garbage
 			begun := time.Now()
-			v := see().Indexed()
-			held, acts := 0, len(drain.Left(v))
+			v := see().WithIndex()
+			held, acts := 0, len(drain.DecideLeftovers(v))
 			for i := range nodes {
-				d := drain.Step(v, nodes[i].Name)
-				acts += len(slices.DeleteFunc(d.Acts, func(a drain.Act) bool { return a.Do == drain.LetGo }))
+				d := drain.DecideNode(v, nodes[i].Name)
+				acts += len(slices.DeleteFunc(d.Acts, func(a drain.Act) bool { return a.Do == drain.DeleteBudget }))
 				if d.Held {
 					held++
 				}
@@ -103,7 +103,7 @@ func drainPass(r *runner) error {
 			}
 			runtime.GC()
 			begun = time.Now()
-			if v := see(); drain.Step(v, nodes[0].Name).Unknown != "" {
+			if v := see(); drain.DecideNode(v, nodes[0].Name).Unknown != "" {
 				return fmt.Errorf("node %s: nothing is known of its storage", nodes[0].Name)
 			}
 			one = append(one, ms(time.Since(begun)))

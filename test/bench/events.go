@@ -58,8 +58,8 @@ func newEventFleet(n int) *eventFleet {
 	for i := range n {
 		w.add(dc.AddMachine(nodeName(i)), "", "", conditions)
 		f.nodes = append(f.nodes, w.nodes[i].node)
-		f.fleet.See(f.look(i, f.now), f.now)
-		f.fleet.Lease(nodeName(i), "1", fleetLease, f.now)
+		f.fleet.ApplyLook(f.look(i, f.now), f.now)
+		f.fleet.ApplyLease(nodeName(i), "1", fleetLease, f.now)
 		if !f.silent(i) {
 			continue
 		}
@@ -87,14 +87,14 @@ func (f *eventFleet) living(i int) int {
 }
 
 func (f *eventFleet) look(i int, at providers.Instant) taint.Look {
-	return taint.See(f.nodes[i], nil, taint.DefaultKey, at, at)
+	return taint.NewLook(f.nodes[i], nil, taint.DefaultKey, at, at)
 }
 
 // beat is the event of a Lease that was renewed, with its share of the scans for those that were not.
 func (f *eventFleet) beat(i int) {
 	f.rv++
 	f.now = f.now.Add(fleetLease / 4 / time.Duration(len(f.nodes)))
-	f.fleet.Lease(f.nodes[f.living(i)].Name, strconv.Itoa(f.rv), fleetLease, f.now)
+	f.fleet.ApplyLease(f.nodes[f.living(i)].Name, strconv.Itoa(f.rv), fleetLease, f.now)
 	if f.now.Sub(f.scanned) >= eventScans {
 		f.scanned = f.now
 		f.fleet.Tick(f.now)
@@ -104,8 +104,8 @@ func (f *eventFleet) beat(i int) {
 // status is the event of a healthy Node that changed, up to the decision that there is nothing to do.
 func (f *eventFleet) status(i int) error {
 	l := f.look(f.living(i), f.now)
-	f.fleet.See(l, f.now)
-	if v := f.fleet.View(l.Name, f.now); !new(decide.Node).Idle(l, v) {
+	f.fleet.ApplyLook(l, f.now)
+	if v := f.fleet.View(l.Name, f.now); !new(decide.Node).IsIdle(l, v) {
 		return fmt.Errorf("a healthy node is suspected: %q", v.Suspicion(l))
 	}
 	return nil

@@ -73,7 +73,7 @@ func fencing(ctx context.Context, r *runner) error {
 		}
 	}
 	const fences, written = string(policy.StorageFences), string(policy.AcceptDuplicates)
-	r.add(figure("unhealthy to last pod gone", "s", append(gone[fences], gone[written]...)).atMost(policy.Document.Poll.Seconds() + fencingLimit))
+	r.add(figure("unhealthy to last pod gone", "s", append(gone[fences], gone[written]...)).atMost(policy.StorageOSIntervals.Poll.Seconds() + fencingLimit))
 	r.add(figure("stale Lease or NotReady, the earlier, to last pod gone, with proof", "s", gone[proof]))
 	r.add(figure("unhealthy to every pod running, storage-fences; the floor is proof's", "s", back[fences]).above(back[proof]))
 	r.add(figure("unhealthy to every pod running, as written; the floor is proof's", "s", back[written]).above(back[proof]))

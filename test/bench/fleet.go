@@ -242,7 +242,7 @@ func (r *runner) newFleet(ctx context.Context, nodes int, program string) (_ *fl
 // drilled is what a drill before this leader wrote of a node: it is there as long as the device says the same.
 func drilled(device string) corev1.NodeCondition {
 	said := providers.Answer{Observation: providers.Observation{State: providers.PowerOn}}
-	f := drill.Judge(drill.Seen{Devices: []drill.Device{{Name: device, Answer: said}}, Verdict: said})
+	f := drill.FindingOf(drill.Facts{Devices: []drill.Device{{Name: device, Answer: said}}, Verdict: said})
 	return corev1.NodeCondition{
 		Type: taint.FenceableCondition, Status: f.Fenceable, Reason: string(f.Reason), Message: f.Message,
 		LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),

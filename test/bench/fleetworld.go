@@ -400,7 +400,7 @@ func (w *fleetWorld) patchNode(name, media string, patch []byte) (runtime.Object
 	node.Status.Images = w.images
 	before, _ := taint.RecordOf(n.node)
 	w.put(n, node)
-	if rec, _ := taint.RecordOf(node); rec != nil && rec.Phase == taint.PhaseDone && before.Open() {
+	if rec, _ := taint.RecordOf(node); rec != nil && rec.Phase == taint.PhaseDone && before.IsOpen() {
 		n.done, n.result = time.Now(), rec.Result
 	}
 	return node, nil

@@ -36,12 +36,12 @@ func guardDecision(_ context.Context, r *runner) error {
 		if i%5 == 0 && i%3 != 0 {
 			l.Ready = corev1.ConditionUnknown
 		}
-		f.See(l, now)
-		f.Lease(names[i], "1", 0, now)
+		f.ApplyLook(l, now)
+		f.ApplyLease(names[i], "1", 0, now)
 	}
 	turns := 0
 	for _, n := range names {
-		if f.Reserve(n, now) {
+		if f.ReserveTurn(n, now) {
 			turns++
 		}
 	}
@@ -51,12 +51,12 @@ func guardDecision(_ context.Context, r *runner) error {
 	for _, n := range names {
 		v := fence.View{
 			Facts: fence.Facts{Mode: fence.Fence, Devices: []proof.Device{{Name: "bmc/" + n}}, NewID: "f", By: "bench"},
-			Now:   now, Work: fence.SomeToDo,
+			Now:   now, PendingWork: fence.WorkConfirmed,
 			Look: taint.Look{Exists: true, Name: n, UID: "u", Ready: corev1.ConditionUnknown, Got: now.Add(-time.Second)},
 		}
-		v.Memory.Saw(v.Look)
-		v.Answers.Expect(v.Facts.Devices...)
-		v.Answers.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: now}, Got: now})
+		v.Memory.ApplyLook(v.Look)
+		v.Answers.SetDevices(v.Facts.Devices...)
+		v.Answers.ApplyAnswers(providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: now}, Got: now})
 		begun := time.Now()
 		v.Fleet = f.View(n, now)
 		v.Fleet.Stale, v.Fleet.SilentSince = true, now.Add(-time.Hour)

@@ -40,7 +40,7 @@ func newLoop(client kubernetes.Interface, mark bool) *loop {
 func (l *loop) evict(ctx context.Context, node string) error {
 	if l.mark {
 		err := l.patchNode(ctx, node, func(n *corev1.Node) object {
-			return object{"spec": object{"taints": taint.With(n.Spec.Taints, taint.DefaultKey, l.id, metav1.Now().Time)}}
+			return object{"spec": object{"taints": taint.WithMark(n.Spec.Taints, taint.DefaultKey, l.id, metav1.Now().Time)}}
 		})
 		if err != nil {
 			return fmt.Errorf("marking %s: %w", node, err)
@@ -72,7 +72,7 @@ func (l *loop) evict(ctx context.Context, node string) error {
 // unmark takes the mark off again.
 func (l *loop) unmark(ctx context.Context, node string) error {
 	return l.patchNode(ctx, node, func(n *corev1.Node) object {
-		return object{"spec": object{"taints": taint.Without(n.Spec.Taints, taint.DefaultKey, l.id)}}
+		return object{"spec": object{"taints": taint.WithoutMark(n.Spec.Taints, taint.DefaultKey, l.id)}}
 	})
 }
 
@@ -83,7 +83,7 @@ func (l *loop) list(ctx context.Context, node string) ([]*corev1.Pod, error) {
 	}
 	var pods []*corev1.Pod
 	for i := range list.Items {
-		if p := &list.Items[i]; taint.Exempt(p, taint.DefaultKey) == taint.NotExempt {
+		if p := &list.Items[i]; taint.ExemptionOf(p, taint.DefaultKey) == taint.NotExempt {
 			pods = append(pods, p)
 		}
 	}

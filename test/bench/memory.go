@@ -157,7 +157,7 @@ func (l *lab) ofNode(what string) (kind string, one bool) {
 
 // drilled waits until every node has been drilled once: its condition is written then, and not again while nothing changes.
 func (l *lab) drilled(ctx context.Context, log string) error {
-	long := time.Duration(len(l.names))*time.Hour/drill.Hourly + patience
+	long := time.Duration(len(l.names))*time.Hour/drill.MaxPerHour + patience
 	ctx, cancel := context.WithTimeoutCause(ctx, long, fmt.Errorf("not after %s", long))
 	defer cancel()
 	for {

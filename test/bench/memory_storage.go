@@ -95,7 +95,7 @@ drain:
 	defer cancel()
 	have := 0
 	err = cluster.Until(ctx, func(ctx context.Context) (bool, error) {
-		list, err := l.floor.PolicyV1().PodDisruptionBudgets(namespace).List(ctx, metav1.ListOptions{LabelSelector: taint.GuardLabel})
+		list, err := l.floor.PolicyV1().PodDisruptionBudgets(namespace).List(ctx, metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
 		if err == nil {
 			have = len(list.Items)
 		}

@@ -315,9 +315,9 @@ func (p *pieces) ask(ctx context.Context, pods []corev1.Pod) error {
 func (l *lab) mark(ctx context.Context, node string, on bool) error {
 	const id = "manual"
 	err := newLoop(l.floor, true).patchNode(ctx, node, func(n *corev1.Node) object {
-		taints := taint.Without(n.Spec.Taints, taint.DefaultKey, id)
+		taints := taint.WithoutMark(n.Spec.Taints, taint.DefaultKey, id)
 		if on {
-			taints = taint.With(taints, taint.DefaultKey, id, time.Now())
+			taints = taint.WithMark(taints, taint.DefaultKey, id, time.Now())
 		}
 		return object{"spec": object{"taints": taints}}
 	})

@@ -446,7 +446,7 @@ func (w *realNodes) unmarked(ctx context.Context) (<-chan time.Time, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, marked := taint.Find(now, taint.DefaultKey, ""); !marked {
+	if _, marked := taint.FindMark(now, taint.DefaultKey, ""); !marked {
 		return nil, errors.New("the mark is gone already")
 	}
 	seen, err := nodes.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + hookedNode, ResourceVersion: now.ResourceVersion})
@@ -461,7 +461,7 @@ func (w *realNodes) unmarked(ctx context.Context) (<-chan time.Time, error) {
 			if !ok { // the watch failed
 				return
 			}
-			if _, marked := taint.Find(n, taint.DefaultKey, ""); !marked {
+			if _, marked := taint.FindMark(n, taint.DefaultKey, ""); !marked {
 				out <- time.Now()
 				return
 			}

@@ -57,7 +57,7 @@ func storageState(ctx context.Context, r *runner) error {
 // holdStorage is the holder: it feeds a state as a watch would, one object after the other, and keeps none of them.
 func holdStorage() error {
 	preset, _ := storage.PresetOf("longhorn")
-	a, bad := storage.Compile("longhorn", preset.Spec)
+	a, bad := storage.CompileAdapter("longhorn", preset.Spec)
 	if len(bad) > 0 {
 		return fmt.Errorf("compiling the preset: %v", bad)
 	}
@@ -85,10 +85,10 @@ func holdStorage() error {
 	for i := range storageNodes {
 		name := nodeName(i)
 		begun := time.Now()
-		healthy := s.Node(name).Healthy
-		on := s.On(name)
+		healthy := s.NodeHealth(name).Healthy
+		on := s.ReplicasOn(name)
 		for _, one := range on {
-			healthy = healthy && s.Volume(storage.Volume{Driver: "driver.longhorn.io", Handle: one.Volume}).Healthy && len(s.Of(one.Volume)) == storageCopies
+			healthy = healthy && s.VolumeHealth(storage.Volume{Driver: "driver.longhorn.io", Handle: one.Volume}).Healthy && len(s.ReplicasOf(one.Volume)) == storageCopies
 		}
 		h.Inputs = append(h.Inputs, ms(time.Since(begun)))
 		h.Replicas, h.Asked = len(on), len(on)

@@ -151,7 +151,7 @@ func (t *turn) node(now time.Time, n *corev1.Node) {
 	if t.notReady[n.Name].IsZero() && !nodeReady(n) {
 		t.notReady[n.Name] = now
 	}
-	if _, t.marked[n.Name] = taint.Find(n, taint.DefaultKey, ""); t.marked[n.Name] {
+	if _, t.marked[n.Name] = taint.FindMark(n, taint.DefaultKey, ""); t.marked[n.Name] {
 		t.unmarked[n.Name] = true
 	}
 	rec, err := taint.RecordOf(n)

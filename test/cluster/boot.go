@@ -271,8 +271,8 @@ func (b *boot) onNode(node *corev1.Node) {
 	}
 	b.node = node
 	if b.hook.Read {
-		l := taint.See(node, nil, b.n.opts.MarkKey, taint.Instant{}, taint.Instant{})
-		b.claims = l.Detaching()
+		l := taint.NewLook(node, nil, b.n.opts.MarkKey, taint.Instant{}, taint.Instant{})
+		b.claims = l.DetachingClaims()
 		b.hook.Marked, b.hook.Detaching = l.Mark != nil, len(b.claims) > 0
 		b.hook.ReadySeen = b.hook.ReadySeen || (isReady(node) && node.Status.NodeInfo.BootID == b.id)
 	}
@@ -592,7 +592,7 @@ func (b *boot) admit(w *worker) (bool, admit.Reason) {
 	b.mu.Unlock()
 	claims, sure := taint.VolumeClaims(pod)
 	p := admit.Pod{
-		Exempt: taint.Exempt(pod, b.n.opts.MarkKey) != taint.NotExempt, Known: known, Apart: node.Detaching && taint.FreeOf(claims, sure, held),
+		Exempt: taint.ExemptionOf(pod, b.n.opts.MarkKey) != taint.NotExempt, Known: known, Unaffected: node.Detaching && taint.FreeOf(claims, sure, held),
 	}
 	allow, why := admit.Decide(node, p)
 	if why != admit.PodUnknown {

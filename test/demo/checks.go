@@ -116,7 +116,7 @@ func (w *World) checkMark(ctx context.Context, r *Round) string {
 }
 
 func marked(n *corev1.Node) bool {
-	_, ok := taint.Find(n, taint.DefaultKey, "")
+	_, ok := taint.FindMark(n, taint.DefaultKey, "")
 	return ok
 }
 

@@ -204,7 +204,7 @@ func (r *Round) Node(at time.Time, n *corev1.Node) {
 	}
 	r.ready = ready
 
-	if _, marked := taint.Find(n, r.key, ""); marked && !r.has[Marked] {
+	if _, marked := taint.FindMark(n, r.key, ""); marked && !r.has[Marked] {
 		r.add(Marked, at, "taint "+r.key)
 	} else if !marked && r.has[Marked] && !r.has[MarkRemoved] {
 		r.unmarked(at, n)

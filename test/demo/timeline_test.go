@@ -48,7 +48,7 @@ func (t *tale) node(ms int, change func(*corev1.Node)) {
 
 func (t *tale) mark(ms int) {
 	t.node(ms, func(n *corev1.Node) {
-		n.Spec.Taints = taint.With(nil, taint.DefaultKey, "f", at(ms))
+		n.Spec.Taints = taint.WithMark(nil, taint.DefaultKey, "f", at(ms))
 		n.Annotations = record(taint.PhaseArmed, "")
 	})
 }
@@ -135,7 +135,7 @@ func TestRound(t *testing.T) {
 			t.detach(10, "other")
 			m := t.n.DeepCopy()
 			m.Name = "m"
-			m.Spec.Taints = taint.With(nil, taint.DefaultKey, "f", t0)
+			m.Spec.Taints = taint.WithMark(nil, taint.DefaultKey, "f", t0)
 			t.Node(at(10), m)
 		}, nil},
 		{"ended pods that go while others are not ended yet", func(t *tale) {

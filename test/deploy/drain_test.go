@@ -34,7 +34,7 @@ const (
 var drainGuard = drain.Guard{Name: "disks", Namespace: "default", Identity: drain.Identity{"pod"}, Pods: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "engine"}}}
 
 func drainBudget(name string, edit func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
-	b := drainGuard.For(drain.Pod{Namespace: "default", Node: "plain", Labels: map[string]string{"app": "engine", "pod": name}})
+	b := drainGuard.BudgetFor(drain.Pod{Namespace: "default", Node: "plain", Labels: map[string]string{"app": "engine", "pod": name}})
 	b.Name = name
 	if edit != nil {
 		edit(b)
@@ -99,7 +99,7 @@ func TestDrainPolicies(t *testing.T) {
 		{"delete one", us, deleteBudget("ours", nil), ""},
 		{"make one that is no guard's", us, createBudget(func(b *policyv1.PodDisruptionBudget) { b.Labels = nil }), budgetNobodys},
 		{"take the guard off one", us, updateBudget("ours", func(b *policyv1.PodDisruptionBudget) { b.Labels = nil }), budgetNobodys},
-		{"make somebody else's its own", us, updateBudget("theirs", func(b *policyv1.PodDisruptionBudget) { b.Labels = map[string]string{taint.GuardLabel: "disks"} }), budgetTheirs},
+		{"make somebody else's its own", us, updateBudget("theirs", func(b *policyv1.PodDisruptionBudget) { b.Labels = map[string]string{taint.DrainGuardLabel: "disks"} }), budgetTheirs},
 		{"delete somebody else's", us, deleteBudget("theirs", nil), budgetTheirs},
 		{"delete by name", us, deleteBudget("ours", func(p *metav1.Preconditions) { p.UID = nil }), budgetByName},
 		{"delete another version", us, deleteBudget("ours", func(p *metav1.Preconditions) { p.ResourceVersion = nil }), budgetByName},

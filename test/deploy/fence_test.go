@@ -363,7 +363,7 @@ func (w *world) untilDone(node string, want taint.Result) taint.Record {
 			return false, err
 		}
 		rec = *r
-		_, marked := taint.Find(n, key, rec.ID)
+		_, marked := taint.FindMark(n, key, rec.ID)
 		return rec.Phase == taint.PhaseDone && !marked, fmt.Errorf("phase %s", rec.Phase)
 	})
 	if rec.Result != want {

@@ -254,7 +254,7 @@ func TestCleanup(t *testing.T) {
 				t.Errorf("node %s: got condition %s, want none of ours", name, c.Type)
 			}
 		}
-		if _, marked := taint.Find(&n, key, ""); marked || n.Labels[taint.PinLabel] != "" {
+		if _, marked := taint.FindMark(&n, key, ""); marked || n.Labels[taint.PinLabel] != "" {
 			t.Errorf("node %s: got taints %v and labels %v, want no mark and no pin", name, n.Spec.Taints, n.Labels)
 		}
 		if n.Annotations["example.net/bmc"] != b.Annotations["example.net/bmc"] || n.Labels["fixture"] != name ||

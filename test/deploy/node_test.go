@@ -119,7 +119,7 @@ func TestNode(t *testing.T) {
 func (w *world) checkPod(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	// The hook holds no such pod, and NRI's validator lets it start without the hook.
-	if taint.Exempt(p, key) == taint.NotExempt || p.Annotations[install.TolerateAnnotation] != "true" {
+	if taint.ExemptionOf(p, key) == taint.NotExempt || p.Annotations[install.TolerateAnnotation] != "true" {
 		t.Errorf("pod %s: annotations %v, tolerations %v: want it exempt and tolerant", p.Name, p.Annotations, p.Spec.Tolerations)
 	}
 	if p.Spec.Priority == nil || *p.Spec.Priority != 2000001000 {

@@ -107,13 +107,13 @@ status: {healthy: true, running: true, started: true}
 	budgets := func(nodes ...string) {
 		t.Helper()
 		w.until(fmt.Sprintf("budgets before the engines of %v", nodes), func() (bool, error) {
-			list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(ns).List(w.ctx, metav1.ListOptions{LabelSelector: taint.GuardLabel})
+			list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(ns).List(w.ctx, metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
 			if err != nil {
 				return false, err
 			}
 			found := map[string]bool{}
 			for _, b := range list.Items {
-				found[b.Annotations[taint.GuardedNode]] = true
+				found[b.Annotations[taint.GuardedNodeAnnotation]] = true
 			}
 			for _, n := range nodes {
 				if !found[n] {
@@ -138,7 +138,7 @@ status: {healthy: true, running: true, started: true}
 	asked := func(want string) {
 		t.Helper()
 		w.until("the replica's request for eviction is "+want, func() (bool, error) {
-			out, err := w.c.Kubectl(w.ctx, "get", "replicas.disks.example.com", "-n", ns, "vol-"+drained, "-o", `jsonpath={.spec.evict} {.metadata.annotations.`+strings.ReplaceAll(storage.Ours, ".", `\.`)+"}")
+			out, err := w.c.Kubectl(w.ctx, "get", "replicas.disks.example.com", "-n", ns, "vol-"+drained, "-o", `jsonpath={.spec.evict} {.metadata.annotations.`+strings.ReplaceAll(storage.EvictionAnnotation, ".", `\.`)+"}")
 			return err == nil && strings.TrimSpace(out) == want, fmt.Errorf("%q, %v", out, err)
 		})
 	}

@@ -146,7 +146,7 @@ func presetNodeDown(t *testing.T, binary string) {
 		w.untilSays(old.Name, reason.PolicyEnded, "policy noobaa, without proof: accept-duplicates")
 		n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, old.Spec.NodeName, metav1.GetOptions{})
 		kit.Must(t, err)
-		if l := taint.See(n, nil, key, providers.Now(), providers.Now()); !l.Announced("noobaa", "accept-duplicates") {
+		if l := taint.NewLook(n, nil, key, providers.Now(), providers.Now()); !l.HasAnnounced("noobaa", "accept-duplicates") {
 			t.Errorf("annotation of the node: got %q, want it to name the policy and its word", n.Annotations[taint.PolicyAnnotation])
 		}
 	})

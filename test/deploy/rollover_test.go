@@ -300,7 +300,7 @@ func (r *rollover) records(fences ...taint.Record) {
 func (r *rollover) staying(h *host) (out []*corev1.Pod) {
 	r.t.Helper()
 	for _, p := range r.c.ReadyPods("work") {
-		if p.Spec.NodeName == h.Name() && taint.Exempt(p, key) != taint.NotExempt {
+		if p.Spec.NodeName == h.Name() && taint.ExemptionOf(p, key) != taint.NotExempt {
 			out = append(out, p)
 		}
 	}
@@ -325,7 +325,7 @@ func (r *rollover) untilMoved(h *host) (pods []*corev1.Pod) {
 	r.t.Helper()
 	r.until("the pods of "+h.Name()+" run elsewhere", func() (bool, error) {
 		pods = slices.DeleteFunc(r.c.ReadyPods("work"), func(p *corev1.Pod) bool {
-			return p.Spec.NodeName == h.Name() || taint.Exempt(p, key) != taint.NotExempt
+			return p.Spec.NodeName == h.Name() || taint.ExemptionOf(p, key) != taint.NotExempt
 		})
 		return len(pods) == 5, fmt.Errorf("%d of 5 do", len(pods))
 	})

@@ -321,7 +321,7 @@ func (w *world) guards(p drain.Policy) {
 // budgets are ours.
 func (w *world) budgets() int {
 	w.t.Helper()
-	list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(w.ns).List(w.t.Context(), metav1.ListOptions{LabelSelector: taint.GuardLabel})
+	list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(w.ns).List(w.t.Context(), metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
 	w.must(err)
 	return len(list.Items)
 }

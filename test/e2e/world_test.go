@@ -420,7 +420,7 @@ func (w *world) node(n *nodes.Node) *corev1.Node {
 // mark is the node's mark as the hook shows it; "" if there is none.
 func (w *world) mark(n *nodes.Node) string {
 	w.t.Helper()
-	m, ok := taint.Find(w.node(n), taint.DefaultKey, "")
+	m, ok := taint.FindMark(w.node(n), taint.DefaultKey, "")
 	if !ok {
 		return ""
 	}
@@ -432,7 +432,7 @@ func (w *world) untilEvicting(n *nodes.Node) {
 	w.t.Helper()
 	w.until("eviction of "+n.Name(), func() bool {
 		rec, err := taint.RecordOf(w.node(n))
-		return err == nil && rec.Open() && rec.Phase == taint.PhaseEvicting
+		return err == nil && rec.IsOpen() && rec.Phase == taint.PhaseEvicting
 	})
 }
 

@@ -69,7 +69,7 @@ func (s *state) sends(c *ctl, p action.Pod) {
 	case w.daemonPod:
 		fail("9", "%s of an exempt pod", w.do)
 	case w.do == tombstones:
-		if !l.Record.Open() || l.Record.Phase != taint.PhaseEvicting {
+		if !l.Record.IsOpen() || l.Record.Phase != taint.PhaseEvicting {
 			fail("record", "tombstone before the record says Evicting")
 		}
 		s.proven(c, "tombstone")
@@ -97,8 +97,8 @@ func (s *state) announces(c *ctl, rec taint.Record) {
 	case rec.Phase == taint.PhasePoweringOff:
 		s.begins(c)
 	case rec.Phase != taint.PhaseEvicting:
-	case l.Record.Open() && l.Record.Phase == taint.PhaseEvicting:
-		if !l.Alive(l.Record) {
+	case l.Record.IsOpen() && l.Record.Phase == taint.PhaseEvicting:
+		if !l.IsAliveSince(l.Record) {
 			fail("11", "the record names volumes, and the node shows no life")
 		}
 	default:
@@ -109,7 +109,7 @@ func (s *state) announces(c *ctl, rec taint.Record) {
 // arms is what must be true when the mark is sent.
 func (s *state) arms(c *ctl) {
 	a, l := c.course.Answer(), c.course.Look()
-	if !l.Record.Open() {
+	if !l.Record.IsOpen() {
 		s.begins(c)
 	}
 	switch {
@@ -137,7 +137,7 @@ func (s *state) powersOff(c *ctl) {
 	if l.Record == nil || l.Record.Phase != taint.PhasePoweringOff {
 		fail("record", "power-off before the record says so")
 	}
-	if l.Alive(l.Record) {
+	if l.IsAliveSince(l.Record) {
 		fail("6", "power-off of a node that shows life")
 	}
 	if s.node.paused && c.pausedBefore(s) {

@@ -191,7 +191,7 @@ func (s *state) hookEnabled(add func(verb, int)) {
 // was made since.
 func (h *hook) see(n *node, boot id) {
 	h.ReadySeen = h.ReadySeen || !n.unknown && n.boot == boot
-	named := len(n.look(0, providers.InstantOf(epoch), providers.InstantOf(epoch)).Detaching()) > 0
+	named := len(n.look(0, providers.InstantOf(epoch), providers.InstantOf(epoch)).DetachingClaims()) > 0
 	switch {
 	case n.mark != 0 && !named:
 		h.Read, h.Marked, h.Detaching, h.named, h.fresh = true, true, false, false, false
@@ -210,7 +210,7 @@ func (s *state) admits(o *Options, i int) bool {
 		return true
 	}
 	h := &s.m[bad].hook
-	ok, _ := admit.Decide(h.Node, admit.Pod{Known: h.known[i] == s.m[bad].cache[i].uid, Apart: h.Detaching && i > 0})
+	ok, _ := admit.Decide(h.Node, admit.Pod{Known: h.known[i] == s.m[bad].cache[i].uid, Unaffected: h.Detaching && i > 0})
 	return ok
 }
 
@@ -340,7 +340,7 @@ func (s *state) cutPower() {
 	for i, c := range s.ctl { // the device tells
 		if c != nil {
 			c = c.clone()
-			c.fleet.Hint(nodeName, fleet.Push, s.now())
+			c.fleet.ApplyHint(nodeName, fleet.Push, s.now())
 			s.ctl[i] = c
 		}
 	}

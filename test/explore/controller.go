@@ -66,7 +66,7 @@ type ctl struct {
 	leaseRV id
 	write   *write // writing
 	rest    []action.Pod
-	how     map[string]action.Refusal
+	how     map[string]action.WriteResult
 	step    kind // of the batch; noWrite: there is none
 	back    bool // its pods are those of a node that returned
 
@@ -119,9 +119,9 @@ func (s *state) begin(i int) {
 	other := node{rv: s.node.boot, boot: s.node.boot}
 	for i, l := range []taint.Look{s.node.look(s.node.lease, s.now(), s.now()), other.look(s.node.boot, s.now(), s.now())} {
 		l.Name = []string{nodeName, otherName}[i]
-		c.fleet.See(l, s.now())
+		c.fleet.ApplyLook(l, s.now())
 	}
-	c.fleet.Lease(nodeName, s.node.lease.rv(), 40*time.Second, s.now())
+	c.fleet.ApplyLease(nodeName, s.node.lease.rv(), 40*time.Second, s.now())
 	s.beat(c)
 	s.tick()
 	s.ctl[i] = c
@@ -129,7 +129,7 @@ func (s *state) begin(i int) {
 
 // beat is the other node's heartbeat, which comes to all controllers.
 func (s *state) beat(c *ctl) {
-	c.fleet.Lease(otherName, strconv.FormatInt(int64(s.clock), 10), 40*time.Second, s.now())
+	c.fleet.ApplyLease(otherName, strconv.FormatInt(int64(s.clock), 10), 40*time.Second, s.now())
 	c.fleet.Tick(s.now())
 }
 
@@ -148,7 +148,7 @@ func (s *state) pass(d time.Duration) {
 // idles reports that a controller finds nothing to look at.
 func (s *state) idles(c *ctl) bool {
 	l := s.node.look(s.node.lease, s.now(), s.now())
-	return c.course.Idle(l, cloneFleet(c.fleet).View(nodeName, s.now()))
+	return c.course.IsIdle(l, cloneFleet(c.fleet).View(nodeName, s.now()))
 }
 
 // stall is how long a late answer is late: longer than an answer of the device proves anything.
@@ -239,7 +239,7 @@ func (s *state) acts(o *Options, a act) {
 		c.had, c.lease, c.leaseRV = true, true, s.node.lease
 		return
 	case wake:
-		c.fleet.See(s.node.look(s.node.lease, s.now(), s.now()), s.now())
+		c.fleet.ApplyLook(s.node.look(s.node.lease, s.now(), s.now()), s.now())
 	case timer:
 		s.pass(roundUp(c.after))
 		c = s.ctl[i]
@@ -416,16 +416,16 @@ func (c *ctl) holds(s *state, uid string) decide.Hold {
 func (s *state) batch(c *ctl) {
 	again := c.request == asking
 	c.request = idle
-	for len(c.rest) > 0 && c.holds(s, c.rest[0].UID) == decide.NotThis {
+	for len(c.rest) > 0 && c.holds(s, c.rest[0].UID) == decide.HoldSkipPod {
 		c.rest = c.rest[1:]
 	}
 	if len(c.rest) > 0 {
 		switch hold := c.holds(s, c.rest[0].UID); {
-		case hold == decide.AskFirst && !again:
+		case hold == decide.HoldAskFirst && !again:
 			c.request = asking
 			s.asks(c)
 			return
-		case hold == decide.Yes:
+		case hold == decide.HoldYes:
 			p := c.rest[0]
 			c.rest = c.rest[1:]
 			c.request, c.sent = writing, s.now()
@@ -540,7 +540,7 @@ func (e executor) ExpireReady(context.Context) decide.Observation {
 }
 
 func (e executor) ClearVolumes(_ context.Context, a action.ClearVolumes) decide.Observation {
-	if e.c.holds(e.s, "") != decide.Yes {
+	if e.c.holds(e.s, "") != decide.HoldYes {
 		return decide.ActionDone{Late: true}
 	}
 	e.s.proven(e.c, "clearing of volumes")
@@ -558,7 +558,7 @@ func (e executor) PowerOff(context.Context, action.PowerOff) decide.Observation 
 // begins begins a batch of pod writes.
 func (e executor) begins(do kind, pods []action.Pod, returned bool) decide.Observation {
 	c := e.c
-	c.rest, c.step, c.back, c.how, c.request = pods, do, returned, map[string]action.Refusal{}, idle
+	c.rest, c.step, c.back, c.how, c.request = pods, do, returned, map[string]action.WriteResult{}, idle
 	e.s.batch(c)
 	return nil
 }

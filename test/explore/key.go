@@ -272,24 +272,24 @@ func typ[T any]() reflect.Type { return reflect.TypeFor[T]() }
 // of which there are none; what each look finds anew and the model never changes; and what belongs to an act that was decided, which is
 // on its way.
 var skipped = map[field]bool{
-	{typ[decide.Node](), "policy"}: true, {typ[decide.Node](), "facts"}: true, {typ[decide.Node](), "view"}: true,
-	{typ[decide.Node](), "learnt"}: true, {typ[decide.Node](), "last"}: true, {typ[decide.Node](), "read"}: true,
-	{typ[decide.Node](), "reads"}: true, {typ[decide.Node](), "asks"}: true,
-	{typ[decide.Node](), "sights"}: true, // the clocks agree: they have the record's times
-	{typ[decide.Node](), "rival"}:  true, {typ[decide.Node](), "wait"}: true, {typ[decide.Node](), "workTook"}: true,
-	{typ[evict.Memory](), "looked"}: true, {typ[fleet.Fleet](), "heard"}: true, {typ[proof.Answers](), "of"}: true,
-	{typ[fleet.Fleet](), "scanned"}: true, {typ[fleet.Fleet](), "changed"}: true, {typ[fleet.Fleet](), "liars"}: true,
-	{typ[fleet.Fleet](), "renewed"}: true, {typ[fleet.Fleet](), "outage"}: true, {typ[evict.Memory](), "seen"}: true,
+	{typ[decide.Node](), "policy"}: true, {typ[decide.Node](), "facts"}: true, {typ[decide.Node](), "evictView"}: true,
+	{typ[decide.Node](), "policyEffects"}: true, {typ[decide.Node](), "lastDecision"}: true, {typ[decide.Node](), "lastReadAt"}: true,
+	{typ[decide.Node](), "readsTook"}: true, {typ[decide.Node](), "readBegan"}: true,
+	{typ[decide.Node](), "sights"}:         true, // the clocks agree: they have the record's times
+	{typ[decide.Node](), "storageSetting"}: true, {typ[decide.Node](), "awaitedClaims"}: true, {typ[decide.Node](), "workTook"}: true,
+	{typ[evict.Memory](), "lastLook"}: true, {typ[fleet.Fleet](), "heardSince"}: true, {typ[proof.Answers](), "lastAnswers"}: true,
+	{typ[fleet.Fleet](), "scanned"}: true, {typ[fleet.Fleet](), "changed"}: true, {typ[fleet.Fleet](), "distrustRecords"}: true,
+	{typ[fleet.Fleet](), "renewed"}: true, {typ[fleet.Fleet](), "outage"}: true, {typ[evict.Memory](), "taintTimes"}: true,
 	{typ[taint.Look](), "Name"}: true, {typ[taint.Look](), "UID"}: true, {typ[taint.Look](), "Labels"}: true, {typ[taint.Look](), "MarkedBy"}: true,
 	{typ[taint.Look](), "Unproven"}: true, {typ[taint.Look](), "RecordErr"}: true, {typ[taint.Look](), "Taints"}: true,
 	{typ[action.Pod](), "Namespace"}: true, {typ[action.Pod](), "Name"}: true, {typ[action.Pod](), "Labels"}: true, {typ[action.Pod](), "Owner"}: true,
-	{typ[fence.Memory](), "announced"}: true, {typ[fence.Memory](), "inherited"}: true,
+	{typ[fence.Memory](), "announcedID"}: true, {typ[fence.Memory](), "inherited"}: true,
 	{typ[action.Pod](), "Message"}: true, {typ[action.Pod](), "Tolerations"}: true,
 }
 
 // skippedByName are the same of types that are not exported.
-var skippedByName = map[string]bool{"fleet.node.folded": true, "fleet.node.seen": true, "fleet.node.seenAt": true, "fleet.node.uid": true,
-	"fleet.node.node": true, "fleet.node.sights": true, "fleet.node.since": true,
+var skippedByName = map[string]bool{"fleet.node.recordAt": true, "fleet.node.seenVersion": true, "fleet.node.seenAt": true, "fleet.node.uid": true,
+	"fleet.node.recordVersion": true, "fleet.node.sights": true, "fleet.node.since": true,
 	"fleet.node.first": true, "fleet.node.counted": true,
 	"fleet.node.name": true, "fleet.scope.sick": true}
 
@@ -305,7 +305,7 @@ func sinceLook(k *key, p unsafe.Pointer) { k.bools((*providers.Instant)(p).Wall.
 // ofLook are fields that the next look overwrites.
 var ofLook = map[field]bool{
 	{typ[decide.Node](), "look"}: true, {typ[decide.Node](), "pods"}: true, {typ[decide.Node](), "atts"}: true,
-	{typ[decide.Node](), "named"}: true,
+	{typ[decide.Node](), "boundClaims"}: true,
 }
 
 // written are types and fields with a form of their own.
@@ -324,7 +324,7 @@ var (
 		},
 	}
 	fields = map[field]writer{
-		{typ[fence.Memory](), "Begin"}: func(k *key, p unsafe.Pointer) { // which life
+		{typ[fence.Memory](), "FirstLook"}: func(k *key, p unsafe.Pointer) { // which life
 			l := (*taint.Look)(p)
 			k.id(idOf(l.BootID))
 			k.id(idOf(l.LeaseRV))

@@ -70,7 +70,7 @@ func (s *state) unrest(o *Options) string {
 	switch {
 	case s.node.mark != 0:
 		return "the mark is still there (" + string(s.node.rec.Phase) + ")"
-	case s.node.rec.Open():
+	case s.node.rec.IsOpen():
 		return "the record is open (" + string(s.node.rec.Phase) + ")"
 	}
 	for i := range o.Pods {

@@ -53,7 +53,7 @@ func TestPoweredOnAfterItsFence(t *testing.T) {
 	h.partition()
 	w.until("another fence", func() bool { rec = w.record(h); return rec.ID != first.ID && rec.Phase == taint.PhaseDone })
 	w.untilEvent("Node", h.Name(), "FencedAgainStaysOff")
-	if rec = w.record(h); rec.Result != taint.ResultEvicted || rec.After != taint.AfterFencedAgain || len(rec.PowerOns) != 1 {
+	if rec = w.record(h); rec.Result != taint.ResultEvicted || rec.PostFence != taint.PostFenceFencedAgain || len(rec.PowerOns) != 1 {
 		t.Errorf("record of the second fence: got %+v", rec)
 	}
 	w.during(12*time.Second, "it stays off", func() error {

@@ -267,11 +267,11 @@ func (w *world) auto(h *host) bool {
 // budgets are ours, by node.
 func (w *world) budgets() map[string]policyv1.PodDisruptionBudget {
 	w.t.Helper()
-	list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(w.ns).List(w.ctx, metav1.ListOptions{LabelSelector: taint.GuardLabel})
+	list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(w.ns).List(w.ctx, metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
 	kit.Must(w.t, err)
 	out := map[string]policyv1.PodDisruptionBudget{}
 	for _, b := range list.Items {
-		out[b.Annotations[taint.GuardedNode]] = b
+		out[b.Annotations[taint.GuardedNodeAnnotation]] = b
 	}
 	return out
 }
@@ -477,7 +477,7 @@ drain:
 		})
 		d.patch("o-"+a.Name(), `{"spec":{"wanted":false}}`)
 		w.until("ours is taken back, theirs is not", func() bool { return slices.Equal(d.asked(), []string{"f-" + a.Name()}) })
-		if o, err := d.api.Get(w.ctx, "f-"+a.Name(), metav1.GetOptions{}); err != nil || o.GetAnnotations()[storage.Ours] != "" {
+		if o, err := d.api.Get(w.ctx, "f-"+a.Name(), metav1.GetOptions{}); err != nil || o.GetAnnotations()[storage.EvictionAnnotation] != "" {
 			t.Errorf("their request: got our annotation on it (%v)", err)
 		}
 		if slices.Contains(w.told("EvictionAutomatic"), "f-"+a.Name()) {

@@ -87,23 +87,23 @@ func TestExplain(t *testing.T) {
 	ask := w.explainer(c)
 
 	w.annotate(h, fence.PausedAnnotation, "new disk")
-	for _, course := range ask(h).Courses {
+	for _, course := range ask(h).Scenarios {
 		if course.Outcome != explain.Nothing || course.Reason != "NodeExcluded" || !strings.Contains(course.Text, `"new disk"`) {
 			t.Errorf("paused: got %+v, want that nothing is done, and why", course)
 		}
 	}
 	w.annotate(h, fence.PausedAnnotation, "")
 	c.configure(settings{Mode: "fence", Storm: "{minHealthy: 4}"})
-	floor := ask(h).Courses[1]
+	floor := ask(h).Scenarios[1]
 	if floor.Outcome != explain.Nothing || floor.Reason != "TooFewHealthy" || !strings.Contains(floor.Text, "1 of 4 nodes of the cluster are not healthy, the floor is 4") {
 		t.Errorf("a floor: got %+v, want the numbers", floor)
 	}
 	c.configure(settings{Mode: "fence"})
 
 	r := ask(h)
-	off, on, mute := r.Courses[0], r.Courses[1], r.Courses[2]
+	off, on, mute := r.Scenarios[0], r.Scenarios[1], r.Scenarios[2]
 	if off.Outcome != explain.Moves || on.Outcome != explain.Moves || len(on.Through) != 1 || mute.Outcome != explain.Nothing || mute.Reason != "PowerUnknown" {
-		t.Errorf("got %+v, want that a machine that is off, or on, is recovered from", r.Courses)
+		t.Errorf("got %+v, want that a machine that is off, or on, is recovered from", r.Scenarios)
 	}
 	var stay, roomless []string
 	for _, p := range r.Stay {

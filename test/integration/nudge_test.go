@@ -94,7 +94,7 @@ func TestNudgeAfterReboot(t *testing.T) {
 	h.boot()
 	begin := time.Now()
 	w.until("pods held after the boot", func() bool {
-		return slices.ContainsFunc(w.podsOn(h), func(p corev1.Pod) bool { return taint.Held(&p, taint.DefaultKey) })
+		return slices.ContainsFunc(w.podsOn(h), func(p corev1.Pod) bool { return taint.IsHeldByHook(&p, taint.DefaultKey) })
 	})
 	w.until("the new boot is Ready", func() bool {
 		n := w.node(h)

@@ -102,8 +102,8 @@ func TestLonghornNodeDown(t *testing.T) {
 	var rules strings.Builder
 	rules.WriteString("policies:\n")
 	var objects []any
-	for _, d := range policy.Deletion {
-		for _, r := range policy.Recovery {
+	for _, d := range policy.DeletionValues {
+		for _, r := range policy.RecoveryValues {
 			c := combination{len(all), d.Value, r.Value, d.Owners}
 			all = append(all, c)
 			fmt.Fprintf(&rules, "- {name: p%d, preset: longhorn, drivers: [%s], pods: combination=%d, nodeDownPodDeletionPolicy: %s, volumeAttachmentRecoveryPolicy: %s, withoutProof: accept-duplicates}\n",
@@ -212,7 +212,7 @@ func TestLonghornNodeDown(t *testing.T) {
 		})
 	}
 	attached := w.attachments(h)
-	for _, d := range policy.Deletion {
+	for _, d := range policy.DeletionValues {
 		t.Run(d.Value, func(t *testing.T) {
 			for _, c := range all {
 				if c.deletion != d.Value {

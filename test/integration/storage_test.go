@@ -95,7 +95,7 @@ func newLake(t *testing.T) *lake {
 	var done sync.WaitGroup
 	done.Go(func() { kit.Must(t, l.watcher.Run(ctx)) })
 	done.Go(func() {
-		l.watcher.Changed(ctx, func(node string) {
+		l.watcher.NotifyChanged(ctx, func(node string) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.changed[node]++
@@ -201,7 +201,7 @@ func adapterOf(t *testing.T, preset string, change func(*storage.Spec)) *storage
 	if change != nil {
 		change(&p.Spec)
 	}
-	a, bad := storage.Compile(preset, p.Spec)
+	a, bad := storage.CompileAdapter(preset, p.Spec)
 	if len(bad) > 0 {
 		t.Fatal(bad)
 	}
@@ -214,7 +214,7 @@ func TestStorage(t *testing.T) {
 	l := newLake(t)
 	reduced := filepath.Join("..", "..", "taint", "drainguard", "storage", "testdata", "longhorn.yaml")
 	v1 := storage.Volume{Driver: "driver.longhorn.io", Handle: "v1"}
-	systems := l.watcher.Use([]*storage.Adapter{adapterOf(t, "longhorn", nil)})
+	systems := l.watcher.UseAdapters([]*storage.Adapter{adapterOf(t, "longhorn", nil)})
 	s := systems[0]
 
 	// populate makes a node, a volume and a replica.
@@ -227,17 +227,17 @@ func TestStorage(t *testing.T) {
 			`{spec: {nodeID: n1, volumeName: v1, diskID: u1, desireState: running, evictionRequested: false, healthyAt: "x", failedAt: ""}}`)
 		l.status("replicas", "r1", `{"status": {"currentState": "running"}}`)
 		l.until("all to be known", func() bool {
-			on := s.On("n1")
-			return s.Missing() == "" && s.Node("n1").Healthy && s.Volume(v1).Healthy && len(on) == 1 && on[0].Healthy && on[0].Running && on[0].Unknown == ""
+			on := s.ReplicasOn("n1")
+			return s.MissingReason() == "" && s.NodeHealth("n1").Healthy && s.VolumeHealth(v1).Healthy && len(on) == 1 && on[0].Healthy && on[0].Running && on[0].Unknown == ""
 		})
 	}
 
 	t.Run("a definition that appears later", func(t *testing.T) {
 		const none = "nodes.longhorn.io: the cluster has no such resource of version v1beta2"
 		l.until("it to be missed", func() bool {
-			return strings.HasPrefix(s.Missing(), none) && strings.Count(s.Missing(), "no such resource") == 3
+			return strings.HasPrefix(s.MissingReason(), none) && strings.Count(s.MissingReason(), "no such resource") == 3
 		})
-		if h := s.Volume(v1); h.Known || !strings.Contains(h.Why, "no such resource") {
+		if h := s.VolumeHealth(v1); h.Known || !strings.Contains(h.Why, "no such resource") {
 			t.Errorf("a volume whose resource is missing: got %+v", h)
 		}
 		if n := strings.Count(l.log.String(), "about=volume"); n != 1 {
@@ -255,10 +255,10 @@ func TestStorage(t *testing.T) {
 			t.Errorf("got %d lists of three resources", lists)
 		}
 		l.status("nodes", "n1", `{"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Down", "message": "gone"}]}}`)
-		l.until("the node not to be healthy", func() bool { return s.Node("n1") == storage.Health{Known: true, Why: "Down: gone"} })
+		l.until("the node not to be healthy", func() bool { return s.NodeHealth("n1") == storage.Health{Known: true, Why: "Down: gone"} })
 		l.until("the change to be told", func() bool { return l.tellings("n1") > before })
 		l.status("volumes", "v1", `{"status": {"robustness": "unknown"}}`)
-		l.until("the volume not to be known", func() bool { return !s.Volume(v1).Known })
+		l.until("the volume not to be known", func() bool { return !s.VolumeHealth(v1).Known })
 		l.until("the metric to count it", func() bool {
 			return testutil.CollectAndCount(l.metrics, "forcefence_storage_unevaluated") == 1
 		})
@@ -271,7 +271,7 @@ forcefence_storage_known{storage="longhorn"} 1
 		}
 		l.status("volumes", "v1", `{"status": {"robustness": "healthy"}}`)
 		l.patch("nodes", "n1", `{"spec": {"disks": {"d1": {"evictionRequested": true}}}}`)
-		l.until("a person's request on the disk to be seen", func() bool { return s.On("n1")[0].Wanted })
+		l.until("a person's request on the disk to be seen", func() bool { return s.ReplicasOn("n1")[0].Wanted })
 		if n := l.listed() - lists; n > 0 {
 			t.Errorf("changes were followed by %d lists, want none", n)
 		}
@@ -279,21 +279,21 @@ forcefence_storage_known{storage="longhorn"} 1
 
 	t.Run("an eviction asked for and taken back", func(t *testing.T) {
 		send := func(r storage.Replica, ask bool) error {
-			p, ok := s.Eviction(r, ask)
+			p, ok := s.EvictionPatch(r, ask)
 			if !ok {
 				t.Fatal("the preset does not say how")
 			}
 			_, err := l.client.Resource(p.Resource).Namespace(p.Namespace).Patch(l.ctx, p.Name, types.MergePatchType, p.Data, metav1.PatchOptions{})
 			return err
 		}
-		first := s.On("n1")[0]
+		first := s.ReplicasOn("n1")[0]
 		kit.Must(t, send(first, true))
-		l.until("it to be seen", func() bool { r := s.On("n1")[0]; return r.Evicting && r.Ours })
+		l.until("it to be seen", func() bool { r := s.ReplicasOn("n1")[0]; return r.Evicting && r.Ours })
 		if err := send(first, false); !apierrors.IsConflict(err) {
 			t.Errorf("taken back on an old state: got %v, want a conflict", err)
 		}
-		kit.Must(t, send(s.On("n1")[0], false))
-		l.until("it to be gone", func() bool { r := s.On("n1")[0]; return !r.Evicting && !r.Ours })
+		kit.Must(t, send(s.ReplicasOn("n1")[0], false))
+		l.until("it to be gone", func() bool { r := s.ReplicasOn("n1")[0]; return !r.Evicting && !r.Ours })
 	})
 
 	t.Run("objects of another namespace", func(t *testing.T) {
@@ -301,37 +301,37 @@ forcefence_storage_known{storage="longhorn"} 1
 		l.put(lhResource("nodes"), "default", "Node", "n2", `{}`)
 		l.put(lhResource("volumes"), lhNamespace, "Volume", "v3", `{}`) // when this is seen the others would have been
 		l.until("the last to be seen", func() bool {
-			return strings.HasPrefix(s.Volume(storage.Volume{Driver: v1.Driver, Handle: "v3"}).Why, "volume.healthy: no such key")
+			return strings.HasPrefix(s.VolumeHealth(storage.Volume{Driver: v1.Driver, Handle: "v3"}).Why, "volume.healthy: no such key")
 		})
-		if h := s.Volume(storage.Volume{Driver: v1.Driver, Handle: "v2"}); h.Why != `no object tells of volume "v2"` {
+		if h := s.VolumeHealth(storage.Volume{Driver: v1.Driver, Handle: "v2"}); h.Why != `no object tells of volume "v2"` {
 			t.Errorf("a volume of another namespace: got %+v", h)
 		}
 	})
 
 	t.Run("an expression that does not fit the definition", func(t *testing.T) {
 		odd := adapterOf(t, "longhorn", func(s *storage.Spec) { s.Volume.Healthy = `object.status.robustnes == "healthy"` })
-		now := l.watcher.Use([]*storage.Adapter{odd})[0]
+		now := l.watcher.UseAdapters([]*storage.Adapter{odd})[0]
 		l.until("the log to say so", func() bool { return strings.Contains(l.log.String(), "undefined field 'robustnes'") })
-		l.until("the state to be read", func() bool { return now.Missing() == "" })
-		if h := now.Volume(v1); h.Known || h.Why != "volume.healthy: no such key: robustnes" {
+		l.until("the state to be read", func() bool { return now.MissingReason() == "" })
+		if h := now.VolumeHealth(v1); h.Known || h.Why != "volume.healthy: no such key: robustnes" {
 			t.Errorf("got %+v", h)
 		}
-		if h := s.Volume(v1); h.Known || !strings.Contains(h.Why, "the configuration does not use it any more") {
+		if h := s.VolumeHealth(v1); h.Known || !strings.Contains(h.Why, "the configuration does not use it any more") {
 			t.Errorf("the system that was in use before: got %+v", h)
 		}
-		s = l.watcher.Use([]*storage.Adapter{adapterOf(t, "longhorn", nil)})[0]
-		l.until("the old one to be back", func() bool { return s.Volume(v1).Healthy })
-		if again := l.watcher.Use([]*storage.Adapter{adapterOf(t, "longhorn", nil)})[0]; again != s {
+		s = l.watcher.UseAdapters([]*storage.Adapter{adapterOf(t, "longhorn", nil)})[0]
+		l.until("the old one to be back", func() bool { return s.VolumeHealth(v1).Healthy })
+		if again := l.watcher.UseAdapters([]*storage.Adapter{adapterOf(t, "longhorn", nil)})[0]; again != s {
 			t.Error("an adapter that did not change was read anew")
 		}
 	})
 
 	t.Run("objects that go, and then their definitions", func(t *testing.T) {
 		kit.Must(t, l.client.Resource(lhResource("replicas")).Namespace(lhNamespace).Delete(l.ctx, "r1", metav1.DeleteOptions{}))
-		l.until("the volume to have no replica", func() bool { return s.Volume(v1) == storage.Health{Why: "it has no replica"} })
+		l.until("the volume to have no replica", func() bool { return s.VolumeHealth(v1) == storage.Health{Why: "it has no replica"} })
 		l.definitions(reduced, false)
-		l.until("all to be missed", func() bool { return strings.Count(s.Missing(), "no such resource") == 3 })
-		if h := s.Node("n1"); h.Known {
+		l.until("all to be missed", func() bool { return strings.Count(s.MissingReason(), "no such resource") == 3 })
+		if h := s.NodeHealth("n1"); h.Known {
 			t.Errorf("a node whose resource has gone: got %+v", h)
 		}
 	})
@@ -358,13 +358,13 @@ forcefence_storage_known{storage="longhorn"} 1
 
 	t.Run("wrong types where a definition allows them", func(t *testing.T) {
 		l.definitions(filepath.Join("testdata", "loose.yaml"), true)
-		a, bad := storage.Compile("loose", storage.Spec{Drivers: []string{"loose.csi"}, Volume: storage.VolumeSpec{
+		a, bad := storage.CompileAdapter("loose", storage.Spec{Drivers: []string{"loose.csi"}, Volume: storage.VolumeSpec{
 			Resource: "disks.v1.example.net", Find: storage.ByPV, Key: "object.spec.pv", Healthy: `object.spec.state == "fine"`,
 		}})
 		if len(bad) > 0 {
 			t.Fatal(bad)
 		}
-		loose := l.watcher.Use([]*storage.Adapter{a})[0]
+		loose := l.watcher.UseAdapters([]*storage.Adapter{a})[0]
 		gvr := schema.GroupVersionResource{Group: "example.net", Version: "v1", Resource: "disks"}
 		for name, spec := range map[string]string{
 			"good": `{pv: good, state: fine}`, "number": `{pv: 5, state: fine}`, "nested": `{pv: nested, state: {fine: true}}`, "bare": `{pv: bare}`,
@@ -376,12 +376,12 @@ forcefence_storage_known{storage="longhorn"} 1
 			"bare": {Why: "volume.healthy: no such key: state"}, "5": {Why: `no object tells of volume "5"`},
 		} {
 			at := storage.Volume{Driver: "loose.csi", PV: pv, Handle: "h"}
-			l.until(pv+" to be "+want.Why, func() bool { return loose.Volume(at) == want })
+			l.until(pv+" to be "+want.Why, func() bool { return loose.VolumeHealth(at) == want })
 		}
 	})
 
 	t.Run("CSIVolumeHealth", func(t *testing.T) {
-		csi := l.watcher.Use([]*storage.Adapter{adapterOf(t, "csi-volume-health", func(s *storage.Spec) { s.Drivers = []string{cluster.CSIDriver} })})[0]
+		csi := l.watcher.UseAdapters([]*storage.Adapter{adapterOf(t, "csi-volume-health", func(s *storage.Spec) { s.Drivers = []string{cluster.CSIDriver} })})[0]
 		claims := l.c.Client().CoreV1().PersistentVolumeClaims("default")
 		pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -400,6 +400,6 @@ forcefence_storage_known{storage="longhorn"} 1
 			l.until("the log to say so", func() bool { return strings.Contains(l.log.String(), "undefined field 'healthStatus'") })
 		}
 		at := storage.Volume{Driver: cluster.CSIDriver, Namespace: "default", Claim: "data"}
-		l.until("the claim to be "+want.Why, func() bool { return csi.Volume(at) == want })
+		l.until("the claim to be "+want.Why, func() bool { return csi.VolumeHealth(at) == want })
 	})
 }

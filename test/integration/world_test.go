@@ -252,7 +252,7 @@ func (h *history) node(o any) {
 	if rec, err := taint.RecordOf(node); err == nil && rec != nil {
 		c.Phase, c.Result, c.ID, c.By = rec.Phase, rec.Result, rec.ID, rec.By
 	}
-	if m, ok := taint.Find(node, taint.DefaultKey, c.ID); ok {
+	if m, ok := taint.FindMark(node, taint.DefaultKey, c.ID); ok {
 		c.Mark = m.Value
 		if c.Mark == "" {
 			c.Mark = "(empty)"
@@ -387,7 +387,7 @@ func (w *world) record(h *host) taint.Record {
 // mark is the mark's value, and whether there is one.
 func (w *world) mark(h *host) (string, bool) {
 	w.t.Helper()
-	m, ok := taint.Find(w.node(h), taint.DefaultKey, "")
+	m, ok := taint.FindMark(w.node(h), taint.DefaultKey, "")
 	return m.Value, ok
 }
 
@@ -426,7 +426,7 @@ func (w *world) untilDone(h *host, want taint.Result) taint.Record {
 // alone returns what is wrong with a node that nobody may touch: it has a mark or a record.
 func (w *world) alone(h *host) error {
 	n := w.node(h)
-	if v, ok := taint.Find(n, taint.DefaultKey, ""); ok {
+	if v, ok := taint.FindMark(n, taint.DefaultKey, ""); ok {
 		return fmt.Errorf("node %s: got mark %q, want none", h.Name(), v.Value)
 	}
 	if r, ok := n.Annotations[taint.RecordAnnotation]; ok {

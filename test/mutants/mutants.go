@@ -34,7 +34,7 @@ import (
 // Mutant is one weakening.
 type Mutant struct {
 	Name string // what is weakened, unique
-	In   string // the declaration that is weakened, by its package's folder and its name: "taint/decide/fence.View.state"
+	In   string // the declaration that is weakened, by its package's folder and its name: "taint/decide/fence.View.powerState"
 
 	// Old and New are Go syntax: expressions, elements of a literal, statements, or cases. Formatting, comments, parentheses and
 	// where in its package the declaration stands do not matter. "..." among statements stands for any, and in New for the same.

@@ -38,7 +38,7 @@ type checker struct {
 	alerts   map[string][]string
 	freed    map[string]map[corev1.UniqueVolumeName]bool // node -> volumes of pods that a policy ended there
 	powered  map[string]bool                             // fences whose power-off was sent
-	accepted map[string][]taint.Speaker                  // the devices that accepted one, by the fence's id
+	accepted map[string][]taint.DeviceRef                // the devices that accepted one, by the fence's id
 	offs     map[string]offSent                          // by node
 	sends    map[[2]string]*sends                        // by process and node
 
@@ -59,7 +59,7 @@ func (c *checker) begin() {
 	c.late, c.fooled = map[string]bool{}, map[string]string{}
 	c.ended, c.alerts = map[string]tomb{}, map[string][]string{}
 	c.freed = map[string]map[corev1.UniqueVolumeName]bool{}
-	c.accepted = map[string][]taint.Speaker{}
+	c.accepted = map[string][]taint.DeviceRef{}
 	c.powered, c.offs, c.sends = map[string]bool{}, map[string]offSent{}, map[[2]string]*sends{}
 	c.announced, c.sentOn = map[string]bool{}, map[string][]time.Time{}
 }
@@ -103,8 +103,8 @@ func (c *checker) nodeWrite(by, rv string, old, n *corev1.Node) {
 			c.untouched(by, n.Name, "Node "+n.Name)
 		}
 	}
-	if m, ok := taint.Find(n, taint.DefaultKey, ""); ok {
-		if o, had := taint.Find(old, taint.DefaultKey, ""); !had || o.Value != m.Value {
+	if m, ok := taint.FindMark(n, taint.DefaultKey, ""); ok {
+		if o, had := taint.FindMark(old, taint.DefaultKey, ""); !had || o.Value != m.Value {
 			c.marked[n.Name+"/"+m.Value] = w.now
 		}
 	}
@@ -118,7 +118,7 @@ func (c *checker) nodeWrite(by, rv string, old, n *corev1.Node) {
 // namesAccepted holds that a record names every device that accepted a power-off of its fence.
 func (c *checker) namesAccepted(r taint.Record, node string) {
 	for _, d := range c.accepted[r.ID] {
-		if !slices.ContainsFunc(r.PowerOffTo, d.Is) {
+		if !slices.ContainsFunc(r.PowerOffTo, d.IsSame) {
 			c.w.fail("record", "%s accepted a power-off, and the record of %s (%s %s) does not name it", d.Device, node,
 				r.Phase, r.Result)
 		}
@@ -135,7 +135,7 @@ func (c *checker) podWrite(by, uid, rv string, old, p *corev1.Pod) {
 		w.fail("5", "%s writes pod %s without UID and resourceVersion", by, old.Name)
 	}
 	c.untouched(by, old.Spec.NodeName, "pod "+old.Name)
-	switch exempt, unready := taint.Exempt(old, taint.DefaultKey) != taint.NotExempt, onlyNotReady(old, p); {
+	switch exempt, unready := taint.ExemptionOf(old, taint.DefaultKey) != taint.NotExempt, onlyNotReady(old, p); {
 	case exempt && !unready:
 		w.fail("9", "%s writes exempt pod %s", by, old.Name)
 	case unready && !exempt:
@@ -187,7 +187,7 @@ type grounds struct {
 
 // begun is the record before the act.
 func (c *checker) begun(g grounds, what string) {
-	if r := g.look.Record; !r.Open() || !c.phases[r.ID+"/"+string(taint.PhaseEvicting)] {
+	if r := g.look.Record; !r.IsOpen() || !c.phases[r.ID+"/"+string(taint.PhaseEvicting)] {
 		c.w.fail("record", "%s on %s before the record says Evicting", what, g.look.Name)
 	}
 }
@@ -257,7 +257,7 @@ func (c *checker) sentNotReady(g grounds, p action.Pod) {
 		c.w.fail("1", "%s on %s, and the last answer is %s", what, g.look.Name, g.answer.State)
 	}
 	c.proof(g, what)
-	if l := g.look; l.IsReady() || l.Alive(l.Record) {
+	if l := g.look; l.IsReady() || l.IsAliveSince(l.Record) {
 		c.w.fail("1", "%s on %s, which shows life", what, l.Name)
 	}
 }
@@ -274,7 +274,7 @@ func (c *checker) notReady(g grounds, m *machine, p action.Pod) {
 }
 
 func (c *checker) sent(g grounds, p action.Pod) {
-	if action.OfPolicy(g.Action) {
+	if action.IsByPolicy(g.Action) {
 		c.byPolicy(g, "tombstone of "+p.Name)
 		if c.w.pool != nil {
 			c.endedFor(p)
@@ -294,7 +294,7 @@ func (c *checker) byPolicy(g grounds, what string) {
 	switch {
 	case w.Scenario != Accepting:
 		w.fail("1", "%s on %s by a policy, and none is in force", what, l.Name)
-	case l.IsReady() && w.pool == nil || l.Mark != nil || l.Record.Open():
+	case l.IsReady() && w.pool == nil || l.Mark != nil || l.Record.IsOpen():
 		w.fail("1", "%s on %s by a policy, and the node is Ready, marked or being fenced", what, l.Name)
 	case !slices.ContainsFunc(l.Unproven, func(u taint.Unproven) bool {
 		return "policy "+u.Policy+", without proof: "+u.WithoutProof == action.PolicyOf(g.Action) && u.NodeUID == l.UID && u.Since.Equal(l.ReadySince)
@@ -319,7 +319,7 @@ func (c *checker) outOfService(g grounds) {
 			w.fail("9", "%s is taken out of service, which ends pod %s", node, p.Name)
 		}
 	}
-	if mark, ok := taint.Find(w.api.node(node), taint.DefaultKey, ""); !ok || mark.Value != g.look.Record.ID {
+	if mark, ok := taint.FindMark(w.api.node(node), taint.DefaultKey, ""); !ok || mark.Value != g.look.Record.ID {
 		return // the write is refused: the Node changed
 	}
 	w.count("out of service")
@@ -338,7 +338,7 @@ func (c *checker) detach(g grounds, a action.Attachment) {
 }
 
 func (c *checker) tombstoned(g grounds, p action.Pod, sent time.Time) {
-	if action.OfPolicy(g.Action) {
+	if action.IsByPolicy(g.Action) {
 		c.ended[p.UID] = tomb{"policy", sent, g.look.IsReady(), g.by.since}
 		c.replaceable(g, p)
 		c.free(g.look.Name, p)
@@ -369,15 +369,15 @@ func (c *checker) sentDelete(g grounds, p action.Pod) {
 	if !p.Tombstone {
 		c.w.fail("1", "delete of %s, which has no tombstone", p.Name)
 	}
-	if action.OfPolicy(g.Action) {
+	if action.IsByPolicy(g.Action) {
 		return // what was ended cannot start again
 	}
-	if !action.Returns(g.Action) {
+	if !action.NeedsNoProof(g.Action) {
 		c.proof(g, "delete of "+p.Name)
 		return
 	}
 	spared := func(p action.Pod) bool { return p.Spared == g.look.Record.Token() }
-	if l := g.look; !l.IsReady() && !l.Alive(l.Record) && g.answer.State != providers.PowerOn && !slices.ContainsFunc(g.pods, spared) {
+	if l := g.look; !l.IsReady() && !l.IsAliveSince(l.Record) && g.answer.State != providers.PowerOn && !slices.ContainsFunc(g.pods, spared) {
 		c.w.fail("1", "delete of %s as if the node had returned, and it shows no life", p.Name)
 	}
 }
@@ -444,7 +444,7 @@ func (c *checker) work(l taint.Look) {
 	for i := len(w.api.past) - 1; i >= 0; i-- {
 		s := &w.api.past[i]
 		if len(s.attachmentsOf(l.Name)) > 0 || slices.ContainsFunc(s.podsOn(l.Name), func(p *corev1.Pod) bool {
-			return taint.Exempt(p, taint.DefaultKey) == taint.NotExempt && (!taint.IsTerminal(p) || taint.IsTombstone(p))
+			return taint.ExemptionOf(p, taint.DefaultKey) == taint.NotExempt && (!taint.IsTerminal(p) || taint.IsTombstone(p))
 		}) {
 			return
 		}
@@ -506,7 +506,7 @@ func (c *checker) names(g grounds) {
 			w.fail("11", "the record of %s names %v, and attachment %s is still there", g.look.Name, action.RecordOf(g.Action).Detaching, a.Name)
 		}
 	}
-	if l := g.look; !l.Alive(l.Record) {
+	if l := g.look; !l.IsAliveSince(l.Record) {
 		w.fail("11", "the record of %s names volumes, and the node shows no life", l.Name)
 	}
 }
@@ -584,7 +584,7 @@ func (c *checker) sentOff(l taint.Look, p *Process) {
 
 // acceptedOff notes that a device accepted a power-off, and holds that the Node's record names it by then.
 func (c *checker) acceptedOff(l taint.Look, by speaker) {
-	c.accepted[l.Record.ID] = append(c.accepted[l.Record.ID], proof.Speakers([]proof.Device{by.Device})...)
+	c.accepted[l.Record.ID] = append(c.accepted[l.Record.ID], proof.SpeakersOf([]proof.Device{by.Device})...)
 	if n := c.w.api.node(l.Name); n != nil {
 		if r, err := taint.RecordOf(n); err == nil && r != nil && r.ID == l.Record.ID {
 			c.namesAccepted(*r, l.Name)
@@ -632,7 +632,7 @@ func (c *checker) accused(m *machine, r taint.Record) {
 	if !m.second {
 		return
 	}
-	for _, l := range r.Liars() {
+	for _, l := range r.DistrustedDevices() {
 		if want := []string{"bmc/", "alt/"}[m.liar] + m.name; l.Device != want {
 			c.w.fail("never-off", "%s lied, and %s is accused: %+v", want, l.Device, r)
 		}

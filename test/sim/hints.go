@@ -93,14 +93,14 @@ func (k *worker) follow() {
 		if w.count("line broke"); m.power {
 			w.count("line broke, and the machine runs")
 		}
-		k.fleet.Hint(m.name, fleet.Line, k.now())
+		k.fleet.ApplyHint(m.name, fleet.Line, k.now())
 	}
 }
 
 // poll asks one of the devices of a node that looks alive, if it is time. Its Off is a hint.
 func (k *worker) poll(n *corev1.Node, l taint.Look) {
 	w, name := k.w, k.m.name
-	if w.hints.poll == 0 || k.polling || w.now.Before(k.pollDue) || fence.Excluded(n, w.now) != "" {
+	if w.hints.poll == 0 || k.polling || w.now.Before(k.pollDue) || fence.ExclusionReason(n, w.now) != "" {
 		return
 	}
 	by := k.ledBy(n, l)
@@ -113,14 +113,14 @@ func (k *worker) poll(n *corev1.Node, l taint.Look) {
 	w.askOne(k.m, d, k.now, func(a providers.Answer, _, _ bool) {
 		k.within(life, 0, func() {
 			k.polling = false
-			if a.State != providers.PowerOff || k.fleet.Distrusted(d.Machine, d.Name, name) != "" {
+			if a.State != providers.PowerOff || k.fleet.DistrustingNode(d.Machine, d.Name, name) != "" {
 				return
 			}
 			w.logf("%s: %s, which is polled, is Off", k.name, d.Name)
 			if w.count("poll says Off"); k.m.power {
 				w.count("poll says Off, and the machine runs")
 			}
-			k.fleet.Hint(name, fleet.Poll, k.now())
+			k.fleet.ApplyHint(name, fleet.Poll, k.now())
 		})
 	})
 }

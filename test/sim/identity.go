@@ -36,7 +36,7 @@ func (p *Process) believe(n *corev1.Node, healthy bool) taint.Belief {
 	}
 	mine := w.claimOf(n)
 	rec, _ := taint.RecordOf(n)
-	return taint.Believe(taint.Identity{Claim: mine, Clash: taint.NewClaims(all).Clash(mine), Record: rec, Healthy: healthy})
+	return taint.DecideMachine(taint.Identity{Claim: mine, Clash: taint.NewClaims(all).FindClash(mine), Record: rec, Healthy: healthy})
 }
 
 // speaker is a device that a worker asks about its node.
@@ -58,7 +58,7 @@ type led struct {
 // ledBy is whom a look leads to.
 func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 	b := k.believe(node, false)
-	out := led{mode: fence.Chosen{Mode: k.m.mode}.Lowered(node.Annotations).Mode, why: "no provider"}
+	out := led{mode: fence.ChosenMode{Mode: k.m.mode}.LoweredBy(node.Annotations).Mode, why: "no provider"}
 	switch {
 	case b.Refused != "":
 		k.w.count("machine not believed")
@@ -113,7 +113,7 @@ func (l led) devices() []proof.Device {
 
 // pin writes the pin of a healthy node.
 func (k *worker) pin(n *corev1.Node) {
-	if k.pinning || k.pinSeen == n.ResourceVersion || (fence.Chosen{Mode: k.m.mode}).Lowered(n.Annotations).Mode == fence.Disabled {
+	if k.pinning || k.pinSeen == n.ResourceVersion || (fence.ChosenMode{Mode: k.m.mode}).LoweredBy(n.Annotations).Mode == fence.Disabled {
 		return
 	}
 	k.pinSeen = n.ResourceVersion

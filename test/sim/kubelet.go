@@ -356,10 +356,10 @@ func (k *kubelet) prepare(p *corev1.Pod) {
 func (k *kubelet) admit(p *corev1.Pod, again func(time.Duration)) {
 	w := k.m.w
 	if w.Scenario != Held && w.Scenario != Bare {
-		exempt := taint.Exempt(p, taint.DefaultKey) != taint.NotExempt
+		exempt := taint.ExemptionOf(p, taint.DefaultKey) != taint.NotExempt
 		claims, sure := taint.VolumeClaims(p)
 		apart := k.hook.node.Detaching && taint.FreeOf(claims, sure, k.hook.claims)
-		ok, why := admit.Decide(k.hook.node, admit.Pod{Exempt: exempt, Known: k.hook.knows(string(p.UID)), Apart: apart})
+		ok, why := admit.Decide(k.hook.node, admit.Pod{Exempt: exempt, Known: k.hook.knows(string(p.UID)), Unaffected: apart})
 		if !ok {
 			if exempt {
 				w.fail("9", "the hook of %s holds exempt pod %s", k.m.name, p.Name)
@@ -469,8 +469,8 @@ func (h *hook) changed() {
 func (h *hook) see(n *corev1.Node, at time.Time) {
 	w, m := h.k.m.w, h.k.m
 	h.seen = at
-	l := taint.See(n, nil, taint.DefaultKey, taint.Instant{}, taint.Instant{})
-	h.claims = l.Detaching()
+	l := taint.NewLook(n, nil, taint.DefaultKey, taint.Instant{}, taint.Instant{})
+	h.claims = l.DetachingClaims()
 	if isReady(n) && n.Status.NodeInfo.BootID == m.bootID {
 		h.node.ReadySeen = true
 	}

@@ -111,7 +111,7 @@ func (c *checker) taken(p *Process, node string, d speaker, err error) {
 		t.err = err
 		s.by[d.Name] = t
 	}
-	if providers.Class(err) != "unreachable" {
+	if providers.ErrorClass(err) != "unreachable" {
 		s.never[d.Name] = true
 	}
 }

@@ -107,8 +107,8 @@ func (w *World) askHosts(
 			})
 		}
 	}
-	look := func(i int, p *providers.Place, then func()) {
-		got := providers.Place{}
+	look := func(i int, p *providers.PlaceAnswer, then func()) {
+		got := providers.PlaceAnswer{}
 		got.At = now()
 		exchange(0, func() {
 			if got.Absent, got.Raw = !l.has[i], "not there"; !l.on[i] || l.mute[i] {
@@ -122,7 +122,7 @@ func (w *World) askHosts(
 	}
 	early := w.chance(0.3)
 	last := func() {
-		obs, err := proof.Within(hosts)
+		obs, err := proof.VerdictOfHosts(hosts)
 		if obs.State == providers.PowerOff {
 			w.count("off with its host")
 		}
@@ -143,7 +143,7 @@ func (w *World) askHosts(
 		look(i, &hosts[i].After, func() { truth = truth || !m.power; then() })
 	}
 	power := func(i int, then func()) {
-		if hosts[i].Before.Answered() {
+		if hosts[i].Before.HasAnswer() {
 			if early {
 				look(i, &hosts[i].After, then)
 				return

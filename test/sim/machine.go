@@ -176,7 +176,7 @@ func (w *World) ask(m *machine, to []speaker, now func() providers.Instant, done
 	over := false
 	finish := func() {
 		missing := slices.ContainsFunc(out, func(a providers.Answer) bool { return a.Got.IsZero() })
-		if over || missing && (w.now.Sub(sent.Wall) < providers.Patience || !proof.Decided(devices, out)) {
+		if over || missing && (w.now.Sub(sent.Wall) < providers.Patience || !proof.IsDecided(devices, out)) {
 			return
 		}
 		over = true
@@ -335,7 +335,7 @@ func (m *machine) orderOff(t providers.Target, which int) error {
 			told.SystemUUID = ""
 		}
 	}
-	if err := t.Identify(told); err != nil {
+	if err := t.VerifyIdentity(told); err != nil {
 		return fmt.Errorf("powering off: %w", err)
 	}
 	if t.Node != m.name {
@@ -392,7 +392,7 @@ func (m *machine) orderOn(t providers.Target, which int) error {
 	if which >= 1 && (!m.told || m.split) {
 		told.SystemUUID = ""
 	}
-	if err := t.Identify(told); err != nil {
+	if err := t.VerifyIdentity(told); err != nil {
 		return fmt.Errorf("powering on: %w", err)
 	}
 	if t.Node != m.name {

@@ -60,7 +60,7 @@ type Process struct {
 type worker struct {
 	*Process
 	m      *machine
-	course recording.Course
+	course recording.Recorder
 	next   action.Decision // that is carried out now
 	led    led             // whom the last look leads to
 	looked *corev1.Node
@@ -96,7 +96,7 @@ func (p *Process) begin() {
 	p.workers, p.stopped, p.paused = nil, nil, false
 	p.wake()
 	p.fleet, p.stuck, p.unanswered = fleet.Fleet{}, time.Time{}, 0
-	p.fleet.Limit(&p.w.storm.limits)
+	p.fleet.SetLimits(&p.w.storm.limits)
 	for _, m := range p.w.machines {
 		k := &worker{Process: p, m: m}
 		if k.course.Name = m.name; p.w.Tape != nil {
@@ -168,7 +168,7 @@ func (p *Process) call(do func() error, then func(error)) {
 	answer := func(err error) {
 		if !answered {
 			answered = true
-			p.fleet.Called(errors.Is(err, errTimeout), p.now())
+			p.fleet.ApplyReadResult(errors.Is(err, errTimeout), p.now())
 			if p.unanswered++; !errors.Is(err, errTimeout) {
 				p.unanswered = 0
 			}
@@ -212,17 +212,17 @@ func (k *worker) hear() {
 	k.heardAt = w.now
 	if n == nil {
 		k.heard = nil
-		k.fleet.Drop(k.m.name, k.now())
+		k.fleet.RemoveNode(k.m.name, k.now())
 		return
 	}
 	if n != k.heard {
 		k.heard = n
-		k.told = taint.See(n, nil, taint.DefaultKey, k.now(), k.now())
+		k.told = taint.NewLook(n, nil, taint.DefaultKey, k.now(), k.now())
 	}
-	k.fleet.See(k.told, k.now())
+	k.fleet.ApplyLook(k.told, k.now())
 	if lease != nil {
 		k.leaseRV = lease.ResourceVersion
-		k.fleet.Lease(k.m.name, lease.ResourceVersion, taint.LeaseDuration(lease), k.now())
+		k.fleet.ApplyLease(k.m.name, lease.ResourceVersion, taint.LeaseDuration(lease), k.now())
 	}
 }
 
@@ -233,12 +233,12 @@ func (k *worker) watch() {
 	if w.down || n == nil || k.busy {
 		return
 	}
-	l := taint.See(n, lease, taint.DefaultKey, k.now(), k.now())
+	l := taint.NewLook(n, lease, taint.DefaultKey, k.now(), k.now())
 	v := k.fleet.View(k.m.name, k.now())
 	if w.pool != nil {
 		k.course.Apply(k.now(), &k.fleet, decide.StorageHeard{Policies: w.policies(), Says: k.storage(k.m.name)})
 	}
-	if k.course.Idle(l, v) {
+	if k.course.IsIdle(l, v) {
 		k.course.Apply(l.Got, &k.fleet, decide.Rested{Look: l})
 		k.pin(n)
 		k.poll(n, l)
@@ -250,7 +250,7 @@ func (k *worker) watch() {
 }
 
 func (p *Process) deviceEvent(node string) {
-	p.after(p.w.latency(), func() { p.fleet.Hint(node, fleet.Push, p.now()) })
+	p.after(p.w.latency(), func() { p.fleet.ApplyHint(node, fleet.Push, p.now()) })
 }
 
 // cachedAttachments are those of the informer's cache, which lags behind, and now and then misses events for long.
@@ -291,7 +291,7 @@ func (k *worker) advance() {
 	w, ctx := k.w, context.Background()
 	d := k.course.Next(k.now(), &k.fleet)
 	k.next = d
-	if action.Reads(d.Action) {
+	if action.IsRead(d.Action) {
 		k.asked = false
 		decide.Do(ctx, d.Action, k)
 		return
@@ -307,8 +307,8 @@ func (k *worker) advance() {
 	for _, n := range d.Notes {
 		w.count(string(n.Why))
 	}
-	if d.Aside.Why != "" {
-		w.count("aside: " + string(d.Aside.Why))
+	if d.PolicyBlock.Why != "" {
+		w.count("aside: " + string(d.PolicyBlock.Why))
 	}
 	if action.Is[action.Wait](d) && counted[d.Reason] {
 		w.count("waits: " + string(d.Reason))
@@ -348,13 +348,13 @@ func (k *worker) Write(_ context.Context, a action.Write) decide.Observation {
 	if a.Record.Phase == taint.PhasePoweringOff {
 		w.check.begins(l, "announcement of a power-off")
 		w.check.keptOn(l, "announcement of a power-off")
-	} else if a.Record.Phase == taint.PhaseArmed && !l.Record.Open() &&
+	} else if a.Record.Phase == taint.PhaseArmed && !l.Record.IsOpen() &&
 		w.machine(l.Name).still(l.Sent.Wall, fence.Shadow, fence.Disabled) {
 		w.fail("mode", "a person's mark of %s is taken up, whose mode is shadow or disabled", l.Name)
 	}
 	switch before := l.Record; {
 	case a.Record.Phase != taint.PhaseEvicting || why == reason.Adopting: // a mark overwritten in the middle goes on
-	case before.Open() && before.Phase == taint.PhaseEvicting:
+	case before.IsOpen() && before.Phase == taint.PhaseEvicting:
 		w.check.names(k.grounds())
 	default:
 		w.check.proof(k.grounds(), "beginning of the eviction")
@@ -364,7 +364,7 @@ func (k *worker) Write(_ context.Context, a action.Write) decide.Observation {
 	}
 	k.patch(l, a.Record, func(n *corev1.Node) {
 		if a.Record.Phase == taint.PhaseDone {
-			n.Spec.Taints = taint.InService(n.Spec.Taints)
+			n.Spec.Taints = taint.WithoutOutOfService(n.Spec.Taints)
 		}
 	}, string(why))
 	return nil
@@ -385,7 +385,7 @@ func (k *worker) Arm(_ context.Context, a action.Arm) decide.Observation {
 	why := k.fleet.View(l.Name, k.now()).Suspicion(l)
 	k.patch(l, a.Record, func(n *corev1.Node) {
 		w.begun(why)
-		n.Spec.Taints = taint.With(n.Spec.Taints, taint.DefaultKey, a.Record.ID, w.now)
+		n.Spec.Taints = taint.WithMark(n.Spec.Taints, taint.DefaultKey, a.Record.ID, w.now)
 	}, "Arm")
 	return nil
 }
@@ -398,7 +398,7 @@ func (k *worker) Unmark(_ context.Context, a action.Unmark) decide.Observation {
 	}
 	w.check.unmark(k.grounds())
 	k.patch(k.course.Look(), a.Record, func(n *corev1.Node) {
-		n.Spec.Taints = taint.InService(taint.Without(n.Spec.Taints, taint.DefaultKey, a.Record.ID))
+		n.Spec.Taints = taint.WithoutOutOfService(taint.WithoutMark(n.Spec.Taints, taint.DefaultKey, a.Record.ID))
 	}, "Unmark")
 	return nil
 }
@@ -407,14 +407,14 @@ func (k *worker) Unmark(_ context.Context, a action.Unmark) decide.Observation {
 func (k *worker) OutOfService(context.Context) decide.Observation {
 	k.w.check.outOfService(k.grounds())
 	k.patchNode(k.course.Look(), func(n *corev1.Node) {
-		n.Spec.Taints = append(taint.InService(n.Spec.Taints), taint.OutOfService(k.w.now))
+		n.Spec.Taints = append(taint.WithoutOutOfService(n.Spec.Taints), taint.OutOfService(k.w.now))
 	}, "OutOfService")
 	return nil
 }
 
 // InService takes it off.
 func (k *worker) InService(context.Context) decide.Observation {
-	k.patchNode(k.course.Look(), func(n *corev1.Node) { n.Spec.Taints = taint.InService(n.Spec.Taints) }, "InService")
+	k.patchNode(k.course.Look(), func(n *corev1.Node) { n.Spec.Taints = taint.WithoutOutOfService(n.Spec.Taints) }, "InService")
 	return nil
 }
 
@@ -583,7 +583,7 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 		node = &corev1.Node{}
 		_ = json.Unmarshal(text, node) // of what was written just now
 	}
-	l := taint.See(node, lease, taint.DefaultKey, sent, k.now())
+	l := taint.NewLook(node, lease, taint.DefaultKey, sent, k.now())
 	saw := func(elsewhere string) {
 		k.listed, k.spent, k.led, k.looked, k.polled = false, false, led{}, node, w.now
 		facts := decide.Facts{
@@ -592,10 +592,10 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 		if l.Exists {
 			k.led = k.ledBy(node, l)
 			facts.Mode, facts.Devices = k.led.mode, k.led.devices()
-			facts.Excluded, facts.KeptOn = cmp.Or(fence.Excluded(node, w.now), elsewhere), fence.KeptOn(node, w.rules.cordoned)
+			facts.Excluded, facts.KeptOn = cmp.Or(fence.ExclusionReason(node, w.now), elsewhere), fence.KeepOnReason(node, w.rules.cordoned)
 		}
 		if len(k.led.to) == 0 {
-			facts.Nobody = errors.New(k.led.why)
+			facts.NoDeviceErr = errors.New(k.led.why)
 		}
 		k.course.Apply(l.Got, &k.fleet, decide.NodeRead{
 			Look: l, Facts: facts, Node: node, Elsewhere: decide.Elsewhere{Excluded: elsewhere},
@@ -603,7 +603,7 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 		k.seen = l.ResourceVersion + l.LeaseRV + k.fleet.View(name, k.now()).Suspicion(l)
 		k.advance()
 	}
-	if !w.rules.words || !l.Exists || l.Mark != nil || fence.Excluded(node, w.now) != "" {
+	if !w.rules.words || !l.Exists || l.Mark != nil || fence.ExclusionReason(node, w.now) != "" {
 		saw("")
 		return
 	}
@@ -764,7 +764,7 @@ func (k *worker) still() error {
 		r.Leading = errors.New("another leads")
 	}
 	if w.rules.words && !w.down && w.api.pause != nil { // it is read once more
-		if p := fence.PauseOf(w.api.pause); !p.Over(w.now) {
+		if p := fence.PauseOf(w.api.pause); !p.IsOver(w.now) {
 			r.Paused = p.String()
 		}
 	}
@@ -775,8 +775,8 @@ func (k *worker) still() error {
 			newer = k.looked
 		}
 		r.Facts = fence.Facts{
-			Mode:     fence.Chosen{Mode: k.m.mode}.Lowered(newer.Annotations).Mode,
-			Excluded: fence.Excluded(newer, w.now), KeptOn: fence.KeptOn(newer, w.rules.cordoned),
+			Mode:     fence.ChosenMode{Mode: k.m.mode}.LoweredBy(newer.Annotations).Mode,
+			Excluded: fence.ExclusionReason(newer, w.now), KeptOn: fence.KeepOnReason(newer, w.rules.cordoned),
 		}
 	}
 	return k.course.StillHolds(k.now(), r)
@@ -851,20 +851,20 @@ func (k *worker) each(act func(grounds, action.Pod, func(error))) {
 		k.w.count("by a kept list")
 	}
 	together, open, asking := 1+k.w.rng.IntN(3), 0, false
-	list, how := action.PodsOf(k.next.Action), map[string]action.Refusal{}
+	list, how := action.PodsOf(k.next.Action), map[string]action.WriteResult{}
 	var more func()
 	more = func() {
 		for open < together && len(list) > 0 && !asking {
 			p := list[0]
 			switch _, hold := k.course.MaySend(p.UID, k.now(), k.fleet.View(k.m.name, k.now())); hold {
-			case decide.No:
+			case decide.HoldNo:
 				list = nil
 				continue
-			case decide.NotThis:
+			case decide.HoldSkipPod:
 				k.w.count("left to stock eviction before its write")
 				list = list[1:]
 				continue
-			case decide.AskFirst:
+			case decide.HoldAskFirst:
 				asking = true
 				k.ask(func() {
 					asking = false
@@ -896,12 +896,12 @@ func (k *worker) each(act func(grounds, action.Pod, func(error))) {
 // maySend reports whether a write that is not a pod's may be sent now.
 func (k *worker) maySend() bool {
 	_, hold := k.course.MaySend("", k.now(), k.fleet.View(k.m.name, k.now()))
-	return hold == decide.Yes
+	return hold == decide.HoldYes
 }
 
 // DeleteAttachments deletes one after the other, each only while that holds.
 func (k *worker) DeleteAttachments(_ context.Context, act action.DeleteAttachments) decide.Observation {
-	w, list, how := k.w, act.Attachments, map[string]action.Refusal{}
+	w, list, how := k.w, act.Attachments, map[string]action.WriteResult{}
 	var next func()
 	next = func() {
 		if len(list) == 0 || !k.maySend() {
@@ -940,7 +940,7 @@ var counted = map[reason.Reason]bool{
 }
 
 // refusal sorts what a pod's write came to.
-func refusal(err error) action.Refusal {
+func refusal(err error) action.WriteResult {
 	switch {
 	case err == nil, errors.Is(err, errNotFound):
 		return action.Accepted
@@ -1047,7 +1047,7 @@ func podsOf(list []*corev1.Pod) []action.Pod {
 	for _, p := range list {
 		e := action.Pod{
 			Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
-			Exempt: taint.Exempt(p, taint.DefaultKey), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p),
+			Exempt: taint.ExemptionOf(p, taint.DefaultKey), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p),
 			Owner: ownerOf(p), Deleting: p.DeletionTimestamp != nil, Finalizers: p.Finalizers, Tolerations: p.Spec.Tolerations,
 			Ready: isTrue(p, corev1.PodReady), ContainersReady: isTrue(p, corev1.ContainersReady),
 		}

@@ -28,11 +28,11 @@ func evicting(now, since time.Time, taints ...corev1.Taint) evict.View {
 	}
 	v := evict.View{Now: providers.InstantOf(now), Settings: evict.Settings{DetachTimeout: time.Hour},
 		Devices: []proof.Device{{Name: "bmc/n1"}}, By: "ff", Live: true}
-	v.Memory.Saw(l)
+	v.Memory.ApplyLook(l)
 	l.Sent, l.Got = providers.InstantOf(now), providers.InstantOf(now)
 	v.Look = l
-	v.Answers.Expect(v.Devices...)
-	v.Answers.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff,
+	v.Answers.SetDevices(v.Devices...)
+	v.Answers.ApplyAnswers(providers.Answer{Observation: providers.Observation{State: providers.PowerOff,
 		At: providers.InstantOf(now)}, Got: providers.InstantOf(now)})
 	return v
 }
@@ -99,9 +99,9 @@ func TestStockCountsAnewAfterAnOutage(t *testing.T) {
 	} {
 		v := evicting(epoch.Add(c.away), epoch, unreachable(epoch))
 		v.Pods = []action.Pod{pod}
-		v.Memory.Saw(v.Look)
+		v.Memory.ApplyLook(v.Look)
 		v.Now = providers.InstantOf(epoch.Add(c.away + c.since))
-		v.Answers.Answered(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
+		v.Answers.ApplyAnswers(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
 		if d := evict.Step(v); action.Name(d.Action) != action.Name(c.want) {
 			t.Errorf("away for %s, back for %s: got %s %s, want %s", c.away, c.since, action.Name(d.Action), d.Reason, action.Name(c.want))
 		}
@@ -151,7 +151,7 @@ func TestTombstonesLeftBehindAreWork(t *testing.T) {
 		{"kept by finalizers only", action.Pod{Terminal: true, Tombstone: true, Deleting: true, Finalizers: []string{"x"}}, false},
 		{"failed by itself", action.Pod{Terminal: true}, false},
 	} {
-		if got := evict.Work([]action.Pod{c.pod}, nil); got != c.want {
+		if got := evict.HasWork([]action.Pod{c.pod}, nil); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -177,7 +177,7 @@ func TestReturnSparesPodsBeforeTheMarkGoes(t *testing.T) {
 		{"off, spared by an earlier fence", "f0/20300101T000000.000", evicting(epoch, epoch).Answers.Answer, action.Tombstone{}},
 	} {
 		v := evicting(epoch.Add(100*time.Millisecond), epoch, unreachable(epoch.Add(-time.Hour)))
-		v.Answers.Answered(c.answer)
+		v.Answers.ApplyAnswers(c.answer)
 		v.Pods = []action.Pod{{Name: "db-0", UID: "p", Spared: c.spared, Deleting: true, Grace: 30}}
 		if d := evict.Step(v); action.Name(d.Action) != action.Name(c.want) {
 			t.Errorf("%s: got %s %s, want %s", c.name, action.Name(d.Action), d.Reason, action.Name(c.want))

@@ -34,13 +34,13 @@ func TestReplay(t *testing.T) {
 		tapes := map[string]*bytes.Buffer{}
 		Run(Options{Seed: seed, Scenario: scenario, Tape: func(process string, line []byte) {
 			if tapes[process] == nil {
-				tapes[process] = bytes.NewBuffer(append(recording.Header{By: "sim", Key: taint.DefaultKey}.Line(), '\n'))
+				tapes[process] = bytes.NewBuffer(append(recording.Header{By: "sim", Key: taint.DefaultKey}.EncodeLine(), '\n'))
 			}
 			tapes[process].Write(append(line, '\n'))
 			kinds[string(lineKind.Find(line))]++
 		}})
 		for _, process := range slices.Sorted(maps.Keys(tapes)) {
-			r, err := replay.Play([]io.Reader{tapes[process]}, nil)
+			r, err := replay.PlayRecordings([]io.Reader{tapes[process]}, nil)
 			if err != nil {
 				t.Fatalf("seed %d (%s), %s: %v", seed, scenario, process, err)
 			}
@@ -50,8 +50,8 @@ func TestReplay(t *testing.T) {
 					t.Fatalf("seed %d (%s), %s: line %d: then\n%#v\nnow\n%#v", seed, scenario, process, d.Line, d.Then, d.Now)
 				}
 			}
-			if r.Left > 0 {
-				t.Errorf("seed %d, %s: %d lines were left out", seed, process, r.Left)
+			if r.Skipped > 0 {
+				t.Errorf("seed %d, %s: %d lines were left out", seed, process, r.Skipped)
 			}
 		}
 	}

@@ -171,10 +171,10 @@ func (w *World) unsayAll() {
 		w.after(w.between(0, time.Minute), func() { w.unsay(o) })
 	}
 	for _, m := range w.machines {
-		if m.lowered != "" || !m.mode.Begins() {
+		if m.lowered != "" || !m.mode.MayAct() {
 			w.after(w.between(0, time.Minute), func() {
 				m.raise()
-				if !m.mode.Begins() {
+				if !m.mode.MayAct() {
 					m.configure(w.mode)
 				}
 			})
@@ -185,11 +185,11 @@ func (w *World) unsayAll() {
 // excluded is "" or why a look leaves the node alone, by what stands elsewhere.
 func (w *World) excluded(node string) string {
 	if w.api.pause != nil {
-		if p := fence.PauseOf(w.api.pause); !p.Over(w.now) {
+		if p := fence.PauseOf(w.api.pause); !p.IsOver(w.now) {
 			return p.String()
 		}
 	}
-	if lease := w.api.maintenance[node]; lease != nil && fence.Maintained(lease, w.now) {
+	if lease := w.api.maintenance[node]; lease != nil && fence.IsUnderMaintenance(lease, w.now) {
 		return "node maintenance"
 	}
 	return ""
@@ -287,13 +287,13 @@ func (w *World) changeModes(end time.Time) {
 // was powered off is fenced to its end (invariant 11).
 func (c *checker) begins(l taint.Look, what string) {
 	w, m := c.w, c.w.machine(l.Name)
-	if r := l.Record; r.Open() && c.powered[r.ID] {
+	if r := l.Record; r.IsOpen() && c.powered[r.ID] {
 		return
 	}
 	if by := c.leftAlone(l.Name, l.Sent.Wall, false); by != "" {
 		w.fail("8", "%s of %s, which is to be left alone by %s", what, l.Name, by)
 	}
-	if !slices.ContainsFunc(m.modesSince(l.Sent.Wall), fence.Mode.Begins) {
+	if !slices.ContainsFunc(m.modesSince(l.Sent.Wall), fence.Mode.MayAct) {
 		w.fail("mode", "%s of %s, whose mode is %s", what, l.Name, m.modes[len(m.modes)-1].mode)
 	}
 }
@@ -311,7 +311,7 @@ func (c *checker) keptOn(l taint.Look, what string) {
 
 // asked holds that nobody is asked about a node that is disabled, but to end what was begun.
 func (c *checker) asked(l taint.Look) {
-	if c.w.machine(l.Name).still(l.Sent.Wall, fence.Disabled) && !l.Record.Open() && l.Mark == nil {
+	if c.w.machine(l.Name).still(l.Sent.Wall, fence.Disabled) && !l.Record.IsOpen() && l.Mark == nil {
 		c.w.fail("mode", "the devices of %s are asked, which is disabled", l.Name)
 	}
 }

@@ -233,7 +233,7 @@ func (w *World) unrest() string {
 		if w.check.unnoticed(n) {
 			return n.Name + " was never off, and nobody noticed"
 		}
-		if m, ok := taint.Find(n, taint.DefaultKey, ""); ok {
+		if m, ok := taint.FindMark(n, taint.DefaultKey, ""); ok {
 			return fmt.Sprintf("%s still carries the mark %q (%s)", n.Name, m.Value, n.Annotations[taint.RecordAnnotation])
 		}
 	}

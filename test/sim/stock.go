@@ -132,7 +132,9 @@ func unique(volume string) corev1.UniqueVolumeName {
 
 func attachmentName(volume, node string) string { return volume + "@" + node }
 
-func isMirror(p *corev1.Pod) bool { return taint.Exempt(p, taint.DefaultKey) == taint.ExemptStatic }
+func isMirror(p *corev1.Pod) bool {
+	return taint.ExemptionOf(p, taint.DefaultKey) == taint.ExemptStatic
+}
 
 // runScheduler binds pods to nodes that its cache shows without a taint the pod does not tolerate, Ready or not.
 func (w *World) runScheduler(v *state) {

@@ -27,7 +27,7 @@ type storm struct {
 	etcd    bool // the first three nodes have k3s' and RKE2's label of members, which serves where no pod can be listed
 	many    bool // several nodes fall silent, and their machines run
 	severed bool // all but one of them: a partition, while policies end pods without proof
-	after   fence.AfterFence
+	after   fence.PostFence
 }
 
 func drawStorm(seed uint64, scenario Scenario) storm {
@@ -37,7 +37,7 @@ func drawStorm(seed uint64, scenario Scenario) storm {
 		CoolDown: time.Duration(r.IntN(20)) * time.Second,
 	}}
 	if a := rand.New(rand.NewPCG(seed, 0x6166746572)); a.IntN(3) > 0 {
-		s.after = fence.AfterFence{
+		s.after = fence.PostFence{
 			PowerOn: true, Delay: time.Duration(a.IntN(20)) * time.Second, PerDay: 1 + a.IntN(3), Again: []time.Duration{0, time.Minute, 5 * time.Minute}[a.IntN(3)],
 		}
 	}
@@ -158,7 +158,7 @@ func (c *checker) turns(node string, p *Process) map[string]bool {
 			continue
 		}
 		r, err := taint.RecordOf(n)
-		if err == nil && r.Open() && r.ID == s.fence && (r.Phase == taint.PhasePoweringOff || c.w.now.Sub(r.At) < turnOver) {
+		if err == nil && r.IsOpen() && r.ID == s.fence && (r.Phase == taint.PhasePoweringOff || c.w.now.Sub(r.At) < turnOver) {
 			out[name] = true
 		}
 	}
@@ -187,7 +187,7 @@ func (c *checker) guards(l taint.Look, p *Process) {
 	others := 0
 	for _, n := range w.api.nodes {
 		r, _ := taint.RecordOf(n)
-		if n.Name != l.Name && r.Open() && r.PowerOff && r.Phase == taint.PhasePoweringOff && w.now.Sub(r.At) > old {
+		if n.Name != l.Name && r.IsOpen() && r.PowerOff && r.Phase == taint.PhasePoweringOff && w.now.Sub(r.At) > old {
 			others++
 		}
 	}
@@ -324,7 +324,7 @@ func (w *World) sickFor(n *corev1.Node, inZone bool) bool {
 			w.count("not Ready, and counts in its zone")
 		}
 	}
-	if r, err := taint.RecordOf(n); err == nil && r.Open() && long(r.At) {
+	if r, err := taint.RecordOf(n); err == nil && r.IsOpen() && long(r.At) {
 		return true
 	}
 	return lease != nil && w.now.Sub(lease.Spec.RenewTime.Time) > 25*time.Second+old

@@ -74,7 +74,7 @@ func (c *checker) allowed(k lastCheck) {
 		}
 	}
 	n := w.api.asOf(k.heard).node(l.Name)
-	if n == nil || taint.Older(n.ResourceVersion, l.ResourceVersion) {
+	if n == nil || taint.IsOlder(n.ResourceVersion, l.ResourceVersion) {
 		return
 	}
 	r, err := taint.RecordOf(n)
@@ -102,7 +102,7 @@ func (c *checker) arrives(k lastCheck) {
 	}
 	beat := func(by time.Time) bool {
 		lease := w.api.asOf(by).lease(l.Name)
-		return lease != nil && taint.Older(l.LeaseRV, lease.ResourceVersion)
+		return lease != nil && taint.IsOlder(l.LeaseRV, lease.ResourceVersion)
 	}
 	age := k.at.Sub(l.Sent.Wall)
 	switch {

@@ -190,7 +190,7 @@ func (m *machine) marked() bool {
 	if n == nil {
 		return false
 	}
-	_, ok := taint.Find(n, taint.DefaultKey, "")
+	_, ok := taint.FindMark(n, taint.DefaultKey, "")
 	return ok
 }
 
@@ -424,7 +424,7 @@ func (w *World) person(m *machine) {
 	if n == nil || w.down {
 		return
 	}
-	mark, marked := taint.Find(n, taint.DefaultKey, "")
+	mark, marked := taint.FindMark(n, taint.DefaultKey, "")
 	mine := func(t corev1.Taint) bool { return t.Key == taint.DefaultKey }
 	rec, _ := taint.RecordOf(n)
 	switch w.rng.IntN(7) {
@@ -487,7 +487,7 @@ func (w *World) person(m *machine) {
 
 // override notes that a person took an eviction in progress out of our hands.
 func (m *machine) override(r *taint.Record, why string) {
-	if r.Open() && r.Phase == taint.PhaseEvicting && m.excused == "" {
+	if r.IsOpen() && r.Phase == taint.PhaseEvicting && m.excused == "" {
 		m.excused = why
 		m.w.logf("%s: excused: %s", m.name, why)
 	}
@@ -511,8 +511,8 @@ func (w *World) release(m *machine) {
 		r = *rec
 	}
 	_ = w.api.patchNode("person", m.name, n.ResourceVersion, func(n *corev1.Node) {
-		n.Spec.Taints = slices.DeleteFunc(taint.InService(n.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
-		setRecord(n, r.Enter(taint.PhaseDone, taint.ResultReleased, w.now).Encode())
+		n.Spec.Taints = slices.DeleteFunc(taint.WithoutOutOfService(n.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
+		setRecord(n, r.EnterPhase(taint.PhaseDone, taint.ResultReleased, w.now).Encode())
 	})
 }
 
@@ -533,7 +533,7 @@ func (w *World) calmDown() {
 			m.deaf = [3]bool{}
 		}
 		if n := w.api.node(m.name); n != nil {
-			if r, _ := taint.RecordOf(n); r.Open() && r.Device != "" && r.Device != "bmc/"+m.name {
+			if r, _ := taint.RecordOf(n); r.IsOpen() && r.Device != "" && r.Device != "bmc/"+m.name {
 				m.deaf[1] = false // begun when the first was not believed, or another was led to: only the second speaks for this fence
 			}
 		}

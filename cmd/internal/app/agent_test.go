@@ -56,12 +56,12 @@ func TestDevicesAreToldTheVersion(t *testing.T) {
 			}
 			p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), &nodeCache{})
 			if err == nil {
-				err = p.use(cfg)
+				err = p.applyConfig(cfg)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer p.close()
+			defer p.closeProviders()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if obs, err := p.open["it"].guarded.State(ctx, providers.Target{Node: "n1", ID: fill(tt.target)}); err == nil {
@@ -69,7 +69,7 @@ func TestDevicesAreToldTheVersion(t *testing.T) {
 			}
 			select {
 			case got := <-agents:
-				if want := version.Agent("forcefence"); got != want && !strings.Contains(" "+got+" ", " "+want+" ") {
+				if want := version.UserAgent("forcefence"); got != want && !strings.Contains(" "+got+" ", " "+want+" ") {
 					t.Errorf("User-Agent: got %q, want %q in it", got, want)
 				}
 			case <-ctx.Done():

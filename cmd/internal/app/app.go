@@ -74,7 +74,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 		o.Identity = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
-	logger := logr.FromSlogHandler(quietLog{stopping{o.Log.Handler(), ctx}})
+	logger := logr.FromSlogHandler(quietLog{shutdownLog{o.Log.Handler(), ctx}})
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	reg := prometheus.NewRegistry()
@@ -95,9 +95,9 @@ func Run(ctx context.Context, o Options) error {
 		Controller:             crconfig.Controller{SkipNameValidation: &skip},
 	}
 	always := func() error { return nil }
-	leading, back := always, rewindOf(lock, nil)
+	leading, restored := always, newRewind(lock, nil)
 	if cfg.LeaderElection.Enabled {
-		leading = back.hold(lock.leading)
+		leading = restored.withRewindCheck(lock.checkLeading)
 		opts.LeaderElection, opts.LeaderElectionResourceLockInterface, opts.LeaderElectionID = true, lock, cfg.LeaderElection.Name
 		opts.LeaseDuration, opts.RenewDeadline, opts.RetryPeriod =
 			&cfg.LeaderElection.LeaseDuration, &cfg.LeaderElection.RenewDeadline, &cfg.LeaderElection.RetryPeriod
@@ -129,26 +129,26 @@ func Run(ctx context.Context, o Options) error {
 	if err := mgr.Add(sender); err != nil {
 		return fmt.Errorf("adding to manager: %w", err)
 	}
-	confs.report = reporter(sender.Now(), "Reload", leading, o.Namespace, cfg.LeaderElection)
+	confs.report = newLeaseReporter(sender.RecorderNow(), "Reload", leading, o.Namespace, cfg.LeaderElection)
 	// Each process tells of its own watches, whoever leads.
-	restart := reporter(sender.Now(), "Restart", always, o.Namespace, cfg.LeaderElection)
-	back.tell = func(detail string) { restart(reason.WatchesBehind, "{detail}", detail) }
+	reportRestart := newLeaseReporter(sender.RecorderNow(), "Restart", always, o.Namespace, cfg.LeaderElection)
+	restored.report = func(detail string) { reportRestart(reason.WatchesBehind, "{detail}", detail) }
 	if confs.storage, err = newWatcher(restConfig, o.Log, reg); err != nil {
 		return err
 	}
-	if err := confs.use(cfg); err != nil {
+	if err := confs.applyConfig(cfg); err != nil {
 		return err
 	}
-	confs.warn(cfg)
-	defer confs.close()
-	fencings, err := observe.NewRecordsClient(restConfig)
+	confs.logWarnings(cfg)
+	defer confs.closeProviders()
+	fencings, err := observe.NewFencingClient(restConfig)
 	if err != nil {
 		return err
 	}
 	observed := observe.NewMetrics(reg)
-	records := observe.NewRecords(observe.RecordsOptions{
+	records := observe.NewFencingWriter(observe.FencingWriterOptions{
 		Client: fencings, Cache: mgr.GetCache(), Log: o.Log, Metrics: observed, Leading: leading, Now: time.Now,
-		Keep: func() journal.Keep { return confs.current().Keep },
+		Retention: func() journal.Retention { return confs.activeConfig().Retention },
 	})
 	tracer, err := trace.New(o.Identity, version.String(), o.Log)
 	if err != nil { // whoever wants traces wants fences more
@@ -161,42 +161,42 @@ func Run(ctx context.Context, o Options) error {
 			o.Log.Warn("Could not send the last traces", "error", err)
 		}
 	}()
-	var record func([]byte) bool
-	if cfg.Record.File != "" {
+	var putLine func([]byte) bool
+	if cfg.Tape.File != "" {
 		header := func() recording.Header {
-			now := confs.file()
+			now := confs.activeFile()
 			return recording.Header{By: version.String(), Key: cfg.TaintKey, Mode: string(now.Mode), Digest: now.Digest()}
 		}
-		tape := newRecorder(cfg.Record, header, o.Log, reg)
-		if err := mgr.Add(everywhere(tape.Run)); err != nil {
+		recorder := newRecorder(cfg.Tape, header, o.Log, reg)
+		if err := mgr.Add(onEveryReplica(recorder.Run)); err != nil {
 			return fmt.Errorf("adding to manager: %w", err)
 		}
-		record = tape.Put
+		putLine = recorder.PutLine
 	}
-	rec := controller.New(controller.Options{
+	reconciler := controller.New(controller.Options{
 		Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
 		Sinks: observe.Sinks{
-			Events: sender.At, Log: o.Log, Metrics: observed,
-			Fences: func(t journal.Told) {
-				records.Tell(t)
-				tracer.Tell(t)
+			Events: sender.RecorderAt, Log: o.Log, Metrics: observed,
+			Fences: func(t journal.Update) {
+				records.AddUpdate(t)
+				tracer.ReportFence(t)
 			},
-			Parts: tracer.Took,
+			Parts: tracer.ObserveSpan,
 		},
 		Wakes:  wake.NewMetrics(reg),
-		Config: confs.current, Leading: leading, Key: cfg.TaintKey, By: o.Identity, Now: time.Now,
-		Storage: confs.storage.Changed,
-		Record:  record,
+		Config: confs.activeConfig, Leading: leading, Key: cfg.TaintKey, By: o.Identity, Now: time.Now,
+		Storage: confs.storage.NotifyChanged,
+		Record:  putLine,
 	})
-	if err := rec.SetupWithManager(ctx, mgr); err != nil {
+	if err := reconciler.SetupWithManager(ctx, mgr); err != nil {
 		return err
 	}
 	if cfg.LeaderElection.Enabled {
 		// On the leader only, as every Runnable that does not say otherwise.
 		rivals := manager.RunnableFunc(func(ctx context.Context) error {
-			return lock.watch(ctx, cfg.LeaderElection.RetryPeriod)
+			return lock.watchRivals(ctx, cfg.LeaderElection.RetryPeriod)
 		})
-		if err := errors.Join(mgr.Add(rivals), mgr.Add(everywhere(back.watch))); err != nil {
+		if err := errors.Join(mgr.Add(rivals), mgr.Add(onEveryReplica(restored.watchLease))); err != nil {
 			return fmt.Errorf("adding to manager: %w", err)
 		}
 	}
@@ -204,31 +204,31 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("making client: %w", err)
 	}
-	keep := drainguard.New(drainguard.Options{
+	drains := drainguard.New(drainguard.Options{
 		REST: restConfig, Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(), Dynamic: api,
-		Events: sender.Now(), Log: o.Log, Metrics: drainguard.NewMetrics(reg),
-		Guards: func() []drainguard.Guarded { return *confs.drains.Load() }, Adapters: func() []*storage.Adapter { return *confs.asked.Load() },
-		Leading: leading, LeftAlone: rec.LeftAlone, Now: time.Now,
-		Begins: func(n *corev1.Node) bool { return confs.current().Mode(n).Mode.Begins() },
+		Events: sender.RecorderNow(), Log: o.Log, Metrics: drainguard.NewMetrics(reg),
+		Guards: func() []drainguard.Guarded { return *confs.drainGuards.Load() }, Adapters: func() []*storage.Adapter { return *confs.evictable.Load() },
+		Leading: leading, LeftAlone: reconciler.LeftAlone, Now: time.Now,
+		MayBegin: func(n *corev1.Node) bool { return confs.activeConfig().Mode(n).Mode.MayAct() },
 	})
 	if err := errors.Join(
 		mgr.Add(drills.New(drills.Options{
 			Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
-			Events: sender.Now(), Log: o.Log, Metrics: drills.NewMetrics(reg),
-			Config: confs.current, Leading: leading, WithFleet: rec.WithFleet, ShouldList: rec.ShouldList,
+			Events: sender.RecorderNow(), Log: o.Log, Metrics: drills.NewMetrics(reg),
+			Config: confs.activeConfig, Leading: leading, WithFleet: reconciler.WithFleet, ShouldList: reconciler.ShouldList,
 			Key: cfg.TaintKey, Now: time.Now,
 		})),
-		mgr.Add(keep),
+		mgr.Add(drains),
 		mgr.Add(records),
 		mgr.Add(&controller.ConfigCheck{
-			Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Log: o.Log, Config: confs.current, LeftAlone: rec.LeftAlone,
+			Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Log: o.Log, Config: confs.activeConfig, LeftAlone: reconciler.LeftAlone,
 		}),
-		mgr.Add(everywhere(confs.storage.Run)), // so that a new leader knows
-		mgr.Add(everywhere(func(ctx context.Context) error {
-			return config.Watch(ctx, o.ConfigFile, o.Registry, confs.reload, confs.refuse)
+		mgr.Add(onEveryReplica(confs.storage.Run)), // so that a new leader knows
+		mgr.Add(onEveryReplica(func(ctx context.Context) error {
+			return config.Watch(ctx, o.ConfigFile, o.Registry, confs.applyChange, confs.refuseChange)
 		})),
-		addServer(mgr, "metrics", cfg.Listen.Metrics, metrics(prometheus.Gatherers{reg, crmetrics.Registry}), o.Log),
-		addServer(mgr, "health", cfg.Listen.Health, probes(func(*http.Request) error {
+		addServer(mgr, "metrics", cfg.Listen.Metrics, metricsHandler(prometheus.Gatherers{reg, crmetrics.Registry}), o.Log),
+		addServer(mgr, "health", cfg.Listen.Health, probeHandler(func(*http.Request) error {
 			wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 			defer cancel()
 			if !mgr.GetCache().WaitForCacheSync(wait) {
@@ -254,7 +254,7 @@ const traceTimeout = time.Second
 func clientsOf(rc *rest.Config) *rest.Config {
 	rc = rest.CopyConfig(rc)
 	rc.QPS = -1 // workers are the limit (F6)
-	kube.Once(rc)
+	kube.SendWritesOnce(rc)
 	return rc
 }
 
@@ -271,32 +271,32 @@ func newWatcher(rc *rest.Config, log *slog.Logger, reg prometheus.Registerer) (*
 	return watch.New(watch.Options{Client: resources, Discovery: server, Log: log, Registry: reg})
 }
 
-// stopping is the libraries' log: what fails once the process was told to stop is news and no error. The manager takes every end of the
+// shutdownLog is the libraries' log: what fails once the process was told to stop is news and no error. The manager takes every end of the
 // leadership for a loss, informers that were just starting for broken ones.
-type stopping struct {
+type shutdownLog struct {
 	slog.Handler
 	ctx context.Context
 }
 
-func (s stopping) Handle(ctx context.Context, r slog.Record) error {
+func (s shutdownLog) Handle(ctx context.Context, r slog.Record) error {
 	if s.ctx.Err() != nil {
 		r.Level = min(r.Level, slog.LevelInfo)
 	}
 	return s.Handler.Handle(ctx, r)
 }
 
-func (s stopping) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return stopping{s.Handler.WithAttrs(attrs), s.ctx}
+func (s shutdownLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return shutdownLog{s.Handler.WithAttrs(attrs), s.ctx}
 }
-func (s stopping) WithGroup(name string) slog.Handler {
-	return stopping{s.Handler.WithGroup(name), s.ctx}
+func (s shutdownLog) WithGroup(name string) slog.Handler {
+	return shutdownLog{s.Handler.WithGroup(name), s.ctx}
 }
 
-// everywhere is a Runnable that runs on every replica, leader or not.
-type everywhere func(context.Context) error
+// onEveryReplica is a Runnable that runs on every replica, leader or not.
+type onEveryReplica func(context.Context) error
 
-func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
-func (everywhere) NeedLeaderElection() bool          { return false }
+func (f onEveryReplica) Start(ctx context.Context) error { return f(ctx) }
+func (onEveryReplica) NeedLeaderElection() bool          { return false }
 
 func newLock(rc *rest.Config, le config.LeaderElection, o Options) (*stampedLock, error) {
 	// The elector's own requests must not wait for longer than the lease may.
@@ -306,7 +306,7 @@ func newLock(rc *rest.Config, le config.LeaderElection, o Options) (*stampedLock
 	if err != nil {
 		return nil, fmt.Errorf("making client: %w", err)
 	}
-	return lockOf(cs.CoordinationV1(), types.NamespacedName{Namespace: namespace(le.Namespace, o.Namespace), Name: le.Name}, le, o.Identity, o.Log), nil
+	return lockOf(cs.CoordinationV1(), types.NamespacedName{Namespace: chooseNamespace(le.Namespace, o.Namespace), Name: le.Name}, le, o.Identity, o.Log), nil
 }
 
 func lockOf(c coordinationclient.LeasesGetter, name types.NamespacedName, le config.LeaderElection, identity string, log *slog.Logger) *stampedLock {
@@ -320,8 +320,8 @@ func lockOf(c coordinationclient.LeasesGetter, name types.NamespacedName, le con
 		rivals: &rivals{client: c, self: name, least: le.LeaseDuration, now: time.Now}}
 }
 
-// namespace is the first of: the file's, the command line's, the pod's own, kube-system.
-func namespace(names ...string) string {
+// chooseNamespace is the first of: the file's, the command line's, the pod's own, kube-system.
+func chooseNamespace(names ...string) string {
 	for _, n := range names {
 		if n != "" {
 			return n
@@ -333,16 +333,16 @@ func namespace(names ...string) string {
 	return metav1.NamespaceSystem
 }
 
-// reporter returns a function that sends an Event about the leader's Lease, with that action. It sends none while may
+// newLeaseReporter returns a function that sends an Event about the leader's Lease, with that action. It sends none while may
 // returns an error: all replicas read the same file, and one Event is enough.
-func reporter(
+func newLeaseReporter(
 	to events.EventRecorder, action string, may func() error, own string, e config.LeaderElection,
 ) func(reason.Reason, ...string) {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace(e.Namespace, own), Name: e.Name}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: chooseNamespace(e.Namespace, own), Name: e.Name}}
 	return func(why reason.Reason, words ...string) {
 		if may() != nil {
 			return
 		}
-		to.Eventf(lease, nil, corev1.EventTypeWarning, string(why), action, "%s", reason.Of(why).Note(words...))
+		to.Eventf(lease, nil, corev1.EventTypeWarning, string(why), action, "%s", reason.RowOf(why).EventNote(words...))
 	}
 }

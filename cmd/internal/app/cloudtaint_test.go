@@ -77,26 +77,26 @@ func TestCloudTaint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(p.close)
+		t.Cleanup(p.closeProviders)
 		p.live = live
 		cfg, err := config.Parse("f", fmt.Appendf(nil, `
 providers: [{name: cloud, cloudtaint: {trust: %s}}]
 nodes: [{name: all, provider: cloud, machine: {from: template, template: "{{ .Name }}"}}]
 `, trust), all.Types())
 		if err == nil {
-			err = p.use(cfg)
+			err = p.applyConfig(cfg)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		return func(want providers.PowerState, says string) {
 			t.Helper()
-			m, err := p.current().Machines.Led(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "cloudy"}})
+			m, err := p.activeConfig().Machines.Led(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "cloudy"}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := m.Ask(ctx, nobodyLies, providers.Now)[0]
-			if word := a.Raw; a.State != want || a.Err == nil && word != says || a.Err != nil && providers.Class(a.Err) != says {
+			a := m.AskDevices(ctx, nobodyLies, providers.Now)[0]
+			if word := a.Raw; a.State != want || a.Err == nil && word != says || a.Err != nil && providers.ErrorClass(a.Err) != says {
 				t.Errorf("got %s (%q), %v, want %s (%s)", a.State, a.Raw, a.Err, want, says)
 			}
 		}

@@ -40,39 +40,39 @@ import (
 // no question to them can be under way any more. Those that did not change stay, with their sessions and with what they know of refused
 // passwords: otherwise each edit of the file would send such a password once more, until the account is locked.
 type configs struct {
-	log       *slog.Logger
-	namespace string // the controller's own
-	cache     client.Reader
-	live      client.Reader // reads from the API server, not from a cache; nil: nothing does
-	guards    *guard.Metrics
-	reloads   *prometheus.CounterVec
-	good      prometheus.Gauge
-	storage   *watch.Watcher // nil: no policy is carried out
+	log            *slog.Logger
+	namespace      string // the controller's own
+	cache          client.Reader
+	live           client.Reader // reads from the API server, not from a cache; nil: nothing does
+	limiterMetrics *guard.Metrics
+	reloads        *prometheus.CounterVec
+	lastReloadOK   prometheus.Gauge
+	storage        *watch.Watcher // nil: no policy is carried out
 	// report sends an Event about the leader's Lease, if this process leads; nil: no Events are sent.
 	report func(reason.Reason, ...string)
 
-	inForce atomic.Pointer[controller.Config]
-	drains  atomic.Pointer[[]drainguard.Guarded]
-	asked   atomic.Pointer[[]*storage.Adapter] // that a drain guard may have asked
+	inForce     atomic.Pointer[controller.Config]
+	drainGuards atomic.Pointer[[]drainguard.Guarded]
+	evictable   atomic.Pointer[[]*storage.Adapter] // that a drain guard may have asked
 
-	mu      sync.Mutex      // guards all below
-	first   *config.Config  // what the process was started with
-	now     *config.Config  // the file in force
-	open    map[string]made // of the configuration in force, by name
-	closing sync.WaitGroup
-	done    chan struct{}
+	mu          sync.Mutex              // guards all below
+	firstFile   *config.Config          // what the process was started with
+	currentFile *config.Config          // the file in force
+	open        map[string]madeProvider // of the configuration in force, by name
+	closing     sync.WaitGroup
+	done        chan struct{}
 }
 
-// made is a provider, and what it was made from.
-type made struct {
+// madeProvider is a provider, and what it was made from.
+type madeProvider struct {
 	from    config.Provider
 	inner   providers.Provider
 	guarded *guard.Provider
 }
 
-// linger is how long a replaced provider stays open: no question lasts longer than guard's greatest deadline, 5 s, begun at most 4 s after
+// closeDelay is how long a replaced provider stays open: no question lasts longer than guard's greatest deadline, 5 s, begun at most 4 s after
 // that to a slow device of the same node.
-const linger = 10 * time.Second
+const closeDelay = 10 * time.Second
 
 // closeTimeout bounds the closing of one provider's sessions.
 const closeTimeout = 5 * time.Second
@@ -83,47 +83,47 @@ func newConfigs(o Options, reg prometheus.Registerer, cache client.Reader) (*con
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	p := &configs{
-		log: o.Log, namespace: namespace(o.Namespace), cache: cache, guards: guards, done: make(chan struct{}),
+		log: o.Log, namespace: chooseNamespace(o.Namespace), cache: cache, limiterMetrics: guards, done: make(chan struct{}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_config_reloads_total", Help: "Configuration files read while running, by result.",
 		}, []string{"result"}),
-		good: prometheus.NewGauge(prometheus.GaugeOpts{
+		lastReloadOK: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "forcefence_config_last_reload_successful", Help: "1 if the configuration file as it stands is in force, 0 if it was refused.",
 		}),
 	}
-	reg.MustRegister(p.reloads, p.good)
-	p.good.Set(1)
+	reg.MustRegister(p.reloads, p.lastReloadOK)
+	p.lastReloadOK.Set(1)
 	p.reloads.WithLabelValues("ok")
 	p.reloads.WithLabelValues("refused")
 	return p, nil
 }
 
-func (p *configs) current() *controller.Config { return p.inForce.Load() }
+func (p *configs) activeConfig() *controller.Config { return p.inForce.Load() }
 
-// file is what it was read from.
-func (p *configs) file() *config.Config {
+// activeFile is what it was read from.
+func (p *configs) activeFile() *config.Config {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.now
+	return p.currentFile
 }
 
-// use makes the providers of cfg that changed and puts it in force.
-func (p *configs) use(cfg *config.Config) error {
+// applyConfig makes the providers of cfg that changed and puts it in force.
+func (p *configs) applyConfig(cfg *config.Config) error {
 	p.mu.Lock()
 	before := p.open
 	p.mu.Unlock()
-	open := map[string]made{}
+	open := map[string]madeProvider{}
 	var fresh, old []providers.Closer
 	for _, pc := range cfg.Providers {
 		m, had := before[pc.Name]
 		if !had || !reflect.DeepEqual(m.from, pc) {
-			inner, err := pc.Config.New(providers.Options{Name: pc.Name, Agent: version.Agent("forcefence"), Log: p.log.With("provider", pc.Name), Now: time.Now, Node: NodeReader(p.live)})
+			inner, err := pc.Config.New(providers.Options{Name: pc.Name, Agent: version.UserAgent("forcefence"), Log: p.log.With("provider", pc.Name), Now: time.Now, Node: NodeReader(p.live)})
 			if err != nil {
 				return errors.Join(fmt.Errorf("making provider %s: %w", pc.Name, err), closeAll(fresh))
 			}
-			m = made{pc, inner, guard.New(inner, guard.Options{
+			m = madeProvider{pc, inner, guard.New(inner, guard.Options{
 				Name: pc.Name, Type: pc.Type, Timeout: pc.Timeout, Rate: rate.Limit(pc.RatePerSecond), Burst: max(1, int(pc.RatePerSecond)), Concurrency: pc.Concurrency,
-				Metrics: p.guards, Log: p.log,
+				Metrics: p.limiterMetrics, Log: p.log,
 			})}
 			fresh = append(fresh, m.guarded)
 		}
@@ -134,35 +134,35 @@ func (p *configs) use(cfg *config.Config) error {
 			old = append(old, m.guarded)
 		}
 	}
-	maker := machines{cfg: cfg, made: open, hosts: hosts(cfg, open), claims: p.claims(cfg)}
+	maker := machineFinder{cfg: cfg, made: open, hosts: makeHosts(cfg, open), claims: p.claimsReader(cfg)}
 	now := rulesOf(cfg, p.namespace)
-	now.Machines = machine.Finder{Led: maker.claimed, Recorded: maker.recorded}
+	now.Machines = machine.Finder{Led: maker.claimedMachine, Recorded: maker.recordedMachine}
 	now.Wake = &wake.Config{Machines: now.Machines, Mode: now.Mode, Excluded: now.Excluded, LinePort: uint16(cfg.Lines.Port)}
 	if p.storage != nil {
-		now.Storage = p.storage.Use(cfg.Asked())
+		now.Storage = p.storage.UseAdapters(cfg.FollowedStorage())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.open, p.now = open, cfg
-	if p.first == nil {
-		p.first = cfg
+	p.open, p.currentFile = open, cfg
+	if p.firstFile == nil {
+		p.firstFile = cfg
 	}
 	p.inForce.Store(now)
-	guards := cfg.Guards()
+	guards := cfg.DrainGuards()
 	for i, g := range guards {
 		for _, s := range now.Storage {
 			if g.Adapter != nil && g.Adapter.Name == s.Name() {
-				guards[i].Seen = func() storage.System { return s }
+				guards[i].LastSeen = func() storage.System { return s }
 			}
 		}
 	}
-	p.drains.Store(&guards)
-	asked := cfg.Evictable()
-	p.asked.Store(&asked)
+	p.drainGuards.Store(&guards)
+	asked := cfg.EvictableStorage()
+	p.evictable.Store(&asked)
 	if len(old) > 0 {
 		p.closing.Go(func() {
 			select {
-			case <-time.After(linger):
+			case <-time.After(closeDelay):
 			case <-p.done:
 			}
 			if err := closeAll(old); err != nil {
@@ -176,11 +176,11 @@ func (p *configs) use(cfg *config.Config) error {
 // rulesOf are what a file says of nodes, whoever speaks for them.
 func rulesOf(cfg *config.Config, own string) *controller.Config {
 	return &controller.Config{
-		Mode:      func(n *corev1.Node) fence.Chosen { return chosen(cfg, n) },
-		Selectors: cfg.Selectors(),
-		Excluded:  func(n *corev1.Node) string { return excluded(cfg, n) },
-		Elsewhere: controller.Elsewhere{
-			Pause:  client.ObjectKey{Namespace: namespace(cfg.LeaderElection.Namespace, own), Name: cfg.PauseConfigMap},
+		Mode:      func(n *corev1.Node) fence.ChosenMode { return chosenMode(cfg, n) },
+		Selectors: cfg.NodeSelectors(),
+		Excluded:  func(n *corev1.Node) string { return exclusionReason(cfg, n) },
+		Exclusions: controller.ExclusionSources{
+			Pause:  client.ObjectKey{Namespace: chooseNamespace(cfg.LeaderElection.Namespace, own), Name: cfg.PauseConfigMap},
 			Leases: cfg.MaintenanceLeases,
 		},
 		EvictFirst: cfg.EvictFirstSelector(),
@@ -188,16 +188,16 @@ func rulesOf(cfg *config.Config, own string) *controller.Config {
 			PowerOffAfter: cfg.PowerOffAfter, PowerOffTimeout: cfg.PowerOffTimeout, Retry: 5 * cfg.PowerOffTimeout,
 			Cordoned: cfg.ExcludeCordoned, Quorum: cfg.StormGuard.ControlPlane == config.Quorum,
 			VMHosts: cfg.StormGuard.KubeVirtHosts == config.KubeVirtPowerOff,
-			After: fence.AfterFence{
-				PowerOn: cfg.AfterFence == config.PowerOn, Delay: cfg.PowerOnDelay, PerDay: cfg.MaxPowerOnsPerDay, Again: cfg.FencedAgainWithin,
+			After: fence.PostFence{
+				PowerOn: cfg.PostFence == config.PowerOn, Delay: cfg.PowerOnDelay, PerDay: cfg.MaxPowerOnsPerDay, Again: cfg.FencedAgainWithin,
 			},
 		},
 		Evict: evict.Settings{
 			DetachTimeout: cfg.DetachTimeout, OnDetachTimeout: config.OnDetach[cfg.OnDetachTimeout], TrustPerson: cfg.ManualMarks == config.Trust,
 		},
-		Policies: cfg.Rules(own),
-		Limits:   cfg.StormGuard.Limits(),
-		Keep:     cfg.Records.Kept(),
+		Policies:  cfg.PolicyRules(own),
+		Limits:    cfg.StormGuard.PowerOffLimits(),
+		Retention: cfg.Retention.JournalKeep(),
 	}
 }
 
@@ -227,7 +227,7 @@ func NodeReader(live client.Reader) func(context.Context, string) (providers.Nod
 		for _, t := range n.Spec.Taints {
 			out.Taints = append(out.Taints, providers.NodeTaint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
 		}
-		switch c, err := taint.Confirmed(&n); {
+		switch c, err := taint.ConfirmationOf(&n); {
 		case err != nil:
 			out.Confirmed.Refused = strings.TrimPrefix(err.Error(), taint.ErrConfirmation.Error()+": ")
 		case c != nil:
@@ -237,16 +237,16 @@ func NodeReader(live client.Reader) func(context.Context, string) (providers.Nod
 	}
 }
 
-// machines finds the machines of one configuration.
-type machines struct {
+// machineFinder finds the machines of one configuration.
+type machineFinder struct {
 	cfg    *config.Config
-	made   map[string]made
+	made   map[string]madeProvider
 	hosts  map[string]*machine.Within // by the rules' names
-	claims func(*corev1.Node) (*taint.Claims, *lead, error)
+	claims func(*corev1.Node) (*taint.Claims, *nodeLookup, error)
 }
 
-// hosts makes the providers of the rules whose nodes are within hosts. Rules share them, and what is asked of them.
-func hosts(cfg *config.Config, made map[string]made) map[string]*machine.Within {
+// makeHosts makes the providers of the rules whose nodes are within hosts. Rules share them, and what is asked of them.
+func makeHosts(cfg *config.Config, made map[string]madeProvider) map[string]*machine.Within {
 	out := map[string]*machine.Within{}
 	known := map[config.Host]*machine.Host{}
 	for _, n := range cfg.Nodes {
@@ -259,7 +259,7 @@ func hosts(cfg *config.Config, made map[string]made) map[string]*machine.Within 
 				t := providers.Target{Node: "host of " + h.Hypervisor, ID: h.ID, SystemUUID: h.SystemUUID}
 				by := made[h.Provider].guarded
 				known[h] = &machine.Host{
-					Hypervisor: h.Hypervisor, Name: h.Provider + "/" + by.Device(t),
+					Hypervisor: h.Hypervisor, Name: h.Provider + "/" + by.DeviceOf(t),
 					Device: providers.Question{Provider: by, By: h.Provider, Target: t},
 				}
 			}
@@ -270,76 +270,76 @@ func hosts(cfg *config.Config, made map[string]made) map[string]*machine.Within 
 	return out
 }
 
-// claimed finds the machine that a node is led to now, and who else is. What it returns must not be changed: it is found once for a version of
+// claimedMachine finds the machine that a node is led to now, and who else is. What it returns must not be changed: it is found once for a version of
 // the Node, as long as nobody's claims change.
-func (f machines) claimed(node *corev1.Node) (machine.Machine, error) {
+func (f machineFinder) claimedMachine(node *corev1.Node) (machine.Machine, error) {
 	all, lead, err := f.claims(node)
-	if err != nil || !lead.is(node) {
-		m, none := f.cfg.Machine(node)
-		if err != nil && (none == nil || len(m.Further) > 0) {
+	if err != nil || !lead.isForVersion(node) {
+		m, noMachine := f.cfg.FindMachine(node)
+		if err != nil && (noMachine == nil || len(m.Further) > 0) {
 			return machine.Machine{}, err
 		}
-		return f.found(node, m, none, all)
+		return f.buildMachine(node, m, noMachine, all)
 	}
 	if l := lead.last.Load(); l != nil && l.all == all {
-		return l.machine, l.none
+		return l.machine, l.noMachine
 	}
-	m, none := f.found(node, lead.machine, lead.none, all)
-	lead.last.Store(&found{all: all, machine: m, none: none})
-	return m, none
+	m, noMachine := f.buildMachine(node, lead.machine, lead.noMachine, all)
+	lead.last.Store(&foundMachine{all: all, machine: m, noMachine: noMachine})
+	return m, noMachine
 }
 
-// found makes what the controller asks of what the file says of a node.
-func (f machines) found(node *corev1.Node, m config.Machine, none error, all *taint.Claims) (machine.Machine, error) {
-	if none != nil && len(m.Further) == 0 {
-		return machine.Machine{}, none
+// buildMachine makes what the controller asks of what the file says of a node.
+func (f machineFinder) buildMachine(node *corev1.Node, m config.Machine, noMachine error, all *taint.Claims) (machine.Machine, error) {
+	if noMachine != nil && len(m.Further) == 0 {
+		return machine.Machine{}, noMachine
 	}
-	led := func(of config.Machine) machine.Machine {
-		out := f.within(m.Rule, of)
+	buildLevel := func(of config.Machine) machine.Machine {
+		out := f.hostedMachine(m.Rule, of)
 		if of.Within == nil {
-			out = f.machine(of.Provider, of.Target)
+			out = f.deviceMachine(of.Provider, of.Target)
 		}
 		out.Identity, out.Fixed, out.Level, out.Limits = of.Identity(), of.Fixed, of.Level, of.Limits
-		out.Clash = all.Clash(taint.Claim{Node: node.Name, Machine: out.Identity, Claimed: of.Target.Claimed, Pin: node.Labels[taint.PinLabel]})
+		out.Clash = all.FindClash(taint.Claim{Node: node.Name, Machine: out.Identity, Claimed: of.Target.Claimed, Pin: node.Labels[taint.PinLabel]})
 		return out
 	}
 	out := machine.Machine{}
-	if none == nil {
-		out = led(m)
+	if noMachine == nil {
+		out = buildLevel(m)
 	}
 	for _, other := range m.Further {
-		out.Further = append(out.Further, led(other))
+		out.Further = append(out.Further, buildLevel(other))
 	}
 	mode, known := fence.ParseMode(string(m.Mode))
 	if !known { // a mode that the configuration learned and this did not must not pass for another
 		return machine.Machine{}, fmt.Errorf("mode %q is not known here", m.Mode)
 	}
 	out.Mode = mode
-	return out, none
+	return out, noMachine
 }
 
-// recorded finds the machine that an open fence began with, as long as a provider knows it and a rule may name it. Its mode is the
+// recordedMachine finds the machine that an open fence began with, as long as a provider knows it and a rule may name it. Its mode is the
 // caller's to set.
-func (f machines) recorded(node *corev1.Node, m taint.Machine) (machine.Machine, error) {
+func (f machineFinder) recordedMachine(node *corev1.Node, m taint.Machine) (machine.Machine, error) {
 	if _, ok := f.made[m.Provider]; !ok {
 		return machine.Machine{}, fmt.Errorf("the fence began with machine %s, and the configuration has no such provider any more", m)
 	}
-	if !f.cfg.Knows(node, m.Provider, m.ID) {
+	if !f.cfg.MayNameMachine(node, m.Provider, m.ID) {
 		return machine.Machine{}, fmt.Errorf("the fence began with machine %s, and no rule of the configuration may name it any more for this node", m)
 	}
 	uuid := node.Status.NodeInfo.SystemUUID
 	if providers.CanonicalUUID(uuid) != m.SystemUUID {
 		uuid = m.SystemUUID
 	}
-	out := f.machine(m.Provider, providers.Target{Node: node.Name, ID: m.ID, SystemUUID: uuid, Addresses: config.Addresses(node), Claimed: true})
+	out := f.deviceMachine(m.Provider, providers.Target{Node: node.Name, ID: m.ID, SystemUUID: uuid, Addresses: config.AddressesOf(node), Claimed: true})
 	out.Identity = m
 	return out, nil
 }
 
-func (f machines) machine(provider string, t providers.Target) machine.Machine {
+func (f machineFinder) deviceMachine(provider string, t providers.Target) machine.Machine {
 	p := f.made[provider]
 	m := machine.Machine{
-		Provider: p.guarded, Name: provider, Device: provider + "/" + p.guarded.Device(t), Target: t, Mode: fence.Observe,
+		Provider: p.guarded, Name: provider, Device: provider + "/" + p.guarded.DeviceOf(t), Target: t, Mode: fence.Observe,
 		Poll: machine.Polling{Every: p.from.Poll, PerSecond: p.from.RatePerSecond},
 	}
 	m.Watcher, _ = p.inner.(providers.Watcher) // a Watch lasts: the guard's limits are for questions
@@ -348,65 +348,65 @@ func (f machines) machine(provider string, t providers.Target) machine.Machine {
 	return m
 }
 
-// within is the machine as the hosts of its hypervisors speak for it.
-func (f machines) within(rule string, m config.Machine) machine.Machine {
+// hostedMachine is the machine as the hosts of its hypervisors speak for it.
+func (f machineFinder) hostedMachine(rule string, m config.Machine) machine.Machine {
 	return machine.Machine{
 		Provider: f.hosts[rule], Name: m.Provider, Device: m.Provider + "/" + m.Target.Key(), Target: m.Target, Mode: fence.Observe,
 		Quiet: true, NoPower: machine.NoHostPower,
 	}
 }
 
-// claims returns what all nodes claim and are pinned to, and what leads one of them there, nil if nothing was found of it yet; read at most
+// claimsReader returns what all nodes claim and are pinned to, and what leads one of them there, nil if nothing was found of it yet; read at most
 // once a second: there may be thousands, and each may be asked for. It costs what changed: the file is asked once about each version of a
 // Node, and the claims are compared anew where some are others.
-func (p *configs) claims(cfg *config.Config) func(*corev1.Node) (*taint.Claims, *lead, error) {
+func (p *configs) claimsReader(cfg *config.Config) func(*corev1.Node) (*taint.Claims, *nodeLookup, error) {
 	var mu sync.Mutex // guards the rest
 	var at time.Time
 	var found *taint.Claims
-	known := leads{of: map[string]led{}, met: map[*corev1.Node]bool{}}
-	return func(node *corev1.Node) (*taint.Claims, *lead, error) {
+	known := nodeLookups{of: map[string]knownLookup{}, known: map[*corev1.Node]bool{}}
+	return func(node *corev1.Node) (*taint.Claims, *nodeLookup, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if found == nil || time.Since(at) >= time.Second {
 			nodes, err := kube.CachedNodes(context.Background(), p.cache)
 			if err != nil {
-				return nil, known.of[node.Name].lead, err
+				return nil, known.of[node.Name].nodeLookup, err
 			}
 			at = time.Now()
-			if others := known.update(cfg, nodes); others || found == nil {
-				found = known.all(nodes)
+			if others := known.updateLookups(cfg, nodes); others || found == nil {
+				found = known.joinClaims(nodes)
 			}
 		}
-		return found, known.of[node.Name].lead, nil
+		return found, known.of[node.Name].nodeLookup, nil
 	}
 }
 
-// leads are what the file says of nodes.
-type leads struct {
-	of  map[string]led        // by the nodes' names
-	met map[*corev1.Node]bool // the node of each led: one that the cache still holds did not change
+// nodeLookups are what the file says of nodes.
+type nodeLookups struct {
+	of    map[string]knownLookup // by the nodes' names
+	known map[*corev1.Node]bool  // the node of each led: one that the cache still holds did not change
 }
 
-type led struct {
-	*lead
+type knownLookup struct {
+	*nodeLookup
 	node *corev1.Node
 }
 
-// update asks the file about what is new among all nodes, and reports whether the claims are others.
-func (l *leads) update(cfg *config.Config, nodes []*corev1.Node) (others bool) {
+// updateLookups asks the file about what is new among all nodes, and reports whether the claims are others.
+func (l *nodeLookups) updateLookups(cfg *config.Config, nodes []*corev1.Node) (others bool) {
 	for _, n := range nodes {
-		if l.met[n] {
+		if l.known[n] {
 			continue
 		}
 		before := l.of[n.Name]
-		now := before.lead
-		if !before.is(n) {
-			now = &lead{uid: n.UID, rv: n.ResourceVersion, claims: cfg.Claims([]*corev1.Node{n})}
-			now.machine, now.none = cfg.Machine(n)
-			others = others || before.lead == nil || !slices.Equal(now.claims, before.claims)
+		now := before.nodeLookup
+		if !before.isForVersion(n) {
+			now = &nodeLookup{uid: n.UID, rv: n.ResourceVersion, claims: cfg.MachineClaims([]*corev1.Node{n})}
+			now.machine, now.noMachine = cfg.FindMachine(n)
+			others = others || before.nodeLookup == nil || !slices.Equal(now.claims, before.claims)
 		}
-		delete(l.met, before.node)
-		l.of[n.Name], l.met[n] = led{now, n}, true
+		delete(l.known, before.node)
+		l.of[n.Name], l.known[n] = knownLookup{now, n}, true
 	}
 	if len(l.of) == len(nodes) {
 		return others
@@ -418,13 +418,13 @@ func (l *leads) update(cfg *config.Config, nodes []*corev1.Node) (others bool) {
 	for name, gone := range l.of {
 		if !there[name] {
 			delete(l.of, name)
-			delete(l.met, gone.node)
+			delete(l.known, gone.node)
 		}
 	}
 	return true
 }
 
-func (l *leads) all(nodes []*corev1.Node) *taint.Claims {
+func (l *nodeLookups) joinClaims(nodes []*corev1.Node) *taint.Claims {
 	var all []taint.Claim
 	for _, n := range nodes {
 		all = append(all, l.of[n.Name].claims...)
@@ -432,90 +432,90 @@ func (l *leads) all(nodes []*corev1.Node) *taint.Claims {
 	return taint.NewClaims(all)
 }
 
-// lead is what the file says of one version of a Node: it hangs on nothing else.
-type lead struct {
-	uid     types.UID
-	rv      string
-	machine config.Machine
-	none    error
-	claims  []taint.Claim
+// nodeLookup is what the file says of one version of a Node: it hangs on nothing else.
+type nodeLookup struct {
+	uid       types.UID
+	rv        string
+	machine   config.Machine
+	noMachine error
+	claims    []taint.Claim
 
-	last atomic.Pointer[found] // what claimed returned of it last
+	last atomic.Pointer[foundMachine] // what claimed returned of it last
 }
 
-// found is what leads a node to a machine while all claims are these.
-type found struct {
-	all     *taint.Claims
-	machine machine.Machine
-	none    error
+// foundMachine is what leads a node to a machine while all claims are these.
+type foundMachine struct {
+	all       *taint.Claims
+	machine   machine.Machine
+	noMachine error
 }
 
-// is reports that it was said of that very version. A Node without one is none's.
-func (l *lead) is(n *corev1.Node) bool {
+// isForVersion reports that it was said of that very version. A Node without one is none's.
+func (l *nodeLookup) isForVersion(n *corev1.Node) bool {
 	return l != nil && l.rv != "" && l.rv == n.ResourceVersion && l.uid == n.UID
 }
 
-// chosen is what may be done about a node: what the file says, lowered by its annotation. A mode that this does not know does nothing.
-func chosen(cfg *config.Config, n *corev1.Node) fence.Chosen {
+// chosenMode is what may be done about a node: what the file says, lowered by its annotation. A mode that this does not know does nothing.
+func chosenMode(cfg *config.Config, n *corev1.Node) fence.ChosenMode {
 	m, after, by := cfg.ModeOf(n)
-	c := fence.Chosen{Mode: fence.Disabled, By: by, PowerOffAfter: after}
+	c := fence.ChosenMode{Mode: fence.Disabled, By: by, PowerOffAfter: after}
 	if mode, known := fence.ParseMode(string(m)); known {
 		c.Mode = mode
 	}
-	return c.Lowered(n.Annotations)
+	return c.LoweredBy(n.Annotations)
 }
 
-// excluded says why a node must be left alone; "" if it need not.
-func excluded(cfg *config.Config, n *corev1.Node) string {
-	if cfg.Excluded(n) {
+// exclusionReason says why a node must be left alone; "" if it need not.
+func exclusionReason(cfg *config.Config, n *corev1.Node) string {
+	if cfg.IsExcluded(n) {
 		return "excludeSelector " + cfg.ExcludeSelector
 	}
 	return ""
 }
 
-// warn tells once of what the file says and is no good idea.
-func (p *configs) warn(cfg *config.Config) {
+// logWarnings tells once of what the file says and is no good idea.
+func (p *configs) logWarnings(cfg *config.Config) {
 	for _, w := range cfg.Warnings() {
 		p.log.Warn("The configuration may be better", "at", fmt.Sprintf("%s:%d", w.File, w.Line), "path", w.Path, "why", strings.TrimPrefix(w.Problem, "warning: "))
 	}
 }
 
-// reload puts a changed file in force.
-func (p *configs) reload(cfg *config.Config) {
+// applyChange puts a changed file in force.
+func (p *configs) applyChange(cfg *config.Config) {
 	p.mu.Lock()
-	same := p.now.Digest() == cfg.Digest()
+	same := p.currentFile.Digest() == cfg.Digest()
 	p.mu.Unlock()
 	if same {
-		p.good.Set(1)
+		p.lastReloadOK.Set(1)
 		return
 	}
-	if err := p.use(cfg); err != nil {
-		p.refuse(err)
+	if err := p.applyConfig(cfg); err != nil {
+		p.refuseChange(err)
 		return
 	}
 	p.reloads.WithLabelValues("ok").Inc()
-	p.good.Set(1)
-	p.warn(cfg)
+	p.lastReloadOK.Set(1)
+	p.logWarnings(cfg)
 	p.log.Info("Configuration reloaded", "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f := p.first; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen || f.LeaderElection != cfg.LeaderElection || f.Record != cfg.Record {
+	if f := p.firstFile; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen || f.LeaderElection != cfg.LeaderElection || f.Tape != cfg.Tape {
 		p.log.Warn("taintKey, listen, leaderElection and record take effect at the next start")
 	}
 }
 
-// refuse keeps the old configuration in force, and reports why.
-func (p *configs) refuse(err error) {
+// refuseChange keeps the old configuration in force, and reports why.
+func (p *configs) refuseChange(err error) {
 	p.reloads.WithLabelValues("refused").Inc()
-	p.good.Set(0)
+	p.lastReloadOK.Set(0)
 	p.log.Error("Changed configuration refused; the old one stays in force", "error", err)
 	if p.report != nil {
 		p.report(reason.ConfigRejected, "{detail}", strings.Join(strings.Fields(err.Error()), " "))
 	}
 }
 
-// close closes every provider that is still open, and waits.
-func (p *configs) close() {
+// closeProviders closes every provider that is still open, and waits.
+func (p *configs) closeProviders() {
 	close(p.done)
 	p.closing.Wait()
 	p.mu.Lock()

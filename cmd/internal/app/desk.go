@@ -22,9 +22,9 @@ import (
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-// Desk is where a person's commands ask devices: by the same rules of the configuration, the same belief in who a node's machine is, and
+// Session is where a person's commands ask devices: by the same rules of the configuration, the same belief in who a node's machine is, and
 // the same guards as the controller, on what the Nodes were when it was opened. It writes nothing to the API server.
-type Desk struct {
+type Session struct {
 	client client.Client
 	wait   time.Duration
 	confs  *configs
@@ -32,33 +32,33 @@ type Desk struct {
 	nodes  *corev1.NodeList
 }
 
-// OpenDesk reads the configuration and all Nodes: which machine is whose depends on them. c reads from the API server. It asks no device.
-func OpenDesk(ctx context.Context, file string, types providers.Registry, c client.Client, log *slog.Logger) (*Desk, error) {
+// OpenSession reads the configuration and all Nodes: which machine is whose depends on them. c reads from the API server. It asks no device.
+func OpenSession(ctx context.Context, file string, types providers.Registry, c client.Client, log *slog.Logger) (*Session, error) {
 	cfg, err := config.Load(file, types)
 	if err != nil {
 		return nil, err
 	}
-	d := &Desk{client: c, wait: cfg.PowerOffTimeout, key: cfg.TaintKey, nodes: &corev1.NodeList{}}
+	d := &Session{client: c, wait: cfg.PowerOffTimeout, key: cfg.TaintKey, nodes: &corev1.NodeList{}}
 	if err := c.List(ctx, d.nodes); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	if d.confs, err = newConfigs(Options{Log: log}, prometheus.NewRegistry(), listed{c, d.nodes}); err != nil {
+	if d.confs, err = newConfigs(Options{Log: log}, prometheus.NewRegistry(), listedNodes{c, d.nodes}); err != nil {
 		return nil, err
 	}
 	d.confs.live = c
-	return d, d.confs.use(cfg)
+	return d, d.confs.applyConfig(cfg)
 }
 
 // Close gives back what the devices lent: sessions, connections.
-func (d *Desk) Close() { d.confs.close() }
+func (d *Session) Close() { d.confs.closeProviders() }
 
-// listed is a client whose list of Nodes is one that was read before.
-type listed struct {
+// listedNodes is a client whose list of Nodes is one that was read before.
+type listedNodes struct {
 	client.Reader
 	nodes *corev1.NodeList
 }
 
-func (l listed) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (l listedNodes) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	if nodes, ok := list.(*corev1.NodeList); ok && len(opts) <= 1 {
 		*nodes = *l.nodes
 		return nil
@@ -66,8 +66,8 @@ func (l listed) List(ctx context.Context, list client.ObjectList, opts ...client
 	return l.Reader.List(ctx, list, opts...)
 }
 
-// Names are those of all nodes.
-func (d *Desk) Names() (out []string) {
+// NodeNames are those of all nodes.
+func (d *Session) NodeNames() (out []string) {
 	for i := range d.nodes.Items {
 		out = append(out, d.nodes.Items[i].Name)
 	}
@@ -75,61 +75,61 @@ func (d *Desk) Names() (out []string) {
 }
 
 // OwnFiles are the files with a node's own secrets for a provider.
-func (d *Desk) OwnFiles(provider, node string) []config.OwnFile {
-	return d.confs.file().OwnFiles(provider, node)
+func (d *Session) OwnFiles(provider, node string) []config.OwnFile {
+	return d.confs.activeFile().OwnFiles(provider, node)
 }
 
-// liar names the node whose record keeps a device from being believed; "" for none.
-func (d *Desk) liar(m machine.Machine) string {
+// falseOffNode names the node whose record keeps a device from being believed; "" for none.
+func (d *Session) falseOffNode(m machine.Machine) string {
 	for i := range d.nodes.Items {
 		name := d.nodes.Items[i].Name
-		if rec, _ := taint.RecordOf(&d.nodes.Items[i]); rec.Distrusts(m.Identity, m.Device, name == m.Target.Node) {
+		if rec, _ := taint.RecordOf(&d.nodes.Items[i]); rec.DistrustsDevice(m.Identity, m.Device, name == m.Target.Node) {
 			return name
 		}
 	}
 	return ""
 }
 
-// Drill asks the devices of a node as the controller does while nothing is wrong. It blocks for them alone. A node that does not exist is
+// DrillNode asks the devices of a node as the controller does while nothing is wrong. It blocks for them alone. A node that does not exist is
 // an error.
-func (d *Desk) Drill(ctx context.Context, name string) (drill.Seen, error) {
+func (d *Session) DrillNode(ctx context.Context, name string) (drill.Facts, error) {
 	for i := range d.nodes.Items {
 		if node := &d.nodes.Items[i]; node.Name == name {
-			return drills.AskDevices(ctx, d.confs.current(), node, d.liar, providers.Now), nil
+			return drills.AskDevices(ctx, d.confs.activeConfig(), node, d.falseOffNode, providers.Now), nil
 		}
 	}
-	return drill.Seen{}, fmt.Errorf("node %s does not exist", name)
+	return drill.Facts{}, fmt.Errorf("node %s does not exist", name)
 }
 
-// Power is one node whose machine a person powers off or on.
-type Power struct {
+// NodePower is one node whose machine a person powers off or on.
+type NodePower struct {
 	Node    string
 	Ready   bool
 	Fence   string // why the node's fence is not over: its mark, its record; "" if there is none
 	Machine machine.Machine
 	Timeout time.Duration // powerOffTimeout of the configuration
-	desk    *Desk
+	session *Session
 }
 
-// Power looks at a node live, and finds its machine: the error is why it has none that is believed.
-func (d *Desk) Power(ctx context.Context, name string) (*Power, error) {
-	node, l, err := kube.Look(ctx, d.client, name, d.key, time.Now)
+// ReadNodePower looks at a node live, and finds its machine: the error is why it has none that is believed.
+func (d *Session) ReadNodePower(ctx context.Context, name string) (*NodePower, error) {
+	node, l, err := kube.ReadNode(ctx, d.client, name, d.key, time.Now)
 	switch {
 	case err != nil:
 		return nil, err
 	case !l.Exists:
 		return nil, fmt.Errorf("node %s does not exist", name)
 	}
-	p := &Power{Node: name, Ready: l.Ready == corev1.ConditionTrue, Timeout: d.wait, desk: d}
+	p := &NodePower{Node: name, Ready: l.Ready == corev1.ConditionTrue, Timeout: d.wait, session: d}
 	switch {
 	case l.RecordErr != nil:
 		p.Fence = "the record of its fence cannot be read"
-	case l.Record.Open():
+	case l.Record.IsOpen():
 		p.Fence = fmt.Sprintf("its fence %s is in phase %s", l.Record.ID, l.Record.Phase)
 	case l.Mark != nil:
 		p.Fence = "it is marked as shut down"
 	}
-	p.Machine, err = d.confs.current().Machines.Find(node, l.Record)
+	p.Machine, err = d.confs.activeConfig().Machines.FindMachine(node, l.Record)
 	return p, err
 }
 
@@ -137,26 +137,26 @@ func (d *Desk) Power(ctx context.Context, name string) (*Power, error) {
 var ErrFenced = errors.New("the machine is not powered on: a machine that boots in the middle of its fence could run its pods beside their replacements." +
 	" Wait until the fence is over, or end it with `forcefence release`")
 
-// Ask puts the question to each device, as long as it takes, and returns what they say together.
-func (p *Power) Ask(ctx context.Context) (answers []drill.Device, verdict providers.Answer) {
+// AskDevices puts the question to each device, as long as it takes, and returns what they say together.
+func (p *NodePower) AskDevices(ctx context.Context) (answers []drill.Device, verdict providers.Answer) {
 	devices := p.Machine.Devices()
 	answers = make([]drill.Device, len(devices))
-	said := make([]providers.Answer, len(devices))
+	states := make([]providers.Answer, len(devices))
 	var wait sync.WaitGroup
 	for i, d := range devices {
 		wait.Go(func() {
 			begun := time.Now()
-			said[i] = providers.Ask(ctx, d.Provider, d.Name, d.Target, providers.Now)
+			states[i] = providers.Ask(ctx, d.Provider, d.Name, d.Target, providers.Now)
 			answers[i] = drill.Device{
-				Name: d.Device, Target: d.Target, NoPower: d.NoPower, Liar: p.desk.liar(d), Answer: said[i], Took: time.Since(begun),
+				Name: d.Device, Target: d.Target, NoPower: d.NoPower, FalseOff: p.session.falseOffNode(d), Answer: states[i], Duration: time.Since(begun),
 			}
-			if answers[i].Liar != "" {
-				said[i] = proof.Distrusted(said[i])
+			if answers[i].FalseOff != "" {
+				states[i] = proof.WithoutOff(states[i])
 			}
 		})
 	}
 	wait.Wait()
-	return answers, p.Machine.Verdict(said)
+	return answers, p.Machine.VerdictOf(states)
 }
 
 // Sent is what one device made of a power action.
@@ -165,16 +165,16 @@ type Sent struct {
 	Err    error // nil: accepted, which is neither off nor on yet
 }
 
-// Send powers the machine off or on, through all devices of the first level that takes it. Each is asked first who its machine is
+// SendPower powers the machine off or on, through all devices of the first level that takes it. Each is asked first who its machine is
 // (providers/guard). Just before, the node is looked at once more: a machine is not powered on in the middle of a fence, ErrFenced. Off is
 // sent at any time: it takes nothing from a fence. It returns what each device said, and an error where no level took it.
-func (p *Power) Send(ctx context.Context, on bool) (sent []Sent, _ error) {
-	now, err := p.desk.Power(ctx, p.Node)
+func (p *NodePower) SendPower(ctx context.Context, on bool) (sent []Sent, _ error) {
+	now, err := p.session.ReadNodePower(ctx, p.Node)
 	switch {
 	case err != nil:
 		return nil, err
 	case on && now.Fence != "":
-		return nil, now.fenced()
+		return nil, now.fencedError()
 	}
 	var errs []error
 	devices, given := now.Machine.Devices(), -1 // the level that gave way last
@@ -188,7 +188,7 @@ func (p *Power) Send(ctx context.Context, on bool) (sent []Sent, _ error) {
 		}
 		err := fmt.Errorf("%w: %s", providers.ErrIdentity, d.NoPower)
 		if d.NoPower == "" {
-			err = act(ctx, d.Target, func() error { return p.recheck(ctx, on) })
+			err = act(ctx, d.Target, func() error { return p.recheckFence(ctx, on) })
 		}
 		sent = append(sent, Sent{d.Device, err})
 		last := i == len(devices)-1 || devices[i+1].Level != d.Level
@@ -202,20 +202,22 @@ func (p *Power) Send(ctx context.Context, on bool) (sent []Sent, _ error) {
 	return sent, errors.Join(errs...)
 }
 
-// recheck looks at the node once more before a power-on is sent, because a fence may have begun since the first look.
+// recheckFence looks at the node once more before a power-on is sent, because a fence may have begun since the first look.
 // A power-off needs no second look. It blocks for the API server, by ctx's end at most.
-func (p *Power) recheck(ctx context.Context, on bool) error {
+func (p *NodePower) recheckFence(ctx context.Context, on bool) error {
 	if !on {
 		return nil
 	}
-	now, err := p.desk.Power(ctx, p.Node)
+	now, err := p.session.ReadNodePower(ctx, p.Node)
 	if err != nil {
 		return err
 	}
 	if now.Fence != "" {
-		return now.fenced()
+		return now.fencedError()
 	}
 	return nil
 }
 
-func (p *Power) fenced() error { return fmt.Errorf("node %s: %s: %w", p.Node, p.Fence, ErrFenced) }
+func (p *NodePower) fencedError() error {
+	return fmt.Errorf("node %s: %s: %w", p.Node, p.Fence, ErrFenced)
+}

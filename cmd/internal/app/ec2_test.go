@@ -32,12 +32,12 @@ func TestProviderIDs(t *testing.T) {
 	cache := &nodeCache{}
 	p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), cache)
 	if err == nil {
-		err = p.use(cfg)
+		err = p.applyConfig(cfg)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
+	defer p.closeProviders()
 	node := func(id string) *corev1.Node {
 		n := annotated("n1", "", uuid1, "")
 		n.Spec.ProviderID = id
@@ -45,19 +45,19 @@ func TestProviderIDs(t *testing.T) {
 		return &n
 	}
 	const id = "aws:///eu-west-1a/i-0123456789abcdef0"
-	m, err := p.current().Machines.Led(node(id))
+	m, err := p.activeConfig().Machines.Led(node(id))
 	if err != nil || m.Target.ID != id || m.Target.Addresses != "10.0.0.7 fd00::7" || !m.Fixed || !m.Target.Claimed {
 		t.Errorf("got %+v, %v", m, err)
 	}
-	if s, ok := m.Provider.(providers.Slow); !ok || s.Takes() != 3*time.Second {
+	if s, ok := m.Provider.(providers.Slow); !ok || s.TimeToOff() != 3*time.Second {
 		t.Errorf("nobody learns that the device takes its time: got %v", ok)
 	}
-	r, err := p.current().Machines.Recorded(node("aws:///eu-west-1b/i-0123456789abcdef0"), taint.Machine{Provider: "aws", ID: id, SystemUUID: uuid1})
+	r, err := p.activeConfig().Machines.Recorded(node("aws:///eu-west-1b/i-0123456789abcdef0"), taint.Machine{Provider: "aws", ID: id, SystemUUID: uuid1})
 	if err != nil || r.Target.ID != id || r.Target.Addresses != "10.0.0.7 fd00::7" || !r.Target.Claimed {
 		t.Errorf("the machine of its fence: got %+v, %v", r, err)
 	}
 	for _, other := range []string{"", "aws:///eu-west-1a/0d6c/fargate-ip-10-0-7-7.eu-west-1.compute.internal", "azure:///subscriptions/x", "i-0123456789abcdef0"} {
-		if _, err := p.current().Machines.Led(node(other)); err == nil || other != "" && !strings.Contains(err.Error(), "is no EC2 instance") {
+		if _, err := p.activeConfig().Machines.Led(node(other)); err == nil || other != "" && !strings.Contains(err.Error(), "is no EC2 instance") {
 			t.Errorf("%q: got error %v", other, err)
 		}
 	}

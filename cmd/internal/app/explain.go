@@ -26,57 +26,57 @@ import (
 	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
-// Snapshot reads what decides about a node, live, and asks no device. unknown says what of it could not be read, and so is left out. Nodes,
+// ReadSnapshot reads what decides about a node, live, and asks no device. unknown says what of it could not be read, and so is left out. Nodes,
 // Leases and pods must be readable: without them there is no answer. It blocks for the API server.
-func (d *Desk) Snapshot(ctx context.Context, name string, now func() time.Time) (s explain.Snapshot, m machine.Machine, unknown []string, _ error) {
-	node, look, err := kube.Look(ctx, d.client, name, d.key, now)
+func (d *Session) ReadSnapshot(ctx context.Context, name string, now func() time.Time) (s explain.Snapshot, m machine.Machine, unknown []string, _ error) {
+	node, look, err := kube.ReadNode(ctx, d.client, name, d.key, now)
 	switch {
 	case err != nil:
 		return s, m, nil, err
 	case !look.Exists:
 		return s, m, nil, fmt.Errorf("node %s does not exist", name)
 	}
-	config := d.confs.current()
+	config := d.confs.activeConfig()
 	s = explain.Snapshot{Now: providers.InstantOf(now()), Key: d.key, Node: node, Nodes: d.nodes.Items,
 		Limits: config.Limits}
-	s.Facts, m = config.Facts(node, look, s.Now.Wall)
+	s.Facts, m = config.FactsOf(node, look, s.Now.Wall)
 	for _, device := range m.Devices() {
 		s.Quiet = append(s.Quiet, device.Quiet)
 	}
-	r := reader{d.client, &unknown}
-	if err := r.heard(ctx, &s); err != nil {
+	r := snapshotReader{d.client, &unknown}
+	if err := r.readLeases(ctx, &s); err != nil {
 		return s, m, nil, err
 	}
 	if s.Facts.Excluded == "" && look.Mark == nil {
-		said, err := config.Elsewhere.Says(ctx, d.client, d.client.RESTMapper(), node, s.Now.Wall)
+		elsewhere, err := config.Exclusions.ReadExclusions(ctx, d.client, d.client.RESTMapper(), node, s.Now.Wall)
 		if err != nil {
 			return s, m, nil, err
 		}
-		s.Facts.Excluded, s.Facts.KeptOn = said.Excluded, cmp.Or(s.Facts.KeptOn, said.KeptOn)
-		for _, object := range said.Denied {
+		s.Facts.Excluded, s.Facts.KeptOn = elsewhere.Excluded, cmp.Or(s.Facts.KeptOn, elsewhere.KeptOn)
+		for _, object := range elsewhere.Denied {
 			unknown = append(unknown, fmt.Sprintf("whether %s says that the node is to be left alone: it may not be read", object))
 		}
 	}
-	if err := r.pods(ctx, &s, config); err != nil {
+	if err := r.readPods(ctx, &s, config); err != nil {
 		return s, m, nil, err
 	}
-	if err := r.forPolicies(ctx, &s); err != nil {
+	if err := r.readForPolicies(ctx, &s); err != nil {
 		return s, m, nil, err
 	}
 	if plane, _ := fleet.IsControlPlane(node.Labels); plane && s.Facts.Quorum {
-		s.Members, err = kube.Members(ctx, d.client)
+		s.Members, err = kube.ListEtcdMembers(ctx, d.client)
 	}
 	return s, m, unknown, err
 }
 
-// reader reads for an explanation, and notes what it may not read.
-type reader struct {
+// snapshotReader reads for an explanation, and notes what it may not read.
+type snapshotReader struct {
 	client.Reader
 	unknown *[]string
 }
 
-// may passes over an error that is a missing right, but for a note of what is not known for that.
-func (r reader) may(err error, what string) error {
+// noteForbidden passes over an error that is a missing right, but for a note of what is not known for that.
+func (r snapshotReader) noteForbidden(err error, what string) error {
 	if apierrors.IsForbidden(err) {
 		*r.unknown = append(*r.unknown, fmt.Sprintf("%s: %v", what, err))
 		return nil
@@ -84,14 +84,14 @@ func (r reader) may(err error, what string) error {
 	return err
 }
 
-// heard reads the Leases. How old a renewal is, is counted from the newest of all Leases: the API server's own among them is renewed while it
+// readLeases reads the Leases. How old a renewal is, is counted from the newest of all Leases: the API server's own among them is renewed while it
 // runs, and this machine's clock may be another.
-func (r reader) heard(ctx context.Context, s *explain.Snapshot) error {
+func (r snapshotReader) readLeases(ctx context.Context, s *explain.Snapshot) error {
 	var list coordinationv1.LeaseList
 	if err := r.List(ctx, &list); err != nil {
 		return fmt.Errorf("listing leases: %w", err)
 	}
-	s.Leases, s.Silent = map[string]*coordinationv1.Lease{}, map[string]time.Duration{}
+	s.Leases, s.LeaseAge = map[string]*coordinationv1.Lease{}, map[string]time.Duration{}
 	var newest time.Time
 	for i := range list.Items {
 		l := &list.Items[i]
@@ -106,13 +106,13 @@ func (r reader) heard(ctx context.Context, s *explain.Snapshot) error {
 		}
 	}
 	for name, l := range s.Leases {
-		s.Silent[name] = newest.Sub(l.Spec.RenewTime.Time)
+		s.LeaseAge[name] = newest.Sub(l.Spec.RenewTime.Time)
 	}
 	return nil
 }
 
-// pods reads all pods, and the volumes of those that are bound to the node.
-func (r reader) pods(ctx context.Context, s *explain.Snapshot, config *controller.Config) error {
+// readPods reads all pods, and the volumes of those that are bound to the node.
+func (r snapshotReader) readPods(ctx context.Context, s *explain.Snapshot, config *controller.Config) error {
 	var list corev1.PodList
 	if err := r.List(ctx, &list); err != nil {
 		return fmt.Errorf("listing pods: %w", err)
@@ -120,8 +120,8 @@ func (r reader) pods(ctx context.Context, s *explain.Snapshot, config *controlle
 	s.All = list.Items
 	mine := slices.DeleteFunc(slices.Clone(list.Items), func(p corev1.Pod) bool { return p.Spec.NodeName != s.Node.Name })
 	s.Pods = kube.SeePods(mine, s.Key, config.EvictFirst)
-	of, unread, err := kube.Volumes(ctx, r, mine)
-	if err = r.may(cmp.Or(err, unread), "which volumes the pods use, and where these can be attached"); err != nil {
+	of, unread, err := kube.ReadVolumes(ctx, r, mine)
+	if err = r.noteForbidden(cmp.Or(err, unread), "which volumes the pods use, and where these can be attached"); err != nil {
 		return err
 	}
 	if unread != nil {
@@ -142,7 +142,7 @@ func (r reader) pods(ctx context.Context, s *explain.Snapshot, config *controlle
 		}
 	}
 	var atts storagev1.VolumeAttachmentList
-	if err := r.may(r.List(ctx, &atts), "which volumes are attached where"); err != nil {
+	if err := r.noteForbidden(r.List(ctx, &atts), "which volumes are attached where"); err != nil {
 		return fmt.Errorf("listing volume attachments: %w", err)
 	}
 	s.Attached = atts.Items
@@ -154,19 +154,19 @@ func (r reader) pods(ctx context.Context, s *explain.Snapshot, config *controlle
 		for i := range csi.Items {
 			s.CSINodes[csi.Items[i].Name] = &csi.Items[i]
 		}
-	case r.may(err, "attach slots, and where CSI drivers run") != nil:
+	case r.noteForbidden(err, "attach slots, and where CSI drivers run") != nil:
 		return fmt.Errorf("listing CSI nodes: %w", err)
 	}
 	return nil
 }
 
-// forPolicies reads what only policies ask.
-func (r reader) forPolicies(ctx context.Context, s *explain.Snapshot) error {
+// readForPolicies reads what only policies ask.
+func (r snapshotReader) readForPolicies(ctx context.Context, s *explain.Snapshot) error {
 	owned := slices.DeleteFunc(slices.Clone(s.Pods), func(p action.Pod) bool { return p.Owner.Kind != "ReplicaSet" })
 	if len(s.Facts.Policies) > 0 && len(owned) > 0 {
 		var err error
-		s.Owners, err = kube.Owners(ctx, r, owned)
-		if err = r.may(err, "which pods are a Deployment's, for policies"); err != nil {
+		s.Owners, err = kube.ReadOwners(ctx, r, owned)
+		if err = r.noteForbidden(err, "which pods are a Deployment's, for policies"); err != nil {
 			return err
 		}
 	}

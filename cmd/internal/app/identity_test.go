@@ -54,12 +54,12 @@ func TestMachines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
+	defer p.closeProviders()
 	use := func(allow string) {
 		t.Helper()
 		cfg, err := config.Parse("f", fmt.Appendf(nil, text, allow), all.Types())
 		if err == nil {
-			err = p.use(cfg)
+			err = p.applyConfig(cfg)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -67,27 +67,27 @@ func TestMachines(t *testing.T) {
 	}
 	use(`"*.example.net"`)
 	for i, want := range []taint.Machine{bmc1, bmc2} {
-		m, err := p.current().Machines.Led(&cache.nodes[i])
+		m, err := p.activeConfig().Machines.Led(&cache.nodes[i])
 		if err != nil || m.Identity != want || m.Clash != (taint.Clash{}) || !m.Target.Claimed || m.Target.ID != want.ID || m.Mode != fence.Fence || m.Device != "racks/"+want.ID {
 			t.Errorf("got %+v, error %v, want %+v", m, err, want)
 		}
 	}
 	// n1 is led to n2's since the look at all nodes, and its UUID is n2's: that look serves.
 	forged := annotated("n1", "https://bmc2.example.net/", uuid2, bmc1.Pin())
-	if m, err := p.current().Machines.Led(&forged); err != nil || !strings.Contains(m.Clash.Refused, "pinned to node n2") {
+	if m, err := p.activeConfig().Machines.Led(&forged); err != nil || !strings.Contains(m.Clash.Refused, "pinned to node n2") {
 		t.Errorf("got %+v, error %v, want n2's machine refused", m.Clash, err)
 	}
 	if cache.lists != 1 {
 		t.Errorf("got %d lists of all nodes, want one a second", cache.lists)
 	}
-	if m, err := p.current().Machines.Recorded(&forged, bmc1); err != nil || m.Identity != bmc1 || m.Target.ID != bmc1.ID || m.Target.SystemUUID != uuid1 || !m.Target.Claimed {
+	if m, err := p.activeConfig().Machines.Recorded(&forged, bmc1); err != nil || m.Identity != bmc1 || m.Target.ID != bmc1.ID || m.Target.SystemUUID != uuid1 || !m.Target.Claimed {
 		t.Errorf("the machine of its fence: got %+v, error %v", m, err)
 	}
-	if _, err := p.current().Machines.Recorded(&forged, taint.Machine{Provider: "gone", ID: "x"}); err == nil || !strings.Contains(err.Error(), "no such provider") {
+	if _, err := p.activeConfig().Machines.Recorded(&forged, taint.Machine{Provider: "gone", ID: "x"}); err == nil || !strings.Contains(err.Error(), "no such provider") {
 		t.Errorf("a provider that is gone: got error %v", err)
 	}
 	use("bmc2.example.net")
-	if _, err := p.current().Machines.Recorded(&forged, bmc1); err == nil || !strings.Contains(err.Error(), "no rule") {
+	if _, err := p.activeConfig().Machines.Recorded(&forged, bmc1); err == nil || !strings.Contains(err.Error(), "no rule") {
 		t.Errorf("a host that is not allowed any more: got error %v", err)
 	}
 }

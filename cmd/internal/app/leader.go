@@ -45,8 +45,8 @@ type stampedLock struct {
 	sent atomic.Pointer[time.Time] // nil: not leading
 
 	// The elector's goroutine alone uses these.
-	told   string // the rival that the log has told of
-	holder string // of the Lease, when it was read last
+	loggedRival string // the rival that the log has told of
+	holder      string // of the Lease, when it was read last
 }
 
 // Get returns a rival's hold as if it were that of this Lease, so that the elector waits quietly.
@@ -55,24 +55,24 @@ func (l *stampedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 	if l.holder = ""; err == nil {
 		l.holder = rec.HolderIdentity
 	}
-	if err != nil && !apierrors.IsNotFound(err) || l.leading() == nil {
+	if err != nil && !apierrors.IsNotFound(err) || l.checkLeading() == nil {
 		return rec, raw, err
 	}
 	l.sent.Store(nil) // a stamp that is too old: to lead again is to begin again
-	rival, bad := l.rivals.look(ctx, cached)
+	rival, bad := l.rivals.findRivals(ctx, fromMemory)
 	if bad != nil {
 		return nil, nil, bad
 	}
 	if rival == "" {
-		if l.told != "" {
-			l.log.Info("No other forcefence leads any more", "lease", l.told)
-			l.told = ""
+		if l.loggedRival != "" {
+			l.log.Info("No other forcefence leads any more", "lease", l.loggedRival)
+			l.loggedRival = ""
 		}
 		return rec, raw, err
 	}
-	if l.told != rival {
+	if l.loggedRival != rival {
 		l.log.Warn("Not leading while another forcefence leads this cluster", "lease", rival)
-		l.told = rival
+		l.loggedRival = rival
 	}
 	// The elector believes a record for its duration since its text changed: for as long as the rival is there, it changes each time.
 	held := resourcelock.LeaderElectionRecord{HolderIdentity: rival, LeaseDurationSeconds: int(l.rivals.least / time.Second)}
@@ -80,14 +80,14 @@ func (l *stampedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 }
 
 func (l *stampedLock) Create(ctx context.Context, rec resourcelock.LeaderElectionRecord) error {
-	return l.write(ctx, rec, l.Interface.Create)
+	return l.writeStamped(ctx, rec, l.Interface.Create)
 }
 
 func (l *stampedLock) Update(ctx context.Context, rec resourcelock.LeaderElectionRecord) error {
-	return l.write(ctx, rec, l.Interface.Update)
+	return l.writeStamped(ctx, rec, l.Interface.Update)
 }
 
-func (l *stampedLock) write(ctx context.Context, rec resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+func (l *stampedLock) writeStamped(ctx context.Context, rec resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	if rec.HolderIdentity != l.Identity() { // released: whether it arrives or not
 		l.sent.Store(nil)
 		// A leader that was stopped and replaced wakes up, gives up, and reads the Lease before it releases it, but not whose it is by then
@@ -98,7 +98,7 @@ func (l *stampedLock) write(ctx context.Context, rec resourcelock.LeaderElection
 		return write(ctx, rec)
 	}
 	before := l.sent.Load()
-	begins := l.leading()
+	begins := l.checkLeading()
 	if begins != nil && before != nil {
 		l.sent.Store(nil)
 		return begins // the elector has not looked since the stamp grew old: now it does, by Get
@@ -108,8 +108,8 @@ func (l *stampedLock) write(ctx context.Context, rec resourcelock.LeaderElection
 		return err
 	}
 	// A renewal that took so long that the one before has grown old is a beginning as well.
-	if begins != nil || l.leading() != nil {
-		rival, err := l.rivals.look(ctx, live)
+	if begins != nil || l.checkLeading() != nil {
+		rival, err := l.rivals.findRivals(ctx, fromEtcd)
 		if err == nil && rival != "" {
 			err = fmt.Errorf("%w: %s", errRival, rival)
 		}
@@ -129,8 +129,8 @@ func (l *stampedLock) write(ctx context.Context, rec resourcelock.LeaderElection
 	return nil
 }
 
-// leading returns nil while no other process can have become the leader.
-func (l *stampedLock) leading() error {
+// checkLeading returns nil while no other process can have become the leader.
+func (l *stampedLock) checkLeading() error {
 	sent := l.sent.Load()
 	if sent == nil {
 		return errNotLeading
@@ -143,9 +143,9 @@ func (l *stampedLock) leading() error {
 	return nil
 }
 
-// watch looks for a rival while this process leads, and returns an error when there is one: nothing should have let it begin. It
+// watchRivals looks for a rival while this process leads, and returns an error when there is one: nothing should have let it begin. It
 // returns nil when ctx ends.
-func (l *stampedLock) watch(ctx context.Context, every time.Duration) error {
+func (l *stampedLock) watchRivals(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	blind := false
@@ -155,9 +155,9 @@ func (l *stampedLock) watch(ctx context.Context, every time.Duration) error {
 			return nil
 		case <-tick.C:
 		}
-		rival, err := l.rivals.look(ctx, cached)
+		rival, err := l.rivals.findRivals(ctx, fromMemory)
 		if rival != "" {
-			rival, err = l.rivals.look(ctx, live) // memory of one that has withdrawn ends no leadership
+			rival, err = l.rivals.findRivals(ctx, fromEtcd) // memory of one that has withdrawn ends no leadership
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -195,12 +195,12 @@ const longestLease = time.Hour
 
 // From where Leases are listed: what the API server has in its memory, or what is written.
 const (
-	cached = "0"
-	live   = ""
+	fromMemory = "0"
+	fromEtcd   = ""
 )
 
-// look returns a Lease that another leader holds, as namespace/name and its holder; "" if there is none.
-func (r *rivals) look(ctx context.Context, from string) (string, error) {
+// findRivals returns a Lease that another leader holds, as namespace/name and its holder; "" if there is none.
+func (r *rivals) findRivals(ctx context.Context, from string) (string, error) {
 	list, err := r.client.Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: LeaderLabel, ResourceVersion: from})
 	if err != nil {
 		return "", fmt.Errorf("looking for another forcefence (takes the right to list leases.coordination.k8s.io in all namespaces): %w", err)
@@ -220,7 +220,7 @@ func (r *rivals) look(ctx context.Context, from string) (string, error) {
 			s = sighting{version: lease.ResourceVersion, at: now}
 		}
 		seen[lease.UID] = s
-		if now.Sub(s.at) < max(r.least, lasts(lease)) {
+		if now.Sub(s.at) < max(r.least, leaseDuration(lease)) {
 			found = append(found, fmt.Sprintf("%s/%s held by %s", lease.Namespace, lease.Name, holder))
 		}
 	}
@@ -235,7 +235,7 @@ func holderOf(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-func lasts(l *coordinationv1.Lease) time.Duration {
+func leaseDuration(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil {
 		return 0
 	}

@@ -178,7 +178,7 @@ func renew(l *stampedLock) error { return l.Update(context.Background(), record(
 
 func wantLeading(t *testing.T, what string, l *stampedLock, want bool) {
 	t.Helper()
-	err := l.leading()
+	err := l.checkLeading()
 	if (err == nil) != want {
 		t.Errorf("%s: got %v, want leading %v", what, err, want)
 	}
@@ -431,7 +431,7 @@ func TestTwoBeginAtOnce(t *testing.T) {
 			}
 			<-a.done
 		}
-		a, b := actors[0].lock.leading() == nil, actors[1].lock.leading() == nil
+		a, b := actors[0].lock.checkLeading() == nil, actors[1].lock.checkLeading() == nil
 		if a && b {
 			t.Fatalf("order %0*b: both lead", 2*requests, order)
 		}
@@ -536,7 +536,7 @@ func TestLeaderWatchesForRivals(t *testing.T) {
 		kit.Must(t, claim(l))
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { ended <- l.watch(ctx, election.RetryPeriod) }()
+		go func() { ended <- l.watchRivals(ctx, election.RetryPeriod) }()
 		time.Sleep(5 * time.Second) // the bubble's
 		synctest.Wait()
 		wantLeading(t, "alone", l, true)
@@ -557,7 +557,7 @@ func TestLeaderWatchesForRivals(t *testing.T) {
 		}
 		wantLeading(t, "with a rival", l, false)
 		cancel()
-		if err := l.watch(ctx, election.RetryPeriod); err != nil {
+		if err := l.watchRivals(ctx, election.RetryPeriod); err != nil {
 			t.Errorf("told to stop: got %v, want no error", err)
 		}
 	})
@@ -615,7 +615,7 @@ func TestElectionsOfThreeInstallations(t *testing.T) {
 				who.Lock()
 				var leaders []int
 				for i, l := range locks {
-					if l != nil && l.leading() == nil {
+					if l != nil && l.checkLeading() == nil {
 						leaders = append(leaders, i)
 					}
 				}
@@ -681,7 +681,7 @@ func TestWatchAsksAgain(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 		defer cancel()
-		if err := l.watch(ctx, election.RetryPeriod); err != nil || looks != 8 {
+		if err := l.watchRivals(ctx, election.RetryPeriod); err != nil || looks != 8 {
 			t.Errorf("got %v after %d looks, want no error and 8", err, looks)
 		}
 	})
@@ -695,7 +695,7 @@ func TestStoppingLog(t *testing.T) {
 		if stopped {
 			cancel()
 		}
-		log := slog.New(stopping{slog.NewTextHandler(&out, nil), ctx}).With("a", 1).WithGroup("g")
+		log := slog.New(shutdownLog{slog.NewTextHandler(&out, nil), ctx}).With("a", 1).WithGroup("g")
 		log.Error("error received after stop sequence was engaged", "err", errors.New("leader election lost"))
 		cancel()
 		if !strings.Contains(out.String(), want) {

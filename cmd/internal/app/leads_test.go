@@ -36,8 +36,8 @@ func TestLeadsFollowTheNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer p.close()
-		if err := p.use(cfg); err != nil {
+		defer p.closeProviders()
+		if err := p.applyConfig(cfg); err != nil {
 			t.Fatal(err)
 		}
 		for _, tc := range []struct {
@@ -58,7 +58,7 @@ func TestLeadsFollowTheNodes(t *testing.T) {
 		} {
 			time.Sleep(2 * time.Second)
 			cache.nodes = tc.nodes
-			m, err := p.current().Machines.Led(&tc.nodes[0])
+			m, err := p.activeConfig().Machines.Led(&tc.nodes[0])
 			if err != nil || m.Identity.ID != "https://"+tc.want+".example.net" || (m.Clash.Refused == "") != (tc.refused == "") || !strings.Contains(m.Clash.Refused, tc.refused) {
 				t.Errorf("%s: got %s, refused %q, error %v; want %s, refused %q", tc.name, m.Identity.ID, m.Clash.Refused, err, tc.want, tc.refused)
 			}

@@ -12,12 +12,12 @@ import (
 // is being deleted, as the namespace of a pod that a fence ended may be. (client-go, tools/events: an error that is not retried.)
 type quietLog struct{ slog.Handler }
 
-// rejected is what client-go says of an Event that the API server does not take.
-const rejected = "Server rejected event (will not retry!)"
+// rejectedEvent is what client-go says of an Event that the API server does not take.
+const rejectedEvent = "Server rejected event (will not retry!)"
 
 // Handle implements slog.Handler.
 func (q quietLog) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message == rejected && namespaceEnds(r) {
+	if r.Message == rejectedEvent && isNamespaceEnding(r) {
 		r.Level = slog.LevelDebug
 		if !q.Enabled(ctx, r.Level) {
 			return nil
@@ -32,7 +32,7 @@ func (q quietLog) WithAttrs(as []slog.Attr) slog.Handler { return quietLog{q.Han
 // WithGroup implements slog.Handler.
 func (q quietLog) WithGroup(name string) slog.Handler { return quietLog{q.Handler.WithGroup(name)} }
 
-func namespaceEnds(r slog.Record) (ends bool) {
+func isNamespaceEnding(r slog.Record) (ends bool) {
 	r.Attrs(func(a slog.Attr) bool {
 		err, ok := a.Value.Any().(error)
 		ends = ok && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)

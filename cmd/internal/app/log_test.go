@@ -28,9 +28,9 @@ func TestEventsOfEndingNamespaces(t *testing.T) {
 		level         slog.Level // of the log
 		want          string     // "" is none
 	}{
-		{"namespace ends", rejected, ends, slog.LevelInfo, ""},
-		{"namespace ends, debug", rejected, ends, slog.LevelDebug, "DEBUG"},
-		{"forbidden", rejected, refused(), slog.LevelInfo, "ERROR"},
+		{"namespace ends", rejectedEvent, ends, slog.LevelInfo, ""},
+		{"namespace ends, debug", rejectedEvent, ends, slog.LevelDebug, "DEBUG"},
+		{"forbidden", rejectedEvent, refused(), slog.LevelInfo, "ERROR"},
 		{"another text", "Unable to write event", ends, slog.LevelInfo, "ERROR"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

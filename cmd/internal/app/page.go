@@ -29,27 +29,27 @@ func addPage(mgr manager.Manager, cfg *config.Config, confs *configs, o Options,
 		return fmt.Errorf("making client: %w", err)
 	}
 	source := page.NewSource(page.SourceOptions{
-		Cache: mgr.GetCache(), Client: c, Dynamic: api, Led: confs.led, Key: cfg.TaintKey, Log: o.Log, Now: time.Now,
+		Cache: mgr.GetCache(), Client: c, Dynamic: api, NodeConfig: confs.nodeConfig, Key: cfg.TaintKey, Log: o.Log, Now: time.Now,
 	})
 	return errors.Join(
-		mgr.Add(everywhere(source.Run)),
-		mgr.Add(everywhere(func(ctx context.Context) error {
+		mgr.Add(onEveryReplica(source.Run)),
+		mgr.Add(onEveryReplica(func(ctx context.Context) error {
 			return page.Serve(ctx, page.Options{
 				Address: cfg.Listen.Status, CertFile: cfg.Listen.StatusCertFile, KeyFile: cfg.Listen.StatusKeyFile,
-				Fleet: source.Fleet, Review: page.Reviews(c), Log: o.Log, Now: time.Now,
+				Fleet: source.Fleet, Review: page.NewReviewer(c), Log: o.Log, Now: time.Now,
 				About: fmt.Sprintf("forcefence %s, %s", version.String(), o.Identity),
 			})
 		})),
 	)
 }
 
-// led is what the configuration in force says of a node, for people.
-func (p *configs) led(n *corev1.Node) view.NodeConfig {
-	c := p.current()
+// nodeConfig is what the configuration in force says of a node, for people.
+func (p *configs) nodeConfig(n *corev1.Node) view.NodeConfig {
+	c := p.activeConfig()
 	m, err := c.Machines.Led(n)
-	l := view.NodeConfig{None: providers.Text(err)}
+	l := view.NodeConfig{NoDeviceReason: providers.ErrorText(err)}
 	for _, d := range m.Devices() {
-		l.Devices = append(l.Devices, view.Line(d.Device, 253))
+		l.Devices = append(l.Devices, view.OneLine(d.Device, 253))
 	}
 	if c.Mode != nil {
 		l.Mode = c.Mode(n).Mode.String()

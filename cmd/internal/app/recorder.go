@@ -17,28 +17,28 @@ import (
 	"github.com/forcefence/forcefence/taint/recording"
 )
 
-// queued is how many bytes of lines may wait for the disk. What comes then is dropped: no fence waits for it.
-const queued = 8 << 20
+// maxQueuedBytes is how many bytes of lines may wait for the disk. What comes then is dropped: no fence waits for it.
+const maxQueuedBytes = 8 << 20
 
-// lastly is how long the end of the process, and with it the next leader, waits for the disk.
-const lastly = 2 * time.Second
+// finalWriteTimeout is how long the end of the process, and with it the next leader, waits for the disk.
+const finalWriteTimeout = 2 * time.Second
 
 // recorder writes a recording (package replay) to two files in turn, FILE and the one before, FILE.1. Nothing is written, and no file is made,
 // before there is a line.
 type recorder struct {
-	file   string
-	half   int64                   // how large one of them may be
-	header func() recording.Header // of the configuration in force
-	log    *slog.Logger
-	lines  *prometheus.CounterVec
-	ready  chan struct{} // there are lines
+	file         string
+	maxFileBytes int64                   // how large one of them may be
+	header       func() recording.Header // of the configuration in force
+	log          *slog.Logger
+	lines        *prometheus.CounterVec
+	ready        chan struct{} // there are lines
 
 	mu    sync.Mutex // guards what follows
-	queue []waiting
+	queue []queuedLine
 	bytes int
 	lost  int // lines, since the last that was taken
 
-	over chan struct{} // Run has ended; where the disk hangs, Run returns before
+	ended chan struct{} // Run has ended; where the disk hangs, Run returns before
 
 	// Run's alone.
 	out    *os.File
@@ -47,15 +47,15 @@ type recorder struct {
 	failed bool   // the last write: told once
 }
 
-// waiting is a line that waits for the disk, and how many were lost before it.
-type waiting struct {
+// queuedLine is a line that waits for the disk, and how many were lost before it.
+type queuedLine struct {
 	line []byte
 	lost int
 }
 
-func newRecorder(c config.Record, header func() recording.Header, log *slog.Logger, reg prometheus.Registerer) *recorder {
+func newRecorder(c config.Tape, header func() recording.Header, log *slog.Logger, reg prometheus.Registerer) *recorder {
 	r := &recorder{
-		file: c.File, half: int64(c.MaxBytes) / 2, header: header, log: log, ready: make(chan struct{}, 1),
+		file: c.File, maxFileBytes: int64(c.MaxBytes) / 2, header: header, log: log, ready: make(chan struct{}, 1),
 		lines: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_record_lines_total", Help: "Lines of the recording by result: written, or dropped for want of room or a slow disk.",
 		}, []string{"result"}),
@@ -67,16 +67,16 @@ func newRecorder(c config.Record, header func() recording.Header, log *slog.Logg
 	return r
 }
 
-// Put takes a line; false: it is dropped. It does not block.
-func (r *recorder) Put(line []byte) bool {
+// PutLine takes a line; false: it is dropped. It does not block.
+func (r *recorder) PutLine(line []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.bytes+len(line) > queued {
+	if r.bytes+len(line) > maxQueuedBytes {
 		r.lost++
 		r.lines.WithLabelValues("dropped").Inc()
 		return false
 	}
-	r.queue = append(r.queue, waiting{line, r.lost})
+	r.queue = append(r.queue, queuedLine{line, r.lost})
 	r.bytes, r.lost = r.bytes+len(line), 0
 	select {
 	case r.ready <- struct{}{}:
@@ -88,20 +88,20 @@ func (r *recorder) Put(line []byte) bool {
 // Run writes until ctx ends, and then what still waits, as far as the disk takes it soon. A disk that fails is told in the log, and tried again
 // with the next line.
 func (r *recorder) Run(ctx context.Context) error {
-	r.over = make(chan struct{})
-	go r.run(ctx)
+	r.ended = make(chan struct{})
+	go r.writeLines(ctx)
 	<-ctx.Done()
 	select {
-	case <-r.over:
-	case <-time.After(lastly): // nobody can wait for a write that hangs: it ends with the process
+	case <-r.ended:
+	case <-time.After(finalWriteTimeout): // nobody can wait for a write that hangs: it ends with the process
 		r.log.Error("The disk does not take the end of the recording", "file", r.file)
 	}
 	return nil
 }
 
-func (r *recorder) run(ctx context.Context) {
-	defer close(r.over)
-	defer r.close()
+func (r *recorder) writeLines(ctx context.Context) {
+	defer close(r.ended)
+	defer r.closeFile()
 	for ended := false; !ended; {
 		select {
 		case <-ctx.Done():
@@ -114,10 +114,10 @@ func (r *recorder) run(ctx context.Context) {
 		r.mu.Unlock()
 		for _, w := range lines {
 			result := "written"
-			err := r.write(w)
+			err := r.writeLine(w)
 			if err != nil {
 				result = "dropped"
-				r.close() // opened anew, behind the last whole line
+				r.closeFile() // opened anew, behind the last whole line
 			}
 			r.lines.WithLabelValues(result).Inc()
 			if failed := err != nil; failed != r.failed {
@@ -136,29 +136,29 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// write appends a line, behind a header where the file, the process or the configuration is another than before.
-func (r *recorder) write(w waiting) error {
+// writeLine appends a line, behind a header where the file, the process or the configuration is another than before.
+func (r *recorder) writeLine(w queuedLine) error {
 	h := r.header()
 	h.At = time.Now().UTC().Truncate(time.Second)
-	lines := [][]byte{h.Line(), w.line, nil}
+	lines := [][]byte{h.EncodeLine(), w.line, nil}
 	if w.lost > 0 {
-		lines = [][]byte{h.Line(), recording.Dropped(w.lost), w.line, nil}
+		lines = [][]byte{h.EncodeLine(), recording.DroppedLine(w.lost), w.line, nil}
 	}
 	headed := bytes.Join(lines, []byte("\n"))
-	if int64(len(headed)) > r.half {
+	if int64(len(headed)) > r.maxFileBytes {
 		return fmt.Errorf("a line of %d bytes has no room in half of record.maxBytes", len(w.line))
 	}
 	if r.out == nil {
-		if err := r.open(); err != nil {
+		if err := r.openFile(); err != nil {
 			return err
 		}
 	}
-	if r.size+int64(len(headed)) > r.half {
-		r.close()
+	if r.size+int64(len(headed)) > r.maxFileBytes {
+		r.closeFile()
 		if err := os.Rename(r.file, r.file+".1"); err != nil {
 			return fmt.Errorf("beginning another recording: %w", err)
 		}
-		if err := r.open(); err != nil {
+		if err := r.openFile(); err != nil {
 			return err
 		}
 	}
@@ -176,15 +176,15 @@ func (r *recorder) write(w waiting) error {
 	return nil
 }
 
-// open goes on with the file, behind its last whole line.
-func (r *recorder) open() error {
+// openFile goes on with the file, behind its last whole line.
+func (r *recorder) openFile() error {
 	f, err := os.OpenFile(r.file, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("opening recording: %w", err)
 	}
 	var size int64
-	if err = r.ours(f); err == nil {
-		size, err = whole(f)
+	if err = r.checkFile(f); err == nil {
+		size, err = wholeLinesSize(f)
 	}
 	if err == nil {
 		err = f.Truncate(size)
@@ -196,8 +196,8 @@ func (r *recorder) open() error {
 	return nil
 }
 
-// ours is an error where a file is no recording, and would be cut and renamed as if it were one. Nobody else may read it from now on.
-func (r *recorder) ours(f *os.File) error {
+// checkFile is an error where a file is no recording, and would be cut and renamed as if it were one. Nobody else may read it from now on.
+func (r *recorder) checkFile(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -205,11 +205,11 @@ func (r *recorder) ours(f *os.File) error {
 	if !info.Mode().IsRegular() {
 		return errors.New("it is no regular file")
 	}
-	begin := make([]byte, min(info.Size(), int64(len(recording.Begin))))
+	begin := make([]byte, min(info.Size(), int64(len(recording.HeaderPrefix))))
 	if _, err := f.ReadAt(begin, 0); err != nil {
 		return err
 	}
-	if string(begin) != recording.Begin[:len(begin)] {
+	if string(begin) != recording.HeaderPrefix[:len(begin)] {
 		return errors.New("it is another file than a recording, and stays as it is")
 	}
 	if info.Mode().Perm()&0o077 != 0 { // a volume may have given it to a group
@@ -220,7 +220,7 @@ func (r *recorder) ours(f *os.File) error {
 	return nil
 }
 
-func (r *recorder) close() {
+func (r *recorder) closeFile() {
 	if r.out == nil {
 		return
 	}
@@ -230,8 +230,8 @@ func (r *recorder) close() {
 	r.out = nil
 }
 
-// whole is how far a file's whole lines go.
-func whole(f *os.File) (int64, error) {
+// wholeLinesSize is how far a file's whole lines go.
+func wholeLinesSize(f *os.File) (int64, error) {
 	end, err := f.Seek(0, io.SeekEnd)
 	part := make([]byte, 64<<10)
 	for err == nil && end > 0 {

@@ -24,14 +24,14 @@ import (
 func tape(t *testing.T, file string, most int, digest *string) *recorder {
 	t.Helper()
 	header := func() recording.Header { return recording.Header{By: "test", Digest: *digest} }
-	return newRecorder(config.Record{File: file, MaxBytes: config.Bytes(most)}, header, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	return newRecorder(config.Tape{File: file, MaxBytes: config.Bytes(most)}, header, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }
 
 // wrote runs the recorder over lines, and waits until it has written them.
 func wrote(t *testing.T, r *recorder, lines ...string) {
 	t.Helper()
 	for _, l := range lines {
-		if !r.Put([]byte(l)) {
+		if !r.PutLine([]byte(l)) {
 			t.Fatalf("no room for %q", l)
 		}
 	}
@@ -136,19 +136,19 @@ func TestRecorderOnASlowDisk(t *testing.T) {
 	line := []byte(strings.Repeat("x", 1<<20))
 	taken := 0
 	for range 20 {
-		if r.Put(line) {
+		if r.PutLine(line) {
 			taken++
 		}
 	}
-	if taken != queued>>20 {
-		t.Errorf("%d MiB wait for the disk, want %d", taken, queued>>20)
+	if taken != maxQueuedBytes>>20 {
+		t.Errorf("%d MiB wait for the disk, want %d", taken, maxQueuedBytes>>20)
 	}
 	if got := testutil.ToFloat64(r.lines.WithLabelValues("dropped")); got != float64(20-taken) {
 		t.Errorf("got %v dropped lines, want %d", got, 20-taken)
 	}
 	kit.Must(t, r.Run(done(t)))
 	wrote(t, r, "next")
-	if text := fileText(t, file); !strings.HasSuffix(text, string(recording.Dropped(20-taken))+"\nnext\n") {
+	if text := fileText(t, file); !strings.HasSuffix(text, string(recording.DroppedLine(20-taken))+"\nnext\n") {
 		t.Errorf("got ...%q, want that lines are missing", text[len(text)-60:])
 	}
 }
@@ -164,7 +164,7 @@ func TestRecorderOfMany(t *testing.T) {
 	for node := range 8 {
 		wait.Go(func() {
 			for i := range 500 {
-				r.Put(fmt.Appendf(nil, "node %d line %04d", node, i))
+				r.PutLine(fmt.Appendf(nil, "node %d line %04d", node, i))
 			}
 		})
 	}
@@ -193,7 +193,7 @@ func TestRecorderOnABadDisk(t *testing.T) {
 	if text := fileText(t, file); r.failed || begins(text) != 1 || !strings.HasSuffix(text, "\n3\n") {
 		t.Errorf("got %q", text)
 	}
-	if text := fileText(t, file); !strings.Contains(text, string(recording.Dropped(3))+"\n3\n") {
+	if text := fileText(t, file); !strings.Contains(text, string(recording.DroppedLine(3))+"\n3\n") {
 		t.Errorf("got %q, want that three lines are missing", text)
 	}
 	r = tape(t, file, 1<<20, &digest)
@@ -213,15 +213,15 @@ func TestRecorderOnADiskThatHangs(t *testing.T) {
 	in, out, err := os.Pipe() // nobody reads
 	kit.Must(t, err)
 	r.out = out
-	r.Put([]byte(strings.Repeat("x", 1<<20)))
+	r.PutLine([]byte(strings.Repeat("x", 1<<20)))
 	kit.Must(t, r.Run(done(t)))
 	select {
-	case <-r.over:
+	case <-r.ended:
 		t.Error("nothing hung")
 	default:
 	}
 	kit.Must(t, in.Close())
-	<-r.over
+	<-r.ended
 }
 
 // However large a line, and whatever was there before: the two files are never larger than was allowed.

@@ -14,25 +14,25 @@ import (
 	"github.com/forcefence/forcefence/taint/replay"
 )
 
-// errReplayed keeps devices out: those of a recording are the recording's.
-var errReplayed = errors.New("a recording asks no device")
+// errNoDevices keeps devices out: those of a recording are the recording's.
+var errNoDevices = errors.New("a recording asks no device")
 
-// Replayed is what a configuration file says of the nodes of a recording. No provider is made, and files that settings name need not be there.
-func Replayed(file string, types providers.Registry) (*replay.Other, error) {
+// LoadForReplay is what a configuration file says of the nodes of a recording. No provider is made, and files that settings name need not be there.
+func LoadForReplay(file string, types providers.Registry) (*replay.OtherConfig, error) {
 	cfg, err := config.Load(file, types, config.SkipFiles())
 	if err != nil {
 		return nil, err
 	}
 	conf := rulesOf(cfg, "")
 	conf.Machines = machine.Finder{
-		Led:      func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, errReplayed },
-		Recorded: func(*corev1.Node, taint.Machine) (machine.Machine, error) { return machine.Machine{}, errReplayed },
+		Led:      func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, errNoDevices },
+		Recorded: func(*corev1.Node, taint.Machine) (machine.Machine, error) { return machine.Machine{}, errNoDevices },
 	}
-	return &replay.Other{
+	return &replay.OtherConfig{
 		Facts: func(node *corev1.Node, l taint.Look, now time.Time) decide.Facts {
-			facts, _ := conf.Facts(node, l, now)
+			facts, _ := conf.FactsOf(node, l, now)
 			return facts
 		},
-		Policies: conf.Policies, Limits: conf.Limits, First: conf.EvictFirst,
+		Policies: conf.Policies, Limits: conf.Limits, EvictFirst: conf.EvictFirst,
 	}, nil
 }

@@ -31,16 +31,16 @@ const (
 // Every replica reads the Lease, not only the leader. A leader loses its Lease during most restores, and then a standby
 // leads with watches from before.
 type rewind struct {
-	read func(context.Context) (version string, err error) // the Lease's resourceVersion, live
-	tell func(detail string)                               // sends the Event
-	now  func() time.Time
+	read   func(context.Context) (version string, err error) // the Lease's resourceVersion, live
+	report func(detail string)                               // sends the Event
+	now    func() time.Time
 
 	newest string                            // the newest version read so far
 	older  atomic.Pointer[providers.Instant] // the first of the older reads in a row; nil: the last read was not older
 }
 
-// rewindOf returns a rewind over the Lease of the lock.
-func rewindOf(l *stampedLock, tell func(detail string)) *rewind {
+// newRewind returns a rewind over the Lease of the lock.
+func newRewind(l *stampedLock, report func(detail string)) *rewind {
 	lease := l.rivals.self
 	read := func(ctx context.Context) (string, error) {
 		// Without a resourceVersion it is a quorum read.
@@ -50,13 +50,13 @@ func rewindOf(l *stampedLock, tell func(detail string)) *rewind {
 		}
 		return got.ResourceVersion, nil
 	}
-	return &rewind{read: read, tell: tell, now: l.now}
+	return &rewind{read: read, report: report, now: l.now}
 }
 
-// saw folds in a live read, and reports whether live reads have been older for long enough. A read that is not older
+// observeVersion folds in a live read, and reports whether live reads have been older for long enough. A read that is not older
 // ends that.
-func (r *rewind) saw(version string, at providers.Instant) bool {
-	if !taint.Older(version, r.newest) {
+func (r *rewind) observeVersion(version string, at providers.Instant) bool {
+	if !taint.IsOlder(version, r.newest) {
 		r.newest = version
 		r.older.Store(nil)
 		return false
@@ -65,9 +65,9 @@ func (r *rewind) saw(version string, at providers.Instant) bool {
 	return at.Sub(*r.older.Load()) >= rewoundFor
 }
 
-// hold returns leading with one more condition: the last live read was not older. Until the process ends no node or
+// withRewindCheck returns leading with one more condition: the last live read was not older. Until the process ends no node or
 // pod is written and no power is cut, because the last check before a power-off relies on the watches.
-func (r *rewind) hold(leading func() error) func() error {
+func (r *rewind) withRewindCheck(leading func() error) func() error {
 	return func() error {
 		if err := leading(); err != nil {
 			return err
@@ -79,17 +79,17 @@ func (r *rewind) hold(leading func() error) func() error {
 	}
 }
 
-// watch blocks until ctx ends and returns nil, or until the live reads have been older for a minute. Then it sends the
+// watchLease blocks until ctx ends and returns nil, or until the live reads have been older for a minute. Then it sends the
 // Event and returns an error, so that the process ends and its successor begins with new watches.
-func (r *rewind) watch(ctx context.Context) error {
+func (r *rewind) watchLease(ctx context.Context) error {
 	tick := time.NewTicker(rewindPeriod)
 	defer tick.Stop()
 	for {
 		// A failed read says nothing about versions. The elector, which reads the same Lease, logs it.
 		version, err := r.read(ctx)
-		if err == nil && r.saw(version, providers.InstantOf(r.now())) {
+		if err == nil && r.observeVersion(version, providers.InstantOf(r.now())) {
 			detail := fmt.Sprintf("the leader's Lease is at resourceVersion %s, and was at %s", version, r.newest)
-			r.tell(detail)
+			r.report(detail)
 			select {
 			case <-ctx.Done():
 			case <-time.After(eventTime):

@@ -48,16 +48,16 @@ func TestRewindDecides(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r, start, got := &rewind{}, providers.Now(), false
 			for _, read := range tc.reads {
-				got = r.saw(read.version, start.Add(read.after))
+				got = r.observeVersion(read.version, start.Add(read.after))
 			}
 			if got != tc.want {
 				t.Errorf("behind: got %v, want %v", got, tc.want)
 			}
 			leading := func() error { return nil }
-			if err := r.hold(leading)(); errors.Is(err, errRewound) != tc.holding || (err != nil) != tc.holding {
+			if err := r.withRewindCheck(leading)(); errors.Is(err, errRewound) != tc.holding || (err != nil) != tc.holding {
 				t.Errorf("while it leads: got %v, want errRewound %v", err, tc.holding)
 			}
-			if err := r.hold(func() error { return errNotLeading })(); !errors.Is(err, errNotLeading) {
+			if err := r.withRewindCheck(func() error { return errNotLeading })(); !errors.Is(err, errNotLeading) {
 				t.Errorf("while it does not lead: got %v, want errNotLeading", err)
 			}
 		})
@@ -67,9 +67,9 @@ func TestRewindDecides(t *testing.T) {
 // A process whose clocks part counts the minute by the one that stands still with it.
 func TestRewindOfASuspendedProcess(t *testing.T) {
 	r, start := &rewind{}, time.Now()
-	r.saw("7", providers.InstantOf(start))
-	r.saw("5", providers.InstantOf(start.Add(time.Second)))
-	if r.saw("5", providers.InstantOf(apart(t, start, 2*time.Second, time.Hour))) {
+	r.observeVersion("7", providers.InstantOf(start))
+	r.observeVersion("5", providers.InstantOf(start.Add(time.Second)))
+	if r.observeVersion("5", providers.InstantOf(apart(t, start, 2*time.Second, time.Hour))) {
 		t.Error("two reads a second apart, and a suspension between them: got behind, want not yet")
 	}
 }
@@ -115,12 +115,12 @@ func TestRestoredEtcdEndsTheProcess(t *testing.T) {
 		var all []process
 		for _, l := range []*stampedLock{leader, standby} {
 			p := process{events: events.NewFakeRecorder(10), ended: make(chan error, 1)}
-			tell := reporter(p.events, "Restart", func() error { return nil }, "a", election)
-			p.rewind = rewindOf(l, func(detail string) { tell(reason.WatchesBehind, "{detail}", detail) })
-			go func() { p.ended <- p.watch(ctx) }()
+			tell := newLeaseReporter(p.events, "Restart", func() error { return nil }, "a", election)
+			p.rewind = newRewind(l, func(detail string) { tell(reason.WatchesBehind, "{detail}", detail) })
+			go func() { p.ended <- p.watchLease(ctx) }()
 			all = append(all, p)
 		}
-		leading := all[0].hold(leader.leading)
+		leading := all[0].withRewindCheck(leader.checkLeading)
 		backup := s.store.backup()
 		renewals(5 * time.Minute)
 		kit.Must(t, leading())
@@ -172,10 +172,10 @@ func TestRewindNeedsAnAnswer(t *testing.T) {
 			return nil
 		}}
 		l := lockIn(s, "a")
-		r := rewindOf(l, func(detail string) { t.Errorf("got an Event (%s), want none", detail) })
+		r := newRewind(l, func(detail string) { t.Errorf("got an Event (%s), want none", detail) })
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- r.watch(ctx) }()
+		go func() { ended <- r.watchLease(ctx) }()
 		time.Sleep(2 * rewoundFor) // no Lease
 		kit.Must(t, claim(l))
 		time.Sleep(2 * rewoundFor)
@@ -183,7 +183,7 @@ func TestRewindNeedsAnAnswer(t *testing.T) {
 		away.Store(true)
 		time.Sleep(2 * rewoundFor)
 		synctest.Wait()
-		if err := r.hold(func() error { return nil })(); err != nil {
+		if err := r.withRewindCheck(func() error { return nil })(); err != nil {
 			t.Errorf("while nothing can be read: got %v, want no error", err)
 		}
 		cancel()

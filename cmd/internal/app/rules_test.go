@@ -61,8 +61,8 @@ func (i *instance) State(_ context.Context, t providers.Target) (providers.Obser
 func (*instance) PowerOff(context.Context, providers.Target, func() error) error { return nil }
 func (*instance) PowerOn(context.Context, providers.Target, func() error) error  { return nil }
 
-// Device is not the ID: none may be taken for the other.
-func (*instance) Device(t providers.Target) string {
+// DeviceOf is not the ID: none may be taken for the other.
+func (*instance) DeviceOf(t providers.Target) string {
 	return "shelf of " + cmp.Or(t.ID, t.SystemUUID)
 }
 
@@ -166,7 +166,7 @@ func (r *rules) parse(text string) *config.Config {
 
 func (r *rules) use(text string) {
 	r.t.Helper()
-	if err := r.p.use(r.parse(text)); err != nil {
+	if err := r.p.applyConfig(r.parse(text)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -212,21 +212,21 @@ func TestModeOfTheRule(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("file %s, rule %q", tc.file, tc.rule), func(t *testing.T) {
 			r := newRules(t)
-			defer r.p.close()
+			defer r.p.closeProviders()
 			r.use(fmt.Sprintf(twoProviders, tc.file, "refuse", tc.rule))
 			n1, n2 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
 			n1.Labels["pool"] = "a"
 			r.cache.set(nil, n1, n2)
 			for node, want := range map[*corev1.Node]fence.Mode{&n1: tc.want, &n2: tc.listed} {
-				m, err := r.p.current().Machines.Led(node)
+				m, err := r.p.activeConfig().Machines.Led(node)
 				if err != nil || m.Mode != want {
 					t.Errorf("%s: got mode %d, error %v, want %d", node.Name, m.Mode, err, want)
 				}
-				if c := r.p.current().Mode(node); c.Mode != want {
+				if c := r.p.activeConfig().Mode(node); c.Mode != want {
 					t.Errorf("%s: got mode %s, want %s", node.Name, c.Mode, want)
 				}
 				node.Annotations = map[string]string{fence.ModeAnnotation: "shadow"}
-				if c := r.p.current().Mode(node); c.Mode != fence.Shadow {
+				if c := r.p.activeConfig().Mode(node); c.Mode != fence.Shadow {
 					t.Errorf("%s, annotated: got mode %s, want shadow", node.Name, c.Mode)
 				}
 			}
@@ -251,7 +251,7 @@ func (f *feeding) New(o providers.Options) (providers.Provider, error) {
 // The further devices of a node arrive with the first, or without it, each with its own provider, and with who else has it.
 func TestFurtherDevices(t *testing.T) {
 	r := newRules(t)
-	defer r.p.close()
+	defer r.p.closeProviders()
 	r.types = append(r.types, providers.Type{Name: "feeding", NewConfig: func() providers.Config { return &feeding{device{made: &r.made}} }})
 	r.use(`
 mode: fence
@@ -287,14 +287,14 @@ nodes:
 		{&n3, []string{"racks racks/shelf of " + n3.Status.NodeInfo.SystemUUID + " feeds false watched false",
 			"pdus pdus/shelf of shared feeds true watched false", "virt virt/shelf of vm feeds false watched true refused"}, false},
 	} {
-		m, err := r.p.current().Machines.Led(tc.node)
+		m, err := r.p.activeConfig().Machines.Led(tc.node)
 		if got := names(m); !slices.Equal(got, tc.want) || (err != nil) != tc.err || m.Mode != fence.Fence {
 			t.Errorf("%s: got %q, error %v, mode %s\nwant %q", tc.node.Name, got, err, m.Mode, tc.want)
 		}
 	}
 	// Each is asked by its own provider.
-	m, _ := r.p.current().Machines.Led(&n1)
-	m.Ask(t.Context(), nobodyLies, providers.Now)
+	m, _ := r.p.activeConfig().Machines.Led(&n1)
+	m.AskDevices(t.Context(), nobodyLies, providers.Now)
 	for i, inst := range r.made {
 		if _, asked := inst.state(); asked != 1 || inst.asked[0].Node != "n1" || inst.asked[0].ID != []string{"", "outlet-1", "vm-1"}[i] {
 			t.Errorf("provider %s was asked %+v", inst.name, inst.asked)
@@ -305,18 +305,18 @@ nodes:
 // A mode that the configuration has and the code behind it does not know is an error: it must not pass for observe.
 func TestUnknownMode(t *testing.T) {
 	r := newRules(t)
-	defer r.p.close()
+	defer r.p.closeProviders()
 	cfg := r.parse(fmt.Sprintf(twoProviders, "fence", "refuse", ""))
 	cfg.Mode, cfg.Nodes[1].Mode = "pause", ""
-	if err := r.p.use(cfg); err != nil {
+	if err := r.p.applyConfig(cfg); err != nil {
 		t.Fatal(err)
 	}
 	n2 := aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
 	r.cache.set(nil, n2)
-	if c := r.p.current().Mode(&n2); c.Mode != fence.Disabled {
+	if c := r.p.activeConfig().Mode(&n2); c.Mode != fence.Disabled {
 		t.Errorf("got mode %s of an unknown word, want disabled", c.Mode)
 	}
-	if m, err := r.p.current().Machines.Led(&n2); err == nil || !strings.Contains(err.Error(), `"pause"`) {
+	if m, err := r.p.activeConfig().Machines.Led(&n2); err == nil || !strings.Contains(err.Error(), `"pause"`) {
 		t.Errorf("got mode %s, error %v; want an error that names the mode", m.Mode, err)
 	}
 }
@@ -324,7 +324,7 @@ func TestUnknownMode(t *testing.T) {
 // What the file says arrives where it is meant to.
 func TestPolicyIsTheFile(t *testing.T) {
 	r := newRules(t)
-	defer r.p.close()
+	defer r.p.closeProviders()
 	n1, n2 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
 	n1.Labels["pool"] = "a"
 	r.cache.set(nil, n1, n2)
@@ -333,7 +333,7 @@ func TestPolicyIsTheFile(t *testing.T) {
 		trust bool
 	}{{"refuse", false}, {"trust", true}} {
 		r.use(fmt.Sprintf(twoProviders, "fence", tc.marks, ""))
-		p := r.p.current()
+		p := r.p.activeConfig()
 		if got := p.Fence; got.PowerOffAfter != 70*time.Second || got.PowerOffTimeout != 40*time.Second || got.Retry <= got.PowerOffTimeout {
 			t.Errorf("fence settings: got %+v", got)
 		}
@@ -366,27 +366,27 @@ func TestPolicyIsTheFile(t *testing.T) {
 			}
 		}
 	}
-	if r.p.current().Fence.VMHosts {
+	if r.p.activeConfig().Fence.VMHosts {
 		t.Error("hosts of KubeVirt are powered off, and the file does not say so")
 	}
-	if cordoned := r.p.current().Fence.Cordoned; cordoned {
+	if cordoned := r.p.activeConfig().Fence.Cordoned; cordoned {
 		t.Error("cordoned nodes are kept on, and the file does not say so")
 	}
-	if got := r.p.current().Elsewhere; got.Pause.Name != "forcefence-pause" || got.Pause.Namespace != r.p.namespace || got.Leases != "" {
+	if got := r.p.activeConfig().Exclusions; got.Pause.Name != "forcefence-pause" || got.Pause.Namespace != r.p.namespace || got.Leases != "" {
 		t.Errorf("elsewhere: got %+v", got)
 	}
 	r.use(fmt.Sprintf("excludeCordoned: true\nstormGuard: {kubeVirtHosts: powerOff}\npauseConfigMap: stop\nmaintenanceLeases: ops\nleaderElection: {namespace: fencing}\n"+twoProviders, "fence", "refuse", ""))
-	if got := r.p.current().Elsewhere; got.Pause.String() != "fencing/stop" || got.Leases != "ops" {
+	if got := r.p.activeConfig().Exclusions; got.Pause.String() != "fencing/stop" || got.Leases != "ops" {
 		t.Errorf("elsewhere: got %+v, want what the file says", got)
 	}
-	if !r.p.current().Fence.VMHosts {
+	if !r.p.activeConfig().Fence.VMHosts {
 		t.Error("hosts of KubeVirt are not powered off, and the file says so")
 	}
-	if !r.p.current().Fence.Cordoned {
+	if !r.p.activeConfig().Fence.Cordoned {
 		t.Error("cordoned nodes are not kept on, and the file says so")
 	}
 	out := aNode("out", "", config.DefaultExclude)
-	if p := r.p.current(); p.Excluded(&out) == "" || p.Excluded(&n1) != "" {
+	if p := r.p.activeConfig(); p.Excluded(&out) == "" || p.Excluded(&n1) != "" {
 		t.Errorf("excluded: got %q and %q, want a reason for the first", p.Excluded(&out), p.Excluded(&n1))
 	}
 }
@@ -396,17 +396,17 @@ func TestPolicyIsTheFile(t *testing.T) {
 func TestClashComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRules(t)
-		defer r.p.close()
+		defer r.p.closeProviders()
 		r.use("providers: [{name: racks, device: {}}]\nnodes: [{name: all, provider: racks, machine: {from: systemUUID}}]")
 		a, twin := aNode("a", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("twin", "44454C4C-4200-1035-8053-B4C04F383831")
 		other := aNode("other", "4c4c4544-0042-3510-8053-b4c04f383832")
 		check := func(what string, want bool) {
 			t.Helper()
 			time.Sleep(2 * time.Second) // virtual: what is remembered of the nodes is older than that
-			if m, err := r.p.current().Machines.Led(&a); clashes(m, err) != want || err != nil && !want {
+			if m, err := r.p.activeConfig().Machines.Led(&a); clashes(m, err) != want || err != nil && !want {
 				t.Errorf("%s: got %q, error %v, want a clash: %v", what, m.Name, err, want)
 			}
-			if m, err := r.p.current().Machines.Led(&other); clashes(m, err) || err != nil {
+			if m, err := r.p.activeConfig().Machines.Led(&other); clashes(m, err) || err != nil {
 				t.Errorf("%s: the node beside them: got %q, error %v", what, m.Name, err)
 			}
 		}
@@ -419,7 +419,7 @@ func TestClashComesAndGoes(t *testing.T) {
 		check("the twin is gone", false)
 		r.cache.set(errors.New("not in sync"))
 		time.Sleep(2 * time.Second)
-		if m, err := r.p.current().Machines.Led(&a); err == nil {
+		if m, err := r.p.activeConfig().Machines.Led(&a); err == nil {
 			t.Errorf("no list of nodes: got machine %+v, want an error", m.Target)
 		}
 		r.cache.set(nil, a, other)
@@ -428,7 +428,7 @@ func TestClashComesAndGoes(t *testing.T) {
 		lists := r.cache.lists
 		r.cache.mu.Unlock()
 		for range 100 {
-			_, _ = r.p.current().Machines.Led(&a)
+			_, _ = r.p.activeConfig().Machines.Led(&a)
 		}
 		r.cache.mu.Lock()
 		defer r.cache.mu.Unlock()
@@ -449,7 +449,7 @@ func TestReload(t *testing.T) {
 		n := aNode("a", "4c4c4544-0042-3510-8053-b4c04f383831")
 		r.cache.set(nil, n)
 		mode := func() fence.Mode {
-			m, err := r.p.current().Machines.Led(&n)
+			m, err := r.p.activeConfig().Machines.Led(&n)
 			if err != nil {
 				t.Error(err)
 			}
@@ -466,47 +466,49 @@ func TestReload(t *testing.T) {
 		if mode() != fence.Observe || len(r.made) != 3 {
 			t.Fatalf("at first: got mode %d, %d providers", mode(), len(r.made))
 		}
-		r.p.reload(r.parse(fmt.Sprintf(file, "observe", "5s", false)))
+		r.p.applyChange(r.parse(fmt.Sprintf(file, "observe", "5s", false)))
 		if len(r.made) != 3 {
 			t.Errorf("the same file again: got %d providers, want the three", len(r.made))
 		}
 
 		var reported []string
-		r.p.report = func(why reason.Reason, words ...string) { reported = append(reported, reason.Of(why).Note(words...)) }
-		r.p.reload(r.parse(fmt.Sprintf(file, "fence", "4s", true)))
+		r.p.report = func(why reason.Reason, words ...string) {
+			reported = append(reported, reason.RowOf(why).EventNote(words...))
+		}
+		r.p.applyChange(r.parse(fmt.Sprintf(file, "fence", "4s", true)))
 		if len(reported) != 1 ||
 			!strings.Contains(reported[0], "the one before it stays in force: making provider two: ") {
 			t.Errorf("a provider that cannot be made: reported %q, want it once, with the cause", reported)
 		}
-		if mode() != fence.Observe || testutil.ToFloat64(r.p.good) != 0 || testutil.ToFloat64(r.p.reloads.WithLabelValues("refused")) != 1 {
-			t.Errorf("a provider that cannot be made: got mode %d, metric %v", mode(), testutil.ToFloat64(r.p.good))
+		if mode() != fence.Observe || testutil.ToFloat64(r.p.lastReloadOK) != 0 || testutil.ToFloat64(r.p.reloads.WithLabelValues("refused")) != 1 {
+			t.Errorf("a provider that cannot be made: got mode %d, metric %v", mode(), testutil.ToFloat64(r.p.lastReloadOK))
 		}
 		if got := closed(); !slices.Equal(got, []int{0, 0, 0, 1}) {
 			t.Errorf("closed after it: got %v, want the one that was made in vain", got)
 		}
 
-		r.p.reload(r.parse(fmt.Sprintf(file, "fence", "4s", false)))
+		r.p.applyChange(r.parse(fmt.Sprintf(file, "fence", "4s", false)))
 		if len(reported) != 1 {
 			t.Errorf("a good file: reported %q", reported[1:])
 		}
-		if mode() != fence.Fence || testutil.ToFloat64(r.p.good) != 1 || testutil.ToFloat64(r.p.reloads.WithLabelValues("ok")) != 1 {
-			t.Errorf("a good file: got mode %d, metric %v", mode(), testutil.ToFloat64(r.p.good))
+		if mode() != fence.Fence || testutil.ToFloat64(r.p.lastReloadOK) != 1 || testutil.ToFloat64(r.p.reloads.WithLabelValues("ok")) != 1 {
+			t.Errorf("a good file: got mode %d, metric %v", mode(), testutil.ToFloat64(r.p.lastReloadOK))
 		}
-		time.Sleep(linger - time.Second)
+		time.Sleep(closeDelay - time.Second)
 		if got := closed(); !slices.Equal(got, []int{0, 0, 0, 1, 0}) {
 			t.Errorf("closed while questions may be under way: got %v", got)
 		}
 		time.Sleep(2 * time.Second)
 		if got := closed(); !slices.Equal(got, []int{1, 0, 0, 1, 0}) {
-			t.Errorf("closed %s after the reload: got %v, want the old one", linger, got)
+			t.Errorf("closed %s after the reload: got %v, want the old one", closeDelay, got)
 		}
-		if m, err := r.p.current().Machines.Led(&n); err != nil {
+		if m, err := r.p.activeConfig().Machines.Led(&n); err != nil {
 			t.Error(err)
 		} else if _, err := m.Provider.State(t.Context(), m.Target); err != nil {
 			t.Errorf("the provider in force: %v", err)
 		}
-		r.p.reload(r.parse(fmt.Sprintf(file, "observe", "4s", false)))
-		r.p.close()
+		r.p.applyChange(r.parse(fmt.Sprintf(file, "observe", "4s", false)))
+		r.p.closeProviders()
 		if got := closed(); !slices.Equal(got, []int{1, 1, 1, 1, 1}) {
 			t.Errorf("closed at the end: got %v, want all", got)
 		}

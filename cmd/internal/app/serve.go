@@ -35,8 +35,8 @@ func addServer(mgr manager.Manager, name, address string, h http.Handler, log *s
 	})
 }
 
-// probes answers at /healthz while the process runs, and at /readyz while ready returns no error.
-func probes(ready healthz.Checker) http.Handler {
+// probeHandler answers at /healthz while the process runs, and at /readyz while ready returns no error.
+func probeHandler(ready healthz.Checker) http.Handler {
 	mux := http.NewServeMux()
 	for path, check := range map[string]healthz.Checker{"/healthz": healthz.Ping, "/readyz": ready} {
 		mux.Handle("GET "+path, healthz.CheckHandler{Checker: check})
@@ -44,15 +44,15 @@ func probes(ready healthz.Checker) http.Handler {
 	return mux
 }
 
-// metrics serves what from gathers at /metrics.
-func metrics(from prometheus.Gatherer) http.Handler {
+// metricsHandler serves what from gathers at /metrics.
+func metricsHandler(from prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", &exposition{from: from, now: time.Now})
 	return mux
 }
 
-// fresh is for how long an exposition is sent to everybody who asks.
-const fresh = time.Second
+// maxTextAge is for how long an exposition is sent to everybody who asks.
+const maxTextAge = time.Second
 
 // exposition serves metrics as text. It renders them at most once in a while, and all clients are sent the same bytes:
 // however many ask and do not read, few renderings are held.
@@ -68,7 +68,7 @@ type exposition struct {
 var textFormat = expfmt.NewFormat(expfmt.TypeTextPlain)
 
 func (e *exposition) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	text, err := e.rendered()
+	text, err := e.renderText()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -77,11 +77,11 @@ func (e *exposition) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(text) // a client that went away
 }
 
-func (e *exposition) rendered() ([]byte, error) {
+func (e *exposition) renderText() ([]byte, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.now()
-	if age := now.Sub(e.at); e.text != nil && age >= 0 && age < fresh {
+	if age := now.Sub(e.at); e.text != nil && age >= 0 && age < maxTextAge {
 		return e.text, nil
 	}
 	families, err := e.from.Gather()

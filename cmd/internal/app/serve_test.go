@@ -79,7 +79,7 @@ func TestHostileClients(t *testing.T) {
 			gathered.Add(1)
 			return reg.Gather()
 		})})
-	health := start(t, probes(func(*http.Request) error { return errors.New("not yet") }))
+	health := start(t, probeHandler(func(*http.Request) error { return errors.New("not yet") }))
 
 	before := heap()
 	const get = "GET /metrics HTTP/1.1\r\nHost: a\r\n"
@@ -155,10 +155,10 @@ func TestExposition(t *testing.T) {
 	}{
 		{0, fails, 1, "500 gathering metrics: a collector fails"},
 		{0, nil, 2, "200 # HELP forcefence_test One.\n# TYPE forcefence_test gauge\nforcefence_test 2"},
-		{fresh - 1, nil, 3, "200 # HELP forcefence_test One.\n# TYPE forcefence_test gauge\nforcefence_test 2"},
+		{maxTextAge - 1, nil, 3, "200 # HELP forcefence_test One.\n# TYPE forcefence_test gauge\nforcefence_test 2"},
 		{1, nil, 4, "200 # HELP forcefence_test One.\n# TYPE forcefence_test gauge\nforcefence_test 4"},
 		{-time.Hour, nil, 5, "200 # HELP forcefence_test One.\n# TYPE forcefence_test gauge\nforcefence_test 5"},
-		{fresh, fails, 6, "500 gathering metrics: a collector fails"},
+		{maxTextAge, fails, 6, "500 gathering metrics: a collector fails"},
 	} {
 		now, fails = now.Add(step.after), step.fails
 		g.Set(step.value)

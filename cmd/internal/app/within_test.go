@@ -25,7 +25,7 @@ func (l *lodging) New(o providers.Options) (providers.Provider, error) {
 // guests are on no hypervisor, and a does not answer.
 type guests struct{ *instance }
 
-func (guests) Place(_ context.Context, hypervisor string, _ providers.Target) (providers.Placement, error) {
+func (guests) FindGuest(_ context.Context, hypervisor string, _ providers.Target) (providers.Placement, error) {
 	if hypervisor == "a" {
 		return providers.Placement{}, providers.ErrUnreachable
 	}
@@ -54,7 +54,7 @@ func (o off) State(ctx context.Context, t providers.Target) (providers.Observati
 // The hosts of a rule's hypervisors speak for its nodes, beside their own device and after all levels. Nobody is powered off by them.
 func TestHostsOfARule(t *testing.T) {
 	r := newRules(t)
-	defer r.p.close()
+	defer r.p.closeProviders()
 	r.types = append(r.types,
 		providers.Type{Name: "lodging", NewConfig: func() providers.Config { return &lodging{device{made: &r.made}} }},
 		providers.Type{Name: "idle", NewConfig: func() providers.Config { return &idle{device{made: &r.made}} }})
@@ -79,8 +79,8 @@ nodes:
 `)
 	n1, n2, n3 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", ""), aNode("n3", "")
 	r.cache.set(nil, n1, n2, n3)
-	m1, err := r.p.current().Machines.Find(&n1, nil)
-	m3, err3 := r.p.current().Machines.Find(&n3, nil)
+	m1, err := r.p.activeConfig().Machines.FindMachine(&n1, nil)
+	m3, err3 := r.p.activeConfig().Machines.FindMachine(&n3, nil)
 	if err = errors.Join(err, err3); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ nodes:
 			t.Errorf("hosts: asked %+v, want the one whose hypervisor is silent, and who it is", i.asked)
 		}
 	}
-	if m, _ := r.p.current().Machines.Find(&n2, nil); len(m.Devices()) != 2 {
+	if m, _ := r.p.activeConfig().Machines.FindMachine(&n2, nil); len(m.Devices()) != 2 {
 		t.Errorf("got %+v, want a node that its level leaves out, and its hosts", m.Devices())
 	}
 }

@@ -41,8 +41,8 @@ func (r *reader) check(c *Config) {
 	}
 	r.listen(c.Listen)
 	r.leaderElection(c.LeaderElection)
-	r.records(c.Records)
-	r.record(c.Record)
+	r.checkRetention(c.Retention)
+	r.checkTape(c.Tape)
 	for i := range c.Providers {
 		r.checkProvider(c, i)
 	}
@@ -62,7 +62,7 @@ func (r *reader) check(c *Config) {
 	r.checkSecrets()
 	r.checkModes(c)
 	r.warnOfShortLease(c)
-	r.checkAfter(c)
+	r.checkPostFence(c)
 }
 
 // oneOf demands one of the words; the empty text is none of them.
@@ -248,8 +248,8 @@ func (r *reader) checkProvider(c *Config, i int) {
 	r.name("providers", i, p.Name, providerNames(c.Providers[:i]))
 	if p.Timeout < 100*time.Millisecond || p.Timeout > 5*time.Second {
 		r.report(path+".timeout", "must be from 100ms to 5s: an answer older than 5s proves nothing")
-	} else if s, ok := p.Config.(providers.Slow); ok && p.Timeout < s.Takes()+time.Second {
-		r.report(path+".timeout", "must be at least %s: %s of it pass before these devices say that a machine is off", s.Takes()+time.Second, s.Takes())
+	} else if s, ok := p.Config.(providers.Slow); ok && p.Timeout < s.TimeToOff()+time.Second {
+		r.report(path+".timeout", "must be at least %s: %s of it pass before these devices say that a machine is off", s.TimeToOff()+time.Second, s.TimeToOff())
 	}
 	if p.RatePerSecond <= 0 || p.RatePerSecond > 1000 {
 		r.report(path+".ratePerSecond", "must be more than 0 and at most 1000")
@@ -308,7 +308,7 @@ func (r *reader) warnOfNames(c *Config, provider string, s *Source, path string)
 	if i < 0 || s.From != FromTemplate || s.ids == nil {
 		return
 	}
-	if typ, _ := r.reg.Lookup(c.Providers[i].Type); strings.HasPrefix(typ.Identity, "none") {
+	if typ, _ := r.reg.FindType(c.Providers[i].Type); strings.HasPrefix(typ.Identity, "none") {
 		r.warn(c, path, "whoever may register a Node chooses its name, and devices of type "+typ.Name+" do not tell whose machine they speak for: "+
 			"a Node with another's name gets that machine. A list names the nodes, and no other gets one")
 	}
@@ -342,7 +342,7 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 		r.report(path, "has no effect on a list: you have written its IDs yourself")
 	case given && s.From == FromSystemUUID:
 		r.report(path, "has no effect: a system UUID names no host")
-	case given && known && (s.ids == nil || !s.ids.Addresses()):
+	case given && known && (s.ids == nil || !s.ids.HasAddressIDs()):
 		r.report(path, "has no effect: the IDs of this provider are no addresses")
 	case s.From == FromTemplate && s.tmpl == nil || !sources[s.From]: // told already
 	case s.listedHosts() && s.claimed(): // checkClaim refuses the rule

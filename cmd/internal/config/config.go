@@ -2,7 +2,7 @@
 // a unit, every provider has its settings and every selector and template has been parsed. What does not pass comes back as
 // Errors, all faults at once, each as file:line: path: problem. Nothing of a file with a fault is used.
 //
-// It also answers, from the file alone, which machine a Node is (Config.Machine), and tells when the file changes (Watch).
+// It also answers, from the file alone, which machine a Node is (Config.FindMachine), and tells when the file changes (Watch).
 //
 // How a file is read: the YAML is parsed to nodes, which know their lines; the nodes are held against the Go types, which finds
 // unknown keys, duplicates and wrong types; what is sound goes into a viper instance, where environment variables win over the
@@ -38,13 +38,13 @@ const (
 	Trust  ManualMarks = "trust"
 )
 
-// AfterFence says what becomes of a machine that forcefence powered off, once its fence is done.
-type AfterFence string
+// PostFence says what becomes of a machine that forcefence powered off, once its fence is done.
+type PostFence string
 
-// What may become of it. See fence.AfterFence.
+// What may become of it. See fence.PostFence.
 const (
-	LeaveOff AfterFence = "leaveOff"
-	PowerOn  AfterFence = "powerOn"
+	LeaveOff PostFence = "leaveOff"
+	PowerOn  PostFence = "powerOn"
 )
 
 // DetachAction says what happens when volumes are not detached by DetachTimeout. Whatever it is, there is an alert, and the mark stays.
@@ -69,7 +69,7 @@ type Config struct {
 	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // at least leastGrace; default 60s
 	PowerOffTimeout time.Duration `yaml:"powerOffTimeout"` // at least 5s; default 60s
 	// What becomes of a machine that forcefence powered off, once its fence is done; default leaveOff. The three that follow belong to powerOn.
-	AfterFence        AfterFence    `yaml:"afterFence"`
+	PostFence         PostFence     `yaml:"afterFence"`
 	PowerOnDelay      time.Duration `yaml:"powerOnDelay"`      // from the fence's end; at most 24h; default 1m
 	MaxPowerOnsPerDay int           `yaml:"maxPowerOnsPerDay"` // of one node; 1 to 10; default 3
 	FencedAgainWithin time.Duration `yaml:"fencedAgainWithin"` // of a power-on: it stays off; at most 24h; default 1h
@@ -78,7 +78,7 @@ type Config struct {
 	OnDetachTimeout DetachAction  `yaml:"onDetachTimeout"` // default alert
 	ManualMarks     ManualMarks   `yaml:"manualMarks"`     // default refuse
 	EvictFirst      string        `yaml:"evictFirst"`      // label selector of pods; "" none. See EvictFirstSelector
-	ExcludeSelector string        `yaml:"excludeSelector"` // label selector of nodes; default DefaultExclude; "" none. See Excluded
+	ExcludeSelector string        `yaml:"excludeSelector"` // label selector of nodes; default DefaultExclude; "" none. See IsExcluded
 	ExcludeCordoned bool          `yaml:"excludeCordoned"` // a cordoned node's machine is not powered off; default false
 	// PauseConfigMap is the ConfigMap that, while it is there, pauses the whole cluster, in the namespace of the leader's Lease; default
 	// forcefence-pause, "": none.
@@ -90,8 +90,8 @@ type Config struct {
 	Lines          Lines          `yaml:"lines"`
 	Listen         Listen         `yaml:"listen"`
 	LeaderElection LeaderElection `yaml:"leaderElection"`
-	Records        Records        `yaml:"records"`
-	Record         Record         `yaml:"record"`
+	Retention      Retention      `yaml:"records"`
+	Tape           Tape           `yaml:"record"`
 	Providers      []Provider     `yaml:"providers"`
 	Nodes          []NodeRule     `yaml:"nodes"`
 	Storage        []Storage      `yaml:"storage"`
@@ -153,7 +153,7 @@ func Default() *Config {
 		TaintKey:          taint.DefaultKey,
 		PowerOffAfter:     60 * time.Second,
 		PowerOffTimeout:   60 * time.Second,
-		AfterFence:        LeaveOff,
+		PostFence:         LeaveOff,
 		PowerOnDelay:      time.Minute,
 		MaxPowerOnsPerDay: 3,
 		FencedAgainWithin: time.Hour,
@@ -172,8 +172,8 @@ func Default() *Config {
 			RenewDeadline: 10 * time.Second,
 			RetryPeriod:   2 * time.Second,
 		},
-		Records:    defaultRecords,
-		Record:     defaultRecord,
+		Retention:  defaultRetention,
+		Tape:       defaultTape,
 		evictFirst: labels.Nothing(),
 		excluded:   labels.Nothing(), // parsed by check
 	}

@@ -84,7 +84,7 @@ func TestFull(t *testing.T) {
 		TaintKey:          "example.net/fenced",
 		PowerOffAfter:     90 * time.Second,
 		PowerOffTimeout:   2 * time.Minute,
-		AfterFence:        config.PowerOn,
+		PostFence:         config.PowerOn,
 		MaxPowerOnsPerDay: 10,
 		FencedAgainWithin: 24 * time.Hour,
 		DetachTimeout:     90 * time.Minute,
@@ -104,8 +104,8 @@ func TestFull(t *testing.T) {
 		LeaderElection: config.LeaderElection{
 			Namespace: "fencing", Name: "ff", LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 4 * time.Second,
 		},
-		Records: config.Records{Keep: 7, MaxAge: 48 * time.Hour},
-		Record:  config.Record{File: "/var/lib/forcefence/recording", MaxBytes: 1_000_000_000},
+		Retention: config.Retention{Keep: 7, MaxAge: 48 * time.Hour},
+		Tape:      config.Tape{File: "/var/lib/forcefence/recording", MaxBytes: 1_000_000_000},
 		Providers: []config.Provider{
 			{Name: "racks", Timeout: 2500 * time.Millisecond, RatePerSecond: 0.5, Concurrency: 1, Poll: 10 * time.Second, Type: "redfish", Config: &configtest.Redfish{
 				Address: "https://bmc.example.net", Username: "forcefence", PasswordEnv: "BMC_PASSWORD", Auth: "basic", Poll: 250 * time.Millisecond,
@@ -328,7 +328,7 @@ func TestRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, p := range cfg.Rules("home") {
+	for _, p := range cfg.PolicyRules("home") {
 		nodes, pods := "any", "any"
 		if p.Nodes != nil {
 			nodes = p.Nodes.String()
@@ -372,11 +372,11 @@ func TestStormGuard(t *testing.T) {
 			{Label: "a.node-restriction.kubernetes.io/row", MinHealthy: fleet.Amount{Percent: 50}, Fixed: true},
 		},
 	}
-	if diff := cmp.Diff(want, got.StormGuard.Limits()); diff != "" {
+	if diff := cmp.Diff(want, got.StormGuard.PowerOffLimits()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	byDefault := fleet.DefaultLimits()
-	if diff := cmp.Diff(&byDefault, config.Default().StormGuard.Limits()); diff != "" {
+	if diff := cmp.Diff(&byDefault, config.Default().StormGuard.PowerOffLimits()); diff != "" {
 		t.Errorf("by default (-want +got):\n%s", diff)
 	}
 	if config.Default().StormGuard.ControlPlane != config.Never {

@@ -30,7 +30,7 @@ func (c *Config) OwnFiles(provider, node string) (out []OwnFile) {
 	for _, template := range c.Providers[i].Own {
 		f := OwnFile{Provider: provider, Node: node}
 		if f.File, f.Err = providers.OfMachine(template, node); f.Err == nil {
-			_, f.Err = providers.SecretRef{File: template}.ReadOf(node)
+			_, f.Err = providers.SecretRef{File: template}.ReadSecretOf(node)
 		}
 		out = append(out, f)
 	}

@@ -20,15 +20,15 @@ type Drain struct {
 	Identity []string     `yaml:"identity"` // the label keys that tell a storage pod from the others
 	Delegate bool         `yaml:"delegate"` // the storage system carries the policy out itself: its own setting is written, and nothing else
 
-	guard *drainguard.Guarded
+	drainGuard *drainguard.Guarded
 }
 
-// Guards are the drain guards in force. What they see of their storage system is the caller's to add.
-func (c *Config) Guards() []drainguard.Guarded {
+// DrainGuards are the drain guards in force. What they see of their storage system is the caller's to add.
+func (c *Config) DrainGuards() []drainguard.Guarded {
 	var out []drainguard.Guarded
 	for _, d := range c.Drain {
-		if d.guard != nil {
-			out = append(out, *d.guard)
+		if d.drainGuard != nil {
+			out = append(out, *d.drainGuard)
 		}
 	}
 	return out
@@ -57,7 +57,7 @@ func (r *reader) checkDrain(c *Config, i int) {
 		r.report(path+".storage", "missing: an item of storage, by its name")
 		return
 	}
-	adapter := c.Adapter(d.Storage)
+	adapter := c.StorageAdapter(d.Storage)
 	if adapter == nil {
 		var names []string
 		for _, s := range c.Storage {
@@ -93,13 +93,13 @@ func (r *reader) checkDrain(c *Config, i int) {
 	case !r.guardPods(d, path, adapter, &g):
 		return
 	}
-	d.guard = &g
+	d.drainGuard = &g
 }
 
 // guardPods is which pods are guarded, and how one is told from the others.
 func (r *reader) guardPods(d *Drain, path string, a *storage.Adapter, g *drainguard.Guarded) bool {
 	before := len(r.errs)
-	ns, pods := a.Pods()
+	ns, pods := a.PodSelector()
 	if ns == "" || pods == nil || pods.Empty() {
 		r.report(path+".storage", "this item of storage does not say which pods serve its replicas: write its namespace and pods")
 		return false
@@ -109,10 +109,10 @@ func (r *reader) guardPods(d *Drain, path string, a *storage.Adapter, g *draingu
 		r.report(path+".storage", "a PodDisruptionBudget cannot have this selector of pods: %s", oneLine(err.Error()))
 	}
 	g.Namespace = ns
-	if _, ok := a.Resource(storage.Replicas); !ok && d.Policy != drain.AlwaysAllow {
+	if _, ok := a.ResourceOf(storage.Replicas); !ok && d.Policy != drain.AlwaysAllow {
 		r.report(path+".storage", "this item of storage does not tell of replicas: write its replica")
 	}
-	if _, can := storage.NewState(a).Eviction(storage.Replica{}, true); !can && d.Policy.Evicts() {
+	if _, can := storage.NewState(a).EvictionPatch(storage.Replica{}, true); !can && d.Policy.ShouldEvict() {
 		r.report(path+".policy", "this item of storage does not say how a replica's eviction is asked for: write its replica.evict and replica.keep, or choose a policy that evicts nothing")
 	}
 	if len(d.Identity) == 0 {

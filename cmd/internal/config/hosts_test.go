@@ -71,7 +71,7 @@ func TestTemplateHosts(t *testing.T) {
 				"attacker.example#", "attacker.example?", "x@attacker.example", "x:y@attacker.example/", `attacker.example\`, "attacker.example ",
 				"attacker.example\t", "attacker.example,attacker.example/1", "attacker.example%2f", "[2001:db8::1]", "attacker.example\u3002",
 			} {
-				m, err := cfg.Machine(node(name, "rack="+name))
+				m, err := cfg.FindMachine(node(name, "rack="+name))
 				if err != nil {
 					continue
 				}
@@ -84,7 +84,7 @@ func TestTemplateHosts(t *testing.T) {
 					t.Errorf("a node named %q leads to %s", name, m.Target.ID)
 				}
 			}
-			if m, err := cfg.Machine(node("n7", "rack=r1")); err != nil {
+			if m, err := cfg.FindMachine(node("n7", "rack=r1")); err != nil {
 				t.Errorf("n7: got machine %q, error %v", m.Target.ID, err)
 			}
 		})
@@ -96,7 +96,7 @@ func TestTemplateStaysInPlace(t *testing.T) {
 	const rule = "https://{{ replace \"-\" \"/\" .Name }}.bmc.example.net"
 	cfg := parse(t, addresses+"{from: template, template: "+quoted(rule)+"}}]")
 	for name, want := range map[string]error{"n1": nil, "attacker.example-x": config.ErrNoID} {
-		m, err := cfg.Machine(node(name))
+		m, err := cfg.FindMachine(node(name))
 		if !errors.Is(err, want) || (err == nil) != (want == nil) {
 			t.Errorf("%s: got machine %q, error %v, want %v", name, m.Target.ID, err, want)
 		}
@@ -104,7 +104,7 @@ func TestTemplateStaysInPlace(t *testing.T) {
 	// With allow it is the host that decides.
 	cfg = parse(t, addresses+"{from: template, template: "+quoted(rule)+", allow: [\"*.bmc.example.net\"]}}]")
 	for name, want := range map[string]error{"n1": nil, "attacker.example-x": config.ErrNotAllowed} {
-		m, err := cfg.Machine(node(name))
+		m, err := cfg.FindMachine(node(name))
 		if !errors.Is(err, want) || (err == nil) != (want == nil) {
 			t.Errorf("%s, with allow: got machine %q, error %v, want %v", name, m.Target.ID, err, want)
 		}
@@ -134,7 +134,7 @@ func TestKnowsNoOtherHost(t *testing.T) {
 		{"its own in another spelling", names, "https://N1.bmc.example.net/", false},
 		{"one that no label can name", labels, "https://attacker.example", false},
 	} {
-		if got := tc.cfg.Knows(node("n1", "bmc=b1"), "p", tc.id); got != tc.want {
+		if got := tc.cfg.MayNameMachine(node("n1", "bmc=b1"), "p", tc.id); got != tc.want {
 			t.Errorf("%s: got %t, want %t", tc.name, got, tc.want)
 		}
 	}

@@ -69,7 +69,7 @@ nodes:
 			with(node("n4"), bmc), []string{"2:people/n4"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m, _ := parse(t, tc.text).Machine(tc.node)
+			m, _ := parse(t, tc.text).FindMachine(tc.node)
 			if diff := cmp.Diff(tc.want, said(m)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -79,7 +79,7 @@ nodes:
 
 // Each level has its limits. Those without a timeout share what is left of powerOffTimeout.
 func TestLevelLimits(t *testing.T) {
-	m, err := parse(t, fmt.Sprintf(twoSupplies, "b/{{ .Name }}")).Machine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "b"} }))
+	m, err := parse(t, fmt.Sprintf(twoSupplies, "b/{{ .Name }}")).FindMachine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "b"} }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,13 +105,13 @@ nodes:
     - {provider: strips, machine: {from: template, template: 'a/{{ .Name }}'}}
     - {provider: strips, machine: {from: template, template: 'b/{{ .Name }}'}}
 `)
-	m, err := cfg.Machine(node("n1"))
+	m, err := cfg.FindMachine(node("n1"))
 	if diff := cmp.Diff([]string{"1:strips/a/n1", "1:strips/b/n1"}, said(m)); diff != "" || err == nil || m.Provider != "" || m.Mode != config.Fence {
 		t.Errorf("got %+v, error %v, -want +got:\n%s", m, err, diff)
 	}
-	claims := taint.NewClaims(cfg.Claims([]*corev1.Node{node("n1"), node("n2")}))
+	claims := taint.NewClaims(cfg.MachineClaims([]*corev1.Node{node("n1"), node("n2")}))
 	thief := taint.Claim{Node: "n3", Machine: taint.Machine{Provider: "strips", ID: "b/n1"}, Claimed: true}
-	if c := claims.Clash(thief); !strings.Contains(c.Refused, "node n1") {
+	if c := claims.FindClash(thief); !strings.Contains(c.Refused, "node n1") {
 		t.Errorf("another node takes an outlet: got %+v", c)
 	}
 }

@@ -114,13 +114,13 @@ func (s *Source) claimed() bool {
 // namesHosts reports whether a node has a say in which host is asked, and gets the credentials. A node's name has one, too: whoever may
 // register Nodes chooses it.
 func (s *Source) namesHosts() bool {
-	return s.From != FromList && s.From != FromSystemUUID && s.ids != nil && s.ids.Addresses()
+	return s.From != FromList && s.From != FromSystemUUID && s.ids != nil && s.ids.HasAddressIDs()
 }
 
 // listedHosts reports whether IDs are addresses that no kubelet may choose.
 func (s *Source) listedHosts() bool {
 	listed, ok := s.ids.(providers.ListedHosts)
-	return ok && listed.Addresses()
+	return ok && listed.HasAddressIDs()
 }
 
 // Listed is one node of a list and its machine.
@@ -158,14 +158,16 @@ var (
 // maxID bounds an ID that a node tells: it goes into a record.
 const maxID = 512
 
-// Excluded tells a node that excludeSelector keeps from ever being fenced.
-func (c *Config) Excluded(node *corev1.Node) bool { return c.excluded.Matches(labels.Set(node.Labels)) }
+// IsExcluded tells a node that excludeSelector keeps from ever being fenced.
+func (c *Config) IsExcluded(node *corev1.Node) bool {
+	return c.excluded.Matches(labels.Set(node.Labels))
+}
 
-// Machine finds a node's machine. It looks at every rule: a node that two rules claim has none (ErrTwoMachines names them),
+// FindMachine finds a node's machine. It looks at every rule: a node that two rules claim has none (ErrTwoMachines names them),
 // because asking the wrong device is worse than asking none. Where the rule has further devices, and the first cannot be found, those come
 // with the error. Other errors are ErrNoMachine, ErrNoID and ErrNotAllowed; none repeats an
 // ID that is wrong, which may hold a password. The ID is canonical. It is a pure function of the Config and the node.
-func (c *Config) Machine(node *corev1.Node) (Machine, error) {
+func (c *Config) FindMachine(node *corev1.Node) (Machine, error) {
 	var rule *NodeRule
 	var claims []string
 	for i := range c.Nodes {
@@ -217,13 +219,13 @@ func (s *Source) machine(node *corev1.Node, provider string) (Machine, error) {
 	return Machine{
 		Provider: provider, Fixed: s.whole,
 		Target: providers.Target{
-			Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID, Addresses: Addresses(node), Named: s.From == FromTemplate,
+			Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID, Addresses: AddressesOf(node), Named: s.From == FromTemplate,
 		},
 	}, nil
 }
 
-// Addresses are the IP addresses that a Node tells.
-func Addresses(node *corev1.Node) providers.Addresses {
+// AddressesOf are the IP addresses that a Node tells.
+func AddressesOf(node *corev1.Node) providers.Addresses {
 	texts := make([]string, len(node.Status.Addresses))
 	for i, a := range node.Status.Addresses {
 		texts[i] = a.Address // a host's name is none
@@ -283,7 +285,7 @@ func (s *Source) canonical(id string) (string, error) {
 	if s.ids == nil || id == "" {
 		return id, nil
 	}
-	id, hosts, err := s.ids.Canonical(id)
+	id, hosts, err := s.ids.CanonicalID(id)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: its ID %w", ErrNoID, err)
@@ -302,7 +304,7 @@ func (s *Source) canonical(id string) (string, error) {
 // parts are what no two machines may share of a canonical ID.
 func (s *Source) parts(id string) []string {
 	if p, ok := s.ids.(providers.Parts); ok && id != "" {
-		return p.Parts(id)
+		return p.PartsOf(id)
 	}
 	return []string{id}
 }
@@ -312,13 +314,13 @@ func (m Machine) Identity() taint.Machine {
 	return taint.Machine{Provider: m.Provider, ID: m.Target.ID, SystemUUID: providers.CanonicalUUID(m.Target.SystemUUID)}
 }
 
-// Claims are what leads the nodes to their machines, and their pins: a template that leaves something out, an annotation copied from
+// MachineClaims are what leads the nodes to their machines, and their pins: a template that leaves something out, an annotation copied from
 // node to node, cloned system UUIDs lead two nodes to one. It is a pure function of the Config and the nodes.
-func (c *Config) Claims(nodes []*corev1.Node) []taint.Claim {
+func (c *Config) MachineClaims(nodes []*corev1.Node) []taint.Claim {
 	out := make([]taint.Claim, 0, len(nodes))
 	for _, node := range nodes {
 		claim := taint.Claim{Node: node.Name, Pin: node.Labels[taint.PinLabel]}
-		m, err := c.Machine(node)
+		m, err := c.FindMachine(node)
 		if err == nil {
 			claim.Machine, claim.Claimed = m.Identity(), m.Target.Claimed
 		}
@@ -330,9 +332,9 @@ func (c *Config) Claims(nodes []*corev1.Node) []taint.Claim {
 	return out
 }
 
-// Knows reports whether some rule may lead the node to that machine of that provider: what a record names is asked only while it may be.
+// MayNameMachine reports whether some rule may lead the node to that machine of that provider: what a record names is asked only while it may be.
 // What a kubelet writes may change, and leads to whatever allow has; a list or a name leads the node to one machine, and to no other.
-func (c *Config) Knows(node *corev1.Node, provider, id string) bool {
+func (c *Config) MayNameMachine(node *corev1.Node, provider, id string) bool {
 	is := func(p string, s *Source) bool {
 		led, err := id, error(nil)
 		if p == provider && !s.claimed() {

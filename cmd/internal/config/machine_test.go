@@ -110,7 +110,7 @@ func TestMachine(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := tc.node.DeepCopy()
-			got, err := cfg.Machine(tc.node)
+			got, err := cfg.FindMachine(tc.node)
 			if !errors.Is(err, tc.err) || (err != nil && !strings.Contains(err.Error(), tc.says)) {
 				t.Fatalf("got error %v, want %v that says %q", err, tc.err, tc.says)
 			}
@@ -141,7 +141,7 @@ func TestTemplates(t *testing.T) {
 		t.Run(tc.template, func(t *testing.T) {
 			cfg := parse(t, "providers: [{name: p, plain: }]\n"+
 				"nodes: [{name: n, provider: p, machine: {from: template, template: "+quoted(tc.template)+"}}]\n")
-			got, err := cfg.Machine(node("Worker-7", "rack=r1", "example.net/slot=4", "empty="))
+			got, err := cfg.FindMachine(node("Worker-7", "rack=r1", "example.net/slot=4", "empty="))
 			if tc.says != "" {
 				if !errors.Is(err, config.ErrNoID) || !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("got %v and error %v, want ErrNoID that says %q", got, err, tc.says)
@@ -159,15 +159,15 @@ func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "
 
 func TestExcluded(t *testing.T) {
 	cfg := good(t, "full.yaml")
-	if !cfg.Excluded(node("n1", "example.net/never-fence=")) || cfg.Excluded(node("n1")) {
+	if !cfg.IsExcluded(node("n1", "example.net/never-fence=")) || cfg.IsExcluded(node("n1")) {
 		t.Error("want the labelled node excluded and no other")
 	}
 	minimal := good(t, "minimal.yaml")
-	if minimal.Excluded(node("n1", "a=b")) || !minimal.Excluded(node("n1", config.DefaultExclude+"=maintenance")) {
+	if minimal.IsExcluded(node("n1", "a=b")) || !minimal.IsExcluded(node("n1", config.DefaultExclude+"=maintenance")) {
 		t.Error("want the nodes with the default label excluded where there is no excludeSelector")
 	}
 	for _, none := range []string{`""`, `" "`} {
-		if cfg := parse(t, "excludeSelector: "+none+"\n"); cfg.Excluded(node("n1", config.DefaultExclude+"=")) || cfg.Excluded(node("n1")) {
+		if cfg := parse(t, "excludeSelector: "+none+"\n"); cfg.IsExcluded(node("n1", config.DefaultExclude+"=")) || cfg.IsExcluded(node("n1")) {
 			t.Errorf("excludeSelector %s excludes a node, want none", none)
 		}
 	}
@@ -189,11 +189,11 @@ func TestClashes(t *testing.T) {
 		node("old-1"), // the same node twice in the list is no clash
 		with(node("r1", "noted"), func(n *corev1.Node) { n.Annotations = map[string]string{"Example.net/machine": "https://10.0.0.1"} }),
 	}
-	claims := cfg.Claims(nodes)
+	claims := cfg.MachineClaims(nodes)
 	all := taint.NewClaims(claims)
 	want := map[string]string{"c1": "c2", "c2": "c1", "u1": "u2", "u2": "u1"}
 	for _, c := range claims {
-		switch other, got := want[c.Node], all.Clash(c); {
+		switch other, got := want[c.Node], all.FindClash(c); {
 		case other == "" && got != taint.Clash{}:
 			t.Errorf("%s: got %+v, want no clash", c.Node, got)
 		case other != "" && !strings.Contains(got.Refused, "also claimed by node "+other):
@@ -206,11 +206,11 @@ func TestClashes(t *testing.T) {
 func TestClashIsCanonical(t *testing.T) {
 	cfg := parse(t, addresses+`{from: annotation, annotation: bmc, allow: ["*.example.net"]}}]`)
 	claim := func(name, id string) taint.Claim {
-		return cfg.Claims([]*corev1.Node{with(node(name), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": id} })})[0]
+		return cfg.MachineClaims([]*corev1.Node{with(node(name), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": id} })})[0]
 	}
 	a, b := claim("n1", "https://bmc2.example.net/"), claim("n2", "https://BMC2.example.net")
-	if all := taint.NewClaims([]taint.Claim{a, b}); all.Clash(a).Refused == "" || all.Clash(b).Refused == "" {
-		t.Errorf("got %+v and %+v, want both refused", all.Clash(a), all.Clash(b))
+	if all := taint.NewClaims([]taint.Claim{a, b}); all.FindClash(a).Refused == "" || all.FindClash(b).Refused == "" {
+		t.Errorf("got %+v and %+v, want both refused", all.FindClash(a), all.FindClash(b))
 	}
 }
 
@@ -234,7 +234,7 @@ func TestClaimed(t *testing.T) {
 		n := with(node("n1", "rack=r1"), func(n *corev1.Node) {
 			n.Spec.ProviderID, n.Status.NodeInfo.SystemUUID, n.Annotations = "x", uuid, map[string]string{"bmc": "b"}
 		})
-		if m, err := cfg.Machine(n); err != nil || m.Target.Claimed != want {
+		if m, err := cfg.FindMachine(n); err != nil || m.Target.Claimed != want {
 			t.Errorf("%s: got claimed %v, error %v, want %v", source, m.Target.Claimed, err, want)
 		}
 	}
@@ -257,7 +257,7 @@ func TestClaimedBySelector(t *testing.T) {
 		for source, always := range map[string]bool{"{from: template, template: '{{ .Name }}'}": want, "{from: list, list: [{node: n1, id: m1}]}": false} {
 			cfg := parse(t, "providers: [{name: p, plain: }]\nnodes: [{name: n, provider: p, selector: "+quoted(selector)+", machine: "+source+"}]\n")
 			n := node("n1", "rack=r1", "example.net/rack=", "node-role.kubernetes.io/worker=", "role.node-restriction.kubernetes.io/worker=", "kubernetes.io/os=linux", "node.kubernetes.io/pool=", "topology.kubernetes.io/zone=a")
-			if m, err := cfg.Machine(n); err != nil || m.Target.Claimed != always {
+			if m, err := cfg.FindMachine(n); err != nil || m.Target.Claimed != always {
 				t.Errorf("%q, %s: got claimed %v, error %v, want %v", selector, source, m.Target.Claimed, err, always)
 			}
 		}
@@ -293,7 +293,7 @@ func TestAllow(t *testing.T) {
 		"https://":                            config.ErrNoID,
 		"https://" + strings.Repeat("a", 600): config.ErrNoID,
 	} {
-		m, err := cfg.Machine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": id} }))
+		m, err := cfg.FindMachine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": id} }))
 		if !errors.Is(err, want) || (err == nil) != (want == nil) || (m.Target.ID == "") != (want != nil) {
 			t.Errorf("%s: got machine %q, error %v, want %v", id, m.Target.ID, err, want)
 		}
@@ -309,7 +309,7 @@ func TestIDsArePrintable(t *testing.T) {
 	for id, want := range map[string]error{
 		"rack 7, größe": nil, "\x1b]0;n1\x07": config.ErrNoID, "n1\nn2": config.ErrNoID, "n1\u202e": config.ErrNoID, "n\xff": config.ErrNoID,
 	} {
-		m, err := cfg.Machine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"machine": id} }))
+		m, err := cfg.FindMachine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"machine": id} }))
 		if !errors.Is(err, want) || (err == nil) != (want == nil) || err != nil && strings.Contains(err.Error(), id) {
 			t.Errorf("%q: got machine %q, error %v, want %v", id, m.Target.ID, err, want)
 		}
@@ -319,11 +319,11 @@ func TestIDsArePrintable(t *testing.T) {
 // An operator's own list is believed as it stands, over http, too.
 func TestAllowIsForNodes(t *testing.T) {
 	cfg := parse(t, addresses+`{from: list, list: [{node: n1, id: "http://127.0.0.1:8000/"}]}}]`)
-	if m, err := cfg.Machine(node("n1")); err != nil || m.Target.ID != "http://127.0.0.1:8000" || m.Target.Claimed {
+	if m, err := cfg.FindMachine(node("n1")); err != nil || m.Target.ID != "http://127.0.0.1:8000" || m.Target.Claimed {
 		t.Errorf("got %+v, error %v", m, err)
 	}
 	cfg = parse(t, addresses+`{from: template, template: "https://{{ .Name }}.bmc.example.net/"}}]`)
-	if m, err := cfg.Machine(node("n1")); err != nil || m.Target.ID != "https://n1.bmc.example.net" || m.Target.Claimed {
+	if m, err := cfg.FindMachine(node("n1")); err != nil || m.Target.ID != "https://n1.bmc.example.net" || m.Target.Claimed {
 		t.Errorf("got %+v, error %v", m, err)
 	}
 }
@@ -366,7 +366,7 @@ nodes:
 		{"the first does not know it", with(node("n2"), bmc("")), "", []config.Machine{machine("n2", "pdus", "a2", 1), machine("n2", "people", "n2", 2)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := cfg.Machine(tc.node)
+			got, err := cfg.FindMachine(tc.node)
 			if errors.Is(err, config.ErrNoID) != (tc.first == "") || got.Target.ID != tc.first || got.Target.Claimed != (tc.first != "") || got.Mode != config.Fence || got.Rule != "all" {
 				t.Errorf("got %+v, error %v, want %q", got, err, tc.first)
 			}
@@ -377,24 +377,24 @@ nodes:
 	}
 	// What the operator gave to one node no other can claim, and what he gave to two nobody has.
 	forged := with(node("n9"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "x"} })
-	all := taint.NewClaims(cfg.Claims([]*corev1.Node{with(node("n1"), bmc("b1")), with(node("n2"), bmc("")), forged}))
+	all := taint.NewClaims(cfg.MachineClaims([]*corev1.Node{with(node("n1"), bmc("b1")), with(node("n2"), bmc("")), forged}))
 	mine := taint.Claim{Node: "n9", Machine: taint.Machine{Provider: "pdus", ID: "a1"}, Claimed: true}
-	if c := all.Clash(mine); !strings.Contains(c.Refused, "also claimed by node n1") {
+	if c := all.FindClash(mine); !strings.Contains(c.Refused, "also claimed by node n1") {
 		t.Errorf("a kubelet claims another node's further device: got %+v", c)
 	}
 	mine.Claimed = false
-	if c := all.Clash(mine); !strings.Contains(c.Refused, "also claimed by node n1") {
+	if c := all.FindClash(mine); !strings.Contains(c.Refused, "also claimed by node n1") {
 		t.Errorf("the operator gave it to two: got %+v", c)
 	}
 	mine.Node = "n1"
-	if c := all.Clash(mine); c.Refused != "" {
+	if c := all.FindClash(mine); c.Refused != "" {
 		t.Errorf("its own node: got %+v", c)
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
 		for _, at := range []struct{ provider, id, of string }{
 			{"pdus", "a1", "n1"}, {"pdus", "a2", "n2"}, {"people", "n1", "n1"}, {"gone", "a2", ""}, {"racks", "b7", n},
 		} {
-			if got := cfg.Knows(node(n), at.provider, at.id); got != (at.of == n) {
+			if got := cfg.MayNameMachine(node(n), at.provider, at.id); got != (at.of == n) {
 				t.Errorf("%s of provider %s may be node %s's: got %t", at.id, at.provider, n, got)
 			}
 		}

@@ -65,8 +65,8 @@ func (c *Config) modeOf(node *corev1.Node, rule *NodeRule) (Mode, time.Duration,
 	return c.Mode, 0, "mode of the configuration"
 }
 
-// Selectors are those of the file's selectors of nodes of which each should select some node of the cluster, by their paths.
-func (c *Config) Selectors() map[string]labels.Selector {
+// NodeSelectors are those of the file's selectors of nodes of which each should select some node of the cluster, by their paths.
+func (c *Config) NodeSelectors() map[string]labels.Selector {
 	out := map[string]labels.Selector{}
 	for i := range c.Modes {
 		out[item("modes", i)+".selector"] = c.Modes[i].selector
@@ -139,9 +139,9 @@ func (r *reader) checkModes(c *Config) {
 // maxPowerOns is how many power-ons a day a record has room for.
 const maxPowerOns = 10
 
-// checkAfter checks what becomes of machines after a fence: only what was powered off can be powered on.
-func (r *reader) checkAfter(c *Config) {
-	oneOf(r, "afterFence", c.AfterFence, LeaveOff, PowerOn)
+// checkPostFence checks what becomes of machines after a fence: only what was powered off can be powered on.
+func (r *reader) checkPostFence(c *Config) {
+	oneOf(r, "afterFence", c.PostFence, LeaveOff, PowerOn)
 	upToADay := func(path string, d time.Duration) {
 		if d < 0 || d > taint.Day {
 			r.report(path, "must be from 0s to 24h")
@@ -152,14 +152,14 @@ func (r *reader) checkAfter(c *Config) {
 	if c.MaxPowerOnsPerDay < 1 || c.MaxPowerOnsPerDay > maxPowerOns {
 		r.report("maxPowerOnsPerDay", "must be from 1 to %d", maxPowerOns)
 	}
-	if c.AfterFence == LeaveOff {
+	if c.PostFence == LeaveOff {
 		for _, key := range []string{"powerOnDelay", "maxPowerOnsPerDay", "fencedAgainWithin"} {
 			if _, given := r.lines[key]; given {
 				r.report(key, `belongs to "afterFence: powerOn"`)
 			}
 		}
 	}
-	if c.AfterFence == PowerOn && !c.fences() && !r.bad["mode"] && !r.bad["modes"] && !r.bad["nodes"] {
+	if c.PostFence == PowerOn && !c.fences() && !r.bad["mode"] && !r.bad["modes"] && !r.bad["nodes"] {
 		r.report("afterFence", "powerOn without mode fence: only a machine that forcefence powered off is powered on, and no node's mode is fence")
 	}
 }

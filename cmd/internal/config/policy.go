@@ -45,8 +45,8 @@ type Policy struct {
 	own   bool
 }
 
-// Rules are the policies in force. own is the controller's namespace, which is where a preset looks for its system's own pods.
-func (c *Config) Rules(own string) []policy.Policy {
+// PolicyRules are the policies in force. own is the controller's namespace, which is where a preset looks for its system's own pods.
+func (c *Config) PolicyRules(own string) []policy.Policy {
 	var out []policy.Policy
 	for _, p := range c.Policies {
 		for _, rule := range p.rules {
@@ -149,9 +149,9 @@ func (r *reader) checkPolicy(c *Config, i int) {
 	case p.WithoutProof == policy.StorageFences && !preset.Fences:
 		r.report(path+".withoutProof", "%s does not cut off a node that looks dead, and its document does not say so: %s a pod may run twice. If you accept that, write accept-duplicates", p.Preset, mayRun)
 		return
-	case p.WithoutProof == policy.StorageFences && policy.Unfenced(rule.Drivers) != "":
+	case p.WithoutProof == policy.StorageFences && policy.UnfencedDriver(rule.Drivers) != "":
 		r.report(path+".withoutProof", "storage with driver %s does not cut off a node that looks dead: "+
-			"%s a pod may run twice. If you accept that, write accept-duplicates", policy.Unfenced(rule.Drivers), mayRun)
+			"%s a pod may run twice. If you accept that, write accept-duplicates", policy.UnfencedDriver(rule.Drivers), mayRun)
 		return
 	}
 	oneOf(r, path+".withoutProof", p.WithoutProof, policy.StorageFences, policy.AcceptDuplicates)
@@ -174,12 +174,12 @@ func (r *reader) recovery(p *Policy, path string, rule policy.Policy, given func
 	}
 	if given(key) {
 		var values []string
-		for _, v := range policy.Recovery {
+		for _, v := range policy.RecoveryValues {
 			values = append(values, v.Value)
 		}
 		oneOf(r, path+"."+key, value, values...)
 	}
-	if release, ok = rule.Recover(value); ok && len(rule.Drivers) == 0 {
+	if release, ok = rule.RecoveryRule(value); ok && len(rule.Drivers) == 0 {
 		r.report(path+"."+key, "says when attachments of the drivers' volumes are deleted: write drivers, too")
 	}
 	return release, ok
@@ -201,7 +201,7 @@ func (r *reader) deletion(p *Policy, path string, rule *policy.Policy, given fun
 		return true // Longhorn's default is do-nothing
 	}
 	var values []string
-	for _, d := range policy.Deletion {
+	for _, d := range policy.DeletionValues {
 		values = append(values, d.Value)
 	}
 	oneOf(r, path, p.NodeDownPodDeletionPolicy, values...)
@@ -209,7 +209,7 @@ func (r *reader) deletion(p *Policy, path string, rule *policy.Policy, given fun
 	if i < 0 {
 		return true
 	}
-	rule.Owners = policy.Deletion[i].Owners
+	rule.Owners = policy.DeletionValues[i].Owners
 	return len(rule.Owners) == 0
 }
 
@@ -238,7 +238,7 @@ func (r *reader) storageUnhealthy(c *Config, p *Policy, path string, rule *polic
 		}
 		return
 	}
-	rule.Intervals = policy.Document
+	rule.Intervals = policy.StorageOSIntervals
 	for _, i := range intervals {
 		if given(i.key) {
 			*i.set = i.have
@@ -263,7 +263,7 @@ func (r *reader) storageUnhealthy(c *Config, p *Policy, path string, rule *polic
 	for _, s := range c.Storage {
 		names = append(names, s.Name)
 	}
-	adapter := c.Adapter(p.Storage)
+	adapter := c.StorageAdapter(p.Storage)
 	if adapter != nil {
 		own = adapter.Spec.Drivers
 	}
@@ -288,4 +288,4 @@ func (r *reader) storageUnhealthy(c *Config, p *Policy, path string, rule *polic
 	}
 }
 
-func tells(a *storage.Adapter, k storage.Kind) bool { _, ok := a.Resource(k); return ok }
+func tells(a *storage.Adapter, k storage.Kind) bool { _, ok := a.ResourceOf(k); return ok }

@@ -435,18 +435,18 @@ func (r *reader) provider(n *yaml.Node, path string) (any, bool) {
 	fields := fieldsOf(providerType)
 	typeKey := (*yaml.Node)(nil)
 	v, ok := r.mapping(n, path, fields, func(k, v *yaml.Node) {
-		typ, known := r.reg.Lookup(k.Value)
+		typ, known := r.reg.FindType(k.Value)
 		p := join(path, label(k.Value))
 		switch {
 		case !known && (v.Kind == yaml.MappingNode || v.ShortTag() == "!!null") && !looksSecret(k.Value):
-			if near := nearest(k.Value, names(fields)); near != "" && nearest(k.Value, r.reg.Names()) == "" {
+			if near := nearest(k.Value, names(fields)); near != "" && nearest(k.Value, r.reg.TypeNames()) == "" {
 				r.unknown(k, path, n, names(fields))
 				return
 			}
 			typeKey = k
-			r.fault(k.Line, p, "unknown provider type%s", hint(k.Value, r.reg.Names()))
+			r.fault(k.Line, p, "unknown provider type%s", hint(k.Value, r.reg.TypeNames()))
 		case !known:
-			r.unknown(k, path, n, append(names(fields), r.reg.Names()...))
+			r.unknown(k, path, n, append(names(fields), r.reg.TypeNames()...))
 		case typeKey != nil:
 			r.fault(k.Line, p, "a provider has one type, and line %d names one already", typeKey.Line)
 		default:
@@ -458,11 +458,11 @@ func (r *reader) provider(n *yaml.Node, path string) (any, bool) {
 		return nil, false
 	}
 	if typeKey == nil {
-		r.report(path, "no type: add one of %s", known(r.reg.Names()))
+		r.report(path, "no type: add one of %s", known(r.reg.TypeNames()))
 	}
 	m := v.(map[string]any)
 	concurrency := 2
-	if typ, known := r.reg.Lookup(r.parts[path].typ); known && typ.Concurrency > 0 {
+	if typ, known := r.reg.FindType(r.parts[path].typ); known && typ.Concurrency > 0 {
 		concurrency = typ.Concurrency
 	}
 	for key, def := range map[string]any{"timeout": 5 * time.Second, "ratePerSecond": 10.0, "concurrency": concurrency} {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Record is where what is seen and decided is written down, for forcefence replay.
-type Record struct {
+// Tape is where what is seen and decided is written down, for forcefence replay.
+type Tape struct {
 	File     string `yaml:"file"`     // an absolute path; "": nothing is
 	MaxBytes Bytes  `yaml:"maxBytes"` // of it and the file before it, FILE.1, together; 1Mi to 1Ti; default 64Mi
 }
@@ -26,10 +26,10 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// defaultRecord holds weeks of a cluster in which a few nodes die.
-var defaultRecord = Record{MaxBytes: 64 << 20}
+// defaultTape holds weeks of a cluster in which a few nodes die.
+var defaultTape = Tape{MaxBytes: 64 << 20}
 
-func (r *reader) record(c Record) {
+func (r *reader) checkTape(c Tape) {
 	if c.File != "" && !filepath.IsAbs(c.File) {
 		r.report("record.file", "must be an absolute path")
 	}

@@ -17,8 +17,8 @@ type Storage struct {
 	adapter *storage.Adapter
 }
 
-// Adapter finds the item of storage of that name; nil: there is none, or it has faults.
-func (c *Config) Adapter(name string) *storage.Adapter {
+// StorageAdapter finds the item of storage of that name; nil: there is none, or it has faults.
+func (c *Config) StorageAdapter(name string) *storage.Adapter {
 	i := slices.IndexFunc(c.Storage, func(s Storage) bool { return s.Name == name })
 	if i < 0 {
 		return nil
@@ -26,10 +26,10 @@ func (c *Config) Adapter(name string) *storage.Adapter {
 	return c.Storage[i].adapter
 }
 
-// Asked are the storage systems that something in force asks. No other is followed.
-func (c *Config) Asked() []*storage.Adapter {
+// FollowedStorage are the storage systems that something in force asks. No other is followed.
+func (c *Config) FollowedStorage() []*storage.Adapter {
 	var names []string // of those that policies and drains ask
-	for _, g := range c.Guards() {
+	for _, g := range c.DrainGuards() {
 		if g.Adapter != nil {
 			names = append(names, g.Adapter.Name)
 		}
@@ -48,14 +48,14 @@ func (c *Config) Asked() []*storage.Adapter {
 	return out
 }
 
-// Evictable are the storage systems whose replicas a drain guard may ask to leave a node, guarded or not.
-func (c *Config) Evictable() []*storage.Adapter {
+// EvictableStorage are the storage systems whose replicas a drain guard may ask to leave a node, guarded or not.
+func (c *Config) EvictableStorage() []*storage.Adapter {
 	var out []*storage.Adapter
 	for _, s := range c.Storage {
 		if s.adapter == nil || slices.Contains(s.adapter.Spec.Drivers, longhornDriver) {
 			continue
 		}
-		if _, can := s.adapter.Eviction(storage.Replica{}, true); can {
+		if _, can := s.adapter.EvictionPatch(storage.Replica{}, true); can {
 			out = append(out, s.adapter)
 		}
 	}
@@ -84,7 +84,7 @@ func (r *reader) checkStorage(c *Config, i int) {
 		spec = p.Spec
 		r.overlay(reflect.ValueOf(&spec).Elem(), reflect.ValueOf(s.Spec), path)
 	}
-	a, bad := storage.Compile(s.Name, spec)
+	a, bad := storage.CompileAdapter(s.Name, spec)
 	for _, p := range bad {
 		at := path
 		if p.Path != "" {

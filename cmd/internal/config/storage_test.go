@@ -31,16 +31,16 @@ storage:
 	}
 	want, _ := storage.PresetOf("longhorn")
 	want.Spec.Namespace, want.Spec.Volume.Healthy = "storage", `object.status.robustness == "healthy"`
-	if diff := cmp.Diff(want.Spec, cfg.Adapter("longhorn").Spec); diff != "" {
+	if diff := cmp.Diff(want.Spec, cfg.StorageAdapter("longhorn").Spec); diff != "" {
 		t.Errorf("over the preset: -want +got:\n%s", diff)
 	}
-	if a := cfg.Adapter("own"); a == nil || a.Name != "own" {
+	if a := cfg.StorageAdapter("own"); a == nil || a.Name != "own" {
 		t.Errorf("one of one's own: got %+v", a)
 	}
-	if a := cfg.Adapter("none"); a != nil {
+	if a := cfg.StorageAdapter("none"); a != nil {
 		t.Errorf("one that is not there: got %+v", a)
 	}
-	if asked := cfg.Asked(); len(asked) > 0 {
+	if asked := cfg.FollowedStorage(); len(asked) > 0 {
 		t.Errorf("nothing asks a system: got %d followed", len(asked))
 	}
 }
@@ -69,11 +69,11 @@ storage:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, can := cfg.Adapter("longhorn").Eviction(storage.Replica{}, true); !can {
+	if _, can := cfg.StorageAdapter("longhorn").EvictionPatch(storage.Replica{}, true); !can {
 		t.Error("Longhorn's preset does not say how a replica's eviction is asked for: this test shows nothing")
 	}
 	var got []string
-	for _, a := range cfg.Evictable() {
+	for _, a := range cfg.EvictableStorage() {
 		got = append(got, a.Name)
 	}
 	if want := []string{"own"}; !slices.Equal(got, want) {
@@ -95,7 +95,7 @@ func TestStoragePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := storage.NewState(cfg.Adapter("example")).Eviction(storage.Replica{}, true); !ok {
+	if _, ok := storage.NewState(cfg.StorageAdapter("example")).EvictionPatch(storage.Replica{}, true); !ok {
 		t.Error("the sample does not say how a replica's eviction is asked for")
 	}
 	for _, p := range storage.Presets {

@@ -19,9 +19,9 @@ func TestStorageOS(t *testing.T) {
 	}
 	want := []policy.Intervals{
 		{Poll: 2 * time.Second, Expiry: 30 * time.Minute, Timeout: 10 * time.Second, Retry: time.Second},
-		policy.Document,
+		policy.StorageOSIntervals,
 	}
-	for i, r := range cfg.Rules("home") {
+	for i, r := range cfg.PolicyRules("home") {
 		if diff := cmp.Diff(want[i], r.Intervals); diff != "" {
 			t.Errorf("intervals of %s: -want +got:\n%s", r.Name, diff)
 		}
@@ -29,7 +29,7 @@ func TestStorageOS(t *testing.T) {
 			t.Errorf("%s: got trigger %s of %q, drivers %v, detach %t", r.Name, r.When, r.Storage, r.Drivers, r.Detach)
 		}
 	}
-	if asked := cfg.Asked(); len(asked) != 1 || asked[0].Name != "pool" {
+	if asked := cfg.FollowedStorage(); len(asked) != 1 || asked[0].Name != "pool" {
 		t.Errorf("asked: got %v, want the policies' alone", asked)
 	}
 }

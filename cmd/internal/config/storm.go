@@ -58,8 +58,8 @@ func defaultStorm() StormGuard {
 	return g
 }
 
-// Limits are what the storm guard keeps to.
-func (g StormGuard) Limits() *fleet.Limits {
+// PowerOffLimits are what the storm guard keeps to.
+func (g StormGuard) PowerOffLimits() *fleet.Limits {
 	l := &fleet.Limits{MaxPowerOffs: g.MaxPowerOffs, MinHealthy: g.MinHealthy, CoolDown: g.CoolDown}
 	for _, d := range g.Domains {
 		floor := fleet.Amount{Percent: 50}

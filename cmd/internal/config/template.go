@@ -131,11 +131,11 @@ func each[N parse.Node](nodes []N) error {
 func (t *idTemplate) hosts(ids providers.IDs) (a allowList, bound bool) {
 	forms, others := forms(t.root, "7"), forms(t.root, "8") // digits: an outlet is a number
 	for i := range forms {
-		_, hosts, err := ids.Canonical(strings.TrimSpace(forms[i]))
+		_, hosts, err := ids.CanonicalID(strings.TrimSpace(forms[i]))
 		if err != nil && forms[i] == others[i] { // no node has a say in it, and none gets a machine by it
 			continue
 		}
-		_, differing, err2 := ids.Canonical(strings.TrimSpace(others[i]))
+		_, differing, err2 := ids.CanonicalID(strings.TrimSpace(others[i]))
 		if err != nil || err2 != nil || len(hosts) == 0 || len(hosts) != len(differing) {
 			return allowList{}, false
 		}

@@ -129,7 +129,7 @@ func TestTemplatesMeanWhatTheyMeanInGo(t *testing.T) {
 			refused++
 			continue
 		}
-		got, err := cfg.Machine(n)
+		got, err := cfg.FindMachine(n)
 		if wants := fails == nil && want != ""; wants != (err == nil) || wants && got.Target.ID != want {
 			t.Fatalf("%s: got %q, %v, want %q, %v", text, got.Target.ID, err, want, fails)
 		}

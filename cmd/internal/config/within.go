@@ -86,7 +86,7 @@ func (r *reader) checkHost(c *Config, n *NodeRule, i int, at string) {
 	}
 	settings := c.settings(h.Provider)
 	if ids, ok := settings.(providers.IDs); ok && h.ID != "" {
-		id, _, err := ids.Canonical(h.ID)
+		id, _, err := ids.CanonicalID(h.ID)
 		if err != nil {
 			r.report(path+".id", "%s", oneLine(err.Error()))
 		} else {

@@ -29,7 +29,7 @@ nodes:
 		{Hypervisor: "a", Provider: "bmcs", SystemUUID: "4c4c4544-0042-3510-8053-b4c04f383831"},
 	}
 	for name, levels := range map[string][]string{"n1": {"2:group/within/vm-1"}, "n2": {"1:strips/s-2", "2:group/within/vm-2"}} {
-		m, err := c.Machine(node(name))
+		m, err := c.FindMachine(node(name))
 		if err != nil || !slices.Equal(said(m), levels) {
 			t.Fatalf("%s: got %q, %v; want %q", name, said(m), err, levels)
 		}
@@ -41,7 +41,7 @@ nodes:
 			t.Errorf("%s: hosts speak where a device does", name)
 		}
 	}
-	if m, err := c.Machine(node("n3")); err == nil {
+	if m, err := c.FindMachine(node("n3")); err == nil {
 		t.Errorf("got %+v of a node that no rule claims", m)
 	}
 }

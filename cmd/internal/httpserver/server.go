@@ -19,9 +19,9 @@ import (
 const (
 	// maxConns is how many connections a listener has.
 	maxConns = 128
-	// moment is how long a connection is left in peace after it was accepted, or began a request: as long as a probe or
+	// protectedTime is how long a connection is left in peace after it was accepted, or began a request: as long as a probe or
 	// a scrape takes, and no longer. Until then nobody gives way to a new one.
-	moment = 100 * time.Millisecond
+	protectedTime = 100 * time.Millisecond
 
 	headerTime  = 5 * time.Second  // for the TLS handshake, and again for a request's header
 	requestTime = 10 * time.Second // for the whole request
@@ -53,10 +53,10 @@ func Listen(address string, maxEach int) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return limit(l, maxEach), nil
+	return limitConns(l, maxEach), nil
 }
 
-func limit(l net.Listener, maxEach int) *listener {
+func limitConns(l net.Listener, maxEach int) *listener {
 	return &listener{
 		Listener: l, maxEach: maxEach, now: time.Now, conns: map[*conn]struct{}{}, from: map[netip.Addr]int{},
 	}
@@ -92,40 +92,40 @@ func (l *listener) Accept() (net.Conn, error) {
 			_ = tcp.SetReadBuffer(maxKernel)
 			_ = tcp.SetWriteBuffer(maxKernel)
 		}
-		c := &conn{Conn: inner, of: l, from: source(inner.RemoteAddr())}
-		slowest, ok := l.admit(c)
+		c := &conn{Conn: inner, of: l, from: sourceAddr(inner.RemoteAddr())}
+		slowest, ok := l.admitConn(c)
 		if slowest != nil {
-			slowest.abort()
+			slowest.resetConn()
 		}
 		if ok {
 			return c, nil
 		}
-		c.abort()
+		c.resetConn()
 	}
 }
 
-// admit counts a connection, if there is room for it. The connection that has to go for it is not counted any more.
-func (l *listener) admit(c *conn) (evicted *conn, ok bool) {
+// admitConn counts a connection, if there is room for it. The connection that has to go for it is not counted any more.
+func (l *listener) admitConn(c *conn) (evicted *conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.since = l.now()
 	if each := l.from[c.from] >= l.maxEach; each || len(l.conns) >= maxConns {
-		if evicted = l.victim(c, each); evicted == nil {
+		if evicted = l.chooseVictim(c, each); evicted == nil {
 			return nil, false
 		}
-		l.forget(evicted)
+		l.forgetConn(evicted)
 	}
 	l.conns[c] = struct{}{}
 	l.from[c.from]++
 	return evicted, true
 }
 
-// victim is the connection that goes for c; nil: c itself. sameSource has it chosen among those from c's address.
+// chooseVictim is the connection that goes for c; nil: c itself. sameSource has it chosen among those from c's address.
 //
 // It is the one that has been longest in its state: it waits for a request that does not come, or for a client that
 // does not read. If all are younger than a moment, an address that has many gives one up for an address that would
 // still have fewer.
-func (l *listener) victim(c *conn, sameSource bool) *conn {
+func (l *listener) chooseVictim(c *conn, sameSource bool) *conn {
 	var slowest, crowd *conn
 	for o := range l.conns {
 		if sameSource && o.from != c.from {
@@ -139,7 +139,7 @@ func (l *listener) victim(c *conn, sameSource bool) *conn {
 		}
 	}
 	switch {
-	case c.since.Sub(slowest.since) >= moment:
+	case c.since.Sub(slowest.since) >= protectedTime:
 		return slowest
 	case l.from[crowd.from] > l.from[c.from]+1:
 		return crowd
@@ -147,8 +147,8 @@ func (l *listener) victim(c *conn, sameSource bool) *conn {
 	return nil
 }
 
-// forget counts a connection no more. It may be repeated. The caller holds mu.
-func (l *listener) forget(c *conn) {
+// forgetConn counts a connection no more. It may be repeated. The caller holds mu.
+func (l *listener) forgetConn(c *conn) {
 	if _, counted := l.conns[c]; !counted {
 		return
 	}
@@ -161,7 +161,7 @@ func (l *listener) forget(c *conn) {
 // Close ends the connection.
 func (c *conn) Close() error {
 	c.of.mu.Lock()
-	c.of.forget(c)
+	c.of.forgetConn(c)
 	c.of.mu.Unlock()
 	return c.Conn.Close()
 }
@@ -174,8 +174,8 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// abort ends the connection, and has the kernel drop what the client has not read.
-func (c *conn) abort() {
+// resetConn ends the connection, and has the kernel drop what the client has not read.
+func (c *conn) resetConn() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}
@@ -194,8 +194,8 @@ func noteState(c net.Conn, s http.ConnState) {
 	}
 }
 
-// source is the address that a connection comes from.
-func source(a net.Addr) netip.Addr {
+// sourceAddr is the address that a connection comes from.
+func sourceAddr(a net.Addr) netip.Addr {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {
 		return netip.Addr{}

@@ -24,7 +24,7 @@ type crowd struct {
 }
 
 func newCrowd(maxEach int) *crowd {
-	c := &crowd{listener: limit(nil, maxEach), at: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)}
+	c := &crowd{listener: limitConns(nil, maxEach), at: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)}
 	c.now = func() time.Time { return c.at }
 	return c
 }
@@ -34,7 +34,7 @@ func (c *crowd) open(i int) (opened, evicted *conn, ok bool) {
 	near, far := net.Pipe()
 	_ = far.Close()
 	opened = &conn{Conn: near, of: c.listener, from: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}
-	evicted, ok = c.admit(opened)
+	evicted, ok = c.admitConn(opened)
 	return opened, evicted, ok
 }
 
@@ -58,13 +58,13 @@ func TestRoom(t *testing.T) {
 			c.at = c.at.Add(1)
 			c.open(1)
 			c.open(1)
-			c.at = c.at.Add(moment)
+			c.at = c.at.Add(protectedTime)
 			return 1, slowest, true
 		},
 		"its slowest has begun a request: the next one goes": func(c *crowd) (int, *conn, bool) {
 			busy, _, _ := c.open(1)
 			slowest, _, _ := c.open(1)
-			c.at = c.at.Add(moment)
+			c.at = c.at.Add(protectedTime)
 			c.open(1)
 			noteState(busy, http.StateActive)
 			return 1, slowest, true
@@ -72,7 +72,7 @@ func TestRoom(t *testing.T) {
 		"its slowest has had its answer: the next one goes": func(c *crowd) (int, *conn, bool) {
 			answered, _, _ := c.open(1)
 			slowest, _, _ := c.open(1)
-			c.at = c.at.Add(moment)
+			c.at = c.at.Add(protectedTime)
 			c.open(1)
 			noteState(answered, http.StateIdle)
 			return 1, slowest, true
@@ -81,7 +81,7 @@ func TestRoom(t *testing.T) {
 			c.open(1)
 			c.open(1)
 			c.open(1)
-			c.at = c.at.Add(moment - 1)
+			c.at = c.at.Add(protectedTime - 1)
 			return 1, nil, false
 		},
 		"one of an address has gone": func(c *crowd) (int, *conn, bool) {
@@ -95,7 +95,7 @@ func TestRoom(t *testing.T) {
 		"all are many: the slowest goes, whoever's": func(c *crowd) (int, *conn, bool) {
 			slowest, _, _ := c.open(999)
 			all(c, maxConns-1)
-			c.at = c.at.Add(moment)
+			c.at = c.at.Add(protectedTime)
 			return 2000, slowest, true
 		},
 		"all are young, and each of another address: the new one goes": func(c *crowd) (int, *conn, bool) {
@@ -180,7 +180,7 @@ func TestPatience(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				in := pipes{make(chan net.Conn)}
-				l := limit(in, 16)
+				l := limitConns(in, 16)
 				s := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if _, err := io.Copy(io.Discard, r.Body); err == nil {
 						_, _ = w.Write(make([]byte, 1<<20))
@@ -265,7 +265,7 @@ func TestEvictedIsReset(t *testing.T) {
 		began <- struct{}{}
 		<-r.Context().Done()
 	}), slog.New(slog.DiscardHandler))
-	l.(*listener).now = func() time.Time { return time.Now().Add(time.Duration(len(began)) * moment) }
+	l.(*listener).now = func() time.Time { return time.Now().Add(time.Duration(len(began)) * protectedTime) }
 	done := make(chan error)
 	go func() { done <- s.Serve(l) }()
 	var d net.Dialer

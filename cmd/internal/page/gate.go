@@ -19,28 +19,28 @@ import (
 const (
 	// audience is that of tokens that open this page and nothing else. Tokens for the API server are taken as well.
 	audience = "forcefence.io/status"
-	// right is the nonResourceURL that whoever sees the page may get.
-	right = "/forcefence/status"
+	// accessPath is the nonResourceURL that whoever sees the page may get.
+	accessPath = "/forcefence/status"
 
-	reviewed  = 30 * time.Second // for how long a review counts
-	stays     = time.Hour        // for how long a login lasts at most
-	reviewing = 5 * time.Second  // the API server's time for one review
-	mostKnown = 256              // people who are logged in at the same time
-	longest   = 16 << 10         // bytes of a token
+	reviewValidFor = 30 * time.Second // for how long a review counts
+	maxLoginTime   = time.Hour        // for how long a login lasts at most
+	reviewTimeout  = 5 * time.Second  // the API server's time for one review
+	maxLogins      = 256              // people who are logged in at the same time
+	maxTokenBytes  = 16 << 10         // bytes of a token
 )
 
 // Why somebody may not see the page. Other errors are the API server's.
 var (
-	errNobody  = errors.New("the API server does not know this token, or it has expired")
-	errNoRight = errors.New("may not see this page")
-	errTooMany = errors.New("too many unknown tokens at the same time: try again in a moment")
+	errUnknownToken = errors.New("the API server does not know this token, or it has expired")
+	errNoRight      = errors.New("may not see this page")
+	errTooMany      = errors.New("too many unknown tokens at the same time: try again in a moment")
 )
 
-// Reviewer says whose a token is. It blocks for the API server. errNobody: nobody's. errNoRight: of somebody who may not see the page.
+// Reviewer says whose a token is. It blocks for the API server. errUnknownToken: nobody's. errNoRight: of somebody who may not see the page.
 type Reviewer func(ctx context.Context, token string) (who string, err error)
 
-// Reviews asks the API server whose a token is, and whether they may see the page.
-func Reviews(c kubernetes.Interface) Reviewer {
+// NewReviewer asks the API server whose a token is, and whether they may see the page.
+func NewReviewer(c kubernetes.Interface) Reviewer {
 	return func(ctx context.Context, token string) (string, error) {
 		var user authentication.UserInfo
 		// First as one that opens only this page. One for the API server has another audience, which none names.
@@ -57,7 +57,7 @@ func Reviews(c kubernetes.Interface) Reviewer {
 			}
 		}
 		if user.Username == "" {
-			return "", errNobody
+			return "", errUnknownToken
 		}
 		extra := map[string]authorization.ExtraValue{}
 		for k, v := range user.Extra {
@@ -66,7 +66,7 @@ func Reviews(c kubernetes.Interface) Reviewer {
 		r, err := c.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorization.SubjectAccessReview{
 			Spec: authorization.SubjectAccessReviewSpec{
 				User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
-				NonResourceAttributes: &authorization.NonResourceAttributes{Path: right, Verb: "get"},
+				NonResourceAttributes: &authorization.NonResourceAttributes{Path: accessPath, Verb: "get"},
 			},
 		}, metav1.CreateOptions{})
 		if err != nil {
@@ -86,12 +86,12 @@ type gate struct {
 	tries  *rate.Limiter // of tokens that are not known
 
 	mu    sync.Mutex // guards known
-	known map[key]*person
+	known map[key]*login
 }
 
 type key [sha256.Size]byte
 
-type person struct {
+type login struct {
 	token string
 	ends  time.Time
 
@@ -101,7 +101,7 @@ type person struct {
 }
 
 func newGate(review Reviewer, now func() time.Time) *gate {
-	return &gate{review: review, now: now, tries: rate.NewLimiter(5, 20), known: map[key]*person{}}
+	return &gate{review: review, now: now, tries: rate.NewLimiter(5, 20), known: map[key]*login{}}
 }
 
 // keyOf is where the gate finds what somebody shows. What a browser shows is no token, and a token no cookie.
@@ -109,60 +109,60 @@ func keyOf(kind, shown string) key { return sha256.Sum256([]byte(kind + "\x00" +
 
 // The kinds of what is shown.
 const (
-	cookie = "cookie"
-	bearer = "bearer"
+	kindCookie = "cookie"
+	kindBearer = "bearer"
 )
 
-// login reviews a token, and returns what the browser is to show from now on. It blocks for the API server.
-func (g *gate) login(ctx context.Context, token string) (shown, who string, err error) {
+// openLogin reviews a token, and returns what the browser is to show from now on. It blocks for the API server.
+func (g *gate) openLogin(ctx context.Context, token string) (shown, who string, err error) {
 	shown = rand.Text() + rand.Text()
-	who, err = g.enter(ctx, keyOf(cookie, shown), token)
+	who, err = g.admitToken(ctx, keyOf(kindCookie, shown), token)
 	return shown, who, err
 }
 
-// logout forgets what a browser showed.
-func (g *gate) logout(shown string) {
+// endLogin forgets what a browser showed.
+func (g *gate) endLogin(shown string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.known, keyOf(cookie, shown))
+	delete(g.known, keyOf(kindCookie, shown))
 }
 
-// cookie says who shows it; errNobody: nobody who is logged in. It may block for the API server.
-func (g *gate) cookie(ctx context.Context, shown string) (string, error) {
-	return g.again(ctx, keyOf(cookie, shown))
+// reviewCookie says who shows it; errUnknownToken: nobody who is logged in. It may block for the API server.
+func (g *gate) reviewCookie(ctx context.Context, shown string) (string, error) {
+	return g.reviewKnown(ctx, keyOf(kindCookie, shown))
 }
 
-// bearer says whose the token of a request is. It may block for the API server.
-func (g *gate) bearer(ctx context.Context, token string) (string, error) {
-	k := keyOf(bearer, token)
-	if who, err := g.again(ctx, k); !errors.Is(err, errNobody) {
+// reviewBearer says whose the token of a request is. It may block for the API server.
+func (g *gate) reviewBearer(ctx context.Context, token string) (string, error) {
+	k := keyOf(kindBearer, token)
+	if who, err := g.reviewKnown(ctx, k); !errors.Is(err, errUnknownToken) {
 		return who, err
 	}
-	return g.enter(ctx, k, token)
+	return g.admitToken(ctx, k, token)
 }
 
-// enter reviews a token that is not known, and keeps it where it is good.
-func (g *gate) enter(ctx context.Context, k key, token string) (string, error) {
-	if token == "" || len(token) > longest {
-		return "", errNobody
+// admitToken reviews a token that is not known, and keeps it where it is good.
+func (g *gate) admitToken(ctx context.Context, k key, token string) (string, error) {
+	if token == "" || len(token) > maxTokenBytes {
+		return "", errUnknownToken
 	}
 	if !g.tries.AllowN(g.now(), 1) {
 		return "", errTooMany
 	}
-	who, err := g.ask(ctx, token)
+	who, err := g.reviewToken(ctx, token)
 	if err != nil {
 		return who, err
 	}
 	now := g.now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.room(now)
-	g.known[k] = &person{token: token, ends: now.Add(stays), who: who, last: now}
+	g.makeRoom(now)
+	g.known[k] = &login{token: token, ends: now.Add(maxLoginTime), who: who, last: now}
 	return who, nil
 }
 
-// room forgets those whose time is over, and where there are too many the one that has been here for longest. The caller holds mu.
-func (g *gate) room(now time.Time) {
+// makeRoom forgets those whose time is over, and where there are too many the one that has been here for longest. The caller holds mu.
+func (g *gate) makeRoom(now time.Time) {
 	var oldest key
 	for k, p := range g.known {
 		if !now.Before(p.ends) {
@@ -171,31 +171,31 @@ func (g *gate) room(now time.Time) {
 			oldest = k
 		}
 	}
-	if len(g.known) >= mostKnown {
+	if len(g.known) >= maxLogins {
 		delete(g.known, oldest)
 	}
 }
 
-// again says who is known by that key, and reviews their token again where that was too long ago.
-func (g *gate) again(ctx context.Context, k key) (string, error) {
+// reviewKnown says who is known by that key, and reviews their token again where that was too long ago.
+func (g *gate) reviewKnown(ctx context.Context, k key) (string, error) {
 	g.mu.Lock()
 	p := g.known[k]
 	g.mu.Unlock()
 	now := g.now()
 	if p == nil || !now.Before(p.ends) {
-		return "", errNobody
+		return "", errUnknownToken
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if age := now.Sub(p.last); age >= 0 && age < reviewed {
+	if age := now.Sub(p.last); age >= 0 && age < reviewValidFor {
 		return p.who, nil
 	}
-	who, err := g.ask(ctx, p.token)
+	who, err := g.reviewToken(ctx, p.token)
 	if err == nil {
 		p.who, p.last = who, now
 		return who, nil
 	}
-	if errors.Is(err, errNobody) || errors.Is(err, errNoRight) {
+	if errors.Is(err, errUnknownToken) || errors.Is(err, errNoRight) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		delete(g.known, k)
@@ -203,8 +203,8 @@ func (g *gate) again(ctx context.Context, k key) (string, error) {
 	return who, err
 }
 
-func (g *gate) ask(ctx context.Context, token string) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, reviewing, fmt.Errorf("no answer within %s", reviewing))
+func (g *gate) reviewToken(ctx context.Context, token string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, reviewTimeout, fmt.Errorf("no answer within %s", reviewTimeout))
 	defer cancel()
 	return g.review(ctx, token)
 }

@@ -28,7 +28,7 @@ type frame struct {
 
 var tabs = []struct{ path, name string }{{"/", "Fleet"}, {"/fences", "Fences"}, {"/devices", "Devices"}, {"/hook", "Hook"}}
 
-func (f frame) around(main g.Node) g.Node {
+func (f frame) wrapMain(main g.Node) g.Node {
 	return html.Doctype(html.HTML(html.Lang("en"),
 		html.Head(
 			html.Meta(html.Charset("utf-8")),
@@ -61,21 +61,21 @@ func (f frame) around(main g.Node) g.Node {
 	))
 }
 
-func stamp(t time.Time) g.Node {
+func renderTime(t time.Time) g.Node {
 	if t.IsZero() {
 		return g.Text("-")
 	}
 	return html.Time(html.DateTime(t.UTC().Format(time.RFC3339)), g.Text(t.UTC().Format("2006-01-02 15:04:05")))
 }
 
-// looks says how grave a word is. What is said is the word: the colour repeats it.
-func looks(word string) string {
+// lookOf says how grave a word is. What is said is the word: the colour repeats it.
+func lookOf(word string) string {
 	switch word {
-	case view.StateFine.Word(), string(view.CanBeFenced), taint.ProtectionFailClosed:
+	case view.StateFine.DisplayName(), string(view.CanBeFenced), taint.ProtectionFailClosed:
 		return "good"
-	case view.StateStuck.Word(), view.StateUnfenceable.Word(), string(view.CannotBeFenced), taint.ProtectionNone:
+	case view.StateStuck.DisplayName(), view.StateUnfenceable.DisplayName(), string(view.CannotBeFenced), taint.ProtectionNone:
 		return "bad"
-	case view.StateLeftAlone.Word(), string(view.NotAsked), view.ProtectionNeverTold:
+	case view.StateLeftAlone.DisplayName(), string(view.NotAsked), view.ProtectionNeverTold:
 		return "dim"
 	default:
 		return "warn"
@@ -84,8 +84,8 @@ func looks(word string) string {
 
 var signs = map[string]string{"good": "✓", "warn": "!", "bad": "✗", "dim": "·"}
 
-func badge(word string) g.Node {
-	look := looks(word)
+func renderBadge(word string) g.Node {
+	look := lookOf(word)
 	return html.Span(html.Class("badge "+look), html.Span(html.Aria("hidden", "true"), g.Text(signs[look]+" ")), g.Text(word))
 }
 
@@ -97,8 +97,8 @@ func fenceLink(name, text string) g.Node {
 	return html.A(html.Href("/fences/"+url.PathEscape(name)), g.Text(text))
 }
 
-// chosen is the address of the nodes that a query chooses.
-func chosen(q view.NodeQuery, page int) string {
+// fleetURL is the address of the nodes that a query chooses.
+func fleetURL(q view.NodeQuery, page int) string {
 	v := url.Values{}
 	for key, value := range map[string]string{
 		"name": q.Text, "state": string(q.State), "fenceable": string(q.Answer), "hook": q.Protection, "provider": q.Provider,
@@ -116,14 +116,14 @@ func chosen(q view.NodeQuery, page int) string {
 	return "/?" + v.Encode()
 }
 
-// rows is how many a table has at most.
-const rows = 100
+// maxRows is how many a table has at most.
+const maxRows = 100
 
-// pager is the part of n rows that a page has, and the way to the others.
-func pager(n, page int, at func(page int) string) (from, to int, nav g.Node) {
-	pages := max(1, (n+rows-1)/rows)
+// splitPages is the part of n rows that a page has, and the way to the others.
+func splitPages(n, page int, at func(page int) string) (from, to int, nav g.Node) {
+	pages := max(1, (n+maxRows-1)/maxRows)
 	page = min(max(page, 1), pages)
-	from, to = (page-1)*rows, min(page*rows, n)
+	from, to = (page-1)*maxRows, min(page*maxRows, n)
 	if pages == 1 {
 		return from, to, g.Group{}
 	}
@@ -137,8 +137,8 @@ func pager(n, page int, at func(page int) string) (from, to int, nav g.Node) {
 		step(page-1, "prev", "Previous"), html.Span(g.Textf("%d to %d of %d", from+1, to, n)), step(page+1, "next", "Next"))
 }
 
-// table is one whose first cell of each row names it. It may be scrolled sideways, by keys too.
-func table(caption string, heads []string, body []g.Node) g.Node {
+// renderTable is one whose first cell of each row names it. It may be scrolled sideways, by keys too.
+func renderTable(caption string, heads []string, body []g.Node) g.Node {
 	if len(body) == 0 {
 		return html.P(html.Class("none"), g.Text(caption+": none."))
 	}
@@ -149,18 +149,18 @@ func table(caption string, heads []string, body []g.Node) g.Node {
 	))
 }
 
-func row(first g.Node, cells ...g.Node) g.Node {
+func renderRow(first g.Node, cells ...g.Node) g.Node {
 	return html.Tr(html.Th(html.Scope("row"), first), g.Map(cells, func(c g.Node) g.Node { return html.Td(c) }))
 }
 
-func count(n int, href, word string) g.Node {
-	return html.Li(html.A(html.Href(href), html.Strong(g.Text(strconv.Itoa(n))), g.Text(" "), badge(word)))
+func renderCount(n int, href, word string) g.Node {
+	return html.Li(html.A(html.Href(href), html.Strong(g.Text(strconv.Itoa(n))), g.Text(" "), renderBadge(word)))
 }
 
 // fleetPage is the fleet at a glance.
 func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
-	all := f.Choose(q)
-	from, to, nav := pager(len(all), page, func(p int) string { return chosen(q, p) })
+	all := f.SelectNodes(q)
+	from, to, nav := splitPages(len(all), page, func(p int) string { return fleetURL(q, p) })
 	open := 0
 	for _, v := range f.Fences {
 		if v.Open {
@@ -173,36 +173,36 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 		if n.Fence != "" {
 			fence = fenceLink(n.Fence, n.Fence)
 		}
-		body = append(body, row(nodeLink(n.Name), badge(n.State.Word()), stamp(n.Since), power(n), devices(n.Config), badge(string(n.Fenceable)), badge(n.Protection), g.Text(n.Config.Mode), fence, g.Text(n.Next)))
+		body = append(body, renderRow(nodeLink(n.Name), renderBadge(n.State.DisplayName()), renderTime(n.Since), renderPower(n), renderDevices(n.Config), renderBadge(string(n.Fenceable)), renderBadge(n.Protection), g.Text(n.Config.Mode), fence, g.Text(n.Next)))
 	}
 	return g.Group{
 		html.P(html.Class("sum"), html.Strong(g.Text(strconv.Itoa(len(f.Nodes)))), g.Textf(" nodes, %d fences under way.", open)),
 		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"), g.Map(view.States(), func(s view.State) g.Node {
-			return g.If(f.States[s] > 0, count(f.States[s], chosen(view.NodeQuery{State: s}, 1), s.Word()))
+			return g.If(f.States[s] > 0, renderCount(f.States[s], fleetURL(view.NodeQuery{State: s}, 1), s.DisplayName()))
 		})),
-		missing(f),
+		renderMissing(f),
 		html.Search(html.Form(html.Method("get"), html.Action("/"), html.Class("filter"),
 			html.Label(g.Text("Name "), html.Input(html.Type("search"), html.Name("name"), html.Value(q.Text))),
-			choice("State", "state", string(q.State), words(view.States())),
-			choice("Fenceable", "fenceable", string(q.Answer), words(view.DrillAnswers)),
-			choice("Hook", "hook", q.Protection, view.Protections),
+			renderChoice("State", "state", string(q.State), toStrings(view.States())),
+			renderChoice("Fenceable", "fenceable", string(q.Answer), toStrings(view.DrillAnswers)),
+			renderChoice("Hook", "hook", q.Protection, view.Protections),
 			g.If(q.Provider != "", html.Input(html.Type("hidden"), html.Name("provider"), html.Value(q.Provider))),
 			html.Button(html.Type("submit"), g.Text("Show")),
 			g.If(q != view.NodeQuery{}, html.A(html.Href("/"), g.Text("Show all"))),
 		)),
-		table("Nodes", []string{"Node", "State", "Since", "Power", "Devices", "Fenceable", "Hook", "Mode", "Last fence", "Next"}, body),
+		renderTable("Nodes", []string{"Node", "State", "Since", "Power", "Devices", "Fenceable", "Hook", "Mode", "Last fence", "Next"}, body),
 		nav,
 	}
 }
 
-func words[T ~string](list []T) (out []string) {
+func toStrings[T ~string](list []T) (out []string) {
 	for _, w := range list {
 		out = append(out, string(w))
 	}
 	return out
 }
 
-func choice(label, name, value string, all []string) g.Node {
+func renderChoice(label, name, value string, all []string) g.Node {
 	return html.Label(g.Text(label+" "), html.Select(html.Name(name),
 		html.Option(html.Value(""), g.Text("any")),
 		g.Map(all, func(w string) g.Node {
@@ -210,33 +210,33 @@ func choice(label, name, value string, all []string) g.Node {
 		})))
 }
 
-func devices(l view.NodeConfig) g.Node {
+func renderDevices(l view.NodeConfig) g.Node {
 	if len(l.Devices) == 0 {
 		return html.Span(html.Class("none"), g.Text("none"))
 	}
 	return html.Ul(html.Class("plain"), g.Map(l.Devices, func(d string) g.Node { return html.Li(g.Text(d)) }))
 }
 
-func missing(f *view.Fleet) g.Node {
+func renderMissing(f *view.Fleet) g.Node {
 	return g.If(f.Missing != "", html.P(html.Class("note"), g.Text("Fences are shown as far as their Nodes tell: "+f.Missing+".")))
 }
 
 // fencesPage is all fences that are kept.
 func fencesPage(f *view.Fleet, page int) g.Node {
-	from, to, nav := pager(len(f.Fences), page, func(p int) string { return "/fences?page=" + strconv.Itoa(p) })
-	return g.Group{missing(f), fences("Fences", f.Fences[from:to]), nav}
+	from, to, nav := splitPages(len(f.Fences), page, func(p int) string { return "/fences?page=" + strconv.Itoa(p) })
+	return g.Group{renderMissing(f), renderFences("Fences", f.Fences[from:to]), nav}
 }
 
-func fences(caption string, list []view.Fence) g.Node {
+func renderFences(caption string, list []view.Fence) g.Node {
 	var body []g.Node
 	for _, v := range list {
-		body = append(body, row(fenceLink(v.Name, v.Name), nodeLink(v.Node), stamp(v.Started), outcome(v), g.Text(v.Took),
+		body = append(body, renderRow(fenceLink(v.Name, v.Name), nodeLink(v.Node), renderTime(v.Started), renderOutcome(v), g.Text(v.Duration),
 			g.Text(strconv.Itoa(v.Pods.Ended)), g.Textf("%d of %d", v.Volumes.Detached, v.Volumes.Attached), g.Text(v.Why)))
 	}
-	return table(caption, []string{"Fence", "Node", "Began", "Outcome", "Took", "Pods ended", "Volumes detached", "Why"}, body)
+	return renderTable(caption, []string{"Fence", "Node", "Began", "Outcome", "Took", "Pods ended", "Volumes detached", "Why"}, body)
 }
 
-func outcome(v view.Fence) g.Node {
+func renderOutcome(v view.Fence) g.Node {
 	word, look := v.Result, "good"
 	switch {
 	case v.Open:
@@ -244,11 +244,11 @@ func outcome(v view.Fence) g.Node {
 	case v.Result != string(taint.ResultEvicted):
 		look = "dim"
 	}
-	if v.Needs != "" || len(v.Strange) > 0 {
+	if v.NeedsPerson != "" || len(v.Unrecognized) > 0 {
 		look = "bad"
 	}
 	return html.Span(html.Class("badge "+look), html.Span(html.Aria("hidden", "true"), g.Text(signs[look]+" ")), g.Text(word),
-		g.If(v.Needs != "", g.Text(", needs a person")), g.If(v.Shadow, g.Text(" (mode shadow)")))
+		g.If(v.NeedsPerson != "", g.Text(", needs a person")), g.If(v.Shadow, g.Text(" (mode shadow)")))
 }
 
 // nodePage is one node, with the picture of its newest fence.
@@ -257,91 +257,91 @@ func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 	if n.Why != "" {
 		why = html.Span(html.Class("detail"), g.Text(n.Why))
 	}
-	if n.Config.None != "" {
-		why = html.Span(html.Class("detail"), g.Text(n.Config.None))
+	if n.Config.NoDeviceReason != "" {
+		why = html.Span(html.Class("detail"), g.Text(n.Config.NoDeviceReason))
 	}
 	all := f.FencesOf(n.Name)
 	shown := html.P(html.Class("none"), g.Text("No fence of this node is known."))
 	if len(all) > 0 {
-		shown = g.Group{html.H2(g.Text("Newest fence: "), fenceLink(all[0].Name, all[0].Name)), fence(f, all[0])}
+		shown = g.Group{html.H2(g.Text("Newest fence: "), fenceLink(all[0].Name, all[0].Name)), renderFence(f, all[0])}
 	}
 	var body []g.Node
-	for _, e := range f.Events(n.Name) {
-		body = append(body, row(stamp(e.At), g.Text(e.Who), g.Text(string(e.Kind)), g.Text(e.What)))
+	for _, e := range f.EventsOf(n.Name) {
+		body = append(body, renderRow(renderTime(e.At), g.Text(e.Who), g.Text(string(e.Kind)), g.Text(e.What)))
 	}
 	return g.Group{
 		html.Dl(html.Class("facts"),
-			fact("State", badge(n.State.Word()), g.Text(" since "), stamp(n.Since)),
-			g.If(n.Next != "", fact("Next", g.Text(n.Next))),
-			fact("Machine's power, as last seen", power(n)),
-			fact("Devices", devices(n.Config)),
-			fact("Could be fenced", badge(string(n.Fenceable)), why),
-			fact("Hook", badge(n.Protection)),
-			fact("Mode", g.Text(n.Config.Mode)),
+			renderFact("State", renderBadge(n.State.DisplayName()), g.Text(" since "), renderTime(n.Since)),
+			g.If(n.Next != "", renderFact("Next", g.Text(n.Next))),
+			renderFact("Machine's power, as last seen", renderPower(n)),
+			renderFact("Devices", renderDevices(n.Config)),
+			renderFact("Could be fenced", renderBadge(string(n.Fenceable)), why),
+			renderFact("Hook", renderBadge(n.Protection)),
+			renderFact("Mode", g.Text(n.Config.Mode)),
 		),
-		missing(f),
+		renderMissing(f),
 		shown,
-		g.If(len(all) > 1, fences("Fences of this node", all[:min(len(all), rows)])),
-		table("Events of this node, as whoever wrote them says", []string{"When", "Who", "What", "Text"}, body[:min(len(body), rows)]),
+		g.If(len(all) > 1, renderFences("Fences of this node", all[:min(len(all), maxRows)])),
+		renderTable("Events of this node, as whoever wrote them says", []string{"When", "Who", "What", "Text"}, body[:min(len(body), maxRows)]),
 	}
 }
 
-// power is what a node's machine was when that was seen last. It is no proof: those are five seconds old.
-func power(n view.NodeRow) g.Node {
+// renderPower is what a node's machine was when that was seen last. It is no proof: those are five seconds old.
+func renderPower(n view.NodeRow) g.Node {
 	if n.PowerAt.IsZero() {
 		return g.Text(n.Power)
 	}
-	return g.Group{g.Text(n.Power + " "), html.Span(html.Class("detail"), stamp(n.PowerAt), g.If(n.PowerBy != "", g.Text(" "+n.PowerBy)))}
+	return g.Group{g.Text(n.Power + " "), html.Span(html.Class("detail"), renderTime(n.PowerAt), g.If(n.PowerBy != "", g.Text(" "+n.PowerBy)))}
 }
 
-func fact(name string, value ...g.Node) g.Node {
+func renderFact(name string, value ...g.Node) g.Node {
 	return html.Div(html.Dt(g.Text(name)), html.Dd(value...))
 }
 
-// fence is one fence: what became of it, the picture, and the same in words.
-func fence(f *view.Fleet, v view.Fence) g.Node {
-	moments := f.Moments(v)
+// renderFence is one fence: what became of it, the picture, and the same in words.
+func renderFence(f *view.Fleet, v view.Fence) g.Node {
+	moments := f.MomentsOf(v)
 	var told, spans []g.Node
 	for _, m := range moments {
-		told = append(told, row(g.Group{stamp(m.At), html.Span(html.Class("detail"), g.Text(after(v, m)))}, g.Text(m.Who), g.Text(string(m.Kind)), g.Text(m.What)))
+		told = append(told, renderRow(g.Group{renderTime(m.At), html.Span(html.Class("detail"), g.Text(formatOffset(v, m)))}, g.Text(m.Who), g.Text(string(m.Kind)), g.Text(m.What)))
 	}
 	for _, s := range v.Spans {
-		spans = append(spans, row(g.Text(s.Phase), stamp(s.From), g.Textf("%.1fs", s.To.Sub(s.From).Seconds())))
+		spans = append(spans, renderRow(g.Text(s.Phase), renderTime(s.From), g.Textf("%.1fs", s.To.Sub(s.From).Seconds())))
 	}
 	return g.Group{
-		g.If(len(v.Strange) > 0, html.P(html.Class("note"), html.Role("alert"),
-			g.Text("This object is of a newer version of forcefence than this page, or was edited. It says what this page cannot show: "+list(v.Strange)+"."))),
-		g.If(v.Needs != "", html.P(html.Class("note"), html.Strong(g.Text("A person should look: ")), g.Text(v.Needs))),
+		g.If(len(v.Unrecognized) > 0, html.P(html.Class("note"), html.Role("alert"),
+			g.Text("This object is of a newer version of forcefence than this page, or was edited. It says what this page cannot show: "+joinTexts(v.Unrecognized)+"."))),
+		g.If(v.NeedsPerson != "", html.P(html.Class("note"), html.Strong(g.Text("A person should look: ")), g.Text(v.NeedsPerson))),
 		html.Dl(html.Class("facts"),
-			fact("Node", nodeLink(v.Node)),
-			fact("Outcome", outcome(v), g.If(v.Says != "", html.Span(html.Class("detail"), g.Text(v.Says)))),
-			fact("Began", stamp(v.Started), g.Text(" by "+v.By)),
-			fact("Took", g.Text(v.Took)),
-			fact("Proof", g.Text(v.Proven)),
+			renderFact("Node", nodeLink(v.Node)),
+			renderFact("Outcome", renderOutcome(v), g.If(v.Outcome != "", html.Span(html.Class("detail"), g.Text(v.Outcome)))),
+			renderFact("Began", renderTime(v.Started), g.Text(" by "+v.By)),
+			renderFact("Took", g.Text(v.Duration)),
+			renderFact("Proof", g.Text(v.Proven)),
 		),
-		html.Figure(html.Div(html.Class("scroll"), html.Role("region"), html.Aria("label", "Picture, which may be scrolled"), html.TabIndex("0"), picture(v, moments, f.At)),
+		html.Figure(html.Div(html.Class("scroll"), html.Role("region"), html.Aria("label", "Picture, which may be scrolled"), html.TabIndex("0"), renderPicture(v, moments, f.At)),
 			html.FigCaption(g.Text("Who said what when. Rows are in order, and not to scale; the bar above is. The table below says the same."))),
-		table("Who said what when", []string{"When", "Who", "What", "Text"}, told),
-		table("Phases", []string{"Phase", "From", "Lasted"}, spans),
-		names(fmt.Sprintf("Pods: %d ended, %d spared, %d left behind%s", v.Pods.Ended, v.Pods.Spared, v.Pods.Left, would(v)), v.Pods.Names),
-		names(fmt.Sprintf("Volumes: %d were attached, %d of them are detached", v.Volumes.Attached, v.Volumes.Detached), v.Volumes.Names),
-		g.If(len(v.Volumes.Left) > 0, names("Still attached", v.Volumes.Left)),
+		renderTable("Who said what when", []string{"When", "Who", "What", "Text"}, told),
+		renderTable("Phases", []string{"Phase", "From", "Lasted"}, spans),
+		renderNames(fmt.Sprintf("Pods: %d ended, %d spared, %d left behind%s", v.Pods.Ended, v.Pods.Spared, v.Pods.Left, shadowText(v)), v.Pods.Names),
+		renderNames(fmt.Sprintf("Volumes: %d were attached, %d of them are detached", v.Volumes.Attached, v.Volumes.Detached), v.Volumes.Names),
+		g.If(len(v.Volumes.Left) > 0, renderNames("Still attached", v.Volumes.Left)),
 	}
 }
 
-func would(v view.Fence) string {
+func shadowText(v view.Fence) string {
 	if !v.Shadow {
 		return ""
 	}
 	return fmt.Sprintf(", %d would have been", v.Pods.Would)
 }
 
-// after is how long after the beginning of the fence a moment was.
-func after(v view.Fence, m view.Moment) string {
+// formatOffset is how long after the beginning of the fence a moment was.
+func formatOffset(v view.Fence, m view.Moment) string {
 	return fmt.Sprintf("%+.1fs", m.At.Sub(v.Started).Seconds())
 }
 
-func list(words []string) string {
+func joinTexts(words []string) string {
 	out := ""
 	for i, w := range words {
 		if i > 0 {
@@ -352,7 +352,7 @@ func list(words []string) string {
 	return out
 }
 
-func names(caption string, list []string) g.Node {
+func renderNames(caption string, list []string) g.Node {
 	if len(list) == 0 {
 		return html.P(g.Text(caption + "."))
 	}
@@ -367,35 +367,35 @@ func devicesPage(f *view.Fleet) g.Node {
 		if name == "" {
 			name, query = "(no device)", view.NoProvider
 		}
-		cells := []g.Node{html.A(html.Href(chosen(view.NodeQuery{Provider: query}, 1)), g.Text(strconv.Itoa(p.Nodes)))}
+		cells := []g.Node{html.A(html.Href(fleetURL(view.NodeQuery{Provider: query}, 1)), g.Text(strconv.Itoa(p.Nodes)))}
 		for _, a := range view.DrillAnswers {
 			cell := g.Text("0")
 			if n := p.Found[a]; n > 0 {
-				cell = html.A(html.Href(chosen(view.NodeQuery{Provider: query, Answer: a}, 1)), g.Text(strconv.Itoa(n)))
+				cell = html.A(html.Href(fleetURL(view.NodeQuery{Provider: query, Answer: a}, 1)), g.Text(strconv.Itoa(n)))
 			}
 			cells = append(cells, cell)
 		}
-		body = append(body, row(g.Text(name), cells...))
+		body = append(body, renderRow(g.Text(name), cells...))
 	}
 	for _, n := range f.Nodes {
-		if n.Fenceable == view.CanBeFenced && !n.Partly || n.Fenceable == view.NotAsked || len(broken) == rows {
+		if n.Fenceable == view.CanBeFenced && !n.Partly || n.Fenceable == view.NotAsked || len(broken) == maxRows {
 			continue
 		}
 		why := n.Why
-		if n.Config.None != "" {
-			why = n.Config.None
+		if n.Config.NoDeviceReason != "" {
+			why = n.Config.NoDeviceReason
 		}
-		broken = append(broken, row(nodeLink(n.Name), badge(string(n.Fenceable)), devices(n.Config), g.Text(why)))
+		broken = append(broken, renderRow(nodeLink(n.Name), renderBadge(string(n.Fenceable)), renderDevices(n.Config), g.Text(why)))
 	}
 	return g.Group{
 		html.P(g.Text("Each node's devices are asked now and then while nothing is wrong: could the node be fenced now?")),
-		table("Nodes by provider, and whether they could be fenced", append([]string{"Provider", "Nodes"}, words(view.DrillAnswers)...), body),
-		table("Where something is wrong (the first 100)", []string{"Node", "Fenceable", "Devices", "Why"}, broken),
+		renderTable("Nodes by provider, and whether they could be fenced", append([]string{"Provider", "Nodes"}, toStrings(view.DrillAnswers)...), body),
+		renderTable("Where something is wrong (the first 100)", []string{"Node", "Fenceable", "Devices", "Why"}, broken),
 	}
 }
 
-// hooks says what each protection means.
-var hooks = map[string]string{
+// protectionMeanings says what each protection means.
+var protectionMeanings = map[string]string{
 	taint.ProtectionFailClosed: "a pod that the hook cannot be asked about does not start",
 	taint.ProtectionFailOpen:   "such a pod starts: it may slip through while the hook is killed or hangs",
 	taint.ProtectionNone:       "there is no hook: a machine that boots in the middle of its fence runs its old pods",
@@ -408,14 +408,14 @@ func hookPage(f *view.Fleet) g.Node {
 	for _, word := range view.Protections {
 		cell := g.Text("0")
 		if n := f.Protections[word]; n > 0 {
-			cell = html.A(html.Href(chosen(view.NodeQuery{Protection: word}, 1)), g.Text(strconv.Itoa(n)))
+			cell = html.A(html.Href(fleetURL(view.NodeQuery{Protection: word}, 1)), g.Text(strconv.Itoa(n)))
 		}
-		body = append(body, row(badge(word), cell, g.Text(hooks[word])))
+		body = append(body, renderRow(renderBadge(word), cell, g.Text(protectionMeanings[word])))
 	}
 	covered := f.Protections[taint.ProtectionFailClosed] + f.Protections[taint.ProtectionFailOpen]
 	return g.Group{
 		html.P(html.Class("sum"), html.Strong(g.Textf("%d of %d", covered, len(f.Nodes))), g.Text(" nodes have the hook, which holds the pods of a node that comes back.")),
-		table("Nodes by what their hook protects from", []string{"Hook", "Nodes", "Meaning"}, body),
+		renderTable("Nodes by what their hook protects from", []string{"Hook", "Nodes", "Meaning"}, body),
 	}
 }
 

@@ -42,46 +42,46 @@ type Options struct {
 }
 
 const (
-	streams    = 32
-	maxEach    = 2 * streams      // connections from one address, which may be a proxy's
-	every      = 2 * time.Second  // a stream looks whether its page changed
-	quiet      = 20 * time.Second // a stream that had nothing to say says that it is there
-	patience   = 5 * time.Second  // with a reader
-	again      = 10 * time.Second // after the address could not be listened at
-	cookieName = "forcefence-status"
+	maxStreams     = 32
+	maxEach        = 2 * maxStreams   // connections from one address, which may be a proxy's
+	streamInterval = 2 * time.Second  // a stream looks whether its page changed
+	keepAlive      = 20 * time.Second // a stream that had nothing to say says that it is there
+	writeTimeout   = 5 * time.Second  // with a reader
+	listenRetry    = 10 * time.Second // after the address could not be listened at
+	cookieName     = "forcefence-status"
 )
 
 // Serve serves the page until ctx ends. An address that cannot be listened at is tried again, and told in the log once.
 func Serve(ctx context.Context, o Options) error {
-	told := ""
+	logged := ""
 	for {
-		err := serve(ctx, o)
+		err := serveOnce(ctx, o)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil && err.Error() != told {
-			told = err.Error()
+		if err != nil && err.Error() != logged {
+			logged = err.Error()
 			o.Log.Error("The status page is not served; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(again):
+		case <-time.After(listenRetry):
 		}
 	}
 }
 
-func serve(ctx context.Context, o Options) error {
+func serveOnce(ctx context.Context, o Options) error {
 	ln, err := httpserver.Listen(o.Address, maxEach)
 	if err != nil {
 		return fmt.Errorf("serving status page (listen.status): %w", err)
 	}
 	defer ln.Close()
 	s := newServer(o)
-	srv := httpserver.New(s.handler(), o.Log)
+	srv := httpserver.New(s.newHandler(), o.Log)
 	srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	if o.CertFile != "" {
-		srv.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.cert.get}
+		srv.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.cert.getPair}
 		ln = tls.NewListener(ln, withHTTP2(srv.TLSConfig))
 	}
 	stopped := make(chan struct{})
@@ -116,24 +116,24 @@ type certificate struct {
 	now       func() time.Time
 	log       *slog.Logger
 
-	mu   sync.Mutex // guards the rest
-	held *tls.Certificate
-	at   time.Time
-	told string
+	mu        sync.Mutex // guards the rest
+	held      *tls.Certificate
+	at        time.Time
+	loggedErr string
 }
 
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (c *certificate) getPair(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := c.now(); c.held == nil || now.Sub(c.at) >= 10*time.Second {
 		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 		switch {
 		case err == nil:
-			c.held, c.told = &pair, ""
+			c.held, c.loggedErr = &pair, ""
 		case c.held == nil:
 			return nil, fmt.Errorf("reading certificate: %w", err)
-		case err.Error() != c.told:
-			c.told = err.Error()
+		case err.Error() != c.loggedErr:
+			c.loggedErr = err.Error()
 			c.log.Error("The status page keeps its certificate: there is no other in its files", "error", err)
 		}
 		c.at = now
@@ -141,9 +141,9 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.held, nil
 }
 
-// covers reports that the certificate is that of the host.
-func (c *certificate) covers(host string) bool {
-	held, err := c.get(nil)
+// coversHost reports that the certificate is that of the host.
+func (c *certificate) coversHost(host string) bool {
+	held, err := c.getPair(nil)
 	if err != nil {
 		return false
 	}
@@ -164,46 +164,46 @@ type server struct {
 }
 
 func newServer(o Options) *server {
-	return &server{Options: o, gate: newGate(o.Review, o.Now), cert: &certificate{cert: o.CertFile, key: o.KeyFile, now: o.Now, log: o.Log}, streams: make(chan struct{}, streams)}
+	return &server{Options: o, gate: newGate(o.Review, o.Now), cert: &certificate{cert: o.CertFile, key: o.KeyFile, now: o.Now, log: o.Log}, streams: make(chan struct{}, maxStreams)}
 }
 
-// handler is the whole of it. A request of another site's, or that names a host which this is not, ends before anything is looked at.
-func (s *server) handler() http.Handler {
+// newHandler is the whole of it. A request of another site's, or that names a host which this is not, ends before anything is looked at.
+func (s *server) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /assets/", http.FileServerFS(assets))
-	mux.HandleFunc("POST /login", s.login)
-	mux.HandleFunc("POST /logout", s.logout)
-	mux.Handle("GET /{$}", s.seen("Fleet", "/", func(f *view.Fleet, r *http.Request) (string, g.Node) {
+	mux.HandleFunc("POST /login", s.handleLogin)
+	mux.HandleFunc("POST /logout", s.handleLogout)
+	mux.Handle("GET /{$}", s.pageHandler("Fleet", "/", func(f *view.Fleet, r *http.Request) (string, g.Node) {
 		q := r.URL.Query()
 		return "Fleet", fleetPage(f, view.NodeQuery{
 			Text: q.Get("name"), State: view.State(q.Get("state")), Answer: view.DrillAnswer(q.Get("fenceable")), Protection: q.Get("hook"), Provider: q.Get("provider"),
-		}, number(q.Get("page")))
+		}, pageNumber(q.Get("page")))
 	}))
-	mux.Handle("GET /fences", s.seen("Fences", "/fences", func(f *view.Fleet, r *http.Request) (string, g.Node) {
-		return "Fences", fencesPage(f, number(r.URL.Query().Get("page")))
+	mux.Handle("GET /fences", s.pageHandler("Fences", "/fences", func(f *view.Fleet, r *http.Request) (string, g.Node) {
+		return "Fences", fencesPage(f, pageNumber(r.URL.Query().Get("page")))
 	}))
-	mux.Handle("GET /devices", s.seen("Devices", "/devices", func(f *view.Fleet, _ *http.Request) (string, g.Node) { return "Devices", devicesPage(f) }))
-	mux.Handle("GET /hook", s.seen("Hook", "/hook", func(f *view.Fleet, _ *http.Request) (string, g.Node) { return "Hook", hookPage(f) }))
-	mux.Handle("GET /nodes/{name}", s.seen("Node", "", func(f *view.Fleet, r *http.Request) (string, g.Node) {
+	mux.Handle("GET /devices", s.pageHandler("Devices", "/devices", func(f *view.Fleet, _ *http.Request) (string, g.Node) { return "Devices", devicesPage(f) }))
+	mux.Handle("GET /hook", s.pageHandler("Hook", "/hook", func(f *view.Fleet, _ *http.Request) (string, g.Node) { return "Hook", hookPage(f) }))
+	mux.Handle("GET /nodes/{name}", s.pageHandler("Node", "", func(f *view.Fleet, r *http.Request) (string, g.Node) {
 		n, ok := f.Node(r.PathValue("name"))
 		if !ok {
 			return "", nil
 		}
 		return "Node " + n.Name, nodePage(f, n)
 	}))
-	mux.Handle("GET /fences/{name}", s.seen("Fence", "", func(f *view.Fleet, r *http.Request) (string, g.Node) {
+	mux.Handle("GET /fences/{name}", s.pageHandler("Fence", "", func(f *view.Fleet, r *http.Request) (string, g.Node) {
 		v, ok := f.Fence(r.PathValue("name"))
 		if !ok {
 			return "", nil
 		}
-		return "Fence " + v.Name, fence(f, v)
+		return "Fence " + v.Name, renderFence(f, v)
 	}))
 	guarded := http.NewCrossOriginProtection().Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range headers {
 			w.Header().Set(name, value)
 		}
-		if !s.host(r.Host) {
+		if !s.isOwnHost(r.Host) {
 			http.Error(w, "This is not the host that the request names. Use localhost, or a name of the certificate's.", http.StatusMisdirectedRequest)
 			return
 		}
@@ -218,150 +218,150 @@ var headers = map[string]string{
 	"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Permissions-Policy": "browsing-topics=()",
 }
 
-// host reports that a request means this server. A site that has its own name lead here is refused: browsers take its pages for its own.
-func (s *server) host(host string) bool {
+// isOwnHost reports that a request means this server. A site that has its own name lead here is refused: browsers take its pages for its own.
+func (s *server) isOwnHost(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
 		name = strings.Trim(host, "[]")
 	}
 	if s.CertFile != "" {
-		return s.cert.covers(name)
+		return s.cert.coversHost(name)
 	}
 	ip := net.ParseIP(name)
 	return name == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// number is a page's.
-func number(text string) int {
+// pageNumber is a page's.
+func pageNumber(text string) int {
 	n, _ := strconv.Atoi(text) // what is none is the first
 	return min(max(n, 1), 1_000_000)
 }
 
-// who says who asks, or answers that nobody may: then ok is false.
-func (s *server) who(w http.ResponseWriter, r *http.Request) (who string, ok bool) {
+// identifyUser says who asks, or answers that nobody may: then ok is false.
+func (s *server) identifyUser(w http.ResponseWriter, r *http.Request) (who string, ok bool) {
 	var err error
 	if token, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); has {
-		who, err = s.gate.bearer(r.Context(), token)
+		who, err = s.gate.reviewBearer(r.Context(), token)
 	} else if c, none := r.Cookie(cookieName); none == nil {
-		who, err = s.gate.cookie(r.Context(), c.Value)
-		if errors.Is(err, errNobody) {
-			s.ask(w, r, http.StatusUnauthorized, "Your login is over: log in again.")
+		who, err = s.gate.reviewCookie(r.Context(), c.Value)
+		if errors.Is(err, errUnknownToken) {
+			s.askForToken(w, r, http.StatusUnauthorized, "Your login is over: log in again.")
 			return "", false
 		}
 	} else {
-		s.ask(w, r, http.StatusUnauthorized, "")
+		s.askForToken(w, r, http.StatusUnauthorized, "")
 		return "", false
 	}
 	if err != nil {
-		s.refuse(w, r, who, err)
+		s.refuseUser(w, r, who, err)
 	}
 	return who, err == nil
 }
 
-// refuse says why nobody may see the page.
-func (s *server) refuse(w http.ResponseWriter, r *http.Request, who string, err error) {
+// refuseUser says why nobody may see the page.
+func (s *server) refuseUser(w http.ResponseWriter, r *http.Request, who string, err error) {
 	switch {
-	case errors.Is(err, errNobody):
-		s.ask(w, r, http.StatusUnauthorized, "The API server does not know this token, or it has expired.")
+	case errors.Is(err, errUnknownToken):
+		s.askForToken(w, r, http.StatusUnauthorized, "The API server does not know this token, or it has expired.")
 	case errors.Is(err, errNoRight):
-		s.ask(w, r, http.StatusForbidden, view.Line(who, 200)+" may not see this page: it takes the right to get the nonResourceURL "+right+", which the ClusterRole forcefence-status has.")
+		s.askForToken(w, r, http.StatusForbidden, view.OneLine(who, 200)+" may not see this page: it takes the right to get the nonResourceURL "+accessPath+", which the ClusterRole forcefence-status has.")
 	case errors.Is(err, errTooMany):
 		w.Header().Set("Retry-After", "2")
-		s.ask(w, r, http.StatusTooManyRequests, "Too many unknown tokens at the same time. Try again in a moment.")
+		s.askForToken(w, r, http.StatusTooManyRequests, "Too many unknown tokens at the same time. Try again in a moment.")
 	default:
 		s.Log.Warn("Cannot review who asks for the status page", "error", err)
-		s.ask(w, r, http.StatusServiceUnavailable, "The API server does not say whose this token is. Try again in a moment.")
+		s.askForToken(w, r, http.StatusServiceUnavailable, "The API server does not say whose this token is. Try again in a moment.")
 	}
 }
 
-// ask answers with the form.
-func (s *server) ask(w http.ResponseWriter, r *http.Request, code int, problem string) {
+// askForToken answers with the form.
+func (s *server) askForToken(w http.ResponseWriter, r *http.Request, code int, problem string) {
 	next := "/"
 	if r.Method == http.MethodGet {
 		next = r.URL.RequestURI()
-	} else if posted := r.PostFormValue("next"); local(posted) {
+	} else if posted := r.PostFormValue("next"); isLocalPath(posted) {
 		next = posted
 	}
 	if code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="forcefence"`)
 	}
-	s.write(w, code, frame{title: "Log in", about: s.About}, loginPage(next, problem))
+	s.writePage(w, code, frame{title: "Log in", about: s.About}, loginPage(next, problem))
 }
 
-// local reports that an address leads to a page of ours.
-func local(path string) bool {
+// isLocalPath reports that an address leads to a page of ours.
+func isLocalPath(path string) bool {
 	return strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") && !strings.ContainsAny(path, "\\\r\n\t")
 }
 
-func (s *server) write(w http.ResponseWriter, code int, f frame, main g.Node) {
+func (s *server) writePage(w http.ResponseWriter, code int, f frame, main g.Node) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_ = f.around(main).Render(w) // a reader that went away
+	_ = f.wrapMain(main).Render(w) // a reader that went away
 }
 
-func (s *server) login(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, 4*longest)
+func (s *server) handleLogin(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, 4*maxTokenBytes)
 	if err := r.ParseForm(); err != nil {
 		http.Error(w, "The form cannot be read.", http.StatusBadRequest)
 		return
 	}
-	shown, who, err := s.gate.login(r.Context(), strings.TrimSpace(r.PostFormValue("token")))
+	shown, who, err := s.gate.openLogin(r.Context(), strings.TrimSpace(r.PostFormValue("token")))
 	if err != nil {
-		s.refuse(w, r, who, err)
+		s.refuseUser(w, r, who, err)
 		return
 	}
-	http.SetCookie(w, s.cookie(shown, int(stays/time.Second)))
+	http.SetCookie(w, s.newCookie(shown, int(maxLoginTime/time.Second)))
 	next := r.PostFormValue("next")
-	if !local(next) {
+	if !isLocalPath(next) {
 		next = "/"
 	}
 	http.Redirect(w, r, next, http.StatusSeeOther)
 }
 
-func (s *server) cookie(value string, seconds int) *http.Cookie {
+func (s *server) newCookie(value string, seconds int) *http.Cookie {
 	return &http.Cookie{Name: cookieName, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: s.CertFile != "", SameSite: http.SameSiteStrictMode}
 }
 
-func (s *server) logout(w http.ResponseWriter, r *http.Request) {
+func (s *server) handleLogout(w http.ResponseWriter, r *http.Request) {
 	if c, err := r.Cookie(cookieName); err == nil {
-		s.gate.logout(c.Value)
+		s.gate.endLogin(c.Value)
 	}
-	http.SetCookie(w, s.cookie("", -1))
+	http.SetCookie(w, s.newCookie("", -1))
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
 // pageFunc makes the title and the content of a page; a nil content: there is no such thing.
 type pageFunc func(f *view.Fleet, r *http.Request) (title string, main g.Node)
 
-// seen serves a page to those who may see it, as it is or, where a browser asks for that, as it changes.
-func (s *server) seen(name, path string, v pageFunc) http.Handler {
+// pageHandler serves a page to those who may see it, as it is or, where a browser asks for that, as it changes.
+func (s *server) pageHandler(name, path string, v pageFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, ok := s.who(w, r)
+		who, ok := s.identifyUser(w, r)
 		if !ok {
 			return
 		}
 		if r.Header.Get("Accept") == "text/event-stream" {
-			s.stream(w, r, v)
+			s.streamPage(w, r, v)
 			return
 		}
-		around := frame{title: name, path: path, who: view.Line(who, 120), about: s.About}
+		around := frame{title: name, path: path, who: view.OneLine(who, 120), about: s.About}
 		f, err := s.Fleet()
 		if err != nil {
-			s.write(w, http.StatusServiceUnavailable, around, plainPage("This process has not read the cluster yet. Try again in a moment."))
+			s.writePage(w, http.StatusServiceUnavailable, around, plainPage("This process has not read the cluster yet. Try again in a moment."))
 			return
 		}
 		title, main := v(f, r)
 		if main == nil {
-			s.write(w, http.StatusNotFound, around, plainPage("There is no such "+strings.ToLower(name)+"."))
+			s.writePage(w, http.StatusNotFound, around, plainPage("There is no such "+strings.ToLower(name)+"."))
 			return
 		}
 		around.title, around.live = title, true
-		s.write(w, http.StatusOK, around, main)
+		s.writePage(w, http.StatusOK, around, main)
 	})
 }
 
-// stream sends the content of a page each time it has changed, for as long as the reader may see it. A reader that takes too long is left.
-func (s *server) stream(w http.ResponseWriter, r *http.Request, v pageFunc) {
+// streamPage sends the content of a page each time it has changed, for as long as the reader may see it. A reader that takes too long is left.
+func (s *server) streamPage(w http.ResponseWriter, r *http.Request, v pageFunc) {
 	select {
 	case s.streams <- struct{}{}:
 		defer func() { <-s.streams }()
@@ -373,7 +373,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, v pageFunc) {
 	out := http.NewResponseController(w)
 	_ = out.SetReadDeadline(time.Time{}) // HTTP/2 has none
 	send := func(text string) bool {
-		if out.SetWriteDeadline(time.Now().Add(patience)) != nil {
+		if out.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
 			return false
 		}
 		_, err := w.Write([]byte(text))
@@ -382,7 +382,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, v pageFunc) {
 	if !send("retry: 5000\n\n") {
 		return
 	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(streamInterval)
 	defer tick.Stop()
 	before, spoke := "", s.Now()
 	for {
@@ -396,10 +396,10 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, v pageFunc) {
 			switch now := b.String(); {
 			case now != before:
 				before, spoke = now, s.Now()
-				if !send("data: " + lines.Replace(now) + "\n\n") {
+				if !send("data: " + dataLines.Replace(now) + "\n\n") {
 					return
 				}
-			case s.Now().Sub(spoke) >= quiet:
+			case s.Now().Sub(spoke) >= keepAlive:
 				spoke = s.Now()
 				if !send(": still here\n\n") {
 					return
@@ -411,22 +411,22 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, v pageFunc) {
 			return
 		case <-tick.C:
 		}
-		if !s.still(r) {
+		if !s.mayStillSee(r) {
 			return
 		}
 	}
 }
 
-// still reports that who asked may see the page now, too.
-func (s *server) still(r *http.Request) bool {
-	err := errNobody
+// mayStillSee reports that who asked may see the page now, too.
+func (s *server) mayStillSee(r *http.Request) bool {
+	err := errUnknownToken
 	if token, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); has {
-		_, err = s.gate.bearer(r.Context(), token)
+		_, err = s.gate.reviewBearer(r.Context(), token)
 	} else if c, none := r.Cookie(cookieName); none == nil {
-		_, err = s.gate.cookie(r.Context(), c.Value)
+		_, err = s.gate.reviewCookie(r.Context(), c.Value)
 	}
 	return err == nil
 }
 
-// lines keep a text within its field of a stream.
-var lines = strings.NewReplacer("\r\n", "\ndata: ", "\n", "\ndata: ", "\r", "\ndata: ")
+// dataLines keep a text within its field of a stream.
+var dataLines = strings.NewReplacer("\r\n", "\ndata: ", "\n", "\ndata: ", "\r", "\ndata: ")

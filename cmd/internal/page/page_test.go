@@ -100,11 +100,11 @@ func snapshot() view.Snapshot {
 			case "n1":
 				return view.NodeConfig{Devices: []string{"racks/n1", "strips/3"}, Mode: "fence"}
 			case "n8":
-				return view.NodeConfig{None: "no rule matches the node", Mode: "observe"}
+				return view.NodeConfig{NoDeviceReason: "no rule matches the node", Mode: "observe"}
 			}
 			return view.NodeConfig{Devices: []string{"racks/" + n.Name}, Mode: "observe"}
 		},
-		Fences: []view.Record{{Fencing: done}, {Fencing: shadow}, newer()},
+		Fences: []view.ParsedFencing{{Fencing: done}, {Fencing: shadow}, newer()},
 		Events: map[string][]view.Event{"n1": {
 			{At: now.Add(-time.Hour - 2*time.Second), From: "node-controller", Reason: "NodeNotReady", Note: "Node n1 status is now: NodeNotReady", Warning: true, Count: 2},
 			{At: now.Add(-time.Hour + 4*time.Second), From: "forcefence", Reason: "EndingPods", Note: hostile},
@@ -114,8 +114,8 @@ func snapshot() view.Snapshot {
 }
 
 // newer is a Fencing as a newer version might write it.
-func newer() view.Record {
-	r, err := view.ReadRecord(map[string]any{
+func newer() view.ParsedFencing {
+	r, err := view.ParseFencing(map[string]any{
 		"apiVersion": "forcefence.io/v1alpha1", "kind": "Fencing", "metadata": map[string]any{"name": "n9.f-aaaaaaaaaaaa"},
 		"spec":   map[string]any{"node": "n9", "by": "forcefence-9", "startedAt": "2026-05-04T11:59:00.000000Z", "colour": "red"},
 		"status": map[string]any{"phase": "Sideways", "timeline": []any{map[string]any{"phase": "Sideways", "at": "2026-05-04T11:59:01.000000Z"}}},
@@ -137,7 +137,7 @@ func testServer(t *testing.T, change func(*Options)) (*httptest.Server, *people)
 	if change != nil {
 		change(&o)
 	}
-	srv := httptest.NewServer(newServer(o).handler())
+	srv := httptest.NewServer(newServer(o).newHandler())
 	t.Cleanup(srv.Close)
 	return srv, p
 }
@@ -158,13 +158,13 @@ func (p *people) review(_ context.Context, token string) (string, error) {
 	case p.away:
 		return "", errors.New("no route to host")
 	case p.gone:
-		return "", errNobody
+		return "", errUnknownToken
 	case token == "blind":
 		return token, errNoRight
 	case token == "ann", token == "bob":
 		return token, nil
 	}
-	return "", errNobody
+	return "", errUnknownToken
 }
 
 func (p *people) set(f func()) {
@@ -315,13 +315,13 @@ func TestGate(t *testing.T) {
 	p := &people{}
 	g := newGate(p.review, func() time.Time { return at })
 	ctx := t.Context()
-	shown, _, err := g.login(ctx, "ann")
+	shown, _, err := g.openLogin(ctx, "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
 	see := func(want error) {
 		t.Helper()
-		if _, err := g.cookie(ctx, shown); !errors.Is(err, want) {
+		if _, err := g.reviewCookie(ctx, shown); !errors.Is(err, want) {
 			t.Errorf("%s after the log in: got %v, want %v", at.Sub(now), err, want)
 		}
 	}
@@ -331,14 +331,14 @@ func TestGate(t *testing.T) {
 	if p.asked != 1 {
 		t.Errorf("asked %d times, want once", p.asked)
 	}
-	at = at.Add(reviewed - 1)
+	at = at.Add(reviewValidFor - 1)
 	p.gone = true
 	see(nil)
 	at = at.Add(1)
-	see(errNobody) // the token was taken back half a minute ago
+	see(errUnknownToken) // the token was taken back half a minute ago
 	p.gone = false
-	see(errNobody) // and its cookie with it
-	shown, _, err = g.login(ctx, "ann")
+	see(errUnknownToken) // and its cookie with it
+	shown, _, err = g.openLogin(ctx, "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,30 +348,30 @@ func TestGate(t *testing.T) {
 	if p.asked != 1 {
 		t.Errorf("asked %d times after the clock was set back, want once", p.asked)
 	}
-	at = now.Add(reviewed + stays)
-	see(errNobody)
+	at = now.Add(reviewValidFor + maxLoginTime)
+	see(errUnknownToken)
 
 	p.asked = 0
 	refused := 0
 	for i := range 500 {
-		if _, err := g.bearer(ctx, fmt.Sprintf("guess-%d", i)); errors.Is(err, errTooMany) {
+		if _, err := g.reviewBearer(ctx, fmt.Sprintf("guess-%d", i)); errors.Is(err, errTooMany) {
 			refused++
 		}
 	}
 	if p.asked > 25 || refused < 475 {
 		t.Errorf("of 500 guesses: got %d reviews and %d refused, want 25 reviews at most", p.asked, refused)
 	}
-	if _, err := g.bearer(ctx, strings.Repeat("x", longest+1)); !errors.Is(err, errNobody) {
+	if _, err := g.reviewBearer(ctx, strings.Repeat("x", maxTokenBytes+1)); !errors.Is(err, errUnknownToken) {
 		t.Errorf("a long token: got %v", err)
 	}
-	for range 2 * mostKnown {
+	for range 2 * maxLogins {
 		at = at.Add(time.Second)
-		if shown, _, err = g.login(ctx, "bob"); err != nil {
+		if shown, _, err = g.openLogin(ctx, "bob"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(g.known) > mostKnown {
-		t.Errorf("keeps %d, want %d at most", len(g.known), mostKnown)
+	if len(g.known) > maxLogins {
+		t.Errorf("keeps %d, want %d at most", len(g.known), maxLogins)
 	}
 	see(nil) // the newest
 }
@@ -432,7 +432,7 @@ func TestStream(t *testing.T) {
 	}
 	// Other readers, who read nothing: they are counted, and the first reads on.
 	var others []func()
-	for range streams - 1 {
+	for range maxStreams - 1 {
 		_, _, leave := follow()
 		others = append(others, leave)
 	}
@@ -604,7 +604,7 @@ func BenchmarkFleet(b *testing.B) {
 	for name, q := range map[string]view.NodeQuery{"all": {}, "one": {Text: "n4321"}} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if err := (frame{title: "Fleet", live: true}).around(fleetPage(view.FleetOf(s), q, 1)).Render(io.Discard); err != nil {
+				if err := (frame{title: "Fleet", live: true}).wrapMain(fleetPage(view.FleetOf(s), q, 1)).Render(io.Discard); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -641,7 +641,7 @@ func TestPaged(t *testing.T) {
 		"/?name=n432&page=9": "n4321", "/?state=fencing": "of 1250", "/?provider=none": "n8", "/fences?page=17": "1601 to 1625 of 1625", "/?state=nonsense": "Nodes: none.",
 	} {
 		got := ask(t, http.MethodGet, srv.URL+path, "", map[string]string{"Authorization": "Bearer ann"})
-		if got.code != 200 || !strings.Contains(got.body, want) || len(got.body) > 200<<10 || strings.Count(got.body, "<tr>") > rows+1 {
+		if got.code != 200 || !strings.Contains(got.body, want) || len(got.body) > 200<<10 || strings.Count(got.body, "<tr>") > maxRows+1 {
 			t.Errorf("%s: got %d, %d bytes, %d rows, want %q in\n%.3000s", path, got.code, len(got.body), strings.Count(got.body, "<tr>"), want, got.body)
 		}
 	}

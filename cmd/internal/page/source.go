@@ -31,42 +31,42 @@ type Source struct {
 	SourceOptions
 
 	mu     sync.Mutex // guards what follows
-	fences map[string]view.Record
+	fences map[string]view.ParsedFencing
 	why    string // why fences may be missing
 	events events
 
-	making sync.Mutex // held while a fleet is made; guards made
-	made   *view.Fleet
+	fleetMu sync.Mutex // held while a fleet is made; guards made
+	made    *view.Fleet
 }
 
 // SourceOptions is what a Source is made of. All are required.
 type SourceOptions struct {
-	Cache   client.Reader // of Nodes
-	Client  kubernetes.Interface
-	Dynamic dynamic.Interface
-	Led     func(*corev1.Node) view.NodeConfig // what the configuration in force says of a node; it must not block
-	Key     string                             // the mark's
-	Log     *slog.Logger
-	Now     func() time.Time
+	Cache      client.Reader // of Nodes
+	Client     kubernetes.Interface
+	Dynamic    dynamic.Interface
+	NodeConfig func(*corev1.Node) view.NodeConfig // what the configuration in force says of a node; it must not block
+	Key        string                             // the mark's
+	Log        *slog.Logger
+	Now        func() time.Time
 }
 
 const (
-	fresh = time.Second // how old a fleet may be that is shown
+	maxFleetAge = time.Second // how old a fleet may be that is shown
 
-	lookAgain = 5 * time.Second // at a resource that could not be watched
+	watchRetry = 5 * time.Second // at a resource that could not be watched
 )
 
 // NewSource makes a Source. It holds nothing but Nodes until Run.
 func NewSource(o SourceOptions) *Source {
-	return &Source{SourceOptions: o, fences: map[string]view.Record{}, why: "they have not been read yet", events: events{}}
+	return &Source{SourceOptions: o, fences: map[string]view.ParsedFencing{}, why: "they have not been read yet", events: events{}}
 }
 
 // Fleet is what the page shows, a second old at most. It blocks until the informer has all Nodes, two seconds at most. It must not be changed.
 func (s *Source) Fleet() (*view.Fleet, error) {
-	s.making.Lock()
-	defer s.making.Unlock()
+	s.fleetMu.Lock()
+	defer s.fleetMu.Unlock()
 	now := s.Now()
-	if s.made != nil && now.Sub(s.made.At) >= 0 && now.Sub(s.made.At) < fresh {
+	if s.made != nil && now.Sub(s.made.At) >= 0 && now.Sub(s.made.At) < maxFleetAge {
 		return s.made, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -75,9 +75,9 @@ func (s *Source) Fleet() (*view.Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	snap := view.Snapshot{At: now, Key: s.Key, Nodes: nodes, NodeConfig: s.Led}
+	snap := view.Snapshot{At: now, Key: s.Key, Nodes: nodes, NodeConfig: s.NodeConfig}
 	s.mu.Lock()
-	snap.Missing, snap.Events = s.why, s.events.all()
+	snap.Missing, snap.Events = s.why, s.events.listEvents()
 	for _, r := range s.fences {
 		snap.Fences = append(snap.Fences, r)
 	}
@@ -91,7 +91,7 @@ func (s *Source) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	fencings := s.Dynamic.Resource(api.Resource)
 	work.Go(func() {
-		s.follow(ctx, "fencings.forcefence.io", &unstructured.Unstructured{}, records{s}, &toolscache.ListWatch{
+		s.followResource(ctx, "fencings.forcefence.io", &unstructured.Unstructured{}, fencingStore{s}, &toolscache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return fencings.List(ctx, o) },
 			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				return fencings.Watch(ctx, o)
@@ -100,7 +100,7 @@ func (s *Source) Run(ctx context.Context) error {
 	})
 	about := s.Client.EventsV1().Events(metav1.NamespaceDefault) // where those about Nodes are
 	work.Go(func() {
-		s.follow(ctx, "events", &eventsv1.Event{}, told{s}, &toolscache.ListWatch{
+		s.followResource(ctx, "events", &eventsv1.Event{}, eventStore{s}, &toolscache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				o.FieldSelector = aboutNodes
 				return about.List(ctx, o)
@@ -117,8 +117,8 @@ func (s *Source) Run(ctx context.Context) error {
 
 const aboutNodes = "regarding.kind=Node"
 
-// follow keeps a store up to date, and tells why it cannot; it holds mu when it does.
-func (s *Source) follow(ctx context.Context, name string, kind runtime.Object, into toolscache.ReflectorStore, lw *toolscache.ListWatch, lost func(why string)) {
+// followResource keeps a store up to date, and tells why it cannot; it holds mu when it does.
+func (s *Source) followResource(ctx context.Context, name string, kind runtime.Object, into toolscache.ReflectorStore, lw *toolscache.ListWatch, lost func(why string)) {
 	r := toolscache.NewReflectorWithOptions(lw, kind, into, toolscache.ReflectorOptions{Name: "status page " + name})
 	before := ""
 	for ctx.Err() == nil {
@@ -133,7 +133,7 @@ func (s *Source) follow(ctx context.Context, name string, kind runtime.Object, i
 		case apierrors.IsForbidden(err):
 			why = "the controller may not watch " + name + " (kustomize component status)"
 		default:
-			why = name + " cannot be read: " + view.Line(err.Error(), 200)
+			why = name + " cannot be read: " + view.OneLine(err.Error(), 200)
 		}
 		if why != "" {
 			s.mu.Lock()
@@ -146,25 +146,25 @@ func (s *Source) follow(ctx context.Context, name string, kind runtime.Object, i
 		before = why
 		select {
 		case <-ctx.Done():
-		case <-time.After(lookAgain):
+		case <-time.After(watchRetry):
 		}
 	}
 }
 
-var errKind = errors.New("not what was asked for")
+var errWrongType = errors.New("not what was asked for")
 
-// records is the Source as the store of Fencings.
-type records struct{ s *Source }
+// fencingStore is the Source as the store of Fencings.
+type fencingStore struct{ s *Source }
 
-func (r records) Add(o any) error {
+func (r fencingStore) Add(o any) error {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
-		return fmt.Errorf("%w: %T", errKind, o)
+		return fmt.Errorf("%w: %T", errWrongType, o)
 	}
-	rec, err := view.ReadRecord(u.Object)
+	rec, err := view.ParseFencing(u.Object)
 	if err != nil {
 		r.s.Log.Debug("A Fencing cannot be read", "fencing", u.GetName(), "error", err)
-		rec = view.Record{Strange: []string{"nothing that this version can read"}}
+		rec = view.ParsedFencing{Unrecognized: []string{"nothing that this version can read"}}
 		rec.Fencing.Name = u.GetName()
 	}
 	r.s.mu.Lock()
@@ -174,12 +174,12 @@ func (r records) Add(o any) error {
 	return nil
 }
 
-func (r records) Update(o any) error { return r.Add(o) }
+func (r fencingStore) Update(o any) error { return r.Add(o) }
 
-func (r records) Delete(o any) error {
+func (r fencingStore) Delete(o any) error {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
-		return fmt.Errorf("%w: %T", errKind, o)
+		return fmt.Errorf("%w: %T", errWrongType, o)
 	}
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -187,9 +187,9 @@ func (r records) Delete(o any) error {
 	return nil
 }
 
-func (r records) Replace(list []any, _ string) error {
+func (r fencingStore) Replace(list []any, _ string) error {
 	r.s.mu.Lock()
-	r.s.fences, r.s.why = map[string]view.Record{}, ""
+	r.s.fences, r.s.why = map[string]view.ParsedFencing{}, ""
 	r.s.mu.Unlock()
 	var errs []error
 	for _, o := range list {
@@ -199,28 +199,28 @@ func (r records) Replace(list []any, _ string) error {
 }
 
 // Resync does nothing: nothing is kept that could differ.
-func (records) Resync() error { return nil }
+func (fencingStore) Resync() error { return nil }
 
-// told is the Source as the store of Events.
-type told struct{ s *Source }
+// eventStore is the Source as the store of Events.
+type eventStore struct{ s *Source }
 
-func (t told) Add(o any) error {
+func (t eventStore) Add(o any) error {
 	e, ok := o.(*eventsv1.Event)
 	if !ok {
-		return fmt.Errorf("%w: %T", errKind, o)
+		return fmt.Errorf("%w: %T", errWrongType, o)
 	}
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
-	t.s.events.put(e)
+	t.s.events.putEvent(e)
 	return nil
 }
 
-func (t told) Update(o any) error { return t.Add(o) }
+func (t eventStore) Update(o any) error { return t.Add(o) }
 
-func (t told) Delete(o any) error {
+func (t eventStore) Delete(o any) error {
 	e, ok := o.(*eventsv1.Event)
 	if !ok {
-		return fmt.Errorf("%w: %T", errKind, o)
+		return fmt.Errorf("%w: %T", errWrongType, o)
 	}
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
@@ -231,7 +231,7 @@ func (t told) Delete(o any) error {
 	return nil
 }
 
-func (t told) Replace(list []any, _ string) error {
+func (t eventStore) Replace(list []any, _ string) error {
 	t.s.mu.Lock()
 	t.s.events = events{}
 	t.s.mu.Unlock()
@@ -243,22 +243,22 @@ func (t told) Replace(list []any, _ string) error {
 }
 
 // Resync does nothing, as that of records.
-func (told) Resync() error { return nil }
+func (eventStore) Resync() error { return nil }
 
 // events are the newest Events of each node, by their names. Whoever may write Events in the namespace default may write many, about any name:
 // they take no more room than this, 100 MB at the worst and 5 MB of a healthy fleet.
 type events map[string]map[string]view.Event
 
 const (
-	mostEvents = 20   // of a node
-	mostNodes  = 6000 // with Events
+	maxEvents = 20   // of a node
+	maxNodes  = 6000 // with Events
 )
 
-func (e events) put(o *eventsv1.Event) {
+func (e events) putEvent(o *eventsv1.Event) {
 	node := o.Regarding.Name
 	of := e[node]
 	if of == nil {
-		if len(e) >= mostNodes {
+		if len(e) >= maxNodes {
 			for other := range e { // any
 				delete(e, other)
 				break
@@ -275,10 +275,10 @@ func (e events) put(o *eventsv1.Event) {
 		at, count = o.Series.LastObservedTime.Time, int(o.Series.Count)
 	}
 	of[o.Name] = view.Event{
-		At: at, From: view.Line(cmp.Or(o.ReportingController, o.DeprecatedSource.Component), 60), Reason: view.Line(o.Reason, 80),
-		Note: view.Line(o.Note, 400), Warning: o.Type == corev1.EventTypeWarning, Count: count,
+		At: at, From: view.OneLine(cmp.Or(o.ReportingController, o.DeprecatedSource.Component), 60), Reason: view.OneLine(o.Reason, 80),
+		Note: view.OneLine(o.Note, 400), Warning: o.Type == corev1.EventTypeWarning, Count: count,
 	}
-	if len(of) > mostEvents {
+	if len(of) > maxEvents {
 		oldest := ""
 		for name, v := range of {
 			if oldest == "" || v.At.Before(of[oldest].At) {
@@ -289,7 +289,7 @@ func (e events) put(o *eventsv1.Event) {
 	}
 }
 
-func (e events) all() map[string][]view.Event {
+func (e events) listEvents() map[string][]view.Event {
 	out := make(map[string][]view.Event, len(e))
 	for node, of := range e {
 		for _, v := range of {

@@ -37,10 +37,10 @@ import (
 )
 
 const (
-	mostFences  = 512              // that are known at the same time
-	mostAsked   = 8                // questions of one node from before its fence
-	askedBefore = 30 * time.Second // how old they may be as it begins
-	complain    = time.Minute      // between two lines of the log about a collector
+	maxFences   = 512              // that are known at the same time
+	maxAsked    = 8                // questions of one node from before its fence
+	maxAskedAge = 30 * time.Second // how old they may be as it begins
+	logInterval = time.Minute      // between two lines of the log about a collector
 )
 
 // Tracer makes spans of what it is told. A nil one does nothing.
@@ -49,15 +49,15 @@ type Tracer struct {
 	tracer   oteltrace.Tracer
 
 	mu     sync.Mutex // guards the rest
-	fences map[string]open
+	fences map[string]openFence
 	asked  map[string][]observe.Part // by node, while it has no fence
 }
 
-// open is a fence that is not over.
-type open struct {
-	phase taint.Phase
-	since time.Time // when it was entered
-	told  time.Time
+// openFence is a fence that is not over.
+type openFence struct {
+	phase      taint.Phase
+	since      time.Time // when it was entered
+	reportedAt time.Time
 }
 
 // New makes a Tracer as the environment says, nil where it names no collector. instance names this process. A setting that makes no sense is an
@@ -91,11 +91,11 @@ func New(instance, version string, log *slog.Logger) (*Tracer, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err), exporter.Shutdown(context.Background()))
 	}
-	otel.SetErrorHandler(&complaints{log: log})
-	t := &Tracer{fences: map[string]open{}, asked: map[string][]observe.Part{}}
+	otel.SetErrorHandler(&exporterLog{log: log})
+	t := &Tracer{fences: map[string]openFence{}, asked: map[string][]observe.Part{}}
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter), // drops what does not fit into its queue
-		sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithIDGenerator(ids{}), sdktrace.WithResource(about),
+		sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithIDGenerator(chosenIDs{}), sdktrace.WithResource(about),
 	)
 	t.tracer = t.provider.Tracer("github.com/forcefence/forcefence")
 	return t, nil
@@ -109,8 +109,8 @@ func (t *Tracer) Close(ctx context.Context) error {
 	return t.provider.Shutdown(ctx)
 }
 
-// Tell makes spans of what one moment told of a fence. It does not block.
-func (t *Tracer) Tell(told journal.Told) {
+// ReportFence makes spans of what one moment told of a fence. It does not block.
+func (t *Tracer) ReportFence(told journal.Update) {
 	if t == nil || told.Shadow {
 		return
 	}
@@ -119,33 +119,33 @@ func (t *Tracer) Tell(told journal.Told) {
 	name, r := told.Name(), told.Record
 	f, known := t.fences[name]
 	if !known {
-		if !r.Open() { // it ended before
+		if !r.IsOpen() { // it ended before
 			return
 		}
-		t.room()
-		f = open{phase: r.Phase, since: r.At}
+		t.makeRoom()
+		f = openFence{phase: r.Phase, since: r.At}
 		for _, p := range t.asked[told.Node] {
-			if r.Since.Sub(p.Ended) < askedBefore {
-				t.part(name, "", p)
+			if r.Since.Sub(p.Ended) < maxAskedAge {
+				t.addSpan(name, "", p)
 			}
 		}
 		delete(t.asked, told.Node)
 	}
-	f.told = told.At
-	ended, result := !r.Open(), string(r.Result)
+	f.reportedAt = told.At
+	ended, result := !r.IsOpen(), string(r.Result)
 	end := r.At
 	if told.Gone && !ended {
 		ended, result, end = true, journal.ResultNodeGone, told.At
 	}
 	if r.Phase != f.phase || ended {
-		t.span(name, string(f.phase), root(name), spanID(name, string(f.phase)), f.since).End(oteltrace.WithTimestamp(end))
+		t.startSpan(name, string(f.phase), rootSpanID(name), spanID(name, string(f.phase)), f.since).End(oteltrace.WithTimestamp(end))
 		f.phase, f.since = r.Phase, r.At
 	}
 	if t.fences[name] = f; !ended {
 		return
 	}
 	delete(t.fences, name)
-	s := t.span(name, "fence", oteltrace.SpanID{}, root(name), r.Since,
+	s := t.startSpan(name, "fence", oteltrace.SpanID{}, rootSpanID(name), r.Since,
 		attribute.String("k8s.node.name", told.Node), attribute.String("forcefence.fence.id", r.ID), attribute.String("forcefence.fence.by", r.By),
 		attribute.String("forcefence.fence.result", result), attribute.String("forcefence.device", r.Device), attribute.String("forcefence.fence.why", told.Why),
 		attribute.Bool("forcefence.fence.power_off", r.PowerOff))
@@ -155,43 +155,43 @@ func (t *Tracer) Tell(told journal.Told) {
 	s.End(oteltrace.WithTimestamp(end))
 }
 
-// Took makes a span of a part of a fence. One from before there is a fence is kept until there is. It does not block.
-func (t *Tracer) Took(p observe.Part) {
+// ObserveSpan makes a span of a part of a fence. One from before there is a fence is kept until there is. It does not block.
+func (t *Tracer) ObserveSpan(p observe.Part) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p.Record.Open() {
-		t.part(journal.Name(p.Node, *p.Record), p.Record.Phase, p)
+	if p.Record.IsOpen() {
+		t.addSpan(journal.ObjectName(p.Node, *p.Record), p.Record.Phase, p)
 		return
 	}
-	if len(t.asked) >= mostFences && t.asked[p.Node] == nil {
+	if len(t.asked) >= maxFences && t.asked[p.Node] == nil {
 		clear(t.asked) // of a storm only the fences matter
 	}
 	t.asked[p.Node] = append(t.asked[p.Node], p)
-	if all := t.asked[p.Node]; len(all) > mostAsked {
+	if all := t.asked[p.Node]; len(all) > maxAsked {
 		t.asked[p.Node] = all[1:]
 	}
 }
 
-// room forgets the fence that was told of longest ago, where there are too many. The caller holds mu.
-func (t *Tracer) room() {
-	if len(t.fences) < mostFences {
+// makeRoom forgets the fence that was told of longest ago, where there are too many. The caller holds mu.
+func (t *Tracer) makeRoom() {
+	if len(t.fences) < maxFences {
 		return
 	}
 	oldest := ""
 	for name, f := range t.fences {
-		if oldest == "" || f.told.Before(t.fences[oldest].told) {
+		if oldest == "" || f.reportedAt.Before(t.fences[oldest].reportedAt) {
 			oldest = name
 		}
 	}
 	delete(t.fences, oldest)
 }
 
-// part makes the span of a part, below a phase, or the whole fence if that is "".
-func (t *Tracer) part(name string, phase taint.Phase, p observe.Part) {
-	parent := root(name)
+// addSpan makes the span of a part, below a phase, or the whole fence if that is "".
+func (t *Tracer) addSpan(name string, phase taint.Phase, p observe.Part) {
+	parent := rootSpanID(name)
 	if phase != "" {
 		parent = spanID(name, string(phase))
 	}
@@ -205,44 +205,44 @@ func (t *Tracer) part(name string, phase taint.Phase, p observe.Part) {
 	if p.Pods > 0 {
 		attrs = append(attrs, attribute.Int("forcefence.pods", p.Pods))
 	}
-	s := t.span(name, p.Name, parent, random(), p.Begun, attrs...)
+	s := t.startSpan(name, p.Name, parent, randomSpanID(), p.Begun, attrs...)
 	if p.Err != nil {
-		s.SetStatus(codes.Error, providers.Class(p.Err))
+		s.SetStatus(codes.Error, providers.ErrorClass(p.Err))
 	}
 	s.End(oteltrace.WithTimestamp(p.Ended))
 }
 
-// span begins a span of a fence's trace, in the past.
-func (t *Tracer) span(name, what string, parent, own oteltrace.SpanID, begun time.Time, attrs ...attribute.KeyValue) oteltrace.Span {
-	ctx := context.WithValue(context.Background(), chosen{}, own)
+// startSpan begins a span of a fence's trace, in the past.
+func (t *Tracer) startSpan(name, what string, parent, own oteltrace.SpanID, begun time.Time, attrs ...attribute.KeyValue) oteltrace.Span {
+	ctx := context.WithValue(context.Background(), spanIDKey{}, own)
 	opts := []oteltrace.SpanStartOption{oteltrace.WithTimestamp(begun), oteltrace.WithAttributes(attrs...)}
 	if parent.IsValid() {
 		ctx = oteltrace.ContextWithRemoteSpanContext(ctx, oteltrace.NewSpanContext(oteltrace.SpanContextConfig{
 			TraceID: traceID(name), SpanID: parent, TraceFlags: oteltrace.FlagsSampled, Remote: true,
 		}))
 	} else {
-		ctx = context.WithValue(ctx, whole{}, traceID(name))
+		ctx = context.WithValue(ctx, traceIDKey{}, traceID(name))
 	}
 	_, s := t.tracer.Start(ctx, what, opts...)
 	return s
 }
 
-// chosen and whole are the keys of a new span's id and, of a root, its trace's.
+// spanIDKey and whole are the keys of a new span's id and, of a root, its trace's.
 type (
-	chosen struct{}
-	whole  struct{}
+	spanIDKey  struct{}
+	traceIDKey struct{}
 )
 
-// ids takes the ids that span chose.
-type ids struct{}
+// chosenIDs takes the ids that span chose.
+type chosenIDs struct{}
 
-func (ids) NewIDs(ctx context.Context) (oteltrace.TraceID, oteltrace.SpanID) {
-	of, _ := ctx.Value(whole{}).(oteltrace.TraceID)
-	return of, ids{}.NewSpanID(ctx, of)
+func (chosenIDs) NewIDs(ctx context.Context) (oteltrace.TraceID, oteltrace.SpanID) {
+	of, _ := ctx.Value(traceIDKey{}).(oteltrace.TraceID)
+	return of, chosenIDs{}.NewSpanID(ctx, of)
 }
 
-func (ids) NewSpanID(ctx context.Context, _ oteltrace.TraceID) oteltrace.SpanID {
-	id, _ := ctx.Value(chosen{}).(oteltrace.SpanID)
+func (chosenIDs) NewSpanID(ctx context.Context, _ oteltrace.TraceID) oteltrace.SpanID {
+	id, _ := ctx.Value(spanIDKey{}).(oteltrace.SpanID)
 	return id
 }
 
@@ -251,20 +251,20 @@ func traceID(name string) oteltrace.TraceID {
 	return oteltrace.TraceID(sum[:16])
 }
 
-func root(name string) oteltrace.SpanID { return spanID(name, "fence") }
+func rootSpanID(name string) oteltrace.SpanID { return spanID(name, "fence") }
 
 func spanID(name, what string) oteltrace.SpanID {
 	sum := sha256.Sum256([]byte(what + "\n" + name))
 	return oteltrace.SpanID(sum[:8])
 }
 
-func random() (id oteltrace.SpanID) {
+func randomSpanID() (id oteltrace.SpanID) {
 	_, _ = rand.Read(id[:]) // never fails: crypto/rand
 	return id
 }
 
-// complaints are what OpenTelemetry's library could not do, in our log, now and then.
-type complaints struct {
+// exporterLog are what OpenTelemetry's library could not do, in our log, now and then.
+type exporterLog struct {
 	log *slog.Logger
 
 	mu   sync.Mutex // guards last
@@ -272,10 +272,10 @@ type complaints struct {
 }
 
 // Handle implements otel.ErrorHandler.
-func (c *complaints) Handle(err error) {
+func (c *exporterLog) Handle(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.last) >= complain {
+	if now := time.Now(); now.Sub(c.last) >= logInterval {
 		c.last = now
 		c.log.Warn("Traces do not reach their collector; nothing else changes", "error", strings.TrimSpace(err.Error()))
 	}

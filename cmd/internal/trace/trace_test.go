@@ -88,7 +88,7 @@ func record(phase taint.Phase, result taint.Result, entered int) taint.Record {
 }
 
 func (t *Tracer) told(r taint.Record, now int) {
-	t.Tell(journal.Told{Node: "n7", At: at(now), Record: r, Why: "NotReady"})
+	t.ReportFence(journal.Update{Node: "n7", At: at(now), Record: r, Why: "NotReady"})
 }
 
 func (t *Tracer) took(r *taint.Record, name string, begun, ended int, more ...func(*observe.Part)) {
@@ -96,7 +96,7 @@ func (t *Tracer) took(r *taint.Record, name string, begun, ended int, more ...fu
 	for _, m := range more {
 		m(&p)
 	}
-	t.Took(p)
+	t.ObserveSpan(p)
 }
 
 func said(state providers.PowerState, err error) func(*observe.Part) {
@@ -200,7 +200,7 @@ func TestEnds(t *testing.T) {
 	}{
 		{"its Node was deleted", func(tr *Tracer) {
 			tr.told(record(taint.PhaseArmed, "", 2), 2)
-			tr.Tell(journal.Told{Node: "n7", At: at(7), Record: record(taint.PhaseArmed, "", 2), Gone: true})
+			tr.ReportFence(journal.Update{Node: "n7", At: at(7), Record: record(taint.PhaseArmed, "", 2), Gone: true})
 		}, "fence 1-7 NodeGone\n Armed 2-7\n"},
 		{"the machine does not go off", func(tr *Tracer) {
 			tr.told(record(taint.PhasePoweringOff, "", 2), 2)
@@ -212,7 +212,7 @@ func TestEnds(t *testing.T) {
 		}, "fence 1-3 Lifted\n Armed 2-3\n"},
 		{"one that ended before", func(tr *Tracer) { tr.told(record(taint.PhaseDone, taint.ResultEvicted, 2), 2) }, ""},
 		{"a shadow decision", func(tr *Tracer) {
-			tr.Tell(journal.Told{Node: "n7", At: at(2), Record: record(taint.PhaseArmed, "", 2), Shadow: true})
+			tr.ReportFence(journal.Update{Node: "n7", At: at(2), Record: record(taint.PhaseArmed, "", 2), Shadow: true})
 		}, ""},
 		{"questions without a fence", func(tr *Tracer) { tr.took(nil, "ask", 1, 2, said(providers.PowerOn, nil)) }, ""},
 	} {
@@ -239,12 +239,12 @@ func TestCollectorThatHangs(t *testing.T) {
 	r := record(taint.PhaseEvicting, "", 1)
 	for i := range 50_000 {
 		node := fmt.Sprintf("n%d", i)
-		tr.Tell(journal.Told{Node: node, At: at(i), Record: r})
-		tr.Took(observe.Part{Node: node, Record: &r, Name: "delete", Begun: at(i), Ended: at(i + 1)})
-		tr.Took(observe.Part{Node: node, Name: "ask", Begun: at(i), Ended: at(i + 1)})
+		tr.ReportFence(journal.Update{Node: node, At: at(i), Record: r})
+		tr.ObserveSpan(observe.Part{Node: node, Record: &r, Name: "delete", Begun: at(i), Ended: at(i + 1)})
+		tr.ObserveSpan(observe.Part{Node: node, Name: "ask", Begun: at(i), Ended: at(i + 1)})
 	}
-	if len(tr.fences) > mostFences || len(tr.asked) > mostFences {
-		t.Errorf("kept %d fences and questions of %d nodes, want %d at most", len(tr.fences), len(tr.asked), mostFences)
+	if len(tr.fences) > maxFences || len(tr.asked) > maxFences {
+		t.Errorf("kept %d fences and questions of %d nodes, want %d at most", len(tr.fences), len(tr.asked), maxFences)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -277,8 +277,8 @@ func TestOffAndFaults(t *testing.T) {
 			if tr != nil || (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hunter2")) {
 				t.Errorf("got %v and %v, want none and %q", tr, err, test.want)
 			}
-			tr.Tell(journal.Told{})
-			tr.Took(observe.Part{})
+			tr.ReportFence(journal.Update{})
+			tr.ObserveSpan(observe.Part{})
 			kit.Must(t, tr.Close(t.Context()))
 		})
 	}
@@ -287,7 +287,7 @@ func TestOffAndFaults(t *testing.T) {
 // The log tells of a collector that does not answer once in a while, not for each batch.
 func TestComplaints(t *testing.T) {
 	var log kit.Log
-	h := &complaints{log: slog.New(slog.NewTextHandler(&log, nil))}
+	h := &exporterLog{log: slog.New(slog.NewTextHandler(&log, nil))}
 	for range 3 {
 		otel.ErrorHandlerFunc(h.Handle).Handle(errors.New("connection refused"))
 	}

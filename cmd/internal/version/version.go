@@ -23,8 +23,8 @@ func String() string {
 	return "unknown"
 }
 
-// Agent is what servers are told of who asks, in the form of HTTP's User-Agent: "forcefence/v1.2.3".
-func Agent(program string) string { return program + "/" + strings.Trim(String(), "()") } // Go says (devel), which would be a comment there
+// UserAgent is what servers are told of who asks, in the form of HTTP's User-Agent: "forcefence/v1.2.3".
+func UserAgent(program string) string { return program + "/" + strings.Trim(String(), "()") } // Go says (devel), which would be a comment there
 
 // Command is `version` of each program.
 func Command() *cobra.Command {

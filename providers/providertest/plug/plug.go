@@ -58,9 +58,9 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("address %w", err)
 	}
-	p := &Provider{cfg: *c, opts: o.Defaulted(), origin: u.Scheme + "://" + u.Host}
+	p := &Provider{cfg: *c, opts: o.WithDefaults(), origin: u.Scheme + "://" + u.Host}
 	p.http = &http.Client{
-		Transport:     remote.Permitted{Next: p.cfg.Transport(nil)},
+		Transport:     remote.Permitted{Next: p.cfg.NewTransport(nil)},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the password is for the strip alone
 	}
 	return p, nil
@@ -81,15 +81,15 @@ var (
 	_ providers.Closer   = (*Provider)(nil)
 )
 
-// Limits implements providers.Limiter: the strip is one small computer. What is trusted or not is each outlet: there is no Device.
-func (p *Provider) Limits(providers.Target) string { return p.origin }
+// LimitGroup implements providers.Limiter: the strip is one small computer. What is trusted or not is each outlet: there is no Device.
+func (p *Provider) LimitGroup(providers.Target) string { return p.origin }
 
 // State asks for the outlet. A word that the strip's manual does not have is PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
-	err := p.do(ctx, "ask state of", t, func(ctx context.Context) error {
+	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context) error {
 		var outlet struct{ State string }
 		at := p.opts.Now()
-		if err := p.call(ctx, http.MethodGet, t.ID, nil, &outlet); err != nil {
+		if err := p.callStrip(ctx, http.MethodGet, t.ID, nil, &outlet); err != nil {
 			return err
 		}
 		obs = providers.Observation{State: powerState(outlet.State), Raw: outlet.State, At: providers.InstantOf(at)}
@@ -100,12 +100,12 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 
 // PowerOff opens the outlet's relay.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
-	return p.set(remote.WithStill(ctx, still), "power off", t, "off")
+	return p.setOutlet(remote.WithStill(ctx, still), "power off", t, "off")
 }
 
 // PowerOn closes it.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
-	return p.set(remote.WithStill(ctx, still), "power on", t, "on")
+	return p.setOutlet(remote.WithStill(ctx, still), "power on", t, "on")
 }
 
 // Close closes the connections.
@@ -114,14 +114,14 @@ func (p *Provider) Close(context.Context) error {
 	return nil
 }
 
-func (p *Provider) set(ctx context.Context, act string, t providers.Target, word string) error {
-	return p.do(ctx, act, t, func(ctx context.Context) error {
-		return p.call(ctx, http.MethodPut, t.ID, map[string]string{"state": word}, &struct{}{})
+func (p *Provider) setOutlet(ctx context.Context, act string, t providers.Target, word string) error {
+	return p.runCall(ctx, act, t, func(ctx context.Context) error {
+		return p.callStrip(ctx, http.MethodPut, t.ID, map[string]string{"state": word}, &struct{}{})
 	})
 }
 
-func (p *Provider) do(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
-	return remote.Do(ctx, act, t, "plug "+p.opts.Name+" outlet "+t.ID, f)
+func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
+	return remote.RunCall(ctx, act, t, "plug "+p.opts.Name+" outlet "+t.ID, f)
 }
 
 // powerState maps the strip's words; it is the only place where an Off is made.
@@ -138,17 +138,17 @@ func powerState(word string) providers.PowerState {
 	}
 }
 
-// call sends one request once.
-func (p *Provider) call(ctx context.Context, method, outlet string, body, into any) error {
+// callStrip sends one request once.
+func (p *Provider) callStrip(ctx context.Context, method, outlet string, body, into any) error {
 	if outlet == "" || strings.Trim(outlet, ".") == "" {
 		return providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it its outlet"))
 	}
-	password, err := p.cfg.Password()
+	password, err := p.cfg.ReadPassword()
 	if err != nil {
 		return err
 	}
-	sum := p.refusals.Sum(p.cfg.Username, password)
-	if err := p.refusals.Check(p.origin, sum, p.opts.Now()); err != nil {
+	sum := p.refusals.HashCredential(p.cfg.Username, password)
+	if err := p.refusals.CheckRefused(p.origin, sum, p.opts.Now()); err != nil {
 		return err
 	}
 	payload, err := json.Marshal(body)
@@ -167,7 +167,7 @@ func (p *Provider) call(ctx context.Context, method, outlet string, body, into a
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized:
-		return p.refusals.Denied(p.origin, sum, p.opts.Now(), errors.New("401 Unauthorized"))
+		return p.refusals.RememberDenied(p.origin, sum, p.opts.Now(), errors.New("401 Unauthorized"))
 	case resp.StatusCode != http.StatusOK:
 		return providers.WithClass(remote.HTTPClass(resp.StatusCode), fmt.Errorf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 	}

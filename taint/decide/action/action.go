@@ -22,17 +22,17 @@ type Decision struct {
 	RequeueAfter time.Duration // Wait: when to look again
 
 	// What people are told beside the reason.
-	Alert string     // "" or why a person should look; the mark stays
-	Stuck []StuckPod // pods that the API server does not let us end, delete, spare or set not ready
-	Notes []Note     // what policies leave undone
-	Aside Aside      // why policies end nothing that they would end otherwise
-	Once  string     // what a refusal is about where it is one for many nodes, so that it is told once; "" where it is not
-	Would Would      // Wait: what would be done now in mode fence, where the mode is shadow
+	Alert         string         // "" or why a person should look; the mark stays
+	Stuck         []StuckPod     // pods that the API server does not let us end, delete, spare or set not ready
+	Notes         []Note         // what policies leave undone
+	PolicyBlock   PolicyBlock    // why policies end nothing that they would end otherwise
+	ReportOnceKey string         // what a refusal is about where it is one for many nodes, so that it is told once; "" where it is not
+	Would         ShadowDecision // Wait: what would be done now in mode fence, where the mode is shadow
 }
 
 // Action is one thing to do next: to read, to ask, to act, or to wait. The set is closed: decide.World has one method
 // for each.
-type Action interface{ action() }
+type Action interface{ isAction() }
 
 // Name returns the action's name, for logs and stories.
 func Name(a Action) string {
@@ -145,34 +145,34 @@ type (
 	}
 )
 
-func (Leave) action()             {}
-func (Wait) action()              {}
-func (ReadNode) action()          {}
-func (ListPods) action()          {}
-func (ReadVolumes) action()       {}
-func (ListAttachments) action()   {}
-func (ReadOwners) action()        {}
-func (ReadRival) action()         {}
-func (ReadWaiting) action()       {}
-func (ReadMembers) action()       {}
-func (ReadClaims) action()        {}
-func (Ask) action()               {}
-func (Write) action()             {}
-func (Arm) action()               {}
-func (Unmark) action()            {}
-func (Announce) action()          {}
-func (Condition) action()         {}
-func (ExpireReady) action()       {}
-func (ClearVolumes) action()      {}
-func (OutOfService) action()      {}
-func (InService) action()         {}
-func (PowerOff) action()          {}
-func (PowerOn) action()           {}
-func (Tombstone) action()         {}
-func (Delete) action()            {}
-func (Spare) action()             {}
-func (SetNotReady) action()       {}
-func (DeleteAttachments) action() {}
+func (Leave) isAction()             {}
+func (Wait) isAction()              {}
+func (ReadNode) isAction()          {}
+func (ListPods) isAction()          {}
+func (ReadVolumes) isAction()       {}
+func (ListAttachments) isAction()   {}
+func (ReadOwners) isAction()        {}
+func (ReadRival) isAction()         {}
+func (ReadWaiting) isAction()       {}
+func (ReadMembers) isAction()       {}
+func (ReadClaims) isAction()        {}
+func (Ask) isAction()               {}
+func (Write) isAction()             {}
+func (Arm) isAction()               {}
+func (Unmark) isAction()            {}
+func (Announce) isAction()          {}
+func (Condition) isAction()         {}
+func (ExpireReady) isAction()       {}
+func (ClearVolumes) isAction()      {}
+func (OutOfService) isAction()      {}
+func (InService) isAction()         {}
+func (PowerOff) isAction()          {}
+func (PowerOn) isAction()           {}
+func (Tombstone) isAction()         {}
+func (Delete) isAction()            {}
+func (Spare) isAction()             {}
+func (SetNotReady) isAction()       {}
+func (DeleteAttachments) isAction() {}
 
 // RecordOf returns the record that an action writes; the zero Record: it writes none.
 func RecordOf(a Action) taint.Record {
@@ -236,14 +236,14 @@ func AttachmentsOf(a Action) []Attachment {
 	return nil
 }
 
-// OfPolicy reports an action of a policy, on an unmarked node.
-func OfPolicy(a Action) bool {
+// IsByPolicy reports an action of a policy, on an unmarked node.
+func IsByPolicy(a Action) bool {
 	d, deletes := a.(Delete)
 	return PolicyOf(a) != "" || deletes && d.Policy
 }
 
-// Returns reports an action of a fence whose node came back, or the deletion of what a policy ended: it needs no proof.
-func Returns(a Action) bool {
+// NeedsNoProof reports an action of a fence whose node came back, or the deletion of what a policy ended: it needs no proof.
+func NeedsNoProof(a Action) bool {
 	switch a := a.(type) {
 	case Spare, InService:
 		return true
@@ -255,18 +255,18 @@ func Returns(a Action) bool {
 	return false
 }
 
-// Reads reports an action that reads from the API server, or from a cache, and changes nothing.
-func Reads(a Action) bool {
-	_, reads := a.(interface{ reads() })
+// IsRead reports an action that reads from the API server, or from a cache, and changes nothing.
+func IsRead(a Action) bool {
+	_, reads := a.(interface{ isRead() })
 	return reads
 }
 
-func (ReadNode) reads()        {}
-func (ListPods) reads()        {}
-func (ReadVolumes) reads()     {}
-func (ListAttachments) reads() {}
-func (ReadOwners) reads()      {}
-func (ReadRival) reads()       {}
-func (ReadWaiting) reads()     {}
-func (ReadMembers) reads()     {}
-func (ReadClaims) reads()      {}
+func (ReadNode) isRead()        {}
+func (ListPods) isRead()        {}
+func (ReadVolumes) isRead()     {}
+func (ListAttachments) isRead() {}
+func (ReadOwners) isRead()      {}
+func (ReadRival) isRead()       {}
+func (ReadWaiting) isRead()     {}
+func (ReadMembers) isRead()     {}
+func (ReadClaims) isRead()      {}

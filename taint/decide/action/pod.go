@@ -65,17 +65,17 @@ type Volume struct {
 // it.
 const UnreadClaim = "?"
 
-// Goes reports whether the pod is to be moved: it is neither exempt nor finished.
-func (p Pod) Goes() bool { return p.Exempt == taint.NotExempt && !p.Terminal }
+// ShouldMove reports whether the pod is to be moved: it is neither exempt nor finished.
+func (p Pod) ShouldMove() bool { return p.Exempt == taint.NotExempt && !p.Terminal }
 
-// Stuck reports a pod that was deleted with grace 0 and is kept by foreign finalizers only. It can never start again.
-func (p Pod) Stuck() bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
+// IsHeldByFinalizers reports a pod that was deleted with grace 0 and is kept by foreign finalizers only. It can never start again.
+func (p Pod) IsHeldByFinalizers() bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
 
-// Kept reports a tombstoned pod that only somebody else's finalizers keep. A fence does not wait for it, and reports it (step 12).
-func (p Pod) Kept() bool { return p.Tombstone && p.Stuck() }
+// IsTombstoneHeld reports a tombstoned pod that only somebody else's finalizers keep. A fence does not wait for it, and reports it (step 12).
+func (p Pod) IsTombstoneHeld() bool { return p.Tombstone && p.IsHeldByFinalizers() }
 
-// Buried reports a tombstoned pod that is still to be deleted.
-func (p Pod) Buried() bool { return p.Tombstone && !p.Stuck() }
+// NeedsDelete reports a tombstoned pod that is still to be deleted.
+func (p Pod) NeedsDelete() bool { return p.Tombstone && !p.IsHeldByFinalizers() }
 
 // Attachment is a VolumeAttachment that names the node.
 type Attachment struct {
@@ -89,21 +89,21 @@ type Attachment struct {
 // StaysReady reports whether the pod stays on its node, has not finished and reads Ready.
 func (p Pod) StaysReady() bool { return p.Exempt != taint.NotExempt && !p.Terminal && p.Ready }
 
-// Refusal is how the write of a pod ended.
-type Refusal uint8
+// WriteResult is how the write of a pod ended.
+type WriteResult uint8
 
 // The refusals. The zero value is none.
 const (
-	Accepted Refusal = iota // written, or the pod is gone
-	Changed                 // somebody else wrote first
-	Failed                  // a time-out, or a fault of the API server: the same write may succeed later
-	Denied                  // the API server does not want it: an admission policy or webhook, a missing right, an invalid object
-	TooLarge                // the pod is at a limit of the API server or of etcd, and may not grow by what the write adds
-	Undone                  // written, and somebody wrote the opposite
+	Accepted WriteResult = iota // written, or the pod is gone
+	Changed                     // somebody else wrote first
+	Failed                      // a time-out, or a fault of the API server: the same write may succeed later
+	Denied                      // the API server does not want it: an admission policy or webhook, a missing right, an invalid object
+	TooLarge                    // the pod is at a limit of the API server or of etcd, and may not grow by what the write adds
+	Undone                      // written, and somebody wrote the opposite
 )
 
 // String is for people.
-func (r Refusal) String() string {
+func (r WriteResult) String() string {
 	return [...]string{"accepted", "it keeps changing", "the API server fails", "the API server refuses it", "too large for the API server",
 		"somebody undoes it"}[r]
 }
@@ -112,7 +112,7 @@ func (r Refusal) String() string {
 type StuckPod struct {
 	Pod
 	Write PodWrite
-	Why   Refusal
+	Why   WriteResult
 }
 
 // PodWrite is one kind of write of a pod.
@@ -137,15 +137,15 @@ type Note struct {
 	Detail string
 }
 
-// Aside is why policies end nothing that they would end otherwise. The zero value is no reason.
-type Aside struct {
-	Why    reason.Reason // "": it is not reported
-	Detail string
-	Once   string // names what is the same for many nodes, which is reported once; may be empty
+// PolicyBlock is why policies end nothing that they would end otherwise. The zero value is no reason.
+type PolicyBlock struct {
+	Why           reason.Reason // "": it is not reported
+	Detail        string
+	ReportOnceKey string // names what is the same for many nodes, which is reported once; may be empty
 }
 
-// Would is what mode fence would do. The zero value is nothing.
-type Would struct {
+// ShadowDecision is what mode fence would do. The zero value is nothing.
+type ShadowDecision struct {
 	Action Action // Write or Arm, of a record without an id
 	Pods   []Pod  // that the fence would move
 }

@@ -13,7 +13,7 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 	ahead := func(seen time.Duration) with {
 		return func(v *View) {
 			v.Look.Record.At = now.Wall.Add(time.Hour)
-			v.Seen = v.Seen.Saw(v.Look.Record, ago(seen))
+			v.Seen = v.Seen.WithRecord(v.Look.Record, ago(seen))
 		}
 	}
 	late := func(change with) View { return onOvertime(ForceDetach, change) }

@@ -15,7 +15,7 @@ func clocks(d time.Duration) with { return func(v *View) { v.Now.Wall = v.Now.Wa
 // on.
 func TestFreshByBothClocks(t *testing.T) {
 	const long = 10 * time.Minute
-	listed := func(v *View) { v.Live, v.Memory.Listed = false, ago(time.Second) }
+	listed := func(v *View) { v.Live, v.Memory.ListedAt = false, ago(time.Second) }
 	for _, tt := range []struct {
 		name string
 		view View
@@ -40,14 +40,14 @@ func TestFreshByBothClocks(t *testing.T) {
 		}
 	}
 	v := evicting(person, saying(unknown, 0))
-	if now := (providers.Instant{Wall: now.Wall.Add(time.Second), Mono: now.Mono}); v.Holds(now) {
+	if now := (providers.Instant{Wall: now.Wall.Add(time.Second), Mono: now.Mono}); v.MayEndPods(now) {
 		t.Error("a person's word holds beside an answer that is due again by the wall clock")
 	}
 	var m Memory
 	first, second := armed().Look, armed().Look
 	second.Sent.Wall, second.Got.Wall = first.Got.Wall.Add(long), first.Got.Wall.Add(long)
-	m.Saw(first)
-	if m.Saw(second); m.Resumed != second.Got {
+	m.ApplyLook(first)
+	if m.ApplyLook(second); m.Resumed != second.Got {
 		t.Errorf("a process that was suspended saw nothing meanwhile: resumed %+v, want %+v", m.Resumed, second.Got)
 	}
 }

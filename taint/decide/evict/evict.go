@@ -34,34 +34,34 @@ import (
 // Memory is what one process remembers of one marked node. It is never needed for safety after a restart. The zero value
 // remembers nothing.
 type Memory struct {
-	id        string
-	ProofFrom providers.Instant // when this process first knew the mark committed and Ready not True; zero: not yet
-	Listed    providers.Instant // when the attachments were last listed live
-	Resumed   providers.Instant // when looks came again after none had for a while; zero: they always did
-	looked    providers.Instant // the last look
-	lost      providers.Instant // the last look before Resumed
-	Forced    providers.Instant // when attachments were last deleted because they did not go; zero: never
-	seen      TaintTimes
-	emptied   providers.Instant // since when no pod was seen that being out of service would end; zero: one was
+	id            string
+	ProofFrom     providers.Instant // when this process first knew the mark committed and Ready not True; zero: not yet
+	ListedAt      providers.Instant // when the attachments were last listed live
+	Resumed       providers.Instant // when looks came again after none had for a while; zero: they always did
+	lastLook      providers.Instant // the last look
+	lastBeforeGap providers.Instant // the last look before Resumed
+	ForcedAt      providers.Instant // when attachments were last deleted because they did not go; zero: never
+	taintTimes    TaintTimes
+	emptySince    providers.Instant // since when no pod was seen that being out of service would end; zero: one was
 	// Cleared is how often this process cleared the volume lists: attach/detach may write volumesAttached back (F5).
 	Cleared int
 
 	troubles map[attempt]trouble // writes of pods that failed
 }
 
-// Saw folds a live look in, and reports whether it shows another mark than the last.
-func (m *Memory) Saw(l taint.Look) (anew bool) {
-	if !m.looked.IsZero() && m.looked.Age(l.Sent) > Blind {
-		m.Resumed, m.lost = l.Got, m.looked
+// ApplyLook folds a live look in, and reports whether it shows another mark than the last.
+func (m *Memory) ApplyLook(l taint.Look) (newMark bool) {
+	if !m.lastLook.IsZero() && m.lastLook.Age(l.Sent) > Blind {
+		m.Resumed, m.lastBeforeGap = l.Got, m.lastLook
 	}
-	m.looked, m.seen = l.Got, m.seen.See(l)
+	m.lastLook, m.taintTimes = l.Got, m.taintTimes.WithLook(l)
 	switch {
 	case l.Mark == nil:
-		*m = Memory{Resumed: m.Resumed, lost: m.lost, looked: m.looked, seen: m.seen}
+		*m = Memory{Resumed: m.Resumed, lastBeforeGap: m.lastBeforeGap, lastLook: m.lastLook, taintTimes: m.taintTimes}
 		return false
 	case markOf(l) != m.id:
-		*m = Memory{id: markOf(l), Resumed: m.Resumed, lost: m.lost, looked: m.looked, seen: m.seen}
-		anew = true
+		*m = Memory{id: markOf(l), Resumed: m.Resumed, lastBeforeGap: m.lastBeforeGap, lastLook: m.lastLook, taintTimes: m.taintTimes}
+		newMark = true
 	}
 	switch {
 	case l.IsReady():
@@ -69,25 +69,25 @@ func (m *Memory) Saw(l taint.Look) (anew bool) {
 	case m.ProofFrom.IsZero():
 		m.ProofFrom = l.Got
 	}
-	return anew
+	return newMark
 }
 
 // markOf tells one mark from another: a person may set the same one again, which asks for a proof of its own.
 func markOf(l taint.Look) string {
-	if l.Record.Open() {
+	if l.Record.IsOpen() {
 		return l.Mark.Value + " " + l.Record.Token()
 	}
 	return l.Mark.Value
 }
 
-// Proven reports whether the last answer proves, at now, that the machine is off: exactly Off, asked after the mark was known
+// IsProvenOff reports whether the last answer proves, at now, that the machine is off: exactly Off, asked after the mark was known
 // and after Ready stopped being True, at most proof.TTL ago (invariant 1).
-func (v View) Proven(now providers.Instant) bool {
-	return v.Answers.Answer.State == providers.PowerOff && v.asked() && v.Answers.Answer.At.Age(now) <= proof.TTL
+func (v View) IsProvenOff(now providers.Instant) bool {
+	return v.Answers.Answer.State == providers.PowerOff && v.isAskedSinceMark() && v.Answers.Answer.At.Age(now) <= proof.TTL
 }
 
-// asked reports whether the last answer was asked for after the mark.
-func (v View) asked() bool {
+// isAskedSinceMark reports whether the last answer was asked for after the mark.
+func (v View) isAskedSinceMark() bool {
 	return !v.Answers.Answer.Got.IsZero() && !v.Memory.ProofFrom.IsZero() &&
 		!v.Answers.Answer.At.Before(v.Memory.ProofFrom)
 }
@@ -126,17 +126,17 @@ const (
 	pollMax      = 30 * time.Second
 	pollWait     = time.Second // waits that a watch usually ends earlier
 	pollStock    = 200 * time.Millisecond
-	relist       = 5 * time.Second // between two live lists of attachments that a fence waits for: the cache may be behind
+	relistEvery  = 5 * time.Second // between two live lists of attachments that a fence waits for: the cache may be behind
 	// The stock eviction controller deletes by name, and would hit a replacement (F2): a pod that it is about to delete is
 	// tombstoned only after that. The last two keep a fence from hanging on a controller that is not there.
-	clearings = 5 // of volumesAttached, at most: who writes entries back again and again does not keep the mark (invariant 16)
+	maxClearings = 5 // of volumesAttached, at most: who writes entries back again and again does not keep the mark (invariant 16)
 )
 
 // Step returns the next act for a node that carries the mark. It may be called as often as one likes. Reads that are dear are asked
 // for only by the decisions that hang on them: the volumes of pods that may yet stay before the lists are cleared or the mark goes,
 // and the API server's own list of attachments before the mark goes.
 func Step(v View) action.Decision {
-	return v.readFirst(v.step())
+	return v.readFirst(v.decideByPhase())
 }
 
 // readFirst puts the reads that a decision hangs on before it.
@@ -148,20 +148,20 @@ func (v View) readFirst(d action.Decision) action.Decision {
 	names := waits && action.Is[action.Write](d)
 	clears := action.Is[action.ClearVolumes](d)
 	forces := action.Is[action.DeleteAttachments](d) || action.Is[action.OutOfService](d)
-	pods := v.unresolved()
+	pods := v.podsToResolve()
 	switch {
 	case len(pods) > 0 && (ends || waits || forces || clears):
 		return action.Decision{Action: action.ReadVolumes{Pods: pods}}
 	case action.Is[action.ReadClaims](d):
 		return action.Decision{Action: d.Action, Reason: d.Reason}
-	case !v.Live && (ends || forces || names || waits && v.Memory.Listed.Age(v.Now) >= relist):
+	case !v.Live && (ends || forces || names || waits && v.Memory.ListedAt.Age(v.Now) >= relistEvery):
 		return action.Decision{Action: action.ListAttachments{Live: true}, Reason: d.Reason}
 	}
 	return d
 }
 
-// unresolved returns the unfinished pods whose volumes are not known.
-func (v View) unresolved() (pods []action.Pod) {
+// podsToResolve returns the unfinished pods whose volumes are not known.
+func (v View) podsToResolve() (pods []action.Pod) {
 	for _, p := range v.Pods {
 		if p.Claims && !p.Terminal {
 			pods = append(pods, p)
@@ -170,7 +170,7 @@ func (v View) unresolved() (pods []action.Pod) {
 	return pods
 }
 
-func (v View) step() action.Decision {
+func (v View) decideByPhase() action.Decision {
 	l := v.Look
 	switch {
 	case !l.Exists:
@@ -180,77 +180,77 @@ func (v View) step() action.Decision {
 	case l.RecordErr != nil:
 		return action.Decision{Action: action.Leave{}, Reason: reason.BadRecord, Detail: l.RecordErr.Error(),
 			Alert: string(reason.BadRecord)}
-	case !l.Ours() || l.Record.Phase == taint.PhasePoweringOff:
-		return v.adopt()
+	case !l.HasOwnMark() || l.Record.Phase == taint.PhasePoweringOff:
+		return v.adoptPersonMark()
 	case l.Record.Phase == taint.PhaseArmed:
-		return v.overdue(v.armed())
+		return v.alertOverdue(v.decideArmed())
 	default:
-		return v.notReadyFirst(v.overdue(v.named(v.evicting())))
+		return v.notReadyFirst(v.alertOverdue(v.nameStuckPods(v.decideEviction())))
 	}
 }
 
 // LooksAtPods reports whether Step decides on the node's pods and attachments: not before the record says that the eviction began.
 // Until then a View may come without them, and the looks between the mark and the first tombstone cost no list.
 func LooksAtPods(l taint.Look) bool {
-	return l.Exists && l.Mark != nil && l.RecordErr == nil && l.Ours() && l.Record.Phase == taint.PhaseEvicting
+	return l.Exists && l.Mark != nil && l.RecordErr == nil && l.HasOwnMark() && l.Record.Phase == taint.PhaseEvicting
 }
 
-// overdue alerts whatever keeps a phase from its end for too long: a wait, a question without an answer that counts, an act that
+// alertOverdue alerts whatever keeps a phase from its end for too long: a wait, a question without an answer that counts, an act that
 // fails each time (invariants 11, 13).
-func (v View) overdue(d action.Decision) action.Decision {
-	if !action.Is[action.Unmark](d) && d.Alert == "" && v.age(v.Look.Record.At) > v.Settings.DetachTimeout {
+func (v View) alertOverdue(d action.Decision) action.Decision {
+	if !action.Is[action.Unmark](d) && d.Alert == "" && v.ageOf(v.Look.Record.At) > v.Settings.DetachTimeout {
 		d.Alert = string(d.Reason)
 	}
 	return d
 }
 
-// age is how long ago a time of the record was.
-func (v View) age(at time.Time) time.Duration { return v.Now.Sub(v.Seen.When(at, v.Now)) }
+// ageOf is how long ago a time of the record was.
+func (v View) ageOf(at time.Time) time.Duration { return v.Now.Sub(v.Seen.InstantOf(at, v.Now)) }
 
-// adopt writes the record of a fence that a person began. Where the person wrote over our mark in the middle of an eviction, the
+// adoptPersonMark writes the record of a fence that a person began. Where the person wrote over our mark in the middle of an eviction, the
 // fence goes on where it stands, with the life it knew: begun anew it would hold the next heartbeat for proof that nothing was
 // touched, and lift the mark over the tombstones.
-func (v View) adopt() action.Decision {
+func (v View) adoptPersonMark() action.Decision {
 	l := v.Look
-	if l.Record.Open() && l.Record.Phase == taint.PhaseEvicting {
+	if l.Record.IsOpen() && l.Record.Phase == taint.PhaseEvicting {
 		r := *l.Record
 		r.ID, r.By = l.Mark.Value, cmp.Or(l.MarkedBy, taint.ByPerson)
-		r.Device, _ = proof.Recorded(v.Devices)
-		return write(r.Enter(taint.PhaseEvicting, "", v.Now.Wall), reason.Adopting)
+		r.Device, _ = proof.RecordedDevice(v.Devices)
+		return writeRecord(r.EnterPhase(taint.PhaseEvicting, "", v.Now.Wall), reason.Adopting)
 	}
 	r := taint.Record{
 		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV,
 		Since: v.Now.Wall.UTC().Truncate(time.Millisecond),
-		By:    cmp.Or(l.MarkedBy, taint.ByPerson), Lied: l.Record.Liars(), PowerOffTo: l.PoweredOff(),
+		By:    cmp.Or(l.MarkedBy, taint.ByPerson), FalseOffs: l.Record.DistrustedDevices(), PowerOffTo: l.PowerOffDevices(),
 	}
 	if l.Record != nil {
 		r.PowerOns = l.Record.PowerOns
 	}
-	r.Device, r.Machine = proof.Recorded(v.Devices)
-	return write(r.Enter(taint.PhaseArmed, "", v.Now.Wall), reason.Adopting)
+	r.Device, r.Machine = proof.RecordedDevice(v.Devices)
+	return writeRecord(r.EnterPhase(taint.PhaseArmed, "", v.Now.Wall), reason.Adopting)
 }
 
-// write changes the record; the mark stays.
-func write(rec taint.Record, why reason.Reason) action.Decision {
+// writeRecord changes the record; the mark stays.
+func writeRecord(rec taint.Record, why reason.Reason) action.Decision {
 	return action.Decision{Action: action.Write{Record: rec}, Reason: why}
 }
 
-// wait looks again after a while.
-func wait(why reason.Reason, after time.Duration) action.Decision {
+// requeueAfter looks again after a while.
+func requeueAfter(why reason.Reason, after time.Duration) action.Decision {
 	return action.Decision{Action: action.Wait{}, Reason: why, RequeueAfter: after}
 }
 
-// ask puts the question.
-func ask(why reason.Reason) action.Decision {
+// askDevices puts the question.
+func askDevices(why reason.Reason) action.Decision {
 	return action.Decision{Action: action.Ask{}, Reason: why}
 }
 
-// armed is steps 5 to 7: nothing is evicted yet.
-func (v View) armed() action.Decision {
+// decideArmed is steps 5 to 7: nothing is evicted yet.
+func (v View) decideArmed() action.Decision {
 	l, rec := v.Look, v.Look.Record
-	person := rec.Vouched()
-	if l.Alive(rec) {
-		return v.unmark(v.ended(taint.ResultLifted), reason.Alive)
+	person := rec.IsVouchedFor()
+	if l.IsAliveSince(rec) {
+		return v.removeMark(v.endRecord(taint.ResultLifted), reason.Alive)
 	}
 	if l.IsReady() {
 		// A crashed node reads Ready until somebody notices. With an Off in hand it is we who notice; without, a heartbeat lifts
@@ -258,57 +258,57 @@ func (v View) armed() action.Decision {
 		switch {
 		case v.Answers.Answer.State == providers.PowerOff && v.Answers.Answer.At.Age(v.Now) <= proof.TTL:
 			return action.Decision{Action: action.ExpireReady{}, Reason: reason.Expiring}
-		case v.nobody() && person:
-			return wait(reason.StillReady, pollWait)
+		case v.hasNoDevice() && person:
+			return requeueAfter(reason.StillReady, pollWait)
 		case v.Answers.Answer.Got.IsZero() ||
-			v.Answers.Answer.At.Age(v.Now) > proof.TTL && (v.Answers.Answer.State == providers.PowerOff || v.due()):
-			return ask(reason.Confirming)
+			v.Answers.Answer.At.Age(v.Now) > proof.TTL && (v.Answers.Answer.State == providers.PowerOff || v.mayAskAgain()):
+			return askDevices(reason.Confirming)
 		case person:
 			d := v.waitToAsk(v.refusedOr(reason.StillReady))
 			d.RequeueAfter = max(d.RequeueAfter, proof.TTL-v.Answers.Answer.At.Age(v.Now)) // nothing is asked before
 			return d
 		default:
-			return v.unmark(v.ended(taint.ResultLifted), reason.NotConfirmed)
+			return v.removeMark(v.endRecord(taint.ResultLifted), reason.NotConfirmed)
 		}
 	}
-	if v.nobody() && person {
+	if v.hasNoDevice() && person {
 		return v.beginEviction(*rec, reason.Vouched,
 			taint.Evidence{At: v.Now.Wall, From: rec.By, State: "None", Raw: "no device speaks for the node"})
 	}
 	switch {
-	case v.Proven(v.Now):
+	case v.IsProvenOff(v.Now):
 		begun := *rec
-		if run, by := v.Answers.Run(); run != "" { // the machine may have been started, and ended, since the mark
+		if run, by := v.Answers.MachineRun(); run != "" { // the machine may have been started, and ended, since the mark
 			if begun.Run != "" && begun.Run != run {
 				begun.OffBy = nil // then it is not off by our power-off
 			}
 			begun.Run, begun.RunBy = run, by
 		}
 		return v.beginEviction(begun, reason.Confirmed, v.Answers.Evidence()...)
-	case !v.asked() || v.Answers.Answer.State == providers.PowerOff:
-		return ask(reason.Confirming)
+	case !v.isAskedSinceMark() || v.Answers.Answer.State == providers.PowerOff:
+		return askDevices(reason.Confirming)
 	case !person:
-		lifted := v.ended(taint.ResultLifted)
+		lifted := v.endRecord(taint.ResultLifted)
 		if v.Answers.Answer.State == providers.PowerOn { // then it is not off by our power-off
 			lifted.OffBy = nil
 		}
-		return v.unmark(lifted, reason.NotConfirmed)
-	case v.letsPerson():
+		return v.removeMark(lifted, reason.NotConfirmed)
+	case v.allowsPerson():
 		return v.beginEviction(*rec, reason.Vouched, v.Answers.Evidence()...)
-	case v.due():
-		return ask(reason.Confirming)
+	case v.mayAskAgain():
+		return askDevices(reason.Confirming)
 	default:
 		return v.waitToAsk(v.refusedOr(reason.Confirming))
 	}
 }
 
-// nobody reports that no device speaks for the node.
-func (v View) nobody() bool { return len(v.Devices) == 0 }
+// hasNoDevice reports that no device speaks for the node.
+func (v View) hasNoDevice() bool { return len(v.Devices) == 0 }
 
-// letsPerson reports that the last answer leaves the matter to a person who vouches: it proves nothing, or is On where the configuration
+// allowsPerson reports that the last answer leaves the matter to a person who vouches: it proves nothing, or is On where the configuration
 // trusts the person. Devices that disagree are one that says On.
-func (v View) letsPerson() bool {
-	if v.Answers.Answer.State == providers.PowerOn || v.Answers.Disagree() {
+func (v View) allowsPerson() bool {
+	if v.Answers.Answer.State == providers.PowerOn || v.Answers.HasDisagreement() {
 		return v.Settings.TrustPerson
 	}
 	return v.Answers.Answer.State == providers.PowerUnknown
@@ -318,7 +318,7 @@ func (v View) refusedOr(other reason.Reason) reason.Reason {
 	switch {
 	case v.Answers.Answer.State == providers.PowerOn:
 		return reason.Refused
-	case v.Answers.Disagree():
+	case v.Answers.HasDisagreement():
 		return reason.MarkDisagree
 	}
 	return other
@@ -326,68 +326,68 @@ func (v View) refusedOr(other reason.Reason) reason.Reason {
 
 // beginEviction is step 7's record: it is written before the first tombstone.
 func (v View) beginEviction(rec taint.Record, why reason.Reason, e ...taint.Evidence) action.Decision {
-	return write(rec.WithEvidence(e...).Enter(taint.PhaseEvicting, "", v.Now.Wall), why)
+	return writeRecord(rec.WithEvidence(e...).EnterPhase(taint.PhaseEvicting, "", v.Now.Wall), why)
 }
 
-// cameBack reports whether the eviction is on its return path. Only what is tombstoned may be deleted there, and that
+// hasComeBack reports whether the eviction is on its return path. Only what is tombstoned may be deleted there, and that
 // needs no proof.
-func (v View) cameBack() bool {
+func (v View) hasComeBack() bool {
 	return LooksAtPods(v.Look) &&
-		(v.Look.Alive(v.Look.Record) || v.Look.IsReady() || v.sparing() || v.saysOn() && !v.due())
+		(v.Look.IsAliveSince(v.Look.Record) || v.Look.IsReady() || v.hasBegunReturn() || v.isAnswerOn() && !v.mayAskAgain())
 }
 
-// saysOn reports whether the last answer is On, and no person's word beats it.
-func (v View) saysOn() bool {
-	return v.asked() && v.Answers.Answer.State == providers.PowerOn &&
-		(!v.Look.Record.Vouched() || !v.Settings.TrustPerson)
+// isAnswerOn reports whether the last answer is On, and no person's word beats it.
+func (v View) isAnswerOn() bool {
+	return v.isAskedSinceMark() && v.Answers.Answer.State == providers.PowerOn &&
+		(!v.Look.Record.IsVouchedFor() || !v.Settings.TrustPerson)
 }
 
-// evicting is steps 8 to 13 and the return path.
-func (v View) evicting() action.Decision {
+// decideEviction is steps 8 to 13 and the return path.
+func (v View) decideEviction() action.Decision {
 	l := v.Look
 	switch {
-	case v.cameBack():
-		return v.returning()
-	case v.saysOn():
-		return ask(reason.Returned) // it may have gone off again, with nobody to say so
+	case v.hasComeBack():
+		return v.decideReturn()
+	case v.isAnswerOn():
+		return askDevices(reason.Returned) // it may have gone off again, with nobody to say so
 	}
 	var ready, waiting, tombs, resting []action.Pod
 	for _, p := range v.Pods {
 		switch {
-		case p.Goes() && v.Memory.Stock(l).Due(p, v.Now):
+		case p.ShouldMove() && v.Memory.StockEviction(l).IsAboutToDelete(p, v.Now):
 			waiting = append(waiting, p)
-		case p.Goes() && v.rest(action.Ends, p) > 0, p.Buried() && v.rest(action.Deletes, p) > 0:
+		case p.ShouldMove() && v.backoffLeft(action.Ends, p) > 0, p.NeedsDelete() && v.backoffLeft(action.Deletes, p) > 0:
 			resting = append(resting, p)
-		case p.Goes():
-			ready = append(ready, v.fit(action.Ends, p))
-		case p.Buried():
+		case p.ShouldMove():
+			ready = append(ready, v.podToWrite(action.Ends, p))
+		case p.NeedsDelete():
 			tombs = append(tombs, p)
 		}
 	}
-	order(ready)
-	order(tombs)
-	inUse, attached := v.lists()
-	left := v.leftover()
+	sortForEviction(ready)
+	sortForEviction(tombs)
+	inUse, attached := v.volumesToKeep()
+	left := v.unusedAttachments()
 	// While something is to be detached, attach/detach writes its list back, and takes the entry out again at the detach. If its cache is
 	// old by then the entry stays: it goes when nothing is left to detach (F5).
-	again := len(left) == 0 && v.Memory.Cleared < clearings
+	again := len(left) == 0 && v.Memory.Cleared < maxClearings
 	clear := len(inUse) < len(l.InUse) || len(attached) < len(l.Attached) && (v.Memory.Cleared == 0 || again)
 	switch {
-	case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 && !(clear && v.Holds(v.Now)):
+	case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 && !(clear && v.MayEndPods(v.Now)):
 		// Nothing is left that a proof would be needed for: a device that died with its rack does not keep the mark.
-		return v.unmark(v.ended(taint.ResultEvicted), reason.Finished)
+		return v.removeMark(v.endRecord(taint.ResultEvicted), reason.Finished)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear && len(resting) > 0:
-		return v.retry(resting, action.Ends)
+		return v.waitForRetry(resting, action.Ends)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
-		return v.overtime(left)
-	case v.Holds(v.Now):
-	case l.Record.Vouched() && v.nobody():
+		return v.waitForDetach(left)
+	case v.MayEndPods(v.Now):
+	case l.Record.IsVouchedFor() && v.hasNoDevice():
 		return v.waitToAsk(reason.ProofLost) // nobody to ask: look again
-	case !v.asked(), v.Answers.Answer.State == providers.PowerOff, v.due():
-		return ask(reason.Confirming)
+	case !v.isAskedSinceMark(), v.Answers.Answer.State == providers.PowerOff, v.mayAskAgain():
+		return askDevices(reason.Confirming)
 	default:
 		d := v.waitToAsk(reason.ProofLost)
-		if v.Answers.Disagree() {
+		if v.Answers.HasDisagreement() {
 			d.Alert = string(reason.Disagree)
 		}
 		return d
@@ -400,65 +400,65 @@ func (v View) evicting() action.Decision {
 	case len(tombs) > 0:
 		return action.Decision{Action: action.Delete{Pods: tombs}, Reason: reason.Deleting}
 	default:
-		return wait(reason.StockEviction, pollStock)
+		return requeueAfter(reason.StockEviction, pollStock)
 	}
 }
 
-// Holds reports whether pods may be ended and volumes cleared at now: the machine is proven off, or a person vouches for it and no
+// MayEndPods reports whether pods may be ended and volumes cleared at now: the machine is proven off, or a person vouches for it and no
 // device gainsays: there is none, or its last answer, not yet due to be repeated, proves nothing (or is On, where the configuration
 // trusts the person). What a person says is not newer than the last look: it holds as long as an answer would, once all was read.
 // Workers ask it before each write.
-func (v View) Holds(now providers.Instant) bool {
+func (v View) MayEndPods(now providers.Instant) bool {
 	switch {
-	case v.Proven(now):
+	case v.IsProvenOff(now):
 		return true
-	case v.Look.Record == nil || !v.Look.Record.Vouched() || v.Look.Got.Age(now) > proof.TTL+v.Reads:
+	case v.Look.Record == nil || !v.Look.Record.IsVouchedFor() || v.Look.Got.Age(now) > proof.TTL+v.Reads:
 		return false
-	case v.nobody():
+	case v.hasNoDevice():
 		return true
-	case !v.asked() || v.Answers.Answer.Got.Age(now) >= v.askEvery():
+	case !v.isAskedSinceMark() || v.Answers.Answer.Got.Age(now) >= v.askEvery():
 		return false
 	default:
-		return v.letsPerson()
+		return v.allowsPerson()
 	}
 }
 
-// sparing reports whether this fence has begun its return path. It stays on it, even if the machine goes off once more: the mark
+// hasBegunReturn reports whether this fence has begun its return path. It stays on it, even if the machine goes off once more: the mark
 // will go, and the next fence moves what is left.
-func (v View) sparing() bool {
-	return slices.ContainsFunc(v.Pods, func(p action.Pod) bool { return p.Goes() && v.spared(p) })
+func (v View) hasBegunReturn() bool {
+	return slices.ContainsFunc(v.Pods, func(p action.Pod) bool { return p.ShouldMove() && v.isSpared(p) })
 }
 
-// spared reports whether this fence lets the pod live. One that could not take the annotation does not tell; another process spares it
+// isSpared reports whether this fence lets the pod live. One that could not take the annotation does not tell; another process spares it
 // again.
-func (v View) spared(p action.Pod) bool {
+func (v View) isSpared(p action.Pod) bool {
 	before := v.Memory.troubles[attempt{p.UID, action.Spares}].before
 	return p.Spared == v.Look.Record.Token() || before != "" && before != p.ResourceVersion
 }
 
-// returning is the return path with tombstones: no more tombstones, no more clearing; what is tombstoned is deleted, the rest is
+// decideReturn is the return path with tombstones: no more tombstones, no more clearing; what is tombstoned is deleted, the rest is
 // held by the node's hook and starts when the mark goes. Before that the rest is spared: a tombstone that was sent with a good
 // proof may still be on its way (a slow request, a paused leader), and must not land on a pod that runs again.
 //
 // A pod whose write is hopeless is let go: it would hold all others. One that is too large to be spared is too large for a tombstone:
 // of both there is a small form, and sparing grows a pod less. If it shrinks it has another resourceVersion. One that is refused for
 // another reason again and again is refused for so long that no tombstone is left on its way.
-func (v View) returning() action.Decision {
+func (v View) decideReturn() action.Decision {
 	var tombs, spare, resting []action.Pod
 	for _, p := range v.Pods {
 		switch {
-		case p.Goes() && v.spared(p):
-		case p.Goes() && v.hopeless(action.Spares, p), p.Buried() && v.hopeless(action.Deletes, p):
-		case p.Goes() && v.rest(action.Spares, p) > 0, p.Buried() && v.rest(action.Deletes, p) > 0:
+		case p.ShouldMove() && v.isSpared(p):
+		case p.ShouldMove() && v.isHopeless(action.Spares, p), p.NeedsDelete() && v.isHopeless(action.Deletes, p):
+		case p.ShouldMove() && v.backoffLeft(action.Spares, p) > 0, p.NeedsDelete() && v.backoffLeft(action.Deletes, p) > 0:
 			resting = append(resting, p)
-		case p.Goes():
-			spare = append(spare, v.fit(action.Spares, p))
-		case p.Buried():
+		case p.ShouldMove():
+			spare = append(spare, v.podToWrite(action.Spares, p))
+		case p.NeedsDelete():
 			tombs = append(tombs, p)
 		}
 	}
-	order(tombs)
-	order(spare)
+	sortForEviction(tombs)
+	sortForEviction(spare)
 	switch {
 	case taint.IsOutOfService(v.Look.Taints): // stock controllers would end pods of a machine that runs
 		return action.Decision{Action: action.InService{}, Reason: reason.Returned}
@@ -467,30 +467,30 @@ func (v View) returning() action.Decision {
 	case len(tombs) > 0:
 		return action.Decision{Action: action.Delete{Pods: tombs, Returned: true}, Reason: reason.Returned}
 	case len(resting) > 0:
-		d := v.retry(resting, action.Spares)
+		d := v.waitForRetry(resting, action.Spares)
 		d.Action = action.Wait{Returned: true}
 		return d
-	case len(v.detaching()) > 0:
-		return v.name(v.detaching())
-	case proof.NeverOff(v.Look, v.Look.Record): // where boot ids do not tell, package fence asks which run this is once the mark is gone
-		d := v.unmark(v.ended(taint.ResultNeverPoweredOff).Caught(proof.Speakers(v.Devices)), reason.NeverOff)
+	case len(v.pendingDetachments()) > 0:
+		return v.waitForReturnDetach(v.pendingDetachments())
+	case proof.WasNeverOff(v.Look, v.Look.Record): // where boot ids do not tell, package fence asks which run this is once the mark is gone
+		d := v.removeMark(v.endRecord(taint.ResultNeverPoweredOff).WithFalseOffs(proof.SpeakersOf(v.Devices)), reason.NeverOff)
 		d.Alert = string(reason.NeverOff)
 		return d
 	default:
-		return v.unmark(v.ended(taint.ResultReturned), reason.FinishedReturn)
+		return v.removeMark(v.endRecord(taint.ResultReturned), reason.FinishedReturn)
 	}
 }
 
-// ended returns the record of the fence, which ends now.
-func (v View) ended(res taint.Result) taint.Record {
-	return v.Look.Record.WithEvidence(v.Answers.Offs(v.Look.Record)...).Enter(taint.PhaseDone, res, v.Now.Wall)
+// endRecord returns the record of the fence, which ends now.
+func (v View) endRecord(res taint.Result) taint.Record {
+	return v.Look.Record.WithEvidence(v.Answers.OffEvidence(v.Look.Record)...).EnterPhase(taint.PhaseDone, res, v.Now.Wall)
 }
 
-// unmark ends the fence: the mark and the record change in one write, so that a mark without an open record is always a person's.
-func (v View) unmark(rec taint.Record, why reason.Reason) action.Decision {
+// removeMark ends the fence: the mark and the record change in one write, so that a mark without an open record is always a person's.
+func (v View) removeMark(rec taint.Record, why reason.Reason) action.Decision {
 	var kept []action.Pod
 	for _, p := range v.Pods {
-		if p.Kept() {
+		if p.IsTombstoneHeld() {
 			kept = append(kept, p)
 		}
 	}
@@ -499,11 +499,11 @@ func (v View) unmark(rec taint.Record, why reason.Reason) action.Decision {
 
 // waitToAsk looks again when the next question is due.
 func (v View) waitToAsk(why reason.Reason) action.Decision {
-	return wait(why, max(v.askEvery()-v.Answers.Answer.Got.Age(v.Now), 100*time.Millisecond))
+	return requeueAfter(why, max(v.askEvery()-v.Answers.Answer.Got.Age(v.Now), 100*time.Millisecond))
 }
 
-// due reports whether the last answer is old enough to ask again.
-func (v View) due() bool { return v.Answers.Answer.Got.Age(v.Now) >= v.askEvery() }
+// mayAskAgain reports whether the last answer is old enough to ask again.
+func (v View) mayAskAgain() bool { return v.Answers.Answer.Got.Age(v.Now) >= v.askEvery() }
 
 func (v View) askEvery() time.Duration {
 	switch v.Answers.Answer.State {
@@ -516,12 +516,12 @@ func (v View) askEvery() time.Duration {
 	}
 }
 
-// lists returns the node's volume lists without the entries of pods that went (step 10). An entry of a pod that stays, or may yet
+// volumesToKeep returns the node's volume lists without the entries of pods that went (step 10). An entry of a pod that stays, or may yet
 // stay because it is not tombstoned, must stay: after the machine's return that pod would hang on "not attached according to node
 // status" (F5). Which name an in-tree volume has there depends on the cluster: its entry with a CSI driver's name
 // stays, and so do all in-tree entries. A volume that could not be read may be any entry, so all entries stay with its
 // pod.
-func (v View) lists() (inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) {
+func (v View) volumesToKeep() (inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) {
 	keep := map[corev1.UniqueVolumeName]bool{}
 	keepOther := false
 	for _, p := range v.Pods {
@@ -552,15 +552,17 @@ func (v View) lists() (inUse []corev1.UniqueVolumeName, attached []corev1.Attach
 	return inUse, attached
 }
 
-// leftover returns the attachments that must still go: all but those whose volume a bound, unfinished pod uses (step 12).
-func (v View) leftover() []action.Attachment { return Leftover(v.Pods, v.Attachments, false) }
+// unusedAttachments returns the attachments that must still go: all but those whose volume a bound, unfinished pod uses (step 12).
+func (v View) unusedAttachments() []action.Attachment {
+	return UnusedAttachments(v.Pods, v.Attachments, false)
+}
 
-// Leftover returns the attachments whose volume no unfinished pod of the list uses. With movable, a pod that would be moved does
+// UnusedAttachments returns the attachments whose volume no unfinished pod of the list uses. With movable, a pod that would be moved does
 // not count as a user.
-func Leftover(pods []action.Pod, atts []action.Attachment, movable bool) []action.Attachment {
+func UnusedAttachments(pods []action.Pod, atts []action.Attachment, movable bool) []action.Attachment {
 	used := map[string]bool{}
 	for _, p := range pods {
-		if p.Terminal || movable && p.Goes() {
+		if p.Terminal || movable && p.ShouldMove() {
 			continue
 		}
 		for _, vol := range p.Volumes {
@@ -576,10 +578,10 @@ func Leftover(pods []action.Pod, atts []action.Attachment, movable bool) []actio
 	return out
 }
 
-// detaching returns the attachments that must still go before the mark of a node that is back: beside those that no pod needs, those that
+// pendingDetachments returns the attachments that must still go before the mark of a node that is back: beside those that no pod needs, those that
 // are being deleted. A pod there that uses such a volume was bound after its detaching began, and must not start before that has ended.
-func (v View) detaching() []action.Attachment {
-	left := v.leftover()
+func (v View) pendingDetachments() []action.Attachment {
+	left := v.unusedAttachments()
 	for _, a := range v.Attachments {
 		if a.Deleting && !slices.Contains(left, a) {
 			left = append(left, a)
@@ -588,19 +590,19 @@ func (v View) detaching() []action.Attachment {
 	return left
 }
 
-// name waits for volumes on the return path, once nothing else is waited for, and has the record name them: for every pod that uses none of
+// waitForReturnDetach waits for volumes on the return path, once nothing else is waited for, and has the record name them: for every pod that uses none of
 // them that is what the end of the mark is, so it is written when the mark could go but for them. A heartbeat is asked for because it is
 // never taken back: from then on no pod of this fence is ended, whatever the device says. If one volume cannot be named, none is, and the
 // hook holds all pods. Their claims are read with each live list, which has its pace: a volume may be given to another claim.
-func (v View) name(left []action.Attachment) action.Decision {
+func (v View) waitForReturnDetach(left []action.Attachment) action.Decision {
 	rec := v.Look.Record
-	later := wait(reason.WaitingDetach, pollWait)
+	later := requeueAfter(reason.WaitingDetach, pollWait)
 	later.Action = action.Wait{Returned: true}
-	if !v.Look.Alive(rec) {
+	if !v.Look.IsAliveSince(rec) {
 		return later
 	}
 	if len(left) > taint.MaxDetaching || slices.ContainsFunc(left, func(a action.Attachment) bool { return a.PV == "" }) {
-		return v.names(later, nil)
+		return v.recordDetaching(later, nil)
 	}
 	claims := v.Claims
 	if !v.Live {
@@ -624,31 +626,31 @@ func (v View) name(left []action.Attachment) action.Decision {
 	case !read:
 		return action.Decision{Action: action.ReadClaims{PVs: pvs}, Reason: later.Reason}
 	case slices.ContainsFunc(names, func(d taint.Detaching) bool { return d.Claim == action.UnreadClaim }):
-		return v.names(later, nil)
+		return v.recordDetaching(later, nil)
 	}
-	return v.names(later, names)
+	return v.recordDetaching(later, names)
 }
 
-// names has the record name these volumes, if it does not yet.
-func (v View) names(wait action.Decision, names []taint.Detaching) action.Decision {
+// recordDetaching has the record name these volumes, if it does not yet.
+func (v View) recordDetaching(wait action.Decision, names []taint.Detaching) action.Decision {
 	rec := *v.Look.Record
 	slices.SortFunc(names, func(a, b taint.Detaching) int { return cmp.Compare(a.PV, b.PV) })
 	if slices.Equal(rec.Detaching, names) {
 		return wait
 	}
 	rec.Detaching = names
-	return write(rec, wait.Reason)
+	return writeRecord(rec, wait.Reason)
 }
 
-// Work reports whether a fence would have something to do on a node: a pod to move, a tombstoned one that a fence left behind when
+// HasWork reports whether a fence would have something to do on a node: a pod to move, a tombstoned one that a fence left behind when
 // its mark was taken off, or a volume to detach (step 1).
-func Work(pods []action.Pod, atts []action.Attachment) bool {
-	return slices.ContainsFunc(pods, action.Pod.Goes) || slices.ContainsFunc(pods, action.Pod.Buried) || len(Leftover(pods, atts, true)) > 0
+func HasWork(pods []action.Pod, atts []action.Attachment) bool {
+	return slices.ContainsFunc(pods, action.Pod.ShouldMove) || slices.ContainsFunc(pods, action.Pod.NeedsDelete) || len(UnusedAttachments(pods, atts, true)) > 0
 }
 
-// order sorts pods for eviction (step 8): the configured ones first, then by priority, then those whose volumes must move, which takes
+// sortForEviction sorts pods for eviction (step 8): the configured ones first, then by priority, then those whose volumes must move, which takes
 // longest, then by name.
-func order(pods []action.Pod) {
+func sortForEviction(pods []action.Pod) {
 	first := func(a, b bool) int {
 		switch {
 		case a == b:
@@ -666,7 +668,7 @@ func order(pods []action.Pod) {
 	})
 }
 
-// Stock is what the stock eviction controller knows of the node, by a look.
-func (m Memory) Stock(l taint.Look) Stock {
-	return Stock{Taints: l.Taints, Seen: m.seen, From: m.ProofFrom, Resumed: m.Resumed, Lost: m.lost}
+// StockEviction is what the stock eviction controller knows of the node, by a look.
+func (m Memory) StockEviction(l taint.Look) StockEviction {
+	return StockEviction{Taints: l.Taints, Seen: m.taintTimes, From: m.ProofFrom, Resumed: m.Resumed, Lost: m.lastBeforeGap}
 }

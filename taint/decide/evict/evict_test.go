@@ -47,7 +47,7 @@ var machine = taint.Machine{Provider: "rack-a", ID: "7"}
 // marked is a node under our mark in the given phase, entered five seconds ago, about which nothing was asked since.
 func marked(p taint.Phase, change ...with) View {
 	r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(time.Minute).Wall, By: "other",
-		Device: "rack-a/7", Machine: &machine}.Enter(p, "", ago(5*time.Second).Wall)
+		Device: "rack-a/7", Machine: &machine}.EnterPhase(p, "", ago(5*time.Second).Wall)
 	v := View{
 		Now: now, Devices: []proof.Device{{Name: "rack-a/7", Machine: machine}}, By: "me", Settings: Settings{DetachTimeout: 6 * time.Minute},
 		Look: taint.Look{
@@ -71,12 +71,12 @@ func TestTheSameMarkAgain(t *testing.T) {
 	rec := *v.Look.Record
 	rec.Since = rec.Since.Add(time.Minute)
 	again.Record = &rec
-	v.Memory.Saw(v.Look)
-	if !v.Proven(now) {
+	v.Memory.ApplyLook(v.Look)
+	if !v.IsProvenOff(now) {
 		t.Fatal("the same mark is not proven any more")
 	}
-	v.Memory.Saw(again)
-	if v.Proven(now) {
+	v.Memory.ApplyLook(again)
+	if v.IsProvenOff(now) {
 		t.Error("a mark that was set anew is proven by what was asked before it")
 	}
 }
@@ -90,8 +90,8 @@ func saying(s providers.PowerState, d time.Duration) with {
 
 // heard folds in what the devices answered.
 func heard(v *View, answers ...providers.Answer) {
-	v.Answers.Expect(v.Devices...)
-	v.Answers.Answered(answers...)
+	v.Answers.SetDevices(v.Devices...)
+	v.Answers.ApplyAnswers(answers...)
 }
 
 // proven is an Off that counts.
@@ -214,7 +214,7 @@ type want struct {
 
 func short(d action.Decision) want {
 	rec := action.RecordOf(d.Action)
-	w := want{Act: d.Action, Why: d.Reason, After: d.RequeueAfter, Phase: rec.Phase, Result: rec.Result, Returned: action.Returns(d.Action), Alert: d.Alert}
+	w := want{Act: d.Action, Why: d.Reason, After: d.RequeueAfter, Phase: rec.Phase, Result: rec.Result, Returned: action.NeedsNoProof(d.Action), Alert: d.Alert}
 	for _, p := range action.PodsOf(d.Action) {
 		w.Pods = append(w.Pods, p.Name)
 	}
@@ -397,7 +397,7 @@ func TestStep(t *testing.T) {
 		{"entries of finished pods go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), lists(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
 		{"attached comes back while it is detached: left alone", evicting(proven, cleared, listed(pvA), attached("a")), detach},
 		{"attached stays listed when all is detached: cleared again", evicting(proven, cleared, listed(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
-		{"attached comes back each time: let be", evicting(proven, func(v *View) { v.Memory.Cleared = clearings }, listed(pvA)), finish},
+		{"attached comes back each time: let be", evicting(proven, func(v *View) { v.Memory.Cleared = maxClearings }, listed(pvA)), finish},
 		{"attached, never cleared by us", evicting(proven, listed(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
 		{"in use comes back: cleared again", evicting(proven, cleared, lists(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
 		{"pods that wait for their stock eviction keep their entries", evicting(proven, pods(pod("w", intolerant, uses("a", pvA))), lists(pvA)), stock},
@@ -467,7 +467,7 @@ func TestStep(t *testing.T) {
 		{"no clearing", evicting(proven, heartbeat, lists(pvA), pods(pod("p")), spared), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"no tombstone: pods keep running", evicting(proven, heartbeat, pods(pod("p", uses("a", pvA))), attached("a"), spared), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a"), spared), want{Act: action.ReadClaims{PVs: []string{"a"}}, Why: reason.WaitingDetach}},
-		{"detach takes long on return", evicting(overdue, heartbeat, attached("a"), func(v *View) { v.Live, v.Memory.Listed = false, now }), want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
+		{"detach takes long on return", evicting(overdue, heartbeat, attached("a"), func(v *View) { v.Live, v.Memory.ListedAt = false, now }), want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
 		{"finalizers keep a tombstoned pod", evicting(heartbeat, pods(pod("t", tomb, forced, held))), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: action.Unmark{}, Why: reason.NeverOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
 		{"ready under its host's boot id: the mark goes, and its device is asked then", evicting(ready, heartbeat, func(v *View) { v.Look.Record.Run = "1" }), lift(reason.FinishedReturn, taint.ResultReturned)},
@@ -536,7 +536,7 @@ func checkRecord(t *testing.T, v View, d action.Decision) {
 		if rec.By != want {
 			t.Errorf("adopted by %q, want %q", rec.By, want)
 		}
-		if rec.Phase == taint.PhaseArmed && v.Look.Alive(&rec) {
+		if rec.Phase == taint.PhaseArmed && v.Look.IsAliveSince(&rec) {
 			t.Errorf("adopted with a life that is not the look's: %+v", rec)
 		}
 	case rec.NodeUID != v.Look.Record.NodeUID, rec.BootID != v.Look.Record.BootID, rec.LeaseRV != v.Look.Record.LeaseRV, rec.By != v.Look.Record.By:
@@ -589,7 +589,7 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 		t.Errorf("%s %s: Offs in the record of %q, want both", action.Name(d.Action), d.Reason, got)
 	}
 	lied := func(r taint.Record) (names []string) {
-		for _, l := range r.Lied {
+		for _, l := range r.FalseOffs {
 			names = append(names, l.Device)
 		}
 		return names
@@ -609,7 +609,7 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 	}
 	// A person's mark does not make a liar believed.
 	mark := armed(two, func(v *View) {
-		r := action.RecordOf(d.Action).Caught(proof.Speakers(v.Devices)).Enter(taint.PhaseDone, taint.ResultNeverPoweredOff, now.Wall)
+		r := action.RecordOf(d.Action).WithFalseOffs(proof.SpeakersOf(v.Devices)).EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, now.Wall)
 		v.Look.Record, v.Look.Mark.Value = &r, "manual"
 	})
 	if d := Step(mark); d.Reason != reason.Adopting || len(lied(action.RecordOf(d.Action))) != 2 {
@@ -670,7 +670,7 @@ func TestHolds(t *testing.T) {
 		{"person, changing, trusted", evicting(person, trust, saying(changing, 0)), 0, false},
 		{"ours, on, trusted persons", evicting(trust, saying(on, 0)), 0, false},
 	} {
-		if got := tt.view.Holds(now.Add(tt.later)); got != tt.want {
+		if got := tt.view.MayEndPods(now.Add(tt.later)); got != tt.want {
 			t.Errorf("%s: Holds after %s = %v, want %v", tt.name, tt.later, got, tt.want)
 		}
 	}
@@ -707,7 +707,7 @@ func TestMemory(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := Memory{Cleared: 1}
 			for _, l := range tt.looks {
-				m.Saw(l)
+				m.ApplyLook(l)
 			}
 			if !m.ProofFrom.Equal(tt.want) {
 				t.Errorf("ProofFrom %s, want %s", m.ProofFrom, tt.want)
@@ -716,12 +716,12 @@ func TestMemory(t *testing.T) {
 	}
 	t.Run("another fence clears anew", func(t *testing.T) {
 		m := Memory{}
-		m.Saw(look())
+		m.ApplyLook(look())
 		m.Cleared = 1
-		if anew := m.Saw(look(value("f2"))); m.Cleared != 0 || !anew {
+		if anew := m.ApplyLook(look(value("f2"))); m.Cleared != 0 || !anew {
 			t.Errorf("cleared %d times, anew %v, want 0 and true", m.Cleared, anew)
 		}
-		if m.Saw(look(value("f2"))) {
+		if m.ApplyLook(look(value("f2"))) {
 			t.Error("the same mark is another")
 		}
 	})
@@ -745,7 +745,7 @@ func TestWork(t *testing.T) {
 	} {
 		v := View{}
 		attached(tt.pvs...)(&v)
-		if got := Work(tt.pods, v.Attachments); got != tt.want {
+		if got := HasWork(tt.pods, v.Attachments); got != tt.want {
 			t.Errorf("%s: Work = %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -761,10 +761,10 @@ func TestLeftover(t *testing.T) {
 		}
 		return out
 	}
-	if diff := cmp.Diff([]string{"va-"}, names(Leftover(ps, v.Attachments, false))); diff != "" {
+	if diff := cmp.Diff([]string{"va-"}, names(UnusedAttachments(ps, v.Attachments, false))); diff != "" {
 		t.Errorf("Leftover (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"va-a", "va-"}, names(Leftover(ps, v.Attachments, true))); diff != "" {
+	if diff := cmp.Diff([]string{"va-a", "va-"}, names(UnusedAttachments(ps, v.Attachments, true))); diff != "" {
 		t.Errorf("Leftover, movable (-want +got):\n%s", diff)
 	}
 }
@@ -798,7 +798,7 @@ func TestTolerates(t *testing.T) {
 // A cache of attachments may be behind: what ends a fence is read live, and only that.
 func TestReads(t *testing.T) {
 	cached := func(v *View) { v.Live = false }
-	listed := func(d time.Duration) with { return func(v *View) { v.Memory.Listed = ago(d) } }
+	listed := func(d time.Duration) with { return func(v *View) { v.Memory.ListedAt = ago(d) } }
 	inUse := func(v *View) { v.Look.InUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^a"} }
 	read := action.ReadVolumes{Pods: []action.Pod{claiming}}
 	readLive := action.ListAttachments{Live: true}
@@ -814,8 +814,8 @@ func TestReads(t *testing.T) {
 		{"nothing is left but a finished pod", evicting(proven, pods(pod("f", finished, func(p *action.Pod) { p.Claims = true }))), action.Unmark{}},
 		{"back, nothing is left, by a cache", evicting(proven, cached, func(v *View) { v.Look.BootID = "b2" }), readLive},
 		{"never off, by a cache", evicting(proven, cached, func(v *View) { v.Look.LeaseRV, v.Look.Ready = "8", corev1.ConditionTrue }), readLive},
-		{"waits for an attachment of a cache", evicting(proven, cached, attached("a"), listed(relist)), readLive},
-		{"waits, listed just now", evicting(proven, cached, attached("a"), listed(relist-time.Millisecond)), action.Wait{}},
+		{"waits for an attachment of a cache", evicting(proven, cached, attached("a"), listed(relistEvery)), readLive},
+		{"waits, listed just now", evicting(proven, cached, attached("a"), listed(relistEvery-time.Millisecond)), action.Wait{}},
 		{"waits, volumes unresolved", evicting(proven, cached, unresolved, attached("a"), listed(0)), read},
 		{"clears, volumes unresolved", evicting(proven, cached, unresolved, inUse), read},
 		{"clears by a cache", evicting(proven, cached, inUse), action.ClearVolumes{}},
@@ -858,7 +858,7 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	cached := func(v *View) { v.Live, v.Memory.Listed = false, now }
+	cached := func(v *View) { v.Live, v.Memory.ListedAt = false, now }
 	goes := func(v *View) { v.Attachments[0].Deleting = true }
 	var many []string
 	for i := range taint.MaxDetaching + 1 {
@@ -941,7 +941,7 @@ func TestConfirmTellsTheRun(t *testing.T) {
 		t.Errorf("got %s %s with run %q", action.Name(d.Action), rec.Phase, rec.Run)
 	}
 	// It was started after our power-off, and is off by somebody else's doing: afterwards we do not power it on.
-	by := []taint.Speaker{{Device: "laptop/n1"}}
+	by := []taint.DeviceRef{{Device: "laptop/n1"}}
 	for run, want := range map[string]int{"1": 0, "2": 1, "": 1} {
 		d := Step(armed(func(v *View) { v.Look.Record.Run, v.Look.Record.OffBy = run, by; heard(v, a) }))
 		rec := action.RecordOf(d.Action)
@@ -980,7 +980,7 @@ func TestPersonsMarkKeepsPowerOffTo(t *testing.T) {
 	} {
 		v := marked(tc.phase, func(v *View) {
 			v.Look.Mark.Value, v.Look.LeaseRV = "manual", tc.lease
-			v.Look.Record.PowerOffTo = []taint.Speaker{{Device: "strip/7"}}
+			v.Look.Record.PowerOffTo = []taint.DeviceRef{{Device: "strip/7"}}
 		})
 		d := Step(v)
 		if to := action.RecordOf(d.Action).PowerOffTo; d.Reason != reason.Adopting || len(to) != tc.want {

@@ -18,25 +18,25 @@ import (
 func (v View) notReadyFirst(d action.Decision) action.Decision {
 	unmark, _ := d.Action.(action.Unmark)
 	ends := unmark.Record.Result == taint.ResultEvicted
-	if action.Returns(d.Action) || !action.Is[action.Wait](d) && !ends {
+	if action.NeedsNoProof(d.Action) || !action.Is[action.Wait](d) && !ends {
 		return d
 	}
 	pods := v.readyPods()
 	switch {
-	case len(pods) > 0 && v.Proven(v.Now):
+	case len(pods) > 0 && v.IsProvenOff(v.Now):
 		return action.Decision{Action: action.SetNotReady{Pods: pods}, Reason: reason.SettingNotReady,
 			Alert: d.Alert, Stuck: d.Stuck}
 	case len(pods) > 0 && v.mayProve():
 		return action.Decision{Action: action.Ask{}, Reason: reason.Confirming, Alert: d.Alert, Stuck: d.Stuck}
 	}
 	if ends {
-		d.Stuck = append(d.Stuck, v.leftReady()...)
+		d.Stuck = append(d.Stuck, v.podsLeftReady()...)
 	}
 	return d
 }
 
-// leftReady names the pods that stay and could not be set not ready, or did not remain so.
-func (v View) leftReady() (left []action.StuckPod) {
+// podsLeftReady names the pods that stay and could not be set not ready, or did not remain so.
+func (v View) podsLeftReady() (left []action.StuckPod) {
 	for _, p := range v.Pods {
 		if t := v.Memory.troubles[attempt{p.UID, action.SetsNotReady}]; p.StaysReady() && (t.times > 0 || t.written > 0) {
 			left = append(left, action.StuckPod{Pod: p, Write: action.SetsNotReady, Why: t.why})
@@ -49,9 +49,9 @@ func (v View) leftReady() (left []action.StuckPod) {
 // hopeless.
 func (v View) readyPods() []action.Pod {
 	pods := slices.DeleteFunc(slices.Clone(v.Pods), func(p action.Pod) bool {
-		return !p.StaysReady() || v.rest(action.SetsNotReady, p) > 0 || v.hopeless(action.SetsNotReady, p)
+		return !p.StaysReady() || v.backoffLeft(action.SetsNotReady, p) > 0 || v.isHopeless(action.SetsNotReady, p)
 	})
-	order(pods)
+	sortForEviction(pods)
 	return pods
 }
 
@@ -60,9 +60,9 @@ func (v View) readyPods() []action.Pod {
 // repeatedly for this act.
 func (v View) mayProve() bool {
 	switch {
-	case v.nobody():
+	case v.hasNoDevice():
 		return false
-	case !v.asked():
+	case !v.isAskedSinceMark():
 		return true
 	default:
 		return v.Answers.Answer.State == providers.PowerOff &&

@@ -124,7 +124,7 @@ func TestSetNotReady(t *testing.T) {
 			evicting(proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Failed, 1, time.Second)),
 			sets("stays"), 0},
 		{"failed for good: never again",
-			evicting(long, proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Failed, tries, restMax)),
+			evicting(long, proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Failed, maxFailures, backoffMax)),
 			detach, 0},
 		{"changed: at once", evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Changed, 3, 0)), sets("stays"), 0},
 		{"changed again and again: the mark goes",
@@ -132,27 +132,27 @@ func TestSetNotReady(t *testing.T) {
 		{"too large: there is no smaller form",
 			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.TooLarge, 1, time.Minute)), finish, 1},
 		{"not tried counts as failed", evicting(proven, pods(stays), func(v *View) {
-			v.Memory.Wrote(action.SetsNotReady, []action.Pod{stays}, nil, now)
+			v.Memory.ApplyPodWrites(action.SetsNotReady, []action.Pod{stays}, nil, now)
 		}), finish, 1},
-		{"written, and undone: again", evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Accepted, undone-1, 0)),
+		{"written, and undone: again", evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Accepted, maxUndone-1, 0)),
 			sets("stays"), 0},
 		{"undone each time: the mark goes, and the pod is named",
-			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Accepted, undone, 0)), finish, 1},
+			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Accepted, maxUndone, 0)), finish, 1},
 		{"undone each time, with failures between: the mark goes, and the pod is named",
-			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Accepted, undone-1, time.Minute),
+			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Accepted, maxUndone-1, time.Minute),
 				tried(action.SetsNotReady, stays, action.Failed, 1, time.Minute), tried(action.SetsNotReady, stays, action.Accepted, 1, time.Minute)), finish, 1},
 		{"undone each time: volumes are waited for",
-			evicting(long, proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Accepted, undone, 0)), detach, 0},
+			evicting(long, proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Accepted, maxUndone, 0)), detach, 0},
 		{"undone each time, and not ready at last: no pod is named",
-			evicting(proven, pods(pod("stays", exempt)), tried(action.SetsNotReady, stays, action.Accepted, undone, 0)), finish, 0},
+			evicting(proven, pods(pod("stays", exempt)), tried(action.SetsNotReady, stays, action.Accepted, maxUndone, 0)), finish, 0},
 		{"undone, and the proof is too old by now: the mark goes, and the pod is named",
 			evicting(saying(unknown, 0), pods(stays), tried(action.SetsNotReady, stays, action.Accepted, 1, 0)), finish, 1},
 		{"undone each time under another mark: again", evicting(proven, pods(stays),
-			tried(action.SetsNotReady, stays, action.Accepted, undone, 0), func(v *View) {
+			tried(action.SetsNotReady, stays, action.Accepted, maxUndone, 0), func(v *View) {
 				from, unmarked := v.Memory.ProofFrom, v.Look
 				unmarked.Mark = nil
-				v.Memory.Saw(unmarked)
-				v.Memory.Saw(v.Look)
+				v.Memory.ApplyLook(unmarked)
+				v.Memory.ApplyLook(v.Look)
 				v.Memory.ProofFrom = from
 			}), sets("stays"), 0},
 		{"written: not again", evicting(proven, pods(pod("stays", exempt)), tried(action.SetsNotReady, stays, action.Accepted, 1, 0)),
@@ -173,7 +173,7 @@ func TestSetNotReady(t *testing.T) {
 			}
 		})
 	}
-	if v := evicting(oldOff(time.Second)); v.Proven(now) || proof.TTL > 6*time.Second {
+	if v := evicting(oldOff(time.Second)); v.IsProvenOff(now) || proof.TTL > 6*time.Second {
 		t.Error("the old Off of this test still proves")
 	}
 }
@@ -186,14 +186,14 @@ func TestReadyThatIsSetAgainKeepsNoMark(t *testing.T) {
 	for writes := 0; ; writes++ {
 		d := Step(v)
 		if action.Is[action.Unmark](d) {
-			if writes != undone || len(d.Stuck) != 1 || d.Stuck[0].Why != action.Undone {
-				t.Errorf("the mark goes after %d writes, named %+v; want %d, and the pod", writes, d.Stuck, undone)
+			if writes != maxUndone || len(d.Stuck) != 1 || d.Stuck[0].Why != action.Undone {
+				t.Errorf("the mark goes after %d writes, named %+v; want %d, and the pod", writes, d.Stuck, maxUndone)
 			}
 			return
 		}
-		if !action.Is[action.SetNotReady](d) || writes > undone {
+		if !action.Is[action.SetNotReady](d) || writes > maxUndone {
 			t.Fatalf("got %s (%s) after %d writes", action.Name(d.Action), d.Reason, writes)
 		}
-		v.Memory.Wrote(action.SetsNotReady, action.PodsOf(d.Action), map[string]action.Refusal{stays.UID: action.Accepted}, now)
+		v.Memory.ApplyPodWrites(action.SetsNotReady, action.PodsOf(d.Action), map[string]action.WriteResult{stays.UID: action.Accepted}, now)
 	}
 }

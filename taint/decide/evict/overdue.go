@@ -22,35 +22,35 @@ const (
 )
 
 const (
-	forceAgain = 30 * time.Second // between two deletions of attachments: who makes them again and again is not fought
-	// forgotten is how long no pod may have been there before the out-of-service taint is set. Stock eviction deletes by name what its
+	forceEvery = 30 * time.Second // between two deletions of attachments: who makes them again and again is not fought
+	// emptyBeforeTaint is how long no pod may have been there before the out-of-service taint is set. Stock eviction deletes by name what its
 	// cache still has on the node (F2), which by then would be a replacement elsewhere.
-	forgotten = time.Minute
+	emptyBeforeTaint = time.Minute
 )
 
-// SawPods folds in what is bound to the node.
-func (m *Memory) SawPods(pods []action.Pod, at providers.Instant) {
+// ApplyPods folds in what is bound to the node.
+func (m *Memory) ApplyPods(pods []action.Pod, at providers.Instant) {
 	switch {
-	case len(ending(pods)) > 0:
-		m.emptied = providers.Instant{}
-	case m.emptied.IsZero():
-		m.emptied = at
+	case len(podsTaintWouldEnd(pods)) > 0:
+		m.emptySince = providers.Instant{}
+	case m.emptySince.IsZero():
+		m.emptySince = at
 	}
 }
 
-// ending are the pods that stock controllers end, or delete, where a node is out of service: all that do not tolerate that for good.
-func ending(pods []action.Pod) []action.Pod {
+// podsTaintWouldEnd are the pods that stock controllers end, or delete, where a node is out of service: all that do not tolerate that for good.
+func podsTaintWouldEnd(pods []action.Pod) []action.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool {
 		_, ends := StockEnds(p.Tolerations, taint.OutOfService(time.Time{}), time.Time{})
-		return !ends || p.Stuck()
+		return !ends || p.IsHeldByFinalizers()
 	})
 }
 
-// overtime waits for the volumes of ended pods, which are all that is left, and does about those that take too long what is configured:
+// waitForDetach waits for the volumes of ended pods, which are all that is left, and does about those that take too long what is configured:
 // that takes a proof. A device that died with its rack keeps nobody from seeing them go (Step lists them again while it waits).
-func (v View) overtime(left []action.Attachment) action.Decision {
-	d := wait(reason.WaitingDetach, pollWait)
-	if v.age(v.Look.Record.At) > v.Settings.DetachTimeout {
+func (v View) waitForDetach(left []action.Attachment) action.Decision {
+	d := requeueAfter(reason.WaitingDetach, pollWait)
+	if v.ageOf(v.Look.Record.At) > v.Settings.DetachTimeout {
 		switch v.Settings.OnDetachTimeout {
 		case ForceDetach:
 			d = v.forceDetach(d, left)
@@ -61,9 +61,9 @@ func (v View) overtime(left []action.Attachment) action.Decision {
 		d.Alert = string(reason.WaitingDetach) // one alert, whatever is done about it in turn
 	}
 	switch {
-	case action.Is[action.Wait](d) || v.Holds(v.Now):
+	case action.Is[action.Wait](d) || v.MayEndPods(v.Now):
 		return d
-	case !v.nobody() && (!v.asked() || v.Answers.Answer.State == providers.PowerOff || v.due()):
+	case !v.hasNoDevice() && (!v.isAskedSinceMark() || v.Answers.Answer.State == providers.PowerOff || v.mayAskAgain()):
 		return action.Decision{Action: action.Ask{}, Reason: reason.Confirming, Alert: d.Alert}
 	default:
 		return action.Decision{Action: action.Wait{}, Reason: reason.WaitingDetach, RequeueAfter: pollWait, Alert: d.Alert}
@@ -73,7 +73,7 @@ func (v View) overtime(left []action.Attachment) action.Decision {
 // forceDetach deletes attachments. One that is being deleted waits for its driver, which nothing here hurries.
 func (v View) forceDetach(wait action.Decision, left []action.Attachment) action.Decision {
 	force := slices.DeleteFunc(slices.Clone(left), func(a action.Attachment) bool { return a.Deleting })
-	if len(force) == 0 || v.Now.Sub(v.Memory.Forced) < forceAgain {
+	if len(force) == 0 || v.Now.Sub(v.Memory.ForcedAt) < forceEvery {
 		return wait
 	}
 	return action.Decision{Action: action.DeleteAttachments{Attachments: force}, Reason: reason.ForcingDetach}
@@ -81,14 +81,14 @@ func (v View) forceDetach(wait action.Decision, left []action.Attachment) action
 
 // takeOutOfService sets the taint, once no pod is left that it would end.
 func (v View) takeOutOfService(wait action.Decision) action.Decision {
-	stay := ending(v.Pods)
+	stay := podsTaintWouldEnd(v.Pods)
 	switch {
 	case taint.IsOutOfService(v.Look.Taints):
 		return wait
 	case len(stay) > 0:
 		wait.Detail = "not taken out of service, which would end pod " + stay[0].Namespace + "/" + stay[0].Name
 		return wait
-	case v.Memory.emptied.IsZero() || v.Now.Sub(v.Memory.emptied) < forgotten:
+	case v.Memory.emptySince.IsZero() || v.Now.Sub(v.Memory.emptySince) < emptyBeforeTaint:
 		return wait
 	default:
 		return action.Decision{Action: action.OutOfService{}, Reason: reason.OutOfService}

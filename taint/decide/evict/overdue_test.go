@@ -18,9 +18,9 @@ import (
 func onOvertime(what OnDetachTimeout, change ...with) View {
 	return evicting(append([]with{proven, attached("a"), func(v *View) {
 		v.Settings.OnDetachTimeout = what
-		r := v.Look.Record.Enter(taint.PhaseEvicting, "", ago(v.Settings.DetachTimeout+time.Second).Wall)
+		r := v.Look.Record.EnterPhase(taint.PhaseEvicting, "", ago(v.Settings.DetachTimeout+time.Second).Wall)
 		v.Look.Record = &r
-		v.Memory.emptied = ago(time.Hour)
+		v.Memory.emptySince = ago(time.Hour)
 	}}, change...)...)
 }
 
@@ -31,12 +31,12 @@ func staysBy(name string, t ...corev1.Toleration) action.Pod {
 // TestOvertime is what may be done about volumes that do not detach, and what keeps it from being done.
 func TestOvertime(t *testing.T) {
 	early := func(v *View) {
-		r := v.Look.Record.Enter(taint.PhaseEvicting, "", ago(v.Settings.DetachTimeout).Wall)
+		r := v.Look.Record.EnterPhase(taint.PhaseEvicting, "", ago(v.Settings.DetachTimeout).Wall)
 		v.Look.Record = &r
 	}
 	isDeleted := func(v *View) { v.Attachments[0].Deleting = true }
-	forced := func(d time.Duration) with { return func(v *View) { v.Memory.Forced = ago(d) } }
-	emptied := func(d time.Duration) with { return func(v *View) { v.Memory.emptied = ago(d) } }
+	forced := func(d time.Duration) with { return func(v *View) { v.Memory.ForcedAt = ago(d) } }
+	emptied := func(d time.Duration) with { return func(v *View) { v.Memory.emptySince = ago(d) } }
 	outOfService := func(v *View) { v.Look.Taints = append(v.Look.Taints, taint.OutOfService(now.Wall)) }
 	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
 	aWhile := corev1.Toleration{Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64)}
@@ -72,7 +72,7 @@ func TestOvertime(t *testing.T) {
 		{"out of service already", onOvertime(TakeOutOfService, outOfService), action.Wait{}, reason.WaitingDetach},
 		{"a pod was there just now", onOvertime(TakeOutOfService, emptied(59*time.Second)), action.Wait{}, reason.WaitingDetach},
 		{"a pod was there a minute ago", onOvertime(TakeOutOfService, emptied(time.Minute)), action.OutOfService{}, reason.OutOfService},
-		{"not looked at", onOvertime(TakeOutOfService, func(v *View) { v.Memory.emptied = providers.Instant{} }), action.Wait{},
+		{"not looked at", onOvertime(TakeOutOfService, func(v *View) { v.Memory.emptySince = providers.Instant{} }), action.Wait{},
 			reason.WaitingDetach},
 		{"a pod tolerates everything", onOvertime(TakeOutOfService, pods(staysBy("proxy", everything))), action.OutOfService{}, reason.OutOfService},
 		{"a pod tolerates it for a while", onOvertime(TakeOutOfService, pods(staysBy("p", aWhile))), action.Wait{}, reason.WaitingDetach},
@@ -124,8 +124,8 @@ func TestEmptied(t *testing.T) {
 		{0, ordinary, providers.Instant{}}, {1, nil, at(1)}, {5, nil, at(1)}, {6, ordinary, providers.Instant{}},
 		{7, nil, at(7)},
 	} {
-		if m.SawPods(see.pods, at(see.at)); !m.emptied.Equal(see.want) {
-			t.Errorf("after %d s: empty since %v, want %v", see.at, m.emptied, see.want)
+		if m.ApplyPods(see.pods, at(see.at)); !m.emptySince.Equal(see.want) {
+			t.Errorf("after %d s: empty since %v, want %v", see.at, m.emptySince, see.want)
 		}
 	}
 }

@@ -15,10 +15,10 @@ import (
 )
 
 // tried is a write of the pod that ended so, so often in a row, the last one d ago.
-func tried(write action.PodWrite, p action.Pod, why action.Refusal, times int, d time.Duration) with {
+func tried(write action.PodWrite, p action.Pod, why action.WriteResult, times int, d time.Duration) with {
 	return func(v *View) {
 		for range times {
-			v.Memory.Wrote(write, []action.Pod{p}, map[string]action.Refusal{p.UID: why}, ago(d))
+			v.Memory.ApplyPodWrites(write, []action.Pod{p}, map[string]action.WriteResult{p.UID: why}, ago(d))
 		}
 	}
 }
@@ -63,27 +63,27 @@ func TestPodFailures(t *testing.T) {
 		{"another fence's failure", evicting(proven, pods(bad), tried(action.Ends, bad, action.Failed, 5, 0), func(v *View) {
 			other := v.Look
 			other.Mark = nil
-			v.Memory.Saw(other)
+			v.Memory.ApplyLook(other)
 			from := v.Memory.ProofFrom
-			v.Memory.Saw(v.Look)
+			v.Memory.ApplyLook(v.Look)
 			v.Memory.ProofFrom = from
 			v.Memory.ProofFrom = ago(10 * time.Second)
 		}), ends("bad"), false, 0},
-		{"denied again and again", evicting(proven, pods(bad), tried(action.Ends, bad, action.Denied, tries, 0)), wantsAlert(retry(restMax)), false, 1},
+		{"denied again and again", evicting(proven, pods(bad), tried(action.Ends, bad, action.Denied, maxFailures, 0)), wantsAlert(retry(backoffMax)), false, 1},
 		{"changed three times: at once", evicting(proven, pods(bad), tried(action.Ends, bad, action.Changed, 3, 0)), ends("bad"), false, 0},
 		{"changed again and again", evicting(proven, pods(bad, good), tried(action.Ends, bad, action.Changed, 4, 0)), ends("good"), false, 0},
-		{"changed for ever", evicting(proven, pods(bad), tried(action.Ends, bad, action.Changed, changes+tries, 0)), wantsAlert(retry(restMax)), false, 1},
+		{"changed for ever", evicting(proven, pods(bad), tried(action.Ends, bad, action.Changed, maxConflicts+maxFailures, 0)), wantsAlert(retry(backoffMax)), false, 1},
 		{"too large: the small form, at once", evicting(proven, pods(bad), tried(action.Ends, bad, action.TooLarge, 1, 0)), ends("bad"), true, 0},
 		{"too large for that: named at once", evicting(proven, pods(bad), tried(action.Ends, bad, action.TooLarge, 1, 0), tried(action.Ends, huge, action.TooLarge, 1, 0)),
 			wantsAlert(retry(time.Second)), false, 1},
 		{"and named while the others go", evicting(proven, pods(bad, good), tried(action.Ends, bad, action.TooLarge, 1, 0), tried(action.Ends, huge, action.TooLarge, 1, 0)),
 			wantsAlert(ends("good")), false, 1},
 		{"volumes are looked at while it rests", evicting(proven, attached("b"), pods(bad), tried(action.Ends, bad, action.Failed, 3, 0)), retry(pollWait), false, 0},
-		{"what keeps its end for too long is named, whatever the wait's reason", evicting(overdue, proven, pods(bad), tried(action.Ends, bad, action.Denied, tries, 0)),
-			wantsAlert(retry(restMax)), false, 1},
+		{"what keeps its end for too long is named, whatever the wait's reason", evicting(overdue, proven, pods(bad), tried(action.Ends, bad, action.Denied, maxFailures, 0)),
+			wantsAlert(retry(backoffMax)), false, 1},
 
 		{"not deleted: the others first", evicting(proven, pods(dead, pod("good", tomb)), tried(action.Deletes, dead, action.Failed, 1, 0)), deletes("good"), false, 0},
-		{"not deleted: the mark stays", evicting(proven, pods(dead), tried(action.Deletes, dead, action.Denied, tries, 0)), wantsAlert(retry(restMax)), false, 1},
+		{"not deleted: the mark stays", evicting(proven, pods(dead), tried(action.Deletes, dead, action.Denied, maxFailures, 0)), wantsAlert(retry(backoffMax)), false, 1},
 		{"too large to be deleted", evicting(proven, pods(dead), tried(action.Deletes, dead, action.TooLarge, 1, 0)), wantsAlert(retry(time.Second)), false, 1},
 		{"a failed tombstone does not rest its delete", evicting(proven, pods(dead), tried(action.Ends, dead, action.Failed, 5, 0)), deletes("bad"), false, 0},
 
@@ -91,7 +91,7 @@ func TestPodFailures(t *testing.T) {
 		{"return, not spared: the ended are deleted", evicting(heartbeat, pods(bad, pod("good", tomb)), tried(action.Spares, bad, action.Failed, 1, 0)),
 			want{Act: action.Delete{}, Why: reason.Returned, Pods: []string{"good"}, Returned: true}, false, 0},
 		{"return, not spared: the mark stays", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.Failed, 4, 0)), returned(retry(8 * time.Second)), false, 0},
-		{"return, not spared for a minute: the mark stays", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.Failed, tries-1, 0)), returned(retry(32 * time.Second)), false, 0},
+		{"return, not spared for a minute: the mark stays", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.Failed, maxFailures-1, 0)), returned(retry(32 * time.Second)), false, 0},
 		{"return, changed since it was listed: as good as spared", evicting(heartbeat, pods(other, good), tried(action.Spares, bad, action.Changed, 1, 0)), spares("good"), false, 0},
 		{"return, a conflict without a change: again", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.Changed, 1, 0)), spares("bad"), false, 0},
 		{"return, changed before that: to be spared", evicting(heartbeat, pods(bad), tried(action.Ends, bad, action.Changed, 1, 0)), spares("bad"), false, 0},
@@ -100,9 +100,9 @@ func TestPodFailures(t *testing.T) {
 		{"return, the small form changed nothing: again", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.TooLarge, 1, 0), tried(action.Spares, huge, action.Accepted, 1, 0)), spares("bad"), true, 0},
 		{"and off again: stays on the return path", evicting(proven, pods(other, good), tried(action.Spares, huge, action.Accepted, 1, 0)), spares("good"), false, 0},
 		{"return, too large for that: the mark goes", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.TooLarge, 1, 0), tried(action.Spares, huge, action.TooLarge, 1, 0)), back, false, 1},
-		{"return, denied again and again: the mark goes", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.Denied, tries, 0)), back, false, 1},
+		{"return, denied again and again: the mark goes", evicting(heartbeat, pods(bad), tried(action.Spares, bad, action.Denied, maxFailures, 0)), back, false, 1},
 		{"return, not deleted: the mark stays", evicting(heartbeat, pods(dead), tried(action.Deletes, dead, action.Denied, 4, 0)), returned(retry(8 * time.Second)), false, 0},
-		{"return, not deleted again and again: the mark goes", evicting(heartbeat, pods(dead), tried(action.Deletes, dead, action.Denied, tries, 0)), back, false, 1},
+		{"return, not deleted again and again: the mark goes", evicting(heartbeat, pods(dead), tried(action.Deletes, dead, action.Denied, maxFailures, 0)), back, false, 1},
 		{"return, too large to be deleted: the mark goes", evicting(heartbeat, pods(dead), tried(action.Deletes, dead, action.TooLarge, 1, 0)), back, false, 1},
 		{"return: a failed tombstone does not rest the sparing", evicting(heartbeat, pods(bad), tried(action.Ends, bad, action.Denied, 5, 0)), spares("bad"), false, 0},
 	} {
@@ -129,7 +129,7 @@ func TestWroteLeavesViews(t *testing.T) {
 	v := evicting(proven, pods(p), tried(action.Ends, p, action.Changed, 1, 0))
 	m := v.Memory
 	for range 5 {
-		m.Wrote(action.Ends, []action.Pod{p}, map[string]action.Refusal{p.UID: action.Failed}, now)
+		m.ApplyPodWrites(action.Ends, []action.Pod{p}, map[string]action.WriteResult{p.UID: action.Failed}, now)
 	}
 	if d := Step(v); !action.Is[action.Tombstone](d) {
 		t.Errorf("got %s, want the view's own memory: Tombstone", action.Name(d.Action))
@@ -137,11 +137,11 @@ func TestWroteLeavesViews(t *testing.T) {
 	if v.Memory = m; !action.Is[action.Wait](Step(v)) {
 		t.Error("the failures were not folded in")
 	}
-	m.Wrote(action.Ends, nil, nil, now.Add(troubled+time.Second))
+	m.ApplyPodWrites(action.Ends, nil, nil, now.Add(troubleTTL+time.Second))
 	if len(m.troubles) != 0 {
 		t.Errorf("got %d troubles, want old ones forgotten", len(m.troubles))
 	}
-	m.Wrote(action.Ends, []action.Pod{p}, nil, now)
+	m.ApplyPodWrites(action.Ends, []action.Pod{p}, nil, now)
 	if len(m.troubles) != 0 {
 		t.Error("a write that was not tried is a trouble")
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// Stock is what the stock eviction controller knows of a node that is not Ready: it queues pods by name and deletes them without a UID
+// StockEviction is what the stock eviction controller knows of a node that is not Ready: it queues pods by name and deletes them without a UID
 // (F2), so a pod that is ended just before costs its replacement its life.
-type Stock struct {
+type StockEviction struct {
 	Taints  []corev1.Taint
 	Seen    TaintTimes
 	From    taint.Instant // when this process first knew that Ready is not True; zero: it is, or nobody looked
@@ -41,39 +41,39 @@ type TaintTime struct {
 	Seen  taint.Instant `json:"seen"`
 }
 
-// See returns the times after a look. It does not change the slice, which a View may hold.
-func (ts TaintTimes) See(l taint.Look) TaintTimes {
+// WithLook returns the times after a look. It does not change the slice, which a View may hold.
+func (ts TaintTimes) WithLook(l taint.Look) TaintTimes {
 	var out TaintTimes
 	for _, t := range l.Taints {
 		if t.Effect != corev1.TaintEffectNoExecute {
 			continue
 		}
-		seen, known := ts.seen(t)
+		seen, known := ts.firstSeen(t)
 		if !known {
 			seen = l.Got
 		}
-		out = append(out, TaintTime{Key: t.Key, Added: added(t), Seen: seen})
+		out = append(out, TaintTime{Key: t.Key, Added: timeAdded(t), Seen: seen})
 	}
 	return out
 }
 
-func (ts TaintTimes) seen(t corev1.Taint) (at taint.Instant, known bool) {
-	i := slices.IndexFunc(ts, func(o TaintTime) bool { return o.Key == t.Key && o.Added.Equal(added(t)) })
+func (ts TaintTimes) firstSeen(t corev1.Taint) (at taint.Instant, known bool) {
+	i := slices.IndexFunc(ts, func(o TaintTime) bool { return o.Key == t.Key && o.Added.Equal(timeAdded(t)) })
 	if i < 0 {
 		return taint.Instant{}, false
 	}
 	return ts[i].Seen, true
 }
 
-func added(t corev1.Taint) time.Time {
+func timeAdded(t corev1.Taint) time.Time {
 	if t.TimeAdded == nil {
 		return time.Time{}
 	}
 	return t.TimeAdded.Time
 }
 
-// Due reports whether the stock eviction controller is about to delete the pod by name (step 8).
-func (s Stock) Due(p action.Pod, now taint.Instant) bool {
+// IsAboutToDelete reports whether the stock eviction controller is about to delete the pod by name (step 8).
+func (s StockEviction) IsAboutToDelete(p action.Pod, now taint.Instant) bool {
 	if p.Deleting || s.From.IsZero() {
 		return false
 	}
@@ -83,10 +83,10 @@ func (s Stock) Due(p action.Pod, now taint.Instant) bool {
 			continue
 		}
 		landed = landed || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady
-		for _, since := range s.starts(t, now) {
+		for _, since := range s.possibleStarts(t, now) {
 			first, ends := StockEnds(p.Tolerations, t, since.first)
 			last, _ := StockEnds(p.Tolerations, t, since.last)
-			if ends && s.near(first, last, now) {
+			if ends && s.isDeletionNear(first, last, now) {
 				return true
 			}
 		}
@@ -97,29 +97,29 @@ func (s Stock) Due(p action.Pod, now taint.Instant) bool {
 	// Ready=Unknown makes this taint land within moments.
 	coming := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
 	due, ends := StockEnds(p.Tolerations, coming, now.Wall)
-	return ends && s.near(due, due, now)
+	return ends && s.isDeletionNear(due, due, now)
 }
 
 // window is the time in which something happened unseen.
 type window struct{ first, last time.Time }
 
-func moment(at time.Time) window { return window{at, at} }
+func windowAt(at time.Time) window { return window{at, at} }
 
-// starts returns the times from which the stock controller may count the taint. They are when this process first saw
+// possibleStarts returns the times from which the stock controller may count the taint. They are when this process first saw
 // it, its TimeAdded, and when the API server was back after that. The first sight counts by either clock of the
 // process: the wall clock may be set meanwhile, and the monotonic one stands still in a suspension.
-func (s Stock) starts(t corev1.Taint, now taint.Instant) []window {
-	seen, known := s.Seen.seen(t)
+func (s StockEviction) possibleStarts(t corev1.Taint, now taint.Instant) []window {
+	seen, known := s.Seen.firstSeen(t)
 	if !known {
 		seen = s.From
 	}
-	out := []window{moment(asOf(now, seen)), moment(seen.Wall)}
+	out := []window{windowAt(asOf(now, seen)), windowAt(seen.Wall)}
 	if t.TimeAdded != nil {
-		out = append(out, moment(t.TimeAdded.Time))
+		out = append(out, windowAt(t.TimeAdded.Time))
 	}
 	switch {
 	case s.Resumed.After(seen):
-		out = append(out, moment(asOf(now, s.Resumed)))
+		out = append(out, windowAt(asOf(now, s.Resumed)))
 	case known && s.Resumed.Equal(seen) && !s.From.After(s.Lost): // it landed while this process was blind
 		out = append(out, window{asOf(now, s.Lost), asOf(now, seen)})
 	}
@@ -129,10 +129,10 @@ func (s Stock) starts(t corev1.Taint, now taint.Instant) []window {
 // asOf returns what the wall clock, as it is set at now, would have read at the instant.
 func asOf(now, at taint.Instant) time.Time { return now.Wall.Add(-now.Sub(at)) }
 
-// near reports whether a deletion that is due from first to last is to be waited for. It must be near, and neither it nor
+// isDeletionNear reports whether a deletion that is due from first to last is to be waited for. It must be near, and neither it nor
 // the node's death may be so long ago that it will not come any more. The patience begins at last: after a long fence it
 // would be over before the deletion began.
-func (s Stock) near(first, last time.Time, now taint.Instant) bool {
+func (s StockEviction) isDeletionNear(first, last time.Time, now taint.Instant) bool {
 	from := last
 	if known := asOf(now, s.From); known.After(last) {
 		from = known

@@ -45,8 +45,8 @@ func TestTaintTimes(t *testing.T) {
 		{"gone", look(12*time.Second, "f2"), -1},
 		{"the first one once more", look(14*time.Second, "f2", ahead), 14 * time.Second},
 	} {
-		m.Saw(step.look)
-		times := m.Stock(step.look).Seen
+		m.ApplyLook(step.look)
+		times := m.StockEviction(step.look).Seen
 		switch {
 		case step.want < 0 && len(times) > 0:
 			t.Errorf("%s: got %v, want no taint", step.name, times)
@@ -89,14 +89,14 @@ func TestStockDueWhateverTheClock(t *testing.T) {
 			var m Memory
 			first := now.Add(time.Second)
 			l := sees(first, first.Add(tt.ahead))
-			m.Saw(l)
+			m.ApplyLook(l)
 			at := first.Add(tt.after)
 			if tt.suspended {
 				at.Mono -= tt.set
 			} else {
 				at.Wall = at.Wall.Add(tt.set)
 			}
-			if got := m.Stock(l).Due(pod("p"), at); got != tt.wants {
+			if got := m.StockEviction(l).IsAboutToDelete(pod("p"), at); got != tt.wants {
 				t.Errorf("got due %t, want %t", got, tt.wants)
 			}
 		})
@@ -127,10 +127,10 @@ func TestStockTaintThatLandedUnseen(t *testing.T) {
 		{corev1.ConditionTrue, 310 * time.Second, true},
 	} {
 		var m Memory
-		m.Saw(sees(0, tt.before))
+		m.ApplyLook(sees(0, tt.before))
 		l := sees(blind, corev1.ConditionUnknown, landed)
-		m.Saw(l)
-		if got := m.Stock(l).Due(pod("p"), now.Add(tt.after)); got != tt.want {
+		m.ApplyLook(l)
+		if got := m.StockEviction(l).IsAboutToDelete(pod("p"), now.Add(tt.after)); got != tt.want {
 			t.Errorf("Ready was %s, %s later: got due %t, want %t", tt.before, tt.after, got, tt.want)
 		}
 	}

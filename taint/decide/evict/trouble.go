@@ -18,7 +18,7 @@ type attempt struct {
 
 // trouble is what is known of an attempt that failed, or that is to be made again.
 type trouble struct {
-	why     action.Refusal
+	why     action.WriteResult
 	times   int               // in a row
 	at      providers.Instant // of the last
 	small   bool              // the pod cannot grow: its small form is written
@@ -27,29 +27,29 @@ type trouble struct {
 }
 
 const (
-	changes  = 3           // so many conflicts in a row are no trouble
-	tries    = 7           // so many failures are: they take longer than a request that has reached an API server may (a minute)
-	undone   = 3           // so often a write is made that somebody undoes each time
-	restMin  = time.Second // after the first failure; doubled with each
-	restMax  = time.Minute
-	troubled = 10 * time.Minute // how long a trouble that does not repeat itself is remembered
+	maxConflicts = 3           // so many conflicts in a row are no trouble
+	maxFailures  = 7           // so many failures are: they take longer than a request that has reached an API server may (a minute)
+	maxUndone    = 3           // so often a write is made that somebody undoes each time
+	backoffMin   = time.Second // after the first failure; doubled with each
+	backoffMax   = time.Minute
+	troubleTTL   = 10 * time.Minute // how long a trouble that does not repeat itself is remembered
 )
 
-// rest is how long the attempt is still to rest.
-func (t trouble) rest(now providers.Instant) time.Duration {
+// backoffLeft is how long the attempt is still to rest.
+func (t trouble) backoffLeft(now providers.Instant) time.Duration {
 	n := t.times
 	if t.why == action.Changed {
-		n -= changes
+		n -= maxConflicts
 	}
 	if n <= 0 {
 		return 0
 	}
-	return min(restMin<<min(n-1, 6), restMax) - now.Sub(t.at)
+	return min(backoffMin<<min(n-1, 6), backoffMax) - now.Sub(t.at)
 }
 
-// hopeless reports that trying again is not expected to help.
-func (t trouble) hopeless() bool {
-	if t.written >= undone {
+// isHopeless reports that trying again is not expected to help.
+func (t trouble) isHopeless() bool {
+	if t.written >= maxUndone {
 		return true
 	}
 	switch t.why {
@@ -58,21 +58,21 @@ func (t trouble) hopeless() bool {
 	case action.TooLarge:
 		return t.times > 0
 	case action.Changed:
-		return t.times >= changes+tries
+		return t.times >= maxConflicts+maxFailures
 	default:
-		return t.times >= tries
+		return t.times >= maxFailures
 	}
 }
 
-// Wrote folds in how writes of an act ended, by the pods' UIDs; pods that are not in how were not tried. A SetNotReady
+// ApplyPodWrites folds in how writes of an act ended, by the pods' UIDs; pods that are not in how were not tried. A SetNotReady
 // that was not tried counts as failed, because the fence must not wait for it.
-func (m *Memory) Wrote(write action.PodWrite, pods []action.Pod, how map[string]action.Refusal, at providers.Instant) {
+func (m *Memory) ApplyPodWrites(write action.PodWrite, pods []action.Pod, how map[string]action.WriteResult, at providers.Instant) {
 	// A View holds the map that was there: it stays as it is.
 	m.troubles = maps.Clone(m.troubles)
 	if m.troubles == nil {
 		m.troubles = map[attempt]trouble{}
 	}
-	maps.DeleteFunc(m.troubles, func(_ attempt, t trouble) bool { return at.Sub(t.at) > troubled })
+	maps.DeleteFunc(m.troubles, func(_ attempt, t trouble) bool { return at.Sub(t.at) > troubleTTL })
 	for _, p := range pods {
 		why, tried := how[p.UID]
 		if !tried && write == action.SetsNotReady {
@@ -100,53 +100,53 @@ func (m *Memory) Wrote(write action.PodWrite, pods []action.Pod, how map[string]
 	}
 }
 
-// rest is how long the pod's act is to rest; not above zero: it may be tried.
-func (v View) rest(w action.PodWrite, p action.Pod) time.Duration {
-	return v.Memory.troubles[attempt{p.UID, w}].rest(v.Now)
+// backoffLeft is how long the pod's act is to rest; not above zero: it may be tried.
+func (v View) backoffLeft(w action.PodWrite, p action.Pod) time.Duration {
+	return v.Memory.troubles[attempt{p.UID, w}].backoffLeft(v.Now)
 }
 
-func (v View) hopeless(w action.PodWrite, p action.Pod) bool {
-	return v.Memory.troubles[attempt{p.UID, w}].hopeless()
+func (v View) isHopeless(w action.PodWrite, p action.Pod) bool {
+	return v.Memory.troubles[attempt{p.UID, w}].isHopeless()
 }
 
-// fit returns the pod as it is to be written.
-func (v View) fit(w action.PodWrite, p action.Pod) action.Pod {
+// podToWrite returns the pod as it is to be written.
+func (v View) podToWrite(w action.PodWrite, p action.Pod) action.Pod {
 	p.Small = v.Memory.troubles[attempt{p.UID, w}].small
 	return p
 }
 
-// retry waits until the first of the pods may be tried again: the tombstoned to be deleted, the others as write says.
-func (v View) retry(pods []action.Pod, write action.PodWrite) action.Decision {
-	after := restMax
+// waitForRetry waits until the first of the pods may be tried again: the tombstoned to be deleted, the others as write says.
+func (v View) waitForRetry(pods []action.Pod, write action.PodWrite) action.Decision {
+	after := backoffMax
 	for _, p := range pods {
 		if p.Tombstone {
-			after = min(after, v.rest(action.Deletes, p))
+			after = min(after, v.backoffLeft(action.Deletes, p))
 		} else {
-			after = min(after, v.rest(write, p))
+			after = min(after, v.backoffLeft(write, p))
 		}
 	}
-	if len(v.leftover()) > 0 {
+	if len(v.unusedAttachments()) > 0 {
 		after = min(after, pollWait)
 	}
-	return wait(reason.Retrying, after)
+	return requeueAfter(reason.Retrying, after)
 }
 
-// named adds the pods that are stuck to a decision. Where the node is off they keep the mark, which is an alert.
-func (v View) named(d action.Decision) action.Decision {
-	lives := v.cameBack() || action.Is[action.Unmark](d)
+// nameStuckPods adds the pods that are stuck to a decision. Where the node is off they keep the mark, which is an alert.
+func (v View) nameStuckPods(d action.Decision) action.Decision {
+	lives := v.hasComeBack() || action.Is[action.Unmark](d)
 	for _, p := range v.Pods {
 		var write action.PodWrite
 		switch {
-		case p.Buried():
+		case p.NeedsDelete():
 			write = action.Deletes
-		case !p.Goes() || v.spared(p):
+		case !p.ShouldMove() || v.isSpared(p):
 			continue
 		case lives:
 			write = action.Spares
 		default:
 			write = action.Ends
 		}
-		if t := v.Memory.troubles[attempt{p.UID, write}]; t.hopeless() {
+		if t := v.Memory.troubles[attempt{p.UID, write}]; t.isHopeless() {
 			d.Stuck = append(d.Stuck, action.StuckPod{Pod: p, Write: write, Why: t.why})
 		}
 	}

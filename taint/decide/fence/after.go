@@ -12,8 +12,8 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// AfterFence says what becomes of a machine that a power-off of ours turned off, once its fence is done. The zero value leaves it off.
-type AfterFence struct {
+// PostFence says what becomes of a machine that a power-off of ours turned off, once its fence is done. The zero value leaves it off.
+type PostFence struct {
 	PowerOn bool
 	Delay   time.Duration // from the fence's end
 	PerDay  int           // how many power-ons of one node may be announced within 24 h
@@ -27,87 +27,87 @@ type PowerOns struct {
 	LastOn    providers.Instant // when the question was sent whose answer was the last On; zero: none in this node life
 }
 
-// SentOn folds in that the power-on was sent, and how the devices took it.
-func (p *PowerOns) SentOn(err error) { p.Announced, p.Err = time.Time{}, err }
+// ApplySent folds in that the power-on was sent, and how the devices took it.
+func (p *PowerOns) ApplySent(err error) { p.Announced, p.Err = time.Time{}, err }
 
-// booting is how much longer a machine that we powered on is left to boot: that long nothing new is begun about its node, whose silence is
+// bootTimeLeft is how much longer a machine that we powered on is left to boot: that long nothing new is begun about its node, whose silence is
 // explained, and whose device's Off may be of the moment before. Zero: it is not.
-func (v View) booting() time.Duration {
+func (v View) bootTimeLeft() time.Duration {
 	r := v.Look.Record
-	if r == nil || r.After != taint.AfterPowerOn && r.After != taint.AfterPoweredOn {
+	if r == nil || r.PostFence != taint.PostFencePowerOn && r.PostFence != taint.PostFencePoweredOn {
 		return 0
 	}
-	return max(v.Facts.Retry-v.age(r.LastPowerOn()), 0)
+	return max(v.Facts.Retry-v.ageOf(r.LastPowerOn()), 0)
 }
 
-// afterwards is what becomes of the machine of a node whose fence is done, that has shown no life since, and on which nothing is left to
+// decideAfterFence is what becomes of the machine of a node whose fence is done, that has shown no life since, and on which nothing is left to
 // do. It is powered on only if a power-off of ours turned it off, and nobody has turned it on since.
-func (v View) afterwards() action.Decision {
+func (v View) decideAfterFence() action.Decision {
 	rec := v.Look.Record
-	rests := action.Decision{Action: action.Wait{}, Reason: reason.StaysDead, RequeueAfter: recheck}
-	if !v.Facts.After.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.Vouched() {
+	rests := action.Decision{Action: action.Wait{}, Reason: reason.StaysDead, RequeueAfter: recheckEvery}
+	if !v.Facts.After.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor() {
 		return rests
 	}
-	switch rec.After {
-	case "", taint.AfterPowerOn:
-	case taint.AfterPoweredOn:
-		if left := v.booting(); left > 0 {
+	switch rec.PostFence {
+	case "", taint.PostFencePowerOn:
+	case taint.PostFencePoweredOn:
+		if left := v.bootTimeLeft(); left > 0 {
 			return action.Decision{Action: action.Wait{}, Reason: reason.CameUp, RequeueAfter: left}
 		}
-		return action.Decision{Action: action.Wait{}, Reason: reason.NotBack, RequeueAfter: recheck}
+		return action.Decision{Action: action.Wait{}, Reason: reason.NotBack, RequeueAfter: recheckEvery}
 	default:
 		return rests
 	}
 	last := rec.LastPowerOn()
-	places, why := v.turnedOff()
-	switch left := v.Facts.After.Delay - v.age(rec.At); {
-	case rec.After == "" && !last.IsZero() && rec.Since.Sub(last) < v.Facts.After.Again:
-		return v.becomes(taint.AfterFencedAgain, reason.FencedAgain)
+	places, why := v.devicesToPowerOn()
+	switch left := v.Facts.After.Delay - v.ageOf(rec.At); {
+	case rec.PostFence == "" && !last.IsZero() && rec.Since.Sub(last) < v.Facts.After.Again:
+		return v.recordOutcome(taint.PostFenceFencedAgain, reason.FencedAgain)
 	case v.Facts.KeptOn != "":
 		return action.Decision{
-			Action: action.Wait{}, Reason: reason.PowerOnHeldUp, Detail: v.Facts.KeptOn, RequeueAfter: recheck,
+			Action: action.Wait{}, Reason: reason.PowerOnHeldUp, Detail: v.Facts.KeptOn, RequeueAfter: recheckEvery,
 		}
 	case left > 0:
 		return action.Decision{Action: action.Wait{}, Reason: reason.PowerOnDelay, RequeueAfter: left}
 	case why != "":
-		return action.Decision{Action: action.Wait{}, Reason: reason.PowerOnHeldUp, Detail: why, RequeueAfter: recheck}
-	case !v.Answers.Answer.At.After(v.when(rec.At)), v.Fleet.OnAt.After(v.Answers.Answer.Got):
+		return action.Decision{Action: action.Wait{}, Reason: reason.PowerOnHeldUp, Detail: why, RequeueAfter: recheckEvery}
+	case !v.Answers.Answer.At.After(v.instantOf(rec.At)), v.Fleet.OnAt.After(v.Answers.Answer.Got):
 		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
-	case v.Memory.PowerOns.LastOn.After(v.when(rec.At)) && rec.After == "":
-		return v.becomes(taint.AfterCameOn, reason.CameOn)
-	case v.Memory.PowerOns.LastOn.After(v.when(rec.At)):
-		return v.becomes(taint.AfterPoweredOn, reason.CameUp)
+	case v.Memory.PowerOns.LastOn.After(v.instantOf(rec.At)) && rec.PostFence == "":
+		return v.recordOutcome(taint.PostFenceCameOn, reason.CameOn)
+	case v.Memory.PowerOns.LastOn.After(v.instantOf(rec.At)):
+		return v.recordOutcome(taint.PostFencePoweredOn, reason.CameUp)
 	}
-	if now := v.Answers.RunNow(rec); rec.After == "" && rec.Run != "" && now != "" && now != rec.Run { // off again
-		return v.becomes(taint.AfterCameOn, reason.CameOn)
+	if now := v.Answers.RunNow(rec); rec.PostFence == "" && rec.Run != "" && now != "" && now != rec.Run { // off again
+		return v.recordOutcome(taint.PostFenceCameOn, reason.CameOn)
 	}
-	mine := !v.Memory.PowerOns.Announced.IsZero() && v.Memory.PowerOns.Announced.Equal(last) && v.booting() > 0
+	mine := !v.Memory.PowerOns.Announced.IsZero() && v.Memory.PowerOns.Announced.Equal(last) && v.bootTimeLeft() > 0
 	switch {
-	case v.booting() > 0 && !mine: // sent, by us or by a leader before, who may have died in between: it is looked at, and not repeated
+	case v.bootTimeLeft() > 0 && !mine: // sent, by us or by a leader before, who may have died in between: it is looked at, and not repeated
 		d := v.askEvery(pollOn, reason.PoweringOn)
 		if v.Memory.PowerOns.Err != nil {
-			d.Reason, d.Detail = reason.PowerOnRefused, providers.Cause(v.Memory.PowerOns.Err)
+			d.Reason, d.Detail = reason.PowerOnRefused, providers.ErrorCause(v.Memory.PowerOns.Err)
 		}
 		return d
-	case v.state() == providers.PowerChanging:
+	case v.powerState() == providers.PowerChanging:
 		return v.askEvery(pollChanging, reason.Changing)
-	case v.state() != providers.PowerOff:
+	case v.powerState() != providers.PowerOff:
 		return v.askEvery(v.Answers.Backoff(), reason.Unknown)
-	case len(places) == 0 && rec.After != "": // what it was turned off through is on
+	case len(places) == 0 && rec.PostFence != "": // what it was turned off through is on
 		return v.askEvery(pollMax, reason.NotBack)
 	case len(places) == 0:
 		return v.askEvery(pollMax, reason.Unknown)
-	case v.tooOld():
+	case v.isOffTooOld():
 		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
 	}
 	if !mine {
 		of := rec.PowerOnsOf(v.Now.Wall)
-		if v.age(last) >= taint.Day { // by a clock that ran ahead all of them would count for longer
+		if v.ageOf(last) >= taint.Day { // by a clock that ran ahead all of them would count for longer
 			of = nil
 		}
 		if len(of) >= v.Facts.After.PerDay {
 			return action.Decision{
-				Action: action.Wait{}, Reason: reason.PowerOnLimit, RequeueAfter: recheck,
+				Action: action.Wait{}, Reason: reason.PowerOnLimit, RequeueAfter: recheckEvery,
 				Detail: fmt.Sprintf("%d times in the last 24 hours", len(of)),
 			}
 		}
@@ -120,16 +120,16 @@ func (v View) afterwards() action.Decision {
 	return action.Decision{Action: action.PowerOn{Devices: places}, Reason: reason.PoweringOn}
 }
 
-// becomes writes down what became of the machine.
-func (v View) becomes(after taint.After, why reason.Reason) action.Decision {
+// recordOutcome writes down what became of the machine.
+func (v View) recordOutcome(after taint.PostFence, why reason.Reason) action.Decision {
 	rec := *v.Look.Record
-	rec.After = after
+	rec.PostFence = after
 	return action.Decision{Action: action.Write{Record: rec}, Reason: why}
 }
 
-// turnedOff are the places of the devices that the machine was turned off through and that say Off, those that feed it first: a BMC may
+// devicesToPowerOn are the places of the devices that the machine was turned off through and that say Off, those that feed it first: a BMC may
 // need that power itself. why is "" or what keeps it from being powered on through them.
-func (v View) turnedOff() (places []int, why string) {
+func (v View) devicesToPowerOn() (places []int, why string) {
 	for _, by := range v.Look.Record.OffBy {
 		i := slices.IndexFunc(v.Facts.Devices, func(d proof.Device) bool {
 			return d.Name == by.Device && by.Machine != nil && d.Machine == *by.Machine

@@ -17,16 +17,16 @@ import (
 // fenced is a node whose machine we powered off, and whose fence has been done for two minutes.
 func fenced(change ...func(*View)) View {
 	return dead(append([]func(*View){noWork, recorded(taint.PhaseDone, taint.ResultEvicted, 2*time.Minute), func(v *View) {
-		v.Facts.After = AfterFence{PowerOn: true, Delay: time.Minute, PerDay: 2, Again: time.Hour}
+		v.Facts.After = PostFence{PowerOn: true, Delay: time.Minute, PerDay: 2, Again: time.Hour}
 		r := v.Look.Record
-		r.Since, r.PowerOff, r.OffBy = ago(4*time.Minute).Wall, true, proof.Speakers(v.Facts.Devices)
+		r.Since, r.PowerOff, r.OffBy = ago(4*time.Minute).Wall, true, proof.SpeakersOf(v.Facts.Devices)
 	}}, change...)...)
 }
 
 // ons are power-ons that were announced so long ago, the first first.
-func ons(after taint.After, d ...time.Duration) func(*View) {
+func ons(after taint.PostFence, d ...time.Duration) func(*View) {
 	return func(v *View) {
-		v.Look.Record.After = after
+		v.Look.Record.PostFence = after
 		for _, d := range d {
 			v.Look.Record.PowerOns = append(v.Look.Record.PowerOns, ago(d).Wall)
 		}
@@ -41,23 +41,23 @@ func wasOn(d time.Duration) func(*View) { return func(v *View) { v.Memory.PowerO
 // onAt makes a device report On by itself, that long ago.
 func onAt(d time.Duration) func(*View) { return func(v *View) { v.Fleet.OnAt = ago(d) } }
 
-func becomes(after taint.After, why reason.Reason) action.Decision {
-	return action.Decision{Action: action.Write{Record: taint.Record{After: after}}, Reason: why}
+func becomes(after taint.PostFence, why reason.Reason) action.Decision {
+	return action.Decision{Action: action.Write{Record: taint.Record{PostFence: after}}, Reason: why}
 }
 
 // What becomes of a machine once its fence is done.
 func TestAfterwards(t *testing.T) {
 	const on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
 	set := func(f func(*View)) func(*View) { return f }
-	rests := waits(reason.StaysDead, recheck)
+	rests := waits(reason.StaysDead, recheckEvery)
 	fresh := saying(off, 100*time.Millisecond)
 	heldUp := func(why string) action.Decision {
-		return detailed(waits(reason.PowerOnHeldUp, recheck), why)
+		return detailed(waits(reason.PowerOnHeldUp, recheckEvery), why)
 	}
-	announce := becomes(taint.AfterPowerOn, reason.PoweringOn)
+	announce := becomes(taint.PostFencePowerOn, reason.PoweringOn)
 	send := action.Decision{Action: action.PowerOn{Devices: []int{0}}, Reason: reason.PoweringOn}
-	sentFor := func(d time.Duration) func(*View) { return ons(taint.AfterPowerOn, d) }
-	limit := detailed(waits(reason.PowerOnLimit, recheck), "2 times in the last 24 hours")
+	sentFor := func(d time.Duration) func(*View) { return ons(taint.PostFencePowerOn, d) }
+	limit := detailed(waits(reason.PowerOnLimit, recheckEvery), "2 times in the last 24 hours")
 	for _, tt := range []struct {
 		name string
 		view View
@@ -74,22 +74,22 @@ func TestAfterwards(t *testing.T) {
 			waits(reason.PowerOnDelay, 10*time.Second)},
 
 		// Who is left off.
-		{"by default", fenced(fresh, set(func(v *View) { v.Facts.After = AfterFence{} })), rests},
+		{"by default", fenced(fresh, set(func(v *View) { v.Facts.After = PostFence{} })), rests},
 		{"not turned off by us", fenced(fresh, set(func(v *View) { v.Look.Record.OffBy = nil })), rests},
 		{"somebody else's mark", fenced(fresh, set(func(v *View) { v.Look.Record.By = taint.ByPerson })), rests},
 		{"mode observe", fenced(fresh, observe), rests},
 		{"mode shadow", fenced(fresh, set(func(v *View) { v.Facts.Mode = Shadow })), rests},
 		{"mode disabled", fenced(fresh, set(func(v *View) { v.Facts.Mode = Disabled })),
-			waits(reason.ModeDisabled, recheck)},
-		{"excluded", fenced(fresh, excluded), detailed(waits(reason.Excluded, recheck), "maintenance")},
-		{"distrusted", fenced(fresh, distrusted), detailed(waits(reason.Distrusted, recheck), "n7")},
+			waits(reason.ModeDisabled, recheckEvery)},
+		{"excluded", fenced(fresh, excluded), detailed(waits(reason.Excluded, recheckEvery), "maintenance")},
+		{"distrusted", fenced(fresh, distrusted), detailed(waits(reason.Distrusted, recheckEvery), "n7")},
 		{"released", fenced(fresh, set(func(v *View) { v.Look.Record.Result = taint.ResultReleased })),
-			waits(reason.Released, recheck)},
+			waits(reason.Released, recheckEvery)},
 		{"marked again", fenced(fresh, set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "kim"} })),
 			leaves(reason.Marked)},
 		{"no Node", fenced(fresh, set(func(v *View) { v.Look = taint.Look{} })), leaves(reason.Gone)},
-		{"alive since", fenced(fresh, heartbeat), waits(reason.NoWork, recheck)},
-		{"work to do", fenced(saying(off, 15*time.Millisecond), set(func(v *View) { v.Work = SomeToDo })),
+		{"alive since", fenced(fresh, heartbeat), waits(reason.NoWork, recheckEvery)},
+		{"work to do", fenced(saying(off, 15*time.Millisecond), set(func(v *View) { v.PendingWork = WorkConfirmed })),
 			looks(reason.LookedTooEarly)},
 		{"cordoned", fenced(fresh, set(func(v *View) { v.Facts.KeptOn = "it is cordoned" })), heldUp("it is cordoned")},
 		{"its power must not be touched", fenced(fresh, noPower), rests},
@@ -100,16 +100,16 @@ func TestAfterwards(t *testing.T) {
 		{"a word of a newer version", fenced(fresh, ons("Cooled")), rests},
 
 		// Somebody else turned it on.
-		{"on", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond)), becomes(taint.AfterCameOn, reason.CameOn)},
-		{"on, and off again", fenced(fresh, wasOn(time.Minute)), becomes(taint.AfterCameOn, reason.CameOn)},
+		{"on", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond)), becomes(taint.PostFenceCameOn, reason.CameOn)},
+		{"on, and off again", fenced(fresh, wasOn(time.Minute)), becomes(taint.PostFenceCameOn, reason.CameOn)},
 		{"on before its end", fenced(fresh, wasOn(3*time.Minute)), announce},
 		{"started and ended since, by its run", fenced(set(func(v *View) {
 			v.Look.Record.Run, v.Look.Record.RunBy = "r1", "rack-a/7"
 			a := answer(off, 100*time.Millisecond)
 			a.Run = "r2"
 			heard(v, a)
-		})), becomes(taint.AfterCameOn, reason.CameOn)},
-		{"it stays on", fenced(fresh, ons(taint.AfterCameOn)), rests},
+		})), becomes(taint.PostFenceCameOn, reason.CameOn)},
+		{"it stays on", fenced(fresh, ons(taint.PostFenceCameOn)), rests},
 
 		// Announced: it is sent once, on a look and an answer of now, and then looked at.
 		{"announced: send", fenced(fresh, sentFor(time.Second), mine), send},
@@ -117,13 +117,13 @@ func TestAfterwards(t *testing.T) {
 			looks(reason.LookedTooEarly)},
 		{"announced: off too long ago", fenced(saying(off, proof.TTL), sentFor(6*time.Second), mine),
 			asks(reason.Asking)},
-		{"announced: on by now", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Second), mine), becomes(taint.AfterPoweredOn, reason.CameUp)},
+		{"announced: on by now", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Second), mine), becomes(taint.PostFencePoweredOn, reason.CameUp)},
 		{"announced: a device told of On since the answer", fenced(fresh, sentFor(time.Second), mine, onAt(50*time.Millisecond)),
 			asks(reason.Asking)},
 		{"announced: a device told of On before the answer",
 			fenced(fresh, sentFor(time.Second), mine, onAt(time.Second)), send},
 		{"announced: excluded since", fenced(fresh, sentFor(time.Second), mine, excluded),
-			detailed(waits(reason.Excluded, recheck), "maintenance")},
+			detailed(waits(reason.Excluded, recheckEvery), "maintenance")},
 		{"announced: the mode changed since", fenced(fresh, sentFor(time.Second), mine, observe), rests},
 		{"announced long ago by us, not sent", fenced(fresh, sentFor(5*time.Minute), mine), announce},
 		{"announced by another process", fenced(fresh, sentFor(time.Second)),
@@ -132,33 +132,33 @@ func TestAfterwards(t *testing.T) {
 		{"sent: refused",
 			fenced(fresh, sentFor(time.Minute), set(func(v *View) { v.Memory.PowerOns.Err = providers.ErrDenied })),
 			detailed(waits(reason.PowerOnRefused, 4900*time.Millisecond), "denied: access denied")},
-		{"sent: on", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Minute)), becomes(taint.AfterPoweredOn, reason.CameUp)},
+		{"sent: on", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Minute)), becomes(taint.PostFencePoweredOn, reason.CameUp)},
 		{"sent: still off", fenced(fresh, sentFor(5*time.Minute)), announce},
 		{"sent: still off, and work to do",
-			fenced(fresh, sentFor(time.Minute), set(func(v *View) { v.Work = SomeToDo })),
+			fenced(fresh, sentFor(time.Minute), set(func(v *View) { v.PendingWork = WorkConfirmed })),
 			waits(reason.PoweringOn, 4900*time.Millisecond)},
-		{"it boots", fenced(fresh, ons(taint.AfterPoweredOn, time.Minute)), waits(reason.CameUp, 4*time.Minute)},
-		{"it boots, and work to do", fenced(saying(on, 100*time.Millisecond), ons(taint.AfterPoweredOn, time.Minute), set(func(v *View) { v.Work = SomeToDo })),
+		{"it boots", fenced(fresh, ons(taint.PostFencePoweredOn, time.Minute)), waits(reason.CameUp, 4*time.Minute)},
+		{"it boots, and work to do", fenced(saying(on, 100*time.Millisecond), ons(taint.PostFencePoweredOn, time.Minute), set(func(v *View) { v.PendingWork = WorkConfirmed })),
 			waits(reason.CameUp, 4*time.Minute)},
-		{"it did not come back", fenced(fresh, ons(taint.AfterPoweredOn, 5*time.Minute)),
-			waits(reason.NotBack, recheck)},
-		{"it did not come back, and work to do", fenced(saying(on, time.Second), ons(taint.AfterPoweredOn, 5*time.Minute), set(func(v *View) { v.Work = SomeToDo })), announced},
+		{"it did not come back", fenced(fresh, ons(taint.PostFencePoweredOn, 5*time.Minute)),
+			waits(reason.NotBack, recheckEvery)},
+		{"it did not come back, and work to do", fenced(saying(on, time.Second), ons(taint.PostFencePoweredOn, 5*time.Minute), set(func(v *View) { v.PendingWork = WorkConfirmed })), announced},
 
 		// As often as is allowed in a day, and not soon after each other.
-		{"still off, too often", fenced(fresh, ons(taint.AfterPowerOn, time.Hour, 5*time.Minute)), limit},
-		{"still off, too often since yesterday", fenced(fresh, ons(taint.AfterPowerOn, 24*time.Hour, 5*time.Minute)), announce},
+		{"still off, too often", fenced(fresh, ons(taint.PostFencePowerOn, time.Hour, 5*time.Minute)), limit},
+		{"still off, too often since yesterday", fenced(fresh, ons(taint.PostFencePowerOn, 24*time.Hour, 5*time.Minute)), announce},
 		{"the other clock's count",
-			fenced(fresh, ons(taint.AfterPowerOn, 6*time.Minute, 5*time.Minute),
+			fenced(fresh, ons(taint.PostFencePowerOn, 6*time.Minute, 5*time.Minute),
 				set(func(v *View) { v.Look.Record.PowerOns[0] = now.Add(time.Hour).Wall })), limit},
-		{"fenced again just within", fenced(fresh, ons("", 64*time.Minute-time.Second)), becomes(taint.AfterFencedAgain, reason.FencedAgain)},
+		{"fenced again just within", fenced(fresh, ons("", 64*time.Minute-time.Second)), becomes(taint.PostFenceFencedAgain, reason.FencedAgain)},
 		{"fenced again, later", fenced(fresh, ons("", 64*time.Minute)), announce},
 		{"fenced again, in mode observe", fenced(fresh, ons("", 10*time.Minute), observe), rests},
-		{"fenced again: it stays off", fenced(fresh, ons(taint.AfterFencedAgain, 10*time.Minute)), rests},
+		{"fenced again: it stays off", fenced(fresh, ons(taint.PostFenceFencedAgain, 10*time.Minute)), rests},
 	} {
 		got := Step(tt.view)
 		rec := recordOf(got)
-		if want := recordOf(tt.want).After; rec.After != want {
-			t.Errorf("%s: got after %q, want %q", tt.name, rec.After, want)
+		if want := recordOf(tt.want).PostFence; rec.PostFence != want {
+			t.Errorf("%s: got after %q, want %q", tt.name, rec.PostFence, want)
 		}
 		if action.Is[action.Write](got) && rec.Phase == taint.PhaseDone &&
 			(rec.ID != "f1" || !rec.At.Equal(tt.view.Look.Record.At) || rec.Result != taint.ResultEvicted) {
@@ -206,9 +206,9 @@ func TestPoweredOnThrough(t *testing.T) {
 			}
 			v.Look.Record.OffBy = nil
 			for _, i := range tt.offBy {
-				v.Look.Record.OffBy = append(v.Look.Record.OffBy, proof.Speakers(v.Facts.Devices)[i])
+				v.Look.Record.OffBy = append(v.Look.Record.OffBy, proof.SpeakersOf(v.Facts.Devices)[i])
 			}
-		}, ons(taint.AfterPowerOn, time.Second), mine, say(tt.states...))
+		}, ons(taint.PostFencePowerOn, time.Second), mine, say(tt.states...))
 		d := Step(v)
 		if a, ok := d.Action.(action.PowerOn); !ok || !slices.Equal(a.Devices, tt.want) {
 			t.Errorf("%s: got %s (%s) through %v, want %v", name, kind(d), d.Reason, a.Devices, tt.want)
@@ -220,7 +220,7 @@ func TestPoweredOnThrough(t *testing.T) {
 // make up for that.
 func TestNotPoweredOnThrough(t *testing.T) {
 	v := fenced(two, func(v *View) {
-		v.Look.Record.OffBy = proof.Speakers(v.Facts.Devices)
+		v.Look.Record.OffBy = proof.SpeakersOf(v.Facts.Devices)
 		v.Facts.Devices[1].NoPower = "never pinned"
 	}, both(providers.PowerOff, providers.PowerOff, 100*time.Millisecond))
 	if v.Facts.NoPower() != "" {
@@ -235,7 +235,7 @@ func TestNotPoweredOnThrough(t *testing.T) {
 func TestOffBy(t *testing.T) {
 	const off = providers.PowerOff
 	offBy := func(v *View) {
-		v.Look.Record.OffBy, v.Look.Record.After = proof.Speakers(v.Facts.Devices), taint.AfterFencedAgain
+		v.Look.Record.OffBy, v.Look.Record.PostFence = proof.SpeakersOf(v.Facts.Devices), taint.PostFenceFencedAgain
 		v.Look.Record.PowerOns = []time.Time{ago(time.Hour).Wall}
 	}
 	earlier := func(res taint.Result) func(*View) { return recorded(taint.PhaseDone, res, 10*time.Minute) }
@@ -262,13 +262,13 @@ func TestOffBy(t *testing.T) {
 		if old := tt.view.Look.Record; old != nil && len(old.PowerOns) != len(recordOf(d).PowerOns) {
 			t.Errorf("%s: got power-ons %v, want those of the earlier fence", name, recordOf(d).PowerOns)
 		}
-		if kept := recordOf(d).After != ""; kept != (tt.view.Look.Record != nil && tt.view.Look.Record.After != "" &&
+		if kept := recordOf(d).PostFence != ""; kept != (tt.view.Look.Record != nil && tt.view.Look.Record.PostFence != "" &&
 			tt.want > 0) {
-			t.Errorf("%s: got after %q", name, recordOf(d).After)
+			t.Errorf("%s: got after %q", name, recordOf(d).PostFence)
 		}
 	}
 	d := Step(dead(earlier(taint.ResultEvicted), offBy, saying(providers.PowerOn, time.Second)))
-	if d.Reason != reason.Announcing || recordOf(d).OffBy != nil || recordOf(d).After != "" ||
+	if d.Reason != reason.Announcing || recordOf(d).OffBy != nil || recordOf(d).PostFence != "" ||
 		len(recordOf(d).PowerOns) != 1 {
 		t.Errorf("announced anew: got %s (%s) with %+v, want nothing of before but the power-ons", kind(d), d.Reason,
 			recordOf(d))

@@ -21,7 +21,7 @@ func ahead(seen time.Duration) func(*View) {
 		for i := range r.PowerOns {
 			r.PowerOns[i] = now.Wall.Add(time.Hour + time.Duration(i))
 		}
-		v.Seen = v.Seen.Saw(r, ago(seen))
+		v.Seen = v.Seen.WithRecord(r, ago(seen))
 	}
 }
 
@@ -38,10 +38,10 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 	arm := action.Decision{Action: action.Arm{}, Reason: reason.ProvenOff}
 	send := action.Decision{Action: action.PowerOff{}, Reason: reason.SendingOff}
 	minutes := func(n int) func(*View) { return ahead(time.Duration(n) * time.Minute) }
-	on1, on2 := ons(taint.AfterPoweredOn, time.Minute), ons(taint.AfterPowerOn, 2, 1)
-	limit := detailed(waits(reason.PowerOnLimit, recheck), "2 times in the last 24 hours")
+	on1, on2 := ons(taint.PostFencePoweredOn, time.Minute), ons(taint.PostFencePowerOn, 2, 1)
+	limit := detailed(waits(reason.PowerOnLimit, recheckEvery), "2 times in the last 24 hours")
 	evicted := recorded(taint.PhaseDone, taint.ResultEvicted, 0)
-	offBy := func(v *View) { v.Look.Record.OffBy = proof.Speakers(v.Facts.Devices) }
+	offBy := func(v *View) { v.Look.Record.OffBy = proof.SpeakersOf(v.Facts.Devices) }
 	announced := []func(*View){powering, sent(5 * time.Second), saying(on, 0)}
 	after := func(d time.Duration, changes ...func(*View)) View { return dead(append(changes, ahead(d))...) }
 	for _, tt := range []struct {
@@ -55,14 +55,14 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 		{"the level's delay is over", after(6*s, delayed, powering, saying(on, s)), send},
 		{"a failed power-off rests", after(5*m-s, failed, saying(on, 0)), waits(reason.BackingOff, s)},
 		{"a failed power-off has rested", after(5*m+s, failed, saying(on, 0)), write(reason.Announcing)},
-		{"the mark was lifted lately", after(rearm-s, lifted, fresh), waits(reason.Rearming, s)},
-		{"the mark was lifted before", after(rearm, lifted, fresh), arm},
+		{"the mark was lifted lately", after(rearmDelay-s, lifted, fresh), waits(reason.Rearming, s)},
+		{"the mark was lifted before", after(rearmDelay, lifted, fresh), arm},
 		{"the power-on's delay", fenced(fresh, ahead(59*s)), waits(reason.PowerOnDelay, s)},
 		{"the power-on's delay is over", fenced(fresh, minutes(2)), write(reason.PoweringOn)},
 		{"it was turned on since", fenced(fresh, wasOn(m), minutes(2)), write(reason.CameOn)},
 		{"it was on before", fenced(fresh, wasOn(3*m), minutes(2)), write(reason.PoweringOn)},
 		{"it may be booting", fenced(fresh, on1, ahead(5*m-s)), waits(reason.CameUp, s)},
-		{"it did not come back", fenced(fresh, on1, minutes(5)), waits(reason.NotBack, recheck)},
+		{"it did not come back", fenced(fresh, on1, minutes(5)), waits(reason.NotBack, recheckEvery)},
 		{"as many power-ons as a day may have", fenced(fresh, on2, ahead(23*h)), limit},
 		{"they were a day ago", fenced(fresh, on2, ahead(24*h)), write(reason.PoweringOn)},
 		{"it ran since that fence", dead(fresh, evicted, wasOn(m), minutes(2), offBy), arm},

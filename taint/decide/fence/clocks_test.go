@@ -14,7 +14,7 @@ import (
 // clocks is now after the process's machine was suspended for so long, or after its wall clock was set by so much.
 func clocks(d time.Duration) func(*View) {
 	return func(v *View) {
-		v.Seen = v.Seen.Saw(v.Look.Record, v.Now)
+		v.Seen = v.Seen.WithRecord(v.Look.Record, v.Now)
 		v.Now.Wall = v.Now.Wall.Add(d)
 	}
 }
@@ -60,8 +60,8 @@ func TestFreshByBothClocks(t *testing.T) {
 			action.Ask{}},
 		{"a power-off on a look of before a suspension", dead(and(send, clocks(long))...), action.ReadNode{}},
 		{"a power-off, and the wall clock was set back", dead(and(send, clocks(-long))...), action.PowerOff{}},
-		{"a power-on", fenced(fresh, ons(taint.AfterPowerOn, time.Second), mine), action.PowerOn{}},
-		{"a power-on on a look of before a suspension", fenced(ons(taint.AfterPowerOn, time.Second), mine, offSince),
+		{"a power-on", fenced(fresh, ons(taint.PostFencePowerOn, time.Second), mine), action.PowerOn{}},
+		{"a power-on on a look of before a suspension", fenced(ons(taint.PostFencePowerOn, time.Second), mine, offSince),
 			action.ReadNode{}},
 		{"the grace does not go by during a suspension", dead(saying(on, 0), justNow, clocks(long)), action.Ask{}},
 	} {

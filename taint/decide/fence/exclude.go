@@ -23,9 +23,9 @@ const (
 
 // Pause is somebody's word that nothing new is to be begun. The zero value is none.
 type Pause struct {
-	Reason string
-	Until  time.Time // zero: until it is taken back
-	Bad    string    // an until-time that is none: it counts as zero
+	Reason   string
+	Until    time.Time // zero: until it is taken back
+	BadUntil string    // an until-time that is none: it counts as zero
 }
 
 // ParsePause reads REASON; until=TIME. Either may be missing. Whoever wrote it meant to hold something up, so it is a pause whatever it is.
@@ -46,7 +46,7 @@ func newPause(reason, until string) Pause {
 	}
 	at, err := time.Parse(time.RFC3339, until)
 	if err != nil {
-		p.Bad = until
+		p.BadUntil = until
 		return p
 	}
 	p.Until = at
@@ -55,49 +55,49 @@ func newPause(reason, until string) Pause {
 
 // Annotation is the pause as ParsePause reads it.
 func (p Pause) Annotation() string {
-	until := p.Bad
+	until := p.BadUntil
 	if !p.Until.IsZero() {
 		until = p.Until.UTC().Format(time.RFC3339)
 	}
 	return p.Reason + "; " + untilParameter + until // also where it has none: the reason may end in what looks like one
 }
 
-// Over reports that it is over.
-func (p Pause) Over(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
+// IsOver reports that it is over.
+func (p Pause) IsOver(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
 
 // String is for a person.
 func (p Pause) String() string {
-	text := shown(p.Reason)
+	text := quoteText(p.Reason)
 	if !p.Until.IsZero() {
 		text += " until " + p.Until.UTC().Format(time.RFC3339)
 	}
-	if p.Bad != "" {
-		text += fmt.Sprintf(" (until %s is no time such as 2026-01-31T18:00:00Z: it does not end by itself)", shown(p.Bad))
+	if p.BadUntil != "" {
+		text += fmt.Sprintf(" (until %s is no time such as 2026-01-31T18:00:00Z: it does not end by itself)", quoteText(p.BadUntil))
 	}
 	return text
 }
 
-// Excluded is "" or why a live Node must be left alone, by what its annotations, labels and conditions say at now.
-func Excluded(node *corev1.Node, now time.Time) string {
+// ExclusionReason is "" or why a live Node must be left alone, by what its annotations, labels and conditions say at now.
+func ExclusionReason(node *corev1.Node, now time.Time) string {
 	if text, ok := node.Annotations[PausedAnnotation]; ok {
-		if p := ParsePause(text); !p.Over(now) {
+		if p := ParsePause(text); !p.IsOver(now) {
 			return "annotation " + PausedAnnotation + " " + p.String()
 		}
 	}
 	if node.Labels[excludeLabel] == "true" {
 		return "label " + excludeLabel
 	}
-	if says(node, maintenance) {
+	if hasCondition(node, maintenance) {
 		return "condition " + string(maintenance)
 	}
 	return ""
 }
 
-// KeptOn is "" or why the machine of a live Node must not be powered off while it is on. None of these is always taken back: a kubelet or a
+// KeepOnReason is "" or why the machine of a live Node must not be powered off while it is on. None of these is always taken back: a kubelet or a
 // drain that died in the middle would keep a machine that is off from being recovered for ever.
-func KeptOn(node *corev1.Node, cordoned bool) string {
+func KeepOnReason(node *corev1.Node, cordoned bool) string {
 	for _, c := range []corev1.NodeConditionType{draining, shuttingDown} {
-		if says(node, c) {
+		if hasCondition(node, c) {
 			return "condition " + string(c)
 		}
 	}
@@ -134,9 +134,9 @@ const (
 	maxAhead = 5 * time.Minute
 )
 
-// Maintained reports that node maintenance holds that Lease at now: it was renewed, and less than its duration ago.
+// IsUnderMaintenance reports that node maintenance holds that Lease at now: it was renewed, and less than its duration ago.
 // Whoever can write such a Lease excludes a node, so it has to be renewed every maxMaintenance.
-func Maintained(lease *coordinationv1.Lease, now time.Time) bool {
+func IsUnderMaintenance(lease *coordinationv1.Lease, now time.Time) bool {
 	s := lease.Spec
 	if s.HolderIdentity == nil || *s.HolderIdentity != maintainer {
 		return false
@@ -158,9 +158,9 @@ func MachineOf(node *corev1.Node) (namespace, machine, cluster string) {
 	return a[ClusterAPI+"/cluster-namespace"], a[ClusterAPI+"/machine"], a[ClusterAPI+"/cluster-name"]
 }
 
-// LeftAlone is "" or why Cluster API's own health checks leave a Machine alone, by its annotations or its Cluster's, whatever their values,
+// ClusterAPIExclusion is "" or why Cluster API's own health checks leave a Machine alone, by its annotations or its Cluster's, whatever their values,
 // or by the Cluster's spec.paused.
-func LeftAlone(annotations map[string]string, paused bool) string {
+func ClusterAPIExclusion(annotations map[string]string, paused bool) string {
 	if paused {
 		return "spec.paused"
 	}
@@ -172,12 +172,12 @@ func LeftAlone(annotations map[string]string, paused bool) string {
 	return ""
 }
 
-// LeavesAlone reports a condition that Excluded or KeptOn reads.
-func LeavesAlone(c corev1.NodeConditionType) bool {
+// IsExclusionCondition reports a condition that Excluded or KeptOn reads.
+func IsExclusionCondition(c corev1.NodeConditionType) bool {
 	return c == maintenance || c == draining || c == shuttingDown
 }
 
-func says(node *corev1.Node, condition corev1.NodeConditionType) bool {
+func hasCondition(node *corev1.Node, condition corev1.NodeConditionType) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == condition {
 			return c.Status == corev1.ConditionTrue

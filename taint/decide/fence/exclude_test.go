@@ -33,16 +33,16 @@ func TestPause(t *testing.T) {
 		{"disk; fan; until=2026-03-01T12:00:00Z", Pause{Reason: "disk; fan", Until: noon}, `"disk; fan" until 2026-03-01T12:00:00Z`},
 		{"until=2026-03-01T12:00:00Z; disk", Pause{Reason: "until=2026-03-01T12:00:00Z; disk"}, `"until=2026-03-01T12:00:00Z; disk"`},
 		{"disk; until=", Pause{Reason: "disk"}, `"disk"`},
-		{"disk; until=tomorrow", Pause{Reason: "disk", Bad: "tomorrow"}, `"disk" (until "tomorrow" is no time such as 2026-01-31T18:00:00Z: it does not end by itself)`},
-		{"disk; until=2026-03-01 12:00", Pause{Reason: "disk", Bad: "2026-03-01 12:00"}, `"disk" (until "2026-03-01 12:00" is no time such as 2026-01-31T18:00:00Z: it does not end by itself)`},
+		{"disk; until=tomorrow", Pause{Reason: "disk", BadUntil: "tomorrow"}, `"disk" (until "tomorrow" is no time such as 2026-01-31T18:00:00Z: it does not end by itself)`},
+		{"disk; until=2026-03-01 12:00", Pause{Reason: "disk", BadUntil: "2026-03-01 12:00"}, `"disk" (until "2026-03-01 12:00" is no time such as 2026-01-31T18:00:00Z: it does not end by itself)`},
 		{"a\x1b[2J\nb", Pause{Reason: "a\x1b[2J\nb"}, `"a [2J b"`},
 	} {
 		got := ParsePause(tc.text)
-		if got.Reason != tc.want.Reason || !got.Until.Equal(tc.want.Until) || got.Bad != tc.want.Bad || got.String() != tc.says {
+		if got.Reason != tc.want.Reason || !got.Until.Equal(tc.want.Until) || got.BadUntil != tc.want.BadUntil || got.String() != tc.says {
 			t.Errorf("%q: got %+v (%s), want %+v (%s)", tc.text, got, got, tc.want, tc.says)
 		}
 		ends := tc.want.Until.Equal(noon)
-		if got.Over(noon.Add(-time.Second)) || got.Over(noon) != ends || got.Over(noon.AddDate(9, 0, 0)) != ends {
+		if got.IsOver(noon.Add(-time.Second)) || got.IsOver(noon) != ends || got.IsOver(noon.AddDate(9, 0, 0)) != ends {
 			t.Errorf("%q: over at the wrong time", tc.text)
 		}
 	}
@@ -94,10 +94,10 @@ func TestExcludedByNode(t *testing.T) {
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}},
 		}}
 		tc.change(n)
-		if got := Excluded(n, now.Wall); got != tc.excluded {
+		if got := ExclusionReason(n, now.Wall); got != tc.excluded {
 			t.Errorf("%s: excluded %q, want %q", name, got, tc.excluded)
 		}
-		if got, cord := KeptOn(n, false), KeptOn(n, true); got != tc.kept || cord != tc.keptCordoned {
+		if got, cord := KeepOnReason(n, false), KeepOnReason(n, true); got != tc.kept || cord != tc.keptCordoned {
 			t.Errorf("%s: kept on %q, and %q where a cordon counts; want %q and %q", name, got, cord, tc.kept, tc.keptCordoned)
 		}
 	}
@@ -117,8 +117,8 @@ func TestExcludedElsewhere(t *testing.T) {
 		{map[string]string{"until": "noon"}, `"" (until "noon" is no time such as 2026-01-31T18:00:00Z: it does not end by itself)`, false},
 		{map[string]string{"paused": "false"}, `""`, false},
 	} {
-		if p := PauseOf(tc.data); p.String() != tc.says || p.Over(now.Wall) != tc.over {
-			t.Errorf("%v: got %s, over %v", tc.data, p, p.Over(now.Wall))
+		if p := PauseOf(tc.data); p.String() != tc.says || p.IsOver(now.Wall) != tc.over {
+			t.Errorf("%v: got %s, over %v", tc.data, p, p.IsOver(now.Wall))
 		}
 	}
 	const hour = int32(3600)
@@ -144,7 +144,7 @@ func TestExcludedElsewhere(t *testing.T) {
 		"a health check's":     {coordinationv1.LeaseSpec{HolderIdentity: text("NodeHealthCheck-workers"), RenewTime: at(0), LeaseDurationSeconds: seconds(hour)}, false},
 		"released":             {coordinationv1.LeaseSpec{HolderIdentity: text(""), RenewTime: at(0), LeaseDurationSeconds: seconds(hour)}, false},
 	} {
-		if got := Maintained(&coordinationv1.Lease{Spec: tc.spec}, now.Wall); got != tc.want {
+		if got := IsUnderMaintenance(&coordinationv1.Lease{Spec: tc.spec}, now.Wall); got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
 	}

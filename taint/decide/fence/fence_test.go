@@ -43,7 +43,7 @@ func dead(change ...func(*View)) View {
 			Settings: Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
 			Mode:     Fence, Devices: []proof.Device{{Name: "rack-a/7", Machine: taint.Machine{Provider: "rack-a", ID: "7"}}}, NewID: "f2", By: "me",
 		},
-		Now: now, Look: l, Memory: Memory{Begin: first}, Work: SomeToDo,
+		Now: now, Look: l, Memory: Memory{FirstLook: first}, PendingWork: WorkConfirmed,
 		Fleet: fleet.View{Stale: true, Missed: true, Others: 2, Fresh: 2, Heard: true, SilentSince: ago(59 * time.Second)},
 	}
 	for _, c := range change {
@@ -71,15 +71,15 @@ func answeredNow(v *View) { v.Answers.Answer.Got = ago(10 * time.Millisecond) }
 
 // heard folds in what the devices answered.
 func heard(v *View, answers ...providers.Answer) {
-	v.Answers.Expect(v.Facts.Devices...)
-	v.Answers.Answered(answers...)
+	v.Answers.SetDevices(v.Facts.Devices...)
+	v.Answers.ApplyAnswers(answers...)
 }
 
 // recorded puts a record of this life of the node on it, in its phase since d.
 func recorded(p taint.Phase, res taint.Result, d time.Duration) func(*View) {
 	return func(v *View) {
 		r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(2 * time.Minute).Wall,
-			By: "other"}.Enter(p, res, ago(d).Wall)
+			By: "other"}.EnterPhase(p, res, ago(d).Wall)
 		v.Look.Record = &r
 	}
 }
@@ -88,7 +88,7 @@ func recorded(p taint.Phase, res taint.Result, d time.Duration) func(*View) {
 func powering(v *View) {
 	recorded(taint.PhasePoweringOff, "", 3*time.Second)(v)
 	for _, rack := range []string{"rack-a", "rack-b"} {
-		d := taint.Speaker{Device: rack + "/7", Machine: &taint.Machine{Provider: rack, ID: "7"}}
+		d := taint.DeviceRef{Device: rack + "/7", Machine: &taint.Machine{Provider: rack, ID: "7"}}
 		v.Look.Record.PowerOffTo = append(v.Look.Record.PowerOffTo, d)
 	}
 }
@@ -98,7 +98,7 @@ func sent(d time.Duration) func(*View) { return sentBy(0, d, nil) }
 // sentBy sends a power-off through the device, whose level begins its turn with it.
 func sentBy(device int, d time.Duration, err error) func(*View) {
 	return func(v *View) {
-		v.Memory.PowerOffs.Sent(ago(d), v.Facts.Devices, proof.Move{Device: device, Turn: true}, err)
+		v.Memory.PowerOffs.ApplySent(ago(d), v.Facts.Devices, proof.Move{Device: device, Turn: true}, err)
 	}
 }
 
@@ -127,11 +127,11 @@ func TestStep(t *testing.T) {
 
 		// Step 1's gate, in its order; each wins over an Off in hand.
 		{"healthy", dead(saying(off, 0), healthy), leaves(reason.Healthy)},
-		{"excluded", dead(saying(off, 0), excluded), detailed(waits(reason.Excluded, recheck), "maintenance")},
-		{"no machine", dead(saying(off, 0), noMachine), detailed(waits(reason.NoMachine, recheck), "two providers")},
-		{"distrusted", dead(saying(off, 0), distrusted), detailed(waits(reason.Distrusted, recheck), "n7")},
+		{"excluded", dead(saying(off, 0), excluded), detailed(waits(reason.Excluded, recheckEvery), "maintenance")},
+		{"no machine", dead(saying(off, 0), noMachine), detailed(waits(reason.NoMachine, recheckEvery), "two providers")},
+		{"distrusted", dead(saying(off, 0), distrusted), detailed(waits(reason.Distrusted, recheckEvery), "n7")},
 		{"released by a person", dead(saying(off, 0), recorded(taint.PhaseDone, taint.ResultReleased, time.Minute)),
-			waits(reason.Released, recheck)},
+			waits(reason.Released, recheckEvery)},
 		{"released, but booted since",
 			dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute),
 				set(func(v *View) { v.Look.Record.BootID = "b0" })), asks(reason.Asking)},
@@ -139,13 +139,13 @@ func TestStep(t *testing.T) {
 			dead(recorded(taint.PhaseDone, taint.ResultReleased, time.Minute),
 				set(func(v *View) { v.Look.Record.LeaseRV = "6" })), asks(reason.Asking)},
 		{"all stale", dead(saying(off, 0), allStale), waits(reason.AllStale, time.Second)},
-		{"no work", dead(saying(off, 0), noWork), waits(reason.NoWork, recheck)},
+		{"no work", dead(saying(off, 0), noWork), waits(reason.NoWork, recheckEvery)},
 		{"no work, the last fence ended it",
 			dead(saying(off, 0), noWork, recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute)),
-			waits(reason.StaysDead, recheck)},
+			waits(reason.StaysDead, recheckEvery)},
 		{"no work, an earlier life was fenced",
 			dead(saying(off, 0), noWork, recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute),
-				func(v *View) { r := *v.Look.Record; r.LeaseRV = "1"; v.Look.Record = &r }), waits(reason.NoWork, recheck)},
+				func(v *View) { r := *v.Look.Record; r.LeaseRV = "1"; v.Look.Record = &r }), waits(reason.NoWork, recheckEvery)},
 
 		// Steps 3 to 5.
 		{"nothing asked", dead(), asks(reason.Asking)},
@@ -166,7 +166,7 @@ func TestStep(t *testing.T) {
 			looks(reason.Recovered)},
 		{"off, asked before the first look",
 			dead(set(func(v *View) {
-				v.Answers.Answer, v.Memory.Begin.Got = answer(off, time.Second), ago(time.Second)
+				v.Answers.Answer, v.Memory.FirstLook.Got = answer(off, time.Second), ago(time.Second)
 			})),
 			asks(reason.Asking)},
 		// A slow API server: what counts is the answer's age when the look that followed it was sent.
@@ -199,10 +199,10 @@ func TestStep(t *testing.T) {
 
 		// Attachments that only a cache knows.
 		{"off, only a cache says there is work",
-			dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Work = CacheSays })),
+			dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.PendingWork = WorkCached })),
 			action.Decision{Action: action.ListAttachments{Live: true}, Reason: reason.Asking}},
 		{"on, only a cache says there is work",
-			dead(saying(on, time.Second), set(func(v *View) { v.Work = CacheSays })),
+			dead(saying(on, time.Second), set(func(v *View) { v.PendingWork = WorkCached })),
 			action.Decision{Action: action.ListAttachments{Live: true}, Reason: reason.Asking}},
 		{"changing", dead(saying(changing, 200*time.Millisecond)), waits(reason.Changing, 300*time.Millisecond)},
 		{"changing, due", dead(saying(changing, 500*time.Millisecond)), asks(reason.Changing)},
@@ -319,7 +319,7 @@ func TestStep(t *testing.T) {
 		{"announced: looked before the answer", dead(powering, saying(on, 15*time.Millisecond)),
 			looks(reason.LookedTooEarly)},
 		{"announced: looked too long ago", dead(powering, saying(on, 4*time.Second), set(func(v *View) {
-			v.Memory.Begin.Got = ago(time.Hour)
+			v.Memory.FirstLook.Got = ago(time.Hour)
 			v.Answers.Answer.At, v.Answers.Answer.Got = ago(5*time.Second), ago(5*time.Second)
 			v.Look.Sent, v.Look.Got = ago(4900*time.Millisecond), ago(5001*time.Millisecond)
 		})), looks(reason.LookedTooEarly)},
@@ -333,7 +333,7 @@ func TestStep(t *testing.T) {
 		{"announced: heartbeat", dead(powering, saying(on, 100*time.Millisecond), heartbeat), done(reason.Recovered, taint.ResultCancelled)},
 		{"announced: boot",
 			dead(powering, saying(on, 100*time.Millisecond),
-				set(func(v *View) { v.Look.BootID, v.Memory.Begin.BootID = "b2", "b2" })),
+				set(func(v *View) { v.Look.BootID, v.Memory.FirstLook.BootID = "b2", "b2" })),
 			done(reason.Recovered, taint.ResultCancelled)},
 		{"announced: healthy", dead(powering, saying(on, 100*time.Millisecond), healthy), done(reason.Healthy, taint.ResultCancelled)},
 		{"announced: excluded", dead(powering, saying(on, 100*time.Millisecond), excluded), detailed(done(reason.Excluded, taint.ResultCancelled), "maintenance")},
@@ -399,15 +399,15 @@ func TestStep(t *testing.T) {
 
 		// A fence that ended in this life of the node begins again after a pause.
 		{"lifted just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Second)), rearming},
-		{"lifted a while ago", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, rearm)), armed},
+		{"lifted a while ago", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, rearmDelay)), armed},
 		{"lifted, a heartbeat since", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Second), set(func(v *View) { v.Look.Record.LeaseRV = "6" })), armed},
 		{"mark removed just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultMarkRemoved, time.Second)), rearming},
 		{"lifted in the future, by another clock",
 			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, -time.Hour)),
-			waits(reason.Rearming, rearm)},
+			waits(reason.Rearming, rearmDelay)},
 		{"evicted just now, and late pods", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)), rearming},
 		{"returned just now, and silent again", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultReturned, time.Second)), rearming},
-		{"evicted, and more to do a while later", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, rearm)), armed},
+		{"evicted, and more to do a while later", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, rearmDelay)), armed},
 		{"evicted for the third time",
 			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 15*time.Second),
 				set(func(v *View) { v.Look.Record.Repeats = 2 })), waits(reason.Rearming, 5*time.Second)},
@@ -516,8 +516,8 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 	v := dead(two, healthy, returned)
 	v.Look.Record.Evidence = []taint.Evidence{{From: "rack-a/7", State: "Unknown"}, {From: "rack-b/7", State: "Off"}}
 	d := Step(v)
-	want := []taint.Speaker{{Device: "rack-b/7", Machine: &taint.Machine{Provider: "rack-b", ID: "7"}}}
-	if diff := cmp.Diff(want, recordOf(d).Lied); recordOf(d).Result != taint.ResultNeverPoweredOff || diff != "" {
+	want := []taint.DeviceRef{{Device: "rack-b/7", Machine: &taint.Machine{Provider: "rack-b", ID: "7"}}}
+	if diff := cmp.Diff(want, recordOf(d).FalseOffs); recordOf(d).Result != taint.ResultNeverPoweredOff || diff != "" {
 		t.Errorf("got %s, liars (-want +got):\n%s", recordOf(d).Result, diff)
 	}
 	next := dead(two, both(providers.PowerOff, providers.PowerUnknown, 100*time.Millisecond))
@@ -525,7 +525,7 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 	rec.LeaseRV = "1" // it was alive since
 	next.Look.Record = &rec
 	armed := Step(next)
-	if diff := cmp.Diff(want, recordOf(armed).Lied); !action.Is[action.Arm](armed) || diff != "" {
+	if diff := cmp.Diff(want, recordOf(armed).FalseOffs); !action.Is[action.Arm](armed) || diff != "" {
 		t.Errorf("got %s, liars (-want +got):\n%s", kind(armed), diff)
 	}
 	if e := recordOf(armed).Evidence; len(e) != 2 || e[0].From != "rack-a/7" || e[0].State != "Off" ||
@@ -597,15 +597,15 @@ func noPower(v *View) {
 	v.Facts.Devices = []proof.Device{v.Facts.Devices[0]}
 	v.Facts.Devices[0].NoPower = "never pinned"
 }
-func noMachine(v *View)  { v.Facts.Nobody = errors.New("two providers") }
-func distrusted(v *View) { v.Distrusted = "n7" }
+func noMachine(v *View)  { v.Facts.NoDeviceErr = errors.New("two providers") }
+func distrusted(v *View) { v.DistrustingNode = "n7" }
 func allStale(v *View) {
 	v.Fleet.Fresh, v.Fleet.Heard, v.Fleet.SilentSince = 0, false, providers.Instant{}
 }
 func mostStale(v *View) {
 	v.Fleet.Fresh, v.Fleet.Others, v.Fleet.Heard, v.Fleet.SilentSince = 1, 3, false, providers.Instant{}
 }
-func noWork(v *View)       { v.Work = NoneToDo }
+func noWork(v *View)       { v.PendingWork = WorkNone }
 func observe(v *View)      { v.Facts.Mode = Observe }
 func controlPlane(v *View) { v.ControlPlane = true }
 func beating(v *View)      { v.Fleet.Stale, v.Fleet.SilentSince = false, providers.Instant{} }
@@ -619,7 +619,7 @@ func justNow(v *View) { v.Fleet.SilentSince = ago(time.Second) }
 func forGood(device int, d time.Duration) func(*View) {
 	return sentBy(device, d, providers.WithClass(providers.ErrPermanent, errors.New("the system offers no ForceOff")))
 }
-func heartbeat(v *View) { v.Look.LeaseRV, v.Memory.Begin.LeaseRV = "8", "8" }
+func heartbeat(v *View) { v.Look.LeaseRV, v.Memory.FirstLook.LeaseRV = "8", "8" }
 func overdue(v *View)   { recorded(taint.PhasePoweringOff, "", 61*time.Second)(v) }
 
 func returned(v *View) {
@@ -660,13 +660,13 @@ func checkRecord(t *testing.T, v View, d action.Decision) {
 		t.Errorf("phase %s entered at %s, want now", rec.Phase, rec.At)
 	}
 	old := v.Look.Record
-	if old.Open() && (rec.ID != old.ID || !rec.Since.Equal(old.Since) || rec.By != old.By) {
+	if old.IsOpen() && (rec.ID != old.ID || !rec.Since.Equal(old.Since) || rec.By != old.By) {
 		t.Errorf("the fence that goes on became %+v, was %+v", rec, *old)
 	}
 	if rec.Phase == taint.PhaseDone {
 		return
 	}
-	if !old.Open() && (rec.ID != v.Facts.NewID || !rec.Since.Equal(v.Now.Wall) || rec.By != v.Facts.By) {
+	if !old.IsOpen() && (rec.ID != v.Facts.NewID || !rec.Since.Equal(v.Now.Wall) || rec.By != v.Facts.By) {
 		t.Errorf("a new fence is %+v, want id %s, since now, by %s", rec, v.Facts.NewID, v.Facts.By)
 	}
 	if rec.NodeUID != v.Look.UID || rec.BootID != v.Look.BootID || rec.LeaseRV != v.Look.LeaseRV ||
@@ -703,8 +703,8 @@ func TestBackSince(t *testing.T) {
 		{look("f2", "12", no, 10*time.Second), providers.Instant{}},
 		{look("f2", "13", yes, 5*time.Second), ago(5 * time.Second)},
 	} {
-		if m.Saw(tt.look); m.Back != tt.want {
-			t.Errorf("look %d: got back since %v, want %v", i, m.Back, tt.want)
+		if m.ApplyLook(tt.look); m.BackSince != tt.want {
+			t.Errorf("look %d: got back since %v, want %v", i, m.BackSince, tt.want)
 		}
 	}
 }
@@ -719,8 +719,8 @@ func TestExplain(t *testing.T) {
 	}
 	told := func(v *View) { v.Look.Record.Run = "1" }
 	// back is the first look at this life of the node, and beat a heartbeat since.
-	back := func(v *View) { v.Memory.Begin.Got, v.Memory.Back = ago(10*time.Second), ago(10*time.Second) }
-	beat := func(v *View) { v.Memory.Begin.Got = ago(time.Second) }
+	back := func(v *View) { v.Memory.FirstLook.Got, v.Memory.BackSince = ago(10*time.Second), ago(10*time.Second) }
+	beat := func(v *View) { v.Memory.FirstLook.Got = ago(time.Second) }
 	for _, tt := range []struct {
 		name    string
 		view    View
@@ -818,8 +818,8 @@ func TestExplain(t *testing.T) {
 func TestMemory(t *testing.T) {
 	t.Run("an answer from before the first look", func(t *testing.T) {
 		v := dead(saying(providers.PowerOff, 60*time.Second))
-		if d := Step(v); !action.Is[action.Ask](d) || v.state() != providers.PowerUnknown {
-			t.Errorf("%s in state %s, want to ask", kind(d), v.state())
+		if d := Step(v); !action.Is[action.Ask](d) || v.powerState() != providers.PowerUnknown {
+			t.Errorf("%s in state %s, want to ask", kind(d), v.powerState())
 		}
 	})
 	for _, tt := range []struct {
@@ -840,13 +840,13 @@ func TestMemory(t *testing.T) {
 			tt.change(&l)
 			m := v.Memory
 			l.Got = v.Now
-			if anew := m.Saw(l); anew == tt.keeps {
+			if anew := m.ApplyLook(l); anew == tt.keeps {
 				t.Errorf("anew: %v, want %v", anew, !tt.keeps)
 			}
-			if v.Memory = m; (v.state() == providers.PowerOff) != tt.keeps {
-				t.Errorf("state %s, answer kept: want %v", v.state(), tt.keeps)
+			if v.Memory = m; (v.powerState() == providers.PowerOff) != tt.keeps {
+				t.Errorf("state %s, answer kept: want %v", v.powerState(), tt.keeps)
 			}
-			if begins := cmp.Equal(m.Begin, l); begins == tt.keeps {
+			if begins := cmp.Equal(m.FirstLook, l); begins == tt.keeps {
 				t.Errorf("begins anew: %v, want %v", begins, !tt.keeps)
 			}
 			if kept := !m.PowerOffs.LastSent.IsZero() && m.PowerOffs.LastErr != nil; kept != tt.keeps {
@@ -857,7 +857,7 @@ func TestMemory(t *testing.T) {
 	t.Run("a power-off is of its fence", func(t *testing.T) {
 		for _, rec := range []func(*View){func(v *View) { v.Look.Record = nil }, recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 0)} {
 			v := dead(refusedAt(0, time.Second), rec)
-			v.Memory.Saw(v.Look)
+			v.Memory.ApplyLook(v.Look)
 			if !v.Memory.PowerOffs.LastSent.IsZero() || v.Memory.PowerOffs.LastErr != nil {
 				t.Errorf("with record %+v the power-off is still remembered", v.Look.Record)
 			}
@@ -867,11 +867,11 @@ func TestMemory(t *testing.T) {
 		// Asked at 1 s ago, heartbeat seen 500 ms ago, answered now.
 		v := dead()
 		v.Look.LeaseRV, v.Look.Got = "8", ago(500*time.Millisecond)
-		v.Memory.Saw(v.Look)
+		v.Memory.ApplyLook(v.Look)
 		a := answer(providers.PowerOff, 0)
 		a.At = ago(time.Second)
 		heard(&v, a)
-		if s := v.state(); s != providers.PowerUnknown {
+		if s := v.powerState(); s != providers.PowerUnknown {
 			t.Errorf("state %s, want Unknown", s)
 		}
 	})

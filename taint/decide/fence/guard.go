@@ -15,14 +15,14 @@ import (
 type refusal struct {
 	why    reason.Reason
 	detail string
-	once   string        // action.Decision.Once
+	once   string        // action.Decision.ReportOnceKey
 	after  time.Duration // when to ask again
 }
 
-// guard is the storm guard, and the rules for control-plane nodes, hosts of KubeVirt and nodes whose drain is under
+// checkPowerOffLimits is the storm guard, and the rules for control-plane nodes, hosts of KubeVirt and nodes whose drain is under
 // way. It returns the first rule that refuses a power-off of ours (invariants 6, 7 and 8). It is asked before a
 // power-off is announced, and before each that is sent. A machine that is off is recovered in any case.
-func (v View) guard() refusal {
+func (v View) checkPowerOffLimits() refusal {
 	s := v.Fleet.Storm
 	if v.ControlPlane && !v.Facts.Quorum {
 		return refusal{why: reason.ControlPlane, after: pollOn}
@@ -34,29 +34,29 @@ func (v View) guard() refusal {
 		return refusal{why: reason.KeptOn, detail: v.Facts.KeptOn, after: pollOn}
 	}
 	if s.Back > 0 {
-		return refusal{reason.CutOff, fmt.Sprintf("%d reads of ours in a row got no answer from the API server; that must be over for another %s", s.Failed, round(s.Back)), "reads", min(s.Back, pollOn)}
+		return refusal{reason.CutOff, fmt.Sprintf("%d reads of ours in a row got no answer from the API server; that must be over for another %s", s.Failed, roundUpSeconds(s.Back)), "reads", min(s.Back, pollOn)}
 	}
 	for _, p := range s.Parts {
 		if !p.Lost.IsZero() {
-			return refusal{reason.DomainLost, p.Loss(), p.Incident(), pollOn}
+			return refusal{reason.DomainLost, p.LossText(), p.IncidentKey(), pollOn}
 		}
 	}
 	for _, p := range s.Parts {
-		if p.Cut() {
+		if p.HasDevicesCut() {
 			return refusal{reason.DevicesCut, fmt.Sprintf("the devices of %d of %d nodes of %s do not answer, and lately did", p.Mute, p.Spoke, p.Of), p.Of, pollOn}
 		}
 	}
 	for _, p := range s.Parts {
-		if p.Undercut() {
-			return refusal{why: reason.TooFewHealthy, detail: floor(p), after: pollOn}
+		if p.IsBelowFloor() {
+			return refusal{why: reason.TooFewHealthy, detail: describeFloor(p), after: pollOn}
 		}
 	}
-	if no := v.quorum(s.Plane); no.why != "" {
+	if no := v.checkQuorum(s.Plane); no.why != "" {
 		return no
 	}
 	for _, p := range s.Parts {
 		if p.Cool > 0 {
-			return refusal{reason.CoolDown, fmt.Sprintf("%s hit a limit, and must keep to all for another %s", p.Of, round(p.Cool)), "", min(p.Cool, pollOn)}
+			return refusal{reason.CoolDown, fmt.Sprintf("%s hit a limit, and must keep to all for another %s", p.Of, roundUpSeconds(p.Cool)), "", min(p.Cool, pollOn)}
 		}
 	}
 	if v.Fleet.Busy != "" {
@@ -65,8 +65,8 @@ func (v View) guard() refusal {
 	return refusal{}
 }
 
-// floor says which floor is undercut, and whether any power-off could keep it.
-func floor(p fleet.Part) string {
+// describeFloor says which floor is undercut, and whether any power-off could keep it.
+func describeFloor(p fleet.Part) string {
 	text := fmt.Sprintf("%d of %d nodes of %s are not healthy, the floor is %d", p.Nodes-p.Healthy, p.Nodes, p.Of, p.Floor)
 	if p.Floor >= p.Nodes {
 		text += ", which no power-off can keep"
@@ -77,16 +77,16 @@ func floor(p fleet.Part) string {
 	return text
 }
 
-// unread reports that etcd's pods must be listed before the guard can decide.
-func (v View) unread() bool { return v.ControlPlane && v.Facts.Quorum && v.Members == nil }
+// needsEtcdPods reports that etcd's pods must be listed before the guard can decide.
+func (v View) needsEtcdPods() bool { return v.ControlPlane && v.Facts.Quorum && v.Members == nil }
 
-// quorum refuses what would leave etcd without a majority of healthy members beside this machine. Where it is not known who they are,
+// checkQuorum refuses what would leave etcd without a majority of healthy members beside this machine. Where it is not known who they are,
 // every control-plane node counts as one, and they are powered off one at a time.
-func (v View) quorum(plane []fleet.Member) refusal {
+func (v View) checkQuorum(plane []fleet.Member) refusal {
 	if !v.ControlPlane {
 		return refusal{}
 	}
-	members, known := v.etcd(plane)
+	members, known := v.etcdMembers(plane)
 	healthy := 0
 	for _, m := range members {
 		if ready, listed := v.Members[m.Name]; m.Healthy && m.Name != v.Look.Name && (ready || !listed) {
@@ -94,7 +94,7 @@ func (v View) quorum(plane []fleet.Member) refusal {
 		}
 	}
 	if need := len(members)/2 + 1; healthy < need {
-		return refusal{why: reason.Quorum, detail: fmt.Sprintf("%d of etcd's %d members are healthy beside it, the quorum is %d%s", healthy, len(members), need, unsure(known)), after: pollOn}
+		return refusal{why: reason.Quorum, detail: fmt.Sprintf("%d of etcd's %d members are healthy beside it, the quorum is %d%s", healthy, len(members), need, describeUnknown(known)), after: pollOn}
 	}
 	var turn []string
 	for _, m := range plane {
@@ -103,21 +103,21 @@ func (v View) quorum(plane []fleet.Member) refusal {
 		}
 	}
 	if slices.Sort(turn); !known && len(turn) > 0 {
-		return refusal{why: reason.Quorum, detail: "one control-plane node at a time, and it is the turn of " + strings.Join(turn, ", ") + unsure(known), after: time.Second}
+		return refusal{why: reason.Quorum, detail: "one control-plane node at a time, and it is the turn of " + strings.Join(turn, ", ") + describeUnknown(known), after: time.Second}
 	}
 	return refusal{}
 }
 
-func unsure(known bool) string {
+func describeUnknown(known bool) string {
 	if known {
 		return ""
 	}
 	return " (who etcd's members are is not known: every control-plane node counts as one)"
 }
 
-// etcd returns its members, and whether they are known: k3s and RKE2 label them, kubeadm's are static pods. Only nodes that are labelled
+// etcdMembers returns its members, and whether they are known: k3s and RKE2 label them, kubeadm's are static pods. Only nodes that are labelled
 // as control plane count, which no kubelet can do: any could show a pod that calls itself etcd's.
-func (v View) etcd(plane []fleet.Member) (members []fleet.Member, known bool) {
+func (v View) etcdMembers(plane []fleet.Member) (members []fleet.Member, known bool) {
 	for _, m := range plane {
 		if m.Etcd {
 			members = append(members, m)
@@ -134,12 +134,14 @@ func (v View) etcd(plane []fleet.Member) (members []fleet.Member, known bool) {
 	return plane, true
 }
 
-// refuse is a refusal before anything is announced.
-func (v View) refuse(no refusal) action.Decision {
+// refusePowerOff is a refusal before anything is announced.
+func (v View) refusePowerOff(no refusal) action.Decision {
 	d := v.askEvery(no.after, no.why)
-	d.Detail, d.Once = no.detail, no.once
+	d.Detail, d.ReportOnceKey = no.detail, no.once
 	return d
 }
 
-// round rounds up to whole seconds, for a person.
-func round(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
+// roundUpSeconds rounds up to whole seconds, for a person.
+func roundUpSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}

@@ -126,7 +126,7 @@ func TestGuard(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			on := saying(providers.PowerOn, 100*time.Millisecond)
-			want := action.Decision{Action: action.Wait{}, Reason: tt.why, Detail: tt.detail, Once: tt.once,
+			want := action.Decision{Action: action.Wait{}, Reason: tt.why, Detail: tt.detail, ReportOnceKey: tt.once,
 				RequeueAfter: tt.after - 100*time.Millisecond}
 			if got := Step(dead(on, tt.storm)); tt.why == "" && !action.Is[action.Write](got) ||
 				tt.why != "" && !same(got, want) {
@@ -138,7 +138,7 @@ func TestGuard(t *testing.T) {
 			}
 			if tt.why != "" &&
 				(!action.Is[action.Write](got) || got.Reason != tt.why ||
-					recordOf(got).Result != taint.ResultCancelled || got.Detail != tt.detail || got.Once != tt.once) {
+					recordOf(got).Result != taint.ResultCancelled || got.Detail != tt.detail || got.ReportOnceKey != tt.once) {
 				t.Errorf("before it is sent: got %+v", got)
 			}
 			again := Step(dead(powering, sent(proof.EffectAfter), on, tt.storm))
@@ -155,7 +155,7 @@ func TestGuard(t *testing.T) {
 }
 
 func same(a, b action.Decision) bool {
-	return kind(a) == kind(b) && a.Reason == b.Reason && a.Detail == b.Detail && a.Once == b.Once &&
+	return kind(a) == kind(b) && a.Reason == b.Reason && a.Detail == b.Detail && a.ReportOnceKey == b.ReportOnceKey &&
 		a.RequeueAfter == b.RequeueAfter
 }
 

@@ -25,8 +25,8 @@ const (
 	Disabled             // ask nobody, and begin nothing
 )
 
-// safety has the modes in their order, from the one that does the least.
-var safety = []Mode{Disabled, Shadow, Observe, Fence}
+// modesBySafety has the modes in their order, from the one that does the least.
+var modesBySafety = []Mode{Disabled, Shadow, Observe, Fence}
 
 // String returns the mode's name in the configuration.
 func (m Mode) String() string {
@@ -46,37 +46,37 @@ func (m Mode) String() string {
 
 // ParseMode returns the mode of that name.
 func ParseMode(name string) (Mode, bool) {
-	i := slices.IndexFunc(safety, func(m Mode) bool { return m.String() == name })
+	i := slices.IndexFunc(modesBySafety, func(m Mode) bool { return m.String() == name })
 	if i < 0 {
 		return 0, false
 	}
-	return safety[i], true
+	return modesBySafety[i], true
 }
 
-// Safer is the one of two modes that does less. One that this version does not know does the least: nothing is done in it, and that is told.
-func Safer(a, b Mode) Mode {
-	if slices.Index(safety, a) < slices.Index(safety, b) {
+// SaferMode is the one of two modes that does less. One that this version does not know does the least: nothing is done in it, and that is told.
+func SaferMode(a, b Mode) Mode {
+	if slices.Index(modesBySafety, a) < slices.Index(modesBySafety, b) {
 		return a
 	}
 	return b
 }
 
-// Begins reports whether in this mode anything is begun: a mark, a power-off, a policy's act, a person's mark that is taken up.
-func (m Mode) Begins() bool { return m == Observe || m == Fence }
+// MayAct reports whether in this mode anything is begun: a mark, a power-off, a policy's act, a person's mark that is taken up.
+func (m Mode) MayAct() bool { return m == Observe || m == Fence }
 
 // ModeAnnotation lowers the mode of its Node, and cannot raise it: a Node's own kubelet can write it.
 const ModeAnnotation = "forcefence.io/mode"
 
-// Chosen is a node's mode.
-type Chosen struct {
+// ChosenMode is a node's mode.
+type ChosenMode struct {
 	Mode          Mode
 	By            string        // what chose it, for a person
 	PowerOffAfter time.Duration // zero: Settings'
 }
 
-// Lowered is what remains of a mode under the Node's annotations. A word that is no mode was meant to keep something from being done, so
+// LoweredBy is what remains of a mode under the Node's annotations. A word that is no mode was meant to keep something from being done, so
 // nothing is, as in Disabled.
-func (c Chosen) Lowered(annotations map[string]string) Chosen {
+func (c ChosenMode) LoweredBy(annotations map[string]string) ChosenMode {
 	text, ok := annotations[ModeAnnotation]
 	if !ok {
 		return c
@@ -84,17 +84,17 @@ func (c Chosen) Lowered(annotations map[string]string) Chosen {
 	m, known := ParseMode(strings.TrimSpace(text))
 	by := "annotation " + ModeAnnotation
 	if !known {
-		m, by = Disabled, fmt.Sprintf("%s, whose value %s is no mode", by, shown(text))
+		m, by = Disabled, fmt.Sprintf("%s, whose value %s is no mode", by, quoteText(text))
 	}
-	if now := Safer(m, c.Mode); now != c.Mode {
+	if now := SaferMode(m, c.Mode); now != c.Mode {
 		c.Mode, c.By = now, by
 	}
 	return c
 }
 
-// shadow turns the first action of a fence into the word that it would be done. What was begun in another mode is
+// shadowDecision turns the first action of a fence into the word that it would be done. What was begun in another mode is
 // ended, in whatever mode.
-func (v View) shadow(d action.Decision) action.Decision {
+func (v View) shadowDecision(d action.Decision) action.Decision {
 	rec := action.RecordOf(d.Action)
 	rec.ID = "" // no fence begins
 	why, would := reason.WouldRecover, action.Action(action.Arm{Record: rec})
@@ -104,17 +104,17 @@ func (v View) shadow(d action.Decision) action.Decision {
 	case !action.Is[action.Arm](d):
 		return d
 	}
-	if slices.Contains(v.Memory.Told, why) {
+	if slices.Contains(v.Memory.Reported, why) {
 		why = reason.Shadowed
 	}
 	return action.Decision{
-		Action: action.Wait{}, Reason: why, Detail: spelled(rec.Evidence), RequeueAfter: pollOn,
-		Would: action.Would{Action: would},
+		Action: action.Wait{}, Reason: why, Detail: evidenceText(rec.Evidence), RequeueAfter: pollOn,
+		Would: action.ShadowDecision{Action: would},
 	}
 }
 
-// spelled is evidence in words.
-func spelled(all []taint.Evidence) string {
+// evidenceText is evidence in words.
+func evidenceText(all []taint.Evidence) string {
 	var out []string
 	for _, e := range all {
 		out = append(out, fmt.Sprintf("%s said %s (%q) at %s", e.From, e.State, e.Raw, e.At.UTC().Format(time.TimeOnly)))
@@ -122,5 +122,5 @@ func spelled(all []taint.Evidence) string {
 	return strings.Join(out, ", ")
 }
 
-// shown is what anybody may have written on a Node, fit for an Event.
-func shown(text string) string { return strconv.Quote(providers.Text(errors.New(text))) }
+// quoteText is what anybody may have written on a Node, fit for an Event.
+func quoteText(text string) string { return strconv.Quote(providers.ErrorText(errors.New(text))) }

@@ -17,7 +17,7 @@ func TestSafer(t *testing.T) {
 	order := []Mode{9, Disabled, Shadow, Observe, Fence}
 	for i, a := range order {
 		for j, b := range order {
-			if got := Safer(a, b); got != order[min(i, j)] {
+			if got := SaferMode(a, b); got != order[min(i, j)] {
 				t.Errorf("%s and %s: got %s, want %s", a, b, got, order[min(i, j)])
 			}
 		}
@@ -52,12 +52,12 @@ func TestLowered(t *testing.T) {
 		{Fence, "Fence", Disabled, `annotation forcefence.io/mode, whose value "Fence" is no mode`},
 		{Fence, strings.Repeat("x", 300000), Disabled, `annotation forcefence.io/mode, whose value "` + strings.Repeat("x", 197) + `..." is no mode`},
 	} {
-		c := Chosen{Mode: tc.mode, By: "the file", PowerOffAfter: time.Minute}
-		if got := c.Lowered(map[string]string{ModeAnnotation: tc.text}); got.Mode != tc.want || got.By != tc.by || got.PowerOffAfter != time.Minute {
+		c := ChosenMode{Mode: tc.mode, By: "the file", PowerOffAfter: time.Minute}
+		if got := c.LoweredBy(map[string]string{ModeAnnotation: tc.text}); got.Mode != tc.want || got.By != tc.by || got.PowerOffAfter != time.Minute {
 			t.Errorf("%s under %.40q: got %+v, want %s by %s", tc.mode, tc.text, got, tc.want, tc.by)
 		}
 	}
-	if c := (Chosen{Mode: Fence}); c.Lowered(map[string]string{"forcefence.io/modes": "disabled"}) != c {
+	if c := (ChosenMode{Mode: Fence}); c.LoweredBy(map[string]string{"forcefence.io/modes": "disabled"}) != c {
 		t.Error("a node without the annotation is lowered")
 	}
 }
@@ -69,7 +69,7 @@ func TestShadow(t *testing.T) {
 		"off": dead(saying(off, 100*time.Millisecond)), "on": dead(saying(on, time.Second)), "unknown": dead(saying(unknown, 0)), "not asked": dead(),
 		"excluded": dead(saying(off, 0), excluded), "busy": dead(busy, saying(on, 0)), "in its grace": dead(justNow, saying(on, 0)),
 		"a control-plane node": dead(controlPlane, saying(on, 0)), "healthy": dead(healthy), "no work": dead(noWork, saying(off, 0)),
-		"a cache's work": dead(saying(off, 100*time.Millisecond), func(v *View) { v.Work = CacheSays }),
+		"a cache's work": dead(saying(off, 100*time.Millisecond), func(v *View) { v.PendingWork = WorkCached }),
 		"never pinned":   dead(saying(on, time.Second), func(v *View) { v.Facts.Devices[0].NoPower = "never pinned" }),
 	} {
 		fenced := Step(view)
@@ -96,14 +96,14 @@ func TestShadow(t *testing.T) {
 			rec.PowerOff != action.Is[action.Write](fenced) || len(rec.Evidence) == 0 {
 			t.Errorf("%s: got record %+v, want that of the fence", name, rec)
 		}
-		view.Memory.Told = append(view.Memory.Told, got.Reason)
+		view.Memory.Reported = append(view.Memory.Reported, got.Reason)
 		want.Reason = reason.Shadowed
 		if diff := cmp.Diff(want, Step(view)); diff != "" {
 			t.Errorf("%s, said already (-want +got):\n%s", name, diff)
 		}
-		view.Memory.Saw(func() taint.Look { l := view.Look; l.LeaseRV = "8"; return l }())
-		if len(view.Memory.Told) != 0 {
-			t.Errorf("%s: what was said of a life counts in the next: %v", name, view.Memory.Told)
+		view.Memory.ApplyLook(func() taint.Look { l := view.Look; l.LeaseRV = "8"; return l }())
+		if len(view.Memory.Reported) != 0 {
+			t.Errorf("%s: what was said of a life counts in the next: %v", name, view.Memory.Reported)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestDisabled(t *testing.T) {
 	} {
 		v.Facts.Mode, v.Facts.ModeBy = Disabled, "the file"
 		if d := Step(v); !action.Is[action.Wait](d) || d.Reason != reason.ModeDisabled || d.Detail != "the file" ||
-			d.RequeueAfter != recheck {
+			d.RequeueAfter != recheckEvery {
 			t.Errorf("%s: got %+v", name, d)
 		}
 	}

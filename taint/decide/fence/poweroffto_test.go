@@ -13,7 +13,7 @@ import (
 )
 
 // names are the devices' names.
-func names(all []taint.Speaker) (out []string) {
+func names(all []taint.DeviceRef) (out []string) {
 	for _, s := range all {
 		out = append(out, s.Device)
 	}
@@ -27,14 +27,14 @@ func seenBy(announced bool, sends ...func(*View)) func(*View) {
 		if announced {
 			old := v.Look
 			old.Record = nil
-			v.Memory.AnnouncedOff(old, *v.Look.Record)
+			v.Memory.ApplyAnnouncement(old, *v.Look.Record)
 		} else {
-			v.Memory.Saw(before)
+			v.Memory.ApplyLook(before)
 		}
 		for _, send := range sends {
 			send(v)
 		}
-		v.Memory.Saw(v.Look)
+		v.Memory.ApplyLook(v.Look)
 	}
 }
 
@@ -42,7 +42,7 @@ func seenBy(announced bool, sends ...func(*View)) func(*View) {
 func cameBack(v *View) {
 	v.Look.LeaseRV = "8"
 	healthy(v)
-	v.Memory.Saw(v.Look)
+	v.Memory.ApplyLook(v.Look)
 }
 
 // A fence that ends names every device that accepted a power-off, or may have. A device that refused permanently is not
@@ -88,7 +88,7 @@ func TestPowerOffTo(t *testing.T) {
 			[]string{"rack-a/7", "rack-b/7"}},
 		{"the mark was removed",
 			dead(powering, recorded(taint.PhaseEvicting, "", time.Second),
-				ends(func(v *View) { v.Look.Record.PowerOffTo = proof.Speakers(v.Facts.Devices) })),
+				ends(func(v *View) { v.Look.Record.PowerOffTo = proof.SpeakersOf(v.Facts.Devices) })),
 			taint.ResultMarkRemoved,
 			[]string{"rack-a/7"}},
 		{"the configuration names it no more", dead(powering, mine(sent(time.Second)), noMachine),
@@ -120,7 +120,7 @@ func TestNamedBeforePowerOff(t *testing.T) {
 		t.Errorf("announcing, and the first does not answer: got %s (%s) naming %v, want %v", kind(d), d.Reason,
 			names(recordOf(d).PowerOffTo), want)
 	}
-	only := func(v *View) { v.Look.Record.PowerOffTo = proof.Speakers(v.Facts.Devices[:1]) }
+	only := func(v *View) { v.Look.Record.PowerOffTo = proof.SpeakersOf(v.Facts.Devices[:1]) }
 	v := dead(two, powering, only, forGood(0, time.Second), both(on, on, 100*time.Millisecond))
 	d = Step(v)
 	if want := []string{"rack-a/7", "rack-b/7"}; !action.Is[action.Write](d) || d.Reason != reason.NextLevel ||
@@ -129,7 +129,7 @@ func TestNamedBeforePowerOff(t *testing.T) {
 		t.Errorf("next level: got %s (%s) of %s naming %v, want %v", kind(d), d.Reason, recordOf(d).At,
 			names(recordOf(d).PowerOffTo), want)
 	}
-	v.Look.Record.PowerOffTo = proof.Speakers(v.Facts.Devices)
+	v.Look.Record.PowerOffTo = proof.SpeakersOf(v.Facts.Devices)
 	d = Step(v)
 	if a, ok := d.Action.(action.PowerOff); !ok || a.Move.Device != 1 {
 		t.Errorf("next level, named: got %s (%s), want the power-off", kind(d), d.Reason)
@@ -147,7 +147,7 @@ func TestPowerOffToOfAnEarlierFence(t *testing.T) {
 	const on, off = providers.PowerOn, providers.PowerOff
 	earlier := func(v *View) {
 		recorded(taint.PhaseDone, taint.ResultPowerOffFailed, time.Hour)(v)
-		v.Look.Record.PowerOffTo = []taint.Speaker{{Device: "strip/7"}}
+		v.Look.Record.PowerOffTo = []taint.DeviceRef{{Device: "strip/7"}}
 	}
 	if d := Step(dead(earlier, saying(on, 100*time.Millisecond))); d.Reason != reason.Announcing ||
 		!slices.Equal(names(recordOf(d).PowerOffTo), []string{"strip/7", "rack-a/7"}) {
@@ -162,11 +162,11 @@ func TestPowerOffToOfAnEarlierFence(t *testing.T) {
 		t.Errorf("alive since: got %s (%s) naming %v", kind(d), d.Reason, names(recordOf(d).PowerOffTo))
 	}
 	v := dead(earlier)
-	v.Memory.Saw(v.Look)
+	v.Memory.ApplyLook(v.Look)
 	announced := recordOf(Step(dead(earlier, saying(on, 100*time.Millisecond))))
-	v.Memory.AnnouncedOff(v.Look, announced)
+	v.Memory.ApplyAnnouncement(v.Look, announced)
 	v.Look.Record = &announced
-	v.Memory.Saw(v.Look)
+	v.Memory.ApplyLook(v.Look)
 	forGood(0, time.Second)(&v)
 	cameBack(&v)
 	if d := Step(v); recordOf(d).Result != taint.ResultCancelled ||

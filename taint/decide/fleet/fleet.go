@@ -47,18 +47,18 @@ const turnTTL = 5 * time.Minute
 
 // Fleet is the memory. The zero value knows no node.
 type Fleet struct {
-	nodes   map[string]*node
-	known   int                          // nodes that exist
-	fresh   int                          // of these, those that are not stale, by their flags
-	beating int                          // of these, those that missed no renewal
-	heard   providers.Instant            // since when at least half of all beat; zero: they do not
-	scanned providers.Instant            // when the flags were last compared with the clock
-	due     providers.Instant            // before that the clock alone changes no flag
-	longest time.Duration                // the longest Lease; of a node that is gone, until the next scan
-	changed []string                     // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
-	turns   map[string]providers.Instant // nodes with a power-off of ours -> when its turn ends; zero: with its fence
-	// liars are by the node whose record says that a device said Off of a machine that was on.
-	liars map[string]*taint.Record
+	nodes      map[string]*node
+	known      int                          // nodes that exist
+	fresh      int                          // of these, those that are not stale, by their flags
+	beating    int                          // of these, those that missed no renewal
+	heardSince providers.Instant            // since when at least half of all beat; zero: they do not
+	scanned    providers.Instant            // when the flags were last compared with the clock
+	due        providers.Instant            // before that the clock alone changes no flag
+	longest    time.Duration                // the longest Lease; of a node that is gone, until the next scan
+	changed    []string                     // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
+	turns      map[string]providers.Instant // nodes with a power-off of ours -> when its turn ends; zero: with its fence
+	// distrustRecords are by the node whose record says that a device said Off of a machine that was on.
+	distrustRecords map[string]*taint.Record
 
 	limit  *Limits // nil: defaults
 	all    scope
@@ -86,23 +86,23 @@ type node struct {
 	first    Source            // what made it suspect first since it was well last
 	counted  bool              // Noticed told it
 
-	node     string            // the Node's resourceVersion when its record was folded in last
-	folded   providers.Instant // when that was
-	sights   taint.Sightings   // of the record
-	reserved bool              // its power-off is about to be announced on that resourceVersion
+	recordVersion string            // the Node's resourceVersion when its record was folded in last
+	recordAt      providers.Instant // when that was
+	sights        taint.Sightings   // of the record
+	reserved      bool              // its power-off is about to be announced on that resourceVersion
 
-	uid     string
-	boot    string
-	seen    string // the Node's resourceVersion when it was folded in last
-	seenAt  providers.Instant
-	name    string
-	unready bool              // not Ready
-	fenced  bool              // marked, or with an open fence
-	etcd    bool              // a control-plane node with the label of an etcd member
-	homes   []string          // the values of its domains' labels that count
-	scopes  []*scope          // its domains; nil where it has no such label
-	spoke   bool              // its devices answered once
-	mute    providers.Instant // since when they lately do not; zero: they do, never did, or have been silent for long
+	uid          string
+	boot         string
+	seenVersion  string // the Node's resourceVersion when it was folded in last
+	seenAt       providers.Instant
+	name         string
+	unready      bool              // not Ready
+	fenced       bool              // marked, or with an open fence
+	etcd         bool              // a control-plane node with the label of an etcd member
+	domainValues []string          // the values of its domains' labels that count
+	scopes       []*scope          // its domains; nil where it has no such label
+	spoke        bool              // its devices answered once
+	mute         providers.Instant // since when they lately do not; zero: they do, never did, or have been silent for long
 }
 
 // View is what the fleet says of one node. The zero value is a fleet that is silent: nobody is fenced.
@@ -154,10 +154,10 @@ var suspicions = map[Source]string{
 	Push: "MachineWentOff", Poll: "MachineFoundOff", Line: "LineBroke", ShutdownTaint: "ShutdownTaint", Confirmation: "ConfirmedOff",
 }
 
-// Settled reports whether most nodes have been heard for so long that every silent one among them would be known by
+// IsSettled reports whether most nodes have been heard for so long that every silent one among them would be known by
 // now. A process that has just begun takes all nodes for heard.
-func (v View) Settled(now providers.Instant) bool {
-	return v.Heard && now.Sub(v.HeardSince) > share(v.Longest, staleAfter)
+func (v View) IsSettled(now providers.Instant) bool {
+	return v.Heard && now.Sub(v.HeardSince) > shareOf(v.Longest, staleAfter)
 }
 
 // Suspicion says why the node looks dead, "" if it does not: by itself, by its silence, or by a hint. It only makes us ask. A
@@ -173,34 +173,34 @@ func (v View) Suspicion(l taint.Look) string {
 	}
 }
 
-// Told reports that somebody beside the device's own answers says that the machine went off: a device that is wrong says it as often as
+// HasOutsideHint reports that somebody beside the device's own answers says that the machine went off: a device that is wrong says it as often as
 // it is asked, and a poll is a question.
-func (v View) Told() bool { return v.Hint != "" && v.Hint != Poll }
+func (v View) HasOutsideHint() bool { return v.Hint != "" && v.Hint != Poll }
 
 // AllSilent reports that no other node is alive: nobody is fenced then (invariant 7).
 func (v View) AllSilent() bool { return v.Fresh == 0 }
 
-// Know notes that a Node exists. It may have no Lease at all: its silence is counted from here.
-func (f *Fleet) Know(name string, now providers.Instant) {
-	f.awake(now)
-	if n := f.node(name, now); !n.exists {
-		f.tally(n, -1)
+// AddNode notes that a Node exists. It may have no Lease at all: its silence is counted from here.
+func (f *Fleet) AddNode(name string, now providers.Instant) {
+	f.scanIfDue(now)
+	if n := f.ensureNode(name, now); !n.exists {
+		f.countNode(n, -1)
 		n.exists = true
-		f.tally(n, 1)
-		f.count(now)
+		f.countNode(n, 1)
+		f.updateHeard(now)
 	}
 }
 
-// Lease folds a Lease in, from a watch, a list or a look, in any order, and reports whether it was renewed since. rv "" is none.
+// ApplyLease folds a Lease in, from a watch, a list or a look, in any order, and reports whether it was renewed since. rv "" is none.
 // duration is what it says; zero: nothing.
-func (f *Fleet) Lease(name, rv string, duration time.Duration, now providers.Instant) bool {
+func (f *Fleet) ApplyLease(name, rv string, duration time.Duration, now providers.Instant) bool {
 	if rv == "" {
 		return false
 	}
-	f.awake(now)
+	f.scanIfDue(now)
 	_, before := f.nodes[name]
-	n := f.node(name, now)
-	if before && (n.rv == rv || taint.Older(rv, n.rv) && now.Sub(n.at) < catchUp) {
+	n := f.ensureNode(name, now)
+	if before && (n.rv == rv || taint.IsOlder(rv, n.rv) && now.Sub(n.at) < catchUp) {
 		return false
 	}
 	if odd := duration != 0 && (duration < MinDuration || duration > MaxDuration); odd != n.odd {
@@ -211,25 +211,25 @@ func (f *Fleet) Lease(name, rv string, duration time.Duration, now providers.Ins
 		duration = DefaultDuration
 	}
 	if n.rv != "" {
-		f.tally(n, -1) // the first renewal that this process sees makes it one that renews
+		f.countNode(n, -1) // the first renewal that this process sees makes it one that renews
 		n.beat = now
-		f.tally(n, 1)
+		f.countNode(n, 1)
 	}
-	if n.since = now; n.at.Age(now) > share(duration, missedAfter) {
+	if n.since = now; n.at.Age(now) > shareOf(duration, missedAfter) {
 		n.since = n.at // it may be of an outage that the node did not outlive
 	}
 	n.rv, n.at, n.duration = rv, now, duration
 	f.longest = max(f.longest, duration)
-	f.flag(name, n, now)
-	f.count(now)
+	f.updateFlags(name, n, now)
+	f.updateHeard(now)
 	return true
 }
 
-// Drop forgets a Node that does not exist any more.
-func (f *Fleet) Drop(name string, now providers.Instant) {
-	f.awake(now)
+// RemoveNode forgets a Node that does not exist any more.
+func (f *Fleet) RemoveNode(name string, now providers.Instant) {
+	f.scanIfDue(now)
 	if n := f.nodes[name]; n != nil {
-		f.tally(n, -1)
+		f.countNode(n, -1)
 		for _, s := range n.scopes {
 			if s != nil && s.nodes == 0 {
 				delete(f.scopes, s.name)
@@ -239,35 +239,35 @@ func (f *Fleet) Drop(name string, now providers.Instant) {
 	delete(f.plane, name)
 	delete(f.nodes, name)
 	delete(f.turns, name)
-	delete(f.liars, name)
-	f.count(now)
+	delete(f.distrustRecords, name)
+	f.updateHeard(now)
 }
 
-// Hint notes that by says of the node's machine that it does not run. A hint proves nothing: it makes us ask. That of a poll does not
+// ApplyHint notes that by says of the node's machine that it does not run. A hint proves nothing: it makes us ask. That of a poll does not
 // replace another that lasts.
-func (f *Fleet) Hint(name string, by Source, now providers.Instant) {
-	n := f.node(name, now)
-	n.suspect(by, now)
-	if by != Poll || !n.hinted(now) {
+func (f *Fleet) ApplyHint(name string, by Source, now providers.Instant) {
+	n := f.ensureNode(name, now)
+	n.noteSuspicion(by, now)
+	if by != Poll || !n.hasHint(now) {
 		n.hint, n.hintBy = now, by
 	}
 }
 
-// hinted reports that a hint lasts.
-func (n *node) hinted(now providers.Instant) bool {
+// hasHint reports that a hint lasts.
+func (n *node) hasHint(now providers.Instant) bool {
 	return !n.hint.IsZero() && n.hint.Age(now) <= hintTTL
 }
 
-// suspect notes what makes a node suspect, before that counts, if it is the first since it was well.
-func (n *node) suspect(by Source, now providers.Instant) {
-	if n.first == "" || !n.unready && !n.stale && !n.hinted(now) {
+// noteSuspicion notes what makes a node suspect, before that counts, if it is the first since it was well.
+func (n *node) noteSuspicion(by Source, now providers.Instant) {
+	if n.first == "" || !n.unready && !n.stale && !n.hasHint(now) {
 		n.first, n.counted = by, false
 	}
 }
 
-// Noticed tells, once since the node was well last, what made it suspect first, and how long ago this process heard its last heartbeat
+// FirstSuspicion tells, once since the node was well last, what made it suspect first, and how long ago this process heard its last heartbeat
 // (0: it heard none). It is to be called when its devices say Off; "" is nothing to tell.
-func (f *Fleet) Noticed(name string, now providers.Instant) (by Source, silent time.Duration) {
+func (f *Fleet) FirstSuspicion(name string, now providers.Instant) (by Source, silent time.Duration) {
 	n := f.nodes[name]
 	if n == nil || n.counted || n.first == "" {
 		return "", 0
@@ -278,69 +278,69 @@ func (f *Fleet) Noticed(name string, now providers.Instant) (by Source, silent t
 	return n.first, silent
 }
 
-// HeardOn notes when a device said that the node's machine is on: asked for a fence or a poll, or by itself.
-func (f *Fleet) HeardOn(name string, at providers.Instant) {
+// ApplyOnAnswer notes when a device said that the node's machine is on: asked for a fence or a poll, or by itself.
+func (f *Fleet) ApplyOnAnswer(name string, at providers.Instant) {
 	if n := f.nodes[name]; n != nil && at.After(n.on) {
 		n.on = at
 	}
 }
 
-// Answered folds an answer in. It ends a hint that is older than an answer of On: the machine was started again, or the hint was wrong.
-func (f *Fleet) Answered(name string, a providers.Answer) {
-	f.Reached(name, a)
+// ApplyAnswer folds an answer in. It ends a hint that is older than an answer of On: the machine was started again, or the hint was wrong.
+func (f *Fleet) ApplyAnswer(name string, a providers.Answer) {
+	f.ApplyReachability(name, a)
 	if n := f.nodes[name]; n != nil && a.State == providers.PowerOn && a.At.After(n.hint) {
 		n.hint = providers.Instant{}
 	}
 }
 
-// Record folds in the record that a Node has at that resourceVersion, from a watch or a look, in any order; nil is none. A power-off of
+// ApplyRecord folds in the record that a Node has at that resourceVersion, from a watch or a look, in any order; nil is none. A power-off of
 // ours takes its turn until its fence is done, or hangs. A device that lied is not believed until the record is another.
-func (f *Fleet) Record(name, rv string, r *taint.Record, now providers.Instant) {
-	n := f.node(name, now)
-	if taint.Older(rv, n.node) && now.Sub(n.folded) < catchUp || rv == n.node && n.reserved {
+func (f *Fleet) ApplyRecord(name, rv string, r *taint.Record, now providers.Instant) {
+	n := f.ensureNode(name, now)
+	if taint.IsOlder(rv, n.recordVersion) && now.Sub(n.recordAt) < catchUp || rv == n.recordVersion && n.reserved {
 		return
 	}
-	n.node, n.folded, n.reserved, n.sights = rv, now, false, n.sights.Saw(r, now)
+	n.recordVersion, n.recordAt, n.reserved, n.sights = rv, now, false, n.sights.WithRecord(r, now)
 	delete(f.turns, name)
-	delete(f.liars, name)
+	delete(f.distrustRecords, name)
 	switch {
-	case r.Open() && r.PowerOff && r.Phase == taint.PhasePoweringOff:
-		f.turn(name, providers.Instant{})
-	case r.Open() && r.PowerOff:
-		f.turn(name, n.sights.When(r.At, now).Add(turnTTL))
+	case r.IsOpen() && r.PowerOff && r.Phase == taint.PhasePoweringOff:
+		f.setTurn(name, providers.Instant{})
+	case r.IsOpen() && r.PowerOff:
+		f.setTurn(name, n.sights.InstantOf(r.At, now).Add(turnTTL))
 	}
-	if len(r.Liars()) > 0 {
-		if f.liars == nil {
-			f.liars = map[string]*taint.Record{}
+	if len(r.DistrustedDevices()) > 0 {
+		if f.distrustRecords == nil {
+			f.distrustRecords = map[string]*taint.Record{}
 		}
-		f.liars[name] = r
+		f.distrustRecords[name] = r
 	}
 }
 
-// Reserve takes a turn for a node whose power-off is about to be announced, unless others have all there are: nodes that are decided on
-// at the same moment cannot all announce. The next record of the node confirms it or gives it back, or Unreserve does.
-func (f *Fleet) Reserve(name string, now providers.Instant) bool {
-	if _, others := f.busy(name, now); others != "" {
+// ReserveTurn takes a turn for a node whose power-off is about to be announced, unless others have all there are: nodes that are decided on
+// at the same moment cannot all announce. The next record of the node confirms it or gives it back, or ReleaseTurn does.
+func (f *Fleet) ReserveTurn(name string, now providers.Instant) bool {
+	if _, others := f.busyNodes(name, now); others != "" {
 		return false
 	}
-	f.node(name, now).reserved = true
-	f.turn(name, providers.Instant{})
+	f.ensureNode(name, now).reserved = true
+	f.setTurn(name, providers.Instant{})
 	return true
 }
 
-// Unreserve gives a turn back that was taken by Reserve and not used.
-func (f *Fleet) Unreserve(name string) {
+// ReleaseTurn gives a turn back that was taken by ReserveTurn and not used.
+func (f *Fleet) ReleaseTurn(name string) {
 	if n := f.nodes[name]; n != nil && n.reserved {
 		n.reserved = false
 		delete(f.turns, name)
 	}
 }
 
-// Distrusted returns the node whose record tells that the machine's device said Off while it was on, "" if there is none; of is the
+// DistrustingNode returns the node whose record tells that the machine's device said Off while it was on, "" if there is none; of is the
 // node that is led to the machine. A person ends that with forcefence release.
-func (f *Fleet) Distrusted(m taint.Machine, device, of string) string {
-	for _, name := range slices.Sorted(maps.Keys(f.liars)) { // seldom one
-		if f.liars[name].Distrusts(m, device, name == of) {
+func (f *Fleet) DistrustingNode(m taint.Machine, device, of string) string {
+	for _, name := range slices.Sorted(maps.Keys(f.distrustRecords)) { // seldom one
+		if f.distrustRecords[name].DistrustsDevice(m, device, name == of) {
 			return name
 		}
 	}
@@ -350,7 +350,7 @@ func (f *Fleet) Distrusted(m taint.Machine, device, of string) string {
 // Tick compares the Leases with the clock and returns the nodes that turned stale or fresh since the last call, or whose Lease turned
 // odd. It costs next to nothing before the first of them is due.
 func (f *Fleet) Tick(now providers.Instant) []string {
-	f.awake(now)
+	f.scanIfDue(now)
 	t := f.changed
 	f.changed = nil
 	return t
@@ -358,12 +358,12 @@ func (f *Fleet) Tick(now providers.Instant) []string {
 
 // View says what is known of a node now.
 func (f *Fleet) View(name string, now providers.Instant) View {
-	f.awake(now)
+	f.scanIfDue(now)
 	v := View{Others: f.known, Fresh: f.fresh}
 	n := f.nodes[name]
 	if n != nil {
-		f.flag(name, n, now)
-		f.count(now)
+		f.updateFlags(name, n, now)
+		f.updateHeard(now)
 		v.Fresh = f.fresh
 		if n.exists {
 			v.Others--
@@ -371,36 +371,36 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 				v.Fresh--
 			}
 		}
-		v.Stale, v.Missed = n.stale, now.Sub(n.at) > share(n.duration, missedAfter)
+		v.Stale, v.Missed = n.stale, now.Sub(n.at) > shareOf(n.duration, missedAfter)
 		v.OddLease, v.Beat, v.Alive = n.odd, n.beat, n.beat
 		if n.alive.After(n.beat) {
 			v.Alive = n.alive
 		}
 		v.OnAt = n.on
-		if n.hinted(now) {
+		if n.hasHint(now) {
 			v.Hint, v.HintAt = n.hintBy, n.hint
 		}
-		if n.stale && !f.heard.IsZero() {
+		if n.stale && !f.heardSince.IsZero() {
 			from := n.at
-			if f.heard.After(from) {
-				from = f.heard
+			if f.heardSince.After(from) {
+				from = f.heardSince
 			}
-			v.SilentSince = from.Add(share(n.duration, staleAfter))
+			v.SilentSince = from.Add(shareOf(n.duration, staleAfter))
 		}
 	}
-	v.Heard, v.HeardSince, v.Longest = !f.heard.IsZero(), f.heard, f.longest
-	v.Storm = f.storm(name, n, now)
-	v.Storm.PowerOffs, v.Busy = f.busy(name, now)
+	v.Heard, v.HeardSince, v.Longest = !f.heardSince.IsZero(), f.heardSince, f.longest
+	v.Storm = f.stormOf(name, n, now)
+	v.Storm.PowerOffs, v.Busy = f.busyNodes(name, now)
 	return v
 }
 
-// Silent reports that there are nodes and none is fresh: it is the API server that is silent, or our watch.
-func (f *Fleet) Silent() bool {
+// IsSilent reports that there are nodes and none is fresh: it is the API server that is silent, or our watch.
+func (f *Fleet) IsSilent() bool {
 	return f.known > 0 && f.fresh == 0
 }
 
-// node returns the entry of a name, made at its first mention.
-func (f *Fleet) node(name string, now providers.Instant) *node {
+// ensureNode returns the entry of a name, made at its first mention.
+func (f *Fleet) ensureNode(name string, now providers.Instant) *node {
 	n := f.nodes[name]
 	if n == nil {
 		if f.nodes == nil {
@@ -408,56 +408,56 @@ func (f *Fleet) node(name string, now providers.Instant) *node {
 		}
 		n = &node{name: name, at: now, since: now, duration: DefaultDuration}
 		f.nodes[name] = n
-		f.expect(n, now)
+		f.scheduleFlags(n, now)
 	}
 	return n
 }
 
-// flag compares a node's Lease with the clocks. Its own silence must have lasted while this process ran. That others are
+// updateFlags compares a node's Lease with the clocks. Its own silence must have lasted while this process ran. That others are
 // heard must be news by both clocks.
-func (f *Fleet) flag(name string, n *node, now providers.Instant) {
-	stale, missed := now.Sub(n.at) > share(n.duration, staleAfter), n.at.Age(now) > share(n.duration, missedAfter)
+func (f *Fleet) updateFlags(name string, n *node, now providers.Instant) {
+	stale, missed := now.Sub(n.at) > shareOf(n.duration, staleAfter), n.at.Age(now) > shareOf(n.duration, missedAfter)
 	broken := !n.mute.IsZero() && now.Sub(n.mute) > muteTTL
 	if stale == n.stale && missed == n.missed && !broken {
-		f.expect(n, now)
+		f.scheduleFlags(n, now)
 		return
 	}
 	if stale && !n.stale {
-		n.suspect(Lease, now)
+		n.noteSuspicion(Lease, now)
 	}
-	f.tally(n, -1)
+	f.countNode(n, -1)
 	before := n.stale
 	if n.stale, n.missed = stale, missed; broken {
 		n.spoke, n.mute = false, providers.Instant{}
 	}
-	f.tally(n, 1)
-	f.expect(n, now)
+	f.countNode(n, 1)
+	f.scheduleFlags(n, now)
 	if n.stale != before && n.exists {
 		f.changed = append(f.changed, name)
 	}
 }
 
-// expect notes when the clock alone changes a node's flags next.
-func (f *Fleet) expect(n *node, now providers.Instant) {
+// scheduleFlags notes when the clock alone changes a node's flags next.
+func (f *Fleet) scheduleFlags(n *node, now providers.Instant) {
 	if !n.missed {
-		f.dueAt(now.Add(share(n.duration, missedAfter) - n.at.Age(now)))
+		f.scheduleScan(now.Add(shareOf(n.duration, missedAfter) - n.at.Age(now)))
 	}
 	if !n.stale {
-		f.dueAt(n.at.Add(share(n.duration, staleAfter)))
+		f.scheduleScan(n.at.Add(shareOf(n.duration, staleAfter)))
 	}
 	if !n.mute.IsZero() {
-		f.dueAt(n.mute.Add(muteTTL))
+		f.scheduleScan(n.mute.Add(muteTTL))
 	}
 }
 
-func (f *Fleet) dueAt(at providers.Instant) {
+func (f *Fleet) scheduleScan(at providers.Instant) {
 	if f.due.IsZero() || at.Before(f.due) {
 		f.due = at
 	}
 }
 
-// tally takes a node out of the counts, or into them.
-func (f *Fleet) tally(n *node, by int) {
+// countNode takes a node out of the counts, or into them.
+func (f *Fleet) countNode(n *node, by int) {
 	if !n.exists {
 		return
 	}
@@ -468,56 +468,56 @@ func (f *Fleet) tally(n *node, by int) {
 	if !n.missed {
 		f.beating += by
 	}
-	f.all.tally(n, by)
+	f.all.countNode(n, by)
 	for _, s := range n.scopes {
 		if s != nil {
-			s.tally(n, by)
+			s.countNode(n, by)
 		}
 	}
 }
 
-// count notes whether most nodes are heard: at least half of all, which for a silent node is most of the others. A node that missed one
+// updateHeard notes whether most nodes are heard: at least half of all, which for a silent node is most of the others. A node that missed one
 // renewal is not: an outage that is too short to make anybody stale would otherwise count against the one whose turn it was. One node
 // alone has nobody to compare with.
-func (f *Fleet) count(now providers.Instant) {
+func (f *Fleet) updateHeard(now providers.Instant) {
 	switch heard := f.known > 1 && 2*f.beating >= f.known; {
 	case !heard:
-		f.heard = providers.Instant{}
-	case f.heard.IsZero():
-		f.heard = now
+		f.heardSince = providers.Instant{}
+	case f.heardSince.IsZero():
+		f.heardSince = now
 	}
 }
 
-// awake scans where a flag may have changed: where the process was stopped, the first heartbeat that it hears must not pass for one among
+// scanIfDue scans where a flag may have changed: where the process was stopped, the first heartbeat that it hears must not pass for one among
 // many. A clock that was set back is compared with anew.
-func (f *Fleet) awake(now providers.Instant) {
+func (f *Fleet) scanIfDue(now providers.Instant) {
 	if f.scanned.IsZero() || now.Before(f.scanned) || f.scanned.Age(now) > f.due.Sub(f.scanned) {
-		f.scan(now)
+		f.scanNodes(now)
 	}
 }
 
-func (f *Fleet) scan(now providers.Instant) {
+func (f *Fleet) scanNodes(now providers.Instant) {
 	f.longest = 0
 	f.scanned, f.due = now, now.Add(muteTTL/2) // a device falls silent between scans: one of them sees it before its time is over
 	for name, n := range f.nodes {
-		f.flag(name, n, now)
+		f.updateFlags(name, n, now)
 		f.longest = max(f.longest, n.duration)
 	}
-	f.count(now)
+	f.updateHeard(now)
 }
 
-func (f *Fleet) turn(name string, ends providers.Instant) {
+func (f *Fleet) setTurn(name string, ends providers.Instant) {
 	if f.turns == nil {
 		f.turns = map[string]providers.Instant{}
 	}
 	f.turns[name] = ends
 }
 
-// busy counts the other nodes that have a turn, and names them if those are all there are.
-func (f *Fleet) busy(name string, now providers.Instant) (n int, names string) {
+// busyNodes counts the other nodes that have a turn, and names them if those are all there are.
+func (f *Fleet) busyNodes(name string, now providers.Instant) (n int, names string) {
 	var few []string // the first of them, by name
 	for other := range f.turns {
-		if other == name || !f.has(other, now) {
+		if other == name || !f.hasTurn(other, now) {
 			continue
 		}
 		n++
@@ -525,7 +525,7 @@ func (f *Fleet) busy(name string, now providers.Instant) (n int, names string) {
 			few = slices.Insert(few, i, other)[:min(len(few)+1, turnsNamed)]
 		}
 	}
-	if n < f.most() {
+	if n < f.maxTurns() {
 		return n, ""
 	}
 	names = strings.Join(few, ", ")
@@ -538,7 +538,7 @@ func (f *Fleet) busy(name string, now providers.Instant) (n int, names string) {
 // turnsNamed is how many of those that have a turn are named.
 const turnsNamed = 3
 
-// most is how many may have a turn.
-func (f *Fleet) most() int { return max(f.limits().MaxPowerOffs.atMost(f.known), 1) }
+// maxTurns is how many may have a turn.
+func (f *Fleet) maxTurns() int { return max(f.limits().MaxPowerOffs.atMost(f.known), 1) }
 
-func share(d time.Duration, of float64) time.Duration { return time.Duration(float64(d) * of) }
+func shareOf(d time.Duration, of float64) time.Duration { return time.Duration(float64(d) * of) }

@@ -31,7 +31,7 @@ func newCluster(t *testing.T, n int) *cluster {
 	for i := range n {
 		name := fmt.Sprintf("n%d", i+1)
 		c.names = append(c.names, name)
-		c.f.Know(name, c.now)
+		c.f.AddNode(name, c.now)
 	}
 	c.renew()
 	return c
@@ -48,7 +48,7 @@ func (c *cluster) renew() {
 func (c *cluster) beat(n string) {
 	c.t.Helper()
 	c.rv++
-	if !c.f.Lease(n, fmt.Sprint(c.rv), 40*time.Second, c.now) {
+	if !c.f.ApplyLease(n, fmt.Sprint(c.rv), 40*time.Second, c.now) {
 		c.t.Errorf("%s: a new resourceVersion is no renewal", n)
 	}
 }
@@ -126,7 +126,7 @@ func TestOutageEnds(t *testing.T) {
 			t.Errorf("%s in the outage: %+v", n, v)
 		}
 	}
-	if !c.f.Silent() {
+	if !c.f.IsSilent() {
 		t.Error("the fleet is not silent")
 	}
 	c.silence("n2", "n3")
@@ -194,18 +194,18 @@ func TestProcessStopped(t *testing.T) {
 func TestSettled(t *testing.T) {
 	for _, lease := range []time.Duration{10 * time.Second, DefaultDuration, MaxDuration} {
 		c := newCluster(t, 3)
-		c.f.Lease("n3", "100", lease, c.now)
+		c.f.ApplyLease("n3", "100", lease, c.now)
 		longest := max(lease, DefaultDuration)
 		c.silence("n3")
-		c.pass(share(longest, staleAfter).Truncate(time.Second))
-		if v := c.view("n1"); v.Settled(c.now) {
+		c.pass(shareOf(longest, staleAfter).Truncate(time.Second))
+		if v := c.view("n1"); v.IsSettled(c.now) {
 			t.Errorf("a Lease of %s: settled before it can be stale", lease)
 		}
 		c.pass(time.Second)
-		if v := c.view("n3"); !v.Settled(c.now) || !v.Stale {
-			t.Errorf("a Lease of %s: settled %t, stale %t", lease, v.Settled(c.now), v.Stale)
+		if v := c.view("n3"); !v.IsSettled(c.now) || !v.Stale {
+			t.Errorf("a Lease of %s: settled %t, stale %t", lease, v.IsSettled(c.now), v.Stale)
 		}
-		c.f.Drop("n3", c.now)
+		c.f.RemoveNode("n3", c.now)
 		c.pass(time.Minute)
 		if v := c.view("n1"); v.Longest != DefaultDuration {
 			t.Errorf("a Lease of %s: its node is gone, and the longest is %s", lease, v.Longest)
@@ -227,34 +227,34 @@ func TestTickMissesNothing(t *testing.T) {
 			case 1:
 				now = now.Add(-time.Hour) // its clock was set back
 			}
-			full.scan(now)
+			full.scanNodes(now)
 			name := fmt.Sprint(rnd.IntN(1 + int(seed%12)))
 			does, duration, rv := rnd.IntN(20), time.Duration(rnd.IntN(120))*time.Second, fmt.Sprint(step+1)
 			silent := providers.Answer{Observation: providers.Observation{State: providers.PowerUnknown}, Got: now, Err: providers.ErrUnreachable}
 			for _, one := range []*Fleet{&f, &full} {
 				switch {
 				case does == 0:
-					one.Drop(name, now)
+					one.RemoveNode(name, now)
 				case does < 3:
-					one.Know(name, now)
+					one.AddNode(name, now)
 				case does == 3:
-					one.Reached(name, silent)
+					one.ApplyReachability(name, silent)
 				case does == 4:
-					one.Reached(name, providers.Answer{Observation: providers.Observation{State: providers.PowerOn}, Got: now})
+					one.ApplyReachability(name, providers.Answer{Observation: providers.Observation{State: providers.PowerOn}, Got: now})
 				case does < 15:
-					one.Lease(name, rv, duration, now)
+					one.ApplyLease(name, rv, duration, now)
 				}
 			}
 			got, want := f.Tick(now), full.Tick(now)
 			slices.Sort(got)
 			slices.Sort(want)
 			f.all.floor, full.all.floor = Amount{Percent: 100}, Amount{Percent: 100} // who is not healthy is named
-			part, wantPart := f.part(&f.all, now), full.part(&full.all, now)
+			part, wantPart := f.partOf(&f.all, now), full.partOf(&full.all, now)
 			if !slices.Equal(slices.Compact(got), slices.Compact(want)) || f.fresh != full.fresh ||
 				f.beating != full.beating ||
-				f.heard != full.heard || part != wantPart {
+				f.heardSince != full.heardSince || part != wantPart {
 				t.Fatalf("seed %d, step %d: got changed %v, %d fresh, %d beating, heard since %s, %+v; want %v, %d, %d, %s, %+v",
-					seed, step, got, f.fresh, f.beating, f.heard, part, want, full.fresh, full.beating, full.heard, wantPart)
+					seed, step, got, f.fresh, f.beating, f.heardSince, part, want, full.fresh, full.beating, full.heardSince, wantPart)
 			}
 		}
 	}
@@ -278,23 +278,23 @@ func TestHalf(t *testing.T) {
 func TestLeaseWithoutNode(t *testing.T) {
 	c := newCluster(t, 2)
 	for i := range 10 {
-		c.f.Lease(fmt.Sprintf("gone%d", i), "1", 40*time.Second, c.now)
+		c.f.ApplyLease(fmt.Sprintf("gone%d", i), "1", 40*time.Second, c.now)
 	}
 	c.silence("n1", "n2")
 	c.pass(20 * time.Second)
 	for i := range 10 {
-		c.f.Lease(fmt.Sprintf("gone%d", i), "2", 40*time.Second, c.now)
+		c.f.ApplyLease(fmt.Sprintf("gone%d", i), "2", 40*time.Second, c.now)
 	}
 	c.pass(10 * time.Second)
 	if v := c.view("n1"); v.Heard || v.Others != 1 || v.Fresh != 0 {
 		t.Errorf("among Leases of nobody: %+v", v)
 	}
-	c.f.Know("gone1", c.now)
+	c.f.AddNode("gone1", c.now)
 	if v := c.view("n1"); v.Others != 2 || v.Fresh != 1 {
 		t.Errorf("with one of them: %+v", v)
 	}
-	c.f.Drop("gone1", c.now)
-	c.f.Drop("n2", c.now)
+	c.f.RemoveNode("gone1", c.now)
+	c.f.RemoveNode("n2", c.now)
 	if v := c.view("n1"); v.Others != 0 || v.Fresh != 0 || v.Heard {
 		t.Errorf("alone: %+v", v)
 	}
@@ -302,8 +302,8 @@ func TestLeaseWithoutNode(t *testing.T) {
 
 func TestLease(t *testing.T) {
 	var f Fleet
-	f.Know("n1", start)
-	if f.Lease("n1", "", 0, start) {
+	f.AddNode("n1", start)
+	if f.ApplyLease("n1", "", 0, start) {
 		t.Error("no Lease at all is a renewal")
 	}
 	for _, tt := range []struct {
@@ -319,7 +319,7 @@ func TestLease(t *testing.T) {
 		{"7", 2*time.Second + catchUp, true, "a cluster that was restored from a backup"},
 		{"not a number", 3 * time.Minute, true, "another kind of version"},
 	} {
-		if got := f.Lease("n1", tt.rv, 40*time.Second, start.Add(tt.at)); got != tt.want {
+		if got := f.ApplyLease("n1", tt.rv, 40*time.Second, start.Add(tt.at)); got != tt.want {
 			t.Errorf("%s (%s): renewed %v, want %v", tt.rv, tt.why, got, tt.want)
 		}
 	}
@@ -328,13 +328,13 @@ func TestLease(t *testing.T) {
 // A heartbeat is a change that this process saw: not the first sight of a Lease, nor one that is delivered again.
 func TestBeat(t *testing.T) {
 	var f Fleet
-	f.Know("n1", start)
+	f.AddNode("n1", start)
 	for i, tt := range []struct {
 		rv   string
 		want time.Duration // zero: none yet
 	}{{"7", 0}, {"7", 0}, {"8", 2 * time.Second}, {"7", 2 * time.Second}, {"8", 2 * time.Second}, {"9", 5 * time.Second}} {
 		now := start.Add(time.Duration(i) * time.Second)
-		f.Lease("n1", tt.rv, 40*time.Second, now)
+		f.ApplyLease("n1", tt.rv, 40*time.Second, now)
 		want := providers.Instant{}
 		if tt.want > 0 {
 			want = start.Add(tt.want)
@@ -343,7 +343,7 @@ func TestBeat(t *testing.T) {
 			t.Errorf("after %d: got %s, want %s", i+1, got, want)
 		}
 	}
-	f.Drop("n1", start)
+	f.RemoveNode("n1", start)
 	if got := f.View("n1", start).Beat; !got.IsZero() {
 		t.Errorf("a Node that is gone was heard at %s", got)
 	}
@@ -361,8 +361,8 @@ func TestLeaseDurationIsBounded(t *testing.T) {
 		{301 * time.Second, 25 * time.Second, true}, {9 * time.Second, 25 * time.Second, true}, {-time.Second, 25 * time.Second, true},
 	} {
 		var f Fleet
-		f.Know("n1", start)
-		f.Lease("n1", "1", tt.says, start)
+		f.AddNode("n1", start)
+		f.ApplyLease("n1", "1", tt.says, start)
 		if told := f.Tick(start); slices.Contains(told, "n1") != tt.odd {
 			t.Errorf("%s: Tick told %v", tt.says, told)
 		}
@@ -377,7 +377,7 @@ func TestLeaseDurationIsBounded(t *testing.T) {
 
 func TestTurned(t *testing.T) {
 	c := newCluster(t, 3)
-	c.f.Lease("nobody", "1", 0, c.now)
+	c.f.ApplyLease("nobody", "1", 0, c.now)
 	if got := c.f.Tick(c.now); len(got) != 0 {
 		t.Errorf("at the start: %v", got)
 	}
@@ -404,21 +404,21 @@ func TestHints(t *testing.T) {
 	on := func(at providers.Instant) providers.Answer {
 		return providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: at}}
 	}
-	c.f.Answered("n9", on(c.now)) // nobody
-	c.f.Hint("n1", Push, c.now)
-	c.f.Answered("n1", on(c.now.Add(-time.Second)))
-	c.f.Answered("n1", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: c.now.Add(time.Second)}})
+	c.f.ApplyAnswer("n9", on(c.now)) // nobody
+	c.f.ApplyHint("n1", Push, c.now)
+	c.f.ApplyAnswer("n1", on(c.now.Add(-time.Second)))
+	c.f.ApplyAnswer("n1", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: c.now.Add(time.Second)}})
 	if v := c.view("n1"); v.Hint != Push || !v.HintAt.Equal(c.now) {
 		t.Error("a hint is gone without an answer of On since")
 	}
 	if v := c.view("n2"); v.Hint != "" {
 		t.Error("another node's hint")
 	}
-	c.f.Answered("n1", on(c.now.Add(time.Second)))
+	c.f.ApplyAnswer("n1", on(c.now.Add(time.Second)))
 	if v := c.view("n1"); v.Hint != "" {
 		t.Error("an answer of On did not end the hint")
 	}
-	c.f.Hint("n1", Push, c.now)
+	c.f.ApplyHint("n1", Push, c.now)
 	if v := c.f.View("n1", c.now.Add(hintTTL+time.Millisecond)); v.Hint != "" || !v.HintAt.IsZero() {
 		t.Error("a hint never ends")
 	}
@@ -428,20 +428,20 @@ func TestHints(t *testing.T) {
 func TestOnIsRemembered(t *testing.T) {
 	c := newCluster(t, 2)
 	at := func(d time.Duration) providers.Instant { return c.now.Add(d) }
-	c.f.HeardOn("n9", at(0)) // unknown
+	c.f.ApplyOnAnswer("n9", at(0)) // unknown
 	answer := func(s providers.PowerState, got providers.Instant) providers.Answer {
 		return providers.Answer{Observation: providers.Observation{State: s, At: at(0)}, Got: got}
 	}
-	c.f.Answered("n1", answer(providers.PowerOff, at(time.Second)))
+	c.f.ApplyAnswer("n1", answer(providers.PowerOff, at(time.Second)))
 	if v := c.view("n1"); !v.OnAt.IsZero() {
 		t.Errorf("an answer of Off: got On at %s", v.OnAt.Wall)
 	}
-	c.f.Answered("n1", answer(providers.PowerOn, at(2*time.Second)))
+	c.f.ApplyAnswer("n1", answer(providers.PowerOn, at(2*time.Second)))
 	if v := c.view("n1"); !v.OnAt.Equal(at(2 * time.Second)) {
 		t.Errorf("an answer: got %s, want when it was there, %s", v.OnAt.Wall, at(2*time.Second).Wall)
 	}
-	c.f.HeardOn("n1", at(3*time.Second))
-	c.f.HeardOn("n1", at(time.Second)) // late
+	c.f.ApplyOnAnswer("n1", at(3*time.Second))
+	c.f.ApplyOnAnswer("n1", at(time.Second)) // late
 	if v := c.view("n1"); !v.OnAt.Equal(at(3 * time.Second)) {
 		t.Errorf("a push: got %s, want the newest, %s", v.OnAt.Wall, at(3*time.Second).Wall)
 	}
@@ -466,13 +466,13 @@ func TestHintsOfSeveral(t *testing.T) {
 	} {
 		c := newCluster(t, 2)
 		for _, by := range tt.hints {
-			c.f.Hint("n1", by, c.now)
+			c.f.ApplyHint("n1", by, c.now)
 		}
-		if v := c.view("n1"); v.Hint != tt.want || v.Told() != tt.told {
-			t.Errorf("%s: got %q, told %v, want %q, %v", tt.name, v.Hint, v.Told(), tt.want, tt.told)
+		if v := c.view("n1"); v.Hint != tt.want || v.HasOutsideHint() != tt.told {
+			t.Errorf("%s: got %q, told %v, want %q, %v", tt.name, v.Hint, v.HasOutsideHint(), tt.want, tt.told)
 		}
 	}
-	if (View{}).Told() {
+	if (View{}).HasOutsideHint() {
 		t.Error("somebody told without a hint")
 	}
 }
@@ -480,7 +480,7 @@ func TestHintsOfSeveral(t *testing.T) {
 // Who was the first to make a node suspect since it was well, once.
 func TestNoticed(t *testing.T) {
 	look := func(c *cluster, ready corev1.ConditionStatus, rv string) {
-		c.f.See(taint.Look{Name: "n1", Exists: true, UID: "u", ResourceVersion: rv, Ready: ready}, c.now)
+		c.f.ApplyLook(taint.Look{Name: "n1", Exists: true, UID: "u", ResourceVersion: rv, Ready: ready}, c.now)
 	}
 	for _, tt := range []struct {
 		name  string
@@ -488,17 +488,25 @@ func TestNoticed(t *testing.T) {
 		want  Source
 	}{
 		{"nothing", func(*cluster) {}, ""},
-		{"a hint", func(c *cluster) { c.f.Hint("n1", Line, c.now) }, Line},
-		{"two hints", func(c *cluster) { c.f.Hint("n1", Poll, c.now); c.f.Hint("n1", Push, c.now) }, Poll},
-		{"a hint, then the Lease", func(c *cluster) { c.f.Hint("n1", Line, c.now); c.now = c.now.Add(26 * time.Second); c.f.Tick(c.now) }, Line},
-		{"the Lease, then a hint", func(c *cluster) { c.now = c.now.Add(26 * time.Second); c.f.Tick(c.now); c.f.Hint("n1", Push, c.now) }, Lease},
+		{"a hint", func(c *cluster) { c.f.ApplyHint("n1", Line, c.now) }, Line},
+		{"two hints", func(c *cluster) { c.f.ApplyHint("n1", Poll, c.now); c.f.ApplyHint("n1", Push, c.now) }, Poll},
+		{"a hint, then the Lease", func(c *cluster) {
+			c.f.ApplyHint("n1", Line, c.now)
+			c.now = c.now.Add(26 * time.Second)
+			c.f.Tick(c.now)
+		}, Line},
+		{"the Lease, then a hint", func(c *cluster) {
+			c.now = c.now.Add(26 * time.Second)
+			c.f.Tick(c.now)
+			c.f.ApplyHint("n1", Push, c.now)
+		}, Lease},
 		{"NotReady, then the Lease", func(c *cluster) {
 			look(c, corev1.ConditionFalse, "8")
 			c.now = c.now.Add(26 * time.Second)
 			c.f.Tick(c.now)
 		}, Ready},
 		{"a hint that is over, then NotReady", func(c *cluster) {
-			c.f.Hint("n1", Line, c.now)
+			c.f.ApplyHint("n1", Line, c.now)
 			c.now = c.now.Add(20 * time.Second)
 			c.beat("n1")
 			c.now = c.now.Add(hintTTL)
@@ -513,25 +521,25 @@ func TestNoticed(t *testing.T) {
 		began := c.now
 		tt.story(c)
 		c.now = c.now.Add(time.Second)
-		by, silent := c.f.Noticed("n1", c.now)
+		by, silent := c.f.FirstSuspicion("n1", c.now)
 		if want := c.now.Sub(c.view("n1").Beat); by != tt.want || by != "" && silent != want {
 			t.Errorf("%s: got %q after %s, want %q after %s (began %s)", tt.name, by, silent, tt.want, want, began)
 		}
-		if by, _ := c.f.Noticed("n1", c.now); by != "" {
+		if by, _ := c.f.FirstSuspicion("n1", c.now); by != "" {
 			t.Errorf("%s: told twice, %q", tt.name, by)
 		}
 	}
-	if by, _ := newCluster(t, 1).f.Noticed("n9", start); by != "" {
+	if by, _ := newCluster(t, 1).f.FirstSuspicion("n9", start); by != "" {
 		t.Error("noticed a node that is none")
 	}
 
 	// The next end of a node that was well since is told anew.
 	c := newCluster(t, 2)
 	look(c, corev1.ConditionTrue, "7")
-	c.f.Hint("n1", Push, c.now)
-	c.f.Noticed("n1", c.now)
+	c.f.ApplyHint("n1", Push, c.now)
+	c.f.FirstSuspicion("n1", c.now)
 	look(c, corev1.ConditionUnknown, "8")
-	if by, _ := c.f.Noticed("n1", c.now); by != "" {
+	if by, _ := c.f.FirstSuspicion("n1", c.now); by != "" {
 		t.Errorf("the same end was told twice, as %q", by)
 	}
 	c.now = c.now.Add(20 * time.Second)
@@ -539,8 +547,8 @@ func TestNoticed(t *testing.T) {
 	look(c, corev1.ConditionTrue, "9")
 	c.now = c.now.Add(hintTTL)
 	c.beat("n1")
-	c.f.Hint("n1", Line, c.now)
-	if by, _ := c.f.Noticed("n1", c.now); by != Line {
+	c.f.ApplyHint("n1", Line, c.now)
+	if by, _ := c.f.FirstSuspicion("n1", c.now); by != Line {
 		t.Errorf("the next end: got %q, want %q", by, Line)
 	}
 }
@@ -549,7 +557,7 @@ func TestNoticed(t *testing.T) {
 func TestTurns(t *testing.T) {
 	c := newCluster(t, 3)
 	rec := func(p taint.Phase, powerOff bool) *taint.Record {
-		r := taint.Record{ID: "f1", NodeUID: "u", By: "me", PowerOff: powerOff}.Enter(p, "", c.now.Wall)
+		r := taint.Record{ID: "f1", NodeUID: "u", By: "me", PowerOff: powerOff}.EnterPhase(p, "", c.now.Wall)
 		return &r
 	}
 	busy := func(want string) {
@@ -565,23 +573,23 @@ func TestTurns(t *testing.T) {
 		node string
 		want bool
 	}{{"n1", true}, {"n1", true}, {"n2", false}} {
-		if got := c.f.Reserve(tt.node, c.now); got != tt.want {
+		if got := c.f.ReserveTurn(tt.node, c.now); got != tt.want {
 			t.Errorf("%s takes the turn: %v, want %v", tt.node, got, tt.want)
 		}
 	}
 	busy("n1")
-	c.f.Unreserve("n1") // it was not announced after all
+	c.f.ReleaseTurn("n1") // it was not announced after all
 	busy("")
 	version := 10
 	record := func(r *taint.Record) {
 		version++
-		c.f.Record("n1", strconv.Itoa(version), r, c.now)
+		c.f.ApplyRecord("n1", strconv.Itoa(version), r, c.now)
 	}
 	record(nil)
-	c.f.Reserve("n1", c.now)
-	c.f.Record("n1", strconv.Itoa(version), nil, c.now) // a watch brings what the announcement was decided on
+	c.f.ReserveTurn("n1", c.now)
+	c.f.ApplyRecord("n1", strconv.Itoa(version), nil, c.now) // a watch brings what the announcement was decided on
 	busy("n1")
-	c.f.Record("n1", strconv.Itoa(version-1), nil, c.now) // or what was before
+	c.f.ApplyRecord("n1", strconv.Itoa(version-1), nil, c.now) // or what was before
 	busy("n1")
 	record(nil) // somebody else wrote first: the announcement is refused
 	busy("")
@@ -601,14 +609,14 @@ func TestTurns(t *testing.T) {
 	record(rec(taint.PhaseEvicting, false)) // was off by itself
 	busy("")
 	record(rec(taint.PhasePoweringOff, true))
-	c.f.Drop("n1", c.now)
+	c.f.RemoveNode("n1", c.now)
 	busy("")
 }
 
 // A hint of before a suspension is over.
 func TestHintOfBeforeASuspension(t *testing.T) {
 	c := newCluster(t, 3)
-	c.f.Hint("n1", Push, c.now)
+	c.f.ApplyHint("n1", Push, c.now)
 	for wall, want := range map[time.Duration]Source{time.Second: Push, -time.Hour: Push, hintTTL + time.Second: ""} {
 		now := providers.Instant{Wall: c.now.Wall.Add(wall), Mono: c.now.Mono}
 		if got := c.f.View("n1", now).Hint; got != want {
@@ -623,12 +631,12 @@ func TestDistrusted(t *testing.T) {
 	m := taint.Machine{Provider: "racks", ID: "7", SystemUUID: "4c4c4544-0042-3510-8053-b4c04f383801"}
 	record := func(version string, res taint.Result) {
 		r := taint.Record{ID: "f1", NodeUID: "u", By: "me", Device: "racks/7",
-			Machine: &m}.Enter(taint.PhaseDone, res, c.now.Wall)
-		c.f.Record("n1", version, &r, c.now)
+			Machine: &m}.EnterPhase(taint.PhaseDone, res, c.now.Wall)
+		c.f.ApplyRecord("n1", version, &r, c.now)
 	}
 	want := func(of, liar string) {
 		t.Helper()
-		if got := c.f.Distrusted(m, "racks/7", of); got != liar {
+		if got := c.f.DistrustingNode(m, "racks/7", of); got != liar {
 			t.Errorf("%s's machine: distrusted by %q, want %q", of, got, liar)
 		}
 	}
@@ -638,7 +646,7 @@ func TestDistrusted(t *testing.T) {
 	record("12", taint.ResultNeverPoweredOff)
 	want("n1", "n1")
 	want("n2", "n1") // whoever is led to the same machine
-	if got := c.f.Distrusted(taint.Machine{Provider: "racks", ID: "8"}, "racks/8", "n2"); got != "" {
+	if got := c.f.DistrustingNode(taint.Machine{Provider: "racks", ID: "8"}, "racks/8", "n2"); got != "" {
 		t.Errorf("another machine is distrusted by %s", got)
 	}
 	record("11", taint.ResultEvicted) // a watch that is behind
@@ -646,7 +654,7 @@ func TestDistrusted(t *testing.T) {
 	record("13", taint.ResultReleased)
 	want("n1", "")
 	record("14", taint.ResultNeverPoweredOff)
-	c.f.Drop("n1", c.now)
+	c.f.RemoveNode("n1", c.now)
 	want("n2", "")
 }
 
@@ -683,7 +691,7 @@ func BenchmarkView(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			var f Fleet
 			for i := range n {
-				f.Know(fmt.Sprint(i), start)
+				f.AddNode(fmt.Sprint(i), start)
 			}
 			f.Tick(start)
 			for b.Loop() {
@@ -698,10 +706,10 @@ func TestHintsAreNoSilence(t *testing.T) {
 	for _, by := range []Source{Line, Poll, Push} {
 		var f Fleet
 		for _, n := range []string{"n1", "n2", "n3"} {
-			f.Know(n, start)
-			f.Lease(n, "1", 0, start)
+			f.AddNode(n, start)
+			f.ApplyLease(n, "1", 0, start)
 		}
-		f.Hint("n1", by, start)
+		f.ApplyHint("n1", by, start)
 		if v := f.View("n1", start); v.Hint != by || v.Stale || v.Missed || !v.SilentSince.IsZero() {
 			t.Errorf("%s: got %+v, want a hint and no silence", by, v)
 		}
@@ -720,27 +728,27 @@ func TestAlive(t *testing.T) {
 		then   func(c *cluster, l taint.Look)
 		want   bool
 	}{
-		{"the first sight of a dead Node", taint.Look{}, func(c *cluster, l taint.Look) { c.f.See(dead, c.now) }, false},
-		{"the first sight of one that is Ready", taint.Look{}, func(c *cluster, l taint.Look) { c.f.See(alive, c.now) }, false},
+		{"the first sight of a dead Node", taint.Look{}, func(c *cluster, l taint.Look) { c.f.ApplyLook(dead, c.now) }, false},
+		{"the first sight of one that is Ready", taint.Look{}, func(c *cluster, l taint.Look) { c.f.ApplyLook(alive, c.now) }, false},
 		{"a heartbeat", dead, func(c *cluster, l taint.Look) { c.beat("n1") }, true},
-		{"the same Node", dead, func(c *cluster, l taint.Look) { c.f.See(l, c.now) }, false},
-		{"Ready", dead, func(c *cluster, l taint.Look) { l.Ready = corev1.ConditionTrue; c.f.See(l, c.now) }, true},
-		{"Ready as before", alive, func(c *cluster, l taint.Look) { c.f.See(l, c.now) }, false},
+		{"the same Node", dead, func(c *cluster, l taint.Look) { c.f.ApplyLook(l, c.now) }, false},
+		{"Ready", dead, func(c *cluster, l taint.Look) { l.Ready = corev1.ConditionTrue; c.f.ApplyLook(l, c.now) }, true},
+		{"Ready as before", alive, func(c *cluster, l taint.Look) { c.f.ApplyLook(l, c.now) }, false},
 		{"not Ready any more", alive, func(c *cluster, l taint.Look) {
 			l.Ready = corev1.ConditionFalse
-			c.f.See(l, c.now)
+			c.f.ApplyLook(l, c.now)
 		}, false},
-		{"another boot", dead, func(c *cluster, l taint.Look) { l.BootID = "b2"; c.f.See(l, c.now) }, true},
-		{"another Node", dead, func(c *cluster, l taint.Look) { l.UID = "u2"; c.f.See(l, c.now) }, true},
+		{"another boot", dead, func(c *cluster, l taint.Look) { l.BootID = "b2"; c.f.ApplyLook(l, c.now) }, true},
+		{"another Node", dead, func(c *cluster, l taint.Look) { l.UID = "u2"; c.f.ApplyLook(l, c.now) }, true},
 		{"Ready in a cache that is behind", dead, func(c *cluster, l taint.Look) {
 			l.ResourceVersion, l.Ready = "4", corev1.ConditionTrue
-			c.f.See(l, c.now)
+			c.f.ApplyLook(l, c.now)
 		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, 2)
 			if c.now = c.now.Add(time.Second); tt.before.Exists {
-				c.f.See(tt.before, c.now)
+				c.f.ApplyLook(tt.before, c.now)
 			}
 			before := c.now
 			c.now = c.now.Add(time.Second)
@@ -753,10 +761,10 @@ func TestAlive(t *testing.T) {
 		})
 	}
 	c := newCluster(t, 2)
-	c.f.See(dead, c.now)
+	c.f.ApplyLook(dead, c.now)
 	c.now = c.now.Add(time.Second)
-	c.f.See(alive, c.now)
-	c.f.See(taint.Look{Name: "n1", Exists: true, UID: "u2", BootID: "b2", ResourceVersion: "7"}, c.now)
+	c.f.ApplyLook(alive, c.now)
+	c.f.ApplyLook(taint.Look{Name: "n1", Exists: true, UID: "u2", BootID: "b2", ResourceVersion: "7"}, c.now)
 	last := c.now.Add(time.Second)
 	c.now = last
 	c.beat("n1")

@@ -44,11 +44,11 @@ type Turn struct {
 	number int // of those that were given
 }
 
-// Wait puts a turn in line. It is to be there once.
-func (p *Pace) Wait(t *Turn) { p.waiting = append(p.waiting, t) }
+// AddTurn puts a turn in line. It is to be there once.
+func (p *Pace) AddTurn(t *Turn) { p.waiting = append(p.waiting, t) }
 
-// Leave takes a turn out of the line, and reports whether it waited: if not, it was given.
-func (p *Pace) Leave(t *Turn) bool {
+// RemoveTurn takes a turn out of the line, and reports whether it waited: if not, it was given.
+func (p *Pace) RemoveTurn(t *Turn) bool {
 	i := slices.Index(p.waiting, t)
 	if i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
@@ -56,28 +56,28 @@ func (p *Pace) Leave(t *Turn) bool {
 	return i >= 0
 }
 
-// Next gives the next turn; nil: none waits, or as many writes are under way as may be.
-func (p *Pace) Next() *Turn {
-	if len(p.waiting) == 0 || p.under >= p.Room() {
+// NextTurn gives the next turn; nil: none waits, or as many writes are under way as may be.
+func (p *Pace) NextTurn() *Turn {
+	if len(p.waiting) == 0 || p.under >= p.CurrentLimit() {
 		return nil
 	}
 	t := p.waiting[0] // who has waited longest
 	if p.given++; p.given%turnsShared != 0 {
-		t = slices.MinFunc(p.waiting, before)
+		t = slices.MinFunc(p.waiting, compareTurns)
 	}
-	p.Leave(t)
+	p.RemoveTurn(t)
 	p.under++
 	t.number = p.given
 	return t
 }
 
-// before orders turns.
-func before(a, b *Turn) int {
-	return cmp.Or(first(a.First, b.First), a.Since.Compare(b.Since), strings.Compare(a.Node, b.Node))
+// compareTurns orders turns.
+func compareTurns(a, b *Turn) int {
+	return cmp.Or(compareFirst(a.First, b.First), a.Since.Compare(b.Since), strings.Compare(a.Node, b.Node))
 }
 
-// first sorts what is set before what is not.
-func first(a, b bool) int {
+// compareFirst sorts what is set before what is not.
+func compareFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -87,10 +87,10 @@ func first(a, b bool) int {
 	return 1
 }
 
-// Done takes a turn back. crowded tells that the API server had no room for its write.
-func (p *Pace) Done(t *Turn, crowded bool) {
+// FinishTurn takes a turn back. crowded tells that the API server had no room for its write.
+func (p *Pace) FinishTurn(t *Turn, crowded bool) {
 	p.under--
-	most := float64(p.most())
+	most := float64(p.upperLimit())
 	if p.window == 0 {
 		p.window = most
 	}
@@ -102,12 +102,12 @@ func (p *Pace) Done(t *Turn, crowded bool) {
 	}
 }
 
-// Room is how many writes may be under way.
-func (p *Pace) Room() int {
+// CurrentLimit is how many writes may be under way.
+func (p *Pace) CurrentLimit() int {
 	if p.window == 0 {
-		return p.most()
+		return p.upperLimit()
 	}
 	return int(p.window)
 }
 
-func (p *Pace) most() int { return cmp.Or(p.Most, DefaultPace) }
+func (p *Pace) upperLimit() int { return cmp.Or(p.Most, DefaultPace) }

@@ -30,12 +30,12 @@ func played(p *Pace, runs ...run) (order []string) {
 	}
 	for i := range runs {
 		if t := next(&runs[i]); t != nil {
-			p.Wait(t)
+			p.AddTurn(t)
 		}
 	}
 	var under []*Turn
 	for {
-		for t := p.Next(); t != nil; t = p.Next() {
+		for t := p.NextTurn(); t != nil; t = p.NextTurn() {
 			name := t.Node
 			if t.First {
 				name = strings.ToUpper(name)
@@ -44,7 +44,7 @@ func played(p *Pace, runs ...run) (order []string) {
 			for i := range runs {
 				if runs[i].node == t.Node {
 					if again := next(&runs[i]); again != nil {
-						p.Wait(again)
+						p.AddTurn(again)
 					}
 				}
 			}
@@ -52,7 +52,7 @@ func played(p *Pace, runs ...run) (order []string) {
 		if len(under) == 0 {
 			return order
 		}
-		p.Done(under[0], false)
+		p.FinishTurn(under[0], false)
 		under = under[1:]
 	}
 }
@@ -121,9 +121,9 @@ func TestPaceNarrows(t *testing.T) {
 	// take gives as many turns as there are.
 	take := func() (out []*Turn) {
 		for range 100 {
-			p.Wait(&Turn{})
+			p.AddTurn(&Turn{})
 		}
-		for t := p.Next(); t != nil; t = p.Next() {
+		for t := p.NextTurn(); t != nil; t = p.NextTurn() {
 			out = append(out, t)
 		}
 		return out
@@ -134,7 +134,7 @@ func TestPaceNarrows(t *testing.T) {
 	}
 	done := func(crowded bool) {
 		for _, t := range under {
-			p.Done(t, crowded)
+			p.FinishTurn(t, crowded)
 		}
 		under = take()
 	}
@@ -158,22 +158,22 @@ func TestPaceNarrows(t *testing.T) {
 // Fewer workers than the least are not made more.
 func TestPaceOfFew(t *testing.T) {
 	p := &Pace{Most: 2}
-	p.Wait(&Turn{})
-	turn := p.Next()
-	if p.Done(turn, true); p.Room() != 2 {
-		t.Errorf("room for %d, want 2", p.Room())
+	p.AddTurn(&Turn{})
+	turn := p.NextTurn()
+	if p.FinishTurn(turn, true); p.CurrentLimit() != 2 {
+		t.Errorf("room for %d, want 2", p.CurrentLimit())
 	}
 }
 
 func TestPaceLeave(t *testing.T) {
 	p := &Pace{Most: 1}
 	a, b := &Turn{Node: "a"}, &Turn{Node: "b"}
-	p.Wait(a)
-	p.Wait(b)
-	if p.Next() != a || p.Leave(a) || !p.Leave(b) || p.Leave(b) {
+	p.AddTurn(a)
+	p.AddTurn(b)
+	if p.NextTurn() != a || p.RemoveTurn(a) || !p.RemoveTurn(b) || p.RemoveTurn(b) {
 		t.Error("a was given, b waited")
 	}
-	if p.Done(a, false); p.Next() != nil {
+	if p.FinishTurn(a, false); p.NextTurn() != nil {
 		t.Error("nobody waits any more")
 	}
 }

@@ -128,19 +128,19 @@ type Part struct {
 	Cool                  time.Duration     // how long until a limit that was hit has been kept for long enough
 }
 
-// Undercut reports that too few are healthy.
-func (p Part) Undercut() bool { return p.Healthy < p.Floor }
+// IsBelowFloor reports that too few are healthy.
+func (p Part) IsBelowFloor() bool { return p.Healthy < p.Floor }
 
-// Cut reports that most devices stopped to answer: it is the way to them that is broken.
-func (p Part) Cut() bool { return 2*p.Mute > p.Spoke }
+// HasDevicesCut reports that most devices stopped to answer: it is the way to them that is broken.
+func (p Part) HasDevicesCut() bool { return 2*p.Mute > p.Spoke }
 
-// Loss says for a person that the domain is lost.
-func (p Part) Loss() string {
+// LossText says for a person that the domain is lost.
+func (p Part) LossText() string {
 	return fmt.Sprintf("%d of %d nodes of %s are silent, and were heard until the same moment", p.Stale, p.Nodes, p.Of)
 }
 
-// Incident names the loss of a domain: the next is another.
-func (p Part) Incident() string { return p.Of + " at " + p.Lost.Wall.UTC().Format(time.RFC3339Nano) }
+// IncidentKey names the loss of a domain: the next is another.
+func (p Part) IncidentKey() string { return p.Of + " at " + p.Lost.Wall.UTC().Format(time.RFC3339Nano) }
 
 // Member is a control-plane node.
 type Member struct {
@@ -150,8 +150,8 @@ type Member struct {
 	Turn    bool // its machine is being powered off, or its fence after that is not done
 }
 
-// Limit sets the limits and reports whether all nodes must be seen once more: the domains are others.
-func (f *Fleet) Limit(l *Limits) (again bool) {
+// SetLimits sets the limits and reports whether all nodes must be seen once more: the domains are others.
+func (f *Fleet) SetLimits(l *Limits) (again bool) {
 	before := f.limits()
 	if f.limit = l; l == nil {
 		f.limit = &defaults
@@ -171,9 +171,9 @@ func (f *Fleet) Limit(l *Limits) (again bool) {
 		return false
 	}
 	for _, n := range f.nodes {
-		f.tally(n, -1)
-		n.homes, n.scopes = nil, nil
-		f.tally(n, 1)
+		f.countNode(n, -1)
+		n.domainValues, n.scopes = nil, nil
+		f.countNode(n, 1)
 	}
 	f.scopes = nil
 	return true
@@ -186,15 +186,15 @@ func (f *Fleet) limits() *Limits {
 	return f.limit
 }
 
-// Impossible names the floors that no power-off can keep: they are above the number of nodes, but for the one that is powered off.
-func (f *Fleet) Impossible() []string {
+// ImpossibleFloors names the floors that no power-off can keep: they are above the number of nodes, but for the one that is powered off.
+func (f *Fleet) ImpossibleFloors() []string {
 	var out []string
 	look := func(s *scope, floor Amount) {
 		if n := floor.atLeast(s.nodes); n >= s.nodes && s.nodes > 1 {
 			out = append(out, fmt.Sprintf("%s has %d nodes, and the floor is %d", s.name, s.nodes, n))
 		}
 	}
-	f.all.name = everybody
+	f.all.name = wholeCluster
 	look(&f.all, f.limits().MinHealthy)
 	for _, s := range f.scopes {
 		look(s, s.floor)
@@ -202,34 +202,34 @@ func (f *Fleet) Impossible() []string {
 	return out
 }
 
-// everybody is the name of all nodes.
-const everybody = "the cluster"
+// wholeCluster is the name of all nodes.
+const wholeCluster = "the cluster"
 
-// See folds a look at a Node in, from a watch or live, in any order: that it exists, its record, whether it is healthy, its domains.
-func (f *Fleet) See(l taint.Look, now providers.Instant) {
-	f.Know(l.Name, now)
+// ApplyLook folds a look at a Node in, from a watch or live, in any order: that it exists, its record, whether it is healthy, its domains.
+func (f *Fleet) ApplyLook(l taint.Look, now providers.Instant) {
+	f.AddNode(l.Name, now)
 	n := f.nodes[l.Name]
 	if l.RecordErr == nil { // one that does not parse tells nothing
-		f.Record(l.Name, l.ResourceVersion, l.Record, now)
+		f.ApplyRecord(l.Name, l.ResourceVersion, l.Record, now)
 	}
-	if n.uid == l.UID && taint.Older(l.ResourceVersion, n.seen) && now.Sub(n.seenAt) < catchUp {
+	if n.uid == l.UID && taint.IsOlder(l.ResourceVersion, n.seenVersion) && now.Sub(n.seenAt) < catchUp {
 		return
 	}
-	f.tally(n, -1)
+	f.countNode(n, -1)
 	if n.uid != "" && (n.uid != l.UID || n.boot != l.BootID || n.unready && l.IsReady()) {
 		n.alive = now
 	}
 	if n.uid != l.UID {
-		n.homes = nil
+		n.domainValues = nil
 	}
-	n.uid, n.boot, n.seen, n.seenAt = l.UID, l.BootID, l.ResourceVersion, now
+	n.uid, n.boot, n.seenVersion, n.seenAt = l.UID, l.BootID, l.ResourceVersion, now
 	if l.Exists && !l.IsReady() && !n.unready {
-		n.suspect(Ready, now)
+		n.noteSuspicion(Ready, now)
 	}
 	n.unready = !l.IsReady()
-	n.fenced = l.Mark != nil || l.Record.Open()
-	f.home(n, l.Labels)
-	f.tally(n, 1)
+	n.fenced = l.Mark != nil || l.Record.IsOpen()
+	f.updateDomains(n, l.Labels)
+	f.countNode(n, 1)
 	switch plane, etcd := IsControlPlane(l.Labels); {
 	case plane:
 		if f.plane == nil {
@@ -239,25 +239,25 @@ func (f *Fleet) See(l taint.Look, now providers.Instant) {
 	default:
 		delete(f.plane, l.Name)
 	}
-	f.count(now)
+	f.updateHeard(now)
 }
 
-// home notes the node's domains. Where its own kubelet can write the label, the first value that was seen stays: a node that moves
+// updateDomains notes the node's domains. Where its own kubelet can write the label, the first value that was seen stays: a node that moves
 // itself neither lends its health to another domain nor takes it from its own.
-func (f *Fleet) home(n *node, labels map[string]string) {
+func (f *Fleet) updateDomains(n *node, labels map[string]string) {
 	domains := f.limits().Domains
-	if n.homes == nil {
-		n.homes, n.scopes = make([]string, len(domains)), make([]*scope, len(domains))
+	if n.domainValues == nil {
+		n.domainValues, n.scopes = make([]string, len(domains)), make([]*scope, len(domains))
 	}
 	for i, d := range domains {
-		if v := labels[d.Label]; v != n.homes[i] && (d.Fixed || n.homes[i] == "") {
-			n.homes[i], n.scopes[i] = v, f.scope(d, v)
+		if v := labels[d.Label]; v != n.domainValues[i] && (d.Fixed || n.domainValues[i] == "") {
+			n.domainValues[i], n.scopes[i] = v, f.ensureScope(d, v)
 		}
 	}
 }
 
-// scope returns the domain's counts, made at its first mention; nil for nodes that have no such label.
-func (f *Fleet) scope(d Domain, value string) *scope {
+// ensureScope returns the domain's counts, made at its first mention; nil for nodes that have no such label.
+func (f *Fleet) ensureScope(d Domain, value string) *scope {
 	if value == "" {
 		return nil
 	}
@@ -273,13 +273,13 @@ func (f *Fleet) scope(d Domain, value string) *scope {
 	return s
 }
 
-// tally takes a node out of the counts, or into them.
-func (s *scope) tally(n *node, by int) {
+// countNode takes a node out of the counts, or into them.
+func (s *scope) countNode(n *node, by int) {
 	s.nodes += by
 	if n.stale {
 		s.stale += by
 	}
-	switch sick := n.sickness(s.domain) != ""; {
+	switch sick := n.unhealthyReason(s.domain) != ""; {
 	case !sick:
 		s.healthy += by
 	case by < 0:
@@ -298,10 +298,10 @@ func (s *scope) tally(n *node, by int) {
 	}
 }
 
-// sickness returns why the node is not healthy, "" if it is. In a failure domain a node that is not Ready is healthy
+// unhealthyReason returns why the node is not healthy, "" if it is. In a failure domain a node that is not Ready is healthy
 // while it renews its Lease. It shows that the domain and the way to it work. In the whole cluster it is not healthy:
 // that floor keeps nodes that can take pods.
-func (n *node) sickness(inDomain bool) string {
+func (n *node) unhealthyReason(inDomain bool) string {
 	renews := !n.missed && !n.beat.IsZero()
 	switch {
 	case n.stale:
@@ -320,8 +320,8 @@ func (n *node) sickness(inDomain bool) string {
 // sickNamed is how many nodes that are not healthy are named.
 const sickNamed = 5
 
-// unhealthy names the first nodes of the scope that are not healthy, and says why.
-func (s *scope) unhealthy() string {
+// describeUnhealthy names the first nodes of the scope that are not healthy, and says why.
+func (s *scope) describeUnhealthy() string {
 	var few []*node
 	for n := range s.sick {
 		i, _ := slices.BinarySearchFunc(few, n.name,
@@ -332,7 +332,7 @@ func (s *scope) unhealthy() string {
 	}
 	var out []string
 	for _, n := range few {
-		out = append(out, fmt.Sprintf("%s (%s)", n.name, n.sickness(s.domain)))
+		out = append(out, fmt.Sprintf("%s (%s)", n.name, n.unhealthyReason(s.domain)))
 	}
 	if more := len(s.sick) - len(few); more > 0 {
 		out = append(out, fmt.Sprintf("%d more", more))
@@ -340,27 +340,27 @@ func (s *scope) unhealthy() string {
 	return strings.Join(out, ", ")
 }
 
-// Reached notes what asking a node's devices brought, in a fence or while nothing is wrong: whether any of them can be reached.
-func (f *Fleet) Reached(name string, a providers.Answer) {
+// ApplyReachability notes what asking a node's devices brought, in a fence or while nothing is wrong: whether any of them can be reached.
+func (f *Fleet) ApplyReachability(name string, a providers.Answer) {
 	n := f.nodes[name]
 	if n == nil {
 		return
 	}
 	if a.State == providers.PowerOn {
-		f.HeardOn(name, a.Got)
+		f.ApplyOnAnswer(name, a.Got)
 	}
-	f.tally(n, -1)
-	switch silent := a.State == providers.PowerUnknown && providers.Class(a.Err) == "unreachable"; {
+	f.countNode(n, -1)
+	switch silent := a.State == providers.PowerUnknown && providers.ErrorClass(a.Err) == "unreachable"; {
 	case !silent:
 		n.spoke, n.mute = true, providers.Instant{}
 	case n.spoke && n.mute.IsZero():
 		n.mute = a.Got
 	}
-	f.tally(n, 1)
+	f.countNode(n, 1)
 }
 
-// Called notes how a read of ours ended: failed tells that no API server answered it.
-func (f *Fleet) Called(failed bool, now providers.Instant) {
+// ApplyReadResult notes how a read of ours ended: failed tells that no API server answered it.
+func (f *Fleet) ApplyReadResult(failed bool, now providers.Instant) {
 	switch {
 	case failed:
 		f.failed++
@@ -371,49 +371,49 @@ func (f *Fleet) Called(failed bool, now providers.Instant) {
 	}
 }
 
-// storm says what the guard knows of a node now.
-func (f *Fleet) storm(name string, n *node, now providers.Instant) Storm {
+// stormOf says what the guard knows of a node now.
+func (f *Fleet) stormOf(name string, n *node, now providers.Instant) Storm {
 	l := f.limits()
-	s := Storm{Max: f.most()}
+	s := Storm{Max: f.maxTurns()}
 	if f.failed >= cutAfter {
 		s.Failed, s.Back = f.failed, l.CoolDown
 	} else if left := l.CoolDown - now.Sub(f.back); f.cut > 0 && left > 0 {
 		s.Failed, s.Back = f.cut, left
 	}
-	f.all.name, f.all.floor = everybody, l.MinHealthy
-	s.Parts = append(make([]Part, 0, 1+len(l.Domains)), f.part(&f.all, now))
+	f.all.name, f.all.floor = wholeCluster, l.MinHealthy
+	s.Parts = append(make([]Part, 0, 1+len(l.Domains)), f.partOf(&f.all, now))
 	if n == nil {
 		return s
 	}
 	for _, d := range n.scopes {
 		if d != nil {
-			s.Parts = append(s.Parts, f.part(d, now))
+			s.Parts = append(s.Parts, f.partOf(d, now))
 		}
 	}
 	if f.plane[name] != nil {
 		for other, m := range f.plane {
 			s.Plane = append(s.Plane,
-				Member{Name: other, Healthy: m.sickness(false) == "", Etcd: m.etcd,
-					Turn: f.has(other, now)})
+				Member{Name: other, Healthy: m.unhealthyReason(false) == "", Etcd: m.etcd,
+					Turn: f.hasTurn(other, now)})
 		}
 	}
 	return s
 }
 
-// part reads a scope, and notes whether a limit is hit. A moment in which nobody looks makes no storm.
-func (f *Fleet) part(s *scope, now providers.Instant) Part {
+// partOf reads a scope, and notes whether a limit is hit. A moment in which nobody looks makes no storm.
+func (f *Fleet) partOf(s *scope, now providers.Instant) Part {
 	p := Part{Of: s.name, Nodes: s.nodes, Healthy: s.healthy, Stale: s.stale, Spoke: s.spoke, Mute: s.mute}
 	if s.nodes > 1 {
 		p.Floor = s.floor.atLeast(s.nodes)
 	}
 	if s != &f.all {
-		f.losing(s, now)
+		f.updateLost(s, now)
 		p.Lost = s.lost
 	}
-	if p.Undercut() {
-		p.Unhealthy = s.unhealthy()
+	if p.IsBelowFloor() {
+		p.Unhealthy = s.describeUnhealthy()
 	}
-	switch under := p.Undercut() || p.Cut() || !p.Lost.IsZero(); {
+	switch under := p.IsBelowFloor() || p.HasDevicesCut() || !p.Lost.IsZero(); {
 	case under:
 		s.under = true
 	case s.under:
@@ -425,11 +425,11 @@ func (f *Fleet) part(s *scope, now providers.Instant) Part {
 	return p
 }
 
-// losing notes whether a domain is lost: most of its nodes are silent, and were last heard within one Lease of each
+// updateLost notes whether a domain is lost: most of its nodes are silent, and were last heard within one Lease of each
 // other. That is one event, a site or the way to it. Nodes that die one by one are not. A renewal that was first seen
 // after an outage of the API server counts from the start of the outage. Otherwise nodes that died together in the
 // outage would seem to have died one by one.
-func (f *Fleet) losing(s *scope, now providers.Instant) {
+func (f *Fleet) updateLost(s *scope, now providers.Instant) {
 	if s.nodes < 2 || 2*s.stale <= s.nodes {
 		s.lost, s.count = providers.Instant{}, 0
 		return
@@ -463,8 +463,8 @@ func (f *Fleet) losing(s *scope, now providers.Instant) {
 	}
 }
 
-// has reports whether a node has a turn: its machine is being powered off, or its fence after that is not done, and does not hang.
-func (f *Fleet) has(name string, now providers.Instant) bool {
+// hasTurn reports whether a node has a turn: its machine is being powered off, or its fence after that is not done, and does not hang.
+func (f *Fleet) hasTurn(name string, now providers.Instant) bool {
 	ends, ok := f.turns[name]
 	return ok && (ends.IsZero() || !now.After(ends))
 }
@@ -478,13 +478,13 @@ func IsControlPlane(labels map[string]string) (plane, etcd bool) {
 	return now || before || etcd, etcd
 }
 
-// Later is what a view of at becomes until now, if the node stays silent and all others go on as they did.
-func (v View) Later(at, now providers.Instant) View {
+// AdvanceTo is what a view of at becomes until now, if the node stays silent and all others go on as they did.
+func (v View) AdvanceTo(at, now providers.Instant) View {
 	heard := v.Beat
 	if heard.IsZero() {
 		heard = at
 	}
-	if silent := heard.Add(share(DefaultDuration, staleAfter)); !v.Stale && now.After(silent) {
+	if silent := heard.Add(shareOf(DefaultDuration, staleAfter)); !v.Stale && now.After(silent) {
 		v.Stale, v.Missed = true, true
 		if v.SilentSince.IsZero() && v.Heard {
 			v.SilentSince = silent
@@ -501,9 +501,9 @@ func (v View) Later(at, now providers.Instant) View {
 	return v
 }
 
-// Under is the view as it would be with other limits (nil: the defaults), as far as it tells: floors and how many may be powered off at once. Of failure
+// WithLimits is the view as it would be with other limits (nil: the defaults), as far as it tells: floors and how many may be powered off at once. Of failure
 // domains only those are known that were counted.
-func (v View) Under(l *Limits) View {
+func (v View) WithLimits(l *Limits) View {
 	if l == nil {
 		l = &defaults
 	}
@@ -514,7 +514,7 @@ func (v View) Under(l *Limits) View {
 	}
 	var parts []Part
 	for _, p := range v.Storm.Parts {
-		floor, known := l.MinHealthy, p.Of == everybody
+		floor, known := l.MinHealthy, p.Of == wholeCluster
 		for _, d := range l.Domains {
 			if label, _, _ := strings.Cut(p.Of, "="); label == d.Label {
 				floor, known = d.MinHealthy, true

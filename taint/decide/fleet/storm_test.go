@@ -64,7 +64,7 @@ func (c *cluster) see(name string, labels map[string]string, ready bool) {
 	if ready {
 		l.Ready = corev1.ConditionTrue
 	}
-	c.f.See(l, c.now)
+	c.f.ApplyLook(l, c.now)
 }
 
 func (c *cluster) part(name string, i int) Part {
@@ -91,14 +91,14 @@ func TestHealthIsCounted(t *testing.T) {
 	c.see("n3", zone, false)
 	want("one is not Ready", 9, 4, 5)
 	mark := taint.Look{Exists: true, Name: "n5", UID: "u-n5", ResourceVersion: "900", Labels: zone, Ready: corev1.ConditionTrue, Mark: &taint.Mark{Value: "x"}}
-	c.f.See(mark, c.now)
+	c.f.ApplyLook(mark, c.now)
 	want("another is marked", 8, 3, 5)
-	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me"}.Enter(taint.PhaseArmed, "", c.now.Wall)
-	c.f.See(taint.Look{Exists: true, Name: "n7", UID: "u-n7", ResourceVersion: "901", Labels: zone, Ready: corev1.ConditionTrue, Record: &rec}, c.now)
+	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me"}.EnterPhase(taint.PhaseArmed, "", c.now.Wall)
+	c.f.ApplyLook(taint.Look{Exists: true, Name: "n7", UID: "u-n7", ResourceVersion: "901", Labels: zone, Ready: corev1.ConditionTrue, Record: &rec}, c.now)
 	want("another is being fenced", 7, 2, 5)
-	c.f.See(taint.Look{Exists: true, Name: "n7", UID: "u-n7", ResourceVersion: "5", Labels: zone, Ready: corev1.ConditionTrue}, c.now)
+	c.f.ApplyLook(taint.Look{Exists: true, Name: "n7", UID: "u-n7", ResourceVersion: "5", Labels: zone, Ready: corev1.ConditionTrue}, c.now)
 	want("a watch that is behind", 7, 2, 5)
-	c.f.Drop("n5", c.now)
+	c.f.RemoveNode("n5", c.now)
 	want("the marked one is deleted", 7, 2, 4)
 	c.silence("n2")
 	c.pass(40 * time.Second)
@@ -106,8 +106,8 @@ func TestHealthIsCounted(t *testing.T) {
 	c.silence()
 	c.pass(20 * time.Second)
 	want("it is back", 7, 3, 4)
-	c.f.Drop("n9", c.now)
-	c.f.Know("n9", c.now)
+	c.f.RemoveNode("n9", c.now)
+	c.f.AddNode("n9", c.now)
 	c.see("n9", map[string]string{"topology.kubernetes.io/zone": "b"}, true)
 	want("one comes back elsewhere, as another Node", 7, 2, 3)
 }
@@ -118,7 +118,7 @@ func TestPowerOffsAtOnce(t *testing.T) {
 		c := newCluster(t, n)
 		got := 0
 		for _, name := range c.names {
-			if c.f.Reserve(name, c.now) {
+			if c.f.ReserveTurn(name, c.now) {
 				got++
 			}
 		}
@@ -128,7 +128,7 @@ func TestPowerOffsAtOnce(t *testing.T) {
 	}
 	c := newCluster(t, 40)
 	for _, n := range []string{"n7", "n3", "n5"} {
-		c.f.Reserve(n, c.now)
+		c.f.ReserveTurn(n, c.now)
 	}
 	if got := c.view("n1").Busy; got != "n3, n5, n7" {
 		t.Errorf("n1 waits for %q", got)
@@ -136,7 +136,7 @@ func TestPowerOffsAtOnce(t *testing.T) {
 	if got := c.view("n3").Busy; got != "" {
 		t.Errorf("n3, which has a turn, waits for %q", got)
 	}
-	c.f.Limit(&Limits{MaxPowerOffs: Amount{Number: 1}})
+	c.f.SetLimits(&Limits{MaxPowerOffs: Amount{Number: 1}})
 	if got := c.view("n3").Busy; got != "n5, n7" {
 		t.Errorf("under a lower limit n3 waits for %q", got)
 	}
@@ -147,35 +147,35 @@ func TestFloors(t *testing.T) {
 	for _, n := range []string{"n1", "n3"} {
 		c.see(n, nil, false)
 	}
-	if a := c.part("n1", 1); a.Floor != 3 || a.Undercut() {
+	if a := c.part("n1", 1); a.Floor != 3 || a.IsBelowFloor() {
 		t.Errorf("2 of 5 nodes of zone a are not healthy: %+v", a)
 	}
 	c.see("n5", nil, false)
-	if all, a, b := c.part("n1", 0), c.part("n1", 1), c.part("n2", 1); all.Undercut() || !a.Undercut() || b.Undercut() {
+	if all, a, b := c.part("n1", 0), c.part("n1", 1), c.part("n2", 1); all.IsBelowFloor() || !a.IsBelowFloor() || b.IsBelowFloor() {
 		t.Errorf("3 of 5 nodes of zone a are not healthy: %+v %+v %+v", all, a, b)
 	}
 	for _, n := range []string{"n2", "n4"} {
 		c.see(n, nil, false)
 	}
-	if all := c.part("n2", 0); all.Undercut() || all.Floor != 5 {
+	if all := c.part("n2", 0); all.IsBelowFloor() || all.Floor != 5 {
 		t.Errorf("half of all is the floor: %+v", all)
 	}
 	c.see("n6", nil, false)
-	if all := c.part("n8", 0); !all.Undercut() {
+	if all := c.part("n8", 0); !all.IsBelowFloor() {
 		t.Errorf("fewer than half are healthy: %+v", all)
 	}
 
 	one := zones(t, 3, "a", "b", "c")
 	one.see("n1", nil, false)
-	if a := one.part("n1", 1); a.Undercut() || a.Floor != 0 {
+	if a := one.part("n1", 1); a.IsBelowFloor() || a.Floor != 0 {
 		t.Errorf("a zone of one node has a floor: %+v", a)
 	}
 
-	if got := c.f.Impossible(); len(got) != 0 {
+	if got := c.f.ImpossibleFloors(); len(got) != 0 {
 		t.Errorf("floors of a half: %v", got)
 	}
-	c.f.Limit(&Limits{MinHealthy: Amount{Number: 20}, Domains: []Domain{{Label: "topology.kubernetes.io/zone", MinHealthy: Amount{Number: 5}}}})
-	got := c.f.Impossible()
+	c.f.SetLimits(&Limits{MinHealthy: Amount{Number: 20}, Domains: []Domain{{Label: "topology.kubernetes.io/zone", MinHealthy: Amount{Number: 5}}}})
+	got := c.f.ImpossibleFloors()
 	slices.Sort(got)
 	if want := []string{
 		"the cluster has 10 nodes, and the floor is 20",
@@ -203,16 +203,16 @@ func TestNotReadyThatRenews(t *testing.T) {
 	c.silence("n1")
 	c.pass(40 * time.Second)
 	check("the other of its zone is silent", 4, 1, "", "")
-	if c.part("n1", 1).Undercut() {
+	if c.part("n1", 1).IsBelowFloor() {
 		t.Error("a zone of two is below its floor though one of them renews")
 	}
-	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me"}.Enter(taint.PhaseArmed, "", c.now.Wall)
+	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me"}.EnterPhase(taint.PhaseArmed, "", c.now.Wall)
 	l := taint.Look{Exists: true, Name: "n4", UID: "u-n4", ResourceVersion: "900", Ready: corev1.ConditionUnknown,
 		Record: &rec}
-	c.f.See(l, c.now)
+	c.f.ApplyLook(l, c.now)
 	check("it is being fenced", 4, 0, "", "n1 (silent), n4 (marked, or being fenced)")
 	l.ResourceVersion, l.Record = "901", nil
-	c.f.See(l, c.now)
+	c.f.ApplyLook(l, c.now)
 	check("that fence is over", 4, 1, "", "")
 	c.silence("n1", "n4")
 	c.pass(20 * time.Second)
@@ -220,7 +220,7 @@ func TestNotReadyThatRenews(t *testing.T) {
 	c.silence("n1")
 	c.pass(10 * time.Second)
 	check("it renews again", 4, 1, "", "")
-	c.f.Drop("n4", c.now)
+	c.f.RemoveNode("n4", c.now)
 	check("it is deleted", 4, 0, "", "")
 
 	c = newCluster(t, 3)
@@ -229,7 +229,7 @@ func TestNotReadyThatRenews(t *testing.T) {
 	}
 	c.silence("n1")
 	c.pass(50 * time.Second)
-	if all := c.part("n1", 0); !all.Undercut() ||
+	if all := c.part("n1", 0); !all.IsBelowFloor() ||
 		all.Unhealthy != "n1 (silent), n2 (not Ready, though its kubelet renews its Lease)" {
 		t.Errorf("a cluster of three: got %+v", all)
 	}
@@ -248,7 +248,7 @@ func TestNodeThatMovesItself(t *testing.T) {
 	for _, fixed := range []bool{false, true} {
 		c := zones(t, 8, "a", "b")
 		if fixed {
-			c.f.Limit(&Limits{Domains: []Domain{{Label: "topology.kubernetes.io/zone", MinHealthy: Amount{Percent: 50}, Fixed: true}}})
+			c.f.SetLimits(&Limits{Domains: []Domain{{Label: "topology.kubernetes.io/zone", MinHealthy: Amount{Percent: 50}, Fixed: true}}})
 		}
 		c.see("n1", map[string]string{"topology.kubernetes.io/zone": "b"}, true)
 		c.see("n3", nil, false)
@@ -270,12 +270,12 @@ func TestNodeThatMovesItself(t *testing.T) {
 		t.Errorf("a zone that came later: %q", got)
 	}
 	// A reload that leaves the labels as they are believes nothing anew; one with others does.
-	c.f.Limit(&Limits{Domains: []Domain{{Label: "topology.kubernetes.io/zone"}}})
+	c.f.SetLimits(&Limits{Domains: []Domain{{Label: "topology.kubernetes.io/zone"}}})
 	c.see("n1", map[string]string{"topology.kubernetes.io/zone": "b", "rack": "r1"}, true)
 	if got := c.part("n1", 1).Of; got != "topology.kubernetes.io/zone=a" {
 		t.Errorf("after a reload: %q", got)
 	}
-	if !c.f.Limit(&Limits{Domains: []Domain{{Label: "rack"}}}) {
+	if !c.f.SetLimits(&Limits{Domains: []Domain{{Label: "rack"}}}) {
 		t.Error("other labels, and the nodes need not be seen again")
 	}
 	c.see("n1", map[string]string{"rack": "r1"}, true)
@@ -375,40 +375,40 @@ func TestRenewalBeforeALoss(t *testing.T) {
 func TestDevicesThatStopToAnswer(t *testing.T) {
 	c := zones(t, 8, "a", "b")
 	heard := func(n string, s providers.PowerState, err error) {
-		c.f.Answered(n, providers.Answer{Observation: providers.Observation{State: s, At: c.now}, Got: c.now, Err: err})
+		c.f.ApplyAnswer(n, providers.Answer{Observation: providers.Observation{State: s, At: c.now}, Got: c.now, Err: err})
 	}
 	gone := providers.WithClass(providers.ErrUnreachable, errors.New("no route to host"))
-	c.f.Reached("n99", providers.Answer{Err: gone}) // nobody
+	c.f.ApplyReachability("n99", providers.Answer{Err: gone}) // nobody
 	for _, n := range []string{"n1", "n3", "n5", "n7"} {
 		heard(n, providers.PowerUnknown, gone)
 	}
-	if a := c.part("n1", 1); a.Cut() || a.Spoke != 0 {
+	if a := c.part("n1", 1); a.HasDevicesCut() || a.Spoke != 0 {
 		t.Errorf("they never answered: %+v", a)
 	}
 	heard("n1", providers.PowerOn, nil)
 	heard("n3", providers.PowerOff, nil)
 	heard("n5", providers.PowerUnknown, providers.WithClass(providers.ErrDenied, errors.New("401")))
 	heard("n3", providers.PowerUnknown, gone)
-	if a := c.part("n1", 1); a.Cut() || a.Spoke != 3 || a.Mute != 1 {
+	if a := c.part("n1", 1); a.HasDevicesCut() || a.Spoke != 3 || a.Mute != 1 {
 		t.Errorf("one of three: %+v", a)
 	}
 	heard("n5", providers.PowerUnknown, gone)
-	if a, b, all := c.part("n1", 1), c.part("n2", 1), c.part("n1", 0); !a.Cut() || b.Cut() || !all.Cut() {
+	if a, b, all := c.part("n1", 1), c.part("n2", 1), c.part("n1", 0); !a.HasDevicesCut() || b.HasDevicesCut() || !all.HasDevicesCut() {
 		t.Errorf("two of three: %+v %+v %+v", a, b, all)
 	}
 	heard("n3", providers.PowerOn, nil)
-	if a := c.part("n1", 1); a.Cut() {
+	if a := c.part("n1", 1); a.HasDevicesCut() {
 		t.Errorf("one of three again: %+v", a)
 	}
 	heard("n3", providers.PowerUnknown, gone)
 	c.pass(muteTTL - time.Minute)
 	heard("n3", providers.PowerUnknown, gone)
-	if a := c.part("n1", 1); !a.Cut() {
+	if a := c.part("n1", 1); !a.HasDevicesCut() {
 		t.Errorf("after nine minutes: %+v", a)
 	}
 	c.pass(2 * time.Minute)
 	heard("n3", providers.PowerUnknown, gone)
-	if a := c.part("n1", 1); a.Cut() || a.Mute != 0 || a.Spoke != 1 {
+	if a := c.part("n1", 1); a.HasDevicesCut() || a.Mute != 0 || a.Spoke != 1 {
 		t.Errorf("after ten minutes: %+v", a)
 	}
 }
@@ -427,7 +427,7 @@ func TestCoolDown(t *testing.T) {
 		l := taint.Look{Exists: true, Name: n, UID: "u-" + n, ResourceVersion: strconv.Itoa(c.rv),
 			Ready: corev1.ConditionTrue}
 		l.Mark = &taint.Mark{Value: "x"}
-		c.f.See(l, c.now)
+		c.f.ApplyLook(l, c.now)
 	}
 	cool("n1", 0, 0)
 	for _, n := range []string{"n1", "n3", "n5"} {
@@ -460,22 +460,22 @@ func TestCutOff(t *testing.T) {
 		}
 	}
 	for range cutAfter - 1 {
-		c.f.Called(true, c.now)
+		c.f.ApplyReadResult(true, c.now)
 	}
 	back(0, 0)
-	c.f.Called(false, c.now)
+	c.f.ApplyReadResult(false, c.now)
 	for range cutAfter - 1 {
-		c.f.Called(true, c.now)
+		c.f.ApplyReadResult(true, c.now)
 	}
 	back(0, 0)
-	c.f.Called(true, c.now)
+	c.f.ApplyReadResult(true, c.now)
 	back(cutAfter, time.Minute)
 	c.pass(time.Hour)
 	back(cutAfter, time.Minute)
-	c.f.Called(false, c.now)
+	c.f.ApplyReadResult(false, c.now)
 	back(cutAfter, time.Minute)
 	c.pass(59 * time.Second)
-	c.f.Called(false, c.now)
+	c.f.ApplyReadResult(false, c.now)
 	back(cutAfter, time.Second)
 	c.pass(time.Second)
 	back(0, 0)
@@ -489,7 +489,7 @@ func TestPlane(t *testing.T) {
 		c.see(n, plane, true)
 	}
 	c.see("n3", map[string]string{"node-role.kubernetes.io/etcd": "true"}, false)
-	c.f.Reserve("n2", c.now)
+	c.f.ReserveTurn("n2", c.now)
 	if got := c.view("n4").Storm.Plane; got != nil {
 		t.Errorf("n4 is no control-plane node: %v", got)
 	}
@@ -499,7 +499,7 @@ func TestPlane(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	c.see("n2", nil, true)
-	c.f.Drop("n3", c.now)
+	c.f.RemoveNode("n3", c.now)
 	if got := c.view("n1").Storm.Plane; len(got) != 1 {
 		t.Errorf("one is left, got %v", got)
 	}
@@ -516,7 +516,7 @@ func TestPlaneIsHealthyWhileItIsHeard(t *testing.T) {
 	c.pass(time.Minute)
 	marked := taint.Look{Exists: true, Name: "n3", UID: "u", ResourceVersion: "900", Ready: corev1.ConditionTrue,
 		Labels: plane, Mark: &taint.Mark{Value: "f1"}}
-	c.f.See(marked, c.now)
+	c.f.ApplyLook(marked, c.now)
 	got := map[string]bool{}
 	for _, m := range c.view("n1").Storm.Plane {
 		got[m.Name] = m.Healthy
@@ -530,14 +530,14 @@ func BenchmarkGuard(b *testing.B) {
 	const n = 5000
 	var f Fleet
 	for i := range n {
-		f.See(taint.Look{
+		f.ApplyLook(taint.Look{
 			Exists: true, Name: fmt.Sprint(i), UID: "u", ResourceVersion: "1", Ready: corev1.ConditionTrue,
 			Labels: map[string]string{"topology.kubernetes.io/zone": fmt.Sprint(i % 50)},
 		}, start)
 	}
 	f.Tick(start)
 	for i := range 250 {
-		f.Reserve(fmt.Sprint(i), start)
+		f.ReserveTurn(fmt.Sprint(i), start)
 	}
 	for b.Loop() {
 		f.View("4000", start)
@@ -547,17 +547,17 @@ func BenchmarkGuard(b *testing.B) {
 // What a view becomes while its node stays silent: stale at its time, and what had yet to last for a while has.
 func TestViewLater(t *testing.T) {
 	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	v := View{Beat: at, Heard: true, Storm: Storm{Failed: 4, Back: 10 * time.Second, Parts: []Part{{Of: everybody, Cool: 30 * time.Second}}}}
+	v := View{Beat: at, Heard: true, Storm: Storm{Failed: 4, Back: 10 * time.Second, Parts: []Part{{Of: wholeCluster, Cool: 30 * time.Second}}}}
 	for after, want := range map[time.Duration]View{
-		20 * time.Second: {Beat: at, Heard: true, Storm: Storm{Parts: []Part{{Of: everybody, Cool: 10 * time.Second}}}},
-		26 * time.Second: {Beat: at, Heard: true, Stale: true, Missed: true, SilentSince: at.Add(25 * time.Second), Storm: Storm{Parts: []Part{{Of: everybody, Cool: 4 * time.Second}}}},
-		5 * time.Second:  {Beat: at, Heard: true, Storm: Storm{Failed: 4, Back: 5 * time.Second, Parts: []Part{{Of: everybody, Cool: 25 * time.Second}}}},
+		20 * time.Second: {Beat: at, Heard: true, Storm: Storm{Parts: []Part{{Of: wholeCluster, Cool: 10 * time.Second}}}},
+		26 * time.Second: {Beat: at, Heard: true, Stale: true, Missed: true, SilentSince: at.Add(25 * time.Second), Storm: Storm{Parts: []Part{{Of: wholeCluster, Cool: 4 * time.Second}}}},
+		5 * time.Second:  {Beat: at, Heard: true, Storm: Storm{Failed: 4, Back: 5 * time.Second, Parts: []Part{{Of: wholeCluster, Cool: 25 * time.Second}}}},
 	} {
-		if got := v.Later(at, at.Add(after)); !reflect.DeepEqual(got, want) {
+		if got := v.AdvanceTo(at, at.Add(after)); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s later: got %+v, want %+v", after, got, want)
 		}
 	}
-	if v.Heard = false; !v.Later(at, at.Add(time.Minute)).SilentSince.IsZero() {
+	if v.Heard = false; !v.AdvanceTo(at, at.Add(time.Minute)).SilentSince.IsZero() {
 		t.Error("silence counts although most nodes are silent")
 	}
 	if v.Storm.Parts[0].Cool != 30*time.Second {
@@ -567,16 +567,16 @@ func TestViewLater(t *testing.T) {
 
 func TestViewUnderOtherLimits(t *testing.T) {
 	v := View{Others: 39, Storm: Storm{PowerOffs: 3, Max: 3, Parts: []Part{
-		{Of: everybody, Nodes: 40, Healthy: 30, Floor: 20}, {Of: "zone=a", Nodes: 10, Healthy: 4, Floor: 5}, {Of: "rack=1", Nodes: 2, Floor: 1},
+		{Of: wholeCluster, Nodes: 40, Healthy: 30, Floor: 20}, {Of: "zone=a", Nodes: 10, Healthy: 4, Floor: 5}, {Of: "rack=1", Nodes: 2, Floor: 1},
 	}}, Busy: "n1, n2, n3"}
-	got := v.Under(&Limits{MaxPowerOffs: Amount{Number: 1, Percent: 10}, MinHealthy: Amount{Percent: 90}, Domains: []Domain{{Label: "zone", MinHealthy: Amount{Number: 3}}}})
+	got := v.WithLimits(&Limits{MaxPowerOffs: Amount{Number: 1, Percent: 10}, MinHealthy: Amount{Percent: 90}, Domains: []Domain{{Label: "zone", MinHealthy: Amount{Number: 3}}}})
 	want := View{Others: 39, Storm: Storm{PowerOffs: 3, Max: 5, Parts: []Part{
-		{Of: everybody, Nodes: 40, Healthy: 30, Floor: 36}, {Of: "zone=a", Nodes: 10, Healthy: 4, Floor: 3},
+		{Of: wholeCluster, Nodes: 40, Healthy: 30, Floor: 36}, {Of: "zone=a", Nodes: 10, Healthy: 4, Floor: 3},
 	}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := got.Under(&Limits{}); got.Storm.Max != 1 || got.Busy != "3 others" || len(got.Storm.Parts) != 1 || got.Storm.Parts[0].Floor != 0 {
+	if got := got.WithLimits(&Limits{}); got.Storm.Max != 1 || got.Busy != "3 others" || len(got.Storm.Parts) != 1 || got.Storm.Parts[0].Floor != 0 {
 		t.Errorf("no limits: got %+v, want that one power-off is allowed at once, and three are under way", got)
 	}
 }

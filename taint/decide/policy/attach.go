@@ -19,60 +19,60 @@ import (
 // memory; a new leader finds it again from the tombstones that are still there (Effects.Found), and where the pods are
 // gone it is left to Kubernetes, which detaches six minutes after the node was last heard.
 
-// names is what a pod's own words tell of it, finished or not. It is not exempt (invariant 9).
-func (p Policy) names(pod action.Pod) bool {
+// matchesPod is what a pod's own words tell of it, finished or not. It is not exempt (invariant 9).
+func (p Policy) matchesPod(pod action.Pod) bool {
 	return pod.Exempt == taint.NotExempt &&
-		(len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, pod.Namespace)) && (p.Pods == nil || p.matches(pod))
+		(len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, pod.Namespace)) && (p.Pods == nil || p.matchesLabels(pod))
 }
 
-// drives are those of the pod's volumes that are the policy's drivers'.
-func (p Policy) drives(pod action.Pod) []action.Volume {
+// driverVolumes are those of the pod's volumes that are the policy's drivers'.
+func (p Policy) driverVolumes(pod action.Pod) []action.Volume {
 	return slices.DeleteFunc(slices.Clone(pod.Volumes), func(v action.Volume) bool { return !slices.Contains(p.Drivers, v.Driver) })
 }
 
-// resolve narrows pods to those that the policy means. read is what to read before that can be said; nil: nothing.
-func (p Policy) resolve(pods []action.Pod) (mine []action.Pod, read action.Action) {
-	mine = slices.DeleteFunc(slices.Clone(pods), func(pod action.Pod) bool { return !p.names(pod) })
+// resolvePods narrows pods to those that the policy means. read is what to read before that can be said; nil: nothing.
+func (p Policy) resolvePods(pods []action.Pod) (mine []action.Pod, read action.Action) {
+	mine = slices.DeleteFunc(slices.Clone(pods), func(pod action.Pod) bool { return !p.matchesPod(pod) })
 	if slices.Contains(p.Owners, "Deployment") {
 		unknown := slices.DeleteFunc(slices.Clone(mine), func(pod action.Pod) bool { return pod.Owner.Kind != "ReplicaSet" || pod.Owner.Known })
 		if len(unknown) > 0 {
 			return nil, action.ReadOwners{Pods: unknown}
 		}
 	}
-	mine = slices.DeleteFunc(mine, func(pod action.Pod) bool { return !p.owns(pod) })
+	mine = slices.DeleteFunc(mine, func(pod action.Pod) bool { return !p.matchesOwner(pod) })
 	if len(p.Drivers) > 0 {
-		if unknown := unresolved(mine); len(unknown) > 0 {
+		if unknown := podsToResolve(mine); len(unknown) > 0 {
 			return nil, action.ReadVolumes{Pods: unknown}
 		}
-		mine = slices.DeleteFunc(mine, func(pod action.Pod) bool { return !p.stores(pod) })
+		mine = slices.DeleteFunc(mine, func(pod action.Pod) bool { return !p.matchesVolumes(pod) })
 	}
 	return mine, nil
 }
 
-// unresolved are the pods whose volumes are not known.
-func unresolved(pods []action.Pod) []action.Pod {
+// podsToResolve are the pods whose volumes are not known.
+func podsToResolve(pods []action.Pod) []action.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool { return !p.Claims })
 }
 
-// unread reports a pod with a volume that could not be read. It may be any volume, so no policy that depends on volumes
+// hasUnreadVolume reports a pod with a volume that could not be read. It may be any volume, so no policy that depends on volumes
 // ends the pod, and none frees a volume while the pod is unfinished.
-func unread(p action.Pod) bool {
+func hasUnreadVolume(p action.Pod) bool {
 	return slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Unread })
 }
 
-// claimed reports that a pod of a ReplicaSet waits for one of the pod's volumes.
-func (v View) claimed(p Policy, pod action.Pod) bool {
-	return slices.ContainsFunc(p.drives(pod), func(vol action.Volume) bool { return v.Waiting[pod.Namespace+"/"+vol.Claim] })
+// isVolumeAwaited reports that a pod of a ReplicaSet waits for one of the pod's volumes.
+func (v View) isVolumeAwaited(p Policy, pod action.Pod) bool {
+	return slices.ContainsFunc(p.driverVolumes(pod), func(vol action.Volume) bool { return v.Waiting[pod.Namespace+"/"+vol.Claim] })
 }
 
-// together are those of the pods of which no volume is used by an unfinished pod beside them: to end the others would free nothing. read
+// podsFreeingVolumes are those of the pods of which no volume is used by an unfinished pod beside them: to end the others would free nothing. read
 // is what to read before that can be said.
-func (v View) together(p Policy, end []action.Pod) (all []action.Pod, read action.Action) {
-	users := v.where(func(pod action.Pod) bool { return !pod.Terminal })
-	if unknown := unresolved(users); len(end) > 0 && len(unknown) > 0 {
+func (v View) podsFreeingVolumes(p Policy, end []action.Pod) (all []action.Pod, read action.Action) {
+	users := v.filterPods(func(pod action.Pod) bool { return !pod.Terminal })
+	if unknown := podsToResolve(users); len(end) > 0 && len(unknown) > 0 {
 		return nil, action.ReadVolumes{Pods: unknown}
 	}
-	if slices.ContainsFunc(users, unread) {
+	if slices.ContainsFunc(users, hasUnreadVolume) {
 		return nil, nil
 	}
 	for before := -1; before != len(end); {
@@ -86,21 +86,21 @@ func (v View) together(p Policy, end []action.Pod) (all []action.Pod, read actio
 			}
 		}
 		end = slices.DeleteFunc(end, func(e action.Pod) bool {
-			return slices.ContainsFunc(p.drives(e), func(vol action.Volume) bool { return kept[vol.PV] })
+			return slices.ContainsFunc(p.driverVolumes(e), func(vol action.Volume) bool { return kept[vol.PV] })
 		})
 	}
 	return end, nil
 }
 
-// frees are the volumes that are loose once the pods are ended, by the pods' UIDs: those of the policies that detach and mean the pod,
+// freedVolumes are the volumes that are loose once the pods are ended, by the pods' UIDs: those of the policies that detach and mean the pod,
 // whichever of them ends it. read is what to read before that can be said.
-func (v View) frees(due []Policy, pods []action.Pod) (out map[string]map[string]string, read action.Action) {
+func (v View) freedVolumes(due []Policy, pods []action.Pod) (out map[string]map[string]string, read action.Action) {
 	out = map[string]map[string]string{}
 	for _, p := range due {
 		if !p.Detach {
 			continue
 		}
-		mine, read := p.resolve(pods)
+		mine, read := p.resolvePods(pods)
 		if read != nil {
 			return nil, read
 		}
@@ -108,7 +108,7 @@ func (v View) frees(due []Policy, pods []action.Pod) (out map[string]map[string]
 			if (p.Terminating || p.Replaced) && !pod.Deleting {
 				continue
 			}
-			for _, vol := range p.drives(pod) {
+			for _, vol := range p.driverVolumes(pod) {
 				if out[pod.UID] == nil {
 					out[pod.UID] = map[string]string{}
 				}
@@ -119,11 +119,11 @@ func (v View) frees(due []Policy, pods []action.Pod) (out map[string]map[string]
 	return out, nil
 }
 
-// tombs are the ended pods that no process of this memory has freed yet, and those that a policy deletes by what is there.
-func (v View) tombs(due []Policy) (found map[string]map[string]string, bury map[string]bool, read action.Action) {
-	ended := v.where(ended)
-	freed := func(p action.Pod) bool { return v.Memory.freed[p.UID] }
-	found, read = v.frees(due, slices.DeleteFunc(slices.Clone(ended), freed))
+// findEndedPods are the ended pods that no process of this memory has freed yet, and those that a policy deletes by what is there.
+func (v View) findEndedPods(due []Policy) (found map[string]map[string]string, bury map[string]bool, read action.Action) {
+	ended := v.filterPods(needsDelete)
+	freed := func(p action.Pod) bool { return v.Memory.freedPods[p.UID] }
+	found, read = v.freedVolumes(due, slices.DeleteFunc(slices.Clone(ended), freed))
 	if read != nil {
 		return nil, nil, read
 	}
@@ -132,12 +132,12 @@ func (v View) tombs(due []Policy) (found map[string]map[string]string, bury map[
 			found[p.UID] = map[string]string{}
 		}
 	}
-	bury = maps.Clone(v.Memory.owed)
+	bury = maps.Clone(v.Memory.owedDeletes)
 	for _, p := range due {
 		if p.Keep || !p.Terminating && p.When != StorageUnhealthy { // that one deletes what it ended, and nothing that another ended before its time
 			continue
 		}
-		mine, read := p.resolve(slices.DeleteFunc(slices.Clone(ended), func(pod action.Pod) bool {
+		mine, read := p.resolvePods(slices.DeleteFunc(slices.Clone(ended), func(pod action.Pod) bool {
 			return p.Terminating && (pod.DeleteAt.IsZero() || pod.DeleteAt.After(v.Now.Wall))
 		}))
 		if read != nil {
@@ -153,8 +153,8 @@ func (v View) tombs(due []Policy) (found map[string]map[string]string, bury map[
 	return found, bury, nil
 }
 
-// detach is the deletion of loose volumes' attachments. Leave: none is loose. Settled are those that are loose no more.
-func (v View) detach(due []Policy) (d action.Decision, e Effects) {
+// detachVolumes is the deletion of loose volumes' attachments. Leave: none is loose. Settled are those that are loose no more.
+func (v View) detachVolumes(due []Policy) (d action.Decision, e Effects) {
 	d.Action = action.Leave{}
 	drivers := map[string][]string{} // by the policy's name
 	for _, p := range due {
@@ -167,11 +167,11 @@ func (v View) detach(due []Policy) (d action.Decision, e Effects) {
 	if len(loose) == 0 {
 		return d, e
 	}
-	users := v.where(func(pod action.Pod) bool { return !pod.Terminal })
-	if unknown := unresolved(users); len(unknown) > 0 {
+	users := v.filterPods(func(pod action.Pod) bool { return !pod.Terminal })
+	if unknown := podsToResolve(users); len(unknown) > 0 {
 		return action.Decision{Action: action.ReadVolumes{Pods: unknown}}, Effects{}
 	}
-	if slices.ContainsFunc(users, unread) {
+	if slices.ContainsFunc(users, hasUnreadVolume) {
 		return action.Decision{Action: action.Wait{}, RequeueAfter: resync}, Effects{}
 	}
 	for _, u := range users {
@@ -199,8 +199,8 @@ func (v View) detach(due []Policy) (d action.Decision, e Effects) {
 		case v.gaveUp(due, policy, a.UID):
 			e.Settled = append(e.Settled, a.PV)
 			d.Notes = append(d.Notes, action.Note{Why: reason.PolicyTimedOut, Detail: "policy " + policy + ": attachment " + a.Name})
-		case v.Memory.again[a.UID].After(v.Now):
-			after = min(after, v.Memory.again[a.UID].Sub(v.Now))
+		case v.Memory.retryAt[a.UID].After(v.Now):
+			after = min(after, v.Memory.retryAt[a.UID].Sub(v.Now))
 		default:
 			ours = append(ours, a)
 			names = append(names, a.PV)
@@ -231,22 +231,22 @@ func (v View) detach(due []Policy) (d action.Decision, e Effects) {
 	return d, e
 }
 
-// SawAttachments folds in what is attached to the node, as the API server listed it.
-func (m *Memory) SawAttachments(list []action.Attachment) {
+// ApplyAttachments folds in what is attached to the node, as the API server listed it.
+func (m *Memory) ApplyAttachments(list []action.Attachment) {
 	m.loose = maps.Clone(m.loose) // a View holds the map that was there
 	maps.DeleteFunc(m.loose, func(pv, _ string) bool {
 		return !slices.ContainsFunc(list, func(a action.Attachment) bool { return a.PV == pv && !a.Deleting })
 	})
 }
 
-// set makes volumes loose, and remembers that the pod was looked at.
-func (m *Memory) set(uid string, volumes map[string]string) {
-	if m.freed == nil {
-		m.freed = map[string]bool{}
+// markLoose makes volumes loose, and remembers that the pod was looked at.
+func (m *Memory) markLoose(uid string, volumes map[string]string) {
+	if m.freedPods == nil {
+		m.freedPods = map[string]bool{}
 	}
 	if m.loose == nil {
 		m.loose = map[string]string{}
 	}
-	m.freed[uid] = true
+	m.freedPods[uid] = true
 	maps.Copy(m.loose, volumes)
 }

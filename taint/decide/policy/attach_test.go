@@ -151,7 +151,7 @@ func TestAttachments(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			v := View{Now: now, Look: down(), Listed: true, Pods: tt.pods, Policies: []Policy{tt.p}}
-			v.Memory.SawPods(tt.pods)
+			v.Memory.ApplyPods(tt.pods)
 			if tt.change != nil {
 				tt.change(&v)
 			}
@@ -165,12 +165,12 @@ func TestAttachments(t *testing.T) {
 // listed is that the API server listed these attachments.
 func (v *View) listed(all ...action.Attachment) {
 	v.Attached, v.Attachments = true, all
-	v.Memory.SawAttachments(all)
+	v.Memory.ApplyAttachments(all)
 }
 
 // wroteAttachments is that the deletion of volume v's attachment, one of these, ended so.
-func (v *View) wroteAttachments(all []action.Attachment, how action.Refusal) {
-	v.Memory.Wrote(action.DeleteAttachments{Attachments: all}, Effects{}, map[string]action.Refusal{"uid-v": how}, now)
+func (v *View) wroteAttachments(all []action.Attachment, how action.WriteResult) {
+	v.Memory.ApplyWrites(action.DeleteAttachments{Attachments: all}, Effects{}, map[string]action.WriteResult{"uid-v": how}, now)
 }
 
 // story plays Step against one node until it waits or leaves, and tells its acts.
@@ -186,12 +186,12 @@ func (s *story) play() string {
 	var acts []string
 	for range 30 {
 		d, e := announced(s.v)
-		s.v.Memory.Decided(e)
-		how := map[string]action.Refusal{}
+		s.v.Memory.ApplyEffects(e)
+		how := map[string]action.WriteResult{}
 		switch d.Action.(type) {
 		case action.ListPods:
 			s.v.Listed, s.v.Pods = true, slices.Clone(s.pods)
-			s.v.Memory.SawPods(s.v.Pods)
+			s.v.Memory.ApplyPods(s.v.Pods)
 			continue
 		case action.ReadWaiting:
 			s.v.Waiting = s.waits
@@ -218,7 +218,7 @@ func (s *story) play() string {
 				s.atts = slices.DeleteFunc(s.atts, func(b action.Attachment) bool { return b.UID == a.UID })
 			}
 		}
-		s.v.Memory.Wrote(d.Action, e, how, s.v.Now)
+		s.v.Memory.ApplyWrites(d.Action, e, how, s.v.Now)
 		s.v.Listed, s.v.Pods, s.v.Waiting, s.v.Attached, s.v.Attachments = false, nil, nil, false, nil
 	}
 	return strings.Join(acts, ", ") + ", for ever"
@@ -293,9 +293,9 @@ func TestAttachmentsAfterDeletion(t *testing.T) {
 func TestDetachBeforeDone(t *testing.T) {
 	p := Policy{Name: "once", When: BecameNotReady, Drivers: []string{"csi"}, Detach: true, WithoutProof: StorageFences}
 	s := &story{v: View{Now: now, Policies: []Policy{p}}, pods: []action.Pod{user("a", "v")}, atts: []action.Attachment{attachment("v")}}
-	s.v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+	s.v.Memory.ApplyLook(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
 	s.v.Look = down()
-	s.v.Memory.Saw(s.v.Look)
+	s.v.Memory.ApplyLook(s.v.Look)
 	refused := s.v
 	refused.Listed, refused.Attached, refused.Attachments = true, true, s.atts
 	refused.Memory.loose = map[string]string{"v": "once"}
@@ -314,13 +314,13 @@ func TestDetachBeforeDone(t *testing.T) {
 // What is loose is forgotten when the node is back, marked, or somebody uses it again.
 func TestLooseIsForgotten(t *testing.T) {
 	for name, forget := range map[string]func(*View){
-		"back":         func(v *View) { v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue}) },
-		"marked":       func(v *View) { v.Memory.Saw(taint.Look{Exists: true, Mark: &taint.Mark{}}) },
-		"not attached": func(v *View) { v.Memory.SawAttachments([]action.Attachment{attachment("w")}) },
+		"back":         func(v *View) { v.Memory.ApplyLook(taint.Look{Exists: true, Ready: corev1.ConditionTrue}) },
+		"marked":       func(v *View) { v.Memory.ApplyLook(taint.Look{Exists: true, Mark: &taint.Mark{}}) },
+		"not attached": func(v *View) { v.Memory.ApplyAttachments([]action.Attachment{attachment("w")}) },
 		"used again": func(v *View) {
 			v.Pods = []action.Pod{{UID: "b", Volumes: []action.Volume{{PV: "v"}}}}
 			_, e := Step(*v)
-			v.Memory.Decided(e)
+			v.Memory.ApplyEffects(e)
 		},
 		"deleted": func(v *View) {
 			v.wroteAttachments([]action.Attachment{attachment("v")}, action.Accepted)
@@ -328,9 +328,9 @@ func TestLooseIsForgotten(t *testing.T) {
 	} {
 		v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{waits()}}
 		e := Effects{Policy: waits(), Frees: map[string]map[string]string{"a": {"v": "r"}}}
-		v.Memory.Wrote(tombstone, e, map[string]action.Refusal{"a": action.Accepted}, now)
-		if len(v.Memory.loose) != 1 || v.Memory.Owes() {
-			t.Fatalf("got loose %v, owed %t; want the volume loose and the pod kept", v.Memory.loose, v.Memory.Owes())
+		v.Memory.ApplyWrites(tombstone, e, map[string]action.WriteResult{"a": action.Accepted}, now)
+		if len(v.Memory.loose) != 1 || v.Memory.OwesDeletes() {
+			t.Fatalf("got loose %v, owed %t; want the volume loose and the pod kept", v.Memory.loose, v.Memory.OwesDeletes())
 		}
 		if forget(&v); len(v.Memory.loose) != 0 {
 			t.Errorf("%s: got loose %v, want none", name, v.Memory.loose)

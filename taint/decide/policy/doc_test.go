@@ -61,7 +61,7 @@ one's own may stand beside ` + "`preset`" + ` and wins over it.
 		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", p.Name, p.Policy.When, strings.Join(which, ", "), p.Does, p.Trusts)
 	}
 	b.WriteString("\n## Longhorn's `nodeDownPodDeletionPolicy`\n\n| value | ends pods of |\n| --- | --- |\n")
-	for _, d := range Deletion {
+	for _, d := range DeletionValues {
 		owners := "nobody; the default"
 		if len(d.Owners) > 0 {
 			owners = strings.Join(d.Owners, "s and ") + "s"
@@ -85,7 +85,7 @@ after 381 s. Their replacements had the data after 746 s, because the volumes ar
 | value | does, for pods of ReplicaSets with a volume of the drivers |
 | --- | --- |
 `)
-	for _, r := range Recovery {
+	for _, r := range RecoveryValues {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", r.Value, r.Does)
 	}
 	b.WriteString(`

@@ -9,8 +9,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
-// memory is a Memory as it is written down.
-type memory struct {
+// memoryJSON is a Memory as it is written down.
+type memoryJSON struct {
 	Ready   bool                         `json:"ready,omitempty"`
 	Fell    int                          `json:"fell,omitempty"`
 	Done    map[string]int               `json:"done,omitempty"`
@@ -47,10 +47,10 @@ type freedJSON struct {
 
 // MarshalJSON writes all of it: who reads it decides as this process would.
 func (m Memory) MarshalJSON() ([]byte, error) {
-	out := memory{
-		Ready: m.ready, Fell: m.fell, Done: m.done, Since: m.since, Looked: m.looked, Resumed: m.resumed, Lost: m.lost, Seen: m.seen,
-		Again: m.again, Small: m.small,
-		Owed: m.owed, Freed: m.freed, Loose: m.loose, Failed: m.failed, Boot: m.boot, Told: m.told,
+	out := memoryJSON{
+		Ready: m.ready, Fell: m.notReadyCount, Done: m.done, Since: m.since, Looked: m.lastLook, Resumed: m.resumed, Lost: m.lastBeforeGap, Seen: m.seen,
+		Again: m.retryAt, Small: m.small,
+		Owed: m.owedDeletes, Freed: m.freedPods, Loose: m.loose, Failed: m.failed, Boot: m.boot, Told: m.reportedPolicies,
 	}
 	for name, s := range m.spells {
 		if out.Spells == nil {
@@ -58,7 +58,7 @@ func (m Memory) MarshalJSON() ([]byte, error) {
 		}
 		out.Spells[name] = spellJSON{s.healthy, s.since, s.open, s.begun}
 	}
-	for _, f := range m.free {
+	for _, f := range m.freedVolumes {
 		out.Free = append(out.Free, freedJSON{f.policy, f.volume, f.boot, f.cleared})
 	}
 	return json.Marshal(out)
@@ -66,15 +66,15 @@ func (m Memory) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (m *Memory) UnmarshalJSON(text []byte) error {
-	var in memory
+	var in memoryJSON
 	if err := json.Unmarshal(text, &in); err != nil {
 		return err
 	}
 	*m = Memory{
-		ready: in.Ready, fell: in.Fell, done: in.Done, since: in.Since, looked: in.Looked, resumed: in.Resumed, lost: in.Lost,
-		seen:  in.Seen,
-		again: in.Again, small: in.Small,
-		owed: in.Owed, freed: in.Freed, loose: in.Loose, failed: in.Failed, boot: in.Boot, told: in.Told,
+		ready: in.Ready, notReadyCount: in.Fell, done: in.Done, since: in.Since, lastLook: in.Looked, resumed: in.Resumed, lastBeforeGap: in.Lost,
+		seen:    in.Seen,
+		retryAt: in.Again, small: in.Small,
+		owedDeletes: in.Owed, freedPods: in.Freed, loose: in.Loose, failed: in.Failed, boot: in.Boot, reportedPolicies: in.Told,
 	}
 	for name, s := range in.Spells {
 		if m.spells == nil {
@@ -83,7 +83,7 @@ func (m *Memory) UnmarshalJSON(text []byte) error {
 		m.spells[name] = spell{s.Healthy, s.Since, s.Open, s.Begun}
 	}
 	for _, f := range in.Free {
-		m.free = append(m.free, freed{f.Policy, f.Volume, f.Boot, f.Cleared})
+		m.freedVolumes = append(m.freedVolumes, freedVolume{f.Policy, f.Volume, f.Boot, f.Cleared})
 	}
 	return nil
 }

@@ -72,33 +72,33 @@ type Policy struct {
 // Memory is what one process remembers of one node for its policies. The zero value has seen nothing: a process that has just begun to
 // lead replays nothing.
 type Memory struct {
-	ready                  bool              // it was seen Ready last
-	fell                   int               // how often it was seen to become NotReady
-	done                   map[string]int    // what fell was when a policy had nothing left to do
-	since, looked, resumed providers.Instant // not Ready, by the looks; the last look; the first after a gap
-	lost                   providers.Instant // the last look before that gap
+	ready                    bool              // it was seen Ready last
+	notReadyCount            int               // how often it was seen to become NotReady
+	done                     map[string]int    // what fell was when a policy had nothing left to do
+	since, lastLook, resumed providers.Instant // not Ready, by the looks; the last look; the first after a gap
+	lastBeforeGap            providers.Instant // the last look before that gap
 
 	seen evict.TaintTimes
 
-	again map[string]providers.Instant // by UID: when a refused write may be sent again
-	small map[string]bool              // UIDs of pods that are too large to take a whole tombstone
-	owed  map[string]bool              // UIDs of pods that were ended to be deleted, and may still be there
-	freed map[string]bool              // UIDs of ended pods whose volumes were set loose
-	loose map[string]string            // volumes whose attachments are to be deleted, with the policy's name
-	told  map[string]bool              // policies that named the pods which tolerate the mark, since the node is not Ready
+	retryAt          map[string]providers.Instant // by UID: when a refused write may be sent again
+	small            map[string]bool              // UIDs of pods that are too large to take a whole tombstone
+	owedDeletes      map[string]bool              // UIDs of pods that were ended to be deleted, and may still be there
+	freedPods        map[string]bool              // UIDs of ended pods whose volumes were set loose
+	loose            map[string]string            // volumes whose attachments are to be deleted, with the policy's name
+	reportedPolicies map[string]bool              // policies that named the pods which tolerate the mark, since the node is not Ready
 
-	spells map[string]spell // by policy: of those whose trigger is StorageUnhealthy
-	failed map[string]bool  // by UID: what was refused since the last of them began
-	free   []freed          // volumes of pods that these ended
-	boot   string           // the node's, at the last look
+	spells       map[string]spell // by policy: of those whose trigger is StorageUnhealthy
+	failed       map[string]bool  // by UID: what was refused since the last of them began
+	freedVolumes []freedVolume    // volumes of pods that these ended
+	boot         string           // the node's, at the last look
 }
 
-// Saw folds a look in, live or a cache's.
-func (m *Memory) Saw(l taint.Look) {
-	if !m.looked.IsZero() && m.looked.Age(l.Sent) > evict.Blind {
-		m.resumed, m.lost = l.Got, m.looked
+// ApplyLook folds a look in, live or a cache's.
+func (m *Memory) ApplyLook(l taint.Look) {
+	if !m.lastLook.IsZero() && m.lastLook.Age(l.Sent) > evict.Blind {
+		m.resumed, m.lastBeforeGap = l.Got, m.lastLook
 	}
-	m.looked, m.seen = l.Got, m.seen.See(l)
+	m.lastLook, m.seen = l.Got, m.seen.WithLook(l)
 	switch {
 	case l.IsReady():
 		m.since = providers.Instant{}
@@ -107,94 +107,94 @@ func (m *Memory) Saw(l taint.Look) {
 	}
 	ready := l.Exists && l.IsReady()
 	if m.ready && !ready {
-		m.fell++
+		m.notReadyCount++
 	}
-	m.clone()
+	m.cloneMaps()
 	if m.ready = ready; ready {
-		m.told = nil
+		m.reportedPolicies = nil
 	}
 	maps.DeleteFunc(m.loose, func(_, policy string) bool { // its kubelet unmounts them, or the fence detaches them
 		return l.Mark != nil || ready && !m.spells[policy].open
 	})
-	m.sawVolumes(l)
+	m.forgetVolumes(l)
 }
 
-// Stock is what the stock eviction controller knows of the node, by a look.
-func (m Memory) Stock(l taint.Look) evict.Stock {
-	return evict.Stock{Taints: l.Taints, Seen: m.seen, From: m.since, Resumed: m.resumed, Lost: m.lost}
+// StockEviction is what the stock eviction controller knows of the node, by a look.
+func (m Memory) StockEviction(l taint.Look) evict.StockEviction {
+	return evict.StockEviction{Taints: l.Taints, Seen: m.seen, From: m.since, Resumed: m.resumed, Lost: m.lastBeforeGap}
 }
 
-// SawPods folds in what is bound to the node.
-func (m *Memory) SawPods(pods []action.Pod) {
+// ApplyPods folds in what is bound to the node.
+func (m *Memory) ApplyPods(pods []action.Pod) {
 	gone := func(uid string, _ bool) bool {
 		return !slices.ContainsFunc(pods, func(p action.Pod) bool { return p.UID == uid })
 	}
-	m.clone()
-	maps.DeleteFunc(m.owed, func(uid string, _ bool) bool {
-		return !slices.ContainsFunc(pods, func(p action.Pod) bool { return p.UID == uid && ended(p) })
+	m.cloneMaps()
+	maps.DeleteFunc(m.owedDeletes, func(uid string, _ bool) bool {
+		return !slices.ContainsFunc(pods, func(p action.Pod) bool { return p.UID == uid && needsDelete(p) })
 	})
 	maps.DeleteFunc(m.small, gone)
-	maps.DeleteFunc(m.freed, gone)
+	maps.DeleteFunc(m.freedPods, gone)
 }
 
-// clone makes maps of its own: a View holds those that were there.
-func (m *Memory) clone() {
-	m.again, m.small, m.owed, m.freed, m.loose = maps.Clone(m.again), maps.Clone(m.small), maps.Clone(m.owed), maps.Clone(m.freed), maps.Clone(m.loose)
-	m.spells, m.failed, m.free, m.told = maps.Clone(m.spells), maps.Clone(m.failed), slices.Clone(m.free), maps.Clone(m.told)
+// cloneMaps makes maps of its own: a View holds those that were there.
+func (m *Memory) cloneMaps() {
+	m.retryAt, m.small, m.owedDeletes, m.freedPods, m.loose = maps.Clone(m.retryAt), maps.Clone(m.small), maps.Clone(m.owedDeletes), maps.Clone(m.freedPods), maps.Clone(m.loose)
+	m.spells, m.failed, m.freedVolumes, m.reportedPolicies = maps.Clone(m.spells), maps.Clone(m.failed), slices.Clone(m.freedVolumes), maps.Clone(m.reportedPolicies)
 }
 
-// ended reports a pod that is still to be deleted.
-func ended(p action.Pod) bool { return p.Tombstone && !p.Kept() }
+// needsDelete reports a pod that is still to be deleted.
+func needsDelete(p action.Pod) bool { return p.Tombstone && !p.IsTombstoneHeld() }
 
-// Decided folds in what a decision found out beside what is to be done.
-func (m *Memory) Decided(e Effects) {
-	m.clone()
+// ApplyEffects folds in what a decision found out beside what is to be done.
+func (m *Memory) ApplyEffects(e Effects) {
+	m.cloneMaps()
 	m.done = maps.Clone(m.done)
 	for _, name := range e.Done {
 		if m.done == nil {
 			m.done = map[string]int{}
 		}
-		m.done[name] = m.fell
+		m.done[name] = m.notReadyCount
 	}
-	m.decided(e)
+	m.applySpells(e)
 	for uid, volumes := range e.Found {
-		m.set(uid, volumes)
+		m.markLoose(uid, volumes)
 	}
 	for _, pv := range e.Settled {
 		delete(m.loose, pv)
 	}
-	for _, name := range e.Told {
-		if m.told == nil {
-			m.told = map[string]bool{}
+	for _, name := range e.Reported {
+		if m.reportedPolicies == nil {
+			m.reportedPolicies = map[string]bool{}
 		}
-		m.told[name] = true
+		m.reportedPolicies[name] = true
 	}
 }
 
-// Owes reports that pods were ended and not yet seen gone: they are deleted, whatever became of the node.
-func (m Memory) Owes() bool { return len(m.owed) > 0 }
+// OwesDeletes reports that pods were ended and not yet seen gone: they are deleted, whatever became of the node.
+func (m Memory) OwesDeletes() bool { return len(m.owedDeletes) > 0 }
 
 // retry is how long a pod, or an attachment, rests after the API server refused a write of it. It holds up no other (invariant 16).
 const retry = 5 * time.Second
 
-// Wrote folds in how the writes of an action's pods or attachments ended, by UID. e are the effects that came with the
+// ApplyWrites folds in how the writes of an action's pods or attachments ended, by UID. e are the effects that came with the
 // action.
-func (m *Memory) Wrote(a action.Action, e Effects, how map[string]action.Refusal, now providers.Instant) {
-	m.clone()
-	if m.again == nil {
-		m.again = map[string]providers.Instant{}
+func (m *Memory) ApplyWrites(a action.Action, e Effects, how map[string]action.WriteResult, now providers.Instant) {
+	m.cloneMaps()
+	if m.retryAt == nil {
+		m.retryAt = map[string]providers.Instant{}
 	}
-	maps.DeleteFunc(m.again, func(_ string, at providers.Instant) bool { return !at.After(now) })
+	maps.DeleteFunc(m.retryAt, func(_ string, at providers.Instant) bool { return !at.After(now) })
 	_, ending := a.(action.Tombstone)
 	for uid, why := range how {
 		switch {
 		case why == action.Accepted && ending:
-			m.set(uid, e.Frees[uid])
-			if m.owed == nil {
-				m.owed = map[string]bool{}
+			m.markLoose(uid, e.Frees[uid])
+			if m.owedDeletes == nil {
+				m.owedDeletes = map[string]bool{}
 			}
 			if !e.Policy.Keep {
-				m.owed[uid] = true
+				m.owedDeletes[uid] = true
 			}
 		case why == action.TooLarge && ending && !m.small[uid]: // at once, in its small form
 			if m.small == nil {
@@ -202,10 +202,10 @@ func (m *Memory) Wrote(a action.Action, e Effects, how map[string]action.Refusal
 			}
 			m.small[uid] = true
 		case why != action.Accepted && why != action.Changed:
-			m.again[uid] = now.Add(e.Policy.rest())
+			m.retryAt[uid] = now.Add(e.Policy.retryDelay())
 		}
 	}
-	m.wrote(a, e, how)
+	m.applyRefusals(a, e, how)
 	if d, ok := a.(action.DeleteAttachments); ok {
 		for _, a := range d.Attachments {
 			if why, tried := how[a.UID]; tried && why == action.Accepted {
@@ -219,9 +219,9 @@ func (m *Memory) Wrote(a action.Action, e Effects, how map[string]action.Refusal
 type View struct {
 	Now      providers.Instant
 	Look     taint.Look // live, read after the last act
-	Memory   Memory     // after Saw
+	Memory   Memory     // after ApplyLook
 	Policies []Policy
-	Storm    action.Aside // why no policy may end anything now: it is not this node alone that looks dead
+	Storm    action.PolicyBlock // why no policy may end anything now: it is not this node alone that looks dead
 
 	Rival  *string      // why a policy that yields must end nothing, "" where it may; nil: not read after Look
 	Listed bool         // Pods were listed after Look
@@ -236,14 +236,14 @@ type View struct {
 
 // Effects are what a decision changes in a node's Memory, beside the action itself. The zero Effects change nothing.
 type Effects struct {
-	// For Decided, at once.
-	Done    []string                     // policies that have nothing left to do about this change of the node
-	Begun   map[string]providers.Instant // policies whose spells begin
-	Found   map[string]map[string]string // as Frees, of pods that were ended before, by whatever process
-	Settled []string                     // volumes that are loose no more
-	Told    []string                     // policies whose Decision.Notes name the pods that tolerate the mark
+	// For ApplyEffects, at once.
+	Done     []string                     // policies that have nothing left to do about this change of the node
+	Begun    map[string]providers.Instant // policies whose spells begin
+	Found    map[string]map[string]string // as Frees, of pods that were ended before, by whatever process
+	Settled  []string                     // volumes that are loose no more
+	Reported []string                     // policies whose Decision.Notes name the pods that tolerate the mark
 
-	// For Wrote, once the action's writes have been answered.
+	// For ApplyWrites, once the action's writes have been answered.
 	Policy Policy                       // in whose name it is; zero: Delete, or nothing is written
 	Frees  map[string]map[string]string // Tombstone: by the pods' UIDs, the volumes then loose, with a policy's name
 }
@@ -257,17 +257,17 @@ const (
 // Step returns the next decision for an unmarked node, and its effects. What would be written in the name of a policy
 // that the Node does not name yet is announced on the Node instead.
 func Step(v View) (action.Decision, Effects) {
-	d, e := v.decide()
-	if action.PolicyOf(d.Action) != "" && !v.Look.Announced(e.Policy.Name, string(e.Policy.WithoutProof)) {
-		return v.announce(d, e.Policy), e
+	d, e := v.decideNext()
+	if action.PolicyOf(d.Action) != "" && !v.Look.HasAnnounced(e.Policy.Name, string(e.Policy.WithoutProof)) {
+		return v.announcePolicy(d, e.Policy), e
 	}
 	return d, e
 }
 
-// announce returns the decision to tell on the Node what d would do in the policy's name.
-func (v View) announce(d action.Decision, p Policy) action.Decision {
+// announcePolicy returns the decision to tell on the Node what d would do in the policy's name.
+func (v View) announcePolicy(d action.Decision, p Policy) action.Decision {
 	a := action.Announce{
-		Note: v.Look.Announce(p.Name, string(p.WithoutProof), v.Now.Wall),
+		Note: v.Look.EncodeAnnouncement(p.Name, string(p.WithoutProof), v.Now.Wall),
 		Pods: action.PodsOf(d.Action),
 	}
 	if of, ok := d.Action.(action.DeleteAttachments); ok {
@@ -277,45 +277,45 @@ func (v View) announce(d action.Decision, p Policy) action.Decision {
 	return d
 }
 
-// decide returns the next decision, announced or not.
-func (v View) decide() (action.Decision, Effects) {
-	due := v.due()
-	held := len(due) > 0 && v.Storm != (action.Aside{})
+// decideNext returns the next decision, announced or not.
+func (v View) decideNext() (action.Decision, Effects) {
+	due := v.duePolicies()
+	held := len(due) > 0 && v.Storm != (action.PolicyBlock{})
 	switch {
-	case len(due) == 0 && !v.Memory.Owes():
+	case len(due) == 0 && !v.Memory.OwesDeletes():
 		return action.Decision{Action: action.Leave{}}, Effects{}
-	case held && !v.Memory.Owes(): // no reads: this may be so of thousands of nodes
-		return action.Decision{Action: action.Wait{}, RequeueAfter: resync, Aside: v.Storm}, Effects{}
+	case held && !v.Memory.OwesDeletes(): // no reads: this may be so of thousands of nodes
+		return action.Decision{Action: action.Wait{}, RequeueAfter: resync, PolicyBlock: v.Storm}, Effects{}
 	case !v.Listed:
 		return action.Decision{Action: action.ListPods{}}, Effects{}
 	}
-	found, bury, read := v.tombs(due)
+	found, bury, read := v.findEndedPods(due)
 	if read != nil {
 		return action.Decision{Action: read}, Effects{}
 	}
 	d, e := action.Decision{Action: action.Wait{}, RequeueAfter: quiet}, Effects{Found: found}
-	v.Memory.Decided(e)
-	left := v.where(func(p action.Pod) bool { return ended(p) && bury[p.UID] })
-	if ready := slices.DeleteFunc(slices.Clone(left), v.rests); len(ready) > 0 {
+	v.Memory.ApplyEffects(e)
+	left := v.filterPods(func(p action.Pod) bool { return needsDelete(p) && bury[p.UID] })
+	if ready := slices.DeleteFunc(slices.Clone(left), v.isBackingOff); len(ready) > 0 {
 		a := action.Delete{Pods: ready, Returned: true, Policy: true}
 		return action.Decision{Action: a, Reason: reason.PolicyDeleting}, e
 	}
 	for _, pod := range left {
-		d.RequeueAfter = min(d.RequeueAfter, v.Memory.again[pod.UID].Sub(v.Now))
+		d.RequeueAfter = min(d.RequeueAfter, v.Memory.retryAt[pod.UID].Sub(v.Now))
 	}
 	if held {
-		d.RequeueAfter, d.Aside = min(d.RequeueAfter, resync), v.Storm
+		d.RequeueAfter, d.PolicyBlock = min(d.RequeueAfter, resync), v.Storm
 		return d, e
 	}
 	for _, p := range due {
-		step := v.step
+		step := v.decidePolicy
 		if p.When == StorageUnhealthy {
-			step = v.spell
+			step = v.decideSpell
 		}
 		one, its := step(p)
-		e.Begun = its.begins(e.Begun)
+		e.Begun = its.mergeBegun(e.Begun)
 		if a, ok := one.Action.(action.Tombstone); ok {
-			if its.Frees, read = v.frees(due, a.Pods); read != nil {
+			if its.Frees, read = v.freedVolumes(due, a.Pods); read != nil {
 				return action.Decision{Action: read}, Effects{}
 			}
 		}
@@ -325,15 +325,15 @@ func (v View) decide() (action.Decision, Effects) {
 				e.Done, d.Notes = append(e.Done, p.Name), append(d.Notes, one.Notes...)
 			}
 		case action.Wait:
-			d.RequeueAfter, d.Aside = min(d.RequeueAfter, one.RequeueAfter), cmp.Or(d.Aside, one.Aside)
+			d.RequeueAfter, d.PolicyBlock = min(d.RequeueAfter, one.RequeueAfter), cmp.Or(d.PolicyBlock, one.PolicyBlock)
 		default:
 			its.Found, its.Begun = found, e.Begun
 			return one, its
 		}
 	}
-	one, its := v.clear(due)
+	one, its := v.clearVolumes(due)
 	if action.Is[action.Leave](one) {
-		one, its = v.detach(due)
+		one, its = v.detachVolumes(due)
 	}
 	e.Settled = its.Settled
 	switch one.Action.(type) {
@@ -353,39 +353,39 @@ func (v View) decide() (action.Decision, Effects) {
 // is not Ready. A policy with a spell names them when that is done.
 func (v View) nameTolerating(due []Policy, wait action.Decision, e Effects) (action.Decision, Effects) {
 	for _, p := range due {
-		if p.When == StorageUnhealthy || v.Memory.told[p.Name] {
+		if p.When == StorageUnhealthy || v.Memory.reportedPolicies[p.Name] {
 			continue
 		}
-		pods, read := v.tolerating(p)
+		pods, read := v.toleratingPods(p)
 		if read != nil {
 			return action.Decision{Action: read}, Effects{}
 		}
-		wait.Notes, e.Told = append(wait.Notes, note(reason.PolicySkipped, p, pods)...), append(e.Told, p.Name)
+		wait.Notes, e.Reported = append(wait.Notes, notesOf(reason.PolicySkipped, p, pods)...), append(e.Reported, p.Name)
 	}
 	return wait, e
 }
 
-// tolerating returns the policy's pods that it leaves alone because they tolerate the mark, as text. read is what to
+// toleratingPods returns the policy's pods that it leaves alone because they tolerate the mark, as text. read is what to
 // read before that can be said; nil: nothing.
-func (v View) tolerating(p Policy) (pods []string, read action.Action) {
-	stay := v.where(func(pod action.Pod) bool { return !pod.Terminal && pod.Exempt == taint.ExemptTolerate })
+func (v View) toleratingPods(p Policy) (pods []string, read action.Action) {
+	stay := v.filterPods(func(pod action.Pod) bool { return !pod.Terminal && pod.Exempt == taint.ExemptTolerate })
 	for i := range stay {
 		stay[i].Exempt = taint.NotExempt // resolve passes over exempt pods
 	}
-	mine, read := p.resolve(stay)
+	mine, read := p.resolvePods(stay)
 	for _, pod := range mine {
 		pods = append(pods, fmt.Sprintf("pod %s/%s tolerates the mark", pod.Namespace, pod.Name))
 	}
 	return pods, read
 }
 
-// rests reports that a write of the pod was refused a moment ago.
-func (v View) rests(p action.Pod) bool { return v.Memory.again[p.UID].After(v.Now) }
+// isBackingOff reports that a write of the pod was refused a moment ago.
+func (v View) isBackingOff(p action.Pod) bool { return v.Memory.retryAt[p.UID].After(v.Now) }
 
-// due are the policies whose trigger is there.
-func (v View) due() []Policy {
+// duePolicies are the policies whose trigger is there.
+func (v View) duePolicies() []Policy {
 	l := v.Look
-	if !l.Exists || l.Mark != nil || l.Record.Open() || l.RecordErr != nil {
+	if !l.Exists || l.Mark != nil || l.Record.IsOpen() || l.RecordErr != nil {
 		return nil
 	}
 	var out []Policy
@@ -393,9 +393,9 @@ func (v View) due() []Policy {
 		switch {
 		case p.WithoutProof == Never:
 		case p.Nodes != nil && !p.Nodes.Matches(labels.Set(l.Labels)):
-		case p.When == StorageUnhealthy && !v.unhealthy(p):
+		case p.When == StorageUnhealthy && !v.hasStorageTurn(p):
 		case p.When != StorageUnhealthy && l.IsReady():
-		case p.When == BecameNotReady && v.Memory.done[p.Name] >= v.Memory.fell:
+		case p.When == BecameNotReady && v.Memory.done[p.Name] >= v.Memory.notReadyCount:
 		default:
 			out = append(out, p)
 		}
@@ -403,32 +403,32 @@ func (v View) due() []Policy {
 	return out
 }
 
-// step is one policy's next decision. Leave: none of its pods is left.
-func (v View) step(p Policy) (action.Decision, Effects) {
-	mine, read := p.resolve(v.where(func(pod action.Pod) bool { return !pod.Terminal }))
+// decidePolicy is one policy's next decision. Leave: none of its pods is left.
+func (v View) decidePolicy(p Policy) (action.Decision, Effects) {
+	mine, read := p.resolvePods(v.filterPods(func(pod action.Pod) bool { return !pod.Terminal }))
 	if read != nil {
 		return action.Decision{Action: read}, Effects{}
 	}
 	if len(mine) == 0 {
 		return action.Decision{Action: action.Leave{}}, Effects{}
 	}
-	return v.end(p, mine)
+	return v.endPods(p, mine)
 }
 
-// end ends those of the policy's pods whose time has come.
-func (v View) end(p Policy, mine []action.Pod) (action.Decision, Effects) {
+// endPods ends those of the policy's pods whose time has come.
+func (v View) endPods(p Policy, mine []action.Pod) (action.Decision, Effects) {
 	d := action.Decision{Action: action.Wait{}, RequeueAfter: resync}
-	if !v.Look.IsReady() && !v.Look.Closed() { // a replacement could be bound to this very node, and would hang there
+	if !v.Look.IsReady() && !v.Look.IsUnschedulable() { // a replacement could be bound to this very node, and would hang there
 		d.RequeueAfter = pollStock
 		return d, Effects{}
 	}
 	var end []action.Pod
-	stock := v.Memory.Stock(v.Look)
+	stock := v.Memory.StockEviction(v.Look)
 	for _, pod := range mine {
 		switch {
-		case v.rests(pod):
-			d.RequeueAfter = min(d.RequeueAfter, v.Memory.again[pod.UID].Sub(v.Now))
-		case stock.Due(pod, v.Now):
+		case v.isBackingOff(pod):
+			d.RequeueAfter = min(d.RequeueAfter, v.Memory.retryAt[pod.UID].Sub(v.Now))
+		case stock.IsAboutToDelete(pod, v.Now):
 			d.RequeueAfter = min(d.RequeueAfter, pollStock)
 		case p.Replaced && !pod.Deleting:
 		case !p.Terminating:
@@ -444,11 +444,11 @@ func (v View) end(p Policy, mine []action.Pod) (action.Decision, Effects) {
 		if v.Waiting == nil {
 			return action.Decision{Action: action.ReadWaiting{Pods: end}}, Effects{}
 		}
-		end = slices.DeleteFunc(end, func(pod action.Pod) bool { return !v.claimed(p, pod) })
+		end = slices.DeleteFunc(end, func(pod action.Pod) bool { return !v.isVolumeAwaited(p, pod) })
 	}
 	if p.Keep {
 		var read action.Action
-		if end, read = v.together(p, end); read != nil {
+		if end, read = v.podsFreeingVolumes(p, end); read != nil {
 			return action.Decision{Action: read}, Effects{}
 		}
 	}
@@ -461,7 +461,7 @@ func (v View) end(p Policy, mine []action.Pod) (action.Decision, Effects) {
 		return action.Decision{Action: action.ReadRival{}}, Effects{}
 	case *v.Rival != "":
 		d.RequeueAfter = quiet
-		d.Aside = action.Aside{Why: reason.PolicyYields, Detail: fmt.Sprintf("policy %s: %s", p.Name, *v.Rival)}
+		d.PolicyBlock = action.PolicyBlock{Why: reason.PolicyYields, Detail: fmt.Sprintf("policy %s: %s", p.Name, *v.Rival)}
 		return d, Effects{}
 	}
 	for i := range end {
@@ -471,18 +471,18 @@ func (v View) end(p Policy, mine []action.Pod) (action.Decision, Effects) {
 	return action.Decision{Action: a, Reason: reason.PolicyEnding, Detail: p.String()}, Effects{Policy: p}
 }
 
-func (p Policy) matches(pod action.Pod) bool { return p.Pods.Matches(labels.Set(pod.Labels)) }
+func (p Policy) matchesLabels(pod action.Pod) bool { return p.Pods.Matches(labels.Set(pod.Labels)) }
 
-func (p Policy) owns(pod action.Pod) bool {
+func (p Policy) matchesOwner(pod action.Pod) bool {
 	return len(p.Owners) == 0 || slices.Contains(p.Owners, pod.Owner.Kind) || slices.Contains(p.Owners, pod.Owner.Direct)
 }
 
-func (p Policy) stores(pod action.Pod) bool {
-	of := len(p.drives(pod))
-	return of > 0 && !unread(pod) && (!p.AllVolumes || of == len(pod.Volumes))
+func (p Policy) matchesVolumes(pod action.Pod) bool {
+	of := len(p.driverVolumes(pod))
+	return of > 0 && !hasUnreadVolume(pod) && (!p.AllVolumes || of == len(pod.Volumes))
 }
 
-func (v View) where(ok func(action.Pod) bool) []action.Pod {
+func (v View) filterPods(ok func(action.Pod) bool) []action.Pod {
 	return slices.DeleteFunc(slices.Clone(v.Pods), func(p action.Pod) bool { return !ok(p) })
 }
 
@@ -491,8 +491,8 @@ func (p Policy) String() string {
 	return fmt.Sprintf("policy %s, without proof: %s", p.Name, p.WithoutProof)
 }
 
-// selector parses a selector of the presets'.
-func selector(text string) labels.Selector {
+// mustParseSelector parses a selector of the presets'.
+func mustParseSelector(text string) labels.Selector {
 	s, err := labels.Parse(text)
 	if err != nil {
 		panic(err) // a preset that cannot be parsed is found by the first test

@@ -42,7 +42,7 @@ func pod(name string) action.Pod {
 // full is a policy of which every part says something.
 func full() Policy {
 	return Policy{
-		Name: "p", When: NotReady, Nodes: selector("rack=a"), Namespaces: []string{"web", "db"}, Pods: selector("app=db"),
+		Name: "p", When: NotReady, Nodes: mustParseSelector("rack=a"), Namespaces: []string{"web", "db"}, Pods: mustParseSelector("app=db"),
 		Owners: []string{"StatefulSet"}, Drivers: []string{"csi"}, Terminating: true, WithoutProof: AcceptDuplicates,
 	}
 }
@@ -66,8 +66,8 @@ func what(d action.Decision, _ Effects) string {
 	case action.Leave:
 		return "leave"
 	case action.Wait:
-		if d.Aside != (action.Aside{}) {
-			return "wait " + d.RequeueAfter.String() + ": " + d.Aside.Detail
+		if d.PolicyBlock != (action.PolicyBlock{}) {
+			return "wait " + d.RequeueAfter.String() + ": " + d.PolicyBlock.Detail
 		}
 		return "wait " + d.RequeueAfter.String()
 	case action.ListPods:
@@ -109,7 +109,7 @@ func named(pods []action.Pod) string {
 	return fmt.Sprint(names)
 }
 
-// tombstone is the action that ends pods; which they are matters only where Wrote looks at their volumes.
+// tombstone is the action that ends pods; which they are matters only where ApplyWrites looks at their volumes.
 var tombstone = action.Tombstone{}
 
 // Each part of a policy, and of what is seen, decides by itself: one that is another's saves the pod.
@@ -151,7 +151,7 @@ func TestStep(t *testing.T) {
 			v.Storm.Detail, v.Look.Ready = "zone lost", corev1.ConditionTrue
 		}, "leave"},
 		{"a storm, and what was ended is still there", func(v *View, _ *Policy, pod *action.Pod) {
-			v.Storm.Detail, v.Memory.owed = "zone lost", map[string]bool{"a": true}
+			v.Storm.Detail, v.Memory.owedDeletes = "zone lost", map[string]bool{"a": true}
 			pod.Terminal, pod.Tombstone = true, true
 		}, "delete[a]"},
 		{"other namespace", func(_ *View, _ *Policy, pod *action.Pod) { pod.Namespace = "dbx" }, "wait 30s"},
@@ -164,12 +164,12 @@ func TestStep(t *testing.T) {
 		{"static pod", func(_ *View, _ *Policy, pod *action.Pod) { pod.Exempt = taint.ExemptStatic }, "wait 30s"},
 		{"tolerates the mark", func(_ *View, _ *Policy, pod *action.Pod) { pod.Exempt = taint.ExemptTolerate }, "wait 30s"},
 		{"stock eviction is about to delete it by name", func(v *View, p *Policy, pod *action.Pod) {
-			v.Memory.Saw(v.Look)
+			v.Memory.ApplyLook(v.Look)
 			v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
 			p.Terminating, pod.DeleteAt, pod.Deleting = false, time.Time{}, false
 		}, "wait 200ms"},
 		{"stock eviction has deleted it", func(v *View, p *Policy, pod *action.Pod) {
-			v.Memory.Saw(v.Look)
+			v.Memory.ApplyLook(v.Look)
 			v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
 			p.Terminating = false
 		}, "end[a]"},
@@ -202,22 +202,22 @@ func TestStep(t *testing.T) {
 		{"the storage's own setting, and nothing to end", func(_ *View, p *Policy, pod *action.Pod) { p.Yields, pod.DeleteAt = true, time.Time{} }, "wait 5s"},
 		{"another's setting", func(v *View, _ *Policy, _ *action.Pod) { v.Rival = new("on") }, "end[a]"},
 		{"the last writes were refused", func(v *View, _ *Policy, _ *action.Pod) {
-			v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"a": action.Denied}, now.Add(-2*time.Second))
+			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.Denied}, now.Add(-2*time.Second))
 		}, "wait 3s"},
 		{"too large for a whole tombstone", func(v *View, _ *Policy, _ *action.Pod) {
-			v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"a": action.TooLarge}, now)
+			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.TooLarge}, now)
 		}, "end[a small]"},
 		{"too large for any", func(v *View, _ *Policy, _ *action.Pod) {
 			for range 2 {
-				v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"a": action.TooLarge}, now)
+				v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.TooLarge}, now)
 			}
 		}, "wait 5s"},
 		{"ended", func(v *View, _ *Policy, pod *action.Pod) {
-			v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"a": action.Accepted}, now)
+			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.Accepted}, now)
 			pod.Terminal, pod.Tombstone = true, true
 		}, "delete[a]"},
 		{"ended, and the node is back", func(v *View, _ *Policy, pod *action.Pod) {
-			v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"a": action.Accepted}, now)
+			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.Accepted}, now)
 			v.Look.Ready, pod.Terminal, pod.Tombstone = corev1.ConditionTrue, true, true
 		}, "delete[a]"},
 		{"ended by somebody else", func(_ *View, _ *Policy, pod *action.Pod) { pod.Terminal, pod.Tombstone = true, true }, "delete[a]"},
@@ -233,21 +233,21 @@ func TestStep(t *testing.T) {
 		{"the change, not seen", func(_ *View, p *Policy, _ *action.Pod) { p.When = BecameNotReady }, "leave"},
 		{"the change, seen", func(v *View, p *Policy, _ *action.Pod) {
 			p.When = BecameNotReady
-			v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
-			v.Memory.Saw(v.Look)
-			v.Memory.Saw(v.Look)
+			v.Memory.ApplyLook(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+			v.Memory.ApplyLook(v.Look)
+			v.Memory.ApplyLook(v.Look)
 		}, "end[a]"},
 		{"the change, done with", func(v *View, p *Policy, _ *action.Pod) {
 			p.When = BecameNotReady
-			v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
-			v.Memory.Saw(v.Look)
-			v.Memory.Decided(Effects{Done: []string{"p"}})
+			v.Memory.ApplyLook(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+			v.Memory.ApplyLook(v.Look)
+			v.Memory.ApplyEffects(Effects{Done: []string{"p"}})
 		}, "leave"},
 		{"the change, a second time", func(v *View, p *Policy, _ *action.Pod) {
 			p.When = BecameNotReady
 			for range 2 {
-				v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
-				v.Memory.Saw(v.Look)
+				v.Memory.ApplyLook(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+				v.Memory.ApplyLook(v.Look)
 			}
 			v.Memory.done = map[string]int{"p": 1}
 		}, "end[a]"},
@@ -259,7 +259,7 @@ func TestStep(t *testing.T) {
 			tt.change(&v, &p, &one)
 			if v.Listed {
 				v.Pods = []action.Pod{one}
-				v.Memory.SawPods(v.Pods)
+				v.Memory.ApplyPods(v.Pods)
 			}
 			v.Policies = []Policy{p}
 			if got := what(announced(v)); got != tt.want {
@@ -286,7 +286,7 @@ func TestFirstTheNodeTells(t *testing.T) {
 	clears.Memory.spells = map[string]spell{"p": {}}
 	clears.Look.InUse = []corev1.UniqueVolumeName{"csi/1", "csi/2"}
 	clears.Look.Attached = []corev1.AttachedVolume{{Name: "csi/1"}}
-	clears.Memory.free = []freed{{policy: "p", volume: action.Volume{PV: "1", Driver: "csi", Unique: "csi/1"}}}
+	clears.Memory.freedVolumes = []freedVolume{{policy: "p", volume: action.Volume{PV: "1", Driver: "csi", Unique: "csi/1"}}}
 	deletes.Pods = []action.Pod{tomb}
 	const name = "policy p, without proof: accept-duplicates"
 	for _, tt := range []struct {
@@ -351,10 +351,10 @@ func TestRefusedPods(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{full()}}
 	stuck := pod("stuck")
 	stuck.Terminal, stuck.Tombstone = true, true
-	v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"stuck": action.Accepted}, now)
-	v.Memory.Wrote(action.Delete{}, Effects{}, map[string]action.Refusal{"stuck": action.Denied}, now.Add(-time.Second))
+	v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"stuck": action.Accepted}, now)
+	v.Memory.ApplyWrites(action.Delete{}, Effects{}, map[string]action.WriteResult{"stuck": action.Denied}, now.Add(-time.Second))
 	v.Pods = []action.Pod{stuck, pod("next")}
-	v.Memory.SawPods(v.Pods)
+	v.Memory.ApplyPods(v.Pods)
 	if got := what(announced(v)); got != "end[next]" {
 		t.Errorf("beside one that may be ended: got %s", got)
 	}
@@ -366,8 +366,8 @@ func TestRefusedPods(t *testing.T) {
 	if got := what(announced(v)); got != "delete[stuck]" {
 		t.Errorf("later: got %s", got)
 	}
-	v.Memory.SawPods(nil)
-	if v.Memory.Owes() {
+	v.Memory.ApplyPods(nil)
+	if v.Memory.OwesDeletes() {
 		t.Error("gone: got it owed")
 	}
 }
@@ -377,12 +377,12 @@ func TestKeptPodIsNotOwed(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{full()}}
 	a := pod("a")
 	a.Terminal, a.Tombstone = true, true
-	v.Memory.Wrote(tombstone, Effects{}, map[string]action.Refusal{"a": action.Accepted}, now)
-	if v.Memory.SawPods([]action.Pod{a}); !v.Memory.Owes() {
+	v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.Accepted}, now)
+	if v.Memory.ApplyPods([]action.Pod{a}); !v.Memory.OwesDeletes() {
 		t.Error("ended, and not deleted yet: got nothing owed")
 	}
 	a.Deleting, a.Grace, a.Finalizers = true, 0, []string{"example.com/keep"}
-	if v.Memory.SawPods([]action.Pod{a}); v.Memory.Owes() {
+	if v.Memory.ApplyPods([]action.Pod{a}); v.Memory.OwesDeletes() {
 		t.Error("deleted, and kept by a finalizer: got it owed")
 	}
 }
@@ -392,7 +392,7 @@ func TestKeptPodIsNotOwed(t *testing.T) {
 func TestToleratingPodsAreNamed(t *testing.T) {
 	p := full()
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{p}}
-	v.Memory.Saw(v.Look)
+	v.Memory.ApplyLook(v.Look)
 	tolerates, daemon, other := pod("a"), pod("b"), pod("c")
 	tolerates.Exempt, daemon.Exempt, other.Exempt = taint.ExemptTolerate, taint.ExemptDaemon, taint.ExemptTolerate
 	other.Namespace = "elsewhere"
@@ -407,14 +407,14 @@ func TestToleratingPodsAreNamed(t *testing.T) {
 	if got := what(d, effects); got != "wait 30s" || !slices.Equal(d.Notes, want) {
 		t.Errorf("got %s and %v, want %v", got, d.Notes, want)
 	}
-	v.Memory.Decided(effects)
+	v.Memory.ApplyEffects(effects)
 	if d, _ := Step(v); len(d.Notes) > 0 {
 		t.Errorf("the next look: got %v", d.Notes)
 	}
 	healthy := v.Look
 	healthy.Ready = corev1.ConditionTrue
-	v.Memory.Saw(healthy)
-	v.Memory.Saw(v.Look)
+	v.Memory.ApplyLook(healthy)
+	v.Memory.ApplyLook(v.Look)
 	if d, _ := Step(v); !slices.Equal(d.Notes, want) {
 		t.Errorf("not Ready again: got %v, want %v", d.Notes, want)
 	}
@@ -427,11 +427,11 @@ func TestToleratingPodsAreNamed(t *testing.T) {
 // A policy whose trigger is the change says so when none of its pods is left; one whose trigger is a state never has done.
 func TestFinished(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{
-		{Name: "once", When: BecameNotReady, WithoutProof: AcceptDuplicates, Pods: selector("app=x")},
-		{Name: "always", When: NotReady, WithoutProof: AcceptDuplicates, Pods: selector("app=x")},
+		{Name: "once", When: BecameNotReady, WithoutProof: AcceptDuplicates, Pods: mustParseSelector("app=x")},
+		{Name: "always", When: NotReady, WithoutProof: AcceptDuplicates, Pods: mustParseSelector("app=x")},
 	}}
-	v.Memory.Saw(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
-	v.Memory.Saw(v.Look)
+	v.Memory.ApplyLook(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
+	v.Memory.ApplyLook(v.Look)
 	v.Pods = []action.Pod{pod("a")}
 	if _, e := Step(v); !slices.Equal(e.Done, []string{"once"}) {
 		t.Errorf("done: got %v, want the one that looks once", e.Done)

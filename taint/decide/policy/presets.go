@@ -24,14 +24,14 @@ var Presets = []Preset{
 	},
 	{
 		Name:   "noobaa",
-		Policy: Policy{When: BecameNotReady, Pods: selector("app=noobaa")},
+		Policy: Policy{When: BecameNotReady, Pods: mustParseSelector("app=noobaa")},
 		Own:    true,
 		Does:   "ends NooBaa's pods (`app=noobaa`, whatever owns them) on a node at the moment that it becomes not Ready",
 		Trusts: "that a node that does not answer does not run: a node that is only cut off runs the old pod beside the new one",
 	},
 	{
 		Name:   "storageos",
-		Policy: Policy{When: StorageUnhealthy, Pods: selector("storageos.com/fenced=true"), Intervals: Document, Detach: true},
+		Policy: Policy{When: StorageUnhealthy, Pods: mustParseSelector("storageos.com/fenced=true"), Intervals: StorageOSIntervals, Detach: true},
 		Fences: true,
 		Does: "ends the pods of a node that the storage system (`storage`) says is not healthy, Ready or not: those all of whose volumes there are " +
 			"healthy; then deletes the VolumeAttachments of these volumes",
@@ -48,9 +48,9 @@ func PresetOf(name string) (Preset, bool) {
 	return Presets[i], true
 }
 
-// Unfenced returns the first driver whose storage is known not to cut off a node that looks dead, "" if there is none.
+// UnfencedDriver returns the first driver whose storage is known not to cut off a node that looks dead, "" if there is none.
 // No policy may claim storage-fences for it.
-func Unfenced(drivers []string) string {
+func UnfencedDriver(drivers []string) string {
 	for _, p := range Presets {
 		for _, d := range p.Policy.Drivers {
 			if !p.Fences && slices.Contains(drivers, d) {
@@ -61,8 +61,8 @@ func Unfenced(drivers []string) string {
 	return ""
 }
 
-// Deletion is a value of Longhorn's setting nodeDownPodDeletionPolicy, with the kinds of owners whose pods it ends.
-var Deletion = []struct {
+// DeletionValues is a value of Longhorn's setting nodeDownPodDeletionPolicy, with the kinds of owners whose pods it ends.
+var DeletionValues = []struct {
 	Value  string
 	Owners []string
 }{
@@ -72,17 +72,17 @@ var Deletion = []struct {
 	{"delete-both-statefulset-and-deployment-pod", []string{"StatefulSet", "Deployment"}},
 }
 
-// Recovery is a value of the setting volumeAttachmentRecoveryPolicy that Longhorn had until 1.1.1, with what it means here.
-var Recovery = []struct{ Value, Does string }{
+// RecoveryValues is a value of the setting volumeAttachmentRecoveryPolicy that Longhorn had until 1.1.1, with what it means here.
+var RecoveryValues = []struct{ Value, Does string }{
 	{"never", "nothing; the default of a policy of one's own"},
 	{"wait", "ends such a pod once it, and every other pod of the node that uses one of its volumes, is past its deletionTimestamp; the preset's default, as it was Longhorn's"},
 	{"immediate", "ends such a pod once it was deleted, and a Pending pod of a ReplicaSet waits elsewhere for one of its volumes"},
 }
 
-// Recover is the rule of volume attachment recovery that stands beside the policy, for its nodes, namespaces, labels and drivers: it ends
+// RecoveryRule is the rule of volume attachment recovery that stands beside the policy, for its nodes, namespaces, labels and drivers: it ends
 // pods of ReplicaSets, a Deployment's or nobody's, and keeps them, and deletes the attachments of their volumes. ok: the value is one that
 // asks for it.
-func (p Policy) Recover(value string) (rule Policy, ok bool) {
+func (p Policy) RecoveryRule(value string) (rule Policy, ok bool) {
 	p.When, p.Owners, p.Keep, p.Detach = NotReady, []string{"ReplicaSet"}, true, true
 	p.Terminating, p.Replaced = value == "wait", value == "immediate"
 	return p, p.Terminating || p.Replaced

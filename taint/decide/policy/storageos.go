@@ -34,8 +34,8 @@ type Intervals struct {
 	Retry   time.Duration // between two tries
 }
 
-// Document are the intervals of StorageOS' fencing controller.
-var Document = Intervals{Poll: 5 * time.Second, Expiry: time.Hour, Timeout: 25 * time.Second, Retry: 5 * time.Second}
+// StorageOSIntervals are the intervals of StorageOS' fencing controller.
+var StorageOSIntervals = Intervals{Poll: 5 * time.Second, Expiry: time.Hour, Timeout: 25 * time.Second, Retry: 5 * time.Second}
 
 // spell is what one policy remembers of a node's storage.
 type spell struct {
@@ -45,17 +45,17 @@ type spell struct {
 	begun   providers.Instant // when its pods were first looked at; zero: something else went first
 }
 
-// freed is a volume of a pod that such a policy ended. Its attachment is detach's; this is for the kubelet's list.
-type freed struct {
+// freedVolume is a volume of a pod that such a policy ended. Its attachment is detach's; this is for the kubelet's list.
+type freedVolume struct {
 	policy  string
 	volume  action.Volume
 	boot    string // the node's, when the pod was ended
 	cleared bool   // it was taken off once
 }
 
-// SawStorage folds in what storage systems say of the node at now, by their adapters' names, and reports whether a policy has its turn
+// ApplyStorage folds in what storage systems say of the node at now, by their adapters' names, and reports whether a policy has its turn
 // for that.
-func (m *Memory) SawStorage(ps []Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
+func (m *Memory) ApplyStorage(ps []Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
 	spells := map[string]spell{}
 	for _, p := range ps {
 		if p.When != StorageUnhealthy {
@@ -73,12 +73,12 @@ func (m *Memory) SawStorage(ps []Policy, says map[string]storage.Health, now pro
 		}
 	}
 	m.spells = spells // a View holds the map that was there
-	m.free = slices.DeleteFunc(slices.Clone(m.free), func(f freed) bool { s, ok := spells[f.policy]; return !ok || s.healthy })
+	m.freedVolumes = slices.DeleteFunc(slices.Clone(m.freedVolumes), func(f freedVolume) bool { s, ok := spells[f.policy]; return !ok || s.healthy })
 	return turn
 }
 
-// begins are the spells that begin with these effects, or with those before them.
-func (e Effects) begins(before map[string]providers.Instant) map[string]providers.Instant {
+// mergeBegun are the spells that begin with these effects, or with those before them.
+func (e Effects) mergeBegun(before map[string]providers.Instant) map[string]providers.Instant {
 	if before == nil {
 		return e.Begun
 	}
@@ -86,8 +86,8 @@ func (e Effects) begins(before map[string]providers.Instant) map[string]provider
 	return before
 }
 
-// decided folds in which spells a decision begins, and which are done.
-func (m *Memory) decided(e Effects) {
+// applySpells folds in which spells a decision begins, and which are done.
+func (m *Memory) applySpells(e Effects) {
 	for name, at := range e.Begun {
 		s := m.spells[name]
 		s.begun = at
@@ -102,8 +102,8 @@ func (m *Memory) decided(e Effects) {
 	}
 }
 
-// wrote folds in what was refused, and what ended pods set free.
-func (m *Memory) wrote(a action.Action, e Effects, how map[string]action.Refusal) {
+// applyRefusals folds in what was refused, and what ended pods set free.
+func (m *Memory) applyRefusals(a action.Action, e Effects, how map[string]action.WriteResult) {
 	tombstone, ending := a.(action.Tombstone)
 	for uid, why := range how {
 		if why != action.Accepted && why != action.Changed {
@@ -112,11 +112,11 @@ func (m *Memory) wrote(a action.Action, e Effects, how map[string]action.Refusal
 			}
 			m.failed[uid] = true
 		}
-		if ending && why == action.Failed && !e.Policy.Keep { // the answer may have been lost; SawPods tells
-			if m.owed == nil {
-				m.owed = map[string]bool{}
+		if ending && why == action.Failed && !e.Policy.Keep { // the answer may have been lost; ApplyPods tells
+			if m.owedDeletes == nil {
+				m.owedDeletes = map[string]bool{}
 			}
-			m.owed[uid] = true
+			m.owedDeletes[uid] = true
 		}
 	}
 	if e.Policy.When != StorageUnhealthy {
@@ -126,61 +126,61 @@ func (m *Memory) wrote(a action.Action, e Effects, how map[string]action.Refusal
 		if why, tried := how[pod.UID]; !tried || why != action.Accepted {
 			continue
 		}
-		for _, vol := range e.Policy.drives(pod) {
-			known := func(f freed) bool { return f.policy == e.Policy.Name && f.volume.PV == vol.PV }
-			if !slices.ContainsFunc(m.free, known) {
-				m.free = append(m.free, freed{policy: e.Policy.Name, volume: vol, boot: m.boot})
+		for _, vol := range e.Policy.driverVolumes(pod) {
+			known := func(f freedVolume) bool { return f.policy == e.Policy.Name && f.volume.PV == vol.PV }
+			if !slices.ContainsFunc(m.freedVolumes, known) {
+				m.freedVolumes = append(m.freedVolumes, freedVolume{policy: e.Policy.Name, volume: vol, boot: m.boot})
 			}
 		}
 	}
 }
 
-// sawVolumes forgets freed volumes about which nothing is left to do: the machine was started again, or a spell is over and the kubelet's
+// forgetVolumes forgets freed volumes about which nothing is left to do: the machine was started again, or a spell is over and the kubelet's
 // list does not name them.
-func (m *Memory) sawVolumes(l taint.Look) {
+func (m *Memory) forgetVolumes(l taint.Look) {
 	m.boot = l.BootID
-	m.free = slices.DeleteFunc(m.free, func(f freed) bool {
+	m.freedVolumes = slices.DeleteFunc(m.freedVolumes, func(f freedVolume) bool {
 		return f.boot != l.BootID || !m.spells[f.policy].open && (f.cleared || !slices.Contains(l.InUse, f.volume.Unique))
 	})
 }
 
-// Cleared folds in what was left of the kubelet's list of volumes. An entry that it writes back is one of a kubelet that lives.
-func (m *Memory) Cleared(left []corev1.UniqueVolumeName) {
-	m.free = slices.Clone(m.free)
-	for i, f := range m.free {
-		m.free[i].cleared = f.cleared || !slices.Contains(left, f.volume.Unique)
+// ApplyCleared folds in what was left of the kubelet's list of volumes. An entry that it writes back is one of a kubelet that lives.
+func (m *Memory) ApplyCleared(left []corev1.UniqueVolumeName) {
+	m.freedVolumes = slices.Clone(m.freedVolumes)
+	for i, f := range m.freedVolumes {
+		m.freedVolumes[i].cleared = f.cleared || !slices.Contains(left, f.volume.Unique)
 	}
 }
 
-// rest is how long what was refused rests.
-func (p Policy) rest() time.Duration {
+// retryDelay is how long what was refused rests.
+func (p Policy) retryDelay() time.Duration {
 	if p.When == StorageUnhealthy {
 		return p.Intervals.Retry
 	}
 	return retry
 }
 
-// unhealthy reports that the policy has its turn: its storage system says so now, in a spell that is not done, or entries of its pods are
+// hasStorageTurn reports that the policy has its turn: its storage system says so now, in a spell that is not done, or entries of its pods are
 // still to be cleared.
-func (v View) unhealthy(p Policy) bool {
+func (v View) hasStorageTurn(p Policy) bool {
 	h := v.Storage[p.Storage]
-	return h.Known && !h.Healthy && (v.Memory.spells[p.Name].open || len(v.inUse(p)) > 0)
+	return h.Known && !h.Healthy && (v.Memory.spells[p.Name].open || len(v.volumesInUse(p)) > 0)
 }
 
-// over reports that what was refused is not tried again in this spell.
-func (v View) over(p Policy) bool {
+// isSpellOver reports that what was refused is not tried again in this spell.
+func (v View) isSpellOver(p Policy) bool {
 	s := v.Memory.spells[p.Name]
 	return !s.begun.IsZero() && v.Now.Sub(s.begun) >= p.Intervals.Timeout
 }
 
-// spell is the next decision of a policy whose trigger is StorageUnhealthy. Leave: none of its pods is left that it may
+// decideSpell is the next decision of a policy whose trigger is StorageUnhealthy. Leave: none of its pods is left that it may
 // end.
-func (v View) spell(p Policy) (action.Decision, Effects) {
+func (v View) decideSpell(p Policy) (action.Decision, Effects) {
 	if !v.Memory.spells[p.Name].open {
 		return action.Decision{Action: action.Leave{}}, Effects{}
 	}
-	mine, read := p.resolve(v.where(func(pod action.Pod) bool {
-		return !pod.Terminal || ended(pod) && v.Memory.owed[pod.UID]
+	mine, read := p.resolvePods(v.filterPods(func(pod action.Pod) bool {
+		return !pod.Terminal || needsDelete(pod) && v.Memory.owedDeletes[pod.UID]
 	}))
 	if read != nil {
 		return action.Decision{Action: read}, Effects{}
@@ -189,7 +189,7 @@ func (v View) spell(p Policy) (action.Decision, Effects) {
 	if v.Memory.spells[p.Name].begun.IsZero() {
 		begun = map[string]providers.Instant{p.Name: v.Now}
 	}
-	skipped, read := v.tolerating(p)
+	skipped, read := v.toleratingPods(p)
 	if read != nil {
 		return action.Decision{Action: read}, Effects{}
 	}
@@ -197,9 +197,9 @@ func (v View) spell(p Policy) (action.Decision, Effects) {
 	var well []action.Pod
 	resting := false
 	for _, pod := range mine {
-		sick := p.sick(pod)
+		sick := p.describeSickVolumes(pod)
 		switch {
-		case v.over(p) && v.Memory.failed[pod.UID]: // one that was never tried is tried, however late
+		case v.isSpellOver(p) && v.Memory.failed[pod.UID]: // one that was never tried is tried, however late
 			failed = append(failed, fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name))
 		case pod.Terminal: // ended, and still to be deleted: that is Step's
 			resting = true
@@ -212,11 +212,11 @@ func (v View) spell(p Policy) (action.Decision, Effects) {
 	d, e := action.Decision{Action: action.Leave{}}, Effects{}
 	switch {
 	case len(well) > 0:
-		d, e = v.end(p, well)
+		d, e = v.endPods(p, well)
 	case resting:
 		d = action.Decision{Action: action.Wait{}, RequeueAfter: p.Intervals.Retry}
 	default:
-		d.Notes = append(note(reason.PolicySkipped, p, skipped), note(reason.PolicyTimedOut, p, failed)...)
+		d.Notes = append(notesOf(reason.PolicySkipped, p, skipped), notesOf(reason.PolicyTimedOut, p, failed)...)
 	}
 	e.Begun = begun
 	return d, e
@@ -225,27 +225,27 @@ func (v View) spell(p Policy) (action.Decision, Effects) {
 // gaveUp reports that the deletion of an attachment is not tried again in the policy's spell.
 func (v View) gaveUp(due []Policy, name, uid string) bool {
 	return v.Memory.failed[uid] && slices.ContainsFunc(due, func(p Policy) bool {
-		return p.Name == name && p.When == StorageUnhealthy && v.over(p)
+		return p.Name == name && p.When == StorageUnhealthy && v.isSpellOver(p)
 	})
 }
 
-// noted is how many things a Note names.
-const noted = 3
+// maxNoted is how many things a Note names.
+const maxNoted = 3
 
-// note tells of some things in the policy's name, if there are any.
-func note(why reason.Reason, p Policy, of []string) []action.Note {
+// notesOf tells of some things in the policy's name, if there are any.
+func notesOf(why reason.Reason, p Policy, of []string) []action.Note {
 	if len(of) == 0 {
 		return nil
 	}
-	text := strings.Join(of[:min(len(of), noted)], "; ")
-	if more := len(of) - noted; more > 0 {
+	text := strings.Join(of[:min(len(of), maxNoted)], "; ")
+	if more := len(of) - maxNoted; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
 	return []action.Note{{Why: why, Detail: fmt.Sprintf("%s: %s", p, text)}}
 }
 
-// sick says which volumes of the pod are not known to be healthy, of the policy's drivers. "": all are.
-func (p Policy) sick(pod action.Pod) string {
+// describeSickVolumes says which volumes of the pod are not known to be healthy, of the policy's drivers. "": all are.
+func (p Policy) describeSickVolumes(pod action.Pod) string {
 	var out []string
 	for _, vol := range pod.Volumes {
 		if slices.Contains(p.Drivers, vol.Driver) && !(vol.Health.Known && vol.Health.Healthy) {
@@ -255,13 +255,13 @@ func (p Policy) sick(pod action.Pod) string {
 	return strings.Join(out, ", ")
 }
 
-// inUse are freed volumes that may be taken off the kubelet's list: where the storage fences, and never on a node that is Ready. Its
+// volumesInUse are freed volumes that may be taken off the kubelet's list: where the storage fences, and never on a node that is Ready. Its
 // kubelet unmounts them, and takes them off itself.
-func (v View) inUse(p Policy) (out []freed) {
+func (v View) volumesInUse(p Policy) (out []freedVolume) {
 	if p.WithoutProof != StorageFences || v.Look.IsReady() {
 		return nil
 	}
-	for _, f := range v.Memory.free {
+	for _, f := range v.Memory.freedVolumes {
 		if f.policy == p.Name && !f.cleared && slices.Contains(v.Look.InUse, f.volume.Unique) {
 			out = append(out, f)
 		}
@@ -269,23 +269,23 @@ func (v View) inUse(p Policy) (out []freed) {
 	return out
 }
 
-// clear takes volumes of ended pods off the kubelet's list, if no unfinished pod of the node uses them. Leave: there are none. Without that
+// clearVolumes takes volumes of ended pods off the kubelet's list, if no unfinished pod of the node uses them. Leave: there are none. Without that
 // the attach/detach controller lets nobody else have them before the node was silent for six minutes, or finds only after a while that their
 // attachments are gone (F4).
-func (v View) clear(due []Policy) (action.Decision, Effects) {
+func (v View) clearVolumes(due []Policy) (action.Decision, Effects) {
 	for _, p := range due {
 		if p.When != StorageUnhealthy {
 			continue
 		}
-		listed := v.inUse(p)
+		listed := v.volumesInUse(p)
 		if len(listed) == 0 {
 			continue
 		}
-		users := v.where(func(pod action.Pod) bool { return !pod.Terminal })
-		if unknown := unresolved(users); len(unknown) > 0 {
+		users := v.filterPods(func(pod action.Pod) bool { return !pod.Terminal })
+		if unknown := podsToResolve(users); len(unknown) > 0 {
 			return action.Decision{Action: action.ReadVolumes{Pods: unknown}}, Effects{}
 		}
-		if slices.ContainsFunc(users, unread) {
+		if slices.ContainsFunc(users, hasUnreadVolume) {
 			return action.Decision{Action: action.Wait{}, RequeueAfter: resync}, Effects{}
 		}
 		off := map[corev1.UniqueVolumeName]bool{}

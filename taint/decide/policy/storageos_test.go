@@ -66,11 +66,11 @@ func TestSpells(t *testing.T) {
 			clock := now
 			for i, a := range tt.story {
 				clock = clock.Add(a.after)
-				if got := m.SawStorage([]Policy{fenced(StorageFences), full()}, map[string]storage.Health{"s": a.says}, clock); got != a.turn {
+				if got := m.ApplyStorage([]Policy{fenced(StorageFences), full()}, map[string]storage.Health{"s": a.says}, clock); got != a.turn {
 					t.Errorf("step %d: got turn %t, want %t", i, got, a.turn)
 				}
 				if a.done {
-					m.Decided(Effects{Done: []string{"p"}})
+					m.ApplyEffects(Effects{Done: []string{"p"}})
 				}
 			}
 		})
@@ -120,7 +120,7 @@ func (m *model) add(name, label string, volumes ...string) {
 }
 
 // done records an act on something, and reports whether it is refused.
-func (m *model) done(d action.Decision, name string) action.Refusal {
+func (m *model) done(d action.Decision, name string) action.WriteResult {
 	word := map[string]string{
 		"Tombstone": "end", "Delete": "delete", "DeleteAttachments": "detach", "ClearVolumes": "clear",
 	}[action.Name(d.Action)]
@@ -140,23 +140,23 @@ func (m *model) turn(t *testing.T) time.Duration {
 	t.Helper()
 	for range 50 {
 		m.look.Got, m.look.Sent = m.clock, m.clock
-		m.Saw(m.look)
+		m.ApplyLook(m.look)
 		says := map[string]storage.Health{"s": m.says}
-		m.SawStorage([]Policy{m.policy}, says, m.clock)
+		m.ApplyStorage([]Policy{m.policy}, says, m.clock)
 		v := View{Now: m.clock, Look: m.look, Policies: []Policy{m.policy}, Storage: says}
 		var d action.Decision
 		var e Effects
 		for range 10 {
 			v.Memory = m.Memory
 			d, e = announced(v)
-			m.Decided(e)
+			m.ApplyEffects(e)
 			switch a := d.Action.(type) {
 			case action.ListPods:
 				v.Listed = true
 				for _, p := range m.pods {
 					p.Volumes, v.Pods = nil, append(v.Pods, p)
 				}
-				m.SawPods(v.Pods)
+				m.ApplyPods(v.Pods)
 			case action.ReadVolumes:
 				for i, p := range v.Pods {
 					same := func(q action.Pod) bool { return q.UID == p.UID }
@@ -169,7 +169,7 @@ func (m *model) turn(t *testing.T) time.Duration {
 				}
 			case action.ListAttachments:
 				v.Attached, v.Attachments = true, slices.Clone(m.atts)
-				m.SawAttachments(m.atts)
+				m.ApplyAttachments(m.atts)
 			default:
 				goto decided
 			}
@@ -177,7 +177,7 @@ func (m *model) turn(t *testing.T) time.Duration {
 		t.Fatal("reads without end")
 	decided:
 		m.told = append(m.told, d.Notes...)
-		how := map[string]action.Refusal{}
+		how := map[string]action.WriteResult{}
 		switch a := d.Action.(type) {
 		case action.Tombstone, action.Delete:
 			for _, p := range action.PodsOf(a) {
@@ -191,14 +191,14 @@ func (m *model) turn(t *testing.T) time.Duration {
 					m.pods[i].Terminal, m.pods[i].Tombstone = true, true
 				}
 			}
-			m.Wrote(a, e, how, m.clock)
+			m.ApplyWrites(a, e, how, m.clock)
 		case action.DeleteAttachments:
 			for _, a := range a.Attachments {
 				if how[a.UID] = m.done(d, a.Name); how[a.UID] == action.Accepted {
 					m.atts = slices.DeleteFunc(m.atts, func(b action.Attachment) bool { return b.UID == a.UID })
 				}
 			}
-			m.Wrote(a, e, how, m.clock)
+			m.ApplyWrites(a, e, how, m.clock)
 		case action.ClearVolumes:
 			for _, n := range m.look.InUse {
 				if !slices.Contains(a.InUse, n) {
@@ -206,7 +206,7 @@ func (m *model) turn(t *testing.T) time.Duration {
 				}
 			}
 			m.look.InUse = a.InUse
-			m.Cleared(a.InUse)
+			m.ApplyCleared(a.InUse)
 		case action.Wait:
 			return d.RequeueAfter
 		default:
@@ -511,7 +511,7 @@ func TestStorageOSHistories(t *testing.T) {
 		m.says = sick
 		m.pass(t, time.Minute)
 		for _, p := range m.pods {
-			if !p.Terminal && m.policy.names(p) && slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Driver == "csi" }) {
+			if !p.Terminal && m.policy.matchesPod(p) && slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Driver == "csi" }) {
 				t.Errorf("seed %d: %s is left", seed, p.Name)
 			}
 		}

@@ -19,35 +19,35 @@ type Limits struct {
 	Attempts int           // how often a power-off is sent through each of its devices in one turn; less than one is one
 }
 
-func (l Limits) attempts() int { return max(l.Attempts, 1) }
+func (l Limits) maxAttempts() int { return max(l.Attempts, 1) }
 
 // ErrDisagree is a verdict of levels that contradict each other. It proves nothing, however long it stands.
 var ErrDisagree = fmt.Errorf("%w: its devices disagree", providers.ErrPermanent)
 
-// verdict is what the answers say together: of one device its answer, of one level what all of them say, of several levels what the
+// verdictOf is what the answers say together: of one device its answer, of one level what all of them say, of several levels what the
 // first says that says anything, unless another gainsays it.
-func verdict(of []said) providers.Answer {
+func verdictOf(of []deviceAnswer) providers.Answer {
 	if len(of) == 0 {
 		return providers.Answer{}
 	}
 	if len(of) == 1 {
 		return of[0].answer
 	}
-	var levels []said
+	var levels []deviceAnswer
 	for _, s := range of {
 		if n := len(levels); n > 0 && levels[n-1].device.Level == s.device.Level {
 			continue // told with the first of its level
 		}
-		same := slices.DeleteFunc(slices.Clone(of), func(o said) bool { return o.device.Level != s.device.Level })
-		levels = append(levels, said{
-			device: Device{Level: s.device.Level, Feeds: !slices.ContainsFunc(same, func(o said) bool { return !o.device.Feeds })},
-			answer: together(same),
+		same := slices.DeleteFunc(slices.Clone(of), func(o deviceAnswer) bool { return o.device.Level != s.device.Level })
+		levels = append(levels, deviceAnswer{
+			device: Device{Level: s.device.Level, Feeds: !slices.ContainsFunc(same, func(o deviceAnswer) bool { return !o.device.Feeds })},
+			answer: verdictOfLevel(same),
 		})
 	}
-	out := first(levels)
+	out := verdictOfLevels(levels)
 	var raw []string
 	for _, s := range of {
-		raw = append(raw, s.device.Name+": "+word(s.answer))
+		raw = append(raw, s.device.Name+": "+answerText(s.answer))
 		if s.answer.Got.After(out.Got) {
 			out.Got = s.answer.Got
 		}
@@ -59,11 +59,11 @@ func verdict(of []said) providers.Answer {
 	return out
 }
 
-// word is what a device said, for a person.
-func word(a providers.Answer) string {
+// answerText is what a device said, for a person.
+func answerText(a providers.Answer) string {
 	switch {
 	case a.Err != nil:
-		return providers.Class(a.Err)
+		return providers.ErrorClass(a.Err)
 	case a.Raw != "":
 		return a.Raw
 	default:
@@ -71,19 +71,19 @@ func word(a providers.Answer) string {
 	}
 }
 
-// first is the verdict over levels: the first that says anything, unless one says Off and another On, which is a disagreement. Where one
+// verdictOfLevels is the verdict over levels: the first that says anything, unless one says Off and another On, which is a disagreement. Where one
 // says Off and another that the machine is changing, it is changing. On of what feeds the machine counts only while nothing else says
 // anything: a machine that was shut down has power.
-func first(levels []said) providers.Answer {
-	known := slices.DeleteFunc(slices.Clone(levels), func(s said) bool { return s.answer.State == providers.PowerUnknown })
+func verdictOfLevels(levels []deviceAnswer) providers.Answer {
+	known := slices.DeleteFunc(slices.Clone(levels), func(s deviceAnswer) bool { return s.answer.State == providers.PowerUnknown })
 	if len(known) == 0 {
 		return levels[0].answer
 	}
-	runs := slices.DeleteFunc(slices.Clone(known), func(s said) bool { return s.device.Feeds && s.answer.State == providers.PowerOn })
+	runs := slices.DeleteFunc(slices.Clone(known), func(s deviceAnswer) bool { return s.device.Feeds && s.answer.State == providers.PowerOn })
 	if len(runs) == 0 {
 		return known[0].answer
 	}
-	off, on, changing := says(runs, providers.PowerOff), says(runs, providers.PowerOn), says(runs, providers.PowerChanging)
+	off, on, changing := indexOfState(runs, providers.PowerOff), indexOfState(runs, providers.PowerOn), indexOfState(runs, providers.PowerChanging)
 	switch {
 	case off >= 0 && on >= 0:
 		out := runs[off].answer
@@ -96,35 +96,35 @@ func first(levels []said) providers.Answer {
 	}
 }
 
-// Decided reports whether the answers so far decide what the devices say together, so that the missing ones (zero
+// IsDecided reports whether the answers so far decide what the devices say together, so that the missing ones (zero
 // Answers) need not be awaited. An Off does: it grows old, and most of TTL must be left to act on it. A disagreement
 // does, because no further answer settles it. So does what a device knows of the machine itself. The On of what feeds
 // the machine does not, because another device may still say Off. On proves nothing, so nothing is lost by waiting.
 // Part of a level decides nothing either.
-func Decided(devices []Device, answers []providers.Answer) bool {
+func IsDecided(devices []Device, answers []providers.Answer) bool {
 	var a Answers
-	a.Expect(devices...)
-	a.Answered(answers...)
-	knows := func(s said) bool { return !s.device.Feeds && s.answer.State != providers.PowerUnknown }
+	a.SetDevices(devices...)
+	a.ApplyAnswers(answers...)
+	knows := func(s deviceAnswer) bool { return !s.device.Feeds && s.answer.State != providers.PowerUnknown }
 	switch a.Answer.State {
 	case providers.PowerOff:
 		return true
 	case providers.PowerOn, providers.PowerChanging:
-		return slices.ContainsFunc(a.of, knows)
+		return slices.ContainsFunc(a.lastAnswers, knows)
 	default:
-		return a.Disagree()
+		return a.HasDisagreement()
 	}
 }
 
-// says is the place of the first that says so; negative: none does.
-func says(all []said, what providers.PowerState) int {
-	return slices.IndexFunc(all, func(s said) bool { return s.answer.State == what })
+// indexOfState is the place of the first that says so; negative: none does.
+func indexOfState(all []deviceAnswer, what providers.PowerState) int {
+	return slices.IndexFunc(all, func(s deviceAnswer) bool { return s.answer.State == what })
 }
 
-// together is the verdict over one level. It was asked for when the first question was sent. It proves nothing until every device has
+// verdictOfLevel is the verdict over one level. It was asked for when the first question was sent. It proves nothing until every device has
 // answered. Off takes all of them: they speak of different parts, such as the two outlets that feed a server, so one that is off does not
 // contradict one that is on.
-func together(of []said) providers.Answer {
+func verdictOfLevel(of []deviceAnswer) providers.Answer {
 	out := of[0].answer
 	if len(of) == 1 {
 		return out
@@ -170,10 +170,10 @@ type PowerOffs struct {
 
 // tries are the power-offs through one device.
 type tries struct {
-	sent int               // in this turn of its level
-	at   providers.Instant // the last
-	err  error             // why it was not accepted
-	took bool              // one was
+	sent     int               // in this turn of its level
+	at       providers.Instant // the last
+	err      error             // why it was not accepted
+	accepted bool              // one was
 }
 
 // Move is what to do next about a power-off.
@@ -194,8 +194,8 @@ type level struct {
 	never  bool // one of them refuses for good
 }
 
-// levels are those of the devices, in their order.
-func (p PowerOffs) levels(devices []Device) []level {
+// levelsOf are those of the devices, in their order.
+func (p PowerOffs) levelsOf(devices []Device) []level {
 	var out []level
 	for i, d := range devices {
 		if n := len(out); n == 0 || out[n-1].number != d.Level {
@@ -204,35 +204,35 @@ func (p PowerOffs) levels(devices []Device) []level {
 		l := &out[len(out)-1]
 		l.places = append(l.places, i)
 		l.may = l.may && d.NoPower == ""
-		l.never = l.never || refusedForGood(p.tried[d.Name].err)
+		l.never = l.never || isPermanentRefusal(p.tried[d.Name].err)
 	}
 	return out
 }
 
 // SameLevel returns the devices of the level to which the device at that place belongs, in their order.
-func SameLevel(devices []Device, place int) []taint.Speaker {
-	var out []taint.Speaker
+func SameLevel(devices []Device, place int) []taint.DeviceRef {
+	var out []taint.DeviceRef
 	for _, d := range devices {
 		if d.Level == devices[place].Level {
-			out = append(out, d.speaker())
+			out = append(out, d.toSpeaker())
 		}
 	}
 	return out
 }
 
-// Powerable reports whether the machine may be powered off by one of the levels.
-func Powerable(devices []Device) bool {
-	return slices.ContainsFunc(PowerOffs{}.levels(devices), func(l level) bool { return l.may })
+// CanPowerOff reports whether the machine may be powered off by one of the levels.
+func CanPowerOff(devices []Device) bool {
+	return slices.ContainsFunc(PowerOffs{}.levelsOf(devices), func(l level) bool { return l.may })
 }
 
-// Exhausted reports that no level would take another power-off: in each a device refused for good, and the last that was asked, too.
-func (p PowerOffs) Exhausted(devices []Device) bool {
-	return refusedForGood(p.LastErr) &&
-		!slices.ContainsFunc(p.levels(devices), func(l level) bool { return l.may && !l.never })
+// IsExhausted reports that no level would take another power-off: in each a device refused for good, and the last that was asked, too.
+func (p PowerOffs) IsExhausted(devices []Device) bool {
+	return isPermanentRefusal(p.LastErr) &&
+		!slices.ContainsFunc(p.levelsOf(devices), func(l level) bool { return l.may && !l.never })
 }
 
-// Sent folds in that a power-off was sent at that time by a move, and how the device took it.
-func (p *PowerOffs) Sent(at providers.Instant, devices []Device, m Move, err error) {
+// ApplySent folds in that a power-off was sent at that time by a move, and how the device took it.
+func (p *PowerOffs) ApplySent(at providers.Instant, devices []Device, m Move, err error) {
 	if m.Device >= len(devices) {
 		return
 	}
@@ -245,7 +245,7 @@ func (p *PowerOffs) Sent(at providers.Instant, devices []Device, m Move, err err
 		switch {
 		case p.LastSent.IsZero():
 			p.start = d.Level
-		case p.anew(p.levels(devices), d.Level):
+		case p.startsRound(p.levelsOf(devices), d.Level):
 			if p.round++; p.LastErr != nil {
 				p.refused++
 			}
@@ -256,7 +256,7 @@ func (p *PowerOffs) Sent(at providers.Instant, devices []Device, m Move, err err
 			tried[name] = t
 		}
 	}
-	tried[d.Name] = tries{tried[d.Name].sent + 1, at, err, tried[d.Name].took || err == nil}
+	tried[d.Name] = tries{tried[d.Name].sent + 1, at, err, tried[d.Name].accepted || err == nil}
 	p.LastSent, p.LastErr, p.tried = at, err, tried
 	if err == nil {
 		p.refused = 0
@@ -267,17 +267,17 @@ func (p *PowerOffs) Sent(at providers.Instant, devices []Device, m Move, err err
 // may have been a yes.
 func (p PowerOffs) MayHaveAccepted(name string) bool {
 	t, sent := p.tried[name]
-	return sent && (t.took || !refusedForGood(t.err))
+	return sent && (t.accepted || !isPermanentRefusal(t.err))
 }
 
-// Took are the devices that power-offs were sent through and that may have taken them, in their order; nil where none is known to have.
-func (p PowerOffs) Took(devices []Device) []taint.Speaker {
-	var out []taint.Speaker
+// AcceptedBy are the devices that power-offs were sent through and that may have taken them, in their order; nil where none is known to have.
+func (p PowerOffs) AcceptedBy(devices []Device) []taint.DeviceRef {
+	var out []taint.DeviceRef
 	took := false
 	for _, d := range devices {
 		if p.MayHaveAccepted(d.Name) {
-			took = took || p.tried[d.Name].took
-			out = append(out, d.speaker())
+			took = took || p.tried[d.Name].accepted
+			out = append(out, d.toSpeaker())
 		}
 	}
 	if !took {
@@ -286,66 +286,66 @@ func (p PowerOffs) Took(devices []Device) []taint.Speaker {
 	return out
 }
 
-// Overdue reports that the level whose turn it is has had its time, and another would take the power-off.
-func (p PowerOffs) Overdue(now providers.Instant, devices []Device, a Answers) bool {
+// IsOverdue reports that the level whose turn it is has had its time, and another would take the power-off.
+func (p PowerOffs) IsOverdue(now providers.Instant, devices []Device, a Answers) bool {
 	if p.LastSent.IsZero() {
 		return false
 	}
-	all := p.levels(devices)
+	all := p.levelsOf(devices)
 	i := slices.IndexFunc(all, func(l level) bool { return l.number == p.level })
 	if i < 0 || all[i].limits.Timeout <= 0 || now.Sub(p.began) < all[i].limits.Timeout {
 		return false
 	}
-	next, ok := p.after(all, i, a)
+	next, ok := p.nextLevel(all, i, a)
 	return ok && next != i
 }
 
-// Next says what to do next to get the machine off, of a fence whose power-off was announced then. The levels have their turns in order,
+// NextMove says what to do next to get the machine off, of a fence whose power-off was announced then. The levels have their turns in order,
 // the first one that answers first. A level sends a power-off through each of its devices that does not say Off, one after the other, and
 // gives way where one of them refuses for good, where its attempts are used up, or after its deadline. After the last the first begins
 // anew, until whoever asks gives up.
-func (p PowerOffs) Next(now, announced providers.Instant, devices []Device, a Answers) Move {
-	all := p.levels(devices)
+func (p PowerOffs) NextMove(now, announced providers.Instant, devices []Device, a Answers) Move {
+	all := p.levelsOf(devices)
 	switch {
 	case len(all) == 0:
 		return Move{Wait: EffectAfter}
 	case p.LastSent.IsZero():
-		i := p.first(all, a)
+		i := p.firstLevel(all, a)
 		if wait := all[i].limits.Delay - now.Sub(announced); wait > 0 {
 			return Move{Wait: wait}
 		}
-		return Move{Device: all[i].send(a), Turn: true}
+		return Move{Device: all[i].placeToSend(a), Turn: true}
 	}
 	i := slices.IndexFunc(all, func(l level) bool { return l.number == p.level })
 	if i < 0 { // the configuration changed meanwhile
-		return Move{Device: all[p.first(all, a)].send(a), Turn: true}
+		return Move{Device: all[p.firstLevel(all, a)].placeToSend(a), Turn: true}
 	}
-	why, over := p.over(now, all[i], devices, a)
+	why, over := p.endOfTurn(now, all[i], devices, a)
 	if why == "" {
-		return p.within(now, all[i], devices, a)
+		return p.moveInLevel(now, all[i], devices, a)
 	}
-	next, ok := p.after(all, i, a)
+	next, ok := p.nextLevel(all, i, a)
 	if !ok {
 		return Move{Wait: EffectAfter, Err: p.LastErr}
 	}
 	due := over
-	if anew := p.anew(all, all[next].number); anew && p.LastErr != nil {
-		due = p.LastSent.Add(backoff(p.refused + 1))
-	} else if !anew && p.round == 0 {
+	if newRound := p.startsRound(all, all[next].number); newRound && p.LastErr != nil {
+		due = p.LastSent.Add(backoffFor(p.refused + 1))
+	} else if !newRound && p.round == 0 {
 		due = over.Add(all[next].limits.Delay)
 	}
 	if wait := due.Sub(now); wait > 0 {
 		return Move{Wait: wait, Err: p.LastErr}
 	}
-	m := Move{Device: all[next].send(a), Turn: true}
+	m := Move{Device: all[next].placeToSend(a), Turn: true}
 	if next != i {
 		m.Why = why
 	}
 	return m
 }
 
-// anew reports that with the turn of the level of that number another round begins.
-func (p PowerOffs) anew(all []level, number int) bool {
+// startsRound reports that with the turn of the level of that number another round begins.
+func (p PowerOffs) startsRound(all []level, number int) bool {
 	since := func(number int) int { // how many levels after the one that had the first turn
 		at := func(number int) int {
 			return slices.IndexFunc(all, func(l level) bool { return l.number == number })
@@ -355,8 +355,8 @@ func (p PowerOffs) anew(all []level, number int) bool {
 	return since(number) <= since(p.level)
 }
 
-// first is the level to begin with: the first whose devices all answer.
-func (p PowerOffs) first(all []level, a Answers) int {
+// firstLevel is the level to begin with: the first whose devices all answer.
+func (p PowerOffs) firstLevel(all []level, a Answers) int {
 	silent := func(i int) bool { return a.State(i) == providers.PowerUnknown }
 	if i := slices.IndexFunc(all, func(l level) bool { return l.may && !slices.ContainsFunc(l.places, silent) }); i >= 0 {
 		return i
@@ -364,42 +364,42 @@ func (p PowerOffs) first(all []level, a Answers) int {
 	return max(slices.IndexFunc(all, func(l level) bool { return l.may }), 0)
 }
 
-// after is the level that has its turn after that one, which may be itself: one that would take a power-off, and is not off already.
-func (p PowerOffs) after(all []level, i int, a Answers) (next int, ok bool) {
+// nextLevel is the level that has its turn after that one, which may be itself: one that would take a power-off, and is not off already.
+func (p PowerOffs) nextLevel(all []level, i int, a Answers) (next int, ok bool) {
 	for n := range len(all) {
 		next = (i + 1 + n) % len(all)
-		if l := all[next]; l.may && !l.never && !l.off(a) {
+		if l := all[next]; l.may && !l.never && !l.isOff(a) {
 			return next, true
 		}
 	}
 	return i, false
 }
 
-// off reports that all devices of the level say Off.
-func (l level) off(a Answers) bool {
+// isOff reports that all devices of the level say Off.
+func (l level) isOff(a Answers) bool {
 	return !slices.ContainsFunc(l.places, func(i int) bool { return a.State(i) != providers.PowerOff })
 }
 
-// send is the place of the first device of the level that does not say Off.
-func (l level) send(a Answers) int {
+// placeToSend is the place of the first device of the level that does not say Off.
+func (l level) placeToSend(a Answers) int {
 	if i := slices.IndexFunc(l.places, func(i int) bool { return a.State(i) != providers.PowerOff }); i >= 0 {
 		return l.places[i]
 	}
 	return l.places[0]
 }
 
-// over says why and when the turn of a level was over; "" if it is not. A device that is changing has taken its power-off, which only the
+// endOfTurn says why and when the turn of a level was over; "" if it is not. A device that is changing has taken its power-off, which only the
 // deadline ends.
-func (p PowerOffs) over(
+func (p PowerOffs) endOfTurn(
 	now providers.Instant, l level, devices []Device, a Answers,
 ) (why string, at providers.Instant) {
 	for _, i := range l.places {
 		t, name := p.tried[devices[i].Name], devices[i].Name
 		switch {
 		case a.State(i) == providers.PowerOff:
-		case refusedForGood(t.err):
+		case isPermanentRefusal(t.err):
 			return name + " refuses the power-off for good", t.at
-		case t.sent < l.limits.attempts():
+		case t.sent < l.limits.maxAttempts():
 		case t.err != nil:
 			return name + " did not accept it", t.at
 		case now.Sub(t.at) >= EffectAfter && a.State(i) != providers.PowerChanging:
@@ -412,8 +412,8 @@ func (p PowerOffs) over(
 	return "", providers.Instant{}
 }
 
-// within is the next move of the level whose turn it is.
-func (p PowerOffs) within(now providers.Instant, l level, devices []Device, a Answers) Move {
+// moveInLevel is the next move of the level whose turn it is.
+func (p PowerOffs) moveInLevel(now providers.Instant, l level, devices []Device, a Answers) Move {
 	m := Move{Wait: EffectAfter}
 	for _, i := range l.places {
 		t := p.tried[devices[i].Name]
@@ -423,11 +423,11 @@ func (p PowerOffs) within(now providers.Instant, l level, devices []Device, a An
 			continue
 		case t.sent == 0: // others follow at once: all of them are off before any is turned on again
 		case t.err != nil:
-			wait = t.at.Add(backoff(t.sent)).Sub(now)
+			wait = t.at.Add(backoffFor(t.sent)).Sub(now)
 		default:
 			wait = t.at.Add(EffectAfter).Sub(now)
 		}
-		if a.State(i) == providers.PowerChanging && t.sent > 0 || t.err == nil && t.sent >= l.limits.attempts() {
+		if a.State(i) == providers.PowerChanging && t.sent > 0 || t.err == nil && t.sent >= l.limits.maxAttempts() {
 			continue
 		}
 		if wait <= 0 {
@@ -440,11 +440,11 @@ func (p PowerOffs) within(now providers.Instant, l level, devices []Device, a An
 	return m
 }
 
-// backoff is how long to wait after so many refusals: one second, doubled with each, 10 s at most.
-func backoff(n int) time.Duration { return min(time.Second<<min(max(n-1, 0), 6), EffectAfter) }
+// backoffFor is how long to wait after so many refusals: one second, doubled with each, 10 s at most.
+func backoffFor(n int) time.Duration { return min(time.Second<<min(max(n-1, 0), 6), EffectAfter) }
 
-// refusedForGood reports a power-off that sending again does not cure: the device has none, or not for us, or is another machine's.
-func refusedForGood(err error) bool {
+// isPermanentRefusal reports a power-off that sending again does not cure: the device has none, or not for us, or is another machine's.
+func isPermanentRefusal(err error) bool {
 	for _, class := range []error{providers.ErrPermanent, providers.ErrDenied, providers.ErrNotFound, providers.ErrIdentity, providers.ErrUntrusted} {
 		if errors.Is(err, class) {
 			return true

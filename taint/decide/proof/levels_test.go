@@ -50,12 +50,12 @@ func drama(levels [][]habit, limits []Limits, deadline time.Duration) string {
 	var out strings.Builder
 	for now := announced; now.Sub(announced) < deadline; {
 		var a Answers
-		a.Expect(devices...)
+		a.SetDevices(devices...)
 		var say []providers.Answer
 		for _, s := range state {
 			say = append(say, providers.Answer{Observation: providers.Observation{State: s, At: now}, Got: now})
 		}
-		a.Answered(say...)
+		a.ApplyAnswers(say...)
 		for l := range levels {
 			all := true
 			for i, d := range devices {
@@ -65,10 +65,10 @@ func drama(levels [][]habit, limits []Limits, deadline time.Duration) string {
 				return strings.TrimSpace(fmt.Sprintf("%s off %s", out.String(), now.Sub(announced)))
 			}
 		}
-		if p.Exhausted(devices) {
+		if p.IsExhausted(devices) {
 			return out.String() + " exhausted"
 		}
-		m := p.Next(now, announced, devices, a)
+		m := p.NextMove(now, announced, devices, a)
 		if m.Wait > 0 {
 			now = now.Add(min(m.Wait, 250*time.Millisecond))
 			continue
@@ -91,7 +91,7 @@ func drama(levels [][]habit, limits []Limits, deadline time.Duration) string {
 		case never:
 			err = providers.ErrPermanent
 		}
-		p.Sent(now, devices, m, err)
+		p.ApplySent(now, devices, m, err)
 	}
 	return out.String() + " failed"
 }
@@ -151,15 +151,15 @@ func TestOverdue(t *testing.T) {
 	two := []Device{{Name: "a", Limits: Limits{Timeout: 5 * time.Second}}, {Name: "b", Level: 1}}
 	half := []Device{two[0], {Name: "b", Level: 1}, {Name: "c", Level: 1}}
 	var silent, offBeside, oneOff, bothOff Answers
-	silent.Expect(two...)
-	oneOff.Expect(half...)
-	oneOff.Answered(answer(unknown, 0), answer(off, 0), answer(on, 0))
-	bothOff.Expect(half...)
-	bothOff.Answered(answer(unknown, 0), answer(off, 0), answer(off, 0))
-	offBeside.Expect(two...)
-	offBeside.Answered(answer(unknown, 0), answer(off, 0))
+	silent.SetDevices(two...)
+	oneOff.SetDevices(half...)
+	oneOff.ApplyAnswers(answer(unknown, 0), answer(off, 0), answer(on, 0))
+	bothOff.SetDevices(half...)
+	bothOff.ApplyAnswers(answer(unknown, 0), answer(off, 0), answer(off, 0))
+	offBeside.SetDevices(two...)
+	offBeside.ApplyAnswers(answer(unknown, 0), answer(off, 0))
 	sent := func(devices []Device, err error) (p PowerOffs) {
-		p.Sent(now, devices, Move{Turn: true}, err)
+		p.ApplySent(now, devices, Move{Turn: true}, err)
 		return p
 	}
 	for _, tc := range []struct {
@@ -180,7 +180,7 @@ func TestOverdue(t *testing.T) {
 		{"over, and the other's power must not be touched", sent(two, nil), []Device{two[0], {Name: "b", Level: 1, NoPower: "no"}}, silent, 5 * time.Second, false},
 		{"no limit", sent(two[1:], nil), []Device{{Name: "c"}, two[1]}, silent, time.Hour, false},
 	} {
-		if got := tc.p.Overdue(now.Add(tc.at), tc.devices, tc.a); got != tc.want {
+		if got := tc.p.IsOverdue(now.Add(tc.at), tc.devices, tc.a); got != tc.want {
 			t.Errorf("%s: got %v", tc.name, got)
 		}
 	}
@@ -208,9 +208,9 @@ func TestRefusedForGood(t *testing.T) {
 		}
 		ds := devices(0)
 		var p PowerOffs
-		p.Sent(now, ds, Move{Turn: true}, err)
-		if got := refusedForGood(err); got != tc.want || p.Exhausted(ds) != tc.want {
-			t.Errorf("%v: got %t, exhausted %t, want %t", err, got, p.Exhausted(ds), tc.want)
+		p.ApplySent(now, ds, Move{Turn: true}, err)
+		if got := isPermanentRefusal(err); got != tc.want || p.IsExhausted(ds) != tc.want {
+			t.Errorf("%v: got %t, exhausted %t, want %t", err, got, p.IsExhausted(ds), tc.want)
 		}
 	}
 }
@@ -219,25 +219,25 @@ func TestRefusedForGood(t *testing.T) {
 func TestPowerOffsAreValues(t *testing.T) {
 	ds := devices(0, 1)
 	var p, none PowerOffs
-	p.Sent(now, ds, Move{Turn: true}, providers.ErrDenied)
+	p.ApplySent(now, ds, Move{Turn: true}, providers.ErrDenied)
 	before := p
-	p.Sent(now, ds, Move{Device: 1, Turn: true}, providers.ErrDenied)
-	if !p.Exhausted(ds) || before.Exhausted(ds) || none.Exhausted(ds) {
+	p.ApplySent(now, ds, Move{Device: 1, Turn: true}, providers.ErrDenied)
+	if !p.IsExhausted(ds) || before.IsExhausted(ds) || none.IsExhausted(ds) {
 		t.Error("a copy was changed, or what was refused is forgotten")
 	}
 	var a Answers
-	a.Expect(ds[:1]...)
-	if m := p.Next(now, now, []Device{{Name: "new", Level: 7}}, a); m.Wait != 0 || m.Device != 0 || !m.Turn {
+	a.SetDevices(ds[:1]...)
+	if m := p.NextMove(now, now, []Device{{Name: "new", Level: 7}}, a); m.Wait != 0 || m.Device != 0 || !m.Turn {
 		t.Errorf("another device since: got %+v, want it tried", m)
 	}
-	if m := p.Next(now, now, nil, Answers{}); m.Wait == 0 {
+	if m := p.NextMove(now, now, nil, Answers{}); m.Wait == 0 {
 		t.Errorf("no device: got %+v", m)
 	}
-	p.Sent(now, nil, Move{}, nil)
-	if diff := cmp.Diff(true, p.Exhausted(ds)); diff != "" {
+	p.ApplySent(now, nil, Move{}, nil)
+	if diff := cmp.Diff(true, p.IsExhausted(ds)); diff != "" {
 		t.Error("a power-off through a device that is gone counts")
 	}
-	if Powerable([]Device{{NoPower: "no"}, {Level: 1}, {Level: 1, NoPower: "no"}}) || !Powerable([]Device{{NoPower: "no"}, {Level: 1}}) {
+	if CanPowerOff([]Device{{NoPower: "no"}, {Level: 1}, {Level: 1, NoPower: "no"}}) || !CanPowerOff([]Device{{NoPower: "no"}, {Level: 1}}) {
 		t.Error("a level is powered off only through all of its devices")
 	}
 }

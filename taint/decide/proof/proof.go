@@ -49,71 +49,71 @@ type Device struct {
 	Feeds   bool          // it gives the machine power (providers.Feeder): its On does not say that the machine runs
 }
 
-// Recorded names the first device, and what it is asked about, for a record; "" and nil where there is none.
-func Recorded(devices []Device) (string, *taint.Machine) {
+// RecordedDevice names the first device, and what it is asked about, for a record; "" and nil where there is none.
+func RecordedDevice(devices []Device) (string, *taint.Machine) {
 	if len(devices) == 0 {
 		return "", nil
 	}
-	return devices[0].Name, devices[0].Machine.Recorded()
+	return devices[0].Name, devices[0].Machine.OrNil()
 }
 
-// Speakers are the devices as a record names them.
-func Speakers(devices []Device) []taint.Speaker {
-	var out []taint.Speaker
+// SpeakersOf are the devices as a record names them.
+func SpeakersOf(devices []Device) []taint.DeviceRef {
+	var out []taint.DeviceRef
 	for _, d := range devices {
-		out = append(out, d.speaker())
+		out = append(out, d.toSpeaker())
 	}
 	return out
 }
 
-func (d Device) speaker() taint.Speaker {
-	return taint.Speaker{Device: d.Name, Machine: d.Machine.Recorded()}
+func (d Device) toSpeaker() taint.DeviceRef {
+	return taint.DeviceRef{Device: d.Name, Machine: d.Machine.OrNil()}
 }
 
 // Answers are the last ones of a machine's devices. The zero value has no device.
 type Answers struct {
-	Answer providers.Answer // the verdict: what all devices say together; zero: they were not asked
-	Misses int              // verdicts in a row that were neither On nor Off
-	of     []said           // in the order of Expect
+	Answer      providers.Answer // the verdict: what all devices say together; zero: they were not asked
+	Misses      int              // verdicts in a row that were neither On nor Off
+	lastAnswers []deviceAnswer   // in the order of SetDevices
 }
 
-type said struct {
+type deviceAnswer struct {
 	device Device
 	answer providers.Answer // the last; zero: not asked
 	off    providers.Answer // its last Off in this fence, or in this life of the node before it; zero: none
 }
 
-// Expect names the devices that speak for the machine, in their order. What others said is forgotten, and with other devices they are
+// SetDevices names the devices that speak for the machine, in their order. What others said is forgotten, and with other devices they are
 // all to be asked again.
-func (a *Answers) Expect(devices ...Device) {
-	if slices.EqualFunc(a.of, devices, func(s said, d Device) bool { return s.device == d }) {
+func (a *Answers) SetDevices(devices ...Device) {
+	if slices.EqualFunc(a.lastAnswers, devices, func(s deviceAnswer, d Device) bool { return s.device == d }) {
 		return
 	}
-	of := make([]said, len(devices)) // an Answers that was copied keeps its own
+	of := make([]deviceAnswer, len(devices)) // an Answers that was copied keeps its own
 	for i, d := range devices {
 		of[i].device = d
-		if j := slices.IndexFunc(a.of, func(s said) bool { return s.device.Name == d.Name }); j >= 0 {
-			of[i].off = a.of[j].off
+		if j := slices.IndexFunc(a.lastAnswers, func(s deviceAnswer) bool { return s.device.Name == d.Name }); j >= 0 {
+			of[i].off = a.lastAnswers[j].off
 		}
 	}
-	a.of, a.Answer = of, providers.Answer{}
+	a.lastAnswers, a.Answer = of, providers.Answer{}
 }
 
-// Answered folds in what the devices said when they were asked, all at once: one answer of each, in the order of Expect. A device
+// ApplyAnswers folds in what the devices said when they were asked, all at once: one answer of each, in the order of SetDevices. A device
 // without an answer has said nothing.
-func (a *Answers) Answered(answers ...providers.Answer) {
-	of := slices.Clone(a.of)
+func (a *Answers) ApplyAnswers(answers ...providers.Answer) {
+	of := slices.Clone(a.lastAnswers)
 	for i := range of {
 		of[i].answer = providers.Answer{}
 		if i < len(answers) {
-			of[i].answer = counted(answers[i])
+			of[i].answer = withoutStaleOff(answers[i])
 		}
 		if of[i].answer.State == providers.PowerOff {
 			of[i].off = of[i].answer
 		}
 	}
-	a.of = of
-	a.Answer = verdict(of)
+	a.lastAnswers = of
+	a.Answer = verdictOf(of)
 	switch a.Answer.State {
 	case providers.PowerOn, providers.PowerOff:
 		a.Misses = 0
@@ -122,35 +122,35 @@ func (a *Answers) Answered(answers ...providers.Answer) {
 	}
 }
 
-// Anew forgets how often nothing was learned, and who said Off: another fence, or another life of the node, begins.
-func (a *Answers) Anew() {
-	a.Misses, a.of = 0, slices.Clone(a.of)
-	for i := range a.of {
-		a.of[i].off = providers.Answer{}
+// ResetHistory forgets how often nothing was learned, and who said Off: another fence, or another life of the node, begins.
+func (a *Answers) ResetHistory() {
+	a.Misses, a.lastAnswers = 0, slices.Clone(a.lastAnswers)
+	for i := range a.lastAnswers {
+		a.lastAnswers[i].off = providers.Answer{}
 	}
 }
 
-// Disagree reports that the devices contradict each other: one says Off, another On.
-func (a Answers) Disagree() bool { return errors.Is(a.Answer.Err, ErrDisagree) }
+// HasDisagreement reports that the devices contradict each other: one says Off, another On.
+func (a Answers) HasDisagreement() bool { return errors.Is(a.Answer.Err, ErrDisagree) }
 
-// Runs reports that the machine runs, as far as its devices can tell: what feeds it says so only where nothing else speaks for it.
-func (a Answers) Runs() bool {
-	runs := func(s said) bool { return !s.device.Feeds && s.answer.State == providers.PowerOn }
-	other := func(s said) bool { return !s.device.Feeds }
-	return a.Answer.State == providers.PowerOn && (slices.ContainsFunc(a.of, runs) || !slices.ContainsFunc(a.of, other))
+// IsRunning reports that the machine runs, as far as its devices can tell: what feeds it says so only where nothing else speaks for it.
+func (a Answers) IsRunning() bool {
+	runs := func(s deviceAnswer) bool { return !s.device.Feeds && s.answer.State == providers.PowerOn }
+	other := func(s deviceAnswer) bool { return !s.device.Feeds }
+	return a.Answer.State == providers.PowerOn && (slices.ContainsFunc(a.lastAnswers, runs) || !slices.ContainsFunc(a.lastAnswers, other))
 }
 
 // State is what the device at that place said last; PowerUnknown if it has not answered.
 func (a Answers) State(device int) providers.PowerState {
-	if device >= len(a.of) {
+	if device >= len(a.lastAnswers) {
 		return providers.PowerUnknown
 	}
-	return a.of[device].answer.State
+	return a.lastAnswers[device].answer.State
 }
 
-// Run is the machine's run, and the device that tells it: the first that tells one. "" where boot ids tell boots apart.
-func (a Answers) Run() (run, by string) {
-	for _, s := range a.of {
+// MachineRun is the machine's run, and the device that tells it: the first that tells one. "" where boot ids tell boots apart.
+func (a Answers) MachineRun() (run, by string) {
+	for _, s := range a.lastAnswers {
 		if s.answer.Run != "" {
 			return s.answer.Run, s.device.Name
 		}
@@ -161,8 +161,8 @@ func (a Answers) Run() (run, by string) {
 // RunNow is the machine's run as the device tells it that told the record's: the runs of two devices cannot be compared. It is "" where
 // that does not answer. What it says is its own word: a device that invents a start is not caught.
 func (a Answers) RunNow(r *taint.Record) string {
-	for _, s := range a.of {
-		if s.device.Name == r.RunBy || r.RunBy == "" && len(a.of) == 1 { // a record of an older version had one device
+	for _, s := range a.lastAnswers {
+		if s.device.Name == r.RunBy || r.RunBy == "" && len(a.lastAnswers) == 1 { // a record of an older version had one device
 			return s.answer.Run
 		}
 	}
@@ -172,29 +172,29 @@ func (a Answers) RunNow(r *taint.Record) string {
 // Evidence are the answers as a record's evidence, one of each device.
 func (a Answers) Evidence() []taint.Evidence {
 	var out []taint.Evidence
-	for _, s := range a.of {
-		out = append(out, a.evidence(s, s.answer))
+	for _, s := range a.lastAnswers {
+		out = append(out, a.deviceEvidence(s, s.answer))
 	}
 	return out
 }
 
-// Offs are the devices' last Offs, as a record's evidence, of those that the record does not have saying Off: what proves in the middle
+// OffEvidence are the devices' last OffEvidence, as a record's evidence, of those that the record does not have saying Off: what proves in the middle
 // of an eviction need not be what proved its beginning. Only where there are several devices: one alone is the record's.
-func (a Answers) Offs(r *taint.Record) []taint.Evidence {
+func (a Answers) OffEvidence(r *taint.Record) []taint.Evidence {
 	var out []taint.Evidence
-	for _, s := range a.of {
-		e := a.evidence(s, s.off)
-		if len(a.of) > 1 && !s.off.Got.IsZero() && !r.HasOff(e.From) {
+	for _, s := range a.lastAnswers {
+		e := a.deviceEvidence(s, s.off)
+		if len(a.lastAnswers) > 1 && !s.off.Got.IsZero() && !r.HasOff(e.From) {
 			out = append(out, e)
 		}
 	}
 	return out
 }
 
-// evidence names the device where there are several; one alone stands in the record already.
-func (a Answers) evidence(s said, answer providers.Answer) taint.Evidence {
-	e := evidence(answer)
-	if len(a.of) > 1 {
+// deviceEvidence names the device where there are several; one alone stands in the record already.
+func (a Answers) deviceEvidence(s deviceAnswer, answer providers.Answer) taint.Evidence {
+	e := evidenceOf(answer)
+	if len(a.lastAnswers) > 1 {
 		e.From = s.device.Name
 	}
 	return e
@@ -205,9 +205,9 @@ func (a Answers) Backoff() time.Duration {
 	return min(time.Second<<min(max(a.Misses-1, 0), 6), 30*time.Second)
 }
 
-// counted returns the answer as it counts: an Off that was on its way for longer than TTL proves nothing when it arrives, so it is a
+// withoutStaleOff returns the answer as it counts: an Off that was on its way for longer than TTL proves nothing when it arrives, so it is a
 // miss. Taken for an Off it would be asked for again at once and for ever.
-func counted(a providers.Answer) providers.Answer {
+func withoutStaleOff(a providers.Answer) providers.Answer {
 	if took := a.At.Age(a.Got); a.State == providers.PowerOff && took > TTL {
 		a.State, a.Err = providers.PowerUnknown, fmt.Errorf("%w: Off after %s", providers.ErrStale, took)
 	}
@@ -217,33 +217,33 @@ func counted(a providers.Answer) providers.Answer {
 // ErrDistrusted takes an Off from a device that lied once.
 var ErrDistrusted = fmt.Errorf("%w: the device said Off of a machine that was on", providers.ErrPermanent)
 
-// Distrusted returns the answer of a device that is not to be believed: its Off is none.
-func Distrusted(a providers.Answer) providers.Answer {
+// WithoutOff returns the answer of a device that is not to be believed: its Off is none.
+func WithoutOff(a providers.Answer) providers.Answer {
 	if a.State == providers.PowerOff {
 		a.State, a.Err = providers.PowerUnknown, ErrDistrusted
 	}
 	return a
 }
 
-// NeverOff reports that the machine of the record's fence, which its device called Off, never was: its node is Ready, with a heartbeat,
+// WasNeverOff reports that the machine of the record's fence, which its device called Off, never was: its node is Ready, with a heartbeat,
 // under the boot id that it had, and boot ids tell its boots apart. A person's fence has no device to blame.
-func NeverOff(l taint.Look, r *taint.Record) bool { return sameBoot(l, r) && r.Run == "" }
+func WasNeverOff(l taint.Look, r *taint.Record) bool { return isSameBoot(l, r) && r.Run == "" }
 
-// Unexplained reports a node that is back under the boot id that it had, where that alone proves nothing: it is its host's. Its device
+// NeedsExplanation reports a node that is back under the boot id that it had, where that alone proves nothing: it is its host's. Its device
 // told which run of the machine ended, so it is asked which one goes on: Answers.RunNow.
-func Unexplained(l taint.Look, r *taint.Record) bool {
-	return sameBoot(l, r) && r.Run != "" && r.Restart == ""
+func NeedsExplanation(l taint.Look, r *taint.Record) bool {
+	return isSameBoot(l, r) && r.Run != "" && r.Restart == ""
 }
 
-func sameBoot(l taint.Look, r *taint.Record) bool {
-	return !r.Vouched() && l.IsReady() && r.NodeUID == l.UID && r.BootID != "" && r.BootID == l.BootID && r.LeaseRV != l.LeaseRV
+func isSameBoot(l taint.Look, r *taint.Record) bool {
+	return !r.IsVouchedFor() && l.IsReady() && r.NodeUID == l.UID && r.BootID != "" && r.BootID == l.BootID && r.LeaseRV != l.LeaseRV
 }
 
-// evidence writes an answer as a record's evidence.
-func evidence(a providers.Answer) taint.Evidence {
+// evidenceOf writes an answer as a record's evidence.
+func evidenceOf(a providers.Answer) taint.Evidence {
 	raw := a.Raw
 	if a.Err != nil {
-		raw = providers.Class(a.Err) // never the error's text: it may hold what a log must not
+		raw = providers.ErrorClass(a.Err) // never the error's text: it may hold what a log must not
 	}
 	return taint.Evidence{At: a.At.Wall, From: a.By, State: a.State.String(), Raw: raw, SystemUUID: a.SystemUUID}
 }

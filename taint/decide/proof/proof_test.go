@@ -78,12 +78,12 @@ func TestDecided(t *testing.T) {
 					said[i] = answer(s, time.Second)
 				}
 			}
-			if got := Decided(tt.of, said); got != tt.want {
+			if got := IsDecided(tt.of, said); got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
 	}
-	if late := answer(off, TTL+1); Decided(devices(0, 1), []providers.Answer{late, {}}) {
+	if late := answer(off, TTL+1); IsDecided(devices(0, 1), []providers.Answer{late, {}}) {
 		t.Error("an Off that was too long on its way decides")
 	}
 }
@@ -148,7 +148,7 @@ func TestVerdict(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var a Answers
-			a.Expect(tt.of...)
+			a.SetDevices(tt.of...)
 			if !a.Answer.Got.IsZero() || a.State(0) != unknown || a.State(7) != unknown {
 				t.Error("nobody was asked, and there is an answer")
 			}
@@ -158,9 +158,9 @@ func TestVerdict(t *testing.T) {
 				one.At, one.Got = one.At.Add(time.Duration(i)*time.Millisecond), one.Got.Add(time.Duration(i+1)*100*time.Millisecond)
 				said = append(said, one)
 			}
-			a.Answered(said...)
+			a.ApplyAnswers(said...)
 			v := a.Answer
-			if v.State != tt.want || a.Disagree() != tt.odds || (v.Err != nil) != tt.odds {
+			if v.State != tt.want || a.HasDisagreement() != tt.odds || (v.Err != nil) != tt.odds {
 				t.Errorf("got %s, %v, want %s, a disagreement: %v", v.State, v.Err, tt.want, tt.odds)
 			}
 			if last := said[len(said)-1].Got; !v.Got.Equal(last) {
@@ -205,8 +205,8 @@ func TestVerdictIsAsOldAsItsAnswer(t *testing.T) {
 		{"of one level the oldest", devices(0, 0), []providers.Answer{young, old}, old.At},
 	} {
 		var a Answers
-		a.Expect(tt.of...)
-		if a.Answered(tt.say...); !a.Answer.At.Equal(tt.want) || !a.Answer.Got.Equal(young.Got) {
+		a.SetDevices(tt.of...)
+		if a.ApplyAnswers(tt.say...); !a.Answer.At.Equal(tt.want) || !a.Answer.Got.Equal(young.Got) {
 			t.Errorf("%s: asked at %s, there at %s", tt.name, a.Answer.At, a.Answer.Got)
 		}
 	}
@@ -215,14 +215,14 @@ func TestVerdictIsAsOldAsItsAnswer(t *testing.T) {
 // Other devices speak for the machine: what those said that are gone does not count, and neither does what was asked of fewer.
 func TestExpect(t *testing.T) {
 	var a Answers
-	a.Expect(devices(0)...)
-	a.Answered(answer(off, 0))
-	a.Expect(devices(0)...)
+	a.SetDevices(devices(0)...)
+	a.ApplyAnswers(answer(off, 0))
+	a.SetDevices(devices(0)...)
 	if a.Answer.State != off {
 		t.Error("the same devices: the answer is forgotten")
 	}
 	before := a
-	a.Expect(devices(0, 1)...)
+	a.SetDevices(devices(0, 1)...)
 	if !a.Answer.Got.IsZero() || a.State(0) != unknown {
 		t.Errorf("another device speaks, too, and the answer is %s", a.Answer.State)
 	}
@@ -230,8 +230,8 @@ func TestExpect(t *testing.T) {
 		t.Error("a copy was changed")
 	}
 	// A round in which a device is not asked leaves nothing of its last answer.
-	a.Answered(answer(unknown, 0), answer(off, 0))
-	if a.Answered(answer(unknown, 0)); a.Answer.State != unknown {
+	a.ApplyAnswers(answer(unknown, 0), answer(off, 0))
+	if a.ApplyAnswers(answer(unknown, 0)); a.Answer.State != unknown {
 		t.Errorf("got %s from a device that was not asked", a.Answer.State)
 	}
 }
@@ -239,34 +239,34 @@ func TestExpect(t *testing.T) {
 // What proved in the middle and what proved the beginning both stand in the record in the end, of several devices.
 func TestOffs(t *testing.T) {
 	var a Answers
-	a.Expect(devices(0, 1, 2)...)
-	a.Answered(answer(off, 0), answer(unknown, 0), answer(unknown, 0))
+	a.SetDevices(devices(0, 1, 2)...)
+	a.ApplyAnswers(answer(off, 0), answer(unknown, 0), answer(unknown, 0))
 	rec := taint.Record{}.WithEvidence(a.Evidence()...)
-	a.Answered(answer(unknown, 0), answer(off, 0), answer(unknown, 0))
-	more := a.Offs(&rec)
+	a.ApplyAnswers(answer(unknown, 0), answer(off, 0), answer(unknown, 0))
+	more := a.OffEvidence(&rec)
 	if len(more) != 1 || more[0].From != "b" || more[0].State != "Off" {
 		t.Errorf("got %+v, want b's Off", more)
 	}
-	if got := len(a.Offs(nil)); got != 2 {
+	if got := len(a.OffEvidence(nil)); got != 2 {
 		t.Errorf("without a record: %d Offs, want a's and b's", got)
 	}
 	before := a
-	if a.Anew(); len(a.Offs(nil)) != 0 {
+	if a.ResetHistory(); len(a.OffEvidence(nil)) != 0 {
 		t.Error("another life, and the Offs of the one before stand")
 	}
-	if len(before.Offs(nil)) != 2 {
+	if len(before.OffEvidence(nil)) != 2 {
 		t.Error("a copy was changed")
 	}
 	var one Answers
-	one.Expect(devices(0)...)
-	if one.Answered(answer(off, 0)); len(one.Offs(&taint.Record{})) != 0 {
+	one.SetDevices(devices(0)...)
+	if one.ApplyAnswers(answer(off, 0)); len(one.OffEvidence(&taint.Record{})) != 0 {
 		t.Error("a device alone: the record names it already")
 	}
 }
 
 func TestBackoff(t *testing.T) {
 	var a Answers
-	a.Expect(devices(0)...)
+	a.SetDevices(devices(0)...)
 	for i, tt := range []struct {
 		say   providers.PowerState
 		after time.Duration
@@ -274,14 +274,14 @@ func TestBackoff(t *testing.T) {
 		{unknown, time.Second}, {unknown, 2 * time.Second}, {changing, 4 * time.Second}, {unknown, 8 * time.Second}, {unknown, 16 * time.Second},
 		{unknown, 30 * time.Second}, {unknown, 30 * time.Second}, {on, time.Second}, {unknown, time.Second}, {unknown, 2 * time.Second}, {off, time.Second},
 	} {
-		if a.Answered(answer(tt.say, 0)); a.Backoff() != tt.after {
+		if a.ApplyAnswers(answer(tt.say, 0)); a.Backoff() != tt.after {
 			t.Errorf("answer %d, %s: again after %s, want %s", i, tt.say, a.Backoff(), tt.after)
 		}
 	}
 	for range 5 {
-		a.Answered(answer(unknown, 0))
+		a.ApplyAnswers(answer(unknown, 0))
 	}
-	if a.Anew(); a.Backoff() != time.Second {
+	if a.ResetHistory(); a.Backoff() != time.Second {
 		t.Errorf("anew: after %s", a.Backoff())
 	}
 }
@@ -345,13 +345,13 @@ func TestCounted(t *testing.T) {
 		{off, TTL, off}, {off, TTL + 1, unknown}, {on, TTL + 1, on}, {changing, TTL + 1, changing},
 	} {
 		var a Answers
-		a.Expect(devices(0)...)
-		if a.Answered(answer(tt.say, tt.took)); a.Answer.State != tt.want {
+		a.SetDevices(devices(0)...)
+		if a.ApplyAnswers(answer(tt.say, tt.took)); a.Answer.State != tt.want {
 			t.Errorf("%s after %s: got %s, want %s", tt.say, tt.took, a.Answer.State, tt.want)
 		}
 	}
 	for say, want := range map[providers.PowerState]providers.PowerState{off: unknown, on: on, changing: changing} {
-		if got := Distrusted(answer(say, 0)); got.State != want || errors.Is(got.Err, ErrDistrusted) != (say == off) {
+		if got := WithoutOff(answer(say, 0)); got.State != want || errors.Is(got.Err, ErrDistrusted) != (say == off) {
 			t.Errorf("a liar says %s: got %s, %v", say, got.State, got.Err)
 		}
 	}
@@ -375,7 +375,7 @@ func TestNeverOff(t *testing.T) {
 	} {
 		l, r := l, r
 		tt.change(&l, &r)
-		if got := NeverOff(l, &r); got != tt.want {
+		if got := WasNeverOff(l, &r); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -401,10 +401,10 @@ func TestUnexplained(t *testing.T) {
 	} {
 		l, r := l, r
 		tt.change(&l, &r)
-		if got := Unexplained(l, &r); got != tt.unsaid {
+		if got := NeedsExplanation(l, &r); got != tt.unsaid {
 			t.Errorf("%s: unexplained %v", tt.name, got)
 		}
-		if got := NeverOff(l, &r); got != tt.neverOff {
+		if got := WasNeverOff(l, &r); got != tt.neverOff {
 			t.Errorf("%s: never off %v", tt.name, got)
 		}
 	}
@@ -413,20 +413,20 @@ func TestUnexplained(t *testing.T) {
 // Of several devices the first that tells a run stands in the record, and what that one tells later is compared with it, and no other's.
 func TestRunOfSeveralDevices(t *testing.T) {
 	telling := func(runs ...string) (a Answers) {
-		a.Expect(devices(0, 1, 2)[:len(runs)]...)
+		a.SetDevices(devices(0, 1, 2)[:len(runs)]...)
 		var all []providers.Answer
 		for _, run := range runs {
 			one := answer(off, 0)
 			one.Run = run
 			all = append(all, one)
 		}
-		a.Answered(all...)
+		a.ApplyAnswers(all...)
 		return a
 	}
 	for _, tt := range []struct{ runs, run, by string }{
 		{"", "", ""}, {"1", "1", "a"}, {" 1", "1", "b"}, {"1 2", "1", "a"}, {" 2 3", "2", "b"}, {"  ", "", ""},
 	} {
-		if run, by := telling(strings.Split(tt.runs, " ")...).Run(); run != tt.run || by != tt.by {
+		if run, by := telling(strings.Split(tt.runs, " ")...).MachineRun(); run != tt.run || by != tt.by {
 			t.Errorf("%q: run %q by %q", tt.runs, run, by)
 		}
 	}
@@ -455,7 +455,7 @@ func TestEvidence(t *testing.T) {
 			Err: context.DeadlineExceeded},
 			taint.Evidence{At: now.Wall, From: "a", State: "Unknown", Raw: "unreachable"}},
 	} {
-		if got := evidence(tt.in); got != tt.want {
+		if got := evidenceOf(tt.in); got != tt.want {
 			t.Errorf("%s: Evidence = %+v, want %+v", tt.name, got, tt.want)
 		}
 	}

@@ -10,58 +10,58 @@ import (
 
 // Host is one of the hypervisors on which a guest may be, and what was said about it in one question.
 type Host struct {
-	Hypervisor string           // its name
-	Device     string           // provider/device: what speaks for its host
-	Before     providers.Place  // what the hypervisor said of the guest at first; zero: not a word yet
-	Off        providers.Answer // what the host's device said; zero: it was not asked
-	After      providers.Place  // what the hypervisor said once it was asked again; zero: it was not
+	Hypervisor string                // its name
+	Device     string                // provider/device: what speaks for its host
+	Before     providers.PlaceAnswer // what the hypervisor said of the guest at first; zero: not a word yet
+	Off        providers.Answer      // what the host's device said; zero: it was not asked
+	After      providers.PlaceAnswer // what the hypervisor said once it was asked again; zero: it was not
 }
 
 // errMisplaced is a hypervisor that answers though the device of its host says Off.
 var errMisplaced = fmt.Errorf("%w: a hypervisor answers, and the device of its host says Off: it just died, or that is another host's device", providers.ErrPermanent)
 
-// Within is what hosts say of a guest that is on one of them and nowhere else. It is Off where the host of at least one hypervisor is off,
+// VerdictOfHosts is what hosts say of a guest that is on one of them and nowhere else. It is Off where the host of at least one hypervisor is off,
 // by the word of its own device, and every other hypervisor said before and after that it has no such guest. After is what proves: a guest
 // that left a host before that died has arrived by then, in whatever state. Before keeps a guest that moves between two that live from
 // being missed by both. It never says On. Where nothing is proven the error is why, or nil where the guest is on a hypervisor that lives:
 // its own device tells more. At is that of the oldest answer that counts.
-func Within(hosts []Host) (out providers.Observation, err error) {
+func VerdictOfHosts(hosts []Host) (out providers.Observation, err error) {
 	var off, absent []string
 	var known providers.Instant // when it was that all was known that must be, before a hypervisor is asked again
 	for _, h := range hosts {
 		switch {
-		case !h.off():
-			known = latest(known, h.Before.Got)
-		case h.Before.Answered() || h.After.Answered():
+		case !h.isOff():
+			known = latestOf(known, h.Before.Got)
+		case h.Before.HasAnswer() || h.After.HasAnswer():
 			return providers.Observation{}, fmt.Errorf("%w (%s, %s)", errMisplaced, h.Hypervisor, h.Device)
 		default:
-			known = latest(known, h.Off.Got)
+			known = latestOf(known, h.Off.Got)
 			off = append(off, h.Device+" is Off")
-			out.At = earliest(out.At, h.Off.At)
+			out.At = earliestOf(out.At, h.Off.At)
 		}
 	}
 	for _, h := range hosts {
-		for _, p := range []providers.Place{h.Before, h.After} {
-			if p.Answered() && !p.Absent {
+		for _, p := range []providers.PlaceAnswer{h.Before, h.After} {
+			if p.HasAnswer() && !p.Absent {
 				return providers.Observation{Raw: p.Raw, At: p.At}, h.Off.Err
 			}
 		}
 	}
 	for _, h := range hosts {
 		switch {
-		case h.off():
+		case h.isOff():
 			continue
-		case !h.Before.Answered():
-			return providers.Observation{}, h.silent(h.Before)
+		case !h.Before.HasAnswer():
+			return providers.Observation{}, h.silenceError(h.Before)
 		case len(off) == 0:
 			continue
-		case !h.After.Answered():
-			return providers.Observation{}, h.silent(h.After)
+		case !h.After.HasAnswer():
+			return providers.Observation{}, h.silenceError(h.After)
 		case h.After.At.Before(known):
 			return providers.Observation{}, fmt.Errorf("%w: hypervisor %s was asked before the hosts were known to be off", providers.ErrStale, h.Hypervisor)
 		}
 		absent = append(absent, h.After.Raw)
-		out.At = earliest(out.At, h.Before.At)
+		out.At = earliestOf(out.At, h.Before.At)
 	}
 	if len(off) == 0 {
 		return providers.Observation{}, fmt.Errorf("%w: no hypervisor has the guest, and all of them answer", providers.ErrNotFound)
@@ -70,30 +70,30 @@ func Within(hosts []Host) (out providers.Observation, err error) {
 	return out, nil
 }
 
-// off reports that the host's own device proves it off.
-func (h Host) off() bool { return counted(h.Off).State == providers.PowerOff }
+// isOff reports that the host's own device proves it off.
+func (h Host) isOff() bool { return withoutStaleOff(h.Off).State == providers.PowerOff }
 
-// silent is why nothing is known of a hypervisor that did not answer: it may have the guest, unless its host is off.
-func (h Host) silent(p providers.Place) error {
+// silenceError is why nothing is known of a hypervisor that did not answer: it may have the guest, unless its host is off.
+func (h Host) silenceError(p providers.PlaceAnswer) error {
 	err := p.Err
 	if err == nil {
 		err = fmt.Errorf("%w: no answer yet", providers.ErrUnreachable)
 	}
 	host := h.Off.State.String()
 	if h.Off.Err != nil {
-		host = providers.Cause(h.Off.Err)
+		host = providers.ErrorCause(h.Off.Err)
 	}
 	return fmt.Errorf("hypervisor %s may have the guest: %w (its host, by %s: %s)", h.Hypervisor, err, h.Device, host)
 }
 
-func latest(a, b providers.Instant) providers.Instant {
+func latestOf(a, b providers.Instant) providers.Instant {
 	if b.After(a) {
 		return b
 	}
 	return a
 }
 
-func earliest(a, b providers.Instant) providers.Instant {
+func earliestOf(a, b providers.Instant) providers.Instant {
 	if a.IsZero() || b.Before(a) {
 		return b
 	}

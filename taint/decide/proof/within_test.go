@@ -10,9 +10,9 @@ import (
 )
 
 // place is what a hypervisor said when it was asked that many milliseconds after the question began, 10 ms later.
-func place(ms int, p providers.Placement, err error) providers.Place {
+func place(ms int, p providers.Placement, err error) providers.PlaceAnswer {
 	p.At = now.Add(time.Duration(ms) * time.Millisecond)
-	return providers.Place{Placement: p, Got: p.At.Add(10 * time.Millisecond), Err: err}
+	return providers.PlaceAnswer{Placement: p, Got: p.At.Add(10 * time.Millisecond), Err: err}
 }
 
 // hostSays is what the device of a host said when it was asked then, 100 ms later.
@@ -22,11 +22,11 @@ func hostSays(ms int, s providers.PowerState) providers.Answer {
 }
 
 func TestWithin(t *testing.T) {
-	gone := func(ms int) providers.Place {
+	gone := func(ms int) providers.PlaceAnswer {
 		return place(ms, providers.Placement{Absent: true, Raw: "not on it"}, nil)
 	}
-	there := func(ms int) providers.Place { return place(ms, providers.Placement{Raw: "shut off"}, nil) }
-	silent := func(ms int) providers.Place { return place(ms, providers.Placement{}, providers.ErrUnreachable) }
+	there := func(ms int) providers.PlaceAnswer { return place(ms, providers.Placement{Raw: "shut off"}, nil) }
+	silent := func(ms int) providers.PlaceAnswer { return place(ms, providers.Placement{}, providers.ErrUnreachable) }
 	dead := Host{Hypervisor: "x", Device: "bmcs/x", Before: silent(0), Off: hostSays(20, off)}
 	lives := Host{Hypervisor: "y", Device: "bmcs/y", Before: gone(0), After: gone(130)}
 	with := func(h Host, edit func(*Host)) Host { edit(&h); return h }
@@ -40,7 +40,7 @@ func TestWithin(t *testing.T) {
 	}{
 		{"nobody", nil, unknown, "", 0, providers.ErrNotFound},
 		{"the only host is off", []Host{dead}, off, "bmcs/x is Off", 20, nil},
-		{"and its hypervisor was never heard", []Host{with(dead, func(h *Host) { h.Before = providers.Place{} })}, off, "bmcs/x is Off", 20, nil},
+		{"and its hypervisor was never heard", []Host{with(dead, func(h *Host) { h.Before = providers.PlaceAnswer{} })}, off, "bmcs/x is Off", 20, nil},
 		{"one of two", []Host{dead, lives}, off, "bmcs/x is Off, not on it", 0, nil},
 		{"one of three", []Host{lives, dead, lives}, off, "bmcs/x is Off, not on it, not on it", 0, nil},
 		{"two of three", []Host{dead, dead, lives}, off, "bmcs/x is Off, bmcs/x is Off, not on it", 0, nil},
@@ -58,7 +58,7 @@ func TestWithin(t *testing.T) {
 		{"it is where it was, and the host's device cannot tell", []Host{with(lives, func(h *Host) { h.Before, h.Off = there(0), providers.Answer{Err: providers.ErrDenied} })}, unknown, "shut off", 0, providers.ErrDenied},
 		{"another is silent", []Host{dead, with(lives, func(h *Host) { h.After = silent(130) })}, unknown, "", 0, providers.ErrUnreachable},
 		{"another was silent", []Host{dead, with(lives, func(h *Host) { h.Before = silent(0) })}, unknown, "", 0, providers.ErrUnreachable},
-		{"another was not asked again", []Host{dead, with(lives, func(h *Host) { h.After = providers.Place{} })}, unknown, "", 0, providers.ErrUnreachable},
+		{"another was not asked again", []Host{dead, with(lives, func(h *Host) { h.After = providers.PlaceAnswer{} })}, unknown, "", 0, providers.ErrUnreachable},
 		{"another was asked before the host was off", []Host{dead, with(lives, func(h *Host) { h.After = gone(119) })}, unknown, "", 0, providers.ErrStale},
 		{"another was asked before the other had answered", []Host{dead, lives, with(lives, func(h *Host) { h.Before = gone(121) })}, unknown, "", 0, providers.ErrStale},
 
@@ -67,7 +67,7 @@ func TestWithin(t *testing.T) {
 		{"its hypervisor answers late", []Host{with(dead, func(h *Host) { h.After = gone(130) }), lives}, unknown, "", 0, errMisplaced},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Within(tt.of)
+			got, err := VerdictOfHosts(tt.of)
 			if got.State != tt.want || got.Raw != tt.raw || !errors.Is(err, tt.err) {
 				t.Errorf("got %s %q, %v; want %s %q, %v", got.State, got.Raw, err, tt.want, tt.raw, tt.err)
 			}
@@ -141,7 +141,7 @@ func TestNoMigrationIsMissed(t *testing.T) {
 				l.happens()
 			}
 		}
-		look := func(i int) (p providers.Place) {
+		look := func(i int) (p providers.PlaceAnswer) {
 			p.At = l.time()
 			pause()
 			if p.Absent = !l.has[i]; !l.on[i] {
@@ -165,7 +165,7 @@ func TestNoMigrationIsMissed(t *testing.T) {
 		for i := range l.hosts {
 			h := &l.hosts[i]
 			asks = append(asks, func() { h.Before = look(i) }, func() {
-				if !h.Before.Answered() {
+				if !h.Before.HasAnswer() {
 					h.Off = power(i)
 				}
 			}, func() {
@@ -183,7 +183,7 @@ func TestNoMigrationIsMissed(t *testing.T) {
 			pause()
 			ask()
 		}
-		got, err := Within(l.hosts)
+		got, err := VerdictOfHosts(l.hosts)
 		switch {
 		case got.State == off && l.at >= 0:
 			t.Fatalf("seed %d: Off, and the guest runs on host %d: %+v", seed, l.at, l.hosts)

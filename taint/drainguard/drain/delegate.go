@@ -15,9 +15,9 @@ type Delegated struct {
 	Conflict string // "" or why it is left as it is
 }
 
-// Delegate decides how a storage system comes to a policy that it carries out itself. It is set where nobody chose another one: over the
+// DecideDelegation decides how a storage system comes to a policy that it carries out itself. It is set where nobody chose another one: over the
 // system's default, or over what we wrote before. A value that somebody else wrote is never written over. usual is the default.
-func Delegate(want Policy, s Setting, usual Policy) Delegated {
+func DecideDelegation(want Policy, s Setting, usual Policy) Delegated {
 	untouched := s.Value == "" || s.Value == string(usual)
 	switch {
 	case !s.Exists:

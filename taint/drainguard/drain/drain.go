@@ -22,24 +22,24 @@ type Do uint8
 
 // The acts. The zero value does nothing.
 const (
-	Nothing  Do = iota
-	Protect     // make Pod's budget
-	Restore     // give Budget, which is ours, what it has from Guard.For(Pod): somebody changed it
-	LetGo       // delete Budget, which is ours. Only after Step has said so of a live look
-	Ask         // ask for Replica's eviction, and note in the same write that it is ours. Only after a live look, too
-	TakeBack    // take the request and the note off Replica; or the note alone, where somebody took the request back. The same
+	Nothing         Do = iota
+	Protect            // make Pod's budget
+	Restore            // give Budget, which is ours, what it has from Guard.BudgetFor(Pod): somebody changed it
+	DeleteBudget       // delete Budget, which is ours. Only after DecideNode has said so of a live look
+	RequestEviction    // ask for Replica's eviction, and note in the same write that it is ours. Only after a live look, too
+	CancelEviction     // take the request and the note off Replica; or the note alone, where somebody took the request back. The same
 )
 
 func (d Do) String() string {
 	return [...]string{"nothing", "protect", "restore", "let go", "ask", "take back"}[d]
 }
 
-// Begins reports whether the act begins something. A pause or an exclusion stops such acts; what was begun before still
+// CanBePaused reports whether the act begins something. A pause or an exclusion stops such acts; what was begun before still
 // ends.
-func (d Do) Begins() bool { return d == Protect || d == Restore || d == Ask }
+func (d Do) CanBePaused() bool { return d == Protect || d == Restore || d == RequestEviction }
 
-// Careful reports that the act must be found by a live look again before it is done.
-func (d Do) Careful() bool { return d >= LetGo }
+// NeedsLiveLook reports that the act must be found by a live look again before it is done.
+func (d Do) NeedsLiveLook() bool { return d >= DeleteBudget }
 
 // Act is one thing to do.
 type Act struct {
@@ -49,8 +49,8 @@ type Act struct {
 	Replica storage.Replica
 }
 
-// Same reports that two acts do the same to the same object, whatever version of it.
-func (a Act) Same(b Act) bool {
+// IsSameAs reports that two acts do the same to the same object, whatever version of it.
+func (a Act) IsSameAs(b Act) bool {
 	return a.Do == b.Do && a.Pod.UID == b.Pod.UID && a.Budget.UID == b.Budget.UID && a.Replica.UID == b.Replica.UID
 }
 
@@ -60,8 +60,8 @@ type Blocker struct {
 	Why     string
 }
 
-// Odd is what a person should know of a node: nothing is done about it.
-type Odd struct {
+// Oddity is what a person should know of a node: nothing is done about it.
+type Oddity struct {
 	Reason reason.Reason
 	Detail string
 }
@@ -74,16 +74,16 @@ type Decision struct {
 	Unknown  string    // "" or why nothing is known of the storage: that holds a drain up, and no replica is touched
 	Seen     bool      // the node's replicas were seen: Auto is known
 	Auto     bool      // a replica on the node is being evicted because of us
-	Odd      []Odd
+	Oddities []Oddity
 }
 
-// Blocked reports that the node must not lose its storage pods.
-func (d Decision) Blocked() bool { return len(d.Blockers) > 0 || d.Unknown != "" }
+// IsBlocked reports that the node must not lose its storage pods.
+func (d Decision) IsBlocked() bool { return len(d.Blockers) > 0 || d.Unknown != "" }
 
-// Step decides about one node, one that does not exist any more included.
-func Step(v View, name string) Decision {
+// DecideNode decides about one node, one that does not exist any more included.
+func DecideNode(v View, name string) Decision {
 	if v.index == nil {
-		v = v.Indexed()
+		v = v.WithIndex()
 	}
 	n, exists := v.Nodes[name]
 	n.Down = n.Down || !exists
@@ -93,10 +93,10 @@ func Step(v View, name string) Decision {
 	case v.Storage == nil:
 		d.Unknown = "nothing is known of the storage system"
 	default:
-		d.Unknown = v.Storage.Missing()
+		d.Unknown = v.Storage.MissingReason()
 	}
 	if d.Unknown == "" {
-		replicas, d.Seen = v.Storage.On(name), true
+		replicas, d.Seen = v.Storage.ReplicasOn(name), true
 	}
 	if v.policyOn(n) == AlwaysAllow {
 		d.Unknown = "" // it asks nobody
@@ -107,38 +107,38 @@ func Step(v View, name string) Decision {
 	for _, r := range replicas {
 		why := ""
 		if n.Cordoned {
-			why = v.blocks(r)
+			why = v.whyBlocks(r)
 		}
 		if why != "" {
 			d.Blockers = append(d.Blockers, Blocker{r, why})
 		}
 		d.Auto = d.Auto || r.Ours && r.Evicting
-		if act := v.evict(n, r, why != ""); act != Nothing {
+		if act := v.decideEviction(n, r, why != ""); act != Nothing {
 			d.Acts = append(d.Acts, Act{Do: act, Replica: r})
 		}
 	}
-	v.guard(name, n, &d)
+	v.decideBudgets(name, n, &d)
 	return d
 }
 
-// evict is what to do about the eviction of a replica.
-func (v View) evict(n Node, r storage.Replica, blocks bool) Do {
+// decideEviction is what to do about the eviction of a replica.
+func (v View) decideEviction(n Node, r storage.Replica, blocks bool) Do {
 	// While the node is cordoned a request stands: to take it back because the copy that it led to is healthy would leave it to the storage
 	// system which of the two it drops.
-	want := n.Cordoned && !n.Down && v.policyOn(n).Evicts() && (blocks || r.Ours)
+	want := n.Cordoned && !n.Down && v.policyOn(n).ShouldEvict() && (blocks || r.Ours)
 	switch {
 	case r.Unknown != "": // whether it stands, and who wants it
 		return Nothing
 	case want && !r.Evicting && !r.Ours: // where it is ours and does not stand, somebody took it back: that is not fought
-		return Ask
+		return RequestEviction
 	case !want && r.Ours && !(r.Evicting && r.Wanted):
-		return TakeBack
+		return CancelEviction
 	}
 	return Nothing
 }
 
-// blocks is why a replica on a cordoned node holds its drain up; "" if it does not.
-func (v View) blocks(r storage.Replica) string {
+// whyBlocks is why a replica on a cordoned node holds its drain up; "" if it does not.
+func (v View) whyBlocks(r storage.Replica) string {
 	policy := v.policyOn(v.Nodes[r.Node])
 	if r.Unknown != "" && policy != AlwaysAllow {
 		return "not all of it is known: " + r.Unknown
@@ -165,7 +165,7 @@ func (v View) blocks(r storage.Replica) string {
 	if r.Volume == "" {
 		return "nobody knows of which volume it is"
 	}
-	all := v.Storage.Of(r.Volume)
+	all := v.Storage.ReplicasOf(r.Volume)
 	// One that was never started holds no data, unless it is being built from another.
 	if !r.Started && !slices.ContainsFunc(all, func(o storage.Replica) bool { return o.Started }) {
 		return ""
@@ -175,7 +175,7 @@ func (v View) blocks(r storage.Replica) string {
 		if o.Node == r.Node || o.Node == "" || !o.Healthy || !o.Started || o.Unknown != "" {
 			continue
 		}
-		open := v.open(o.Node)
+		open := v.whyUnsafe(o.Node)
 		if o.Evicting { // it goes as soon as a copy of it is ready, which may be the one on the node that is drained
 			open = "it is being evicted"
 		}
@@ -187,8 +187,8 @@ func (v View) blocks(r storage.Replica) string {
 	return why
 }
 
-// open is why a healthy replica on that node could go as well; "" if nothing takes it before we let go of it.
-func (v View) open(name string) string {
+// whyUnsafe is why a healthy replica on that node could go as well; "" if nothing takes it before we let go of it.
+func (v View) whyUnsafe(name string) string {
 	n, exists := v.Nodes[name]
 	switch {
 	case !exists:
@@ -198,27 +198,27 @@ func (v View) open(name string) string {
 	case n.Down:
 		return "the node is down"
 	}
-	pods := v.on(name)
+	pods := v.podsOn(name)
 	if len(pods) == 0 {
 		return "no pod of the storage system is on it"
 	}
 	for _, p := range pods {
-		if !p.Up {
+		if !p.Ready {
 			return fmt.Sprintf("its pod %s/%s does not run", p.Namespace, p.Name)
 		}
-		if c := v.cover(p); !c.ok {
+		if c := v.budgetsOf(p); !c.ok {
 			return fmt.Sprintf("its pod %s/%s has no PodDisruptionBudget of ours", p.Namespace, p.Name)
 		}
 	}
 	return ""
 }
 
-// guard decides about the budgets before the node's storage pods.
-func (v View) guard(name string, n Node, d *Decision) {
-	keep := v.policyOn(n) != AlwaysAllow && (!n.Cordoned || d.Blocked())
+// decideBudgets decides about the budgets before the node's storage pods.
+func (v View) decideBudgets(name string, n Node, d *Decision) {
+	keep := v.policyOn(n) != AlwaysAllow && (!n.Cordoned || d.IsBlocked())
 	odd := map[reason.Reason][]string{}
-	for _, p := range v.on(name) {
-		c := v.cover(p)
+	for _, p := range v.podsOn(name) {
+		c := v.budgetsOf(p)
 		who := p.Namespace + "/" + p.Name
 		drop := c.ours // what of ours goes
 		switch {
@@ -226,64 +226,64 @@ func (v View) guard(name string, n Node, d *Decision) {
 		case len(c.foreign) > 0:
 			odd[reason.DrainNotOurs] = append(odd[reason.DrainNotOurs], fmt.Sprintf("%s (PodDisruptionBudget %s)", who, c.foreign[0].Name))
 			// Where ours came first and the node's data would be lost, both stay: the eviction API refuses such a pod, so that nothing is.
-			if d.Blocked() {
+			if d.IsBlocked() {
 				d.Held, drop = d.Held || len(c.ours) > 0, nil
 			}
 		case p.Daemon:
 			drop = nil
 			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded], who+" is a DaemonSet's, which no drain evicts")
-		case v.Guard.Identity.of(p) == nil:
+		case v.Guard.Identity.valuesOf(p) == nil:
 			drop = nil
 			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded],
 				fmt.Sprintf("%s has not all of the labels that tell it from others (%s)", who, strings.Join(v.Guard.Identity, ", ")))
-		case v.twin(p) != "":
+		case v.podWithSameLabels(p) != "":
 			drop = nil // a pod may be replaced just now
-			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded], who+" has the same labels as "+v.twin(p))
+			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded], who+" has the same labels as "+v.podWithSameLabels(p))
 		case c.ok:
 			d.Held, drop = true, nil
-		case len(c.ours) == 0 && c.named == nil:
+		case len(c.ours) == 0 && c.sameName == nil:
 			d.Held, drop = true, nil
 			d.Acts = append(d.Acts, Act{Do: Protect, Pod: p})
-		case len(c.ours) == 0 && c.named.Guard != v.Guard.Name:
-			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded], fmt.Sprintf("%s needs a PodDisruptionBudget named %s, and somebody else has one", who, c.named.Name))
+		case len(c.ours) == 0 && c.sameName.Guard != v.Guard.Name:
+			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded], fmt.Sprintf("%s needs a PodDisruptionBudget named %s, and somebody else has one", who, c.sameName.Name))
 		case len(c.ours) == 0: // somebody made ours one for other pods
 			d.Held, drop = true, nil
-			if !c.named.Deleting {
-				d.Acts = append(d.Acts, Act{Do: Restore, Pod: p, Budget: *c.named})
+			if !c.sameName.Deleting {
+				d.Acts = append(d.Acts, Act{Do: Restore, Pod: p, Budget: *c.sameName})
 			}
 		default: // one of ours is enough; a budget that is going away makes room for the next
 			d.Held, drop = true, c.ours[1:]
-			if b := c.ours[0]; !b.Deleting && !b.sound(p) {
+			if b := c.ours[0]; !b.Deleting && !b.isIntact(p) {
 				d.Acts = append(d.Acts, Act{Do: Restore, Pod: p, Budget: b.Budget})
 			}
 		}
 		for _, b := range drop {
 			if !b.Deleting {
-				d.Acts = append(d.Acts, Act{Do: LetGo, Pod: p, Budget: b.Budget})
+				d.Acts = append(d.Acts, Act{Do: DeleteBudget, Pod: p, Budget: b.Budget})
 			}
 		}
 	}
 	for _, r := range []reason.Reason{reason.DrainNotOurs, reason.DrainNotGuarded} {
 		if len(odd[r]) > 0 {
-			d.Odd = append(d.Odd, Odd{r, strings.Join(odd[r], "; ")})
+			d.Oddities = append(d.Oddities, Oddity{r, strings.Join(odd[r], "; ")})
 		}
 	}
 }
 
-// Left are the budgets of ours that nobody needs any more: before no pod, and of a node that is gone or has another. One whose pod is away for
+// DecideLeftovers are the budgets of ours that nobody needs any more: before no pod, and of a node that is gone or has another. One whose pod is away for
 // a moment stays, so that the pod is never without.
-func Left(v View) (out []Act) {
+func DecideLeftovers(v View) (out []Act) {
 	if v.index == nil {
-		v = v.Indexed()
+		v = v.WithIndex()
 	}
 	for _, b := range v.index.budgets {
 		if b.Guard != v.Guard.Name || b.Deleting || len(b.pods) > 0 {
 			continue
 		}
 		_, exists := v.Nodes[b.Node]
-		another := slices.ContainsFunc(v.on(b.Node), func(p Pod) bool { return v.cover(p).ok })
+		another := slices.ContainsFunc(v.podsOn(b.Node), func(p Pod) bool { return v.budgetsOf(p).ok })
 		if !exists || another || v.Guard.Policy == AlwaysAllow {
-			out = append(out, Act{Do: LetGo, Budget: b.Budget})
+			out = append(out, Act{Do: DeleteBudget, Budget: b.Budget})
 		}
 	}
 	return out

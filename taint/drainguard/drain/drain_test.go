@@ -25,18 +25,18 @@ type memory struct {
 	replicas []storage.Replica
 }
 
-func (m *memory) Name() string                         { return "memory" }
-func (m *memory) Drivers() []string                    { return []string{"memory.example.com"} }
-func (m *memory) Missing() string                      { return m.missing }
-func (m *memory) Node(string) storage.Health           { return storage.Health{} }
-func (m *memory) Volume(storage.Volume) storage.Health { return storage.Health{} }
-func (m *memory) On(node string) []storage.Replica {
+func (m *memory) Name() string                               { return "memory" }
+func (m *memory) Drivers() []string                          { return []string{"memory.example.com"} }
+func (m *memory) MissingReason() string                      { return m.missing }
+func (m *memory) NodeHealth(string) storage.Health           { return storage.Health{} }
+func (m *memory) VolumeHealth(storage.Volume) storage.Health { return storage.Health{} }
+func (m *memory) ReplicasOn(node string) []storage.Replica {
 	return m.where(func(r storage.Replica) bool { return r.Node == node })
 }
-func (m *memory) Of(volume string) []storage.Replica {
+func (m *memory) ReplicasOf(volume string) []storage.Replica {
 	return m.where(func(r storage.Replica) bool { return r.Volume == volume })
 }
-func (m *memory) Asked() (nodes []string) {
+func (m *memory) NodesWithRequests() (nodes []string) {
 	for _, r := range m.replicas {
 		if r.Ours {
 			nodes = append(nodes, r.Node)
@@ -44,9 +44,9 @@ func (m *memory) Asked() (nodes []string) {
 	}
 	return nodes
 }
-func (m *memory) Version() uint64                 { return 0 }
-func (m *memory) Pods() (string, labels.Selector) { return "", nil }
-func (m *memory) Eviction(storage.Replica, bool) (storage.Patch, bool) {
+func (m *memory) Version() uint64                        { return 0 }
+func (m *memory) PodSelector() (string, labels.Selector) { return "", nil }
+func (m *memory) EvictionPatch(storage.Replica, bool) (storage.Patch, bool) {
 	return storage.Patch{}, false
 }
 func (m *memory) where(is func(storage.Replica) bool) (out []storage.Replica) {
@@ -68,12 +68,12 @@ func guardWith(p Policy) Guard {
 }
 
 func pod(node string) Pod {
-	return Pod{Namespace: "storage", Name: "engine-" + node, UID: "uid-" + node, Node: node, Up: true,
+	return Pod{Namespace: "storage", Name: "engine-" + node, UID: "uid-" + node, Node: node, Ready: true,
 		Labels: map[string]string{"app": "engine", identity: node}}
 }
 
 // budget is ours before a pod, as the API server would have it.
-func budget(p Pod) Budget { return seen(guardWith(BlockIfLast).For(p)) }
+func budget(p Pod) Budget { return seen(guardWith(BlockIfLast).BudgetFor(p)) }
 
 func seen(b *policyv1.PodDisruptionBudget) Budget {
 	b.ResourceVersion = "1"
@@ -104,7 +104,7 @@ func scene(p Policy, replicas ...storage.Replica) View {
 func told(d Decision) (out []string) {
 	for _, a := range d.Acts {
 		what := a.Replica.Name
-		if a.Do <= LetGo {
+		if a.Do <= DeleteBudget {
 			what = a.Pod.Node
 		}
 		out = append(out, a.Do.String()+" "+what)
@@ -115,7 +115,7 @@ func told(d Decision) (out []string) {
 	if d.Unknown != "" {
 		out = append(out, "unknown: "+d.Unknown)
 	}
-	for _, o := range d.Odd {
+	for _, o := range d.Oddities {
 		out = append(out, string(o.Reason)+": "+o.Detail)
 	}
 	return out
@@ -210,17 +210,17 @@ func TestPolicies(t *testing.T) {
 				if tt.edit != nil {
 					tt.edit(&v)
 				}
-				d := Step(v, "n1")
+				d := DecideNode(v, "n1")
 				if diff := cmp.Diff(tt.want[i], told(d)); diff != "" {
 					t.Errorf("Step (-want +got):\n%s", diff)
 				}
-				if held := d.Blocked() == d.Held; !held {
-					t.Errorf("held by a budget: got %t, want %t", d.Held, d.Blocked())
+				if held := d.IsBlocked() == d.Held; !held {
+					t.Errorf("held by a budget: got %t, want %t", d.Held, d.IsBlocked())
 				}
 			})
 		}
 	}
-	if d := Step(scene("", replica("v", "n1"), replica("v", "n2")), "n1"); !d.Blocked() || len(d.Acts) > 0 {
+	if d := DecideNode(scene("", replica("v", "n1"), replica("v", "n2")), "n1"); !d.IsBlocked() || len(d.Acts) > 0 {
 		t.Errorf("an unknown policy: got %q, want it to hold up everything", told(d))
 	}
 }
@@ -237,11 +237,11 @@ func TestElsewhere(t *testing.T) {
 		{"its node is down", func(v *View) { v.Nodes["n2"] = Node{Down: true} }, "the node is down"},
 		{"its node does not exist", func(v *View) { delete(v.Nodes, "n2") }, "the node does not exist"},
 		{"no storage pod", func(v *View) { v.Pods = slices.Delete(v.Pods, 1, 2) }, "no pod of the storage system is on it"},
-		{"the storage pod has finished", func(v *View) { v.Pods[1].Over = true }, "no pod of the storage system is on it"},
-		{"the storage pod does not run", func(v *View) { v.Pods[1].Up = false }, "its pod storage/engine-n2 does not run"},
+		{"the storage pod has finished", func(v *View) { v.Pods[1].Finished = true }, "no pod of the storage system is on it"},
+		{"the storage pod does not run", func(v *View) { v.Pods[1].Ready = false }, "its pod storage/engine-n2 does not run"},
 		{"a second storage pod does not run", func(v *View) {
 			p := pod("n2")
-			p.Name, p.UID, p.Up, p.Labels = "more", "more", false, map[string]string{"app": "engine", identity: "n2-more"}
+			p.Name, p.UID, p.Ready, p.Labels = "more", "more", false, map[string]string{"app": "engine", identity: "n2-more"}
 			v.Pods = append(v.Pods, p)
 			v.Budgets = append(v.Budgets, budget(p))
 		}, "its pod storage/more does not run"},
@@ -264,7 +264,7 @@ func TestElsewhere(t *testing.T) {
 			if want = []string{"let go n1"}; tt.why != "" {
 				want = []string{"blocked by v-n1: the volume's replica on node n2 is not safe either: " + tt.why}
 			}
-			if diff := cmp.Diff(want, told(Step(v, "n1"))); diff != "" {
+			if diff := cmp.Diff(want, told(DecideNode(v, "n1"))); diff != "" {
 				t.Errorf("Step (-want +got):\n%s", diff)
 			}
 		})
@@ -281,8 +281,8 @@ func TestBudgets(t *testing.T) {
 		v.Budgets = append(v.Budgets, b)
 	}
 	aside := func(v *View, guard string) { // n1's budget is before no pod
-		b := v.Guard.For(pod("n1"))
-		b.Labels[taint.GuardLabel], b.Spec.Selector.MatchLabels[identity] = guard, "n9"
+		b := v.Guard.BudgetFor(pod("n1"))
+		b.Labels[taint.DrainGuardLabel], b.Spec.Selector.MatchLabels[identity] = guard, "n9"
 		v.Budgets[0] = seen(b)
 	}
 	one := map[string]string{identity: "n1"}
@@ -297,18 +297,18 @@ func TestBudgets(t *testing.T) {
 		{"none is there", func(v *View) { v.Budgets = v.Budgets[1:] }, []string{"protect n1"}},
 		{"none is there, and the node was cordoned already", func(v *View) { v.Budgets, v.Nodes["n1"] = v.Budgets[1:], Node{Cordoned: true} }, []string{"protect n1", last}},
 		{"none is there, and nothing is known", func(v *View) { v.Budgets, v.Storage = v.Budgets[1:], nil }, []string{"protect n1"}},
-		{"the pod does not run yet", func(v *View) { v.Budgets, v.Pods[0].Up = v.Budgets[1:], false }, []string{"protect n1"}},
-		{"the pod has finished", func(v *View) { v.Budgets, v.Pods[0].Over = v.Budgets[1:], true }, nil},
+		{"the pod does not run yet", func(v *View) { v.Budgets, v.Pods[0].Ready = v.Budgets[1:], false }, []string{"protect n1"}},
+		{"the pod has finished", func(v *View) { v.Budgets, v.Pods[0].Finished = v.Budgets[1:], true }, nil},
 		{"it was changed", func(v *View) { v.Budgets[0].Whole = false }, []string{"restore n1"}},
 		{"it was made one for other pods", func(v *View) { aside(v, "disks") }, []string{"restore n1"}},
 		{"the same, and it is going away", func(v *View) { aside(v, "disks"); v.Budgets[0].Deleting = true }, nil},
 		{"somebody else has its name", func(v *View) { aside(v, "") }, []string{
-			"DrainNotGuarded: storage/engine-n1 needs a PodDisruptionBudget named " + guardWith(BlockIfLast).For(pod("n1")).Name + ", and somebody else has one",
+			"DrainNotGuarded: storage/engine-n1 needs a PodDisruptionBudget named " + guardWith(BlockIfLast).BudgetFor(pod("n1")).Name + ", and somebody else has one",
 		}},
 		{"somebody has its name in another namespace", func(v *View) { aside(v, ""); v.Budgets[0].Namespace = "other" }, []string{"protect n1"}},
 		{"it was made one for another pod", func(v *View) {
-			b := v.Guard.For(pod("n2"))
-			b.Name = v.Guard.For(pod("n1")).Name
+			b := v.Guard.BudgetFor(pod("n2"))
+			b.Name = v.Guard.BudgetFor(pod("n1")).Name
 			v.Budgets[0] = seen(b)
 		}, []string{"restore n1"}},
 		{"it is going away", func(v *View) { v.Budgets[0].Deleting = true }, nil},
@@ -351,7 +351,7 @@ func TestBudgets(t *testing.T) {
 			v := scene(BlockForEvictionIfLast, replica("v", "n1", theirs))
 			v.Nodes["n1"] = Node{}
 			tt.edit(&v)
-			if diff := cmp.Diff(tt.want, told(Step(v, "n1"))); diff != "" {
+			if diff := cmp.Diff(tt.want, told(DecideNode(v, "n1"))); diff != "" {
 				t.Errorf("Step (-want +got):\n%s", diff)
 			}
 		})
@@ -359,7 +359,7 @@ func TestBudgets(t *testing.T) {
 	for _, cordoned := range []bool{false, true} {
 		v := scene(AlwaysAllow, replica("v", "n1"))
 		v.Nodes["n1"] = Node{Cordoned: cordoned}
-		if diff := cmp.Diff([]string{"let go n1"}, told(Step(v, "n1"))); diff != "" {
+		if diff := cmp.Diff([]string{"let go n1"}, told(DecideNode(v, "n1"))); diff != "" {
 			t.Errorf("always-allow, cordoned %t (-want +got):\n%s", cordoned, diff)
 		}
 	}
@@ -371,13 +371,13 @@ func TestAuto(t *testing.T) {
 		edit func(*storage.Replica)
 		want bool
 	}{"ours": {ours, true}, "theirs": {theirs, false}, "ours, taken back": {refused, false}} {
-		if d := Step(scene(BlockForEviction, replica("v", "n1", tt.edit)), "n1"); d.Auto != tt.want || !d.Seen {
+		if d := DecideNode(scene(BlockForEviction, replica("v", "n1", tt.edit)), "n1"); d.Auto != tt.want || !d.Seen {
 			t.Errorf("%s: got %t, want %t", name, d.Auto, tt.want)
 		}
 	}
 	v := scene(BlockForEviction, replica("v", "n1", ours))
 	v.Storage.(*memory).missing = "away"
-	if d := Step(v, "n1"); d.Seen {
+	if d := DecideNode(v, "n1"); d.Seen {
 		t.Error("nothing is known: got it seen")
 	}
 }
@@ -385,16 +385,16 @@ func TestAuto(t *testing.T) {
 // Of two budgets of ours before a pod the one with its name stays: the other was made for another pod, which gets it back.
 func TestTwoBudgets(t *testing.T) {
 	v := scene(BlockIfLast)
-	b := v.Guard.For(pod("n1"))
-	b.Name = v.Guard.For(pod("n2")).Name
+	b := v.Guard.BudgetFor(pod("n1"))
+	b.Name = v.Guard.BudgetFor(pod("n2")).Name
 	v.Budgets[1] = seen(b)
 	slices.Reverse(v.Budgets)
 	v.Nodes["n1"] = Node{}
-	d := Step(v, "n1")
-	if len(d.Acts) != 1 || d.Acts[0].Do != LetGo || d.Acts[0].Budget.Name != b.Name {
+	d := DecideNode(v, "n1")
+	if len(d.Acts) != 1 || d.Acts[0].Do != DeleteBudget || d.Acts[0].Budget.Name != b.Name {
 		t.Errorf("before n1: got %v %v, want the other's let go", told(d), d.Acts)
 	}
-	if diff := cmp.Diff([]string{"restore n2"}, told(Step(v, "n2"))); diff != "" {
+	if diff := cmp.Diff([]string{"restore n2"}, told(DecideNode(v, "n2"))); diff != "" {
 		t.Errorf("before n2 (-want +got):\n%s", diff)
 	}
 }
@@ -407,7 +407,7 @@ func TestLeft(t *testing.T) {
 	}{
 		"its pod is there":                     {func(*View) {}, nil},
 		"its pod is away":                      {func(v *View) { v.Pods = v.Pods[1:] }, nil},
-		"its pod has finished":                 {func(v *View) { v.Pods[0].Over = true }, nil},
+		"its pod has finished":                 {func(v *View) { v.Pods[0].Finished = true }, nil},
 		"its node is gone, its pod is not":     {func(v *View) { delete(v.Nodes, "n1") }, nil},
 		"pod and node are gone":                {func(v *View) { v.Pods = v.Pods[1:]; delete(v.Nodes, "n1") }, []string{v1name}},
 		"going already":                        {func(v *View) { v.Pods = v.Pods[1:]; delete(v.Nodes, "n1"); v.Budgets[0].Deleting = true }, nil},
@@ -422,8 +422,8 @@ func TestLeft(t *testing.T) {
 		v := scene(BlockIfLast)
 		tt.edit(&v)
 		var got []string
-		for _, a := range Left(v) {
-			if a.Do != LetGo {
+		for _, a := range DecideLeftovers(v) {
+			if a.Do != DeleteBudget {
 				t.Errorf("%s: got %s", name, a.Do)
 			}
 			got = append(got, a.Budget.Name)
@@ -442,21 +442,21 @@ func TestFor(t *testing.T) {
 	g.Pods.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpExists}}
 	p := pod("n1")
 	p.Labels["tier"] = "disk"
-	made := g.For(p)
+	made := g.BudgetFor(p)
 	b := SeeBudget(made)
 	stranger := p
 	stranger.Labels = map[string]string{identity: "n1"}
 	switch {
 	case b.Guard != "disks" || b.Node != "n1" || !b.Whole || b.Deleting || b.Namespace != "storage":
 		t.Errorf("seen again: got %+v", b)
-	case !b.selects(p) || b.selects(pod("n2")) || b.selects(stranger):
+	case !b.selectsPod(p) || b.selectsPod(pod("n2")) || b.selectsPod(stranger):
 		t.Error("selects: want the storage pod, neither another nor a pod of another kind with its label")
 	case made.Spec.MinAvailable.IntValue() != 1 || !strings.HasPrefix(made.Name, "forcefence-disks-"):
 		t.Errorf("made: got %+v", made)
 	case len(g.Pods.MatchLabels) != 1:
 		t.Errorf("the guard's selector was changed: %v", g.Pods)
 	}
-	if diff := cmp.Diff(made, g.For(p)); diff != "" {
+	if diff := cmp.Diff(made, g.BudgetFor(p)); diff != "" {
 		t.Errorf("made again:\n%s", diff)
 	}
 	for name, edit := range map[string]func(*policyv1.PodDisruptionBudget){
@@ -467,7 +467,7 @@ func TestFor(t *testing.T) {
 			b.Spec.UnhealthyPodEvictionPolicy = &a
 		},
 	} {
-		changed := g.For(p)
+		changed := g.BudgetFor(p)
 		edit(changed)
 		if SeeBudget(changed).Whole {
 			t.Errorf("%s: got it whole", name)
@@ -475,7 +475,7 @@ func TestFor(t *testing.T) {
 	}
 	other := g
 	other.Policy = AlwaysAllow
-	if !g.Same(other) {
+	if !g.HasSamePods(other) {
 		t.Error("guards that differ in their policy: want them the same")
 	}
 	for name, edit := range map[string]func(*Guard){
@@ -485,7 +485,7 @@ func TestFor(t *testing.T) {
 	} {
 		other := g
 		edit(&other)
-		if g.Same(other) {
+		if g.HasSamePods(other) {
 			t.Errorf("guards that differ in their %s: got them the same", name)
 		}
 	}
@@ -494,7 +494,7 @@ func TestFor(t *testing.T) {
 func TestSee(t *testing.T) {
 	yes := true
 	p := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
-	if s := SeePod(p); !s.Up || s.Over || s.Daemon {
+	if s := SeePod(p); !s.Ready || s.Finished || s.Daemon {
 		t.Errorf("a pod that runs: got %+v", s)
 	}
 	for name, edit := range map[string]func(*corev1.Pod){
@@ -505,12 +505,12 @@ func TestSee(t *testing.T) {
 	} {
 		q := p.DeepCopy()
 		edit(q)
-		if SeePod(q).Up {
+		if SeePod(q).Ready {
 			t.Errorf("%s: got it up", name)
 		}
 	}
 	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
-		if q := (&corev1.Pod{Status: corev1.PodStatus{Phase: phase}}); !SeePod(q).Over {
+		if q := (&corev1.Pod{Status: corev1.PodStatus{Phase: phase}}); !SeePod(q).Finished {
 			t.Errorf("%s: got it not over", phase)
 		}
 	}
@@ -543,25 +543,25 @@ func TestProgress(t *testing.T) {
 		}
 		return d
 	}
-	p := Follow(nil, g, with(30), at(0))
-	if p.Total != 30 || p.Left != 30 || len(p.Volumes) != named || !p.Since.Equal(at(0)) || p.Bare {
+	p := NextProgress(nil, g, with(30), at(0))
+	if p.Total != 30 || p.Left != 30 || len(p.Volumes) != maxNamed || !p.Since.Equal(at(0)) || p.NoBudget {
 		t.Fatalf("begun: got %+v", p)
 	}
 	if _, _, known := p.Rate(at(5)); known {
 		t.Error("nothing has left: got a rate")
 	}
-	if again := Follow(p, g, with(30), at(1)); again != p {
+	if again := NextProgress(p, g, with(30), at(1)); again != p {
 		t.Errorf("nothing changed: got %+v", again)
 	}
-	p = Follow(p, g, with(20), at(5))
+	p = NextProgress(p, g, with(20), at(5))
 	if rate, rest, known := p.Rate(at(5)); !known || rate != 2 || rest != 10*time.Minute {
 		t.Errorf("ten in five minutes: got %v, %v, %t", rate, rest, known)
 	}
-	if p = Follow(p, g, with(22), at(6)); p.Total != 32 || !p.Since.Equal(at(0)) {
+	if p = NextProgress(p, g, with(22), at(6)); p.Total != 32 || !p.Since.Equal(at(0)) {
 		t.Errorf("two came: got %+v", p)
 	}
 	blind := Decision{Unknown: "not listed", Held: true}
-	if u := Follow(p, g, blind, at(7)); u.Left != 22 || u.Total != 32 || u.Unknown != "not listed" || u.Summary() != "nothing is known of the storage: not listed" {
+	if u := NextProgress(p, g, blind, at(7)); u.Left != 22 || u.Total != 32 || u.Unknown != "not listed" || u.Summary() != "nothing is known of the storage: not listed" {
 		t.Errorf("nothing is known: got %+v", u)
 	}
 	if text, want := p.Summary(), "volume v0, replica v0-n1: it is still there; and 21 more"; text != want {
@@ -569,18 +569,18 @@ func TestProgress(t *testing.T) {
 	}
 	bare := with(22)
 	bare.Held = false
-	if b := Follow(p, g, bare, at(8)); !b.Bare {
+	if b := NextProgress(p, g, bare, at(8)); !b.NoBudget {
 		t.Error("no budget: got it held")
 	}
-	if over := Follow(p, g, Decision{}, at(8)); over != nil {
+	if over := NextProgress(p, g, Decision{}, at(8)); over != nil {
 		t.Errorf("over: got %+v", over)
 	}
 	other := g
 	other.Policy = BlockIfLast
-	if o := Follow(p, other, with(2), at(8)); o.Total != 2 || !o.Since.Equal(at(8)) {
+	if o := NextProgress(p, other, with(2), at(8)); o.Total != 2 || !o.Since.Equal(at(8)) {
 		t.Errorf("another policy: got %+v, want it begun anew", o)
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{taint.DrainAnnotation: Encode(map[string]*Progress{"disks": p, "gone": nil})}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{taint.DrainAnnotation: EncodeProgress(map[string]*Progress{"disks": p, "gone": nil})}}}
 	if diff := cmp.Diff(map[string]*Progress{"disks": p}, ProgressOf(node)); diff != "" {
 		t.Errorf("read again (-want +got):\n%s", diff)
 	}
@@ -588,13 +588,13 @@ func TestProgress(t *testing.T) {
 	if got := ProgressOf(node); got != nil {
 		t.Errorf("nonsense: got %v", got)
 	}
-	if Encode(map[string]*Progress{"gone": nil}) != "" {
+	if EncodeProgress(map[string]*Progress{"gone": nil}) != "" {
 		t.Error("nothing: got an annotation")
 	}
 	for _, odd := range []Progress{
 		{Guard: "disks\x1b[2J"}, {Policy: "p\n"}, {Unknown: "\u202e"}, {Volumes: []Held{{Volume: "\u009b"}}}, {Volumes: []Held{{}, {Replica: "\t"}}}, {Volumes: []Held{{Why: "\x07"}}},
 	} {
-		node.Annotations[taint.DrainAnnotation] = Encode(map[string]*Progress{"odd": &odd, "disks": p})
+		node.Annotations[taint.DrainAnnotation] = EncodeProgress(map[string]*Progress{"odd": &odd, "disks": p})
 		if got := ProgressOf(node); len(got) != 1 || got["disks"] == nil {
 			t.Errorf("texts that move a terminal's cursor: got %+v", got)
 		}
@@ -618,27 +618,27 @@ func TestDelegate(t *testing.T) {
 		"somebody took ours back": {Setting{Exists: true, Value: string(usual), Ours: string(want)}, false, "somebody changed it from block-for-eviction, which we wrote, to block-if-contains-last-replica"},
 		"per engine":              {Setting{Exists: true, Value: `{"v1":"always-allow"}`}, false, `somebody set it to {"v1":"always-allow"}`},
 	} {
-		if got := Delegate(want, tt.s, usual); got.Write != tt.write || got.Conflict != tt.conflict {
+		if got := DecideDelegation(want, tt.s, usual); got.Write != tt.write || got.Conflict != tt.conflict {
 			t.Errorf("%s: got %+v, want %t, %q", name, got, tt.write, tt.conflict)
 		}
 	}
 }
 
 func TestWords(t *testing.T) {
-	for d, want := range map[Do]bool{Nothing: false, Protect: false, Restore: false, LetGo: true, Ask: true, TakeBack: true} {
-		if begins := d == Protect || d == Restore || d == Ask; d.Begins() != begins {
-			t.Errorf("%s begins something: got %t", d, d.Begins())
+	for d, want := range map[Do]bool{Nothing: false, Protect: false, Restore: false, DeleteBudget: true, RequestEviction: true, CancelEviction: true} {
+		if begins := d == Protect || d == Restore || d == RequestEviction; d.CanBePaused() != begins {
+			t.Errorf("%s begins something: got %t", d, d.CanBePaused())
 		}
-		if d.Careful() != want || d.String() == "" {
-			t.Errorf("%s is careful: got %t, want %t", d, d.Careful(), want)
+		if d.NeedsLiveLook() != want || d.String() == "" {
+			t.Errorf("%s is careful: got %t, want %t", d, d.NeedsLiveLook(), want)
 		}
 	}
-	a := Act{Do: Ask, Replica: replica("v", "n1")}
-	b := Act{Do: Ask, Replica: replica("v", "n1", func(r *storage.Replica) { r.ResourceVersion = "2" })}
-	if !a.Same(b) || a.Same(Act{Do: TakeBack, Replica: a.Replica}) || a.Same(Act{Do: Ask, Replica: replica("v", "n2")}) {
+	a := Act{Do: RequestEviction, Replica: replica("v", "n1")}
+	b := Act{Do: RequestEviction, Replica: replica("v", "n1", func(r *storage.Replica) { r.ResourceVersion = "2" })}
+	if !a.IsSameAs(b) || a.IsSameAs(Act{Do: CancelEviction, Replica: a.Replica}) || a.IsSameAs(Act{Do: RequestEviction, Replica: replica("v", "n2")}) {
 		t.Error("Same: want the same act on the same object, whatever its version")
 	}
-	if o := reason.Of(reason.DrainNotOurs); o.Text == "" {
+	if o := reason.RowOf(reason.DrainNotOurs); o.Text == "" {
 		t.Error("no text")
 	}
 }

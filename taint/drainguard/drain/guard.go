@@ -29,8 +29,8 @@ const (
 // Policies are all of them, the default first.
 var Policies = []Policy{BlockIfLast, AllowIfStopped, AlwaysAllow, BlockForEviction, BlockForEvictionIfLast}
 
-// Evicts reports that replicas are asked to leave a cordoned node.
-func (p Policy) Evicts() bool { return p == BlockForEviction || p == BlockForEvictionIfLast }
+// ShouldEvict reports that replicas are asked to leave a cordoned node.
+func (p Policy) ShouldEvict() bool { return p == BlockForEviction || p == BlockForEvictionIfLast }
 
 // Guard is one item of the configuration.
 type Guard struct {
@@ -44,8 +44,8 @@ type Guard struct {
 // Identity are the keys of the labels that tell one storage pod from the others.
 type Identity []string
 
-// of are a pod's values; nil where it lacks one.
-func (id Identity) of(p Pod) []string {
+// valuesOf are a pod's values; nil where it lacks one.
+func (id Identity) valuesOf(p Pod) []string {
 	var out []string
 	for _, key := range id {
 		value, ok := p.Labels[key]
@@ -57,39 +57,39 @@ func (id Identity) of(p Pod) []string {
 	return out
 }
 
-// For is the budget before a storage pod, which has all labels of the guard's Identity. It selects no other pod than storage pods with the
+// BudgetFor is the budget before a storage pod, which has all labels of the guard's Identity. It selects no other pod than storage pods with the
 // same ones. Its name is the same whoever makes it, and however often.
-func (g Guard) For(p Pod) *policyv1.PodDisruptionBudget {
+func (g Guard) BudgetFor(p Pod) *policyv1.PodDisruptionBudget {
 	selector := g.Pods.DeepCopy()
 	if selector.MatchLabels == nil {
 		selector.MatchLabels = map[string]string{}
 	}
-	values := g.Identity.of(p)
+	values := g.Identity.valuesOf(p)
 	for i, key := range g.Identity {
 		selector.MatchLabels[key] = values[i]
 	}
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta: metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Namespace, Name: g.budget(p),
-			Labels:      map[string]string{taint.GuardLabel: g.Name},
-			Annotations: map[string]string{taint.GuardedNode: p.Node},
+			Namespace: p.Namespace, Name: g.budgetName(p),
+			Labels:      map[string]string{taint.DrainGuardLabel: g.Name},
+			Annotations: map[string]string{taint.GuardedNodeAnnotation: p.Node},
 		},
-		Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector, MinAvailable: one()},
+		Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector, MinAvailable: onePod()},
 	}
 }
 
-// budget is the name of a pod's budget.
-func (g Guard) budget(p Pod) string {
-	sum := sha256.Sum256([]byte(strings.Join(g.Identity.of(p), "\n")))
+// budgetName is the name of a pod's budget.
+func (g Guard) budgetName(p Pod) string {
+	sum := sha256.Sum256([]byte(strings.Join(g.Identity.valuesOf(p), "\n")))
 	return "forcefence-" + g.Name + "-" + hex.EncodeToString(sum[:5])
 }
 
-// Selector is that of the storage pods.
-func (g Guard) Selector() (labels.Selector, error) { return metav1.LabelSelectorAsSelector(g.Pods) }
+// PodSelector is that of the storage pods.
+func (g Guard) PodSelector() (labels.Selector, error) { return metav1.LabelSelectorAsSelector(g.Pods) }
 
-// Same reports that two guards guard the same pods in the same way, whatever their policies.
-func (g Guard) Same(o Guard) bool {
+// HasSamePods reports that two guards guard the same pods in the same way, whatever their policies.
+func (g Guard) HasSamePods(o Guard) bool {
 	return g.Name == o.Name && g.Namespace == o.Namespace && strings.Join(g.Identity, ",") == strings.Join(o.Identity, ",") &&
 		maps.Equal(g.Pods.MatchLabels, o.Pods.MatchLabels) && equality.Semantic.DeepEqual(g.Pods.MatchExpressions, o.Pods.MatchExpressions)
 }

@@ -53,7 +53,7 @@ func (m *model) look() View {
 }
 
 // observe brings the caches up to date.
-func (m *model) observe() { m.stale = m.look().Indexed() }
+func (m *model) observe() { m.stale = m.look().WithIndex() }
 
 func (m *model) node() string { return fmt.Sprint("n", m.rnd.IntN(len(m.v.Nodes))) }
 
@@ -72,7 +72,7 @@ func (m *model) happen(harm bool) (lost bool) {
 		m.say("%s cordoned: %t", name, n.Cordoned)
 	case 2: // kubectl drain evicts what no budget is before
 		i := slices.IndexFunc(m.v.Pods, func(p Pod) bool { return p.Node == name })
-		if i < 0 || !n.Cordoned || slices.ContainsFunc(m.v.Budgets, func(b Budget) bool { return b.selects(m.v.Pods[i]) }) {
+		if i < 0 || !n.Cordoned || slices.ContainsFunc(m.v.Budgets, func(b Budget) bool { return b.selectsPod(m.v.Pods[i]) }) {
 			return false
 		}
 		m.say("%s drained", name)
@@ -122,8 +122,8 @@ func (m *model) happen(harm bool) (lost bool) {
 		if i == len(m.v.Pods) {
 			return false
 		}
-		m.v.Pods[i].Up = !m.v.Pods[i].Up
-		m.say("%s up: %t", m.v.Pods[i].Name, m.v.Pods[i].Up)
+		m.v.Pods[i].Ready = !m.v.Pods[i].Ready
+		m.say("%s up: %t", m.v.Pods[i].Name, m.v.Pods[i].Ready)
 		return true
 	}
 	return false
@@ -131,16 +131,16 @@ func (m *model) happen(harm bool) (lost bool) {
 
 // serves reports that a node's storage pod runs.
 func (m *model) serves(name string) bool {
-	return slices.ContainsFunc(m.v.Pods, func(p Pod) bool { return p.Node == name && p.Up })
+	return slices.ContainsFunc(m.v.Pods, func(p Pod) bool { return p.Node == name && p.Ready })
 }
 
 // act is one pass of the controller over a node. between happens between a live look and the write.
 func (m *model) act(name string, between func()) {
-	for _, a := range Step(m.stale, name).Acts {
-		if a.Do.Careful() {
+	for _, a := range DecideNode(m.stale, name).Acts {
+		if a.Do.NeedsLiveLook() {
 			found := false
-			for _, again := range Step(m.look(), name).Acts {
-				if again.Same(a) {
+			for _, again := range DecideNode(m.look(), name).Acts {
+				if again.IsSameAs(a) {
 					a, found = again, true
 				}
 			}
@@ -151,7 +151,7 @@ func (m *model) act(name string, between func()) {
 		}
 		m.do(a)
 	}
-	for _, a := range Left(m.look()) {
+	for _, a := range DecideLeftovers(m.look()) {
 		m.do(a)
 	}
 }
@@ -161,18 +161,18 @@ func (m *model) do(a Act) {
 	m.say("%s %s%s", a.Do, a.Pod.Node, a.Replica.Name)
 	switch a.Do {
 	case Protect:
-		made := seen(m.v.Guard.For(a.Pod))
+		made := seen(m.v.Guard.BudgetFor(a.Pod))
 		if !slices.ContainsFunc(m.v.Budgets, func(b Budget) bool { return b.Name == made.Name }) {
 			m.version++
 			made.UID += fmt.Sprint(m.version)
 			m.v.Budgets = append(m.v.Budgets, made)
 		}
-	case LetGo:
+	case DeleteBudget:
 		m.v.Budgets = slices.DeleteFunc(m.v.Budgets, func(b Budget) bool { return b.UID == a.Budget.UID })
-	case Ask, TakeBack:
+	case RequestEviction, CancelEviction:
 		for i, r := range m.replicas {
 			if r.UID == a.Replica.UID && r.Evicting == a.Replica.Evicting && r.Ours == a.Replica.Ours {
-				m.replicas[i].Evicting, m.replicas[i].Ours = a.Do == Ask, a.Do == Ask
+				m.replicas[i].Evicting, m.replicas[i].Ours = a.Do == RequestEviction, a.Do == RequestEviction
 			}
 		}
 	}
@@ -264,9 +264,9 @@ func TestModelSettles(t *testing.T) {
 			fail := func(what string) {
 				t.Fatalf("%s, seed %d: %s:\n%s", policy, seed, what, strings.Join(m.log, "\n"))
 			}
-			now := m.look().Indexed()
+			now := m.look().WithIndex()
 			for _, p := range m.v.Pods {
-				c := now.cover(p)
+				c := now.budgetsOf(p)
 				switch {
 				case policy == AlwaysAllow && len(c.ours) > 0:
 					fail("a budget before " + p.Name)
@@ -278,7 +278,7 @@ func TestModelSettles(t *testing.T) {
 			}
 			for _, r := range m.replicas {
 				n := m.v.Nodes[r.Node]
-				if r.Ours && (!n.Cordoned || n.Down || !policy.Evicts()) {
+				if r.Ours && (!n.Cordoned || n.Down || !policy.ShouldEvict()) {
 					fail("still asked to go: " + r.Name)
 				}
 				if policy == AlwaysAllow || policy == AllowIfStopped || !r.Healthy || !m.hasPod(r.Node) {

@@ -16,15 +16,15 @@ import (
 
 // Progress is how far a held drain has come, for one guard. It stands on the Node, so that whoever asks needs no controller.
 type Progress struct {
-	Guard   string    `json:"guard"`
-	Policy  Policy    `json:"policy"`
-	Since   time.Time `json:"since"`             // when the drain was first held up
-	Told    time.Time `json:"told"`              // when this was written
-	Total   int       `json:"total"`             // replicas that held it up since then
-	Left    int       `json:"left"`              // of those, still
-	Volumes []Held    `json:"volumes,omitempty"` // the first of those left
-	Unknown string    `json:"unknown,omitempty"` // why nothing is known of the storage: that holds the drain up as well
-	Bare    bool      `json:"bare,omitempty"`    // no budget of ours is there: nothing of ours holds the drain up
+	Guard     string    `json:"guard"`
+	Policy    Policy    `json:"policy"`
+	Since     time.Time `json:"since"`             // when the drain was first held up
+	WrittenAt time.Time `json:"told"`              // when this was written
+	Total     int       `json:"total"`             // replicas that held it up since then
+	Left      int       `json:"left"`              // of those, still
+	Volumes   []Held    `json:"volumes,omitempty"` // the first of those left
+	Unknown   string    `json:"unknown,omitempty"` // why nothing is known of the storage: that holds the drain up as well
+	NoBudget  bool      `json:"bare,omitempty"`    // no budget of ours is there: nothing of ours holds the drain up
 }
 
 // Held is a volume that holds a drain up.
@@ -34,17 +34,17 @@ type Held struct {
 	Why     string `json:"why"`
 }
 
-// named is how many volumes a Progress names: annotations are no place for thousands.
-const named = 20
+// maxNamed is how many volumes a Progress names: annotations are no place for thousands.
+const maxNamed = 20
 
-// Follow is the progress after a decision; nil where nothing holds the drain up. before is what stood on the Node; nil: nothing.
-func Follow(before *Progress, g Guard, d Decision, now time.Time) *Progress {
-	if !d.Blocked() {
+// NextProgress is the progress after a decision; nil where nothing holds the drain up. before is what stood on the Node; nil: nothing.
+func NextProgress(before *Progress, g Guard, d Decision, now time.Time) *Progress {
+	if !d.IsBlocked() {
 		return nil
 	}
-	p := Progress{Guard: g.Name, Policy: g.Policy, Since: now, Told: now, Left: len(d.Blockers), Total: len(d.Blockers), Unknown: d.Unknown, Bare: !d.Held}
+	p := Progress{Guard: g.Name, Policy: g.Policy, Since: now, WrittenAt: now, Left: len(d.Blockers), Total: len(d.Blockers), Unknown: d.Unknown, NoBudget: !d.Held}
 	for i, b := range d.Blockers {
-		if i == named {
+		if i == maxNamed {
 			break
 		}
 		p.Volumes = append(p.Volumes, Held{Volume: b.Replica.Volume, Replica: b.Replica.Name, Why: b.Why})
@@ -59,25 +59,25 @@ func Follow(before *Progress, g Guard, d Decision, now time.Time) *Progress {
 	if d.Unknown != "" { // how many are left is not known: what was is kept
 		p.Left, p.Total, p.Volumes = before.Left, before.Total, before.Volumes
 	}
-	if p.same(*before) {
+	if p.isSameAs(*before) {
 		return before
 	}
 	return &p
 }
 
-// same reports that two tell the same, whenever they were written.
-func (p Progress) same(o Progress) bool {
-	return p.Guard == o.Guard && p.Policy == o.Policy && p.Total == o.Total && p.Left == o.Left && p.Unknown == o.Unknown && p.Bare == o.Bare &&
+// isSameAs reports that two tell the same, whenever they were written.
+func (p Progress) isSameAs(o Progress) bool {
+	return p.Guard == o.Guard && p.Policy == o.Policy && p.Total == o.Total && p.Left == o.Left && p.Unknown == o.Unknown && p.NoBudget == o.NoBudget &&
 		slices.Equal(p.Volumes, o.Volumes)
 }
 
 // Rate is how many replicas left in a minute so far, and how long the rest takes at that rate; known is false until one has left.
 func (p Progress) Rate(now time.Time) (perMinute float64, rest time.Duration, known bool) {
-	gone, took := p.Total-p.Left, now.Sub(p.Since)
-	if gone <= 0 || took <= 0 {
+	gone, elapsed := p.Total-p.Left, now.Sub(p.Since)
+	if gone <= 0 || elapsed <= 0 {
 		return 0, 0, false
 	}
-	return float64(gone) / took.Minutes(), time.Duration(float64(took) / float64(gone) * float64(p.Left)), true
+	return float64(gone) / elapsed.Minutes(), time.Duration(float64(elapsed) / float64(gone) * float64(p.Left)), true
 }
 
 // Summary says it in a sentence that does not change while nothing else does.
@@ -105,14 +105,14 @@ func ProgressOf(n *corev1.Node) map[string]*Progress {
 	}
 	out := map[string]*Progress{}
 	for _, p := range list {
-		if p != nil && p.printable() {
+		if p != nil && p.isPrintable() {
 			out[p.Guard] = p
 		}
 	}
 	return out
 }
 
-func (p Progress) printable() bool {
+func (p Progress) isPrintable() bool {
 	text := p.Guard + string(p.Policy) + p.Unknown
 	for _, v := range p.Volumes {
 		text += v.Volume + v.Replica + v.Why
@@ -120,8 +120,8 @@ func (p Progress) printable() bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }
 
-// Encode is the annotation; "" for none.
-func Encode(all map[string]*Progress) string {
+// EncodeProgress is the annotation; "" for none.
+func EncodeProgress(all map[string]*Progress) string {
 	var list []*Progress
 	for _, p := range all {
 		if p != nil {

@@ -38,8 +38,8 @@ type Pod struct {
 	Namespace, Name, UID string
 	Node                 string
 	Labels               map[string]string
-	Up                   bool // it runs, is ready and is not being deleted
-	Over                 bool // it has finished
+	Ready                bool // it runs, is ready and is not being deleted
+	Finished             bool // it has finished
 	Daemon               bool // a DaemonSet owns it: no drain evicts it
 }
 
@@ -47,11 +47,11 @@ type Pod struct {
 func SeePod(p *corev1.Pod) Pod {
 	out := Pod{
 		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Node: p.Spec.NodeName, Labels: p.Labels,
-		Over: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
+		Finished: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 	}
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			out.Up = p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
+			out.Ready = p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
 		}
 	}
 	if owner := metav1.GetControllerOf(p); owner != nil {
@@ -60,9 +60,9 @@ func SeePod(p *corev1.Pod) Pod {
 	return out
 }
 
-// Same reports that nothing that is decided on tells two sights of a pod apart.
-func (p Pod) Same(o Pod) bool {
-	return p.UID == o.UID && p.Node == o.Node && p.Up == o.Up && p.Over == o.Over && p.Daemon == o.Daemon && maps.Equal(p.Labels, o.Labels)
+// IsSameAs reports that nothing that is decided on tells two sights of a pod apart.
+func (p Pod) IsSameAs(o Pod) bool {
+	return p.UID == o.UID && p.Node == o.Node && p.Ready == o.Ready && p.Finished == o.Finished && p.Daemon == o.Daemon && maps.Equal(p.Labels, o.Labels)
 }
 
 // Budget is a PodDisruptionBudget.
@@ -81,9 +81,9 @@ type Budget struct {
 func SeeBudget(b *policyv1.PodDisruptionBudget) Budget {
 	out := Budget{
 		Namespace: b.Namespace, Name: b.Name, UID: string(b.UID), ResourceVersion: b.ResourceVersion,
-		Guard: b.Labels[taint.GuardLabel], Node: b.Annotations[taint.GuardedNode], Deleting: b.DeletionTimestamp != nil,
+		Guard: b.Labels[taint.DrainGuardLabel], Node: b.Annotations[taint.GuardedNodeAnnotation], Deleting: b.DeletionTimestamp != nil,
 	}
-	bare := policyv1.PodDisruptionBudgetSpec{Selector: b.Spec.Selector, MinAvailable: one()}
+	bare := policyv1.PodDisruptionBudgetSpec{Selector: b.Spec.Selector, MinAvailable: onePod()}
 	out.Whole = equality.Semantic.DeepEqual(b.Spec, bare)
 	var err error
 	if out.selector, err = metav1.LabelSelectorAsSelector(b.Spec.Selector); err != nil {
@@ -92,17 +92,17 @@ func SeeBudget(b *policyv1.PodDisruptionBudget) Budget {
 	return out
 }
 
-// Same reports that nothing that is decided on tells two sights of a PodDisruptionBudget apart. Its status does not.
-func (b Budget) Same(o Budget) bool {
+// IsSameAs reports that nothing that is decided on tells two sights of a PodDisruptionBudget apart. Its status does not.
+func (b Budget) IsSameAs(o Budget) bool {
 	return b.UID == o.UID && b.Guard == o.Guard && b.Node == o.Node && b.Whole == o.Whole && b.Deleting == o.Deleting && b.selector.String() == o.selector.String()
 }
 
-// selects reports that the budget is one before that pod.
-func (b Budget) selects(p Pod) bool {
+// selectsPod reports that the budget is one before that pod.
+func (b Budget) selectsPod(p Pod) bool {
 	return b.Namespace == p.Namespace && b.selector.Matches(labels.Set(p.Labels))
 }
 
-func one() *intstr.IntOrString {
+func onePod() *intstr.IntOrString {
 	n := intstr.FromInt32(1)
 	return &n
 }

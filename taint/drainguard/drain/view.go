@@ -20,42 +20,42 @@ type View struct {
 	index *index // nil: Step and Left make their own
 }
 
-// index is what Step and Left look up of a View's pods and budgets, so that a pass over many nodes does not compare each with each.
+// index is what DecideNode and Left look up of a View's pods and budgets, so that a pass over many nodes does not compare each with each.
 type index struct {
-	on      map[string][]Pod // that have not finished, by node
-	alike   map[string][]Pod // that have not finished, by the values of the guard's Identity
-	budgets []sighted
-	named   map[string]int   // of them, by namespace and name
-	before  map[string][]int // which budgets select a pod that has not finished, by its UID
+	podsByNode     map[string][]Pod // that have not finished, by node
+	podsByIdentity map[string][]Pod // that have not finished, by the values of the guard's Identity
+	budgets        []indexedBudget
+	budgetsByName  map[string]int   // of them, by namespace and name
+	budgetsByPod   map[string][]int // which budgets select a pod that has not finished, by its UID
 }
 
-// sighted is a budget, and the UIDs of the pods that have not finished and that it selects.
-type sighted struct {
+// indexedBudget is a budget, and the UIDs of the pods that have not finished and that it selects.
+type indexedBudget struct {
 	Budget
 	pods []string
 }
 
-// Indexed is the View in a form in which any number of Steps costs what one does. Its Guard, Pods and Budgets must not change afterwards.
-func (v View) Indexed() View {
-	x := &index{on: map[string][]Pod{}, alike: map[string][]Pod{}, before: map[string][]int{}, named: map[string]int{}}
-	by, rest := selectors(v.Budgets)
+// WithIndex is the View in a form in which any number of Steps costs what one does. Its Guard, Pods and Budgets must not change afterwards.
+func (v View) WithIndex() View {
+	x := &index{podsByNode: map[string][]Pod{}, podsByIdentity: map[string][]Pod{}, budgetsByPod: map[string][]int{}, budgetsByName: map[string]int{}}
+	by, rest := groupByLabel(v.Budgets)
 	for i, b := range v.Budgets {
-		x.named[b.Namespace+"/"+b.Name] = i
-		x.budgets = append(x.budgets, sighted{Budget: b})
+		x.budgetsByName[b.Namespace+"/"+b.Name] = i
+		x.budgets = append(x.budgets, indexedBudget{Budget: b})
 	}
 	for _, p := range v.Pods {
-		if p.Over {
+		if p.Finished {
 			continue
 		}
-		x.on[p.Node] = append(x.on[p.Node], p)
-		if values := v.Guard.Identity.of(p); values != nil {
-			x.alike[likeness(values)] = append(x.alike[likeness(values)], p)
+		x.podsByNode[p.Node] = append(x.podsByNode[p.Node], p)
+		if values := v.Guard.Identity.valuesOf(p); values != nil {
+			x.podsByIdentity[identityKey(values)] = append(x.podsByIdentity[identityKey(values)], p)
 		}
 		try := func(candidates []int) {
 			for _, i := range candidates {
-				if b := &x.budgets[i]; b.selects(p) {
+				if b := &x.budgets[i]; b.selectsPod(p) {
 					b.pods = append(b.pods, p.UID)
-					x.before[p.UID] = append(x.before[p.UID], i)
+					x.budgetsByPod[p.UID] = append(x.budgetsByPod[p.UID], i)
 				}
 			}
 		}
@@ -64,20 +64,20 @@ func (v View) Indexed() View {
 		}
 		try(rest)
 	}
-	for _, found := range x.before { // of several of ours the same one stays, whoever lists them
+	for _, found := range x.budgetsByPod { // of several of ours the same one stays, whoever lists them
 		slices.SortFunc(found, func(a, b int) int { return strings.Compare(v.Budgets[a].Name, v.Budgets[b].Name) })
 	}
 	v.index = x
 	return v
 }
 
-func likeness(values []string) string { return strings.Join(values, "\n") }
+func identityKey(values []string) string { return strings.Join(values, "\n") }
 
 type label struct{ key, value string }
 
-// selectors are the budgets by a label that every pod has which they select: of several the one that the fewest budgets ask for. rest are
+// groupByLabel are the budgets by a label that every pod has which they select: of several the one that the fewest budgets ask for. rest are
 // those that ask for no such label.
-func selectors(budgets []Budget) (by map[label][]int, rest []int) {
+func groupByLabel(budgets []Budget) (by map[label][]int, rest []int) {
 	asked := make([][]label, len(budgets))
 	count := map[label]int{}
 	for i, b := range budgets {
@@ -109,23 +109,23 @@ func selectors(budgets []Budget) (by map[label][]int, rest []int) {
 	return by, rest
 }
 
-// on are the storage pods of a node that have not finished.
-func (v View) on(name string) []Pod { return v.index.on[name] }
+// podsOn are the storage pods of a node that have not finished.
+func (v View) podsOn(name string) []Pod { return v.index.podsByNode[name] }
 
-// covered is what is before a pod.
-type covered struct {
-	ok      bool      // a budget of ours, for this pod alone, and no other budget
-	ours    []sighted // the one with the pod's name first
-	foreign []sighted
-	named   *Budget // has the name of the pod's, and may be before other pods; nil: none has
+// podBudgets is what is before a pod.
+type podBudgets struct {
+	ok       bool            // a budget of ours, for this pod alone, and no other budget
+	ours     []indexedBudget // the one with the pod's name first
+	foreign  []indexedBudget
+	sameName *Budget // has the name of the pod's, and may be before other pods; nil: none has
 }
 
-func (v View) cover(p Pod) (c covered) {
-	at, exists := v.index.named[p.Namespace+"/"+v.Guard.budget(p)]
+func (v View) budgetsOf(p Pod) (c podBudgets) {
+	at, exists := v.index.budgetsByName[p.Namespace+"/"+v.Guard.budgetName(p)]
 	if exists {
-		c.named = &v.index.budgets[at].Budget
+		c.sameName = &v.index.budgets[at].Budget
 	}
-	for _, i := range v.index.before[p.UID] {
+	for _, i := range v.index.budgetsByPod[p.UID] {
 		switch b := v.index.budgets[i]; {
 		case b.Guard != v.Guard.Name:
 			c.foreign = append(c.foreign, b)
@@ -135,18 +135,18 @@ func (v View) cover(p Pod) (c covered) {
 			c.ours = append(c.ours, b)
 		}
 	}
-	c.ok = len(c.foreign) == 0 && len(c.ours) == 1 && c.ours[0].sound(p)
+	c.ok = len(c.foreign) == 0 && len(c.ours) == 1 && c.ours[0].isIntact(p)
 	return c
 }
 
-// sound reports that a budget of ours is as it was made and selects no other pod.
-func (b sighted) sound(p Pod) bool {
+// isIntact reports that a budget of ours is as it was made and selects no other pod.
+func (b indexedBudget) isIntact(p Pod) bool {
 	return b.Whole && !b.Deleting && !slices.ContainsFunc(b.pods, func(uid string) bool { return uid != p.UID })
 }
 
-// twin is another storage pod that the pod's budget would select as well; "" if there is none.
-func (v View) twin(p Pod) string {
-	for _, o := range v.index.alike[likeness(v.Guard.Identity.of(p))] {
+// podWithSameLabels is another storage pod that the pod's budget would select as well; "" if there is none.
+func (v View) podWithSameLabels(p Pod) string {
+	for _, o := range v.index.podsByIdentity[identityKey(v.Guard.Identity.valuesOf(p))] {
 		if o.UID != p.UID {
 			return o.Namespace + "/" + o.Name
 		}

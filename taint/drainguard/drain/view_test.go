@@ -18,7 +18,7 @@ func TestIndex(t *testing.T) {
 		v := View{Guard: guardWith(BlockIfLast)}
 		for i := range 6 {
 			p := pod(fmt.Sprint("n", r.IntN(4)))
-			p.UID, p.Over = fmt.Sprint(i), r.IntN(4) == 0
+			p.UID, p.Finished = fmt.Sprint(i), r.IntN(4) == 0
 			p.Labels = map[string]string{"app": pick("engine", "db"), identity: pick("a", "b"), "zone": pick("x", "y", "z")}
 			v.Pods = append(v.Pods, p)
 		}
@@ -49,16 +49,16 @@ func TestIndex(t *testing.T) {
 			}
 			v.Budgets = append(v.Budgets, b)
 		}
-		x := v.Indexed()
+		x := v.WithIndex()
 		before := map[string][]string{} // by budget, of the pods that have not finished
 		for _, p := range v.Pods {
-			if p.Over {
+			if p.Finished {
 				continue
 			}
 			var ours, foreign []string
 			for _, b := range v.Budgets {
 				switch {
-				case !b.selects(p):
+				case !b.selectsPod(p):
 					continue
 				case b.Guard == v.Guard.Name:
 					ours = append(ours, b.Name)
@@ -67,7 +67,7 @@ func TestIndex(t *testing.T) {
 				}
 				before[b.Name] = append(before[b.Name], p.UID)
 			}
-			c := x.cover(p)
+			c := x.budgetsOf(p)
 			if got := names(c.ours); !slices.Equal(got, ours) {
 				t.Fatalf("seed %d, pod %v: got %v of ours, want %v", seed, p.Labels, got, ours)
 			}
@@ -80,15 +80,15 @@ func TestIndex(t *testing.T) {
 				t.Fatalf("seed %d, %s: got pods %v, want %v", seed, b.Name, b.pods, before[b.Name])
 			}
 		}
-		for node, pods := range x.index.on {
-			if slices.ContainsFunc(pods, func(p Pod) bool { return p.Over || p.Node != node }) {
+		for node, pods := range x.index.podsByNode {
+			if slices.ContainsFunc(pods, func(p Pod) bool { return p.Finished || p.Node != node }) {
 				t.Fatalf("seed %d: on %s: %v", seed, node, pods)
 			}
 		}
 	}
 }
 
-func names(all []sighted) (out []string) {
+func names(all []indexedBudget) (out []string) {
 	for _, b := range all {
 		out = append(out, b.Name)
 	}

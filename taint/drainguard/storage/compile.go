@@ -79,8 +79,8 @@ type Adapter struct {
 	pods        labels.Selector
 }
 
-// Resource is the one that tells of a kind; false where the system has none.
-func (a *Adapter) Resource(k Kind) (schema.GroupVersionResource, bool) {
+// ResourceOf is the one that tells of a kind; false where the system has none.
+func (a *Adapter) ResourceOf(k Kind) (schema.GroupVersionResource, bool) {
 	r := a.resources[k]
 	return r, r.Resource != ""
 }
@@ -102,7 +102,7 @@ type item struct {
 	optional bool
 }
 
-func (s Spec) items() []item {
+func (s Spec) expressionItems() []item {
 	return []item{
 		{"node.name", s.Node.Name, cel.StringType, Nodes, false},
 		{"node.healthy", s.Node.Healthy, cel.BoolType, Nodes, false},
@@ -121,8 +121,8 @@ func (s Spec) items() []item {
 	}
 }
 
-// Compile checks a Spec and compiles its expressions. The Adapter is nil where there are problems.
-func Compile(name string, s Spec) (*Adapter, []Problem) {
+// CompileAdapter checks a Spec and compiles its expressions. The Adapter is nil where there are problems.
+func CompileAdapter(name string, s Spec) (*Adapter, []Problem) {
 	a := &Adapter{Name: name, Spec: s, exprs: map[string]*expression{}}
 	var bad []Problem
 	report := func(path, format string, args ...any) { bad = append(bad, Problem{path, fmt.Sprintf(format, args...)}) }
@@ -150,24 +150,24 @@ func Compile(name string, s Spec) (*Adapter, []Problem) {
 	if a.resources == [kinds]schema.GroupVersionResource{} && len(bad) == 0 {
 		report("", "tells nothing: write at least one of node, volume, replica")
 	}
-	bad = append(bad, a.compile()...)
-	bad = append(bad, a.rest()...)
+	bad = append(bad, a.compileExpressions()...)
+	bad = append(bad, a.checkOtherItems()...)
 	if len(bad) > 0 {
 		return nil, bad
 	}
 	return a, nil
 }
 
-// compile compiles the expressions, and says which are missing or have no use.
-func (a *Adapter) compile() []Problem {
+// compileExpressions compiles the expressions, and says which are missing or have no use.
+func (a *Adapter) compileExpressions() []Problem {
 	var bad []Problem
-	envs, err := environments(func(Kind) *cel.Type { return cel.DynType })
+	envs, err := newEnvironments(func(Kind) *cel.Type { return cel.DynType })
 	if err != nil {
 		return []Problem{{"", "CEL cannot be set up: " + err.Error()}} // not the user's fault, and found by the first test
 	}
-	for _, it := range a.Spec.items() {
-		_, has := a.Resource(it.kind)
-		has = has || a.Spec.resource(it.kind) != "" // one that is written wrongly
+	for _, it := range a.Spec.expressionItems() {
+		_, has := a.ResourceOf(it.kind)
+		has = has || a.Spec.resourceText(it.kind) != "" // one that is written wrongly
 		switch {
 		case it.text == "" && (!has || it.optional):
 		case it.text == "":
@@ -180,7 +180,7 @@ func (a *Adapter) compile() []Problem {
 				bad = append(bad, Problem{it.path, "sees `node`, so node.resource must be given"})
 				continue
 			}
-			program, err := e.compile(envs[it.path])
+			program, err := e.compileProgram(envs[it.path])
 			if err != nil {
 				bad = append(bad, Problem{it.path, err.Error()})
 				continue
@@ -192,8 +192,8 @@ func (a *Adapter) compile() []Problem {
 	return bad
 }
 
-// rest checks what is no expression.
-func (a *Adapter) rest() []Problem {
+// checkOtherItems checks what is no expression.
+func (a *Adapter) checkOtherItems() []Problem {
 	s := a.Spec
 	var bad []Problem
 	if s.Volume.Resource != "" && s.Volume.Find != ByHandle && s.Volume.Find != ByPV && s.Volume.Find != ByClaim {
@@ -233,7 +233,7 @@ func (a *Adapter) rest() []Problem {
 	return bad
 }
 
-func (s Spec) resource(k Kind) string {
+func (s Spec) resourceText(k Kind) string {
 	return []string{Nodes: s.Node.Resource, Volumes: s.Volume.Resource, Replicas: s.Replica.Resource}[k]
 }
 
@@ -255,8 +255,8 @@ func parseResource(text string) (schema.GroupVersionResource, error) {
 	return gvr, nil
 }
 
-// environments are what expressions may see, by path: objects are of the types that typeOf says.
-func environments(typeOf func(Kind) *cel.Type, more ...cel.EnvOption) (map[string]*cel.Env, error) {
+// newEnvironments are what expressions may see, by path: objects are of the types that typeOf says.
+func newEnvironments(typeOf func(Kind) *cel.Type, more ...cel.EnvOption) (map[string]*cel.Env, error) {
 	base, err := cel.NewEnv(append([]cel.EnvOption{
 		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true), cel.EagerlyValidateDeclarations(true),
 		cel.HomogeneousAggregateLiterals(), cel.ParserRecursionLimit(100),
@@ -267,7 +267,7 @@ func environments(typeOf func(Kind) *cel.Type, more ...cel.EnvOption) (map[strin
 		return nil, err
 	}
 	out := map[string]*cel.Env{}
-	for _, it := range (Spec{}).items() {
+	for _, it := range (Spec{}).expressionItems() {
 		vars := []cel.EnvOption{cel.Variable("object", typeOf(it.kind))}
 		if it.path == "replica.wanted" {
 			vars = append(vars, cel.Variable("node", typeOf(Nodes)))
@@ -279,8 +279,8 @@ func environments(typeOf func(Kind) *cel.Type, more ...cel.EnvOption) (map[strin
 	return out, nil
 }
 
-// check parses an expression and checks its types.
-func (e *expression) check(env *cel.Env) (*cel.Ast, error) {
+// checkTypes parses an expression and checks its types.
+func (e *expression) checkTypes(env *cel.Env) (*cel.Ast, error) {
 	if len(e.text) > maxLength {
 		return nil, fmt.Errorf("has %d bytes, which is more than %d", len(e.text), maxLength)
 	}
@@ -298,8 +298,8 @@ func (e *expression) check(env *cel.Env) (*cel.Ast, error) {
 	return ast, nil
 }
 
-func (e *expression) compile(env *cel.Env) (cel.Program, error) {
-	ast, err := e.check(env)
+func (e *expression) compileProgram(env *cel.Env) (cel.Program, error) {
+	ast, err := e.checkTypes(env)
 	if err != nil {
 		return nil, err
 	}
@@ -329,9 +329,9 @@ func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNod
 	return nil
 }
 
-// bool evaluates an expression over the variables. A value that is no bool is an error.
-func (e *expression) bool(vars map[string]any) (bool, error) {
-	v, err := e.eval(vars)
+// evalBool evaluates an expression over the variables. A value that is no bool is an error.
+func (e *expression) evalBool(vars map[string]any) (bool, error) {
+	v, err := e.evalValue(vars)
 	b, ok := v.(bool)
 	if err == nil && !ok {
 		err = fmt.Errorf("%s: gives no bool", e.path)
@@ -339,9 +339,9 @@ func (e *expression) bool(vars map[string]any) (bool, error) {
 	return b && err == nil, err
 }
 
-// string is the same for text.
-func (e *expression) string(vars map[string]any) (string, error) {
-	v, err := e.eval(vars)
+// evalString is the same for text.
+func (e *expression) evalString(vars map[string]any) (string, error) {
+	v, err := e.evalValue(vars)
 	s, ok := v.(string)
 	if err == nil && !ok {
 		err = fmt.Errorf("%s: gives no text", e.path)
@@ -352,7 +352,7 @@ func (e *expression) string(vars map[string]any) (string, error) {
 	return s, nil
 }
 
-func (e *expression) eval(vars map[string]any) (any, error) {
+func (e *expression) evalValue(vars map[string]any) (any, error) {
 	v, _, err := e.program.Eval(vars)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s", e.path, oneLine(err.Error()))

@@ -17,7 +17,7 @@ func TestPresets(t *testing.T) {
 		if len(p.Spec.Drivers) == 0 {
 			p.Spec.Drivers = []string{"csi.example.net"}
 		}
-		if _, bad := storage.Compile(p.Name, p.Spec); len(bad) > 0 || p.Trusts == "" {
+		if _, bad := storage.CompileAdapter(p.Name, p.Spec); len(bad) > 0 || p.Trusts == "" {
 			t.Errorf("%s: got %v, trusts %q", p.Name, bad, p.Trusts)
 		}
 	}
@@ -82,7 +82,7 @@ func TestCompileBad(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			spec := preset.Spec
 			c.change(&spec)
-			a, bad := storage.Compile("it", spec)
+			a, bad := storage.CompileAdapter("it", spec)
 			if (a == nil) != (len(bad) > 0) {
 				t.Errorf("adapter %v beside problems %v", a, bad)
 			}
@@ -107,7 +107,7 @@ func TestCost(t *testing.T) {
 		o := object(t, "", fmt.Sprint("v", n), "{}")
 		o.Object["l"] = list
 		s.Put(storage.Volumes, o)
-		h := s.Volume(storage.Volume{Driver: "d", Handle: o.GetName()})
+		h := s.VolumeHealth(storage.Volume{Driver: "d", Handle: o.GetName()})
 		if h.Known != known || !known && !strings.Contains(h.Why, "cost limit") {
 			t.Errorf("a list of %d against itself: got %+v, want known %v", n, h, known)
 		}
@@ -122,12 +122,12 @@ func TestForeignText(t *testing.T) {
 	o := object(t, "", "n", "{ok: false}")
 	o.Object["why"] = "two\nlines\x1b[31m " + strings.Repeat("long ", 1000)
 	s.Put(storage.Nodes, o)
-	if why := s.Node("n").Why; len(why) > 210 || strings.ContainsAny(why, "\n\x1b") || !strings.HasPrefix(why, "two lines [31m long") {
+	if why := s.NodeHealth("n").Why; len(why) > 210 || strings.ContainsAny(why, "\n\x1b") || !strings.HasPrefix(why, "two lines [31m long") {
 		t.Errorf("got %q", why)
 	}
 	o.Object["ok"] = strings.Repeat("x\n", 1000)
 	s.Put(storage.Nodes, o)
-	if diff := cmp.Diff(storage.Health{Why: "node.healthy: gives no bool"}, s.Node("n")); diff != "" {
+	if diff := cmp.Diff(storage.Health{Why: "node.healthy: gives no bool"}, s.NodeHealth("n")); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -141,14 +141,14 @@ func FuzzExpression(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		spec := p.Spec
 		spec.Volume.Healthy, spec.Replica = text, storage.ReplicaSpec{}
-		a, bad := storage.Compile("it", spec)
+		a, bad := storage.CompileAdapter("it", spec)
 		if len(bad) > 0 {
 			return
 		}
 		s := storage.NewState(a)
 		s.Replace(storage.Volumes, nil)
 		s.Put(storage.Volumes, lhVolume(t, "v", "healthy"))
-		h := s.Volume(storage.Volume{Driver: "driver.longhorn.io", Handle: "v"})
+		h := s.VolumeHealth(storage.Volume{Driver: "driver.longhorn.io", Handle: "v"})
 		if h.Healthy && !h.Known || !h.Known && h.Why == "" {
 			t.Errorf("%q: got %+v", text, h)
 		}
@@ -162,15 +162,15 @@ func FuzzSchema(f *testing.F) {
 	f.Add([]byte(`{"components":{"schemas":{"a":{"$ref":"#/components/schemas/a","x-kubernetes-group-version-kind":[{"group":"g","version":"v","kind":"K"}]}}}}`))
 	f.Add([]byte(`{"components":{"schemas":{"a":{"type":"object","additionalProperties":true,"x-kubernetes-group-version-kind":[{"group":"g","version":"v","kind":"K"}]}}}}`))
 	p, _ := storage.PresetOf("longhorn")
-	a, _ := storage.Compile("it", p.Spec)
+	a, _ := storage.CompileAdapter("it", p.Spec)
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		s, err := storage.FindSchema(doc, "g", "v", "K")
 		if err != nil || s == nil {
 			return
 		}
 		schemas := map[storage.Kind]*storage.Schema{storage.Nodes: s, storage.Volumes: s, storage.Replicas: s}
-		bad := a.Check(schemas)
-		if again := a.Check(schemas); !slices.Equal(bad, again) {
+		bad := a.CheckSchemas(schemas)
+		if again := a.CheckSchemas(schemas); !slices.Equal(bad, again) {
 			t.Errorf("got %q, then %q for the same schema", bad, again)
 		}
 		for _, p := range bad {

@@ -59,14 +59,14 @@ type replicaEntry struct {
 // index finds objects by a text that several may have.
 type index map[string]map[string]bool
 
-func (x index) add(text, key string) {
+func (x index) addKey(text, key string) {
 	if x[text] == nil {
 		x[text] = map[string]bool{}
 	}
 	x[text][key] = true
 }
 
-func (x index) drop(text, key string) {
+func (x index) dropKey(text, key string) {
 	delete(x[text], key)
 	if len(x[text]) == 0 {
 		delete(x, text)
@@ -75,7 +75,7 @@ func (x index) drop(text, key string) {
 
 func keyOf(o *unstructured.Unstructured) string { return o.GetNamespace() + "/" + o.GetName() }
 
-func (s *entries) keys(k Kind) []string {
+func (s *entries) keysOf(k Kind) []string {
 	switch k {
 	case Nodes:
 		return slices.Collect(maps.Keys(s.nodes))
@@ -88,16 +88,16 @@ func (s *entries) keys(k Kind) []string {
 	}
 }
 
-// known are the Kubernetes nodes of which anything was told.
-func (s *entries) known() []string {
+// knownNodes are the Kubernetes nodes of which anything was told.
+func (s *entries) knownNodes() []string {
 	all := maps.Clone(s.replicasOn)
 	maps.Copy(all, s.nodesBy)
 	delete(all, "")
 	return slices.Collect(maps.Keys(all))
 }
 
-func (s *entries) put(k Kind, o *unstructured.Unstructured, changed map[string]bool) {
-	if _, has := s.Resource(k); !has || s.Spec.Namespace != "" && o.GetNamespace() != s.Spec.Namespace && o.GetNamespace() != "" {
+func (s *entries) putObject(k Kind, o *unstructured.Unstructured, changed map[string]bool) {
+	if _, has := s.ResourceOf(k); !has || s.Spec.Namespace != "" && o.GetNamespace() != s.Spec.Namespace && o.GetNamespace() != "" {
 		return // somebody else's, who must not speak for the system
 	}
 	switch k {
@@ -110,38 +110,38 @@ func (s *entries) put(k Kind, o *unstructured.Unstructured, changed map[string]b
 	}
 }
 
-func (s *entries) remove(k Kind, key string, changed map[string]bool) {
+func (s *entries) removeObject(k Kind, key string, changed map[string]bool) {
 	s.version++
 	switch k {
 	case Nodes:
 		if old := s.nodes[key]; old != nil {
 			delete(s.nodes, key)
-			s.nodesBy.drop(old.name, key)
-			s.fault(old.faults, nil)
+			s.nodesBy.dropKey(old.name, key)
+			s.countFaults(old.faults, nil)
 			s.nodeChanged(old.name, changed)
 		}
 	case Volumes:
 		if old := s.volumes[key]; old != nil {
 			delete(s.volumes, key)
-			s.volumesBy.drop(old.key, key)
-			s.fault(old.faults, nil)
+			s.volumesBy.dropKey(old.key, key)
+			s.countFaults(old.faults, nil)
 			s.volumeChanged(old.name, changed)
 		}
 	case Replicas:
 		if old := s.replicas[key]; old != nil {
 			delete(s.replicas, key)
 			delete(s.ours, key)
-			s.replicasOn.drop(old.Node, key)
-			s.replicasOf.drop(old.Volume, key)
-			s.fault(old.faults, nil)
+			s.replicasOn.dropKey(old.Node, key)
+			s.replicasOf.dropKey(old.Volume, key)
+			s.countFaults(old.faults, nil)
 			s.volumeChanged(old.Volume, changed)
 			s.replicaChanged(old, changed)
 		}
 	}
 }
 
-// fault counts which expressions failed, instead of those that had.
-func (s *entries) fault(old, now []string) {
+// countFaults counts which expressions failed, instead of those that had.
+func (s *entries) countFaults(old, now []string) {
 	for _, path := range old {
 		if s.faults[path]--; s.faults[path] == 0 {
 			delete(s.faults, path)
@@ -153,24 +153,24 @@ func (s *entries) fault(old, now []string) {
 }
 
 func (s *entries) putNode(o *unstructured.Unstructured, changed map[string]bool) {
-	key, q := keyOf(o), s.ask(o.Object, nil)
-	now := &nodeEntry{name: q.string("node.name", "")}
-	now.health = q.health(Nodes)
+	key, q := keyOf(o), s.newEvaluation(o.Object, nil)
+	now := &nodeEntry{name: q.evalName("node.name", "")}
+	now.health = q.evalHealth(Nodes)
 	now.faults = q.faults
 	if s.exprs["replica.wanted"] != nil {
-		now.object = slim(o)
+		now.object = slimObject(o)
 	}
 	old := s.nodes[key]
 	if old == nil {
 		old = &nodeEntry{}
 	}
 	s.nodes[key] = now
-	s.fault(old.faults, now.faults)
+	s.countFaults(old.faults, now.faults)
 	if old.name != now.name {
-		s.nodesBy.drop(old.name, key)
+		s.nodesBy.dropKey(old.name, key)
 	}
 	if now.name != "" {
-		s.nodesBy.add(now.name, key)
+		s.nodesBy.addKey(now.name, key)
 	}
 	if old.name != "" && old.name != now.name {
 		s.nodeChanged(old.name, changed)
@@ -185,10 +185,10 @@ func (s *entries) putNode(o *unstructured.Unstructured, changed map[string]bool)
 // nodeChanged evaluates again what hangs on a node's object.
 func (s *entries) nodeChanged(name string, changed map[string]bool) {
 	s.version++
-	note(changed, name)
+	addNode(changed, name)
 	for key := range s.replicasOn[name] {
 		if r := s.replicas[key]; r.object != nil {
-			s.want(r)
+			s.evaluateWanted(r)
 		}
 	}
 }
@@ -198,19 +198,19 @@ func (s *entries) nodeAgain(name string, changed map[string]bool) {
 	for key := range s.replicasOn[name] {
 		if r := s.replicas[key]; r.object != nil {
 			before := r.Replica
-			if s.want(r); r.Replica != before {
+			if s.evaluateWanted(r); r.Replica != before {
 				s.version++
-				note(changed, name)
+				addNode(changed, name)
 			}
 		}
 	}
 }
 
 func (s *entries) putVolume(o *unstructured.Unstructured, changed map[string]bool) {
-	key, q := keyOf(o), s.ask(o.Object, nil)
-	now := &volumeEntry{key: q.string("volume.key", "")}
-	now.name = q.string("volume.name", now.key)
-	now.health = q.health(Volumes)
+	key, q := keyOf(o), s.newEvaluation(o.Object, nil)
+	now := &volumeEntry{key: q.evalName("volume.key", "")}
+	now.name = q.evalName("volume.name", now.key)
+	now.health = q.evalHealth(Volumes)
 	now.faults = q.faults
 	if now.health.Known && len(q.why) > 0 { // nobody knows whose health that is
 		now.health = Health{Why: q.why[0]}
@@ -220,10 +220,10 @@ func (s *entries) putVolume(o *unstructured.Unstructured, changed map[string]boo
 		old = &volumeEntry{}
 	}
 	s.volumes[key] = now
-	s.fault(old.faults, now.faults)
-	s.volumesBy.drop(old.key, key)
+	s.countFaults(old.faults, now.faults)
+	s.volumesBy.dropKey(old.key, key)
 	if now.key != "" {
-		s.volumesBy.add(now.key, key)
+		s.volumesBy.addKey(now.key, key)
 	}
 	if old.key != now.key || old.name != now.name || old.health != now.health {
 		s.version++
@@ -235,42 +235,42 @@ func (s *entries) putVolume(o *unstructured.Unstructured, changed map[string]boo
 // volumeChanged notes the nodes that have a replica of the volume: what one of them may lose hangs on the others.
 func (s *entries) volumeChanged(volume string, changed map[string]bool) {
 	for key := range s.replicasOf[volume] {
-		note(changed, s.replicas[key].Node)
+		addNode(changed, s.replicas[key].Node)
 	}
 }
 
 func (s *entries) putReplica(o *unstructured.Unstructured, changed map[string]bool) {
-	key, q := keyOf(o), s.ask(o.Object, nil)
+	key, q := keyOf(o), s.newEvaluation(o.Object, nil)
 	now := &replicaEntry{Replica: Replica{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion()}}
-	now.Node = q.string("replica.node", "")
+	now.Node = q.evalName("replica.node", "")
 	now.lost = len(q.why) > 0
-	now.Volume = q.string("replica.volume", "")
-	now.Healthy, _ = q.bool("replica.healthy", false, false)
-	now.Running, _ = q.bool("replica.running", true, true)
-	now.Started, _ = q.bool("replica.started", true, true)
-	now.Evicting, _ = q.bool("replica.evicting", false, false)
-	_, now.Ours = o.GetAnnotations()[Ours]
+	now.Volume = q.evalName("replica.volume", "")
+	now.Healthy, _ = q.evalBool("replica.healthy", false, false)
+	now.Running, _ = q.evalBool("replica.running", true, true)
+	now.Started, _ = q.evalBool("replica.started", true, true)
+	now.Evicting, _ = q.evalBool("replica.evicting", false, false)
+	_, now.Ours = o.GetAnnotations()[EvictionAnnotation]
 	if len(q.why) > 0 {
 		now.Healthy = false // of which volume, or where, is not known either
 	}
 	now.unknown, now.faults = q.why, q.faults
 	if s.exprs["replica.wanted"] != nil {
-		now.object = slim(o)
+		now.object = slimObject(o)
 	}
 	old := s.replicas[key]
 	s.replicas[key] = now
 	if old != nil {
-		s.replicasOn.drop(old.Node, key)
-		s.replicasOf.drop(old.Volume, key)
-		s.fault(old.faults, nil)
+		s.replicasOn.dropKey(old.Node, key)
+		s.replicasOf.dropKey(old.Volume, key)
+		s.countFaults(old.faults, nil)
 	}
-	s.replicasOn.add(now.Node, key)
-	s.replicasOf.add(now.Volume, key)
-	s.fault(nil, now.faults)
+	s.replicasOn.addKey(now.Node, key)
+	s.replicasOf.addKey(now.Volume, key)
+	s.countFaults(nil, now.faults)
 	if delete(s.ours, key); now.Ours {
 		s.ours[key] = true
 	}
-	s.want(now)
+	s.evaluateWanted(now)
 	if old != nil {
 		before := old.Replica
 		before.ResourceVersion = now.ResourceVersion
@@ -287,33 +287,33 @@ func (s *entries) putReplica(o *unstructured.Unstructured, changed map[string]bo
 
 // replicaChanged notes the node of a replica, and all where nobody knows it.
 func (s *entries) replicaChanged(r *replicaEntry, changed map[string]bool) {
-	note(changed, r.Node)
+	addNode(changed, r.Node)
 	if r.lost {
-		for _, n := range s.known() {
-			note(changed, n)
+		for _, n := range s.knownNodes() {
+			addNode(changed, n)
 		}
 	}
 }
 
-// want evaluates what of a replica hangs on its node's object, and says what of it is not known.
-func (s *entries) want(r *replicaEntry) {
+// evaluateWanted evaluates what of a replica hangs on its node's object, and says what of it is not known.
+func (s *entries) evaluateWanted(r *replicaEntry) {
 	unknown := r.unknown
 	r.Wanted = len(unknown) > 0 && s.exprs["replica.wanted"] != nil
 	if s.exprs["replica.wanted"] != nil && r.Node != "" {
-		node, why := s.one(r.Node)
+		node, why := s.soleNode(r.Node)
 		if node == nil {
 			r.Wanted, unknown = true, append(slices.Clone(unknown), "replica.wanted: "+why)
 		} else {
-			q := s.ask(r.object, node.object)
-			r.Wanted, _ = q.bool("replica.wanted", false, true)
+			q := s.newEvaluation(r.object, node.object)
+			r.Wanted, _ = q.evalBool("replica.wanted", false, true)
 			unknown = append(slices.Clone(unknown), q.why...)
 		}
 	}
 	r.Unknown = strings.Join(unknown, "; ")
 }
 
-// one is the only object that tells of a node, or why there is none.
-func (s *entries) one(node string) (*nodeEntry, string) {
+// soleNode is the only object that tells of a node, or why there is none.
+func (s *entries) soleNode(node string) (*nodeEntry, string) {
 	switch found := slices.Sorted(maps.Keys(s.nodesBy[node])); {
 	case node == "" || len(found) == 0:
 		return nil, "no object tells of this node"
@@ -324,7 +324,7 @@ func (s *entries) one(node string) (*nodeEntry, string) {
 	}
 }
 
-func note(changed map[string]bool, node string) {
+func addNode(changed map[string]bool, node string) {
 	if node != "" {
 		changed[node] = true
 	}

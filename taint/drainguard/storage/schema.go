@@ -73,16 +73,16 @@ func FindSchema(document []byte, group, version, kind string) (*Schema, error) {
 	return found, nil
 }
 
-// Check holds the expressions against the schemas of the cluster's resources: a field that a schema does not have, or has as another type.
+// CheckSchemas holds the expressions against the schemas of the cluster's resources: a field that a schema does not have, or has as another type.
 // A kind whose schema is not known is not checked.
-func (a *Adapter) Check(schemas map[Kind]*Schema) []Problem {
+func (a *Adapter) CheckSchemas(schemas map[Kind]*Schema) []Problem {
 	p := &provider{known: map[string]Schema{}}
 	base, err := types.NewRegistry()
 	if err != nil {
 		return []Problem{{"", "CEL cannot be set up: " + err.Error()}}
 	}
 	p.Provider = base
-	envs, err := environments(func(k Kind) *cel.Type {
+	envs, err := newEnvironments(func(k Kind) *cel.Type {
 		s := schemas[k]
 		if s == nil {
 			return cel.DynType
@@ -94,9 +94,9 @@ func (a *Adapter) Check(schemas map[Kind]*Schema) []Problem {
 		return []Problem{{"", "the schema cannot be used: " + oneLine(err.Error())}}
 	}
 	var bad []Problem
-	for _, it := range a.Spec.items() {
+	for _, it := range a.Spec.expressionItems() {
 		if e := a.exprs[it.path]; e != nil {
-			if _, err := e.check(envs[it.path]); err != nil {
+			if _, err := e.checkTypes(envs[it.path]); err != nil {
 				bad = append(bad, Problem{it.path, strings.TrimPrefix(err.Error(), "not a CEL expression: ") + " (by the schema that the cluster has)"})
 			}
 		}

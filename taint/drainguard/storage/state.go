@@ -22,16 +22,16 @@ type State struct {
 func NewState(a *Adapter) *State {
 	s := &State{entries: newEntries(a)}
 	for _, k := range Kinds {
-		if _, has := a.Resource(k); has {
+		if _, has := a.ResourceOf(k); has {
 			s.missing[k] = "not read yet"
 		}
 	}
 	return s
 }
 
-// Lost says that the objects of a kind are not known any more, and why: nothing is said of them until the next Replace.
-func (s *State) Lost(k Kind, why string) {
-	if _, has := s.Resource(k); has && s.missing[k] != oneLine(why) {
+// SetMissing says that the objects of a kind are not known any more, and why: nothing is said of them until the next Replace.
+func (s *State) SetMissing(k Kind, why string) {
+	if _, has := s.ResourceOf(k); has && s.missing[k] != oneLine(why) {
 		s.missing[k] = oneLine(why)
 		s.version++
 	}
@@ -44,7 +44,7 @@ func (s *State) Replace(k Kind, objects []*unstructured.Unstructured) []string {
 	if s.missing[k] != "" {
 		s.missing[k] = ""
 		s.version++
-		for _, n := range s.known() { // what was not told is told now
+		for _, n := range s.knownNodes() { // what was not told is told now
 			changed[n] = true
 		}
 	}
@@ -52,13 +52,13 @@ func (s *State) Replace(k Kind, objects []*unstructured.Unstructured) []string {
 	for _, o := range objects {
 		have[keyOf(o)] = true
 	}
-	for _, key := range s.keys(k) {
+	for _, key := range s.keysOf(k) {
 		if !have[key] {
-			s.remove(k, key, changed)
+			s.removeObject(k, key, changed)
 		}
 	}
 	for _, o := range objects {
-		s.put(k, o, changed)
+		s.putObject(k, o, changed)
 	}
 	return slices.Sorted(maps.Keys(changed))
 }
@@ -66,22 +66,22 @@ func (s *State) Replace(k Kind, objects []*unstructured.Unstructured) []string {
 // Put takes an object that came or changed, and Delete one that went. They return the Kubernetes nodes whose storage changed.
 func (s *State) Put(k Kind, o *unstructured.Unstructured) []string {
 	changed := map[string]bool{}
-	s.put(k, o, changed)
+	s.putObject(k, o, changed)
 	return slices.Sorted(maps.Keys(changed))
 }
 
 // Delete is the other of Put.
 func (s *State) Delete(k Kind, o *unstructured.Unstructured) []string {
 	changed := map[string]bool{}
-	s.remove(k, keyOf(o), changed)
+	s.removeObject(k, keyOf(o), changed)
 	return slices.Sorted(maps.Keys(changed))
 }
 
 // Faults are how many objects did not evaluate, by expression (volume.healthy).
 func (s *State) Faults() map[string]int { return maps.Clone(s.faults) }
 
-// Count is how many objects of a kind are known.
-func (s *State) Count(k Kind) int { return len(s.keys(k)) }
+// CountObjects is how many objects of a kind are known.
+func (s *State) CountObjects(k Kind) int { return len(s.keysOf(k)) }
 
 // Name is the adapter's.
 func (s *State) Name() string { return s.Adapter.Name }
@@ -89,47 +89,47 @@ func (s *State) Name() string { return s.Adapter.Name }
 // Drivers are those of the Spec.
 func (s *State) Drivers() []string { return slices.Clone(s.Spec.Drivers) }
 
-// Missing says which resources are not known, and why.
-func (s *State) Missing() string {
+// MissingReason says which resources are not known, and why.
+func (s *State) MissingReason() string {
 	var all []string
 	for _, k := range Kinds {
 		if s.missing[k] != "" {
-			all = append(all, s.lacks(k))
+			all = append(all, s.missingText(k))
 		}
 	}
 	return strings.Join(all, "; ")
 }
 
-func (s *State) lacks(k Kind) string {
-	r, _ := s.Resource(k)
+func (s *State) missingText(k Kind) string {
+	r, _ := s.ResourceOf(k)
 	return fmt.Sprintf("%s: %s", r.GroupResource(), s.missing[k])
 }
 
-// Node implements System.
-func (s *State) Node(name string) Health {
-	if _, has := s.Resource(Nodes); !has {
+// NodeHealth implements System.
+func (s *State) NodeHealth(name string) Health {
+	if _, has := s.ResourceOf(Nodes); !has {
 		return Health{Why: "storage " + s.Adapter.Name + " tells nothing of nodes"}
 	}
 	if s.missing[Nodes] != "" {
-		return Health{Why: s.lacks(Nodes)}
+		return Health{Why: s.missingText(Nodes)}
 	}
-	entry, why := s.one(name)
+	entry, why := s.soleNode(name)
 	if entry == nil {
 		return Health{Why: why}
 	}
 	return entry.health
 }
 
-// Volume implements System. A volume of which the system has no replica, where it tells of replicas, is Unknown whatever is said of it.
-func (s *State) Volume(v Volume) Health {
-	_, has := s.Resource(Volumes)
+// VolumeHealth implements System. A volume of which the system has no replica, where it tells of replicas, is Unknown whatever is said of it.
+func (s *State) VolumeHealth(v Volume) Health {
+	_, has := s.ResourceOf(Volumes)
 	switch {
 	case !slices.Contains(s.Spec.Drivers, v.Driver):
 		return Health{Why: fmt.Sprintf("driver %q is not of storage %s", v.Driver, s.Adapter.Name)}
 	case !has:
 		return Health{Why: "storage " + s.Adapter.Name + " tells nothing of volumes"}
 	case s.missing[Volumes] != "":
-		return Health{Why: s.lacks(Volumes)}
+		return Health{Why: s.missingText(Volumes)}
 	}
 	key := v.Handle
 	switch s.Spec.Volume.Find {
@@ -150,12 +150,12 @@ func (s *State) Volume(v Volume) Health {
 }
 
 func (s *State) withReplicas(v *volumeEntry) Health {
-	_, has := s.Resource(Replicas)
+	_, has := s.ResourceOf(Replicas)
 	switch {
 	case !has || !v.health.Healthy:
 		return v.health
 	case s.missing[Replicas] != "":
-		return Health{Why: s.lacks(Replicas)}
+		return Health{Why: s.missingText(Replicas)}
 	case len(s.replicasOf[v.name]) == 0:
 		return Health{Why: "it has no replica"}
 	default:
@@ -163,26 +163,26 @@ func (s *State) withReplicas(v *volumeEntry) Health {
 	}
 }
 
-// On implements System.
-func (s *State) On(node string) []Replica {
+// ReplicasOn implements System.
+func (s *State) ReplicasOn(node string) []Replica {
 	keys := slices.Collect(maps.Keys(s.replicasOn[node]))
 	if node == "" {
-		return s.list(keys)
+		return s.listReplicas(keys)
 	}
 	for key := range s.replicasOn[""] {
 		if s.replicas[key].lost {
 			keys = append(keys, key)
 		}
 	}
-	return s.list(keys)
+	return s.listReplicas(keys)
 }
 
-// Asked implements System.
-func (s *State) Asked() []string {
+// NodesWithRequests implements System.
+func (s *State) NodesWithRequests() []string {
 	nodes := map[string]bool{}
 	if s.missing[Replicas] == "" {
 		for key := range s.ours {
-			note(nodes, s.replicas[key].Node)
+			addNode(nodes, s.replicas[key].Node)
 		}
 	}
 	return slices.Sorted(maps.Keys(nodes))
@@ -191,12 +191,12 @@ func (s *State) Asked() []string {
 // Version implements System.
 func (s *State) Version() uint64 { return s.version }
 
-// Of implements System.
-func (s *State) Of(volume string) []Replica {
-	return s.list(slices.Collect(maps.Keys(s.replicasOf[volume])))
+// ReplicasOf implements System.
+func (s *State) ReplicasOf(volume string) []Replica {
+	return s.listReplicas(slices.Collect(maps.Keys(s.replicasOf[volume])))
 }
 
-func (s *State) list(keys []string) []Replica {
+func (s *State) listReplicas(keys []string) []Replica {
 	var out []Replica
 	if s.missing[Replicas] != "" {
 		return out
@@ -208,9 +208,9 @@ func (s *State) list(keys []string) []Replica {
 	return out
 }
 
-// Eviction implements System.
-func (a *Adapter) Eviction(r Replica, ask bool) (Patch, bool) {
-	gvr, has := a.Resource(Replicas)
+// EvictionPatch implements System.
+func (a *Adapter) EvictionPatch(r Replica, ask bool) (Patch, bool) {
+	gvr, has := a.ResourceOf(Replicas)
 	if !has || a.evict == nil {
 		return Patch{}, false
 	}
@@ -218,7 +218,7 @@ func (a *Adapter) Eviction(r Replica, ask bool) (Patch, bool) {
 	if ask {
 		p, mark = maps.Clone(a.evict), any("true")
 	}
-	p["metadata"] = map[string]any{"uid": r.UID, "resourceVersion": r.ResourceVersion, "annotations": map[string]any{Ours: mark}}
+	p["metadata"] = map[string]any{"uid": r.UID, "resourceVersion": r.ResourceVersion, "annotations": map[string]any{EvictionAnnotation: mark}}
 	data, err := json.Marshal(p)
 	if err != nil {
 		return Patch{}, false // it was JSON when it was read
@@ -226,7 +226,7 @@ func (a *Adapter) Eviction(r Replica, ask bool) (Patch, bool) {
 	return Patch{Resource: gvr, Namespace: r.Namespace, Name: r.Name, Data: data}, true
 }
 
-// Pods implements System.
-func (a *Adapter) Pods() (string, labels.Selector) { return a.Spec.Namespace, a.pods }
+// PodSelector implements System.
+func (a *Adapter) PodSelector() (string, labels.Selector) { return a.Spec.Namespace, a.pods }
 
 var _ System = (*State)(nil)

@@ -21,10 +21,10 @@ var v1 = storage.Volume{Driver: "driver.longhorn.io", Handle: "v1"}
 // Nothing is said of a kind before it was read whole, and after it was lost.
 func TestMissing(t *testing.T) {
 	p, _ := storage.PresetOf("longhorn")
-	a, _ := storage.Compile("longhorn", p.Spec)
+	a, _ := storage.CompileAdapter("longhorn", p.Spec)
 	s := storage.NewState(a)
 	const notRead = "nodes.longhorn.io: not read yet"
-	if got := s.Missing(); !strings.HasPrefix(got, notRead+"; volumes.longhorn.io: not read yet; replicas") {
+	if got := s.MissingReason(); !strings.HasPrefix(got, notRead+"; volumes.longhorn.io: not read yet; replicas") {
 		t.Errorf("Missing of a new state: got %q", got)
 	}
 	// Objects that a watch brings before the list is whole say nothing yet.
@@ -34,32 +34,32 @@ func TestMissing(t *testing.T) {
 	nothing := func(when, why string) {
 		t.Helper()
 		want := storage.Health{Why: "nodes.longhorn.io: " + why}
-		if diff := cmp.Diff(want, s.Node("n1")); diff != "" {
+		if diff := cmp.Diff(want, s.NodeHealth("n1")); diff != "" {
 			t.Errorf("node, %s: -want +got:\n%s", when, diff)
 		}
-		if h := s.Volume(v1); h.Known || !strings.HasSuffix(h.Why, why) {
+		if h := s.VolumeHealth(v1); h.Known || !strings.HasSuffix(h.Why, why) {
 			t.Errorf("volume, %s: got %+v", when, h)
 		}
-		if on, of := s.On("n1"), s.Of("v1"); len(on)+len(of) > 0 {
+		if on, of := s.ReplicasOn("n1"), s.ReplicasOf("v1"); len(on)+len(of) > 0 {
 			t.Errorf("replicas, %s: got %v and %v", when, on, of)
 		}
 	}
 	nothing("before the lists", "not read yet")
 	s.Replace(storage.Nodes, []*unstructured.Unstructured{lhNode(t, "n1", "")})
 	s.Replace(storage.Volumes, []*unstructured.Unstructured{lhVolume(t, "v1", "healthy")})
-	if h := s.Volume(v1); h.Known || h.Why != "replicas.longhorn.io: not read yet" {
+	if h := s.VolumeHealth(v1); h.Known || h.Why != "replicas.longhorn.io: not read yet" {
 		t.Errorf("a volume whose replicas are not known: got %+v", h)
 	}
 	changed := s.Replace(storage.Replicas, []*unstructured.Unstructured{lhReplica(t, "r1", "v1", "n1")})
-	if !slices.Contains(changed, "n1") || s.Missing() != "" || !s.Node("n1").Healthy || !s.Volume(v1).Healthy || len(s.On("n1")) != 1 {
-		t.Errorf("all read: changed %v, missing %q, node %+v, volume %+v, on %v", changed, s.Missing(), s.Node("n1"), s.Volume(v1), s.On("n1"))
+	if !slices.Contains(changed, "n1") || s.MissingReason() != "" || !s.NodeHealth("n1").Healthy || !s.VolumeHealth(v1).Healthy || len(s.ReplicasOn("n1")) != 1 {
+		t.Errorf("all read: changed %v, missing %q, node %+v, volume %+v, on %v", changed, s.MissingReason(), s.NodeHealth("n1"), s.VolumeHealth(v1), s.ReplicasOn("n1"))
 	}
-	s.Lost(storage.Volumes, "forbidden")
-	if h := s.Volume(v1); h.Known || h.Why != "volumes.longhorn.io: forbidden" || !s.Node("n1").Healthy {
-		t.Errorf("volumes alone were lost: got %+v, and the node %+v", h, s.Node("n1"))
+	s.SetMissing(storage.Volumes, "forbidden")
+	if h := s.VolumeHealth(v1); h.Known || h.Why != "volumes.longhorn.io: forbidden" || !s.NodeHealth("n1").Healthy {
+		t.Errorf("volumes alone were lost: got %+v, and the node %+v", h, s.NodeHealth("n1"))
 	}
 	for _, k := range storage.Kinds {
-		s.Lost(k, "the cluster has no such resource")
+		s.SetMissing(k, "the cluster has no such resource")
 	}
 	nothing("after they were lost", "the cluster has no such resource")
 }
@@ -77,10 +77,10 @@ func TestNamespace(t *testing.T) {
 	}
 	s.Put(storage.Volumes, volume)
 	s.Replace(storage.Replicas, []*unstructured.Unstructured{replica})
-	if h := s.Node("n2"); h.Known {
+	if h := s.NodeHealth("n2"); h.Known {
 		t.Errorf("a node of another namespace: got %+v", h)
 	}
-	if h, on := s.Volume(v1), s.On("n1"); h.Known || len(on) > 0 {
+	if h, on := s.VolumeHealth(v1), s.ReplicasOn("n1"); h.Known || len(on) > 0 {
 		t.Errorf("a volume and a replica of another namespace: got %+v, %v", h, on)
 	}
 }
@@ -97,18 +97,18 @@ func TestTwice(t *testing.T) {
 		s.Put(storage.Nodes, n)
 		s.Put(storage.Volumes, v)
 	}
-	if h := s.Node("n1"); h.Known || !strings.Contains(h.Why, "several objects tell of this node: longhorn-system/a, longhorn-system/b") {
+	if h := s.NodeHealth("n1"); h.Known || !strings.Contains(h.Why, "several objects tell of this node: longhorn-system/a, longhorn-system/b") {
 		t.Errorf("node: got %+v", h)
 	}
-	if h := s.Volume(v1); h.Known || !strings.Contains(h.Why, "several objects tell of this volume") {
+	if h := s.VolumeHealth(v1); h.Known || !strings.Contains(h.Why, "several objects tell of this volume") {
 		t.Errorf("volume: got %+v", h)
 	}
-	if r := s.On("n1")[0]; !r.Wanted || r.Unknown == "" {
+	if r := s.ReplicasOn("n1")[0]; !r.Wanted || r.Unknown == "" {
 		t.Errorf("replica on a node of which two objects tell: got %+v", r)
 	}
 	s.Delete(storage.Nodes, lhNode(t, "b", ""))
-	if r := s.On("n1")[0]; !s.Node("n1").Healthy || r.Wanted || r.Unknown != "" {
-		t.Errorf("once one has gone: got %+v, %+v", s.Node("n1"), r)
+	if r := s.ReplicasOn("n1")[0]; !s.NodeHealth("n1").Healthy || r.Wanted || r.Unknown != "" {
+		t.Errorf("once one has gone: got %+v, %+v", s.NodeHealth("n1"), r)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestChanged(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
-	if r := s.Of("v1"); len(r) != 1 || r[0].Name != "r2" {
+	if r := s.ReplicasOf("v1"); len(r) != 1 || r[0].Name != "r2" {
 		t.Errorf("at the end: got %v, want r2", r)
 	}
 }
@@ -182,21 +182,21 @@ func TestEviction(t *testing.T) {
 		true:  `{"metadata":{"annotations":{"forcefence.io/evicting":"true"},"resourceVersion":"7","uid":"u"},"spec":{"evictionRequested":true}}`,
 		false: `{"metadata":{"annotations":{"forcefence.io/evicting":null},"resourceVersion":"7","uid":"u"},"spec":{"evictionRequested":false}}`,
 	} {
-		p, ok := s.Eviction(r, ask)
+		p, ok := s.EvictionPatch(r, ask)
 		if !ok || string(p.Data) != want || p.Resource.String() != "longhorn.io/v1beta2, Resource=replicas" || p.Namespace+"/"+p.Name != lh+"/r1" {
-			t.Errorf("Eviction(%v): got %s of %s, %v", ask, p.Data, p.Resource, ok)
+			t.Errorf("EvictionPatch(%v): got %s of %s, %v", ask, p.Data, p.Resource, ok)
 		}
 	}
-	if ns, pods := s.Pods(); ns != lh || pods.String() != "longhorn.io/component=instance-manager" {
+	if ns, pods := s.PodSelector(); ns != lh || pods.String() != "longhorn.io/component=instance-manager" {
 		t.Errorf("Pods: got %s, %v", ns, pods)
 	}
 	p, _ := storage.PresetOf("longhorn")
 	p.Spec.Replica.Evict, p.Spec.Replica.Keep, p.Spec.Pods = "", "", ""
 	s = empty(t, p.Spec)
-	if _, ok := s.Eviction(r, true); ok {
+	if _, ok := s.EvictionPatch(r, true); ok {
 		t.Error("an adapter that does not say how asks for eviction")
 	}
-	if _, pods := s.Pods(); pods != nil {
+	if _, pods := s.PodSelector(); pods != nil {
 		t.Errorf("Pods of an adapter that does not say which: got %v", pods)
 	}
 }
@@ -222,7 +222,7 @@ func TestCSIVolumeHealth(t *testing.T) {
 	} {
 		s.Put(storage.Volumes, object(t, "app", "data", "{status: "+c.status+"}"))
 		for claim, want := range map[string]storage.Health{"data": c.want, "other": {Why: `no object tells of volume "app/other"`}} {
-			if diff := cmp.Diff(want, s.Volume(storage.Volume{Driver: "b.csi", Handle: "h", PV: "pv", Namespace: "app", Claim: claim})); diff != "" {
+			if diff := cmp.Diff(want, s.VolumeHealth(storage.Volume{Driver: "b.csi", Handle: "h", PV: "pv", Namespace: "app", Claim: claim})); diff != "" {
 				t.Errorf("%s, claim %s: -want +got:\n%s", c.status, claim, diff)
 			}
 		}
@@ -240,7 +240,7 @@ func TestCSIVolumeHealth(t *testing.T) {
 		{`{}`, storage.Health{Why: "node.healthy: no such key: storageHealth"}},
 	} {
 		s.Put(storage.Nodes, object(t, "", "n1", "{status: "+c.status+"}"))
-		if diff := cmp.Diff(c.want, s.Node("n1")); diff != "" {
+		if diff := cmp.Diff(c.want, s.NodeHealth("n1")); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", c.status, diff)
 		}
 	}
@@ -266,7 +266,7 @@ func TestIncremental(t *testing.T) {
 			default:
 				o = lhReplica(t, pick("r1", "r2", "r3", "r4"), pick("v1", "v2", "5"), pick("n1", "n2", "n3", "7", `""`), "spec.failedAt="+pick(`""`, "x", "5"))
 				if r.IntN(3) == 0 {
-					o.SetAnnotations(map[string]string{storage.Ours: "true"})
+					o.SetAnnotations(map[string]string{storage.EvictionAnnotation: "true"})
 				}
 			}
 			before, version := said(s), s.Version()
@@ -306,13 +306,13 @@ func TestIncremental(t *testing.T) {
 func said(s *storage.State) map[string]string {
 	out := map[string]string{}
 	for _, n := range []string{"n1", "n2", "n3"} {
-		on, _ := json.Marshal(s.On(n))
-		out[n] = fmt.Sprintf("%+v %s", s.Node(n), on)
+		on, _ := json.Marshal(s.ReplicasOn(n))
+		out[n] = fmt.Sprintf("%+v %s", s.NodeHealth(n), on)
 	}
-	out["all"] = fmt.Sprintf("%q %q", s.Missing(), s.Asked())
+	out["all"] = fmt.Sprintf("%q %q", s.MissingReason(), s.NodesWithRequests())
 	for _, v := range []string{"v1", "v2", ""} {
-		of, _ := json.Marshal(s.Of(v))
-		out[v] = fmt.Sprintf("%+v %s", s.Volume(storage.Volume{Driver: "driver.longhorn.io", Handle: v}), of)
+		of, _ := json.Marshal(s.ReplicasOf(v))
+		out[v] = fmt.Sprintf("%+v %s", s.VolumeHealth(storage.Volume{Driver: "driver.longhorn.io", Handle: v}), of)
 	}
 	return out
 }
@@ -337,9 +337,9 @@ func TestVersion(t *testing.T) {
 			s.Put(storage.Replicas, o)
 		}, false},
 		{"the node again", func() { s.Put(storage.Nodes, lhNode(t, "n1", "")) }, false},
-		{"a list that is lost", func() { s.Lost(storage.Replicas, "gone") }, true},
-		{"for the same reason", func() { s.Lost(storage.Replicas, "gone") }, false},
-		{"for another", func() { s.Lost(storage.Replicas, "forbidden") }, true},
+		{"a list that is lost", func() { s.SetMissing(storage.Replicas, "gone") }, true},
+		{"for the same reason", func() { s.SetMissing(storage.Replicas, "gone") }, false},
+		{"for another", func() { s.SetMissing(storage.Replicas, "forbidden") }, true},
 		{"and read again", func() { s.Replace(storage.Replicas, []*unstructured.Unstructured{lhReplica(t, "r1", "v1", "n1")}) }, true},
 	} {
 		c.do()

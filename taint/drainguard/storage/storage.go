@@ -53,8 +53,8 @@ type Patch struct {
 	Data            []byte
 }
 
-// Ours is the annotation on a replica whose eviction we asked for. That it is there is what counts, whatever its value.
-const Ours = "forcefence.io/evicting"
+// EvictionAnnotation is the annotation on a replica whose eviction we asked for. That it is there is what counts, whatever its value.
+const EvictionAnnotation = "forcefence.io/evicting"
 
 // System is one storage system, as its adapter describes it. Its methods return at once, from what was seen last, and may be called by
 // several at the same time.
@@ -63,23 +63,23 @@ type System interface {
 	Name() string
 	// Drivers are the names of its CSI drivers.
 	Drivers() []string
-	// Missing says why nothing is known of the system: a resource that the cluster does not have, a list that was not read yet. "": all is there.
-	Missing() string
-	// Node is the health of the system on a Kubernetes node.
-	Node(name string) Health
-	// Volume is the health of a volume.
-	Volume(v Volume) Health
-	// On returns the replicas on a Kubernetes node, in the order of their names, and with them those of which nobody knows the node.
-	On(node string) []Replica
-	// Of returns the replicas of a volume, by the system's own name for it, in the order of their names.
-	Of(volume string) []Replica
-	// Asked are the nodes with a replica that is Ours, in order. Kubernetes may have none of that name any more.
-	Asked() []string
+	// MissingReason says why nothing is known of the system: a resource that the cluster does not have, a list that was not read yet. "": all is there.
+	MissingReason() string
+	// NodeHealth is the health of the system on a Kubernetes node.
+	NodeHealth(name string) Health
+	// VolumeHealth is the health of a volume.
+	VolumeHealth(v Volume) Health
+	// ReplicasOn returns the replicas on a Kubernetes node, in the order of their names, and with them those of which nobody knows the node.
+	ReplicasOn(node string) []Replica
+	// ReplicasOf returns the replicas of a volume, by the system's own name for it, in the order of their names.
+	ReplicasOf(volume string) []Replica
+	// NodesWithRequests are the nodes with a replica that is Ours, in order. Kubernetes may have none of that name any more.
+	NodesWithRequests() []string
 	// Version changes with everything that the methods above say of nodes, volumes and replicas, but for a replica's ResourceVersion alone.
 	Version() uint64
-	// Eviction is how the eviction of a replica is asked for, or taken back; false where the adapter does not say how. What it is asked with
+	// EvictionPatch is how the eviction of a replica is asked for, or taken back; false where the adapter does not say how. What it is asked with
 	// makes the replica Ours, and taking it back takes that away.
-	Eviction(r Replica, ask bool) (Patch, bool)
-	// Pods selects the pods that serve replicas on a node, for a PodDisruptionBudget; nil where the adapter does not say which.
-	Pods() (namespace string, pods labels.Selector)
+	EvictionPatch(r Replica, ask bool) (Patch, bool)
+	// PodSelector selects the pods that serve replicas on a node, for a PodDisruptionBudget; nil where the adapter does not say which.
+	PodSelector() (namespace string, pods labels.Selector)
 }

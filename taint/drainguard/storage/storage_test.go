@@ -29,7 +29,7 @@ func longhorn(t testing.TB) *storage.State {
 
 func empty(t testing.TB, spec storage.Spec) *storage.State {
 	t.Helper()
-	a, bad := storage.Compile("it", spec)
+	a, bad := storage.CompileAdapter("it", spec)
 	if len(bad) > 0 {
 		t.Fatalf("compiling: %v", bad)
 	}
@@ -107,7 +107,7 @@ func TestLonghornNode(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := longhorn(t)
 			s.Put(storage.Nodes, object(t, lh, "n1", "{status: {"+c.status+"}}"))
-			h := s.Node("n1")
+			h := s.NodeHealth("n1")
 			if h.Known != c.known || h.Healthy != c.healthy || !strings.HasPrefix(h.Why, c.why) {
 				t.Errorf("got %+v, want known %v, healthy %v, %q", h, c.known, c.healthy, c.why)
 			}
@@ -141,7 +141,7 @@ func TestLonghornVolume(t *testing.T) {
 			for i := range c.replicas {
 				s.Put(storage.Replicas, lhReplica(t, fmt.Sprintf("v1-r%d", i), "v1", fmt.Sprintf("n%d", i)))
 			}
-			if diff := cmp.Diff(c.want, s.Volume(c.at)); diff != "" {
+			if diff := cmp.Diff(c.want, s.VolumeHealth(c.at)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -230,12 +230,12 @@ func TestLonghornReplica(t *testing.T) {
 			if want.Node == "" && want.Unknown != "" {
 				on = "n7" // it may be on any
 			}
-			got := s.On(on)
+			got := s.ReplicasOn(on)
 			if diff := cmp.Diff([]storage.Replica{want}, got); diff != "" {
-				t.Errorf("On(%s): -want +got:\n%s", on, diff)
+				t.Errorf("ReplicasOn(%s): -want +got:\n%s", on, diff)
 			}
-			if of := s.Of(want.Volume); len(of) != 1 || of[0].Name != "r1" {
-				t.Errorf("Of(%q): got %v, want r1", want.Volume, of)
+			if of := s.ReplicasOf(want.Volume); len(of) != 1 || of[0].Name != "r1" {
+				t.Errorf("ReplicasOf(%q): got %v, want r1", want.Volume, of)
 			}
 		})
 	}
@@ -286,11 +286,11 @@ func TestLonghornSchema(t *testing.T) {
 	for name, file := range files {
 		t.Run(name, func(t *testing.T) {
 			schemas := crds(t, file)
-			a, bad := storage.Compile("longhorn", p.Spec)
+			a, bad := storage.CompileAdapter("longhorn", p.Spec)
 			if len(bad) > 0 {
 				t.Fatal(bad)
 			}
-			if bad := a.Check(schemas); len(bad) > 0 {
+			if bad := a.CheckSchemas(schemas); len(bad) > 0 {
 				t.Errorf("the preset against the definitions: got %v, want nothing", bad)
 			}
 			for _, c := range []struct {
@@ -315,14 +315,14 @@ func TestLonghornSchema(t *testing.T) {
 				t.Run(c.name, func(t *testing.T) {
 					spec := p.Spec
 					c.change(&spec)
-					a, bad := storage.Compile("it", spec)
+					a, bad := storage.CompileAdapter("it", spec)
 					if len(bad) > 0 {
 						t.Fatalf("without a schema: got %v, want it to compile", bad)
 					}
-					if bad := a.Check(schemas); len(bad) != 1 || !strings.HasPrefix(bad[0].String(), c.want) {
+					if bad := a.CheckSchemas(schemas); len(bad) != 1 || !strings.HasPrefix(bad[0].String(), c.want) {
 						t.Errorf("got %v, want %s", bad, c.want)
 					}
-					if bad := a.Check(nil); len(bad) > 0 {
+					if bad := a.CheckSchemas(nil); len(bad) > 0 {
 						t.Errorf("where no schema is known: got %v, want nothing", bad)
 					}
 				})

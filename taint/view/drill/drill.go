@@ -6,7 +6,7 @@
 //
 // It promises: a node is called fenceable only if its devices together said On, Off or Changing just now, and one that
 // answered is of use. In a mode that powers machines off, that one would take a power-off. In other modes it knows more
-// than whether the machine gets power. At most Hourly nodes are asked in an hour.
+// than whether the machine gets power. At most MaxPerHour nodes are asked in an hour.
 package drill
 
 import (
@@ -27,31 +27,31 @@ import (
 
 // Device is one device of a node, and what it answered.
 type Device struct {
-	Name    string // provider/device
-	Target  providers.Target
-	NoPower string           // "" or why the machine's power must not be touched through it
-	Feeds   bool             // it only gives the machine its power (providers.Feeder): Off once it is switched off
-	Liar    string           // "" or the node whose record says that it said Off of a machine that was on
-	Answer  providers.Answer // of this drill
-	Took    time.Duration
+	Name     string // provider/device
+	Target   providers.Target
+	NoPower  string           // "" or why the machine's power must not be touched through it
+	Feeds    bool             // it only gives the machine its power (providers.Feeder): Off once it is switched off
+	FalseOff string           // "" or the node whose record says that it said Off of a machine that was on
+	Answer   providers.Answer // of this drill
+	Duration time.Duration
 }
 
 // Result is the device's answer as a word of a closed set: "ok", "unknown" for a word that nobody knows, "distrusted", or the class of the
-// error (providers.Class).
+// error (providers.ErrorClass).
 func (d Device) Result() string {
 	switch {
 	case d.Answer.Err != nil:
-		return providers.Class(d.Answer.Err)
+		return providers.ErrorClass(d.Answer.Err)
 	case d.Answer.State == providers.PowerUnknown:
 		return "unknown"
-	case d.Liar != "":
+	case d.FalseOff != "":
 		return "distrusted"
 	}
 	return "ok"
 }
 
-// Identity says what the answer is worth as to who the machine is.
-func (d Device) Identity() string {
+// IdentityResult says what the answer is worth as to who the machine is.
+func (d Device) IdentityResult() string {
 	_, told := providers.ParseUUID(d.Answer.SystemUUID)
 	_, has := providers.ParseUUID(d.Target.SystemUUID)
 	switch identity := errors.Is(d.Answer.Err, providers.ErrIdentity); {
@@ -72,16 +72,16 @@ func (d Device) cannotPower() string {
 	if d.NoPower != "" {
 		return d.NoPower
 	}
-	if err := d.Target.Identify(d.Answer.Observation); err != nil {
-		return providers.Text(err)
+	if err := d.Target.VerifyIdentity(d.Answer.Observation); err != nil {
+		return providers.ErrorText(err)
 	}
 	return ""
 }
 
-// Seen is what a drill of one node saw.
-type Seen struct {
+// Facts is what a drill of one node saw.
+type Facts struct {
 	Devices     []Device
-	None        error            // why no device speaks for the node, or the first one is not believed; nil: it is
+	NoDeviceErr error            // why no device speaks for the node, or the first one is not believed; nil: it is
 	NotBelieved bool             // None is that what leads to the machine is not believed
 	Verdict     providers.Answer // what the devices say together
 	PowerOff    bool             // the node's machine is to be powered off where it is On (mode fence)
@@ -107,8 +107,8 @@ type Finding struct {
 // OK tells that all is as it should be: the node can be fenced, and each of its devices answers; or nobody is to be asked.
 func (f Finding) OK() bool { return f.Result == "ok" || f.Result == Disabled }
 
-// Judge is the finding. A device that is not reached for once may be restarting: that is Unknown, and False when it was so before.
-func Judge(s Seen) Finding {
+// FindingOf is the finding. A device that is not reached for once may be restarting: that is Unknown, and False when it was so before.
+func FindingOf(s Facts) Finding {
 	if s.Disabled != "" {
 		text := fmt.Sprintf("Its mode is disabled (%s): nobody is asked, and this node is not fenced.", s.Disabled)
 		return Finding{Fenceable: corev1.ConditionFalse, Reason: reason.ModeDisabled, Message: text, Detail: text,
@@ -120,11 +120,11 @@ func Judge(s Seen) Finding {
 			why = reason.NotBelieved
 		}
 		text := "No device speaks for the machine"
-		if s.None != nil {
-			text = providers.Text(s.None)
+		if s.NoDeviceErr != nil {
+			text = providers.ErrorText(s.NoDeviceErr)
 		}
 		detail := fmt.Sprintf("No provider can say whether this node's machine is off: %v. "+
-			"This node will not be fenced.", s.None)
+			"This node will not be fenced.", s.NoDeviceErr)
 		return Finding{Fenceable: corev1.ConditionFalse, Reason: why, Message: text + ".", Detail: detail,
 			Result: "no_machine"}
 	}
@@ -140,16 +140,16 @@ func Judge(s Seen) Finding {
 			result = word
 		}
 		passing = passing && (word == "unreachable" || word == "canceled" || word == "error")
-		broken = append(broken, fmt.Sprintf("Device %s %s.", d.Name, d.why()))
+		broken = append(broken, fmt.Sprintf("Device %s %s.", d.Name, d.describeProblem()))
 		short = append(short, fmt.Sprintf("%s: %s", d.Name, word))
 	}
 	unable, warning := "", ""
 	if s.PowerOff && s.KeptOn != "" {
 		warning = fmt.Sprintf("If it dies while its machine is on, it is not powered off: %s.", s.KeptOn)
 	} else if s.PowerOff {
-		unable = powerless(s.Devices)
+		unable = whyNoPowerOff(s.Devices)
 	}
-	f := Finding{Fenceable: corev1.ConditionTrue, Reason: reason.Answers, Message: s.power(), Result: result}
+	f := Finding{Fenceable: corev1.ConditionTrue, Reason: reason.Answers, Message: s.describePower(), Result: result}
 	not := corev1.ConditionFalse
 	if passing && result != "ok" && (s.Before == corev1.ConditionTrue || s.Before == "") {
 		not = corev1.ConditionUnknown
@@ -182,11 +182,11 @@ func Judge(s Seen) Finding {
 	case result != "ok":
 		f.Detail = strings.Join(append(broken, "Another device of this node answers."), " ")
 	default:
-		var said []string
+		var answers []string
 		for _, d := range s.Devices {
-			said = append(said, fmt.Sprintf("Device %s answers: %s.", d.Name, d.Answer.State))
+			answers = append(answers, fmt.Sprintf("Device %s answers: %s.", d.Name, d.Answer.State))
 		}
-		f.Detail = strings.Join(said, " ")
+		f.Detail = strings.Join(answers, " ")
 	}
 	for _, d := range s.Devices {
 		if d.Answer.Doubt != "" {
@@ -202,8 +202,8 @@ func Judge(s Seen) Finding {
 // The message of a node whose devices together said On, Off or Changing begins so.
 const powerIs = "The machine is "
 
-// power is what the devices said of the machine, together and each.
-func (s Seen) power() string {
+// describePower is what the devices said of the machine, together and each.
+func (s Facts) describePower() string {
 	var each []string
 	for _, d := range s.Devices {
 		word := d.Result()
@@ -215,9 +215,9 @@ func (s Seen) power() string {
 	return fmt.Sprintf("%s%s (%s).", powerIs, s.Verdict.State, strings.Join(each, ", "))
 }
 
-// Power reads from a Finding's message what the devices together said of the machine, On, Off or Changing, and what each of them said;
+// ParsePower reads from a Finding's message what the devices together said of the machine, On, Off or Changing, and what each of them said;
 // "" where it does not tell.
-func Power(message string) (state, each string) {
+func ParsePower(message string) (state, each string) {
 	text, ok := strings.CutPrefix(message, powerIs)
 	state, rest, _ := strings.Cut(text, " (")
 	each, _, _ = strings.Cut(rest, ").")
@@ -229,19 +229,19 @@ func Power(message string) (state, each string) {
 	return "", ""
 }
 
-// why is what is wrong with a device that is not ok.
-func (d Device) why() string {
+// describeProblem is what is wrong with a device that is not ok.
+func (d Device) describeProblem() string {
 	switch {
 	case d.Answer.Err != nil:
-		return "cannot say whether the machine is on (" + providers.Cause(d.Answer.Err) + ")"
+		return "cannot say whether the machine is on (" + providers.ErrorCause(d.Answer.Err) + ")"
 	case d.Answer.State == providers.PowerUnknown:
 		return fmt.Sprintf("answers with an unknown word (%q)", d.Answer.Raw)
 	}
-	return "is not believed, since it said Off of a machine that was on (record of node " + d.Liar + ")"
+	return "is not believed, since it said Off of a machine that was on (record of node " + d.FalseOff + ")"
 }
 
-// powerless is why none of the devices that answered would take a power-off; "" if one would.
-func powerless(all []Device) (why string) {
+// whyNoPowerOff is why none of the devices that answered would take a power-off; "" if one would.
+func whyNoPowerOff(all []Device) (why string) {
 	for _, d := range all {
 		if d.Result() != "ok" {
 			continue
@@ -260,77 +260,77 @@ func fedOnly(all []Device) bool {
 	return !slices.ContainsFunc(all, func(d Device) bool { return d.Result() == "ok" && !d.Feeds })
 }
 
-// Hourly is how many nodes are drilled in an hour at most.
-const Hourly = 5000
+// MaxPerHour is how many nodes are drilled in an hour at most.
+const MaxPerHour = 5000
 
-// AtOnce is how many may be drilled before the pace counts, and at the same time.
-const AtOnce = 8
+// MaxAtOnce is how many may be drilled before the pace counts, and at the same time.
+const MaxAtOnce = 8
 
 // pace is how long one drill takes of the hour, but for those at once.
-const pace = time.Hour / (Hourly - AtOnce)
+const pace = time.Hour / (MaxPerHour - MaxAtOnce)
 
 // Plan is whose turn it is. All nodes are asked as soon as the pace allows; from then on each has moments of its own, Every apart, which
 // its name spreads over that time. It is not safe for concurrent use.
 type Plan struct {
-	Every time.Duration // from one drill of a node to the next, as far as the pace allows
-	Again time.Duration // the same after a drill that did not end well
+	Every      time.Duration // from one drill of a node to the next, as far as the pace allows
+	RetryEvery time.Duration // the same after a drill that did not end well
 
-	all   []string
-	nodes map[string]turn
-	due   []string  // whose turn it was when it was looked for last, the longest due last
-	under int       // how many are under way
-	paid  time.Time // what was begun is paid for until then
+	all       []string
+	nodes     map[string]turn
+	due       []string  // whose turn it was when it was looked for last, the longest due last
+	inFlight  int       // how many are under way
+	paidUntil time.Time // what was begun is paid for until then
 }
 
 type turn struct {
-	due   time.Time // zero: never asked
-	under bool      // under way
+	due      time.Time // zero: never asked
+	inFlight bool      // inFlight way
 }
 
-// Nodes tells the names of all nodes: others are forgotten.
-func (p *Plan) Nodes(all []string) {
+// SetNodes tells the names of all nodes: others are forgotten.
+func (p *Plan) SetNodes(all []string) {
 	p.all, p.due = all, nil
 	known := p.nodes
-	p.nodes, p.under = make(map[string]turn, len(all)), 0
+	p.nodes, p.inFlight = make(map[string]turn, len(all)), 0
 	for _, name := range all {
 		t := known[name]
 		p.nodes[name] = t
-		if t.under {
-			p.under++
+		if t.inFlight {
+			p.inFlight++
 		}
 	}
 }
 
 // Next returns the node to ask at now, which is under way from then on, or "" and how long to wait before the next call.
 func (p *Plan) Next(now time.Time) (node string, wait time.Duration) {
-	if p.paid.Before(now.Add(-AtOnce * pace)) {
-		p.paid = now.Add(-AtOnce * pace)
+	if p.paidUntil.Before(now.Add(-MaxAtOnce * pace)) {
+		p.paidUntil = now.Add(-MaxAtOnce * pace)
 	}
-	if early := p.paid.Add(pace).Sub(now); early > 0 {
+	if early := p.paidUntil.Add(pace).Sub(now); early > 0 {
 		return "", min(early, tick)
 	}
-	if p.under >= AtOnce {
+	if p.inFlight >= MaxAtOnce {
 		return "", tick
 	}
 	if len(p.due) == 0 {
-		if wait := p.look(now); len(p.due) == 0 {
+		if wait := p.findDue(now); len(p.due) == 0 {
 			return "", wait
 		}
 	}
 	last := len(p.due) - 1
 	node, p.due = p.due[last], p.due[:last]
-	p.paid = p.paid.Add(pace)
-	p.nodes[node] = turn{due: p.nodes[node].due, under: true}
-	p.under++
+	p.paidUntil = p.paidUntil.Add(pace)
+	p.nodes[node] = turn{due: p.nodes[node].due, inFlight: true}
+	p.inFlight++
 	return node, 0
 }
 
-// look finds whose turn it is. If it is nobody's it returns how long to wait.
-func (p *Plan) look(now time.Time) (wait time.Duration) {
+// findDue finds whose turn it is. If it is nobody's it returns how long to wait.
+func (p *Plan) findDue(now time.Time) (wait time.Duration) {
 	wait = tick
 	for _, name := range p.all {
 		switch t := p.nodes[name]; {
-		case t.under:
+		case t.inFlight:
 		case t.due.After(now):
 			wait = min(wait, t.due.Sub(now))
 		default:
@@ -344,27 +344,27 @@ func (p *Plan) look(now time.Time) (wait time.Duration) {
 // tick bounds a wait: drills that are under way end meanwhile, and nodes come.
 const tick = time.Second
 
-// Done tells how the drill of a node ended.
-func (p *Plan) Done(node string, ok bool, now time.Time) {
+// FinishDrill tells how the drill of a node ended.
+func (p *Plan) FinishDrill(node string, ok bool, now time.Time) {
 	t, known := p.nodes[node]
 	if !known {
 		return
 	}
-	if t.under {
-		p.under--
+	if t.inFlight {
+		p.inFlight--
 	}
 	after := p.Every
 	switch {
 	case !ok:
-		after = p.Again
+		after = p.RetryEvery
 	case t.due.IsZero():
-		after = p.phase(node)
+		after = p.spreadDelay(node)
 	}
 	p.nodes[node] = turn{due: now.Add(after)}
 }
 
-// phase is a part of Every that is the node's own.
-func (p *Plan) phase(node string) time.Duration {
+// spreadDelay is a part of Every that is the node's own.
+func (p *Plan) spreadDelay(node string) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(node)) // never fails
 	return time.Duration(float64(p.Every) * float64(h.Sum32()) / (1 << 32))

@@ -36,7 +36,7 @@ func TestJudge(t *testing.T) {
 	liar, barred, silent := off, on, answered(providers.PowerOn, "")
 	lit, dark := on, off
 	lit.Feeds, dark.Feeds = true, true
-	liar.Liar, barred.NoPower = "n9", "its node was never pinned"
+	liar.FalseOff, barred.NoPower = "n9", "its node was never pinned"
 	listed := failed(providers.ErrDenied) // nothing against it but that it does not answer
 	listed.Target.Claimed = false
 	known := func(s providers.PowerState) providers.Answer {
@@ -45,58 +45,58 @@ func TestJudge(t *testing.T) {
 	none := providers.Answer{}
 	for _, tt := range []struct {
 		name   string
-		seen   Seen
+		seen   Facts
 		status corev1.ConditionStatus
 		reason reason.Reason
 		result string
 		detail string
 	}{
-		{"on", Seen{Devices: []Device{on}, Verdict: known(providers.PowerOn), PowerOff: true}, yes, reason.Answers, "ok", "Device racks/1 answers: On."},
-		{"off", Seen{Devices: []Device{off}, Verdict: known(providers.PowerOff)}, yes, reason.Answers, "ok", "answers: Off"},
-		{"changing", Seen{Devices: []Device{answered(providers.PowerChanging, uuid)}, Verdict: known(providers.PowerChanging)}, yes, reason.Answers, "ok", ""},
-		{"a word that nobody knows", Seen{Devices: []Device{answered(providers.PowerUnknown, uuid)}, Verdict: none}, no, reason.NotAnswering, "unknown", `unknown word ("word")`},
-		{"refused", Seen{Devices: []Device{failed(providers.ErrDenied)}, Verdict: none}, no, reason.NotAnswering, "denied", "(denied: dial"},
-		{"untrusted", Seen{Devices: []Device{failed(providers.ErrUntrusted)}, Verdict: none, Before: yes}, no, reason.NotAnswering, "untrusted", ""},
-		{"another machine's", Seen{Devices: []Device{failed(providers.ErrIdentity)}, Verdict: none, Before: yes}, no, reason.NotAnswering, "identity", ""},
-		{"not reached, never seen", Seen{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none}, perhaps, reason.NotAnswering, "unreachable", ""},
-		{"not reached, was well", Seen{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: yes}, perhaps, reason.NotAnswering, "unreachable", ""},
-		{"not reached, twice", Seen{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: perhaps}, no, reason.NotAnswering, "unreachable", ""},
-		{"not reached, as ever", Seen{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: no}, no, reason.NotAnswering, "unreachable", ""},
-		{"one is not reached, the other refuses", Seen{Devices: []Device{failed(providers.ErrUnreachable), failed(providers.ErrDenied)}, Verdict: none, Before: yes}, no, reason.NotAnswering, "unreachable", ""},
-		{"one of two answers", Seen{Devices: []Device{failed(providers.ErrDenied), on}, Verdict: known(providers.PowerOn)}, yes, reason.Answers, "denied", "Another device of this node answers."},
-		{"they disagree", Seen{Devices: []Device{on, off}, Verdict: providers.Answer{Err: proof.ErrDisagree}, Before: yes}, no, reason.Disagree, "disagree", "contradict"},
-		{"a liar", Seen{Devices: []Device{liar}, Verdict: none, Before: yes}, no, reason.Distrusted, "distrusted", "record of node n9"},
-		{"an Off that took too long", Seen{Devices: []Device{off}, Verdict: none, Before: yes}, no, reason.NotAnswering, "unknown", ""},
-		{"nobody", Seen{None: errors.New("no rule claims the node")}, no, reason.NoMachine, "no_machine", "will not be fenced"},
-		{"not believed", Seen{None: errors.New("its pin is another's"), NotBelieved: true}, no, reason.NotBelieved, "no_machine", "its pin is another's"},
-		{"tells no UUID, observe", Seen{Devices: []Device{silent}, Verdict: known(providers.PowerOn)}, yes, reason.Answers, "ok", ""},
-		{"tells no UUID, fence", Seen{Devices: []Device{silent}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", "could not be powered off"},
-		{"may not be powered off", Seen{Devices: []Device{barred}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", "never pinned"},
-		{"another device may", Seen{Devices: []Device{barred, on}, Verdict: known(providers.PowerOn), PowerOff: true}, yes, reason.Answers, "ok", ""},
-		{"the one that may does not answer", Seen{Devices: []Device{barred, listed}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", ""},
-		{"only an outlet answers, observe", Seen{Devices: []Device{lit, failed(providers.ErrDenied)}, Verdict: known(providers.PowerOn)},
+		{"on", Facts{Devices: []Device{on}, Verdict: known(providers.PowerOn), PowerOff: true}, yes, reason.Answers, "ok", "Device racks/1 answers: On."},
+		{"off", Facts{Devices: []Device{off}, Verdict: known(providers.PowerOff)}, yes, reason.Answers, "ok", "answers: Off"},
+		{"changing", Facts{Devices: []Device{answered(providers.PowerChanging, uuid)}, Verdict: known(providers.PowerChanging)}, yes, reason.Answers, "ok", ""},
+		{"a word that nobody knows", Facts{Devices: []Device{answered(providers.PowerUnknown, uuid)}, Verdict: none}, no, reason.NotAnswering, "unknown", `unknown word ("word")`},
+		{"refused", Facts{Devices: []Device{failed(providers.ErrDenied)}, Verdict: none}, no, reason.NotAnswering, "denied", "(denied: dial"},
+		{"untrusted", Facts{Devices: []Device{failed(providers.ErrUntrusted)}, Verdict: none, Before: yes}, no, reason.NotAnswering, "untrusted", ""},
+		{"another machine's", Facts{Devices: []Device{failed(providers.ErrIdentity)}, Verdict: none, Before: yes}, no, reason.NotAnswering, "identity", ""},
+		{"not reached, never seen", Facts{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none}, perhaps, reason.NotAnswering, "unreachable", ""},
+		{"not reached, was well", Facts{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: yes}, perhaps, reason.NotAnswering, "unreachable", ""},
+		{"not reached, twice", Facts{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: perhaps}, no, reason.NotAnswering, "unreachable", ""},
+		{"not reached, as ever", Facts{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: no}, no, reason.NotAnswering, "unreachable", ""},
+		{"one is not reached, the other refuses", Facts{Devices: []Device{failed(providers.ErrUnreachable), failed(providers.ErrDenied)}, Verdict: none, Before: yes}, no, reason.NotAnswering, "unreachable", ""},
+		{"one of two answers", Facts{Devices: []Device{failed(providers.ErrDenied), on}, Verdict: known(providers.PowerOn)}, yes, reason.Answers, "denied", "Another device of this node answers."},
+		{"they disagree", Facts{Devices: []Device{on, off}, Verdict: providers.Answer{Err: proof.ErrDisagree}, Before: yes}, no, reason.Disagree, "disagree", "contradict"},
+		{"a liar", Facts{Devices: []Device{liar}, Verdict: none, Before: yes}, no, reason.Distrusted, "distrusted", "record of node n9"},
+		{"an Off that took too long", Facts{Devices: []Device{off}, Verdict: none, Before: yes}, no, reason.NotAnswering, "unknown", ""},
+		{"nobody", Facts{NoDeviceErr: errors.New("no rule claims the node")}, no, reason.NoMachine, "no_machine", "will not be fenced"},
+		{"not believed", Facts{NoDeviceErr: errors.New("its pin is another's"), NotBelieved: true}, no, reason.NotBelieved, "no_machine", "its pin is another's"},
+		{"tells no UUID, observe", Facts{Devices: []Device{silent}, Verdict: known(providers.PowerOn)}, yes, reason.Answers, "ok", ""},
+		{"tells no UUID, fence", Facts{Devices: []Device{silent}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", "could not be powered off"},
+		{"may not be powered off", Facts{Devices: []Device{barred}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", "never pinned"},
+		{"another device may", Facts{Devices: []Device{barred, on}, Verdict: known(providers.PowerOn), PowerOff: true}, yes, reason.Answers, "ok", ""},
+		{"the one that may does not answer", Facts{Devices: []Device{barred, listed}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", ""},
+		{"only an outlet answers, observe", Facts{Devices: []Device{lit, failed(providers.ErrDenied)}, Verdict: known(providers.PowerOn)},
 			no, reason.NotAnswering, "only_outlets", "(denied: dial"},
-		{"an outlet is all there is, observe", Seen{Devices: []Device{lit}, Verdict: known(providers.PowerOn), Before: yes},
+		{"an outlet is all there is, observe", Facts{Devices: []Device{lit}, Verdict: known(providers.PowerOn), Before: yes},
 			no, reason.NotAnswering, "only_outlets", "Only outlets answer."},
 		{"only an outlet answers, the BMC is not reached, was well",
-			Seen{Devices: []Device{lit, failed(providers.ErrUnreachable)}, Verdict: known(providers.PowerOn),
+			Facts{Devices: []Device{lit, failed(providers.ErrUnreachable)}, Verdict: known(providers.PowerOn),
 				Before: yes},
 			perhaps, reason.NotAnswering, "only_outlets", "could not be fenced"},
-		{"only an outlet answers, fence", Seen{Devices: []Device{lit, failed(providers.ErrDenied)}, Verdict: known(providers.PowerOn), PowerOff: true},
+		{"only an outlet answers, fence", Facts{Devices: []Device{lit, failed(providers.ErrDenied)}, Verdict: known(providers.PowerOn), PowerOff: true},
 			yes, reason.Answers, "denied", "Another device"},
-		{"only an outlet answers, and it is off", Seen{Devices: []Device{dark}, Verdict: known(providers.PowerOff)},
+		{"only an outlet answers, and it is off", Facts{Devices: []Device{dark}, Verdict: known(providers.PowerOff)},
 			yes, reason.Answers, "ok", ""},
-		{"an outlet and a BMC answer, observe", Seen{Devices: []Device{on, lit}, Verdict: known(providers.PowerOn)},
+		{"an outlet and a BMC answer, observe", Facts{Devices: []Device{on, lit}, Verdict: known(providers.PowerOn)},
 			yes, reason.Answers, "ok", ""},
-		{"an outlet and a liar answer, observe", Seen{Devices: []Device{liar, lit}, Verdict: known(providers.PowerOn)},
+		{"an outlet and a liar answer, observe", Facts{Devices: []Device{liar, lit}, Verdict: known(providers.PowerOn)},
 			no, reason.NotAnswering, "only_outlets", "record of node n9"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := Judge(tt.seen)
+			f := FindingOf(tt.seen)
 			if f.Fenceable != tt.status || f.Reason != tt.reason || f.Result != tt.result || f.OK() != (tt.result == "ok") || !strings.Contains(f.Detail, tt.detail) {
 				t.Errorf("got %+v, want %s, %s, %s, %q", f, tt.status, tt.reason, tt.result, tt.detail)
 			}
-			state, each := Power(f.Message)
+			state, each := ParsePower(f.Message)
 			if want := tt.seen.Verdict.State; (state != "") != (want != providers.PowerUnknown) || state != "" && (state != want.String() || !strings.HasPrefix(each, "racks/1: ")) {
 				t.Errorf("the condition's message %q: read as %q, %q, want %s", f.Message, state, each, want)
 			}
@@ -110,7 +110,7 @@ func TestJudge(t *testing.T) {
 func TestIdentity(t *testing.T) {
 	nameless := failed(providers.ErrIdentity) // and the device told whose it is
 	nameless.Target.SystemUUID, nameless.Answer.SystemUUID = "", uuid
-	if got := nameless.Identity(); got != "node has none" {
+	if got := nameless.IdentityResult(); got != "node has none" {
 		t.Errorf("a node that tells nothing, and got no answer for that: got %q", got)
 	}
 	for want, d := range map[string]Device{
@@ -120,7 +120,7 @@ func TestIdentity(t *testing.T) {
 		"not known":       failed(providers.ErrDenied),
 		"node has none":   {Answer: providers.Answer{Observation: providers.Observation{State: providers.PowerOn, SystemUUID: uuid}}},
 	} {
-		if got := d.Identity(); got != want {
+		if got := d.IdentityResult(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -135,10 +135,10 @@ func play(p *Plan, nodes []string, d time.Duration, ok func(string) bool) map[st
 	}
 	var under []end
 	begun := map[string][]time.Duration{}
-	p.Nodes(nodes)
+	p.SetNodes(nodes)
 	for now := start; now.Before(start.Add(d)); {
 		for len(under) > 0 && !under[0].at.After(now) {
-			p.Done(under[0].node, ok(under[0].node), now)
+			p.FinishDrill(under[0].node, ok(under[0].node), now)
 			under = under[1:]
 		}
 		node, wait := p.Next(now)
@@ -163,7 +163,7 @@ func names(n int) (out []string) {
 // is left out.
 func TestPlanHasAPace(t *testing.T) {
 	var all []time.Duration
-	for node, at := range play(&Plan{Every: 5 * time.Minute, Again: 30 * time.Second}, names(600), 130*time.Minute, func(n string) bool { return n > "n0200" }) {
+	for node, at := range play(&Plan{Every: 5 * time.Minute, RetryEvery: 30 * time.Second}, names(600), 130*time.Minute, func(n string) bool { return n > "n0200" }) {
 		if len(at) == 0 {
 			t.Errorf("%s was never asked", node)
 		}
@@ -171,11 +171,11 @@ func TestPlanHasAPace(t *testing.T) {
 	}
 	slices.Sort(all)
 	for i := range all {
-		if i >= Hourly && all[i]-all[i-Hourly] < time.Hour {
-			t.Fatalf("%d were asked within %s", Hourly+1, all[i]-all[i-Hourly])
+		if i >= MaxPerHour && all[i]-all[i-MaxPerHour] < time.Hour {
+			t.Fatalf("%d were asked within %s", MaxPerHour+1, all[i]-all[i-MaxPerHour])
 		}
 	}
-	if len(all) < 2*Hourly {
+	if len(all) < 2*MaxPerHour {
 		t.Errorf("got %d in two hours, want the pace used", len(all))
 	}
 }
@@ -183,7 +183,7 @@ func TestPlanHasAPace(t *testing.T) {
 // Every node is asked soon after the start, then at moments of its own, and again soon where it did not end well.
 func TestPlanSpreads(t *testing.T) {
 	const every, again = 5 * time.Minute, 30 * time.Second
-	got := play(&Plan{Every: every, Again: again}, names(60), time.Hour, func(n string) bool { return n != "n0007" })
+	got := play(&Plan{Every: every, RetryEvery: again}, names(60), time.Hour, func(n string) bool { return n != "n0007" })
 	perMinute := map[time.Duration]int{}
 	for _, node := range names(60) {
 		at := got[node]
@@ -212,15 +212,15 @@ func TestPlanSpreads(t *testing.T) {
 	}
 }
 
-// No more than AtOnce are under way; a node that came is asked, one that is gone is forgotten, also while it is under way.
+// No more than MaxAtOnce are under way; a node that came is asked, one that is gone is forgotten, also while it is under way.
 func TestPlanKnowsItsNodes(t *testing.T) {
-	p := &Plan{Every: 5 * time.Minute, Again: 30 * time.Second}
+	p := &Plan{Every: 5 * time.Minute, RetryEvery: 30 * time.Second}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var under []string
-	p.Nodes(names(20))
+	p.SetNodes(names(20))
 	for i := range 100 {
 		if i == 50 { // they are still under way
-			p.Nodes(names(20))
+			p.SetNodes(names(20))
 		}
 		node, _ := p.Next(now)
 		if node != "" {
@@ -228,25 +228,25 @@ func TestPlanKnowsItsNodes(t *testing.T) {
 		}
 		now = now.Add(10 * time.Second)
 	}
-	if len(under) != AtOnce || len(slices.Compact(slices.Sorted(slices.Values(under)))) != AtOnce {
-		t.Errorf("under way: got %q, want %d of them, each once", under, AtOnce)
+	if len(under) != MaxAtOnce || len(slices.Compact(slices.Sorted(slices.Values(under)))) != MaxAtOnce {
+		t.Errorf("under way: got %q, want %d of them, each once", under, MaxAtOnce)
 	}
 	for _, node := range under {
-		p.Done(node, true, now)
+		p.FinishDrill(node, true, now)
 	}
-	p.Nodes([]string{"new"})
+	p.SetNodes([]string{"new"})
 	if node, _ := p.Next(now); node != "new" {
 		t.Errorf("got %q, want the new node", node)
 	}
-	p.Done("n0000", true, now)
+	p.FinishDrill("n0000", true, now)
 	if len(p.nodes) != 1 {
 		t.Errorf("got %d nodes remembered, want 1", len(p.nodes))
 	}
-	p.Done("new", true, now)
+	p.FinishDrill("new", true, now)
 	if node, wait := p.Next(now.Add(time.Minute)); node == "new" && wait > 0 {
 		t.Errorf("got a node and a wait of %s", wait)
 	}
-	p.Nodes(nil)
+	p.SetNodes(nil)
 	if node, wait := p.Next(now.Add(time.Hour)); node != "" || wait <= 0 {
 		t.Errorf("no node: got %q, %s", node, wait)
 	}
@@ -255,32 +255,32 @@ func TestPlanKnowsItsNodes(t *testing.T) {
 // A machine that the configuration keeps on can be fenced once it is off: that is a warning, and no fault.
 func TestKeptOnIsAWarning(t *testing.T) {
 	on := answered(providers.PowerOn, uuid)
-	seen := Seen{
+	seen := Facts{
 		Devices: []Device{on}, Verdict: providers.Answer{Observation: providers.Observation{State: providers.PowerOn}}, PowerOff: true,
 		KeptOn: "it is a host of KubeVirt",
 	}
-	f := Judge(seen)
+	f := FindingOf(seen)
 	if f.Fenceable != yes || !f.OK() ||
 		!strings.Contains(f.Warning, "it is not powered off: it is a host of KubeVirt.") ||
 		!strings.HasSuffix(f.Message, f.Warning) {
 		t.Errorf("got %+v, want a warning", f)
 	}
-	if state, each := Power(f.Message); state != "On" || each != "racks/1: On" {
+	if state, each := ParsePower(f.Message); state != "On" || each != "racks/1: On" {
 		t.Errorf("got power %q of %q from %q", state, each, f.Message)
 	}
 	barred := seen
 	barred.Devices = []Device{on}
 	barred.Devices[0].NoPower = "its node was never pinned"
-	if f := Judge(barred); f.Fenceable != yes {
+	if f := FindingOf(barred); f.Fenceable != yes {
 		t.Errorf("no power-off is wanted, and the device takes none: got %+v", f)
 	}
 	seen.PowerOff = false
-	if f := Judge(seen); f.Warning != "" {
+	if f := FindingOf(seen); f.Warning != "" {
 		t.Errorf("mode observe: got warning %q", f.Warning)
 	}
 	seen.PowerOff, seen.Verdict = true, providers.Answer{}
 	seen.Devices = []Device{failed(providers.ErrDenied)}
-	if f := Judge(seen); f.Fenceable != no || f.Warning == "" {
+	if f := FindingOf(seen); f.Fenceable != no || f.Warning == "" {
 		t.Errorf("no device answers: got %+v, want both", f)
 	}
 }
@@ -289,11 +289,11 @@ func TestKeptOnIsAWarning(t *testing.T) {
 func TestDoubtIsAWarning(t *testing.T) {
 	on := answered(providers.PowerOn, uuid)
 	on.Answer.Doubt = "a chassis that the system links says On"
-	seen := Seen{
+	seen := Facts{
 		Devices: []Device{on}, Verdict: providers.Answer{Observation: providers.Observation{State: providers.PowerOn}}, PowerOff: true,
 		KeptOn: "it is a host of KubeVirt",
 	}
-	f := Judge(seen)
+	f := FindingOf(seen)
 	if want := "it is a host of KubeVirt. Device racks/1: a chassis that the system links says On."; f.Fenceable != yes || !f.OK() ||
 		!strings.HasSuffix(f.Warning, want) || !strings.HasSuffix(f.Message, f.Warning) {
 		t.Errorf("got %+v, want a warning", f)

@@ -35,10 +35,10 @@ type Snapshot struct {
 	Facts decide.Facts // what the configuration says of it
 	Quiet []bool       // of each of Facts.Devices: it says nothing of a machine that runs
 
-	Nodes  []corev1.Node                    // all, this one too
-	Leases map[string]*coordinationv1.Lease // by node; one that is not there was never renewed
-	Silent map[string]time.Duration         // by node: how long ago its Lease was renewed
-	Limits *fleet.Limits                    // of the storm guard; nil: the defaults
+	Nodes    []corev1.Node                    // all, this one too
+	Leases   map[string]*coordinationv1.Lease // by node; one that is not there was never renewed
+	LeaseAge map[string]time.Duration         // by node: how long ago its Lease was renewed
+	Limits   *fleet.Limits                    // of the storm guard; nil: the defaults
 
 	// Instead of Nodes, Leases and Limits: what the fleet says of the node, and will say; which devices are distrusted, and for which node's record;
 	// and the Lease.
@@ -62,22 +62,22 @@ type Snapshot struct {
 // Report is what would happen.
 type Report struct {
 	Node         string        `json:"node"`
-	Courses      []Course      `json:"courses"` // if the devices said Off, On, and nothing
+	Scenarios    []Scenario    `json:"courses"` // if the devices said Off, On, and nothing
 	Stay         []Stay        `json:"stay"`    // pods that no fence moves
 	Replacements []Replacement `json:"replacements"`
 }
 
-// Course is what would happen if the node's devices said one thing.
-type Course struct {
-	Says    string        `json:"says"` // Off, On, Unknown
-	Outcome Outcome       `json:"outcome"`
-	Reason  string        `json:"reason"` // why it ends, or where it stops
-	Text    string        `json:"text"`
-	Steps   []Event       `json:"steps"` // what is told on the way, as Events of the Node
-	Through []string      `json:"through,omitempty"`
-	Moved   []string      `json:"moved"`    // pods that are ended and deleted by the fence, in their order
-	Policy  []PolicyEnded `json:"byPolicy"` // and without proof
-	Detach  []string      `json:"detach"`   // volumes that must be detached before the mark goes
+// Scenario is what would happen if the node's devices said one thing.
+type Scenario struct {
+	DeviceState string        `json:"says"` // Off, On, Unknown
+	Outcome     Outcome       `json:"outcome"`
+	Reason      string        `json:"reason"` // why it ends, or where it stops
+	Text        string        `json:"text"`
+	Steps       []Event       `json:"steps"` // what is told on the way, as Events of the Node
+	Through     []string      `json:"through,omitempty"`
+	Moved       []string      `json:"moved"`    // pods that are ended and deleted by the fence, in their order
+	Policy      []PolicyEnded `json:"byPolicy"` // and without proof
+	Detach      []string      `json:"detach"`   // volumes that must be detached before the mark goes
 }
 
 // Outcome is how a course ends, from a closed set.
@@ -85,10 +85,10 @@ type Outcome string
 
 // The outcomes.
 const (
-	Moves   Outcome = "moves"   // the pods are moved, and the mark goes
-	Tells   Outcome = "tells"   // mode shadow: what would be done is told
-	Nothing Outcome = "nothing" // it stops before any pod is ended, for as long as things are as they are
-	Hangs   Outcome = "hangs"   // it began, and does not come to its end by itself
+	Moves      Outcome = "moves"   // the pods are moved, and the mark goes
+	ShadowOnly Outcome = "tells"   // mode shadow: what would be done is told
+	Nothing    Outcome = "nothing" // it stops before any pod is ended, for as long as things are as they are
+	Hangs      Outcome = "hangs"   // it began, and does not come to its end by itself
 )
 
 // Event is one thing that is told.
@@ -111,30 +111,30 @@ type Stay struct {
 	Why string `json:"why"`
 }
 
-// whys are why a pod stays.
-var whys = map[taint.Exemption]string{
+// exemptReasons are why a pod stays.
+var exemptReasons = map[taint.Exemption]string{
 	taint.ExemptStatic:   "static pod: it belongs to the node",
 	taint.ExemptTolerate: "tolerates the mark",
 	taint.ExemptDaemon:   "pod of a DaemonSet",
 }
 
-// Of is the report on a snapshot.
-func Of(s Snapshot) Report {
-	r := Report{Node: s.Node.Name, Courses: []Course{}, Stay: []Stay{}}
-	for _, says := range []providers.PowerState{providers.PowerOff, providers.PowerOn, providers.PowerUnknown} {
-		r.Courses = append(r.Courses, Play(s, says))
+// ReportOf is the report on a snapshot.
+func ReportOf(s Snapshot) Report {
+	r := Report{Node: s.Node.Name, Scenarios: []Scenario{}, Stay: []Stay{}}
+	for _, supposed := range []providers.PowerState{providers.PowerOff, providers.PowerOn, providers.PowerUnknown} {
+		r.Scenarios = append(r.Scenarios, PlayScenario(s, supposed))
 	}
 	for _, p := range s.Pods {
-		switch why, exempt := whys[p.Exempt]; {
+		switch why, exempt := exemptReasons[p.Exempt]; {
 		case p.Terminal:
-			r.Stay = append(r.Stay, Stay{named(p), "finished"})
+			r.Stay = append(r.Stay, Stay{podName(p), "finished"})
 		case exempt:
-			r.Stay = append(r.Stay, Stay{named(p), why})
+			r.Stay = append(r.Stay, Stay{podName(p), why})
 		}
 	}
 	slices.SortFunc(r.Stay, func(a, b Stay) int { return cmp.Or(cmp.Compare(a.Why, b.Why), cmp.Compare(a.Pod, b.Pod)) })
-	r.Replacements = rooms(s)
+	r.Replacements = findReplacements(s)
 	return r
 }
 
-func named(p action.Pod) string { return p.Namespace + "/" + p.Name }
+func podName(p action.Pod) string { return p.Namespace + "/" + p.Name }

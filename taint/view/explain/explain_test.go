@@ -37,7 +37,7 @@ const driver = "csi.example.com"
 // world is n1, which is explained, and five healthy nodes. n1 has one BMC, a pod of each kind and one volume.
 func world() *Snapshot {
 	s := &Snapshot{
-		Now: now, Key: taint.DefaultKey, Leases: map[string]*coordinationv1.Lease{}, Silent: map[string]time.Duration{},
+		Now: now, Key: taint.DefaultKey, Leases: map[string]*coordinationv1.Lease{}, LeaseAge: map[string]time.Duration{},
 		Volumes: map[string]*corev1.PersistentVolume{}, CSINodes: map[string]*storagev1.CSINode{}, Quiet: []bool{false},
 		Facts: decide.Facts{
 			Facts: fence.Facts{
@@ -71,7 +71,7 @@ func (s *Snapshot) node(name string, silent time.Duration) {
 	s.Nodes = append(s.Nodes, n)
 	var l coordinationv1.Lease
 	l.Name, l.ResourceVersion, l.Spec.LeaseDurationSeconds = name, "9", new(int32(40))
-	s.Leases[name], s.Silent[name] = &l, silent
+	s.Leases[name], s.LeaseAge[name] = &l, silent
 	var c storagev1.CSINode
 	c.Spec.Drivers = []storagev1.CSINodeDriver{{Name: driver, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(2))}}}
 	s.CSINodes[name] = &c
@@ -119,7 +119,7 @@ func (s *Snapshot) object(name string) *corev1.Pod {
 }
 
 // short is a course in few words: outcome, reason, how many pods move.
-func short(c Course) string { return fmt.Sprintf("%s %s %d", c.Outcome, c.Reason, len(c.Moved)) }
+func short(c Scenario) string { return fmt.Sprintf("%s %s %d", c.Outcome, c.Reason, len(c.Moved)) }
 
 func TestCourses(t *testing.T) {
 	const moves = "moves NodeEvicted 3"
@@ -134,7 +134,7 @@ func TestCourses(t *testing.T) {
 		"disabled": {func(s *Snapshot) { s.Facts.Mode, s.Facts.ModeBy = fence.Disabled, "me" }, "nothing ModeDisabled 0", "nothing ModeDisabled 0", "nothing ModeDisabled 0", "me"},
 		"paused":   {func(s *Snapshot) { s.Facts.Excluded = "new disk" }, "nothing NodeExcluded 0", "nothing NodeExcluded 0", "nothing NodeExcluded 0", "new disk"},
 		"a drain":  {func(s *Snapshot) { s.Facts.KeptOn = "a drain" }, moves, "nothing PowerOffHeldUp 0", "nothing PowerUnknown 0", "a drain"},
-		"no machine": {func(s *Snapshot) { s.Facts.Devices, s.Facts.Nobody = nil, errors.New("no rule") },
+		"no machine": {func(s *Snapshot) { s.Facts.Devices, s.Facts.NoDeviceErr = nil, errors.New("no rule") },
 			"nothing NoMachine 0", "nothing NoMachine 0", "nothing NoMachine 0", "no rule"},
 		"not pinned": {func(s *Snapshot) { s.Facts.Devices[0].NoPower = "never pinned" }, moves, "nothing PoweredOnNotReady 0", "nothing PowerUnknown 0", "never pinned"},
 		"floor": {func(s *Snapshot) {
@@ -160,7 +160,7 @@ func TestCourses(t *testing.T) {
 		}, moves, moves, "nothing PowerUnknown 0", ""},
 		"most are silent": {func(s *Snapshot) {
 			for _, n := range []string{"n2", "n3", "n4", "n5"} {
-				s.Silent[n] = 5 * time.Minute
+				s.LeaseAge[n] = 5 * time.Minute
 			}
 		}, moves, "nothing MostLeasesStale 0", "nothing PowerUnknown 0", ""},
 		"a device that lied": {func(s *Snapshot) {
@@ -179,7 +179,7 @@ func TestCourses(t *testing.T) {
 		}, moves, moves, "nothing PowerUnknown 0", ""},
 		"a person alone speaks": {func(s *Snapshot) { s.Quiet = []bool{true} }, moves, "nothing PowerUnknown 0", "nothing PowerUnknown 0", ""},
 		"it is silent already": {func(s *Snapshot) {
-			s.Silent["n1"] = 10 * time.Minute
+			s.LeaseAge["n1"] = 10 * time.Minute
 			for _, n := range []*corev1.Node{s.Node, &s.Nodes[0]} {
 				n.Status.Conditions[0].Status = corev1.ConditionUnknown
 			}
@@ -189,13 +189,13 @@ func TestCourses(t *testing.T) {
 		if tt.set != nil {
 			tt.set(s)
 		}
-		r := Of(*s)
+		r := ReportOf(*s)
 		for i, want := range []string{tt.off, tt.on, tt.unknown} {
-			if got := short(r.Courses[i]); got != want {
-				t.Errorf("%s, devices say %s: got %s, want %s: %+v", name, r.Courses[i].Says, got, want, r.Courses[i])
+			if got := short(r.Scenarios[i]); got != want {
+				t.Errorf("%s, devices say %s: got %s, want %s: %+v", name, r.Scenarios[i].DeviceState, got, want, r.Scenarios[i])
 			}
 		}
-		if on := r.Courses[1]; !strings.Contains(on.Text, tt.text) {
+		if on := r.Scenarios[1]; !strings.Contains(on.Text, tt.text) {
 			t.Errorf("%s: got %q, want %q in it", name, on.Text, tt.text)
 		}
 	}
@@ -215,7 +215,7 @@ func TestCourseIsTold(t *testing.T) {
 	s := world()
 	s.Facts.Devices = []proof.Device{{Name: "pdu/a", Feeds: true}, {Name: "pdu/b", Feeds: true}}
 	s.Quiet = []bool{false, false}
-	on := Of(*s).Courses[1]
+	on := ReportOf(*s).Scenarios[1]
 	var told []string
 	for _, e := range on.Steps {
 		told = append(told, e.Reason+" "+strconv.Itoa(int(e.Seconds)))
@@ -243,7 +243,7 @@ func TestOutletsGoTogether(t *testing.T) {
 	s := world()
 	s.Facts.Devices = []proof.Device{{Name: "pdu/a", Feeds: true}, {Name: "pdu/b", Feeds: true}, {Name: "racks/bmc", Level: 1}}
 	s.Quiet = []bool{false, false, false}
-	if on := Of(*s).Courses[1]; strings.Join(on.Through, " ") != "pdu/a pdu/b" || on.Outcome != Moves {
+	if on := ReportOf(*s).Scenarios[1]; strings.Join(on.Through, " ") != "pdu/a pdu/b" || on.Outcome != Moves {
 		t.Errorf("got %+v, want both outlets, and that the pods are moved", on)
 	}
 }
@@ -255,19 +255,19 @@ func TestFenceUnderWay(t *testing.T) {
 		r := taint.Record{ID: "f-1", By: "ff", NodeUID: "n1", BootID: "b", LeaseRV: "9", At: now.Wall, Since: now.Wall,
 			Phase: taint.PhaseEvicting, Device: "racks/bmc"}
 		n.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
-		n.Spec.Taints = taint.With(nil, taint.DefaultKey, "f-1", now.Wall)
+		n.Spec.Taints = taint.WithMark(nil, taint.DefaultKey, "f-1", now.Wall)
 		n.Status.Conditions[0].Status = corev1.ConditionUnknown
 	}
-	s.Silent["n1"] = 2 * time.Minute
-	r := Of(*s)
-	if off, mute := short(r.Courses[0]), r.Courses[2]; off != "moves NodeEvicted 3" || mute.Outcome != Hangs || len(mute.Moved) > 0 {
+	s.LeaseAge["n1"] = 2 * time.Minute
+	r := ReportOf(*s)
+	if off, mute := short(r.Scenarios[0]), r.Scenarios[2]; off != "moves NodeEvicted 3" || mute.Outcome != Hangs || len(mute.Moved) > 0 {
 		t.Errorf("got %s and %+v, want that it ends with a proof, and hangs without", off, mute)
 	}
 }
 
 func TestStay(t *testing.T) {
 	var got []string
-	for _, p := range Of(*world()).Stay {
+	for _, p := range ReportOf(*world()).Stay {
 		got = append(got, p.Pod+": "+p.Why)
 	}
 	want := []string{"ns/job-x: finished", "ns/agent: pod of a DaemonSet", "ns/proxy: static pod: it belongs to the node", "ns/patient: tolerates the mark"}
@@ -291,7 +291,7 @@ func TestPolicies(t *testing.T) {
 		tt.p.Name, tt.p.When = "p", policy.NotReady
 		s.Facts.Policies, s.Rival = []policy.Policy{tt.p}, "Longhorn does"
 		got := ""
-		c := Of(*s).Courses[2]
+		c := ReportOf(*s).Scenarios[2]
 		for _, e := range c.Policy {
 			if e.Policy != tt.p.String() {
 				t.Errorf("%s: got policy %q", name, e.Policy)
@@ -316,14 +316,14 @@ func TestPoliciesThatWait(t *testing.T) {
 			reason.PolicyYields},
 		"most are silent": {func(s *Snapshot) {
 			for _, n := range []string{"n2", "n3", "n4"} {
-				s.Silent[n] = 2 * time.Minute
+				s.LeaseAge[n] = 2 * time.Minute
 			}
 		}, reason.PolicyWaits},
 	} {
 		s := world()
 		s.Facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, WithoutProof: policy.AcceptDuplicates}}
 		tt.set(s)
-		c := Of(*s).Courses[2]
+		c := ReportOf(*s).Scenarios[2]
 		var got []string
 		for _, e := range c.Steps {
 			if e.Reason == string(reason.PolicyYields) || e.Reason == string(reason.PolicyWaits) {
@@ -386,7 +386,7 @@ func TestReplacements(t *testing.T) {
 		if tt.set != nil {
 			tt.set(s)
 		}
-		all := Of(*s).Replacements
+		all := ReportOf(*s).Replacements
 		i := slices.IndexFunc(all, func(r Replacement) bool { return r.Pod == "ns/"+tt.pod })
 		if i < 0 {
 			t.Errorf("%s: no word of %s: %+v", name, tt.pod, all)
@@ -399,7 +399,7 @@ func TestReplacements(t *testing.T) {
 	s := world()
 	s.object("db-0").Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.DoNotSchedule}}
 	s.object("db-0").Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{}}}}
-	if r := Of(*s).Replacements[0]; strings.Join(r.Unchecked, ",") != "pod anti-affinity,topology spread" {
+	if r := ReportOf(*s).Replacements[0]; strings.Join(r.Unchecked, ",") != "pod anti-affinity,topology spread" {
 		t.Errorf("got %+v, want that it says what it did not look at", r)
 	}
 }

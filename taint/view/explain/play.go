@@ -35,22 +35,22 @@ const (
 // silent stays so. Volumes are detached once nothing keeps them.
 type play struct {
 	Snapshot
-	says  providers.PowerState
-	off   []bool // of each device: a power-off of ours went through it
-	began providers.Instant
-	until providers.Instant // the play ends here
-	node  *corev1.Node
-	rv    int
-	pods  []action.Pod
-	atts  []action.Attachment
+	supposed providers.PowerState
+	off      []bool // of each device: a power-off of ours went through it
+	began    providers.Instant
+	until    providers.Instant // the play ends here
+	node     *corev1.Node
+	rv       int
+	pods     []action.Pod
+	atts     []action.Attachment
 
-	course decide.Node
-	fleet  fleet.Fleet
-	across decide.Fleet // that, or what it said
-	heard  []peer
+	course      decide.Node
+	fleet       fleet.Fleet
+	activeFleet decide.Fleet // that, or what it said
+	livePeers   []peer
 
-	said reason.Reason
-	out  Course
+	lastReason reason.Reason
+	out        Scenario
 }
 
 // peer is another node that is heard: its kubelet renews its Lease every quarter of the duration.
@@ -67,48 +67,48 @@ type frozen struct {
 	distrusted map[string]string
 }
 
-func (frozen) Lease(string, string, time.Duration, providers.Instant) bool { return false }
-func (frozen) See(taint.Look, providers.Instant)                           {}
-func (frozen) Answered(string, providers.Answer)                           {}
-func (frozen) Unreserve(string)                                            {}
-func (f frozen) Reserve(string, providers.Instant) bool                    { return f.view.Busy == "" }
-func (f frozen) Distrusted(_ taint.Machine, device, _ string) string {
+func (frozen) ApplyLease(string, string, time.Duration, providers.Instant) bool { return false }
+func (frozen) ApplyLook(taint.Look, providers.Instant)                          {}
+func (frozen) ApplyAnswer(string, providers.Answer)                             {}
+func (frozen) ReleaseTurn(string)                                               {}
+func (f frozen) ReserveTurn(string, providers.Instant) bool                     { return f.view.Busy == "" }
+func (f frozen) DistrustingNode(_ taint.Machine, device, _ string) string {
 	return f.distrusted[device]
 }
 
-func (f frozen) View(_ string, now providers.Instant) fleet.View { return f.view.Later(f.at, now) }
+func (f frozen) View(_ string, now providers.Instant) fleet.View { return f.view.AdvanceTo(f.at, now) }
 
-// Play is what would happen if all devices of the node said that from now on, and it stayed silent.
-func Play(s Snapshot, says providers.PowerState) Course {
+// PlayScenario is what would happen if all devices of the node said that from now on, and it stayed silent.
+func PlayScenario(s Snapshot, supposed providers.PowerState) Scenario {
 	p := play{
-		Snapshot: s, says: says, off: make([]bool, len(s.Facts.Devices)), node: s.Node.DeepCopy(), pods: slices.Clone(s.Pods), atts: slices.Clone(s.Attachments),
-		out: Course{Says: says.String(), Outcome: Nothing, Steps: []Event{}, Moved: []string{}, Policy: []PolicyEnded{}, Detach: []string{}},
+		Snapshot: s, supposed: supposed, off: make([]bool, len(s.Facts.Devices)), node: s.Node.DeepCopy(), pods: slices.Clone(s.Pods), atts: slices.Clone(s.Attachments),
+		out: Scenario{DeviceState: supposed.String(), Outcome: Nothing, Steps: []Event{}, Moved: []string{}, Policy: []PolicyEnded{}, Detach: []string{}},
 	}
 	p.Facts.NewID = cmp.Or(p.Facts.NewID, "f-explain")
 	p.Facts.By = "explain"
-	if p.across = &p.fleet; s.Fleet != nil {
-		p.across, p.began = frozen{*s.Fleet, s.Now, s.Distrusted}, s.Now.Add(-s.Silent[s.Node.Name])
+	if p.activeFleet = &p.fleet; s.Fleet != nil {
+		p.activeFleet, p.began = frozen{*s.Fleet, s.Now, s.Distrusted}, s.Now.Add(-s.LeaseAge[s.Node.Name])
 	} else {
-		p.meet()
+		p.loadFleet()
 	}
-	p.run()
-	switch l := p.look(); {
+	p.runToEnd()
+	switch l := p.readLook(); {
 	case p.out.Outcome != Nothing:
-	case l.Mark != nil || l.Record.Open():
+	case l.Mark != nil || l.Record.IsOpen():
 		p.out.Outcome = Hangs
 	}
 	if p.out.Outcome != Nothing {
-		for _, a := range evict.Leftover(s.Pods, s.Attachments, true) {
+		for _, a := range evict.UnusedAttachments(s.Pods, s.Attachments, true) {
 			p.out.Detach = append(p.out.Detach, cmp.Or(a.PV, a.Name))
 		}
 	}
 	return p.out
 }
 
-// meet makes the fleet known as a controller would know it that has led for a while.
-func (p *play) meet() {
-	p.fleet.Limit(p.Limits)
-	p.began = p.Now.Add(-p.Silent[p.node.Name])
+// loadFleet makes the fleet known as a controller would know it that has led for a while.
+func (p *play) loadFleet() {
+	p.fleet.SetLimits(p.Limits)
+	p.began = p.Now.Add(-p.LeaseAge[p.node.Name])
 	type lease struct {
 		node string
 		at   providers.Instant
@@ -116,7 +116,7 @@ func (p *play) meet() {
 	var all []lease
 	for i := range p.Nodes {
 		name := p.Nodes[i].Name
-		age, renewed := p.Silent[name]
+		age, renewed := p.LeaseAge[name]
 		if !renewed {
 			age = fleet.MaxDuration
 		}
@@ -124,77 +124,77 @@ func (p *play) meet() {
 	}
 	slices.SortFunc(all, func(a, b lease) int { return a.at.Compare(b.at) })
 	for _, l := range all {
-		p.fleet.Know(l.node, l.at)
+		p.fleet.AddNode(l.node, l.at)
 		if o := p.Leases[l.node]; o != nil {
-			p.fleet.Lease(l.node, o.ResourceVersion, taint.LeaseDuration(o), l.at)
+			p.fleet.ApplyLease(l.node, o.ResourceVersion, taint.LeaseDuration(o), l.at)
 		}
 	}
 	for i := range p.Nodes {
-		p.fleet.See(taint.See(&p.Nodes[i], nil, p.Key, p.Now, p.Now), p.Now)
+		p.fleet.ApplyLook(taint.NewLook(&p.Nodes[i], nil, p.Key, p.Now, p.Now), p.Now)
 	}
 	p.fleet.Tick(p.Now)
 	for name, l := range p.Leases {
 		if name != p.node.Name && !p.fleet.View(name, p.Now).Stale {
-			p.heard = append(p.heard, peer{name, cmp.Or(taint.LeaseDuration(l), fleet.DefaultDuration), p.Now})
+			p.livePeers = append(p.livePeers, peer{name, cmp.Or(taint.LeaseDuration(l), fleet.DefaultDuration), p.Now})
 		}
 	}
 }
 
-// look is a live look at the node.
-func (p *play) look() taint.Look {
-	l := taint.See(p.node, p.Leases[p.node.Name], p.Key, p.Now, p.Now)
+// readLook is a live look at the node.
+func (p *play) readLook() taint.Look {
+	l := taint.NewLook(p.node, p.Leases[p.node.Name], p.Key, p.Now, p.Now)
 	if p.Snapshot.Fleet != nil {
 		l.LeaseRV = p.LeaseRV
 	}
 	return l
 }
 
-func (p *play) changed() { p.rv++; p.node.ResourceVersion = strconv.Itoa(p.rv) }
+func (p *play) bumpVersion() { p.rv++; p.node.ResourceVersion = strconv.Itoa(p.rv) }
 
-// run plays until the fence is over, or nothing can come of it any more.
-func (p *play) run() {
-	p.changed()
+// runToEnd plays until the fence is over, or nothing can come of it any more.
+func (p *play) runToEnd() {
+	p.bumpVersion()
 	p.until = p.Now.Add(p.Facts.PowerOffAfter + p.Facts.PowerOffTimeout + p.Facts.Evict.DetachTimeout + longest)
 	steps := maxSteps
 	if p.Snapshot.Fleet != nil { // there may be one for each incident of a month
 		steps /= 10
 	}
 	by := decide.Driver{
-		World: p, Across: func(do func(decide.Fleet)) { do(p.across) }, Now: func() providers.Instant { return p.Now }, Done: p.tell,
+		World: p, WithFleet: func(do func(decide.Fleet)) { do(p.activeFleet) }, Now: func() providers.Instant { return p.Now }, OnStep: p.reportStep,
 	}
 	for range steps {
 		if p.Now.After(p.until) {
 			return
 		}
-		if l := p.look(); p.course.Idle(l, p.across.View(p.node.Name, p.Now)) {
-			p.course.Apply(l.Got, p.across, decide.Rested{Look: l})
-			p.pass(tick)
+		if l := p.readLook(); p.course.IsIdle(l, p.activeFleet.View(p.node.Name, p.Now)) {
+			p.course.Apply(l.Got, p.activeFleet, decide.Rested{Look: l})
+			p.advanceTime(tick)
 			continue // a controller does not look
 		}
-		if p.follow(decide.Step(context.Background(), &p.course, by)) {
+		if p.advanceAfter(decide.Step(context.Background(), &p.course, by)) {
 			return
 		}
 	}
 }
 
-// tell notes what the controller would tell, once.
-func (p *play) tell(s decide.StepDone) {
+// reportStep notes what the controller would tell, once.
+func (p *play) reportStep(s decide.StepDone) {
 	d, after := s.Decision, s.Began.Sub(p.began).Round(time.Second).Seconds()
-	if action.Reads(d.Action) || action.Is[action.Ask](d) {
+	if action.IsRead(d.Action) || action.Is[action.Ask](d) {
 		return
 	}
 	if a, ends := d.Action.(action.Tombstone); ends && a.Policy != "" {
-		p.out.Policy = append(p.out.Policy, PolicyEnded{after, a.Policy, names(a.Pods)})
+		p.out.Policy = append(p.out.Policy, PolicyEnded{after, a.Policy, podNames(a.Pods)})
 	}
-	if a := d.Aside; a.Why != "" {
-		p.addStep(after, a.Why, reason.Of(a.Why).Note("{detail}", a.Detail))
+	if a := d.PolicyBlock; a.Why != "" {
+		p.addStep(after, a.Why, reason.RowOf(a.Why).EventNote("{detail}", a.Detail))
 	}
-	if d.Reason == p.said || d.Reason == "" {
+	if d.Reason == p.lastReason || d.Reason == "" {
 		return
 	}
-	p.said = d.Reason
-	suspicion := p.across.View(p.node.Name, p.Now).Suspicion(s.Look)
-	text := reason.Of(d.Reason).Note(p.course.Words(d, suspicion)...)
+	p.lastReason = d.Reason
+	suspicion := p.activeFleet.View(p.node.Name, p.Now).Suspicion(s.Look)
+	text := reason.RowOf(d.Reason).EventNote(p.course.NoteFields(d, suspicion)...)
 	if text == "" {
 		return
 	}
@@ -209,31 +209,31 @@ func (p *play) addStep(after float64, why reason.Reason, text string) {
 	}
 }
 
-// wait lets time go by until the node changes, which wakes a controller.
-func (p *play) wait(d time.Duration) {
+// waitForChange lets time go by until the node changes, which wakes a controller.
+func (p *play) waitForChange(d time.Duration) {
 	for rv := p.rv; d > 0 && p.rv == rv && !p.Now.After(p.until); d -= tick {
-		p.pass(min(d, tick))
+		p.advanceTime(min(d, tick))
 	}
 }
 
-// pass lets time go by, tick or less.
-func (p *play) pass(d time.Duration) {
+// advanceTime lets time go by, tick or less.
+func (p *play) advanceTime(d time.Duration) {
 	p.Now = p.Now.Add(d)
-	for i := range p.heard {
-		if o := &p.heard[i]; !o.next.After(p.Now) {
-			p.fleet.Lease(o.node, strconv.FormatInt(p.Now.Wall.UnixNano(), 10), o.duration, p.Now)
+	for i := range p.livePeers {
+		if o := &p.livePeers[i]; !o.next.After(p.Now) {
+			p.fleet.ApplyLease(o.node, strconv.FormatInt(p.Now.Wall.UnixNano(), 10), o.duration, p.Now)
 			o.next = p.Now.Add(o.duration / 4)
 		}
 	}
 	p.fleet.Tick(p.Now)
-	if p.look().IsReady() && p.Now.Sub(p.began) > readyLasts {
-		p.unready()
+	if p.readLook().IsReady() && p.Now.Sub(p.began) > readyLasts {
+		p.markUnreachable()
 	}
-	p.stock()
+	p.runKubernetes()
 }
 
-// unready is what the node lifecycle controller does about a silent node, and about one whose Ready we set.
-func (p *play) unready() {
+// markUnreachable is what the node lifecycle controller does about a silent node, and about one whose Ready we set.
+func (p *play) markUnreachable() {
 	for i := range p.node.Status.Conditions {
 		if c := &p.node.Status.Conditions[i]; c.Type == corev1.NodeReady {
 			c.Status, c.LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(p.Now.Wall)
@@ -243,11 +243,11 @@ func (p *play) unready() {
 	for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
 		p.node.Spec.Taints = append(p.node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: effect, TimeAdded: &at})
 	}
-	p.changed()
+	p.bumpVersion()
 }
 
-// stock is what Kubernetes' own eviction, and its attach/detach controller, do meanwhile.
-func (p *play) stock() {
+// runKubernetes is what Kubernetes' own eviction, and its attach/detach controller, do meanwhile.
+func (p *play) runKubernetes() {
 	for i := range p.pods {
 		for _, t := range p.node.Spec.Taints {
 			if t.Effect != corev1.TaintEffectNoExecute || t.TimeAdded == nil || p.pods[i].Deleting || p.pods[i].Terminal {
@@ -260,7 +260,7 @@ func (p *play) stock() {
 			}
 		}
 	}
-	if p.look().Mark == nil { // what nobody uses and is attached, hangs
+	if p.readLook().Mark == nil { // what nobody uses and is attached, hangs
 		return
 	}
 	inUse := map[string]bool{} // PersistentVolumes that nobody took off the node's list
@@ -269,24 +269,24 @@ func (p *play) stock() {
 			inUse[v.PV] = slices.Contains(p.node.Status.VolumesInUse, v.Unique)
 		}
 	}
-	for _, a := range evict.Leftover(p.pods, p.atts, false) {
+	for _, a := range evict.UnusedAttachments(p.pods, p.atts, false) {
 		if !inUse[a.PV] {
 			p.atts = slices.DeleteFunc(p.atts, func(o action.Attachment) bool { return o.UID == a.UID })
 		}
 	}
 }
 
-// follow lets time go by as the step wants it, and reports that the course is over.
-func (p *play) follow(s decide.StepDone) (over bool) {
+// advanceAfter lets time go by as the step wants it, and reports that the course is over.
+func (p *play) advanceAfter(s decide.StepDone) (over bool) {
 	d := s.Decision
 	switch {
 	case action.Is[action.Leave](d):
-		p.pass(tick)
+		p.advanceTime(tick)
 	case action.Is[action.Wait](d) && d.Would.Action != nil:
-		p.out.Outcome = Tells
+		p.out.Outcome = ShadowOnly
 		return true
 	case action.Is[action.Wait](d):
-		p.wait(max(d.RequeueAfter, blink))
+		p.waitForChange(max(d.RequeueAfter, blink))
 	case action.Is[action.ReadNode](d):
 		p.Now = p.Now.Add(blink)
 	case action.RecordOf(d.Action).Result == taint.ResultEvicted && action.Is[action.Unmark](d):
@@ -296,10 +296,10 @@ func (p *play) follow(s decide.StepDone) (over bool) {
 	return false
 }
 
-// still is a controller's last check before a power action.
-func (p *play) still() error {
+// checkStillHolds is a controller's last check before a power action.
+func (p *play) checkStillHolds() error {
 	return p.course.StillHolds(p.Now, decide.Recheck{
-		Seen: p.look(), Facts: p.Facts.Facts, Fleet: p.across.View(p.node.Name, p.Now),
+		Seen: p.readLook(), Facts: p.Facts.Facts, Fleet: p.activeFleet.View(p.node.Name, p.Now),
 	})
 }
 
@@ -307,7 +307,7 @@ func (p *play) still() error {
 
 func (p *play) ReadNode(context.Context) decide.Observation {
 	p.Now = p.Now.Add(blink)
-	return decide.NodeRead{Look: p.look(), Facts: p.Facts}
+	return decide.NodeRead{Look: p.readLook(), Facts: p.Facts}
 }
 
 func (p *play) ListPods(context.Context) decide.Observation {
@@ -334,7 +334,7 @@ func (p *play) ReadRival(context.Context) decide.Observation {
 
 func (p *play) ReadWaiting(context.Context, action.ReadWaiting) decide.Observation {
 	p.Now = p.Now.Add(blink)
-	return decide.WaitingRead{Claims: p.waiting()}
+	return decide.WaitingRead{Claims: p.waitingClaims()}
 }
 
 func (p *play) ReadMembers(context.Context) decide.Observation {
@@ -361,13 +361,13 @@ func (p *play) ReadVolumes(context.Context, action.ReadVolumes) decide.Observati
 
 func (p *play) Ask(context.Context) decide.Observation {
 	p.Now = p.Now.Add(blink)
-	answers := p.answers()
+	answers := p.deviceAnswers()
 	p.Now = p.Now.Add(blink)
 	return decide.DevicesAnswered{Answers: answers}
 }
 
-// waiting are the claims that replacements wait for: a ReplicaSet makes one as soon as its pod is deleted.
-func (p *play) waiting() map[string]bool {
+// waitingClaims are the claims that replacements wait for: a ReplicaSet makes one as soon as its pod is deleted.
+func (p *play) waitingClaims() map[string]bool {
 	out := map[string]bool{}
 	for _, pod := range p.pods {
 		for _, v := range pod.Volumes {
@@ -379,12 +379,12 @@ func (p *play) waiting() map[string]bool {
 	return out
 }
 
-// answers are what the devices say.
-func (p *play) answers() []providers.Answer {
+// deviceAnswers are what the devices say.
+func (p *play) deviceAnswers() []providers.Answer {
 	var out []providers.Answer
 	for i, d := range p.Facts.Devices {
-		a := providers.Answer{Observation: providers.Observation{State: p.device(i), At: p.Now}, By: d.Name, Got: p.Now.Add(blink)}
-		if a.Raw = a.State.String(); a.State == providers.PowerUnknown && !p.quiet(i) {
+		a := providers.Answer{Observation: providers.Observation{State: p.deviceState(i), At: p.Now}, By: d.Name, Got: p.Now.Add(blink)}
+		if a.Raw = a.State.String(); a.State == providers.PowerUnknown && !p.isQuiet(i) {
 			a.Raw, a.Err = "", providers.WithClass(providers.ErrUnreachable, errors.New("as supposed"))
 		}
 		out = append(out, a)
@@ -392,23 +392,23 @@ func (p *play) answers() []providers.Answer {
 	return out
 }
 
-// device is what one of them says. A machine that we powered off is off to all but those that feed it: each of these speaks of its own
+// deviceState is what one of them says. A machine that we powered off is off to all but those that feed it: each of these speaks of its own
 // outlet.
-func (p *play) device(i int) providers.PowerState {
+func (p *play) deviceState(i int) providers.PowerState {
 	switch {
-	case p.off[i], p.down() && !p.Facts.Devices[i].Feeds && !p.quiet(i):
+	case p.off[i], p.isMachineOff() && !p.Facts.Devices[i].Feeds && !p.isQuiet(i):
 		return providers.PowerOff
-	case p.quiet(i) && p.says == providers.PowerOn:
+	case p.isQuiet(i) && p.supposed == providers.PowerOn:
 		return providers.PowerUnknown
 	default:
-		return p.says
+		return p.supposed
 	}
 }
 
-func (p *play) quiet(i int) bool { return i < len(p.Quiet) && p.Quiet[i] }
+func (p *play) isQuiet(i int) bool { return i < len(p.Quiet) && p.Quiet[i] }
 
-// down reports that power-offs of ours ended the machine: one through what speaks for it, or those of all outlets of a level.
-func (p *play) down() bool {
+// isMachineOff reports that power-offs of ours ended the machine: one through what speaks for it, or those of all outlets of a level.
+func (p *play) isMachineOff() bool {
 	for i, d := range p.Facts.Devices {
 		if !p.off[i] {
 			continue
@@ -427,33 +427,33 @@ func (p *play) down() bool {
 	return false
 }
 
-// change does to the model what a controller would do to the cluster.
-func (p *play) change(do func()) decide.ActionDone {
+// changeCluster does to the model what a controller would do to the cluster.
+func (p *play) changeCluster(do func()) decide.ActionDone {
 	o := decide.ActionDone{Sent: p.Now}
 	p.Now = p.Now.Add(blink)
 	do()
-	p.stock()
-	p.changed()
+	p.runKubernetes()
+	p.bumpVersion()
 	return o
 }
 
-// power sends a power action, unless it does not hold any more.
-func (p *play) power(send func()) decide.Observation {
-	if err := p.still(); err != nil {
+// sendPower sends a power action, unless it does not hold any more.
+func (p *play) sendPower(send func()) decide.Observation {
+	if err := p.checkStillHolds(); err != nil {
 		o := decide.ActionDone{Err: err, Sent: p.Now, Late: true}
-		p.pass(tick)
+		p.advanceTime(tick)
 		return o
 	}
-	return p.change(send)
+	return p.changeCluster(send)
 }
 
 // writePods writes each of the pods, then does what follows from all of it.
 func (p *play) writePods(pods []action.Pod, write func(*action.Pod), then func()) decide.Observation {
-	how := map[string]action.Refusal{}
-	o := p.change(func() {
+	how := map[string]action.WriteResult{}
+	o := p.changeCluster(func() {
 		for _, pod := range pods {
 			how[pod.UID] = action.Accepted
-			p.pod(pod.UID, write)
+			p.changePod(pod.UID, write)
 		}
 		then()
 	})
@@ -462,43 +462,45 @@ func (p *play) writePods(pods []action.Pod, write func(*action.Pod), then func()
 }
 
 func (p *play) Write(_ context.Context, a action.Write) decide.Observation {
-	return p.change(func() { p.write(a.Record) })
+	return p.changeCluster(func() { p.writeRecord(a.Record) })
 }
 
 func (p *play) Arm(_ context.Context, a action.Arm) decide.Observation {
-	return p.change(func() {
-		p.write(a.Record)
-		p.node.Spec.Taints = taint.With(p.node.Spec.Taints, p.Key, a.Record.ID, p.Now.Wall)
+	return p.changeCluster(func() {
+		p.writeRecord(a.Record)
+		p.node.Spec.Taints = taint.WithMark(p.node.Spec.Taints, p.Key, a.Record.ID, p.Now.Wall)
 	})
 }
 
 func (p *play) Unmark(_ context.Context, a action.Unmark) decide.Observation {
-	return p.change(func() {
-		p.write(a.Record)
-		p.node.Spec.Taints = taint.Without(p.node.Spec.Taints, p.Key, a.Record.ID)
+	return p.changeCluster(func() {
+		p.writeRecord(a.Record)
+		p.node.Spec.Taints = taint.WithoutMark(p.node.Spec.Taints, p.Key, a.Record.ID)
 	})
 }
 
 func (p *play) OutOfService(context.Context) decide.Observation {
-	return p.change(func() { p.node.Spec.Taints = append(p.node.Spec.Taints, taint.OutOfService(p.Now.Wall)) })
+	return p.changeCluster(func() { p.node.Spec.Taints = append(p.node.Spec.Taints, taint.OutOfService(p.Now.Wall)) })
 }
 
 func (p *play) InService(context.Context) decide.Observation {
-	return p.change(func() { p.node.Spec.Taints = taint.InService(p.node.Spec.Taints) })
+	return p.changeCluster(func() { p.node.Spec.Taints = taint.WithoutOutOfService(p.node.Spec.Taints) })
 }
 
 func (p *play) PowerOff(_ context.Context, a action.PowerOff) decide.Observation {
-	return p.power(func() {
+	return p.sendPower(func() {
 		p.off[a.Move.Device] = true
 		p.out.Through = append(p.out.Through, p.Facts.Devices[a.Move.Device].Name)
 	})
 }
 
 // PowerOn does nothing to the model: what becomes of a machine after its fence is not played.
-func (p *play) PowerOn(context.Context, action.PowerOn) decide.Observation { return p.power(func() {}) }
+func (p *play) PowerOn(context.Context, action.PowerOn) decide.Observation {
+	return p.sendPower(func() {})
+}
 
 func (p *play) Condition(_ context.Context, a action.Condition) decide.Observation {
-	return p.change(func() {
+	return p.changeCluster(func() {
 		status := corev1.ConditionFalse
 		if a.On {
 			status = corev1.ConditionTrue
@@ -509,19 +511,21 @@ func (p *play) Condition(_ context.Context, a action.Condition) decide.Observati
 	})
 }
 
-func (p *play) ExpireReady(context.Context) decide.Observation { return p.change(p.unready) }
+func (p *play) ExpireReady(context.Context) decide.Observation {
+	return p.changeCluster(p.markUnreachable)
+}
 
 func (p *play) Announce(_ context.Context, a action.Announce) decide.Observation {
-	return p.change(func() { set(p.node, taint.PolicyAnnotation, a.Note) })
+	return p.changeCluster(func() { setAnnotation(p.node, taint.PolicyAnnotation, a.Note) })
 }
 
 func (p *play) ClearVolumes(_ context.Context, a action.ClearVolumes) decide.Observation {
-	return p.change(func() { p.node.Status.VolumesInUse, p.node.Status.VolumesAttached = a.InUse, a.Attached })
+	return p.changeCluster(func() { p.node.Status.VolumesInUse, p.node.Status.VolumesAttached = a.InUse, a.Attached })
 }
 
 func (p *play) Tombstone(_ context.Context, a action.Tombstone) decide.Observation {
 	if a.Policy == "" {
-		p.out.Moved = append(p.out.Moved, names(a.Pods)...)
+		p.out.Moved = append(p.out.Moved, podNames(a.Pods)...)
 	}
 	return p.writePods(a.Pods, func(o *action.Pod) { o.Tombstone, o.Terminal = true, true }, func() {})
 }
@@ -533,7 +537,7 @@ func (p *play) Delete(_ context.Context, a action.Delete) decide.Observation {
 }
 
 func (p *play) Spare(_ context.Context, a action.Spare) decide.Observation {
-	return p.writePods(a.Pods, func(o *action.Pod) { o.Spared = p.look().Record.Token() }, func() {})
+	return p.writePods(a.Pods, func(o *action.Pod) { o.Spared = p.readLook().Record.Token() }, func() {})
 }
 
 func (p *play) SetNotReady(_ context.Context, a action.SetNotReady) decide.Observation {
@@ -541,8 +545,8 @@ func (p *play) SetNotReady(_ context.Context, a action.SetNotReady) decide.Obser
 }
 
 func (p *play) DeleteAttachments(_ context.Context, a action.DeleteAttachments) decide.Observation {
-	how := map[string]action.Refusal{}
-	o := p.change(func() {
+	how := map[string]action.WriteResult{}
+	o := p.changeCluster(func() {
 		for _, att := range a.Attachments {
 			how[att.UID] = action.Accepted
 			p.atts = slices.DeleteFunc(p.atts, func(o action.Attachment) bool { return o.UID == att.UID })
@@ -552,9 +556,9 @@ func (p *play) DeleteAttachments(_ context.Context, a action.DeleteAttachments) 
 	return o
 }
 
-func (p *play) write(r taint.Record) { set(p.node, taint.RecordAnnotation, r.Encode()) }
+func (p *play) writeRecord(r taint.Record) { setAnnotation(p.node, taint.RecordAnnotation, r.Encode()) }
 
-func (p *play) pod(uid string, change func(*action.Pod)) {
+func (p *play) changePod(uid string, change func(*action.Pod)) {
 	for i := range p.pods {
 		if p.pods[i].UID == uid {
 			change(&p.pods[i])
@@ -563,17 +567,17 @@ func (p *play) pod(uid string, change func(*action.Pod)) {
 	}
 }
 
-func set(node *corev1.Node, key, value string) {
+func setAnnotation(node *corev1.Node, key, value string) {
 	if node.Annotations == nil {
 		node.Annotations = map[string]string{}
 	}
 	node.Annotations[key] = value
 }
 
-func names(pods []action.Pod) []string {
+func podNames(pods []action.Pod) []string {
 	var out []string
 	for _, p := range pods {
-		out = append(out, named(p))
+		out = append(out, podName(p))
 	}
 	return out
 }

@@ -49,23 +49,23 @@ type refusal struct {
 	asks resource.Quantity
 }
 
-func rooms(s Snapshot) []Replacement {
+func findReplacements(s Snapshot) []Replacement {
 	out := []Replacement{}
-	places := s.places()
+	places := s.otherNodes()
 	objects := map[string]*corev1.Pod{}
 	for i := range s.All {
 		objects[string(s.All[i].UID)] = &s.All[i]
 	}
-	for _, p := range decide.Moving(s.Pods) {
-		r := Replacement{Pod: named(p)}
+	for _, p := range decide.PodsToMove(s.Pods) {
+		r := Replacement{Pod: podName(p)}
 		pod := objects[p.UID]
 		if pod == nil {
 			continue
 		}
 		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
 			r.Owner = ref.Kind + "/" + ref.Name
-			r.Unchecked = unchecked(pod)
-			s.settle(&r, pod, p, places)
+			r.Unchecked = uncheckedRules(pod)
+			s.placeReplacement(&r, pod, p, places)
 		} else {
 			r.Why = "no controller owns it: nobody makes a replacement"
 		}
@@ -74,8 +74,8 @@ func rooms(s Snapshot) []Replacement {
 	return out
 }
 
-// unchecked is what of a pod this does not look at.
-func unchecked(pod *corev1.Pod) (out []string) {
+// uncheckedRules is what of a pod this does not look at.
+func uncheckedRules(pod *corev1.Pod) (out []string) {
 	if a := pod.Spec.Affinity; a != nil && a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
 		out = append(out, "pod affinity")
 	}
@@ -96,16 +96,16 @@ func unchecked(pod *corev1.Pod) (out []string) {
 	return out
 }
 
-// settle puts the replacement where most is left.
-func (s Snapshot) settle(r *Replacement, pod *corev1.Pod, p action.Pod, places []*place) {
-	asks := demand(pod)
+// placeReplacement puts the replacement where most is left.
+func (s Snapshot) placeReplacement(r *Replacement, pod *corev1.Pod, p action.Pod, places []*place) {
+	asks := podRequests(pod)
 	var best *place
 	no := map[string]refusal{}
 	count := map[string]int{}
 	for _, at := range places {
-		why := s.refuses(at, pod, p, asks)
+		why := s.checkPlace(at, pod, p, asks)
 		switch {
-		case why.what == "" && (best == nil || best.left() < at.left()):
+		case why.what == "" && (best == nil || best.freeShare() < at.freeShare()):
 			best = at
 		case why.what != "":
 			count[why.what]++
@@ -116,10 +116,10 @@ func (s Snapshot) settle(r *Replacement, pod *corev1.Pod, p action.Pod, places [
 	}
 	if best != nil {
 		r.Fits, r.Node = true, best.node.Name
-		best.take(asks)
+		best.takeResources(asks)
 		for _, v := range p.Volumes {
 			if v.Driver != "" && !best.has[v.PV] {
-				best.attach(v.Driver, v.PV)
+				best.attachVolume(v.Driver, v.PV)
 			}
 		}
 		return
@@ -135,8 +135,8 @@ func (s Snapshot) settle(r *Replacement, pod *corev1.Pod, p action.Pod, places [
 	r.Why = fmt.Sprintf("fits on none of %d other nodes: %s", len(places), strings.Join(all, ", "))
 }
 
-// demand is what a pod asks for, itself included.
-func demand(pod *corev1.Pod) corev1.ResourceList {
+// podRequests is what a pod asks for, itself included.
+func podRequests(pod *corev1.Pod) corev1.ResourceList {
 	asks := resourcehelpers.PodRequests(pod, resourcehelpers.PodResourcesOptions{}).DeepCopy()
 	if asks == nil {
 		asks = corev1.ResourceList{}
@@ -145,8 +145,8 @@ func demand(pod *corev1.Pod) corev1.ResourceList {
 	return asks
 }
 
-// refuses is why the pod cannot go there, of the first rule that says so; its what is "" if it can.
-func (s Snapshot) refuses(at *place, pod *corev1.Pod, p action.Pod, asks corev1.ResourceList) refusal {
+// checkPlace is why the pod cannot go there, of the first rule that says so; its what is "" if it can.
+func (s Snapshot) checkPlace(at *place, pod *corev1.Pod, p action.Pod, asks corev1.ResourceList) refusal {
 	if at.shut != "" {
 		return refusal{what: at.shut}
 	}
@@ -170,11 +170,11 @@ func (s Snapshot) refuses(at *place, pod *corev1.Pod, p action.Pod, asks corev1.
 			return refusal{what: "with too little " + string(name), most: &free, asks: need}
 		}
 	}
-	return s.slotless(at, p)
+	return s.checkAttachSlots(at, p)
 }
 
-// slotless refuses where no volume more can be attached, or the CSI driver does not run.
-func (s Snapshot) slotless(at *place, p action.Pod) refusal {
+// checkAttachSlots refuses where no volume more can be attached, or the CSI driver does not run.
+func (s Snapshot) checkAttachSlots(at *place, p action.Pod) refusal {
 	if at.runs == nil {
 		return refusal{}
 	}
@@ -196,8 +196,8 @@ func (s Snapshot) slotless(at *place, p action.Pod) refusal {
 	return refusal{}
 }
 
-// places are the other nodes.
-func (s Snapshot) places() []*place {
+// otherNodes are the other nodes.
+func (s Snapshot) otherNodes() []*place {
 	var out []*place
 	by := map[string]*place{}
 	for i := range s.Nodes {
@@ -231,7 +231,7 @@ func (s Snapshot) places() []*place {
 	for i := range s.All {
 		pod := &s.All[i]
 		if at := by[pod.Spec.NodeName]; at != nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
-			at.take(demand(pod))
+			at.takeResources(podRequests(pod))
 		}
 	}
 	for i := range s.Attached {
@@ -244,12 +244,12 @@ func (s Snapshot) places() []*place {
 		if va.Spec.Source.PersistentVolumeName != nil {
 			pv = *va.Spec.Source.PersistentVolumeName
 		}
-		at.attach(va.Spec.Attacher, pv)
+		at.attachVolume(va.Spec.Attacher, pv)
 	}
 	return out
 }
 
-func (at *place) take(asks corev1.ResourceList) {
+func (at *place) takeResources(asks corev1.ResourceList) {
 	if at.free == nil {
 		at.free = corev1.ResourceList{}
 	}
@@ -260,15 +260,15 @@ func (at *place) take(asks corev1.ResourceList) {
 	}
 }
 
-func (at *place) attach(driver, pv string) {
+func (at *place) attachVolume(driver, pv string) {
 	if _, limited := at.slots[driver]; limited {
 		at.slots[driver]--
 	}
 	at.has[pv] = true
 }
 
-// left is the share of cpu and memory that is free there.
-func (at *place) left() (sum float64) {
+// freeShare is the share of cpu and memory that is free there.
+func (at *place) freeShare() (sum float64) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
 		if all := at.node.Status.Allocatable[name]; !all.IsZero() {
 			free := at.free[name]

@@ -42,12 +42,12 @@ func BenchmarkIdle(b *testing.B) {
 			}
 			for b.Loop() {
 				heap, slab := heapBytes(), slabBytes()
-				l := New(Options{Log: slog.New(slog.DiscardHandler), loopback: true, Broke: func(node string) { b.Errorf("%s broke", node) }})
+				l := New(Options{Log: slog.New(slog.DiscardHandler), loopback: true, OnBreak: func(node string) { b.Errorf("%s broke", node) }})
 				ctx, cancel := context.WithCancel(context.Background())
 				done := make(chan error, 1)
 				go func() { done <- l.Run(ctx) }()
 				begun := time.Now()
-				l.Want(port, nodes)
+				l.SetNodes(port, nodes)
 				for l.Counts()[Open] < n {
 					if time.Since(begun) > time.Minute {
 						b.Fatalf("%v", l.Counts())

@@ -28,8 +28,8 @@ const (
 	probeEvery = 1 // seconds; the kernel knows no shorter
 	giveUp     = 2500 * time.Millisecond
 
-	patience  = 250 * time.Millisecond // of an attempt, for a line that was open
-	firstTime = 2 * time.Second        // of an attempt before that
+	connectTimeout      = 250 * time.Millisecond // of an attempt, for a line that was open
+	firstConnectTimeout = 2 * time.Second        // of an attempt before that
 
 	stable      = 10 * time.Second // a line that was open for so long is made again at once
 	restLeast   = 500 * time.Millisecond
@@ -37,11 +37,11 @@ const (
 	restOfNever = 5 * time.Minute
 )
 
-// attempts is how many lines that never were open may be attempted at the same time.
-const attempts = 128
+// maxAttempts is how many lines that never were open may be attempted at the same time.
+const maxAttempts = 128
 
-// spared is how many file descriptors are left to the rest of the process.
-const spared = 512
+// spareFDs is how many file descriptors are left to the rest of the process.
+const spareFDs = 512
 
 // Node is a node that is to have a line.
 type Node struct {
@@ -63,8 +63,8 @@ const (
 // Options make Lines.
 type Options struct {
 	Log *slog.Logger
-	// Broke is told of a node whose line broke and cannot be made again. It must not block.
-	Broke func(node string)
+	// OnBreak is told of a node whose line broke and cannot be made again. It must not block.
+	OnBreak func(node string)
 	// loopback allows addresses of this machine: for tests.
 	loopback bool
 }
@@ -84,19 +84,19 @@ type Lines struct {
 // New makes Lines that want none.
 func New(o Options) *Lines { return &Lines{Options: o} }
 
-// Usable reports that an address can be another machine's: not this one's, nor that of a link or a group.
-func Usable(a netip.Addr) bool {
+// IsUsable reports that an address can be another machine's: not this one's, nor that of a link or a group.
+func IsUsable(a netip.Addr) bool {
 	a = a.Unmap()
 	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() &&
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// Want says to whom lines are to be kept from now on; port 0 is to nobody. Those that were wanted before, at the same address and port,
+// SetNodes says to whom lines are to be kept from now on; port 0 is to nobody. Those that were wanted before, at the same address and port,
 // stay. It does not block.
-func (l *Lines) Want(port uint16, nodes []Node) {
+func (l *Lines) SetNodes(port uint16, nodes []Node) {
 	want := make(map[string]netip.Addr, len(nodes))
 	for _, n := range nodes {
-		if port != 0 && (Usable(n.Address) || l.loopback && n.Address.IsLoopback()) {
+		if port != 0 && (IsUsable(n.Address) || l.loopback && n.Address.IsLoopback()) {
 			want[n.Name] = n.Address.Unmap()
 		}
 	}
@@ -118,16 +118,16 @@ func (l *Lines) Counts() map[State]int {
 	return maps.Clone(l.counts)
 }
 
-// wanted returns what is wanted since the last call; ok is false where that did not change.
-func (l *Lines) wanted() (port uint16, want map[string]netip.Addr, ok bool) {
+// takeWanted returns what is wanted since the last call; ok is false where that did not change.
+func (l *Lines) takeWanted() (port uint16, want map[string]netip.Addr, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ok, l.fresh = l.fresh, false
 	return l.port, l.want, ok
 }
 
-// atMost leaves out the nodes for whose lines there are not enough file descriptors, the last by name, and says how many.
-func (l *Lines) atMost(room int, want map[string]netip.Addr) (kept map[string]netip.Addr, out int) {
+// limitLines leaves out the nodes for whose lines there are not enough file descriptors, the last by name, and says how many.
+func (l *Lines) limitLines(room int, want map[string]netip.Addr) (kept map[string]netip.Addr, out int) {
 	if len(want) <= room {
 		return want, 0
 	}
@@ -136,7 +136,7 @@ func (l *Lines) atMost(room int, want map[string]netip.Addr) (kept map[string]ne
 		kept[name] = want[name]
 	}
 	out = len(want) - len(kept)
-	l.Log.Warn("Not enough file descriptors for a line to each node", "nodes", len(want), "leftOut", out, "limit", room+spared, "need", len(want)+spared)
+	l.Log.Warn("Not enough file descriptors for a line to each node", "nodes", len(want), "leftOut", out, "limit", room+spareFDs, "need", len(want)+spareFDs)
 	return kept, out
 }
 
@@ -149,11 +149,11 @@ type conn struct {
 	due     time.Time // when an attempt is given up, or the next begins
 	place   int       // in the queue by due; -1: not there
 
-	was    bool      // somebody accepted it once
-	told   bool      // that it broke, and nobody answered since
-	said   bool      // that nobody accepted it
-	opened time.Time // when somebody did last
-	tries  int       // in a row that did not last
+	wasOpen     bool      // somebody accepted it once
+	reported    bool      // that it broke, and nobody answered since
+	neverLogged bool      // that nobody accepted it
+	opened      time.Time // when somebody did last
+	tries       int       // in a row that did not last
 }
 
 // phase is what is being done about a line.
@@ -170,7 +170,7 @@ func (c *conn) stateOf() State {
 	switch {
 	case c.state == open:
 		return Open
-	case c.was:
+	case c.wasOpen:
 		return Broken
 	default:
 		return Never
@@ -181,39 +181,39 @@ func (c *conn) stateOf() State {
 type outcome uint8
 
 const (
-	ours     outcome = iota // it failed on this side: nobody was asked
-	accepted                // somebody accepted
-	refused                 // a kernel answered that nobody listens
-	silent                  // nobody answered
+	failedLocally outcome = iota // it failed on this side: nobody was asked
+	accepted                     // somebody accepted
+	refused                      // a kernel answered that nobody listens
+	silent                       // nobody answered
 )
 
-// judge folds the outcome of an attempt in and says what to do: tell that the line broke, and, unless it is open, how long to rest.
-func (c *conn) judge(o outcome, now time.Time) (tell bool, rest time.Duration) {
+// applyOutcome folds the outcome of an attempt in and says what to do: tell that the line broke, and, unless it is open, how long to rest.
+func (c *conn) applyOutcome(o outcome, now time.Time) (report bool, rest time.Duration) {
 	switch o {
 	case accepted:
-		c.state, c.was, c.told, c.said, c.opened = open, true, false, false, now
+		c.state, c.wasOpen, c.reported, c.neverLogged, c.opened = open, true, false, false, now
 		return false, 0
 	case refused:
-		c.told = false
+		c.reported = false
 	case silent:
-		tell = c.was && !c.told
-		c.told = c.told || tell
+		report = c.wasOpen && !c.reported
+		c.reported = c.reported || report
 	}
-	return tell, c.rest()
+	return report, c.nextRest()
 }
 
-// rest is how long until the next attempt, longer each time.
-func (c *conn) rest() time.Duration {
+// nextRest is how long until the next attempt, longer each time.
+func (c *conn) nextRest() time.Duration {
 	most := restMost
-	if !c.was {
+	if !c.wasOpen {
 		most = restOfNever
 	}
 	c.tries++
 	return min(restLeast<<min(c.tries-1, 10), most)
 }
 
-// ended folds in that an open line ended, and says how long to wait before it is made again: not at all, but for one that often ends.
-func (c *conn) ended(now time.Time) time.Duration {
+// noteEnd folds in that an open line ended, and says how long to wait before it is made again: not at all, but for one that often ends.
+func (c *conn) noteEnd(now time.Time) time.Duration {
 	if now.Sub(c.opened) >= stable {
 		c.tries = 0
 		return 0

@@ -22,7 +22,7 @@ func (l *Lines) Run(ctx context.Context) error {
 		return err
 	}
 	l.mu.Lock()
-	l.wake, l.fresh = w.wake, true
+	l.wake, l.fresh = w.wakeUp, true
 	l.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
@@ -39,7 +39,7 @@ func (l *Lines) Run(ctx context.Context) error {
 		w.close() // under the lock: nobody wakes a descriptor that is closed
 	}()
 	for ctx.Err() == nil {
-		if err := w.turn(time.Now()); err != nil {
+		if err := w.runOnce(time.Now()); err != nil {
 			return err
 		}
 	}
@@ -49,8 +49,8 @@ func (l *Lines) Run(ctx context.Context) error {
 // worker is Run's, and its goroutine's alone but for wake.
 type worker struct {
 	l       *Lines
-	poll    int // epoll
-	bell    int // eventfd: somebody woke us
+	epollFD int // epoll
+	wakeFD  int // eventfd: somebody woke us
 	events  [256]unix.EpollEvent
 	port    uint16
 	lines   map[string]*conn
@@ -62,13 +62,13 @@ type worker struct {
 }
 
 func newWorker(l *Lines) (*worker, error) {
-	w := &worker{l: l, poll: -1, bell: -1, lines: map[string]*conn{}, by: map[int]*conn{}}
+	w := &worker{l: l, epollFD: -1, wakeFD: -1, lines: map[string]*conn{}, by: map[int]*conn{}}
 	var err error
-	if w.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
-		w.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if w.epollFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
+		w.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	}
 	if err == nil {
-		err = unix.EpollCtl(w.poll, unix.EPOLL_CTL_ADD, w.bell, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(w.bell)})
+		err = unix.EpollCtl(w.epollFD, unix.EPOLL_CTL_ADD, w.wakeFD, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(w.wakeFD)})
 	}
 	if err != nil {
 		w.close()
@@ -79,48 +79,48 @@ func newWorker(l *Lines) (*worker, error) {
 
 func (w *worker) close() {
 	for _, c := range w.lines {
-		w.hangUp(c)
+		w.closeConn(c)
 	}
-	for _, fd := range []int{w.poll, w.bell} {
+	for _, fd := range []int{w.epollFD, w.wakeFD} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
 	}
 }
 
-// wake ends the sleep of turn. A bell that was rung and not heard yet is as good.
-func (w *worker) wake() { _, _ = unix.Write(w.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+// wakeUp ends the sleep of turn. A bell that was rung and not heard yet is as good.
+func (w *worker) wakeUp() { _, _ = unix.Write(w.wakeFD, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
-// turn does what is due, and sleeps until something happens.
-func (w *worker) turn(now time.Time) error {
-	if port, want, ok := w.l.wanted(); ok {
-		w.take(port, want, now)
+// runOnce does what is due, and sleeps until something happens.
+func (w *worker) runOnce(now time.Time) error {
+	if port, want, ok := w.l.takeWanted(); ok {
+		w.applyWanted(port, want, now)
 	}
 	for len(w.queue) > 0 && !w.queue[0].due.After(now) {
 		c := w.queue[0]
 		switch {
 		case c.state == attempting:
-			w.came(c, unix.ETIMEDOUT, now)
-		case !c.was && w.began >= attempts:
-			w.until(c, now.Add(100*time.Millisecond))
+			w.finishAttempt(c, unix.ETIMEDOUT, now)
+		case !c.wasOpen && w.began >= maxAttempts:
+			w.scheduleConn(c, now.Add(100*time.Millisecond))
 		default:
-			w.attempt(c, now)
+			w.startConnect(c, now)
 		}
 	}
-	w.count()
+	w.updateCounts()
 	sleep := -1
 	if len(w.queue) > 0 {
 		sleep = max(0, int((w.queue[0].due.Sub(now)+time.Millisecond-1)/time.Millisecond))
 	}
-	n, err := unix.EpollWait(w.poll, w.events[:], sleep)
+	n, err := unix.EpollWait(w.epollFD, w.events[:], sleep)
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("waiting for lines to nodes: %w", err)
 	}
 	now = time.Now()
 	for _, e := range w.events[:max(n, 0)] {
-		if int(e.Fd) == w.bell {
+		if int(e.Fd) == w.wakeFD {
 			var b [8]byte
-			_, _ = unix.Read(w.bell, b[:])
+			_, _ = unix.Read(w.wakeFD, b[:])
 			continue
 		}
 		c := w.by[int(e.Fd)]
@@ -133,27 +133,27 @@ func (w *worker) turn(now time.Time) error {
 		}
 		switch {
 		case c.state == attempting:
-			w.came(c, unix.Errno(errno), now)
+			w.finishAttempt(c, unix.Errno(errno), now)
 		default:
-			w.broke(c, now)
+			w.handleBreak(c, now)
 		}
 	}
 	return nil
 }
 
-// take makes the lines be those that are wanted.
-func (w *worker) take(port uint16, want map[string]netip.Addr, now time.Time) {
+// applyWanted makes the lines be those that are wanted.
+func (w *worker) applyWanted(port uint16, want map[string]netip.Addr, now time.Time) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
-		want, w.leftOut = w.l.atMost(int(min(limit.Cur, 1<<30))-spared, want)
+		want, w.leftOut = w.l.limitLines(int(min(limit.Cur, 1<<30))-spareFDs, want)
 	}
 	for name, c := range w.lines {
 		if a, ok := want[name]; !ok || a != c.address || port != w.port {
-			w.hangUp(c)
+			w.closeConn(c)
 			if c.place >= 0 {
 				heap.Remove(&w.queue, c.place)
 			}
-			if c.state == attempting && !c.was {
+			if c.state == attempting && !c.wasOpen {
 				w.began--
 			}
 			delete(w.lines, name)
@@ -169,8 +169,8 @@ func (w *worker) take(port uint16, want map[string]netip.Addr, now time.Time) {
 	}
 }
 
-// until puts a line in the queue, or at another place in it.
-func (w *worker) until(c *conn, due time.Time) {
+// scheduleConn puts a line in the queue, or at another place in it.
+func (w *worker) scheduleConn(c *conn, due time.Time) {
 	c.due = due
 	if c.place < 0 {
 		heap.Push(&w.queue, c)
@@ -179,51 +179,51 @@ func (w *worker) until(c *conn, due time.Time) {
 	heap.Fix(&w.queue, c.place)
 }
 
-// attempt begins to connect.
-func (w *worker) attempt(c *conn, now time.Time) {
-	fd, err := socket(c.address)
+// startConnect begins to connect.
+func (w *worker) startConnect(c *conn, now time.Time) {
+	fd, err := newSocket(c.address)
 	if err != nil {
-		w.came(c, err, now)
+		w.finishAttempt(c, err, now)
 		return
 	}
 	c.fd, w.by[fd] = fd, c
 	c.state = attempting
-	if !c.was {
+	if !c.wasOpen {
 		w.began++
 	}
-	err = unix.Connect(fd, sockaddr(c.address, w.port))
+	err = unix.Connect(fd, toSockaddr(c.address, w.port))
 	if err == nil || errors.Is(err, unix.EINPROGRESS) {
-		if add := unix.EpollCtl(w.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLRDHUP, Fd: int32(fd)}); add != nil {
-			err = errOurs
+		if add := unix.EpollCtl(w.epollFD, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLRDHUP, Fd: int32(fd)}); add != nil {
+			err = errLocal
 		}
 	}
 	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
-		w.came(c, err, now)
+		w.finishAttempt(c, err, now)
 		return
 	}
-	wait := firstTime
-	if c.was {
-		wait = patience
+	wait := firstConnectTimeout
+	if c.wasOpen {
+		wait = connectTimeout
 	}
-	w.until(c, now.Add(wait))
+	w.scheduleConn(c, now.Add(wait))
 }
 
-var errOurs = errors.New("the kernel watches no more connections")
+var errLocal = errors.New("the kernel watches no more connections")
 
-// came is what came of an attempt: nil or 0 is that somebody accepted.
-func (w *worker) came(c *conn, err error, now time.Time) {
-	if c.state == attempting && !c.was {
+// finishAttempt is what came of an attempt: nil or 0 is that somebody accepted.
+func (w *worker) finishAttempt(c *conn, err error, now time.Time) {
+	if c.state == attempting && !c.wasOpen {
 		w.began--
 	}
 	o := outcomeOf(err)
 	if o == accepted {
-		if mod := unix.EpollCtl(w.poll, unix.EPOLL_CTL_MOD, c.fd, &unix.EpollEvent{Events: unix.EPOLLRDHUP, Fd: int32(c.fd)}); mod != nil {
-			o, err = ours, errOurs
+		if mod := unix.EpollCtl(w.epollFD, unix.EPOLL_CTL_MOD, c.fd, &unix.EpollEvent{Events: unix.EPOLLRDHUP, Fd: int32(c.fd)}); mod != nil {
+			o, err = failedLocally, errLocal
 		}
 	}
 	w.counted = false
-	again := c.told
-	tell, rest := c.judge(o, now)
+	again := c.reported
+	report, rest := c.applyOutcome(o, now)
 	if o == accepted {
 		heap.Remove(&w.queue, c.place)
 		if again {
@@ -231,33 +231,33 @@ func (w *worker) came(c *conn, err error, now time.Time) {
 		}
 		return
 	}
-	w.hangUp(c)
+	w.closeConn(c)
 	c.state = resting
-	w.until(c, now.Add(rest+rand.N(rest/4+1)))
+	w.scheduleConn(c, now.Add(rest+rand.N(rest/4+1)))
 	switch {
-	case tell:
+	case report:
 		w.l.Log.Info("Line to a node broke, and cannot be made again", "node", c.node, "address", c.address.String(), "error", err)
-		w.l.Broke(c.node)
-	case !c.was && !c.said:
-		c.said = true
+		w.l.OnBreak(c.node)
+	case !c.wasOpen && !c.neverLogged:
+		c.neverLogged = true
 		w.l.Log.Info("A node accepts no line: it has none", "node", c.node, "address", netip.AddrPortFrom(c.address, w.port).String(), "error", err)
 	}
 }
 
-// broke is the end of an open line, whatever its cause: what decides is whether it can be made again.
-func (w *worker) broke(c *conn, now time.Time) {
-	w.hangUp(c)
+// handleBreak is the end of an open line, whatever its cause: what decides is whether it can be made again.
+func (w *worker) handleBreak(c *conn, now time.Time) {
+	w.closeConn(c)
 	c.state, w.counted = resting, false
-	if wait := c.ended(now); wait > 0 {
-		w.until(c, now.Add(wait))
+	if wait := c.noteEnd(now); wait > 0 {
+		w.scheduleConn(c, now.Add(wait))
 		return
 	}
 	c.due = now
 	heap.Push(&w.queue, c)
-	w.attempt(c, now)
+	w.startConnect(c, now)
 }
 
-func (w *worker) hangUp(c *conn) {
+func (w *worker) closeConn(c *conn) {
 	if c.fd >= 0 {
 		delete(w.by, c.fd)
 		_ = unix.Close(c.fd) // which takes it out of epoll
@@ -265,8 +265,8 @@ func (w *worker) hangUp(c *conn) {
 	}
 }
 
-// count brings the counts up to date.
-func (w *worker) count() {
+// updateCounts brings the counts up to date.
+func (w *worker) updateCounts() {
 	if w.counted {
 		return
 	}
@@ -287,7 +287,7 @@ func outcomeOf(err error) outcome {
 	case err == nil:
 		return accepted
 	case !errors.As(err, &errno):
-		return ours
+		return failedLocally
 	}
 	switch errno {
 	case 0:
@@ -297,19 +297,19 @@ func outcomeOf(err error) outcome {
 	case unix.ETIMEDOUT, unix.EHOSTUNREACH, unix.EHOSTDOWN, unix.ENETUNREACH:
 		return silent
 	default:
-		return ours
+		return failedLocally
 	}
 }
 
-// socket makes one whose kernel probes the other side, and keeps little of what that sends.
-func socket(a netip.Addr) (int, error) {
+// newSocket makes one whose kernel probes the other side, and keeps little of what that sends.
+func newSocket(a netip.Addr) (int, error) {
 	family := unix.AF_INET6
 	if a.Is4() {
 		family = unix.AF_INET
 	}
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 	if err != nil {
-		return -1, fmt.Errorf("%w: %w", errOurs, err)
+		return -1, fmt.Errorf("%w: %w", errLocal, err)
 	}
 	for _, o := range []struct{ level, name, value int }{
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
@@ -320,13 +320,13 @@ func socket(a netip.Addr) (int, error) {
 	} {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
 			_ = unix.Close(fd)
-			return -1, fmt.Errorf("%w: %w", errOurs, err)
+			return -1, fmt.Errorf("%w: %w", errLocal, err)
 		}
 	}
 	return fd, nil
 }
 
-func sockaddr(a netip.Addr, port uint16) unix.Sockaddr {
+func toSockaddr(a netip.Addr, port uint16) unix.Sockaddr {
 	if a.Is4() {
 		return &unix.SockaddrInet4{Port: int(port), Addr: a.As4()}
 	}

@@ -31,7 +31,7 @@ type lines struct {
 func run(t *testing.T, in func(func())) *lines {
 	t.Helper()
 	l := &lines{}
-	l.Lines = New(Options{Log: slog.New(slog.DiscardHandler), loopback: true, Broke: func(node string) {
+	l.Lines = New(Options{Log: slog.New(slog.DiscardHandler), loopback: true, OnBreak: func(node string) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.broke = append(l.broke, node)
@@ -141,7 +141,7 @@ func TestMachinesThatRun(t *testing.T) {
 		t.Run(address, func(t *testing.T) {
 			k := listen(t, net.JoinHostPort(address, "0"))
 			l := run(t, nil)
-			l.Want(k.port(), []Node{{"n1", at(address)}})
+			l.SetNodes(k.port(), []Node{{"n1", at(address)}})
 			await(t, "open", func() bool { return l.counts() == [4]int{1} && k.accepted() == 1 })
 			k.hangUp()
 			await(t, "open again", func() bool { return k.accepted() == 2 && l.counts() == [4]int{1} })
@@ -170,15 +170,15 @@ func TestWant(t *testing.T) {
 	k := listen(t, "127.0.0.1:0")
 	other := listen(t, fmt.Sprintf("127.0.0.2:%d", k.port()))
 	l := run(t, nil)
-	l.Want(k.port(), []Node{{"a", at("127.0.0.1")}, {"b", at("127.0.0.1")}, {"none", netip.Addr{}}, {"cloud", at("169.254.169.254")}, {"us", at("0.0.0.0")}})
+	l.SetNodes(k.port(), []Node{{"a", at("127.0.0.1")}, {"b", at("127.0.0.1")}, {"none", netip.Addr{}}, {"cloud", at("169.254.169.254")}, {"us", at("0.0.0.0")}})
 	await(t, "two", func() bool { return l.counts() == [4]int{2} && k.accepted() == 2 })
-	l.Want(k.port(), []Node{{"a", at("127.0.0.2")}, {"b", at("127.0.0.1")}})
+	l.SetNodes(k.port(), []Node{{"a", at("127.0.0.2")}, {"b", at("127.0.0.1")}})
 	await(t, "one moved", func() bool { return l.counts() == [4]int{2} && other.accepted() == 1 && len(k.ends) == 1 })
-	l.Want(k.port(), []Node{{"a", at("127.0.0.2")}})
+	l.SetNodes(k.port(), []Node{{"a", at("127.0.0.2")}})
 	await(t, "one gone", func() bool { return l.counts() == [4]int{1} && len(k.ends) == 2 })
-	l.Want(k.port(), []Node{{"a", at("127.0.0.2")}, {"c", at("127.0.0.3")}})
+	l.SetNodes(k.port(), []Node{{"a", at("127.0.0.2")}, {"c", at("127.0.0.3")}})
 	await(t, "one never accepted", func() bool { return l.counts() == [4]int{1, 0, 1} })
-	l.Want(0, []Node{{"a", at("127.0.0.2")}})
+	l.SetNodes(0, []Node{{"a", at("127.0.0.2")}})
 	await(t, "none", func() bool { return l.counts() == [4]int{} && len(other.ends) == 1 })
 	if k.accepted() != 2 || other.accepted() != 1 || l.told() != "" {
 		t.Errorf("accepted %d and %d connections, told %q", k.accepted(), other.accepted(), l.told())
@@ -190,9 +190,9 @@ func TestNoLineToOurselves(t *testing.T) {
 	k := listen(t, "127.0.0.1:0")
 	l := run(t, nil)
 	l.loopback = false
-	l.Want(k.port(), []Node{{"n1", at("127.0.0.1")}})
+	l.SetNodes(k.port(), []Node{{"n1", at("127.0.0.1")}})
 	l.loopback = true
-	l.Want(k.port(), []Node{{"n2", at("127.0.0.1")}}) // the one after it is made
+	l.SetNodes(k.port(), []Node{{"n2", at("127.0.0.1")}}) // the one after it is made
 	await(t, "the second", func() bool { return l.counts() == [4]int{1} })
 	if k.accepted() != 1 {
 		t.Errorf("accepted %d connections, want 1", k.accepted())
@@ -201,7 +201,7 @@ func TestNoLineToOurselves(t *testing.T) {
 
 // The kernel probes an idle line, gives up in time, and keeps little of what is sent.
 func TestSocket(t *testing.T) {
-	fd, err := socket(at("127.0.0.1"))
+	fd, err := newSocket(at("127.0.0.1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,8 +223,8 @@ func TestOutcomeOf(t *testing.T) {
 	for err, want := range map[error]outcome{
 		unix.Errno(0): accepted, unix.ECONNREFUSED: refused, unix.ECONNRESET: refused,
 		unix.ETIMEDOUT: silent, unix.EHOSTUNREACH: silent, unix.ENETUNREACH: silent,
-		unix.EMFILE: ours, unix.EADDRNOTAVAIL: ours, unix.EPERM: ours, unix.ENOBUFS: ours, unix.ENETDOWN: ours, errOurs: ours,
-		fmt.Errorf("%w: %w", errOurs, unix.ENFILE): ours,
+		unix.EMFILE: failedLocally, unix.EADDRNOTAVAIL: failedLocally, unix.EPERM: failedLocally, unix.ENOBUFS: failedLocally, unix.ENETDOWN: failedLocally, errLocal: failedLocally,
+		fmt.Errorf("%w: %w", errLocal, unix.ENFILE): failedLocally,
 	} {
 		if got := outcomeOf(err); got != want {
 			t.Errorf("%v: got %d, want %d", err, got, want)
@@ -317,7 +317,7 @@ func TestMachineFallsSilent(t *testing.T) {
 			var k *kubelet
 			machine.do(func() { k = listen(t, "10.0.0.2:10250") })
 			l := run(t, runsLines.do)
-			l.Want(10250, []Node{{"n1", at("10.0.0.2")}})
+			l.SetNodes(10250, []Node{{"n1", at("10.0.0.2")}})
 			await(t, "open", func() bool { return l.counts() == [4]int{1} })
 			if tt.kubeletFirst {
 				k.end()

@@ -16,11 +16,11 @@ func TestUsable(t *testing.T) {
 		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "fe80::1%eth0": false, "2001:db8::7%eth0": false,
 		"0.0.0.0": false, "::": false, "::ffff:0.0.0.0": false, "224.0.0.1": false, "ff02::1": false, "255.255.255.255": false,
 	} {
-		if got := Usable(netip.MustParseAddr(address)); got != want {
+		if got := IsUsable(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s: got %v, want %v", address, got, want)
 		}
 	}
-	if Usable(netip.Addr{}) {
+	if IsUsable(netip.Addr{}) {
 		t.Error("no address is one")
 	}
 }
@@ -34,20 +34,20 @@ func TestJudge(t *testing.T) {
 		want  int // times that it is told
 		state State
 	}{
-		{"nobody ever accepted", []outcome{silent, refused, silent, ours, silent}, 0, Never},
+		{"nobody ever accepted", []outcome{silent, refused, silent, failedLocally, silent}, 0, Never},
 		{"open", []outcome{accepted}, 0, Open},
 		{"open, and then silent", []outcome{accepted, silent}, 1, Broken},
-		{"silent for long", []outcome{accepted, silent, silent, ours, silent}, 1, Broken},
+		{"silent for long", []outcome{accepted, silent, silent, failedLocally, silent}, 1, Broken},
 		{"its kubelet restarts", []outcome{accepted, refused, refused, accepted}, 0, Open},
 		{"its kubelet is gone, and then the machine", []outcome{accepted, refused, silent, silent}, 1, Broken},
-		{"we have no descriptors", []outcome{accepted, ours, ours}, 0, Broken},
-		{"we had none, and then nobody answers", []outcome{accepted, ours, silent}, 1, Broken},
+		{"we have no descriptors", []outcome{accepted, failedLocally, failedLocally}, 0, Broken},
+		{"we had none, and then nobody answers", []outcome{accepted, failedLocally, silent}, 1, Broken},
 		{"twice", []outcome{accepted, silent, accepted, silent}, 2, Broken},
 		{"back without its kubelet, and gone again", []outcome{accepted, silent, refused, silent}, 2, Broken},
 	} {
 		c, told := conn{}, 0
 		for i, o := range tt.story {
-			tell, rest := c.judge(o, start.Add(time.Duration(i)*time.Minute))
+			tell, rest := c.applyOutcome(o, start.Add(time.Duration(i)*time.Minute))
 			if tell {
 				told++
 			}
@@ -67,13 +67,13 @@ func TestJudge(t *testing.T) {
 // A line that ends after a while is made again at once; one that ends again and again, ever later.
 func TestEnded(t *testing.T) {
 	c := conn{opened: start}
-	if wait := c.ended(start.Add(stable)); wait != 0 {
+	if wait := c.noteEnd(start.Add(stable)); wait != 0 {
 		t.Errorf("after %s: it is made again in %s", stable, wait)
 	}
 	var last time.Duration
 	for i := range 20 {
 		c.opened = start
-		wait := c.ended(start.Add(time.Second))
+		wait := c.noteEnd(start.Add(time.Second))
 		if i == 0 && wait != 0 || i > 0 && wait < last || wait > restMost {
 			t.Errorf("end %d: it is made again in %s, before that in %s", i, wait, last)
 		}
@@ -82,16 +82,16 @@ func TestEnded(t *testing.T) {
 	if last != restMost {
 		t.Errorf("one that ends again and again is made again in %s, want %s", last, restMost)
 	}
-	if c.ended(start.Add(stable)) != 0 || c.ended(start.Add(time.Second)) != 0 {
+	if c.noteEnd(start.Add(stable)) != 0 || c.noteEnd(start.Add(time.Second)) != 0 {
 		t.Error("one that lasted for long is not made again at once")
 	}
 	for _, tt := range []struct {
 		was  bool
 		want time.Duration
 	}{{true, restMost}, {false, restOfNever}} {
-		c := conn{was: tt.was}
+		c := conn{wasOpen: tt.was}
 		for range 40 {
-			last = c.rest()
+			last = c.nextRest()
 		}
 		if last != tt.want {
 			t.Errorf("was open %v: the rest between attempts grows to %s, want %s", tt.was, last, tt.want)
@@ -103,7 +103,7 @@ func TestAtMost(t *testing.T) {
 	l := New(Options{Log: slog.New(slog.DiscardHandler)})
 	want := map[string]netip.Addr{"c": {}, "a": {}, "b": {}}
 	for room, out := range map[int]int{3: 0, 4: 0, 2: 1, 0: 3, -1: 3} {
-		kept, left := l.atMost(room, want)
+		kept, left := l.limitLines(room, want)
 		if left != out || len(kept) != 3-out {
 			t.Errorf("room for %d: %d are left out, %d kept", room, left, len(kept))
 		}

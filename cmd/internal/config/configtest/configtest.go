@@ -121,16 +121,16 @@ func (c *Redfish) Validate() (out []providers.Problem) {
 	return out
 }
 
-// Addresses tells that a machine's ID is an address, where there is no other.
-func (c *Redfish) Addresses() bool { return c.Address == "" }
+// HasAddressIDs tells that a machine's ID is an address, where there is no other.
+func (c *Redfish) HasAddressIDs() bool { return c.Address == "" }
 
-// Canonical takes a slash and the letters' case off an address. An ID may be several addresses with blanks between them.
-func (c *Redfish) Canonical(id string) (canonical string, hosts []string, err error) {
+// CanonicalID takes a slash and the letters' case off an address. An ID may be several addresses with blanks between them.
+func (c *Redfish) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if c.Address != "" {
 		return id, nil, nil
 	}
 	var parts []string
-	for _, part := range c.Parts(id) {
+	for _, part := range c.PartsOf(id) {
 		u, err := url.Parse(part)
 		if err != nil || u.Host == "" {
 			return "", nil, errors.New("is no address")
@@ -140,8 +140,8 @@ func (c *Redfish) Canonical(id string) (canonical string, hosts []string, err er
 	return strings.Join(parts, " "), hosts, nil
 }
 
-// Parts returns the addresses of an ID.
-func (c *Redfish) Parts(id string) []string {
+// PartsOf returns the addresses of an ID.
+func (c *Redfish) PartsOf(id string) []string {
 	if c.Address != "" {
 		return []string{id}
 	}

@@ -30,13 +30,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range c.inUse() {
 		s.mu.RLock()
 		all := 0
-		if s.state.Missing() == "" {
+		if s.state.MissingReason() == "" {
 			all = 1
 		}
 		gauge(known, all, s.Name())
 		for _, k := range storage.Kinds {
-			if _, has := s.adapter.Resource(k); has {
-				gauge(objects, s.state.Count(k), s.Name(), k.String())
+			if _, has := s.adapter.ResourceOf(k); has {
+				gauge(objects, s.state.CountObjects(k), s.Name(), k.String())
 			}
 		}
 		for path, n := range s.state.Faults() {

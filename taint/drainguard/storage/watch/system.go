@@ -27,14 +27,14 @@ import (
 // system is one storage system. It implements storage.System.
 type system struct {
 	Options
-	changed func(nodes []string) // is told which nodes' storage changed; it must not block
-	adapter *storage.Adapter
-	cancel  context.CancelFunc // guarded by Watcher.mu; nil: not started
+	onChanged func(nodes []string) // is told which nodes' storage changed; it must not block
+	adapter   *storage.Adapter
+	cancel    context.CancelFunc // guarded by Watcher.mu; nil: not started
 
 	mu      sync.RWMutex // guards what follows
 	state   *storage.State
 	schemas map[storage.Kind]*storage.Schema
-	told    map[string]string // what the log was told, by what about
+	logged  map[string]string // what the log was told, by what about
 	failing map[string]bool   // expressions of which the log was told that they fail
 	stopped bool
 }
@@ -42,8 +42,8 @@ type system struct {
 // newSystem makes a system that nobody follows yet.
 func newSystem(o Options, a *storage.Adapter, changed func(nodes []string)) *system {
 	return &system{
-		Options: o, changed: changed, adapter: a, state: storage.NewState(a), schemas: map[storage.Kind]*storage.Schema{},
-		told: map[string]string{}, failing: map[string]bool{},
+		Options: o, onChanged: changed, adapter: a, state: storage.NewState(a), schemas: map[storage.Kind]*storage.Schema{},
+		logged: map[string]string{}, failing: map[string]bool{},
 	}
 }
 
@@ -56,29 +56,29 @@ func (s *system) stop() {
 	defer s.mu.Unlock()
 	s.stopped = true
 	for _, k := range storage.Kinds {
-		s.state.Lost(k, "the configuration does not use it any more")
+		s.state.SetMissing(k, "the configuration does not use it any more")
 	}
 }
 
-// follow keeps the state of one kind up to date until ctx ends.
-func (s *system) follow(ctx context.Context, k storage.Kind, gvr schema.GroupVersionResource) {
+// followKind keeps the state of one kind up to date until ctx ends.
+func (s *system) followKind(ctx context.Context, k storage.Kind, gvr schema.GroupVersionResource) {
 	for ctx.Err() == nil {
-		resource, err := s.find(gvr)
+		resource, err := s.findResource(gvr)
 		switch {
 		case err != nil:
-			s.lost(k, err.Error())
-			pause(ctx, s.Retry)
+			s.reportLost(k, err.Error())
+			waitJittered(ctx, s.Retry)
 		case resource == nil:
-			s.lost(k, "the cluster has no such resource of version "+gvr.Version)
-			pause(ctx, s.Absent)
+			s.reportLost(k, "the cluster has no such resource of version "+gvr.Version)
+			waitJittered(ctx, s.Absent)
 		default:
-			s.read(ctx, k, gvr, resource)
+			s.watchResource(ctx, k, gvr, resource)
 		}
 	}
 }
 
-// find asks the API server for the resource; nil: it has none.
-func (s *system) find(gvr schema.GroupVersionResource) (*metav1.APIResource, error) {
+// findResource asks the API server for the resource; nil: it has none.
+func (s *system) findResource(gvr schema.GroupVersionResource) (*metav1.APIResource, error) {
 	list, err := s.Discovery.ServerResourcesForGroupVersion(gvr.GroupVersion().String())
 	switch {
 	case apierrors.IsNotFound(err):
@@ -93,8 +93,8 @@ func (s *system) find(gvr schema.GroupVersionResource) (*metav1.APIResource, err
 	return &list.APIResources[i], nil
 }
 
-// read lists and watches a resource until it goes or ctx ends.
-func (s *system) read(ctx context.Context, k storage.Kind, gvr schema.GroupVersionResource, resource *metav1.APIResource) {
+// watchResource lists and watches a resource until it goes or ctx ends.
+func (s *system) watchResource(ctx context.Context, k storage.Kind, gvr schema.GroupVersionResource, resource *metav1.APIResource) {
 	client := dynamic.ResourceInterface(s.Client.Resource(gvr))
 	if resource.Namespaced {
 		client = s.Client.Resource(gvr).Namespace(s.adapter.Spec.Namespace)
@@ -107,7 +107,7 @@ func (s *system) read(ctx context.Context, k storage.Kind, gvr schema.GroupVersi
 	}, &unstructured.Unstructured{}, store{s, k}, toolscache.ReflectorOptions{Name: "storage " + s.adapter.Name + " " + gvr.Resource})
 	ctx, cancel := context.WithCancel(ctx)
 	var checking sync.WaitGroup
-	checking.Go(func() { s.check(ctx, k, gvr, resource.Kind) })
+	checking.Go(func() { s.checkSchema(ctx, k, gvr, resource.Kind) })
 	defer checking.Wait()
 	defer cancel()
 	for ctx.Err() == nil {
@@ -117,35 +117,35 @@ func (s *system) read(ctx context.Context, k storage.Kind, gvr schema.GroupVersi
 		case apierrors.IsNotFound(err):
 			return // follow says so
 		default:
-			s.lost(k, "it cannot be read: "+err.Error())
+			s.reportLost(k, "it cannot be read: "+err.Error())
 		}
-		pause(ctx, s.Retry)
-		if found, err := s.find(gvr); err == nil && found == nil {
+		waitJittered(ctx, s.Retry)
+		if found, err := s.findResource(gvr); err == nil && found == nil {
 			return // with its definition the resource goes, and a watch only ends
 		}
 	}
 }
 
-// tries is how often the API server is asked for the schema of a resource, which it publishes some time after it serves it.
-const tries = 30
+// schemaTries is how often the API server is asked for the schema of a resource, which it publishes some time after it serves it.
+const schemaTries = 30
 
-// check holds the adapter's expressions against the schema that the cluster has, and says what does not fit: such an expression makes
+// checkSchema holds the adapter's expressions against the schema that the cluster has, and says what does not fit: such an expression makes
 // everything Unknown. It ends where the schema cannot be had: what the objects say is looked at in any case.
-func (s *system) check(ctx context.Context, k storage.Kind, gvr schema.GroupVersionResource, kind string) {
-	for range tries {
+func (s *system) checkSchema(ctx context.Context, k storage.Kind, gvr schema.GroupVersionResource, kind string) {
+	for range schemaTries {
 		found, err := kindSchema(s.Discovery, gvr, kind)
 		if err == nil && found != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.schemas[k] = found
-			for _, p := range s.adapter.Check(s.schemas) {
-				if s.news(p.Path, p.Text) {
+			for _, p := range s.adapter.CheckSchemas(s.schemas) {
+				if s.isNews(p.Path, p.Text) {
 					s.Log.Warn("An expression does not fit the cluster's resource", "storage", s.adapter.Name, "expression", p.Path, "why", p.Text)
 				}
 			}
 			return
 		}
-		if pause(ctx, s.Retry); ctx.Err() != nil {
+		if waitJittered(ctx, s.Retry); ctx.Err() != nil {
 			return
 		}
 	}
@@ -171,8 +171,8 @@ func kindSchema(d discovery.DiscoveryInterface, gvr schema.GroupVersionResource,
 	return storage.FindSchema(doc, gvr.Group, gvr.Version, kind)
 }
 
-// pause waits, for up to twice as long, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// waitJittered waits, for up to twice as long, or until ctx ends.
+func waitJittered(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d + rand.N(d))
 	defer t.Stop()
 	select {
@@ -181,28 +181,28 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// lost notes that a kind is not known, and why.
-func (s *system) lost(k storage.Kind, why string) {
+// reportLost notes that a kind is not known, and why.
+func (s *system) reportLost(k storage.Kind, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return
 	}
-	s.state.Lost(k, why)
-	if s.news(k.String(), why) {
+	s.state.SetMissing(k, why)
+	if s.isNews(k.String(), why) {
 		s.Log.Warn("Nothing is known of a storage system: nothing is done for its sake", "storage", s.adapter.Name, "about", k.String(), "why", why)
 	}
 }
 
-// news reports that something is to be logged: once, until it is otherwise. The caller holds mu.
-func (s *system) news(about, why string) bool {
-	was := s.told[about]
-	s.told[about] = why
+// isNews reports that something is to be logged: once, until it is otherwise. The caller holds mu.
+func (s *system) isNews(about, why string) bool {
+	was := s.logged[about]
+	s.logged[about] = why
 	return why != "" && was != why
 }
 
-// change lets f change the state, and tells which nodes that concerns.
-func (s *system) change(f func(*storage.State) []string) {
+// changeState lets f change the state, and tells which nodes that concerns.
+func (s *system) changeState(f func(*storage.State) []string) {
 	s.mu.Lock()
 	var nodes []string
 	if !s.stopped {
@@ -217,7 +217,7 @@ func (s *system) change(f func(*storage.State) []string) {
 		}
 	}
 	s.mu.Unlock()
-	s.changed(nodes)
+	s.onChanged(nodes)
 }
 
 // store is where a reflector puts what it reads.
@@ -231,7 +231,7 @@ func (s store) Add(o any) error {
 	if !ok {
 		return fmt.Errorf("%T is no object", o)
 	}
-	s.change(func(state *storage.State) []string { return state.Put(s.k, u) })
+	s.changeState(func(state *storage.State) []string { return state.Put(s.k, u) })
 	return nil
 }
 
@@ -242,7 +242,7 @@ func (s store) Delete(o any) error {
 	if !ok {
 		return fmt.Errorf("%T is no object", o)
 	}
-	s.change(func(state *storage.State) []string { return state.Delete(s.k, u) })
+	s.changeState(func(state *storage.State) []string { return state.Delete(s.k, u) })
 	return nil
 }
 
@@ -260,13 +260,13 @@ func (s store) Replace(list []any, _ string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	s.change(func(state *storage.State) []string { return state.Replace(s.k, all) })
+	s.changeState(func(state *storage.State) []string { return state.Replace(s.k, all) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.told[s.k.String()] != "" {
+	if s.logged[s.k.String()] != "" {
 		s.Log.Info("A storage system's resource is read", "storage", s.adapter.Name, "about", s.k.String())
 	}
-	s.news(s.k.String(), "")
+	s.isNews(s.k.String(), "")
 	return nil
 }
 
@@ -278,40 +278,40 @@ func (s *system) Name() string { return s.adapter.Name }
 
 func (s *system) Drivers() []string { return slices.Clone(s.adapter.Spec.Drivers) }
 
-func (s *system) Missing() string {
+func (s *system) MissingReason() string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.state.Missing()
+	return s.state.MissingReason()
 }
 
-func (s *system) Node(name string) storage.Health {
+func (s *system) NodeHealth(name string) storage.Health {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.state.Node(name)
+	return s.state.NodeHealth(name)
 }
 
-func (s *system) Volume(v storage.Volume) storage.Health {
+func (s *system) VolumeHealth(v storage.Volume) storage.Health {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.state.Volume(v)
+	return s.state.VolumeHealth(v)
 }
 
-func (s *system) On(node string) []storage.Replica {
+func (s *system) ReplicasOn(node string) []storage.Replica {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.state.On(node)
+	return s.state.ReplicasOn(node)
 }
 
-func (s *system) Of(volume string) []storage.Replica {
+func (s *system) ReplicasOf(volume string) []storage.Replica {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.state.Of(volume)
+	return s.state.ReplicasOf(volume)
 }
 
-func (s *system) Asked() []string {
+func (s *system) NodesWithRequests() []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.state.Asked()
+	return s.state.NodesWithRequests()
 }
 
 func (s *system) Version() uint64 {
@@ -320,8 +320,8 @@ func (s *system) Version() uint64 {
 	return s.state.Version()
 }
 
-func (s *system) Eviction(r storage.Replica, ask bool) (storage.Patch, bool) {
-	return s.adapter.Eviction(r, ask)
+func (s *system) EvictionPatch(r storage.Replica, ask bool) (storage.Patch, bool) {
+	return s.adapter.EvictionPatch(r, ask)
 }
 
-func (s *system) Pods() (string, labels.Selector) { return s.adapter.Pods() }
+func (s *system) PodSelector() (string, labels.Selector) { return s.adapter.PodSelector() }

@@ -27,7 +27,7 @@ type Watcher struct {
 	running sync.WaitGroup
 
 	wake    chan struct{}   // holds one
-	pending map[string]bool // nodes whose storage changed, and whom Changed has not told
+	pending map[string]bool // nodes whose storage changed, and whom NotifyChanged has not told
 }
 
 // New makes a Watcher that follows nothing yet.
@@ -47,9 +47,9 @@ func New(o Options) (*Watcher, error) {
 	return w, nil
 }
 
-// Use follows these adapters' systems, each by its name, and stops following all others. A system whose adapter is as it was goes on as it
-// is; the others begin as Missing. It does not block.
-func (w *Watcher) Use(adapters []*storage.Adapter) []storage.System {
+// UseAdapters follows these adapters' systems, each by its name, and stops following all others. A system whose adapter is as it was goes on as it
+// is; the others begin as MissingReason. It does not block.
+func (w *Watcher) UseAdapters(adapters []*storage.Adapter) []storage.System {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []storage.System
@@ -57,9 +57,9 @@ func (w *Watcher) Use(adapters []*storage.Adapter) []storage.System {
 	for _, a := range adapters {
 		s := w.systems[a.Name]
 		if s == nil || !reflect.DeepEqual(s.adapter.Spec, a.Spec) {
-			s = newSystem(w.Options, a, w.note)
+			s = newSystem(w.Options, a, w.addPending)
 			if w.ctx != nil {
-				w.start(s)
+				w.startSystem(s)
 			}
 		}
 		next[a.Name] = s
@@ -79,7 +79,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	w.mu.Lock()
 	w.ctx = ctx
 	for _, s := range w.systems {
-		w.start(s)
+		w.startSystem(s)
 	}
 	w.mu.Unlock()
 	<-ctx.Done()
@@ -90,9 +90,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// Changed calls tell with each node whose storage changed, until ctx ends. One that changes often while tell blocks is told of once. What
+// NotifyChanged calls tell with each node whose storage changed, until ctx ends. One that changes often while tell blocks is told of once. What
 // changed before is told of first. One caller at a time.
-func (w *Watcher) Changed(ctx context.Context, tell func(node string)) {
+func (w *Watcher) NotifyChanged(ctx context.Context, notify func(node string)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -107,12 +107,12 @@ func (w *Watcher) Changed(ctx context.Context, tell func(node string)) {
 			if ctx.Err() != nil {
 				return
 			}
-			tell(n)
+			notify(n)
 		}
 	}
 }
 
-func (w *Watcher) note(nodes []string) {
+func (w *Watcher) addPending(nodes []string) {
 	if len(nodes) == 0 {
 		return
 	}
@@ -134,13 +134,13 @@ func (w *Watcher) inUse() []*system {
 	return slices.Collect(maps.Values(w.systems))
 }
 
-// start begins to follow a system; the caller holds mu.
-func (w *Watcher) start(s *system) {
+// startSystem begins to follow a system; the caller holds mu.
+func (w *Watcher) startSystem(s *system) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	s.cancel = cancel
 	for _, k := range storage.Kinds {
-		if gvr, has := s.adapter.Resource(k); has {
-			w.running.Go(func() { s.follow(ctx, k, gvr) })
+		if gvr, has := s.adapter.ResourceOf(k); has {
+			w.running.Go(func() { s.followKind(ctx, k, gvr) })
 		}
 	}
 }
