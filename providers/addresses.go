@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Addresses are the IP addresses of one machine: each in its shortest form, sorted, with one blank between two. The zero value is none.
-// It is a text, so that what holds it can be compared.
+// Addresses are the IP addresses of one machine: each in its shortest form, sorted, separated by one blank. The zero
+// value has none. It is a string, so that structs that hold it are comparable.
 type Addresses string
 
-// NewAddresses keeps of the texts those that are IP addresses and may tell one machine from others: none that every machine has, such as
-// those of the loopback and of one link alone. A zone is left out, and so is an address that was named before.
+// NewAddresses returns those of the texts that are IP addresses and may distinguish one machine from others. It drops
+// addresses that every machine has, such as loopback and link-local ones. It also drops zones and duplicates.
 func NewAddresses(texts ...string) Addresses {
 	var out []string
 	for _, t := range texts {

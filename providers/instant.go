@@ -37,14 +37,14 @@ func InstantOf(t time.Time) Instant {
 	return Instant{Wall: t.Round(0), Mono: time.Duration(processStart.UnixNano()) + t.Sub(processStart)}
 }
 
-// IsZero reports whether it is no moment.
+// IsZero reports whether i is the zero Instant, which is no moment.
 func (i Instant) IsZero() bool { return i.Wall.IsZero() }
 
 // Add returns the instant d later by both clocks.
 func (i Instant) Add(d time.Duration) Instant { return Instant{Wall: i.Wall.Add(d), Mono: i.Mono + d} }
 
-// Sub returns how long before i the instant o was, by the monotonic clock. It is for what must have lasted for a while.
-// Since the zero Instant decades have passed.
+// Sub returns how long before i the instant o was, by the monotonic clock. Use it for what must have lasted for a
+// while. Decades have passed since the zero Instant.
 func (i Instant) Sub(o Instant) time.Duration { return i.Mono - o.Mono }
 
 // Age returns how old i is at now: the larger of what the two clocks say. Use it for what must be fresh, such as an
@@ -109,7 +109,7 @@ func (i *Instant) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// monoAhead is how far the monotonic clock is ahead of the wall clock.
+// monoAhead returns how far the monotonic clock is ahead of the wall clock.
 func (i Instant) monoAhead() time.Duration {
 	if i.IsZero() {
 		return 0

@@ -10,27 +10,29 @@ import (
 	"strings"
 )
 
-// A setting of credentials may hold {{ .Name }}, the name of the machine's Node: then each machine has credentials of its own. Nothing else
-// of a Node may stand there, and no function: so a file belongs to one name, and to that alone. What else a Node tells its kubelet can write,
-// and two names could be made one.
+// A setting of credentials may hold {{ .Name }}, the name of the machine's Node. Then each machine has credentials of
+// its own. No other property of a Node and no function is allowed, so that a file belongs to exactly one name. A
+// kubelet can write its Node's other properties, and a function could map two names to one.
 var (
 	namePlaceholder = regexp.MustCompile(`\{\{ *\.Name *\}\}`)
-	// nodeName are the names that an API server lets a Node have (RFC 1123): none has a slash, is .. or begins with a dot.
+	// nodeName are the names that an API server lets a Node have (RFC 1123): none has a slash, is .. or begins with a
+	// dot.
 	nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 )
 
-// PerMachine reports whether a setting is each machine's own.
+// PerMachine reports whether a setting differs between machines.
 func PerMachine(setting string) bool { return strings.Contains(setting, "{{") }
 
-// CheckPerMachine says what is wrong with the braces of a setting, nil if nothing is.
+// CheckPerMachine returns what is wrong with the braces of a setting, nil if nothing is.
 func CheckPerMachine(setting string) error {
-	if rest := namePlaceholder.ReplaceAllLiteralString(setting, ""); strings.Contains(rest, "{{") || strings.Contains(rest, "}}") {
+	if rest := namePlaceholder.ReplaceAllLiteralString(setting,
+		""); strings.Contains(rest, "{{") || strings.Contains(rest, "}}") {
 		return errors.New("may hold {{ .Name }} and nothing else in braces: of labels and functions another machine's could be made")
 	}
 	return nil
 }
 
-// OfMachine puts a Node's name into a setting that is each machine's own; any other it returns as it stands.
+// OfMachine puts a Node's name into a setting that differs between machines. It returns any other setting unchanged.
 func OfMachine(setting, node string) (string, error) {
 	switch err := CheckPerMachine(setting); {
 	case !PerMachine(setting):
@@ -43,14 +45,14 @@ func OfMachine(setting, node string) (string, error) {
 	return namePlaceholder.ReplaceAllLiteralString(setting, node), nil
 }
 
-// literalFolder is the part of a file's template that is written out, up to the part of a path that has the name.
+// literalFolder returns the literal part of a file's template, up to the path element with the name.
 func (r SecretRef) literalFolder() string {
 	before, _, _ := strings.Cut(r.File, "{{")
 	return before[:strings.LastIndex(before, "/")+1]
 }
 
-// checkFolder checks a file's template, and that the folder is there which is written out. Which machines have a file in it is found out
-// when they are asked.
+// checkFolder checks a file's template, and that its literal folder exists. Which machines have a file there is found
+// out when they are asked.
 func (r SecretRef) checkFolder() error {
 	folder := r.literalFolder()
 	whole := namePlaceholder.ReplaceAllLiteralString(r.File, "n")
@@ -66,8 +68,9 @@ func (r SecretRef) checkFolder() error {
 	return err
 }
 
-// ReadSecretOf returns the secret of a node's machine: the same for all, but where the file's template has {{ .Name }}. Links are followed as far
-// as they stay in the folder that the template writes out, as those of a Secret that is mounted there do. The error never contains the secret.
+// ReadSecretOf returns the secret of a node's machine. It is the same for all machines, unless the file's template has
+// {{ .Name }}. Links are followed if they stay in the template's literal folder, as those of a mounted Secret do. The
+// error never contains the secret.
 func (r SecretRef) ReadSecretOf(node string) (Secret, error) {
 	if !PerMachine(r.File) {
 		return r.ReadSecret()

@@ -37,7 +37,7 @@ func askStill(still func() error, sent bool) (err error) {
 	return still()
 }
 
-// classifyRefusal gives an error of still its class.
+// classifyRefusal adds a class to an error of still.
 func classifyRefusal(err error, sent bool) error {
 	switch {
 	case err == nil:

@@ -1,11 +1,12 @@
 // Package providers is the contract between forcefence and the devices that know whether a machine has power: a BMC, a
-// hypervisor, a cloud. It imports the standard library only; each device family lives in a folder of its own below it and
+// hypervisor, a cloud. It imports the standard library only. Each device family has a folder of its own below it and
 // imports this package, never the other way round.
 //
-// The contract promises one thing: a PowerOff that comes out of Ask, AskAll or AskEach was said by the machine's own device, about that very
-// machine, in answer to a question sent after the call. Everything else (a time-out, a 404, a word nobody knows, an answer from a
-// cache, another machine's UUID) is PowerUnknown, and PowerUnknown never becomes PowerOff by waiting. Confirm is the same promise for
-// a power action: it goes to the machine that was meant, or nowhere. providers/guard keeps it for every provider.
+// The contract promises one thing. A PowerOff that Ask, AskAll or AskEach returns came from the machine's own device,
+// is about that very machine, and answers a question that was sent after the call. Everything else is PowerUnknown: a
+// timeout, a 404, an unknown word, an answer from a cache, another machine's UUID. PowerUnknown never becomes PowerOff
+// by waiting. ConfirmIdentity makes the same promise for a power action: it reaches the intended machine, or none.
+// providers/guard keeps that promise for every provider.
 package providers
 
 import (
@@ -19,18 +20,18 @@ import (
 	"time"
 )
 
-// PowerState is what a device says of a machine's power. The zero value is PowerUnknown.
+// PowerState is the power of a machine, as its device reports it. The zero value is PowerUnknown.
 type PowerState uint8
 
 // The states.
 const (
-	PowerUnknown  PowerState = iota // not asked, failed, or a word we do not know
+	PowerUnknown  PowerState = iota // not asked, failed, or an unknown word
 	PowerOn                         // suspended and paused count as on: memory may resume
 	PowerOff                        // the only state that proves nothing runs
 	PowerChanging                   // Redfish PoweringOff, EC2 stopping or shutting-down
 )
 
-// String returns the state's name as it stands in Events, records and metrics.
+// String returns the state's name as Events, records and metrics write it.
 func (s PowerState) String() string {
 	switch s {
 	case PowerOn:
@@ -44,26 +45,27 @@ func (s PowerState) String() string {
 	}
 }
 
-// Target names one machine. ID is the provider's own name of it (a BMC's URL, a domain's name, an instance id) and may be
-// empty where SystemUUID is enough for the provider to find the machine.
+// Target names one machine. ID is the provider's own name of it: a BMC's URL, a domain's name, an instance id. ID may
+// be empty if SystemUUID is enough for the provider to find the machine.
 type Target struct {
 	Node       string // the Node's name, for messages
 	ID         string // the provider's own name of the machine
-	SystemUUID string // node.status.nodeInfo.systemUUID, "" if the node never said
-	// Addresses are the Node's own, for devices that tell a machine's addresses and no system UUID.
+	SystemUUID string // node.status.nodeInfo.systemUUID, "" if the node never reported it
+	// Addresses are the Node's own, for devices that report a machine's addresses and no system UUID.
 	Addresses Addresses
-	// Heard is when this process last saw the node's Lease change, by its own clock; zero: never, which says nothing. A device that tells
-	// since when its machine is off says nothing of a machine that was heard long after that.
+	// Heard is when this process last saw the node's Lease change, by its own clock. Zero means never, and is no
+	// evidence. Some devices report since when a machine has been off. Such an answer is void if the machine was heard
+	// long after that time.
 	Heard time.Time
-	// Claimed tells that what leads to the machine (an annotation, a label, the providerID, the system UUID) can be written by the
-	// node's own kubelet: Identify then demands that the device tells who the machine is.
+	// Claimed reports that the node's own kubelet can write what leads to the machine: an annotation, a label, the
+	// providerID, the system UUID. VerifyIdentity then requires that the device reports the machine's identity.
 	Claimed bool
-	// Named tells that the Node's name leads to the machine. Whoever may register a Node chooses its name: where the device tells a system
-	// UUID, the node must have told that one.
+	// Named reports that the Node's name leads to the machine. A client that may register a Node chooses its name. So
+	// if the device reports a system UUID, the node must have reported the same one.
 	Named bool
 }
 
-// Key tells a target from others of its provider: its ID, else its system UUID, else its node.
+// Key returns what distinguishes a target from others of its provider: its ID, else its system UUID, else its node.
 func (t Target) Key() string { return cmp.Or(t.ID, t.SystemUUID, t.Node) }
 
 // Observation is one device's answer about one machine.
@@ -73,92 +75,98 @@ type Observation struct {
 	SystemUUID string    // the machine the device spoke of; "" if the device cannot tell
 	Addresses  Addresses // of the machine the device spoke of; "" if the device cannot tell
 	At         Instant   // when the question was sent: caches and events have no say here
-	// Run names the machine's run, the present one or, while it is off, the last: it changes with each start and at no other time. It is
-	// told only of machines whose boot ids tell no boots apart, because the node reads its host's (a container); "" of all others.
+	// Run names the machine's current run, or its last run while it is off. It changes with each start and at no other
+	// time. Only devices whose machines report their host's boot id (a container) set it; "" for all others.
 	Run string
-	// Doubt is why an Off of the machine may not count later. A type tells it to a drill alone (IsDrill), while the machine is on.
+	// Doubt is why a later Off of the machine may not count. A type sets it only for a drill (IsDrill), while the
+	// machine is on.
 	Doubt string `json:",omitempty"`
 }
 
 type drillKey struct{}
 
-// ForDrill returns the context of a question that prepares for an outage: it may take a few requests more.
+// ForDrill returns a context that marks a question as preparation for an outage: it may take a few more requests.
 func ForDrill(ctx context.Context) context.Context { return context.WithValue(ctx, drillKey{}, true) }
 
 // IsDrill reports whether ForDrill made the context.
 func IsDrill(ctx context.Context) bool { return ctx.Value(drillKey{}) != nil }
 
-// Provider speaks to one family of devices. It is safe for concurrent use, every call returns by its context's deadline, and
-// no call retries on its own beyond transport retries within that deadline: the caller's workqueue retries.
+// Provider controls one family of devices. It is safe for concurrent use, and every call returns by its context's
+// deadline. No call retries on its own beyond transport retries within that deadline: the caller's workqueue retries.
 type Provider interface {
-	// State asks the device, never a cache. An error means unknown, whatever its class; the observation beside it may still have the
-	// SystemUUID or Addresses that the device told in that call, with At, so that a machine whose power cannot be read can be powered off.
+	// State asks the device, never a cache. An error means unknown, whatever its class. The observation beside an error
+	// may still have At and the SystemUUID or Addresses that the device reported in that call. So a machine whose power
+	// cannot be read can still be powered off.
 	State(ctx context.Context, t Target) (Observation, error)
-	// PowerOff asks for a hard off. Nil means accepted, not yet off, or off already. It may be repeated. Who the machine is was
-	// confirmed before (Confirm); a type compares again only where what it identifies is what it then acts on.
+	// PowerOff requests a hard power-off. Nil means accepted but not yet off, or off already. It may be repeated. The
+	// caller confirmed the machine's identity before (ConfirmIdentity). A type compares again only where it acts on
+	// exactly what it identified.
 	//
 	// still returns an error if the request must not be sent any more. It is never nil, returns quickly, and is safe
 	// for concurrent use. A type wraps it once per call (PermitSends) and calls it right before every request that
 	// acts, on every attempt. After an error from still the type sends nothing that acts, and returns that error,
 	// wrapped.
 	PowerOff(ctx context.Context, t Target, still func() error) error
-	// PowerOn asks for power. Nil means accepted, or on already. It may be repeated. still is as for PowerOff.
+	// PowerOn requests power. Nil means accepted, or on already. It may be repeated. still is as for PowerOff.
 	PowerOn(ctx context.Context, t Target, still func() error) error
 }
 
-// Closer is a Provider that holds something open (sessions, connections) which Close gives back. Close blocks until ctx's
-// deadline at most; no other call may be in flight or follow.
+// Closer is a Provider that holds something open, such as sessions or connections. Close releases it and blocks until
+// ctx's deadline at most. No other call may be in flight or follow.
 type Closer interface {
 	Close(ctx context.Context) error
 }
 
-// Grouper tells which device speaks for a target, where that is not the target itself: several systems behind one BMC. It is the unit
-// of trust: a device that lied is not believed, and its name stands in records.
+// Grouper is a Provider with several machines behind one device, such as several systems behind one BMC. DeviceOf
+// returns the device that answers for a target. The device is the unit of trust: one that reported a false Off is not
+// believed again, and records name it.
 type Grouper interface {
 	DeviceOf(t Target) string
 }
 
-// Feeder is a Provider whose devices give machines their power (the outlets of a PDU) and know nothing else of them. Its Off is as good as
-// any: a machine without power is off. Its On says that the machine may run: beside another device's Off it is no contradiction, since a
-// machine that was shut down keeps its outlets.
+// Feeder is a Provider whose devices only supply power (the outlets of a PDU) and know nothing else of a machine. Its
+// Off counts like any other: a machine without power is off. Its On only means that the machine may run. It does not
+// contradict another device's Off, because a machine that was shut down keeps its outlets.
 type Feeder interface {
-	// Feeds does nothing: having it is what is asked about.
+	// Feeds does nothing: the interface is a marker.
 	Feeds()
 }
 
-// Quiet is a Provider that has nothing to say of a machine that runs: PowerUnknown without an error is no fault of it then.
+// Quiet is a Provider that has no answer for a running machine. There, PowerUnknown without an error is not a fault.
 type Quiet interface {
-	// Quiet does nothing: having it is what is asked about.
+	// Quiet does nothing: the interface is a marker.
 	Quiet()
 }
 
-// Slow is a Provider that takes its time before it says Off, because its devices' first word proves nothing yet. A Config that is Slow as
-// well has its timeout checked: it must be a second longer.
+// Slow is a Provider that needs time before it reports Off, because its devices' first answer proves nothing yet. If
+// the Config is Slow as well, its timeout is checked: it must be at least one second longer.
 type Slow interface {
-	// TimeToOff is how long that is; it does not change. Zero is no time.
+	// TimeToOff returns that time; it does not change. Zero means no delay.
 	TimeToOff() time.Duration
 }
 
-// Limiter tells what a target shares its limits with, where that is more than its device: a cloud's account and region, a chassis of
-// many machines. It is the unit of limits (calls per second, calls in flight) and of nothing else; "" is the device.
+// Limiter is a Provider whose targets share limits beyond one device: a cloud's account and region, a chassis of many
+// machines. LimitGroup returns the unit of limits (calls per second, calls in flight), which has no other meaning. ""
+// means the device.
 type Limiter interface {
 	LimitGroup(t Target) string
 }
 
 // BatchStater is a Provider whose devices answer for many machines in one call.
 type BatchStater interface {
-	// States asks for all targets, which have different Keys and one unit of limits, by one call of the device where that is possible.
-	// The answers are by Key, each as State would give it. A target that is left out has no answer: its error is the one in Unanswered,
-	// else the call's, else ErrNotFound. An error without any answer may be of one target alone: guard asks again, in halves.
+	// States asks for all targets, in one call to the device where possible. The targets have different Keys and one
+	// unit of limits. The answers are by Key, each as State would return it. A missing target has no answer: its error
+	// is the one in Unanswered, else the call's, else ErrNotFound. An error without any answer may concern a single
+	// target, so guard asks again, in halves.
 	States(ctx context.Context, targets []Target) (map[string]Observation, error)
-	// MaxStates is the most targets that one call takes, at least 1. It does not change.
+	// MaxStates returns the maximum number of targets of one call, at least 1. It does not change.
 	MaxStates() int
 }
 
-// Unanswered are the errors of a batch, by Key, where they are not one for all.
+// Unanswered holds the errors of a batch, by Key, where they differ between targets.
 type Unanswered map[string]error
 
-// Error returns how many there are, and one of them.
+// Error returns the number of errors and one of them.
 func (u Unanswered) Error() string {
 	if len(u) == 0 {
 		return "no target is without an answer"
@@ -170,14 +178,15 @@ func (u Unanswered) Error() string {
 // Unwrap lets errors.Is find the classes.
 func (u Unanswered) Unwrap() []error { return slices.Collect(maps.Values(u)) }
 
-// Watcher is a Provider whose devices tell by themselves that a machine's power changed (libvirt's events). What they tell
-// proves nothing and never takes the place of State: it only says when to ask.
+// Watcher is a Provider whose devices report changes of a machine's power by themselves (libvirt's events). Such
+// reports prove nothing and never replace State: they only decide when to ask.
 type Watcher interface {
-	// Watch calls f with what the devices tell of the targets, until ctx ends. It blocks; it connects and subscribes again by
-	// itself for as long as that may help. After each connection it also tells of every target that does not run then: what
-	// happened in between was told to nobody. A target that the device does not know, or that cannot be watched, is passed
-	// over. The error is ctx's own when that has ended, and ErrPermanent where nothing can be watched. f returns at once and may
-	// be called by several goroutines, after Watch has returned never. Several Watches may run.
+	// Watch calls f with what the devices report of the targets, until ctx ends. It blocks. It reconnects and
+	// subscribes again by itself for as long as that may help. After each connection it also reports every target that
+	// does not run then, because it missed the events in between. It skips a target that the device does not know or
+	// that cannot be watched. It returns ctx's error once ctx has ended, and ErrPermanent if nothing can be watched. f
+	// returns at once and may be called by several goroutines, but never after Watch has returned. Several Watches may
+	// run.
 	Watch(ctx context.Context, targets []Target, f func(Target, Observation)) error
 }
 
@@ -186,15 +195,16 @@ var (
 	ErrNotFound    = errors.New("machine not found")  // the device knows no such machine, or more than one
 	ErrDenied      = errors.New("access denied")      // credentials or rights
 	ErrUnreachable = errors.New("device unreachable") // time-out, refused, reset, 5xx: trying again may help
-	ErrUntrusted   = errors.New("device untrusted")   // its certificate or key is not the expected one: nothing was said to it
-	ErrPermanent   = errors.New("permanent failure")  // trying again will not help until somebody changes something
-	ErrIdentity    = errors.New("identity mismatch")  // the device spoke of another machine
-	ErrStale       = errors.New("stale answer")       // the question was not sent after Ask was called
+	// its certificate or key is not the expected one: nothing was sent to it
+	ErrUntrusted = errors.New("device untrusted")
+	ErrPermanent = errors.New("permanent failure") // trying again will not help until something is changed
+	ErrIdentity  = errors.New("identity mismatch") // the device spoke of another machine
+	ErrStale     = errors.New("stale answer")      // the question was not sent after Ask was called
 	// ErrNotSent: still refused the power action, and the device received no part of it.
 	ErrNotSent = errors.New("not sent")
 )
 
-// WithClass returns err in that class: errors.Is finds both, the text stays err's own. Nil stays nil.
+// WithClass adds a class to err: errors.Is finds both, and the text remains err's own. It returns nil for nil.
 func WithClass(class, err error) error {
 	if err == nil {
 		return nil
@@ -207,8 +217,8 @@ type classedError struct{ class, err error }
 func (c *classedError) Error() string   { return c.err.Error() }
 func (c *classedError) Unwrap() []error { return []error{c.class, c.err} }
 
-// ErrorClass names the class of err for metrics and logs: "ok" for nil, "canceled" where the caller gave up, "error" for an error of
-// no class.
+// ErrorClass returns the name of err's class for metrics and logs: "ok" for nil, "canceled" if the caller gave up,
+// "error" for an error without a class.
 func ErrorClass(err error) string {
 	switch {
 	case err == nil:
@@ -236,7 +246,8 @@ func ErrorClass(err error) string {
 	}
 }
 
-// ErrorOfClass is an error of the class that ErrorClass names, with a text of its own: nil for "ok", an error of no class for a name that ErrorClass never gives.
+// ErrorOfClass returns an error with the given text and the class that ErrorClass names so. It returns nil for "ok",
+// and an error without a class for a name that ErrorClass never returns.
 func ErrorOfClass(class, text string) error {
 	if class == "ok" {
 		return nil
@@ -250,7 +261,7 @@ func ErrorOfClass(class, text string) error {
 	return errors.New(text)
 }
 
-// Answer is what Ask brings back: the observation with its state reduced to PowerUnknown wherever it proves nothing.
+// Answer is the result of Ask: the observation, with PowerUnknown wherever the device's answer proves nothing.
 type Answer struct {
 	Observation
 	By  string  // the provider's name in the configuration
@@ -258,19 +269,21 @@ type Answer struct {
 	Err error   // why the state is unknown; nil for a word the provider does not know
 }
 
-// Ask puts the question to p, and is with AskAll and AskEach the only way from a Provider's State to a proof. It checks, once for all providers,
-// that the device was asked during this call (ErrStale) and that the machine it spoke of is t (ErrIdentity): a mismatch of system
-// UUIDs refuses, and so do addresses none of which is the node's. A device without a usable UUID cannot be checked and passes, and so does
-// a node without one, but where its name alone led to the machine (Named). It blocks until p answers or ctx ends.
-// A provider that panics has answered nothing. The device's word is clipped, since it ends in a record on the Node.
+// Ask asks p for t's power. Only Ask, AskAll and AskEach turn a Provider's State into a proof. Ask checks, for all
+// providers, that the device was asked during this call (ErrStale) and that its answer is about t (ErrIdentity).
+// Different system UUIDs refuse the answer, and so do addresses none of which is the node's. A device without a usable
+// UUID cannot be checked and passes. So does a node without one, unless only its name led to the machine (Named). Ask
+// blocks until p answers or ctx ends. A provider that panics has given no answer. The device's word is clipped, because
+// a record on the Node stores it.
 func Ask(ctx context.Context, p Provider, by string, t Target, now func() Instant) Answer {
 	sent := now()
 	obs, err := recoverPanic(by, func() (Observation, error) { return p.State(ctx, t) })
 	return checkAnswer(by, t, sent, now(), obs, err)
 }
 
-// AskAll puts the question for all targets at once where p is a BatchStater (as providers/guard is for every type), else one after the
-// other. The answers are in the targets' order, each under the rules of Ask; none fails because of another's error.
+// AskAll asks for all targets at once if p is a BatchStater (as providers/guard is for every type), else one after the
+// other. The answers are in the targets' order, each under the rules of Ask. No target fails because of another's
+// error.
 func AskAll(ctx context.Context, p Provider, by string, targets []Target, now func() Instant) []Answer {
 	answers := make([]Answer, len(targets))
 	batch, ok := p.(BatchStater)
@@ -294,23 +307,23 @@ func AskAll(ctx context.Context, p Provider, by string, targets []Target, now fu
 	return answers
 }
 
-// Question is one that is put to one of several devices which speak for the same machine.
+// Question is a question for one of several devices of the same machine.
 type Question struct {
 	Provider Provider
 	By       string // the provider's name in the configuration
 	Target   Target
 }
 
-// Patience is how long a device that has not answered keeps the answers of others waiting, from when the last of all was asked: most of
-// what an answer is worth, in which it is to be acted on, must be left.
+// Patience is how long answers wait for a device that has not answered, from when the last device was asked. It is
+// short because an answer must be acted on while it is fresh.
 const Patience = 2 * time.Second
 
-// AskEach puts all questions, each under the rules of Ask, and returns the answers in their order. It puts them at the
-// same time, but where a provider is Slow: then the others are asked when it is about to answer, or has, so that no
-// answer is old when all are there. It returns when all are answered, or once Patience is over and the answers so far
-// are enough. The others then get ErrUnreachable. enough receives one answer per question, the zero Answer where there
-// is none yet; it must not keep or change them. A question runs on until its own deadline or ctx ends, so that a slow
-// log-in is not cut off each time. It blocks for at most the longest deadline.
+// AskEach asks all questions, each under the rules of Ask, and returns the answers in their order. It asks all at the
+// same time, unless a provider is Slow. Then it asks the others when the slow one is about to answer, or has answered,
+// so that no answer is old when all have arrived. It returns when all are answered, or once Patience is over and the
+// answers so far are enough. The others then get ErrUnreachable. enough receives one answer per question, the zero
+// Answer where none has arrived; it must not keep or change them. A question continues until its own deadline or ctx
+// ends, so that a slow log-in is not cut off each time. AskEach blocks for at most the longest deadline.
 func AskEach(ctx context.Context, qs []Question, enough func([]Answer) bool, now func() Instant) []Answer {
 	if len(qs) == 1 {
 		return []Answer{Ask(ctx, qs[0].Provider, qs[0].By, qs[0].Target, now)}
@@ -321,7 +334,7 @@ func AskEach(ctx context.Context, qs []Question, enough func([]Answer) bool, now
 	}
 	sent := now()
 	out := make([]Answer, len(qs))
-	results := make(chan numbered, len(qs)) // nobody may be there any more
+	results := make(chan numbered, len(qs)) // buffered: AskEach may have returned by then
 	var first, then []int                   // the slow ones, and the others
 	lead := time.Duration(0)                // of the slowest
 	for i, q := range qs {
@@ -370,7 +383,7 @@ func AskEach(ctx context.Context, qs []Question, enough func([]Answer) bool, now
 	return out
 }
 
-// missingAnswerError is why a batch that ended with err has no answer for t.
+// missingAnswerError returns why a batch that ended with err has no answer for t.
 func missingAnswerError(err error, t Target) error {
 	var each Unanswered
 	switch {
@@ -382,7 +395,7 @@ func missingAnswerError(err error, t Target) error {
 	return WithClass(ErrNotFound, errors.New("the device left the machine out of its answer"))
 }
 
-// checkAnswer is what an observation is worth as the answer to a question about t: the rules of Ask.
+// checkAnswer applies the rules of Ask to an observation about t.
 func checkAnswer(by string, t Target, sent, got Instant, obs Observation, err error) Answer {
 	a := Answer{By: by, Observation: Observation{At: sent}, Got: got}
 	if err != nil {
@@ -415,16 +428,18 @@ func staleError(sent, at Instant) error {
 		at.Wall.Format(time.RFC3339Nano))
 }
 
-// ConfirmIdentity asks p now who t's machine is. Nil means that a power action which follows at once goes to the machine that was meant:
-// Identify has nothing against what the device told in this call. It is enough that the device tells who it is, though not its power.
-// Else the error is the device's, ErrStale or ErrIdentity, and nothing may be sent. It blocks until p answers or ctx ends.
+// ConfirmIdentity asks p now for the identity of t's machine. Nil means that a power action that follows at once
+// reaches the intended machine: VerifyIdentity accepts what the device reported in this call. The device must report
+// the identity, but not the power. Otherwise the error is the device's, ErrStale or ErrIdentity, and nothing may be
+// sent. It blocks until p answers or ctx ends.
 func ConfirmIdentity(ctx context.Context, p Provider, t Target, now func() Instant) error {
 	sent := now()
 	obs, err := p.State(ctx, t)
 	return CheckIdentity(t, sent, obs, err)
 }
 
-// CheckIdentity is ConfirmIdentity's verdict on what State returned for t, to a question that was put at sent: nil or an error.
+// CheckIdentity decides for ConfirmIdentity on what State returned for t to a question that was sent at sent. It
+// returns nil or an error.
 func CheckIdentity(t Target, sent Instant, obs Observation, err error) error {
 	_, identified := ParseUUID(obs.SystemUUID)
 	if identified = identified || obs.Addresses != ""; err != nil && !identified {
@@ -447,7 +462,7 @@ func recoverPanic[T any](by string, f func() (T, error)) (v T, err error) {
 	return f()
 }
 
-// clipWord bounds a device's word, and what several say together: a broken device must not fill the record.
+// clipWord bounds the length of a device's word, or of several joined words: a broken device must not fill the record.
 func clipWord(word string) string {
 	const longest = 240
 	if len(word) > longest {

@@ -11,79 +11,84 @@ import (
 	"time"
 )
 
-// Config is one provider type's part of the configuration file: a pointer to a struct whose fields carry `yaml` tags, filled
-// by the configuration's reader over the defaults that Type.NewConfig set. Supported field types: string, bool, int, float64,
-// time.Duration (written with a unit), types with a text form of their own (encoding.TextUnmarshaler; its error says what is wrong with
-// the text and does not repeat it), slices and string-keyed maps of them, nested structs. A struct that is embedded with the tag
-// `yaml:",inline"` adds its keys to those of the struct around it: providers/remote has such blocks.
+// Config is one provider type's part of the configuration file: a pointer to a struct whose fields have `yaml` tags.
+// The reader of the configuration fills it over the defaults that Type.NewConfig set. Supported field types: string,
+// bool, int, float64, time.Duration (written with a unit), types with a text form of their own, slices and string-keyed
+// maps of them, nested structs. A text form is an encoding.TextUnmarshaler; its error names what is wrong with the text
+// and does not repeat it. A struct that is embedded with the tag `yaml:",inline"` adds its keys to those of the struct
+// around it: providers/remote has such blocks.
 type Config interface {
-	// Validate returns every fault, with paths relative to this config ("address"). It reads files it names, asks no device.
+	// Validate returns every fault, with paths relative to this config ("address"). It reads the files that the config
+	// names, and asks no device.
 	Validate() []Problem
-	// New makes the provider. It contacts no device: a BMC that is down at start must not keep the controller down.
+	// New returns the provider. It contacts no device: a BMC that is down at start must not keep the controller down.
 	New(Options) (Provider, error)
 }
 
-// IDs is a Config whose machines' IDs can be written in several ways, or are addresses. It is asked for every ID before anything is
-// compared or connected to; without it an ID stands for itself.
+// IDs is a Config whose machines' IDs can be written in several ways, or are addresses. It is called for every ID
+// before anything is compared or connected to. Without it an ID is taken as it is written.
 type IDs interface {
-	// HasAddressIDs reports whether an ID is the address of a device, so that whoever names a machine chooses who gets the credentials.
+	// HasAddressIDs reports whether an ID is the address of a device. Then the author of the ID chooses which host gets
+	// the credentials.
 	HasAddressIDs() bool
-	// CanonicalID returns the one way to write an ID. Hosts are those that the credentials go to where the ID is an address, or several
-	// (a machine with two power supplies at two power strips); none where it is no address. The error says what is wrong with the ID,
-	// and does not repeat it: it may hold a password. It asks no device.
+	// CanonicalID returns the canonical form of an ID. hosts are the hosts that get the credentials where the ID is an
+	// address, or several (a machine with two power supplies at two power strips). hosts is empty if the ID is no
+	// address. The error names what is wrong with the ID and does not repeat it, because it may hold a password. It
+	// asks no device.
 	CanonicalID(id string) (canonical string, hosts []string, err error)
 }
 
-// Parts is an IDs whose IDs name several things that belong to one machine alone: the outlets of power strips. Two IDs that are not the
-// same may still share one; a list in which two nodes do is refused.
+// Parts is an IDs whose IDs name several things that belong to one machine alone: the outlets of power strips. Two
+// different IDs may still share a part. A list in which two nodes share one is refused.
 type Parts interface {
-	// PartsOf returns the parts of a canonical ID, each in the one way to write it.
+	// PartsOf returns the parts of a canonical ID, each in its canonical form.
 	PartsOf(canonical string) []string
 }
 
-// ProviderIDs is an IDs whose IDs are whole providerIDs of Nodes (aws:///eu-west-1a/i-0abc). Kubernetes lets nobody change the one that
-// a Node has, and a cloud gives none twice: so a node that was led to one machine is never believed to be another as long as it exists,
-// unless a person removes its pin, and a rule with `from: providerID` takes all of it.
+// ProviderIDs is an IDs whose IDs are whole providerIDs of Nodes (aws:///eu-west-1a/i-0abc). Kubernetes does not let a
+// Node's providerID change, and a cloud assigns none twice. So a node that once led to one machine never counts as
+// another while it exists, unless a person removes its pin. A rule with `from: providerID` takes all of it.
 type ProviderIDs interface {
 	IDs
 	ProviderIDs()
 }
 
-// ListedHosts is an IDs whose devices get their credentials from a program of somebody else, and tell nobody who the machine is. Where an ID
-// is an address, a rule by which a kubelet may choose it is refused, whatever the rule allows.
+// ListedHosts is an IDs whose devices get their credentials from a third-party program and do not report the machine's
+// identity. If such an ID is an address, a rule that lets a kubelet choose it is refused, whatever the rule allows.
 type ListedHosts interface {
 	IDs
-	// ListedHosts does nothing: having it is what is asked about.
+	// ListedHosts does nothing: the interface is a marker.
 	ListedHosts()
 }
 
-// SharesPower is a Config whose devices have their power with their machines (a BMC): where that is lost they are silent, and silence is
-// not off.
+// SharesPower is a Config whose devices share their machines' power supply (a BMC). A device without power is silent,
+// and silence is not off.
 type SharesPower interface {
-	// SharesPower does nothing: having it is what is asked about.
+	// SharesPower does nothing: the interface is a marker.
 	SharesPower()
 }
 
-// Cautious is a Config with settings that are allowed, and have a risk.
+// Cautious is a Config with settings that are allowed but risky.
 type Cautious interface {
-	// Cautions returns those that are set, and for each what may go wrong. check-config and the log show them.
+	// Cautions returns the risky settings that are set, and for each what may go wrong. check-config and the log show
+	// them.
 	Cautions() []Problem
 }
 
-// Mute is a Config whose devices may be set to say anything but Off: they only make others be asked.
+// Mute is a Config whose devices can be set to never report Off: then they only cause other devices to be asked.
 type Mute interface {
-	// NeverOff reports that they are.
+	// NeverOff reports whether the devices never report Off.
 	NeverOff() bool
 }
 
-// Problem is one fault of a configuration: where, and what is wrong and what to do.
+// Problem is one fault of a configuration: its place, what is wrong, and what to do.
 type Problem struct {
 	Path string // "tls.caFile", relative to the Config; "" for the whole
 	Text string
 	Err  error // the cause, where there is one: fs.ErrNotExist is a file that may be there elsewhere
 }
 
-// Problemf makes a Problem; the last error among the arguments is its cause.
+// Problemf returns a Problem; the last error among the arguments is its cause.
 func Problemf(path, format string, args ...any) Problem {
 	p := Problem{Path: path, Text: fmt.Sprintf(format, args...)}
 	for _, a := range args {
@@ -94,18 +99,18 @@ func Problemf(path, format string, args ...any) Problem {
 	return p
 }
 
-// Options is what every provider is given beside its own configuration.
+// Options are the arguments of every provider beside its own configuration.
 type Options struct {
 	Name  string           // the provider's name in the file
 	Agent string           // what devices that speak HTTP are told of who asks, as in User-Agent; "": forcefence
 	Log   *slog.Logger     // nil: slog.Default()
 	Now   func() time.Time // nil: time.Now
-	// Node reads a Node live, for types whose word stands there. Its errors are ErrNotFound, ErrDenied and ErrUnreachable. Nil: there is no
-	// API server.
+	// Node reads a Node live, for types whose evidence is on it. Its errors are ErrNotFound, ErrDenied and
+	// ErrUnreachable. Nil means that there is no API server.
 	Node func(ctx context.Context, name string) (Node, error)
 }
 
-// Node is what a provider may know of a Node of Kubernetes.
+// Node is the part of a Kubernetes Node that a provider may read.
 type Node struct {
 	UID, BootID string
 	Ready       string // the condition's status: True, False or Unknown; "" if there is none
@@ -115,7 +120,7 @@ type Node struct {
 
 // Confirmed is a person's statement on a Node that its machine is off. The zero value is none.
 type Confirmed struct {
-	By, Reason string    // who says so, and how he knows; By is "" where nobody does
+	By, Reason string    // who states it, and the evidence; By is "" if there is no statement
 	At         time.Time // when
 	Refused    string    // "" or why it is not one of this Node, this boot and its fence: By is "" then
 }
@@ -137,21 +142,22 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Type is one device family. Off and Identity are for people: docs/providers.md and `forcefence providers` show them.
+// Type is one device family. Off and Identity are texts for users: docs/providers.md and `forcefence providers` show
+// them.
 type Type struct {
 	Name      string // the key of its settings in the file: "redfish"
 	NewConfig func() Config
 	Off       string // what "off" means there, as a short phrase: "PowerState Off of the system"
-	Identity  string // what the device tells of who its machine is, likewise; "none" if nothing
-	// Concurrency is the default of the setting of that name: calls in flight to what shares limits. Zero is the guard's own default,
-	// which is for small computers; a cloud bears more.
+	Identity  string // what the device reports about its machine's identity, likewise; "none" if nothing
+	// Concurrency is the default of the setting of that name: calls in flight within one unit of limits. Zero means the
+	// guard's own default, which suits small computers; a cloud bears more.
 	Concurrency int
 }
 
 // Registry is a set of provider types, passed as a value so that tests can use their own.
 type Registry []Type
 
-// FindType returns the type of that name.
+// FindType returns the type with that name, and false if there is none.
 func (r Registry) FindType(name string) (Type, bool) {
 	i := slices.IndexFunc(r, func(t Type) bool { return t.Name == name })
 	if i < 0 {
@@ -170,10 +176,11 @@ func (r Registry) TypeNames() []string {
 	return names
 }
 
-// Secret is a value that must not be printed. Every fmt verb, slog and JSON show "<secret>"; Reveal is the only way to it.
+// Secret is a value that must not be printed. Every fmt verb, slog and JSON show "<secret>"; Reveal is the only way to
+// it.
 //
-// It holds a pointer because fmt does not call the methods of a value in another struct's unexported field: it walks into it,
-// and would find a string, but only prints the address of a pointer.
+// It holds a pointer because fmt does not call the methods of a value in another struct's unexported field. fmt walks
+// into such a value and would print a string, but of a pointer it prints the address only.
 type Secret struct{ value *string }
 
 // NewSecret wraps a value.
@@ -204,12 +211,12 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 // LogValue is slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// SecretRef says where a secret is: in a file (its trailing newline is dropped) or in an environment variable. It is read when
-// it is used, so that a rotated file is picked up without a reload. The file may be each machine's own (ReadSecretOf).
+// SecretRef is the place of a secret: a file (its trailing newline is dropped) or an environment variable. It is read
+// at each use, so a rotated file needs no reload. Each machine may have a file of its own (ReadSecretOf).
 type SecretRef struct{ File, Env string }
 
-// CheckReadable tells what can be told of the secret before it is used: that one place is named, and that a file is there and not empty. An
-// environment variable may be set later, where the controller runs.
+// CheckReadable checks the secret before it is used: exactly one place is named, and a file exists and is not empty. An
+// environment variable is not checked, because it may be set later, where the controller runs.
 func (r SecretRef) CheckReadable() error {
 	switch {
 	case PerMachine(r.Env):
@@ -245,7 +252,7 @@ func (r SecretRef) ReadSecret() (Secret, error) {
 	}
 }
 
-// secretOf is what a secret's file holds.
+// secretOf returns the secret that a file's content holds.
 func secretOf(content []byte, file string) (Secret, error) {
 	v := strings.TrimRight(string(content), "\r\n")
 	if v == "" {

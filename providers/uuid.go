@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// SameMachine compares a node's system UUID with the one a device gave, in both SMBIOS byte orders: firmware before SMBIOS 2.6
-// and some BMCs write the first three fields big-endian where others write them little-endian. Where either is empty or a
-// placeholder nothing can be compared and nil is returned; a mismatch is an ErrIdentity.
+// SameMachine compares a node's system UUID with the one a device reported, in both SMBIOS byte orders. Firmware before
+// SMBIOS 2.6 and some BMCs write the first three fields big-endian where others write them little-endian. A mismatch is
+// an ErrIdentity. It returns nil if either is empty or a placeholder, because then nothing can be compared.
 func SameMachine(node, device string) error {
 	n, okN := ParseUUID(node)
 	d, okD := ParseUUID(device)
@@ -20,14 +20,16 @@ func SameMachine(node, device string) error {
 	return fmt.Errorf("%w: the node's system UUID is %s, the device spoke of %s", ErrIdentity, node, device)
 }
 
-// checkMachine says what the device told of another machine than t: an ErrIdentity, or nil. Addresses that a device tells must meet the
-// node's, whether that tells any or not. So must a system UUID, where the node's name led to the machine and no address tells whose it is.
+// checkMachine returns an ErrIdentity if the device reported another machine than t, else nil. Addresses that a device
+// reports must include one of the node's, whether or not the node has any. A system UUID must match as well if the
+// node's name led to the machine and the device reports no address.
 func (t Target) checkMachine(obs Observation) error {
 	if err := SameMachine(t.SystemUUID, obs.SystemUUID); err != nil {
 		return err
 	}
 	if obs.Addresses != "" && !t.Addresses.HasAnyOf(obs.Addresses) {
-		return fmt.Errorf("%w: the node's addresses are %q, the device spoke of a machine with %q", ErrIdentity, t.Addresses, obs.Addresses)
+		return fmt.Errorf("%w: the node's addresses are %q, the device spoke of a machine with %q", ErrIdentity,
+			t.Addresses, obs.Addresses)
 	}
 	_, has := ParseUUID(t.SystemUUID)
 	if _, tells := ParseUUID(obs.SystemUUID); tells && !has && obs.Addresses == "" && t.Named {
@@ -37,10 +39,11 @@ func (t Target) checkMachine(obs Observation) error {
 	return nil
 }
 
-// VerifyIdentity compares the target with the machine that a device told of, before a power action. A mismatch is an ErrIdentity. Where the
-// machine was found by what the node's own kubelet can write (Claimed), so is a node or device that tells neither a usable UUID nor an
-// address: otherwise a kubelet's credential could switch off another machine. A kubelet writes its Node's addresses, too, so for a type
-// that tells nothing else the pin of the ID decides, which lasts as long as the Node (ProviderIDs).
+// VerifyIdentity compares the target with the machine that a device reported, before a power action. A mismatch is an
+// ErrIdentity. The rule is stricter if the node's own kubelet can write what leads to the machine (Claimed). Then it is
+// also an ErrIdentity if node or device reports neither a usable UUID nor an address. Otherwise a kubelet's credential
+// could power off another machine. A kubelet writes its Node's addresses, too. So for a type that reports nothing else
+// the pin of the ID decides, which lasts as long as the Node (ProviderIDs).
 func (t Target) VerifyIdentity(o Observation) error {
 	if err := t.checkMachine(o); err != nil || !t.Claimed || o.Addresses != "" {
 		return err
@@ -55,8 +58,8 @@ func (t Target) VerifyIdentity(o Observation) error {
 	return nil
 }
 
-// ParseUUID reads a UUID with or without dashes and braces, in either case. It reports false for what identifies no machine:
-// text that is no UUID, and the placeholders that firmware ships with.
+// ParseUUID parses a UUID with or without dashes and braces, in either case. It returns false for text that identifies
+// no machine: text that is no UUID, and the placeholders that firmware ships with.
 func ParseUUID(s string) (u [16]byte, ok bool) {
 	s = separators.Replace(strings.TrimSpace(s))
 	if len(s) != 32 {
@@ -71,8 +74,8 @@ func ParseUUID(s string) (u [16]byte, ok bool) {
 	return u, true
 }
 
-// CanonicalUUID returns the one way to write a machine's UUID: in lower case with dashes, in the lesser of both byte orders; "" for what
-// identifies no machine.
+// CanonicalUUID returns a machine's UUID in its canonical form: lower case with dashes, in the lesser of both byte
+// orders. It returns "" for text that identifies no machine.
 func CanonicalUUID(s string) string {
 	u, ok := ParseUUID(s)
 	if !ok {
@@ -94,7 +97,7 @@ func SwapUUID(u [16]byte) [16]byte {
 	return u
 }
 
-// placeholderUUIDs are UUIDs that many machines share because nobody set one.
+// placeholderUUIDs are UUIDs that many machines share because their maker set none.
 var placeholderUUIDs = func() [][16]byte {
 	var zeros, ones, ami [16]byte
 	for i := range ones {

@@ -15,22 +15,24 @@ import (
 // ConfirmAnnotation is the Node annotation that holds a person's Confirmation.
 const ConfirmAnnotation = "forcefence.io/confirmed-off"
 
-// Confirmation is a person's statement that a node's machine is off: evidence for one fence, of one boot of one Node. The admission
-// policies of deploy hold By to whoever writes it, for which it must come first in what Encode returns.
+// Confirmation is a person's statement that a node's machine is off: evidence for one fence, of one boot of one Node.
+// The admission policies of deploy require By to be the user who writes it. For that, By must come first in what Encode
+// returns.
 type Confirmation struct {
-	By         string    `json:"by"`     // the person's user name, as the API server knows it
-	Reason     string    `json:"reason"` // how the person knows
-	NodeUID    string    `json:"nodeUID"`
-	BootID     string    `json:"bootID"`
-	Fence      string    `json:"fence"` // the id of the fence that it is evidence for: the open one's, else that of the next one
-	AfterFence string    `json:"after"` // LastFenceID of the record that the Node had; where it has another by now, the next fence was not this one's
-	At         time.Time `json:"at"`    // when it was said, by the person's clock
+	By      string `json:"by"`     // the person's user name, as the API server knows it
+	Reason  string `json:"reason"` // how the person knows
+	NodeUID string `json:"nodeUID"`
+	BootID  string `json:"bootID"`
+	Fence   string `json:"fence"` // the id of the fence that it is evidence for: the open one, else the next one
+	// AfterFence is LastFenceID of the Node's record then. If the Node has another by now, a different fence came next.
+	AfterFence string    `json:"after"`
+	At         time.Time `json:"at"` // when it was given, by the person's clock
 }
 
 // MaxReason bounds a Confirmation's reason, in bytes.
 const MaxReason = 200
 
-// Encode returns the annotation's value: one line of JSON, in which no character but those that JSON must is escaped.
+// Encode returns the annotation's value: one line of JSON that escapes only the characters that JSON must escape.
 func (c Confirmation) Encode() string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -41,7 +43,7 @@ func (c Confirmation) Encode() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// LastFenceID names a Node's last fence for a Confirmation; "" is none.
+// LastFenceID returns the id that a Confirmation uses for a Node's last fence; "" is none.
 func LastFenceID(r *Record) string {
 	if r == nil {
 		return ""
@@ -49,11 +51,11 @@ func LastFenceID(r *Record) string {
 	return cmp.Or(r.ID, "-") // a person's mark may be without a value
 }
 
-// ErrConfirmation is the class of a confirmation that counts for nothing.
+// ErrConfirmation is the class of errors about a confirmation that does not count.
 var ErrConfirmation = errors.New("confirmation does not hold")
 
-// ParseConfirmation reads an annotation's value. Only what Encode writes is one: a text that says the same in another way could name one
-// person to the admission policy and another to whoever reads it.
+// ParseConfirmation reads an annotation's value. It accepts only what Encode writes: another JSON text of the same
+// meaning could name one person to the admission policy and a different one to a reader.
 func ParseConfirmation(s string) (Confirmation, error) {
 	var c Confirmation
 	if err := json.Unmarshal([]byte(s), &c); err != nil {
@@ -62,14 +64,15 @@ func ParseConfirmation(s string) (Confirmation, error) {
 	switch {
 	case c.Encode() != s:
 		return Confirmation{}, fmt.Errorf("%w: forcefence did not write it", ErrConfirmation)
-	case c.By == "" || c.Reason == "" || len(c.Reason) > MaxReason || c.NodeUID == "" || c.BootID == "" || c.Fence == "" || c.At.IsZero():
+	case c.By == "" || c.Reason == "" || len(c.Reason) > MaxReason ||
+		c.NodeUID == "" || c.BootID == "" || c.Fence == "" || c.At.IsZero():
 		return Confirmation{}, fmt.Errorf("%w: it says too little, or too much", ErrConfirmation)
 	}
 	return c, nil
 }
 
-// ConfirmationOf returns the confirmation on a Node where it is bound to that Node, its boot, and its open fence or one to come; nil and no
-// error where the Node has none. When it was said is not looked at.
+// ConfirmationOf returns the confirmation on a Node if it is bound to that Node, its boot, and its open fence or one to
+// come. It returns nil and no error if the Node has none. It does not check when the confirmation was given.
 func ConfirmationOf(node *corev1.Node) (*Confirmation, error) {
 	s, ok := node.Annotations[ConfirmAnnotation]
 	if !ok {

@@ -7,17 +7,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// DetachingClaims returns the claims, as namespace/name, whose pods alone the mark still holds; none: it holds every pod that is not exempt. That is
-// so until the record of this mark, and of this Node, says that all ended pods are gone and names each volume that is to be detached. A volume
-// that no claim leads to stands there as "", which is no pod's.
+// DetachingClaims returns the claims, as namespace/name, whose pods alone the mark still holds; nil: it holds every pod
+// that is not exempt. The mark narrows once the record of this mark, and of this Node, states that all ended pods are
+// gone. The record then names each volume that is to be detached. A volume that no claim leads to is listed as "",
+// which matches no pod.
 func (l Look) DetachingClaims() []string {
 	r := l.Record
-	if !l.HasOwnMark() || l.Mark.Others || r.Phase != PhaseEvicting || r.NodeUID != l.UID || len(r.Detaching) > MaxDetaching {
+	if !l.HasOwnMark() || l.Mark.Others || r.Phase != PhaseEvicting || r.NodeUID != l.UID ||
+		len(r.Detaching) > MaxDetaching {
 		return nil
 	}
 	var out []string
 	for _, d := range r.Detaching {
-		if ns, name, ok := strings.Cut(d.Claim, "/"); d.Claim != "" && (!ok || ns == "" || name == "" || strings.Contains(name, "/")) {
+		if ns, name, ok := strings.Cut(d.Claim, "/"); d.Claim != "" &&
+			(!ok || ns == "" || name == "" || strings.Contains(name, "/")) {
 			return nil
 		}
 		out = append(out, d.Claim)
@@ -25,7 +28,8 @@ func (l Look) DetachingClaims() []string {
 	return out
 }
 
-// VolumeClaim is the name of the claim, in the pod's namespace, that one of the pod's volumes is, if it is one.
+// VolumeClaim returns the name of the claim, in the pod's namespace, behind one of the pod's volumes. ok is false if
+// the volume is not a claim.
 func VolumeClaim(p *corev1.Pod, v corev1.Volume) (name string, ok bool) {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -37,8 +41,9 @@ func VolumeClaim(p *corev1.Pod, v corev1.Volume) (name string, ok bool) {
 	}
 }
 
-// VolumeClaims returns the claims that a pod uses, as namespace/name. It is all that the pod uses of what is attached to nodes, unless sure is
-// false: a volume that names a disk itself may be any claim's, and so may one of a kind that is not known here.
+// VolumeClaims returns the claims that a pod uses, as namespace/name. They are all that the pod uses of what is
+// attached to nodes, unless sure is false: a volume that names a disk itself, or one of an unknown kind, may belong to
+// any claim.
 func VolumeClaims(p *corev1.Pod) (claims []string, sure bool) {
 	sure = true
 	for _, v := range p.Spec.Volumes {
@@ -51,14 +56,14 @@ func VolumeClaims(p *corev1.Pod) (claims []string, sure bool) {
 	return claims, sure
 }
 
-// neverAttached reports a volume that Kubernetes attaches to no node: it is made on the node, or mounted over the network. A CSI volume that
-// stands in the pod itself is one: the kubelet asks its driver to mount it, and nobody to attach it.
+// neverAttached reports whether Kubernetes attaches the volume to no node: it is made on the node, or mounted over the
+// network. An inline CSI volume of a pod is one: the kubelet asks its driver to mount it, and nothing attaches it.
 func neverAttached(v corev1.VolumeSource) bool {
-	return v.EmptyDir != nil || v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil || v.HostPath != nil ||
-		v.CSI != nil || v.Image != nil || v.NFS != nil
+	return v.EmptyDir != nil || v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil ||
+		v.HostPath != nil || v.CSI != nil || v.Image != nil || v.NFS != nil
 }
 
-// FreeOf reports that a pod with these claims uses none of the others, for certain.
+// FreeOf reports whether a pod with these claims certainly uses none of the others.
 func FreeOf(claims []string, sure bool, of []string) bool {
 	return sure && !slices.ContainsFunc(claims, func(c string) bool { return slices.Contains(of, c) })
 }

@@ -8,10 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Exemption says why a pod is neither evicted from a marked node nor held on it. The zero value is no exemption.
+// Exemption is why a pod is neither evicted from a marked node nor held on it. The zero value is no exemption.
 type Exemption string
 
-// The exemptions, in the order they are looked for.
+// The exemptions, in the order in which ExemptionOf checks them.
 const (
 	NotExempt      Exemption = ""
 	ExemptStatic   Exemption = "static"     // a static pod or its mirror: the API server does not own it
@@ -25,13 +25,13 @@ const (
 	configMirrorAnnotation = "kubernetes.io/config.mirror"
 )
 
-// ExemptionOf is the one rule that the taint manager and the node's hook share (invariant 9). The pod may be stripped to annotations,
-// owner references and tolerations.
+// ExemptionOf returns why the pod is exempt from the mark with the key. It is the one rule that the taint manager and
+// the node's hook share (invariant 9). The pod may be stripped to annotations, owner references and tolerations.
 //
-// A toleration counts if it matches the key with operator Exists (or has operator Exists and no key) and effect "", NoSchedule,
-// NoExecute or ForceEviction, and sets no tolerationSeconds. The toleration of static pods, Exists with NoExecute, is one. So is the KEP's
-// own form: the key, operator Equal, value "true" or "", effect "", NoSchedule or ForceEviction. Any other value does not count: the mark's
-// value is a fence's id, which no pod can know.
+// A toleration counts if it matches the key with operator Exists (or has operator Exists and no key) and effect "",
+// NoSchedule, NoExecute or ForceEviction, and sets no tolerationSeconds. The toleration of static pods, Exists with
+// NoExecute, is one. The KEP's own form also counts: the key, operator Equal, value "true" or "", effect "", NoSchedule
+// or ForceEviction. Any other value does not count: the mark's value is a fence's id, which no pod can know.
 func ExemptionOf(pod *corev1.Pod, key string) Exemption {
 	switch {
 	case isStatic(pod):
@@ -56,7 +56,8 @@ func isStatic(pod *corev1.Pod) bool {
 func toleratesMark(ts []corev1.Toleration, key string) bool {
 	return slices.ContainsFunc(ts, func(t corev1.Toleration) bool {
 		exists := t.Operator == corev1.TolerationOpExists && (t.Key == "" || t.Key == key)
-		equal := (t.Operator == corev1.TolerationOpEqual || t.Operator == "") && t.Key == key && (t.Value == "" || t.Value == "true")
+		equal := (t.Operator == corev1.TolerationOpEqual || t.Operator == "") && t.Key == key &&
+			(t.Value == "" || t.Value == "true")
 		if t.TolerationSeconds != nil || !exists && !equal {
 			return false
 		}

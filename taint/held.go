@@ -4,17 +4,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ProtectionCondition is the Node condition by which the node's side tells what protection its hook gives.
+// ProtectionCondition is the Node condition by which the node's side reports what protection its hook gives.
 const ProtectionCondition corev1.NodeConditionType = "ForcefenceGuard"
 
 // The reasons of ProtectionCondition. The first two come with status True, the last with False.
 const (
-	ProtectionFailClosed = "FailClosed" // a pod that the hook cannot be asked about does not start
-	ProtectionFailOpen   = "FailOpen"   // such a pod starts
+	ProtectionFailClosed = "FailClosed" // a pod does not start while the hook cannot be asked
+	ProtectionFailOpen   = "FailOpen"   // a pod starts while the hook cannot be asked
 	ProtectionNone       = "None"       // there is no hook
 )
 
-// ProtectionOf returns the status of the node's ProtectionCondition and its reason; "" where the node's side never said.
+// ProtectionOf returns the status of the node's ProtectionCondition and its reason; "" if the node's side never
+// reported one.
 func ProtectionOf(node *corev1.Node) (corev1.ConditionStatus, string) {
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; c.Type == ProtectionCondition {
@@ -24,16 +25,18 @@ func ProtectionOf(node *corev1.Node) (corev1.ConditionStatus, string) {
 	return "", ""
 }
 
-// NudgedAnnotation on a pod is when the controller last asked its kubelet to try again: any annotation that changes makes a kubelet
-// sync the pod at once, where it would else come back after 10 to 15 s.
+// NudgedAnnotation on a pod is the time at which the controller last asked its kubelet to try again. Any annotation
+// that changes makes a kubelet sync the pod at once; otherwise it would retry after 10 to 15 s.
 const NudgedAnnotation = "forcefence.io/nudged"
 
-// IsHeldByHook reports whether the pod looks as one does that the node's hook holds: bound, ordinary, unfinished, not being deleted, and
-// without a sandbox. A kubelet says the last by the condition PodReadyToStartContainers (on by default since 1.29), which it computes
-// from the sandboxes that its runtime has: after a reboot it is False although the phase is still Running. Where there is no such
-// condition, a pod is taken for held if it is Pending and all of its containers that have a status wait.
+// IsHeldByHook reports whether the pod looks like one that the node's hook holds: bound, not exempt, unfinished, not
+// being deleted, and without a sandbox. A kubelet reports a missing sandbox by the condition PodReadyToStartContainers
+// (on by default since 1.29), which it computes from the sandboxes that its runtime has: after a reboot it is False
+// although the phase is still Running. Without that condition, a pod counts as held if it is Pending and all of its
+// containers that have a status wait.
 //
-// The image of a pod that is not held may be on its way all the same: Held is good for a nudge, and proves nothing.
+// A pod that is not held may look the same while its image is being pulled. So the result is good enough for a nudge,
+// and proves nothing.
 func IsHeldByHook(pod *corev1.Pod, key string) bool {
 	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || IsTerminal(pod) || ExemptionOf(pod, key) != NotExempt {
 		return false

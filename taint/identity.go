@@ -6,15 +6,17 @@ import (
 	"strings"
 )
 
-// DistrustsDevice reports whether this record keeps a machine from being believed: its device said Off of it while it was on. own tells that
-// the machine is that of the record's own node, which tells what system UUID it likes. Another node's record says nothing of a machine
-// with another system UUID, and one of an older version, without a machine, speaks of its device.
+// DistrustsDevice reports whether this record makes answers about a machine untrusted: its device reported Off while it
+// was on. own means that the machine is that of the record's own node, whose kubelet can report any system UUID.
+// Another node's record does not apply to a machine with another system UUID. A record of an older version, without a
+// machine, applies to its device.
 func (r *Record) DistrustsDevice(m Machine, device string, own bool) bool {
 	return slices.ContainsFunc(r.DistrustedDevices(), func(l DeviceRef) bool {
 		if l.Machine == nil {
 			return l.Device == device
 		}
-		return l.Machine.isSame(m) && (own || l.Machine.SystemUUID == m.SystemUUID || l.Machine.SystemUUID == "" || m.SystemUUID == "")
+		return l.Machine.isSame(m) &&
+			(own || l.Machine.SystemUUID == m.SystemUUID || l.Machine.SystemUUID == "" || m.SystemUUID == "")
 	})
 }
 
@@ -22,31 +24,31 @@ func (r *Record) DistrustsDevice(m Machine, device string, own bool) bool {
 type Claim struct {
 	Node    string
 	Machine Machine // zero: to none
-	Claimed bool    // what leads there can be written by the node's own kubelet; else it is the operator's word
-	Fixed   bool    // a node that has one machine never gets another: what leads there is a providerID
+	Claimed bool    // the node's own kubelet can write what leads there; else the operator wrote it
+	Fixed   bool    // the node never gets another machine: a providerID leads there
 	Pin     string  // the Node's PinLabel; "" if it has none
 }
 
 func (c Claim) hasMachine() bool { return c.Machine.Provider != "" }
 
-// splitPin splits a pin; a label of another shape pins nothing that exists, and still is no empty pin.
+// splitPin splits a pin into its two hashes. A label of another shape matches no machine, but is not an empty pin.
 func (c Claim) splitPin() (id, uuid string) {
 	id, uuid, _ = strings.Cut(c.Pin, ".")
 	return id, uuid
 }
 
-// Claims is what all nodes claim and are pinned to, as of one look at them. A nil Claims holds none.
+// Claims holds what all nodes claim and are pinned to, as of one look at them. A nil Claims holds none.
 type Claims struct{ ids, uuids map[string][]holder }
 
 // holder is one node that names a machine's ID or UUID, by its claim, its pin, or both.
 type holder struct {
 	node     string
 	claims   bool
-	operator bool // it claims by the operator's word
+	operator bool // the operator wrote its claim
 	pinned   bool
 }
 
-// NewClaims indexes the claims of all nodes, those without a machine included: their pins count.
+// NewClaims indexes the claims of all nodes, including nodes without a machine: their pins count.
 func NewClaims(all []Claim) *Claims {
 	c := &Claims{ids: map[string][]holder{}, uuids: map[string][]holder{}}
 	add := func(m map[string][]holder, node string, operator bool, claimed, pinned string) {
@@ -64,20 +66,21 @@ func NewClaims(all []Claim) *Claims {
 			claimedID, claimedUUID = cl.Machine.idPin(), cl.Machine.uuidPin()
 		}
 		add(c.ids, cl.Node, !cl.Claimed, claimedID, id)
-		add(c.uuids, cl.Node, false, claimedUUID, uuid) // what a node tells is never an operator's word
+		add(c.uuids, cl.Node, false, claimedUUID, uuid) // the node reports it, so the operator never wrote it
 	}
 	return c
 }
 
-// Clash is what other nodes' claims and pins have to say about a claim. The zero value is nothing.
+// Clash is how other nodes' claims and pins conflict with a claim. The zero value is no conflict.
 type Clash struct {
-	Refused string // why the machine is not the node's to have
-	NoPin   string // why it may not be pinned, though it may be asked
+	Refused string // why the node may not have the machine
+	NoPin   string // why the machine may not be pinned, though it may be asked
 }
 
-// FindClash compares a node's claim as it is now with those of all others. A machine that an operator gave to a node is that node's. Of
-// the others the one that is pinned to it keeps it; where none or several are, nobody has it: powering one off would kill another.
-// System UUIDs are compared among nodes whose kubelets choose, since they make a device's identity match.
+// FindClash compares a node's claim as it is now with those of all others. A machine that an operator gave to a node
+// belongs to that node. Among the other nodes, the one that is pinned to it keeps it. If none or several are pinned, no
+// node has it: powering it off would kill another node. System UUIDs are compared only among nodes whose kubelets
+// choose them, since they make a device's identity match.
 func (c *Claims) FindClash(mine Claim) Clash {
 	if c == nil || !mine.hasMachine() {
 		return Clash{}
@@ -100,7 +103,7 @@ func (c *Claims) FindClash(mine Claim) Clash {
 	return Clash{}
 }
 
-// describeRival says which other node keeps mine from having what all holders name, "" if none does.
+// describeRival returns which other node prevents mine from having what all holders name; "" if none does.
 func describeRival(holders []holder, mine Claim, pinned bool) string {
 	var claims, operator, pins []string
 	for _, h := range holders {
@@ -130,7 +133,7 @@ func describeRival(holders []holder, mine Claim, pinned bool) string {
 	return ""
 }
 
-// joinNames bounds a list for a person.
+// joinNames joins names for a person, and names at most five.
 func joinNames(all []string) string {
 	const most = 5
 	if len(all) > most {
@@ -144,25 +147,25 @@ type Identity struct {
 	Claim           // as of the look that is decided on
 	Clash           // with the other nodes
 	Record  *Record // the node's; nil: none
-	Healthy bool    // it does not look dead, carries no mark, and has no open fence
+	Healthy bool    // the node does not look dead, carries no mark, and has no open fence
 }
 
-// Belief is which machine a node is.
+// Belief is the machine that a node is believed to be.
 type Belief struct {
-	Machine Machine // whom to ask; zero where Refused or where nothing leads to one
+	Machine Machine // the machine to ask about; zero if Refused or if nothing leads to one
 	Claimed bool    // the node's kubelet may have chosen it: the device's own identity must match before a power action
 	NoPower string  // "" or why its power must not be touched
 	Refused string  // "" or why no machine is believed: it is neither asked nor powered off
 	Pin     string  // the PinLabel to write; "": leave it as it is
-	Repin   bool    // Pin takes the place of another
+	Repin   bool    // Pin replaces another
 }
 
 // DecideMachine decides which machine a node is. It is pure.
 //
-// What the operator wrote is believed. What a kubelet can write is believed as it was while the node was healthy, which the pin
-// tells: the system UUID for good, the ID until it changes on a healthy node, or for good where it is Fixed: there nothing that the
-// device tells is beyond the kubelet. An open fence goes on with the machine that its record
-// names, whatever leads where by now.
+// It believes what the operator wrote. It believes what a kubelet can write only as it was while the node was healthy,
+// which the pin records. The system UUID is pinned for good. The ID is pinned until it changes on a healthy node, or
+// for good if it is Fixed: a kubelet can fake everything that the device reports there. An open fence continues with
+// the machine that its record names, no matter what leads where by now.
 func DecideMachine(v Identity) Belief {
 	if v.Record.IsOpen() && v.Record.Machine != nil {
 		return v.believeRecorded(*v.Record.Machine)
@@ -185,18 +188,19 @@ func DecideMachine(v Identity) Belief {
 		return Belief{Refused: fmt.Sprintf("the node now names machine %s, but was pinned to another one, and no node gets another instance; if that is right, remove the label %s from the Node",
 			v.Machine, PinLabel)}
 	case v.Pin != "" && v.Claimed && !v.Healthy:
-		return Belief{Refused: fmt.Sprintf("the node now names machine %s, but was pinned to another one while it was healthy", v.Machine)}
+		return Belief{Refused: fmt.Sprintf("the node now names machine %s, but was pinned to another one while it was healthy",
+			v.Machine)}
 	case v.Healthy && v.NoPin == "":
 		b.Pin, b.Repin = v.Machine.Pin(), v.Pin != ""
 	}
-	if v.Claimed && id != v.Machine.idPin() { // a pin that is about to be written counts once it is
+	if v.Claimed && id != v.Machine.idPin() { // a pin counts only once it is written
 		b.NoPower = "its kubelet can write what leads to its machine, the node has not been healthy since forcefence began, and its machine was never pinned"
 	}
 	return b
 }
 
-// believeRecorded is the machine of an open fence. A record that nobody but a kubelet may have written leads nowhere by itself: it must agree
-// with what leads to a machine now by the operator's word, or with the pin.
+// believeRecorded returns the belief for an open fence. A kubelet may have written the record, so the record alone is
+// not enough. It must agree with the machine that the operator's configuration leads to now, or with the pin.
 func (v Identity) believeRecorded(m Machine) Belief {
 	operator := v.hasMachine() && !v.Claimed && v.Machine.isSame(m) && v.Refused == ""
 	switch {
@@ -211,5 +215,6 @@ func (v Identity) believeRecorded(m Machine) Belief {
 	if v.hasMachine() {
 		now = "machine " + v.Machine.String()
 	}
-	return Belief{Refused: fmt.Sprintf("the fence began with machine %s, but the node now names %s and is not pinned to the fence's machine", m, now)}
+	return Belief{Refused: fmt.Sprintf("the fence began with machine %s, but the node now names %s and is not pinned to the fence's machine",
+		m, now)}
 }

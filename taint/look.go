@@ -14,11 +14,11 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Instant is providers.Instant, for packages that know no device.
+// Instant is providers.Instant, for packages that do not import providers.
 type Instant = providers.Instant
 
-// Look is what one live look at a Node and its Lease saw, reduced to what a fence decides on. The zero value is a Node that does
-// not exist.
+// Look is what one live look at a Node and its Lease saw, reduced to what a fence decides on. The zero value is a Node
+// that does not exist.
 type Look struct {
 	Sent, Got Instant // when the reads were sent, and when both were answered
 
@@ -26,7 +26,7 @@ type Look struct {
 	Name            string
 	UID             string
 	ResourceVersion string
-	BootID          string // "" if the kubelet never said
+	BootID          string // "" if the kubelet never reported one
 	SystemUUID      string
 	Labels          map[string]string
 
@@ -36,9 +36,9 @@ type Look struct {
 	PoweredOn bool // PoweredOnCondition is True
 
 	Mark      *Mark
-	MarkedBy  string // who set the mark, as it would stand in Record.By; "" without one
+	MarkedBy  string // who set the mark, in the form of Record.By; "" without one
 	Record    *Record
-	RecordErr error // the annotation is there and cannot be read
+	RecordErr error // why the annotation cannot be read; nil: it can, or there is none
 	Unproven  []Unproven
 
 	Taints   []corev1.Taint
@@ -46,11 +46,11 @@ type Look struct {
 	Attached []corev1.AttachedVolume
 
 	LeaseRV       string        // "" if there is no Lease
-	LeaseDuration time.Duration // what the Lease says of itself; zero: nothing
+	LeaseDuration time.Duration // as the Lease has it; zero: it has none
 }
 
-// NewLook reduces a Node (nil: not found) and its Lease (nil: none) to a Look. The objects are not changed and must not be changed
-// afterwards.
+// NewLook reduces a Node (nil: not found) and its Lease (nil: none) to a Look. It does not change the objects, and they
+// must not be changed afterwards.
 func NewLook(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, got Instant) Look {
 	l := Look{Sent: sent, Got: got}
 	if node == nil {
@@ -81,7 +81,7 @@ func NewLook(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, g
 	return l
 }
 
-// LeaseDuration is what a Lease says of itself, whatever it says; zero if nothing.
+// LeaseDuration returns the duration that a Lease states, without checking it; zero if it states none.
 func LeaseDuration(l *coordinationv1.Lease) time.Duration {
 	if s := l.Spec.LeaseDurationSeconds; s != nil {
 		return time.Duration(*s) * time.Second
@@ -89,30 +89,32 @@ func LeaseDuration(l *coordinationv1.Lease) time.Duration {
 	return 0
 }
 
-// IsReady reports whether the Node's Ready condition is True, by whomever and whenever it was written.
+// IsReady reports whether the Node's Ready condition is True, no matter who wrote it and when.
 func (l Look) IsReady() bool { return l.Ready == corev1.ConditionTrue }
 
-// IsUnschedulable reports whether the scheduler binds no more pods to the node than those that tolerate everything: it is cordoned, or carries the
-// NoSchedule taint that the node lifecycle controller sets a moment after Ready has become False or Unknown. The scheduler itself looks at
-// taints alone, not at Ready.
+// IsUnschedulable reports whether the scheduler binds only pods that tolerate everything to the node. That is so if the
+// node is cordoned, or carries the NoSchedule taint that the node lifecycle controller sets a moment after Ready has
+// become False or Unknown. The scheduler itself looks at taints alone, not at Ready.
 func (l Look) IsUnschedulable() bool {
 	return slices.ContainsFunc(l.Taints, func(t corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoSchedule && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeUnschedulable)
+		return t.Effect == corev1.TaintEffectNoSchedule && (t.Key == corev1.TaintNodeNotReady ||
+			t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeUnschedulable)
 	})
 }
 
-// HasOwnMark reports whether the mark belongs to the fence that the record tells of. Any other mark is a person's.
+// HasOwnMark reports whether the mark belongs to the fence of the record. Any other mark is a person's.
 func (l Look) HasOwnMark() bool {
 	return l.Mark != nil && l.Record.IsOpen() && l.Record.ID == l.Mark.Value
 }
 
-// SameLife reports whether two looks saw the same Node object, the same boot of its machine and no heartbeat in between.
+// SameLife reports whether two looks saw the same Node object, the same boot of its machine and no heartbeat in
+// between.
 func (l Look) SameLife(o Look) bool {
 	return l.Exists && o.Exists && l.UID == o.UID && l.BootID == o.BootID && l.LeaseRV == o.LeaseRV
 }
 
-// IsAliveSince reports whether the Node shows a life that the record does not know: recreated, booted again, or a heartbeat after
-// the record's Lease.
+// IsAliveSince reports whether the Node shows a life that the record does not have: recreated, booted again, or a
+// heartbeat after the record's Lease.
 func (l Look) IsAliveSince(r *Record) bool {
 	return l.UID != r.NodeUID || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV
 }
@@ -132,14 +134,16 @@ func IsOlder(rv, than string) bool {
 	return err == nil && c < 0
 }
 
-// markedBy is who wrote the Node's taints last, by its managed fields, as it stands in Record.By. They are one list, so whoever adds
-// another taint takes the place of who set the mark: the stock controllers, which set none, are passed over, and so are we; who it was
-// cannot be told then, and it counts as a person. kubectl is a person's.
+// markedBy returns who wrote the Node's taints last, by its managed fields, in the form of Record.By. The taints are
+// one list, so the writer of another taint replaces the one who set the mark. The stock controllers, which set no mark,
+// and forcefence itself are therefore not believed: the writer is unknown then, and counts as a person. kubectl counts
+// as a person.
 func markedBy(node *corev1.Node) string {
 	var last *metav1.ManagedFieldsEntry
 	for i := range node.ManagedFields {
 		f := &node.ManagedFields[i]
-		if f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:taints"`) && (last == nil || f.Time != nil && last.Time.Before(f.Time)) {
+		if f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:taints"`) &&
+			(last == nil || f.Time != nil && last.Time.Before(f.Time)) {
 			last = f
 		}
 	}
@@ -154,12 +158,13 @@ func markedBy(node *corev1.Node) string {
 	}
 }
 
-// HasAnnounced reports whether the Node tells already that the policy ends pods for as long as the node is not Ready this time.
+// HasAnnounced reports whether the Node already announces that the policy ends pods while the node is not Ready this
+// time.
 func (l Look) HasAnnounced(policy, word string) bool {
 	return slices.ContainsFunc(l.Unproven, l.newUnproven(policy, word).isSame)
 }
 
-// EncodeAnnouncement returns the annotation's value that tells it, too.
+// EncodeAnnouncement returns the annotation's value with that announcement added.
 func (l Look) EncodeAnnouncement(policy, word string, at time.Time) string {
 	now := l.newUnproven(policy, word)
 	now.At = at.UTC().Truncate(time.Second)
@@ -167,7 +172,7 @@ func (l Look) EncodeAnnouncement(policy, word string, at time.Time) string {
 	list = append(list, now)
 	b, err := json.Marshal(list[max(0, len(list)-maxUnproven):])
 	if err != nil {
-		return "[]" // a time outside years 0..9999: of a condition that no API server takes
+		return "[]" // a time outside years 0..9999: no API server accepts such a condition
 	}
 	return string(b)
 }

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// PinLabel is the Node label that pins which machine a node is, written while the node is healthy. The API server's NodeRestriction
-// admission keeps kubelets from labels with this suffix.
+// PinLabel is the Node label that pins which machine a node is, written while the node is healthy. The API server's
+// NodeRestriction admission forbids kubelets to write labels with this suffix.
 const PinLabel = "forcefence.node-restriction.kubernetes.io/machine"
 
-// Machine names the machine behind a node. The zero value names none. Every field has its canonical form: what is compared here is
+// Machine names the machine behind a node. The zero value names none. Every field has its canonical form: fields are
 // compared byte by byte.
 type Machine struct {
 	Provider   string `json:"provider"`
-	ID         string `json:"id,omitempty"`         // the provider's own name of it; "": it is found by the system UUID
-	SystemUUID string `json:"systemUUID,omitempty"` // that the node told; "" if that identifies no machine
+	ID         string `json:"id,omitempty"`         // the provider's own name of it; "": the system UUID finds it
+	SystemUUID string `json:"systemUUID,omitempty"` // as the node reports it; "" if that identifies no machine
 }
 
 // Pin returns the label's value: a hash of provider and ID, and one of the system UUID, 120 bits each.
@@ -36,7 +36,7 @@ func (m Machine) uuidPin() string {
 	return hashWords("system", m.SystemUUID)
 }
 
-// noUUID stands in a pin for a system UUID that identifies no machine.
+// noUUID is the part of a pin for a system UUID that identifies no machine.
 const noUUID = "none"
 
 func hashWords(words ...string) string {
@@ -47,7 +47,7 @@ func hashWords(words ...string) string {
 // isSame reports whether both name the same machine to the provider.
 func (m Machine) isSame(o Machine) bool { return m.Provider == o.Provider && m.idPin() == o.idPin() }
 
-// OrNil is the machine for a Record: nil for none.
+// OrNil returns the machine for a Record: nil for none.
 func (m Machine) OrNil() *Machine {
 	if m == (Machine{}) {
 		return nil
@@ -55,7 +55,7 @@ func (m Machine) OrNil() *Machine {
 	return &m
 }
 
-// String names the machine for a person.
+// String returns the machine's name for a person.
 func (m Machine) String() string {
 	if m.ID == "" {
 		return fmt.Sprintf("with system UUID %q of provider %s", m.SystemUUID, m.Provider)

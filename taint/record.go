@@ -13,10 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Phase is how far a fence has come. It is written before the act that it announces.
+// Phase is how far a fence has come. It is written before the action that it announces.
 type Phase string
 
-// The phases, in their order. Done is final; every other one makes a new leader go on where the record stands.
+// The phases, in their order. Done is final; in every other phase a new leader continues from the record.
 const (
 	PhasePoweringOff Phase = "PoweringOff" // no mark yet: a power-off was or will be sent
 	PhaseArmed       Phase = "Armed"       // the mark is there; nothing was evicted
@@ -31,26 +31,27 @@ type Result string
 const (
 	ResultEvicted         Result = "Evicted"         // all pods are gone, all volumes detached
 	ResultReturned        Result = "Returned"        // the machine came back during the eviction
-	ResultLifted          Result = "Lifted"          // the node proved alive, or the proof failed, before any pod was touched
+	ResultLifted          Result = "Lifted"          // alive, or the proof failed, before any pod was touched
 	ResultCancelled       Result = "Cancelled"       // the node recovered, or was excluded, before the power-off
 	ResultPowerOffFailed  Result = "PowerOffFailed"  // the device did not come to Off in time
-	ResultMarkRemoved     Result = "MarkRemoved"     // somebody took the mark off in the middle
+	ResultMarkRemoved     Result = "MarkRemoved"     // someone removed the mark in the middle
 	ResultReleased        Result = "Released"        // a person ran forcefence release
 	ResultNeverPoweredOff Result = "NeverPoweredOff" // the node came back with the boot id it had: its device lied
 )
 
-// ByPerson is Record.By of a fence that a person began with kubectl taint. Where another program set the mark, By is byOther and its name.
+// ByPerson is Record.By of a fence that a person began with kubectl taint. If another program set the mark, By is
+// byOther and the program's name.
 const (
 	ByPerson = "person"
 	byOther  = "external/"
 )
 
-// IsVouchedFor reports that somebody else began the fence and vouches for it: a person, or another controller.
+// IsVouchedFor reports whether a person, or another controller, began the fence and vouches for it.
 func (r *Record) IsVouchedFor() bool {
 	return r != nil && (r.By == ByPerson || strings.HasPrefix(r.By, byOther))
 }
 
-// Record is what a Node's annotation tells of its fence.
+// Record is what a Node's annotation holds about its fence.
 type Record struct {
 	ID       string     `json:"id"` // the mark's value; "" is possible for a person's mark only
 	Phase    Phase      `json:"phase"`
@@ -60,42 +61,46 @@ type Record struct {
 	LeaseRV  string     `json:"leaseRV,omitempty"`  // the node Lease's resourceVersion then; "" if it had none
 	Since    time.Time  `json:"since"`              // when the fence began
 	At       time.Time  `json:"at"`                 // when the phase was entered
-	By       string     `json:"by"`                 // the controller's identity, or who else set the mark
+	By       string     `json:"by"`                 // the controller's identity, or who set the mark instead
 	Device   string     `json:"device,omitempty"`   // the device that is asked, the first of several: provider/device
-	Machine  *Machine   `json:"machine,omitempty"`  // whom it is asked about; nil: nobody, or a record of an older version
-	Run      string     `json:"run,omitempty"`      // the machine's run that its device told with the Off; "" where boot ids tell boots apart
-	RunBy    string     `json:"runBy,omitempty"`    // the device that told it
-	Restart  string     `json:"restart,omitempty"`  // another run, which the device told once the node was back under the same boot id
+	Machine  *Machine   `json:"machine,omitempty"`  // the machine asked about; nil: none, or an older version's record
+	Run      string     `json:"run,omitempty"`      // the machine's run, reported with the Off; "" if boot ids suffice
+	RunBy    string     `json:"runBy,omitempty"`    // the device that reported it
+	Restart  string     `json:"restart,omitempty"`  // another run, reported once the node was back under the same boot id
 	PowerOff bool       `json:"powerOff,omitempty"` // the fence began with a power-off of ours
-	Repeats  int        `json:"repeats,omitempty"`  // how many fences of this life of the node ended after their mark before this one
+	Repeats  int        `json:"repeats,omitempty"`  // earlier fences of this node life that ended after their mark
 	Evidence []Evidence `json:"evidence,omitempty"`
-	// What the mark of a node that is back waits for, and nothing else; empty: the hook holds all. See Look.DetachingClaims.
+	// The volumes for which alone the mark of a returned node still waits; empty: the hook holds all pods. See
+	// Look.DetachingClaims.
 	Detaching []Detaching `json:"detaching,omitempty"`
-	// The devices that said Off of this node's machine while it was on, where it has several: those of its earlier fences, too. See DistrustedDevices.
+	// The devices that reported Off while this node's machine was on, if the node has several devices. Those of its
+	// earlier fences are included. See DistrustedDevices.
 	FalseOffs []DeviceRef `json:"lied,omitempty"`
-	// The devices that a power-off of ours was sent through, with which the machine went off; none: it may have gone off otherwise.
+	// The devices that a power-off of ours was sent through, with which the machine went off; none: it may have gone
+	// off otherwise.
 	OffBy []DeviceRef `json:"offBy,omitempty"`
 	// PowerOffTo names the devices that accepted a power-off of ours, or may have, since the node's last sign of life.
 	// In phase PoweringOff it also names those that one is about to be sent through. No decision reads it, except that
 	// a device is named here before a power-off is sent through it.
 	PowerOffTo []DeviceRef `json:"powerOffTo,omitempty"`
 	PowerOns   []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, earlier fences' included
-	PostFence  PostFence   `json:"after,omitempty"`    // of phase Done
-	// Newer are the fields that a newer version wrote, each in its JSON. They decide nothing here and stay in every record of this fence,
-	// so that the version that knows them finds them again. A new fence begins without them.
+	PostFence  PostFence   `json:"after,omitempty"`    // what happened to the machine after the fence; only in phase Done
+	// Newer are the fields that a newer version wrote, each in its JSON. They decide nothing here and stay in every
+	// record of this fence, so that the version that knows them finds them again. A new fence begins without them.
 	Newer map[string]json.RawMessage `json:"-"`
 }
 
 // Detaching is a volume that is still to be detached from a node that came back.
 type Detaching struct {
-	PV    string `json:"pv"`
-	Claim string `json:"claim,omitempty"` // namespace/name: the one claim by which a kubelet mounts the volume; "": none, so that no kubelet does
+	PV string `json:"pv"`
+	// Claim is the one claim, as namespace/name, by which a kubelet mounts the volume; "": no kubelet does.
+	Claim string `json:"claim,omitempty"`
 }
 
-// DeviceRef is a device that spoke for a node, and what it was asked about.
+// DeviceRef is a device that answered for a node, and the machine that it was asked about.
 type DeviceRef struct {
 	Device  string   `json:"device"`            // provider/device
-	Machine *Machine `json:"machine,omitempty"` // whom it was asked about; nil: a record of an older version
+	Machine *Machine `json:"machine,omitempty"` // what it was asked about; nil: a record of an older version
 }
 
 // IsSame reports whether both are the same device, asked about the same machine.
@@ -106,24 +111,24 @@ func (s DeviceRef) IsSame(o DeviceRef) bool {
 	return s.Device == o.Device && *s.Machine == *o.Machine
 }
 
-// PostFence is what became of the machine of a fence that is Done. It is empty until something does.
+// PostFence is what happened to the machine after its fence was Done. It is empty until something does.
 type PostFence string
 
-// What may become of a machine that we turned off. A value of a newer version leaves it off.
+// What may happen to a machine that we turned off. A value of a newer version leaves it off.
 const (
 	PostFencePowerOn     PostFence = "PowerOn"     // a power-on was or will be sent
 	PostFencePoweredOn   PostFence = "PoweredOn"   // it was on after that
-	PostFenceCameOn      PostFence = "CameOn"      // it was on before any was sent: somebody else turned it on
-	PostFenceFencedAgain PostFence = "FencedAgain" // it stays off: the node needed this fence too soon after an earlier power-on
+	PostFenceCameOn      PostFence = "CameOn"      // it was on before any was sent: someone else turned it on
+	PostFenceFencedAgain PostFence = "FencedAgain" // it stays off: this fence came too soon after an earlier power-on
 )
 
-// Evidence is one answer, or one reason to act without one.
+// Evidence is one answer, or one reason to act without an answer.
 type Evidence struct {
 	At    time.Time `json:"at"`            // when the question was sent
 	From  string    `json:"from"`          // the provider; where the node has several devices, provider/device
-	State string    `json:"state"`         // a PowerState's name, or "None" where no device can speak
+	State string    `json:"state"`         // a PowerState's name, or "None" if no device can answer
 	Raw   string    `json:"raw,omitempty"` // the device's own word, or the error's class
-	// SystemUUID is whose machine the device says it spoke of; "" if it cannot tell.
+	// SystemUUID is that of the machine that the device answered for; "" if the device does not know it.
 	SystemUUID string `json:"systemUUID,omitempty"`
 }
 
@@ -132,13 +137,14 @@ const (
 	maxEvidence = 3*MaxDevices + 4 // all of a node's devices are asked for each of three phases
 	maxWord     = 240
 
-	// MaxDetaching is how many volumes a record may name: 64 of the longest names are 40 KB of the 256 KiB that all annotations have.
+	// MaxDetaching is how many volumes a record may name: 64 of the longest names are 40 KB of the 256 KiB that all
+	// annotations have.
 	MaxDetaching = 64
 
 	maxNewer = 16 << 10 // the bytes of all fields of a newer version: else a kubelet could leave no room for ours
 
-	// MaxDevices is how many devices may speak for a node, in all its levels: a BMC, the two outlets of two power supplies, a cloud or a
-	// hypervisor, a person.
+	// MaxDevices is how many devices a node may have, in all its levels: a BMC, the two outlets of two power supplies,
+	// a cloud or a hypervisor, a person.
 	MaxDevices = 6
 
 	// MaxPowerOffTo is how many devices a record may name in PowerOffTo: the configuration may give the node others in
@@ -146,12 +152,13 @@ const (
 	MaxPowerOffTo = 2 * MaxDevices
 )
 
-// WithEvidence returns the record with the evidence added; the first entry and the newest stay when there are too many.
+// WithEvidence returns the record with the evidence added. If there is too much, it keeps the first entry and the
+// newest.
 func (r Record) WithEvidence(more ...Evidence) Record {
 	list := slices.Clone(r.Evidence)
 	for _, e := range more {
 		e.At = e.At.UTC().Truncate(time.Millisecond)
-		// A device's word may be any bytes; what is not UTF-8 would read back as something else.
+		// A device's word may be any bytes; bytes that are not UTF-8 would be read back differently.
 		e.Raw = strings.ToValidUTF8(e.Raw[:min(len(e.Raw), maxWord)], "")
 		if !slices.Contains(list, e) {
 			list = append(list, e)
@@ -164,16 +171,17 @@ func (r Record) WithEvidence(more ...Evidence) Record {
 	return r
 }
 
-// EnterPhase returns the record in a new phase, entered at the given time. It names no volumes: what it waits for is seen anew.
+// EnterPhase returns the record in a new phase, entered at the given time. It names no volumes: the new phase observes
+// again what it waits for.
 func (r Record) EnterPhase(p Phase, res Result, at time.Time) Record {
 	r.Phase, r.Result, r.At, r.Detaching = p, res, at.UTC().Truncate(time.Millisecond), nil
 	return r
 }
 
-// Day is the time in which power-ons of a node are counted.
+// Day is the period in which power-ons of a node are counted.
 const Day = 24 * time.Hour
 
-// LastPowerOn is when the last power-on of ours was announced; zero: none is known.
+// LastPowerOn returns when the last power-on of ours was announced; zero: none is known.
 func (r *Record) LastPowerOn() time.Time {
 	if r == nil || len(r.PowerOns) == 0 {
 		return time.Time{}
@@ -181,23 +189,24 @@ func (r *Record) LastPowerOn() time.Time {
 	return r.PowerOns[len(r.PowerOns)-1]
 }
 
-// PowerOnsOf are the power-ons of the day before at. One that is later than that counts: it is of another clock.
+// PowerOnsOf returns the power-ons of the day before at. A later one counts as well: another clock wrote it.
 func (r *Record) PowerOnsOf(at time.Time) []time.Time {
 	return slices.DeleteFunc(slices.Clone(r.PowerOns), func(on time.Time) bool { return at.Sub(on) >= Day })
 }
 
-// AnnouncePowerOn returns the record with a power-on that is about to be sent after those of the last day.
+// AnnouncePowerOn returns the record with a power-on that is about to be sent, added to those of the last day.
 func (r Record) AnnouncePowerOn(day []time.Time, at time.Time) Record {
 	r.PowerOns, r.PostFence = append(slices.Clone(day), at.UTC().Truncate(time.Millisecond)), PostFencePowerOn
 	return r
 }
 
-// HasOff reports whether the record's evidence has an Off from there.
+// HasOff reports whether the record's evidence has an Off from that source.
 func (r *Record) HasOff(from string) bool {
 	return r != nil && slices.ContainsFunc(r.Evidence, func(e Evidence) bool { return e.From == from && e.State == "Off" })
 }
 
-// DistrustedDevices are the devices that this record keeps from being believed; a record that a person released keeps none.
+// DistrustedDevices returns the devices that this record makes untrusted; a record that a person released makes none
+// untrusted.
 func (r *Record) DistrustedDevices() []DeviceRef {
 	switch {
 	case r == nil || r.Result == ResultReleased:
@@ -209,8 +218,9 @@ func (r *Record) DistrustedDevices() []DeviceRef {
 	}
 }
 
-// WithFalseOffs returns the record of a fence whose machine turns out to have been on all the while. Of several devices, in their order, those
-// lied that its evidence has saying Off; where it has none of them, the one that it names.
+// WithFalseOffs returns the record of a fence whose machine turns out to have been on all the time. Of several devices,
+// in their order, it adds those whose Off is in the evidence. If there are none, it adds the device that the record
+// names.
 func (r Record) WithFalseOffs(devices []DeviceRef) Record {
 	lied := slices.Clone(r.FalseOffs)
 	add := func(l DeviceRef) {
@@ -235,7 +245,8 @@ func (r Record) WithFalseOffs(devices []DeviceRef) Record {
 func (r Record) Encode() string {
 	b, err := json.Marshal(r)
 	if err != nil {
-		// A time outside years 0..9999 is the only value here that JSON refuses; codec tests hold that none is written.
+		// A time outside years 0..9999 is the only value here that JSON refuses; codec tests check that none is
+		// written.
 		return ""
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.Newer)) {
@@ -245,13 +256,13 @@ func (r Record) Encode() string {
 	return string(b)
 }
 
-// errRecord is the class of a record that cannot be read. The mark is kept then and nothing is evicted: what it announced is
-// unknown.
+// errRecord is the class of a record that cannot be read. The mark is kept then and nothing is evicted: what it
+// announced is unknown.
 var errRecord = errors.New("fence record does not parse")
 
-// ParseRecord reads an annotation's value. Unknown fields are kept (Record.Newer), those within lists and objects passed over; an unknown
-// phase or result is an error, since what it announced cannot be known. So a version that needs older ones to keep their hands off a
-// fence writes a new phase, and one that adds to a record adds a field of its own.
+// ParseRecord reads an annotation's value. It keeps unknown fields (Record.Newer), and ignores those within lists and
+// objects. An unknown phase or result is an error, since what it announced cannot be known. So a version that must stop
+// older ones from touching a fence writes a new phase. One that only adds to a record adds a field of its own.
 func ParseRecord(s string) (Record, error) {
 	var r Record
 	if err := json.Unmarshal([]byte(s), &r); err != nil {
@@ -264,8 +275,8 @@ func ParseRecord(s string) (Record, error) {
 		}
 	case PhaseDone:
 		switch r.Result {
-		case ResultEvicted, ResultReturned, ResultLifted, ResultCancelled, ResultPowerOffFailed, ResultMarkRemoved, ResultReleased,
-			ResultNeverPoweredOff:
+		case ResultEvicted, ResultReturned, ResultLifted, ResultCancelled, ResultPowerOffFailed, ResultMarkRemoved,
+			ResultReleased, ResultNeverPoweredOff:
 		default:
 			return Record{}, fmt.Errorf("%w: unknown result %q", errRecord, r.Result)
 		}
@@ -284,13 +295,13 @@ func ParseRecord(s string) (Record, error) {
 	return r, nil
 }
 
-// newerFields are the fields of a record, an object, that Record does not have, in whatever case: encoding/json takes any for ours. nil if
-// there are none, or too many.
+// newerFields returns the fields of a record, an object, that Record does not have. Case does not matter: encoding/json
+// accepts any case for our fields. It returns nil if there are none, or too many.
 func newerFields(s string) map[string]json.RawMessage {
 	strict := json.NewDecoder(strings.NewReader(s))
 	strict.DisallowUnknownFields()
 	if strict.Decode(new(Record)) == nil {
-		return nil // as nearly always
+		return nil // the usual case
 	}
 	var all map[string]json.RawMessage
 	if json.Unmarshal([]byte(s), &all) != nil {
@@ -319,7 +330,7 @@ var fields = func() (names []string) {
 	return names
 }()
 
-// RecordOf reads a Node's record. It returns nil and no error where the Node has none.
+// RecordOf reads a Node's record. It returns nil and no error if the Node has none.
 func RecordOf(node *corev1.Node) (*Record, error) {
 	s, ok := node.Annotations[RecordAnnotation]
 	if !ok {
@@ -332,20 +343,20 @@ func RecordOf(node *corev1.Node) (*Record, error) {
 	return &r, nil
 }
 
-// IsFenced reports whether somebody fences the node: it is marked, or has a record that is open or cannot be read.
+// IsFenced reports whether the node is being fenced: it is marked, or has a record that is open or cannot be read.
 func IsFenced(node *corev1.Node, key string) bool {
 	rec, err := RecordOf(node)
 	_, marked := FindMark(node, key, rec.IDOr(""))
 	return err != nil || marked || rec.IsOpen()
 }
 
-// Token tells this fence from every other of its node: a person may use the same id twice.
+// Token returns a text that distinguishes this fence from every other of its node: a person may use the same id twice.
 func (r Record) Token() string { return r.ID + "/" + r.Since.UTC().Format("20060102T150405.000") }
 
 // IsOpen reports whether the fence is still going on.
 func (r *Record) IsOpen() bool { return r != nil && r.Phase != PhaseDone }
 
-// IDOr returns the record's id, or other where there is no record.
+// IDOr returns the record's id, or other if there is no record.
 func (r *Record) IDOr(other string) string {
 	if r == nil {
 		return other

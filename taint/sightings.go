@@ -3,8 +3,8 @@ package taint
 import "time"
 
 // Sightings are a record's times, each with when this process first saw it. Another wall clock may have written the
-// record, and it may be set, or run ahead. So our wall clock is compared with it once, at the first sight. The zero
-// value has seen nothing.
+// record, and that clock may be set, or run ahead. So our wall clock is compared with it once, at the first sight. The
+// zero value has seen nothing.
 type Sightings []sighting
 
 type sighting struct {
@@ -12,7 +12,8 @@ type sighting struct {
 	seen Instant
 }
 
-// WithRecord returns the sightings of the record that a look shows; nil is no record. What was seen before keeps its sighting.
+// WithRecord returns the sightings of the record that a look shows; nil is no record. A time that was seen before keeps
+// its sighting.
 func (s Sightings) WithRecord(r *Record, now Instant) Sightings {
 	if r == nil {
 		return nil
@@ -24,8 +25,9 @@ func (s Sightings) WithRecord(r *Record, now Instant) Sightings {
 	return out
 }
 
-// InstantOf returns a time of the record by the clocks of this process. It is as long before its first sight as the wall
-// clock said then. A time that was in the future then counts from its first sight. One that was not seen is seen now.
+// InstantOf returns a time of the record by the clocks of this process. It is as long before its first sight as the
+// wall clock had it then. A time that was in the future then counts from its first sight. A time that was not seen
+// before counts as seen now.
 func (s Sightings) InstantOf(at time.Time, now Instant) Instant {
 	if at.IsZero() {
 		return Instant{}

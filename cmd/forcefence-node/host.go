@@ -14,7 +14,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// hostFlags say where the host is, and what is on it.
+// hostFlags says where the host's root is mounted, and which runtime the host has.
 type hostFlags struct {
 	root    string
 	runtime string
@@ -22,18 +22,28 @@ type hostFlags struct {
 }
 
 func (h *hostFlags) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&h.root, "root", "/", "the host's root: in a container, where it is mounted; every other path is below it")
+	f.StringVar(
+		&h.root, "root", "/", "the host's root: in a container, where it is mounted; every other path is below it",
+	)
 	f.StringVar(&h.runtime, "runtime", "", "containerd or cri-o (default: the one that runs)")
-	f.StringVar(&h.site.Containerd, "containerd", "containerd", "containerd's program; k3s has its own under /var/lib/rancher/k3s/data/current/bin")
+	f.StringVar(
+		&h.site.Containerd, "containerd", "containerd",
+		"containerd's program; k3s has its own under /var/lib/rancher/k3s/data/current/bin",
+	)
 	f.StringVar(&h.site.CRIO, "crio", "crio", "CRI-O's program")
-	f.StringVar(&h.site.Config, "containerd-config", "", "the runtime's configuration (default: /etc/containerd/config.toml or /etc/crio/crio.conf)")
-	f.StringVar(&h.site.ConfDir, "conf-dir", "", "its drop-ins (default: /etc/containerd/conf.d or /etc/crio/crio.conf.d)")
+	f.StringVar(
+		&h.site.Config, "containerd-config", "",
+		"the runtime's configuration (default: /etc/containerd/config.toml or /etc/crio/crio.conf)",
+	)
+	f.StringVar(
+		&h.site.ConfDir, "conf-dir", "", "its drop-ins (default: /etc/containerd/conf.d or /etc/crio/crio.conf.d)",
+	)
 	f.StringVar(&h.site.Unit, "runtime-unit", "", "systemd's name for it (default: containerd or crio)")
 }
 
-// enterRoot makes the host's root this process's, so that every path is the host's, links included, and the host's programs run: the
-// runtime, and a kubeconfig's exec credential. It needs CAP_SYS_CHROOT, and cannot be undone. The own executable is opened before:
-// it is not on the host.
+// enterRoot changes this process's root to the host's. Then every path is the host's, links included, and the host's
+// programs run: the runtime, and a kubeconfig's exec credential. It needs CAP_SYS_CHROOT, and cannot be undone. It
+// opens its own executable before, because the host does not have it.
 func (h *hostFlags) enterRoot() (binary func() (io.ReadCloser, error), err error) {
 	h.site.Runtime = install.RuntimeName(h.runtime)
 	self, err := os.Open("/proc/self/exe")
@@ -55,12 +65,15 @@ func (h *hostFlags) enterRoot() (binary func() (io.ReadCloser, error), err error
 	return func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(self, 0, info.Size())), nil }, nil
 }
 
-// configFlags are the hook's configuration.
+// configFlags adds the flags of the hook's configuration.
 func configFlags(f *pflag.FlagSet, c *nri.Config) {
 	f.StringVar(&c.NodeName, "node-name", os.Getenv("NODE_NAME"), "the Node's name (default: $NODE_NAME)")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "/etc/kubernetes/kubelet.conf",
 		"the kubelet's own; k3s: /var/lib/rancher/k3s/agent/kubelet.kubeconfig, EKS: /var/lib/kubelet/kubeconfig")
-	f.StringVar(&c.TaintKey, "taint-key", taint.DefaultKey, "the mark's key, where the controller's configuration names another")
+	f.StringVar(
+		&c.TaintKey, "taint-key", taint.DefaultKey,
+		"the mark's key, where the controller's configuration names another",
+	)
 	f.StringVar(&c.StateDir, "state-dir", nri.DefaultStateDir, "what the hook remembers of this boot: on a tmpfs")
 	f.StringVar(&c.DataDir, "data-dir", nri.DefaultDataDir, "what the hook remembers beyond a boot: on a disk")
 	f.StringVar(&c.LogFile, "log-file", nri.DefaultLogFile, "the hook's log, rotated at 5 MB; none for none")

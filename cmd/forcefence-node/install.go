@@ -42,7 +42,7 @@ func newInstall() *cobra.Command {
 			if err != nil || result.Protection.Level != install.None {
 				return err
 			}
-			// `run` tells the Node when it has registered with the runtime, which it never will here.
+			// `run` writes on the Node when it has registered with the runtime, which it never does here.
 			if err := os.Setenv("PATH", o.Config.Path); err != nil { // for an exec credential
 				return err
 			}
@@ -51,8 +51,12 @@ func newInstall() *cobra.Command {
 	}
 	host.addFlags(cmd.Flags())
 	configFlags(cmd.Flags(), &o.Config)
-	cmd.Flags().BoolVar(&o.RequiredPlugins, "required-plugins", false, "let the runtime refuse containers while the hook is missing")
-	cmd.Flags().BoolVar(&o.RestartRuntime, "restart-runtime", false, "restart the runtime (systemctl) if it has not read all of it")
+	cmd.Flags().BoolVar(
+		&o.RequiredPlugins, "required-plugins", false, "let the runtime refuse containers while the hook is missing",
+	)
+	cmd.Flags().BoolVar(
+		&o.RestartRuntime, "restart-runtime", false, "restart the runtime (systemctl) if it has not read all of it",
+	)
 	return cmd
 }
 

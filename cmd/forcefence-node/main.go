@@ -1,6 +1,6 @@
-// Command forcefence-node is the node's side of forcefence: the hook, which the container runtime starts as a plugin of NRI and a
-// DaemonSet runs beside it, and what puts it on the host: one file per command. Every command returns an error; run prints it and
-// turns it into the exit status.
+// Command forcefence-node is the node's side of forcefence: the hook and its installer, with one file per command. The
+// container runtime starts the hook as a plugin of NRI, and a DaemonSet runs it beside that. Every command returns an
+// error; run prints it and turns it into the exit status.
 package main
 
 import (
@@ -21,11 +21,11 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// NRI tells a plugin that it starts which one it is, and gives it no arguments.
+// NRI passes the name to a plugin that it starts in this variable, and gives it no arguments.
 const pluginNameVariable = "NRI_PLUGIN_NAME"
 
-// run executes one command line and returns the exit status after all it started has stopped. SIGINT and SIGTERM end the command's
-// context.
+// run executes one command line and returns the exit status after everything that it started has stopped. SIGINT and
+// SIGTERM end the command's context.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -51,7 +51,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 }
 
-// exitStatus is an answer that a script can read: no failure, and nothing to print.
+// exitStatus is an exit status that a script can read. It is no failure, and nothing is printed.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
@@ -60,7 +60,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "forcefence-node",
 		Short: "Hold the pods of a node that may have been fenced, until its mark is gone",
-		// Errors are printed by run: a usage text below them would hide them.
+		// run prints the errors. A usage text below an error would hide it.
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 )
 
-// pluginMain is the process that the runtime starts itself, from NRI's folder and without arguments.
+// pluginMain runs the process that the runtime starts itself, from NRI's folder and without arguments.
 func pluginMain(ctx context.Context) error {
 	keepHeapSmall()
 	return nri.Run(ctx, nri.Options{Version: version.String()})
@@ -36,18 +36,22 @@ func newRun() *cobra.Command {
 			keepHeapSmall()
 			return nri.Run(cmd.Context(), nri.Options{
 				Version: version.String(), Log: cmd.ErrOrStderr(), ConfigFile: config, Socket: socket,
-				Registered: func(ctx context.Context, c nri.Config, log *slog.Logger) { reportProtection(ctx, host.site, c, log) },
+				Registered: func(ctx context.Context, c nri.Config, log *slog.Logger) {
+					reportProtection(ctx, host.site, c, log)
+				},
 			})
 		},
 	}
 	host.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(&config, "config", "/etc/nri/conf.d/"+nri.BaseName+".conf", "the hook's configuration, as install wrote it")
+	cmd.Flags().StringVar(
+		&config, "config", "/etc/nri/conf.d/"+nri.BaseName+".conf", "the hook's configuration, as install wrote it",
+	)
 	cmd.Flags().StringVar(&socket, "nri-socket", "/var/run/nri/nri.sock", "NRI's socket")
 	return cmd
 }
 
-// reportProtection tells the node's protection. What the runtime has read is known from its processes' start, so it is asked anew at each
-// registration.
+// reportProtection writes the node's protection on the Node. What the runtime has read depends on when its processes
+// started, so it is determined again at each registration. It blocks until the Node is written or ctx ends.
 func reportProtection(ctx context.Context, site install.Site, c nri.Config, log *slog.Logger) {
 	facts, err := install.ReadFacts(ctx, install.Host{}, site)
 	if err != nil {
@@ -56,7 +60,7 @@ func reportProtection(ctx context.Context, site install.Site, c nri.Config, log 
 	}
 	p := install.AssessProtection(facts)
 	log.Info("Protection", "level", p.Level, "says", p.Sentence())
-	for { // the API server may be away just now
+	for { // the API server may be unavailable for a while
 		if err = reportToNode(ctx, c, p); err == nil {
 			return
 		}
@@ -80,5 +84,6 @@ func reportToNode(ctx context.Context, c nri.Config, p install.Protection) error
 
 const reportEvery = 15 * time.Second
 
-// keepHeapSmall keeps the heap small: the hook is on every node, twice, and has nothing to hurry for but its answers, which allocate nothing.
+// keepHeapSmall keeps the heap small. The hook runs on every node, twice. Only its answers are urgent, and these
+// allocate nothing.
 func keepHeapSmall() { debug.SetGCPercent(25) }

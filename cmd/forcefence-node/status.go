@@ -16,7 +16,8 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 )
 
-// statusHeld is status's answer while pods are held: not 1, which is any failure, nor 2, which shells use themselves.
+// statusHeld is status's exit status while pods are held. It is not 1, which is any failure, nor 2, which shells use
+// themselves.
 const statusHeld exitStatus = 3
 
 func newStatus() *cobra.Command {
@@ -49,7 +50,7 @@ func newStatus() *cobra.Command {
 			v := newHookStatus(plugins)
 			facts, err := install.ReadFacts(cmd.Context(), install.Host{}, host.site)
 			if err != nil {
-				v.Problem = err.Error() // what the plugins say is worth telling all the same
+				v.Problem = err.Error() // the plugins' own statuses are still worth printing
 			} else {
 				p := install.AssessProtection(facts)
 				v.Protection = &p
@@ -63,12 +64,15 @@ func newStatus() *cobra.Command {
 	host.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&stateDir, "state-dir", nri.DefaultStateDir, "where the hook's status files are")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	cmd.Flags().StringVar(&ready, "ready", "", "only check that this plugin is registered; an index, "+nri.DaemonIndex+" if none is given")
+	cmd.Flags().StringVar(
+		&ready, "ready", "",
+		"only check that this plugin is registered; an index, "+nri.DaemonIndex+" if none is given",
+	)
 	cmd.Flags().Lookup("ready").NoOptDefVal = nri.DaemonIndex
 	return cmd
 }
 
-// readBootStatuses returns what the plugins said since the machine came up.
+// readBootStatuses returns the plugins' statuses since the machine booted.
 func readBootStatuses(stateDir string) ([]nri.Status, error) {
 	all, err := nri.ReadStatuses(stateDir)
 	if err != nil {
@@ -94,7 +98,7 @@ func checkReady(plugins []nri.Status, index string) error {
 	return fmt.Errorf("plugin %s-%s has not run on this boot", index, nri.BaseName)
 }
 
-// hookStatus is what status tells.
+// hookStatus is what the command status reports.
 type hookStatus struct {
 	Node       string              `json:"node,omitempty"`
 	Mark       string              `json:"mark,omitempty"`
@@ -105,7 +109,8 @@ type hookStatus struct {
 	Plugins    []nri.Status        `json:"plugins"`
 }
 
-// newHookStatus puts together what the plugins say. The one that read the Node last knows the mark; a pod may be held by each of them.
+// newHookStatus merges the plugins' statuses. The plugin that read the Node last knows the mark; each of them may hold
+// a pod.
 func newHookStatus(plugins []nri.Status) hookStatus {
 	v := hookStatus{Plugins: plugins, Held: []nri.Held{}}
 	var at time.Time
@@ -173,7 +178,9 @@ func (v hookStatus) printStatus(w io.Writer, output string, now time.Time) error
 	for _, s := range v.Plugins {
 		state := "not registered"
 		if !s.Registered.IsZero() {
-			state = fmt.Sprintf("registered with %s for %s", cmp.Or(s.Runtime, "the runtime"), roundedAge(now, s.Registered))
+			state = fmt.Sprintf(
+				"registered with %s for %s", cmp.Or(s.Runtime, "the runtime"), roundedAge(now, s.Registered),
+			)
 		}
 		fmt.Fprintf(&b, "plugin:      %s %s: %s\n", s.Plugin, s.Version, state)
 		if s.Error != "" {
@@ -184,7 +191,10 @@ func (v hookStatus) printStatus(w io.Writer, output string, now time.Time) error
 		fmt.Fprintln(&b, "plugin:      none has run on this boot")
 	}
 	for _, h := range v.Held {
-		fmt.Fprintf(&b, "held:        %s/%s for %s, asked %d times: %s\n", h.Namespace, h.Name, roundedAge(now, h.Since), h.Times, h.Why)
+		fmt.Fprintf(
+			&b, "held:        %s/%s for %s, asked %d times: %s\n", h.Namespace, h.Name, roundedAge(now, h.Since),
+			h.Times, h.Why,
+		)
 	}
 	if len(v.Held) == 0 {
 		fmt.Fprintln(&b, "held:        no pod")

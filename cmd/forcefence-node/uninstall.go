@@ -34,7 +34,9 @@ func newUninstall() *cobra.Command {
 	}
 	host.addFlags(cmd.Flags())
 	configFlags(cmd.Flags(), &o.Config)
-	cmd.Flags().BoolVar(&o.RestartRuntime, "restart-runtime", false, "restart the runtime (systemctl) if it requires the hook")
+	cmd.Flags().BoolVar(
+		&o.RestartRuntime, "restart-runtime", false, "restart the runtime (systemctl) if it requires the hook",
+	)
 	cmd.Flags().BoolVar(&wait, "wait", false, "when done, wait for SIGTERM: a DaemonSet starts again what ends")
 	return cmd
 }

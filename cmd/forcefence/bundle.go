@@ -28,7 +28,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// newSupportBundle gathers what somebody who helps needs.
+// newSupportBundle returns the command that collects what a helper needs to analyse a problem.
 func newSupportBundle() *cobra.Command {
 	var cluster clusterFlags
 	var key string
@@ -56,7 +56,13 @@ func newSupportBundle() *cobra.Command {
 				return fmt.Errorf("making client: %w", err)
 			}
 			now := time.Now().UTC()
-			b := &supportBundle{client: c, logs: logs, namespace: cluster.overrides.Context.Namespace, key: key, now: now}
+			b := &supportBundle{
+				client:    c,
+				logs:      logs,
+				namespace: cluster.overrides.Context.Namespace,
+				key:       key,
+				now:       now,
+			}
 			if err := b.collectFiles(cmd.Context()); err != nil {
 				return err
 			}
@@ -101,7 +107,7 @@ func newSupportBundle() *cobra.Command {
 	return withRole(cmd, "forcefence-look")
 }
 
-// supportBundle is a folder of files that hold no secret.
+// supportBundle holds the files of the archive, by name. No file holds a secret.
 type supportBundle struct {
 	client    client.Client
 	logs      kubernetes.Interface
@@ -113,13 +119,14 @@ type supportBundle struct {
 	leftOut []string
 }
 
-// hookNamespace is where the manifests put the hook's DaemonSet.
+// hookNamespace is the namespace in which the manifests put the hook's DaemonSet.
 const hookNamespace = "forcefence-node"
 
 // ownPods selects the pods of forcefence.
 var ownPods = client.MatchingLabels{"app.kubernetes.io/part-of": "forcefence"}
 
-// collectFiles reads all that may be read. It is an error if no API server answers: the file would hold nothing.
+// collectFiles reads everything that the user may read. It returns an error if no API server answers, because the
+// archive would be empty.
 func (b *supportBundle) collectFiles(ctx context.Context) error {
 	b.files = map[string][]byte{}
 	server, err := b.logs.Discovery().ServerVersion()
@@ -129,17 +136,24 @@ func (b *supportBundle) collectFiles(ctx context.Context) error {
 	}
 	b.noteFailure("version of the API server", err)
 	b.addJSON("versions.json", map[string]any{"forcefence": version.String(), "kubernetes": server, "at": b.now})
-	g := statusReader{client: b.client, namespace: b.namespace, key: b.key, all: true, now: func() time.Time { return b.now }}
+	g := statusReader{
+		client:    b.client,
+		namespace: b.namespace,
+		key:       b.key,
+		all:       true,
+		now:       func() time.Time { return b.now },
+	}
 	f, err := g.readFleet(ctx)
 	if b.noteFailure("status", err); err == nil {
 		b.leftOut = append(b.leftOut, f.Unknown...)
 		b.addJSON("status.json", f)
 	}
 	var nodes []any
-	err = eachObject(ctx, b.client, func() *corev1.NodeList { return &corev1.NodeList{} }, func(o runtime.Object) error {
-		nodes = append(nodes, nodeExcerpt(o.(*corev1.Node)))
-		return nil
-	})
+	err = eachObject(ctx, b.client, func() *corev1.NodeList { return &corev1.NodeList{} },
+		func(o runtime.Object) error {
+			nodes = append(nodes, nodeExcerpt(o.(*corev1.Node)))
+			return nil
+		})
 	b.noteFailure("nodes", err)
 	b.addJSON("nodes.json", nodes)
 	var fencings []any
@@ -170,7 +184,7 @@ func (b *supportBundle) collectFiles(ctx context.Context) error {
 	return nil
 }
 
-// noteFailure notes what could not be read.
+// noteFailure records in the archive what could not be read, and why.
 func (b *supportBundle) noteFailure(what string, err error) {
 	if err == nil {
 		return
@@ -182,7 +196,7 @@ func (b *supportBundle) noteFailure(what string, err error) {
 	b.leftOut = append(b.leftOut, what+": "+text)
 }
 
-// addJSON writes a value into a file, without secrets.
+// addJSON adds a value as a JSON file, without secrets.
 func (b *supportBundle) addJSON(name string, v any) {
 	text, err := json.Marshal(v)
 	var plain any
@@ -215,29 +229,38 @@ func (b *supportBundle) addConfig(ctx context.Context, namespace string) {
 	}
 }
 
-// nodeExcerpt is what matters of a Node.
+// nodeExcerpt returns the fields of a Node that matter for fencing.
 func nodeExcerpt(n *corev1.Node) map[string]any {
 	notes := maps.Clone(n.Annotations)
 	maps.DeleteFunc(notes, func(key, _ string) bool {
 		return !ownKeys.MatchString(key) && !strings.HasPrefix(key, "cluster.x-k8s.io/")
 	})
 	return map[string]any{
-		"name": n.Name, "uid": n.UID, "created": n.CreationTimestamp, "labels": n.Labels, "annotations": notes, "spec": map[string]any{
+		"name":        n.Name,
+		"uid":         n.UID,
+		"created":     n.CreationTimestamp,
+		"labels":      n.Labels,
+		"annotations": notes,
+		"spec": map[string]any{
 			"taints": n.Spec.Taints, "unschedulable": n.Spec.Unschedulable, "providerID": n.Spec.ProviderID,
 		},
 		"status": map[string]any{
-			"conditions": n.Status.Conditions, "nodeInfo": n.Status.NodeInfo, "volumesInUse": n.Status.VolumesInUse, "volumesAttached": n.Status.VolumesAttached,
+			"conditions":      n.Status.Conditions,
+			"nodeInfo":        n.Status.NodeInfo,
+			"volumesInUse":    n.Status.VolumesInUse,
+			"volumesAttached": n.Status.VolumesAttached,
 		},
 	}
 }
 
-// How much of a log is read.
+// Limits for how much of a log is read.
 const (
 	logLines = 5000
 	logBytes = 4 << 20
 )
 
-// addPods adds forcefence's pods of a namespace, and the ends of their logs, also of those that ended before.
+// addPods adds forcefence's pods of a namespace, and the ends of their logs. It includes the logs of containers that
+// terminated before.
 func (b *supportBundle) addPods(ctx context.Context, namespace string) {
 	var list corev1.PodList
 	if err := b.client.List(ctx, &list, client.InNamespace(namespace), ownPods); err != nil {
@@ -251,7 +274,13 @@ func (b *supportBundle) addPods(ctx context.Context, namespace string) {
 		for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 			images = append(images, c.Name+": "+c.Image)
 		}
-		all = append(all, map[string]any{"name": p.Name, "created": p.CreationTimestamp, "node": p.Spec.NodeName, "images": images, "status": p.Status})
+		all = append(all, map[string]any{
+			"name":    p.Name,
+			"created": p.CreationTimestamp,
+			"node":    p.Spec.NodeName,
+			"images":  images,
+			"status":  p.Status,
+		})
 		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			b.addLog(ctx, p, c.Name, false)
 			if c.RestartCount > 0 {
@@ -268,14 +297,19 @@ func (b *supportBundle) addLog(ctx context.Context, p *corev1.Pod, container str
 		name += ".previous"
 	}
 	text, err := b.logs.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{
-		Container: container, Previous: previous, Timestamps: true, TailLines: new(int64(logLines)), LimitBytes: new(int64(logBytes)),
+		Container:  container,
+		Previous:   previous,
+		Timestamps: true,
+		TailLines:  new(int64(logLines)),
+		LimitBytes: new(int64(logBytes)),
 	}).DoRaw(ctx)
 	if b.noteFailure(name, err); err == nil {
-		b.files[name+".log"] = []byte(redactText(cutText(string(text), logBytes-1, "\n"))) // one of logBytes was cut already
+		// A log of logBytes was already cut
+		b.files[name+".log"] = []byte(redactText(cutText(string(text), logBytes-1, "\n")))
 	}
 }
 
-// writeArchive writes all files, and which could not be had.
+// writeArchive writes all files, and the list of what could not be read.
 func (b *supportBundle) writeArchive(w io.Writer) error {
 	left := ""
 	for _, what := range b.leftOut {
@@ -285,7 +319,13 @@ func (b *supportBundle) writeArchive(w io.Writer) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
 	for _, name := range slices.Sorted(maps.Keys(b.files)) {
-		h := &tar.Header{Name: "forcefence-support/" + name, Mode: 0o600, Size: int64(len(b.files[name])), ModTime: b.now, Typeflag: tar.TypeReg}
+		h := &tar.Header{
+			Name:     "forcefence-support/" + name,
+			Mode:     0o600,
+			Size:     int64(len(b.files[name])),
+			ModTime:  b.now,
+			Typeflag: tar.TypeReg,
+		}
 		if err := t.WriteHeader(h); err != nil {
 			return err
 		}

@@ -51,7 +51,8 @@ as FORCEFENCE_MODE override the file here too; one that names no key is a fault.
 	return cmd
 }
 
-// filesTable shows where machines have secrets of their own, and what is wrong there; no content.
+// filesTable prints the paths of secret files that belong to single machines, and which of them are missing or
+// unreadable. It prints no content.
 func filesTable(w io.Writer, files []config.OwnFile) {
 	if len(files) == 0 {
 		return

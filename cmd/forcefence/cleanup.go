@@ -21,7 +21,7 @@ import (
 	"github.com/forcefence/forcefence/taint/release"
 )
 
-// newCleanup removes from all Nodes what the controller left on them.
+// newCleanup returns the command that removes everything that the controller wrote on Nodes.
 func newCleanup() *cobra.Command {
 	var cluster clusterFlags
 	var o cleanup
@@ -50,10 +50,11 @@ func newCleanup() *cobra.Command {
 	return cmd
 }
 
-// ownKeys are the keys of annotations and labels, and the types of conditions, that the controller writes on Nodes.
+// ownKeys matches the keys of annotations and labels, and the types of conditions, that the controller writes on Nodes.
 var ownKeys = regexp.MustCompile(`^(.*\.)?forcefence\.(io|node-restriction\.kubernetes\.io)/`)
 
-// cleanupAttempts: kubelets write their Nodes every few minutes. Who conflicts with us so often does nothing else.
+// cleanupAttempts is how often a write is retried after a conflict. Kubelets write their Nodes only every few minutes,
+// so a writer that conflicts more often does nothing else.
 const cleanupAttempts = 5
 
 type cleanup struct {
@@ -73,7 +74,7 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		return fmt.Errorf("listing nodes: %w", err)
 	}
 	var dirty []string
-	open := map[string]bool{} // whose fence is not done
+	open := map[string]bool{} // nodes whose fence is not done
 	for i := range list.Items {
 		left := o.leftOn(&list.Items[i])
 		if left.isEmpty() {
@@ -91,7 +92,10 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		return fmt.Errorf("listing PodDisruptionBudgets: %w", err)
 	}
 	for _, b := range budgets.Items {
-		fmt.Fprintf(o.out, "PodDisruptionBudget %s/%s of drain guard %s\n", b.Namespace, b.Name, b.Labels[taint.DrainGuardLabel])
+		fmt.Fprintf(
+			o.out, "PodDisruptionBudget %s/%s of drain guard %s\n", b.Namespace, b.Name,
+			b.Labels[taint.DrainGuardLabel],
+		)
 	}
 	var objections, lead []string
 	for _, l := range leaders {
@@ -103,7 +107,10 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		objections = append(objections, "a controller leads ("+strings.Join(lead, ", ")+"): stop it first")
 	}
 	if len(open) > 0 {
-		objections = append(objections, fmt.Sprintf("fences that are not done: %d: wait for them, or `forcefence release` each", len(open)))
+		objections = append(
+			objections,
+			fmt.Sprintf("fences that are not done: %d: wait for them, or `forcefence release` each", len(open)),
+		)
 	}
 	switch {
 	case len(objections) > 0 && !o.force:
@@ -112,7 +119,10 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		fmt.Fprintln(o.out, "no Node carries anything of the controller's")
 		return nil
 	case !o.yes:
-		return fmt.Errorf("nothing was changed: add --yes to remove this from %d nodes, and %d PodDisruptionBudgets", len(dirty), len(budgets.Items))
+		return fmt.Errorf(
+			"nothing was changed: add --yes to remove this from %d nodes, and %d PodDisruptionBudgets", len(dirty),
+			len(budgets.Items),
+		)
 	}
 	for i := range budgets.Items {
 		b := &budgets.Items[i]
@@ -136,9 +146,9 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 	return nil
 }
 
-// leftover is what a Node carries of ours.
+// leftover lists what forcefence left on one Node.
 type leftover struct {
-	open                            string // why its fence is not done; "" if it is, or there was none
+	open                            string // why the node's fence is not done; "" if it is done, or there was none
 	annotations, labels, conditions []string
 }
 
@@ -148,7 +158,11 @@ func (l leftover) isEmpty() bool {
 
 func (l leftover) String() string {
 	var parts []string
-	for kind, keys := range map[string][]string{"annotation": l.annotations, "label": l.labels, "condition": l.conditions} {
+	for kind, keys := range map[string][]string{
+		"annotation": l.annotations,
+		"label":      l.labels,
+		"condition":  l.conditions,
+	} {
 		for _, k := range keys {
 			parts = append(parts, kind+" "+k)
 		}
@@ -178,7 +192,7 @@ func (o cleanup) leftOn(n *corev1.Node) leftover {
 		}
 	}
 	for k := range n.Labels {
-		if ownKeys.MatchString(k) && !strings.HasPrefix(k, "forcefence.io/") { // those are people's
+		if ownKeys.MatchString(k) && !strings.HasPrefix(k, "forcefence.io/") { // users set the other keys
 			l.labels = append(l.labels, k)
 		}
 	}
@@ -190,7 +204,7 @@ func (o cleanup) leftOn(n *corev1.Node) leftover {
 	return l
 }
 
-// cleanNode takes all of it off a Node whose fence is done.
+// cleanNode removes all leftovers from a Node whose fence is done.
 func (o cleanup) cleanNode(ctx context.Context, name string) error {
 	var err error
 	for range cleanupAttempts {
@@ -212,7 +226,7 @@ func (o cleanup) cleanNode(ctx context.Context, name string) error {
 	return err
 }
 
-// patchNode writes the Node that was read, and no other.
+// patchNode patches the Node only in the version that was read.
 func (o cleanup) patchNode(ctx context.Context, n *corev1.Node, left leftover) error {
 	null := func(keys []string) map[string]any {
 		m := map[string]any{}
@@ -223,7 +237,10 @@ func (o cleanup) patchNode(ctx context.Context, n *corev1.Node, left leftover) e
 	}
 	if len(left.annotations)+len(left.labels) > 0 {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": n.UID, "resourceVersion": n.ResourceVersion, "annotations": null(left.annotations), "labels": null(left.labels),
+			"uid":             n.UID,
+			"resourceVersion": n.ResourceVersion,
+			"annotations":     null(left.annotations),
+			"labels":          null(left.labels),
 		}})
 		if err == nil {
 			err = o.client.Patch(ctx, n, client.RawPatch(types.MergePatchType, patch))
@@ -238,7 +255,8 @@ func (o cleanup) patchNode(ctx context.Context, n *corev1.Node, left leftover) e
 			gone = append(gone, map[string]string{"type": c, "$patch": "delete"})
 		}
 		patch, err := json.Marshal(map[string]any{
-			"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion}, "status": map[string]any{"conditions": gone},
+			"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion},
+			"status":   map[string]any{"conditions": gone},
 		})
 		if err == nil {
 			err = o.client.Status().Patch(ctx, n, client.RawPatch(types.StrategicMergePatchType, patch))

@@ -17,7 +17,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// newConfirmOff is a person's word that a node's machine is off, for the provider type confirm.
+// newConfirmOff returns the command with which a person confirms that a node's machine is off, for providers of type
+// confirm.
 func newConfirmOff() *cobra.Command {
 	var cluster clusterFlags
 	var reason string
@@ -67,7 +68,10 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 	}
 	for _, cond := range node.Status.Conditions {
 		if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
-			return "", fmt.Errorf("node %s is Ready: its kubelet says that it runs. If it was switched off just now, wait until it is NotReady", name)
+			return "", fmt.Errorf(
+				"node %s is Ready: its kubelet says that it runs. If it was switched off just now, wait until it is NotReady",
+				name,
+			)
 		}
 	}
 	rec, err := taint.RecordOf(&node)
@@ -75,7 +79,13 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 		return "", fmt.Errorf("node %s: %w; to start afresh: forcefence release %s --yes", name, err, name)
 	}
 	confirmation := taint.Confirmation{
-		By: me.Status.UserInfo.Username, Reason: reason, NodeUID: string(node.UID), BootID: node.Status.NodeInfo.BootID, Fence: newFenceID(), AfterFence: taint.LastFenceID(rec), At: now().UTC().Truncate(time.Second),
+		By:         me.Status.UserInfo.Username,
+		Reason:     reason,
+		NodeUID:    string(node.UID),
+		BootID:     node.Status.NodeInfo.BootID,
+		Fence:      newFenceID(),
+		AfterFence: taint.LastFenceID(rec),
+		At:         now().UTC().Truncate(time.Second),
 	}
 	if rec.IsOpen() {
 		confirmation.Fence = rec.ID
@@ -89,15 +99,20 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 		node.Annotations = map[string]string{}
 	}
 	node.Annotations[taint.ConfirmAnnotation] = text
-	if err := c.Patch(ctx, &node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := c.Patch(
+		ctx, &node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}),
+	); err != nil {
 		return "", fmt.Errorf("writing the confirmation on node %s: %w", name, err)
 	}
-	return fmt.Sprintf("%s confirms that the machine of node %s (boot %s) is off, as evidence for fence %s", confirmation.By, name, confirmation.BootID, confirmation.Fence), nil
+	return fmt.Sprintf(
+		"%s confirms that the machine of node %s (boot %s) is off, as evidence for fence %s", confirmation.By, name,
+		confirmation.BootID, confirmation.Fence,
+	), nil
 }
 
-// newFenceID is the id of a fence to come.
+// newFenceID returns a random id for a fence that has not begun.
 func newFenceID() string {
 	var b [6]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand
+	_, _ = rand.Read(b[:]) // crypto/rand never fails
 	return "f-" + hex.EncodeToString(b[:])
 }

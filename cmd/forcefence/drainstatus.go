@@ -17,7 +17,7 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/drain"
 )
 
-// newDrainStatus tells what a drain waits for.
+// newDrainStatus returns the command that shows what a drain waits for.
 func newDrainStatus() *cobra.Command {
 	var cluster clusterFlags
 	var format string
@@ -51,13 +51,13 @@ func newDrainStatus() *cobra.Command {
 	return withRole(cmd, "forcefence-look")
 }
 
-// drainStatus is what is known of a node's drain, as JSON has it.
+// drainStatus is the state of a node's drain, and its JSON form.
 type drainStatus struct {
 	Node         string       `json:"node"`
 	Cordoned     bool         `json:"cordoned"`
 	AutoEvicting bool         `json:"autoEvicting"`
-	Guards       []heldGuard  `json:"guards"`  // that hold a drain up
-	Budgets      []heldBudget `json:"budgets"` // of ours before the node's storage pods
+	Guards       []heldGuard  `json:"guards"`  // drain guards that block the drain
+	Budgets      []heldBudget `json:"budgets"` // forcefence's budgets for the node's storage pods
 }
 
 type heldGuard struct {
@@ -82,8 +82,13 @@ func drainStatusOf(ctx context.Context, c client.Reader, name string, now time.T
 	if err := c.List(ctx, &list, client.HasLabels{taint.DrainGuardLabel}); err != nil {
 		return drainStatus{}, fmt.Errorf("listing PodDisruptionBudgets: %w", err)
 	}
-	s := drainStatus{Node: name, Cordoned: node.Spec.Unschedulable, AutoEvicting: node.Annotations[taint.AutoEvictingAnnotation] == "true",
-		Guards: []heldGuard{}, Budgets: []heldBudget{}}
+	s := drainStatus{
+		Node:         name,
+		Cordoned:     node.Spec.Unschedulable,
+		AutoEvicting: node.Annotations[taint.AutoEvictingAnnotation] == "true",
+		Guards:       []heldGuard{},
+		Budgets:      []heldBudget{},
+	}
 	for i := range list.Items {
 		if b := &list.Items[i]; b.Annotations[taint.GuardedNodeAnnotation] == name {
 			s.Budgets = append(s.Budgets, heldBudget{b.Labels[taint.DrainGuardLabel], b.Namespace + "/" + b.Name})
@@ -125,13 +130,17 @@ func (s drainStatus) printTable(out io.Writer) error {
 		if g.Budget == "" {
 			by = "but no PodDisruptionBudget of forcefence's is there, so that nothing of it holds the drain up"
 		}
-		fmt.Fprintf(out, "\nDrain guard %s, policy %s: held up for %s, %s\n", g.Guard, g.Policy, seconds(g.HeldSeconds), by)
+		fmt.Fprintf(
+			out, "\nDrain guard %s, policy %s: held up for %s, %s\n", g.Guard, g.Policy, seconds(g.HeldSeconds), by,
+		)
 		if g.Unknown != "" {
 			fmt.Fprintf(out, "Nothing is known of the storage system: %s. Until it is, the drain waits.\n", g.Unknown)
 		}
 		fmt.Fprintf(out, "Replicas: %d of %d left it, %d hold it up", g.Total-g.Left, g.Total, g.Left)
 		if g.PerMinute > 0 {
-			fmt.Fprintf(out, "; %.1f a minute so far, so that the rest takes about %s", g.PerMinute, seconds(g.RestSeconds))
+			fmt.Fprintf(
+				out, "; %.1f a minute so far, so that the rest takes about %s", g.PerMinute, seconds(g.RestSeconds),
+			)
 		} else {
 			fmt.Fprint(out, "; how long that takes is not known until one has left")
 		}

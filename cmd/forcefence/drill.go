@@ -16,7 +16,7 @@ import (
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-// newDrill asks before the outage.
+// newDrill returns the command that tests before an outage whether nodes can be fenced.
 func newDrill(types providers.Registry) *cobra.Command {
 	return drillCommand(&sessionFlags{types: types})
 }
@@ -75,7 +75,7 @@ func drillCommand(d *sessionFlags) *cobra.Command {
 	return cmd
 }
 
-// drilledNode is what a drill found, as JSON has it.
+// drilledNode is the result of one node's drill, and its JSON form.
 type drilledNode struct {
 	Node      string                 `json:"node"`
 	Fenceable corev1.ConditionStatus `json:"fenceable"`
@@ -86,7 +86,7 @@ type drilledNode struct {
 	files     []config.OwnFile
 }
 
-// drilledFile is where a secret of a machine's own is looked for.
+// drilledFile is a path at which a machine's own secret is expected.
 type drilledFile struct {
 	File  string `json:"file"`
 	Error string `json:"error,omitempty"`
@@ -100,12 +100,12 @@ type drilledDevice struct {
 	Identity string  `json:"identity"`
 	Seconds  float64 `json:"seconds"`
 	Error    string  `json:"error,omitempty"`
-	// Files hold the secrets that are this machine's alone.
+	// Files lists the files of the secrets that belong to this machine alone.
 	Files  []drilledFile `json:"files,omitempty"`
 	device drill.Device
 }
 
-// drillAll asks as many nodes at the same time as the controller does.
+// drillAll drills the nodes, at most drill.MaxAtOnce at a time, as the controller does. It returns the first error.
 func drillAll(ctx context.Context, open *app.Session, names []string) ([]drilledNode, error) {
 	out, errs := make([]drilledNode, len(names)), make([]error, len(names))
 	turns := make(chan struct{}, drill.MaxAtOnce)
@@ -128,8 +128,15 @@ func drillAll(ctx context.Context, open *app.Session, names []string) ([]drilled
 					n.files = append(n.files, f)
 				}
 				n.Devices = append(n.Devices, drilledDevice{
-					Device: d.Name, Result: d.Result(), State: d.Answer.State.String(), Raw: d.Answer.Raw, Identity: d.IdentityResult(),
-					Seconds: d.Duration.Seconds(), Error: providers.ErrorText(d.Answer.Err), Files: files, device: d,
+					Device:   d.Name,
+					Result:   d.Result(),
+					State:    d.Answer.State.String(),
+					Raw:      d.Answer.Raw,
+					Identity: d.IdentityResult(),
+					Seconds:  d.Duration.Seconds(),
+					Error:    providers.ErrorText(d.Answer.Err),
+					Files:    files,
+					device:   d,
 				})
 			}
 			out[i] = n
@@ -151,10 +158,15 @@ func drillTable(cmd *cobra.Command, all []drilledNode) error {
 			rows = append(rows, plainCells(n.Node, n.Fenceable, "-", "-", "-", "-", "-", n.Detail))
 		}
 		for _, d := range n.Devices {
-			rows = append(rows, plainCells(n.Node, n.Fenceable, d.Device, d.State, strconv.Quote(d.Raw), d.Identity, roundedDuration(d.device), errorText(d.device.Answer.Err)))
+			rows = append(rows, plainCells(
+				n.Node, n.Fenceable, d.Device, d.State, strconv.Quote(d.Raw), d.Identity, roundedDuration(d.device),
+				errorText(d.device.Answer.Err),
+			))
 		}
 	}
-	printGrid(cmd.OutOrStdout(), []string{"NODE", "FENCEABLE", "DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
+	printGrid(
+		cmd.OutOrStdout(), []string{"NODE", "FENCEABLE", "DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows,
+	)
 	var files []config.OwnFile
 	for _, n := range all {
 		files = append(files, n.files...)

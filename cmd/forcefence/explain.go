@@ -20,7 +20,7 @@ import (
 	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
-// newExplain tells what would become of a node.
+// newExplain returns the command that predicts what would happen to a node that stops answering.
 func newExplain(types providers.Registry) *cobra.Command {
 	return explainCommand(&sessionFlags{types: types})
 }
@@ -61,7 +61,7 @@ func explainCommand(d *sessionFlags) *cobra.Command {
 	return withRole(cmd, "forcefence-explain")
 }
 
-// explanation is what would happen, as JSON has it.
+// explanation is the prediction for one node, and its JSON form.
 type explanation struct {
 	explain.Report
 	At            time.Time         `json:"at"`
@@ -70,7 +70,7 @@ type explanation struct {
 	Fence         string            `json:"fence,omitempty"`
 	Mode          string            `json:"mode"`
 	ModeBy        string            `json:"modeBy,omitempty"`
-	LeftAlone     string            `json:"leftAlone,omitempty"` // why nothing is begun
+	LeftAlone     string            `json:"leftAlone,omitempty"` // why no fence begins
 	KeptOn        string            `json:"keptOn,omitempty"`    // why its machine is not powered off
 	NoMachine     string            `json:"noMachine,omitempty"` // why no device speaks for it
 	Pinned        bool              `json:"pinned"`
@@ -83,7 +83,7 @@ type explainedDevice struct {
 	Level          int     `json:"level"` // from 1
 	Device         string  `json:"device"`
 	Machine        string  `json:"machine"`
-	Feeds          bool    `json:"feeds,omitempty"` // it gives the machine power
+	Feeds          bool    `json:"feeds,omitempty"` // it supplies the machine's power
 	DelaySeconds   float64 `json:"delaySeconds,omitempty"`
 	TimeoutSeconds float64 `json:"timeoutSeconds,omitempty"`
 	Attempts       int     `json:"attempts,omitempty"`
@@ -96,7 +96,7 @@ type explainedDevice struct {
 	Error          string  `json:"error,omitempty"`
 }
 
-// estimate is what is said of replacements.
+// estimate describes how the room for replacements is estimated.
 const estimate = "An estimate: requests against what is allocatable, node selectors and affinity, taints, volumes' reach and attach slots." +
 	" Nothing is preempted; pod affinity, topology spread, host ports and resource claims are not looked at."
 
@@ -149,15 +149,22 @@ func explainNode(ctx context.Context, open *app.Session, node string, ask bool) 
 	return e, nil
 }
 
-// deviceOf is one of the node's devices, and what it answered just now, if it was asked.
+// deviceOf describes one of the node's devices, with the answer that it just gave if it was asked.
 func deviceOf(by machine.Machine, seen drill.Facts) explainedDevice {
 	out := explainedDevice{
-		Level: by.Level + 1, Device: by.Device, Machine: by.Identity.String(), Feeds: by.Feeds, NoPower: by.NoPower,
-		DelaySeconds: by.Limits.Delay.Seconds(), TimeoutSeconds: by.Limits.Timeout.Seconds(), Attempts: by.Limits.Attempts,
+		Level:          by.Level + 1,
+		Device:         by.Device,
+		Machine:        by.Identity.String(),
+		Feeds:          by.Feeds,
+		NoPower:        by.NoPower,
+		DelaySeconds:   by.Limits.Delay.Seconds(),
+		TimeoutSeconds: by.Limits.Timeout.Seconds(),
+		Attempts:       by.Limits.Attempts,
 	}
 	for _, d := range seen.Devices {
 		if d.Name == by.Device {
-			out.Asked, out.Result, out.State, out.Identity, out.Seconds = true, d.Result(), d.Answer.State.String(), d.IdentityResult(), d.Duration.Seconds()
+			out.Asked, out.Result, out.State, out.Identity, out.Seconds =
+				true, d.Result(), d.Answer.State.String(), d.IdentityResult(), d.Duration.Seconds()
 			if d.Answer.Err != nil {
 				out.Error = providers.ErrorCause(d.Answer.Err)
 			}
@@ -166,7 +173,7 @@ func deviceOf(by machine.Machine, seen drill.Facts) explainedDevice {
 	return out
 }
 
-// printReport writes for a terminal of 80 columns.
+// printReport prints the explanation for a terminal of 80 columns.
 func (e explanation) printReport(out io.Writer) {
 	word := "not Ready"
 	if e.Ready {
@@ -174,7 +181,12 @@ func (e explanation) printReport(out io.Writer) {
 	}
 	printText(out, "", "Node %s: %s, last heartbeat %s ago.", e.Node, word, formatSeconds(e.SilentSeconds))
 	printText(out, "", "Mode %s (%s).", e.Mode, cmp.Or(e.ModeBy, "of the configuration"))
-	for _, text := range []struct{ what, why string }{{"", e.Fence}, {"left alone: ", e.LeftAlone}, {"not powered off: ", e.KeptOn}, {"no device speaks for it: ", e.NoMachine}} {
+	for _, text := range []struct{ what, why string }{
+		{"", e.Fence},
+		{"left alone: ", e.LeftAlone},
+		{"not powered off: ", e.KeptOn},
+		{"no device speaks for it: ", e.NoMachine},
+	} {
 		if text.why != "" {
 			printText(out, "", "It is %s%s.", text.what, text.why)
 		}
@@ -240,7 +252,10 @@ func (e explanation) printScenarios(out io.Writer) {
 			printText(out, fmt.Sprintf("  %6s  ", formatSeconds(s.Seconds)), "%s: %s", s.Reason, s.Text)
 		}
 		for _, p := range c.Policy {
-			printText(out, "  ", "Without proof, after %s, by %s: %s", formatSeconds(p.Seconds), p.Policy, strings.Join(p.Pods, ", "))
+			printText(
+				out, "  ", "Without proof, after %s, by %s: %s", formatSeconds(p.Seconds), p.Policy,
+				strings.Join(p.Pods, ", "),
+			)
 		}
 		if len(c.Moved) > 0 {
 			printText(out, "  ", "Pods: %s", strings.Join(c.Moved, ", "))
@@ -254,7 +269,7 @@ func (e explanation) printScenarios(out io.Writer) {
 	}
 }
 
-// outcomeSummary is a course in a few words.
+// outcomeSummary returns a scenario's outcome in a few words.
 func outcomeSummary(c explain.Scenario) string {
 	first := ""
 	if len(c.Through) > 0 {
@@ -292,7 +307,8 @@ func (d explainedDevice) printDevice(out io.Writer) {
 		text string
 		has  bool
 	}{
-		{"waits " + formatSeconds(d.DelaySeconds) + " before a power-off", d.DelaySeconds > 0}, {"gives way after " + formatSeconds(d.TimeoutSeconds), d.TimeoutSeconds > 0},
+		{"waits " + formatSeconds(d.DelaySeconds) + " before a power-off", d.DelaySeconds > 0},
+		{"gives way after " + formatSeconds(d.TimeoutSeconds), d.TimeoutSeconds > 0},
 		{fmt.Sprintf("%d attempts", d.Attempts), d.Attempts > 1}, {"gives the machine its power", d.Feeds},
 		{"powers nothing off: " + d.NoPower, d.NoPower != ""},
 	} {
@@ -314,7 +330,7 @@ func printReplacement(out io.Writer, r explain.Replacement) {
 	printText(out, "  ", "%s: %s", r.Pod, text)
 }
 
-// formatSeconds is a time for a person.
+// formatSeconds formats a number of seconds for people.
 func formatSeconds(n float64) string {
 	return time.Duration(n * float64(time.Second)).Round(time.Second).String()
 }

@@ -18,12 +18,18 @@ import (
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// resyncPeriod is how often the nodes are looked at anew while they are followed: an Event changes no Node.
+// resyncPeriod is how often followed nodes are compared again. Some changes, such as a new Event, do not change the
+// Node.
 const resyncPeriod = 10 * time.Second
 
-// followNodes tells of each node that is another than before, until ctx ends. What was told last is f. An API server that is away for a while is
-// asked again; a right that is missing ends it.
-func (o *statusReader) followNodes(ctx context.Context, c client.WithWatch, f *fleet, report func(view.Node) error) error {
+// followNodes reports each node that changed, until ctx ends. f holds what was already reported. It retries while the
+// API server is unavailable; a missing right ends it with an error.
+func (o *statusReader) followNodes(
+	ctx context.Context,
+	c client.WithWatch,
+	f *fleet,
+	report func(view.Node) error,
+) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	selector := func(raw metav1.ListOptions) *client.ListOptions {
@@ -45,7 +51,7 @@ func (o *statusReader) followNodes(ctx context.Context, c client.WithWatch, f *f
 	for _, n := range f.Nodes {
 		printed[n.Node] = nodeFingerprint(n)
 	}
-	reportChange := func(obj any) { // one after the other
+	reportChange := func(obj any) { // calls run one after the other
 		node := obj.(*corev1.Node)
 		if len(o.nodes) > 0 && !slices.Contains(o.nodes, node.Name) {
 			return
@@ -58,7 +64,8 @@ func (o *statusReader) followNodes(ctx context.Context, c client.WithWatch, f *f
 			}
 			s.Event = newestEvent(events[node.Name])
 			if rec, _ := taint.RecordOf(node); rec.IsOpen() {
-				s.NeedsPerson, _ = readNeedsPerson(ctx, c, node.Name, rec) // what cannot be read was told with the table
+				// A failed read was already reported with the table.
+				s.NeedsPerson, _ = readNeedsPerson(ctx, c, node.Name, rec)
 			}
 		}
 		one := view.NodeOf(s)
@@ -66,7 +73,7 @@ func (o *statusReader) followNodes(ctx context.Context, c client.WithWatch, f *f
 		now := nodeFingerprint(one)
 		printed[node.Name] = now
 		if before == now || !known && f.Unlisted > 0 && one.State == view.StateFine {
-			return // one of those that were not listed is as it was
+			return // this node was not listed, and did not change
 		}
 		if err := report(one); err != nil {
 			stop(err)
@@ -92,7 +99,7 @@ func (o *statusReader) followNodes(ctx context.Context, c client.WithWatch, f *f
 	return nil
 }
 
-// nodeFingerprint is what is told of a node without what passes by itself.
+// nodeFingerprint returns what is shown of a node, without values that change only because time passes.
 func nodeFingerprint(n view.Node) string {
 	n.Machine.At, n.ReadySince, n.Event = nil, nil, nil
 	fence := ""

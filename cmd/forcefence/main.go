@@ -1,5 +1,5 @@
-// Command forcefence is the controller that fences dead Kubernetes nodes, and the operator's commands on it: one file per
-// command. Every command returns an error; run prints it and turns it into the exit status.
+// Command forcefence is the controller that fences dead Kubernetes nodes, and the operator's commands on it: one file
+// per command. Every command returns an error; run prints it and turns it into the exit status.
 package main
 
 import (
@@ -27,8 +27,8 @@ func main() {
 	os.Exit(run(os.Args[1:], all.Types(), os.Stdout, os.Stderr))
 }
 
-// run executes one command line and returns the exit status after everything that it started has stopped. It is 0, or 1
-// for an error, or 2 for a command that does not exist. SIGINT and SIGTERM end the command's context.
+// run executes one command line and returns the exit status after everything that it started has stopped. The status is
+// 0 on success, 1 for an error, and 2 for a command that does not exist. SIGINT and SIGTERM end the command's context.
 func run(args []string, types providers.Registry, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -49,7 +49,8 @@ func run(args []string, types providers.Registry, stdout, stderr io.Writer) int 
 	return 0
 }
 
-// programName is how a person called the program: kubectl runs a file kubectl-forcefence as `kubectl forcefence`.
+// programName returns the name by which a person called the program. kubectl runs a file kubectl-forcefence as `kubectl
+// forcefence`.
 func programName(file string) string {
 	if strings.HasPrefix(filepath.Base(file), "kubectl-") {
 		return "kubectl forcefence"
@@ -61,7 +62,7 @@ func newRoot(types providers.Registry) *cobra.Command {
 	root := &cobra.Command{
 		Use:   programName(os.Args[0]),
 		Short: "Recover the workloads of dead Kubernetes nodes, once their machines are proven off",
-		// Errors are printed by run: a usage text below them would hide them.
+		// run prints the errors. A usage text below an error would hide it.
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -69,9 +70,25 @@ func newRoot(types providers.Registry) *cobra.Command {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"look", "Look:", []*cobra.Command{newStatus(), newTimeline(), newExplain(types), newReplay(types), newDrill(types), newDrainStatus(), newSupportBundle()}},
+		{
+			"look",
+			"Look:",
+			[]*cobra.Command{
+				newStatus(),
+				newTimeline(),
+				newExplain(types),
+				newReplay(types),
+				newDrill(types),
+				newDrainStatus(),
+				newSupportBundle(),
+			},
+		},
 		{"act", "Act:", []*cobra.Command{newPause(), newResume(), newConfirmOff(), newRelease(), newPower(types)}},
-		{"run", "Install and run it:", []*cobra.Command{newRun(types), newCheckConfig(types), newProviders(types), newCleanup()}},
+		{
+			"run",
+			"Install and run it:",
+			[]*cobra.Command{newRun(types), newCheckConfig(types), newProviders(types), newCleanup()},
+		},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, c := range g.commands {
@@ -85,11 +102,11 @@ func newRoot(types providers.Registry) *cobra.Command {
 	return root
 }
 
-// errNoCommand says that the command line names a command that does not exist.
+// errNoCommand reports that the command line names a command that does not exist.
 var errNoCommand = errors.New("unknown command")
 
-// refuseUnknown makes commands that only have subcommands refuse any other word. cobra does so for the root alone. For
-// a nested command it prints the help and exits with 0.
+// refuseUnknown makes commands that only have subcommands refuse any other word. cobra does so only for the root. For a
+// nested command it prints the help and exits with 0.
 func refuseUnknown(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		refuseUnknown(sub)

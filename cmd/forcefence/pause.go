@@ -20,10 +20,10 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
-// forever is a pause that does not end by itself.
+// forever is the flag value of a pause that never expires.
 const forever = "forever"
 
-// newPause has nodes left alone.
+// newPause returns the command that pauses fencing for nodes or for the whole cluster.
 func newPause() *cobra.Command {
 	var cluster clusterFlags
 	var reason, long string
@@ -46,7 +46,7 @@ func newPause() *cobra.Command {
 				return err
 			}
 			var me authenticationv1.SelfSubjectReview
-			if err := c.Create(cmd.Context(), &me); err == nil { // else it is somebody's
+			if err := c.Create(cmd.Context(), &me); err == nil { // on an error the pause names no user
 				p.Reason += " (" + me.Status.UserInfo.Username + ")"
 			}
 			lines, err := pauser{c, cluster.overrides.Context.Namespace, time.Now}.setPause(cmd.Context(), args, p)
@@ -64,7 +64,7 @@ func newPause() *cobra.Command {
 	return withRole(cmd, "forcefence-operate")
 }
 
-// newResume takes a pause back.
+// newResume returns the command that removes a pause.
 func newResume() *cobra.Command {
 	var cluster clusterFlags
 	cmd := &cobra.Command{
@@ -93,7 +93,7 @@ func newResume() *cobra.Command {
 // maxPauseReason bounds the reason, in bytes.
 const maxPauseReason = 200
 
-// parsePause is the pause that the flags ask for.
+// parsePause builds the pause that the flags describe.
 func parsePause(reason, long string, now time.Time) (fence.Pause, error) {
 	p := fence.Pause{Reason: strings.Join(strings.Fields(reason), " ")}
 	switch {
@@ -114,14 +114,15 @@ func parsePause(reason, long string, now time.Time) (fence.Pause, error) {
 	return p, nil
 }
 
-// pauser writes pauses and takes them back. It blocks for the API server, and may be repeated.
+// pauser sets and removes pauses. Its methods block for the API server, and may be repeated.
 type pauser struct {
 	client    client.Client
 	namespace string // of the controller; "": that of its Lease
 	now       func() time.Time
 }
 
-// pauseTries is how often a write is tried anew that somebody else overtook: a kubelet writes its Node all the time.
+// pauseTries is how often a write is retried after a conflict. Conflicts are common, because a kubelet writes its Node
+// all the time.
 const pauseTries = 5
 
 func (o pauser) setPause(ctx context.Context, node []string, p fence.Pause) ([]string, error) {
@@ -183,24 +184,27 @@ func (o pauser) setPause(ctx context.Context, node []string, p fence.Pause) ([]s
 	return append(told, o.describeOpenFences(ctx)...), nil
 }
 
-// refuseShorter refuses to end somebody's pause earlier than it says.
+// refuseShorter returns an error if the new pause would end another person's pause earlier.
 func (o pauser) refuseShorter(had, now fence.Pause, what, resume string) error {
 	if had.IsOver(o.now()) || now.Until.IsZero() || !had.Until.IsZero() && !had.Until.After(now.Until) {
 		return nil
 	}
-	return fmt.Errorf("%s is paused already, and for longer: %s. Nothing was changed: take it back first (%s)", what, had, resume)
+	return fmt.Errorf(
+		"%s is paused already, and for longer: %s. Nothing was changed: take it back first (%s)", what, had, resume,
+	)
 }
 
-// describeOpenFences names fences that go on.
+// describeOpenFences returns sentences that name the fences in progress. A pause does not stop them.
 func (o pauser) describeOpenFences(ctx context.Context) []string {
 	var under []string
-	err := eachObject(ctx, o.client, func() *corev1.NodeList { return &corev1.NodeList{} }, func(obj runtime.Object) error {
-		n := obj.(*corev1.Node)
-		if rec, _ := taint.RecordOf(n); rec.IsOpen() {
-			under = append(under, fmt.Sprintf("%s (%s)", n.Name, rec.Phase))
-		}
-		return nil
-	})
+	err := eachObject(ctx, o.client, func() *corev1.NodeList { return &corev1.NodeList{} },
+		func(obj runtime.Object) error {
+			n := obj.(*corev1.Node)
+			if rec, _ := taint.RecordOf(n); rec.IsOpen() {
+				under = append(under, fmt.Sprintf("%s (%s)", n.Name, rec.Phase))
+			}
+			return nil
+		})
 	switch {
 	case err != nil:
 		return []string{fmt.Sprintf("Whether fences are under way, which go on, is not known: %v.", err)}
@@ -218,7 +222,9 @@ func (o pauser) removePause(ctx context.Context, node []string) ([]string, error
 				return nil, fmt.Errorf("node %s is not paused%s", n.Name, o.stillLeftAlone(n))
 			}
 			delete(n.Annotations, fence.PausedAnnotation)
-			return []string{fmt.Sprintf("Node %s is not paused any more (%s)%s.", n.Name, fence.ParsePause(text), o.stillLeftAlone(n))}, nil
+			return []string{fmt.Sprintf(
+				"Node %s is not paused any more (%s)%s.", n.Name, fence.ParsePause(text), o.stillLeftAlone(n),
+			)}, nil
 		})
 	}
 	at, unsure, err := o.configMap(ctx)
@@ -236,13 +242,17 @@ func (o pauser) removePause(ctx context.Context, node []string) ([]string, error
 	case err != nil:
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", at, err)
 	}
-	if err := o.client.Delete(ctx, &cm, client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion}); err != nil {
+	if err := o.client.Delete(
+		ctx, &cm, client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion},
+	); err != nil {
 		return nil, fmt.Errorf("deleting ConfigMap %s: %w", at, err)
 	}
-	return []string{fmt.Sprintf("The cluster is not paused any more (%s). Nodes that are paused themselves stay so.", fence.PauseOf(cm.Data))}, nil
+	return []string{fmt.Sprintf(
+		"The cluster is not paused any more (%s). Nodes that are paused themselves stay so.", fence.PauseOf(cm.Data),
+	)}, nil
 }
 
-// stillLeftAlone is what else has a node left alone.
+// stillLeftAlone returns the other reasons why a node is left alone.
 func (o pauser) stillLeftAlone(n *corev1.Node) string {
 	if why := fence.ExclusionReason(n, o.now()); why != "" {
 		return ", and is still left alone: " + why
@@ -250,8 +260,8 @@ func (o pauser) stillLeftAlone(n *corev1.Node) string {
 	return ""
 }
 
-// configMap returns the ConfigMap that pauses the cluster. No controller reads one outside of its Lease's namespace, so
-// another namespace is an error: a pause there would pause nothing.
+// configMap returns the ConfigMap that pauses the cluster. Controllers read it only in the namespace of their Lease, so
+// another namespace is an error: a pause there would have no effect.
 func (o pauser) configMap(ctx context.Context) (client.ObjectKey, string, error) {
 	all, err := listLeaders(ctx, o.client)
 	namespace := o.namespace
@@ -272,8 +282,12 @@ func (o pauser) configMap(ctx context.Context) (client.ObjectKey, string, error)
 	return pauseConfigMap(ctx, o.client, namespace)
 }
 
-// updateNode writes the Node that was read, and no other.
-func (o pauser) updateNode(ctx context.Context, name string, change func(*corev1.Node) ([]string, error)) (lines []string, err error) {
+// updateNode patches the Node only in the version that was read.
+func (o pauser) updateNode(
+	ctx context.Context,
+	name string,
+	change func(*corev1.Node) ([]string, error),
+) (lines []string, err error) {
 	for range pauseTries {
 		var n corev1.Node
 		if err := o.client.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
@@ -283,7 +297,9 @@ func (o pauser) updateNode(ctx context.Context, name string, change func(*corev1
 		if lines, err = change(&n); err != nil {
 			return nil, err
 		}
-		if err = o.client.Patch(ctx, &n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); !apierrors.IsConflict(err) {
+		if err = o.client.Patch(
+			ctx, &n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}),
+		); !apierrors.IsConflict(err) {
 			break
 		}
 	}

@@ -17,17 +17,20 @@ import (
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-// sessionFlags is the flags with which a command reaches the API server and the devices.
+// sessionFlags holds the flags with which a command reaches the API server and the devices.
 type sessionFlags struct {
 	clusterFlags
 	file   string
 	types  providers.Registry
-	client client.Client // tests have their own; nil: by reach
+	client client.Client // set by tests; nil: made from clusterFlags
 }
 
 func (d *sessionFlags) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&d.file, "config", "/etc/forcefence/config.yaml", "the controller's configuration file; the files that it names must be here, too")
+	f.StringVar(
+		&d.file, "config", "/etc/forcefence/config.yaml",
+		"the controller's configuration file; the files that it names must be here, too",
+	)
 	d.clusterFlags.addFlags(cmd)
 }
 
@@ -43,7 +46,7 @@ func (d *sessionFlags) openSession(cmd *cobra.Command) (*app.Session, error) {
 	return app.OpenSession(cmd.Context(), d.file, d.types, c, log)
 }
 
-// newPower is a person's hand on a node's machine.
+// newPower returns the commands with which a person reads or changes the power of a node's machine.
 func newPower(types providers.Registry) *cobra.Command {
 	return powerCommand(&sessionFlags{types: types})
 }
@@ -60,12 +63,15 @@ func powerCommand(d *sessionFlags) *cobra.Command {
 	state := &cobra.Command{
 		Use: "state NODE", Short: "Print what each device of the node says of its machine", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return d.withMachine(cmd, args[0], func(_ context.Context, _ io.Writer, p *app.NodePower, now providers.PowerState) error {
-				if now == providers.PowerUnknown {
-					return fmt.Errorf("node %s: whether its machine is off is unknown, and unknown is never off", p.Node)
-				}
-				return nil
-			})
+			return d.withMachine(cmd, args[0],
+				func(_ context.Context, _ io.Writer, p *app.NodePower, now providers.PowerState) error {
+					if now == providers.PowerUnknown {
+						return fmt.Errorf(
+							"node %s: whether its machine is off is unknown, and unknown is never off", p.Node,
+						)
+					}
+					return nil
+				})
 		},
 	}
 	d.addFlags(state)
@@ -73,7 +79,7 @@ func powerCommand(d *sessionFlags) *cobra.Command {
 	return root
 }
 
-// newOnOffCommand is power off, or power on.
+// newOnOffCommand returns the command power on, or power off.
 func (d *sessionFlags) newOnOffCommand(on bool) *cobra.Command {
 	var yes bool
 	var wait time.Duration
@@ -91,41 +97,56 @@ func (d *sessionFlags) newOnOffCommand(on bool) *cobra.Command {
 		}
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return d.withMachine(cmd, args[0], func(ctx context.Context, out io.Writer, p *app.NodePower, now providers.PowerState) error {
-			if on && p.Fence != "" {
-				return fmt.Errorf("node %s: %s: %w", p.Node, p.Fence, app.ErrFenced)
-			}
-			if now == want {
-				return nil // there is nothing to do
-			}
-			if !yes {
-				if !on && p.Ready {
-					fmt.Fprintf(out, "node %s is Ready: its pods end as in a power cut\n", p.Node)
+		return d.withMachine(cmd, args[0],
+			func(ctx context.Context, out io.Writer, p *app.NodePower, now providers.PowerState) error {
+				if on && p.Fence != "" {
+					return fmt.Errorf("node %s: %s: %w", p.Node, p.Fence, app.ErrFenced)
 				}
-				return fmt.Errorf("nothing was sent: add --yes to power the machine of node %s %s", p.Node, map[bool]string{true: "on", false: "off"}[on])
-			}
-			sent, err := p.SendPower(ctx, on)
-			for _, s := range sent {
-				fmt.Fprintf(out, "%s: %s\n", s.Device, cmp.Or(providers.ErrorText(s.Err), "accepted"))
-			}
-			if err != nil {
-				return err
-			}
-			return waitForState(ctx, out, p, want, cmp.Or(wait, p.Timeout))
-		})
+				if now == want {
+					return nil // the machine is already in that state
+				}
+				if !yes {
+					if !on && p.Ready {
+						fmt.Fprintf(out, "node %s is Ready: its pods end as in a power cut\n", p.Node)
+					}
+					return fmt.Errorf(
+						"nothing was sent: add --yes to power the machine of node %s %s", p.Node,
+						map[bool]string{true: "on", false: "off"}[on],
+					)
+				}
+				sent, err := p.SendPower(ctx, on)
+				for _, s := range sent {
+					fmt.Fprintf(out, "%s: %s\n", s.Device, cmp.Or(providers.ErrorText(s.Err), "accepted"))
+				}
+				if err != nil {
+					return err
+				}
+				return waitForState(ctx, out, p, want, cmp.Or(wait, p.Timeout))
+			})
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
-	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait until the machine is there (default: powerOffTimeout of the configuration)")
+	cmd.Flags().DurationVar(
+		&wait, "wait", 0, "how long to wait until the machine is there (default: powerOffTimeout of the configuration)",
+	)
 	d.addFlags(cmd)
 	return cmd
 }
 
-// askInterval is from one question to the next while a machine is on its way.
+// askInterval is the time between two questions while a machine changes its power state.
 const askInterval = 500 * time.Millisecond
 
-// waitForState asks until the machine is there.
-func waitForState(ctx context.Context, out io.Writer, p *app.NodePower, want providers.PowerState, within time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the machine of node %s did not come to %s within %s", p.Node, want, within))
+// waitForState asks the devices until the machine is in the wanted state. It blocks for at most within; after that it
+// returns an error.
+func waitForState(
+	ctx context.Context,
+	out io.Writer,
+	p *app.NodePower,
+	want providers.PowerState,
+	within time.Duration,
+) error {
+	ctx, cancel := context.WithTimeoutCause(
+		ctx, within, fmt.Errorf("the machine of node %s did not come to %s within %s", p.Node, want, within),
+	)
 	defer cancel()
 	for {
 		all, v := p.AskDevices(ctx)
@@ -143,8 +164,13 @@ func waitForState(ctx context.Context, out io.Writer, p *app.NodePower, want pro
 	}
 }
 
-// withMachine opens the desk, prints what a node's devices say of its machine, each and together, and goes on with f.
-func (d *sessionFlags) withMachine(cmd *cobra.Command, node string, f func(context.Context, io.Writer, *app.NodePower, providers.PowerState) error) error {
+// withMachine opens a session and prints what each device says about a node's machine, and their verdict. Then it calls
+// f.
+func (d *sessionFlags) withMachine(
+	cmd *cobra.Command,
+	node string,
+	f func(context.Context, io.Writer, *app.NodePower, providers.PowerState) error,
+) error {
 	open, err := d.openSession(cmd)
 	if err != nil {
 		return err
@@ -170,14 +196,17 @@ func (d *sessionFlags) withMachine(cmd *cobra.Command, node string, f func(conte
 func printDevices(out io.Writer, all []drill.Device) {
 	var rows [][]cell
 	for _, d := range all {
-		rows = append(rows, plainCells(d.Name, d.Answer.State, strconv.Quote(d.Answer.Raw), d.IdentityResult(), roundedDuration(d), errorText(d.Answer.Err)))
+		rows = append(rows, plainCells(
+			d.Name, d.Answer.State, strconv.Quote(d.Answer.Raw), d.IdentityResult(), roundedDuration(d),
+			errorText(d.Answer.Err),
+		))
 	}
 	printGrid(out, []string{"DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
 }
 
 func roundedDuration(d drill.Device) time.Duration { return d.Duration.Round(time.Millisecond) }
 
-// errorText is an error's class and cause; "-" for none.
+// errorText returns an error's class and cause, or "-" for nil.
 func errorText(err error) string {
 	if err == nil {
 		return "-"

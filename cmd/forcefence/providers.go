@@ -14,7 +14,7 @@ import (
 	"github.com/forcefence/forcefence/providers/all"
 )
 
-// newProviders prints what docs/providers.md has.
+// newProviders returns the command that prints what docs/providers.md describes.
 func newProviders(types providers.Registry) *cobra.Command {
 	return &cobra.Command{
 		Use:   "providers [TYPE...]",
@@ -28,12 +28,16 @@ func newProviders(types providers.Registry) *cobra.Command {
 				for _, name := range args {
 					ty, ok := types.FindType(name)
 					if !ok {
-						return fmt.Errorf("there is no provider type %q: use one of %s", name, strings.Join(types.TypeNames(), ", "))
+						return fmt.Errorf(
+							"there is no provider type %q: use one of %s", name, strings.Join(types.TypeNames(), ", "),
+						)
 					}
 					chosen = append(chosen, ty)
 				}
 			}
-			for _, ty := range slices.SortedFunc(slices.Values(chosen), func(a, b providers.Type) int { return cmp.Compare(a.Name, b.Name) }) {
+			for _, ty := range slices.SortedFunc(
+				slices.Values(chosen), func(a, b providers.Type) int { return cmp.Compare(a.Name, b.Name) },
+			) {
 				if err := printType(cmd.OutOrStdout(), all.DescribeType(ty)); err != nil {
 					return err
 				}

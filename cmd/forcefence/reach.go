@@ -18,7 +18,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/version"
 )
 
-// clusterFlags is the flags with which a command finds the API server, and as whom it comes: kubectl's.
+// clusterFlags holds kubectl's flags for finding the API server and for the user to act as.
 type clusterFlags struct {
 	kubeconfig string
 	overrides  clientcmd.ConfigOverrides
@@ -26,22 +26,33 @@ type clusterFlags struct {
 
 func (r *clusterFlags) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&r.kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
+	f.StringVar(
+		&r.kubeconfig, "kubeconfig", "",
+		"how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)",
+	)
 	all := clientcmd.RecommendedConfigOverrideFlags("")
 	clientcmd.BindOverrideFlags(&r.overrides, f, clientcmd.ConfigOverrideFlags{
-		CurrentContext:       all.CurrentContext,
-		ContextOverrideFlags: clientcmd.ContextOverrideFlags{ClusterName: all.ContextOverrideFlags.ClusterName, AuthInfoName: all.ContextOverrideFlags.AuthInfoName},
-		AuthOverrideFlags:    clientcmd.AuthOverrideFlags{Impersonate: all.AuthOverrideFlags.Impersonate, ImpersonateGroups: all.AuthOverrideFlags.ImpersonateGroups},
-		Timeout:              all.Timeout,
+		CurrentContext: all.CurrentContext,
+		ContextOverrideFlags: clientcmd.ContextOverrideFlags{
+			ClusterName:  all.ContextOverrideFlags.ClusterName,
+			AuthInfoName: all.ContextOverrideFlags.AuthInfoName,
+		},
+		AuthOverrideFlags: clientcmd.AuthOverrideFlags{
+			Impersonate:       all.AuthOverrideFlags.Impersonate,
+			ImpersonateGroups: all.AuthOverrideFlags.ImpersonateGroups,
+		},
+		Timeout: all.Timeout,
 	})
 }
 
-// addNamespaceFlag adds -n: where the controller is.
+// addNamespaceFlag adds -n, the controller's namespace.
 func (r *clusterFlags) addNamespaceFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&r.overrides.Context.Namespace, "namespace", "n", "", "the controller's namespace (default: that of its Lease)")
+	cmd.Flags().StringVarP(
+		&r.overrides.Context.Namespace, "namespace", "n", "", "the controller's namespace (default: that of its Lease)",
+	)
 }
 
-// restConfig finds the API server the way kubectl does, and in a pod by its ServiceAccount.
+// restConfig finds the API server as kubectl does, and in a pod by its ServiceAccount.
 func (r *clusterFlags) restConfig() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = r.kubeconfig
@@ -49,17 +60,17 @@ func (r *clusterFlags) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the API server: %w", err)
 	}
-	cfg.UserAgent, cfg.QPS, cfg.Burst = version.UserAgent("forcefence"), 50, 300 // kubectl's own
+	cfg.UserAgent, cfg.QPS, cfg.Burst = version.UserAgent("forcefence"), 50, 300 // kubectl's own limits
 	return cfg, nil
 }
 
-// newClient asks the API server each time: it keeps no cache.
+// newClient returns a client that keeps no cache: it asks the API server each time.
 func (r *clusterFlags) newClient() (client.WithWatch, error) {
 	cfg, err := r.restConfig()
 	if err != nil {
 		return nil, err
 	}
-	log.SetLogger(logr.Discard()) // the libraries' own: a command tells of errors itself
+	log.SetLogger(logr.Discard()) // of the libraries: a command reports errors itself
 	c, err := client.NewWithWatch(cfg, client.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("making client: %w", err)
@@ -67,19 +78,22 @@ func (r *clusterFlags) newClient() (client.WithWatch, error) {
 	return c, nil
 }
 
-// roleAnnotation is a command's annotation that names the ClusterRole of deploy with its rights.
+// roleAnnotation is a command's annotation that names the ClusterRole in deploy/ with the rights that it needs.
 const roleAnnotation = "forcefence.io/role"
 
-// withRole names the role.
+// withRole sets roleAnnotation on a command, and returns the command.
 func withRole(cmd *cobra.Command, role string) *cobra.Command {
 	cmd.Annotations = map[string]string{roleAnnotation: role}
 	return cmd
 }
 
-// rbacDenial is how Kubernetes' RBAC says no.
-var rbacDenial = regexp.MustCompile(`cannot (\S+) resource "([^"]+)" in API group "([^"]*)" (?:at the cluster scope|in the namespace "([^"]+)")`)
+// rbacDenial matches the message of Kubernetes' RBAC for a denied request.
+var rbacDenial = regexp.MustCompile(
+	`cannot (\S+) resource "([^"]+)" in API group "([^"]*)" (?:at the cluster scope|in the namespace "([^"]+)")`,
+)
 
-// missingRight is the right that an error says is missing, as kubectl auth can-i takes it; "" where it is about something else.
+// missingRight returns the right that an error reports as missing, in the form of kubectl auth can-i; "" for other
+// errors.
 func missingRight(err error) string {
 	var status apierrors.APIStatus
 	if !apierrors.IsForbidden(err) || !errors.As(err, &status) {
@@ -99,7 +113,7 @@ func missingRight(err error) string {
 	return text
 }
 
-// commandPath is the command's name behind the program's.
+// commandPath returns the command's name without the program's.
 func commandPath(cmd *cobra.Command) (words []string) {
 	for ; cmd.HasParent(); cmd = cmd.Parent() {
 		words = append([]string{cmd.Name()}, words...)
@@ -107,19 +121,25 @@ func commandPath(cmd *cobra.Command) (words []string) {
 	return words
 }
 
-// adviceFor is what a person does about an error of a command; "" where nobody knows.
+// adviceFor returns advice for a person about a command's error; "" if there is none.
 func adviceFor(cmd *cobra.Command, err error) string {
 	right := missingRight(err)
 	switch {
-	case right == "" && errors.Is(err, fs.ErrNotExist) && cmd.Flags().Lookup("config") != nil && !cmd.Flags().Changed("config"):
+	case right == "" && errors.Is(err, fs.ErrNotExist) && cmd.Flags().Lookup("config") != nil &&
+		!cmd.Flags().Changed("config"):
 		return "This command needs the controller's configuration and reaches the devices. Where these are not at hand, run it in the controller's pod:\n" +
-			"kubectl -n forcefence-system exec deploy/forcefence -- /ko-app/forcefence " + strings.Join(append(commandPath(cmd), cmd.Flags().Args()...), " ")
+			"kubectl -n forcefence-system exec deploy/forcefence -- /ko-app/forcefence " + strings.Join(
+			append(commandPath(cmd), cmd.Flags().Args()...), " ",
+		)
 	case right == "":
 		return ""
 	}
 	text := "You lack the right: " + right
 	if role := cmd.Annotations[roleAnnotation]; role != "" {
-		text += fmt.Sprintf(" (`kubectl auth can-i %s` asks for it). The ClusterRole %s of deploy/ has what this command needs", right, role)
+		text += fmt.Sprintf(
+			" (`kubectl auth can-i %s` asks for it). The ClusterRole %s of deploy/ has what this command needs", right,
+			role,
+		)
 	}
 	return text + "."
 }

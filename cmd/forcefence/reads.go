@@ -29,11 +29,17 @@ import (
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// pageSize is how many objects a read asks for at once.
+// pageSize is how many objects one list request returns at most.
 const pageSize = 500
 
-// eachObject lists objects in pages. list makes an empty list of them.
-func eachObject[L client.ObjectList](ctx context.Context, c client.Reader, list func() L, f func(runtime.Object) error, opts ...client.ListOption) error {
+// eachObject lists objects in pages and calls f for each. list returns an empty list of their type.
+func eachObject[L client.ObjectList](
+	ctx context.Context,
+	c client.Reader,
+	list func() L,
+	f func(runtime.Object) error,
+	opts ...client.ListOption,
+) error {
 	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		l := list()
 		return l, c.List(ctx, l, append(opts, client.Limit(o.Limit), client.Continue(o.Continue))...)
@@ -42,16 +48,16 @@ func eachObject[L client.ObjectList](ctx context.Context, c client.Reader, list 
 	return p.EachListItem(ctx, metav1.ListOptions{}, f)
 }
 
-// leader is a Lease by which controllers agree on who leads.
+// leader is a Lease by which controllers elect their leader.
 type leader struct {
 	Namespace string     `json:"namespace"`
 	Lease     string     `json:"lease"`
-	Holder    string     `json:"holder,omitempty"` // "": nobody
+	Holder    string     `json:"holder,omitempty"` // "": no controller
 	Renewed   *time.Time `json:"renewed,omitempty"`
-	Leads     bool       `json:"leads"` // somebody holds it, or held it a moment ago
+	Leads     bool       `json:"leads"` // a controller holds it, or held it a moment ago
 }
 
-// listLeaders are the Leases of all controllers.
+// listLeaders returns the Leases of all controllers.
 func listLeaders(ctx context.Context, c client.Reader) (out []leader, _ error) {
 	var list coordinationv1.LeaseList
 	if err := c.List(ctx, &list, client.HasLabels{app.LeaderLabel}); err != nil {
@@ -60,7 +66,7 @@ func listLeaders(ctx context.Context, c client.Reader) (out []leader, _ error) {
 	for _, l := range list.Items {
 		one := leader{Namespace: l.Namespace, Lease: l.Name}
 		if h := l.Spec.HolderIdentity; h != nil && *h != "" && l.Spec.RenewTime != nil {
-			valid := time.Minute // this machine's clock may not be the controller's
+			valid := time.Minute // this machine's clock may differ from the controller's
 			if s := l.Spec.LeaseDurationSeconds; s != nil {
 				valid = max(valid, min(time.Duration(*s)*time.Second, time.Hour))
 			}
@@ -72,10 +78,10 @@ func listLeaders(ctx context.Context, c client.Reader) (out []leader, _ error) {
 	return out, nil
 }
 
-// errNoNamespace says that nobody knows where the controller is.
+// errNoNamespace reports that the controller's namespace cannot be determined.
 var errNoNamespace = errors.New("name the controller's namespace with -n")
 
-// controllerNamespace is the namespace of the controller: the one that a person named, else that of its Lease.
+// controllerNamespace returns the controller's namespace: named, or that of its Lease if named is "".
 func controllerNamespace(ctx context.Context, c client.Reader, named string) (string, error) {
 	if named != "" {
 		return named, nil
@@ -84,7 +90,7 @@ func controllerNamespace(ctx context.Context, c client.Reader, named string) (st
 	return onlyNamespace(all, err)
 }
 
-// namespacesOf are the namespaces of Leases, each once.
+// namespacesOf returns the namespaces of the Leases, each once.
 func namespacesOf(all []leader) (out []string) {
 	for _, l := range all {
 		out = append(out, l.Namespace)
@@ -106,14 +112,19 @@ func onlyNamespace(all []leader, err error) (string, error) {
 	return found[0], nil
 }
 
-// Where the manifests of deploy put the controller's configuration.
+// Names under which the manifests in deploy/ store the controller's configuration.
 const (
 	configMapName = "forcefence"
 	configKey     = "config.yaml"
 )
 
-// pauseConfigMap is the ConfigMap that pauses the whole cluster. unsure is why the controller may look at another one; an error, that it looks at none.
-func pauseConfigMap(ctx context.Context, c client.Reader, namespace string) (key client.ObjectKey, unsure string, err error) {
+// pauseConfigMap returns the ConfigMap that pauses the whole cluster. unsure explains why the controller may read
+// another one, and is "" if that is certain. It returns an error if the controller reads none.
+func pauseConfigMap(
+	ctx context.Context,
+	c client.Reader,
+	namespace string,
+) (key client.ObjectKey, unsure string, err error) {
 	named := struct {
 		PauseConfigMap *string
 	}{}
@@ -126,17 +137,24 @@ func pauseConfigMap(ctx context.Context, c client.Reader, namespace string) (key
 	}
 	switch {
 	case err != nil:
-		return key, fmt.Sprintf("Whether the controller's configuration has pauseConfigMap: %s is not known: reading ConfigMap %s: %v", key.Name, where, err), nil
+		return key, fmt.Sprintf(
+			"Whether the controller's configuration has pauseConfigMap: %s is not known: reading ConfigMap %s: %v",
+			key.Name, where, err,
+		), nil
 	case named.PauseConfigMap == nil:
 		return key, "", nil
 	case *named.PauseConfigMap == "":
-		return key, "", fmt.Errorf(`the controller's configuration (ConfigMap %s) has pauseConfigMap: "": nothing pauses the whole cluster. Pause nodes, or correct it`, where)
+		return key, "", fmt.Errorf(
+			`the controller's configuration (ConfigMap %s) has pauseConfigMap: "": nothing pauses the whole cluster. Pause nodes, or correct it`,
+			where,
+		)
 	}
 	key.Name = *named.PauseConfigMap
 	return key, "", nil
 }
 
-// eventsOf are forcefence's Events about Nodes, newest first for each; about one node where its name is given.
+// eventsOf returns forcefence's Events about Nodes by node name, in the API server's order. node limits them to one
+// node; "" means all.
 func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]view.OwnEvent, error) {
 	about := fields.Set{"involvedObject.kind": "Node", "reportingComponent": "forcefence"}
 	if node != "" {
@@ -162,7 +180,7 @@ func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]v
 	return out, nil
 }
 
-// newestEvent is the last Event of a list.
+// newestEvent returns the newest Event of a list in any order; nil for an empty list.
 func newestEvent(all []view.OwnEvent) *view.OwnEvent {
 	var last *view.OwnEvent
 	for i := range all {
@@ -173,20 +191,27 @@ func newestEvent(all []view.OwnEvent) *view.OwnEvent {
 	return last
 }
 
-// fencingReadError says why Fencings cannot be read, where that is their definition.
+// fencingReadError explains why Fencings cannot be read, if the cause is their CustomResourceDefinition. It returns
+// other errors unchanged.
 func fencingReadError(c client.Client, err error) error {
 	if !meta.IsNoMatchError(err) {
 		return err
 	}
 	served, bad := c.RESTMapper().RESTMappings(api.GroupVersion.WithKind(api.Kind).GroupKind())
 	if bad != nil || len(served) == 0 {
-		return fmt.Errorf("this cluster has no Fencings: its CustomResourceDefinition %s.%s, part of deploy/kustomize/base, is not installed", api.Resource.Resource, api.Resource.Group)
+		return fmt.Errorf(
+			"this cluster has no Fencings: its CustomResourceDefinition %s.%s, part of deploy/kustomize/base, is not installed",
+			api.Resource.Resource, api.Resource.Group,
+		)
 	}
 	var versions []string
 	for _, m := range served {
 		versions = append(versions, m.GroupVersionKind.Version)
 	}
-	return fmt.Errorf("this cluster serves Fencings as %s, and this program knows %s: it is older than the controller", strings.Join(versions, ", "), api.GroupVersion.Version)
+	return fmt.Errorf(
+		"this cluster serves Fencings as %s, and this program knows %s: it is older than the controller",
+		strings.Join(versions, ", "), api.GroupVersion.Version,
+	)
 }
 
 func newFencing() *unstructured.Unstructured {
@@ -201,7 +226,8 @@ func newFencings() *unstructured.UnstructuredList {
 	return u
 }
 
-// readNeedsPerson is why a person should look at a fence, as its Fencing says; "" where it says nothing, or there is none.
+// readNeedsPerson returns why a person should look at a fence, from its Fencing. It returns "" if the Fencing gives no
+// reason, or does not exist.
 func readNeedsPerson(ctx context.Context, c client.Client, node string, r *taint.Record) (string, error) {
 	u := newFencing()
 	if err := c.Get(ctx, client.ObjectKey{Name: journal.ObjectName(node, *r)}, u); err != nil {
@@ -214,13 +240,14 @@ func readNeedsPerson(ctx context.Context, c client.Client, node string, r *taint
 	if err != nil {
 		return "", err
 	}
-	if c := meta.FindStatusCondition(f.Fencing.Status.Conditions, api.NeedsPerson); c != nil && c.Status == metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(f.Fencing.Status.Conditions, api.NeedsPerson); c != nil &&
+		c.Status == metav1.ConditionTrue {
 		return c.Message, nil
 	}
 	return "", nil
 }
 
-// readClusterPause is what pauses the whole cluster; nil: nothing.
+// readClusterPause returns what pauses the whole cluster; nil: nothing does.
 func readClusterPause(ctx context.Context, c client.Reader, at client.ObjectKey, now time.Time) (*fence.Pause, error) {
 	var cm corev1.ConfigMap
 	switch err := c.Get(ctx, at, &cm); {

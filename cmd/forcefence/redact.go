@@ -5,36 +5,37 @@ import (
 	"strings"
 )
 
-// redacted stands where a secret may have been.
+// redacted replaces what may be a secret.
 const redacted = "<redacted>"
 
-// maxText is how much of one text of an object is kept: whoever writes an Event or a condition chooses its length.
+// maxText is how many bytes are kept of one text of an object, because the author of an Event or a condition chooses
+// its length.
 const maxText = 16 << 10
 
 var (
-	// secretName is how settings, variables and options are called whose values are secret.
+	// secretName matches names of settings, variables and options whose values are secret.
 	secretName = regexp.MustCompile(`(?i)passw|passphrase|passcode|pwd|secret|token|community|credential|cookie|` +
 		`authori[sz]ation|(api|access|account|auth|client|encryption|master|private|session|shared|signing)[_.-]?key|session[_.-]?id|` +
 		`(^|[^a-z])(pass|pw|jwt)($|[^a-z])`)
 	camelPass = regexp.MustCompile(`[a-z]P(ass|w)($|[^a-z])|^pass[A-Z]`) // bmcPass
-	// placeName are those that say where a secret is.
+	// placeName matches names whose values say where a secret is.
 	placeName = regexp.MustCompile(`(?i)(file|env|path|name|ref|option)$`)
-	// lineName are those whose secret has several words: all to the end of the line or of the quotation.
+	// lineName matches names whose secret has several words: it reaches to the end of the line or of the quotation.
 	lineName = regexp.MustCompile(`(?i)authori[sz]ation|cookie`)
 )
 
-// isSecret reports that what has this name is secret.
+// isSecret reports whether the value of this name is secret.
 func isSecret(name string) bool {
 	return (secretName.MatchString(name) || camelPass.MatchString(name)) && !placeName.MatchString(name)
 }
 
-// isSecretOption reports that a program's option takes a secret as its next argument. -p and -P are fence agents' and
-// ipmitool's; a port that goes with them is no loss.
+// isSecretOption reports whether a program's option takes a secret as its next argument. -p and -P are such options of
+// fence agents and of ipmitool. If they mean a port elsewhere, its loss does no harm.
 func isSecretOption(name string) bool {
 	return name == "-p" || name == "-P" || strings.HasPrefix(name, "-") && isSecret(name)
 }
 
-// textPatterns are what looks like a secret wherever it stands, and what stands there then.
+// textPatterns matches text that looks like a secret anywhere, with its replacement.
 var textPatterns = []struct {
 	find *regexp.Regexp
 	with string
@@ -47,7 +48,7 @@ var textPatterns = []struct {
 	{regexp.MustCompile(`\b(Negotiate|NTLM)\s+[^\s"',;]+`), "${1} " + redacted},
 	// A JSON web token, such as a ServiceAccount's.
 	{regexp.MustCompile(`\beyJ[\w-]+\.[\w-]+(\.[\w-]*)*`), redacted},
-	// What issuers of tokens put before them so that they are found: code hosts, clouds, registries, chats.
+	// Prefixes by which issuers make their tokens recognizable: code hosts, clouds, registries, chats.
 	{regexp.MustCompile(`\b(gh[pousr]_\w{10,}|github_pat_\w{10,}|` +
 		`gl(pat|oas|dt|rt|cbt|ptt|ft|imt|agent|soat|ffct|wt)-[\w.-]{10,}|ATBB\w{20,}|ATATT3[\w=-]{20,}|` +
 		`xox[a-z]-[\w-]{8,}|xapp-[\w-]{8,}|(AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{12,}|AIza[\w-]{20,}|ya29\.[\w.-]{10,}|` +
@@ -58,17 +59,17 @@ var textPatterns = []struct {
 }
 
 var (
-	// What stands between a name and its value, and between an option and its argument.
+	// The text between a name and its value, and between an option and its argument.
 	assignPattern   = regexp.MustCompile(`^\\*["']?\s*[:=]\s*`)
 	argumentPattern = regexp.MustCompile(`^(\\*["']\s*,?\s*|\s+)`)
-	// A valuePattern: in quotation marks, escaped ones too, or in brackets, or one word. Of one that does not end, all that
-	// there is.
+	// A value is in quotation marks (escaped ones too), in brackets, or one word. Of a value without an end, all the
+	// rest matches.
 	valuePattern = regexp.MustCompile(`^(\\+"([^"\\]|\\+[^"\\])*(\\+"|$)|"([^"\\]|\\.)*("|\\?$)|'[^']*('|$)|` +
 		`\[[^\]]*(\]|$)|\{[^}]*(\}|$)|[^\s,;&}\])"']+)`)
 	linePattern = regexp.MustCompile(`^\\*["']?[^\r\n"'\\]+`)
 )
 
-// redactText takes out of a text what looks like a secret. It takes time in proportion to the text.
+// redactText removes from a text what looks like a secret. Its time is proportional to the text's length.
 func redactText(text string) string {
 	for _, r := range textPatterns {
 		text = r.find.ReplaceAllString(text, r.with)
@@ -95,8 +96,8 @@ func redactText(text string) string {
 	}
 }
 
-// secretAfter tells how long what follows a name is: what stands between it and its value, and the value. 0: nothing
-// secret follows.
+// secretAfter returns two lengths in what follows a name: the text before the value, and the value. secret is 0 if
+// nothing secret follows.
 func secretAfter(name, rest string) (between, secret int) {
 	option := isSecretOption(name)
 	if !option && !isSecret(name) {
@@ -125,8 +126,8 @@ func inName(r rune) bool {
 
 func notInName(r rune) bool { return !inName(r) }
 
-// cutText shortens a text to at most limit bytes. The word that the limit falls into goes, too: half a token looks like
-// none.
+// cutText shortens a text to at most limit bytes, plus the mark <cut>. It also removes the word at the limit, because
+// half a token does not look like a token.
 func cutText(text string, limit int, between string) string {
 	if len(text) <= limit {
 		return text
@@ -134,11 +135,11 @@ func cutText(text string, limit int, between string) string {
 	return text[:strings.LastIndexAny(text[:limit], between)+1] + "<cut>"
 }
 
-// cutAndRedact is scrub of one text of an object.
+// cutAndRedact shortens one text of an object to maxText, and removes secrets from it.
 func cutAndRedact(text string) string { return redactText(cutText(text, maxText, " \t\r\n\"',;")) }
 
-// redactAll takes secrets out of what JSON or YAML decodes to: whole where their name says that they are, from texts
-// otherwise.
+// redactAll removes secrets from decoded JSON or YAML. It replaces the whole value if its name says that it is secret;
+// in other texts it replaces what looks like a secret.
 func redactAll(v any) any { return redactValue(v, false) }
 
 func redactValue(v any, secret bool) any {
@@ -146,7 +147,7 @@ func redactValue(v any, secret bool) any {
 	case map[string]any:
 		for key, value := range v {
 			hidden := isSecret(key) || secret && !placeName.MatchString(key)
-			if clean := cutAndRedact(key); clean != key { // whoever wrote a secret as a key
+			if clean := cutAndRedact(key); clean != key { // the key itself holds a secret
 				delete(v, key)
 				key = clean
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/forcefence/forcefence/taint/release"
 )
 
-// newRelease is a person's way out of any mark.
+// newRelease returns the command with which a person removes any mark.
 func newRelease() *cobra.Command {
 	var cluster clusterFlags
 	var key string

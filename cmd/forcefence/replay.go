@@ -18,7 +18,7 @@ import (
 	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
-// newReplay makes the decisions of a recording again.
+// newReplay returns the command that repeats the decisions of a recording.
 func newReplay(types providers.Registry) *cobra.Command {
 	var format, file string
 	cmd := &cobra.Command{
@@ -52,7 +52,8 @@ func newReplay(types providers.Registry) *cobra.Command {
 				played <- err
 			}()
 			select {
-			case <-cmd.Context().Done(): // a pipe that nobody writes to cannot be waited for, and a month takes its time
+			// A read from a pipe without a writer never returns, and a recording of a month takes long
+			case <-cmd.Context().Done():
 				return errors.New("interrupted")
 			case err := <-played:
 				if err != nil {
@@ -68,7 +69,10 @@ func newReplay(types providers.Registry) *cobra.Command {
 			}
 			switch {
 			case r.Broken > 0:
-				return fmt.Errorf("%d lines cannot be read or played, and are left out with what follows of their incidents; the first: %s", r.Broken, r.First)
+				return fmt.Errorf(
+					"%d lines cannot be read or played, and are left out with what follows of their incidents; the first: %s",
+					r.Broken, r.First,
+				)
 			case other == nil && r.Differ > 0:
 				return errors.New("decisions differ from those that were recorded")
 			}
@@ -81,7 +85,7 @@ func newReplay(types providers.Registry) *cobra.Command {
 	return cmd
 }
 
-// playFiles plays files.
+// playFiles replays files.
 func playFiles(names []string, other *replay.OtherConfig) (replay.Report, error) {
 	var in []io.Reader
 	for _, name := range names {
@@ -95,11 +99,14 @@ func playFiles(names []string, other *replay.OtherConfig) (replay.Report, error)
 	return replay.PlayRecordings(in, other)
 }
 
-// printReplay writes decisions as a table. What a recording says was made fit for a terminal by package replay.
+// printReplay prints decisions as a table. Package replay has already made the recording's texts safe for a terminal.
 func printReplay(out io.Writer, r replay.Report, other bool) error {
 	for i, h := range r.Headers {
 		if i == 0 || h.Digest != r.Headers[i-1].Digest || h.By != r.Headers[i-1].By {
-			printText(out, "", "Recorded by forcefence %s from %s on, mode %s.", recording.CleanText(h.By), h.At.UTC().Format(time.DateTime), recording.CleanText(h.Mode))
+			printText(
+				out, "", "Recorded by forcefence %s from %s on, mode %s.", recording.CleanText(h.By),
+				h.At.UTC().Format(time.DateTime), recording.CleanText(h.Mode),
+			)
 		}
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -132,13 +139,19 @@ func printReplay(out io.Writer, r replay.Report, other bool) error {
 		printText(out, fmt.Sprintf("[%d] ", i+1), "Node %s: from here on the world would have been another. An estimate, if its devices go on to say %s and it stays silent: %s.",
 			recording.CleanText(d.Node), d.Estimate.DeviceState, outcomeWords[d.Estimate.Outcome])
 		for _, e := range d.Estimate.Steps {
-			printText(out, fmt.Sprintf("    %8s  ", formatSeconds(e.Seconds)), "%s: %s", e.Reason, recording.CleanText(e.Text))
+			printText(
+				out, fmt.Sprintf("    %8s  ", formatSeconds(e.Seconds)), "%s: %s", e.Reason,
+				recording.CleanText(e.Text),
+			)
 		}
 		if n := len(d.Estimate.Moved); n > 0 {
 			printText(out, "    ", "Pods moved: %d: %s", n, recording.CleanText(strings.Join(d.Estimate.Moved, ", ")))
 		}
 		for _, p := range d.Estimate.Policy {
-			printText(out, "    ", "Pods ended without proof by policy %s: %s", recording.CleanText(p.Policy), recording.CleanText(strings.Join(p.Pods, ", ")))
+			printText(
+				out, "    ", "Pods ended without proof by policy %s: %s", recording.CleanText(p.Policy),
+				recording.CleanText(strings.Join(p.Pods, ", ")),
+			)
 		}
 	}
 	if len(r.Decisions) > 0 {
@@ -156,7 +169,10 @@ func printReplay(out io.Writer, r replay.Report, other bool) error {
 		n    int
 		text string
 	}{
-		{r.Skipped, "%d lines are left out: the beginning of what they belong to is not in these files, or a line before them is missing."},
+		{
+			r.Skipped,
+			"%d lines are left out: the beginning of what they belong to is not in these files, or a line before them is missing.",
+		},
 		{r.Truncated, "%d incidents went on for longer than is recorded of one (8 MiB)."},
 		{r.Dropped, "%d lines were not recorded, as the disk was too slow or full."},
 	} {
@@ -175,6 +191,8 @@ func printReplay(out io.Writer, r replay.Report, other bool) error {
 
 // outcomeWords are explain's outcomes in the conditional.
 var outcomeWords = map[explain.Outcome]string{
-	explain.Moves: "its pods would have been moved", explain.ShadowOnly: "it would have been told", explain.Nothing: "nothing would have been done",
-	explain.Hangs: "a fence would have begun, and not come to its end",
+	explain.Moves:      "its pods would have been moved",
+	explain.ShadowOnly: "it would have been told",
+	explain.Nothing:    "nothing would have been done",
+	explain.Hangs:      "a fence would have begun, and not come to its end",
 }

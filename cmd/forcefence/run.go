@@ -11,7 +11,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// newRun is the controller itself.
+// newRun returns the command that runs the controller.
 func newRun(types providers.Registry) *cobra.Command {
 	var o app.Options
 	var kubeconfig, format, level string
@@ -35,11 +35,13 @@ func newRun(types providers.Registry) *cobra.Command {
 			default:
 				return fmt.Errorf("--log-format: %q is neither text nor json", format)
 			}
-			// Memory peaks when a zone is lost, which is the worst moment to be killed for it: the collector works harder before the
-			// container's limit is reached. GOMEMLIMIT in the environment has precedence.
+			// Memory use peaks when a zone is lost, the worst moment for an OOM kill. So the collector works harder
+			// before the container's limit is reached. GOMEMLIMIT in the environment has precedence.
 			limit, err := memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(0.9))
 			if err != nil {
-				o.Log.Warn("the memory's limit is not known: the garbage collector works as if there were none", "error", err)
+				o.Log.Warn(
+					"the memory's limit is not known: the garbage collector works as if there were none", "error", err,
+				)
 			} else if limit > 0 {
 				o.Log.Info("the garbage collector works harder above this much memory", "bytes", limit)
 			}
@@ -51,9 +53,17 @@ func newRun(types providers.Registry) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.ConfigFile, "config", "/etc/forcefence/config.yaml", "the configuration file; see config.example.yaml")
-	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
-	f.StringVar(&o.Identity, "identity", "", "this process's name in records and in the leader's Lease (default: host name and process id)")
+	f.StringVar(
+		&o.ConfigFile, "config", "/etc/forcefence/config.yaml", "the configuration file; see config.example.yaml",
+	)
+	f.StringVar(
+		&kubeconfig, "kubeconfig", "",
+		"how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)",
+	)
+	f.StringVar(
+		&o.Identity, "identity", "",
+		"this process's name in records and in the leader's Lease (default: host name and process id)",
+	)
 	f.StringVar(&format, "log-format", "text", "text or json")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/term"
 )
 
-// screen is where a command writes for people. Nodes, Events and devices are others' words, and a terminal obeys some of them: what is not
-// printable, but for the end of a line and a tab, is shown as a dot.
+// screen is where a command writes for people. Nodes, Events and devices contain text from others, and a terminal would
+// obey some of it. So each unprintable character except newline and tab is shown as a dot.
 type screen struct {
 	to    io.Writer
-	width int  // in columns; 0: any
-	color bool // it is a terminal, and nobody set NO_COLOR
+	width int  // in columns; 0: unlimited
+	color bool // a terminal without NO_COLOR
 }
 
-// newScreen finds out what w is. https://no-color.org has the variable.
+// newScreen determines the width and colour support of w. https://no-color.org defines the variable.
 func newScreen(w io.Writer) screen {
 	s := screen{to: w}
 	f, ok := w.(*os.File)
@@ -42,7 +42,7 @@ func (s screen) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// maskUnprintable shows each character that is not, and not one of those allowed, as a dot.
+// maskUnprintable replaces each unprintable character that is not in allowed by a dot.
 func maskUnprintable(text, allowed string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsPrint(c) && c != utf8.RuneError || strings.ContainsRune(allowed, c) {
@@ -52,7 +52,7 @@ func maskUnprintable(text, allowed string) string {
 	}, text)
 }
 
-// printJSON writes a value. What a terminal would obey is escaped, so that the value stays what it is.
+// printJSON writes a value as JSON. It escapes what a terminal would obey, so the value does not change.
 func printJSON(out io.Writer, v any, indent string) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -77,10 +77,11 @@ func printJSON(out io.Writer, v any, indent string) error {
 	return err
 }
 
-// maxTextWidth is how wide a line of text is, at most.
+// maxTextWidth is how wide a line of text is, at most, in columns.
 const maxTextWidth = 80
 
-// printText writes a text in lines that are no longer than width, or the screen, where its words allow that; those after the first are indented as far.
+// printText writes a text in lines no longer than maxTextWidth or the screen, if its words allow that. Lines after the
+// first are indented by the width of head.
 func printText(out io.Writer, head, format string, args ...any) {
 	most := maxTextWidth
 	if s, ok := out.(screen); ok && s.width > 0 {
@@ -91,7 +92,7 @@ func printText(out io.Writer, head, format string, args ...any) {
 	}
 }
 
-// wrapText is a text behind a head, in lines.
+// wrapText breaks a text behind a head into lines.
 func wrapText(head, text string, most int) (lines []string) {
 	line, indent := head, strings.Repeat(" ", utf8.RuneCountInString(head))
 	empty := true
@@ -108,7 +109,7 @@ func wrapText(head, text string, most int) (lines []string) {
 	return append(lines, line)
 }
 
-// cell is a text of a grid, and how a terminal shows it: a number of ECMA-48's SGR, or none.
+// cell is one text of a grid. color is the number of its ECMA-48 SGR attribute; "" for none.
 type cell struct{ text, color string }
 
 // The colours of cells.
@@ -119,7 +120,7 @@ const (
 	faint  = "2"
 )
 
-// plainCells are a row without colours.
+// plainCells returns a row without colours.
 func plainCells(values ...any) (row []cell) {
 	for _, v := range values {
 		row = append(row, cell{text: fmt.Sprint(v)})
@@ -127,11 +128,11 @@ func plainCells(values ...any) (row []cell) {
 	return row
 }
 
-// minNoteWidth is how many columns the last column of a grid needs to stand beside the others.
+// minNoteWidth is how many columns a grid's last column needs to be printed beside the others.
 const minNoteWidth = 30
 
-// printGrid writes rows in columns. The last column is a text: where the screen is too narrow for it, it stands below its row. Where the others are
-// too wide as well, each cell has a line of its own.
+// printGrid writes rows in columns. The last column holds a text: if the screen is too narrow for it, it is printed
+// below its row. If the other columns are too wide as well, each cell gets a line of its own.
 func printGrid(out io.Writer, header []string, rows [][]cell) {
 	s, ok := out.(screen)
 	if !ok {
@@ -148,7 +149,7 @@ func printGrid(out io.Writer, header []string, rows [][]cell) {
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].text))
 		}
 	}
-	used := 0 // by all but the last
+	used := 0 // by all columns but the last
 	for _, w := range widths[:last] {
 		used += w + 2
 	}
@@ -219,7 +220,7 @@ func (s screen) printBlocks(header []string, rows [][]cell) {
 	s.writeRaw(b.String())
 }
 
-// paintCell colours a text that is printable already.
+// paintCell colours a text that is already printable.
 func (s screen) paintCell(c cell) string {
 	if !s.color || c.color == "" || c.text == "" {
 		return c.text
@@ -227,7 +228,7 @@ func (s screen) paintCell(c cell) string {
 	return "\x1b[" + c.color + "m" + c.text + "\x1b[0m"
 }
 
-// writeRaw writes what is printable already, with its colours; no line ends in spaces.
+// writeRaw writes text that is already printable, with its colours. It trims the spaces at line ends.
 func (s screen) writeRaw(text string) {
 	lines := strings.Split(text, "\n")
 	for i := range lines {

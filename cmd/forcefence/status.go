@@ -20,7 +20,7 @@ import (
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// newStatus is the fleet at a glance.
+// newStatus returns the command that shows the fleet at a glance.
 func newStatus() *cobra.Command {
 	var cluster clusterFlags
 	var o statusReader
@@ -79,7 +79,7 @@ func newStatus() *cobra.Command {
 	return withRole(cmd, "forcefence-look")
 }
 
-// statusReader is what is looked at, and how.
+// statusReader holds what to read, and how.
 type statusReader struct {
 	client    client.Client
 	nodes     []string
@@ -90,21 +90,22 @@ type statusReader struct {
 	now       func() time.Time
 }
 
-// fleet is what a look found, as JSON has it.
+// fleet is the result of one read, and its JSON form.
 type fleet struct {
 	At          time.Time          `json:"at"`
 	Controllers []leader           `json:"controllers"`
 	Paused      string             `json:"paused,omitempty"` // what pauses the whole cluster
 	Counts      map[view.State]int `json:"counts"`
 	Nodes       []view.Node        `json:"nodes"`
-	Unlisted    int                `json:"unlisted,omitempty"` // nodes of which there is nothing to tell
+	Unlisted    int                `json:"unlisted,omitempty"` // nodes with nothing to report
 	Unknown     []string           `json:"unknown,omitempty"`  // what could not be read, and why
 }
 
-// smallFleet is how many nodes a fleet has at most that is listed whole.
+// smallFleet is how many nodes a fleet may have to be listed completely.
 const smallFleet = 50
 
-// readFleet reads all of it. What is not the Nodes may be out of reach: then it says so.
+// readFleet reads the fleet's state. A bad selector and unreadable Nodes are errors; what else cannot be read is listed
+// in Unknown.
 func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	f := &fleet{At: o.now().UTC(), Controllers: []leader{}, Counts: map[view.State]int{}, Nodes: []view.Node{}}
 	unknown := func(err error) {
@@ -144,7 +145,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 		if rec, _ := taint.RecordOf(n); rec.IsOpen() && records {
 			if s.NeedsPerson, err = readNeedsPerson(ctx, o.client, n.Name, rec); err != nil {
 				unknown(err)
-				records = false // and so would be the others'
+				records = false // reads for other nodes would fail, too
 			}
 		}
 		one := view.NodeOf(s)
@@ -156,17 +157,21 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	}
 	order := view.States()
 	slices.SortFunc(f.Nodes, func(a, b view.Node) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), cmp.Compare(a.Node, b.Node))
+		return cmp.Or(
+			cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), cmp.Compare(a.Node, b.Node),
+		)
 	})
 	if len(f.Nodes) > smallFleet && !o.all && len(o.nodes) == 0 {
 		had := len(f.Nodes)
-		f.Nodes = slices.DeleteFunc(f.Nodes, func(n view.Node) bool { return n.State == view.StateFine && n.Next == "" })
+		f.Nodes = slices.DeleteFunc(
+			f.Nodes, func(n view.Node) bool { return n.State == view.StateFine && n.Next == "" },
+		)
 		f.Unlisted = had - len(f.Nodes)
 	}
 	return f, nil
 }
 
-// eachNode reads the nodes that were named, or those of the selector.
+// eachNode calls visit for the named nodes, or for those that the selector matches.
 func (o *statusReader) eachNode(ctx context.Context, selector labels.Selector, visit func(*corev1.Node)) error {
 	for _, name := range o.nodes {
 		var n corev1.Node
@@ -180,10 +185,11 @@ func (o *statusReader) eachNode(ctx context.Context, selector labels.Selector, v
 	if len(o.nodes) > 0 {
 		return nil
 	}
-	err := eachObject(ctx, o.client, func() *corev1.NodeList { return &corev1.NodeList{} }, func(n runtime.Object) error {
-		visit(n.(*corev1.Node))
-		return nil
-	}, client.MatchingLabelsSelector{Selector: selector})
+	err := eachObject(ctx, o.client, func() *corev1.NodeList { return &corev1.NodeList{} },
+		func(n runtime.Object) error {
+			visit(n.(*corev1.Node))
+			return nil
+		}, client.MatchingLabelsSelector{Selector: selector})
 	if err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
 	}
@@ -207,9 +213,15 @@ func (f *fleet) printFleet(out io.Writer) {
 	for _, l := range f.Controllers {
 		switch {
 		case l.Leads:
-			printText(out, "", "Controller %s leads (Lease %s/%s, renewed %s ago).", l.Holder, l.Namespace, l.Lease, formatAge(l.Renewed, f.At))
+			printText(
+				out, "", "Controller %s leads (Lease %s/%s, renewed %s ago).", l.Holder, l.Namespace, l.Lease,
+				formatAge(l.Renewed, f.At),
+			)
 		case !leads:
-			printText(out, "", "No controller leads: Lease %s/%s was renewed last %s ago.", l.Namespace, l.Lease, cmp.Or(formatAge(l.Renewed, f.At), "never"))
+			printText(
+				out, "", "No controller leads: Lease %s/%s was renewed last %s ago.", l.Namespace, l.Lease,
+				cmp.Or(formatAge(l.Renewed, f.At), "never"),
+			)
 		}
 	}
 	if len(f.Controllers) == 0 && len(f.Unknown) == 0 {
@@ -246,10 +258,17 @@ func (f *fleet) printFleet(out io.Writer) {
 	}
 }
 
-// colors of the states.
-var colors = map[view.State]string{view.StateStuck: red, view.StateFencing: yellow, view.StateNotReady: yellow, view.StateUnfenceable: red, view.StateLeftAlone: faint, view.StateFine: green}
+// colors maps each state to its colour.
+var colors = map[view.State]string{
+	view.StateStuck:       red,
+	view.StateFencing:     yellow,
+	view.StateNotReady:    yellow,
+	view.StateUnfenceable: red,
+	view.StateLeftAlone:   faint,
+	view.StateFine:        green,
+}
 
-// rowOf is a node in a line.
+// rowOf returns a node as a row of the table.
 func rowOf(n view.Node, now time.Time) []cell {
 	ready := map[string]string{"True": "yes", "False": "no", "Unknown": "no"}[n.Ready]
 	if ready == "no" && n.ReadySince != nil {
@@ -260,11 +279,12 @@ func rowOf(n view.Node, now time.Time) []cell {
 		power += " " + formatAge(n.Machine.At, now)
 	}
 	return []cell{
-		{n.Node, colors[n.State]}, {ready, ""}, {cmp.Or(n.Machine.By, "-"), ""}, {power, ""}, {cmp.Or(n.Protection, "-"), ""}, {fenceWord(n, now), ""}, {n.Next, ""},
+		{n.Node, colors[n.State]}, {ready, ""}, {cmp.Or(n.Machine.By, "-"), ""}, {power, ""},
+		{cmp.Or(n.Protection, "-"), ""}, {fenceWord(n, now), ""}, {n.Next, ""},
 	}
 }
 
-// fenceWord is a node's fence in a few words; one that is over only as long as it matters.
+// fenceWord describes a node's fence in a few words. It leaves out a finished fence that no longer matters.
 func fenceWord(n view.Node, now time.Time) string {
 	switch {
 	case n.Broken != "":
@@ -279,7 +299,7 @@ func fenceWord(n view.Node, now time.Time) string {
 	return "-"
 }
 
-// formatAge is for how long something has been so.
+// formatAge formats the time since at for people.
 func formatAge(at *time.Time, now time.Time) string {
 	if at == nil {
 		return ""
@@ -287,7 +307,7 @@ func formatAge(at *time.Time, now time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(*at)))
 }
 
-// printChange writes what became of a node.
+// printChange prints the new state of a node.
 func printChange(out io.Writer, n view.Node, now time.Time) {
 	row := rowOf(n, now)
 	var parts []string
@@ -296,7 +316,9 @@ func printChange(out io.Writer, n view.Node, now time.Time) {
 			parts = append(parts, name+" "+row[i].text)
 		}
 	}
-	text := fmt.Sprintf("%s  %s (%s): %s.", now.Format(time.TimeOnly), n.Node, n.State.DisplayName(), strings.Join(parts, ", "))
+	text := fmt.Sprintf(
+		"%s  %s (%s): %s.", now.Format(time.TimeOnly), n.Node, n.State.DisplayName(), strings.Join(parts, ", "),
+	)
 	if n.Next != "" {
 		text += " " + n.Next
 	}

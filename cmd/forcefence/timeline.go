@@ -20,7 +20,7 @@ import (
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// newTimeline is the story of one fence.
+// newTimeline returns the command that prints the timeline of one fence.
 func newTimeline() *cobra.Command {
 	var cluster clusterFlags
 	var format string
@@ -55,14 +55,16 @@ func newTimeline() *cobra.Command {
 	return withRole(cmd, "forcefence-look")
 }
 
-// readTimeline tells of a node's last fence, or of the one of that id or name.
+// readTimeline reads the timeline of a node's last fence, or of the fence with that id or name.
 func readTimeline(ctx context.Context, c client.Client, what string) (*view.Timeline, error) {
 	found, err := findFencings(ctx, c, what)
 	if err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no fence of a node %[1]s, and none with the id %[1]s, is recorded (kubectl get fcg lists them)", what)
+		return nil, fmt.Errorf(
+			"no fence of a node %[1]s, and none with the id %[1]s, is recorded (kubectl get fcg lists them)", what,
+		)
 	}
 	view.SortNewestFirst(found)
 	node := found[0].Fencing.Spec.Node
@@ -78,7 +80,7 @@ func readTimeline(ctx context.Context, c client.Client, what string) (*view.Time
 	return t, nil
 }
 
-// findFencings are the Fencings of a node, or the one of that id or name.
+// findFencings returns the Fencings of a node, or the one with that id or name.
 func findFencings(ctx context.Context, c client.Client, what string) (out []view.ParsedFencing, _ error) {
 	if strings.Contains(what, ".") && len(validation.IsDNS1123Subdomain(what)) == 0 {
 		u := newFencing()
@@ -94,7 +96,7 @@ func findFencings(ctx context.Context, c client.Client, what string) (out []view
 	take := func(f view.ParsedFencing) bool { return f.Fencing.Spec.Node == what || f.Fencing.Spec.ID == what }
 	labels := []string{api.NodeLabel, api.FenceLabel}
 	if len(validation.IsValidLabelValue(what)) > 0 {
-		labels = labels[:1] // it stands in no label: all are read
+		labels = labels[:1] // the text is no valid label value, so all are read
 	}
 	for _, label := range labels {
 		if len(labels) > 1 {
@@ -122,12 +124,17 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 	if t.Shadow {
 		what = "Mode shadow: what would have been done"
 	}
-	printText(out, "", "%s of node %s, begun %s (%s ago) by %s. Why: %s.", what, t.Node, t.Begun.Format(time.RFC3339), formatAge(&t.Begun, now), t.By, cmp.Or(t.Why, "not known"))
+	printText(
+		out, "", "%s of node %s, begun %s (%s ago) by %s. Why: %s.", what, t.Node, t.Begun.Format(time.RFC3339),
+		formatAge(&t.Begun, now), t.By, cmp.Or(t.Why, "not known"),
+	)
 	switch {
 	case t.Phase != string(taint.PhaseDone):
 		printText(out, "", "It is in phase %s.", cmp.Or(t.Phase, "none"))
 	default:
-		printText(out, "", "It ended as %s after %s: %s.", t.Result, cmp.Or(t.Duration, "no time"), cmp.Or(t.Outcome, "-"))
+		printText(
+			out, "", "It ended as %s after %s: %s.", t.Result, cmp.Or(t.Duration, "no time"), cmp.Or(t.Outcome, "-"),
+		)
 	}
 	if t.Proven != "" {
 		printText(out, "", "Proof: %s.", t.Proven)
@@ -136,7 +143,11 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 		printText(out, "", "A PERSON SHOULD LOOK: %s", t.NeedsPerson)
 	}
 	if len(t.Newer) > 0 {
-		printText(out, "", "A newer version wrote this Fencing, or somebody edited it. It says what this version does not know: %s.", strings.Join(t.Newer, "; "))
+		printText(
+			out, "",
+			"A newer version wrote this Fencing, or somebody edited it. It says what this version does not know: %s.",
+			strings.Join(t.Newer, "; "),
+		)
 	}
 	for _, what := range t.Unknown {
 		printText(out, "", "Not known: %s.", what)
@@ -165,7 +176,10 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 		printText(out, "Pods: ", "%s%s", text, formatNames(names, int(max(p.Ended, p.Would))))
 	}
 	if v := t.Volumes; v.Attached > 0 {
-		printText(out, "Volumes: ", "%d attached, %d of them detached by now%s", v.Attached, v.Detached, formatNames(v.Names, int(v.Attached)))
+		printText(
+			out, "Volumes: ", "%d attached, %d of them detached by now%s", v.Attached, v.Detached,
+			formatNames(v.Names, int(v.Attached)),
+		)
 		if len(v.Left) > 0 {
 			printText(out, "Volumes: ", "still attached: %s", strings.Join(v.Left, ", "))
 		}
@@ -176,7 +190,7 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 	}
 }
 
-// formatNames lists names of which there are so many.
+// formatNames lists names; all is how many exist.
 func formatNames(names []string, all int) string {
 	if len(names) == 0 {
 		return ""
@@ -188,7 +202,7 @@ func formatNames(names []string, all int) string {
 	return text
 }
 
-// formatOffset is when something was, from a fence's begin.
+// formatOffset formats a time since the fence's start.
 func formatOffset(d time.Duration) string {
 	sign := "+"
 	if d < 0 {

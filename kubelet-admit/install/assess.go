@@ -2,7 +2,7 @@ package install
 
 import "fmt"
 
-// Level is how much the hook holds on to.
+// Level is how strictly the hook holds pods.
 type Level string
 
 // The levels, from the strongest.
@@ -12,14 +12,14 @@ const (
 	None       Level = "none"        // nothing holds pods
 )
 
-// Protection is what a node has, for people.
+// Protection is a node's protection, described for people.
 type Protection struct {
 	Level  Level  `json:"level"`
 	Reason string `json:"reason"`           // one sentence
-	Advice string `json:"advice,omitempty"` // what to do for more; "" if there is nothing
+	Advice string `json:"advice,omitempty"` // how to get more protection; "" if there is no way
 }
 
-// Facts are what AssessProtection needs to know of a node. The zero value is a node without a runtime that we know.
+// Facts are the input of AssessProtection. The zero value is a node without a runtime that we know.
 type Facts struct {
 	Runtime RuntimeName `json:"runtime,omitempty"`
 	Version Version     `json:"version"`
@@ -29,15 +29,16 @@ type Facts struct {
 	Running        bool   `json:"running"`        // the runtime's process was seen
 	PluginPending  bool   `json:"pluginPending"`  // the running runtime started before the plugin came
 	ConfigPending  bool   `json:"configPending"`  // the running runtime started before its configuration last changed
-	UpgradePending bool   `json:"upgradePending"` // it runs the plugin of before the last upgrade
-	StillRequired  bool   `json:"stillRequired"`  // it requires the plugin although its configuration does so no more
+	UpgradePending bool   `json:"upgradePending"` // it runs the plugin from before the last upgrade
+	StillRequired  bool   `json:"stillRequired"`  // it requires the plugin, but its configuration no longer does
 	WhyNotRequired string `json:"whyNotRequired,omitempty"`
 	RestartCommand string `json:"restartCommand,omitempty"`
 
-	requiredLater bool // the record: the running runtime started before anything required the plugin
+	requiredLater bool // by the pending state, the running runtime started before any file required the plugin
 }
 
-// AssessProtection says which protection a node has. Fail-closed is said only where the running runtime is known to have read all of it.
+// AssessProtection returns a node's protection. It returns fail-closed only if the running runtime is known to have
+// read all of it.
 func AssessProtection(f Facts) Protection {
 	name := fmt.Sprintf("%s %s", f.Runtime, f.Version)
 	restart := "restart it"
@@ -51,26 +52,35 @@ func AssessProtection(f Facts) Protection {
 	case !f.Runtime.hasNRI(f.Version):
 		return Protection{None, name + " has no NRI.", "Upgrade to containerd 2.2 or later, or CRI-O 1.34 or later."}
 	case !f.NRI.Enabled:
-		return Protection{None, "NRI is switched off in the configuration of " + name + ".", "Enable NRI there and " + restart + "."}
+		return Protection{
+			None, "NRI is switched off in the configuration of " + name + ".", "Enable NRI there and " + restart + ".",
+		}
 	case !f.Plugin:
 		return Protection{None, "The plugin is not installed for " + name + ".", "Run forcefence-node install."}
 	case !f.Running:
 		return Protection{FailOpen, "The process of " + name + " was not found, so what it has read is not known.",
 			"Start it, or give the host's /proc."}
 	case f.PluginPending:
-		return Protection{FailOpen, name + " started before the plugin was installed: until its next start only the DaemonSet's plugin holds pods.",
+		return Protection{FailOpen,
+			name +
+				" started before the plugin was installed: until its next start only the DaemonSet's plugin holds pods.",
 			"At the next boot it is in place; for now: " + restart + "."}
 	case !f.Runtime.hasValidator(f.Version):
 		return Protection{FailOpen, name + " cannot require a plugin: if the plugin stops, pods start.",
 			"Upgrade to containerd 2.2 or later, or CRI-O 1.34 or later."}
 	case !f.NRI.requiresUs():
-		p := Protection{FailOpen, name + " does not require the plugin: if it stops, pods start.", "Install with --required-plugins."}
+		p := Protection{
+			FailOpen, name + " does not require the plugin: if it stops, pods start.",
+			"Install with --required-plugins.",
+		}
 		if f.WhyNotRequired != "" {
 			p.Advice = f.WhyNotRequired
 		}
 		return p
 	case f.ConfigPending:
-		return Protection{FailOpen, name + " started before it was configured to require the plugin.", "For now: " + restart + "."}
+		return Protection{
+			FailOpen, name + " started before it was configured to require the plugin.", "For now: " + restart + ".",
+		}
 	default:
 		p := Protection{FailClosed, name + " requires the plugin: if it stops, ordinary containers do not start.", ""}
 		if f.UpgradePending {
@@ -80,7 +90,7 @@ func AssessProtection(f Facts) Protection {
 	}
 }
 
-// Sentence is the reason with the advice.
+// Sentence returns the reason with the advice.
 func (p Protection) Sentence() string {
 	if p.Advice == "" {
 		return p.Reason

@@ -19,21 +19,21 @@ const (
 	pluginName  = nri.BaseName
 	defaultPath = nri.DefaultPath
 
-	// PluginFile is what the pre-installed plugin is called in NRI's folder.
+	// PluginFile is the name of the pre-installed plugin in NRI's folder.
 	PluginFile = nri.PreInstalledIndex + "-" + nri.BaseName
-	// ConfigFile is what its configuration, which the DaemonSet's plugin gets as well, is called in NRI's other folder.
+	// ConfigFile is the name of its configuration in NRI's other folder. The DaemonSet's plugin gets it as well.
 	ConfigFile = nri.BaseName + ".conf"
 )
 
 // Site names the host's runtime and where its files are. The zero value is a runtime as its own packages install it.
 type Site struct {
-	Runtime    RuntimeName // "": the one whose process runs
+	Runtime    RuntimeName // "": the runtime whose process runs
 	Containerd string      // the program; default containerd
 	CRIO       string      // the program; default crio
 	Config     string      // the runtime's configuration; default /etc/containerd/config.toml or /etc/crio/crio.conf
 	ConfDir    string      // its drop-ins; default /etc/containerd/conf.d or /etc/crio/crio.conf.d
 	Unit       string      // systemd's name for it; default containerd or crio; k3s, where that runs it
-	StateDir   string      // of the hook; default nri.DefaultStateDir
+	StateDir   string      // the hook's state folder; default nri.DefaultStateDir
 }
 
 // unknownRuntimeError says that no runtime was found that the hook can be installed for.
@@ -41,7 +41,7 @@ type unknownRuntimeError struct{ Why string }
 
 func (e *unknownRuntimeError) Error() string { return "finding the container runtime: " + e.Why }
 
-// resolveDefaults fills in the defaults.
+// resolveDefaults fills in the defaults. It returns unknownRuntimeError if no supported runtime is found.
 func (s Site) resolveDefaults(h Host) (Site, error) {
 	if s.StateDir == "" {
 		s.StateDir = nri.DefaultStateDir
@@ -79,7 +79,8 @@ func (s Site) resolveDefaults(h Host) (Site, error) {
 	return s, nil
 }
 
-// dropIn is the file that requires the plugin. Runtimes take drop-ins in the order of their names, and the last one wins.
+// dropIn returns the path of the file that requires the plugin. Runtimes read drop-ins in the order of their names, and
+// the last one wins.
 func (s Site) dropIn() string {
 	if s.Runtime == crio {
 		return filepath.Join(s.ConfDir, "99-"+pluginName+".conf")
@@ -87,7 +88,8 @@ func (s Site) dropIn() string {
 	return filepath.Join(s.ConfDir, "99-"+pluginName+".toml")
 }
 
-// configFiles are the files that the runtime reads its configuration from; those of others may require the plugin as well.
+// configFiles returns the files that the runtime reads its configuration from. Files of others may require the plugin
+// as well.
 func (s Site) configFiles() []string {
 	files := []string{s.Config, s.dropIn()}
 	if s.Runtime == containerd {
@@ -102,8 +104,8 @@ func (s Site) configFiles() []string {
 
 func (s Site) restartCommand() string { return "systemctl restart " + s.Unit }
 
-// ReadFacts asks the host's runtime. A runtime that is not known is no error: the facts are those of a node without one, and why is
-// told beside them.
+// ReadFacts reads the facts from the host's runtime. An unknown runtime is no error: the facts are those of a node
+// without one.
 func ReadFacts(ctx context.Context, h Host, s Site) (Facts, error) {
 	s, err := s.resolveDefaults(h)
 	var unknown *unknownRuntimeError
@@ -158,7 +160,7 @@ func readFacts(ctx context.Context, h Host, s Site) (Facts, error) {
 	return f, nil
 }
 
-// inPlace tells whether the runtime would start the plugin, and hand it a configuration that it takes.
+// inPlace reports whether the runtime would start the plugin, and pass it a valid configuration.
 func inPlace(n NRI) (bool, error) {
 	info, err := os.Stat(filepath.Join(n.PluginDir, PluginFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -193,7 +195,7 @@ func parseDump(s Site, text []byte) (runtimeConfig, error) {
 	return runtimeConfig{nri: n, text: text}, err
 }
 
-// dumpConfig asks the runtime for its configuration as it would read it now.
+// dumpConfig runs the runtime's command that prints the configuration that it would read now.
 func dumpConfig(ctx context.Context, h Host, s Site) (runtimeConfig, error) {
 	var text []byte
 	var err error
@@ -208,8 +210,9 @@ func dumpConfig(ctx context.Context, h Host, s Site) (runtimeConfig, error) {
 	return parseDump(s, text)
 }
 
-// tryConfig asks the runtime what its configuration would be without our drop-in, or with another one in its place (with; nil: none). The
-// files that it reads for that lie in the staging folder and are gone when this returns.
+// tryConfig asks the runtime for the configuration that it would have without our drop-in, or with another one in its
+// place (with; nil: none). The files that it reads for that lie in the staging folder, and are removed when this
+// returns.
 func tryConfig(ctx context.Context, h Host, s Site, with []byte) (_ runtimeConfig, err error) {
 	dir := filepath.Join(stageDir(s.ConfDir), "trial")
 	if _, err := h.removeAll(dir); err != nil {
@@ -248,8 +251,8 @@ func tryConfig(ctx context.Context, h Host, s Site, with []byte) (_ runtimeConfi
 		s.ConfDir = dir
 		return dumpConfig(ctx, h, s)
 	}
-	// containerd has no folder of its own: the configuration's imports name it. So a copy of the configuration imports what that one
-	// does, but for our file.
+	// containerd has no folder of its own: the configuration's imports name it. So a copy of the configuration imports
+	// the same files, except ours.
 	root, err := readRoot(s)
 	if err != nil {
 		return runtimeConfig{}, err
@@ -279,7 +282,9 @@ type rootConfig struct {
 func readRoot(s Site) (rootConfig, error) {
 	text, err := os.ReadFile(s.Config)
 	if errors.Is(err, fs.ErrNotExist) {
-		return rootConfig{}, refusal{fmt.Errorf("containerd has no %s: make one that imports %s", s.Config, filepath.Join(s.ConfDir, "*.toml"))}
+		return rootConfig{},
+			refusal{fmt.Errorf("containerd has no %s: make one that imports %s", s.Config,
+				filepath.Join(s.ConfDir, "*.toml"))}
 	}
 	if err != nil {
 		return rootConfig{}, err

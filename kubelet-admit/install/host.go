@@ -15,20 +15,22 @@ import (
 	"time"
 )
 
-// stageName is a folder beside the one that a file goes into: on the same file system as a rule, and read by nobody.
+// stageName is a folder beside the one that a file goes into. It is usually on the same file system, and no other
+// program reads it.
 const stageName = ".forcefence-stage"
 
-// Host is where it is installed. The zero value is the machine that this process sees.
+// Host is the machine to install on. The zero value is the machine that this process sees.
 type Host struct {
 	Proc string // where procfs is; "": /proc
 	Path string // PATH of host programs; "": nri.DefaultPath
-	// Exec runs a host program and returns its standard output; nil runs it as a child. The error holds what it wrote to stderr.
+	// Exec runs a host program and returns its standard output. nil runs it as a child. The error contains what the
+	// program wrote to stderr.
 	Exec func(ctx context.Context, name string, args ...string) ([]byte, error)
 
-	before func(op, path string) error // asked before every change of a file; tests let it fail
+	before func(op, path string) error // called before every change of a file; tests make it fail
 }
 
-// execTimeout bounds one host program: a config dump takes 30 ms, a restart of a busy runtime some seconds.
+// execTimeout limits one host program: a config dump takes 30 ms, a restart of a busy runtime some seconds.
 const execTimeout = 90 * time.Second
 
 func (h Host) runCommand(ctx context.Context, name string, args ...string) ([]byte, error) {
@@ -43,8 +45,8 @@ func (h Host) runCommand(ctx context.Context, name string, args ...string) ([]by
 	}
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, bin, args...)
-	// Our own environment is the container's, whose paths mean nothing on the host. systemctl takes a changed root for a chroot and
-	// would do nothing: it is told that this one is the host's.
+	// Our own environment is the container's, whose paths mean nothing on the host. systemctl would take the changed
+	// root for a chroot and do nothing; SYSTEMD_IGNORE_CHROOT says that this root is the host's.
 	cmd.Env = []string{"PATH=" + h.searchPath(), "LC_ALL=C", "SYSTEMD_IGNORE_CHROOT=1"}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.WaitDelay = time.Second
@@ -78,7 +80,7 @@ func (h Host) findProgram(name string) (string, error) {
 	return "", fmt.Errorf("%s: %w in %s", name, exec.ErrNotFound, h.searchPath())
 }
 
-// lastLines keeps what a person needs of a program's complaint.
+// lastLines returns the lines of a program's error output that a person needs.
 func lastLines(s string) string {
 	const most = 600
 	s = strings.TrimSpace(s)
@@ -98,10 +100,11 @@ func (h Host) checkChange(op, path string) error {
 	return nil
 }
 
-// staged is a complete file that waits for its rename; nil is one whose content is in place already.
+// staged is a complete file that waits for its rename. nil is a file whose content is in place already.
 type staged struct{ from, to string }
 
-// stageFile writes a file beside its place, synced to disk. It returns nil if the content and the mode in place are the same.
+// stageFile writes a file beside its place, synced to disk. It returns nil if the content and the mode in place are the
+// same.
 func (h Host) stageFile(dst string, mode fs.FileMode, content func() (io.ReadCloser, error)) (*staged, error) {
 	same, err := h.hasContent(dst, mode, content)
 	if err != nil || same {
@@ -118,7 +121,7 @@ func (h Host) stageFile(dst string, mode fs.FileMode, content func() (io.ReadClo
 	return s, nil
 }
 
-// stageDir is beside a folder, not in it; where that is a link, beside the folder it leads to.
+// stageDir returns the staging folder beside a folder. If the folder is a link, it lies beside the link's target.
 func stageDir(dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
@@ -138,8 +141,8 @@ func (h Host) writeFile(file string, mode fs.FileMode, content func() (io.ReadCl
 	if err := h.checkChange("create", file); err != nil {
 		return err
 	}
-	_ = os.Remove(file) // of a crash: its mode and its links are not ours to keep
-	// Not executable before it is complete, wherever it may lie.
+	_ = os.Remove(file) // left by a crash: its mode and its links may be wrong
+	// Not executable before it is complete, wherever it may be.
 	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -163,7 +166,7 @@ func (h Host) writeFile(file string, mode fs.FileMode, content func() (io.ReadCl
 	return out.Chmod(mode)
 }
 
-// commitFile puts a staged file in its place, at once and for good.
+// commitFile renames a staged file into its place atomically, and syncs the folder.
 func (h Host) commitFile(s *staged) error {
 	if s == nil {
 		return nil
@@ -173,14 +176,16 @@ func (h Host) commitFile(s *staged) error {
 	}
 	if err := os.Rename(s.from, s.to); err != nil {
 		if errors.Is(err, syscall.EXDEV) {
-			return fmt.Errorf("%w: %s is a file system of its own: mount one that holds its parent, too", err, filepath.Dir(s.to))
+			return fmt.Errorf("%w: %s is a file system of its own: mount one that holds its parent, too", err,
+				filepath.Dir(s.to))
 		}
 		return err
 	}
 	return h.syncDir(filepath.Dir(s.to))
 }
 
-// hasContent tells whether a file has this content and mode. Anything there that is not a plain file is an error: it is not ours.
+// hasContent reports whether a file has this content and mode. It returns an error for anything that is not a plain
+// file: that is not ours.
 func (h Host) hasContent(file string, mode fs.FileMode, content func() (io.ReadCloser, error)) (bool, error) {
 	info, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -190,7 +195,8 @@ func (h Host) hasContent(file string, mode fs.FileMode, content func() (io.ReadC
 		return false, err
 	}
 	if !info.Mode().IsRegular() {
-		return false, fmt.Errorf("%s is not a plain file (%s): remove it, it was not put there by install", file, info.Mode().Type())
+		return false, fmt.Errorf("%s is not a plain file (%s): remove it, it was not put there by install", file,
+			info.Mode().Type())
 	}
 	if info.Mode().Perm() != mode {
 		return false, nil
@@ -228,7 +234,7 @@ func haveSameContent(a, b io.Reader) (bool, error) {
 	}
 }
 
-// makeDir makes a folder and its parents. A link to a folder is followed.
+// makeDir creates a folder and its parents. It follows a link to a folder.
 func (h Host) makeDir(dir string) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil
@@ -245,7 +251,8 @@ func (h Host) makeDir(dir string) error {
 	return h.syncDir(filepath.Dir(dir))
 }
 
-// removePath removes a file or an empty folder, for good; one that is not there is no error. It tells whether it was there.
+// removePath removes a file or an empty folder, and syncs its parent. It reports whether the path existed; a missing
+// one is no error.
 func (h Host) removePath(file string) (bool, error) {
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -259,7 +266,7 @@ func (h Host) removePath(file string) (bool, error) {
 	return true, h.syncDir(filepath.Dir(file))
 }
 
-// removeAll removes a folder that is all ours, and what is in it.
+// removeAll removes a folder that is entirely ours, with its content. It reports whether the folder existed.
 func (h Host) removeAll(dir string) (bool, error) {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return false, nil

@@ -20,11 +20,11 @@ import (
 // Options of Install.
 type Options struct {
 	host   Host
-	Site   Site // StateDir is the Config's
+	Site   Site // its StateDir is that of the Config
 	Config nri.Config
 	Binary func() (io.ReadCloser, error) // the plugin's; read up to twice
 
-	Version string // of the program, for the API server
+	Version string // the program's, for the API server
 
 	RequiredPlugins bool // let the runtime refuse containers while the plugin is missing
 	RestartRuntime  bool // restart the runtime if it has not read all of it
@@ -35,7 +35,7 @@ type Options struct {
 	pods    func(ctx context.Context, client rest.Interface, node string) ([]corev1.Pod, error)
 }
 
-// Result is what was done, line by line, for people.
+// Result lists what was done, line by line, for people.
 type Result struct {
 	Done       []string
 	Warnings   []string
@@ -60,17 +60,18 @@ func (in *installer) addWarning(format string, args ...any) {
 	in.result.Warnings = append(in.result.Warnings, fmt.Sprintf(format, args...))
 }
 
-// ours is every name under which a version of the plugin may lie in NRI's folder, and its configuration beside it.
+// ours are all names that a version of the plugin may have in NRI's folder, and the names of its configuration.
 var (
 	ours       = regexp.MustCompile(`^[0-9][0-9]-` + pluginName + `$`)
 	oursConfig = regexp.MustCompile(`^[0-9][0-9]-` + pluginName + `\.conf$`)
 	pluginLike = regexp.MustCompile(`^[0-9][0-9]-`)
 )
 
-// Install puts the plugin, its configuration and, if asked, the runtime's requirement in place; it may be repeated, and after a
-// crash it completes what was begun. First it tests that the plugin will be able to read its Node: a hook that cannot would hold
-// every pod. So would one whose Node tells of another boot than the machine's own: after half a minute that is refused, too. Nothing
-// is changed before everything that is going to be put in place lies complete on its file system.
+// Install puts the plugin, its configuration and, if asked, the runtime's requirement in place. It may be repeated, and
+// after a crash it completes what was begun. First it tests that the plugin will be able to read its Node: a hook that
+// cannot would hold every pod. A Node that has another boot id than the machine would do the same; Install waits half a
+// minute for it, then refuses. It changes nothing before all files to be put in place lie complete on their file
+// system.
 //
 // A runtime without NRI, or with NRI switched off, is no error: nothing is installed, and the Protection says so.
 func Install(ctx context.Context, o Options) (Result, error) {
@@ -119,7 +120,7 @@ func (in *installer) installHook(ctx context.Context) error {
 	if err := in.sameBoot(ctx, node); err != nil {
 		return err
 	}
-	// Whatever happens: the staging folders hold nothing that is needed.
+	// On every return, also after an error: the staging folders hold nothing that is needed.
 	defer func() {
 		for _, dir := range in.stageDirs() {
 			_, _ = in.host.removeAll(dir)
@@ -142,14 +143,16 @@ func (in *installer) installHook(ctx context.Context) error {
 		return fmt.Errorf("requiring the plugin: %w", err)
 	}
 	if why != in.facts.WhyNotRequired {
-		if err := in.host.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) { r.WhyNotRequired = why }); err != nil {
+		if err := in.host.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) {
+			r.WhyNotRequired = why
+		}); err != nil {
 			return err
 		}
 	}
 	return in.assessAndRestart(ctx)
 }
 
-// whichRuntime takes the kubelet's word for the runtime that it uses: others may run beside it.
+// whichRuntime selects the runtime that the kubelet reports in its Node: other runtimes may run beside it.
 func (in *installer) whichRuntime(node *corev1.Node) (Site, error) {
 	s := in.Site
 	s.StateDir = in.Config.StateDir
@@ -168,7 +171,7 @@ func (in *installer) putPlugin(config []byte) error {
 	n, h := in.facts.NRI, in.host
 	pluginFile, configFile := filepath.Join(n.PluginDir, PluginFile), filepath.Join(n.ConfigDir, ConfigFile)
 
-	// The larger one first: it finds a full disk or a folder that is read-only before anything has changed.
+	// The larger one first: it finds a full disk or a read-only folder before anything has changed.
 	const executable, readable = 0o755, 0o644
 	plugin, err := h.stageFile(pluginFile, executable, in.Binary)
 	if err != nil {
@@ -186,7 +189,7 @@ func (in *installer) putPlugin(config []byte) error {
 	if err != nil {
 		return err
 	}
-	if plugin != nil || conf != nil { // the runtime hands the configuration over when the plugin registers
+	if plugin != nil || conf != nil { // the runtime passes the configuration on when the plugin registers
 		first := !in.facts.Plugin && len(old) == 0
 		if err := h.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) {
 			r.Plugin, r.Upgrade = r.Plugin || first, r.Upgrade || !first && !r.Plugin
@@ -194,7 +197,8 @@ func (in *installer) putPlugin(config []byte) error {
 			return err
 		}
 	}
-	// The configuration before the plugin: a plugin without one holds nothing. NRI prefers one with an index to ours.
+	// The configuration before the plugin: a plugin without one holds nothing. NRI prefers a configuration with an
+	// index to ours.
 	if err := h.commitFile(conf); err != nil {
 		return err
 	}
@@ -209,7 +213,7 @@ func (in *installer) putPlugin(config []byte) error {
 		return err
 	}
 	in.reportDone(pluginFile, describeStaged(plugin))
-	// Another version only after ours is there: two that hold are safe, none is not.
+	// Remove another version only after ours is in place: two plugins that hold are safe, none is not.
 	for _, file := range old {
 		if filepath.Base(file) == PluginFile {
 			continue
@@ -229,7 +233,7 @@ func describeStaged(s *staged) string {
 	return "written"
 }
 
-// listMatching returns the files of a folder whose names match; a folder that is not there has none.
+// listMatching returns the files of a folder whose names match. A missing folder has none.
 func listMatching(dir string, name *regexp.Regexp) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -247,8 +251,8 @@ func listMatching(dir string, name *regexp.Regexp) ([]string, error) {
 	return files, nil
 }
 
-// warnOfStrayFiles warns of what would keep the runtime from starting: NRI takes any executable in its folder for a plugin, and one whose
-// name does not begin with an index for a fatal error.
+// warnOfStrayFiles warns of files that would keep the runtime from starting. NRI takes any executable in its folder for
+// a plugin, and fails if its name does not begin with an index.
 func (in *installer) warnOfStrayFiles() error {
 	entries, err := os.ReadDir(in.facts.NRI.PluginDir)
 	if err != nil {
@@ -269,7 +273,7 @@ func (in *installer) warnOfStrayFiles() error {
 	return nil
 }
 
-// assessAndRestart says what the node has now, and restarts the runtime where that is asked for and of use.
+// assessAndRestart sets the node's protection, and restarts the runtime if that is requested and helps.
 func (in *installer) assessAndRestart(ctx context.Context) error {
 	look := func() (err error) {
 		if in.facts, err = readFacts(ctx, in.host, in.site); err != nil {
@@ -286,15 +290,17 @@ func (in *installer) assessAndRestart(ctx context.Context) error {
 		return nil
 	}
 	if !in.RestartRuntime {
-		in.addWarning("%s must be started again (%s, or the next boot): %s", in.site.Runtime, in.site.restartCommand(), due)
+		in.addWarning("%s must be started again (%s, or the next boot): %s", in.site.Runtime,
+			in.site.restartCommand(), due)
 		return nil
 	}
 	if err := restartRuntime(ctx, in.host, in.site); err != nil {
-		if in.dropInWritten { // what it read well in a dump may still be what it does not start with
+		if in.dropInWritten { // a configuration that passed the dump may still keep it from starting
 			_, bad := in.host.removePath(in.site.dropIn())
 			err = errors.Join(err, bad)
 			if bad == nil {
-				err = errors.Join(fmt.Errorf("%s was taken away again", in.site.dropIn()), err, restartRuntime(ctx, in.host, in.site))
+				err = errors.Join(fmt.Errorf("%s was taken away again", in.site.dropIn()), err,
+					restartRuntime(ctx, in.host, in.site))
 			}
 		}
 		return err
@@ -303,7 +309,7 @@ func (in *installer) assessAndRestart(ctx context.Context) error {
 	return look()
 }
 
-// restartReasons says what the running runtime does not know yet; "" for nothing.
+// restartReasons returns why the running runtime needs a restart, or "" if it does not.
 func (f Facts) restartReasons() string {
 	var due []string
 	for _, d := range []struct {
@@ -313,7 +319,10 @@ func (f Facts) restartReasons() string {
 		{f.PluginPending, "it does not start the plugin yet"},
 		{f.UpgradePending, "it runs the plugin's last version"},
 		{f.ConfigPending && f.NRI.requiresUs(), "it does not require the plugin yet"},
-		{f.StillRequired && !f.NRI.requiresUs(), "it still requires the plugin, and refuses ordinary containers where that is missing"},
+		{
+			f.StillRequired && !f.NRI.requiresUs(),
+			"it still requires the plugin, and refuses ordinary containers where that is missing",
+		},
 	} {
 		if d.is {
 			due = append(due, d.why)
@@ -322,7 +331,7 @@ func (f Facts) restartReasons() string {
 	return strings.Join(due, "; ")
 }
 
-// restartRuntime restarts the runtime. Its containers go on running: their shims are not its children.
+// restartRuntime restarts the runtime. Its containers keep running, because their shims are not its children.
 func restartRuntime(ctx context.Context, h Host, s Site) error {
 	if _, err := h.runCommand(ctx, "systemctl", "restart", s.Unit); err != nil {
 		return fmt.Errorf("restarting %s, which only works with systemd and under its name there (--runtime-unit): %w", s.Runtime, err)

@@ -14,12 +14,12 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 )
 
-// apiTimeout is for one request, an exec credential's program included.
+// apiTimeout limits one request, including an exec credential's program.
 const apiTimeout = 20 * time.Second
 
-// connectAsKubelet reads the own Node, live, with nothing but what the plugin will have: the kubelet's kubeconfig, and an environment that
-// holds PATH alone. A hook that could not do this would hold every pod of the node. It changes this process's environment while it
-// runs: nothing else may read it meanwhile.
+// connectAsKubelet reads the own Node live with only what the plugin will have: the kubelet's kubeconfig, and an
+// environment that holds PATH alone. A hook that could not do this would hold every pod of the node. It changes this
+// process's environment while it runs: no other goroutine may read the environment meanwhile.
 func connectAsKubelet(ctx context.Context, c nri.Config, version string) (rest.Interface, *corev1.Node, error) {
 	defer onlyPath(c.Path)()
 	client, _, err := nri.NewClient(c.Kubeconfig, version)
@@ -30,14 +30,18 @@ func connectAsKubelet(ctx context.Context, c nri.Config, version string) (rest.I
 	switch {
 	case err == nil:
 		return client, node, nil
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // the Node authorizer forbids a node to read others, there or not
-		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: there is no Node %s that %s may read: give the name that the kubelet "+
-			"registered with --node-name: %w", c.NodeName, c.Kubeconfig, err)
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		// the Node authorizer forbids a node to read others, there or not
+		return nil, nil,
+			fmt.Errorf("testing the kubelet's kubeconfig: there is no Node %s that %s may read: give the name that the kubelet "+
+				"registered with --node-name: %w", c.NodeName, c.Kubeconfig, err)
 	case apierrors.IsUnauthorized(err):
-		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: the API server does not accept the credential in %s: name the one that "+
-			"the kubelet uses with --kubeconfig: %w", c.Kubeconfig, err)
+		return nil, nil,
+			fmt.Errorf("testing the kubelet's kubeconfig: the API server does not accept the credential in %s: name the one that "+
+				"the kubelet uses with --kubeconfig: %w", c.Kubeconfig, err)
 	default:
-		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: reading Node %s with %s and PATH=%s: %w", c.NodeName, c.Kubeconfig, c.Path, err)
+		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: reading Node %s with %s and PATH=%s: %w",
+			c.NodeName, c.Kubeconfig, c.Path, err)
 	}
 }
 
@@ -52,13 +56,14 @@ func getNode(ctx context.Context, client rest.Interface, name string) (*corev1.N
 	return &node, nil
 }
 
-// A kubelet that has just booted writes its Node's status some seconds after its start; it may have started us before.
+// A kubelet that has just booted writes its Node's status some seconds after its start, and may have started us before
+// that.
 const (
 	bootWait  = 30 * time.Second
 	bootEvery = time.Second
 )
 
-// sameBoot refuses a Node whose kubelet tells of another boot than the machine's: the hook believes a Ready of this boot only, and
+// sameBoot refuses a Node with another boot id than the machine's. The hook believes only a Ready of this boot, and
 // would hold every ordinary pod for ever.
 func (in *installer) sameBoot(ctx context.Context, node *corev1.Node) error {
 	boot, err := in.host.bootID()
@@ -85,7 +90,7 @@ func (in *installer) sameBoot(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// onlyPath empties the environment but for PATH, until the function that it returns is called.
+// onlyPath removes all of the environment except PATH, until the returned function is called.
 func onlyPath(path string) (restore func()) {
 	before := os.Environ()
 	os.Clearenv()

@@ -12,13 +12,14 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 )
 
-// lockHost keeps a second install or uninstall off the host's files: the two would share the files that they stage. It locks the folder that
-// the state folder is in (/run), which is there on every host and stays when the hook goes. The kernel lets go with the process.
+// lockHost keeps a second install or uninstall away from the host's files, because both would share the staged files.
+// It locks the folder that contains the state folder (/run), which exists on every host and stays when the hook is
+// removed. The kernel releases the lock when the process ends.
 func lockHost(stateDir string) (unlock func(), err error) {
 	dir := filepath.Dir(cmp.Or(stateDir, nri.DefaultStateDir))
 	f, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return func() {}, nil // nobody has installed with this state folder
+		return func() {}, nil // there is no install with this state folder
 	}
 	if err != nil {
 		return nil, fmt.Errorf("locking %s: %w", dir, err)

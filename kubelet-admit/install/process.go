@@ -14,8 +14,8 @@ import (
 // ticks is USER_HZ, the unit of start times in procfs: 100 on every architecture that Linux and Kubernetes share.
 const ticks = 100
 
-// process is one process of the runtime. Its start in ticks since boot tells it from a later one with its pid, whatever happens to
-// the wall clock.
+// process is one process of the runtime. Its start in ticks since boot tells it from a later process with the same pid,
+// whatever happens to the wall clock.
 type process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"`
@@ -28,7 +28,7 @@ func (h Host) procDir() string {
 	return "/proc"
 }
 
-// commandName is what the kernel calls the runtime's process.
+// commandName returns the kernel's name for the runtime's process.
 func (n RuntimeName) commandName() string {
 	if n == crio {
 		return "crio"
@@ -36,8 +36,8 @@ func (n RuntimeName) commandName() string {
 	return string(n)
 }
 
-// findProcesses returns the runtime's, in the order of their pids. Another one of that name, in a container, is one of them: that can
-// only make us say that a restart is still due.
+// findProcesses returns the runtime's processes in the order of their pids. A process of that name in a container
+// counts, too; that can only make us report that a restart is still due.
 func (h Host) findProcesses(name RuntimeName) []process {
 	dirs, _ := filepath.Glob(filepath.Join(h.procDir(), "[0-9]*")) // the pattern is well formed
 	var found []process
@@ -58,7 +58,8 @@ func (h Host) findProcesses(name RuntimeName) []process {
 	return found
 }
 
-// parseStat reads /proc/PID/stat: the command in parentheses, which may hold spaces and parentheses itself, and field 22.
+// parseStat parses /proc/PID/stat: the command in parentheses, which may contain spaces and parentheses itself, and
+// field 22.
 func parseStat(stat []byte) (command string, start uint64, ok bool) {
 	from, to := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if from < 0 || to < from {
@@ -73,7 +74,7 @@ func parseStat(stat []byte) (command string, start uint64, ok bool) {
 	return string(stat[from+1 : to]), start, err == nil
 }
 
-// startTime is when the oldest of them started, on the wall clock; zero if that cannot be told.
+// startTime returns when the oldest of the processes started, on the wall clock, or zero if that is unknown.
 func (h Host) startTime(ps []process) time.Time {
 	if len(ps) == 0 {
 		return time.Time{}

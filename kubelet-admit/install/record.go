@@ -10,26 +10,29 @@ import (
 	"slices"
 )
 
-// pendingFileName is in the state folder, which is lost with the boot.
+// pendingFileName is a file in the state folder, which is lost with the boot.
 const pendingFileName = "install.json"
 
-// pendingState says what the running runtime does not know yet: a runtime reads its configuration, and starts plugins, when it starts. It
-// names the runtime's processes of that time, and holds until the last of them has ended: no clock is asked.
+// pendingState records what the running runtime has not read yet: a runtime reads its configuration, and starts
+// plugins, when it starts. It names the runtime's processes of that time, and is valid until the last of them has
+// ended. It uses no clock.
 type pendingState struct {
 	BootID    string    `json:"bootID"`
 	Processes []process `json:"processes"`
 
-	Plugin   bool `json:"plugin,omitempty"`   // the plugin was put in place
-	Upgrade  bool `json:"upgrade,omitempty"`  // it was replaced by another version
-	Config   bool `json:"config,omitempty"`   // the drop-in was put in place, and the runtime did not require the plugin
-	Released bool `json:"released,omitempty"` // the drop-in was taken away from a runtime that had read it
+	Plugin  bool `json:"plugin,omitempty"`  // the plugin was put in place
+	Upgrade bool `json:"upgrade,omitempty"` // it was replaced by another version
+	// Config: the drop-in was put in place, and the runtime did not require the plugin
+	Config   bool `json:"config,omitempty"`
+	Released bool `json:"released,omitempty"` // the drop-in was removed from a runtime that had read it
 
-	// WhyNotRequired is why the last install did not let the runtime require the plugin, though it was asked to. It outlives the
-	// processes.
+	// WhyNotRequired is why the last install did not make the runtime require the plugin, though it was asked to. It
+	// outlives the processes.
 	WhyNotRequired string `json:"whyNotRequired,omitempty"`
 }
 
-// readPending returns what holds of the record now. A record that cannot be read is none: the files' times tell as well.
+// readPending returns the part of the pending state that is valid now. A file that cannot be read counts as empty: the
+// files' times tell as well.
 func (h Host) readPending(stateDir string, now []process) pendingState {
 	text, err := os.ReadFile(filepath.Join(stateDir, pendingFileName))
 	if err != nil {
@@ -46,7 +49,8 @@ func (h Host) readPending(stateDir string, now []process) pendingState {
 	return r
 }
 
-// updatePending adds to the record, before that which it announces is done: a crash between the two leaves a restart due that is not.
+// updatePending changes the pending state before the step that it announces. A crash between the two makes a restart
+// due that is not needed.
 func (h Host) updatePending(stateDir string, name RuntimeName, change func(*pendingState)) error {
 	now := h.findProcesses(name)
 	r := h.readPending(stateDir, now)
@@ -62,7 +66,7 @@ func (h Host) updatePending(stateDir string, name RuntimeName, change func(*pend
 	if err != nil {
 		return err
 	}
-	// Written in place of the old one by a rename within the folder: the runtime does not read it.
+	// Replaced by a rename within the folder: the runtime does not read it.
 	file := filepath.Join(stateDir, pendingFileName)
 	if err := h.writeFile(file+".new", 0o644, contentOf(text)); err != nil {
 		return fmt.Errorf("noting what the runtime has not read yet: %w", err)
@@ -73,7 +77,8 @@ func (h Host) updatePending(stateDir string, name RuntimeName, change func(*pend
 	return nil
 }
 
-// hasChangedSince tells whether a file changed after the runtime started, as far as clocks tell; a file that is not there did not.
+// hasChangedSince reports whether a file changed after the runtime started, as far as clocks tell. A missing file did
+// not change.
 func hasChangedSince(file string, h Host, ps []process) (bool, error) {
 	const slack = 2 // seconds: the boot's time is known to a second, and a runtime reads its files after its start
 	info, err := os.Stat(file)

@@ -15,12 +15,13 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// reportAttempts: the kubelet writes the same object; somebody who conflicts with us so often does nothing else.
+// reportAttempts limits the retries after a conflict, because the kubelet writes the same object. A writer that
+// conflicts more often does nothing else.
 const reportAttempts = 5
 
-// ReportProtection tells which protection a node has: a condition on the Node and, where that changes, an Event. Both are written with the
-// kubelet's own credential (client speaks core/v1), which may do so for its own Node. It may be repeated: a condition that says the
-// same already is left alone.
+// ReportProtection writes a node's protection as a condition on the Node and, if it changes, an Event. It uses the
+// kubelet's own credential (client speaks core/v1), which may do so for its own Node. It may be repeated: it does not
+// write a condition that is unchanged.
 func ReportProtection(ctx context.Context, client rest.Interface, node string, p Protection) error {
 	want := conditionOf(p, metav1.Now())
 	var changed *corev1.Node
@@ -46,13 +47,14 @@ func ReportProtection(ctx context.Context, client rest.Interface, node string, p
 	if changed == nil {
 		return nil
 	}
-	if err := client.Post().Resource("events").Namespace(metav1.NamespaceDefault).Body(newEvent(changed, want)).Do(ctx).Error(); err != nil {
+	if err := client.Post().Resource("events").Namespace(metav1.NamespaceDefault).Body(newEvent(changed, want)).
+		Do(ctx).Error(); err != nil {
 		return fmt.Errorf("reporting the node's protection: creating Event: %w", err)
 	}
 	return nil
 }
 
-// removeReport takes the condition away. A Node that is gone has none.
+// removeReport removes the condition. A Node that is gone is no error.
 func removeReport(ctx context.Context, client rest.Interface, node string) error {
 	err := patchStatus(ctx, client, node, func(n *corev1.Node) any {
 		for _, c := range n.Status.Conditions {
@@ -68,7 +70,7 @@ func removeReport(ctx context.Context, client rest.Interface, node string) error
 	return nil
 }
 
-// patchStatus changes one condition of the Node that was read, and of no other; change returns nil for nothing to do.
+// patchStatus changes one condition of exactly the Node that was read. change returns nil if there is nothing to do.
 func patchStatus(ctx context.Context, client rest.Interface, name string, change func(*corev1.Node) any) error {
 	var err error
 	for range reportAttempts {
@@ -87,7 +89,8 @@ func patchStatus(ctx context.Context, client rest.Interface, name string, change
 		if bad != nil {
 			return bad
 		}
-		err = client.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource("status").Body(patch).Do(ctx).Error()
+		err = client.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource("status").
+			Body(patch).Do(ctx).Error()
 		if !apierrors.IsConflict(err) {
 			return err
 		}
@@ -97,7 +100,8 @@ func patchStatus(ctx context.Context, client rest.Interface, name string, change
 
 func conditionOf(p Protection, now metav1.Time) corev1.NodeCondition {
 	c := corev1.NodeCondition{
-		Type: taint.ProtectionCondition, Status: corev1.ConditionFalse, Reason: taint.ProtectionNone, Message: p.Sentence(),
+		Type: taint.ProtectionCondition, Status: corev1.ConditionFalse, Reason: taint.ProtectionNone,
+		Message:           p.Sentence(),
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	}
 	switch p.Level {
@@ -116,8 +120,11 @@ func newEvent(n *corev1.Node, c corev1.NodeCondition) *corev1.Event {
 	}
 	now := metav1.Now()
 	return &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.guard.%x", n.Name, time.Now().UnixNano()), Namespace: metav1.NamespaceDefault},
-		// kubectl describe looks a Node's Events up by its name as UID, as the kubelet writes them.
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      fmt.Sprintf("%s.guard.%x", n.Name, time.Now().UnixNano()),
+			Namespace: metav1.NamespaceDefault,
+		},
+		// kubectl describe finds a Node's Events by its name as UID, as the kubelet writes them.
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: types.UID(n.Name)},
 		Reason:         string(taint.ProtectionCondition) + c.Reason, Message: c.Message, Type: kind,
 		Source:         corev1.EventSource{Component: "forcefence-node", Host: n.Name},

@@ -20,17 +20,17 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// TolerateAnnotation is what a pod carries, with the value "true", to start also where the plugin is missing: exempt pods, which the
-// hook never holds. A host whose runtime is configured with a key of its own keeps that one.
+// TolerateAnnotation is what a pod carries, with the value "true", to start also while the plugin is missing. It is for
+// exempt pods, which the hook never holds. A host whose runtime has another key configured keeps that key.
 const TolerateAnnotation = "forcefence.io/tolerate-missing"
 
-// refusal is why the plugin is not required though that was asked for: no failure, but something that a person has to change first.
-// The hook itself works, and the node's protection says what it lacks.
+// refusal is why the plugin is not required although that was requested: no failure, but something that a person has to
+// change first. The hook itself works, and the node's protection says what it lacks.
 type refusal struct{ error }
 
-// requirePlugin lets the runtime refuse containers while the plugin is missing. Where an exempt pod would be refused as well it enables
-// nothing; but what was enabled before stays: to take it away would weaken every node to which somebody deploys a DaemonSet without
-// the annotation, and our own DaemonSet carries it, so that a node cannot lock itself out.
+// requirePlugin makes the runtime refuse containers while the plugin is missing. If an exempt pod would be refused as
+// well it enables nothing, but what was enabled before stays. Removing it would weaken every node as soon as a
+// DaemonSet without the annotation is deployed. Our own DaemonSet has the annotation, so a node cannot lock itself out.
 func (in *installer) requirePlugin(ctx context.Context) error {
 	if !in.site.Runtime.hasValidator(in.facts.Version) {
 		return refusal{fmt.Errorf("%s %s cannot require a plugin", in.site.Runtime, in.facts.Version)}
@@ -89,7 +89,8 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 	return in.replaceDropIn(ctx, s, want)
 }
 
-// replaceDropIn puts the drop-in in its place, and what was there back if the runtime does not read it as it should.
+// replaceDropIn puts the drop-in in its place. It restores the old one if the runtime does not read the new one as it
+// should.
 func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) error {
 	file := in.site.dropIn()
 	old, err := os.ReadFile(file)
@@ -97,10 +98,12 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 		return err
 	}
 	if s == nil {
-		old = nil // it lies there already, and the runtime does not read it
+		old = nil // it is in place already, and the runtime does not read it
 	}
 	required := in.requiredNow()
-	if err := in.host.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) { r.Config, r.Released = !required, false }); err != nil {
+	if err := in.host.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) {
+		r.Config, r.Released = !required, false
+	}); err != nil {
 		return err
 	}
 	if err := in.host.commitFile(s); err != nil {
@@ -135,7 +138,7 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 	return fmt.Errorf("checking %s, which is taken away again: %w", file, err)
 }
 
-// stopRequiring takes our drop-in away.
+// stopRequiring removes our drop-in.
 func (in *installer) stopRequiring() error {
 	there, err := removeDropIn(in.host, in.site, in.facts)
 	if there {
@@ -148,7 +151,7 @@ func removeDropIn(h Host, s Site, f Facts) (there bool, err error) {
 	if _, err := os.Lstat(s.dropIn()); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	// Not ConfigPending: a file's time tells that something changed since, not that the plugin was not required before.
+	// Not ConfigPending: a file's time shows that something changed since, not that the plugin was not required before.
 	if f.NRI.requiresUs() && !f.requiredLater && f.Running {
 		if err := h.updatePending(s.StateDir, s.Runtime, func(r *pendingState) { r.Released = true }); err != nil {
 			return false, err
@@ -157,15 +160,19 @@ func removeDropIn(h Host, s Site, f Facts) (there bool, err error) {
 	return h.removePath(s.dropIn())
 }
 
-// dropInText is the drop-in. A list in a later file replaces the one of an earlier file (containerd 2.4.2, measured), so that it
-// repeats what others require.
+// dropInText returns the drop-in's text. A list in a later file replaces that of an earlier file (containerd 2.4.2,
+// measured), so the text repeats what others require.
 func (in *installer) dropInText(want NRI) ([]byte, error) {
-	table, keys := "plugins.'"+nriPlugin+"'.default_validator", [3]string{"enable", "required_plugins", "tolerate_missing_plugins_annotation"}
+	table, keys := "plugins.'"+nriPlugin+"'.default_validator",
+		[3]string{"enable", "required_plugins", "tolerate_missing_plugins_annotation"}
 	var b strings.Builder
 	b.WriteString("# Written by forcefence-node install --required-plugins, and taken away by forcefence-node uninstall.\n")
 	if in.site.Runtime == crio {
 		table = "crio.nri.default_validator"
-		keys = [3]string{"nri_enable_default_validator", "nri_validator_required_plugins", "nri_validator_tolerate_missing_plugins_annotation"}
+		keys = [3]string{
+			"nri_enable_default_validator", "nri_validator_required_plugins",
+			"nri_validator_tolerate_missing_plugins_annotation",
+		}
 	} else {
 		root, err := readRoot(in.site)
 		if err != nil {
@@ -182,7 +189,7 @@ func (in *installer) dropInText(want NRI) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// onlyValidator checks that a drop-in does what it should, and nothing else.
+// onlyValidator returns an error if a drop-in does not have its intended effect, or changes anything but the validator.
 func onlyValidator(s Site, base, would runtimeConfig, want NRI) error {
 	if !reflect.DeepEqual(would.nri, want) {
 		return fmt.Errorf("the runtime would read %+v instead of %+v", would.nri, want)
@@ -219,7 +226,8 @@ func withoutValidator(dump []byte) (map[string]any, error) {
 	return all, nil
 }
 
-// listIntolerant lists the exempt pods of the node that the runtime would refuse while the plugin is missing, DaemonSets by their name.
+// listIntolerant lists the node's exempt pods that the runtime would refuse while the plugin is missing, DaemonSets by
+// their name.
 func (in *installer) listIntolerant(ctx context.Context, annotation string) ([]string, error) {
 	pods, err := in.pods(ctx, in.client, in.Config.NodeName)
 	if err != nil {
@@ -245,8 +253,8 @@ func (in *installer) listIntolerant(ctx context.Context, annotation string) ([]s
 	return slices.Compact(names), nil
 }
 
-// toleratesMissing reads the annotation as NRI's validator does: what strconv.ParseBool takes for true. One that it does not understand
-// refuses the container even where the plugin is present.
+// toleratesMissing reads the annotation as NRI's validator does: it is true if strconv.ParseBool returns true. A value
+// that the validator cannot parse makes it refuse the container even if the plugin is present.
 func toleratesMissing(pod *corev1.Pod, annotation string) bool {
 	yes, err := strconv.ParseBool(pod.Annotations[annotation])
 	return err == nil && yes
@@ -257,7 +265,8 @@ func listPods(ctx context.Context, client rest.Interface, node string) ([]corev1
 	defer cancel()
 	var list corev1.PodList
 	// The Node authorizer lets a node list its own pods only.
-	if err := client.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).Do(ctx).Into(&list); err != nil {
+	if err := client.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).Do(ctx).
+		Into(&list); err != nil {
 		return nil, err
 	}
 	return list.Items, nil

@@ -18,7 +18,7 @@ const (
 	crio       RuntimeName = "cri-o"
 )
 
-// hasNRI says whether the runtime has NRI at all, whatever its configuration says.
+// hasNRI reports whether this version of the runtime has NRI at all, whatever its configuration.
 func (n RuntimeName) hasNRI(v Version) bool {
 	switch n {
 	case containerd:
@@ -30,7 +30,7 @@ func (n RuntimeName) hasNRI(v Version) bool {
 	}
 }
 
-// hasValidator says whether the runtime can require plugins: nri 0.10's default validator.
+// hasValidator reports whether the runtime can require plugins: nri 0.10's default validator.
 func (n RuntimeName) hasValidator(v Version) bool {
 	switch n {
 	case containerd:
@@ -48,14 +48,14 @@ type NRI struct {
 	Socket    string
 	PluginDir string
 	ConfigDir string
-	External  bool // plugins may connect: the DaemonSet's can
+	External  bool // plugins may connect, as the DaemonSet's does
 
 	Validator  bool     // the default validator is on
 	Required   []string // plugins without which it refuses containers
 	Annotation string   // the key with which a pod tolerates missing ones; "" for none
 }
 
-// requiresUs tells whether containers are refused while the plugin is missing.
+// requiresUs reports whether containers are refused while the plugin is missing.
 func (n NRI) requiresUs() bool { return n.Validator && slices.Contains(n.Required, pluginName) }
 
 // Defaults of NRI itself, for a runtime that leaves them out.
@@ -77,7 +77,7 @@ func (n NRI) withDefaults() NRI {
 	return n
 }
 
-// nriPlugin is what containerd calls its NRI in configurations of version 2, 3 and 4 alike.
+// nriPlugin is containerd's name for its NRI in configurations of version 2, 3 and 4 alike.
 const nriPlugin = "io.containerd.nri.v1.nri"
 
 // containerdNRI is the section of that name.
@@ -94,8 +94,8 @@ type containerdNRI struct {
 	} `toml:"default_validator"`
 }
 
-// parseContainerd reads what `containerd config dump` prints. A dump without NRI, from one that was built without it, or where the
-// plugin is disabled by name, has it off.
+// parseContainerd parses the output of `containerd config dump`. NRI is off in a dump without it (containerd was built
+// without it), and where the plugin is disabled by name.
 func parseContainerd(dump []byte) (NRI, error) {
 	var c struct {
 		DisabledPlugins []string                  `toml:"disabled_plugins"`
@@ -143,9 +143,9 @@ var (
 	crioKey   = regexp.MustCompile(`^((?:enable_nri|nri_[a-z_]+)) *= *(.*)$`)
 )
 
-// parseCRIO reads what `crio config` prints. CRI-O writes a setting that has its default value as a comment, so that in the tables
-// of NRI a comment that looks like a setting is one; one that is no comment wins. A configuration without the table is that of a
-// CRI-O too old for it.
+// parseCRIO parses the output of `crio config`. CRI-O writes a setting with its default value as a comment. So in the
+// tables of NRI a comment that looks like a setting is one; a setting that is no comment wins. A configuration without
+// the table is that of a CRI-O too old for it.
 func parseCRIO(config []byte) (NRI, error) {
 	found := map[string]map[string]string{}
 	set := map[string]bool{} // seen as more than a comment
@@ -206,7 +206,8 @@ func parseCRIO(config []byte) (NRI, error) {
 	}
 	n, v := c.CRIO.NRI, c.CRIO.NRI.DefaultValidator
 	return NRI{
-		Enabled: n.Enable, External: !n.DisableConnections, Socket: n.Listen, PluginDir: n.PluginDir, ConfigDir: n.PluginConfigDir,
+		Enabled: n.Enable, External: !n.DisableConnections, Socket: n.Listen, PluginDir: n.PluginDir,
+		ConfigDir: n.PluginConfigDir,
 		Validator: v.Enable, Required: v.RequiredPlugins, Annotation: v.TolerateMissingAnnotation,
 	}.withDefaults(), nil
 }

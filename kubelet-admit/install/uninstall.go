@@ -12,12 +12,13 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 )
 
-// Uninstall takes everything away that Install and the plugin left on the host, also of an install that was broken off, and the
-// Node's condition. It may be repeated. It goes on after an error and returns them all.
+// Uninstall removes everything that Install and the plugin left on the host, also after an interrupted install, and the
+// Node's condition. It may be repeated. It goes on after an error and returns all errors.
 //
-// The order: what requires the plugin, the plugin, its configuration, and then its traces. A runtime that was not restarted since
-// goes on running the plugin that it started, from a file without a name, and goes on requiring it: that process is what lets
-// ordinary pods start until the restart, so it is not ended here, nor should the DaemonSet's be before the runtime was restarted.
+// The order: what requires the plugin, the plugin, its configuration, and then its traces. A runtime that was not
+// restarted since keeps running the plugin that it started, from a file without a name, and keeps requiring it. That
+// process lets ordinary pods start until the restart. So it is not ended here, nor should the DaemonSet's be before the
+// runtime was restarted.
 func Uninstall(ctx context.Context, o Options) (Result, error) {
 	if o.connect == nil {
 		o.connect = connectAsKubelet
@@ -48,7 +49,8 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 		in.facts, err = readFacts(ctx, in.host, in.site)
 		facts = in.facts.NRI.withDefaults()
 	}
-	if err != nil { // a host whose runtime is gone or broken is cleaned all the same, in the folders that NRI has by default
+	if err != nil {
+		// a host whose runtime is gone or broken is cleaned all the same, in the folders that NRI has by default
 		known = false
 		in.addWarning("the runtime could not be asked for its folders, so NRI's own are taken: %v", err)
 	}
@@ -103,7 +105,7 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// everySite: the drop-in is looked for with every runtime, if it is not known which one it is.
+// everySite returns the site of every runtime if it is unknown which one is used: the drop-in is looked for in each.
 func (in *installer) everySite() []Site {
 	if in.site.Runtime != "" && in.site.ConfDir != "" {
 		return []Site{in.site}
@@ -119,13 +121,14 @@ func (in *installer) everySite() []Site {
 	return all
 }
 
-// requiredNow tells whether the running runtime may require the plugin: it read that, or was not restarted since it was taken away.
+// requiredNow reports whether the running runtime may require the plugin: it read that, or was not restarted since that
+// was removed.
 func (in *installer) requiredNow() bool {
 	r := in.host.readPending(in.site.StateDir, in.host.findProcesses(in.site.Runtime))
 	return r.Released || in.facts.Running && in.facts.NRI.requiresUs() && !r.Config
 }
 
-// installedConfig is the configuration that the plugin has; where there is none, or a broken one, the one of the command line.
+// installedConfig returns the plugin's configuration in place, or that of the command line if it is missing or broken.
 func (in *installer) installedConfig(file string) nri.Config {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -138,7 +141,8 @@ func (in *installer) installedConfig(file string) nri.Config {
 	return c
 }
 
-// removeTraces removes what the plugin wrote. The record stays while it has something to tell: the next uninstall, or status, asks it.
+// removeTraces removes what the plugin wrote. The pending state stays while it is valid, because the next uninstall or
+// status reads it.
 func (in *installer) removeTraces(c nri.Config, keepPending bool, gone func(string, bool, error)) {
 	clean := func(dir string, patterns ...string) { // by name: the folder may be shared
 		for _, pattern := range patterns {

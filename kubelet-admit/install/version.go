@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Version is a runtime's. Pre-releases and builds of a version count as it.
+// Version is a runtime's version. Pre-releases and builds of a version count as that version.
 type Version struct{ Major, Minor, Patch int }
 
 // String returns 2.4.2.
@@ -16,11 +16,11 @@ func (v Version) atLeast(major, minor int) bool {
 	return v.Major > major || v.Major == major && v.Minor >= minor
 }
 
-// versionWord is a version as a word of its own: containerd prints its module's path, which ends in /v2, before it. Builds without a
-// version (1.7.x from source: "1.7.0+unknown") have three numbers as well.
+// versionWord matches a version as a word of its own: containerd prints its module's path, which ends in /v2, before
+// it. Builds without a version (1.7.x from source: "1.7.0+unknown") have three numbers as well.
 var versionWord = regexp.MustCompile(`(?m)(?:^|\s)v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+~.][0-9A-Za-z.+~-]*)?(?:\s|$)`)
 
-// parseVersion finds the version in what `containerd --version` or `crio --version` prints: its first word that is one.
+// parseVersion returns the first version in the output of `containerd --version` or `crio --version`.
 func parseVersion(text string) (Version, error) {
 	m := versionWord.FindStringSubmatch(text)
 	if m == nil {

@@ -15,11 +15,12 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// BaseName is the plugin's name without its index: what required_plugins names and what its configuration file is called. The one
-// that the runtime starts itself and the one of the DaemonSet share it, so that each stands in for the other.
+// BaseName is the plugin's name without its index: required_plugins uses it, and its configuration file. The plugin
+// that the runtime starts and the DaemonSet's plugin share it, so that each can stand in for the other.
 const BaseName = "forcefence"
 
-// Indexes of the two plugins on a node. NRI calls plugins in their order; which of the two answers first does not matter.
+// Indexes of the two plugins on a node. NRI calls plugins in their order; which of the two answers first does not
+// matter.
 const (
 	PreInstalledIndex = "10" // started by the runtime, before it serves its first request: covers the boot
 	DaemonIndex       = "20" // started by the DaemonSet: covers a crash and an upgrade of the other
@@ -33,7 +34,7 @@ const (
 	DefaultPath     = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin"
 )
 
-// Config is what the hook is told about its node: the content of NRI's /etc/nri/conf.d/forcefence.conf, which the runtime hands
+// Config is the hook's configuration: the content of NRI's /etc/nri/conf.d/forcefence.conf, which the runtime passes
 // to both plugins. It holds no secret.
 //
 //	nodeName: n3
@@ -44,8 +45,9 @@ type Config struct {
 	TaintKey   string `yaml:"taintKey,omitempty"` // the mark's; default taint.DefaultKey
 	StateDir   string `yaml:"stateDir,omitempty"` // on a tmpfs, lost with the boot; default DefaultStateDir
 	DataDir    string `yaml:"dataDir,omitempty"`  // on a disk, outlives the boot; default DefaultDataDir
-	LogFile    string `yaml:"logFile,omitempty"`  // rotated at 5 MB, one old one kept; default DefaultLogFile; "none" for none
-	Path       string `yaml:"path,omitempty"`     // PATH for a kubeconfig's exec credential; default DefaultPath
+	// LogFile is rotated at 5 MB, and one old file is kept; default DefaultLogFile; "none" for no file.
+	LogFile string `yaml:"logFile,omitempty"`
+	Path    string `yaml:"path,omitempty"` // PATH for a kubeconfig's exec credential; default DefaultPath
 }
 
 // ParseConfig reads a configuration and fills in the defaults. The error names every fault.
@@ -68,7 +70,8 @@ func (c *Config) setDefaults() {
 		field *string
 		value string
 	}{
-		{&c.TaintKey, taint.DefaultKey}, {&c.StateDir, DefaultStateDir}, {&c.DataDir, DefaultDataDir}, {&c.LogFile, DefaultLogFile},
+		{&c.TaintKey, taint.DefaultKey}, {&c.StateDir, DefaultStateDir}, {&c.DataDir, DefaultDataDir},
+		{&c.LogFile, DefaultLogFile},
 		{&c.Path, DefaultPath},
 	} {
 		*f.field = cmp.Or(*f.field, f.value)
@@ -101,8 +104,9 @@ func (c Config) checkFields() error {
 	return errors.Join(errs...)
 }
 
-// Marshal returns the configuration's text, which ParseConfig reads back. It names the defaults but for dataDir's: the plugin of before
-// an upgrade, which may be started once more between the two files, knows no such key and refuses what it does not know.
+// Marshal returns the configuration's text, which ParseConfig reads back. It writes all defaults except dataDir's. The
+// plugin from before an upgrade may be started once more between the two files; it does not know that key, and refuses
+// unknown keys.
 func (c Config) Marshal() ([]byte, error) {
 	c.setDefaults()
 	if err := c.checkFields(); err != nil {

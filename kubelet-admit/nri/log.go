@@ -13,9 +13,9 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// newLog writes to out, if there is one: a container's output, which the kubelet keeps. A plugin that the runtime started has no
-// output of its own: it writes to the file, rotated, and to journald's socket where there is one. Two processes must not share the
-// file: each would rotate it under the other.
+// newLog writes to out, if it is not nil: a container's output, which the kubelet keeps. A plugin that the runtime
+// started has no output of its own. It writes to the file, rotated, and to journald's socket if there is one. Two
+// processes must not share the file: each would rotate it under the other.
 func newLog(file string, out io.Writer) (log *slog.Logger, closeLog func()) {
 	if out != nil {
 		return slog.New(slog.NewTextHandler(out, nil)), func() {}
@@ -38,9 +38,9 @@ const (
 	journalWait   = 50 * time.Millisecond
 )
 
-// journald takes a line, by its own protocol. A journald that hangs fills its socket, and a write to that waits for ever, as that of
-// go-systemd does (11 lines where max_dgram_qlen is 10); the line is in the file as well, so it is dropped: the reader of the API
-// server writes here.
+// journald writes a line by journald's own protocol. A journald that hangs fills its socket, and a write to that blocks
+// for ever, as go-systemd's does (11 lines where max_dgram_qlen is 10). The line is in the file as well, so it is
+// dropped: the reader of the API server writes here.
 type journald struct{ socket string }
 
 func (j journald) Write(line []byte) (int, error) {
@@ -52,13 +52,14 @@ func (j journald) Write(line []byte) (int, error) {
 	if err := conn.SetWriteDeadline(time.Now().Add(journalWait)); err != nil {
 		return 0, err
 	}
-	if _, err := fmt.Fprintf(conn, "PRIORITY=6\nSYSLOG_IDENTIFIER=forcefence-node\nMESSAGE=%s\n", bytes.TrimSpace(line)); err != nil {
+	if _, err := fmt.Fprintf(conn, "PRIORITY=6\nSYSLOG_IDENTIFIER=forcefence-node\nMESSAGE=%s\n",
+		bytes.TrimSpace(line)); err != nil {
 		return 0, err
 	}
 	return len(line), nil
 }
 
-// stubLog hands on what NRI's stub says.
+// stubLog passes on what NRI's stub logs.
 type stubLog struct{ log *slog.Logger }
 
 func (l stubLog) logLine(ctx context.Context, level slog.Level, format string, args []any) {

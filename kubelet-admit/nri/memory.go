@@ -15,7 +15,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// MemoryFile is what the hook remembers beyond a boot, in Config.DataDir.
+// MemoryFile is the file in Config.DataDir with what the hook remembers beyond a boot.
 const MemoryFile = "exempt.json"
 
 const (
@@ -24,18 +24,18 @@ const (
 	memoryBytes = 1 << 17 // more than that many take
 )
 
-// memory is what outlives a boot: which pods were exempt. Without it a node that cannot read the API server after a boot could start
-// neither its network nor its storage; package admit says why that is safe. Both plugins write it, each after lists of its own:
-// whoever renames last wins, and both write what the API server says. It needs no checksum: a rename leaves a whole file, a file
-// that is not whole does not parse, and a changed byte makes a UID that no pod has.
+// memory is what outlives a boot: which pods were exempt. Without it a node that cannot read the API server after a
+// boot could start neither its network nor its storage. Package admit explains why that is safe. Both plugins write it,
+// each after its own lists: the last rename wins, and both write the API server's state. It needs no checksum. A rename
+// leaves a whole file, an incomplete file does not parse, and a changed byte makes a UID that no pod has.
 type memory struct {
 	Node     string   `json:"node"`
 	TaintKey string   `json:"taintKey"`
 	Exempt   []string `json:"exempt"` // UIDs, sorted
 }
 
-// hasLastingExemption reports whether a pod is exempt for as long as its UID stands: by what nobody can take from it. The annotations of a pod from
-// the API server can change, and a toleration of NoExecute can be given an end.
+// hasLastingExemption reports whether a pod is exempt for as long as its UID exists, by what no client can remove from
+// it. A pod's annotations in the API server can change, and a toleration of NoExecute can be given an end.
 func hasLastingExemption(pod *corev1.Pod, key string) bool {
 	firm := corev1.Pod{}
 	firm.OwnerReferences = pod.OwnerReferences
@@ -45,7 +45,7 @@ func hasLastingExemption(pod *corev1.Pod, key string) bool {
 	return taint.ExemptionOf(&firm, key) != taint.NotExempt
 }
 
-// readMemory returns the UIDs that were written for this node and this mark. Anything else in the file's place is an error.
+// readMemory returns the UIDs that were written for this node and this mark. Any other content of the file is an error.
 func readMemory(c Config) ([]string, error) {
 	file := filepath.Join(c.DataDir, MemoryFile)
 	f, err := os.Open(file)
@@ -91,8 +91,8 @@ func parseMemory(text []byte) (memory, error) {
 	return m, nil
 }
 
-// writeMemory replaces the file: synced before it is renamed, because what it is for comes after a power cut. Each plugin has a new
-// file of its own.
+// writeMemory replaces the file. It syncs the file before the rename, because the file is needed after a power cut.
+// Each plugin has a new file of its own.
 func writeMemory(c Config, index string, exempt []string) (err error) {
 	text, err := json.Marshal(memory{c.NodeName, c.TaintKey, exempt[:min(len(exempt), memoryPods)]})
 	if err != nil {

@@ -10,21 +10,23 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 )
 
-// registrationTimeout is how long the runtime may take to configure a plugin that has connected: twice NRI's own.
+// registrationTimeout is how long the runtime may take to configure a connected plugin: twice NRI's own.
 const registrationTimeout = 10 * time.Second
 
-// Requests that are answered. A sandbox is the earliest; a container is asked about as well, because a sandbox may have slipped
-// through while no plugin was there. The validator's request is sent for each container whoever else fails; an answer to
-// CreateContainer that comes too late counts as given (F26), so it serves only where the runtime knows no validators.
+// The requests that the plugin answers. A sandbox is the earliest. A container is asked about as well, because a
+// sandbox may have started while no plugin was there. The validator's request is sent for each container even if
+// another plugin fails. An answer to CreateContainer that comes too late counts as given (F26), so it serves only where
+// the runtime knows no validators.
 var (
 	requestsValidating = []string{"RunPodSandbox", "ValidateContainerAdjustment"}
 	requestsCreating   = []string{"RunPodSandbox", "CreateContainer"}
 )
 
-// plugin is what the stub calls. Its answers are the view's.
+// plugin implements the methods that the stub calls. The view gives its answers.
 type plugin struct {
-	configure     func(text string) (*view, error) // called once per connection; text is the runtime's, for a plugin it started
-	registeredNow func()                           // called at each registration; must not block
+	// configure is called once per connection. text comes from the runtime, for a plugin that it started.
+	configure     func(text string) (*view, error)
+	registeredNow func() // called at each registration; must not block
 
 	mu       sync.Mutex // guards what follows
 	stub     stub.Stub
@@ -32,10 +34,10 @@ type plugin struct {
 	runtime  string
 	nri      string
 	requests []string
-	since    time.Time // registered; zero: not
+	since    time.Time // when it registered; zero: not registered
 }
 
-// Configure is the first call of the runtime: who it is, and what to subscribe to.
+// Configure is the runtime's first call: it names the runtime, and the answer is what to subscribe to.
 func (p *plugin) Configure(_ context.Context, config, runtime, version string) (api.EventMask, error) {
 	v, err := p.configure(config)
 	if err != nil {
@@ -51,7 +53,7 @@ func (p *plugin) Configure(_ context.Context, config, runtime, version string) (
 	return api.ParseEventMask(p.requests...)
 }
 
-// Synchronize ends the registration. What runs already is not the hook's business.
+// Synchronize ends the registration. The hook ignores what runs already.
 func (p *plugin) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.mu.Lock()
 	p.since = time.Now()
@@ -63,7 +65,7 @@ func (p *plugin) Synchronize(context.Context, []*api.PodSandbox, []*api.Containe
 	return nil, nil
 }
 
-// RunPodSandbox holds a pod by an error: the kubelet shows it in the pod's Events and tries again.
+// RunPodSandbox holds a pod with an error: the kubelet shows the error in the pod's Events and retries.
 func (p *plugin) RunPodSandbox(_ context.Context, pod *api.PodSandbox) error { return p.admitPod(pod) }
 
 // ValidateContainerAdjustment holds a container, by the same rule.
@@ -71,8 +73,12 @@ func (p *plugin) ValidateContainerAdjustment(_ context.Context, r *api.ValidateC
 	return p.admitPod(r.GetPod())
 }
 
-// CreateContainer does so where the runtime knows no validators.
-func (p *plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+// CreateContainer holds a container where the runtime knows no validators.
+func (p *plugin) CreateContainer(
+	_ context.Context,
+	pod *api.PodSandbox,
+	_ *api.Container,
+) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	return nil, nil, p.admitPod(pod)
 }
 
@@ -83,7 +89,7 @@ func (p *plugin) admitPod(pod *api.PodSandbox) error {
 	return v.admitPod(request{pod.GetNamespace(), pod.GetName(), pod.GetUid(), pod.GetAnnotations()}, time.Now)
 }
 
-// markDisconnected notes that the connection has ended.
+// markDisconnected records that the connection has ended.
 func (p *plugin) markDisconnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,8 +111,9 @@ func (p *plugin) fillStatus(s *Status) {
 	s.Runtime, s.NRI, s.Registered, s.Requests = p.runtime, p.nri, p.since, p.requests
 }
 
-// knowsValidators: since NRI 0.10. An older runtime drops a plugin that subscribes to an event it does not know; where the version
-// cannot be told, the older events are taken, which every runtime knows.
+// knowsValidators reports whether the runtime has validators: since NRI 0.10. An older runtime drops a plugin that
+// subscribes to an unknown event. If the version is unknown the plugin uses the older events, which every runtime
+// knows.
 func knowsValidators(version string) bool {
 	var major, minor int
 	if n, err := fmt.Sscanf(version, "v%d.%d", &major, &minor); n != 2 || err != nil {
@@ -115,8 +122,8 @@ func knowsValidators(version string) bool {
 	return major > 0 || minor >= 10
 }
 
-// serveRuntime registers with the runtime and answers it until the connection or ctx ends. A request that the plugin fails to answer in
-// time fails, where the runtime's NRI knows how (0.12.5): else it passes.
+// serveRuntime registers with the runtime and answers it until the connection or ctx ends. If the plugin does not
+// answer a request in time, the request fails where the runtime's NRI supports that (0.12.5); else it passes.
 func (p *plugin) serveRuntime(ctx context.Context, opts ...stub.Option) error {
 	opts = append(opts, stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}))
 	s, err := stub.New(p, opts...)
@@ -137,7 +144,8 @@ func (p *plugin) serveRuntime(ctx context.Context, opts ...stub.Option) error {
 			return err
 		case <-deadline.C:
 			if !p.isRegistered() {
-				// The stub waits for the runtime under a lock, without a deadline: it cannot be stopped, only left.
+				// The stub waits for the runtime under a lock, without a deadline: it cannot be stopped, only
+				// abandoned.
 				return errStuck
 			}
 		}

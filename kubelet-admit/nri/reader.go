@@ -30,24 +30,24 @@ const (
 	readEvery   = time.Second             // until the first success of a boot; then the pause doubles
 	readPause   = 8 * time.Second         // at most
 	watchPause  = 100 * time.Millisecond
-	watchIdle   = 10 * time.Second // without a word from the API server, before it is asked for a sign of life
-	watchFor    = 5 * time.Minute  // at least, and at most twice that: a proxy may keep a watch open that says nothing
+	watchIdle   = 10 * time.Second // how long the API server may be silent before it is pinged
+	watchFor    = 5 * time.Minute  // at least, and at most twice that: a proxy may keep a dead watch open
 	pollEvery   = 5 * time.Second  // while a pod is held
 )
 
 // errReadAgain ends the watches because they may be behind.
 var errReadAgain = errors.New("the watches may be behind")
 
-// reader keeps a view in step with the API server: one quorum GET of the own Node and one quorum LIST of its pods, then a watch of
-// each. It begins anew after any failure, with connections of its own: those from before a network outage stay dead for up to
-// half a minute after its end. While a pod is held it also reads the Node every pollEvery, because a watch may be open
-// and silent.
+// reader keeps a view in step with the API server. It makes one quorum GET of the own Node and one quorum LIST of its
+// pods, then a watch of each. After any failure it starts again with new connections. Connections from before a network
+// outage stay dead for up to half a minute after its end. While a pod is held it also reads the Node every pollEvery,
+// because a watch may be open and silent.
 type reader struct {
 	kubeconfig   string
-	version      string // of the program
+	version      string // the program's
 	node         string
 	view         *view
-	reportResult func(error) // told when reading fails, and nil when it works again
+	reportResult func(error) // called with the error when reading fails, and with nil when it works again
 
 	polls    <-chan time.Time // for tests, instead of pollEvery
 	watchFor time.Duration    // for tests, instead of the constant
@@ -80,7 +80,7 @@ func (r *reader) runReader(ctx context.Context) {
 	}
 }
 
-// runSession reads and watches until something fails. synced is called whenever the view is in step after a read.
+// runSession reads and watches until an error. It calls synced whenever the view is in step after a read.
 func (r *reader) runSession(ctx context.Context, synced func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	rc, closeIdle, err := NewClient(r.kubeconfig, r.version)
@@ -98,7 +98,7 @@ func (r *reader) runSession(ctx context.Context, synced func()) error {
 	}
 }
 
-// readAndWatch reads once and then watches, until something fails or a poll finds that the watches may be behind
+// readAndWatch reads once and then watches, until an error or until a poll finds that the watches may be behind
 // (errReadAgain).
 func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -113,11 +113,12 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 	if err != nil {
 		return err
 	}
-	version := node.ResourceVersion // of the last that was seen
+	version := node.ResourceVersion // the version of the last Node seen
 	if isMarked(node, r.view.key) {
 		r.view.seeNode(node, false, time.Now()) // at once; its absence, and what it may not hold, wait for the pods
 	}
-	nodes := api.watchFrom(ctx, "nodes", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node), node.ResourceVersion)
+	nodes := api.watchFrom(ctx, "nodes", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node),
+		node.ResourceVersion)
 	pods, stop, err := r.watchPods(ctx, api)
 	if err != nil {
 		return err
@@ -166,8 +167,8 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 			if err != nil {
 				return err
 			}
-			// This Node alone does not do: a mark may have come and gone since, and its pods may have been ended. An
-			// event of the watch that comes now may be older.
+			// This Node alone is not enough: a mark may have come and gone since, and its pods may have been ended. A
+			// later event of the watch may be older than this Node.
 			if unknown || node.ResourceVersion != version {
 				return errReadAgain
 			}
@@ -175,7 +176,7 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 	}
 }
 
-// readNode reads the own Node. The view forgets a Node that was deleted.
+// readNode reads the own Node. If the Node was deleted the view forgets it.
 func (r *reader) readNode(ctx context.Context, api client) (*corev1.Node, error) {
 	node, err := api.getNode(ctx, r.node)
 	if isGone(err) {
@@ -197,7 +198,8 @@ func (r *reader) watchPods(ctx context.Context, api client) (events <-chan event
 	return api.watchFrom(ctx, "pods", selector, list.ResourceVersion), cancel, nil
 }
 
-// isGone: the API server itself says that there is no such Node. A page that a proxy does not find says nothing.
+// isGone reports whether the API server itself says that the Node does not exist. A proxy's page that says "not found"
+// does not count.
 func isGone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
@@ -207,21 +209,22 @@ func isMarked(node *corev1.Node, key string) bool {
 	return marked
 }
 
-// isHeld reports a mark that holds every ordinary pod.
+// isHeld reports whether the Node has a mark that holds every ordinary pod.
 func isHeld(node *corev1.Node, key string) bool {
 	l := taint.NewLook(node, nil, key, taint.Instant{}, taint.Instant{})
 	return l.Mark != nil && len(l.DetachingClaims()) == 0
 }
 
-// client is the few calls that the kubelet's credentials allow and the hook needs.
+// client makes the few calls that the kubelet's credentials allow and the hook needs.
 type client struct {
 	rest     rest.Interface
 	watchFor time.Duration // how long one watch lasts; at least one second
 }
 
-// NewClient makes a client of the core group from a kubeconfig, with the content of the files it names, so that a rotated certificate
-// counts from the next client on, and with connections of its own, which end with the function that it returns. It knows no
-// other group: the whole clientset takes several MB of memory. The API server is told the program's version.
+// NewClient makes a client of the core group from a kubeconfig. It reads the content of the files that the kubeconfig
+// names, so that a rotated certificate is used from the next client on. It has connections of its own; closeIdle closes
+// them. It knows no other group: the whole clientset needs several MB of memory. It sends the program's version to the
+// API server.
 func NewClient(kubeconfig, version string) (_ rest.Interface, closeIdle func(), err error) {
 	c, closeIdle, err := newClient(kubeconfig, version)
 	if err != nil {
@@ -246,7 +249,8 @@ func newClient(kubeconfig, version string) (rest.Interface, func(), error) {
 	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
 	cfg.GroupVersion, cfg.APIPath = &corev1.SchemeGroupVersion, "/api"
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeProtobuf,
+		runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	cfg.UserAgent, cfg.QPS = "forcefence-node/"+version, -1
 
 	tc, err := cfg.TransportConfig() // an exec credential's certificate included
@@ -260,7 +264,7 @@ func newClient(kubeconfig, version string) (rest.Interface, func(), error) {
 	t := &http.Transport{
 		TLSClientConfig: tlsConfig, TLSHandshakeTimeout: readTimeout, Proxy: tc.Proxy, ForceAttemptHTTP2: true,
 		DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		// A watch whose network went away hears nothing: this is how long it stays blind after the network is back.
+		// A watch whose network failed gets no events: this is how long it stays blind after the network is back.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: watchIdle, PingTimeout: readTimeout},
 	}
 	if t.Proxy == nil {
@@ -288,19 +292,20 @@ func (c client) getNode(ctx context.Context, name string) (*corev1.Node, error) 
 	return node, nil
 }
 
-// listPods is a quorum list: without a resourceVersion the API server asks etcd.
+// listPods is a quorum list: without a resourceVersion the API server reads from etcd.
 func (c client) listPods(ctx context.Context, selector fields.Selector) (*corev1.PodList, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	list := &corev1.PodList{}
 	opts := &metav1.ListOptions{FieldSelector: selector.String()}
-	if err := c.rest.Get().Resource("pods").VersionedParams(opts, metav1.ParameterCodec).Do(ctx).Into(list); err != nil {
+	if err := c.rest.Get().Resource("pods").VersionedParams(opts, metav1.ParameterCodec).Do(ctx).
+		Into(list); err != nil {
 		return nil, fmt.Errorf("list pods of the node: %w", err)
 	}
 	return list, nil
 }
 
-// event is a change, or without an object the end of a watch that cannot go on.
+// event is a change of an object. Without an object it is the end of a watch that cannot go on.
 type event struct {
 	watch.Event
 	cause error
@@ -308,9 +313,9 @@ type event struct {
 
 func (e event) toError() error { return cmp.Or(e.cause, fmt.Errorf("unexpected object %T", e.Object)) }
 
-// watchFrom watches from a resourceVersion on, until ctx ends or the server refuses: then the last event carries the cause. A watch
-// that ends by its time is taken up where it was. Where the server's end of it does not get through, the client ends it
-// a little later.
+// watchFrom watches from a resourceVersion on, until ctx ends or the server refuses: then the last event has the cause.
+// A watch that ends by its timeout is continued where it was. If the server's end of it does not arrive, the client
+// ends it a little later.
 func (c client) watchFrom(ctx context.Context, resource string, selector fields.Selector, version string) <-chan event {
 	out := make(chan event)
 	send := func(e event) bool {

@@ -21,18 +21,18 @@ import (
 
 const (
 	reconnectEvery = time.Second
-	endTimeout     = 5 * time.Second        // for what runs to end
-	writeEvery     = 200 * time.Millisecond // a status file, at most
+	endTimeout     = 5 * time.Second        // how long to wait for goroutines to end
+	writeEvery     = 200 * time.Millisecond // at most one status file in that time
 	bootIDFile     = "/proc/sys/kernel/random/boot_id"
 )
 
 // Options of Run.
 type Options struct {
-	Version string    // of the program, for the status and the API server
-	Log     io.Writer // instead of the configuration's file and journald; nil: those
+	Version string    // the program's, for the status and the API server
+	Log     io.Writer // replaces the configuration's log file and journald; nil: use those
 
 	// What follows is for a plugin that the runtime did not start itself.
-	ConfigFile string // read at each connection; "": the runtime hands it over
+	ConfigFile string // read at each connection; "": the runtime passes the configuration
 	Socket     string // "": NRI's default
 	// Registered is called after each registration, in a goroutine of its own that Run waits for.
 	Registered func(ctx context.Context, c Config, log *slog.Logger)
@@ -43,9 +43,9 @@ type Options struct {
 // startedByRuntime reports whether the runtime started this process as a pre-installed plugin.
 func startedByRuntime() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
 
-// Run is the hook. Started by the runtime, it returns when the runtime closes the connection; else it connects again, once a
-// second, until ctx ends. It returns an error where going on makes no sense: a configuration with faults, or a runtime that does
-// not answer; whoever started it starts it again.
+// Run runs the hook. If the runtime started it, it returns when the runtime closes the connection. Else it connects
+// again once a second until ctx ends. It returns an error if going on makes no sense: a configuration with faults, or a
+// runtime that does not answer. Its starter then starts it again.
 func Run(ctx context.Context, o Options) error {
 	if o.bootIDFile == "" {
 		o.bootIDFile = bootIDFile
@@ -65,15 +65,15 @@ func Run(ctx context.Context, o Options) error {
 	return h.serveConnections()
 }
 
-// hook is one run of a plugin: what outlives its connections.
+// hook is one run of a plugin. It holds what outlives the connections.
 type hook struct {
 	opts    Options
 	name    string
 	started time.Time
 	ctx     context.Context // Run's: ends the reader and the writer
 	plugin  *plugin
-	written bool     // the status file is ours; the writer's, and end's after it
-	exempt  []string // what the memory's file has; the writer's, once configure has read it
+	written bool     // the status file is ours; used by writeChanges, then by finishWork
+	exempt  []string // the content of the memory file; used by writeChanges, once configureOnce has read it
 	work    sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows
@@ -93,7 +93,9 @@ func (h *hook) serveConnections() error {
 	if _, err := h.configureOnce(string(text)); err != nil {
 		return err
 	}
-	opts := []stub.Option{stub.WithPluginName(BaseName), stub.WithPluginIdx(DaemonIndex), stub.WithLogger(stubLog{h.log})}
+	opts := []stub.Option{
+		stub.WithPluginName(BaseName), stub.WithPluginIdx(DaemonIndex), stub.WithLogger(stubLog{h.log}),
+	}
 	if h.opts.Socket != "" {
 		opts = append(opts, stub.WithSocketPath(h.opts.Socket))
 	}
@@ -118,8 +120,8 @@ func (h *hook) serveConnections() error {
 	return nil
 }
 
-// configureOnce begins to read the API server, at the first call; it does not wait for it. The runtime gives a plugin five seconds to
-// register, and holds back every other plugin meanwhile.
+// configureOnce starts to read the API server at the first call, without waiting for it. The runtime gives a plugin
+// five seconds to register, and holds back every other plugin meanwhile.
 func (h *hook) configureOnce(text string) (*view, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,7 +139,7 @@ func (h *hook) configureOnce(text string) (*view, error) {
 			h.log.Error("Cannot make the hook's folder", "err", err)
 		}
 	}
-	// NRI gives a plugin no environment; the container's has nothing to do with the host's programs.
+	// NRI gives a plugin no environment. The container's environment has nothing to do with the host's programs.
 	if err := errors.Join(os.Setenv("PATH", c.Path), setenvIfEmpty("HOME", "/root")); err != nil {
 		return nil, err
 	}
@@ -153,11 +155,18 @@ func (h *hook) configureOnce(text string) (*view, error) {
 		v.recallExempt(h.exempt)
 		h.log.Info("Remembers which pods were exempt before", "pods", len(h.exempt))
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		h.log.Warn("Cannot read which pods were exempt before: after a boot they are held until the API server can be read", "err", err)
+		h.log.Warn("Cannot read which pods were exempt before: after a boot they are held until the API server can be read",
+			"err", err)
 	}
 	h.config, h.view = &c, v
 	h.log.Info("Started", "version", h.opts.Version, "node", c.NodeName, "boot_id", v.bootID)
-	r := &reader{kubeconfig: c.Kubeconfig, version: h.opts.Version, node: c.NodeName, view: v, reportResult: h.reportReading}
+	r := &reader{
+		kubeconfig:   c.Kubeconfig,
+		version:      h.opts.Version,
+		node:         c.NodeName,
+		view:         v,
+		reportResult: h.reportReading,
+	}
 	h.work.Go(func() { r.runReader(h.ctx) })
 	h.work.Go(func() { h.writeChanges(h.ctx) })
 	return v, nil
@@ -170,7 +179,7 @@ func setenvIfEmpty(key, value string) error {
 	return os.Setenv(key, value)
 }
 
-// callRegistered calls the option.
+// callRegistered calls Options.Registered.
 func (h *hook) callRegistered() {
 	if h.opts.Registered == nil {
 		return
@@ -179,7 +188,7 @@ func (h *hook) callRegistered() {
 	h.work.Go(func() { h.opts.Registered(h.ctx, c, h.log) })
 }
 
-// reportReading notes how reading goes.
+// reportReading records whether reading works.
 func (h *hook) reportReading(err error) {
 	text := ""
 	if err != nil {
@@ -200,7 +209,8 @@ func (h *hook) reportReading(err error) {
 	h.view.signalChange()
 }
 
-// writeChanges keeps the status file and the log in step with the view, apart from the answers: a slow disk must not hold up the runtime.
+// writeChanges keeps the status file and the log in step with the view. It runs apart from the answers: a slow disk
+// must not hold up the runtime.
 func (h *hook) writeChanges(ctx context.Context) {
 	failed, forgot := "", ""
 	for {
@@ -218,7 +228,8 @@ func (h *hook) writeChanges(ctx context.Context) {
 			}
 			if err := h.saveExempt(); err != nil && err.Error() != forgot && !isUninstalled(err) {
 				forgot = err.Error()
-				h.log.Error("Cannot write which pods are exempt: a boot without the API server will hold them", "err", err)
+				h.log.Error("Cannot write which pods are exempt: a boot without the API server will hold them",
+					"err", err)
 			}
 			select {
 			case <-ctx.Done():
@@ -240,7 +251,7 @@ func (h *hook) flushLog() {
 }
 
 func (h *hook) logRecord(r slog.Record) {
-	_ = h.log.Handler().Handle(context.Background(), r) // nowhere to tell that the log cannot be written
+	_ = h.log.Handler().Handle(context.Background(), r) // there is nowhere to report that the log cannot be written
 }
 
 func (h *hook) statusFile(c Config) string { return filepath.Join(c.StateDir, h.name[:2]+".json") }
@@ -257,7 +268,8 @@ func (h *hook) writeStatus() error {
 		return err
 	}
 	file := h.statusFile(*h.config)
-	// Another process may have taken over: it knows more than one that was stopped and goes on. No clock is compared.
+	// Another process may have taken over: it knows more than one that was stopped and goes on. This compares no
+	// clocks.
 	if now, err := readStatus(file); h.written && err == nil && !now.Started.Equal(h.started) {
 		return nil
 	}
@@ -268,7 +280,7 @@ func (h *hook) writeStatus() error {
 	return os.Rename(file+".new", file)
 }
 
-// saveExempt writes which pods are exempt, where that changed.
+// saveExempt writes which pods are exempt, if that changed.
 func (h *hook) saveExempt() error {
 	exempt, ok := h.view.lastingUIDs()
 	if !ok || h.exempt != nil && slices.Equal(exempt, h.exempt) {
@@ -281,10 +293,12 @@ func (h *hook) saveExempt() error {
 	return nil
 }
 
-// isUninstalled: the folder was made at the start and is gone. A line in the log would make that anew, too.
+// isUninstalled reports whether the folder was removed: it was created at the start. A line in the log would create it
+// again, too.
 func isUninstalled(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// finishWork waits for what configure began; not for a credential program that hangs: client-go has no means to stop one.
+// finishWork waits for what configureOnce started. It does not wait for a credential program that hangs: client-go
+// cannot stop one.
 func (h *hook) finishWork() {
 	ended := make(chan struct{})
 	go func() {

@@ -13,24 +13,26 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// Status is what a plugin knows, as it is written to its status file: for people (`forcefence-node status`), and for the plugin
-// itself after a restart on the same boot, which an API outage must not turn into a node that starts nothing.
+// Status is what a plugin knows, as its status file has it. It is for people (`forcefence-node status`), and for the
+// plugin itself after a restart on the same boot. An API outage must not turn that restart into a node that starts
+// nothing.
 type Status struct {
 	Plugin  string    `json:"plugin"` // index and name: 10-forcefence
 	Version string    `json:"version"`
 	PID     int       `json:"pid"`
-	Started time.Time `json:"started"` // of the process
+	Started time.Time `json:"started"` // when the process started
 
 	Runtime    string    `json:"runtime,omitempty"`   // name and version, as it introduced itself: containerd v2.4.2
 	NRI        string    `json:"nri,omitempty"`       // the runtime's version of NRI, where it tells
-	Registered time.Time `json:"registered,omitzero"` // with the runtime; zero: not now
-	Requests   []string  `json:"guards,omitempty"`    // the requests it answers: RunPodSandbox, ValidateContainerAdjustment
-	Error      string    `json:"error,omitempty"`     // why the API server could not be read, if the last attempt failed
-	BootID     string    `json:"bootID"`              // the machine's own
-	TaintKey   string    `json:"taintKey"`
-	Node       NodeView  `json:"node"`
-	Held       []Held    `json:"held,omitempty"` // oldest first
-	Pods       []PodView `json:"pods,omitempty"` // bound to the node, not terminal
+	Registered time.Time `json:"registered,omitzero"` // when it registered with the runtime; zero: not registered
+	// Requests: the requests it answers: RunPodSandbox, ValidateContainerAdjustment
+	Requests []string  `json:"guards,omitempty"`
+	Error    string    `json:"error,omitempty"` // why the API server could not be read, if the last attempt failed
+	BootID   string    `json:"bootID"`          // the machine's own
+	TaintKey string    `json:"taintKey"`
+	Node     NodeView  `json:"node"`
+	Held     []Held    `json:"held,omitempty"` // oldest first
+	Pods     []PodView `json:"pods,omitempty"` // bound to the node, not terminal
 }
 
 // NodeView is the last state of the own Node that was read.
@@ -42,7 +44,7 @@ type NodeView struct {
 	admit.Node
 }
 
-// PodView is what is kept of a pod.
+// PodView is what the status keeps of a pod.
 type PodView struct {
 	UID    string          `json:"uid"`
 	Exempt taint.Exemption `json:"exempt,omitempty"`
@@ -55,11 +57,11 @@ type Held struct {
 	UID       string       `json:"uid"`
 	Why       admit.Reason `json:"why"`
 	Since     time.Time    `json:"since"`
-	Last      time.Time    `json:"last"`  // asked
-	Times     int          `json:"times"` // asked
+	Last      time.Time    `json:"last"`  // when it asked last
+	Times     int          `json:"times"` // how often it asked
 }
 
-// ReadStatuses returns what the node's plugins last wrote, in the order of their indexes. A folder that is not there gives none.
+// ReadStatuses returns what the node's plugins wrote last, in the order of their indexes. A missing folder gives none.
 func ReadStatuses(stateDir string) ([]Status, error) {
 	files, err := filepath.Glob(filepath.Join(stateDir, "[0-9][0-9].json"))
 	if err != nil {

@@ -15,41 +15,43 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// request is what the runtime tells of the pod that asks to start.
+// request is what the runtime reports of the pod that asks to start.
 type request struct {
 	namespace, name, uid string
-	annotations          map[string]string // the kubelet's own among them: kubernetes.io/config.source cannot be forged (F26)
+	annotations          map[string]string // with the kubelet's own: kubernetes.io/config.source cannot be forged (F26)
 }
 
-// view is what the hook knows: what was last read of the own Node and its pods, which pods were exempt before the boot, and which
-// are held. The zero maps hold every pod that is not static. It is safe for concurrent use; nothing in it waits.
+// view is what the hook knows: the own Node and its pods as read last, the pods exempt before the boot, and the held
+// pods. The zero maps hold every pod that is not static. It is safe for concurrent use, and no method blocks.
 type view struct {
 	key    string // the mark's
 	bootID string // the machine's own; "": cannot be read, and then Ready is never believed
 
-	mu         sync.Mutex // guards what follows
-	node       NodeView
-	claims     []string               // those of node.Detaching, as namespace/name
-	pods       map[string]podView     // by UID: bound to the node and not terminal
-	before     map[string]bool        // UIDs that were exempt before the boot
-	listed     bool                   // pods are what this process listed
-	held       map[string]*Held       // by UID
-	holdErrors map[admit.Reason]error // what the runtime is told, made when the node's state changes: a request allocates nothing
+	mu     sync.Mutex // guards what follows
+	node   NodeView
+	claims []string           // the claims that node.Detaching waits for, as namespace/name
+	pods   map[string]podView // by UID: the pods bound to the node and not terminal
+	before map[string]bool    // UIDs that were exempt before the boot
+	listed bool               // this process listed the pods
+	held   map[string]*Held   // by UID
+	// holdErrors are the answers to the runtime. They are made when the node's state changes, so that a request
+	// allocates nothing.
+	holdErrors map[admit.Reason]error
 
-	changed  chan struct{}    // holds one: a status file has something to tell
-	logQueue chan slog.Record // what happened, for the log; overflow is dropped rather than waited for
+	changed  chan struct{}    // holds one: the status file is out of date
+	logQueue chan slog.Record // records for the log; it drops records when full, and never blocks
 }
 
 // podView is what the view knows of a pod.
 type podView struct {
 	exempt taint.Exemption
-	lasts  bool // the exemption, as long as the UID does
-	// The claims that it uses, as namespace/name; sure: it uses nothing else that is attached.
+	lasts  bool // the exemption lasts as long as the UID
+	// The claims that it uses, as namespace/name. sure: it uses nothing else that is attached.
 	claims []string
 	sure   bool
 }
 
-// isSameAs: a pod's volumes never change.
+// isSameAs reports whether both lead to the same answers. A pod's volumes never change.
 func (p podView) isSameAs(o podView) bool { return p.exempt == o.exempt && p.lasts == o.lasts }
 
 func (v *view) podView(pod *corev1.Pod) podView {
@@ -66,8 +68,8 @@ func newView(nodeName, key, bootID string) *view {
 	return v
 }
 
-// restoreStatus takes over what a plugin before this one knew: on this boot, of this Node, about this mark. An API outage during an
-// upgrade must not keep a running node's containers from being restarted.
+// restoreStatus takes over what a plugin before this one knew, if it is of this boot, this Node and this mark. An API
+// outage during an upgrade must not keep a running node's containers from being restarted.
 func (v *view) restoreStatus(s Status) bool {
 	if s.BootID == "" || s.BootID != v.bootID || s.TaintKey != v.key || s.Node.Name != v.node.Name || !s.Node.Read {
 		return false
@@ -75,7 +77,7 @@ func (v *view) restoreStatus(s Status) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.node = s.Node
-	v.node.Detaching = false // what that one knew of volumes is not told
+	v.node.Detaching = false // the status does not contain what that plugin knew of volumes
 	for _, p := range s.Pods {
 		v.pods[p.UID] = podView{exempt: p.Exempt}
 	}
@@ -93,7 +95,8 @@ func (v *view) recallExempt(uids []string) {
 	}
 }
 
-// lastingUIDs returns the UIDs to remember beyond this boot, sorted. Before this process has listed the pods it has none to tell.
+// lastingUIDs returns the UIDs to remember beyond this boot, sorted. ok is false until this process has listed the
+// pods.
 func (v *view) lastingUIDs() (uids []string, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -110,7 +113,8 @@ func (v *view) lastingUIDs() (uids []string, ok bool) {
 	return uids, true
 }
 
-// admitPod answers the runtime: nil lets the pod start, an error holds it. It never waits, and where it allows it allocates nothing.
+// admitPod answers the runtime: nil lets the pod start, an error holds it. It never blocks, and it allocates nothing if
+// it allows.
 func (v *view) admitPod(r request, now func() time.Time) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -128,7 +132,8 @@ func (v *view) admitPod(r request, now func() time.Time) error {
 		return nil
 	case allow:
 		delete(v.held, r.uid)
-		v.queueLog("Admitted pod", "pod", r.namespace+"/"+r.name, "uid", r.uid, "why", string(why), "held", now().Sub(h.Since))
+		v.queueLog("Admitted pod",
+			"pod", r.namespace+"/"+r.name, "uid", r.uid, "why", string(why), "held", now().Sub(h.Since))
 		return nil
 	case h == nil:
 		h = &Held{Namespace: r.namespace, Name: r.name, UID: r.uid, Since: now()}
@@ -142,7 +147,8 @@ func (v *view) admitPod(r request, now func() time.Time) error {
 	return v.holdErrors[why]
 }
 
-// staticExemption pods are not bound by the API server and go by the hash of their file: only what the kubelet says of them counts.
+// staticExemption returns whether the pod is static. The API server does not bind static pods, and they have the hash
+// of their file as UID: only the kubelet's annotations count.
 func (v *view) staticExemption(r request) taint.Exemption {
 	if len(r.annotations) == 0 {
 		return taint.NotExempt
@@ -162,21 +168,21 @@ func (v *view) hasRead() bool {
 	return v.node.Read
 }
 
-// holdsAll reports whether the Node, as it was last seen, carried a mark that holds every ordinary pod.
+// holdsAll reports whether the Node, as seen last, had a mark that holds every ordinary pod.
 func (v *view) holdsAll() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.node.Marked && !v.node.Detaching
 }
 
-// holdsSome reports whether it carried a mark that holds the pods of some volumes.
+// holdsSome reports whether the Node had a mark that holds only the pods of some volumes.
 func (v *view) holdsSome() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.node.Detaching
 }
 
-// hasHeldPods reports whether a pod is held, and whether one is because it is not known.
+// hasHeldPods reports whether a pod is held, and whether one is held because it is unknown.
 func (v *view) hasHeldPods() (held, unknown bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -186,7 +192,7 @@ func (v *view) hasHeldPods() (held, unknown bool) {
 	return len(v.held) > 0, unknown
 }
 
-// forgetNode forgets the Node: it was deleted. What is recreated under its name has lost its taints.
+// forgetNode forgets the Node after its deletion. A Node recreated under its name has lost its taints.
 func (v *view) forgetNode() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -198,8 +204,9 @@ func (v *view) forgetNode() {
 	v.signalChange()
 }
 
-// seeNode takes over a Node that was read. Unless the pods were listed since it held every pod, or since it was never read, a mark holds
-// every pod, whatever its record says, and a Node without one must not be seen: pods may have been ended meanwhile, and are known no more.
+// seeNode takes over a Node that was read. listed says that the pods were listed since a mark held every pod, or since
+// the Node was not read yet. Without it a mark holds every pod, whatever its record says. Then a Node without a mark
+// must not be passed here: pods may have been ended meanwhile, and are not known any more.
 func (v *view) seeNode(node *corev1.Node, listed bool, now time.Time) {
 	l := taint.NewLook(node, nil, v.key, taint.Instant{}, taint.Instant{})
 	text, marked := "", l.Mark != nil
@@ -213,18 +220,23 @@ func (v *view) seeNode(node *corev1.Node, listed bool, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	before := v.node
-	v.node.UID, v.node.Mark, v.node.Read, v.node.Marked, v.node.Detaching = string(node.UID), text, true, marked, len(claims) > 0
+	v.node.UID, v.node.Mark, v.node.Read, v.node.Marked, v.node.Detaching = string(node.UID), text, true, marked,
+		len(claims) > 0
 	v.node.ReadySeen = before.ReadySeen || v.readyNow(node)
-	if slices.Equal(claims, v.claims) && before.UID == v.node.UID && before.Mark == v.node.Mark && before.Node == v.node.Node {
+	if slices.Equal(claims, v.claims) && before.UID == v.node.UID && before.Mark == v.node.Mark &&
+		before.Node == v.node.Node {
 		return
 	}
 	v.node.At, v.claims = now, claims
-	v.queueLog("Own Node changed", "node", v.node.Name, "mark", text, "detaching", len(claims), "ready_on_this_boot", v.node.ReadySeen, "before", before.Mark)
+	v.queueLog("Own Node changed",
+		"node", v.node.Name, "mark", text, "detaching", len(claims), "ready_on_this_boot", v.node.ReadySeen, "before",
+		before.Mark)
 	v.buildErrors()
 	v.signalChange()
 }
 
-// readyNow: a Ready that the kubelet left behind before a crash carries the boot id of then.
+// readyNow reports whether the Node is Ready on this boot. A Ready that the kubelet left before a crash has that boot's
+// id.
 func (v *view) readyNow(node *corev1.Node) bool {
 	return v.bootID != "" && node.Status.NodeInfo.BootID == v.bootID &&
 		slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -284,10 +296,12 @@ func (v *view) fillStatus(s *Status) {
 	slices.SortFunc(s.Pods, func(a, b PodView) int { return cmp.Compare(a.UID, b.UID) })
 }
 
-// buildErrors makes the errors of the present state. mu is held, or nobody else knows v.
+// buildErrors makes the errors of the present state. The caller holds mu, or is the only user of v.
 func (v *view) buildErrors() {
 	v.holdErrors = map[admit.Reason]error{}
-	for _, why := range []admit.Reason{admit.NodeUnread, admit.NodeMarked, admit.NodeNeverReady, admit.PodUnknown, admit.VolumeDetaches} {
+	for _, why := range []admit.Reason{
+		admit.NodeUnread, admit.NodeMarked, admit.NodeNeverReady, admit.PodUnknown, admit.VolumeDetaches,
+	} {
 		text := fmt.Sprintf("forcefence: held on node %s: %s", v.node.Name, why)
 		if why == admit.NodeMarked || why == admit.VolumeDetaches {
 			text += " (" + v.node.Mark + ")"

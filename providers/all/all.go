@@ -1,4 +1,5 @@
-// Package all is the one list of provider types. It imports every type, and is imported by what reads the configuration only.
+// Package all is the single list of provider types. It imports every type. Only the readers of the configuration import
+// it.
 package all
 
 import (

@@ -11,11 +11,11 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Description is what people are told of a type.
+// Description is what users are shown about a type.
 type Description struct {
 	Type     string
 	Off      string // what "off" means there
-	Identity string // what the device tells of who its machine is
+	Identity string // what the device reports about its machine's identity
 	Batches  bool   // one call asks for many machines
 	Watches  bool   // devices tell by themselves when to ask
 	Fields   []Field
@@ -29,7 +29,8 @@ type Field struct {
 	Doc     string // the comment of the field in the source
 }
 
-// DescribeType tells of a type, by its Config's struct and the comments that texts.txt holds of it. It asks nobody.
+// DescribeType describes a type, by its Config's struct and the comments that texts.txt holds of it. It contacts no
+// device.
 func DescribeType(ty providers.Type) Description {
 	c := reflect.Indirect(reflect.ValueOf(ty.NewConfig()))
 	does := texts[packagePath(c.Type())]
@@ -40,13 +41,14 @@ func DescribeType(ty providers.Type) Description {
 	}
 }
 
-// What a line of texts.txt says of a package's provider.
+// The words of a line of texts.txt about a package's provider.
 const (
 	batches = "batches"
 	watches = "watches"
 )
 
-// texts are the comments of the settings' fields, which a program cannot read from itself, by the field's name: "providers/redfish.Config.Auth".
+// texts are the comments of the settings' fields by the field's name, "providers/redfish.Config.Auth". A program cannot
+// read them from itself.
 var texts = func() map[string]string {
 	m := map[string]string{}
 	for line := range strings.Lines(source) {
@@ -68,12 +70,12 @@ const module = "github.com/forcefence/forcefence/"
 
 func packagePath(t reflect.Type) string { return strings.TrimPrefix(t.PkgPath(), module) }
 
-// fieldName is how texts.txt calls a field of a struct.
+// fieldName returns the name that texts.txt has for a field of a struct.
 func fieldName(of reflect.Type, field string) string {
 	return packagePath(of) + "." + of.Name() + "." + field
 }
 
-// fieldsOf are the keys of a struct, in its order; prefix is the path to it.
+// fieldsOf returns the keys of a struct, in its order; prefix is the path to it.
 func fieldsOf(prefix string, v reflect.Value) (out []Field) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -86,7 +88,12 @@ func fieldsOf(prefix string, v reflect.Value) (out []Field) {
 			continue
 		}
 		kind, inner := kindOf(f.Type)
-		out = append(out, Field{Key: prefix + key, Kind: kind, Default: defaultText(v.Field(i)), Doc: texts[fieldName(v.Type(), f.Name)]})
+		out = append(out, Field{
+			Key:     prefix + key,
+			Kind:    kind,
+			Default: defaultText(v.Field(i)),
+			Doc:     texts[fieldName(v.Type(), f.Name)],
+		})
 		switch {
 		case inner == nil:
 		case inner == f.Type:
@@ -99,7 +106,7 @@ func fieldsOf(prefix string, v reflect.Value) (out []Field) {
 	return out
 }
 
-// kindOf is how a value of the type is written; inner is the struct whose keys it holds, if it does.
+// kindOf returns how a value of the type is written; inner is the struct whose keys it holds, if it does.
 func kindOf(t reflect.Type) (kind string, inner reflect.Type) {
 	text := reflect.TypeFor[encoding.TextUnmarshaler]()
 	switch {
@@ -128,7 +135,7 @@ func kindOf(t reflect.Type) (kind string, inner reflect.Type) {
 	}
 }
 
-// defaultText is a default as it would be written.
+// defaultText returns a default as a user would write it.
 func defaultText(v reflect.Value) string {
 	if v.IsZero() || v.Kind() == reflect.Struct {
 		return ""

@@ -1,10 +1,11 @@
-// Package cloudtaint takes the cloud controller manager's word for whether a node's machine is off: its taint
-// node.cloudprovider.kubernetes.io/shutdown. It imports the contract and asks no cloud: it reads the Node.
+// Package cloudtaint reads the cloud controller manager's taint node.cloudprovider.kubernetes.io/shutdown as a sign
+// that a node's machine is off. It imports the contract and asks no cloud: it reads the Node.
 //
-// It promises: no taint is ever an On, and the taint is an Off only where the configuration trusts the cloud controller manager, on a node
-// that is not Ready, and only if this process saw the same life of the node (UID and boot) not Ready without the taint before it saw it
-// with it. A taint that was there before proves nothing: it may be left over from an earlier shutdown, or be the kubelet's own, which may
-// register with any. The API server tells no time at which a taint of this effect was put on.
+// It promises that no taint is ever an On. The taint is an Off only if the configuration trusts the cloud controller
+// manager and the node is not Ready. Also, this process must have seen the same life of the node (UID and boot) not
+// Ready without the taint before it saw the taint. An older taint proves nothing: it may be left from an earlier
+// shutdown, or be the kubelet's own, which may register with any. The API server does not record when a taint of this
+// effect was added.
 package cloudtaint
 
 import (
@@ -15,17 +16,17 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// The taint that k8s.io/cloud-provider's node lifecycle controller puts on a node that is not Ready and whose instance is shut down,
-// and takes off once the node is Ready.
+// The taint that k8s.io/cloud-provider's node lifecycle controller adds to a node that is not Ready and whose instance
+// is shut down. It removes the taint once the node is Ready.
 const (
 	taintKey    = "node.cloudprovider.kubernetes.io/shutdown"
 	taintEffect = "NoSchedule"
 )
 
-// Trust is whose taint is a proof.
+// Trust names whose taint is a proof.
 type Trust string
 
-// Who may be trusted. There is no default: whether a shutdown taint proves anything is a decision.
+// The values of Trust. There is no default: whether a shutdown taint proves anything is the user's decision.
 const (
 	TrustNobody Trust = "nobody"                   // the taint is a reason to ask other devices, and no proof
 	TrustCCM    Trust = "cloud-controller-manager" // its taint, put on after the node stopped being Ready, is an Off
@@ -33,7 +34,8 @@ const (
 
 // Config is the provider's part of the configuration file.
 type Config struct {
-	// nobody: the taint is no proof, only a reason to ask other devices. cloud-controller-manager: the taint is an Off if it was put on after the node stopped being Ready. No default
+	// nobody: the taint is no proof, only a reason to ask other devices. cloud-controller-manager: the taint is an Off
+	// if it was put on after the node stopped being Ready. No default
 	Trust Trust `yaml:"trust"`
 }
 
@@ -52,16 +54,17 @@ func (c *Config) Validate() []providers.Problem {
 	case TrustNobody, TrustCCM:
 		return nil
 	case "":
-		return []providers.Problem{providers.Problemf("trust", "missing: %s if its taint is to prove that a machine is off, else %s", TrustCCM, TrustNobody)}
+		return []providers.Problem{providers.Problemf("trust",
+			"missing: %s if its taint is to prove that a machine is off, else %s", TrustCCM, TrustNobody)}
 	default:
 		return []providers.Problem{providers.Problemf("trust", "must be %s or %s", TrustNobody, TrustCCM)}
 	}
 }
 
-// NeverOff implements providers.Mute: a taint that nobody trusts only makes others be asked.
+// NeverOff implements providers.Mute: an untrusted taint only causes other devices to be asked.
 func (c *Config) NeverOff() bool { return c.Trust != TrustCCM }
 
-// New makes the provider. It reads nothing yet.
+// New returns the provider. It reads nothing yet.
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	return &provider{opts: o.WithDefaults(), trusted: c.Trust == TrustCCM, untainted: map[string]life{}}, nil
 }
@@ -74,14 +77,15 @@ type provider struct {
 	untainted map[string]life
 }
 
-// life is one boot of one Node, by its name seen not Ready and without the taint.
+// life is one boot of one Node that was seen not Ready and without the taint.
 type life struct{ uid, boot string }
 
-// State reads the Node. It never says On: a node without the taint may be anything.
+// State reads the Node. It never returns On: a node without the taint may be on or off.
 func (p *provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	obs := providers.Observation{At: providers.InstantOf(p.opts.Now())}
 	if p.opts.Node == nil {
-		return obs, providers.WithClass(providers.ErrPermanent, errors.New("there is no API server to read the Node from"))
+		return obs, providers.WithClass(providers.ErrPermanent,
+			errors.New("there is no API server to read the Node from"))
 	}
 	n, err := p.opts.Node(ctx, t.Node)
 	if err != nil {
@@ -94,7 +98,7 @@ func (p *provider) State(ctx context.Context, t providers.Target) (providers.Obs
 	return obs, nil
 }
 
-// evaluateNode is what a Node as it was read proves, and in which words.
+// evaluateNode returns what a Node that was read proves, and the evidence's words.
 func (p *provider) evaluateNode(name string, n providers.Node) (providers.PowerState, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,13 +135,14 @@ func (p *provider) forgetNode(name string) {
 }
 
 // errNoPower refuses power actions.
-var errNoPower = providers.WithClass(providers.ErrPermanent, errors.New("a taint moves no power: give the node another device, too"))
+var errNoPower = providers.WithClass(providers.ErrPermanent,
+	errors.New("a taint moves no power: give the node another device, too"))
 
-// Quiet tells that a node without the taint may be anything.
+// Quiet implements providers.Quiet: a node without the taint may be on or off.
 func (*provider) Quiet() {}
 
-// PowerOff refuses: a taint moves no power.
+// PowerOff always fails: a taint cannot change power.
 func (*provider) PowerOff(context.Context, providers.Target, func() error) error { return errNoPower }
 
-// PowerOn refuses.
+// PowerOn always fails.
 func (*provider) PowerOn(context.Context, providers.Target, func() error) error { return errNoPower }

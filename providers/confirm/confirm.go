@@ -1,8 +1,8 @@
-// Package confirm takes a person's word for whether a node's machine is off, written by `forcefence confirm-off`. It imports the contract
-// and asks no device: it reads the Node.
+// Package confirm reads a person's statement that a node's machine is off, written by `forcefence confirm-off`. It
+// imports the contract and asks no device: it reads the Node.
 //
-// It promises: a person's word is an Off only for the Node, the boot and the one fence that it names, and for a limited time. It is never
-// an On, and moves no power.
+// It promises that a person's statement is an Off only for the Node, the boot and the one fence that it names, and for
+// a limited time. It is never an On, and cannot change power.
 package confirm
 
 import (
@@ -20,7 +20,7 @@ type Config struct {
 	ValidFor time.Duration `yaml:"validFor"`
 }
 
-// maxClockAhead is how far a person's clock may be ahead of ours.
+// maxClockAhead is how far a person's clock may be ahead of this process's clock.
 const maxClockAhead = time.Minute
 
 // Type returns the type for the registry.
@@ -35,12 +35,13 @@ func Type() providers.Type {
 // Validate returns every fault.
 func (c *Config) Validate() []providers.Problem {
 	if c.ValidFor < time.Minute || c.ValidFor > 24*time.Hour {
-		return []providers.Problem{providers.Problemf("validFor", "must be from 1m to 24h: who looked longer ago should look again")}
+		return []providers.Problem{providers.Problemf("validFor",
+			"must be from 1m to 24h: who looked longer ago should look again")}
 	}
 	return nil
 }
 
-// New makes the provider. It reads nothing yet.
+// New returns the provider. It reads nothing yet.
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	return provider{o.WithDefaults(), c.ValidFor}, nil
 }
@@ -54,7 +55,8 @@ type provider struct {
 func (p provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	obs := providers.Observation{At: providers.InstantOf(p.opts.Now())}
 	if p.opts.Node == nil {
-		return obs, providers.WithClass(providers.ErrPermanent, errors.New("there is no API server to read the Node from"))
+		return obs, providers.WithClass(providers.ErrPermanent,
+			errors.New("there is no API server to read the Node from"))
 	}
 	n, err := p.opts.Node(ctx, t.Node)
 	if err != nil {
@@ -76,13 +78,14 @@ func (p provider) State(ctx context.Context, t providers.Target) (providers.Obse
 }
 
 // errNoPower refuses power actions.
-var errNoPower = providers.WithClass(providers.ErrPermanent, errors.New("a person's word moves no power: give the node another device, too"))
+var errNoPower = providers.WithClass(providers.ErrPermanent,
+	errors.New("a person's word moves no power: give the node another device, too"))
 
-// Quiet tells that nobody says anything of a machine that runs.
+// Quiet implements providers.Quiet: there is no statement about a machine that runs.
 func (provider) Quiet() {}
 
-// PowerOff refuses.
+// PowerOff always fails: a statement cannot change power.
 func (provider) PowerOff(context.Context, providers.Target, func() error) error { return errNoPower }
 
-// PowerOn refuses.
+// PowerOn always fails.
 func (provider) PowerOn(context.Context, providers.Target, func() error) error { return errNoPower }

@@ -1,6 +1,7 @@
-// Package container asks a container engine whether a node that is a container has ended: the nodes of kind, k3d and minikube, on Docker
-// or Podman. It speaks the Docker Engine API over the engine's unix socket, and imports the contract, providers/remote and the standard
-// library. The README beside it says what counts as off, and what an engine does not know.
+// Package container asks a container engine whether a node that is a container has ended: the nodes of kind, k3d and
+// minikube, on Docker or Podman. It speaks the Docker Engine API over the engine's unix socket, and imports the
+// contract, providers/remote and the standard library. The README beside it says what counts as off, and what an engine
+// does not know.
 //
 //	providers:
 //	- name: laptop
@@ -9,8 +10,9 @@
 //
 // A target's ID is its container's name: on kind, k3d and minikube the node's own.
 //
-// It promises that a state was asked in that call, that Off is said only of a container whose word, flags, process and exit code agree that
-// nothing of it is left, that no container is guessed from the beginning of an ID, and that what it acts on is the very one it looked at.
+// It promises that a state was asked in that call, and that no container is guessed from the beginning of an ID. It
+// reports Off only if the container's word, flags, process and exit code agree that nothing of it is left. It acts on
+// exactly the container that it inspected.
 package container
 
 import (
@@ -51,23 +53,26 @@ func Type() providers.Type {
 func (c *Config) Validate() []providers.Problem {
 	switch info, err := os.Stat(c.Socket); {
 	case c.Socket == "":
-		return []providers.Problem{providers.Problemf("socket", "missing: write the engine's unix socket, such as /var/run/docker.sock")}
+		return []providers.Problem{providers.Problemf("socket",
+			"missing: write the engine's unix socket, such as /var/run/docker.sock")}
 	case !filepath.IsAbs(c.Socket):
-		return []providers.Problem{providers.Problemf("socket", "not an absolute path of a unix socket, such as /var/run/docker.sock")}
+		return []providers.Problem{providers.Problemf("socket",
+			"not an absolute path of a unix socket, such as /var/run/docker.sock")}
 	case err == nil && info.Mode().Type() != os.ModeSocket:
 		return []providers.Problem{providers.Problemf("socket", "not a socket")}
 	}
 	return nil
 }
 
-// New makes the provider. It contacts no engine.
+// New returns the provider. It contacts no engine.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o), nil }
 
-// Provider speaks to one engine. It is safe for concurrent use.
+// Provider controls the containers of one engine. It is safe for concurrent use.
 type Provider struct {
-	opts  providers.Options
-	http  *http.Client
-	first time.Duration // until a lost stream of events is asked for again; doubles with each that fails, up to lastPause
+	opts providers.Options
+	http *http.Client
+	// until a lost stream of events is asked for again; doubles with each that fails, up to lastPause
+	first time.Duration
 }
 
 var (
@@ -76,14 +81,17 @@ var (
 	_ providers.Closer   = (*Provider)(nil)
 )
 
-// New makes the provider from a valid Config. It contacts no engine.
+// New returns the provider for a valid Config. It contacts no engine.
 func New(c Config, o providers.Options) *Provider {
 	return &Provider{opts: o.WithDefaults(), first: firstPause, http: &http.Client{
 		Transport: remote.Permitted{Next: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
 			},
-			MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: remote.MaxHeader, DisableCompression: true,
+			MaxIdleConnsPerHost:    4,
+			IdleConnTimeout:        time.Minute,
+			MaxResponseHeaderBytes: remote.MaxHeader,
+			DisableCompression:     true,
 		}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -95,7 +103,8 @@ func (p *Provider) Close(context.Context) error {
 	return nil
 }
 
-// State asks the engine for the container. A word that no engine has is PowerUnknown without an error, and so is an end that is in doubt.
+// State asks the engine for the container. A word that no engine uses is PowerUnknown without an error, and so is a
+// doubtful end.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
 	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context) error {
 		at := p.opts.Now()
@@ -108,8 +117,9 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 	return obs, err
 }
 
-// PowerOff kills the container: SIGKILL for its first process, with which the kernel ends all others of its process namespace. It is not
-// removed. The engine does not start it again by itself (its restart policy) until the engine itself is started again.
+// PowerOff kills the container: SIGKILL for its first process, with which the kernel ends all others of its process
+// namespace. It does not remove it. The engine does not restart it by itself (its restart policy) until the engine
+// itself is started again.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power off", t, func(ctx context.Context) error {
@@ -124,7 +134,8 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 	})
 }
 
-// PowerOn starts the container. One that the engine lost sight of is not started: what is left of it would run beside the new one.
+// PowerOn starts the container. It does not start one that the engine lost sight of, because what is left of it would
+// run beside the new one.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power on", t, func(ctx context.Context) error {
@@ -136,15 +147,23 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		case providers.PowerOn:
 			return nil
 		case providers.PowerUnknown:
-			return providers.WithClass(providers.ErrPermanent, fmt.Errorf("%s: see to it on the engine's own machine", raw))
+			return providers.WithClass(providers.ErrPermanent,
+				fmt.Errorf("%s: see to it on the engine's own machine", raw))
 		}
 		return p.sendAction(ctx, t, c, "start", providers.PowerOn)
 	})
 }
 
-// sendAction sends one request about the container that was looked at, by its ID: its name may be another's a moment later. Where the engine
-// refuses (Docker answers 409, Podman 500), it is looked at again: somebody may have done it already.
-func (p *Provider) sendAction(ctx context.Context, t providers.Target, c inspected, verb string, done ...providers.PowerState) error {
+// sendAction sends one request about the inspected container, by its ID, because its name may be another's a moment
+// later. If the engine refuses (Docker answers 409, Podman 500), it inspects the container again: the action may be
+// done already.
+func (p *Provider) sendAction(
+	ctx context.Context,
+	t providers.Target,
+	c inspected,
+	verb string,
+	done ...providers.PowerState,
+) error {
 	err := p.callEngine(ctx, http.MethodPost, "/containers/"+c.ID+"/"+verb, nil)
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -161,7 +180,7 @@ func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, 
 	return remote.RunCall(ctx, act, t, "container "+p.opts.Name, f)
 }
 
-// inspected is what the engine tells of one container, as far as it matters. What is a pointer must be told.
+// inspected is the part of an engine's answer about one container that matters. Its pointers must be set in an answer.
 type inspected struct {
 	ID    string `json:"Id"`
 	Name  string
@@ -180,28 +199,31 @@ func (c inspected) toObservation(at time.Time) providers.Observation {
 		Run: c.ID[:12] + " " + c.State.StartedAt}
 }
 
-// powerState maps the engine's words; it is the only place where an Off is made.
+// powerState maps the engine's words. Off is returned nowhere else.
 func (c inspected) powerState() (state providers.PowerState, raw string) {
 	switch raw = c.State.Status; raw {
-	case "running", "paused", "restarting": // the memory of the second may go on; the third is started again by its engine
+	case "running", "paused",
+		"restarting": // the memory of the second may go on; the third is started again by its engine
 		return providers.PowerOn, raw
-	case "removing", "stopping", "stopped": // Podman's stopped is before its clean-up, after which a restart policy may start it
+	case "removing", "stopping",
+		"stopped": // Podman's stopped is before its clean-up, after which a restart policy may start it
 		return providers.PowerChanging, raw
 	case "created", "exited":
 		if doubt := c.findDoubt(); doubt != "" {
 			return providers.PowerUnknown, raw + ", but " + doubt
 		}
 		return providers.PowerOff, raw
-	default: // dead, a container whose removal failed, and what nobody knows
+	default: // dead, a container whose removal failed, and unknown words
 		return providers.PowerUnknown, raw
 	}
 }
 
-// lostExitCode is the exit code that Docker makes up for a container whose end it did not see: when it was started again, its supervisor did not
-// answer. With live-restore its processes may run on, for ever (docker/for-linux issues 129 and 556; F38).
+// lostExitCode is the exit code that Docker invents for a container whose end it did not see: when Docker was started
+// again, the container's supervisor did not answer. With live-restore its processes may run on, for ever
+// (docker/for-linux issues 129 and 556; F38).
 const lostExitCode = 255
 
-// findDoubt is why a container that is said to have ended may run; "" where all that the engine tells agrees.
+// findDoubt returns why a container that is reported as ended may still run; "" if all of the engine's answer agrees.
 func (c inspected) findDoubt() string {
 	is := func(b *bool) bool { return b == nil || *b }
 	switch s := c.State; {
@@ -218,12 +240,13 @@ func (c inspected) findDoubt() string {
 }
 
 var (
-	// containerName is what engines allow. It takes no path apart.
+	// containerName matches the names that engines allow. None of them changes a path.
 	containerName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 	containerID   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// inspectContainer asks for the target's container. An engine also takes the beginning of an ID for a name, so what it found must have the name.
+// inspectContainer asks for the target's container. An engine also accepts the beginning of an ID as a name, so the
+// result must have the name.
 func (p *Provider) inspectContainer(ctx context.Context, t providers.Target) (c inspected, _ error) {
 	if !containerName.MatchString(t.ID) {
 		return c, notFound("the target's ID is no container's name: give it one")
@@ -233,7 +256,8 @@ func (p *Provider) inspectContainer(ctx context.Context, t providers.Target) (c 
 	}
 	switch {
 	case !containerID.MatchString(c.ID):
-		return c, providers.WithClass(providers.ErrPermanent, errors.New("the answer is no container's: is this a container engine?"))
+		return c, providers.WithClass(providers.ErrPermanent,
+			errors.New("the answer is no container's: is this a container engine?"))
 	case strings.TrimPrefix(c.Name, "/") != t.ID:
 		return c, notFound("no container has that name; the ID of another begins so")
 	}
@@ -242,8 +266,8 @@ func (p *Provider) inspectContainer(ctx context.Context, t providers.Target) (c 
 
 func notFound(text string) error { return providers.WithClass(providers.ErrNotFound, errors.New(text)) }
 
-// callEngine sends one request once. The paths have no version: an engine then speaks its own, and a version that one engine demands another
-// does not have (Docker 29 refuses what Podman speaks, 1.41). What is read here is the same in all of them.
+// callEngine sends one request once. The paths have no version: an engine then uses its own. A version that one engine
+// requires another does not have (Docker 29 refuses what Podman speaks, 1.41). All versions agree in what is read here.
 func (p *Provider) callEngine(ctx context.Context, method, path string, into any) error {
 	resp, err := p.sendRequest(ctx, method, path)
 	if err != nil {
@@ -272,7 +296,7 @@ func (p *Provider) sendRequest(ctx context.Context, method, path string) (*http.
 	return p.http.Do(r)
 }
 
-// refusalError is an answer that is not the one expected, with what the engine says about it.
+// refusalError returns the error of an unexpected answer, with the engine's explanation.
 func refusalError(status int, body io.Reader) error {
 	var reply struct{ Message string }
 	_ = json.NewDecoder(io.LimitReader(body, 64<<10)).Decode(&reply)

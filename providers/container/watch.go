@@ -19,9 +19,13 @@ const (
 	lastPause  = 10 * time.Second
 )
 
-// Watch reads the engine's stream of events. An engine that ends also ends the stream, which is asked for again; one that is stopped
-// loses none. No question is put to it in between, as would be needed over a network.
-func (p *Provider) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+// Watch reads the engine's stream of events and subscribes again when the stream ends. An engine that exits also ends
+// the stream; one that is stopped loses no event. So, other than over a network, it needs no questions in between.
+func (p *Provider) Watch(
+	ctx context.Context,
+	targets []providers.Target,
+	f func(providers.Target, providers.Observation),
+) error {
 	log := p.opts.Log.With("provider", p.opts.Name)
 	pause := p.first
 	for {
@@ -44,8 +48,12 @@ func (p *Provider) Watch(ctx context.Context, targets []providers.Target, f func
 	}
 }
 
-// watchOnce subscribes, tells what was missed, and then what happens, until the stream or ctx ends.
-func (p *Provider) watchOnce(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) (subscribed bool, err error) {
+// watchOnce subscribes, reports what was missed, and then reports events, until the stream or ctx ends.
+func (p *Provider) watchOnce(
+	ctx context.Context,
+	targets []providers.Target,
+	f func(providers.Target, providers.Observation),
+) (subscribed bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resp, err := p.sendRequest(ctx, http.MethodGet, "/events?filters="+url.QueryEscape(`{"type":["container"]}`))
@@ -88,9 +96,13 @@ func (p *Provider) watchOnce(ctx context.Context, targets []providers.Target, f 
 	return true, err
 }
 
-// lookOver tells of the targets that do not run, and looks once more a while later: an engine says that the stream is there before it
+// lookOver reports the targets that do not run, and looks once more a while later: an engine opens the stream before it
 // listens for events.
-func (p *Provider) lookOver(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) {
+func (p *Provider) lookOver(
+	ctx context.Context,
+	targets []providers.Target,
+	f func(providers.Target, providers.Observation),
+) {
 	down := make([]bool, len(targets))
 	for range 2 {
 		for i, t := range targets {
@@ -113,7 +125,7 @@ func (p *Provider) lookOver(ctx context.Context, targets []providers.Target, f f
 	}
 }
 
-// event is one of the stream, as far as it matters.
+// event is the part of one event of the stream that matters.
 type event struct {
 	Type, Action string
 	Actor        struct {
@@ -121,7 +133,7 @@ type event struct {
 	}
 }
 
-// powerState maps an event; power is false for those that say nothing of power.
+// powerState maps an event; power is false for events that are not about power.
 func (e event) powerState() (state providers.PowerState, raw string, power bool) {
 	if e.Type != "container" {
 		return providers.PowerUnknown, "", false

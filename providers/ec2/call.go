@@ -21,19 +21,24 @@ import (
 	"github.com/forcefence/forcefence/providers/remote"
 )
 
-// question is a target, and where its instance is.
+// question is a target and the place of its instance.
 type question struct {
 	providers.Target
 	instance
 	region string
 }
 
-// zonesHold is how long a zone that no region told of is not looked for again: zones are added once a year, wrong IDs at any time.
+// zonesHold is how long a zone that no region reported is not looked up again: zones are added once a year, wrong IDs
+// at any time.
 const zonesHold = time.Minute
 
-// locateInstances finds the region of each target's zone, by what the regions say of their zones: the names of local and wavelength zones tell
-// it in ways of their own. What cannot be asked for goes to fail.
-func (p *Provider) locateInstances(ctx context.Context, targets []providers.Target, fail func(providers.Target, error)) (ask []question) {
+// locateInstances finds the region of each target's zone, from the regions' lists of zones. The names of local and
+// wavelength zones have patterns of their own. It passes targets that cannot be asked for to fail.
+func (p *Provider) locateInstances(
+	ctx context.Context,
+	targets []providers.Target,
+	fail func(providers.Target, error),
+) (ask []question) {
 	var err error
 	for looked := false; ; looked = true {
 		var lost []providers.Target
@@ -65,7 +70,8 @@ func (p *Provider) locateInstances(ctx context.Context, targets []providers.Targ
 					continue
 				}
 				i, _ := parseID(t.ID) // it was one above
-				fail(t, providers.WithClass(providers.ErrNotFound, fmt.Errorf("zone %s is in none of the regions %s", i.zone, strings.Join(p.cfg.Regions, ", "))))
+				fail(t, providers.WithClass(providers.ErrNotFound,
+					fmt.Errorf("zone %s is in none of the regions %s", i.zone, strings.Join(p.cfg.Regions, ", "))))
 			}
 			return ask
 		}
@@ -73,7 +79,8 @@ func (p *Provider) locateInstances(ctx context.Context, targets []providers.Targ
 	}
 }
 
-// lookForZones asks the regions which zones they have, unless somebody just did. One that does not answer fails no other's zones.
+// lookForZones asks the regions for their zones, unless another call just did. A region that does not answer does not
+// affect the others' zones.
 func (p *Provider) lookForZones(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -95,7 +102,8 @@ func (p *Provider) lookForZones(ctx context.Context) error {
 	var wait sync.WaitGroup
 	for i, region := range p.cfg.Regions {
 		wait.Go(func() {
-			out, err := p.regions[region].DescribeAvailabilityZones(ctx, &ec2.DescribeAvailabilityZonesInput{AllAvailabilityZones: aws.Bool(true)})
+			out, err := p.regions[region].DescribeAvailabilityZones(ctx,
+				&ec2.DescribeAvailabilityZonesInput{AllAvailabilityZones: aws.Bool(true)})
 			if err != nil {
 				errs[i] = fmt.Errorf("asking region %s for its zones: %w", region, explainError(err))
 				return
@@ -119,7 +127,8 @@ func (p *Provider) lookForZones(ctx context.Context) error {
 	return nil
 }
 
-// checkCredentials makes sure that there are credentials to sign with, or says why there are none: the SDK says it in many ways, and of no class.
+// checkCredentials checks that there are credentials to sign with. The SDK reports missing ones in many ways and
+// without a class.
 func (p *Provider) checkCredentials(ctx context.Context) error {
 	_, err := p.credentials.Retrieve(ctx)
 	if err = explainError(err); err == nil || ctx.Err() != nil || errorCode(err) != "" {
@@ -132,7 +141,8 @@ func (p *Provider) checkCredentials(ctx context.Context) error {
 	return providers.WithClass(providers.ErrDenied, fmt.Errorf("no credentials: %w", err))
 }
 
-// askRegions asks each region for its instances, at the same time. There is a sighting for each, by its id.
+// askRegions asks each region for its instances, all at the same time. The result has an instanceAnswer for each
+// instance, by its id.
 func (p *Provider) askRegions(ctx context.Context, ask []question) map[string]instanceAnswer {
 	byRegion, named := map[string][]instance{}, map[string]bool{}
 	for _, q := range ask {
@@ -146,8 +156,11 @@ func (p *Provider) askRegions(ctx context.Context, ask []question) map[string]in
 	})
 }
 
-// forEachPart does f for all parts at the same time and puts together what came of it.
-func (*Provider) forEachPart(parts map[string][]instance, f func(string, []instance) map[string]instanceAnswer) map[string]instanceAnswer {
+// forEachPart runs f for all parts at the same time and merges the results.
+func (*Provider) forEachPart(
+	parts map[string][]instance,
+	f func(string, []instance) map[string]instanceAnswer,
+) map[string]instanceAnswer {
 	var mu sync.Mutex // guards all
 	all := map[string]instanceAnswer{}
 	var wait sync.WaitGroup
@@ -165,8 +178,8 @@ func (*Provider) forEachPart(parts map[string][]instance, f func(string, []insta
 	return all
 }
 
-// askRegion asks one region for instances, by one call where that is possible. DescribeInstances fails as a whole for one id that does not exist,
-// and for one zone that is impaired: then it is asked again without those ids, or zone by zone.
+// askRegion asks one region for instances, in one call if possible. DescribeInstances fails as a whole for one id that
+// does not exist, and for one impaired zone. Then askRegion asks again without those ids, or zone by zone.
 func (p *Provider) askRegion(ctx context.Context, client *ec2.Client, of []instance) map[string]instanceAnswer {
 	zones := map[string][]instance{}
 	for _, i := range of {
@@ -189,7 +202,10 @@ func (p *Provider) askRegion(ctx context.Context, client *ec2.Client, of []insta
 			ctx, cancel = context.WithTimeout(ctx, time.Until(end)*2/3)
 			defer cancel()
 		}
-		return p.forEachPart(zones, func(_ string, of []instance) map[string]instanceAnswer { return p.askRegion(ctx, client, of) })
+		return p.forEachPart(zones, func(_ string, of []instance) map[string]instanceAnswer {
+			return p.askRegion(ctx,
+				client, of)
+		})
 	}
 	if err != nil {
 		all = map[string]instanceAnswer{}
@@ -202,8 +218,14 @@ func (p *Provider) askRegion(ctx context.Context, client *ec2.Client, of []insta
 
 var instanceID = regexp.MustCompile(`\bi-[0-9a-f]+\b`)
 
-// askWithoutMissing asks again for the instances that an error about missing ones does not name. If it names none of them, in halves.
-func (p *Provider) askWithoutMissing(ctx context.Context, client *ec2.Client, of []instance, err error) map[string]instanceAnswer {
+// askWithoutMissing asks again for the instances that an error about missing ones does not name. If it names none of
+// them, it asks in halves.
+func (p *Provider) askWithoutMissing(
+	ctx context.Context,
+	client *ec2.Client,
+	of []instance,
+	err error,
+) map[string]instanceAnswer {
 	named := instanceID.FindAllString(err.Error(), -1)
 	missing := func(i instance) bool { return slices.Contains(named, i.id) }
 	rest := slices.DeleteFunc(slices.Clone(of), missing)
@@ -226,8 +248,12 @@ func (p *Provider) askWithoutMissing(ctx context.Context, client *ec2.Client, of
 	return all
 }
 
-// describeInstances is one question. An instance that the answer leaves out, or tells of twice, has an error.
-func (p *Provider) describeInstances(ctx context.Context, client *ec2.Client, of []instance) (map[string]instanceAnswer, error) {
+// describeInstances sends one question. An instance that the answer omits, or has twice, has an error.
+func (p *Provider) describeInstances(
+	ctx context.Context,
+	client *ec2.Client,
+	of []instance,
+) (map[string]instanceAnswer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -249,7 +275,8 @@ func (p *Provider) describeInstances(ctx context.Context, client *ec2.Client, of
 				id := aws.ToString(i.InstanceId)
 				s := instanceAnswer{Instance: i, at: at}
 				if _, twice := all[id]; twice {
-					s = instanceAnswer{err: providers.WithClass(providers.ErrPermanent, fmt.Errorf("EC2 told of %s twice in one answer", id))}
+					s = instanceAnswer{err: providers.WithClass(providers.ErrPermanent,
+						fmt.Errorf("EC2 told of %s twice in one answer", id))}
 				}
 				all[id] = s
 			}
@@ -257,14 +284,15 @@ func (p *Provider) describeInstances(ctx context.Context, client *ec2.Client, of
 	}
 	for _, i := range of {
 		if _, answered := all[i.id]; !answered {
-			all[i.id] = instanceAnswer{err: providers.WithClass(providers.ErrNotFound, errors.New("EC2 left the instance out of its answer"))}
+			all[i.id] = instanceAnswer{err: providers.WithClass(providers.ErrNotFound,
+				errors.New("EC2 left the instance out of its answer"))}
 		}
 	}
 	p.askMarket(ctx, client, all)
 	return all, nil
 }
 
-// answeredError is an error that EC2, or another of AWS' services on the way to it, answered.
+// answeredError is an error that EC2, or another AWS service on the way to it, returned.
 type answeredError struct{ code, text string }
 
 func (r *answeredError) Error() string { return r.text }
@@ -285,8 +313,9 @@ func isThrottled(err error) bool {
 // incorrectState is EC2's answer to a stop or a start of an instance that cannot be stopped or started now.
 const incorrectState = "IncorrectInstanceState"
 
-// explainError gives an error of the SDK its class and a text for people: which call, and what it said; of a refusal the code alone, since the
-// rest names accounts and users. What is not an answer gets its class by remote.EnsureClass.
+// explainError adds a class to an SDK error, and a text for users: which call, and what it returned. Of a refusal the
+// text has the code alone, since the rest names accounts and users. remote.EnsureClass classifies an error that is no
+// answer.
 func explainError(err error) error {
 	if err == nil || errors.Is(err, providers.ErrNotSent) {
 		return err
@@ -297,7 +326,8 @@ func explainError(err error) error {
 	case errors.As(err, &api):
 		call := ""
 		for op, e := (*smithy.OperationError)(nil), err; errors.As(e, &op); e = op.Unwrap() {
-			call = op.Service() + " " + op.Operation() + ": " // the innermost: what failed may be the way to the credentials
+			// the innermost: the call that failed may be one that gets the credentials
+			call = op.Service() + " " + op.Operation() + ": "
 		}
 		class := classOf(api.ErrorCode(), err)
 		text := call + api.ErrorCode()
@@ -311,16 +341,21 @@ func explainError(err error) error {
 	return err
 }
 
-// classOf is the class of an error's code; where that is unknown, of the status beside it.
+// classOf returns the class of an error's code; for an unknown code, of the status beside it.
 func classOf(code string, err error) error {
 	switch code {
-	case "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress":
+	case "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "QueueDoesNotExist",
+		"AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress":
 		return providers.ErrNotFound
-	case "UnauthorizedOperation", "AuthFailure", "AccessDenied", "AccessDeniedException", "InvalidClientTokenId", "UnrecognizedClientException",
-		"SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException", "RequestExpired", "MissingAuthenticationToken", "InvalidIdentityToken",
-		"InvalidSecurity", "KmsAccessDenied", "KMS.AccessDeniedException", "IDPRejectedClaim", "OptInRequired", "Blocked", "PendingVerification", "NotSignedUp":
+	case "UnauthorizedOperation", "AuthFailure", "AccessDenied", "AccessDeniedException", "InvalidClientTokenId",
+		"UnrecognizedClientException",
+		"SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
+		"MissingAuthenticationToken", "InvalidIdentityToken",
+		"InvalidSecurity", "KmsAccessDenied", "KMS.AccessDeniedException", "IDPRejectedClaim", "OptInRequired",
+		"Blocked", "PendingVerification", "NotSignedUp":
 		return providers.ErrDenied
-	case "RequestLimitExceeded", "RequestThrottled", "KmsThrottled", "Throttling", "ThrottlingException", "ThrottledException", "InternalError", "InternalFailure", "Unavailable",
+	case "RequestLimitExceeded", "RequestThrottled", "KmsThrottled", "Throttling", "ThrottlingException",
+		"ThrottledException", "InternalError", "InternalFailure", "Unavailable",
 		"ServiceUnavailable", "InsufficientInstanceCapacity", incorrectState:
 		return providers.ErrUnreachable
 	}

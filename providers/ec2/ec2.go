@@ -1,5 +1,5 @@
-// Package ec2 asks Amazon EC2 whether the instance that a node runs on is off, and stops and starts it. It imports the contract,
-// providers/remote, the standard library and the AWS SDK.
+// Package ec2 asks Amazon EC2 whether the instance that a node runs on is off, and stops and starts it. It imports the
+// contract, providers/remote, the standard library and the AWS SDK.
 //
 //	providers:
 //	- name: aws
@@ -12,13 +12,14 @@
 //	    spot: ""       # or terminate: what cannot be stopped, and has terminateTag
 //	    queues: []     # of SQS, to which EventBridge sends what becomes of instances
 //
-// A target's ID is the node's whole providerID: aws:///eu-west-1a/i-0123456789abcdef0. Credentials come from the SDK's standard chain:
-// environment, web identity (IRSA), shared files, container, instance profile.
+// A target's ID is the node's whole providerID: aws:///eu-west-1a/i-0123456789abcdef0. Credentials come from the SDK's
+// standard chain: environment, web identity (IRSA), shared files, container, instance profile.
 //
-// It promises that stopped is Off only where two answers, Config.Agree apart, tell of the same stop (the second of this call, the first of
-// this or of a call just before that had no time left), nothing that the instance or this process knows contradicts it, and no memory was
-// saved; that nothing is terminated but what Config.Spot allows; that an instance whose zone is not the ID's, or that has no
-// private address, is nobody's; and that no secret stands in an error.
+// It promises that stopped is Off only if two answers, Config.Agree apart, report the same stop, nothing that the
+// instance or this process knows contradicts it, and no memory was saved. The second answer is of this call, the first
+// of this call or of a call just before that had no time left. It also promises that nothing is terminated but what
+// Config.Spot allows, and that no secret is in an error. An instance whose zone is not the ID's, or that has no private
+// address, belongs to no node.
 package ec2
 
 import (
@@ -52,31 +53,37 @@ import (
 
 // Config is the provider's part of the configuration file.
 type Config struct {
-	Regions      []string      `yaml:"regions"`      // where the nodes' zones are looked for; at least one
-	RoleARN      string        `yaml:"roleARN"`      // "": the credentials of the environment are used as they are
-	ExternalID   string        `yaml:"externalID"`   // "": none
-	Endpoint     string        `yaml:"endpoint"`     // "": the region's public one; else there is one region
-	Agree        time.Duration `yaml:"agree"`        // between two answers of stopped, before it counts: EC2 may say so for a while after a start; 2s to 4s
-	Spot         string        `yaml:"spot"`         // "": what cannot be stopped runs on; terminate: one-time spot and instance-store instances end for good
-	TerminateTag string        `yaml:"terminateTag"` // KEY=VALUE of instances that may be terminated; with spot: terminate
-	Queues       []string      `yaml:"queues"`       // URLs of SQS queues that are forcefence's own, to which EventBridge sends instances' state changes; none: it only asks
+	Regions    []string `yaml:"regions"`    // where the nodes' zones are looked for; at least one
+	RoleARN    string   `yaml:"roleARN"`    // "": the credentials of the environment are used as they are
+	ExternalID string   `yaml:"externalID"` // "": none
+	Endpoint   string   `yaml:"endpoint"`   // "": the region's public one; else there is one region
+	// between two answers of stopped, before it counts: EC2 may say so for a while after a start; 2s to 4s
+	Agree time.Duration `yaml:"agree"`
+	// "": what cannot be stopped runs on; terminate: one-time spot and instance-store instances end for good
+	Spot string `yaml:"spot"`
+	// KEY=VALUE of instances that may be terminated; with spot: terminate
+	TerminateTag string `yaml:"terminateTag"`
+	// URLs of SQS queues that are forcefence's own, to which EventBridge sends instances' state changes; none: it only
+	// asks
+	Queues []string `yaml:"queues"`
 }
 
 const (
 	// With the default the question before the mark and the one after it take longer than 5 s together.
 	leastAgree, defaultAgree, mostAgree = 2 * time.Second, 3 * time.Second, 4 * time.Second
 
-	// concurrency is the default of the setting: a call that found its instance stopped waits for Config.Agree before it asks again.
+	// concurrency is the default of the setting. It is high because a call that found its instance stopped waits for
+	// Config.Agree before it asks again.
 	concurrency = 64
-	// maxStates is what DescribeInstances takes in one call.
+	// maxStates is the maximum number of instances that DescribeInstances accepts in one call.
 	maxStates = 1000
 )
 
-// answerTime is how long one request may take, answer and all, beside its call's deadline: the SDK gets credentials without one, once for
-// all callers, and would wait for ever for an STS that is silent.
+// answerTime is the timeout of one request including its answer, beside its call's deadline. The SDK gets credentials
+// without a deadline, once for all callers, and would wait for ever for an STS that is silent.
 var answerTime = 10 * time.Second
 
-// maxBackoff is how long the SDK waits at most before it tries a call again, twice.
+// maxBackoff is the maximum time that the SDK waits before it retries a call; it retries twice.
 var maxBackoff = 500 * time.Millisecond
 
 // Type is the registry's entry.
@@ -96,7 +103,7 @@ var (
 	roleARN    = regexp.MustCompile(`^arn:[a-z-]+:iam::[0-9]{12}:role/[\w+=,.@/-]+$`)
 )
 
-// Validate returns every fault. It reads no file and asks nobody: which credentials there are is found out when they are used.
+// Validate returns every fault. It reads no file and contacts no service: missing credentials show when they are used.
 func (c *Config) Validate() (out []providers.Problem) {
 	problem := func(path, format string, a ...any) { out = append(out, providers.Problemf(path, format, a...)) }
 	if len(c.Regions) == 0 {
@@ -145,8 +152,9 @@ const spotTerminate = "terminate"
 // Cautions implements providers.Cautious.
 func (c *Config) Cautions() (out []providers.Problem) {
 	if c.Spot == spotTerminate {
-		out = append(out, providers.Problemf("spot", "a power-off ends instances with the tag %s for ever, with their instance store and each volume "+
-			"that is deleted on termination, if they cannot be stopped", c.TerminateTag))
+		out = append(out, providers.Problemf("spot",
+			"a power-off ends instances with the tag %s for ever, with their instance store and each volume "+
+				"that is deleted on termination, if they cannot be stopped", c.TerminateTag))
 	}
 	return out
 }
@@ -160,14 +168,14 @@ func (*Config) ProviderIDs() {}
 // TimeToOff implements providers.Slow, for the check of the timeout.
 func (c *Config) TimeToOff() time.Duration { return c.Agree }
 
-// CanonicalID implements providers.IDs: there is one way to write an instance's providerID, and every other text is refused: other clouds',
-// and those of nodes that are no instances, such as Fargate's.
+// CanonicalID implements providers.IDs. There is one way to write an instance's providerID. It refuses every other
+// text: other clouds' IDs, and those of nodes that are no instances, such as Fargate's.
 func (*Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	_, err = parseID(id)
 	return id, nil, err
 }
 
-// instance is what a target's ID names.
+// instance is the instance that a target's ID names.
 type instance struct{ zone, id string }
 
 var providerID = regexp.MustCompile(`^aws:///([a-z0-9-]{1,64})/(i-(?:[0-9a-f]{8}|[0-9a-f]{17}))$`)
@@ -180,8 +188,8 @@ func parseID(id string) (instance, error) {
 	return instance{m[1], m[2]}, nil
 }
 
-// New makes the provider. It reads what the SDK's chain of settings reads (environment, shared files) and asks nobody.
-// With queues it is a providers.Watcher, without it is none.
+// New returns the provider. It reads what the SDK's chain of settings reads (environment, shared files) and contacts no
+// service. Only with queues it is a providers.Watcher.
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	p, err := New(*c, o)
 	if err != nil || len(c.Queues) == 0 {
@@ -190,12 +198,24 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	return queueProvider{p}, nil
 }
 
-// New makes a provider. It reads the environment and the SDK's shared files, and asks nobody.
+// New returns a provider. It reads the environment and the SDK's shared files, and contacts no service.
 func New(c Config, o providers.Options) (*Provider, error) {
-	p := &Provider{cfg: c, opts: o.WithDefaults(), regions: map[string]*ec2.Client{}, zones: map[string]string{}, looking: make(chan struct{}, 1), lastLaunches: map[string]time.Time{}, firsts: map[string]instanceAnswer{}, timing: defaultTiming, watches: map[*watch]bool{}}
+	p := &Provider{
+		cfg:          c,
+		opts:         o.WithDefaults(),
+		regions:      map[string]*ec2.Client{},
+		zones:        map[string]string{},
+		looking:      make(chan struct{}, 1),
+		lastLaunches: map[string]time.Time{},
+		firsts:       map[string]instanceAnswer{},
+		timing:       defaultTiming,
+		watches:      map[*watch]bool{},
+	}
 	cfg, err := config.LoadDefaultConfig(context.Background(),
-		config.WithRegion(c.Regions[0]), config.WithLogger(logging.Nop{}), config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerTime).WithTransportOptions(boundHeader)),
-		// It waits no longer than the call may take, and what it was told last is worth more than that the time ran out.
+		config.WithRegion(c.Regions[0]), config.WithLogger(logging.Nop{}),
+		config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerTime).WithTransportOptions(boundHeader)),
+		// It waits no longer than the call may take. The last answer is more useful than the fact that the time ran
+		// out.
 		config.WithRetryer(func() aws.Retryer {
 			return retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts, o.MaxBackoff = 3, maxBackoff })
 		}),
@@ -208,7 +228,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 		p.transport = client.GetTransport() // with AWS_CA_BUNDLE
 	}
 	p.transport.MaxIdleConnsPerHost = concurrency
-	// By HTTP/2 all calls would share one connection, which nobody closes when it hangs and their time is up.
+	// With HTTP/2 all calls would share one connection, which stays open when it hangs and their time is up.
 	p.transport.ForceAttemptHTTP2, p.transport.TLSNextProto = false, nil
 	p.transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	cfg.HTTPClient = &http.Client{
@@ -220,12 +240,13 @@ func New(c Config, o providers.Options) (*Provider, error) {
 		cfg.APIOptions = append(cfg.APIOptions, middleware.AddUserAgentKeyValue(program, version))
 	}
 	if c.RoleARN != "" {
-		cfg.Credentials = aws.NewCredentialsCache(stscreds.NewAssumeRoleProvider(sts.NewFromConfig(cfg), c.RoleARN, func(o *stscreds.AssumeRoleOptions) {
-			o.RoleSessionName = "forcefence"
-			if c.ExternalID != "" {
-				o.ExternalID = &c.ExternalID
-			}
-		}))
+		cfg.Credentials = aws.NewCredentialsCache(stscreds.NewAssumeRoleProvider(sts.NewFromConfig(cfg), c.RoleARN,
+			func(o *stscreds.AssumeRoleOptions) {
+				o.RoleSessionName = "forcefence"
+				if c.ExternalID != "" {
+					o.ExternalID = &c.ExternalID
+				}
+			}))
 	}
 	p.credentials = cfg.Credentials
 	for _, region := range c.Regions {
@@ -241,14 +262,14 @@ func New(c Config, o providers.Options) (*Provider, error) {
 
 func boundHeader(t *http.Transport) { t.MaxResponseHeaderBytes = remote.MaxHeader }
 
-// What one answer has at most: so much, and so much more for each instance that was asked for. One with 15
+// The maximum size of one answer: a fixed part, and a part for each instance in the question. An instance with 15
 // interfaces of 50 addresses each, as Kubernetes nodes may be, has some 160 KB and 9,000 tags.
 const (
 	leastAnswer, eachAnswer = 256 << 10, 256 << 10
 	leastTags, eachTags     = 4_000, 10_000
 )
 
-// boundedAnswers bounds what EC2 and STS answer, by the number of instances that a request names.
+// boundedAnswers bounds the answers of EC2 and STS, by the number of instances that a request names.
 type boundedAnswers struct{ next http.RoundTripper }
 
 type instancesKey struct{}
@@ -259,8 +280,9 @@ func (a boundedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return remote.Limited{Next: a.next, Bytes: leastAnswer + n*eachAnswer, Values: leastTags + n*eachTags}.RoundTrip(r)
 }
 
-// bufferedBody sends each request's body from memory. The SDK closes a body as soon as an answer begins. Where that is faster than the transport,
-// which looks for the body's end last, the connection is closed in the middle of the answer, and the SDK asks once more.
+// bufferedBody sends each request's body from memory. The SDK closes a body as soon as an answer begins. If that
+// happens before the transport reads the body's end, the connection is closed in the middle of the answer, and the SDK
+// asks once more.
 type bufferedBody struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -278,23 +300,24 @@ func (w bufferedBody) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.next.RoundTrip(r)
 }
 
-// Provider speaks to EC2 with one set of credentials. It is safe for concurrent use.
+// Provider controls EC2 instances with one set of credentials. It is safe for concurrent use.
 type Provider struct {
 	cfg       Config
 	opts      providers.Options
 	transport *http.Transport
 	regions   map[string]*ec2.Client
-	looking   chan struct{} // holds whoever looks for zones
+	looking   chan struct{} // holds a token of the call that looks for zones
 	queues    []*queue
 	timing    watchTiming
 
 	credentials aws.CredentialsProvider // of all clients; it keeps them while they are good
 
-	mu           sync.Mutex        // guards what follows
-	zones        map[string]string // the region of each zone that is known
-	looked       time.Time         // when all regions last told their zones; zero: never
-	watches      map[*watch]bool
-	lastLaunches map[string]time.Time      // by instance: the last launch under which this process saw it run, start or stop
+	mu      sync.Mutex        // guards what follows
+	zones   map[string]string // the region of each zone that is known
+	looked  time.Time         // when all regions last told their zones; zero: never
+	watches map[*watch]bool
+	// by instance: the last launch under which this process saw it run, start or stop
+	lastLaunches map[string]time.Time
 	firsts       map[string]instanceAnswer // by instance: an answer of stopped of a call that had no time for another
 }
 
@@ -309,7 +332,8 @@ var (
 	_ providers.Closer      = (*Provider)(nil)
 )
 
-// LimitGroup implements providers.Limiter: EC2 counts calls by account and region. Until a zone's region is known, of several, they are one.
+// LimitGroup implements providers.Limiter: EC2 counts calls by account and region. With several regions, zones whose
+// region is unknown share one group.
 func (p *Provider) LimitGroup(t providers.Target) string {
 	if len(p.cfg.Regions) == 1 {
 		return p.cfg.Regions[0]
@@ -329,7 +353,7 @@ func (p *Provider) TimeToOff() time.Duration { return p.cfg.Agree }
 // MaxStates implements providers.BatchStater.
 func (*Provider) MaxStates() int { return maxStates }
 
-// State asks for the instance, and for one that says stopped a second time.
+// State asks for the instance, and asks a second time if it is stopped.
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	all, err := p.States(ctx, []providers.Target{t})
 	if obs, ok := all[t.Key()]; ok {
@@ -342,8 +366,8 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 	return providers.Observation{}, err
 }
 
-// States implements providers.BatchStater: one call for each region, and one more for the instances that say stopped. A target without an
-// answer has its error in Unanswered.
+// States implements providers.BatchStater: one call for each region, and one more for the stopped instances. A target
+// without an answer has its error in Unanswered.
 func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[string]providers.Observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, remote.Backstop)
 	defer cancel()
@@ -406,10 +430,12 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 	return answers, nil
 }
 
-// firstFor is how long an answer of stopped waits for its second: twice the longest timeout of a call, and a little.
+// firstFor is how long a first answer of stopped is kept for its second: twice the longest timeout of a call, and a
+// little.
 const firstFor = 12 * time.Second
 
-// keepFirst keeps an answer of stopped that got no second one in its own call: an API that is slow would never give two in time.
+// keepFirst keeps an answer of stopped that got no second one in its own call: a slow API would never give both within
+// one timeout.
 func (p *Provider) keepFirst(id string, s instanceAnswer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -421,8 +447,8 @@ func (p *Provider) keepFirst(id string, s instanceAnswer) {
 	}}
 }
 
-// takeFirst returns the answer that was kept, if it was asked for Config.Agree before one that is asked for at now, and not long before.
-// It serves once, so that each Off has two answers of its own.
+// takeFirst returns the kept answer if it was asked for at least Config.Agree before now, and not long before. It
+// returns an answer only once, so that each Off has two answers of its own.
 func (p *Provider) takeFirst(id string, now time.Time) (s instanceAnswer, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -431,10 +457,11 @@ func (p *Provider) takeFirst(id string, now time.Time) (s instanceAnswer, ok boo
 	return s, ok && now.Sub(s.at) >= p.cfg.Agree && providers.InstantOf(s.at).Age(providers.InstantOf(now)) <= firstFor
 }
 
-// waitAgree lets Config.Agree pass between two answers.
+// waitAgree waits for Config.Agree between two answers.
 func (p *Provider) waitAgree(ctx context.Context) error {
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < p.cfg.Agree {
-		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("stopped, and no time is left to ask once more after %s (agree)", p.cfg.Agree))
+		return providers.WithClass(providers.ErrUnreachable,
+			fmt.Errorf("stopped, and no time is left to ask once more after %s (agree)", p.cfg.Agree))
 	}
 	timer := time.NewTimer(p.cfg.Agree)
 	defer timer.Stop()
@@ -446,8 +473,8 @@ func (p *Provider) waitAgree(ctx context.Context) error {
 	}
 }
 
-// PowerOff asks for a stop that neither waits for the guest nor gives up on it. What is stopped stays so. Where Config.Spot says so, an
-// instance that cannot be stopped is terminated.
+// PowerOff requests a stop that neither waits for the guest nor gives up on it. It does nothing for a stopped instance.
+// If Config.Spot allows it, it terminates an instance that cannot be stopped.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runAction(ctx, "power off", t, func(ctx context.Context, q question) error {
@@ -470,8 +497,8 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 	})
 }
 
-// PowerOn asks for a start, but not of an instance whose memory was saved: that would resume the machine that was there before, with its
-// pods and its mounts.
+// PowerOn requests a start, but not for an instance whose memory was saved: that would resume the earlier machine, with
+// its pods and its mounts.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runAction(ctx, "power on", t, func(ctx context.Context, q question) error {
@@ -480,7 +507,8 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		case s.err != nil:
 			return s.err
 		case s.stateName() == stopped && s.savedReason() != "":
-			return providers.WithClass(providers.ErrPermanent, fmt.Errorf("the instance is %s, and a start may resume its memory: start it yourself if that is right", s.savedReason()))
+			return providers.WithClass(providers.ErrPermanent,
+				fmt.Errorf("the instance is %s, and a start may resume its memory: start it yourself if that is right", s.savedReason()))
 		}
 		_, err := p.regions[q.region].StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{q.id}},
 			withPermit)
@@ -488,8 +516,8 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 	})
 }
 
-// withPermit has each attempt of a call ask whether it may still be sent: last before the network, behind the SDK's
-// retries.
+// withPermit checks at each attempt of a call whether it may still be sent: last before the network, after the SDK's
+// retry logic.
 func withPermit(o *ec2.Options) {
 	ask := func(ctx context.Context, in smithy.FinalizeInput, next smithy.FinalizeHandler) (
 		out smithy.FinalizeOutput, _ smithy.Metadata, _ error) {
@@ -504,7 +532,12 @@ func withPermit(o *ec2.Options) {
 }
 
 // runAction runs a power action on the target's instance.
-func (p *Provider) runAction(ctx context.Context, act string, t providers.Target, f func(context.Context, question) error) error {
+func (p *Provider) runAction(
+	ctx context.Context,
+	act string,
+	t providers.Target,
+	f func(context.Context, question) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Backstop)
 	defer cancel()
 	if err := p.checkCredentials(ctx); err != nil {
@@ -521,7 +554,7 @@ func (p *Provider) runAction(ctx context.Context, act string, t providers.Target
 	return nil
 }
 
-// wrapError names the act and the instance, and gives the error a class.
+// wrapError adds the act, the instance and a class to an error.
 func (p *Provider) wrapError(ctx context.Context, act string, t providers.Target, err error) error {
 	return fmt.Errorf("%s node %s (ec2 %s %s): %w", act, t.Node, p.opts.Name, t.ID, remote.EnsureClass(ctx, err))
 }

@@ -21,7 +21,7 @@ const (
 	terminated   = types.InstanceStateNameTerminated
 )
 
-// powerState maps EC2's words; it is the only place where an Off is made.
+// powerState maps EC2's words. Off is returned nowhere else.
 func powerState(word types.InstanceStateName) providers.PowerState {
 	switch word {
 	case running:
@@ -35,12 +35,12 @@ func powerState(word types.InstanceStateName) providers.PowerState {
 	}
 }
 
-// isGoingOff reports a state that leads to off, or is it.
+// isGoingOff reports whether a state is off or leads to it.
 func isGoingOff(word types.InstanceStateName) bool {
 	return word == stopping || word == stopped || word == shuttingDown || word == terminated
 }
 
-// instanceAnswer is what EC2 told of an instance.
+// instanceAnswer is EC2's answer about one instance.
 type instanceAnswer struct {
 	types.Instance
 	at  time.Time // when the question was sent
@@ -67,7 +67,8 @@ func (s instanceAnswer) reasonCode() string {
 
 func (s instanceAnswer) launchTime() time.Time { return aws.ToTime(s.LaunchTime) }
 
-// privateAddresses are the instance's private ones: of each interface the first of IPv4, and those of IPv6. The others may be its pods'.
+// privateAddresses returns the instance's private addresses: of each interface the first of IPv4, and those of IPv6.
+// The others may be its pods'.
 func (s instanceAnswer) privateAddresses() providers.Addresses {
 	all := []string{aws.ToString(s.PrivateIpAddress), aws.ToString(s.Ipv6Address)}
 	for _, n := range s.NetworkInterfaces {
@@ -79,14 +80,16 @@ func (s instanceAnswer) privateAddresses() providers.Addresses {
 	return providers.NewAddresses(all...)
 }
 
-// savedReason says that a stopped instance's memory is on its disk, or may be; "" if it is not. Where hibernation is configured, only the one
-// reason that names a plain stop excludes it. Where the market may hibernate it, so does a request by which the market stopped it.
+// savedReason returns why a stopped instance's memory is, or may be, on its disk; "" if it is not. If hibernation is
+// configured, only the one reason that names a plain stop excludes it. If the market may hibernate the instance, so
+// does a request by which the market stopped it.
 func (s instanceAnswer) savedReason() string {
 	plain := s.reasonCode() == "Client.UserInitiatedShutdown"
 	switch {
 	case s.reasonCode() == "Client.UserInitiatedHibernate":
 		return "stopped, hibernated"
-	case !plain && (s.HibernationOptions == nil || s.HibernationOptions.Configured == nil || *s.HibernationOptions.Configured):
+	case !plain &&
+		(s.HibernationOptions == nil || s.HibernationOptions.Configured == nil || *s.HibernationOptions.Configured):
 		return "stopped, maybe hibernated"
 	case !plain && s.InstanceLifecycle == types.InstanceLifecycleTypeSpot && !s.stoppedByMarket():
 		return "stopped by the market, maybe hibernated"
@@ -94,11 +97,12 @@ func (s instanceAnswer) savedReason() string {
 	return ""
 }
 
-// stoppedWithin is how long a node may be heard after its stop was asked for: the guest's own shutdown goes first, whose end EC2 awaits
-// for some minutes, and no two clocks are alike.
+// stoppedWithin is how long a node may be heard after its stop was requested. EC2 waits some minutes for the guest's
+// own shutdown, and clocks differ.
 const stoppedWithin = 5 * time.Minute
 
-// evaluateFirst is what a first answer is worth. doubt tells that it says stopped, that nothing contradicts it, and that this is no proof yet.
+// evaluateFirst decides what a first answer proves. doubt reports that it says stopped, that nothing contradicts it,
+// and that this is no proof yet.
 func (p *Provider) evaluateFirst(q question, s instanceAnswer) (obs providers.Observation, doubt bool, _ error) {
 	if s.err != nil {
 		return obs, false, s.err
@@ -138,8 +142,8 @@ func (p *Provider) evaluateFirst(q question, s instanceAnswer) (obs providers.Ob
 	return obs, true, nil
 }
 
-// findContradiction says what speaks against a stop: "" if nothing does. ran is the last launch that this process saw, heard when the node was
-// heard last; zero is neither.
+// findContradiction returns what contradicts a stop, "" if nothing does. ran is the last launch that this process saw,
+// heard when the node was last heard; either may be zero, which is no evidence.
 func (s instanceAnswer) findContradiction(ran, heard time.Time) string {
 	at, hasTime := parseTransition(s.transitionReason())
 	switch {
@@ -147,7 +151,9 @@ func (s instanceAnswer) findContradiction(ran, heard time.Time) string {
 		return "stopped, and no launch"
 	case s.launchTime().Before(ran):
 		return "stopped, but launched again since"
-	case !hasTime && !s.launchTime().Equal(ran): // it stopped by itself: EC2 says so without the time, so this launch must have been seen to run
+	case !hasTime &&
+		!s.launchTime().Equal(ran):
+		// It stopped by itself: EC2 reports that without the time, so this launch must have been seen to run.
 		return "stopped, and not when"
 	case !hasTime:
 		return ""
@@ -159,13 +165,15 @@ func (s instanceAnswer) findContradiction(ran, heard time.Time) string {
 	return ""
 }
 
-// confirmStopped is what a second answer makes of a first one of stopped. The proof is as old as the second question.
+// confirmStopped decides what a second answer proves after a first one of stopped. The proof is as old as the second
+// question.
 func (p *Provider) confirmStopped(q question, first, second instanceAnswer) (providers.Observation, error) {
 	obs, doubt, err := p.evaluateFirst(q, second)
 	switch {
 	case err != nil || !doubt:
 		return obs, err
-	case second.transitionReason() != first.transitionReason() || second.reasonCode() != first.reasonCode() || !second.launchTime().Equal(first.launchTime()):
+	case second.transitionReason() != first.transitionReason() || second.reasonCode() != first.reasonCode() ||
+		!second.launchTime().Equal(first.launchTime()):
 		obs.State, obs.Raw = providers.PowerUnknown, "stopped, of two stops"
 	}
 	return obs, nil
@@ -173,7 +181,8 @@ func (p *Provider) confirmStopped(q question, first, second instanceAnswer) (pro
 
 var transitionPattern = regexp.MustCompile(`\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)$`)
 
-// parseTransition returns the time in a StateTransitionReason such as "User initiated (2026-01-02 03:04:05 GMT)"; many have none.
+// parseTransition returns the time in a StateTransitionReason such as "User initiated (2026-01-02 03:04:05 GMT)"; many
+// have none.
 func parseTransition(reason string) (time.Time, bool) {
 	m := transitionPattern.FindStringSubmatch(reason)
 	if m == nil {
@@ -190,10 +199,10 @@ func zoneOf(s instanceAnswer) string {
 	return aws.ToString(s.Placement.AvailabilityZone)
 }
 
-// maxLaunches is more instances than any cluster has in a year's months of comings and goings: what is remembered begins anew then.
+// maxLaunches is more instances than any cluster creates in months. At this number the memory of launches is emptied.
 const maxLaunches = 20_000
 
-// rememberLaunch remembers under which launch an instance runs. A launch is never older than one before it.
+// rememberLaunch stores the launch under which an instance runs. It never replaces a launch by an older one.
 func (p *Provider) rememberLaunch(id string, launch time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,21 +13,24 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// marketStop is the StateReason of a spot instance that the market stopped, or hibernated: its request tells which.
+// marketStop is the StateReason of a spot instance that the market stopped or hibernated: its request shows which.
 const marketStop = "Server.SpotInstanceShutdown"
 
-// stoppedByMarket reports that the market stopped the instance, and that its request has it stop instances, not hibernate them.
+// stoppedByMarket reports whether the market stopped the instance and its request has it stop, not hibernate,
+// instances.
 func (s instanceAnswer) stoppedByMarket() bool {
-	return s.reasonCode() == marketStop && s.request.InstanceInterruptionBehavior == types.InstanceInterruptionBehaviorStop &&
+	return s.reasonCode() == marketStop &&
+		s.request.InstanceInterruptionBehavior == types.InstanceInterruptionBehaviorStop &&
 		s.request.Status != nil && strings.HasPrefix(aws.ToString(s.request.Status.Code), "instance-stopped-")
 }
 
-// askMarket reads the requests of the instances that the market has stopped. Where that fails nothing is known of them, and a stop may have
-// been a hibernation.
+// askMarket reads the requests of the instances that the market has stopped. If that fails, the requests are unknown,
+// and a stop may have been a hibernation.
 func (p *Provider) askMarket(ctx context.Context, client *ec2.Client, all map[string]instanceAnswer) {
 	var ids []string
 	for _, s := range all {
-		if s.err == nil && s.stateName() == stopped && s.reasonCode() == marketStop && aws.ToString(s.SpotInstanceRequestId) != "" {
+		if s.err == nil && s.stateName() == stopped && s.reasonCode() == marketStop &&
+			aws.ToString(s.SpotInstanceRequestId) != "" {
 			ids = append(ids, aws.ToString(s.SpotInstanceRequestId))
 		}
 	}
@@ -47,10 +50,15 @@ func (p *Provider) askMarket(ctx context.Context, client *ec2.Client, all map[st
 	}
 }
 
-// readSpotRequests reads spot requests. They come back by the instance that each of them made.
-func (p *Provider) readSpotRequests(ctx context.Context, client *ec2.Client, ids []string) (map[string]types.SpotInstanceRequest, error) {
+// readSpotRequests reads spot requests. The result is by the instance that each of them created.
+func (p *Provider) readSpotRequests(
+	ctx context.Context,
+	client *ec2.Client,
+	ids []string,
+) (map[string]types.SpotInstanceRequest, error) {
 	ctx = context.WithValue(ctx, instancesKey{}, len(ids))
-	out, err := client.DescribeSpotInstanceRequests(ctx, &ec2.DescribeSpotInstanceRequestsInput{SpotInstanceRequestIds: ids})
+	out, err := client.DescribeSpotInstanceRequests(ctx,
+		&ec2.DescribeSpotInstanceRequestsInput{SpotInstanceRequestIds: ids})
 	if err != nil {
 		return nil, explainError(err)
 	}
@@ -58,16 +66,17 @@ func (p *Provider) readSpotRequests(ctx context.Context, client *ec2.Client, ids
 	for _, r := range out.SpotInstanceRequests {
 		id := aws.ToString(r.InstanceId)
 		if _, twice := by[id]; twice {
-			return nil, providers.WithClass(providers.ErrPermanent, fmt.Errorf("EC2 told of two spot requests of %s", id))
+			return nil, providers.WithClass(providers.ErrPermanent,
+				fmt.Errorf("EC2 told of two spot requests of %s", id))
 		}
 		by[id] = r
 	}
 	return by, nil
 }
 
-// terminateUnstoppable terminates an instance that cannot be stopped: one of a one-time spot request, or one whose root is an instance store. done is false
-// for every other, which is to be stopped. Termination is for good. So the instance is read once more, right before: it is the node's, it
-// still is of that kind and launch, and it has the tag.
+// terminateUnstoppable terminates an instance that cannot be stopped: one of a one-time spot request, or one whose root
+// is an instance store. done is false for every other instance, which must be stopped instead. Termination is final. So
+// the instance is read once more right before: it must be the node's, still of that kind and launch, and have the tag.
 func (p *Provider) terminateUnstoppable(ctx context.Context, q question) (done bool, _ error) {
 	client := p.regions[q.region]
 	first := p.askRegions(ctx, []question{q})[q.id]
@@ -97,16 +106,19 @@ func (p *Provider) terminateUnstoppable(ctx context.Context, q question) (done b
 	case s.stateName() == shuttingDown, s.stateName() == terminated:
 		return true, nil
 	case s.RootDeviceType != first.RootDeviceType || s.InstanceLifecycle != first.InstanceLifecycle ||
-		aws.ToString(s.SpotInstanceRequestId) != aws.ToString(first.SpotInstanceRequestId) || !s.launchTime().Equal(first.launchTime()):
+		aws.ToString(s.SpotInstanceRequestId) != aws.ToString(first.SpotInstanceRequestId) ||
+		!s.launchTime().Equal(first.launchTime()):
 		return false, providers.WithClass(providers.ErrPermanent, errors.New("EC2 told of two instances under one id"))
 	case !s.hasTag(p.cfg.TerminateTag):
-		return false, providers.WithClass(providers.ErrPermanent, fmt.Errorf("the instance cannot be stopped, and is not terminated without the tag %s",
-			p.cfg.TerminateTag))
+		return false, providers.WithClass(providers.ErrPermanent,
+			fmt.Errorf("the instance cannot be stopped, and is not terminated without the tag %s",
+				p.cfg.TerminateTag))
 	}
 	if err := q.VerifyIdentity(providers.Observation{Addresses: s.privateAddresses()}); err != nil {
 		return false, err
 	}
-	_, err := client.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{q.id}, SkipOsShutdown: aws.Bool(true)}, withPermit)
+	_, err := client.TerminateInstances(ctx,
+		&ec2.TerminateInstancesInput{InstanceIds: []string{q.id}, SkipOsShutdown: aws.Bool(true)}, withPermit)
 	return true, explainError(err)
 }
 

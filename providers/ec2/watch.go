@@ -26,26 +26,29 @@ import (
 const (
 	shortPoll   = time.Second // of the first question, after which it is known that the queue can be read
 	maxMessages = 10          // messages in one answer, SQS' most
-	// hiddenFor is how long nobody else gets a message that was received: the next leader waits as long for one that the last one took along.
+	// hiddenFor is how long a received message is hidden from other receivers. The next leader waits as long for a
+	// message that the last one received.
 	hiddenFor = 10 * time.Second
-	// maxEventAge is how long an instance's state may have changed before its event was read. What was, before that, the look over all
-	// instances told. Clocks differ by five minutes at most, or no signature is right.
+	// maxEventAge is the maximum age of a state change whose event counts. The look over all instances already reported
+	// older ones. Clocks differ by five minutes at most, or no signature is valid.
 	maxEventAge = 10 * time.Minute
-	// longestEvent is many times an event's size.
+	// longestEvent is the maximum length of an event that is read, many times an event's size.
 	longestEvent = 16 << 10
-	// reportEvery is how often one instance is told of at most, whatever is in the queue.
+	// reportEvery is the minimum time between two reports of one instance, whatever is in the queue.
 	reportEvery = time.Second
-	// complainEvery is how often messages that are no events are told of at most.
+	// complainEvery is the minimum time between two log lines about messages that are no events.
 	complainEvery = time.Minute
 )
 
-// longestAnswer bounds one answer of a queue. Ten messages of SQS' longest can be longer: then they are read one by one.
+// longestAnswer is the maximum length of one answer of a queue. Ten messages of SQS' longest can be longer: then they
+// are read one by one.
 var longestAnswer = 8 << 20
 
-// mostValues of one answer are more than one message can have, whoever sent it: else it would stay in front of the others.
+// mostValues is the maximum number of values in one answer. It is more than any one message can have: otherwise such a
+// message would block the others.
 const mostValues = 2 << 20
 
-// watchTiming is how a queue is read that cannot be; tests have a faster one.
+// watchTiming holds the times for reading a queue and for retries; tests have shorter ones.
 type watchTiming struct {
 	poll    time.Duration // how long SQS waits for a message
 	first   time.Duration // until the next attempt after one that failed; doubles with each
@@ -54,7 +57,13 @@ type watchTiming struct {
 	look    time.Duration // between two looks over all instances, at least
 }
 
-var defaultTiming = watchTiming{poll: 20 * time.Second, first: 250 * time.Millisecond, last: 10 * time.Second, refused: 30 * time.Second, look: 10 * time.Second}
+var defaultTiming = watchTiming{
+	poll:    20 * time.Second,
+	first:   250 * time.Millisecond,
+	last:    10 * time.Second,
+	refused: 30 * time.Second,
+	look:    10 * time.Second,
+}
 
 // queue is one of Config.Queues.
 type queue struct {
@@ -68,8 +77,8 @@ var (
 	queuePath = regexp.MustCompile(`^/[0-9]{12}/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)$`)
 )
 
-// parseQueue reads a queue's URL: where requests go, the queue's name, and its region. The address of a queue of AWS tells its region; any
-// other is in the one region that there is.
+// parseQueue parses a queue's URL into the address for requests, the queue's name, and its region. The address of a
+// queue of AWS contains its region. Any other is in the only configured region.
 func parseQueue(address string, regions []string) (base, name, region string, _ error) {
 	u, err := remote.ParseHTTP(address, false)
 	if err != nil {
@@ -95,7 +104,7 @@ func parseQueue(address string, regions []string) (base, name, region string, _ 
 	return u.Scheme + "://" + u.Host, path[1], region, nil
 }
 
-// openQueues makes the clients of the queues: to the host of each queue's own URL and to no other.
+// openQueues creates the clients of the queues. Each sends to the host of its queue's own URL and to no other.
 func (p *Provider) openQueues(cfg aws.Config) error {
 	cfg.HTTPClient = &http.Client{
 		Timeout:       p.timing.poll + answerTime,
@@ -109,28 +118,39 @@ func (p *Provider) openQueues(cfg aws.Config) error {
 		}
 		p.queues = append(p.queues, &queue{address, name, sqs.NewFromConfig(cfg, func(o *sqs.Options) {
 			o.Region, o.BaseEndpoint = region, &base
-			// The address is the one that was written, whatever the environment says of others.
-			o.EndpointOptions.UseFIPSEndpoint, o.EndpointOptions.UseDualStackEndpoint = aws.FIPSEndpointStateDisabled, aws.DualStackEndpointStateDisabled
-			// One message with a wrong sum would fail every answer that it is in.
+			// The address is the configured one, whatever the environment sets.
+			o.EndpointOptions.UseFIPSEndpoint, o.EndpointOptions.UseDualStackEndpoint = aws.FIPSEndpointStateDisabled,
+				aws.DualStackEndpointStateDisabled
+			// One message with a wrong sum would fail every answer that contains it.
 			o.DisableMessageChecksumValidation = true
 		})})
 	}
 	return nil
 }
 
-// queueProvider is a Provider with queues. One without is no Watcher.
+// queueProvider is a Provider with queues. A Provider without queues is no Watcher.
 type queueProvider struct{ *Provider }
 
 var _ providers.Watcher = queueProvider{}
 
-// Watch reads the queues, and tells of instances that are said to stop, to be stopped or to be gone, of each once in a second at most. It
-// deletes what it has read. Where a queue can be read again, and at the beginning, it looks over all instances.
+// Watch reads the queues, and reports instances that stop, are stopped or are gone, each at most once a second. It
+// deletes what it has read. At the beginning, and when a queue can be read again, it looks over all instances.
 //
-// A queue that cannot be read is tried again for ever: somebody may give the right, or make the queue.
-func (p queueProvider) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+// It retries a queue that cannot be read for ever: an administrator may grant the right or create the queue.
+func (p queueProvider) Watch(
+	ctx context.Context,
+	targets []providers.Target,
+	f func(providers.Target, providers.Observation),
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &watch{p: p.Provider, targets: targets, f: f, byInstance: map[string][]int{}, unreported: make([]providers.Observation, len(targets))}
+	w := &watch{
+		p:          p.Provider,
+		targets:    targets,
+		f:          f,
+		byInstance: map[string][]int{},
+		unreported: make([]providers.Observation, len(targets)),
+	}
 	for i, t := range targets {
 		if in, err := parseID(t.ID); err == nil {
 			w.byInstance[in.id] = append(w.byInstance[in.id], i)
@@ -165,7 +185,8 @@ type watch struct {
 	unreported []providers.Observation // not told yet; by target
 }
 
-// reportSoon takes what was said of a target, to be told soon. Events come in no order, and nothing stops after it has stopped.
+// reportSoon records a target's state for a report soon. Events arrive in any order, and a stopped instance does not
+// stop again.
 func (w *watch) reportSoon(i int, o providers.Observation) {
 	w.mu.Lock()
 	if w.unreported[i].State != providers.PowerOff || o.State == providers.PowerOff {
@@ -185,7 +206,7 @@ func (w *watch) reportTarget(_ context.Context, i int) {
 	}
 }
 
-// lookOver tells of the targets that do not run. What EC2 does not say is passed over.
+// lookOver reports the targets that do not run. It skips those that EC2 does not answer for.
 func (w *watch) lookOver(ctx context.Context, _ int) {
 	var ask []providers.Target
 	same := map[string][]int{}
@@ -240,7 +261,8 @@ func (w *watch) readQueue(ctx context.Context, q *queue) {
 			connected, wait = false, shortPoll
 		}
 		if bad > 0 && time.Since(lastComplaint) >= complainEvery {
-			log.Warn("Deleted messages that are no events of EventBridge; who else may send to this queue?", "messages", bad)
+			log.Warn("Deleted messages that are no events of EventBridge; who else may send to this queue?",
+				"messages", bad)
 			bad, lastComplaint = 0, time.Now()
 		}
 		switch {
@@ -278,7 +300,10 @@ func (q *queue) receiveMessages(ctx context.Context, wait time.Duration, most in
 	ctx, cancel := context.WithTimeout(ctx, wait+answerTime)
 	defer cancel()
 	out, err := q.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &q.url, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(wait / time.Second), VisibilityTimeout: int32(hiddenFor / time.Second),
+		QueueUrl:            &q.url,
+		MaxNumberOfMessages: int32(most),
+		WaitTimeSeconds:     int32(wait / time.Second),
+		VisibilityTimeout:   int32(hiddenFor / time.Second),
 	})
 	if err != nil {
 		return nil, remote.EnsureClass(ctx, explainError(err))
@@ -291,12 +316,18 @@ func (q *queue) deleteMessages(ctx context.Context, messages []sqstypes.Message)
 	for some := range slices.Chunk(messages, maxMessages) {
 		in := &sqs.DeleteMessageBatchInput{QueueUrl: &q.url}
 		for i, m := range some {
-			in.Entries = append(in.Entries, sqstypes.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(aws.ToString(m.ReceiptHandle))})
+			in.Entries = append(in.Entries,
+				sqstypes.DeleteMessageBatchRequestEntry{
+					Id:            aws.String(strconv.Itoa(i)),
+					ReceiptHandle: aws.String(aws.ToString(m.ReceiptHandle)),
+				})
 		}
 		ctx, cancel := context.WithTimeout(ctx, answerTime)
 		out, err := q.client.DeleteMessageBatch(ctx, in)
 		if err == nil && len(out.Failed) > 0 {
-			err = providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%d of %d were not deleted: %s", len(out.Failed), len(some), aws.ToString(out.Failed[0].Code)))
+			err = providers.WithClass(providers.ErrUnreachable,
+				fmt.Errorf("%d of %d were not deleted: %s", len(out.Failed), len(some),
+					aws.ToString(out.Failed[0].Code)))
 		}
 		err = remote.EnsureClass(ctx, explainError(err))
 		cancel()
@@ -307,7 +338,7 @@ func (q *queue) deleteMessages(ctx context.Context, messages []sqstypes.Message)
 	return nil
 }
 
-// explainFailure names the act and the queue, gives the error a class, and says what helps.
+// explainFailure adds the act, the queue, a class and advice to an error.
 func (q *queue) explainFailure(ctx context.Context, act string, err error) error {
 	err = remote.EnsureClass(ctx, err)
 	switch providers.ErrorClass(err) {
@@ -319,7 +350,8 @@ func (q *queue) explainFailure(ctx context.Context, act string, err error) error
 	return fmt.Errorf("%s queue %s: %w", act, q.name, err)
 }
 
-// handleMessages has all watches hear what messages say, whichever of them received them. It returns how many are no events at all.
+// handleMessages passes messages to all watches, whichever of them received them. It returns how many are no events at
+// all.
 func (p *Provider) handleMessages(messages []sqstypes.Message) (bad int) {
 	now := p.opts.Now()
 	for _, m := range messages {
@@ -344,7 +376,7 @@ func (p *Provider) handleMessages(messages []sqstypes.Message) (bad int) {
 	return bad
 }
 
-// event is EventBridge's "EC2 Instance State-change Notification", as far as it matters.
+// event is the part of EventBridge's "EC2 Instance State-change Notification" that matters.
 type event struct {
 	Source string    `json:"source"`
 	Type   string    `json:"detail-type"`
@@ -357,7 +389,7 @@ type event struct {
 
 var errNoEvent = errors.New("is no event of an instance")
 
-// parseEvent reads a message. Who may send to the queue may send anything.
+// parseEvent parses a message. A sender to the queue may send anything.
 func parseEvent(body string) (e event, _ error) {
 	if len(body) > longestEvent {
 		return e, errNoEvent
@@ -365,7 +397,8 @@ func parseEvent(body string) (e event, _ error) {
 	if err := json.Unmarshal([]byte(body), &e); err != nil {
 		return e, errNoEvent
 	}
-	if e.Source != "aws.ec2" || e.Type != "EC2 Instance State-change Notification" || e.Time.IsZero() || !instanceOnly.MatchString(e.Detail.ID) || powerState(e.Detail.State) == providers.PowerUnknown {
+	if e.Source != "aws.ec2" || e.Type != "EC2 Instance State-change Notification" || e.Time.IsZero() ||
+		!instanceOnly.MatchString(e.Detail.ID) || powerState(e.Detail.State) == providers.PowerUnknown {
 		return e, errNoEvent
 	}
 	return e, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// powerState maps what an agent said to a status question; it is the only place where an Off is made. An exit status alone is also what a
-// shell gives for a file that is not there, and the line alone may have been written before something went wrong.
+// powerState maps an agent's answer to a status question. Off is returned nowhere else. It requires both exit status
+// and line. A shell returns the same exit status for a missing file, and the line alone may precede a failure.
 func (r result) powerState() providers.PowerState {
 	switch {
 	case r.code == 0 && r.stdout == "Status: ON\n":
@@ -22,7 +22,7 @@ func (r result) powerState() providers.PowerState {
 	}
 }
 
-// statusText is the answer to a status question for the evidence: its line, or how it failed.
+// statusText returns the answer to a status question as evidence: its line, or how it failed.
 func (r result) statusText() string {
 	line := strings.Join(strings.Fields(r.stdout), " ")
 	switch {
@@ -36,7 +36,8 @@ func (r result) statusText() string {
 	return line
 }
 
-// What agents say that ended with an error, in lower case: fencing.py's sentences, and what libraries below them say.
+// The messages of agents that ended with an error, in lower case: fencing.py's sentences, and those of libraries below
+// them.
 var (
 	refusedPhrases = []string{
 		"login failed", "logon failed", "authentication fail", "authentication error", "unable to authenticate", "invalid credentials",
@@ -59,7 +60,7 @@ var (
 	}
 )
 
-// containsAny tells whether the agent said any of these, on whichever output.
+// containsAny reports whether either output of the agent contains any of these.
 func (r result) containsAny(any ...string) bool {
 	output := strings.ToLower(r.stderr + "\n" + r.stdout)
 	for _, words := range any {
@@ -70,7 +71,7 @@ func (r result) containsAny(any ...string) bool {
 	return false
 }
 
-// errorClass is the class of a failure; what nobody knows may be cured by trying again.
+// errorClass returns the class of a failure. An unknown failure may go away with a retry.
 func (r result) errorClass() error {
 	for _, c := range classPhrases {
 		if r.containsAny(c.words...) {
@@ -85,8 +86,8 @@ var (
 	noise = regexp.MustCompile(`(?i)^please use '-h'|warning: |^from pipes import`)
 )
 
-// failureText is how an agent failed: its exit status, and the last thing that it said, unless it has repeated a secret: a line may hold the
-// rest of one.
+// failureText returns how an agent failed: its exit status and its last line. It omits the line if the output repeats a
+// secret, because a line may hold the rest of one.
 func (r result) failureText() string {
 	last := ""
 	for line := range strings.Lines(r.stdout + "\n" + r.stderr) {

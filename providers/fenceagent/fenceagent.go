@@ -1,6 +1,6 @@
-// Package fenceagent runs a fence agent of ClusterLabs, or one that keeps to their interface, for machines whose device has no type of
-// its own here. It imports the contract, providers/remote, the standard library, x/sys and go-landlock. The README beside it says which agents can be
-// believed.
+// Package fenceagent runs a fence agent of ClusterLabs, or one with their interface, for machines whose device has no
+// type of its own here. It imports the contract, providers/remote, the standard library, x/sys and go-landlock. The
+// README beside it says which agents can be believed.
 //
 //	providers:
 //	- name: blades
@@ -11,9 +11,10 @@
 //
 // A target's ID is its plug on that device, or the address of its device, as the agent wants it.
 //
-// It promises that Off is exit status 2 and the line "Status: OFF", and nothing else, from an agent whose off means the machine's power;
-// that no agent is started without its action, which would be a reboot; that secrets are on an agent's standard input only, and that it can
-// read no others where the kernel has Landlock; that nothing of a run is left when the call returns; and that a password which may have been refused is not tried again and again.
+// It promises that Off is exit status 2 and the line "Status: OFF", and nothing else, from an agent whose off means the
+// machine's power. No agent is started without its action, which would be a reboot. Secrets are on an agent's standard
+// input only, and it can read no others if the kernel has Landlock. Nothing of a run is left when the call returns. A
+// password that may have been refused is not tried again and again.
 package fenceagent
 
 import (
@@ -42,10 +43,13 @@ type Config struct {
 	Agent string `yaml:"agent"` // its name, such as fence_bladecenter; must be set
 	Dir   string `yaml:"dir"`   // the folder that it is in; empty: it is looked for in PATH
 
-	Options         map[string]string `yaml:"options"`         // by the names of the agent's metadata; none is secret; a username may hold {{ .Name }}
-	Secrets         []Secret          `yaml:"secrets"`         // options whose values are secret
-	AllowGuessedOff bool              `yaml:"allowGuessedOff"` // bad: an agent that may say OFF of a machine that is not off
-	AllowInsecure   bool              `yaml:"allowInsecure"`   // bad: passwords in clear text, or for a device whose key or certificate is not checked
+	// by the names of the agent's metadata; none is secret; a username may hold {{ .Name }}
+	Options map[string]string `yaml:"options"`
+	Secrets []Secret          `yaml:"secrets"` // options whose values are secret
+	// bad: an agent that may say OFF of a machine that is not off
+	AllowGuessedOff bool `yaml:"allowGuessedOff"`
+	// bad: passwords in clear text, or for a device whose key or certificate is not checked
+	AllowInsecure bool `yaml:"allowInsecure"`
 
 	once sync.Once // guards what follows
 	path string
@@ -56,7 +60,8 @@ type Config struct {
 // Secret is an option whose value is secret.
 type Secret struct {
 	Option string `yaml:"option"` // its name, such as password
-	File   string `yaml:"file"`   // that holds the value; may hold {{ .Name }}; read again for each run, so that it may be rotated
+	// that holds the value; may hold {{ .Name }}; read again for each run, so that it may be rotated
+	File string `yaml:"file"`
 }
 
 // Type is the registry's entry.
@@ -70,15 +75,16 @@ func Type() providers.Type {
 
 var (
 	agentName = regexp.MustCompile(`^fence_[a-z0-9_]+$`)
-	// secretish are options that hold secrets: those of the agents that were read, and what others may call them.
+	// secretish are options that hold secrets: those of the agents that were read, and names that others may use.
 	secretish = regexp.MustCompile(`(?i)passw(or)?d$|secret|token$|^api_?key$|_key$|^community$|_kg$`)
-	// plugName is what may be an ID that is no address: agents put it into the command lines of shells, here and on the device. A comma
-	// would be several plugs, and some agents then tell the first one's status for all.
+	// plugName matches what may be an ID that is no address: agents put it into the command lines of shells, here and
+	// on the device. A comma would be several plugs, and some agents then return the first one's status for all.
 	plugName = regexp.MustCompile(`^[A-Za-z0-9/_][A-Za-z0-9/_.:@+-]*$`)
 	hostName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 )
 
-// Validate returns every fault. It reads the secrets' files, and runs the agent to read its metadata; it asks no device.
+// Validate returns every fault. It reads the secrets' files, and runs the agent to read its metadata. It asks no
+// device.
 func (c *Config) Validate() (out []providers.Problem) {
 	problem := func(path, format string, a ...any) { out = append(out, providers.Problemf(path, format, a...)) }
 	if c.Dir != "" && !filepath.IsAbs(c.Dir) {
@@ -113,7 +119,7 @@ func (c *Config) Validate() (out []providers.Problem) {
 	return append(out, c.validateOptions(meta)...)
 }
 
-// validateOptions holds the options against the metadata, if there is any.
+// validateOptions checks the options against the metadata, if there is any.
 func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
 	given := map[string]string{} // by newer name, where
 	check := func(path, key string) (ok bool) {
@@ -139,7 +145,8 @@ func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
 	for _, key := range slices.Sorted(maps.Keys(c.Options)) {
 		path := "options." + key
 		if ok := check(path, key); ok && secretish.MatchString(key) {
-			out = append(out, providers.Problemf(path, "is a secret: write its name and the name of a file under secrets"))
+			out = append(out, providers.Problemf(path,
+				"is a secret: write its name and the name of a file under secrets"))
 		} else if err := checkValue(c.Options[key]); err != nil {
 			out = append(out, providers.Problemf(path, "%v", err))
 		} else if err := providers.CheckPerMachine(c.Options[key]); ok && isUser(key) && err != nil {
@@ -168,17 +175,18 @@ func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(meta.options)) {
 		o := meta.options[key]
-		if _, not := reserved[o.name]; o.required && key == o.name && !not && o.name != c.idOption() && given[o.name] == "" {
+		if _, not := reserved[o.name]; o.required && key == o.name && !not && o.name != c.idOption() &&
+			given[o.name] == "" {
 			out = append(out, providers.Problemf("options."+key, "missing: %s requires it", c.Agent))
 		}
 	}
 	return out
 }
 
-// olderNames are the names that the options for an ID had.
+// olderNames are the earlier names of the options for an ID.
 var olderNames = map[string]string{optionPlug: "port", optionIP: "ipaddr"}
 
-// newerName is the one name of an option that has two.
+// newerName returns the newer name of an option that has two.
 func newerName(meta *metadata, key string) string {
 	if meta != nil && meta.options[key].name != "" {
 		return meta.options[key].name
@@ -233,7 +241,7 @@ func findAgent(dir, agent string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// idOption is the agent's option that a target's ID goes to.
+// idOption returns the agent's option for a target's ID.
 func (c *Config) idOption() string {
 	if k, ok := known[c.Agent]; ok {
 		return k.idOption
@@ -244,14 +252,15 @@ func (c *Config) idOption() string {
 	return optionPlug
 }
 
-// HasAddressIDs implements providers.IDs: an ID is an address where the agent is for devices of one machine each.
+// HasAddressIDs implements providers.IDs: an ID is an address if the agent is for devices of one machine each.
 func (c *Config) HasAddressIDs() bool { return c.idOption() == optionIP }
 
-// ListedHosts implements providers.ListedHosts: an agent hands the password to whoever answers at the address, and tells nobody who that was.
+// ListedHosts implements providers.ListedHosts: an agent sends the password to whatever answers at the address, and
+// does not report its identity.
 func (c *Config) ListedHosts() {}
 
-// CanonicalID implements providers.IDs: a host in one spelling; a plug as it stands, if no shell that an agent types it into can take it
-// for anything else.
+// CanonicalID implements providers.IDs: a host in one spelling, or an unchanged plug. A plug must not have a special
+// meaning in any shell that an agent types it into.
 func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if c.HasAddressIDs() {
 		bare := strings.TrimSuffix(strings.TrimPrefix(id, "["), "]")
@@ -270,10 +279,10 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 	return id, nil, nil
 }
 
-// New makes the provider. It asks no device.
+// New returns the provider. It asks no device.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(c, o) }
 
-// New makes the provider of a Config that Validate found no fault in. It asks no device.
+// New returns the provider of a Config that Validate found no fault in. It asks no device.
 func New(c *Config, o providers.Options) (*Provider, error) {
 	meta, err := c.loadMetadata()
 	if err == nil {
@@ -296,7 +305,7 @@ func New(c *Config, o providers.Options) (*Provider, error) {
 	}, nil
 }
 
-// noSandbox reports once for all agents: it is the same kernel.
+// noSandbox logs once for all agents, because they share the kernel.
 var noSandbox sync.Once
 
 // Provider runs one agent. It is safe for concurrent use, and starts a process for each call.
@@ -320,11 +329,12 @@ var (
 	_ providers.ListedHosts = (*Config)(nil)
 )
 
-// LimitGroup implements providers.Limiter: what is short is this machine's memory, so that the limits hold for all runs of the agent together.
+// LimitGroup implements providers.Limiter. The scarce resource is this machine's memory, so the limits hold for all
+// runs of the agent together.
 func (p *Provider) LimitGroup(providers.Target) string { return p.cfg.Agent }
 
-// State runs the agent's status. An agent that guesses also says OFF of an ID that is wrong, or whose machine is not there, so its OFF
-// counts only once it has said ON of that ID: else the state is unknown.
+// State runs the agent's status. An agent that guesses also reports OFF for a wrong ID, and for a machine that is not
+// there. So its OFF counts only once it has reported ON for that ID: before that the state is unknown.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
 	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context) error {
 		at := p.opts.Now()
@@ -351,13 +361,14 @@ func (p *Provider) isOffPlausible(id string, state providers.PowerState) bool {
 	return state != providers.PowerOff || p.reportedOn[id]
 }
 
-// PowerOff runs the agent's off, which waits until the machine is off: one that says it waited in vain has sent it all the same.
+// PowerOff runs the agent's off, which waits until the machine is off. An agent that reports that it waited in vain has
+// still sent the request.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power off", t, func(ctx context.Context) error { return p.setPower(ctx, "off", t) })
 }
 
-// PowerOn is as PowerOff, with the agent's on.
+// PowerOn runs the agent's on, as PowerOff does the off.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power on", t, func(ctx context.Context) error { return p.setPower(ctx, "on", t) })
@@ -372,17 +383,21 @@ func (p *Provider) setPower(ctx context.Context, action string, t providers.Targ
 	return err
 }
 
-// MaybeRefusedFor is how long a device is left alone whose agent failed twice in a row in a way that may be a refused password.
+// MaybeRefusedFor is how long a device is left alone after its agent failed twice in a row in a way that may be a
+// refused password.
 const MaybeRefusedFor = 5 * time.Minute
 
-// callAgent runs the agent for a target. Without an error the device was reached: it did, or will do, what was asked, or said a word that may be
-// one which nobody knows.
+// callAgent runs the agent for a target. Without an error the agent reached the device: it did, or will do, what was
+// requested, or its answer is a word, which may be unknown.
 func (p *Provider) callAgent(ctx context.Context, action string, t providers.Target) (result, error) {
 	if t.ID == "" {
-		return result{}, providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it the agent's "+p.cfg.idOption()))
+		return result{}, providers.WithClass(providers.ErrNotFound,
+			errors.New("the target has no ID: give it the agent's "+p.cfg.idOption()))
 	}
-	if t.Claimed && p.cfg.HasAddressIDs() { // the configuration's reader refuses such a rule: this holds whatever it reads
-		return result{}, providers.WithClass(providers.ErrPermanent, errors.New("the node's kubelet may have named the host, which would get the password"))
+	// the configuration's reader refuses such a rule; this check does not rely on it
+	if t.Claimed && p.cfg.HasAddressIDs() {
+		return result{}, providers.WithClass(providers.ErrPermanent,
+			errors.New("the node's kubelet may have named the host, which would get the password"))
 	}
 	id, _, err := p.cfg.CanonicalID(t.ID)
 	if err != nil {
@@ -415,17 +430,20 @@ func (p *Provider) callAgent(ctx context.Context, action string, t providers.Tar
 	switch {
 	case r.containsAny(refusedPhrases...):
 		return result{}, p.refusals.RememberDenied(device, sum, p.opts.Now(), cause)
-	case action == "status" && r.containsAny(noStatusYet) && p.hides != noStatusYet, action != "status" && r.containsAny("timed out waiting to power "+action):
+	case action == "status" && r.containsAny(noStatusYet) && p.hides != noStatusYet,
+		action != "status" && r.containsAny("timed out waiting to power "+action):
 		p.countStrike(device, false)
 		return r, nil
 	case r.containsAny(maybeRefused), p.hides != "" && r.containsAny(p.hides):
 		strikes := p.countStrike(device, true)
 		if strikes == 1 && action == "status" && r.containsAny(noStatusYet) {
-			return r, nil // it may be a word that nobody knows
+			return r, nil // it may be an unknown word
 		}
-		err := providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%w; the password may have been refused", cause))
+		err := providers.WithClass(providers.ErrUnreachable,
+			fmt.Errorf("%w; the password may have been refused", cause))
 		if strikes > 1 {
-			err = providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%w: it is not sent again for %s unless it changes", err, MaybeRefusedFor))
+			err = providers.WithClass(providers.ErrUnreachable,
+				fmt.Errorf("%w: it is not sent again for %s unless it changes", err, MaybeRefusedFor))
 			p.refusals.HoldCredential(device, sum, p.opts.Now().Add(MaybeRefusedFor), err)
 		}
 		return result{}, err
@@ -433,7 +451,8 @@ func (p *Provider) callAgent(ctx context.Context, action string, t providers.Tar
 	return result{}, providers.WithClass(r.errorClass(), cause)
 }
 
-// countStrike counts a call whose password may have been refused, or that one was not.
+// countStrike counts a call whose password may have been refused, and resets the count after one whose password was
+// not.
 func (p *Provider) countStrike(device string, maybe bool) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -445,10 +464,10 @@ func (p *Provider) countStrike(device string, maybe bool) int {
 	return p.strikes[device]
 }
 
-// isUser tells the option that says who logs in, by either of its names.
+// isUser reports whether an option is the one with the user's name, by either of its names.
 func isUser(option string) bool { return option == "username" || option == "login" }
 
-// perMachine tells that a machine's credentials are its own.
+// perMachine reports whether each machine has credentials of its own.
 func (c *Config) perMachine() bool {
 	for key, value := range c.Options {
 		if isUser(key) && providers.PerMachine(value) {
@@ -458,7 +477,8 @@ func (c *Config) perMachine() bool {
 	return slices.ContainsFunc(c.Secrets, func(s Secret) bool { return providers.PerMachine(s.File) })
 }
 
-// buildInput makes an agent's input for a target of a node. Its errors are ErrDenied where a secret cannot be read, else ErrPermanent.
+// buildInput returns an agent's input for a target of a node. Its errors are ErrDenied if a secret cannot be read, else
+// ErrPermanent.
 func (p *Provider) buildInput(ctx context.Context, action, id, node string) (*input, error) {
 	in := newInput(action)
 	in.files = filesIn(p.cfg.Options)
@@ -493,7 +513,8 @@ func (p *Provider) buildInput(ctx context.Context, action, id, node string) (*in
 		}
 		in.secrets = append(in.secrets, secret.Reveal())
 	}
-	// An agent that waits for a prompt which a wrong password never brings must say so before it is ended: nobody would know why.
+	// An agent that waits for a prompt which a wrong password never brings must report that before it is ended:
+	// otherwise the reason would be lost.
 	const option, usual = "login_timeout", 5
 	end, ends := ctx.Deadline()
 	if _, has := p.meta.options[option]; !has || p.cfg.Options[option] != "" || !ends {

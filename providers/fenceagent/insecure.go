@@ -8,12 +8,14 @@ import (
 	"strings"
 )
 
-// checksKey is how ssh_options must begin: ssh takes the first value of an option, and what stands behind a command is the command's. Without
-// it an agent answers ssh's question about an unknown host's key with yes, and types the password.
+// checksKey matches how ssh_options must begin. ssh uses the first value of an option, and what follows a command
+// belongs to the command. Without it an agent answers ssh's question about an unknown host's key with yes, and types
+// the password.
 var checksKey = regexp.MustCompile(`^-o ?StrictHostKeyChecking=yes( |$)`)
 
-// findInsecure tells how the agent, with these options, would send passwords in clear text or believe a device that nobody checked, and what
-// to do instead. It is "" if it would not. fencing.py takes an option of no value for set whatever its value, even 0.
+// findInsecure returns how the agent, with these options, would send passwords in clear text or trust an unverified
+// device, and what to do instead. It returns "" if it would do neither. fencing.py treats an option without a value as
+// set whatever its value, even 0.
 func (c *Config) findInsecure(meta *metadata) string {
 	has := func(name string) bool { _, ok := meta.options[name]; return ok }
 	given := map[string]string{}
@@ -48,7 +50,8 @@ func (c *Config) findInsecure(meta *metadata) string {
 			value("ssh_options"))
 	case has("ssl") && !isSet("ssl") && !isSet("ssl_secure"):
 		return `speaks in clear text: write options.ssl: "1"`
-	case has("snmp_version") && (value("snmp_version") != "3" || !slices.Contains([]string{"authPriv", "authNoPriv"}, value("snmp_sec_level"))):
+	case has("snmp_version") &&
+		(value("snmp_version") != "3" || !slices.Contains([]string{"authPriv", "authNoPriv"}, value("snmp_sec_level"))):
 		return `sends its community in clear text, or no password: write options.snmp_version: "3" and options.snmp_sec_level: authPriv`
 	case has("lanplus") && !isSet("lanplus"):
 		return `speaks IPMI 1.5, where anybody may answer: write options.lanplus: "1"`

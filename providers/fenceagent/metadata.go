@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// metadata is what an agent says of itself.
+// metadata is an agent's description of itself.
 type metadata struct {
 	options map[string]option // by each name they have
 	actions []string
@@ -23,7 +23,7 @@ type option struct {
 	usual    string // its default
 }
 
-// parseMetadata reads an agent's answer to action=metadata.
+// parseMetadata parses an agent's answer to action=metadata.
 func parseMetadata(answer []byte) (*metadata, error) {
 	var m struct {
 		XMLName    xml.Name `xml:"resource-agent"`
@@ -56,7 +56,8 @@ func parseMetadata(answer []byte) (*metadata, error) {
 		if n := newer[name]; n != "" {
 			name = n
 		}
-		out.options[p.Name] = option{name, out.options[p.Name].required || p.Required == "1" && p.Deprecated != "1", p.Content.Default}
+		out.options[p.Name] = option{name, out.options[p.Name].required ||
+			p.Required == "1" && p.Deprecated != "1", p.Content.Default}
 	}
 	for _, a := range m.Actions {
 		out.actions = append(out.actions, a.Name)
@@ -68,7 +69,7 @@ func parseMetadata(answer []byte) (*metadata, error) {
 	return out, nil
 }
 
-// checkUsable tells why the agent cannot serve here, or nil.
+// checkUsable returns why the agent cannot be used here, or nil.
 func (m *metadata) checkUsable() error {
 	for _, a := range []string{"status", "off", "on"} {
 		if !slices.Contains(m.actions, a) {
@@ -81,7 +82,8 @@ func (m *metadata) checkUsable() error {
 	return nil
 }
 
-// idOption is the option that an ID goes to, of an agent that nobody has read: agents of devices with one machine each know port_as_ip.
+// idOption returns the option for an ID, of an agent whose source was not read: agents of devices with one machine each
+// have port_as_ip.
 func (m *metadata) idOption() string {
 	if _, one := m.options["port_as_ip"]; one {
 		return optionIP
@@ -89,7 +91,8 @@ func (m *metadata) idOption() string {
 	return optionPlug
 }
 
-// nameFor is the name by which the agent knows an option, whichever of both an older or newer one has; "" if by none.
+// nameFor returns the name by which the agent knows an option that has an older and a newer name; "" if it knows
+// neither.
 func (m *metadata) nameFor(name string) string {
 	for _, n := range []string{name, map[string]string{optionPlug: "port", optionIP: "ipaddr"}[name]} {
 		if _, ok := m.options[n]; ok {

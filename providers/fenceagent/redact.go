@@ -10,12 +10,14 @@ import (
 	"unicode"
 )
 
-// shortest is how many letters of a form's beginning are taken for it at the end of an output, and how long an encoded form must be.
+// shortest is how many letters of a form's beginning count as the form at the end of an output, and the minimum length
+// of an encoded form.
 const shortest = 4
 
-// hasSecret reports whether an output holds a secret: as it is, quoted for a shell, escaped for an address, XML or JSON, in hexadecimal, or
-// in base64, alone or behind a user's name. It reports so as well where the output ends within one: the output is bounded, and agents cut
-// words. It sees through line breaks, which base64 has, so it must get the whole output, before anything is cut off it.
+// hasSecret reports whether an output holds a secret: as it is, quoted for a shell, escaped for an address, XML or
+// JSON, in hexadecimal, or in base64, alone or behind a user's name. It also reports true if the output ends within a
+// secret, because the output is bounded and agents cut words. It ignores line breaks, which base64 has, so it needs the
+// whole output, before anything is cut off.
 func hasSecret(output string, secrets []string) bool {
 	output = strings.TrimRight(output, ".… \t\r\n")
 	views := []string{output, html.UnescapeString(output), unescapePercent(output), unescapeBackslash(output)}
@@ -32,7 +34,8 @@ func hasSecret(output string, secrets []string) bool {
 				}
 			}
 		}
-		if form := hex.EncodeToString([]byte(s)); len(form) >= shortest && hasForm(hexSeparators.Replace(strings.ToLower(output)), form) {
+		if form := hex.EncodeToString([]byte(s)); len(form) >= shortest &&
+			hasForm(hexSeparators.Replace(strings.ToLower(output)), form) {
 			return true
 		}
 	}
@@ -52,7 +55,8 @@ func hasForm(text, form string) bool {
 	return strings.Contains(text, form)
 }
 
-// stripQuoting leaves out of a text what quoting and wrapping put into it, and what else is said. A secret is compared without it, too.
+// stripQuoting removes from a text what quoting and wrapping add, even where it belongs to the text. A secret is
+// compared without it, too.
 func stripQuoting(text, also string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || strings.ContainsRune("'\"`\\"+also, r) {
@@ -62,7 +66,8 @@ func stripQuoting(text, also string) string {
 	}, text)
 }
 
-// base64Forms are what base64 makes of a secret at each place of a longer text, without the letters that depend on what is around it.
+// base64Forms returns the base64 texts of a secret at each place of a longer text, without the letters that depend on
+// the context.
 func base64Forms(s string) (forms []string) {
 	for before, mixed := range []int{0, 2, 3} {
 		raw := append(make([]byte, before), s...)
@@ -76,12 +81,13 @@ func base64Forms(s string) (forms []string) {
 }
 
 var (
-	hexSeparators = strings.NewReplacer(`\x`, "", "0x", "", " ", "", "\n", "", "\r", "", "\t", "", ":", "", ",", "", "-", "", "'", "", `"`, "")
-	percent       = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
-	backslash     = regexp.MustCompile(`\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[nrt])`)
+	hexSeparators = strings.NewReplacer(`\x`, "", "0x", "", " ", "", "\n", "", "\r", "", "\t", "", ":", "", ",", "",
+		"-", "", "'", "", `"`, "")
+	percent   = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+	backslash = regexp.MustCompile(`\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[nrt])`)
 )
 
-// unescapePercent is what an address stands for; what is no escape stays.
+// unescapePercent decodes the percent escapes of an address; anything else remains.
 func unescapePercent(text string) string {
 	return percent.ReplaceAllStringFunc(text, func(e string) string {
 		b, _ := strconv.ParseUint(e[1:], 16, 8)
@@ -89,7 +95,7 @@ func unescapePercent(text string) string {
 	})
 }
 
-// unescapeBackslash is what a string of Python or JSON stands for.
+// unescapeBackslash decodes the escapes of a string of Python or JSON.
 func unescapeBackslash(text string) string {
 	return backslash.ReplaceAllStringFunc(text, func(e string) string {
 		code, err := strconv.ParseUint(e[2:], 16, 16)

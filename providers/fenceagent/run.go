@@ -20,14 +20,14 @@ import (
 const (
 	// maxInput fits into every pipe at once, however small the system made it.
 	maxInput = 4096
-	// maxOutput bounds what is kept of each of an agent's outputs; the rest is read and dropped.
+	// maxOutput is how much is kept of each of an agent's outputs; the rest is read and dropped.
 	maxOutput = 64 << 10
-	// killAfter is how long a keeper may take to end its agent before it is killed itself.
+	// killAfter is how long a keeper may take to end its agent before the keeper itself is killed.
 	killAfter = 1500 * time.Millisecond
 )
 
-// input is what an agent reads: one key=value a line, the action first. Whoever sees only a part of it sees the action, and no agent sees
-// none: an agent without one reboots the machine.
+// input is an agent's input: one key=value a line, the action first. A reader of a part of it gets the action, and no
+// agent starts without one: an agent without an action reboots the machine.
 type input struct {
 	text    bytes.Buffer
 	user    string   // who logs in, where an option says so
@@ -54,7 +54,7 @@ func (in *input) addOption(key, value string) error {
 // absolute finds paths within a value, such as that of ssh_options.
 var absolute = regexp.MustCompile(`(?:^|[\s"'=,])(/[^\s"'=,:]+)`)
 
-// filesIn are the files that options name. IDs name none: a kubelet may have chosen them.
+// filesIn returns the files that options name. It ignores IDs, because a kubelet may have chosen them.
 func filesIn(options map[string]string) (files []string) {
 	for _, value := range options {
 		for _, match := range absolute.FindAllStringSubmatch(value, -1) {
@@ -64,7 +64,8 @@ func filesIn(options map[string]string) (files []string) {
 	return files
 }
 
-// checkValue tells whether an agent reads a value as it is: it must end with its line, and agents cut off spaces and quotes.
+// checkValue returns why an agent would not read a value unchanged, or nil. A value must end with its line, and agents
+// cut off spaces and quotes.
 func checkValue(value string) error {
 	switch {
 	case !utf8.ValidString(value):
@@ -79,25 +80,27 @@ func checkValue(value string) error {
 	return nil
 }
 
-// result is what an agent made of its input.
+// result is the result of one run of an agent.
 type result struct {
 	code           int // its exit status; less than 0 if it was ended
 	stdout, stderr string
 	secrets        []string // of its input
 }
 
-// runAgent runs an agent once and leaves nothing of it behind. The error, of a class, is that it was not run, or that ctx ended first: then
-// what it said counts for nothing.
+// runAgent runs an agent once and leaves nothing of it behind. The error, of a class, means that it was not run, or
+// that ctx ended first: then its output is void.
 func runAgent(ctx context.Context, agent string, in *input) (result, error) {
 	if in.text.Len() > maxInput {
-		return result{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("its options have more than %d bytes", maxInput))
+		return result{}, providers.WithClass(providers.ErrPermanent,
+			fmt.Errorf("its options have more than %d bytes", maxInput))
 	}
 	stdin, w, err := os.Pipe()
 	if err != nil {
 		return result{}, err
 	}
 	defer stdin.Close()
-	// All of it is there before the agent is: if we die in between, it does not find an empty input.
+	// All input is in the pipe before the agent starts: if this process dies in between, the agent does not find an
+	// empty input.
 	_, err = w.Write(in.text.Bytes())
 	if err := errors.Join(err, w.Close()); err != nil {
 		return result{}, err
@@ -126,9 +129,11 @@ func runAgent(ctx context.Context, agent string, in *input) (result, error) {
 	}
 	switch exit := (*exec.ExitError)(nil); {
 	case !errors.As(err, &exit):
-		return result{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("the agent's keeper: %w", err)) // it never ends with 0
+		// a keeper never exits with 0
+		return result{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("the agent's keeper: %w", err))
 	case exit.ExitCode() == codeNoStart:
-		return result{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("the agent does not start: %s", strings.TrimSpace(stderr.String())))
+		return result{}, providers.WithClass(providers.ErrPermanent,
+			fmt.Errorf("the agent does not start: %s", strings.TrimSpace(stderr.String())))
 	}
 	return result{cmd.ProcessState.ExitCode() - codeBase, stdout.String(), stderr.String(), in.secrets}, nil
 }
@@ -141,7 +146,7 @@ func (b *boundedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// agentEnv is all that agents get of ours: passwords may stand in it.
+// agentEnv is the only part of this process' environment that agents get: passwords may be in the rest.
 func agentEnv() []string {
 	env := []string{"LC_ALL=C.UTF-8"}
 	for _, key := range []string{"PATH", "HOME", "TMPDIR"} {

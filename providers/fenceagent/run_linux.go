@@ -13,38 +13,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keeperName is this program's name where it runs as an agent's keeper.
+// keeperName is this program's name when it runs as an agent's keeper.
 const keeperName = "forcefence-agent-keeper"
 
-// What a keeper's exit status says. Those of the agent are moved away from those that a program gets by accident: 2 is a panic's, and
-// an agent's off.
+// The meanings of a keeper's exit status. The agent's statuses are moved away from those that a program returns by
+// accident: 2 is a panic's, and an agent's off.
 const (
 	codeBase    = 64 // and the agent's own status behind it
 	codeFailed  = 62 // the agent was ended, by a signal or by its keeper
 	codeNoStart = 63
 )
 
-// init makes a keeper of this program when it was started as one: before anything else of the program runs, and in the tests' program too.
+// init turns this program into a keeper if it was started as one: before any other code of the program runs, and in the
+// tests' program too.
 func init() {
 	if len(os.Args) >= 2 && os.Args[0] == keeperName {
-		syscall.Exit(runKeeper(os.Args[1], os.Args[2:])) // os.Exit would wait a second where the race detector is built in
+		// os.Exit would wait a second where the race detector is built in
+		syscall.Exit(runKeeper(os.Args[1], os.Args[2:]))
 	}
 }
 
-// keeperPath is the program between forcefence and one run of an agent: this very program, under another name. A process group is not
-// enough to end an agent: those that type into a telnet or ssh give it a session of its own, which outlives a kill of the group. Orphans
-// are found only by who adopts them, and that must be a process that has no other children. The keeper is told to end by the end of a
-// pipe, which also comes when forcefence dies.
+// keeperPath is the program between forcefence and one run of an agent: this very program, under another name. A
+// process group is not enough to end an agent: those that type into a telnet or ssh give it a session of its own, which
+// outlives a kill of the group. Only the process that adopts orphans can find them, and it must have no other children.
+// The end of a pipe tells the keeper to end, and also comes when forcefence dies.
 const keeperPath = "/proc/self/exe"
 
-// keeperAttr gives the keeper a process group: a Ctrl-C is for us, and we end it.
+// keeperAttr gives the keeper a process group of its own: a Ctrl-C is for forcefence, which ends the keeper.
 var keeperAttr = &syscall.SysProcAttr{Setpgid: true}
 
-// lifelineFD is where a keeper has its pipe.
+// lifelineFD is the file descriptor of a keeper's pipe.
 const lifelineFD = 3
 
-// runKeeper runs the agent with our input and output, in a sandbox that has these files, and returns when nothing of it is left: when it has ended, or is ended because the
-// lifeline did.
+// runKeeper runs the agent with the keeper's input and output, in a sandbox that has these files. It returns when
+// nothing of the agent is left: when the agent has ended, or was ended because the lifeline did.
 func runKeeper(agent string, files []string) int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "adopting orphans:", err)
@@ -58,7 +60,8 @@ func runKeeper(agent string, files []string) int {
 	}
 	code := codeFailed
 	for {
-		// The only thread that waits is the one that kills: no process that is killed here can be somebody else's by now.
+		// The only thread that waits is the one that kills, so the PID of a process that is killed here cannot belong
+		// to another process by then.
 		var status syscall.WaitStatus
 		ended, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
 		if ended == pid && err == nil {
@@ -76,16 +79,17 @@ func runKeeper(agent string, files []string) int {
 	return code
 }
 
-// lifelineEnded waits that long for the end of the pipe.
+// lifelineEnded waits that long for the end of the pipe and reports whether it came.
 func lifelineEnded(wait time.Duration) bool {
 	fds := []unix.PollFd{{Fd: lifelineFD, Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, int(wait.Milliseconds()))
 	return err == nil && n > 0
 }
 
-// killOrphans kills and reaps whatever the agent left: its children became ours when it ended, and theirs become ours as they end. A process
-// that cannot be killed (of another user, by sudo; in the kernel, by a disk) is left to the system once none has ended for
-// a second. So is one of those that start others faster than they end, after five.
+// killOrphans kills and reaps whatever the agent left. The agent's children became the keeper's when it ended, and
+// theirs become the keeper's as they end. A process that cannot be killed (of another user, by sudo; in the kernel, by
+// a disk) is left to the system once none has ended for a second. So is one of those that start others faster than they
+// end, after five.
 func killOrphans() {
 	begun := time.Now()
 	for last := begun; time.Since(last) < time.Second && time.Since(begun) < 5*time.Second; {
@@ -103,7 +107,7 @@ func killOrphans() {
 	}
 }
 
-// childPIDs are the processes whose parent we are.
+// childPIDs returns the processes whose parent is this process.
 func childPIDs() (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range stats {
@@ -123,7 +127,8 @@ func childPIDs() (pids []int) {
 	return pids
 }
 
-// closeInherited keeps what forcefence itself inherited open from the agent: all that Go opens is closed on exec already.
+// closeInherited keeps the files that forcefence itself inherited open away from the agent: all that Go opens is closed
+// on exec already.
 func closeInherited() {
 	fds, _ := os.ReadDir("/proc/self/fd")
 	for _, fd := range fds {

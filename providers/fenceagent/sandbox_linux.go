@@ -14,9 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What an agent may read and run, if it is there, beside its folder, those of PATH, and the files that its options name. All else it may
-// not: the service account's token, the configuration, other providers' secrets, and what /proc says of other processes, such as the
-// password that another agent gave to ipmitool. Some of /etc is left out because ours is there in a pod, and in a host much else.
+// What an agent may read and run, if it exists, beside its folder, those of PATH, and the files that its options name.
+// It may read nothing else: not the service account's token, the configuration, other providers' secrets, or what /proc
+// shows of other processes, such as the password that another agent gave to ipmitool. Parts of /etc are left out
+// because they hold forcefence's own files in a pod, and much else on a host.
 var (
 	programs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt"}
 	settings = []string{
@@ -29,7 +30,7 @@ var (
 	devices = []string{"/dev/full", "/dev/null", "/dev/ptmx", "/dev/pts", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"}
 )
 
-// checkSandbox tells why agents run without a sandbox, or nil.
+// checkSandbox returns why agents run without a sandbox, or nil.
 func checkSandbox() error {
 	if abi, err := landlocksys.LandlockGetABIVersion(); err != nil || abi < 1 {
 		return fmt.Errorf("the kernel has no Landlock, or it is not switched on: %w", cmp.Or(err, error(unix.ENOSYS)))
@@ -37,8 +38,9 @@ func checkSandbox() error {
 	return nil
 }
 
-// startSandboxed starts the agent in a sandbox. Only the thread that forks is confined, and ends: the keeper must find and kill what the agent leaves,
-// which a confined one could not. A kernel that knows less of Landlock confines less; the network stays.
+// startSandboxed starts the agent in a sandbox. Only the thread that forks is confined, and ends: the keeper must find
+// and kill what the agent leaves, which a confined one could not. A kernel that knows less of Landlock confines less;
+// the network remains allowed.
 func startSandboxed(agent string, files []string) (pid int, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -56,12 +58,15 @@ func startSandboxed(agent string, files []string) (pid int, err error) {
 	return pid, err
 }
 
-// confineThread takes from this thread, and from what it starts, all that an agent does not need. Signals to other processes are among that.
+// confineThread removes from this thread, and from what it starts, all rights that an agent does not need, such as
+// signals to other processes.
 func confineThread(agent string, files []string) error {
 	c := landlock.Config{HandledAccessFS: landlock.V5.HandledAccessFS, Scoped: landlock.V6.Scoped}.BestEffort()
-	reads := slices.Concat(programs, settings, filepath.SplitList(os.Getenv("PATH")), []string{filepath.Dir(agent)}, files)
+	reads := slices.Concat(programs, settings, filepath.SplitList(os.Getenv("PATH")), []string{filepath.Dir(agent)},
+		files)
 	if home := os.Getenv("HOME"); home != "" {
-		reads = append(reads, filepath.Join(home, ".ssh"), filepath.Join(home, ".aws"), filepath.Join(home, ".config/openstack"))
+		reads = append(reads, filepath.Join(home, ".ssh"), filepath.Join(home, ".aws"),
+			filepath.Join(home, ".config/openstack"))
 	}
 	writes := []string{cmp.Or(os.Getenv("TMPDIR"), "/tmp")}
 	fd, flags, err := c.NewRulesetFD(slices.Concat(
@@ -79,7 +84,7 @@ func confineThread(agent string, files []string) error {
 	return landlocksys.LandlockRestrictSelf(fd, flags)
 }
 
-// pathRules makes one rule for each path that is there.
+// pathRules returns one rule for each path that exists.
 func pathRules(paths []string, dirs, files func(...string) landlock.FSRule) (out []landlock.Rule) {
 	for _, path := range paths {
 		switch info, err := os.Stat(path); {

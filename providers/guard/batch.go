@@ -12,10 +12,12 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// maxParallel is how many targets of a provider without batches are asked at a time, over all their devices; each device has its own limit.
+// maxParallel is the maximum number of targets in flight of a provider without batches, over all its devices. Each
+// device has its own limit.
 const maxParallel = 64
 
-// MaxStates implements providers.BatchStater. States takes any number; this tells whether one call asks for more than one target.
+// MaxStates implements providers.BatchStater. States accepts any number. MaxStates only shows whether one call asks for
+// more than one target.
 func (g *Provider) MaxStates() int {
 	if _, ok := g.inner.(providers.BatchStater); ok {
 		return math.MaxInt
@@ -23,9 +25,9 @@ func (g *Provider) MaxStates() int {
 	return 1
 }
 
-// States asks for all targets: a provider with batches in calls of at most MaxStates, each of one unit of limits; any other target by
-// target. A target without an answer has its error in Unanswered; it fails no other. Calls run beside each other as far as the limits
-// allow; those for one batch, halves included, have one deadline together.
+// States asks for all targets. A provider with batches gets calls of at most MaxStates targets, each of one unit of
+// limits. Other providers are asked target by target. A target without an answer has its error in Unanswered; it fails
+// no other. Calls run concurrently within the limits. The calls for one batch, halves included, share one deadline.
 func (g *Provider) States(ctx context.Context, targets []providers.Target) (map[string]providers.Observation, error) {
 	c := batchResult{answers: map[string]providers.Observation{}, errs: providers.Unanswered{}}
 	targets = slices.Clone(targets)
@@ -63,7 +65,7 @@ func (g *Provider) States(ctx context.Context, targets []providers.Target) (map[
 	return c.result()
 }
 
-// askEach asks target by target.
+// askEach asks for each target on its own.
 func (g *Provider) askEach(ctx context.Context, targets []providers.Target, c *batchResult) {
 	var wait sync.WaitGroup
 	turns := make(chan struct{}, maxParallel)
@@ -82,9 +84,15 @@ func (g *Provider) askEach(ctx context.Context, targets []providers.Target, c *b
 	wait.Wait()
 }
 
-// askBatch asks for targets of one unit of limits by one call. One that failed as a whole for a reason that may be one target's is asked
-// again in halves: 1000 ids of which one does not exist cost some 20 calls, and 999 answers are there.
-func (g *Provider) askBatch(ctx context.Context, inner providers.BatchStater, unit string, targets []providers.Target, c *batchResult) {
+// askBatch asks for targets of one unit of limits in one call. If the whole call failed for a reason that may concern a
+// single target, it asks again in halves. 1000 ids of which one does not exist cost some 20 calls and give 999 answers.
+func (g *Provider) askBatch(
+	ctx context.Context,
+	inner providers.BatchStater,
+	unit string,
+	targets []providers.Target,
+	c *batchResult,
+) {
 	all, err := callMeasured(ctx, g, callStates, describeCount(targets), func() string { return unit },
 		func(ctx context.Context) (map[string]providers.Observation, error) {
 			sent := providers.Now()
@@ -107,8 +115,8 @@ func (g *Provider) askBatch(ctx context.Context, inner providers.BatchStater, un
 	}
 }
 
-// mayBeOneTarget tells whether an error of a whole batch may be one target's. A device that does not answer, does not let us in or is not trusted
-// says so of any target, and asking it twenty times more would harm it.
+// mayBeOneTarget reports whether an error of a whole batch may concern a single target. A device that is silent, denies
+// access or is not trusted would fail for any target, and twenty more calls would harm it.
 func mayBeOneTarget(err error) bool {
 	var each providers.Unanswered
 	if errors.As(err, &each) {
@@ -125,15 +133,18 @@ func describeCount(targets []providers.Target) string {
 	return fmt.Sprintf("%d machines", len(targets))
 }
 
-// batchResult is what the calls of one States brought.
+// batchResult collects the results of the calls of one States.
 type batchResult struct {
 	mu      sync.Mutex // guards what follows
 	answers map[string]providers.Observation
 	errs    providers.Unanswered
 }
 
-// addAnswers takes the answers for targets, and no other that may be among them. It returns the targets that have none.
-func (c *batchResult) addAnswers(all map[string]providers.Observation, targets []providers.Target) (left []providers.Target) {
+// addAnswers stores the answers for targets and ignores any other. It returns the targets without an answer.
+func (c *batchResult) addAnswers(
+	all map[string]providers.Observation,
+	targets []providers.Target,
+) (left []providers.Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range targets {
@@ -146,7 +157,7 @@ func (c *batchResult) addAnswers(all map[string]providers.Observation, targets [
 	return left
 }
 
-// addErrors notes why targets have no answer; a nil error is none of theirs, and AskAll's to name.
+// addErrors stores why targets have no answer. For a nil error it stores none, and AskAll names the reason.
 func (c *batchResult) addErrors(targets []providers.Target, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

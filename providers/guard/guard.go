@@ -1,12 +1,12 @@
-// Package guard stands between forcefence and a provider: who the machine is before its power is touched, deadline, rate and
-// concurrency limits per device, batches, metrics, and a fence around providers that hang or panic. It imports the contract,
-// Prometheus and x/time/rate.
+// Package guard wraps every provider. It confirms a machine's identity before a power action, and it adds deadlines,
+// rate and concurrency limits per device, batches, metrics, and protection from providers that hang or panic. It
+// imports the contract, Prometheus and x/time/rate.
 //
 // It promises this: No power action reaches a provider unless the machine's own device has confirmed its identity
-// (providers.ConfirmIdentity). That was at most confirmedFor before, serves one action, and still has allowed the action since.
-// still is not called once the action has returned. A call returns by its deadline, also if the provider hangs. A
-// device never has more calls at a time than its limit, including calls that ignored their context. The answer is
-// unchanged: Observation.At is the moment when the provider sent the question.
+// (providers.ConfirmIdentity). That was at most confirmedFor before, serves one action, and still has allowed the
+// action since. still is not called once the action has returned. A call returns by its deadline, also if the provider
+// hangs. A device never has more calls at a time than its limit, including calls that ignored their context. The answer
+// is unchanged: Observation.At is the moment when the provider sent the question.
 package guard
 
 import (
@@ -25,12 +25,13 @@ import (
 
 // Options are a guard's settings. The zero value works.
 type Options struct {
-	Name    string        // the provider's name in the configuration, for messages
-	Type    string        // the provider's type: the metrics' label
-	Timeout time.Duration // per call, waiting for a turn included; default 5s. A power action has two: the question who it is, and the act
-	Setting string        // how the file calls Timeout, for messages; default "timeout"
+	Name string // the provider's name in the configuration, for messages
+	Type string // the provider's type: the metrics' label
+	// per call, waiting for a turn included; default 5s. A power action has two: the question who it is, and the act
+	Timeout time.Duration
+	Setting string // how the file calls Timeout, for messages; default "timeout"
 
-	// Per unit of limits: providers.Limiter's word, else the device. A batch is one call, and so is a power action.
+	// Per unit of limits: providers.Limiter's answer, else the device. A batch is one call, and so is a power action.
 	Rate        rate.Limit // calls per second; default 10
 	Burst       int        // calls at once before Rate counts; default 10
 	Concurrency int        // calls in flight; default 2: BMCs are small computers
@@ -75,8 +76,8 @@ type Provider struct {
 	identities identities
 }
 
-// limitUnit holds the limits of one unit of limits. A call holds a slot from its start until the inner provider has returned, which for one
-// that ignores its context is after the caller has its error.
+// limitUnit holds the limits of one unit. A call holds a slot from its start until the inner provider has returned. For
+// a provider that ignores its context, that is after the caller has its error.
 type limitUnit struct {
 	slots  chan struct{} // capacity is the concurrency limit
 	rate   *rate.Limiter
@@ -99,8 +100,8 @@ func New(p providers.Provider, o Options) *Provider {
 	return &Provider{inner: p, opts: o.withDefaults(), units: map[string]*limitUnit{}, lastSweep: time.Now()}
 }
 
-// State asks the inner provider. Errors of the guard's own are ErrUnreachable (no turn or no answer by the deadline, naming the
-// setting that ran out) and ErrPermanent (a panic, or the guard is closed).
+// State asks the inner provider. The guard's own errors are ErrUnreachable (no turn or no answer by the deadline; it
+// names the setting that ran out) and ErrPermanent (a panic, or the guard is closed).
 func (g *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	obs, err := callTarget(ctx, g, callState, t, func(ctx context.Context) (providers.Observation, error) {
 		sent := providers.Now()
@@ -114,32 +115,35 @@ func (g *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 	return obs, err
 }
 
-// FindGuest implements providers.Placer where the inner provider does; it is ErrPermanent for all others. The limits are of the target on that
-// hypervisor: one that does not answer keeps no other waiting.
+// FindGuest implements providers.Placer if the inner provider does; otherwise it returns ErrPermanent. The limits are
+// per target and hypervisor, so a hypervisor that does not answer delays no other.
 func (g *Provider) FindGuest(ctx context.Context, hypervisor string, t providers.Target) (providers.Placement, error) {
-	return callMeasured(ctx, g, callPlace, "node "+t.Node, func() string { return g.LimitGroup(t) + " on " + hypervisor }, func(ctx context.Context) (providers.Placement, error) {
-		p, ok := g.inner.(providers.Placer)
-		if !ok {
-			return providers.Placement{}, providers.WithClass(providers.ErrPermanent, errors.New("this provider knows no hypervisors"))
-		}
-		return p.FindGuest(ctx, hypervisor, t)
-	})
+	return callMeasured(ctx, g, callPlace, "node "+t.Node,
+		func() string { return g.LimitGroup(t) + " on " + hypervisor },
+		func(ctx context.Context) (providers.Placement, error) {
+			p, ok := g.inner.(providers.Placer)
+			if !ok {
+				return providers.Placement{}, providers.WithClass(providers.ErrPermanent,
+					errors.New("this provider knows no hypervisors"))
+			}
+			return p.FindGuest(ctx, hypervisor, t)
+		})
 }
 
-// PowerOff makes sure who the machine is, asks still, and passes the request on. After an error the request may still
+// PowerOff confirms the machine's identity, asks still, and passes the request on. After an error the request may still
 // have reached the device. Only an identity error and ErrNotSent mean that it did not.
 func (g *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	return g.runPowerAction(ctx, callPowerOff, t, still, g.inner.PowerOff)
 }
 
-// PowerOn is as PowerOff.
+// PowerOn follows the same rules as PowerOff.
 func (g *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	return g.runPowerAction(ctx, callPowerOn, t, still, g.inner.PowerOn)
 }
 
-// runPowerAction is the only way to the inner provider's power actions. It confirms the identity, then waits for a slot, and then
-// asks still, because nothing slow may happen between still and the act. The identity question has a deadline of its
-// own: with a shared one, a BMC that takes two seconds per request could not be powered off.
+// runPowerAction is the only way to the inner provider's power actions. It confirms the identity, then waits for a
+// slot, and then asks still, because nothing slow may happen between still and the act. The identity question has a
+// deadline of its own: with a shared one, a BMC that takes two seconds per request could not be powered off.
 func (g *Provider) runPowerAction(ctx context.Context, c call, t providers.Target, still func() error,
 	f func(context.Context, providers.Target, func() error) error) error {
 	if !g.identities.useConfirmation(t, providers.Now()) {
@@ -170,7 +174,7 @@ func (g *Provider) DeviceOf(t providers.Target) string {
 	return t.Key()
 }
 
-// LimitGroup implements providers.Limiter: what t shares its limits with, never "" for a target that has a name.
+// LimitGroup implements providers.Limiter. It is never "" for a target that has a name.
 func (g *Provider) LimitGroup(t providers.Target) string {
 	if by, ok := g.inner.(providers.Limiter); ok {
 		if l := by.LimitGroup(t); l != "" {
@@ -188,8 +192,8 @@ func (g *Provider) TimeToOff() time.Duration {
 	return 0
 }
 
-// Close refuses further calls, waits for those in flight and closes the inner provider if it has something to close. It blocks
-// until ctx's deadline at most: a provider that is stuck then is closed when it comes back, if ever.
+// Close refuses further calls, waits for those in flight, and closes the inner provider if it is a Closer. It blocks
+// until ctx's deadline at most. A provider that is stuck then is closed when it returns, if ever.
 func (g *Provider) Close(ctx context.Context) error {
 	g.mu.Lock()
 	again := g.closed
@@ -217,8 +221,8 @@ func (g *Provider) Close(ctx context.Context) error {
 	}
 }
 
-// call names a method of the contract: the metrics' label and the message's verb. free needs no turn of the rate: the question before
-// it took one for both, so that a slow rate does not keep a machine from being powered off for ever.
+// call names a method of the contract: the metrics' label and the message's verb. A call with skipsRate needs no turn
+// of the rate. The question before it used one for both, so that a slow rate cannot block a power-off forever.
 type call struct {
 	label, verb string
 	skipsRate   bool
@@ -232,18 +236,31 @@ var (
 	callPowerOn  = call{label: "power_on", verb: "power on", skipsRate: true}
 )
 
-// wrapError is an error of the guard's own.
+// wrapError returns an error of the guard's own.
 func (g *Provider) wrapError(c call, what string, err error) error {
 	return fmt.Errorf("%s %s (provider %s): %w", c.verb, what, g.opts.Name, err)
 }
 
 // callTarget runs one call for a target under its limits. It returns by the deadline even if f does not.
-func callTarget[T any](ctx context.Context, g *Provider, c call, t providers.Target, f func(context.Context) (T, error)) (T, error) {
+func callTarget[T any](
+	ctx context.Context,
+	g *Provider,
+	c call,
+	t providers.Target,
+	f func(context.Context) (T, error),
+) (T, error) {
 	return callMeasured(ctx, g, c, "node "+t.Node, func() string { return g.LimitGroup(t) }, f)
 }
 
-// callMeasured is do for what shares the limits that key returns.
-func callMeasured[T any](ctx context.Context, g *Provider, c call, what string, key func() string, f func(context.Context) (T, error)) (T, error) {
+// callMeasured runs one call under the limits that key names, and measures it.
+func callMeasured[T any](
+	ctx context.Context,
+	g *Provider,
+	c call,
+	what string,
+	key func() string,
+	f func(context.Context) (T, error),
+) (T, error) {
 	started := time.Now()
 	v, err := callLimited(ctx, g, c, what, key, f)
 	g.opts.Metrics.countCall(g.opts.Type, c.label, resultLabel(v, err))
@@ -251,7 +268,14 @@ func callMeasured[T any](ctx context.Context, g *Provider, c call, what string, 
 	return v, err
 }
 
-func callLimited[T any](ctx context.Context, g *Provider, c call, what string, key func() string, f func(context.Context) (T, error)) (none T, _ error) {
+func callLimited[T any](
+	ctx context.Context,
+	g *Provider,
+	c call,
+	what string,
+	key func() string,
+	f func(context.Context) (T, error),
+) (none T, _ error) {
 	ctx, cancel := g.withDeadline(ctx)
 	defer cancel()
 	fail := func(err error) error { return g.wrapError(c, what, err) }
@@ -284,8 +308,8 @@ func callLimited[T any](ctx context.Context, g *Provider, c call, what string, k
 		return a.v, g.explainTimeout(ctx, a.err)
 	case <-ctx.Done():
 	}
-	// A provider that honours its context returns about now, and knows better what it was waiting for: an answer that is
-	// already there wins over our own words.
+	// A provider that honours its context returns about now, and its error is more precise. So an answer that has
+	// already arrived wins over the guard's own error.
 	select {
 	case a := <-answered:
 		return a.v, g.explainTimeout(ctx, a.err)
@@ -294,12 +318,13 @@ func callLimited[T any](ctx context.Context, g *Provider, c call, what string, k
 	}
 }
 
-// withDeadline bounds a call by the timeout, and names the setting when it has run out.
+// withDeadline bounds a call by the timeout. The context's cause names the setting that ran out.
 func (g *Provider) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, g.opts.Timeout, fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting))
+	return context.WithTimeoutCause(ctx, g.opts.Timeout,
+		fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting))
 }
 
-// enterUnit finds or makes the device and counts the call. Every enter has its leave.
+// enterUnit finds or creates the unit and counts the call. Every enterUnit needs a leaveUnit.
 func (g *Provider) enterUnit(key string) (*limitUnit, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -317,7 +342,7 @@ func (g *Provider) enterUnit(key string) (*limitUnit, error) {
 	return d, nil
 }
 
-// leaveUnit ends what enter began; slot tells whether the call got its turn.
+// leaveUnit ends what enterUnit began; slot reports whether the call got its turn.
 func (g *Provider) leaveUnit(d *limitUnit, slot bool) {
 	g.mu.Lock()
 	d.refs--
@@ -331,7 +356,8 @@ func (g *Provider) leaveUnit(d *limitUnit, slot bool) {
 	g.calls.Done()
 }
 
-// waitTurn waits for a slot, then for the rate: a call that gets no slot uses up no turn.
+// waitTurn waits for a slot, then for the rate, so that a call without a slot uses up no turn. It blocks until ctx ends
+// at most.
 func (g *Provider) waitTurn(ctx context.Context, d *limitUnit, skipsRate bool) error {
 	select {
 	case d.slots <- struct{}{}:
@@ -339,21 +365,23 @@ func (g *Provider) waitTurn(ctx context.Context, d *limitUnit, skipsRate bool) e
 		g.mu.Lock()
 		inside := d.inside
 		g.mu.Unlock()
-		return providers.WithClass(contextClass(ctx), fmt.Errorf("waiting behind %d calls to the device: %w", inside, context.Cause(ctx)))
+		return providers.WithClass(contextClass(ctx),
+			fmt.Errorf("waiting behind %d calls to the device: %w", inside, context.Cause(ctx)))
 	}
 	if err := ctx.Err(); err != nil { // select is fair: a caller who has gone must not reach the device
 		<-d.slots
 		return contextError(ctx)
 	}
 	if skipsRate {
-		// It had its turn.
+		// The question before it used a turn.
 	} else if err := d.rate.Wait(ctx); err != nil {
 		<-d.slots
 		if ctx.Err() != nil {
 			return contextError(ctx)
 		}
-		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("limit of %g calls per second leaves no turn within %s (%s)",
-			float64(g.opts.Rate), g.opts.Timeout, g.opts.Setting))
+		return providers.WithClass(providers.ErrUnreachable,
+			fmt.Errorf("limit of %g calls per second leaves no turn within %s (%s)",
+				float64(g.opts.Rate), g.opts.Timeout, g.opts.Setting))
 	}
 	g.mu.Lock()
 	d.inside++
@@ -361,8 +389,8 @@ func (g *Provider) waitTurn(ctx context.Context, d *limitUnit, skipsRate bool) e
 	return nil
 }
 
-// forgetIdleUnits forgets devices that nobody uses and whose rate limit has recovered, so that they come back as they went. The caller
-// holds mu. It looks at all devices, once per recovery time.
+// forgetIdleUnits removes units that are not in use and whose rate limit has recovered, so that a new unit equals the
+// old one. The caller holds mu. It checks all units, once per recovery time.
 func (g *Provider) forgetIdleUnits() {
 	now := time.Now()
 	recovery := time.Duration(float64(g.opts.Burst) / float64(g.opts.Rate) * float64(time.Second))
@@ -379,13 +407,15 @@ func (g *Provider) forgetIdleUnits() {
 
 // explainTimeout adds the setting that ran out to a provider's error about the end of its context.
 func (g *Provider) explainTimeout(ctx context.Context, err error) error {
-	if err == nil || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil || errors.Is(err, context.Cause(ctx)) {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil ||
+		errors.Is(err, context.Cause(ctx)) {
 		return err
 	}
 	return providers.WithClass(contextClass(ctx), fmt.Errorf("%w: %w", err, context.Cause(ctx)))
 }
 
-// contextError is the error of a context that has ended: unreachable at a deadline, the caller's own reason if it gave up.
+// contextError returns the error of a context that has ended: unreachable after a deadline, the caller's own reason
+// after a cancellation.
 func contextError(ctx context.Context) error {
 	return providers.WithClass(contextClass(ctx), context.Cause(ctx))
 }
@@ -401,9 +431,11 @@ func contextClass(ctx context.Context) error {
 func catchPanic[T any](g *Provider, act string, f func() (T, error)) (v T, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			g.opts.Log.Error("Provider panicked", "provider", g.opts.Name, "type", g.opts.Type, "act", act, "panic", r, "stack", string(debug.Stack()))
+			g.opts.Log.Error("Provider panicked", "provider", g.opts.Name, "type", g.opts.Type, "act", act, "panic",
+				r, "stack", string(debug.Stack()))
 			var none T
-			v, err = none, providers.WithClass(providers.ErrPermanent, fmt.Errorf("provider %s panicked: %v", g.opts.Name, r))
+			v, err = none, providers.WithClass(providers.ErrPermanent,
+				fmt.Errorf("provider %s panicked: %v", g.opts.Name, r))
 		}
 	}()
 	return f()

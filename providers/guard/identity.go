@@ -10,7 +10,7 @@ import (
 
 // confirmedFor is how long a machine's identity counts as confirmed, from when the question was sent. The controller
 // asks for the state, decides, and writes its record before it acts. An answer that is at most this old spares the
-// device another question. A cable that is moved takes longer.
+// device another question. Moving a cable takes longer.
 const confirmedFor = 15 * time.Second
 
 // identities remembers which targets' devices have recently confirmed that they control the right machine. Each
@@ -21,15 +21,15 @@ type identities struct {
 	lastSweep providers.Instant
 }
 
-// identity is what is remembered of one Target's Key.
+// identity is what is remembered for one Target's Key.
 type identity struct {
 	target providers.Target  // whom the device was compared with
 	sent   providers.Instant // when the question was sent of the last answer that confirmed it; zero: none is left
 	used   providers.Instant // when an action used one up: an older question confirms nothing
 }
 
-// learnIdentity takes what State returned for t, to a question that was sent at that time. An answer about another machine
-// takes the confirmation back.
+// learnIdentity evaluates what State returned for t to a question that was sent at sent. An answer about another
+// machine revokes the confirmation.
 func (i *identities) learnIdentity(t providers.Target, sent providers.Instant, obs providers.Observation, err error) {
 	t.Heard = time.Time{}
 	wrong := providers.CheckIdentity(t, sent, obs, err)
@@ -51,7 +51,7 @@ func (i *identities) learnIdentity(t providers.Target, sent providers.Instant, o
 	i.known[t.Key()] = was
 }
 
-// useConfirmation reports whether t's identity is confirmed at now, and uses that up.
+// useConfirmation reports whether t's identity is confirmed at now, and uses up the confirmation.
 func (i *identities) useConfirmation(t providers.Target, now providers.Instant) bool {
 	t.Heard = time.Time{}
 	i.mu.Lock()
@@ -65,8 +65,8 @@ func (i *identities) useConfirmation(t providers.Target, now providers.Instant) 
 	return was.target == t && !was.sent.IsZero() && was.sent.Age(now) <= confirmedFor
 }
 
-// forgetStale forgets what is too old to count, once per confirmedFor. The caller holds mu. An answer to a question from
-// before a forgotten action is too old as well.
+// forgetStale removes entries that are too old to count, once per confirmedFor. The caller holds mu. An answer to a
+// question from before a removed action is too old as well.
 func (i *identities) forgetStale(now providers.Instant) {
 	if i.lastSweep.Age(now) < confirmedFor {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Metrics are the collectors of all guards of a process. Labels come from closed sets; nodes and devices are never among them.
-// A nil Metrics measures nothing.
+// Metrics are the collectors of all guards of a process. Labels come from closed sets; nodes and devices are never
+// among them. A nil Metrics measures nothing.
 type Metrics struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
@@ -64,7 +64,8 @@ func (m *Metrics) observeDuration(typ, call string, took time.Duration) {
 	}
 }
 
-// resultLabel is the label of an outcome: one of on, off, changing, unknown for an answered question, else providers.ErrorClass.
+// resultLabel returns the label of a result: one of on, off, changing, unknown for an answered question, else
+// providers.ErrorClass.
 func resultLabel(v any, err error) string {
 	if obs, ok := v.(providers.Observation); ok && err == nil {
 		return strings.ToLower(obs.State.String())

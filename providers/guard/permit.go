@@ -7,18 +7,18 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// permit hands the still of one power action to the inner provider, for as long as the action lasts.
+// permit lets the inner provider call the still of one power action, for as long as the action lasts.
 type permit struct {
 	still func() error
 
-	mu    sync.Mutex // guards what follows, and each call of still: none is under way once end has returned
+	mu    sync.Mutex // guards what follows, and each call of still: none is under way once endAction has returned
 	over  bool
 	given bool // the inner provider was allowed to send
 }
 
 var errCallReturned = errors.New("the call has returned")
 
-// checkStill asks still. After end it asks nothing and refuses.
+// checkStill asks still. After endAction it refuses without asking.
 func (p *permit) checkStill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -28,7 +28,7 @@ func (p *permit) checkStill() error {
 	return p.still()
 }
 
-// askForProvider is check for the inner provider.
+// askForProvider is checkStill for the inner provider. It also records that the provider was allowed to send.
 func (p *permit) askForProvider() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,14 +40,15 @@ func (p *permit) askForProvider() error {
 	return err
 }
 
-// endAction makes a provider that comes late send nothing any more. It waits for a call of still that is under way.
+// endAction ends the permission: a provider that is late sends nothing any more. It blocks until a running call of
+// still has returned.
 func (p *permit) endAction() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.over = true
 }
 
-// dropNotSent takes ErrNotSent from an error of the inner provider that was allowed to send.
+// dropNotSent replaces ErrNotSent by ErrUnreachable if the inner provider was allowed to send.
 func (p *permit) dropNotSent(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

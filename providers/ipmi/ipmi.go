@@ -1,6 +1,6 @@
-// Package ipmi asks BMCs that speak IPMI 2.0 over a network (RMCP+). It imports the contract, providers/remote and go-ipmi, of which it
-// takes the messages and the cryptography, and not its client, which trusts whatever answers. The README beside it says what counts as
-// off and what to mind.
+// Package ipmi controls machines by BMCs that speak IPMI 2.0 over a network (RMCP+). It imports the contract,
+// providers/remote and go-ipmi. It uses go-ipmi's messages and cryptography, but not its client, which trusts whatever
+// answers. The README beside it says what counts as off and what to mind.
 //
 //	providers:
 //	- name: rack-a
@@ -11,9 +11,9 @@
 //
 // A target's ID is its BMC's address: 10.0.0.7, bmc7.example.net:623 or ipmi://10.0.0.7.
 //
-// It promises that every answer was signed by the BMC (RMCP+'s integrity code) in that call and was never seen before, that a BMC has at
-// most one session of ours, with one caller at a time, that it gets that session back, and that a password which was refused twice in a
-// row is not tried again.
+// It promises that every answer was signed by the BMC (RMCP+'s integrity code) in that call and was never seen before.
+// A BMC has at most one session of this provider, with one caller at a time, and gets that session back. A password
+// that was refused twice in a row is not tried again.
 package ipmi
 
 import (
@@ -40,14 +40,18 @@ import (
 type Config struct {
 	remote.Credentials `yaml:",inline"`
 
-	KgFile string `yaml:"kgFile"` // of the BMCs' own key, if they have one: text, or hexadecimal after 0x; read again at each use
-	KgEnv  string `yaml:"kgEnv"`  // the environment variable that holds it
+	// of the BMCs' own key, if they have one: text, or hexadecimal after 0x; read again at each use
+	KgFile string `yaml:"kgFile"`
+	KgEnv  string `yaml:"kgEnv"` // the environment variable that holds it
 
-	Privilege    string `yaml:"privilege"`    // operator, administrator, or user, which may only ask; default operator
-	CipherSuites []int  `yaml:"cipherSuites"` // tried in this order, where the BMC refuses one or is silent; default 17, 3
+	Privilege string `yaml:"privilege"` // operator, administrator, or user, which may only ask; default operator
+	// tried in this order, where the BMC refuses one or is silent; default 17, 3
+	CipherSuites []int `yaml:"cipherSuites"`
 
-	IgnoreGUID      bool `yaml:"ignoreGUID"`      // for BMCs whose system GUID is not the machine's UUID; then nobody knows whose BMC it is
-	IgnoreACPIState bool `yaml:"ignoreACPIState"` // for BMCs whose ACPI power state stays at sleeping; then a hibernated machine is off
+	// for BMCs whose system GUID is not the machine's UUID; then nobody knows whose BMC it is
+	IgnoreGUID bool `yaml:"ignoreGUID"`
+	// for BMCs whose ACPI power state stays at sleeping; then a hibernated machine is off
+	IgnoreACPIState bool `yaml:"ignoreACPIState"`
 
 	Traps string `yaml:"traps"` // IP:port, or :port, to listen at for the BMCs' traps (PET); "": it only asks
 }
@@ -99,13 +103,15 @@ func (c *Config) Validate() (out []providers.Problem) {
 	}
 	for i, id := range c.CipherSuites {
 		if _, ok := suites[id]; !ok {
-			problem(fmt.Sprintf("cipherSuites[%d]", i), "is %d: use 17 or 3. Whoever can send a packet could say Off with another", id)
+			problem(fmt.Sprintf("cipherSuites[%d]", i),
+				"is %d: use 17 or 3. Whoever can send a packet could say Off with another", id)
 		}
 	}
 	return out
 }
 
-// readKg reads the BMCs' own key anew; without one it is nil. The error is ErrDenied, and never contains it.
+// readKg reads the BMCs' own key, again at each call; without one it returns nil. The error is ErrDenied, and never
+// contains the key.
 func (c *Config) readKg() ([]byte, error) {
 	if c.KgFile == "" && c.KgEnv == "" {
 		return nil, nil
@@ -118,8 +124,8 @@ func (c *Config) readKg() ([]byte, error) {
 	return key, providers.WithClass(providers.ErrDenied, err)
 }
 
-// parseKg reads a BMC key, of which each kind has the bytes that ipmitool makes of it: text (-k), or hexadecimal (-y), which is known by 0x
-// before it, or by its full length, which no text has.
+// parseKg parses a BMC key into the bytes that ipmitool makes of it: text (-k), or hexadecimal (-y). Hexadecimal begins
+// with 0x or has its full length, which no text has.
 func parseKg(text string) (key []byte, err error) {
 	digits, isHex := strings.CutPrefix(strings.ToLower(text), "0x")
 	if key, err = hex.DecodeString(digits); !isHex && (err != nil || len(key) != maxKg) {
@@ -136,7 +142,7 @@ func parseKg(text string) (key []byte, err error) {
 	return key, nil
 }
 
-// New makes the provider. It contacts no BMC. With traps it is a providers.Watcher, without it is none.
+// New returns the provider. It contacts no BMC. Only with traps it is a providers.Watcher.
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	p, err := New(*c, o)
 	if err != nil || c.Traps == "" {
@@ -145,7 +151,7 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	return trapProvider{p}, nil
 }
 
-// SharesPower implements providers.SharesPower: a BMC lives on its machine's power supplies.
+// SharesPower implements providers.SharesPower: a BMC runs on its machine's power supplies.
 func (c *Config) SharesPower() {}
 
 // HasAddressIDs implements providers.IDs: an ID is its BMC's address.
@@ -160,7 +166,7 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 	return "ipmi://" + u.Host, []string{u.Hostname()}, nil
 }
 
-// parseID reads an ID; the Host of what comes back is the one way to write it. Its errors never repeat the ID.
+// parseID parses an ID; the Host of the result is in canonical form. Its errors never repeat the ID.
 func parseID(id string) (*url.URL, error) {
 	if ip, err := netip.ParseAddr(id); err == nil && ip.Is6() {
 		id = "[" + id + "]"
@@ -193,7 +199,7 @@ const (
 
 var errAddress = errors.New("is no address: " + howToWrite)
 
-// Provider speaks to BMCs. It is safe for concurrent use.
+// Provider controls machines by their BMCs. It is safe for concurrent use.
 type Provider struct {
 	cfg      Config
 	opts     providers.Options
@@ -209,15 +215,15 @@ var (
 	_ providers.IDs      = (*Config)(nil)
 )
 
-// New makes the provider from a valid Config. It contacts no BMC.
+// New returns the provider for a valid Config. It contacts no BMC.
 func New(c Config, o providers.Options) (*Provider, error) {
 	p := &Provider{cfg: c, opts: o.WithDefaults(), dial: new(net.Dialer).DialContext}
 	p.initPool(p.openSession)
 	return p, nil
 }
 
-// State asks for the system's GUID, for the chassis' power, and where that is off for the ACPI power state. Errors have a class; a state
-// that IPMI does not define is PowerUnknown without an error.
+// State asks for the system's GUID, for the chassis' power, and if that is off for the ACPI power state. Errors have a
+// class. A state that IPMI does not define is PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	var obs providers.Observation
 	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context, s *session) error {
@@ -247,7 +253,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 	return obs, err
 }
 
-// readACPIState tells what a chassis that is off is worth: the machine may have written its memory to a disk before.
+// readACPIState decides what the Off of a chassis proves: the machine may have written its memory to a disk before.
 func (p *Provider) readACPIState(ctx context.Context, s *session) (providers.PowerState, string, error) {
 	if p.cfg.IgnoreACPIState {
 		return providers.PowerOff, "off", nil
@@ -259,15 +265,16 @@ func (p *Provider) readACPIState(ctx context.Context, s *session) (providers.Pow
 	case err != nil:
 		return providers.PowerUnknown, "off", fmt.Errorf("the chassis is off, asking for the ACPI power state: %w", err)
 	case len(answer) == 0:
-		return providers.PowerUnknown, "off", providers.WithClass(providers.ErrUnreachable, errors.New("the chassis is off, the answer about the ACPI power state is empty"))
+		return providers.PowerUnknown, "off", providers.WithClass(providers.ErrUnreachable,
+			errors.New("the chassis is off, the answer about the ACPI power state is empty"))
 	}
 	state, word := acpiState(answer[0] & 0x7f) // bit 7 is reserved
 	return state, "off, ACPI " + word, nil
 }
 
-// acpiState maps the system power states of Get ACPI Power State (IPMI 2.0, table 20-7) for a chassis that is off. Software in the machine
-// sets them, and a machine whose power was cut had no time to: "working" contradicts nothing. A state in which memory is kept was set
-// on purpose, and may be true.
+// acpiState maps the system power states of Get ACPI Power State (IPMI 2.0, table 20-7) for a chassis that is off.
+// Software in the machine sets them, and a machine that lost power had no time for that: "working" contradicts nothing.
+// A state in which memory is kept was set on purpose, and may be true.
 func acpiState(state byte) (providers.PowerState, string) {
 	switch state {
 	case 0x00:
@@ -303,9 +310,9 @@ func acpiState(state byte) (providers.PowerState, string) {
 	}
 }
 
-// systemUUID reads a system GUID. IPMI 2.0 (20.8) writes all 16 bytes in reverse, most BMCs write them as SMBIOS does; both are tried, and
-// the one that is the node's is told (providers.SameMachine knows SMBIOS' two orders). It returns "" for what identifies no machine in
-// one of them.
+// systemUUID parses a system GUID. IPMI 2.0 (20.8) writes all 16 bytes in reverse, most BMCs write them as SMBIOS does.
+// systemUUID tries both and returns the one that is the node's (providers.SameMachine knows SMBIOS' two orders). It
+// returns "" for a GUID that identifies no machine in one of them.
 func systemUUID(guid [16]byte, node string) string {
 	smbios := fmt.Sprintf("%x", providers.SwapUUID(guid))
 	slices.Reverse(guid[:])
@@ -325,18 +332,25 @@ func dashedUUID(u string) string {
 	return strings.Join([]string{u[:8], u[8:12], u[12:16], u[16:20], u[20:]}, "-")
 }
 
-// PowerOff asks the chassis for a power-down, which is immediate and hard. Accepted is not off.
+// PowerOff requests a power-down of the chassis, which is immediate and hard. Accepted is not off.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	return p.controlChassis(remote.WithStill(ctx, still), "power off", t, chassis.ChassisControlPowerDown, false)
 }
 
-// PowerOn asks the chassis for a power-up.
+// PowerOn requests a power-up of the chassis.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	return p.controlChassis(remote.WithStill(ctx, still), "power on", t, chassis.ChassisControlPowerUp, true)
 }
 
-// controlChassis sends the command, once for each session. A BMC that refuses what is done already is looked at.
-func (p *Provider) controlChassis(ctx context.Context, act string, t providers.Target, c chassis.ChassisControl, on bool) error {
+// controlChassis sends the command, once for each session. If the BMC refuses, it reads the state: the action may be
+// done already.
+func (p *Provider) controlChassis(
+	ctx context.Context,
+	act string,
+	t providers.Target,
+	c chassis.ChassisControl,
+	on bool,
+) error {
 	return p.runCall(ctx, act, t, func(ctx context.Context, s *session) error {
 		q := chassis.ChassisControlRequest{ChassisControl: c}
 		_, refused := s.sendCommand(ctx, q.Command(), q.Pack(), func() error { return remote.MaySend(ctx) })
@@ -361,7 +375,12 @@ func (p *Provider) DeviceOf(t providers.Target) string {
 }
 
 // runCall runs one call against the target's BMC and explains its error.
-func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f func(context.Context, *session) error) error {
+func (p *Provider) runCall(
+	ctx context.Context,
+	act string,
+	t providers.Target,
+	f func(context.Context, *session) error,
+) error {
 	return remote.RunCall(ctx, act, t, "ipmi "+p.opts.Name+" "+p.DeviceOf(t), func(ctx context.Context) error {
 		u, err := parseID(t.ID)
 		if err != nil {
@@ -383,7 +402,7 @@ func completionCode(err error) types.CompletionCode {
 	return types.CodeOK
 }
 
-// isNotOffered tells whether a BMC does not have a command.
+// isNotOffered reports whether the error means that a BMC does not have a command.
 func isNotOffered(err error) bool {
 	switch completionCode(err) {
 	case types.CodeInvalidCommand, types.CodeInvalidCommandForLUN:
@@ -392,7 +411,7 @@ func isNotOffered(err error) bool {
 	return false
 }
 
-// classifyRefusal gives a BMC's refusal its class.
+// classifyRefusal adds a class to a BMC's refusal.
 func classifyRefusal(err error) error {
 	class := providers.ErrPermanent
 	if providers.ErrorClass(err) == "denied" {

@@ -19,30 +19,30 @@ import (
 )
 
 const (
-	// idleAfter is how long a BMC is not asked before its session is given back. BMCs end sessions after 60 s without
-	// a word (IPMI 2.0, 6.12.15), and have few of them.
+	// idleAfter is how long a BMC may be unused before its session is closed. BMCs end sessions after 60 s of silence
+	// (IPMI 2.0, 6.12.15), and have few of them.
 	idleAfter = 20 * time.Second
-	// forgetAfter is how long it is remembered afterwards which cipher suite it has.
+	// forgetAfter is how long a BMC's cipher suite is remembered after that.
 	forgetAfter = 4 * time.Hour
-	// warmFor is how long an old session may be silent: a BMC that restarted does not know it, and says nothing. What
-	// is left of the call's time is for a new one.
+	// warmFor is how long an old session may be silent: a BMC that restarted does not know the session, and does not
+	// answer. The rest of the call's time is for a new session.
 	warmFor = 1500 * time.Millisecond
-	// loginFor bounds a log-in, which goes on when the call that began it has no time left.
+	// loginFor is the timeout of a log-in, which continues when the call that started it has no time left.
 	loginFor = 30 * time.Second
-	// openMore is how much longer an answer to the log-in may take each time that it begins anew: the BMC may be slow.
+	// openMore is how much longer an answer to the log-in may take each time that it starts again: the BMC may be slow.
 	openMore = 500 * time.Millisecond
-	// reportAhead is how much time a call keeps to say why there is no session.
+	// reportAhead is how much time a call keeps to report why there is no session.
 	reportAhead = 100 * time.Millisecond
-	// closeFor bounds the end of a session. A BMC that does not answer ends it by itself.
+	// closeFor is the timeout of closing a session. A BMC that does not answer ends it by itself.
 	closeFor = 1500 * time.Millisecond
-	// heldFor is how long no log-in is tried after one that the BMC refused at the end, though it had the same
-	// password: it may count that as a failure, and lock the account after some.
+	// heldFor is how long no log-in is tried after one that the BMC refused at the end though it had the same password.
+	// It may count that as a failure, and lock the account after some.
 	heldFor = time.Minute
-	// maxPassword, maxUser and maxKg are IPMI's longest.
+	// maxPassword, maxUser and maxKg are IPMI's maximum lengths.
 	maxPassword, maxUser, maxKg = 20, 16, 20
 )
 
-// pool holds the BMCs that are asked, with a session each. BMCs that are not asked any more are forgotten.
+// pool holds the BMCs in use, with a session each. It forgets BMCs that are no longer used.
 type pool struct {
 	idle, forget, warm time.Duration
 	timing             sendTiming
@@ -59,27 +59,28 @@ type pool struct {
 	closed bool
 }
 
-// account is a BMC's host:port and whose credentials it is sent, a node's name; "" where all machines share them. No session is for another
-// account.
+// account is a BMC's host:port and the owner of the credentials it is sent: a node's name, or "" if all machines share
+// them. A session belongs to one account.
 type account struct{ address, owner string }
 
-// String names the account among others'.
+// String returns a name that distinguishes the account from others.
 func (a account) String() string { return strings.TrimSpace(a.address + " " + a.owner) }
 
-// bmc is one BMC. Its session has one owner: whoever has the turn.
+// bmc is one BMC. The caller that has the turn owns its session.
 type bmc struct {
 	account
 	turn    chan struct{}
 	session *session // the owner's; nil: none
 	login   *login   // the owner's; nil: none
-	suite   int      // that worked; 0: the first of the configuration. The log-in's while one is under way, else the owner's
+	// that worked; 0: the first of the configuration. The log-in's while one is under way, else the owner's
+	suite int
 
 	users  int         // calls and log-ins; guarded by pool.mu
-	expiry *time.Timer // set while nobody uses it; guarded by pool.mu
+	expiry *time.Timer // set while it is unused; guarded by pool.mu
 }
 
-// login is a log-in under way, or what came of it. It outlives the call that began it, so that its session is there
-// for the next.
+// login is a log-in in progress, or its result. It outlives the call that started it, so that its session is ready for
+// the next.
 type login struct {
 	lastErr atomic.Pointer[error] // why there is no session so far; nil: nothing to tell
 	done    chan struct{}         // closed at the end; then session and err are set
@@ -89,12 +90,14 @@ type login struct {
 }
 
 func (p *pool) initPool(open func(context.Context, *bmc, func(error)) (*session, error)) {
-	p.idle, p.forget, p.warm, p.timing, p.open, p.bmcs = idleAfter, forgetAfter, warmFor, defaultTiming, open, map[account]*bmc{}
+	p.idle, p.forget, p.warm, p.timing, p.open, p.bmcs = idleAfter, forgetAfter, warmFor,
+		defaultTiming, open, map[account]*bmc{}
 	p.logins, p.stop = context.WithCancel(context.Background())
 	p.ending, p.end = context.WithCancel(context.Background())
 }
 
-// withSession runs f as the owner of the BMC's session. Where an old session brings no answer f runs once more on a new one.
+// withSession runs f as the owner of the BMC's session. If an old session brings no answer, f runs once more on a new
+// one.
 func (p *pool) withSession(ctx context.Context, a account, f func(context.Context, *session) error) error {
 	b, err := p.acquireBMC(a)
 	if err != nil {
@@ -119,10 +122,15 @@ func (p *pool) withSession(ctx context.Context, a account, f func(context.Contex
 	return p.trySession(ctx, b, remote.Backstop, f)
 }
 
-// trySession runs f on the session, and gives that up where a question brings no answer for so long, or where the BMC's
-// answer is none. A session whose call ran out of time is kept where the BMC was heard lately: it is only slow. Its
-// caller has the turn.
-func (p *pool) trySession(ctx context.Context, b *bmc, silence time.Duration, f func(context.Context, *session) error) error {
+// trySession runs f on the session. It drops the session if a question has no answer for that long, or if the BMC's
+// answer is invalid. If the call ran out of time but the BMC answered recently, it keeps the session, because the BMC
+// is only slow. The caller has the turn.
+func (p *pool) trySession(
+	ctx context.Context,
+	b *bmc,
+	silence time.Duration,
+	f func(context.Context, *session) error,
+) error {
 	s := b.session
 	s.patience = silence
 	err := f(ctx, s)
@@ -136,8 +144,8 @@ func (p *pool) trySession(ctx context.Context, b *bmc, silence time.Duration, f 
 	return err
 }
 
-// loggedIn waits for a session as long as ctx lasts. Its caller has the turn. A log-in that failed may have begun
-// before what it failed of was mended, so one that an earlier call began is tried again.
+// loggedIn waits for a session until ctx ends. The caller has the turn. A failed log-in may have started before its
+// cause was repaired, so one that an earlier call started is tried again.
 func (p *pool) loggedIn(ctx context.Context, b *bmc) (*session, error) {
 	for {
 		earlier := b.login != nil
@@ -157,7 +165,7 @@ func (p *pool) loggedIn(ctx context.Context, b *bmc) (*session, error) {
 	}
 }
 
-// beginLogin begins a log-in, which the pool owns. Its caller has the turn.
+// beginLogin starts a log-in, which the pool owns. The caller has the turn.
 func (p *pool) beginLogin(b *bmc) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +191,7 @@ func (p *pool) beginLogin(b *bmc) error {
 	return nil
 }
 
-// waitDone waits for the end of the log-in. Where ctx ends before, the error says what the log-in has met with.
+// waitDone waits for the end of the log-in. If ctx ends before, the error reports the trouble of the log-in so far.
 func (l *login) waitDone(ctx context.Context) error {
 	ahead := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -209,7 +217,7 @@ func (l *login) waitDone(ctx context.Context) error {
 
 var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
 
-// acquireBMC returns the BMC for one call. Every acquire that succeeds has its release.
+// acquireBMC returns the BMC for one call. Every acquireBMC that succeeds needs a releaseBMC.
 func (p *pool) acquireBMC(a account) (*bmc, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +246,7 @@ func (p *pool) releaseBMC(b *bmc) {
 	}
 }
 
-// expireBMC gives an idle BMC's session back, and forgets the BMC: at once, or later where there is something to remember.
+// expireBMC closes an idle BMC's session and forgets the BMC: at once, or later if there is something to remember.
 func (p *pool) expireBMC(b *bmc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -262,7 +270,8 @@ func (p *pool) expireBMC(b *bmc) {
 	})
 }
 
-// openSessions are those that are open, one of which nobody may have used yet. No log-in is under way.
+// openSessions returns the open sessions; one of them may still be unused. The caller makes sure that no log-in is in
+// progress.
 func (b *bmc) openSessions() (open []*session) {
 	if b.session != nil {
 		open = append(open, b.session)
@@ -273,15 +282,15 @@ func (b *bmc) openSessions() (open []*session) {
 	return open
 }
 
-// dropSession ends a session, nil for none, while its caller goes on.
+// dropSession closes a session, nil for none, while its caller continues.
 func (p *pool) dropSession(s *session) {
 	if s != nil {
 		p.work.Go(func() { _ = s.closeSession(p.ending) }) // the BMC ends it by itself some time
 	}
 }
 
-// Close ends log-ins, and gives all sessions back. It blocks until ctx's deadline at most; sessions of BMCs that did
-// not answer are left for the BMCs to end, and are the error.
+// Close ends log-ins and closes all sessions. It blocks until ctx's deadline at most. BMCs that did not answer must end
+// their sessions themselves; they are the error.
 func (p *pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	bmcs := p.bmcs
@@ -328,9 +337,9 @@ func (p *pool) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// openSession opens a session with the first of the cipher suites that the BMC has; one that it had is the first. A BMC may
-// be silent at one that it does not have. tell hears of that, while the log-in goes on. Password and key are read anew
-// each time, and what the BMC refused is not tried again.
+// openSession opens a session with the first of the cipher suites that the BMC has; one that worked before is tried
+// first. A BMC may not answer to a suite that it does not have. The log-in then continues, and reportTrouble receives
+// the error. Password and key are read again each time, and what the BMC refused is not tried again.
 func (p *Provider) openSession(ctx context.Context, b *bmc, reportTrouble func(error)) (*session, error) {
 	user, password, err := p.cfg.ReadCredentials(b.owner)
 	switch {
@@ -400,7 +409,7 @@ func (p *Provider) openSession(ctx context.Context, b *bmc, reportTrouble func(e
 	}
 }
 
-// suitesFor returns the cipher suites in the order in which they are tried: the one that worked, and those of the
+// suitesFor returns the cipher suites in the order in which they are tried: the one that worked, then those of the
 // configuration.
 func (p *Provider) suitesFor(b *bmc) []int {
 	ids := slices.Clone(p.cfg.CipherSuites)
@@ -415,8 +424,8 @@ var (
 	errLongPassword = fmt.Errorf("the password has more than %d bytes, which is IPMI's longest", maxPassword)
 )
 
-// tryHandshake opens one session with the privilege. One that is returned beside an error is to be closed. has tells
-// whether the BMC took the cipher suite.
+// tryHandshake opens one session with the privilege. The caller must close a session that it returns beside an error.
+// has reports whether the BMC accepted the cipher suite.
 func (p *Provider) tryHandshake(ctx context.Context, b *bmc, c suite, who credentials,
 	patience time.Duration) (_ *session, has bool, _ error) {
 	conn, err := p.dial(ctx, "udp", b.address)
@@ -438,7 +447,7 @@ func (p *Provider) tryHandshake(ctx context.Context, b *bmc, c suite, who creden
 	return s, true, explainPrivilege(err)
 }
 
-// explainPrivilege explains why a session has not the privilege that was asked for.
+// explainPrivilege returns why a session does not have the requested privilege.
 func explainPrivilege(err error) error {
 	switch completionCode(err) {
 	case types.CodeOK:

@@ -10,25 +10,32 @@ import (
 	"time"
 )
 
-// longestTrap is several times as long as a PET.
+// longestTrap is the maximum length of a packet that is read, several times that of a PET.
 const longestTrap = 1500
 
-// trap is what a packet says that is an SNMP trap. The zero value is one that says nothing in particular.
+// trap is the content of an SNMP trap. The zero value is a trap without a known content.
 type trap struct {
-	pet      bool
-	specific uint32 // of a PET: 8 bits each of nothing, sensor type, event type, and the event's offset with its direction
+	pet bool
+	// of a PET: 8 bits each of nothing, sensor type, event type, and the event's offset with its direction
+	specific uint32
 }
 
 // pet is the enterprise of platform event traps (PET 1.0), 1.3.6.1.4.1.3183.1.1.
 var pet = []byte{0x2b, 6, 1, 4, 1, 0x98, 0x6f, 1, 1}
 
-// sensors are the sensor types (IPMI 2.0, table 42-3) that people may want to read of.
+// sensors are the sensor types (IPMI 2.0, table 42-3) that users may want to see in the log.
 var sensors = map[byte]string{
-	0x01: "temperature", 0x02: "voltage", 0x08: "power supply", 0x09: "power unit", 0x12: "system event", 0x14: "button", 0x1d: "boot",
+	0x01: "temperature",
+	0x02: "voltage",
+	0x08: "power supply",
+	0x09: "power unit",
+	0x12: "system event",
+	0x14: "button",
+	0x1d: "boot",
 	0x20: "operating system", 0x22: "ACPI power state", 0x23: "watchdog",
 }
 
-// String is for a log line.
+// String returns the trap as a log line writes it.
 func (t trap) String() string {
 	if !t.pet {
 		return "trap"
@@ -41,8 +48,8 @@ func (t trap) String() string {
 	return fmt.Sprintf("PET %#06x (%s)", t.specific, name)
 }
 
-// parseTrap reads a trap of SNMPv1 or v2c, as far as matters here, and allocates nothing. Who may send packets may send anything; a packet
-// that is a trap, whoever's and about whatever, makes us ask.
+// parseTrap parses the relevant part of a trap of SNMPv1 or v2c, and allocates nothing. Senders may send anything. Any
+// packet that is a trap, whatever its sender and content, causes a question.
 func parseTrap(b []byte) (t trap, ok bool) {
 	message, _, ok := readElement(b, 0x30)
 	version, rest, ok := elementAfter(message, ok, 0x02)
@@ -109,7 +116,8 @@ func readElement(b []byte, tag byte) (content, rest []byte, ok bool) {
 	return b[:n], b[n:], true
 }
 
-// ports are this process' sockets for traps, by their addresses. BMCs send to one port, and several providers may have such BMCs.
+// ports are this process' sockets for traps, by their addresses. BMCs send to one port, and several providers may have
+// such BMCs.
 var (
 	portsMu sync.Mutex // guards ports, and the list of each port's listeners
 	ports   = map[string]*port{}
@@ -122,7 +130,8 @@ type port struct {
 	listeners map[*trapWatch]struct{} // guarded by portsMu
 }
 
-// listenForTraps has w hear of the traps that are sent to address, until leave is called, which waits for the one that w is just hearing.
+// listenForTraps passes the traps that are sent to address to w, until leave is called. leave waits until w has handled
+// the current one.
 func listenForTraps(address string, w *trapWatch) (leave func(), _ error) {
 	portsMu.Lock()
 	defer portsMu.Unlock()
@@ -157,7 +166,7 @@ func listenForTraps(address string, w *trapWatch) (leave func(), _ error) {
 	}, nil
 }
 
-// readTraps hands packets out until the socket is closed.
+// readTraps dispatches packets until the socket is closed.
 func (p *port) readTraps() {
 	defer close(p.done)
 	b := make([]byte, longestTrap)

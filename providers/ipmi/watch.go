@@ -14,25 +14,31 @@ import (
 )
 
 const (
-	// askEvery is how often one BMC is asked at most, whoever sends whatever in its name; asksAtOnce is how many are.
+	// askEvery is the minimum time between two questions to one BMC, whoever sends in its name; asksAtOnce is the
+	// maximum number of questions in flight.
 	askEvery   = time.Second
 	asksAtOnce = 16
 	askTime    = 5 * time.Second
-	// askFor is how long a BMC that sent a trap is asked again while its machine is on: the trap may be about what is to come.
+	// askFor is how long a BMC that sent a trap is asked again while its machine is on: the trap may be about the near
+	// future.
 	askFor = 4 * time.Second
-	// resolveEvery is how often the names of BMCs are looked up.
+	// resolveEvery is the time between two look-ups of the BMCs' names.
 	resolveEvery = time.Minute
 )
 
-// trapProvider is a Provider that listens for traps. One that does not is no Watcher.
+// trapProvider is a Provider that listens for traps. A Provider that does not is no Watcher.
 type trapProvider struct{ *Provider }
 
 var _ providers.Watcher = trapProvider{}
 
-// Watch listens for traps, and asks a BMC in whose name one came, at most once in a second. It tells of machines that the BMC then says do
-// not run: a trap alone says nothing, since anybody can send one. At the beginning it asks all of them. It is ErrPermanent where the
-// address cannot be listened at.
-func (p trapProvider) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+// Watch listens for traps. After a trap in a BMC's name it asks that BMC, at most once a second. It reports machines
+// that do not run by the BMC's answer. A trap alone proves nothing, since anybody can send one. At the beginning it
+// asks all BMCs. It returns ErrPermanent if it cannot listen at the address.
+func (p trapProvider) Watch(
+	ctx context.Context,
+	targets []providers.Target,
+	f func(providers.Target, providers.Observation),
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &trapWatch{p: p.Provider, targets: targets, f: f, lastTraps: make([]trapped, len(targets))}
 	w.questions = remote.NewThrottle(ctx, len(targets), asksAtOnce, askEvery, w.askBMC)
@@ -41,7 +47,9 @@ func (p trapProvider) Watch(ctx context.Context, targets []providers.Target, f f
 	w.sources = w.literalAddresses()
 	leave, err := listenForTraps(p.cfg.Traps, w)
 	if err != nil {
-		return fmt.Errorf("watch (ipmi %s): %w", p.opts.Name, providers.WithClass(providers.ErrPermanent, fmt.Errorf("listening for traps at %s (traps): %w", p.cfg.Traps, err)))
+		return fmt.Errorf("watch (ipmi %s): %w", p.opts.Name,
+			providers.WithClass(providers.ErrPermanent,
+				fmt.Errorf("listening for traps at %s (traps): %w", p.cfg.Traps, err)))
 	}
 	defer leave()
 	for i := range targets {
@@ -63,19 +71,19 @@ type trapWatch struct {
 	lastTraps []trapped // by target
 }
 
-// trapped is the last trap that came from a BMC; a zero time: none did.
+// trapped is the last trap from a BMC; a zero time means none.
 type trapped struct {
 	trap
 	at time.Time
 }
 
-// handlePacket takes what came from an address. It neither blocks nor allocates.
+// handlePacket handles a packet from an address. It neither blocks nor allocates.
 func (w *trapWatch) handlePacket(from netip.Addr, b []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.sources[from]
 	if len(of) == 0 {
-		return // nobody whom we would ask
+		return // no BMC of this watch
 	}
 	t, ok := parseTrap(b)
 	if !ok {
@@ -108,7 +116,7 @@ func (w *trapWatch) askBMC(ctx context.Context, i int) {
 	}
 }
 
-// literalAddresses are the addresses of the BMCs that are named by their addresses.
+// literalAddresses returns the addresses of the BMCs whose IDs contain an IP address.
 func (w *trapWatch) literalAddresses() map[netip.Addr][]int {
 	of := map[netip.Addr][]int{}
 	for i, t := range w.targets {
@@ -121,7 +129,7 @@ func (w *trapWatch) literalAddresses() map[netip.Addr][]int {
 	return of
 }
 
-// resolveNames looks the others up. A name that cannot be looked up keeps the addresses that it had.
+// resolveNames looks up the other BMCs' names. A name that cannot be looked up keeps its earlier addresses.
 func (w *trapWatch) resolveNames(ctx context.Context) {
 	of := w.literalAddresses()
 	for i, t := range w.targets {
@@ -150,7 +158,7 @@ func (w *trapWatch) resolveNames(ctx context.Context) {
 	w.mu.Unlock()
 }
 
-// knownAddresses are the addresses that a target's BMC had.
+// knownAddresses returns the last known addresses of a target's BMC.
 func (w *trapWatch) knownAddresses(i int) (out []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,14 +18,14 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// suite is a cipher suite: what proves who sent a packet. Its payloads are encrypted by AES-CBC-128.
+// suite is a cipher suite: the algorithms that prove who sent a packet. Its payloads are encrypted by AES-CBC-128.
 type suite struct {
 	auth      types.AuthAlg
 	integrity types.IntegrityAlg
 }
 
-// suites are those whose packets prove who sent them. Any other is refused: with suite 0 anybody in the network may
-// say off, those without an integrity algorithm prove the log-in only, and RC4 and MD5 prove too little.
+// suites are the ones whose packets prove who sent them. All others are refused. With suite 0 anybody in the network
+// may say off. Those without an integrity algorithm prove the log-in only, and RC4 and MD5 prove too little.
 var suites = map[int]suite{
 	3:  {types.AuthAlg_HMAC_SHA1, types.IntegrityAlg_HMAC_SHA1_96},
 	17: {types.AuthAlg_HMAC_SHA256, types.IntegrityAlg_HMAC_SHA256_128},
@@ -49,22 +49,23 @@ const (
 )
 
 const (
-	// slowest is the longest round trip that is allowed for.
+	// slowest is the longest round trip that is supported.
 	slowest = time.Second
 	// lastNumber is the highest number of a question; 0 is not used.
 	lastNumber = 63
 )
 
-// sendTiming is how long an answer may take at least: before a question is sent again, a message of the log-in (each of which may
-// take another of the BMC's sessions, or another random number), and what acts; and before the log-in begins anew.
+// sendTiming holds the minimum times to wait for an answer before a packet is sent again: a question, a message of the
+// log-in, and a command that acts. open is the time before the log-in starts again. A repeated log-in message may use
+// up another of the BMC's sessions, or another random number.
 type sendTiming struct{ question, login, act, open time.Duration }
 
-// defaultTiming is the pace for BMCs.
+// defaultTiming is the sendTiming for BMCs.
 var defaultTiming = sendTiming{
 	question: 200 * time.Millisecond, login: 500 * time.Millisecond, act: time.Second, open: 1500 * time.Millisecond,
 }
 
-// credentials are who logs in.
+// credentials are the user, password and key of a log-in.
 type credentials struct {
 	user     string
 	password providers.Secret
@@ -72,7 +73,7 @@ type credentials struct {
 	level    types.PrivilegeLevel
 }
 
-// session is a session with a BMC (IPMI 2.0, 13.15), from its log-in on. It believes what the BMC signed in this
+// session is a session with a BMC (IPMI 2.0, 13.15), from its log-in on. It accepts only what the BMC signed in this
 // session and was never seen before. It is for one caller at a time.
 type session struct {
 	conn     net.Conn
@@ -92,7 +93,7 @@ type session struct {
 	patience time.Duration // how long it may take for one
 }
 
-// newID returns what our side calls a session, which nobody can guess. 0 is no session.
+// newID returns this side's session ID, which cannot be guessed. 0 is no session.
 func newID() uint32 {
 	for {
 		if id := binary.LittleEndian.Uint32(crypto.RandomBytes(4)); id != 0 {
@@ -101,12 +102,13 @@ func newID() uint32 {
 	}
 }
 
-// errSilent: no answer came.
+// errSilent means that no answer came.
 var errSilent = providers.WithClass(providers.ErrUnreachable, errors.New("no answer"))
 
-// exchangePackets sends what pack makes, and again while no answer comes: after a wait, or twice the time of the last answer
-// where that is longer, and it doubles each time. accept takes each datagram, and says whether it is the answer; its
-// error is exchange's. It blocks until ctx ends, or until no answer came for as long as patience allows: errSilent.
+// exchangePackets sends what pack returns, and repeats it while no answer comes. It waits for a set time, or twice the
+// time of the last answer if that is longer, and doubles the wait each time. accept gets each datagram and reports
+// whether it is the answer; its error ends exchangePackets. It blocks until ctx ends, or until no answer came for as
+// long as patience allows: errSilent.
 func (s *session) exchangePackets(ctx context.Context, wait, patience time.Duration,
 	pack func() ([]byte, error), accept func([]byte) (bool, error)) error {
 	wait, patience = max(wait, 2*s.rtt), s.extendPatience(patience)
@@ -161,28 +163,29 @@ func (s *session) exchangePackets(ctx context.Context, wait, patience time.Durat
 	}
 }
 
-// extendPatience is a patience that lets what is sent a second time be answered on a slow network.
+// extendPatience is a patience that allows an answer to the second attempt on a slow network.
 func (s *session) extendPatience(d time.Duration) time.Duration { return max(d, 4*s.rtt) }
 
-// How a log-in ends that is refused.
+// The errors of a log-in that is refused.
 var (
-	errRefused    = errors.New("refused")
-	errLate       = errors.New("refused at the end")
-	errKg         = fmt.Errorf("%w: the BMC has the password, and a BMC key of its own (Kg): set kgFile", errRefused)
-	errOtherKg    = fmt.Errorf("%w: the BMC has the password, and another BMC key (Kg) than kgFile, or none", errRefused)
+	errRefused = errors.New("refused")
+	errLate    = errors.New("refused at the end")
+	errKg      = fmt.Errorf("%w: the BMC has the password, and a BMC key of its own (Kg): set kgFile", errRefused)
+	errOtherKg = fmt.Errorf("%w: the BMC has the password, and another BMC key (Kg) than kgFile, or none",
+		errRefused)
 	errNoSuite    = errors.New("no such cipher suite")
 	errOtherSuite = providers.WithClass(providers.ErrUntrusted,
 		errors.New("the BMC answered with other algorithms than those of the cipher suite that was asked for"))
 )
 
-// logIn opens the session. The BMC proves in RAKP message 2 that it knows the password, before our proof is sent. RAKP
-// message 4 may be lost, and many BMCs do not send it twice: the session may be open without it, and the first answer
-// that the BMC signs shows it.
+// logIn opens the session. The BMC proves in RAKP message 2 that it knows the password, before this side sends its
+// proof. RAKP message 4 may be lost, and many BMCs do not send it twice. So the session may be open without it, and the
+// first answer that the BMC signs shows that.
 func (s *session) logIn(ctx context.Context, a credentials, patience time.Duration) error {
 	if err := s.sendLoginStep(ctx, patience, payloadOpenRequest, s.packOpen, s.acceptOpen); err != nil {
 		return explainRefusal("opening a session", err)
 	}
-	// What both sides prove that they know, beside the password.
+	// The data that both sides prove to know, beside the password.
 	var random1, random2, guid [16]byte
 	kuid := crypto.PadPassword20([]byte(a.password.Reveal()))
 	rakp1 := rmcpplus.RAKPMessage1{
@@ -223,7 +226,11 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 		return err
 	}
 	err = s.sendLoginStep(ctx, patience, payloadRAKP3, func(tag byte) []byte {
-		rakp3 := rmcpplus.RAKPMessage3{MessageTag: tag, ManagedSystemSessionID: s.bmc, KeyExchangeAuthenticationCode: proof}
+		rakp3 := rmcpplus.RAKPMessage3{
+			MessageTag:                    tag,
+			ManagedSystemSessionID:        s.bmc,
+			KeyExchangeAuthenticationCode: proof,
+		}
 		return rakp3.Pack()
 	}, func(m []byte) (bool, error) {
 		rakp4 := rmcpplus.RAKPMessage4{AuthAlg: s.suite.auth}
@@ -243,10 +250,10 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 	return ctx.Err()
 }
 
-// sendLoginStep sends one message of the log-in, and has accept take its answer. An answer has our session ID, which is random,
-// and the tag of a message that was sent, of which the first is random: an attacker who does not see our packets
-// cannot refuse anything. A BMC makes another random number for each RAKP message, so only the last that was sent can
-// be answered; each request for a session can be.
+// sendLoginStep sends one message of the log-in and passes its answer to accept. An answer has this side's session ID,
+// which is random, and the tag of a message that was sent, of which the first is random. So an attacker who does not
+// see the packets cannot refuse anything. A BMC makes another random number for each RAKP message, so only the last one
+// sent can be answered. Each request for a session can be answered.
 func (s *session) sendLoginStep(ctx context.Context, patience time.Duration, request byte,
 	pack func(tag byte) []byte, accept func(m []byte) (bool, error)) error {
 	first := crypto.RandomBytes(1)[0]
@@ -285,7 +292,7 @@ func (s *session) packOpen(tag byte) []byte {
 	return r.Pack()
 }
 
-// acceptOpen checks that the BMC takes the algorithms that were asked for: no proof covers them.
+// acceptOpen checks that the BMC accepts the requested algorithms: no proof covers them.
 func (s *session) acceptOpen(m []byte) (bool, error) {
 	var r rmcpplus.OpenSessionResponse
 	if r.Unpack(m) != nil || r.ManagedSystemSessionID == 0 {
@@ -299,8 +306,8 @@ func (s *session) acceptOpen(m []byte) (bool, error) {
 	return true, nil
 }
 
-// explainRefusal explains why a BMC opened no session, which nothing proves: it is as if there were no answer. A wrong
-// password shows before it is sent: the BMC's own proof is made with another.
+// explainRefusal returns why a BMC opened no session. Nothing proves that reason, so it counts as if there were no
+// answer. A wrong password shows before it is sent: the BMC's own proof is made with another.
 func explainRefusal(act string, err error) error {
 	var status *types.RmcpStatusError
 	if !errors.As(err, &status) {
@@ -319,7 +326,7 @@ func explainRefusal(act string, err error) error {
 	return providers.WithClass(providers.ErrUnreachable, text) // no free session, or it lost ours
 }
 
-// refusedLate explains a log-in that failed after the BMC had proved that it knows the password.
+// refusedLate returns the error of a log-in that failed after the BMC had proved that it knows the password.
 func refusedLate(err error) error {
 	if status := (*types.RmcpStatusError)(nil); errors.As(err, &status) {
 		return providers.WithClass(providers.ErrUnreachable,
@@ -328,7 +335,7 @@ func refusedLate(err error) error {
 	return fmt.Errorf("logging in: %w", err)
 }
 
-// sendQuery asks one question, and reads its answer. A refusal is a *types.ResponseError.
+// sendQuery sends one question and reads its answer. A refusal is a *types.ResponseError.
 func (s *session) sendQuery(ctx context.Context, q types.Request, into types.Response) error {
 	data, err := s.sendCommand(ctx, q.Command(), q.Pack(), nil)
 	if err != nil {
@@ -337,12 +344,11 @@ func (s *session) sendQuery(ctx context.Context, q types.Request, into types.Res
 	return into.Unpack(data)
 }
 
-// sendCommand asks one question of an open session, and returns what follows the completion code. maySend is called before
-// each time that it is sent; its error is a stopError, and ends it. Nil: nothing is asked.
+// sendCommand sends one command in an open session, and returns what follows the completion code. maySend is called
+// before each attempt; its error is a stopError, and ends the command. A nil maySend always allows it.
 //
-// IPMI numbers questions from 1 to 63 only. A number that was sent more than once, or was not answered, may be
-// answered at any time, by what was true at another time: it is not used again in this session, which ends before
-// (errSpent).
+// IPMI numbers questions from 1 to 63 only. A number that was sent more than once, or was not answered, may be answered
+// at any time, by what was true at another time. So it is not used again in this session, which ends before (errSpent).
 func (s *session) sendCommand(ctx context.Context, c types.Command, data []byte,
 	maySend func() error) (answer []byte, err error) {
 	next := s.number%lastNumber + 1
@@ -361,8 +367,11 @@ func (s *session) sendCommand(ctx context.Context, c types.Command, data []byte,
 		wait = s.timing.act
 	}
 	q := types.IPMIRequest{
-		ResponderAddr: types.BMC_SA, NetFn: c.NetFn, RequesterAddr: types.RemoteConsole_SWID, RequesterSequence: s.number,
-		Command: c.ID, CommandData: data,
+		ResponderAddr:     types.BMC_SA,
+		NetFn:             c.NetFn,
+		RequesterAddr:     types.RemoteConsole_SWID,
+		RequesterSequence: s.number,
+		Command:           c.ID, CommandData: data,
 	}
 	q.ComputeChecksum()
 	err = s.exchangePackets(ctx, wait, s.patience, func() ([]byte, error) {
@@ -383,7 +392,7 @@ func (s *session) sendCommand(ctx context.Context, c types.Command, data []byte,
 			a.RequesterSequence != s.number || a.NetFn != c.NetFn|1 || a.Command != c.ID {
 			return false, nil
 		}
-		if len(sent) == 1 { // else nobody knows which was answered
+		if len(sent) == 1 { // else it is unknown which was answered
 			s.rtt = min(time.Since(sent[0]), slowest)
 		}
 		if code := types.CompletionCode(a.CompletionCode); code != types.CodeOK {
@@ -402,8 +411,8 @@ type stopError struct{ error }
 
 func (e stopError) Unwrap() error { return e.error }
 
-// sealMessage encrypts and signs a message (IPMI 2.0, 13.28.4 and 13.29). Each call makes another packet: a BMC drops one
-// that it had before.
+// sealMessage encrypts and signs a message (IPMI 2.0, 13.28.4 and 13.29). Each call makes another packet, because a BMC
+// drops a packet that it had before.
 func (s *session) sealMessage(message []byte) ([]byte, error) {
 	payload, err := crypto.EncryptAESPayload(message, s.k2, crypto.RandomBytes(blockLen))
 	if err != nil {
@@ -420,9 +429,9 @@ func (s *session) sealMessage(message []byte) ([]byte, error) {
 	return append(b, code...), err
 }
 
-// unsealMessage returns the message of a packet of the session that the BMC signed and that was never seen before. For any
-// other it is nil, and why says what is wrong; "": it is a late answer to the log-in, which proves nothing and is no
-// attack.
+// unsealMessage returns the message of a packet of the session that the BMC signed and that was never seen before. For
+// any other packet it returns nil, and why names what is wrong. An empty why means a late answer to the log-in, which
+// proves nothing and is no attack.
 func (s *session) unsealMessage(b []byte) (message []byte, why string) {
 	p, ok := parsePacket(b)
 	switch {
@@ -462,7 +471,7 @@ func (s *session) closeSession(ctx context.Context) error {
 	return s.sendQuery(ctx, &app.CloseSessionRequest{SessionID: s.bmc}, &app.CloseSessionResponse{})
 }
 
-// packet is one of RMCP+.
+// packet is a packet of RMCP+.
 type packet struct {
 	flags    byte // encrypted (80h), authenticated (40h)
 	kind     byte // payload type
@@ -472,7 +481,7 @@ type packet struct {
 	rest     []byte // what follows the payload
 }
 
-// newFrame makes a packet up to the end of its payload.
+// newFrame returns a packet up to the end of its payload.
 func newFrame(kind byte, session, sequence uint32, payload []byte) []byte {
 	b := []byte{6, 0, 0xff, 7, 6, kind}
 	b = binary.LittleEndian.AppendUint32(b, session)
@@ -481,7 +490,7 @@ func newFrame(kind byte, session, sequence uint32, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// parsePacket reads a packet's frame. It reports false for what is not RMCP+ or is cut off.
+// parsePacket parses a packet's frame. It returns false for a packet that is not RMCP+ or is cut off.
 func parsePacket(b []byte) (p packet, ok bool) {
 	// RMCP version 1.0, its class IPMI and not an acknowledgement; the session's format RMCP+.
 	if len(b) < headerLen || b[0] != 0x06 || b[3] != 0x07 || b[4] != 0x06 {

@@ -18,7 +18,7 @@ import (
 	"github.com/forcefence/forcefence/providers/remote"
 )
 
-// address is a URI of a hypervisor, taken apart.
+// address is the parsed URI of a hypervisor.
 type address struct {
 	uri     string   // as configured, for messages
 	connect string   // what the daemon is asked to open: qemu:///system
@@ -29,7 +29,7 @@ type address struct {
 
 const supported = "use qemu:///system, qemu:///session, qemu+unix:///system?socket=/path, qemu+tls://host/system or qemu+tcp://host/system"
 
-// parseAddress takes a URI apart. Its errors never repeat it: somebody may have put a password there.
+// parseAddress parses a URI. Its errors never repeat the URI, because it may hold a password.
 func parseAddress(uri string, allowTCP bool) (address, error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Opaque != "" || u.Scheme == "" {
@@ -96,7 +96,8 @@ func parseAddress(uri string, allowTCP bool) (address, error) {
 	return a, nil
 }
 
-// socketPaths are where the daemons listen: libvirtd, which serves all drivers, and virtqemud, which newer systems have instead.
+// socketPaths are the daemons' sockets: of libvirtd, which serves all drivers, and of virtqemud, which newer systems
+// have instead.
 func socketPaths(session bool) []string {
 	dir := "/run/libvirt"
 	if session {
@@ -109,7 +110,7 @@ func socketPaths(session bool) []string {
 	return []string{filepath.Join(dir, "libvirt-sock"), filepath.Join(dir, "virtqemud-sock")}
 }
 
-// dialDaemon connects, and with TLS makes sure of both sides. raw is the socket below conn.
+// dialDaemon connects, and verifies both sides with TLS. raw is the socket below conn.
 func (a address) dialDaemon(ctx context.Context, c *Config) (conn, raw net.Conn, err error) {
 	var d net.Dialer
 	network := "unix"
@@ -141,7 +142,8 @@ func (a address) dialDaemon(ctx context.Context, c *Config) (conn, raw net.Conn,
 	return conn, socket, nil
 }
 
-// startTLS does the handshake, and then waits for the byte by which libvirtd tells whether it accepts our certificate.
+// startTLS performs the handshake, and then waits for the byte by which libvirtd reports whether it accepts the client
+// certificate.
 func (a address) startTLS(ctx context.Context, raw net.Conn, c *Config) (net.Conn, error) {
 	cfg, err := c.ClientConfig(a.at[0])
 	if err != nil {
@@ -161,8 +163,10 @@ func (a address) startTLS(ctx context.Context, raw net.Conn, c *Config) (net.Con
 	}
 	verdict := make([]byte, 1)
 	if _, err := conn.Read(verdict); err != nil {
-		// With TLS 1.3 the handshake is over for us before the daemon has looked at our certificate: a refusal is an alert, or the end.
-		return nil, providers.WithClass(tlsClass(err, providers.ErrDenied), fmt.Errorf("waiting for the daemon to accept the client certificate: %w", err))
+		// With TLS 1.3 the client's handshake ends before the daemon has checked the client certificate: a refusal is
+		// an alert, or the end.
+		return nil, providers.WithClass(tlsClass(err, providers.ErrDenied),
+			fmt.Errorf("waiting for the daemon to accept the client certificate: %w", err))
 	}
 	if verdict[0] != 1 {
 		return nil, providers.WithClass(providers.ErrDenied, errors.New("the daemon refused the client certificate"))
@@ -170,8 +174,8 @@ func (a address) startTLS(ctx context.Context, raw net.Conn, c *Config) (net.Con
 	return conn, nil
 }
 
-// tlsClass is the class of a failed handshake whose certificate was not looked at: the daemon's alert is a refusal, anything else may be
-// the network, unless closed says better.
+// tlsClass returns the class of a failed handshake in which the daemon's certificate was not checked. The daemon's
+// alert is a refusal. Any other failure may be the network's, unless closed knows better.
 func tlsClass(err error, closed ...error) error {
 	var alert tls.AlertError
 	var op *net.OpError
@@ -184,8 +188,8 @@ func tlsClass(err error, closed ...error) error {
 	return providers.ErrUnreachable
 }
 
-// clientCertificate reads the client's certificate and key. One that has expired, or is not valid yet, is an error here: the daemon would
-// only close the connection.
+// clientCertificate reads the client's certificate and key. An expired certificate, or one that is not valid yet, is an
+// error here: the daemon would only close the connection.
 func (c *Config) clientCertificate(now time.Time) (tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 	if err != nil {
@@ -193,9 +197,11 @@ func (c *Config) clientCertificate(now time.Time) (tls.Certificate, error) {
 	}
 	switch leaf := pair.Leaf; {
 	case now.After(leaf.NotAfter):
-		return pair, fmt.Errorf("the client certificate in %s expired at %s", c.CertFile, leaf.NotAfter.UTC().Format(time.RFC3339))
+		return pair, fmt.Errorf("the client certificate in %s expired at %s", c.CertFile,
+			leaf.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(leaf.NotBefore):
-		return pair, fmt.Errorf("the client certificate in %s is not valid before %s", c.CertFile, leaf.NotBefore.UTC().Format(time.RFC3339))
+		return pair, fmt.Errorf("the client certificate in %s is not valid before %s", c.CertFile,
+			leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
 	return pair, nil
 }

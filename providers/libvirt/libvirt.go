@@ -1,5 +1,5 @@
-// Package libvirt asks the daemons of libvirt, by way of go-libvirt, whether a node that is a QEMU guest is off. It imports the
-// contract and go-libvirt. The README beside it says which rights it needs and what counts as off.
+// Package libvirt asks the daemons of libvirt, by way of go-libvirt, whether a node that is a QEMU guest is off. It
+// imports the contract and go-libvirt. The README beside it says which rights it needs and what counts as off.
 //
 //	providers:
 //	- name: rack-a
@@ -9,9 +9,9 @@
 //	    certFile: /etc/forcefence/rack-a/client.pem
 //	    keyFile: /etc/forcefence/rack-a/client-key.pem
 //
-// A target's ID is its domain's name or UUID; without one the domain is found by the node's system UUID, which is the domain's.
-// Guests that can migrate need all the hypervisors of their group in one provider, because a domain that is off on one may run on
-// another:
+// A target's ID is its domain's name or UUID; without one the domain is found by the node's system UUID, which is the
+// domain's. Guests that can migrate need all the hypervisors of their group in one provider, because a domain that is
+// off on one may run on another:
 //
 //	providers:
 //	- name: group-1
@@ -21,9 +21,9 @@
 //	    - qemu+tls://hv2.example.net/system
 //	    caFile: ...
 //
-// It promises that a state was asked from every hypervisor of the group in that call, that a domain whose memory is kept (saved,
-// paused, crashed and preserved) is never off, that no domain is guessed, undefined or deleted, and that neither a daemon that hangs
-// nor one that sends anything at all costs more than the call.
+// It promises that every hypervisor of the group was asked in that call, and that a domain whose memory is kept (saved,
+// paused, crashed and preserved) is never off. No domain is guessed, undefined or deleted. A daemon that hangs, or
+// sends anything at all, costs no more than the call.
 package libvirt
 
 import (
@@ -52,7 +52,8 @@ type Config struct {
 	CertFile     string `yaml:"certFile"` // must be set with qemu+tls: libvirtd asks for the client's certificate
 	KeyFile      string `yaml:"keyFile"`  // its key
 
-	AllowTCP bool `yaml:"allowTCP"` // bad: qemu+tcp:// to other hosts than this one, without encryption or authentication
+	// bad: qemu+tcp:// to other hosts than this one, without encryption or authentication
+	AllowTCP bool `yaml:"allowTCP"`
 }
 
 // Type is the registry's entry.
@@ -113,10 +114,10 @@ func (c *Config) Validate() []providers.Problem {
 	return out
 }
 
-// New makes the provider. It contacts no daemon.
+// New returns the provider. It contacts no daemon.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
-// HasAddressIDs implements providers.IDs: the daemons are named by the configuration alone.
+// HasAddressIDs implements providers.IDs: only the configuration names the daemons.
 func (c *Config) HasAddressIDs() bool { return false }
 
 // CanonicalID implements providers.IDs: a UUID as libvirt writes it, or the domain's name. No ID leads to another host.
@@ -127,7 +128,7 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 	return id, nil, nil
 }
 
-// Hypervisors implements providers.Hypervisors: the URIs, as they stand in the file.
+// Hypervisors implements providers.Hypervisors: the URIs, as the file writes them.
 func (c *Config) Hypervisors() []string {
 	if c.URI != "" {
 		return append([]string{c.URI}, c.URIs...)
@@ -135,7 +136,7 @@ func (c *Config) Hypervisors() []string {
 	return c.URIs
 }
 
-// hypervisorAddresses are those of all hypervisors.
+// hypervisorAddresses returns the addresses of all hypervisors.
 func (c *Config) hypervisorAddresses() ([]address, error) {
 	var out []address
 	for _, uri := range c.Hypervisors() {
@@ -151,12 +152,12 @@ func (c *Config) hypervisorAddresses() ([]address, error) {
 	return out, nil
 }
 
-// addressKey tells two hypervisors apart.
+// addressKey returns what distinguishes two hypervisors.
 func (a address) addressKey() string {
 	return a.network + " " + strings.Join(a.at, " ") + " " + a.connect
 }
 
-// Provider speaks to the daemons of one group of hypervisors. It is safe for concurrent use.
+// Provider controls the domains of one group of hypervisors. It is safe for concurrent use.
 type Provider struct {
 	cfg    Config
 	opts   providers.Options
@@ -173,7 +174,7 @@ var (
 	_ providers.Hypervisors = (*Config)(nil)
 )
 
-// New makes the provider from a valid Config. It contacts no daemon.
+// New returns the provider for a valid Config. It contacts no daemon.
 func New(c Config, o providers.Options) (*Provider, error) {
 	addresses, err := c.hypervisorAddresses()
 	if err != nil {
@@ -186,15 +187,15 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	return p, nil
 }
 
-// Close ends all connections and waits for what runs on them.
+// Close ends all connections and waits for what runs on them. It blocks until ctx's deadline at most.
 func (p *Provider) Close(ctx context.Context) error {
 	errs := make([]error, len(p.group))
 	p.forEachHypervisor(func(i int, h *hypervisor) { errs[i] = h.closeLinks(ctx) })
 	return errors.Join(errs...)
 }
 
-// State asks every hypervisor of the group. A domain that any of them has in memory, running, paused, saved or on its way, is not
-// off. Errors have a class; a state that libvirt does not define is PowerUnknown without an error.
+// State asks every hypervisor of the group. A domain is not off if any of them has it in memory: running, paused, saved
+// or in migration. Errors have a class. A state that libvirt does not define is PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	var obs providers.Observation
 	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context) error {
@@ -209,8 +210,8 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 			return err
 		}
 		if state == providers.PowerOff && len(p.group) > 1 {
-			// A guest may have arrived on a hypervisor after that was asked, and left another before that was. It is on neither
-			// now only if it is on neither now again: no guest migrates twice in between.
+			// A guest may have arrived on one hypervisor after its answer, and left another before that one's answer.
+			// It is on neither only if a second round finds it on neither: no guest migrates twice in between.
 			if s, err = p.surveyOf(ctx, s.uuid); err != nil {
 				return err
 			}
@@ -224,8 +225,8 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 	return obs, err
 }
 
-// PowerOff destroys the domain wherever the group has it in memory: QEMU is killed, nothing is undefined. What is saved cannot be
-// powered off: its memory is a file, which is not ours to delete.
+// PowerOff destroys the domain on every hypervisor of the group that has it in memory: QEMU is killed, nothing is
+// undefined. A saved domain cannot be powered off: its memory is a file, which forcefence must not delete.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power off", t, func(ctx context.Context) error {
@@ -236,7 +237,8 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 		errs := make([]error, len(p.group))
 		p.forEachHypervisor(func(i int, h *hypervisor) {
 			if s.answers[i].isActive() {
-				errs[i] = h.changePower(ctx, "destroying the domain", acting, s.uuid, (*golibvirt.Libvirt).DomainDestroyFlags, isNotActive)
+				errs[i] = h.changePower(ctx, "destroying the domain", acting, s.uuid,
+					(*golibvirt.Libvirt).DomainDestroyFlags, isNotActive)
 			}
 		})
 		if err := errors.Join(errs...); err != nil {
@@ -248,7 +250,9 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 		if !slices.ContainsFunc(s.answers, func(g domainAnswer) bool { return g.err == nil && !g.elsewhere }) {
 			return notFound("it has migrated away, to a hypervisor that is not in uris")
 		}
-		if i := slices.IndexFunc(s.answers, func(g domainAnswer) bool { return g.saved }); i >= 0 && !slices.ContainsFunc(s.answers, domainAnswer.isActive) {
+		if i := slices.IndexFunc(s.answers,
+			func(g domainAnswer) bool { return g.saved }); i >= 0 &&
+			!slices.ContainsFunc(s.answers, domainAnswer.isActive) {
 			return providers.WithClass(providers.ErrPermanent, fmt.Errorf(
 				"%s: it does not run, but its memory is kept and may resume: start it, or remove the image (virsh managedsave-remove)", s.answers[i].raw))
 		}
@@ -256,8 +260,8 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 	})
 }
 
-// PowerOn starts the domain where it is defined. A domain with a managed save image is not started: that would resume the memory of
-// the machine that was there before.
+// PowerOn starts the domain where it is defined. It does not start a domain with a managed save image: that would
+// resume the memory of the earlier machine.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power on", t, func(ctx context.Context) error {
@@ -275,15 +279,18 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		for i, g := range s.answers {
 			switch {
 			case g.saved:
-				return providers.WithClass(providers.ErrPermanent, fmt.Errorf("%s: starting it would resume its memory (virsh start, or virsh managedsave-remove first)", g.raw))
+				return providers.WithClass(providers.ErrPermanent,
+					fmt.Errorf("%s: starting it would resume its memory (virsh start, or virsh managedsave-remove first)", g.raw))
 			case g.state == providers.PowerOff && at >= 0:
-				return providers.WithClass(providers.ErrPermanent, fmt.Errorf("it is off on %s and on %s: start it where it belongs", p.group[at].uri, p.group[i].uri))
+				return providers.WithClass(providers.ErrPermanent,
+					fmt.Errorf("it is off on %s and on %s: start it where it belongs", p.group[at].uri, p.group[i].uri))
 			case g.state == providers.PowerOff:
 				at = i
 			}
 		}
 		if at < 0 {
-			return providers.WithClass(providers.ErrPermanent, errors.New("no hypervisor of the group has it ready to be started"))
+			return providers.WithClass(providers.ErrPermanent,
+				errors.New("no hypervisor of the group has it ready to be started"))
 		}
 		create := func(rpc *golibvirt.Libvirt, d golibvirt.Domain, _ golibvirt.DomainDestroyFlagsValues) error {
 			return rpc.DomainCreate(d)
@@ -312,7 +319,7 @@ func (p *Provider) forEachHypervisor(f func(i int, h *hypervisor)) {
 	wait.Wait()
 }
 
-// domainAnswer is what one hypervisor says of a domain.
+// domainAnswer is one hypervisor's answer about a domain.
 type domainAnswer struct {
 	err       error // it did not say; ErrNotFound: it knows no such domain
 	state     providers.PowerState
@@ -321,22 +328,22 @@ type domainAnswer struct {
 	elsewhere bool // it has migrated away
 }
 
-// isActive tells whether there is, or may be, something to destroy: a QEMU process.
+// isActive reports whether there is, or may be, something to destroy: a QEMU process.
 func (g domainAnswer) isActive() bool {
 	return g.err == nil && g.state != providers.PowerOff && !g.saved && !g.elsewhere
 }
 
 func (g domainAnswer) isAbsent() bool { return errors.Is(g.err, providers.ErrNotFound) }
 
-// survey is what the whole group says of one domain.
+// survey is the whole group's answer about one domain.
 type survey struct {
 	uuid    golibvirt.UUID
 	names   []string // of the hypervisors, "" where there is one only
 	answers []domainAnswer
 }
 
-// groupState is the group's: off only if every hypervisor answered, one of them knows the domain as off, and none has anything of it in
-// memory.
+// groupState returns the group's state. It is off only if every hypervisor answered, one of them knows the domain as
+// off, and none has any of it in memory.
 func (s survey) groupState() (providers.PowerState, string, error) {
 	for _, g := range s.answers {
 		if g.err != nil && !g.isAbsent() {
@@ -363,7 +370,8 @@ func (s survey) groupState() (providers.PowerState, string, error) {
 	return g.state, raw, nil
 }
 
-// stateWeight orders what hypervisors say: the heaviest decides. A domain that has gone elsewhere says least: off or on where it went.
+// stateWeight orders the hypervisors' answers: the heaviest decides. The answer that a domain migrated away weighs
+// least: it is off or on at its destination.
 func stateWeight(g domainAnswer) int {
 	switch {
 	case g.elsewhere:
@@ -388,8 +396,9 @@ func (p *Provider) surveyTarget(ctx context.Context, t providers.Target) (survey
 	return p.surveyOf(ctx, uuid)
 }
 
-// surveyVerified is survey for a power action, where the domain is the target's. That was confirmed before, but a name may be another domain's
-// since: what is identified here is the very UUID that the daemon is then told to act on.
+// surveyVerified is surveyTarget for a power action: it checks that the domain is the target's. That was confirmed
+// before, but a name may be another domain's since. The UUID that is identified here is exactly the one that the daemon
+// then acts on.
 func (p *Provider) surveyVerified(ctx context.Context, t providers.Target) (survey, error) {
 	s, err := p.surveyTarget(ctx, t)
 	if err == nil {
@@ -409,14 +418,14 @@ func (p *Provider) surveyOf(ctx context.Context, uuid golibvirt.UUID) (survey, e
 	return s, ctx.Err()
 }
 
-// shortName is what a hypervisor is called in evidence, which has little room.
+// shortName returns a hypervisor's name for evidence, which has little room.
 func (p *Provider) shortName(i int) string {
 	return cmp.Or(p.group[i].host, fmt.Sprintf("uris[%d]", i))
 }
 
-// FindGuest looks for the domain on one hypervisor: under the ID, and under the node's system UUID in both byte orders. Any domain that it
-// finds is there, in whatever state. The node's system UUID must be known, and no other than an ID that is a UUID: an ID alone may be
-// mistaken, and what is called otherwise is absent everywhere.
+// FindGuest looks for the domain on one hypervisor: under the ID, and under the node's system UUID in both byte orders.
+// Any domain that it finds counts as there, in any state. The node's system UUID must be known, and an ID that is a
+// UUID must be the same one. An ID alone may be wrong, and a wrong name is absent everywhere.
 func (p *Provider) FindGuest(ctx context.Context, on string, t providers.Target) (providers.Placement, error) {
 	var out providers.Placement
 	err := p.runCall(ctx, "look on a hypervisor for", t, func(ctx context.Context) error {
@@ -429,7 +438,8 @@ func (p *Provider) FindGuest(ctx context.Context, on string, t providers.Target)
 			return err
 		}
 		if u, ok := providers.ParseUUID(t.ID); ok && !slices.Contains(uuids, golibvirt.UUID(u)) {
-			return providers.WithClass(providers.ErrIdentity, fmt.Errorf("the node's system UUID is %s, and it is to be domain %s", t.SystemUUID, t.ID))
+			return providers.WithClass(providers.ErrIdentity,
+				fmt.Errorf("the node's system UUID is %s, and it is to be domain %s", t.SystemUUID, t.ID))
 		}
 		out.At = providers.InstantOf(p.opts.Now())
 		found, err := p.group[i].findDomains(ctx, uuids, t.ID)
@@ -446,7 +456,7 @@ func (p *Provider) FindGuest(ctx context.Context, on string, t providers.Target)
 	return out, err
 }
 
-// displayName is how a hypervisor is called in messages.
+// displayName returns a hypervisor's name for messages.
 func (a address) displayName() string {
 	if a.host != "" {
 		return a.host
@@ -454,8 +464,8 @@ func (a address) displayName() string {
 	return a.at[0]
 }
 
-// findDomain returns the UUID of the one domain that the target names. A domain may have another name on another hypervisor, and another
-// domain the same name: what counts is the UUID, which migrates with it.
+// findDomain returns the UUID of the one domain that the target names. A domain may have another name on another
+// hypervisor, and another domain the same name. Only the UUID counts, which migrates with the domain.
 func (p *Provider) findDomain(ctx context.Context, t providers.Target) (golibvirt.UUID, error) {
 	uuids, err := candidateUUIDs(t)
 	if err != nil {
@@ -475,7 +485,8 @@ func (p *Provider) findDomain(ctx context.Context, t providers.Target) (golibvir
 	case len(match) == 1:
 		return match[0], nil // what a hypervisor that did not answer has to say is asked for next
 	case len(match) > 1:
-		return golibvirt.UUID{}, notFound("%d domains match (%s, %s): name one by its UUID", len(match), formatUUID(match[0]), formatUUID(match[1]))
+		return golibvirt.UUID{}, notFound("%d domains match (%s, %s): name one by its UUID", len(match),
+			formatUUID(match[0]), formatUUID(match[1]))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return golibvirt.UUID{}, err
@@ -486,7 +497,8 @@ func (p *Provider) findDomain(ctx context.Context, t providers.Target) (golibvir
 	return golibvirt.UUID{}, notFound("no domain has that name or UUID")
 }
 
-// candidateUUIDs are the UUIDs, in both byte orders, under which a target is looked up: its ID's, if that is one, else the system's.
+// candidateUUIDs returns the UUIDs, in both byte orders, under which a target is looked up: its ID's, if that is one,
+// else the system's.
 func candidateUUIDs(t providers.Target) ([]golibvirt.UUID, error) {
 	key := t.ID
 	if key == "" {
@@ -523,7 +535,11 @@ func (h *hypervisor) withLink(ctx context.Context, purpose int, f func(*link) er
 }
 
 // findDomains returns the domains that have one of the UUIDs or the name.
-func (h *hypervisor) findDomains(ctx context.Context, uuids []golibvirt.UUID, name string) (out []golibvirt.Domain, err error) {
+func (h *hypervisor) findDomains(
+	ctx context.Context,
+	uuids []golibvirt.UUID,
+	name string,
+) (out []golibvirt.Domain, err error) {
 	err = h.withLink(ctx, asking, func(l *link) error {
 		out, err = l.findDomains(ctx, uuids, name)
 		return err
@@ -543,7 +559,9 @@ func (l *link) findDomains(ctx context.Context, uuids []golibvirt.UUID, name str
 		return err
 	}
 	for _, uuid := range uuids {
-		d, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) { return rpc.DomainLookupByUUID(uuid) })
+		d, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) {
+			return rpc.DomainLookupByUUID(uuid)
+		})
 		if err := take(d, err); err != nil {
 			return nil, fmt.Errorf("looking up the domain: %w", err)
 		}
@@ -551,7 +569,9 @@ func (l *link) findDomains(ctx context.Context, uuids []golibvirt.UUID, name str
 	if name == "" {
 		return out, nil
 	}
-	d, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) { return rpc.DomainLookupByName(name) })
+	d, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) {
+		return rpc.DomainLookupByName(name)
+	})
 	if err := take(d, err); err != nil {
 		return nil, fmt.Errorf("looking up the domain: %w", err)
 	}
@@ -571,12 +591,14 @@ func (h *hypervisor) askDomainState(ctx context.Context, uuid golibvirt.UUID) (g
 	return g
 }
 
-// askDomainState asks for the managed save image first: a domain that is saved between the two questions has the reason saved, which a restart
-// of the daemon between them would hide, but that ends the connection. The other way round, a domain that is restored between them
-// would be off with no image, and run.
+// askDomainState asks for the managed save image first. A domain that is saved between the two questions has the reason
+// saved. A daemon restart between them would hide that, but it also ends the connection. In the other order, a domain
+// that is restored between them would be off with no image, and run.
 func (l *link) askDomainState(ctx context.Context, uuid golibvirt.UUID) (domainAnswer, error) {
 	d := domainHandle(uuid)
-	image, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (int32, error) { return rpc.DomainHasManagedSaveImage(d, 0) })
+	image, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (int32, error) {
+		return rpc.DomainHasManagedSaveImage(d, 0)
+	})
 	if err != nil {
 		return domainAnswer{}, fmt.Errorf("asking for a managed save image: %w", err)
 	}
@@ -591,15 +613,17 @@ func (l *link) askDomainState(ctx context.Context, uuid golibvirt.UUID) (domainA
 	return mapDomainState(is.state, is.reason, image != 0), nil
 }
 
-// domainHandle names a domain to the daemon, which looks at the UUID only.
+// domainHandle returns a handle of a domain for the daemon, which reads the UUID only.
 func domainHandle(uuid golibvirt.UUID) golibvirt.Domain {
 	return golibvirt.Domain{Name: formatUUID(uuid), UUID: uuid, ID: -1}
 }
 
-// changePower changes a domain's power. Where the daemon refuses, the domain is looked at again: somebody may have done it already.
+// changePower changes a domain's power. If the daemon refuses, it reads the domain's state again: the change may be
+// done already.
 func (h *hypervisor) changePower(
 	ctx context.Context, what string, purpose int, uuid golibvirt.UUID,
-	change func(*golibvirt.Libvirt, golibvirt.Domain, golibvirt.DomainDestroyFlagsValues) error, there func(domainAnswer) bool,
+	change func(*golibvirt.Libvirt, golibvirt.Domain, golibvirt.DomainDestroyFlagsValues) error,
+	there func(domainAnswer) bool,
 ) error {
 	err := h.withLink(ctx, purpose, func(l *link) error {
 		err := callDaemon(ctx, l, func(rpc *golibvirt.Libvirt) error {
@@ -622,7 +646,7 @@ func (h *hypervisor) changePower(
 	return err
 }
 
-// mapDomainState maps a domain's state and its reason (libvirt-domain.h); it is the only place where an Off is made.
+// mapDomainState maps a domain's state and its reason (libvirt-domain.h). Off is returned nowhere else.
 func mapDomainState(state, reason int32, image bool) domainAnswer {
 	g := domainAnswer{raw: stateText(state, reason)}
 	switch golibvirt.DomainState(state) {
@@ -641,7 +665,7 @@ func mapDomainState(state, reason int32, image bool) domainAnswer {
 		g.state, g.saved = providers.PowerOn, true
 	case golibvirt.DomainShutoffMigrated:
 		g.elsewhere = true
-	case golibvirt.DomainShutoffUnknown, // what every reason becomes when the daemon restarts, also saved: the image tells
+	case golibvirt.DomainShutoffUnknown, // every reason becomes this at a daemon restart, also saved: the image shows
 		golibvirt.DomainShutoffShutdown, golibvirt.DomainShutoffDestroyed, golibvirt.DomainShutoffCrashed,
 		golibvirt.DomainShutoffFailed, golibvirt.DomainShutoffDaemon,
 		golibvirt.DomainShutoffFromSnapshot: // reverted to a snapshot taken while it was off: no memory
@@ -665,7 +689,7 @@ var (
 	}
 )
 
-// stateText is a state and its reason as virsh domstate --reason puts them; what is not known, by number.
+// stateText returns a state and its reason as virsh domstate --reason writes them; an unknown one as a number.
 func stateText(state, reason int32) string {
 	name := func(of []string, i int32, what string) string {
 		if i < 0 || int(i) >= len(of) {
@@ -676,7 +700,7 @@ func stateText(state, reason int32) string {
 	return name(states, state, "state") + " (" + name(reasons[state], reason, "reason") + ")"
 }
 
-// formatUUID writes a UUID as libvirt does.
+// formatUUID returns a UUID as libvirt writes it.
 func formatUUID(u golibvirt.UUID) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
@@ -686,7 +710,8 @@ func errorClass(code uint32) error {
 	switch golibvirt.ErrorNumber(code) {
 	case golibvirt.ErrNoDomain:
 		return providers.ErrNotFound
-	case golibvirt.ErrOperationDenied, golibvirt.ErrAuthFailed, golibvirt.ErrAuthCancelled, golibvirt.ErrAuthUnavailable, golibvirt.ErrAccessDenied:
+	case golibvirt.ErrOperationDenied, golibvirt.ErrAuthFailed, golibvirt.ErrAuthCancelled,
+		golibvirt.ErrAuthUnavailable, golibvirt.ErrAccessDenied:
 		return providers.ErrDenied
 	case golibvirt.ErrNoSupport, golibvirt.ErrNoConnect, golibvirt.ErrInvalidArg, golibvirt.ErrConfigUnsupported,
 		golibvirt.ErrArgumentUnsupported, golibvirt.ErrOperationUnsupported:
@@ -696,7 +721,7 @@ func errorClass(code uint32) error {
 	}
 }
 
-// errorText is the daemon's error with a message of a bounded length.
+// errorText returns the daemon's error with a message of a bounded length.
 func errorText(e golibvirt.Error) error {
 	const longest = 200
 	if len(e.Message) > longest {

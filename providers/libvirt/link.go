@@ -14,8 +14,8 @@ import (
 	"github.com/forcefence/forcefence/providers/remote"
 )
 
-// The connections to a hypervisor: libvirtd works on five questions of one connection at a time and reads no sixth, and a destroy may
-// take a minute, so what changes power has a connection of its own.
+// The connections to a hypervisor. libvirtd handles five questions of one connection at a time and reads no sixth, and
+// a destroy may take a minute. So power changes have a connection of their own.
 const (
 	asking = iota
 	acting
@@ -24,10 +24,11 @@ const (
 
 // hypervisor holds the connections to one daemon. It is safe for concurrent use.
 //
-// go-libvirt knows no deadlines: a question to a daemon that hangs is over only when its connection is closed. So each question
-// waits in a goroutine of its own, and a caller whose context ends goes away without its answer. The connection is retired then: the
-// next caller gets a new one, those who still wait for answers on the old one may get them, and it is closed when the last of them
-// has gone. So neither a time-out nor a caller who gives up harms its neighbours, and no daemon that hangs keeps anything of ours.
+// go-libvirt has no deadlines: a question to a daemon that hangs ends only when its connection is closed. So each
+// question waits in a goroutine of its own, and a caller whose context ends leaves without its answer. Then the
+// connection is retired. The next caller gets a new one. Callers that still wait on the old one may get their answers,
+// and it is closed when the last of them has left. So a timeout or a cancelled caller affects no other caller, and a
+// daemon that hangs keeps no resources.
 type hypervisor struct {
 	address
 	cfg *Config
@@ -43,7 +44,7 @@ func newHypervisor(a address, cfg *Config) *hypervisor {
 	return &hypervisor{address: a, cfg: cfg, all: map[*link]struct{}{}}
 }
 
-// link is one connection. It is made by the first caller and belongs to all who use it.
+// link is one connection. The first caller opens it, and all callers share it.
 type link struct {
 	h      *hypervisor
 	cancel context.CancelFunc // ends it, and its making
@@ -58,7 +59,8 @@ type link struct {
 
 var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("the provider is closed"))
 
-// acquireLink returns a connection for one caller, who releases it. It waits until it is made or ctx ends.
+// acquireLink returns a connection for one caller, who must release it. It blocks until the connection is open or ctx
+// ends.
 func (h *hypervisor) acquireLink(ctx context.Context, purpose int) (*link, error) {
 	h.mu.Lock()
 	if h.closed {
@@ -75,7 +77,7 @@ func (h *hypervisor) acquireLink(ctx context.Context, purpose int) (*link, error
 	return l, l.waitReady(ctx)
 }
 
-// waitReady waits until l is connected. Where it fails, l is released.
+// waitReady blocks until l is connected. If that fails, it releases l.
 func (l *link) waitReady(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {
@@ -93,7 +95,7 @@ func (l *link) waitReady(ctx context.Context) error {
 	return err
 }
 
-// isBroken tells whether l is connected no more.
+// isBroken reports whether l is no longer connected.
 func (l *link) isBroken() bool {
 	select {
 	case <-l.ready:
@@ -103,7 +105,7 @@ func (l *link) isBroken() bool {
 	}
 }
 
-// startLink begins a connection, with mu held.
+// startLink starts a connection. The caller holds mu.
 func (h *hypervisor) startLink(events chan<- lifecycle) *link {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &link{h: h, cancel: cancel, ready: make(chan struct{})}
@@ -156,12 +158,12 @@ func (h *hypervisor) openWire(ctx context.Context, events chan<- lifecycle) (*wi
 	return w, rpc, nil
 }
 
-// dialer hands go-libvirt a connection that is there.
+// dialer gives go-libvirt an open connection.
 type dialer struct{ w *wire }
 
 func (d dialer) Dial() (net.Conn, error) { return d.w, nil }
 
-// explainError gives the error of a question the reason for which its connection ended, where it did, and the class.
+// explainError adds a class to the error of a question, and the reason for which its connection ended, if it did.
 func (w *wire) explainError(err error) error {
 	var daemonErr golibvirt.Error
 	if errors.As(err, &daemonErr) {
@@ -179,7 +181,7 @@ func (l *link) markRetired() {
 	l.retired = true
 }
 
-// releaseUser gives l back. The last user of a retired one ends it.
+// releaseUser releases l. The last user of a retired link closes it.
 func (l *link) releaseUser() {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()
@@ -189,13 +191,13 @@ func (l *link) releaseUser() {
 	}
 }
 
-// closeLink closes l, connected or not, with mu held. It does not wait.
+// closeLink closes l, connected or not. The caller holds mu. It does not wait.
 func (l *link) closeLink() {
 	l.retired = true
 	l.cancel()
 }
 
-// askDaemon puts one question to a connection that the caller holds. It returns by ctx's end.
+// askDaemon sends one question on a connection that the caller holds. It returns when ctx ends at the latest.
 func askDaemon[T any](ctx context.Context, l *link, question func(*golibvirt.Libvirt) (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -231,13 +233,13 @@ func askDaemon[T any](ctx context.Context, l *link, question func(*golibvirt.Lib
 	}
 }
 
-// callDaemon is ask for a question without an answer.
+// callDaemon is askDaemon for a question without an answer.
 func callDaemon(ctx context.Context, l *link, question func(*golibvirt.Libvirt) error) error {
 	_, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (struct{}, error) { return struct{}{}, question(rpc) })
 	return err
 }
 
-// closeLinks says good-bye on connections that nobody uses, ends all, and waits until nothing is left or ctx ends.
+// closeLinks disconnects unused connections properly, ends all, and waits until none is left or ctx ends.
 func (h *hypervisor) closeLinks(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
@@ -255,7 +257,8 @@ func (h *hypervisor) closeLinks(ctx context.Context) error {
 	polite, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, l := range idle {
-		_ = callDaemon(polite, l, (*golibvirt.Libvirt).ConnectClose) // a daemon that logs no broken connection is all that is won
+		// the only benefit is that the daemon logs no broken connection
+		_ = callDaemon(polite, l, (*golibvirt.Libvirt).ConnectClose)
 	}
 	h.mu.Lock()
 	for l := range h.all {

@@ -16,7 +16,7 @@ import (
 
 var _ providers.Watcher = (*Provider)(nil)
 
-// watchTiming is how a watch keeps its connection; tests have a faster one.
+// watchTiming holds the times with which a watch keeps its connection; tests have shorter ones.
 type watchTiming struct {
 	beat  time.Duration // between two questions whether the daemon still answers, and how long each may take
 	first time.Duration // until the first attempt after a connection was lost; doubles with each that fails
@@ -25,12 +25,16 @@ type watchTiming struct {
 
 var defaultTiming = watchTiming{beat: 5 * time.Second, first: 250 * time.Millisecond, last: 10 * time.Second}
 
-// Watch subscribes to the lifecycle events of each hypervisor, on a connection of its own. What an event says of a guest that can
-// migrate is what one hypervisor says: that it stopped there.
+// Watch subscribes to the lifecycle events of each hypervisor, on a connection of its own. An event about a guest that
+// can migrate is about one hypervisor only: the guest stopped there.
 //
-// A daemon that hangs sends no events and closes no connection, so it is asked a cheap question every few seconds. A connection that
-// ended, or on which that question was not answered in time, is made anew.
-func (p *Provider) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+// A daemon that hangs sends no events and closes no connection, so Watch asks it a cheap question every few seconds. It
+// replaces a connection that ended, or on which that question was not answered in time.
+func (p *Provider) Watch(
+	ctx context.Context,
+	targets []providers.Target,
+	f func(providers.Target, providers.Observation),
+) error {
 	w := watch{p: p, targets: targets, f: f}
 	errs := make([]error, len(p.group))
 	p.forEachHypervisor(func(i int, h *hypervisor) { errs[i] = w.watchHypervisor(ctx, h) })
@@ -72,7 +76,8 @@ func (w *watch) watchHypervisor(ctx context.Context, h *hypervisor) error {
 	}
 }
 
-// watchOnce connects, subscribes, tells what has been missed, and then what happens, until the connection is lost or ctx ends.
+// watchOnce connects, subscribes, reports what was missed, and then reports events, until the connection is lost or ctx
+// ends.
 func (w *watch) watchOnce(ctx context.Context, h *hypervisor) (subscribed bool, err error) {
 	events := make(chan lifecycle, 64)
 	h.mu.Lock()
@@ -96,7 +101,7 @@ func (w *watch) watchOnce(ctx context.Context, h *hypervisor) (subscribed bool, 
 	defer wait.Wait()
 	defer l.releaseUser()
 	defer l.markRetired()
-	// The subscription comes first: what happens while the targets are looked at is told twice rather than never.
+	// The subscription comes first: what happens during the look over the targets is reported twice rather than never.
 	if _, err := askDaemon(first, l, func(rpc *golibvirt.Libvirt) (int32, error) {
 		return rpc.ConnectDomainEventCallbackRegisterAny(int32(golibvirt.DomainEventIDLifecycle), nil)
 	}); err != nil {
@@ -126,8 +131,9 @@ func (w *watch) watchOnce(ctx context.Context, h *hypervisor) (subscribed bool, 
 	}
 }
 
-// lookOver tells of the targets that do not run, and looks again at each beat for a while: a daemon that has just started says
-// running of a guest that died meanwhile until it has tried to reach its QEMU, and sends no event when it finds out.
+// lookOver reports the targets that do not run, and looks again at each beat for a while. A daemon that has just
+// started reports running for a guest that died meanwhile, until it has tried to reach the guest's QEMU. It sends no
+// event when it finds out.
 func (w *watch) lookOver(ctx context.Context, l *link) {
 	const rounds = 12
 	down := make([]bool, len(w.targets))
@@ -152,9 +158,13 @@ func (w *watch) lookOver(ctx context.Context, l *link) {
 	}
 }
 
-// askTarget asks for one target. One that cannot be found, or not told from another, or that does not answer in time (libvirtd says nothing
-// of a domain that it is destroying) is passed over: whether the daemon lives is asked elsewhere.
-func (w *watch) askTarget(ctx context.Context, l *link, t providers.Target) (g domainAnswer, uuid golibvirt.UUID, ok bool) {
+// askTarget asks for one target. It skips one that cannot be found, is ambiguous, or does not answer in time: libvirtd
+// does not answer for a domain that it is destroying. Another question checks whether the daemon is alive.
+func (w *watch) askTarget(
+	ctx context.Context,
+	l *link,
+	t providers.Target,
+) (g domainAnswer, uuid golibvirt.UUID, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, w.p.timing.beat)
 	defer cancel()
 	uuids, err := candidateUUIDs(t)
@@ -162,14 +172,15 @@ func (w *watch) askTarget(ctx context.Context, l *link, t providers.Target) (g d
 		return g, uuid, false
 	}
 	found, err := l.findDomains(ctx, uuids, t.ID)
-	if err != nil || len(found) == 0 || slices.ContainsFunc(found, func(d golibvirt.Domain) bool { return d.UUID != found[0].UUID }) {
+	if err != nil || len(found) == 0 ||
+		slices.ContainsFunc(found, func(d golibvirt.Domain) bool { return d.UUID != found[0].UUID }) {
 		return g, uuid, false
 	}
 	g, err = l.askDomainState(ctx, found[0].UUID)
 	return g, found[0].UUID, err == nil
 }
 
-// reportEvents tells what events say, until the connection or ctx has ended.
+// reportEvents reports events until the connection or ctx has ended.
 func (w *watch) reportEvents(ctx context.Context, l *link, events <-chan lifecycle) {
 	for {
 		select {
@@ -206,7 +217,8 @@ func (w *watch) reportEvent(e lifecycle) {
 	}
 }
 
-// isOf tells whether the event's domain is the target's: by name or UUID where the target has an ID, else by the system's UUID.
+// isOf reports whether the event's domain is the target's: by name or UUID if the target has an ID, else by the
+// system's UUID.
 func (e lifecycle) isOf(t providers.Target) bool {
 	if t.ID != "" && t.ID == e.name {
 		return true
@@ -215,7 +227,8 @@ func (e lifecycle) isOf(t providers.Target) bool {
 	return err == nil && slices.Contains(uuids, golibvirt.UUID(e.uuid))
 }
 
-// mapEvent maps an event (virDomainEventType and the details of each); power is false for those that say nothing of power.
+// mapEvent maps an event (virDomainEventType and the details of each); power is false for events that are not about
+// power.
 func mapEvent(e lifecycle) (state providers.PowerState, raw string, power bool) {
 	detail := func(of ...string) string {
 		if int64(e.detail) < int64(len(of)) {
@@ -225,7 +238,8 @@ func mapEvent(e lifecycle) (state providers.PowerState, raw string, power bool) 
 	}
 	switch golibvirt.DomainEventType(e.event) {
 	case golibvirt.DomainEventStarted:
-		return providers.PowerOn, "event: started" + detail("booted", "migrated", "restored", "from snapshot", "wakeup", "recreated"), true
+		return providers.PowerOn, "event: started" + detail("booted", "migrated", "restored", "from snapshot",
+			"wakeup", "recreated"), true
 	case golibvirt.DomainEventShutdown:
 		return providers.PowerChanging, "event: shutdown" + detail("finished", "by the guest", "by the host"), true
 	case golibvirt.DomainEventCrashed:
@@ -234,9 +248,11 @@ func mapEvent(e lifecycle) (state providers.PowerState, raw string, power bool) 
 	default:
 		return providers.PowerUnknown, "", false
 	}
-	raw = "event: stopped" + detail("shutdown", "destroyed", "crashed", "migrated", "saved", "failed", "from snapshot", "recreated")
+	raw = "event: stopped" + detail("shutdown", "destroyed", "crashed", "migrated", "saved", "failed",
+		"from snapshot", "recreated")
 	switch golibvirt.DomainEventStoppedDetailType(e.detail) {
-	case golibvirt.DomainEventStoppedShutdown, golibvirt.DomainEventStoppedDestroyed, golibvirt.DomainEventStoppedCrashed,
+	case golibvirt.DomainEventStoppedShutdown, golibvirt.DomainEventStoppedDestroyed,
+		golibvirt.DomainEventStoppedCrashed,
 		golibvirt.DomainEventStoppedFailed, golibvirt.DomainEventStoppedFromSnapshot:
 		return providers.PowerOff, raw, true
 	case golibvirt.DomainEventStoppedSaved:

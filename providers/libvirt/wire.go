@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// The remote protocol's packets: length, program, version, procedure, type, serial, status, each 4 bytes, then the payload in XDR
-// (libvirt's src/rpc/virnetprotocol.x and src/remote/remote_protocol.x).
+// The remote protocol's packets: length, program, version, procedure, type, serial, status, each 4 bytes, then the
+// payload in XDR (libvirt's src/rpc/virnetprotocol.x and src/remote/remote_protocol.x).
 const (
 	headerLen  = 28
 	maxPacket  = 32 << 20 // VIR_NET_MESSAGE_MAX; nothing that we ask for comes near it
@@ -48,9 +48,9 @@ const (
 	procLifecycleEvent   = 318
 )
 
-// replies are the procedures that we call, with the shape of what they answer. Nothing else goes out or comes in: go-libvirt's XDR
-// decoder allocates whatever a length in the payload says (8 GiB for the list of ways to authenticate, which a peer sends before
-// anybody knows who it is), and an allocation that fails ends the process.
+// replies are the procedures that are called here, with the shape of their answers. No other packet is sent or
+// accepted. go-libvirt's XDR decoder allocates whatever length the payload states (8 GiB for the list of ways to
+// authenticate, which a peer sends before authentication), and an allocation that fails ends the process.
 var replies = map[uint32]func(*cursor){
 	procConnectOpen:      func(*cursor) {},
 	procConnectClose:     func(*cursor) {},
@@ -73,15 +73,15 @@ type lifecycle struct {
 	event, detail uint32
 }
 
-// wire is the connection that go-libvirt is given. It lets through whole packets only, and of these only the one answer to each
-// question asked, in the shape that the question has: in go-libvirt a length below 28 panics in a goroutine of its own, where nobody
-// can recover; a second answer with a serial, or one to a question whose sending failed, blocks its reader for ever with the lock
-// held that every other call needs (rpc.go, callback); and an error with code 0 counts as success, its text as the result. A packet
-// that does not belong here ends the connection.
+// wire is the connection that go-libvirt is given. It passes whole packets only, and of these only the one answer to
+// each question, in the shape that the question has. The reasons are in go-libvirt (rpc.go, callback). A length below
+// 28 panics in a goroutine of its own, where no caller can recover. A second answer with a serial, or one to a question
+// whose sending failed, blocks its reader for ever with the lock held that every other call needs. And an error with
+// code 0 counts as success, its text as the result. A packet that does not belong here ends the connection.
 //
-// Events never reach go-libvirt: its SubscribeEvents sends to a stream that nobody reads any more once the caller has gone, and
-// then its reader, which holds the lock that ends the stream (rpc.go, stream and removeStream), never comes back, even after the
-// connection was closed. They are decoded here.
+// Events never reach go-libvirt. Its SubscribeEvents sends to a stream that has no reader any more once the caller has
+// left. Then go-libvirt's reader, which holds the lock that ends the stream (rpc.go, stream and removeStream), never
+// returns, even after the connection was closed. So events are decoded here.
 type wire struct {
 	net.Conn // what is written and read: TLS, or raw itself
 	raw      net.Conn
@@ -96,8 +96,8 @@ type wire struct {
 	err   error         // why; written before done is closed
 	ended chan struct{} // closed when go-libvirt's reader was told of it: it calls Read no more
 
-	// mu guards what follows. It is held while a question is written, so that its answer is not looked at before go-libvirt waits
-	// for it: the only lock here held during I/O, which kill ends without it.
+	// mu guards what follows. It is held while a question is written, so that its answer is not handled before
+	// go-libvirt waits for it. It is the only lock here held during I/O, which killConnection ends without it.
 	mu      sync.Mutex
 	changed sync.Cond // of mu
 	asked   map[int32]uint32
@@ -113,7 +113,8 @@ func newWire(conn, raw net.Conn, events chan<- lifecycle) *wire {
 	return w
 }
 
-// killConnection ends the connection, at once: the socket first, since a TLS connection's own Close waits for a peer that does not read.
+// killConnection ends the connection at once: the socket first, since a TLS connection's own Close waits for a peer
+// that does not read.
 func (w *wire) killConnection(err error) {
 	w.once.Do(func() {
 		w.err = err
@@ -122,7 +123,7 @@ func (w *wire) killConnection(err error) {
 	})
 }
 
-// isDead tells whether the connection is of no use any more.
+// isDead reports whether the connection is no longer usable.
 func (w *wire) isDead() bool {
 	select {
 	case <-w.done:
@@ -132,16 +133,16 @@ func (w *wire) isDead() bool {
 	}
 }
 
-// Close is go-libvirt's: it gives up.
+// Close is called by go-libvirt when it gives up.
 func (w *wire) Close() error {
 	w.killConnection(net.ErrClosed)
 	w.releaseReader()
 	return nil
 }
 
-// releaseReader lets go-libvirt's reader hear of the end of the connection. While it is connecting it must not, unless a question is out
-// that it would wait for: ConnectToURI assigns the channel that its reader's end closes as its last act, so an end in between is
-// a data race, and is never heard of again.
+// releaseReader lets go-libvirt's reader return the end of the connection. While go-libvirt is connecting it must not,
+// unless a question is pending that it would wait for. ConnectToURI assigns the channel that its reader's end closes as
+// its last act. So an earlier end is a data race, and is never noticed.
 func (w *wire) releaseReader() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,7 +150,7 @@ func (w *wire) releaseReader() {
 	w.changed.Broadcast()
 }
 
-// Read hands out the next packet that go-libvirt waits for.
+// Read returns the next packet that go-libvirt waits for.
 func (w *wire) Read(p []byte) (int, error) {
 	for len(w.rest) == 0 {
 		packet, err := w.nextPacket()
@@ -217,7 +218,7 @@ func readPacket(r io.Reader) ([]byte, error) {
 	case n > maxReply:
 		return nil, fmt.Errorf("%w: a packet of %d bytes that nobody asked for", errProtocol, n)
 	}
-	// Grows with what arrives: a length alone makes no memory.
+	// Grows with what arrives: a length alone allocates no memory.
 	var b bytes.Buffer
 	b.Write(length[:])
 	if _, err := io.CopyN(&b, r, int64(n)-4); err != nil {
@@ -234,16 +235,24 @@ type header struct {
 
 func parseHeader(packet []byte) header {
 	field := func(i int) uint32 { return binary.BigEndian.Uint32(packet[4*i:]) }
-	return header{program: field(1), version: field(2), procedure: field(3), kind: field(4), serial: int32(field(5)), status: field(6)}
+	return header{
+		program:   field(1),
+		version:   field(2),
+		procedure: field(3),
+		kind:      field(4),
+		serial:    int32(field(5)),
+		status:    field(6),
+	}
 }
 
-// checkReply takes the question that a reply belongs to off the list.
+// checkReply removes the question that a reply belongs to from the list.
 func (w *wire) checkReply(h header, payload []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	procedure, asked := w.asked[h.serial]
 	if !asked || procedure != h.procedure {
-		return fmt.Errorf("%w: an answer that nobody asked for (procedure %d, serial %d)", errProtocol, h.procedure, h.serial)
+		return fmt.Errorf("%w: an answer that nobody asked for (procedure %d, serial %d)", errProtocol, h.procedure,
+			h.serial)
 	}
 	c := &cursor{left: payload}
 	switch h.status {
@@ -255,13 +264,14 @@ func (w *wire) checkReply(h header, payload []byte) error {
 		return fmt.Errorf("%w: an answer with status %d", errProtocol, h.status)
 	}
 	if c.broken || h.status == statusOK && len(c.left) > 0 {
-		return fmt.Errorf("%w: an answer to procedure %d with status %d in a strange shape", errProtocol, procedure, h.status)
+		return fmt.Errorf("%w: an answer to procedure %d with status %d in a strange shape", errProtocol, procedure,
+			h.status)
 	}
 	delete(w.asked, h.serial)
 	return nil
 }
 
-// passEvent passes a lifecycle event on. It waits until somebody takes it or the connection ends.
+// passEvent passes a lifecycle event on. It blocks until the event is received or the connection ends.
 func (w *wire) passEvent(h header, payload []byte) error {
 	if h.procedure != procLifecycleEvent || w.events == nil {
 		return nil
@@ -284,8 +294,8 @@ func (w *wire) passEvent(h header, payload []byte) error {
 	}
 }
 
-// sendPong answers the daemon's question whether we live. It asks only clients that said they would answer, and go-libvirt says
-// nothing of the kind; answering costs nothing and being cut off would.
+// sendPong answers the daemon's keepalive question. The daemon sends it only to clients that announced an answer, and
+// go-libvirt announces none. Answering costs nothing, and the alternative is a closed connection.
 func (w *wire) sendPong() error {
 	packet := make([]byte, 0, headerLen)
 	for _, field := range []uint32{headerLen, programKeepalive, protocolVersion, keepalivePong, typeMessage, 0, statusOK} {
@@ -297,7 +307,7 @@ func (w *wire) sendPong() error {
 	return err
 }
 
-// Write takes what go-libvirt writes, in pieces of any size, and sends whole questions.
+// Write accepts what go-libvirt writes, in pieces of any size, and sends whole questions.
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -335,10 +345,11 @@ func (w *wire) refuseCall(err error) error {
 	return err
 }
 
-// maxName is the longest name of a domain that is read; libvirt's QEMU driver makes files of names, so they have at most 255 bytes.
+// maxName is the maximum length of a domain's name that is read. libvirt's QEMU driver makes files of names, so they
+// have at most 255 bytes.
 const maxName = 4096
 
-// cursor walks through a payload. What does not fit breaks it; a broken one reads zeros.
+// cursor reads a payload step by step. Data that does not fit breaks it; a broken cursor reads zeros.
 type cursor struct {
 	left   []byte
 	broken bool
@@ -362,7 +373,7 @@ func (c *cursor) readNumber() uint32 {
 	return binary.BigEndian.Uint32(b)
 }
 
-// readUpTo is a number that is at most that.
+// readUpTo reads a number with that maximum.
 func (c *cursor) readUpTo(most uint32) uint32 {
 	n := c.readNumber()
 	if n > most {
@@ -372,7 +383,7 @@ func (c *cursor) readUpTo(most uint32) uint32 {
 	return n
 }
 
-// readText is a string: its length, its bytes, and zeros up to a multiple of four.
+// readText reads a string: its length, its bytes, and zeros up to a multiple of four.
 func (c *cursor) readText(most uint32) []byte {
 	n := c.readUpTo(most)
 	b := c.skipBytes((n + 3) &^ 3)
@@ -385,8 +396,8 @@ func (c *cursor) skipDomain() {
 	c.skipBytes(4)  // id
 }
 
-// remoteError is the beginning of libvirt's remote_error, as far as go-libvirt reads it: code, domain, whether there is a message,
-// the message, level. go-libvirt reads a message where there is none, too: then the level is its length.
+// remoteError is the beginning of libvirt's remote_error, as far as go-libvirt reads it: code, domain, whether there is
+// a message, the message, level. go-libvirt also reads a message where there is none: then the level is its length.
 func (c *cursor) remoteError() {
 	if c.readNumber() == 0 {
 		c.broken = true

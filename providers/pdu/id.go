@@ -19,24 +19,25 @@ type outlet struct {
 	owner   string // whose credentials the strip is sent, a node's name; "" where all machines share them
 }
 
-// String is the one way to write it.
+// String returns the outlet's canonical form.
 func (o outlet) String() string { return o.address + "/" + o.number }
 
-// accountName names the strip and whose credentials it is sent.
+// accountName returns the name of the strip and of the owner of its credentials.
 func (o outlet) accountName() string { return strings.TrimSpace(o.address + " " + o.owner) }
 
-// hostName is the host alone.
+// hostName returns the host alone.
 func (o outlet) hostName() string {
 	host, _ := splitAddress(o.address)
 	return host
 }
 
-// maxOutlets is the number of outlets that an ID may name: no machine has more power supplies, and one question holds them all.
+// maxOutlets is the maximum number of outlets in an ID: no machine has more power supplies, and one question holds them
+// all.
 const maxOutlets = 16
 
 var errID = errors.New("is no list of outlets: write host[:port]/outlet, with commas between several")
 
-// parseID reads the outlets of an ID, in order. The errors do not repeat it.
+// parseID returns the outlets of an ID, in order. The errors do not repeat it.
 func parseID(id string, m mib) ([]outlet, error) {
 	var all []outlet
 	for part := range strings.SplitSeq(id, ",") {
@@ -51,7 +52,8 @@ func parseID(id string, m mib) ([]outlet, error) {
 		all = append(all, outlet{address: address, number: number})
 	}
 	slices.SortFunc(all, func(a, b outlet) int { // a strip's outlets stand together, 9 before 10
-		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(len(a.number), len(b.number)), cmp.Compare(a.number, b.number))
+		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(len(a.number), len(b.number)),
+			cmp.Compare(a.number, b.number))
 	})
 	if len(slices.Compact(slices.Clone(all))) != len(all) {
 		return nil, errors.New("names an outlet twice")
@@ -79,7 +81,7 @@ func parseAddress(s string) (string, error) {
 	return address, nil
 }
 
-// splitAddress takes an address apart for those who connect.
+// splitAddress splits an address for a connection.
 func splitAddress(address string) (host string, port uint16) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// mib is where a maker's strips keep an outlet's state and command, and their words. The outlet's number follows each column.
+// mib describes one maker's strips: the columns of an outlet's state and command, and their words. The outlet's number
+// follows each column.
 type mib struct {
 	state   string       // the column that tells the relay's state
 	off, on int          // its words
@@ -18,13 +19,14 @@ type mib struct {
 	busy    int          // its word for one
 	command string       // the column that is set
 	numbers numberFormat // how outlets are numbered
-	// cycle is for how long outlets are off in a power cycle of which no column tells, as strips come from their maker; 0: one tells.
+	// cycle is how long outlets are off in a power cycle that no column reports, by the maker's default; 0: a column
+	// reports it.
 	cycle time.Duration
 
 	commandOff, commandOn int // its words for at once
 }
 
-// numberFormat says how many numbers an outlet has.
+// numberFormat is how many numbers identify an outlet.
 type numberFormat uint8
 
 const (
@@ -32,8 +34,9 @@ const (
 	twoNumbers                     // strip.outlet behind one address, 1.7; 7 is 1.7
 )
 
-// mibs are the tables. Sources: PowerNet-MIB (rPDU2OutletSwitchedStatusTable and rPDU2OutletSwitchedControlTable; rPDUOutletStatusTable
-// and rPDUOutletControlTable), PDU2-MIB (outletSwitchControlTable). The words of APC's rPDU2 for a state and for a command are crosswise.
+// mibs are the tables. Sources: PowerNet-MIB (rPDU2OutletSwitchedStatusTable and rPDU2OutletSwitchedControlTable;
+// rPDUOutletStatusTable and rPDUOutletControlTable), PDU2-MIB (outletSwitchControlTable). The words of APC's rPDU2 for
+// a state and for a command are crosswise.
 var mibs = map[string]mib{
 	"apc-rpdu2": {
 		state: ".1.3.6.1.4.1.318.1.1.26.9.2.3.1.5", off: 1, on: 2,
@@ -52,7 +55,7 @@ var mibs = map[string]mib{
 	},
 }
 
-// queryColumns are the columns that a question for an outlet has, in this order.
+// queryColumns returns the columns of a question for an outlet, in this order.
 func (m mib) queryColumns() []string {
 	if m.pending == "" {
 		return []string{m.state}
@@ -66,8 +69,9 @@ type outletAnswer struct {
 	word  string
 }
 
-// outletState reads an outlet's columns, in the order of asked; it is the only place where an Off is made. An outlet that is off while a command
-// is under way may come on by itself: that is a reboot's middle. One that is on may still be switched off, whatever is under way.
+// outletState evaluates an outlet's columns, in the order of queryColumns. Off is returned nowhere else. An outlet that
+// is off with a command pending may come on by itself: it may be in the middle of a reboot. One that is on may still be
+// switched off, whatever is pending.
 func (m mib) outletState(values []gosnmp.SnmpPDU) outletAnswer {
 	state, whole := integerValue(values[0])
 	switch {
@@ -91,13 +95,13 @@ func (m mib) outletState(values []gosnmp.SnmpPDU) outletAnswer {
 	}
 }
 
-// integerValue is a value that is an INTEGER, the only type of these columns.
+// integerValue returns an INTEGER, the only type of these columns.
 func integerValue(v gosnmp.SnmpPDU) (int, bool) {
 	n, whole := v.Value.(int)
 	return n, whole && v.Type == gosnmp.Integer
 }
 
-// valueText is a value that nobody knows, for a person.
+// valueText returns an unknown value as text for a user.
 func valueText(v gosnmp.SnmpPDU) string {
 	if n, whole := integerValue(v); whole {
 		return fmt.Sprintf("%d", n)

@@ -1,5 +1,5 @@
-// Package pdu asks switched power strips (PDUs) over SNMP whether the outlets of a machine are off, for servers whose BMC dies with
-// their power. It imports the contract, providers/remote and gosnmp.
+// Package pdu asks switched power strips (PDUs) over SNMP whether the outlets of a machine are off, for servers whose
+// BMC dies with their power. It imports the contract, providers/remote and gosnmp.
 //
 //	providers:
 //	- name: racks
@@ -17,8 +17,9 @@
 // A target's ID is host[:port]/outlet, and several with commas between them for a machine with several power supplies:
 // strip-a.example.net/7,strip-b.example.net/7. The machine is off where all of them are.
 //
-// It promises that an answer was given to the very question by the engine that was asked, authenticated and encrypted (v3), that it is
-// about the outlets that were named, and that no outlet is switched whose strip does not know it. It cannot know what is plugged in.
+// It promises that an answer belongs to exactly that question, came from the engine that was asked, authenticated and
+// encrypted (v3), and is about the named outlets. It switches no outlet whose strip does not know it. It cannot know
+// which machine an outlet feeds.
 package pdu
 
 import (
@@ -45,8 +46,9 @@ const (
 	v2c = "v2c"
 )
 
-// authentications and privacies are USM's protocols by their names in the file. AES with keys of 192 and 256 bits was never a standard:
-// the ones with a c extend short keys as Cisco does (Reeder), the others as the draft does (Blumenthal).
+// authentications and privacies are USM's protocols by their names in the file. AES with keys of 192 and 256 bits was
+// never a standard: the ones with a c extend short keys as Cisco does (Reeder), the others as the draft does
+// (Blumenthal).
 var (
 	authentications = map[string]gosnmp.SnmpV3AuthProtocol{
 		"md5": gosnmp.MD5, "sha1": gosnmp.SHA,
@@ -60,15 +62,20 @@ var (
 
 // Config is the provider's part of the configuration file.
 type Config struct {
-	MIB                 string `yaml:"mib"` // apc-rpdu2, apc-rpdu or raritan; must be set
-	remote.Credentials  `yaml:",inline"`
-	PrivacyPasswordFile string        `yaml:"privacyPasswordFile"` // this, or privacyPasswordEnv, or neither: the password is both; may hold {{ .Name }}
-	PrivacyPasswordEnv  string        `yaml:"privacyPasswordEnv"`  // the environment variable that holds it
-	Authentication      string        `yaml:"authentication"`      // sha224, sha256, sha384, sha512, sha1, md5; default sha256
-	Privacy             string        `yaml:"privacy"`             // aes128, aes192, aes256, aes192c, aes256c, des; default aes128
-	Engines             []Engine      `yaml:"engines"`             // who may answer; of other hosts the first engine that proves itself is kept
-	Version             string        `yaml:"version"`             // default v3; v2c is bad: anybody may say Off
-	OffDelay            time.Duration `yaml:"offDelay"`            // how long all outlets must have been seen off, 0s to 1m, raritan from 12s; default 5s
+	MIB                string `yaml:"mib"` // apc-rpdu2, apc-rpdu or raritan; must be set
+	remote.Credentials `yaml:",inline"`
+	// this, or privacyPasswordEnv, or neither: the password is both; may hold {{ .Name }}
+	PrivacyPasswordFile string `yaml:"privacyPasswordFile"`
+	PrivacyPasswordEnv  string `yaml:"privacyPasswordEnv"` // the environment variable that holds it
+	// sha224, sha256, sha384, sha512, sha1, md5; default sha256
+	Authentication string `yaml:"authentication"`
+	// aes128, aes192, aes256, aes192c, aes256c, des; default aes128
+	Privacy string `yaml:"privacy"`
+	// who may answer; of other hosts the first engine that proves itself is kept
+	Engines []Engine `yaml:"engines"`
+	Version string   `yaml:"version"` // default v3; v2c is bad: anybody may say Off
+	// how long all outlets must have been seen off, 0s to 1m, raritan from 12s; default 5s
+	OffDelay time.Duration `yaml:"offDelay"`
 }
 
 // Engine is the SNMP engine that answers at a host.
@@ -80,7 +87,7 @@ type Engine struct {
 // EngineID is an SNMP engine's name, 5 to 32 bytes, in hexadecimal with or without 0x and colons.
 type EngineID string
 
-// UnmarshalText reads it.
+// UnmarshalText parses an engine's name.
 func (e *EngineID) UnmarshalText(text []byte) error {
 	b, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(string(text)), "0x"), ":", ""))
 	if err != nil || len(b) < 5 || len(b) > 32 {
@@ -104,10 +111,10 @@ func Type() providers.Type {
 	}
 }
 
-// settleTime is how much longer than a power cycle outlets must be off, where the strip does not tell of it.
+// settleTime is how much longer than a power cycle outlets must be off, if the strip does not report the cycle.
 const settleTime = 2 * time.Second
 
-// minPassword is the length that USM demands of a password (RFC 3414, 11.2).
+// minPassword is the minimum length that USM requires of a password (RFC 3414, 11.2).
 const minPassword = 8
 
 // Validate returns every fault. It reads the files, and asks no strip.
@@ -153,7 +160,8 @@ func (c *Config) Validate() (out []providers.Problem) {
 		if err := c.privacyRef().CheckReadable(); err != nil {
 			problem("privacyPasswordFile", "%v", err)
 		} else if s, err := c.privacyRef().ReadSecret(); err == nil && len(s.Reveal()) < minPassword {
-			problem("privacyPasswordFile", "holds a password of less than %d characters, which SNMPv3 does not allow", minPassword)
+			problem("privacyPasswordFile", "holds a password of less than %d characters, which SNMPv3 does not allow",
+				minPassword)
 		}
 	}
 	if _, known := authentications[c.Authentication]; !known {
@@ -179,14 +187,14 @@ func (c *Config) Validate() (out []providers.Problem) {
 	return out
 }
 
-// joinKeys lists a map's keys.
+// joinKeys joins a map's keys.
 func joinKeys[T any](of map[string]T) string { return strings.Join(slices.Sorted(maps.Keys(of)), ", ") }
 
 func (c *Config) privacyRef() providers.SecretRef {
 	return providers.SecretRef{File: c.PrivacyPasswordFile, Env: c.PrivacyPasswordEnv}
 }
 
-// New makes the provider. It contacts no strip.
+// New returns the provider. It contacts no strip.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
 // HasAddressIDs implements providers.IDs: an ID names its strips.
@@ -208,7 +216,7 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 // PartsOf implements providers.Parts: no two machines may share an outlet.
 func (c *Config) PartsOf(canonical string) []string { return strings.Split(canonical, ",") }
 
-// Provider speaks to power strips. It is safe for concurrent use.
+// Provider controls machines by the outlets of power strips. It is safe for concurrent use.
 type Provider struct {
 	cfg      Config
 	mib      mib
@@ -228,13 +236,20 @@ var (
 	_ providers.Parts    = (*Config)(nil)
 )
 
-// New makes the provider. It contacts no strip. The error is one that Validate finds, too.
+// New returns the provider. It contacts no strip. Validate finds every error that it returns.
 func New(c Config, o providers.Options) (*Provider, error) {
 	m, known := mibs[c.MIB]
 	if !known {
 		return nil, errors.New("mib is none that is known")
 	}
-	p := &Provider{cfg: c, mib: m, opts: o.WithDefaults(), pinned: map[string]string{}, strips: map[string]engine{}, runs: map[string]offRun{}}
+	p := &Provider{
+		cfg:    c,
+		mib:    m,
+		opts:   o.WithDefaults(),
+		pinned: map[string]string{},
+		strips: map[string]engine{},
+		runs:   map[string]offRun{},
+	}
 	for _, e := range c.Engines {
 		address, err := parseAddress(e.Host)
 		if err != nil {
@@ -245,17 +260,19 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	return p, nil
 }
 
-// Feeds makes On of an outlet no contradiction to another device's Off: a server that was shut down keeps its outlets.
+// Feeds implements providers.Feeder: an outlet's On does not contradict another device's Off, because a server that was
+// shut down keeps its outlets.
 func (*Provider) Feeds() {}
 
-// LimitGroup implements providers.Limiter: a strip is a small computer. Machines at the same strips share what it bears.
+// LimitGroup implements providers.Limiter: a strip is a small computer. Machines at the same strips share its limits.
 func (p *Provider) LimitGroup(t providers.Target) string {
 	_, hosts, _ := p.cfg.CanonicalID(t.ID)
 	return strings.Join(hosts, ",")
 }
 
-// State asks every strip for the machine's outlets. Off is all of them off, none with a command pending, seen so by answers of this
-// process for OffDelay; until then they are PowerChanging. A strip that does not answer makes it an error.
+// State asks every strip for the machine's outlets. Off means that all of them have been off, with no command pending,
+// in this process's answers for OffDelay. Until then the state is PowerChanging. If a strip does not answer, State
+// returns an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
 	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context, outlets []outlet) error {
 		asked := p.opts.Now()
@@ -269,7 +286,8 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 		}
 		if state == providers.PowerOff {
 			if since, long := p.extendOffRun(t.ID, asked, p.opts.Now()); !long {
-				state, raw = providers.PowerChanging, fmt.Sprintf("%s for %s of %s", raw, since.Round(100*time.Millisecond), p.cfg.OffDelay)
+				state, raw = providers.PowerChanging, fmt.Sprintf("%s for %s of %s", raw,
+					since.Round(100*time.Millisecond), p.cfg.OffDelay)
 			}
 		}
 		obs = providers.Observation{State: state, Raw: raw, At: providers.InstantOf(asked)}
@@ -278,7 +296,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 	return obs, err
 }
 
-// PowerOff switches the outlets off, one after the other. It stops at the first that refuses, which leaves the rest as it was.
+// PowerOff switches the outlets off, one after the other. It stops at the first refusal and leaves the rest unchanged.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power off", t, func(ctx context.Context, outlets []outlet) error {
@@ -286,7 +304,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 	})
 }
 
-// PowerOn switches them on.
+// PowerOn switches the outlets on, one after the other.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power on", t, func(ctx context.Context, outlets []outlet) error {
@@ -296,7 +314,12 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 }
 
 // runCall runs one call for the outlets of a target.
-func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f func(context.Context, []outlet) error) error {
+func (p *Provider) runCall(
+	ctx context.Context,
+	act string,
+	t providers.Target,
+	f func(context.Context, []outlet) error,
+) error {
 	return remote.RunCall(ctx, act, t, "pdu "+p.opts.Name+" "+t.ID, func(ctx context.Context) error {
 		outlets, err := parseID(t.ID, p.mib)
 		if err != nil {
@@ -309,8 +332,8 @@ func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, 
 	})
 }
 
-// askStrips asks all strips at once, each for all its outlets. The answers are in the outlets' order. Whoever fails first in that order says
-// why there is none.
+// askStrips asks all strips at once, each for all its outlets. The answers are in the outlets' order. The error is the
+// first in that order.
 func (p *Provider) askStrips(ctx context.Context, outlets []outlet) ([]outletAnswer, error) {
 	var wait sync.WaitGroup
 	answers, errs := make([]outletAnswer, len(outlets)), make([]error, len(outlets))
@@ -332,7 +355,7 @@ func (p *Provider) askStrips(ctx context.Context, outlets []outlet) ([]outletAns
 	return answers, nil
 }
 
-// askStrip asks one strip for its outlets, by one question.
+// askStrip asks one strip for its outlets, in one question.
 func (p *Provider) askStrip(ctx context.Context, outlets []outlet, answers []outletAnswer) error {
 	var oids []gosnmp.SnmpPDU
 	for _, o := range outlets {
@@ -368,7 +391,7 @@ func (p *Provider) commandOutlets(ctx context.Context, outlets []outlet, value i
 	return nil
 }
 
-// machineState is what the outlets' states make of the machine's: one that is on feeds it, and all must be off.
+// machineState derives the machine's state from its outlets': one that is on feeds it, and all must be off.
 func machineState(all []outletAnswer) (providers.PowerState, string) {
 	words := make([]string, len(all))
 	count := map[providers.PowerState]int{}
@@ -388,17 +411,19 @@ func machineState(all []outletAnswer) (providers.PowerState, string) {
 	return state, strings.Join(words, ", ")
 }
 
-// offRun is a row of answers in which all outlets of a machine were off.
+// offRun is a series of answers in which all outlets of a machine were off.
 type offRun struct {
 	since, last time.Time // when the first answer was there, and the last; zero: there is none
 	broken      time.Time // when something else was seen last: an answer to an older question starts no row
 }
 
-// maxApart is how far two answers of a row may be apart: what was seen off longer ago may have been on meanwhile.
+// maxApart is the maximum time between two answers of a series. After a longer gap the outlets may have been on in
+// between.
 const maxApart = time.Minute
 
-// extendOffRun notes that all outlets were off in an answer to a question of asked that was there at got. It tells for how long they are known
-// to be off, and whether that is long enough: what is stored in the power supplies is used up by then.
+// extendOffRun records that all outlets were off in an answer that arrived at got, to a question sent at asked. It
+// returns how long they are known to be off, and whether that is long enough: by then the power supplies have used up
+// what they store.
 func (p *Provider) extendOffRun(id string, asked, got time.Time) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -417,7 +442,7 @@ func (p *Provider) extendOffRun(id string, asked, got time.Time) (time.Duration,
 	return off, off >= p.cfg.OffDelay
 }
 
-// endOffRun ends a row: an outlet is not off, cannot be asked, or is about to be switched on.
+// endOffRun ends a series: an outlet is not off, cannot be asked, or is about to be switched on.
 func (p *Provider) endOffRun(id string) {
 	now := p.opts.Now()
 	p.mu.Lock()
@@ -428,7 +453,7 @@ func (p *Provider) endOffRun(id string) {
 	p.runs[id] = offRun{broken: now}
 }
 
-// ownerOf is whose credentials are used for a target, as remote.Credentials.OwnerOf says.
+// ownerOf returns the owner of a target's credentials, as remote.Credentials.OwnerOf does.
 func (p *Provider) ownerOf(t providers.Target) string {
 	if providers.PerMachine(p.cfg.PrivacyPasswordFile) {
 		return t.Node
@@ -436,14 +461,14 @@ func (p *Provider) ownerOf(t providers.Target) string {
 	return p.cfg.OwnerOf(t)
 }
 
-// login is what a strip is sent.
+// login holds the credentials that a strip is sent.
 type login struct {
 	user       string
 	auth, priv providers.Secret // the second is for privacy
 	sum        remote.CredentialHash
 }
 
-// readCredentials reads an owner's passwords anew.
+// readCredentials reads an owner's passwords, again at each call.
 func (p *Provider) readCredentials(owner string) (l login, err error) {
 	if l.user, l.auth, err = p.cfg.ReadCredentials(owner); err != nil {
 		return l, err
@@ -459,6 +484,7 @@ func (p *Provider) readCredentials(owner string) (l login, err error) {
 		err = fmt.Errorf("the password has less than %d characters, which SNMPv3 does not allow", minPassword)
 		return l, providers.WithClass(providers.ErrDenied, err)
 	}
-	l.sum = p.refusals.HashCredential(cmp.Or(l.user, p.cfg.Version), providers.NewSecret(fmt.Sprintf("%d %s%s", len(auth), auth, priv)))
+	l.sum = p.refusals.HashCredential(cmp.Or(l.user, p.cfg.Version),
+		providers.NewSecret(fmt.Sprintf("%d %s%s", len(auth), auth, priv)))
 	return l, nil
 }

@@ -16,28 +16,29 @@ import (
 	"github.com/forcefence/forcefence/providers/remote"
 )
 
-// engine is what is known of the SNMP engine at an address, from answers that were authenticated. The zero value is nothing.
+// engine is what authenticated answers showed about the SNMP engine at an address. The zero value is nothing.
 type engine struct {
 	id          string
 	boots, time uint32    // as it said last
 	at          time.Time // when it said so
 }
 
-// window is how far an engine's time may fall behind what it said before (RFC 3414, 3.2, 7 b).
+// window is how far an engine's time may fall behind an earlier answer of its own (RFC 3414, 3.2, 7 b).
 const window = 150
 
-// timeAt is the engine's time at t.
+// timeAt returns the engine's time at t.
 func (e engine) timeAt(t time.Time) uint32 {
 	passed := max(t.Sub(e.at), 0) / time.Second
 	return uint32(min(int64(e.time)+int64(passed), math.MaxInt32)) // #nosec G115 -- within bounds
 }
 
-// isReplay reports whether boots and time are of an earlier message than the engine has sent already: a replay. gosnmp does not look.
+// isReplay reports whether boots and time are older than a message that the engine has already sent: a replay. gosnmp
+// does not check that.
 func (e engine) isReplay(boots, secs uint32, t time.Time) bool {
 	return boots == math.MaxInt32 || boots < e.boots || boots == e.boots && int64(secs)+window < int64(e.timeAt(t))
 }
 
-// knownEngine is the engine that may answer at an address.
+// knownEngine returns the engine that may answer at an address.
 func (p *Provider) knownEngine(address string) engine {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,7 +46,8 @@ func (p *Provider) knownEngine(address string) engine {
 		return e
 	}
 	host, _ := splitAddress(address)
-	for _, name := range []string{address, bracketHost(host)} { // an engine of a host without a port is that of any port
+	// an engine of a host without a port is that of any port
+	for _, name := range []string{address, bracketHost(host)} {
 		if id := p.pinned[name]; id != "" {
 			return engine{id: id, at: p.opts.Now()}
 		}
@@ -53,7 +55,7 @@ func (p *Provider) knownEngine(address string) engine {
 	return engine{}
 }
 
-// bracketHost is a host as it stands in an address.
+// bracketHost returns a host as an address writes it.
 func bracketHost(host string) string {
 	if strings.Contains(host, ":") {
 		return "[" + host + "]"
@@ -61,7 +63,7 @@ func bracketHost(host string) string {
 	return host
 }
 
-// rememberEngine keeps what an authenticated answer said of its engine. Of two at a time the later wins.
+// rememberEngine stores the engine of an authenticated answer. Of two at a time the later one remains.
 func (p *Provider) rememberEngine(address string, e engine) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,12 +74,19 @@ func (p *Provider) rememberEngine(address string, e engine) {
 	p.strips[address] = e
 }
 
-// retryEvery is after how long a question that has no answer is put again: a datagram may be lost. A command is sent once.
+// retryEvery is the time after which an unanswered question is sent again: a datagram may be lost. A command is sent
+// once.
 const retryEvery = time.Second
 
-// exchangeMessage sends one question or command to an outlet's strip and returns the values of its answer, in the order of asked. It has a socket, and a
-// client, of its own: gosnmp's is not for concurrent use, and its port is one that nobody can know. It returns by ctx's end.
-func (p *Provider) exchangeMessage(ctx context.Context, at outlet, kind gosnmp.PDUType, asked []gosnmp.SnmpPDU) ([]gosnmp.SnmpPDU, error) {
+// exchangeMessage sends one question or command to an outlet's strip and returns the values of its answer, in the order
+// of asked. It has a socket, and a client, of its own: gosnmp's client is not for concurrent use, and a new port cannot
+// be guessed. It returns when ctx ends at the latest.
+func (p *Provider) exchangeMessage(
+	ctx context.Context,
+	at outlet,
+	kind gosnmp.PDUType,
+	asked []gosnmp.SnmpPDU,
+) ([]gosnmp.SnmpPDU, error) {
 	who, err := p.readCredentials(at.owner)
 	if err != nil {
 		return nil, err
@@ -125,7 +134,7 @@ func oidNames(of []gosnmp.SnmpPDU) []string {
 	return names
 }
 
-// newClient makes a client for one exchange, and what it listens through.
+// newClient returns a client for one exchange, and the link through which it listens.
 func (p *Provider) newClient(ctx context.Context, address string, who login) (*link, *gosnmp.GoSNMP) {
 	host, port := splitAddress(address)
 	c := &gosnmp.GoSNMP{
@@ -142,17 +151,19 @@ func (p *Provider) newClient(ctx context.Context, address string, who login) (*l
 		PrivacyProtocol: privacies[p.cfg.Privacy], PrivacyPassphrase: who.priv.Reveal(),
 	}
 	if e.id != "" {
-		// A known engine is not asked again who it is: anybody could answer that, since nothing is authenticated yet.
+		// A known engine is not asked again for its identity: anybody could forge that answer, since nothing is
+		// authenticated yet.
 		usm.AuthoritativeEngineID, c.ContextEngineID = e.id, e.id
 		usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime = e.boots, e.timeAt(p.opts.Now())
 	}
-	c.Version, c.SecurityModel, c.MsgFlags, c.SecurityParameters = gosnmp.Version3, gosnmp.UserSecurityModel, gosnmp.AuthPriv, usm
+	c.Version, c.SecurityModel, c.MsgFlags, c.SecurityParameters = gosnmp.Version3, gosnmp.UserSecurityModel,
+		gosnmp.AuthPriv, usm
 	return &link{version: 3, engine: e.id}, c
 }
 
-// verifyAnswer is what stands between an answer that gosnmp has authenticated and what is made of it. What gosnmp v1.47 lets pass: an answer
-// that is not encrypted though the question was, one by another engine whose user has the same password, one with request id 0 for any
-// question, any kind of PDU, and old ones. Then the engine is remembered.
+// verifyAnswer checks an answer that gosnmp has authenticated, before it is used. gosnmp v1.47 accepts an answer that
+// is not encrypted though the question was, one by another engine whose user has the same password, one with request id
+// 0 for any question, any kind of PDU, and old ones. At the end verifyAnswer remembers the engine.
 func (p *Provider) verifyAnswer(address string, l *link, answer *gosnmp.SnmpPacket, asked []gosnmp.SnmpPDU) error {
 	switch {
 	case answer.PDUType != gosnmp.GetResponse:
@@ -190,7 +201,8 @@ func (p *Provider) verifyAnswer(address string, l *link, answer *gosnmp.SnmpPack
 	if had.isReplay(usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime, now) {
 		return errors.New("the answer is older than what the strip has said before")
 	}
-	p.rememberEngine(address, engine{usm.AuthoritativeEngineID, usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime, now})
+	p.rememberEngine(address,
+		engine{usm.AuthoritativeEngineID, usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime, now})
 	return nil
 }
 
@@ -198,17 +210,18 @@ func untrustedError(text string) error {
 	return providers.WithClass(providers.ErrUntrusted, errors.New(text))
 }
 
-// absentTypes are the types that stand for a value that is not there.
+// absentTypes are the types that mean that there is no value.
 var absentTypes = []gosnmp.Asn1BER{gosnmp.NoSuchObject, gosnmp.NoSuchInstance, gosnmp.EndOfMibView}
 
-// errorStatus is the class of an answer in which the strip says that it did not do it, or that it has no such outlet.
+// errorStatus returns the class of an answer in which the strip refuses, or has no such outlet.
 func errorStatus(answer *gosnmp.SnmpPacket) error {
 	class := providers.ErrPermanent
 	switch answer.Error {
 	case gosnmp.NoError:
 		for _, v := range answer.Variables {
 			if slices.Contains(absentTypes, v.Type) {
-				return providers.WithClass(providers.ErrNotFound, fmt.Errorf("the strip has no such outlet (%s %s)", v.Type, v.Name))
+				return providers.WithClass(providers.ErrNotFound,
+					fmt.Errorf("the strip has no such outlet (%s %s)", v.Type, v.Name))
 			}
 		}
 		return nil
@@ -222,10 +235,12 @@ func errorStatus(answer *gosnmp.SnmpPacket) error {
 	return providers.WithClass(class, fmt.Errorf("the strip answered %s", answer.Error))
 }
 
-// explainFailure is why gosnmp has no answer.
+// explainFailure returns why gosnmp has no answer.
 func (p *Provider) explainFailure(at outlet, sum remote.CredentialHash, err error) error {
 	for text, of := range map[string]error{
-		"unknown user": gosnmp.ErrUnknownUsername, "wrong digest": gosnmp.ErrWrongDigest, "decryption error": gosnmp.ErrDecryption,
+		"unknown user":               gosnmp.ErrUnknownUsername,
+		"wrong digest":               gosnmp.ErrWrongDigest,
+		"decryption error":           gosnmp.ErrDecryption,
 		"unsupported security level": gosnmp.ErrUnknownSecurityLevel,
 	} {
 		if errors.Is(err, of) {
@@ -235,8 +250,9 @@ func (p *Provider) explainFailure(at outlet, sum remote.CredentialHash, err erro
 	return socketError(err)
 }
 
-// refusedError is the error of a strip that does not accept who asks. The report is in the clear, so anybody who saw the question may have
-// sent it: he could as well have dropped it. SNMP has no log-in, but a strip may still lock the account: it is not sent again for a while.
+// refusedError returns the error of a strip that refuses the credentials. The report is not authenticated, so anybody
+// who saw the question may have sent it, but could as well have dropped the question. SNMP has no log-in, but a strip
+// may still lock the account: the credential is not sent again for a while.
 func (p *Provider) refusedError(at outlet, sum remote.CredentialHash, text string) error {
 	if text == unknownEngine {
 		return untrustedError("another SNMP engine answers there than before (or than engines says); if the strip was exchanged, " +
@@ -245,7 +261,7 @@ func (p *Provider) refusedError(at outlet, sum remote.CredentialHash, text strin
 	return p.refusals.RememberDenied(at.accountName(), sum, p.opts.Now(), errors.New(text))
 }
 
-// socketError leaves the address out of an error of the network, and the stack out of gosnmp's error about a panic of its own.
+// socketError removes the address from a network error, and the stack from gosnmp's error about a panic of its own.
 func socketError(err error) error {
 	var op *net.OpError
 	switch {
@@ -259,8 +275,8 @@ func socketError(err error) error {
 	return err
 }
 
-// link is a socket that passes over what cannot be an answer to what was sent through it, and stops at a refusal. gosnmp would end a call
-// at the first message that it cannot read or authenticate, whoever sent it. It is for one goroutine.
+// link is a socket that skips what cannot be an answer to what was sent through it, and stops at a refusal. gosnmp
+// would end a call at the first message that it cannot read or authenticate, whoever sent it. It is for one goroutine.
 type link struct {
 	net.Conn
 	version   int64
@@ -274,7 +290,7 @@ type link struct {
 
 var errRefused = errors.New("refused")
 
-// stopCause is why nothing more is sent and read.
+// stopCause is why the link stops sending and reading.
 func (l *link) stopCause() error {
 	if l.refusal != "" {
 		return errRefused
@@ -282,7 +298,7 @@ func (l *link) stopCause() error {
 	return l.failure
 }
 
-// Write sends a message of ours.
+// Write sends a message.
 func (l *link) Write(b []byte) (int, error) {
 	if err := l.stopCause(); err != nil {
 		return 0, err
@@ -323,8 +339,10 @@ func (l *link) Read(b []byte) (int, error) {
 			continue
 		case l.version == 1 && (h.pdu != tagResponse || h.id == 0):
 			continue
-		case l.version == 3 && l.engine != "" && h.flags&byte(gosnmp.AuthPriv) == 0: // not authenticated: no answer, a report at most
-			if named != "" { // where none was named, it tells its engine again: the question was put twice, and the strip is slow
+		case l.version == 3 && l.engine != "" &&
+			h.flags&byte(gosnmp.AuthPriv) == 0: // not authenticated: no answer, a report at most
+			// where none was named, it tells its engine again: the question was put twice, and the strip is slow
+			if named != "" {
 				l.refusal = refusals[h.reported]
 			}
 			continue
@@ -336,8 +354,8 @@ func (l *link) Read(b []byte) (int, error) {
 
 const unknownEngine = "unknown engine"
 
-// refusals are USM's counters whose report says that the question was not accepted (RFC 3414, 3.2), as they stand on the wire:
-// 1.3.6.1.6.3.15.1.1.x.0. The one of messages outside of the time window is authenticated, and gosnmp's affair.
+// refusals are USM's counters whose report means that the question was not accepted (RFC 3414, 3.2), in wire format:
+// 1.3.6.1.6.3.15.1.1.x.0. gosnmp handles the one for messages outside of the time window, which is authenticated.
 var refusals = map[string]string{
 	"\x2b\x06\x01\x06\x03\x0f\x01\x01\x01\x00": "unsupported security level",
 	"\x2b\x06\x01\x06\x03\x0f\x01\x01\x03\x00": "unknown user",

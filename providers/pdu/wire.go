@@ -1,16 +1,16 @@
 package pdu
 
-// header is what a message says of itself before anything is decrypted or believed.
+// header is what a message states about itself before it is decrypted or verified.
 type header struct {
 	version  int64  // 3, or 1 for v2c
 	id       int64  // what ties an answer to its question: v3's msgID, v2c's request id
 	flags    byte   // v3: the security level
 	engine   string // v3: the engine that speaks
 	pdu      byte   // the PDU's tag; 0 where it is encrypted
-	reported string // a v3 Report in the clear: the OID of the first counter in it, as it stands on the wire
+	reported string // a v3 Report in the clear: the OID of the first counter in it, in wire format
 }
 
-// The tags that are looked at.
+// The tags that are read.
 const (
 	tagInteger  = 0x02
 	tagOctets   = 0x04
@@ -20,8 +20,8 @@ const (
 	tagReport   = 0xa8
 )
 
-// parseHeader reads a message's header. Whoever sent it may have written anything: what it returns decides only what is passed over, and
-// never what is believed.
+// parseHeader parses a message's header. Its sender may have written anything. The result only decides which messages
+// are skipped, never which are believed.
 func parseHeader(message []byte) (h header, ok bool) {
 	m := reader{rest: message, ok: true}
 	body := m.enterElement(tagSequence)
@@ -67,13 +67,13 @@ func parseHeader(message []byte) (h header, ok bool) {
 	return h, scoped.ok && pdu.ok && list.ok && first.ok
 }
 
-// reader takes elements of BER off the front of what is left. After the first that does not fit it takes none, and ok is false.
+// reader reads elements of BER one after the other. After the first that does not match it reads none, and ok is false.
 type reader struct {
 	rest []byte
 	ok   bool
 }
 
-// nextTag is the next element's tag, 0 at the end.
+// nextTag returns the next element's tag, 0 at the end.
 func (r *reader) nextTag() byte {
 	if !r.ok || len(r.rest) == 0 {
 		return 0
@@ -81,7 +81,7 @@ func (r *reader) nextTag() byte {
 	return r.rest[0]
 }
 
-// takeElement returns the next element's content, which must have that tag.
+// takeElement returns the content of the next element, which must have that tag.
 func (r *reader) takeElement(tag byte) []byte {
 	content, rest, ok := splitElement(tag, r.rest)
 	if !r.ok || !ok {
@@ -92,13 +92,13 @@ func (r *reader) takeElement(tag byte) []byte {
 	return content
 }
 
-// enterElement is take for an element that holds others.
+// enterElement is takeElement for an element that contains others.
 func (r *reader) enterElement(tag byte) *reader {
 	content := r.takeElement(tag)
 	return &reader{rest: content, ok: r.ok}
 }
 
-// takeInteger takes an INTEGER of at most 32 bits with its sign.
+// takeInteger reads an INTEGER of at most 32 bits with its sign.
 func (r *reader) takeInteger() (n int64) {
 	content := r.takeElement(tagInteger)
 	if len(content) == 0 || len(content) > 5 {
@@ -112,8 +112,8 @@ func (r *reader) takeInteger() (n int64) {
 	return n
 }
 
-// splitElement splits b behind its first element, which must have that tag. Lengths may take more bytes than they need, as net-snmp writes
-// them, but no more than four.
+// splitElement splits b behind its first element, which must have that tag. Lengths may use more bytes than they need,
+// as net-snmp writes them, but no more than four.
 func splitElement(tag byte, b []byte) (content, rest []byte, ok bool) {
 	if len(b) < 2 || b[0] != tag || tag == 0 {
 		return nil, nil, false

@@ -21,11 +21,11 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Flood is the device's own part of a flood: within its protocol it answers with as much as it can, as many members of each list as
-// there may be, and text of any length. A Bench that has none of its own ignores it.
+// Flood is the device's own part of a flood: within its protocol it answers with as much as it can, as many members of
+// each list as possible, and text of any length. A Bench without one ignores it.
 const Flood Fault = "flood"
 
-// The floods that a Proxy makes by itself. NoFault ends them.
+// The floods that a Proxy creates by itself. NoFault ends them.
 const (
 	floodHeader  Fault = "header without end"
 	floodInterim Fault = "informational answers without end"
@@ -39,13 +39,15 @@ const (
 var httpFloods = []Fault{floodHeader, floodInterim, floodBody, floodPacked, floodValues, floodDepth}
 
 const (
-	// floodMost is how much a connection is sent at most: more than a budget, and no more than an agent in a process of its own may keep.
+	// floodMost is the maximum that a connection is sent: more than a budget, and no more than an agent in a process of
+	// its own may keep.
 	floodMost = 64 << 20
-	// floodDocument is the size of a whole document. It is below most limits of bytes: what has to be met is a limit of values.
+	// floodDocument is the size of a whole document. It is below most limits of bytes, so that it reaches a limit of
+	// values.
 	floodDocument = 900_000
 )
 
-// floodFaults are those that the counterpart's protocol can have.
+// floodFaults returns the floods that the counterpart's protocol can have.
 func (p *Proxy) floodFaults() []Fault {
 	if p.opts.HTTP {
 		return httpFloods
@@ -67,18 +69,24 @@ var packed = func() []byte {
 // list is how a protocol writes a list, and a value in another.
 type list struct{ begin, member, end, open, close string }
 
-// listOf takes the protocol by the request: vSphere's SOAP, EC2's Query API, or JSON.
+// listOf chooses the protocol by the request: vSphere's SOAP, EC2's Query API, or JSON.
 func listOf(r *http.Request) list {
 	switch kind := r.Header.Get("Content-Type"); {
 	case strings.HasPrefix(kind, "text/xml"):
 		return list{
 			begin:  `<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"><Body><RetrievePropertiesExResponse xmlns="urn:vim25"><returnval>`,
-			member: "<objects/>", end: "</returnval></RetrievePropertiesExResponse></Body></Envelope>", open: "<a>", close: "</a>",
+			member: "<objects/>",
+			end:    "</returnval></RetrievePropertiesExResponse></Body></Envelope>",
+			open:   "<a>",
+			close:  "</a>",
 		}
 	case strings.HasPrefix(kind, "application/x-www-form-urlencoded"):
 		return list{
 			begin:  "<DescribeInstancesResponse><reservationSet><item><instancesSet>",
-			member: "<item/>", end: "</instancesSet></item></reservationSet></DescribeInstancesResponse>", open: "<a>", close: "</a>",
+			member: "<item/>",
+			end:    "</instancesSet></item></reservationSet></DescribeInstancesResponse>",
+			open:   "<a>",
+			close:  "</a>",
 		}
 	}
 	return list{begin: `{"Members":[{}`, member: ",{}", end: "]}", open: "[", close: "]"}
@@ -112,7 +120,7 @@ func floodHTTP(w http.ResponseWriter, r *http.Request, f Fault) {
 	}
 }
 
-// writeFlood writes until the client has gone, or it has had floodMost bytes.
+// writeFlood writes until the client has disconnected, or has received floodMost bytes.
 func writeFlood(c io.Writer, begin string, part func(i int) string) {
 	w := bufio.NewWriterSize(c, 16<<10)
 	_, err := w.WriteString(begin)
@@ -128,7 +136,8 @@ func writeFlood(c io.Writer, begin string, part func(i int) string) {
 func writeDocument(c io.Writer, begin, one, other, end string) {
 	n := (floodDocument - len(begin) - len(end)) / (len(one) + len(other))
 	w := bufio.NewWriterSize(c, 16<<10)
-	_, _ = fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(begin)+n*(len(one)+len(other))+len(end), begin)
+	_, _ = fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s",
+		len(begin)+n*(len(one)+len(other))+len(end), begin)
 	for _, part := range []string{one, other} {
 		for range n {
 			_, _ = w.WriteString(part)
@@ -138,7 +147,7 @@ func writeDocument(c io.Writer, begin, one, other, end string) {
 	_ = w.Flush()
 }
 
-// floodConn is the flood of a stream: words that may be lengths of just below a MiB. With TLS it comes inside.
+// floodConn sends the flood of a stream: words that may be lengths of just below a MiB. With TLS it is inside.
 func (p *Proxy) floodConn(c net.Conn, cfg *tls.Config) {
 	if p.opts.TLS {
 		secure := tls.Server(c, cfg)
@@ -151,10 +160,11 @@ func (p *Proxy) floodConn(c net.Conn, cfg *tls.Config) {
 	writeFlood(c, "", func(int) string { return words })
 }
 
-// withinBudget: whatever the device answers with, a call takes and keeps no more memory, and starts no more goroutines, than
-// Options.Memory, Kept and Goroutines. Ordinary answers are measured first.
+// withinBudget checks that, whatever the device answers, a call takes and keeps no more memory, and starts no more
+// goroutines, than Options.Memory, Kept and Goroutines. Ordinary answers are measured first.
 func withinBudget(ctx context.Context, b *Bench, o Options) error {
-	defer debug.SetGCPercent(debug.SetGCPercent(20)) // what is measured is what is in use, and little that is not any more
+	// what is measured is what is in use, and little that is not any more
+	defer debug.SetGCPercent(debug.SetGCPercent(20))
 	floods := []Fault{NoFault, Flood}
 	if b.Proxy != nil {
 		floods = append(floods, b.Proxy.floodFaults()...)
@@ -185,13 +195,14 @@ func withinBudget(ctx context.Context, b *Bench, o Options) error {
 		case after.heap-before.heap > o.Kept:
 			return fmt.Errorf("%s: kept %s, want %s at most", f, mib(after.heap-before.heap), mib(o.Kept))
 		case most.goroutines-before.goroutines > o.Goroutines:
-			return fmt.Errorf("%s: started %d goroutines, want %d at most", f, most.goroutines-before.goroutines, o.Goroutines)
+			return fmt.Errorf("%s: started %d goroutines, want %d at most", f, most.goroutines-before.goroutines,
+				o.Goroutines)
 		}
 	}
 	return nil
 }
 
-// callFlooded makes each call once. Whatever becomes of it, a machine that runs is not off.
+// callFlooded makes each call once. Whatever the results, a running machine is not off.
 func callFlooded(ctx context.Context, b *Bench, o Options) error {
 	if a := askState(ctx, b, o, b.Target); a.State == providers.PowerOff && b.Running() {
 		return errors.New("the provider says Off while the machine runs")
@@ -202,7 +213,7 @@ func callFlooded(ctx context.Context, b *Bench, o Options) error {
 	return nil
 }
 
-// waitRecovered brings the machine back: a power action that was accepted may still be under way.
+// waitRecovered restores the machine: an accepted power action may still be in progress.
 func waitRecovered(ctx context.Context, b *Bench, o Options) (err error) {
 	for end := time.Now().Add(o.Settle); time.Now().Before(end); {
 		b.SetPower(true)
@@ -213,28 +224,28 @@ func waitRecovered(ctx context.Context, b *Bench, o Options) (err error) {
 	return fmt.Errorf("afterwards: %w", err)
 }
 
-// usage is what the process has in use.
+// usage is the memory and goroutines of the process.
 type usage struct{ heap, goroutines int64 }
 
 func (u usage) maxUsage(v usage) usage {
 	return usage{max(u.heap, v.heap), max(u.goroutines, v.goroutines)}
 }
 
-// sampleUsage is what is in use, with what the garbage collector has not taken yet.
+// sampleUsage returns what is in use, including what the garbage collector has not freed yet.
 func sampleUsage() usage {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/sched/goroutines:goroutines"}}
 	metrics.Read(s)
 	return usage{int64(s[0].Value.Uint64()), int64(s[1].Value.Uint64())}
 }
 
-// measureUsage is what is in use. The second collection takes what pools held.
+// measureUsage returns what is in use. The second collection frees what pools held.
 func measureUsage() usage {
 	runtime.GC()
 	runtime.GC()
 	return sampleUsage()
 }
 
-// watchPeak looks every millisecond, until it is asked, what was in use at most.
+// watchPeak samples the use every millisecond, and returns a function that returns the maximum.
 func watchPeak(from usage) (peak func() usage) {
 	stop, result := make(chan struct{}), make(chan usage)
 	go func() { // ends with peak

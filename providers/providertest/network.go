@@ -11,10 +11,10 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// errLeftOut is a check that says why it was not made.
+// errLeftOut is the result of a check that was not made and says why.
 var errLeftOut = errors.New("left out")
 
-// leftOut is what a check returns that the Bench has nothing for: a type that does not say why fails.
+// leftOut is the result of a check for which the Bench lacks something. A type that does not say why fails.
 func leftOut(what, why string) error {
 	if why == "" {
 		return fmt.Errorf("the Bench has no %s: set it, or say in Options.No%s why there is none (docs/add-a-provider.md)", what, what)
@@ -22,7 +22,8 @@ func leftOut(what, why string) error {
 	return fmt.Errorf("%w, without Bench.%s: %s", errLeftOut, what, why)
 }
 
-// refusedIsSentOnce: many devices lock an account after some failures, so a credential that was refused is not sent again, whoever asks for what.
+// refusedIsSentOnce checks that a refused credential is not sent again, by any call: many devices lock an account after
+// some failures.
 func refusedIsSentOnce(ctx context.Context, b *Bench, o Options) error {
 	if b.LogIns == nil {
 		return leftOut("LogIns", o.NoLogIns)
@@ -36,8 +37,10 @@ func refusedIsSentOnce(ctx context.Context, b *Bench, o Options) error {
 	b.SetFault(Denied)
 	before := b.LogIns()
 	for i := range 5 {
-		if a := askState(ctx, b, o, b.Target); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrDenied) {
-			return fmt.Errorf("question number %d: got %s, %v; want Unknown, %v", i+1, a.State, a.Err, providers.ErrDenied)
+		if a := askState(ctx, b, o, b.Target); a.State != providers.PowerUnknown ||
+			!errors.Is(a.Err, providers.ErrDenied) {
+			return fmt.Errorf("question number %d: got %s, %v; want Unknown, %v", i+1, a.State, a.Err,
+				providers.ErrDenied)
 		}
 		for name, call := range map[string]action{"PowerOff": b.Provider.PowerOff, "PowerOn": b.Provider.PowerOn} {
 			if err := runPower(ctx, o, call, b.Target); !errors.Is(err, providers.ErrDenied) {
@@ -52,7 +55,7 @@ func refusedIsSentOnce(ctx context.Context, b *Bench, o Options) error {
 	return expectState(ctx, b, o, providers.PowerOn)
 }
 
-// faultClasses are what a call may say of a network's fault; none is the fault's own.
+// faultClasses are the classes that a call may return for a network's fault; none means the fault's own.
 var faultClasses = map[Fault][]error{
 	ExpiredCertificate: {providers.ErrUntrusted},
 	UnknownAuthority:   {providers.ErrUntrusted},
@@ -64,8 +67,9 @@ var faultClasses = map[Fault][]error{
 // shortDeadline is the deadline of calls that have no answer to wait for. However slow the machine, they fail.
 const shortDeadline = 100 * time.Millisecond
 
-// brokenNetwork: whatever the network does, seen off before or not, no answer is Off, each call ends by its deadline, nothing is done that
-// did not get through, and once it is mended the next answers are of that moment: none is one that was on its way.
+// brokenNetwork checks that, whatever the network does, no answer is Off, even if the machine was seen off before. Each
+// call ends by its deadline, and a request that did not get through has no effect. Once the network is repaired, the
+// next answers are current, and none was in transit before.
 func brokenNetwork(ctx context.Context, b *Bench, o Options) error {
 	if b.Proxy == nil {
 		return leftOut("Proxy", o.NoProxy)
@@ -87,7 +91,8 @@ func checkBroken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) e
 	} else {
 		within = o.Timeout
 	}
-	// A connection that was open when a fault of new ones began may end under the next call: that is the network's, too.
+	// A connection that was open when a fault of new ones began may end under the next call: that is the network's
+	// fault, too.
 	limited := func(call func(context.Context) error, want ...error) error {
 		err, late := callPromptly(within+o.Prompt, func() error {
 			ctx, cancel := context.WithTimeout(ctx, within)
@@ -110,7 +115,7 @@ func checkBroken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) e
 		case a.State != providers.PowerUnknown:
 			return fmt.Errorf("got %s (%q)", a.State, a.Raw)
 		case a.Err == nil && f == Gibberish:
-			return providers.ErrPermanent // a word that nobody knows is an answer
+			return providers.ErrPermanent // an unknown word is an answer
 		}
 		return a.Err
 	}
@@ -160,8 +165,9 @@ func checkBroken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) e
 	return nil
 }
 
-// survivesCrowd: two hundred ask at once, the first of them without a connection. A device may be too slow for all of them; it is answered for by
-// none. Then it refuses them all, and the machine that was seen off is on.
+// survivesCrowd makes two hundred calls at once, the first of them without a connection. A device may be too slow for
+// all of them, but none may get an invented answer. Then the device refuses them all, and the machine that was seen off
+// is on.
 func survivesCrowd(ctx context.Context, b *Bench, o Options) error {
 	b.SetPower(false)
 	off, err := askInParallel(ctx, b, o, providers.PowerOff)
@@ -178,7 +184,7 @@ func survivesCrowd(ctx context.Context, b *Bench, o Options) error {
 	return waitForState(ctx, b, o, providers.PowerOn)
 }
 
-// askInParallel returns how many were answered. Each answer must be that one.
+// askInParallel returns how many calls were answered. Each answer must be that one.
 func askInParallel(ctx context.Context, b *Bench, o Options, want providers.PowerState) (int, error) {
 	var wait sync.WaitGroup
 	var answered atomic.Int32
@@ -189,7 +195,8 @@ func askInParallel(ctx context.Context, b *Bench, o Options, want providers.Powe
 			case a.Err == nil && a.State == want:
 				answered.Add(1)
 			case a.State != providers.PowerUnknown, !errors.Is(a.Err, providers.ErrUnreachable):
-				errs <- fmt.Errorf("got %s (%q), %v; want %s, or %v", a.State, a.Raw, a.Err, want, providers.ErrUnreachable)
+				errs <- fmt.Errorf("got %s (%q), %v; want %s, or %v", a.State, a.Raw, a.Err, want,
+					providers.ErrUnreachable)
 			}
 		})
 	}

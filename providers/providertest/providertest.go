@@ -1,12 +1,12 @@
-// Package providertest is the conformance suite that every provider passes: against its real counterpart, or one that behaves
-// like it. It imports the contract and goleak.
+// Package providertest is the conformance suite that every provider passes: against its real counterpart, or one that
+// behaves like it. It imports the contract and goleak.
 //
-// What it demands is what the rest of forcefence builds on: Off only from the machine's own device, asked in that very call; no
-// answer, a strange one or another machine's is never Off; an accepted power-off is not an off; errors have their class, heal,
-// and leave nothing behind. A device that answers with as much as it can gets no more memory and goroutines than a budget.
-// A provider with batches passes every check twice, the second time with each question put in a batch.
-// A provider's own test wires the suite to its counterpart with a Bench; the suite changes the world through it (power, faults) and
-// compares what the provider says with what the machine does.
+// It checks what the rest of forcefence builds on. Off comes only from the machine's own device, asked in that very
+// call. No answer, a strange one or another machine's is never Off. An accepted power-off is not an off. Errors have
+// their class, heal, and leave nothing behind. A device that answers with as much as it can gets no more memory and
+// goroutines than a budget. A provider with batches passes every check twice, the second time with each question in a
+// batch. A provider's own test connects the suite to its counterpart with a Bench. Through it the suite changes the
+// world (power, faults) and compares the provider's answers with the machine.
 package providertest
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Fault is something wrong with the counterpart. A Bench switches it on with SetFault.
+// Fault is a fault of the counterpart. A Bench switches it on with SetFault.
 type Fault string
 
 // The faults the suite asks for. NoFault heals.
@@ -37,10 +37,11 @@ const (
 	StaysOn       Fault = "stays on"       // a power-off is accepted, and nothing happens
 	StaysChanging Fault = "stays changing" // a power-off is accepted, and the machine is on its way and never there
 	StrangeWord   Fault = "strange word"   // the state is a word that no provider knows
-	OtherMachine  Fault = "other machine"  // the device speaks of a machine with another system UUID, or with other addresses
+	// the device speaks of a machine with another system UUID, or with other addresses
+	OtherMachine Fault = "other machine"
 )
 
-// SlowBy is how long an answer takes under the fault Slow.
+// SlowBy is the duration of an answer under the fault Slow.
 const SlowBy = 100 * time.Millisecond
 
 // Bench is one provider and one machine, fresh for each check. The machine is on.
@@ -52,15 +53,15 @@ type Bench struct {
 	SetPower func(on bool)    // changes the machine's power at once and behind the provider's back
 	SetFault func(Fault)      // replaces the fault at once
 
-	// Proxy stands between the provider and its counterpart, where that is reached over TCP: the suite then plays the network's faults,
-	// too. Nil: it does not, and Options.NoProxy says why.
+	// Proxy is between the provider and its counterpart, if that is reached over TCP: the suite then also simulates the
+	// network's faults. If it is nil, Options.NoProxy says why.
 	Proxy *Proxy
-	// LogIns counts how often the counterpart was sent a credential that can be refused, right or wrong, ever since. Nil: nothing is
-	// counted, and Options.NoLogIns says why.
+	// LogIns returns how often the counterpart was sent a credential that can be refused, right or wrong, since its
+	// start. If it is nil, Options.NoLogIns says why.
 	LogIns func() int
-	// Requests are those that the counterpart has received ever since, in order, with an entry for each: whether it
-	// acts on the machine's power. Retransmissions count. Reads inside an acting request of the type (an agent's run)
-	// are left out. Nil: nothing is recorded, and Options.NoRequests says why.
+	// Requests returns the requests that the counterpart has received since its start, in order. Each entry reports
+	// whether the request acts on the machine's power. Retransmissions count. Reads inside an acting request of the
+	// type (an agent's run) are left out. If it is nil, Options.NoRequests says why.
 	Requests func() []bool
 }
 
@@ -86,17 +87,19 @@ func (r *Requests) All() []bool {
 
 // Options are a suite's settings.
 type Options struct {
-	// New makes a bench, and ends it with t.Cleanup. The suite closes the provider. What runs on the bench's side of a
-	// connection must end with the connection: the suite looks for leaked goroutines.
+	// New creates a bench, and ends it with t.Cleanup. The suite closes the provider. The bench's side of a connection
+	// must end with the connection: the suite looks for leaked goroutines.
 	New func(t *testing.T) *Bench
-	// Without names the faults which the family cannot have, and why; checks that need them are left out, and the log says so.
+	// Without names the faults that the family cannot have, and why. Checks that need them are left out, and the log
+	// says so.
 	Without map[Fault]string
-	// Elsewhere are faults that another run of the suite has, over another transport: their checks are left out, not skipped.
+	// Elsewhere are faults that another run of the suite has, over another transport: their checks are left out, not
+	// skipped.
 	Elsewhere []Fault
 	NoProxy   string // why no Bench has a Proxy: the family is not reached over TCP, another run of the suite has it
 	NoLogIns  string // why no Bench counts LogIns: no account can be locked, another run of the suite counts
-	// Refusals is how many in a row it takes until a credential is not sent again: more than the default 1 where nothing proves who
-	// refused it.
+	// Refusals is the number of refusals in a row after which a credential is not sent again: more than the default 1
+	// if nothing proves who refused it.
 	Refusals int
 	// NoRequests is why no Bench records Requests: its traffic is encrypted, or another run of the suite records them.
 	NoRequests string
@@ -105,13 +108,13 @@ type Options struct {
 	Prompt  time.Duration // from the end of a call's context until it has returned; default 1s
 	Settle  time.Duration // from an accepted power-off until the machine is off; default 10s
 
-	// The budget: how many bytes calls to one device may take, and keep, beyond what was in use before, and how many goroutines they may
-	// start, those of the counterpart in this process included. Defaults 32 MiB, 4 MiB and 100.
+	// The budget: how many bytes calls to one device may take, and keep, beyond the earlier use, and how many
+	// goroutines they may start, those of the counterpart in this process included. Defaults 32 MiB, 4 MiB and 100.
 	Memory, Kept, Goroutines int64
 }
 
-// Suite runs every check as a subtest with a bench of its own, and once more in batches where the provider has them. It must not run
-// beside parallel tests of the same process: it looks for leaked goroutines.
+// Suite runs every check as a subtest with a bench of its own, and once more in batches where the provider has them. It
+// must not run beside parallel tests of the same process: it looks for leaked goroutines.
 func Suite(t *testing.T, o Options) {
 	for _, c := range checks {
 		if slices.ContainsFunc(c.needs, func(f Fault) bool { return slices.Contains(o.Elsewhere, f) }) {
@@ -129,7 +132,7 @@ func Suite(t *testing.T, o Options) {
 	}
 }
 
-// runOn runs the check on a new bench, and tells whether its provider has batches.
+// runOn runs the check on a new bench, and reports whether its provider has batches.
 func (c check) runOn(t *testing.T, o Options, inBatches bool) (batches bool) {
 	b := o.New(t)
 	before := goleak.IgnoreCurrent()
@@ -158,8 +161,8 @@ func (c check) runOn(t *testing.T, o Options, inBatches bool) (batches bool) {
 	return ok && batch.MaxStates() > 1
 }
 
-// batchAsker puts each question in a batch, beside a machine that the device does not know, if there is such a thing: what goes for State
-// goes for States, and the missing one costs the other nothing.
+// batchAsker puts each question in a batch, beside a machine that the device does not know, if that is possible. States
+// must pass the checks of State, and the missing machine must not affect the other.
 type batchAsker struct {
 	providers.Provider
 	batch   providers.BatchStater
@@ -181,7 +184,7 @@ func (a batchAsker) State(ctx context.Context, t providers.Target) (providers.Ob
 	if answered {
 		return obs, nil
 	}
-	// What AskAll makes of a target that is left out, and of the call's error.
+	// What AskAll returns for a target that is left out, and for the call's error.
 	got := providers.AskAll(ctx, batchAnswer{a.Provider, all, err}, "suite", []providers.Target{t}, providers.Now)
 	return providers.Observation{Raw: got[0].Raw}, got[0].Err
 }
@@ -212,7 +215,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check is one demand. run returns what is wrong.
+// check is one requirement. run returns what is wrong.
 type check struct {
 	name  string
 	needs []Fault
@@ -249,7 +252,7 @@ var checks = []check{
 	{"stays within its budget", nil, withinBudget},
 }
 
-// askState is one question under the suite's time-out.
+// askState asks one question with the suite's timeout.
 func askState(ctx context.Context, b *Bench, o Options, t providers.Target) providers.Answer {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -275,7 +278,7 @@ func runPower(ctx context.Context, o Options, f action, t providers.Target) erro
 	return f(ctx, t, AllowSend)
 }
 
-// waitForState asks until the machine is said to be in that state.
+// waitForState asks until the answer is that state.
 func waitForState(ctx context.Context, b *Bench, o Options, want providers.PowerState) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Settle)
 	defer cancel()
@@ -295,7 +298,7 @@ func waitForState(ctx context.Context, b *Bench, o Options, want providers.Power
 	}
 }
 
-// followsTheMachine: each answer is of now, so a cache shows.
+// followsTheMachine checks that each answer is current, so a cache shows.
 func followsTheMachine(ctx context.Context, b *Bench, o Options) error {
 	for range 3 {
 		b.SetPower(false)
@@ -323,7 +326,8 @@ func powersOff(ctx context.Context, b *Bench, o Options) error {
 	if err := waitForState(ctx, b, o, providers.PowerOn); err != nil {
 		return fmt.Errorf("after PowerOn: %w", err)
 	}
-	for end := time.Now().Add(o.Settle); !b.Running(); { // a device says On when it has begun, and the machine comes up behind it
+	// a device says On when it has begun, and the machine comes up behind it
+	for end := time.Now().Add(o.Settle); !b.Running(); {
 		if time.Now().After(end) {
 			return fmt.Errorf("after PowerOn: the machine does not run, %s later", o.Settle)
 		}
@@ -383,8 +387,9 @@ func strangeWord(ctx context.Context, b *Bench, o Options) error {
 	return expectState(ctx, b, o, providers.PowerOff)
 }
 
-// failsAndHeals: the fault has its class on every call, also after the machine was seen off (an answer from before would do
-// harm), no call comes through, and the first call after it is as good as any.
+// failsAndHeals checks that the fault has its class on every call, and that no call comes through. That includes calls
+// after the machine was seen off, where an earlier answer would do harm. The first call after the fault must succeed as
+// usual.
 func failsAndHeals(ctx context.Context, b *Bench, o Options, f Fault, class error) error {
 	for _, seenBefore := range []bool{false, true} {
 		b.SetPower(false)
@@ -396,7 +401,8 @@ func failsAndHeals(ctx context.Context, b *Bench, o Options, f Fault, class erro
 		b.SetFault(f)
 		b.SetPower(true)
 		if a := askState(ctx, b, o, b.Target); a.State != providers.PowerUnknown || !errors.Is(a.Err, class) {
-			return fmt.Errorf("State, seen before %t: got %s (%q), %v; want Unknown, %v", seenBefore, a.State, a.Raw, a.Err, class)
+			return fmt.Errorf("State, seen before %t: got %s (%q), %v; want Unknown, %v", seenBefore, a.State, a.Raw,
+				a.Err, class)
 		}
 		obs, err := b.Provider.State(ctx, b.Target)
 		if obs.State != providers.PowerUnknown || err == nil {
@@ -422,7 +428,8 @@ func missingMachine(ctx context.Context, b *Bench, o Options) error {
 	if b.Missing == (providers.Target{}) {
 		return nil
 	}
-	if a := askState(ctx, b, o, b.Missing); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrNotFound) {
+	if a := askState(ctx, b, o, b.Missing); a.State != providers.PowerUnknown ||
+		!errors.Is(a.Err, providers.ErrNotFound) {
 		return fmt.Errorf("State: got %s, %v; want Unknown, %v", a.State, a.Err, providers.ErrNotFound)
 	}
 	if err := runPower(ctx, o, b.Provider.PowerOff, b.Missing); !errors.Is(err, providers.ErrNotFound) {
@@ -434,8 +441,9 @@ func missingMachine(ctx context.Context, b *Bench, o Options) error {
 	return expectState(ctx, b, o, providers.PowerOn)
 }
 
-// rejectsOtherMachine: the cable, the inventory or the BMC is wrong, and the device is another machine's, which is even off. A power action goes
-// through Confirm, as it does behind the guard: what the provider has to do is to tell whose machine it is.
+// rejectsOtherMachine simulates a wrong cable, inventory or BMC: the device is another machine's, which is even off. A
+// power action goes through ConfirmIdentity, as it does behind the guard. The provider only has to report whose machine
+// it is.
 func rejectsOtherMachine(ctx context.Context, b *Bench, o Options) error {
 	if b.Target.SystemUUID == "" && b.Target.Addresses == "" {
 		return nil
@@ -451,7 +459,8 @@ func rejectsOtherMachine(ctx context.Context, b *Bench, o Options) error {
 				return call(ctx, t, still)
 			}
 			// Where a machine is looked up by its UUID, another one's is not found.
-			if err := runPower(ctx, o, confirmed, b.Target); !errors.Is(err, providers.ErrIdentity) && !errors.Is(err, providers.ErrNotFound) {
+			if err := runPower(ctx, o, confirmed,
+				b.Target); !errors.Is(err, providers.ErrIdentity) && !errors.Is(err, providers.ErrNotFound) {
 				return fmt.Errorf("%s, seen before %t: got %v, want %v", name, seenBefore, err, providers.ErrIdentity)
 			}
 		}
@@ -461,7 +470,8 @@ func rejectsOtherMachine(ctx context.Context, b *Bench, o Options) error {
 		b.SetPower(false)
 		if a := askState(ctx, b, o, b.Target); a.State != providers.PowerUnknown ||
 			(!errors.Is(a.Err, providers.ErrIdentity) && !errors.Is(a.Err, providers.ErrNotFound)) {
-			return fmt.Errorf("State, seen before %t: got %s, %v; want Unknown, %v", seenBefore, a.State, a.Err, providers.ErrIdentity)
+			return fmt.Errorf("State, seen before %t: got %s, %v; want Unknown, %v", seenBefore, a.State, a.Err,
+				providers.ErrIdentity)
 		}
 		b.SetFault(NoFault)
 		if err := expectState(ctx, b, o, providers.PowerOff); err != nil {
@@ -471,15 +481,16 @@ func rejectsOtherMachine(ctx context.Context, b *Bench, o Options) error {
 	return nil
 }
 
-// comparesAddresses: a device that tells a machine's addresses speaks of the node that has one of them, and of no other; and that is enough
-// where the node's own kubelet wrote what leads there.
+// comparesAddresses checks that a device which reports a machine's addresses matches the node that has one of them, and
+// no other. That must be enough even if the node's own kubelet wrote what leads there.
 func comparesAddresses(ctx context.Context, b *Bench, o Options) error {
 	if b.Target.Addresses == "" {
 		return nil
 	}
 	t := b.Target
 	t.Claimed = true
-	for _, other := range []providers.Addresses{b.Target.Addresses, "", providers.NewAddresses("203.0.113.9", "2001:db8::9")} {
+	for _, other := range []providers.Addresses{b.Target.Addresses, "", providers.NewAddresses("203.0.113.9",
+		"2001:db8::9")} {
 		var want error
 		if t.Addresses = other; other != b.Target.Addresses {
 			want = providers.ErrIdentity
@@ -514,7 +525,7 @@ func byteOrders(ctx context.Context, b *Bench, o Options) error {
 	return nil
 }
 
-// timeOfQuestion: At is before the device took its time to answer, and not before the call.
+// timeOfQuestion checks that At is before the time that the device took for its answer, and not before the call.
 func timeOfQuestion(ctx context.Context, b *Bench, o Options) error {
 	b.SetFault(Slow)
 	for range 2 { // the second with whatever the provider keeps between calls
@@ -566,8 +577,8 @@ func obeysCancel(ctx context.Context, b *Bench, o Options) error {
 	return nil
 }
 
-// callPromptly makes a call that should take so long at most, and again where it took longer: late once is the doing of a machine which others
-// use, too, late three times the provider's.
+// callPromptly makes a call that may take that long at most, and repeats it if it took longer. A single late call may
+// be due to other load on the machine; three late calls are the provider's fault.
 func callPromptly(within time.Duration, call func() error) (err, late error) {
 	for tries := 1; ; tries++ {
 		started := time.Now()
@@ -581,8 +592,14 @@ func callPromptly(within time.Duration, call func() error) (err, late error) {
 	}
 }
 
-// returnsPromptly makes each call under a context that ends early, and then one that must be as good as ever.
-func returnsPromptly(ctx context.Context, b *Bench, o Options, ending func(context.Context) (context.Context, context.CancelFunc), want func(error) bool) error {
+// returnsPromptly makes each call under a context that ends early, and then one that must succeed as usual.
+func returnsPromptly(
+	ctx context.Context,
+	b *Bench,
+	o Options,
+	ending func(context.Context) (context.Context, context.CancelFunc),
+	want func(error) bool,
+) error {
 	calls := []struct {
 		name string
 		call action

@@ -24,28 +24,31 @@ import (
 	"time"
 )
 
-// The faults of a network, which a Proxy makes. NoFault heals.
+// The faults of a network, which a Proxy simulates. NoFault ends them.
 const (
-	HangConnect        Fault = "hang in connect"     // nobody answers the connection's first packet
-	HangHandshake      Fault = "hang in handshake"   // connections are accepted, and nothing is ever said on them
-	HangAnswer         Fault = "hang in an answer"   // an answer begins and never ends
-	HalfAnswer         Fault = "half an answer"      // the connection ends in the middle of an answer
-	LateAnswer         Fault = "late answer"         // the device does what it is told, and its answer comes when the fault is over
+	HangConnect   Fault = "hang in connect"   // the connection's first packet is not answered
+	HangHandshake Fault = "hang in handshake" // connections are accepted, and nothing is ever said on them
+	HangAnswer    Fault = "hang in an answer" // an answer begins and never ends
+	HalfAnswer    Fault = "half an answer"    // the connection ends in the middle of an answer
+	// the device does what it is told, and its answer comes when the fault is over
+	LateAnswer         Fault = "late answer"
 	ExpiredCertificate Fault = "expired certificate" // the device shows one that was good until yesterday
-	UnknownAuthority   Fault = "unknown authority"   // the device shows one of an authority that nobody knows
+	UnknownAuthority   Fault = "unknown authority"   // the device shows one of an unknown authority
 	NotThere           Fault = "404"                 // HTTP: every request is answered so
 	TooMany            Fault = "429"                 // HTTP: likewise, with a Retry-After of an hour
 	Gibberish          Fault = "gibberish"           // HTTP: status 200, and words that no one has heard of
 )
 
-// ProxyOptions say what a Proxy stands in front of. The zero value is a stream of bytes.
+// ProxyOptions describe a Proxy's counterpart. The zero value is a stream of bytes.
 type ProxyOptions struct {
-	TLS  bool // the stream is TLS, which the counterpart ends; certificates of the proxy's own are shown for faults only
+	// the stream is TLS, which the counterpart ends; certificates of the proxy's own are shown for faults only
+	TLS  bool
 	HTTP bool // the counterpart speaks HTTP; the proxy ends TLS with a certificate of CA
 }
 
-// Proxy stands in front of a counterpart that is reached over TCP, and breaks the network as its fault says. Its faults are beside those
-// of the Bench: either has one at a time. It ends with the test, and no goroutine of it outlives its connections.
+// Proxy is in front of a counterpart that is reached over TCP, and breaks the network as its fault says. Its faults are
+// independent of the Bench's: each has one at a time. It ends with the test, and none of its goroutines outlives its
+// connections.
 type Proxy struct {
 	opts      ProxyOptions
 	to        string
@@ -57,8 +60,8 @@ type Proxy struct {
 	work      sync.WaitGroup
 }
 
-// NewProxy starts a proxy on a port of 127.0.0.1. to is the counterpart: host:port, or with HTTP its origin ("https://127.0.0.1:8443"),
-// whose certificate is not looked at.
+// NewProxy starts a proxy on a port of 127.0.0.1. to is the counterpart: host:port, or with HTTP its origin
+// ("https://127.0.0.1:8443"), whose certificate is not looked at.
 func NewProxy(t testing.TB, to string, o ProxyOptions) *Proxy {
 	t.Helper()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,7 +84,11 @@ func NewProxy(t testing.TB, to string, o ProxyOptions) *Proxy {
 	}}
 	if o.HTTP {
 		// A connection for each request: none is left when a bench looks for goroutines.
-		p.upstream = &http.Transport{DisableKeepAlives: true, DisableCompression: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+		p.upstream = &http.Transport{
+			DisableKeepAlives:  true,
+			DisableCompression: true,
+			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
+		}
 		server := &http.Server{Handler: p, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
 		p.work.Go(func() { _ = server.Serve(tls.NewListener(p.gate, cfg)) })
 		t.Cleanup(func() { _ = server.Close() })
@@ -103,23 +110,24 @@ func NewProxy(t testing.TB, to string, o ProxyOptions) *Proxy {
 	return p
 }
 
-// Addr is where the proxy listens, as host:port.
+// Addr returns the address at which the proxy listens, as host:port.
 func (p *Proxy) Addr() string { return p.gate.Addr().String() }
 
-// CA is the authority, in PEM, of the proxy's own certificates: what a provider has to trust, beside the counterpart's own with TLS.
+// CA returns the authority, in PEM, of the proxy's own certificates. A provider must trust it, beside the counterpart's
+// own with TLS.
 func (p *Proxy) CA() []byte { return p.authority.pem }
 
-// SetFault replaces the fault at once. Answers that were held back are released, and those of new connections' faults find no old one.
+// SetFault replaces the fault at once. It releases held answers, and the faults of new connections close open ones.
 func (p *Proxy) SetFault(f Fault) { p.gate.setFault(f) }
 
-// countConnections counts those that were ever accepted.
+// countConnections returns how many connections were ever accepted.
 func (p *Proxy) countConnections() int {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
 	return p.gate.accepted
 }
 
-// networkFaults are those that the counterpart's protocol can have.
+// networkFaults returns the faults that the counterpart's protocol can have.
 func (p *Proxy) networkFaults() []Fault {
 	all := []Fault{HangConnect, HangHandshake, HangAnswer, HalfAnswer, LateAnswer}
 	if p.opts.TLS || p.opts.HTTP {
@@ -131,7 +139,7 @@ func (p *Proxy) networkFaults() []Fault {
 	return all
 }
 
-// serveConn carries the bytes of one connection to and fro.
+// serveConn copies the bytes of one connection in both directions.
 func (p *Proxy) serveConn(c net.Conn, cfg *tls.Config) {
 	defer c.Close()
 	switch f, _ := p.gate.currentFault(); f {
@@ -158,7 +166,7 @@ func (p *Proxy) serveConn(c net.Conn, cfg *tls.Config) {
 	<-ended
 }
 
-// relayAnswers carries what the counterpart says, until the fault lets it no further.
+// relayAnswers copies the counterpart's answers until the fault stops them.
 func (p *Proxy) relayAnswers(c, d net.Conn) {
 	b := make([]byte, 32<<10)
 	for {
@@ -183,7 +191,8 @@ func (p *Proxy) relayAnswers(c, d net.Conn) {
 	}
 }
 
-// holdAnswer waits until the fault is over or the connection's client has gone, which the gate notes when serve closes it.
+// holdAnswer waits until the fault is over or the connection's client has disconnected, which the gate notices when
+// serveConn closes it.
 func (p *Proxy) holdAnswer(c net.Conn, over <-chan struct{}) {
 	gone := p.gate.clientGone(c)
 	select {
@@ -217,8 +226,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	// Not by r's context: what a client said before it went away still reaches a device.
-	out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.to+r.URL.RequestURI(), bytes.NewReader(body))
+	// Not by r's context: a request still reaches a device after its client has disconnected.
+	out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.to+r.URL.RequestURI(),
+		bytes.NewReader(body))
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -252,7 +262,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// waitFaultOver waits until the fault is over, and reports whether the client is still there.
+// waitFaultOver waits until the fault is over, and reports whether the client is still connected.
 func waitFaultOver(ctx context.Context, over <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
@@ -271,7 +281,7 @@ type gate struct {
 	over     chan struct{} // closed when the fault is replaced
 	conns    map[*gated]struct{}
 	accepted int
-	full     []net.Conn // ours, which nobody accepts: they fill the queue under HangConnect
+	full     []net.Conn // ours, never accepted: they fill the queue under HangConnect
 	closed   bool
 }
 
@@ -300,7 +310,7 @@ func (g *gate) clientGone(c net.Conn) <-chan struct{} {
 	return nil
 }
 
-// isConnectFault are the faults of new connections: those that are open end when they begin.
+// isConnectFault reports whether a fault affects new connections: open ones end when it begins.
 func isConnectFault(f Fault) bool {
 	return f == HangConnect || f == HangHandshake || f == ExpiredCertificate || f == UnknownAuthority || isFlood(f)
 }
@@ -342,7 +352,8 @@ func (g *gate) dropConnections() {
 	}
 }
 
-// fillBacklog makes the kernel answer no further connection: the queue of those that nobody accepts is as short as can be, and full.
+// fillBacklog makes the kernel answer no further connection: the queue of unaccepted connections is as short as
+// possible, and full.
 func (g *gate) fillBacklog() {
 	_ = g.SetDeadline(time.Now()) // ends an Accept
 	g.setBacklog(0)
@@ -357,7 +368,7 @@ func (g *gate) fillBacklog() {
 	}
 }
 
-// setBacklog sets the length of the queue of a listener that listens already.
+// setBacklog sets the length of the queue of a listener that already listens.
 func (g *gate) setBacklog(n int) {
 	raw, err := g.SyscallConn()
 	if err == nil {
@@ -396,7 +407,7 @@ func (g *gate) Accept() (net.Conn, error) {
 		f = g.fault
 		g.mu.Unlock()
 		if f == HangConnect || f == HangHandshake {
-			continue // it stays open until the fault is over, and nobody reads from it
+			continue // it stays open until the fault is over, and is not read
 		}
 		return conn, nil
 	}
@@ -457,7 +468,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// issueCertificate makes a certificate for this host until that time.
+// issueCertificate returns a certificate for this host until that time.
 func (a *authority) issueCertificate(t testing.TB, until time.Time) tls.Certificate {
 	t.Helper()
 	key := newKey(t)

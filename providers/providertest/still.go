@@ -11,8 +11,8 @@ import (
 
 var errRefused = errors.New("the suite refuses")
 
-// runActions runs f for PowerOff of a machine that is on and for PowerOn of one that is off, each after a question that was
-// answered. So a provider that keeps a session has one.
+// runActions runs f for PowerOff of a machine that is on and for PowerOn of one that is off, each after an answered
+// question. So a provider that keeps a session has one.
 func runActions(ctx context.Context, b *Bench, o Options, f func(call action) error) error {
 	if b.Requests == nil {
 		return leftOut("Requests", o.NoRequests)
@@ -38,8 +38,8 @@ func runActions(ctx context.Context, b *Bench, o Options, f func(call action) er
 	return nil
 }
 
-// asksBeforeActing: each request that acts has its own call of still. Between the two the device received only other
-// requests that act. A type that asks before its last read fails.
+// asksBeforeActing checks that each request that acts has its own call of still. Between the two the device may receive
+// only other requests that act. A type that asks before its last read fails.
 func asksBeforeActing(ctx context.Context, b *Bench, o Options) error {
 	return runActions(ctx, b, o, func(call action) error {
 		var mu sync.Mutex
@@ -91,8 +91,8 @@ func countActs(acts []bool) (n int) {
 	return n
 }
 
-// refusedSendsNothing: still refuses, so the device receives nothing that acts, the error says so, and the next call
-// that is allowed does its work.
+// refusedSendsNothing checks a refusal by still: the device receives nothing that acts, the error says so, and the next
+// allowed call works.
 func refusedSendsNothing(ctx context.Context, b *Bench, o Options) error {
 	return runActions(ctx, b, o, func(call action) error {
 		before, running := len(b.Requests()), b.Running()
@@ -117,8 +117,8 @@ func refusedSendsNothing(ctx context.Context, b *Bench, o Options) error {
 	})
 }
 
-// refusedAtRetry: still allows one request, so the device receives at most one that acts. This holds also where it
-// fails in a way that the type tries again. If it received one, the error does not say that nothing was sent.
+// refusedAtRetry checks a still that allows one request: the device receives at most one that acts, even if it fails in
+// a way that the type retries. If it received one, the error must not say that nothing was sent.
 func refusedAtRetry(ctx context.Context, b *Bench, o Options) error {
 	for _, f := range []Fault{NoFault, Unreachable} {
 		if f != NoFault && o.Without[f] != "" {
@@ -143,7 +143,7 @@ func refusedAtRetry(ctx context.Context, b *Bench, o Options) error {
 	return nil
 }
 
-// refuseAfter makes a call whose still allows so many requests.
+// refuseAfter makes a call whose still allows that many requests.
 func refuseAfter(ctx context.Context, b *Bench, o Options, call action, allowed int) error {
 	var mu sync.Mutex
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)

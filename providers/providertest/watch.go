@@ -13,11 +13,11 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// patience is far more than a Watch takes to tell anything, or to return: other packages' tests share the machine.
+// patience is much longer than a Watch needs to report or to return: other packages' tests share the machine.
 const patience = time.Minute
 
-// StartWatch runs a Watch until the test ends, or stop is called, and returns what it tells as "node state word" ("n1 Off event: stopped").
-// The channel is closed once Watch has returned, as the contract has it: what it tells then ends the program.
+// StartWatch runs a Watch until the test ends, or stop is called. It returns the reports as "node state word" ("n1 Off
+// event: stopped"). The channel is closed once Watch has returned, as the contract requires: a later report panics.
 func StartWatch(t testing.TB, w providers.Watcher, targets ...providers.Target) (reports <-chan string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -46,7 +46,8 @@ func StartWatch(t testing.TB, w providers.Watcher, targets ...providers.Target) 
 	return ch, stop
 }
 
-// AwaitReports waits until all of these, or what begins with them, were told, in any order and whatever else is. It returns all that was.
+// AwaitReports waits until all of these, or reports that begin with them, have arrived, in any order and among any
+// others. It returns all that arrived.
 func AwaitReports(t testing.TB, reports <-chan string, want ...string) (seen []string) {
 	t.Helper()
 	for deadline := time.After(patience); len(want) > 0; {

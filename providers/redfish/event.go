@@ -9,16 +9,16 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// eventReport is an Event of Redfish, or what a BMC sends in its place, as far as it is looked at.
+// eventReport is the part of a Redfish Event, or of what a BMC sends instead, that is read.
 type eventReport struct {
 	Events       eventRecords
 	MetricValues present // a MetricReport's: it tells of no change
 }
 
-// eventRecords are as many of a report's events as are read at once. Of more than that nobody knows what they are.
+// eventRecords are a report's events, up to the number that is read at once. Further events count as unknown.
 type eventRecords []eventRecord
 
-// UnmarshalJSON passes over parts of a shape that is not expected.
+// UnmarshalJSON skips parts with an unexpected shape.
 func (r *eventRecords) UnmarshalJSON(b []byte) error {
 	if !bytes.HasPrefix(b, []byte("[")) {
 		return nil
@@ -34,7 +34,7 @@ func (r *eventRecords) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// present tells that a property is there, whatever it holds.
+// present reports that a property exists, whatever it holds.
 type present bool
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -48,22 +48,22 @@ type eventRecord struct {
 	OriginOfCondition links
 }
 
-// parseEvent reads what a BMC sent. ok is false where it is no JSON object: something happened, nobody knows what. Parts of a shape that
-// is not expected are passed over.
+// parseEvent parses what a BMC sent. ok is false if it is no JSON object: then something unknown happened. It skips
+// parts with an unexpected shape.
 func parseEvent(data []byte) (r eventReport, ok bool) {
 	err := json.Unmarshal(data, &r)
 	var shape *json.UnmarshalTypeError // the other parts were read
 	return r, err == nil || errors.As(err, &shape)
 }
 
-// messageName is the message's in its registry, whose maker and version come before it.
+// messageName returns a message's name in its registry, without the registry's maker and version.
 func (r eventRecord) messageName() string {
 	return r.MessageId[strings.LastIndexByte(r.MessageId, '.')+1:]
 }
 
-// powerState is what a message says of a system's power by its name. known is false of
-// all others: the BMC is asked. whole is true where the message can be of nothing but a system, and false where OriginOfCondition says what
-// it is of.
+// powerState returns what a message's name means for a system's power. known is false for all other messages: then the
+// BMC is asked. whole is true if the message can only be about a system, and false if OriginOfCondition names what it
+// is about.
 func (r eventRecord) powerState() (state providers.PowerState, whole, known bool) {
 	switch r.messageName() {
 	case "ResourcePoweredOff": // ResourceEvent, of the DMTF
@@ -83,5 +83,5 @@ func (r eventRecord) powerState() (state providers.PowerState, whole, known bool
 	return providers.PowerUnknown, false, false
 }
 
-// isHeartbeat tells whether the message only says that events work.
+// isHeartbeat reports whether the message only says that events work.
 func (r eventRecord) isHeartbeat() bool { return r.messageName() == "RedfishServiceFunctional" }

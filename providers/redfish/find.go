@@ -17,7 +17,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// systemQuery says which BMC to ask, and how the system is found there.
+// systemQuery names the BMC to ask, and how to find the system there.
 type systemQuery struct {
 	account
 	path string // of the system's resource, if the target names it
@@ -34,7 +34,8 @@ func (p *Provider) locateSystem(t providers.Target) (systemQuery, error) {
 		return systemQuery{account: account{origin: origin}, id: strings.TrimSpace(t.ID)}, nil
 	}
 	if t.ID == "" {
-		return systemQuery{}, providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it the address of its BMC"))
+		return systemQuery{}, providers.WithClass(providers.ErrNotFound,
+			errors.New("the target has no ID: give it the address of its BMC"))
 	}
 	origin, path, err := p.cfg.parseAddress(t.ID)
 	if err != nil {
@@ -43,7 +44,7 @@ func (p *Provider) locateSystem(t providers.Target) (systemQuery, error) {
 	return systemQuery{account: account{origin, p.cfg.OwnerOf(t)}, path: path, sole: path == ""}, nil
 }
 
-// system is what is read of a ComputerSystem; what else a BMC says there may have any shape.
+// system is what is read of a ComputerSystem. All other properties may have any shape.
 type system struct {
 	ID           string `json:"Id"`
 	UUID         string
@@ -78,7 +79,7 @@ func (s *system) resetAction() action {
 // related are the links of a resource.
 type related struct{ Chassis, ComputerSystems links }
 
-// UnmarshalJSON takes what has another shape for no links.
+// UnmarshalJSON treats an unexpected shape as no links.
 func (r *related) UnmarshalJSON(b []byte) error {
 	type plain related
 	var p plain
@@ -88,11 +89,11 @@ func (r *related) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// links are the paths of other resources, in any shape that BMCs give them: Cisco's are plain strings. Of a list that is longer than
-// maxSystems one more is kept, which tells so.
+// links are the paths of other resources, in any shape that BMCs use: Cisco's are plain strings. It keeps one more than
+// maxSystems, which shows that the list was longer.
 type links []string
 
-// UnmarshalJSON passes over what is no link.
+// UnmarshalJSON skips what is no link.
 func (l *links) UnmarshalJSON(b []byte) error {
 	return eachOf(b, func(e json.RawMessage) bool {
 		var o link
@@ -106,7 +107,7 @@ func (l *links) UnmarshalJSON(b []byte) error {
 	})
 }
 
-// words are a list of a device's words: as many, and as much of each, as is looked at.
+// words are a list of a device's words, bounded in number and length.
 type words []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -120,7 +121,7 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	})
 }
 
-// word is a property that is passed over where it has another shape.
+// word is a property that is skipped if it has another shape.
 type word string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -132,7 +133,7 @@ func (w *word) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// eachOf decodes a list one by one, until f has enough. What is no list is taken for one of itself.
+// eachOf decodes a list one by one, until f has enough. It treats a single value as a list of one.
 func eachOf(b []byte, f func(json.RawMessage) bool) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	if bytes.HasPrefix(b, []byte("[")) {
@@ -156,7 +157,7 @@ const (
 	maxWords = 64      // in a list
 )
 
-// clipText returns so much of a text, in memory of its own: of a megabyte no more is kept.
+// clipText returns a bounded copy of a text, in memory of its own: nothing else of a megabyte is kept.
 func clipText(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -164,7 +165,7 @@ func clipText(s string, most int) string {
 	return strings.Clone(s[:most])
 }
 
-// clipFields drops what a device said beyond what is looked at: many systems are kept until all are read.
+// clipFields drops what exceeds the bounds of a system's fields: many systems are kept until all are read.
 func (s *system) clipFields() {
 	for _, name := range []*string{&s.ID, &s.UUID, &s.SerialNumber} {
 		if len(*name) > maxText {
@@ -172,7 +173,8 @@ func (s *system) clipFields() {
 		}
 	}
 	s.PowerState, s.ETag = clipText(s.PowerState, maxText), clipText(s.ETag, maxPath)
-	s.Actions.Reset.Target, s.Actions.Cisco.Target = clipText(s.Actions.Reset.Target, maxPath+1), clipText(s.Actions.Cisco.Target, maxPath+1)
+	s.Actions.Reset.Target, s.Actions.Cisco.Target = clipText(s.Actions.Reset.Target,
+		maxPath+1), clipText(s.Actions.Cisco.Target, maxPath+1)
 	var chassis links
 	for _, l := range s.Links.Chassis {
 		if len(chassis) <= maxChassis && !slices.Contains(chassis, l) {
@@ -185,19 +187,19 @@ func (s *system) clipFields() {
 	s.Links = related{Chassis: chassis}
 }
 
-// hasUUID tells whether the system has this UUID, in either byte order; placeholders and no UUID match nothing.
+// hasUUID reports whether the system has this UUID, in either byte order. Placeholders and an empty UUID match nothing.
 func (s *system) hasUUID(uuid string) bool {
 	_, known := providers.ParseUUID(uuid)
 	_, told := providers.ParseUUID(s.UUID)
 	return known && told && providers.SameMachine(uuid, s.UUID) == nil
 }
 
-// hasID tells whether the system has that Id or serial number. Some BMCs pad them with blanks.
+// hasID reports whether the system has that Id or serial number. Some BMCs pad them with blanks.
 func (s *system) hasID(id string) bool { return strings.TrimSpace(s.ID) == id }
 
 func (s *system) hasSerial(id string) bool { return strings.TrimSpace(s.SerialNumber) == id }
 
-// matchesTarget tells whether the system is the one that w and t name, as far as it can tell by itself.
+// matchesTarget reports whether the system is the one that w and t name, as far as its own resource shows.
 func (s *system) matchesTarget(w systemQuery, t providers.Target) bool {
 	switch {
 	case w.path != "":
@@ -209,12 +211,12 @@ func (s *system) matchesTarget(w systemQuery, t providers.Target) bool {
 	}
 }
 
-// bySerial tells whether it is only the serial number by which the system fits.
+// bySerial reports whether the system matches by its serial number only.
 func (s *system) bySerial(w systemQuery) bool {
 	return w.id != "" && !s.hasID(w.id) && !s.hasUUID(w.id)
 }
 
-// systemPlace is where a target's system was found.
+// systemPlace is the place where a target's system was found.
 type systemPlace struct {
 	path string
 	sole bool // it is the BMC's only one, and need not have the node's UUID; another machine's it must not have
@@ -224,8 +226,9 @@ func (p systemPlace) matchesTarget(s *system, w systemQuery, t providers.Target)
 	return p.sole && providers.SameMachine(t.SystemUUID, s.UUID) == nil || s.matchesTarget(w, t)
 }
 
-// findSystem reads the target's system, at the cost of one GET where its place is known: told by the target, remembered, or by its Id. What
-// it said is never remembered; a place where another system is now is forgotten, and looked up again.
+// findSystem reads the target's system. That is one GET if its place is known: from the target, from memory, or from
+// its Id. The system's state is never remembered. A place where another system is now is forgotten, and looked up
+// again.
 func (b *bmc) findSystem(ctx context.Context, w systemQuery, t providers.Target) (*system, error) {
 	if w.path != "" {
 		return b.readSystem(ctx, w.path)
@@ -280,12 +283,12 @@ func (b *bmc) findSystem(ctx context.Context, w systemQuery, t providers.Target)
 	return s, nil
 }
 
-// placeKey is what a system's place is remembered by.
+// placeKey is the key by which a system's place is remembered.
 func (w systemQuery) placeKey(t providers.Target) string {
 	return w.id + "\x00" + canonicalUUID(t.SystemUUID)
 }
 
-// canonicalUUID writes a UUID in one way, so that nobody makes us remember a place for each of its spellings.
+// canonicalUUID returns a UUID in one spelling, so that no caller can create an entry for each of its spellings.
 func canonicalUUID(s string) string {
 	u, ok := providers.ParseUUID(s)
 	if !ok {
@@ -301,10 +304,10 @@ func (b *bmc) recallPlace(key string) (systemPlace, bool) {
 	return p, ok
 }
 
-// maxSystems is more than any enclosure has.
+// maxSystems is larger than the number of systems of any enclosure.
 const maxSystems = 1024
 
-// rememberPlace keeps where a system is; the zero place forgets it.
+// rememberPlace stores the place of a system; the zero place removes it.
 func (b *bmc) rememberPlace(key string, p systemPlace) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
@@ -315,14 +318,14 @@ func (b *bmc) rememberPlace(key string, p systemPlace) {
 	b.places[key] = p
 }
 
-// lastScan returns what the last scan saw, however old: it says where to look.
+// lastScan returns the result of the last scan, however old. It only shows where to look.
 func (b *bmc) lastScan() *scan {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	return b.scanned
 }
 
-// readByID reads the system that has this Id, as nearly all BMCs have it: at that place in the collection.
+// readByID reads the system at the place in the collection that has this Id, as on nearly all BMCs.
 func (b *bmc) readByID(ctx context.Context, id string) (*system, error) {
 	systems, err := b.systemsPath(ctx)
 	if err != nil {
@@ -354,20 +357,20 @@ func (b *bmc) systemsPath(ctx context.Context) (string, error) {
 	return systems, nil
 }
 
-// scan is a look at all systems of a BMC.
+// scan is the result of reading all systems of a BMC.
 type scan struct {
 	paths   []string
 	systems []*system // those that could be read
 	err     error     // why one could not be
 }
 
-// systemAt returns a copy of what was read at that path, which is one that choose returned.
+// systemAt returns a copy of what was read at that path, which chooseSystem returned.
 func (all *scan) systemAt(path string) *system {
 	s := *all.systems[slices.IndexFunc(all.systems, func(s *system) bool { return s.path == path })]
 	return &s
 }
 
-// identitiesOnly returns what is kept of a scan: who the systems are, and where.
+// identitiesOnly returns the part of a scan that is kept: the systems' identities and places.
 func (all *scan) identitiesOnly() *scan {
 	if all == nil {
 		return nil
@@ -379,7 +382,8 @@ func (all *scan) identitiesOnly() *scan {
 	return kept
 }
 
-// scanSystems looks at all systems. Callers share one look, which goes on for the next when nobody can wait any longer.
+// scanSystems reads all systems. Callers share one scan, which continues for the next caller when all have stopped
+// waiting.
 func (b *bmc) scanSystems(ctx context.Context) (*scan, error) {
 	b.pool.mu.Lock()
 	if b.pool.closed {
@@ -387,16 +391,17 @@ func (b *bmc) scanSystems(ctx context.Context) (*scan, error) {
 		return nil, errClosed
 	}
 	if b.pendingScan.isDone() {
-		b.pendingScan = beginTask(b.pool.ctx, b, "look-up of systems", scanTime, func(ctx context.Context) (*scan, error) {
-			all, err := b.readSystems(ctx)
-			b.pool.mu.Lock()
-			defer b.pool.mu.Unlock()
-			b.scanned, b.pendingScan = all.identitiesOnly(), nil // the answers are the callers' who wait
-			if code := httpStatus(err); code == http.StatusNotFound || code == http.StatusGone {
-				b.systems = ""
-			}
-			return all, err
-		})
+		b.pendingScan = beginTask(b.pool.ctx, b, "look-up of systems", scanTime,
+			func(ctx context.Context) (*scan, error) {
+				all, err := b.readSystems(ctx)
+				b.pool.mu.Lock()
+				defer b.pool.mu.Unlock()
+				b.scanned, b.pendingScan = all.identitiesOnly(), nil // the answers are the callers' who wait
+				if code := httpStatus(err); code == http.StatusNotFound || code == http.StatusGone {
+					b.systems = ""
+				}
+				return all, err
+			})
 	}
 	t := b.pendingScan
 	b.pool.mu.Unlock()
@@ -418,7 +423,7 @@ func (b *bmc) readSystems(ctx context.Context) (*scan, error) {
 	return &scan{paths, systems, err}, nil
 }
 
-// chooseSystem takes the only system that fits.
+// chooseSystem returns the only system that matches.
 func (all *scan) chooseSystem(w systemQuery, t providers.Target) (systemPlace, error) {
 	if all == nil {
 		return systemPlace{}, notFound("not looked up yet")
@@ -454,11 +459,12 @@ func (all *scan) chooseSystem(w systemQuery, t providers.Target) (systemPlace, e
 		}
 		return systemPlace{}, notFound("%d systems match (%s): name one by its Id or UUID", len(fit), joinWords(ids))
 	case all.err != nil && (len(fit) == 0 || fit[0].bySerial(w)):
-		// A system that cannot be read may be the one, or a second one with that serial number. Ids and UUIDs are unique by
-		// their definition: one dead blade must not keep the others from being fenced.
+		// A system that cannot be read may be the one, or a second one with that serial number. Ids and UUIDs are
+		// unique by definition: one dead blade must not prevent the others from being fenced.
 		return systemPlace{}, all.err
 	case len(fit) == 0 && w.id != "":
-		return systemPlace{}, notFound("none of the BMC's %d systems has that Id, UUID or serial number", len(all.paths))
+		return systemPlace{}, notFound("none of the BMC's %d systems has that Id, UUID or serial number",
+			len(all.paths))
 	case len(fit) == 0 && telling == 0:
 		return systemPlace{}, notFound("none of the BMC's %d systems tells a usable UUID: name the node's system by its Id", len(all.paths))
 	case len(fit) == 0:
@@ -471,7 +477,7 @@ func notFound(format string, a ...any) error {
 	return providers.WithClass(providers.ErrNotFound, fmt.Errorf(format, a...))
 }
 
-// listMembers lists the paths of all systems, whatever number of pages the collection has.
+// listMembers returns the paths of all systems, however many pages the collection has.
 func (b *bmc) listMembers(ctx context.Context) ([]string, error) {
 	next, err := b.systemsPath(ctx)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// powerState maps Redfish's words (Resource.PowerState); it is the only place where an Off is made.
+// powerState maps Redfish's words (Resource.PowerState). Off is returned nowhere else.
 func powerState(word string) providers.PowerState {
 	switch word {
 	case "On", "Paused":
@@ -30,12 +30,14 @@ func powerState(word string) providers.PowerState {
 	}
 }
 
-// readPower is what a system's answer is worth. Its own Off is not enough: OpenBMC derives it from the state of the host's firmware, and
-// takes any that it does not name for off; and a machine that sleeps (ACPI S3, S4, a guest's managed save) resumes its memory. So an
-// Off stands only where nothing contradicts it, in the system's own resource or by the power of a chassis that is this system's alone.
-// What contradicts makes the state, so that a machine whose chassis is On can be powered off; word then names both.
+// readPower decides what a system's answer proves. The system's own Off is not enough. OpenBMC derives it from the
+// state of the host's firmware, and reports off for every state it does not name. And a machine that sleeps (ACPI S3,
+// S4, a guest's managed save) resumes its memory. So an Off counts only if nothing contradicts it, in the system's own
+// resource or by the power of a chassis that is this system's alone. What contradicts determines the state, so that a
+// machine whose chassis is On can be powered off; word then names both.
 //
-// A chassis that the BMC links and does not have (404) tells nothing. One that cannot be read otherwise is an error: it may be On.
+// A chassis that the BMC links but does not have (404) is no evidence. A chassis that cannot be read otherwise is an
+// error: it may be On.
 func (b *bmc) readPower(ctx context.Context, s *system) (state providers.PowerState, word string, _ error) {
 	state = powerState(s.PowerState)
 	switch {
@@ -51,7 +53,8 @@ func (b *bmc) readPower(ctx context.Context, s *system) (state providers.PowerSt
 	}
 	for _, r := range s.rails {
 		if r.err != nil {
-			return providers.PowerUnknown, "", providers.WithClass(providers.ErrUnreachable, fmt.Errorf("the system says Off, reading its chassis: %w", classifyError(ctx, r.err)))
+			return providers.PowerUnknown, "", providers.WithClass(providers.ErrUnreachable,
+				fmt.Errorf("the system says Off, reading its chassis: %w", classifyError(ctx, r.err)))
 		}
 		if r.word != "" && r.word != "Off" {
 			return powerState(r.word), "Off, but its chassis " + r.word + " (see ignoreChassisPower)", nil
@@ -60,7 +63,7 @@ func (b *bmc) readPower(ctx context.Context, s *system) (state providers.PowerSt
 	return state, s.PowerState, nil
 }
 
-// rail is what a chassis says of its power.
+// rail is what a chassis reports about its power.
 type rail struct {
 	word  string // "" if it says none, or not of this system alone
 	kind  word   // its ChassisType
@@ -68,9 +71,9 @@ type rail struct {
 	err   error
 }
 
-// findDoubt is why an Off of a system that is on now may not count later, "" for no reason: a drill tells it while nothing is wrong. A chassis
-// that is part of a machine, such as a board or a module, often has standby power, and says On for ever. What takes more than half of
-// the time that is left is not waited for.
+// findDoubt returns why a later Off of a system that is on now may not count, "" for no reason. A drill reports it
+// while nothing is wrong. A chassis that is part of a machine, such as a board or a module, often has standby power,
+// and always reports On. findDoubt waits for at most half of the remaining time.
 func (b *bmc) findDoubt(ctx context.Context, s *system) string {
 	if b.pool.ignoreChassis {
 		return ""
@@ -87,8 +90,10 @@ func (b *bmc) findDoubt(ctx context.Context, s *system) string {
 	for _, r := range rails {
 		switch {
 		case r.err != nil:
-			return fmt.Sprintf("a chassis that the system links cannot be read (%s), so Off would not count", providers.ErrorClass(classifyError(ctx, r.err)))
-		case r.word != "" && r.kind != "" && !slices.Contains([]word{"RackMount", "Blade", "Sled", "StandAlone"}, r.kind):
+			return fmt.Sprintf("a chassis that the system links cannot be read (%s), so Off would not count",
+				providers.ErrorClass(classifyError(ctx, r.err)))
+		case r.word != "" && r.kind != "" &&
+			!slices.Contains([]word{"RackMount", "Blade", "Sled", "StandAlone"}, r.kind):
 			return fmt.Sprintf("a chassis that the system links is no plain server's (%s) and says %s: if it says so of a machine that is off, "+
 				"Off does not count without ignoreChassisPower", r.kind, r.word)
 		}
@@ -96,7 +101,7 @@ func (b *bmc) findDoubt(ctx context.Context, s *system) string {
 	return ""
 }
 
-// maxChassis is more than any system has.
+// maxChassis is larger than the number of chassis of any system.
 const maxChassis = 8
 
 // chassisOf returns the paths of the chassis that a system links.
@@ -142,13 +147,15 @@ func (b *bmc) readRail(ctx context.Context, path string) rail {
 		return rail{asked: asked}
 	case err != nil:
 		r.word = ""
-	case len(c.Links.ComputerSystems) > 1, slices.Contains([]word{"Rack", "Row", "Pod", "Zone", "StorageEnclosure"}, c.ChassisType):
+	case len(c.Links.ComputerSystems) > 1,
+		slices.Contains([]word{"Rack", "Row", "Pod", "Zone", "StorageEnclosure"}, c.ChassisType):
 		r.word = "" // it has power for others
 	}
 	return r
 }
 
-// readSystem reads a system and, where it was Off the last time, its chassis at the same time: a slow BMC has time for both.
+// readSystem reads a system. If the system was Off the last time, it reads the chassis at the same time, so that a slow
+// BMC has time for both.
 func (b *bmc) readSystem(ctx context.Context, path string) (*system, error) {
 	b.pool.mu.Lock()
 	known := b.chassis[path]
@@ -165,7 +172,7 @@ func (b *bmc) readSystem(ctx context.Context, path string) (*system, error) {
 	}
 	s, err := b.readOne(ctx, path)
 	if err != nil || s.PowerState != "Off" {
-		cancel() // nobody needs them
+		cancel() // they are not needed
 	}
 	wait.Wait()
 	if err != nil {
@@ -193,8 +200,9 @@ func (b *bmc) readSystem(ctx context.Context, path string) (*system, error) {
 	return s, nil
 }
 
-// findSleepState looks through a system's resource, vendor parts included, for a state that says that its memory is kept: ACPI S1 to S4, a
-// guest's managed save. Properties of the names in ignore are passed over. It returns the property and the word, or "". It reads word by word, since a resource may hold very many.
+// findSleepState searches a system's resource, vendor parts included, for a state that means that its memory is kept:
+// ACPI S1 to S4, a guest's managed save. It skips properties with a name in ignore. It returns the property and the
+// word, or "". It reads word by word, because a resource may hold very many.
 func findSleepState(resource []byte, ignore []string) string {
 	d := json.NewDecoder(bytes.NewReader(resource))
 	d.UseNumber()
@@ -216,7 +224,8 @@ func findSleepState(resource []byte, ignore []string) string {
 		case json.Delim('}'), json.Delim(']'):
 			objects = objects[:len(objects)-1]
 		default:
-			if isWord && isSleepState(name, word) && !slices.ContainsFunc(ignore, func(s string) bool { return strings.EqualFold(s, name) }) {
+			if isWord && isSleepState(name, word) &&
+				!slices.ContainsFunc(ignore, func(s string) bool { return strings.EqualFold(s, name) }) {
 				return name + " " + word
 			}
 		}
@@ -224,10 +233,11 @@ func findSleepState(resource []byte, ignore []string) string {
 	}
 }
 
-// isSleepState tells whether a property says that memory is kept.
+// isSleepState reports whether a property means that memory is kept.
 func isSleepState(name, word string) bool {
 	lower := strings.ToLower(name)
-	return (strings.HasSuffix(lower, "state") || strings.HasSuffix(lower, "status")) && len(word) < 40 && sleepWords.MatchString(word)
+	return (strings.HasSuffix(lower, "state") || strings.HasSuffix(lower, "status")) && len(word) < 40 &&
+		sleepWords.MatchString(word)
 }
 
 var sleepWords = regexp.MustCompile(`(?i)^(acpi[ _-]?)?s[1-4]([ /_-].*)?$|hibernat|suspend|managed[ _-]?save|^(saved|asleep|sleep(ing)?|paused)$`)

@@ -45,7 +45,7 @@ func (p *Push) checkSettings() (out []providers.Problem) {
 	return out
 }
 
-// loadCertificate reads the certificate and its key anew.
+// loadCertificate reads the certificate and its key, again at each call.
 func (p *Push) loadCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c, err := tls.LoadX509KeyPair(p.CertFile, p.KeyFile)
 	if err != nil {
@@ -55,20 +55,20 @@ func (p *Push) loadCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 }
 
 const (
-	// maxConns is how many connections there may be, and maxConnsEach how many from the address of one BMC.
+	// maxConns is the maximum number of connections, and maxConnsEach the maximum from the address of one BMC.
 	maxConns, maxConnsEach = 1024, 4
-	// serverTime bounds a handshake, and a request.
+	// serverTime is the timeout of a handshake, and of a request.
 	serverTime = 10 * time.Second
 	// serverIdle is how long a BMC may keep a connection without a request.
 	serverIdle = 2 * time.Minute
 )
 
-// eventServer is where BMCs send their events to. It is open while a Watch runs, and so in the process that leads only. It believes nobody: who
-// comes from another address than a BMC's is not spoken to, each BMC has a path of its own that nobody can guess, and what is sent there is
-// at most a reason to ask that BMC.
+// eventServer receives the events of BMCs. It listens while a Watch runs, and so only in the leading process. It trusts
+// no sender. It refuses connections from addresses other than a BMC's. Each BMC has a path of its own that cannot be
+// guessed. What is sent there is at most a reason to ask that BMC.
 type eventServer struct {
 	push    Push
-	context string // by which our subscriptions are known
+	context string // marks this provider's subscriptions
 	origin  string // of their destinations
 
 	mu            sync.Mutex // guards what follows
@@ -78,12 +78,12 @@ type eventServer struct {
 	open          map[netip.Addr]int       // connections, by where they come from
 	opened        int                      // all of them
 	closed        chan struct{}            // closed when the server has ended
-	strays        int                      // connections from other addresses since that was said
-	straysLogged  time.Time                // when
+	strays        int                      // connections from other addresses since straysLogged
+	straysLogged  time.Time                // when they were last logged
 	log           *slog.Logger             // of the Watch that opened it
 }
 
-// subscription is a BMC that may send to one path.
+// subscription is one BMC's permission to send to one path.
 type subscription struct {
 	l     *listener
 	path  string
@@ -98,7 +98,7 @@ func newEventServer(p Push, context string) *eventServer {
 	return d
 }
 
-// addSubscription gives a BMC a path. Nobody may send to it before admit.
+// addSubscription creates a path for a BMC. Requests to it are refused until setAddresses.
 func (d *eventServer) addSubscription(l *listener) *subscription {
 	g := &subscription{l: l, path: "/" + rand.Text()}
 	d.mu.Lock()
@@ -113,14 +113,15 @@ func (d *eventServer) removeSubscription(g *subscription) {
 	delete(d.subscriptions, g.path)
 }
 
-// setAddresses takes what comes from these addresses for the BMC's.
+// setAddresses sets the addresses from which the BMC may send.
 func (d *eventServer) setAddresses(g *subscription, addrs []netip.Addr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g.addrs = addrs
 }
 
-// keepOpen has the door open until ctx ends, and closes ready when it is. It is said once that it cannot be opened, and tried again.
+// keepOpen keeps the server open until ctx ends, and closes ready once it listens. If it cannot listen, it logs that
+// once and tries again.
 func (d *eventServer) keepOpen(ctx context.Context, log *slog.Logger, ready chan<- struct{}) {
 	warned := false
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
@@ -129,7 +130,8 @@ func (d *eventServer) keepOpen(ctx context.Context, log *slog.Logger, ready chan
 			break
 		}
 		if !warned {
-			log.Warn("Cannot listen for the events of BMCs; they are only asked until then", "listen", d.push.Listen, "err", err)
+			log.Warn("Cannot listen for the events of BMCs; they are only asked until then", "listen", d.push.Listen,
+				"err", err)
 			warned = true
 		}
 		if !remote.SleepContext(ctx, pause) {
@@ -141,7 +143,7 @@ func (d *eventServer) keepOpen(ctx context.Context, log *slog.Logger, ready chan
 	d.closeServer()
 }
 
-// openServer opens the door, unless another Watch has it open.
+// openServer starts the server, unless another Watch has started it.
 func (d *eventServer) openServer(ctx context.Context, log *slog.Logger) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,15 +159,23 @@ func (d *eventServer) openServer(ctx context.Context, log *slog.Logger) error {
 	only1 := new(http.Protocols)
 	only1.SetHTTP1(true)
 	d.server = &http.Server{
-		Handler:   d,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: d.push.loadCertificate, SessionTicketsDisabled: true},
+		Handler: d,
+		TLSConfig: &tls.Config{
+			MinVersion:             tls.VersionTLS12,
+			GetCertificate:         d.push.loadCertificate,
+			SessionTicketsDisabled: true,
+		},
 		// The first two bound the handshake as well.
-		ReadHeaderTimeout: serverTime, ReadTimeout: serverTime, WriteTimeout: serverTime, IdleTimeout: serverIdle, MaxHeaderBytes: 8 << 10,
-		Protocols: only1, ErrorLog: discard,
+		ReadHeaderTimeout: serverTime,
+		ReadTimeout:       serverTime,
+		WriteTimeout:      serverTime,
+		IdleTimeout:       serverIdle,
+		MaxHeaderBytes:    8 << 10,
+		Protocols:         only1, ErrorLog: discard,
 	}
 	d.users, d.closed, d.log = 1, make(chan struct{}), log
 	server, closed := d.server, d.closed
-	go func() { // its owner is unuse
+	go func() { // its owner is closeServer
 		defer close(closed)
 		_ = server.ServeTLS(&bmcListener{l, d}, "", "") // ends with Close
 	}()
@@ -174,7 +184,7 @@ func (d *eventServer) openServer(ctx context.Context, log *slog.Logger) error {
 
 var discard = log.New(io.Discard, "", 0)
 
-// closeServer closes the door when its last Watch ends, and waits.
+// closeServer stops the server when its last Watch ends, and waits until it has stopped.
 func (d *eventServer) closeServer() {
 	d.mu.Lock()
 	d.users--
@@ -189,7 +199,7 @@ func (d *eventServer) closeServer() {
 	<-closed
 }
 
-// bmcListener lets only those in who come from a BMC's address, and few at a time.
+// bmcListener accepts connections only from the addresses of BMCs, and a limited number of them.
 type bmcListener struct {
 	net.Listener
 	eventServer *eventServer
@@ -208,7 +218,7 @@ func (w *bmcListener) Accept() (net.Conn, error) {
 	}
 }
 
-// admitConn tells whether a connection from there may stay.
+// admitConn reports whether a connection from this address may stay, and counts it if so.
 func (d *eventServer) admitConn(from netip.Addr, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -220,7 +230,8 @@ func (d *eventServer) admitConn(from netip.Addr, now time.Time) bool {
 	}
 	if bmcs == 0 {
 		if d.strays++; now.Sub(d.straysLogged) >= time.Minute {
-			d.log.Warn("Refused connections from an address that is no BMC's", "address", from.String(), "connections", d.strays)
+			d.log.Warn("Refused connections from an address that is no BMC's", "address", from.String(),
+				"connections", d.strays)
 			d.strays, d.straysLogged = 0, now
 		}
 		return false
@@ -242,7 +253,7 @@ func (d *eventServer) releaseConn(from netip.Addr) {
 	}
 }
 
-// countedConn is a connection that is counted until its end.
+// countedConn is a connection that is counted until it is closed.
 type countedConn struct {
 	net.Conn
 	end func()
@@ -253,7 +264,7 @@ func (v *countedConn) Close() error {
 	return v.Conn.Close()
 }
 
-// senderAddress is the address in a host:port.
+// senderAddress returns the address in a host:port, the zero Addr if there is none.
 func senderAddress(hostport string) netip.Addr {
 	at, err := netip.ParseAddrPort(hostport)
 	if err != nil {
@@ -262,7 +273,7 @@ func senderAddress(hostport string) netip.Addr {
 	return at.Addr().Unmap().WithZone("")
 }
 
-// ServeHTTP takes one event. An answer tells only that it was taken: a path that there is not, and another BMC's, are not told apart.
+// ServeHTTP receives one event. The answer does not distinguish between an unknown path and another BMC's path.
 func (d *eventServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from := senderAddress(r.RemoteAddr)
 	d.mu.Lock()
@@ -297,14 +308,14 @@ func (d *eventServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.l.handleEvent(body)
 }
 
-// destination is an EventDestination, as far as it is looked at.
+// destination is the part of an EventDestination that is read.
 type destination struct {
 	Destination, Context string
 	Status               struct{ State string }
 }
 
-// runSubscription has the BMC send its events to a guest's path until the BMC has forgotten that, or ctx ends; then the subscription is
-// deleted. lasted is how long it was there, 0 if it was not.
+// runSubscription subscribes g's path to the BMC's events. It blocks until the BMC has forgotten the subscription or
+// ctx ends; then it deletes the subscription. lasted is how long the subscription existed, 0 if it never did.
 func (l *listener) runSubscription(ctx context.Context, b *bmc, g *subscription) (lasted time.Duration, err error) {
 	var path string
 	if err := l.withSlot(ctx, func() (err error) {
@@ -339,7 +350,7 @@ func (l *listener) runSubscription(ctx context.Context, b *bmc, g *subscription)
 	}
 }
 
-// checkSubscription tells whether the subscription is as it was made, and finds out again where the BMC sends from.
+// checkSubscription reports whether the subscription is unchanged, and resolves the BMC's addresses again.
 func (l *listener) checkSubscription(ctx context.Context, b *bmc, g *subscription, path string) (there bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
@@ -357,7 +368,7 @@ func (l *listener) checkSubscription(ctx context.Context, b *bmc, g *subscriptio
 	return ours && at == g.path && d.Status.State != "Disabled", nil
 }
 
-// resolveAddresses finds the addresses of the BMC, from which it sends.
+// resolveAddresses looks up the addresses from which the BMC sends.
 func (l *listener) resolveAddresses(ctx context.Context, g *subscription) error {
 	u, err := url.Parse(l.origin)
 	if err != nil {
@@ -374,8 +385,8 @@ func (l *listener) resolveAddresses(ctx context.Context, g *subscription) error 
 	return nil
 }
 
-// ownPath tells whether a subscription is of this provider, in this process or in one before it: it has our context, and leads to our
-// door. path is the one that it leads to.
+// ownPath reports whether a subscription belongs to this provider, in this process or in an earlier one: it has this
+// server's context and origin. path is the path to which it sends.
 func (d *eventServer) ownPath(s destination) (path string, ok bool) {
 	u, err := url.Parse(s.Destination)
 	if err != nil || s.Context != d.context {
@@ -385,7 +396,7 @@ func (d *eventServer) ownPath(s destination) (path string, ok bool) {
 	return u.Path, err == nil && u.Scheme+"://"+host == d.origin
 }
 
-// hasSubscription tells whether a Watch of this process has that path.
+// hasSubscription reports whether a Watch of this process has that path.
 func (d *eventServer) hasSubscription(path string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -395,7 +406,8 @@ func (d *eventServer) hasSubscription(path string) bool {
 // maxSubscriptions is more than BMCs have: OpenBMC has 20.
 const maxSubscriptions = 64
 
-// createSubscription makes a subscription and returns its path, after those were deleted that processes before this one left. No other is touched.
+// createSubscription creates a subscription and returns its path. Before that it deletes those that earlier processes
+// of this provider left. It touches no other.
 func (l *listener) createSubscription(ctx context.Context, b *bmc, g *subscription) (path string, _ error) {
 	s, err := b.readEventService(ctx)
 	if err != nil {
@@ -422,7 +434,11 @@ func (l *listener) createSubscription(ctx context.Context, b *bmc, g *subscripti
 			l.deleteSubscription(ctx, b, member)
 		}
 	}
-	body := map[string]any{"Destination": l.eventServer.origin + g.path, "Context": l.eventServer.context, "Protocol": "Redfish"}
+	body := map[string]any{
+		"Destination": l.eventServer.origin + g.path,
+		"Context":     l.eventServer.context,
+		"Protocol":    "Redfish",
+	}
 	r, err := b.sendChange(ctx, request{method: http.MethodPost, path: at, body: s.subscriptionBody(body, false)})
 	if httpStatus(err) == http.StatusBadRequest {
 		r, err = b.sendChange(ctx, request{method: http.MethodPost, path: at, body: s.subscriptionBody(body, true)})
@@ -431,20 +447,22 @@ func (l *listener) createSubscription(ctx context.Context, b *bmc, g *subscripti
 		return "", err
 	}
 	if path = memberPath(at, r); path == "" {
-		return "", providers.WithClass(providers.ErrPermanent, errors.New("the BMC does not say where the new subscription is"))
+		return "", providers.WithClass(providers.ErrPermanent,
+			errors.New("the BMC does not say where the new subscription is"))
 	}
 	return path, nil
 }
 
-// subscriptionBody adds what events are wanted. Services before version 1.3 know types of events, and later ones nearly all take both; some take
-// one way only, so the other is tried where the first is refused.
+// subscriptionBody adds which events are wanted. Services before version 1.3 know types of events. Nearly all later
+// ones accept both ways, but some only one, so the caller tries the other where the first is refused.
 func (s *eventService) subscriptionBody(body map[string]any, other bool) map[string]any {
 	old := len(s.RegistryPrefixes) == 0 && len(s.EventFormatTypes) == 0
 	delete(body, "EventTypes")
 	delete(body, "EventFormatType")
 	delete(body, "SubscriptionType")
 	if old != other {
-		types := slices.DeleteFunc(slices.Clone(s.EventTypesForSubscription), func(t string) bool { return t == "MetricReport" })
+		types := slices.DeleteFunc(slices.Clone(s.EventTypesForSubscription),
+			func(t string) bool { return t == "MetricReport" })
 		if len(types) == 0 {
 			types = []string{"Alert", "StatusChange"}
 		}
@@ -455,9 +473,10 @@ func (s *eventService) subscriptionBody(body map[string]any, other bool) map[str
 	return body
 }
 
-// deleteSubscription deletes a subscription. One that cannot be deleted is left to the next process, or to the BMC's own patience.
+// deleteSubscription deletes a subscription. If that fails, the next process deletes it, or the BMC lets it expire.
 func (l *listener) deleteSubscription(ctx context.Context, b *bmc, path string) {
-	if _, err := b.sendChange(ctx, request{method: http.MethodDelete, path: path}); err != nil && httpStatus(err) != http.StatusNotFound {
+	if _, err := b.sendChange(ctx, request{method: http.MethodDelete, path: path}); err != nil &&
+		httpStatus(err) != http.StatusNotFound {
 		l.log.Debug("Cannot delete a subscription", "err", providers.ErrorCause(classifyError(ctx, err)))
 	}
 }

@@ -1,6 +1,6 @@
-// Package redfish asks BMCs that speak Redfish (DMTF DSP0266). It imports the contract, gofish's schemas (their errors) and
-// go-retryablehttp; gofish's client reads the service root for each log-in, and logs in in one way only. The README beside it says
-// which BMCs and which of their habits it knows.
+// Package redfish controls machines by BMCs that speak Redfish (DMTF DSP0266). It imports the contract, gofish's
+// schemas (their errors) and go-retryablehttp. gofish's client reads the service root for each log-in, and performs one
+// of the ways to log in. The README beside it says which BMCs and which of their habits it knows.
 //
 //	providers:
 //	- name: rack-a
@@ -9,9 +9,10 @@
 //	    passwordFile: /etc/forcefence/rack-a/password
 //	    caFile: /etc/forcefence/rack-a/ca.pem
 //
-// A target's ID is then its BMC's address, https://10.0.0.7, with /redfish/v1/Systems/<Id> behind it where a BMC has several
-// systems and the node's system UUID is not enough to tell them apart. With an address in the configuration one BMC answers for
-// all targets, and their IDs are the systems' Ids, UUIDs or serial numbers; no ID means by the node's system UUID:
+// A target's ID is then its BMC's address, https://10.0.0.7. /redfish/v1/Systems/<Id> follows it if a BMC has several
+// systems and the node's system UUID does not distinguish them. With an address in the configuration one BMC answers
+// for all targets. Their IDs are then the systems' Ids, UUIDs or serial numbers; without an ID the node's system UUID
+// finds the system:
 //
 //	providers:
 //	- name: enclosure-3
@@ -20,8 +21,9 @@
 //	    username: fence
 //	    passwordEnv: ENCLOSURE_3_PASSWORD
 //
-// It promises that a state was read from the system's own resource in that call, that a machine is never guessed, that a reset is
-// done at most once per call, that credentials reach no host but the BMC, and that a refused one is not sent again.
+// It promises that a state was read from the system's own resource in that call, that a machine is never guessed, and
+// that a reset is done at most once per call. Credentials reach no host but the BMC, and a refused one is not sent
+// again.
 package redfish
 
 import (
@@ -43,26 +45,34 @@ import (
 
 // Config is the provider's part of the configuration file.
 type Config struct {
-	Address string `yaml:"address"` // of the one BMC in front of all targets; empty: each target's ID is its BMC's address
+	// of the one BMC in front of all targets; empty: each target's ID is its BMC's address
+	Address string `yaml:"address"`
 
 	remote.Credentials `yaml:",inline"`
-	Auth               string `yaml:"auth"` // auto, session or basic; default auto: sessions, and basic where a BMC does them badly
+	// auto, session or basic; default auto: sessions, and basic where a BMC does them badly
+	Auth string `yaml:"auth"`
 
-	remote.Trust        `yaml:",inline"`
-	AllowRSAKeyExchange bool `yaml:"allowRSAKeyExchange"` // for BMCs that know no other; who gets their key reads what was recorded
-	AllowOldTLS         bool `yaml:"allowOldTLS"`         // bad: TLS 1.0 and 1.1; who is between them and us may break it, and say Off
-	AllowHTTP           bool `yaml:"allowHTTP"`           // bad: plain http:// to other hosts than this one
+	remote.Trust `yaml:",inline"`
+	// for BMCs that know no other; who gets their key reads what was recorded
+	AllowRSAKeyExchange bool `yaml:"allowRSAKeyExchange"`
+	// bad: TLS 1.0 and 1.1; who is between them and us may break it, and say Off
+	AllowOldTLS bool `yaml:"allowOldTLS"`
+	AllowHTTP   bool `yaml:"allowHTTP"` // bad: plain http:// to other hosts than this one
 
-	IgnoreUUID         bool `yaml:"ignoreUUID"`         // for BMCs whose UUID is not the machine's; then nobody knows whose BMC it is
-	IgnoreChassisPower bool `yaml:"ignoreChassisPower"` // for BMCs whose chassis always says On; then the system's word alone is off
-	// names of vendors' properties that say suspended of something else; one that tells sleep would hide a machine that sleeps
+	// for BMCs whose UUID is not the machine's; then nobody knows whose BMC it is
+	IgnoreUUID bool `yaml:"ignoreUUID"`
+	// for BMCs whose chassis always says On; then the system's word alone is off
+	IgnoreChassisPower bool `yaml:"ignoreChassisPower"`
+	// names of vendors' properties that say suspended of something else; one that tells sleep would hide a machine that
+	// sleeps
 	IgnoreStates []string `yaml:"ignoreStates"`
 
-	Events string `yaml:"events"` // off, sse (a stream from each BMC) or push (they send to push.destination); default off
-	Push   Push   `yaml:"push"`   // with events: push, all of it
+	// off, sse (a stream from each BMC) or push (they send to push.destination); default off
+	Events string `yaml:"events"`
+	Push   Push   `yaml:"push"` // with events: push, all of it
 }
 
-// Push says where BMCs send their events to.
+// Push configures where BMCs send their events.
 type Push struct {
 	Listen      string `yaml:"listen"`      // [host]:port on which this process listens, while it leads
 	Destination string `yaml:"destination"` // https://host[:port] by which BMCs reach that; paths are added
@@ -119,7 +129,8 @@ func (c *Config) Validate() []providers.Problem {
 	}
 	for i, name := range c.IgnoreStates {
 		if !propertyName.MatchString(name) {
-			problem(fmt.Sprintf("ignoreStates[%d]", i), "is no property: write its name, as the Event has it behind \"Off, but\"")
+			problem(fmt.Sprintf("ignoreStates[%d]", i),
+				"is no property: write its name, as the Event has it behind \"Off, but\"")
 		}
 	}
 	switch c.Events {
@@ -155,7 +166,7 @@ func (c *Config) Cautions() (out []providers.Problem) {
 	return out
 }
 
-// New makes the provider, which is a providers.Watcher where the configuration has events. It contacts no BMC.
+// New returns the provider, which is a providers.Watcher if the configuration has events. It contacts no BMC.
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	p, err := New(*c, o)
 	if err == nil && (c.Events == eventsSSE || c.Events == eventsPush) {
@@ -164,14 +175,14 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	return p, err
 }
 
-// SharesPower implements providers.SharesPower: a BMC lives on its machine's power supplies.
+// SharesPower implements providers.SharesPower: a BMC runs on its machine's power supplies.
 func (c *Config) SharesPower() {}
 
-// HasAddressIDs implements providers.IDs: an ID is its BMC's address, but where one BMC answers for all machines.
+// HasAddressIDs implements providers.IDs: an ID is its BMC's address, unless one BMC answers for all machines.
 func (c *Config) HasAddressIDs() bool { return c.Address == "" }
 
-// CanonicalID implements providers.IDs: a BMC's address in lower case, without a default port or a slash at its end; behind one BMC
-// for all machines, a UUID in one spelling and any other ID as it stands.
+// CanonicalID implements providers.IDs. A BMC's address is in lower case, without a default port or a trailing slash.
+// Behind one BMC for all machines a UUID has one spelling, and any other ID is unchanged.
 func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if c.Address != "" {
 		if u, ok := providers.ParseUUID(id); ok {
@@ -190,8 +201,8 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 	return origin + path, []string{u.Hostname()}, nil
 }
 
-// parseAddress splits the address of a BMC, or of a system on it, into the origin that sessions belong to and the system's path ("" for
-// none). Its errors never repeat the address.
+// parseAddress splits the address of a BMC, or of a system on it, into the origin that sessions belong to and the
+// system's path ("" for none). Its errors never repeat the address.
 func (c *Config) parseAddress(address string) (origin, path string, _ error) {
 	u, err := remote.ParseHTTP(address, c.AllowHTTP)
 	if err != nil {
@@ -200,7 +211,8 @@ func (c *Config) parseAddress(address string) (origin, path string, _ error) {
 	path = strings.TrimSuffix(u.EscapedPath(), "/")
 	if path != "" {
 		id, ok := strings.CutPrefix(path, "/redfish/v1/Systems/")
-		if id, err = url.PathUnescape(id); !ok || err != nil || id == "" || strings.Contains(id, "/") || id == "." || id == ".." {
+		if id, err = url.PathUnescape(id); !ok || err != nil || id == "" || strings.Contains(id, "/") || id == "." ||
+			id == ".." {
 			return "", "", errors.New("has a path that is not /redfish/v1/Systems/<Id>")
 		}
 		path = "/redfish/v1/Systems/" + url.PathEscape(id)
@@ -208,7 +220,7 @@ func (c *Config) parseAddress(address string) (origin, path string, _ error) {
 	return u.Scheme + "://" + u.Host, path, nil
 }
 
-// Provider speaks to BMCs. It is safe for concurrent use.
+// Provider controls machines by their BMCs. It is safe for concurrent use.
 type Provider struct {
 	cfg         Config
 	opts        providers.Options
@@ -225,7 +237,7 @@ var (
 	_ providers.Cautious = (*Config)(nil)
 )
 
-// New makes the provider from a valid Config. It contacts no BMC.
+// New returns the provider for a valid Config. It contacts no BMC.
 func New(c Config, o providers.Options) (*Provider, error) {
 	p := &Provider{cfg: c, opts: o.WithDefaults(), timing: defaultTiming}
 	p.eventServer = newEventServer(c.Push, "forcefence/"+o.Name)
@@ -239,29 +251,31 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	return p, nil
 }
 
-// State reads the system's resource, and its chassis' where it says Off. Errors have a class; a word that Redfish does not define is
-// PowerUnknown without an error.
+// State reads the system's resource, and its chassis' if the system reports Off. Errors have a class. A word that
+// Redfish does not define is PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	var obs providers.Observation
-	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context, b *bmc, w systemQuery, t providers.Target) error {
-		s, err := b.findSystem(ctx, w, t)
-		if err != nil {
+	err := p.runCall(ctx, "ask state of", t,
+		func(ctx context.Context, b *bmc, w systemQuery, t providers.Target) error {
+			s, err := b.findSystem(ctx, w, t)
+			if err != nil {
+				return err
+			}
+			obs.At = providers.InstantOf(s.asked)
+			if _, ok := providers.ParseUUID(s.UUID); ok && !p.cfg.IgnoreUUID {
+				obs.SystemUUID = s.UUID
+			}
+			obs.State, obs.Raw, err = b.readPower(ctx, s)
+			if providers.IsDrill(ctx) && obs.State == providers.PowerOn {
+				obs.Doubt = b.findDoubt(ctx, s)
+			}
 			return err
-		}
-		obs.At = providers.InstantOf(s.asked)
-		if _, ok := providers.ParseUUID(s.UUID); ok && !p.cfg.IgnoreUUID {
-			obs.SystemUUID = s.UUID
-		}
-		obs.State, obs.Raw, err = b.readPower(ctx, s)
-		if providers.IsDrill(ctx) && obs.State == providers.PowerOn {
-			obs.Doubt = b.findDoubt(ctx, s)
-		}
-		return err
-	})
+		})
 	return obs, err
 }
 
-// PowerOff sends ForceOff, unless the system says Off already. Accepted is not off: some BMCs answer 204 and do nothing.
+// PowerOff sends ForceOff, unless the system reports Off already. Accepted is not off: some BMCs answer 204 and do
+// nothing.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power off", t, func(ctx context.Context, b *bmc, w systemQuery, t providers.Target) error {
@@ -269,7 +283,8 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 	})
 }
 
-// PowerOn sends On, ForceOn where a BMC has no On, or PushPowerButton where it has neither, unless the system says On already.
+// PowerOn sends On, ForceOn if a BMC has no On, or PushPowerButton if it has neither. It sends nothing if the system
+// reports On already.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power on", t, func(ctx context.Context, b *bmc, w systemQuery, t providers.Target) error {
@@ -277,10 +292,17 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 	})
 }
 
-// resetSystem reads the system and posts the first of the words that it offers. The post is sent
-// once, and again only to a BMC that did nothing because it wants an ETag first. A system whose reset is refused is looked at again:
-// many BMCs refuse (400, 409) what is done already or under way.
-func resetSystem(ctx context.Context, b *bmc, w systemQuery, t providers.Target, words []string, there, underWay string) error {
+// resetSystem reads the system and posts the first of the words that it offers. It sends the post once, and again only
+// to a BMC that did nothing because it requires an ETag first. It reads the system again after a refusal: many BMCs
+// refuse (400, 409) what is done already or in progress.
+func resetSystem(
+	ctx context.Context,
+	b *bmc,
+	w systemQuery,
+	t providers.Target,
+	words []string,
+	there, underWay string,
+) error {
 	s, err := b.findSystem(ctx, w, t)
 	if err != nil {
 		return err
@@ -293,12 +315,16 @@ func resetSystem(ctx context.Context, b *bmc, w systemQuery, t providers.Target,
 	}
 	action := s.resetAction()
 	target, ok := b.localPath(action.Target)
-	i := slices.IndexFunc(words, func(w string) bool { return len(action.Allowed) == 0 || slices.Contains(action.Allowed, w) })
+	i := slices.IndexFunc(words, func(w string) bool {
+		return len(action.Allowed) == 0 ||
+			slices.Contains(action.Allowed, w)
+	})
 	switch {
 	case !ok:
 		return providers.WithClass(providers.ErrPermanent, errors.New("the system offers no reset action"))
 	case i < 0:
-		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("the system offers no %s, only %s", words[0], joinWords(action.Allowed)))
+		return providers.WithClass(providers.ErrPermanent,
+			fmt.Errorf("the system offers no %s, only %s", words[0], joinWords(action.Allowed)))
 	}
 	if words[i] == pushButton {
 		if s, err = b.mayPush(ctx, w, t); err != nil {
@@ -334,13 +360,15 @@ func resetSystem(ctx context.Context, b *bmc, w systemQuery, t providers.Target,
 	return refused
 }
 
-// pushButton is what some BMCs (iRMC S4) have in the place of On. A machine that runs takes it for a request to shut down.
+// pushButton is the word that some BMCs (iRMC S4) offer instead of On. A running machine takes it as a request to shut
+// down.
 const pushButton = "PushPowerButton"
 
-// pushPause is how long a BMC may take to say that a machine runs whose button was pushed. Until then it is not pushed again.
+// pushPause is how long a BMC may take to report On after the button was pushed. Until then the button is not pushed
+// again.
 const pushPause = 2 * time.Minute
 
-// mayPush looks once more, and returns the system if it is exactly off and its button was not pushed just now.
+// mayPush reads the system again, and returns it if it is exactly off and its button was not pushed within pushPause.
 func (b *bmc) mayPush(ctx context.Context, w systemQuery, t providers.Target) (*system, error) {
 	s, err := b.findSystem(ctx, w, t)
 	if err != nil {
@@ -368,14 +396,14 @@ func (b *bmc) mayPush(ctx context.Context, w systemQuery, t providers.Target) (*
 	return s, nil
 }
 
-// notPushed takes back what mayPush noted.
+// notPushed removes what mayPush recorded.
 func (b *bmc) notPushed(path string) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	delete(b.pushed, path)
 }
 
-// joinWords writes a device's words, of which there may be any number of any length.
+// joinWords joins a device's words and bounds their number and length.
 func joinWords(words []string) string {
 	const longest = 300
 	text := strings.Join(words[:min(len(words), 20)], ", ")
@@ -391,10 +419,13 @@ func (p *Provider) DeviceOf(t providers.Target) string {
 	return w.origin
 }
 
-// runCall runs one call against the target's BMC and explains its error. With IgnoreUUID f gets a target without one, so that no system is
-// found, or refused, by it.
+// runCall runs one call against the target's BMC and explains its error. With IgnoreUUID f gets a target without a
+// UUID, so that no system is found, or refused, by it.
 func (p *Provider) runCall(
-	ctx context.Context, act string, t providers.Target, f func(context.Context, *bmc, systemQuery, providers.Target) error,
+	ctx context.Context,
+	act string,
+	t providers.Target,
+	f func(context.Context, *bmc, systemQuery, providers.Target) error,
 ) error {
 	w, err := p.locateSystem(t)
 	return remote.RunCall(ctx, act, t, "redfish "+p.opts.Name+" "+w.origin, func(ctx context.Context) error {
@@ -413,7 +444,8 @@ func (p *Provider) runCall(
 	})
 }
 
-// classifyError gives an error its class and a text without the answer's body, which may repeat what was sent.
+// classifyError adds a class to an error and removes the answer's body from its text, because the body may repeat what
+// was sent.
 func classifyError(ctx context.Context, err error) error {
 	code := httpStatus(err)
 	if class := providers.ErrorClass(err); code == 0 || class != "error" && class != "canceled" && ctx.Err() == nil {
@@ -435,11 +467,11 @@ func httpStatus(err error) int {
 	return answer.HTTPReturnedStatusCode
 }
 
-// messageID is a name out of a message registry ("Base.1.8.ResourceInUse", "IDRAC.2.1.RAC0218", "SMC.v1_0_0.OemLicenseNotPassed"): the
-// one part of an error's body that is repeated.
+// messageID matches a name from a message registry ("Base.1.8.ResourceInUse", "IDRAC.2.1.RAC0218",
+// "SMC.v1_0_0.OemLicenseNotPassed"). It is the only part of an error's body that is repeated.
 var messageID = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,39}\.v?[0-9]{1,4}([._][0-9]{1,4}){0,3}\.[A-Za-z][A-Za-z0-9]{0,59}$`)
 
-// errorMessageID returns the message that a BMC gave with an error status, "" for none.
+// errorMessageID returns the message that a BMC sent with an error status, "" for none.
 func errorMessageID(err error) string {
 	var e *schemas.Error
 	if !errors.As(err, &e) {

@@ -19,29 +19,33 @@ import (
 )
 
 const (
-	// idleAfter is how long a BMC is not asked before its session is given back: they have few slots (stmcginnis/gofish#75). It is
-	// longer than the time between two probes of a healthy machine, so that each probe does not log in and out.
+	// idleAfter is how long a BMC may be unused before its session is deleted: BMCs have few slots
+	// (stmcginnis/gofish#75). It is longer than the time between two probes of a healthy machine, so that not every
+	// probe logs in and out.
 	idleAfter = 11 * time.Minute
-	// forgetAfter is how long it is remembered afterwards where its systems are, and what it refused.
+	// forgetAfter is how long the places of a BMC's systems, and what it refused, are remembered after that.
 	forgetAfter = 4 * time.Hour
-	// loginTime bounds the service root and the session's POST, each. A POST that is cut off may leave its session in the BMC.
+	// loginTime is the timeout of the service root and of the session's POST, each. A POST that is cut off may leave
+	// its session in the BMC.
 	loginTime = 20 * time.Second
-	// scanTime bounds a look at all systems of a BMC.
+	// scanTime is the timeout of a scan of all systems of a BMC.
 	scanTime = 30 * time.Second
-	// leftSessionFor is how long no credential is sent after a log-in that may have left a session in the BMC: its slots would fill up.
+	// leftSessionFor is how long no credential is sent after a log-in that may have left a session in the BMC, because
+	// its slots would fill up.
 	leftSessionFor = time.Minute
-	// basicFor is how long a BMC that gave no session is not asked for one.
+	// basicFor is how long a BMC that gave no session is not asked for another.
 	basicFor = time.Hour
 )
 
-// account is a BMC and whose credentials it is sent, a node's name; "" where all machines share them. No login is for another account.
+// account is a BMC and the owner of the credentials it is sent: a node's name, or "" if all machines share them. A
+// login belongs to one account.
 type account struct{ origin, owner string }
 
-// String names the account among others'.
+// String returns a name that distinguishes the account from others.
 func (a account) String() string { return strings.TrimSpace(a.origin + " " + a.owner) }
 
-// pool holds what is kept of BMCs between calls: one login each, and where their systems are. BMCs that are not asked any more
-// are forgotten, so it does not grow with the fleet's history.
+// pool holds what is kept of BMCs between calls: one login each, and the places of their systems. It forgets unused
+// BMCs, so it does not grow with the fleet's history.
 type pool struct {
 	connect       func(ctx context.Context, b *bmc) (*login, error)
 	drop          func()            // closes idle connections
@@ -88,10 +92,10 @@ type bmc struct {
 	basic        time.Time            // until when no session is asked for
 	noSessionErr error                // why, where sessions exist and none was to be had; nil: basic is the only way
 	noBasic      refusedCredential    // the credential that was then refused as basic: it may be right
-	expiry       *time.Timer          // set while nobody uses it
+	expiry       *time.Timer          // set while it is unused
 }
 
-// login is a way to prove who we are.
+// login is one way to authenticate.
 type login struct {
 	token        string // of a session; "": basic
 	session      string // path to delete at the end; "": basic, or the BMC did not say
@@ -99,11 +103,11 @@ type login struct {
 	password     providers.Secret // of basic
 	sum          remote.CredentialHash
 	noSessionErr error // of basic: bmc.noSessionErr when it was made
-	leftSession  bool  // an attempt may have left a session in the BMC that nobody can delete
+	leftSession  bool  // an attempt may have left a session in the BMC that cannot be deleted
 	proven       bool  // an authenticated request went through; guarded by pool.mu
 }
 
-// refusedCredential is a credential that is not sent as basic authentication until then.
+// refusedCredential is a credential that is not sent as basic authentication until a given time.
 type refusedCredential struct {
 	sum   remote.CredentialHash
 	until time.Time
@@ -124,14 +128,14 @@ func (p *pool) initPool(connect func(context.Context, *bmc) (*login, error), nex
 	p.ending, p.end = context.WithCancel(context.Background())
 }
 
-// setTransport takes next for all requests. Those that act ask first whether they may still be sent.
+// setTransport sets the transport of all requests. Requests that act ask first whether they may still be sent.
 func (p *pool) setTransport(next http.RoundTripper) {
 	next = remote.Permitted{Next: next}
 	p.plain, p.sent = next, remote.Limited{Next: next, Bytes: maxAnswer, Values: maxValues}
 	p.retried = retryTransport(p.sent)
 }
 
-// acquireBMC returns the BMC for one call. Every acquire that succeeds has its release.
+// acquireBMC returns the BMC for one call. Every acquireBMC that succeeds needs a releaseBMC.
 func (p *pool) acquireBMC(a account) (*bmc, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +169,7 @@ func (p *pool) releaseBMC(b *bmc) {
 	}
 }
 
-// expireBMC gives an idle BMC's session back, and forgets the BMC later.
+// expireBMC ends an idle BMC's session, and forgets the BMC later.
 func (p *pool) expireBMC(b *bmc) {
 	p.mu.Lock()
 	if p.closed || b.users > 0 || p.bmcs[b.account] != b {
@@ -189,8 +193,8 @@ func (p *pool) expireBMC(b *bmc) {
 	_ = b.endSession(ctx, l) // the BMC ends the session by itself some time
 }
 
-// Close waits for log-ins that are under way, gives all sessions back and closes the connections. It blocks until ctx's deadline at
-// most; sessions of BMCs that did not answer are left for the BMCs to end, and are the error.
+// Close waits for running log-ins, ends all sessions and closes the connections. It blocks until ctx's deadline at
+// most. BMCs that did not answer must end their sessions themselves; they are the error.
 func (p *pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	bmcs := p.bmcs
@@ -227,7 +231,7 @@ func (p *pool) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// endSession ends the session, if there is one. A session that the BMC does not know any more is ended too.
+// endSession ends the session, if there is one. A session that the BMC no longer knows counts as ended.
 func (b *bmc) endSession(ctx context.Context, l *login) error {
 	if l == nil || l.session == "" {
 		return nil
@@ -240,15 +244,21 @@ func (b *bmc) endSession(ctx context.Context, l *login) error {
 	return err
 }
 
-// task is work that outlives the call that began it, so that what a slow BMC answers is there for the next call.
+// task is work that outlives the call that started it, so that a slow BMC's answer is ready for the next call.
 type task[T any] struct {
 	done chan struct{} // closed at the end; then v and err are set
 	v    T
 	err  error
 }
 
-// beginTask starts a task, which the pool owns. The caller holds pool.mu, and has seen that the pool is not closed.
-func beginTask[T any](ctx context.Context, b *bmc, what string, timeout time.Duration, f func(context.Context) (T, error)) *task[T] {
+// beginTask starts a task, which the pool owns. The caller holds pool.mu, and has checked that the pool is not closed.
+func beginTask[T any](
+	ctx context.Context,
+	b *bmc,
+	what string,
+	timeout time.Duration,
+	f func(context.Context) (T, error),
+) *task[T] {
 	t := &task[T]{done: make(chan struct{})}
 	b.users++
 	b.pool.work.Add(1)
@@ -256,7 +266,8 @@ func beginTask[T any](ctx context.Context, b *bmc, what string, timeout time.Dur
 		defer b.pool.work.Done()
 		defer b.pool.releaseBMC(b)
 		defer close(t.done)
-		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer to the %s within %s", what, timeout))
+		ctx, cancel := context.WithTimeoutCause(ctx, timeout,
+			fmt.Errorf("no answer to the %s within %s", what, timeout))
 		defer cancel()
 		defer func() {
 			if r := recover(); r != nil { // the guard protects calls, and this is none
@@ -270,7 +281,7 @@ func beginTask[T any](ctx context.Context, b *bmc, what string, timeout time.Dur
 	return t
 }
 
-// waitDone waits for the task as long as ctx lasts.
+// waitDone blocks until the task is done or ctx ends.
 func (t *task[T]) waitDone(ctx context.Context) (none T, _ error) {
 	select {
 	case <-t.done:
@@ -280,7 +291,7 @@ func (t *task[T]) waitDone(ctx context.Context) (none T, _ error) {
 	}
 }
 
-// isDone tells whether the task is over; nil is.
+// isDone reports whether the task is done; a nil task is.
 func (t *task[T]) isDone() bool {
 	if t == nil {
 		return true
@@ -297,7 +308,8 @@ func (t *task[T]) isDone() bool {
 func (b *bmc) getResource(ctx context.Context, path string, into any) (r *reply, asked time.Time, err error) {
 	err = b.withLogin(ctx, func(l *login) (err error) {
 		asked = b.pool.now()
-		if r, err = b.fetchJSON(ctx, path, l, into); err == nil && path != schemas.DefaultServiceRoot { // which a BMC shows to anybody
+		// which a BMC shows to anybody
+		if r, err = b.fetchJSON(ctx, path, l, into); err == nil && path != schemas.DefaultServiceRoot {
 			b.markProven(l)
 		}
 		return err
@@ -305,8 +317,8 @@ func (b *bmc) getResource(ctx context.Context, path string, into any) (r *reply,
 	return r, asked, err
 }
 
-// withLogin has f ask with a login. A session that has expired is replaced once, and one whose token never worked makes way for basic
-// authentication where the configuration allows it: f is called again then.
+// withLogin runs f with a login. An expired session is replaced once. A session whose token never worked is replaced by
+// basic authentication, if the configuration allows that. In both cases f runs again.
 func (b *bmc) withLogin(ctx context.Context, f func(*login) error) error {
 	var err error
 	for range 3 { // an expired session, one that never works, basic
@@ -325,8 +337,8 @@ func (b *bmc) withLogin(ctx context.Context, f func(*login) error) error {
 	return err
 }
 
-// sendChange sends one request once. It follows a get of the same call, so the login works; if it expired just now, the caller
-// comes again.
+// sendChange sends one request once. It follows a getResource of the same call, so the login works. If the login has
+// expired in between, the caller tries again later.
 func (b *bmc) sendChange(ctx context.Context, q request) (*reply, error) {
 	l, err := b.loggedIn(ctx)
 	if err != nil {
@@ -340,9 +352,9 @@ func (b *bmc) sendChange(ctx context.Context, q request) (*reply, error) {
 	return r, err
 }
 
-// loggedIn returns the login, and makes one if there is none: all callers wait for the same, each as long as it may. One that fails
-// may have begun before what it failed of was mended, so it is tried again by a caller who only joined it. Why the last one failed is
-// the error: a refused password is no matter of the network.
+// loggedIn returns the login, and creates one if there is none. All callers wait for the same log-in, each until its
+// own ctx ends. A failed log-in may have started before its cause was repaired, so a caller who only joined it tries
+// again. The error is that of the last attempt, since a refused password is not the network's fault.
 func (b *bmc) loggedIn(ctx context.Context) (l *login, err error) {
 	for range 2 {
 		b.pool.mu.Lock()
@@ -355,16 +367,17 @@ func (b *bmc) loggedIn(ctx context.Context) (l *login, err error) {
 		}
 		joined := !b.pendingLogin.isDone()
 		if !joined {
-			b.pendingLogin = beginTask(b.pool.ending, b, "log-in", 2*loginTime, func(ctx context.Context) (*login, error) {
-				l, err := b.pool.connect(ctx, b)
-				b.pool.mu.Lock()
-				defer b.pool.mu.Unlock()
-				b.pendingLogin = nil // which holds the login, and so the password
-				if err == nil {
-					b.login = l
-				}
-				return l, err
-			})
+			b.pendingLogin = beginTask(b.pool.ending, b, "log-in", 2*loginTime,
+				func(ctx context.Context) (*login, error) {
+					l, err := b.pool.connect(ctx, b)
+					b.pool.mu.Lock()
+					defer b.pool.mu.Unlock()
+					b.pendingLogin = nil // which holds the login, and so the password
+					if err == nil {
+						b.login = l
+					}
+					return l, err
+				})
 		}
 		t := b.pendingLogin
 		b.pool.mu.Unlock()
@@ -381,16 +394,17 @@ func (b *bmc) currentLogin() *login {
 	return b.login
 }
 
-// markProven remembers that a login works.
+// markProven records that a login works.
 func (b *bmc) markProven(l *login) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	l.proven = true
 }
 
-// handleUnauthorized forgets a login that was answered with 401 and tells whether another attempt makes sense. After basic it does not,
-// nor after a session whose token never worked where basic is not allowed: the credential is remembered as refused. But where no session
-// was to be had, a BMC may refuse basic altogether: it is not sent so again, and sessions are tried.
+// handleUnauthorized drops a login that was answered with 401, and reports whether another attempt makes sense. It does
+// not after basic authentication, nor after a session whose token never worked if basic is not allowed: then the
+// credential is recorded as refused. But if no session was available, a BMC may refuse basic altogether. Then the
+// credential is not sent that way again, and sessions are tried.
 func (b *bmc) handleUnauthorized(l *login, cause error) (again bool, _ error) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
@@ -412,21 +426,24 @@ func (b *bmc) handleUnauthorized(l *login, cause error) (again bool, _ error) {
 	return false, b.rememberRefused(l, cause)
 }
 
-// noLoginError is the error of a BMC that gives no session and refuses basic authentication, which says nothing of the password.
+// noLoginError returns the error of a BMC that gives no session and refuses basic authentication. That says nothing
+// about the password.
 func noLoginError(noSession error) error {
-	return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("the BMC refuses basic authentication, and gives no session: %s",
-		providers.ErrorText(classifyError(context.Background(), noSession))))
+	return providers.WithClass(providers.ErrUnreachable,
+		fmt.Errorf("the BMC refuses basic authentication, and gives no session: %s",
+			providers.ErrorText(classifyError(context.Background(), noSession))))
 }
 
-// rememberRefused remembers that the BMC refused a login's credential and returns the error of this and of later calls.
+// rememberRefused records that the BMC refused a login's credential. It returns the error of this and of later calls.
 func (b *bmc) rememberRefused(l *login, cause error) error {
 	return b.pool.refusals.RememberDenied(b.String(), l.sum, b.pool.now(), classifyError(context.Background(), cause))
 }
 
-// localPath returns the path of a link that a BMC gave, which is a path or starts with the BMC's own origin; "" and false for any other, and
-// for one that is too long to be kept.
+// localPath returns the path of a link from a BMC, which is a path or starts with the BMC's own origin. It returns ""
+// and false for any other link, and for one that is too long to keep.
 func (b *bmc) localPath(link string) (path string, ok bool) {
-	if path = strings.TrimPrefix(link, b.origin); !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || len(path) > maxPath {
+	if path = strings.TrimPrefix(link, b.origin); !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") ||
+		len(path) > maxPath {
 		return "", false
 	}
 	return path, true
@@ -437,7 +454,7 @@ type link struct {
 	ID string `json:"@odata.id"`
 }
 
-// readRoot reads the service root, once for all that is learnt from it.
+// readRoot reads the service root, once for all that is read from it.
 func (b *bmc) readRoot(get func(path string, into any) error) (sessions, systems string, err error) {
 	var doc struct {
 		Systems link
@@ -454,9 +471,9 @@ func (b *bmc) readRoot(get func(path string, into any) error) (sessions, systems
 	return sessions, systems, nil
 }
 
-// openLogin logs in: a session, or basic authentication where the configuration says so or, with auth auto, where the BMC has no
-// session to give: no such service, an error, no slot left, no token. The password is read anew each time. A credential that the BMC
-// refused is not sent a second time.
+// openLogin logs in: by a session, or by basic authentication if the configuration requires it. With auth auto it also
+// uses basic if the BMC cannot give a session: no such service, an error, no free slot, no token. It reads the password
+// again each time. It does not send a credential that the BMC refused a second time.
 func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
 	user, password, err := p.cfg.ReadCredentials(b.owner)
 	if err != nil {
@@ -490,7 +507,8 @@ func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
 		}
 		return nil, err
 	}
-	p.opts.Log.Info("BMC gives no session, using basic authentication", "provider", p.opts.Name, "bmc", b.origin, "reason", providers.ErrorText(classifyError(ctx, err)))
+	p.opts.Log.Info("BMC gives no session, using basic authentication", "provider", p.opts.Name, "bmc", b.origin,
+		"reason", providers.ErrorText(classifyError(ctx, err)))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.basic, b.noSessionErr = p.now().Add(basicFor), nil
@@ -501,20 +519,23 @@ func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
 	return l, nil
 }
 
-// hasNoSlot tells whether a status says that sessions exist, and none is to be had now. 400 and 403 may also be what a wrong password is
-// answered with.
+// hasNoSlot reports whether a status means that sessions exist, but none is available now. 400 and 403 may also be the
+// answer to a wrong password.
 func hasNoSlot(code int) bool {
-	return code == http.StatusConflict || code == http.StatusTooManyRequests || code >= 500 && code != http.StatusNotImplemented
+	return code == http.StatusConflict || code == http.StatusTooManyRequests ||
+		code >= 500 && code != http.StatusNotImplemented
 }
 
-// openSession makes a session for l. After an error mayUseBasic tells whether the BMC may still take basic authentication.
+// openSession creates a session for l. After an error mayUseBasic reports whether the BMC may still accept basic
+// authentication.
 func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (mayUseBasic bool, _ error) {
 	b.pool.mu.Lock()
 	sessions := b.sessions
 	b.pool.mu.Unlock()
 	if sessions == "" {
-		// Unlike the POST below it leaves nothing behind: Close does not wait for it.
-		ctx, cancel := context.WithTimeoutCause(b.pool.ctx, loginTime, fmt.Errorf("no answer to the service root within %s", loginTime))
+		// Unlike the POST below this leaves nothing behind, so Close does not wait for it.
+		ctx, cancel := context.WithTimeoutCause(b.pool.ctx, loginTime,
+			fmt.Errorf("no answer to the service root within %s", loginTime))
 		defer cancel()
 		found, _, err := b.readRoot(func(path string, into any) error {
 			_, err := b.fetchJSON(ctx, path, nil, into)
@@ -530,13 +551,18 @@ func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (mayUseBas
 		case err != nil:
 			return false, classifyError(ctx, err)
 		case found == "":
-			return true, providers.WithClass(providers.ErrPermanent, errors.New("the service root links no collection of sessions (see auth)"))
+			return true, providers.WithClass(providers.ErrPermanent,
+				errors.New("the service root links no collection of sessions (see auth)"))
 		}
 		sessions = found
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("no answer to the log-in within %s", loginTime))
 	defer cancel()
-	r, err := b.sendRequest(ctx, request{method: http.MethodPost, path: sessions, body: map[string]string{"UserName": l.user, "Password": l.password.Reveal()}})
+	r, err := b.sendRequest(ctx, request{
+		method: http.MethodPost,
+		path:   sessions,
+		body:   map[string]string{"UserName": l.user, "Password": l.password.Reveal()},
+	})
 	if err != nil {
 		code := httpStatus(err)
 		if code == http.StatusNotFound || code == http.StatusGone {
@@ -553,14 +579,15 @@ func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (mayUseBas
 	l.token = r.header.Get("X-Auth-Token")
 	if l.token == "" {
 		l.leftSession = true
-		return true, providers.WithClass(providers.ErrPermanent, errors.New("the BMC made a session and gave no token for it"))
+		return true, providers.WithClass(providers.ErrPermanent,
+			errors.New("the BMC made a session and gave no token for it"))
 	}
 	l.session = memberPath(sessions, r)
 	return false, nil
 }
 
-// memberPath finds the path of a collection's new member, such as a session: in the header Location, whatever name of its own the BMC puts before it,
-// or in the answer. "" if the BMC does not say.
+// memberPath returns the path of a collection's new member, such as a session. It reads the header Location, with any
+// host name that the BMC puts before it, or the answer. It returns "" if the BMC does not name the path.
 func memberPath(collection string, r *reply) string {
 	if u, err := url.Parse(r.header.Get("Location")); err == nil && strings.HasPrefix(u.EscapedPath(), "/redfish/") {
 		return u.EscapedPath()
@@ -579,7 +606,8 @@ func memberPath(collection string, r *reply) string {
 	return ""
 }
 
-// badCredential tells whether a BMC refused user or password: with 401, or with another status and a message that says so.
+// badCredential reports whether a BMC refused user or password: with 401, or with another status and a message that
+// says so.
 func badCredential(err error) bool {
 	switch httpStatus(err) {
 	case http.StatusUnauthorized:

@@ -14,14 +14,14 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// maxEvent is the longest event that is read, in bytes, and the longest line of a stream.
+// maxEvent is the maximum length of an event, and of a line of a stream, in bytes.
 const maxEvent = 256 << 10
 
 var errEvent = fmt.Errorf("an event is larger than %d bytes", maxEvent)
 
-// stream reads server-sent events, as HTML defines them: lines that end in CR, LF or both, fields "data", an empty line after each event.
-// What else a line may hold (comments, "id", "event", "retry") is passed over: nothing is asked for again after a connection was lost,
-// since all machines are looked at then.
+// stream reads server-sent events, as HTML defines them: lines that end in CR, LF or both, fields "data", an empty line
+// after each event. It skips comments, "id", "event" and "retry". After a lost connection it requests no old events,
+// because all machines are asked then.
 type stream struct {
 	r    *bufio.Reader
 	data []byte // of the event that is being read
@@ -33,7 +33,8 @@ type stream struct {
 
 func newStream(r io.Reader) *stream { return &stream{r: bufio.NewReaderSize(r, 1<<10)} }
 
-// nextEvent returns the next event's data, which is valid until the next call. It blocks. An event that the stream's end cuts off is none.
+// nextEvent returns the next event's data, which is valid until the next call. It blocks. An event that the stream's
+// end cuts off does not count.
 func (s *stream) nextEvent() ([]byte, error) {
 	const kept = 4 << 10 // of a large event's memory, until the next
 	if s.data, s.any = s.data[:0], false; cap(s.data) > kept {
@@ -89,8 +90,9 @@ func (s *stream) readLine() error {
 	}
 }
 
-// openEvents begins to read a stream of events at a path of the BMC's, which ends with ctx. Nothing is followed: a redirect is an answer like any other that is no
-// stream. The connection, and so the certificate and the credential, are those of every question.
+// openEvents starts to read a stream of events at a path of the BMC; the stream ends with ctx. It follows no redirect:
+// like any other answer, a redirect is no stream. Connection, certificate and credential are those of every other
+// request.
 func (b *bmc) openEvents(ctx context.Context, path string) (body io.ReadCloser, _ error) {
 	err := b.withLogin(ctx, func(l *login) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.origin+path, http.NoBody)
@@ -111,7 +113,8 @@ func (b *bmc) openEvents(ctx context.Context, path string) (body io.ReadCloser, 
 			return statusError(resp)
 		}
 		kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-		if encoding := resp.Header.Get("Content-Encoding"); err != nil || kind != "text/event-stream" || encoding != "" && encoding != "identity" {
+		if encoding := resp.Header.Get("Content-Encoding"); err != nil || kind != "text/event-stream" ||
+			encoding != "" && encoding != "identity" {
 			_ = resp.Body.Close()
 			return providers.WithClass(providers.ErrPermanent, errors.New("the answer is no stream of events"))
 		}
@@ -122,7 +125,7 @@ func (b *bmc) openEvents(ctx context.Context, path string) (body io.ReadCloser, 
 	return body, err
 }
 
-// timedBody is a stream's body whose timer runs out when nothing comes for a while.
+// timedBody is a stream's body with a timer that expires when nothing arrives for a while.
 type timedBody struct {
 	io.ReadCloser
 	timer *time.Timer

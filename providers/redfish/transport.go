@@ -24,18 +24,20 @@ const (
 	maxValues   = 32 << 10 // and some 3,000 values
 	maxError    = 64 << 10 // bytes of an error's body, of which a message id is read
 	maxRequests = 4        // at a time to one BMC
-	// An idle TLS connection costs some 35 KB, a session's token a hundred bytes: a fleet's tokens are kept, its connections are not. But
-	// where more BMCs than this are asked in turn, none finds its connection again: 500 of them took 1.8 s with 256, and take 0.5 s.
+	// An idle TLS connection costs some 35 KB, a session's token a hundred bytes. So a fleet's tokens are kept and its
+	// connections are not. But where more BMCs than this are asked in turn, none finds its connection again: 500 of
+	// them took 1.8 s with 256, and take 0.5 s.
 	connIdle, maxIdle = time.Minute, 512
 )
 
-// retryTransport sends a GET again while a BMC is busy or restarts its web server.
+// retryTransport repeats a GET while a BMC is busy or restarts its web server.
 func retryTransport(next http.RoundTripper) http.RoundTripper {
 	c := retryablehttp.NewClient()
 	c.Logger = nil
 	c.HTTPClient = &http.Client{
-		Transport:     next,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the outer client decides
+		Transport: next,
+		// the outer client decides
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	c.RetryMax, c.RetryWaitMin, c.RetryWaitMax = 2, 50*time.Millisecond, time.Second
 	c.CheckRetry = shouldRetry
@@ -44,7 +46,7 @@ func retryTransport(next http.RoundTripper) http.RoundTripper {
 	return c.StandardClient().Transport
 }
 
-// httpClient returns a client that speaks to one BMC only.
+// httpClient returns a client that connects to one BMC only.
 func httpClient(origin string, get, other http.RoundTripper) *http.Client {
 	return &http.Client{
 		Transport:     &pinnedTransport{origin: origin, get: get, other: other},
@@ -53,11 +55,12 @@ func httpClient(origin string, get, other http.RoundTripper) *http.Client {
 	}
 }
 
-// shouldRetry tells whether a GET is sent again: a BMC that is busy or restarts its web server, as long as there is time.
+// shouldRetry reports whether a GET is repeated: the BMC is busy or restarts its web server, and there is time left.
 func shouldRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	deadline, limited := ctx.Deadline()
 	switch {
-	case ctx.Err() != nil, errors.Is(err, providers.ErrUntrusted), errors.Is(err, context.DeadlineExceeded), limited && time.Until(deadline) < time.Second:
+	case ctx.Err() != nil, errors.Is(err, providers.ErrUntrusted), errors.Is(err, context.DeadlineExceeded),
+		limited && time.Until(deadline) < time.Second:
 		return false, nil
 	case err != nil:
 		return true, nil
@@ -69,18 +72,21 @@ func shouldRetry(ctx context.Context, resp *http.Response, err error) (bool, err
 	return false, nil
 }
 
-// sameResource follows a redirect only where it leads a GET to the same resource, with or without a slash at its end: that is
-// how BMCs answer for /redfish/v1. Anything else would show us another resource, or our credentials to another host.
+// sameResource follows a redirect only if it leads a GET to the same resource, with or without a trailing slash: that
+// is how BMCs answer for /redfish/v1. Any other redirect would lead to another resource, or the credentials to another
+// host.
 func sameResource(next *http.Request, via []*http.Request) error {
 	first := via[0]
-	if len(via) > 2 || first.Method != http.MethodGet || next.URL.Scheme != first.URL.Scheme || next.URL.Host != first.URL.Host ||
+	if len(via) > 2 || first.Method != http.MethodGet || next.URL.Scheme != first.URL.Scheme ||
+		next.URL.Host != first.URL.Host ||
 		next.URL.User != nil || strings.TrimSuffix(next.URL.Path, "/") != strings.TrimSuffix(first.URL.Path, "/") {
-		return providers.WithClass(providers.ErrPermanent, errors.New("refused to follow a redirect to another resource"))
+		return providers.WithClass(providers.ErrPermanent,
+			errors.New("refused to follow a redirect to another resource"))
 	}
 	return nil
 }
 
-// pinnedTransport sends requests to one origin only, whatever links a BMC hands out, and only GETs more than once.
+// pinnedTransport sends requests to one origin only, whatever links a BMC returns. It repeats only GETs.
 type pinnedTransport struct {
 	origin     string
 	get, other http.RoundTripper
@@ -107,14 +113,15 @@ type request struct {
 	ifMatch      string // an ETag, or ""
 }
 
-// reply is an answer with one of the four statuses by which Redfish says yes.
+// reply is an answer with one of the four statuses that mean success in Redfish.
 type reply struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// sendRequest sends one request and reads its whole answer. Any other status than 200, 201, 202 and 204 is a *schemas.Error.
+// sendRequest sends one request and reads its whole answer. Any other status than 200, 201, 202 and 204 is a
+// *schemas.Error.
 func (b *bmc) sendRequest(ctx context.Context, q request) (*reply, error) {
 	select {
 	case b.gate <- struct{}{}:
@@ -160,13 +167,13 @@ func (b *bmc) sendRequest(ctx context.Context, q request) (*reply, error) {
 	return nil, statusError(resp)
 }
 
-// statusError is the error of an answer with another status. Of its body no more is read than a message id needs.
+// statusError returns the error of an answer with another status. It reads no more of the body than a message id needs.
 func statusError(resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError))
 	return schemas.ConstructError(resp.StatusCode, body)
 }
 
-// withoutURL drops method and URL from a client's error: the message names the BMC.
+// withoutURL removes method and URL from a client's error, because the message names the BMC.
 func withoutURL(err error) error {
 	var e *url.Error
 	if errors.As(err, &e) {
@@ -175,17 +182,20 @@ func withoutURL(err error) error {
 	return err
 }
 
-// fetchJSON reads a JSON document. Anything but 200 with a whole document is an error: half an answer may end before its On.
+// fetchJSON reads a JSON document. Anything but 200 with a whole document is an error: half an answer may end before
+// its On.
 func (b *bmc) fetchJSON(ctx context.Context, path string, l *login, into any) (*reply, error) {
 	r, err := b.sendRequest(ctx, request{method: http.MethodGet, path: path, login: l})
 	if err != nil {
 		return nil, err
 	}
 	if r.status != http.StatusOK {
-		return nil, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("%d %s instead of an answer", r.status, http.StatusText(r.status)))
+		return nil, providers.WithClass(providers.ErrUnreachable,
+			fmt.Errorf("%d %s instead of an answer", r.status, http.StatusText(r.status)))
 	}
 	if err := json.Unmarshal(r.body, into); err != nil {
-		return nil, providers.WithClass(providers.ErrUnreachable, fmt.Errorf("answer is no Redfish resource: %s", providers.ErrorText(err)))
+		return nil, providers.WithClass(providers.ErrUnreachable,
+			fmt.Errorf("answer is no Redfish resource: %s", providers.ErrorText(err)))
 	}
 	return r, nil
 }

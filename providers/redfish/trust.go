@@ -12,7 +12,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// newTransport is the provider's own: nothing here is process-wide.
+// newTransport returns the provider's own transport; nothing of it is process-wide.
 func newTransport(c *Config) *http.Transport {
 	t := c.NewTransport(c.allowCiphers)
 	dial := t.DialTLSContext
@@ -24,7 +24,7 @@ func newTransport(c *Config) *http.Transport {
 	return t
 }
 
-// allowCiphers adds old versions and RSA key exchange where the configuration allows them.
+// allowCiphers adds old versions and RSA key exchange if the configuration allows them.
 func (c *Config) allowCiphers(cfg *tls.Config) {
 	if c.AllowOldTLS {
 		cfg.MinVersion = tls.VersionTLS10
@@ -35,12 +35,13 @@ func (c *Config) allowCiphers(cfg *tls.Config) {
 	for _, s := range tls.CipherSuites() {
 		cfg.CipherSuites = append(cfg.CipherSuites, s.ID)
 	}
-	cfg.CipherSuites = append(cfg.CipherSuites, tls.TLS_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_RSA_WITH_AES_256_GCM_SHA384,
+	cfg.CipherSuites = append(cfg.CipherSuites, tls.TLS_RSA_WITH_AES_128_GCM_SHA256,
+		tls.TLS_RSA_WITH_AES_256_GCM_SHA384,
 		tls.TLS_RSA_WITH_AES_128_CBC_SHA, tls.TLS_RSA_WITH_AES_256_CBC_SHA)
 }
 
-// explainHandshake names the setting that a handshake asks for which ended before there was a certificate. A connection that broke or timed out
-// is no matter of trust.
+// explainHandshake adds the setting that would help to the error of a handshake that ended before there was a
+// certificate. A connection that broke or timed out is not a matter of trust.
 func (c *Config) explainHandshake(err error) error {
 	var op *net.OpError
 	switch {
@@ -52,7 +53,8 @@ func (c *Config) explainHandshake(err error) error {
 	return err
 }
 
-// tlsAdvice says what helps where a BMC and we have nothing in common. Go has no DHE, so there is no setting for a BMC that knows nothing else.
+// tlsAdvice returns what helps if a BMC and Go have no cipher in common. Go has no DHE, so no setting helps for a BMC
+// that only knows DHE.
 func (c *Config) tlsAdvice(err error) string {
 	old := strings.Contains(err.Error(), "protocol version")
 	switch {

@@ -20,37 +20,43 @@ import (
 	"github.com/forcefence/forcefence/providers/remote"
 )
 
-// watchTiming is how a watch keeps its streams and subscriptions; tests have a faster one.
+// watchTiming holds the times with which a watch keeps its streams and subscriptions; tests have shorter ones.
 type watchTiming struct {
 	first time.Duration // until the first attempt after events were lost; doubles with each that fails
 	last  time.Duration // and stays at this
 	none  time.Duration // until a BMC that has no events is tried again: it may get another firmware
-	quiet time.Duration // after which a stream that carries nothing is made anew, and a subscription is looked at
+	quiet time.Duration // after which a stream that carries nothing is replaced, and a subscription is checked
 }
 
 var defaultTiming = watchTiming{first: time.Second, last: time.Minute, none: time.Hour, quiet: 5 * time.Minute}
 
 const (
-	// subscribers is how many BMCs are subscribed at, at the same time.
+	// subscribers is the maximum number of BMCs at which a subscription is being created at the same time.
 	subscribers = 32
-	// unsubscribeTime bounds what is said to a BMC when its Watch ends.
+	// unsubscribeTime is the timeout of the requests to a BMC when its Watch ends.
 	unsubscribeTime = 2 * time.Second
-	// steadyAfter is how long events must have been there for their loss to be no reason for a pause.
+	// steadyAfter is how long events must have worked for their loss to cause no pause.
 	steadyAfter = time.Minute
-	// eventBurst are taken at once, and eventsPerSecond go on for ever; what is more is not read, and counts as an unknown event.
+	// eventBurst is how many events are read at once, and eventsPerSecond how many continuously. Further events are not
+	// read, and count as unknown ones.
 	eventBurst, eventsPerSecond = 50, 20
 )
 
-// eventProvider is a Provider whose BMCs tell by themselves when to ask, by streams (SSE) or subscriptions.
+// eventProvider is a Provider whose BMCs report when to ask, by streams (SSE) or subscriptions.
 type eventProvider struct{ *Provider }
 
 var _ providers.Watcher = eventProvider{}
 
-// Watch keeps one stream of events, or one subscription, at each BMC. An event is believed nothing: one that is known to say that a
-// system does not run is told at once, of any other the BMC is asked, at most once a second for each system.
+// Watch keeps one stream of events, or one subscription, at each BMC. No event is trusted. An event that is known to
+// mean that a system does not run is reported at once. For any other event it asks the BMC, at most once a second for
+// each system.
 //
-// A BMC that has no events is said once, and tried again every hour. It is left to whatever else makes somebody ask.
-func (p eventProvider) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+// A BMC without events is logged once, and tried again every hour. Its machines are asked only for other reasons.
+func (p eventProvider) Watch(
+	ctx context.Context,
+	targets []providers.Target,
+	f func(providers.Target, providers.Observation),
+) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)() // Close ends a Watch
@@ -90,17 +96,17 @@ func (p eventProvider) Watch(ctx context.Context, targets []providers.Target, f 
 	return fmt.Errorf("watch (redfish %s): %w", p.opts.Name, errClosed)
 }
 
-// watch is one Watch under way.
+// watch is one running Watch.
 type watch struct {
 	p           *Provider
 	asker       *remote.Asker
 	slots       chan struct{} // one for each BMC that is being subscribed at
 	eventServer *eventServer  // where subscriptions lead; nil: streams
-	open        chan struct{} // closed once the door is open
+	open        chan struct{} // closed once the server listens
 	log         *slog.Logger
 }
 
-// listener is one BMC's part of it.
+// listener is one BMC's part of a watch.
 type listener struct {
 	*watch
 	account
@@ -121,10 +127,10 @@ type sought struct {
 	target providers.Target
 }
 
-// errQuiet ends what carried nothing for a while, and may be dead.
+// errQuiet ends a stream that carried nothing for a while, and may be dead.
 var errQuiet = errors.New("nothing came for a while")
 
-// keepEvents keeps the BMC's events until ctx ends.
+// keepEvents keeps the BMC's events flowing until ctx ends.
 func (l *listener) keepEvents(ctx context.Context) {
 	b, err := l.p.acquireBMC(l.account)
 	if err != nil {
@@ -169,7 +175,7 @@ func (l *listener) keepEvents(ctx context.Context) {
 	}
 }
 
-// reportTrouble tells once, until events came.
+// reportTrouble logs an error once, until events arrive again.
 func (l *listener) reportTrouble(then string, err error) {
 	if !l.troubleReported {
 		l.troubleReported = true
@@ -177,7 +183,8 @@ func (l *listener) reportTrouble(then string, err error) {
 	}
 }
 
-// reportBegun says that events come from now on, and has all machines asked about: what happened before was told to nobody.
+// reportBegun records that events arrive from now on. It also asks for all machines, because earlier events were
+// missed.
 func (l *listener) reportBegun() {
 	if l.troubleReported {
 		l.troubleReported = false
@@ -187,20 +194,21 @@ func (l *listener) reportBegun() {
 	l.asker.AskSoon(l.all...)
 }
 
-// hasNoEvents tells of an error that trying again in a minute does not mend: there is no service, the account may not use it, or
-// it leads elsewhere. A refused password may be mended by then, and is not sent again before.
+// hasNoEvents reports whether an error will not go away within a minute: there is no service, the account may not use
+// it, or it redirects elsewhere. A refused password may be corrected by then, and is not sent again before.
 func hasNoEvents(err error) bool {
 	switch code := httpStatus(err); code {
 	case 0:
 		return errors.Is(err, providers.ErrPermanent)
-	case http.StatusRequestTimeout, http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusLocked, http.StatusTooEarly,
+		http.StatusTooManyRequests:
 		return false
 	default:
 		return code < http.StatusInternalServerError || code == http.StatusNotImplemented
 	}
 }
 
-// withSlot runs f while few others do the same.
+// withSlot runs f within a limit on how many listeners do the same.
 func (w *watch) withSlot(ctx context.Context, f func() error) error {
 	select {
 	case w.slots <- struct{}{}:
@@ -221,7 +229,7 @@ type eventService struct {
 	RegistryPrefixes, EventFormatTypes words
 }
 
-// readEventService reads where a BMC's events are.
+// readEventService reads the resource that names the places of a BMC's events.
 func (b *bmc) readEventService(ctx context.Context) (s eventService, _ error) {
 	var root struct{ EventService link }
 	if _, _, err := b.getResource(ctx, schemas.DefaultServiceRoot, &root); err != nil {
@@ -240,7 +248,7 @@ func (b *bmc) readEventService(ctx context.Context) (s eventService, _ error) {
 	return s, nil
 }
 
-// runStream reads the BMC's stream until it ends. lasted is how long it did, 0 if there was none.
+// runStream reads the BMC's stream until it ends. lasted is how long it lasted, 0 if there was none.
 func (l *listener) runStream(ctx context.Context, b *bmc) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -279,7 +287,7 @@ func (l *listener) runStream(ctx context.Context, b *bmc) (lasted time.Duration,
 	}
 }
 
-// whyEnded is the cause with which we ended ctx ourselves, nil if we did not.
+// whyEnded returns the cause with which this package ended ctx, nil if it did not.
 func whyEnded(ctx context.Context) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
@@ -287,7 +295,7 @@ func whyEnded(ctx context.Context) error {
 	return nil
 }
 
-// openStream finds the stream and begins to read it: without reports of measurements, where the BMC says that it leaves them out.
+// openStream finds the stream and starts to read it. It excludes metric reports if the BMC supports that.
 func (l *listener) openStream(ctx context.Context, b *bmc) (io.ReadCloser, error) {
 	s, err := b.readEventService(ctx)
 	if err != nil {
@@ -298,7 +306,8 @@ func (l *listener) openStream(ctx context.Context, b *bmc) (io.ReadCloser, error
 	case s.ServerSentEventUri == "":
 		return nil, providers.WithClass(providers.ErrPermanent, errors.New("the event service has no stream"))
 	case !ok:
-		return nil, providers.WithClass(providers.ErrPermanent, errors.New("refused to follow the stream's address to another host"))
+		return nil, providers.WithClass(providers.ErrPermanent,
+			errors.New("refused to follow the stream's address to another host"))
 	}
 	if s.SSEFilterPropertiesSupported.EventFormatType && !l.plain && !strings.Contains(path, "?") {
 		body, err := b.openEvents(ctx, path+"?$filter="+url.PathEscape("EventFormatType eq Event"))
@@ -310,7 +319,7 @@ func (l *listener) openStream(ctx context.Context, b *bmc) (io.ReadCloser, error
 	return b.openEvents(ctx, path)
 }
 
-// handleEvent takes what the BMC sent.
+// handleEvent evaluates what the BMC sent.
 func (l *listener) handleEvent(data []byte) {
 	r, ok := parseEvent(data)
 	if !ok || len(r.Events) == 0 && !bool(r.MetricValues) {
@@ -334,8 +343,9 @@ func (l *listener) handleEvent(data []byte) {
 	}
 }
 
-// affectedTargets returns whose event it is by its origin: the system's, where the origin is a system's resource or a part of it; nobody's, where
-// it is another system's; else that of all behind the BMC. exact tells that the origin is the one system itself.
+// affectedTargets returns the targets of an event by its origin. If the origin is a system's resource or a part of it,
+// that is the system. It is no target if the origin is another system, and otherwise all targets behind the BMC. exact
+// reports that the origin is the one system itself.
 func (l *listener) affectedTargets(origins links) (about []int, exact bool) {
 	l.p.mu.Lock()
 	systems := ""
@@ -371,13 +381,14 @@ func (l *listener) affectedTargets(origins links) (about []int, exact bool) {
 	return l.all, false
 }
 
-// eventLimiter says how many events are read: many at once, few for ever. The zero value has all of them left. It is safe for concurrent use.
+// eventLimiter limits how many events are read: a burst, and a low rate continuously. The zero value allows the whole
+// burst. It is safe for concurrent use.
 type eventLimiter struct {
 	mu    sync.Mutex // guards the rest
 	until time.Time  // when everything that was taken is paid for
 }
 
-// takeOne takes one, and returns 0; or takes none, and returns after how long one may be taken.
+// takeOne uses one event and returns 0. If none is left it returns the time until the next.
 func (p *eventLimiter) takeOne(now time.Time) time.Duration {
 	const each = time.Second / eventsPerSecond
 	p.mu.Lock()
@@ -392,7 +403,7 @@ func (p *eventLimiter) takeOne(now time.Time) time.Duration {
 	return 0
 }
 
-// jitterDelay spreads what many do at the same time over half of d before and after it.
+// jitterDelay returns a random time within d plus or minus half of d, to spread what many do at the same time.
 func jitterDelay(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0

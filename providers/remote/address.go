@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// IsLoopback tells a host that is this machine: what is said to it in the clear crosses no network.
+// IsLoopback reports whether a host is this machine. Clear text to it crosses no network.
 func IsLoopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
 
-// ParseHTTP reads the address of a device that speaks HTTP: https://host[:port][/path], and http:// to this machine, or anywhere with
-// allowHTTP. Scheme and Host of what comes back are the one way to write them. Its errors read behind the setting's name ("is not
-// https://"), and never repeat the address: somebody may have put a password there.
+// ParseHTTP parses the address of a device that speaks HTTP: https://host[:port][/path]. It accepts http:// to this
+// machine, or to any host with allowHTTP. Scheme and Host of the result are in canonical form (CanonicalHost). Its
+// errors follow the setting's name ("is not https://"), and never repeat the address, because it may hold a password.
 func ParseHTTP(address string, allowHTTP bool) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -33,14 +33,14 @@ func ParseHTTP(address string, allowHTTP bool) (*url.URL, error) {
 	return u, err
 }
 
-// CanonicalHost is the one way to write an address's host and port: a name in lower case and without the root's dot, an IP in its shortest
-// form, no default port and no zeros before another.
+// CanonicalHost returns the canonical form of an address's host and port: a name in lower case without the root's dot,
+// an IP in its shortest form, no default port, no leading zeros in another port.
 func CanonicalHost(u *url.URL) (string, error) {
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 	if ip, err := netip.ParseAddr(host); err == nil {
 		host = ip.Unmap().String()
 	}
-	// A zone is another host's elsewhere; without an empty label a name ends with one dot at most.
+	// A zone names another host elsewhere. Without an empty label a name ends with one dot at most.
 	if host == "" || strings.ContainsAny(host, " %/\\") || strings.Contains("."+host+".", "..") {
 		return "", errors.New("is no address: write https://host[:port]")
 	}
@@ -60,7 +60,7 @@ func CanonicalHost(u *url.URL) (string, error) {
 	return host + ":" + strconv.FormatUint(port, 10), nil
 }
 
-// hostKey is Host for what is written without a scheme: a host, or host:port, of TLS; "" stays "".
+// hostKey returns CanonicalHost for a host, or host:port, of TLS that is written without a scheme; "" stays "".
 func hostKey(host string) string {
 	host = strings.TrimSpace(host)
 	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {

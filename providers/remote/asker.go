@@ -9,20 +9,22 @@ import (
 )
 
 const (
-	// askEvery is at least between two questions about one machine, and between two words that are told of it at once.
+	// askEvery is the minimum time between two questions about one machine, and between two immediate reports of it.
 	askEvery = time.Second
-	// askAgain is until the next question, and asks how many there are: a device may tell of a power cut before its own answer says so.
+	// askAgain is the time until the next question, and askCount the number of questions: a device may report a power
+	// cut before its own answers show it.
 	askAgain, askCount = 2 * time.Second, 3
-	// askTime bounds one question.
+	// askTime is the timeout of one question.
 	askTime = 10 * time.Second
-	// maxAsking is how many questions are under way at the same time.
+	// maxAsking is the maximum number of questions in flight.
 	maxAsking = 128
 )
 
-// Asker is the part of a Watch that stands between what devices push and who is told of it. What is known to say that a machine does not
-// run is told at once (Said); of anything else the device is asked, and an answer other than On is told (Heard). Both happen at most once
-// a second for each machine, however much is pushed, and by whom: a device that sends without end, or somebody who sends in its name, gains
-// one cheap question a second, and loses no event of another machine.
+// Asker is the part of a Watch between the devices' events and the Watch's function. An event that is known to mean
+// that a machine does not run is reported at once (ReportState). For any other event it asks the device, and reports an
+// answer other than On (AskSoon). It does each at most once a second for each machine, however much is pushed and by
+// whom. So a device that sends without end, or an attacker who sends in its name, causes one cheap question a second,
+// and no event of another machine is lost.
 type Asker struct {
 	ask      func(context.Context, providers.Target) (providers.Observation, error)
 	report   func(providers.Target, providers.Observation)
@@ -33,22 +35,27 @@ type Asker struct {
 	about []askState // by the target's index
 }
 
-// askState is what was heard about one machine.
+// askState is the state of one machine's questions and reports.
 type askState struct {
-	questionsLeft int       // questions that follow while the machine is said to run
-	reportedAt    time.Time // when something was told at once
-	reportedDown  bool      // the last thing that was told is that it does not run
+	questionsLeft int       // questions that follow while the machine is reported on
+	reportedAt    time.Time // when a report was last made at once
+	reportedDown  bool      // the last report was that it does not run
 }
 
-// NewAsker makes an Asker for a Watch's targets, which are known by their indices from now on; it asks until ctx ends. ask is the provider's
-// State. tell is the Watch's function, which is called by several goroutines.
-func NewAsker(ctx context.Context, targets []providers.Target, ask func(context.Context, providers.Target) (providers.Observation, error), report func(providers.Target, providers.Observation)) *Asker {
+// NewAsker returns an Asker for a Watch's targets, which it identifies by their indices. It asks until ctx ends. ask is
+// the provider's State. report is the Watch's function; several goroutines call it.
+func NewAsker(
+	ctx context.Context,
+	targets []providers.Target,
+	ask func(context.Context, providers.Target) (providers.Observation, error),
+	report func(providers.Target, providers.Observation),
+) *Asker {
 	a := &Asker{ask: ask, report: report, targets: targets, about: make([]askState, len(targets))}
 	a.throttle = NewThrottle(ctx, len(targets), maxAsking, askEvery, a.askAndReport)
 	return a
 }
 
-// AskSoon says that something happened to these machines, or may have: they are asked about soon. It does not block.
+// AskSoon schedules questions about these machines, because something happened to them or may have. It does not block.
 func (a *Asker) AskSoon(which ...int) {
 	for _, i := range which {
 		a.mu.Lock()
@@ -58,7 +65,8 @@ func (a *Asker) AskSoon(which ...int) {
 	}
 }
 
-// ReportState tells at once what a device said of a machine's power, or asks, where something was told less than a second ago. It does not block.
+// ReportState reports at once what a device sent about a machine's power. If a report was made less than a second ago,
+// it asks instead. It does not block.
 func (a *Asker) ReportState(i int, o providers.Observation) {
 	now := time.Now()
 	a.mu.Lock()
@@ -76,7 +84,7 @@ func (a *Asker) ReportState(i int, o providers.Observation) {
 // Wait returns once ctx has ended and no question is under way.
 func (a *Asker) Wait() { a.throttle.Wait() }
 
-// askAndReport asks about one machine, and tells what came of it.
+// askAndReport asks about one machine and reports a change.
 func (a *Asker) askAndReport(ctx context.Context, i int) {
 	asking, cancel := context.WithTimeout(ctx, askTime)
 	obs, err := a.ask(asking, a.targets[i])
@@ -86,7 +94,7 @@ func (a *Asker) askAndReport(ctx context.Context, i int) {
 	r := &a.about[i]
 	if (err != nil || runs) && r.questionsLeft > 0 {
 		r.questionsLeft--
-		time.AfterFunc(askAgain, func() { a.throttle.RunSoon(i) }) // which nobody does after ctx's end
+		time.AfterFunc(askAgain, func() { a.throttle.RunSoon(i) }) // has no effect after ctx has ended
 	}
 	changed := err == nil && ctx.Err() == nil && (!runs || r.reportedDown)
 	if err == nil {

@@ -10,15 +10,16 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// MaxHeader is how long the header of an answer may be, in bytes, with the informational answers before it. net/http's own limit is
-// 10 MiB, of which its map makes ten times as much.
+// MaxHeader is the maximum length of an answer's header, in bytes, including the informational answers before it.
+// net/http's own limit is 10 MiB, of which its map makes ten times as much.
 const MaxHeader = 64 << 10
 
-// ErrTooLarge is the cause of an error of a body that is longer than its Limited allows.
+// ErrTooLarge is the cause of the error for a body that exceeds its Limited.
 var ErrTooLarge = errors.New("answer is too large")
 
-// Limited is a transport that bounds the body of each answer, after it was unpacked: one Read fails, with ErrTooLarge, where more comes.
-// Values bounds what a decoder makes of a document, which may be fifty times its size: "{}," is three bytes.
+// Limited is a transport that bounds the body of each answer after decompression. A Read beyond the limit fails with
+// ErrTooLarge. Values bounds what a decoder makes of a document, which may be fifty times its size: "{}," is three
+// bytes.
 type Limited struct {
 	Next   http.RoundTripper
 	Bytes  int

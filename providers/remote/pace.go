@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// Throttle calls a function for each of n things when somebody wants it, at most once in a while for each: what devices push is somebody's
-// word, and whoever floods us with it must get no more than a question now and then. A want is never lost: the function is called after
-// the last one, if only when the while is over. It is safe for concurrent use.
+// Throttle calls a function for each of n things on request, at most once per interval for each. Requests come from
+// what devices push, which anybody may forge, and a flood of them must cause only a question now and then. No request
+// is lost: the function is called after the last one, if necessary once the interval is over. Throttle is safe for
+// concurrent use.
 type Throttle struct {
 	ctx   context.Context
 	every time.Duration
@@ -21,19 +22,25 @@ type Throttle struct {
 	closed bool
 }
 
-// throttled is one thing. While it is busy one goroutine cares for it.
+// throttled is the state of one thing. While it is busy, one goroutine runs runWanted for it.
 type throttled struct {
 	busy, wanted bool
 	last         time.Time // when f was begun
 }
 
-// NewThrottle makes a Throttle for the things 0 to n-1, whose f is begun at most once in every for each of them, and runs for atOnce of them at the
-// same time, for none of them twice. f returns by ctx's end; from then on it is not called any more.
-func NewThrottle(ctx context.Context, n, atOnce int, every time.Duration, f func(ctx context.Context, i int)) *Throttle {
+// NewThrottle returns a Throttle for the things 0 to n-1. f starts at most once per every for each thing. It runs for
+// at most atOnce things at the same time, and never twice at once for the same thing. f must return when ctx ends, and
+// is not called after that.
+func NewThrottle(
+	ctx context.Context,
+	n, atOnce int,
+	every time.Duration,
+	f func(ctx context.Context, i int),
+) *Throttle {
 	return &Throttle{ctx: ctx, every: every, slots: make(chan struct{}, atOnce), f: f, things: make([]throttled, n)}
 }
 
-// RunSoon has f called for thing i soon. It does not block.
+// RunSoon requests a call of f for thing i. It does not block.
 func (p *Throttle) RunSoon(i int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +55,7 @@ func (p *Throttle) RunSoon(i int) {
 	}
 }
 
-// Wait returns once no f runs any more, after ctx has ended.
+// Wait blocks until ctx has ended and no f runs any more.
 func (p *Throttle) Wait() {
 	<-p.ctx.Done()
 	p.mu.Lock()
@@ -57,7 +64,7 @@ func (p *Throttle) Wait() {
 	p.work.Wait()
 }
 
-// runWanted calls f for one thing until nobody wants it any more.
+// runWanted calls f for one thing until no request is left.
 func (p *Throttle) runWanted(i int) {
 	for {
 		p.mu.Lock()
@@ -90,7 +97,7 @@ func (p *Throttle) runWanted(i int) {
 	}
 }
 
-// SleepContext reports whether that time went by before ctx ended. It blocks until either.
+// SleepContext waits for d and reports whether d passed before ctx ended. It blocks until either.
 func SleepContext(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -11,18 +11,19 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// RefusedFor is how long a refused credential is not sent again: many devices lock the account after some failures.
+// RefusedFor is how long a refused credential is not sent again, because many devices lock the account after some
+// failures.
 const RefusedFor = 15 * time.Minute
 
-// Refusals remembers which credential each device refused, as a salted hash, so that no account is locked by asking again. Another
-// credential (a rotated password) is sent at once. The zero value is ready; it is safe for concurrent use.
+// Refusals remembers which credential each device refused, as a salted hash, so that retries do not lock the account. A
+// different credential (a rotated password) is sent at once. The zero value is ready; it is safe for concurrent use.
 type Refusals struct {
 	mu   sync.Mutex // guards what follows
 	salt []byte
 	by   map[string]refusal // by device
 }
 
-// CredentialHash stands for a user and a password.
+// CredentialHash identifies a user and a password without holding them.
 type CredentialHash [sha256.Size]byte
 
 type refusal struct {
@@ -31,7 +32,7 @@ type refusal struct {
 	err   error
 }
 
-// HashCredential returns what is remembered of a credential.
+// HashCredential returns the salted hash that identifies a credential.
 func (r *Refusals) HashCredential(user string, password providers.Secret) CredentialHash {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +45,7 @@ func (r *Refusals) HashCredential(user string, password providers.Secret) Creden
 	return CredentialHash(h.Sum(nil))
 }
 
-// CheckRefused returns why the credential must not be sent to the device now, or nil.
+// CheckRefused returns why the credential must not be sent to the device at now, or nil.
 func (r *Refusals) CheckRefused(device string, s CredentialHash, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,15 +55,17 @@ func (r *Refusals) CheckRefused(device string, s CredentialHash, now time.Time) 
 	return nil
 }
 
-// RememberDenied remembers for RefusedFor that the device refused the credential, and returns the error of this and of later calls, an ErrDenied.
+// RememberDenied records for RefusedFor that the device refused the credential. It returns the error of this and of
+// later calls, an ErrDenied.
 func (r *Refusals) RememberDenied(device string, s CredentialHash, now time.Time, cause error) error {
-	err := providers.WithClass(providers.ErrDenied, fmt.Errorf("%s: the device refused username and password, which are not sent again for %s unless they change",
-		providers.ErrorText(cause), RefusedFor))
+	err := providers.WithClass(providers.ErrDenied,
+		fmt.Errorf("%s: the device refused username and password, which are not sent again for %s unless they change",
+			providers.ErrorText(cause), RefusedFor))
 	r.HoldCredential(device, s, now.Add(RefusedFor), err)
 	return err
 }
 
-// HoldCredential keeps the credential from being sent to the device until then; err is what CheckRefused returns.
+// HoldCredential blocks the credential for the device until the given time. CheckRefused returns err until then.
 func (r *Refusals) HoldCredential(device string, s CredentialHash, until time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

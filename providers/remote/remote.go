@@ -1,12 +1,12 @@
-// Package remote is what types repeat whose devices are reached over a network: which certificate a device may have (Trust), how we prove
-// who we are (Credentials), which addresses are safe (ParseHTTP, IsLoopback), and what the end of a call means (Do, EnsureClass). It imports
-// the contract and the standard library.
+// Package remote holds what types share whose devices are reached over a network: which certificate a device may have
+// (Trust), how forcefence logs in (Credentials), which addresses are safe (ParseHTTP, IsLoopback), and what the end of
+// a call means (RunCall, EnsureClass). It imports the contract and the standard library.
 //
-// Trust and Credentials are blocks of settings: a type's Config embeds them with the tag `yaml:",inline"`, and puts the problems that
-// their Validate finds before its own.
+// Trust and Credentials are blocks of settings. A type's Config embeds them with the tag `yaml:",inline"`, and puts the
+// problems that their Validate finds before its own.
 //
-// It promises that no error repeats an address or a secret, that a device is not spoken to whose certificate was not vouched for, and
-// that every error of a call that RunCall ran has a class.
+// It promises that no error repeats an address or a secret, that nothing is sent to a device whose certificate is not
+// trusted, and that every error of a call that RunCall ran has a class.
 package remote
 
 import (
@@ -21,12 +21,12 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Backstop bounds a call whose caller gave no deadline.
+// Backstop is the timeout of a call whose caller set no deadline.
 const Backstop = time.Minute
 
-// RunCall runs one call of the contract: act is its verb ("power off"), device names the type, the provider and the device where it is known
-// ("redfish rack-a https://10.0.0.7"). f is not called when ctx has ended. The error reads "power off node n7 (device): cause", and has
-// the class that EnsureClass gives it.
+// RunCall runs one call of the contract. act is its verb ("power off"). device names the type, the provider and, where
+// known, the device ("redfish rack-a https://10.0.0.7"). f is not called if ctx has ended. The error reads "power off
+// node n7 (device): cause", and has the class that EnsureClass assigns.
 func RunCall(ctx context.Context, act string, t providers.Target, device string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Backstop)
 	defer cancel()
@@ -40,9 +40,10 @@ func RunCall(ctx context.Context, act string, t providers.Target, device string,
 	return nil
 }
 
-// EnsureClass gives an error of a call a class where it has none; nil stays nil. At ctx's end it is ctx that says why nothing was reached: at
-// its deadline the error is ErrUnreachable and names the setting that ran out, and a caller who gave up is no matter of the device. A
-// file that may not be opened (a socket) is ErrDenied, and anything else of no class is the network's: ErrUnreachable.
+// EnsureClass adds a class to an error of a call that has none; nil stays nil. Once ctx has ended, ctx determines the
+// error. After a deadline it is ErrUnreachable and names the setting that ran out; after a cancellation it is the
+// caller's own reason, and no fault of the device. A file that may not be opened (a socket) is ErrDenied. Any other
+// error without a class is the network's: ErrUnreachable.
 func EnsureClass(ctx context.Context, err error) error {
 	class := providers.ErrorClass(err)
 	switch {
@@ -51,7 +52,8 @@ func EnsureClass(ctx context.Context, err error) error {
 	case class != "error" && class != "canceled" && class != "unreachable":
 		return err
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return providers.WithClass(providers.ErrUnreachable, providers.WithClass(context.DeadlineExceeded, context.Cause(ctx)))
+		return providers.WithClass(providers.ErrUnreachable,
+			providers.WithClass(context.DeadlineExceeded, context.Cause(ctx)))
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, providers.ErrUnreachable):
@@ -62,7 +64,7 @@ func EnsureClass(ctx context.Context, err error) error {
 	return providers.WithClass(providers.ErrUnreachable, err)
 }
 
-// HTTPClass is the class of an HTTP status that is not the one expected.
+// HTTPClass returns the class of an unexpected HTTP status.
 func HTTPClass(status int) error {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -80,11 +82,14 @@ func HTTPClass(status int) error {
 	return providers.ErrPermanent
 }
 
-// Credentials is the block of a user and the place of a password. Either may hold {{ .Name }}, the name of the machine's Node.
+// Credentials is the block with a user and the place of a password. Either may hold {{ .Name }}, the name of the
+// machine's Node.
 type Credentials struct {
-	Username     string `yaml:"username"`     // must be set; may hold {{ .Name }} where each machine has a device of its own
-	PasswordFile string `yaml:"passwordFile"` // this or passwordEnv; may hold {{ .Name }} as username may; read again at each use, so that it may be rotated
-	PasswordEnv  string `yaml:"passwordEnv"`  // the environment variable that holds it
+	// must be set; may hold {{ .Name }} where each machine has a device of its own
+	Username string `yaml:"username"`
+	// this or passwordEnv; may hold {{ .Name }} as username may; read again at each use, so that it may be rotated
+	PasswordFile string `yaml:"passwordFile"`
+	PasswordEnv  string `yaml:"passwordEnv"` // the environment variable that holds it
 }
 
 // Validate returns what is missing.
@@ -100,11 +105,13 @@ func (c *Credentials) Validate() (out []providers.Problem) {
 	return out
 }
 
-// ValidateShared is Validate where one device answers for all machines: they share its credentials.
+// ValidateShared is Validate for a provider with one device for all machines. Such machines share credentials, so it
+// refuses {{ .Name }}.
 func (c *Credentials) ValidateShared() (out []providers.Problem) {
 	for _, s := range []struct{ path, setting string }{{"username", c.Username}, {"passwordFile", c.PasswordFile}} {
 		if providers.PerMachine(s.setting) {
-			out = append(out, providers.Problemf(s.path, "has {{ .Name }}, and one device answers for all machines: write the one that it takes"))
+			out = append(out, providers.Problemf(s.path,
+				"has {{ .Name }}, and one device answers for all machines: write the one that it takes"))
 		}
 	}
 	if len(out) > 0 {
@@ -113,13 +120,15 @@ func (c *Credentials) ValidateShared() (out []providers.Problem) {
 	return c.Validate()
 }
 
-// ReadPassword reads the password that all machines share anew. The error is ErrDenied, and never contains it.
+// ReadPassword reads the password that all machines share, again at each call. The error is ErrDenied and never
+// contains the password.
 func (c *Credentials) ReadPassword() (providers.Secret, error) {
 	s, err := c.passwordRef().ReadSecret()
 	return s, providers.WithClass(providers.ErrDenied, err)
 }
 
-// ReadCredentials returns a node's user, and reads its password anew. The error is ErrDenied, and never contains the password.
+// ReadCredentials returns a node's user and password. It reads the password again at each call. The error is ErrDenied
+// and never contains the password.
 func (c *Credentials) ReadCredentials(node string) (user string, password providers.Secret, err error) {
 	if user, err = providers.OfMachine(c.Username, node); err == nil {
 		password, err = c.passwordRef().ReadSecretOf(node)
@@ -127,8 +136,9 @@ func (c *Credentials) ReadCredentials(node string) (user string, password provid
 	return user, password, providers.WithClass(providers.ErrDenied, err)
 }
 
-// OwnerOf returns whose credentials are used for a target: its node's name where each machine has its own, "" where all share them. What was
-// opened with an owner's is for no other: a session, a refusal.
+// OwnerOf returns the owner of a target's credentials: its node's name if each machine has its own, "" if all share
+// them. What was opened with one owner's credentials (a session), and a refusal of them, must not be used for another
+// owner.
 func (c *Credentials) OwnerOf(t providers.Target) string {
 	if providers.PerMachine(c.Username) || providers.PerMachine(c.PasswordFile) {
 		return t.Node

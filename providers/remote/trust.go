@@ -19,16 +19,20 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Trust is the block that says which certificates devices may have: those that an authority vouches for, or a fingerprint.
+// Trust is the block of settings that decides which certificates devices may have: those that an authority signed, or
+// those with a fingerprint.
 type Trust struct {
-	CAFile             string        `yaml:"caFile"`             // PEM; default the system's authorities; read again for each connection
-	Fingerprints       []Fingerprint `yaml:"fingerprints"`       // of certificates that no authority vouches for
-	InsecureSkipVerify bool          `yaml:"insecureSkipVerify"` // bad: whoever answers gets the credentials and may say Off
+	// PEM; default the system's authorities; read again for each connection
+	CAFile       string        `yaml:"caFile"`
+	Fingerprints []Fingerprint `yaml:"fingerprints"` // of certificates that no authority vouches for
+	// bad: whoever answers gets the credentials and may say Off
+	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
 }
 
-// Fingerprint vouches for one certificate, whatever names, dates and signatures it has.
+// Fingerprint trusts one certificate, whatever names, dates and signatures it has.
 type Fingerprint struct {
-	// host or host:port of the device that has this certificate and no other; "": any device of this provider may have it
+	// host or host:port of the device that has this certificate and no other; "": any device of this provider may have
+	// it
 	Host   string `yaml:"host"`
 	SHA256 SHA256 `yaml:"sha256"` // of the certificate (DER)
 }
@@ -46,12 +50,12 @@ func (s *SHA256) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// HasTrustSettings tells whether anything is set.
+// HasTrustSettings reports whether any setting is set.
 func (t *Trust) HasTrustSettings() bool {
 	return t.CAFile != "" || len(t.Fingerprints) > 0 || t.InsecureSkipVerify
 }
 
-// Validate returns every fault. It reads the file.
+// Validate returns every fault. It reads the CA file.
 func (t *Trust) Validate() (out []providers.Problem) {
 	problem := func(path, format string, a ...any) { out = append(out, providers.Problemf(path, format, a...)) }
 	if _, err := t.loadRoots(); err != nil {
@@ -62,7 +66,8 @@ func (t *Trust) Validate() (out []providers.Problem) {
 			problem(fmt.Sprintf("fingerprints[%d].sha256", i), "missing")
 		}
 		if strings.ContainsAny(f.Host, "/@ ") {
-			problem(fmt.Sprintf("fingerprints[%d].host", i), "is no host: write it as it stands in the device's address, without https://")
+			problem(fmt.Sprintf("fingerprints[%d].host", i),
+				"is no host: write it as it stands in the device's address, without https://")
 		}
 	}
 	if t.InsecureSkipVerify && (t.CAFile != "" || len(t.Fingerprints) > 0) {
@@ -71,7 +76,7 @@ func (t *Trust) Validate() (out []providers.Problem) {
 	return out
 }
 
-// loadRoots returns nil, the system's authorities, without a caFile.
+// loadRoots returns the authorities of caFile, or nil, which means the system's, without a caFile.
 func (t *Trust) loadRoots() (*x509.CertPool, error) {
 	if t.CAFile == "" {
 		return nil, nil
@@ -94,7 +99,7 @@ func (t *Trust) loadRoots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// pools are what caFiles held when they were read last, by their paths: each connection that stays would else keep a pool of its own.
+// pools holds the last content of each caFile, by path. Without it each open connection would keep a pool of its own.
 var pools = struct {
 	mu sync.Mutex // guards of
 	of map[string]parsedPool
@@ -106,8 +111,9 @@ type parsedPool struct {
 	roots *x509.CertPool
 }
 
-// ClientConfig returns the settings for a connection to addr, a host or host:port: at least TLS 1.2, with a certificate that is vouched for. It
-// reads the caFile; that failing is an ErrUntrusted. The caller may add to what it gets. A handshake's error is for ExplainHandshake.
+// ClientConfig returns the TLS settings for a connection to addr, a host or host:port: at least TLS 1.2, with a trusted
+// certificate. It reads the caFile; a failure is an ErrUntrusted. The caller may change the result. Pass a handshake's
+// error to ExplainHandshake.
 func (t *Trust) ClientConfig(addr string) (*tls.Config, error) {
 	roots, err := t.loadRoots()
 	if err != nil {
@@ -117,7 +123,12 @@ func (t *Trust) ClientConfig(addr string) (*tls.Config, error) {
 	if err != nil {
 		host = addr
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: host, InsecureSkipVerify: t.InsecureSkipVerify}
+	c := &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		RootCAs:            roots,
+		ServerName:         host,
+		InsecureSkipVerify: t.InsecureSkipVerify,
+	}
 	var own, any []SHA256
 	for _, f := range t.Fingerprints {
 		switch key := hostKey(f.Host); key {
@@ -155,8 +166,9 @@ func (t *Trust) ClientConfig(addr string) (*tls.Config, error) {
 	return c, nil
 }
 
-// NewTransport returns an HTTP transport that speaks to devices with a certificate that is vouched for, and to no proxy. edit changes the
-// settings of each connection's TLS; nil: nothing. Where a dialer of one's own is set, net/http speaks HTTP/1.1, as devices do.
+// NewTransport returns an HTTP transport that accepts only devices with a trusted certificate and uses no proxy. edit
+// changes the TLS settings of each connection; nil changes nothing. With a dialer of its own net/http speaks HTTP/1.1,
+// as devices do.
 func (t *Trust) NewTransport(edit func(*tls.Config)) *http.Transport {
 	return &http.Transport{
 		DialContext: dialer.DialContext,
@@ -166,14 +178,15 @@ func (t *Trust) NewTransport(edit func(*tls.Config)) *http.Transport {
 		ResponseHeaderTimeout:  30 * time.Second,
 		IdleConnTimeout:        time.Minute,
 		MaxResponseHeaderBytes: MaxHeader,
-		// A connection that stays keeps both. What is longer than them goes past them.
+		// Each open connection keeps both buffers. Longer data bypasses them.
 		ReadBufferSize: 1 << 10, WriteBufferSize: 1 << 10,
 	}
 }
 
 var dialer = &net.Dialer{Timeout: 10 * time.Second}
 
-// dialTLS connects to a device and makes sure that it is the one. Nothing but the handshake is said to one that is not: ErrUntrusted.
+// dialTLS connects to a device and verifies its certificate. A device that fails gets nothing but the handshake:
+// ErrUntrusted.
 func (t *Trust) dialTLS(ctx context.Context, network, addr string, edit func(*tls.Config)) (net.Conn, error) {
 	cfg, err := t.ClientConfig(addr)
 	if err != nil {
@@ -196,13 +209,14 @@ func (t *Trust) dialTLS(ctx context.Context, network, addr string, edit func(*tl
 	return secure, nil
 }
 
-// ExplainHandshake names the settings that a certificate which was not vouched for asks for, as an ErrUntrusted. Any other error of a handshake
-// comes back as it is: whether an alert, or a connection that broke, is a matter of trust depends on the device.
+// ExplainHandshake adds the settings that would trust an untrusted certificate, as an ErrUntrusted. It returns any
+// other handshake error unchanged: whether an alert or a broken connection is a matter of trust depends on the device.
 func ExplainHandshake(err error) error {
 	var cert *tls.CertificateVerificationError
 	if errors.As(err, &cert) && len(cert.UnverifiedCertificates) > 0 {
-		return providers.WithClass(providers.ErrUntrusted, fmt.Errorf("certificate not trusted (caFile, fingerprints; its SHA-256 is %x): %w",
-			sha256.Sum256(cert.UnverifiedCertificates[0].Raw), cert.Err))
+		return providers.WithClass(providers.ErrUntrusted,
+			fmt.Errorf("certificate not trusted (caFile, fingerprints; its SHA-256 is %x): %w",
+				sha256.Sum256(cert.UnverifiedCertificates[0].Raw), cert.Err))
 	}
 	return err
 }

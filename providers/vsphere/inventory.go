@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// fewTargets are looked up one by one, in vCenter's index; for more of them all VMs that the account may see are read at once.
+	// fewTargets is up to how many targets are looked up one by one, in vCenter's index. For more, all VMs that the
+	// account may see are read at once.
 	fewTargets = 4
-	// pageSize is how many VMs and hosts one answer holds.
+	// pageSize is the number of VMs and hosts in one answer.
 	pageSize = 500
 )
 
@@ -30,11 +31,12 @@ const (
 	propHA         = "runtime.dasVmProtection"
 )
 
-var vmProperties, hostProperties = []string{propUUID, propPower, propConnection, propHost, propHA}, []string{propPower, propConnection}
+var vmProperties, hostProperties = []string{propUUID, propPower, propConnection, propHost, propHA},
+	[]string{propPower, propConnection}
 
 type ref = types.ManagedObjectReference
 
-// object is what vCenter said of one VM or host.
+// object is vCenter's answer about one VM or host.
 type object struct {
 	ref        ref
 	uuid       string // of a VM
@@ -51,7 +53,7 @@ type inventory struct {
 	hosts map[ref]object
 }
 
-// targetUUID is the UUID by which a target's VM is found.
+// targetUUID returns the UUID by which a target's VM is found.
 func targetUUID(t providers.Target) (u [16]byte, err error) {
 	id := strings.TrimPrefix(t.ID, "vsphere://")
 	if t.ID == "" {
@@ -71,8 +73,8 @@ func notFound(format string, a ...any) error {
 	return providers.WithClass(providers.ErrNotFound, fmt.Errorf(format, a...))
 }
 
-// canonicalOrder returns the same for a UUID in both byte orders: VMware writes the first three fields in one, and guests with newer virtual
-// hardware read them in the other.
+// canonicalOrder returns the same result for a UUID in both byte orders. VMware writes the first three fields in one,
+// and guests with newer virtual hardware read them in the other.
 func canonicalOrder(u [16]byte) [16]byte {
 	if o := providers.SwapUUID(u); string(o[:]) < string(u[:]) {
 		return o
@@ -80,7 +82,7 @@ func canonicalOrder(u [16]byte) [16]byte {
 	return u
 }
 
-// findVM returns the one VM of the target. It is chosen by what this answer says of its UUID.
+// findVM returns the one VM of the target, by the UUID in this answer.
 func (inv inventory) findVM(t providers.Target) (object, error) {
 	u, err := targetUUID(t)
 	if err != nil {
@@ -89,7 +91,8 @@ func (inv inventory) findVM(t providers.Target) (object, error) {
 	match := inv.vms[canonicalOrder(u)]
 	switch len(match) {
 	case 0:
-		return object{}, notFound("no VM that the account may see tells the BIOS UUID %s in either byte order", formatUUID(u))
+		return object{}, notFound("no VM that the account may see tells the BIOS UUID %s in either byte order",
+			formatUUID(u))
 	case 1:
 		return match[0], nil
 	}
@@ -97,7 +100,7 @@ func (inv inventory) findVM(t providers.Target) (object, error) {
 		len(match), formatUUID(u), match[0].ref.Value, match[1].ref.Value)
 }
 
-// observeVM puts into obs what the answer says of the target's VM.
+// observeVM stores in obs what the answer reports about the target's VM.
 func (inv inventory) observeVM(t providers.Target, obs *providers.Observation) error {
 	v, err := inv.findVM(t)
 	if err != nil {
@@ -108,8 +111,8 @@ func (inv inventory) observeVM(t providers.Target, obs *providers.Observation) e
 	return err
 }
 
-// vmState is what is known of a VM's power. It is off only if vCenter is in touch with the VM and with its host: of any other it shows
-// what was last known.
+// vmState returns a VM's power. It is off only if vCenter is connected to the VM and to its host: for any other it
+// shows the last known state.
 func (inv inventory) vmState(v object) (state providers.PowerState, raw string, _ error) {
 	if err := v.missingError(propPower, propConnection, propHost, propHA); err != nil {
 		return providers.PowerUnknown, v.power, err
@@ -135,14 +138,15 @@ func (inv inventory) vmState(v object) (state providers.PowerState, raw string, 
 		return providers.PowerUnknown, fmt.Sprintf("%s (host %s)", v.power, h.power), nil
 	}
 	if state = powerState(v.power); state == providers.PowerOff && v.protected {
-		// HA lets go of a VM that was powered off. One that it still protects is about to be restarted, perhaps while it still runs on
-		// a host that is cut off: it is registered on another host, off, before it is started there.
+		// HA stops protecting a VM that was powered off. One that it still protects is about to be restarted, perhaps
+		// while it still runs on a host that is cut off: HA registers it on another host, off, before it starts it
+		// there.
 		return providers.PowerChanging, v.power + " (protected by vSphere HA)", nil
 	}
 	return state, v.power, nil
 }
 
-// powerState maps vSphere's words; it is the only place where an Off is made.
+// powerState maps vSphere's words. Off is returned nowhere else.
 func powerState(word string) providers.PowerState {
 	switch types.VirtualMachinePowerState(word) {
 	case types.VirtualMachinePowerStatePoweredOff:
@@ -154,7 +158,8 @@ func powerState(word string) providers.PowerState {
 	}
 }
 
-// missingError returns why one of these properties is not known; nil: all are, or vCenter has no value for them and no reason.
+// missingError returns why one of these properties is unknown. Nil means that all are known, or that vCenter has no
+// value for them and names no reason.
 func (o object) missingError(properties ...string) error {
 	for _, name := range properties {
 		if err := o.missing[name]; err != nil {
@@ -164,8 +169,8 @@ func (o object) missingError(properties ...string) error {
 	return nil
 }
 
-// findOwnVM finds the target's VM for a power action. That it is the target's was confirmed before; it is compared again, since the VM that is
-// found here is the one that vCenter is then told to act on.
+// findOwnVM finds the target's VM for a power action. The identity was confirmed before. It is compared again here,
+// because vCenter then acts on exactly the VM that is found here.
 func (s *session) findOwnVM(ctx context.Context, t providers.Target) (object, providers.PowerState, error) {
 	inv, err := s.readInventory(ctx, t)
 	if err != nil {
@@ -185,7 +190,7 @@ func (s *session) findOwnVM(ctx context.Context, t providers.Target) (object, pr
 	return v, state, nil // a VM whose power cannot be told may still be powered off
 }
 
-// readInventory reads the VMs that may be the targets', and their hosts, by one RetrievePropertiesEx.
+// readInventory reads the VMs that may be the targets', and their hosts, with one RetrievePropertiesEx.
 func (s *session) readInventory(ctx context.Context, targets ...providers.Target) (inventory, error) {
 	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{
 		{Type: "VirtualMachine", PathSet: vmProperties},
@@ -212,7 +217,7 @@ func (s *session) readInventory(ctx context.Context, targets ...providers.Target
 	return s.retrievePages(ctx, spec)
 }
 
-// asSessionError: what a session has made is not found when the session has ended.
+// asSessionError treats an object of the session that is not found as the end of the session.
 func asSessionError(err error) error {
 	var gone *types.ManagedObjectNotFound
 	if asFault(err, &gone) {
@@ -223,7 +228,7 @@ func asSessionError(err error) error {
 
 var toHost = &types.TraversalSpec{Type: "VirtualMachine", Path: propHost}
 
-// throughView selects the VMs of a view, and what next leads to.
+// throughView selects the VMs of a view, and what next refers to.
 func throughView(view ref, next ...types.BaseSelectionSpec) types.ObjectSpec {
 	yes := true
 	return types.ObjectSpec{Obj: view, Skip: &yes, SelectSet: []types.BaseSelectionSpec{
@@ -240,7 +245,8 @@ func (s *session) candidateRefs(ctx context.Context, targets []providers.Target)
 		}
 		orders := [][16]byte{u, providers.SwapUUID(u)}
 		for _, u := range slices.Compact(orders) {
-			res, err := callMethod(ctx, s, methods.FindAllByUuid, &types.FindAllByUuid{This: *s.content.SearchIndex, Uuid: formatUUID(u), VmSearch: true})
+			res, err := callMethod(ctx, s, methods.FindAllByUuid,
+				&types.FindAllByUuid{This: *s.content.SearchIndex, Uuid: formatUUID(u), VmSearch: true})
 			if err != nil {
 				return nil, err
 			}
@@ -262,7 +268,9 @@ func formatUUID(u [16]byte) string {
 func (s *session) retrievePages(ctx context.Context, spec types.PropertyFilterSpec) (inventory, error) {
 	inv := inventory{vms: map[[16]byte][]object{}, hosts: map[ref]object{}}
 	res, err := callMethod(ctx, s, methods.RetrievePropertiesEx, &types.RetrievePropertiesEx{
-		This: s.content.PropertyCollector, SpecSet: []types.PropertyFilterSpec{spec}, Options: types.RetrieveOptions{MaxObjects: s.page},
+		This:    s.content.PropertyCollector,
+		SpecSet: []types.PropertyFilterSpec{spec},
+		Options: types.RetrieveOptions{MaxObjects: s.page},
 	})
 	if err != nil || res.Returnval == nil {
 		return inv, err
@@ -286,7 +294,8 @@ func (s *session) retrievePages(ctx context.Context, spec types.PropertyFilterSp
 	}
 }
 
-// addObject takes one object of an answer. What is not told because the session has ended is an error of the whole.
+// addObject stores one object of an answer. A property that is missing because the session has ended is an error of the
+// whole answer.
 func (inv *inventory) addObject(c types.ObjectContent) error {
 	o := object{ref: c.Obj, missing: map[string]error{}}
 	for _, m := range c.MissingSet {
@@ -310,7 +319,7 @@ func (inv *inventory) addObject(c types.ObjectContent) error {
 	return nil
 }
 
-// setProperty takes one property. A value of another type than the API's is none.
+// setProperty stores one property. It ignores a value of another type than the API's.
 func (o *object) setProperty(name string, val types.AnyType) {
 	switch name {
 	case propUUID:

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// loginTime bounds a log-in: two calls.
+	// loginTime is the timeout of a log-in: two calls.
 	loginTime = 20 * time.Second
-	// maxAnswer and maxTags bound one answer; a page of 500 VMs has some 600 KB.
+	// maxAnswer and maxTags are the limits of one answer; a page of 500 VMs has some 600 KB.
 	maxAnswer, maxTags = 4 << 20, 100_000
 )
 
@@ -36,21 +36,22 @@ type session struct {
 	view *ref       // of all VMs; nil: not made yet
 }
 
-// logIn is a log-in under way. It outlives the call that began it, so that what a slow vCenter answers is there for the next call.
+// logIn is a log-in in progress. It outlives the call that started it, so that a slow vCenter's answer is ready for the
+// next call.
 type logIn struct {
 	done chan struct{} // closed at the end; then session or err is set
 	*session
 	err error
 }
 
-// errSession: vCenter does not know the session (any more).
+// errSession means that vCenter does not know the session, or no longer.
 var errSession = errors.New("the session has ended")
 
 var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
 
-// loggedIn returns the session, and makes one if there is none: all callers wait for the same log-in, each as long as it may. One that
-// fails may have begun before what it failed of was mended, so it is tried again by a caller who only joined it. Why the last one failed
-// is the error: a refused password is no matter of the network.
+// loggedIn returns the session, and creates one if there is none. All callers wait for the same log-in, each until its
+// own ctx ends. A failed log-in may have started before its cause was repaired, so a caller who only joined it tries
+// again. The error is that of the last attempt, since a refused password is not the network's fault.
 func (p *Provider) loggedIn(ctx context.Context) (s *session, err error) {
 	for range 2 {
 		p.mu.Lock()
@@ -82,7 +83,8 @@ func (p *Provider) loggedIn(ctx context.Context) (s *session, err error) {
 }
 
 func (p *Provider) logIn(l *logIn) {
-	ctx, cancel := context.WithTimeoutCause(p.ending, loginTime, fmt.Errorf("no answer to the log-in within %s", loginTime))
+	ctx, cancel := context.WithTimeoutCause(p.ending, loginTime,
+		fmt.Errorf("no answer to the log-in within %s", loginTime))
 	defer cancel()
 	s, err := p.openSession(ctx)
 	l.session, l.err = s, remote.EnsureClass(ctx, err)
@@ -101,8 +103,8 @@ func (p *Provider) forgetSession(s *session) {
 	}
 }
 
-// openSession logs in. The password is read anew each time, and sent to who speaks as a vCenter does. One that was refused is not sent a
-// second time.
+// openSession logs in. It reads the password again each time, and sends it only to a server that answers as a vCenter
+// does. It does not send a refused password a second time.
 func (p *Provider) openSession(ctx context.Context) (*session, error) {
 	password, err := p.cfg.ReadPassword()
 	if err != nil {
@@ -113,9 +115,11 @@ func (p *Provider) openSession(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	s := &session{soap: soap.NewClient(p.sdk, false), page: p.page}
-	s.soap.Transport, s.soap.Timeout = p.http, remote.Backstop // what soap.NewClient has set follows the environment's proxies
+	// what soap.NewClient has set follows the environment's proxies
+	s.soap.Transport, s.soap.Timeout = p.http, remote.Backstop
 	s.soap.Namespace, s.soap.Version, s.soap.UserAgent = "urn:"+vim25.Namespace, vim25.Version, p.opts.Agent
-	service, err := callMethod(ctx, s, methods.RetrieveServiceContent, &types.RetrieveServiceContent{This: vim25.ServiceInstance})
+	service, err := callMethod(ctx, s, methods.RetrieveServiceContent,
+		&types.RetrieveServiceContent{This: vim25.ServiceInstance})
 	if err != nil {
 		return nil, err
 	}
@@ -123,15 +127,16 @@ func (p *Provider) openSession(ctx context.Context) (*session, error) {
 	if s.content.SessionManager == nil || s.content.SearchIndex == nil || s.content.ViewManager == nil {
 		return nil, providers.WithClass(providers.ErrPermanent, errors.New("whoever answers there is no vCenter"))
 	}
-	_, err = callMethod(ctx, s, methods.Login, &types.Login{This: *s.content.SessionManager, UserName: p.cfg.Username, Password: password.Reveal()})
+	_, err = callMethod(ctx, s, methods.Login,
+		&types.Login{This: *s.content.SessionManager, UserName: p.cfg.Username, Password: password.Reveal()})
 	if errors.Is(err, providers.ErrDenied) {
 		return nil, p.refusals.RememberDenied(p.origin, sum, p.opts.Now(), err)
 	}
 	return s, err
 }
 
-// Close waits for a log-in that is under way, logs out and closes the connections. It blocks until ctx's deadline at most; a session that
-// could not be given back is vCenter's to end, and the error.
+// Close waits for a running log-in, logs out and closes the connections. It blocks until ctx's deadline at most.
+// vCenter must end a session that could not log out; it is the error.
 func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
@@ -155,7 +160,8 @@ func (p *Provider) Close(ctx context.Context) error {
 	return fmt.Errorf("log out (%s): %w", p.deviceName(), remote.EnsureClass(ctx, err))
 }
 
-// allVMs returns the session's view of all VMs that the account may see. vCenter keeps it up to date, and ends it with the session.
+// allVMs returns the session's view of all VMs that the account may see. vCenter updates it, and ends it with the
+// session.
 func (s *session) allVMs(ctx context.Context) (ref, error) {
 	s.mu.Lock()
 	view := s.view
@@ -164,7 +170,10 @@ func (s *session) allVMs(ctx context.Context) (ref, error) {
 		return *view, nil
 	}
 	res, err := callMethod(ctx, s, methods.CreateContainerView, &types.CreateContainerView{
-		This: *s.content.ViewManager, Container: s.content.RootFolder, Type: []string{"VirtualMachine"}, Recursive: true,
+		This:      *s.content.ViewManager,
+		Container: s.content.RootFolder,
+		Type:      []string{"VirtualMachine"},
+		Recursive: true,
 	})
 	if err != nil {
 		return ref{}, err
@@ -175,11 +184,11 @@ func (s *session) allVMs(ctx context.Context) (ref, error) {
 	return res.Returnval, nil
 }
 
-// method is one of the API's, as govmomi has it.
+// method is a method of the API, as govmomi declares it.
 type method[Q, R any] = func(context.Context, soap.RoundTripper, *Q) (*R, error)
 
-// callMethod sends one request, once. Its error has the class of the fault that vCenter named; of no class are those of the network. An answer
-// without what was asked for is none.
+// callMethod sends one request, once. Its error has the class of the fault that vCenter returned; network errors have
+// no class. An answer without the requested result is an error.
 func callMethod[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) (res *R, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -199,8 +208,8 @@ func callMethod[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q)
 	return res, nil
 }
 
-// callAction is call for a request that acts on a VM's power. Every request of SOAP is a POST, so the transport cannot
-// distinguish them.
+// callAction is callMethod for a request that changes a VM's power. Every request of SOAP is a POST, so the transport
+// cannot distinguish them.
 func callAction[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) error {
 	if err := remote.MaySend(ctx); err != nil {
 		return err
@@ -209,7 +218,7 @@ func callAction[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q)
 	return err
 }
 
-// withoutURL drops method and URL from a client's error: the message names the vCenter.
+// withoutURL removes method and URL from a client's error, because the message names the vCenter.
 func withoutURL(err error) error {
 	var e *url.Error
 	if errors.As(err, &e) {
@@ -218,7 +227,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// faultError is a fault that vCenter named.
+// faultError is a fault that vCenter returned.
 type faultError struct {
 	fault   types.BaseMethodFault // nil: one that govmomi does not know
 	message string
@@ -241,7 +250,7 @@ func (f *faultError) Error() string {
 	return name + ": " + f.message
 }
 
-// asFault finds a fault of that very type.
+// asFault returns a fault of exactly that type.
 func asFault[F types.BaseMethodFault](err error, into *F) bool {
 	var f *faultError
 	if !errors.As(err, &f) {
@@ -254,8 +263,9 @@ func asFault[F types.BaseMethodFault](err error, into *F) bool {
 	return ok
 }
 
-// explainFault gives a fault its class. It is told by its exact type: a fault's family says little (NotAuthenticated is a NoPermission). One
-// that govmomi does not know is access denied, so that an odd answer to a log-in is no reason to send the password again.
+// explainFault adds a class to a fault, by its exact type: a fault's family says little (NotAuthenticated is a
+// NoPermission). A fault that govmomi does not know is access denied, so that an odd answer to a log-in does not cause
+// the password to be sent again.
 func explainFault(detail types.AnyType, message string) error {
 	f := &faultError{fault: faultPointer(detail), message: message}
 	switch f.fault.(type) {
@@ -265,7 +275,8 @@ func explainFault(detail types.AnyType, message string) error {
 		return providers.WithClass(providers.ErrDenied, f)
 	case *types.ManagedObjectNotFound:
 		return providers.WithClass(providers.ErrNotFound, f)
-	case *types.NotSupported, *types.RestrictedVersion, *types.MethodNotFound, *types.MethodDisabled, *types.InvalidPowerState,
+	case *types.NotSupported, *types.RestrictedVersion, *types.MethodNotFound, *types.MethodDisabled,
+		*types.InvalidPowerState,
 		*types.InvalidArgument, *types.InvalidProperty, *types.InvalidRequest, *types.InvalidLocale:
 		return providers.WithClass(providers.ErrPermanent, f)
 	}
@@ -287,8 +298,8 @@ func faultPointer(detail types.AnyType) types.BaseMethodFault {
 	return f
 }
 
-// checkedAnswers lets through what a vCenter answers, 200 and (with a fault) 500. Any other status, redirects among them, is an error with its
-// class: nothing follows it.
+// checkedAnswers accepts the statuses that a vCenter answers with: 200 and, with a fault, 500. Any other status is an
+// error with its class. That includes redirects: none is followed.
 type checkedAnswers struct{ next http.RoundTripper }
 
 func (a checkedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -298,7 +309,8 @@ func (a checkedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusInternalServerError {
 		_ = resp.Body.Close()
-		return nil, providers.WithClass(remote.HTTPClass(resp.StatusCode), fmt.Errorf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+		return nil, providers.WithClass(remote.HTTPClass(resp.StatusCode),
+			fmt.Errorf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 	}
 	return resp, nil
 }

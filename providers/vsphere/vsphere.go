@@ -1,5 +1,6 @@
-// Package vsphere asks a vCenter, by way of govmomi, whether a node that is a VMware VM is off. It imports the contract, providers/remote
-// and govmomi's SOAP client with the API's types and methods. The README beside it says which rights it needs and what counts as off.
+// Package vsphere asks a vCenter, by way of govmomi, whether a node that is a VMware VM is off. It imports the
+// contract, providers/remote and govmomi's SOAP client with the API's types and methods. The README beside it says
+// which rights it needs and what counts as off.
 //
 //	providers:
 //	- name: vcenter-a
@@ -9,12 +10,12 @@
 //	    passwordFile: /etc/forcefence/vcenter-a/password
 //	    caFile: /etc/forcefence/vcenter-a/ca.pem
 //
-// A target's ID is its VM's BIOS UUID, alone or as a providerID (vsphere://UUID); without one the VM is found by the node's system UUID,
-// which is the BIOS UUID in one byte order or the other.
+// A target's ID is its VM's BIOS UUID, alone or as a providerID (vsphere://UUID); without one the VM is found by the
+// node's system UUID, which is the BIOS UUID in one byte order or the other.
 //
-// It promises that a VM's state and its host's were asked in that call, that neither a VM that vCenter has lost (disconnected, orphaned,
-// inaccessible) nor one on a host that vCenter does not hear is off, that of two VMs with one UUID none is chosen, that there is one
-// session per vCenter, and that a refused password is not sent again and reaches no other host.
+// It promises that a VM's state and its host's were asked in that call. A VM that vCenter has lost (disconnected,
+// orphaned, inaccessible) is never off, nor is one on a host that vCenter has lost. It chooses none of two VMs with one
+// UUID. There is one session per vCenter. A refused password is not sent again and reaches no other host.
 package vsphere
 
 import (
@@ -64,10 +65,10 @@ func (c *Config) Validate() (out []providers.Problem) {
 	return append(out, c.Trust.Validate()...)
 }
 
-// New makes the provider. It contacts no vCenter.
+// New returns the provider. It contacts no vCenter.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
-// apiEndpoint is the address of the API.
+// apiEndpoint returns the address of the API.
 func (c *Config) apiEndpoint() (*url.URL, error) {
 	u, err := remote.ParseHTTP(c.Address, false)
 	if err != nil {
@@ -79,10 +80,11 @@ func (c *Config) apiEndpoint() (*url.URL, error) {
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/sdk"}, nil
 }
 
-// HasAddressIDs implements providers.IDs: the vCenter is named by the configuration alone.
+// HasAddressIDs implements providers.IDs: only the configuration names the vCenter.
 func (c *Config) HasAddressIDs() bool { return false }
 
-// CanonicalID implements providers.IDs: a BIOS UUID in the lesser of both byte orders, since a kubelet and vCenter write it in either.
+// CanonicalID implements providers.IDs: a BIOS UUID in the lesser of both byte orders, since a kubelet and vCenter
+// write it in either.
 func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if canonical = providers.CanonicalUUID(strings.TrimPrefix(id, "vsphere://")); canonical == "" {
 		return "", nil, errors.New("is no BIOS UUID: write 32 hexadecimal digits, or vsphere:// and them")
@@ -90,7 +92,7 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 	return canonical, nil, nil
 }
 
-// Provider speaks to one vCenter. It is safe for concurrent use.
+// Provider controls the VMs of one vCenter. It is safe for concurrent use.
 type Provider struct {
 	cfg      Config
 	opts     providers.Options
@@ -121,10 +123,10 @@ var (
 	_ providers.IDs         = (*Config)(nil)
 )
 
-// keptConns is how many connections are kept for the next call: as many as the README's sample allows calls at a time, and a watch's.
+// keptConns is how many idle connections are kept: one for each parallel call of the README's sample, and a watch's.
 const keptConns = 9
 
-// New makes the provider from a valid Config. It contacts no vCenter.
+// New returns the provider for a valid Config. It contacts no vCenter.
 func New(c Config, o providers.Options) (*Provider, error) {
 	u, err := c.apiEndpoint()
 	if err != nil {
@@ -133,8 +135,14 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	t := c.NewTransport(nil)
 	t.MaxIdleConnsPerHost = keptConns
 	p := &Provider{
-		cfg: c, opts: o.WithDefaults(), sdk: u, origin: u.Scheme + "://" + u.Host, http: checkedAnswers{remote.Limited{Next: t, Bytes: maxAnswer, Values: maxTags}}, drop: t.CloseIdleConnections,
-		timing: defaultTiming, page: pageSize,
+		cfg:    c,
+		opts:   o.WithDefaults(),
+		sdk:    u,
+		origin: u.Scheme + "://" + u.Host,
+		http:   checkedAnswers{remote.Limited{Next: t, Bytes: maxAnswer, Values: maxTags}},
+		drop:   t.CloseIdleConnections,
+		timing: defaultTiming,
+		page:   pageSize,
 	}
 	p.ending, p.end = context.WithCancel(context.Background())
 	if c.InsecureSkipVerify {
@@ -143,10 +151,12 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	return p, nil
 }
 
-// LimitGroup implements providers.Limiter: all VMs are asked for at one vCenter. What is trusted or not is each VM: there is no Device.
+// LimitGroup implements providers.Limiter: all VMs are asked for at one vCenter. Each VM is trusted on its own, so
+// there is no DeviceOf.
 func (p *Provider) LimitGroup(providers.Target) string { return p.origin }
 
-// State asks for the VM and its host. Errors have a class; a state that vSphere does not define is PowerUnknown without an error.
+// State asks for the VM and its host. Errors have a class; a state that vSphere does not define is PowerUnknown without
+// an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
 	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context, s *session) (err error) {
 		obs = providers.Observation{At: providers.InstantOf(p.opts.Now())}
@@ -162,7 +172,8 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 // MaxStates implements providers.BatchStater: as many nodes as a cluster may have.
 func (p *Provider) MaxStates() int { return 5000 }
 
-// States implements providers.BatchStater: one RetrievePropertiesEx for all VMs that the account may see, and their hosts.
+// States implements providers.BatchStater: one RetrievePropertiesEx for all VMs that the account may see, and their
+// hosts.
 func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[string]providers.Observation, error) {
 	if len(targets) == 0 {
 		return nil, nil
@@ -202,8 +213,9 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 	return found, nil
 }
 
-// PowerOff sends PowerOffVM_Task, the pulled plug, unless the VM is off already. Accepted is not off: what becomes of the task is not
-// waited for. A suspended VM is powered off, too, and its memory is lost, as is a plug's pulling.
+// PowerOff sends PowerOffVM_Task, the equivalent of a pulled plug, unless the VM is off already. Accepted is not off:
+// it does not wait for the task's result. It also powers off a suspended VM, whose memory is lost as with a pulled
+// plug.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power off", t, func(ctx context.Context, s *session) error {
@@ -216,8 +228,8 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 	})
 }
 
-// PowerOn sends PowerOnVM_Task, unless the VM is on already. A suspended VM is not powered on: that would resume the memory of the
-// machine that was there before.
+// PowerOn sends PowerOnVM_Task, unless the VM is on already. It does not power on a suspended VM: that would resume the
+// memory of the earlier machine.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power on", t, func(ctx context.Context, s *session) error {
@@ -236,7 +248,7 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 	})
 }
 
-// unlessAlready drops the fault of a VM that is in the state which was asked for.
+// unlessAlready drops the fault of a VM that already is in the requested state.
 func unlessAlready(err error, state types.VirtualMachinePowerState) error {
 	var f *types.InvalidPowerState
 	if asFault(err, &f) && f.ExistingState == state {
@@ -245,9 +257,14 @@ func unlessAlready(err error, state types.VirtualMachinePowerState) error {
 	return err
 }
 
-// runCall runs one call of the contract with a session. A session that vCenter has ended is replaced once, and the call begins anew: nothing
-// was done in a session that was none.
-func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f func(context.Context, *session) error) error {
+// runCall runs one call of the contract with a session. It replaces a session that vCenter has ended once, and repeats
+// the call: nothing was done in a session that did not exist.
+func (p *Provider) runCall(
+	ctx context.Context,
+	act string,
+	t providers.Target,
+	f func(context.Context, *session) error,
+) error {
 	return remote.RunCall(ctx, act, t, p.deviceName(), func(ctx context.Context) error { return p.withSession(ctx, f) })
 }
 
@@ -265,18 +282,18 @@ func (p *Provider) withSession(ctx context.Context, f func(context.Context, *ses
 	return err
 }
 
-// targetError gives one target's error the words that do gives a call's.
+// targetError adds to one target's error the words that runCall adds to a call's.
 func (p *Provider) targetError(ctx context.Context, act string, t providers.Target, err error) error {
 	return remote.RunCall(ctx, act, t, p.deviceName(), func(context.Context) error { return err })
 }
 
 func (p *Provider) deviceName() string { return "vsphere " + p.opts.Name + " " + p.origin }
 
-// watchTiming is how often things happen that nobody asks for.
+// watchTiming holds the times of the requests that a watch makes by itself.
 type watchTiming struct {
 	wait        time.Duration // for vCenter's next event; then it says that there was none
 	first, last time.Duration // between two attempts to listen; doubles with each that fails
 }
 
-// defaultTiming: below the 30 s for which an answer's first byte is waited for.
+// defaultTiming is below the 30 s limit for an answer's first byte.
 var defaultTiming = watchTiming{wait: 15 * time.Second, first: 250 * time.Millisecond, last: time.Minute}

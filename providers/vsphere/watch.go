@@ -13,12 +13,16 @@ import (
 	"github.com/forcefence/forcefence/providers/remote"
 )
 
-// Watch listens to a property collector of its own for the power of all VMs that the account may see, in the session that all calls
-// share. VMs that come later, or were registered anew, are among them.
+// Watch listens to a property collector of its own for the power of all VMs that the account may see, in the session
+// that all calls share. It includes VMs that are created or registered later.
 //
-// vCenter answers at least every 15 s, if only to say that nothing happened. Where it does not, or the session has ended, Watch begins
-// anew.
-func (p *Provider) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+// vCenter answers at least every 15 s, even if nothing happened. If it does not, or the session has ended, Watch starts
+// again.
+func (p *Provider) Watch(
+	ctx context.Context,
+	targets []providers.Target,
+	f func(providers.Target, providers.Observation),
+) error {
 	log := p.opts.Log.With("provider", p.opts.Name, "vcenter", p.origin)
 	w := watch{p: p, f: f, targets: map[[16]byte][]providers.Target{}}
 	for _, t := range targets {
@@ -67,7 +71,8 @@ func (w *watch) watchOnce(ctx context.Context) (subscribed bool, err error) {
 		return false, err
 	}
 	collector, err := w.askWithTimeout(ctx, func(ctx context.Context) (ref, error) {
-		res, err := callMethod(ctx, s, methods.CreatePropertyCollector, &types.CreatePropertyCollector{This: s.content.PropertyCollector})
+		res, err := callMethod(ctx, s, methods.CreatePropertyCollector,
+			&types.CreatePropertyCollector{This: s.content.PropertyCollector})
 		if err != nil {
 			return ref{}, err
 		}
@@ -79,13 +84,18 @@ func (w *watch) watchOnce(ctx context.Context) (subscribed bool, err error) {
 	defer func() { // also ends a wait that vCenter is still in
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
-		_, _ = callMethod(ctx, s, methods.DestroyPropertyCollector, &types.DestroyPropertyCollector{This: collector}) // else it ends with the session
+		// else it ends with the session
+		_, _ = callMethod(ctx, s, methods.DestroyPropertyCollector, &types.DestroyPropertyCollector{This: collector})
 	}()
 	if _, err := w.askWithTimeout(ctx, func(ctx context.Context) (ref, error) {
-		_, err := callMethod(ctx, s, methods.CreateFilter, &types.CreateFilter{This: collector, Spec: types.PropertyFilterSpec{
-			ObjectSet: []types.ObjectSpec{throughView(view)},
-			PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{propUUID, propPower, propConnection}}},
-		}})
+		_, err := callMethod(ctx, s, methods.CreateFilter,
+			&types.CreateFilter{This: collector, Spec: types.PropertyFilterSpec{
+				ObjectSet: []types.ObjectSpec{throughView(view)},
+				PropSet: []types.PropertySpec{{
+					Type:    "VirtualMachine",
+					PathSet: []string{propUUID, propPower, propConnection},
+				}},
+			}})
 		return ref{}, asSessionError(err)
 	}); err != nil {
 		return false, err
@@ -95,7 +105,9 @@ func (w *watch) watchOnce(ctx context.Context) (subscribed bool, err error) {
 	wait := max(1, int32(w.p.timing.wait/time.Second))
 	for {
 		res, err := w.waitForUpdates(ctx, s, &types.WaitForUpdatesEx{
-			This: collector, Version: version, Options: &types.WaitOptions{MaxWaitSeconds: &wait, MaxObjectUpdates: s.page},
+			This:    collector,
+			Version: version,
+			Options: &types.WaitOptions{MaxWaitSeconds: &wait, MaxObjectUpdates: s.page},
 		})
 		if err != nil {
 			return true, asSessionError(err)
@@ -113,22 +125,27 @@ func (w *watch) watchOnce(ctx context.Context) (subscribed bool, err error) {
 	}
 }
 
-// askWithTimeout puts a question that is answered at once.
+// askWithTimeout sends a request that is answered at once.
 func (w *watch) askWithTimeout(ctx context.Context, f func(context.Context) (ref, error)) (ref, error) {
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
 	return f(ctx)
 }
 
-// waitForUpdates waits for the next events. A vCenter that does not even say that there are none has lost us.
-func (w *watch) waitForUpdates(ctx context.Context, s *session, q *types.WaitForUpdatesEx) (*types.WaitForUpdatesExResponse, error) {
+// waitForUpdates waits for the next events. A vCenter that does not even answer that there are none has lost this
+// client.
+func (w *watch) waitForUpdates(
+	ctx context.Context,
+	s *session,
+	q *types.WaitForUpdatesEx,
+) (*types.WaitForUpdatesExResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.p.timing.wait+loginTime)
 	defer cancel()
 	return callMethod(ctx, s, methods.WaitForUpdatesEx, q)
 }
 
-// handleChange takes what happened to one VM, and tells of its power where that changed. What is there at the beginning is told only of a VM
-// that does not run.
+// handleChange evaluates a change of one VM, and reports its power if that changed. Initially it reports only VMs that
+// do not run.
 func (w *watch) handleChange(seen map[ref]*object, u types.ObjectUpdate, first bool) {
 	if u.Kind == types.ObjectUpdateKindLeave {
 		delete(seen, u.Obj)

@@ -16,12 +16,12 @@ import (
 	"github.com/forcefence/forcefence/taint/sharing"
 )
 
-// base is what the work on all nodes shares: the API server, the machines, and what is known across nodes.
+// base is what the work on all nodes shares: the API server, the machines, and the memory across nodes.
 type base struct {
 	Options
 	writer kube.Writer
 	gate   *gate        // of pod writes
-	runs   atomic.Int32 // of pod writes that are under way
+	runs   atomic.Int32 // batches of pod writes that are under way
 	pauses sharedMaps   // of Config.Exclusions
 
 	attached sharing.Call[map[string][]action.Attachment] // all of them, by node
@@ -37,29 +37,30 @@ func newBase(o Options) *base {
 	}
 }
 
-// instantNow is this moment by both clocks of the process.
+// instantNow returns this moment by both clocks of the process.
 func (b *base) instantNow() providers.Instant { return providers.InstantOf(b.Now()) }
 
-// WithFleet lends the memory across nodes to f, which must not block. It blocks while somebody else has it.
+// WithFleet lends the memory across nodes to f, which must not block. It blocks while another goroutine has it.
 func (b *base) WithFleet(f func(*fleet.Fleet)) {
 	b.fleetMu.Lock()
 	defer b.fleetMu.Unlock()
 	f(&b.fleet)
 }
 
-// fleetView says what is known of a node now.
+// fleetView returns what the fleet's memory knows of a node now.
 func (b *base) fleetView(name string) (v fleet.View) {
 	b.WithFleet(func(f *fleet.Fleet) { v = f.View(name, b.instantNow()) })
 	return v
 }
 
-// distrustedBy names the node whose record keeps a device from being believed; "" for none.
+// distrustedBy returns the node whose record makes a device untrusted; "" for none.
 func (b *base) distrustedBy(m machine.Machine) (by string) {
 	b.WithFleet(func(f *fleet.Fleet) { by = f.DistrustingNode(m.Identity, m.Device, m.Target.Node) })
 	return by
 }
 
-// noteReadResult notes how a read of ours ended: whatever the API server says itself, it answered. One that many share failed once.
+// noteReadResult records how a read of ours ended. If the API server itself returned the error, it did answer. A
+// failure that many callers share counts once.
 func (b *base) noteReadResult(err error) {
 	var again sharing.Shared
 	if errors.Is(err, context.Canceled) || errors.As(err, &again) {
@@ -70,8 +71,9 @@ func (b *base) noteReadResult(err error) {
 	b.WithFleet(func(f *fleet.Fleet) { f.ApplyReadResult(failed, b.instantNow()) })
 }
 
-// attachedTo lists the VolumeAttachments that name the node, live. The API server cannot select them by node: whoever lists them at the same time
-// shares the list of all nodes'. It is sent after it was called for, and errors are everybody's.
+// attachedTo lists the VolumeAttachments that name the node, live. The API server cannot select them by node, so
+// concurrent callers share one list of all nodes' attachments. That list begins after the call, and its error goes to
+// all of them.
 func (b *base) attachedTo(ctx context.Context, node string) ([]action.Attachment, error) {
 	list := func(ctx context.Context) (map[string][]action.Attachment, error) {
 		return kube.ListAttachments(ctx, b.Live)

@@ -17,12 +17,12 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// batch is a run of pod writes on one node. Each write is made only while the proof holds: a proof that grew old is asked for
-// again, by one worker for all; an answer other than Off, or a sign of life from the informers, stops the run.
+// batch is a run of pod writes on one node. Each write is made only while the proof holds. If a proof is too old, one
+// worker asks for it again for all. An answer other than Off, or a sign of life from the informers, stops the run.
 type batch struct {
 	stopped atomic.Bool // set by the informers' handlers
 
-	mu sync.Mutex // guards the node's course; held while asking, so that workers wait for the one answer
+	mu sync.Mutex // guards the node's course; held while asking, so that all workers wait for the one answer
 	*work
 
 	asked [][]providers.Answer // what devices answered meanwhile
@@ -35,19 +35,23 @@ type item struct {
 	write     func(context.Context) error
 }
 
-// writePods runs write for every pod of the decision, as each does.
-func (w *work) writePods(ctx context.Context, a action.Action, write func(context.Context, action.Pod) error) decide.ActionDone {
+// writePods runs write for every pod of the decision, in the way of writeEach.
+func (w *work) writePods(
+	ctx context.Context, a action.Action, write func(context.Context, action.Pod) error,
+) decide.ActionDone {
 	var items []item
 	for _, p := range action.PodsOf(a) {
-		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error { return write(ctx, p) }})
+		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error {
+			return write(ctx, p)
+		}})
 	}
 	return w.writeEach(ctx, a, items)
 }
 
-// writeEach runs the items' writes in the decision's order, each as soon as the gate lets it through. A write that fails is no error:
-// how each ended is folded into the course, and the next look decides anew. It returns after all workers have. A run that stops lets
-// the writes under way come to their end: one that was cut off could land after the next look. While it waits for turns other nodes are looked at: the
-// gate is to know all of their storage pods.
+// writeEach runs the items' writes in the decision's order, each as soon as the gate lets it through. A failed write is
+// not an error: each result goes into the course, and the next look decides again. It returns after all workers have. A
+// run that stops lets the writes under way finish: a write that was cut off could take effect after the next look.
+// While it waits for turns, other nodes are looked at, because the gate must know all of their storage pods.
 func (w *work) writeEach(ctx context.Context, a action.Action, items []item) decide.ActionDone {
 	w.st.releaseSlot()
 	b := &batch{work: w}
@@ -58,7 +62,7 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 	var mu sync.Mutex // guards the results
 	how := map[string]action.WriteResult{}
 	writes := decide.Writes{Made: map[string]bool{}}
-	// ended folds in how a write ended. An error ends the run.
+	// ended applies the result of a write. An error ends the run.
 	ended := func(p item, err error) error {
 		switch {
 		case errors.Is(err, errProofLost):
@@ -67,7 +71,7 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 			return nil // this process ends
 		case errors.Is(err, kube.ErrLate), errors.Is(err, errNotNow):
 			return nil // not tried: the next look decides
-		case apierrors.IsTooManyRequests(err): // it is no fault of the pod's
+		case apierrors.IsTooManyRequests(err): // the pod is not the cause
 			mu.Lock()
 			defer mu.Unlock()
 			writes.Crowded++
@@ -102,7 +106,7 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 			if why := ended(p, err); why != nil {
 				end(why)
 			}
-			if held { // until now: the run may have ended, and then has no next write
+			if held { // released here: the run may have ended, and then has no next write
 				w.gate.returnTurn(turn, kube.IsCrowded(err))
 			}
 		})
@@ -117,15 +121,17 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 	return o
 }
 
-// crowdedTries is how often in a run a write is made that the API server has no room for, and longest how long it waits for the next time.
+// crowdedTries is how often in a run a write is tried while the API server is overloaded, and longest how long it waits
+// for the next try.
 const (
 	crowdedTries   = 5
 	maxCrowdedRest = 5 * time.Second
 )
 
-// writeItem makes a write whose turn it is, while the proof holds. Where the API server says 429, which is before it did anything, it gives the
-// turn back, and gets in line again after as long as that asks for: each time is a write of its own, under a proof of its own. run ends with the
-// run. held says whether the turn is still to be given back.
+// writeItem makes a write whose turn it is, while the proof holds. If the API server answers 429, which it does before
+// any effect, writeItem gives the turn back. It queues again after the time that the answer asks for: each try is a
+// write of its own, under a proof of its own. run ends with the run. held reports whether the caller must still give
+// the turn back.
 func (b *batch) writeItem(ctx, run context.Context, turn *fleet.Turn, p item) (held bool, err error) {
 	for tries := 1; ; tries++ {
 		by, err := b.ensureProof(run, p.uid)
@@ -153,10 +159,10 @@ func (b *batch) writeItem(ctx, run context.Context, turn *fleet.Turn, p item) (h
 // errProofLost stops a batch of pod writes: the machine is no longer proven off, or the node shows life.
 var errProofLost = errors.New("proof lost in the middle")
 
-// errNotNow is a write that was not sent: Kubernetes' own eviction is about to delete the pod.
+// errNotNow means that a write was not sent: Kubernetes' own eviction is about to delete the pod.
 var errNotNow = errors.New("stock eviction is about to delete the pod")
 
-// ensureProof returns until when the write of one pod or attachment may be sent, asking the device again where the last
+// ensureProof returns until when the write of one pod or attachment may be sent, and asks the device again if the last
 // answer is too old. The error is errProofLost, which ends the run, or errNotNow, which concerns this pod alone.
 func (b *batch) ensureProof(ctx context.Context, uid string) (by providers.Instant, err error) {
 	b.mu.Lock()

@@ -27,10 +27,10 @@ import (
 // Config is the configuration in force. It is immutable: a reload makes another.
 type Config struct {
 	Machines   machine.Finder
-	Mode       func(*corev1.Node) fence.ChosenMode // what may be done about a node; nil: what its machine says
-	Selectors  map[string]labels.Selector          // of nodes that the file names, by where it does: one that selects none is told
+	Mode       func(*corev1.Node) fence.ChosenMode // what may be done about a node; nil: the mode of its machine
+	Selectors  map[string]labels.Selector          // of nodes, by their key in the file, for ConfigCheck
 	Excluded   func(*corev1.Node) string           // "" or why the node must be left alone
-	Exclusions ExclusionSources                    // where else that is said
+	Exclusions ExclusionSources                    // the other objects that can exclude nodes
 	EvictFirst labels.Selector                     // pods to evict before the others
 	Fence      fence.Settings
 	Evict      evict.Settings
@@ -41,7 +41,7 @@ type Config struct {
 	Wake       *wake.Config      // of what wakes nodes
 }
 
-// Options is all that a Reconciler is made of. Every field is required but where noted.
+// Options is all that a Reconciler is made of. Every field is required, except where noted.
 type Options struct {
 	Live    client.Reader // reads from the API server, not from a cache
 	Cache   client.Reader // the informers; VolumeAttachments are indexed by nodeNameIndex
@@ -53,10 +53,10 @@ type Options struct {
 	Key     string       // the mark's key
 	By      string       // this process's identity in records
 	Workers int          // pod writes at the same time at most, for all nodes; 0: fleet.DefaultPace (F6)
-	// Storage calls tell with each node whose storage changed, until ctx ends. nil: none does.
+	// Storage calls tell with each node whose storage changed, until ctx ends. nil: no source of such changes.
 	Storage func(ctx context.Context, tell func(node string))
-	// Record takes each line of a recording of what is seen and decided, for package replay; false: it has no room. It must not block. nil: nothing
-	// is recorded.
+	// Record receives each line of a recording of what is seen and decided, for package replay; false: it has no room.
+	// It must not block. nil: nothing is recorded.
 	Record func(line []byte) bool
 	Now    func() time.Time
 }
@@ -69,32 +69,36 @@ func (p *Config) ChooseMode(node *corev1.Node, machine fence.Mode) fence.ChosenM
 	return p.Mode(node)
 }
 
-// FactsOf are what the configuration and the Node itself say of a node that was looked at, at now, and the machine that it is believed to be.
-// Who fences it, and what is said elsewhere (ExclusionSources.ReadExclusions), is for the caller to add; NewID is "" but where a person's word is evidence.
+// FactsOf returns what the configuration and the Node itself state about a node that was looked at, at now, and the
+// machine that it is believed to be. The caller adds By and the exclusions of other objects
+// (ExclusionSources.ReadExclusions). NewID is "" unless a person's confirmation is evidence.
 func (p *Config) FactsOf(node *corev1.Node, l taint.Look, now time.Time) (decide.Facts, machine.Machine) {
 	m, err := p.Machines.FindMachine(node, l.Record)
 	mode := p.ChooseMode(node, m.Mode)
 	facts := decide.Facts{
 		Facts: fence.Facts{
 			Settings: p.Fence, Mode: mode.Mode, ModeBy: mode.By, NoDeviceErr: err, Devices: m.ProofDevices(),
-			Excluded: cmp.Or(p.Excluded(node), fence.ExclusionReason(node, now)), KeptOn: fence.KeepOnReason(node, p.Fence.Cordoned),
+			Excluded: cmp.Or(p.Excluded(node), fence.ExclusionReason(node, now)),
+			KeptOn:   fence.KeepOnReason(node, p.Fence.Cordoned),
 		},
 		Evict: p.Evict, Policies: p.Policies, Storage: p.storageHealth(node.Name),
 	}
 	if mode.PowerOffAfter > 0 {
 		facts.PowerOffAfter = mode.PowerOffAfter
 	}
-	if c, err := taint.ConfirmationOf(node); err == nil && c != nil { // the fence that a person's word is evidence for
-		facts.NewID = c.Fence
+	if c, err := taint.ConfirmationOf(node); err == nil && c != nil {
+		facts.NewID = c.Fence // the fence that the confirmation is evidence for
 	}
 	return facts, m
 }
 
-// storageHealth is what the storage systems that policies ask say of a node, by their names.
+// storageHealth returns what the storage systems that policies use report about a node, by their names.
 func (p *Config) storageHealth(node string) map[string]storage.Health {
 	var out map[string]storage.Health
 	for _, one := range p.Policies {
-		if i := slices.IndexFunc(p.Storage, func(s storage.System) bool { return s.Name() == one.Storage }); one.Storage != "" && i >= 0 {
+		if i := slices.IndexFunc(p.Storage, func(s storage.System) bool {
+			return s.Name() == one.Storage
+		}); one.Storage != "" && i >= 0 {
 			if out == nil {
 				out = map[string]storage.Health{}
 			}
@@ -104,13 +108,17 @@ func (p *Config) storageHealth(node string) map[string]storage.Health {
 	return out
 }
 
-// fillVolumeHealth fills in what storage systems say of the volumes of pods, by the pods' UIDs.
+// fillVolumeHealth fills in what storage systems report about the volumes of pods, by the pods' UIDs.
 func (p *Config) fillVolumeHealth(pods []corev1.Pod, of map[string][]action.Volume) {
 	for i := range pods {
 		for j := range of[string(pods[i].UID)] {
 			v := &of[string(pods[i].UID)][j]
-			if k := slices.IndexFunc(p.Storage, func(s storage.System) bool { return slices.Contains(s.Drivers(), v.Driver) }); v.Driver != "" && k >= 0 {
-				v.Health = p.Storage[k].VolumeHealth(storage.Volume{Driver: v.Driver, Handle: v.Handle, PV: v.PV, Namespace: pods[i].Namespace, Claim: v.Claim})
+			if k := slices.IndexFunc(p.Storage, func(s storage.System) bool {
+				return slices.Contains(s.Drivers(), v.Driver)
+			}); v.Driver != "" && k >= 0 {
+				v.Health = p.Storage[k].VolumeHealth(storage.Volume{
+					Driver: v.Driver, Handle: v.Handle, PV: v.PV, Namespace: pods[i].Namespace, Claim: v.Claim,
+				})
 			}
 		}
 	}

@@ -18,8 +18,8 @@ import (
 )
 
 // ConfigCheck compares each new configuration with the cluster, once. It warns in the log of policies and modes that
-// select no node or no pod, and of a pause of the whole cluster. A misspelt label ends nothing, and nobody would know
-// before a node is dead. It changes nothing: pods may come later. Every field is required.
+// select no node or no pod, and of a pause of the whole cluster. A policy with a misspelt label ends nothing, and the
+// mistake would show only when a node is dead. It changes nothing: pods may come later. Every field is required.
 type ConfigCheck struct {
 	Live, Cache client.Reader // the API server, for pods; the informers, for nodes
 	Log         *slog.Logger
@@ -30,7 +30,7 @@ type ConfigCheck struct {
 	checked *Config // the configuration whose check succeeded last
 }
 
-// checkEvery is how often a new configuration is looked for. It costs a request only if there is one, or the last check
+// checkEvery is how often to check for a new configuration. It costs a request only if there is one, or the last check
 // failed.
 const checkEvery = 10 * time.Second
 
@@ -46,7 +46,7 @@ func (c *ConfigCheck) Start(ctx context.Context) error {
 	}
 }
 
-// checkConfig checks the configuration in force, unless it did.
+// checkConfig checks the configuration in force, unless that was checked already.
 func (c *ConfigCheck) checkConfig(ctx context.Context) {
 	config := c.Config()
 	if config == c.checked {
@@ -81,8 +81,8 @@ func (c *ConfigCheck) checkPolicies(ctx context.Context, policies []policy.Polic
 	return nil
 }
 
-// checkSelectors warns of selectors of nodes that select none: their nodes are in another mode than was meant. Each has
-// the key that it has in the file.
+// checkSelectors warns of selectors of nodes that select none: their nodes are in another mode than intended. Each is
+// reported under its key in the file.
 func (c *ConfigCheck) checkSelectors(ctx context.Context, selectors map[string]labels.Selector) error {
 	for _, key := range slices.Sorted(maps.Keys(selectors)) {
 		switch found, err := c.selectsNode(ctx, selectors[key]); {
@@ -96,7 +96,7 @@ func (c *ConfigCheck) checkSelectors(ctx context.Context, selectors map[string]l
 	return nil
 }
 
-// checkPause warns that everything is paused, or that nobody can read whether it is.
+// checkPause warns that everything is paused, or that the pause cannot be read.
 func (c *ConfigCheck) checkPause(ctx context.Context) error {
 	why, err := c.LeftAlone(ctx, "")
 	if why != "" {

@@ -21,21 +21,24 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// ExclusionSources is where else than on a Node it is said that nodes are to be left alone. The zero value is nowhere.
+// ExclusionSources are the objects other than the Node that can exclude nodes. The zero value is none.
 type ExclusionSources struct {
 	Pause  client.ObjectKey // the ConfigMap that pauses the whole cluster; no name: none
 	Leases string           // the namespace of medik8s' Leases; "": none
 }
 
-// Exclusions is what is said of a node elsewhere. The zero value is nothing.
+// Exclusions is what those objects state about a node. The zero value is nothing.
 type Exclusions struct {
 	Excluded string   // why it must be left alone
-	KeptOn   string   // why its machine must not be powered off: nobody can tell what Cluster API's objects say
-	Denied   []string // the objects that may not be read, and that may say that it must be left alone
+	KeptOn   string   // why its machine must not be powered off: Cluster API's objects cannot be read
+	Denied   []string // the objects that we may not read, and that may exclude it
 }
 
-// ReadExclusions reads what is said of a live Node at now: there, and by Cluster API's objects where m knows them. It blocks for the API server.
-func (at ExclusionSources) ReadExclusions(ctx context.Context, c client.Reader, m meta.RESTMapper, node *corev1.Node, now time.Time) (w Exclusions, _ error) {
+// ReadExclusions reads the exclusions of a live Node at now from those objects, and from Cluster API's objects if m
+// knows them. It blocks for the API server.
+func (at ExclusionSources) ReadExclusions(
+	ctx context.Context, c client.Reader, m meta.RESTMapper, node *corev1.Node, now time.Time,
+) (w Exclusions, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*kube.Timeout) // a read that is shared begins after the one that is under way
 	defer cancel()
 	var paused, maintained, machine, cluster exclusion
@@ -83,7 +86,7 @@ func (at ExclusionSources) ReadExclusions(ctx context.Context, c client.Reader, 
 	return w, err
 }
 
-// readPause is what the ConfigMap that pauses the whole cluster says at now.
+// readPause returns what the ConfigMap that pauses the whole cluster states at now.
 func readPause(ctx context.Context, c client.Reader, key client.ObjectKey, now time.Time) (exclusion, error) {
 	var cm corev1.ConfigMap
 	return readExclusion(ctx, c, "ConfigMap", key, &cm, func() string {
@@ -94,13 +97,16 @@ func readPause(ctx context.Context, c client.Reader, key client.ObjectKey, now t
 	})
 }
 
-// conversionTimeout bounds the reading of Cluster API's objects. The webhook that converts them may run on the node that is dead.
+// conversionTimeout bounds the reading of Cluster API's objects. The webhook that converts them may run on the dead
+// node.
 const conversionTimeout = 3 * time.Second
 
-// readClusterAPI is what Cluster API's Machine or Cluster of a Node says, where its objects are in this cluster. A name that no object can
-// have names none. Where it is there and cannot be read, whatever the cause, unread says so: that keeps the node's machine on, and no node
-// whose machine is off from its recovery.
-func readClusterAPI(ctx context.Context, c client.Reader, m meta.RESTMapper, kind string, key client.ObjectKey) (s exclusion, unread string) {
+// readClusterAPI returns what Cluster API's Machine or Cluster of a Node states, if its objects are in this cluster. A
+// name that no object can have names none. If the object exists and cannot be read, for any reason, unread says so.
+// That keeps the node's machine on, and does not delay the recovery of a node whose machine is off.
+func readClusterAPI(
+	ctx context.Context, c client.Reader, m meta.RESTMapper, kind string, key client.ObjectKey,
+) (s exclusion, unread string) {
 	if len(validation.IsDNS1123Label(key.Namespace))+len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
 		return exclusion{}, ""
 	}
@@ -122,11 +128,13 @@ func readClusterAPI(ctx context.Context, c client.Reader, m meta.RESTMapper, kin
 	return s, ""
 }
 
-// exclusion is what one object says, or its name where it may not be read.
+// exclusion is what one object states, or its name if we may not read it.
 type exclusion struct{ why, denied string }
 
-// readExclusion is what an object says, with its name; nothing if it is not there.
-func readExclusion(ctx context.Context, c client.Reader, kind string, key client.ObjectKey, o client.Object, text func() string) (exclusion, error) {
+// readExclusion returns what an object states, with its name; nothing if it does not exist.
+func readExclusion(
+	ctx context.Context, c client.Reader, kind string, key client.ObjectKey, o client.Object, text func() string,
+) (exclusion, error) {
 	name := fmt.Sprintf("%s %s", kind, key)
 	switch err := c.Get(ctx, key, o); {
 	case apierrors.IsForbidden(err):

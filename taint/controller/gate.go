@@ -7,14 +7,14 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// gate lets pod writes of all nodes through, as fleet.Pace says.
+// gate lets pod writes of all nodes through, in the order and number of fleet.Pace.
 type gate struct {
 	mu   sync.Mutex // guards what follows
 	pace fleet.Pace
 	let  map[*fleet.Turn]chan struct{} // those that wait; closed when they are let through
 }
 
-// takeTurn blocks until the turn is given; false when ctx ended first.
+// takeTurn blocks until the turn is given. It returns false if ctx ended first.
 func (g *gate) takeTurn(ctx context.Context, t *fleet.Turn) bool {
 	given := make(chan struct{})
 	g.mu.Lock()
@@ -41,7 +41,7 @@ func (g *gate) takeTurn(ctx context.Context, t *fleet.Turn) bool {
 	return false
 }
 
-// returnTurn gives a turn back. crowded tells that the API server had no room for its write.
+// returnTurn gives a turn back. crowded means that the API server was overloaded by its write.
 func (g *gate) returnTurn(t *fleet.Turn, crowded bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -49,7 +49,7 @@ func (g *gate) returnTurn(t *fleet.Turn, crowded bool) {
 	g.grantTurns()
 }
 
-// grantTurns lets through who may go. The caller holds mu.
+// grantTurns lets through the turns that may go. The caller holds mu.
 func (g *gate) grantTurns() {
 	for t := g.pace.NextTurn(); t != nil; t = g.pace.NextTurn() {
 		close(g.let[t])

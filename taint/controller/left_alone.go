@@ -15,7 +15,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
-// readExclusions is what is said of a live Node elsewhere now. Where we may not read that, it is left alone. It blocks for the API server.
+// readExclusions returns the exclusions of a live Node that other objects state now. If we may not read one of them,
+// the node counts as excluded. It blocks for the API server.
 func (b *base) readExclusions(ctx context.Context, at ExclusionSources, node *corev1.Node) (Exclusions, error) {
 	w, err := at.ReadExclusions(ctx, sharedReader{b.Live, &b.pauses}, b.Client.RESTMapper(), node, b.Now())
 	for _, name := range w.Denied {
@@ -25,7 +26,7 @@ func (b *base) readExclusions(ctx context.Context, at ExclusionSources, node *co
 	return w, err
 }
 
-// LeftAlone returns why nothing may be begun on a node now, "" if something may. The name "" means the whole cluster. A
+// LeftAlone returns why nothing may be begun on a node now; "" if something may. The name "" means the whole cluster. A
 // Node that does not exist is not left alone: the caller has to decide. It blocks for the API server, and may be
 // repeated.
 func (b *base) LeftAlone(ctx context.Context, name string) (string, error) {
@@ -47,7 +48,8 @@ func (b *base) LeftAlone(ctx context.Context, name string) (string, error) {
 // does not keep machines on.
 const pauseRead = 500 * time.Millisecond
 
-// pausedNow is "" or why the whole cluster is paused. An answer that takes longer than pauseRead counts as none.
+// pausedNow returns why the whole cluster is paused; "" if it is not. An answer that takes longer than pauseRead counts
+// as none.
 func (b *base) pausedNow(ctx context.Context, key client.ObjectKey) string {
 	if key.Name == "" {
 		return ""

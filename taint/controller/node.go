@@ -24,20 +24,20 @@ type nodeState struct {
 	reporter *observe.NodeReporter
 	nudging  nudgeState
 
-	// Of the last look, for those who execute and report.
+	// Of the last look, for the code that executes and reports.
 	node    *corev1.Node
 	machine machine.Machine
-	objects []corev1.Pod // of the pods that were listed, as slimPods leaves them
+	objects []corev1.Pod // of the pods that were listed, reduced by slimPods
 
 	beginsNothing bool      // its mode begins nothing: held pods are not nudged
 	releaseSlot   func()    // lets another node begin; may be called again
-	unbelieved    time.Time // since when the machine is not believed; zero: it is
+	unbelieved    time.Time // since when the machine is not believed; zero: it is believed
 	pinAgain      time.Time // when a pin that was refused is tried again
 
 	run atomic.Pointer[atomic.Bool] // stops the run of pod writes that is under way; nil: there is none
 }
 
-// objectsOf are the listed objects of these pods.
+// objectsOf returns the listed objects of these pods.
 func (st *nodeState) objectsOf(pods []action.Pod) []corev1.Pod {
 	want := map[string]bool{}
 	for _, p := range pods {
@@ -59,8 +59,8 @@ func (st *nodeState) stopWrites() {
 	}
 }
 
-// slimPods is what is read of listed pods once they are reduced to what is decided on. A node keeps them while it waits for its turns to write, and so do
-// a thousand others.
+// slimPods keeps of listed pods only what is read after they are reduced to what decisions use. A node keeps them while
+// it waits for its turns to write, and a thousand other nodes may do so, too.
 func slimPods(list []corev1.Pod) []corev1.Pod {
 	out := make([]corev1.Pod, len(list))
 	for i := range list {
@@ -80,25 +80,26 @@ type work struct {
 	st   *nodeState
 }
 
-// askDevices puts the question to the machine's devices, live. It returns one answer of each.
+// askDevices asks the machine's devices, live. It returns one answer of each.
 func (w *work) askDevices(ctx context.Context) []providers.Answer {
-	return w.st.machine.WithHeardAt(w.fleetView(w.st.course.Look().Name).Beat.Wall).AskDevices(ctx, w.distrustedBy, w.instantNow)
+	return w.st.machine.WithHeardAt(w.fleetView(w.st.course.Look().Name).Beat.Wall).
+		AskDevices(ctx, w.distrustedBy, w.instantNow)
 }
 
-// applyObservation takes what devices answered in the middle of an action into the node's course.
+// applyObservation adds what devices answered in the middle of an action to the node's course.
 func (w *work) applyObservation(o decide.Observation) {
 	w.WithFleet(func(f *fleet.Fleet) { w.st.course.Apply(w.instantNow(), f, o) })
 }
 
-// maySend says whether the write of the course's step may be sent now, for pods and attachments of that one. It must be
-// on its way by the time that is returned, of the transport's clock.
+// maySend returns whether the write of the course's step may be sent now, for pods and attachments of that one. It must
+// be sent before the time that is returned, of the transport's clock.
 func (w *work) maySend(uid string) (by providers.Instant, hold decide.Hold) {
-	read := providers.Now() // before the protocol's clock: a process that stands still in between has less time, not more
+	read := providers.Now() // before the protocol's clock: a process paused in between then has less time, not more
 	within, hold := w.st.course.MaySend(uid, w.instantNow(), w.fleetView(w.st.course.Look().Name))
 	return read.Add(within), hold
 }
 
-// withSince adds to an error how long it has stood, which a person needs to find what changed.
+// withSince adds to an error how long it has lasted, which a person needs to find what changed.
 func (st *nodeState) withSince(err error, now time.Time) error {
 	switch {
 	case !errors.Is(err, machine.ErrNotBelieved):

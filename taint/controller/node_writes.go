@@ -8,10 +8,10 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// nodeWrites are the World's writes of the Node: one request each.
+// nodeWrites implements the World's writes of the Node: one request each.
 type nodeWrites struct{ *work }
 
-// writeResult is how one write of the Node ended.
+// writeResult returns the observation of one write of the Node that ended with err.
 func writeResult(err error) decide.Observation { return decide.ActionDone{Err: err} }
 
 // Write writes the record.
@@ -19,7 +19,7 @@ func (w nodeWrites) Write(ctx context.Context, a action.Write) decide.Observatio
 	return writeResult(w.writer.WriteRecord(ctx, w.st.course.Look(), a.Record))
 }
 
-// Announce names policies on the Node.
+// Announce writes the names of policies on the Node.
 func (w nodeWrites) Announce(ctx context.Context, a action.Announce) decide.Observation {
 	return writeResult(w.writer.AnnouncePolicy(ctx, w.st.course.Look(), a.Note))
 }
@@ -29,27 +29,27 @@ func (w nodeWrites) Arm(ctx context.Context, a action.Arm) decide.Observation {
 	return writeResult(w.writer.SetMark(ctx, w.st.course.Look(), a.Record))
 }
 
-// Unmark takes the mark off.
+// Unmark removes the mark.
 func (w nodeWrites) Unmark(ctx context.Context, a action.Unmark) decide.Observation {
 	return writeResult(w.writer.RemoveMark(ctx, w.st.course.Look(), a.Record))
 }
 
-// Condition says that the machine is on, or takes that back.
+// Condition sets or clears the condition that the machine is on.
 func (w nodeWrites) Condition(ctx context.Context, a action.Condition) decide.Observation {
 	return writeResult(w.writer.SetPoweredOn(ctx, w.st.course.Look(), a.On))
 }
 
-// ExpireReady ends a stale Ready.
+// ExpireReady sets a stale Ready to Unknown.
 func (w nodeWrites) ExpireReady(ctx context.Context) decide.Observation {
 	return writeResult(w.writer.ExpireReady(ctx, w.st.course.Look()))
 }
 
-// OutOfService adds Kubernetes' own taint.
+// OutOfService adds Kubernetes' own out-of-service taint.
 func (w nodeWrites) OutOfService(ctx context.Context) decide.Observation {
 	return w.setOutOfService(ctx, true)
 }
 
-// InService takes it off.
+// InService removes it.
 func (w nodeWrites) InService(ctx context.Context) decide.Observation {
 	return w.setOutOfService(ctx, false)
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/forcefence/forcefence/taint/observe"
 )
 
-// nudges have a node's kubelet try its held pods again.
+// nudges makes a node's kubelet try its held pods again.
 type nudges struct{ *work }
 
-// runDueRound takes the round that is due, if one is, and returns when to come again; 0 is never. It blocks for the API server. Failures are
-// logged and counted, and left to the next round.
+// runDueRound runs the round that is due, if there is one, and returns when to call it again; 0 is never. It blocks for
+// the API server. It logs and counts failures, and leaves them to the next round.
 func (w nudges) runDueRound(ctx context.Context) time.Duration {
 	wait, ok := w.st.nudging.nextRound(w.Now())
 	if !ok || wait > 0 {
@@ -49,7 +49,8 @@ func (w nudges) runDueRound(ctx context.Context) time.Duration {
 	return wait
 }
 
-// listHeld lists the node's held pods live, after a live look: a node that is marked by now is not nudged (open is false).
+// listHeld lists the node's held pods live, after a live look: a node that is marked by now is not nudged (open is
+// false).
 func (w nudges) listHeld(ctx context.Context) (held []corev1.Pod, open bool, err error) {
 	var node corev1.Node
 	sent := w.Now()

@@ -13,20 +13,23 @@ import (
 	"github.com/forcefence/forcefence/taint/observe"
 )
 
-// pins bind healthy nodes to their machines.
+// pins binds healthy nodes to their machines.
 type pins struct{ *work }
 
-// pinRetry is how long a pin waits that the API server refused, or that another node's stands against.
+// pinRetry is how long to wait after the API server refused a pin, or another node's pin conflicts with it.
 const pinRetry = time.Minute
 
-// pinNode writes the pin of a healthy node that has none, or whose machine has changed, by what the informer brought: a node that changed
-// since is a conflict. It is all that a healthy node costs, once. It returns when to try again; zero: a change will wake us.
-func (w pins) pinNode(ctx context.Context, node *corev1.Node, l taint.Look) (done observe.PinDone, after time.Duration) {
+// pinNode writes the pin of a healthy node that has none, or whose machine has changed, from the informer's Node. If
+// the Node changed since, the write is a conflict. It is the whole cost of a healthy node, once. It returns when to try
+// again; zero: a change will wake us.
+func (w pins) pinNode(
+	ctx context.Context, node *corev1.Node, l taint.Look,
+) (done observe.PinDone, after time.Duration) {
 	_, b, err := w.Config().Machines.FindBelieved(node, l.Record, true)
 	now := w.Now()
 	switch err = w.st.withSince(err, now); {
 	case errors.Is(err, machine.ErrNotBelieved):
-		return observe.PinDone{Refused: b.Refused, NotBelieved: err}, pinRetry // the node that has its machine may go
+		return observe.PinDone{Refused: b.Refused, NotBelieved: err}, pinRetry // the node that has its machine may be deleted
 	case err != nil || b.Pin == "":
 		return done, 0
 	case now.Before(w.st.pinAgain):

@@ -8,7 +8,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
-// podWrites are the World's writes of pods and attachments: a run of requests each.
+// podWrites implements the World's writes of pods and attachments: several requests each.
 type podWrites struct{ *work }
 
 // Tombstone ends pods.

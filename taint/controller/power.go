@@ -16,7 +16,7 @@ import (
 	"github.com/forcefence/forcefence/taint/machine"
 )
 
-// powerActions are the World's actions on machines.
+// powerActions implements the World's actions on machines.
 type powerActions struct{ *work }
 
 // PowerOff sends the power-off that the record announced.
@@ -27,8 +27,8 @@ func (w powerActions) PowerOff(ctx context.Context, a action.PowerOff) decide.Ob
 	return o
 }
 
-// PowerOn sends the power-on that the record announced, through one device after the other. What keeps one device from
-// being sent to keeps the others as well.
+// PowerOn sends the power-on that the record announced, through one device after the other. A reason not to send to one
+// device stops it for the others as well.
 func (w powerActions) PowerOn(ctx context.Context, a action.PowerOn) decide.Observation {
 	devices, all := w.st.machine.Devices(), decide.ActionDone{Late: true}
 	for _, i := range a.Devices {
@@ -43,8 +43,8 @@ func (w powerActions) PowerOn(ctx context.Context, a action.PowerOn) decide.Obse
 	return all
 }
 
-// sendPower has a device do what the course decided, and gives it the course's last check. Outcome.Late means that
-// nothing was sent. It blocks for the device.
+// sendPower makes a device do what the node's course decided, and gives it the course's last check. Outcome.Late means
+// that nothing was sent. It blocks for the device.
 func (w powerActions) sendPower(
 	ctx context.Context, by machine.Machine, act func(context.Context, providers.Target, func() error) error,
 ) decide.ActionDone {
@@ -60,11 +60,11 @@ func (w powerActions) sendPower(
 	return decide.ActionDone{Err: err, Sent: check.lastAllowed(), Late: errors.Is(err, providers.ErrNotSent)}
 }
 
-// errCallOver refuses what a provider would send after its call has returned.
+// errCallOver refuses a request that a provider would send after its call has returned.
 var errCallOver = errors.New("the call that asked for it is over")
 
-// lastCheck tells providers right before each request of a power action whether it may still be sent. A provider may
-// ask it in a goroutine of its own, so it works on a copy of the course.
+// lastCheck decides right before each request of a power action whether the provider may still send it. A provider may
+// call it in a goroutine of its own, so it works on a copy of the course.
 type lastCheck struct {
 	*base
 
@@ -76,7 +76,8 @@ type lastCheck struct {
 	allowed taint.Instant // when it last allowed a request, or when the call began
 }
 
-// stillHolds blocks for pauseRead at most. Everything but the pause is checked after that.
+// stillHolds returns why the request may not be sent any more; nil: it may. It blocks for pauseRead at most, and checks
+// everything else after the pause.
 func (c *lastCheck) stillHolds() error {
 	name := c.course.Look().Name
 	config := c.Config()

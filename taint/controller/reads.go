@@ -17,10 +17,10 @@ import (
 	"github.com/forcefence/forcefence/taint/machine"
 )
 
-// reads are the World's actions that change nothing.
+// reads implements the World's actions that change nothing.
 type reads struct{ *work }
 
-// finishRead is what a read brought, or why it failed. Either tells whether the API server answers.
+// finishRead returns what a read returned, or why it failed. Either shows whether the API server answers.
 func (w reads) finishRead(o decide.Observation, err error) decide.Observation {
 	if w.noteReadResult(err); err != nil {
 		return decide.ReadFailed{Err: err}
@@ -49,7 +49,8 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 				return w.finishRead(nil, err)
 			}
 			facts.Excluded, facts.KeptOn = exclusions.Excluded, cmp.Or(facts.KeptOn, exclusions.KeptOn)
-			l.Got = w.instantNow() // this is part of the look: where it alone took longer than a look holds, no power-off could ever be sent
+			// This is part of the look: if it alone lasted longer than a look holds, no power-off could ever be sent.
+			l.Got = w.instantNow()
 			elsewhere = decide.Elsewhere{Excluded: exclusions.Excluded, KeptOn: exclusions.KeptOn}
 		}
 		st.beginsNothing = !facts.Mode.MayAct()
@@ -108,12 +109,12 @@ func (w reads) ReadOwners(ctx context.Context, a action.ReadOwners) decide.Obser
 	return w.finishRead(decide.OwnersRead{Of: of}, nil)
 }
 
-// ReadRival reads what Longhorn does by itself.
+// ReadRival reads what Longhorn's own setting makes it do.
 func (w reads) ReadRival(ctx context.Context) decide.Observation {
 	return w.finishRead(decide.RivalRead{Why: kube.LonghornDeletes(ctx, w.Live, w.Client.RESTMapper())}, nil)
 }
 
-// ReadWaiting reads what Pending pods of the pods' namespaces wait for.
+// ReadWaiting reads the claims that Pending pods of the pods' namespaces wait for.
 func (w reads) ReadWaiting(ctx context.Context, a action.ReadWaiting) decide.Observation {
 	var namespaces []string
 	for _, p := range a.Pods {
@@ -146,7 +147,7 @@ func (w reads) ReadClaims(ctx context.Context, a action.ReadClaims) decide.Obser
 	return w.finishRead(decide.ClaimsRead{Of: claims}, nil)
 }
 
-// Ask puts the question to the machine's devices, live.
+// Ask asks the machine's devices, live.
 func (w reads) Ask(ctx context.Context) decide.Observation {
 	return decide.DevicesAnswered{Answers: w.askDevices(ctx)}
 }
@@ -161,7 +162,7 @@ func newID() string {
 // nodeNameIndex is the cache's index of VolumeAttachments by the node they name.
 const nodeNameIndex = "spec.nodeName"
 
-// indexNodeName is its function.
+// indexNodeName is the function of that index.
 func indexNodeName(o client.Object) []string {
 	va, ok := o.(*storagev1.VolumeAttachment)
 	if !ok {

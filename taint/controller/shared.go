@@ -11,20 +11,23 @@ import (
 	"github.com/forcefence/forcefence/taint/sharing"
 )
 
-// sharedReader reads ConfigMaps, which are one for all nodes, together with whoever else reads them, and everything else by itself.
+// sharedReader shares reads of ConfigMaps, which are the same for all nodes, among concurrent callers. It reads
+// everything else by itself.
 type sharedReader struct {
 	client.Reader
 	*sharedMaps
 }
 
-// sharedMaps are the ConfigMaps that were read together.
+// sharedMaps are the shared calls that read each ConfigMap.
 type sharedMaps struct {
 	mu sync.Mutex // guards what follows
 	by map[client.ObjectKey]*sharing.Call[*corev1.ConfigMap]
 }
 
-// Get is a live read: it is sent after it was called for.
-func (o sharedReader) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+// Get reads live: the read is sent after Get was called.
+func (o sharedReader) Get(
+	ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption,
+) error {
 	cm, ok := into.(*corev1.ConfigMap)
 	if !ok {
 		return o.Reader.Get(ctx, key, into, opts...)
@@ -34,7 +37,7 @@ func (o sharedReader) Get(ctx context.Context, key client.ObjectKey, into client
 		return out, o.Reader.Get(ctx, key, out, opts...)
 	})
 	if err == nil {
-		read.DeepCopyInto(cm) // many have it
+		read.DeepCopyInto(cm) // other callers share it
 	}
 	return err
 }

@@ -27,8 +27,9 @@ import (
 	"github.com/forcefence/forcefence/taint/wake"
 )
 
-// CacheOptions is what the manager's cache must hold, and no more: nodes without what is large and of no use here, the VolumeAttachments.
-// Leases are heard and not kept (package wake). Pods are never cached: they are listed live, of nodes that look dead.
+// CacheOptions returns what the manager's cache must hold, and no more: nodes without what is large and not used here,
+// and the VolumeAttachments. Leases are watched and not kept (package wake). Pods are never cached: they are listed
+// live, of nodes that look dead.
 func CacheOptions() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
@@ -44,7 +45,7 @@ func CacheOptions() cache.Options {
 	}
 }
 
-// slimNode takes off a cached Node what nobody here reads. What is decided on is read live.
+// slimNode removes from a cached Node what no code here reads. Decisions use live reads.
 func slimNode(n *corev1.Node) {
 	n.ManagedFields = nil
 	var ours []corev1.NodeCondition
@@ -65,21 +66,27 @@ func slimNode(n *corev1.Node) {
 // gate knows the storage pods of a whole lost zone.
 const concurrency = 1024
 
-// SetupWithManager registers the reconciler, its informers' handlers and the sources of package wake. The reconciler runs on
-// the leader only.
+// SetupWithManager registers the reconciler, its informers' handlers and the sources of package wake. The reconciler
+// runs on the leader only.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &storagev1.VolumeAttachment{}, nodeNameIndex, indexNodeName); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx,
+		&storagev1.VolumeAttachment{}, nodeNameIndex, indexNodeName); err != nil {
 		return fmt.Errorf("indexing volume attachments: %w", err)
 	}
 	c, err := crcontroller.New("fence", mgr, crcontroller.Options{
 		Reconciler: r, MaxConcurrentReconciles: concurrency,
-		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 5*time.Second),
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+			50*time.Millisecond, 5*time.Second),
 	})
 	if err != nil {
 		return fmt.Errorf("making controller: %w", err)
 	}
 	nodes := source.Kind(mgr.GetCache(), &corev1.Node{}, &handler.TypedEnqueueRequestForObject[*corev1.Node]{},
-		predicate.TypedFuncs[*corev1.Node]{CreateFunc: r.onNodeAdded, UpdateFunc: r.onNodeUpdated, DeleteFunc: r.onNodeDeleted})
+		predicate.TypedFuncs[*corev1.Node]{
+			CreateFunc: r.onNodeAdded,
+			UpdateFunc: r.onNodeUpdated,
+			DeleteFunc: r.onNodeDeleted,
+		})
 	if err := c.Watch(nodes); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
@@ -100,20 +107,31 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	return nil
 }
 
-// wakeOptions are the sources of wake-ups of this Reconciler, which send to nodes.
+// wakeOptions returns the options of this Reconciler's sources of wake-ups, which send to nodes.
 func (r *Reconciler) wakeOptions(nodes chan<- event.GenericEvent) wake.Options {
 	return wake.Options{
-		Live: r.Live, Cache: r.Cache, Log: r.Sinks.Log, Metrics: r.Wakes, Config: func() *wake.Config { return r.Config().Wake },
-		Key: r.Key, Now: r.Now, Nodes: nodes, Fleet: r.WithFleet, KnownNodes: r.knownNodes, OnHeartbeat: r.stopWrites, Moves: &r.moved, Storage: r.Storage,
+		Live:        r.Live,
+		Cache:       r.Cache,
+		Log:         r.Sinks.Log,
+		Metrics:     r.Wakes,
+		Config:      func() *wake.Config { return r.Config().Wake },
+		Key:         r.Key,
+		Now:         r.Now,
+		Nodes:       nodes,
+		Fleet:       r.WithFleet,
+		KnownNodes:  r.knownNodes,
+		OnHeartbeat: r.stopWrites,
+		Moves:       &r.moved,
+		Storage:     r.Storage,
 	}
 }
 
-// coalesce is how long a fence waits after one attachment has gone for others: the attach/detach controller is at its busiest then, and
-// a look at each would cost it time.
+// coalesce is how long a fence waits for further attachments after one has gone: the attach/detach controller is at its
+// busiest then, and a look at each would cost it time.
 const coalesce = 100 * time.Millisecond
 
-// attachmentsGone wakes the node of an attachment that has gone, or come. A fence waits for the first; what changes of one until then
-// says nothing.
+// attachmentsGone wakes the node of an attachment that was deleted or created. A fence waits for the deletion; updates
+// before that carry no information for it.
 func attachmentsGone() handler.TypedFuncs[*storagev1.VolumeAttachment, reconcile.Request] {
 	node := func(va *storagev1.VolumeAttachment) reconcile.Request {
 		return reconcile.Request{NamespacedName: types.NamespacedName{Name: va.Spec.NodeName}}
@@ -129,21 +147,21 @@ func attachmentsGone() handler.TypedFuncs[*storagev1.VolumeAttachment, reconcile
 	}
 }
 
-// onNodeAdded notes a Node that is new to the watch.
+// onNodeAdded records a Node that is new to the watch.
 func (r *Reconciler) onNodeAdded(e event.TypedCreateEvent[*corev1.Node]) bool {
 	r.moved.NoteMove(r.Now())
 	r.WithFleet(func(f *fleet.Fleet) { r.seeNode(f, e.Object) })
 	return true
 }
 
-// onNodeDeleted notes that a Node is gone.
+// onNodeDeleted records that a Node is gone.
 func (r *Reconciler) onNodeDeleted(event.TypedDeleteEvent[*corev1.Node]) bool {
 	r.moved.NoteMove(r.Now())
 	return true
 }
 
-// onNodeUpdated passes the changes that can matter: heartbeats of a healthy node do not. It also stops pod writes on a node that
-// shows life.
+// onNodeUpdated passes the changes that can matter: heartbeats of a healthy node do not. It also stops pod writes on a
+// node that shows life.
 func (r *Reconciler) onNodeUpdated(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	o, n := taint.NewLook(e.ObjectOld, nil, r.Key, taint.Instant{}, taint.Instant{}),
 		taint.NewLook(e.ObjectNew, nil, r.Key, taint.Instant{}, taint.Instant{})
@@ -163,9 +181,12 @@ func (r *Reconciler) onNodeUpdated(e event.TypedUpdateEvent[*corev1.Node]) bool 
 	oldStatus, oldWhy := taint.ProtectionOf(e.ObjectOld)
 	status, why := taint.ProtectionOf(e.ObjectNew)
 	same := status == oldStatus && why == oldWhy && o.Ready == n.Ready && o.BootID == n.BootID && o.UID == n.UID &&
-		o.SystemUUID == n.SystemUUID && e.ObjectOld.Spec.ProviderID == e.ObjectNew.Spec.ProviderID && // what may lead to a machine
-		maps.Equal(e.ObjectOld.Annotations, e.ObjectNew.Annotations) && // so may one of these; another is the record
-		slices.EqualFunc(o.Taints, n.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) &&
+		// These may lead to a machine, as may an annotation. Another annotation is the record.
+		o.SystemUUID == n.SystemUUID && e.ObjectOld.Spec.ProviderID == e.ObjectNew.Spec.ProviderID &&
+		maps.Equal(e.ObjectOld.Annotations, e.ObjectNew.Annotations) &&
+		slices.EqualFunc(o.Taints, n.Taints, func(a, b corev1.Taint) bool {
+			return a.MatchTaint(&b) && a.Value == b.Value
+		}) &&
 		maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) &&
 		len(o.InUse) == len(n.InUse)
 	if !same || !slices.Equal(e.ObjectOld.Status.Addresses, e.ObjectNew.Status.Addresses) {
@@ -174,8 +195,8 @@ func (r *Reconciler) onNodeUpdated(e event.TypedUpdateEvent[*corev1.Node]) bool 
 	return !same
 }
 
-// isShutDown reports the taint by which a cloud controller manager says that a node's instance is shut down. It proves nothing here: it
-// is a reason to ask.
+// isShutDown reports whether the Node has the taint by which a cloud controller manager marks an instance that is shut
+// down. It proves nothing here: it is a reason to ask.
 func isShutDown(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == "node.cloudprovider.kubernetes.io/shutdown" && t.Effect == corev1.TaintEffectNoSchedule

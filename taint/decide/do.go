@@ -6,8 +6,9 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
-// World carries out actions on one node. It has one method for each action, so one that is missing does not compile.
-// Each returns what became of the action, for Apply; nil where that is not known yet. A destructive request is sent only while Node.MaySend, or for power Node.StillHolds, allows it.
+// World carries out actions on one node. It has one method for each action, so a missing one does not compile. Each
+// returns the outcome of the action, for Apply; nil if that is not known yet. A destructive request is sent only while
+// Node.MaySend allows it, or Node.StillHolds for power.
 type World interface {
 	ReadNode(context.Context) Observation
 	ListPods(context.Context) Observation

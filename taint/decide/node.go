@@ -1,15 +1,16 @@
-// Package decide decides one node's course from the first suspicion to the end of its fence: which read the next decision needs, or
-// which act comes next, or how long to wait. It drives the two machines, fence before the mark and evict under it, and holds all that
-// one process remembers of the node: looks, lists and how old they are, answers, what is being tried.
+// Package decide decides what to do next about one node, from the first suspicion to the end of its fence. The decision
+// is the next read, the next act, or how long to wait. It drives the two state machines: fence before the mark, and
+// evict under it. It also holds what one process remembers of the node: looks, lists and their age, answers, and what
+// is being tried.
 //
-// It is pure: it names no client, no clock and no logger. An executor does what Next says, tells Apply what became of
-// it (Observation), and comes again; taint/controller does so against the API server, the simulation and the
-// stories against models. No rule stands in an executor.
+// It is pure: it names no client, no clock and no logger. An executor carries out what Next returns, passes the result
+// to Apply (Observation), and repeats. taint/controller does so against the API server, the simulation and the stories
+// against models. No executor contains a rule.
 //
-// It promises: every act is decided on a live look that was made after the last act; what a decision hangs on is read live before it, and
-// no more than that; while pods are written a proof that grew old is asked for again before the next write, and a
-// sign of life since the look ends them (HoldsFor); no power-off is announced
-// without a turn in the fleet; and what a policy does without proof is written on the Node before it is done.
+// It promises: every act is decided on a live look that was made after the last act. What a decision depends on is read
+// live before it, and nothing more. While pods are written, a proof that grew old is requested again before the next
+// write. A sign of life since the look stops these writes (HoldsFor). No power-off is announced without a turn in the
+// fleet. What a policy does without proof is written on the Node before it is done.
 package decide
 
 import (
@@ -33,82 +34,85 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Facts are what the configuration says of a node when it is looked at. The zero value is a node in mode observe.
+// Facts are what the configuration says about a node at the time of a look. The zero value is a node in mode observe.
 type Facts struct {
 	fence.Facts
 	Evict    evict.Settings
-	Policies []policy.Policy           // those that may end pods without proof, in their order
-	Storage  map[string]storage.Health // what storage systems say of the node, by their adapters' names
+	Policies []policy.Policy           // policies that may end pods without proof, in their order
+	Storage  map[string]storage.Health // what storage systems report about the node, by their adapters' names
 }
 
-// Node is what one process remembers of one node. It is never needed for safety after a restart: the record on the Node tells where a
-// new leader goes on, which asks for a proof first. The zero value remembers nothing. Its methods must not be called at the same time.
+// Node is what one process remembers of one node. Safety never depends on it after a restart: the record on the Node
+// shows where a new leader continues, and that leader asks for a proof first. The zero value remembers nothing. Its
+// methods must not be called concurrently.
 type Node struct {
 	fence   fence.Memory
 	evict   evict.Memory
 	policy  policy.Memory
 	answers proof.Answers
 
-	// This look, and what was read after it.
-	lookIsFresh    bool // it may be decided on
+	// The current look, and what was read after it.
+	lookIsFresh    bool // a decision may be based on the look
 	look           taint.Look
 	sights         taint.Sightings // of the looks' record
-	lastLookTook   time.Duration   // how long the look before took
+	lastLookTook   time.Duration   // how long the previous look took
 	facts          Facts
 	lastReadAt     providers.Instant // when the last of the reads was answered
-	readsTook      time.Duration     // how long all of them took
-	readBegan      providers.Instant // when Next said the last of them
+	readsTook      time.Duration     // how long all of these reads took
+	readBegan      providers.Instant // when Next returned the last of them
 	pods           podList
 	atts           attachmentList
-	storageSetting *string           // what RivalRead told; nil: not read
-	etcdReady      map[string]bool   // what MembersRead told; nil: not read
-	awaitedClaims  map[string]bool   // claims that pods wait for elsewhere; nil: not read
-	boundClaims    map[string]string // what ClaimsRead told; nil: not read
-	evictView      evict.View        // what was decided on last, under a mark
-	policyEffects  policy.Effects    // of the last decision of the policies
+	storageSetting *string           // the result of RivalRead; nil: not read
+	etcdReady      map[string]bool   // the result of MembersRead; nil: not read
+	awaitedClaims  map[string]bool   // claims that pods elsewhere wait for; nil: not read
+	boundClaims    map[string]string // the result of ClaimsRead; nil: not read
+	evictView      evict.View        // the view of the last decision under a mark
+	policyEffects  policy.Effects    // of the policies' last decision
 	lastDecision   action.Decision   // what Next returned last
-	awaitsRead     bool              // it is a read, and its result is not here yet
+	awaitsRead     bool              // lastDecision is a read whose result has not arrived
 
-	// What is kept from look to look.
+	// What is kept from one look to the next.
 	work          fence.PendingWork
 	worked        providers.Instant // when a list last showed that work
 	workTook      time.Duration     // how long its reads took
-	workPods      []action.Pod      // what they listed
-	kept          podList           // a list for the next act
-	policyHasTurn bool              // a policy has its turn, by the last StorageHeard
+	workPods      []action.Pod      // the pods that those reads listed
+	kept          podList           // a list kept for the next act
+	policyHasTurn bool              // a policy has its turn, according to the last StorageHeard
 }
 
 // podList is a live list of the node's pods.
 type podList struct {
 	have bool
 	pods []action.Pod
-	at   providers.Instant // when it was there
+	at   providers.Instant // when the list had arrived
 }
 
-// attachmentList are the attachments that name the node.
+// attachmentList holds the attachments that name the node.
 type attachmentList struct {
 	have, live bool
 	list       []action.Attachment
 }
 
 const (
-	// keptHolds is how long a list may be kept for the next act. An API server answers two consistent lists of a resource that nobody
-	// writes to 100 ms apart: it waits for etcd's word that its cache is fresh, and asks for that ten times a second (kubernetes 1.36,
-	// ConditionalProgressRequester). Where ten nodes are evicted at once, two seconds lie between a list and the act after the next.
+	// keptHolds is how long a list may be kept for the next act. An API server answers two consistent lists of a
+	// resource without writes 100 ms apart. It waits until etcd confirms that its cache is fresh, and asks for that ten
+	// times a second (kubernetes 1.36, ConditionalProgressRequester). Where ten nodes are evicted at once, two seconds
+	// pass between a list and the act after the next.
 	keptHolds = 3 * time.Second
-	// waitHolds is how long a list may be kept to go on waiting for volumes: attachments go one after the other, and each wakes the node. It is
-	// how long such a wait is, so that one which nothing ends earlier is followed by a list.
+	// waitHolds is how long a list may be kept while waiting for volumes: attachments go one after the other, and each
+	// wakes the node. It equals the length of such a wait, so a list follows a wait that nothing ended earlier.
 	waitHolds = time.Second
-	// policyLook is how old a look may be that a policy acts on: up to five reads follow it, each of which may take 15 s. Where all do, it waits.
+	// policyLook is the maximum age of a look that a policy acts on. Up to five reads follow the look, each of which
+	// may take 15 s. If all do, the policy waits.
 	policyLook = time.Minute
-	// modeRecheck is when a mark that the mode leaves alone is looked at again: a mode that changes wakes nobody.
+	// modeRecheck is when to look again at a mark that the mode leaves alone: a mode change wakes no node.
 	modeRecheck = 30 * time.Second
-	// workHolds is how long work that was found counts, beside twice the time that finding it took: it is a reason to ask and to mark,
-	// and what a mark finds to do is listed anew.
+	// workHolds is how long found work counts, in addition to twice the time that finding it took. It is a reason to
+	// ask and to mark; what a marked node has to do is listed again.
 	workHolds = time.Second
 )
 
-// Fleet is what is known across nodes: *fleet.Fleet, or what it said once.
+// Fleet is what is known across nodes: *fleet.Fleet, or a recording of its answers.
 type Fleet interface {
 	ApplyLease(name, rv string, duration time.Duration, now providers.Instant) (renewed bool)
 	ApplyLook(l taint.Look, now providers.Instant)
@@ -119,20 +123,20 @@ type Fleet interface {
 	DistrustingNode(m taint.Machine, device, of string) (node string)
 }
 
-// NewIdleNode is a node that is idle and of which this is kept: what PolicyMemory returned of one.
+// NewIdleNode returns an idle Node with the memory that PolicyMemory returned.
 func NewIdleNode(kept policy.Memory) Node { return Node{policy: kept} }
 
-// PolicyMemory is what is kept of an idle node.
+// PolicyMemory returns what is kept of an idle node.
 func (n *Node) PolicyMemory() policy.Memory { return n.policy }
 
-// Look is the last look; the zero Look before there was one.
+// Look returns the last look; the zero Look before the first one.
 func (n *Node) Look() taint.Look { return n.look }
 
-// Devices are those that speak for the node, by the last look.
+// Devices returns the devices that speak for the node, according to the last look.
 func (n *Node) Devices() []proof.Device { return n.facts.Devices }
 
-// FenceBegan is when the fence of the look's record began, by this process's clocks; without an open record when the look
-// was sent.
+// FenceBegan returns when the fence of the look's record began, by this process's clocks. Without an open record it
+// returns when the look was sent.
 func (n *Node) FenceBegan() providers.Instant {
 	if !n.look.Record.IsOpen() {
 		return n.look.Sent
@@ -140,14 +144,16 @@ func (n *Node) FenceBegan() providers.Instant {
 	return n.sights.InstantOf(n.look.Record.Since, n.look.Got)
 }
 
-// ReadDuration is how long the last look, and what was read after it, took, without the questions to devices between them.
+// ReadDuration returns how long the last look and the reads after it took, without the questions to devices between
+// them.
 func (n *Node) ReadDuration() time.Duration { return n.readsTook }
 
-// Answer is what the machine's devices together said last; the zero Answer if they were not asked.
+// Answer returns the combined last answer of the machine's devices; the zero Answer if they were not asked.
 func (n *Node) Answer() providers.Answer { return n.answers.Answer }
 
-// IsIdle reports that there is nothing to look at: that is what a healthy node costs. The look may be a cache's; v is its fleet's view.
-// A node is not idle while pods that a policy ended were not seen gone, nor while its storage gives a policy its turn.
+// IsIdle reports whether the node needs no look; a healthy node costs no more than this check. The look may come from a
+// cache; v is the fleet's view of the node. A node is not idle while pods that a policy ended were not seen gone, nor
+// while its storage gives a policy a turn.
 func (n *Node) IsIdle(l taint.Look, v fleet.View) bool {
 	if n.policy.OwesDeletes() || n.policyHasTurn {
 		return false
@@ -158,7 +164,7 @@ func (n *Node) IsIdle(l taint.Look, v fleet.View) bool {
 	return v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && done && !l.PoweredOn
 }
 
-// Apply takes in what was observed at now. It blocks for nobody. f is not asked for StorageHeard and Rested.
+// Apply folds in what was observed at now. It never blocks. It does not use f for StorageHeard and Rested.
 func (n *Node) Apply(now providers.Instant, f Fleet, o Observation) {
 	switch o := o.(type) {
 	case NodeRead:
@@ -191,7 +197,7 @@ func (n *Node) Apply(now providers.Instant, f Fleet, o Observation) {
 	}
 }
 
-// applyNodeRead folds a live look at the Node and its Lease in, and what the configuration says of the node now.
+// applyNodeRead folds in a live look at the Node and its Lease, and what the configuration says about the node now.
 func (n *Node) applyNodeRead(l taint.Look, facts Facts, f Fleet) {
 	now := l.Got
 	f.ApplyLease(l.Name, l.LeaseRV, l.LeaseDuration, now)
@@ -209,22 +215,24 @@ func (n *Node) applyNodeRead(l taint.Look, facts Facts, f Fleet) {
 	n.lastLookTook, n.sights = n.look.Got.Sub(n.look.Sent), n.sights.WithRecord(l.Record, now)
 	n.lookIsFresh, n.awaitsRead, n.look, n.facts, n.lastReadAt = true, false, l, facts, l.Got
 	n.readsTook = l.Got.Sub(l.Sent)
-	n.pods, n.atts, n.storageSetting, n.awaitedClaims, n.etcdReady, n.evictView = podList{}, attachmentList{}, nil, nil, nil, evict.View{}
+	n.pods, n.atts, n.storageSetting, n.awaitedClaims, n.etcdReady, n.evictView =
+		podList{}, attachmentList{}, nil, nil, nil, evict.View{}
 	n.boundClaims = nil
 	if len(facts.Devices) == 0 {
-		n.answers.SetDevices(proof.Device{}) // nobody, whose answer Next gives
+		n.answers.SetDevices(proof.Device{}) // no device: Next gives its answer
 	} else {
 		n.answers.SetDevices(facts.Devices...)
 	}
 }
 
-// finishRead notes when the read was answered that Next said.
+// finishRead notes when the read that Next returned was answered.
 func (n *Node) finishRead(at providers.Instant) {
 	n.readsTook += at.Sub(n.readBegan)
 	n.lastReadAt, n.awaitsRead = at, false
 }
 
-// applyPods folds in what is bound to the node, without the volumes of pods that have claims; at is when the list was there.
+// applyPods folds in the pods bound to the node, without the volumes of pods that have claims. at is when the list had
+// arrived.
 func (n *Node) applyPods(pods []action.Pod, at providers.Instant) {
 	n.pods = podList{have: true, pods: pods, at: at}
 	n.finishRead(at)
@@ -232,7 +240,7 @@ func (n *Node) applyPods(pods []action.Pod, at providers.Instant) {
 	n.evict.ApplyPods(pods, at)
 }
 
-// applyOwners folds in what controls the owners of the pods that were asked about, by the pods' UIDs.
+// applyOwners folds in what controls the owners of the requested pods, by the pods' UIDs.
 func (n *Node) applyOwners(of map[string]action.Owner, at providers.Instant) {
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
@@ -244,13 +252,13 @@ func (n *Node) applyOwners(of map[string]action.Owner, at providers.Instant) {
 	n.finishRead(at)
 }
 
-// applyStorageSetting folds in why a setting of the storage's own keeps policies from ending pods, "" if none does.
+// applyStorageSetting folds in why a setting of the storage system keeps policies from ending pods; "" if none does.
 func (n *Node) applyStorageSetting(why string, at providers.Instant) {
 	n.storageSetting = &why
 	n.finishRead(at)
 }
 
-// applyVolumes folds in the volumes that pods' claims lead to, by the pods' UIDs. A pod that has none there has none.
+// applyVolumes folds in the volumes of pods' claims, by the pods' UIDs. A pod that is missing there has none.
 func (n *Node) applyVolumes(of map[string][]action.Volume, at providers.Instant) {
 	asked, _ := n.lastDecision.Action.(action.ReadVolumes)
 	n.pods.pods = slices.Clone(n.pods.pods)
@@ -263,7 +271,7 @@ func (n *Node) applyVolumes(of map[string][]action.Volume, at providers.Instant)
 	n.finishRead(at)
 }
 
-// applyAttachments folds in the attachments that name the node; live tells that the API server listed them.
+// applyAttachments folds in the attachments that name the node; live reports that the API server listed them.
 func (n *Node) applyAttachments(atts []action.Attachment, live bool, at providers.Instant) {
 	n.atts = attachmentList{have: true, live: live, list: atts}
 	n.finishRead(at)
@@ -273,7 +281,7 @@ func (n *Node) applyAttachments(atts []action.Attachment, live bool, at provider
 	}
 }
 
-// applyAwaitedClaims folds in the claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere.
+// applyAwaitedClaims folds in the claims, as namespace/name, that Pending pods of ReplicaSets elsewhere wait for.
 func (n *Node) applyAwaitedClaims(claims map[string]bool, at providers.Instant) {
 	if n.awaitedClaims = claims; n.awaitedClaims == nil {
 		n.awaitedClaims = map[string]bool{}
@@ -281,8 +289,8 @@ func (n *Node) applyAwaitedClaims(claims map[string]bool, at providers.Instant) 
 	n.finishRead(at)
 }
 
-// applyBoundClaims folds in the claims, as namespace/name, of the volumes that were asked about. It is "" for an unbound
-// volume, and evict.UnreadClaim for one that could not be read.
+// applyBoundClaims folds in the claims, as namespace/name, of the requested volumes. The claim is "" for an unbound
+// volume, and action.UnreadClaim for one that could not be read.
 func (n *Node) applyBoundClaims(of map[string]string, at providers.Instant) {
 	n.boundClaims = maps.Clone(n.boundClaims)
 	if n.boundClaims == nil {
@@ -296,7 +304,7 @@ func (n *Node) applyBoundClaims(of map[string]string, at providers.Instant) {
 	n.finishRead(at)
 }
 
-// addClaimVolumes adds to each pod with an unread claim the PersistentVolumes that are bound to that claim, or may be.
+// addClaimVolumes adds to each pod with an unread claim the PersistentVolumes that are, or may be, bound to that claim.
 func addClaimVolumes(pods []action.Pod, of map[string]string) []action.Pod {
 	pods = slices.Clone(pods)
 	for i := range pods {
@@ -312,7 +320,7 @@ func addClaimVolumes(pods []action.Pod, of map[string]string) []action.Pod {
 	return pods
 }
 
-// applyEtcdPods folds in the nodes on which a pod of etcd is bound, and whether it is Ready.
+// applyEtcdPods folds in the nodes on which an etcd pod is bound, and whether that pod is Ready.
 func (n *Node) applyEtcdPods(ready map[string]bool, at providers.Instant) {
 	if n.etcdReady = ready; n.etcdReady == nil {
 		n.etcdReady = map[string]bool{}
@@ -320,9 +328,10 @@ func (n *Node) applyEtcdPods(ready map[string]bool, at providers.Instant) {
 	n.finishRead(at)
 }
 
-// applyAnswers folds in what the machine's devices answered, one answer of each in the order of Facts.Devices. Where the
-// API server or the device is slow the next decision may be made on the same look (keepsLook). Another is the rule, but
-// the answer would be too old by the time that it is there, for ever. Every write is still refused if its object changed.
+// applyAnswers folds in the answers of the machine's devices, one of each in the order of Facts.Devices. Where the API
+// server or the device is slow, the next decision may use the same look (keepsLook). Normally another look follows, but
+// then the answer would always be too old on its arrival. The API server still refuses every write whose object
+// changed.
 func (n *Node) applyAnswers(answers []providers.Answer, now providers.Instant, f Fleet) {
 	answers = slices.Clone(answers)
 	for i, d := range n.facts.Devices {
@@ -338,21 +347,24 @@ func (n *Node) applyAnswers(answers []providers.Answer, now providers.Instant, f
 	n.lookIsFresh = n.lookIsFresh && n.keepsLook(now) && !f.View(n.look.Name, now).Alive.After(n.look.Sent)
 }
 
-// keepsLook reports whether the next decision may be made on the look before the question. What was read after an
-// earlier question may take this one: then the look may be older by that one, by TTL at most.
+// keepsLook reports whether the next decision may use the look from before the question. An earlier question may have
+// delayed the reads of this look: then the look may be older by its duration, by TTL at most.
 func (n *Node) keepsLook(now providers.Instant) bool {
 	questions := min(n.lastReadAt.Sub(n.look.Sent)-n.readsTook, proof.TTL)
-	return (n.readsTook > time.Second || n.offEndsSoon(now)) && n.look.Sent.Age(now) <= 2*n.readsTook+proof.TTL+questions
+	return (n.readsTook > time.Second || n.offEndsSoon(now)) &&
+		n.look.Sent.Age(now) <= 2*n.readsTook+proof.TTL+questions
 }
 
-// offEndsSoon reports that the device of a marked node answered Off so late that another look would outlast the proof.
+// offEndsSoon reports whether the device of a marked node answered Off so late that another look would outlast the
+// proof.
 func (n *Node) offEndsSoon(now providers.Instant) bool {
 	a := n.answers.Answer
 	late := a.State == providers.PowerOff && a.At.Age(now)+2*n.readsTook+proof.Shortest > proof.TTL
 	return late && n.look.Mark != nil
 }
 
-// distrustingNode is the node whose record says that the first of the machine's devices is not to be believed, where none of them is.
+// distrustingNode returns the node whose record distrusts the first of the machine's devices, if every device is
+// distrusted; "" otherwise.
 func (n *Node) distrustingNode(f Fleet) (by string) {
 	if n.facts.NoDeviceErr != nil {
 		return ""
@@ -365,7 +377,7 @@ func (n *Node) distrustingNode(f Fleet) (by string) {
 	return by
 }
 
-// applyActionDone folds in how the act that Next said last ended. Whatever it was, the node is looked at again.
+// applyActionDone folds in how the last act that Next returned ended. In any case the node is looked at again.
 func (n *Node) applyActionDone(o ActionDone, now providers.Instant, f Fleet) {
 	n.lookIsFresh = false
 	if o.Late {
@@ -406,7 +418,7 @@ func (n *Node) applyActionDone(o ActionDone, now providers.Instant, f Fleet) {
 	}
 }
 
-// applyPodWrites folds in how the writes of the last action's pods ended, if it has any.
+// applyPodWrites folds in how the pod writes of the last action ended, if it has any.
 func (n *Node) applyPodWrites(how map[string]action.WriteResult, now providers.Instant) {
 	write, pods, is := action.PodWriteOf(n.lastDecision.Action)
 	switch {
@@ -418,16 +430,19 @@ func (n *Node) applyPodWrites(how map[string]action.WriteResult, now providers.I
 	}
 }
 
-// Next returns the next decision. It may be called as often as one likes. After a Wait or a Leave the node is looked at again, and after a
-// read that brought nothing: it failed, it is tried again later, and a heartbeat may have come meanwhile.
+// Next returns the next decision. It may be called repeatedly. The node is looked at again after a Wait or a Leave. It
+// is also looked at again after a read without a result: the read failed, the retry is later, and a heartbeat may have
+// come meanwhile.
 func (n *Node) Next(now providers.Instant, f Fleet) action.Decision {
 	if n.awaitsRead {
 		n.lookIsFresh = false
 	}
 	d := n.decideNext(now, f)
-	if action.Is[action.Ask](d) && n.facts.NoDeviceErr != nil { // nobody to ask: that is the answer
+	if action.Is[action.Ask](d) && n.facts.NoDeviceErr != nil { // no device to ask: that is the answer
 		for range 2 { // an answer that proves nothing is followed by a wait
-			noDevice := providers.Answer{Observation: providers.Observation{At: now}, Got: now, Err: n.facts.NoDeviceErr}
+			noDevice := providers.Answer{
+				Observation: providers.Observation{At: now}, Got: now, Err: n.facts.NoDeviceErr,
+			}
 			n.answers.ApplyAnswers(noDevice)
 			if d = n.decideNext(now, f); !action.Is[action.Ask](d) {
 				break
@@ -452,7 +467,7 @@ func (n *Node) decideNext(now providers.Instant, f Fleet) action.Decision {
 	}
 }
 
-// decideUnmarked is the course before the mark.
+// decideUnmarked decides before the mark is set.
 func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 	l := n.look
 	v := fence.View{
@@ -481,8 +496,9 @@ func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 			d.Would = action.ShadowDecision{}
 		}
 	}
-	// The condition appears while the node looks dead and its machine is on, and goes when the node is back.
-	if on := d.Reason == reason.PoweredOn && v.Facts.Mode.MayAct(); l.Exists && on != l.PoweredOn && (on || v.Fleet.Suspicion(l) == "") {
+	// The condition appears while the node looks dead and its machine is on. It goes when the node is back.
+	if on := d.Reason == reason.PoweredOn && v.Facts.Mode.MayAct(); l.Exists && on != l.PoweredOn &&
+		(on || v.Fleet.Suspicion(l) == "") {
 		return action.Decision{Action: action.Condition{On: on}, Reason: d.Reason, Detail: d.Detail}
 	}
 	switch a := d.Action.(type) {
@@ -497,7 +513,7 @@ func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 	return d
 }
 
-// decideByPolicy is the turn of the policies, while a fence has nothing to do but to wait, or to leave the node.
+// decideByPolicy lets the policies decide while a fence only waits, or leaves the node.
 func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action.Decision) action.Decision {
 	if n.facts.Excluded != "" || !n.facts.Mode.MayAct() {
 		return fenced
@@ -505,7 +521,8 @@ func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action
 	d, effects := policy.Step(policy.View{
 		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Storm: findStorm(f, now),
 		Rival: n.storageSetting, Listed: n.pods.have, Pods: n.pods.pods,
-		Waiting: n.awaitedClaims, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list, Storage: n.facts.Storage,
+		Waiting: n.awaitedClaims, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list,
+		Storage: n.facts.Storage,
 	})
 	n.policy.ApplyEffects(effects)
 	n.policyEffects = effects
@@ -517,22 +534,24 @@ func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action
 		}
 	case action.Leave:
 	default:
-		d.Notes = nil // they are told of a wait alone
+		d.Notes = nil // they are reported for a wait only
 		return d
 	}
 	fenced.Notes = d.Notes
 	return fenced
 }
 
-// findStorm returns why policies must wait, as power-offs do: what looks like a dead node is more likely a partition,
-// or our own fault.
+// findStorm returns why policies must wait, as power-offs do: the apparent death of this node is more likely a
+// partition, or a fault of this process.
 func findStorm(f fleet.View, now providers.Instant) action.PolicyBlock {
 	switch {
 	case f.AllSilent():
 		return action.PolicyBlock{Why: reason.PolicyWaits, Detail: "no other node is heard", ReportOnceKey: "heard"}
 	case !f.Heard:
-		return action.PolicyBlock{Why: reason.PolicyWaits, Detail: "fewer than half of the nodes are heard", ReportOnceKey: "heard"}
-	case !f.IsSettled(now): // after a start, or an outage: that is no news
+		return action.PolicyBlock{
+			Why: reason.PolicyWaits, Detail: "fewer than half of the nodes are heard", ReportOnceKey: "heard",
+		}
+	case !f.IsSettled(now): // after a start, or an outage: not reported
 		return action.PolicyBlock{Detail: "which nodes are silent is not known yet"}
 	}
 	for _, p := range f.Storm.Parts {
@@ -543,14 +562,17 @@ func findStorm(f fleet.View, now providers.Instant) action.PolicyBlock {
 	return action.PolicyBlock{}
 }
 
-// PodsToMove are the pods that a fence would move.
+// PodsToMove returns the pods that a fence would move.
 func PodsToMove(pods []action.Pod) []action.Pod {
-	return slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool { return p.Terminal || p.Exempt != taint.NotExempt })
+	return slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool {
+		return p.Terminal || p.Exempt != taint.NotExempt
+	})
 }
 
-// findPendingWork says whether a fence would have something to do, or what to read first; a nil Action: nothing.
+// findPendingWork returns whether a fence would have work to do, or which read is needed first. A nil Action means that
+// no read is needed.
 func (n *Node) findPendingWork(now providers.Instant) (fence.PendingWork, action.Action) {
-	if n.atts.live { // a cache that missed an event would have the node marked for nothing, again and again
+	if n.atts.live { // a stale cache would mark the node for nothing, again and again
 		if read := n.neededClaimRead(n.workPods); read != nil {
 			return fence.WorkNone, read
 		}
@@ -579,7 +601,8 @@ func (n *Node) findPendingWork(now providers.Instant) (fence.PendingWork, action
 	return n.work, nil
 }
 
-// describeStayingPods says which pods stay on a dead node by their own tolerations: a blanket one keeps a StatefulSet down with its node.
+// describeStayingPods names the pods that stay on a dead node by their own tolerations. A blanket toleration keeps a
+// StatefulSet down with its node.
 func describeStayingPods(pods []action.Pod) string {
 	var names []string
 	for _, p := range pods {
@@ -598,8 +621,8 @@ func describeStayingPods(pods []action.Pod) string {
 	}
 }
 
-// nextListing is the next read of pods, of the volumes of those that stay, and of attachments; nil if all is there. Volumes matter only
-// for pods that stay, and cost two reads each.
+// nextListing returns the next read: pods, the volumes of those that stay, or attachments; nil if all are read. Volumes
+// matter only for pods that stay, and cost two reads each.
 func (n *Node) nextListing() action.Action {
 	if !n.pods.have {
 		return action.ListPods{}
@@ -613,8 +636,8 @@ func (n *Node) nextListing() action.Action {
 	return n.neededClaimRead(n.pods.pods)
 }
 
-// neededClaimRead is the read that finds which attachments belong to claims that could not be read: a PersistentVolume
-// names its claim, too. Without it the volume of a pod that stays would be waited for, and keep the mark.
+// neededClaimRead returns the read that finds which attachments belong to unread claims: a PersistentVolume also names
+// its claim. Without it, the fence would wait for the volume of a pod that stays, and keep the mark.
 func (n *Node) neededClaimRead(pods []action.Pod) action.Action {
 	unread := func(v action.Volume) bool { return v.Unread && v.PV == "" }
 	uses := func(p action.Pod) bool { return !p.Terminal && slices.ContainsFunc(p.Volumes, unread) }
@@ -633,7 +656,7 @@ func (n *Node) neededClaimRead(pods []action.Pod) action.Action {
 	return action.ReadClaims{PVs: pvs}
 }
 
-// neededVolumeRead is the read of the volumes of unfinished exempt pods that are not known; nil if all are.
+// neededVolumeRead returns the read of unknown volumes of unfinished exempt pods; nil if all are known.
 func (n *Node) neededVolumeRead() action.Action {
 	var of []action.Pod
 	for _, p := range n.pods.pods {
@@ -647,11 +670,14 @@ func (n *Node) neededVolumeRead() action.Action {
 	return action.ReadVolumes{Pods: of}
 }
 
-// decideMarked is the course of a marked node.
+// decideMarked decides for a marked node.
 func (n *Node) decideMarked(now providers.Instant) action.Decision {
-	n.work, n.workPods = fence.WorkNone, nil // this fence does that work: the next one wants a list of its own
+	n.work, n.workPods = fence.WorkNone, nil // this fence does that work; the next one needs its own list
 	if !n.facts.Mode.MayAct() && !n.look.Record.IsOpen() && n.look.RecordErr == nil {
-		return action.Decision{Action: action.Wait{}, Reason: reason.MarkNotTaken, Detail: n.facts.Mode.String(), RequeueAfter: modeRecheck}
+		return action.Decision{
+			Action: action.Wait{}, Reason: reason.MarkNotTaken, Detail: n.facts.Mode.String(),
+			RequeueAfter: modeRecheck,
+		}
 	}
 	v := evict.View{
 		Now: now, Look: n.look, Seen: n.sights, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict,
@@ -678,9 +704,10 @@ func (n *Node) decideMarked(now providers.Instant) action.Decision {
 	return d
 }
 
-// decideByKeptList decides by the list that was kept, if that is new enough and the decision is to end pods or to delete ended ones: each of these
-// writes names a UID and a resourceVersion, so a pod that changed since is refused and looked at again, and one that is missing is found
-// by the list that follows. To go on waiting for volumes harms nobody, and does with a younger one. Any other decision wants a list of its own.
+// decideByKeptList decides on the kept list if that is new enough. The decision must be to end pods or to delete ended
+// ones. Each of these writes names a UID and a resourceVersion, so the API server refuses a changed pod, which is
+// looked at again. The next list finds a missing pod. Waiting on for volumes is harmless, and needs a younger list. Any
+// other decision needs its own list.
 func (n *Node) decideByKeptList(v evict.View) (_ action.Decision, ok bool) {
 	if !n.kept.have || n.pods.have || n.kept.at.Age(v.Now) > keptHolds {
 		return action.Decision{}, false
@@ -708,7 +735,7 @@ func (n *Node) decideByKeptList(v evict.View) (_ action.Decision, ok bool) {
 	return d, true
 }
 
-// waitsForVolumes reports that nothing is left of a dead node but volumes that are not detached.
+// waitsForVolumes reports whether only volumes that are not detached are left of a dead node.
 func waitsForVolumes(d action.Decision) bool {
 	return d.Action == action.Wait{} && d.Reason == reason.WaitingDetach
 }
@@ -716,26 +743,25 @@ func waitsForVolumes(d action.Decision) bool {
 // Hold says whether an act may still be done.
 type Hold uint8
 
-// The answers of holds. The zero value is no.
+// The results of HoldsFor and MaySend. The zero value is no.
 const (
 	HoldNo       Hold = iota
 	HoldYes           // now
-	HoldAskFirst      // the proof grew old: ask the device; then Yes, or No
+	HoldAskFirst      // the proof grew old: ask the device; then HoldYes, or HoldNo
 	HoldSkipPod       // HoldsFor: this pod is left to the next look; other writes of the step may be sent
 )
 
-// Recheck is what an executor knows right before a power action is sent, besides the look that the action was decided
-// on.
+// Recheck is what an executor knows right before it sends a power action, besides the look of the decision.
 type Recheck struct {
-	Leading error       // why this process may not be the leader any more; nil: it is
-	Paused  string      // "" or why no node may be fenced, as read after the look
-	Seen    taint.Look  // the Node as the cache has it; the zero Look: the cache has none
-	Facts   fence.Facts // what the newer of Seen and the look's Node, and the configuration say: Mode, Excluded and KeptOn
-	Fleet   fleet.View  // what is known of the node
+	Leading error       // why this process may have lost leadership; nil: it is the leader
+	Paused  string      // "" or why fencing is paused for all nodes, as read after the look
+	Seen    taint.Look  // the cached Node; the zero Look: the cache has none
+	Facts   fence.Facts // from the newer of Seen and the look's Node, and the configuration: Mode, Excluded, KeptOn
+	Fleet   fleet.View  // what the fleet knows of the node
 }
 
-// StillHolds reports why the power action that Next returned last must not be sent at now; nil: it may be sent.
-// Providers ask it through the executor right before each request that acts. It only reads n, so it may be called on a
+// StillHolds returns why the power action that Next returned last must not be sent at now; nil: it may be sent.
+// Providers call it through the executor right before each request that acts. It only reads n, so it may be called on a
 // copy.
 func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
 	off := action.Is[action.PowerOff](n.lastDecision)
@@ -762,12 +788,12 @@ func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
 	return n.checkNodeUnchanged(r)
 }
 
-// AheadOf reports whether the look is newer than what a cache has of the Node.
+// AheadOf reports whether the look is newer than the cached Node.
 func (n *Node) AheadOf(seen taint.Look) bool {
 	return taint.IsOlder(seen.ResourceVersion, n.look.ResourceVersion)
 }
 
-// checkNodeUnchanged reports what a Node that is as new as the look, or newer, says against the power action; nil: nothing.
+// checkNodeUnchanged returns why a Node that is at least as new as the look forbids the power action; nil: it does not.
 func (n *Node) checkNodeUnchanged(r Recheck) error {
 	was, is := n.look.Record, r.Seen.Record
 	switch {
@@ -775,13 +801,14 @@ func (n *Node) checkNodeUnchanged(r Recheck) error {
 		return errors.New("the node shows life since the look")
 	case r.Seen.Mark != nil:
 		return errors.New("the node was marked since the look")
-	case is == nil || is.ID != was.ID || is.Phase != was.Phase || is.Result != was.Result || is.PostFence != was.PostFence:
+	case is == nil || is.ID != was.ID || is.Phase != was.Phase || is.Result != was.Result ||
+		is.PostFence != was.PostFence:
 		return errors.New("the record of the fence changed since the look")
 	}
 	return checkPowerAllowed(r.Facts)
 }
 
-// checkPowerAllowed reports why the configuration, or the Node itself, lets no power action be sent; nil: they do.
+// checkPowerAllowed returns why the configuration, or the Node itself, forbids power actions; nil: they are allowed.
 func checkPowerAllowed(f fence.Facts) error {
 	switch {
 	case f.Mode != fence.Fence:
@@ -794,18 +821,18 @@ func checkPowerAllowed(f fence.Facts) error {
 	return nil
 }
 
-// MaySend says whether the write of one of the step's pods or attachments, or of the Node, may be sent at now; v is what
-// the fleet says of the node then. What it was decided on holds until within is over: by then the write must be on its
-// way.
+// MaySend reports whether the write of one of the step's pods or attachments, or of the Node, may be sent at now. v is
+// the fleet's view of the node at that time. The basis of the decision holds until within is over: by then the write
+// must be on its way.
 func (n *Node) MaySend(uid string, now providers.Instant, v fleet.View) (within time.Duration, hold Hold) {
 	within = proof.TimeToSend(n.answers.Answer, now)
 	return within, n.HoldsFor(uid, now.Add(within), v)
 }
 
-// HoldsFor says whether the write of one of the step's pods or attachments may be sent at now. Executors ask it before
-// each. It does what holds does. Once the node showed life since the look nothing is sent but what a node that came back
-// is owed. It also leaves a pod to the next look that Kubernetes' own eviction is about to delete by name (F2): the
-// write may have waited since it was decided.
+// HoldsFor reports whether the write of one of the step's pods or attachments may be sent at now. Executors call it
+// before each. It applies lastActionHolds. Once the node showed life since the look, only actions that need no proof
+// may be sent (action.NeedsNoProof). A pod that Kubernetes' own eviction is about to delete by name (F2) is left to the
+// next look: the write may have waited since it was decided.
 func (n *Node) HoldsFor(uid string, now providers.Instant, v fleet.View) Hold {
 	if v.Alive.After(n.look.Sent) && !action.NeedsNoProof(n.lastDecision.Action) {
 		return HoldNo
@@ -815,16 +842,18 @@ func (n *Node) HoldsFor(uid string, now providers.Instant, v fleet.View) Hold {
 		if a.Policy != "" {
 			stock = n.policy.StockEviction(n.look)
 		}
-		if slices.ContainsFunc(a.Pods, func(p action.Pod) bool { return p.UID == uid && stock.IsAboutToDelete(p, now) }) {
+		if slices.ContainsFunc(a.Pods, func(p action.Pod) bool {
+			return p.UID == uid && stock.IsAboutToDelete(p, now)
+		}) {
 			return HoldSkipPod
 		}
 	}
 	return n.lastActionHolds(now)
 }
 
-// questionDuration is how long the question took that followed the last read, TTL at most; 0 if none did. Where the API server
-// is slow a policy acts on the look before that question: then a slow or silent device must not make its reads too
-// old.
+// questionDuration returns how long the question after the last read took, TTL at most; 0 if there was none. Where the
+// API server is slow, a policy acts on the look before that question: a slow or silent device must not make its reads
+// too old.
 func (n *Node) questionDuration() time.Duration {
 	a := n.answers.Answer
 	if !a.At.After(n.lastReadAt) {
@@ -833,35 +862,38 @@ func (n *Node) questionDuration() time.Duration {
 	return min(a.Got.Sub(a.At), proof.TTL)
 }
 
-// lastActionHolds reports whether the last step of Next may be carried out at now. Executors ask it right before a destructive
-// act, for pods by HoldsFor. A pause of the process, or a long batch, must not let it act on old knowledge.
+// lastActionHolds reports whether the last action of Next may be carried out at now. Executors call it right before a
+// destructive act, for pods through HoldsFor. It keeps a paused process, or a long batch, from acting on old knowledge.
 func (n *Node) lastActionHolds(now providers.Instant) Hold {
 	switch n.lastDecision.Action.(type) {
 	case action.PowerOff, action.PowerOn:
-		// A look is as old as its question: the process may have stood still in the middle of it. Where the one before took as long it is the API
-		// server that is slow, and no look would ever do.
+		// A look is as old as its question: the process may have been stopped in the middle of it. If the previous look
+		// took as long, the API server is slow, and no look would ever be young enough.
 		if took := n.look.Got.Sub(n.look.Sent); n.look.Sent.Age(now) > proof.TTL+min(took, n.lastLookTook) {
 			return HoldNo
 		}
 		return HoldYes
 	case action.Spare, action.InService:
 		return HoldYes
-	case action.Tombstone, action.ClearVolumes, action.Delete, action.DeleteAttachments, action.OutOfService, action.SetNotReady:
+	case action.Tombstone, action.ClearVolumes, action.Delete, action.DeleteAttachments, action.OutOfService,
+		action.SetNotReady:
 	default:
 		return HoldNo
 	}
-	if action.PolicyOf(n.lastDecision.Action) != "" { // no proof; but no look that is older than reads make it, either, nor than a few slow ones do
+	// A policy needs no proof. But its look may be no older than the reads make it, nor than a few slow reads do.
+	if action.PolicyOf(n.lastDecision.Action) != "" {
 		if n.lastReadAt.Age(now) > proof.TTL+n.questionDuration() || n.look.Sent.Age(now) > policyLook {
 			return HoldNo
 		}
 		return HoldYes
 	}
-	if action.NeedsNoProof(n.lastDecision.Action) { // tombstoned pods, which no kubelet can start, of a node that is alive: no proof is needed or possible
+	// These are tombstoned pods, which no kubelet can start, of a node that is alive: no proof is needed or possible.
+	if action.NeedsNoProof(n.lastDecision.Action) {
 		return HoldYes
 	}
 	v := n.evictView
 	v.Memory, v.Answers = n.evict, n.answers
-	if action.Is[action.SetNotReady](n.lastDecision) { // never on a person's word
+	if action.Is[action.SetNotReady](n.lastDecision) { // a person's confirmation is not enough
 		switch {
 		case v.IsProvenOff(now):
 			return HoldYes

@@ -11,21 +11,23 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
-// NoteFields are what stands in the braces of the text of a decision's reason (reason.Row.EventNote), pair by pair. suspicion is the fleet's of the node.
+// NoteFields returns the replacements for the braces in the text of a decision's reason (reason.Row.EventNote), pair by
+// pair. suspicion is the fleet's suspicion of the node.
 func (n *Node) NoteFields(d action.Decision, suspicion string) []string {
 	by := action.RecordOf(d.Action).By
 	if by == taint.ByPerson {
 		by = "A person"
 	}
 	return []string{
-		"{node}", n.look.Name, "{device}", cmp.Or(n.DeviceNames(), "(none)"), "{detail}", cmp.Or(d.Detail, n.LastAnswerText()),
+		"{node}", n.look.Name, "{device}", cmp.Or(n.DeviceNames(), "(none)"),
+		"{detail}", cmp.Or(d.Detail, n.LastAnswerText()),
 		"{why}", cmp.Or(suspicion, "its storage is not healthy"), "{raw}", strconv.Quote(n.Answer().Raw),
 		"{pods}", FormatCount(len(podsOf(d)), "pod"), "{attachments}",
 		FormatCount(len(action.AttachmentsOf(d.Action)), "VolumeAttachment"), "{by}", by,
 	}
 }
 
-// FormatCount is so many of a thing: "1 pod", "2 pods".
+// FormatCount returns a number of things in words: "1 pod", "2 pods".
 func FormatCount(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -33,7 +35,7 @@ func FormatCount(n int, thing string) string {
 	return strconv.Itoa(n) + " " + thing
 }
 
-// LastAnswerText is the last answer in words that may be shown.
+// LastAnswerText returns the last answer in words that may be shown.
 func (n *Node) LastAnswerText() string {
 	a := n.Answer()
 	switch {
@@ -48,7 +50,7 @@ func (n *Node) LastAnswerText() string {
 	}
 }
 
-// DeviceNames names the devices that speak for the node.
+// DeviceNames returns the names of the devices that speak for the node.
 func (n *Node) DeviceNames() string {
 	var names []string
 	for _, d := range n.facts.Devices {
@@ -57,7 +59,7 @@ func (n *Node) DeviceNames() string {
 	return strings.Join(names, ", ")
 }
 
-// podsOf are the pods that a decision is about: with Would those that a fence would move.
+// podsOf returns the pods that a decision is about: with Would those that a fence would move.
 func podsOf(d action.Decision) []action.Pod {
 	if d.Would.Action != nil {
 		return d.Would.Pods

@@ -14,14 +14,14 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// resync is how often storage systems are asked whether what they say has changed, which wakes nobody here, and how soon there is another
-// try of what could not be done or seen.
+// resync is how often the loop asks storage systems whether their state has changed, which does not wake it. It is also
+// how soon the loop retries what failed or could not be read.
 const resync = time.Second
 
-// coalesce is how long one change waits for others.
+// coalesce is how long one change waits for further changes.
 const coalesce = 50 * time.Millisecond
 
-// Start blocks until ctx ends and what it began has returned.
+// Start runs passes until ctx ends, and blocks until all watches that it started have ended.
 func (k *Controller) Start(ctx context.Context) error {
 	inf, err := k.Cache.GetInformer(ctx, &corev1.Node{})
 	if err != nil {
@@ -32,7 +32,7 @@ func (k *Controller) Start(ctx context.Context) error {
 		UpdateFunc: func(before, now any) {
 			b, was := before.(*corev1.Node)
 			n, is := now.(*corev1.Node)
-			if was && is && k.reduceNode(b) != k.reduceNode(n) { // a heartbeat is no news
+			if was && is && k.reduceNode(b) != k.reduceNode(n) { // a heartbeat alone needs no pass
 				k.wakeUp()
 			}
 		},
@@ -52,7 +52,7 @@ func (k *Controller) Start(ctx context.Context) error {
 	var last time.Time
 	var seen []guardState
 	for {
-		now := guardStates(k.Guards()) // before the pass: what changes meanwhile leads to another
+		now := guardStates(k.Guards()) // read before the pass, so that a change during the pass leads to another
 		if k.retry || time.Since(last) >= k.fullPassEvery || !slices.Equal(now, seen) {
 			last, seen = time.Now(), now
 			k.runPass(ctx)
@@ -72,7 +72,7 @@ func (k *Controller) Start(ctx context.Context) error {
 	}
 }
 
-// guardState is what tells two states of a guard and its storage system apart.
+// guardState is what the loop compares to detect a change of a guard or of its storage system.
 type guardState struct {
 	guard   string
 	policy  drain.Policy
@@ -95,7 +95,7 @@ func guardStates(guards []Guarded) (out []guardState) {
 	return out
 }
 
-// runPass looks at everything once and does what there is to do.
+// runPass looks at everything once and acts on it.
 func (k *Controller) runPass(ctx context.Context) {
 	k.retry, k.leftAloneNodes = false, map[string]bool{}
 	guards := k.Guards()

@@ -18,7 +18,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// delegatePolicy brings the setting to the guard's policy, unless somebody else chose another.
+// delegatePolicy sets the storage system's setting to the guard's policy, unless another client chose another value.
 func (k *Controller) delegatePolicy(ctx context.Context, g Guarded) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
@@ -44,8 +44,10 @@ func (k *Controller) delegatePolicy(ctx context.Context, g Guarded) {
 		err = k.writeSetting(ctx, g, o)
 		if err == nil {
 			held = 1
-			k.Log.Info("Set a storage system's drain policy", "guard", g.Name, "was", s.Value, "policy", string(g.Policy))
-			k.sendEvent(o, nil, reason.DrainPolicySet, "Delegate", "{by}", g.Name, "{detail}", fmt.Sprintf("%s, was %q", g.Policy, s.Value))
+			k.Log.Info("Set a storage system's drain policy",
+				"guard", g.Name, "was", s.Value, "policy", string(g.Policy))
+			k.sendEvent(o, nil, reason.DrainPolicySet, "Delegate",
+				"{by}", g.Name, "{detail}", fmt.Sprintf("%s, was %q", g.Policy, s.Value))
 		}
 	case now.Conflict != "":
 		err = errors.New(now.Conflict)
@@ -59,14 +61,15 @@ func (k *Controller) delegatePolicy(ctx context.Context, g Guarded) {
 	k.warnOnce(ctx, g.Name, what, err)
 }
 
-// writeSetting writes the policy, and the annotation that says that it is ours.
+// writeSetting writes the policy and the annotation that marks it as ours.
 func (k *Controller) writeSetting(ctx context.Context, g Guarded, o *unstructured.Unstructured) error {
 	if err := k.Leading(); err != nil {
 		return fmt.Errorf("setting drain policy: %w", err)
 	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{
-			"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(), "annotations": map[string]string{taint.DelegatedAnnotation: string(g.Policy)},
+			"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(),
+			"annotations": map[string]string{taint.DelegatedAnnotation: string(g.Policy)},
 		},
 		"value": string(g.Policy),
 	})

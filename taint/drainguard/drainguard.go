@@ -1,9 +1,10 @@
-// Package drainguard does what package drain decides: it keeps PodDisruptionBudgets before a storage system's pods, asks for the eviction of
-// replicas and takes that back, and tells what holds a drain up. Where a storage system carries a drain policy out itself, it sets that
-// system's setting, and nothing else.
+// Package drainguard carries out what package drain decides. It keeps PodDisruptionBudgets for a storage system's pods,
+// requests and cancels the eviction of replicas, and reports what holds up a drain. Where a storage system carries out
+// a drain policy itself, it only sets that system's setting.
 //
-// It decides nothing. What it sees by its watches only wakes it: what takes something away (a budget, a request) it does only after a live
-// look at the nodes, the pods, the budgets and the replicas has led to the same act again, and by UID and resourceVersion.
+// It decides nothing. Its watches only wake it. It removes something (a budget, a request) by UID and resourceVersion,
+// and only after a live look. That look reads the nodes, the pods, the budgets and the replicas, and must lead to the
+// same act again.
 package drainguard
 
 import (
@@ -28,29 +29,30 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Guarded is one guard in force, and the storage system that it asks.
+// Guarded is one guard in force with its storage system.
 type Guarded struct {
 	drain.Guard
-	Adapter  *storage.Adapter      // how the system's replicas are read, live; nil where the system carries the policy out itself
-	LastSeen func() storage.System // what was seen of it last; nil: nothing was
-	Setting  *Setting              // the system's own, where it carries the policy out itself
+	// Adapter: reads the system's replicas live; nil where the system carries out the policy itself
+	Adapter  *storage.Adapter
+	LastSeen func() storage.System // returns what the watches saw last; nil: no watch follows the system
+	Setting  *Setting              // the system's own setting, where it carries out the policy itself; else nil
 }
 
 // Setting is a storage system's own setting of a drain policy, in the field value of an object.
 type Setting struct {
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
-	Default         drain.Policy // what it is where nobody chose
+	Default         drain.Policy // the system's default
 }
 
-// Longhorn is that of Longhorn, which holds for its whole cluster. Its node controller carries it out: it owns replica.spec.evictionRequested, and writes over
-// what anybody else asks.
+// Longhorn is Longhorn's setting, which holds for its whole cluster. Longhorn's node controller carries it out: it owns
+// replica.spec.evictionRequested, and overwrites what any other client requests.
 var Longhorn = Setting{
 	Resource:  schema.GroupVersionResource{Group: "longhorn.io", Version: "v1beta2", Resource: "settings"},
 	Namespace: "longhorn-system", Name: "node-drain-policy", Default: drain.BlockIfLast,
 }
 
-// Options is all that a Controller is made of. Every field is required.
+// Options is what a Controller is made of. Every field is required.
 type Options struct {
 	REST    *rest.Config  // for the watches of pods and budgets
 	Live    client.Reader // reads from the API server, not from a cache
@@ -60,51 +62,53 @@ type Options struct {
 	Events  events.EventRecorder
 	Log     *slog.Logger
 	Metrics *Metrics
-	Guards  func() []Guarded // in force
-	// Adapters are the storage systems of the configuration whose replicas a guard may ask to leave a node, guarded or not.
+	Guards  func() []Guarded // returns the guards of the configuration in force
+	// Adapters returns the configuration's storage systems whose replicas a guard may request to leave a node, guarded
+	// or not.
 	Adapters func() []*storage.Adapter
-	Leading  func() error // nil while this process is sure to be the leader
-	// MayBegin reports whether the mode of a node lets anything be begun there; of an empty Node, that of the
-	// configuration.
+	Leading  func() error // returns nil while this process is sure to be the leader
+	// MayBegin reports whether the mode of a node lets guards begin an act there. An empty Node asks for the
+	// configuration's mode.
 	MayBegin func(*corev1.Node) bool
-	// LeftAlone returns why a pause or an exclusion forbids to begin anything on the node, or in the cluster (""). It
-	// returns "" if none does, and reads live.
+	// LeftAlone returns why a pause or an exclusion forbids to begin an act on the node, or in the cluster (""). It
+	// returns "" if none does. It reads live.
 	LeftAlone func(ctx context.Context, node string) (string, error)
 	Now       func() time.Time
 }
 
-// Controller keeps the guards. It is a Runnable of the leader.
+// Controller keeps the guards. It is a Runnable that runs on the leader only.
 type Controller struct {
 	Options
 	writer kube.Writer
 	wake   chan struct{}
 
-	// Start's goroutine alone uses these.
+	// Only Start's goroutine uses these.
 	watches        map[string]*watch // by the guard's name
-	settingWatches map[string]*watch // of the settings that guards are delegated to, by the guard's name
-	reported       map[string]string // what was told of a node, by node, guard and reason
-	annotated      map[string]bool   // nodes with annotations of ours
-	warned         map[string]string // what was told of a guard, or of its setting
-	retry          bool              // not all is as it should be, or was seen: the next pass is due although nothing changes
-	nodesListed    bool              // all Nodes were looked at once
-	firstPass      time.Time         // the first pass
-	swept          bool              // what guards left that are no more is gone
-	leftAloneNodes map[string]bool   // in this pass: whether nothing may be begun on a node, "" for the cluster
-	fullPassEvery  time.Duration     // the constant, but in tests
+	settingWatches map[string]*watch // watches of the settings that guards are delegated to, by the guard's name
+	reported       map[string]string // the oddities that were reported, by node, guard and reason
+	annotated      map[string]bool   // nodes that have annotations of ours
+	warned         map[string]string // the errors that were logged, by guard and attempt
+	retry          bool              // work is left, or a read failed: the next pass is due although nothing changes
+	nodesListed    bool              // all Nodes were listed at least once
+	firstPass      time.Time         // when the first pass ran; zero: not yet
+	swept          bool              // sweepLeftovers found nothing left of removed guards
+	leftAloneNodes map[string]bool   // in this pass: whether to begin nothing on a node; "" is the cluster
+	fullPassEvery  time.Duration     // the constant of that name; tests shorten it
 }
 
-// fullPassEvery is how often everything is looked at although nothing changed: a watch may have missed something.
+// fullPassEvery is how often a pass runs although nothing changed: a watch may have missed something.
 const fullPassEvery = 30 * time.Second
 
 // New makes a Controller.
 func New(o Options) *Controller {
 	return &Controller{
 		Options: o, writer: kube.Writer{Client: o.Client, Leading: o.Leading, Now: o.Now}, wake: make(chan struct{}, 1),
-		watches: map[string]*watch{}, settingWatches: map[string]*watch{}, reported: map[string]string{}, annotated: map[string]bool{}, warned: map[string]string{}, fullPassEvery: fullPassEvery,
+		watches: map[string]*watch{}, settingWatches: map[string]*watch{}, reported: map[string]string{},
+		annotated: map[string]bool{}, warned: map[string]string{}, fullPassEvery: fullPassEvery,
 	}
 }
 
-// watch is what is watched for one guard.
+// watch is the watches for one guard: its pods and budgets, or its setting (cache is nil then).
 type watch struct {
 	g      Guarded
 	cache  cache.Cache
@@ -117,7 +121,7 @@ func (w *watch) stop() {
 	<-w.done
 }
 
-// wakeUp lets the loop look at once.
+// wakeUp makes the loop run a pass soon. It does not block.
 func (k *Controller) wakeUp() {
 	select {
 	case k.wake <- struct{}{}:
@@ -125,7 +129,7 @@ func (k *Controller) wakeUp() {
 	}
 }
 
-// warnOnce logs an error once, until it is another one or none.
+// warnOnce logs an error once, until the error changes or is nil.
 func (k *Controller) warnOnce(ctx context.Context, guard, what string, err error) {
 	key := guard + "\n" + what
 	switch {
@@ -138,20 +142,20 @@ func (k *Controller) warnOnce(ctx context.Context, guard, what string, err error
 	}
 }
 
-// sendEvent sends the Event about an object, unless another process leads by now.
+// sendEvent sends the Event about an object, unless this process has stopped to lead.
 func (k *Controller) sendEvent(about, related runtime.Object, why reason.Reason, action string, words ...string) {
 	kube.Events{To: k.Events, Leading: k.Leading}.Send(about, related, why, action, words...)
 }
 
-// reduceNode reduces a Node. Its mode says whether guards act there.
+// reduceNode reduces a Node. The node's mode decides whether guards act there.
 func (k *Controller) reduceNode(n *corev1.Node) drain.Node {
 	out := drain.SeeNode(n)
 	out.Withdrawn = !k.MayBegin(n)
 	return out
 }
 
-// leftAlone reports, once a pass, whether nothing may be begun on a node, or in the cluster (""). What cannot be read
-// may say so.
+// leftAlone reports whether to begin nothing on a node, or in the cluster (""). It reads once a pass. If the read fails
+// it returns true, because what it could not read may forbid it.
 func (k *Controller) leftAlone(ctx context.Context, node string) bool {
 	alone, known := k.leftAloneNodes[node]
 	if known {

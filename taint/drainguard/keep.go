@@ -12,8 +12,8 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/drain"
 )
 
-// inForce are the guards to keep, in the order of their names: those of the configuration, and those that it has no more, until nothing of
-// theirs is left.
+// inForce returns the guards to keep, in the order of their names. These are the configuration's guards, and removed
+// guards (as AlwaysAllow) until nothing of theirs is left. It starts and stops their watches.
 func (k *Controller) inForce(ctx context.Context, guards []Guarded) []Guarded {
 	all := map[string]Guarded{}
 	for name, w := range k.watches {
@@ -34,7 +34,7 @@ func (k *Controller) inForce(ctx context.Context, guards []Guarded) []Guarded {
 		if w := k.watches[g.Name]; w != nil && (g.Setting != nil || !w.g.HasSamePods(g.Guard)) {
 			w.stop()
 			delete(k.watches, g.Name)
-			k.swept, k.retry = false, true // what it made may be where nobody looks any more
+			k.swept, k.retry = false, true // what it created may be where no watch looks any more
 		}
 		if w := k.watches[g.Name]; w != nil {
 			w.g = g
@@ -51,7 +51,7 @@ func (k *Controller) inForce(ctx context.Context, guards []Guarded) []Guarded {
 	return slices.SortedFunc(maps.Values(all), func(a, b Guarded) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// keepGuard carries out one guard's acts.
+// keepGuard decides about every node for one guard, carries out the acts, and adds the decisions to decided.
 func (k *Controller) keepGuard(ctx context.Context, g Guarded, nodes *corev1.NodeList, decided map[string][]decision) {
 	w := k.watches[g.Name]
 	blind := func() {
@@ -74,13 +74,15 @@ func (k *Controller) keepGuard(ctx context.Context, g Guarded, nodes *corev1.Nod
 	}
 	if g.LastSeen != nil {
 		v.Storage = g.LastSeen()
-	} else if v.Storage, err = readSystem(ctx, k.Dynamic, g.Adapter); err != nil { // a guard that the configuration has no more: nobody follows its system
+	} else if v.Storage, err = readSystem(ctx, k.Dynamic, g.Adapter); err != nil {
+		// a removed guard: no watch follows its system
 		v.Storage = nil
 	}
 	v = v.WithIndex()
 	names := slices.Sorted(maps.Keys(v.Nodes))
 	if v.Storage != nil {
-		for _, name := range v.Storage.NodesWithRequests() { // the replicas of a Node that was deleted may still be asked to leave it
+		for _, name := range v.Storage.NodesWithRequests() {
+			// a deleted Node's replicas may still have requests of ours
 			if _, exists := v.Nodes[name]; !exists {
 				names = append(names, name)
 			}
@@ -121,7 +123,8 @@ func (k *Controller) keepGuard(ctx context.Context, g Guarded, nodes *corev1.Nod
 		k.wakeUp()
 	}
 	k.warnOnce(ctx, g.Name, "Could not do all that a drain guard wants", first)
-	k.retry = k.retry || acts+len(left) > 0 // what is done is seen later, and what a live look refused may be due soon
+	// the watches see the effects later, and an act that a live look refused may be due soon
+	k.retry = k.retry || acts+len(left) > 0
 	if !slices.ContainsFunc(k.Guards(), func(o Guarded) bool { return o.Name == g.Name }) {
 		if k.retry = true; acts+len(left) == 0 {
 			w.stop()
@@ -130,9 +133,15 @@ func (k *Controller) keepGuard(ctx context.Context, g Guarded, nodes *corev1.Nod
 	}
 }
 
-// lookAgain looks live, and does those of the acts that it leads to again. Each budget that goes takes a look of its own: whether another may
-// go as well hangs on it.
-func (k *Controller) lookAgain(ctx context.Context, g Guarded, node string, step func(drain.View) []drain.Act, acts []drain.Act) error {
+// lookAgain looks live, and carries out those of the acts that the live look leads to again. Each deletion of a budget
+// needs a look of its own, because it changes whether the next budget may go as well. node is for the log.
+func (k *Controller) lookAgain(
+	ctx context.Context,
+	g Guarded,
+	node string,
+	step func(drain.View) []drain.Act,
+	acts []drain.Act,
+) error {
 	var v drain.View
 	stale := true
 	for _, want := range acts {

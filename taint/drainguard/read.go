@@ -17,8 +17,13 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// readView reads what c has of nodes, pods and budgets.
-func (k *Controller) readView(ctx context.Context, c client.Reader, g Guarded, nodes *corev1.NodeList) (drain.View, error) {
+// readView reads pods and budgets from c, and reduces them and the nodes to a View without Storage.
+func (k *Controller) readView(
+	ctx context.Context,
+	c client.Reader,
+	g Guarded,
+	nodes *corev1.NodeList,
+) (drain.View, error) {
 	v := drain.View{Guard: g.Guard, Nodes: map[string]drain.Node{}}
 	for i := range nodes.Items {
 		v.Nodes[nodes.Items[i].Name] = k.reduceNode(&nodes.Items[i])
@@ -28,7 +33,10 @@ func (k *Controller) readView(ctx context.Context, c client.Reader, g Guarded, n
 		return v, fmt.Errorf("reading selector: %w", err)
 	}
 	var pods corev1.PodList
-	if err := c.List(ctx, &pods, client.InNamespace(g.Namespace), client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.List(ctx, &pods,
+		client.InNamespace(g.Namespace), client.MatchingLabelsSelector{Selector: selector},
+		client.UnsafeDisableDeepCopy,
+	); err != nil {
 		return v, fmt.Errorf("listing storage pods: %w", err)
 	}
 	for i := range pods.Items {
@@ -44,13 +52,13 @@ func (k *Controller) readView(ctx context.Context, c client.Reader, g Guarded, n
 	return v, nil
 }
 
-// readLive reads, from the API server, everything that a guard's decision hangs on.
+// readLive reads everything that a guard's decision depends on from the API server. It blocks for at most kube.Timeout.
 func (k *Controller) readLive(ctx context.Context, g Guarded) (drain.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
-	// The replicas first: whatever is cordoned afterwards is seen.
+	// The replicas first: a node that is cordoned afterwards is still seen as cordoned.
 	system, err := readSystem(ctx, k.Dynamic, g.Adapter)
-	if err != nil && g.Policy != drain.AlwaysAllow { // which asks nobody
+	if err != nil && g.Policy != drain.AlwaysAllow { // AlwaysAllow needs no replicas
 		return drain.View{}, err
 	}
 	var nodes corev1.NodeList
@@ -62,16 +70,16 @@ func (k *Controller) readLive(ctx context.Context, g Guarded) (drain.View, error
 	return v, err
 }
 
-// readSystem reads all that a storage system says, live.
+// readSystem reads all kinds of a storage system live, but for volumes.
 func readSystem(ctx context.Context, c dynamic.Interface, a *storage.Adapter) (storage.System, error) {
 	s := storage.NewState(a)
 	for _, kind := range storage.Kinds {
 		res, has := a.ResourceOf(kind)
-		if !has || kind == storage.Volumes { // no drain asks for the health of volumes
+		if !has || kind == storage.Volumes { // no drain needs the health of volumes
 			continue
 		}
 		list, err := c.Resource(res).Namespace(a.Spec.Namespace).List(ctx, metav1.ListOptions{})
-		if a.Spec.Namespace != "" && apierrors.IsNotFound(err) { // it is not in namespaces
+		if a.Spec.Namespace != "" && apierrors.IsNotFound(err) { // the resource is not namespaced
 			list, err = c.Resource(res).List(ctx, metav1.ListOptions{})
 		}
 		if err != nil {

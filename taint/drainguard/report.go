@@ -21,10 +21,10 @@ import (
 type decision struct {
 	g     drain.Guard
 	d     drain.Decision
-	blind bool // there is none: what was told stands
+	blind bool // there is no decision: the reported progress stays as it is
 }
 
-// reportDrains brings the Nodes' annotations, the Events and the metrics up to date.
+// reportDrains updates the Nodes' annotations, the Events and the metrics.
 func (k *Controller) reportDrains(ctx context.Context, nodes *corev1.NodeList, decided map[string][]decision) {
 	k.Metrics.nodes.Reset()
 	k.Metrics.left.Reset()
@@ -35,7 +35,7 @@ func (k *Controller) reportDrains(ctx context.Context, nodes *corev1.NodeList, d
 		after := map[string]*drain.Progress{}
 		auto, known := false, true
 		for _, t := range decided[node.Name] {
-			if t.blind { // as long as nothing is seen what was told stands
+			if t.blind { // without a view the reported progress stays as it is
 				after[t.g.Name], known = before[t.g.Name], false
 				continue
 			}
@@ -47,7 +47,10 @@ func (k *Controller) reportDrains(ctx context.Context, nodes *corev1.NodeList, d
 			k.Metrics.countNode(t)
 			k.reportOddities(node, t)
 		}
-		notes := map[string]string{taint.DrainAnnotation: drain.EncodeProgress(after), taint.AutoEvictingAnnotation: node.Annotations[taint.AutoEvictingAnnotation]}
+		notes := map[string]string{
+			taint.DrainAnnotation:        drain.EncodeProgress(after),
+			taint.AutoEvictingAnnotation: node.Annotations[taint.AutoEvictingAnnotation],
+		}
 		if known {
 			notes[taint.AutoEvictingAnnotation] = ""
 		}
@@ -60,7 +63,7 @@ func (k *Controller) reportDrains(ctx context.Context, nodes *corev1.NodeList, d
 		if hasAnnotations(node, notes) {
 			continue
 		}
-		k.retry = true // until the cache has it
+		k.retry = true // until the cache has the write
 		if err := k.annotateNode(ctx, node.Name, notes); err != nil {
 			k.annotated[node.Name] = true
 			if !errors.Is(err, kube.ErrAgain) {
@@ -76,7 +79,8 @@ func (k *Controller) reportDrains(ctx context.Context, nodes *corev1.NodeList, d
 	})
 }
 
-// hasAnnotations reports whether the Node has these annotations; an empty text stands for none.
+// hasAnnotations reports whether the Node has these annotations. An empty text means that the annotation is absent or
+// empty.
 func hasAnnotations(node *corev1.Node, notes map[string]string) bool {
 	for key, text := range notes {
 		if node.Annotations[key] != text {
@@ -86,7 +90,7 @@ func hasAnnotations(node *corev1.Node, notes map[string]string) bool {
 	return true
 }
 
-// annotateNode writes the annotations; an empty one goes.
+// annotateNode writes the annotations to the live Node. An empty text removes the annotation.
 func (k *Controller) annotateNode(ctx context.Context, name string, notes map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
@@ -103,13 +107,16 @@ func (k *Controller) annotateNode(ctx context.Context, name string, notes map[st
 	return nil
 }
 
-// reportProgress says on the Node that a drain is held up, and that it is not any more.
+// reportProgress sends an Event to the Node when its drain starts or stops to be held up, and logs it.
 func (k *Controller) reportProgress(node *corev1.Node, before, after map[string]*drain.Progress) {
 	for name, p := range after {
-		if old := before[name]; old == nil || old.Unknown != p.Unknown || old.Policy != p.Policy || old.NoBudget != p.NoBudget {
-			k.Log.Info("Drain is held up", "node", node.Name, "guard", name, "policy", string(p.Policy), "left", p.Left, "why", p.Summary())
+		if old := before[name]; old == nil || old.Unknown != p.Unknown || old.Policy != p.Policy ||
+			old.NoBudget != p.NoBudget {
+			k.Log.Info("Drain is held up",
+				"node", node.Name, "guard", name, "policy", string(p.Policy), "left", p.Left, "why", p.Summary())
 			if !p.NoBudget {
-				k.sendEvent(node, nil, reason.DrainHeld, "Drain", "{node}", node.Name, "{by}", name+", policy "+string(p.Policy), "{detail}", p.Summary())
+				k.sendEvent(node, nil, reason.DrainHeld, "Drain",
+					"{node}", node.Name, "{by}", name+", policy "+string(p.Policy), "{detail}", p.Summary())
 			}
 		}
 	}
@@ -117,12 +124,13 @@ func (k *Controller) reportProgress(node *corev1.Node, before, after map[string]
 		if after[name] == nil && node.Spec.Unschedulable {
 			took := k.Now().Sub(p.Since).Round(time.Second)
 			k.Log.Info("Drain is held up no more", "node", node.Name, "guard", name, "after", took)
-			k.sendEvent(node, nil, reason.DrainAllowed, "Drain", "{by}", name, "{detail}", fmt.Sprintf("%d replicas held it up, for %s", p.Total, took))
+			k.sendEvent(node, nil, reason.DrainAllowed, "Drain",
+				"{by}", name, "{detail}", fmt.Sprintf("%d replicas held it up, for %s", p.Total, took))
 		}
 	}
 }
 
-// reportOddities says on the Node what a person should know, once.
+// reportOddities sends an Event to the Node about each oddity, once until the oddity changes.
 func (k *Controller) reportOddities(node *corev1.Node, t decision) {
 	now := map[reason.Reason]string{reason.DrainNotOurs: "", reason.DrainNotGuarded: ""}
 	for _, o := range t.d.Oddities {
@@ -131,7 +139,8 @@ func (k *Controller) reportOddities(node *corev1.Node, t decision) {
 	for why, detail := range now {
 		key := strings.Join([]string{node.Name, t.g.Name, string(why)}, "\n")
 		if k.reported[key] != detail && detail != "" {
-			k.Log.Warn("Drain is not guarded", "node", node.Name, "guard", t.g.Name, "why", string(why), "detail", detail)
+			k.Log.Warn("Drain is not guarded",
+				"node", node.Name, "guard", t.g.Name, "why", string(why), "detail", detail)
 			k.sendEvent(node, nil, why, "Drain", "{detail}", detail)
 		}
 		if k.reported[key] = detail; detail == "" {
@@ -140,7 +149,7 @@ func (k *Controller) reportOddities(node *corev1.Node, t decision) {
 	}
 }
 
-// countNode adds what a guard decided about a node.
+// countNode adds one guard's decision about a node to the metrics.
 func (m *Metrics) countNode(t decision) {
 	add := func(state string, is bool) {
 		n := 0.0

@@ -17,13 +17,14 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// sweepAfter is how long a process leads before it takes away what guards left that its configuration does not have. The configuration of
-// the leader before it may be newer: a ConfigMap takes up to two minutes to all of its mounts.
+// sweepAfter is how long a process leads before it removes what guards left that its configuration does not have. The
+// configuration of the leader before it may be newer: a ConfigMap takes up to two minutes to reach all of its mounts.
 const sweepAfter = 3 * time.Minute
 
-// sweepLeftovers takes away, once, what guards left that were removed from the configuration while nobody ran: budgets of ours that are no
-// guard's, and requests of ours for the eviction of replicas whose storage system has no guard. Both by a live look. What this process
-// may not read was not made with its rights.
+// sweepLeftovers removes what guards left that were removed from the configuration while no controller ran. These are
+// our budgets that belong to no guard, and our eviction requests in storage systems without a guard. It does so once
+// per process, after sweepAfter, by a live look. What this process may not read was not created with its rights, so it
+// is skipped.
 func (k *Controller) sweepLeftovers(ctx context.Context, guards []Guarded) {
 	if k.firstPass.IsZero() {
 		k.firstPass = k.Now()
@@ -37,7 +38,7 @@ func (k *Controller) sweepLeftovers(ctx context.Context, guards []Guarded) {
 	requests, also := k.sweepRequests(ctx, guards)
 	err = errors.Join(err, also)
 	k.warnOnce(ctx, "", "Could not take away what drain guards left that are no more", err)
-	k.swept = err == nil && budgets+requests == 0 // what was tried is looked at once more
+	k.swept = err == nil && budgets+requests == 0 // after an attempt it looks once more
 	k.retry = k.retry || !k.swept
 }
 
@@ -55,17 +56,20 @@ func (k *Controller) sweepBudgets(ctx context.Context, guards []Guarded) (tried 
 			kept[g.Namespace+"/"+g.Name] = true
 		}
 	}
-	for name, w := range k.watches { // of a guard that is no more, which pass sees to
+	for name, w := range k.watches { // inForce keeps a removed guard until nothing of its budgets is left
 		kept[w.g.Namespace+"/"+name] = true
 	}
 	var errs []error
 	for i := range list.Items {
 		b := drain.SeeBudget(&list.Items[i])
-		if kept[b.Namespace+"/"+b.Guard] || b.Deleting || b.Node == "" || !strings.HasPrefix(b.Name, "forcefence-"+b.Guard+"-") {
+		if kept[b.Namespace+"/"+b.Guard] || b.Deleting || b.Node == "" ||
+			!strings.HasPrefix(b.Name, "forcefence-"+b.Guard+"-") {
 			continue
 		}
 		tried++
-		errs = append(errs, k.carryOut(ctx, Guarded{Guard: drain.Guard{Name: b.Guard}}, b.Node, drain.Act{Do: drain.DeleteBudget, Budget: b}))
+		errs = append(errs,
+			k.carryOut(ctx, Guarded{Guard: drain.Guard{Name: b.Guard}}, b.Node,
+				drain.Act{Do: drain.DeleteBudget, Budget: b}))
 	}
 	return tried, errors.Join(errs...)
 }
@@ -92,7 +96,7 @@ func (k *Controller) sweepRequests(ctx context.Context, guards []Guarded) (tried
 			}
 			continue
 		}
-		// A guard that holds nothing up wants nobody asked.
+		// A guard with AlwaysAllow holds nothing up, so it wants no eviction: DecideNode cancels all requests.
 		g := Guarded{Guard: drain.Guard{Name: a.Name, Policy: drain.AlwaysAllow}, Adapter: a}
 		for _, node := range system.NodesWithRequests() {
 			for _, act := range drain.DecideNode(drain.View{Guard: g.Guard, Storage: system}, node).Acts {

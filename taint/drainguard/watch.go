@@ -17,7 +17,8 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/drain"
 )
 
-// watchGuard begins to watch a guard's pods and the budgets beside them.
+// watchGuard starts to watch a guard's pods and the budgets in their namespace. It does not wait until the cache is
+// synced.
 func (k *Controller) watchGuard(ctx context.Context, g Guarded) (*watch, error) {
 	selector, err := g.PodSelector()
 	if err != nil {
@@ -25,8 +26,14 @@ func (k *Controller) watchGuard(ctx context.Context, g Guarded) (*watch, error) 
 	}
 	c, err := cache.New(k.REST, cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:                   {Namespaces: map[string]cache.Config{g.Namespace: {LabelSelector: selector}}, Transform: dropUnread},
-			&policyv1.PodDisruptionBudget{}: {Namespaces: map[string]cache.Config{g.Namespace: {}}, Transform: dropUnread},
+			&corev1.Pod{}: {
+				Namespaces: map[string]cache.Config{g.Namespace: {LabelSelector: selector}},
+				Transform:  dropUnread,
+			},
+			&policyv1.PodDisruptionBudget{}: {
+				Namespaces: map[string]cache.Config{g.Namespace: {}},
+				Transform:  dropUnread,
+			},
 		},
 	})
 	if err != nil {
@@ -60,15 +67,19 @@ func (k *Controller) watchGuard(ctx context.Context, g Guarded) (*watch, error) 
 	return w, nil
 }
 
-// watchSetting begins to watch the guard's setting. What cannot be watched is looked at with everything else (slow).
+// watchSetting starts to watch the guard's setting. If the watch fails, the full pass still reads the setting
+// (fullPassEvery).
 func (k *Controller) watchSetting(ctx context.Context, g Guarded) *watch {
-	inf := dynamicinformer.NewFilteredDynamicInformer(k.Dynamic, g.Setting.Resource, g.Setting.Namespace, 0, toolscache.Indexers{},
+	inf := dynamicinformer.NewFilteredDynamicInformer(k.Dynamic, g.Setting.Resource, g.Setting.Namespace, 0,
+		toolscache.Indexers{},
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, g.Setting.Name).String()
 		}).Informer()
-	_ = inf.SetWatchErrorHandlerWithContext(func(context.Context, *toolscache.Reflector, error) {}) // delegatePolicy's own read says so; it fails only after the start
-	_, _ = inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{                                // the same
-		AddFunc: func(any) { k.wakeUp() }, UpdateFunc: func(_, _ any) { k.wakeUp() }, DeleteFunc: func(any) { k.wakeUp() },
+	// delegatePolicy's own read reports what cannot be read. The two calls below fail only after the start.
+	_ = inf.SetWatchErrorHandlerWithContext(func(context.Context, *toolscache.Reflector, error) {})
+	_, _ = inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { k.wakeUp() }, UpdateFunc: func(_, _ any) { k.wakeUp() },
+		DeleteFunc: func(any) { k.wakeUp() },
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{g: g, cancel: cancel, done: make(chan struct{})}
@@ -79,13 +90,16 @@ func (k *Controller) watchSetting(ctx context.Context, g Guarded) *watch {
 	return w
 }
 
-// dropUnread takes off a cached object what nobody here reads.
+// dropUnread removes from a cached object what this package does not read.
 func dropUnread(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
-		ready := slices.DeleteFunc(slices.Clone(o.Status.Conditions), func(c corev1.PodCondition) bool { return c.Type != corev1.PodReady })
+		ready := slices.DeleteFunc(slices.Clone(o.Status.Conditions), func(c corev1.PodCondition) bool {
+			return c.Type != corev1.PodReady
+		})
 		o.ManagedFields, o.Annotations = nil, nil
-		o.Spec, o.Status = corev1.PodSpec{NodeName: o.Spec.NodeName}, corev1.PodStatus{Phase: o.Status.Phase, Conditions: ready}
+		o.Spec, o.Status = corev1.PodSpec{NodeName: o.Spec.NodeName},
+			corev1.PodStatus{Phase: o.Status.Phase, Conditions: ready}
 	case *policyv1.PodDisruptionBudget:
 		o.ManagedFields, o.Status = nil, policyv1.PodDisruptionBudgetStatus{}
 	}

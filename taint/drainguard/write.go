@@ -18,7 +18,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// carryOut does one act. What changed since the act was decided on, or is gone, is no error: the next pass decides anew.
+// carryOut does one act. A conflict, or an object that is gone, is no error: the next pass decides again.
 func (k *Controller) carryOut(ctx context.Context, g Guarded, node string, a drain.Act) error {
 	if err := k.Leading(); err != nil {
 		return fmt.Errorf("%s: %w", a.Do, err)
@@ -29,7 +29,8 @@ func (k *Controller) carryOut(ctx context.Context, g Guarded, node string, a dra
 	switch a.Do {
 	case drain.Protect:
 		err = k.Client.Create(ctx, g.BudgetFor(a.Pod))
-		if apierrors.IsAlreadyExists(err) { // made a moment ago: the next pass sees whose it is, and before which pods
+		if apierrors.IsAlreadyExists(err) {
+			// created a moment ago: the next pass sees whose it is, and which pods it selects
 			return nil
 		}
 	case drain.Restore:
@@ -39,7 +40,9 @@ func (k *Controller) carryOut(ctx context.Context, g Guarded, node string, a dra
 		err = k.Client.Update(ctx, made)
 	case drain.DeleteBudget:
 		uid := types.UID(a.Budget.UID)
-		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: a.Budget.Namespace, Name: a.Budget.Name}}
+		budget := &policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Namespace: a.Budget.Namespace, Name: a.Budget.Name},
+		}
 		err = k.Client.Delete(ctx, budget, client.Preconditions{UID: &uid, ResourceVersion: &a.Budget.ResourceVersion})
 	case drain.RequestEviction, drain.CancelEviction:
 		return k.writeEviction(ctx, g, node, a)
@@ -51,22 +54,25 @@ func (k *Controller) carryOut(ctx context.Context, g Guarded, node string, a dra
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: pod %s/%s, PodDisruptionBudget %q: %w", a.Do, a.Pod.Namespace, a.Pod.Name, a.Budget.Name, err)
+		return fmt.Errorf("%s: pod %s/%s, PodDisruptionBudget %q: %w", a.Do, a.Pod.Namespace, a.Pod.Name,
+			a.Budget.Name, err)
 	}
-	k.Log.Info("Drain guard", "guard", g.Name, "node", node, "did", a.Do.String(), "pod", a.Pod.Name, "budget", a.Budget.Name)
+	k.Log.Info("Drain guard",
+		"guard", g.Name, "node", node, "did", a.Do.String(), "pod", a.Pod.Name, "budget", a.Budget.Name)
 	return nil
 }
 
-// errNoEviction says that the adapter does not tell how an eviction is asked for.
+// errNoEviction says that the adapter does not define how an eviction is requested.
 var errNoEviction = errors.New("the storage adapter does not say how a replica's eviction is asked for (replica.evict and replica.keep)")
 
-// writeEviction asks for a replica's eviction, or takes that back.
+// writeEviction requests a replica's eviction, or cancels our request. It sends the Event and counts it.
 func (k *Controller) writeEviction(ctx context.Context, g Guarded, node string, a drain.Act) error {
 	patch, can := storage.NewState(g.Adapter).EvictionPatch(a.Replica, a.Do == drain.RequestEviction)
 	if !can {
 		return errNoEviction
 	}
-	now, err := resourceClient(k.Dynamic, patch).Patch(ctx, patch.Name, types.MergePatchType, patch.Data, metav1.PatchOptions{})
+	now, err := resourceClient(k.Dynamic, patch).Patch(ctx, patch.Name, types.MergePatchType, patch.Data,
+		metav1.PatchOptions{})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		k.wakeUp()
@@ -74,11 +80,12 @@ func (k *Controller) writeEviction(ctx context.Context, g Guarded, node string, 
 	case err != nil:
 		return fmt.Errorf("%s replica %s/%s: %w", a.Do, a.Replica.Namespace, a.Replica.Name, err)
 	}
-	k.Log.Info("Drain guard", "guard", g.Name, "node", node, "did", a.Do.String(), "replica", a.Replica.Name, "volume", a.Replica.Volume)
+	k.Log.Info("Drain guard",
+		"guard", g.Name, "node", node, "did", a.Do.String(), "replica", a.Replica.Name, "volume", a.Replica.Volume)
 	why, result := reason.EvictionAutomatic, "asked"
 	if a.Do == drain.CancelEviction {
 		why, result = reason.EvictionCanceled, "taken_back"
-		if !a.Replica.Evicting { // somebody took it back before
+		if !a.Replica.Evicting { // another client canceled it before
 			return nil
 		}
 	}

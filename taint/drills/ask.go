@@ -18,9 +18,8 @@ import (
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-// AskDevices asks every device that speaks for the node, all at once, each for as long as it may take. liar returns the
-// node whose record keeps a device from being believed, "" for none. It blocks for the devices alone, and may be
-// repeated.
+// AskDevices asks every device of the node, all at once, each for as long as it may take. distrustedBy returns the node
+// whose record makes a device untrusted; "" for none. It blocks for the devices alone, and may be repeated.
 func AskDevices(
 	ctx context.Context, config *controller.Config, node *corev1.Node, distrustedBy func(machine.Machine) string,
 	now func() providers.Instant,
@@ -72,7 +71,7 @@ func AskDevices(
 	wait.Wait()
 	all := s.Devices
 	s.Devices = nil
-	for i, d := range all { // a person who says nothing is no fault beside a device that answers
+	for i, d := range all { // a person who does not answer is no failure if a device does
 		if !devices[i].Quiet || d.Answer.Err != nil || m.AllQuiet() {
 			s.Devices = append(s.Devices, d)
 		}

@@ -26,7 +26,7 @@ import (
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-// Options is all that Drills are made of. Every field is required but where noted.
+// Options is all that Drills are made of. Every field is required, except where noted.
 type Options struct {
 	Live    client.Reader // reads from the API server, not from a cache
 	Cache   client.Reader // the informers
@@ -38,7 +38,7 @@ type Options struct {
 	Leading func() error // nil while this process is sure to be the leader
 	// WithFleet lends the memory across nodes to a function, which must not block.
 	WithFleet func(func(*fleet.Fleet))
-	// ShouldList reports whether it is time to list the nodes, which were listed at some time before now.
+	// ShouldList reports whether it is time to list the nodes again, which were last listed at listed.
 	ShouldList func(listed, now time.Time) bool
 	Key        string // the mark's
 	Now        func() time.Time
@@ -68,7 +68,7 @@ type found struct {
 	devices [][2]string // the labels of forcefence_drill_devices
 }
 
-// New makes Drills.
+// New returns Drills.
 func New(o Options) *Drills {
 	if o.every <= 0 {
 		o.every = 5 * time.Minute
@@ -116,7 +116,7 @@ func (d *Drills) nextNode(ctx context.Context) (string, time.Duration) {
 	return d.plan.Next(d.Now())
 }
 
-// listNodes tells the plan who is there, and forgets what was found of nodes that are gone.
+// listNodes updates the plan's nodes, and forgets what was found of nodes that are gone.
 func (d *Drills) listNodes(ctx context.Context) error {
 	nodes, err := kube.CachedNodes(ctx, d.Cache)
 	if err != nil {
@@ -178,17 +178,17 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 	}
 }
 
-// instantNow is this moment by both clocks of the process.
+// instantNow returns this moment by both clocks of the process.
 func (d *Drills) instantNow() providers.Instant { return providers.InstantOf(d.Now()) }
 
-// distrustedBy returns the node whose record keeps a device from being believed; "" for none.
+// distrustedBy returns the node whose record makes a device untrusted; "" for none.
 func (d *Drills) distrustedBy(m machine.Machine) (by string) {
 	d.WithFleet(func(f *fleet.Fleet) { by = f.DistrustingNode(m.Identity, m.Device, m.Target.Node) })
 	return by
 }
 
-// countNode takes what was found of a node before out of the metrics, and puts this in. The zero found is a node that
-// is gone. The caller holds mu.
+// countNode removes from the metrics what was found of a node before, and adds what was found now. The zero found is a
+// node that is gone. The caller holds mu.
 func (d *Drills) countNode(name string, now found) {
 	m := d.Metrics
 	before, had := d.found[name]
@@ -225,8 +225,8 @@ func (d *Drills) reportFinding(node *corev1.Node, before string, f drill.Finding
 	}
 }
 
-// writeCondition brings the condition up to date. It reads and writes only if the cached one differs, and not while the
-// node is fenced.
+// writeCondition updates the condition. It reads and writes only if the cached one differs, and not while the node is
+// fenced.
 func (d *Drills) writeCondition(ctx context.Context, node *corev1.Node, f drill.Finding) error {
 	if hasFinding(node, f) {
 		return nil
@@ -244,8 +244,8 @@ func (d *Drills) writeCondition(ctx context.Context, node *corev1.Node, f drill.
 	return nil
 }
 
-// hasFinding reports whether the condition of a Node is this finding, written after the node's last fence. What was
-// written before that is about a machine that has been off since.
+// hasFinding reports whether the condition of a Node is this finding, written after the node's last fence. A condition
+// that was written before that is about a machine that has been off since.
 func hasFinding(node *corev1.Node, f drill.Finding) bool {
 	rec, _ := taint.RecordOf(node)
 	for _, c := range node.Status.Conditions {

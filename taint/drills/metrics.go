@@ -2,14 +2,14 @@ package drills
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are those of Drills; no label holds a node's name.
+// Metrics are the metrics of Drills; no label holds a node's name.
 type Metrics struct {
 	machines *prometheus.GaugeVec
 	devices  *prometheus.GaugeVec
 	seconds  *prometheus.HistogramVec
 }
 
-// NewMetrics registers them.
+// NewMetrics returns the metrics, registered with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		machines: prometheus.NewGaugeVec(prometheus.GaugeOpts{

@@ -1,9 +1,11 @@
-// Package journal makes the Fencing objects (taint/api): what a person reads of a fence, out of what a process saw and did.
+// Package journal makes the Fencing objects (taint/api), which show a person the course of a fence, from what a process
+// saw and did.
 //
-// It is pure: Add is a function from an object and what one moment told to the next object; Join is what two processes know together. No
-// decision hangs on any of it. Whoever writes the objects is an executor: taint/controller.
+// It is pure. Entry.AddUpdate returns the entry after one more update; Entry.MergeObject joins it with what another
+// process wrote. No decision depends on the result. The executor, taint/controller, writes the objects.
 //
-// It promises: a count is exact where its list is cut; what was told twice counts once; nothing of an object that it is given changes.
+// It guarantees: a count is exact even if its list is cut; an update that is added twice counts once; an object that it
+// is given never changes.
 package journal
 
 import (
@@ -24,35 +26,35 @@ import (
 	"github.com/forcefence/forcefence/taint/api"
 )
 
-// Update is what one moment told of a fence. Only Node, At and Record are required.
+// Update is what is known of a fence at one moment. Only Node, At and Record are required.
 type Update struct {
 	Node     string
 	At       time.Time
-	Record   taint.Record // the Node's, as it was read or written; of a shadow decision what it would be
+	Record   taint.Record // the Node's, as it was read or written; for a shadow decision, what it would be
 	Why      string       // what makes the node suspect; "" is not known
-	Shadow   bool         // a shadow decision: nothing is touched, and the record is not written
-	Would    []api.Pod    // of a shadow decision: the pods that would move
-	OnlyRead bool         // the record was read, and not written, now: where it is Done, it ended before
+	Shadow   bool         // a shadow decision: nothing is changed, and the record is not written
+	Would    []api.Pod    // for a shadow decision: the pods that would move
+	OnlyRead bool         // the record was read now, not written: if it is Done, it ended before
 
-	Alert    *string   // why a person should look, "" for no reason; nil: nothing is known of that
-	Ended    []api.Pod // pods that were ended by now; more may have been before
+	Alert    *string   // why a person should look, "" for no reason; nil: unknown
+	Ended    []api.Pod // pods that were ended by now; others may have been ended before
 	Spared   []api.Pod // likewise
-	Left     []api.Pod // ended ones that the fence leaves behind
+	Left     []api.Pod // ended pods that the fence leaves behind
 	Attached *[]string // the volumes that are attached to the node now; nil: not listed
 	Gone     bool      // the Node was deleted in the middle
-	Step     *api.Step // a step that was taken, once; nil: none. Of a shadow decision it is left out
+	Step     *api.Step // a step that was done, once; nil: none. Ignored for a shadow decision
 }
 
-// The results that no record has: nobody is there to write one.
+// The results that no record has, because no controller can write them there.
 const (
 	ResultNodeGone = "NodeGone" // the Node was deleted in the middle of its fence
-	ResultUnknown  = "Unknown"  // the Node has another record by now, and nobody wrote down how this fence ended
+	ResultUnknown  = "Unknown"  // the Node has another record by now, and how this fence ended was not recorded
 
 	ResultWouldPowerOff = "WouldPowerOff" // a shadow decision: the machine would have been powered off
 	ResultWouldRecover  = "WouldRecover"  // a shadow decision: the node would have been marked, and its pods moved
 )
 
-// shadowResult is the result of a shadow decision.
+// shadowResult returns the result of a shadow decision.
 func shadowResult(powerOff bool) string {
 	if powerOff {
 		return ResultWouldPowerOff
@@ -60,7 +62,7 @@ func shadowResult(powerOff bool) string {
 	return ResultWouldRecover
 }
 
-// Entry is what a process knows of one fence: the object as it would be without bounds. The zero value knows nothing.
+// Entry is what a process knows of one fence: the object without limits on its lists. The zero value knows nothing.
 type Entry struct {
 	Object api.Fencing
 	spared map[string]bool // UIDs
@@ -72,11 +74,11 @@ type Entry struct {
 // ownID is an id that forcefence made: unique by itself.
 var ownID = regexp.MustCompile(`^f-[0-9a-f]{12}$`)
 
-// maxName is how long a name may be; room is left for the id and a hash.
+// maxName is the maximal length of a name; joinName reserves room for the id and a hash.
 const maxName = 253
 
-// ObjectName is the name of a fence's object: the node's and the id. Where somebody else chose the id it may be any label value, and the same as
-// that of an earlier fence: a hash of what tells them apart follows.
+// ObjectName returns the name of a fence's object: the node's name and the id. An id that forcefence did not make may
+// be any label value, and equal that of an earlier fence. So a hash of what distinguishes the two follows it.
 func ObjectName(node string, r taint.Record) string {
 	id := strings.Trim(strings.Map(func(c rune) rune {
 		switch {
@@ -94,8 +96,8 @@ func ObjectName(node string, r taint.Record) string {
 	return joinName(node, id)
 }
 
-// Name is the name of the object that this is told in: Name of its record, or, of a shadow decision, one for each life of the node and
-// decision, whoever tells it.
+// Name returns the name of the object that the update belongs to: ObjectName of its record. For a shadow decision there
+// is one name for each life of the node and each decision, and every process uses the same.
 func (t Update) Name() string {
 	r, word := t.Record, "would-recover-"
 	if !t.Shadow {
@@ -107,7 +109,7 @@ func (t Update) Name() string {
 	return joinName(t.Node, word+hashTexts(r.NodeUID, r.BootID, r.LeaseRV))
 }
 
-// joinName is both in one name, which they may be too long for.
+// joinName joins both into one name, and shortens the node's name if the result would be too long.
 func joinName(node, id string) string {
 	if most := maxName - 1 - len(id); len(node) > most {
 		node = strings.TrimRight(node[:most-9], ".-") + "-" + hashTexts(node)
@@ -115,22 +117,23 @@ func joinName(node, id string) string {
 	return node + "." + id
 }
 
-// hashTexts is 8 digits that tell texts apart.
+// hashTexts returns 8 hex digits that distinguish texts.
 func hashTexts(texts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(texts, "\n")))
 	return hex.EncodeToString(sum[:4])
 }
 
-// AddUpdate returns the entry with what was told.
+// AddUpdate returns the entry with the update added.
 func (e Entry) AddUpdate(t Update) Entry {
 	f, r := *e.Object.DeepCopy(), t.Record
-	if t.Shadow { // it is over as it is told
+	if t.Shadow { // it is over at once
 		r = r.EnterPhase(taint.PhaseDone, taint.Result(shadowResult(r.PowerOff)), r.At)
 	}
 	if f.Name == "" {
 		f.Name = t.Name()
 		f.Spec = api.FencingSpec{
-			Node: t.Node, NodeUID: r.NodeUID, BootID: r.BootID, ID: r.ID, By: r.By, Device: r.Device, StartedAt: toMicroTime(r.Since), PowerOff: r.PowerOff, Shadow: t.Shadow,
+			Node: t.Node, NodeUID: r.NodeUID, BootID: r.BootID, ID: r.ID, By: r.By, Device: r.Device,
+			StartedAt: toMicroTime(r.Since), PowerOff: r.PowerOff, Shadow: t.Shadow,
 		}
 		f.Labels = map[string]string{}
 		for key, value := range map[string]string{api.NodeLabel: t.Node, api.FenceLabel: r.ID} {
@@ -146,10 +149,11 @@ func (e Entry) AddUpdate(t Update) Entry {
 		f.Spec.Why = why
 	}
 	s := &f.Status
-	s.Timeline = normalizeTimeline(append(s.Timeline, api.PhaseEntered{Phase: string(r.Phase), Result: string(r.Result), At: toMicroTime(r.At)}))
-	last := s.Timeline[len(s.Timeline)-1] // a look that was overtaken by a write tells of a phase that is over
+	s.Timeline = normalizeTimeline(append(s.Timeline,
+		api.PhaseEntered{Phase: string(r.Phase), Result: string(r.Result), At: toMicroTime(r.At)}))
+	last := s.Timeline[len(s.Timeline)-1] // a look that a write overtook has a phase that is over
 	s.Phase, s.Result = last.Phase, last.Result
-	if r.Phase == taint.PhaseDone { // one that was told late is of before
+	if r.Phase == taint.PhaseDone { // an update that comes late is older
 		s.After = cmp.Or(string(r.PostFence), s.After)
 		s.PowerOffTo = addDevices(nil, r.PowerOffTo)
 	} else if IsOpen(&f) {
@@ -159,7 +163,13 @@ func (e Entry) AddUpdate(t Update) Entry {
 		s.Evidence = append(s.Evidence, api.Answer{At: toMicroTime(v.At), From: v.From, State: v.State, Raw: v.Raw})
 	}
 	s.Evidence = normalizeEvidence(s.Evidence)
-	next := Entry{Object: f, spared: addUIDs(e.spared, t.Spared), left: addUIDs(e.left, t.Left), listed: e.listed || t.Attached != nil, steps: e.steps}
+	next := Entry{
+		Object: f,
+		spared: addUIDs(e.spared, t.Spared),
+		left:   addUIDs(e.left, t.Left),
+		listed: e.listed || t.Attached != nil,
+		steps:  e.steps,
+	}
 	s = &next.Object.Status
 	if t.Step != nil && !t.Shadow {
 		next.steps = e.steps.addStep(*t.Step)
@@ -184,8 +194,8 @@ func (e Entry) AddUpdate(t Update) Entry {
 	return next
 }
 
-// WithEnd returns the entry of a fence that ended and left no record of how. A shadow decision, of which its process wrote nothing but what it
-// was about, has its own result.
+// WithEnd returns the entry of a fence that ended and left no record of how. A shadow decision, whose process wrote
+// only the decision itself, has its own result.
 func (e Entry) WithEnd(result string, now time.Time) Entry {
 	if e.Object.Spec.Shadow {
 		result = shadowResult(e.Object.Spec.PowerOff)
@@ -199,26 +209,28 @@ func (e Entry) WithEnd(result string, now time.Time) Entry {
 func (e *Entry) setEnd(result string, now time.Time) {
 	s := &e.Object.Status
 	s.Phase, s.Result = string(taint.PhaseDone), result
-	s.Timeline = normalizeTimeline(append(s.Timeline, api.PhaseEntered{Phase: s.Phase, Result: result, At: toMicroTime(now)}))
+	s.Timeline = normalizeTimeline(append(s.Timeline,
+		api.PhaseEntered{Phase: s.Phase, Result: result, At: toMicroTime(now)}))
 }
 
 // IsOpen reports whether the fence is still going on, as far as the object knows.
 func IsOpen(f *api.Fencing) bool { return f.Status.Phase != string(taint.PhaseDone) }
 
-// setDerivedFields writes what follows from the rest: when it ended, how long it took, the conditions.
+// setDerivedFields sets what follows from the rest: when the fence ended, how long it lasted, the conditions.
 func (e *Entry) setDerivedFields(t Update) {
 	s := &e.Object.Status
 	set := func(kind string, status metav1.ConditionStatus, why, message string) {
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: why, Message: message, LastTransitionTime: metav1.NewTime(t.At.UTC().Truncate(time.Second)),
+			Type: kind, Status: status, Reason: why, Message: message,
+			LastTransitionTime: metav1.NewTime(t.At.UTC().Truncate(time.Second)),
 		})
 	}
 	if IsOpen(&e.Object) {
 		set(api.Finished, metav1.ConditionFalse, cmp.Or(s.Phase, "Begun"), "")
 	} else {
-		for _, p := range s.Timeline { // the first end: that a device lied may be found out days later
+		for _, p := range s.Timeline { // the first end: a false Off may be found out days later
 			if end := p.At; p.Phase == string(taint.PhaseDone) {
-				if s.FinishedAt = &end; !e.Object.Spec.Shadow { // which takes no time
+				if s.FinishedAt = &end; !e.Object.Spec.Shadow { // which has no duration
 					s.Duration = formatDuration(end.Sub(e.Object.Spec.StartedAt.Time))
 				}
 				break
@@ -237,7 +249,8 @@ func (e *Entry) setDerivedFields(t Update) {
 	case off >= 0:
 		set(api.Proven, metav1.ConditionTrue, "MachineOff", s.Evidence[off].From+" said that the machine is off")
 	case s.Pods.Ended > 0 || s.Phase == string(taint.PhaseEvicting):
-		set(api.Proven, metav1.ConditionFalse, "NoProof", "no device said that the machine is off; "+markedBy(e.Object.Spec.By)+" vouches for it")
+		set(api.Proven, metav1.ConditionFalse, "NoProof",
+			"no device said that the machine is off; "+markedBy(e.Object.Spec.By)+" vouches for it")
 	default:
 		set(api.Proven, metav1.ConditionUnknown, "NoProof", "no device said that the machine is off")
 	}
@@ -249,7 +262,7 @@ func (e *Entry) setDerivedFields(t Update) {
 	}
 }
 
-// resultTexts says for a person how a fence ended.
+// resultTexts describes for a person how a fence ended.
 var resultTexts = map[string]string{
 	string(taint.ResultEvicted):         "all pods are gone and all volumes are detached",
 	string(taint.ResultReturned):        "the machine came back during the eviction",
@@ -265,10 +278,11 @@ var resultTexts = map[string]string{
 	ResultUnknown:                       "how it ended was not written down; the Node tells of another fence by now, or of none",
 }
 
-// ResultText says for a person how a fence with that result ended; "" of a result that this version does not know.
+// ResultText returns, for a person, how a fence with that result ended; "" for a result that this version does not
+// know.
 func ResultText(result string) string { return resultTexts[result] }
 
-// postFenceTexts says for a person what became of the machine afterwards.
+// postFenceTexts describes for a person what happened to the machine afterwards.
 var postFenceTexts = map[taint.PostFence]string{
 	taint.PostFencePowerOn:     "then the machine was powered on",
 	taint.PostFencePoweredOn:   "then the machine was powered on, and was on",
@@ -283,7 +297,7 @@ func markedBy(by string) string {
 	return by
 }
 
-// formatDuration is a duration for a table.
+// formatDuration formats a duration for a table.
 func formatDuration(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -295,11 +309,12 @@ func formatDuration(d time.Duration) string {
 	}
 }
 
-// MergeObject is what this process knows and what another one wrote down before. Of what only one can know, this one wins. A shadow decision that is
-// told again, by another leader, stays as it was told first.
+// MergeObject returns the entry joined with the object that was found, which another process may have written. A field
+// that only one process can know comes from this entry. A shadow decision that another leader reports again stays as it
+// was reported first.
 func (e Entry) MergeObject(found *api.Fencing) Entry {
 	if e.Object.Spec.Shadow {
-		if IsOpen(found) { // made, but nothing was written into it
+		if IsOpen(found) { // created, but its status was never written
 			return e
 		}
 		return EntryOf(found)
@@ -316,8 +331,9 @@ func (e Entry) MergeObject(found *api.Fencing) Entry {
 	case IsOpen(&o):
 		s.PowerOffTo = addNames(b.PowerOffTo, s.PowerOffTo)
 	}
-	s.Timeline, s.Evidence = normalizeTimeline(append(b.Timeline, s.Timeline...)), normalizeEvidence(append(b.Evidence, s.Evidence...))
-	cut := int(b.Pods.Ended) > len(b.Pods.Names) // whether it counts ours among those that it does not name is not known
+	s.Timeline, s.Evidence = normalizeTimeline(append(b.Timeline, s.Timeline...)),
+		normalizeEvidence(append(b.Evidence, s.Evidence...))
+	cut := int(b.Pods.Ended) > len(b.Pods.Names) // ours may or may not be among the pods that it counts but does not name
 	s.Pods.Names = addPods(b.Pods.Names, s.Pods.Names)
 	if s.Pods.Ended = max(s.Pods.Ended, b.Pods.Ended); !cut {
 		s.Pods.Ended = max(s.Pods.Ended, int32(len(s.Pods.Names)))
@@ -326,7 +342,7 @@ func (e Entry) MergeObject(found *api.Fencing) Entry {
 	e.steps = e.steps.addWritten(b.Steps)
 	s.Steps = e.steps.mergedSteps()
 	s.Volumes.Names = addNames(b.Volumes.Names, s.Volumes.Names)
-	if !e.listed { // nobody has since
+	if !e.listed { // this process has not listed them
 		s.Volumes.Left = b.Volumes.Left
 	}
 	s.Volumes.Attached = max(b.Volumes.Attached, s.Volumes.Attached, int32(len(s.Volumes.Names)))
@@ -340,13 +356,14 @@ func (e Entry) MergeObject(found *api.Fencing) Entry {
 	return e
 }
 
-// EntryOf is the entry of an object that another process wrote.
+// EntryOf returns the entry of an object that another process wrote.
 func EntryOf(found *api.Fencing) Entry {
 	o := *found.DeepCopy()
 	return Entry{Object: o, steps: stepsKnown{}.addWritten(o.Status.Steps)}
 }
 
-// BoundedObject is the object as it is written: lists are cut, counts are not. What others wrote into the metadata is kept.
+// BoundedObject returns the object in the form that is written: lists are cut, counts are not. It keeps what others
+// wrote into the metadata.
 func (e Entry) BoundedObject(found *api.Fencing) *api.Fencing {
 	o := e.Object.DeepCopy()
 	o.ObjectMeta = *found.ObjectMeta.DeepCopy()
@@ -364,10 +381,15 @@ func (e Entry) BoundedObject(found *api.Fencing) *api.Fencing {
 
 func cutList[T any](list []T) []T { return list[:min(len(list), api.MaxNames)] }
 
-// phases are in the order in which a fence enters them.
-var phases = []string{string(taint.PhasePoweringOff), string(taint.PhaseArmed), string(taint.PhaseEvicting), string(taint.PhaseDone)}
+// phases are all phases, in the order in which a fence enters them.
+var phases = []string{
+	string(taint.PhasePoweringOff),
+	string(taint.PhaseArmed),
+	string(taint.PhaseEvicting),
+	string(taint.PhaseDone),
+}
 
-// normalizeTimeline is in order, each phase entered once; the first and the newest stay where there are too many.
+// normalizeTimeline sorts the list and keeps each phase once. If there are too many, it keeps the first and the newest.
 func normalizeTimeline(list []api.PhaseEntered) []api.PhaseEntered {
 	list = dropDuplicates(list, func(a, b api.PhaseEntered) bool {
 		return a.Phase == b.Phase && a.Result == b.Result && a.At.Time.Equal(b.At.Time)
@@ -403,7 +425,7 @@ func dropDuplicates[T any](list []T, same func(a, b T) bool) []T {
 	return out
 }
 
-// addPods adds those that are not there yet.
+// addPods adds the pods that are missing.
 func addPods(have, more []api.Pod) []api.Pod {
 	seen := map[string]bool{}
 	for _, p := range have {
@@ -454,7 +476,8 @@ type Retention struct {
 	Age   time.Duration // since the fence's end
 }
 
-// FindExpired are the objects to delete at now: the ended ones beyond the newest, and those that ended too long ago. An open one is never.
+// FindExpired returns the objects to delete at now: ended ones beyond the newest Count, and those that ended too long
+// ago. It never returns an open one.
 func (k Retention) FindExpired(all []api.Fencing, now time.Time) []api.Fencing {
 	ended := slices.DeleteFunc(slices.Clone(all), func(f api.Fencing) bool { return IsOpen(&f) })
 	end := func(f api.Fencing) time.Time {
@@ -463,7 +486,9 @@ func (k Retention) FindExpired(all []api.Fencing, now time.Time) []api.Fencing {
 		}
 		return f.CreationTimestamp.Time
 	}
-	slices.SortFunc(ended, func(a, b api.Fencing) int { return cmp.Or(end(b).Compare(end(a)), strings.Compare(a.Name, b.Name)) })
+	slices.SortFunc(ended, func(a, b api.Fencing) int {
+		return cmp.Or(end(b).Compare(end(a)), strings.Compare(a.Name, b.Name))
+	})
 	var out []api.Fencing
 	for i, f := range ended {
 		if i >= k.Count || now.Sub(end(f)) > k.Age {

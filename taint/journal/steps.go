@@ -8,20 +8,20 @@ import (
 	"github.com/forcefence/forcefence/taint/api"
 )
 
-// maxOwnSteps is how many steps are kept one by one. Of a fence that takes more, the oldest become one for each kind.
+// maxOwnSteps is how many steps are kept one by one. If a fence has more, the oldest are merged into one for each kind.
 const maxOwnSteps = 256
 
-// stepsKnown are the steps of a fence that a process knows of: its own one by one, and what another one wrote down, which is
-// one entry for each kind. The zero value knows none. Nothing that it holds is changed.
+// stepsKnown holds the steps of a fence that a process knows of: its own one by one, and those that another process
+// wrote, as one entry for each kind. The zero value knows none. Its methods do not change what it holds.
 //
-// A step of our own is told apart by its kind and its begin. Whether another process counted it already can only be told
-// from the time: what it wrote down counts for everything that began between its begin and its end.
+// Kind and begin identify a step of our own. Only the time can show whether another process counted it already: what
+// that process wrote covers everything that began between its begin and its end.
 type stepsKnown struct {
 	own     []api.Step // each once
 	written []api.Step // one for each kind
 }
 
-// addStep returns the steps with one more. A step that was added before may have gone on since.
+// addStep returns the steps with one more. A step that was added before may have continued since.
 func (k stepsKnown) addStep(s api.Step) stepsKnown {
 	s.Step, s.Error = cutText(s.Step), cutText(s.Error)
 	s.Began, s.Ended = toMicroTime(s.Began.Time), toMicroTime(s.Ended.Time)
@@ -45,7 +45,7 @@ func (k stepsKnown) addStep(s api.Step) stepsKnown {
 	return stepsKnown{own: slices.Clone(own[half:])}.addWritten(old.mergedSteps())
 }
 
-// addWritten returns the steps with those that another process wrote down, or this one before.
+// addWritten returns the steps with those that another process wrote, or this one before.
 func (k stepsKnown) addWritten(written []api.Step) stepsKnown {
 	out := slices.Clone(k.written)
 	for _, s := range written {
@@ -56,7 +56,7 @@ func (k stepsKnown) addWritten(written []api.Step) stepsKnown {
 			out = append(out, s)
 		case isOutside(out[i], s):
 			out[i] = sumSteps(out[i], s)
-		default: // one was written after the other, and has it in it
+		default: // one was written after the other, and includes it
 			out[i] = mergeSameSteps(out[i], s)
 		}
 	}
@@ -68,7 +68,7 @@ func (k stepsKnown) mergedSteps() []api.Step {
 	own := slices.SortedFunc(slices.Values(k.own), func(a, b api.Step) int {
 		return cmp.Or(a.Ended.Compare(b.Ended.Time), a.Began.Compare(b.Began.Time))
 	})
-	var inside, outside, all []api.Step // own ones that another one's entry covers, and others; then everything
+	var inside, outside, all []api.Step // own steps that a written entry covers, and the other own steps; then everything
 	put := func(to *[]api.Step, s api.Step, merge func(a, b api.Step) api.Step) {
 		if i := slices.IndexFunc(*to, func(o api.Step) bool { return o.Step == s.Step }); i >= 0 {
 			(*to)[i] = merge((*to)[i], s)
@@ -94,7 +94,7 @@ func (k stepsKnown) mergedSteps() []api.Step {
 	}
 	for i := range all {
 		if all[i].Times == 1 {
-			all[i].Times = 0 // as it is written
+			all[i].Times = 0 // the form in which it is written
 		}
 	}
 	slices.SortFunc(all, func(a, b api.Step) int {
@@ -106,7 +106,7 @@ func (k stepsKnown) mergedSteps() []api.Step {
 // isOutside reports whether s began at a time that w does not cover.
 func isOutside(w, s api.Step) bool { return s.Began.After(w.Ended.Time) || s.Began.Before(&w.Began) }
 
-// mergeSameSteps returns what two entries about the same steps say together: the one that ended later knows how they failed.
+// mergeSameSteps merges two entries about the same steps: the one that ended later knows how they failed.
 func mergeSameSteps(a, b api.Step) api.Step {
 	m := joinSpans(a, b)
 	if c := cmp.Or(a.Ended.Compare(b.Ended.Time), strings.Compare(a.Error, b.Error)); c > 0 {
@@ -118,14 +118,14 @@ func mergeSameSteps(a, b api.Step) api.Step {
 	return m
 }
 
-// sumSteps returns what two entries about different steps say together.
+// sumSteps adds two entries about different steps.
 func sumSteps(a, b api.Step) api.Step {
 	m := joinSpans(a, b)
 	m.Objects, m.Times = a.Objects+b.Objects, a.Times+b.Times
 	return m
 }
 
-// joinSpans returns the time of both, and the last failure. b ended last, where they are about different steps.
+// joinSpans returns the span of both, and the last failure. b ended last, if they are about different steps.
 func joinSpans(a, b api.Step) api.Step {
 	m := b
 	m.Error = cmp.Or(b.Error, a.Error)
@@ -138,10 +138,10 @@ func joinSpans(a, b api.Step) api.Step {
 	return m
 }
 
-// timesOf is how often a step was taken: a step that does not say so was taken once.
+// timesOf returns how often a step was done: a step without a count was done once.
 func timesOf(s api.Step) int32 { return max(s.Times, 1) }
 
-// cutText cuts a text that may be anybody's.
+// cutText cuts a text of unknown origin to MaxError bytes of valid UTF-8.
 func cutText(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), api.MaxError)], "")
 }

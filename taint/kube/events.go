@@ -8,15 +8,15 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Events sends Events, as package reason words them.
+// Events sends Events with the texts of package reason.
 type Events struct {
 	To      events.EventRecorder
 	Leading func() error // nil while this process is sure to be the leader
 }
 
 // Send sends a reason's Event about an object, with the words in its braces replaced. related is another object that it
-// concerns; nil if there is none. It sends none if the reason has no text, or if another process may lead by now: what
-// this one decided, nobody does. It does not block.
+// concerns; nil if there is none. It sends nothing if the reason has no text, or if another process may lead by now:
+// what this process decided will not be done then. It does not block.
 func (e Events) Send(about, related runtime.Object, why reason.Reason, action string, words ...string) {
 	row := reason.RowOf(why)
 	if row.Text == "" || e.Leading() != nil {

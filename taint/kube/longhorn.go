@@ -15,21 +15,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// Longhorn's own setting of what its policy does, an object of the CRD settings.longhorn.io, and its default.
+// Longhorn's own setting for its pod deletion policy, an object of the CRD settings.longhorn.io, and its default.
 const (
 	longhornSetting   = "node-down-pod-deletion-policy"
 	longhornNamespace = "longhorn-system"
 	longhornNothing   = "do-nothing"
 )
 
-// LonghornDeletes says why nobody but Longhorn may end pods with its volumes now: its own setting does, or cannot be read, which is as
-// good. "" where the setting says do-nothing, or is not there: Longhorn makes all of its settings when it starts, so it is not there either.
-// c must read from the API server and not from a cache. It blocks for two reads at most, and for the API's discovery the first time.
+// LonghornDeletes returns why only Longhorn may end pods with its volumes now: its own setting makes it do so, or
+// cannot be read, which counts the same. It returns "" if the setting says do-nothing, or does not exist: Longhorn
+// creates all of its settings when it starts, so it is not installed then. c must read from the API server and not from
+// a cache. It blocks for two reads at most, and for the API's discovery the first time.
 func LonghornDeletes(ctx context.Context, c client.Reader, m meta.RESTMapper) string {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	unread := func(err error) string {
-		return fmt.Sprintf("Longhorn's own setting %s cannot be read (%s)", longhornSetting, cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))
+		return fmt.Sprintf("Longhorn's own setting %s cannot be read (%s)",
+			longhornSetting, cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))
 	}
 	s, err := NewServedObject(m, schema.GroupKind{Group: "longhorn.io", Kind: "Setting"})
 	switch {
@@ -39,7 +41,8 @@ func LonghornDeletes(ctx context.Context, c client.Reader, m meta.RESTMapper) st
 		return ""
 	}
 	switch err := c.Get(ctx, client.ObjectKey{Namespace: longhornNamespace, Name: longhornSetting}, s); {
-	case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse): // that one: no such resource any more
+	// With that cause the resource itself no longer exists.
+	case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		return ""
 	case err != nil:
 		return unread(err)
@@ -53,8 +56,9 @@ func LonghornDeletes(ctx context.Context, c client.Reader, m meta.RESTMapper) st
 	return ""
 }
 
-// NewServedObject is an object of a kind to read into, in whichever version the API server has it: one that we do not know must not pass for none. nil:
-// there is no such resource. It blocks for the API's discovery.
+// NewServedObject returns an empty object of a kind, to read into, in the version that the API server serves: an
+// unknown version must not count as absent. It returns nil if there is no such resource. It blocks for the API's
+// discovery.
 func NewServedObject(m meta.RESTMapper, kind schema.GroupKind) (*unstructured.Unstructured, error) {
 	mapping, err := m.RESTMapping(kind)
 	var failed *apiutil.ErrResourceDiscoveryFailed // counts as no match, too, where one of several versions was not found

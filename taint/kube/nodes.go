@@ -10,20 +10,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// informed is a reader that says what it reads from.
+// informed is a reader that can return the informer that it reads from.
 type informed interface {
 	GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error)
 }
 
-// CachedNodes returns all Nodes that c holds, in any order; they must not be changed. It blocks until c has all of them. A list of them would copy
-// each Node, some 6 MB at 5,000 nodes: where c has an informer, these are the informer's own.
+// CachedNodes returns all Nodes that c holds, in any order; the caller must not change them. It blocks until c has all
+// of them. A list of them would copy each Node, some 6 MB at 5,000 nodes. If c has an informer, these are the
+// informer's own objects.
 func CachedNodes(ctx context.Context, c client.Reader) ([]*corev1.Node, error) {
 	if c, ok := c.(informed); ok {
 		informer, err := c.GetInformer(ctx, &corev1.Node{})
 		if err != nil {
 			return nil, fmt.Errorf("listing cached nodes: %w", err)
 		}
-		// Before the cache runs an informer is empty, and says so by no error: List does.
+		// Before the cache runs, an informer is empty and returns no error; List does.
 		if shared, ok := informer.(toolscache.SharedInformer); ok && informer.HasSynced() {
 			held := shared.GetStore().List()
 			nodes := make([]*corev1.Node, len(held))

@@ -16,13 +16,13 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// ErrLate is the ErrAgain of a write that was not sent in time: what it was decided on may not hold any more.
+// ErrLate is the ErrAgain of a write that was not sent in time: the decision behind it may no longer hold.
 var ErrLate = fmt.Errorf("%w: too late for what was decided", ErrAgain)
 
-// SendBy allows the writes made with the context to be sent until that time, by a client that SendWritesOnce made so. The time is
-// by the transport's clocks (providers.Now), not by those of the protocol. It is over once either clock has passed
-// it: the monotonic one stands still while the machine is suspended. A write whose body has begun to be sent comes to
-// its end: cut off, it could land all the same.
+// SendBy returns a context whose writes may be sent only until the given time. It takes effect in clients on which
+// SendWritesOnce was called. The time is by the transport's clocks (providers.Now), not by those of the protocol. It
+// has passed once either clock has passed it: the monotonic clock stops while the machine is suspended. A write whose
+// body has begun to be sent is finished: if it were cut off, it could still take effect.
 func SendBy(ctx context.Context, by providers.Instant) context.Context {
 	return context.WithValue(ctx, sendBy{}, by)
 }
@@ -35,9 +35,9 @@ func isOver(by providers.Instant) bool {
 	return !now.Before(by) || !now.Wall.Before(by.Wall)
 }
 
-// timelyBody is the body of a write that must be sent by a time. It looks at the clocks when the transport begins to
-// read it, because HTTP/1 goes on for a moment after its context was cancelled. The API server carries out no request
-// whose body is shorter than its Content-Length.
+// timelyBody is the body of a write that must be sent by a time. It checks the clocks when the transport begins to read
+// it, because HTTP/1 goes on for a moment after its context was cancelled. The API server carries out no request whose
+// body is shorter than its Content-Length.
 type timelyBody struct {
 	io.ReadCloser
 	by    providers.Instant
@@ -52,10 +52,10 @@ func (b *timelyBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// SendWritesOnce has clients of cfg send each request that changes something once, and not later than SendBy allows. By itself
-// client-go sends one that was answered 429, or 5xx, with Retry-After again, up to ten times: seconds after the proof
-// that it was decided on. Whoever decided it decides again. What is left of a time limit goes by for a connection,
-// too. A read is sent again where it failed (repeat).
+// SendWritesOnce makes clients of cfg send each request that changes something once, and not later than SendBy allows.
+// By default client-go resends a request that was answered 429, or 5xx, with Retry-After, up to ten times: seconds
+// after the proof that it was decided on. The caller must decide again. A time limit also covers the wait for a
+// connection. A failed read is sent again (retryRead).
 func SendWritesOnce(cfg *rest.Config) {
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return onceTransport{next} })
 }
@@ -67,7 +67,7 @@ func (o onceTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return o.retryRead(req)
 	}
 	req = req.WithContext(req.Context()) // a copy
-	req.GetBody = nil                    // HTTP/2 sends again what a server that is going away refused, after up to a minute, if it can
+	req.GetBody = nil                    // else HTTP/2 resends, after up to a minute, what a closing server refused
 	if by, limited := req.Context().Value(sendBy{}).(providers.Instant); limited {
 		if isOver(by) {
 			return nil, ErrLate
@@ -80,7 +80,7 @@ func (o onceTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 		})
 		defer timer.Stop()
-		// The context is the answer's body's, too: it ends with the request's own, which whoever made the request cancels.
+		// The context also serves the answer's body. It ends with the request's own context, which the caller cancels.
 		req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 			GotConn: func(httptrace.GotConnInfo) {
 				if isOver(by) { // the machine was suspended: the timer's clock stood still
@@ -104,19 +104,21 @@ func (o onceTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// WrappedRoundTripper is for client-go, which looks for the transport beneath.
+// WrappedRoundTripper returns the transport beneath, which client-go looks for.
 func (o onceTransport) WrappedRoundTripper() http.RoundTripper { return o.next }
 
-// How often a read is sent at most, how long it rests before the third time, and how long after the first it is not sent again.
+// Limits of retries: how often a read is sent at most, the pause before the third try, and how long after the first try
+// it is still sent again.
 const (
 	readTries  = 3
 	readRest   = 200 * time.Millisecond
 	readWithin = time.Second
 )
 
-// retryRead sends a read that got no answer, or a 5xx, again: at once, and then after a rest. A decision needs up to seven reads in a row, and
-// one that fails would have all of them begin anew. What took long to fail is not sent again: what was read beside it grows old. Where the
-// API server asks for patience client-go has it, but no longer than a second each time. A watch that fails its owner begins anew.
+// retryRead sends a read that got no answer, or a 5xx, again: at once, and then after a pause. A decision needs up to
+// seven reads in a row, and one failure would make all of them start over. A read that failed slowly is not sent again,
+// because the reads beside it grow stale. If the API server sends Retry-After, client-go waits, but at most a second
+// each time. A failed watch is restarted by its owner.
 func (o onceTransport) retryRead(req *http.Request) (*http.Response, error) {
 	if req.URL.Query().Has("watch") {
 		return o.next.RoundTrip(req)

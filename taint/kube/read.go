@@ -1,5 +1,5 @@
-// Package kube is what the protocol reads from the API server and writes to it: live looks, lists, and the writes with their
-// preconditions, Events included. It decides nothing.
+// Package kube holds what the protocol reads from the API server and writes to it: live looks, lists, and the writes
+// with their preconditions, Events included. It decides nothing.
 package kube
 
 import (
@@ -30,14 +30,16 @@ import (
 // Timeout bounds one read of the API server, and one write to it.
 const Timeout = 15 * time.Second
 
-// ReadNode reads a Node and its Lease from c, which must read from the API server and not from a cache. A Node that is not there is a ReadNode
-// that does not exist, without error.
-func ReadNode(ctx context.Context, c client.Reader, name, key string, now func() time.Time) (*corev1.Node, taint.Look, error) {
+// ReadNode reads a Node and its Lease from c, which must read from the API server and not from a cache. If the Node
+// does not exist, it returns a Look that does not exist, without error. It blocks for at most Timeout.
+func ReadNode(
+	ctx context.Context, c client.Reader, name, key string, now func() time.Time,
+) (*corev1.Node, taint.Look, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	sent := now()
-	// Both at once: a fence looks a dozen times. Which of the two is the older answer does not matter: a heartbeat that one of them
-	// misses is one that came just after the look, which every act must allow for in any case.
+	// Both at once: a fence reads them a dozen times. Which of the two answers is older does not matter: a heartbeat
+	// that one of them misses came just after the look, and every action must allow for that in any case.
 	node, lease := &corev1.Node{}, &coordinationv1.Lease{}
 	var g errgroup.Group
 	g.Go(func() error {
@@ -66,7 +68,7 @@ func ReadNode(ctx context.Context, c client.Reader, name, key string, now func()
 	return node, taint.NewLook(node, lease, key, providers.InstantOf(sent), providers.InstantOf(now())), nil
 }
 
-// ListPods lists what is bound to the node.
+// ListPods lists the pods that are bound to the node.
 func ListPods(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -77,13 +79,15 @@ func ListPods(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, 
 	return list.Items, nil
 }
 
-// ListEtcdMembers are the nodes on which kubeadm's or RKE2's static pods of etcd are bound, and whether each is Ready: by them etcd's members are
-// known, without a credential of etcd's. A node shows what pods it likes: what its pod says counts only of a control-plane node.
+// ListEtcdMembers returns the nodes to which kubeadm's or RKE2's static etcd pods are bound, and whether each pod is
+// Ready. This identifies etcd's members without an etcd credential. A kubelet can write any pod for its node, so a pod
+// counts only on a control-plane node.
 func ListEtcdMembers(ctx context.Context, c client.Reader) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var list corev1.PodList
-	err := c.List(ctx, &list, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "etcd", "tier": "control-plane"})
+	err := c.List(ctx, &list, client.InNamespace(metav1.NamespaceSystem),
+		client.MatchingLabels{"component": "etcd", "tier": "control-plane"})
 	if err != nil {
 		return nil, fmt.Errorf("listing etcd's pods live: %w", err)
 	}
@@ -100,7 +104,7 @@ func ListEtcdMembers(ctx context.Context, c client.Reader) (map[string]bool, err
 	return ready, nil
 }
 
-// SeePods reduces pods to what is decided on, without their volumes.
+// SeePods reduces pods to the fields that decisions read, without their volumes.
 func SeePods(list []corev1.Pod, key string, first labels.Selector) []action.Pod {
 	out := make([]action.Pod, len(list))
 	for i := range list {
@@ -109,13 +113,13 @@ func SeePods(list []corev1.Pod, key string, first labels.Selector) []action.Pod 
 	return out
 }
 
-// resolvers is how many claims are read at the same time.
+// resolvers is the number of claims that are read at the same time.
 const resolvers = 16
 
-// ReadVolumes finds the volumes that the pods' claims lead to, by the pods' UIDs. Each claim costs two reads. A claim or
-// volume whose read the API server refuses is Unread in the result, so that it does not hide the others. unread says
-// why; it is nil if all were read. err means that the API server did not answer, or was overloaded; then nothing is
-// known.
+// ReadVolumes returns the volumes that the pods' claims lead to, by the pods' UIDs. Each claim costs two reads. If the
+// API server refuses to return a claim or volume, the result has it as Unread, so that it does not hide the others.
+// unread says why; it is nil if all were read. err means that the API server did not answer, or was overloaded; then
+// nothing is known.
 func ReadVolumes(
 	ctx context.Context, c client.Reader, pods []corev1.Pod,
 ) (of map[string][]action.Volume, unread, err error) {
@@ -140,15 +144,15 @@ func ReadVolumes(
 	return of, errors.Join(refused...), nil
 }
 
-// IsRefusal reports that err is the API server's answer to this one request: it answers, and has room for, other
-// requests.
+// IsRefusal reports whether err is the API server's refusal of this one request, while it answers, and has room for,
+// other requests.
 func IsRefusal(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && !apierrors.IsNotFound(err) && !IsCrowded(err)
 }
 
-// ReadOwners finds what controls the pods, by their UIDs: for a pod of a ReplicaSet that a Deployment controls, the Deployment. Each
-// ReplicaSet costs one read. One that is not there any more is the pod's owner all the same.
+// ReadOwners returns what controls the pods, by their UIDs: for a pod of a ReplicaSet that a Deployment controls, the
+// Deployment. Each ReplicaSet costs one read. A ReplicaSet that no longer exists still counts as the pod's owner.
 func ReadOwners(ctx context.Context, c client.Reader, pods []action.Pod) (map[string]action.Owner, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -172,15 +176,19 @@ func ReadOwners(ctx context.Context, c client.Reader, pods []action.Pod) (map[st
 	return out, nil
 }
 
-// ListAwaitedClaims finds the claims, as namespace/name, that pods of ReplicaSets wait for elsewhere: Pending ones in the namespaces, not bound to the
-// node, that nobody deleted. Each namespace costs one list.
-func ListAwaitedClaims(ctx context.Context, c client.Reader, node string, namespaces []string) (map[string]bool, error) {
+// ListAwaitedClaims returns the claims, as namespace/name, that pods of ReplicaSets wait for on other nodes. It reads
+// the Pending pods in the namespaces that are not bound to the node and not being deleted. Each namespace costs one
+// list.
+func ListAwaitedClaims(
+	ctx context.Context, c client.Reader, node string, namespaces []string,
+) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	out := map[string]bool{}
 	for _, ns := range namespaces {
 		var list corev1.PodList
-		if err := c.List(ctx, &list, client.InNamespace(ns), client.MatchingFields{"status.phase": string(corev1.PodPending)}); err != nil {
+		if err := c.List(ctx, &list, client.InNamespace(ns),
+			client.MatchingFields{"status.phase": string(corev1.PodPending)}); err != nil {
 			return nil, fmt.Errorf("listing pending pods of %s: %w", ns, err)
 		}
 		for i := range list.Items {
@@ -199,11 +207,12 @@ func ListAwaitedClaims(ctx context.Context, c client.Reader, node string, namesp
 	return out, nil
 }
 
-// SeePod reduces a pod to what evict.Step decides on, without its volumes.
+// SeePod reduces a pod to the fields that evict.Step reads, without its volumes.
 func SeePod(p *corev1.Pod, key string, first labels.Selector) action.Pod {
 	out := action.Pod{
 		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
-		Exempt: taint.ExemptionOf(p, key), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p), Message: p.Status.Message,
+		Exempt: taint.ExemptionOf(p, key), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p),
+		Spared: taint.SparedBy(p), Message: p.Status.Message,
 		First:       first != nil && !first.Empty() && first.Matches(labels.Set(p.Labels)),
 		Deleting:    p.DeletionTimestamp != nil,
 		Finalizers:  p.Finalizers,
@@ -235,8 +244,9 @@ func isTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
 	})
 }
 
-// readPodVolumes resolves a pod's claims. A claim or volume that is not there is passed over: nothing can be attached for it. So is a claim that names
-// another claim's volume, as anybody may write who makes claims: kubelets and the attach/detach controller refuse it.
+// readPodVolumes resolves a pod's claims. It skips a claim or volume that does not exist: nothing can be attached for
+// it. It also skips a claim that names another claim's volume, which any user who creates claims can write: kubelets
+// and the attach/detach controller refuse it.
 func readPodVolumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []action.Volume, unread, err error) {
 	for _, v := range p.Spec.Volumes {
 		claim, ok := taint.VolumeClaim(p, v)
@@ -277,13 +287,13 @@ func readPodVolumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []
 	return out, unread, nil
 }
 
-// uniqueName is the name that the kubelet and the attach/detach controller give a CSI volume in the node's lists.
+// uniqueName returns the name that the kubelet and the attach/detach controller give a CSI volume in the node's lists.
 func uniqueName(v *corev1.CSIPersistentVolumeSource) corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName("kubernetes.io/csi/" + v.Driver + "^" + v.VolumeHandle)
 }
 
-// migratedName is the name that they give an in-tree volume that a CSI driver serves; "" for any other volume. They
-// translate the PersistentVolume by this same library. known is false where it cannot be translated.
+// migratedName returns the name that they give an in-tree volume that a CSI driver serves; "" for any other volume.
+// They translate the PersistentVolume by this same library. known is false if it cannot be translated.
 func migratedName(pv *corev1.PersistentVolume) (name corev1.UniqueVolumeName, known bool) {
 	translator := csitranslation.New()
 	if !translator.IsPVMigratable(pv) {
@@ -296,8 +306,8 @@ func migratedName(pv *corev1.PersistentVolume) (name corev1.UniqueVolumeName, kn
 	return uniqueName(translated.Spec.CSI), true
 }
 
-// ReadClaims finds the claims, as namespace/name, that volumes are bound to. It is "" for a volume that is unbound or does
-// not exist. It is evict.UnreadClaim if the API server refuses the read. Each volume costs one read.
+// ReadClaims returns the claim, as namespace/name, that each volume is bound to. It is "" for a volume that is unbound
+// or does not exist. It is action.UnreadClaim if the API server refuses the read. Each volume costs one read.
 func ReadClaims(ctx context.Context, c client.Reader, pvs []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -327,9 +337,11 @@ func ReadClaims(ctx context.Context, c client.Reader, pvs []string) (map[string]
 	return out, nil
 }
 
-// ListAttachments returns the VolumeAttachments by the nodes that they name, from c. A list from the API server is one of all nodes: it is
-// asked for when something hangs on it that the cache does not decide.
-func ListAttachments(ctx context.Context, c client.Reader, opts ...client.ListOption) (map[string][]action.Attachment, error) {
+// ListAttachments returns the VolumeAttachments from c, by the nodes that they name. A list from the API server covers
+// all nodes, so it is requested only when a decision depends on something that the cache cannot settle.
+func ListAttachments(
+	ctx context.Context, c client.Reader, opts ...client.ListOption,
+) (map[string][]action.Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var list storagev1.VolumeAttachmentList
@@ -339,13 +351,14 @@ func ListAttachments(ctx context.Context, c client.Reader, opts ...client.ListOp
 	return SeeAttachments(list.Items), nil
 }
 
-// SeeAttachments reduces attachments to what is decided on, by the nodes that they name.
+// SeeAttachments reduces attachments to the fields that decisions read, by the nodes that they name.
 func SeeAttachments(list []storagev1.VolumeAttachment) map[string][]action.Attachment {
 	out := map[string][]action.Attachment{}
 	for i := range list {
 		va := &list[i]
 		a := action.Attachment{
-			Name: va.Name, UID: string(va.UID), ResourceVersion: va.ResourceVersion, Attacher: va.Spec.Attacher, Deleting: va.DeletionTimestamp != nil,
+			Name: va.Name, UID: string(va.UID), ResourceVersion: va.ResourceVersion,
+			Attacher: va.Spec.Attacher, Deleting: va.DeletionTimestamp != nil,
 		}
 		if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
 			a.PV = *pv

@@ -23,13 +23,14 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// ErrAgain says that the object changed between the look and the write: look again and decide anew.
+// ErrAgain means that the object changed between the look and the write: look again and decide again.
 var ErrAgain = errors.New("changed since it was read")
 
-// Writer sends every write of the protocol. Each Node write carries the resourceVersion of the look that it was decided on, each
-// pod write, and each deletion of an attachment, a UID and a resourceVersion, and none is sent by a process that may have lost its leadership (invariant 5). Only the
-// mark, the record, what policies do, the pin, the two volume lists, Ready and forcefence's own conditions and annotations are ever written. Each blocks for the API server
-// alone, 15 s at most, and may be repeated; its error is an ErrAgain where the object changed or is gone.
+// Writer sends every write of the protocol. Each Node write carries the resourceVersion of the look that it was decided
+// on. Each pod write, and each deletion of an attachment, carries a UID and a resourceVersion. A process that may have
+// lost its leadership sends none (invariant 5). It writes only the mark, the record, what policies do, the pin, the two
+// volume lists, Ready, and forcefence's own conditions and annotations. Each method blocks only for the API server, 15
+// s at most, and may be repeated. Its error is an ErrAgain if the object changed or is gone.
 type Writer struct {
 	Client  client.Client
 	Key     string       // the mark's
@@ -40,7 +41,7 @@ type Writer struct {
 // object is a JSON object under construction.
 type object map[string]any
 
-// WriteRecord writes the record. A fence that ends with it takes its out-of-service taint along.
+// WriteRecord writes the record. If the record ends the fence, the same write removes its out-of-service taint.
 func (w Writer) WriteRecord(ctx context.Context, l taint.Look, rec taint.Record) error {
 	body := object{"metadata": w.recordMeta(l, rec)}
 	if rec.Phase == taint.PhaseDone && taint.IsOutOfService(l.Taints) {
@@ -49,7 +50,8 @@ func (w Writer) WriteRecord(ctx context.Context, l taint.Look, rec taint.Record)
 	return w.mergePatchNode(ctx, l, "writing record", body)
 }
 
-// SetOutOfService puts Kubernetes' own taint of nodes that are shut down for good on the node, or takes ours off.
+// SetOutOfService adds Kubernetes' out-of-service taint, the one for nodes that are shut down for good, or removes
+// ours.
 func (w Writer) SetOutOfService(ctx context.Context, l taint.Look, yes bool) error {
 	taints := taint.WithoutOutOfService(l.Taints)
 	if yes {
@@ -61,10 +63,12 @@ func (w Writer) SetOutOfService(ctx context.Context, l taint.Look, yes bool) err
 	})
 }
 
-// AnnouncePolicy writes in whose name pods of the node are ended without proof, and nothing else.
+// AnnouncePolicy writes which policies end pods of the node without proof, and nothing else.
 func (w Writer) AnnouncePolicy(ctx context.Context, l taint.Look, note string) error {
 	return w.mergePatchNode(ctx, l, "announcing a policy", object{
-		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID, "annotations": object{taint.PolicyAnnotation: note}},
+		"metadata": object{
+			"resourceVersion": l.ResourceVersion, "uid": l.UID, "annotations": object{taint.PolicyAnnotation: note},
+		},
 	})
 }
 
@@ -76,7 +80,8 @@ func (w Writer) SetMark(ctx context.Context, l taint.Look, rec taint.Record) err
 	})
 }
 
-// RemoveMark takes the marks of the record's fence off, and our out-of-service taint, and closes the record in one write (step 13).
+// RemoveMark removes the marks of the record's fence and our out-of-service taint, and closes the record, in one write
+// (step 13).
 func (w Writer) RemoveMark(ctx context.Context, l taint.Look, rec taint.Record) error {
 	return w.mergePatchNode(ctx, l, "removing mark", object{
 		"metadata": w.recordMeta(l, rec),
@@ -99,7 +104,7 @@ func (w Writer) PinMachine(ctx context.Context, l taint.Look, pin string) error 
 	})
 }
 
-// AnnotateNode writes annotations of a Node as it was read live; an empty text takes its annotation off.
+// AnnotateNode writes annotations of a Node that was read live; an empty text removes its annotation.
 func (w Writer) AnnotateNode(ctx context.Context, n *corev1.Node, notes map[string]string) error {
 	texts := object{}
 	for key, text := range notes {
@@ -107,13 +112,17 @@ func (w Writer) AnnotateNode(ctx context.Context, n *corev1.Node, notes map[stri
 			texts[key] = nil
 		}
 	}
-	return w.mergePatchNode(ctx, taint.Look{Name: n.Name, ResourceVersion: n.ResourceVersion}, "writing annotations", object{
+	return w.mergePatchNode(ctx, taint.Look{
+		Name: n.Name, ResourceVersion: n.ResourceVersion,
+	}, "writing annotations", object{
 		"metadata": object{"resourceVersion": n.ResourceVersion, "uid": n.UID, "annotations": texts},
 	})
 }
 
-// ClearVolumes writes the two volume lists (step 10). An empty list is written as null: merge patches have no other way.
-func (w Writer) ClearVolumes(ctx context.Context, l taint.Look, inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume) error {
+// ClearVolumes writes the two volume lists (step 10). It writes an empty list as null: merge patches have no other way.
+func (w Writer) ClearVolumes(
+	ctx context.Context, l taint.Look, inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume,
+) error {
 	return w.mergePatchNode(ctx, l, "clearing volume lists", object{
 		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
 		"status":   object{"volumesInUse": inUse, "volumesAttached": attached},
@@ -123,22 +132,27 @@ func (w Writer) ClearVolumes(ctx context.Context, l taint.Look, inUse []corev1.U
 // SetPoweredOn writes the condition of a node that does not answer while its machine is on.
 func (w Writer) SetPoweredOn(ctx context.Context, l taint.Look, on bool) error {
 	now := metav1.NewTime(w.Now())
-	c := corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionFalse, LastTransitionTime: now, LastHeartbeatTime: now,
-		Reason: "NodeAnswers", Message: "The node answers."}
+	c := corev1.NodeCondition{
+		Type: taint.PoweredOnCondition, Status: corev1.ConditionFalse, LastTransitionTime: now, LastHeartbeatTime: now,
+		Reason: "NodeAnswers", Message: "The node answers.",
+	}
 	if on {
-		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "PoweredOnNotReady", "The node does not answer, but its machine is on. Nothing is evicted."
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "PoweredOnNotReady",
+			"The node does not answer, but its machine is on. Nothing is evicted."
 	}
 	return w.setCondition(ctx, l, "setting condition", c)
 }
 
-// SetFenceable writes whether the node could be fenced now. Reason and message are the caller's.
-func (w Writer) SetFenceable(ctx context.Context, l taint.Look, status corev1.ConditionStatus, reason, message string) error {
+// SetFenceable writes whether the node could be fenced now. The caller chooses reason and message.
+func (w Writer) SetFenceable(
+	ctx context.Context, l taint.Look, status corev1.ConditionStatus, reason, message string,
+) error {
 	now := metav1.NewTime(w.Now())
 	return w.setCondition(ctx, l, "setting condition", corev1.NodeCondition{Type: taint.FenceableCondition, Status: status,
 		LastTransitionTime: now, LastHeartbeatTime: now, Reason: reason, Message: message})
 }
 
-// ReleaseNode takes every mark off and writes the record, in one write, whosever the marks are.
+// ReleaseNode removes every mark, no matter who set it, and writes the record, in one write.
 func (w Writer) ReleaseNode(ctx context.Context, l taint.Look, rec taint.Record) error {
 	left := slices.DeleteFunc(taint.WithoutOutOfService(l.Taints), func(t corev1.Taint) bool { return t.Key == w.Key })
 	return w.mergePatchNode(ctx, l, "releasing", object{
@@ -147,7 +161,7 @@ func (w Writer) ReleaseNode(ctx context.Context, l taint.Look, rec taint.Record)
 	})
 }
 
-// setCondition writes one condition of the Node; the strategic merge leaves the others alone.
+// setCondition writes one condition of the Node; the strategic merge keeps the others.
 func (w Writer) setCondition(ctx context.Context, l taint.Look, what string, c corev1.NodeCondition) error {
 	return w.patchNode(ctx, l, what, types.StrategicMergePatchType, object{
 		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
@@ -155,7 +169,8 @@ func (w Writer) setCondition(ctx context.Context, l taint.Look, what string, c c
 	}, "status")
 }
 
-// ExpireReady makes a stale Ready Unknown: the machine is off, so no kubelet can mean it (step 5). A live kubelet would revert it.
+// ExpireReady sets a stale Ready to Unknown: the machine is off, so no kubelet reports it (step 5). A live
+// kubelet would revert it.
 func (w Writer) ExpireReady(ctx context.Context, l taint.Look) error {
 	now := metav1.NewTime(w.Now())
 	return w.setCondition(ctx, l, "expiring Ready", corev1.NodeCondition{
@@ -168,19 +183,21 @@ func (w Writer) mergePatchNode(ctx context.Context, l taint.Look, what string, b
 	return w.patchNode(ctx, l, what, types.MergePatchType, body, sub...)
 }
 
-func (w Writer) patchNode(ctx context.Context, l taint.Look, what string, pt types.PatchType, body object, sub ...string) error {
+func (w Writer) patchNode(
+	ctx context.Context, l taint.Look, what string, pt types.PatchType, body object, sub ...string,
+) error {
 	if l.ResourceVersion == "" {
 		return fmt.Errorf("%s: no resourceVersion", what) // would overwrite whatever is there
 	}
 	return w.patchObject(ctx, partialObject("Node", "", l.Name), what, pt, body, sub...)
 }
 
-// podFailed is the reason that kubelets give Ready and ContainersReady of a failed pod. One that comes back finds
-// nothing to correct.
+// podFailed is the reason that kubelets give Ready and ContainersReady of a failed pod. A kubelet that comes back then
+// has nothing to correct.
 const podFailed = "PodFailed"
 
-// EndPod ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9). message is what it says of
-// itself. Database operators read the conditions and not the phase, so the same write sets Ready and ContainersReady
+// EndPod ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9). message becomes the pod's status
+// message. Database operators read the conditions and not the phase, so the same write sets Ready and ContainersReady
 // False where they were True.
 func (w Writer) EndPod(ctx context.Context, p action.Pod, message string) error {
 	status := object{"phase": corev1.PodFailed, "reason": taint.TombstoneReason}
@@ -203,10 +220,11 @@ func (w Writer) EndPod(ctx context.Context, p action.Pod, message string) error 
 		}
 		status["message"], status["conditions"] = message, conditions
 	}
-	return w.patchObject(ctx, partialObject("Pod", p.Namespace, p.Name), "ending pod", types.StrategicMergePatchType, object{
-		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
-		"status":   status,
-	}, "status")
+	return w.patchObject(
+		ctx, partialObject("Pod", p.Namespace, p.Name), "ending pod", types.StrategicMergePatchType, object{
+			"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
+			"status":   status,
+		}, "status")
 }
 
 // SetPodNotReady sets the condition Ready of a pod that stays to False. It takes the pod out of EndpointSlices, as the
@@ -223,8 +241,9 @@ func (w Writer) SetPodNotReady(ctx context.Context, p action.Pod) error {
 	}, "status")
 }
 
-// SparePod marks a pod as one that the fence lets live: its new resourceVersion refuses a tombstone that is still on its way. It goes
-// through the status, which takes annotations, so that no grant of patch on pods is needed.
+// SparePod marks a pod as one that the fence lets live: its new resourceVersion makes a tombstone that is still in
+// flight fail. It writes through the status subresource, which accepts annotations, so that no grant of patch on pods
+// is needed.
 func (w Writer) SparePod(ctx context.Context, p action.Pod, token string) error {
 	meta := object{"uid": p.UID, "resourceVersion": p.ResourceVersion}
 	body := object{"metadata": meta}
@@ -233,11 +252,13 @@ func (w Writer) SparePod(ctx context.Context, p action.Pod, token string) error 
 	} else {
 		meta["annotations"] = object{taint.SparedAnnotation: token}
 	}
-	return w.patchObject(ctx, partialObject("Pod", p.Namespace, p.Name), "sparing pod", types.MergePatchType, body, "status")
+	return w.patchObject(
+		ctx, partialObject("Pod", p.Namespace, p.Name), "sparing pod", types.MergePatchType, body, "status")
 }
 
-// NudgePod changes an annotation of a held pod, so that its kubelet tries again at once. The time has its fraction: each nudge must differ
-// from the one before. It goes through the status for the reason that spare gives.
+// NudgePod changes an annotation of a held pod, so that its kubelet tries again at once. The time has its fraction:
+// each nudge must differ from the one before. It writes through the status subresource for the reason given at
+// SparePod.
 func (w Writer) NudgePod(ctx context.Context, p action.Pod) error {
 	return w.patchObject(ctx, partialObject("Pod", p.Namespace, p.Name), "nudging pod", types.MergePatchType, object{
 		"metadata": object{
@@ -261,7 +282,8 @@ func (w Writer) DeletePod(ctx context.Context, p action.Pod) error {
 	return classifyError("deleting pod", err)
 }
 
-// DeleteAttachment deletes a VolumeAttachment. Its attacher detaches the volume, and takes its finalizer off, whatever the node says.
+// DeleteAttachment deletes a VolumeAttachment. Its attacher then detaches the volume and removes the finalizer, no
+// matter what the node reports.
 func (w Writer) DeleteAttachment(ctx context.Context, a action.Attachment) error {
 	const what = "deleting volume attachment"
 	if err := w.Leading(); err != nil {
@@ -274,17 +296,21 @@ func (w Writer) DeleteAttachment(ctx context.Context, a action.Attachment) error
 	defer cancel()
 	uid := types.UID(a.UID)
 	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}}
-	return classifyError(what, w.Client.Delete(ctx, va, client.Preconditions{UID: &uid, ResourceVersion: &a.ResourceVersion}))
+	return classifyError(what,
+		w.Client.Delete(ctx, va, client.Preconditions{UID: &uid, ResourceVersion: &a.ResourceVersion}))
 }
 
-// partialObject names an object whose patch is answered with its metadata alone: nobody needs the rest, and a node's pods may be 1.5 MB each.
+// partialObject returns an object whose patch is answered with its metadata alone: the caller needs no more, and a
+// node's pods may be 1.5 MB each.
 func partialObject(kind, namespace, name string) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
 	return o
 }
 
-func (w Writer) patchObject(ctx context.Context, obj client.Object, what string, pt types.PatchType, body object, sub ...string) error {
+func (w Writer) patchObject(
+	ctx context.Context, obj client.Object, what string, pt types.PatchType, body object, sub ...string,
+) error {
 	if err := w.Leading(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -301,7 +327,7 @@ func (w Writer) patchObject(ctx context.Context, obj client.Object, what string,
 	return classifyError(what, w.Client.Patch(ctx, obj, patch))
 }
 
-// classifyError sorts the API server's answer: a conflict and an object that is gone both mean that the look is too old.
+// classifyError classifies the API server's answer: a conflict and a missing object both mean that the look is too old.
 func classifyError(what string, err error) error {
 	switch {
 	case err == nil:
@@ -313,8 +339,8 @@ func classifyError(what string, err error) error {
 	}
 }
 
-// RefusalOf sorts what a pod's write came to. That a pod is too large is told in three ways: as the limit of a request, as that of the
-// annotations, and by etcd in words alone, with status 500.
+// RefusalOf classifies the result of a pod's write. The API server reports a too large pod in three ways: as the limit
+// of a request, as that of the annotations, and by etcd in words alone, with status 500.
 func RefusalOf(err error) action.WriteResult {
 	status := apierrors.APIStatus(nil)
 	switch {
@@ -330,7 +356,8 @@ func RefusalOf(err error) action.WriteResult {
 	switch {
 	case s.Code == http.StatusRequestEntityTooLarge,
 		s.Code == http.StatusUnprocessableEntity && s.Details != nil && slices.ContainsFunc(s.Details.Causes, tooLong),
-		s.Code == http.StatusInternalServerError && slices.ContainsFunc(etcdTooLarge, func(w string) bool { return strings.Contains(s.Message, w) }):
+		s.Code == http.StatusInternalServerError && slices.ContainsFunc(etcdTooLarge,
+			func(w string) bool { return strings.Contains(s.Message, w) }):
 		return action.TooLarge
 	case s.Code >= 400 && s.Code < 500 && s.Code != http.StatusRequestTimeout && s.Code != http.StatusTooManyRequests:
 		return action.Denied
@@ -339,12 +366,13 @@ func RefusalOf(err error) action.WriteResult {
 	}
 }
 
-// IsCrowded reports that the API server, or etcd, has no room for more: it said so, or did not answer in time.
+// IsCrowded reports whether the API server, or etcd, is overloaded: it reported that, or did not answer in time.
 func IsCrowded(err error) bool {
 	return apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsServiceUnavailable(err) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// etcdTooLarge is how etcd, and the API server's client of it, say that an object exceeds their limits. The API server knows it by the
-// same words, and has then tried without managedFields already (k8s.io/apiserver/pkg/endpoints/handlers, isTooLargeError).
+// etcdTooLarge holds the texts by which etcd, and the API server's client of it, report that an object exceeds their
+// limits. The API server matches the same texts, and has then already retried without managedFields
+// (k8s.io/apiserver/pkg/endpoints/handlers, isTooLargeError).
 var etcdTooLarge = []string{"etcdserver: request is too large", "trying to send message larger than max"}

@@ -1,9 +1,9 @@
-// Package machine holds which devices speak for a node, asks all of them at the same time, and says which machine a node is believed to
-// be. Guests whose hypervisors' hosts are off have a device here, too (Within).
+// Package machine holds which devices know a node's machine, asks all of them at the same time, and decides which
+// machine a node is believed to be. It also has a device for guests whose hypervisors' hosts are off (Within).
 //
-// It guarantees that an answer is one device's own and as old as its question, that several devices are judged by taint/decide/proof alone,
-// and that no machine is believed but by taint.DecideMachine. It powers nothing off, and reads no cluster: the configuration leads to machines,
-// by the functions of a Finder.
+// It guarantees: an answer is one device's own and as old as its question; only taint/decide/proof judges several
+// devices; only taint.DecideMachine decides which machine is believed. It powers nothing off, and does
+// not read the cluster: the configuration leads to machines, by the functions of a Finder.
 package machine
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
-// Machine is what the configuration knows of one node's machine.
+// Machine is what the configuration has about one node's machine.
 type Machine struct {
 	Provider providers.Provider // asks with a deadline: providers/guard
-	Watcher  providers.Watcher  // nil: its devices tell nothing by themselves
+	Watcher  providers.Watcher  // nil: its devices report nothing unasked
 	Name     string             // the provider's name in the configuration
 	Device   string             // provider/device, for the record; nodes behind one device share it
 	Target   providers.Target
@@ -29,16 +29,17 @@ type Machine struct {
 	Fixed    bool          // the node gets no other machine as long as it exists (providers.ProviderIDs)
 	Clash    taint.Clash   // with what leads other nodes to their machines
 	Feeds    bool          // its device gives the machine power (providers.Feeder)
-	Quiet    bool          // its device says nothing of a machine that runs (providers.Quiet)
+	Quiet    bool          // its device gives no answer while the machine runs (providers.Quiet)
 	NoPower  string        // "" or why its power must not be touched through this device
 	Poll     Polling       // how its device is asked while nothing is wrong; the zero value: not at all
-	Level    int           // the number of the level that its device is of; the node's own is alone in the first, 0
+	Level    int           // the number of its device's level; the node's own device is alone in the first, 0
 	Limits   proof.Limits  // of that level
-	// Further are the devices of the other levels, in their order. The operator's word leads to each; they have no Mode.
+	// Further are the devices of the other levels, in their order. The operator's configuration leads to each; they
+	// have no Mode.
 	Further []Machine
 }
 
-// Devices are all devices that speak for the node, in their order: this Machine's own, and the further ones.
+// Devices returns all devices that know the node's machine, in their order: this Machine's own, and the further ones.
 func (m Machine) Devices() []Machine {
 	if m.Provider == nil {
 		return m.Further
@@ -46,16 +47,18 @@ func (m Machine) Devices() []Machine {
 	return append([]Machine{m}, m.Further...)
 }
 
-// ProofDevices are the devices as the pure rooms know them.
+// ProofDevices returns the devices in the form that the pure packages use.
 func (m Machine) ProofDevices() []proof.Device {
 	var out []proof.Device
 	for _, d := range m.Devices() {
-		out = append(out, proof.Device{Name: d.Device, Machine: d.Identity, Level: d.Level, Limits: d.Limits, NoPower: d.NoPower, Feeds: d.Feeds})
+		out = append(out, proof.Device{
+			Name: d.Device, Machine: d.Identity, Level: d.Level, Limits: d.Limits, NoPower: d.NoPower, Feeds: d.Feeds,
+		})
 	}
 	return out
 }
 
-// WithHeardAt tells the devices when this process heard the node last.
+// WithHeardAt returns a copy whose devices know when this process last heard from the node.
 func (m Machine) WithHeardAt(at time.Time) Machine {
 	m.Target.Heard = at
 	m.Further = slices.Clone(m.Further)
@@ -65,10 +68,12 @@ func (m Machine) WithHeardAt(at time.Time) Machine {
 	return m
 }
 
-// AskDevices sends the question to all devices of the node at the same time, and returns one answer of each. It blocks until
-// their answers decide. liar names the node whose record keeps a device from being believed. The Off of such a device
-// must not end the wait for the others.
-func (m Machine) AskDevices(ctx context.Context, distrustedBy func(Machine) string, now func() providers.Instant) []providers.Answer {
+// AskDevices sends the question to all devices of the node at the same time, and returns one answer of each. It blocks
+// until their answers decide. distrustedBy returns the node whose record makes a device untrusted; "" if none does. The
+// Off of such a device must not end the wait for the others.
+func (m Machine) AskDevices(
+	ctx context.Context, distrustedBy func(Machine) string, now func() providers.Instant,
+) []providers.Answer {
 	devices, proofs := m.Devices(), m.ProofDevices()
 	var qs []providers.Question
 	for _, d := range devices {
@@ -86,7 +91,7 @@ func (m Machine) AskDevices(ctx context.Context, distrustedBy func(Machine) stri
 	return providers.AskEach(ctx, qs, enough, now)
 }
 
-// VerdictOf is what answers of AskDevices say together.
+// VerdictOf returns the combined answer of several answers of AskDevices.
 func (m Machine) VerdictOf(answers []providers.Answer) providers.Answer {
 	var a proof.Answers
 	a.SetDevices(m.ProofDevices()...)
@@ -94,7 +99,8 @@ func (m Machine) VerdictOf(answers []providers.Answer) providers.Answer {
 	return a.Answer
 }
 
-// AllQuiet reports that no device of the node says anything while the machine runs: a drill cannot tell whether it could be fenced.
+// AllQuiet reports whether no device of the node answers while the machine runs: a drill cannot find out whether the
+// node could be fenced.
 func (m Machine) AllQuiet() bool {
 	return !slices.ContainsFunc(m.Devices(), func(d Machine) bool { return !d.Quiet })
 }
@@ -102,5 +108,5 @@ func (m Machine) AllQuiet() bool {
 // Polling is how a provider's devices are asked while nothing is wrong. The zero value is not at all.
 type Polling struct {
 	Every     time.Duration // each machine
-	PerSecond float64       // calls that what shares limits bears; half of them are left to those who must know. 0: any number
+	PerSecond float64       // calls that the shared limit allows; half of them stay free for fences. 0: any number
 }

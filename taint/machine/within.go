@@ -12,15 +12,16 @@ import (
 	"github.com/forcefence/forcefence/taint/sharing"
 )
 
-// Within is the provider of guests that are off because the hosts of their hypervisors are: proof.VerdictOfHosts says when. It is asked beside the
-// guests' own provider, which is silent while one of its hypervisors is. It has no power action: a host runs other guests.
+// Within is the provider of guests that are off because their hypervisors' hosts are off: proof.VerdictOfHosts defines
+// when. It is asked beside the guests' own provider, which is silent while one of its hypervisors is. It has no power
+// action: a host runs other guests.
 type Within struct {
 	Guests providers.Placer
 	Hosts  []*Host
 	Now    func() providers.Instant
 }
 
-// Host is a hypervisor of the guests, and the device that speaks for the host that it runs on.
+// Host is a hypervisor of the guests, and the device of the host that it runs on.
 type Host struct {
 	Hypervisor string             // its name, of providers.Hypervisors
 	Device     providers.Question // to that device
@@ -29,12 +30,14 @@ type Host struct {
 	asked sharing.Call[providers.Answer]
 }
 
-// hostAskDelay is how long a hypervisor may take before its host's device is asked as well: one that lost its power refuses nothing.
+// hostAskDelay is how long a hypervisor may take before its host's device is asked as well: a hypervisor that lost its
+// power refuses nothing.
 const hostAskDelay = 500 * time.Millisecond
 
-// State puts one question to all who must be heard. First to each hypervisor: has it the guest? The device of a host is asked where the
-// hypervisor does not say, and where it has the guest, so that a drill finds out whether that device could tell. Then, if that may prove
-// anything, the hypervisors that live are asked once more. It blocks for them; what takes longer than an answer is worth is given up.
+// State asks all hypervisors and hosts whose answers are needed. It first asks each hypervisor whether it has the
+// guest. It asks a host's device if the hypervisor does not answer. It also asks if the hypervisor has the guest, so
+// that a drill finds out whether that device could prove Off. Then, if that may prove anything, it asks the live
+// hypervisors once more. It blocks for them; it gives up what takes longer than an answer is valid.
 func (w *Within) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, proof.TTL)
 	defer cancel()
@@ -51,15 +54,18 @@ func (w *Within) State(ctx context.Context, t providers.Target) (providers.Obser
 	}
 	for i := range hosts {
 		select {
-		case hosts[i].Before = <-late[i]: // it lives, whatever is said of its host
+		case hosts[i].Before = <-late[i]: // it is alive, no matter what its host's device answered
 		default:
 		}
 	}
 	return proof.VerdictOfHosts(hosts)
 }
 
-// askHypervisor asks a hypervisor, and the device of its host where that may be needed. What the hypervisor says after that comes late.
-func (w *Within) askHypervisor(ctx context.Context, h *Host, t providers.Target) (out proof.Host, late <-chan providers.PlaceAnswer) {
+// askHypervisor asks a hypervisor, and the device of its host if that may be needed. late delivers a hypervisor's
+// answer that comes after that.
+func (w *Within) askHypervisor(
+	ctx context.Context, h *Host, t providers.Target,
+) (out proof.Host, late <-chan providers.PlaceAnswer) {
 	out = proof.Host{Hypervisor: h.Hypervisor, Device: h.Name}
 	placed := make(chan providers.PlaceAnswer, 1)
 	go func() { placed <- providers.AskPlace(ctx, w.Guests, h.Hypervisor, t, w.Now) }() // its owner is ctx
@@ -88,18 +94,22 @@ func (w *Within) forEachHost(f func(i int, h *Host)) {
 	wait.Wait()
 }
 
-// askDevice puts the question to the host's device. It may have many guests, which fall silent together, and a BMC is a small computer: so they share it.
+// askDevice asks the host's device. A host may have many guests, which fall silent together, and a BMC is a small
+// computer: so concurrent questions share one call.
 func (h *Host) askDevice(ctx context.Context, now func() providers.Instant) providers.Answer {
 	a, err := h.asked.Ask(ctx, proof.TTL, func(ctx context.Context) (providers.Answer, error) {
 		return providers.Ask(ctx, h.Device.Provider, h.Device.By, h.Device.Target, now), nil
 	})
 	if err != nil {
-		return providers.Answer{Observation: providers.Observation{At: now()}, By: h.Device.By, Got: now(), Err: providers.WithClass(providers.ErrUnreachable, err)}
+		return providers.Answer{
+			Observation: providers.Observation{At: now()}, By: h.Device.By, Got: now(),
+			Err: providers.WithClass(providers.ErrUnreachable, err),
+		}
 	}
 	return a
 }
 
-// NoHostPower is why no machine is powered off by way of its host.
+// NoHostPower is why no machine is powered off through its host.
 const NoHostPower = "its host runs other machines, and is not powered off for one of them"
 
 var errNoHostPower = providers.WithClass(providers.ErrPermanent, errors.New(NoHostPower))

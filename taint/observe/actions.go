@@ -9,7 +9,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// actions are what was done.
+// actions reports what was done.
 type actions struct {
 	*subject
 	states  *states
@@ -64,7 +64,7 @@ func (n *actions) reportDone(s decide.StepDone, o decide.ActionDone) {
 	}
 }
 
-// reportPowerOff reports how each device took a power-off.
+// reportPowerOff reports what each device answered to a power-off.
 func reportPowerOff(log *slog.Logger, by []decide.PowerSent) {
 	for _, d := range by {
 		log := log.With("device", d.Device)
@@ -79,7 +79,7 @@ func reportPowerOff(log *slog.Logger, by []decide.PowerSent) {
 	}
 }
 
-// reportPowerOn reports how each device took a power-on.
+// reportPowerOn reports what each device answered to a power-on.
 func reportPowerOn(log *slog.Logger, by []decide.PowerSent) {
 	for _, d := range by {
 		log := log.With("device", d.Device)
@@ -94,7 +94,7 @@ func reportPowerOn(log *slog.Logger, by []decide.PowerSent) {
 	}
 }
 
-// reportUnwritten reports of writes of pods or attachments that were not made.
+// reportUnwritten reports writes of pods or attachments that were not made.
 func reportUnwritten(log *slog.Logger, a action.Action, w decide.Writes) {
 	of := len(action.PodsOf(a)) + len(action.AttachmentsOf(a))
 	if w.Failed > 0 {
@@ -110,7 +110,7 @@ func reportUnwritten(log *slog.Logger, a action.Action, w decide.Writes) {
 	}
 }
 
-// reportPods reports of pods that were written.
+// reportPods reports the pods that were written.
 func (n *actions) reportPods(log *slog.Logger, a action.Action, pods []action.Pod) {
 	log = log.With("pods", len(pods))
 	policy := action.PolicyOf(a)
@@ -141,7 +141,7 @@ var parts = map[string]string{
 	"DeleteAttachments": "delete_attachments", "SetNotReady": "set_not_ready",
 }
 
-// reportSpan reports of an action of a fence. One of a policy is none.
+// reportSpan reports an action of a fence as a Part. It reports no action of a policy.
 func (n *actions) reportSpan(s decide.StepDone, err error) {
 	d := s.Decision
 	name := phases[action.Name(d.Action)]

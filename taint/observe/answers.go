@@ -7,12 +7,12 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// answers are what devices answered.
+// answers reports what devices answered.
 type answers struct {
 	*subject
 	fences *fences
 
-	text string // the last that were logged
+	text string // the last answers that were logged
 }
 
 // reportAnswers reports what the devices answered.
@@ -32,7 +32,7 @@ func (n *answers) reportAnswers(all []providers.Answer) {
 	}
 }
 
-// reportChanges reports of answers that differ from those before.
+// reportChanges reports answers that differ from those before.
 func (n *answers) reportChanges(all []providers.Answer) {
 	text := ""
 	for _, a := range all {
@@ -57,8 +57,8 @@ func (n *answers) reportChanges(all []providers.Answer) {
 	}
 }
 
-// reportFirstSignal reports who was the first to make a node suspect whose machine is off, once in a life of the node: not where a
-// fence of that life says so already, which may be ours.
+// reportFirstSignal records which signal first made the node suspect, if its machine is off. It reports once per node
+// life, and not if a fence of that life, which may be ours, already exists.
 func (n *answers) reportFirstSignal() {
 	l := n.course.Look()
 	if n.course.Answer().State != providers.PowerOff || l.Mark != nil || l.Record != nil && !l.IsAliveSince(l.Record) {

@@ -19,14 +19,14 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// decisions are what was decided, and why.
+// decisions reports what was decided, and why.
 type decisions struct {
 	*subject
 	states *states
 	fences *fences
 
-	reason reason.Reason      // the last that was logged and sent as an Event
-	alert  string             // what a person was called for
+	reason reason.Reason      // the last one that was logged and sent as an Event
+	alert  string             // why a person was alerted
 	aside  action.PolicyBlock // why policies end nothing
 	unread string             // why claims could not be read
 	slow   time.Time          // when slow reads were last reported
@@ -35,7 +35,7 @@ type decisions struct {
 // resetReported forgets what was reported of a node that is healthy again.
 func (n *decisions) resetReported() { n.reason, n.alert, n.aside = "", "", action.PolicyBlock{} }
 
-// reportStep reports a step's decision, and of what it shows of the node.
+// reportStep reports a step's decision, and what the step shows of the node.
 func (n *decisions) reportStep(s decide.StepDone) {
 	d := s.Decision
 	n.reportSlowReads()
@@ -45,12 +45,12 @@ func (n *decisions) reportStep(s decide.StepDone) {
 	}
 	n.fences.reportPowerOffs(n.node, s.Look.Record)
 	n.reportNotes(d.Notes)
-	if s.Err() == nil || !writesRecord(d.Action) { // a conflict leaves a fence that never was one
+	if s.Err() == nil || !writesRecord(d.Action) { // after a conflict the fence was never recorded
 		n.reportDecision(d)
 	}
 }
 
-// writesRecord reports an action that is one write of the Node, and news.
+// writesRecord reports whether an action is one write of the Node that is worth a report.
 func writesRecord(a action.Action) bool {
 	switch a.(type) {
 	case action.Write, action.Announce, action.Arm, action.Unmark:
@@ -59,7 +59,7 @@ func writesRecord(a action.Action) bool {
 	return false
 }
 
-// reportAlert calls for a person, once for each reason. The node's state shows the alert until it ends.
+// reportAlert alerts a person, once for each reason. The node's state shows the alert as long as it lasts.
 func (n *decisions) reportAlert(d action.Decision) {
 	alert := d.Alert
 	if alert == string(reason.Stuck) {
@@ -91,7 +91,7 @@ func (n *decisions) reportDecision(d action.Decision) {
 		n.Log.Info("Removed mark", "node", n.name, "fence", id, "result", rec.Result)
 		n.reportKept(d)
 	}
-	// What is added to a fence that ended before counts as no other fence.
+	// What is added to a fence that ended before does not count as another fence.
 	ends := rec.Phase == taint.PhaseDone && writesRecord(d.Action)
 	if ends && (l.Record.IsOpen() || d.Reason == reason.NeverOff) {
 		n.Metrics.fences.WithLabelValues(string(rec.Result)).Inc()
@@ -112,12 +112,13 @@ func (n *decisions) reportDecision(d action.Decision) {
 	}
 }
 
-// levels are the log's of each severity.
+// levels are the log levels of the severities.
 var levels = map[reason.Severity]slog.Level{
 	reason.Debug: slog.LevelDebug, reason.Info: slog.LevelInfo, reason.Warning: slog.LevelWarn,
 }
 
-// reportReason reports a reason that is new. A refusal of the guard that is the same for many nodes has one Event.
+// reportReason reports a reason that is new. A refusal of the power-off limits that is the same for many nodes has one
+// Event.
 func (n *decisions) reportReason(d action.Decision, id string) {
 	n.reason = d.Reason
 	n.Log.Log(context.Background(), levels[reason.RowOf(d.Reason).Severity], "Decided", "node", n.name, "fence", id,
@@ -145,7 +146,7 @@ func (n *decisions) reportNoHook(id string) {
 	n.queueEvent(reason.NoHook, "Evict")
 }
 
-// reportShadow counts what would have been done, and lists whom it would have moved.
+// reportShadow counts what would have been done, and lists the pods that would have moved.
 func (n *decisions) reportShadow(d action.Decision) {
 	if d.Would.Action == nil {
 		return
@@ -161,12 +162,13 @@ func (n *decisions) reportShadow(d action.Decision) {
 		"suspicion", n.suspicion, "evidence", d.Detail, "bootID", n.course.Look().BootID, "pods", pods)
 }
 
-// reportAside reports once why policies end nothing that they would end otherwise. If it is the same for many nodes, only
-// the first has the Event.
+// reportAside reports once why policies end nothing that they would end otherwise. If it is the same for many nodes,
+// only the first has the Event.
 func (n *decisions) reportAside(a action.PolicyBlock) {
 	before := n.aside
 	n.aside = a
-	same := a.ReportOnceKey != "" && a.Why == before.Why && a.ReportOnceKey == before.ReportOnceKey // though a count in Detail differs
+	// A count in Detail may differ.
+	same := a.ReportOnceKey != "" && a.Why == before.Why && a.ReportOnceKey == before.ReportOnceKey
 	if a == before || a.Why == "" || same {
 		return
 	}
@@ -188,7 +190,8 @@ func (n *decisions) reportNotes(notes []action.Note) {
 	}
 }
 
-// reportUnreadClaims logs once why claims of the node's pods cannot be read: their pods keep all entries of the volume lists.
+// reportUnreadClaims logs once why claims of the node's pods cannot be read: their pods keep all entries of the volume
+// lists.
 func (n *decisions) reportUnreadClaims(err error) {
 	text := ""
 	if err != nil {
@@ -203,10 +206,11 @@ func (n *decisions) reportUnreadClaims(err error) {
 
 const (
 	slowRead  = 2 * time.Second  // how long the reads of a look may take before it is reported
-	slowAgain = 10 * time.Second // how often it is reported
+	slowAgain = 10 * time.Second // between two reports of that
 )
 
-// reportSlowReads reports of an API server that is slow: a fence that gets nowhere for that says what it waits for.
+// reportSlowReads reports a slow API server: a fence that makes no progress for that reason then says what it waits
+// for.
 func (n *decisions) reportSlowReads() {
 	duration := n.course.ReadDuration()
 	if now := n.Now(); duration > slowRead && now.Sub(n.slow) > slowAgain {
@@ -234,20 +238,20 @@ func stuckPods(pods []action.StuckPod) string {
 	return strings.Join(names, "; ")
 }
 
-// ownFinalizers are those that stock controllers take off an ended pod by themselves, moments later: the Job controller's
-// once it has counted the pod, the garbage collector's once dependents are gone or orphaned.
+// ownFinalizers are those that stock controllers remove from an ended pod by themselves, moments later. The Job
+// controller does so once it has counted the pod, the garbage collector once dependents are gone or orphaned.
 var ownFinalizers = []string{
 	"batch.kubernetes.io/job-tracking", metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents,
 }
 
-// leftBehind is the text about a pod that a fence leaves behind, by what could not be done with it.
+// leftBehind holds the text about a pod that a fence leaves behind, by what could not be done with it.
 var leftBehind = map[action.PodWrite]string{
 	action.Spares:       "The node came back and the pod keeps running, but it could not be marked as spared (%s).",
 	action.SetsNotReady: "The node's machine is off, but the pod could not be set not ready (%s).",
 }
 
-// reportKept reports each pod that the fence leaves behind: other people's finalizers keep it, and are never stripped, or the
-// API server refused to have it deleted or spared.
+// reportKept reports each pod that the fence leaves behind. Finalizers of other controllers keep it, and are never
+// removed, or the API server refused to delete or spare it.
 func (n *decisions) reportKept(d action.Decision) {
 	log := n.Log.With("node", n.name, "fence", action.RecordOf(d.Action).ID)
 	kept, _ := d.Action.(action.Unmark)
@@ -272,7 +276,8 @@ func (n *decisions) reportKept(d action.Decision) {
 	}
 }
 
-// protectionLabel is the label of the metric forcefence_node_protection for the protection that a Node's hook reports.
+// protectionLabel returns the label of the metric forcefence_node_protection for the protection that a Node's hook
+// reports.
 func protectionLabel(status corev1.ConditionStatus, why string) string {
 	switch {
 	case status == corev1.ConditionTrue && why == taint.ProtectionFailClosed:

@@ -13,12 +13,12 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// Events sends Events that carry the time at which something happened. client-go's broadcaster queues them, retries them
-// and counts repeats as a series, but it stamps the time at which it was called. So each Event takes its time along in an
-// annotation, which is replaced before the API server sees it.
+// Events sends Events that carry the time at which something happened. client-go's broadcaster queues them, retries
+// them and counts repeats as a series, but it stamps the time at which it was called. So each Event carries its time in
+// an annotation, which is removed before the API server sees it.
 //
-// A series keeps the time of its first Event. Its last observation is when the newest repeat was sent. Of two equal Events
-// that are sent at the same instant, either may be the first.
+// A series keeps the time of its first Event. Its last observation is when the newest repeat was sent. Of two equal
+// Events that are sent at the same instant, either may be the first.
 type Events struct {
 	broadcaster events.EventBroadcaster
 	recorder    events.AnnotatedEventRecorder
@@ -26,13 +26,14 @@ type Events struct {
 	cancel      context.CancelFunc
 }
 
-// happenedAt is the annotation by which an Event takes its time along. It never leaves the process.
+// happenedAt is the annotation in which an Event carries its time. It never leaves the process.
 const happenedAt = "forcefence.io/happened-at"
 
-// eventsLinger is how long Events are sent after the end of Start: others report their last steps while they stop.
+// eventsLinger is how long Events are still sent after ctx of Start ends: others report their last steps while they
+// stop.
 const eventsLinger = 10 * time.Second
 
-// NewEvents makes Events whose reportingController is controller. They are sent from now on.
+// NewEvents returns Events whose reportingController is controller. It sends them from now on.
 func NewEvents(rc *rest.Config, scheme *runtime.Scheme, controller string) (*Events, error) {
 	client, err := typedv1.NewForConfig(rc)
 	if err != nil {
@@ -57,7 +58,7 @@ func newEvents(sink events.EventSink, scheme *runtime.Scheme, controller string)
 	return &Events{broadcaster, recorder, now, cancel}, nil
 }
 
-// Start blocks until ctx ends. Events are sent before it, too, and for 10 s after it.
+// Start blocks until ctx ends. Events are also sent before it, and for 10 s after it.
 func (e *Events) Start(ctx context.Context) error {
 	<-ctx.Done()
 	time.AfterFunc(eventsLinger, func() {
@@ -70,7 +71,8 @@ func (e *Events) Start(ctx context.Context) error {
 // NeedLeaderElection returns false: each process sends its own Events.
 func (e *Events) NeedLeaderElection() bool { return false }
 
-// RecorderAt returns a recorder of what happened at that time. Zero, or a time that is still to come, is now. It does not block.
+// RecorderAt returns a recorder of what happened at that time. A zero time, or one in the future, means now. It does
+// not block.
 func (e *Events) RecorderAt(at time.Time) events.EventRecorder {
 	if now := time.Now(); at.IsZero() || at.After(now) {
 		at = now
@@ -94,8 +96,9 @@ func (r timedRecorder) Eventf(
 	r.AnnotatedEventf(regarding, related, annotations, eventtype, reason, action, note, args...)
 }
 
-// timedSink gives Events the time that they take along. It also sees an Event again that is retried, or that a series
-// creates anew after the API server forgot it: the broadcaster's copies keep the annotation, its patches do not name it.
+// timedSink gives Events the time that they carry. It also sees an Event again that is retried, or that a series
+// creates again after the API server deleted it: the broadcaster's copies keep the annotation, its patches do not name
+// it.
 type timedSink struct{ events.EventSink }
 
 func (s timedSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {

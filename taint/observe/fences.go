@@ -20,12 +20,12 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// fences report a node's fences, for Fencing objects.
+// fences reports a node's fences, for Fencing objects.
 type fences struct {
 	*subject
 
 	open  *taint.Record // the fence that was last seen open, until its end is reported; nil: there is none
-	asked *api.Step     // the question with the last answers, if no fence is open; nil: it was reported
+	asked *api.Step     // the question with the last answers, if no fence is open; nil: already reported
 }
 
 // steps are the names, in Fencing objects, of actions of a fence.
@@ -35,7 +35,8 @@ var steps = map[string]string{
 	"Spare": api.StepSparePods, "SetNotReady": api.StepSetPodsNotReady, "DeleteAttachments": api.StepDeleteAttachments,
 }
 
-// reportAction reports what an action did to a fence, and when it began and ended. A policy's action does nothing to one.
+// reportAction reports what an action did to a fence, and when it began and ended. A policy's action does nothing to
+// one.
 func (n *fences) reportAction(s decide.StepDone, o decide.ActionDone) {
 	a, rec := s.Decision.Action, s.Look.Record
 	if action.IsByPolicy(a) {
@@ -68,7 +69,7 @@ func (n *fences) reportAction(s decide.StepDone, o decide.ActionDone) {
 	n.reportFence(t)
 }
 
-// stepOf is an action's step in a Fencing; nil: it has none.
+// stepOf returns an action's step in a Fencing; nil: it has none.
 func stepOf(s decide.StepDone, o decide.ActionDone) *api.Step {
 	name := steps[action.Name(s.Decision.Action)]
 	if name == "" {
@@ -85,7 +86,7 @@ func stepOf(s decide.StepDone, o decide.ActionDone) *api.Step {
 func (n *fences) reportQuestion(all []providers.Answer) {
 	var began, ended time.Time
 	for _, a := range all {
-		if a.Got.IsZero() { // the others had decided before it answered
+		if a.Got.IsZero() { // the other answers decided before it answered
 			continue
 		}
 		if began.IsZero() || a.At.Wall.Before(began) {
@@ -110,7 +111,7 @@ func withTimes(s api.Step, began, ended time.Time) *api.Step {
 	return &s
 }
 
-// failureClass is the class of what went wrong in an action; "": nothing did.
+// failureClass returns the class of what failed in an action; "": nothing did.
 func failureClass(o decide.ActionDone) string {
 	err := cmp.Or(o.Err, o.Writes.First)
 	switch {
@@ -125,7 +126,7 @@ func failureClass(o decide.ActionDone) string {
 	}
 }
 
-// reportEndedBefore reports of the listed pods that an earlier process ended.
+// reportEndedBefore reports the listed pods that an earlier process ended.
 func (n *fences) reportEndedBefore(pods []action.Pod) {
 	l := n.course.Look()
 	if l.Mark == nil || !l.Record.IsOpen() || l.Record.Phase != taint.PhaseEvicting {
@@ -142,7 +143,7 @@ func (n *fences) reportEndedBefore(pods []action.Pod) {
 	}
 }
 
-// reportAttached reports of the volumes that are attached to a marked node.
+// reportAttached reports the volumes that are attached to a marked node.
 func (n *fences) reportAttached(attachments []action.Attachment) {
 	l := n.course.Look()
 	if l.Mark == nil || !l.Record.IsOpen() {
@@ -159,7 +160,7 @@ func (n *fences) reportAttached(attachments []action.Attachment) {
 	n.reportFence(journal.Update{Record: *l.Record, Attached: &list})
 }
 
-// toAPIPods are the names of pods.
+// toAPIPods converts pods to their names in a Fencing.
 func toAPIPods(pods []action.Pod) (out []api.Pod) {
 	for _, p := range pods {
 		out = append(out, api.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID})
@@ -167,9 +168,9 @@ func toAPIPods(pods []action.Pod) (out []api.Pod) {
 	return out
 }
 
-// reportPowerOffs reports once, when a fence has ended, which devices accepted a power-off of it. It does not matter who ended
-// the fence: a device that is off stays off. It reports only fences that this process saw open, so a new leader does not
-// repeat it.
+// reportPowerOffs reports once, when a fence has ended, which devices accepted a power-off of it. It does not matter
+// who ended the fence: a device that is off stays off. It reports only fences that this process saw open, so a new
+// leader does not repeat it.
 func (n *fences) reportPowerOffs(node *corev1.Node, rec *taint.Record) {
 	before := n.open
 	n.open = nil

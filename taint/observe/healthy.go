@@ -33,10 +33,10 @@ func (n *NodeReporter) ReportNudges(d NudgeDone) {
 	}
 }
 
-// PinDone is how the pinning of a healthy node to its machine went. The zero value: there was nothing to do.
+// PinDone is the result of pinning a healthy node to its machine. The zero value: there was nothing to do.
 type PinDone struct {
 	Refused     string // why its machine is not believed; "": it is
-	NotBelieved error  // the same in whole
+	NotBelieved error  // the same as a whole error
 	Err         error  // why the pin could not be written
 	Machine     string // that it was pinned to; "": no pin was written
 	Repinned    bool   // it was pinned to another machine before

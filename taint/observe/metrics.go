@@ -11,7 +11,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Metrics are the observer's. No label holds a node's name.
+// Metrics are the observer's metrics. No label holds a node's name.
 type Metrics struct {
 	phases        *prometheus.HistogramVec
 	fences        *prometheus.CounterVec
@@ -26,7 +26,7 @@ type Metrics struct {
 	fencingWrites *prometheus.CounterVec
 }
 
-// NewMetrics registers them.
+// NewMetrics returns the metrics, registered with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -41,43 +41,52 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"state"}),
 	}
 	m.nudges = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_nudges_total", Help: "Held pods whose kubelets were asked to try again, by result: sent, changed (since it was listed), failed.",
+		Name: "forcefence_nudges_total",
+		Help: "Held pods whose kubelets were asked to try again, by result: sent, changed (since it was listed), failed.",
 	}, []string{"result"})
 	m.refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_guard_refusals_total", Help: "Power-offs that were refused or put off for other nodes' sake, by rule, which is the Event's reason.",
+		Name: "forcefence_guard_refusals_total",
+		Help: "Power-offs that were refused or put off for other nodes' sake, by rule, which is the Event's reason.",
 	}, []string{"rule"})
 	m.protections = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "forcefence_node_protection", Help: "Nodes by the protection that their hook gives: fail-closed, fail-open, none, unknown.",
+		Name: "forcefence_node_protection",
+		Help: "Nodes by the protection that their hook gives: fail-closed, fail-open, none, unknown.",
 	}, []string{"protection"})
 	m.modes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "forcefence_node_mode", Help: "Nodes by the mode that holds for them: fence, observe, shadow, disabled.",
 	}, []string{"mode"})
 	m.shadowed = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_shadow_decisions_total", Help: "What would have been done in mode fence, of nodes in mode shadow, once in a node's life: power_off, recover.",
+		Name: "forcefence_shadow_decisions_total",
+		Help: "What would have been done in mode fence, of nodes in mode shadow, once in a node's life: power_off, recover.",
 	}, []string{"decision"})
 	m.noticed = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_noticed_total", Help: "Nodes whose machine was found to be off, by what made them suspect first: ready, lease, push, line, poll, taint, confirmation.",
+		Name: "forcefence_noticed_total",
+		Help: "Nodes whose machine was found to be off, by what made them suspect first: ready, lease, push, line, poll, taint, confirmation.",
 	}, []string{"by"})
 	m.noticedAfter = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "forcefence_noticed_seconds", Help: "How long after the last heartbeat that was heard of a node its machine was found to be off.",
+		Name:    "forcefence_noticed_seconds",
+		Help:    "How long after the last heartbeat that was heard of a node its machine was found to be off.",
 		Buckets: []float64{1, 2.5, 5, 7.5, 10, 15, 20, 25, 30, 40, 60, 120, 300},
 	})
 	m.fencingWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_records_total", Help: "Writes of Fencing objects, by result: written, failed (tried again), dropped (too many waited).",
+		Name: "forcefence_records_total",
+		Help: "Writes of Fencing objects, by result: written, failed (tried again), dropped (too many waited).",
 	}, []string{"result"})
 	m.beginSeries()
-	reg.MustRegister(m.fencingWrites, m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes, m.nudges, m.protections, m.refusals, m.modes, m.shadowed)
+	reg.MustRegister(m.fencingWrites, m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes,
+		m.nudges, m.protections, m.refusals, m.modes, m.shadowed)
 	return m
 }
 
-// beginSeries begins the series of closed sets with 0: a counter whose first value is 1 has not increased, and an alert would miss it.
+// beginSeries starts the series of closed sets with 0: a counter whose first value is 1 has not increased, and an alert
+// would miss it.
 func (m *Metrics) beginSeries() {
 	begin := func(v *prometheus.MetricVec, words ...string) {
 		for _, w := range words {
 			_, _ = v.GetMetricWithLabelValues(w) // one label, one word
 		}
 	}
-	begin(m.nodes.MetricVec, string(reason.StateStuck)) // which is no reason's
+	begin(m.nodes.MetricVec, string(reason.StateStuck)) // no reason has this state
 	for _, row := range reason.Table() {
 		if row.State != "" {
 			begin(m.nodes.MetricVec, string(row.State))
@@ -87,12 +96,14 @@ func (m *Metrics) beginSeries() {
 		begin(m.refusals.MetricVec, string(rule))
 	}
 	for _, r := range []taint.Result{
-		taint.ResultEvicted, taint.ResultReturned, taint.ResultLifted, taint.ResultCancelled, taint.ResultPowerOffFailed, taint.ResultMarkRemoved,
-		taint.ResultReleased, taint.ResultNeverPoweredOff, resultGone,
+		taint.ResultEvicted, taint.ResultReturned, taint.ResultLifted, taint.ResultCancelled, taint.ResultPowerOffFailed,
+		taint.ResultMarkRemoved, taint.ResultReleased, taint.ResultNeverPoweredOff, resultGone,
 	} {
 		begin(m.fences.MetricVec, string(r))
 	}
-	for _, s := range []fleet.Source{fleet.Ready, fleet.Lease, fleet.Push, fleet.Line, fleet.Poll, fleet.ShutdownTaint, fleet.Confirmation} {
+	for _, s := range []fleet.Source{
+		fleet.Ready, fleet.Lease, fleet.Push, fleet.Line, fleet.Poll, fleet.ShutdownTaint, fleet.Confirmation,
+	} {
 		begin(m.noticed.MetricVec, string(s))
 	}
 	for _, phase := range phases {
@@ -117,7 +128,7 @@ var shadowed = map[string]string{"Write": "power_off", "Arm": "recover"}
 // The results of the metric forcefence_nudges_total.
 const (
 	NudgeSent    = "sent"
-	NudgeChanged = "changed" // the pod changed or went since it was listed: most often it moves
+	NudgeChanged = "changed" // the pod changed or was deleted since it was listed: most often it moves
 	NudgeFailed  = "failed"
 )
 

@@ -30,7 +30,7 @@ type NodeReporter struct {
 	refused  string // why the machine of the healthy node is not believed
 }
 
-// NewNodeReporter returns the reporter of one node. It reads the course while it reports a step.
+// NewNodeReporter returns the reporter of one node. It reads the node's state, course, while it reports a step.
 func (o *Observer) NewNodeReporter(name string, course *decide.Node) *NodeReporter {
 	n := &NodeReporter{subject: &subject{Observer: o, name: name, course: course}}
 	n.states.subject, n.fences.subject = n.subject, n.subject
@@ -80,7 +80,7 @@ func (n *NodeReporter) ReportStep(ctx context.Context, s decide.StepDone) {
 	}
 }
 
-// noteNodeRead notes what a live look brought.
+// noteNodeRead records what a live look returned.
 func (n *NodeReporter) noteNodeRead(o decide.NodeRead) {
 	n.node = o.Node
 	n.Fleet(func(f *fleet.Fleet) { n.suspicion = f.View(n.name, n.instantNow()).Suspicion(o.Look) })
@@ -89,7 +89,8 @@ func (n *NodeReporter) noteNodeRead(o decide.NodeRead) {
 	}
 }
 
-// ReportCachedNode reports what the caches know of a Node: its hook's protection, and a Lease with a duration out of bounds.
+// ReportCachedNode reports what the caches know of a Node: its hook's protection, and a Lease with a duration out of
+// bounds.
 func (n *NodeReporter) ReportCachedNode(node *corev1.Node, v fleet.View) {
 	n.at = n.Now()
 	status, why := taint.ProtectionOf(node)
@@ -107,7 +108,7 @@ func (n *NodeReporter) ReportCachedNode(node *corev1.Node, v fleet.View) {
 func (n *NodeReporter) ReportIdle(node *corev1.Node, l taint.Look, mode fence.Mode) {
 	n.at = n.Now()
 	n.states.stepSucceeded()
-	if l.Record != nil { // a cache that is behind may not have it yet
+	if l.Record != nil { // a stale cache may not have it yet
 		n.fences.reportPowerOffs(node, l.Record)
 	}
 	n.states.setState(reason.StateHealthy)
@@ -122,8 +123,8 @@ var fencing = []reason.State{
 	reason.StatePoweringOff, reason.StateArmed, reason.StateEvicting, reason.StateProofLost, reason.StateStuck,
 }
 
-// ReportGone reports that the Node does not exist any more. An open fence ends with it: stock garbage collection deletes the pods
-// of a Node that is gone.
+// ReportGone reports that the Node no longer exists. An open fence ends with it: stock garbage collection deletes the
+// pods of a Node that is gone.
 func (n *NodeReporter) ReportGone() {
 	n.at = n.Now()
 	if slices.Contains(fencing, n.states.state) {

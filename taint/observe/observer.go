@@ -1,5 +1,5 @@
-// Package observe reports what the kernel did: in the log, Events, metrics, Fencing objects and traces. The loop passes each
-// step to it once the step is over. No decision reads what it writes.
+// Package observe reports what the kernel did: in the log, Events, metrics, Fencing objects and traces. The loop passes
+// each step to it once the step is over. No decision reads what it writes.
 package observe
 
 import (
@@ -24,29 +24,29 @@ type Sinks struct {
 	Events  func(at time.Time) events.EventRecorder // of Events that happened at that time
 	Log     *slog.Logger
 	Metrics *Metrics
-	Fences  func(journal.Update) // takes what happens to fences, for FencingWriter; nil: not reported
-	Parts   func(Part)           // takes each part of a fence once it is over, for traces; nil: not reported
+	Fences  func(journal.Update) // receives updates of fences: FencingWriter.AddUpdate; nil: not reported
+	Parts   func(Part)           // receives each part of a fence once it is over, for traces; nil: not reported
 }
 
-// Part is a part of a fence that took its time: a question to a device, or an action.
+// Part is a part of a fence that has a duration: a question to a device, or an action.
 type Part struct {
 	Node         string
-	Record       *taint.Record // the fence's; nil, or of one that is over: there is none yet
+	Record       *taint.Record // the fence's; nil, or the record of an ended fence: there is none yet
 	Name         string        // ask, power_off, power_on, or what the metric of phases calls it
 	Begun, Ended time.Time
 	Device       string               // that was asked: provider/device
-	State        providers.PowerState // what it said
+	State        providers.PowerState // what it answered
 	Pods         int                  // that were to be written
 	Err          error                // why the device gave no answer, or the action failed
 }
 
-// Options is what an Observer is made of. All are required.
+// Options is what an Observer is made of. All fields are required.
 type Options struct {
 	Sinks
 
 	Leading func() error             // nil while this process is sure to be the leader
-	Writing func() bool              // pods are being written, of any node
-	Fleet   func(func(*fleet.Fleet)) // lends what is known across nodes
+	Writing func() bool              // whether pods of any node are being written
+	Fleet   func(func(*fleet.Fleet)) // lends the memory across nodes
 	Now     func() time.Time
 }
 
@@ -56,15 +56,19 @@ type Observer struct {
 	queue eventQueue
 
 	mu   sync.Mutex           // guards what follows
-	once map[string]time.Time // what is the same for many nodes -> when it was reported
+	once map[string]time.Time // when each thing that is the same for many nodes was reported
 }
 
-// New makes an Observer.
+// New returns an Observer.
 func New(o Options) *Observer {
-	return &Observer{Options: o, queue: eventQueue{now: o.Now, writing: o.Writing, waiting: map[string][]queuedEvent{}}, once: map[string]time.Time{}}
+	return &Observer{
+		Options: o,
+		queue:   eventQueue{now: o.Now, writing: o.Writing, waiting: map[string][]queuedEvent{}},
+		once:    map[string]time.Time{},
+	}
 }
 
-// instantNow is this moment by both clocks of the process.
+// instantNow returns this moment by both clocks of the process.
 func (o *Observer) instantNow() providers.Instant { return providers.InstantOf(o.Now()) }
 
 // Start sends the Events that waited, until ctx ends.
@@ -91,7 +95,7 @@ func (o *Observer) sendEvent(
 // onceFor is how long something that is the same for many nodes is not reported again.
 const onceFor = 10 * time.Minute
 
-// isFirst reports whether something that is the same for many nodes was not reported for onceFor, and notes that it
+// isFirst reports whether something that is the same for many nodes was not reported for onceFor, and records that it
 // is reported now.
 func (o *Observer) isFirst(why reason.Reason, once string) bool {
 	o.mu.Lock()

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// queueFor is how long Events may wait for the pod writes that are under way, on any node (F37). Those of ended pods wait
-// for the fence's end, too. A hundred of them would otherwise compete at the API server with what they tell of: the
-// deletions, the detaching and the replacements' start. A process that ends before that has reported the fence on the Node,
-// and sends no Events about its pods.
+// queueFor is how long Events may wait for the pod writes that are under way, on any node (F37). Events of ended pods
+// wait for the fence's end, too. Otherwise a hundred of them would compete at the API server with what they report: the
+// deletions, the detaching and the replacements' start. A process that ends before that has reported the fence on the
+// Node, and sends no Events about its pods.
 const queueFor = 10 * time.Second
 
-// queueEvery is how often the queue looks for what may be sent.
+// queueEvery is how often the queue checks what may be sent.
 const queueEvery = 250 * time.Millisecond
 
 // eventQueue keeps Events until the pod writes that they report are done. It sends those of one node in their order.
@@ -24,7 +24,7 @@ type eventQueue struct {
 	waiting map[string][]queuedEvent
 }
 
-// queuedEvent is an Event, or several about pods, that wait.
+// queuedEvent is a waiting Event, or several about pods.
 type queuedEvent struct {
 	pods  bool // they are about pods, and wait for the fence's end
 	since time.Time
@@ -32,14 +32,15 @@ type queuedEvent struct {
 	send  func()
 }
 
-// addEvent takes an Event of a node in.
+// addEvent queues an Event of a node.
 func (q *eventQueue) addEvent(node string, pods bool, send func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting[node] = append(q.waiting[node], queuedEvent{pods: pods, since: q.now(), send: send})
 }
 
-// releaseEvents lets the Events of a node go once no pods are written anywhere: those about the Node, or all of them.
+// releaseEvents allows the Events of a node to be sent once no pods are written on any node: those about the Node, or
+// all of them.
 func (q *eventQueue) releaseEvents(node string, all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -69,7 +70,7 @@ func (q *eventQueue) sendDue() {
 	}
 }
 
-// dueFilter tells what may be sent now: what is ready while no pods are written, and what is old.
+// dueFilter returns a filter of the Events that may be sent now: ready ones while no pods are written, and old ones.
 func (q *eventQueue) dueFilter() func(queuedEvent) bool {
 	now, writing := q.now(), q.writing()
 	return func(e queuedEvent) bool { return e.ready && !writing || now.Sub(e.since) >= queueFor }

@@ -1,4 +1,3 @@
-// Package observe has the sinks of what the kernel did: they are told, and answer nobody. No decision reads what they write.
 package observe
 
 import (
@@ -29,19 +28,20 @@ import (
 	"github.com/forcefence/forcefence/taint/journal"
 )
 
-// FencingWriter writes what it is told of fences and shadow decisions into Fencing objects, on the leader. It is beside the protocol: whoever tells does not wait, no
-// decision reads what it writes, and a write that fails or hangs delays nobody. There is one request at a time, each with a deadline.
+// FencingWriter writes fences and shadow decisions into Fencing objects, on the leader. It is outside the protocol:
+// callers of AddUpdate do not wait, no decision reads what it writes, and a write that fails or hangs delays nothing
+// else. It sends one request at a time, each with a deadline.
 type FencingWriter struct {
 	FencingWriterOptions
 	wake chan struct{}
 
 	mu      sync.Mutex // guards all below
 	fences  map[string]*trackedFence
-	missing bool      // the API server did not know the resource when it was asked last
+	missing bool      // the API server did not have the resource when it was last asked
 	again   time.Time // when it is asked again
 }
 
-// FencingWriterOptions is what FencingWriter are made of. All are required.
+// FencingWriterOptions is what a FencingWriter is made of. All fields are required.
 type FencingWriterOptions struct {
 	Client    client.Client // for Fencings alone: NewFencingClient
 	Cache     client.Reader // of Nodes
@@ -52,27 +52,28 @@ type FencingWriterOptions struct {
 	Now       func() time.Time
 }
 
-// trackedFence is one fence that something is still to be done about, or may be.
+// trackedFence is one fence that has, or may have, a write still to come.
 type trackedFence struct {
 	entry  journal.Entry
-	joined bool      // what the object held is in it
-	dirty  bool      // it is to be written
-	since  time.Time // when it became so, or was told of last
+	joined bool      // entry includes what the object held
+	dirty  bool      // entry differs from the object, and must be written
+	since  time.Time // when it became dirty, or was last updated
 	after  time.Time // not to be written before that
-	failed int       // in a row
+	failed int       // writes in a row
 }
 
 const (
 	fencingDeadline  = 5 * time.Second
 	maxTrackedFences = 512              // fences that are kept in memory at the same time
 	fencingSpacing   = time.Second      // between two writes of one open fence
-	missingRetry     = 10 * time.Second // between two tries while the API server does not know the resource
+	missingRetry     = 10 * time.Second // between two tries while the API server does not have the resource
 	openCheckEvery   = 5 * time.Second  // between two comparisons of open fences with their Nodes
-	lostAfter        = time.Minute      // how long an open fence is not heard of, while its Node tells of none, until it counts as ended
+	lostAfter        = time.Minute      // without an update, while its Node has no open fence: then it counts as ended
 	sweepEvery       = time.Hour        // between two lists of all, beside one after each end
 )
 
-// NewFencingClient makes a client that knows Fencings and needs no discovery: the resource may be missing, or come later.
+// NewFencingClient returns a client that knows Fencings and needs no discovery: the resource may be missing, or be
+// added later.
 func NewFencingClient(rc *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := api.AddToScheme(scheme); err != nil {
@@ -87,13 +88,13 @@ func NewFencingClient(rc *rest.Config) (client.Client, error) {
 	return c, nil
 }
 
-// NewFencingWriter makes FencingWriter. They write nothing until Start.
+// NewFencingWriter returns a FencingWriter. It writes nothing until Start.
 func NewFencingWriter(o FencingWriterOptions) *FencingWriter {
 	c := &FencingWriter{FencingWriterOptions: o, wake: make(chan struct{}, 1), fences: map[string]*trackedFence{}}
 	return c
 }
 
-// AddUpdate notes what one moment told of a fence, or a shadow decision. It does not block, and may be called from everywhere.
+// AddUpdate adds an update of a fence, or a shadow decision. It does not block, and any goroutine may call it.
 func (c *FencingWriter) AddUpdate(t journal.Update) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +112,7 @@ func (c *FencingWriter) AddUpdate(t journal.Update) {
 	c.putEntry(f, f.entry.AddUpdate(t))
 }
 
-// putEntry takes an entry in, and has it written if that differs. The caller holds mu.
+// putEntry stores an entry, and marks it to be written if it differs. The caller holds mu.
 func (c *FencingWriter) putEntry(f *trackedFence, e journal.Entry) {
 	if equality.Semantic.DeepEqual(f.entry.Object, e.Object) {
 		f.entry = e
@@ -127,7 +128,7 @@ func (c *FencingWriter) putEntry(f *trackedFence, e journal.Entry) {
 	}
 }
 
-// makeRoom drops the oldest fence where there are too many: one that is written, else one that is not. The caller holds mu.
+// makeRoom drops the oldest fence if there are too many: preferably one that is written. The caller holds mu.
 func (c *FencingWriter) makeRoom() {
 	if len(c.fences) < maxTrackedFences {
 		return
@@ -186,14 +187,14 @@ func (c *FencingWriter) Start(ctx context.Context) error {
 	return nil
 }
 
-// mayAsk reports whether the API server is worth a request about Fencings.
+// mayAsk reports whether a request about Fencings may be sent now: the resource exists, or it is time to try again.
 func (c *FencingWriter) mayAsk(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.missing || !now.Before(c.again)
 }
 
-// nextDue is the fence that has waited longest for its write, or when the next may be written; zero for never.
+// nextDue returns the fence that has waited longest for its write, or when the next may be written; zero for never.
 func (c *FencingWriter) nextDue(now time.Time) (name string, next time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,7 +217,8 @@ func (c *FencingWriter) nextDue(now time.Time) (name string, next time.Time) {
 	return name, next
 }
 
-// writeFencing writes one fence's object, and reports whether that fence ended. It blocks for the API server, 5 s at most.
+// writeFencing writes one fence's object, and reports whether that fence ended. It blocks for the API server, 5 s at
+// most.
 func (c *FencingWriter) writeFencing(ctx context.Context, name string) (ended bool) {
 	c.mu.Lock()
 	f := c.fences[name]
@@ -248,7 +250,7 @@ func (c *FencingWriter) writeFencing(ctx context.Context, name string) (ended bo
 	c.Metrics.fencingWrites.WithLabelValues("written").Inc()
 	f.failed, f.after, f.joined = 0, now.Add(fencingSpacing), true
 	if f.dirty = !equality.Semantic.DeepEqual(f.entry.Object, entry.Object); f.dirty {
-		if !joined { // what came meanwhile comes on top
+		if !joined { // then add what came meanwhile
 			f.entry = f.entry.MergeObject(&written.Object)
 		}
 		return false
@@ -263,11 +265,13 @@ func (c *FencingWriter) writeFencing(ctx context.Context, name string) (ended bo
 	return true
 }
 
-// errNoResource says that the API server does not know Fencings.
+// errNoResource means that the API server does not have the resource Fencings.
 var errNoResource = errors.New("the API server does not know fencings.forcefence.io")
 
-// sendEntry makes the object say what the entry says, and returns the entry with what the object held before.
-func (c *FencingWriter) sendEntry(ctx context.Context, name string, e journal.Entry, joined bool) (journal.Entry, error) {
+// sendEntry writes the entry into the object, and returns the entry joined with what the object held before.
+func (c *FencingWriter) sendEntry(
+	ctx context.Context, name string, e journal.Entry, joined bool,
+) (journal.Entry, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, fencingDeadline, fmt.Errorf("no answer within %s", fencingDeadline))
 	defer cancel()
 	if err := c.Leading(); err != nil {
@@ -302,7 +306,7 @@ func (c *FencingWriter) sendEntry(ctx context.Context, name string, e journal.En
 	status := found.DeepCopy()
 	status.Status = want.Status
 	data, err := mergePatch(raw.Object, &found, status)
-	if fresh { // whole: counts of none are to be read as well
+	if fresh { // whole, so that counts of zero are written as well
 		data, err = json.Marshal(map[string]any{"status": want.Status})
 	}
 	if err != nil {
@@ -320,8 +324,8 @@ func emptyFencing(name string) *api.Fencing {
 	return &api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// mergePatch is the merge patch from one object to the other, nil for none. It names what this version knows alone, so that the fields of a
-// newer one stay; raw is the object with those.
+// mergePatch returns the merge patch from one object to the other; nil if there is none. It names only fields that this
+// version knows, so that the fields of a newer one stay; raw is the object with those.
 func mergePatch(raw map[string]any, from, to *api.Fencing) ([]byte, error) {
 	data, err := client.MergeFrom(from).Data(to)
 	if err != nil || bytes.Equal(data, []byte("{}")) {
@@ -335,8 +339,8 @@ func mergePatch(raw map[string]any, from, to *api.Fencing) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// keepItems puts back what this version does not know of a list's items: a merge patch replaces the whole list. An item that says the same
-// in every field that the patch names is the same one.
+// keepItems restores what this version does not know of a list's items: a merge patch replaces the whole list. Two
+// items are the same if all fields that the patch names are equal.
 func keepItems(raw, patch map[string]any) {
 	for key, value := range patch {
 		switch value := value.(type) {
@@ -366,7 +370,8 @@ func keepItems(raw, patch map[string]any) {
 	}
 }
 
-// reportMissing reports once that the API server does not know the resource, and once that it does again. The caller holds mu.
+// reportMissing reports once that the API server does not have the resource, and once that it has it again. The caller
+// holds mu.
 func (c *FencingWriter) reportMissing(missing bool, now time.Time) {
 	switch {
 	case missing && !c.missing:
@@ -379,7 +384,8 @@ func (c *FencingWriter) reportMissing(missing bool, now time.Time) {
 	}
 }
 
-// checkOpenFences compares the open fences with the records of their Nodes: one may have ended while nobody looked. It reads the cache alone.
+// checkOpenFences compares the open fences with the records of their Nodes: one may have ended unseen. It reads only
+// the cache.
 func (c *FencingWriter) checkOpenFences(ctx context.Context, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -405,7 +411,8 @@ func (c *FencingWriter) checkOpenFences(ctx context.Context, now time.Time) {
 	}
 }
 
-// sweepFencings lists all objects: those of fences that nobody saw the end of are taken in, those that are too many or too old are deleted.
+// sweepFencings lists all objects. It takes in those of fences whose end no process saw, and deletes those that are too
+// many or too old.
 func (c *FencingWriter) sweepFencings(ctx context.Context, now time.Time) error {
 	ask, cancel := context.WithTimeout(ctx, fencingDeadline)
 	defer cancel()

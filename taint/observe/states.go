@@ -17,12 +17,12 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// states are where a node is counted in the metrics of nodes.
+// states is where a node is counted in the metrics of nodes.
 type states struct {
 	*subject
 
 	state      reason.State // of the last decision
-	shown      reason.State // in the metric of nodes by state
+	shown      reason.State // as counted in the metric of nodes by state
 	mode       string
 	protection string
 
@@ -68,14 +68,14 @@ func moveGauge(v *prometheus.GaugeVec, from, to string) {
 // stuckAfter is how long a node's steps must have failed before an Event reports it.
 const stuckAfter = time.Minute
 
-// failing is what is known of a node's steps that fail. The zero value: the last one succeeded.
+// failing describes a node's failing steps. The zero value: the last one succeeded.
 type failing struct {
-	since time.Time // of the first failure of an unbroken row; zero: none, or the API server was away since
+	since time.Time // of the first of the current failures; zero: none, or the API server did not answer since
 	stuck bool      // it was reported, and no step has succeeded since
 }
 
-// stepFailed reports once that the node's recovery fails for longer than stuckAfter. An outage is not the node's: where
-// the API server gives no answer to the live look, or has no room, the time begins again.
+// stepFailed reports once that the node's recovery fails for longer than stuckAfter. An outage is not the node's fault:
+// if the API server does not answer the live look, or is overloaded, the time starts again.
 func (n *states) stepFailed(ctx context.Context, d action.Decision, err error) {
 	look := action.Is[action.ReadNode](d)
 	now := n.Now()

@@ -20,7 +20,7 @@ type subject struct {
 
 	name      string
 	course    *decide.Node
-	node      *corev1.Node // of the last look; nil: it is idle, or was not looked at
+	node      *corev1.Node // of the last look; nil: the node is idle, or was not looked at
 	at        time.Time    // when what is being reported happened
 	suspicion string       // fleet.View.Suspicion of the last look
 }
@@ -54,7 +54,7 @@ func (n *subject) reportFence(t journal.Update) {
 	n.Fences(t)
 }
 
-// madePods are the pods of an action that this process wrote.
+// madePods returns the pods of an action that this process wrote.
 func madePods(a action.Action, w decide.Writes) []action.Pod {
 	return slices.DeleteFunc(slices.Clone(action.PodsOf(a)), func(p action.Pod) bool { return !w.Made[p.UID] })
 }

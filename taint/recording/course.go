@@ -10,30 +10,31 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// Recorder is a node's course that is written down as it goes: a decide.Decider that decides as its Node does. The zero
-// value writes nothing.
+// Recorder is a decide.Decider that decides as its Node does, and writes the node's course as it goes. The zero value
+// writes nothing.
 type Recorder struct {
 	decide.Node
-	// Tape takes one line; false: it has no room. It must not block, nor change the line. Then nothing more is written of the node until it is
-	// idle: what follows a gap can not be played. nil: nothing is written.
+	// Tape writes one line, and returns false if it has no room. It must not block, nor change the line. After false
+	// nothing more of the node is written until it is idle: what follows a gap cannot be played. nil: nothing is
+	// written.
 	Tape func([]byte) bool
 	Name string // the node's
 
-	lines int   // of this course; 0: it has not begun
-	began int64 // when it did
-	bytes int   // of its lines
-	gap   bool  // a line was refused, or is the last
+	lines int   // how many lines this course has; 0: it has not begun
+	began int64 // when the course began, in Unix milliseconds
+	bytes int   // the total length of its lines
+	gap   bool  // Tape refused a line, or the last line is written
 	last  map[Kind]digest
 }
 
-// digest is by what a body is known again: all bodies of a lost zone's nodes would take as much memory as all the rest.
+// digest identifies a body. Keeping all bodies of a lost zone's nodes would take as much memory as everything else.
 type digest = [sha256.Size]byte
 
-// maxCourseBytes is how many bytes are written of one course. A node that stays silent while its machine is on takes as much in some hours, and for as
-// long as it stays so it would push all others out of the recording.
+// maxCourseBytes is how many bytes are written of one course. A node that stays silent while its machine is on needs as
+// much in some hours. It would push all others out of the recording.
 const maxCourseBytes = 8 << 20
 
-// writeLine writes a line of the course, which begins with it if it has not.
+// writeLine writes a line of the course. It begins the course first if it has not begun.
 func (c *Recorder) writeLine(l Line, body any) {
 	if c.Tape == nil || c.gap {
 		return
@@ -68,7 +69,7 @@ func (c *Recorder) writeLine(l Line, body any) {
 	}
 }
 
-// isRepeated reports that a body is that of the kind's line before.
+// isRepeated reports whether a body equals that of the last line of its kind, and remembers it.
 func (c *Recorder) isRepeated(of Kind, text []byte) bool {
 	sum := sha256.Sum256(text)
 	last, known := c.last[of]
@@ -76,13 +77,13 @@ func (c *Recorder) isRepeated(of Kind, text []byte) bool {
 	return known && sum == last
 }
 
-// stopWriting ends what is written, until the node is idle.
+// stopWriting ends writing until the node is idle.
 func (c *Recorder) stopWriting() { c.gap, c.last = true, nil }
 
-// resetLines ends what is written of an idle node.
+// resetLines prepares for the next course of an idle node.
 func (c *Recorder) resetLines() { c.lines, c.bytes, c.gap, c.last = 0, 0, false, nil }
 
-// Apply is decide.Node's.
+// Apply implements decide.Decider like decide.Node, and records the observation.
 func (c *Recorder) Apply(now providers.Instant, f decide.Fleet, o decide.Observation) {
 	if _, rests := o.(decide.Rested); rests {
 		defer c.resetLines()
@@ -106,7 +107,7 @@ func (c *Recorder) Apply(now providers.Instant, f decide.Fleet, o decide.Observa
 	c.writeLine(l, body)
 }
 
-// isRecorded reports whether an observation is written. What is seen of a node between looks begins no course.
+// isRecorded reports whether an observation is written. An observation between looks begins no course.
 func (c *Recorder) isRecorded(o decide.Observation) bool {
 	switch o.(type) {
 	case decide.ReadFailed:
@@ -117,7 +118,7 @@ func (c *Recorder) isRecorded(o decide.Observation) bool {
 	return c.Tape != nil
 }
 
-// toLine is an observation as it is written.
+// toLine returns an observation as a line and its body.
 func toLine(o decide.Observation) (l Line, body any) {
 	switch o := o.(type) {
 	case decide.NodeRead:
@@ -153,12 +154,12 @@ func toLine(o decide.Observation) (l Line, body any) {
 	return l, body
 }
 
-// Next is decide.Node's.
+// Next implements decide.Decider like decide.Node, and records the decision.
 func (c *Recorder) Next(now providers.Instant, f decide.Fleet) action.Decision {
 	if c.Tape == nil || c.gap {
 		return c.Node.Next(now, f)
 	}
-	if c.lines == 0 { // with what is remembered before the step
+	if c.lines == 0 { // written with the policies' memory of before the step
 		c.writeLine(Line{Kind: Begins, At: now}, c.PolicyMemory())
 	}
 	wrapped := &recordingFleet{Fleet: f}
@@ -171,7 +172,7 @@ func (c *Recorder) Next(now providers.Instant, f decide.Fleet) action.Decision {
 	return s
 }
 
-// recordingFleet is a fleet, and what it said.
+// recordingFleet is a fleet that keeps its answers.
 type recordingFleet struct {
 	decide.Fleet
 	view         *fleet.View
@@ -201,7 +202,8 @@ func (e *recordingFleet) DistrustingNode(m taint.Machine, device, of string) str
 	return by
 }
 
-// toFleetFacts is what it said; nil: nothing. A view that is the course's last by known is left out.
+// toFleetFacts returns the fleet's answers, or nil if there were none. It leaves out a view that known reports as the
+// course's last one.
 func (e *recordingFleet) toFleetFacts(known func(*fleet.View) bool) *FleetFacts {
 	out := FleetFacts{View: e.view, Reserved: e.reserved, DistrustedBy: e.distrustedBy}
 	if e.view != nil && known(e.view) {

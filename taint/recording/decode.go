@@ -11,22 +11,24 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// decodeBody reads the body of a line.
+// decodeBody decodes the body of a line. A line without one gives the zero value.
 func decodeBody[T any](l Line) (out T, err error) {
 	if len(l.Body) == 0 {
 		return out, nil
 	}
 	if err = json.Unmarshal(l.Body, &out); err != nil {
-		return out, fmt.Errorf("%s of node %s: %s", CleanText(string(l.Kind)), CleanText(l.Node), CleanText(err.Error()))
+		return out, fmt.Errorf("%s of node %s: %s", CleanText(string(l.Kind)), CleanText(l.Node),
+			CleanText(err.Error()))
 	}
 	return out, nil
 }
 
-// DecodeMemory is what policies remember of the node at the beginning of a course.
+// DecodeMemory returns what policies remember of the node when a course begins.
 func (l Line) DecodeMemory() (policy.Memory, error) { return decodeBody[policy.Memory](l) }
 
-// DecodeStep is the decision that a line of the kind Next has. What an earlier forcefence wrote beside it, and no action has,
-// is left out: that a read or a record is of a node which came back, and the record of what shadow mode said before.
+// DecodeStep returns the decision of a line of the kind Next. It leaves out two things that an earlier forcefence wrote
+// and no action has. These are that a read or a record is of a node which came back, and the record of what shadow mode
+// reported before.
 func (l Line) DecodeStep() (Step, error) {
 	s, err := decodeBody[Step](l)
 	switch {
@@ -38,7 +40,7 @@ func (l Line) DecodeStep() (Step, error) {
 	return s, err
 }
 
-// DecodeObservation reads a line of any other kind but Truncated. key is the mark's.
+// DecodeObservation decodes a line of any other kind but Truncated. key is the mark's taint key.
 func (l Line) DecodeObservation(key string) (decide.Observation, error) {
 	switch l.Kind {
 	case NodeRead:
@@ -73,7 +75,7 @@ func (l Line) DecodeObservation(key string) (decide.Observation, error) {
 		return l.actionDone()
 	case Storage:
 		return l.storageHeard()
-	case Rests: // its look is not written: what policies keep of it stands where the next course begins
+	case Rests: // its look is not written: the next course begins with what policies keep of it
 		return decide.Rested{}, nil
 	default:
 		return nil, fmt.Errorf("%s is nothing that this version knows", CleanText(string(l.Kind)))
@@ -89,7 +91,8 @@ func (l Line) nodeRead(key string) (decide.Observation, error) {
 	if err == nil && in.Node != nil && in.Node.Name != l.Node {
 		err = fmt.Errorf("a line of node %s shows another Node", CleanText(l.Node))
 	}
-	look := LookAt(in.Node, taint.Look{Sent: l.Sent, Got: l.At, LeaseRV: in.Lease, LeaseDuration: in.LeaseDuration}, key)
+	look := LookAt(in.Node, taint.Look{Sent: l.Sent, Got: l.At, LeaseRV: in.Lease, LeaseDuration: in.LeaseDuration},
+		key)
 	return decide.NodeRead{Look: look, Facts: facts, Node: in.Node, Elsewhere: in.Facts.Elsewhere}, err
 }
 

@@ -9,14 +9,14 @@ import (
 	"io"
 )
 
-// maxLine is how long a line may be: one of 500 pods with all that is written of them takes a tenth.
+// maxLine is how many bytes a line may have. A line of 500 pods with all their written fields has a tenth.
 const maxLine = 8 << 20
 
-// MaxValues is how many values a line may be made of, counted by the braces that begin them: one of 500 pods has a tenth. Empty ones take
-// a hundred times as much memory as they take of a file.
+// MaxValues is how many values a line may have, counted by the brackets that begin them; a line of 500 pods has a
+// tenth. Empty values need a hundred times as much memory as space in a file.
 const MaxValues = 1 << 16
 
-// CountValues is how many values a text is made of, or more.
+// CountValues returns how many values a text has, or more.
 func CountValues(text []byte) int {
 	return bytes.Count(text, []byte("{")) + bytes.Count(text, []byte("["))
 }
@@ -28,14 +28,14 @@ func checkDensity(text []byte) error {
 	return nil
 }
 
-// Tally is what there was to read.
+// Tally counts what was read.
 type Tally struct {
 	Headers []Header `json:"recordings"`
 	Lines   int      `json:"lines"`
 	Dropped int      `json:"dropped,omitempty"` // lines that the controller could not write
-	Torn    bool     `json:"torn,omitempty"`    // the last line is not whole: the process died, or writes it now
-	Broken  int      `json:"broken,omitempty"`  // other lines that cannot be read or played: they are missing from what they belong to
-	First   string   `json:"first,omitempty"`   // of these: where it is, and what is wrong with it
+	Torn    bool     `json:"torn,omitempty"`    // the last line is incomplete: the process died, or is writing it now
+	Broken  int      `json:"broken,omitempty"`  // other lines that cannot be read or played: their courses lack them
+	First   string   `json:"first,omitempty"`   // the first of these: where it is, and what is wrong with it
 }
 
 // AddBroken counts a line that cannot be read or played.
@@ -45,7 +45,8 @@ func (t *Tally) AddBroken(in string, n int, why error) {
 	}
 }
 
-// ReadLines hands each line of a recording over. The last line may be torn, others broken; an error is one that keeps all from being read.
+// ReadLines calls each with every line of a recording, except headers and dropped counts. The last line may be torn,
+// and others broken: these are counted. It returns an error if the whole recording cannot be read.
 func (t *Tally) ReadLines(name string, in io.Reader, each func(n int, l Line) error) error {
 	r := bufio.NewReader(in)
 	for n := 1; ; n++ {
@@ -102,7 +103,7 @@ func (t *Tally) ReadLines(name string, in io.Reader, each func(n int, l Line) er
 	}
 }
 
-// lineOf is the next line without its end; with io.EOF the last, which has none.
+// lineOf returns the next line without its end. It returns the last line, which has no end, with io.EOF.
 func lineOf(r *bufio.Reader) ([]byte, error) {
 	var out []byte
 	for {

@@ -1,14 +1,14 @@
-// Package recording writes down what the controller observed and decided, and reads it again. Package replay plays it.
+// Package recording writes what the controller observed and decided, and reads it again. Package replay plays it.
 //
-// A recording is lines of JSON (Line), written by a Course in the place of a decide.Node. It begins with the first look at a node that is
-// not idle, and ends when the node is: quiet time writes nothing. What stands in it is listed here, field by field: no object is written
-// whole. What the fleet said of the node is written as it was said, and not what made it say so: of a fleet of 5,000 nodes only those cost
-// something that are looked at.
+// A recording is lines of JSON (Line), written by a Recorder in the place of a decide.Node. It begins with the first
+// look at a node that is not idle, and ends when the node is: quiet time writes nothing. Its content is listed here,
+// field by field: no object is written whole. The fleet's answers about the node are written, and not what led to them.
+// So of a fleet of 5,000 nodes only those cost space that are looked at.
 //
 // It is pure: it names no client, no clock, no file and no logger.
 //
-// It promises: no environment, no argument, no image and no annotation of a pod is written, no credential of a device, and nothing before an @
-// in an address; and a recording that anybody made can be told of on a terminal.
+// It promises: no environment, no argument, no image and no annotation of a pod is written. No credential of a device
+// is written, and nothing before an @ in an address. A recording that anybody made can be shown on a terminal.
 package recording
 
 import (
@@ -38,38 +38,40 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// version is the form of a recording. It is raised with every change after which an older one would be read wrongly.
+// version is the format of a recording. It is raised with every change after which an older recording would be read
+// wrongly.
 const version = 1
 
-// Header begins a recording, and every part of one: a process that begins, a file that is begun, a configuration that is read again.
+// Header begins a recording, and every part of one: a process starts, a file is started, or a configuration is read
+// again.
 type Header struct {
 	Version int       `json:"forcefence"`
 	By      string    `json:"by"` // forcefence's version
 	At      time.Time `json:"at"`
 	Key     string    `json:"taintKey"`
 	Mode    string    `json:"mode"`
-	Digest  string    `json:"config"` // of the configuration file
+	Digest  string    `json:"config"` // the configuration file's
 }
 
-// HeaderPrefix is what each recording begins with.
+// HeaderPrefix is the text that each recording begins with.
 const HeaderPrefix = `{"forcefence":`
 
-// EncodeLine is it as a line of a recording.
+// EncodeLine returns the header as a line of a recording.
 func (h Header) EncodeLine() []byte {
 	h.Version = version
 	return EncodeJSON(h)
 }
 
-// DroppedLine is the line that tells that n lines were not written.
+// DroppedLine returns the line which says that n lines were not written.
 func DroppedLine(n int) []byte { return EncodeJSON(map[string]int{"dropped": n}) }
 
-// Kind is what a line tells.
+// Kind is the kind of a line.
 type Kind string
 
 // The kinds.
 const (
 	Begins     Kind = "begin" // a course begins, with what policies remember of the node
-	Rests      Kind = "rest"  // it is over: the node is idle
+	Rests      Kind = "rest"  // the course is over: the node is idle
 	Storage    Kind = "storage"
 	NodeRead   Kind = "life"
 	Pods       Kind = "pods"
@@ -83,37 +85,38 @@ const (
 	Listed     Kind = "attachments"
 	Answers    Kind = "answers"
 	ActionDone Kind = "did"
-	Next       Kind = "next" // what was decided
-	Truncated  Kind = "cut"  // it went on for too long: nothing more is written of it
-	viewKind   Kind = "view" // never a line's: what the fleet said last
+	Next       Kind = "next" // a decision
+	Truncated  Kind = "cut"  // the course is too long: no more of it is written
+	viewKind   Kind = "view" // never written: keys the fleet's last view in Recorder.last
 )
 
-// noneSelected is the selector that selects nothing: no other is written so.
+// noneSelected is the selector that selects nothing. No other selector is written so.
 const noneSelected = "-"
 
 // Line is one line of a course.
 type Line struct {
 	Node string `json:"node"`
-	// Course is when the course began, in Unix milliseconds: where several processes write, or lines are lost, no line is taken for another's.
+	// Course is when the course began, in Unix milliseconds. Where several processes write, or lines are lost, it keeps
+	// the lines of two courses apart.
 	Course int64             `json:"of"`
-	N      int               `json:"n"` // its place in the course, from 0: one that is missing is found
+	N      int               `json:"n"` // its place in the course, from 0: it reveals a missing line
 	At     providers.Instant `json:"t"`
 	Kind   Kind              `json:"is"`
-	Same   bool              `json:"same,omitempty"` // its body is that of the kind's line before
+	Same   bool              `json:"same,omitempty"` // its body is that of the last line of this kind
 	Body   json.RawMessage   `json:"body,omitempty"`
-	Sent   providers.Instant `json:"sent,omitzero"` // life
-	NewID  string            `json:"id,omitempty"`  // life
+	Sent   providers.Instant `json:"sent,omitzero"` // only of NodeRead
+	NewID  string            `json:"id,omitempty"`  // only of NodeRead
 	Fleet  *FleetFacts       `json:"fleet,omitempty"`
 }
 
-// FleetFacts is what the fleet said while a decision was made, or answers were folded in.
+// FleetFacts are the fleet's answers while a decision was made, or device answers were applied.
 type FleetFacts struct {
-	View         *fleet.View       `json:"view,omitempty"` // nil: that of the decision before
+	View         *fleet.View       `json:"view,omitempty"` // nil: the same as in the decision before
 	Reserved     bool              `json:"reserved,omitempty"`
 	DistrustedBy map[string]string `json:"distrusted,omitempty"` // by device: the node whose record says so
 }
 
-// nodeBody is a look at a node, and what the configuration said of it.
+// nodeBody is a look at a node, and the node's configuration.
 type nodeBody struct {
 	Node          *corev1.Node  `json:"node"` // slim; nil: it does not exist
 	Lease         string        `json:"leaseRV,omitempty"`
@@ -121,7 +124,7 @@ type nodeBody struct {
 	Facts         facts         `json:"facts"`
 }
 
-// facts are decide.Facts, but for the id of a fence that would begin.
+// facts are decide.Facts without the id of a fence that would begin.
 type facts struct {
 	Fence       fence.Facts               `json:"fence"`
 	Mode        string                    `json:"mode"`
@@ -132,14 +135,14 @@ type facts struct {
 	Elsewhere   decide.Elsewhere          `json:"elsewhere,omitzero"`
 }
 
-// rule is a policy, its selectors as text; nil is all.
+// rule is a policy with its selectors as text. A nil selector selects all.
 type rule struct {
 	policy.Policy
 	NodesSelected *string `json:"nodesSelected,omitempty"`
 	PodsSelected  *string `json:"podsSelected,omitempty"`
 }
 
-// fault is an error: its class, and what an Event would show of it.
+// fault is an error: its class, and the text that an Event would show.
 type fault struct {
 	Class string `json:"class"`
 	Text  string `json:"text,omitempty"`
@@ -176,9 +179,9 @@ type Step struct {
 	Why          string   `json:"why,omitempty"`
 	Detail       string   `json:"detail,omitempty"`
 	RequeueAfter string   `json:"after,omitempty"`
-	Would        string   `json:"would,omitempty"` // mode shadow
+	Would        string   `json:"would,omitempty"` // only in mode shadow
 	Record       string   `json:"record,omitempty"`
-	Phase        string   `json:"phase,omitempty"` // of the record
+	Phase        string   `json:"phase,omitempty"` // the record's
 	On           bool     `json:"on,omitempty"`
 	Pods         []string `json:"pods,omitempty"`
 	InUse        []string `json:"inUse,omitempty"`
@@ -198,7 +201,7 @@ var readNames = map[string]string{
 	"ReadWaiting": "Waiting", "ReadMembers": "Members", "ReadClaims": "Claims",
 }
 
-// StepOf is a decision, of which clean texts are kept: an error's text may be shortened in a recording.
+// StepOf returns the Step of a decision. Its texts are cleaned, because a recording may shorten an error's text.
 func StepOf(d action.Decision, devices []proof.Device) Step {
 	out := Step{
 		Do: action.Name(d.Action), Why: string(d.Reason), Detail: CleanText(d.Detail), Alert: CleanText(d.Alert),
@@ -262,21 +265,24 @@ func StepOf(d action.Decision, devices []proof.Device) Step {
 	return out
 }
 
-// HasEffect reports a decision that changes something in the world. The condition that tells of a machine which is on does not count: it moves nothing.
+// HasEffect reports whether a decision changes anything in the world. Writing the condition of a machine that is on
+// does not count: it moves nothing.
 func (s Step) HasEffect() bool {
 	return !slices.Contains([]string{"Leave", "Wait", "Read", "Ask", "Condition"}, s.Do)
 }
 
-// IsDecision reports that it is more than a question.
+// IsDecision reports whether the step is more than a question: neither a read nor an Ask.
 func (s Step) IsDecision() bool { return s.Do != "Read" && s.Do != "Ask" }
 
-// SameAs reports that two decisions do the same to the world, whatever they say of it.
+// SameAs reports whether two decisions do the same to the world, whatever their reasons.
 func (s Step) SameAs(o Step) bool {
-	return s.Do == o.Do && s.Phase == o.Phase && s.On == o.On && s.Policy == o.Policy && slices.Equal(s.Pods, o.Pods) && slices.Equal(s.Through, o.Through) &&
-		slices.Equal(s.InUse, o.InUse) && slices.Equal(s.Attached, o.Attached) && slices.Equal(s.Attachments, o.Attachments)
+	return s.Do == o.Do && s.Phase == o.Phase && s.On == o.On && s.Policy == o.Policy &&
+		slices.Equal(s.Pods, o.Pods) && slices.Equal(s.Through, o.Through) &&
+		slices.Equal(s.InUse, o.InUse) && slices.Equal(s.Attached, o.Attached) &&
+		slices.Equal(s.Attachments, o.Attachments)
 }
 
-// String is it for a person, on one line.
+// String returns the step for a person, on one line.
 func (s Step) String() string {
 	text := s.Do
 	switch {
@@ -304,7 +310,7 @@ func (s Step) String() string {
 	return CleanText(text)
 }
 
-// CleanText is what may be shown of a text that anybody may have made: one line, printable, of 200 bytes at most.
+// CleanText makes a text of any writer fit to show: one printable line of 200 bytes at most.
 func CleanText(text string) string {
 	if text == "" {
 		return ""
@@ -330,8 +336,11 @@ func (f *fault) toError() error {
 }
 
 func factsOf(f decide.Facts, elsewhere decide.Elsewhere) facts {
-	out := facts{Fence: f.Facts, Mode: f.Mode.String(), Evict: f.Evict, Policies: rulesOf(f.Policies), Storage: f.Storage, Elsewhere: elsewhere}
-	if f.NoDeviceErr != nil { // all of its text: decisions quote it
+	out := facts{
+		Fence: f.Facts, Mode: f.Mode.String(), Evict: f.Evict, Policies: rulesOf(f.Policies), Storage: f.Storage,
+		Elsewhere: elsewhere,
+	}
+	if f.NoDeviceErr != nil { // its whole text, because decisions quote it
 		out.NoDeviceErr = &fault{providers.ErrorClass(f.NoDeviceErr), CleanText(f.NoDeviceErr.Error())}
 	}
 	out.Fence.NoDeviceErr, out.Fence.NewID = nil, ""
@@ -392,15 +401,24 @@ func policiesOf(rs []rule) (out []policy.Policy, err error) {
 func answersOf(all []providers.Answer) []answer {
 	out := make([]answer, len(all))
 	for i, a := range all {
-		out[i] = answer{State: a.State.String(), Raw: a.Raw, At: a.At, Got: a.Got, By: a.By, Run: a.Run, UUID: a.SystemUUID, Reach: string(a.Addresses), Err: faultOf(a.Err)}
+		out[i] = answer{
+			State: a.State.String(), Raw: a.Raw, At: a.At, Got: a.Got, By: a.By, Run: a.Run, UUID: a.SystemUUID,
+			Reach: string(a.Addresses), Err: faultOf(a.Err),
+		}
 	}
 	return out
 }
 
 func (a answer) toAnswer() (out providers.Answer, err error) {
 	out = providers.Answer{
-		Observation: providers.Observation{Raw: a.Raw, At: a.At, Run: a.Run, SystemUUID: a.UUID, Addresses: providers.Addresses(a.Reach)},
-		By:          a.By, Got: a.Got, Err: a.Err.toError(),
+		Observation: providers.Observation{
+			Raw:        a.Raw,
+			At:         a.At,
+			Run:        a.Run,
+			SystemUUID: a.UUID,
+			Addresses:  providers.Addresses(a.Reach),
+		},
+		By: a.By, Got: a.Got, Err: a.Err.toError(),
 	}
 	for s := providers.PowerUnknown; s <= providers.PowerChanging; s++ {
 		if s.String() == a.State {
@@ -411,7 +429,7 @@ func (a answer) toAnswer() (out providers.Answer, err error) {
 	return out, fmt.Errorf("%q is no state of a machine", a.State)
 }
 
-// podsOf are pods without what no decision reads.
+// podsOf returns the pods without the fields that no decision reads.
 func podsOf(all []action.Pod) []action.Pod {
 	out := slices.Clone(all)
 	for i := range out {
@@ -420,7 +438,7 @@ func podsOf(all []action.Pod) []action.Pod {
 	return out
 }
 
-// slimNode is what decisions, and configurations, read of a Node.
+// slimNode returns the part of a Node that decisions and configurations read.
 func slimNode(n *corev1.Node) *corev1.Node {
 	if n == nil {
 		return nil
@@ -435,7 +453,7 @@ func slimNode(n *corev1.Node) *corev1.Node {
 			out.Annotations[key] = value
 		}
 	}
-	for _, f := range n.ManagedFields { // by which it is told who set a mark
+	for _, f := range n.ManagedFields { // they show which client set a mark
 		if f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), taintsField) {
 			out.ManagedFields = append(out.ManagedFields, metav1.ManagedFieldsEntry{
 				Manager: f.Manager, Time: f.Time, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{` + taintsField + `:{}}}`),
@@ -444,7 +462,8 @@ func slimNode(n *corev1.Node) *corev1.Node {
 	}
 	out.Spec.Unschedulable, out.Spec.Taints = n.Spec.Unschedulable, n.Spec.Taints
 	for _, c := range n.Status.Conditions {
-		out.Status.Conditions = append(out.Status.Conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime})
+		out.Status.Conditions = append(out.Status.Conditions,
+			corev1.NodeCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime})
 	}
 	out.Status.NodeInfo.BootID, out.Status.NodeInfo.SystemUUID = n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID
 	out.Status.VolumesInUse, out.Status.VolumesAttached = n.Status.VolumesInUse, n.Status.VolumesAttached
@@ -453,7 +472,7 @@ func slimNode(n *corev1.Node) *corev1.Node {
 
 const taintsField = `"f:taints"`
 
-// LookAt is what taint.NewLook makes of a Node, and of a Lease as another look had it.
+// LookAt returns what taint.NewLook makes of a Node, with the times and the Lease of the given look.
 func LookAt(node *corev1.Node, lease taint.Look, key string) taint.Look {
 	look := taint.NewLook(node, nil, key, lease.Sent, lease.Got)
 	if node != nil {
@@ -462,7 +481,7 @@ func LookAt(node *corev1.Node, lease taint.Look, key string) taint.Look {
 	return look
 }
 
-// nameOf is the name of the device at that place.
+// nameOf returns the name of the device at that place.
 func nameOf(devices []proof.Device, i int) string {
 	if i < 0 || i >= len(devices) {
 		return "none"
@@ -470,7 +489,8 @@ func nameOf(devices []proof.Device, i int) string {
 	return devices[i].Name
 }
 
-// EncodeJSON writes a value on one line, without what stands before an @ in an address; nil: it cannot be written, as a time beyond the year 9999.
+// EncodeJSON encodes a value as JSON on one line, without what is before an @ in an address. It returns nil if the
+// value cannot be encoded, as a time beyond the year 9999.
 func EncodeJSON(v any) []byte {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
@@ -481,5 +501,6 @@ func EncodeJSON(v any) []byte {
 	return userinfo.ReplaceAll(bytes.TrimSuffix(out.Bytes(), []byte("\n")), []byte("://"))
 }
 
-// userinfo may hold what JSON escapes, but for the quote at which a text in a text ends, as in a record.
+// userinfo matches what precedes the @ in an address. It may hold what JSON escapes, but for the quote that ends a text
+// inside a text, as in a record.
 var userinfo = regexp.MustCompile(`://(?:[^/\s"\\]|\\[^"])*@`)

@@ -31,7 +31,7 @@ var epoch = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 // No part of what is written as it is can be lost: JSON passes over a field that is not exported, or is left out by its tag.
 func TestNoFieldIsLost(t *testing.T) {
 	elsewhere := map[string]string{ // written by other means, and why it may be
-		"fence.Facts.Nobody": "facts.Nobody", "fence.Facts.Mode": "facts.Mode", "fence.Facts.NewID": "Line.NewID", "policy.Policy.Nodes": "rule.NodesSelected", "policy.Policy.Pods": "rule.PodsSelected",
+		"fence.Facts.NoDeviceErr": "facts.NoDeviceErr", "fence.Facts.Mode": "facts.Mode", "fence.Facts.NewID": "Line.NewID", "policy.Policy.Nodes": "rule.NodesSelected", "policy.Policy.Pods": "rule.PodsSelected",
 	}
 	seen := map[reflect.Type]bool{}
 	var walk func(reflect.Type, string)

@@ -1,4 +1,5 @@
-// Package release is a person's way out of a fence: forcefence release and whoever else lets people do it share it.
+// Package release ends a fence on a person's request. The command forcefence release uses it, and so does every other
+// way in which people release a node.
 package release
 
 import (
@@ -19,15 +20,18 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// errNothingToRelease says that the node carries neither a mark nor a record that holds anything up.
+// errNothingToRelease means that the node carries neither a mark nor a record that holds anything up.
 var errNothingToRelease = errors.New("nothing to release")
 
-// ReleaseNode ends the fence of a node on a person's word, whatever its state: every mark goes and the record is closed as Released,
-// in one write. The node is then left alone until it comes back (another boot or a heartbeat), and its device is believed again.
-// Where nothing of the node itself is held up, but another node's record keeps the machine that it is pinned to from being believed,
-// that record is closed. Without confirm it only tells what it would do. It may be repeated; it blocks for the API server only.
-func ReleaseNode(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (summary string, err error) {
-	for range tries { // the node lives, and others write it
+// ReleaseNode ends the fence of a node on a person's word, in any state: it removes every mark and closes the record as
+// Released, in one write. The node is then left alone until it comes back (another boot or a heartbeat), and its device
+// is trusted again. If the node itself has nothing to release, but another node's record makes the machine that it is
+// pinned to untrusted, that record is closed. Without confirm it only reports what it would do. It may be repeated; it
+// blocks for the API server only.
+func ReleaseNode(
+	ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time,
+) (summary string, err error) {
+	for range tries { // a live node is written by others
 		if summary, err = tryRelease(ctx, c, name, key, confirm, now); !errors.Is(err, kube.ErrAgain) {
 			break
 		}
@@ -35,10 +39,12 @@ func ReleaseNode(ctx context.Context, c client.Client, name, key string, confirm
 	return summary, err
 }
 
-// tries is how often a release begins anew where the Node changed in the middle.
+// tries is how often a release starts over because the Node changed in the middle.
 const tries = 5
 
-func tryRelease(ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time) (string, error) {
+func tryRelease(
+	ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time,
+) (string, error) {
 	node, l, err := kube.ReadNode(ctx, c, name, key, now)
 	switch {
 	case err != nil:
@@ -53,7 +59,8 @@ func tryRelease(ctx context.Context, c client.Client, name, key string, confirm 
 		case err != nil:
 			return "", err
 		case other == "":
-			return "", fmt.Errorf("node %s: %w: it has no mark and no open fence, and no node's record makes its machine distrusted", name, errNothingToRelease)
+			return "", fmt.Errorf("node %s: %w: it has no mark and no open fence, and no node's record makes its machine distrusted",
+				name, errNothingToRelease)
 		}
 		summary, err := ReleaseNode(ctx, c, other, key, confirm, now)
 		return summary + fmt.Sprintf(" (its record made the machine of node %s distrusted)", name), err
@@ -81,8 +88,9 @@ func tryRelease(ctx context.Context, c client.Client, name, key string, confirm 
 	return "released node " + name + ": " + summary, nil
 }
 
-// findDistrustingNode names a node whose record says that the device of the machine to which this node is pinned said Off while it was on; ""
-// if there is none. There is no configuration here: the pins tell which machine is whose.
+// findDistrustingNode returns the node whose record states that the device of the machine to which this node is pinned
+// reported Off while it was on; "" if there is none. There is no configuration here: the pins show which machine
+// belongs to which node.
 func findDistrustingNode(ctx context.Context, c client.Reader, node *corev1.Node) (string, error) {
 	pin := node.Labels[taint.PinLabel]
 	if pin == "" {
@@ -94,16 +102,18 @@ func findDistrustingNode(ctx context.Context, c client.Reader, node *corev1.Node
 	}
 	for i := range list.Items {
 		rec, err := taint.RecordOf(&list.Items[i])
-		if err == nil && slices.ContainsFunc(rec.DistrustedDevices(), func(l taint.DeviceRef) bool { return l.Machine != nil && l.Machine.Pin() == pin }) {
+		if err == nil && slices.ContainsFunc(rec.DistrustedDevices(), func(l taint.DeviceRef) bool {
+			return l.Machine != nil && l.Machine.Pin() == pin
+		}) {
 			return list.Items[i].Name, nil
 		}
 	}
 	return "", nil
 }
 
-// spareAll makes sure that no tombstone which is still on its way lands on a pod that starts when the mark goes. A pod that cannot be
-// spared keeps nobody from being released: spareAll returns each with its reason. (One that is too large even for the small form is too
-// large for the tombstone as well: evict's return path lets it go, too.)
+// spareAll makes sure that no tombstone that is still in flight lands on a pod that starts when the mark is removed. A
+// pod that cannot be spared does not prevent the release: spareAll returns each with its reason. (One that is too large
+// even for the small form is too large for the tombstone as well: evict's return path skips it, too.)
 func spareAll(ctx context.Context, c client.Client, w kube.Writer, l taint.Look, key string) ([]string, error) {
 	spared, small := map[string]bool{}, map[string]bool{} // by UID
 	var left []string
@@ -126,7 +136,7 @@ func spareAll(ctx context.Context, c client.Client, w kube.Writer, l taint.Look,
 				spared[p.UID] = true
 				continue
 			}
-			if strings.Contains(err.Error(), "cannot patch resource") { // no pod's fault: the person lacks the right
+			if strings.Contains(err.Error(), "cannot patch resource") { // the pod is not the cause: the person lacks the right
 				return nil, err
 			}
 			left = append(left, fmt.Sprintf("%s/%s: %v", p.Namespace, p.Name, err))

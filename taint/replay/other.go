@@ -22,29 +22,31 @@ import (
 	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
-// OtherConfig is another configuration than the recording's. The devices stay those that answered then, and so do the failure domains that were counted.
+// OtherConfig is another configuration than the recording's. The devices stay those that answered then, and the counted
+// failure domains stay the same.
 type OtherConfig struct {
-	Facts      func(node *corev1.Node, l taint.Look, now time.Time) decide.Facts // devices and what is said elsewhere left out
+	// Facts returns the node's configuration without devices, and without what comes from elsewhere than the Node.
+	Facts      func(node *corev1.Node, l taint.Look, now time.Time) decide.Facts
 	Policies   []policy.Policy
 	Limits     *fleet.Limits   // nil: the defaults
-	EvictFirst labels.Selector // evictFirst
+	EvictFirst labels.Selector // the configuration's evictFirst
 }
 
-// otherRun is a course under another configuration. It goes by the recording for as long as neither of the two configurations changes
-// anything in the world that the other does not: the looks and answers are then those that it would have got. From there on it is explain's.
+// otherRun is a course under another configuration. It follows the recording while both configurations change the same
+// in the world: then it would have got the same looks and answers. From there on explain's model takes over.
 type otherRun struct {
 	rerun  decide.Node
-	over   bool                     // the worlds have parted
-	events []event                  // of the pass: from one look to the next
-	fleets []replayFleet            // of each of them
-	values int                      // of these
-	known  map[recording.Kind]event // the last of each kind
+	over   bool                     // the two courses differ in their effects
+	events []event                  // the pass: the lines from one look to the next
+	fleets []replayFleet            // the fleet at each of these lines
+	values int                      // how many values these lines have, plus one for each line
+	known  map[recording.Kind]event // the last line of each kind
 	on     *bool                    // the condition PoweredOnNotReady that this course wrote; nil: none
 	vols   map[string][]action.Volume
 	owned  map[string]action.Owner
 }
 
-// collectPass collects a pass, and plays the one before.
+// collectPass adds a line to the pass. If the line begins the next pass it plays the one before.
 func (p *player) collectPass(t *track, e event, f replayFleet) error {
 	if t.over {
 		if e.Kind == recording.Rests {
@@ -76,7 +78,7 @@ func (p *player) collectPass(t *track, e event, f replayFleet) error {
 // maxSteps is how many steps one pass may take.
 const maxSteps = 200
 
-// playPass plays what followed one look.
+// playPass plays the lines that followed one look.
 func (p *player) playPass(t *track) error {
 	events, fleets := t.events, t.fleets
 	t.events, t.fleets, t.values = nil, nil, 0
@@ -96,7 +98,7 @@ func (p *player) playPass(t *track) error {
 			steps = append(steps, i)
 		}
 	}
-	if len(steps) == 0 { // the process died
+	if len(steps) == 0 { // the process died before it decided
 		return nil
 	}
 	then := events[steps[len(steps)-1]] // what was done in this pass, or decided last
@@ -162,7 +164,7 @@ func (p *player) playPass(t *track) error {
 	return nil
 }
 
-// withCondition is a look at the node with the condition that this course wrote.
+// withCondition returns a look at the node with the condition that this course wrote.
 func (t *track) withCondition(e event) event {
 	read := e.seen.(decide.NodeRead)
 	if t.on == nil || read.Node == nil {
@@ -173,40 +175,53 @@ func (t *track) withCondition(e event) event {
 		status = corev1.ConditionTrue
 	}
 	node := *read.Node
-	node.Status.Conditions = slices.DeleteFunc(slices.Clone(node.Status.Conditions), func(c corev1.NodeCondition) bool { return c.Type == taint.PoweredOnCondition })
-	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: status})
+	node.Status.Conditions = slices.DeleteFunc(slices.Clone(node.Status.Conditions), func(c corev1.NodeCondition) bool {
+		return c.Type == taint.PoweredOnCondition
+	})
+	node.Status.Conditions = append(node.Status.Conditions,
+		corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: status})
 	read.Node, read.Look = &node, recording.LookAt(&node, read.Look, e.key)
 	e.seen = read
 	return e
 }
 
-// withOtherConfig is a look under the other configuration.
+// withOtherConfig returns a look under the other configuration.
 func (p *player) withOtherConfig(e event) decide.NodeRead {
 	read := e.seen.(decide.NodeRead)
 	if read.Node == nil {
 		return read
 	}
 	was, out := read.Facts, p.other.Facts(read.Node, read.Look, e.At.Wall)
-	out.Devices, out.NoDeviceErr, out.By, out.NewID, out.Storage = was.Devices, was.NoDeviceErr, was.By, was.NewID, was.Storage
+	out.Devices, out.NoDeviceErr, out.By, out.NewID, out.Storage =
+		was.Devices, was.NoDeviceErr, was.By, was.NewID, was.Storage
 	out.Excluded, out.KeptOn = cmp.Or(out.Excluded, read.Elsewhere.Excluded), cmp.Or(out.KeptOn, read.Elsewhere.KeptOn)
 	read.Facts = out
 	return read
 }
 
-// kindsFor are what tells of what an action reads, or asks for: those that do best first.
+// kindsFor returns the kinds of lines that answer what an action reads or asks for, the best first.
 func kindsFor(a action.Action) []recording.Kind {
 	if list, is := a.(action.ListAttachments); is && list.Live {
 		return []recording.Kind{recording.Listed, recording.Cached}
 	}
 	return map[string][]recording.Kind{
-		"ListPods": {recording.Pods}, "ReadVolumes": {recording.Volumes}, "ReadOwners": {recording.Owners}, "ReadRival": {recording.Rival},
+		"ListPods": {recording.Pods}, "ReadVolumes": {recording.Volumes}, "ReadOwners": {recording.Owners},
+		"ReadRival":   {recording.Rival},
 		"ReadMembers": {recording.Members}, "ReadWaiting": {recording.Waiting}, "ReadClaims": {recording.Claims},
 		"ListAttachments": {recording.Cached, recording.Listed}, "Ask": {recording.Answers},
 	}[action.Name(a)]
 }
 
-// answerRead answers a read, or a question, by what was recorded after this look, else by what was last. Nobody has changed anything since.
-func (t *track) answerRead(a action.Action, events []event, used map[int]bool, now providers.Instant, f replayFleet, o *OtherConfig) bool {
+// answerRead answers a read, or a question, with a line recorded after this look, or else with the last one before.
+// Nothing has changed since. It returns false if there is none.
+func (t *track) answerRead(
+	a action.Action,
+	events []event,
+	used map[int]bool,
+	now providers.Instant,
+	f replayFleet,
+	o *OtherConfig,
+) bool {
 	all := kindsFor(a)
 	for _, is := range all {
 		i := slices.IndexFunc(events, func(e event) bool { return e.Kind == is })
@@ -235,7 +250,8 @@ func (t *track) answerRead(a action.Action, events []event, used map[int]bool, n
 	return false
 }
 
-// asOf is what was seen as this course would see it: pods by its own configuration, and with all that was read of them.
+// asOf returns an observation as this course would make it: pods by its own configuration, and with everything that was
+// read of them.
 func (t *track) asOf(seen decide.Observation, a action.Action, o *OtherConfig) decide.Observation {
 	switch seen := seen.(type) {
 	case decide.PodsListed:
@@ -258,7 +274,7 @@ func (t *track) asOf(seen decide.Observation, a action.Action, o *OtherConfig) d
 	return seen
 }
 
-// answersAt are answers as they would be given now.
+// answersAt returns the answers as devices would give them now.
 func answersAt(seen decide.DevicesAnswered, now providers.Instant) decide.DevicesAnswered {
 	all := slices.Clone(seen.Answers)
 	for i := range all {
@@ -267,7 +283,7 @@ func answersAt(seen decide.DevicesAnswered, now providers.Instant) decide.Device
 	return decide.DevicesAnswered{Answers: all}
 }
 
-// estimateRest is what would become of the node from now on.
+// estimateRest returns what would become of the node from now on. It returns nil if there is no look at the node.
 func (t *track) estimateRest(now providers.Instant, f replayFleet) *explain.Scenario {
 	read, _ := t.known[recording.NodeRead].seen.(decide.NodeRead)
 	if read.Node == nil {
@@ -280,8 +296,10 @@ func (t *track) estimateRest(now providers.Instant, f replayFleet) *explain.Scen
 	listed, _ := t.known[recording.Pods].seen.(decide.PodsListed)
 	answered, _ := t.known[recording.Answers].seen.(decide.DevicesAnswered)
 	s := explain.Snapshot{
-		Now: now, Key: t.known[recording.NodeRead].key, Node: read.Node, Facts: read.Facts, Fleet: &f.view, Distrusted: f.DistrustedBy,
-		LeaseRV: read.Look.LeaseRV, Attachments: live.Attachments, Members: members.Ready, Owners: t.owned, Rival: rival.Why,
+		Now: now, Key: t.known[recording.NodeRead].key, Node: read.Node, Facts: read.Facts, Fleet: &f.view,
+		Distrusted: f.DistrustedBy,
+		LeaseRV:    read.Look.LeaseRV, Attachments: live.Attachments, Members: members.Ready, Owners: t.owned,
+		Rival:    rival.Why,
 		LeaseAge: map[string]time.Duration{}, Pods: slices.Clone(listed.Pods),
 	}
 	if s.Attachments == nil {

@@ -1,5 +1,6 @@
-// Package replay plays a recording (package recording): through the same course of the node (taint/decide), which must
-// decide the same, or with another configuration. It is pure: what plays a recording asks nobody.
+// Package replay plays a recording (package recording). It feeds the recording to the same course of the node
+// (taint/decide), which must decide the same, or plays it with another configuration. It is pure: it calls no API and
+// no device.
 package replay
 
 import (
@@ -21,17 +22,18 @@ import (
 	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
-// Report is what a recording was played to.
+// Report is the result of playing recordings.
 type Report struct {
 	recording.Tally
-	Compared  int        `json:"compared"` // decisions, of those that were looked at
+	Compared  int        `json:"compared"` // decisions that were compared
 	Differ    int        `json:"differ"`
-	Skipped   int        `json:"left,omitempty"` // lines of courses that do not begin in what was read, or have a gap
-	Truncated int        `json:"cut,omitempty"`  // courses that went on for longer than was recorded
+	Skipped   int        `json:"left,omitempty"` // lines of courses that begin before the recording, or have a gap
+	Truncated int        `json:"cut,omitempty"`  // courses that lasted longer than what was recorded of them
 	Decisions []Decision `json:"decisions"`
 }
 
-// Decision is one that was made then, and the one that is made now. One that says the same as the one before of its node is left out.
+// Decision is a decision that was made then, with the one made now. A decision that equals the node's last one is left
+// out.
 type Decision struct {
 	At      time.Time      `json:"at"`
 	Node    string         `json:"node"`
@@ -39,18 +41,21 @@ type Decision struct {
 	Then    recording.Step `json:"then"`
 	Now     recording.Step `json:"now"`
 	Differs bool           `json:"differs"`
-	In      []string       `json:"in,omitempty"` // what of the decision differs, as Step's JSON names it; with another configuration: nothing
-	// With another configuration: what would have become of the node from here on, by explain's model; the recording tells no more of it.
+	// In lists what differs, by the names of Step's JSON. It is empty with another configuration.
+	In []string `json:"in,omitempty"`
+	// Estimate, with another configuration, is what would have become of the node from here on, by explain's model: the
+	// recording ends there.
 	Estimate *explain.Scenario `json:"estimate,omitempty"`
-	Unknown  string            `json:"unknown,omitempty"` // why what would have been decided cannot be told
+	Unknown  string            `json:"unknown,omitempty"` // why the decision of now is unknown
 }
 
-// PlayRecordings plays recordings, the oldest first. With nil for other each decision is made again as it was; that one differs is told, and nothing
-// further of that course. A line that cannot be read or played is counted and named, and nothing further of its course is played. The error is one
-// that keeps all from being read: another file, a newer version, the wrong order.
+// PlayRecordings plays recordings, the oldest first. If other is nil each decision is made again as it was. A decision
+// that differs is reported, and the rest of its course is skipped. A line that cannot be read or played is counted and
+// named, and the rest of its course is skipped. It returns an error if a recording cannot be read at all: another file,
+// a newer version, the wrong order.
 func PlayRecordings(in []io.Reader, other *OtherConfig) (Report, error) {
 	p := player{other: other, tracks: map[string]*track{}, out: Report{Decisions: []Decision{}}}
-	var first time.Time // of the file before
+	var first time.Time // when the file before began
 	for i, r := range in {
 		name := fmt.Sprintf("recording %d", i+1)
 		if f, has := r.(interface{ Name() string }); has {
@@ -62,7 +67,9 @@ func PlayRecordings(in []io.Reader, other *OtherConfig) (Report, error) {
 		}
 		begun := p.out.Headers[before].At
 		if begun.Before(first) {
-			return p.out, fmt.Errorf("%s begins at %s, before the file that stands before it: the oldest must stand first", name, begun.UTC().Format(time.DateTime))
+			return p.out,
+				fmt.Errorf("%s begins at %s, before the file that stands before it: the oldest must stand first",
+					name, begun.UTC().Format(time.DateTime))
 		}
 		first = begun
 	}
@@ -71,7 +78,9 @@ func PlayRecordings(in []io.Reader, other *OtherConfig) (Report, error) {
 			p.out.AddBroken("the end", p.out.Lines, err)
 		}
 	}
-	slices.SortStableFunc(p.out.Decisions, func(a, b Decision) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Node, b.Node)) })
+	slices.SortStableFunc(p.out.Decisions, func(a, b Decision) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Node, b.Node))
+	})
 	return p.out, nil
 }
 
@@ -87,10 +96,10 @@ type track struct {
 	course decide.Node
 	began  int64
 	lines  int
-	lost   bool // a line is missing: nothing more can be played
+	lost   bool // a line is missing: the rest cannot be played
 	last   map[recording.Kind]json.RawMessage
 	view   fleet.View
-	shown  [2]string // the decisions that were shown last, then and now
+	shown  [2]string // the decisions that were reported last, then and now
 	otherRun
 }
 
@@ -98,7 +107,7 @@ type track struct {
 func (p *player) playLine(n int, l recording.Line) error {
 	t := p.tracks[l.Node]
 	if l.Kind == recording.Begins {
-		if t != nil { // the process that wrote it is another, or the Node is
+		if t != nil { // another process wrote it, or it is of another Node
 			if err := p.runSafely(t, func() error { return p.playPass(t) }); err != nil {
 				return err
 			}
@@ -129,8 +138,8 @@ func (p *player) playLine(n int, l recording.Line) error {
 	return p.runSafely(t, func() error { return p.applyLine(n, t, l) })
 }
 
-// runSafely runs what goes through the rooms that decide: these trust who calls them, and a recording may be anybody's. After an error nothing more
-// of the track is played.
+// runSafely runs code of the deciding packages, and turns a panic into an error. These packages trust their caller, and
+// a recording may come from anybody. After an error the rest of the track is skipped.
 func (p *player) runSafely(t *track, do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -143,7 +152,7 @@ func (p *player) runSafely(t *track, do func() error) (err error) {
 	return do()
 }
 
-// applyLine folds one line in.
+// applyLine applies one line to its track.
 func (p *player) applyLine(n int, t *track, l recording.Line) error {
 	f := replayFleet{view: t.view}
 	if l.Fleet != nil {
@@ -176,17 +185,17 @@ func (p *player) applyLine(n int, t *track, l recording.Line) error {
 	return nil
 }
 
-// event is a line that was read.
+// event is one decoded line.
 type event struct {
 	recording.Line
 	n      int
 	key    string
 	memory policy.Memory      // Begins
 	step   recording.Step     // Next
-	seen   decide.Observation // of all others but Cut
+	seen   decide.Observation // all others but Truncated
 }
 
-// decodeEvent reads a line.
+// decodeEvent decodes a line.
 func (p *player) decodeEvent(n int, l recording.Line) (e event, err error) {
 	e = event{Line: l, n: n, key: p.out.Headers[len(p.out.Headers)-1].Key}
 	switch l.Kind {
@@ -201,11 +210,10 @@ func (p *player) decodeEvent(n int, l recording.Line) (e event, err error) {
 	return e, err
 }
 
-// slack is by how much a wait may differ: a recording of an older version has one clock, and the process counted time
-// by another.
+// slack is by how much a wait may differ: a recording of an older version has one clock, and its process used another.
 const slack = 10 * time.Millisecond
 
-// diffSteps is in what two decisions differ, by the names of Step's JSON; nil: they are the same.
+// diffSteps returns what differs between two decisions, by the names of Step's JSON, or nil if they are the same.
 func diffSteps(a, b recording.Step) (in []string) {
 	x, bad := time.ParseDuration(a.RequeueAfter)
 	y, worse := time.ParseDuration(b.RequeueAfter)
@@ -234,7 +242,7 @@ func diffSteps(a, b recording.Step) (in []string) {
 	return in
 }
 
-// addDecision puts a decision into the report, unless the node's last says the same.
+// addDecision adds a decision to the report, unless it equals the node's last one.
 func (p *player) addDecision(t *track, d Decision) {
 	words := [2]string{d.Then.String(), d.Now.String()}
 	if over := t.lost || t.over; !over && words == t.shown || !d.Differs && !d.Now.IsDecision() {
@@ -247,7 +255,7 @@ func (p *player) addDecision(t *track, d Decision) {
 	p.out.Decisions = append(p.out.Decisions, d)
 }
 
-// replayFleet is a fleet that says again what it said.
+// replayFleet is a fleet that repeats its recorded answers.
 type replayFleet struct {
 	recording.FleetFacts
 	view fleet.View

@@ -1,8 +1,8 @@
-// Package sharing lets callers that ask the same question at the same time share one call. When a rack dies, many nodes need the same
-// list, and many guests the same host's BMC, within a second.
+// Package sharing lets callers that ask the same question at the same time share one call. When a rack dies, many nodes
+// need the same list, and many guests the same host's BMC, within a second.
 //
-// It guarantees that a caller gets the result of a call which began after it asked, never of one that was under way already: an
-// answer counts from when its question was sent. It knows no cluster and no device.
+// It guarantees that a caller gets the result of a call that began after it asked, never of one that was under way
+// already: an answer counts from when its question was sent. It imports no cluster client and no device.
 package sharing
 
 import (
@@ -11,31 +11,33 @@ import (
 	"time"
 )
 
-// Call is one question that many callers ask. Callers that come while it is being asked share the next call, which begins after all of
-// them came. The zero value is ready.
+// Call is one question that many callers ask. Callers that arrive while it is being asked share the next call, which
+// begins after all of them arrived. The zero value is ready.
 type Call[A any] struct {
 	mu   sync.Mutex      // guards what follows
-	next *pendingCall[A] // the question that is to be put next; nil: nobody waits for one
-	busy bool            // it is being put
+	next *pendingCall[A] // the question to ask next; nil: no caller waits for one
+	busy bool            // a call is under way
 }
 
-// pendingCall is one question that several wait for.
+// pendingCall is one question that several callers wait for.
 type pendingCall[A any] struct {
 	done   chan struct{}
-	answer A     // once done is closed
-	err    error // the same
+	answer A     // valid once done is closed
+	err    error // valid once done is closed
 }
 
-// Shared is the error of a call that another caller waited for as well, and gets without this type: a failure counts once.
+// Shared is the error of a call that another caller, too, waited for and gets without this type: a failure counts once.
 type Shared struct{ error }
 
 // Unwrap returns the call's error.
 func (s Shared) Unwrap() error { return s.error }
 
-// Ask returns the result of a call of put that begins after Ask was called. It blocks for at most twice within, because another call may be
-// under way. Concurrent callers share that call and its error, so all of them must pass the same question. The call's context ends after
-// within, and not with the ctx of any one caller.
-func (c *Call[A]) Ask(ctx context.Context, within time.Duration, put func(context.Context) (A, error)) (answer A, err error) {
+// Ask returns the result of a call of put that begins after Ask was called. It blocks for at most twice within, because
+// another call may be under way. Concurrent callers share that call and its error, so all of them must pass the same
+// question. The call's context ends after within, and not with the ctx of any one caller.
+func (c *Call[A]) Ask(
+	ctx context.Context, within time.Duration, put func(context.Context) (A, error),
+) (answer A, err error) {
 	c.mu.Lock()
 	q := c.next
 	first := q == nil
@@ -59,7 +61,7 @@ func (c *Call[A]) Ask(ctx context.Context, within time.Duration, put func(contex
 	return q.answer, q.err
 }
 
-// runCalls puts the question until nobody waits.
+// runCalls asks the question until no caller waits.
 func (c *Call[A]) runCalls(ctx context.Context, within time.Duration, put func(context.Context) (A, error)) {
 	for {
 		c.mu.Lock()

@@ -21,7 +21,7 @@ type Fence struct {
 	Duration                string    // until its end, or until now
 	Phase, Result           string
 	Outcome                 string // how it ended, in words
-	Proven                  string // who said Off, or that nobody did
+	Proven                  string // which device answered Off, or that none did
 	NeedsPerson             string // why a person should look; "" for no reason
 	Unrecognized            []string
 	Spans                   []Span
@@ -31,25 +31,25 @@ type Fence struct {
 	moments []Moment // without Events
 }
 
-// Pods are what became of the node's pods. Names may be fewer than the counts.
+// Pods are the results of a fence for the node's pods. Names may hold fewer than the counts.
 type Pods struct {
 	Ended, Spared, Left, Would int
 	Names                      []string // namespace/name
 }
 
-// Volumes are what became of the volumes that were attached. Names may be fewer than the counts.
+// Volumes are the results of a fence for the attached volumes. Names may hold fewer than the counts.
 type Volumes struct {
 	Attached, Detached int
 	Names, Left        []string
 }
 
-// Span is how long a phase lasted. That of an open fence lasts until now.
+// Span is how long a phase lasted. An open fence's last span ends now.
 type Span struct {
 	Phase    string
 	From, To time.Time
 }
 
-// MomentKind is what a moment is, from a closed set.
+// MomentKind is the kind of a moment, from a closed set.
 type MomentKind string
 
 // The kinds.
@@ -64,13 +64,13 @@ const (
 	MomentEnds    MomentKind = "ends"
 )
 
-// The lanes of who said something. A device is a lane of its own, by its name.
+// The lanes: the source of a moment. Each device is a lane of its own, by its name.
 const (
 	LaneForcefence = "forcefence"
 	LaneCluster    = "Kubernetes"
 )
 
-// Moment is who said what when.
+// Moment is one entry of a fence's story: when, from which source, and what.
 type Moment struct {
 	At   time.Time
 	Who  string // LaneForcefence, LaneCluster, or a device
@@ -81,10 +81,17 @@ type Moment struct {
 func fenceOf(r ParsedFencing, now time.Time) Fence {
 	o, s := &r.Fencing, &r.Fencing.Status
 	f := Fence{
-		Name: OneLine(o.Name, 253), Node: OneLine(o.Spec.Node, 253), ID: OneLine(o.Spec.ID, 63), By: OneLine(o.Spec.By, 120), Why: OneLine(o.Spec.Why, 120),
+		Name: OneLine(o.Name, 253), Node: OneLine(o.Spec.Node, 253), ID: OneLine(o.Spec.ID, 63),
+		By: OneLine(o.Spec.By, 120), Why: OneLine(o.Spec.Why, 120),
 		Shadow: o.Spec.Shadow, PowerOff: o.Spec.PowerOff, Open: journal.IsOpen(o),
-		Started: o.Spec.StartedAt.Time, Phase: OneLine(s.Phase, 40), Result: OneLine(s.Result, 40), Duration: OneLine(s.Duration, 40), Unrecognized: r.Unrecognized,
-		Pods:    Pods{Ended: int(s.Pods.Ended), Spared: int(s.Pods.Spared), Left: int(s.Pods.Left), Would: int(s.Pods.Would)},
+		Started: o.Spec.StartedAt.Time, Phase: OneLine(s.Phase, 40), Result: OneLine(s.Result, 40),
+		Duration: OneLine(s.Duration, 40), Unrecognized: r.Unrecognized,
+		Pods: Pods{
+			Ended:  int(s.Pods.Ended),
+			Spared: int(s.Pods.Spared),
+			Left:   int(s.Pods.Left),
+			Would:  int(s.Pods.Would),
+		},
 		Volumes: Volumes{Attached: int(s.Volumes.Attached), Detached: int(s.Volumes.Detached)},
 	}
 	for _, p := range s.Pods.Names {
@@ -129,7 +136,9 @@ func fenceOf(r ParsedFencing, now time.Time) Fence {
 		} else {
 			f.Spans = append(f.Spans, Span{phase, p.At.Time, end})
 		}
-		f.moments = append(f.moments, Moment{p.At.Time, LaneForcefence, kind, phase + ": " + cmp.Or(what, "a phase that this version does not know")})
+		f.moments = append(f.moments, Moment{
+			p.At.Time, LaneForcefence, kind, phase + ": " + cmp.Or(what, "a phase that this version does not know"),
+		})
 	}
 	for _, a := range s.Evidence {
 		kind := MomentUnsure
@@ -148,7 +157,7 @@ func fenceOf(r ParsedFencing, now time.Time) Fence {
 	return f
 }
 
-// phaseMeanings says for a person what a phase is.
+// phaseMeanings explains each phase to a person.
 var phaseMeanings = map[taint.Phase]string{
 	taint.PhasePoweringOff: "the machine is powered off through its device",
 	taint.PhaseArmed:       "the node is marked; nothing was evicted yet",
@@ -168,8 +177,8 @@ func describeBegin(f Fence) string {
 
 // Event is one Event about a Node.
 type Event struct {
-	At      time.Time // the last time, of several
-	From    string    // who wrote it, as it says itself
+	At      time.Time // when it happened last
+	From    string    // its writer, as the Event claims
 	Reason  string
 	Note    string
 	Warning bool
@@ -177,7 +186,12 @@ type Event struct {
 }
 
 func (e Event) toMoment() Moment {
-	m := Moment{At: e.At, Who: LaneCluster, Kind: MomentEvent, What: OneLine(e.Reason, 80) + ": " + OneLine(e.Note, 500)}
+	m := Moment{
+		At:   e.At,
+		Who:  LaneCluster,
+		Kind: MomentEvent,
+		What: OneLine(e.Reason, 80) + ": " + OneLine(e.Note, 500),
+	}
 	if e.Warning {
 		m.Kind = MomentWarning
 	}

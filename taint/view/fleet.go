@@ -12,25 +12,25 @@ import (
 	"github.com/forcefence/forcefence/taint/journal"
 )
 
-// Snapshot is what a process holds at one moment. Its objects are not changed.
+// Snapshot is what a process holds at one moment. Its objects are never changed.
 type Snapshot struct {
 	At         time.Time
-	Key        string // the mark's
+	Key        string // the mark's taint key
 	Nodes      []*corev1.Node
-	NodeConfig func(*corev1.Node) NodeConfig // what the configuration says of a node
+	NodeConfig func(*corev1.Node) NodeConfig // returns the configuration of a node
 	Fences     []ParsedFencing
-	Missing    string // why there may be Fencings that it does not hold; "": it holds all
+	Missing    string // why Fencings may be missing here; "": all are here
 	Events     map[string][]Event
 }
 
-// NodeConfig is what the configuration says of a node.
+// NodeConfig is the part of the configuration that applies to a node.
 type NodeConfig struct {
 	Devices        []string // as provider/device
-	NoDeviceReason string   // why no device speaks for it; "" if one does
+	NoDeviceReason string   // why it has no device; "" if it has one
 	Mode           string
 }
 
-// DrillAnswer is whether a node could be fenced, as its last drill found; from a closed set.
+// DrillAnswer says whether a node could be fenced, as its last drill found; from a closed set.
 type DrillAnswer string
 
 // The answers.
@@ -41,40 +41,43 @@ const (
 	NotAsked       DrillAnswer = "not asked yet"
 )
 
-// DrillAnswers are all of them, the worst first.
+// DrillAnswers lists all of them, the worst first.
 var DrillAnswers = []DrillAnswer{CannotBeFenced, NotReached, NotAsked, CanBeFenced}
 
-// Protections are the reasons of the node's own condition about its hook, the weakest first; ProtectionNeverTold stands for none.
-var Protections = []string{ProtectionNeverTold, taint.ProtectionNone, taint.ProtectionFailOpen, taint.ProtectionFailClosed}
+// Protections lists the reasons of the node's own condition about its hook, the weakest first. ProtectionNeverTold
+// stands for a missing condition.
+var Protections = []string{
+	ProtectionNeverTold, taint.ProtectionNone, taint.ProtectionFailOpen, taint.ProtectionFailClosed,
+}
 
-// ProtectionNeverTold is the protection of a node whose side never said which it has.
+// ProtectionNeverTold is the protection of a node whose hook never reported one.
 const ProtectionNeverTold = "never told"
 
-// NodeRow is one row of the fleet: what Node says of it, and what the configuration does.
+// NodeRow is one row of the fleet: the summary of a Node, and its configuration.
 type NodeRow struct {
 	Name       string
 	State      State
-	Since      time.Time // its fence's phase, or else Ready's last change
-	Next       string    // what comes next, or what a person does about it; "" where nothing is to come
-	Power      string    // of its machine, when that was seen last
-	PowerBy    string    // the device that said so, or what each of several said
-	PowerAt    time.Time // zero: never seen
+	Since      time.Time // when its fence's phase began, or else when Ready changed last
+	Next       string    // what comes next, or what a person does about it; "" for nothing
+	Power      string    // its machine's power as observed last
+	PowerBy    string    // the device that reported it, or the answer of each of several
+	PowerAt    time.Time // when it was observed; zero: never
 	Config     NodeConfig
 	Fenceable  DrillAnswer
-	Partly     bool   // not all of its devices answer
-	Why        string // of Fenceable, in the condition's words
+	Partly     bool   // only some of its devices answer
+	Why        string // the reason of Fenceable, in the condition's words
 	Protection string // one of Protections
 	Fence      string // the name of the newest fence; "" if there is none
 }
 
-// ProviderRow is what drills found of the nodes that a provider speaks for.
+// ProviderRow summarizes the drills of the nodes of one provider.
 type ProviderRow struct {
 	Name  string // "" for the nodes without a device
 	Nodes int
 	Found map[DrillAnswer]int
 }
 
-// Fleet is all of it. Counts are of all nodes.
+// Fleet is the view of all nodes and fences. Counts are of all nodes.
 type Fleet struct {
 	At          time.Time
 	Nodes       []NodeRow // the most urgent first, then by name
@@ -90,11 +93,14 @@ type Fleet struct {
 	fences map[string]int
 }
 
-// FleetOf is the fleet as the snapshot shows it. It keeps what it was given of Events.
+// FleetOf builds the Fleet of a snapshot. The Fleet keeps the snapshot's Events.
 func FleetOf(s Snapshot) *Fleet {
 	f := &Fleet{
-		At: s.At, States: map[State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{}, Missing: OneLine(s.Missing, 300),
-		events: s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{}, Nodes: make([]NodeRow, 0, len(s.Nodes)),
+		At:     s.At,
+		States: map[State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{},
+		Missing: OneLine(s.Missing, 300),
+		events:  s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{},
+		Nodes: make([]NodeRow, 0, len(s.Nodes)),
 	}
 	for _, r := range s.Fences {
 		f.Fences = append(f.Fences, fenceOf(r, s.At))
@@ -106,7 +112,8 @@ func FleetOf(s Snapshot) *Fleet {
 	providers := map[string]*ProviderRow{}
 	for _, n := range s.Nodes {
 		row, rec := rowOf(s, n, needs)
-		if _, known := needs[row.Fence]; rec != nil && !known { // no Fencing was written, or not yet: the Node's own record tells
+		if _, known := needs[row.Fence]; rec != nil && !known {
+			// no Fencing was written, or not yet: use the Node's record
 			entry := journal.Entry{}.AddUpdate(journal.Update{Node: n.Name, At: s.At, Record: *rec, OnlyRead: true})
 			f.Fences = append(f.Fences, fenceOf(ParsedFencing{Fencing: entry.Object}, s.At))
 		}
@@ -130,9 +137,12 @@ func FleetOf(s Snapshot) *Fleet {
 	slices.SortFunc(f.Providers, func(a, b ProviderRow) int { return strings.Compare(a.Name, b.Name) })
 	order := States()
 	slices.SortFunc(f.Nodes, func(a, b NodeRow) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)),
+			strings.Compare(a.Name, b.Name))
 	})
-	slices.SortFunc(f.Fences, func(a, b Fence) int { return cmp.Or(b.Started.Compare(a.Started), strings.Compare(a.Name, b.Name)) })
+	slices.SortFunc(f.Fences, func(a, b Fence) int {
+		return cmp.Or(b.Started.Compare(a.Started), strings.Compare(a.Name, b.Name))
+	})
 	for i, n := range f.Nodes {
 		f.nodes[n.Name] = i
 	}
@@ -142,7 +152,7 @@ func FleetOf(s Snapshot) *Fleet {
 	return f
 }
 
-// providerNames are those of its devices, each once; "" alone where there is no device.
+// providerNames returns the providers of its devices, each once. It returns "" alone if there is no device.
 func (l NodeConfig) providerNames() []string {
 	var names []string
 	for _, d := range l.Devices {
@@ -156,7 +166,8 @@ func (l NodeConfig) providerNames() []string {
 	return slices.Compact(names)
 }
 
-// rowOf is a Node's row, and its record where that can be read. needs says of fences by their names why a person should look.
+// rowOf returns a Node's row, and its record if that can be read. needs gives, by the names of fences, why a person
+// should look.
 func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint.Record) {
 	row := NodeRow{Name: n.Name, Config: s.NodeConfig(n), Fenceable: NotAsked, Protection: ProtectionNeverTold}
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
@@ -167,7 +178,8 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint
 		}
 	}
 	node := NodeOf(facts)
-	row.State, row.Next, row.Partly, row.Power, row.PowerBy = node.State, OneLine(node.Next, 500), node.Partly, OneLine(node.Machine.Power, 40), OneLine(node.Machine.By, 300)
+	row.State, row.Next, row.Partly, row.Power, row.PowerBy = node.State, OneLine(node.Next, 500), node.Partly,
+		OneLine(node.Machine.Power, 40), OneLine(node.Machine.By, 300)
 	if node.Machine.At != nil {
 		row.PowerAt = *node.Machine.At
 	}
@@ -177,7 +189,7 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint
 	case node.ReadySince != nil:
 		row.Since = *node.ReadySince
 	}
-	if slices.Contains(Protections[1:], node.Protection) { // a newer version's word says nothing here
+	if slices.Contains(Protections[1:], node.Protection) { // a word of a newer version is ignored
 		row.Protection = node.Protection
 	}
 	switch corev1.ConditionStatus(node.Fenceable) {
@@ -197,7 +209,7 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint
 	return row, rec
 }
 
-// lastOwnEvent is the newest Event about a node that forcefence wrote, as the Event says itself; nil for none.
+// lastOwnEvent returns the newest Event about a node whose writer claims to be forcefence, or nil if there is none.
 func (s Snapshot) lastOwnEvent(node string) *OwnEvent {
 	var last *Event
 	for i, e := range s.Events[node] {
@@ -211,7 +223,7 @@ func (s Snapshot) lastOwnEvent(node string) *OwnEvent {
 	return &OwnEvent{At: last.At, Reason: last.Reason, Text: last.Note}
 }
 
-// NodeQuery chooses nodes. The zero value chooses all.
+// NodeQuery selects nodes. The zero value selects all.
 type NodeQuery struct {
 	Text       string // a part of the name
 	State      State
@@ -220,10 +232,10 @@ type NodeQuery struct {
 	Provider   string // a name of Fleet.Providers; NoProvider for ""
 }
 
-// NoProvider chooses the nodes that no device speaks for.
+// NoProvider selects the nodes without a device.
 const NoProvider = "none"
 
-// SelectNodes returns the nodes that the query chooses, in the fleet's order.
+// SelectNodes returns the nodes that match the query, in the fleet's order.
 func (f *Fleet) SelectNodes(q NodeQuery) []NodeRow {
 	provider := q.Provider
 	if provider == NoProvider {
@@ -231,8 +243,10 @@ func (f *Fleet) SelectNodes(q NodeQuery) []NodeRow {
 	}
 	var out []NodeRow
 	for _, n := range f.Nodes {
-		if strings.Contains(n.Name, q.Text) && (q.State == "" || n.State == q.State) && (q.Answer == "" || n.Fenceable == q.Answer) &&
-			(q.Protection == "" || n.Protection == q.Protection) && (q.Provider == "" || slices.Contains(n.Config.providerNames(), provider)) {
+		if strings.Contains(n.Name, q.Text) && (q.State == "" || n.State == q.State) &&
+			(q.Answer == "" || n.Fenceable == q.Answer) &&
+			(q.Protection == "" || n.Protection == q.Protection) &&
+			(q.Provider == "" || slices.Contains(n.Config.providerNames(), provider)) {
 			out = append(out, n)
 		}
 	}
@@ -248,7 +262,7 @@ func (f *Fleet) Node(name string) (NodeRow, bool) {
 	return f.Nodes[i], true
 }
 
-// FencesOf are a node's fences, the newest first.
+// FencesOf returns a node's fences, the newest first.
 func (f *Fleet) FencesOf(node string) (out []Fence) {
 	for _, v := range f.Fences {
 		if v.Node == node {
@@ -258,7 +272,9 @@ func (f *Fleet) FencesOf(node string) (out []Fence) {
 	return out
 }
 
-// MomentsOf are who said what when, in order: of the record, and of the Events about the node meanwhile.
+// MomentsOf returns the moments of a fence in order of time: those of its record, and the Events about the node
+// meanwhile. Events count from eventMargin before the fence to eventMargin after it. It returns at most maxMoments,
+// unless the record alone has more.
 func (f *Fleet) MomentsOf(v Fence) []Moment {
 	out := slices.Clone(v.moments)
 	end := f.At
@@ -278,7 +294,7 @@ func (f *Fleet) MomentsOf(v Fence) []Moment {
 	return out
 }
 
-// EventsOf are those about a node, the newest first.
+// EventsOf returns the Events about a node as moments, the newest first.
 func (f *Fleet) EventsOf(node string) (out []Moment) {
 	for _, e := range f.events[node] {
 		out = append(out, e.toMoment())
@@ -296,8 +312,8 @@ func (f *Fleet) Fence(name string) (Fence, bool) {
 	return f.Fences[i], true
 }
 
-// eventMargin is how long before its beginning and after its end Events belong to a fence.
+// eventMargin is how long before a fence begins and after it ends an Event still belongs to it.
 const eventMargin = 2 * time.Minute
 
-// maxMoments is how many moments a story has: what forcefence and the devices said comes first.
+// maxMoments limits the moments of a story. Those of forcefence and the devices have priority over Events.
 const maxMoments = 120

@@ -16,20 +16,20 @@ import (
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-// State is how a node is, in one word of a closed set.
+// State is the state of a node, in one word of a closed set.
 type State string
 
 // The states, in the order in which a person wants to see them.
 const (
-	StateStuck       State = "stuck"       // its fence, or what came of it, needs a person
+	StateStuck       State = "stuck"       // its fence, or the result of one, needs a person
 	StateFencing     State = "fencing"     // its fence is not done, or it is marked
-	StateNotReady    State = "not_ready"   // it is not Ready, and no fence is under way
-	StateUnfenceable State = "unfenceable" // it is Ready, and could not be fenced now, or nobody tried
-	StateLeftAlone   State = "left_alone"  // it is Ready, and nothing would be begun
+	StateNotReady    State = "not_ready"   // it is not Ready, and no fence is open
+	StateUnfenceable State = "unfenceable" // it is Ready, and could not be fenced now, or no drill has run
+	StateLeftAlone   State = "left_alone"  // it is Ready, and no fence would begin
 	StateFine        State = "fine"
 )
 
-// DisplayName is the state as people read it.
+// DisplayName returns the state as people read it.
 func (s State) DisplayName() string { return strings.ReplaceAll(string(s), "_", " ") }
 
 // States returns all of them, in their order.
@@ -42,7 +42,7 @@ type NodeFacts struct {
 	Node        *corev1.Node
 	Key         string    // the mark's
 	Event       *OwnEvent // forcefence's newest Event about the Node; nil: none, or not read
-	NeedsPerson string    // why its open fence's Fencing says that a person should look; "": it does not, or was not read
+	NeedsPerson string    // why a person should look, by its open fence's Fencing; "": no reason, or not read
 	Now         time.Time
 }
 
@@ -53,33 +53,36 @@ type OwnEvent struct {
 	Text   string    `json:"text"`
 }
 
-// Node is what stands about a node, as JSON has it. Texts may be anybody's: whoever shows them on a terminal takes care of that.
+// Node is the summary of a node, as JSON has it. Texts may come from any writer: code that shows them on a terminal
+// must filter them.
 type Node struct {
 	Node       string     `json:"node"`
 	State      State      `json:"state"`
 	Ready      string     `json:"ready"` // True, False or Unknown
 	ReadySince *time.Time `json:"readySince,omitempty"`
 	Machine    Machine    `json:"machine"`
-	Fenceable  string     `json:"fenceable"`        // True, False or Unknown; "" if no controller told
-	Partly     bool       `json:"partly,omitempty"` // it is Fenceable, and not all of its devices answer
-	Protection string     `json:"guard"`            // FailClosed, FailOpen, None; "" if the node's side never said
+	Fenceable  string     `json:"fenceable"`        // True, False or Unknown; "" if no controller reported it
+	Partly     bool       `json:"partly,omitempty"` // it is Fenceable, and only some of its devices answer
+	// Protection: FailClosed, FailOpen or None; "" if the node's hook never reported
+	Protection string     `json:"guard"`
 	Mark       string     `json:"mark,omitempty"`
 	Fence      *NodeFence `json:"fence,omitempty"`
 	Broken     string     `json:"broken,omitempty"`    // why the record of its fence cannot be read
-	LeftAlone  string     `json:"leftAlone,omitempty"` // why nothing new is begun, as far as the Node says
+	LeftAlone  string     `json:"leftAlone,omitempty"` // why no fence begins, as far as the Node says
 	Mode       string     `json:"mode,omitempty"`      // what its annotation lowers its mode to
-	Policies   []string   `json:"policies,omitempty"`  // in whose name pods were ended without proof since it is not Ready
-	Draining   bool       `json:"draining,omitempty"`  // something of forcefence's holds its drain up
+	Policies   []string   `json:"policies,omitempty"`  // policies that ended pods without proof since it is not Ready
+	Draining   bool       `json:"draining,omitempty"`  // forcefence holds up its drain
 	Event      *OwnEvent  `json:"event,omitempty"`
-	Next       string     `json:"next,omitempty"` // "" where nothing is to come
+	Next       string     `json:"next,omitempty"` // "" if nothing comes next
 }
 
-// Machine is a node's machine as it was seen last.
+// Machine is the state of a node's machine as observed last.
 type Machine struct {
-	Power string     `json:"power"`          // On, Off, Changing or Unknown
-	By    string     `json:"by,omitempty"`   // the device that said so, or what each of several said
-	From  string     `json:"from,omitempty"` // "drill": it was so at that time and in every drill since; "fence": it was asked at that time
-	At    *time.Time `json:"at,omitempty"`
+	Power string `json:"power"`        // On, Off, Changing or Unknown
+	By    string `json:"by,omitempty"` // the device that reported it, or the answer of each of several
+	// From is "drill" if it was so at that time and in every drill since, "fence" if it was asked at that time.
+	From string     `json:"from,omitempty"`
+	At   *time.Time `json:"at,omitempty"`
 }
 
 // NodeFence is the node's last fence, as its record has it.
@@ -93,13 +96,19 @@ type NodeFence struct {
 	Device    string    `json:"device,omitempty"`
 	PowerOff  bool      `json:"powerOff,omitempty"`
 	PostFence string    `json:"after,omitempty"`
-	Waits     []string  `json:"waitsFor,omitempty"` // volumes, where nothing else is left to do
+	Waits     []string  `json:"waitsFor,omitempty"` // volumes to detach, where nothing else is left to do
 }
 
-// NodeOf is what stands about a node. It changes nothing that it is given.
+// NodeOf summarizes a node. It does not change its input.
 func NodeOf(s NodeFacts) Node {
 	rec, err := taint.RecordOf(s.Node)
-	n := Node{Node: s.Node.Name, Ready: string(corev1.ConditionUnknown), Machine: machineOf(s.Node, rec), LeftAlone: fence.ExclusionReason(s.Node, s.Now), Draining: s.Node.Annotations[taint.DrainAnnotation] != ""}
+	n := Node{
+		Node:      s.Node.Name,
+		Ready:     string(corev1.ConditionUnknown),
+		Machine:   machineOf(s.Node, rec),
+		LeftAlone: fence.ExclusionReason(s.Node, s.Now),
+		Draining:  s.Node.Annotations[taint.DrainAnnotation] != "",
+	}
 	var fenceable corev1.NodeCondition
 	on := false
 	for _, c := range s.Node.Status.Conditions {
@@ -126,7 +135,10 @@ func NodeOf(s NodeFacts) Node {
 		n.Mode = lowered.Mode.String()
 	}
 	if rec != nil {
-		n.Fence = &NodeFence{ID: rec.ID, Phase: string(rec.Phase), Result: string(rec.Result), Since: rec.Since, At: rec.At, By: rec.By, Device: rec.Device, PowerOff: rec.PowerOff, PostFence: string(rec.PostFence)}
+		n.Fence = &NodeFence{
+			ID: rec.ID, Phase: string(rec.Phase), Result: string(rec.Result), Since: rec.Since, At: rec.At,
+			By: rec.By, Device: rec.Device, PowerOff: rec.PowerOff, PostFence: string(rec.PostFence),
+		}
 		for _, d := range rec.Detaching {
 			n.Fence.Waits = append(n.Fence.Waits, d.PV)
 		}
@@ -139,7 +151,8 @@ func NodeOf(s NodeFacts) Node {
 			}
 		}
 	}
-	n.Partly = n.Fenceable == string(corev1.ConditionTrue) && strings.Contains(n.Machine.By, ",") && fenceable.Message != "" && someDisagree(n.Machine)
+	n.Partly = n.Fenceable == string(corev1.ConditionTrue) && strings.Contains(n.Machine.By, ",") &&
+		fenceable.Message != "" && someDisagree(n.Machine)
 	n.State, n.Next = s.nextOf(n, rec, fenceable, marked, ready, on)
 	if e := s.Event; e != nil && n.State != StateFine {
 		n.Event = e
@@ -147,22 +160,30 @@ func NodeOf(s NodeFacts) Node {
 	return n
 }
 
-// nextOf is the node's state, and what comes next.
-func (s NodeFacts) nextOf(n Node, rec *taint.Record, fenceable corev1.NodeCondition, marked, ready, on bool) (State, string) {
+// nextOf returns the node's state, and what comes next.
+func (s NodeFacts) nextOf(
+	n Node,
+	rec *taint.Record,
+	fenceable corev1.NodeCondition,
+	marked, ready, on bool,
+) (State, string) {
 	release := "forcefence release " + n.Node + " --yes"
 	lied := rec != nil && len(rec.DistrustedDevices()) > 0
 	switch {
 	case n.Broken != "":
-		return StateStuck, fmt.Sprintf("The record of its fence cannot be read (%s): a newer version wrote it, or somebody edited it. If no newer controller leads: %s", n.Broken, release)
+		return StateStuck,
+			fmt.Sprintf("The record of its fence cannot be read (%s): a newer version wrote it, or somebody edited it. If no newer controller leads: %s", n.Broken, release)
 	case s.NeedsPerson != "":
 		return StateStuck, "A person should look: " + s.NeedsPerson
 	case rec.IsOpen() || marked:
 		state, text := s.nextOfFence(n, rec)
 		return state, text
 	case rec != nil && rec.Result == taint.ResultNeverPoweredOff || lied:
-		return StateStuck, "A device said Off of its machine while it was on, and is not believed. Once it is repaired: " + release
+		return StateStuck,
+			"A device said Off of its machine while it was on, and is not believed. Once it is repaired: " + release
 	case !ready && rec != nil && rec.PostFence == taint.PostFenceFencedAgain:
-		return StateStuck, withAdvice(reason.FencedAgain, "Its machine stays off: it was powered on, and needed another fence soon after.")
+		return StateStuck, withAdvice(reason.FencedAgain,
+			"Its machine stays off: it was powered on, and needed another fence soon after.")
 	case !ready && rec != nil && rec.PostFence == taint.PostFencePowerOn:
 		return StateNotReady, "Its machine is being powered on; then its node comes back."
 	case !ready && n.LeftAlone != "":
@@ -184,7 +205,7 @@ func (s NodeFacts) nextOf(n Node, rec *taint.Record, fenceable corev1.NodeCondit
 	}
 }
 
-// nextOfFence is what comes next of a fence that is not done.
+// nextOfFence returns the state of a node with an unfinished fence or a mark, and what comes next.
 func (s NodeFacts) nextOfFence(n Node, rec *taint.Record) (State, string) {
 	since := n.ReadySince
 	if rec.IsOpen() {
@@ -217,11 +238,12 @@ func (s NodeFacts) nextOfFence(n Node, rec *taint.Record) (State, string) {
 	}
 }
 
-// nextOfNotReady is what comes next of a node that is not Ready while no fence of it is under way.
+// nextOfNotReady returns what comes next for a node that is not Ready and has no open fence.
 func (s NodeFacts) nextOfNotReady(n Node, rec *taint.Record, on bool) string {
 	e := s.Event
-	if e != nil && (n.ReadySince != nil && e.At.Before(*n.ReadySince) || rec != nil && e.At.Add(time.Second).Before(rec.At)) {
-		e = nil // of an earlier silence, or of before its fence ended
+	if e != nil && (n.ReadySince != nil && e.At.Before(*n.ReadySince) ||
+		rec != nil && e.At.Add(time.Second).Before(rec.At)) {
+		e = nil // it is about an earlier outage, or from before its fence ended
 	}
 	switch {
 	case e != nil && reason.RowOf(reason.Reason(e.Reason)).Remedy != "":
@@ -243,7 +265,7 @@ func (s NodeFacts) nextOfNotReady(n Node, rec *taint.Record, on bool) string {
 	}
 }
 
-// withAdvice is what was told with what a person does about it, in plain text.
+// withAdvice appends what a person does about the reason to the text, as plain text.
 func withAdvice(why reason.Reason, text string) string {
 	do := strings.ReplaceAll(reason.RowOf(why).Remedy, "`", "")
 	if text = strings.TrimSpace(text); text != "" && do != "" {
@@ -252,7 +274,7 @@ func withAdvice(why reason.Reason, text string) string {
 	return text + do
 }
 
-// machineOf is the newest of what a drill, a look at a silent node and its fence told of its machine.
+// machineOf returns the newest state of the node's machine from a drill, a look at a silent node, and its fence.
 func machineOf(node *corev1.Node, rec *taint.Record) Machine {
 	var all []Machine
 	for _, c := range node.Status.Conditions {
@@ -288,10 +310,12 @@ func machineOf(node *corev1.Node, rec *taint.Record) Machine {
 	return last
 }
 
-// someDisagree reports that not every device of the machine said what they say together.
+// someDisagree reports whether a device of the machine answered with another word than On, Off or Changing.
 func someDisagree(m Machine) bool {
 	return slices.ContainsFunc(strings.Split(m.By, ", "), func(answer string) bool {
 		_, word, _ := strings.Cut(answer, ": ")
-		return !slices.Contains([]string{providers.PowerOn.String(), providers.PowerOff.String(), providers.PowerChanging.String()}, word)
+		return !slices.Contains([]string{
+			providers.PowerOn.String(), providers.PowerOff.String(), providers.PowerChanging.String(),
+		}, word)
 	})
 }

@@ -14,10 +14,11 @@ import (
 // ParsedFencing is a Fencing object as it was read.
 type ParsedFencing struct {
 	Fencing      api.Fencing
-	Unrecognized []string // what it says that this version does not know
+	Unrecognized []string // its parts that this version does not know, for people
 }
 
-// ParseFencing reads a Fencing object. What this version does not know of it comes beside it; an error is an object that no Fencing is.
+// ParseFencing reads a Fencing object. It lists what this version does not know in Unrecognized. It returns an error if
+// the object is no Fencing.
 func ParseFencing(raw map[string]any) (ParsedFencing, error) {
 	var r ParsedFencing
 	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(raw, &r.Fencing, true)

@@ -13,7 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Timeline is a fence's story as JSON has it. Texts may be anybody's, as a Node's are.
+// Timeline is a fence's story as JSON has it. Like a Node's, its texts may come from any writer.
 type Timeline struct {
 	Fencing     string          `json:"fencing"`
 	Node        string          `json:"node"`
@@ -26,17 +26,17 @@ type Timeline struct {
 	Result      string          `json:"result,omitempty"`
 	Duration    string          `json:"took,omitempty"`
 	Outcome     string          `json:"outcome,omitempty"`
-	NeedsPerson string          `json:"needsPerson,omitempty"` // why somebody should look
+	NeedsPerson string          `json:"needsPerson,omitempty"` // why a person should look
 	Proven      string          `json:"proven,omitempty"`
 	Entries     []TimelineEntry `json:"entries"`
 	Pods        api.Pods        `json:"pods"`
 	Volumes     api.Volumes     `json:"volumes"`
 	Others      []string        `json:"others,omitempty"`  // further Fencings of the node, newest first
-	Newer       []string        `json:"newer,omitempty"`   // what a newer version wrote and this one does not know
+	Newer       []string        `json:"newer,omitempty"`   // what a newer version wrote, and this one does not know
 	Unknown     []string        `json:"unknown,omitempty"` // what could not be read, and why
 }
 
-// TimelineEntry is one moment.
+// TimelineEntry is one moment of the story.
 type TimelineEntry struct {
 	At   time.Time `json:"at"`
 	Kind string    `json:"kind"`           // phase, step, answer or event
@@ -44,23 +44,25 @@ type TimelineEntry struct {
 	Text string    `json:"text"`
 }
 
-// The window of Events that belong to a fence: what made the node suspect is told before it, what came of the machine after.
+// The window of Events that belong to a fence: the suspicion is reported before the fence, the machine's recovery after
+// it.
 const (
 	eventsBefore = 10 * time.Minute
 	eventsAfter  = 30 * time.Minute
 )
 
-// SortNewestFirst puts the newest fence first.
+// SortNewestFirst sorts the newest fence to the front.
 func SortNewestFirst(records []ParsedFencing) {
 	slices.SortFunc(records, func(a, b ParsedFencing) int {
 		return cmp.Or(
-			b.Fencing.Spec.StartedAt.Compare(a.Fencing.Spec.StartedAt.Time), cmp.Compare(b.Fencing.Name, a.Fencing.Name),
+			b.Fencing.Spec.StartedAt.Compare(a.Fencing.Spec.StartedAt.Time),
+			cmp.Compare(b.Fencing.Name, a.Fencing.Name),
 		)
 	})
 }
 
-// TimelineOf tells the story of the first record. The others are earlier fences of its node, in SortNewestFirst' order. events are
-// forcefence's about that node; those outside of the fence's time are left out.
+// TimelineOf returns the story of the first record. The others are earlier fences of its node, in SortNewestFirst's
+// order. events are forcefence's Events about that node; those outside of the fence's window are left out.
 func TimelineOf(records []ParsedFencing, events []OwnEvent) *Timeline {
 	f := records[0].Fencing
 	t := timelineOf(records[0])
@@ -84,7 +86,7 @@ func TimelineOf(records []ParsedFencing, events []OwnEvent) *Timeline {
 	return t
 }
 
-// timelineOf tells what a Fencing says.
+// timelineOf returns the story of a Fencing without Events.
 func timelineOf(r ParsedFencing) *Timeline {
 	f := r.Fencing
 	t := &Timeline{
@@ -122,14 +124,14 @@ func timelineOf(r ParsedFencing) *Timeline {
 	return t
 }
 
-// stepEvents are the Events that say that a step begins, and nothing else.
+// stepEvents are the Events that report only that a step begins.
 var stepEvents = map[string]reason.Reason{
 	api.StepEndPods:      reason.Tombstoning,
 	api.StepClearVolumes: reason.Clearing,
 	api.StepDeletePods:   reason.Deleting,
 }
 
-// isStep reports whether an Event says nothing that one of the steps does not say. Clocks may differ by a second.
+// isStep reports whether an Event only repeats one of the steps. Clocks may differ by a second.
 func isStep(e OwnEvent, steps []api.Step) bool {
 	return slices.ContainsFunc(steps, func(s api.Step) bool {
 		own, ok := stepEvents[s.Step]
@@ -137,13 +139,13 @@ func isStep(e OwnEvent, steps []api.Step) bool {
 	})
 }
 
-// stepObjects are the objects that a step is about, where they are no pods.
+// stepObjects names the objects of the steps that are not about pods.
 var stepObjects = map[string]string{
 	api.StepClearVolumes:      "volume",
 	api.StepDeleteAttachments: "VolumeAttachment",
 }
 
-// describeStep says what a step was about, how long it took, and how it failed.
+// describeStep describes a step: its objects, its duration and its last error.
 func describeStep(s api.Step) string {
 	var text string
 	if s.Objects > 0 {

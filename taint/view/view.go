@@ -1,13 +1,14 @@
-// Package view says what people see of a node, of the fleet and of a fence: how a node is, whether its machine was on when
-// that was seen last, how far its fence is, and what comes next, or what a person does about it. It reads what the
-// controller and the hook write on Nodes, and what it is given of Events and Fencings. It asks nobody. Whoever shows that to
-// people, on a terminal or a page, shares it.
+// Package view describes for people the state of a node, of the fleet and of a fence. It shows a node's state, and
+// whether its machine was on when that was observed last. It shows how far its fence is, and what comes next or what a
+// person does about it. It reads what the controller and the hook write on Nodes, and the Events and Fencings that it
+// is given. It calls no API and no device. The terminal and the page that show it to people share it.
 //
 // It is pure: it names no client, no clock and no logger, and prints nothing. What it returns is words and numbers.
 //
-// It promises: what it says is no evidence, and nothing is decided on it. A power that nobody told is Unknown, and a record
-// that cannot be read is said to be one. Much of what it is given is somebody else's text, a kubelet's for one. What a Fleet
-// says is printable, on one line and cut; a Node and a Timeline are not. Whoever shows them escapes or filters them.
+// It promises: its results are no evidence, and nothing is decided on them. A power that no device reported is Unknown,
+// and a record that cannot be read is reported as such. Much of its input is text of other writers, for example a
+// kubelet. The texts of a Fleet are printable, on one line and cut; those of a Node and a Timeline are not. Code that
+// shows these must escape or filter them.
 package view
 
 import (
@@ -17,8 +18,8 @@ import (
 	"unicode"
 )
 
-// OneLine is somebody's text as one printable line of at most that many bytes. Marks that change the direction of what follows, and others that
-// are not seen, become spaces.
+// OneLine returns foreign text as one printable line of at most most bytes. Marks that change the direction of what
+// follows, and other invisible ones, become spaces.
 func OneLine(text string, most int) string {
 	const dots = "…"
 	if len(text) > 4*most { // not all of a megabyte is looked at
@@ -36,7 +37,7 @@ func OneLine(text string, most int) string {
 	return text
 }
 
-// formatDuration is a duration for people.
+// formatDuration formats a duration for people.
 func formatDuration(d time.Duration) string {
 	if d = max(d, 0); d < time.Minute {
 		return fmt.Sprintf("%.1fs", d.Seconds())

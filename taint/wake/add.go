@@ -8,8 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// AddTo adds all sources to a manager. The Leases are heard on every replica, so that a new leader knows which are stale. The others run on
-// the leader, where somebody reads Options.Nodes. They return only after everything that they started has stopped.
+// AddTo adds all sources to a manager. Every replica watches the Leases, so that a new leader knows which are stale.
+// The other sources run on the leader, where the controller reads Options.Nodes. They return only after everything that
+// they started has stopped.
 func AddTo(mgr manager.Manager, o Options) error {
 	beats, err := newHeartbeats(mgr, o)
 	if err != nil {

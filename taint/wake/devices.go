@@ -8,10 +8,10 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// checkConfig is how often it is looked whether the configuration changed, and whether Nodes did.
+// checkConfig is how often to check whether the configuration, or Nodes, changed.
 const checkConfig = time.Second
 
-// devices listens to the devices of all nodes, polls them, and says to whom lines are kept.
+// devices watches the devices of all nodes, polls them, and decides which nodes get lines.
 type devices struct {
 	Options
 	lines  *lines
@@ -23,9 +23,9 @@ func newDevices(o Options, l *lines) *devices {
 	return &devices{Options: o, lines: l, pushes: map[providers.Watcher]*push{}, polls: map[providers.Provider]*poller{}}
 }
 
-// runWatches keeps one Watch running for each provider whose devices push, over the machines of all nodes, and one poller for each whose devices
-// are polled. It wakes all nodes when the configuration changed: one may have been waiting for just that. It blocks until ctx ends and
-// all of its Watches and pollers have returned.
+// runWatches runs one Watch for each provider whose devices push, over the machines of all nodes, and one poller for
+// each provider whose devices are polled. It wakes all nodes when the configuration changed: one may have been waiting
+// for just that. It blocks until ctx ends and all of its Watches and pollers have returned.
 func (d *devices) runWatches(ctx context.Context) {
 	defer func() {
 		for _, p := range d.pushes {
@@ -41,18 +41,19 @@ func (d *devices) runWatches(ctx context.Context) {
 	var looked time.Time
 	again := false
 	for {
-		if c, now := d.Config(), d.Now(); c != config || d.Moves.ShouldList(looked, now) || again && now.Sub(looked) >= checkMoved {
+		if c, now := d.Config(), d.Now(); c != config || d.Moves.ShouldList(looked, now) ||
+			again && now.Sub(looked) >= checkMoved {
 			if config != nil && c != config {
 				d.wakeAll(ctx, d.KnownNodes())
 			}
 			config, looked, again = c, now, true
 			if want, err := d.findTargets(ctx, config); err != nil {
-				d.Log.Warn("Cannot list nodes", "error", err) // what is watched stays watched
+				d.Log.Warn("Cannot list nodes", "error", err) // the present watches continue
 			} else {
 				d.updateWatches(ctx, want.pushes)
 				d.updatePollers(ctx, want.polls)
 				d.lines.kept.SetNodes(config.LinePort, want.lines)
-				again = len(want.polls) > 0 // one that was silent for a while is polled again, though its Node did not change
+				again = len(want.polls) > 0 // a node that was silent for a while is polled again, though its Node did not change
 			}
 		}
 		select {
@@ -78,7 +79,8 @@ func (d *devices) updateWatches(ctx context.Context, want map[providers.Watcher]
 	}
 }
 
-// updatePollers ends the pollers of providers that are not polled any more, begins those that are missing, and tells all whom to ask.
+// updatePollers ends the pollers of providers that are no longer polled, begins those that are missing, and passes all
+// of them their machines.
 func (d *devices) updatePollers(ctx context.Context, want map[providers.Provider]*polled) {
 	for provider, p := range d.polls {
 		if want[provider] == nil {

@@ -22,10 +22,10 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// leases hears the nodes' Leases.
+// leases observes the nodes' Leases.
 type leases struct{ Options }
 
-// observeLease folds a Lease in, and reports whether it changed.
+// observeLease applies a Lease to the fleet, and reports whether it changed.
 func (w *leases) observeLease(l *coordinationv1.Lease) (changed bool) {
 	w.Fleet(func(f *fleet.Fleet) {
 		changed = f.ApplyLease(l.Name, l.ResourceVersion, taint.LeaseDuration(l), w.instantNow())
@@ -33,19 +33,20 @@ func (w *leases) observeLease(l *coordinationv1.Lease) (changed bool) {
 	return changed
 }
 
-// heartbeats watches the node Leases and keeps none: of 5,000 nodes 500 are renewed each second, and an informer, which keeps objects for readers that
-// we do not have, hands each on three times more.
+// heartbeats watches the node Leases and stores none. Of 5,000 nodes 500 Leases are renewed each second. An informer,
+// which stores objects for readers that we do not have, would hand each on three times more.
 type heartbeats struct {
 	leases
 	all    toolscache.ListerWatcher
-	listed chan struct{} // closed once all were heard of
+	listed chan struct{} // closed once all were listed
 	first  sync.Once
 }
 
-// newHeartbeats has all replicas of a manager hear the Leases, so that a new leader knows which are stale.
+// newHeartbeats makes all replicas of a manager watch the Leases, so that a new leader knows which are stale.
 func newHeartbeats(mgr manager.Manager, o Options) (*heartbeats, error) {
 	gvk := coordinationv1.SchemeGroupVersion.WithKind("Lease")
-	c, err := apiutil.RESTClientForGVK(gvk, false, false, mgr.GetConfig(), serializer.NewCodecFactory(mgr.GetScheme()), mgr.GetHTTPClient())
+	c, err := apiutil.RESTClientForGVK(gvk, false, false, mgr.GetConfig(),
+		serializer.NewCodecFactory(mgr.GetScheme()), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
@@ -55,14 +56,16 @@ func newHeartbeats(mgr manager.Manager, o Options) (*heartbeats, error) {
 
 // Start blocks until ctx ends.
 func (h *heartbeats) Start(ctx context.Context) error {
-	toolscache.NewReflectorWithOptions(h.all, &coordinationv1.Lease{}, h, toolscache.ReflectorOptions{Name: "leases"}).RunWithContext(ctx)
+	toolscache.NewReflectorWithOptions(h.all, &coordinationv1.Lease{}, h,
+		toolscache.ReflectorOptions{Name: "leases"}).RunWithContext(ctx)
 	return nil
 }
 
-// GetCache makes it one of the manager's caches: nothing that reads them is started, and nobody leads, before all Leases were heard of.
+// GetCache makes it one of the manager's caches: before all Leases were listed, nothing that reads them is started, and
+// no replica leads.
 func (h *heartbeats) GetCache() cache.Cache { return listed{by: h.listed} }
 
-// listed is a cache of nothing.
+// listed is a cache without objects.
 type listed struct {
 	cache.Cache
 	by <-chan struct{}
@@ -77,7 +80,7 @@ func (l listed) WaitForCacheSync(ctx context.Context) bool {
 	}
 }
 
-// checkReady is an error before all Leases were heard of.
+// checkReady returns an error until all Leases were listed.
 func (h *heartbeats) checkReady(*http.Request) error {
 	select {
 	case <-h.listed:
@@ -87,10 +90,10 @@ func (h *heartbeats) checkReady(*http.Request) error {
 	}
 }
 
-// Add takes a Lease that is new to the watch.
+// Add observes a Lease that is new to the watch.
 func (h *heartbeats) Add(o any) error { return h.Update(o) }
 
-// Update takes a Lease that may have changed.
+// Update observes a Lease that may have changed.
 func (h *heartbeats) Update(o any) error {
 	if l, ok := o.(*coordinationv1.Lease); ok && h.observeLease(l) {
 		h.OnHeartbeat(l.Name)
@@ -98,10 +101,10 @@ func (h *heartbeats) Update(o any) error {
 	return nil
 }
 
-// Delete says nothing of a machine: its Lease is silent from now on.
+// Delete ignores the deletion of a Lease: it says nothing about a machine. The Lease is silent from now on.
 func (h *heartbeats) Delete(any) error { return nil }
 
-// Replace takes all Leases, at the beginning and where the watch broke.
+// Replace observes all Leases, at the start and after the watch broke.
 func (h *heartbeats) Replace(all []any, _ string) error {
 	for _, o := range all {
 		_ = h.Update(o) // never fails
@@ -110,15 +113,15 @@ func (h *heartbeats) Replace(all []any, _ string) error {
 	return nil
 }
 
-// Resync has nothing to say again.
+// Resync does nothing: there is nothing to repeat.
 func (h *heartbeats) Resync() error { return nil }
 
 // relist is how often the Leases are listed live while none is fresh.
 const relist = 2 * time.Second
 
-// scanLeases looks for Leases that stopped or began to change, and wakes their nodes. While none is fresh it lists them live: after
-// an outage of the API server the watch's back-off would keep us blind for half a minute, and a node that dies then would be seen
-// late. It blocks until ctx ends.
+// scanLeases looks for Leases that stopped or began to change, and wakes their nodes. While none is fresh it lists them
+// live. After an outage of the API server the watch's back-off would leave us blind for half a minute, and a node that
+// dies then would be noticed late. It blocks until ctx ends.
 func (w *leases) scanLeases(ctx context.Context) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -140,7 +143,7 @@ func (w *leases) scanLeases(ctx context.Context) {
 	}
 }
 
-// listLeases folds a live list in. An error is the outage that it looks for the end of.
+// listLeases applies a live list to the fleet. An error is the outage whose end it waits for.
 func (w *leases) listLeases(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()

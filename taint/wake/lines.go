@@ -15,8 +15,8 @@ type lines struct {
 	kept *line.Lines
 
 	mu     sync.Mutex    // guards broken
-	broken []string      // nodes whose lines broke, and that are to be woken
-	some   chan struct{} // there are some
+	broken []string      // nodes whose lines broke, still to be woken
+	some   chan struct{} // broken is not empty
 }
 
 func newLines(o Options) *lines {
@@ -25,7 +25,7 @@ func newLines(o Options) *lines {
 	return l
 }
 
-// runLines keeps the lines (devices says to whom). It blocks until ctx ends and they are closed.
+// runLines keeps the lines to the nodes that devices chose. It blocks until ctx ends and they are closed.
 func (l *lines) runLines(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -66,7 +66,7 @@ func (l *lines) wakeBroken(ctx context.Context) {
 	}
 }
 
-// noteBroken gives the hint that a node's line broke. It does not block: whoever keeps the lines calls it.
+// noteBroken adds the hint that a node's line broke. It does not block: the goroutine that keeps the lines calls it.
 func (l *lines) noteBroken(node string) {
 	l.addHint(node, fleet.Line)
 	l.mu.Lock()
@@ -74,6 +74,6 @@ func (l *lines) noteBroken(node string) {
 	l.mu.Unlock()
 	select {
 	case l.some <- struct{}{}:
-	default: // it was said before, and not heard yet
+	default: // it was signalled before, and not received yet
 	}
 }

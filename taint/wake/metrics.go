@@ -14,7 +14,7 @@ type Metrics struct {
 	polls  *prometheus.CounterVec
 }
 
-// NewMetrics registers them.
+// NewMetrics returns the metrics, registered with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -25,11 +25,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Lines to nodes, by state: open, broken, never (nobody accepted one so far), left_out (not enough file descriptors).",
 		}, []string{"state"}),
 		polls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "forcefence_polls_total", Help: "Answers of devices that are polled, by provider and state: On, Off, Changing, Unknown.",
+			Name: "forcefence_polls_total",
+			Help: "Answers of devices that are polled, by provider and state: On, Off, Changing, Unknown.",
 		}, []string{"provider", "state"}),
 	}
-	// The series of closed sets begin with 0: a counter whose first value is 1 has not increased, and an alert would miss it.
-	for _, s := range []providers.PowerState{providers.PowerUnknown, providers.PowerOn, providers.PowerOff, providers.PowerChanging} {
+	// The series of closed sets start with 0: a counter whose first value is 1 has not increased, and an alert would
+	// miss it.
+	for _, s := range []providers.PowerState{
+		providers.PowerUnknown, providers.PowerOn, providers.PowerOff, providers.PowerChanging,
+	} {
 		m.pushes.WithLabelValues(s.String())
 	}
 	for _, s := range []line.State{line.Open, line.Broken, line.Never, line.LeftOut} {

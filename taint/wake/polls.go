@@ -18,11 +18,12 @@ import (
 // pollsAtOnce is how many questions of one provider's poller are under way at the same time, to different devices.
 const pollsAtOnce = 128
 
-// pollAgain is the most by which a device that does not answer is asked less often.
+// pollAgain is the largest factor by which a device that does not answer is asked less often.
 const pollAgain = 8
 
-// poller asks one provider's devices in turn. What shares limits (a BMC, a chassis, a cloud's account) is a unit, and has one question of
-// ours under way at most, which the queue sees to; the units' turns are spread over the period.
+// poller asks one provider's devices in turn. Machines that share limits (a BMC, a chassis, a cloud's account) are one
+// unit. The queue ensures that a unit has one question of ours under way at most; the units' turns are spread over the
+// period.
 type poller struct {
 	Options
 	by    string
@@ -32,20 +33,21 @@ type poller struct {
 
 	mu    sync.Mutex // guards what follows
 	units map[string]*unit
-	slow  time.Duration // the longest period of a unit that is longer than it is to be, as it was told; 0: none is
+	slow  time.Duration // the longest period, as reported, of a unit that exceeds its configured period; 0: none does
 }
 
-// unit is what shares limits. Its fields are replaced, but for the last two, which are whose turn it is.
+// unit is a set of machines that share limits. Its fields are replaced, except for the last two, which hold whose turn
+// it is.
 type unit struct {
 	provider providers.Provider
 	batch    bool
 	machines []machine.Machine
 	pace     time.Duration // between two questions
 	next     int           // the place of the machine that is asked next
-	slower   int           // by how much less often it is asked, since it does not answer
+	slower   int           // the factor by which it is asked less often, since it does not answer
 }
 
-// newPoller begins to poll, until ctx ends or stop is called. It asks nobody yet.
+// newPoller starts a poller that runs until ctx ends or stop is called. It asks no device until setTargets.
 func newPoller(ctx context.Context, o Options, name string) *poller {
 	p := &poller{Options: o, by: name, queue: workqueue.NewTypedDelayingQueue[string](), units: map[string]*unit{}}
 	ctx, p.end = context.WithCancel(ctx)
@@ -62,14 +64,14 @@ func newPoller(ctx context.Context, o Options, name string) *poller {
 	return p
 }
 
-// stop ends it and waits for its questions.
+// stop ends the poller and waits for its questions.
 func (p *poller) stop() {
 	p.end()
 	p.queue.ShutDown()
 	p.done.Wait()
 }
 
-// setTargets says whom to ask from now on. Units that were known keep their turns; new ones are spread over the period.
+// setTargets sets which machines to ask from now on. Known units keep their turns; new ones are spread over the period.
 func (p *poller) setTargets(w *polled) {
 	limiter, _ := w.provider.(providers.Limiter)
 	by := map[string][]machine.Machine{}
@@ -107,13 +109,14 @@ func (p *poller) setTargets(w *polled) {
 		}
 	}
 	if longest > p.slow {
-		p.Log.Warn("Polling takes longer than it is to, because of the provider's limits", "provider", p.by, "poll", w.Every.String(),
-			"takes", longest.String(), "machines", of, "ratePerSecond", w.PerSecond)
+		p.Log.Warn("Polling takes longer than it is to, because of the provider's limits",
+			"provider", p.by, "poll", w.Every.String(), "takes", longest.String(), "machines", of, "ratePerSecond", w.PerSecond)
 	}
 	p.slow = longest
 }
 
-// askUnit puts one question to a unit, and gives the hints that it brings. It returns after how long the next is due; less than 0 is never.
+// askUnit asks one question of a unit, and adds the hints that the answer gives. It returns after how long the next is
+// due; less than 0 is never.
 func (p *poller) askUnit(ctx context.Context, key string) time.Duration {
 	p.mu.Lock()
 	u := p.units[key]
@@ -145,7 +148,8 @@ func (p *poller) askUnit(ctx context.Context, key string) time.Duration {
 		p.Metrics.polls.WithLabelValues(p.by, a.State.String()).Inc()
 	}
 	if batch && len(off) > 1 && 2*len(off) > len(answers) {
-		p.Log.Warn("One answer says Off of most machines: it is no hint", "provider", p.by, "off", len(off), "machines", len(answers))
+		p.Log.Warn("One answer says Off of most machines: it is no hint",
+			"provider", p.by, "off", len(off), "machines", len(answers))
 		off = nil
 	}
 	for _, i := range off {
@@ -161,13 +165,14 @@ func (p *poller) askUnit(ctx context.Context, key string) time.Duration {
 	return max(0, u.pace*time.Duration(u.slower)-p.Now().Sub(begun))
 }
 
-// isDistrusted reports that a record keeps the device from being believed.
+// isDistrusted reports whether a record makes the device untrusted.
 func (p *poller) isDistrusted(m machine.Machine) (by bool) {
 	p.Fleet(func(f *fleet.Fleet) { by = f.DistrustingNode(m.Identity, m.Device, m.Target.Node) != "" })
 	return by
 }
 
-// findOff are the places of those that are exactly Off, and whether any device knew anything. Unknown is no hint, whatever its cause.
+// findOff returns the places of the answers that are exactly Off, and whether any device knew anything. Unknown is no
+// hint, no matter why.
 func findOff(answers []providers.Answer) (off []int, known bool) {
 	for i, a := range answers {
 		switch a.State {
@@ -181,7 +186,7 @@ func findOff(answers []providers.Answer) (off []int, known bool) {
 	return off, known
 }
 
-// reportOff has the node looked at, which asks all of its devices anew.
+// reportOff wakes the node, whose look asks all of its devices again.
 func (p *poller) reportOff(ctx context.Context, node string, a providers.Answer) {
 	var before fleet.Source
 	p.Fleet(func(f *fleet.Fleet) {

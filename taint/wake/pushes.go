@@ -11,10 +11,10 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// watchAgain is how long a provider rests whose devices cannot be watched.
+// watchAgain is how long to wait before watching again after a provider's devices could not be watched.
 const watchAgain = 30 * time.Second
 
-// push is one Watch of a provider whose devices tell by themselves.
+// push is one Watch of a provider whose devices push.
 type push struct {
 	Options
 	watcher providers.Watcher
@@ -34,7 +34,7 @@ func newPush(ctx context.Context, o Options, w providers.Watcher, targets []prov
 	return p
 }
 
-// stop ends it and waits until the Watch has returned.
+// stop ends the Watch and waits until it has returned.
 func (p *push) stop() {
 	p.cancel()
 	<-p.done
@@ -70,7 +70,7 @@ func (p *push) watchOnce(ctx context.Context) (err error) {
 	return errors.New("watching devices: ended by itself")
 }
 
-// handlePush takes what a device told. On proves nothing and wakes nobody; everything else is a hint.
+// handlePush handles what a device pushed. On proves nothing and wakes no node; everything else is a hint.
 func (p *push) handlePush(ctx context.Context, t providers.Target, o providers.Observation) {
 	p.Metrics.pushes.WithLabelValues(o.State.String()).Inc()
 	if o.State == providers.PowerOn {

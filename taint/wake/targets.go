@@ -16,14 +16,14 @@ import (
 	"github.com/forcefence/forcefence/taint/wake/line"
 )
 
-// targets are whom to watch, and how.
+// targets are the machines and nodes to watch, and how.
 type targets struct {
 	pushes map[providers.Watcher][]providers.Target // machines whose devices push, in the order of the nodes' names
 	polls  map[providers.Provider]*polled
 	lines  []line.Node
 }
 
-// polled are the machines of one provider that are to be polled.
+// polled are the machines of one provider to poll.
 type polled struct {
 	machine.Polling
 	provider providers.Provider
@@ -31,7 +31,7 @@ type polled struct {
 	machines []machine.Machine // in the order of the nodes' names
 }
 
-// findTargets finds whom to watch. A node in mode disabled is neither polled nor has it a line, nor has one without a machine.
+// findTargets returns what to watch. A node in mode disabled, or without a machine, is not polled and has no line.
 func (o *Options) findTargets(ctx context.Context, config *Config) (targets, error) {
 	nodes, err := kube.CachedNodes(ctx, o.Cache)
 	if err != nil {
@@ -68,7 +68,8 @@ func (o *Options) findTargets(ctx context.Context, config *Config) (targets, err
 	return out, nil
 }
 
-// mayPoll reports that a node may be polled: it looks alive, and nobody fences it or wants it left alone. Who is suspect is asked anyway.
+// mayPoll reports whether a node may be polled: it looks alive, is not being fenced, and is not excluded. Suspect nodes
+// are asked in any case.
 func (o *Options) mayPoll(config *Config, n *corev1.Node) bool {
 	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -76,7 +77,8 @@ func (o *Options) mayPoll(config *Config, n *corev1.Node) bool {
 	return ready && !taint.IsFenced(n, o.Key) && config.Excluded(n) == "" && !o.fleetView(n.Name).Stale
 }
 
-// addressOf is where a node's line goes: its first InternalIP that can be another machine's. Its kubelet writes that.
+// addressOf returns the address for a node's line: its first InternalIP that can be another machine's. The node's
+// kubelet writes that.
 func addressOf(n *corev1.Node) netip.Addr {
 	for _, a := range n.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && line.IsUsable(ip) {

@@ -1,9 +1,11 @@
-// Package wake says which node to look at: one whose Lease stopped or came back (leases.go), whose device told by itself or said Off when
-// it was polled (pushes.go, polls.go), whose TCP connection broke (lines.go), or whose storage changed.
+// Package wake finds the nodes to look at: a node whose Lease stopped or came back (leases.go), whose device pushed an
+// event or answered a poll with Off (pushes.go, polls.go), whose TCP connection broke (lines.go), or whose storage
+// changed.
 //
-// It tells the memory across nodes (taint/decide/fleet) what it heard, which makes devices be asked and moves no pod, and sends the node's
-// name to the queue. It reads the nodes' Leases live, and Nodes from the informer's cache; it writes nothing, and decides nothing: what a
-// hint is worth, taint/decide knows. It imports no taint/controller, which adds it to a manager with AddTo.
+// It adds each hint to the memory across nodes (taint/decide/fleet), which makes devices be asked and moves no pod, and
+// sends the node's name to the queue. It reads the nodes' Leases live, and Nodes from the informer's cache; it writes
+// nothing. It decides nothing: taint/decide judges the hints. It does not import taint/controller, which adds it to a
+// manager with AddTo.
 package wake
 
 import (
@@ -23,7 +25,8 @@ import (
 	"github.com/forcefence/forcefence/taint/machine"
 )
 
-// Config is what the configuration in force says of who is watched. It is immutable: a reload makes another. Every field is required.
+// Config is the part of the configuration in force about which nodes are watched. It is immutable: a reload makes
+// another. Every field is required.
 type Config struct {
 	Machines machine.Finder
 	Mode     func(*corev1.Node) fence.ChosenMode // what may be done about a node
@@ -31,7 +34,7 @@ type Config struct {
 	LinePort uint16                              // the port to which each node has a line; 0: there are none
 }
 
-// Options is what all sources of wake-ups are made of. Every field is required but where noted.
+// Options is what all sources of wake-ups are made of. Every field is required, except where noted.
 type Options struct {
 	Live    client.Reader // reads from the API server, not from a cache
 	Cache   client.Reader // the informer of Nodes
@@ -40,34 +43,34 @@ type Options struct {
 	Config  func() *Config
 	Key     string // the mark's key
 	Now     func() time.Time
-	// Nodes takes the nodes to look at.
+	// Nodes receives the nodes to look at.
 	Nodes chan<- event.GenericEvent
 	// Fleet lends the memory across nodes to a function, which must not block.
 	Fleet func(func(*fleet.Fleet))
-	// KnownNodes returns the nodes that are looked at when the configuration changed: one may have been waiting for just that.
+	// KnownNodes returns the nodes to look at when the configuration changed: one may have been waiting for just that.
 	KnownNodes func() []string
-	// OnHeartbeat is told of each heartbeat of a node. It must not block.
+	// OnHeartbeat is called at each heartbeat of a node. It must not block.
 	OnHeartbeat func(node string)
 	Moves       *Moves
-	// Storage calls tell with each node whose storage changed, until ctx ends. nil: none does.
+	// Storage calls tell with each node whose storage changed, until ctx ends. nil: no source of such changes.
 	Storage func(ctx context.Context, tell func(node string))
 }
 
-// instantNow is this moment by both clocks of the process.
+// instantNow returns this moment by both clocks of the process.
 func (o *Options) instantNow() providers.Instant { return providers.InstantOf(o.Now()) }
 
-// fleetView returns what the fleet's memory says of a node now.
+// fleetView returns what the fleet's memory knows of a node now.
 func (o *Options) fleetView(node string) (v fleet.View) {
 	o.Fleet(func(f *fleet.Fleet) { v = f.View(node, o.instantNow()) })
 	return v
 }
 
-// addHint notes that somebody says of a node's machine, without being asked for a fence, that it does not run.
+// addHint adds the hint of a source, which was not asked for a fence, that a node's machine does not run.
 func (o *Options) addHint(node string, by fleet.Source) {
 	o.Fleet(func(f *fleet.Fleet) { f.ApplyHint(node, by, o.instantNow()) })
 }
 
-// wakeNode has a node looked at. It blocks until the queue takes it, or ctx ends.
+// wakeNode queues a node for a look. It blocks until the queue accepts it, or ctx ends.
 func (o *Options) wakeNode(ctx context.Context, node string) {
 	select {
 	case o.Nodes <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}}:
@@ -75,7 +78,7 @@ func (o *Options) wakeNode(ctx context.Context, node string) {
 	}
 }
 
-// wakeAll has each of some nodes looked at.
+// wakeAll queues each of some nodes for a look.
 func (o *Options) wakeAll(ctx context.Context, nodes []string) {
 	for _, n := range nodes {
 		if ctx.Err() != nil {
@@ -85,22 +88,24 @@ func (o *Options) wakeAll(ctx context.Context, nodes []string) {
 	}
 }
 
-// The intervals at which all nodes are looked up again: where some of them moved, and anyway.
+// The intervals at which all nodes are listed again: when some of them moved, and in any case.
 const (
 	checkMoved = 5 * time.Second
 	checkAll   = time.Minute
 )
 
-// Moves remembers when a Node came, went or changed in what leads to its devices last. The zero value is ready.
+// Moves records when a Node was last created or deleted, or changed in what leads to its devices. The zero value is
+// ready.
 type Moves struct {
 	at atomic.Int64 // in nanoseconds since 1970
 }
 
-// NoteMove notes that a Node moved now.
+// NoteMove records that a Node moved now.
 func (m *Moves) NoteMove(now time.Time) { m.at.Store(now.UnixNano()) }
 
-// ShouldList reports that it is time to look all nodes up again, which were looked up at some time before now: a minute ago, or some seconds if a
-// Node moved since. It does so twice: what other nodes claim may be known a second after they moved.
+// ShouldList reports whether it is time to list all nodes again, which were last listed at looked: a minute ago, or
+// some seconds ago if a Node moved since. After a move it does so twice: what other nodes claim may be known only a
+// second later.
 func (m *Moves) ShouldList(looked, now time.Time) bool {
 	since := now.Sub(looked)
 	return since >= checkAll || since >= checkMoved && !time.Unix(0, m.at.Load()).Before(looked.Add(-checkMoved))

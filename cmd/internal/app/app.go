@@ -1,5 +1,6 @@
-// Package app puts forcefence together: the configuration's providers behind their guards, the reconcilers, leader election,
-// metrics and health. Nothing else knows all of them. Run returns after everything that it started has stopped.
+// Package app assembles forcefence: the configuration's providers behind their guards, the reconcilers, leader
+// election, metrics and health. It is the only package that knows all of them. Run returns after everything that it
+// started has stopped.
 package app
 
 import (
@@ -50,18 +51,18 @@ import (
 	"github.com/forcefence/forcefence/taint/wake"
 )
 
-// Options is what the command line adds to the configuration file.
+// Options holds what the command line adds to the configuration file.
 type Options struct {
 	ConfigFile string
 	REST       *rest.Config // its rate limits are replaced: the reconciler bounds itself
 	Registry   providers.Registry
 	Log        *slog.Logger
 	Identity   string // "": the host's name and the process id
-	Namespace  string // for leader election where the file names none; "": the pod's own, else kube-system
+	Namespace  string // for leader election if the file names none; "": the pod's own, else kube-system
 }
 
-// Run reads the configuration and runs the controller until ctx ends or the leadership is lost. A configuration with faults, or an
-// API server that does not answer at start, is an error; a device that does not answer is not.
+// Run reads the configuration and runs the controller until ctx ends or the leadership is lost. A faulty configuration
+// is an error, and so is an API server that does not answer at start. A device that does not answer is no error.
 func Run(ctx context.Context, o Options) error {
 	cfg, err := config.Load(o.ConfigFile, o.Registry)
 	if err != nil {
@@ -91,21 +92,23 @@ func Run(ctx context.Context, o Options) error {
 		Cache:                  controller.CacheOptions(),
 		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: false}},
 		Metrics:                server.Options{BindAddress: "0"}, // served below, with our own registry
-		HealthProbeBindAddress: "0",                              // likewise: the manager's has no limits
+		HealthProbeBindAddress: "0",                              // likewise: the manager's server has no limits
 		Controller:             crconfig.Controller{SkipNameValidation: &skip},
 	}
 	always := func() error { return nil }
 	leading, restored := always, newRewind(lock, nil)
 	if cfg.LeaderElection.Enabled {
 		leading = restored.withRewindCheck(lock.checkLeading)
-		opts.LeaderElection, opts.LeaderElectionResourceLockInterface, opts.LeaderElectionID = true, lock, cfg.LeaderElection.Name
+		opts.LeaderElection, opts.LeaderElectionResourceLockInterface, opts.LeaderElectionID =
+			true, lock, cfg.LeaderElection.Name
 		opts.LeaseDuration, opts.RenewDeadline, opts.RetryPeriod =
 			&cfg.LeaderElection.LeaseDuration, &cfg.LeaderElection.RenewDeadline, &cfg.LeaderElection.RetryPeriod
-		// Run returns on stop only after the reconciler has: nothing is written after the release.
+		// On stop, Run returns only after the reconciler has: nothing is written after the release.
 		opts.LeaderElectionReleaseOnCancel = true
 	}
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "forcefence_leading", Help: "1 while this process leads: it alone fences, and its numbers tell of fences.",
+		Name: "forcefence_leading",
+		Help: "1 while this process leads: it alone fences, and its numbers tell of fences.",
 	}, func() float64 {
 		if leading() != nil {
 			return 0
@@ -130,7 +133,7 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("adding to manager: %w", err)
 	}
 	confs.report = newLeaseReporter(sender.RecorderNow(), "Reload", leading, o.Namespace, cfg.LeaderElection)
-	// Each process tells of its own watches, whoever leads.
+	// Each process reports its own watches, whether it leads or not.
 	reportRestart := newLeaseReporter(sender.RecorderNow(), "Restart", always, o.Namespace, cfg.LeaderElection)
 	restored.report = func(detail string) { reportRestart(reason.WatchesBehind, "{detail}", detail) }
 	if confs.storage, err = newWatcher(restConfig, o.Log, reg); err != nil {
@@ -151,7 +154,7 @@ func Run(ctx context.Context, o Options) error {
 		Retention: func() journal.Retention { return confs.activeConfig().Retention },
 	})
 	tracer, err := trace.New(o.Identity, version.String(), o.Log)
-	if err != nil { // whoever wants traces wants fences more
+	if err != nil { // a fault in tracing must not stop fencing
 		o.Log.Error("There are no traces", "error", err)
 	}
 	defer func() {
@@ -165,7 +168,12 @@ func Run(ctx context.Context, o Options) error {
 	if cfg.Tape.File != "" {
 		header := func() recording.Header {
 			now := confs.activeFile()
-			return recording.Header{By: version.String(), Key: cfg.TaintKey, Mode: string(now.Mode), Digest: now.Digest()}
+			return recording.Header{
+				By:     version.String(),
+				Key:    cfg.TaintKey,
+				Mode:   string(now.Mode),
+				Digest: now.Digest(),
+			}
 		}
 		recorder := newRecorder(cfg.Tape, header, o.Log, reg)
 		if err := mgr.Add(onEveryReplica(recorder.Run)); err != nil {
@@ -192,7 +200,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if cfg.LeaderElection.Enabled {
-		// On the leader only, as every Runnable that does not say otherwise.
+		// The leader alone runs this, as every Runnable without NeedLeaderElection.
 		rivals := manager.RunnableFunc(func(ctx context.Context) error {
 			return lock.watchRivals(ctx, cfg.LeaderElection.RetryPeriod)
 		})
@@ -205,29 +213,52 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("making client: %w", err)
 	}
 	drains := drainguard.New(drainguard.Options{
-		REST: restConfig, Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(), Dynamic: api,
-		Events: sender.RecorderNow(), Log: o.Log, Metrics: drainguard.NewMetrics(reg),
-		Guards: func() []drainguard.Guarded { return *confs.drainGuards.Load() }, Adapters: func() []*storage.Adapter { return *confs.evictable.Load() },
-		Leading: leading, LeftAlone: reconciler.LeftAlone, Now: time.Now,
-		MayBegin: func(n *corev1.Node) bool { return confs.activeConfig().Mode(n).Mode.MayAct() },
+		REST:      restConfig,
+		Live:      mgr.GetAPIReader(),
+		Cache:     mgr.GetCache(),
+		Client:    mgr.GetClient(),
+		Dynamic:   api,
+		Events:    sender.RecorderNow(),
+		Log:       o.Log,
+		Metrics:   drainguard.NewMetrics(reg),
+		Guards:    func() []drainguard.Guarded { return *confs.drainGuards.Load() },
+		Adapters:  func() []*storage.Adapter { return *confs.evictable.Load() },
+		Leading:   leading,
+		LeftAlone: reconciler.LeftAlone,
+		Now:       time.Now,
+		MayBegin:  func(n *corev1.Node) bool { return confs.activeConfig().Mode(n).Mode.MayAct() },
 	})
 	if err := errors.Join(
 		mgr.Add(drills.New(drills.Options{
-			Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
-			Events: sender.RecorderNow(), Log: o.Log, Metrics: drills.NewMetrics(reg),
-			Config: confs.activeConfig, Leading: leading, WithFleet: reconciler.WithFleet, ShouldList: reconciler.ShouldList,
-			Key: cfg.TaintKey, Now: time.Now,
+			Live:       mgr.GetAPIReader(),
+			Cache:      mgr.GetCache(),
+			Client:     mgr.GetClient(),
+			Events:     sender.RecorderNow(),
+			Log:        o.Log,
+			Metrics:    drills.NewMetrics(reg),
+			Config:     confs.activeConfig,
+			Leading:    leading,
+			WithFleet:  reconciler.WithFleet,
+			ShouldList: reconciler.ShouldList,
+			Key:        cfg.TaintKey,
+			Now:        time.Now,
 		})),
 		mgr.Add(drains),
 		mgr.Add(records),
 		mgr.Add(&controller.ConfigCheck{
-			Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Log: o.Log, Config: confs.activeConfig, LeftAlone: reconciler.LeftAlone,
+			Live:      mgr.GetAPIReader(),
+			Cache:     mgr.GetCache(),
+			Log:       o.Log,
+			Config:    confs.activeConfig,
+			LeftAlone: reconciler.LeftAlone,
 		}),
-		mgr.Add(onEveryReplica(confs.storage.Run)), // so that a new leader knows
+		mgr.Add(onEveryReplica(confs.storage.Run)), // so that a new leader has current data
 		mgr.Add(onEveryReplica(func(ctx context.Context) error {
 			return config.Watch(ctx, o.ConfigFile, o.Registry, confs.applyChange, confs.refuseChange)
 		})),
-		addServer(mgr, "metrics", cfg.Listen.Metrics, metricsHandler(prometheus.Gatherers{reg, crmetrics.Registry}), o.Log),
+		addServer(
+			mgr, "metrics", cfg.Listen.Metrics, metricsHandler(prometheus.Gatherers{reg, crmetrics.Registry}), o.Log,
+		),
 		addServer(mgr, "health", cfg.Listen.Health, probeHandler(func(*http.Request) error {
 			wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 			defer cancel()
@@ -240,17 +271,20 @@ func Run(ctx context.Context, o Options) error {
 	); err != nil {
 		return fmt.Errorf("adding to manager: %w", err)
 	}
-	o.Log.Info("Starting", "version", version.String(), "identity", o.Identity, "config", o.ConfigFile, "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
+	o.Log.Info(
+		"Starting", "version", version.String(), "identity", o.Identity, "config", o.ConfigFile, "mode", cfg.Mode,
+		"providers", len(cfg.Providers), "rules", len(cfg.Nodes),
+	)
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}
 	return nil
 }
 
-// traceTimeout is how long a process that ends waits for a collector: whoever leads next does not wait for it.
+// traceTimeout is how long a process that ends waits for the collector, so that it does not delay the next leader.
 const traceTimeout = time.Second
 
-// clientsOf is what all clients are made with.
+// clientsOf returns the REST configuration for all clients. It leaves rc unchanged.
 func clientsOf(rc *rest.Config) *rest.Config {
 	rc = rest.CopyConfig(rc)
 	rc.QPS = -1 // workers are the limit (F6)
@@ -258,7 +292,7 @@ func clientsOf(rc *rest.Config) *rest.Config {
 	return rc
 }
 
-// newWatcher makes what follows storage systems.
+// newWatcher returns a Watcher that follows storage systems.
 func newWatcher(rc *rest.Config, log *slog.Logger, reg prometheus.Registerer) (*watch.Watcher, error) {
 	resources, err := dynamic.NewForConfig(rc)
 	if err != nil {
@@ -271,8 +305,8 @@ func newWatcher(rc *rest.Config, log *slog.Logger, reg prometheus.Registerer) (*
 	return watch.New(watch.Options{Client: resources, Discovery: server, Log: log, Registry: reg})
 }
 
-// shutdownLog is the libraries' log: what fails once the process was told to stop is news and no error. The manager takes every end of the
-// leadership for a loss, informers that were just starting for broken ones.
+// shutdownLog is the libraries' log handler. After the process was asked to stop, it lowers errors to level info. The
+// manager logs every end of the leadership as a loss, and informers that were just starting as broken.
 type shutdownLog struct {
 	slog.Handler
 	ctx context.Context
@@ -299,17 +333,26 @@ func (f onEveryReplica) Start(ctx context.Context) error { return f(ctx) }
 func (onEveryReplica) NeedLeaderElection() bool          { return false }
 
 func newLock(rc *rest.Config, le config.LeaderElection, o Options) (*stampedLock, error) {
-	// The elector's own requests must not wait for longer than the lease may.
+	// The elector's own requests must not wait longer than the Lease is valid.
 	rc = rest.CopyConfig(rc)
 	rc.Timeout = le.RenewDeadline / 2
 	cs, err := kubernetes.NewForConfig(rc)
 	if err != nil {
 		return nil, fmt.Errorf("making client: %w", err)
 	}
-	return lockOf(cs.CoordinationV1(), types.NamespacedName{Namespace: chooseNamespace(le.Namespace, o.Namespace), Name: le.Name}, le, o.Identity, o.Log), nil
+	return lockOf(
+		cs.CoordinationV1(), types.NamespacedName{Namespace: chooseNamespace(le.Namespace, o.Namespace), Name: le.Name},
+		le, o.Identity, o.Log,
+	), nil
 }
 
-func lockOf(c coordinationclient.LeasesGetter, name types.NamespacedName, le config.LeaderElection, identity string, log *slog.Logger) *stampedLock {
+func lockOf(
+	c coordinationclient.LeasesGetter,
+	name types.NamespacedName,
+	le config.LeaderElection,
+	identity string,
+	log *slog.Logger,
+) *stampedLock {
 	inner := &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
 		Client:     c,
@@ -320,7 +363,8 @@ func lockOf(c coordinationclient.LeasesGetter, name types.NamespacedName, le con
 		rivals: &rivals{client: c, self: name, least: le.LeaseDuration, now: time.Now}}
 }
 
-// chooseNamespace is the first of: the file's, the command line's, the pod's own, kube-system.
+// chooseNamespace returns the first namespace that is set: names in their order (the file's, the command line's), the
+// pod's own, kube-system.
 func chooseNamespace(names ...string) string {
 	for _, n := range names {
 		if n != "" {
@@ -333,12 +377,15 @@ func chooseNamespace(names ...string) string {
 	return metav1.NamespaceSystem
 }
 
-// newLeaseReporter returns a function that sends an Event about the leader's Lease, with that action. It sends none while may
-// returns an error: all replicas read the same file, and one Event is enough.
+// newLeaseReporter returns a function that sends an Event about the leader's Lease, with that action. It sends none
+// while may returns an error: all replicas read the same file, and one Event is enough.
 func newLeaseReporter(
 	to events.EventRecorder, action string, may func() error, own string, e config.LeaderElection,
 ) func(reason.Reason, ...string) {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: chooseNamespace(e.Namespace, own), Name: e.Name}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: chooseNamespace(e.Namespace, own),
+		Name:      e.Name,
+	}}
 	return func(why reason.Reason, words ...string) {
 		if may() != nil {
 			return

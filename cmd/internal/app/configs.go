@@ -36,14 +36,15 @@ import (
 	"github.com/forcefence/forcefence/taint/wake"
 )
 
-// configs holds the configuration in force. A reload builds the providers anew that changed, and then swaps; the old ones are closed once
-// no question to them can be under way any more. Those that did not change stay, with their sessions and with what they know of refused
-// passwords: otherwise each edit of the file would send such a password once more, until the account is locked.
+// configs holds the configuration in force. A reload makes new providers for the changed entries, and then swaps. The
+// old providers are closed once no question to them can be in flight any more. Unchanged providers stay, with their
+// sessions and with their knowledge of refused passwords. Otherwise each edit of the file would send such a password
+// once more, until the account is locked.
 type configs struct {
 	log            *slog.Logger
 	namespace      string // the controller's own
 	cache          client.Reader
-	live           client.Reader // reads from the API server, not from a cache; nil: nothing does
+	live           client.Reader // reads from the API server, not from a cache; nil: no provider reads Nodes
 	limiterMetrics *guard.Metrics
 	reloads        *prometheus.CounterVec
 	lastReloadOK   prometheus.Gauge
@@ -53,25 +54,25 @@ type configs struct {
 
 	inForce     atomic.Pointer[controller.Config]
 	drainGuards atomic.Pointer[[]drainguard.Guarded]
-	evictable   atomic.Pointer[[]*storage.Adapter] // that a drain guard may have asked
+	evictable   atomic.Pointer[[]*storage.Adapter] // storage adapters that a drain guard may ask to evict
 
 	mu          sync.Mutex              // guards all below
-	firstFile   *config.Config          // what the process was started with
+	firstFile   *config.Config          // the file at the process's start
 	currentFile *config.Config          // the file in force
 	open        map[string]madeProvider // of the configuration in force, by name
 	closing     sync.WaitGroup
 	done        chan struct{}
 }
 
-// madeProvider is a provider, and what it was made from.
+// madeProvider is a provider with the configuration that it was made from.
 type madeProvider struct {
 	from    config.Provider
 	inner   providers.Provider
 	guarded *guard.Provider
 }
 
-// closeDelay is how long a replaced provider stays open: no question lasts longer than guard's greatest deadline, 5 s, begun at most 4 s after
-// that to a slow device of the same node.
+// closeDelay is how long a replaced provider stays open. A question takes at most guard's greatest deadline, 5 s. A
+// question to a slow device of the same node begins at most 4 s later.
 const closeDelay = 10 * time.Second
 
 // closeTimeout bounds the closing of one provider's sessions.
@@ -83,12 +84,17 @@ func newConfigs(o Options, reg prometheus.Registerer, cache client.Reader) (*con
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	p := &configs{
-		log: o.Log, namespace: chooseNamespace(o.Namespace), cache: cache, limiterMetrics: guards, done: make(chan struct{}),
+		log:            o.Log,
+		namespace:      chooseNamespace(o.Namespace),
+		cache:          cache,
+		limiterMetrics: guards,
+		done:           make(chan struct{}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_config_reloads_total", Help: "Configuration files read while running, by result.",
 		}, []string{"result"}),
 		lastReloadOK: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "forcefence_config_last_reload_successful", Help: "1 if the configuration file as it stands is in force, 0 if it was refused.",
+			Name: "forcefence_config_last_reload_successful",
+			Help: "1 if the configuration file as it stands is in force, 0 if it was refused.",
 		}),
 	}
 	reg.MustRegister(p.reloads, p.lastReloadOK)
@@ -100,14 +106,14 @@ func newConfigs(o Options, reg prometheus.Registerer, cache client.Reader) (*con
 
 func (p *configs) activeConfig() *controller.Config { return p.inForce.Load() }
 
-// activeFile is what it was read from.
+// activeFile returns the file that the configuration in force was read from.
 func (p *configs) activeFile() *config.Config {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.currentFile
 }
 
-// applyConfig makes the providers of cfg that changed and puts it in force.
+// applyConfig makes the providers of cfg that changed, and puts cfg in force.
 func (p *configs) applyConfig(cfg *config.Config) error {
 	p.mu.Lock()
 	before := p.open
@@ -117,13 +123,25 @@ func (p *configs) applyConfig(cfg *config.Config) error {
 	for _, pc := range cfg.Providers {
 		m, had := before[pc.Name]
 		if !had || !reflect.DeepEqual(m.from, pc) {
-			inner, err := pc.Config.New(providers.Options{Name: pc.Name, Agent: version.UserAgent("forcefence"), Log: p.log.With("provider", pc.Name), Now: time.Now, Node: NodeReader(p.live)})
+			inner, err := pc.Config.New(providers.Options{
+				Name:  pc.Name,
+				Agent: version.UserAgent("forcefence"),
+				Log:   p.log.With("provider", pc.Name),
+				Now:   time.Now,
+				Node:  NodeReader(p.live),
+			})
 			if err != nil {
 				return errors.Join(fmt.Errorf("making provider %s: %w", pc.Name, err), closeAll(fresh))
 			}
 			m = madeProvider{pc, inner, guard.New(inner, guard.Options{
-				Name: pc.Name, Type: pc.Type, Timeout: pc.Timeout, Rate: rate.Limit(pc.RatePerSecond), Burst: max(1, int(pc.RatePerSecond)), Concurrency: pc.Concurrency,
-				Metrics: p.limiterMetrics, Log: p.log,
+				Name:        pc.Name,
+				Type:        pc.Type,
+				Timeout:     pc.Timeout,
+				Rate:        rate.Limit(pc.RatePerSecond),
+				Burst:       max(1, int(pc.RatePerSecond)),
+				Concurrency: pc.Concurrency,
+				Metrics:     p.limiterMetrics,
+				Log:         p.log,
 			})}
 			fresh = append(fresh, m.guarded)
 		}
@@ -137,7 +155,12 @@ func (p *configs) applyConfig(cfg *config.Config) error {
 	maker := machineFinder{cfg: cfg, made: open, hosts: makeHosts(cfg, open), claims: p.claimsReader(cfg)}
 	now := rulesOf(cfg, p.namespace)
 	now.Machines = machine.Finder{Led: maker.claimedMachine, Recorded: maker.recordedMachine}
-	now.Wake = &wake.Config{Machines: now.Machines, Mode: now.Mode, Excluded: now.Excluded, LinePort: uint16(cfg.Lines.Port)}
+	now.Wake = &wake.Config{
+		Machines: now.Machines,
+		Mode:     now.Mode,
+		Excluded: now.Excluded,
+		LinePort: uint16(cfg.Lines.Port),
+	}
 	if p.storage != nil {
 		now.Storage = p.storage.UseAdapters(cfg.FollowedStorage())
 	}
@@ -173,14 +196,17 @@ func (p *configs) applyConfig(cfg *config.Config) error {
 	return nil
 }
 
-// rulesOf are what a file says of nodes, whoever speaks for them.
+// rulesOf returns what a file says about nodes, apart from their devices.
 func rulesOf(cfg *config.Config, own string) *controller.Config {
 	return &controller.Config{
 		Mode:      func(n *corev1.Node) fence.ChosenMode { return chosenMode(cfg, n) },
 		Selectors: cfg.NodeSelectors(),
 		Excluded:  func(n *corev1.Node) string { return exclusionReason(cfg, n) },
 		Exclusions: controller.ExclusionSources{
-			Pause:  client.ObjectKey{Namespace: chooseNamespace(cfg.LeaderElection.Namespace, own), Name: cfg.PauseConfigMap},
+			Pause: client.ObjectKey{
+				Namespace: chooseNamespace(cfg.LeaderElection.Namespace, own),
+				Name:      cfg.PauseConfigMap,
+			},
 			Leases: cfg.MaintenanceLeases,
 		},
 		EvictFirst: cfg.EvictFirstSelector(),
@@ -189,11 +215,16 @@ func rulesOf(cfg *config.Config, own string) *controller.Config {
 			Cordoned: cfg.ExcludeCordoned, Quorum: cfg.StormGuard.ControlPlane == config.Quorum,
 			VMHosts: cfg.StormGuard.KubeVirtHosts == config.KubeVirtPowerOff,
 			After: fence.PostFence{
-				PowerOn: cfg.PostFence == config.PowerOn, Delay: cfg.PowerOnDelay, PerDay: cfg.MaxPowerOnsPerDay, Again: cfg.FencedAgainWithin,
+				PowerOn: cfg.PostFence == config.PowerOn,
+				Delay:   cfg.PowerOnDelay,
+				PerDay:  cfg.MaxPowerOnsPerDay,
+				Again:   cfg.FencedAgainWithin,
 			},
 		},
 		Evict: evict.Settings{
-			DetachTimeout: cfg.DetachTimeout, OnDetachTimeout: config.OnDetach[cfg.OnDetachTimeout], TrustPerson: cfg.ManualMarks == config.Trust,
+			DetachTimeout:   cfg.DetachTimeout,
+			OnDetachTimeout: config.OnDetach[cfg.OnDetachTimeout],
+			TrustPerson:     cfg.ManualMarks == config.Trust,
 		},
 		Policies:  cfg.PolicyRules(own),
 		Limits:    cfg.StormGuard.PowerOffLimits(),
@@ -201,7 +232,8 @@ func rulesOf(cfg *config.Config, own string) *controller.Config {
 	}
 }
 
-// NodeReader reads Nodes for providers (providers.Options.Node), by a client that asks the API server and no cache; nil for nil.
+// NodeReader returns a function that reads Nodes for providers (providers.Options.Node), through a client that asks the
+// API server and no cache; nil for nil.
 func NodeReader(live client.Reader) func(context.Context, string) (providers.Node, error) {
 	if live == nil {
 		return nil
@@ -237,7 +269,7 @@ func NodeReader(live client.Reader) func(context.Context, string) (providers.Nod
 	}
 }
 
-// machineFinder finds the machines of one configuration.
+// machineFinder finds the machines of nodes by one configuration.
 type machineFinder struct {
 	cfg    *config.Config
 	made   map[string]madeProvider
@@ -245,7 +277,7 @@ type machineFinder struct {
 	claims func(*corev1.Node) (*taint.Claims, *nodeLookup, error)
 }
 
-// makeHosts makes the providers of the rules whose nodes are within hosts. Rules share them, and what is asked of them.
+// makeHosts makes the providers of the rules whose nodes are within hosts. Rules share them, and the questions to them.
 func makeHosts(cfg *config.Config, made map[string]madeProvider) map[string]*machine.Within {
 	out := map[string]*machine.Within{}
 	known := map[config.Host]*machine.Host{}
@@ -270,8 +302,8 @@ func makeHosts(cfg *config.Config, made map[string]madeProvider) map[string]*mac
 	return out
 }
 
-// claimedMachine finds the machine that a node is led to now, and who else is. What it returns must not be changed: it is found once for a version of
-// the Node, as long as nobody's claims change.
+// claimedMachine finds the machine that a node leads to now, and the other nodes that claim it. The caller must not
+// change the result: it is computed once for a version of the Node, as long as all claims stay the same.
 func (f machineFinder) claimedMachine(node *corev1.Node) (machine.Machine, error) {
 	all, lead, err := f.claims(node)
 	if err != nil || !lead.isForVersion(node) {
@@ -289,8 +321,13 @@ func (f machineFinder) claimedMachine(node *corev1.Node) (machine.Machine, error
 	return m, noMachine
 }
 
-// buildMachine makes what the controller asks of what the file says of a node.
-func (f machineFinder) buildMachine(node *corev1.Node, m config.Machine, noMachine error, all *taint.Claims) (machine.Machine, error) {
+// buildMachine makes the controller's machine from the file's machine of a node.
+func (f machineFinder) buildMachine(
+	node *corev1.Node,
+	m config.Machine,
+	noMachine error,
+	all *taint.Claims,
+) (machine.Machine, error) {
 	if noMachine != nil && len(m.Further) == 0 {
 		return machine.Machine{}, noMachine
 	}
@@ -300,7 +337,12 @@ func (f machineFinder) buildMachine(node *corev1.Node, m config.Machine, noMachi
 			out = f.deviceMachine(of.Provider, of.Target)
 		}
 		out.Identity, out.Fixed, out.Level, out.Limits = of.Identity(), of.Fixed, of.Level, of.Limits
-		out.Clash = all.FindClash(taint.Claim{Node: node.Name, Machine: out.Identity, Claimed: of.Target.Claimed, Pin: node.Labels[taint.PinLabel]})
+		out.Clash = all.FindClash(taint.Claim{
+			Node:    node.Name,
+			Machine: out.Identity,
+			Claimed: of.Target.Claimed,
+			Pin:     node.Labels[taint.PinLabel],
+		})
 		return out
 	}
 	out := machine.Machine{}
@@ -311,27 +353,37 @@ func (f machineFinder) buildMachine(node *corev1.Node, m config.Machine, noMachi
 		out.Further = append(out.Further, buildLevel(other))
 	}
 	mode, known := fence.ParseMode(string(m.Mode))
-	if !known { // a mode that the configuration learned and this did not must not pass for another
+	if !known { // the configuration may know a newer mode: it must not pass for another
 		return machine.Machine{}, fmt.Errorf("mode %q is not known here", m.Mode)
 	}
 	out.Mode = mode
 	return out, noMachine
 }
 
-// recordedMachine finds the machine that an open fence began with, as long as a provider knows it and a rule may name it. Its mode is the
-// caller's to set.
+// recordedMachine finds the machine that an open fence began with, as long as the provider exists and a rule may name
+// the machine. The caller sets its mode.
 func (f machineFinder) recordedMachine(node *corev1.Node, m taint.Machine) (machine.Machine, error) {
 	if _, ok := f.made[m.Provider]; !ok {
-		return machine.Machine{}, fmt.Errorf("the fence began with machine %s, and the configuration has no such provider any more", m)
+		return machine.Machine{}, fmt.Errorf(
+			"the fence began with machine %s, and the configuration has no such provider any more", m,
+		)
 	}
 	if !f.cfg.MayNameMachine(node, m.Provider, m.ID) {
-		return machine.Machine{}, fmt.Errorf("the fence began with machine %s, and no rule of the configuration may name it any more for this node", m)
+		return machine.Machine{}, fmt.Errorf(
+			"the fence began with machine %s, and no rule of the configuration may name it any more for this node", m,
+		)
 	}
 	uuid := node.Status.NodeInfo.SystemUUID
 	if providers.CanonicalUUID(uuid) != m.SystemUUID {
 		uuid = m.SystemUUID
 	}
-	out := f.deviceMachine(m.Provider, providers.Target{Node: node.Name, ID: m.ID, SystemUUID: uuid, Addresses: config.AddressesOf(node), Claimed: true})
+	out := f.deviceMachine(m.Provider, providers.Target{
+		Node:       node.Name,
+		ID:         m.ID,
+		SystemUUID: uuid,
+		Addresses:  config.AddressesOf(node),
+		Claimed:    true,
+	})
 	out.Identity = m
 	return out, nil
 }
@@ -339,8 +391,12 @@ func (f machineFinder) recordedMachine(node *corev1.Node, m taint.Machine) (mach
 func (f machineFinder) deviceMachine(provider string, t providers.Target) machine.Machine {
 	p := f.made[provider]
 	m := machine.Machine{
-		Provider: p.guarded, Name: provider, Device: provider + "/" + p.guarded.DeviceOf(t), Target: t, Mode: fence.Observe,
-		Poll: machine.Polling{Every: p.from.Poll, PerSecond: p.from.RatePerSecond},
+		Provider: p.guarded,
+		Name:     provider,
+		Device:   provider + "/" + p.guarded.DeviceOf(t),
+		Target:   t,
+		Mode:     fence.Observe,
+		Poll:     machine.Polling{Every: p.from.Poll, PerSecond: p.from.RatePerSecond},
 	}
 	m.Watcher, _ = p.inner.(providers.Watcher) // a Watch lasts: the guard's limits are for questions
 	_, m.Feeds = p.inner.(providers.Feeder)
@@ -348,17 +404,23 @@ func (f machineFinder) deviceMachine(provider string, t providers.Target) machin
 	return m
 }
 
-// hostedMachine is the machine as the hosts of its hypervisors speak for it.
+// hostedMachine returns the machine as the hosts of its hypervisors report it.
 func (f machineFinder) hostedMachine(rule string, m config.Machine) machine.Machine {
 	return machine.Machine{
-		Provider: f.hosts[rule], Name: m.Provider, Device: m.Provider + "/" + m.Target.Key(), Target: m.Target, Mode: fence.Observe,
-		Quiet: true, NoPower: machine.NoHostPower,
+		Provider: f.hosts[rule],
+		Name:     m.Provider,
+		Device:   m.Provider + "/" + m.Target.Key(),
+		Target:   m.Target,
+		Mode:     fence.Observe,
+		Quiet:    true,
+		NoPower:  machine.NoHostPower,
 	}
 }
 
-// claimsReader returns what all nodes claim and are pinned to, and what leads one of them there, nil if nothing was found of it yet; read at most
-// once a second: there may be thousands, and each may be asked for. It costs what changed: the file is asked once about each version of a
-// Node, and the claims are compared anew where some are others.
+// claimsReader returns a function that returns the claims and pins of all nodes, and the lookup of one node; nil if
+// there is none yet. It reads the Nodes at most once a second: there may be thousands, and it is called for each. Its
+// cost follows the changes. Each version of a Node is looked up in the file once, and the claims are joined again only
+// if some changed.
 func (p *configs) claimsReader(cfg *config.Config) func(*corev1.Node) (*taint.Claims, *nodeLookup, error) {
 	var mu sync.Mutex // guards the rest
 	var at time.Time
@@ -381,10 +443,10 @@ func (p *configs) claimsReader(cfg *config.Config) func(*corev1.Node) (*taint.Cl
 	}
 }
 
-// nodeLookups are what the file says of nodes.
+// nodeLookups holds what the file says about nodes.
 type nodeLookups struct {
 	of    map[string]knownLookup // by the nodes' names
-	known map[*corev1.Node]bool  // the node of each led: one that the cache still holds did not change
+	known map[*corev1.Node]bool  // the nodes in of: a Node that the cache still holds did not change
 }
 
 type knownLookup struct {
@@ -392,7 +454,7 @@ type knownLookup struct {
 	node *corev1.Node
 }
 
-// updateLookups asks the file about what is new among all nodes, and reports whether the claims are others.
+// updateLookups looks up the new and changed nodes in the file, and reports whether the claims changed.
 func (l *nodeLookups) updateLookups(cfg *config.Config, nodes []*corev1.Node) (others bool) {
 	for _, n := range nodes {
 		if l.known[n] {
@@ -432,7 +494,7 @@ func (l *nodeLookups) joinClaims(nodes []*corev1.Node) *taint.Claims {
 	return taint.NewClaims(all)
 }
 
-// nodeLookup is what the file says of one version of a Node: it hangs on nothing else.
+// nodeLookup is what the file says about one version of a Node. It depends on nothing else.
 type nodeLookup struct {
 	uid       types.UID
 	rv        string
@@ -440,22 +502,24 @@ type nodeLookup struct {
 	noMachine error
 	claims    []taint.Claim
 
-	last atomic.Pointer[foundMachine] // what claimed returned of it last
+	last atomic.Pointer[foundMachine] // claimedMachine's last result for it
 }
 
-// foundMachine is what leads a node to a machine while all claims are these.
+// foundMachine is claimedMachine's result for a node. It is valid for exactly these claims.
 type foundMachine struct {
 	all       *taint.Claims
 	machine   machine.Machine
 	noMachine error
 }
 
-// isForVersion reports that it was said of that very version. A Node without one is none's.
+// isForVersion reports whether the lookup was computed for this resourceVersion and UID. A Node without a
+// resourceVersion never matches.
 func (l *nodeLookup) isForVersion(n *corev1.Node) bool {
 	return l != nil && l.rv != "" && l.rv == n.ResourceVersion && l.uid == n.UID
 }
 
-// chosenMode is what may be done about a node: what the file says, lowered by its annotation. A mode that this does not know does nothing.
+// chosenMode returns what may be done about a node: the file's mode, lowered by the Node's annotation. An unknown mode
+// does nothing.
 func chosenMode(cfg *config.Config, n *corev1.Node) fence.ChosenMode {
 	m, after, by := cfg.ModeOf(n)
 	c := fence.ChosenMode{Mode: fence.Disabled, By: by, PowerOffAfter: after}
@@ -465,7 +529,7 @@ func chosenMode(cfg *config.Config, n *corev1.Node) fence.ChosenMode {
 	return c.LoweredBy(n.Annotations)
 }
 
-// exclusionReason says why a node must be left alone; "" if it need not.
+// exclusionReason returns why a node must be left alone; "" if it need not.
 func exclusionReason(cfg *config.Config, n *corev1.Node) string {
 	if cfg.IsExcluded(n) {
 		return "excludeSelector " + cfg.ExcludeSelector
@@ -473,10 +537,13 @@ func exclusionReason(cfg *config.Config, n *corev1.Node) string {
 	return ""
 }
 
-// logWarnings tells once of what the file says and is no good idea.
+// logWarnings logs once what the file allows but should not contain.
 func (p *configs) logWarnings(cfg *config.Config) {
 	for _, w := range cfg.Warnings() {
-		p.log.Warn("The configuration may be better", "at", fmt.Sprintf("%s:%d", w.File, w.Line), "path", w.Path, "why", strings.TrimPrefix(w.Problem, "warning: "))
+		p.log.Warn(
+			"The configuration may be better", "at", fmt.Sprintf("%s:%d", w.File, w.Line), "path", w.Path, "why",
+			strings.TrimPrefix(w.Problem, "warning: "),
+		)
 	}
 }
 
@@ -499,7 +566,8 @@ func (p *configs) applyChange(cfg *config.Config) {
 	p.log.Info("Configuration reloaded", "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f := p.firstFile; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen || f.LeaderElection != cfg.LeaderElection || f.Tape != cfg.Tape {
+	if f := p.firstFile; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen ||
+		f.LeaderElection != cfg.LeaderElection || f.Tape != cfg.Tape {
 		p.log.Warn("taintKey, listen, leaderElection and record take effect at the next start")
 	}
 }
@@ -514,7 +582,7 @@ func (p *configs) refuseChange(err error) {
 	}
 }
 
-// closeProviders closes every provider that is still open, and waits.
+// closeProviders closes every provider that is still open, and blocks until they are closed.
 func (p *configs) closeProviders() {
 	close(p.done)
 	p.closing.Wait()

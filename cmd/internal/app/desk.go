@@ -22,8 +22,9 @@ import (
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-// Session is where a person's commands ask devices: by the same rules of the configuration, the same belief in who a node's machine is, and
-// the same guards as the controller, on what the Nodes were when it was opened. It writes nothing to the API server.
+// Session lets a person's commands ask devices. It follows the same rules of the configuration, the same identity
+// checks and the same guards as the controller. It uses the Nodes as they were when it was opened. It writes nothing to
+// the API server.
 type Session struct {
 	client client.Client
 	wait   time.Duration
@@ -32,8 +33,15 @@ type Session struct {
 	nodes  *corev1.NodeList
 }
 
-// OpenSession reads the configuration and all Nodes: which machine is whose depends on them. c reads from the API server. It asks no device.
-func OpenSession(ctx context.Context, file string, types providers.Registry, c client.Client, log *slog.Logger) (*Session, error) {
+// OpenSession reads the configuration and all Nodes, because the assignment of machines depends on all Nodes. c reads
+// from the API server. It asks no device.
+func OpenSession(
+	ctx context.Context,
+	file string,
+	types providers.Registry,
+	c client.Client,
+	log *slog.Logger,
+) (*Session, error) {
 	cfg, err := config.Load(file, types)
 	if err != nil {
 		return nil, err
@@ -49,10 +57,10 @@ func OpenSession(ctx context.Context, file string, types providers.Registry, c c
 	return d, d.confs.applyConfig(cfg)
 }
 
-// Close gives back what the devices lent: sessions, connections.
+// Close releases the devices' sessions and connections.
 func (d *Session) Close() { d.confs.closeProviders() }
 
-// listedNodes is a client whose list of Nodes is one that was read before.
+// listedNodes is a client that returns a list of Nodes from an earlier read.
 type listedNodes struct {
 	client.Reader
 	nodes *corev1.NodeList
@@ -66,7 +74,7 @@ func (l listedNodes) List(ctx context.Context, list client.ObjectList, opts ...c
 	return l.Reader.List(ctx, list, opts...)
 }
 
-// NodeNames are those of all nodes.
+// NodeNames returns the names of all nodes.
 func (d *Session) NodeNames() (out []string) {
 	for i := range d.nodes.Items {
 		out = append(out, d.nodes.Items[i].Name)
@@ -74,24 +82,26 @@ func (d *Session) NodeNames() (out []string) {
 	return out
 }
 
-// OwnFiles are the files with a node's own secrets for a provider.
+// OwnFiles returns the files with a node's own secrets for a provider.
 func (d *Session) OwnFiles(provider, node string) []config.OwnFile {
 	return d.confs.activeFile().OwnFiles(provider, node)
 }
 
-// falseOffNode names the node whose record keeps a device from being believed; "" for none.
+// falseOffNode returns the node whose record says that a device must not be believed; "" if there is none.
 func (d *Session) falseOffNode(m machine.Machine) string {
 	for i := range d.nodes.Items {
 		name := d.nodes.Items[i].Name
-		if rec, _ := taint.RecordOf(&d.nodes.Items[i]); rec.DistrustsDevice(m.Identity, m.Device, name == m.Target.Node) {
+		if rec, _ := taint.RecordOf(&d.nodes.Items[i]); rec.DistrustsDevice(
+			m.Identity, m.Device, name == m.Target.Node,
+		) {
 			return name
 		}
 	}
 	return ""
 }
 
-// DrillNode asks the devices of a node as the controller does while nothing is wrong. It blocks for them alone. A node that does not exist is
-// an error.
+// DrillNode asks a node's devices as the controller does while nothing is wrong. It blocks for the devices alone. A
+// node that does not exist is an error.
 func (d *Session) DrillNode(ctx context.Context, name string) (drill.Facts, error) {
 	for i := range d.nodes.Items {
 		if node := &d.nodes.Items[i]; node.Name == name {
@@ -105,13 +115,14 @@ func (d *Session) DrillNode(ctx context.Context, name string) (drill.Facts, erro
 type NodePower struct {
 	Node    string
 	Ready   bool
-	Fence   string // why the node's fence is not over: its mark, its record; "" if there is none
+	Fence   string // why the node's fence is not over: its mark, its record; "" if it has none
 	Machine machine.Machine
 	Timeout time.Duration // powerOffTimeout of the configuration
 	session *Session
 }
 
-// ReadNodePower looks at a node live, and finds its machine: the error is why it has none that is believed.
+// ReadNodePower reads a node from the API server, and finds its machine. An error says why it has no machine that can
+// be trusted.
 func (d *Session) ReadNodePower(ctx context.Context, name string) (*NodePower, error) {
 	node, l, err := kube.ReadNode(ctx, d.client, name, d.key, time.Now)
 	switch {
@@ -133,11 +144,12 @@ func (d *Session) ReadNodePower(ctx context.Context, name string) (*NodePower, e
 	return p, err
 }
 
-// ErrFenced keeps a machine from being powered on while its node is fenced.
+// ErrFenced is the refusal to power a machine on while its node is fenced.
 var ErrFenced = errors.New("the machine is not powered on: a machine that boots in the middle of its fence could run its pods beside their replacements." +
 	" Wait until the fence is over, or end it with `forcefence release`")
 
-// AskDevices puts the question to each device, as long as it takes, and returns what they say together.
+// AskDevices asks all devices at the same time, and returns their answers and the common verdict. It blocks until each
+// has answered.
 func (p *NodePower) AskDevices(ctx context.Context) (answers []drill.Device, verdict providers.Answer) {
 	devices := p.Machine.Devices()
 	answers = make([]drill.Device, len(devices))
@@ -148,7 +160,12 @@ func (p *NodePower) AskDevices(ctx context.Context) (answers []drill.Device, ver
 			begun := time.Now()
 			states[i] = providers.Ask(ctx, d.Provider, d.Name, d.Target, providers.Now)
 			answers[i] = drill.Device{
-				Name: d.Device, Target: d.Target, NoPower: d.NoPower, FalseOff: p.session.falseOffNode(d), Answer: states[i], Duration: time.Since(begun),
+				Name:     d.Device,
+				Target:   d.Target,
+				NoPower:  d.NoPower,
+				FalseOff: p.session.falseOffNode(d),
+				Answer:   states[i],
+				Duration: time.Since(begun),
 			}
 			if answers[i].FalseOff != "" {
 				states[i] = proof.WithoutOff(states[i])
@@ -159,15 +176,16 @@ func (p *NodePower) AskDevices(ctx context.Context) (answers []drill.Device, ver
 	return answers, p.Machine.VerdictOf(states)
 }
 
-// Sent is what one device made of a power action.
+// Sent is one device's result for a power action.
 type Sent struct {
 	Device string
 	Err    error // nil: accepted, which is neither off nor on yet
 }
 
-// SendPower powers the machine off or on, through all devices of the first level that takes it. Each is asked first who its machine is
-// (providers/guard). Just before, the node is looked at once more: a machine is not powered on in the middle of a fence, ErrFenced. Off is
-// sent at any time: it takes nothing from a fence. It returns what each device said, and an error where no level took it.
+// SendPower powers the machine off or on, through all devices of the first level that accepts. Each device is first
+// asked for its machine's identity (providers/guard). Just before, the node is read once more: a machine is not powered
+// on during a fence (ErrFenced). Off is sent at any time, because it cannot harm a fence. SendPower returns each
+// device's result, and an error if no level accepted.
 func (p *NodePower) SendPower(ctx context.Context, on bool) (sent []Sent, _ error) {
 	now, err := p.session.ReadNodePower(ctx, p.Node)
 	switch {
@@ -202,8 +220,8 @@ func (p *NodePower) SendPower(ctx context.Context, on bool) (sent []Sent, _ erro
 	return sent, errors.Join(errs...)
 }
 
-// recheckFence looks at the node once more before a power-on is sent, because a fence may have begun since the first look.
-// A power-off needs no second look. It blocks for the API server, by ctx's end at most.
+// recheckFence reads the node once more before a power-on is sent, because a fence may have begun since the first read.
+// A power-off needs no second read. It blocks for the API server, by ctx's end at most.
 func (p *NodePower) recheckFence(ctx context.Context, on bool) error {
 	if !on {
 		return nil

@@ -26,9 +26,14 @@ import (
 	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
-// ReadSnapshot reads what decides about a node, live, and asks no device. unknown says what of it could not be read, and so is left out. Nodes,
-// Leases and pods must be readable: without them there is no answer. It blocks for the API server.
-func (d *Session) ReadSnapshot(ctx context.Context, name string, now func() time.Time) (s explain.Snapshot, m machine.Machine, unknown []string, _ error) {
+// ReadSnapshot reads from the API server what decides about a node, and asks no device. unknown lists what could not be
+// read and is left out. Nodes, Leases and pods must be readable: without them it returns an error. It blocks for the
+// API server.
+func (d *Session) ReadSnapshot(
+	ctx context.Context,
+	name string,
+	now func() time.Time,
+) (s explain.Snapshot, m machine.Machine, unknown []string, _ error) {
 	node, look, err := kube.ReadNode(ctx, d.client, name, d.key, now)
 	switch {
 	case err != nil:
@@ -54,7 +59,9 @@ func (d *Session) ReadSnapshot(ctx context.Context, name string, now func() time
 		}
 		s.Facts.Excluded, s.Facts.KeptOn = elsewhere.Excluded, cmp.Or(s.Facts.KeptOn, elsewhere.KeptOn)
 		for _, object := range elsewhere.Denied {
-			unknown = append(unknown, fmt.Sprintf("whether %s says that the node is to be left alone: it may not be read", object))
+			unknown = append(
+				unknown, fmt.Sprintf("whether %s says that the node is to be left alone: it may not be read", object),
+			)
 		}
 	}
 	if err := r.readPods(ctx, &s, config); err != nil {
@@ -69,13 +76,14 @@ func (d *Session) ReadSnapshot(ctx context.Context, name string, now func() time
 	return s, m, unknown, err
 }
 
-// snapshotReader reads for an explanation, and notes what it may not read.
+// snapshotReader reads for an explanation, and collects what may not be read.
 type snapshotReader struct {
 	client.Reader
 	unknown *[]string
 }
 
-// noteForbidden passes over an error that is a missing right, but for a note of what is not known for that.
+// noteForbidden returns nil for an error that is a missing right, and notes what is therefore unknown. It returns other
+// errors unchanged.
 func (r snapshotReader) noteForbidden(err error, what string) error {
 	if apierrors.IsForbidden(err) {
 		*r.unknown = append(*r.unknown, fmt.Sprintf("%s: %v", what, err))
@@ -84,8 +92,8 @@ func (r snapshotReader) noteForbidden(err error, what string) error {
 	return err
 }
 
-// readLeases reads the Leases. How old a renewal is, is counted from the newest of all Leases: the API server's own among them is renewed while it
-// runs, and this machine's clock may be another.
+// readLeases reads the Leases. The age of a renewal counts from the newest renewal of all Leases, because this
+// machine's clock may differ. The API server renews its own Lease among them while it runs.
 func (r snapshotReader) readLeases(ctx context.Context, s *explain.Snapshot) error {
 	var list coordinationv1.LeaseList
 	if err := r.List(ctx, &list); err != nil {
@@ -118,10 +126,14 @@ func (r snapshotReader) readPods(ctx context.Context, s *explain.Snapshot, confi
 		return fmt.Errorf("listing pods: %w", err)
 	}
 	s.All = list.Items
-	mine := slices.DeleteFunc(slices.Clone(list.Items), func(p corev1.Pod) bool { return p.Spec.NodeName != s.Node.Name })
+	mine := slices.DeleteFunc(
+		slices.Clone(list.Items), func(p corev1.Pod) bool { return p.Spec.NodeName != s.Node.Name },
+	)
 	s.Pods = kube.SeePods(mine, s.Key, config.EvictFirst)
 	of, unread, err := kube.ReadVolumes(ctx, r, mine)
-	if err = r.noteForbidden(cmp.Or(err, unread), "which volumes the pods use, and where these can be attached"); err != nil {
+	if err = r.noteForbidden(
+		cmp.Or(err, unread), "which volumes the pods use, and where these can be attached",
+	); err != nil {
 		return err
 	}
 	if unread != nil {
@@ -160,7 +172,7 @@ func (r snapshotReader) readPods(ctx context.Context, s *explain.Snapshot, confi
 	return nil
 }
 
-// readForPolicies reads what only policies ask.
+// readForPolicies reads what only policies need.
 func (r snapshotReader) readForPolicies(ctx context.Context, s *explain.Snapshot) error {
 	owned := slices.DeleteFunc(slices.Clone(s.Pods), func(p action.Pod) bool { return p.Owner.Kind != "ReplicaSet" })
 	if len(s.Facts.Policies) > 0 && len(owned) > 0 {
@@ -181,7 +193,12 @@ func (r snapshotReader) readForPolicies(ctx context.Context, s *explain.Snapshot
 		}
 	}
 	if len(asked) > 0 {
-		*r.unknown = append(*r.unknown, fmt.Sprintf("what policies %s would do: they ask a storage system, and this does not", strings.Join(asked, ", ")))
+		*r.unknown = append(
+			*r.unknown,
+			fmt.Sprintf(
+				"what policies %s would do: they ask a storage system, and this does not", strings.Join(asked, ", "),
+			),
+		)
 	}
 	return nil
 }

@@ -18,34 +18,35 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// LeaderLabel is on every leader's Lease of forcefence's, whatever its name and namespace: by it two controllers find each other that
-// were installed under different names.
+// LeaderLabel marks every leader's Lease of forcefence, of any name and namespace. By it two controllers that were
+// installed under different names find each other.
 const LeaderLabel = "forcefence.io/leader"
 
-// errNotLeading stops a write: the process is not, or no longer surely, the leader.
+// errNotLeading stops a write: the process does not lead, or no longer surely leads.
 var errNotLeading = errors.New("not the leader any more")
 
-// errRival says that another forcefence leads, under another Lease. Each would take the other's marks for a person's.
+// errRival reports that another forcefence leads, under another Lease. Each would take the other's marks for a
+// person's.
 var errRival = errors.New("another forcefence leads this cluster")
 
-// stampedLock is a leader-election lock that remembers when its last successful renewal was sent. A process that was paused, or
-// whose clock of renewals stands still, thus learns before its next write that another leader may have begun: the elector itself
-// finds out only when it gets to run again.
+// stampedLock is a leader-election lock that remembers when its last successful renewal was sent. A process may be
+// paused, or its renewals may stop. By the stamp it detects before its next write that another leader may have begun.
+// The elector itself detects this only when it runs again.
 //
-// It also sees to it that one forcefence leads in a cluster, not one per Lease. Who begins to lead looks for a rival before it writes
-// its Lease, and again after: of two that begin at the same moment, the one that looks last sees the other's. Both may see each other,
-// then both withdraw, and the elector's jitter parts them.
+// It also ensures that one forcefence leads in a cluster, not one per Lease. A process that begins to lead looks for a
+// rival before it writes its Lease, and again after. Of two that begin at the same moment, the one that looks last sees
+// the other's Lease. If both see each other, both withdraw, and the elector's jitter separates them.
 type stampedLock struct {
 	resourcelock.Interface
 	now    func() time.Time
-	valid  time.Duration // RenewDeadline: shorter than what another replica waits for
+	valid  time.Duration // RenewDeadline: shorter than another replica's wait
 	rivals *rivals
 	log    *slog.Logger
 
 	sent atomic.Pointer[time.Time] // nil: not leading
 
-	// The elector's goroutine alone uses these.
-	loggedRival string // the rival that the log has told of
+	// Only the elector's goroutine uses these.
+	loggedRival string // the rival that was logged last
 	holder      string // of the Lease, when it was read last
 }
 
@@ -58,7 +59,7 @@ func (l *stampedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 	if err != nil && !apierrors.IsNotFound(err) || l.checkLeading() == nil {
 		return rec, raw, err
 	}
-	l.sent.Store(nil) // a stamp that is too old: to lead again is to begin again
+	l.sent.Store(nil) // the stamp is too old: to lead again is to begin again
 	rival, bad := l.rivals.findRivals(ctx, fromMemory)
 	if bad != nil {
 		return nil, nil, bad
@@ -74,8 +75,12 @@ func (l *stampedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 		l.log.Warn("Not leading while another forcefence leads this cluster", "lease", rival)
 		l.loggedRival = rival
 	}
-	// The elector believes a record for its duration since its text changed: for as long as the rival is there, it changes each time.
-	held := resourcelock.LeaderElectionRecord{HolderIdentity: rival, LeaseDurationSeconds: int(l.rivals.least / time.Second)}
+	// The elector trusts a record for its duration after the record's text changed. So the text changes each time while
+	// the rival exists.
+	held := resourcelock.LeaderElectionRecord{
+		HolderIdentity:       rival,
+		LeaseDurationSeconds: int(l.rivals.least / time.Second),
+	}
 	return &held, []byte(rival + l.now().Format(time.RFC3339Nano)), nil
 }
 
@@ -87,11 +92,16 @@ func (l *stampedLock) Update(ctx context.Context, rec resourcelock.LeaderElectio
 	return l.writeStamped(ctx, rec, l.Interface.Update)
 }
 
-func (l *stampedLock) writeStamped(ctx context.Context, rec resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
-	if rec.HolderIdentity != l.Identity() { // released: whether it arrives or not
+func (l *stampedLock) writeStamped(
+	ctx context.Context,
+	rec resourcelock.LeaderElectionRecord,
+	write func(context.Context, resourcelock.LeaderElectionRecord) error,
+) error {
+	if rec.HolderIdentity != l.Identity() { // a release, whether it arrives or not
 		l.sent.Store(nil)
-		// A leader that was stopped and replaced wakes up, gives up, and reads the Lease before it releases it, but not whose it is by then
-		// (client-go 0.37, LeaderElector.tryRelease): it would take the Lease from the new leader.
+		// A leader that was stopped and replaced wakes up, gives up, and reads the Lease before it releases it. It does
+		// not check the Lease's holder (client-go 0.37, LeaderElector.tryRelease), so it would take the Lease from the
+		// new leader.
 		if rec.HolderIdentity == "" && l.holder != l.Identity() {
 			return nil
 		}
@@ -101,13 +111,13 @@ func (l *stampedLock) writeStamped(ctx context.Context, rec resourcelock.LeaderE
 	begins := l.checkLeading()
 	if begins != nil && before != nil {
 		l.sent.Store(nil)
-		return begins // the elector has not looked since the stamp grew old: now it does, by Get
+		return begins // the elector has not looked since the stamp expired: now it does, by Get
 	}
 	sent := l.now()
 	if err := write(ctx, rec); err != nil {
 		return err
 	}
-	// A renewal that took so long that the one before has grown old is a beginning as well.
+	// A renewal that arrives after the previous stamp expired is a beginning as well.
 	if begins != nil || l.checkLeading() != nil {
 		rival, err := l.rivals.findRivals(ctx, fromEtcd)
 		if err == nil && rival != "" {
@@ -116,15 +126,15 @@ func (l *stampedLock) writeStamped(ctx context.Context, rec resourcelock.LeaderE
 		if err != nil {
 			l.sent.Store(nil)
 			rec.HolderIdentity, rec.LeaseDurationSeconds = "", 1
-			// Also when the process is told to end just now: nobody should have to wait until the Lease is over. Every request of this lock has
-			// a time-out of its own.
+			// Write even if the process has just been asked to stop, so that the next leader need not wait until the
+			// Lease expires. Every request of this lock has its own timeout.
 			return errors.Join(err, l.Interface.Update(context.WithoutCancel(ctx), rec))
 		}
 		l.sent.Store(&sent)
 		return nil
 	}
 	if !l.sent.CompareAndSwap(before, &sent) {
-		return errNotLeading // watch has met a rival meanwhile
+		return errNotLeading // watchRivals has found a rival meanwhile
 	}
 	return nil
 }
@@ -135,16 +145,20 @@ func (l *stampedLock) checkLeading() error {
 	if sent == nil {
 		return errNotLeading
 	}
-	// The monotonic clock stands still while a virtual machine is suspended, the wall clock may be set back: the older age counts.
+	// The monotonic clock stops while a virtual machine is suspended, and the wall clock may be set back. The greater
+	// age counts.
 	now := l.now()
 	if age := max(now.Sub(*sent), now.Round(0).Sub(sent.Round(0))); age >= l.valid || age < 0 {
-		return fmt.Errorf("%w: its Lease was last renewed %s ago (renewDeadline is %s)", errNotLeading, age.Round(time.Millisecond), l.valid)
+		return fmt.Errorf(
+			"%w: its Lease was last renewed %s ago (renewDeadline is %s)", errNotLeading, age.Round(time.Millisecond),
+			l.valid,
+		)
 	}
 	return nil
 }
 
-// watchRivals looks for a rival while this process leads, and returns an error when there is one: nothing should have let it begin. It
-// returns nil when ctx ends.
+// watchRivals looks for a rival while this process leads, and returns an error if there is one: nothing should have let
+// it begin. It blocks until then, or returns nil when ctx ends.
 func (l *stampedLock) watchRivals(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -157,7 +171,8 @@ func (l *stampedLock) watchRivals(ctx context.Context, every time.Duration) erro
 		}
 		rival, err := l.rivals.findRivals(ctx, fromMemory)
 		if rival != "" {
-			rival, err = l.rivals.findRivals(ctx, fromEtcd) // memory of one that has withdrawn ends no leadership
+			// A rival that has withdrawn but is still in memory must not end the leadership.
+			rival, err = l.rivals.findRivals(ctx, fromEtcd)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -172,8 +187,8 @@ func (l *stampedLock) watchRivals(ctx context.Context, every time.Duration) erro
 	}
 }
 
-// rivals finds the Leases by which other installations of forcefence lead. Like an elector it compares no clocks: a Lease is held
-// until it was seen unchanged for as long as it lasts.
+// rivals finds the Leases by which other installations of forcefence lead. Like an elector it compares no clocks. A
+// Lease counts as held until it was seen unchanged for its own duration.
 type rivals struct {
 	client coordinationclient.LeasesGetter
 	self   types.NamespacedName
@@ -184,16 +199,17 @@ type rivals struct {
 	seen map[types.UID]sighting
 }
 
-// sighting is when a Lease was first seen as it is.
+// sighting is when a Lease was first seen in its present version.
 type sighting struct {
 	version string
 	at      time.Time
 }
 
-// longestLease is what configuration allows: a Lease that claims to last longer does not.
+// longestLease is the longest leaseDuration that the configuration allows. A Lease that claims more counts for this
+// long.
 const longestLease = time.Hour
 
-// From where Leases are listed: what the API server has in its memory, or what is written.
+// The sources of a list of Leases: the API server's memory, or etcd.
 const (
 	fromMemory = "0"
 	fromEtcd   = ""
@@ -201,9 +217,14 @@ const (
 
 // findRivals returns a Lease that another leader holds, as namespace/name and its holder; "" if there is none.
 func (r *rivals) findRivals(ctx context.Context, from string) (string, error) {
-	list, err := r.client.Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: LeaderLabel, ResourceVersion: from})
+	list, err := r.client.Leases(metav1.NamespaceAll).List(
+		ctx, metav1.ListOptions{LabelSelector: LeaderLabel, ResourceVersion: from},
+	)
 	if err != nil {
-		return "", fmt.Errorf("looking for another forcefence (takes the right to list leases.coordination.k8s.io in all namespaces): %w", err)
+		return "", fmt.Errorf(
+			"looking for another forcefence (takes the right to list leases.coordination.k8s.io in all namespaces): %w",
+			err,
+		)
 	}
 	now := r.now()
 	r.mu.Lock()

@@ -8,11 +8,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// quietLog is the log of the libraries. What is no fault in them it tells at level debug: that an Event was refused because its namespace
-// is being deleted, as the namespace of a pod that a fence ended may be. (client-go, tools/events: an error that is not retried.)
+// quietLog is the libraries' log handler. It logs at level debug what is no fault: an Event was refused because its
+// namespace is being deleted. The namespace of a pod that a fence ended may be. (client-go, tools/events: an error that
+// is not retried.)
 type quietLog struct{ slog.Handler }
 
-// rejectedEvent is what client-go says of an Event that the API server does not take.
+// rejectedEvent is client-go's message for an Event that the API server rejects.
 const rejectedEvent = "Server rejected event (will not retry!)"
 
 // Handle implements slog.Handler.

@@ -19,8 +19,15 @@ import (
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// addPage has every replica serve the status page, where the file says so.
-func addPage(mgr manager.Manager, cfg *config.Config, confs *configs, o Options, rc *rest.Config, api dynamic.Interface) error {
+// addPage makes every replica serve the status page, if the file configures one.
+func addPage(
+	mgr manager.Manager,
+	cfg *config.Config,
+	confs *configs,
+	o Options,
+	rc *rest.Config,
+	api dynamic.Interface,
+) error {
 	if cfg.Listen.Status == "" {
 		return nil
 	}
@@ -29,7 +36,13 @@ func addPage(mgr manager.Manager, cfg *config.Config, confs *configs, o Options,
 		return fmt.Errorf("making client: %w", err)
 	}
 	source := page.NewSource(page.SourceOptions{
-		Cache: mgr.GetCache(), Client: c, Dynamic: api, NodeConfig: confs.nodeConfig, Key: cfg.TaintKey, Log: o.Log, Now: time.Now,
+		Cache:      mgr.GetCache(),
+		Client:     c,
+		Dynamic:    api,
+		NodeConfig: confs.nodeConfig,
+		Key:        cfg.TaintKey,
+		Log:        o.Log,
+		Now:        time.Now,
 	})
 	return errors.Join(
 		mgr.Add(onEveryReplica(source.Run)),
@@ -43,7 +56,7 @@ func addPage(mgr manager.Manager, cfg *config.Config, confs *configs, o Options,
 	)
 }
 
-// nodeConfig is what the configuration in force says of a node, for people.
+// nodeConfig returns what the configuration in force says about a node, for people.
 func (p *configs) nodeConfig(n *corev1.Node) view.NodeConfig {
 	c := p.activeConfig()
 	m, err := c.Machines.Led(n)

@@ -17,17 +17,18 @@ import (
 	"github.com/forcefence/forcefence/taint/recording"
 )
 
-// maxQueuedBytes is how many bytes of lines may wait for the disk. What comes then is dropped: no fence waits for it.
+// maxQueuedBytes is how many bytes of lines may wait for the disk. Further lines are dropped: no fence waits for the
+// disk.
 const maxQueuedBytes = 8 << 20
 
 // finalWriteTimeout is how long the end of the process, and with it the next leader, waits for the disk.
 const finalWriteTimeout = 2 * time.Second
 
-// recorder writes a recording (package replay) to two files in turn, FILE and the one before, FILE.1. Nothing is written, and no file is made,
-// before there is a line.
+// recorder writes a recording (package replay) to two files in turn: FILE, and its predecessor FILE.1. It writes
+// nothing, and makes no file, before the first line.
 type recorder struct {
 	file         string
-	maxFileBytes int64                   // how large one of them may be
+	maxFileBytes int64                   // of each of the two files
 	header       func() recording.Header // of the configuration in force
 	log          *slog.Logger
 	lines        *prometheus.CounterVec
@@ -36,18 +37,18 @@ type recorder struct {
 	mu    sync.Mutex // guards what follows
 	queue []queuedLine
 	bytes int
-	lost  int // lines, since the last that was taken
+	lost  int // lines, since the last that was accepted
 
-	ended chan struct{} // Run has ended; where the disk hangs, Run returns before
+	ended chan struct{} // writing has ended; if the disk hangs, Run returns earlier
 
-	// Run's alone.
+	// Only the goroutine of writeLines uses these.
 	out    *os.File
 	size   int64
-	digest string // of the header that was written last
-	failed bool   // the last write: told once
+	digest string // of the last written header
+	failed bool   // the last write: logged once
 }
 
-// queuedLine is a line that waits for the disk, and how many were lost before it.
+// queuedLine is a line that waits for the disk. lost is how many lines before it were dropped.
 type queuedLine struct {
 	line []byte
 	lost int
@@ -57,7 +58,8 @@ func newRecorder(c config.Tape, header func() recording.Header, log *slog.Logger
 	r := &recorder{
 		file: c.File, maxFileBytes: int64(c.MaxBytes) / 2, header: header, log: log, ready: make(chan struct{}, 1),
 		lines: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "forcefence_record_lines_total", Help: "Lines of the recording by result: written, or dropped for want of room or a slow disk.",
+			Name: "forcefence_record_lines_total",
+			Help: "Lines of the recording by result: written, or dropped for want of room or a slow disk.",
 		}, []string{"result"}),
 	}
 	for _, result := range []string{"written", "dropped"} {
@@ -67,7 +69,7 @@ func newRecorder(c config.Tape, header func() recording.Header, log *slog.Logger
 	return r
 }
 
-// PutLine takes a line; false: it is dropped. It does not block.
+// PutLine queues a line. It reports false if it drops the line. It does not block.
 func (r *recorder) PutLine(line []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,15 +87,15 @@ func (r *recorder) PutLine(line []byte) bool {
 	return true
 }
 
-// Run writes until ctx ends, and then what still waits, as far as the disk takes it soon. A disk that fails is told in the log, and tried again
-// with the next line.
+// Run writes until ctx ends, and then the remaining lines, for at most finalWriteTimeout. A write error is logged once,
+// and the next line tries again.
 func (r *recorder) Run(ctx context.Context) error {
 	r.ended = make(chan struct{})
 	go r.writeLines(ctx)
 	<-ctx.Done()
 	select {
 	case <-r.ended:
-	case <-time.After(finalWriteTimeout): // nobody can wait for a write that hangs: it ends with the process
+	case <-time.After(finalWriteTimeout): // a write that hangs cannot be awaited: it ends with the process
 		r.log.Error("The disk does not take the end of the recording", "file", r.file)
 	}
 	return nil
@@ -117,7 +119,7 @@ func (r *recorder) writeLines(ctx context.Context) {
 			err := r.writeLine(w)
 			if err != nil {
 				result = "dropped"
-				r.closeFile() // opened anew, behind the last whole line
+				r.closeFile() // it is opened again, behind the last whole line
 			}
 			r.lines.WithLabelValues(result).Inc()
 			if failed := err != nil; failed != r.failed {
@@ -136,7 +138,7 @@ func (r *recorder) writeLines(ctx context.Context) {
 	}
 }
 
-// writeLine appends a line, behind a header where the file, the process or the configuration is another than before.
+// writeLine appends a line. A header precedes it if the file, the process or the configuration changed.
 func (r *recorder) writeLine(w queuedLine) error {
 	h := r.header()
 	h.At = time.Now().UTC().Truncate(time.Second)
@@ -176,7 +178,7 @@ func (r *recorder) writeLine(w queuedLine) error {
 	return nil
 }
 
-// openFile goes on with the file, behind its last whole line.
+// openFile opens the file, or makes it, to append behind its last whole line.
 func (r *recorder) openFile() error {
 	f, err := os.OpenFile(r.file, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -196,7 +198,8 @@ func (r *recorder) openFile() error {
 	return nil
 }
 
-// checkFile is an error where a file is no recording, and would be cut and renamed as if it were one. Nobody else may read it from now on.
+// checkFile returns an error if a file is no recording, because it would be truncated and renamed like one. It also
+// removes the rights of other users to read it.
 func (r *recorder) checkFile(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -230,7 +233,7 @@ func (r *recorder) closeFile() {
 	r.out = nil
 }
 
-// wholeLinesSize is how far a file's whole lines go.
+// wholeLinesSize returns how many bytes a file's whole lines take.
 func wholeLinesSize(f *os.File) (int64, error) {
 	end, err := f.Seek(0, io.SeekEnd)
 	part := make([]byte, 64<<10)

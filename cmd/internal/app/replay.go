@@ -14,10 +14,11 @@ import (
 	"github.com/forcefence/forcefence/taint/replay"
 )
 
-// errNoDevices keeps devices out: those of a recording are the recording's.
+// errNoDevices stops any question to a device: a recording has only recorded answers.
 var errNoDevices = errors.New("a recording asks no device")
 
-// LoadForReplay is what a configuration file says of the nodes of a recording. No provider is made, and files that settings name need not be there.
+// LoadForReplay reads what a configuration file says about the nodes of a recording. It makes no provider, and files
+// that settings name need not exist.
 func LoadForReplay(file string, types providers.Registry) (*replay.OtherConfig, error) {
 	cfg, err := config.Load(file, types, config.SkipFiles())
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// errRewound says that the watches of this process wait for revisions that etcd has lost.
+// errRewound reports that the watches of this process wait for revisions that etcd has lost.
 var errRewound = errors.New("etcd was restored from an older backup, so watches from before bring nothing")
 
 const (
@@ -22,11 +22,11 @@ const (
 	eventTime    = 5 * time.Second  // an Event is sent in the background, and no more once the process ends
 )
 
-// rewind finds out that etcd was restored from an older backup: its revisions count on from there. Watches from before
+// rewind detects that etcd was restored from an older backup: its revisions count on from there. Watches from before
 // wait for revisions of the future. They bring nothing and report no error, so every cache stays as it was (F41).
 //
 // rewind compares live reads of the leader's Lease, which the leader writes every few seconds. Such a read is a quorum
-// read. Through whichever API server it comes, it is older than an earlier one only after a restore.
+// read. Through any API server, it is older than an earlier one only after a restore.
 //
 // Every replica reads the Lease, not only the leader. A leader loses its Lease during most restores, and then a standby
 // leads with watches from before.
@@ -53,8 +53,8 @@ func newRewind(l *stampedLock, report func(detail string)) *rewind {
 	return &rewind{read: read, report: report, now: l.now}
 }
 
-// observeVersion folds in a live read, and reports whether live reads have been older for long enough. A read that is not older
-// ends that.
+// observeVersion records a live read, and reports whether live reads have been older for long enough. A read that is
+// not older starts the count again.
 func (r *rewind) observeVersion(version string, at providers.Instant) bool {
 	if !taint.IsOlder(version, r.newest) {
 		r.newest = version
@@ -65,8 +65,8 @@ func (r *rewind) observeVersion(version string, at providers.Instant) bool {
 	return at.Sub(*r.older.Load()) >= rewoundFor
 }
 
-// withRewindCheck returns leading with one more condition: the last live read was not older. Until the process ends no node or
-// pod is written and no power is cut, because the last check before a power-off relies on the watches.
+// withRewindCheck returns leading with one more condition: the last live read was not older. Until the process ends no
+// node or pod is written and no power is cut. The last check before a power-off relies on the watches.
 func (r *rewind) withRewindCheck(leading func() error) func() error {
 	return func() error {
 		if err := leading(); err != nil {
@@ -79,13 +79,13 @@ func (r *rewind) withRewindCheck(leading func() error) func() error {
 	}
 }
 
-// watchLease blocks until ctx ends and returns nil, or until the live reads have been older for a minute. Then it sends the
-// Event and returns an error, so that the process ends and its successor begins with new watches.
+// watchLease blocks until ctx ends and returns nil, or until the live reads have been older for a minute. Then it sends
+// the Event and returns an error, so that the process ends and its successor begins with new watches.
 func (r *rewind) watchLease(ctx context.Context) error {
 	tick := time.NewTicker(rewindPeriod)
 	defer tick.Stop()
 	for {
-		// A failed read says nothing about versions. The elector, which reads the same Lease, logs it.
+		// A failed read gives no version. The elector, which reads the same Lease, logs it.
 		version, err := r.read(ctx)
 		if err == nil && r.observeVersion(version, providers.InstantOf(r.now())) {
 			detail := fmt.Sprintf("the leader's Lease is at resourceVersion %s, and was at %s", version, r.newest)

@@ -16,12 +16,12 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/httpserver"
 )
 
-// maxEach is how many connections from one address metrics and health have: a kubelet needs one for each probe, and a
+// maxEach is how many connections metrics and health accept from one address: a kubelet needs one for each probe, and a
 // Prometheus one.
 const maxEach = 16
 
-// addServer has every replica serve h at an address from its start on. name is for errors and the log. "": it is not
-// served.
+// addServer makes every replica serve h at an address from its start on. name is for errors and the log. With address
+// "" it does nothing.
 func addServer(mgr manager.Manager, name, address string, h http.Handler, log *slog.Logger) error {
 	if address == "" {
 		return nil
@@ -44,24 +44,24 @@ func probeHandler(ready healthz.Checker) http.Handler {
 	return mux
 }
 
-// metricsHandler serves what from gathers at /metrics.
+// metricsHandler serves the gathered metrics at /metrics.
 func metricsHandler(from prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", &exposition{from: from, now: time.Now})
 	return mux
 }
 
-// maxTextAge is for how long an exposition is sent to everybody who asks.
+// maxTextAge is how long one rendered exposition is sent to all clients.
 const maxTextAge = time.Second
 
-// exposition serves metrics as text. It renders them at most once in a while, and all clients are sent the same bytes:
-// however many ask and do not read, few renderings are held.
+// exposition serves metrics as text. It renders them at most once in maxTextAge, and sends all clients the same bytes.
+// So many clients that do not read hold few renderings.
 type exposition struct {
 	from prometheus.Gatherer
 	now  func() time.Time
 
 	mu   sync.Mutex // guards the rest
-	text []byte     // is not changed once it is here
+	text []byte     // never changed once it is set
 	at   time.Time
 }
 
@@ -74,7 +74,7 @@ func (e *exposition) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", string(textFormat))
-	_, _ = w.Write(text) // a client that went away
+	_, _ = w.Write(text) // the client went away
 }
 
 func (e *exposition) renderText() ([]byte, error) {

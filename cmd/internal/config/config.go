@@ -1,18 +1,20 @@
-// Package config reads forcefence's configuration file. What comes out is checked: every name in it is known, every duration has
-// a unit, every provider has its settings and every selector and template has been parsed. What does not pass comes back as
-// Errors, all faults at once, each as file:line: path: problem. Nothing of a file with a fault is used.
+// Package config reads forcefence's configuration file. A Config is checked: every name in it is known, and every
+// duration has a unit. Every provider has its settings, and every selector and template has been parsed. Faults are
+// returned as Errors, all at once, each as file:line: path: problem. Nothing of a file with a fault is used.
 //
-// It also answers, from the file alone, which machine a Node is (Config.FindMachine), and tells when the file changes (Watch).
+// It also finds, from the file alone, the machine of a Node (Config.FindMachine), and reports changes of the file
+// (Watch).
 //
-// How a file is read: the YAML is parsed to nodes, which know their lines; the nodes are held against the Go types, which finds
-// unknown keys, duplicates and wrong types; what is sound goes into a viper instance, where environment variables win over the
-// file, and from there into the Config; last come the checks of values. viper on its own cannot be strict: it lower-cases keys,
-// knows no lines, reads `30` as 30 ns, and its WatchConfig ends the process where inotify is exhausted. So provider settings,
-// whose maps may have free keys, do not go through it.
+// How a file is read: the YAML is parsed to nodes, which know their lines. The nodes are compared with the Go types,
+// which finds unknown keys, duplicates and wrong types. The sound part goes into a viper instance, where environment
+// variables override the file, and from there into the Config. Last come the checks of values. viper on its own cannot
+// be strict: it lower-cases keys, knows no lines, and reads `30` as 30 ns. Its WatchConfig ends the process where
+// inotify is exhausted. Provider settings, whose maps may have free keys, do not go through viper.
 //
 // Scalars outside lists can be set by environment variables: mode by FORCEFENCE_MODE, listen.metrics by
-// FORCEFENCE_LISTEN_METRICS, powerOffAfter by FORCEFENCE_POWER_OFF_AFTER. An empty variable counts as not set. A FORCEFENCE_ variable
-// that names no key is a fault, but for those that Kubernetes sets for a Service called forcefence, and those that the file names.
+// FORCEFENCE_LISTEN_METRICS, powerOffAfter by FORCEFENCE_POWER_OFF_AFTER. An empty variable counts as not set. A
+// FORCEFENCE_ variable that names no key is a fault. Exceptions are those that Kubernetes sets for a Service called
+// forcefence, and those that the file names.
 package config
 
 import (
@@ -38,37 +40,43 @@ const (
 	Trust  ManualMarks = "trust"
 )
 
-// PostFence says what becomes of a machine that forcefence powered off, once its fence is done.
+// PostFence says what happens to a machine that forcefence powered off, once its fence is done.
 type PostFence string
 
-// What may become of it. See fence.PostFence.
+// The actions after a fence. See fence.PostFence.
 const (
 	LeaveOff PostFence = "leaveOff"
 	PowerOn  PostFence = "powerOn"
 )
 
-// DetachAction says what happens when volumes are not detached by DetachTimeout. Whatever it is, there is an alert, and the mark stays.
+// DetachAction says what happens when volumes are not detached by DetachTimeout. In each case there is an alert, and
+// the mark stays.
 type DetachAction string
 
-// What may be done about such volumes, while the machine is proven off. See evict.OnDetachTimeout.
+// The actions for such volumes, while the machine is proven off. See evict.OnDetachTimeout.
 const (
 	Alert             DetachAction = "alert"
 	DeleteAttachments DetachAction = "delete-attachments"
 	OutOfService      DetachAction = "out-of-service"
 )
 
-// OnDetach are the pure room's words for them.
-var OnDetach = map[DetachAction]evict.OnDetachTimeout{Alert: evict.Alert, DeleteAttachments: evict.ForceDetach, OutOfService: evict.TakeOutOfService}
+// OnDetach maps each DetachAction to the action of package evict.
+var OnDetach = map[DetachAction]evict.OnDetachTimeout{
+	Alert:             evict.Alert,
+	DeleteAttachments: evict.ForceDetach,
+	OutOfService:      evict.TakeOutOfService,
+}
 
-// Config is a checked configuration file. It is not changed after Load or Parse returned it. The fresh proof's 5 s are no
-// setting: they are an invariant.
+// Config is a checked configuration file. It does not change after Load or Parse returned it. The fresh proof's 5 s are
+// no setting: they are an invariant.
 type Config struct {
 	Mode            Mode          `yaml:"mode"`            // default observe
 	TaintKey        string        `yaml:"taintKey"`        // default taint.DefaultKey
 	Modes           []ModeItem    `yaml:"modes"`           // modes of some nodes. See ModeOf
 	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // at least leastGrace; default 60s
 	PowerOffTimeout time.Duration `yaml:"powerOffTimeout"` // at least 5s; default 60s
-	// What becomes of a machine that forcefence powered off, once its fence is done; default leaveOff. The three that follow belong to powerOn.
+	// What happens to a machine that forcefence powered off, once its fence is done; default leaveOff. The three that
+	// follow belong to powerOn.
 	PostFence         PostFence     `yaml:"afterFence"`
 	PowerOnDelay      time.Duration `yaml:"powerOnDelay"`      // from the fence's end; at most 24h; default 1m
 	MaxPowerOnsPerDay int           `yaml:"maxPowerOnsPerDay"` // of one node; 1 to 10; default 3
@@ -78,10 +86,11 @@ type Config struct {
 	OnDetachTimeout DetachAction  `yaml:"onDetachTimeout"` // default alert
 	ManualMarks     ManualMarks   `yaml:"manualMarks"`     // default refuse
 	EvictFirst      string        `yaml:"evictFirst"`      // label selector of pods; "" none. See EvictFirstSelector
-	ExcludeSelector string        `yaml:"excludeSelector"` // label selector of nodes; default DefaultExclude; "" none. See IsExcluded
-	ExcludeCordoned bool          `yaml:"excludeCordoned"` // a cordoned node's machine is not powered off; default false
-	// PauseConfigMap is the ConfigMap that, while it is there, pauses the whole cluster, in the namespace of the leader's Lease; default
-	// forcefence-pause, "": none.
+	// label selector of nodes; default DefaultExclude; "" none. See IsExcluded
+	ExcludeSelector string `yaml:"excludeSelector"`
+	ExcludeCordoned bool   `yaml:"excludeCordoned"` // a cordoned node's machine is not powered off; default false
+	// PauseConfigMap names the ConfigMap that pauses the whole cluster while it exists, in the namespace of the
+	// leader's Lease; default forcefence-pause, "": none.
 	PauseConfigMap string `yaml:"pauseConfigMap"`
 	// MaintenanceLeases is the namespace of medik8s' Leases; default "": they are not read.
 	MaintenanceLeases string `yaml:"maintenanceLeases"`
@@ -95,8 +104,8 @@ type Config struct {
 	Providers      []Provider     `yaml:"providers"`
 	Nodes          []NodeRule     `yaml:"nodes"`
 	Storage        []Storage      `yaml:"storage"`
-	Policies       []Policy       `yaml:"policies"` // what is in force: Rules
-	Drain          []Drain        `yaml:"drain"`    // what is in force: Guards
+	Policies       []Policy       `yaml:"policies"` // for those in force see PolicyRules
+	Drain          []Drain        `yaml:"drain"`    // for those in force see DrainGuards
 
 	evictFirst, excluded labels.Selector
 	digest               string
@@ -104,7 +113,7 @@ type Config struct {
 	listed               []OwnFile
 }
 
-// Lines are the idle connections to the nodes, which tell when a machine falls silent. See package line.
+// Lines configures the idle connections to the nodes, which show when a machine stops answering. See package line.
 type Lines struct {
 	Port int `yaml:"port"` // 1 to 65535; 0: there are none; default 10250, the kubelet's
 }
@@ -119,7 +128,8 @@ type Listen struct {
 	StatusKeyFile  string `yaml:"statusKeyFile"`  // PEM
 }
 
-// LeaderElection is how one of several controllers is chosen. LeaseDuration > RenewDeadline > 1.2 x RetryPeriod holds.
+// LeaderElection configures how the leader is elected among several controllers. LeaseDuration > RenewDeadline > 1.2 x
+// RetryPeriod holds.
 type LeaderElection struct {
 	Enabled       bool          `yaml:"enabled"`       // default true
 	Namespace     string        `yaml:"namespace"`     // "": the namespace the controller runs in
@@ -135,7 +145,8 @@ type Provider struct {
 	Timeout       time.Duration `yaml:"timeout"`       // of one call; 100ms to 5s, since proofs live 5 s; default 5s
 	RatePerSecond float64       `yaml:"ratePerSecond"` // more than 0, at most 1000; default 10
 	Concurrency   int           `yaml:"concurrency"`   // 1 to 100; default 2
-	Poll          time.Duration `yaml:"poll"`          // how often each machine is asked while nothing is wrong; at least 1s; default 0: not at all
+	// how often each machine is asked while nothing is wrong; at least 1s; default 0: not at all
+	Poll time.Duration `yaml:"poll"`
 
 	Type   string           `yaml:"-"` // the type's name in the Registry
 	Config providers.Config `yaml:"-"` // the type's settings, validated; never nil
@@ -143,10 +154,10 @@ type Provider struct {
 	Own []string `yaml:"-"` // the files of secrets that each machine has of its own, as templates. See OwnFiles
 }
 
-// DefaultExclude selects the nodes that are never fenced where the file says nothing else: those that carry the label.
+// DefaultExclude is the default of excludeSelector: nodes with this label are never fenced.
 const DefaultExclude = "forcefence.io/exclude"
 
-// Default returns what an empty mapping would give: nothing is fenced, nobody is asked.
+// Default returns the Config of an empty mapping: it fences no node and asks no device.
 func Default() *Config {
 	return &Config{
 		Mode:              Observe,
@@ -179,20 +190,21 @@ func Default() *Config {
 	}
 }
 
-// EvictFirstSelector matches the pods to evict before all others. It matches none where evictFirst is "".
+// EvictFirstSelector returns the selector of the pods to evict before all others. It matches none if evictFirst is "".
 func (c *Config) EvictFirstSelector() labels.Selector { return c.evictFirst }
 
-// Digest names the file's content: two Configs of one Registry with the same digest were read from the same text.
+// Digest identifies the file's content: two Configs of one Registry with the same digest were read from the same text.
 func (c *Config) Digest() string { return c.digest }
 
 // Option changes how a file is checked.
 type Option func(*reader)
 
-// SkipFiles passes over files that settings name and that are not there: the file is checked elsewhere than where it will be used.
+// SkipFiles passes over files that settings name and that do not exist, for a check on another host than the
+// controller's.
 func SkipFiles() Option { return func(r *reader) { r.skipFiles = true } }
 
-// Load reads and checks a file. A file with faults gives Errors; a file that cannot be read gives an error that wraps the cause
-// (fs.ErrNotExist).
+// Load reads and checks a file. It returns Errors for a file with faults. If the file cannot be read, the error wraps
+// the cause (fs.ErrNotExist).
 func Load(file string, reg providers.Registry, opts ...Option) (*Config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -201,8 +213,8 @@ func Load(file string, reg providers.Registry, opts ...Option) (*Config, error) 
 	return Parse(file, data, reg, opts...)
 }
 
-// Parse checks the content of a file; the name is for the messages. It reads the environment, and the files that provider
-// settings name. The error is Errors, never empty, or nil.
+// Parse checks the content of a file; the name is for the messages. It reads the environment, and the files that
+// provider settings name. The error is Errors, never empty, or nil.
 func Parse(file string, data []byte, reg providers.Registry, opts ...Option) (*Config, error) {
 	r := newReader(file, reg)
 	for _, o := range opts {

@@ -15,8 +15,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
-// NodeRule tells how the nodes that it claims find their machines. A rule claims the nodes its selector matches; a rule with a
-// list claims only those that the list names as well.
+// NodeRule says how the nodes that it claims find their machines. A rule claims the nodes that its selector matches. A
+// rule with a list claims only those that the list names as well.
 type NodeRule struct {
 	Name     string  `yaml:"name"`     // unique, a DNS label; for messages
 	Selector string  `yaml:"selector"` // label selector; "" for all nodes
@@ -30,7 +30,7 @@ type NodeRule struct {
 	limits   []proof.Limits // of each level, the first included
 }
 
-// From is where a machine's ID comes from.
+// From says where a machine's ID comes from.
 type From string
 
 // The ways to find a machine.
@@ -42,7 +42,13 @@ const (
 	FromList       From = "list"       // written out node by node
 )
 
-var sources = map[From]bool{FromSystemUUID: true, FromProviderID: true, FromAnnotation: true, FromTemplate: true, FromList: true}
+var sources = map[From]bool{
+	FromSystemUUID: true,
+	FromProviderID: true,
+	FromAnnotation: true,
+	FromTemplate:   true,
+	FromList:       true,
+}
 
 // Part says how much of a spec.providerID such as aws:///eu-west-1a/i-0abc is the machine's ID.
 type Part string
@@ -53,33 +59,38 @@ const (
 	All  Part = "all"
 )
 
-// Source is how a rule gets from a node to the ID of its machine.
+// Source says how a rule gets from a node to the ID of its machine.
 type Source struct {
-	From       From     `yaml:"from"`
-	Annotation string   `yaml:"annotation"` // from annotation: its key
-	Template   string   `yaml:"template"`   // from template: a Go template; see parseTemplate for what it may use
-	Part       Part     `yaml:"part"`       // from providerID: default last; all where the provider's IDs are whole providerIDs
-	List       []Listed `yaml:"list"`       // from list
-	Allow      []string `yaml:"allow"`      // the hosts that IDs may name; required where a node names an address, and a template no domain
+	From       From   `yaml:"from"`
+	Annotation string `yaml:"annotation"` // from annotation: its key
+	Template   string `yaml:"template"`   // from template: a Go template; see parseTemplate for what it may use
+	// from providerID: default last; all where the provider's IDs are whole providerIDs
+	Part Part     `yaml:"part"`
+	List []Listed `yaml:"list"` // from list
+	// the hosts that IDs may name; required where a node names an address, and a template no domain
+	Allow []string `yaml:"allow"`
 
 	tmpl    *idTemplate
-	allowed allowList     // what Allow says, else what the template leaves a node to choose
+	allowed allowList     // the hosts of Allow, else those among which the template lets a node choose
 	ids     providers.IDs // of the rule's provider; nil: an ID stands for itself
 	whole   bool          // its IDs are whole providerIDs
 }
 
-// claimed reports whether a node's own kubelet can write what leads to its machine: what its ID comes from, or the labels by which its
-// rule is chosen. A list claims no node that it does not name, whatever its labels.
+// claimed reports whether a node's own kubelet can write what leads to its machine. That is the source of its ID, or
+// the labels by which its rule is chosen. A list never claims a node that it does not name, even if the node's labels
+// match.
 func (n *NodeRule) claimed() bool {
 	if n.Machine.claimed() {
 		return true
 	}
 	requirements, _ := n.selector.Requirements()
-	return n.Machine.From != FromList && slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return kubeletWrites(r.Key()) })
+	return n.Machine.From != FromList && slices.ContainsFunc(
+		requirements, func(r labels.Requirement) bool { return kubeletWrites(r.Key()) },
+	)
 }
 
-// kubeletWrites reports whether the NodeRestriction admission lets a kubelet change a label of its own Node: any but those of
-// Kubernetes' own domains, and of these some.
+// kubeletWrites reports whether the NodeRestriction admission lets a kubelet change a label of its own Node. It may
+// change any label outside Kubernetes' own domains, and some within them.
 func kubeletWrites(label string) bool {
 	domain, _, qualified := strings.Cut(label, "/")
 	in := func(d string) bool { return qualified && (domain == d || strings.HasSuffix(domain, "."+d)) }
@@ -90,7 +101,8 @@ func kubeletWrites(label string) bool {
 		return true
 	case in("kubernetes.io"), in("k8s.io"):
 		return slices.Contains([]string{
-			corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
+			corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
+			corev1.LabelFailureDomainBetaZone,
 			corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType, corev1.LabelOSStable, corev1.LabelArchStable,
 			"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 		}, label)
@@ -99,7 +111,7 @@ func kubeletWrites(label string) bool {
 	}
 }
 
-// claimed reports whether the ID comes from what a node's own kubelet can write.
+// claimed reports whether the node's own kubelet can write what the ID comes from.
 func (s *Source) claimed() bool {
 	switch s.From {
 	case FromList:
@@ -111,8 +123,8 @@ func (s *Source) claimed() bool {
 	}
 }
 
-// namesHosts reports whether a node has a say in which host is asked, and gets the credentials. A node's name has one, too: whoever may
-// register Nodes chooses it.
+// namesHosts reports whether a node influences which host is asked, and gets the credentials. A node's name counts,
+// too: a client that may register Nodes chooses it.
 func (s *Source) namesHosts() bool {
 	return s.From != FromList && s.From != FromSystemUUID && s.ids != nil && s.ids.HasAddressIDs()
 }
@@ -138,35 +150,37 @@ type Machine struct {
 	Rule     string // the rule that claims the node
 	Level    int    // the number of its level: the rule's own device is alone in the first, 0
 	Limits   proof.Limits
-	// Further are the devices of the other levels that speak for the node's machine, in their order, as Provider, Target, Level and
-	// Limits. None of them is Claimed.
+	// Further holds the devices of the other levels that speak for the node's machine, in their order: Provider,
+	// Target, Level and Limits. Claimed is false in all of them.
 	Further []Machine
 	Within  []Host // the hosts that speak for the machine, of one of Further; nil: its provider does
 }
 
-// Why a node has no Machine. None of them is cured by asking again before the Node or the file changes.
+// Why a node has no Machine. A retry does not help before the Node or the file changes.
 var (
 	ErrNoMachine   = errors.New("no rule claims the node")
 	ErrTwoMachines = errors.New("more than one rule claims the node")
-	ErrNoID        = errors.New("the node does not tell its machine") // a label, annotation, providerID or system UUID is missing or wrong
-	ErrNotAllowed  = errors.New("the node names a device that it may not name")
+	// A label, annotation, providerID or system UUID is missing or wrong.
+	ErrNoID       = errors.New("the node does not tell its machine")
+	ErrNotAllowed = errors.New("the node names a device that it may not name")
 
-	// errOnlyLevels is that of a rule whose levels are all under levels: none of its devices is what a node names.
+	// errOnlyLevels is the error for a rule whose levels are all under levels: no device of it follows from the Node.
 	errOnlyLevels = fmt.Errorf("%w: its rule has levels alone, and none of them knows the node", ErrNoID)
 )
 
-// maxID bounds an ID that a node tells: it goes into a record.
+// maxID bounds an ID from a node, in bytes, because it goes into a record.
 const maxID = 512
 
-// IsExcluded tells a node that excludeSelector keeps from ever being fenced.
+// IsExcluded reports whether excludeSelector keeps a node from ever being fenced.
 func (c *Config) IsExcluded(node *corev1.Node) bool {
 	return c.excluded.Matches(labels.Set(node.Labels))
 }
 
-// FindMachine finds a node's machine. It looks at every rule: a node that two rules claim has none (ErrTwoMachines names them),
-// because asking the wrong device is worse than asking none. Where the rule has further devices, and the first cannot be found, those come
-// with the error. Other errors are ErrNoMachine, ErrNoID and ErrNotAllowed; none repeats an
-// ID that is wrong, which may hold a password. The ID is canonical. It is a pure function of the Config and the node.
+// FindMachine finds a node's machine. It looks at every rule. A node that two rules claim has none (ErrTwoMachines
+// names them), because asking the wrong device is worse than asking none. If the rule has further devices, and the
+// first cannot be found, it returns the further ones with the error. Other errors are ErrNoMachine, ErrNoID and
+// ErrNotAllowed. None repeats a wrong ID, which may hold a password. The ID is canonical. FindMachine is a pure
+// function of the Config and the node.
 func (c *Config) FindMachine(node *corev1.Node) (Machine, error) {
 	var rule *NodeRule
 	var claims []string
@@ -181,7 +195,9 @@ func (c *Config) FindMachine(node *corev1.Node) (Machine, error) {
 		return Machine{}, fmt.Errorf("finding the machine of node %s: %w", node.Name, ErrNoMachine)
 	case 1:
 	default:
-		return Machine{}, fmt.Errorf("finding the machine of node %s: %w: %s", node.Name, ErrTwoMachines, strings.Join(claims, ", "))
+		return Machine{}, fmt.Errorf(
+			"finding the machine of node %s: %w: %s", node.Name, ErrTwoMachines, strings.Join(claims, ", "),
+		)
 	}
 	further := rule.further(node)
 	var m Machine
@@ -194,7 +210,9 @@ func (c *Config) FindMachine(node *corev1.Node) (Machine, error) {
 		further = append(further, rule.within(m))
 	}
 	if err != nil {
-		if err = fmt.Errorf("finding the machine of node %s (rule %s): %w", node.Name, rule.Name, err); len(further) == 0 {
+		if err = fmt.Errorf(
+			"finding the machine of node %s (rule %s): %w", node.Name, rule.Name, err,
+		); len(further) == 0 {
 			return Machine{}, err
 		}
 	}
@@ -207,7 +225,7 @@ func (c *Config) FindMachine(node *corev1.Node) (Machine, error) {
 	return m, err
 }
 
-// machine is a provider's machine of the node.
+// machine returns the node's machine at one provider.
 func (s *Source) machine(node *corev1.Node, provider string) (Machine, error) {
 	id, err := s.id(node)
 	if err == nil {
@@ -219,16 +237,20 @@ func (s *Source) machine(node *corev1.Node, provider string) (Machine, error) {
 	return Machine{
 		Provider: provider, Fixed: s.whole,
 		Target: providers.Target{
-			Node: node.Name, ID: id, SystemUUID: node.Status.NodeInfo.SystemUUID, Addresses: AddressesOf(node), Named: s.From == FromTemplate,
+			Node:       node.Name,
+			ID:         id,
+			SystemUUID: node.Status.NodeInfo.SystemUUID,
+			Addresses:  AddressesOf(node),
+			Named:      s.From == FromTemplate,
 		},
 	}, nil
 }
 
-// AddressesOf are the IP addresses that a Node tells.
+// AddressesOf returns the IP addresses that a Node reports.
 func AddressesOf(node *corev1.Node) providers.Addresses {
 	texts := make([]string, len(node.Status.Addresses))
 	for i, a := range node.Status.Addresses {
-		texts[i] = a.Address // a host's name is none
+		texts[i] = a.Address // NewAddresses skips host names
 	}
 	return providers.NewAddresses(texts...)
 }
@@ -237,7 +259,9 @@ func (n *NodeRule) claims(node *corev1.Node) bool {
 	if !n.selector.Matches(labels.Set(node.Labels)) {
 		return false
 	}
-	return n.Machine.From != FromList || slices.ContainsFunc(n.Machine.List, func(e Listed) bool { return e.Node == node.Name })
+	return n.Machine.From != FromList || slices.ContainsFunc(
+		n.Machine.List, func(e Listed) bool { return e.Node == node.Name },
+	)
 }
 
 // id returns the provider's own name of the node's machine, never "" except from systemUUID.
@@ -280,7 +304,8 @@ func (s *Source) canonical(id string) (string, error) {
 		return "", fmt.Errorf("%w: its ID has more than %d bytes", ErrNoID, maxID)
 	}
 	if strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
-		return "", fmt.Errorf("%w: its ID has a character that cannot be printed", ErrNoID) // it would be, on terminals of people
+		// The terminals of people would print it.
+		return "", fmt.Errorf("%w: its ID has a character that cannot be printed", ErrNoID)
 	}
 	if s.ids == nil || id == "" {
 		return id, nil
@@ -290,7 +315,10 @@ func (s *Source) canonical(id string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("%w: its ID %w", ErrNoID, err)
 	case s.namesHosts() && s.claimed() && strings.HasPrefix(id, "http://"):
-		return "", fmt.Errorf("%w: its ID is http://, and whoever names a device may not choose that the password goes there in the clear", ErrNotAllowed)
+		return "", fmt.Errorf(
+			"%w: its ID is http://, and whoever names a device may not choose that the password goes there in the clear",
+			ErrNotAllowed,
+		)
 	case s.namesHosts() && !s.allowed.hasAll(hosts):
 		in := "allow"
 		if len(s.Allow) == 0 {
@@ -301,7 +329,7 @@ func (s *Source) canonical(id string) (string, error) {
 	return id, nil
 }
 
-// parts are what no two machines may share of a canonical ID.
+// parts returns the parts of a canonical ID that no two machines may share.
 func (s *Source) parts(id string) []string {
 	if p, ok := s.ids.(providers.Parts); ok && id != "" {
 		return p.PartsOf(id)
@@ -311,11 +339,16 @@ func (s *Source) parts(id string) []string {
 
 // Identity names the machine as it is compared and recorded.
 func (m Machine) Identity() taint.Machine {
-	return taint.Machine{Provider: m.Provider, ID: m.Target.ID, SystemUUID: providers.CanonicalUUID(m.Target.SystemUUID)}
+	return taint.Machine{
+		Provider:   m.Provider,
+		ID:         m.Target.ID,
+		SystemUUID: providers.CanonicalUUID(m.Target.SystemUUID),
+	}
 }
 
-// MachineClaims are what leads the nodes to their machines, and their pins: a template that leaves something out, an annotation copied from
-// node to node, cloned system UUIDs lead two nodes to one. It is a pure function of the Config and the nodes.
+// MachineClaims returns which machines the nodes claim, and their pins. Two nodes may lead to one machine: by a
+// template that leaves something out, an annotation copied from node to node, or cloned system UUIDs. It is a pure
+// function of the Config and the nodes.
 func (c *Config) MachineClaims(nodes []*corev1.Node) []taint.Claim {
 	out := make([]taint.Claim, 0, len(nodes))
 	for _, node := range nodes {
@@ -326,14 +359,17 @@ func (c *Config) MachineClaims(nodes []*corev1.Node) []taint.Claim {
 		}
 		out = append(out, claim)
 		for _, f := range m.Further {
-			out = append(out, taint.Claim{Node: node.Name, Machine: taint.Machine{Provider: f.Provider, ID: f.Target.ID}})
+			out = append(
+				out, taint.Claim{Node: node.Name, Machine: taint.Machine{Provider: f.Provider, ID: f.Target.ID}},
+			)
 		}
 	}
 	return out
 }
 
-// MayNameMachine reports whether some rule may lead the node to that machine of that provider: what a record names is asked only while it may be.
-// What a kubelet writes may change, and leads to whatever allow has; a list or a name leads the node to one machine, and to no other.
+// MayNameMachine reports whether some rule may lead the node to that machine of that provider. A machine in a record is
+// asked only while this holds. What a kubelet writes may change, and leads to any host in allow. A list or a name leads
+// the node to one machine, and to no other.
 func (c *Config) MayNameMachine(node *corev1.Node, provider, id string) bool {
 	is := func(p string, s *Source) bool {
 		led, err := id, error(nil)
@@ -346,6 +382,8 @@ func (c *Config) MayNameMachine(node *corev1.Node, provider, id string) bool {
 		return p == provider && err == nil && led == id
 	}
 	return slices.ContainsFunc(c.Nodes, func(n NodeRule) bool {
-		return is(n.Provider, &n.Machine) || slices.ContainsFunc(n.devices(), func(d *Device) bool { return is(d.Provider, &d.Machine) })
+		return is(n.Provider, &n.Machine) || slices.ContainsFunc(
+			n.devices(), func(d *Device) bool { return is(d.Provider, &d.Machine) },
+		)
 	})
 }

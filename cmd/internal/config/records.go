@@ -6,16 +6,17 @@ import (
 	"github.com/forcefence/forcefence/taint/journal"
 )
 
-// Retention is how long the Fencing objects of fences that are over are kept. Without the CustomResourceDefinition there are none.
+// Retention says how long Fencing objects of finished fences are kept. Without the CustomResourceDefinition there are
+// none.
 type Retention struct {
 	Keep   int           `yaml:"keep"`   // 1 to 1000; default 100
 	MaxAge time.Duration `yaml:"maxAge"` // since the fence's end; at least 1h; default 2160h, 90 days
 }
 
-// defaultRetention hold what ended in the last quarter of a year, in 4 MB of etcd at most.
+// defaultRetention keeps the fences that ended in the last quarter of a year, in 4 MB of etcd at most.
 var defaultRetention = Retention{Keep: 100, MaxAge: 90 * 24 * time.Hour}
 
-// JournalKeep is what Records say, for those who delete the others.
+// JournalKeep returns the retention in the form of package journal, for the writer that deletes old Fencings.
 func (r Retention) JournalKeep() journal.Retention {
 	return journal.Retention{Count: r.Keep, Age: r.MaxAge}
 }

@@ -1,8 +1,8 @@
 // Package httpserver makes the controller's HTTP servers: metrics, health and the status page. Any pod may reach their
-// ports, so a client is taken for hostile until it is served: connections, headers, time and memory are bounded, for
+// ports, so each client counts as hostile until it is served. Connections, headers, time and memory are bounded, for
 // each client and for all.
 //
-// A new connection always finds room while another one is slow: a kubelet's probe and Prometheus are served beside
+// A new connection always finds room while another one is slow. So a kubelet's probe and Prometheus are served beside
 // clients that hold as many connections as they may.
 package httpserver
 
@@ -19,8 +19,8 @@ import (
 const (
 	// maxConns is how many connections a listener has.
 	maxConns = 128
-	// protectedTime is how long a connection is left in peace after it was accepted, or began a request: as long as a probe or
-	// a scrape takes, and no longer. Until then nobody gives way to a new one.
+	// protectedTime is how long a connection is protected after it was accepted, or began a request. It is as long as a
+	// probe or a scrape takes, and no longer. Until then no connection gives way to a new one.
 	protectedTime = 100 * time.Millisecond
 
 	headerTime  = 5 * time.Second  // for the TLS handshake, and again for a request's header
@@ -37,7 +37,7 @@ func New(h http.Handler, log *slog.Logger) *http.Server {
 		Handler: h, ConnState: noteState, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeader,
-		// Of a connection with HTTP/2: as many requests as a browser with some tabs has under way, and the smallest
+		// Limits of an HTTP/2 connection: as many requests as a browser with some tabs has in flight, and the smallest
 		// buffers.
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 16, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerConnection: 64 << 10,
@@ -46,8 +46,8 @@ func New(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// Listen listens at a TCP address. Where a connection is one too many, in all or of the maxEach from one address, the
-// slowest one is closed.
+// Listen listens at a TCP address. If a connection exceeds maxConns, or maxEach from one address, the slowest one is
+// closed.
 func Listen(address string, maxEach int) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -70,7 +70,7 @@ type listener struct {
 
 	mu    sync.Mutex // guards what follows, and each connection's since
 	conns map[*conn]struct{}
-	from  map[netip.Addr]int // how many of them, by where they come from
+	from  map[netip.Addr]int // how many of conns, by source address
 }
 
 // conn is a connection that is counted until it is closed.
@@ -104,7 +104,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// admitConn counts a connection, if there is room for it. The connection that has to go for it is not counted any more.
+// admitConn counts a connection, if there is room for it. It returns the connection that must close for it, which is no
+// longer counted; nil if none must.
 func (l *listener) admitConn(c *conn) (evicted *conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,11 +121,12 @@ func (l *listener) admitConn(c *conn) (evicted *conn, ok bool) {
 	return evicted, true
 }
 
-// chooseVictim is the connection that goes for c; nil: c itself. sameSource has it chosen among those from c's address.
+// chooseVictim returns the connection that must close for c; nil means c itself. If sameSource is set, it chooses only
+// among those from c's address.
 //
-// It is the one that has been longest in its state: it waits for a request that does not come, or for a client that
-// does not read. If all are younger than a moment, an address that has many gives one up for an address that would
-// still have fewer.
+// It chooses the connection that has been longest in its state. Such a connection waits for a request that does not
+// come, or for a client that does not read. If all are younger than protectedTime, an address with many connections
+// gives one up for an address that would still have fewer.
 func (l *listener) chooseVictim(c *conn, sameSource bool) *conn {
 	var slowest, crowd *conn
 	for o := range l.conns {
@@ -147,7 +149,7 @@ func (l *listener) chooseVictim(c *conn, sameSource bool) *conn {
 	return nil
 }
 
-// forgetConn counts a connection no more. It may be repeated. The caller holds mu.
+// forgetConn stops counting a connection. It may be repeated. The caller holds mu.
 func (l *listener) forgetConn(c *conn) {
 	if _, counted := l.conns[c]; !counted {
 		return
@@ -174,7 +176,7 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// resetConn ends the connection, and has the kernel drop what the client has not read.
+// resetConn ends the connection, and makes the kernel drop the data that the client has not read.
 func (c *conn) resetConn() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -182,7 +184,7 @@ func (c *conn) resetConn() {
 	_ = c.Conn.Close()
 }
 
-// noteState is told by http.Server when a request begins and ends.
+// noteState is called by http.Server when a request begins and ends.
 func noteState(c net.Conn, s http.ConnState) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -194,7 +196,7 @@ func noteState(c net.Conn, s http.ConnState) {
 	}
 }
 
-// sourceAddr is the address that a connection comes from.
+// sourceAddr returns the address that a connection comes from.
 func sourceAddr(a net.Addr) netip.Addr {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {

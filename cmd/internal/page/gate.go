@@ -17,33 +17,35 @@ import (
 )
 
 const (
-	// audience is that of tokens that open this page and nothing else. Tokens for the API server are taken as well.
+	// audience is the audience of tokens that open only this page. Tokens for the API server are accepted as well.
 	audience = "forcefence.io/status"
-	// accessPath is the nonResourceURL that whoever sees the page may get.
+	// accessPath is the nonResourceURL that a user needs the right to get.
 	accessPath = "/forcefence/status"
 
 	reviewValidFor = 30 * time.Second // for how long a review counts
 	maxLoginTime   = time.Hour        // for how long a login lasts at most
 	reviewTimeout  = 5 * time.Second  // the API server's time for one review
-	maxLogins      = 256              // people who are logged in at the same time
-	maxTokenBytes  = 16 << 10         // bytes of a token
+	maxLogins      = 256              // concurrent logins
+	maxTokenBytes  = 16 << 10         // of one token
 )
 
-// Why somebody may not see the page. Other errors are the API server's.
+// Why a user may not see the page. Other errors are the API server's.
 var (
 	errUnknownToken = errors.New("the API server does not know this token, or it has expired")
 	errNoRight      = errors.New("may not see this page")
 	errTooMany      = errors.New("too many unknown tokens at the same time: try again in a moment")
 )
 
-// Reviewer says whose a token is. It blocks for the API server. errUnknownToken: nobody's. errNoRight: of somebody who may not see the page.
+// Reviewer returns the user of a token. It blocks for the API server. It returns errUnknownToken for an unknown token,
+// and errNoRight for a user who may not see the page.
 type Reviewer func(ctx context.Context, token string) (who string, err error)
 
-// NewReviewer asks the API server whose a token is, and whether they may see the page.
+// NewReviewer returns a Reviewer that asks the API server for a token's user, and whether that user may see the page.
 func NewReviewer(c kubernetes.Interface) Reviewer {
 	return func(ctx context.Context, token string) (string, error) {
 		var user authentication.UserInfo
-		// First as one that opens only this page. One for the API server has another audience, which none names.
+		// First as a token for this page alone. A token for the API server has another audience, so the second review
+		// names none.
 		for _, audiences := range [][]string{{audience}, nil} {
 			r, err := c.AuthenticationV1().TokenReviews().Create(ctx, &authentication.TokenReview{
 				Spec: authentication.TokenReviewSpec{Token: token, Audiences: audiences},
@@ -79,11 +81,12 @@ func NewReviewer(c kubernetes.Interface) Reviewer {
 	}
 }
 
-// gate knows who is logged in. What a browser or a program shows is looked up by its hash; the token behind it is reviewed again and again.
+// gate holds the logins. It finds a login by the hash of the cookie or token that a request presents. It reviews the
+// login's token again and again.
 type gate struct {
 	review Reviewer
 	now    func() time.Time
-	tries  *rate.Limiter // of tokens that are not known
+	tries  *rate.Limiter // of unknown tokens
 
 	mu    sync.Mutex // guards known
 	known map[key]*login
@@ -104,35 +107,37 @@ func newGate(review Reviewer, now func() time.Time) *gate {
 	return &gate{review: review, now: now, tries: rate.NewLimiter(5, 20), known: map[key]*login{}}
 }
 
-// keyOf is where the gate finds what somebody shows. What a browser shows is no token, and a token no cookie.
+// keyOf returns the gate's key for a presented secret. The kind is part of the hash, so a cookie never passes for a
+// token, or a token for a cookie.
 func keyOf(kind, shown string) key { return sha256.Sum256([]byte(kind + "\x00" + shown)) }
 
-// The kinds of what is shown.
+// The kinds of presented secrets.
 const (
 	kindCookie = "cookie"
 	kindBearer = "bearer"
 )
 
-// openLogin reviews a token, and returns what the browser is to show from now on. It blocks for the API server.
+// openLogin reviews a token, and returns the cookie that the browser presents from now on. It blocks for the API
+// server.
 func (g *gate) openLogin(ctx context.Context, token string) (shown, who string, err error) {
 	shown = rand.Text() + rand.Text()
 	who, err = g.admitToken(ctx, keyOf(kindCookie, shown), token)
 	return shown, who, err
 }
 
-// endLogin forgets what a browser showed.
+// endLogin forgets the login of a cookie.
 func (g *gate) endLogin(shown string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.known, keyOf(kindCookie, shown))
 }
 
-// reviewCookie says who shows it; errUnknownToken: nobody who is logged in. It may block for the API server.
+// reviewCookie returns the user of a cookie, or errUnknownToken if no login has it. It may block for the API server.
 func (g *gate) reviewCookie(ctx context.Context, shown string) (string, error) {
 	return g.reviewKnown(ctx, keyOf(kindCookie, shown))
 }
 
-// reviewBearer says whose the token of a request is. It may block for the API server.
+// reviewBearer returns the user of a request's token. It may block for the API server.
 func (g *gate) reviewBearer(ctx context.Context, token string) (string, error) {
 	k := keyOf(kindBearer, token)
 	if who, err := g.reviewKnown(ctx, k); !errors.Is(err, errUnknownToken) {
@@ -141,7 +146,7 @@ func (g *gate) reviewBearer(ctx context.Context, token string) (string, error) {
 	return g.admitToken(ctx, k, token)
 }
 
-// admitToken reviews a token that is not known, and keeps it where it is good.
+// admitToken reviews an unknown token, and keeps it if it is valid.
 func (g *gate) admitToken(ctx context.Context, k key, token string) (string, error) {
 	if token == "" || len(token) > maxTokenBytes {
 		return "", errUnknownToken
@@ -161,7 +166,7 @@ func (g *gate) admitToken(ctx context.Context, k key, token string) (string, err
 	return who, nil
 }
 
-// makeRoom forgets those whose time is over, and where there are too many the one that has been here for longest. The caller holds mu.
+// makeRoom forgets expired logins, and the oldest login if there are maxLogins. The caller holds mu.
 func (g *gate) makeRoom(now time.Time) {
 	var oldest key
 	for k, p := range g.known {
@@ -176,7 +181,8 @@ func (g *gate) makeRoom(now time.Time) {
 	}
 }
 
-// reviewKnown says who is known by that key, and reviews their token again where that was too long ago.
+// reviewKnown returns the user of a known login. It reviews the login's token again if the last review is older than
+// reviewValidFor.
 func (g *gate) reviewKnown(ctx context.Context, k key) (string, error) {
 	g.mu.Lock()
 	p := g.known[k]

@@ -14,19 +14,24 @@ import (
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// A page is made of nodes that escape each text and each attribute: nothing here writes text as HTML. It runs no script and takes no style but
-// those of assets.
+// A page is made of nodes that escape each text and each attribute: no code here writes text as HTML. A page runs only
+// the scripts, and uses only the styles, in assets.
 
-// frame is what all pages have around them.
+// frame is what surrounds the content of all pages.
 type frame struct {
 	title string
 	path  string // of the tab that is open; "" for none
-	who   string // the person; "" before the login
+	who   string // the user; "" before the login
 	about string // which process this is
-	live  bool   // main follows what changes
+	live  bool   // main follows changes
 }
 
-var tabs = []struct{ path, name string }{{"/", "Fleet"}, {"/fences", "Fences"}, {"/devices", "Devices"}, {"/hook", "Hook"}}
+var tabs = []struct{ path, name string }{
+	{"/", "Fleet"},
+	{"/fences", "Fences"},
+	{"/devices", "Devices"},
+	{"/hook", "Hook"},
+}
 
 func (f frame) wrapMain(main g.Node) g.Node {
 	return html.Doctype(html.HTML(html.Lang("en"),
@@ -43,20 +48,27 @@ func (f frame) wrapMain(main g.Node) g.Node {
 			html.A(html.Class("skip"), html.Href("#main"), g.Text("Skip to the content")),
 			html.Header(
 				html.P(html.Class("brand"), g.Text("forcefence")),
-				g.If(f.who != "", html.Nav(html.Aria("label", "Pages"), html.Ul(g.Map(tabs, func(t struct{ path, name string }) g.Node {
-					return html.Li(html.A(html.Href(t.path), g.If(t.path == f.path, html.Aria("current", "page")), g.Text(t.name)))
-				})))),
+				g.If(f.who != "", html.Nav(html.Aria("label", "Pages"),
+					html.Ul(g.Map(tabs, func(t struct{ path, name string }) g.Node {
+						return html.Li(html.A(
+							html.Href(t.path), g.If(t.path == f.path, html.Aria("current", "page")), g.Text(t.name),
+						))
+					})))),
 				g.If(f.who != "", html.Form(html.Method("post"), html.Action("/logout"), html.Class("who"),
 					html.Span(g.Text(f.who)), html.Button(html.Type("submit"), g.Text("Log out")))),
 			),
 			html.Main(html.ID("main"), html.TabIndex("-1"),
 				html.H1(g.Text(f.title)),
 				g.If(f.live, html.P(html.Class("live"),
-					html.Label(html.Input(html.Type("checkbox"), html.ID("live-on"), html.Checked()), g.Text(" Follow changes")),
+					html.Label(html.Input(
+						html.Type("checkbox"), html.ID("live-on"), html.Checked(),
+					), g.Text(" Follow changes")),
 					html.Span(html.ID("live-said"), html.Role("status")))),
 				html.Div(html.ID("live"), main),
 			),
-			html.Footer(html.P(g.Text(f.about+". All times are UTC. This page only shows: nothing can be changed here."))),
+			html.Footer(
+				html.P(g.Text(f.about+". All times are UTC. This page only shows: nothing can be changed here.")),
+			),
 		),
 	))
 }
@@ -68,12 +80,13 @@ func renderTime(t time.Time) g.Node {
 	return html.Time(html.DateTime(t.UTC().Format(time.RFC3339)), g.Text(t.UTC().Format("2006-01-02 15:04:05")))
 }
 
-// lookOf says how grave a word is. What is said is the word: the colour repeats it.
+// lookOf returns how serious a word is. The word carries the meaning: the colour only repeats it.
 func lookOf(word string) string {
 	switch word {
 	case view.StateFine.DisplayName(), string(view.CanBeFenced), taint.ProtectionFailClosed:
 		return "good"
-	case view.StateStuck.DisplayName(), view.StateUnfenceable.DisplayName(), string(view.CannotBeFenced), taint.ProtectionNone:
+	case view.StateStuck.DisplayName(), view.StateUnfenceable.DisplayName(), string(view.CannotBeFenced),
+		taint.ProtectionNone:
 		return "bad"
 	case view.StateLeftAlone.DisplayName(), string(view.NotAsked), view.ProtectionNeverTold:
 		return "dim"
@@ -86,7 +99,9 @@ var signs = map[string]string{"good": "✓", "warn": "!", "bad": "✗", "dim": "
 
 func renderBadge(word string) g.Node {
 	look := lookOf(word)
-	return html.Span(html.Class("badge "+look), html.Span(html.Aria("hidden", "true"), g.Text(signs[look]+" ")), g.Text(word))
+	return html.Span(
+		html.Class("badge "+look), html.Span(html.Aria("hidden", "true"), g.Text(signs[look]+" ")), g.Text(word),
+	)
 }
 
 func nodeLink(name string) g.Node {
@@ -97,11 +112,15 @@ func fenceLink(name, text string) g.Node {
 	return html.A(html.Href("/fences/"+url.PathEscape(name)), g.Text(text))
 }
 
-// fleetURL is the address of the nodes that a query chooses.
+// fleetURL returns the address of the nodes that a query selects.
 func fleetURL(q view.NodeQuery, page int) string {
 	v := url.Values{}
 	for key, value := range map[string]string{
-		"name": q.Text, "state": string(q.State), "fenceable": string(q.Answer), "hook": q.Protection, "provider": q.Provider,
+		"name":      q.Text,
+		"state":     string(q.State),
+		"fenceable": string(q.Answer),
+		"hook":      q.Protection,
+		"provider":  q.Provider,
 	} {
 		if value != "" {
 			v.Set(key, value)
@@ -116,10 +135,10 @@ func fleetURL(q view.NodeQuery, page int) string {
 	return "/?" + v.Encode()
 }
 
-// maxRows is how many a table has at most.
+// maxRows is how many rows a table has at most.
 const maxRows = 100
 
-// splitPages is the part of n rows that a page has, and the way to the others.
+// splitPages returns which of n rows a page shows, from inclusive and to exclusive, and the links to the other pages.
 func splitPages(n, page int, at func(page int) string) (from, to int, nav g.Node) {
 	pages := max(1, (n+maxRows-1)/maxRows)
 	page = min(max(page, 1), pages)
@@ -134,19 +153,21 @@ func splitPages(n, page int, at func(page int) string) (from, to int, nav g.Node
 		return html.A(html.Href(at(to)), html.Rel(rel), g.Text(text))
 	}
 	return from, to, html.Nav(html.Class("pager"), html.Aria("label", "Pages of this table"),
-		step(page-1, "prev", "Previous"), html.Span(g.Textf("%d to %d of %d", from+1, to, n)), step(page+1, "next", "Next"))
+		step(page-1, "prev", "Previous"), html.Span(g.Textf("%d to %d of %d", from+1, to, n)),
+		step(page+1, "next", "Next"))
 }
 
-// renderTable is one whose first cell of each row names it. It may be scrolled sideways, by keys too.
+// renderTable renders a table in which the first cell names its row. It can be scrolled sideways, by keys too.
 func renderTable(caption string, heads []string, body []g.Node) g.Node {
 	if len(body) == 0 {
 		return html.P(html.Class("none"), g.Text(caption+": none."))
 	}
-	return html.Div(html.Class("scroll"), html.Role("region"), html.Aria("label", caption), html.TabIndex("0"), html.Table(
-		html.Caption(g.Text(caption)),
-		html.THead(html.Tr(g.Map(heads, func(h string) g.Node { return html.Th(html.Scope("col"), g.Text(h)) }))),
-		html.TBody(g.Group(body)),
-	))
+	return html.Div(html.Class("scroll"), html.Role("region"), html.Aria("label", caption), html.TabIndex("0"),
+		html.Table(
+			html.Caption(g.Text(caption)),
+			html.THead(html.Tr(g.Map(heads, func(h string) g.Node { return html.Th(html.Scope("col"), g.Text(h)) }))),
+			html.TBody(g.Group(body)),
+		))
 }
 
 func renderRow(first g.Node, cells ...g.Node) g.Node {
@@ -157,7 +178,7 @@ func renderCount(n int, href, word string) g.Node {
 	return html.Li(html.A(html.Href(href), html.Strong(g.Text(strconv.Itoa(n))), g.Text(" "), renderBadge(word)))
 }
 
-// fleetPage is the fleet at a glance.
+// fleetPage renders the fleet at a glance.
 func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 	all := f.SelectNodes(q)
 	from, to, nav := splitPages(len(all), page, func(p int) string { return fleetURL(q, p) })
@@ -173,13 +194,23 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 		if n.Fence != "" {
 			fence = fenceLink(n.Fence, n.Fence)
 		}
-		body = append(body, renderRow(nodeLink(n.Name), renderBadge(n.State.DisplayName()), renderTime(n.Since), renderPower(n), renderDevices(n.Config), renderBadge(string(n.Fenceable)), renderBadge(n.Protection), g.Text(n.Config.Mode), fence, g.Text(n.Next)))
+		body = append(body, renderRow(
+			nodeLink(n.Name), renderBadge(n.State.DisplayName()), renderTime(n.Since), renderPower(n),
+			renderDevices(n.Config), renderBadge(string(n.Fenceable)), renderBadge(n.Protection), g.Text(n.Config.Mode),
+			fence, g.Text(n.Next),
+		))
 	}
 	return g.Group{
-		html.P(html.Class("sum"), html.Strong(g.Text(strconv.Itoa(len(f.Nodes)))), g.Textf(" nodes, %d fences under way.", open)),
-		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"), g.Map(view.States(), func(s view.State) g.Node {
-			return g.If(f.States[s] > 0, renderCount(f.States[s], fleetURL(view.NodeQuery{State: s}, 1), s.DisplayName()))
-		})),
+		html.P(
+			html.Class("sum"), html.Strong(g.Text(strconv.Itoa(len(f.Nodes)))),
+			g.Textf(" nodes, %d fences under way.", open),
+		),
+		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"),
+			g.Map(view.States(), func(s view.State) g.Node {
+				return g.If(f.States[s] > 0, renderCount(
+					f.States[s], fleetURL(view.NodeQuery{State: s}, 1), s.DisplayName(),
+				))
+			})),
 		renderMissing(f),
 		html.Search(html.Form(html.Method("get"), html.Action("/"), html.Class("filter"),
 			html.Label(g.Text("Name "), html.Input(html.Type("search"), html.Name("name"), html.Value(q.Text))),
@@ -190,7 +221,11 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 			html.Button(html.Type("submit"), g.Text("Show")),
 			g.If(q != view.NodeQuery{}, html.A(html.Href("/"), g.Text("Show all"))),
 		)),
-		renderTable("Nodes", []string{"Node", "State", "Since", "Power", "Devices", "Fenceable", "Hook", "Mode", "Last fence", "Next"}, body),
+		renderTable(
+			"Nodes",
+			[]string{"Node", "State", "Since", "Power", "Devices", "Fenceable", "Hook", "Mode", "Last fence", "Next"},
+			body,
+		),
 		nav,
 	}
 }
@@ -206,7 +241,9 @@ func renderChoice(label, name, value string, all []string) g.Node {
 	return html.Label(g.Text(label+" "), html.Select(html.Name(name),
 		html.Option(html.Value(""), g.Text("any")),
 		g.Map(all, func(w string) g.Node {
-			return html.Option(html.Value(w), g.If(w == value, html.Selected()), g.Text(strings.ReplaceAll(w, "_", " ")))
+			return html.Option(
+				html.Value(w), g.If(w == value, html.Selected()), g.Text(strings.ReplaceAll(w, "_", " ")),
+			)
 		})))
 }
 
@@ -218,10 +255,13 @@ func renderDevices(l view.NodeConfig) g.Node {
 }
 
 func renderMissing(f *view.Fleet) g.Node {
-	return g.If(f.Missing != "", html.P(html.Class("note"), g.Text("Fences are shown as far as their Nodes tell: "+f.Missing+".")))
+	return g.If(
+		f.Missing != "",
+		html.P(html.Class("note"), g.Text("Fences are shown as far as their Nodes tell: "+f.Missing+".")),
+	)
 }
 
-// fencesPage is all fences that are kept.
+// fencesPage renders all fences that are kept.
 func fencesPage(f *view.Fleet, page int) g.Node {
 	from, to, nav := splitPages(len(f.Fences), page, func(p int) string { return "/fences?page=" + strconv.Itoa(p) })
 	return g.Group{renderMissing(f), renderFences("Fences", f.Fences[from:to]), nav}
@@ -230,10 +270,14 @@ func fencesPage(f *view.Fleet, page int) g.Node {
 func renderFences(caption string, list []view.Fence) g.Node {
 	var body []g.Node
 	for _, v := range list {
-		body = append(body, renderRow(fenceLink(v.Name, v.Name), nodeLink(v.Node), renderTime(v.Started), renderOutcome(v), g.Text(v.Duration),
-			g.Text(strconv.Itoa(v.Pods.Ended)), g.Textf("%d of %d", v.Volumes.Detached, v.Volumes.Attached), g.Text(v.Why)))
+		body = append(body, renderRow(
+			fenceLink(v.Name, v.Name), nodeLink(v.Node), renderTime(v.Started), renderOutcome(v), g.Text(v.Duration),
+			g.Text(strconv.Itoa(v.Pods.Ended)), g.Textf("%d of %d", v.Volumes.Detached, v.Volumes.Attached),
+			g.Text(v.Why)))
 	}
-	return renderTable(caption, []string{"Fence", "Node", "Began", "Outcome", "Took", "Pods ended", "Volumes detached", "Why"}, body)
+	return renderTable(
+		caption, []string{"Fence", "Node", "Began", "Outcome", "Took", "Pods ended", "Volumes detached", "Why"}, body,
+	)
 }
 
 func renderOutcome(v view.Fence) g.Node {
@@ -247,11 +291,13 @@ func renderOutcome(v view.Fence) g.Node {
 	if v.NeedsPerson != "" || len(v.Unrecognized) > 0 {
 		look = "bad"
 	}
-	return html.Span(html.Class("badge "+look), html.Span(html.Aria("hidden", "true"), g.Text(signs[look]+" ")), g.Text(word),
+	return html.Span(html.Class("badge "+look), html.Span(
+		html.Aria("hidden", "true"), g.Text(signs[look]+" "),
+	), g.Text(word),
 		g.If(v.NeedsPerson != "", g.Text(", needs a person")), g.If(v.Shadow, g.Text(" (mode shadow)")))
 }
 
-// nodePage is one node, with the picture of its newest fence.
+// nodePage renders one node, with the picture of its newest fence.
 func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 	why := g.Text("")
 	if n.Why != "" {
@@ -282,49 +328,77 @@ func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 		renderMissing(f),
 		shown,
 		g.If(len(all) > 1, renderFences("Fences of this node", all[:min(len(all), maxRows)])),
-		renderTable("Events of this node, as whoever wrote them says", []string{"When", "Who", "What", "Text"}, body[:min(len(body), maxRows)]),
+		renderTable(
+			"Events of this node, as whoever wrote them says", []string{"When", "Who", "What", "Text"},
+			body[:min(len(body), maxRows)],
+		),
 	}
 }
 
-// renderPower is what a node's machine was when that was seen last. It is no proof: those are five seconds old.
+// renderPower renders the last seen power state of a node's machine. It is no proof: a proof is at most five seconds
+// old.
 func renderPower(n view.NodeRow) g.Node {
 	if n.PowerAt.IsZero() {
 		return g.Text(n.Power)
 	}
-	return g.Group{g.Text(n.Power + " "), html.Span(html.Class("detail"), renderTime(n.PowerAt), g.If(n.PowerBy != "", g.Text(" "+n.PowerBy)))}
+	return g.Group{g.Text(n.Power + " "), html.Span(
+		html.Class("detail"), renderTime(n.PowerAt), g.If(n.PowerBy != "", g.Text(" "+n.PowerBy)),
+	)}
 }
 
 func renderFact(name string, value ...g.Node) g.Node {
 	return html.Div(html.Dt(g.Text(name)), html.Dd(value...))
 }
 
-// renderFence is one fence: what became of it, the picture, and the same in words.
+// renderFence renders one fence: its outcome, the picture, and the same in words.
 func renderFence(f *view.Fleet, v view.Fence) g.Node {
 	moments := f.MomentsOf(v)
 	var told, spans []g.Node
 	for _, m := range moments {
-		told = append(told, renderRow(g.Group{renderTime(m.At), html.Span(html.Class("detail"), g.Text(formatOffset(v, m)))}, g.Text(m.Who), g.Text(string(m.Kind)), g.Text(m.What)))
+		told = append(told, renderRow(
+			g.Group{renderTime(m.At), html.Span(html.Class("detail"), g.Text(formatOffset(v, m)))}, g.Text(m.Who),
+			g.Text(string(m.Kind)), g.Text(m.What),
+		))
 	}
 	for _, s := range v.Spans {
-		spans = append(spans, renderRow(g.Text(s.Phase), renderTime(s.From), g.Textf("%.1fs", s.To.Sub(s.From).Seconds())))
+		spans = append(spans, renderRow(
+			g.Text(s.Phase), renderTime(s.From), g.Textf("%.1fs", s.To.Sub(s.From).Seconds()),
+		))
 	}
 	return g.Group{
 		g.If(len(v.Unrecognized) > 0, html.P(html.Class("note"), html.Role("alert"),
-			g.Text("This object is of a newer version of forcefence than this page, or was edited. It says what this page cannot show: "+joinTexts(v.Unrecognized)+"."))),
-		g.If(v.NeedsPerson != "", html.P(html.Class("note"), html.Strong(g.Text("A person should look: ")), g.Text(v.NeedsPerson))),
+			g.Text(
+				"This object is of a newer version of forcefence than this page, or was edited. It says what this page cannot show: "+joinTexts(v.Unrecognized)+".",
+			))),
+		g.If(v.NeedsPerson != "", html.P(
+			html.Class("note"), html.Strong(g.Text("A person should look: ")), g.Text(v.NeedsPerson),
+		)),
 		html.Dl(html.Class("facts"),
 			renderFact("Node", nodeLink(v.Node)),
-			renderFact("Outcome", renderOutcome(v), g.If(v.Outcome != "", html.Span(html.Class("detail"), g.Text(v.Outcome)))),
+			renderFact(
+				"Outcome", renderOutcome(v), g.If(v.Outcome != "", html.Span(html.Class("detail"), g.Text(v.Outcome))),
+			),
 			renderFact("Began", renderTime(v.Started), g.Text(" by "+v.By)),
 			renderFact("Took", g.Text(v.Duration)),
 			renderFact("Proof", g.Text(v.Proven)),
 		),
-		html.Figure(html.Div(html.Class("scroll"), html.Role("region"), html.Aria("label", "Picture, which may be scrolled"), html.TabIndex("0"), renderPicture(v, moments, f.At)),
-			html.FigCaption(g.Text("Who said what when. Rows are in order, and not to scale; the bar above is. The table below says the same."))),
+		html.Figure(html.Div(
+			html.Class("scroll"), html.Role("region"), html.Aria("label", "Picture, which may be scrolled"),
+			html.TabIndex("0"), renderPicture(v, moments, f.At),
+		),
+			html.FigCaption(
+				g.Text(
+					"Who said what when. Rows are in order, and not to scale; the bar above is. The table below says the same.",
+				),
+			)),
 		renderTable("Who said what when", []string{"When", "Who", "What", "Text"}, told),
 		renderTable("Phases", []string{"Phase", "From", "Lasted"}, spans),
-		renderNames(fmt.Sprintf("Pods: %d ended, %d spared, %d left behind%s", v.Pods.Ended, v.Pods.Spared, v.Pods.Left, shadowText(v)), v.Pods.Names),
-		renderNames(fmt.Sprintf("Volumes: %d were attached, %d of them are detached", v.Volumes.Attached, v.Volumes.Detached), v.Volumes.Names),
+		renderNames(fmt.Sprintf(
+			"Pods: %d ended, %d spared, %d left behind%s", v.Pods.Ended, v.Pods.Spared, v.Pods.Left, shadowText(v),
+		), v.Pods.Names),
+		renderNames(fmt.Sprintf(
+			"Volumes: %d were attached, %d of them are detached", v.Volumes.Attached, v.Volumes.Detached,
+		), v.Volumes.Names),
 		g.If(len(v.Volumes.Left) > 0, renderNames("Still attached", v.Volumes.Left)),
 	}
 }
@@ -336,7 +410,7 @@ func shadowText(v view.Fence) string {
 	return fmt.Sprintf(", %d would have been", v.Pods.Would)
 }
 
-// formatOffset is how long after the beginning of the fence a moment was.
+// formatOffset returns how long after the fence's start a moment was.
 func formatOffset(v view.Fence, m view.Moment) string {
 	return fmt.Sprintf("%+.1fs", m.At.Sub(v.Started).Seconds())
 }
@@ -356,10 +430,12 @@ func renderNames(caption string, list []string) g.Node {
 	if len(list) == 0 {
 		return html.P(g.Text(caption + "."))
 	}
-	return html.Details(html.Summary(g.Text(caption)), html.Ul(g.Map(list, func(n string) g.Node { return html.Li(g.Text(n)) })))
+	return html.Details(
+		html.Summary(g.Text(caption)), html.Ul(g.Map(list, func(n string) g.Node { return html.Li(g.Text(n)) })),
+	)
 }
 
-// devicesPage is the devices' health, as the drills found it.
+// devicesPage renders the devices' health, as the drills found it.
 func devicesPage(f *view.Fleet) g.Node {
 	var body, broken []g.Node
 	for _, p := range f.Providers {
@@ -367,11 +443,15 @@ func devicesPage(f *view.Fleet) g.Node {
 		if name == "" {
 			name, query = "(no device)", view.NoProvider
 		}
-		cells := []g.Node{html.A(html.Href(fleetURL(view.NodeQuery{Provider: query}, 1)), g.Text(strconv.Itoa(p.Nodes)))}
+		cells := []g.Node{html.A(
+			html.Href(fleetURL(view.NodeQuery{Provider: query}, 1)), g.Text(strconv.Itoa(p.Nodes)),
+		)}
 		for _, a := range view.DrillAnswers {
 			cell := g.Text("0")
 			if n := p.Found[a]; n > 0 {
-				cell = html.A(html.Href(fleetURL(view.NodeQuery{Provider: query, Answer: a}, 1)), g.Text(strconv.Itoa(n)))
+				cell = html.A(
+					html.Href(fleetURL(view.NodeQuery{Provider: query, Answer: a}, 1)), g.Text(strconv.Itoa(n)),
+				)
 			}
 			cells = append(cells, cell)
 		}
@@ -385,16 +465,25 @@ func devicesPage(f *view.Fleet) g.Node {
 		if n.Config.NoDeviceReason != "" {
 			why = n.Config.NoDeviceReason
 		}
-		broken = append(broken, renderRow(nodeLink(n.Name), renderBadge(string(n.Fenceable)), renderDevices(n.Config), g.Text(why)))
+		broken = append(broken, renderRow(
+			nodeLink(n.Name), renderBadge(string(n.Fenceable)), renderDevices(n.Config), g.Text(why),
+		))
 	}
 	return g.Group{
-		html.P(g.Text("Each node's devices are asked now and then while nothing is wrong: could the node be fenced now?")),
-		renderTable("Nodes by provider, and whether they could be fenced", append([]string{"Provider", "Nodes"}, toStrings(view.DrillAnswers)...), body),
-		renderTable("Where something is wrong (the first 100)", []string{"Node", "Fenceable", "Devices", "Why"}, broken),
+		html.P(
+			g.Text("Each node's devices are asked now and then while nothing is wrong: could the node be fenced now?"),
+		),
+		renderTable(
+			"Nodes by provider, and whether they could be fenced",
+			append([]string{"Provider", "Nodes"}, toStrings(view.DrillAnswers)...), body,
+		),
+		renderTable(
+			"Where something is wrong (the first 100)", []string{"Node", "Fenceable", "Devices", "Why"}, broken,
+		),
 	}
 }
 
-// protectionMeanings says what each protection means.
+// protectionMeanings explains each level of protection.
 var protectionMeanings = map[string]string{
 	taint.ProtectionFailClosed: "a pod that the hook cannot be asked about does not start",
 	taint.ProtectionFailOpen:   "such a pod starts: it may slip through while the hook is killed or hangs",
@@ -402,7 +491,7 @@ var protectionMeanings = map[string]string{
 	view.ProtectionNeverTold:   "the node never told of a hook: probably there is none",
 }
 
-// hookPage is which nodes hold their pods when they come back.
+// hookPage renders which nodes hold their pods when they come back.
 func hookPage(f *view.Fleet) g.Node {
 	var body []g.Node
 	for _, word := range view.Protections {
@@ -414,28 +503,46 @@ func hookPage(f *view.Fleet) g.Node {
 	}
 	covered := f.Protections[taint.ProtectionFailClosed] + f.Protections[taint.ProtectionFailOpen]
 	return g.Group{
-		html.P(html.Class("sum"), html.Strong(g.Textf("%d of %d", covered, len(f.Nodes))), g.Text(" nodes have the hook, which holds the pods of a node that comes back.")),
+		html.P(
+			html.Class("sum"), html.Strong(g.Textf("%d of %d", covered, len(f.Nodes))),
+			g.Text(" nodes have the hook, which holds the pods of a node that comes back."),
+		),
 		renderTable("Nodes by what their hook protects from", []string{"Hook", "Nodes", "Meaning"}, body),
 	}
 }
 
-// loginPage asks for a token. The token goes into the body of the request, never into an address.
+// loginPage renders the form for a token. The token goes into the body of the request, never into an address.
 func loginPage(next, problem string) g.Node {
 	return g.Group{
 		g.If(problem != "", html.P(html.Class("note"), html.Role("alert"), html.ID("problem"), g.Text(problem))),
 		html.P(g.Text("Give a token of the cluster's, such as that of")),
-		html.Pre(html.TabIndex("0"), html.Code(g.Text("kubectl -n forcefence-system create token forcefence-status --audience "+audience+" --duration 1h"))),
+		html.Pre(
+			html.TabIndex("0"),
+			html.Code(
+				g.Text(
+					"kubectl -n forcefence-system create token forcefence-status --audience "+audience+" --duration 1h",
+				),
+			),
+		),
 		html.Form(html.Method("post"), html.Action("/login"), html.Class("login"),
 			html.Label(html.For("token"), g.Text("Token")),
-			html.Input(html.ID("token"), html.Name("token"), html.Type("password"), html.AutoComplete("off"), html.Required(),
+			html.Input(html.ID("token"), html.Name("token"), html.Type("password"), html.AutoComplete("off"),
+				html.Required(),
 				g.If(problem != "", g.Group{html.Aria("invalid", "true"), html.Aria("describedby", "problem")})),
 			html.Input(html.Type("hidden"), html.Name("next"), html.Value(next)),
 			html.Button(html.Type("submit"), g.Text("Log in")),
 		),
-		html.P(html.Class("detail"), g.Text("It is sent to the API server, which says whose it is and whether they may see this page. The browser keeps a cookie for an hour at most, which opens nothing else.")),
+		html.P(
+			html.Class("detail"),
+			g.Text(
+				"It is sent to the API server, which says whose it is and whether they may see this page. The browser keeps a cookie for an hour at most, which opens nothing else.",
+			),
+		),
 	}
 }
 
 func plainPage(text string) g.Node {
-	return g.Group{html.P(html.Class("note"), html.Role("alert"), g.Text(text)), html.P(html.A(html.Href("/"), g.Text("To the fleet")))}
+	return g.Group{html.P(
+		html.Class("note"), html.Role("alert"), g.Text(text),
+	), html.P(html.A(html.Href("/"), g.Text("To the fleet")))}
 }

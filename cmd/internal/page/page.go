@@ -1,9 +1,10 @@
-// Package page is the status page: what the controller knows of the fleet, for people, over HTTP. It only reads: what it shows comes out of the
-// informers' caches, and all that it asks of the API server is whose a token is and whether they may look (TokenReview, SubjectAccessReview).
-// It runs in goroutines of its own; no fence waits for it, and one that fails is told in the log and tried again.
+// Package page is the status page: it shows people over HTTP what the controller knows about the fleet. It only reads.
+// What it shows comes from the informers' caches. It asks the API server only for the user of a token, and whether that
+// user may see the page (TokenReview, SubjectAccessReview). It runs in its own goroutines, and no fence waits for it. A
+// failure is logged and retried.
 //
-// Who sees a page has shown a token: in the header Authorization, or in the form, which gives a cookie that means something to this process
-// alone. What each page says is made by package status; here it becomes HTML, whose texts are all escaped.
+// A user presents a token in the header Authorization or in the form. The form sets a cookie that only this process
+// accepts. Package view makes the content of each page; this package renders it as HTML and escapes all texts.
 package page
 
 import (
@@ -44,14 +45,14 @@ type Options struct {
 const (
 	maxStreams     = 32
 	maxEach        = 2 * maxStreams   // connections from one address, which may be a proxy's
-	streamInterval = 2 * time.Second  // a stream looks whether its page changed
-	keepAlive      = 20 * time.Second // a stream that had nothing to say says that it is there
-	writeTimeout   = 5 * time.Second  // with a reader
+	streamInterval = 2 * time.Second  // between two checks whether a followed page changed
+	keepAlive      = 20 * time.Second // an unchanged stream sends a sign of life
+	writeTimeout   = 5 * time.Second  // of one write to a reader
 	listenRetry    = 10 * time.Second // after the address could not be listened at
 	cookieName     = "forcefence-status"
 )
 
-// Serve serves the page until ctx ends. An address that cannot be listened at is tried again, and told in the log once.
+// Serve serves the page until ctx ends. If it cannot listen at the address it tries again, and logs the error once.
 func Serve(ctx context.Context, o Options) error {
 	logged := ""
 	for {
@@ -109,8 +110,8 @@ func withHTTP2(c *tls.Config) *tls.Config {
 	return c
 }
 
-// certificate is that of the files, read at most once in a while: whoever renews it writes them anew. While they hold none, as in the middle of that,
-// the one before is held, and the log says why.
+// certificate reads the certificate from its files, at most every 10 s, because they are rewritten on renewal. While
+// the files hold none, for example during a renewal, it keeps the previous one and logs why.
 type certificate struct {
 	cert, key string
 	now       func() time.Time
@@ -141,7 +142,7 @@ func (c *certificate) getPair(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.held, nil
 }
 
-// coversHost reports that the certificate is that of the host.
+// coversHost reports whether the certificate is valid for the host.
 func (c *certificate) coversHost(host string) bool {
 	held, err := c.getPair(nil)
 	if err != nil {
@@ -164,10 +165,16 @@ type server struct {
 }
 
 func newServer(o Options) *server {
-	return &server{Options: o, gate: newGate(o.Review, o.Now), cert: &certificate{cert: o.CertFile, key: o.KeyFile, now: o.Now, log: o.Log}, streams: make(chan struct{}, maxStreams)}
+	return &server{
+		Options: o,
+		gate:    newGate(o.Review, o.Now),
+		cert:    &certificate{cert: o.CertFile, key: o.KeyFile, now: o.Now, log: o.Log},
+		streams: make(chan struct{}, maxStreams),
+	}
 }
 
-// newHandler is the whole of it. A request of another site's, or that names a host which this is not, ends before anything is looked at.
+// newHandler returns the handler of all pages. It refuses a request from another site, or for another host, before it
+// reads anything else of it.
 func (s *server) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /assets/", http.FileServerFS(assets))
@@ -176,14 +183,23 @@ func (s *server) newHandler() http.Handler {
 	mux.Handle("GET /{$}", s.pageHandler("Fleet", "/", func(f *view.Fleet, r *http.Request) (string, g.Node) {
 		q := r.URL.Query()
 		return "Fleet", fleetPage(f, view.NodeQuery{
-			Text: q.Get("name"), State: view.State(q.Get("state")), Answer: view.DrillAnswer(q.Get("fenceable")), Protection: q.Get("hook"), Provider: q.Get("provider"),
+			Text:       q.Get("name"),
+			State:      view.State(q.Get("state")),
+			Answer:     view.DrillAnswer(q.Get("fenceable")),
+			Protection: q.Get("hook"),
+			Provider:   q.Get("provider"),
 		}, pageNumber(q.Get("page")))
 	}))
 	mux.Handle("GET /fences", s.pageHandler("Fences", "/fences", func(f *view.Fleet, r *http.Request) (string, g.Node) {
 		return "Fences", fencesPage(f, pageNumber(r.URL.Query().Get("page")))
 	}))
-	mux.Handle("GET /devices", s.pageHandler("Devices", "/devices", func(f *view.Fleet, _ *http.Request) (string, g.Node) { return "Devices", devicesPage(f) }))
-	mux.Handle("GET /hook", s.pageHandler("Hook", "/hook", func(f *view.Fleet, _ *http.Request) (string, g.Node) { return "Hook", hookPage(f) }))
+	mux.Handle("GET /devices", s.pageHandler(
+		"Devices", "/devices",
+		func(f *view.Fleet, _ *http.Request) (string, g.Node) { return "Devices", devicesPage(f) },
+	))
+	mux.Handle("GET /hook", s.pageHandler(
+		"Hook", "/hook", func(f *view.Fleet, _ *http.Request) (string, g.Node) { return "Hook", hookPage(f) },
+	))
 	mux.Handle("GET /nodes/{name}", s.pageHandler("Node", "", func(f *view.Fleet, r *http.Request) (string, g.Node) {
 		n, ok := f.Node(r.PathValue("name"))
 		if !ok {
@@ -204,21 +220,30 @@ func (s *server) newHandler() http.Handler {
 			w.Header().Set(name, value)
 		}
 		if !s.isOwnHost(r.Host) {
-			http.Error(w, "This is not the host that the request names. Use localhost, or a name of the certificate's.", http.StatusMisdirectedRequest)
+			http.Error(
+				w, "This is not the host that the request names. Use localhost, or a name of the certificate's.",
+				http.StatusMisdirectedRequest,
+			)
 			return
 		}
 		guarded.ServeHTTP(w, r)
 	})
 }
 
-// headers are on each answer: nothing runs but our own script, nobody frames the page, and nobody keeps a copy.
+// headers are set on each answer: only our own script runs, no site may frame the page, and no cache may store it.
 var headers = map[string]string{
-	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-	"X-Frame-Options":         "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
-	"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Permissions-Policy": "browsing-topics=()",
+	"Content-Security-Policy":      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+	"X-Frame-Options":              "DENY",
+	"X-Content-Type-Options":       "nosniff",
+	"Referrer-Policy":              "no-referrer",
+	"Cache-Control":                "no-store",
+	"Cross-Origin-Opener-Policy":   "same-origin",
+	"Cross-Origin-Resource-Policy": "same-origin",
+	"Permissions-Policy":           "browsing-topics=()",
 }
 
-// isOwnHost reports that a request means this server. A site that has its own name lead here is refused: browsers take its pages for its own.
+// isOwnHost reports whether a request names this server. Another site may point its own name here, and browsers would
+// treat the pages as that site's; such a request is refused.
 func (s *server) isOwnHost(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -231,13 +256,14 @@ func (s *server) isOwnHost(host string) bool {
 	return name == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// pageNumber is a page's.
+// pageNumber parses the number of a page.
 func pageNumber(text string) int {
-	n, _ := strconv.Atoi(text) // what is none is the first
+	n, _ := strconv.Atoi(text) // not a number: the first page
 	return min(max(n, 1), 1_000_000)
 }
 
-// identifyUser says who asks, or answers that nobody may: then ok is false.
+// identifyUser returns the user of a request. If ok is false the user may not see the page, and the request is
+// answered.
 func (s *server) identifyUser(w http.ResponseWriter, r *http.Request) (who string, ok bool) {
 	var err error
 	if token, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); has {
@@ -258,23 +284,31 @@ func (s *server) identifyUser(w http.ResponseWriter, r *http.Request) (who strin
 	return who, err == nil
 }
 
-// refuseUser says why nobody may see the page.
+// refuseUser answers why the user may not see the page.
 func (s *server) refuseUser(w http.ResponseWriter, r *http.Request, who string, err error) {
 	switch {
 	case errors.Is(err, errUnknownToken):
 		s.askForToken(w, r, http.StatusUnauthorized, "The API server does not know this token, or it has expired.")
 	case errors.Is(err, errNoRight):
-		s.askForToken(w, r, http.StatusForbidden, view.OneLine(who, 200)+" may not see this page: it takes the right to get the nonResourceURL "+accessPath+", which the ClusterRole forcefence-status has.")
+		s.askForToken(
+			w, r, http.StatusForbidden,
+			view.OneLine(who, 200)+" may not see this page: it takes the right to get the nonResourceURL "+accessPath+", which the ClusterRole forcefence-status has.",
+		)
 	case errors.Is(err, errTooMany):
 		w.Header().Set("Retry-After", "2")
-		s.askForToken(w, r, http.StatusTooManyRequests, "Too many unknown tokens at the same time. Try again in a moment.")
+		s.askForToken(
+			w, r, http.StatusTooManyRequests, "Too many unknown tokens at the same time. Try again in a moment.",
+		)
 	default:
 		s.Log.Warn("Cannot review who asks for the status page", "error", err)
-		s.askForToken(w, r, http.StatusServiceUnavailable, "The API server does not say whose this token is. Try again in a moment.")
+		s.askForToken(
+			w, r, http.StatusServiceUnavailable,
+			"The API server does not say whose this token is. Try again in a moment.",
+		)
 	}
 }
 
-// askForToken answers with the form.
+// askForToken answers with the login form.
 func (s *server) askForToken(w http.ResponseWriter, r *http.Request, code int, problem string) {
 	next := "/"
 	if r.Method == http.MethodGet {
@@ -288,7 +322,7 @@ func (s *server) askForToken(w http.ResponseWriter, r *http.Request, code int, p
 	s.writePage(w, code, frame{title: "Log in", about: s.About}, loginPage(next, problem))
 }
 
-// isLocalPath reports that an address leads to a page of ours.
+// isLocalPath reports whether an address leads to one of our pages.
 func isLocalPath(path string) bool {
 	return strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") && !strings.ContainsAny(path, "\\\r\n\t")
 }
@@ -296,7 +330,7 @@ func isLocalPath(path string) bool {
 func (s *server) writePage(w http.ResponseWriter, code int, f frame, main g.Node) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_ = f.wrapMain(main).Render(w) // a reader that went away
+	_ = f.wrapMain(main).Render(w) // the reader went away
 }
 
 func (s *server) handleLogin(w http.ResponseWriter, r *http.Request) {
@@ -319,7 +353,15 @@ func (s *server) handleLogin(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) newCookie(value string, seconds int) *http.Cookie {
-	return &http.Cookie{Name: cookieName, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: s.CertFile != "", SameSite: http.SameSiteStrictMode}
+	return &http.Cookie{
+		Name:     cookieName,
+		Value:    value,
+		Path:     "/",
+		MaxAge:   seconds,
+		HttpOnly: true,
+		Secure:   s.CertFile != "",
+		SameSite: http.SameSiteStrictMode,
+	}
 }
 
 func (s *server) handleLogout(w http.ResponseWriter, r *http.Request) {
@@ -330,10 +372,10 @@ func (s *server) handleLogout(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
-// pageFunc makes the title and the content of a page; a nil content: there is no such thing.
+// pageFunc returns the title and the content of a page; nil content means that the object does not exist.
 type pageFunc func(f *view.Fleet, r *http.Request) (title string, main g.Node)
 
-// pageHandler serves a page to those who may see it, as it is or, where a browser asks for that, as it changes.
+// pageHandler serves a page to users who may see it. It serves it once, or as a stream if the browser asks for one.
 func (s *server) pageHandler(name, path string, v pageFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok := s.identifyUser(w, r)
@@ -347,7 +389,10 @@ func (s *server) pageHandler(name, path string, v pageFunc) http.Handler {
 		around := frame{title: name, path: path, who: view.OneLine(who, 120), about: s.About}
 		f, err := s.Fleet()
 		if err != nil {
-			s.writePage(w, http.StatusServiceUnavailable, around, plainPage("This process has not read the cluster yet. Try again in a moment."))
+			s.writePage(
+				w, http.StatusServiceUnavailable, around,
+				plainPage("This process has not read the cluster yet. Try again in a moment."),
+			)
 			return
 		}
 		title, main := v(f, r)
@@ -360,7 +405,8 @@ func (s *server) pageHandler(name, path string, v pageFunc) http.Handler {
 	})
 }
 
-// streamPage sends the content of a page each time it has changed, for as long as the reader may see it. A reader that takes too long is left.
+// streamPage sends the content of a page each time it has changed, as long as the reader may see it. It drops a reader
+// that is too slow.
 func (s *server) streamPage(w http.ResponseWriter, r *http.Request, v pageFunc) {
 	select {
 	case s.streams <- struct{}{}:
@@ -417,7 +463,7 @@ func (s *server) streamPage(w http.ResponseWriter, r *http.Request, v pageFunc) 
 	}
 }
 
-// mayStillSee reports that who asked may see the page now, too.
+// mayStillSee reports whether the user of the request may see the page now, too.
 func (s *server) mayStillSee(r *http.Request) bool {
 	err := errUnknownToken
 	if token, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); has {
@@ -428,5 +474,5 @@ func (s *server) mayStillSee(r *http.Request) bool {
 	return err == nil
 }
 
-// dataLines keep a text within its field of a stream.
+// dataLines keeps a text within its field of a stream.
 var dataLines = strings.NewReplacer("\r\n", "\ndata: ", "\n", "\ndata: ", "\r", "\ndata: ")

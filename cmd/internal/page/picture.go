@@ -21,7 +21,8 @@ const (
 	mostDevices  = 4 // lanes; the others share the last
 )
 
-// renderPicture draws a fence: a bar of its phases to scale, then who said what, one row for each moment, and what became of pods and volumes.
+// renderPicture draws a fence: its phases as a bar to scale, one row for each moment, and the results for pods and
+// volumes. A row shows a moment's source and text.
 func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 	lanes := []string{view.LaneCluster, view.LaneForcefence}
 	lane := map[string]int{view.LaneCluster: 0, view.LaneForcefence: 1}
@@ -64,7 +65,10 @@ func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 		if lane[m.Who] > 1 {
 			what = m.Who + " said " + m.What
 		}
-		parts = append(parts, renderMoment(m.Kind, at, middle), svgText(words, y-4, "what", "start", view.OneLine(what, (pictureWidth-words)/7)))
+		parts = append(
+			parts, renderMoment(m.Kind, at, middle),
+			svgText(words, y-4, "what", "start", view.OneLine(what, (pictureWidth-words)/7)),
+		)
 	}
 	y = foot + 34
 	pods := v.Pods.Ended + v.Pods.Spared
@@ -76,7 +80,10 @@ func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 		told = fmt.Sprintf("none; %d would have been ended", v.Pods.Would)
 	}
 	parts = append(parts, renderShare("pods", told, v.Pods.Ended, pods, y),
-		renderShare("volumes", fmt.Sprintf("%d of %d detached", v.Volumes.Detached, v.Volumes.Attached), v.Volumes.Detached, v.Volumes.Attached, y+30))
+		renderShare(
+			"volumes", fmt.Sprintf("%d of %d detached", v.Volumes.Detached, v.Volumes.Attached), v.Volumes.Detached,
+			v.Volumes.Attached, y+30,
+		))
 	y += 48
 
 	title := fmt.Sprintf("Fence of node %s: %s", v.Node, v.Phase)
@@ -86,12 +93,14 @@ func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 	description := fmt.Sprintf("%d moments. Pods ended: %d of %d. Volumes detached: %d of %d. The tables below say the same in words.",
 		len(moments), v.Pods.Ended, pods, v.Volumes.Detached, v.Volumes.Attached)
 	return html.SVG(append([]g.Node{
-		g.Attr("viewBox", fmt.Sprintf("0 0 %d %d", pictureWidth, y)), html.Role("img"), html.Aria("labelledby", "picture-title picture-text"), html.Class("picture"),
+		g.Attr("viewBox", fmt.Sprintf("0 0 %d %d", pictureWidth, y)), html.Role("img"),
+		html.Aria("labelledby", "picture-title picture-text"), html.Class("picture"),
 		svgElement("title", "id", "picture-title", title), svgElement("desc", "id", "picture-text", description),
 	}, parts...)...)
 }
 
-// svgElement is an element of SVG: pairs of names and values, and a text at last where their count is odd.
+// svgElement returns an element of SVG. words are pairs of names and values, and a text at the end if their count is
+// odd.
 func svgElement(name string, words ...string) g.Node {
 	var parts []g.Node
 	for len(words) > 1 {
@@ -108,14 +117,20 @@ func svgText(x, y int, class, anchor, words string) g.Node {
 }
 
 func svgLine(x1, y1, x2, y2 int, class string) g.Node {
-	return svgElement("line", "x1", strconv.Itoa(x1), "y1", strconv.Itoa(y1), "x2", strconv.Itoa(x2), "y2", strconv.Itoa(y2), "class", class)
+	return svgElement(
+		"line", "x1", strconv.Itoa(x1), "y1", strconv.Itoa(y1), "x2", strconv.Itoa(x2), "y2", strconv.Itoa(y2), "class",
+		class,
+	)
 }
 
 func svgRect(x, y, w, h int, class string) g.Node {
-	return svgElement("rect", "x", strconv.Itoa(x), "y", strconv.Itoa(y), "width", strconv.Itoa(w), "height", strconv.Itoa(h), "class", class)
+	return svgElement(
+		"rect", "x", strconv.Itoa(x), "y", strconv.Itoa(y), "width", strconv.Itoa(w), "height", strconv.Itoa(h),
+		"class", class,
+	)
 }
 
-// renderPhases is the fence's phases to scale.
+// renderPhases draws the fence's phases to scale.
 func renderPhases(v view.Fence, y int, now time.Time) g.Node {
 	end := v.Finished
 	if end.IsZero() {
@@ -138,10 +153,13 @@ func renderPhases(v view.Fence, y int, now time.Time) g.Node {
 			parts = append(parts, svgText(from+6, y+18, "phase", "start", s.Phase))
 		}
 	}
-	return append(parts, svgText(10, y+42, "when", "start", "0 s"), svgText(10+barWidth, y+42, "when", "end", fmt.Sprintf("%.1f s", all.Seconds())))
+	return append(
+		parts, svgText(10, y+42, "when", "start", "0 s"),
+		svgText(10+barWidth, y+42, "when", "end", fmt.Sprintf("%.1f s", all.Seconds())),
+	)
 }
 
-// renderMoment is a moment's mark: each kind has a shape of its own.
+// renderMoment draws a moment's mark: each kind has its own shape.
 func renderMoment(k view.MomentKind, x, y int) g.Node {
 	at := func(d string) string { return fmt.Sprintf("M%d %d %s", x, y, d) }
 	switch k {
@@ -150,7 +168,9 @@ func renderMoment(k view.MomentKind, x, y int) g.Node {
 	case view.MomentOn:
 		return svgElement("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "7", "class", "sign on")
 	case view.MomentUnsure:
-		return g.Group{svgElement("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "8", "class", "sign unsure"), svgText(x, y+4, "unsure", "middle", "?")}
+		return g.Group{svgElement(
+			"circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "8", "class", "sign unsure",
+		), svgText(x, y+4, "unsure", "middle", "?")}
 	case view.MomentWarning:
 		return svgElement("path", "d", at("m-7 6 h14 l-7 -13 z"), "class", "sign warns")
 	case view.MomentEvent:
@@ -160,7 +180,7 @@ func renderMoment(k view.MomentKind, x, y int) g.Node {
 	}
 }
 
-// renderShare is how many of all are done.
+// renderShare draws how many of all are done.
 func renderShare(what, told string, done, all, y int) g.Node {
 	const from, wide = 90, 300
 	parts := g.Group{svgText(10, y, "lane", "start", what), svgRect(from, y-13, wide, 16, "rest")}

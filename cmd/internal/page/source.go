@@ -26,7 +26,8 @@ import (
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// Source holds what the page shows: the Nodes of the controller's own informer, and Fencings and Node Events, which it watches itself.
+// Source holds what the page shows: the Nodes of the controller's own informer, and Fencings and Node Events, which it
+// watches itself.
 type Source struct {
 	SourceOptions
 
@@ -41,27 +42,34 @@ type Source struct {
 
 // SourceOptions is what a Source is made of. All are required.
 type SourceOptions struct {
-	Cache      client.Reader // of Nodes
-	Client     kubernetes.Interface
-	Dynamic    dynamic.Interface
-	NodeConfig func(*corev1.Node) view.NodeConfig // what the configuration in force says of a node; it must not block
-	Key        string                             // the mark's
+	Cache   client.Reader // of Nodes
+	Client  kubernetes.Interface
+	Dynamic dynamic.Interface
+	// NodeConfig returns what the configuration in force says about a node. It must not block.
+	NodeConfig func(*corev1.Node) view.NodeConfig
+	Key        string // the mark's
 	Log        *slog.Logger
 	Now        func() time.Time
 }
 
 const (
-	maxFleetAge = time.Second // how old a fleet may be that is shown
+	maxFleetAge = time.Second // of a fleet that is shown
 
-	watchRetry = 5 * time.Second // at a resource that could not be watched
+	watchRetry = 5 * time.Second // after a resource could not be watched
 )
 
-// NewSource makes a Source. It holds nothing but Nodes until Run.
+// NewSource makes a Source. It holds only Nodes until Run.
 func NewSource(o SourceOptions) *Source {
-	return &Source{SourceOptions: o, fences: map[string]view.ParsedFencing{}, why: "they have not been read yet", events: events{}}
+	return &Source{
+		SourceOptions: o,
+		fences:        map[string]view.ParsedFencing{},
+		why:           "they have not been read yet",
+		events:        events{},
+	}
 }
 
-// Fleet is what the page shows, a second old at most. It blocks until the informer has all Nodes, two seconds at most. It must not be changed.
+// Fleet returns what the page shows, at most a second old. It blocks until the informer has all Nodes, for at most two
+// seconds. The caller must not change it.
 func (s *Source) Fleet() (*view.Fleet, error) {
 	s.fleetMu.Lock()
 	defer s.fleetMu.Unlock()
@@ -91,14 +99,17 @@ func (s *Source) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	fencings := s.Dynamic.Resource(api.Resource)
 	work.Go(func() {
-		s.followResource(ctx, "fencings.forcefence.io", &unstructured.Unstructured{}, fencingStore{s}, &toolscache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return fencings.List(ctx, o) },
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return fencings.Watch(ctx, o)
-			},
-		}, func(why string) { s.why = why })
+		s.followResource(ctx, "fencings.forcefence.io", &unstructured.Unstructured{}, fencingStore{s},
+			&toolscache.ListWatch{
+				ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+					return fencings.List(ctx, o)
+				},
+				WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+					return fencings.Watch(ctx, o)
+				},
+			}, func(why string) { s.why = why })
 	})
-	about := s.Client.EventsV1().Events(metav1.NamespaceDefault) // where those about Nodes are
+	about := s.Client.EventsV1().Events(metav1.NamespaceDefault) // the namespace of Events about Nodes
 	work.Go(func() {
 		s.followResource(ctx, "events", &eventsv1.Event{}, eventStore{s}, &toolscache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -117,8 +128,16 @@ func (s *Source) Run(ctx context.Context) error {
 
 const aboutNodes = "regarding.kind=Node"
 
-// followResource keeps a store up to date, and tells why it cannot; it holds mu when it does.
-func (s *Source) followResource(ctx context.Context, name string, kind runtime.Object, into toolscache.ReflectorStore, lw *toolscache.ListWatch, lost func(why string)) {
+// followResource keeps a store up to date until ctx ends. If it cannot, it calls lost with the reason, and holds mu
+// meanwhile.
+func (s *Source) followResource(
+	ctx context.Context,
+	name string,
+	kind runtime.Object,
+	into toolscache.ReflectorStore,
+	lw *toolscache.ListWatch,
+	lost func(why string),
+) {
 	r := toolscache.NewReflectorWithOptions(lw, kind, into, toolscache.ReflectorOptions{Name: "status page " + name})
 	before := ""
 	for ctx.Err() == nil {
@@ -127,7 +146,7 @@ func (s *Source) followResource(ctx context.Context, name string, kind runtime.O
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err == nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err): // listed anew
+		case err == nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err): // it is listed again
 		case apierrors.IsNotFound(err):
 			why = "the API server does not know " + name + " of version " + api.GroupVersion.Version
 		case apierrors.IsForbidden(err):
@@ -198,7 +217,7 @@ func (r fencingStore) Replace(list []any, _ string) error {
 	return errors.Join(errs...)
 }
 
-// Resync does nothing: nothing is kept that could differ.
+// Resync does nothing: the store keeps nothing that could differ.
 func (fencingStore) Resync() error { return nil }
 
 // eventStore is the Source as the store of Events.
@@ -242,11 +261,11 @@ func (t eventStore) Replace(list []any, _ string) error {
 	return errors.Join(errs...)
 }
 
-// Resync does nothing, as that of records.
+// Resync does nothing, as that of fencingStore.
 func (eventStore) Resync() error { return nil }
 
-// events are the newest Events of each node, by their names. Whoever may write Events in the namespace default may write many, about any name:
-// they take no more room than this, 100 MB at the worst and 5 MB of a healthy fleet.
+// events holds the newest Events of each node, by their names. A user who may write Events in the namespace default may
+// write many, about any name. They take no more room than this: 100 MB at worst, and 5 MB for a healthy fleet.
 type events map[string]map[string]view.Event
 
 const (
@@ -275,8 +294,12 @@ func (e events) putEvent(o *eventsv1.Event) {
 		at, count = o.Series.LastObservedTime.Time, int(o.Series.Count)
 	}
 	of[o.Name] = view.Event{
-		At: at, From: view.OneLine(cmp.Or(o.ReportingController, o.DeprecatedSource.Component), 60), Reason: view.OneLine(o.Reason, 80),
-		Note: view.OneLine(o.Note, 400), Warning: o.Type == corev1.EventTypeWarning, Count: count,
+		At:      at,
+		From:    view.OneLine(cmp.Or(o.ReportingController, o.DeprecatedSource.Component), 60),
+		Reason:  view.OneLine(o.Reason, 80),
+		Note:    view.OneLine(o.Note, 400),
+		Warning: o.Type == corev1.EventTypeWarning,
+		Count:   count,
 	}
 	if len(of) > maxEvents {
 		oldest := ""

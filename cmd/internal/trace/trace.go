@@ -1,11 +1,14 @@
-// Package trace tells a collector of OpenTelemetry of fences: one trace for each, its phases and, in these, the questions to devices and the
-// acts. It is off unless the environment names a collector (OTEL_EXPORTER_OTLP_ENDPOINT).
+// Package trace reports fences to a collector of OpenTelemetry. Each fence is a trace; its spans are the phases and,
+// within these, the questions to devices and the actions. It is off unless the environment names a collector
+// (OTEL_EXPORTER_OTLP_ENDPOINT).
 //
-// It is told what happened once it has, and nobody asks it anything: no context of its leads into a fence, no header of its to a device or to
-// the API server. Whoever tells it does not wait: what a collector is too slow for, or is not there for, is dropped. No span holds what a device said
-// but its state, nor an error but its class, so that no secret can be in one.
+// Callers report what has already happened, and nothing is read back. No context of a trace leads into a fence, and no
+// header of one to a device or to the API server. Callers do not wait: spans are dropped if the collector is too slow
+// or unreachable. A span holds only the state of a device's answer and the class of an error, so that it cannot contain
+// a secret.
 //
-// The ids of a trace, its root and its phases come from the fence's own, so that a new leader goes on with the trace of the one before.
+// The ids of a trace, its root and its phases are computed from the fence's id. So a new leader continues the trace of
+// its predecessor.
 package trace
 
 import (
@@ -37,13 +40,13 @@ import (
 )
 
 const (
-	maxFences   = 512              // that are known at the same time
-	maxAsked    = 8                // questions of one node from before its fence
-	maxAskedAge = 30 * time.Second // how old they may be as it begins
-	logInterval = time.Minute      // between two lines of the log about a collector
+	maxFences   = 512              // fences that are open at the same time
+	maxAsked    = 8                // questions to one node's devices from before its fence
+	maxAskedAge = 30 * time.Second // their greatest age when the fence begins
+	logInterval = time.Minute      // between two log lines about the collector
 )
 
-// Tracer makes spans of what it is told. A nil one does nothing.
+// Tracer makes spans from reports. A nil Tracer does nothing.
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   oteltrace.Tracer
@@ -56,12 +59,12 @@ type Tracer struct {
 // openFence is a fence that is not over.
 type openFence struct {
 	phase      taint.Phase
-	since      time.Time // when it was entered
+	since      time.Time // the beginning of phase
 	reportedAt time.Time
 }
 
-// New makes a Tracer as the environment says, nil where it names no collector. instance names this process. A setting that makes no sense is an
-// error. It does not block: whether the collector is there shows later, in the log.
+// New makes a Tracer from the environment's settings, or returns nil if they name no collector. instance names this
+// process. An invalid setting is an error. New does not block: an unreachable collector is logged later.
 func New(instance, version string, log *slog.Logger) (*Tracer, error) {
 	if os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return nil, nil
@@ -74,34 +77,43 @@ func New(instance, version string, log *slog.Logger) (*Tracer, error) {
 	if os.Getenv(name) == "" {
 		return nil, nil
 	}
-	if u, err := url.Parse(os.Getenv(name)); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" { // not told: it may hold a password
+	// The error does not repeat the URL, which may hold a password.
+	if u, err := url.Parse(os.Getenv(name)); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("%s: not a URL such as http://collector:4318", name)
 	}
-	protocol := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf")
+	protocol := cmp.Or(
+		os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf",
+	)
 	if protocol != "http/protobuf" {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q is not spoken: use http/protobuf, most often on port 4318", protocol)
+		return nil, fmt.Errorf(
+			"OTEL_EXPORTER_OTLP_PROTOCOL: %q is not spoken: use http/protobuf, most often on port 4318", protocol,
+		)
 	}
 	exporter, err := otlptracehttp.New(context.Background()) // the environment's settings; it connects later
 	if err != nil {
 		return nil, fmt.Errorf("making exporter of traces: %w", err)
 	}
 	about, err := resource.New(context.Background(), resource.WithAttributes(
-		attribute.String("service.name", "forcefence"), attribute.String("service.version", version), attribute.String("service.instance.id", instance),
+		attribute.String("service.name", "forcefence"), attribute.String("service.version", version),
+		attribute.String("service.instance.id", instance),
 	), resource.WithFromEnv())
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err), exporter.Shutdown(context.Background()))
+		return nil, errors.Join(
+			fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err), exporter.Shutdown(context.Background()),
+		)
 	}
 	otel.SetErrorHandler(&exporterLog{log: log})
 	t := &Tracer{fences: map[string]openFence{}, asked: map[string][]observe.Part{}}
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter), // drops what does not fit into its queue
-		sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithIDGenerator(chosenIDs{}), sdktrace.WithResource(about),
+		sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithIDGenerator(chosenIDs{}),
+		sdktrace.WithResource(about),
 	)
 	t.tracer = t.provider.Tracer("github.com/forcefence/forcefence")
 	return t, nil
 }
 
-// Close sends what is left, for as long as ctx lasts.
+// Close sends the remaining spans. It blocks until ctx ends at most.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -109,7 +121,7 @@ func (t *Tracer) Close(ctx context.Context) error {
 	return t.provider.Shutdown(ctx)
 }
 
-// ReportFence makes spans of what one moment told of a fence. It does not block.
+// ReportFence makes spans from one update of a fence. It does not block.
 func (t *Tracer) ReportFence(told journal.Update) {
 	if t == nil || told.Shadow {
 		return
@@ -138,7 +150,9 @@ func (t *Tracer) ReportFence(told journal.Update) {
 		ended, result, end = true, journal.ResultNodeGone, told.At
 	}
 	if r.Phase != f.phase || ended {
-		t.startSpan(name, string(f.phase), rootSpanID(name), spanID(name, string(f.phase)), f.since).End(oteltrace.WithTimestamp(end))
+		t.startSpan(
+			name, string(f.phase), rootSpanID(name), spanID(name, string(f.phase)), f.since,
+		).End(oteltrace.WithTimestamp(end))
 		f.phase, f.since = r.Phase, r.At
 	}
 	if t.fences[name] = f; !ended {
@@ -146,8 +160,10 @@ func (t *Tracer) ReportFence(told journal.Update) {
 	}
 	delete(t.fences, name)
 	s := t.startSpan(name, "fence", oteltrace.SpanID{}, rootSpanID(name), r.Since,
-		attribute.String("k8s.node.name", told.Node), attribute.String("forcefence.fence.id", r.ID), attribute.String("forcefence.fence.by", r.By),
-		attribute.String("forcefence.fence.result", result), attribute.String("forcefence.device", r.Device), attribute.String("forcefence.fence.why", told.Why),
+		attribute.String("k8s.node.name", told.Node), attribute.String("forcefence.fence.id", r.ID),
+		attribute.String("forcefence.fence.by", r.By),
+		attribute.String("forcefence.fence.result", result), attribute.String("forcefence.device", r.Device),
+		attribute.String("forcefence.fence.why", told.Why),
 		attribute.Bool("forcefence.fence.power_off", r.PowerOff))
 	if r.Result == taint.ResultPowerOffFailed || r.Result == taint.ResultNeverPoweredOff {
 		s.SetStatus(codes.Error, result)
@@ -155,7 +171,8 @@ func (t *Tracer) ReportFence(told journal.Update) {
 	s.End(oteltrace.WithTimestamp(end))
 }
 
-// ObserveSpan makes a span of a part of a fence. One from before there is a fence is kept until there is. It does not block.
+// ObserveSpan makes a span of a part of a fence. It keeps a part from before the fence until the fence begins. It does
+// not block.
 func (t *Tracer) ObserveSpan(p observe.Part) {
 	if t == nil {
 		return
@@ -167,7 +184,7 @@ func (t *Tracer) ObserveSpan(p observe.Part) {
 		return
 	}
 	if len(t.asked) >= maxFences && t.asked[p.Node] == nil {
-		clear(t.asked) // of a storm only the fences matter
+		clear(t.asked) // in a storm only the fences matter
 	}
 	t.asked[p.Node] = append(t.asked[p.Node], p)
 	if all := t.asked[p.Node]; len(all) > maxAsked {
@@ -175,7 +192,7 @@ func (t *Tracer) ObserveSpan(p observe.Part) {
 	}
 }
 
-// makeRoom forgets the fence that was told of longest ago, where there are too many. The caller holds mu.
+// makeRoom forgets the fence with the oldest report, if there are maxFences. The caller holds mu.
 func (t *Tracer) makeRoom() {
 	if len(t.fences) < maxFences {
 		return
@@ -189,7 +206,7 @@ func (t *Tracer) makeRoom() {
 	delete(t.fences, oldest)
 }
 
-// addSpan makes the span of a part, below a phase, or the whole fence if that is "".
+// addSpan adds the span of a part below a phase, or below the whole fence if phase is "".
 func (t *Tracer) addSpan(name string, phase taint.Phase, p observe.Part) {
 	parent := rootSpanID(name)
 	if phase != "" {
@@ -212,8 +229,13 @@ func (t *Tracer) addSpan(name string, phase taint.Phase, p observe.Part) {
 	s.End(oteltrace.WithTimestamp(p.Ended))
 }
 
-// startSpan begins a span of a fence's trace, in the past.
-func (t *Tracer) startSpan(name, what string, parent, own oteltrace.SpanID, begun time.Time, attrs ...attribute.KeyValue) oteltrace.Span {
+// startSpan starts a span of a fence's trace, at a time in the past.
+func (t *Tracer) startSpan(
+	name, what string,
+	parent, own oteltrace.SpanID,
+	begun time.Time,
+	attrs ...attribute.KeyValue,
+) oteltrace.Span {
 	ctx := context.WithValue(context.Background(), spanIDKey{}, own)
 	opts := []oteltrace.SpanStartOption{oteltrace.WithTimestamp(begun), oteltrace.WithAttributes(attrs...)}
 	if parent.IsValid() {
@@ -227,13 +249,13 @@ func (t *Tracer) startSpan(name, what string, parent, own oteltrace.SpanID, begu
 	return s
 }
 
-// spanIDKey and whole are the keys of a new span's id and, of a root, its trace's.
+// spanIDKey and traceIDKey are the context keys of a new span's id and, for a root, of its trace's id.
 type (
 	spanIDKey  struct{}
 	traceIDKey struct{}
 )
 
-// chosenIDs takes the ids that span chose.
+// chosenIDs generates the ids that startSpan put into the context.
 type chosenIDs struct{}
 
 func (chosenIDs) NewIDs(ctx context.Context) (oteltrace.TraceID, oteltrace.SpanID) {
@@ -259,11 +281,11 @@ func spanID(name, what string) oteltrace.SpanID {
 }
 
 func randomSpanID() (id oteltrace.SpanID) {
-	_, _ = rand.Read(id[:]) // never fails: crypto/rand
+	_, _ = rand.Read(id[:]) // crypto/rand never fails
 	return id
 }
 
-// exporterLog are what OpenTelemetry's library could not do, in our log, now and then.
+// exporterLog logs errors of OpenTelemetry's library, at most once in logInterval.
 type exporterLog struct {
 	log *slog.Logger
 

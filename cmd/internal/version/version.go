@@ -9,10 +9,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// built is set by the linker (Makefile, .ko.yaml): a build without the repository's history cannot find it out.
+// built is set by the linker (Makefile, .ko.yaml), because a build without the repository's history cannot determine
+// the version.
 var built string
 
-// String is what the linker was told, else what Go stamped into the program; "unknown" where neither knows.
+// String returns the version that the linker set, else the one that Go stamped into the program, else "unknown".
 func String() string {
 	if built != "" {
 		return built
@@ -23,10 +24,11 @@ func String() string {
 	return "unknown"
 }
 
-// UserAgent is what servers are told of who asks, in the form of HTTP's User-Agent: "forcefence/v1.2.3".
-func UserAgent(program string) string { return program + "/" + strings.Trim(String(), "()") } // Go says (devel), which would be a comment there
+// UserAgent returns the value of HTTP's header User-Agent for a program, such as "forcefence/v1.2.3". It trims the
+// parentheses of Go's (devel), which would be a comment there.
+func UserAgent(program string) string { return program + "/" + strings.Trim(String(), "()") }
 
-// Command is `version` of each program.
+// Command returns the command `version` of each program.
 func Command() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",

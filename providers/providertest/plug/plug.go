@@ -1,5 +1,6 @@
-// Package plug asks a power strip with a web interface whether an outlet is on. There is no such strip: this is the example of
-// docs/add-a-provider.md, a type that is as small as one can be. It imports the contract, providers/remote and the standard library.
+// Package plug asks a power strip with a web interface whether an outlet is on. No such strip exists: this is the
+// example of docs/add-a-provider.md, the smallest possible type. It imports the contract, providers/remote and the
+// standard library.
 //
 //	providers:
 //	- name: strip-a
@@ -8,7 +9,8 @@
 //	    username: fence
 //	    passwordFile: /etc/forcefence/strip-a/password
 //
-// A target's ID is its outlet. It promises that a state was asked in that call, and that the password reaches no other host.
+// A target's ID is its outlet. It promises that a state was asked in that call, and that the password reaches no other
+// host.
 package plug
 
 import (
@@ -52,7 +54,7 @@ func (c *Config) Validate() (out []providers.Problem) {
 	return append(out, c.Trust.Validate()...)
 }
 
-// New makes the provider. It contacts no strip.
+// New returns the provider. It contacts no strip.
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	u, err := remote.ParseHTTP(c.Address, false)
 	if err != nil {
@@ -60,13 +62,14 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	}
 	p := &Provider{cfg: *c, opts: o.WithDefaults(), origin: u.Scheme + "://" + u.Host}
 	p.http = &http.Client{
-		Transport:     remote.Permitted{Next: p.cfg.NewTransport(nil)},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the password is for the strip alone
+		Transport: remote.Permitted{Next: p.cfg.NewTransport(nil)},
+		// the password is for the strip alone
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return p, nil
 }
 
-// Provider speaks to one strip. It is safe for concurrent use.
+// Provider controls one strip. It is safe for concurrent use.
 type Provider struct {
 	cfg      Config
 	opts     providers.Options
@@ -81,7 +84,8 @@ var (
 	_ providers.Closer   = (*Provider)(nil)
 )
 
-// LimitGroup implements providers.Limiter: the strip is one small computer. What is trusted or not is each outlet: there is no Device.
+// LimitGroup implements providers.Limiter: the strip is one small computer. Each outlet is trusted on its own, so there
+// is no DeviceOf.
 func (p *Provider) LimitGroup(providers.Target) string { return p.origin }
 
 // State asks for the outlet. A word that the strip's manual does not have is PowerUnknown without an error.
@@ -124,7 +128,7 @@ func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, 
 	return remote.RunCall(ctx, act, t, "plug "+p.opts.Name+" outlet "+t.ID, f)
 }
 
-// powerState maps the strip's words; it is the only place where an Off is made.
+// powerState maps the strip's words. Off is returned nowhere else.
 func powerState(word string) providers.PowerState {
 	switch word {
 	case "on":
@@ -155,7 +159,8 @@ func (p *Provider) callStrip(ctx context.Context, method, outlet string, body, i
 	if err != nil {
 		return err
 	}
-	r, err := http.NewRequestWithContext(ctx, method, p.origin+"/outlets/"+url.PathEscape(outlet), bytes.NewReader(payload))
+	r, err := http.NewRequestWithContext(ctx, method, p.origin+"/outlets/"+url.PathEscape(outlet),
+		bytes.NewReader(payload))
 	if err != nil {
 		return err
 	}
@@ -169,7 +174,8 @@ func (p *Provider) callStrip(ctx context.Context, method, outlet string, body, i
 	case resp.StatusCode == http.StatusUnauthorized:
 		return p.refusals.RememberDenied(p.origin, sum, p.opts.Now(), errors.New("401 Unauthorized"))
 	case resp.StatusCode != http.StatusOK:
-		return providers.WithClass(remote.HTTPClass(resp.StatusCode), fmt.Errorf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+		return providers.WithClass(remote.HTTPClass(resp.StatusCode),
+			fmt.Errorf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(into); err != nil {
 		return fmt.Errorf("reading answer: %w", err) // half an answer is none

@@ -1,5 +1,5 @@
 // Package action has what the kernel decides to do: a Decision, and the closed set of Actions. taint/decide and the
-// packages below it return them, decide.Do carries them out, and nothing translates one into another.
+// packages below it return them, and decide.Do carries them out. Nothing translates one into another.
 package action
 
 import (
@@ -18,16 +18,18 @@ import (
 type Decision struct {
 	Action       Action
 	Reason       reason.Reason
-	Detail       string        // a person's text beside Reason; may be empty
+	Detail       string        // text for a person besides Reason; may be empty
 	RequeueAfter time.Duration // Wait: when to look again
 
-	// What people are told beside the reason.
-	Alert         string         // "" or why a person should look; the mark stays
-	Stuck         []StuckPod     // pods that the API server does not let us end, delete, spare or set not ready
-	Notes         []Note         // what policies leave undone
-	PolicyBlock   PolicyBlock    // why policies end nothing that they would end otherwise
-	ReportOnceKey string         // what a refusal is about where it is one for many nodes, so that it is told once; "" where it is not
-	Would         ShadowDecision // Wait: what would be done now in mode fence, where the mode is shadow
+	// What is reported to people besides the reason.
+	Alert       string      // "" or why a person should look; the mark stays
+	Stuck       []StuckPod  // pods that the API server does not let us end, delete, spare or set not ready
+	Notes       []Note      // what policies leave undone
+	PolicyBlock PolicyBlock // why policies end nothing that they would end otherwise
+	// ReportOnceKey is what a refusal of many nodes is about, so that it is reported once; "" for a refusal of this
+	// node alone.
+	ReportOnceKey string
+	Would         ShadowDecision // Wait: what mode fence would do now, where the mode is shadow
 }
 
 // Action is one thing to do next: to read, to ask, to act, or to wait. The set is closed: decide.World has one method
@@ -45,7 +47,7 @@ func Is[A Action](d Decision) bool {
 	return is
 }
 
-// What is no action: nothing is read or done until the node is looked at again.
+// No action: nothing is read or done until the next look at the node.
 type (
 	// Leave does nothing until something changes.
 	Leave struct{}
@@ -55,27 +57,28 @@ type (
 	}
 )
 
-// Reads. Each is live but where noted.
+// Reads. Each is live unless noted.
 type (
-	// ReadNode looks at the Node and its Lease, and finds out what the configuration and the Node say of it.
+	// ReadNode reads the Node and its Lease, and what the configuration and the Node say about the node.
 	ReadNode struct{}
 	// ListPods lists all pods that are bound to the node.
 	ListPods struct{}
-	// ReadVolumes reads the volumes that the claims of these pods lead to.
+	// ReadVolumes reads the volumes of these pods' claims.
 	ReadVolumes struct{ Pods []Pod }
-	// ListAttachments lists the VolumeAttachments that name the node. Without Live a cache may answer, which may be behind.
+	// ListAttachments lists the VolumeAttachments that name the node. Without Live a cache may answer, which may be
+	// behind.
 	ListAttachments struct{ Live bool }
 	// ReadOwners reads what controls the owners of these pods.
 	ReadOwners struct{ Pods []Pod }
-	// ReadRival reads whether a setting of the storage's own ends pods as a policy does.
+	// ReadRival reads whether a setting of the storage system ends pods as a policy does.
 	ReadRival struct{}
-	// ReadWaiting reads the claims of these pods' namespaces that Pending pods of ReplicaSets wait for elsewhere.
+	// ReadWaiting reads the claims in these pods' namespaces that Pending pods of ReplicaSets elsewhere wait for.
 	ReadWaiting struct{ Pods []Pod }
-	// ReadMembers lists etcd's pods.
+	// ReadMembers lists the etcd pods.
 	ReadMembers struct{}
 	// ReadClaims reads the claims that these PersistentVolumes are bound to.
 	ReadClaims struct{ PVs []string }
-	// Ask puts the question to all of the machine's devices at once.
+	// Ask asks all of the machine's devices at once.
 	Ask struct{}
 )
 
@@ -85,30 +88,30 @@ type (
 	Write struct{ Record taint.Record }
 	// Arm sets the mark and writes the record.
 	Arm struct{ Record taint.Record }
-	// Unmark takes the marks of Record.ID off and writes the record.
+	// Unmark removes the marks of Record.ID and writes the record.
 	Unmark struct {
 		Record taint.Record
-		Kept   []Pod // ended pods that only somebody else's finalizers keep, to be told
+		Kept   []Pod // ended pods that only foreign finalizers keep, for a report
 	}
-	// Announce names in an annotation the policies that do without proof what follows.
+	// Announce names, in an annotation, the policies that will act without proof.
 	Announce struct {
 		Note        string
 		Pods        []Pod        // what the policy will end,
-		Attachments []Attachment // or delete: to be told
+		Attachments []Attachment // or delete, for a report
 	}
 	// Condition sets the condition PoweredOnNotReady.
 	Condition struct{ On bool }
 	// ExpireReady sets the stale Ready=True to Unknown.
 	ExpireReady struct{}
-	// ClearVolumes sets the node's lists of volumes.
+	// ClearVolumes sets the node's volume lists.
 	ClearVolumes struct {
 		InUse    []corev1.UniqueVolumeName
 		Attached []corev1.AttachedVolume
-		Policy   string // in whose name and by which word, on an unmarked node; "": of a fence
+		Policy   string // the policy and its WithoutProof, on an unmarked node; "": a fence's
 	}
 	// OutOfService adds our out-of-service taint.
 	OutOfService struct{}
-	// InService takes it off.
+	// InService removes it.
 	InService struct{}
 )
 
@@ -116,22 +119,22 @@ type (
 type (
 	// PowerOff powers the machine off.
 	PowerOff struct{ Move proof.Move }
-	// PowerOn powers the machine on, through the devices at these places of Facts.Devices, one after the other.
+	// PowerOn powers the machine on, through the devices at these indexes of Facts.Devices, one after the other.
 	PowerOn struct{ Devices []int }
 )
 
-// Writes of pods and attachments. Each write has the object's UID and resourceVersion, and may be sent only while
-// decide.Node.MaySend says so.
+// Writes of pods and attachments. Each write has the object's UID and resourceVersion. It may be sent only while
+// decide.Node.MaySend allows it.
 type (
-	// Tombstone ends pods, in the order to begin them.
+	// Tombstone ends pods, in the order in which to begin.
 	Tombstone struct {
 		Pods   []Pod
-		Policy string // in whose name and by which word, on an unmarked node; "": of a fence
+		Policy string // the policy and its WithoutProof, on an unmarked node; "": a fence's
 	}
 	// Delete deletes ended pods with grace 0.
 	Delete struct {
 		Pods     []Pod
-		Returned bool // what they are of needs no proof: a node that came back, or a policy
+		Returned bool // no proof is needed: the node came back, or a policy ended the pods
 		Policy   bool // a policy ended them
 	}
 	// Spare marks pods as spared by the record's Token.
@@ -141,7 +144,7 @@ type (
 	// DeleteAttachments deletes attachments.
 	DeleteAttachments struct {
 		Attachments []Attachment
-		Policy      string // in whose name and by which word, on an unmarked node; "": of a fence
+		Policy      string // the policy and its WithoutProof, on an unmarked node; "": a fence's
 	}
 )
 
@@ -174,7 +177,7 @@ func (Spare) isAction()             {}
 func (SetNotReady) isAction()       {}
 func (DeleteAttachments) isAction() {}
 
-// RecordOf returns the record that an action writes; the zero Record: it writes none.
+// RecordOf returns the record that an action writes; the zero Record if it writes none.
 func RecordOf(a Action) taint.Record {
 	if w, ok := a.(interface{ record() taint.Record }); ok {
 		return w.record()
@@ -186,7 +189,7 @@ func (a Write) record() taint.Record  { return a.Record }
 func (a Arm) record() taint.Record    { return a.Record }
 func (a Unmark) record() taint.Record { return a.Record }
 
-// PodsOf returns the pods that an action writes, or tells of.
+// PodsOf returns the pods that an action writes, or reports.
 func PodsOf(a Action) []Pod {
 	if w, ok := a.(interface{ pods() []Pod }); ok {
 		return w.pods()
@@ -200,7 +203,8 @@ func (a Delete) pods() []Pod      { return a.Pods }
 func (a Spare) pods() []Pod       { return a.Pods }
 func (a SetNotReady) pods() []Pod { return a.Pods }
 
-// PolicyOf returns in whose name and by which word an action does without proof; "": it is a fence's.
+// PolicyOf returns the policy, with its WithoutProof, in whose name an action is done without proof; "" for a fence's
+// action.
 func PolicyOf(a Action) string {
 	if w, ok := a.(interface{ policy() string }); ok {
 		return w.policy()
@@ -225,7 +229,7 @@ func (Delete) podWrite() PodWrite      { return Deletes }
 func (Spare) podWrite() PodWrite       { return Spares }
 func (SetNotReady) podWrite() PodWrite { return SetsNotReady }
 
-// AttachmentsOf returns the attachments that an action deletes, or tells of.
+// AttachmentsOf returns the attachments that an action deletes, or reports.
 func AttachmentsOf(a Action) []Attachment {
 	switch a := a.(type) {
 	case Announce:
@@ -236,13 +240,14 @@ func AttachmentsOf(a Action) []Attachment {
 	return nil
 }
 
-// IsByPolicy reports an action of a policy, on an unmarked node.
+// IsByPolicy reports whether the action is a policy's, on an unmarked node.
 func IsByPolicy(a Action) bool {
 	d, deletes := a.(Delete)
 	return PolicyOf(a) != "" || deletes && d.Policy
 }
 
-// NeedsNoProof reports an action of a fence whose node came back, or the deletion of what a policy ended: it needs no proof.
+// NeedsNoProof reports whether the action needs no proof: it is of a fence whose node came back, or deletes what a
+// policy ended.
 func NeedsNoProof(a Action) bool {
 	switch a := a.(type) {
 	case Spare, InService:
@@ -255,7 +260,7 @@ func NeedsNoProof(a Action) bool {
 	return false
 }
 
-// IsRead reports an action that reads from the API server, or from a cache, and changes nothing.
+// IsRead reports whether the action reads from the API server, or from a cache, and changes nothing.
 func IsRead(a Action) bool {
 	_, reads := a.(interface{ isRead() })
 	return reads

@@ -10,71 +10,72 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Pod is what Step needs to know of a pod bound to the node.
+// Pod is what the kernel needs to know of a pod bound to the node.
 type Pod struct {
 	Namespace, Name, UID, ResourceVersion string
 
 	Exempt     taint.Exemption
-	Terminal   bool   // Succeeded or Failed, by whomever
+	Terminal   bool   // Succeeded or Failed, whoever set it
 	Tombstone  bool   // our tombstone
 	Spared     string // taint.SparedBy
-	Message    string // of its status
+	Message    string // the message of its status
 	First      bool   // matches the configured selector: storage and CSI controllers
 	Priority   int32
 	Deleting   bool     // has a deletionTimestamp
 	Grace      int64    // deletionGracePeriodSeconds, if Deleting
-	Finalizers []string // foreign ones: we set none
+	Finalizers []string // foreign ones: forcefence sets none
 
 	Ready           bool // its condition Ready is True
 	ContainersReady bool // its condition ContainersReady is True
 
 	Labels      map[string]string
 	Owner       Owner
-	DeleteAt    time.Time // its deletionTimestamp; zero: nobody deleted it
+	DeleteAt    time.Time // its deletionTimestamp; zero: it was not deleted
 	Tolerations []corev1.Toleration
 	Volumes     []Volume // of its claims, as far as they resolve
-	Claims      bool     // it has claims, and its Volumes are not known
+	Claims      bool     // it has claims, and its Volumes are unknown
 
-	Small bool // set by Step: the pod cannot grow, write the smallest form there is
+	Small bool // set by Step: the pod cannot grow, so write the smallest form
 }
 
 // Owner is what controls a pod.
 type Owner struct {
-	Kind, Name string // "" for none; a ReplicaSet that a Deployment controls is that Deployment, once Known
-	Known      bool   // the owner's own owner was looked for
-	Direct     string // the kind that controls the pod itself, where Kind is that one's owner; "": Kind is
+	Kind, Name string // "" for none; a ReplicaSet of a Deployment becomes that Deployment, once Known
+	Known      bool   // the owner's own owner was looked up
+	Direct     string // the kind that controls the pod itself, if Kind is that owner's owner; "": Kind is
 }
 
 // Volume is a persistent volume that a pod uses.
 type Volume struct {
 	PV     string
-	Handle string                  // by which its CSI driver knows it; "" for one that is not CSI's
-	Health storage.Health          // what its storage system says of it
+	Handle string                  // its CSI driver's name for it; "" for a non-CSI volume
+	Health storage.Health          // what its storage system reports
 	Claim  string                  // the PersistentVolumeClaim, in the pod's namespace
-	Driver string                  // its CSI driver; "" for one that is not CSI's
-	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for one that is not CSI's
+	Driver string                  // its CSI driver; "" for a non-CSI volume
+	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for a non-CSI volume
 	// Migrated is the second name in the node's lists of an in-tree volume that Kubernetes serves by a CSI driver; ""
 	// for any other volume.
 	Migrated corev1.UniqueVolumeName
-	// Unread reports that the claim, or its PersistentVolume, exists for all we know and could not be read. Unique is
-	// not known then, and PV only where something else names it. Such a volume may be any of the node's list entries.
+	// Unread reports that the claim, or its PersistentVolume, may exist and could not be read. Unique is unknown then,
+	// and PV is known only where another object names it. Such a volume may be any of the node's list entries.
 	Unread bool
 }
 
-// UnreadClaim is used as the claim of a PersistentVolume that could not be read. No namespace/name of a claim equals
-// it.
+// UnreadClaim replaces the claim of a PersistentVolume that could not be read. It equals no claim's namespace/name.
 const UnreadClaim = "?"
 
 // ShouldMove reports whether the pod is to be moved: it is neither exempt nor finished.
 func (p Pod) ShouldMove() bool { return p.Exempt == taint.NotExempt && !p.Terminal }
 
-// IsHeldByFinalizers reports a pod that was deleted with grace 0 and is kept by foreign finalizers only. It can never start again.
+// IsHeldByFinalizers reports whether the pod was deleted with grace 0 and only foreign finalizers keep it. It can never
+// start again.
 func (p Pod) IsHeldByFinalizers() bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
 
-// IsTombstoneHeld reports a tombstoned pod that only somebody else's finalizers keep. A fence does not wait for it, and reports it (step 12).
+// IsTombstoneHeld reports whether the pod is tombstoned and only foreign finalizers keep it. A fence does not wait for
+// it, and reports it (step 12).
 func (p Pod) IsTombstoneHeld() bool { return p.Tombstone && p.IsHeldByFinalizers() }
 
-// NeedsDelete reports a tombstoned pod that is still to be deleted.
+// NeedsDelete reports whether the pod is tombstoned and must still be deleted.
 func (p Pod) NeedsDelete() bool { return p.Tombstone && !p.IsHeldByFinalizers() }
 
 // Attachment is a VolumeAttachment that names the node.
@@ -89,23 +90,25 @@ type Attachment struct {
 // StaysReady reports whether the pod stays on its node, has not finished and reads Ready.
 func (p Pod) StaysReady() bool { return p.Exempt != taint.NotExempt && !p.Terminal && p.Ready }
 
-// WriteResult is how the write of a pod ended.
+// WriteResult is the result of a pod write.
 type WriteResult uint8
 
-// The refusals. The zero value is none.
+// The results of pod writes. The zero value is Accepted.
 const (
 	Accepted WriteResult = iota // written, or the pod is gone
-	Changed                     // somebody else wrote first
+	Changed                     // another client wrote first
 	Failed                      // a time-out, or a fault of the API server: the same write may succeed later
-	Denied                      // the API server does not want it: an admission policy or webhook, a missing right, an invalid object
-	TooLarge                    // the pod is at a limit of the API server or of etcd, and may not grow by what the write adds
-	Undone                      // written, and somebody wrote the opposite
+	Denied                      // refused: an admission policy or webhook, a missing right, an invalid object
+	TooLarge                    // at a limit of the API server or of etcd: the pod may not grow by what the write adds
+	Undone                      // written, and another client wrote the opposite
 )
 
-// String is for people.
+// String returns the result in words, for people.
 func (r WriteResult) String() string {
-	return [...]string{"accepted", "it keeps changing", "the API server fails", "the API server refuses it", "too large for the API server",
-		"somebody undoes it"}[r]
+	return [...]string{
+		"accepted", "it keeps changing", "the API server fails", "the API server refuses it",
+		"too large for the API server", "somebody undoes it",
+	}[r]
 }
 
 // StuckPod is a pod, what could not be done with it, and why.
@@ -126,26 +129,26 @@ const (
 	SetsNotReady                 // SetNotReady
 )
 
-// String names the action, for logs.
+// String returns the action's name, for logs.
 func (w PodWrite) String() string {
 	return [...]string{"Tombstone", "Delete", "Spare", "SetNotReady"}[w]
 }
 
-// Note is something to tell beside what is done.
+// Note is something to report besides the action.
 type Note struct {
 	Why    reason.Reason
 	Detail string
 }
 
-// PolicyBlock is why policies end nothing that they would end otherwise. The zero value is no reason.
+// PolicyBlock is why policies end nothing that they would end otherwise. The zero value means no block.
 type PolicyBlock struct {
 	Why           reason.Reason // "": it is not reported
 	Detail        string
-	ReportOnceKey string // names what is the same for many nodes, which is reported once; may be empty
+	ReportOnceKey string // identifies what many nodes share, which is reported once; may be empty
 }
 
 // ShadowDecision is what mode fence would do. The zero value is nothing.
 type ShadowDecision struct {
-	Action Action // Write or Arm, of a record without an id
-	Pods   []Pod  // that the fence would move
+	Action Action // Write or Arm, with a record without an id
+	Pods   []Pod  // the pods that the fence would move
 }

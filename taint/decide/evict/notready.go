@@ -13,8 +13,8 @@ import (
 
 // notReadyFirst puts SetNotReady before a wait of the eviction and before the end of its mark. Pods that stay on a dead
 // node then leave EndpointSlices. The node lifecycle controller does not do this for a node whose Ready step 5 ended
-// (F19). Pods that go come first. Nothing depends on this act: without a proof, after a failure, or where somebody
-// undoes it, d goes on. A person's word is no proof.
+// (F19). Pods that go come first. Nothing depends on this act: d continues without a proof, after a failure, or if
+// another client undoes it. A person's confirmation is not a proof.
 func (v View) notReadyFirst(d action.Decision) action.Decision {
 	unmark, _ := d.Action.(action.Unmark)
 	ends := unmark.Record.Result == taint.ResultEvicted
@@ -35,17 +35,18 @@ func (v View) notReadyFirst(d action.Decision) action.Decision {
 	return d
 }
 
-// podsLeftReady names the pods that stay and could not be set not ready, or did not remain so.
+// podsLeftReady returns the pods that stay and could not be set not ready, or did not remain so.
 func (v View) podsLeftReady() (left []action.StuckPod) {
 	for _, p := range v.Pods {
-		if t := v.Memory.troubles[attempt{p.UID, action.SetsNotReady}]; p.StaysReady() && (t.times > 0 || t.written > 0) {
+		if t := v.Memory.troubles[attempt{p.UID, action.SetsNotReady}]; p.StaysReady() &&
+			(t.times > 0 || t.written > 0) {
 			left = append(left, action.StuckPod{Pod: p, Write: action.SetsNotReady, Why: t.why})
 		}
 	}
 	return left
 }
 
-// readyPods are the pods that stay on the node and read Ready, without those whose write failed a moment ago or is
+// readyPods returns the pods that stay on the node and read Ready, without those whose write is backing off or
 // hopeless.
 func (v View) readyPods() []action.Pod {
 	pods := slices.DeleteFunc(slices.Clone(v.Pods), func(p action.Pod) bool {

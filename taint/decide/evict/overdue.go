@@ -11,20 +11,25 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// OnDetachTimeout says what becomes of volumes that are attached for longer than DetachTimeout, beside the alert.
+// OnDetachTimeout says what to do with volumes that stay attached for longer than DetachTimeout, besides the alert.
 type OnDetachTimeout uint8
 
-// What may be done. The zero value forces nothing.
+// The choices. The zero value forces nothing.
 const (
-	Alert            OnDetachTimeout = iota
-	ForceDetach                      // delete the VolumeAttachments that ended pods left, while the machine is proven off
-	TakeOutOfService                 // once no pod is left that it would end, put Kubernetes' own out-of-service taint on the node, while the machine is proven off
+	Alert       OnDetachTimeout = iota
+	ForceDetach                 // delete the VolumeAttachments that ended pods left, while the machine is proven off
+	// TakeOutOfService puts Kubernetes' own out-of-service taint on the node, while the machine is proven off, once
+	// there is no pod left that it would end.
+	TakeOutOfService
 )
 
 const (
-	forceEvery = 30 * time.Second // between two deletions of attachments: who makes them again and again is not fought
-	// emptyBeforeTaint is how long no pod may have been there before the out-of-service taint is set. Stock eviction deletes by name what its
-	// cache still has on the node (F2), which by then would be a replacement elsewhere.
+	// forceEvery is the time between two deletions of attachments: a controller that keeps recreating them is not
+	// fought.
+	forceEvery = 30 * time.Second
+	// emptyBeforeTaint is how long there must have been no such pod before the out-of-service taint is set. Stock
+	// eviction deletes by name what its cache still has on the node (F2), which by then would be a replacement
+	// elsewhere.
 	emptyBeforeTaint = time.Minute
 )
 
@@ -38,7 +43,8 @@ func (m *Memory) ApplyPods(pods []action.Pod, at providers.Instant) {
 	}
 }
 
-// podsTaintWouldEnd are the pods that stock controllers end, or delete, where a node is out of service: all that do not tolerate that for good.
+// podsTaintWouldEnd returns the pods that stock controllers would end or delete on an out-of-service node: all that do
+// not tolerate the taint for ever.
 func podsTaintWouldEnd(pods []action.Pod) []action.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool {
 		_, ends := StockEnds(p.Tolerations, taint.OutOfService(time.Time{}), time.Time{})
@@ -46,8 +52,9 @@ func podsTaintWouldEnd(pods []action.Pod) []action.Pod {
 	})
 }
 
-// waitForDetach waits for the volumes of ended pods, which are all that is left, and does about those that take too long what is configured:
-// that takes a proof. A device that died with its rack keeps nobody from seeing them go (Step lists them again while it waits).
+// waitForDetach waits for the remaining volumes, those of ended pods. After DetachTimeout it applies OnDetachTimeout,
+// which requires a proof. A device that died with its rack does not block the wait (Step lists the volumes again
+// meanwhile).
 func (v View) waitForDetach(left []action.Attachment) action.Decision {
 	d := requeueAfter(reason.WaitingDetach, pollWait)
 	if v.ageOf(v.Look.Record.At) > v.Settings.DetachTimeout {
@@ -58,7 +65,7 @@ func (v View) waitForDetach(left []action.Attachment) action.Decision {
 			d = v.takeOutOfService(d)
 		case Alert:
 		}
-		d.Alert = string(reason.WaitingDetach) // one alert, whatever is done about it in turn
+		d.Alert = string(reason.WaitingDetach) // one alert, whatever the configuration does about it
 	}
 	switch {
 	case action.Is[action.Wait](d) || v.MayEndPods(v.Now):
@@ -66,11 +73,14 @@ func (v View) waitForDetach(left []action.Attachment) action.Decision {
 	case !v.hasNoDevice() && (!v.isAskedSinceMark() || v.Answers.Answer.State == providers.PowerOff || v.mayAskAgain()):
 		return action.Decision{Action: action.Ask{}, Reason: reason.Confirming, Alert: d.Alert}
 	default:
-		return action.Decision{Action: action.Wait{}, Reason: reason.WaitingDetach, RequeueAfter: pollWait, Alert: d.Alert}
+		return action.Decision{
+			Action: action.Wait{}, Reason: reason.WaitingDetach, RequeueAfter: pollWait, Alert: d.Alert,
+		}
 	}
 }
 
-// forceDetach deletes attachments. One that is being deleted waits for its driver, which nothing here hurries.
+// forceDetach deletes attachments. An attachment that is being deleted waits for its driver, which this cannot speed
+// up.
 func (v View) forceDetach(wait action.Decision, left []action.Attachment) action.Decision {
 	force := slices.DeleteFunc(slices.Clone(left), func(a action.Attachment) bool { return a.Deleting })
 	if len(force) == 0 || v.Now.Sub(v.Memory.ForcedAt) < forceEvery {
@@ -79,7 +89,7 @@ func (v View) forceDetach(wait action.Decision, left []action.Attachment) action
 	return action.Decision{Action: action.DeleteAttachments{Attachments: force}, Reason: reason.ForcingDetach}
 }
 
-// takeOutOfService sets the taint, once no pod is left that it would end.
+// takeOutOfService sets the taint, once there is no pod left that it would end.
 func (v View) takeOutOfService(wait action.Decision) action.Decision {
 	stay := podsTaintWouldEnd(v.Pods)
 	switch {

@@ -11,27 +11,30 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// StockEviction is what the stock eviction controller knows of a node that is not Ready: it queues pods by name and deletes them without a UID
-// (F2), so a pod that is ended just before costs its replacement its life.
+// StockEviction is what the stock eviction controller knows of a node that is not Ready. It queues pods by name and
+// deletes them without a UID (F2). So a pod that is ended just before that costs its replacement its life.
 type StockEviction struct {
 	Taints  []corev1.Taint
 	Seen    TaintTimes
-	From    taint.Instant // when this process first knew that Ready is not True; zero: it is, or nobody looked
-	Resumed taint.Instant // when looks came again after none had for as long as Blind; zero: they always did
-	Lost    taint.Instant // the last look before that
+	From    taint.Instant // when this process first knew that Ready is not True; zero: it is True, or there was no look
+	Resumed taint.Instant // when looks resumed after a gap of Blind; zero: there was no gap
+	Lost    taint.Instant // the last look before that gap
 }
 
+// The stock eviction controller deletes by name, and would hit a replacement (F2). A pod that it is about to delete is
+// tombstoned only after that. stockTaint and stockPatience keep a fence from hanging on a controller that is not there.
 const (
-	stockSoon     = 30 * time.Second // due within this: wait for its deletionTimestamp
+	stockSoon     = 30 * time.Second // due within this time: wait for its deletionTimestamp
 	stockTaint    = 15 * time.Second // how long the unreachable taint may take to land after Ready left True
-	stockPatience = 60 * time.Second // how long a deletion that is due may take
-	// Blind is how long no look makes a process say that it was blind. After an outage of the API server the stock controller may begin anew, and counts from when it sees the taint, not from when
-	// that was added.
+	stockPatience = 60 * time.Second // how long a due deletion may take
+	// Blind is how long a gap between looks may be before the process counts as blind. After an outage of the API
+	// server the stock controller may start again. It then counts from when it sees the taint, not from when the taint
+	// was added.
 	Blind = 20 * time.Second
 )
 
-// TaintTimes are when this process first saw each NoExecute taint that a node has. TimeAdded is the
-// controller-manager's clock, which may be wrong.
+// TaintTimes are when this process first saw each NoExecute taint of a node. TimeAdded is by the controller-manager's
+// clock, which may be wrong.
 type TaintTimes []TaintTime
 
 // TaintTime is when this process first saw one taint. A taint that was removed and added again has another Added.
@@ -105,9 +108,9 @@ type window struct{ first, last time.Time }
 
 func windowAt(at time.Time) window { return window{at, at} }
 
-// possibleStarts returns the times from which the stock controller may count the taint. They are when this process first saw
-// it, its TimeAdded, and when the API server was back after that. The first sight counts by either clock of the
-// process: the wall clock may be set meanwhile, and the monotonic one stands still in a suspension.
+// possibleStarts returns the times from which the stock controller may count the taint. They are when this process
+// first saw it, its TimeAdded, and when the API server was back after that. The first sight counts by either clock of
+// the process: the wall clock may be set meanwhile, and the monotonic one stops during a suspension.
 func (s StockEviction) possibleStarts(t corev1.Taint, now taint.Instant) []window {
 	seen, known := s.Seen.firstSeen(t)
 	if !known {
@@ -129,9 +132,9 @@ func (s StockEviction) possibleStarts(t corev1.Taint, now taint.Instant) []windo
 // asOf returns what the wall clock, as it is set at now, would have read at the instant.
 func asOf(now, at taint.Instant) time.Time { return now.Wall.Add(-now.Sub(at)) }
 
-// isDeletionNear reports whether a deletion that is due from first to last is to be waited for. It must be near, and neither it nor
-// the node's death may be so long ago that it will not come any more. The patience begins at last: after a long fence it
-// would be over before the deletion began.
+// isDeletionNear reports whether to wait for a deletion that is due between first and last. It must be near. Neither it
+// nor the node's death may be so long ago that it will not come any more. The patience begins at last: after a long
+// fence it would be over before the deletion began.
 func (s StockEviction) isDeletionNear(first, last time.Time, now taint.Instant) bool {
 	from := last
 	if known := asOf(now, s.From); known.After(last) {
@@ -140,7 +143,8 @@ func (s StockEviction) isDeletionNear(first, last time.Time, now taint.Instant) 
 	return first.Sub(now.Wall) <= stockSoon && now.Wall.Sub(from) <= stockPatience
 }
 
-// StockEnds returns when a taint that landed at since makes the stock controller delete a pod, and whether it ever does.
+// StockEnds returns when a taint that landed at since makes the stock controller delete a pod, and whether it ever
+// does.
 func StockEnds(ts []corev1.Toleration, t corev1.Taint, since time.Time) (due time.Time, ends bool) {
 	tolerated, shortest := false, time.Duration(-1)
 	for _, tol := range ts {
@@ -165,7 +169,8 @@ func StockEnds(ts []corev1.Toleration, t corev1.Taint, since time.Time) (due tim
 	}
 }
 
-// StockTolerates is the stock rule for one toleration and one taint, without the comparison operators (alpha, off by default).
+// StockTolerates reports whether one toleration tolerates one taint by the stock rule, without the comparison operators
+// (alpha, off by default).
 func StockTolerates(tol corev1.Toleration, t corev1.Taint) bool {
 	if tol.Effect != "" && tol.Effect != t.Effect || tol.Key != "" && tol.Key != t.Key {
 		return false

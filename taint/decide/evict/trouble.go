@@ -10,32 +10,35 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// attempt is what is tried with one pod.
+// attempt identifies a kind of write to one pod.
 type attempt struct {
 	uid   string
 	write action.PodWrite
 }
 
-// trouble is what is known of an attempt that failed, or that is to be made again.
+// trouble is what is known of an attempt that failed, or that must be repeated.
 type trouble struct {
-	why     action.WriteResult
-	times   int               // in a row
-	at      providers.Instant // of the last
-	small   bool              // the pod cannot grow: its small form is written
-	before  string            // Spare: the pod is spared once its resourceVersion is another than this; "": it is not
-	written int               // SetNotReady: how often it was accepted
+	why   action.WriteResult
+	times int               // failures in a row
+	at    providers.Instant // when the last attempt was
+	small bool              // the pod cannot grow: write its small form
+	// before is for Spare: the pod is spared once its resourceVersion differs from this; "": it is not.
+	before  string
+	written int // SetNotReady: how often it was accepted
 }
 
 const (
-	maxConflicts = 3           // so many conflicts in a row are no trouble
-	maxFailures  = 7           // so many failures are: they take longer than a request that has reached an API server may (a minute)
-	maxUndone    = 3           // so often a write is made that somebody undoes each time
-	backoffMin   = time.Second // after the first failure; doubled with each
-	backoffMax   = time.Minute
-	troubleTTL   = 10 * time.Minute // how long a trouble that does not repeat itself is remembered
+	maxConflicts = 3 // this many conflicts in a row are no trouble
+	// maxFailures is how many failures are hopeless: they take longer than a request that has reached an API server may
+	// (a minute).
+	maxFailures = 7
+	maxUndone   = 3           // how often a write is made that another client undoes each time
+	backoffMin  = time.Second // after the first failure; doubled with each
+	backoffMax  = time.Minute
+	troubleTTL  = 10 * time.Minute // how long a trouble without repetition is remembered
 )
 
-// backoffLeft is how long the attempt is still to rest.
+// backoffLeft returns how much backoff the attempt has left.
 func (t trouble) backoffLeft(now providers.Instant) time.Duration {
 	n := t.times
 	if t.why == action.Changed {
@@ -47,7 +50,7 @@ func (t trouble) backoffLeft(now providers.Instant) time.Duration {
 	return min(backoffMin<<min(n-1, 6), backoffMax) - now.Sub(t.at)
 }
 
-// isHopeless reports that trying again is not expected to help.
+// isHopeless reports whether another try is not expected to help.
 func (t trouble) isHopeless() bool {
 	if t.written >= maxUndone {
 		return true
@@ -64,10 +67,12 @@ func (t trouble) isHopeless() bool {
 	}
 }
 
-// ApplyPodWrites folds in how writes of an act ended, by the pods' UIDs; pods that are not in how were not tried. A SetNotReady
-// that was not tried counts as failed, because the fence must not wait for it.
-func (m *Memory) ApplyPodWrites(write action.PodWrite, pods []action.Pod, how map[string]action.WriteResult, at providers.Instant) {
-	// A View holds the map that was there: it stays as it is.
+// ApplyPodWrites folds in the results of an act's writes, by the pods' UIDs; pods that are missing in how were not
+// tried. A SetNotReady that was not tried counts as failed, because the fence must not wait for it.
+func (m *Memory) ApplyPodWrites(
+	write action.PodWrite, pods []action.Pod, how map[string]action.WriteResult, at providers.Instant,
+) {
+	// A View holds the previous map, which must not change.
 	m.troubles = maps.Clone(m.troubles)
 	if m.troubles == nil {
 		m.troubles = map[attempt]trouble{}
@@ -84,7 +89,8 @@ func (m *Memory) ApplyPodWrites(write action.PodWrite, pods []action.Pod, how ma
 		case !tried:
 		case why == action.Accepted && write == action.Spares && p.Small:
 			m.troubles[a] = trouble{at: at, small: true, before: p.ResourceVersion}
-		case why == action.Accepted && write == action.SetsNotReady: // if the pod reads Ready again, somebody set it so
+		// If the pod reads Ready again, another client set it so.
+		case why == action.Accepted && write == action.SetsNotReady:
 			m.troubles[a] = trouble{why: action.Undone, at: at, written: t.written + 1}
 		case why == action.Accepted:
 			delete(m.troubles, a)
@@ -92,7 +98,8 @@ func (m *Memory) ApplyPodWrites(write action.PodWrite, pods []action.Pod, how ma
 			m.troubles[a] = trouble{at: at, small: true} // at once
 		default:
 			t = trouble{why: why, times: t.times + 1, at: at, small: t.small, written: t.written}
-			if write == action.Spares && why == action.Changed { // safe from all that was decided on what was listed before
+			// The pod is safe from all that was decided on the earlier list.
+			if write == action.Spares && why == action.Changed {
 				t.before = p.ResourceVersion
 			}
 			m.troubles[a] = t
@@ -100,7 +107,7 @@ func (m *Memory) ApplyPodWrites(write action.PodWrite, pods []action.Pod, how ma
 	}
 }
 
-// backoffLeft is how long the pod's act is to rest; not above zero: it may be tried.
+// backoffLeft returns how much backoff the pod's write has left; zero or less: it may be tried.
 func (v View) backoffLeft(w action.PodWrite, p action.Pod) time.Duration {
 	return v.Memory.troubles[attempt{p.UID, w}].backoffLeft(v.Now)
 }
@@ -109,13 +116,14 @@ func (v View) isHopeless(w action.PodWrite, p action.Pod) bool {
 	return v.Memory.troubles[attempt{p.UID, w}].isHopeless()
 }
 
-// podToWrite returns the pod as it is to be written.
+// podToWrite returns the pod in the form to write.
 func (v View) podToWrite(w action.PodWrite, p action.Pod) action.Pod {
 	p.Small = v.Memory.troubles[attempt{p.UID, w}].small
 	return p
 }
 
-// waitForRetry waits until the first of the pods may be tried again: the tombstoned to be deleted, the others as write says.
+// waitForRetry waits until the first of the pods may be tried again: a tombstoned pod for its deletion, another for
+// write.
 func (v View) waitForRetry(pods []action.Pod, write action.PodWrite) action.Decision {
 	after := backoffMax
 	for _, p := range pods {
@@ -131,7 +139,7 @@ func (v View) waitForRetry(pods []action.Pod, write action.PodWrite) action.Deci
 	return requeueAfter(reason.Retrying, after)
 }
 
-// nameStuckPods adds the pods that are stuck to a decision. Where the node is off they keep the mark, which is an alert.
+// nameStuckPods adds the stuck pods to a decision. If the node is off they keep the mark, which is an alert.
 func (v View) nameStuckPods(d action.Decision) action.Decision {
 	lives := v.hasComeBack() || action.Is[action.Unmark](d)
 	for _, p := range v.Pods {

@@ -12,26 +12,27 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// PostFence says what becomes of a machine that a power-off of ours turned off, once its fence is done. The zero value leaves it off.
+// PostFence says what to do with a machine that a power-off of ours turned off, once its fence is done. The zero value
+// leaves it off.
 type PostFence struct {
 	PowerOn bool
 	Delay   time.Duration // from the fence's end
 	PerDay  int           // how many power-ons of one node may be announced within 24 h
-	Again   time.Duration // a node that needs fencing again so soon after a power-on stays off. At most 24 h
+	Again   time.Duration // a node that needs fencing again within this time after a power-on stays off; at most 24 h
 }
 
 // PowerOns is what one process remembers of the power-on that it announced. The zero value announced none.
 type PowerOns struct {
-	Announced time.Time         // the one that this process wrote down and has not sent yet; zero: there is none
-	Err       error             // why a device did not accept the last one that was sent; nil: all did
-	LastOn    providers.Instant // when the question was sent whose answer was the last On; zero: none in this node life
+	Announced time.Time         // the power-on that this process wrote down and has not sent yet; zero: none
+	Err       error             // why a device did not accept the last power-on sent; nil: all did
+	LastOn    providers.Instant // when the question behind the last On answer was sent; zero: none in this node life
 }
 
-// ApplySent folds in that the power-on was sent, and how the devices took it.
+// ApplySent folds in that the power-on was sent; err is why a device did not accept it, or nil.
 func (p *PowerOns) ApplySent(err error) { p.Announced, p.Err = time.Time{}, err }
 
-// bootTimeLeft is how much longer a machine that we powered on is left to boot: that long nothing new is begun about its node, whose silence is
-// explained, and whose device's Off may be of the moment before. Zero: it is not.
+// bootTimeLeft returns how much boot time is left for a machine that we powered on; zero if there is none. Nothing new
+// begins for its node in that time: its silence is explained, and its device's Off may be from before the power-on.
 func (v View) bootTimeLeft() time.Duration {
 	r := v.Look.Record
 	if r == nil || r.PostFence != taint.PostFencePowerOn && r.PostFence != taint.PostFencePoweredOn {
@@ -40,8 +41,8 @@ func (v View) bootTimeLeft() time.Duration {
 	return max(v.Facts.Retry-v.ageOf(r.LastPowerOn()), 0)
 }
 
-// decideAfterFence is what becomes of the machine of a node whose fence is done, that has shown no life since, and on which nothing is left to
-// do. It is powered on only if a power-off of ours turned it off, and nobody has turned it on since.
+// decideAfterFence decides what to do with the machine of a node whose fence is done, without a sign of life since and
+// without work left. It is powered on only if a power-off of ours turned it off and it was not turned on since.
 func (v View) decideAfterFence() action.Decision {
 	rec := v.Look.Record
 	rests := action.Decision{Action: action.Wait{}, Reason: reason.StaysDead, RequeueAfter: recheckEvery}
@@ -70,7 +71,9 @@ func (v View) decideAfterFence() action.Decision {
 	case left > 0:
 		return action.Decision{Action: action.Wait{}, Reason: reason.PowerOnDelay, RequeueAfter: left}
 	case why != "":
-		return action.Decision{Action: action.Wait{}, Reason: reason.PowerOnHeldUp, Detail: why, RequeueAfter: recheckEvery}
+		return action.Decision{
+			Action: action.Wait{}, Reason: reason.PowerOnHeldUp, Detail: why, RequeueAfter: recheckEvery,
+		}
 	case !v.Answers.Answer.At.After(v.instantOf(rec.At)), v.Fleet.OnAt.After(v.Answers.Answer.Got):
 		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
 	case v.Memory.PowerOns.LastOn.After(v.instantOf(rec.At)) && rec.PostFence == "":
@@ -78,12 +81,15 @@ func (v View) decideAfterFence() action.Decision {
 	case v.Memory.PowerOns.LastOn.After(v.instantOf(rec.At)):
 		return v.recordOutcome(taint.PostFencePoweredOn, reason.CameUp)
 	}
-	if now := v.Answers.RunNow(rec); rec.PostFence == "" && rec.Run != "" && now != "" && now != rec.Run { // off again
+	// It is off again.
+	if now := v.Answers.RunNow(rec); rec.PostFence == "" && rec.Run != "" && now != "" && now != rec.Run {
 		return v.recordOutcome(taint.PostFenceCameOn, reason.CameOn)
 	}
 	mine := !v.Memory.PowerOns.Announced.IsZero() && v.Memory.PowerOns.Announced.Equal(last) && v.bootTimeLeft() > 0
 	switch {
-	case v.bootTimeLeft() > 0 && !mine: // sent, by us or by a leader before, who may have died in between: it is looked at, and not repeated
+	// It was sent by this process, or by a previous leader, which may have died in between. It is observed, and not
+	// repeated.
+	case v.bootTimeLeft() > 0 && !mine:
 		d := v.askEvery(pollOn, reason.PoweringOn)
 		if v.Memory.PowerOns.Err != nil {
 			d.Reason, d.Detail = reason.PowerOnRefused, providers.ErrorCause(v.Memory.PowerOns.Err)
@@ -93,7 +99,7 @@ func (v View) decideAfterFence() action.Decision {
 		return v.askEvery(pollChanging, reason.Changing)
 	case v.powerState() != providers.PowerOff:
 		return v.askEvery(v.Answers.Backoff(), reason.Unknown)
-	case len(places) == 0 && rec.PostFence != "": // what it was turned off through is on
+	case len(places) == 0 && rec.PostFence != "": // the device that turned it off reports On
 		return v.askEvery(pollMax, reason.NotBack)
 	case len(places) == 0:
 		return v.askEvery(pollMax, reason.Unknown)
@@ -102,7 +108,8 @@ func (v View) decideAfterFence() action.Decision {
 	}
 	if !mine {
 		of := rec.PowerOnsOf(v.Now.Wall)
-		if v.ageOf(last) >= taint.Day { // by a clock that ran ahead all of them would count for longer
+		// By a clock that ran ahead, all of them would count for longer.
+		if v.ageOf(last) >= taint.Day {
 			of = nil
 		}
 		if len(of) >= v.Facts.After.PerDay {
@@ -127,8 +134,8 @@ func (v View) recordOutcome(after taint.PostFence, why reason.Reason) action.Dec
 	return action.Decision{Action: action.Write{Record: rec}, Reason: why}
 }
 
-// devicesToPowerOn are the places of the devices that the machine was turned off through and that say Off, those that feed it first: a BMC may
-// need that power itself. why is "" or what keeps it from being powered on through them.
+// devicesToPowerOn returns the indexes of the devices that turned the machine off and now answer Off, those that feed
+// it first: a BMC may need that power itself. why is "" or the reason that forbids powering it on through them.
 func (v View) devicesToPowerOn() (places []int, why string) {
 	for _, by := range v.Look.Record.OffBy {
 		i := slices.IndexFunc(v.Facts.Devices, func(d proof.Device) bool {
@@ -136,7 +143,8 @@ func (v View) devicesToPowerOn() (places []int, why string) {
 		})
 		switch {
 		case i < 0:
-			return nil, fmt.Sprintf("it was turned off through %s, which does not speak for the node's machine any more", by.Device)
+			return nil, fmt.Sprintf(
+				"it was turned off through %s, which does not speak for the node's machine any more", by.Device)
 		case v.Facts.Devices[i].NoPower != "":
 			return nil, v.Facts.Devices[i].NoPower
 		case v.Answers.State(i) == providers.PowerOff:

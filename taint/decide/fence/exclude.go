@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PausedAnnotation says that its Node must be left alone, as REASON or REASON; until=TIME (RFC 3339). See ParsePause.
+// PausedAnnotation excludes its Node, as REASON or REASON; until=TIME (RFC 3339). See ParsePause.
 const PausedAnnotation = "forcefence.io/paused"
 
-// What others say on a Node.
+// What other projects write on a Node.
 const (
 	excludeLabel   = "remediation.medik8s.io/exclude-from-remediation" // medik8s' operators; only "true" counts
 	maintenance    = corev1.NodeConditionType("MaintenanceInProgress")
@@ -21,14 +21,15 @@ const (
 	untilParameter = "until="
 )
 
-// Pause is somebody's word that nothing new is to be begun. The zero value is none.
+// Pause is a request to begin nothing new. The zero value is none.
 type Pause struct {
 	Reason   string
-	Until    time.Time // zero: until it is taken back
-	BadUntil string    // an until-time that is none: it counts as zero
+	Until    time.Time // zero: no end
+	BadUntil string    // an unparsable until-time: it counts as zero
 }
 
-// ParsePause reads REASON; until=TIME. Either may be missing. Whoever wrote it meant to hold something up, so it is a pause whatever it is.
+// ParsePause reads REASON; until=TIME. Either may be missing. The author meant to stop something, so any text is a
+// pause.
 func ParsePause(text string) Pause {
 	reason, until := strings.TrimSpace(text), ""
 	if i := strings.LastIndex(reason, ";") + 1; strings.HasPrefix(strings.TrimSpace(reason[i:]), untilParameter) {
@@ -38,7 +39,7 @@ func ParsePause(text string) Pause {
 	return newPause(reason, until)
 }
 
-// newPause is a pause until a time, as RFC 3339 has it; "" is for ever.
+// newPause returns a pause until a time in RFC 3339; "" means for ever.
 func newPause(reason, until string) Pause {
 	p := Pause{Reason: strings.TrimSpace(reason)}
 	if until = strings.TrimSpace(until); until == "" {
@@ -53,31 +54,34 @@ func newPause(reason, until string) Pause {
 	return p
 }
 
-// Annotation is the pause as ParsePause reads it.
+// Annotation returns the pause in the form that ParsePause reads.
 func (p Pause) Annotation() string {
 	until := p.BadUntil
 	if !p.Until.IsZero() {
 		until = p.Until.UTC().Format(time.RFC3339)
 	}
-	return p.Reason + "; " + untilParameter + until // also where it has none: the reason may end in what looks like one
+	// The separator is also written without a time: the reason may end in what looks like one.
+	return p.Reason + "; " + untilParameter + until
 }
 
-// IsOver reports that it is over.
+// IsOver reports whether the pause has ended.
 func (p Pause) IsOver(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
 
-// String is for a person.
+// String returns the pause in words, for a person.
 func (p Pause) String() string {
 	text := quoteText(p.Reason)
 	if !p.Until.IsZero() {
 		text += " until " + p.Until.UTC().Format(time.RFC3339)
 	}
 	if p.BadUntil != "" {
-		text += fmt.Sprintf(" (until %s is no time such as 2026-01-31T18:00:00Z: it does not end by itself)", quoteText(p.BadUntil))
+		text += fmt.Sprintf(" (until %s is no time such as 2026-01-31T18:00:00Z: it does not end by itself)",
+			quoteText(p.BadUntil))
 	}
 	return text
 }
 
-// ExclusionReason is "" or why a live Node must be left alone, by what its annotations, labels and conditions say at now.
+// ExclusionReason returns "" or why no action may be taken on a live Node, by its annotations, labels and conditions at
+// now.
 func ExclusionReason(node *corev1.Node, now time.Time) string {
 	if text, ok := node.Annotations[PausedAnnotation]; ok {
 		if p := ParsePause(text); !p.IsOver(now) {
@@ -93,8 +97,9 @@ func ExclusionReason(node *corev1.Node, now time.Time) string {
 	return ""
 }
 
-// KeepOnReason is "" or why the machine of a live Node must not be powered off while it is on. None of these is always taken back: a kubelet or a
-// drain that died in the middle would keep a machine that is off from being recovered for ever.
+// KeepOnReason returns "" or why the machine of a live Node must not be powered off while it is on. These signs may
+// outlast their cause: a kubelet or a drain that died in the middle would block the recovery of a machine that is off
+// for ever.
 func KeepOnReason(node *corev1.Node, cordoned bool) string {
 	for _, c := range []corev1.NodeConditionType{draining, shuttingDown} {
 		if hasCondition(node, c) {
@@ -111,31 +116,34 @@ func KeepOnReason(node *corev1.Node, cordoned bool) string {
 // it to "false" when its heartbeat is late, as on a node whose kubelet died.
 const vmHostLabel = "kubevirt.io/schedulable"
 
-// IsVMHost reports a host of KubeVirt, by its Node's labels. Its kubelet can write this one: on its own Node, about its
-// own machine.
+// IsVMHost reports whether the Node's labels are those of a host of KubeVirt. Its kubelet can write this label: on its
+// own Node, about its own machine.
 func IsVMHost(labels map[string]string) bool {
 	_, ok := labels[vmHostLabel]
 	return ok
 }
 
-// PauseOf is the pause that a ConfigMap's data holds, in the keys reason and until. Whoever wrote it meant to hold everything up.
+// PauseOf returns the pause in a ConfigMap's data, from the keys reason and until. The author meant to stop everything,
+// so any text is a pause.
 func PauseOf(data map[string]string) Pause { return newPause(data["reason"], data["until"]) }
 
-// maintainer holds the Lease of a node that medik8s' node maintenance has taken. Its other operators hold it while they remediate.
+// maintainer holds the Lease of a node that medik8s' node maintenance has. Its other operators hold it while they
+// remediate.
 const maintainer = "node-maintenance"
 
-// LeaseName is the Lease by which medik8s' operators agree on who has a node.
+// LeaseName returns the name of the Lease by which medik8s' operators agree on which of them has a node.
 func LeaseName(node string) string { return "node-" + node }
 
 const (
-	// maxMaintenance is what node maintenance writes into its Leases, and renews: a longer one is somebody else's.
+	// maxMaintenance is the duration that node maintenance writes into its Leases, and renews. A longer one has another
+	// author.
 	maxMaintenance = time.Hour
-	// maxAhead is how far the clock of who renewed it may be ahead.
+	// maxAhead is how far the clock of the client that renewed it may be ahead.
 	maxAhead = 5 * time.Minute
 )
 
-// IsUnderMaintenance reports that node maintenance holds that Lease at now: it was renewed, and less than its duration ago.
-// Whoever can write such a Lease excludes a node, so it has to be renewed every maxMaintenance.
+// IsUnderMaintenance reports whether node maintenance holds that Lease at now: it was renewed less than its duration
+// ago. Any client that can write such a Lease excludes a node, so it has to be renewed every maxMaintenance.
 func IsUnderMaintenance(lease *coordinationv1.Lease, now time.Time) bool {
 	s := lease.Spec
 	if s.HolderIdentity == nil || *s.HolderIdentity != maintainer {
@@ -151,15 +159,15 @@ func IsUnderMaintenance(lease *coordinationv1.Lease, now time.Time) bool {
 // ClusterAPI is the API group of Cluster API. Its annotations on a Node name the Node's Machine.
 const ClusterAPI = "cluster.x-k8s.io"
 
-// MachineOf are the names that Cluster API gave the Node's Machine and Cluster, and their namespace; empty where it gave none. The Node's
-// kubelet can write them.
+// MachineOf returns the names of the Node's Machine and Cluster from Cluster API, and their namespace; empty if there
+// are none. The Node's kubelet can write them.
 func MachineOf(node *corev1.Node) (namespace, machine, cluster string) {
 	a := node.Annotations
 	return a[ClusterAPI+"/cluster-namespace"], a[ClusterAPI+"/machine"], a[ClusterAPI+"/cluster-name"]
 }
 
-// ClusterAPIExclusion is "" or why Cluster API's own health checks leave a Machine alone, by its annotations or its Cluster's, whatever their values,
-// or by the Cluster's spec.paused.
+// ClusterAPIExclusion returns "" or why Cluster API's own health checks leave a Machine alone. It checks the
+// annotations of the Machine or of its Cluster, with any value, and the Cluster's spec.paused.
 func ClusterAPIExclusion(annotations map[string]string, paused bool) string {
 	if paused {
 		return "spec.paused"
@@ -172,7 +180,7 @@ func ClusterAPIExclusion(annotations map[string]string, paused bool) string {
 	return ""
 }
 
-// IsExclusionCondition reports a condition that Excluded or KeptOn reads.
+// IsExclusionCondition reports whether ExclusionReason or KeepOnReason reads the condition.
 func IsExclusionCondition(c corev1.NodeConditionType) bool {
 	return c == maintenance || c == draining || c == shuttingDown
 }

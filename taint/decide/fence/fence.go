@@ -1,14 +1,15 @@
-// Package fence decides what to do next about a node that looks dead and is not marked: steps 1 to 5 of the protocol, up to the
-// PATCH that sets the mark. From there package evict decides.
+// Package fence decides what to do next about a node that looks dead and is not marked: steps 1 to 5 of the protocol,
+// up to the PATCH that sets the mark. From there package evict decides.
 //
 // It is pure: Step is a function from a View (what was seen, and what is remembered) to an action.Decision. It names no
-// client, no clock and no logger, so that production, the simulation and the unit tests run the same code. The caller's
-// loop is: look live, fold the look into Memory, Step, act, and again. Every action is therefore preceded by a live
-// look, and followed by one.
+// client, no clock and no logger, so production, the simulation and the unit tests run the same code. The caller's loop
+// is: look live, fold the look into Memory, Step, act, and again. A live look therefore precedes and follows every
+// action.
 //
-// It promises: the mark is set, and power is cut, only on a node whose life did not change between the first look and the last;
-// the mark only after an exact Off that was asked for in between; power only in mode fence, after a silence that counts has lasted
-// for the grace, with the record already written, and only where the storm guard allows it (guard.go).
+// It promises: the mark is set, and power is cut, only on a node whose life did not change between the first look and
+// the last. The mark is set only after an exact Off that was requested in between. Power is cut only in mode fence,
+// after a counted silence has lasted for the grace period. The record must be written by then, and the storm guard must
+// allow it (guard.go).
 package fence
 
 import (
@@ -27,38 +28,42 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// PendingWork is whether a fence would have something to do.
+// PendingWork says whether a fence would have work to do.
 type PendingWork uint8
 
-// What there is to do. The zero value is nothing.
+// The values of PendingWork. The zero value is no work.
 const (
 	WorkNone      PendingWork = iota
-	WorkCached                // only attachments of a cache say so, which may be behind
-	WorkConfirmed             // pods of a live list, or attachments of one
+	WorkCached                // shown only by cached attachments, which may be behind
+	WorkConfirmed             // shown by a live list of pods or attachments
 )
 
-// Memory is what one process remembers of one node between two looks. It is never needed for safety after a restart: it is
-// built again from new looks and new answers. The zero value remembers nothing.
+// Memory is what one process remembers of one node between two looks. Safety never depends on it after a restart: it is
+// rebuilt from new looks and new answers. The zero value remembers nothing.
 type Memory struct {
 	FirstLook taint.Look      // step 2: the first look at this life of the node
-	PowerOffs proof.PowerOffs // that were sent in this fence
-	PowerOns  PowerOns        // that are to be sent after it, or were
+	PowerOffs proof.PowerOffs // sent in this fence
+	PowerOns  PowerOns        // to be sent after this fence, or already sent
 
-	announcedID string            // the fence whose power-offs these are; "" if no power-off is announced
-	inherited   []taint.DeviceRef // devices that its record named before: this process cannot know which of them accepted
+	announcedID string // the fence of these power-offs; "" if none is announced
+	// inherited are the devices that its record already named: this process cannot know which of them accepted.
+	inherited []taint.DeviceRef
 
-	Reported []reason.Reason // mode Shadow: what was said of this life that would have been done
+	Reported []reason.Reason // mode Shadow: what was already reported for this life as would-be actions
 
-	BackSince   providers.Instant // when the node was first seen back, if its machine's run is to be explained
-	backFenceID string            // the fence after which it is back; "" if nothing is to be explained
+	BackSince   providers.Instant // when the node was first seen back, if its machine's run needs an explanation
+	backFenceID string            // the fence after which it is back; "" if no explanation is needed
 }
 
-// ApplyLook folds a live look in. A heartbeat, another boot or another Node object begins anew, which is what it reports: what was answered
-// before is not asked any more.
+// ApplyLook folds a live look in. A heartbeat, another boot or another Node object begins a new life, which it reports.
+// Earlier answers then no longer count.
 func (m *Memory) ApplyLook(l taint.Look) (newLife bool) {
 	if newLife = !m.FirstLook.Exists || !m.FirstLook.SameLife(l); newLife {
-		// A node that came back ends the fence, whose record must still name what accepted a power-off.
-		*m = Memory{FirstLook: l, announcedID: m.announcedID, inherited: m.acceptingDevices(l.Record), BackSince: m.BackSince, backFenceID: m.backFenceID}
+		// A node that came back ends the fence, whose record must still name the devices that accepted a power-off.
+		*m = Memory{
+			FirstLook: l, announcedID: m.announcedID, inherited: m.acceptingDevices(l.Record),
+			BackSince: m.BackSince, backFenceID: m.backFenceID,
+		}
 	}
 	switch {
 	case !needsExplanation(l):
@@ -75,7 +80,7 @@ func (m *Memory) ApplyLook(l taint.Look) (newLife bool) {
 	return newLife
 }
 
-// acceptingDevices returns the devices of the record that accepted a power-off, or may have, as far as this process knows.
+// acceptingDevices returns the record's devices that accepted a power-off, or may have, as far as this process knows.
 func (m *Memory) acceptingDevices(rec *taint.Record) (out []taint.DeviceRef) {
 	if rec == nil {
 		return nil
@@ -88,8 +93,8 @@ func (m *Memory) acceptingDevices(rec *taint.Record) (out []taint.DeviceRef) {
 	return out
 }
 
-// ApplyAnnouncement folds in that this process wrote the record that announces a power-off; l is the look that it was
-// decided on. From then on this process knows of every power-off of that fence.
+// ApplyAnnouncement folds in that this process wrote the record that announces a power-off. l is the look of that
+// decision. From then on this process knows of every power-off of that fence.
 func (m *Memory) ApplyAnnouncement(l taint.Look, rec taint.Record) {
 	m.announcedID, m.inherited = rec.ID, l.PowerOffDevices()
 }
@@ -100,26 +105,27 @@ type Settings struct {
 	PowerOffTimeout time.Duration // how long to ask for Off after the power-off was announced
 	Retry           time.Duration // how long to leave a node alone after a power-off that failed
 	Cordoned        bool          // a cordoned node's machine is not powered off
-	Quorum          bool          // control-plane nodes may be powered off, if etcd keeps its quorum; else they never are
+	Quorum          bool          // control-plane nodes may be powered off if etcd keeps its quorum; else never
 	VMHosts         bool          // hosts of KubeVirt may be powered off; else they never are
-	After           PostFence     // what becomes of a machine that we turned off
+	After           PostFence     // what to do with a machine that we turned off
 }
 
-// Facts are what the configuration, and the objects that it names, say of a node when it is looked at: an executor finds them out, and
-// decides nothing by them. The zero value is a node in mode observe.
+// Facts are what the configuration, and the objects that it names, say about a node at the time of a look. An executor
+// collects them, and decides nothing by them. The zero value is a node in mode observe.
 type Facts struct {
 	Settings
 	Mode        Mode
 	ModeBy      string         // what chose the mode, for a person; may be empty
-	Excluded    string         // "" or why the node must be left alone
+	Excluded    string         // "" or why no action may be taken on the node
 	KeptOn      string         // "" or why the machine must not be powered off while it is on
 	NoDeviceErr error          // why no device speaks for the node; nil: one does
-	Devices     []proof.Device // those that do, in their order
+	Devices     []proof.Device // the devices that speak for the node, in their order
 	NewID       string         // the id of a fence that would begin now
 	By          string         // this controller's identity
 }
 
-// NoPower is "" or why the machine's power must not be touched, through none of its devices: the mode is Observe then.
+// NoPower returns "" or why the machine's power must not be touched through any of its devices. The mode is Observe
+// then.
 func (f Facts) NoPower() string {
 	if proof.CanPowerOff(f.Devices) || len(f.Devices) == 0 {
 		return ""
@@ -129,39 +135,41 @@ func (f Facts) NoPower() string {
 
 // View is all that Step decides on.
 type View struct {
-	Facts   Facts
-	Now     providers.Instant
-	Look    taint.Look      // live, read after the last action
-	Seen    taint.Sightings // of the Look's record
-	Memory  Memory
-	Answers proof.Answers // those asked for before the first look at this life, or before Memory.BackSince, do not count
+	Facts  Facts
+	Now    providers.Instant
+	Look   taint.Look      // live, read after the last action
+	Seen   taint.Sightings // of the Look's record
+	Memory Memory
+	// Answers that were requested before the first look at this life, or before Memory.BackSince, do not count.
+	Answers proof.Answers
 
 	Fleet           fleet.View
-	DistrustingNode string // the node whose record says that none of the devices is to be believed; "": one is
+	DistrustingNode string // the node whose record distrusts all of the devices; "": at least one is trusted
 	ControlPlane    bool
-	VMHost          bool            // a host of KubeVirt: its virtual machines may serve while its kubelet is dead
-	Members         map[string]bool // the nodes on which a pod of etcd is bound, and whether it is Ready; nil: not read after this look
-	PendingWork     PendingWork
+	VMHost          bool // a host of KubeVirt: its virtual machines may serve while its kubelet is dead
+	// Members are the nodes on which an etcd pod is bound, and whether it is Ready; nil: not read after this look.
+	Members     map[string]bool
+	PendingWork PendingWork
 }
 
-// Intervals between two questions. An Off or a new suspicion is asked about at once.
+// Intervals between two questions. An Off or a new suspicion is followed by a question at once.
 const (
 	pollOn       = 5 * time.Second
 	pollChanging = 500 * time.Millisecond
 	pollUnknown  = time.Second
 	pollMax      = 30 * time.Second
-	pollOff      = 250 * time.Millisecond // while a power-off of ours is under way
+	pollOff      = 250 * time.Millisecond // while a power-off of ours is in progress
 	recheckEvery = 30 * time.Second       // gates that no watch opens
-	rearmDelay   = 5 * time.Second        // between a fence that ended and the next of the same life; doubled with every one
+	rearmDelay   = 5 * time.Second        // between the end of a fence and the next of the same life; doubled with each
 	rearmMax     = 5 * time.Minute
-	armWithin    = 30 * time.Second // how old an Off may be when the mark is set: it is asked for once more afterwards
+	armWithin    = 30 * time.Second // maximum age of an Off when the mark is set: another Off is requested afterwards
 	// identityHolds is how long before the look of a power-off a device may have been asked. The look itself may be
 	// proof.TTL old when the power-off is sent. Together these are the 15 s for which a guard remembers which machine a
 	// device named.
 	identityHolds = 10 * time.Second
 )
 
-// Step returns the next action for a node. It may be called as often as one likes.
+// Step returns the next action for a node. It may be called repeatedly.
 func Step(v View) action.Decision {
 	if rec := v.Look.Record; v.Facts.Mode != Shadow || rec.IsOpen() {
 		return v.decideByRecord()
@@ -170,10 +178,11 @@ func Step(v View) action.Decision {
 	return v.shadowDecision(v.decideByRecord())
 }
 
-// decideByRecord is Step, in all modes but Shadow. A fence that was begun before the mode was Shadow goes on as in any mode that powers nothing off.
+// decideByRecord is Step in all modes but Shadow. A fence that began before the mode was Shadow continues as in any
+// mode without power-offs.
 func (v View) decideByRecord() action.Decision {
 	explains, since := v.Facts.Mode != Disabled && needsExplanation(v.Look), v.Memory.FirstLook.Got
-	if explains { // a slow device never answers between two heartbeats, and they change nothing
+	if explains { // a slow device never answers between two heartbeats, which change nothing
 		since = v.Memory.BackSince
 	}
 	if v.Answers.Answer.At.Before(since) {
@@ -208,11 +217,14 @@ func (v View) decideByRecord() action.Decision {
 	case why != "" && !powering:
 		return action.Decision{Action: action.Wait{}, Reason: why, Detail: detail, RequeueAfter: after}
 	case why != "" && announced:
-		d := v.closeFence(taint.ResultCancelled, why) // until the power-off itself is sent, every gate wins over it (invariant 8)
+		// Until the power-off itself is sent, every gate wins over it (invariant 8)
+		d := v.closeFence(taint.ResultCancelled, why)
 		d.Detail = detail
 		return d
-	case why == reason.Healthy, why == reason.NoWork, why == reason.StaysDead, why == reason.NoMachine, why == reason.Distrusted:
-		return v.closeFence(taint.ResultCancelled, why) // sent or not: nothing to do, or nobody whose Off would prove anything
+	case why == reason.Healthy, why == reason.NoWork, why == reason.StaysDead, why == reason.NoMachine,
+		why == reason.Distrusted:
+		// Sent or not: there is no work, or no device whose Off would prove anything
+		return v.closeFence(taint.ResultCancelled, why)
 	case announced && v.Facts.NoPower() != "":
 		d := v.closeFence(taint.ResultCancelled, reason.PoweredOn)
 		d.Detail = v.Facts.NoPower()
@@ -238,7 +250,7 @@ func (v View) decideByRecord() action.Decision {
 		d.Detail = providers.ErrorCause(v.Memory.PowerOffs.LastErr)
 		return d
 	}
-	// A new leader asks first: the machine may have gone off while nobody led.
+	// A new leader asks first: the machine may have gone off while there was no leader.
 	if powering && v.ageOf(rec.At) > v.Facts.PowerOffTimeout && !v.Answers.Answer.Got.IsZero() &&
 		v.powerState() != providers.PowerOff {
 		return v.closeFence(taint.ResultPowerOffFailed, reason.PowerOffFailed)
@@ -246,7 +258,8 @@ func (v View) decideByRecord() action.Decision {
 	return v.decideByAnswer(powering)
 }
 
-// checkGate is step 1: the first reason to leave the node alone, "" if there is none. after zero means that a change will wake us.
+// checkGate is step 1. It returns the first reason to leave the node alone; "" if there is none. after zero means that
+// a change will wake the node.
 func (v View) checkGate() (why reason.Reason, detail string, after time.Duration) {
 	switch {
 	case v.Fleet.Suspicion(v.Look) == "":
@@ -273,7 +286,7 @@ func (v View) checkGate() (why reason.Reason, detail string, after time.Duration
 	return "", "", 0
 }
 
-// powerState is what the answer since the first look at this life proves now; PowerUnknown if there is none.
+// powerState returns what the answer since the first look at this life proves now; PowerUnknown if there is none.
 func (v View) powerState() providers.PowerState {
 	if v.Answers.Answer.At.Before(v.Memory.FirstLook.Got) {
 		return providers.PowerUnknown
@@ -281,7 +294,7 @@ func (v View) powerState() providers.PowerState {
 	return v.Answers.Answer.State
 }
 
-// decideByAnswer is steps 3 to 5.
+// decideByAnswer decides steps 3 to 5.
 func (v View) decideByAnswer(powering bool) action.Decision {
 	if v.Answers.Answer.Got.IsZero() {
 		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
@@ -320,11 +333,12 @@ func (v View) decideByAnswer(powering bool) action.Decision {
 		switch {
 		case powering && v.isLevelOverdue():
 			return v.decidePoweredOn(powering)
-		case v.Answers.HasDisagreement() && !v.Memory.PowerOffs.LastSent.IsZero(): // one may be behind the other for a moment
+		// One may be behind the other for a moment
+		case v.Answers.HasDisagreement() && !v.Memory.PowerOffs.LastSent.IsZero():
 			return v.askEvery(pollUnknown, reason.AwaitingOff)
 		case v.Answers.HasDisagreement():
 			return v.askEvery(pollOn, reason.Disagree)
-		case v.Fleet.HintAt.After(v.Answers.Answer.Got): // told since
+		case v.Fleet.HintAt.After(v.Answers.Answer.Got): // a hint came since
 			return action.Decision{Action: action.Ask{}, Reason: reason.Unknown}
 		}
 		return v.askEvery(v.Answers.Backoff(), reason.Unknown)
@@ -333,14 +347,15 @@ func (v View) decideByAnswer(powering bool) action.Decision {
 	}
 }
 
-// isLevelOverdue reports that the level whose turn it is has had its time, and another would take the power-off: then that has its turn, also
-// while nobody says On any more.
+// isLevelOverdue reports whether the current level has used up its time and another would accept the power-off. Then
+// that level has its turn, even if no device answers On any more.
 func (v View) isLevelOverdue() bool {
 	return v.Memory.PowerOffs.IsOverdue(v.Now, v.Facts.Devices, v.Answers)
 }
 
-// isOffTooOld reports that the Off must be asked for again before the mark: it was old already when the look after it was sent, or is very
-// old. A slow API server's answer to that look must not make it so: Off is asked for once more after the mark (step 6).
+// isOffTooOld reports whether Off must be requested again before the mark: it was already old when the look after it
+// was sent, or is very old. The answer of a slow API server to that look must not make it so. Off is requested once
+// more after the mark (step 6).
 func (v View) isOffTooOld() bool {
 	if !v.Look.Sent.After(v.Answers.Answer.Got) {
 		return v.Answers.Answer.At.Age(v.Now) > proof.TTL
@@ -348,14 +363,15 @@ func (v View) isOffTooOld() bool {
 	return v.Answers.Answer.At.Age(v.Look.Sent) > proof.TTL || v.Answers.Answer.At.Age(v.Now) > armWithin
 }
 
-// mayBeAlive reports a node whose own kubelet says that it is not ready, and so was alive when it said so, and has missed no renewal
-// of its Lease since: its device's Off is not enough, however often it is asked. With a hint of another kind it is as fast as ever.
+// mayBeAlive reports whether the node's own kubelet reports not ready, so it was alive then, and has missed no renewal
+// of its Lease since. Its device's Off is not enough then, however often it is requested. A hint of another kind makes
+// the fence as fast as usual.
 func (v View) mayBeAlive() bool {
 	l := v.Look
 	return !l.IsReady() && l.Ready != corev1.ConditionUnknown && !v.Fleet.Missed && !v.Fleet.HasOutsideHint()
 }
 
-// decidePoweredOn is step 3 for a machine that is on.
+// decidePoweredOn decides step 3 for a machine that is on.
 func (v View) decidePoweredOn(powering bool) action.Decision {
 	if v.Facts.Mode != Fence && !powering {
 		d := v.askEvery(pollOn, reason.PoweredOn)
@@ -382,7 +398,8 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 			return v.askEvery(min(v.retryDelayLeft(), pollOn), reason.BackingOff)
 		}
 	}
-	// On proves nothing: a slow device's counts from when it was there, and until the look that followed it was sent.
+	// An On answer is not evidence, so its age counts from its arrival, and only until the look that followed it was
+	// sent.
 	if read := v.Look.Sent; v.Answers.Answer.Got.Age(v.Now) > proof.TTL &&
 		!(read.After(v.Answers.Answer.Got) && v.Answers.Answer.Got.Age(read) <= proof.TTL) {
 		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
@@ -401,7 +418,8 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 	}
 	next := v.Memory.PowerOffs.NextMove(v.Now, v.instantOf(v.Look.Record.At), v.Facts.Devices, v.Answers)
 	switch {
-	// A process that begins to lead in the middle sends nothing before it has heard the silence itself, and who else is heard.
+	// A process that becomes leader in the middle sends nothing until it has observed the silence itself, and which
+	// others are heard.
 	case !v.Fleet.Stale, v.Fleet.SilentSince.IsZero(), v.Now.Before(v.Fleet.SilentSince):
 		if v.Memory.PowerOffs.LastSent.IsZero() {
 			return v.askEvery(pollOn, reason.InGrace)
@@ -421,8 +439,8 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 	if !v.isIdentityFresh() {
 		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
 	}
-	// The Look was made after the record was committed (it shows it), and shows no life since: a stale leader, or one whose
-	// question took long, cannot power off a node that recovered.
+	// The look shows the record, so it was made after the record was committed, and it shows no life since. A stale
+	// leader, or one whose question was slow, cannot power off a node that recovered.
 	if v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answers.Answer.Got) {
 		return v.lookAgain()
 	}
@@ -431,7 +449,8 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 		d.Reason, d.Detail = reason.NextLevel,
 			fmt.Sprintf("%s; now through %s", next.Why, v.Facts.Devices[next.Device].Name)
 	}
-	// The record names the device first: a leader that dies right after the power-off must not leave it off unnamed.
+	// The record names the device first: a leader that dies right after the power-off must not leave the machine off
+	// unnamed.
 	rec, level := *v.Look.Record, proof.SameLevel(v.Facts.Devices, next.Device)
 	unnamed := func(d taint.DeviceRef) bool { return !slices.ContainsFunc(rec.PowerOffTo, d.IsSame) }
 	if slices.ContainsFunc(level, unnamed) {
@@ -443,7 +462,7 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 
 // isIdentityFresh reports whether the look was sent at most identityHolds after the question to the devices. Then the
 // devices' guards need not ask again which machine it is, and nothing slow happens between the look and the power
-// action. Before that look is taken, its time is now.
+// action. Before that look, its time counts as now.
 func (v View) isIdentityFresh() bool {
 	at := v.Now
 	if v.Look.Sent.After(v.Answers.Answer.Got) {
@@ -452,7 +471,7 @@ func (v View) isIdentityFresh() bool {
 	return v.Answers.Answer.At.Age(at) <= identityHolds
 }
 
-// withDevices returns the list with those devices that it does not have yet; the newest stay when there are too many.
+// withDevices returns the list with the missing devices added. If there are too many, the newest remain.
 func withDevices(list, more []taint.DeviceRef) []taint.DeviceRef {
 	list = slices.Clone(list)
 	for _, d := range more {
@@ -463,14 +482,14 @@ func withDevices(list, more []taint.DeviceRef) []taint.DeviceRef {
 	return list[max(len(list)-taint.MaxPowerOffTo, 0):]
 }
 
-// maySendAgain reports whether a power-off that was sent may be sent once more. What came too late for the first, a maintenance or
-// another mode, is in time for the second: somebody may have switched the machine on again on purpose.
+// maySendAgain reports whether a power-off that was sent may be sent once more. A maintenance or a mode change that
+// came too late for the first is in time for the second: a person may have switched the machine on again on purpose.
 func (v View) maySendAgain() bool {
 	why, _, _ := v.checkGate()
 	return why == "" && v.Facts.Mode == Fence && v.Fleet.Heard && v.checkPowerOffLimits().why == ""
 }
 
-// askEvery asks once the last answer is older than every, and waits until then.
+// askEvery asks once the last answer is older than every. Until then it waits.
 func (v View) askEvery(every time.Duration, why reason.Reason) action.Decision {
 	if left := every - v.Answers.Answer.Got.Age(v.Now); left > 0 {
 		return action.Decision{Action: action.Wait{}, Reason: why, RequeueAfter: left}
@@ -478,7 +497,7 @@ func (v View) askEvery(every time.Duration, why reason.Reason) action.Decision {
 	return action.Decision{Action: action.Ask{}, Reason: why}
 }
 
-// newRecord is the record of a fence at this look: the announced one goes on under its id.
+// newRecord returns the record of a fence at this look. An announced fence continues under its id.
 func (v View) newRecord(powering bool) taint.Record {
 	r := taint.Record{ID: v.Facts.NewID, Since: v.Now.Wall.UTC().Truncate(time.Millisecond), By: v.Facts.By}
 	switch old := v.Look.Record; {
@@ -489,7 +508,7 @@ func (v View) newRecord(powering bool) taint.Record {
 		if r.Repeats = old.Repeats; wasMarked(old) {
 			r.Repeats++
 		}
-		if !v.Memory.PowerOns.LastOn.After(v.instantOf(old.At)) { // it is off since that fence
+		if !v.Memory.PowerOns.LastOn.After(v.instantOf(old.At)) { // it has been off since that fence
 			r.OffBy, r.PostFence = old.OffBy, old.PostFence
 		}
 	}
@@ -502,12 +521,12 @@ func (v View) newRecord(powering bool) taint.Record {
 	return r
 }
 
-// closeFence ends the fence that the record tells of.
+// closeFence returns the decision that ends the fence of the record.
 func (v View) closeFence(res taint.Result, why reason.Reason) action.Decision {
 	return action.Decision{Action: action.Write{Record: v.endRecord(res)}, Reason: why}
 }
 
-// endRecord returns the record of the fence as it ends now.
+// endRecord returns the record of the fence as ended now.
 func (v View) endRecord(res taint.Result) taint.Record {
 	rec := *v.Look.Record
 	if rec.Phase == taint.PhasePoweringOff {
@@ -516,24 +535,25 @@ func (v View) endRecord(res taint.Result) taint.Record {
 	return rec.EnterPhase(taint.PhaseDone, res, v.Now.Wall)
 }
 
-// wasNeverOff reports a node that came back under the boot id it had when its machine was said to be off: it never was.
+// wasNeverOff reports whether a node came back under the boot id that it had when its device answered Off: the machine
+// was never off.
 func (v View) wasNeverOff() bool {
 	return movedPods(v.Look.Record) && proof.WasNeverOff(v.Look, v.Look.Record)
 }
 
-// closeNeverOff names those who said Off in the record.
+// closeNeverOff ends the fence, and names in the record the devices that answered Off.
 func (v View) closeNeverOff() action.Decision {
 	rec := v.endRecord(taint.ResultNeverPoweredOff).WithFalseOffs(proof.SpeakersOf(v.Facts.Devices))
 	return action.Decision{Action: action.Write{Record: rec}, Reason: reason.NeverOff}
 }
 
-// needsExplanation is the same for a machine whose boot ids do not tell.
+// needsExplanation reports the same for a machine whose boot ids do not tell boots apart.
 func needsExplanation(l taint.Look) bool {
 	return movedPods(l.Record) && proof.NeedsExplanation(l, l.Record)
 }
 
-// explainReturn asks the device of a node that is back which run of its machine this is, until it tells: the one that it said was over, or
-// another, which is written down so that it is asked once.
+// explainReturn asks the device of a returned node for the current run of its machine, until it answers. The run is the
+// one that it called over, or another, which is written down so that the question ends.
 func (v View) explainReturn() action.Decision {
 	switch now := v.Answers.RunNow(v.Look.Record); {
 	case now == v.Look.Record.Run: // the device contradicts itself
@@ -544,27 +564,29 @@ func (v View) explainReturn() action.Decision {
 		return action.Decision{Action: action.Write{Record: rec}, Reason: reason.StartedAgain}
 	case v.Answers.Answer.Got.IsZero():
 		return action.Decision{Action: action.Ask{}, Reason: reason.Explaining}
-	case v.powerState() != providers.PowerUnknown: // of another device
+	case v.powerState() != providers.PowerUnknown: // from another device
 		return v.askEvery(pollMax, reason.Explaining)
 	default:
 		return v.askEvery(v.Answers.Backoff(), reason.Explaining)
 	}
 }
 
-// movedPods reports a fence that ended, and moved pods.
+// movedPods reports whether the record's fence ended, and moved pods.
 func movedPods(r *taint.Record) bool {
-	return r != nil && r.Phase == taint.PhaseDone && (r.Result == taint.ResultEvicted || r.Result == taint.ResultReturned)
+	return r != nil && r.Phase == taint.PhaseDone &&
+		(r.Result == taint.ResultEvicted || r.Result == taint.ResultReturned)
 }
 
-// isReleased reports that a person ended the fence of this life of the node. A heartbeat or a boot begins another.
+// isReleased reports whether a person ended the fence of this life of the node. A heartbeat or a boot begins another
+// life.
 func (v View) isReleased() bool {
 	r := v.Look.Record
 	return r != nil && r.Result == taint.ResultReleased && !v.Look.IsAliveSince(r)
 }
 
-// rearmDelayLeft is how long to wait before the mark is set again on a node whose last fence ended without a sign of life since: its
-// device says Off and then does not confirm it, somebody takes the mark off, or what the fence finds to do does not go. Each would go
-// on for ever, at the speed of the device.
+// rearmDelayLeft returns how long to wait before the mark is set again on a node whose last fence ended without a sign
+// of life since. The device may answer Off and then not confirm it, a person may remove the mark, or the work may not
+// go away. Without the delay each would repeat for ever, at the speed of the device.
 func (v View) rearmDelayLeft() time.Duration {
 	r := v.Look.Record
 	if r == nil || !wasMarked(r) || v.Look.IsAliveSince(r) {
@@ -573,13 +595,13 @@ func (v View) rearmDelayLeft() time.Duration {
 	return min(rearmDelay<<min(r.Repeats, 8), rearmMax) - v.ageOf(r.At)
 }
 
-// isEvicted reports that the last fence of this life of the node came to its end.
+// isEvicted reports whether the last fence of this life of the node was completed.
 func (v View) isEvicted() bool {
 	r := v.Look.Record
 	return r != nil && r.Result == taint.ResultEvicted && !v.Look.IsAliveSince(r)
 }
 
-// wasMarked reports a fence that ended after its mark was set.
+// wasMarked reports whether the fence ended after its mark was set.
 func wasMarked(r *taint.Record) bool {
 	switch r.Result {
 	case taint.ResultLifted, taint.ResultMarkRemoved, taint.ResultEvicted, taint.ResultReturned:
@@ -589,8 +611,8 @@ func wasMarked(r *taint.Record) bool {
 	}
 }
 
-// lookAgain asks for a look that was sent after the answer was there. Where a clock is too coarse to tell the two apart it lets it
-// move on first.
+// lookAgain requests a look that is sent after the answer arrived. If the clock is too coarse to tell the two apart, it
+// waits for the clock first.
 func (v View) lookAgain() action.Decision {
 	if !v.Now.After(v.Answers.Answer.Got) {
 		return action.Decision{Action: action.Wait{}, Reason: reason.LookedTooEarly, RequeueAfter: time.Millisecond}
@@ -598,13 +620,13 @@ func (v View) lookAgain() action.Decision {
 	return action.Decision{Action: action.ReadNode{}, Reason: reason.LookedTooEarly}
 }
 
-// instantOf is when a time of the record was, by this process's clocks.
+// instantOf returns when a time of the record was, by this process's clocks.
 func (v View) instantOf(at time.Time) providers.Instant { return v.Seen.InstantOf(at, v.Now) }
 
-// ageOf is how long ago a time of the record was.
+// ageOf returns how long ago a time of the record was.
 func (v View) ageOf(at time.Time) time.Duration { return v.Now.Sub(v.instantOf(at)) }
 
-// retryDelayLeft is how long to wait before power-off is tried again.
+// retryDelayLeft returns how long to wait before the next power-off attempt.
 func (v View) retryDelayLeft() time.Duration {
 	r := v.Look.Record
 	if r == nil || r.Result != taint.ResultPowerOffFailed {

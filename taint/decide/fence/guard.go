@@ -11,7 +11,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// refusal is why the machine is not powered off now, with the numbers; the zero value refuses nothing.
+// refusal is why the machine is not powered off now, with the numbers. The zero value refuses nothing.
 type refusal struct {
 	why    reason.Reason
 	detail string
@@ -19,9 +19,9 @@ type refusal struct {
 	after  time.Duration // when to ask again
 }
 
-// checkPowerOffLimits is the storm guard, and the rules for control-plane nodes, hosts of KubeVirt and nodes whose drain is under
-// way. It returns the first rule that refuses a power-off of ours (invariants 6, 7 and 8). It is asked before a
-// power-off is announced, and before each that is sent. A machine that is off is recovered in any case.
+// checkPowerOffLimits is the storm guard, with the rules for control-plane nodes, hosts of KubeVirt and nodes being
+// drained. It returns the first rule that refuses a power-off of ours (invariants 6, 7 and 8). It runs before a
+// power-off is announced, and before each that is sent. A machine that is already off is recovered in any case.
 func (v View) checkPowerOffLimits() refusal {
 	s := v.Fleet.Storm
 	if v.ControlPlane && !v.Facts.Quorum {
@@ -34,7 +34,9 @@ func (v View) checkPowerOffLimits() refusal {
 		return refusal{why: reason.KeptOn, detail: v.Facts.KeptOn, after: pollOn}
 	}
 	if s.Back > 0 {
-		return refusal{reason.CutOff, fmt.Sprintf("%d reads of ours in a row got no answer from the API server; that must be over for another %s", s.Failed, roundUpSeconds(s.Back)), "reads", min(s.Back, pollOn)}
+		return refusal{reason.CutOff, fmt.Sprintf(
+			"%d reads of ours in a row got no answer from the API server; that must be over for another %s",
+			s.Failed, roundUpSeconds(s.Back)), "reads", min(s.Back, pollOn)}
 	}
 	for _, p := range s.Parts {
 		if !p.Lost.IsZero() {
@@ -43,7 +45,9 @@ func (v View) checkPowerOffLimits() refusal {
 	}
 	for _, p := range s.Parts {
 		if p.HasDevicesCut() {
-			return refusal{reason.DevicesCut, fmt.Sprintf("the devices of %d of %d nodes of %s do not answer, and lately did", p.Mute, p.Spoke, p.Of), p.Of, pollOn}
+			return refusal{reason.DevicesCut, fmt.Sprintf(
+				"the devices of %d of %d nodes of %s do not answer, and lately did",
+				p.Mute, p.Spoke, p.Of), p.Of, pollOn}
 		}
 	}
 	for _, p := range s.Parts {
@@ -56,18 +60,21 @@ func (v View) checkPowerOffLimits() refusal {
 	}
 	for _, p := range s.Parts {
 		if p.Cool > 0 {
-			return refusal{reason.CoolDown, fmt.Sprintf("%s hit a limit, and must keep to all for another %s", p.Of, roundUpSeconds(p.Cool)), "", min(p.Cool, pollOn)}
+			return refusal{reason.CoolDown, fmt.Sprintf("%s hit a limit, and must keep to all for another %s",
+				p.Of, roundUpSeconds(p.Cool)), "", min(p.Cool, pollOn)}
 		}
 	}
 	if v.Fleet.Busy != "" {
-		return refusal{reason.PowerOffLimit, fmt.Sprintf("%d of at most %d: %s", s.PowerOffs, s.Max, v.Fleet.Busy), "", time.Second}
+		return refusal{reason.PowerOffLimit, fmt.Sprintf("%d of at most %d: %s",
+			s.PowerOffs, s.Max, v.Fleet.Busy), "", time.Second}
 	}
 	return refusal{}
 }
 
-// describeFloor says which floor is undercut, and whether any power-off could keep it.
+// describeFloor says which floor the healthy nodes are below, and whether any power-off could keep it.
 func describeFloor(p fleet.Part) string {
-	text := fmt.Sprintf("%d of %d nodes of %s are not healthy, the floor is %d", p.Nodes-p.Healthy, p.Nodes, p.Of, p.Floor)
+	text := fmt.Sprintf("%d of %d nodes of %s are not healthy, the floor is %d",
+		p.Nodes-p.Healthy, p.Nodes, p.Of, p.Floor)
 	if p.Floor >= p.Nodes {
 		text += ", which no power-off can keep"
 	}
@@ -77,11 +84,11 @@ func describeFloor(p fleet.Part) string {
 	return text
 }
 
-// needsEtcdPods reports that etcd's pods must be listed before the guard can decide.
+// needsEtcdPods reports whether the etcd pods must be listed before checkPowerOffLimits can decide.
 func (v View) needsEtcdPods() bool { return v.ControlPlane && v.Facts.Quorum && v.Members == nil }
 
-// checkQuorum refuses what would leave etcd without a majority of healthy members beside this machine. Where it is not known who they are,
-// every control-plane node counts as one, and they are powered off one at a time.
+// checkQuorum refuses a power-off that would leave etcd without a majority of healthy members besides this machine. If
+// the members are unknown, every control-plane node counts as one, and they are powered off one at a time.
 func (v View) checkQuorum(plane []fleet.Member) refusal {
 	if !v.ControlPlane {
 		return refusal{}
@@ -94,7 +101,12 @@ func (v View) checkQuorum(plane []fleet.Member) refusal {
 		}
 	}
 	if need := len(members)/2 + 1; healthy < need {
-		return refusal{why: reason.Quorum, detail: fmt.Sprintf("%d of etcd's %d members are healthy beside it, the quorum is %d%s", healthy, len(members), need, describeUnknown(known)), after: pollOn}
+		return refusal{
+			why: reason.Quorum,
+			detail: fmt.Sprintf("%d of etcd's %d members are healthy beside it, the quorum is %d%s",
+				healthy, len(members), need, describeUnknown(known)),
+			after: pollOn,
+		}
 	}
 	var turn []string
 	for _, m := range plane {
@@ -103,7 +115,12 @@ func (v View) checkQuorum(plane []fleet.Member) refusal {
 		}
 	}
 	if slices.Sort(turn); !known && len(turn) > 0 {
-		return refusal{why: reason.Quorum, detail: "one control-plane node at a time, and it is the turn of " + strings.Join(turn, ", ") + describeUnknown(known), after: time.Second}
+		return refusal{
+			why: reason.Quorum,
+			detail: "one control-plane node at a time, and it is the turn of " +
+				strings.Join(turn, ", ") + describeUnknown(known),
+			after: time.Second,
+		}
 	}
 	return refusal{}
 }
@@ -115,8 +132,9 @@ func describeUnknown(known bool) string {
 	return " (who etcd's members are is not known: every control-plane node counts as one)"
 }
 
-// etcdMembers returns its members, and whether they are known: k3s and RKE2 label them, kubeadm's are static pods. Only nodes that are labelled
-// as control plane count, which no kubelet can do: any could show a pod that calls itself etcd's.
+// etcdMembers returns etcd's members, and whether they are known: k3s and RKE2 label them, kubeadm's are static pods.
+// Only nodes with a control-plane label count, because no kubelet can set it: any kubelet could show a pod that claims
+// to be etcd's.
 func (v View) etcdMembers(plane []fleet.Member) (members []fleet.Member, known bool) {
 	for _, m := range plane {
 		if m.Etcd {
@@ -134,7 +152,7 @@ func (v View) etcdMembers(plane []fleet.Member) (members []fleet.Member, known b
 	return plane, true
 }
 
-// refusePowerOff is a refusal before anything is announced.
+// refusePowerOff returns the decision for a refusal before anything is announced.
 func (v View) refusePowerOff(no refusal) action.Decision {
 	d := v.askEvery(no.after, no.why)
 	d.Detail, d.ReportOnceKey = no.detail, no.once

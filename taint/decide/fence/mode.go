@@ -19,13 +19,13 @@ type Mode uint8
 
 // The modes.
 const (
-	Observe  Mode = iota // a machine that is off is recovered from; of one that is on say so, and keep watching
-	Fence                // power the latter off after the grace, and recover from it
-	Shadow               // decide as in Fence, say what would be done, and begin nothing
-	Disabled             // ask nobody, and begin nothing
+	Observe  Mode = iota // recover from a machine that is off; report one that is on, and keep watching
+	Fence                // power off a machine that is on after the grace period, and recover from it
+	Shadow               // decide as in Fence, report what would be done, and begin nothing
+	Disabled             // ask no device, and begin nothing
 )
 
-// modesBySafety has the modes in their order, from the one that does the least.
+// modesBySafety lists the modes, from the one that does the least.
 var modesBySafety = []Mode{Disabled, Shadow, Observe, Fence}
 
 // String returns the mode's name in the configuration.
@@ -44,7 +44,7 @@ func (m Mode) String() string {
 	}
 }
 
-// ParseMode returns the mode of that name.
+// ParseMode returns the mode of that name, and whether there is one.
 func ParseMode(name string) (Mode, bool) {
 	i := slices.IndexFunc(modesBySafety, func(m Mode) bool { return m.String() == name })
 	if i < 0 {
@@ -53,7 +53,8 @@ func ParseMode(name string) (Mode, bool) {
 	return modesBySafety[i], true
 }
 
-// SaferMode is the one of two modes that does less. One that this version does not know does the least: nothing is done in it, and that is told.
+// SaferMode returns the mode that does less. A mode that this version does not know does the least: nothing is done in
+// it, which is reported.
 func SaferMode(a, b Mode) Mode {
 	if slices.Index(modesBySafety, a) < slices.Index(modesBySafety, b) {
 		return a
@@ -61,21 +62,22 @@ func SaferMode(a, b Mode) Mode {
 	return b
 }
 
-// MayAct reports whether in this mode anything is begun: a mark, a power-off, a policy's act, a person's mark that is taken up.
+// MayAct reports whether anything may begin in this mode: a mark, a power-off, a policy's act, or the fence of a
+// person's mark.
 func (m Mode) MayAct() bool { return m == Observe || m == Fence }
 
-// ModeAnnotation lowers the mode of its Node, and cannot raise it: a Node's own kubelet can write it.
+// ModeAnnotation lowers the mode of its Node. It cannot raise it: a Node's own kubelet can write it.
 const ModeAnnotation = "forcefence.io/mode"
 
 // ChosenMode is a node's mode.
 type ChosenMode struct {
 	Mode          Mode
 	By            string        // what chose it, for a person
-	PowerOffAfter time.Duration // zero: Settings'
+	PowerOffAfter time.Duration // zero: that of Settings
 }
 
-// LoweredBy is what remains of a mode under the Node's annotations. A word that is no mode was meant to keep something from being done, so
-// nothing is, as in Disabled.
+// LoweredBy returns the mode as the Node's annotations lower it. An unknown word was meant to prevent something, so
+// nothing is done, as in Disabled.
 func (c ChosenMode) LoweredBy(annotations map[string]string) ChosenMode {
 	text, ok := annotations[ModeAnnotation]
 	if !ok {
@@ -92,8 +94,8 @@ func (c ChosenMode) LoweredBy(annotations map[string]string) ChosenMode {
 	return c
 }
 
-// shadowDecision turns the first action of a fence into the word that it would be done. What was begun in another mode is
-// ended, in whatever mode.
+// shadowDecision replaces the first action of a fence by a report that it would be done. What began in another mode is
+// ended in any mode.
 func (v View) shadowDecision(d action.Decision) action.Decision {
 	rec := action.RecordOf(d.Action)
 	rec.ID = "" // no fence begins
@@ -113,14 +115,15 @@ func (v View) shadowDecision(d action.Decision) action.Decision {
 	}
 }
 
-// evidenceText is evidence in words.
+// evidenceText returns evidence in words.
 func evidenceText(all []taint.Evidence) string {
 	var out []string
 	for _, e := range all {
-		out = append(out, fmt.Sprintf("%s said %s (%q) at %s", e.From, e.State, e.Raw, e.At.UTC().Format(time.TimeOnly)))
+		out = append(out, fmt.Sprintf("%s said %s (%q) at %s",
+			e.From, e.State, e.Raw, e.At.UTC().Format(time.TimeOnly)))
 	}
 	return strings.Join(out, ", ")
 }
 
-// quoteText is what anybody may have written on a Node, fit for an Event.
+// quoteText quotes text that any client may have written on a Node, for an Event.
 func quoteText(text string) string { return strconv.Quote(providers.ErrorText(errors.New(text))) }

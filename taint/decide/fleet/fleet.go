@@ -1,14 +1,15 @@
-// Package fleet is what one process remembers across nodes: whose Lease was renewed when, who gave a hint of whose end, whose
-// machine is being powered off. From that it says of one node, in a time that does not grow with their number, how silent it is and
-// whether its silence means anything.
+// Package fleet holds what one process remembers across nodes: when each Lease was renewed, which source hinted that a
+// machine went off, and which machines are being powered off. From that it answers for one node how silent it is, and
+// whether its silence means anything. The cost of an answer does not grow with the number of nodes.
 //
-// It is pure: it names no client, no clock and no logger, and is told the time. It imports the codec and the contract. Its methods
-// must not be called at the same time.
+// It is pure: it names no client, no clock and no logger; callers pass the time in. It imports the codec and the
+// contract. Its methods must not be called concurrently.
 //
-// It promises: a node's silence counts toward a power-off only while at least half of all nodes are heard, and begins anew when that
-// is so again after an outage (invariant 15); no more machines are powered off at the same time than the limits allow, until the fences
-// before are done; a Lease tells nothing of a Node that does not exist, and its duration is believed within bounds only. What the storm
-// guard goes by is in storm.go: how many nodes are healthy, of all and of each failure domain (invariants 6 and 7).
+// It promises: a node's silence counts toward a power-off only while at least half of all nodes are heard. After an
+// outage it starts again (invariant 15). No more machines are powered off at the same time than the limits allow, until
+// the earlier fences are done. A Lease means nothing without its Node, and its duration is accepted within bounds only.
+// The input of the storm guard is in storm.go: how many nodes are healthy, of all and of each failure domain
+// (invariants 6 and 7).
 package fleet
 
 import (
@@ -22,11 +23,11 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// A kubelet renews its Lease every quarter of its duration (10 s of 40). A Lease is stale after two missed renewals and half of a
-// third, and has missed one after half of the second. A renewal that comes after a missed one may have been sent at any
-// time since the one before.
+// A kubelet renews its Lease every quarter of its duration (10 s of 40). A Lease is stale after two missed renewals and
+// half of a third. It has missed one after half of the second. A renewal that comes after a missed one may have been
+// sent at any time since the one before.
 const (
-	DefaultDuration = 40 * time.Second // of a Lease that names none, or one out of bounds
+	DefaultDuration = 40 * time.Second // of a Lease without a duration, or with one out of bounds
 	MinDuration     = 10 * time.Second
 	MaxDuration     = 5 * time.Minute
 
@@ -34,39 +35,41 @@ const (
 	missedAfter = 1.5 / 4
 )
 
-// hintTTL is how long a hint keeps the node suspected. By then its Lease is stale, or the hint was wrong.
+// hintTTL is how long a hint keeps the node suspect. By then its Lease is stale, or the hint was wrong.
 const hintTTL = 30 * time.Second
 
-// catchUp is how long an informer may bring what a live read was ahead of. Later than that an older resourceVersion is a cluster
-// restored from a backup.
+// catchUp is how long an informer may deliver versions older than a live read. An older resourceVersion after that
+// means that the cluster was restored from a backup.
 const catchUp = time.Minute
 
-// turnTTL is how long a fence with a power-off of ours may take, once its machine is off, before another machine may be powered off in
-// its place: a volume that does not detach must not keep other nodes down (invariant 16).
+// turnTTL is how long a fence with a power-off of ours keeps its turn after its machine is off. Then another machine
+// may be powered off: a volume that does not detach must not keep other nodes down (invariant 16).
 const turnTTL = 5 * time.Minute
 
-// Fleet is the memory. The zero value knows no node.
+// Fleet is what one process knows across nodes. The zero value knows no node.
 type Fleet struct {
 	nodes      map[string]*node
-	known      int                          // nodes that exist
-	fresh      int                          // of these, those that are not stale, by their flags
-	beating    int                          // of these, those that missed no renewal
-	heardSince providers.Instant            // since when at least half of all beat; zero: they do not
-	scanned    providers.Instant            // when the flags were last compared with the clock
-	due        providers.Instant            // before that the clock alone changes no flag
-	longest    time.Duration                // the longest Lease; of a node that is gone, until the next scan
-	changed    []string                     // nodes whose flag changed, or the soundness of whose Lease, since the last Tick
-	turns      map[string]providers.Instant // nodes with a power-off of ours -> when its turn ends; zero: with its fence
-	// distrustRecords are by the node whose record says that a device said Off of a machine that was on.
+	known      int               // nodes that exist
+	fresh      int               // of these, those whose flags are not stale
+	beating    int               // of these, those that missed no renewal
+	heardSince providers.Instant // since when at least half of all nodes beat; zero: they do not
+	scanned    providers.Instant // when the flags were last compared with the clock
+	due        providers.Instant // before this the clock alone changes no flag
+	longest    time.Duration     // the longest Lease duration; a removed node counts until the next scan
+	// changed are the nodes whose flag changed since the last Tick, or whose Lease duration left its bounds or returned
+	// to them.
+	changed []string
+	turns   map[string]providers.Instant // nodes with a power-off of ours -> when its turn ends; zero: with its fence
+	// distrustRecords are keyed by the node whose record says that a device answered Off for a machine that was on.
 	distrustRecords map[string]*taint.Record
 
 	limit  *Limits // nil: defaults
 	all    scope
 	scopes map[string]*scope // by name
 	plane  map[string]*node  // control-plane nodes
-	failed int               // reads of ours that failed in a row
-	cut    int               // how many those were that made us cut off last; 0: we never were
-	back   providers.Instant // when that was over
+	failed int               // reads of this process that failed in a row
+	cut    int               // how many failed in a row when this process was last cut off; 0: it never was
+	back   providers.Instant // when that ended
 }
 
 type node struct {
@@ -75,93 +78,97 @@ type node struct {
 	missed   bool
 	rv       string
 	at       providers.Instant // when this process saw the Lease change: never the node's own clock
-	since    providers.Instant // no later than when the node sent that renewal, which may have been on its way for long
-	beat     providers.Instant // as at, but zero at first sight: that is no heartbeat
-	alive    providers.Instant // when it last became Ready, or had another boot id or UID than before; zero: never
+	since    providers.Instant // no later than when the node sent that renewal, which may have been delayed for long
+	beat     providers.Instant // as at, but zero after the first sight of a Lease, which is no heartbeat
+	alive    providers.Instant // when it last became Ready, or changed its boot id or UID; zero: never
 	duration time.Duration
-	odd      bool // its Lease names a duration out of bounds
+	odd      bool // its Lease has a duration out of bounds
 	hint     providers.Instant
 	hintBy   Source
-	on       providers.Instant // when a device was last heard to say On; zero: never
-	first    Source            // what made it suspect first since it was well last
-	counted  bool              // Noticed told it
+	on       providers.Instant // when a device last answered On; zero: never
+	first    Source            // what first made it suspect since it was last well
+	counted  bool              // FirstSuspicion reported it
 
-	recordVersion string            // the Node's resourceVersion when its record was folded in last
+	recordVersion string            // the Node's resourceVersion when its record was last applied
 	recordAt      providers.Instant // when that was
 	sights        taint.Sightings   // of the record
 	reserved      bool              // its power-off is about to be announced on that resourceVersion
 
 	uid          string
 	boot         string
-	seenVersion  string // the Node's resourceVersion when it was folded in last
+	seenVersion  string // the Node's resourceVersion when it was last applied
 	seenAt       providers.Instant
 	name         string
-	unready      bool              // not Ready
-	fenced       bool              // marked, or with an open fence
-	etcd         bool              // a control-plane node with the label of an etcd member
-	domainValues []string          // the values of its domains' labels that count
-	scopes       []*scope          // its domains; nil where it has no such label
-	spoke        bool              // its devices answered once
-	mute         providers.Instant // since when they lately do not; zero: they do, never did, or have been silent for long
+	unready      bool     // not Ready
+	fenced       bool     // marked, or with an open fence
+	etcd         bool     // a control-plane node with the label of an etcd member
+	domainValues []string // the values of its domain labels that count
+	scopes       []*scope // its domains; nil where it has no such label
+	spoke        bool     // its devices answered at least once
+	// mute is since when its devices do not answer; zero: they answer, never did, or have been silent for long.
+	mute providers.Instant
 }
 
-// View is what the fleet says of one node. The zero value is a fleet that is silent: nobody is fenced.
+// View is what the fleet knows of one node. The zero value is a silent fleet, in which no node is fenced.
 type View struct {
 	Stale  bool // the Lease missed two renewals
 	Missed bool // the Lease missed one renewal
-	// Hint is who gave a hint that the machine went off, while that lasts and no device answered since that it is on; else "".
+	// Hint is the source of a hint that the machine went off. It is "" once the hint expired or a device answered On
+	// since.
 	Hint   Source
 	HintAt providers.Instant // when that was; zero without one
-	OnAt   providers.Instant // when this process last heard from a device that the machine is on; zero: never
+	OnAt   providers.Instant // when this process last received an On answer of a device; zero: never
 	Others int               // other nodes that exist
 	Fresh  int               // of these, how many have a Lease that is not stale
-	// Heard tells that at least half of the nodes missed no renewal: a node's silence is its own.
+	// Heard reports that at least half of the nodes missed no renewal: a node's silence is its own.
 	Heard bool
-	// HeardSince is since when that is so without a break, as far as this process knows; zero: it is not so.
+	// HeardSince is since when Heard has been true without a break, as far as this process knows; zero: it is false.
 	HeardSince providers.Instant
-	Longest    time.Duration // the longest Lease of all nodes
-	// SilentSince is when this node's silence began to count: it had lasted for as long as a Lease takes to be stale, all the while
-	// most nodes were heard. It may lie in the future. Zero: it does not count.
+	Longest    time.Duration // the longest Lease duration of all nodes
+	// SilentSince is when this node's silence began to count: it had lasted until a Lease is stale, while most nodes
+	// were heard throughout. It may lie in the future. Zero: it does not count.
 	SilentSince providers.Instant
 	// Beat is when this process last saw the Lease change; zero: never. The first sight of a Lease is no change.
 	Beat providers.Instant
-	// Alive is when this process last saw a sign of life: a heartbeat, or that the Node became Ready, or has another boot
-	// id or UID than before; zero: never. What it sees first is no sign.
+	// Alive is when this process last saw a sign of life: a heartbeat, or a Node that became Ready or changed its boot
+	// id or UID. Zero: never. What it sees first is no sign.
 	Alive providers.Instant
-	// Busy names the other nodes whose machines are being powered off, or whose fences after that are not done, if they are as many as
-	// may be at once; else "".
+	// Busy names the other nodes whose machines are being powered off, or whose fences are not done since. It is ""
+	// unless they are as many as the limit.
 	Busy     string
 	Storm    Storm
-	OddLease bool // the Lease names a duration out of bounds: DefaultDuration is taken
+	OddLease bool // the Lease's duration is out of bounds: DefaultDuration applies
 }
 
-// Source is what makes a node suspect, from a closed set: its own Ready, its Lease, or a hint. It is a label of a metric.
+// Source is what makes a node suspect, from a closed set: its own Ready, its Lease, or a hint. It is a metric label.
 type Source string
 
-// The sources. The first two the fleet sees itself; the others are those of hints.
+// The sources. The fleet observes the first two itself; the others are hints.
 const (
-	Ready         Source = "ready"        // the Node does not say Ready
-	Lease         Source = "lease"        // it missed two renewals
-	Push          Source = "push"         // a device told by itself
+	Ready         Source = "ready"        // the Node is not Ready
+	Lease         Source = "lease"        // its Lease missed two renewals
+	Push          Source = "push"         // a device reported it without being asked
 	Line          Source = "line"         // the connection to the node broke, and cannot be made again
-	Poll          Source = "poll"         // a device said Off when it was asked without need
-	ShutdownTaint Source = "taint"        // a cloud controller manager says so, on the Node
-	Confirmation  Source = "confirmation" // a person says so, on the Node
+	Poll          Source = "poll"         // a device answered Off in a routine poll
+	ShutdownTaint Source = "taint"        // a cloud controller manager reports it on the Node
+	Confirmation  Source = "confirmation" // a person reports it on the Node
 )
 
-// suspicions are the words for hints. Only what a device said may say so.
+// suspicions are the names of hints. Only a device's report may say so.
 var suspicions = map[Source]string{
-	Push: "MachineWentOff", Poll: "MachineFoundOff", Line: "LineBroke", ShutdownTaint: "ShutdownTaint", Confirmation: "ConfirmedOff",
+	Push: "MachineWentOff", Poll: "MachineFoundOff", Line: "LineBroke",
+	ShutdownTaint: "ShutdownTaint", Confirmation: "ConfirmedOff",
 }
 
-// IsSettled reports whether most nodes have been heard for so long that every silent one among them would be known by
-// now. A process that has just begun takes all nodes for heard.
+// IsSettled reports whether most nodes have been heard long enough for every silent one to be known. A process that
+// just started counts all nodes as heard.
 func (v View) IsSettled(now providers.Instant) bool {
 	return v.Heard && now.Sub(v.HeardSince) > shareOf(v.Longest, staleAfter)
 }
 
-// Suspicion says why the node looks dead, "" if it does not: by itself, by its silence, or by a hint. It only makes us ask. A
-// stale Lease counts only while most nodes are heard: otherwise it is the API server, or our own watch, that is silent.
+// Suspicion returns why the node looks dead: its own condition, its silence, or a hint; "" if it does not. It only
+// leads to a question. A stale Lease counts only while most nodes are heard: otherwise the API server, or our own
+// watch, is silent.
 func (v View) Suspicion(l taint.Look) string {
 	switch {
 	case l.Exists && !l.IsReady():
@@ -173,14 +180,14 @@ func (v View) Suspicion(l taint.Look) string {
 	}
 }
 
-// HasOutsideHint reports that somebody beside the device's own answers says that the machine went off: a device that is wrong says it as often as
-// it is asked, and a poll is a question.
+// HasOutsideHint reports whether a source other than a poll hints that the machine went off. A wrong device repeats its
+// answer as often as it is asked, and a poll is a question.
 func (v View) HasOutsideHint() bool { return v.Hint != "" && v.Hint != Poll }
 
-// AllSilent reports that no other node is alive: nobody is fenced then (invariant 7).
+// AllSilent reports whether no other node is alive: then no node is fenced (invariant 7).
 func (v View) AllSilent() bool { return v.Fresh == 0 }
 
-// AddNode notes that a Node exists. It may have no Lease at all: its silence is counted from here.
+// AddNode notes that a Node exists. It may have no Lease at all: its silence counts from this call.
 func (f *Fleet) AddNode(name string, now providers.Instant) {
 	f.scanIfDue(now)
 	if n := f.ensureNode(name, now); !n.exists {
@@ -191,8 +198,8 @@ func (f *Fleet) AddNode(name string, now providers.Instant) {
 	}
 }
 
-// ApplyLease folds a Lease in, from a watch, a list or a look, in any order, and reports whether it was renewed since. rv "" is none.
-// duration is what it says; zero: nothing.
+// ApplyLease folds in a Lease from a watch, a list or a look, in any order. It reports whether the Lease was renewed
+// since. An empty rv means no Lease. duration is the Lease's own; zero: it has none.
 func (f *Fleet) ApplyLease(name, rv string, duration time.Duration, now providers.Instant) bool {
 	if rv == "" {
 		return false
@@ -211,12 +218,12 @@ func (f *Fleet) ApplyLease(name, rv string, duration time.Duration, now provider
 		duration = DefaultDuration
 	}
 	if n.rv != "" {
-		f.countNode(n, -1) // the first renewal that this process sees makes it one that renews
+		f.countNode(n, -1) // after the first renewal that this process sees, the node counts as one that renews
 		n.beat = now
 		f.countNode(n, 1)
 	}
 	if n.since = now; n.at.Age(now) > shareOf(duration, missedAfter) {
-		n.since = n.at // it may be of an outage that the node did not outlive
+		n.since = n.at // the gap may be an outage that the node did not outlive
 	}
 	n.rv, n.at, n.duration = rv, now, duration
 	f.longest = max(f.longest, duration)
@@ -225,7 +232,7 @@ func (f *Fleet) ApplyLease(name, rv string, duration time.Duration, now provider
 	return true
 }
 
-// RemoveNode forgets a Node that does not exist any more.
+// RemoveNode forgets a Node that no longer exists.
 func (f *Fleet) RemoveNode(name string, now providers.Instant) {
 	f.scanIfDue(now)
 	if n := f.nodes[name]; n != nil {
@@ -243,8 +250,8 @@ func (f *Fleet) RemoveNode(name string, now providers.Instant) {
 	f.updateHeard(now)
 }
 
-// ApplyHint notes that by says of the node's machine that it does not run. A hint proves nothing: it makes us ask. That of a poll does not
-// replace another that lasts.
+// ApplyHint notes that the source by reports the node's machine as not running. A hint proves nothing; it leads to a
+// question. A poll's hint does not replace another that has not expired.
 func (f *Fleet) ApplyHint(name string, by Source, now providers.Instant) {
 	n := f.ensureNode(name, now)
 	n.noteSuspicion(by, now)
@@ -253,20 +260,22 @@ func (f *Fleet) ApplyHint(name string, by Source, now providers.Instant) {
 	}
 }
 
-// hasHint reports that a hint lasts.
+// hasHint reports whether a hint has not expired.
 func (n *node) hasHint(now providers.Instant) bool {
 	return !n.hint.IsZero() && n.hint.Age(now) <= hintTTL
 }
 
-// noteSuspicion notes what makes a node suspect, before that counts, if it is the first since it was well.
+// noteSuspicion notes what makes a node suspect, if it is the first cause since the node was well. It is called before
+// that cause counts.
 func (n *node) noteSuspicion(by Source, now providers.Instant) {
 	if n.first == "" || !n.unready && !n.stale && !n.hasHint(now) {
 		n.first, n.counted = by, false
 	}
 }
 
-// FirstSuspicion tells, once since the node was well last, what made it suspect first, and how long ago this process heard its last heartbeat
-// (0: it heard none). It is to be called when its devices say Off; "" is nothing to tell.
+// FirstSuspicion returns what first made the node suspect, and how long ago this process saw its last heartbeat (0:
+// never). It reports once since the node was last well; "" means nothing to report. It is to be called when the node's
+// devices answer Off.
 func (f *Fleet) FirstSuspicion(name string, now providers.Instant) (by Source, silent time.Duration) {
 	n := f.nodes[name]
 	if n == nil || n.counted || n.first == "" {
@@ -278,14 +287,15 @@ func (f *Fleet) FirstSuspicion(name string, now providers.Instant) (by Source, s
 	return n.first, silent
 }
 
-// ApplyOnAnswer notes when a device said that the node's machine is on: asked for a fence or a poll, or by itself.
+// ApplyOnAnswer notes when a device answered that the node's machine is on: in a fence, in a poll, or by itself.
 func (f *Fleet) ApplyOnAnswer(name string, at providers.Instant) {
 	if n := f.nodes[name]; n != nil && at.After(n.on) {
 		n.on = at
 	}
 }
 
-// ApplyAnswer folds an answer in. It ends a hint that is older than an answer of On: the machine was started again, or the hint was wrong.
+// ApplyAnswer folds an answer in. An On answer ends an older hint: the machine was started again, or the hint was
+// wrong.
 func (f *Fleet) ApplyAnswer(name string, a providers.Answer) {
 	f.ApplyReachability(name, a)
 	if n := f.nodes[name]; n != nil && a.State == providers.PowerOn && a.At.After(n.hint) {
@@ -293,8 +303,9 @@ func (f *Fleet) ApplyAnswer(name string, a providers.Answer) {
 	}
 }
 
-// ApplyRecord folds in the record that a Node has at that resourceVersion, from a watch or a look, in any order; nil is none. A power-off of
-// ours takes its turn until its fence is done, or hangs. A device that lied is not believed until the record is another.
+// ApplyRecord folds in a Node's record at that resourceVersion, from a watch or a look, in any order; nil means none. A
+// power-off of ours keeps its turn until its fence is done, or hangs. A device that lied is distrusted until the record
+// changes.
 func (f *Fleet) ApplyRecord(name, rv string, r *taint.Record, now providers.Instant) {
 	n := f.ensureNode(name, now)
 	if taint.IsOlder(rv, n.recordVersion) && now.Sub(n.recordAt) < catchUp || rv == n.recordVersion && n.reserved {
@@ -317,8 +328,9 @@ func (f *Fleet) ApplyRecord(name, rv string, r *taint.Record, now providers.Inst
 	}
 }
 
-// ReserveTurn takes a turn for a node whose power-off is about to be announced, unless others have all there are: nodes that are decided on
-// at the same moment cannot all announce. The next record of the node confirms it or gives it back, or ReleaseTurn does.
+// ReserveTurn reserves a turn for a node whose power-off is about to be announced, and reports whether one was free. So
+// nodes that are decided on at the same moment cannot all announce. The node's next record confirms or releases the
+// turn, or ReleaseTurn does.
 func (f *Fleet) ReserveTurn(name string, now providers.Instant) bool {
 	if _, others := f.busyNodes(name, now); others != "" {
 		return false
@@ -328,7 +340,7 @@ func (f *Fleet) ReserveTurn(name string, now providers.Instant) bool {
 	return true
 }
 
-// ReleaseTurn gives a turn back that was taken by ReserveTurn and not used.
+// ReleaseTurn releases a turn that ReserveTurn reserved and that was not used.
 func (f *Fleet) ReleaseTurn(name string) {
 	if n := f.nodes[name]; n != nil && n.reserved {
 		n.reserved = false
@@ -336,10 +348,10 @@ func (f *Fleet) ReleaseTurn(name string) {
 	}
 }
 
-// DistrustingNode returns the node whose record tells that the machine's device said Off while it was on, "" if there is none; of is the
-// node that is led to the machine. A person ends that with forcefence release.
+// DistrustingNode returns the node whose record says that the machine's device answered Off while it was on; "" if
+// there is none. of is the node that the machine is assigned to. A person ends the distrust with forcefence release.
 func (f *Fleet) DistrustingNode(m taint.Machine, device, of string) string {
-	for _, name := range slices.Sorted(maps.Keys(f.distrustRecords)) { // seldom one
+	for _, name := range slices.Sorted(maps.Keys(f.distrustRecords)) { // rarely more than one
 		if f.distrustRecords[name].DistrustsDevice(m, device, name == of) {
 			return name
 		}
@@ -347,8 +359,8 @@ func (f *Fleet) DistrustingNode(m taint.Machine, device, of string) string {
 	return ""
 }
 
-// Tick compares the Leases with the clock and returns the nodes that turned stale or fresh since the last call, or whose Lease turned
-// odd. It costs next to nothing before the first of them is due.
+// Tick compares the Leases with the clock. It returns the nodes that became stale or fresh since the last call, or
+// whose Lease's duration turned odd. It costs almost nothing before the first of them is due.
 func (f *Fleet) Tick(now providers.Instant) []string {
 	f.scanIfDue(now)
 	t := f.changed
@@ -356,7 +368,7 @@ func (f *Fleet) Tick(now providers.Instant) []string {
 	return t
 }
 
-// View says what is known of a node now.
+// View returns what is known of a node now.
 func (f *Fleet) View(name string, now providers.Instant) View {
 	f.scanIfDue(now)
 	v := View{Others: f.known, Fresh: f.fresh}
@@ -394,12 +406,12 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 	return v
 }
 
-// IsSilent reports that there are nodes and none is fresh: it is the API server that is silent, or our watch.
+// IsSilent reports whether there are nodes and none is fresh: the API server, or our watch, is silent.
 func (f *Fleet) IsSilent() bool {
 	return f.known > 0 && f.fresh == 0
 }
 
-// ensureNode returns the entry of a name, made at its first mention.
+// ensureNode returns the entry of a name, and creates it at its first mention.
 func (f *Fleet) ensureNode(name string, now providers.Instant) *node {
 	n := f.nodes[name]
 	if n == nil {
@@ -413,8 +425,8 @@ func (f *Fleet) ensureNode(name string, now providers.Instant) *node {
 	return n
 }
 
-// updateFlags compares a node's Lease with the clocks. Its own silence must have lasted while this process ran. That others are
-// heard must be news by both clocks.
+// updateFlags compares a node's Lease with the clocks. Its own silence must have lasted while this process ran. That
+// others are heard must be recent by both clocks.
 func (f *Fleet) updateFlags(name string, n *node, now providers.Instant) {
 	stale, missed := now.Sub(n.at) > shareOf(n.duration, staleAfter), n.at.Age(now) > shareOf(n.duration, missedAfter)
 	broken := !n.mute.IsZero() && now.Sub(n.mute) > muteTTL
@@ -437,7 +449,7 @@ func (f *Fleet) updateFlags(name string, n *node, now providers.Instant) {
 	}
 }
 
-// scheduleFlags notes when the clock alone changes a node's flags next.
+// scheduleFlags notes when the clock alone next changes a node's flags.
 func (f *Fleet) scheduleFlags(n *node, now providers.Instant) {
 	if !n.missed {
 		f.scheduleScan(now.Add(shareOf(n.duration, missedAfter) - n.at.Age(now)))
@@ -456,7 +468,7 @@ func (f *Fleet) scheduleScan(at providers.Instant) {
 	}
 }
 
-// countNode takes a node out of the counts, or into them.
+// countNode adds a node to the counts (by 1), or removes it (by -1).
 func (f *Fleet) countNode(n *node, by int) {
 	if !n.exists {
 		return
@@ -476,9 +488,9 @@ func (f *Fleet) countNode(n *node, by int) {
 	}
 }
 
-// updateHeard notes whether most nodes are heard: at least half of all, which for a silent node is most of the others. A node that missed one
-// renewal is not: an outage that is too short to make anybody stale would otherwise count against the one whose turn it was. One node
-// alone has nobody to compare with.
+// updateHeard notes whether most nodes are heard: at least half of all, which for a silent node is most of the others.
+// A node that missed one renewal is not heard. Otherwise an outage too short to make any node stale would count against
+// the node that was due. A single node has no other to compare with.
 func (f *Fleet) updateHeard(now providers.Instant) {
 	switch heard := f.known > 1 && 2*f.beating >= f.known; {
 	case !heard:
@@ -488,8 +500,8 @@ func (f *Fleet) updateHeard(now providers.Instant) {
 	}
 }
 
-// scanIfDue scans where a flag may have changed: where the process was stopped, the first heartbeat that it hears must not pass for one among
-// many. A clock that was set back is compared with anew.
+// scanIfDue scans if a flag may have changed. After the process was stopped, the first heartbeat must not count as one
+// among many. A clock that was set back also causes a scan.
 func (f *Fleet) scanIfDue(now providers.Instant) {
 	if f.scanned.IsZero() || now.Before(f.scanned) || f.scanned.Age(now) > f.due.Sub(f.scanned) {
 		f.scanNodes(now)
@@ -498,7 +510,8 @@ func (f *Fleet) scanIfDue(now providers.Instant) {
 
 func (f *Fleet) scanNodes(now providers.Instant) {
 	f.longest = 0
-	f.scanned, f.due = now, now.Add(muteTTL/2) // a device falls silent between scans: one of them sees it before its time is over
+	// A device falls silent between scans: one of them sees it before its time is over.
+	f.scanned, f.due = now, now.Add(muteTTL/2)
 	for name, n := range f.nodes {
 		f.updateFlags(name, n, now)
 		f.longest = max(f.longest, n.duration)
@@ -513,7 +526,7 @@ func (f *Fleet) setTurn(name string, ends providers.Instant) {
 	f.turns[name] = ends
 }
 
-// busyNodes counts the other nodes that have a turn, and names them if those are all there are.
+// busyNodes counts the other nodes that have a turn, and names them if they have all turns.
 func (f *Fleet) busyNodes(name string, now providers.Instant) (n int, names string) {
 	var few []string // the first of them, by name
 	for other := range f.turns {
@@ -535,10 +548,10 @@ func (f *Fleet) busyNodes(name string, now providers.Instant) (n int, names stri
 	return n, names
 }
 
-// turnsNamed is how many of those that have a turn are named.
+// turnsNamed is how many nodes with a turn are named.
 const turnsNamed = 3
 
-// maxTurns is how many may have a turn.
+// maxTurns returns how many nodes may have a turn.
 func (f *Fleet) maxTurns() int { return max(f.limits().MaxPowerOffs.atMost(f.known), 1) }
 
 func shareOf(d time.Duration, of float64) time.Duration { return time.Duration(float64(d) * of) }

@@ -8,26 +8,27 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Pace says which of many nodes may write its next pod, and how many pod writes may be under way. Each run of writes on a node waits for one
-// Turn at a time. Pods that evictFirst names go before others, of whichever nodes: storage must be back before what uses it. Among others the
-// fence that began first goes first: so the first nodes are whole soon, and the last one is no later than if all shared alike. But every
-// turnsShared-th turn is given to whoever has waited longest, so that no node, however many pods it has or gets, keeps another
-// from its end (invariant 16).
+// Pace decides which of many nodes may write its next pod, and how many pod writes may be in flight. Each run of writes
+// on a node waits for one Turn at a time. Pods that evictFirst selects go before others, on any node: storage must be
+// back before its users. Among the others, the fence that began first goes first. So the first nodes finish soon, and
+// the last finishes no later than with equal shares. Every turnsShared-th turn goes to the turn that has waited
+// longest. So no node, however many pods it has or gets, keeps another from its end (invariant 16).
 //
-// While the API server has no room (it says 429, or does not answer in time) fewer writes are under way: half as many with each
-// refusal of a write that was begun after the one before, but not below paceLeast; and one more for each time that as many as may be have
-// succeeded. The zero value lets DefaultPace writes be under way. Its methods must not be called at the same time.
+// While the API server throttles (it answers 429, or not in time), fewer writes are in flight. The limit is halved with
+// each refusal of a write that began after the previous refusal, but not below paceLeast. It grows by one each time
+// that as many writes as the limit have succeeded. The zero value allows DefaultPace writes in flight. Its methods must
+// not be called concurrently.
 type Pace struct {
-	Most int // writes under way; 0: DefaultPace
+	Most int // writes in flight; 0: DefaultPace
 
-	window   float64 // how many may be under way; 0: Most
-	under    int     // how many are
-	waiting  []*Turn // in the order in which they came
-	given    int     // turns
-	narrowed int     // given, when the window was narrowed last
+	window   float64 // how many may be in flight; 0: Most
+	under    int     // how many are in flight
+	waiting  []*Turn // in the order of AddTurn
+	given    int     // turns given
+	narrowed int     // the value of given when the window was last narrowed
 }
 
-// DefaultPace is how many pod writes may be under way at the same time, where nothing is said: more are no faster (F6).
+// DefaultPace is how many pod writes may be in flight by default: more are no faster (F6).
 const DefaultPace = 64
 
 const (
@@ -35,19 +36,19 @@ const (
 	turnsShared = 8
 )
 
-// Turn is one write that waits or is under way.
+// Turn is one write that waits or is in flight.
 type Turn struct {
 	Node  string
-	First bool              // of a pod that evictFirst names
+	First bool              // of a pod that evictFirst selects
 	Since providers.Instant // when the node's fence began
 
-	number int // of those that were given
+	number int // its place among the turns given
 }
 
-// AddTurn puts a turn in line. It is to be there once.
+// AddTurn puts a turn in line. A turn may be in line only once.
 func (p *Pace) AddTurn(t *Turn) { p.waiting = append(p.waiting, t) }
 
-// RemoveTurn takes a turn out of the line, and reports whether it waited: if not, it was given.
+// RemoveTurn removes a turn from the line, and reports whether it waited: if not, it was given.
 func (p *Pace) RemoveTurn(t *Turn) bool {
 	i := slices.Index(p.waiting, t)
 	if i >= 0 {
@@ -56,12 +57,12 @@ func (p *Pace) RemoveTurn(t *Turn) bool {
 	return i >= 0
 }
 
-// NextTurn gives the next turn; nil: none waits, or as many writes are under way as may be.
+// NextTurn gives the next turn; nil if none waits, or if as many writes are in flight as the limit.
 func (p *Pace) NextTurn() *Turn {
 	if len(p.waiting) == 0 || p.under >= p.CurrentLimit() {
 		return nil
 	}
-	t := p.waiting[0] // who has waited longest
+	t := p.waiting[0] // the one that has waited longest
 	if p.given++; p.given%turnsShared != 0 {
 		t = slices.MinFunc(p.waiting, compareTurns)
 	}
@@ -76,7 +77,7 @@ func compareTurns(a, b *Turn) int {
 	return cmp.Or(compareFirst(a.First, b.First), a.Since.Compare(b.Since), strings.Compare(a.Node, b.Node))
 }
 
-// compareFirst sorts what is set before what is not.
+// compareFirst sorts true before false.
 func compareFirst(a, b bool) int {
 	switch {
 	case a == b:
@@ -87,7 +88,7 @@ func compareFirst(a, b bool) int {
 	return 1
 }
 
-// FinishTurn takes a turn back. crowded tells that the API server had no room for its write.
+// FinishTurn ends a turn. crowded reports that the API server throttled its write.
 func (p *Pace) FinishTurn(t *Turn, crowded bool) {
 	p.under--
 	most := float64(p.upperLimit())
@@ -97,12 +98,13 @@ func (p *Pace) FinishTurn(t *Turn, crowded bool) {
 	switch {
 	case !crowded:
 		p.window = min(p.window+1/p.window, most)
-	case t.number > p.narrowed: // one crowd is one: its writes were on their way together
+	// A burst counts once: its writes were in flight together.
+	case t.number > p.narrowed:
 		p.window, p.narrowed = max(p.window/2, min(paceLeast, most)), p.given
 	}
 }
 
-// CurrentLimit is how many writes may be under way.
+// CurrentLimit returns how many writes may be in flight.
 func (p *Pace) CurrentLimit() int {
 	if p.window == 0 {
 		return p.upperLimit()

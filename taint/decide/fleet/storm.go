@@ -12,13 +12,13 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// Amount is a number of nodes, a share of them in percent, or the sum of both: "3", "50%", "1+5%". The first two are Kubernetes'
-// IntOrString. The zero value is none.
+// Amount is a number of nodes, a share of them in percent, or the sum of both: "3", "50%", "1+5%". The first two are
+// Kubernetes' IntOrString. The zero value is none.
 type Amount struct{ Number, Percent int }
 
 var errAmount = errors.New(`must be a number of nodes (3), a share of them (50%), or both (1+5%)`)
 
-// UnmarshalText reads it. The error says how it is written.
+// UnmarshalText reads an Amount. The error says how it is written.
 func (a *Amount) UnmarshalText(text []byte) error {
 	number, share, both := strings.Cut(string(text), "+")
 	if !both && strings.HasSuffix(number, "%") {
@@ -40,7 +40,7 @@ func (a *Amount) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String writes it as UnmarshalText reads it.
+// String returns the Amount in the form that UnmarshalText reads.
 func (a Amount) String() string {
 	switch {
 	case a.Percent == 0:
@@ -52,14 +52,15 @@ func (a Amount) String() string {
 	}
 }
 
-// atMost is the amount of n nodes as a limit, atLeast as a floor: a part of a node counts for safety.
+// atMost returns the amount of n nodes as a limit, atLeast as a floor: a fraction of a node is rounded to the safe
+// side.
 func (a Amount) atMost(n int) int  { return a.Number + a.Percent*n/100 }
 func (a Amount) atLeast(n int) int { return a.Number + (a.Percent*n+99)/100 }
 
-// Limits are what the storm guard keeps to (invariant 6). They bind the power-offs that we send, and no recovery of a machine that is
-// off.
+// Limits are the limits of the storm guard (invariant 6). They apply to the power-offs that we send, and not to
+// recovery from a machine that is off.
 type Limits struct {
-	MaxPowerOffs Amount   // at once; one is always allowed
+	MaxPowerOffs Amount   // at the same time; one is always allowed
 	MinHealthy   Amount   // of all nodes: below it no machine is powered off
 	Domains      []Domain // failure domains that have a floor of their own
 	CoolDown     time.Duration
@@ -68,12 +69,13 @@ type Limits struct {
 // Domain is a failure domain: the nodes with one value of a label.
 type Domain struct {
 	Label      string
-	MinHealthy Amount // of the domain's nodes. A domain of one node has no floor: that node is the domain
-	// Fixed tells that no kubelet can write the label. The value of another is believed when a Node is first seen, and no more.
+	MinHealthy Amount // of the domain's nodes; a domain of one node has no floor
+	// Fixed reports that no kubelet can write the label. The value of another label is accepted when a Node is first
+	// seen, and not later.
 	Fixed bool
 }
 
-// DefaultLimits are those of a Fleet that was told none.
+// DefaultLimits returns the limits of a Fleet without configured limits.
 func DefaultLimits() Limits {
 	half := Amount{Percent: 50}
 	return Limits{
@@ -85,72 +87,76 @@ func DefaultLimits() Limits {
 var defaults = DefaultLimits()
 
 const (
-	cutAfter = 3                // reads of ours that fail in a row, until it is we who are cut off
-	muteTTL  = 10 * time.Minute // how long a device that stopped to answer is news: later it is broken, and says nothing of its domain
+	cutAfter = 3 // reads of this process that fail in a row, until it counts as cut off
+	// muteTTL is how long a device that stopped answering is news. Later it is broken, and says nothing about its
+	// domain.
+	muteTTL = 10 * time.Minute
 )
 
-// scope is all nodes, or those of one domain, counted.
+// scope counts all nodes, or those of one domain.
 type scope struct {
 	name    string // "the cluster", or label=value
 	floor   Amount
 	domain  bool // a node that is not Ready counts as healthy while it renews its Lease
 	nodes   int
 	healthy int
-	sick    map[*node]bool // those of its nodes that are not healthy
+	sick    map[*node]bool // its unhealthy nodes
 	stale   int
-	spoke   int // nodes that a device spoke for, once
-	mute    int // of these, those that none answered for since, and lately did
-	count   int // stale when it was last found whether they are lost
+	spoke   int // nodes of which a device once answered
+	mute    int // of these, those whose devices recently stopped answering
+	count   int // stale when updateLost last counted
 	lost    providers.Instant
 	under   bool              // a limit was hit at the last look
-	clear   providers.Instant // when it was first seen to be over; zero: never hit
+	clear   providers.Instant // when it was first seen that no limit is hit any more; zero: none ever was
 }
 
 // Storm is what the storm guard knows when a machine is to be powered off. The zero value refuses nothing.
 type Storm struct {
-	PowerOffs int // other nodes whose machine is being powered off, or whose fence after that is not done
-	Max       int // how many there may be in all
+	PowerOffs int // other nodes whose machine is being powered off, or whose fence is not done since
+	Max       int // how many there may be in total
 	Parts     []Part
-	// Failed is how many reads of ours failed in a row; Back how long that has been over, and has yet to be: zero, it does not count.
+	// Failed is how many reads of this process failed in a row. Back is how much longer reads must succeed before
+	// power-offs are allowed; zero: Failed does not count.
 	Failed int
 	Back   time.Duration
-	Plane  []Member // all control-plane nodes, where the node is one
+	Plane  []Member // all control-plane nodes, if the node is one
 }
 
 // Part is the whole cluster, or one of the node's failure domains.
 type Part struct {
 	Of                    string
 	Nodes, Healthy, Floor int
-	Unhealthy             string // which nodes are not healthy, and why, for a person; "" while Healthy keeps to Floor
-	Stale                 int
-	Lost                  providers.Instant // since when most of a domain are silent together (losing); zero: they are not
-	Spoke, Mute           int               // nodes whose devices answered once; of these, those that lately stopped to
-	Cool                  time.Duration     // how long until a limit that was hit has been kept for long enough
+	// Unhealthy names the nodes that are not healthy, with reasons, for a person; "" while Healthy is not below Floor.
+	Unhealthy   string
+	Stale       int
+	Lost        providers.Instant // since when most of a domain are silent together (updateLost); zero: they are not
+	Spoke, Mute int               // nodes whose devices once answered; of these, those that recently stopped
+	Cool        time.Duration     // how long all limits must still be kept after one was hit
 }
 
-// IsBelowFloor reports that too few are healthy.
+// IsBelowFloor reports whether too few nodes are healthy.
 func (p Part) IsBelowFloor() bool { return p.Healthy < p.Floor }
 
-// HasDevicesCut reports that most devices stopped to answer: it is the way to them that is broken.
+// HasDevicesCut reports whether most devices stopped answering: the network path to them is broken.
 func (p Part) HasDevicesCut() bool { return 2*p.Mute > p.Spoke }
 
-// LossText says for a person that the domain is lost.
+// LossText returns for a person that the domain is lost.
 func (p Part) LossText() string {
 	return fmt.Sprintf("%d of %d nodes of %s are silent, and were heard until the same moment", p.Stale, p.Nodes, p.Of)
 }
 
-// IncidentKey names the loss of a domain: the next is another.
+// IncidentKey returns a key for the loss of a domain; the next loss has another.
 func (p Part) IncidentKey() string { return p.Of + " at " + p.Lost.Wall.UTC().Format(time.RFC3339Nano) }
 
 // Member is a control-plane node.
 type Member struct {
 	Name    string
 	Healthy bool
-	Etcd    bool // it has the label of k3s and RKE2 for nodes with a member of etcd
-	Turn    bool // its machine is being powered off, or its fence after that is not done
+	Etcd    bool // it has the k3s or RKE2 label of nodes with an etcd member
+	Turn    bool // its machine is being powered off, or its fence is not done since
 }
 
-// SetLimits sets the limits and reports whether all nodes must be seen once more: the domains are others.
+// SetLimits sets the limits, and reports whether all nodes must be applied again because the domains changed.
 func (f *Fleet) SetLimits(l *Limits) (again bool) {
 	before := f.limits()
 	if f.limit = l; l == nil {
@@ -186,7 +192,7 @@ func (f *Fleet) limits() *Limits {
 	return f.limit
 }
 
-// ImpossibleFloors names the floors that no power-off can keep: they are above the number of nodes, but for the one that is powered off.
+// ImpossibleFloors names the floors that no power-off can keep: they require at least all nodes of their scope.
 func (f *Fleet) ImpossibleFloors() []string {
 	var out []string
 	look := func(s *scope, floor Amount) {
@@ -202,14 +208,15 @@ func (f *Fleet) ImpossibleFloors() []string {
 	return out
 }
 
-// wholeCluster is the name of all nodes.
+// wholeCluster is the name of the scope of all nodes.
 const wholeCluster = "the cluster"
 
-// ApplyLook folds a look at a Node in, from a watch or live, in any order: that it exists, its record, whether it is healthy, its domains.
+// ApplyLook folds in a look at a Node, from a watch or live, in any order: that it exists, its record, its health, its
+// domains.
 func (f *Fleet) ApplyLook(l taint.Look, now providers.Instant) {
 	f.AddNode(l.Name, now)
 	n := f.nodes[l.Name]
-	if l.RecordErr == nil { // one that does not parse tells nothing
+	if l.RecordErr == nil { // a record that does not parse means nothing
 		f.ApplyRecord(l.Name, l.ResourceVersion, l.Record, now)
 	}
 	if n.uid == l.UID && taint.IsOlder(l.ResourceVersion, n.seenVersion) && now.Sub(n.seenAt) < catchUp {
@@ -242,8 +249,8 @@ func (f *Fleet) ApplyLook(l taint.Look, now providers.Instant) {
 	f.updateHeard(now)
 }
 
-// updateDomains notes the node's domains. Where its own kubelet can write the label, the first value that was seen stays: a node that moves
-// itself neither lends its health to another domain nor takes it from its own.
+// updateDomains notes the node's domains. If its own kubelet can write the label, the first value seen stays. A node
+// that moves itself neither lends its health to another domain nor takes it from its own.
 func (f *Fleet) updateDomains(n *node, labels map[string]string) {
 	domains := f.limits().Domains
 	if n.domainValues == nil {
@@ -256,7 +263,7 @@ func (f *Fleet) updateDomains(n *node, labels map[string]string) {
 	}
 }
 
-// ensureScope returns the domain's counts, made at its first mention; nil for nodes that have no such label.
+// ensureScope returns the domain's counts, and creates them at the first mention; nil for nodes without that label.
 func (f *Fleet) ensureScope(d Domain, value string) *scope {
 	if value == "" {
 		return nil
@@ -273,7 +280,7 @@ func (f *Fleet) ensureScope(d Domain, value string) *scope {
 	return s
 }
 
-// countNode takes a node out of the counts, or into them.
+// countNode adds a node to the counts (by 1), or removes it (by -1).
 func (s *scope) countNode(n *node, by int) {
 	s.nodes += by
 	if n.stale {
@@ -298,9 +305,9 @@ func (s *scope) countNode(n *node, by int) {
 	}
 }
 
-// unhealthyReason returns why the node is not healthy, "" if it is. In a failure domain a node that is not Ready is healthy
-// while it renews its Lease. It shows that the domain and the way to it work. In the whole cluster it is not healthy:
-// that floor keeps nodes that can take pods.
+// unhealthyReason returns why the node is not healthy; "" if it is. In a failure domain, a node that is not Ready is
+// healthy while it renews its Lease: it shows that the domain and the network path to it work. In the whole cluster it
+// is not healthy: that floor keeps nodes that can take pods.
 func (n *node) unhealthyReason(inDomain bool) string {
 	renews := !n.missed && !n.beat.IsZero()
 	switch {
@@ -317,10 +324,10 @@ func (n *node) unhealthyReason(inDomain bool) string {
 	}
 }
 
-// sickNamed is how many nodes that are not healthy are named.
+// sickNamed is how many unhealthy nodes are named.
 const sickNamed = 5
 
-// describeUnhealthy names the first nodes of the scope that are not healthy, and says why.
+// describeUnhealthy names the first unhealthy nodes of the scope, with reasons.
 func (s *scope) describeUnhealthy() string {
 	var few []*node
 	for n := range s.sick {
@@ -340,7 +347,8 @@ func (s *scope) describeUnhealthy() string {
 	return strings.Join(out, ", ")
 }
 
-// ApplyReachability notes what asking a node's devices brought, in a fence or while nothing is wrong: whether any of them can be reached.
+// ApplyReachability notes whether any of a node's devices could be reached by a question, in a fence or in a routine
+// poll.
 func (f *Fleet) ApplyReachability(name string, a providers.Answer) {
 	n := f.nodes[name]
 	if n == nil {
@@ -359,7 +367,7 @@ func (f *Fleet) ApplyReachability(name string, a providers.Answer) {
 	f.countNode(n, 1)
 }
 
-// ApplyReadResult notes how a read of ours ended: failed tells that no API server answered it.
+// ApplyReadResult notes how a read of this process ended; failed reports that no API server answered it.
 func (f *Fleet) ApplyReadResult(failed bool, now providers.Instant) {
 	switch {
 	case failed:
@@ -371,7 +379,7 @@ func (f *Fleet) ApplyReadResult(failed bool, now providers.Instant) {
 	}
 }
 
-// stormOf says what the guard knows of a node now.
+// stormOf returns what the storm guard knows of a node now.
 func (f *Fleet) stormOf(name string, n *node, now providers.Instant) Storm {
 	l := f.limits()
 	s := Storm{Max: f.maxTurns()}
@@ -400,7 +408,7 @@ func (f *Fleet) stormOf(name string, n *node, now providers.Instant) Storm {
 	return s
 }
 
-// partOf reads a scope, and notes whether a limit is hit. A moment in which nobody looks makes no storm.
+// partOf returns the Part of a scope, and notes whether a limit is hit. It notes nothing at times without a look.
 func (f *Fleet) partOf(s *scope, now providers.Instant) Part {
 	p := Part{Of: s.name, Nodes: s.nodes, Healthy: s.healthy, Stale: s.stale, Spoke: s.spoke, Mute: s.mute}
 	if s.nodes > 1 {
@@ -426,9 +434,9 @@ func (f *Fleet) partOf(s *scope, now providers.Instant) Part {
 }
 
 // updateLost notes whether a domain is lost: most of its nodes are silent, and were last heard within one Lease of each
-// other. That is one event, a site or the way to it. Nodes that die one by one are not. A renewal that was first seen
-// after an outage of the API server counts from the start of the outage. Otherwise nodes that died together in the
-// outage would seem to have died one by one.
+// other. That is one event, such as a lost site or network path. Nodes that die one by one are not. A renewal that was
+// first seen after an outage of the API server counts from the start of the outage. Otherwise nodes that died together
+// in the outage would seem to have died one by one.
 func (f *Fleet) updateLost(s *scope, now providers.Instant) {
 	if s.nodes < 2 || 2*s.stale <= s.nodes {
 		s.lost, s.count = providers.Instant{}, 0
@@ -447,14 +455,14 @@ func (f *Fleet) updateLost(s *scope, now providers.Instant) {
 		}
 		return false
 	}
-	for _, n := range f.nodes { // only when one more fell silent
+	for _, n := range f.nodes { // only when another node became silent
 		if mine(n) && n.since.After(last) {
 			last = n.since
 		}
 	}
 	together := 0
 	for _, n := range f.nodes {
-		if mine(n) && last.Sub(n.at) <= n.duration { // it fell silent between since and at
+		if mine(n) && last.Sub(n.at) <= n.duration { // it became silent between since and at
 			together++
 		}
 	}
@@ -463,14 +471,16 @@ func (f *Fleet) updateLost(s *scope, now providers.Instant) {
 	}
 }
 
-// hasTurn reports whether a node has a turn: its machine is being powered off, or its fence after that is not done, and does not hang.
+// hasTurn reports whether a node has a turn: its machine is being powered off, or its fence is not done since and does
+// not hang.
 func (f *Fleet) hasTurn(name string, now providers.Instant) bool {
 	ends, ok := f.turns[name]
 	return ok && (ends.IsZero() || !now.After(ends))
 }
 
-// IsControlPlane reports the labels of a control-plane or etcd node, kubeadm's and most others', the one before it, and RKE2's and k3s',
-// and whether they tell that a member of etcd runs there. No kubelet can write them (NodeRestriction).
+// IsControlPlane reports whether the labels are those of a control-plane or etcd node. They are those of kubeadm and
+// most others, their predecessor, and those of RKE2 and k3s. etcd reports whether they say that a member of etcd runs
+// there. No kubelet can write them (NodeRestriction).
 func IsControlPlane(labels map[string]string) (plane, etcd bool) {
 	_, now := labels["node-role.kubernetes.io/control-plane"]
 	_, before := labels["node-role.kubernetes.io/master"]
@@ -478,7 +488,7 @@ func IsControlPlane(labels map[string]string) (plane, etcd bool) {
 	return now || before || etcd, etcd
 }
 
-// AdvanceTo is what a view of at becomes until now, if the node stays silent and all others go on as they did.
+// AdvanceTo returns the view of time at, moved to now, if the node stays silent and all others continue as before.
 func (v View) AdvanceTo(at, now providers.Instant) View {
 	heard := v.Beat
 	if heard.IsZero() {
@@ -501,8 +511,8 @@ func (v View) AdvanceTo(at, now providers.Instant) View {
 	return v
 }
 
-// WithLimits is the view as it would be with other limits (nil: the defaults), as far as it tells: floors and how many may be powered off at once. Of failure
-// domains only those are known that were counted.
+// WithLimits returns the view under other limits (nil: the defaults), as far as it can tell. That covers the floors,
+// and how many may be powered off at once. It knows only the failure domains that were counted.
 func (v View) WithLimits(l *Limits) View {
 	if l == nil {
 		l = &defaults

@@ -12,29 +12,34 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// A volume's attachment to a dead node goes in this order. The pods that use it there are ended: until then the
-// attach/detach controller counts them, and would make the attachment again. A decision to end pods says which volumes
-// each of them frees (Effects.Frees); once its tombstone is written these are loose. A loose volume that no unfinished
-// pod of the node uses any more loses its attachment, which is listed live just before. What is loose is this process's
-// memory; a new leader finds it again from the tombstones that are still there (Effects.Found), and where the pods are
-// gone it is left to Kubernetes, which detaches six minutes after the node was last heard.
+// A volume's attachment to a dead node is removed in this order. First the pods that use it there are ended: until then
+// the attach/detach controller counts them, and would make the attachment again. A decision to end pods says which
+// volumes each of them frees (Effects.Frees); once its tombstone is written these are loose. A loose volume that no
+// unfinished pod of the node uses loses its attachment, which is listed live just before. Only this process's memory
+// knows the loose volumes. A new leader finds them again from the tombstones that still exist (Effects.Found). If the
+// pods are gone, Kubernetes detaches the volume six minutes after the node was last heard.
 
-// matchesPod is what a pod's own words tell of it, finished or not. It is not exempt (invariant 9).
+// matchesPod reports whether a pod, finished or not, matches by its own fields. It must not be exempt (invariant 9).
 func (p Policy) matchesPod(pod action.Pod) bool {
 	return pod.Exempt == taint.NotExempt &&
-		(len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, pod.Namespace)) && (p.Pods == nil || p.matchesLabels(pod))
+		(len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, pod.Namespace)) &&
+		(p.Pods == nil || p.matchesLabels(pod))
 }
 
-// driverVolumes are those of the pod's volumes that are the policy's drivers'.
+// driverVolumes returns those of the pod's volumes that belong to the policy's drivers.
 func (p Policy) driverVolumes(pod action.Pod) []action.Volume {
-	return slices.DeleteFunc(slices.Clone(pod.Volumes), func(v action.Volume) bool { return !slices.Contains(p.Drivers, v.Driver) })
+	return slices.DeleteFunc(slices.Clone(pod.Volumes), func(v action.Volume) bool {
+		return !slices.Contains(p.Drivers, v.Driver)
+	})
 }
 
-// resolvePods narrows pods to those that the policy means. read is what to read before that can be said; nil: nothing.
+// resolvePods returns those of the pods that the policy matches. read is the read that is needed first; nil: none.
 func (p Policy) resolvePods(pods []action.Pod) (mine []action.Pod, read action.Action) {
 	mine = slices.DeleteFunc(slices.Clone(pods), func(pod action.Pod) bool { return !p.matchesPod(pod) })
 	if slices.Contains(p.Owners, "Deployment") {
-		unknown := slices.DeleteFunc(slices.Clone(mine), func(pod action.Pod) bool { return pod.Owner.Kind != "ReplicaSet" || pod.Owner.Known })
+		unknown := slices.DeleteFunc(slices.Clone(mine), func(pod action.Pod) bool {
+			return pod.Owner.Kind != "ReplicaSet" || pod.Owner.Known
+		})
 		if len(unknown) > 0 {
 			return nil, action.ReadOwners{Pods: unknown}
 		}
@@ -49,24 +54,26 @@ func (p Policy) resolvePods(pods []action.Pod) (mine []action.Pod, read action.A
 	return mine, nil
 }
 
-// podsToResolve are the pods whose volumes are not known.
+// podsToResolve returns the pods whose volumes are unknown.
 func podsToResolve(pods []action.Pod) []action.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool { return !p.Claims })
 }
 
-// hasUnreadVolume reports a pod with a volume that could not be read. It may be any volume, so no policy that depends on volumes
-// ends the pod, and none frees a volume while the pod is unfinished.
+// hasUnreadVolume reports whether the pod has a volume that could not be read. It may be any volume, so no policy that
+// depends on volumes ends the pod, and none frees a volume while the pod is unfinished.
 func hasUnreadVolume(p action.Pod) bool {
 	return slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Unread })
 }
 
-// isVolumeAwaited reports that a pod of a ReplicaSet waits for one of the pod's volumes.
+// isVolumeAwaited reports whether a pod of a ReplicaSet waits for one of the pod's volumes.
 func (v View) isVolumeAwaited(p Policy, pod action.Pod) bool {
-	return slices.ContainsFunc(p.driverVolumes(pod), func(vol action.Volume) bool { return v.Waiting[pod.Namespace+"/"+vol.Claim] })
+	return slices.ContainsFunc(p.driverVolumes(pod), func(vol action.Volume) bool {
+		return v.Waiting[pod.Namespace+"/"+vol.Claim]
+	})
 }
 
-// podsFreeingVolumes are those of the pods of which no volume is used by an unfinished pod beside them: to end the others would free nothing. read
-// is what to read before that can be said.
+// podsFreeingVolumes returns those of the pods whose volumes no other unfinished pod uses: ending the rest would free
+// nothing. read is the read that is needed first; nil: none.
 func (v View) podsFreeingVolumes(p Policy, end []action.Pod) (all []action.Pod, read action.Action) {
 	users := v.filterPods(func(pod action.Pod) bool { return !pod.Terminal })
 	if unknown := podsToResolve(users); len(end) > 0 && len(unknown) > 0 {
@@ -77,7 +84,7 @@ func (v View) podsFreeingVolumes(p Policy, end []action.Pod) (all []action.Pod, 
 	}
 	for before := -1; before != len(end); {
 		before = len(end)
-		kept := map[string]bool{} // volumes that somebody goes on using
+		kept := map[string]bool{} // volumes that stay in use
 		for _, u := range users {
 			if !slices.ContainsFunc(end, func(e action.Pod) bool { return e.UID == u.UID }) {
 				for _, vol := range u.Volumes {
@@ -92,8 +99,8 @@ func (v View) podsFreeingVolumes(p Policy, end []action.Pod) (all []action.Pod, 
 	return end, nil
 }
 
-// freedVolumes are the volumes that are loose once the pods are ended, by the pods' UIDs: those of the policies that detach and mean the pod,
-// whichever of them ends it. read is what to read before that can be said.
+// freedVolumes returns the volumes that become loose once the pods are ended, by the pods' UIDs. They belong to the
+// policies that detach and match the pod, whichever of them ends it. read is the read that is needed first; nil: none.
 func (v View) freedVolumes(due []Policy, pods []action.Pod) (out map[string]map[string]string, read action.Action) {
 	out = map[string]map[string]string{}
 	for _, p := range due {
@@ -119,8 +126,11 @@ func (v View) freedVolumes(due []Policy, pods []action.Pod) (out map[string]map[
 	return out, nil
 }
 
-// findEndedPods are the ended pods that no process of this memory has freed yet, and those that a policy deletes by what is there.
-func (v View) findEndedPods(due []Policy) (found map[string]map[string]string, bury map[string]bool, read action.Action) {
+// findEndedPods returns the ended pods whose volumes are not yet marked loose, and those that a policy deletes because
+// of what exists.
+func (v View) findEndedPods(
+	due []Policy,
+) (found map[string]map[string]string, bury map[string]bool, read action.Action) {
 	ended := v.filterPods(needsDelete)
 	freed := func(p action.Pod) bool { return v.Memory.freedPods[p.UID] }
 	found, read = v.freedVolumes(due, slices.DeleteFunc(slices.Clone(ended), freed))
@@ -134,7 +144,8 @@ func (v View) findEndedPods(due []Policy) (found map[string]map[string]string, b
 	}
 	bury = maps.Clone(v.Memory.owedDeletes)
 	for _, p := range due {
-		if p.Keep || !p.Terminating && p.When != StorageUnhealthy { // that one deletes what it ended, and nothing that another ended before its time
+		// Such a policy deletes what it ended itself, and no pod that another policy ended before its time.
+		if p.Keep || !p.Terminating && p.When != StorageUnhealthy {
 			continue
 		}
 		mine, read := p.resolvePods(slices.DeleteFunc(slices.Clone(ended), func(pod action.Pod) bool {
@@ -153,7 +164,8 @@ func (v View) findEndedPods(due []Policy) (found map[string]map[string]string, b
 	return found, bury, nil
 }
 
-// detachVolumes is the deletion of loose volumes' attachments. Leave: none is loose. Settled are those that are loose no more.
+// detachVolumes returns the deletion of loose volumes' attachments. Leave: none is loose. Effects.Settled are those
+// that are no longer loose.
 func (v View) detachVolumes(due []Policy) (d action.Decision, e Effects) {
 	d.Action = action.Leave{}
 	drivers := map[string][]string{} // by the policy's name
@@ -176,7 +188,7 @@ func (v View) detachVolumes(due []Policy) (d action.Decision, e Effects) {
 	}
 	for _, u := range users {
 		for _, vol := range u.Volumes {
-			if _, is := loose[vol.PV]; is { // who ends that pod sets it loose again
+			if _, is := loose[vol.PV]; is { // a policy that ends that pod marks it loose again
 				e.Settled = append(e.Settled, vol.PV)
 				delete(loose, vol.PV)
 			}
@@ -198,7 +210,9 @@ func (v View) detachVolumes(due []Policy) (d action.Decision, e Effects) {
 			continue
 		case v.gaveUp(due, policy, a.UID):
 			e.Settled = append(e.Settled, a.PV)
-			d.Notes = append(d.Notes, action.Note{Why: reason.PolicyTimedOut, Detail: "policy " + policy + ": attachment " + a.Name})
+			d.Notes = append(d.Notes, action.Note{
+				Why: reason.PolicyTimedOut, Detail: "policy " + policy + ": attachment " + a.Name,
+			})
 		case v.Memory.retryAt[a.UID].After(v.Now):
 			after = min(after, v.Memory.retryAt[a.UID].Sub(v.Now))
 		default:
@@ -210,7 +224,7 @@ func (v View) detachVolumes(due []Policy) (d action.Decision, e Effects) {
 		}
 		delete(loose, a.PV)
 	}
-	e.Settled = append(e.Settled, slices.Sorted(maps.Keys(loose))...) // nothing of ours is attached
+	e.Settled = append(e.Settled, slices.Sorted(maps.Keys(loose))...) // none of our attachments is left
 	if len(ours) == 0 {
 		if after != quiet {
 			d.Action, d.RequeueAfter = action.Wait{}, after
@@ -231,15 +245,15 @@ func (v View) detachVolumes(due []Policy) (d action.Decision, e Effects) {
 	return d, e
 }
 
-// ApplyAttachments folds in what is attached to the node, as the API server listed it.
+// ApplyAttachments folds in the node's attachments, as the API server listed them.
 func (m *Memory) ApplyAttachments(list []action.Attachment) {
-	m.loose = maps.Clone(m.loose) // a View holds the map that was there
+	m.loose = maps.Clone(m.loose) // a View holds the previous map
 	maps.DeleteFunc(m.loose, func(pv, _ string) bool {
 		return !slices.ContainsFunc(list, func(a action.Attachment) bool { return a.PV == pv && !a.Deleting })
 	})
 }
 
-// markLoose makes volumes loose, and remembers that the pod was looked at.
+// markLoose marks volumes as loose, and remembers that the pod was looked at.
 func (m *Memory) markLoose(uid string, volumes map[string]string) {
 	if m.freedPods == nil {
 		m.freedPods = map[string]bool{}

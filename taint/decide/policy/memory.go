@@ -9,7 +9,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
-// memoryJSON is a Memory as it is written down.
+// memoryJSON is the encoded form of a Memory.
 type memoryJSON struct {
 	Ready   bool                         `json:"ready,omitempty"`
 	Fell    int                          `json:"fell,omitempty"`
@@ -45,12 +45,14 @@ type freedJSON struct {
 	Cleared bool          `json:"cleared,omitempty"`
 }
 
-// MarshalJSON writes all of it: who reads it decides as this process would.
+// MarshalJSON writes all of it: a process that reads it decides as this one would.
 func (m Memory) MarshalJSON() ([]byte, error) {
 	out := memoryJSON{
-		Ready: m.ready, Fell: m.notReadyCount, Done: m.done, Since: m.since, Looked: m.lastLook, Resumed: m.resumed, Lost: m.lastBeforeGap, Seen: m.seen,
+		Ready: m.ready, Fell: m.notReadyCount, Done: m.done, Since: m.since, Looked: m.lastLook, Resumed: m.resumed,
+		Lost: m.lastBeforeGap, Seen: m.seen,
 		Again: m.retryAt, Small: m.small,
-		Owed: m.owedDeletes, Freed: m.freedPods, Loose: m.loose, Failed: m.failed, Boot: m.boot, Told: m.reportedPolicies,
+		Owed: m.owedDeletes, Freed: m.freedPods, Loose: m.loose, Failed: m.failed, Boot: m.boot,
+		Told: m.reportedPolicies,
 	}
 	for name, s := range m.spells {
 		if out.Spells == nil {
@@ -71,10 +73,12 @@ func (m *Memory) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*m = Memory{
-		ready: in.Ready, notReadyCount: in.Fell, done: in.Done, since: in.Since, lastLook: in.Looked, resumed: in.Resumed, lastBeforeGap: in.Lost,
+		ready: in.Ready, notReadyCount: in.Fell, done: in.Done, since: in.Since, lastLook: in.Looked,
+		resumed: in.Resumed, lastBeforeGap: in.Lost,
 		seen:    in.Seen,
 		retryAt: in.Again, small: in.Small,
-		owedDeletes: in.Owed, freedPods: in.Freed, loose: in.Loose, failed: in.Failed, boot: in.Boot, reportedPolicies: in.Told,
+		owedDeletes: in.Owed, freedPods: in.Freed, loose: in.Loose, failed: in.Failed, boot: in.Boot,
+		reportedPolicies: in.Told,
 	}
 	for name, s := range in.Spells {
 		if m.spells == nil {

@@ -1,15 +1,16 @@
-// Package policy decides which pods of a node that looks dead are ended although nothing proves that its machine is off: what storage
-// systems and operators do for workloads of their own, for those who accept what that may cost. A policy says which pods, when, and in
-// whose name it does without proof. It is asked only while no fence of the node is under way, and a fence that begins takes its place.
+// Package policy decides which pods of a node that looks dead are ended without a proof that its machine is off.
+// Storage systems and operators do that for their own workloads; it is for users who accept the possible cost. A policy
+// says which pods, when, and in whose name it acts without proof. It decides only while no fence of the node is in
+// progress, and a fence that begins replaces it.
 //
 // It is pure: Step is a function from a View to a decision, and to the Effects of that decision on the node's Memory.
-// The caller looks live before each, and gives it the pods listed after that look.
+// The caller looks live before each, and passes the pods listed after that look.
 //
-// It promises: A policy without a word for WithoutProof ends nothing. No policy ends anything while fewer than half of
-// all nodes are heard, or one of the node's failure domains is lost. A node that is Ready loses no pod, nor does one
-// that was not seen Ready where the trigger is the change. What is deleted was ended before. Exempt pods are left
-// alone, and so are pods that Kubernetes' own eviction is about to delete by name (F2). Before anything else is written
-// in a policy's name, the Node names that policy.
+// It promises: a policy without WithoutProof ends nothing. No policy ends anything while fewer than half of all nodes
+// are heard, or one of the node's failure domains is lost. A node that is Ready loses no pod, nor does one that was not
+// seen Ready if the trigger is the change. Only ended pods are deleted. Exempt pods are left alone, and so are pods
+// that Kubernetes' own eviction is about to delete by name (F2). Before anything else is written in a policy's name,
+// the Node names that policy.
 package policy
 
 import (
@@ -35,65 +36,74 @@ type Trigger string
 
 // The triggers.
 const (
-	NotReady       Trigger = "NotReady"       // the node's Ready is not True (Unknown, False, missing), for as long as that lasts
-	BecameNotReady Trigger = "BecameNotReady" // this process saw it Ready, and then not: once for each such change
+	// NotReady holds for as long as the node's Ready is not True (Unknown, False, missing).
+	NotReady       Trigger = "NotReady"
+	BecameNotReady Trigger = "BecameNotReady" // this process saw it become not Ready: once for each such change
 )
 
-// WithoutProof is the word by which a policy may end pods of a machine that may run.
+// WithoutProof is why a policy may end pods of a machine that may still run.
 type WithoutProof string
 
-// The words. The zero value lets a policy do nothing: its pods wait for a proof, with all others.
+// The values of WithoutProof. With the zero value a policy does nothing: its pods wait for a proof, as all others do.
 const (
-	Never            WithoutProof = ""
-	StorageFences    WithoutProof = "storage-fences"    // the storage cuts such a node off by itself, so that a second copy cannot write
-	AcceptDuplicates WithoutProof = "accept-duplicates" // a pod may run twice for as long as its node is only cut off
+	Never WithoutProof = ""
+	// StorageFences means that the storage cuts such a node off by itself, so that a second copy cannot write.
+	StorageFences WithoutProof = "storage-fences"
+	// AcceptDuplicates means that a pod may run twice for as long as its node is only cut off.
+	AcceptDuplicates WithoutProof = "accept-duplicates"
 )
 
 // Policy is one rule of the configuration.
 type Policy struct {
-	Name         string
-	When         Trigger
-	Nodes        labels.Selector // nil: all
-	Namespaces   []string        // none: all
-	Pods         labels.Selector // nil: all
-	Owners       []string        // kinds that control the pod, or the ReplicaSet that does; none: any, and no owner at all
-	Drivers      []string        // a volume of the pod's claims is of one of these CSI drivers; none: volumes do not matter
-	AllVolumes   bool            // not only one volume, but all of the pod's claims
-	Terminating  bool            // only pods whose deletionTimestamp has passed
-	Yields       bool            // it ends nothing while a setting of the storage's own may do the same
-	Replaced     bool            // only pods that were deleted, and for one of whose volumes of Drivers a pod of a ReplicaSet waits
-	Keep         bool            // its pods are ended and not deleted, and only where that frees their volumes of Drivers
-	Detach       bool            // the attachments of ended pods' volumes of Drivers are deleted
-	Storage      string          // StorageUnhealthy: the adapter of the storage system that is asked; its drivers are in Drivers
-	Intervals    Intervals       // StorageUnhealthy
+	Name       string
+	When       Trigger
+	Nodes      labels.Selector // nil: all
+	Namespaces []string        // none: all
+	Pods       labels.Selector // nil: all
+	Owners     []string        // kinds that control the pod, or its ReplicaSet; none: any, and no owner at all
+	// Drivers requires that a volume of the pod's claims is of one of these CSI drivers; none: volumes do not matter.
+	Drivers     []string
+	AllVolumes  bool // all of the pod's claims must match Drivers, not only one
+	Terminating bool // only pods whose deletionTimestamp has passed
+	Yields      bool // it ends nothing while a setting of the storage system may do the same
+	// Replaced selects only deleted pods, if a pod of a ReplicaSet waits for one of their volumes of Drivers.
+	Replaced bool
+	// Keep means that pods are ended and not deleted, and only if that frees their volumes of Drivers.
+	Keep   bool
+	Detach bool // delete the attachments of ended pods' volumes of Drivers
+	// Storage is, for StorageUnhealthy, the adapter of the storage system; its drivers are in Drivers.
+	Storage      string
+	Intervals    Intervals // StorageUnhealthy
 	WithoutProof WithoutProof
 }
 
-// Memory is what one process remembers of one node for its policies. The zero value has seen nothing: a process that has just begun to
-// lead replays nothing.
+// Memory is what one process remembers of one node for its policies. The zero value has seen nothing, so a process that
+// just became leader replays nothing.
 type Memory struct {
-	ready                    bool              // it was seen Ready last
-	notReadyCount            int               // how often it was seen to become NotReady
-	done                     map[string]int    // what fell was when a policy had nothing left to do
-	since, lastLook, resumed providers.Instant // not Ready, by the looks; the last look; the first after a gap
+	ready         bool           // it was Ready at the last look
+	notReadyCount int            // how often it was seen to become not Ready
+	done          map[string]int // notReadyCount when a policy had no work left
+	// Since when the node is not Ready, by the looks (since); the last look; the first look after a gap (resumed).
+	since, lastLook, resumed providers.Instant
 	lastBeforeGap            providers.Instant // the last look before that gap
 
 	seen evict.TaintTimes
 
-	retryAt          map[string]providers.Instant // by UID: when a refused write may be sent again
-	small            map[string]bool              // UIDs of pods that are too large to take a whole tombstone
-	owedDeletes      map[string]bool              // UIDs of pods that were ended to be deleted, and may still be there
-	freedPods        map[string]bool              // UIDs of ended pods whose volumes were set loose
-	loose            map[string]string            // volumes whose attachments are to be deleted, with the policy's name
-	reportedPolicies map[string]bool              // policies that named the pods which tolerate the mark, since the node is not Ready
+	retryAt     map[string]providers.Instant // by UID: when a refused write may be sent again
+	small       map[string]bool              // UIDs of pods that are too large for a whole tombstone
+	owedDeletes map[string]bool              // UIDs of pods that were ended to be deleted, and may still exist
+	freedPods   map[string]bool              // UIDs of ended pods whose volumes were marked loose
+	loose       map[string]string            // volumes whose attachments are to be deleted, with the policy's name
+	// reportedPolicies are the policies that named the pods which tolerate the mark, since the node became not Ready.
+	reportedPolicies map[string]bool
 
 	spells       map[string]spell // by policy: of those whose trigger is StorageUnhealthy
-	failed       map[string]bool  // by UID: what was refused since the last of them began
-	freedVolumes []freedVolume    // volumes of pods that these ended
-	boot         string           // the node's, at the last look
+	failed       map[string]bool  // by UID: what was refused since the last spell began
+	freedVolumes []freedVolume    // volumes of pods that these policies ended
+	boot         string           // the node's boot id at the last look
 }
 
-// ApplyLook folds a look in, live or a cache's.
+// ApplyLook folds in a look, live or of a cache.
 func (m *Memory) ApplyLook(l taint.Look) {
 	if !m.lastLook.IsZero() && m.lastLook.Age(l.Sent) > evict.Blind {
 		m.resumed, m.lastBeforeGap = l.Got, m.lastLook
@@ -119,7 +129,7 @@ func (m *Memory) ApplyLook(l taint.Look) {
 	m.forgetVolumes(l)
 }
 
-// StockEviction is what the stock eviction controller knows of the node, by a look.
+// StockEviction returns what the stock eviction controller knows of the node, given a look.
 func (m Memory) StockEviction(l taint.Look) evict.StockEviction {
 	return evict.StockEviction{Taints: l.Taints, Seen: m.seen, From: m.since, Resumed: m.resumed, Lost: m.lastBeforeGap}
 }
@@ -137,16 +147,18 @@ func (m *Memory) ApplyPods(pods []action.Pod) {
 	maps.DeleteFunc(m.freedPods, gone)
 }
 
-// cloneMaps makes maps of its own: a View holds those that were there.
+// cloneMaps gives m its own maps: a View holds the previous ones.
 func (m *Memory) cloneMaps() {
-	m.retryAt, m.small, m.owedDeletes, m.freedPods, m.loose = maps.Clone(m.retryAt), maps.Clone(m.small), maps.Clone(m.owedDeletes), maps.Clone(m.freedPods), maps.Clone(m.loose)
-	m.spells, m.failed, m.freedVolumes, m.reportedPolicies = maps.Clone(m.spells), maps.Clone(m.failed), slices.Clone(m.freedVolumes), maps.Clone(m.reportedPolicies)
+	m.retryAt, m.small, m.owedDeletes, m.freedPods, m.loose = maps.Clone(m.retryAt), maps.Clone(m.small),
+		maps.Clone(m.owedDeletes), maps.Clone(m.freedPods), maps.Clone(m.loose)
+	m.spells, m.failed, m.freedVolumes, m.reportedPolicies =
+		maps.Clone(m.spells), maps.Clone(m.failed), slices.Clone(m.freedVolumes), maps.Clone(m.reportedPolicies)
 }
 
-// needsDelete reports a pod that is still to be deleted.
+// needsDelete reports whether a pod must still be deleted.
 func needsDelete(p action.Pod) bool { return p.Tombstone && !p.IsTombstoneHeld() }
 
-// ApplyEffects folds in what a decision found out beside what is to be done.
+// ApplyEffects folds in what a decision found out besides its action.
 func (m *Memory) ApplyEffects(e Effects) {
 	m.cloneMaps()
 	m.done = maps.Clone(m.done)
@@ -171,15 +183,18 @@ func (m *Memory) ApplyEffects(e Effects) {
 	}
 }
 
-// OwesDeletes reports that pods were ended and not yet seen gone: they are deleted, whatever became of the node.
+// OwesDeletes reports whether ended pods were not yet seen gone: they are deleted, whatever happens to the node.
 func (m Memory) OwesDeletes() bool { return len(m.owedDeletes) > 0 }
 
-// retry is how long a pod, or an attachment, rests after the API server refused a write of it. It holds up no other (invariant 16).
+// retry is how long a pod, or an attachment, waits after the API server refused a write of it. It delays no other
+// (invariant 16).
 const retry = 5 * time.Second
 
-// ApplyWrites folds in how the writes of an action's pods or attachments ended, by UID. e are the effects that came with the
-// action.
-func (m *Memory) ApplyWrites(a action.Action, e Effects, how map[string]action.WriteResult, now providers.Instant) {
+// ApplyWrites folds in how the writes of an action's pods or attachments ended, by UID. e are the effects that came
+// with the action.
+func (m *Memory) ApplyWrites(
+	a action.Action, e Effects, how map[string]action.WriteResult, now providers.Instant,
+) {
 	m.cloneMaps()
 	if m.retryAt == nil {
 		m.retryAt = map[string]providers.Instant{}
@@ -221,41 +236,48 @@ type View struct {
 	Look     taint.Look // live, read after the last act
 	Memory   Memory     // after ApplyLook
 	Policies []Policy
-	Storm    action.PolicyBlock // why no policy may end anything now: it is not this node alone that looks dead
+	Storm    action.PolicyBlock // why no policy may end anything now: more than this node looks dead
 
-	Rival  *string      // why a policy that yields must end nothing, "" where it may; nil: not read after Look
+	// Rival is why a policy that yields must end nothing; "" if it may; nil: not read after Look.
+	Rival  *string
 	Listed bool         // Pods were listed after Look
 	Pods   []action.Pod // all that are bound to the node
 
-	Waiting     map[string]bool     // claims, as namespace/name, that Pending pods of ReplicaSets wait for elsewhere; nil: nobody looked after Look
-	Attached    bool                // Attachments were listed by the API server after Look
+	// Waiting has the claims, as namespace/name, that Pending pods of ReplicaSets elsewhere wait for; nil: not read
+	// after Look.
+	Waiting     map[string]bool
+	Attached    bool                // the API server listed Attachments after Look
 	Attachments []action.Attachment // all that name the node
 
-	Storage map[string]storage.Health // by adapter: what its system says of the node
+	Storage map[string]storage.Health // by adapter: what its storage system reports about the node
 }
 
-// Effects are what a decision changes in a node's Memory, beside the action itself. The zero Effects change nothing.
+// Effects are what a decision changes in a node's Memory, besides the action itself. The zero Effects change nothing.
 type Effects struct {
 	// For ApplyEffects, at once.
-	Done     []string                     // policies that have nothing left to do about this change of the node
+	Done     []string                     // policies that have no work left for this change of the node
 	Begun    map[string]providers.Instant // policies whose spells begin
-	Found    map[string]map[string]string // as Frees, of pods that were ended before, by whatever process
-	Settled  []string                     // volumes that are loose no more
+	Found    map[string]map[string]string // as Frees, of pods that any process ended before
+	Settled  []string                     // volumes that are no longer loose
 	Reported []string                     // policies whose Decision.Notes name the pods that tolerate the mark
 
 	// For ApplyWrites, once the action's writes have been answered.
-	Policy Policy                       // in whose name it is; zero: Delete, or nothing is written
-	Frees  map[string]map[string]string // Tombstone: by the pods' UIDs, the volumes then loose, with a policy's name
+	Policy Policy // the policy that acts; zero: Delete, or nothing is written
+	// Frees has, for a Tombstone, by the pods' UIDs, the volumes then loose, with a policy's name.
+	Frees map[string]map[string]string
 }
 
 const (
-	resync    = 5 * time.Second        // between two lists of a dead node's pods: nobody watches them, and their deletion has a timer of its own
-	pollStock = 200 * time.Millisecond // while Kubernetes itself is about to delete a pod by name, or to close the node to new pods
-	quiet     = 30 * time.Second       // where no pod of it can ever match
+	// resync is the time between two lists of a dead node's pods: no watch reports them, and their deletion has a timer
+	// of its own.
+	resync = 5 * time.Second
+	// pollStock applies while Kubernetes itself is about to delete a pod by name, or to close the node to new pods.
+	pollStock = 200 * time.Millisecond
+	quiet     = 30 * time.Second // if none of its pods can ever match
 )
 
-// Step returns the next decision for an unmarked node, and its effects. What would be written in the name of a policy
-// that the Node does not name yet is announced on the Node instead.
+// Step returns the next decision for an unmarked node, and its effects. A write in the name of a policy that the Node
+// does not name yet is announced on the Node instead.
 func Step(v View) (action.Decision, Effects) {
 	d, e := v.decideNext()
 	if action.PolicyOf(d.Action) != "" && !v.Look.HasAnnounced(e.Policy.Name, string(e.Policy.WithoutProof)) {
@@ -264,7 +286,7 @@ func Step(v View) (action.Decision, Effects) {
 	return d, e
 }
 
-// announcePolicy returns the decision to tell on the Node what d would do in the policy's name.
+// announcePolicy returns the decision to write on the Node what d would do in the policy's name.
 func (v View) announcePolicy(d action.Decision, p Policy) action.Decision {
 	a := action.Announce{
 		Note: v.Look.EncodeAnnouncement(p.Name, string(p.WithoutProof), v.Now.Wall),
@@ -284,7 +306,7 @@ func (v View) decideNext() (action.Decision, Effects) {
 	switch {
 	case len(due) == 0 && !v.Memory.OwesDeletes():
 		return action.Decision{Action: action.Leave{}}, Effects{}
-	case held && !v.Memory.OwesDeletes(): // no reads: this may be so of thousands of nodes
+	case held && !v.Memory.OwesDeletes(): // no reads: thousands of nodes may be in this state
 		return action.Decision{Action: action.Wait{}, RequeueAfter: resync, PolicyBlock: v.Storm}, Effects{}
 	case !v.Listed:
 		return action.Decision{Action: action.ListPods{}}, Effects{}
@@ -325,7 +347,8 @@ func (v View) decideNext() (action.Decision, Effects) {
 				e.Done, d.Notes = append(e.Done, p.Name), append(d.Notes, one.Notes...)
 			}
 		case action.Wait:
-			d.RequeueAfter, d.PolicyBlock = min(d.RequeueAfter, one.RequeueAfter), cmp.Or(d.PolicyBlock, one.PolicyBlock)
+			d.RequeueAfter, d.PolicyBlock = min(d.RequeueAfter, one.RequeueAfter),
+				cmp.Or(d.PolicyBlock, one.PolicyBlock)
 		default:
 			its.Found, its.Begun = found, e.Begun
 			return one, its
@@ -338,19 +361,19 @@ func (v View) decideNext() (action.Decision, Effects) {
 	e.Settled = its.Settled
 	switch one.Action.(type) {
 	case action.Leave:
-	case action.Wait: // they are not done
+	case action.Wait: // the policies are not done
 		d.RequeueAfter, d.Notes = min(d.RequeueAfter, one.RequeueAfter), nil
 		e.Done = nil
 	default:
-		its.Found = found // and no policy is done before its volumes' attachments are
+		its.Found = found // no policy is done before its volumes' attachments are
 		return one, its
 	}
 	d.Notes = append(d.Notes, one.Notes...)
 	return v.nameTolerating(due, d, e)
 }
 
-// nameTolerating adds to a wait the pods that policies would end if they did not tolerate the mark: once while the node
-// is not Ready. A policy with a spell names them when that is done.
+// nameTolerating adds to a wait the pods that policies would end if they did not tolerate the mark. It does so once
+// while the node is not Ready. A policy with a spell names them when the spell is done.
 func (v View) nameTolerating(due []Policy, wait action.Decision, e Effects) (action.Decision, Effects) {
 	for _, p := range due {
 		if p.When == StorageUnhealthy || v.Memory.reportedPolicies[p.Name] {
@@ -360,17 +383,18 @@ func (v View) nameTolerating(due []Policy, wait action.Decision, e Effects) (act
 		if read != nil {
 			return action.Decision{Action: read}, Effects{}
 		}
-		wait.Notes, e.Reported = append(wait.Notes, notesOf(reason.PolicySkipped, p, pods)...), append(e.Reported, p.Name)
+		wait.Notes, e.Reported = append(wait.Notes, notesOf(reason.PolicySkipped, p, pods)...),
+			append(e.Reported, p.Name)
 	}
 	return wait, e
 }
 
-// toleratingPods returns the policy's pods that it leaves alone because they tolerate the mark, as text. read is what to
-// read before that can be said; nil: nothing.
+// toleratingPods returns, as text, the policy's pods that it leaves alone because they tolerate the mark. read is the
+// read that is needed first; nil: none.
 func (v View) toleratingPods(p Policy) (pods []string, read action.Action) {
 	stay := v.filterPods(func(pod action.Pod) bool { return !pod.Terminal && pod.Exempt == taint.ExemptTolerate })
 	for i := range stay {
-		stay[i].Exempt = taint.NotExempt // resolve passes over exempt pods
+		stay[i].Exempt = taint.NotExempt // resolvePods passes over exempt pods
 	}
 	mine, read := p.resolvePods(stay)
 	for _, pod := range mine {
@@ -379,10 +403,10 @@ func (v View) toleratingPods(p Policy) (pods []string, read action.Action) {
 	return pods, read
 }
 
-// isBackingOff reports that a write of the pod was refused a moment ago.
+// isBackingOff reports whether a write of the pod was refused a moment ago.
 func (v View) isBackingOff(p action.Pod) bool { return v.Memory.retryAt[p.UID].After(v.Now) }
 
-// duePolicies are the policies whose trigger is there.
+// duePolicies returns the policies whose trigger holds.
 func (v View) duePolicies() []Policy {
 	l := v.Look
 	if !l.Exists || l.Mark != nil || l.Record.IsOpen() || l.RecordErr != nil {
@@ -403,7 +427,7 @@ func (v View) duePolicies() []Policy {
 	return out
 }
 
-// decidePolicy is one policy's next decision. Leave: none of its pods is left.
+// decidePolicy returns one policy's next decision. Leave: none of its pods is left.
 func (v View) decidePolicy(p Policy) (action.Decision, Effects) {
 	mine, read := p.resolvePods(v.filterPods(func(pod action.Pod) bool { return !pod.Terminal }))
 	if read != nil {
@@ -415,10 +439,11 @@ func (v View) decidePolicy(p Policy) (action.Decision, Effects) {
 	return v.endPods(p, mine)
 }
 
-// endPods ends those of the policy's pods whose time has come.
+// endPods ends those of the policy's pods that are due.
 func (v View) endPods(p Policy, mine []action.Pod) (action.Decision, Effects) {
 	d := action.Decision{Action: action.Wait{}, RequeueAfter: resync}
-	if !v.Look.IsReady() && !v.Look.IsUnschedulable() { // a replacement could be bound to this very node, and would hang there
+	// A replacement could be bound to this very node, and would hang there.
+	if !v.Look.IsReady() && !v.Look.IsUnschedulable() {
 		d.RequeueAfter = pollStock
 		return d, Effects{}
 	}
@@ -433,7 +458,7 @@ func (v View) endPods(p Policy, mine []action.Pod) (action.Decision, Effects) {
 		case p.Replaced && !pod.Deleting:
 		case !p.Terminating:
 			end = append(end, pod)
-		case pod.DeleteAt.IsZero(): // nobody deleted it yet
+		case pod.DeleteAt.IsZero(): // not deleted yet
 		case pod.DeleteAt.After(v.Now.Wall):
 			d.RequeueAfter = min(d.RequeueAfter, pod.DeleteAt.Sub(v.Now.Wall))
 		default:
@@ -461,7 +486,9 @@ func (v View) endPods(p Policy, mine []action.Pod) (action.Decision, Effects) {
 		return action.Decision{Action: action.ReadRival{}}, Effects{}
 	case *v.Rival != "":
 		d.RequeueAfter = quiet
-		d.PolicyBlock = action.PolicyBlock{Why: reason.PolicyYields, Detail: fmt.Sprintf("policy %s: %s", p.Name, *v.Rival)}
+		d.PolicyBlock = action.PolicyBlock{
+			Why: reason.PolicyYields, Detail: fmt.Sprintf("policy %s: %s", p.Name, *v.Rival),
+		}
 		return d, Effects{}
 	}
 	for i := range end {
@@ -474,7 +501,8 @@ func (v View) endPods(p Policy, mine []action.Pod) (action.Decision, Effects) {
 func (p Policy) matchesLabels(pod action.Pod) bool { return p.Pods.Matches(labels.Set(pod.Labels)) }
 
 func (p Policy) matchesOwner(pod action.Pod) bool {
-	return len(p.Owners) == 0 || slices.Contains(p.Owners, pod.Owner.Kind) || slices.Contains(p.Owners, pod.Owner.Direct)
+	return len(p.Owners) == 0 || slices.Contains(p.Owners, pod.Owner.Kind) ||
+		slices.Contains(p.Owners, pod.Owner.Direct)
 }
 
 func (p Policy) matchesVolumes(pod action.Pod) bool {
@@ -486,16 +514,16 @@ func (v View) filterPods(ok func(action.Pod) bool) []action.Pod {
 	return slices.DeleteFunc(slices.Clone(v.Pods), func(p action.Pod) bool { return !ok(p) })
 }
 
-// String names the policy and its word, for Events and logs.
+// String returns the policy and its WithoutProof, for Events and logs.
 func (p Policy) String() string {
 	return fmt.Sprintf("policy %s, without proof: %s", p.Name, p.WithoutProof)
 }
 
-// mustParseSelector parses a selector of the presets'.
+// mustParseSelector parses a selector of a preset.
 func mustParseSelector(text string) labels.Selector {
 	s, err := labels.Parse(text)
 	if err != nil {
-		panic(err) // a preset that cannot be parsed is found by the first test
+		panic(err) // the first test finds a preset that cannot be parsed
 	}
 	return s
 }

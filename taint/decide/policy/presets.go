@@ -4,15 +4,17 @@ import "slices"
 
 // Preset is a policy that a document describes, without the user's choices.
 type Preset struct {
-	Name   string // in the configuration
+	Name   string // its name in the configuration
 	Policy Policy
-	Fences bool   // its document says that its storage cuts off a node that looks dead: storage-fences may be said of it
-	Own    bool   // its namespaces are the controller's own where the configuration names none
-	Does   string // for people
-	Trusts string // likewise
+	// Fences reports that its document says that its storage cuts off a node that looks dead, so storage-fences may be
+	// set for it.
+	Fences bool
+	Own    bool   // its namespaces default to the controller's own
+	Does   string // what it does, for people
+	Trusts string // what it trusts, for people
 }
 
-// Presets are all of them.
+// Presets lists all presets.
 var Presets = []Preset{
 	{
 		Name:   "longhorn",
@@ -30,8 +32,11 @@ var Presets = []Preset{
 		Trusts: "that a node that does not answer does not run: a node that is only cut off runs the old pod beside the new one",
 	},
 	{
-		Name:   "storageos",
-		Policy: Policy{When: StorageUnhealthy, Pods: mustParseSelector("storageos.com/fenced=true"), Intervals: StorageOSIntervals, Detach: true},
+		Name: "storageos",
+		Policy: Policy{
+			When: StorageUnhealthy, Pods: mustParseSelector("storageos.com/fenced=true"),
+			Intervals: StorageOSIntervals, Detach: true,
+		},
 		Fences: true,
 		Does: "ends the pods of a node that the storage system (`storage`) says is not healthy, Ready or not: those all of whose volumes there are " +
 			"healthy; then deletes the VolumeAttachments of these volumes",
@@ -39,7 +44,7 @@ var Presets = []Preset{
 	},
 }
 
-// PresetOf finds one by name.
+// PresetOf returns the preset of that name, and whether there is one.
 func PresetOf(name string) (Preset, bool) {
 	i := slices.IndexFunc(Presets, func(p Preset) bool { return p.Name == name })
 	if i < 0 {
@@ -48,8 +53,8 @@ func PresetOf(name string) (Preset, bool) {
 	return Presets[i], true
 }
 
-// UnfencedDriver returns the first driver whose storage is known not to cut off a node that looks dead, "" if there is none.
-// No policy may claim storage-fences for it.
+// UnfencedDriver returns the first driver whose storage is known not to cut off a node that looks dead; "" if there is
+// none. No policy may set storage-fences for it.
 func UnfencedDriver(drivers []string) string {
 	for _, p := range Presets {
 		for _, d := range p.Policy.Drivers {
@@ -61,7 +66,8 @@ func UnfencedDriver(drivers []string) string {
 	return ""
 }
 
-// DeletionValues is a value of Longhorn's setting nodeDownPodDeletionPolicy, with the kinds of owners whose pods it ends.
+// DeletionValues are the values of Longhorn's setting nodeDownPodDeletionPolicy, with the kinds of owners whose pods
+// they end.
 var DeletionValues = []struct {
 	Value  string
 	Owners []string
@@ -72,16 +78,17 @@ var DeletionValues = []struct {
 	{"delete-both-statefulset-and-deployment-pod", []string{"StatefulSet", "Deployment"}},
 }
 
-// RecoveryValues is a value of the setting volumeAttachmentRecoveryPolicy that Longhorn had until 1.1.1, with what it means here.
+// RecoveryValues are the values of the setting volumeAttachmentRecoveryPolicy that Longhorn had until 1.1.1, with their
+// meaning here.
 var RecoveryValues = []struct{ Value, Does string }{
 	{"never", "nothing; the default of a policy of one's own"},
 	{"wait", "ends such a pod once it, and every other pod of the node that uses one of its volumes, is past its deletionTimestamp; the preset's default, as it was Longhorn's"},
 	{"immediate", "ends such a pod once it was deleted, and a Pending pod of a ReplicaSet waits elsewhere for one of its volumes"},
 }
 
-// RecoveryRule is the rule of volume attachment recovery that stands beside the policy, for its nodes, namespaces, labels and drivers: it ends
-// pods of ReplicaSets, a Deployment's or nobody's, and keeps them, and deletes the attachments of their volumes. ok: the value is one that
-// asks for it.
+// RecoveryRule returns the rule of volume attachment recovery that accompanies the policy, for its nodes, namespaces,
+// labels and drivers. It ends pods of ReplicaSets, with or without a Deployment, and keeps them. It deletes the
+// attachments of their volumes. ok reports whether the value asks for the rule.
 func (p Policy) RecoveryRule(value string) (rule Policy, ok bool) {
 	p.When, p.Owners, p.Keep, p.Detach = NotReady, []string{"ReplicaSet"}, true, true
 	p.Terminating, p.Replaced = value == "wait", value == "immediate"

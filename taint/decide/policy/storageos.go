@@ -17,44 +17,50 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// StorageUnhealthy is the trigger of StorageOS' fencing controller: the policy's storage system says that its part on the node is not
-// healthy. A node gets one spell of attention for that: its pods are looked at once, what was refused is tried again until Timeout has
-// passed, and then the node is done until its storage was healthy again, or Expiry has passed since that was looked at. Ready does not
-// matter. What the storage does not tell, or what nobody knows of it, begins no spell and ends none.
+// StorageUnhealthy is the trigger of StorageOS' fencing controller: the policy's storage system reports that its part
+// on the node is not healthy. Such a node gets one spell. Its pods are looked at once, and refused writes are retried
+// until Timeout has passed. Then the node is done until its storage was healthy again, or until Expiry has passed since
+// the look. Ready does not matter. An unknown health begins no spell and ends none.
 //
-// A process that begins to lead has seen nothing: a node whose storage is not healthy then gets its spell at once. It is a state, and
-// not a change that somebody else may have dealt with; the pods of a spell that ended are gone.
+// A process that becomes leader has seen nothing, so a node with unhealthy storage gets its spell at once. The trigger
+// is a state, and not a change that another process may have handled; the pods of a spell that ended are gone.
 const StorageUnhealthy Trigger = "StorageUnhealthy"
 
 // Intervals are those of a policy whose trigger is StorageUnhealthy.
 type Intervals struct {
-	Poll    time.Duration // a node is looked at this often, whatever events tell
-	Expiry  time.Duration // what was learnt of a node, healthy or not, counts for so long
-	Timeout time.Duration // what was refused is tried again until a spell is so old
+	Poll    time.Duration // how often a node is looked at, in addition to events
+	Expiry  time.Duration // how long the known health of a node counts
+	Timeout time.Duration // maximum age of a spell in which refused writes are retried
 	Retry   time.Duration // between two tries
 }
 
 // StorageOSIntervals are the intervals of StorageOS' fencing controller.
-var StorageOSIntervals = Intervals{Poll: 5 * time.Second, Expiry: time.Hour, Timeout: 25 * time.Second, Retry: 5 * time.Second}
+var StorageOSIntervals = Intervals{
+	Poll:    5 * time.Second,
+	Expiry:  time.Hour,
+	Timeout: 25 * time.Second,
+	Retry:   5 * time.Second,
+}
 
 // spell is what one policy remembers of a node's storage.
 type spell struct {
-	healthy bool              // as the storage said last, when it said anything
-	since   providers.Instant // since when, or since it was looked at again
+	healthy bool              // the last known health
+	since   providers.Instant // since when, or since the last look after Expiry
 	open    bool              // not done yet
 	begun   providers.Instant // when its pods were first looked at; zero: something else went first
 }
 
-// freedVolume is a volume of a pod that such a policy ended. Its attachment is detach's; this is for the kubelet's list.
+// freedVolume is a volume of a pod that such a policy ended. detachVolumes handles its attachment; this is for the
+// kubelet's list.
 type freedVolume struct {
 	policy  string
 	volume  action.Volume
-	boot    string // the node's, when the pod was ended
-	cleared bool   // it was taken off once
+	boot    string // the node's boot id when the pod was ended
+	cleared bool   // it was removed from the list once
 }
 
-// ApplyStorage folds in what storage systems say of the node at now, by their adapters' names, and reports whether a policy has its turn
-// for that.
+// ApplyStorage folds in what storage systems report about the node at now, by their adapters' names. It returns whether
+// a policy has its turn because of that.
 func (m *Memory) ApplyStorage(ps []Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
 	spells := map[string]spell{}
 	for _, p := range ps {
@@ -72,12 +78,15 @@ func (m *Memory) ApplyStorage(ps []Policy, says map[string]storage.Health, now p
 			spells[p.Name] = s
 		}
 	}
-	m.spells = spells // a View holds the map that was there
-	m.freedVolumes = slices.DeleteFunc(slices.Clone(m.freedVolumes), func(f freedVolume) bool { s, ok := spells[f.policy]; return !ok || s.healthy })
+	m.spells = spells // a View holds the previous map
+	m.freedVolumes = slices.DeleteFunc(slices.Clone(m.freedVolumes), func(f freedVolume) bool {
+		s, ok := spells[f.policy]
+		return !ok || s.healthy
+	})
 	return turn
 }
 
-// mergeBegun are the spells that begin with these effects, or with those before them.
+// mergeBegun returns the spells that begin with these effects, or with those before them.
 func (e Effects) mergeBegun(before map[string]providers.Instant) map[string]providers.Instant {
 	if before == nil {
 		return e.Begun
@@ -102,7 +111,7 @@ func (m *Memory) applySpells(e Effects) {
 	}
 }
 
-// applyRefusals folds in what was refused, and what ended pods set free.
+// applyRefusals folds in what was refused, and which volumes ended pods freed.
 func (m *Memory) applyRefusals(a action.Action, e Effects, how map[string]action.WriteResult) {
 	tombstone, ending := a.(action.Tombstone)
 	for uid, why := range how {
@@ -112,7 +121,7 @@ func (m *Memory) applyRefusals(a action.Action, e Effects, how map[string]action
 			}
 			m.failed[uid] = true
 		}
-		if ending && why == action.Failed && !e.Policy.Keep { // the answer may have been lost; ApplyPods tells
+		if ending && why == action.Failed && !e.Policy.Keep { // the answer may have been lost; ApplyPods shows it
 			if m.owedDeletes == nil {
 				m.owedDeletes = map[string]bool{}
 			}
@@ -135,16 +144,18 @@ func (m *Memory) applyRefusals(a action.Action, e Effects, how map[string]action
 	}
 }
 
-// forgetVolumes forgets freed volumes about which nothing is left to do: the machine was started again, or a spell is over and the kubelet's
-// list does not name them.
+// forgetVolumes forgets freed volumes without further work: the machine was started again, or a spell is over and the
+// kubelet's list does not name them.
 func (m *Memory) forgetVolumes(l taint.Look) {
 	m.boot = l.BootID
 	m.freedVolumes = slices.DeleteFunc(m.freedVolumes, func(f freedVolume) bool {
-		return f.boot != l.BootID || !m.spells[f.policy].open && (f.cleared || !slices.Contains(l.InUse, f.volume.Unique))
+		return f.boot != l.BootID ||
+			!m.spells[f.policy].open && (f.cleared || !slices.Contains(l.InUse, f.volume.Unique))
 	})
 }
 
-// ApplyCleared folds in what was left of the kubelet's list of volumes. An entry that it writes back is one of a kubelet that lives.
+// ApplyCleared folds in what was left of the kubelet's list of volumes. An entry that is written back comes from a live
+// kubelet.
 func (m *Memory) ApplyCleared(left []corev1.UniqueVolumeName) {
 	m.freedVolumes = slices.Clone(m.freedVolumes)
 	for i, f := range m.freedVolumes {
@@ -152,7 +163,7 @@ func (m *Memory) ApplyCleared(left []corev1.UniqueVolumeName) {
 	}
 }
 
-// retryDelay is how long what was refused rests.
+// retryDelay returns how long to wait after a refusal.
 func (p Policy) retryDelay() time.Duration {
 	if p.When == StorageUnhealthy {
 		return p.Intervals.Retry
@@ -160,21 +171,21 @@ func (p Policy) retryDelay() time.Duration {
 	return retry
 }
 
-// hasStorageTurn reports that the policy has its turn: its storage system says so now, in a spell that is not done, or entries of its pods are
-// still to be cleared.
+// hasStorageTurn reports whether the policy has its turn. Its storage system must report it unhealthy now, in a spell
+// that is not done, or entries of its pods must still be cleared.
 func (v View) hasStorageTurn(p Policy) bool {
 	h := v.Storage[p.Storage]
 	return h.Known && !h.Healthy && (v.Memory.spells[p.Name].open || len(v.volumesInUse(p)) > 0)
 }
 
-// isSpellOver reports that what was refused is not tried again in this spell.
+// isSpellOver reports whether refused writes are no longer retried in this spell.
 func (v View) isSpellOver(p Policy) bool {
 	s := v.Memory.spells[p.Name]
 	return !s.begun.IsZero() && v.Now.Sub(s.begun) >= p.Intervals.Timeout
 }
 
-// decideSpell is the next decision of a policy whose trigger is StorageUnhealthy. Leave: none of its pods is left that it may
-// end.
+// decideSpell returns the next decision of a policy whose trigger is StorageUnhealthy. Leave: none of its pods is left
+// that it may end.
 func (v View) decideSpell(p Policy) (action.Decision, Effects) {
 	if !v.Memory.spells[p.Name].open {
 		return action.Decision{Action: action.Leave{}}, Effects{}
@@ -199,9 +210,9 @@ func (v View) decideSpell(p Policy) (action.Decision, Effects) {
 	for _, pod := range mine {
 		sick := p.describeSickVolumes(pod)
 		switch {
-		case v.isSpellOver(p) && v.Memory.failed[pod.UID]: // one that was never tried is tried, however late
+		case v.isSpellOver(p) && v.Memory.failed[pod.UID]: // a pod that was never tried is tried, however late
 			failed = append(failed, fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name))
-		case pod.Terminal: // ended, and still to be deleted: that is Step's
+		case pod.Terminal: // ended, and still to be deleted: decideNext does that
 			resting = true
 		case sick != "":
 			skipped = append(skipped, fmt.Sprintf("pod %s/%s: %s", pod.Namespace, pod.Name, sick))
@@ -222,7 +233,7 @@ func (v View) decideSpell(p Policy) (action.Decision, Effects) {
 	return d, e
 }
 
-// gaveUp reports that the deletion of an attachment is not tried again in the policy's spell.
+// gaveUp reports whether the deletion of an attachment is not retried in the policy's spell.
 func (v View) gaveUp(due []Policy, name, uid string) bool {
 	return v.Memory.failed[uid] && slices.ContainsFunc(due, func(p Policy) bool {
 		return p.Name == name && p.When == StorageUnhealthy && v.isSpellOver(p)
@@ -232,7 +243,7 @@ func (v View) gaveUp(due []Policy, name, uid string) bool {
 // maxNoted is how many things a Note names.
 const maxNoted = 3
 
-// notesOf tells of some things in the policy's name, if there are any.
+// notesOf returns a Note about some things in the policy's name, if there are any.
 func notesOf(why reason.Reason, p Policy, of []string) []action.Note {
 	if len(of) == 0 {
 		return nil
@@ -244,7 +255,7 @@ func notesOf(why reason.Reason, p Policy, of []string) []action.Note {
 	return []action.Note{{Why: why, Detail: fmt.Sprintf("%s: %s", p, text)}}
 }
 
-// describeSickVolumes says which volumes of the pod are not known to be healthy, of the policy's drivers. "": all are.
+// describeSickVolumes says which of the pod's volumes of the policy's drivers are not known to be healthy. "": all are.
 func (p Policy) describeSickVolumes(pod action.Pod) string {
 	var out []string
 	for _, vol := range pod.Volumes {
@@ -255,8 +266,8 @@ func (p Policy) describeSickVolumes(pod action.Pod) string {
 	return strings.Join(out, ", ")
 }
 
-// volumesInUse are freed volumes that may be taken off the kubelet's list: where the storage fences, and never on a node that is Ready. Its
-// kubelet unmounts them, and takes them off itself.
+// volumesInUse returns the freed volumes that may be removed from the kubelet's list: only where the storage fences,
+// and never on a Ready node. The kubelet of a Ready node unmounts them, and removes them itself.
 func (v View) volumesInUse(p Policy) (out []freedVolume) {
 	if p.WithoutProof != StorageFences || v.Look.IsReady() {
 		return nil
@@ -269,9 +280,9 @@ func (v View) volumesInUse(p Policy) (out []freedVolume) {
 	return out
 }
 
-// clearVolumes takes volumes of ended pods off the kubelet's list, if no unfinished pod of the node uses them. Leave: there are none. Without that
-// the attach/detach controller lets nobody else have them before the node was silent for six minutes, or finds only after a while that their
-// attachments are gone (F4).
+// clearVolumes removes volumes of ended pods from the kubelet's list, unless an unfinished pod of the node uses them.
+// Leave: there are none. Without that, the attach/detach controller gives them to no other node until this one was
+// silent for six minutes. Or it finds only after a while that their attachments are gone (F4).
 func (v View) clearVolumes(due []Policy) (action.Decision, Effects) {
 	for _, p := range due {
 		if p.When != StorageUnhealthy {
@@ -298,7 +309,9 @@ func (v View) clearVolumes(due []Policy) (action.Decision, Effects) {
 			}
 		}
 		if len(off) > 0 {
-			left := slices.DeleteFunc(slices.Clone(v.Look.InUse), func(n corev1.UniqueVolumeName) bool { return off[n] })
+			left := slices.DeleteFunc(slices.Clone(v.Look.InUse), func(n corev1.UniqueVolumeName) bool {
+				return off[n]
+			})
 			a := action.ClearVolumes{InUse: left, Attached: v.Look.Attached, Policy: p.String()}
 			return action.Decision{Action: a, Reason: reason.PolicyClearing, Detail: p.String()}, Effects{Policy: p}
 		}

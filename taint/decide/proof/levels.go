@@ -12,20 +12,25 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// Limits are how a level takes its part in a power-off. The zero value: at once, one attempt in a turn, no deadline of its own.
+// Limits limit a level's part in a power-off. The zero value: at once, one attempt in a turn, no deadline of its own.
 type Limits struct {
-	Delay    time.Duration // before its first power-off: from the announcement, or from when the level before it gave way
-	Timeout  time.Duration // from its first power-off until the machine is off; then the next level has its turn. Zero: none
-	Attempts int           // how often a power-off is sent through each of its devices in one turn; less than one is one
+	// Delay is the time before its first power-off: from the announcement, or from the end of the previous level's
+	// turn.
+	Delay time.Duration
+	// Timeout is the time from its first power-off until the machine is off; then the next level has its turn. Zero:
+	// none.
+	Timeout time.Duration
+	// Attempts is how often a power-off is sent through each of its devices in one turn; less than one counts as one.
+	Attempts int
 }
 
 func (l Limits) maxAttempts() int { return max(l.Attempts, 1) }
 
-// ErrDisagree is a verdict of levels that contradict each other. It proves nothing, however long it stands.
+// ErrDisagree is the verdict of levels that contradict each other. It never becomes a proof, however long it lasts.
 var ErrDisagree = fmt.Errorf("%w: its devices disagree", providers.ErrPermanent)
 
-// verdictOf is what the answers say together: of one device its answer, of one level what all of them say, of several levels what the
-// first says that says anything, unless another gainsays it.
+// verdictOf returns the combined verdict of the answers. For one device it is its answer, for one level the combination
+// of all its devices. For several levels it is the first verdict with information, unless another level contradicts it.
 func verdictOf(of []deviceAnswer) providers.Answer {
 	if len(of) == 0 {
 		return providers.Answer{}
@@ -36,11 +41,16 @@ func verdictOf(of []deviceAnswer) providers.Answer {
 	var levels []deviceAnswer
 	for _, s := range of {
 		if n := len(levels); n > 0 && levels[n-1].device.Level == s.device.Level {
-			continue // told with the first of its level
+			continue // counted with the first of its level
 		}
-		same := slices.DeleteFunc(slices.Clone(of), func(o deviceAnswer) bool { return o.device.Level != s.device.Level })
+		same := slices.DeleteFunc(slices.Clone(of), func(o deviceAnswer) bool {
+			return o.device.Level != s.device.Level
+		})
 		levels = append(levels, deviceAnswer{
-			device: Device{Level: s.device.Level, Feeds: !slices.ContainsFunc(same, func(o deviceAnswer) bool { return !o.device.Feeds })},
+			device: Device{
+				Level: s.device.Level,
+				Feeds: !slices.ContainsFunc(same, func(o deviceAnswer) bool { return !o.device.Feeds }),
+			},
 			answer: verdictOfLevel(same),
 		})
 	}
@@ -59,7 +69,7 @@ func verdictOf(of []deviceAnswer) providers.Answer {
 	return out
 }
 
-// answerText is what a device said, for a person.
+// answerText returns a device's answer in words, for a person.
 func answerText(a providers.Answer) string {
 	switch {
 	case a.Err != nil:
@@ -71,19 +81,24 @@ func answerText(a providers.Answer) string {
 	}
 }
 
-// verdictOfLevels is the verdict over levels: the first that says anything, unless one says Off and another On, which is a disagreement. Where one
-// says Off and another that the machine is changing, it is changing. On of what feeds the machine counts only while nothing else says
-// anything: a machine that was shut down has power.
+// verdictOfLevels returns the verdict over levels: the first with information, unless one answers Off and another On,
+// which is a disagreement. If one answers Off and another that the machine is changing, it is changing. On of a device
+// that feeds the machine counts only while no other level has information: a machine that was shut down has power.
 func verdictOfLevels(levels []deviceAnswer) providers.Answer {
-	known := slices.DeleteFunc(slices.Clone(levels), func(s deviceAnswer) bool { return s.answer.State == providers.PowerUnknown })
+	known := slices.DeleteFunc(slices.Clone(levels), func(s deviceAnswer) bool {
+		return s.answer.State == providers.PowerUnknown
+	})
 	if len(known) == 0 {
 		return levels[0].answer
 	}
-	runs := slices.DeleteFunc(slices.Clone(known), func(s deviceAnswer) bool { return s.device.Feeds && s.answer.State == providers.PowerOn })
+	runs := slices.DeleteFunc(slices.Clone(known), func(s deviceAnswer) bool {
+		return s.device.Feeds && s.answer.State == providers.PowerOn
+	})
 	if len(runs) == 0 {
 		return known[0].answer
 	}
-	off, on, changing := indexOfState(runs, providers.PowerOff), indexOfState(runs, providers.PowerOn), indexOfState(runs, providers.PowerChanging)
+	off, on, changing := indexOfState(runs, providers.PowerOff), indexOfState(runs, providers.PowerOn),
+		indexOfState(runs, providers.PowerChanging)
 	switch {
 	case off >= 0 && on >= 0:
 		out := runs[off].answer
@@ -96,11 +111,11 @@ func verdictOfLevels(levels []deviceAnswer) providers.Answer {
 	}
 }
 
-// IsDecided reports whether the answers so far decide what the devices say together, so that the missing ones (zero
-// Answers) need not be awaited. An Off does: it grows old, and most of TTL must be left to act on it. A disagreement
-// does, because no further answer settles it. So does what a device knows of the machine itself. The On of what feeds
-// the machine does not, because another device may still say Off. On proves nothing, so nothing is lost by waiting.
-// Part of a level decides nothing either.
+// IsDecided reports whether the answers so far decide the verdict, so that the missing ones (zero Answers) need not be
+// awaited. An Off decides: it grows old, and most of TTL must be left to act on it. A disagreement decides, because no
+// further answer settles it. So does what a device knows of the machine itself. The On of a device that feeds the
+// machine does not, because another device may still answer Off. On proves nothing, so nothing is lost by waiting. Part
+// of a level does not decide either.
 func IsDecided(devices []Device, answers []providers.Answer) bool {
 	var a Answers
 	a.SetDevices(devices...)
@@ -116,14 +131,14 @@ func IsDecided(devices []Device, answers []providers.Answer) bool {
 	}
 }
 
-// indexOfState is the place of the first that says so; negative: none does.
+// indexOfState returns the index of the first answer with that state; negative if there is none.
 func indexOfState(all []deviceAnswer, what providers.PowerState) int {
 	return slices.IndexFunc(all, func(s deviceAnswer) bool { return s.answer.State == what })
 }
 
-// verdictOfLevel is the verdict over one level. It was asked for when the first question was sent. It proves nothing until every device has
-// answered. Off takes all of them: they speak of different parts, such as the two outlets that feed a server, so one that is off does not
-// contradict one that is on.
+// verdictOfLevel returns the verdict over one level. Its age counts from when the first question was sent. It proves
+// nothing until every device has answered. Off requires all devices. They speak of different parts, such as the two
+// outlets that feed a server, so one Off does not contradict one On.
 func verdictOfLevel(of []deviceAnswer) providers.Answer {
 	out := of[0].answer
 	if len(of) == 1 {
@@ -151,50 +166,52 @@ func verdictOfLevel(of []deviceAnswer) providers.Answer {
 	return out
 }
 
-// EffectAfter is how long a power-off that was accepted may have no effect before it counts as failed: some BMCs accept one and do nothing.
+// EffectAfter is how long an accepted power-off may have no effect before it counts as failed: some BMCs accept one and
+// do nothing.
 const EffectAfter = 10 * time.Second
 
-// PowerOffs is what one process remembers of the power-offs of one fence: which level has its turn, and how its devices took them. The
-// zero value: none was sent. A copy keeps its own.
+// PowerOffs is what one process remembers of the power-offs of one fence: which level has its turn, and how its devices
+// responded. The zero value: none was sent. A copy keeps its own.
 type PowerOffs struct {
 	LastSent providers.Instant // when the last was sent; zero: never
 	LastErr  error             // why the device did not accept it; nil: it did
 
-	start   int               // the level that had the first turn
-	level   int               // whose turn it is, once one was sent
-	began   providers.Instant // when its first power-off of this turn was
-	refused int               // rounds over all levels in a row that ended with one that was not accepted
-	round   int               // rounds that are over
-	tried   map[string]tries  // by the devices' names
+	start int               // the level that had the first turn
+	level int               // the level with the current turn, once a power-off was sent
+	began providers.Instant // when the first power-off of this turn was sent
+	// refused counts the rounds over all levels in a row that ended with a power-off that was not accepted.
+	refused int
+	round   int              // finished rounds
+	tried   map[string]tries // by the devices' names
 }
 
-// tries are the power-offs through one device.
+// tries are the power-offs sent through one device.
 type tries struct {
 	sent     int               // in this turn of its level
-	at       providers.Instant // the last
-	err      error             // why it was not accepted
-	accepted bool              // one was
+	at       providers.Instant // when the last was sent
+	err      error             // why the last was not accepted
+	accepted bool              // at least one was
 }
 
-// Move is what to do next about a power-off.
+// Move is the next step of a power-off.
 type Move struct {
-	Device int           // the place of the device to send it through
-	Turn   bool          // with that its level begins its turn: the one before gave way, or there was none
-	Why    string        // "" or why the level before gave way, for a person
+	Device int           // the index of the device to send it through
+	Turn   bool          // its level begins its turn: the previous level's turn ended, or there was none
+	Why    string        // "" or why the previous level's turn ended, for a person
 	Wait   time.Duration // not zero: nothing is sent yet
-	Err    error         // why the last was not accepted, where it is that which is waited for
+	Err    error         // why the last was not accepted, if the wait is for that
 }
 
-// level is one, as far as a power-off goes through it.
+// level is one level, as far as a power-off goes through it.
 type level struct {
 	number int
-	places []int // of its devices
+	places []int // the indexes of its devices
 	limits Limits
-	may    bool // the machine's power may be touched through all of them
-	never  bool // one of them refuses for good
+	may    bool // the machine's power may be touched through all of its devices
+	never  bool // one of its devices refuses permanently
 }
 
-// levelsOf are those of the devices, in their order.
+// levelsOf returns the levels of the devices, in their order.
 func (p PowerOffs) levelsOf(devices []Device) []level {
 	var out []level
 	for i, d := range devices {
@@ -209,7 +226,7 @@ func (p PowerOffs) levelsOf(devices []Device) []level {
 	return out
 }
 
-// SameLevel returns the devices of the level to which the device at that place belongs, in their order.
+// SameLevel returns the devices of the level of the device at that index, in their order.
 func SameLevel(devices []Device, place int) []taint.DeviceRef {
 	var out []taint.DeviceRef
 	for _, d := range devices {
@@ -220,18 +237,19 @@ func SameLevel(devices []Device, place int) []taint.DeviceRef {
 	return out
 }
 
-// CanPowerOff reports whether the machine may be powered off by one of the levels.
+// CanPowerOff reports whether at least one level may power the machine off.
 func CanPowerOff(devices []Device) bool {
 	return slices.ContainsFunc(PowerOffs{}.levelsOf(devices), func(l level) bool { return l.may })
 }
 
-// IsExhausted reports that no level would take another power-off: in each a device refused for good, and the last that was asked, too.
+// IsExhausted reports whether no level would accept another power-off: in each a device refused permanently, and so did
+// the device that was asked last.
 func (p PowerOffs) IsExhausted(devices []Device) bool {
 	return isPermanentRefusal(p.LastErr) &&
 		!slices.ContainsFunc(p.levelsOf(devices), func(l level) bool { return l.may && !l.never })
 }
 
-// ApplySent folds in that a power-off was sent at that time by a move, and how the device took it.
+// ApplySent folds in that a move's power-off was sent at that time; err is the device's refusal, or nil.
 func (p *PowerOffs) ApplySent(at providers.Instant, devices []Device, m Move, err error) {
 	if m.Device >= len(devices) {
 		return
@@ -263,14 +281,15 @@ func (p *PowerOffs) ApplySent(at providers.Instant, devices []Device, m Move, er
 	}
 }
 
-// MayHaveAccepted reports whether the device of that name accepted a power-off, or may have: an answer that was lost
-// may have been a yes.
+// MayHaveAccepted reports whether the device of that name accepted a power-off, or may have: a lost answer may have
+// been a yes.
 func (p PowerOffs) MayHaveAccepted(name string) bool {
 	t, sent := p.tried[name]
 	return sent && (t.accepted || !isPermanentRefusal(t.err))
 }
 
-// AcceptedBy are the devices that power-offs were sent through and that may have taken them, in their order; nil where none is known to have.
+// AcceptedBy returns the devices that may have accepted a power-off, in their order; nil if none is known to have
+// accepted.
 func (p PowerOffs) AcceptedBy(devices []Device) []taint.DeviceRef {
 	var out []taint.DeviceRef
 	took := false
@@ -286,7 +305,7 @@ func (p PowerOffs) AcceptedBy(devices []Device) []taint.DeviceRef {
 	return out
 }
 
-// IsOverdue reports that the level whose turn it is has had its time, and another would take the power-off.
+// IsOverdue reports whether the current level has used up its time and another would accept the power-off.
 func (p PowerOffs) IsOverdue(now providers.Instant, devices []Device, a Answers) bool {
 	if p.LastSent.IsZero() {
 		return false
@@ -300,10 +319,10 @@ func (p PowerOffs) IsOverdue(now providers.Instant, devices []Device, a Answers)
 	return ok && next != i
 }
 
-// NextMove says what to do next to get the machine off, of a fence whose power-off was announced then. The levels have their turns in order,
-// the first one that answers first. A level sends a power-off through each of its devices that does not say Off, one after the other, and
-// gives way where one of them refuses for good, where its attempts are used up, or after its deadline. After the last the first begins
-// anew, until whoever asks gives up.
+// NextMove returns the next step to get the machine off, for a fence whose power-off was announced at that time. The
+// levels have their turns in order, beginning with the first one that answers. A level sends a power-off through each
+// of its devices that does not answer Off, one after the other. Its turn ends if a device refuses permanently, when its
+// attempts are used up, or after its deadline. After the last level the first begins again, until the caller gives up.
 func (p PowerOffs) NextMove(now, announced providers.Instant, devices []Device, a Answers) Move {
 	all := p.levelsOf(devices)
 	switch {
@@ -344,9 +363,9 @@ func (p PowerOffs) NextMove(now, announced providers.Instant, devices []Device, 
 	return m
 }
 
-// startsRound reports that with the turn of the level of that number another round begins.
+// startsRound reports whether another round begins with the turn of the level of that number.
 func (p PowerOffs) startsRound(all []level, number int) bool {
-	since := func(number int) int { // how many levels after the one that had the first turn
+	since := func(number int) int { // how many levels after the one with the first turn
 		at := func(number int) int {
 			return slices.IndexFunc(all, func(l level) bool { return l.number == number })
 		}
@@ -355,16 +374,19 @@ func (p PowerOffs) startsRound(all []level, number int) bool {
 	return since(number) <= since(p.level)
 }
 
-// firstLevel is the level to begin with: the first whose devices all answer.
+// firstLevel returns the index of the level to begin with: the first whose devices all answer.
 func (p PowerOffs) firstLevel(all []level, a Answers) int {
 	silent := func(i int) bool { return a.State(i) == providers.PowerUnknown }
-	if i := slices.IndexFunc(all, func(l level) bool { return l.may && !slices.ContainsFunc(l.places, silent) }); i >= 0 {
+	if i := slices.IndexFunc(all, func(l level) bool {
+		return l.may && !slices.ContainsFunc(l.places, silent)
+	}); i >= 0 {
 		return i
 	}
 	return max(slices.IndexFunc(all, func(l level) bool { return l.may }), 0)
 }
 
-// nextLevel is the level that has its turn after that one, which may be itself: one that would take a power-off, and is not off already.
+// nextLevel returns the level whose turn follows that of level i, which may be i itself. It would accept a power-off,
+// and is not off already.
 func (p PowerOffs) nextLevel(all []level, i int, a Answers) (next int, ok bool) {
 	for n := range len(all) {
 		next = (i + 1 + n) % len(all)
@@ -375,12 +397,12 @@ func (p PowerOffs) nextLevel(all []level, i int, a Answers) (next int, ok bool) 
 	return i, false
 }
 
-// isOff reports that all devices of the level say Off.
+// isOff reports whether all devices of the level answer Off.
 func (l level) isOff(a Answers) bool {
 	return !slices.ContainsFunc(l.places, func(i int) bool { return a.State(i) != providers.PowerOff })
 }
 
-// placeToSend is the place of the first device of the level that does not say Off.
+// placeToSend returns the index of the level's first device that does not answer Off.
 func (l level) placeToSend(a Answers) int {
 	if i := slices.IndexFunc(l.places, func(i int) bool { return a.State(i) != providers.PowerOff }); i >= 0 {
 		return l.places[i]
@@ -388,8 +410,8 @@ func (l level) placeToSend(a Answers) int {
 	return l.places[0]
 }
 
-// endOfTurn says why and when the turn of a level was over; "" if it is not. A device that is changing has taken its power-off, which only the
-// deadline ends.
+// endOfTurn returns why and when the turn of a level ended; "" if it did not. A changing device has accepted its
+// power-off; only the deadline ends its turn.
 func (p PowerOffs) endOfTurn(
 	now providers.Instant, l level, devices []Device, a Answers,
 ) (why string, at providers.Instant) {
@@ -412,7 +434,7 @@ func (p PowerOffs) endOfTurn(
 	return "", providers.Instant{}
 }
 
-// moveInLevel is the next move of the level whose turn it is.
+// moveInLevel returns the next move within the current level.
 func (p PowerOffs) moveInLevel(now providers.Instant, l level, devices []Device, a Answers) Move {
 	m := Move{Wait: EffectAfter}
 	for _, i := range l.places {
@@ -421,7 +443,8 @@ func (p PowerOffs) moveInLevel(now providers.Instant, l level, devices []Device,
 		switch {
 		case a.State(i) == providers.PowerOff:
 			continue
-		case t.sent == 0: // others follow at once: all of them are off before any is turned on again
+		// Others follow at once: all of them must be off before any is turned on again.
+		case t.sent == 0:
 		case t.err != nil:
 			wait = t.at.Add(backoffFor(t.sent)).Sub(now)
 		default:
@@ -440,12 +463,19 @@ func (p PowerOffs) moveInLevel(now providers.Instant, l level, devices []Device,
 	return m
 }
 
-// backoffFor is how long to wait after so many refusals: one second, doubled with each, 10 s at most.
+// backoffFor returns how long to wait after that many refusals: one second, doubled with each, at most 10 s.
 func backoffFor(n int) time.Duration { return min(time.Second<<min(max(n-1, 0), 6), EffectAfter) }
 
-// isPermanentRefusal reports a power-off that sending again does not cure: the device has none, or not for us, or is another machine's.
+// isPermanentRefusal reports whether sending the power-off again is useless: the device has none, or not for us, or
+// belongs to another machine.
 func isPermanentRefusal(err error) bool {
-	for _, class := range []error{providers.ErrPermanent, providers.ErrDenied, providers.ErrNotFound, providers.ErrIdentity, providers.ErrUntrusted} {
+	for _, class := range []error{
+		providers.ErrPermanent,
+		providers.ErrDenied,
+		providers.ErrNotFound,
+		providers.ErrIdentity,
+		providers.ErrUntrusted,
+	} {
 		if errors.Is(err, class) {
 			return true
 		}

@@ -8,26 +8,33 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Host is one of the hypervisors on which a guest may be, and what was said about it in one question.
+// Host is a hypervisor on which a guest may be, and what was answered about it in one question.
 type Host struct {
 	Hypervisor string                // its name
-	Device     string                // provider/device: what speaks for its host
-	Before     providers.PlaceAnswer // what the hypervisor said of the guest at first; zero: not a word yet
-	Off        providers.Answer      // what the host's device said; zero: it was not asked
-	After      providers.PlaceAnswer // what the hypervisor said once it was asked again; zero: it was not
+	Device     string                // provider/device that speaks for its host
+	Before     providers.PlaceAnswer // the hypervisor's first answer about the guest; zero: no answer yet
+	Off        providers.Answer      // the answer of the host's device; zero: it was not asked
+	After      providers.PlaceAnswer // the hypervisor's second answer; zero: it was not asked again
 }
 
-// errMisplaced is a hypervisor that answers though the device of its host says Off.
-var errMisplaced = fmt.Errorf("%w: a hypervisor answers, and the device of its host says Off: it just died, or that is another host's device", providers.ErrPermanent)
+// errMisplaced is the error of a hypervisor that answers although its host's device answers Off.
+var errMisplaced = fmt.Errorf(
+	"%w: a hypervisor answers, and the device of its host says Off: it just died, or that is another host's device",
+	providers.ErrPermanent,
+)
 
-// VerdictOfHosts is what hosts say of a guest that is on one of them and nowhere else. It is Off where the host of at least one hypervisor is off,
-// by the word of its own device, and every other hypervisor said before and after that it has no such guest. After is what proves: a guest
-// that left a host before that died has arrived by then, in whatever state. Before keeps a guest that moves between two that live from
-// being missed by both. It never says On. Where nothing is proven the error is why, or nil where the guest is on a hypervisor that lives:
-// its own device tells more. At is that of the oldest answer that counts.
+// VerdictOfHosts returns the combined verdict of hosts about a guest that is on exactly one of them. It is Off if the
+// own device of at least one hypervisor's host answers Off. Every other hypervisor must answer before and after that it
+// has no such guest.
+//
+// After is the proof: a guest that left a host before that host died has arrived by then, in any state. Before prevents
+// that both of two live hypervisors miss a guest that moves between them. The verdict is never On.
+//
+// Without a proof, the error says why. It is nil if the guest is on a live hypervisor, whose own device reports more.
+// At is that of the oldest answer that counts.
 func VerdictOfHosts(hosts []Host) (out providers.Observation, err error) {
 	var off, absent []string
-	var known providers.Instant // when it was that all was known that must be, before a hypervisor is asked again
+	var known providers.Instant // when the required answers had arrived, before a hypervisor is asked again
 	for _, h := range hosts {
 		switch {
 		case !h.isOff():
@@ -58,22 +65,25 @@ func VerdictOfHosts(hosts []Host) (out providers.Observation, err error) {
 		case !h.After.HasAnswer():
 			return providers.Observation{}, h.silenceError(h.After)
 		case h.After.At.Before(known):
-			return providers.Observation{}, fmt.Errorf("%w: hypervisor %s was asked before the hosts were known to be off", providers.ErrStale, h.Hypervisor)
+			return providers.Observation{}, fmt.Errorf(
+				"%w: hypervisor %s was asked before the hosts were known to be off", providers.ErrStale, h.Hypervisor)
 		}
 		absent = append(absent, h.After.Raw)
 		out.At = earliestOf(out.At, h.Before.At)
 	}
 	if len(off) == 0 {
-		return providers.Observation{}, fmt.Errorf("%w: no hypervisor has the guest, and all of them answer", providers.ErrNotFound)
+		return providers.Observation{}, fmt.Errorf(
+			"%w: no hypervisor has the guest, and all of them answer", providers.ErrNotFound)
 	}
 	out.State, out.Raw = providers.PowerOff, strings.Join(slices.Concat(off, absent), ", ")
 	return out, nil
 }
 
-// isOff reports that the host's own device proves it off.
+// isOff reports whether the host's own device proves it off.
 func (h Host) isOff() bool { return withoutStaleOff(h.Off).State == providers.PowerOff }
 
-// silenceError is why nothing is known of a hypervisor that did not answer: it may have the guest, unless its host is off.
+// silenceError returns why nothing is known of a hypervisor that did not answer. It may have the guest, unless its host
+// is off.
 func (h Host) silenceError(p providers.PlaceAnswer) error {
 	err := p.Err
 	if err == nil {

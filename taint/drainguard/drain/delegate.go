@@ -2,21 +2,22 @@ package drain
 
 import "fmt"
 
-// Setting is what was seen of a storage system's own setting of a drain policy, which holds for its whole cluster.
+// Setting is what was observed of a storage system's own drain policy setting, which holds for its whole cluster.
 type Setting struct {
 	Exists bool
 	Value  string
-	Ours   string // what we wrote into it, by the annotation that went with it; "": never
+	Ours   string // the value that we wrote, by the annotation written with it; "": we never wrote
 }
 
-// Delegated is what to do about it.
+// Delegated is what to do about a Setting.
 type Delegated struct {
-	Write    bool   // the policy, and the annotation
-	Conflict string // "" or why it is left as it is
+	Write    bool   // write the policy and the annotation
+	Conflict string // "" or why the setting is left as it is
 }
 
-// DecideDelegation decides how a storage system comes to a policy that it carries out itself. It is set where nobody chose another one: over the
-// system's default, or over what we wrote before. A value that somebody else wrote is never written over. usual is the default.
+// DecideDelegation decides whether to write the policy into the setting of a storage system that carries out drains
+// itself. It writes over the system's default (usual), or over what we wrote before. It never overwrites a value that
+// another client wrote.
 func DecideDelegation(want Policy, s Setting, usual Policy) Delegated {
 	untouched := s.Value == "" || s.Value == string(usual)
 	switch {

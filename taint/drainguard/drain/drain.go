@@ -1,11 +1,14 @@
-// Package drain keeps `kubectl drain` from taking the last copies of a volume away: which PodDisruptionBudgets stand before a storage
-// system's own pods, which replicas are to leave a cordoned node first, and what holds a drain up.
+// Package drain keeps `kubectl drain` from evicting the storage pods that hold the last copies of a volume. It decides
+// which PodDisruptionBudgets protect a storage system's pods, which replicas must leave a cordoned node first, and what
+// holds a drain up.
 //
-// It is pure: it names no client, no clock and no logger. The controller's executor and a model of it in the tests run the same functions.
+// It is pure: it names no client, no clock and no logger. The controller's executor and a model of it in the tests run
+// the same functions.
 //
-// It promises: while the policy protects a volume's data, the pod before a healthy copy of it has a budget of ours, whichever nodes are
-// cordoned, one after the other or at once. What is not known lets go of nothing. A pod never gets a second budget, because the eviction API
-// refuses such a pod. An eviction is taken back only where it was asked for by us and nobody else wants it.
+// It promises: while the policy protects a volume's data, the pod of a healthy copy has a budget of ours. This holds
+// whichever nodes are cordoned, one after the other or at once. What is not known releases nothing. A pod never gets a
+// second budget, because the eviction API refuses such a pod. An eviction is canceled only if we requested it and no
+// other client wants it.
 package drain
 
 import (
@@ -17,28 +20,32 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Do is what an act does.
+// Do is the kind of an act.
 type Do uint8
 
 // The acts. The zero value does nothing.
 const (
-	Nothing         Do = iota
-	Protect            // make Pod's budget
-	Restore            // give Budget, which is ours, what it has from Guard.BudgetFor(Pod): somebody changed it
-	DeleteBudget       // delete Budget, which is ours. Only after DecideNode has said so of a live look
-	RequestEviction    // ask for Replica's eviction, and note in the same write that it is ours. Only after a live look, too
-	CancelEviction     // take the request and the note off Replica; or the note alone, where somebody took the request back. The same
+	Nothing      Do = iota
+	Protect         // create Pod's budget
+	Restore         // reset Budget, which is ours and was changed, to Guard.BudgetFor(Pod)
+	DeleteBudget    // delete Budget, which is ours; only after DecideNode returned this for a live look
+	// RequestEviction requests Replica's eviction, and marks the request as ours in the same write. It needs a live
+	// look, too.
+	RequestEviction
+	// CancelEviction removes the request and our mark from Replica, or only the mark if another client removed the
+	// request. It needs a live look, too.
+	CancelEviction
 )
 
 func (d Do) String() string {
 	return [...]string{"nothing", "protect", "restore", "let go", "ask", "take back"}[d]
 }
 
-// CanBePaused reports whether the act begins something. A pause or an exclusion stops such acts; what was begun before still
-// ends.
+// CanBePaused reports whether the act begins something. A pause or an exclusion stops such acts; what was begun before
+// still ends.
 func (d Do) CanBePaused() bool { return d == Protect || d == Restore || d == RequestEviction }
 
-// NeedsLiveLook reports that the act must be found by a live look again before it is done.
+// NeedsLiveLook reports whether a live look must lead to the act again before it is done.
 func (d Do) NeedsLiveLook() bool { return d >= DeleteBudget }
 
 // Act is one thing to do.
@@ -49,38 +56,38 @@ type Act struct {
 	Replica storage.Replica
 }
 
-// IsSameAs reports that two acts do the same to the same object, whatever version of it.
+// IsSameAs reports whether two acts do the same to the same object (by UID), in any version of it.
 func (a Act) IsSameAs(b Act) bool {
 	return a.Do == b.Do && a.Pod.UID == b.Pod.UID && a.Budget.UID == b.Budget.UID && a.Replica.UID == b.Replica.UID
 }
 
-// Blocker is a replica that holds its node's drain up, and why.
+// Blocker is a replica that holds up its node's drain, with the reason.
 type Blocker struct {
 	Replica storage.Replica
 	Why     string
 }
 
-// Oddity is what a person should know of a node: nothing is done about it.
+// Oddity is a fact about a node that a person should know. No act follows from it.
 type Oddity struct {
 	Reason reason.Reason
 	Detail string
 }
 
-// Decision is what to do about one node.
+// Decision is what to do about one node, and what holds up its drain.
 type Decision struct {
 	Acts     []Act
-	Blockers []Blocker // why the node's drain is held up; none: nothing holds it up. Of a cordoned node alone
-	Held     bool      // a budget of ours holds it up, or is about to
-	Unknown  string    // "" or why nothing is known of the storage: that holds a drain up, and no replica is touched
+	Blockers []Blocker // the replicas that hold up the node's drain; empty unless the node is cordoned
+	Held     bool      // a budget of ours holds up the drain, or is about to
+	Unknown  string    // "" or why the storage's state is unknown: that holds up a drain, and no replica is touched
 	Seen     bool      // the node's replicas were seen: Auto is known
-	Auto     bool      // a replica on the node is being evicted because of us
+	Auto     bool      // a replica on the node is being evicted at our request
 	Oddities []Oddity
 }
 
-// IsBlocked reports that the node must not lose its storage pods.
+// IsBlocked reports whether the node must keep its storage pods.
 func (d Decision) IsBlocked() bool { return len(d.Blockers) > 0 || d.Unknown != "" }
 
-// DecideNode decides about one node, one that does not exist any more included.
+// DecideNode decides about one node. The node may have been deleted; it then counts as down.
 func DecideNode(v View, name string) Decision {
 	if v.index == nil {
 		v = v.WithIndex()
@@ -99,10 +106,10 @@ func DecideNode(v View, name string) Decision {
 		replicas, d.Seen = v.Storage.ReplicasOn(name), true
 	}
 	if v.policyOn(n) == AlwaysAllow {
-		d.Unknown = "" // it asks nobody
+		d.Unknown = "" // this policy reads no storage
 	}
 	if !n.Cordoned {
-		d.Unknown = "" // nor does a node that nobody drains
+		d.Unknown = "" // a node that is not drained needs none either
 	}
 	for _, r := range replicas {
 		why := ""
@@ -121,15 +128,15 @@ func DecideNode(v View, name string) Decision {
 	return d
 }
 
-// decideEviction is what to do about the eviction of a replica.
+// decideEviction returns the act for the eviction of a replica: Nothing, RequestEviction or CancelEviction.
 func (v View) decideEviction(n Node, r storage.Replica, blocks bool) Do {
-	// While the node is cordoned a request stands: to take it back because the copy that it led to is healthy would leave it to the storage
-	// system which of the two it drops.
+	// While the node is cordoned the request stays. Canceling it once the new copy is healthy would let the storage
+	// system choose which of the two copies to drop.
 	want := n.Cordoned && !n.Down && v.policyOn(n).ShouldEvict() && (blocks || r.Ours)
 	switch {
-	case r.Unknown != "": // whether it stands, and who wants it
+	case r.Unknown != "": // it is unknown whether the request exists, and who wants it
 		return Nothing
-	case want && !r.Evicting && !r.Ours: // where it is ours and does not stand, somebody took it back: that is not fought
+	case want && !r.Evicting && !r.Ours: // our mark without a request: another client canceled it, and we accept that
 		return RequestEviction
 	case !want && r.Ours && !(r.Evicting && r.Wanted):
 		return CancelEviction
@@ -137,7 +144,7 @@ func (v View) decideEviction(n Node, r storage.Replica, blocks bool) Do {
 	return Nothing
 }
 
-// whyBlocks is why a replica on a cordoned node holds its drain up; "" if it does not.
+// whyBlocks returns why a replica on a cordoned node holds up its drain, or "" if it does not.
 func (v View) whyBlocks(r storage.Replica) string {
 	policy := v.policyOn(v.Nodes[r.Node])
 	if r.Unknown != "" && policy != AlwaysAllow {
@@ -166,7 +173,7 @@ func (v View) whyBlocks(r storage.Replica) string {
 		return "nobody knows of which volume it is"
 	}
 	all := v.Storage.ReplicasOf(r.Volume)
-	// One that was never started holds no data, unless it is being built from another.
+	// A replica that was never started holds no data, unless it is being built from another.
 	if !r.Started && !slices.ContainsFunc(all, func(o storage.Replica) bool { return o.Started }) {
 		return ""
 	}
@@ -176,7 +183,7 @@ func (v View) whyBlocks(r storage.Replica) string {
 			continue
 		}
 		open := v.whyUnsafe(o.Node)
-		if o.Evicting { // it goes as soon as a copy of it is ready, which may be the one on the node that is drained
+		if o.Evicting { // it goes once its copy is ready, and that copy may be the one on the drained node
 			open = "it is being evicted"
 		}
 		if open == "" {
@@ -187,7 +194,7 @@ func (v View) whyBlocks(r storage.Replica) string {
 	return why
 }
 
-// whyUnsafe is why a healthy replica on that node could go as well; "" if nothing takes it before we let go of it.
+// whyUnsafe returns why a healthy replica on that node could be lost as well, or "" if it stays until we release it.
 func (v View) whyUnsafe(name string) string {
 	n, exists := v.Nodes[name]
 	switch {
@@ -213,45 +220,51 @@ func (v View) whyUnsafe(name string) string {
 	return ""
 }
 
-// decideBudgets decides about the budgets before the node's storage pods.
+// decideBudgets adds to d what to do about the budgets of the node's storage pods.
 func (v View) decideBudgets(name string, n Node, d *Decision) {
 	keep := v.policyOn(n) != AlwaysAllow && (!n.Cordoned || d.IsBlocked())
 	odd := map[reason.Reason][]string{}
 	for _, p := range v.podsOn(name) {
 		c := v.budgetsOf(p)
 		who := p.Namespace + "/" + p.Name
-		drop := c.ours // what of ours goes
+		drop := c.ours // the budgets of ours to delete
 		switch {
 		case !keep:
 		case len(c.foreign) > 0:
-			odd[reason.DrainNotOurs] = append(odd[reason.DrainNotOurs], fmt.Sprintf("%s (PodDisruptionBudget %s)", who, c.foreign[0].Name))
-			// Where ours came first and the node's data would be lost, both stay: the eviction API refuses such a pod, so that nothing is.
+			odd[reason.DrainNotOurs] = append(odd[reason.DrainNotOurs],
+				fmt.Sprintf("%s (PodDisruptionBudget %s)", who, c.foreign[0].Name))
+			// If our budget came first and the node's data would be lost, both budgets stay. The eviction API refuses a
+			// pod with two, so nothing is lost.
 			if d.IsBlocked() {
 				d.Held, drop = d.Held || len(c.ours) > 0, nil
 			}
 		case p.Daemon:
 			drop = nil
-			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded], who+" is a DaemonSet's, which no drain evicts")
+			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded],
+				who+" is a DaemonSet's, which no drain evicts")
 		case v.Guard.Identity.valuesOf(p) == nil:
 			drop = nil
 			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded],
-				fmt.Sprintf("%s has not all of the labels that tell it from others (%s)", who, strings.Join(v.Guard.Identity, ", ")))
+				fmt.Sprintf("%s has not all of the labels that tell it from others (%s)", who,
+					strings.Join(v.Guard.Identity, ", ")))
 		case v.podWithSameLabels(p) != "":
-			drop = nil // a pod may be replaced just now
-			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded], who+" has the same labels as "+v.podWithSameLabels(p))
+			drop = nil // a pod may be in the middle of its replacement
+			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded],
+				who+" has the same labels as "+v.podWithSameLabels(p))
 		case c.ok:
 			d.Held, drop = true, nil
 		case len(c.ours) == 0 && c.sameName == nil:
 			d.Held, drop = true, nil
 			d.Acts = append(d.Acts, Act{Do: Protect, Pod: p})
 		case len(c.ours) == 0 && c.sameName.Guard != v.Guard.Name:
-			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded], fmt.Sprintf("%s needs a PodDisruptionBudget named %s, and somebody else has one", who, c.sameName.Name))
-		case len(c.ours) == 0: // somebody made ours one for other pods
+			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded],
+				fmt.Sprintf("%s needs a PodDisruptionBudget named %s, and somebody else has one", who, c.sameName.Name))
+		case len(c.ours) == 0: // another client changed our budget's selector
 			d.Held, drop = true, nil
 			if !c.sameName.Deleting {
 				d.Acts = append(d.Acts, Act{Do: Restore, Pod: p, Budget: *c.sameName})
 			}
-		default: // one of ours is enough; a budget that is going away makes room for the next
+		default: // one of ours is enough; a budget that is being deleted makes room for the next
 			d.Held, drop = true, c.ours[1:]
 			if b := c.ours[0]; !b.Deleting && !b.isIntact(p) {
 				d.Acts = append(d.Acts, Act{Do: Restore, Pod: p, Budget: b.Budget})
@@ -270,8 +283,9 @@ func (v View) decideBudgets(name string, n Node, d *Decision) {
 	}
 }
 
-// DecideLeftovers are the budgets of ours that nobody needs any more: before no pod, and of a node that is gone or has another. One whose pod is away for
-// a moment stays, so that the pod is never without.
+// DecideLeftovers returns the deletions of our budgets that are not needed any more. Such a budget selects no pod, and
+// its node was deleted or has another budget, or the policy is AlwaysAllow. A budget whose pod is away for a moment
+// stays, so that the pod is never without one.
 func DecideLeftovers(v View) (out []Act) {
 	if v.index == nil {
 		v = v.WithIndex()

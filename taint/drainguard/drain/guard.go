@@ -14,10 +14,11 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// Policy is what must be true before a cordoned node may lose its storage pod, by the names of Longhorn's setting node-drain-policy.
+// Policy is the condition under which a cordoned node may lose its storage pod. Its values are those of Longhorn's
+// setting node-drain-policy.
 type Policy string
 
-// The policies. The zero value holds everything up.
+// The policies. The zero value holds up every drain.
 const (
 	BlockIfLast            Policy = "block-if-contains-last-replica"
 	AllowIfStopped         Policy = "allow-if-replica-is-stopped"
@@ -26,25 +27,25 @@ const (
 	BlockForEvictionIfLast Policy = "block-for-eviction-if-contains-last-replica"
 )
 
-// Policies are all of them, the default first.
+// Policies lists all of them, the default first.
 var Policies = []Policy{BlockIfLast, AllowIfStopped, AlwaysAllow, BlockForEviction, BlockForEvictionIfLast}
 
-// ShouldEvict reports that replicas are asked to leave a cordoned node.
+// ShouldEvict reports whether replicas are requested to leave a cordoned node.
 func (p Policy) ShouldEvict() bool { return p == BlockForEviction || p == BlockForEvictionIfLast }
 
-// Guard is one item of the configuration.
+// Guard is one item of the configuration's drain guards.
 type Guard struct {
 	Name      string // a DNS label
 	Policy    Policy
-	Namespace string                // of the storage system's pods
-	Pods      *metav1.LabelSelector // which of that namespace; never nil
-	Identity  Identity              // the label keys whose values no other of them has
+	Namespace string                // where the storage system's pods are
+	Pods      *metav1.LabelSelector // selects them in that namespace; never nil
+	Identity  Identity              // the label keys whose values identify one of them
 }
 
-// Identity are the keys of the labels that tell one storage pod from the others.
+// Identity lists the keys of the labels that tell one storage pod from the others.
 type Identity []string
 
-// valuesOf are a pod's values; nil where it lacks one.
+// valuesOf returns the pod's values of these labels, or nil if it lacks one.
 func (id Identity) valuesOf(p Pod) []string {
 	var out []string
 	for _, key := range id {
@@ -57,8 +58,8 @@ func (id Identity) valuesOf(p Pod) []string {
 	return out
 }
 
-// BudgetFor is the budget before a storage pod, which has all labels of the guard's Identity. It selects no other pod than storage pods with the
-// same ones. Its name is the same whoever makes it, and however often.
+// BudgetFor returns the budget for a storage pod, which must have all labels of the guard's Identity. Of the storage
+// pods it selects only those with the same values. The name is the same for every process and every call.
 func (g Guard) BudgetFor(p Pod) *policyv1.PodDisruptionBudget {
 	selector := g.Pods.DeepCopy()
 	if selector.MatchLabels == nil {
@@ -79,17 +80,19 @@ func (g Guard) BudgetFor(p Pod) *policyv1.PodDisruptionBudget {
 	}
 }
 
-// budgetName is the name of a pod's budget.
+// budgetName returns the name of a pod's budget.
 func (g Guard) budgetName(p Pod) string {
 	sum := sha256.Sum256([]byte(strings.Join(g.Identity.valuesOf(p), "\n")))
 	return "forcefence-" + g.Name + "-" + hex.EncodeToString(sum[:5])
 }
 
-// PodSelector is that of the storage pods.
+// PodSelector returns the selector of the storage pods. It returns an error if the selector is invalid.
 func (g Guard) PodSelector() (labels.Selector, error) { return metav1.LabelSelectorAsSelector(g.Pods) }
 
-// HasSamePods reports that two guards guard the same pods in the same way, whatever their policies.
+// HasSamePods reports whether two guards protect the same pods in the same way, whatever their policies.
 func (g Guard) HasSamePods(o Guard) bool {
-	return g.Name == o.Name && g.Namespace == o.Namespace && strings.Join(g.Identity, ",") == strings.Join(o.Identity, ",") &&
-		maps.Equal(g.Pods.MatchLabels, o.Pods.MatchLabels) && equality.Semantic.DeepEqual(g.Pods.MatchExpressions, o.Pods.MatchExpressions)
+	return g.Name == o.Name && g.Namespace == o.Namespace &&
+		strings.Join(g.Identity, ",") == strings.Join(o.Identity, ",") &&
+		maps.Equal(g.Pods.MatchLabels, o.Pods.MatchLabels) &&
+		equality.Semantic.DeepEqual(g.Pods.MatchExpressions, o.Pods.MatchExpressions)
 }

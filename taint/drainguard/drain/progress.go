@@ -14,20 +14,21 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// Progress is how far a held drain has come, for one guard. It stands on the Node, so that whoever asks needs no controller.
+// Progress is how far a held-up drain has come, for one guard. It is an annotation of the Node, so readers need no
+// controller.
 type Progress struct {
 	Guard     string    `json:"guard"`
 	Policy    Policy    `json:"policy"`
 	Since     time.Time `json:"since"`             // when the drain was first held up
-	WrittenAt time.Time `json:"told"`              // when this was written
-	Total     int       `json:"total"`             // replicas that held it up since then
-	Left      int       `json:"left"`              // of those, still
-	Volumes   []Held    `json:"volumes,omitempty"` // the first of those left
-	Unknown   string    `json:"unknown,omitempty"` // why nothing is known of the storage: that holds the drain up as well
-	NoBudget  bool      `json:"bare,omitempty"`    // no budget of ours is there: nothing of ours holds the drain up
+	WrittenAt time.Time `json:"told"`              // when this Progress was written
+	Total     int       `json:"total"`             // replicas that have held it up since then
+	Left      int       `json:"left"`              // replicas that still hold it up
+	Volumes   []Held    `json:"volumes,omitempty"` // the first maxNamed of those left
+	Unknown   string    `json:"unknown,omitempty"` // why the storage's state is unknown: that holds up the drain, too
+	NoBudget  bool      `json:"bare,omitempty"`    // there is no budget of ours: forcefence does not hold up the drain
 }
 
-// Held is a volume that holds a drain up.
+// Held is a volume that holds up a drain.
 type Held struct {
 	Volume  string `json:"volume"`
 	Replica string `json:"replica"`
@@ -37,12 +38,16 @@ type Held struct {
 // maxNamed is how many volumes a Progress names: annotations are no place for thousands.
 const maxNamed = 20
 
-// NextProgress is the progress after a decision; nil where nothing holds the drain up. before is what stood on the Node; nil: nothing.
+// NextProgress returns the progress after a decision, or nil if nothing holds up the drain. before is what the Node's
+// annotation has; nil if it has none.
 func NextProgress(before *Progress, g Guard, d Decision, now time.Time) *Progress {
 	if !d.IsBlocked() {
 		return nil
 	}
-	p := Progress{Guard: g.Name, Policy: g.Policy, Since: now, WrittenAt: now, Left: len(d.Blockers), Total: len(d.Blockers), Unknown: d.Unknown, NoBudget: !d.Held}
+	p := Progress{
+		Guard: g.Name, Policy: g.Policy, Since: now, WrittenAt: now,
+		Left: len(d.Blockers), Total: len(d.Blockers), Unknown: d.Unknown, NoBudget: !d.Held,
+	}
 	for i, b := range d.Blockers {
 		if i == maxNamed {
 			break
@@ -53,10 +58,10 @@ func NextProgress(before *Progress, g Guard, d Decision, now time.Time) *Progres
 		return &p
 	}
 	p.Since, p.Total = before.Since, max(before.Total, p.Left)
-	if p.Left > before.Left { // some came
+	if p.Left > before.Left { // more replicas came
 		p.Total = max(p.Total, before.Total+p.Left-before.Left)
 	}
-	if d.Unknown != "" { // how many are left is not known: what was is kept
+	if d.Unknown != "" { // how many are left is unknown: keep the numbers of before
 		p.Left, p.Total, p.Volumes = before.Left, before.Total, before.Volumes
 	}
 	if p.isSameAs(*before) {
@@ -65,13 +70,15 @@ func NextProgress(before *Progress, g Guard, d Decision, now time.Time) *Progres
 	return &p
 }
 
-// isSameAs reports that two tell the same, whenever they were written.
+// isSameAs reports whether both say the same, whenever they were written.
 func (p Progress) isSameAs(o Progress) bool {
-	return p.Guard == o.Guard && p.Policy == o.Policy && p.Total == o.Total && p.Left == o.Left && p.Unknown == o.Unknown && p.NoBudget == o.NoBudget &&
+	return p.Guard == o.Guard && p.Policy == o.Policy && p.Total == o.Total && p.Left == o.Left &&
+		p.Unknown == o.Unknown && p.NoBudget == o.NoBudget &&
 		slices.Equal(p.Volumes, o.Volumes)
 }
 
-// Rate is how many replicas left in a minute so far, and how long the rest takes at that rate; known is false until one has left.
+// Rate returns how many replicas left per minute so far, and how long the rest takes at that rate. known is false until
+// one has left.
 func (p Progress) Rate(now time.Time) (perMinute float64, rest time.Duration, known bool) {
 	gone, elapsed := p.Total-p.Left, now.Sub(p.Since)
 	if gone <= 0 || elapsed <= 0 {
@@ -80,7 +87,7 @@ func (p Progress) Rate(now time.Time) (perMinute float64, rest time.Duration, kn
 	return float64(gone) / elapsed.Minutes(), time.Duration(float64(elapsed) / float64(gone) * float64(p.Left)), true
 }
 
-// Summary says it in a sentence that does not change while nothing else does.
+// Summary returns the progress as a sentence that stays the same while the storage's state does.
 func (p Progress) Summary() string {
 	switch {
 	case p.Unknown != "":
@@ -96,8 +103,9 @@ func (p Progress) Summary() string {
 	return fmt.Sprintf("volume %s, replica %s: %s%s", cmp.Or(v.Volume, "(unknown)"), v.Replica, v.Why, more)
 }
 
-// ProgressOf reads what stands on a Node, by guard. What cannot be read is nothing, and so is what we do not write: texts that are no line, which
-// the node's own kubelet can write there, and which people see on their terminals.
+// ProgressOf reads the progress from a Node's annotation, by guard. It returns nil if the annotation cannot be read. It
+// skips entries with unprintable text, which we never write: the node's own kubelet can write there, and people see it
+// on their terminals.
 func ProgressOf(n *corev1.Node) map[string]*Progress {
 	var list []*Progress
 	if json.Unmarshal([]byte(n.Annotations[taint.DrainAnnotation]), &list) != nil {
@@ -120,7 +128,7 @@ func (p Progress) isPrintable() bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }
 
-// EncodeProgress is the annotation; "" for none.
+// EncodeProgress returns the annotation's text, or "" if there is no progress.
 func EncodeProgress(all map[string]*Progress) string {
 	var list []*Progress
 	for _, p := range all {

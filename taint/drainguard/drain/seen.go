@@ -13,7 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// Node is what matters of a Kubernetes node.
+// Node is the part of a Kubernetes node that decisions need.
 type Node struct {
 	Cordoned bool
 	Down     bool // Ready is not True
@@ -22,7 +22,7 @@ type Node struct {
 	Withdrawn bool
 }
 
-// SeeNode reduces a Node. One without a Ready condition is down.
+// SeeNode reduces a Node. A node without a Ready condition is down.
 func SeeNode(n *corev1.Node) Node {
 	out := Node{Cordoned: n.Spec.Unschedulable, Down: true}
 	for _, c := range n.Status.Conditions {
@@ -38,9 +38,9 @@ type Pod struct {
 	Namespace, Name, UID string
 	Node                 string
 	Labels               map[string]string
-	Ready                bool // it runs, is ready and is not being deleted
-	Finished             bool // it has finished
-	Daemon               bool // a DaemonSet owns it: no drain evicts it
+	Ready                bool // it is running and ready, and not being deleted
+	Finished             bool // its phase is Succeeded or Failed
+	Daemon               bool // a DaemonSet owns it: a drain does not evict it
 }
 
 // SeePod reduces a pod.
@@ -60,28 +60,30 @@ func SeePod(p *corev1.Pod) Pod {
 	return out
 }
 
-// IsSameAs reports that nothing that is decided on tells two sights of a pod apart.
+// IsSameAs reports whether two observations of a pod lead to the same decision.
 func (p Pod) IsSameAs(o Pod) bool {
-	return p.UID == o.UID && p.Node == o.Node && p.Ready == o.Ready && p.Finished == o.Finished && p.Daemon == o.Daemon && maps.Equal(p.Labels, o.Labels)
+	return p.UID == o.UID && p.Node == o.Node && p.Ready == o.Ready && p.Finished == o.Finished &&
+		p.Daemon == o.Daemon && maps.Equal(p.Labels, o.Labels)
 }
 
 // Budget is a PodDisruptionBudget.
 type Budget struct {
 	Namespace, Name, UID, ResourceVersion string
 
-	Guard    string // whose it is, by our label; "": somebody else's
-	Node     string // of the pod that it was made for, by our annotation
-	Whole    bool   // it demands what ours demand: that one pod is available
+	Guard    string // the guard that it belongs to, by our label; "": another client's
+	Node     string // the node of the pod that it was created for, by our annotation
+	Whole    bool   // its spec is that of our budgets: one pod must be available
 	Deleting bool
 
 	selector labels.Selector
 }
 
-// SeeBudget reduces a PodDisruptionBudget. A selector that cannot be read selects everything.
+// SeeBudget reduces a PodDisruptionBudget. A selector that cannot be read counts as selecting everything.
 func SeeBudget(b *policyv1.PodDisruptionBudget) Budget {
 	out := Budget{
 		Namespace: b.Namespace, Name: b.Name, UID: string(b.UID), ResourceVersion: b.ResourceVersion,
-		Guard: b.Labels[taint.DrainGuardLabel], Node: b.Annotations[taint.GuardedNodeAnnotation], Deleting: b.DeletionTimestamp != nil,
+		Guard: b.Labels[taint.DrainGuardLabel], Node: b.Annotations[taint.GuardedNodeAnnotation],
+		Deleting: b.DeletionTimestamp != nil,
 	}
 	bare := policyv1.PodDisruptionBudgetSpec{Selector: b.Spec.Selector, MinAvailable: onePod()}
 	out.Whole = equality.Semantic.DeepEqual(b.Spec, bare)
@@ -92,12 +94,14 @@ func SeeBudget(b *policyv1.PodDisruptionBudget) Budget {
 	return out
 }
 
-// IsSameAs reports that nothing that is decided on tells two sights of a PodDisruptionBudget apart. Its status does not.
+// IsSameAs reports whether two observations of a PodDisruptionBudget lead to the same decision. Its status does not
+// matter.
 func (b Budget) IsSameAs(o Budget) bool {
-	return b.UID == o.UID && b.Guard == o.Guard && b.Node == o.Node && b.Whole == o.Whole && b.Deleting == o.Deleting && b.selector.String() == o.selector.String()
+	return b.UID == o.UID && b.Guard == o.Guard && b.Node == o.Node && b.Whole == o.Whole &&
+		b.Deleting == o.Deleting && b.selector.String() == o.selector.String()
 }
 
-// selectsPod reports that the budget is one before that pod.
+// selectsPod reports whether the budget selects that pod.
 func (b Budget) selectsPod(p Pod) bool {
 	return b.Namespace == p.Namespace && b.selector.Matches(labels.Set(p.Labels))
 }

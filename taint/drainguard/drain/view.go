@@ -9,35 +9,42 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// View is what was seen, for one guard. Step reads it and changes nothing.
+// View is what was observed for one guard. DecideNode and DecideLeftovers read it and change nothing.
 type View struct {
 	Guard   Guard
-	Nodes   map[string]Node // all that exist
-	Pods    []Pod           // the storage system's, of all nodes
-	Budgets []Budget        // of the pods' namespace, whosever they are
-	Storage storage.System  // nil: nothing is known of it
+	Nodes   map[string]Node // all existing nodes, by name
+	Pods    []Pod           // the storage system's pods on all nodes
+	Budgets []Budget        // all budgets in the pods' namespace, ours and others
+	Storage storage.System  // nil: its state is unknown
 
-	index *index // nil: Step and Left make their own
+	index *index // nil: DecideNode and DecideLeftovers each build one
 }
 
-// index is what DecideNode and Left look up of a View's pods and budgets, so that a pass over many nodes does not compare each with each.
+// index holds what DecideNode and DecideLeftovers look up of a View's pods and budgets. With it a pass over many nodes
+// does not compare each pod with each budget.
 type index struct {
-	podsByNode     map[string][]Pod // that have not finished, by node
-	podsByIdentity map[string][]Pod // that have not finished, by the values of the guard's Identity
+	podsByNode     map[string][]Pod // pods that have not finished, by node
+	podsByIdentity map[string][]Pod // pods that have not finished, by the values of the guard's Identity
 	budgets        []indexedBudget
-	budgetsByName  map[string]int   // of them, by namespace and name
-	budgetsByPod   map[string][]int // which budgets select a pod that has not finished, by its UID
+	budgetsByName  map[string]int   // positions in budgets, by namespace and name
+	budgetsByPod   map[string][]int // positions of the budgets that select a pod that has not finished, by its UID
 }
 
-// indexedBudget is a budget, and the UIDs of the pods that have not finished and that it selects.
+// indexedBudget is a budget with the UIDs of the pods that it selects and that have not finished.
 type indexedBudget struct {
 	Budget
 	pods []string
 }
 
-// WithIndex is the View in a form in which any number of Steps costs what one does. Its Guard, Pods and Budgets must not change afterwards.
+// WithIndex returns the View with its index, so that any number of DecideNode calls costs about as much as one. The
+// View's Guard, Pods and Budgets must not change afterwards.
 func (v View) WithIndex() View {
-	x := &index{podsByNode: map[string][]Pod{}, podsByIdentity: map[string][]Pod{}, budgetsByPod: map[string][]int{}, budgetsByName: map[string]int{}}
+	x := &index{
+		podsByNode:     map[string][]Pod{},
+		podsByIdentity: map[string][]Pod{},
+		budgetsByPod:   map[string][]int{},
+		budgetsByName:  map[string]int{},
+	}
 	by, rest := groupByLabel(v.Budgets)
 	for i, b := range v.Budgets {
 		x.budgetsByName[b.Namespace+"/"+b.Name] = i
@@ -64,7 +71,7 @@ func (v View) WithIndex() View {
 		}
 		try(rest)
 	}
-	for _, found := range x.budgetsByPod { // of several of ours the same one stays, whoever lists them
+	for _, found := range x.budgetsByPod { // of several of ours the same one stays, in whatever order they were listed
 		slices.SortFunc(found, func(a, b int) int { return strings.Compare(v.Budgets[a].Name, v.Budgets[b].Name) })
 	}
 	v.index = x
@@ -75,8 +82,8 @@ func identityKey(values []string) string { return strings.Join(values, "\n") }
 
 type label struct{ key, value string }
 
-// groupByLabel are the budgets by a label that every pod has which they select: of several the one that the fewest budgets ask for. rest are
-// those that ask for no such label.
+// groupByLabel groups the budgets by a label that every pod they select must have. Of several such labels it uses the
+// one that the fewest budgets require. rest holds the budgets that require no such label.
 func groupByLabel(budgets []Budget) (by map[label][]int, rest []int) {
 	asked := make([][]label, len(budgets))
 	count := map[label]int{}
@@ -109,15 +116,15 @@ func groupByLabel(budgets []Budget) (by map[label][]int, rest []int) {
 	return by, rest
 }
 
-// podsOn are the storage pods of a node that have not finished.
+// podsOn returns the storage pods of a node that have not finished.
 func (v View) podsOn(name string) []Pod { return v.index.podsByNode[name] }
 
-// podBudgets is what is before a pod.
+// podBudgets are the budgets that select a pod.
 type podBudgets struct {
-	ok       bool            // a budget of ours, for this pod alone, and no other budget
-	ours     []indexedBudget // the one with the pod's name first
+	ok       bool            // there is one budget of ours, for this pod alone, and no other budget
+	ours     []indexedBudget // the one with the name that this pod's budget gets first
 	foreign  []indexedBudget
-	sameName *Budget // has the name of the pod's, and may be before other pods; nil: none has
+	sameName *Budget // has the name that this pod's budget gets, and may select other pods; nil: there is none
 }
 
 func (v View) budgetsOf(p Pod) (c podBudgets) {
@@ -139,12 +146,12 @@ func (v View) budgetsOf(p Pod) (c podBudgets) {
 	return c
 }
 
-// isIntact reports that a budget of ours is as it was made and selects no other pod.
+// isIntact reports whether a budget of ours is as it was created and selects no pod but p.
 func (b indexedBudget) isIntact(p Pod) bool {
 	return b.Whole && !b.Deleting && !slices.ContainsFunc(b.pods, func(uid string) bool { return uid != p.UID })
 }
 
-// podWithSameLabels is another storage pod that the pod's budget would select as well; "" if there is none.
+// podWithSameLabels returns another storage pod that the pod's budget would select as well, or "" if there is none.
 func (v View) podWithSameLabels(p Pod) string {
 	for _, o := range v.index.podsByIdentity[identityKey(v.Guard.Identity.valuesOf(p))] {
 		if o.UID != p.UID {
@@ -154,7 +161,7 @@ func (v View) podWithSameLabels(p Pod) string {
 	return ""
 }
 
-// policyOn is the policy that holds on a node.
+// policyOn returns the policy in force on a node: AlwaysAllow where the guard is withdrawn.
 func (v View) policyOn(n Node) Policy {
 	if n.Withdrawn {
 		return AlwaysAllow

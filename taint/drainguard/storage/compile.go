@@ -17,12 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// What an expression may cost, in CEL's own units: about one a step, ten million in a second. What it will cost is estimated when the
-// configuration is read, for lists, maps and texts of assumedSize; what it does cost is counted at each evaluation, whatever the object's
-// size. Over the limit the object is Unknown: it cannot stop the controller.
+// What an expression may cost, in CEL's own units: about one a step, ten million in a second. The cost is estimated
+// when the configuration is read, for lists, maps and texts of assumedSize. The actual cost is counted at each
+// evaluation, whatever the object's size. Over the limit the object is Unknown: it cannot stop the controller.
 const (
 	maxLength   = 4096       // bytes of an expression
-	assumedSize = 100        // elements or characters of what the object holds
+	assumedSize = 100        // elements of a list or map, or characters of a text
 	maxEstimate = 10_000_000 // two such lists against each other, not three
 	maxCost     = 100_000    // about 10 ms
 )
@@ -30,18 +30,19 @@ const (
 // maxText is how much of an object's or an expression's text is passed on, in bytes.
 const maxText = 200
 
-// maxName is how long what names a node or a volume may be, in bytes: names are told whole, by a Node's annotation among others.
+// maxName is how long the name of a node or a volume may be, in bytes. Names are never cut: a Node's annotation holds
+// them whole, for example.
 const maxName = 1024
 
-// Problem is what is wrong with one item of a Spec.
+// Problem is a fault in one item of a Spec.
 type Problem struct {
-	Path string // below the Spec, as in the configuration: volume.healthy
-	Text string // what is wrong, and what to do
+	Path string // the item's path below the Spec, as in the configuration: volume.healthy
+	Text string // what is wrong, and how to correct it
 }
 
 func (p Problem) String() string { return p.Path + ": " + p.Text }
 
-// Kind is a kind of object that a system tells of itself by.
+// Kind is a kind of object by which a system describes its state.
 type Kind uint8
 
 // The kinds.
@@ -52,7 +53,7 @@ const (
 	kinds
 )
 
-// Kinds are all of them.
+// Kinds lists all of them.
 var Kinds = []Kind{Nodes, Volumes, Replicas}
 
 func (k Kind) String() string {
@@ -68,24 +69,24 @@ func (k Kind) String() string {
 	}
 }
 
-// Adapter is a Spec whose expressions were compiled. It does not change, and may be used by several at the same time.
+// Adapter is a Spec with compiled expressions. It is immutable and safe for concurrent use.
 type Adapter struct {
 	Name string
 	Spec Spec
 
-	resources   [kinds]schema.GroupVersionResource // empty: the system has none
+	resources   [kinds]schema.GroupVersionResource // by Kind; empty: the system has none
 	exprs       map[string]*expression             // by path
 	evict, keep map[string]any
 	pods        labels.Selector
 }
 
-// ResourceOf is the one that tells of a kind; false where the system has none.
+// ResourceOf returns the resource of a kind. It returns false if the system has none.
 func (a *Adapter) ResourceOf(k Kind) (schema.GroupVersionResource, bool) {
 	r := a.resources[k]
 	return r, r.Resource != ""
 }
 
-// expression is one that was compiled.
+// expression is one compiled expression.
 type expression struct {
 	path, text string
 	wants      *cel.Type // BoolType or StringType
@@ -121,7 +122,7 @@ func (s Spec) expressionItems() []item {
 	}
 }
 
-// CompileAdapter checks a Spec and compiles its expressions. The Adapter is nil where there are problems.
+// CompileAdapter checks a Spec and compiles its expressions. It returns a nil Adapter if there are problems.
 func CompileAdapter(name string, s Spec) (*Adapter, []Problem) {
 	a := &Adapter{Name: name, Spec: s, exprs: map[string]*expression{}}
 	var bad []Problem
@@ -158,16 +159,16 @@ func CompileAdapter(name string, s Spec) (*Adapter, []Problem) {
 	return a, nil
 }
 
-// compileExpressions compiles the expressions, and says which are missing or have no use.
+// compileExpressions compiles the expressions, and reports those that are missing or have no use.
 func (a *Adapter) compileExpressions() []Problem {
 	var bad []Problem
 	envs, err := newEnvironments(func(Kind) *cel.Type { return cel.DynType })
 	if err != nil {
-		return []Problem{{"", "CEL cannot be set up: " + err.Error()}} // not the user's fault, and found by the first test
+		return []Problem{{"", "CEL cannot be set up: " + err.Error()}} // no fault of the user: the first test finds it
 	}
 	for _, it := range a.Spec.expressionItems() {
 		_, has := a.ResourceOf(it.kind)
-		has = has || a.Spec.resourceText(it.kind) != "" // one that is written wrongly
+		has = has || a.Spec.resourceText(it.kind) != "" // true for a malformed resource, too
 		switch {
 		case it.text == "" && (!has || it.optional):
 		case it.text == "":
@@ -192,7 +193,7 @@ func (a *Adapter) compileExpressions() []Problem {
 	return bad
 }
 
-// checkOtherItems checks what is no expression.
+// checkOtherItems checks the items of the Spec that are no expressions.
 func (a *Adapter) checkOtherItems() []Problem {
 	s := a.Spec
 	var bad []Problem
@@ -208,7 +209,9 @@ func (a *Adapter) checkOtherItems() []Problem {
 		}
 	}
 	if (s.Replica.Evict == "") != (s.Replica.Keep == "") {
-		return append(bad, Problem{"replica.evict", "evict and keep go together: how eviction is asked for, and how that is taken back"})
+		return append(bad, Problem{
+			"replica.evict", "evict and keep go together: how eviction is asked for, and how that is taken back",
+		})
 	}
 	if s.Replica.Evict == "" {
 		return bad
@@ -237,11 +240,12 @@ func (s Spec) resourceText(k Kind) string {
 	return []string{Nodes: s.Node.Resource, Volumes: s.Volume.Resource, Replicas: s.Replica.Resource}[k]
 }
 
-// parseResource reads plural.version.group; the group of Kubernetes' core is empty.
+// parseResource reads plural.version.group. The group of Kubernetes' core is empty.
 func parseResource(text string) (schema.GroupVersionResource, error) {
 	parts := strings.SplitN(text, ".", 3)
 	gvr := schema.GroupVersionResource{Resource: parts[0]}
-	ok := len(parts) > 1 && len(validation.IsDNS1035Label(parts[0])) == 0 && len(validation.IsDNS1035Label(parts[1])) == 0
+	ok := len(parts) > 1 && len(validation.IsDNS1035Label(parts[0])) == 0 &&
+		len(validation.IsDNS1035Label(parts[1])) == 0
 	if ok {
 		gvr.Version = parts[1]
 	}
@@ -250,15 +254,18 @@ func parseResource(text string) (schema.GroupVersionResource, error) {
 		ok = len(validation.IsDNS1123Subdomain(gvr.Group)) == 0
 	}
 	if !ok {
-		return schema.GroupVersionResource{}, errors.New("want plural.version.group, as in volumes.v1beta2.longhorn.io; persistentvolumeclaims.v1 has no group")
+		return schema.GroupVersionResource{},
+			errors.New("want plural.version.group, as in volumes.v1beta2.longhorn.io; persistentvolumeclaims.v1 has no group")
 	}
 	return gvr, nil
 }
 
-// newEnvironments are what expressions may see, by path: objects are of the types that typeOf says.
+// newEnvironments returns, by path, the environment with the variables that expressions may read. Objects have the
+// types that typeOf returns.
 func newEnvironments(typeOf func(Kind) *cel.Type, more ...cel.EnvOption) (map[string]*cel.Env, error) {
 	base, err := cel.NewEnv(append([]cel.EnvOption{
-		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true), cel.EagerlyValidateDeclarations(true),
+		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true),
+		cel.EagerlyValidateDeclarations(true),
 		cel.HomogeneousAggregateLiterals(), cel.ParserRecursionLimit(100),
 		cel.ASTValidators(cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals(), cel.ValidateRegexLiterals()),
 		cel.Variable("drivers", cel.ListType(cel.StringType)),
@@ -279,7 +286,8 @@ func newEnvironments(typeOf func(Kind) *cel.Type, more ...cel.EnvOption) (map[st
 	return out, nil
 }
 
-// checkTypes parses an expression and checks its types.
+// checkTypes parses an expression and checks its types. It returns an error if the types or the estimated cost are
+// wrong.
 func (e *expression) checkTypes(env *cel.Env) (*cel.Ast, error) {
 	if len(e.text) > maxLength {
 		return nil, fmt.Errorf("has %d bytes, which is more than %d", len(e.text), maxLength)
@@ -308,7 +316,8 @@ func (e *expression) compileProgram(env *cel.Env) (cel.Program, error) {
 		return nil, fmt.Errorf("its cost cannot be estimated: %s", oneLine(err.Error()))
 	}
 	if cost.Max > maxEstimate {
-		return nil, fmt.Errorf("may cost too much (%d, the limit is %d): a list inside a list inside a list? Look at fewer of them", cost.Max, maxEstimate)
+		return nil,
+			fmt.Errorf("may cost too much (%d, the limit is %d): a list inside a list inside a list? Look at fewer of them", cost.Max, maxEstimate)
 	}
 	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize, cel.OptTrackCost), cel.CostLimit(maxCost),
 		cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)))
@@ -318,7 +327,7 @@ func (e *expression) compileProgram(env *cel.Env) (cel.Program, error) {
 	return program, nil
 }
 
-// sizes is what the estimate takes for the sizes that nobody knows.
+// sizes gives the cost estimate assumedSize for every size that is unknown before the evaluation.
 type sizes struct{}
 
 func (sizes) EstimateSize(checker.AstNode) *checker.SizeEstimate {
@@ -339,7 +348,7 @@ func (e *expression) evalBool(vars map[string]any) (bool, error) {
 	return b && err == nil, err
 }
 
-// evalString is the same for text.
+// evalString evaluates an expression over the variables. A value that is no text is an error.
 func (e *expression) evalString(vars map[string]any) (string, error) {
 	v, err := e.evalValue(vars)
 	s, ok := v.(string)
@@ -363,7 +372,7 @@ func (e *expression) evalValue(vars map[string]any) (any, error) {
 	return v.Value(), nil
 }
 
-// oneLine makes foreign text fit for a log, an Event or a condition: one line, printable, at most maxText bytes.
+// oneLine makes foreign text fit for a log, an Event or a condition: one printable line of at most maxText bytes.
 func oneLine(s string) string {
 	var b strings.Builder
 	for _, c := range s {

@@ -8,21 +8,21 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// entries are what the objects of a system gave. Each is evaluated once, when it comes. An object is kept only where
-// another one is needed to evaluate it (a replica's Wanted), and its data alone.
+// entries hold the results of a system's objects. Each object is evaluated once, when it arrives. An object's data is
+// kept only if another object's evaluation needs it (a replica's Wanted).
 type entries struct {
 	*Adapter
-	nodes    map[string]*nodeEntry // by the object's namespace/name, as the others
+	nodes    map[string]*nodeEntry // this map and the next two are by the object's namespace/name
 	volumes  map[string]*volumeEntry
 	replicas map[string]*replicaEntry
 
 	nodesBy    index // by Kubernetes node
-	volumesBy  index // by what a volume is found by
-	replicasOn index // by Kubernetes node; "": not known, or none yet
+	volumesBy  index // by the text that finds a volume (Spec.Volume.Find)
+	replicasOn index // by Kubernetes node; "": unknown, or none yet
 	replicasOf index // by volume
 
-	faults  map[string]int  // how many objects did not evaluate, by expression
-	ours    map[string]bool // replicas that are Ours
+	faults  map[string]int  // how many objects failed to evaluate, by expression
+	ours    map[string]bool // the replicas that have Ours set
 	version uint64
 }
 
@@ -50,13 +50,13 @@ type volumeEntry struct {
 
 type replicaEntry struct {
 	Replica
-	unknown []string       // of the object alone
-	object  map[string]any // nil: Wanted hangs on the object alone
+	unknown []string       // what is unknown from the object alone
+	object  map[string]any // nil: Wanted depends on no other object
 	faults  []string
-	lost    bool // nobody knows its node
+	lost    bool // its node is unknown
 }
 
-// index finds objects by a text that several may have.
+// index finds objects by a text that several objects may share.
 type index map[string]map[string]bool
 
 func (x index) addKey(text, key string) {
@@ -88,7 +88,7 @@ func (s *entries) keysOf(k Kind) []string {
 	}
 }
 
-// knownNodes are the Kubernetes nodes of which anything was told.
+// knownNodes returns the Kubernetes nodes that any object names.
 func (s *entries) knownNodes() []string {
 	all := maps.Clone(s.replicasOn)
 	maps.Copy(all, s.nodesBy)
@@ -97,8 +97,9 @@ func (s *entries) knownNodes() []string {
 }
 
 func (s *entries) putObject(k Kind, o *unstructured.Unstructured, changed map[string]bool) {
-	if _, has := s.ResourceOf(k); !has || s.Spec.Namespace != "" && o.GetNamespace() != s.Spec.Namespace && o.GetNamespace() != "" {
-		return // somebody else's, who must not speak for the system
+	if _, has := s.ResourceOf(k); !has || s.Spec.Namespace != "" && o.GetNamespace() != s.Spec.Namespace &&
+		o.GetNamespace() != "" {
+		return // an object outside the namespace must not speak for the system
 	}
 	switch k {
 	case Nodes:
@@ -140,7 +141,7 @@ func (s *entries) removeObject(k Kind, key string, changed map[string]bool) {
 	}
 }
 
-// countFaults counts which expressions failed, instead of those that had.
+// countFaults replaces an object's failed expressions (old) by those that fail now.
 func (s *entries) countFaults(old, now []string) {
 	for _, path := range old {
 		if s.faults[path]--; s.faults[path] == 0 {
@@ -175,14 +176,14 @@ func (s *entries) putNode(o *unstructured.Unstructured, changed map[string]bool)
 	if old.name != "" && old.name != now.name {
 		s.nodeChanged(old.name, changed)
 	}
-	if old.name == now.name && old.health == now.health { // only what replicas make of it may have changed
+	if old.name == now.name && old.health == now.health { // only the replicas' Wanted may have changed
 		s.nodeAgain(now.name, changed)
 		return
 	}
 	s.nodeChanged(now.name, changed)
 }
 
-// nodeChanged evaluates again what hangs on a node's object.
+// nodeChanged evaluates again what depends on a node's object.
 func (s *entries) nodeChanged(name string, changed map[string]bool) {
 	s.version++
 	addNode(changed, name)
@@ -193,7 +194,7 @@ func (s *entries) nodeChanged(name string, changed map[string]bool) {
 	}
 }
 
-// nodeAgain is nodeChanged where the node's health is the same.
+// nodeAgain is nodeChanged for a node whose health did not change.
 func (s *entries) nodeAgain(name string, changed map[string]bool) {
 	for key := range s.replicasOn[name] {
 		if r := s.replicas[key]; r.object != nil {
@@ -212,7 +213,7 @@ func (s *entries) putVolume(o *unstructured.Unstructured, changed map[string]boo
 	now.name = q.evalName("volume.name", now.key)
 	now.health = q.evalHealth(Volumes)
 	now.faults = q.faults
-	if now.health.Known && len(q.why) > 0 { // nobody knows whose health that is
+	if now.health.Known && len(q.why) > 0 { // it is unknown whose health that is
 		now.health = Health{Why: q.why[0]}
 	}
 	old := s.volumes[key]
@@ -232,7 +233,7 @@ func (s *entries) putVolume(o *unstructured.Unstructured, changed map[string]boo
 	}
 }
 
-// volumeChanged notes the nodes that have a replica of the volume: what one of them may lose hangs on the others.
+// volumeChanged adds the nodes that have a replica of the volume: what one of them may lose depends on the others.
 func (s *entries) volumeChanged(volume string, changed map[string]bool) {
 	for key := range s.replicasOf[volume] {
 		addNode(changed, s.replicas[key].Node)
@@ -241,7 +242,10 @@ func (s *entries) volumeChanged(volume string, changed map[string]bool) {
 
 func (s *entries) putReplica(o *unstructured.Unstructured, changed map[string]bool) {
 	key, q := keyOf(o), s.newEvaluation(o.Object, nil)
-	now := &replicaEntry{Replica: Replica{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion()}}
+	now := &replicaEntry{Replica: Replica{
+		Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID()),
+		ResourceVersion: o.GetResourceVersion(),
+	}}
 	now.Node = q.evalName("replica.node", "")
 	now.lost = len(q.why) > 0
 	now.Volume = q.evalName("replica.volume", "")
@@ -251,7 +255,7 @@ func (s *entries) putReplica(o *unstructured.Unstructured, changed map[string]bo
 	now.Evicting, _ = q.evalBool("replica.evicting", false, false)
 	_, now.Ours = o.GetAnnotations()[EvictionAnnotation]
 	if len(q.why) > 0 {
-		now.Healthy = false // of which volume, or where, is not known either
+		now.Healthy = false // its volume or its node is unknown, too
 	}
 	now.unknown, now.faults = q.why, q.faults
 	if s.exprs["replica.wanted"] != nil {
@@ -285,7 +289,7 @@ func (s *entries) putReplica(o *unstructured.Unstructured, changed map[string]bo
 	s.replicaChanged(now, changed)
 }
 
-// replicaChanged notes the node of a replica, and all where nobody knows it.
+// replicaChanged adds the node of a replica, or all nodes if its node is unknown.
 func (s *entries) replicaChanged(r *replicaEntry, changed map[string]bool) {
 	addNode(changed, r.Node)
 	if r.lost {
@@ -295,7 +299,7 @@ func (s *entries) replicaChanged(r *replicaEntry, changed map[string]bool) {
 	}
 }
 
-// evaluateWanted evaluates what of a replica hangs on its node's object, and says what of it is not known.
+// evaluateWanted evaluates what depends on the object of the replica's node, and sets the replica's Unknown.
 func (s *entries) evaluateWanted(r *replicaEntry) {
 	unknown := r.unknown
 	r.Wanted = len(unknown) > 0 && s.exprs["replica.wanted"] != nil
@@ -312,7 +316,7 @@ func (s *entries) evaluateWanted(r *replicaEntry) {
 	r.Unknown = strings.Join(unknown, "; ")
 }
 
-// soleNode is the only object that tells of a node, or why there is none.
+// soleNode returns the only object that describes a node, or why there is none.
 func (s *entries) soleNode(node string) (*nodeEntry, string) {
 	switch found := slices.Sorted(maps.Keys(s.nodesBy[node])); {
 	case node == "" || len(found) == 0:

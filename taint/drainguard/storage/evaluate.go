@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// evaluation evaluates the expressions of one object, and keeps what failed.
+// evaluation evaluates the expressions of one object, and keeps the failures.
 type evaluation struct {
 	a      *Adapter
 	vars   map[string]any
-	why    []string // what failed, for people
-	faults []string // paths of what failed
+	why    []string // the failures, for people
+	faults []string // the paths of the expressions that failed
 }
 
 func (a *Adapter) newEvaluation(object, node map[string]any) *evaluation {
@@ -29,7 +29,8 @@ func (q *evaluation) addFailure(path string, err error) {
 	q.why, q.faults = append(q.why, err.Error()), append(q.faults, path)
 }
 
-// evalBool is what the expression gives; otherwise where there is none, unknown where it fails.
+// evalBool returns the expression's value. It returns otherwise if there is no expression, and unknown if it fails
+// (known is false then).
 func (q *evaluation) evalBool(path string, otherwise, unknown bool) (v, known bool) {
 	e := q.a.exprs[path]
 	if e == nil {
@@ -43,7 +44,7 @@ func (q *evaluation) evalBool(path string, otherwise, unknown bool) (v, known bo
 	return v, true
 }
 
-// evalName is a name that the expression gives: of a node, or of a volume.
+// evalName returns the name of a node or of a volume that the expression gives, or otherwise if there is no expression.
 func (q *evaluation) evalName(path, otherwise string) string {
 	e := q.a.exprs[path]
 	if e == nil {
@@ -60,7 +61,7 @@ func (q *evaluation) evalName(path, otherwise string) string {
 	return v
 }
 
-// evalHealth is what `healthy` and `why` of a kind say.
+// evalHealth evaluates `healthy` and `why` of a kind.
 func (q *evaluation) evalHealth(k Kind) Health {
 	healthy, known := q.evalBool(k.String()+".healthy", false, false)
 	switch {
@@ -70,7 +71,7 @@ func (q *evaluation) evalHealth(k Kind) Health {
 		return Health{Known: true, Healthy: true}
 	}
 	h := Health{Known: true, Why: "its object says that it is not healthy"}
-	if e := q.a.exprs[k.String()+".why"]; e != nil { // what is not said of why changes nothing
+	if e := q.a.exprs[k.String()+".why"]; e != nil { // a failure of `why` changes nothing
 		if why, err := e.evalString(q.vars); err == nil && oneLine(why) != "" {
 			h.Why = oneLine(why)
 		}
@@ -78,7 +79,7 @@ func (q *evaluation) evalHealth(k Kind) Health {
 	return h
 }
 
-// slimObject is what of an object its expressions may look at, without what is large and never of use.
+// slimObject returns the part of an object that its expressions may read, without large fields that are never of use.
 func slimObject(o *unstructured.Unstructured) map[string]any {
 	out := maps.Clone(o.Object)
 	if meta, ok := out["metadata"].(map[string]any); ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/cel-go/common/types"
 )
 
-// Schema is what an API server's OpenAPI document, or a CustomResourceDefinition, says that the objects of a resource look like.
+// Schema describes the objects of a resource, as an API server's OpenAPI document or a CustomResourceDefinition does.
 type Schema struct {
 	Ref        string            `json:"$ref"`
 	Type       string            `json:"type"`
@@ -21,13 +21,13 @@ type Schema struct {
 	Preserve   bool              `json:"x-kubernetes-preserve-unknown-fields"`
 	IntOrText  bool              `json:"x-kubernetes-int-or-string"`
 
-	named map[string]Schema // what Ref may name
+	named map[string]Schema // the schemas that Ref may name
 }
 
 // extra is additionalProperties, which may be a bool as well.
 type extra struct{ *Schema }
 
-// UnmarshalJSON takes a Schema, or a bool, which says nothing.
+// UnmarshalJSON reads a Schema, or a bool, which defines no schema.
 func (e *extra) UnmarshalJSON(b []byte) error {
 	if s := strings.TrimSpace(string(b)); s == "true" || s == "false" || s == "null" {
 		return nil
@@ -35,7 +35,7 @@ func (e *extra) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &e.Schema)
 }
 
-// ParseSchema reads one schema, as in a CustomResourceDefinition's openAPIV3Schema, in JSON.
+// ParseSchema reads one schema in JSON, as in a CustomResourceDefinition's openAPIV3Schema.
 func ParseSchema(data []byte) (*Schema, error) {
 	var s Schema
 	if err := json.Unmarshal(data, &s); err != nil {
@@ -44,7 +44,8 @@ func ParseSchema(data []byte) (*Schema, error) {
 	return &s, nil
 }
 
-// FindSchema finds a kind in an API server's OpenAPI 3 document of its group and version, in JSON; nil where it is not in there.
+// FindSchema finds a kind in an API server's OpenAPI 3 document (JSON) of its group and version. It returns nil if the
+// document does not have the kind.
 func FindSchema(document []byte, group, version, kind string) (*Schema, error) {
 	var doc struct {
 		Components struct {
@@ -73,8 +74,8 @@ func FindSchema(document []byte, group, version, kind string) (*Schema, error) {
 	return found, nil
 }
 
-// CheckSchemas holds the expressions against the schemas of the cluster's resources: a field that a schema does not have, or has as another type.
-// A kind whose schema is not known is not checked.
+// CheckSchemas checks the expressions against the schemas of the cluster's resources. It reports a field that a schema
+// does not have, or has with another type. A kind without a schema is not checked.
 func (a *Adapter) CheckSchemas(schemas map[Kind]*Schema) []Problem {
 	p := &provider{known: map[string]Schema{}}
 	base, err := types.NewRegistry()
@@ -97,14 +98,17 @@ func (a *Adapter) CheckSchemas(schemas map[Kind]*Schema) []Problem {
 	for _, it := range a.Spec.expressionItems() {
 		if e := a.exprs[it.path]; e != nil {
 			if _, err := e.checkTypes(envs[it.path]); err != nil {
-				bad = append(bad, Problem{it.path, strings.TrimPrefix(err.Error(), "not a CEL expression: ") + " (by the schema that the cluster has)"})
+				bad = append(bad, Problem{
+					it.path,
+					strings.TrimPrefix(err.Error(), "not a CEL expression: ") + " (by the schema that the cluster has)",
+				})
 			}
 		}
 	}
 	return bad
 }
 
-// provider tells CEL's type checker of the fields that schemas have.
+// provider gives CEL's type checker the fields of the schemas.
 type provider struct {
 	types.Provider
 	known map[string]Schema // by the type's name
@@ -182,7 +186,7 @@ func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bo
 	case !ok:
 		return nil, false
 	case field == "metadata" && strings.HasPrefix(name, "object of ") && !strings.Contains(name, "."):
-		return &types.FieldType{Type: cel.DynType}, true // every object has it, and few schemas say what is in it
+		return &types.FieldType{Type: cel.DynType}, true // every object has it, and few schemas define its fields
 	default:
 		return &types.FieldType{Type: p.typeOf(name+"."+field, f, 0)}, true
 	}

@@ -2,21 +2,22 @@ package storage
 
 import "slices"
 
-// Spec describes a storage system: by which resources it tells of itself, and by CEL expressions what they say. What is left out is not
-// told, and what hangs on it is Unknown.
+// Spec describes a storage system by the resources that hold its state, and by CEL expressions that read them. An
+// expression that is left out reports nothing, and what depends on it is Unknown.
 //
-// Every expression sees `object`, the object at hand, and `drivers`, the list below. A field that an object lacks is an error unless the
-// expression asks with has(), and an error is Unknown.
+// Every expression reads `object`, the object at hand, and `drivers`, the list below. A field that an object lacks is
+// an error unless the expression checks it with has(). An error makes the result Unknown.
 type Spec struct {
-	Drivers   []string    `yaml:"drivers"`   // names of its CSI drivers
-	Namespace string      `yaml:"namespace"` // where its objects and pods are: those elsewhere do not count. "": anywhere, or in no namespace
+	Drivers []string `yaml:"drivers"` // names of its CSI drivers
+	// Namespace is where its objects and pods are; those elsewhere do not count. "": anywhere, or not namespaced.
+	Namespace string      `yaml:"namespace"`
 	Node      NodeSpec    `yaml:"node"`
 	Volume    VolumeSpec  `yaml:"volume"`
 	Replica   ReplicaSpec `yaml:"replica"`
 	Pods      string      `yaml:"pods"` // label selector of the pods that serve a node's replicas
 }
 
-// NodeSpec describes the object that tells of a node.
+// NodeSpec describes the object that holds a node's state.
 type NodeSpec struct {
 	Resource string `yaml:"resource"` // as plural.version.group: nodes.v1beta2.longhorn.io
 	Name     string `yaml:"name"`     // text: the Kubernetes node
@@ -24,17 +25,17 @@ type NodeSpec struct {
 	Why      string `yaml:"why"`      // text: why it is not healthy; optional
 }
 
-// VolumeSpec describes the object that tells of a volume.
+// VolumeSpec describes the object that holds a volume's state.
 type VolumeSpec struct {
 	Resource string `yaml:"resource"`
-	Find     Find   `yaml:"find"`    // what of a volume key gives
+	Find     Find   `yaml:"find"`    // which of a volume's names Key gives
 	Key      string `yaml:"key"`     // text
-	Name     string `yaml:"name"`    // text: what replicas call it; "": key
+	Name     string `yaml:"name"`    // text: its name in replicas; "": key
 	Healthy  string `yaml:"healthy"` // bool
 	Why      string `yaml:"why"`     // text; optional
 }
 
-// Find says by what a volume is found.
+// Find selects the name by which a volume is found.
 type Find string
 
 // The ways.
@@ -44,31 +45,32 @@ const (
 	ByClaim  Find = "claim"  // the PersistentVolumeClaim, as namespace/name
 )
 
-// ReplicaSpec describes the object that tells of a replica.
+// ReplicaSpec describes the object that holds a replica's state.
 type ReplicaSpec struct {
 	Resource string `yaml:"resource"`
 	Node     string `yaml:"node"`     // text: the Kubernetes node; "" while it has none
-	Volume   string `yaml:"volume"`   // text: what the volume's name gives
+	Volume   string `yaml:"volume"`   // text: the value of the volume's name
 	Healthy  string `yaml:"healthy"`  // bool: it holds all data
-	Running  string `yaml:"running"`  // bool; optional: it is
-	Started  string `yaml:"started"`  // bool: it ever was; optional: it was
-	Evicting string `yaml:"evicting"` // bool: its eviction is asked for; optional: it is not
-	// Wanted is a bool that sees `node` as well, the object that tells of the replica's node: somebody else asks for the eviction. Optional:
-	// nobody does.
+	Running  string `yaml:"running"`  // bool; default true
+	Started  string `yaml:"started"`  // bool: it was started at least once; default true
+	Evicting string `yaml:"evicting"` // bool: its eviction is requested; default false
+	// Wanted is a bool: another client wants the eviction. It also reads `node`, the object of the replica's node.
+	// Default false.
 	Wanted string `yaml:"wanted"`
-	// Evict and Keep are JSON merge patches of the replica: they ask for its eviction, and take that back. Both or neither.
+	// Evict and Keep are JSON merge patches of the replica: they request its eviction, and cancel that. Both or
+	// neither.
 	Evict string `yaml:"evict"`
 	Keep  string `yaml:"keep"`
 }
 
-// Preset is a Spec that we know.
+// Preset is a Spec that forcefence ships.
 type Preset struct {
 	Name   string
 	Spec   Spec
-	Trusts string // whose word it takes, for people
+	Trusts string // which clients' writes it trusts, for people
 }
 
-// Presets are all of them.
+// Presets lists all of them.
 var Presets = []Preset{
 	{
 		Name: "longhorn",
@@ -78,7 +80,7 @@ var Presets = []Preset{
 			Node: NodeSpec{
 				Resource: "nodes.v1beta2.longhorn.io",
 				Name:     `object.metadata.name`,
-				// No such condition, or another word in it, says nothing.
+				// A missing condition, or another value in it, gives Unknown.
 				Healthy: `{"True": true, "False": false}[object.status.conditions.filter(c, c.type == "Ready")[0].status]`,
 				Why:     `object.status.conditions.filter(c, c.type == "Ready").map(c, c.reason + ": " + c.message)[0]`,
 			},
@@ -86,7 +88,8 @@ var Presets = []Preset{
 				Resource: "volumes.v1beta2.longhorn.io",
 				Find:     ByHandle,
 				Key:      `object.metadata.name`,
-				// A degraded volume has a healthy replica, and serves. An unknown one says nothing: it is detached, or its node does not answer.
+				// A degraded volume has a healthy replica, and serves. The value unknown gives Unknown: the volume is
+				// detached, or its node does not answer.
 				Healthy: `{"healthy": true, "degraded": true, "faulted": false}[object.status.robustness]`,
 				Why:     `"robustness is " + object.status.robustness`,
 			},
@@ -94,7 +97,8 @@ var Presets = []Preset{
 				Resource: "replicas.v1beta2.longhorn.io",
 				Node:     `object.spec.nodeID`,
 				Volume:   `object.spec.volumeName`,
-				// As Longhorn's own node controller counts, for its drains. Text is compared by >, which is an error of anything else.
+				// This counts like Longhorn's own node controller for its drains. The operator > compares text, and is
+				// an error for any other type.
 				Healthy:  `object.spec.healthyAt > "" && !(object.spec.failedAt > "") && !has(object.metadata.deletionTimestamp)`,
 				Running:  `object.spec.desireState != "stopped" || object.status.currentState != "stopped"`,
 				Started:  `object.spec.healthyAt > "" || object.spec.failedAt > ""`,
@@ -114,7 +118,7 @@ var Presets = []Preset{
 			Node: NodeSpec{
 				Resource: "csinodes.v1.storage.k8s.io",
 				Name:     `object.metadata.name`,
-				// A driver that reported nothing yet has no entry, and says nothing.
+				// A driver that reported nothing yet has no entry, and gives Unknown.
 				Healthy: `drivers.all(d, !object.status.storageHealth.filter(h, h.name == d).map(h, ` +
 					`has(h.healthConditions) && h.healthConditions.exists(c, c.status == "StorageUnreachable"))[0])`,
 				Why: `object.status.storageHealth.filter(h, h.name in drivers && has(h.healthConditions)).map(h, h.name + ": " + h.healthConditions[0].reason)[0]`,
@@ -123,7 +127,8 @@ var Presets = []Preset{
 				Resource: "persistentvolumeclaims.v1",
 				Find:     ByClaim,
 				Key:      `object.metadata.namespace + "/" + object.metadata.name`,
-				// No healthStatus is no report. One without conditions is a healthy one; a degraded volume serves.
+				// Without healthStatus there is no report. A healthStatus without conditions is healthy; a degraded
+				// volume serves.
 				Healthy: `object.status.healthStatus != null && (!has(object.status.healthStatus.healthConditions) || object.status.healthStatus.healthConditions.all(c, ` +
 					`{"Degraded": true, "Inaccessible": false, "DataLoss": false}[c.status]))`,
 				Why: `object.status.healthStatus.healthConditions.filter(c, c.status != "Degraded").map(c, c.status + ": " + c.reason)[0]`,
@@ -134,7 +139,7 @@ var Presets = []Preset{
 	},
 }
 
-// PresetOf finds one by name.
+// PresetOf returns the preset with that name. It returns false if there is none.
 func PresetOf(name string) (Preset, bool) {
 	i := slices.IndexFunc(Presets, func(p Preset) bool { return p.Name == name })
 	if i < 0 {

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// State is what a system's objects said last. It is a System, but not for several callers at the same time: whoever feeds
-// it sees to that. A question finds what each object gave when it came.
+// State is what a system's objects reported last. It is a System, but not safe for concurrent use: its caller must
+// lock. Its methods read what each object gave when it arrived.
 type State struct {
 	entries
-	missing [kinds]string // why the objects of a kind are not known; "": they are, or the system has none
+	missing [kinds]string // why the objects of a kind are unknown; "": they are known, or the system has none
 }
 
-// NewState makes the State of a system of which nothing was seen.
+// NewState returns the State of a system of which nothing was observed.
 func NewState(a *Adapter) *State {
 	s := &State{entries: newEntries(a)}
 	for _, k := range Kinds {
@@ -29,7 +29,7 @@ func NewState(a *Adapter) *State {
 	return s
 }
 
-// SetMissing says that the objects of a kind are not known any more, and why: nothing is said of them until the next Replace.
+// SetMissing marks the objects of a kind as unknown, with the reason, until the next Replace.
 func (s *State) SetMissing(k Kind, why string) {
 	if _, has := s.ResourceOf(k); has && s.missing[k] != oneLine(why) {
 		s.missing[k] = oneLine(why)
@@ -37,14 +37,14 @@ func (s *State) SetMissing(k Kind, why string) {
 	}
 }
 
-// Replace takes the whole list of a kind's objects, and returns the Kubernetes nodes whose storage changed, in order. From here on the
-// kind is known.
+// Replace sets the whole list of a kind's objects, and returns the Kubernetes nodes whose storage changed, sorted. From
+// here on the kind is known.
 func (s *State) Replace(k Kind, objects []*unstructured.Unstructured) []string {
 	changed := map[string]bool{}
 	if s.missing[k] != "" {
 		s.missing[k] = ""
 		s.version++
-		for _, n := range s.knownNodes() { // what was not told is told now
+		for _, n := range s.knownNodes() { // all kinds are known from here on
 			changed[n] = true
 		}
 	}
@@ -63,33 +63,33 @@ func (s *State) Replace(k Kind, objects []*unstructured.Unstructured) []string {
 	return slices.Sorted(maps.Keys(changed))
 }
 
-// Put takes an object that came or changed, and Delete one that went. They return the Kubernetes nodes whose storage changed.
+// Put adds or replaces an object, and returns the Kubernetes nodes whose storage changed.
 func (s *State) Put(k Kind, o *unstructured.Unstructured) []string {
 	changed := map[string]bool{}
 	s.putObject(k, o, changed)
 	return slices.Sorted(maps.Keys(changed))
 }
 
-// Delete is the other of Put.
+// Delete removes an object, and returns the Kubernetes nodes whose storage changed.
 func (s *State) Delete(k Kind, o *unstructured.Unstructured) []string {
 	changed := map[string]bool{}
 	s.removeObject(k, keyOf(o), changed)
 	return slices.Sorted(maps.Keys(changed))
 }
 
-// Faults are how many objects did not evaluate, by expression (volume.healthy).
+// Faults returns how many objects failed to evaluate, by expression (volume.healthy).
 func (s *State) Faults() map[string]int { return maps.Clone(s.faults) }
 
-// CountObjects is how many objects of a kind are known.
+// CountObjects returns how many objects of a kind are known.
 func (s *State) CountObjects(k Kind) int { return len(s.keysOf(k)) }
 
-// Name is the adapter's.
+// Name returns the adapter's name.
 func (s *State) Name() string { return s.Adapter.Name }
 
-// Drivers are those of the Spec.
+// Drivers returns those of the Spec.
 func (s *State) Drivers() []string { return slices.Clone(s.Spec.Drivers) }
 
-// MissingReason says which resources are not known, and why.
+// MissingReason returns which resources are unknown, and why.
 func (s *State) MissingReason() string {
 	var all []string
 	for _, k := range Kinds {
@@ -120,7 +120,8 @@ func (s *State) NodeHealth(name string) Health {
 	return entry.health
 }
 
-// VolumeHealth implements System. A volume of which the system has no replica, where it tells of replicas, is Unknown whatever is said of it.
+// VolumeHealth implements System. If the adapter reads replicas, a volume without a replica is Unknown, whatever its
+// object says.
 func (s *State) VolumeHealth(v Volume) Health {
 	_, has := s.ResourceOf(Volumes)
 	switch {
@@ -218,10 +219,12 @@ func (a *Adapter) EvictionPatch(r Replica, ask bool) (Patch, bool) {
 	if ask {
 		p, mark = maps.Clone(a.evict), any("true")
 	}
-	p["metadata"] = map[string]any{"uid": r.UID, "resourceVersion": r.ResourceVersion, "annotations": map[string]any{EvictionAnnotation: mark}}
+	p["metadata"] = map[string]any{
+		"uid": r.UID, "resourceVersion": r.ResourceVersion, "annotations": map[string]any{EvictionAnnotation: mark},
+	}
 	data, err := json.Marshal(p)
 	if err != nil {
-		return Patch{}, false // it was JSON when it was read
+		return Patch{}, false // not reached: CompileAdapter checked the JSON
 	}
 	return Patch{Resource: gvr, Namespace: r.Namespace, Name: r.Name, Data: data}, true
 }

@@ -1,10 +1,11 @@
-// Package storage says what a storage system tells of its nodes, volumes and replicas, whichever system it is: an adapter describes it by
-// its custom resources and CEL expressions over them.
+// Package storage describes the state of a storage system's nodes, volumes and replicas. It works for any storage
+// system: an adapter describes the system by its custom resources and by CEL expressions over them.
 //
-// It is pure: objects go in, what they say comes out.
+// It is pure: objects go in, their state comes out.
 //
-// It promises: what is not told is not healthy. A resource that is missing, was not listed yet, or does not evaluate makes what hangs on it
-// Unknown, with the reason, and never a healthy volume or a replica that could stand in for another.
+// It promises: what no object reports is not healthy. A resource that is missing, was not listed yet, or does not
+// evaluate makes what depends on it Unknown, with the reason. It never makes a healthy volume, or a replica that could
+// stand in for another.
 package storage
 
 import (
@@ -12,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Health is what a storage system says of a node or of a volume. The zero value is Unknown.
+// Health is the health of a node or of a volume by its storage system. The zero value is Unknown.
 type Health struct {
 	Known   bool
 	Healthy bool   // false unless Known
-	Why     string // why not, or why nobody knows; for people
+	Why     string // why it is not healthy, or why that is unknown; for people
 }
 
-// Volume names a volume of a pod by all that an adapter may look for it by.
+// Volume names a pod's volume by everything that an adapter may use to find it.
 type Volume struct {
 	Driver, Handle   string // of the PersistentVolume's spec.csi
 	PV               string // the PersistentVolume's name
@@ -34,52 +35,59 @@ type Replica struct {
 	Volume  string // what the system calls the volume
 	Healthy bool
 	Running bool
-	Started bool // it was ever started: one that never was holds no data
+	Started bool // it was started at least once: a replica that never was holds no data
 
-	Evicting bool // its eviction was asked for, by whomever
-	Ours     bool // by us: our annotation is on it
-	Wanted   bool // somebody else wants it evicted: a person's request on its node or disk
+	Evicting bool // its eviction is requested, by any client
+	Ours     bool // it has our annotation: we requested the eviction
+	Wanted   bool // another client wants it evicted, for example a person by a request on its node or disk
 
-	// Unknown says why not all of the above is known; "": it is. What is not known holds for the safe side where one side is safe: it is
-	// not Healthy, it is Running, Started and Wanted. It cannot stand in for another, and that it is not Healthy does not say that its data
-	// may go.
+	// Unknown is why not all of the above is known; "" if all is. An unknown field takes the safe value, where one is
+	// safe: not Healthy, but Running, Started and Wanted. Such a replica cannot stand in for another, and not Healthy
+	// here does not mean that its data may go.
 	Unknown string
 }
 
-// Patch is a JSON merge patch of one object. It carries the object's UID and resourceVersion: another state or another object refuses it.
+// Patch is a JSON merge patch of one object. It carries the object's UID and resourceVersion, so the API server refuses
+// it for another object or another state.
 type Patch struct {
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
 	Data            []byte
 }
 
-// EvictionAnnotation is the annotation on a replica whose eviction we asked for. That it is there is what counts, whatever its value.
+// EvictionAnnotation is the annotation on a replica whose eviction we requested. Its presence counts, whatever its
+// value.
 const EvictionAnnotation = "forcefence.io/evicting"
 
-// System is one storage system, as its adapter describes it. Its methods return at once, from what was seen last, and may be called by
-// several at the same time.
+// System is one storage system, as its adapter describes it. Its methods return at once, from what was observed last,
+// and are safe for concurrent use.
 type System interface {
-	// Name is the adapter's, from the configuration.
+	// Name returns the adapter's name in the configuration.
 	Name() string
-	// Drivers are the names of its CSI drivers.
+	// Drivers returns the names of its CSI drivers.
 	Drivers() []string
-	// MissingReason says why nothing is known of the system: a resource that the cluster does not have, a list that was not read yet. "": all is there.
+	// MissingReason returns why the system's state is unknown: a resource that the cluster does not have, or a list
+	// that was not read yet. It returns "" if all kinds are known.
 	MissingReason() string
-	// NodeHealth is the health of the system on a Kubernetes node.
+	// NodeHealth returns the health of the system on a Kubernetes node.
 	NodeHealth(name string) Health
-	// VolumeHealth is the health of a volume.
+	// VolumeHealth returns the health of a volume.
 	VolumeHealth(v Volume) Health
-	// ReplicasOn returns the replicas on a Kubernetes node, in the order of their names, and with them those of which nobody knows the node.
+	// ReplicasOn returns the replicas on a Kubernetes node, sorted by name. It includes the replicas whose node is
+	// unknown.
 	ReplicasOn(node string) []Replica
-	// ReplicasOf returns the replicas of a volume, by the system's own name for it, in the order of their names.
+	// ReplicasOf returns the replicas of a volume, sorted by name. volume is the system's own name for it.
 	ReplicasOf(volume string) []Replica
-	// NodesWithRequests are the nodes with a replica that is Ours, in order. Kubernetes may have none of that name any more.
+	// NodesWithRequests returns, sorted, the nodes with a replica that has Ours set. Such a Node may have been deleted
+	// from Kubernetes.
 	NodesWithRequests() []string
-	// Version changes with everything that the methods above say of nodes, volumes and replicas, but for a replica's ResourceVersion alone.
+	// Version returns a number that changes with every change of what the methods above return of nodes, volumes and
+	// replicas. A change of a replica's ResourceVersion alone does not count.
 	Version() uint64
-	// EvictionPatch is how the eviction of a replica is asked for, or taken back; false where the adapter does not say how. What it is asked with
-	// makes the replica Ours, and taking it back takes that away.
+	// EvictionPatch returns the patch that requests the eviction of a replica, or cancels the request. It returns false
+	// if the adapter does not define it. The request sets the replica's Ours, and canceling it clears Ours.
 	EvictionPatch(r Replica, ask bool) (Patch, bool)
-	// PodSelector selects the pods that serve replicas on a node, for a PodDisruptionBudget; nil where the adapter does not say which.
+	// PodSelector selects the pods that serve replicas on a node, for a PodDisruptionBudget. The selector is nil if the
+	// adapter does not define it.
 	PodSelector() (namespace string, pods labels.Selector)
 }

@@ -1,12 +1,12 @@
-// Package drill says whether a node could be fenced now, from what its devices answered while nothing was wrong, and which node is asked
-// when. A drill proves nothing: no answer of it is kept for a fence. What it finds is found before the outage: a password that expired, a
-// BMC that is down, a certificate that is another's.
+// Package drill decides whether a node could be fenced now, from its devices' answers while the node is healthy, and
+// which node is asked next. A drill proves nothing: a fence uses no answer of it. It finds faults before the outage: an
+// expired password, a BMC that is down, a certificate of another machine.
 //
 // It is pure: it names no client, no clock and no logger. The controller's schedule and `forcefence drill` share it.
 //
-// It promises: a node is called fenceable only if its devices together said On, Off or Changing just now, and one that
-// answered is of use. In a mode that powers machines off, that one would take a power-off. In other modes it knows more
-// than whether the machine gets power. At most MaxPerHour nodes are asked in an hour.
+// It promises: a node is called fenceable only if its devices together answered On, Off or Changing just now, and one
+// that answered is of use. In a mode that powers machines off, that device would accept a power-off. In other modes it
+// knows more than whether the machine gets power. At most MaxPerHour nodes are asked in an hour.
 package drill
 
 import (
@@ -25,19 +25,19 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Device is one device of a node, and what it answered.
+// Device is one device of a node, with its answer.
 type Device struct {
 	Name     string // provider/device
 	Target   providers.Target
 	NoPower  string           // "" or why the machine's power must not be touched through it
-	Feeds    bool             // it only gives the machine its power (providers.Feeder): Off once it is switched off
-	FalseOff string           // "" or the node whose record says that it said Off of a machine that was on
-	Answer   providers.Answer // of this drill
+	Feeds    bool             // it only supplies the machine's power (providers.Feeder): Off once it is switched off
+	FalseOff string           // "" or the node whose record says that it answered Off for a machine that was on
+	Answer   providers.Answer // its answer in this drill
 	Duration time.Duration
 }
 
-// Result is the device's answer as a word of a closed set: "ok", "unknown" for a word that nobody knows, "distrusted", or the class of the
-// error (providers.ErrorClass).
+// Result returns the device's answer as a word of a closed set: "ok", "unknown" for an unknown power state,
+// "distrusted", or the class of the error (providers.ErrorClass).
 func (d Device) Result() string {
 	switch {
 	case d.Answer.Err != nil:
@@ -50,7 +50,7 @@ func (d Device) Result() string {
 	return "ok"
 }
 
-// IdentityResult says what the answer is worth as to who the machine is.
+// IdentityResult returns how far the answer identifies the machine, as a word of a closed set.
 func (d Device) IdentityResult() string {
 	_, told := providers.ParseUUID(d.Answer.SystemUUID)
 	_, has := providers.ParseUUID(d.Target.SystemUUID)
@@ -67,7 +67,7 @@ func (d Device) IdentityResult() string {
 	return "confirmed"
 }
 
-// cannotPower is why no power-off would be sent through the device; "" if it would.
+// cannotPower returns why no power-off would be sent through the device, or "" if it would.
 func (d Device) cannotPower() string {
 	if d.NoPower != "" {
 		return d.NoPower
@@ -78,36 +78,38 @@ func (d Device) cannotPower() string {
 	return ""
 }
 
-// Facts is what a drill of one node saw.
+// Facts is the input of FindingOf: what a drill of one node observed.
 type Facts struct {
-	Devices     []Device
-	NoDeviceErr error            // why no device speaks for the node, or the first one is not believed; nil: it is
-	NotBelieved bool             // None is that what leads to the machine is not believed
-	Verdict     providers.Answer // what the devices say together
-	PowerOff    bool             // the node's machine is to be powered off where it is On (mode fence)
-	KeptOn      string           // "" or why the configuration does not allow that for this node's machine
+	Devices []Device
+	// NoDeviceErr: why the node has no device, or why the first one is not believed; nil: it is believed
+	NoDeviceErr error
+	NotBelieved bool             // NoDeviceErr is that what leads to the machine is not believed
+	Verdict     providers.Answer // the devices' combined answer
+	PowerOff    bool             // a fence powers the machine off if it is On (mode fence)
+	KeptOn      string           // "" or why the configuration forbids that for this node's machine
 	Before      corev1.ConditionStatus
-	Disabled    string // "" or what chose that nobody is asked of this node: nobody was
+	Disabled    string // "" or which setting disables this node's drills: no device was asked
 }
 
-// Disabled is the result of a node of which nobody is asked.
+// Disabled is the result of a node whose devices are not asked.
 const Disabled = "disabled"
 
-// Finding is whether the node could be fenced now. Message holds nothing that changes from one drill to the next while nothing is wrong;
-// Detail has the causes, for an Event.
+// Finding says whether the node could be fenced now. Message stays the same from one drill to the next while nothing is
+// wrong. Detail has the causes, for an Event.
 type Finding struct {
 	Fenceable corev1.ConditionStatus
 	Reason    reason.Reason
 	Message   string
 	Detail    string
-	Warning   string // "" or what is not done about this node, though it can be fenced, and whose Off may not count
+	Warning   string // "" or what a fence of this node does not do, and which device's Off may not count
 	Result    string // a word of a closed set, for the metric of nodes: "ok", or what is wrong first
 }
 
-// OK tells that all is as it should be: the node can be fenced, and each of its devices answers; or nobody is to be asked.
+// OK reports whether the node can be fenced and each of its devices answers, or its drills are disabled.
 func (f Finding) OK() bool { return f.Result == "ok" || f.Result == Disabled }
 
-// FindingOf is the finding. A device that is not reached for once may be restarting: that is Unknown, and False when it was so before.
+// FindingOf returns the finding of a drill. A device that fails to answer once may be restarting: that is Unknown, and
+// False if it was so before.
 func FindingOf(s Facts) Finding {
 	if s.Disabled != "" {
 		text := fmt.Sprintf("Its mode is disabled (%s): nobody is asked, and this node is not fenced.", s.Disabled)
@@ -129,8 +131,8 @@ func FindingOf(s Facts) Finding {
 			Result: "no_machine"}
 	}
 	result, broken := "ok", []string{}
-	var short []string // for the message: classes alone, since a cause has ports and times in it
-	passing := true    // what is wrong may pass by itself
+	var short []string // for the message: classes only, because a cause contains ports and times
+	passing := true    // every fault may pass by itself
 	for _, d := range s.Devices {
 		word := d.Result()
 		if word == "ok" {
@@ -165,7 +167,7 @@ func FindingOf(s Facts) Finding {
 	case s.Verdict.State == providers.PowerUnknown:
 		f.Fenceable, f.Reason, f.Message = not, reason.NotAnswering, "Not answered: "+strings.Join(short, ", ")+"."
 		switch result {
-		case "ok": // each answered, and together they say nothing: an Off that took too long
+		case "ok": // each answered, and together they prove nothing: an Off that arrived too late
 			f.Result, f.Message = "unknown", "The devices' answers prove nothing."
 		case "distrusted":
 			f.Reason = reason.Distrusted
@@ -177,7 +179,8 @@ func FindingOf(s Facts) Finding {
 		f.Detail = strings.Join(append(broken, text, cannot), " ")
 	case unable != "":
 		text := "The machine could not be powered off: " + unable + "."
-		f.Fenceable, f.Reason, f.Message, f.Result = corev1.ConditionFalse, reason.NotBelieved, f.Message+" "+text, "no_power"
+		f.Fenceable, f.Reason, f.Message, f.Result = corev1.ConditionFalse, reason.NotBelieved, f.Message+" "+text,
+			"no_power"
 		f.Detail = text + " " + cannot
 	case result != "ok":
 		f.Detail = strings.Join(append(broken, "Another device of this node answers."), " ")
@@ -199,10 +202,10 @@ func FindingOf(s Facts) Finding {
 	return f
 }
 
-// The message of a node whose devices together said On, Off or Changing begins so.
+// The message of a node begins so if its devices' combined answer is On, Off or Changing.
 const powerIs = "The machine is "
 
-// describePower is what the devices said of the machine, together and each.
+// describePower describes the devices' combined answer, and each device's own.
 func (s Facts) describePower() string {
 	var each []string
 	for _, d := range s.Devices {
@@ -215,8 +218,8 @@ func (s Facts) describePower() string {
 	return fmt.Sprintf("%s%s (%s).", powerIs, s.Verdict.State, strings.Join(each, ", "))
 }
 
-// ParsePower reads from a Finding's message what the devices together said of the machine, On, Off or Changing, and what each of them said;
-// "" where it does not tell.
+// ParsePower reads from a Finding's message the devices' combined answer (On, Off or Changing), and each device's own.
+// It returns "" for both if the message has none.
 func ParsePower(message string) (state, each string) {
 	text, ok := strings.CutPrefix(message, powerIs)
 	state, rest, _ := strings.Cut(text, " (")
@@ -229,7 +232,7 @@ func ParsePower(message string) (state, each string) {
 	return "", ""
 }
 
-// describeProblem is what is wrong with a device that is not ok.
+// describeProblem describes what is wrong with a device whose Result is not "ok".
 func (d Device) describeProblem() string {
 	switch {
 	case d.Answer.Err != nil:
@@ -240,7 +243,7 @@ func (d Device) describeProblem() string {
 	return "is not believed, since it said Off of a machine that was on (record of node " + d.FalseOff + ")"
 }
 
-// whyNoPowerOff is why none of the devices that answered would take a power-off; "" if one would.
+// whyNoPowerOff returns why none of the devices that answered would accept a power-off, or "" if one would.
 func whyNoPowerOff(all []Device) (why string) {
 	for _, d := range all {
 		if d.Result() != "ok" {
@@ -255,7 +258,7 @@ func whyNoPowerOff(all []Device) (why string) {
 	return why
 }
 
-// fedOnly reports that all devices that answered only give the machine its power.
+// fedOnly reports whether all devices that answered only supply the machine's power.
 func fedOnly(all []Device) bool {
 	return !slices.ContainsFunc(all, func(d Device) bool { return d.Result() == "ok" && !d.Feeds })
 }
@@ -263,31 +266,31 @@ func fedOnly(all []Device) bool {
 // MaxPerHour is how many nodes are drilled in an hour at most.
 const MaxPerHour = 5000
 
-// MaxAtOnce is how many may be drilled before the pace counts, and at the same time.
+// MaxAtOnce is how many drills may start before the pace applies, and how many may run at the same time.
 const MaxAtOnce = 8
 
-// pace is how long one drill takes of the hour, but for those at once.
+// pace is the time between two drills, except for the first MaxAtOnce.
 const pace = time.Hour / (MaxPerHour - MaxAtOnce)
 
-// Plan is whose turn it is. All nodes are asked as soon as the pace allows; from then on each has moments of its own, Every apart, which
-// its name spreads over that time. It is not safe for concurrent use.
+// Plan decides which node to drill next. It asks all nodes as soon as the pace allows. After that each node has its own
+// moments, Every apart, which its name spreads over that time. It is not safe for concurrent use.
 type Plan struct {
 	Every      time.Duration // from one drill of a node to the next, as far as the pace allows
 	RetryEvery time.Duration // the same after a drill that did not end well
 
 	all       []string
 	nodes     map[string]turn
-	due       []string  // whose turn it was when it was looked for last, the longest due last
-	inFlight  int       // how many are under way
-	paidUntil time.Time // what was begun is paid for until then
+	due       []string  // the nodes that were due at the last search, the longest due last
+	inFlight  int       // how many drills are running
+	paidUntil time.Time // the drills that were started use up the pace until then
 }
 
 type turn struct {
 	due      time.Time // zero: never asked
-	inFlight bool      // inFlight way
+	inFlight bool      // its drill is running
 }
 
-// SetNodes tells the names of all nodes: others are forgotten.
+// SetNodes sets the names of all nodes. It forgets all others.
 func (p *Plan) SetNodes(all []string) {
 	p.all, p.due = all, nil
 	known := p.nodes
@@ -301,7 +304,8 @@ func (p *Plan) SetNodes(all []string) {
 	}
 }
 
-// Next returns the node to ask at now, which is under way from then on, or "" and how long to wait before the next call.
+// Next returns the node to drill now, which counts as running from then on. Otherwise it returns "" and how long to
+// wait before the next call.
 func (p *Plan) Next(now time.Time) (node string, wait time.Duration) {
 	if p.paidUntil.Before(now.Add(-MaxAtOnce * pace)) {
 		p.paidUntil = now.Add(-MaxAtOnce * pace)
@@ -325,7 +329,7 @@ func (p *Plan) Next(now time.Time) (node string, wait time.Duration) {
 	return node, 0
 }
 
-// findDue finds whose turn it is. If it is nobody's it returns how long to wait.
+// findDue finds the nodes that are due. If there are none it returns how long to wait.
 func (p *Plan) findDue(now time.Time) (wait time.Duration) {
 	wait = tick
 	for _, name := range p.all {
@@ -341,10 +345,10 @@ func (p *Plan) findDue(now time.Time) (wait time.Duration) {
 	return wait
 }
 
-// tick bounds a wait: drills that are under way end meanwhile, and nodes come.
+// tick limits a wait: running drills end meanwhile, and nodes are added.
 const tick = time.Second
 
-// FinishDrill tells how the drill of a node ended.
+// FinishDrill records the end of a node's drill, and when the next is due. ok is false if the drill did not end well.
 func (p *Plan) FinishDrill(node string, ok bool, now time.Time) {
 	t, known := p.nodes[node]
 	if !known {
@@ -363,7 +367,7 @@ func (p *Plan) FinishDrill(node string, ok bool, now time.Time) {
 	p.nodes[node] = turn{due: now.Add(after)}
 }
 
-// spreadDelay is a part of Every that is the node's own.
+// spreadDelay returns a part of Every that depends on the node's name.
 func (p *Plan) spreadDelay(node string) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(node)) // never fails

@@ -1,13 +1,14 @@
-// Package explain says what would become of a node if it fell silent now: which course its recovery would take if its devices said Off, On
-// or nothing, what would stop it, which pods would be moved and which stay, and which replacements would find no room.
+// Package explain predicts what would happen to a node if it fell silent now. For devices that answer Off, On or
+// nothing it says which course the recovery would take, and what would stop it. It lists which pods would be moved,
+// which stay, and which replacements would find no room.
 //
-// It is pure, and decides nothing itself: it plays taint/decide's course of the node, as an executor against a model of the cluster
-// (play.go), and tells what that did. Only where replacements find room (room.go) is a rule of its own, an estimate of what Kubernetes'
-// scheduler would do.
+// It is pure, and decides nothing itself. It plays taint/decide's course of the node, as an executor against a model of
+// the cluster (play.go), and reports what that did. Only the placement of replacements (room.go) is a rule of its own,
+// an estimate of what Kubernetes' scheduler would do.
 //
-// It promises: nothing that it says was decided by another rule than the controller's, fed with what the snapshot holds. What a controller
-// remembers and a snapshot cannot hold is passed over: limits that were hit a moment ago, devices that stopped to answer, power-offs that
-// failed.
+// It promises: every decision that it reports was made by the controller's own rules, fed with the snapshot. It leaves
+// out what a controller remembers and a snapshot cannot hold. These are limits that were hit a moment ago, devices that
+// stopped to answer, and power-offs that failed.
 package explain
 
 import (
@@ -27,29 +28,29 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// Snapshot is a cluster at one moment. Its objects are not changed.
+// Snapshot is a cluster at one moment. Its objects are never changed.
 type Snapshot struct {
 	Now   providers.Instant
 	Key   string       // the mark's key
 	Node  *corev1.Node // that falls silent
-	Facts decide.Facts // what the configuration says of it
-	Quiet []bool       // of each of Facts.Devices: it says nothing of a machine that runs
+	Facts decide.Facts // the node's configuration
+	Quiet []bool       // for each of Facts.Devices: it does not answer for a machine that runs
 
 	Nodes    []corev1.Node                    // all, this one too
 	Leases   map[string]*coordinationv1.Lease // by node; one that is not there was never renewed
-	LeaseAge map[string]time.Duration         // by node: how long ago its Lease was renewed
-	Limits   *fleet.Limits                    // of the storm guard; nil: the defaults
+	LeaseAge map[string]time.Duration         // by node: how long ago it renewed its Lease
+	Limits   *fleet.Limits                    // the storm guard's; nil: the defaults
 
-	// Instead of Nodes, Leases and Limits: what the fleet says of the node, and will say; which devices are distrusted, and for which node's record;
-	// and the Lease.
+	// Fleet is used instead of Nodes, Leases and Limits: it is the fleet's view of the node, now and later. Distrusted
+	// has the distrusted devices, each with the node whose record says so. LeaseRV is the resourceVersion of the Lease.
 	Fleet      *fleet.View
 	Distrusted map[string]string
 	LeaseRV    string
 
-	Pods        []action.Pod            // bound to the node, with their volumes
-	Attachments []action.Attachment     // that name the node
+	Pods        []action.Pod            // the pods bound to the node, with their volumes
+	Attachments []action.Attachment     // the attachments that name the node
 	Members     map[string]bool         // as decide.Node.SawMembers has them
-	Owners      map[string]action.Owner // as SawOwners; a pod that is not there belongs to its own owner alone
+	Owners      map[string]action.Owner // as SawOwners; a pod that is missing here belongs to its own owner only
 	Rival       string                  // as SawRival
 
 	// For the replacements.
@@ -62,36 +63,36 @@ type Snapshot struct {
 // Report is what would happen.
 type Report struct {
 	Node         string        `json:"node"`
-	Scenarios    []Scenario    `json:"courses"` // if the devices said Off, On, and nothing
+	Scenarios    []Scenario    `json:"courses"` // if the devices answered Off, On, and nothing
 	Stay         []Stay        `json:"stay"`    // pods that no fence moves
 	Replacements []Replacement `json:"replacements"`
 }
 
-// Scenario is what would happen if the node's devices said one thing.
+// Scenario is what would happen if the node's devices gave one answer.
 type Scenario struct {
 	DeviceState string        `json:"says"` // Off, On, Unknown
 	Outcome     Outcome       `json:"outcome"`
 	Reason      string        `json:"reason"` // why it ends, or where it stops
 	Text        string        `json:"text"`
-	Steps       []Event       `json:"steps"` // what is told on the way, as Events of the Node
+	Steps       []Event       `json:"steps"` // what would be reported on the way, as Events of the Node
 	Through     []string      `json:"through,omitempty"`
-	Moved       []string      `json:"moved"`    // pods that are ended and deleted by the fence, in their order
-	Policy      []PolicyEnded `json:"byPolicy"` // and without proof
-	Detach      []string      `json:"detach"`   // volumes that must be detached before the mark goes
+	Moved       []string      `json:"moved"`    // pods that the fence ends and deletes, in their order
+	Policy      []PolicyEnded `json:"byPolicy"` // pods that policies end without proof
+	Detach      []string      `json:"detach"`   // volumes that must be detached before the mark is removed
 }
 
-// Outcome is how a course ends, from a closed set.
+// Outcome is how a scenario ends, from a closed set.
 type Outcome string
 
 // The outcomes.
 const (
-	Moves      Outcome = "moves"   // the pods are moved, and the mark goes
-	ShadowOnly Outcome = "tells"   // mode shadow: what would be done is told
-	Nothing    Outcome = "nothing" // it stops before any pod is ended, for as long as things are as they are
-	Hangs      Outcome = "hangs"   // it began, and does not come to its end by itself
+	Moves      Outcome = "moves"   // the pods are moved, and the mark is removed
+	ShadowOnly Outcome = "tells"   // mode shadow: forcefence only reports what it would do
+	Nothing    Outcome = "nothing" // it stops before any pod is ended, as long as nothing changes
+	Hangs      Outcome = "hangs"   // it began, and does not end by itself
 )
 
-// Event is one thing that is told.
+// Event is one thing that would be reported.
 type Event struct {
 	Seconds float64 `json:"seconds"` // after the last heartbeat
 	Reason  string  `json:"reason"`
@@ -105,20 +106,20 @@ type PolicyEnded struct {
 	Pods    []string `json:"pods"`
 }
 
-// Stay is a pod that stays.
+// Stay is a pod that stays on the node.
 type Stay struct {
 	Pod string `json:"pod"`
 	Why string `json:"why"`
 }
 
-// exemptReasons are why a pod stays.
+// exemptReasons says why a pod stays.
 var exemptReasons = map[taint.Exemption]string{
 	taint.ExemptStatic:   "static pod: it belongs to the node",
 	taint.ExemptTolerate: "tolerates the mark",
 	taint.ExemptDaemon:   "pod of a DaemonSet",
 }
 
-// ReportOf is the report on a snapshot.
+// ReportOf returns the report on a snapshot.
 func ReportOf(s Snapshot) Report {
 	r := Report{Node: s.Node.Name, Scenarios: []Scenario{}, Stay: []Stay{}}
 	for _, supposed := range []providers.PowerState{providers.PowerOff, providers.PowerOn, providers.PowerUnknown} {

@@ -23,20 +23,22 @@ import (
 )
 
 const (
-	readyLasts = 50 * time.Second // how long a node that is silent stays Ready (kube-controller-manager's node-monitor-grace-period)
-	blink      = time.Millisecond // what a read, or a question, takes
-	tick       = time.Second      // between two looks while nothing is told
-	longest    = 20 * time.Minute // beside the configured times: Kubernetes' own eviction, and six minutes until it detaches
-	maxSteps   = 100_000
-	grace      = 30 * time.Second // of a pod that Kubernetes' own eviction deletes
+	// readyLasts is how long a silent node stays Ready (kube-controller-manager's node-monitor-grace-period).
+	readyLasts = 50 * time.Second
+	blink      = time.Millisecond // how long a read, or a question to a device, takes
+	tick       = time.Second      // between two looks while nothing is reported
+	// longest is added to the configured times: Kubernetes' own eviction, and six minutes until it detaches.
+	longest  = 20 * time.Minute
+	maxSteps = 100_000
+	grace    = 30 * time.Second // grace period of a pod that Kubernetes' own eviction deletes
 )
 
-// play is one course: the executor, and a model of what is around the node. Others do what they do now: who is heard stays heard, who is
-// silent stays so. Volumes are detached once nothing keeps them.
+// play is one scenario: the executor, and a model of the node's surroundings. Other nodes do what they do now: live
+// nodes stay live, silent nodes stay silent. Volumes are detached once nothing keeps them.
 type play struct {
 	Snapshot
 	supposed providers.PowerState
-	off      []bool // of each device: a power-off of ours went through it
+	off      []bool // for each device: we sent a power-off through it
 	began    providers.Instant
 	until    providers.Instant // the play ends here
 	node     *corev1.Node
@@ -46,21 +48,21 @@ type play struct {
 
 	course      decide.Node
 	fleet       fleet.Fleet
-	activeFleet decide.Fleet // that, or what it said
+	activeFleet decide.Fleet // fleet, or a frozen one
 	livePeers   []peer
 
 	lastReason reason.Reason
 	out        Scenario
 }
 
-// peer is another node that is heard: its kubelet renews its Lease every quarter of the duration.
+// peer is another node that is live: its kubelet renews its Lease every quarter of the duration.
 type peer struct {
 	node     string
 	duration time.Duration
 	next     providers.Instant
 }
 
-// frozen is a fleet of which is known what it said once.
+// frozen is a fleet of which only its answers at one moment are known.
 type frozen struct {
 	view       fleet.View
 	at         providers.Instant
@@ -78,11 +80,16 @@ func (f frozen) DistrustingNode(_ taint.Machine, device, _ string) string {
 
 func (f frozen) View(_ string, now providers.Instant) fleet.View { return f.view.AdvanceTo(f.at, now) }
 
-// PlayScenario is what would happen if all devices of the node said that from now on, and it stayed silent.
+// PlayScenario returns what would happen if all devices of the node gave that answer from now on, and the node stayed
+// silent.
 func PlayScenario(s Snapshot, supposed providers.PowerState) Scenario {
 	p := play{
-		Snapshot: s, supposed: supposed, off: make([]bool, len(s.Facts.Devices)), node: s.Node.DeepCopy(), pods: slices.Clone(s.Pods), atts: slices.Clone(s.Attachments),
-		out: Scenario{DeviceState: supposed.String(), Outcome: Nothing, Steps: []Event{}, Moved: []string{}, Policy: []PolicyEnded{}, Detach: []string{}},
+		Snapshot: s, supposed: supposed, off: make([]bool, len(s.Facts.Devices)),
+		node: s.Node.DeepCopy(), pods: slices.Clone(s.Pods), atts: slices.Clone(s.Attachments),
+		out: Scenario{
+			DeviceState: supposed.String(), Outcome: Nothing,
+			Steps: []Event{}, Moved: []string{}, Policy: []PolicyEnded{}, Detach: []string{},
+		},
 	}
 	p.Facts.NewID = cmp.Or(p.Facts.NewID, "f-explain")
 	p.Facts.By = "explain"
@@ -105,7 +112,7 @@ func PlayScenario(s Snapshot, supposed providers.PowerState) Scenario {
 	return p.out
 }
 
-// loadFleet makes the fleet known as a controller would know it that has led for a while.
+// loadFleet sets up the fleet as a controller knows it that has led for a while.
 func (p *play) loadFleet() {
 	p.fleet.SetLimits(p.Limits)
 	p.began = p.Now.Add(-p.LeaseAge[p.node.Name])
@@ -140,7 +147,7 @@ func (p *play) loadFleet() {
 	}
 }
 
-// readLook is a live look at the node.
+// readLook returns a live look at the node.
 func (p *play) readLook() taint.Look {
 	l := taint.NewLook(p.node, p.Leases[p.node.Name], p.Key, p.Now, p.Now)
 	if p.Snapshot.Fleet != nil {
@@ -151,7 +158,7 @@ func (p *play) readLook() taint.Look {
 
 func (p *play) bumpVersion() { p.rv++; p.node.ResourceVersion = strconv.Itoa(p.rv) }
 
-// runToEnd plays until the fence is over, or nothing can come of it any more.
+// runToEnd plays until the fence is over, or nothing can change any more.
 func (p *play) runToEnd() {
 	p.bumpVersion()
 	p.until = p.Now.Add(p.Facts.PowerOffAfter + p.Facts.PowerOffTimeout + p.Facts.Evict.DetachTimeout + longest)
@@ -160,7 +167,8 @@ func (p *play) runToEnd() {
 		steps /= 10
 	}
 	by := decide.Driver{
-		World: p, WithFleet: func(do func(decide.Fleet)) { do(p.activeFleet) }, Now: func() providers.Instant { return p.Now }, OnStep: p.reportStep,
+		World: p, WithFleet: func(do func(decide.Fleet)) { do(p.activeFleet) },
+		Now: func() providers.Instant { return p.Now }, OnStep: p.reportStep,
 	}
 	for range steps {
 		if p.Now.After(p.until) {
@@ -177,7 +185,7 @@ func (p *play) runToEnd() {
 	}
 }
 
-// reportStep notes what the controller would tell, once.
+// reportStep adds what the controller would report, once.
 func (p *play) reportStep(s decide.StepDone) {
 	d, after := s.Decision, s.Began.Sub(p.began).Round(time.Second).Seconds()
 	if action.IsRead(d.Action) || action.Is[action.Ask](d) {
@@ -202,21 +210,21 @@ func (p *play) reportStep(s decide.StepDone) {
 	p.out.Reason, p.out.Text = string(d.Reason), text
 }
 
-// addStep notes a reason once; after is how long ago the last heartbeat is, in seconds.
+// addStep adds a reason once. after is the time since the last heartbeat, in seconds.
 func (p *play) addStep(after float64, why reason.Reason, text string) {
 	if !slices.ContainsFunc(p.out.Steps, func(e Event) bool { return e.Reason == string(why) }) {
 		p.out.Steps = append(p.out.Steps, Event{after, string(why), text})
 	}
 }
 
-// waitForChange lets time go by until the node changes, which wakes a controller.
+// waitForChange lets time pass, for at most d, until the node changes, which wakes a controller.
 func (p *play) waitForChange(d time.Duration) {
 	for rv := p.rv; d > 0 && p.rv == rv && !p.Now.After(p.until); d -= tick {
 		p.advanceTime(min(d, tick))
 	}
 }
 
-// advanceTime lets time go by, tick or less.
+// advanceTime lets d pass, which is at most tick.
 func (p *play) advanceTime(d time.Duration) {
 	p.Now = p.Now.Add(d)
 	for i := range p.livePeers {
@@ -232,7 +240,7 @@ func (p *play) advanceTime(d time.Duration) {
 	p.runKubernetes()
 }
 
-// markUnreachable is what the node lifecycle controller does about a silent node, and about one whose Ready we set.
+// markUnreachable does what the node lifecycle controller does about a silent node, and about one whose Ready we set.
 func (p *play) markUnreachable() {
 	for i := range p.node.Status.Conditions {
 		if c := &p.node.Status.Conditions[i]; c.Type == corev1.NodeReady {
@@ -241,16 +249,18 @@ func (p *play) markUnreachable() {
 	}
 	at := metav1.NewTime(p.Now.Wall)
 	for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
-		p.node.Spec.Taints = append(p.node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: effect, TimeAdded: &at})
+		p.node.Spec.Taints = append(p.node.Spec.Taints,
+			corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: effect, TimeAdded: &at})
 	}
 	p.bumpVersion()
 }
 
-// runKubernetes is what Kubernetes' own eviction, and its attach/detach controller, do meanwhile.
+// runKubernetes does what Kubernetes' own eviction and its attach/detach controller do meanwhile.
 func (p *play) runKubernetes() {
 	for i := range p.pods {
 		for _, t := range p.node.Spec.Taints {
-			if t.Effect != corev1.TaintEffectNoExecute || t.TimeAdded == nil || p.pods[i].Deleting || p.pods[i].Terminal {
+			if t.Effect != corev1.TaintEffectNoExecute || t.TimeAdded == nil || p.pods[i].Deleting ||
+				p.pods[i].Terminal {
 				continue
 			}
 			if due, ends := evict.StockEnds(p.pods[i].Tolerations, t, t.TimeAdded.Time); ends &&
@@ -260,10 +270,10 @@ func (p *play) runKubernetes() {
 			}
 		}
 	}
-	if p.readLook().Mark == nil { // what nobody uses and is attached, hangs
+	if p.readLook().Mark == nil { // an attached volume that no pod uses hangs
 		return
 	}
-	inUse := map[string]bool{} // PersistentVolumes that nobody took off the node's list
+	inUse := map[string]bool{} // PersistentVolumes that are still on the node's list
 	for _, pod := range p.Pods {
 		for _, v := range pod.Volumes {
 			inUse[v.PV] = slices.Contains(p.node.Status.VolumesInUse, v.Unique)
@@ -276,7 +286,7 @@ func (p *play) runKubernetes() {
 	}
 }
 
-// advanceAfter lets time go by as the step wants it, and reports that the course is over.
+// advanceAfter lets time pass as the step demands, and reports whether the course is over.
 func (p *play) advanceAfter(s decide.StepDone) (over bool) {
 	d := s.Decision
 	switch {
@@ -303,7 +313,7 @@ func (p *play) checkStillHolds() error {
 	})
 }
 
-// The model is the World of the course. A read takes a moment.
+// The model is the World of the course. A read takes a moment (blink).
 
 func (p *play) ReadNode(context.Context) decide.Observation {
 	p.Now = p.Now.Add(blink)
@@ -347,13 +357,13 @@ func (p *play) ListAttachments(_ context.Context, a action.ListAttachments) deci
 	return decide.AttachmentsListed{Attachments: slices.Clone(p.atts), Live: a.Live}
 }
 
-// ReadClaims is of a node that is back: this one is not.
+// ReadClaims returns none: it is for a node that came back, and this one does not.
 func (p *play) ReadClaims(context.Context, action.ReadClaims) decide.Observation {
 	p.Now = p.Now.Add(blink)
 	return decide.ClaimsRead{}
 }
 
-// ReadVolumes reads what is known.
+// ReadVolumes returns none: the pods of the snapshot have their volumes already.
 func (p *play) ReadVolumes(context.Context, action.ReadVolumes) decide.Observation {
 	p.Now = p.Now.Add(blink)
 	return decide.VolumesRead{}
@@ -366,7 +376,8 @@ func (p *play) Ask(context.Context) decide.Observation {
 	return decide.DevicesAnswered{Answers: answers}
 }
 
-// waitingClaims are the claims that replacements wait for: a ReplicaSet makes one as soon as its pod is deleted.
+// waitingClaims returns the claims that replacements wait for. A ReplicaSet creates a replacement as soon as its pod is
+// deleted.
 func (p *play) waitingClaims() map[string]bool {
 	out := map[string]bool{}
 	for _, pod := range p.pods {
@@ -379,11 +390,15 @@ func (p *play) waitingClaims() map[string]bool {
 	return out
 }
 
-// deviceAnswers are what the devices say.
+// deviceAnswers returns the devices' answers.
 func (p *play) deviceAnswers() []providers.Answer {
 	var out []providers.Answer
 	for i, d := range p.Facts.Devices {
-		a := providers.Answer{Observation: providers.Observation{State: p.deviceState(i), At: p.Now}, By: d.Name, Got: p.Now.Add(blink)}
+		a := providers.Answer{
+			Observation: providers.Observation{State: p.deviceState(i), At: p.Now},
+			By:          d.Name,
+			Got:         p.Now.Add(blink),
+		}
 		if a.Raw = a.State.String(); a.State == providers.PowerUnknown && !p.isQuiet(i) {
 			a.Raw, a.Err = "", providers.WithClass(providers.ErrUnreachable, errors.New("as supposed"))
 		}
@@ -392,8 +407,8 @@ func (p *play) deviceAnswers() []providers.Answer {
 	return out
 }
 
-// deviceState is what one of them says. A machine that we powered off is off to all but those that feed it: each of these speaks of its own
-// outlet.
+// deviceState returns the answer of one device. A machine that we powered off is Off for all devices but those that
+// feed it: each of these reports its own outlet.
 func (p *play) deviceState(i int) providers.PowerState {
 	switch {
 	case p.off[i], p.isMachineOff() && !p.Facts.Devices[i].Feeds && !p.isQuiet(i):
@@ -407,7 +422,8 @@ func (p *play) deviceState(i int) providers.PowerState {
 
 func (p *play) isQuiet(i int) bool { return i < len(p.Quiet) && p.Quiet[i] }
 
-// isMachineOff reports that power-offs of ours ended the machine: one through what speaks for it, or those of all outlets of a level.
+// isMachineOff reports whether our power-offs ended the machine: one through a device that is no feed, or those of all
+// outlets of a level.
 func (p *play) isMachineOff() bool {
 	for i, d := range p.Facts.Devices {
 		if !p.off[i] {
@@ -427,7 +443,7 @@ func (p *play) isMachineOff() bool {
 	return false
 }
 
-// changeCluster does to the model what a controller would do to the cluster.
+// changeCluster makes in the model the change that a controller would make in the cluster.
 func (p *play) changeCluster(do func()) decide.ActionDone {
 	o := decide.ActionDone{Sent: p.Now}
 	p.Now = p.Now.Add(blink)
@@ -437,7 +453,7 @@ func (p *play) changeCluster(do func()) decide.ActionDone {
 	return o
 }
 
-// sendPower sends a power action, unless it does not hold any more.
+// sendPower sends a power action, unless its conditions do not hold any more.
 func (p *play) sendPower(send func()) decide.Observation {
 	if err := p.checkStillHolds(); err != nil {
 		o := decide.ActionDone{Err: err, Sent: p.Now, Late: true}
@@ -505,9 +521,10 @@ func (p *play) Condition(_ context.Context, a action.Condition) decide.Observati
 		if a.On {
 			status = corev1.ConditionTrue
 		}
-		p.node.Status.Conditions = append(slices.DeleteFunc(p.node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == taint.PoweredOnCondition
-		}), corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: status})
+		p.node.Status.Conditions = append(slices.DeleteFunc(p.node.Status.Conditions,
+			func(c corev1.NodeCondition) bool {
+				return c.Type == taint.PoweredOnCondition
+			}), corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: status})
 	})
 }
 
@@ -532,7 +549,9 @@ func (p *play) Tombstone(_ context.Context, a action.Tombstone) decide.Observati
 
 func (p *play) Delete(_ context.Context, a action.Delete) decide.Observation {
 	return p.writePods(a.Pods, func(o *action.Pod) { o.Deleting, o.Grace = true, 0 }, func() {
-		p.pods = slices.DeleteFunc(p.pods, func(o action.Pod) bool { return o.Deleting && o.Grace == 0 && len(o.Finalizers) == 0 })
+		p.pods = slices.DeleteFunc(p.pods, func(o action.Pod) bool {
+			return o.Deleting && o.Grace == 0 && len(o.Finalizers) == 0
+		})
 	})
 }
 

@@ -20,29 +20,30 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
-// Replacement is whether the replacement of a pod that is moved finds room: an estimate. Replacements take room from each other in the
-// pods' order.
+// Replacement estimates whether the replacement of a moved pod finds room. Replacements take room from each other in
+// the pods' order.
 type Replacement struct {
 	Pod   string `json:"pod"`
-	Owner string `json:"owner"` // kind/name; "": none, so that nobody makes a replacement
+	Owner string `json:"owner"` // kind/name; "": no owner, so there is no replacement
 	Fits  bool   `json:"fits"`
-	Node  string `json:"node,omitempty"` // one where it fits
+	Node  string `json:"node,omitempty"` // a node where it fits
 	Why   string `json:"why,omitempty"`  // why it fits nowhere
-	// Unchecked is what the scheduler looks at as well, and this did not.
+	// Unchecked lists the scheduler's rules that this estimate does not check.
 	Unchecked []string `json:"unchecked,omitempty"`
 }
 
-// place is another node, and what is left there.
+// place is another node with its free resources.
 type place struct {
 	node  *corev1.Node
-	shut  string // "" or why no pod goes there at all
+	shut  string // "" or why no pod can go there at all
 	free  corev1.ResourceList
-	slots map[string]int64 // by CSI driver; negative or zero: none left
-	runs  map[string]bool  // CSI drivers that are there; nil: not known
-	has   map[string]bool  // PersistentVolumes that are attached
+	slots map[string]int64 // free attach slots by CSI driver; negative or zero: none left
+	runs  map[string]bool  // CSI drivers that run there; nil: unknown
+	has   map[string]bool  // attached PersistentVolumes
 }
 
-// refusal is why a pod does not fit: of several nodes the same what, with the numbers of the one where least is missing.
+// refusal is why a pod does not fit. Of several nodes with the same what, it has the numbers of the node where least is
+// missing.
 type refusal struct {
 	what string
 	most *resource.Quantity
@@ -74,15 +75,19 @@ func findReplacements(s Snapshot) []Replacement {
 	return out
 }
 
-// uncheckedRules is what of a pod this does not look at.
+// uncheckedRules lists the pod's scheduling rules that this estimate does not check.
 func uncheckedRules(pod *corev1.Pod) (out []string) {
-	if a := pod.Spec.Affinity; a != nil && a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+	if a := pod.Spec.Affinity; a != nil && a.PodAffinity != nil &&
+		len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
 		out = append(out, "pod affinity")
 	}
-	if a := pod.Spec.Affinity; a != nil && a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+	if a := pod.Spec.Affinity; a != nil && a.PodAntiAffinity != nil &&
+		len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
 		out = append(out, "pod anti-affinity")
 	}
-	if slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == corev1.DoNotSchedule }) {
+	if slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
+		return c.WhenUnsatisfiable == corev1.DoNotSchedule
+	}) {
 		out = append(out, "topology spread")
 	}
 	if len(pod.Spec.ResourceClaims) > 0 {
@@ -96,7 +101,7 @@ func uncheckedRules(pod *corev1.Pod) (out []string) {
 	return out
 }
 
-// placeReplacement puts the replacement where most is left.
+// placeReplacement puts the replacement on the node with most room, and sets r.
 func (s Snapshot) placeReplacement(r *Replacement, pod *corev1.Pod, p action.Pod, places []*place) {
 	asks := podRequests(pod)
 	var best *place
@@ -125,7 +130,9 @@ func (s Snapshot) placeReplacement(r *Replacement, pod *corev1.Pod, p action.Pod
 		return
 	}
 	var all []string
-	for _, what := range slices.SortedFunc(maps.Keys(count), func(a, b string) int { return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b)) }) {
+	for _, what := range slices.SortedFunc(maps.Keys(count), func(a, b string) int {
+		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b))
+	}) {
 		text := fmt.Sprintf("%d %s", count[what], what)
 		if w := no[what]; w.most != nil {
 			text += fmt.Sprintf(" (it asks for %s, at most %s is free)", w.asks.String(), w.most.String())
@@ -135,7 +142,7 @@ func (s Snapshot) placeReplacement(r *Replacement, pod *corev1.Pod, p action.Pod
 	r.Why = fmt.Sprintf("fits on none of %d other nodes: %s", len(places), strings.Join(all, ", "))
 }
 
-// podRequests is what a pod asks for, itself included.
+// podRequests returns the resources that a pod requests, with one for the pod itself.
 func podRequests(pod *corev1.Pod) corev1.ResourceList {
 	asks := resourcehelpers.PodRequests(pod, resourcehelpers.PodResourcesOptions{}).DeepCopy()
 	if asks == nil {
@@ -145,13 +152,16 @@ func podRequests(pod *corev1.Pod) corev1.ResourceList {
 	return asks
 }
 
-// checkPlace is why the pod cannot go there, of the first rule that says so; its what is "" if it can.
+// checkPlace returns why the pod cannot go there, by the first rule that refuses it. Its what is "" if the pod can.
 func (s Snapshot) checkPlace(at *place, pod *corev1.Pod, p action.Pod, asks corev1.ResourceList) refusal {
 	if at.shut != "" {
 		return refusal{what: at.shut}
 	}
 	for _, t := range at.node.Spec.Taints {
-		if t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(pod.Spec.Tolerations, func(tol corev1.Toleration) bool { return evict.StockTolerates(tol, t) }) {
+		if t.Effect != corev1.TaintEffectPreferNoSchedule &&
+			!slices.ContainsFunc(pod.Spec.Tolerations, func(tol corev1.Toleration) bool {
+				return evict.StockTolerates(tol, t)
+			}) {
 			return refusal{what: "with taint " + t.Key + ":" + string(t.Effect)}
 		}
 	}
@@ -173,7 +183,7 @@ func (s Snapshot) checkPlace(at *place, pod *corev1.Pod, p action.Pod, asks core
 	return s.checkAttachSlots(at, p)
 }
 
-// checkAttachSlots refuses where no volume more can be attached, or the CSI driver does not run.
+// checkAttachSlots refuses a node where the CSI driver does not run, or has no free attach slot.
 func (s Snapshot) checkAttachSlots(at *place, p action.Pod) refusal {
 	if at.runs == nil {
 		return refusal{}
@@ -196,7 +206,7 @@ func (s Snapshot) checkAttachSlots(at *place, p action.Pod) refusal {
 	return refusal{}
 }
 
-// otherNodes are the other nodes.
+// otherNodes returns the other nodes with what is free there.
 func (s Snapshot) otherNodes() []*place {
 	var out []*place
 	by := map[string]*place{}
@@ -230,7 +240,8 @@ func (s Snapshot) otherNodes() []*place {
 	}
 	for i := range s.All {
 		pod := &s.All[i]
-		if at := by[pod.Spec.NodeName]; at != nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+		if at := by[pod.Spec.NodeName]; at != nil && pod.Status.Phase != corev1.PodSucceeded &&
+			pod.Status.Phase != corev1.PodFailed {
 			at.takeResources(podRequests(pod))
 		}
 	}
@@ -267,7 +278,7 @@ func (at *place) attachVolume(driver, pv string) {
 	at.has[pv] = true
 }
 
-// freeShare is the share of cpu and memory that is free there.
+// freeShare returns the sum of the free shares of cpu, memory and pods there; each share is 0 to 1.
 func (at *place) freeShare() (sum float64) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
 		if all := at.node.Status.Allocatable[name]; !all.IsZero() {

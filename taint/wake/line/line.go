@@ -1,16 +1,20 @@
-// Package line keeps one idle TCP connection to each node, and tells when it breaks and cannot be made again: a machine that lost its
-// power answers nobody, seconds before its kubelet misses a heartbeat. That proves nothing, a cut cable looks the same. It is a hint.
+// Package line keeps one idle TCP connection to each node, and reports when it breaks and cannot be made again. A
+// machine that lost its power does not answer, seconds before its kubelet misses a heartbeat. That is a hint and no
+// proof: a cut cable looks the same.
 //
-// It imports the standard library and golang.org/x/sys/unix. No credential and no byte is sent, and none is read: what a node sends fills
-// a small buffer of the kernel, and stays there. The kernel probes each connection once a second and gives up after about three; then one
-// attempt to connect decides. On Linux all connections are one goroutine's, which sleeps while nothing breaks; elsewhere there are none.
+// It imports the standard library and golang.org/x/sys/unix. It sends no credential and no byte, and reads none: what a
+// node sends fills a small buffer of the kernel, and stays there. The kernel probes each connection once a second and
+// gives up after about three; then one attempt to connect decides. On Linux one goroutine holds all connections, and
+// sleeps while nothing breaks; on other systems there are none.
 //
-// It promises: a node's line is told as broken once, and not again before somebody at its address answered; a refusal is an answer,
-// because a kernel sent it; what fails on our own side is nobody's end; a node that never accepted a line is left out; a line goes only to
-// an address that can be another machine's (Usable); when Run returns, no connection is left.
+// It guarantees that a node's line is reported as broken once, and not again before its address answered. A refusal is
+// an answer, because a kernel sent it. A failure on our own side is not a broken line. A node that never accepted a
+// line is not reported. A line goes only to an address that can be another machine's (IsUsable). When Run returns, no
+// connection is left.
 //
-// The address is the node's own kubelet's word. A hostile one can make us open a connection to any other machine on that one port, and
-// learns from it nothing that it could not try itself; all that comes of it is a question about that very node.
+// The node's own kubelet writes the address. A hostile kubelet can make us open a connection to any other machine on
+// that one port, and learns from it nothing that it could not try itself. Its only effect is a question about that very
+// node.
 package line
 
 import (
@@ -22,25 +26,26 @@ import (
 	"time"
 )
 
-// Times. The kernel looks at what it waits for when a probe is due: it gives up at the third, three seconds after the last answer and two to
-// three after the cut. giveUp lies well before that, because by its clock the third may come a tick too early, and the fourth would be next.
+// Times. The kernel gives up at the third failed probe, three seconds after the last answer and two to three after the
+// cut. It checks its time limit only when a probe is due. giveUp is well below three seconds, because by the kernel's
+// clock the third may come a tick too early, and the fourth would be next.
 const (
-	probeEvery = 1 // seconds; the kernel knows no shorter
+	probeEvery = 1 // seconds; the kernel's minimum
 	giveUp     = 2500 * time.Millisecond
 
 	connectTimeout      = 250 * time.Millisecond // of an attempt, for a line that was open
 	firstConnectTimeout = 2 * time.Second        // of an attempt before that
 
-	stable      = 10 * time.Second // a line that was open for so long is made again at once
+	stable      = 10 * time.Second // a line that was open for this long is made again at once
 	restLeast   = 500 * time.Millisecond
 	restMost    = 15 * time.Second
 	restOfNever = 5 * time.Minute
 )
 
-// maxAttempts is how many lines that never were open may be attempted at the same time.
+// maxAttempts is how many lines that were never open may be attempted at the same time.
 const maxAttempts = 128
 
-// spareFDs is how many file descriptors are left to the rest of the process.
+// spareFDs is how many file descriptors stay free for the rest of the process.
 const spareFDs = 512
 
 // Node is a node that is to have a line.
@@ -49,21 +54,21 @@ type Node struct {
 	Address netip.Addr
 }
 
-// State is what a line is, from a closed set.
+// State is the state of a line, from a closed set.
 type State string
 
 // The states.
 const (
 	Open    State = "open"
-	Broken  State = "broken"   // it was open, and is not
-	Never   State = "never"    // nobody accepted it so far
+	Broken  State = "broken"   // it was open, and is no longer
+	Never   State = "never"    // the node has not accepted it so far
 	LeftOut State = "left_out" // there are not enough file descriptors
 )
 
-// Options make Lines.
+// Options are the options of New.
 type Options struct {
 	Log *slog.Logger
-	// OnBreak is told of a node whose line broke and cannot be made again. It must not block.
+	// OnBreak is called with a node whose line broke and cannot be made again. It must not block.
 	OnBreak func(node string)
 	// loopback allows addresses of this machine: for tests.
 	loopback bool
@@ -81,18 +86,19 @@ type Lines struct {
 	counts map[State]int
 }
 
-// New makes Lines that want none.
+// New returns Lines to no node yet.
 func New(o Options) *Lines { return &Lines{Options: o} }
 
-// IsUsable reports that an address can be another machine's: not this one's, nor that of a link or a group.
+// IsUsable reports whether an address can be another machine's: not this machine's, not link-local and not multicast.
 func IsUsable(a netip.Addr) bool {
 	a = a.Unmap()
-	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() &&
+	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() &&
+		!a.IsMulticast() && !a.IsLinkLocalUnicast() &&
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// SetNodes says to whom lines are to be kept from now on; port 0 is to nobody. Those that were wanted before, at the same address and port,
-// stay. It does not block.
+// SetNodes sets the nodes that have lines from now on; port 0 means none. Lines to the same address and port stay. It
+// does not block.
 func (l *Lines) SetNodes(port uint16, nodes []Node) {
 	want := make(map[string]netip.Addr, len(nodes))
 	for _, n := range nodes {
@@ -111,14 +117,14 @@ func (l *Lines) SetNodes(port uint16, nodes []Node) {
 	}
 }
 
-// Counts is how many lines there are in each state. It does not block.
+// Counts returns how many lines there are in each state. It does not block.
 func (l *Lines) Counts() map[State]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.counts)
 }
 
-// takeWanted returns what is wanted since the last call; ok is false where that did not change.
+// takeWanted returns what is wanted since the last call; ok is false if that did not change.
 func (l *Lines) takeWanted() (port uint16, want map[string]netip.Addr, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +132,8 @@ func (l *Lines) takeWanted() (port uint16, want map[string]netip.Addr, ok bool) 
 	return l.port, l.want, ok
 }
 
-// limitLines leaves out the nodes for whose lines there are not enough file descriptors, the last by name, and says how many.
+// limitLines drops the nodes for whose lines there are not enough file descriptors, the last by name, and returns how
+// many.
 func (l *Lines) limitLines(room int, want map[string]netip.Addr) (kept map[string]netip.Addr, out int) {
 	if len(want) <= room {
 		return want, 0
@@ -136,7 +143,8 @@ func (l *Lines) limitLines(room int, want map[string]netip.Addr) (kept map[strin
 		kept[name] = want[name]
 	}
 	out = len(want) - len(kept)
-	l.Log.Warn("Not enough file descriptors for a line to each node", "nodes", len(want), "leftOut", out, "limit", room+spareFDs, "need", len(want)+spareFDs)
+	l.Log.Warn("Not enough file descriptors for a line to each node",
+		"nodes", len(want), "leftOut", out, "limit", room+spareFDs, "need", len(want)+spareFDs)
 	return kept, out
 }
 
@@ -149,11 +157,11 @@ type conn struct {
 	due     time.Time // when an attempt is given up, or the next begins
 	place   int       // in the queue by due; -1: not there
 
-	wasOpen     bool      // somebody accepted it once
-	reported    bool      // that it broke, and nobody answered since
-	neverLogged bool      // that nobody accepted it
-	opened      time.Time // when somebody did last
-	tries       int       // in a row that did not last
+	wasOpen     bool      // the node accepted it once
+	reported    bool      // its break was reported, and there was no answer since
+	neverLogged bool      // the log has that the node does not accept it
+	opened      time.Time // when it was last accepted
+	tries       int       // attempts in a row whose line did not last
 }
 
 // phase is what is being done about a line.
@@ -165,7 +173,7 @@ const (
 	open
 )
 
-// stateOf is what the metric calls it.
+// stateOf returns the line's state in the metric.
 func (c *conn) stateOf() State {
 	switch {
 	case c.state == open:
@@ -177,17 +185,18 @@ func (c *conn) stateOf() State {
 	}
 }
 
-// outcome is what came of an attempt.
+// outcome is the result of an attempt.
 type outcome uint8
 
 const (
-	failedLocally outcome = iota // it failed on this side: nobody was asked
-	accepted                     // somebody accepted
-	refused                      // a kernel answered that nobody listens
-	silent                       // nobody answered
+	failedLocally outcome = iota // it failed on this side, before anything was sent
+	accepted                     // the node accepted
+	refused                      // a kernel answered that no process listens
+	silent                       // there was no answer
 )
 
-// applyOutcome folds the outcome of an attempt in and says what to do: tell that the line broke, and, unless it is open, how long to rest.
+// applyOutcome applies the outcome of an attempt and returns what to do: report that the line broke, and, unless it is
+// open, how long to rest.
 func (c *conn) applyOutcome(o outcome, now time.Time) (report bool, rest time.Duration) {
 	switch o {
 	case accepted:
@@ -202,7 +211,7 @@ func (c *conn) applyOutcome(o outcome, now time.Time) (report bool, rest time.Du
 	return report, c.nextRest()
 }
 
-// nextRest is how long until the next attempt, longer each time.
+// nextRest returns how long to wait for the next attempt, longer each time.
 func (c *conn) nextRest() time.Duration {
 	most := restMost
 	if !c.wasOpen {
@@ -212,7 +221,8 @@ func (c *conn) nextRest() time.Duration {
 	return min(restLeast<<min(c.tries-1, 10), most)
 }
 
-// noteEnd folds in that an open line ended, and says how long to wait before it is made again: not at all, but for one that often ends.
+// noteEnd records that an open line ended, and returns how long to wait before it is made again: zero, except for a
+// line that often ends.
 func (c *conn) noteEnd(now time.Time) time.Duration {
 	if now.Sub(c.opened) >= stable {
 		c.tries = 0

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run keeps the lines that are wanted until ctx ends, and closes them all. An error is that of the kernel, which lets us have none. It must
-// not run twice at the same time.
+// Run keeps the lines that are wanted until ctx ends, then closes all of them. An error means that the kernel lets us
+// have none. It must not run twice at the same time.
 func (l *Lines) Run(ctx context.Context) error {
 	w, err := newWorker(l)
 	if err != nil {
@@ -36,7 +36,7 @@ func (l *Lines) Run(ctx context.Context) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.wake, l.counts = nil, nil
-		w.close() // under the lock: nobody wakes a descriptor that is closed
+		w.close() // under the lock, so that wake never writes to a closed descriptor
 	}()
 	for ctx.Err() == nil {
 		if err := w.runOnce(time.Now()); err != nil {
@@ -46,11 +46,11 @@ func (l *Lines) Run(ctx context.Context) error {
 	return nil
 }
 
-// worker is Run's, and its goroutine's alone but for wake.
+// worker is the state of Run. Only Run's goroutine uses it, except for wakeUp.
 type worker struct {
 	l       *Lines
 	epollFD int // epoll
-	wakeFD  int // eventfd: somebody woke us
+	wakeFD  int // eventfd: written to wake us
 	events  [256]unix.EpollEvent
 	port    uint16
 	lines   map[string]*conn
@@ -58,7 +58,7 @@ type worker struct {
 	queue   queue
 	began   int // attempts under way for lines that never were open
 	leftOut int
-	counted bool // the counts are those of the lines
+	counted bool // the counts are up to date
 }
 
 func newWorker(l *Lines) (*worker, error) {
@@ -68,7 +68,8 @@ func newWorker(l *Lines) (*worker, error) {
 		w.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	}
 	if err == nil {
-		err = unix.EpollCtl(w.epollFD, unix.EPOLL_CTL_ADD, w.wakeFD, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(w.wakeFD)})
+		err = unix.EpollCtl(w.epollFD, unix.EPOLL_CTL_ADD, w.wakeFD,
+			&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(w.wakeFD)})
 	}
 	if err != nil {
 		w.close()
@@ -88,7 +89,7 @@ func (w *worker) close() {
 	}
 }
 
-// wakeUp ends the sleep of turn. A bell that was rung and not heard yet is as good.
+// wakeUp ends the sleep of runOnce. A wake-up that was sent before and not received yet is enough.
 func (w *worker) wakeUp() { _, _ = unix.Write(w.wakeFD, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
 // runOnce does what is due, and sleeps until something happens.
@@ -141,7 +142,7 @@ func (w *worker) runOnce(now time.Time) error {
 	return nil
 }
 
-// applyWanted makes the lines be those that are wanted.
+// applyWanted opens and closes lines to match the wanted ones.
 func (w *worker) applyWanted(port uint16, want map[string]netip.Addr, now time.Time) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
@@ -169,7 +170,7 @@ func (w *worker) applyWanted(port uint16, want map[string]netip.Addr, now time.T
 	}
 }
 
-// scheduleConn puts a line in the queue, or at another place in it.
+// scheduleConn puts a line into the queue, or moves it there.
 func (w *worker) scheduleConn(c *conn, due time.Time) {
 	c.due = due
 	if c.place < 0 {
@@ -193,7 +194,10 @@ func (w *worker) startConnect(c *conn, now time.Time) {
 	}
 	err = unix.Connect(fd, toSockaddr(c.address, w.port))
 	if err == nil || errors.Is(err, unix.EINPROGRESS) {
-		if add := unix.EpollCtl(w.epollFD, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLRDHUP, Fd: int32(fd)}); add != nil {
+		if add := unix.EpollCtl(w.epollFD, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{
+			Events: unix.EPOLLOUT | unix.EPOLLRDHUP,
+			Fd:     int32(fd),
+		}); add != nil {
 			err = errLocal
 		}
 	}
@@ -210,14 +214,17 @@ func (w *worker) startConnect(c *conn, now time.Time) {
 
 var errLocal = errors.New("the kernel watches no more connections")
 
-// finishAttempt is what came of an attempt: nil or 0 is that somebody accepted.
+// finishAttempt handles the result of an attempt: nil or 0 means that the node accepted.
 func (w *worker) finishAttempt(c *conn, err error, now time.Time) {
 	if c.state == attempting && !c.wasOpen {
 		w.began--
 	}
 	o := outcomeOf(err)
 	if o == accepted {
-		if mod := unix.EpollCtl(w.epollFD, unix.EPOLL_CTL_MOD, c.fd, &unix.EpollEvent{Events: unix.EPOLLRDHUP, Fd: int32(c.fd)}); mod != nil {
+		if mod := unix.EpollCtl(w.epollFD, unix.EPOLL_CTL_MOD, c.fd, &unix.EpollEvent{
+			Events: unix.EPOLLRDHUP,
+			Fd:     int32(c.fd),
+		}); mod != nil {
 			o, err = failedLocally, errLocal
 		}
 	}
@@ -236,15 +243,17 @@ func (w *worker) finishAttempt(c *conn, err error, now time.Time) {
 	w.scheduleConn(c, now.Add(rest+rand.N(rest/4+1)))
 	switch {
 	case report:
-		w.l.Log.Info("Line to a node broke, and cannot be made again", "node", c.node, "address", c.address.String(), "error", err)
+		w.l.Log.Info("Line to a node broke, and cannot be made again",
+			"node", c.node, "address", c.address.String(), "error", err)
 		w.l.OnBreak(c.node)
 	case !c.wasOpen && !c.neverLogged:
 		c.neverLogged = true
-		w.l.Log.Info("A node accepts no line: it has none", "node", c.node, "address", netip.AddrPortFrom(c.address, w.port).String(), "error", err)
+		w.l.Log.Info("A node accepts no line: it has none",
+			"node", c.node, "address", netip.AddrPortFrom(c.address, w.port).String(), "error", err)
 	}
 }
 
-// handleBreak is the end of an open line, whatever its cause: what decides is whether it can be made again.
+// handleBreak handles the end of an open line, for any cause: whether it can be made again decides.
 func (w *worker) handleBreak(c *conn, now time.Time) {
 	w.closeConn(c)
 	c.state, w.counted = resting, false
@@ -260,12 +269,12 @@ func (w *worker) handleBreak(c *conn, now time.Time) {
 func (w *worker) closeConn(c *conn) {
 	if c.fd >= 0 {
 		delete(w.by, c.fd)
-		_ = unix.Close(c.fd) // which takes it out of epoll
+		_ = unix.Close(c.fd) // which removes it from epoll
 		c.fd = -1
 	}
 }
 
-// updateCounts brings the counts up to date.
+// updateCounts updates the counts.
 func (w *worker) updateCounts() {
 	if w.counted {
 		return
@@ -280,7 +289,7 @@ func (w *worker) updateCounts() {
 	w.l.counts = counts
 }
 
-// outcomeOf is what an error of connect means.
+// outcomeOf returns the outcome that an error of connect means.
 func outcomeOf(err error) outcome {
 	var errno unix.Errno
 	switch {
@@ -301,7 +310,7 @@ func outcomeOf(err error) outcome {
 	}
 }
 
-// newSocket makes one whose kernel probes the other side, and keeps little of what that sends.
+// newSocket returns a socket whose kernel probes the other side, and which buffers little of what that sends.
 func newSocket(a netip.Addr) (int, error) {
 	family := unix.AF_INET6
 	if a.Is4() {
@@ -316,7 +325,7 @@ func newSocket(a netip.Addr) (int, error) {
 		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, probeEvery},
 		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, probeEvery},
 		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(giveUp / time.Millisecond)},
-		{unix.SOL_SOCKET, unix.SO_RCVBUF, 1}, // the kernel takes its least
+		{unix.SOL_SOCKET, unix.SO_RCVBUF, 1}, // the kernel uses its minimum
 	} {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
 			_ = unix.Close(fd)

@@ -4,7 +4,7 @@ package line
 
 import "context"
 
-// Run says that there are no lines here, and blocks until ctx ends.
+// Run logs that there are no lines on this system, and blocks until ctx ends.
 func (l *Lines) Run(ctx context.Context) error {
 	l.Log.Info("No lines to nodes: they need Linux")
 	<-ctx.Done()

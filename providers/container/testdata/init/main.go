@@ -1,6 +1,6 @@
-// Command init is all that runs in a test's container. It listens on the unix socket that its only argument names, in a folder of the host:
-// who can connect to it knows that it runs. It ends with the test that it belongs to, however that ends: with the connection to the socket
-// "life" beside its own.
+// Command init is all that runs in a test's container. It listens on the unix socket that its only argument names, in a
+// folder of the host: who can connect to it knows that it runs. It ends with the test that it belongs to, however that
+// ends: with the connection to the socket "life" beside its own.
 package main
 
 import (

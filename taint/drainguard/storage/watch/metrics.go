@@ -6,15 +6,18 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// collector reads the metrics of the systems in use when they are asked for.
+// collector reads the metrics of the systems in use at each scrape.
 type collector struct{ inUse func() []*system }
 
 var (
 	known = prometheus.NewDesc("forcefence_storage_known",
-		"1 if a storage system's resources are all read, 0 if not: nothing is done for its sake then.", []string{"storage"}, nil)
-	objects = prometheus.NewDesc("forcefence_storage_objects", "Objects that tell of a storage system, by kind.", []string{"storage", "kind"}, nil)
+		"1 if a storage system's resources are all read, 0 if not: nothing is done for its sake then.",
+		[]string{"storage"}, nil)
+	objects = prometheus.NewDesc("forcefence_storage_objects", "Objects that tell of a storage system, by kind.",
+		[]string{"storage", "kind"}, nil)
 	failing = prometheus.NewDesc("forcefence_storage_unevaluated",
-		"Objects on which an expression of the configuration fails: what they say is not known.", []string{"storage", "expression"}, nil)
+		"Objects on which an expression of the configuration fails: what they say is not known.",
+		[]string{"storage", "expression"}, nil)
 )
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {

@@ -27,27 +27,28 @@ import (
 // system is one storage system. It implements storage.System.
 type system struct {
 	Options
-	onChanged func(nodes []string) // is told which nodes' storage changed; it must not block
+	onChanged func(nodes []string) // called with the nodes whose storage changed; it must not block
 	adapter   *storage.Adapter
 	cancel    context.CancelFunc // guarded by Watcher.mu; nil: not started
 
 	mu      sync.RWMutex // guards what follows
 	state   *storage.State
 	schemas map[storage.Kind]*storage.Schema
-	logged  map[string]string // what the log was told, by what about
-	failing map[string]bool   // expressions of which the log was told that they fail
+	logged  map[string]string // what was logged last, by subject
+	failing map[string]bool   // expressions whose failure was logged
 	stopped bool
 }
 
-// newSystem makes a system that nobody follows yet.
+// newSystem makes a system that is not followed yet.
 func newSystem(o Options, a *storage.Adapter, changed func(nodes []string)) *system {
 	return &system{
-		Options: o, onChanged: changed, adapter: a, state: storage.NewState(a), schemas: map[storage.Kind]*storage.Schema{},
-		logged: map[string]string{}, failing: map[string]bool{},
+		Options: o, onChanged: changed, adapter: a, state: storage.NewState(a),
+		schemas: map[storage.Kind]*storage.Schema{},
+		logged:  map[string]string{}, failing: map[string]bool{},
 	}
 }
 
-// stop ends the following; the caller holds Watcher.mu. Whoever still asks the system hears that it is not known.
+// stop stops following the system; the caller holds Watcher.mu. From then on the system reports that it is unknown.
 func (s *system) stop() {
 	if s.cancel != nil {
 		s.cancel()
@@ -77,7 +78,7 @@ func (s *system) followKind(ctx context.Context, k storage.Kind, gvr schema.Grou
 	}
 }
 
-// findResource asks the API server for the resource; nil: it has none.
+// findResource asks the API server for the resource. It returns nil if the API server has none.
 func (s *system) findResource(gvr schema.GroupVersionResource) (*metav1.APIResource, error) {
 	list, err := s.Discovery.ServerResourcesForGroupVersion(gvr.GroupVersion().String())
 	switch {
@@ -94,17 +95,25 @@ func (s *system) findResource(gvr schema.GroupVersionResource) (*metav1.APIResou
 }
 
 // watchResource lists and watches a resource until it goes or ctx ends.
-func (s *system) watchResource(ctx context.Context, k storage.Kind, gvr schema.GroupVersionResource, resource *metav1.APIResource) {
+func (s *system) watchResource(
+	ctx context.Context,
+	k storage.Kind,
+	gvr schema.GroupVersionResource,
+	resource *metav1.APIResource,
+) {
 	client := dynamic.ResourceInterface(s.Client.Resource(gvr))
 	if resource.Namespaced {
 		client = s.Client.Resource(gvr).Namespace(s.adapter.Spec.Namespace)
 	}
 	r := toolscache.NewReflectorWithOptions(&toolscache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return client.List(ctx, o)
+		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			return client.Watch(ctx, o)
 		},
-	}, &unstructured.Unstructured{}, store{s, k}, toolscache.ReflectorOptions{Name: "storage " + s.adapter.Name + " " + gvr.Resource})
+	}, &unstructured.Unstructured{}, store{s, k},
+		toolscache.ReflectorOptions{Name: "storage " + s.adapter.Name + " " + gvr.Resource})
 	ctx, cancel := context.WithCancel(ctx)
 	var checking sync.WaitGroup
 	checking.Go(func() { s.checkSchema(ctx, k, gvr, resource.Kind) })
@@ -113,24 +122,26 @@ func (s *system) watchResource(ctx context.Context, k storage.Kind, gvr schema.G
 	for ctx.Err() == nil {
 		err := r.ListAndWatchWithContext(ctx)
 		switch {
-		case err == nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err): // it is listed anew at once
+		case err == nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err): // it is listed again at once
 		case apierrors.IsNotFound(err):
-			return // follow says so
+			return // followKind reports it
 		default:
 			s.reportLost(k, "it cannot be read: "+err.Error())
 		}
 		waitJittered(ctx, s.Retry)
 		if found, err := s.findResource(gvr); err == nil && found == nil {
-			return // with its definition the resource goes, and a watch only ends
+			return // the resource goes with its definition, and the watch just ends
 		}
 	}
 }
 
-// schemaTries is how often the API server is asked for the schema of a resource, which it publishes some time after it serves it.
+// schemaTries is how often the API server is asked for the schema of a resource. It publishes the schema some time
+// after it serves the resource.
 const schemaTries = 30
 
-// checkSchema holds the adapter's expressions against the schema that the cluster has, and says what does not fit: such an expression makes
-// everything Unknown. It ends where the schema cannot be had: what the objects say is looked at in any case.
+// checkSchema checks the adapter's expressions against the schema that the cluster has, and logs what does not fit:
+// such an expression makes everything Unknown. It ends if the API server has no schema: the objects are evaluated in
+// any case.
 func (s *system) checkSchema(ctx context.Context, k storage.Kind, gvr schema.GroupVersionResource, kind string) {
 	for range schemaTries {
 		found, err := kindSchema(s.Discovery, gvr, kind)
@@ -140,7 +151,8 @@ func (s *system) checkSchema(ctx context.Context, k storage.Kind, gvr schema.Gro
 			s.schemas[k] = found
 			for _, p := range s.adapter.CheckSchemas(s.schemas) {
 				if s.isNews(p.Path, p.Text) {
-					s.Log.Warn("An expression does not fit the cluster's resource", "storage", s.adapter.Name, "expression", p.Path, "why", p.Text)
+					s.Log.Warn("An expression does not fit the cluster's resource",
+						"storage", s.adapter.Name, "expression", p.Path, "why", p.Text)
 				}
 			}
 			return
@@ -151,7 +163,7 @@ func (s *system) checkSchema(ctx context.Context, k storage.Kind, gvr schema.Gro
 	}
 }
 
-// kindSchema asks the API server for the schema of a kind; nil where it does not publish one.
+// kindSchema asks the API server for the schema of a kind. It returns nil if the API server does not publish one.
 func kindSchema(d discovery.DiscoveryInterface, gvr schema.GroupVersionResource, kind string) (*storage.Schema, error) {
 	paths, err := d.OpenAPIV3().Paths()
 	if err != nil {
@@ -171,7 +183,7 @@ func kindSchema(d discovery.DiscoveryInterface, gvr schema.GroupVersionResource,
 	return storage.FindSchema(doc, gvr.Group, gvr.Version, kind)
 }
 
-// waitJittered waits, for up to twice as long, or until ctx ends.
+// waitJittered waits for d to twice d, or until ctx ends.
 func waitJittered(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d + rand.N(d))
 	defer t.Stop()
@@ -181,7 +193,7 @@ func waitJittered(ctx context.Context, d time.Duration) {
 	}
 }
 
-// reportLost notes that a kind is not known, and why.
+// reportLost marks a kind as unknown, and logs why.
 func (s *system) reportLost(k storage.Kind, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,18 +202,19 @@ func (s *system) reportLost(k storage.Kind, why string) {
 	}
 	s.state.SetMissing(k, why)
 	if s.isNews(k.String(), why) {
-		s.Log.Warn("Nothing is known of a storage system: nothing is done for its sake", "storage", s.adapter.Name, "about", k.String(), "why", why)
+		s.Log.Warn("Nothing is known of a storage system: nothing is done for its sake",
+			"storage", s.adapter.Name, "about", k.String(), "why", why)
 	}
 }
 
-// isNews reports that something is to be logged: once, until it is otherwise. The caller holds mu.
+// isNews reports whether to log something: once, until it changes. The caller holds mu.
 func (s *system) isNews(about, why string) bool {
 	was := s.logged[about]
 	s.logged[about] = why
 	return why != "" && was != why
 }
 
-// changeState lets f change the state, and tells which nodes that concerns.
+// changeState lets f change the state, and reports the nodes that f returns to onChanged.
 func (s *system) changeState(f func(*storage.State) []string) {
 	s.mu.Lock()
 	var nodes []string
@@ -212,7 +225,8 @@ func (s *system) changeState(f func(*storage.State) []string) {
 		for _, path := range slices.Sorted(maps.Keys(faults)) {
 			if !s.failing[path] {
 				s.failing[path] = true
-				s.Log.Warn("Objects of a storage system say nothing: an expression fails", "storage", s.adapter.Name, "expression", path)
+				s.Log.Warn("Objects of a storage system say nothing: an expression fails",
+					"storage", s.adapter.Name, "expression", path)
 			}
 		}
 	}
@@ -220,7 +234,7 @@ func (s *system) changeState(f func(*storage.State) []string) {
 	s.onChanged(nodes)
 }
 
-// store is where a reflector puts what it reads.
+// store receives what a reflector reads.
 type store struct {
 	*system
 	k storage.Kind
@@ -270,10 +284,10 @@ func (s store) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync does nothing: nothing is kept that could differ.
+// Resync does nothing: the store keeps nothing that could differ.
 func (store) Resync() error { return nil }
 
-// Name implements storage.System, as what follows does.
+// Name implements storage.System, as do the methods below.
 func (s *system) Name() string { return s.adapter.Name }
 
 func (s *system) Drivers() []string { return slices.Clone(s.adapter.Spec.Drivers) }

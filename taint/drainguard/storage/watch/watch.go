@@ -1,8 +1,9 @@
-// Package watch feeds storage systems (taint/drainguard/storage) from the API server: it lists and watches the resources of the adapters that
-// somebody asks, and of no others. It decides nothing.
+// Package watch feeds storage systems (taint/drainguard/storage) from the API server. It lists and watches the
+// resources of the adapters in use, and of no others. It decides nothing.
 //
-// It promises: what could not be read is not known, and the System says why (Missing). A resource that the cluster does not have is waited
-// for. What was read is not read again but when the watch breaks. Objects are not kept here: a State keeps what it needs of them.
+// It promises: what could not be read is unknown, and the System says why (MissingReason). It waits for a resource that
+// the cluster does not have. It reads a list again only when the watch breaks. Objects are not kept here: a State keeps
+// what it needs of them.
 package watch
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// Watcher follows storage systems while Run runs. Its methods may be called at the same time.
+// Watcher follows storage systems while Run runs. It is safe for concurrent use.
 type Watcher struct {
 	Options
 
@@ -27,7 +28,7 @@ type Watcher struct {
 	running sync.WaitGroup
 
 	wake    chan struct{}   // holds one
-	pending map[string]bool // nodes whose storage changed, and whom NotifyChanged has not told
+	pending map[string]bool // nodes whose storage changed, and that NotifyChanged has not reported
 }
 
 // New makes a Watcher that follows nothing yet.
@@ -47,8 +48,8 @@ func New(o Options) (*Watcher, error) {
 	return w, nil
 }
 
-// UseAdapters follows these adapters' systems, each by its name, and stops following all others. A system whose adapter is as it was goes on as it
-// is; the others begin as MissingReason. It does not block.
+// UseAdapters follows these adapters' systems, each by its name, and stops following all others. A system whose adapter
+// did not change goes on; the others begin as missing (MissingReason says why). It does not block.
 func (w *Watcher) UseAdapters(adapters []*storage.Adapter) []storage.System {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,8 +91,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// NotifyChanged calls tell with each node whose storage changed, until ctx ends. One that changes often while tell blocks is told of once. What
-// changed before is told of first. One caller at a time.
+// NotifyChanged calls notify with each node whose storage changed, until ctx ends. Several changes of a node while
+// notify blocks give one call. Changes from before the call are reported first. One caller at a time.
 func (w *Watcher) NotifyChanged(ctx context.Context, notify func(node string)) {
 	for {
 		select {
@@ -127,14 +128,14 @@ func (w *Watcher) addPending(nodes []string) {
 	}
 }
 
-// inUse are the systems that are followed now.
+// inUse returns the systems that are followed now.
 func (w *Watcher) inUse() []*system {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Values(w.systems))
 }
 
-// startSystem begins to follow a system; the caller holds mu.
+// startSystem starts to follow a system; the caller holds mu.
 func (w *Watcher) startSystem(s *system) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	s.cancel = cancel
