@@ -11,7 +11,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// mounted makes a folder as a kubelet mounts a Secret: each key is a link into ..data, which is a link to the version in force.
+// mounted makes a folder as a kubelet mounts a Secret: each key is a link into ..data, which is a link to the version
+// in force.
 func mounted(t *testing.T, folder, version string, keys map[string]string) {
 	t.Helper()
 	must := func(err error) {
@@ -23,7 +24,8 @@ func mounted(t *testing.T, folder, version string, keys map[string]string) {
 	must(os.MkdirAll(filepath.Join(folder, version), 0o755))
 	for key, value := range keys {
 		must(os.WriteFile(filepath.Join(folder, version, key), []byte(value), 0o600))
-		if err := os.Symlink(filepath.Join("..data", key), filepath.Join(folder, key)); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Symlink(filepath.Join("..data", key), filepath.Join(folder, key)); err != nil &&
+			!errors.Is(err, fs.ErrExist) {
 			t.Fatal(err)
 		}
 	}
@@ -31,8 +33,8 @@ func mounted(t *testing.T, folder, version string, keys map[string]string) {
 	must(os.Rename(filepath.Join(folder, "..data_tmp"), filepath.Join(folder, "..data")))
 }
 
-// Each machine has its own password, by its Node's name, from a Secret as it is mounted. One that lacks its file keeps nobody else's from
-// being read, and a rotated one is read at the next use.
+// Each machine has its own password, by its Node's name, from a Secret as it is mounted. One that lacks its file keeps
+// nobody else's from being read, and a rotated one is read at the next use.
 func TestSecretOfAMachine(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "bmc")
@@ -77,14 +79,16 @@ func TestSecretOfAMachineStaysInItsFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for link, to := range map[string]string{"up": "../token", "absolute": filepath.Join(dir, "token"), "around": "../bmc/../token"} {
+	for link, to := range map[string]string{
+		"up": "../token", "absolute": filepath.Join(dir, "token"), "around": "../bmc/../token"} {
 		if err := os.Symlink(to, filepath.Join(folder, link)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ref := providers.SecretRef{File: folder + "/{{ .Name }}"}
 	for _, node := range []string{
-		"../token", "..", ".", "", "/etc/passwd", "..data/n1", "..1/n1", ".hidden", "n1/", "n1\x00", "N1", "n1 ", "a/../n1", "up", "absolute", "around",
+		"../token", "..", ".", "", "/etc/passwd", "..data/n1", "..1/n1", ".hidden", "n1/", "n1\x00", "N1", "n1 ",
+		"a/../n1", "up", "absolute", "around",
 		"{{ .Name }}", "host of qemu:///system", strings.Repeat("n", 254),
 	} {
 		if got, err := ref.ReadSecretOf(node); err == nil || got.Reveal() != "" {
@@ -119,11 +123,13 @@ func TestCheckOfAMachinesFile(t *testing.T) {
 		dir + "//{{ .Name }}":                   "written with .",
 		"{{ .Name }}":                           "begin with a folder",
 	} {
-		if err := (providers.SecretRef{File: file}).CheckReadable(); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+		if err := (providers.SecretRef{File: file}).CheckReadable(); (err == nil) != (says == "") ||
+			err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got %v, want an error that says %q", file, err, says)
 		}
 	}
-	if err := (providers.SecretRef{Env: "PASSWORD_{{ .Name }}"}).CheckReadable(); err == nil || !strings.Contains(err.Error(), "the same for all machines") {
+	if err := (providers.SecretRef{Env: "PASSWORD_{{ .Name }}"}).CheckReadable(); err == nil ||
+		!strings.Contains(err.Error(), "the same for all machines") {
 		t.Errorf("an environment variable: got %v", err)
 	}
 	if err := (providers.SecretRef{File: dir + "/none/{{ .Name }}"}).CheckReadable(); !errors.Is(err, fs.ErrNotExist) {

@@ -28,11 +28,13 @@ func TestAskPlace(t *testing.T) {
 	}{
 		"absent": {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(time.Hour))},
 			absent: true},
-		"there":            {say: providers.Placement{At: providers.InstantOf(start.Add(time.Hour))}},
-		"absent, long ago": {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(-1))}, want: providers.ErrStale},
+		"there": {say: providers.Placement{At: providers.InstantOf(start.Add(time.Hour))}},
+		"absent, long ago": {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(-1))},
+			want: providers.ErrStale},
 		"absent, and when": {say: providers.Placement{Absent: true}, want: providers.ErrStale},
-		"an error":         {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(time.Hour))}, err: providers.ErrNotFound, want: providers.ErrNotFound},
-		"panics":           {panics: true, want: providers.ErrPermanent},
+		"an error": {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(time.Hour))},
+			err: providers.ErrNotFound, want: providers.ErrNotFound},
+		"panics": {panics: true, want: providers.ErrPermanent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := providers.AskPlace(t.Context(), placer(func() (providers.Placement, error) {

@@ -52,17 +52,26 @@ func TestAsk(t *testing.T) {
 		want  providers.PowerState
 		class error // nil: no error
 	}{
-		{name: "off", node: uuid, obs: providers.Observation{State: providers.PowerOff, SystemUUID: uuid}, want: providers.PowerOff},
-		{name: "off, other byte order", node: uuid, obs: providers.Observation{State: providers.PowerOff, SystemUUID: swapped}, want: providers.PowerOff},
-		{name: "off, device cannot tell", node: uuid, obs: providers.Observation{State: providers.PowerOff}, want: providers.PowerOff},
-		{name: "off, node never said", obs: providers.Observation{State: providers.PowerOff, SystemUUID: uuid}, want: providers.PowerOff},
-		{name: "off of another machine", node: uuid, obs: providers.Observation{State: providers.PowerOff, SystemUUID: other}, class: providers.ErrIdentity},
-		{name: "off from before", node: uuid, obs: providers.Observation{State: providers.PowerOff}, after: -time.Millisecond, class: providers.ErrStale},
-		{name: "off of no time", node: uuid, obs: providers.Observation{State: providers.PowerOff}, after: -start.Sub(time.Time{}), class: providers.ErrStale},
-		{name: "off with an error", node: uuid, obs: providers.Observation{State: providers.PowerOff, Raw: "Off"}, err: boom, class: boom},
+		{name: "off", node: uuid, obs: providers.Observation{State: providers.PowerOff, SystemUUID: uuid},
+			want: providers.PowerOff},
+		{name: "off, other byte order", node: uuid,
+			obs: providers.Observation{State: providers.PowerOff, SystemUUID: swapped}, want: providers.PowerOff},
+		{name: "off, device cannot tell", node: uuid, obs: providers.Observation{State: providers.PowerOff},
+			want: providers.PowerOff},
+		{name: "off, node never said", obs: providers.Observation{State: providers.PowerOff, SystemUUID: uuid},
+			want: providers.PowerOff},
+		{name: "off of another machine", node: uuid,
+			obs: providers.Observation{State: providers.PowerOff, SystemUUID: other}, class: providers.ErrIdentity},
+		{name: "off from before", node: uuid, obs: providers.Observation{State: providers.PowerOff},
+			after: -time.Millisecond, class: providers.ErrStale},
+		{name: "off of no time", node: uuid, obs: providers.Observation{State: providers.PowerOff},
+			after: -start.Sub(time.Time{}), class: providers.ErrStale},
+		{name: "off with an error", node: uuid, obs: providers.Observation{State: providers.PowerOff, Raw: "Off"},
+			err: boom, class: boom},
 		{name: "a state out of range", node: uuid, obs: providers.Observation{State: providers.PowerChanging + 1}},
 		{name: "panic", panic: "nil map", class: providers.ErrPermanent},
-		{name: "changing", node: uuid, obs: providers.Observation{State: providers.PowerChanging}, want: providers.PowerChanging},
+		{name: "changing", node: uuid, obs: providers.Observation{State: providers.PowerChanging},
+			want: providers.PowerChanging},
 		{name: "on", node: uuid, obs: providers.Observation{State: providers.PowerOn}, want: providers.PowerOn},
 	}
 	for _, tt := range tests {
@@ -104,10 +113,11 @@ func TestAskRun(t *testing.T) {
 		{"before the question", uuid, -time.Millisecond, nil, ""},
 		{"beside an error", uuid, 0, errors.New("boom"), ""},
 	} {
-		a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-			return providers.Observation{State: providers.PowerOff, SystemUUID: tt.uuid, Run: "1",
-				At: providers.InstantOf(start.Add(tt.after))}, tt.err
-		}), "p", providers.Target{SystemUUID: uuid}, func() providers.Instant { return providers.InstantOf(start) })
+		a := providers.Ask(t.Context(),
+			scripted(func(context.Context, providers.Target) (providers.Observation, error) {
+				return providers.Observation{State: providers.PowerOff, SystemUUID: tt.uuid, Run: "1",
+					At: providers.InstantOf(start.Add(tt.after))}, tt.err
+			}), "p", providers.Target{SystemUUID: uuid}, func() providers.Instant { return providers.InstantOf(start) })
 		if a.Run != tt.want {
 			t.Errorf("%s: got run %q, want %q", tt.name, a.Run, tt.want)
 		}
@@ -126,10 +136,11 @@ func TestAskTimes(t *testing.T) {
 		{"a question from the future counts as sent with the call", time.Hour, 0},
 	} {
 		clock = start
-		a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-			clock = start.Add(2 * time.Second)
-			return providers.Observation{State: providers.PowerOff, At: providers.InstantOf(start.Add(tt.at))}, nil
-		}), "p", providers.Target{}, now)
+		a := providers.Ask(t.Context(),
+			scripted(func(context.Context, providers.Target) (providers.Observation, error) {
+				clock = start.Add(2 * time.Second)
+				return providers.Observation{State: providers.PowerOff, At: providers.InstantOf(start.Add(tt.at))}, nil
+			}), "p", providers.Target{}, now)
 		if got := a.At.Sub(providers.InstantOf(start)); got != tt.want || a.State != providers.PowerOff ||
 			!a.Got.Equal(providers.InstantOf(clock)) {
 			t.Errorf("%s: got At +%s, state %s, Got %s; want +%s", tt.name, got, a.State, a.Got, tt.want)
@@ -174,7 +185,9 @@ func TestSameMachine(t *testing.T) {
 }
 
 func FuzzParseUUID(f *testing.F) {
-	for _, s := range []string{uuid, swapped, "", "-", "{}", strings.Repeat("0", 32), strings.Repeat("f", 32), "03000200-0400-0500-0006-000700080009", "\x00" + uuid} {
+	for _, s := range []string{
+		uuid, swapped, "", "-", "{}", strings.Repeat("0", 32), strings.Repeat("f", 32),
+		"03000200-0400-0500-0006-000700080009", "\x00" + uuid} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -200,7 +213,8 @@ func FuzzParseUUID(f *testing.F) {
 }
 
 func TestIdentify(t *testing.T) {
-	const a, b, zeros = "4c4c4544-0042-4a10-8056-b4c04f384631", "5c4c4544-0042-4a10-8056-b4c04f384631", "00000000-0000-0000-0000-000000000000"
+	const a, b, zeros = "4c4c4544-0042-4a10-8056-b4c04f384631", "5c4c4544-0042-4a10-8056-b4c04f384631",
+		"00000000-0000-0000-0000-000000000000"
 	for _, tt := range []struct {
 		name, node, told string
 		claimed          bool
@@ -220,15 +234,17 @@ func TestIdentify(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			target := providers.Target{Node: "n1", SystemUUID: tt.node, Claimed: tt.claimed}
-			if err := target.VerifyIdentity(providers.Observation{SystemUUID: tt.told}); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+			if err := target.VerifyIdentity(providers.Observation{SystemUUID: tt.told}); !errors.Is(err, tt.want) ||
+				(err == nil) != (tt.want == nil) {
 				t.Errorf("VerifyIdentity(%q) = %v, want %v", tt.told, err, tt.want)
 			}
 		})
 	}
 }
 
-// A node that is called after another machine gets neither a proof of that machine nor its power: its system UUID must be the device's,
-// where the device tells one. A list is the operator's word, and a device that tells none cannot be compared.
+// A node that is called after another machine gets neither a proof of that machine nor its power: its system UUID must
+// be the device's, where the device tells one. A list is the operator's word, and a device that tells none cannot be
+// compared.
 func TestNodeByAnotherName(t *testing.T) {
 	const zeros = "00000000-0000-0000-0000-000000000000"
 	for _, tt := range []struct {
@@ -259,7 +275,8 @@ func TestNodeByAnotherName(t *testing.T) {
 			if (a.State == providers.PowerOff) != tt.proves || errors.Is(a.Err, providers.ErrIdentity) == tt.proves {
 				t.Errorf("asked: got %s, %v; want a proof %t", a.State, a.Err, tt.proves)
 			}
-			if err := providers.ConfirmIdentity(t.Context(), p, target, providers.Now); (err == nil) != tt.acts || err != nil && !errors.Is(err, providers.ErrIdentity) {
+			if err := providers.ConfirmIdentity(t.Context(), p, target, providers.Now); (err == nil) != tt.acts ||
+				err != nil && !errors.Is(err, providers.ErrIdentity) {
 				t.Errorf("before a power action: got %v, want one %t", err, tt.acts)
 			}
 		})
@@ -275,11 +292,15 @@ func TestIdentifyByAddresses(t *testing.T) {
 		claimed error // of a claimed one, beside the operator's
 		want    error
 	}{
-		{name: "one in common", node: providers.Target{Addresses: "10.0.0.1 10.0.0.2"}, told: providers.Observation{Addresses: "10.0.0.2"}},
-		{name: "none in common", node: providers.Target{Addresses: "10.0.0.1 10.0.0.2"}, told: providers.Observation{Addresses: "10.0.0.20"}, want: providers.ErrIdentity},
+		{name: "one in common", node: providers.Target{Addresses: "10.0.0.1 10.0.0.2"},
+			told: providers.Observation{Addresses: "10.0.0.2"}},
+		{name: "none in common", node: providers.Target{Addresses: "10.0.0.1 10.0.0.2"},
+			told: providers.Observation{Addresses: "10.0.0.20"}, want: providers.ErrIdentity},
 		{name: "the node tells none", told: providers.Observation{Addresses: "10.0.0.20"}, want: providers.ErrIdentity},
-		{name: "the device tells none", node: providers.Target{SystemUUID: uuid, Addresses: "10.0.0.1"}, claimed: providers.ErrIdentity},
-		{name: "one in common and no UUID of the node", node: providers.Target{Addresses: "10.0.0.1"}, told: providers.Observation{SystemUUID: uuid, Addresses: "10.0.0.1"}},
+		{name: "the device tells none", node: providers.Target{SystemUUID: uuid, Addresses: "10.0.0.1"},
+			claimed: providers.ErrIdentity},
+		{name: "one in common and no UUID of the node", node: providers.Target{Addresses: "10.0.0.1"},
+			told: providers.Observation{SystemUUID: uuid, Addresses: "10.0.0.1"}},
 		{name: "one in common and another UUID", node: providers.Target{SystemUUID: uuid, Addresses: "10.0.0.1"},
 			told: providers.Observation{SystemUUID: other, Addresses: "10.0.0.1"}, want: providers.ErrIdentity},
 		{name: "none in common and the same UUID", node: providers.Target{SystemUUID: uuid, Addresses: "10.0.0.1"},
@@ -294,10 +315,11 @@ func TestIdentifyByAddresses(t *testing.T) {
 			if err := tg.VerifyIdentity(tt.told); !errors.Is(err, want) || (err == nil) != (want == nil) {
 				t.Errorf("%s, claimed %t: got %v, want %v", tt.name, claimed, err, want)
 			}
-			a := providers.Ask(t.Context(), scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-				tt.told.State, tt.told.At = providers.PowerOff, providers.Now()
-				return tt.told, nil
-			}), "p", tg, providers.Now)
+			a := providers.Ask(t.Context(),
+				scripted(func(context.Context, providers.Target) (providers.Observation, error) {
+					tt.told.State, tt.told.At = providers.PowerOff, providers.Now()
+					return tt.told, nil
+				}), "p", tg, providers.Now)
 			if (a.State == providers.PowerOff) != (tt.want == nil) || !errors.Is(a.Err, tt.want) {
 				t.Errorf("%s, claimed %t: asked, got %s, %v; want %v", tt.name, claimed, a.State, a.Err, tt.want)
 			}
@@ -312,8 +334,10 @@ func TestAddresses(t *testing.T) {
 	}{
 		{nil, ""},
 		{[]string{"", "ip-10-0-0-7.eu-west-1.compute.internal", "10.0.0", "10.0.0.7/24"}, ""},
-		{[]string{"127.0.0.1", "::1", "0.0.0.0", "::", "169.254.169.254", "fe80::1%eth0", "224.0.0.1", "255.255.255.255"}, ""},
-		{[]string{"10.0.0.7", " 10.0.0.7 ", "::ffff:10.0.0.7", "FD00:0::7", "10.0.0.11", "fd00::7%eth0"}, "10.0.0.11 10.0.0.7 fd00::7"},
+		{[]string{"127.0.0.1", "::1", "0.0.0.0", "::", "169.254.169.254", "fe80::1%eth0", "224.0.0.1",
+			"255.255.255.255"}, ""},
+		{[]string{"10.0.0.7", " 10.0.0.7 ", "::ffff:10.0.0.7", "FD00:0::7", "10.0.0.11", "fd00::7%eth0"},
+			"10.0.0.11 10.0.0.7 fd00::7"},
 	} {
 		if got := providers.NewAddresses(tt.texts...); got != tt.want {
 			t.Errorf("%q: got %q, want %q", tt.texts, got, tt.want)
@@ -323,7 +347,8 @@ func TestAddresses(t *testing.T) {
 		a, b providers.Addresses
 		want bool
 	}{
-		{"", "", false}, {"10.0.0.7", "", false}, {"10.0.0.7", "10.0.0.70", false}, {"10.0.0.1 10.0.0.7", "10.0.0.7 fd00::1", true},
+		{"", "", false}, {"10.0.0.7", "", false}, {"10.0.0.7", "10.0.0.70", false},
+		{"10.0.0.1 10.0.0.7", "10.0.0.7 fd00::1", true},
 	} {
 		if tt.a.HasAnyOf(tt.b) != tt.want || tt.b.HasAnyOf(tt.a) != tt.want {
 			t.Errorf("%q and %q: want %t", tt.a, tt.b, tt.want)
@@ -349,17 +374,21 @@ func TestConfirm(t *testing.T) {
 		{name: "the device cannot tell, claimed", node: uuid, claimed: true, want: providers.ErrIdentity},
 		{name: "another machine", node: uuid, told: other, want: providers.ErrIdentity},
 		{name: "no answer", node: uuid, err: boom, want: boom},
-		{name: "no answer, and a placeholder", node: uuid, told: "00000000-0000-0000-0000-000000000000", err: boom, want: boom},
+		{name: "no answer, and a placeholder", node: uuid, told: "00000000-0000-0000-0000-000000000000", err: boom,
+			want: boom},
 		{name: "who it is, but not its power", node: uuid, claimed: true, told: uuid, err: boom},
 		{name: "another machine, and not its power", node: uuid, told: other, err: boom, want: providers.ErrIdentity},
 		{name: "who it was", node: uuid, told: uuid, before: time.Millisecond, want: providers.ErrStale},
-		{name: "who it was, and not its power", node: uuid, told: uuid, before: time.Millisecond, err: boom, want: providers.ErrStale},
+		{name: "who it was, and not its power", node: uuid, told: uuid, before: time.Millisecond, err: boom,
+			want: providers.ErrStale},
 	} {
 		p := scripted(func(context.Context, providers.Target) (providers.Observation, error) {
 			return providers.Observation{SystemUUID: tt.told, At: providers.InstantOf(start.Add(-tt.before))}, tt.err
 		})
 		target := providers.Target{Node: "n1", SystemUUID: tt.node, Claimed: tt.claimed}
-		if err := providers.ConfirmIdentity(t.Context(), p, target, func() providers.Instant { return providers.InstantOf(start) }); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+		if err := providers.ConfirmIdentity(t.Context(), p, target,
+			func() providers.Instant { return providers.InstantOf(start) }); !errors.Is(err, tt.want) ||
+			(err == nil) != (tt.want == nil) {
 			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
 		}
 	}
@@ -389,15 +418,19 @@ func TestAskAll(t *testing.T) {
 			At: providers.InstantOf(at)}
 	}
 	answers := map[string]providers.Observation{
-		"a": off("Off", uuid, start), uuid: off("Off", swapped, start), "n3": off("Off", "", start), "liar": off("Off", other, start),
-		"late": off("Off", uuid, start.Add(-time.Millisecond)), "strange": {State: providers.PowerChanging + 1, Raw: strings.Repeat("x", 1000), At: providers.InstantOf(start)},
-		"nobody": off("Off", uuid, start),
+		"a": off("Off", uuid, start), uuid: off("Off", swapped, start), "n3": off("Off", "", start),
+		"liar":    off("Off", other, start),
+		"late":    off("Off", uuid, start.Add(-time.Millisecond)),
+		"strange": {State: providers.PowerChanging + 1, Raw: strings.Repeat("x", 1000), At: providers.InstantOf(start)},
+		"nobody":  off("Off", uuid, start),
 	}
 	boom := providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden"))
 	zone := providers.WithClass(providers.ErrUnreachable, errors.New("zone impaired"))
 	targets := []providers.Target{
-		{Node: "n1", ID: "a", SystemUUID: uuid}, {Node: "n2", SystemUUID: uuid}, {Node: "n3"}, {Node: "n4", ID: "liar", SystemUUID: uuid},
-		{Node: "n5", ID: "late"}, {Node: "n6", ID: "strange"}, {Node: "n7", ID: "missing"}, {Node: "n8", ID: "a", SystemUUID: other},
+		{Node: "n1", ID: "a", SystemUUID: uuid}, {Node: "n2", SystemUUID: uuid}, {Node: "n3"},
+		{Node: "n4", ID: "liar", SystemUUID: uuid},
+		{Node: "n5", ID: "late"}, {Node: "n6", ID: "strange"}, {Node: "n7", ID: "missing"},
+		{Node: "n8", ID: "a", SystemUUID: other},
 	}
 	for _, tt := range []struct {
 		name    string
@@ -407,16 +440,19 @@ func TestAskAll(t *testing.T) {
 	}{
 		{name: "one is left out", p: batch{answers: answers}, missing: providers.ErrNotFound},
 		{name: "one is left out, with the call's error", p: batch{answers: answers, err: boom}, missing: boom},
-		{name: "one has an error of its own", p: batch{answers: answers, err: providers.Unanswered{"missing": zone, "x": boom}}, missing: zone},
-		{name: "others have errors", p: batch{answers: answers, err: providers.Unanswered{"x": boom}}, missing: providers.ErrNotFound},
+		{name: "one has an error of its own",
+			p: batch{answers: answers, err: providers.Unanswered{"missing": zone, "x": boom}}, missing: zone},
+		{name: "others have errors", p: batch{answers: answers, err: providers.Unanswered{"x": boom}},
+			missing: providers.ErrNotFound},
 		{name: "the call failed", p: batch{err: boom}, none: boom},
 		{name: "panic", p: batch{panics: true}, none: providers.ErrPermanent},
-		{name: "without batches", missing: boom, p: scripted(func(_ context.Context, t providers.Target) (providers.Observation, error) {
-			if t.ID == "missing" {
-				return providers.Observation{}, boom
-			}
-			return answers[t.Key()], nil
-		})},
+		{name: "without batches", missing: boom,
+			p: scripted(func(_ context.Context, t providers.Target) (providers.Observation, error) {
+				if t.ID == "missing" {
+					return providers.Observation{}, boom
+				}
+				return answers[t.Key()], nil
+			})},
 	} {
 		got := providers.AskAll(t.Context(), tt.p, "rack-a", targets,
 			func() providers.Instant { return providers.InstantOf(start) })
@@ -424,7 +460,8 @@ func TestAskAll(t *testing.T) {
 			state providers.PowerState
 			err   error
 		}{
-			{state: providers.PowerOff}, {state: providers.PowerOff}, {state: providers.PowerOff}, {err: providers.ErrIdentity},
+			{state: providers.PowerOff}, {state: providers.PowerOff}, {state: providers.PowerOff},
+			{err: providers.ErrIdentity},
 			{err: providers.ErrStale}, {}, {err: tt.missing}, {err: providers.ErrIdentity},
 		} {
 			if tt.none != nil {
@@ -440,7 +477,8 @@ func TestAskAll(t *testing.T) {
 	if got := providers.AskAll(t.Context(), batch{panics: true}, "p", nil, providers.Now); len(got) != 0 {
 		t.Errorf("nobody: got %v", got)
 	}
-	if err := error(providers.Unanswered{"b": zone, "a": boom}); !errors.Is(err, providers.ErrDenied) || !errors.Is(err, providers.ErrUnreachable) ||
+	if err := error(providers.Unanswered{"b": zone, "a": boom}); !errors.Is(err, providers.ErrDenied) ||
+		!errors.Is(err, providers.ErrUnreachable) ||
 		err.Error() != "2 targets are without an answer, the first: 403 Forbidden" {
 		t.Errorf("got %v", err)
 	}
@@ -476,14 +514,24 @@ func TestAskEach(t *testing.T) {
 		errs []error
 		took time.Duration
 	}{
-		{"one alone may take its time", []scripted{takes(4*time.Second, off, nil)}, []providers.PowerState{off}, []error{nil}, 4 * time.Second},
-		{"both", []scripted{takes(100*time.Millisecond, off, nil), takes(time.Second, on, nil)}, []providers.PowerState{off, on}, []error{nil, nil}, time.Second},
-		{"the second hangs", []scripted{takes(100*time.Millisecond, off, nil), takes(time.Hour, on, nil)}, []providers.PowerState{off, unknown}, []error{nil, down}, providers.Patience},
-		{"the first hangs", []scripted{takes(time.Hour, off, nil), takes(time.Second, on, nil)}, []providers.PowerState{unknown, on}, []error{down, nil}, providers.Patience},
-		{"the first is slow, the second hangs", []scripted{takes(3*time.Second, off, nil), takes(time.Hour, on, nil)}, []providers.PowerState{off, unknown}, []error{nil, down}, 3 * time.Second},
-		{"the first refuses, the second is slow", []scripted{takes(0, off, providers.ErrDenied), takes(3*time.Second, off, nil)}, []providers.PowerState{unknown, off}, []error{providers.ErrDenied, nil}, 3 * time.Second},
-		{"both fail", []scripted{takes(0, off, providers.ErrDenied), takes(4*time.Second, off, down)}, []providers.PowerState{unknown, unknown}, []error{providers.ErrDenied, down}, 4 * time.Second},
-		{"both hang", []scripted{takes(time.Hour, off, nil), takes(time.Hour, off, nil)}, []providers.PowerState{unknown, unknown}, []error{context.DeadlineExceeded, context.DeadlineExceeded}, 5 * time.Second},
+		{"one alone may take its time", []scripted{takes(4*time.Second, off, nil)}, []providers.PowerState{off},
+			[]error{nil}, 4 * time.Second},
+		{"both", []scripted{takes(100*time.Millisecond, off, nil), takes(time.Second, on, nil)},
+			[]providers.PowerState{off, on}, []error{nil, nil}, time.Second},
+		{"the second hangs", []scripted{takes(100*time.Millisecond, off, nil), takes(time.Hour, on, nil)},
+			[]providers.PowerState{off, unknown}, []error{nil, down}, providers.Patience},
+		{"the first hangs", []scripted{takes(time.Hour, off, nil), takes(time.Second, on, nil)},
+			[]providers.PowerState{unknown, on}, []error{down, nil}, providers.Patience},
+		{"the first is slow, the second hangs", []scripted{takes(3*time.Second, off, nil), takes(time.Hour, on, nil)},
+			[]providers.PowerState{off, unknown}, []error{nil, down}, 3 * time.Second},
+		{"the first refuses, the second is slow",
+			[]scripted{takes(0, off, providers.ErrDenied), takes(3*time.Second, off, nil)},
+			[]providers.PowerState{unknown, off}, []error{providers.ErrDenied, nil}, 3 * time.Second},
+		{"both fail", []scripted{takes(0, off, providers.ErrDenied), takes(4*time.Second, off, down)},
+			[]providers.PowerState{unknown, unknown}, []error{providers.ErrDenied, down}, 4 * time.Second},
+		{"both hang", []scripted{takes(time.Hour, off, nil), takes(time.Hour, off, nil)},
+			[]providers.PowerState{unknown, unknown}, []error{context.DeadlineExceeded, context.DeadlineExceeded},
+			5 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -491,7 +539,9 @@ func TestAskEach(t *testing.T) {
 				defer cancel()
 				var qs []providers.Question
 				for i, p := range tc.of {
-					qs = append(qs, providers.Question{Provider: p, By: fmt.Sprintf("p%d", i), Target: providers.Target{Node: "n1"}})
+					qs = append(qs,
+						providers.Question{Provider: p, By: fmt.Sprintf("p%d", i),
+							Target: providers.Target{Node: "n1"}})
 				}
 				begun := time.Now()
 				got := providers.AskEach(ctx, qs, known, providers.Now)
@@ -499,7 +549,9 @@ func TestAskEach(t *testing.T) {
 					t.Fatalf("%d answers after %s, want %d after %s", len(got), took, len(tc.want), tc.took)
 				}
 				for i, a := range got {
-					if a.State != tc.want[i] || !errors.Is(a.Err, tc.errs[i]) || a.By != qs[i].By || !a.At.Equal(providers.InstantOf(begun)) || a.Got.Before(providers.InstantOf(begun)) || a.Got.After(providers.Now()) {
+					if a.State != tc.want[i] || !errors.Is(a.Err, tc.errs[i]) || a.By != qs[i].By ||
+						!a.At.Equal(providers.InstantOf(begun)) || a.Got.Before(providers.InstantOf(begun)) ||
+						a.Got.After(providers.Now()) {
 						t.Errorf("answer %d: got %+v, want %s, %v", i, a, tc.want[i], tc.errs[i])
 					}
 				}
@@ -525,7 +577,8 @@ func TestAskEachWaitsForEnough(t *testing.T) {
 			[]providers.PowerState{off, on}, late},
 		{"one hangs", []scripted{takes(time.Hour, off, nil), takes(quick, on, nil)},
 			[]providers.PowerState{unknown, on}, 5 * time.Second},
-		{"one hangs, another makes it enough", []scripted{takes(time.Hour, on, nil), takes(quick, on, nil), takes(3*time.Second, off, nil)},
+		{"one hangs, another makes it enough",
+			[]scripted{takes(time.Hour, on, nil), takes(quick, on, nil), takes(3*time.Second, off, nil)},
 			[]providers.PowerState{unknown, on, off}, 3 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -557,8 +610,8 @@ type slow struct {
 
 func (s slow) TimeToOff() time.Duration { return s.takes }
 
-// A device that takes its time before it says Off is waited for, and those that do not are asked when it is about to answer: no answer is
-// old when all are there.
+// A device that takes its time before it says Off is waited for, and those that do not are asked when it is about to
+// answer: no answer is old when all are there.
 func TestAskEachOfWhichOneTakesItsTime(t *testing.T) {
 	const off, unknown = providers.PowerOff, providers.PowerUnknown
 	pause := func(ctx context.Context, d time.Duration) {
@@ -594,11 +647,16 @@ func TestAskEachOfWhichOneTakesItsTime(t *testing.T) {
 		want []said
 		took time.Duration
 	}{
-		{"it says Off", []providers.Provider{twice(3 * time.Second), now(off)}, []said{{off, 3 * time.Second}, {off, 3 * time.Second}}, 3100 * time.Millisecond},
-		{"it comes second", []providers.Provider{now(off), twice(3 * time.Second)}, []said{{off, 3 * time.Second}, {off, 3 * time.Second}}, 3100 * time.Millisecond},
-		{"it knows at once", []providers.Provider{slow{now(unknown), 3 * time.Second}, now(off)}, []said{{unknown, 0}, {off, 100 * time.Millisecond}}, 200 * time.Millisecond},
-		{"it hangs", []providers.Provider{slow{hangs, 3 * time.Second}, now(off)}, []said{{unknown, 0}, {off, 3 * time.Second}}, 3*time.Second + providers.Patience},
-		{"it knows at once, and the other hangs", []providers.Provider{slow{now(off), 3 * time.Second}, hangs}, []said{{off, 0}, {unknown, 0}},
+		{"it says Off", []providers.Provider{twice(3 * time.Second), now(off)},
+			[]said{{off, 3 * time.Second}, {off, 3 * time.Second}}, 3100 * time.Millisecond},
+		{"it comes second", []providers.Provider{now(off), twice(3 * time.Second)},
+			[]said{{off, 3 * time.Second}, {off, 3 * time.Second}}, 3100 * time.Millisecond},
+		{"it knows at once", []providers.Provider{slow{now(unknown), 3 * time.Second}, now(off)},
+			[]said{{unknown, 0}, {off, 100 * time.Millisecond}}, 200 * time.Millisecond},
+		{"it hangs", []providers.Provider{slow{hangs, 3 * time.Second}, now(off)},
+			[]said{{unknown, 0}, {off, 3 * time.Second}}, 3*time.Second + providers.Patience},
+		{"it knows at once, and the other hangs", []providers.Provider{slow{now(off), 3 * time.Second}, hangs},
+			[]said{{off, 0}, {unknown, 0}},
 			100*time.Millisecond + providers.Patience},
 		{"two do", []providers.Provider{twice(2 * time.Second), twice(4 * time.Second), now(off)},
 			[]said{{off, 2 * time.Second}, {off, 4 * time.Second}, {off, 4 * time.Second}}, 4100 * time.Millisecond},
@@ -609,7 +667,9 @@ func TestAskEachOfWhichOneTakesItsTime(t *testing.T) {
 				defer cancel()
 				var qs []providers.Question
 				for i, p := range tc.of {
-					qs = append(qs, providers.Question{Provider: p, By: fmt.Sprintf("p%d", i), Target: providers.Target{Node: "n1"}})
+					qs = append(qs,
+						providers.Question{Provider: p, By: fmt.Sprintf("p%d", i),
+							Target: providers.Target{Node: "n1"}})
 				}
 				begun := time.Now()
 				got := providers.AskEach(ctx, qs, known, providers.Now)
@@ -619,7 +679,8 @@ func TestAskEachOfWhichOneTakesItsTime(t *testing.T) {
 				for i, a := range got {
 					if at := a.At.Sub(providers.InstantOf(begun)); a.State != tc.want[i].state ||
 						a.State != unknown && at != tc.want[i].at {
-						t.Errorf("answer %d: got %s of %s, %v; want %s of %s", i, a.State, at, a.Err, tc.want[i].state, tc.want[i].at)
+						t.Errorf("answer %d: got %s of %s, %v; want %s of %s", i, a.State, at, a.Err, tc.want[i].state,
+							tc.want[i].at)
 					}
 				}
 			})
@@ -645,7 +706,8 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 	}
 	var out bytes.Buffer
 	for _, h := range holders {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%p", "%T", "%10.3s", "%!"} {
+		for _, verb := range []string{
+			"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%p", "%T", "%10.3s", "%!"} {
 			fmt.Fprintf(&out, verb+"\n", h)
 		}
 		fmt.Fprintln(&out, h)
@@ -744,12 +806,16 @@ func TestText(t *testing.T) {
 	}{
 		{"nil", nil, ""},
 		{"no class", errors.New("boom"), "boom"},
-		{"the cause alone", fmt.Errorf("ask state of node n1 (redfish rack-a https://10.0.0.7): %w", licence), "403 Forbidden (SMC.v1_0_0.OemLicenseNotPassed)"},
-		{"the outermost class", fmt.Errorf("x: %w", providers.WithClass(providers.ErrDenied, fmt.Errorf("reading chassis: %w", licence))),
+		{"the cause alone", fmt.Errorf("ask state of node n1 (redfish rack-a https://10.0.0.7): %w", licence),
+			"403 Forbidden (SMC.v1_0_0.OemLicenseNotPassed)"},
+		{"the outermost class",
+			fmt.Errorf("x: %w", providers.WithClass(providers.ErrDenied, fmt.Errorf("reading chassis: %w", licence))),
 			"reading chassis: 403 Forbidden (SMC.v1_0_0.OemLicenseNotPassed)"},
-		{"a class of its own text", fmt.Errorf("%w: the device spoke of another", providers.ErrIdentity), "identity mismatch: the device spoke of another"},
+		{"a class of its own text", fmt.Errorf("%w: the device spoke of another", providers.ErrIdentity),
+			"identity mismatch: the device spoke of another"},
 		{"lines, escapes, bad UTF-8", errors.New("a\r\n\tb\x1b[31m\x00c\u202ed\u2028e\xff\xfef "), "a b [31m c d e f"},
-		{"credentials in an address", errors.New("GET https://root:geh@eim@10.0.0.7/x: no route"), "GET https://10.0.0.7/x: no route"},
+		{"credentials in an address", errors.New("GET https://root:geh@eim@10.0.0.7/x: no route"),
+			"GET https://10.0.0.7/x: no route"},
 		{"long", errors.New(long), strings.Repeat("ä", 98) + "..."},
 		{"endless", errors.New(strings.Repeat("x", 1<<20)), strings.Repeat("x", 197) + "..."},
 	} {
@@ -798,11 +864,13 @@ func TestCanonicalUUID(t *testing.T) {
 // An error that was named by its class is of that class again, and of no other.
 func TestOfClass(t *testing.T) {
 	for _, err := range []error{
-		nil, providers.ErrIdentity, providers.ErrStale, providers.ErrNotFound, providers.ErrDenied, providers.ErrUntrusted, providers.ErrPermanent,
+		nil, providers.ErrIdentity, providers.ErrStale, providers.ErrNotFound, providers.ErrDenied,
+		providers.ErrUntrusted, providers.ErrPermanent,
 		providers.ErrUnreachable, context.DeadlineExceeded, context.Canceled, errors.New("of no class"),
 	} {
 		class := providers.ErrorClass(err)
-		if again := providers.ErrorOfClass(class, "x"); providers.ErrorClass(again) != class || again != nil && again.Error() != "x" {
+		if again := providers.ErrorOfClass(class, "x"); providers.ErrorClass(again) != class ||
+			again != nil && again.Error() != "x" {
 			t.Errorf("%s: got %v of class %s", class, again, providers.ErrorClass(again))
 		}
 	}

@@ -31,10 +31,12 @@ func TestDetaching(t *testing.T) {
 		{"not marked", func(n *corev1.Node, _ *Record) { n.Spec.Taints = nil }, nil},
 		{"another fence's mark", func(n *corev1.Node, _ *Record) { n.Spec.Taints[0].Value = "f2" }, nil},
 		{"a second mark", func(n *corev1.Node, _ *Record) {
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: DefaultKey, Value: "f1", Effect: corev1.TaintEffectNoExecute})
+			n.Spec.Taints = append(n.Spec.Taints,
+				corev1.Taint{Key: DefaultKey, Value: "f1", Effect: corev1.TaintEffectNoExecute})
 		}, nil},
 		{"another taint", func(n *corev1.Node, _ *Record) {
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "other", Value: "f1", Effect: corev1.TaintEffectNoExecute})
+			n.Spec.Taints = append(n.Spec.Taints,
+				corev1.Taint{Key: "other", Value: "f1", Effect: corev1.TaintEffectNoExecute})
 		}, []string{"db/data", "web/data"}},
 		{"another Node's record", func(_ *corev1.Node, r *Record) { r.NodeUID = "u2" }, nil},
 		{"before the eviction", func(_ *corev1.Node, r *Record) { r.Phase = PhaseArmed }, nil},
@@ -43,7 +45,8 @@ func TestDetaching(t *testing.T) {
 		{"a claim without a namespace", func(_ *corev1.Node, r *Record) { r.Detaching[1].Claim = "/data" }, nil},
 		{"a claim that is none", func(_ *corev1.Node, r *Record) { r.Detaching[1].Claim = "data" }, nil},
 		{"a claim with more", func(_ *corev1.Node, r *Record) { r.Detaching[1].Claim = "web/data/more" }, nil},
-		{"a volume that no claim leads to", func(_ *corev1.Node, r *Record) { r.Detaching[1].Claim = "" }, []string{"db/data", ""}},
+		{"a volume that no claim leads to", func(_ *corev1.Node, r *Record) { r.Detaching[1].Claim = "" },
+			[]string{"db/data", ""}},
 		{"too many", func(_ *corev1.Node, r *Record) { r.Detaching = many(MaxDetaching + 1) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -55,7 +58,8 @@ func TestDetaching(t *testing.T) {
 			n.UID = "u1"
 			tt.change(n, &r)
 			n.Annotations = map[string]string{RecordAnnotation: r.Encode()}
-			if got := NewLook(n, nil, DefaultKey, providers.InstantOf(noon), providers.InstantOf(noon)).DetachingClaims(); !slices.Equal(got, tt.want) {
+			if got := NewLook(n, nil, DefaultKey, providers.InstantOf(noon), providers.InstantOf(noon)).
+				DetachingClaims(); !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -72,11 +76,13 @@ func TestANewPhaseNamesNothing(t *testing.T) {
 	}
 }
 
-// TestMostDetaching: with the longest names that there are a record still leaves most of the room that annotations have.
+// TestMostDetaching: with the longest names that there are a record still leaves most of the room that annotations
+// have.
 func TestMostDetaching(t *testing.T) {
 	var r Record
 	for range MaxDetaching {
-		r.Detaching = append(r.Detaching, Detaching{strings.Repeat("p", 253), strings.Repeat("n", 63) + "/" + strings.Repeat("c", 253)})
+		r.Detaching = append(r.Detaching,
+			Detaching{strings.Repeat("p", 253), strings.Repeat("n", 63) + "/" + strings.Repeat("c", 253)})
 	}
 	if n := len(r.Encode()); n > 48<<10 {
 		t.Errorf("a record of %d bytes", n)
@@ -87,7 +93,8 @@ func TestMostDetaching(t *testing.T) {
 func TestVolumeClaims(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-0"}}
 	vol := func(s corev1.VolumeSource) corev1.Volume { return corev1.Volume{Name: "v", VolumeSource: s} }
-	data := vol(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})
+	data := vol(
+		corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})
 	for _, tt := range []struct {
 		name    string
 		volumes []corev1.Volume
@@ -96,17 +103,25 @@ func TestVolumeClaims(t *testing.T) {
 	}{
 		{"none", nil, nil, true},
 		{"a claim", []corev1.Volume{data}, []string{"ns/data"}, true},
-		{"a claim of its own", []corev1.Volume{vol(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}})}, []string{"ns/web-0-v"}, true},
+		{"a claim of its own", []corev1.Volume{vol(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}})},
+			[]string{"ns/web-0-v"}, true},
 		{"made on the node", []corev1.Volume{
-			vol(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), vol(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}),
-			vol(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}), vol(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}),
-			vol(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}), vol(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}),
-			vol(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}), vol(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}),
+			vol(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
+			vol(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}),
+			vol(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}),
+			vol(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}),
+			vol(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}),
+			vol(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}),
+			vol(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}),
+			vol(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}),
 		}, nil, true},
 		{"over the network", []corev1.Volume{vol(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}})}, nil, true},
 		{"a disk", []corev1.Volume{vol(corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}})}, nil, false},
-		{"a cloud's disk", []corev1.Volume{vol(corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}})}, nil, false},
-		{"a disk beside a claim", []corev1.Volume{vol(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{}}), data}, []string{"ns/data"}, false},
+		{"a cloud's disk",
+			[]corev1.Volume{vol(corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}})},
+			nil, false},
+		{"a disk beside a claim", []corev1.Volume{vol(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{}}), data},
+			[]string{"ns/data"}, false},
 		{"of a kind that is not known yet", []corev1.Volume{vol(corev1.VolumeSource{})}, nil, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -20,7 +20,8 @@ func ExampleExemptionOf() {
 		pod(),
 		pod(corev1.Toleration{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists}),
 		pod(corev1.Toleration{Operator: corev1.TolerationOpExists}), // tolerates everything
-		pod(corev1.Toleration{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &minute}),
+		pod(corev1.Toleration{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &minute}),
 		{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.source": "file"}}},
 	} {
 		fmt.Printf("%q\n", taint.ExemptionOf(p, taint.DefaultKey))
@@ -38,11 +39,13 @@ func ExampleFindMark() {
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 		{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute},
 	}}}
-	node.Spec.Taints = taint.WithMark(node.Spec.Taints, taint.DefaultKey, "f-1", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	node.Spec.Taints = taint.WithMark(node.Spec.Taints, taint.DefaultKey, "f-1",
+		time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	mark, ok := taint.FindMark(node, taint.DefaultKey, "f-1")
 	fmt.Println(mark.Value, mark.Effect, ok)
 
-	fmt.Println(len(taint.WithoutMark(node.Spec.Taints, taint.DefaultKey, "f-2")), "taints without another fence's mark")
+	fmt.Println(len(taint.WithoutMark(node.Spec.Taints, taint.DefaultKey, "f-2")),
+		"taints without another fence's mark")
 	fmt.Println(len(taint.WithoutMark(node.Spec.Taints, taint.DefaultKey, "f-1")), "taint without ours")
 	// Output:
 	// f-1 NoSchedule true

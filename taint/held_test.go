@@ -11,12 +11,14 @@ func TestHeld(t *testing.T) {
 	sandbox := func(s corev1.ConditionStatus) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{
-				{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: corev1.PodReadyToStartContainers, Status: s},
+				{Type: corev1.PodReady, Status: corev1.ConditionTrue},
+				{Type: corev1.PodReadyToStartContainers, Status: s},
 			}
 		}
 	}
 	phase := func(ph corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = ph } }
-	waits := corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}
+	waits := corev1.ContainerStatus{
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}
 	runs := corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
 	ended := corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}
 	main := func(s ...corev1.ContainerStatus) func(*corev1.Pod) {
@@ -31,11 +33,17 @@ func TestHeld(t *testing.T) {
 		want bool
 	}{
 		{"no sandbox", []func(*corev1.Pod){sandbox(corev1.ConditionFalse)}, true},
-		{"no sandbox after a reboot: still Running, stale containers", []func(*corev1.Pod){sandbox(corev1.ConditionFalse), phase(corev1.PodRunning), main(runs)}, true},
+		{"no sandbox after a reboot: still Running, stale containers",
+			[]func(*corev1.Pod){sandbox(corev1.ConditionFalse), phase(corev1.PodRunning), main(runs)}, true},
 		{"sandbox not known", []func(*corev1.Pod){sandbox(corev1.ConditionUnknown)}, true},
-		{"sandbox, containers wait for their image", []func(*corev1.Pod){sandbox(corev1.ConditionTrue), main(waits)}, false},
-		{"not bound", []func(*corev1.Pod){sandbox(corev1.ConditionFalse), func(p *corev1.Pod) { p.Spec.NodeName = "" }}, false},
-		{"being deleted", []func(*corev1.Pod){sandbox(corev1.ConditionFalse), func(p *corev1.Pod) { now := metav1.Now(); p.DeletionTimestamp = &now }}, false},
+		{"sandbox, containers wait for their image", []func(*corev1.Pod){sandbox(corev1.ConditionTrue), main(waits)},
+			false},
+		{"not bound", []func(*corev1.Pod){sandbox(corev1.ConditionFalse), func(p *corev1.Pod) { p.Spec.NodeName = "" }},
+			false},
+		{"being deleted",
+			[]func(*corev1.Pod){
+				sandbox(corev1.ConditionFalse),
+				func(p *corev1.Pod) { now := metav1.Now(); p.DeletionTimestamp = &now }}, false},
 		{"succeeded", []func(*corev1.Pod){sandbox(corev1.ConditionFalse), phase(corev1.PodSucceeded)}, false},
 		{"failed", []func(*corev1.Pod){sandbox(corev1.ConditionFalse), phase(corev1.PodFailed)}, false},
 		{"exempt", []func(*corev1.Pod){sandbox(corev1.ConditionFalse), func(p *corev1.Pod) {
@@ -44,7 +52,8 @@ func TestHeld(t *testing.T) {
 		{"older kubelet: all wait", []func(*corev1.Pod){initial(waits), main(waits, waits)}, true},
 		{"older kubelet: an init container has ended", []func(*corev1.Pod){initial(ended), main(waits)}, false},
 		{"older kubelet: one runs", []func(*corev1.Pod){main(waits, runs)}, false},
-		{"older kubelet: Running, all wait: a crash loop", []func(*corev1.Pod){phase(corev1.PodRunning), main(waits)}, false},
+		{"older kubelet: Running, all wait: a crash loop", []func(*corev1.Pod){phase(corev1.PodRunning), main(waits)},
+			false},
 		{"not seen by any kubelet yet", nil, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

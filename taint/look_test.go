@@ -12,7 +12,8 @@ import (
 func TestMarkedBy(t *testing.T) {
 	wrote := func(manager, fields string, minute int) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{
-			Manager: manager, FieldsV1: metav1.NewFieldsV1(fields), Time: &metav1.Time{Time: time.Unix(int64(minute)*60, 0)},
+			Manager: manager, FieldsV1: metav1.NewFieldsV1(fields),
+			Time: &metav1.Time{Time: time.Unix(int64(minute)*60, 0)},
 		}
 	}
 	const taints, labels = `{"f:spec":{"f:taints":{}}}`, `{"f:metadata":{"f:labels":{}}}`
@@ -24,10 +25,14 @@ func TestMarkedBy(t *testing.T) {
 		{"nobody knows", nil, ByPerson},
 		{"kubectl taint", []metav1.ManagedFieldsEntry{wrote("kubectl-taint", taints, 1)}, ByPerson},
 		{"another controller", []metav1.ManagedFieldsEntry{wrote("rescuer", taints, 1)}, "external/rescuer"},
-		{"other fields of others", []metav1.ManagedFieldsEntry{wrote("rescuer", taints, 1), wrote("labeller", labels, 2)}, "external/rescuer"},
-		{"the last one", []metav1.ManagedFieldsEntry{wrote("rescuer", taints, 2), wrote("kubectl-taint", taints, 1)}, "external/rescuer"},
-		{"a person after a controller", []metav1.ManagedFieldsEntry{wrote("rescuer", taints, 1), wrote("kubectl-edit", taints, 2)}, ByPerson},
-		{"the stock controllers add theirs", []metav1.ManagedFieldsEntry{wrote("kube-controller-manager", taints, 1)}, ByPerson},
+		{"other fields of others",
+			[]metav1.ManagedFieldsEntry{wrote("rescuer", taints, 1), wrote("labeller", labels, 2)}, "external/rescuer"},
+		{"the last one", []metav1.ManagedFieldsEntry{wrote("rescuer", taints, 2), wrote("kubectl-taint", taints, 1)},
+			"external/rescuer"},
+		{"a person after a controller",
+			[]metav1.ManagedFieldsEntry{wrote("rescuer", taints, 1), wrote("kubectl-edit", taints, 2)}, ByPerson},
+		{"the stock controllers add theirs", []metav1.ManagedFieldsEntry{wrote("kube-controller-manager", taints, 1)},
+			ByPerson},
 		{"ours", []metav1.ManagedFieldsEntry{wrote("forcefence", taints, 1)}, ByPerson},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", ManagedFields: tt.fields}}

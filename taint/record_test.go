@@ -24,8 +24,10 @@ func leaseAt(rv string) *coordinationv1.Lease {
 
 func TestParseRecord(t *testing.T) {
 	full := Record{
-		ID: "f1", Phase: PhaseDone, Result: ResultEvicted, NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: noon, At: noon.Add(time.Second),
-		By: "me", Device: "redfish/rack-a", Machine: &Machine{"rack-a", "https://bmc1", uuid1}, Evidence: []Evidence{{At: noon, From: "rack-a", State: "Off", Raw: "Off"}},
+		ID: "f1", Phase: PhaseDone, Result: ResultEvicted, NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: noon,
+		At: noon.Add(time.Second),
+		By: "me", Device: "redfish/rack-a", Machine: &Machine{"rack-a", "https://bmc1", uuid1},
+		Evidence: []Evidence{{At: noon, From: "rack-a", State: "Off", Raw: "Off"}},
 	}
 	for _, tt := range []struct {
 		name, in string
@@ -33,33 +35,47 @@ func TestParseRecord(t *testing.T) {
 		fault    string // "" if it parses
 	}{
 		{"full", full.Encode(), full, ""},
-		{"a newer version's field", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","colour":"red","since":"2026-03-01T12:00:00Z","at":"2026-03-01T12:00:00Z"}`,
-			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Since: noon, At: noon, Newer: fieldsOf("colour", `"red"`)}, ""},
-		{"a newer version's fields beside ours in another case", `{"id":"f1","PHASE":"Armed","nodeUID":"u1","by":"me","plan":{"phase":"Done"},"offby":[],"x":null}`,
-			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", OffBy: []DeviceRef{}, Newer: fieldsOf("plan", `{"phase":"Done"}`, "x", "null")}, ""},
-		{"more of a newer version than has room", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","x":"` + strings.Repeat("x", maxNewer) + `"}`,
+		{"a newer version's field",
+			`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","colour":"red","since":"2026-03-01T12:00:00Z","at":"2026-03-01T12:00:00Z"}`,
+			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Since: noon, At: noon,
+				Newer: fieldsOf("colour", `"red"`)}, ""},
+		{"a newer version's fields beside ours in another case",
+			`{"id":"f1","PHASE":"Armed","nodeUID":"u1","by":"me","plan":{"phase":"Done"},"offby":[],"x":null}`,
+			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", OffBy: []DeviceRef{},
+				Newer: fieldsOf("plan", `{"phase":"Done"}`, "x", "null")}, ""},
+		{"more of a newer version than has room",
+			`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","x":"` + strings.Repeat("x", maxNewer) + `"}`,
 			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me"}, ""},
-		{"a newer version's field in a list", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","lied":[{"device":"d","why":"x"}]}`,
+		{"a newer version's field in a list",
+			`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","lied":[{"device":"d","why":"x"}]}`,
 			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", FalseOffs: []DeviceRef{{Device: "d"}}}, ""},
-		{"an older version's, without a machine", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","device":"rack-a/https://bmc1"}`,
+		{"an older version's, without a machine",
+			`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","device":"rack-a/https://bmc1"}`,
 			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Device: "rack-a/https://bmc1"}, ""},
-		{"a machine that is none", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","machine":"bmc1"}`, Record{}, "cannot unmarshal"},
-		{"a person's without an id", `{"id":"","phase":"Evicting","nodeUID":"u1","by":"person"}`, Record{Phase: PhaseEvicting, NodeUID: "u1", By: ByPerson}, ""},
+		{"a machine that is none", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","machine":"bmc1"}`, Record{},
+			"cannot unmarshal"},
+		{"a person's without an id", `{"id":"","phase":"Evicting","nodeUID":"u1","by":"person"}`,
+			Record{Phase: PhaseEvicting, NodeUID: "u1", By: ByPerson}, ""},
 		{"empty", "", Record{}, "unexpected end"},
 		{"null", "null", Record{}, `unknown phase ""`},
 		{"list", "[]", Record{}, "cannot unmarshal"},
 		{"cut off", full.Encode()[:40], Record{}, "unexpected end"},
 		{"two", full.Encode() + full.Encode(), Record{}, "after top-level value"},
 		{"no phase", `{"id":"f1","nodeUID":"u1","by":"me"}`, Record{}, `unknown phase ""`},
-		{"unknown phase", `{"id":"f1","phase":"Draining","nodeUID":"u1","by":"me"}`, Record{}, `unknown phase "Draining"`},
-		{"phase in lower case", `{"id":"f1","phase":"armed","nodeUID":"u1","by":"me"}`, Record{}, `unknown phase "armed"`},
+		{"unknown phase", `{"id":"f1","phase":"Draining","nodeUID":"u1","by":"me"}`, Record{},
+			`unknown phase "Draining"`},
+		{"phase in lower case", `{"id":"f1","phase":"armed","nodeUID":"u1","by":"me"}`, Record{},
+			`unknown phase "armed"`},
 		{"done without a result", `{"id":"f1","phase":"Done","nodeUID":"u1","by":"me"}`, Record{}, `unknown result ""`},
-		{"done with an unknown result", `{"id":"f1","phase":"Done","result":"Exploded","nodeUID":"u1","by":"me"}`, Record{}, `unknown result "Exploded"`},
-		{"a result too early", `{"id":"f1","phase":"Armed","result":"Evicted","nodeUID":"u1","by":"me"}`, Record{}, `phase Armed with result "Evicted"`},
+		{"done with an unknown result", `{"id":"f1","phase":"Done","result":"Exploded","nodeUID":"u1","by":"me"}`,
+			Record{}, `unknown result "Exploded"`},
+		{"a result too early", `{"id":"f1","phase":"Armed","result":"Evicted","nodeUID":"u1","by":"me"}`, Record{},
+			`phase Armed with result "Evicted"`},
 		{"no id", `{"phase":"Armed","nodeUID":"u1","by":"me"}`, Record{}, "no id"},
 		{"no nodeUID", `{"id":"f1","phase":"Armed","by":"me"}`, Record{}, "no nodeUID"},
 		{"no by", `{"id":"f1","phase":"Armed","nodeUID":"u1"}`, Record{}, "no by"},
-		{"a time that is none", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","since":"yesterday"}`, Record{}, "yesterday"},
+		{"a time that is none", `{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","since":"yesterday"}`, Record{},
+			"yesterday"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := ParseRecord(tt.in)
@@ -80,7 +96,9 @@ func TestParseRecord(t *testing.T) {
 			t.Errorf("phase %s: %+v, %v, open %v", p, got, err, got.IsOpen())
 		}
 	}
-	for _, res := range []Result{ResultEvicted, ResultReturned, ResultLifted, ResultCancelled, ResultPowerOffFailed, ResultMarkRemoved, ResultReleased, ResultNeverPoweredOff} {
+	for _, res := range []Result{
+		ResultEvicted, ResultReturned, ResultLifted, ResultCancelled, ResultPowerOffFailed, ResultMarkRemoved,
+		ResultReleased, ResultNeverPoweredOff} {
 		r := Record{ID: "f1", NodeUID: "u1", By: "me"}.EnterPhase(PhaseDone, res, noon)
 		if got, err := ParseRecord(r.Encode()); err != nil || !cmp.Equal(got, r) || got.IsOpen() {
 			t.Errorf("result %s: %+v, %v, open %v", res, got, err, got.IsOpen())
@@ -97,13 +115,16 @@ func fieldsOf(pairs ...string) map[string]json.RawMessage {
 	return m
 }
 
-// What a newer version wrote stays in the records of its fence, whatever this version adds to them, and cannot pass for a field of ours.
+// What a newer version wrote stays in the records of its fence, whatever this version adds to them, and cannot pass for
+// a field of ours.
 func TestNewerFieldsStay(t *testing.T) {
-	r, err := ParseRecord(`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","plan":{"after":"dawn"},"PHASE":"Evicting","colour":"red"}`)
+	r, err := ParseRecord(
+		`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","plan":{"after":"dawn"},"PHASE":"Evicting","colour":"red"}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := ParseRecord(r.WithEvidence(Evidence{At: noon, State: "Off"}).EnterPhase(PhaseDone, ResultEvicted, noon).Encode())
+	again, err := ParseRecord(
+		r.WithEvidence(Evidence{At: noon, State: "Off"}).EnterPhase(PhaseDone, ResultEvicted, noon).Encode())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +170,8 @@ func TestWithEvidence(t *testing.T) {
 	if n := len(r.Evidence); n != maxEvidence {
 		t.Errorf("%d entries, want %d", n, maxEvidence)
 	}
-	if first, last := r.Evidence[0].At, r.Evidence[len(r.Evidence)-1].At; !first.Equal(at(0)) || !last.Equal(at(many-1)) {
+	if first, last := r.Evidence[0].At, r.Evidence[len(r.Evidence)-1].At; !first.Equal(at(0)) ||
+		!last.Equal(at(many-1)) {
 		t.Errorf("first %s, last %s, want the very first and the newest", first, last)
 	}
 	for i := 2; i < len(r.Evidence); i++ {
@@ -180,7 +202,8 @@ func TestWithEvidence(t *testing.T) {
 
 // FuzzParseRecord holds that no annotation panics, and that what parses is written back to what reads the same.
 func FuzzParseRecord(f *testing.F) {
-	f.Add(Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Since: noon, At: noon}.WithEvidence(Evidence{At: noon, State: "Off"}).Encode())
+	f.Add(Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Since: noon,
+		At: noon}.WithEvidence(Evidence{At: noon, State: "Off"}).Encode())
 	f.Add(`{"phase":"Done","result":"Lifted","nodeUID":"u","by":"person","since":"0000-01-01T00:00:00+23:59"}`)
 	f.Add(`{"id":"f1","phase":"Armed","nodeUID":"u","by":"b","at":"9999-12-31T23:59:59.999999999-23:59"}`)
 	f.Add(`{"id":"\ud800","phase":"Armed","nodeUID":"<&>","by":"\u2028"}`)
@@ -225,7 +248,8 @@ func FuzzRecord(f *testing.F) {
 		if p == PhaseDone {
 			res = ResultLifted
 		}
-		r := Record{ID: clean(id), NodeUID: clean(uid), BootID: clean(boot), LeaseRV: clean(lease), By: clean(by), Device: clean(dev), Since: at.UTC().Truncate(time.Millisecond)}
+		r := Record{ID: clean(id), NodeUID: clean(uid), BootID: clean(boot), LeaseRV: clean(lease), By: clean(by),
+			Device: clean(dev), Since: at.UTC().Truncate(time.Millisecond)}
 		r.Machine = Machine{clean(by), clean(dev), clean(lease)}.OrNil()
 		r = r.WithEvidence(Evidence{At: at, From: clean(from), State: "Off", Raw: raw}).EnterPhase(p, res, at)
 		got, err := ParseRecord(r.Encode())
@@ -253,7 +277,8 @@ func TestTokenTellsFencesApart(t *testing.T) {
 		same  bool
 	}{
 		{"the same fence in another phase", first.EnterPhase(PhaseEvicting, "", noon.Add(time.Minute)), true},
-		{"the same fence in another zone's words", Record{ID: "manual", Since: noon.In(time.FixedZone("", 3600))}, true},
+		{"the same fence in another zone's words", Record{ID: "manual", Since: noon.In(time.FixedZone("", 3600))},
+			true},
 		{"the same id a moment later", Record{ID: "manual", Since: noon.Add(time.Millisecond)}, false},
 		{"the same id on another day", Record{ID: "manual", Since: noon.AddDate(0, 0, 1)}, false},
 		{"another id at that time", Record{ID: "manual2", Since: noon}, false},
@@ -296,7 +321,9 @@ func TestLiars(t *testing.T) {
 		{"both", off("racks/a", "pdus/b"), both, both, true},
 		{"two, and the evidence is of neither", off("racks"), both, both[:1], true},
 		{"one more", earlier, both, []DeviceRef{both[1], both[0]}, true},
-		{"the same again", Record{ID: "f", Device: "racks/a", Machine: &a, FalseOffs: both[1:], Evidence: off("pdus/b").Evidence}, both, []DeviceRef{both[1], both[0]}, true},
+		{"the same again",
+			Record{ID: "f", Device: "racks/a", Machine: &a, FalseOffs: both[1:], Evidence: off("pdus/b").Evidence},
+			both, []DeviceRef{both[1], both[0]}, true},
 		{"its devices are others now", off("racks/a"), nil, both[:1], false},
 	} {
 		got := tc.rec.WithFalseOffs(tc.devices).EnterPhase(PhaseDone, ResultNeverPoweredOff, time.Now())

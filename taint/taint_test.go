@@ -30,7 +30,8 @@ func mark(value string, effect corev1.TaintEffect) corev1.Taint {
 
 var (
 	cordon      = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
-	unreachable = corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: noon}}
+	unreachable = corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute,
+		TimeAdded: &metav1.Time{Time: noon}}
 )
 
 func TestFind(t *testing.T) {
@@ -46,15 +47,22 @@ func TestFind(t *testing.T) {
 		{"none", nil, "f1", Mark{}, false},
 		{"other taints only", []corev1.Taint{cordon, unreachable}, "", Mark{}, false},
 		{"ours", []corev1.Taint{cordon, added}, "f1", Mark{"f1", corev1.TaintEffectNoSchedule, noon, false}, true},
-		{"a person's", []corev1.Taint{mark("manual", corev1.TaintEffectNoSchedule)}, "f1", Mark{"manual", corev1.TaintEffectNoSchedule, time.Time{}, false}, true},
-		{"a person's without a value", []corev1.Taint{mark("", corev1.TaintEffectNoSchedule)}, "", Mark{"", corev1.TaintEffectNoSchedule, time.Time{}, false}, true},
-		{"the KEP's effect", []corev1.Taint{mark("true", EffectForceEviction)}, "", Mark{"true", EffectForceEviction, time.Time{}, false}, true},
-		{"an effect that does not fit", []corev1.Taint{mark("x", corev1.TaintEffectNoExecute)}, "", Mark{"x", corev1.TaintEffectNoExecute, time.Time{}, false}, true},
-		{"ours beside a person's", []corev1.Taint{mark("manual", corev1.TaintEffectNoExecute), mark("f1", corev1.TaintEffectNoSchedule)}, "f1",
+		{"a person's", []corev1.Taint{mark("manual", corev1.TaintEffectNoSchedule)}, "f1",
+			Mark{"manual", corev1.TaintEffectNoSchedule, time.Time{}, false}, true},
+		{"a person's without a value", []corev1.Taint{mark("", corev1.TaintEffectNoSchedule)}, "",
+			Mark{"", corev1.TaintEffectNoSchedule, time.Time{}, false}, true},
+		{"the KEP's effect", []corev1.Taint{mark("true", EffectForceEviction)}, "",
+			Mark{"true", EffectForceEviction, time.Time{}, false}, true},
+		{"an effect that does not fit", []corev1.Taint{mark("x", corev1.TaintEffectNoExecute)}, "",
+			Mark{"x", corev1.TaintEffectNoExecute, time.Time{}, false}, true},
+		{"ours beside a person's",
+			[]corev1.Taint{mark("manual", corev1.TaintEffectNoExecute), mark("f1", corev1.TaintEffectNoSchedule)}, "f1",
 			Mark{"f1", corev1.TaintEffectNoSchedule, time.Time{}, true}, true},
-		{"ours before a person's", []corev1.Taint{mark("f1", corev1.TaintEffectNoSchedule), mark("manual", corev1.TaintEffectNoExecute)}, "f1",
+		{"ours before a person's",
+			[]corev1.Taint{mark("f1", corev1.TaintEffectNoSchedule), mark("manual", corev1.TaintEffectNoExecute)}, "f1",
 			Mark{"f1", corev1.TaintEffectNoSchedule, time.Time{}, true}, true},
-		{"two of persons: the first", []corev1.Taint{mark("a", corev1.TaintEffectNoExecute), mark("b", corev1.TaintEffectNoSchedule)}, "f1",
+		{"two of persons: the first",
+			[]corev1.Taint{mark("a", corev1.TaintEffectNoExecute), mark("b", corev1.TaintEffectNoSchedule)}, "f1",
 			Mark{"a", corev1.TaintEffectNoExecute, time.Time{}, true}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -78,16 +86,22 @@ func TestWithWithout(t *testing.T) {
 		without []corev1.Taint // of taints
 	}{
 		{"empty", nil, []corev1.Taint{f1}, nil},
-		{"others stay in order", []corev1.Taint{unreachable, cordon}, []corev1.Taint{unreachable, cordon, f1}, []corev1.Taint{unreachable, cordon}},
-		{"repeated", []corev1.Taint{cordon, f1, unreachable}, []corev1.Taint{cordon, unreachable, f1}, []corev1.Taint{cordon, unreachable}},
-		{"ours under another effect", []corev1.Taint{mark("f1", EffectForceEviction)}, []corev1.Taint{f1}, []corev1.Taint{}},
-		{"a person's under our effect cannot stay", []corev1.Taint{mark("x", corev1.TaintEffectNoSchedule)}, []corev1.Taint{f1},
+		{"others stay in order", []corev1.Taint{unreachable, cordon}, []corev1.Taint{unreachable, cordon, f1},
+			[]corev1.Taint{unreachable, cordon}},
+		{"repeated", []corev1.Taint{cordon, f1, unreachable}, []corev1.Taint{cordon, unreachable, f1},
+			[]corev1.Taint{cordon, unreachable}},
+		{"ours under another effect", []corev1.Taint{mark("f1", EffectForceEviction)}, []corev1.Taint{f1},
+			[]corev1.Taint{}},
+		{"a person's under our effect cannot stay", []corev1.Taint{mark("x", corev1.TaintEffectNoSchedule)},
+			[]corev1.Taint{f1},
 			[]corev1.Taint{mark("x", corev1.TaintEffectNoSchedule)}},
-		{"a person's under another effect stays", []corev1.Taint{manual, f1}, []corev1.Taint{manual, f1}, []corev1.Taint{manual}},
+		{"a person's under another effect stays", []corev1.Taint{manual, f1}, []corev1.Taint{manual, f1},
+			[]corev1.Taint{manual}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := slices.Clone(tt.taints)
-			if diff := cmp.Diff(tt.with, WithMark(tt.taints, DefaultKey, "f1", noon.Add(300*time.Millisecond))); diff != "" {
+			if diff := cmp.Diff(tt.with,
+				WithMark(tt.taints, DefaultKey, "f1", noon.Add(300*time.Millisecond))); diff != "" {
 				t.Errorf("With (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(tt.without, WithoutMark(tt.taints, DefaultKey, "f1")); diff != "" {
@@ -101,7 +115,8 @@ func TestWithWithout(t *testing.T) {
 // FuzzMark makes taint lists out of words "key=value:effect" and holds the codec against them.
 func FuzzMark(f *testing.F) {
 	for _, s := range []string{
-		"", "k=f1:NoSchedule", "k=manual:NoExecute k=f1:NoSchedule a=b:NoSchedule", "k=:ForceEviction a=:NoExecute a=:NoSchedule",
+		"", "k=f1:NoSchedule", "k=manual:NoExecute k=f1:NoSchedule a=b:NoSchedule",
+		"k=:ForceEviction a=:NoExecute a=:NoSchedule",
 		"k=f1:NoSchedule k=f1:NoExecute k=f1:ForceEviction b=2:NoSchedule",
 	} {
 		f.Add(s, "f1")
@@ -129,7 +144,8 @@ func FuzzMark(f *testing.F) {
 		unchanged(t, before, taints)
 
 		others := slices.ContainsFunc(with, func(t corev1.Taint) bool { return t.Key == key && t.Value != id })
-		if m, ok := FindMark(&corev1.Node{Spec: corev1.NodeSpec{Taints: with}}, key, id); !ok || m != (Mark{id, corev1.TaintEffectNoSchedule, noon, others}) {
+		if m, ok := FindMark(&corev1.Node{Spec: corev1.NodeSpec{Taints: with}}, key, id); !ok ||
+			m != (Mark{id, corev1.TaintEffectNoSchedule, noon, others}) {
 			t.Errorf("Find after WithMark(%q) = %+v, %v", id, m, ok)
 		}
 		seen := map[slot]bool{}
@@ -153,7 +169,8 @@ func FuzzMark(f *testing.F) {
 			return out
 		}
 		without := WithoutMark(with, key, id)
-		for name, ts := range map[string][]corev1.Taint{"With": with, "Without": WithoutMark(taints, key, id), "Without(With)": without} {
+		for name, ts := range map[string][]corev1.Taint{
+			"With": with, "Without": WithoutMark(taints, key, id), "Without(With)": without} {
 			if diff := cmp.Diff(foreign(taints), foreign(ts)); diff != "" {
 				t.Errorf("%s changed other taints (-before +after):\n%s", name, diff)
 			}
@@ -164,7 +181,8 @@ func FuzzMark(f *testing.F) {
 			}
 		}
 		for _, x := range taints { // a person's mark under another effect is not ours to change
-			if x.Key == key && x.Value != id && x.Effect != corev1.TaintEffectNoSchedule && !slices.Contains(without, x) {
+			if x.Key == key && x.Value != id && x.Effect != corev1.TaintEffectNoSchedule &&
+				!slices.Contains(without, x) {
 				t.Errorf("WithoutMark(WithMark(%q)) lost a person's %v", id, x)
 			}
 		}
@@ -173,11 +191,13 @@ func FuzzMark(f *testing.F) {
 
 func TestSee(t *testing.T) {
 	sent, got := noon, noon.Add(time.Second)
-	rec := Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: noon, At: noon, By: "me"}
+	rec := Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: noon, At: noon,
+		By: "me"}
 	node := func(change ...func(*corev1.Node)) *corev1.Node {
 		n := &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "42", Labels: map[string]string{"zone": "a"}},
-			Spec:       corev1.NodeSpec{Taints: []corev1.Taint{cordon}},
+			ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "42",
+				Labels: map[string]string{"zone": "a"}},
+			Spec: corev1.NodeSpec{Taints: []corev1.Taint{cordon}},
 			Status: corev1.NodeStatus{
 				NodeInfo: corev1.NodeSystemInfo{BootID: "b1", SystemUUID: "s1"},
 				Conditions: []corev1.NodeCondition{
@@ -196,8 +216,9 @@ func TestSee(t *testing.T) {
 	plain := Look{
 		Sent: providers.InstantOf(sent), Got: providers.InstantOf(got), Exists: true, Name: "n1", UID: "u1",
 		ResourceVersion: "42", BootID: "b1", SystemUUID: "s1",
-		Labels: map[string]string{"zone": "a"}, Ready: corev1.ConditionUnknown, ReadySince: noon, Taints: []corev1.Taint{cordon},
-		InUse: []corev1.UniqueVolumeName{"v1"}, Attached: []corev1.AttachedVolume{{Name: "v1"}},
+		Labels: map[string]string{"zone": "a"}, Ready: corev1.ConditionUnknown, ReadySince: noon,
+		Taints: []corev1.Taint{cordon},
+		InUse:  []corev1.UniqueVolumeName{"v1"}, Attached: []corev1.AttachedVolume{{Name: "v1"}},
 	}
 	look := func(change func(*Look)) Look { l := plain; change(&l); return l }
 	for _, tt := range []struct {
@@ -209,19 +230,24 @@ func TestSee(t *testing.T) {
 		{"no node", nil, "7", Look{Sent: providers.InstantOf(sent), Got: providers.InstantOf(got)}},
 		{"no lease", node(), "", plain},
 		{"lease", node(), "7", look(func(l *Look) { l.LeaseRV = "7" })},
-		{"no Ready condition", node(func(n *corev1.Node) { n.Status.Conditions = nil }), "", look(func(l *Look) { l.Ready, l.ReadySince = "", time.Time{} })},
+		{"no Ready condition", node(func(n *corev1.Node) { n.Status.Conditions = nil }), "",
+			look(func(l *Look) { l.Ready, l.ReadySince = "", time.Time{} })},
 		{"mark and record", node(func(n *corev1.Node) {
 			n.Annotations = map[string]string{RecordAnnotation: rec.Encode()}
-			n.Spec.Taints = []corev1.Taint{mark("manual", corev1.TaintEffectNoExecute), mark("f1", corev1.TaintEffectNoSchedule)}
+			n.Spec.Taints = []corev1.Taint{mark("manual", corev1.TaintEffectNoExecute),
+				mark("f1", corev1.TaintEffectNoSchedule)}
 		}), "7", look(func(l *Look) {
-			l.LeaseRV, l.Record, l.Mark, l.MarkedBy = "7", &rec, &Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule, Others: true}, ByPerson
-			l.Taints = []corev1.Taint{mark("manual", corev1.TaintEffectNoExecute), mark("f1", corev1.TaintEffectNoSchedule)}
+			l.LeaseRV, l.Record, l.Mark, l.MarkedBy = "7", &rec,
+				&Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule, Others: true}, ByPerson
+			l.Taints = []corev1.Taint{mark("manual", corev1.TaintEffectNoExecute),
+				mark("f1", corev1.TaintEffectNoSchedule)}
 		})},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := tt.node.DeepCopy()
 			lease := leaseAt(tt.lease)
-			if diff := cmp.Diff(tt.want, NewLook(tt.node, lease, DefaultKey, providers.InstantOf(sent), providers.InstantOf(got))); diff != "" {
+			if diff := cmp.Diff(tt.want,
+				NewLook(tt.node, lease, DefaultKey, providers.InstantOf(sent), providers.InstantOf(got))); diff != "" {
 				t.Errorf("See (-want +got):\n%s", diff)
 			}
 			unchanged(t, before, tt.node)
@@ -234,7 +260,8 @@ func TestSee(t *testing.T) {
 		})
 		l := NewLook(n, nil, DefaultKey, providers.InstantOf(sent), providers.InstantOf(got))
 		if l.Record != nil || l.RecordErr == nil || l.Mark == nil || l.HasOwnMark() {
-			t.Errorf("See = record %v, error %v, mark %v, ours %v, want no record, an error, a mark that is not ours", l.Record, l.RecordErr, l.Mark, l.HasOwnMark())
+			t.Errorf("See = record %v, error %v, mark %v, ours %v, want no record, an error, a mark that is not ours",
+				l.Record, l.RecordErr, l.Mark, l.HasOwnMark())
 		}
 	})
 }
@@ -294,7 +321,8 @@ func TestLook(t *testing.T) {
 	if (Look{Record: &rec}).HasOwnMark() || (Look{Mark: &Mark{Value: ""}}).HasOwnMark() {
 		t.Error("a record without a mark, or a mark without a record, is ours")
 	}
-	for status, want := range map[corev1.ConditionStatus]bool{"": false, corev1.ConditionTrue: true, corev1.ConditionFalse: false, corev1.ConditionUnknown: false} {
+	for status, want := range map[corev1.ConditionStatus]bool{
+		"": false, corev1.ConditionTrue: true, corev1.ConditionFalse: false, corev1.ConditionUnknown: false} {
 		if got := (Look{Ready: status}).IsReady(); got != want {
 			t.Errorf("IsReady with %q = %v, want %v", status, got, want)
 		}

@@ -18,7 +18,9 @@ func TestAnnounced(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 	down := func(since time.Time) {
-		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(since.Truncate(time.Second))}}
+		node.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+				LastTransitionTime: metav1.NewTime(since.Truncate(time.Second))}}
 	}
 	look := func() Look { return NewLook(node, nil, DefaultKey, providers.InstantOf(at), providers.InstantOf(at)) }
 	down(at)
@@ -26,7 +28,9 @@ func TestAnnounced(t *testing.T) {
 		t.Error("a node without the annotation tells of a policy")
 	}
 	node.Annotations = map[string]string{PolicyAnnotation: look().EncodeAnnouncement("p", "word", at)}
-	want := []Unproven{{Policy: "p", WithoutProof: "word", NodeUID: "u", Since: at.Truncate(time.Second), At: at.Truncate(time.Second)}}
+	want := []Unproven{
+		{Policy: "p", WithoutProof: "word", NodeUID: "u", Since: at.Truncate(time.Second),
+			At: at.Truncate(time.Second)}}
 	if diff := cmp.Diff(want, look().Unproven); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -53,7 +57,8 @@ func TestAnnounced(t *testing.T) {
 			}
 		}
 	}
-	if l := look(); len(l.Unproven) != maxUnproven || !l.HasAnnounced("p", "accept-duplicates") || len(node.Annotations[PolicyAnnotation]) > 2<<10 {
+	if l := look(); len(l.Unproven) != maxUnproven || !l.HasAnnounced("p", "accept-duplicates") ||
+		len(node.Annotations[PolicyAnnotation]) > 2<<10 {
 		t.Errorf("got %d bytes: %s", len(node.Annotations[PolicyAnnotation]), node.Annotations[PolicyAnnotation])
 	}
 	node.Annotations[PolicyAnnotation] = "{half a"

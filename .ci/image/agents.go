@@ -23,15 +23,15 @@ import (
 	"github.com/forcefence/forcefence/.ci/image/internal/oci"
 )
 
-// Debian's release, and the version of its fence agents that providers/fenceagent has read: another one may guess at off where that did
-// not, so apt fails where it is not to be had.
+// Debian's release, and the version of its fence agents that providers/fenceagent has read: another one may guess at
+// off where that did not, so apt fails where it is not to be had.
 const (
 	release = "bookworm"
 	agents  = "fence-agents=4.12.1-*"
 )
 
-// packages are what the variant holds beside what these depend on: Python and its modules come with the agents; ssh, telnet, snmpget and
-// ipmitool are what agents call.
+// packages are what the variant holds beside what these depend on: Python and its modules come with the agents; ssh,
+// telnet, snmpget and ipmitool are what agents call.
 var packages = []string{agents, "ipmitool", "openssh-client", "snmp", "telnet", "ca-certificates", "base-files", "dash"}
 
 // python is the interpreter of that release, with its folder of modules.
@@ -46,24 +46,27 @@ const agentsPath = "PATH=/usr/sbin:/usr/bin:/ko-app"
 // setUp merges /bin, /sbin and /lib into /usr before anything is unpacked, as the release wants it.
 const setUp = `cd "$1" && for d in bin sbin lib lib64; do mkdir -p usr/$d && ln -s usr/$d $d; done`
 
-// record keeps what each package says of itself where scanners of images look for it, and the checksums of the packages, by which a later
-// build can be held against this one. Nothing else in the image tells what is in it: dpkg was not asked to install anything.
+// record keeps what each package says of itself where scanners of images look for it, and the checksums of the
+// packages, by which a later build can be held against this one. Nothing else in the image tells what is in it: dpkg
+// was not asked to install anything.
 const record = `set -e
 cd "$1/var/cache/apt/archives"
 mkdir -p "$1/var/lib/dpkg/status.d" "$1/usr/share/forcefence"
 for deb in *.deb; do dpkg-deb --field "$deb" >"$1/var/lib/dpkg/status.d/$(dpkg-deb --field "$deb" Package)"; done
 sha256sum *.deb >"$1/usr/share/forcefence/packages"`
 
-// dropped is what no agent reads, what was made for a machine with an init and a package manager, and what tells of the building machine.
-// Licences stay: usr/share/doc/*/copyright.
+// dropped is what no agent reads, what was made for a machine with an init and a package manager, and what tells of the
+// building machine. Licences stay: usr/share/doc/*/copyright.
 var dropped = []string{
-	"boot", "dev", "proc", "run", "sys", "tmp", "etc/apt", "etc/fstab", "etc/hostname", "etc/hosts", "etc/mtab", "etc/resolv.conf",
-	"usr/share/info", "usr/share/lintian", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt", "var/log", "var/run",
+	"boot", "dev", "proc", "run", "sys", "tmp", "etc/apt", "etc/fstab", "etc/hostname", "etc/hosts", "etc/mtab",
+	"etc/resolv.conf",
+	"usr/share/info", "usr/share/lintian", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt",
+	"var/log", "var/run",
 	"var/lock",
 }
 
-// written are the files that packages' scripts would have made. Without its line in passwd ssh does not start; its home is the one folder
-// that can be written, if any.
+// written are the files that packages' scripts would have made. Without its line in passwd ssh does not start; its home
+// is the one folder that can be written, if any.
 var written = map[string]string{
 	"etc/passwd":        "root:x:0:0:root:/root:/bin/sh\nforcefence:x:65532:65532:forcefence:/tmp:/bin/sh\n",
 	"etc/group":         "root:x:0:\nforcefence:x:65532:\n",
@@ -76,15 +79,19 @@ var links = map[string]string{
 	"var/run":        "/run",
 }
 
-// agentsLayers makes a layer of Debian's fence agents for each platform. sources is a file of apt's sources, "" for Debian's mirrors.
+// agentsLayers makes a layer of Debian's fence agents for each platform. sources is a file of apt's sources, "" for
+// Debian's mirrors.
 //
-// mmdebstrap resolves, fetches, verifies and unpacks the packages; it runs none of their scripts. So this needs no root, and makes what
-// is for a machine that this one is not. What the scripts would have done, and is needed, is done here.
+// mmdebstrap resolves, fetches, verifies and unpacks the packages; it runs none of their scripts. So this needs no
+// root, and makes what is for a machine that this one is not. What the scripts would have done, and is needed, is done
+// here.
 func agentsLayers(ctx context.Context, tmp, sources string) (map[string]v1.Layer, error) {
 	ordered := slices.Clone(oci.Platforms)
 	ours := slices.IndexFunc(ordered, func(p v1.Platform) bool { return p.Architecture == runtime.GOARCH })
 	if ours < 0 {
-		return nil, fmt.Errorf("the image's own Python compiles its modules: none of %v runs on %s", oci.Platforms, runtime.GOARCH)
+		return nil,
+			fmt.Errorf("the image's own Python compiles its modules: none of %v runs on %s", oci.Platforms,
+				runtime.GOARCH)
 	}
 	ordered[0], ordered[ours] = ordered[ours], ordered[0] // the one that runs here compiles for all
 	layers, interpreter := map[string]v1.Layer{}, filepath.Join(tmp, "agents-"+runtime.GOARCH)
@@ -103,7 +110,8 @@ func agentsLayers(ctx context.Context, tmp, sources string) (map[string]v1.Layer
 		if err := layerOf(root, archive); err != nil {
 			return nil, fmt.Errorf("%s: %w", p, err)
 		}
-		layer, err := tarball.LayerFromFile(archive, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+		layer, err := tarball.LayerFromFile(archive, tarball.WithMediaType(types.OCILayer),
+			tarball.WithCompressedCaching)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p, err)
 		}
@@ -191,9 +199,9 @@ func authorities(root string) error {
 	return os.WriteFile(filepath.Join(root, "etc/ssl/certs/ca-certificates.crt"), all, 0o644)
 }
 
-// compile makes the byte code of all modules: the container cannot write any, and an agent that compiles its modules first takes twice as
-// long. It is the same on all machines, so the interpreter of the platform that runs here compiles for the others. It is found valid by
-// its place alone, not by times.
+// compile makes the byte code of all modules: the container cannot write any, and an agent that compiles its modules
+// first takes twice as long. It is the same on all machines, so the interpreter of the platform that runs here compiles
+// for the others. It is found valid by its place alone, not by times.
 func compile(ctx context.Context, interpreter, root string) error {
 	loaders, err := filepath.Glob(filepath.Join(interpreter, "usr/lib/*-linux-gnu/ld-linux-*.so.*"))
 	if err != nil || len(loaders) != 1 {
@@ -203,10 +211,13 @@ func compile(ctx context.Context, interpreter, root string) error {
 	if err != nil || len(libs) != 1 {
 		return fmt.Errorf("finding the libraries of %s: %v, %w", interpreter, libs, err)
 	}
-	cmd := exec.CommandContext(ctx, loaders[0], "--library-path", libs[0], filepath.Join(interpreter, python), "-m", "compileall", "-qq",
-		"--invalidation-mode", "unchecked-hash", "-s", root, "-p", "/", filepath.Join(root, "usr/lib/python3"), filepath.Join(root, pythonLib),
+	cmd := exec.CommandContext(ctx, loaders[0], "--library-path", libs[0], filepath.Join(interpreter, python), "-m",
+		"compileall", "-qq",
+		"--invalidation-mode", "unchecked-hash", "-s", root, "-p", "/", filepath.Join(root, "usr/lib/python3"),
+		filepath.Join(root, pythonLib),
 		filepath.Join(root, "usr/share/fence"))
-	cmd.Env = []string{"PYTHONHOME=" + filepath.Join(interpreter, "usr"), "PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=1", "LC_ALL=C.UTF-8"}
+	cmd.Env = []string{"PYTHONHOME=" + filepath.Join(interpreter, "usr"), "PYTHONHASHSEED=0",
+		"PYTHONDONTWRITEBYTECODE=1", "LC_ALL=C.UTF-8"}
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
 		err = nil // some tests' modules are not of this Python; check finds what has to be there
@@ -217,7 +228,8 @@ func compile(ctx context.Context, interpreter, root string) error {
 	return nil
 }
 
-// layerOf writes a folder as a layer: sorted, all root's, without times, and with no program that gives its user other rights.
+// layerOf writes a folder as a layer: sorted, all root's, without times, and with no program that gives its user other
+// rights.
 func layerOf(root, archive string) (err error) {
 	f, err := os.Create(archive)
 	if err != nil {
@@ -297,10 +309,14 @@ func checkRights(h *tar.Header, file string) error {
 func agentsNeed() map[string]bool {
 	need := map[string]bool{}
 	for _, name := range []string{
-		python, "usr/bin/ipmitool", "usr/bin/ssh", "usr/bin/snmpget", "usr/bin/telnet", "usr/bin/dash", "bin", "sbin", "lib",
-		"usr/sbin/fence_ipmilan", "usr/sbin/fence_apc", "usr/share/fence/fencing.py", "usr/share/fence/__pycache__/fencing.cpython-311.pyc",
-		pythonLib + "/__pycache__/ssl.cpython-311.pyc", "usr/lib/python3/dist-packages/requests/__pycache__/__init__.cpython-311.pyc",
-		"etc/passwd", "etc/ssl/certs/ca-certificates.crt", "usr/share/forcefence/packages", "var/lib/dpkg/status.d/fence-agents",
+		python, "usr/bin/ipmitool", "usr/bin/ssh", "usr/bin/snmpget", "usr/bin/telnet", "usr/bin/dash", "bin", "sbin",
+		"lib",
+		"usr/sbin/fence_ipmilan", "usr/sbin/fence_apc", "usr/share/fence/fencing.py",
+		"usr/share/fence/__pycache__/fencing.cpython-311.pyc",
+		pythonLib + "/__pycache__/ssl.cpython-311.pyc",
+		"usr/lib/python3/dist-packages/requests/__pycache__/__init__.cpython-311.pyc",
+		"etc/passwd", "etc/ssl/certs/ca-certificates.crt", "usr/share/forcefence/packages",
+		"var/lib/dpkg/status.d/fence-agents",
 		"usr/share/doc/fence-agents/copyright", "tmp",
 	} {
 		need[path.Join("/", name)] = true

@@ -24,8 +24,9 @@ import (
 	"github.com/forcefence/forcefence/.ci/image/internal/oci"
 )
 
-// licences is a layer with forcefence's own licence and all licences and notices of what is linked into its programs, the same for all
-// platforms. check holds each image's programs against it. The plugin is built for darwin as well, and has them from here.
+// licences is a layer with forcefence's own licence and all licences and notices of what is linked into its programs,
+// the same for all platforms. check holds each image's programs against it. The plugin is built for darwin as well, and
+// has them from here.
 func licences(ctx context.Context, source, tmp string) (v1.Layer, error) {
 	std, err := exec.CommandContext(ctx, "go", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {
@@ -95,7 +96,8 @@ func packagesOf(ctx context.Context, source string, p v1.Platform) ([]goPackage,
 	}
 }
 
-// legal adds the licences and notices that hold for a package: those of its folder, and of those above it up to its module's.
+// legal adds the licences and notices that hold for a package: those of its folder, and of those above it up to its
+// module's.
 func (p goPackage) legal(files map[string]string) error {
 	if p.Module == nil || p.Module.Main {
 		return nil
@@ -136,7 +138,8 @@ func writeLicences(file string, files map[string]string) (err error) {
 		for i := range name {
 			if dir := name[:i+1]; name[i] == '/' && !folders[dir] {
 				folders[dir] = true
-				if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755, Format: tar.FormatPAX}); err != nil {
+				if err := w.WriteHeader(
+					&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755, Format: tar.FormatPAX}); err != nil {
 					return err
 				}
 			}
@@ -145,7 +148,9 @@ func writeLicences(file string, files map[string]string) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(text)), Format: tar.FormatPAX}); err != nil {
+		if err := w.WriteHeader(
+			&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(text)),
+				Format: tar.FormatPAX}); err != nil {
 			return err
 		}
 		if _, err := w.Write(text); err != nil {

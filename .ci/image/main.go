@@ -1,18 +1,21 @@
-// Command image builds forcefence's container image for all platforms into one OCI archive, without a container runtime and without
-// a registry. ko does the work; this command gives it a base and checks what it made.
+// Command image builds forcefence's container image for all platforms into one OCI archive, without a container runtime
+// and without a registry. ko does the work; this command gives it a base and checks what it made.
 //
-// ko wants its base from a registry, and the program needs nothing of one: it is static and brings no shell, no users, no time
-// zones. So the base is empty: an index with one image without layers per platform, served on 127.0.0.1 for as long as ko runs.
+// ko wants its base from a registry, and the program needs nothing of one: it is static and brings no shell, no users,
+// no time zones. So the base is empty: an index with one image without layers per platform, served on 127.0.0.1 for as
+// long as ko runs.
 //
-// There is no file of public authorities in it: the API server's comes with the ServiceAccount, a BMC's with caFile, and for a cloud's API
-// the controller's program brings Mozilla's list (cmd/forcefence), which is as old as the build. Who wants another mounts it and sets
-// SSL_CERT_FILE.
+// There is no file of public authorities in it: the API server's comes with the ServiceAccount, a BMC's with caFile,
+// and for a cloud's API the controller's program brings Mozilla's list (cmd/forcefence), which is as old as the build.
+// Who wants another mounts it and sets SSL_CERT_FILE.
 //
-// Both programs are in one image, the controller's as its entrypoint: one name to set and one thing to push, and the node's side is
-// never of another version than the controller. ko makes an image of each, and the layers of both are put together.
+// Both programs are in one image, the controller's as its entrypoint: one name to set and one thing to push, and the
+// node's side is never of another version than the controller. ko makes an image of each, and the layers of both are
+// put together.
 //
-// The same sources and the same version of Go give the same bytes: times come from SOURCE_DATE_EPOCH, paths are trimmed, the archive's
-// entries are sorted, and the environment's flags are not heard. TestReproducible builds it again elsewhere.
+// The same sources and the same version of Go give the same bytes: times come from SOURCE_DATE_EPOCH, paths are
+// trimmed, the archive's entries are sorted, and the environment's flags are not heard. TestReproducible builds it
+// again elsewhere.
 //
 // -agents writes a second archive, which has Debian's fence agents and their Python below the two programs (agents.go).
 //
@@ -70,9 +73,12 @@ func main() {
 	out := flag.String("out", "out/forcefence.oci.tar", "the archive to write")
 	version := flag.String("version", "dev", "label org.opencontainers.image.version")
 	revision := flag.String("revision", "", "label org.opencontainers.image.revision")
-	push := flag.String("push", "", "where to push it as well, such as registry.example.net/forcefence:v1, with the password of docker login")
-	withAgents := flag.String("agents", "", "the archive to write with Debian's fence agents; -push pushes it under the tag with -agents behind it")
-	sources := flag.String("agents-sources", "", "file of apt's sources to take Debian's packages from; empty: Debian's mirrors")
+	push := flag.String("push", "", "where to push it as well, such as registry.example.net/forcefence:v1, with the "+
+		"password of docker login")
+	withAgents := flag.String("agents", "", "the archive to write with Debian's fence agents; -push pushes it under "+
+		"the tag with -agents behind it")
+	sources := flag.String("agents-sources", "", "file of apt's sources to take Debian's packages from; empty: "+
+		"Debian's mirrors")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -122,7 +128,8 @@ func run(ctx context.Context, source string, wanted []variant, sources string, l
 	}
 	defer stop()
 	bin := filepath.Join(tmp, "ko")
-	if said, err := exec.CommandContext(ctx, "go", "build", "-o", bin, "github.com/google/ko").CombinedOutput(); err != nil {
+	if said, err := exec.CommandContext(ctx, "go", "build", "-o", bin, "github.com/google/ko").
+		CombinedOutput(); err != nil {
 		return fmt.Errorf("build ko: %w\n%s", err, said)
 	}
 	var layouts []string
@@ -146,7 +153,8 @@ func run(ctx context.Context, source string, wanted []variant, sources string, l
 }
 
 // one writes a variant and checks it.
-func one(ctx context.Context, v variant, layouts []string, terms v1.Layer, tmp, sources string, labels map[string]string) error {
+func one(ctx context.Context, v variant, layouts []string, terms v1.Layer, tmp, sources string,
+	labels map[string]string) error {
 	below := map[string]v1.Layer{}
 	if v.hasAgents() {
 		var err error
@@ -180,7 +188,8 @@ func serveBase() (string, func(), error) {
 	if err != nil {
 		return "", nil, err
 	}
-	srv := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0))), ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0))),
+		ReadHeaderTimeout: 5 * time.Second}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -226,7 +235,8 @@ func ko(ctx context.Context, bin, source, program, base, dir string, labels map[
 		list = append(list, k+"="+v)
 	}
 	slices.Sort(list)
-	cmd := exec.CommandContext(ctx, bin, "build", "./cmd/"+program, "--push=false", "--oci-layout-path="+dir, "--platform="+strings.Join(wanted, ","),
+	cmd := exec.CommandContext(ctx, bin, "build", "./cmd/"+program, "--push=false", "--oci-layout-path="+dir,
+		"--platform="+strings.Join(wanted, ","),
 		"--sbom=none", "--image-user="+user, "--image-label="+strings.Join(list, ","), "--bare")
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "KO_DEFAULTBASEIMAGE="+base, "KO_DOCKER_REPO=forcefence", "KOCACHE=",
@@ -247,8 +257,8 @@ func ko(ctx context.Context, bin, source, program, base, dir string, labels map[
 	return nil
 }
 
-// merge puts what ko made of each program together, without the base's address: it was another port each time. below has the lowest layer
-// of each platform, if there is one; top is that of all.
+// merge puts what ko made of each program together, without the base's address: it was another port each time. below
+// has the lowest layer of each platform, if there is one; top is that of all.
 func merge(from []string, below map[string]v1.Layer, top v1.Layer, to string) error {
 	var made []v1.ImageIndex
 	for _, dir := range from {
@@ -273,7 +283,8 @@ func merge(from []string, below map[string]v1.Layer, top v1.Layer, to string) er
 	return path.AppendIndex(index)
 }
 
-// together is the image of one platform: the layers of all programs, and the configuration of the first. lowest may be nil.
+// together is the image of one platform: the layers of all programs, and the configuration of the first. lowest may be
+// nil.
 func together(made []v1.ImageIndex, lowest, top v1.Layer, p v1.Platform) (v1.Image, error) {
 	img, seen := emptyImage(), map[v1.Hash]bool{}
 	if lowest != nil {
@@ -323,7 +334,9 @@ func together(made []v1.ImageIndex, lowest, top v1.Layer, p v1.Platform) (v1.Ima
 	config.RootFS, config.History = whole.RootFS, nil // it would tell of the first one's layers only
 	config.Created.Time = config.Created.UTC()        // ko writes it in the builder's time zone
 	if lowest != nil {
-		config.Config.Env = append(slices.DeleteFunc(config.Config.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }), agentsPath)
+		config.Config.Env = append(
+			slices.DeleteFunc(config.Config.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }),
+			agentsPath)
 	}
 	return mutate.ConfigFile(img, config)
 }

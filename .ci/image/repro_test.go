@@ -12,8 +12,9 @@ import (
 	"github.com/forcefence/forcefence/.ci/image/internal/oci"
 )
 
-// TestReproducible builds the image that `make image` made once more: from a clone in another place, under another umask, with other flags
-// and another time zone. Every byte is the same. What is compiled for both comes from Go's cache, which knows sources by their content.
+// TestReproducible builds the image that `make image` made once more: from a clone in another place, under another
+// umask, with other flags and another time zone. Every byte is the same. What is compiled for both comes from Go's
+// cache, which knows sources by their content.
 func TestReproducible(t *testing.T) {
 	archive := os.Getenv("FORCEFENCE_IMAGE")
 	if archive == "" {
@@ -45,7 +46,8 @@ git clone -q --no-local "$1" "$2/a clone"
 cd "$2/a clone/.ci/image"
 find "$2/a clone" -type f -exec touch -d 2001-02-03 {} +
 go run . -source ../.. -out "$3" -version "$4" -revision "$5"`, "sh", filepath.Join(must(filepath.Abs("../.."))), dir, again, labels[versionLabel], labels["org.opencontainers.image.revision"])
-	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=true -p=2", "TZ=Pacific/Auckland", "LC_ALL=C", "USER=somebody", "HOSTNAME=elsewhere")
+	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=true -p=2", "TZ=Pacific/Auckland", "LC_ALL=C", "USER=somebody",
+		"HOSTNAME=elsewhere")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building again: %v\n%s", err, said)
 	}

@@ -16,8 +16,9 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestHost installs onto a host whose root is another, as the DaemonSet does: with a containerd that runs there, a kubeconfig whose
-// paths are valid there only, and links that lead out of the root if it is not changed. The Node is real.
+// TestHost installs onto a host whose root is another, as the DaemonSet does: with a containerd that runs there, a
+// kubeconfig whose paths are valid there only, and links that lead out of the root if it is not changed. The Node is
+// real.
 func TestHost(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("SKIPPED: changes the root, and needs root for that")
@@ -37,11 +38,13 @@ func TestHost(t *testing.T) {
 		t.Fatalf("building: %v\n%s", err, out)
 	}
 	host := filepath.Join(dir, "host")
-	for _, d := range []string{"proc", "dev", "etc/containerd", "etc/kubernetes", "usr/bin", "opt", "var/lib/nri-plugins", "opt/nri"} {
+	for _, d := range []string{
+		"proc", "dev", "etc/containerd", "etc/kubernetes", "usr/bin", "opt", "var/lib/nri-plugins", "opt/nri"} {
 		kit.Must(t, os.MkdirAll(filepath.Join(host, d), 0o755))
 	}
 	copyFile(t, containerd, filepath.Join(host, "usr/bin/containerd"))
-	kit.Must(t, os.WriteFile(filepath.Join(host, "etc/containerd/config.toml"), []byte("version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n"), 0o644))
+	kit.Must(t, os.WriteFile(filepath.Join(host, "etc/containerd/config.toml"),
+		[]byte("version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n"), 0o644))
 	kit.Must(t, c.WriteKubeconfig(filepath.Join(host, "etc/kubernetes/kubelet.conf"), "system:node:n1", "system:nodes"))
 	kit.Must(t, os.Symlink("/var/lib/nri-plugins", filepath.Join(host, "opt/nri/plugins")))
 

@@ -38,7 +38,8 @@ func plugin(index string, change func(*nri.Status)) nri.Status {
 }
 
 func held(name string, since time.Duration, times int) nri.Held {
-	return nri.Held{Namespace: "ns", Name: name, UID: name, Why: admit.NodeMarked, Since: noon.Add(-since), Times: times}
+	return nri.Held{Namespace: "ns", Name: name, UID: name, Why: admit.NodeMarked, Since: noon.Add(-since),
+		Times: times}
 }
 
 func TestView(t *testing.T) {
@@ -59,10 +60,11 @@ plugin:      10-forcefence v1: registered with containerd v2.4.2 for 1h0m0s
 plugin:      20-forcefence v1: registered with containerd v2.4.2 for 1h0m0s
 held:        no pod
 `, 0},
-		{"held by one, the other is behind and has lost the API server", []nri.Status{plugin("10", marked), plugin("20", func(s *nri.Status) {
-			s.Error = "connection refused"
-			s.Held = []nri.Held{held("b", 12*time.Second, 2)}
-		})}, `
+		{"held by one, the other is behind and has lost the API server",
+			[]nri.Status{plugin("10", marked), plugin("20", func(s *nri.Status) {
+				s.Error = "connection refused"
+				s.Held = []nri.Held{held("b", 12*time.Second, 2)}
+			})}, `
 node:        n1: marked forcefence.io/node-shutdown=f1:NoSchedule
 protection:  fail-open: It may. Do it.
 plugin:      10-forcefence v1: registered with containerd v2.4.2 for 1h0m0s
@@ -123,17 +125,20 @@ func TestStatus(t *testing.T) {
 	}
 	command := []string{"status", "--state-dir", dir, "--runtime", "containerd", "--containerd", "/nowhere/containerd"}
 
-	if status, out, stderr := exec(command...); status != 1 || !strings.Contains(stderr, "cannot be told") || !strings.Contains(out, "none has run") {
+	if status, out, stderr := exec(command...); status != 1 || !strings.Contains(stderr, "cannot be told") ||
+		!strings.Contains(out, "none has run") {
 		t.Errorf("nothing there: got %d, %q, %q", status, out, stderr)
 	}
-	if status, _, stderr := exec("status", "--state-dir", dir, "--ready"); status != 1 || stderr != "plugin 20-forcefence has not run on this boot\n" {
+	if status, _, stderr := exec("status", "--state-dir", dir, "--ready"); status != 1 ||
+		stderr != "plugin 20-forcefence has not run on this boot\n" {
 		t.Errorf("nothing there: got %d, %q", status, stderr)
 	}
 	this := func(s *nri.Status) { s.BootID = strings.TrimSpace(string(boot)) }
 	write(plugin("10", func(s *nri.Status) { s.BootID = "another boot's" }))
 	write(plugin("20", this))
 	status, out, stderr := exec(command...)
-	if status != 0 || stderr != "" || strings.Contains(out, "10-forcefence") || !strings.Contains(out, "protection:  unknown: asking the runtime's version: ") {
+	if status != 0 || stderr != "" || strings.Contains(out, "10-forcefence") ||
+		!strings.Contains(out, "protection:  unknown: asking the runtime's version: ") {
 		t.Errorf("clear: got %d, %q, %q", status, out, stderr)
 	}
 	for _, tc := range []struct {
@@ -160,7 +165,8 @@ func TestStatus(t *testing.T) {
 		this(s)
 		s.Registered = time.Time{}
 	}))
-	if status, _, stderr := exec("status", "--state-dir", dir, "--ready"); status != 1 || stderr != "20-forcefence is not registered with the runtime\n" {
+	if status, _, stderr := exec("status", "--state-dir", dir, "--ready"); status != 1 ||
+		stderr != "20-forcefence is not registered with the runtime\n" {
 		t.Errorf("gone: got %d, %q", status, stderr)
 	}
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "10.json"), []byte("{"), 0o644))

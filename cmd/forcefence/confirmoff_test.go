@@ -54,7 +54,8 @@ func TestConfirmOff(t *testing.T) {
 	record := func(id string, p taint.Phase, res taint.Result) {
 		t.Helper()
 		edit(func(n *corev1.Node) {
-			metav1.SetMetaDataAnnotation(&n.ObjectMeta, taint.RecordAnnotation, taint.Record{ID: id, NodeUID: string(n.UID), By: "test"}.EnterPhase(p, res, time.Now()).Encode())
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, taint.RecordAnnotation,
+				taint.Record{ID: id, NodeUID: string(n.UID), By: "test"}.EnterPhase(p, res, time.Now()).Encode())
 		}, false)
 	}
 	p, err := confirm.Type().NewConfig().New(providers.Options{Node: app.NodeReader(admin)})
@@ -82,13 +83,15 @@ func TestConfirmOff(t *testing.T) {
 	}
 	refuses := func(reason, says string) {
 		t.Helper()
-		if _, err := confirmOff(ctx, admin, name, reason, time.Now); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := confirmOff(ctx, admin, name, reason, time.Now); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("got %v, want %q", err, says)
 		}
 	}
 	says := func(now func() time.Time) {
 		t.Helper()
-		if told, err := confirmOff(ctx, admin, name, " unplugged\n  it ", now); err != nil || !strings.Contains(told, name) {
+		if told, err := confirmOff(ctx, admin, name, " unplugged\n  it ", now); err != nil ||
+			!strings.Contains(told, name) {
 			t.Fatalf("got %q, %v", told, err)
 		}
 	}
@@ -138,7 +141,8 @@ func TestConfirmOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := confirmOff(ctx, nobody, name, "unplugged it", time.Now); err == nil || !strings.Contains(err.Error(), "forbidden") {
+	if _, err := confirmOff(ctx, nobody, name, "unplugged it", time.Now); err == nil ||
+		!strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("without rights: got %v", err)
 	}
 }

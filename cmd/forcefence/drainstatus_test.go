@@ -22,13 +22,16 @@ func TestDrainStatus(t *testing.T) {
 	ctx := t.Context()
 	now := time.Now().Truncate(time.Second)
 	held := drain.Progress{
-		Guard: "disks", Policy: drain.BlockForEviction, Since: now.Add(-10 * time.Minute), WrittenAt: now, Total: 30, Left: 25,
+		Guard: "disks", Policy: drain.BlockForEviction, Since: now.Add(-10 * time.Minute), WrittenAt: now, Total: 30,
+		Left:    25,
 		Volumes: []drain.Held{{Volume: "vol-7", Replica: "vol-7-r1", Why: "it is still there"}},
 	}
-	blind := drain.Progress{Guard: "blind", Policy: drain.BlockIfLast, Since: now.Add(-time.Minute), Unknown: "replicas were not listed yet"}
+	blind := drain.Progress{Guard: "blind", Policy: drain.BlockIfLast, Since: now.Add(-time.Minute),
+		Unknown: "replicas were not listed yet"}
 	for _, n := range []*corev1.Node{
 		{ObjectMeta: metav1.ObjectMeta{Name: "drained", Annotations: map[string]string{
-			taint.DrainAnnotation:        drain.EncodeProgress(map[string]*drain.Progress{"disks": &held, "blind": &blind}),
+			taint.DrainAnnotation: drain.EncodeProgress(
+				map[string]*drain.Progress{"disks": &held, "blind": &blind}),
 			taint.AutoEvictingAnnotation: "true",
 		}}, Spec: corev1.NodeSpec{Unschedulable: true}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "guarded"}},
@@ -51,15 +54,18 @@ func TestDrainStatus(t *testing.T) {
 	for node, want := range map[string][]string{
 		"drained": {
 			"Node drained is cordoned.\n",
-			fmt.Sprintf("Drain guard disks, policy block-for-eviction: held up for 10m0s, PodDisruptionBudget default/%s\n", budgets[0].Name),
+			fmt.Sprintf("Drain guard disks, policy block-for-eviction: held up for 10m0s, PodDisruptionBudget "+
+				"default/%s\n", budgets[0].Name),
 			"Replicas: 5 of 30 left it, 25 hold it up; 0.5 a minute so far, so that the rest takes about 50m0s\n",
 			"vol-7   vol-7-r1  it is still there\nand 24 more\n",
-			"Drain guard blind, policy block-if-contains-last-replica: held up for 1m0s, but no PodDisruptionBudget of forcefence's is there",
+			"Drain guard blind, policy block-if-contains-last-replica: held up for 1m0s, but no PodDisruptionBudget " +
+				"of forcefence's is there",
 			"Nothing is known of the storage system: replicas were not listed yet.",
 			"how long that takes is not known",
 		},
-		"guarded": {"Node guarded is not cordoned. Nothing holds its drain up now; it is guarded by:\n  drain guard disks, PodDisruptionBudget default/" + budgets[1].Name},
-		"bare":    {"Node bare is not cordoned. Nothing of forcefence's holds its drain up.\n"},
+		"guarded": {"Node guarded is not cordoned. Nothing holds its drain up now; it is guarded by:\n  drain guard " +
+			"disks, PodDisruptionBudget default/" + budgets[1].Name},
+		"bare": {"Node bare is not cordoned. Nothing of forcefence's holds its drain up.\n"},
 	} {
 		s, err := drainStatusOf(ctx, admin, node, now)
 		if err != nil {
@@ -85,7 +91,8 @@ func TestDrainStatus(t *testing.T) {
 	// What holds drains up goes with the controller, by the command that cleans up after it.
 	var out bytes.Buffer
 	c := cleanup{client: admin, out: &out, key: taint.DefaultKey}
-	if err := c.removeLeftovers(ctx); err == nil || !strings.Contains(out.String(), "PodDisruptionBudget default/"+budgets[0].Name) {
+	if err := c.removeLeftovers(ctx); err == nil ||
+		!strings.Contains(out.String(), "PodDisruptionBudget default/"+budgets[0].Name) {
 		t.Errorf("cleanup without --yes: got %v\n%s", err, &out)
 	}
 	c.yes = true

@@ -24,7 +24,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// inhabited gives each node a heartbeat, n1 three pods: of a StatefulSet, of a DaemonSet, and a large one, and n2 another.
+// inhabited gives each node a heartbeat, n1 three pods: of a StatefulSet, of a DaemonSet, and a large one, and n2
+// another.
 func (s *site) inhabited() {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -40,9 +41,11 @@ func (s *site) inhabited() {
 		kit.Must(s.t, s.api.Status().Update(ctx, &n))
 		create(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	for name, kind := range map[string]string{"db-0": "StatefulSet", "agent": "DaemonSet", "huge": "ReplicaSet", "other": "ReplicaSet"} {
+	for name, kind := range map[string]string{
+		"db-0": "StatefulSet", "agent": "DaemonSet", "huge": "ReplicaSet", "other": "ReplicaSet"} {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: "of-" + name, Controller: new(true)}}
+		p.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: kind, Name: "of-" + name, Controller: new(true)}}
 		p.Spec.NodeName = "n1"
 		cpu := "1"
 		if name == "other" {
@@ -51,7 +54,9 @@ func (s *site) inhabited() {
 		if name == "huge" {
 			cpu = "40"
 		}
-		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
+		p.Spec.Containers = []corev1.Container{
+			{Name: "c", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
 		create(p)
 	}
 }
@@ -70,8 +75,10 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"Node n1: Ready, last heartbeat ", "Mode fence (mode of the configuration).", "answers On in", "identity confirmed",
-		"AND ITS MACHINE IS OFF: 2 pods move", "AND ITS MACHINE IS ON: powered off, 2 pods move", "AND NO DEVICE ANSWERS: nothing is done",
+		"Node n1: Ready, last heartbeat ", "Mode fence (mode of the configuration).", "answers On in",
+		"identity confirmed",
+		"AND ITS MACHINE IS OFF: 2 pods move", "AND ITS MACHINE IS ON: powered off, 2 pods move",
+		"AND NO DEVICE ANSWERS: nothing is done",
 		"pod of a DaemonSet: ns/agent", "REPLACEMENTS: 1 of 2 find no room", "with too little cpu",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
@@ -95,7 +102,8 @@ func TestExplain(t *testing.T) {
 	})
 	s.expect(`WHATEVER ITS DEVICES SAY: nothing is done`, "", "explain", "n1", "--no-devices")
 	s.change("n1", func(n *corev1.Node) { n.Annotations = nil })
-	pause := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "forcefence-pause"}, Data: map[string]string{"reason": "new switches"}}
+	pause := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "forcefence-pause"},
+		Data: map[string]string{"reason": "new switches"}}
 	kit.Must(t, s.api.Create(t.Context(), pause))
 	s.expect("new switches", "", "explain", "n1", "--no-devices")
 	kit.Must(t, s.api.Delete(t.Context(), pause))
@@ -109,8 +117,10 @@ func TestExplain(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &e); err != nil {
 		t.Fatal(err)
 	}
-	if err != nil || e.Node != "n1" || len(e.Scenarios) != 3 || e.LeftAlone != `annotation forcefence.io/paused "new disk"` || len(e.Stay) != 1 ||
-		len(e.Devices) != 1 || e.Devices[0].State != "On" || len(e.Replacements) != 2 || e.Replacements[0].Fits == e.Replacements[1].Fits {
+	if err != nil || e.Node != "n1" || len(e.Scenarios) != 3 ||
+		e.LeftAlone != `annotation forcefence.io/paused "new disk"` || len(e.Stay) != 1 ||
+		len(e.Devices) != 1 || e.Devices[0].State != "On" || len(e.Replacements) != 2 ||
+		e.Replacements[0].Fits == e.Replacements[1].Fits {
 		t.Errorf("got error %v and %+v", err, e)
 	}
 }
@@ -123,25 +133,29 @@ type forbidding struct {
 
 func (f forbidding) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	if slices.Contains(f.kinds, fmt.Sprintf("%T", o)) {
-		return apierrors.NewForbidden(schema.GroupResource{Resource: fmt.Sprintf("%T", o)}, key.Name, fmt.Errorf("no right"))
+		return apierrors.NewForbidden(schema.GroupResource{Resource: fmt.Sprintf("%T", o)}, key.Name,
+			fmt.Errorf("no right"))
 	}
 	return f.Client.Get(ctx, key, o, opts...)
 }
 
 func (f forbidding) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	if slices.Contains(f.kinds, fmt.Sprintf("%T", list)) {
-		return apierrors.NewForbidden(schema.GroupResource{Resource: fmt.Sprintf("%T", list)}, "", fmt.Errorf("no right"))
+		return apierrors.NewForbidden(schema.GroupResource{Resource: fmt.Sprintf("%T", list)}, "",
+			fmt.Errorf("no right"))
 	}
 	return f.Client.List(ctx, list, opts...)
 }
 
-// Who lacks a right is told which, and gets the answer without what it would have shown; there is none without the nodes, Leases and pods.
+// Who lacks a right is told which, and gets the answer without what it would have shown; there is none without the
+// nodes, Leases and pods.
 func TestExplainWithoutRights(t *testing.T) {
 	s := newSite(t)
 	s.inhabited()
 	csi, pods := fmt.Sprintf("%T", &storagev1.CSINodeList{}), fmt.Sprintf("%T", &corev1.PodList{})
 	s.d.client = forbidding{s.api, []string{csi}}
-	s.expect("attach slots, and where CSI drivers run: "+csi+" is forbidden", "", "explain", "n1", "--no-devices", "-o", "json")
+	s.expect("attach slots, and where CSI drivers run: "+csi+" is forbidden", "", "explain", "n1", "--no-devices", "-o",
+		"json")
 	s.d.client = forbidding{s.api, []string{fmt.Sprintf("%T", &corev1.ConfigMap{})}}
 	s.expect("ConfigMap kube-system/forcefence-pause", "", "explain", "n1", "--no-devices")
 	s.expect("2 pods move", "", "explain", "n1", "--no-devices") // the controller may read it

@@ -66,7 +66,8 @@ func TestCheckConfig(t *testing.T) {
 		{name: "a command of power, misspelled", args: []string{"power", "stat", "node-1"}, status: 2,
 			stderr: "unknown command \"stat\" for \"forcefence power\"\n\nDid you mean this?\n\tstate\n"},
 		{name: "no such shell", args: []string{"completion", "nope"}, status: 2,
-			stderr: "unknown command \"nope\" for \"forcefence completion\"; forcefence completion --help lists its commands\n"},
+			stderr: "unknown command \"nope\" for \"forcefence completion\"; forcefence completion --help lists its " +
+				"commands\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			status, stdout, stderr := exec(tc.args...)
@@ -102,7 +103,8 @@ func TestBundleWithoutAPIServer(t *testing.T) {
 func kubeconfigOf(t *testing.T, server string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"+
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: "+
+		"c, user: u}}]\n"+
 		"clusters: [{name: c, cluster: {server: %q}}]\nusers: [{name: u, user: {token: t}}]\n", server)
 	kit.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
@@ -117,7 +119,9 @@ func TestCheckConfigSkipFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	check := func(settings string, args ...string) (int, string) {
-		text := "providers:\n- {name: a, redfish: {username: u, " + settings + "}}\n- {name: b, libvirt: {uri: 'qemu+tls://hv/system', certFile: /none/c, keyFile: /none/k, caFile: /none/ca}}\n"
+		text := "providers:\n- {name: a, redfish: {username: u, " + settings +
+			"}}\n- {name: b, libvirt: {uri: 'qemu+tls://hv/system', certFile: /none/c, keyFile: /none/k, caFile: " +
+			"/none/ca}}\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -125,13 +129,17 @@ func TestCheckConfigSkipFiles(t *testing.T) {
 		status := run(append(args, file), all.Types(), &out, &stderr)
 		return status, stderr.String()
 	}
-	if status, told := check("passwordFile: /none/password, caFile: /none/ca.pem", "check-config"); status != 1 || strings.Count(told, "no such file") != 4 {
+	if status, told := check("passwordFile: /none/password, caFile: /none/ca.pem", "check-config"); status != 1 ||
+		strings.Count(told, "no such file") != 4 {
 		t.Errorf("without the flag: got status %d and %s", status, told)
 	}
-	if status, told := check("passwordFile: /none/password, caFile: /none/ca.pem", "check-config", "--skip-files"); status != 0 {
+	if status, told := check("passwordFile: /none/password, caFile: /none/ca.pem", "check-config",
+		"--skip-files"); status != 0 {
 		t.Errorf("with the flag: got status %d and %s", status, told)
 	}
-	for _, settings := range []string{"passwordFile: " + empty, "caFile: /none/ca.pem", "passwordFile: /none/password, caFile: " + empty, "passwordFile: /none/password, auth: x"} {
+	for _, settings := range []string{
+		"passwordFile: " + empty, "caFile: /none/ca.pem", "passwordFile: /none/password, caFile: " + empty,
+		"passwordFile: /none/password, auth: x"} {
 		if status, told := check(settings, "check-config", "--skip-files"); status != 1 {
 			t.Errorf("%s: got status %d and %s, want a fault", settings, status, told)
 		}
@@ -142,13 +150,15 @@ func TestCheckConfigSkipFiles(t *testing.T) {
 func TestCheckConfigOneMachineTwice(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const text = "providers: [{name: a, redfish: {username: u, passwordEnv: P}}]\n" +
-		"nodes:\n- name: n\n  provider: a\n  machine:\n    from: list\n    list:\n    - {node: n1, id: 'https://x'}\n    - {node: n2, id: 'https://X:443/'}\n"
+		"nodes:\n- name: n\n  provider: a\n  machine:\n    from: list\n    list:\n    - {node: n1, id: " +
+		"'https://x'}\n    - {node: n2, id: 'https://X:443/'}\n"
 	if err := os.WriteFile("c.yaml", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out, stderr strings.Builder
 	const want = "c.yaml:9: nodes[0].machine.list[1].id: another node has this machine already, on line 8\n"
-	if status := run([]string{"check-config", "c.yaml"}, all.Types(), &out, &stderr); status != 1 || stderr.String() != want {
+	if status := run([]string{"check-config", "c.yaml"}, all.Types(), &out, &stderr); status != 1 ||
+		stderr.String() != want {
 		t.Errorf("got status %d and %q, want %q", status, stderr.String(), want)
 	}
 }

@@ -55,7 +55,8 @@ func TestResumeEndsThePauseThatItRead(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "home", Name: "forcefence", Labels: map[string]string{app.LeaderLabel: ""}}}
 	pause := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "home", Name: "forcefence-pause"}, Data: map[string]string{"reason": "old"}}
+		ObjectMeta: metav1.ObjectMeta{Namespace: "home", Name: "forcefence-pause"},
+		Data:       map[string]string{"reason": "old"}}
 	c := changing([]client.Object{lease, pause}, &corev1.ConfigMap{}, func(c client.Client) {
 		var cm corev1.ConfigMap
 		kit.Must(t, c.Get(ctx, client.ObjectKeyFromObject(pause), &cm))
@@ -105,7 +106,8 @@ func TestConfirmationIsOfTheNodeThatWasRead(t *testing.T) {
 	if !apierrors.IsConflict(err) || n.Annotations[taint.ConfirmAnnotation] != "" {
 		t.Errorf("got %v and annotations %v, want a conflict", err, n.Annotations)
 	}
-	if _, err := confirmOff(ctx, c, "n1", "unplugged it", time.Now); err == nil || !strings.Contains(err.Error(), "is Ready") {
+	if _, err := confirmOff(ctx, c, "n1", "unplugged it", time.Now); err == nil ||
+		!strings.Contains(err.Error(), "is Ready") {
 		t.Errorf("the next time: got %v, want that the node is Ready", err)
 	}
 }

@@ -56,7 +56,9 @@ func newDesert(t *testing.T) *desert {
 	d.kubectl("apply", "--server-side", "-f", definitionFile)
 	d.kubectl("wait", "--for=condition=Established", "crd/fencings.forcefence.io")
 	t.Cleanup(func() { d.delete("crd", "fencings.forcefence.io") })
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence", Labels: map[string]string{app.LeaderLabel: "true"}}}
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence",
+			Labels: map[string]string{app.LeaderLabel: "true"}}}
 	lease.Spec.HolderIdentity, lease.Spec.RenewTime = new("ff-1"), new(metav1.NowMicro())
 	d.make(lease)
 	return d
@@ -71,7 +73,8 @@ func (d *desert) kubectl(args ...string) {
 func (d *desert) delete(args ...string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if _, err := shared.Kubectl(ctx, append([]string{"delete", "--ignore-not-found", "--wait=true"}, args...)...); err != nil {
+	if _, err := shared.Kubectl(ctx,
+		append([]string{"delete", "--ignore-not-found", "--wait=true"}, args...)...); err != nil {
 		d.t.Error(err)
 	}
 }
@@ -110,8 +113,9 @@ func (d *desert) person(name string, clusterRoles ...string) (kubeconfig string)
 	for _, role := range clusterRoles {
 		subject := []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: name}}
 		if own, ok := strings.CutPrefix(role, "Role/"); ok {
-			d.make(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: name + "-" + own}, Subjects: subject,
-				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: own}})
+			d.make(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: name + "-" + own},
+				Subjects: subject,
+				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: own}})
 			continue
 		}
 		d.make(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name + "-" + role}, Subjects: subject,
@@ -131,7 +135,8 @@ func (d *desert) run(kubeconfig string, status int, args []string, texts ...stri
 	err := cluster.Until(ctx, func(context.Context) (bool, error) {
 		got, out, stderr = exec(append(args, "--kubeconfig", kubeconfig)...)
 		all := strings.Join(strings.Fields(out+stderr), " ")
-		return got == status && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(all, text) }), nil
+		return got == status &&
+			!slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(all, text) }), nil
 	})
 	if err != nil {
 		d.t.Fatalf("%s: status %d, want %d and %q in:\n%s%s", strings.Join(args, " "), got, status, texts, out, stderr)
@@ -142,12 +147,15 @@ func (d *desert) run(kubeconfig string, status int, args []string, texts ...stri
 func (d *desert) event(node, why, note string, at time.Time) {
 	d.t.Helper()
 	d.make(&eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, GenerateName: node + "-"}, EventTime: metav1.NewMicroTime(at), Type: "Warning",
-		Reason: why, Action: "Ask", Note: note, ReportingController: "forcefence", ReportingInstance: "ff-1", Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, GenerateName: node + "-"},
+		EventTime:  metav1.NewMicroTime(at), Type: "Warning",
+		Reason: why, Action: "Ask", Note: note, ReportingController: "forcefence", ReportingInstance: "ff-1",
+		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node},
 	})
 }
 
-// fencing makes the object that the controller makes of what it was told, with what a newer version may have written besides.
+// fencing makes the object that the controller makes of what it was told, with what a newer version may have written
+// besides.
 func (d *desert) fencing(told journal.Update, newer func(map[string]any)) string {
 	d.t.Helper()
 	f := (journal.Entry{}).AddUpdate(told).Object
@@ -166,9 +174,11 @@ func (d *desert) fencing(told journal.Update, newer func(map[string]any)) string
 	return f.Name
 }
 
-func condition(kind corev1.NodeConditionType, is corev1.ConditionStatus, since time.Time, message string) corev1.NodeCondition {
+func condition(kind corev1.NodeConditionType, is corev1.ConditionStatus, since time.Time,
+	message string) corev1.NodeCondition {
 	at := metav1.NewTime(since)
-	return corev1.NodeCondition{Type: kind, Status: is, LastTransitionTime: at, LastHeartbeatTime: at, Reason: "Because", Message: message}
+	return corev1.NodeCondition{Type: kind, Status: is, LastTransitionTime: at, LastHeartbeatTime: at,
+		Reason: "Because", Message: message}
 }
 
 // What a person sees of a cluster, with the rights of forcefence-look, with fewer, and with none.
@@ -177,9 +187,11 @@ func TestStatusByRights(t *testing.T) {
 	began := time.Now().Add(-time.Minute).UTC().Truncate(time.Second)
 	d.node("calm", func(n *corev1.Node) {
 		n.Status.Conditions = []corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionTrue, began, ""),
-			condition(taint.FenceableCondition, corev1.ConditionTrue, began, "The machine is On (racks/1: On)."), condition(taint.ProtectionCondition, corev1.ConditionTrue, began, "")}
+			condition(taint.FenceableCondition, corev1.ConditionTrue, began, "The machine is On (racks/1: On)."),
+			condition(taint.ProtectionCondition, corev1.ConditionTrue, began, "")}
 	})
-	rec := taint.Record{ID: "f-0123456789ab", By: "ff-1", Since: began, Device: "racks"}.EnterPhase(taint.PhaseEvicting, "", began)
+	rec := taint.Record{ID: "f-0123456789ab", By: "ff-1", Since: began, Device: "racks"}.EnterPhase(taint.PhaseEvicting,
+		"", began)
 	dead := d.node("dead", func(n *corev1.Node) {
 		rec.NodeUID = string(n.UID)
 		n.Annotations[taint.RecordAnnotation] = rec.Encode()
@@ -191,29 +203,42 @@ func TestStatusByRights(t *testing.T) {
 	d.event("mute", "PowerUnknown", "Its device does not tell \x1b[2J.", began.Add(time.Second))
 	alert := "volume pv-7 does not detach"
 	d.fencing(journal.Update{Node: dead.Name, At: began, Record: rec, Why: "LeaseStale", Alert: &alert}, nil)
-	pause := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-pause"}, Data: map[string]string{"reason": "new switches"}}
+	pause := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-pause"},
+		Data: map[string]string{"reason": "new switches"}}
 	d.make(pause)
 
-	all := d.run(d.person("watcher", "forcefence-look"), 0, []string{"status"}, "Controller ff-1 leads", `PAUSED for all nodes, by ConfigMap forcefence-system/forcefence-pause: "new switches"`,
-		"1 stuck, 1 not ready, 1 fine", "A person should look: volume pv-7 does not detach", "Its device does not tell .[2J. Look at the device", "racks/1 On ")
+	all := d.run(d.person("watcher", "forcefence-look"), 0, []string{"status"}, "Controller ff-1 leads",
+		`PAUSED for all nodes, by ConfigMap forcefence-system/forcefence-pause: "new switches"`,
+		"1 stuck, 1 not ready, 1 fine", "A person should look: volume pv-7 does not detach",
+		"Its device does not tell .[2J. Look at the device", "racks/1 On ")
 	if strings.Contains(all, "Not known") {
 		t.Errorf("with forcefence-look: got\n%s", all)
 	}
-	if at := []int{strings.Index(all, "\ndead "), strings.Index(all, "\nmute "), strings.Index(all, "\ncalm ")}; !slices.IsSorted(at) || at[0] < 0 {
+	if at := []int{
+		strings.Index(all, "\ndead "), strings.Index(all, "\nmute "),
+		strings.Index(all, "\ncalm ")}; !slices.IsSorted(at) || at[0] < 0 {
 		t.Errorf("got the nodes in another order than the worst first:\n%s", all)
 	}
 	var f fleet
-	kit.Must(t, json.Unmarshal([]byte(d.run(filepath.Join(d.dir, "watcher"), 0, []string{"status", "calm", "-o", "json"}, "calm")), &f))
-	if len(f.Nodes) != 1 || f.Nodes[0].Machine.Power != "On" || f.Nodes[0].State != view.StateFine || !f.Controllers[0].Leads {
+	kit.Must(t, json.Unmarshal(
+		[]byte(d.run(filepath.Join(d.dir, "watcher"), 0, []string{"status", "calm", "-o", "json"}, "calm")), &f))
+	if len(f.Nodes) != 1 || f.Nodes[0].Machine.Power != "On" || f.Nodes[0].State != view.StateFine ||
+		!f.Controllers[0].Leads {
 		t.Errorf("got %+v", f)
 	}
 
-	d.make(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "nodes-alone"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list"}}}})
+	d.make(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "nodes-alone"},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list"}}}})
 	few := d.person("few", "nodes-alone")
-	d.run(few, 0, []string{"status", "-n", homeSpace}, "You lack the right: list leases.coordination.k8s.io", "You lack the right: list events -n default",
-		"You lack the right: get configmaps -n forcefence-system", "You lack the right: get fencings.forcefence.io", "1 fencing, 1 not ready, 1 fine")
-	d.run(few, 1, []string{"status", "-w"}, "You lack the right: watch nodes", "The ClusterRole forcefence-look of deploy/ has what this command needs")
-	d.run(d.person("nobody"), 1, []string{"status"}, "You lack the right: list nodes (`kubectl auth can-i list nodes` asks for it)")
+	d.run(few, 0, []string{"status", "-n", homeSpace}, "You lack the right: list leases.coordination.k8s.io",
+		"You lack the right: list events -n default",
+		"You lack the right: get configmaps -n forcefence-system", "You lack the right: get fencings.forcefence.io",
+		"1 fencing, 1 not ready, 1 fine")
+	d.run(few, 1, []string{"status", "-w"}, "You lack the right: watch nodes",
+		"The ClusterRole forcefence-look of deploy/ has what this command needs")
+	d.run(d.person("nobody"), 1, []string{"status"}, "You lack the right: list nodes (`kubectl auth can-i list "+
+		"nodes` asks for it)")
 	d.run(few, 1, []string{"status", "none"}, `nodes "none" not found`)
 	d.run(few, 1, []string{"status", "--context", "elsewhere"}, `context "elsewhere" does not exist`)
 }
@@ -252,9 +277,11 @@ func TestStatusOfManyNodes(t *testing.T) {
 	const many = 3 * pageSize
 	ctx := t.Context()
 	for i := range many {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("many-%04d", i), Labels: map[string]string{"many": "1"}}}
+		n := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("many-%04d", i), Labels: map[string]string{"many": "1"}}}
 		kit.Must(t, d.admin.Create(ctx, n))
-		n.Status.Conditions = []corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionTrue, time.Now(), ""), condition(taint.FenceableCondition, corev1.ConditionTrue, time.Now(), "The machine is On (racks/1: On).")}
+		n.Status.Conditions = []corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionTrue, time.Now(), ""),
+			condition(taint.FenceableCondition, corev1.ConditionTrue, time.Now(), "The machine is On (racks/1: On).")}
 		if i == 0 {
 			n.Status.Conditions[0].Status = corev1.ConditionUnknown
 		}
@@ -297,8 +324,11 @@ func TestTimeline(t *testing.T) {
 	d := newDesert(t)
 	began := time.Now().Add(-time.Hour).UTC().Truncate(time.Second)
 	told := func(id string, at time.Time) journal.Update {
-		r := taint.Record{ID: id, NodeUID: "u", By: "ff-1", Since: at, Device: "racks", Evidence: []taint.Evidence{{At: at, From: "racks", State: "Off", Raw: "Off\x1b[2J"}}}
-		return journal.Update{Node: "dead", At: at, Record: r.EnterPhase(taint.PhaseDone, taint.ResultEvicted, at.Add(8*time.Second)), Why: "LeaseStale", Ended: []api.Pod{{Namespace: "ns", Name: "db-0", UID: "p"}}}
+		r := taint.Record{ID: id, NodeUID: "u", By: "ff-1", Since: at, Device: "racks",
+			Evidence: []taint.Evidence{{At: at, From: "racks", State: "Off", Raw: "Off\x1b[2J"}}}
+		return journal.Update{Node: "dead", At: at,
+			Record: r.EnterPhase(taint.PhaseDone, taint.ResultEvicted, at.Add(8*time.Second)), Why: "LeaseStale",
+			Ended: []api.Pod{{Namespace: "ns", Name: "db-0", UID: "p"}}}
 	}
 	first := d.fencing(told("f-00000000000a", began.Add(-48*time.Hour)), nil)
 	last := d.fencing(told("f-00000000000b", began), nil)
@@ -309,25 +339,32 @@ func TestTimeline(t *testing.T) {
 	long := told("f-00000000000d", began)
 	long.Node = strings.Repeat("long.", 13) + "name" // no label takes it
 	d.fencing(long, nil)
-	d.event("dead", "MachineOff", "Device racks says that the machine is off (Off): marking the node.", began.Add(time.Second))
+	d.event("dead", "MachineOff", "Device racks says that the machine is off (Off): marking the node.",
+		began.Add(time.Second))
 	d.event("dead", "MachineOff", "of another day", began.Add(-48*time.Hour+time.Second))
 
 	watcher := d.person("watcher", "forcefence-look")
-	all := []string{"Fence f-00000000000b of node dead", "Why: LeaseStale.", "It ended as Evicted after 8.0s: all pods are gone", "racks said that the machine is off",
-		`+0.0s racks says Off ("Off.[2J")`, "+1.0s MachineOff: Device racks", "+8.0s PHASE Done Evicted", "Pods: 1 ended, 0 spared, 0 left behind: ns/db-0"}
+	all := []string{"Fence f-00000000000b of node dead", "Why: LeaseStale.",
+		"It ended as Evicted after 8.0s: all pods are gone", "racks said that the machine is off",
+		`+0.0s racks says Off ("Off.[2J")`, "+1.0s MachineOff: Device racks", "+8.0s PHASE Done Evicted",
+		"Pods: 1 ended, 0 spared, 0 left behind: ns/db-0"}
 	for _, what := range []string{"dead", "f-00000000000b", last} {
-		if out := d.run(watcher, 0, []string{"timeline", what}, all...); strings.Contains(out, "another day") || strings.Contains(out, first) != (what == "dead") {
+		if out := d.run(watcher, 0, []string{"timeline", what}, all...); strings.Contains(out, "another day") ||
+			strings.Contains(out, first) != (what == "dead") {
 			t.Errorf("%s: got\n%s", what, out)
 		}
 	}
 	d.run(watcher, 0, []string{"timeline", "f-00000000000a"}, "Fence f-00000000000a", "of another day")
-	d.run(watcher, 0, []string{"timeline", "odd"}, "A newer version wrote this Fencing, or somebody edited it. It says what this version does not know: phase Verifying.")
+	d.run(watcher, 0, []string{"timeline", "odd"}, "A newer version wrote this Fencing, or somebody edited it. It "+
+		"says what this version does not know: phase Verifying.")
 	d.run(watcher, 0, []string{"timeline", long.Node}, "Fence f-00000000000d")
-	d.run(watcher, 1, []string{"timeline", "nobody"}, "no fence of a node nobody, and none with the id nobody, is recorded")
+	d.run(watcher, 1, []string{"timeline", "nobody"}, "no fence of a node nobody, and none with the id nobody, is "+
+		"recorded")
 	d.run(d.person("few"), 1, []string{"timeline", "dead"}, "You lack the right: list fencings.forcefence.io")
 	var s view.Timeline
 	kit.Must(t, json.Unmarshal([]byte(d.run(watcher, 0, []string{"timeline", "dead", "-o", "json"}, "entries")), &s))
-	if s.Fencing != last || len(s.Entries) != 3 || s.Entries[0].Text != "racks says Off (\"Off\x1b[2J\")" || len(s.Others) != 1 {
+	if s.Fencing != last || len(s.Entries) != 3 || s.Entries[0].Text != "racks says Off (\"Off\x1b[2J\")" ||
+		len(s.Others) != 1 {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -336,21 +373,25 @@ func TestTimeline(t *testing.T) {
 func TestTimelineWithoutDefinition(t *testing.T) {
 	d := newDesert(t)
 	d.delete("crd", "fencings.forcefence.io")
-	d.run(shared.Kubeconfig(), 1, []string{"timeline", "n1"}, "this cluster has no Fencings: its CustomResourceDefinition fencings.forcefence.io, part of deploy/kustomize/base, is not installed")
+	d.run(shared.Kubeconfig(), 1, []string{"timeline", "n1"},
+		"this cluster has no Fencings: its CustomResourceDefinition fencings.forcefence.io, part of "+
+			"deploy/kustomize/base, is not installed")
 	text, err := os.ReadFile(definitionFile)
 	kit.Must(t, err)
 	file := filepath.Join(d.dir, "crd.yaml")
 	kit.Must(t, os.WriteFile(file, bytes.ReplaceAll(text, []byte("name: v1alpha1"), []byte("name: v2")), 0o600))
 	d.kubectl("apply", "--server-side", "-f", file)
 	d.kubectl("wait", "--for=condition=Established", "crd/fencings.forcefence.io")
-	d.run(shared.Kubeconfig(), 1, []string{"timeline", "n1"}, "this cluster serves Fencings as v2, and this program knows v1alpha1: it is older than the controller")
+	d.run(shared.Kubeconfig(), 1, []string{"timeline", "n1"},
+		"this cluster serves Fencings as v2, and this program knows v1alpha1: it is older than the controller")
 }
 
 // A person pauses the cluster and nodes, and takes it back, with the rights for it; nobody's pause is made shorter.
 func TestPauseByRights(t *testing.T) {
 	d := newDesert(t)
 	n := d.node("paused", func(n *corev1.Node) {
-		rec := taint.Record{ID: "f-0123456789ab", NodeUID: string(n.UID), By: "ff-1"}.EnterPhase(taint.PhaseEvicting, "", time.Now())
+		rec := taint.Record{ID: "f-0123456789ab", NodeUID: string(n.UID), By: "ff-1"}.EnterPhase(taint.PhaseEvicting,
+			"", time.Now())
 		n.Annotations[taint.RecordAnnotation] = rec.Encode()
 	})
 	key := client.ObjectKey{Namespace: homeSpace, Name: "forcefence-pause"}
@@ -369,16 +410,22 @@ func TestPauseByRights(t *testing.T) {
 	}
 	pauser := d.person("alice", "forcefence-pauser", "forcefence-look", "Role/forcefence-pauser")
 	few := d.person("few", "forcefence-look")
-	d.run(few, 1, []string{"pause", "--for", "2h", "--reason", "new switches"}, "You lack the right: create configmaps -n forcefence-system", "The ClusterRole forcefence-operate")
+	d.run(few, 1, []string{"pause", "--for", "2h", "--reason", "new switches"},
+		"You lack the right: create configmaps -n forcefence-system", "The ClusterRole forcefence-operate")
 	paused("")
-	d.run(pauser, 0, []string{"pause", "--for", "2h", "--reason", " new\n switches"}, "All nodes are paused, by ConfigMap forcefence-system/forcefence-pause", "is not known: reading ConfigMap forcefence-system/forcefence",
+	d.run(pauser, 0, []string{"pause", "--for", "2h", "--reason", " new\n switches"},
+		"All nodes are paused, by ConfigMap forcefence-system/forcefence-pause",
+		"is not known: reading ConfigMap forcefence-system/forcefence",
 		"These fences are under way, and go on: paused (Evicting)")
 	paused("new switches (alice)")
 	d.run(few, 1, []string{"resume"}, "You lack the right: delete configmaps -n forcefence-system")
-	d.run(pauser, 1, []string{"pause", "--for", "1h", "--reason", "a disk"}, "the whole cluster is paused already, and for longer", `"new switches (alice)" until`, "take it back first (resume)")
+	d.run(pauser, 1, []string{"pause", "--for", "1h", "--reason", "a disk"},
+		"the whole cluster is paused already, and for longer", `"new switches (alice)" until`,
+		"take it back first (resume)")
 	paused("new switches (alice)")
 	// A pause in another namespace would pause nothing.
-	for _, args := range [][]string{{"pause", "-n", "default", "--for", "2h", "--reason", "x"}, {"resume", "-n", "default"}} {
+	for _, args := range [][]string{
+		{"pause", "-n", "default", "--for", "2h", "--reason", "x"}, {"resume", "-n", "default"}} {
 		d.run(shared.Kubeconfig(), 1, args, "no controller runs in namespace default", "Use -n "+homeSpace)
 		d.run(shared.Kubeconfig(), 0, []string{"status"}, "PAUSED for all nodes")
 	}
@@ -387,44 +434,57 @@ func TestPauseByRights(t *testing.T) {
 	paused("a disk (alice)")
 	d.run(pauser, 0, []string{"resume"}, `The cluster is not paused any more ("a disk (alice)")`)
 	paused("")
-	d.run(pauser, 1, []string{"resume"}, "the cluster is not paused: there is no ConfigMap forcefence-system/forcefence-pause")
+	d.run(pauser, 1, []string{"resume"}, "the cluster is not paused: there is no ConfigMap "+
+		"forcefence-system/forcefence-pause")
 
 	// The configuration says which ConfigMap counts.
-	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence"}, Data: map[string]string{"config.yaml": "pauseConfigMap: stop\n"}}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence"},
+		Data: map[string]string{"config.yaml": "pauseConfigMap: stop\n"}}
 	d.make(settings)
 	d.run(shared.Kubeconfig(), 0, []string{"pause", "--for", "2h", "--reason", "x"}, "ConfigMap forcefence-system/stop")
 	d.run(shared.Kubeconfig(), 0, []string{"status"}, "PAUSED for all nodes, by ConfigMap forcefence-system/stop")
 	d.run(shared.Kubeconfig(), 0, []string{"resume"}, "not paused any more")
 	settings.Data["config.yaml"] = `pauseConfigMap: ""`
 	kit.Must(t, d.admin.Update(t.Context(), settings))
-	d.run(shared.Kubeconfig(), 1, []string{"pause", "--for", "2h", "--reason", "x"}, `has pauseConfigMap: "": nothing pauses the whole cluster`)
+	d.run(shared.Kubeconfig(), 1, []string{"pause", "--for", "2h", "--reason", "x"},
+		`has pauseConfigMap: "": nothing pauses the whole cluster`)
 
 	// Nodes.
 	d.run(few, 1, []string{"pause", n.Name, "--for", "2h", "--reason", "x"}, "You lack the right: patch nodes")
-	d.run(pauser, 0, []string{"pause", n.Name, "--for", "2h", "--reason", "disk; until=2020-01-01T00:00:00Z"}, "Node paused is paused", "Its fence f-0123456789ab, which is in phase Evicting, goes on.")
+	d.run(pauser, 0, []string{"pause", n.Name, "--for", "2h", "--reason", "disk; until=2020-01-01T00:00:00Z"},
+		"Node paused is paused", "Its fence f-0123456789ab, which is in phase Evicting, goes on.")
 	kit.Must(t, d.admin.Get(t.Context(), client.ObjectKeyFromObject(n), n))
-	if p := fence.ParsePause(n.Annotations[fence.PausedAnnotation]); p.Reason != "disk; until=2020-01-01T00:00:00Z (alice)" || p.IsOver(time.Now().Add(119*time.Minute)) || !p.IsOver(time.Now().Add(2*time.Hour)) {
+	if p := fence.ParsePause(n.Annotations[fence.PausedAnnotation]); p.Reason != "disk; until=2020-01-01T00:00:00Z "+
+		"(alice)" || p.IsOver(time.Now().Add(119*time.Minute)) || !p.IsOver(time.Now().Add(2*time.Hour)) {
 		t.Errorf("got %+v", p)
 	}
-	d.run(pauser, 1, []string{"pause", n.Name, "--for", "1h", "--reason", "x"}, "node paused is paused already, and for longer")
+	d.run(pauser, 1, []string{"pause", n.Name, "--for", "1h", "--reason", "x"},
+		"node paused is paused already, and for longer")
 	d.run(pauser, 0, []string{"resume", n.Name}, "Node paused is not paused any more")
 	d.run(pauser, 1, []string{"resume", n.Name}, "node paused is not paused")
 	if fence.ExclusionReason(n, time.Now()) == "" {
 		t.Error("the annotation paused nothing")
 	}
-	for _, args := range [][]string{{"--for", "2h"}, {"--reason", "x"}, {"--for", "soon", "--reason", "x"}, {"--for", "-2h", "--reason", "x"}, {"--for", "2h", "--reason", strings.Repeat("x", maxPauseReason+1)}} {
+	for _, args := range [][]string{
+		{"--for", "2h"}, {"--reason", "x"}, {"--for", "soon", "--reason", "x"}, {"--for", "-2h", "--reason", "x"},
+		{"--for", "2h", "--reason", strings.Repeat("x", maxPauseReason+1)}} {
 		d.run(pauser, 1, append([]string{"pause"}, args...), "--")
 	}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "forcefence", Labels: map[string]string{app.LeaderLabel: "true"}}}
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "forcefence",
+			Labels: map[string]string{app.LeaderLabel: "true"}}}
 	d.make(lease)
-	d.run(pauser, 1, []string{"pause", "--for", "2h", "--reason", "x"}, "name the controller's namespace with -n: there are Leases of controllers in default, forcefence-system")
+	d.run(pauser, 1, []string{"pause", "--for", "2h", "--reason", "x"},
+		"name the controller's namespace with -n: there are Leases of controllers in default, forcefence-system")
 }
 
 // secrets are what people put where they should not, and the places where such things stand by right.
-var secrets = []string{"hunter2", "s3same", "tr0ub4dor", "c0mmunity", "AKIAIOSFODNN7EXAMPLE", "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln", "MIIEvQIBADANBg", "dXNlcjpwYXNz", "0pen5esame", "correct-horse"}
+var secrets = []string{"hunter2", "s3same", "tr0ub4dor", "c0mmunity", "AKIAIOSFODNN7EXAMPLE",
+	"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln", "MIIEvQIBADANBg", "dXNlcjpwYXNz", "0pen5esame", "correct-horse"}
 
 // leaky are texts with each of them.
-const leaky = `GET https://admin:hunter2@bmc.example.net/: 401; ` + `{"Password":"s3same"} passwd=tr0ub4dor community: 'c0mmunity' AKIAIOSFODNN7EXAMPLE ` +
+const leaky = `GET https://admin:hunter2@bmc.example.net/: 401; ` +
+	`{"Password":"s3same"} passwd=tr0ub4dor community: 'c0mmunity' AKIAIOSFODNN7EXAMPLE ` +
 	`token eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln Authorization: Basic dXNlcjpwYXNz fence_x --password correct-horse` + "\n-----BEGIN RSA PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END RSA PRIVATE KEY-----\n" +
 	`export BMC_PASSWORD="0pen5esame" kept`
 
@@ -440,12 +500,16 @@ func TestScrub(t *testing.T) {
 			t.Errorf("%q is not in %s", keep, got)
 		}
 	}
-	for _, nested := range []string{`msg="sent password=hunter2 to it" node=n1`, `url=/login?password=hunter2`, `said "{\"password\":\"hunter2\"} and token=hunter2 to \"n1\""`, `a={password:hunter2}`} {
+	for _, nested := range []string{
+		`msg="sent password=hunter2 to it" node=n1`, `url=/login?password=hunter2`,
+		`said "{\"password\":\"hunter2\"} and token=hunter2 to \"n1\""`, `a={password:hunter2}`} {
 		if got := redactText(nested); strings.Contains(got, "hunter2") || got == "" {
 			t.Errorf("got %q", got)
 		}
 	}
-	for _, plain := range []string{`level=INFO msg="Machine answered" node=n1 device=racks/1 state=Off raw=Off`, "passwordFile: /etc/forcefence-bmc/password", "secretName: forcefence-bmc", "took=2.5s"} {
+	for _, plain := range []string{
+		`level=INFO msg="Machine answered" node=n1 device=racks/1 state=Off raw=Off`,
+		"passwordFile: /etc/forcefence-bmc/password", "secretName: forcefence-bmc", "took=2.5s"} {
 		if got := redactText(plain); got != plain {
 			t.Errorf("got %q, want %q", got, plain)
 		}
@@ -455,30 +519,49 @@ func TestScrub(t *testing.T) {
 // A support bundle has what helps and none of the secrets, wherever they stood.
 func TestSupportBundle(t *testing.T) {
 	d := newDesert(t)
-	d.make(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-bmc"}, StringData: map[string]string{"password": strings.Join(secrets, " ")}})
-	d.make(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence"}, Data: map[string]string{"config.yaml": "# hunter2\nmode: fence\nproviders:\n- name: racks\n  redfish: {username: forcefence, passwordFile: /etc/p, password: s3same}\n" +
-		"- name: agents\n  fenceagent: {agent: fence_x, options: {passwd: tr0ub4dor, snmp-community: [c0mmunity], token: {value: correct-horse, file: /etc/t}, ip: 'https://admin:hunter2@pdu'}}\n"}})
-	d.make(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-pause"}, Data: map[string]string{"reason": leaky}})
-	rec := taint.Record{ID: "f-0123456789ab", By: "ff-1", Since: time.Now(), Device: "racks", Evidence: []taint.Evidence{{At: time.Now(), From: "racks", State: "Unknown", Raw: "https://admin:hunter2@bmc: denied"}}}
+	d.make(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-bmc"},
+		StringData: map[string]string{"password": strings.Join(secrets, " ")}})
+	d.make(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence"},
+		Data: map[string]string{"config.yaml": "# hunter2\nmode: fence\nproviders:\n- name: racks\n  redfish: " +
+			"{username: forcefence, passwordFile: /etc/p, password: s3same}\n" +
+			"- name: agents\n  fenceagent: {agent: fence_x, options: {passwd: tr0ub4dor, snmp-community: " +
+			"[c0mmunity], token: {value: correct-horse, file: /etc/t}, ip: 'https://admin:hunter2@pdu'}}\n"}})
+	d.make(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-pause"},
+		Data: map[string]string{"reason": leaky}})
+	rec := taint.Record{ID: "f-0123456789ab", By: "ff-1", Since: time.Now(), Device: "racks",
+		Evidence: []taint.Evidence{
+			{At: time.Now(), From: "racks", State: "Unknown", Raw: "https://admin:hunter2@bmc: denied"}}}
 	d.node("leaky", func(n *corev1.Node) {
 		rec.NodeUID = string(n.UID)
 		rec = rec.EnterPhase(taint.PhaseEvicting, "", time.Now())
-		n.Annotations = map[string]string{taint.RecordAnnotation: rec.Encode(), fence.PausedAnnotation: leaky, "example.net/bmc": "https://admin:hunter2@bmc", "forcefence.io/password": "0pen5esame"}
-		n.Status.Conditions = []corev1.NodeCondition{condition(taint.FenceableCondition, corev1.ConditionFalse, time.Now(), leaky)}
+		n.Annotations = map[string]string{taint.RecordAnnotation: rec.Encode(), fence.PausedAnnotation: leaky,
+			"example.net/bmc": "https://admin:hunter2@bmc", "forcefence.io/password": "0pen5esame"}
+		n.Status.Conditions = []corev1.NodeCondition{
+			condition(taint.FenceableCondition, corev1.ConditionFalse, time.Now(), leaky)}
 	})
 	d.event("leaky", "PowerUnknown", leaky, time.Now())
 	alert := leaky
 	d.fencing(journal.Update{Node: "leaky", At: time.Now(), Record: rec, Why: leaky, Alert: &alert}, nil)
 	d.make(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "default"}})
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-1", Labels: ownPods, Annotations: map[string]string{"x": leaky}}}
-	pod.Spec = corev1.PodSpec{NodeName: "leaky", Containers: []corev1.Container{{Name: "forcefence", Image: "registry.example.net/forcefence:v1", Args: []string{"--token=hunter2"}, Env: []corev1.EnvVar{{Name: "BMC_PASSWORD", Value: "s3same"}}}}, AutomountServiceAccountToken: new(false)}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-1", Labels: ownPods,
+			Annotations: map[string]string{"x": leaky}}}
+	pod.Spec = corev1.PodSpec{NodeName: "leaky",
+		Containers: []corev1.Container{
+			{Name: "forcefence", Image: "registry.example.net/forcefence:v1", Args: []string{"--token=hunter2"},
+				Env: []corev1.EnvVar{{Name: "BMC_PASSWORD", Value: "s3same"}}}},
+		AutomountServiceAccountToken: new(false)}
 	d.make(pod)
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "forcefence", Image: "x", ImageID: "x", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: leaky}}}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{
+		{Name: "forcefence", Image: "x", ImageID: "x",
+			State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: leaky}}}}
 	kit.Must(t, d.admin.Status().Update(t.Context(), pod))
 
 	file := filepath.Join(d.dir, "bundle.tar.gz")
 	status, admin, stderr := exec("support-bundle", file, "--kubeconfig", shared.Kubeconfig())
-	if status != 0 || !strings.Contains(admin, "logs/forcefence-system/forcefence-1/forcefence") { // no kubelet has a log
+	// no kubelet has a log
+	if status != 0 || !strings.Contains(admin, "logs/forcefence-system/forcefence-1/forcefence") {
 		t.Fatalf("got %d, %s%s", status, admin, stderr)
 	}
 	files := unpack(t, file)
@@ -490,8 +573,10 @@ func TestSupportBundle(t *testing.T) {
 		}
 	}
 	for name, text := range map[string]string{
-		"versions.json": `"forcefence"`, "status.json": "f-0123456789ab", "nodes.json": "leaky", "fencings.json": "leaky.f-0123456789ab", "events.json": "PowerUnknown",
-		"config.yaml": "file: /etc/t", "pods-forcefence-system.json": "registry.example.net/forcefence:v1", "left-out.txt": "forcefence-1",
+		"versions.json": `"forcefence"`, "status.json": "f-0123456789ab", "nodes.json": "leaky",
+		"fencings.json": "leaky.f-0123456789ab", "events.json": "PowerUnknown",
+		"config.yaml": "file: /etc/t", "pods-forcefence-system.json": "registry.example.net/forcefence:v1",
+		"left-out.txt": "forcefence-1",
 	} {
 		if !strings.Contains(files[name], text) {
 			t.Errorf("%s has no %q:\n%s", name, text, files[name])
@@ -502,8 +587,10 @@ func TestSupportBundle(t *testing.T) {
 	second := filepath.Join(d.dir, "few.tar.gz")
 	few := d.person("few", "forcefence-look")
 	d.run(few, 0, []string{"status"}, "1 stuck") // its rights have come
-	d.run(few, 0, []string{"support-bundle", second}, "Left out: pods of namespace forcefence-system: you lack the right: list pods -n forcefence-system")
-	if files := unpack(t, second); !strings.Contains(files["left-out.txt"], "list pods -n forcefence-node") || !strings.Contains(files["nodes.json"], "leaky") {
+	d.run(few, 0, []string{"support-bundle", second}, "Left out: pods of namespace forcefence-system: you lack the "+
+		"right: list pods -n forcefence-system")
+	if files := unpack(t, second); !strings.Contains(files["left-out.txt"], "list pods -n forcefence-node") ||
+		!strings.Contains(files["nodes.json"], "leaky") {
 		t.Errorf("with few rights: got %v", files)
 	}
 }

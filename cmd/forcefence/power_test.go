@@ -29,7 +29,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// site is three nodes, each a machine behind a BMC of its own, and the flags' desk. The Nodes are in memory: the commands only read them.
+// site is three nodes, each a machine behind a BMC of its own, and the flags' desk. The Nodes are in memory: the
+// commands only read them.
 type site struct {
 	t    *testing.T
 	dc   *datacenter.DataCenter
@@ -43,9 +44,11 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	dir := t.TempDir()
-	s := &site{t: t, dc: datacenter.New(datacenter.Options{}), m: map[string]*datacenter.Machine{}, bmc: map[string]*datacenter.BMC{}}
+	s := &site{t: t, dc: datacenter.New(datacenter.Options{}), m: map[string]*datacenter.Machine{},
+		bmc: map[string]*datacenter.BMC{}}
 	t.Cleanup(func() { _ = s.dc.Close() })
-	password, ca, file := filepath.Join(dir, "password"), filepath.Join(dir, "ca.pem"), filepath.Join(dir, "config.yaml")
+	password, ca, file := filepath.Join(dir, "password"), filepath.Join(dir, "ca.pem"),
+		filepath.Join(dir, "config.yaml")
 	kit.Must(t, s.dc.WriteCA(ca))
 	kit.Must(t, os.WriteFile(password, []byte(s.dc.Password()), 0o600))
 	list := ""
@@ -61,8 +64,10 @@ func newSite(t *testing.T) *site {
 	}
 	builder.WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n4"}}) // whom no rule knows
 	s.api = builder.Build()
-	kit.Must(t, os.WriteFile(file, fmt.Appendf(nil, "mode: fence\nproviders:\n- name: racks\n  redfish: {username: %s, passwordFile: %s, caFile: %s}\n"+
-		"nodes:\n- name: all\n  provider: racks\n  machine:\n    from: list\n    list:\n%s", s.dc.Username(), password, ca, list), 0o600))
+	kit.Must(t, os.WriteFile(file, fmt.Appendf(nil, "mode: fence\nproviders:\n- name: racks\n  redfish: {username: "+
+		"%s, passwordFile: %s, caFile: %s}\n"+
+		"nodes:\n- name: all\n  provider: racks\n  machine:\n    from: list\n    list:\n%s", s.dc.Username(), password,
+		ca, list), 0o600))
 	s.d, s.file = &sessionFlags{types: all.Types(), client: s.api, file: file}, file
 	return s
 }
@@ -99,8 +104,10 @@ func mark(value string) func(*corev1.Node) {
 func (s *site) expect(want, failure string, args ...string) {
 	s.t.Helper()
 	out, err := s.run(args...)
-	if (failure == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), failure) || !strings.Contains(out, want) {
-		s.t.Errorf("%s: got error %v, want %q, and this output, want %q in it:\n%s", strings.Join(args, " "), err, failure, want, out)
+	if (failure == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), failure) ||
+		!strings.Contains(out, want) {
+		s.t.Errorf("%s: got error %v, want %q, and this output, want %q in it:\n%s", strings.Join(args, " "), err,
+			failure, want, out)
 	}
 	if strings.Contains(out+fmt.Sprint(err), s.dc.Password()) {
 		s.t.Errorf("%s: the output has the password", strings.Join(args, " "))
@@ -148,7 +155,8 @@ func TestPower(t *testing.T) {
 	s.expect("", "cannot be read: the machine is not powered on", "power", "on", "n1", "--yes")
 	s.change("n1", func(n *corev1.Node) { // not marked yet, or not any more
 		n.Annotations[taint.RecordAnnotation] =
-			taint.Record{ID: "f-1", NodeUID: "n1", By: "test"}.EnterPhase(taint.PhasePoweringOff, "", time.Now()).Encode()
+			taint.Record{ID: "f-1", NodeUID: "n1", By: "test"}.EnterPhase(taint.PhasePoweringOff, "", time.Now()).
+				Encode()
 	})
 	s.expect("its fence f-1 is in phase PoweringOff", "the machine is not powered on", "power", "on", "n1", "--yes")
 	on("n1", false)
@@ -183,7 +191,8 @@ func TestPowerOnLooksAgain(t *testing.T) {
 	p, err := open.ReadNodePower(t.Context(), "n1")
 	kit.Must(t, err)
 	s.change("n1", mark("f-1"))
-	if _, err := p.SendPower(t.Context(), true); err == nil || !strings.Contains(err.Error(), "not powered on") || s.m["n1"].Running() {
+	if _, err := p.SendPower(t.Context(), true); err == nil || !strings.Contains(err.Error(), "not powered on") ||
+		s.m["n1"].Running() {
 		t.Errorf("got %v, running %t", err, s.m["n1"].Running())
 	}
 }
@@ -239,7 +248,8 @@ func TestDrill(t *testing.T) {
 	var got []drilledNode
 	kit.Must(t, json.Unmarshal([]byte(out), &got))
 	want := map[string][3]string{
-		"n1": {"True", "ok", "confirmed"}, "n2": {"False", "unknown", "confirmed"}, "n3": {"False", "identity", "another machine"}, "n4": {"False", "", ""},
+		"n1": {"True", "ok", "confirmed"}, "n2": {"False", "unknown", "confirmed"},
+		"n3": {"False", "identity", "another machine"}, "n4": {"False", "", ""},
 	}
 	for _, n := range got {
 		is := [3]string{string(n.Fenceable)}
@@ -259,7 +269,8 @@ func TestDrill(t *testing.T) {
 	}
 }
 
-// With a password of each machine's own, a drill shows which file is whose, and one that is missing is that machine's matter alone.
+// With a password of each machine's own, a drill shows which file is whose, and one that is missing is that machine's
+// matter alone.
 func TestDrillShowsOwnFiles(t *testing.T) {
 	s := newSite(t)
 	folder := t.TempDir()
@@ -267,22 +278,30 @@ func TestDrillShowsOwnFiles(t *testing.T) {
 	kit.Must(t, err)
 	_, rest, _ := strings.Cut(string(text), "passwordFile: ")
 	_, rest, _ = strings.Cut(rest, ",")
-	kit.Must(t, os.WriteFile(s.file, fmt.Appendf(nil, "mode: fence\nproviders:\n- name: racks\n  redfish: {username: %s, passwordFile: '%s/{{ .Name }}',%s",
+	kit.Must(t, os.WriteFile(s.file, fmt.Appendf(nil, "mode: fence\nproviders:\n- name: racks\n  redfish: {username: "+
+		"%s, passwordFile: '%s/{{ .Name }}',%s",
 		s.dc.Username(), folder, rest), 0o600))
 	for _, name := range []string{"n1", "n2"} {
 		kit.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(s.dc.Password()), 0o600))
 	}
-	table := regexp.MustCompile(`(?s)\n\nNODE +PROVIDER +FILE +SECRET\nn1 +racks +` + folder + `/n1 +there\nn2 +racks +` + folder + `/n2 +there\nn3 +racks +` + folder + `/n3 +missing\n`)
-	if out, err := s.run("drill", "n1", "n2", "n3"); err == nil || err.Error() != "1 of 3 nodes could not be fenced now" || !table.MatchString(out) ||
-		!strings.Contains(out, "reading secret of node n3: "+folder+"/n3: no such file") || strings.Contains(out, s.dc.Password()) {
+	table := regexp.MustCompile(`(?s)\n\nNODE +PROVIDER +FILE +SECRET\nn1 +racks +` + folder +
+		`/n1 +there\nn2 +racks +` + folder + `/n2 +there\nn3 +racks +` + folder + `/n3 +missing\n`)
+	if out, err := s.run("drill", "n1", "n2", "n3"); err == nil ||
+		err.Error() != "1 of 3 nodes could not be fenced now" || !table.MatchString(out) ||
+		!strings.Contains(out, "reading secret of node n3: "+folder+"/n3: no such file") ||
+		strings.Contains(out, s.dc.Password()) {
 		t.Errorf("got error %v\n%s", err, out)
 	}
-	if out, err := s.run("drill", "n3", "-o", "json"); err == nil || !strings.Contains(out, `"file": "`+folder+`/n3"`) || !strings.Contains(out, `"error": "reading secret of node n3`) {
+	if out, err := s.run("drill", "n3", "-o", "json"); err == nil ||
+		!strings.Contains(out, `"file": "`+folder+`/n3"`) ||
+		!strings.Contains(out, `"error": "reading secret of node n3`) {
 		t.Errorf("got error %v\n%s", err, out)
 	}
 	var out, stderr strings.Builder
-	if status := run([]string{"check-config", s.file}, all.Types(), &out, &stderr); status != 0 || !table.MatchString("\n\n"+out.String()) ||
-		!strings.Contains(stderr.String(), "nodes[0].machine.list[2]: warning: this machine cannot be asked, the others can") ||
+	if status := run([]string{"check-config", s.file}, all.Types(), &out, &stderr); status != 0 ||
+		!table.MatchString("\n\n"+out.String()) ||
+		!strings.Contains(stderr.String(), "nodes[0].machine.list[2]: warning: this machine cannot be asked, the "+
+			"others can") ||
 		strings.Contains(out.String()+stderr.String(), s.dc.Password()) {
 		t.Errorf("check-config: got %d\n%s%s", status, out.String(), stderr.String())
 	}
@@ -290,11 +309,12 @@ func TestDrillShowsOwnFiles(t *testing.T) {
 	s.expect(folder+"/n3  there", "", "drill", "n3")
 }
 
-// A device that lied once is not believed, and of a machine that its kubelet may have named, and that was never pinned, the power is not
-// touched, whatever a person says of the rest.
+// A device that lied once is not believed, and of a machine that its kubelet may have named, and that was never pinned,
+// the power is not touched, whatever a person says of the rest.
 func TestWhoIsNotBelieved(t *testing.T) {
 	s := newSite(t)
-	lied := taint.Record{ID: "f-1", NodeUID: "u", By: "test", Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Device: "racks/" + s.bmc["n1"].URL()}
+	lied := taint.Record{ID: "f-1", NodeUID: "u", By: "test", Phase: taint.PhaseDone,
+		Result: taint.ResultNeverPoweredOff, Device: "racks/" + s.bmc["n1"].URL()}
 	s.change("n1", func(n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: lied.Encode()} })
 	s.m["n1"].CutPower()
 	s.expect("record of node n1", "1 of 1 nodes", "drill", "n1")
@@ -303,7 +323,8 @@ func TestWhoIsNotBelieved(t *testing.T) {
 	text, err := os.ReadFile(s.file)
 	kit.Must(t, err)
 	rules := strings.Index(string(text), "  machine:")
-	kit.Must(t, os.WriteFile(s.file, append(text[:rules:rules], "  machine: {from: annotation, annotation: bmc, allow: [127.0.0.1]}\n"...), 0o600))
+	kit.Must(t, os.WriteFile(s.file, append(text[:rules:rules], "  machine: {from: annotation, annotation: bmc, "+
+		"allow: [127.0.0.1]}\n"...), 0o600))
 	s.change("n2", func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": s.bmc["n2"].URL()} })
 	s.expect("never pinned", "identity mismatch", "power", "off", "n2", "--yes")
 	if !s.m["n2"].Running() {

@@ -15,9 +15,13 @@ func TestProviders(t *testing.T) {
 		want   []string // words of the output, or of the error
 		not    string
 	}{
-		{name: "all", want: []string{"libvirt\n", "redfish\n", "off means: PowerState is Off of the system", "auth", "session", "certificates that no authority vouches for"}},
-		{name: "one", args: []string{"libvirt"}, want: []string{"libvirt\n", "the domain's UUID", "by itself when to ask: yes"}, not: "redfish\n"},
-		{name: "none such", args: []string{"redfisch"}, status: 1, want: []string{`no provider type "redfisch"`, "libvirt, "}},
+		{name: "all",
+			want: []string{"libvirt\n", "redfish\n", "off means: PowerState is Off of the system", "auth", "session",
+				"certificates that no authority vouches for"}},
+		{name: "one", args: []string{"libvirt"},
+			want: []string{"libvirt\n", "the domain's UUID", "by itself when to ask: yes"}, not: "redfish\n"},
+		{name: "none such", args: []string{"redfisch"}, status: 1,
+			want: []string{`no provider type "redfisch"`, "libvirt, "}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out, err strings.Builder

@@ -64,7 +64,8 @@ func TestScrubs(t *testing.T) {
 func TestScrubHostile(t *testing.T) {
 	for _, part := range []string{
 		"a=", `"a=`, `a="`, `\"a=`, "token=", `token="`, `token=\"`, "token='", "-p ", "-P -", "://a@", "://", "eyJ",
-		"eyJa.", "a ", "a:[", "token:[", "token:{", "-----BEGIN PRIVATE KEY-----", "Basic ", "$6$", "pwd   ", "\\", "cookie=", "ghp_",
+		"eyJa.", "a ", "a:[", "token:[", "token:{", "-----BEGIN PRIVATE KEY-----", "Basic ", "$6$", "pwd   ", "\\",
+		"cookie=", "ghp_",
 	} {
 		text := strings.Repeat(part, (256<<10)/len(part))
 		if got := redactText(text); len(got) > len(text)*8 {
@@ -88,7 +89,8 @@ func TestScrubLong(t *testing.T) {
 			t.Errorf("%.40s... became %.60v, want %.60s", tt.given, got, tt.want)
 		}
 	}
-	if got := redactAll(map[string]any{strings.Repeat("k", maxText+1): "v"}); !reflect.DeepEqual(got, map[string]any{"<cut>": "v"}) {
+	if got := redactAll(map[string]any{strings.Repeat("k", maxText+1): "v"}); !reflect.DeepEqual(got,
+		map[string]any{"<cut>": "v"}) {
 		t.Errorf("a long key: got %.60v", got)
 	}
 	if got := cutText("one\ntwo\nghp_01234567", 16, "\n"); got != "one\ntwo\n<cut>" {

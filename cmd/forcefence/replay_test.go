@@ -29,29 +29,48 @@ func TestReplay(t *testing.T) {
 	whole := string(text)
 	half := strings.Index(whole[len(whole)/2:], "\n") + len(whole)/2 + 1
 	header := whole[:strings.Index(whole, "\n")+1]
-	const observe = "mode: observe\nproviders:\n- {name: racks, redfish: {username: u, passwordFile: /not/here}}\nnodes:\n" +
+	const observe = "mode: observe\nproviders:\n- {name: racks, redfish: {username: u, passwordFile: " +
+		"/not/here}}\nnodes:\n" +
 		"- {name: all, selector: '', provider: racks, machine: {from: list, list: [{node: n1, id: 'https://bmc'}]}}\n"
 	for name, tt := range map[string]struct {
 		args   []string
 		status int
 		want   []string
 	}{
-		"as it was":          {[]string{recorded}, 0, []string{"Recorded by forcefence test from 2026-03-01 12:00:00 on, mode fence.", "PowerOff through racks/https://bmc", "All are the same."}},
-		"in two files":       {[]string{file("1", whole[:half]), file("2", header+whole[half:])}, 0, []string{"All are the same."}},
-		"the second alone":   {[]string{filepath.Join(dir, "2")}, 0, []string{"lines are left out: the beginning"}},
-		"no header":          {[]string{recorded, file("3", whole[half:])}, 1, []string{"/3: line 1: it is no recording"}},
-		"torn":               {[]string{file("torn", whole[:half+20])}, 0, []string{"The last line is not whole", "All are the same."}},
-		"changed":            {[]string{file("changed", strings.Replace(whole, `"state":"Off"`, `"state":"On"`, 1))}, 1, []string{"1 differ.", "lines are left out", "decisions differ from those that were recorded"}},
-		"a wait's length":    {[]string{file("after", strings.Replace(whole, `"after":"4.999s"`, `"after":"5.999s"`, 2))}, 1, []string{"Wait (KubeletHeartbeats), with other after", "1 differ."}},
-		"nothing but a head": {[]string{file("head", header)}, 0, []string{"0 decisions of 1 lines compared. There is nothing to tell of."}},
-		"a broken line":      {[]string{file("broken", whole[:half]+"\x00\x00{\n"+whole[half:])}, 1, []string{"All are the same.", "1 lines cannot be read or played", fmt.Sprintf("/broken: line %d", 1+strings.Count(whole[:half], "\n"))}},
-		"the wrong order":    {[]string{file("new", strings.Replace(header, "T12:", "T13:", 1)), recorded}, 1, []string{"recording-1.jsonl begins at 2026-03-01 12:00:00", "the oldest must stand first"}},
-		"in mode observe":    {[]string{"--config", file("observe.yaml", observe), recorded}, 0, []string{"Wait (PoweredOnNotReady) [1]", "from here on the world would have been", "nothing would have been done"}},
-		"not there":          {[]string{filepath.Join(dir, "none")}, 1, []string{"opening recording: open", "no such file"}},
-		"no configuration":   {[]string{"--config", file("bad.yaml", "mode: x\n"), recorded}, 1, []string{"bad.yaml:1: mode: must be"}},
-		"another format":     {[]string{"-o", "yaml", recorded}, 1, []string{`--output: "yaml" is neither table nor json`}},
-		"a newer recording":  {[]string{file("newer", strings.Replace(whole, `"forcefence":1`, `"forcefence":9`, 1))}, 1, []string{"a recording of version 9", "Use that forcefence, or a newer one"}},
-		"escapes":            {[]string{file("escapes", strings.ReplaceAll(whole, `"n1"`, `"\u001b[2Jn1"`))}, 0, []string{"[2Jn1"}},
+		"as it was": {[]string{recorded}, 0, []string{"Recorded by forcefence test from 2026-03-01 12:00:00 " +
+			"on, mode fence.", "PowerOff through racks/https://bmc", "All are the same."}},
+		"in two files": {[]string{file("1", whole[:half]), file("2", header+whole[half:])}, 0,
+			[]string{"All are the same."}},
+		"the second alone": {[]string{filepath.Join(dir, "2")}, 0, []string{"lines are left out: the beginning"}},
+		"no header": {[]string{recorded, file("3", whole[half:])}, 1,
+			[]string{"/3: line 1: it is no recording"}},
+		"torn": {[]string{file("torn", whole[:half+20])}, 0,
+			[]string{"The last line is not whole", "All are the same."}},
+		"changed": {[]string{file("changed", strings.Replace(whole, `"state":"Off"`, `"state":"On"`, 1))}, 1,
+			[]string{"1 differ.", "lines are left out", "decisions differ from those that were recorded"}},
+		"a wait's length": {
+			[]string{file("after", strings.Replace(whole, `"after":"4.999s"`, `"after":"5.999s"`, 2))}, 1,
+			[]string{"Wait (KubeletHeartbeats), with other after", "1 differ."}},
+		"nothing but a head": {[]string{file("head", header)}, 0,
+			[]string{"0 decisions of 1 lines compared. There is nothing to tell of."}},
+		"a broken line": {[]string{file("broken", whole[:half]+"\x00\x00{\n"+whole[half:])}, 1,
+			[]string{"All are the same.", "1 lines cannot be read or played",
+				fmt.Sprintf("/broken: line %d", 1+strings.Count(whole[:half], "\n"))}},
+		"the wrong order": {[]string{file("new", strings.Replace(header, "T12:", "T13:", 1)), recorded}, 1,
+			[]string{"recording-1.jsonl begins at 2026-03-01 12:00:00", "the oldest must stand first"}},
+		"in mode observe": {[]string{"--config", file("observe.yaml", observe), recorded}, 0,
+			[]string{"Wait (PoweredOnNotReady) [1]", "from here on the world would have been",
+				"nothing would have been done"}},
+		"not there": {[]string{filepath.Join(dir, "none")}, 1,
+			[]string{"opening recording: open", "no such file"}},
+		"no configuration": {[]string{"--config", file("bad.yaml", "mode: x\n"), recorded}, 1,
+			[]string{"bad.yaml:1: mode: must be"}},
+		"another format": {[]string{"-o", "yaml", recorded}, 1,
+			[]string{`--output: "yaml" is neither table nor json`}},
+		"a newer recording": {[]string{file("newer", strings.Replace(whole, `"forcefence":1`, `"forcefence":9`, 1))}, 1,
+			[]string{"a recording of version 9", "Use that forcefence, or a newer one"}},
+		"escapes": {[]string{file("escapes", strings.ReplaceAll(whole, `"n1"`, `"\u001b[2Jn1"`))}, 0,
+			[]string{"[2Jn1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, told strings.Builder

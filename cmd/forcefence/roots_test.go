@@ -17,8 +17,8 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// Where the system has no authorities, as in the image, those that the program brings are trusted, and no other. A list that is named
-// takes their place.
+// Where the system has no authorities, as in the image, those that the program brings are trusted, and no other. A list
+// that is named takes their place.
 func TestAuthorities(t *testing.T) {
 	var amazon *x509.Certificate
 	for root := range bundle.Roots() {
@@ -30,7 +30,8 @@ func TestAuthorities(t *testing.T) {
 		t.Fatal("the authority of Amazon's certificates is not among them")
 	}
 	if os.Getenv("AUTHORITIES_OF_THE_CHILD") != "" { // a process reads the system's list once
-		stranger := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "stranger"}, IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(time.Hour)}
+		stranger := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "stranger"},
+			IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(time.Hour)}
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -57,9 +58,11 @@ func TestAuthorities(t *testing.T) {
 		{"an empty list", empty, "amazon trusted: true"},
 	} {
 		cmd := program.Command(os.Args[0], "-test.run=^TestAuthorities$", "-test.v")
-		cmd.Env = append(os.Environ(), "AUTHORITIES_OF_THE_CHILD=1", "SSL_CERT_FILE="+tt.file, "SSL_CERT_DIR="+t.TempDir())
+		cmd.Env = append(os.Environ(), "AUTHORITIES_OF_THE_CHILD=1", "SSL_CERT_FILE="+tt.file,
+			"SSL_CERT_DIR="+t.TempDir())
 		out, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), tt.want) || !strings.Contains(string(out), "stranger trusted: false") {
+		if err != nil || !strings.Contains(string(out), tt.want) ||
+			!strings.Contains(string(out), "stranger trusted: false") {
 			t.Errorf("%s: got %v\n%s", tt.name, err, out)
 		}
 	}

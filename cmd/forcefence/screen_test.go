@@ -23,7 +23,8 @@ import (
 
 var update = flag.Bool("update", false, "write what commands print into testdata")
 
-// hostile is what a kubelet may write where people look: it moves the cursor, sets the window's title, turns the reading direction around.
+// hostile is what a kubelet may write where people look: it moves the cursor, sets the window's title, turns the
+// reading direction around.
 const hostile = "\x1b[2Jgone\x1b]0;title\x07\r\u202edne\u009b31m\U000e0041"
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -33,17 +34,34 @@ func at(since time.Duration) *time.Time { return new(noon.Add(-since)) }
 // sampleFleet has one node of each kind.
 func sampleFleet() *fleet {
 	return &fleet{
-		At: noon, Controllers: []leader{{Namespace: "forcefence-system", Lease: "forcefence", Holder: "forcefence-5d8-x2x-1", Renewed: at(2 * time.Second), Leads: true}},
-		Paused: `ConfigMap forcefence-system/forcefence-pause: "new switches (alice)" until 2026-03-01T14:00:00Z`, Unknown: []string{"You lack the right: list events -n default"},
-		Counts: map[view.State]int{view.StateStuck: 1, view.StateFencing: 1, view.StateNotReady: 1, view.StateUnfenceable: 1, view.StateFine: 4988}, Unlisted: 4987,
+		At: noon,
+		Controllers: []leader{
+			{Namespace: "forcefence-system", Lease: "forcefence", Holder: "forcefence-5d8-x2x-1",
+				Renewed: at(2 * time.Second), Leads: true}},
+		Paused:  `ConfigMap forcefence-system/forcefence-pause: "new switches (alice)" until 2026-03-01T14:00:00Z`,
+		Unknown: []string{"You lack the right: list events -n default"},
+		Counts: map[view.State]int{view.StateStuck: 1, view.StateFencing: 1, view.StateNotReady: 1,
+			view.StateUnfenceable: 1, view.StateFine: 4988}, Unlisted: 4987,
 		Nodes: []view.Node{
-			{Node: "n1", State: view.StateStuck, Ready: "Unknown", ReadySince: at(9 * time.Hour), Machine: view.Machine{Power: "Off", By: "racks", From: "fence", At: at(3 * time.Second)}, Protection: "FailClosed",
-				Fence: &view.NodeFence{ID: "f-1", Phase: "Evicting", At: *at(9 * time.Hour)}, Next: "A person should look: volume pv-7 does not detach from it."},
-			{Node: "n2.rack-7.example.net", State: view.StateFencing, Ready: "Unknown", ReadySince: at(50 * time.Second), Machine: view.Machine{Power: "On", By: "racks/10.0.0.7", From: "fence", At: at(8 * time.Second)}, Protection: "FailOpen",
-				Fence: &view.NodeFence{ID: "f-2", Phase: "PoweringOff", At: *at(9 * time.Second)}, Next: "A power-off is sent; it waits until racks/10.0.0.7 says Off."},
-			{Node: "n3", State: view.StateNotReady, Ready: "False", ReadySince: at(time.Minute), Machine: view.Machine{Power: "Unknown", From: "drill", At: at(time.Hour)}, Next: "The node looks dead (" + hostile + "): nothing is done."},
-			{Node: "n4", State: view.StateUnfenceable, Ready: "True", Machine: view.Machine{Power: "Unknown"}, Protection: hostile, Next: "No controller has asked its devices yet."},
-			{Node: "n5", State: view.StateFine, Ready: "True", Machine: view.Machine{Power: "On", By: "racks/10.0.0.9", From: "drill", At: at(50 * time.Hour)}, Protection: "FailClosed"},
+			{Node: "n1", State: view.StateStuck, Ready: "Unknown", ReadySince: at(9 * time.Hour),
+				Machine:    view.Machine{Power: "Off", By: "racks", From: "fence", At: at(3 * time.Second)},
+				Protection: "FailClosed",
+				Fence:      &view.NodeFence{ID: "f-1", Phase: "Evicting", At: *at(9 * time.Hour)},
+				Next:       "A person should look: volume pv-7 does not detach from it."},
+			{Node: "n2.rack-7.example.net", State: view.StateFencing, Ready: "Unknown",
+				ReadySince: at(50 * time.Second),
+				Machine:    view.Machine{Power: "On", By: "racks/10.0.0.7", From: "fence", At: at(8 * time.Second)},
+				Protection: "FailOpen",
+				Fence:      &view.NodeFence{ID: "f-2", Phase: "PoweringOff", At: *at(9 * time.Second)},
+				Next:       "A power-off is sent; it waits until racks/10.0.0.7 says Off."},
+			{Node: "n3", State: view.StateNotReady, Ready: "False", ReadySince: at(time.Minute),
+				Machine: view.Machine{Power: "Unknown", From: "drill", At: at(time.Hour)},
+				Next:    "The node looks dead (" + hostile + "): nothing is done."},
+			{Node: "n4", State: view.StateUnfenceable, Ready: "True", Machine: view.Machine{Power: "Unknown"},
+				Protection: hostile, Next: "No controller has asked its devices yet."},
+			{Node: "n5", State: view.StateFine, Ready: "True",
+				Machine:    view.Machine{Power: "On", By: "racks/10.0.0.9", From: "drill", At: at(50 * time.Hour)},
+				Protection: "FailClosed"},
 		},
 	}
 }
@@ -53,29 +71,39 @@ func sampleTimeline() *view.Timeline {
 	micro := func(since time.Duration) metav1.MicroTime { return metav1.NewMicroTime(*at(since)) }
 	var f api.Fencing
 	f.Name = "n1.f-8bd391b2f0c0"
-	f.Spec = api.FencingSpec{Node: "n1", ID: "f-8bd391b2f0c0", By: "forcefence-5d8-x2x-1", Why: "LeaseStale", Device: "racks", StartedAt: micro(time.Minute)}
+	f.Spec = api.FencingSpec{Node: "n1", ID: "f-8bd391b2f0c0", By: "forcefence-5d8-x2x-1", Why: "LeaseStale",
+		Device: "racks", StartedAt: micro(time.Minute)}
 	f.Status = api.FencingStatus{
-		Phase: "Evicting", Timeline: []api.PhaseEntered{{Phase: "Armed", At: micro(58 * time.Second)}, {Phase: "Evicting", At: micro(57 * time.Second)}},
-		Evidence: []api.Answer{{At: micro(59 * time.Second), From: "racks", State: "Off", Raw: "Off"}, {At: micro(57500 * time.Millisecond), From: "racks", State: "Off", Raw: hostile}},
+		Phase: "Evicting",
+		Timeline: []api.PhaseEntered{{Phase: "Armed", At: micro(58 * time.Second)},
+			{Phase: "Evicting", At: micro(57 * time.Second)}},
+		Evidence: []api.Answer{{At: micro(59 * time.Second), From: "racks", State: "Off", Raw: "Off"},
+			{At: micro(57500 * time.Millisecond), From: "racks", State: "Off", Raw: hostile}},
 		Steps: []api.Step{
 			{Step: api.StepSetMark, Began: micro(58 * time.Second), Ended: micro(57900 * time.Millisecond)},
-			{Step: api.StepEndPods, Began: micro(57 * time.Second), Ended: micro(40 * time.Second), Objects: 300, Times: 4, Error: hostile},
+			{Step: api.StepEndPods, Began: micro(57 * time.Second), Ended: micro(40 * time.Second), Objects: 300,
+				Times: 4, Error: hostile},
 		},
-		Pods:    api.Pods{Ended: 300, Left: 1, Names: []api.Pod{{Namespace: "ns", Name: "db-0"}, {Namespace: "ns", Name: "db-1"}}},
+		Pods: api.Pods{Ended: 300, Left: 1,
+			Names: []api.Pod{{Namespace: "ns", Name: "db-0"}, {Namespace: "ns", Name: "db-1"}}},
 		Volumes: api.Volumes{Attached: 2, Detached: 1, Names: []string{"pv-6", "pv-7"}, Left: []string{"pv-7"}},
-		Conditions: []metav1.Condition{{Type: api.Proven, Status: "True", Message: "racks said that the machine is off"},
+		Conditions: []metav1.Condition{
+			{Type: api.Proven, Status: "True", Message: "racks said that the machine is off"},
 			{Type: api.NeedsPerson, Status: "True", Message: "volume pv-7 does not detach " + hostile}},
 	}
 	var earlier view.ParsedFencing
 	earlier.Fencing.Name = "n1.f-41a07c9be2d3"
-	newest := view.ParsedFencing{Fencing: f, Unrecognized: []string{"fields of a newer version, which are not shown", "phase Verifying"}}
+	newest := view.ParsedFencing{Fencing: f,
+		Unrecognized: []string{"fields of a newer version, which are not shown", "phase Verifying"}}
 	return view.TimelineOf([]view.ParsedFencing{newest, earlier}, []view.OwnEvent{
-		{At: *at(58 * time.Second), Reason: "MachineOff", Text: "Device racks says that the machine is off (Off): marking the node."},
+		{At: *at(58 * time.Second), Reason: "MachineOff", Text: "Device racks says that the machine is off (Off): " +
+			"marking the node."},
 		{At: *at(20 * time.Minute), Reason: "PowerUnknown", Text: "of before"},
 	})
 }
 
-// TestScreens holds what people see on terminals of 60 and 120 columns, and in a file. Nothing that a terminal obeys is in it, but for colours.
+// TestScreens holds what people see on terminals of 60 and 120 columns, and in a file. Nothing that a terminal obeys is
+// in it, but for colours.
 func TestScreens(t *testing.T) {
 	for _, columns := range []int{60, 120, 0} {
 		for name, print := range map[string]func(screen){
@@ -91,7 +119,8 @@ func TestScreens(t *testing.T) {
 						t.Errorf("%d columns, or spaces at its end: %q", n, line)
 					}
 				}
-				if i := strings.IndexFunc(out.String(), func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }); i >= 0 {
+				if i := strings.IndexFunc(out.String(),
+					func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }); i >= 0 {
 					t.Errorf("a terminal may obey %q", out.String()[i:min(i+9, out.Len())])
 				}
 				file := filepath.Join("testdata", "screens", name+strconv.Itoa(columns)+".txt")
@@ -137,7 +166,8 @@ func TestPrintJSON(t *testing.T) {
 // Whatever a command prints goes through a screen, errors too.
 func TestRunIsAScreen(t *testing.T) {
 	status, out, stderr := exec("timeline", "n1", "-o", "\x1b[2J")
-	if status != 1 || out != "" || strings.Contains(stderr, "\x1b") || !strings.Contains(stderr, "neither table nor json") {
+	if status != 1 || out != "" || strings.Contains(stderr, "\x1b") ||
+		!strings.Contains(stderr, "neither table nor json") {
 		t.Errorf("got %d, %q, %q", status, out, stderr)
 	}
 }
@@ -149,7 +179,9 @@ func TestNoColor(t *testing.T) {
 }
 
 func TestProgramName(t *testing.T) {
-	for file, want := range map[string]string{"/usr/bin/kubectl-forcefence": "kubectl forcefence", "kubectl-forcefence.exe": "kubectl forcefence", "bin/forcefence": "forcefence"} {
+	for file, want := range map[string]string{
+		"/usr/bin/kubectl-forcefence": "kubectl forcefence", "kubectl-forcefence.exe": "kubectl forcefence",
+		"bin/forcefence": "forcefence"} {
 		if got := programName(file); got != want {
 			t.Errorf("%s: got %q, want %q", file, got, want)
 		}

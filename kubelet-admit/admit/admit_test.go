@@ -31,22 +31,26 @@ func TestDecide(t *testing.T) {
 	}
 	count := map[Reason]int{}
 	for c, why := range want {
-		allow, got := Decide(Node{Read: c.read, Marked: c.marked, ReadySeen: c.ready, Listed: c.listed, Detaching: c.detaching},
+		allow, got := Decide(
+			Node{Read: c.read, Marked: c.marked, ReadySeen: c.ready, Listed: c.listed, Detaching: c.detaching},
 			Pod{Exempt: c.exempt, WasExempt: c.was, Known: c.known, Unaffected: c.apart})
 		if got != why {
 			t.Errorf("Decide(%+v): reason %q, want %q", c, got, why)
 		}
-		if wantAllow := why == Exempted || why == ExemptedBefore || why == Clear || why == NotConcerned; allow != wantAllow {
+		if wantAllow := why == Exempted || why == ExemptedBefore || why == Clear ||
+			why == NotConcerned; allow != wantAllow {
 			t.Errorf("Decide(%+v) = %v (%s), want %v", c, allow, got, wantAllow)
 		}
-		if allow && !c.exempt && (!c.was || c.listed) && (c.marked && !(c.detaching && c.apart && c.known && c.ready) || !c.read) {
+		if allow && !c.exempt && (!c.was || c.listed) &&
+			(c.marked && !(c.detaching && c.apart && c.known && c.ready) || !c.read) {
 			t.Errorf("Decide(%+v) lets an ordinary pod start on a node that was not read, or whose mark holds it", c)
 		}
 		count[got]++
 	}
 	// Of 512 inputs: the numbers show that no clause hides another.
 	for why, n := range map[Reason]int{
-		Exempted: 256, ExemptedBefore: 64, NodeUnread: 96, NodeMarked: 24, NodeNeverReady: 36, PodUnknown: 18, VolumeDetaches: 3, NotConcerned: 3, Clear: 12,
+		Exempted: 256, ExemptedBefore: 64, NodeUnread: 96, NodeMarked: 24, NodeNeverReady: 36, PodUnknown: 18,
+		VolumeDetaches: 3, NotConcerned: 3, Clear: 12,
 	} {
 		if count[why] != n {
 			t.Errorf("%d inputs are answered %q, want %d", count[why], why, n)
@@ -65,8 +69,8 @@ func TestZeroNodeHolds(t *testing.T) {
 	}
 }
 
-// TestExemptBeforeTheBoot is the KEP's rule for a node that cannot be read: what tolerates the mark starts all the same. The first list of
-// the boot ends the memory: what it does not name is not exempt.
+// TestExemptBeforeTheBoot is the KEP's rule for a node that cannot be read: what tolerates the mark starts all the
+// same. The first list of the boot ends the memory: what it does not name is not exempt.
 func TestExemptBeforeTheBoot(t *testing.T) {
 	for _, tt := range []struct {
 		node Node
@@ -96,7 +100,8 @@ func TestBoot(t *testing.T) {
 	}{
 		{
 			"scenario 1: heartbeat after the mark",
-			[]Node{{}, {Read: true, Marked: true}, {Read: true, Marked: true, ReadySeen: true}, {Read: true, ReadySeen: true}},
+			[]Node{{}, {Read: true, Marked: true}, {Read: true, Marked: true, ReadySeen: true},
+				{Read: true, ReadySeen: true}},
 			[]Reason{NodeUnread, NodeMarked, NodeMarked, Clear},
 		},
 		{

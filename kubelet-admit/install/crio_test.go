@@ -12,11 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// useCRIO makes the host's runtime a CRI-O, which cannot run where these tests do: ours merges its drop-ins in the order of their
-// names, key by key, and prints a setting that has its default value as a comment.
+// useCRIO makes the host's runtime a CRI-O, which cannot run where these tests do: ours merges its drop-ins in the
+// order of their names, key by key, and prints a setting that has its default value as a comment.
 func (l *lab) useCRIO() {
 	l.opts.Site = Site{Runtime: crio, Config: l.path("etc/crio/crio.conf"), ConfDir: l.path("etc/crio/crio.conf.d")}
-	l.write("etc/crio/crio.conf", fmt.Sprintf("[crio.nri]\nenable_nri = true\nnri_plugin_dir = %q\nnri_plugin_config_dir = %q\n",
+	l.write("etc/crio/crio.conf", fmt.Sprintf("[crio.nri]\nenable_nri = true\nnri_plugin_dir = "+
+		"%q\nnri_plugin_config_dir = %q\n",
 		l.path("opt/nri/plugins"), l.path("etc/nri/conf.d")))
 	l.start(100)
 }
@@ -72,12 +73,14 @@ func (l *lab) crioConfig(config, dir string) ([]byte, error) {
 func TestCRIO(t *testing.T) {
 	l := newLab(t)
 	l.useCRIO()
-	l.write("etc/crio/crio.conf.d/10-other.conf", "[crio.nri.default_validator]\nnri_enable_default_validator = true\nnri_validator_required_plugins = [\"other\"]\n")
+	l.write("etc/crio/crio.conf.d/10-other.conf", "[crio.nri.default_validator]\nnri_enable_default_validator = "+
+		"true\nnri_validator_required_plugins = [\"other\"]\n")
 	before := l.tree(false)
 	l.opts.RequiredPlugins = true
 	l.pods = []corev1.Pod{daemonPod("a", "cni", "true")}
 	r := l.mustInstall()
-	want := NRI{Enabled: true, External: true, Socket: "/var/run/nri/nri.sock", PluginDir: l.path("opt/nri/plugins"), ConfigDir: l.path("etc/nri/conf.d"),
+	want := NRI{Enabled: true, External: true, Socket: "/var/run/nri/nri.sock", PluginDir: l.path("opt/nri/plugins"),
+		ConfigDir: l.path("etc/nri/conf.d"),
 		Validator: true, Required: []string{"other", "forcefence"}, Annotation: TolerateAnnotation}
 	if diff := cmp.Diff(want, l.facts().NRI); diff != "" {
 		t.Errorf("%q; -want +got:\n%s", r.Warnings, diff)

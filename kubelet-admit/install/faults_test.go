@@ -11,9 +11,11 @@ func TestDropInNoLongerRead(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
 	l.mustInstall()
-	l.write("etc/containerd/config.toml", strings.ReplaceAll(l.read("etc/containerd/config.toml"), `imports = ["conf.d/*.toml"]`, ""))
+	l.write("etc/containerd/config.toml",
+		strings.ReplaceAll(l.read("etc/containerd/config.toml"), `imports = ["conf.d/*.toml"]`, ""))
 	r := l.mustInstall()
-	if _, err := os.Lstat(l.path(dropInFile)); err == nil || !strings.Contains(strings.Join(r.Warnings, "\n"), "conf.d/*.toml") {
+	if _, err := os.Lstat(l.path(dropInFile)); err == nil ||
+		!strings.Contains(strings.Join(r.Warnings, "\n"), "conf.d/*.toml") {
 		t.Errorf("the drop-in is still there; warned %q", r.Warnings)
 	}
 }

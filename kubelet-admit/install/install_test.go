@@ -58,8 +58,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestUpgrade: another version, of which the running runtime knows nothing until its next start; one under another index goes, after
-// ours is there, and so does a configuration that NRI would prefer to ours.
+// TestUpgrade: another version, of which the running runtime knows nothing until its next start; one under another
+// index goes, after ours is there, and so does a configuration that NRI would prefer to ours.
 func TestUpgrade(t *testing.T) {
 	l := newLab(t)
 	l.mustInstall()
@@ -102,17 +102,24 @@ func TestRefused(t *testing.T) {
 		{"unknown runtime", func(l *lab) {
 			l.opts.Site.Runtime = ""
 			l.opts.connect = func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
-				return nil, &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: "docker://20.10.1"}}}, nil
+				return nil,
+					&corev1.Node{
+						Status: corev1.NodeStatus{
+							NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: "docker://20.10.1"}}}, nil
 			}
 		}, `finding the container runtime: "docker" is not known: containerd or cri-o`},
 		{"no node name", func(l *lab) { l.opts.Config.NodeName = "" }, "nodeName: missing"},
-		{"runtime does not answer", func(l *lab) { l.write("etc/containerd/config.toml", "= broken") }, "asking the runtime for its configuration"},
+		{"runtime does not answer", func(l *lab) { l.write("etc/containerd/config.toml", "= broken") },
+			"asking the runtime for its configuration"},
 		{"the plugin is a link", func(l *lab) {
 			l.write("elsewhere", "x")
 			kit.Must(l.t, os.MkdirAll(l.path("opt/nri/plugins"), 0o755))
 			kit.Must(l.t, os.Symlink(l.path("elsewhere"), l.path("opt/nri/plugins/10-forcefence")))
 		}, "10-forcefence is not a plain file"},
-		{"the plugin is a folder", func(l *lab) { kit.Must(l.t, os.MkdirAll(l.path("opt/nri/plugins/10-forcefence"), 0o755)) }, "10-forcefence is not a plain file"},
+		{"the plugin is a folder",
+			func(l *lab) {
+				kit.Must(l.t, os.MkdirAll(l.path("opt/nri/plugins/10-forcefence"), 0o755))
+			}, "10-forcefence is not a plain file"},
 		{"the plugin folder is a file", func(l *lab) { l.write("opt/nri/plugins", "x") }, "opt/nri/plugins"},
 		{"the plugin folder is a link to nothing", func(l *lab) {
 			kit.Must(l.t, os.MkdirAll(l.path("opt/nri"), 0o755))
@@ -238,9 +245,9 @@ func TestNoNRI(t *testing.T) {
 	}
 }
 
-// TestFaults lets every change of a file fail in turn, with all later ones (a crash, nothing is cleaned up) and alone, of a first
-// install and of an upgrade: at no time is there anything in the plugin folder but complete plugins with a configuration, and
-// running it again completes it, in one go.
+// TestFaults lets every change of a file fail in turn, with all later ones (a crash, nothing is cleaned up) and alone,
+// of a first install and of an upgrade: at no time is there anything in the plugin folder but complete plugins with a
+// configuration, and running it again completes it, in one go.
 func TestFaults(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for _, upgrade := range []bool{false, true} {
@@ -270,7 +277,8 @@ func TestFaults(t *testing.T) {
 						kit.Must(t, err)
 						break
 					}
-					// A staging folder that could not be removed is no failure: it holds nothing, and the next install removes it.
+					// A staging folder that could not be removed is no failure: it holds nothing, and the next install
+					// removes it.
 					if err != nil && !errors.Is(err, errFault) {
 						t.Errorf("change %d: got error %v", n, err)
 					}

@@ -38,9 +38,11 @@ func newLab(t *testing.T) *lab {
 	l := &lab{t: t, dir: dir, version: "v2.4.2"}
 	l.opts = Options{
 		host: Host{Proc: l.path("proc"), Exec: l.exec},
-		Site: Site{Runtime: containerd, Config: l.path("etc/containerd/config.toml"), ConfDir: l.path("etc/containerd/conf.d")},
-		Config: nri.Config{NodeName: "n1", Kubeconfig: l.path("kubelet.conf"), TaintKey: taint.DefaultKey, StateDir: l.path("run/forcefence"),
-			DataDir: l.path("lib/forcefence-node"), LogFile: l.path("log/forcefence-node.log"), Path: nri.DefaultPath},
+		Site: Site{Runtime: containerd, Config: l.path("etc/containerd/config.toml"),
+			ConfDir: l.path("etc/containerd/conf.d")},
+		Config: nri.Config{NodeName: "n1", Kubeconfig: l.path("kubelet.conf"), TaintKey: taint.DefaultKey,
+			StateDir: l.path("run/forcefence"),
+			DataDir:  l.path("lib/forcefence-node"), LogFile: l.path("log/forcefence-node.log"), Path: nri.DefaultPath},
 		Binary: contentOf([]byte("version 1")),
 		connect: func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
 			return nil, nodeOf("boot-1"), nil
@@ -63,7 +65,9 @@ plugin_config_path = '%s'
 
 // nodeOf is what the API server has of the host.
 func nodeOf(boot string) *corev1.Node {
-	return &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: "containerd://2.4.2", BootID: boot}}}
+	return &corev1.Node{
+		Status: corev1.NodeStatus{
+			NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: "containerd://2.4.2", BootID: boot}}}
 }
 
 func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
@@ -89,17 +93,21 @@ func (l *lab) start(pid int) {
 		kit.Must(l.t, os.RemoveAll(dir))
 	}
 	const decades = 100 * 365 * 24 * 3600 * ticks
-	l.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, l.opts.Site.Runtime.commandName(), decades+pid))
+	l.write(fmt.Sprintf("proc/%d/stat", pid),
+		fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, l.opts.Site.Runtime.commandName(),
+			decades+pid))
 }
 
-// exec answers as containerd does (2.4.2: sections of plugins are merged key by key, a list replaces, imports are read after the file
-// that names them), and takes notice of the rest.
+// exec answers as containerd does (2.4.2: sections of plugins are merged key by key, a list replaces, imports are read
+// after the file that names them), and takes notice of the rest.
 func (l *lab) exec(_ context.Context, name string, args ...string) ([]byte, error) {
 	switch {
 	case name == "containerd" && slices.Equal(args, []string{"--version"}):
 		return []byte("containerd github.com/containerd/containerd/v2 " + l.version + " 0123abc\n"), nil
 	case name == "containerd" && len(args) == 4 && args[2] == "config" && args[3] == "dump":
-		all := map[string]any{"plugins": map[string]any{nriPlugin: map[string]any{"disable": false, "default_validator": map[string]any{}}}}
+		all := map[string]any{
+			"plugins": map[string]any{
+				nriPlugin: map[string]any{"disable": false, "default_validator": map[string]any{}}}}
 		if err := l.merge(all, args[1]); err != nil {
 			return nil, err
 		}
@@ -258,7 +266,8 @@ func pod(name string, change func(*corev1.Pod)) corev1.Pod {
 func daemonPod(name, owner string, tolerate string) corev1.Pod {
 	return pod(name, func(p *corev1.Pod) {
 		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: owner, Controller: &yes}}
+		p.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "DaemonSet", Name: owner, Controller: &yes}}
 		if tolerate != "" {
 			p.Annotations[TolerateAnnotation] = tolerate
 		}

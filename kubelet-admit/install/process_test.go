@@ -59,7 +59,8 @@ func TestResolve(t *testing.T) {
 			l := newLab(t)
 			kit.Must(t, os.RemoveAll(l.path("proc/100")))
 			for i, name := range tc.procs {
-				l.write("proc/"+string(rune('1'+i))+"/stat", "1 ("+name+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n")
+				l.write("proc/"+string(rune('1'+i))+"/stat",
+					"1 ("+name+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n")
 			}
 			s, err := tc.site.resolveDefaults(l.opts.host)
 			switch {
@@ -74,7 +75,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestPendingByTime: where there is no record, because somebody else changed the files or the state folder is new, their times tell.
+// TestPendingByTime: where there is no record, because somebody else changed the files or the state folder is new,
+// their times tell.
 func TestPendingByTime(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
@@ -111,15 +113,19 @@ func TestRecordOutlivesNoBoot(t *testing.T) {
 	}
 }
 
-// TestPendingByAnotherFile: the host itself requires the plugin, in a file of its own that the running runtime has not read.
+// TestPendingByAnotherFile: the host itself requires the plugin, in a file of its own that the running runtime has not
+// read.
 func TestPendingByAnotherFile(t *testing.T) {
-	for name, file := range map[RuntimeName]string{containerd: "etc/containerd/conf.d/50-host.toml", crio: "etc/crio/crio.conf.d/50-host.conf"} {
+	for name, file := range map[RuntimeName]string{
+		containerd: "etc/containerd/conf.d/50-host.toml", crio: "etc/crio/crio.conf.d/50-host.conf"} {
 		t.Run(string(name), func(t *testing.T) {
 			l := newLab(t)
-			content := "version = 3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\nrequired_plugins = ['forcefence']\n"
+			content := "version = 3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = " +
+				"true\nrequired_plugins = ['forcefence']\n"
 			if name == crio {
 				l.useCRIO()
-				content = "[crio.nri.default_validator]\nnri_enable_default_validator = true\nnri_validator_required_plugins = ['forcefence']\n"
+				content = "[crio.nri.default_validator]\nnri_enable_default_validator = " +
+					"true\nnri_validator_required_plugins = ['forcefence']\n"
 			}
 			l.mustInstall()
 			l.start(200)

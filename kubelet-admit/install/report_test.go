@@ -22,7 +22,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestAPI is what is done on the API server, with a kubelet's own rights: the Node authorizer and NodeRestriction judge it.
+// TestAPI is what is done on the API server, with a kubelet's own rights: the Node authorizer and NodeRestriction judge
+// it.
 func TestAPI(t *testing.T) {
 	c := cluster.ForTest(t, cluster.Options{})
 	admin := c.Client().CoreV1()
@@ -74,13 +75,15 @@ func TestAPI(t *testing.T) {
 		}{
 			{closed, corev1.ConditionTrue, "FailClosed", corev1.EventTypeNormal},
 			{closed, corev1.ConditionTrue, "FailClosed", ""},
-			{Protection{FailOpen, "It may not hold.", "Do this."}, corev1.ConditionTrue, "FailOpen", corev1.EventTypeWarning},
+			{Protection{FailOpen, "It may not hold.", "Do this."}, corev1.ConditionTrue, "FailOpen",
+				corev1.EventTypeWarning},
 			{Protection{Level: None, Reason: "Nothing does."}, corev1.ConditionFalse, "None", corev1.EventTypeWarning},
 		} {
 			before, events := guard(t, admin.Nodes().Get), len(guardEvents(t, c))
 			kit.Must(t, ReportProtection(t.Context(), client, "n1", step.p))
 			after := guard(t, admin.Nodes().Get)
-			if after == nil || after.Status != step.status || after.Reason != step.reason || after.Message != step.p.Sentence() {
+			if after == nil || after.Status != step.status || after.Reason != step.reason ||
+				after.Message != step.p.Sentence() {
 				t.Errorf("%+v: got %+v", step.p, after)
 			}
 			all := guardEvents(t, c)
@@ -94,10 +97,12 @@ func TestAPI(t *testing.T) {
 				t.Errorf("%+v: got %d Events, want one more than %d", step.p, len(all), events)
 				continue
 			}
-			if e := find(all, "ForcefenceGuard"+step.reason); e.Type != step.kind || e.Message != step.p.Sentence() || e.InvolvedObject.UID != "n1" {
+			if e := find(all, "ForcefenceGuard"+step.reason); e.Type != step.kind || e.Message != step.p.Sentence() ||
+				e.InvolvedObject.UID != "n1" {
 				t.Errorf("%+v: got Event %+v", step.p, e)
 			}
-			if before != nil && before.Status == after.Status && !before.LastTransitionTime.Equal(&after.LastTransitionTime) {
+			if before != nil && before.Status == after.Status &&
+				!before.LastTransitionTime.Equal(&after.LastTransitionTime) {
 				t.Errorf("%+v: the status stayed, its time of transition did not", step.p)
 			}
 		}
@@ -167,9 +172,11 @@ func guard(t *testing.T, get getNodeFunc) *corev1.NodeCondition {
 // guardEvents are the Node's Events of ours.
 func guardEvents(t *testing.T, c *cluster.Cluster) []corev1.Event {
 	t.Helper()
-	list, err := c.Client().CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=n1"})
+	list, err := c.Client().CoreV1().Events(metav1.NamespaceDefault).
+		List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=n1"})
 	kit.Must(t, err)
-	return slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return !strings.HasPrefix(e.Reason, string(taint.ProtectionCondition)) })
+	return slices.DeleteFunc(list.Items,
+		func(e corev1.Event) bool { return !strings.HasPrefix(e.Reason, string(taint.ProtectionCondition)) })
 }
 
 // find returns the Event with a reason, or an empty one.
@@ -197,16 +204,19 @@ func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
 		change func(*nri.Config)
 		want   string
 	}{
-		{"no file", func(c *nri.Config) { c.Kubeconfig = "/nowhere" }, "/nowhere: no such file or directory: name another one with --kubeconfig"},
+		{"no file", func(c *nri.Config) { c.Kubeconfig = "/nowhere" },
+			"/nowhere: no such file or directory: name another one with --kubeconfig"},
 		{"empty", func(c *nri.Config) { c.Kubeconfig = empty }, "name another one with --kubeconfig"},
-		{"refused credential", func(c *nri.Config) { c.Kubeconfig = expired }, "the API server does not accept the credential in"},
+		{"refused credential", func(c *nri.Config) { c.Kubeconfig = expired },
+			"the API server does not accept the credential in"},
 		{"no such Node", func(c *nri.Config) { c.NodeName = "n9" }, "there is no Node n9 that"},
 		{"another's Node", func(c *nri.Config) { c.NodeName = "n2" }, "there is no Node n2 that"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			config := good
 			tc.change(&config)
-			if _, _, err := connectAsKubelet(t.Context(), config, "v9.8.7"); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, _, err := connectAsKubelet(t.Context(), config, "v9.8.7"); err == nil ||
+				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 			// And the hook is not enabled.
@@ -226,7 +236,8 @@ func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
 	}
 }
 
-// testExecCredential: a credential from a program, which is found by PATH alone, as on EKS: NRI gives a plugin no environment.
+// testExecCredential: a credential from a program, which is found by PATH alone, as on EKS: NRI gives a plugin no
+// environment.
 func testExecCredential(t *testing.T, c *cluster.Cluster, good nri.Config) {
 	dir := t.TempDir()
 	rc := c.RESTConfigFor("system:node:n1", "system:nodes")
@@ -237,13 +248,15 @@ func testExecCredential(t *testing.T, c *cluster.Cluster, good nri.Config) {
 	kit.Must(t, err)
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "answer.json"), credential, 0o600))
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "get-credential"), fmt.Appendf(nil,
-		"#!/bin/sh\n[ -z \"$LEAKED\" ] || { echo LEAKED is set >&2; exit 1; }\ncat %s\n", filepath.Join(dir, "answer.json")), 0o755))
+		"#!/bin/sh\n[ -z \"$LEAKED\" ] || { echo LEAKED is set >&2; exit 1; }\ncat %s\n",
+		filepath.Join(dir, "answer.json")), 0o755))
 
 	cfg, err := clientcmd.LoadFromFile(good.Kubeconfig)
 	kit.Must(t, err)
 	for name := range cfg.AuthInfos {
 		cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
-			APIVersion: "client.authentication.k8s.io/v1", Command: "get-credential", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+			APIVersion: "client.authentication.k8s.io/v1", Command: "get-credential",
+			InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 		}}
 	}
 	config := good
@@ -252,7 +265,8 @@ func testExecCredential(t *testing.T, c *cluster.Cluster, good nri.Config) {
 
 	t.Setenv("PATH", os.Getenv("PATH")+":"+dir) // ours finds it, the plugin's would not
 	t.Setenv("LEAKED", "yes")                   // the plugin will not have it
-	if _, _, err := connectAsKubelet(t.Context(), config, "v9.8.7"); err == nil || !strings.Contains(err.Error(), "get-credential") {
+	if _, _, err := connectAsKubelet(t.Context(), config, "v9.8.7"); err == nil ||
+		!strings.Contains(err.Error(), "get-credential") {
 		t.Errorf("without the program in PATH: got %v", err)
 	}
 	config.Path += ":" + dir

@@ -38,7 +38,8 @@ func TestRequire(t *testing.T) {
 			l := start(t)
 			r := l.mustInstall()
 			f := l.facts()
-			want := NRI{Enabled: true, External: true, Socket: f.NRI.Socket, PluginDir: l.path("opt/nri/plugins"), ConfigDir: l.path("etc/nri/conf.d"),
+			want := NRI{Enabled: true, External: true, Socket: f.NRI.Socket, PluginDir: l.path("opt/nri/plugins"),
+				ConfigDir: l.path("etc/nri/conf.d"),
 				Validator: true, Required: []string{"forcefence"}, Annotation: TolerateAnnotation}
 			if diff := cmp.Diff(want, f.NRI); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
@@ -58,19 +59,23 @@ func TestRequire(t *testing.T) {
 		})
 		t.Run(name+"/others stay", func(t *testing.T) {
 			l := start(t)
-			l.write("etc/containerd/conf.d/10-other.toml", "version = 3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\n"+
-				"required_plugins = ['other', 'second']\nreject_namespace_adjustment = true\ntolerate_missing_plugins_annotation = 'their.io/key'\n")
+			l.write("etc/containerd/conf.d/10-other.toml", "version = "+
+				"3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\n"+
+				"required_plugins = ['other', 'second']\nreject_namespace_adjustment = "+
+				"true\ntolerate_missing_plugins_annotation = 'their.io/key'\n")
 			l.pods = []corev1.Pod{pod("static", func(p *corev1.Pod) {
 				p.Annotations["kubernetes.io/config.mirror"] = "x"
 				p.Annotations["their.io/key"] = "true"
 			})}
 			l.mustInstall()
 			n := l.facts().NRI
-			if diff := cmp.Diff([]string{"other", "second", "forcefence"}, n.Required); diff != "" || n.Annotation != "their.io/key" {
+			if diff := cmp.Diff([]string{"other", "second", "forcefence"}, n.Required); diff != "" ||
+				n.Annotation != "their.io/key" {
 				t.Errorf("annotation %q, -want +got:\n%s", n.Annotation, diff)
 			}
 			// What its owner requires no more is not kept alive by us.
-			l.write("etc/containerd/conf.d/10-other.toml", "version = 3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\n"+
+			l.write("etc/containerd/conf.d/10-other.toml", "version = "+
+				"3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\n"+
 				"required_plugins = ['second']\ntolerate_missing_plugins_annotation = 'their.io/key'\n")
 			l.mustInstall()
 			if diff := cmp.Diff([]string{"second", "forcefence"}, l.required()); diff != "" {
@@ -85,9 +90,11 @@ func TestRequire(t *testing.T) {
 		})
 		t.Run(name+"/not imported", func(t *testing.T) {
 			l := start(t)
-			l.write("etc/containerd/config.toml", strings.ReplaceAll(l.read("etc/containerd/config.toml"), `imports = ["conf.d/*.toml"]`, ""))
+			l.write("etc/containerd/config.toml",
+				strings.ReplaceAll(l.read("etc/containerd/config.toml"), `imports = ["conf.d/*.toml"]`, ""))
 			r := l.mustInstall()
-			if f := l.facts(); len(f.NRI.Required) != 0 || r.Protection.Level != FailOpen || !strings.Contains(f.WhyNotRequired, "conf.d/*.toml") {
+			if f := l.facts(); len(f.NRI.Required) != 0 || r.Protection.Level != FailOpen ||
+				!strings.Contains(f.WhyNotRequired, "conf.d/*.toml") {
 				t.Errorf("got %+v, %+v", r.Protection, f)
 			}
 			if strings.Contains(strings.Join(keys(l.tree(false)), " "), dropInFile) {
@@ -96,7 +103,8 @@ func TestRequire(t *testing.T) {
 		})
 		t.Run(name+"/a later file wins", func(t *testing.T) {
 			l := start(t)
-			l.write("etc/containerd/conf.d/99-z.toml", "version = 3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nrequired_plugins = ['other']\n")
+			l.write("etc/containerd/conf.d/99-z.toml", "version = "+
+				"3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nrequired_plugins = ['other']\n")
 			r := l.mustInstall()
 			if diff := cmp.Diff([]string{"other"}, l.required()); diff != "" || r.Protection.Level != FailOpen {
 				t.Errorf("%+v; -want +got:\n%s", r.Protection, diff)
@@ -107,15 +115,18 @@ func TestRequire(t *testing.T) {
 		})
 		t.Run(name+"/version 2", func(t *testing.T) {
 			l := start(t)
-			l.write("etc/containerd/config.toml", strings.ReplaceAll(l.read("etc/containerd/config.toml"), "version = 3", "version = 2"))
+			l.write("etc/containerd/config.toml",
+				strings.ReplaceAll(l.read("etc/containerd/config.toml"), "version = 3", "version = 2"))
 			l.mustInstall()
-			if diff := cmp.Diff([]string{"forcefence"}, l.required()); diff != "" || !strings.Contains(l.read(dropInFile), "version = 2") {
+			if diff := cmp.Diff([]string{"forcefence"}, l.required()); diff != "" ||
+				!strings.Contains(l.read(dropInFile), "version = 2") {
 				t.Errorf("-want +got:\n%s\n%s", diff, l.read(dropInFile))
 			}
 		})
 		t.Run(name+"/version 4", func(t *testing.T) {
 			l := start(t)
-			l.write("etc/containerd/config.toml", strings.ReplaceAll(l.read("etc/containerd/config.toml"), "version = 3", "version = 4"))
+			l.write("etc/containerd/config.toml",
+				strings.ReplaceAll(l.read("etc/containerd/config.toml"), "version = 3", "version = 4"))
 			l.mustInstall()
 			if diff := cmp.Diff([]string{"forcefence"}, l.required()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
@@ -124,15 +135,17 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// TestRequireIntolerant: where an exempt pod would be refused nothing is enabled, what was enabled before stays, and the pods are
-// named either way.
+// TestRequireIntolerant: where an exempt pod would be refused nothing is enabled, what was enabled before stays, and
+// the pods are named either way.
 func TestRequireIntolerant(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
-	tolerating := pod("tool", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} })
+	tolerating := pod("tool",
+		func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} })
 	static := pod("etcd", func(p *corev1.Pod) { p.Annotations["kubernetes.io/config.mirror"] = "x" })
 	l.pods = []corev1.Pod{
-		daemonPod("p1", "proxy", ""), daemonPod("p2", "proxy", ""), daemonPod("c", "cni", "yes"), daemonPod("f", "csi", "false"),
+		daemonPod("p1", "proxy", ""), daemonPod("p2", "proxy", ""), daemonPod("c", "cni", "yes"),
+		daemonPod("f", "csi", "false"),
 		daemonPod("ok", "ok", "true"), tolerating, static, pod("web", func(*corev1.Pod) {}),
 	}
 	const list = "ns/cni (daemonset), ns/csi (daemonset), ns/etcd (static), ns/proxy (daemonset), ns/tool (tolerating)"

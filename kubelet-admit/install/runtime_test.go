@@ -62,15 +62,21 @@ var containerdDumps = []struct {
 	want       NRI
 	bad        bool
 }{
-	{"2.4", "version = 4\ndisabled_plugins = []\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\nsocket_path = '/s'\nplugin_path = '/p'\n" +
-		"plugin_config_path = '/c'\ndisable_connections = true\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\n" +
-		"reject_oci_hook_adjustment = false\nrequired_plugins = ['a', 'forcefence']\ntolerate_missing_plugins_annotation = 'k'\n",
-		NRI{Enabled: true, Socket: "/s", PluginDir: "/p", ConfigDir: "/c", Validator: true, Required: []string{"a", "forcefence"}, Annotation: "k"}, false},
+	{"2.4", "version = 4\ndisabled_plugins = []\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\nsocket_path " +
+		"= '/s'\nplugin_path = '/p'\n" +
+		"plugin_config_path = '/c'\ndisable_connections = " +
+		"true\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\n" +
+		"reject_oci_hook_adjustment = false\nrequired_plugins = ['a', " +
+		"'forcefence']\ntolerate_missing_plugins_annotation = 'k'\n",
+		NRI{Enabled: true, Socket: "/s", PluginDir: "/p", ConfigDir: "/c", Validator: true,
+			Required: []string{"a", "forcefence"}, Annotation: "k"}, false},
 	{"1.7", "version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\nplugin_path = \"/opt/nri/plugins\"\n",
 		NRI{Socket: defaultSocket, PluginDir: "/opt/nri/plugins", ConfigDir: defaultConfigDir, External: true}, false},
-	{"disabled by name", "disabled_plugins = ['io.containerd.nri.v1.nri']\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
+	{"disabled by name", "disabled_plugins = " +
+		"['io.containerd.nri.v1.nri']\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
 		NRI{Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir, External: true}, false},
-	{"none", "version = 2\n", NRI{Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir}, false},
+	{"none", "version = 2\n", NRI{Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir},
+		false},
 	{"no TOML", "x", NRI{}, true},
 	{"another type", "[plugins.'io.containerd.nri.v1.nri']\ndisable = 'no'\n", NRI{}, true},
 }
@@ -114,7 +120,8 @@ func TestRealContainerd(t *testing.T) {
 	out, err = exec.Command(program, "--config", filepath.Join(t.TempDir(), "none.toml"), "config", "dump").Output()
 	kit.Must(t, err)
 	got, err := parseContainerd(out)
-	want := NRI{Enabled: true, External: true, Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir, Required: []string{}}
+	want := NRI{Enabled: true, External: true, Socket: defaultSocket, PluginDir: defaultPluginDir,
+		ConfigDir: defaultConfigDir, Required: []string{}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v; -want +got:\n%s", err, diff)
 	}
@@ -181,9 +188,12 @@ enable_nri = false
 nri_listen = "/b"
 `, NRI{External: true, Socket: "/b", PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir}, false},
 	{"a list in one line", "[crio.nri.default_validator]\nnri_validator_required_plugins = [\"a\"]\n",
-		NRI{External: true, Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir, Required: []string{"a"}}, false},
-	{"too old for NRI", "[crio.runtime]\n", NRI{External: true, Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir}, false},
-	{"a list without an end", "[crio.nri.default_validator]\nnri_validator_required_plugins = [\n\"a\",\n", NRI{}, true},
+		NRI{External: true, Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir,
+			Required: []string{"a"}}, false},
+	{"too old for NRI", "[crio.runtime]\n",
+		NRI{External: true, Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir}, false},
+	{"a list without an end", "[crio.nri.default_validator]\nnri_validator_required_plugins = [\n\"a\",\n", NRI{},
+		true},
 	{"another type", "[crio.nri]\nenable_nri = \"yes\"\n", NRI{}, true},
 }
 

@@ -43,7 +43,8 @@ func TestUninstall(t *testing.T) {
 	// The running runtime has read that it requires the plugin.
 	for i := range 2 {
 		r := l.uninstall()
-		if got := strings.Join(r.Warnings, "\n"); !strings.Contains(got, "still requires the plugin until it is started again") {
+		if got := strings.Join(r.Warnings, "\n"); !strings.Contains(got,
+			"still requires the plugin until it is started again") {
 			t.Errorf("%d: warned %q", i, got)
 		}
 	}
@@ -60,7 +61,9 @@ func TestUninstall(t *testing.T) {
 	if r = l.uninstall(); len(r.Done)+len(r.Warnings) != 0 {
 		t.Errorf("a second time it said %+v", r)
 	}
-	for _, dir := range []string{"run/forcefence", "lib/forcefence-node", "opt/nri/.forcefence-stage", "etc/nri/.forcefence-stage", "etc/containerd/.forcefence-stage"} {
+	for _, dir := range []string{
+		"run/forcefence", "lib/forcefence-node", "opt/nri/.forcefence-stage", "etc/nri/.forcefence-stage",
+		"etc/containerd/.forcefence-stage"} {
 		if _, err := os.Lstat(l.path(dir)); err == nil {
 			t.Errorf("%s is left", dir)
 		}
@@ -80,7 +83,8 @@ func TestUninstallRestarts(t *testing.T) {
 	}
 }
 
-// TestUninstallHalfInstalled: whatever an install that crashed has left goes, and so does what an uninstall that crashed has left.
+// TestUninstallHalfInstalled: whatever an install that crashed has left goes, and so does what an uninstall that
+// crashed has left.
 func TestUninstallHalfInstalled(t *testing.T) {
 	n := 1
 	for ; ; n++ {
@@ -146,8 +150,8 @@ func TestUninstallWithoutRuntime(t *testing.T) {
 	}
 }
 
-// TestUninstallOfWhatWasRead: the running runtime requires the plugin, and something happened to its files since that makes a restart
-// due: it requires the plugin all the same, and refuses ordinary containers once no plugin is left.
+// TestUninstallOfWhatWasRead: the running runtime requires the plugin, and something happened to its files since that
+// makes a restart due: it requires the plugin all the same, and refuses ordinary containers once no plugin is left.
 func TestUninstallOfWhatWasRead(t *testing.T) {
 	for name, since := range map[string]func(l *lab){
 		"somebody edited the configuration": func(l *lab) {
@@ -157,7 +161,8 @@ func TestUninstallOfWhatWasRead(t *testing.T) {
 			l.write("etc/containerd/config.toml", l.read("etc/containerd/config.toml")+"# x\n")
 		},
 		"the drop-in changed": func(l *lab) {
-			l.write("etc/containerd/conf.d/10-other.toml", "version = 3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\n"+
+			l.write("etc/containerd/conf.d/10-other.toml", "version = "+
+				"3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\n"+
 				"enable = true\nrequired_plugins = ['other']\n")
 			l.mustInstall()
 		},
@@ -171,7 +176,8 @@ func TestUninstallOfWhatWasRead(t *testing.T) {
 			l.opts.RequiredPlugins = false
 			l.mustInstall()
 			l.opts.RequiredPlugins = true
-			l.write("etc/containerd/config.toml", strings.ReplaceAll(l.read("etc/containerd/config.toml"), `imports = ["conf.d/*.toml"]`, ""))
+			l.write("etc/containerd/config.toml",
+				strings.ReplaceAll(l.read("etc/containerd/config.toml"), `imports = ["conf.d/*.toml"]`, ""))
 			l.mustInstall()
 		},
 	} {
@@ -182,7 +188,8 @@ func TestUninstallOfWhatWasRead(t *testing.T) {
 			l.opts.RestartRuntime = false
 			since(l)
 			r := l.uninstall()
-			if got := strings.Join(r.Warnings, "\n"); !strings.Contains(got, "still requires the plugin until it is started again") {
+			if got := strings.Join(r.Warnings, "\n"); !strings.Contains(got,
+				"still requires the plugin until it is started again") {
 				t.Errorf("warned %q", got)
 			}
 		})

@@ -50,8 +50,8 @@ func TestParseConfigFaults(t *testing.T) {
 	}
 }
 
-// TestMarshalForAnOlderPlugin: the plugin of before an upgrade may be started with the configuration of after it, and refuses a key that
-// it does not know: then it would hold nothing. These are the keys that the first version knew.
+// TestMarshalForAnOlderPlugin: the plugin of before an upgrade may be started with the configuration of after it, and
+// refuses a key that it does not know: then it would hold nothing. These are the keys that the first version knew.
 func TestMarshalForAnOlderPlugin(t *testing.T) {
 	text, err := Config{NodeName: "n3", Kubeconfig: "/k"}.Marshal()
 	if err != nil {

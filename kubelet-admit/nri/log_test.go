@@ -69,7 +69,8 @@ func TestJournald(t *testing.T) {
 	log.Info("Holding pod", "pod", "a\nPRIORITY=0")
 	buf := make([]byte, 1<<10)
 	n, err := journal.Read(buf)
-	want := "PRIORITY=6\nSYSLOG_IDENTIFIER=forcefence-node\nMESSAGE=level=INFO msg=\"Holding pod\" pod=\"a\\nPRIORITY=0\"\n"
+	want := "PRIORITY=6\nSYSLOG_IDENTIFIER=forcefence-node\nMESSAGE=level=INFO msg=\"Holding pod\" " +
+		"pod=\"a\\nPRIORITY=0\"\n"
 	if err != nil || string(buf[:n]) != want {
 		t.Errorf("got %q, %v, want %q", buf[:n], err, want)
 	}

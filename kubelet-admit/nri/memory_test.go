@@ -115,10 +115,11 @@ func TestMemoryOfTwo(t *testing.T) {
 	}
 }
 
-// TestMemoryWhenItChanges: the file is written after a list of this process, and again when who is exempt changes: not by what other
-// pods do, and not by what was known before the list.
+// TestMemoryWhenItChanges: the file is written after a list of this process, and again when who is exempt changes: not
+// by what other pods do, and not by what was known before the list.
 func TestMemoryWhenItChanges(t *testing.T) {
-	h := &hook{name: PreInstalledIndex + "-" + BaseName, config: &Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}}
+	h := &hook{name: PreInstalledIndex + "-" + BaseName,
+		config: &Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}}
 	h.view = newView("n1", taint.DefaultKey, testBoot)
 	file := filepath.Join(h.config.DataDir, MemoryFile)
 	remember := func(want bool) {
@@ -175,7 +176,9 @@ func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 		t.Errorf("the mark was read, and no pod yet: got %q", got)
 	}
 	v.seePods(nil)
-	for name, see := range map[string]func(){"listed": func() {}, "the Node was deleted": v.forgetNode, "it is clear": func() { v.seeNode(clearNode, true, time.Now()) }} {
+	for name, see := range map[string]func(){
+		"listed": func() {}, "the Node was deleted": v.forgetNode,
+		"it is clear": func() { v.seeNode(clearNode, true, time.Now()) }} {
 		if see(); answer(v, d) == "" {
 			t.Errorf("%s: a pod starts that the list of this boot does not have", name)
 		}
@@ -190,12 +193,13 @@ func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 	}
 }
 
-// TestMemoryOfWhatLasts: only what nobody can take from a pod while its UID stands is remembered (TestAnExemptionLasts has an API
-// server's word for it).
+// TestMemoryOfWhatLasts: only what nobody can take from a pod while its UID stands is remembered (TestAnExemptionLasts
+// has an API server's word for it).
 func TestMemoryOfWhatLasts(t *testing.T) {
 	exists := func(key string, effect corev1.TaintEffect) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
-			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect})
+			p.Spec.Tolerations = append(p.Spec.Tolerations,
+				corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect})
 		}
 	}
 	static := func(p *corev1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.source": "file"} }
@@ -203,14 +207,16 @@ func TestMemoryOfWhatLasts(t *testing.T) {
 		pod  corev1.Pod
 		want bool
 	}{
-		"ordinary":                            {testPod("a"), false},
-		"tolerates the mark":                  {testPod("a", exists(taint.DefaultKey, "")), true},
-		"tolerates the mark's effect":         {testPod("a", exists(taint.DefaultKey, corev1.TaintEffectNoSchedule)), true},
-		"tolerates everything":                {testPod("a", exists("", "")), true},
-		"tolerates another taint":             {testPod("a", exists("example.net/x", "")), false},
-		"of a DaemonSet":                      {testPod("a", daemon), true},
-		"tolerates what can get an end":       {testPod("a", exists("", corev1.TaintEffectNoExecute)), false},
-		"that, and what cannot":               {testPod("a", exists("", corev1.TaintEffectNoExecute), exists("", corev1.TaintEffectNoSchedule)), true},
+		"ordinary":           {testPod("a"), false},
+		"tolerates the mark": {testPod("a", exists(taint.DefaultKey, "")), true},
+		"tolerates the mark's effect": {testPod("a", exists(taint.DefaultKey, corev1.TaintEffectNoSchedule)),
+			true},
+		"tolerates everything":          {testPod("a", exists("", "")), true},
+		"tolerates another taint":       {testPod("a", exists("example.net/x", "")), false},
+		"of a DaemonSet":                {testPod("a", daemon), true},
+		"tolerates what can get an end": {testPod("a", exists("", corev1.TaintEffectNoExecute)), false},
+		"that, and what cannot": {
+			testPod("a", exists("", corev1.TaintEffectNoExecute), exists("", corev1.TaintEffectNoSchedule)), true},
 		"that, of a DaemonSet":                {testPod("a", exists("", corev1.TaintEffectNoExecute), daemon), true},
 		"calls itself static":                 {testPod("a", static), false},
 		"calls itself static, of a DaemonSet": {testPod("a", static, daemon), true},

@@ -17,15 +17,16 @@ type runtimeOf struct {
 
 func (r runtimeOf) RuntimeNRIVersion() string { return r.version }
 
-// TestPluginGuards: whatever the runtime's version, the plugin subscribes to a request about containers besides that about sandboxes, and
-// every request that it subscribes to holds and admits by the same rule.
+// TestPluginGuards: whatever the runtime's version, the plugin subscribes to a request about containers besides that
+// about sandboxes, and every request that it subscribes to holds and admits by the same rule.
 func TestPluginGuards(t *testing.T) {
 	for version, wants := range map[string][]string{
 		"v0.9.0":  {"RunPodSandbox", "CreateContainer"},
 		"unknown": {"RunPodSandbox", "CreateContainer"},
 		"v0.10.0": {"RunPodSandbox", "ValidateContainerAdjustment"},
 	} {
-		p := &plugin{stub: runtimeOf{version: version}, configure: func(string) (*view, error) { return knowing(), nil }}
+		p := &plugin{stub: runtimeOf{version: version},
+			configure: func(string) (*view, error) { return knowing(), nil }}
 		mask, err := p.Configure(t.Context(), "", "containerd", "v1")
 		if err != nil || mask != api.MustParseEventMask(wants...) || !slices.Equal(p.requests, wants) {
 			t.Errorf("NRI %s: subscribed to %s, %v, want %q", version, mask.PrettyString(), err, wants)
@@ -50,7 +51,8 @@ func TestPluginGuards(t *testing.T) {
 	}
 }
 
-// TestPluginThatDoesNotAnswer: a request that the plugin does not answer in time fails, where the runtime's NRI knows how.
+// TestPluginThatDoesNotAnswer: a request that the plugin does not answer in time fails, where the runtime's NRI knows
+// how.
 func TestPluginThatDoesNotAnswer(t *testing.T) {
 	dir := t.TempDir()
 	l := &lab{t: t, node: "n1", dir: dir, boot: testBoot}

@@ -23,8 +23,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// server answers the reader's four questions as a test orders, so that what happens between two of them can be told exactly. What an
-// API server itself does is tested on a real one (run_test.go).
+// server answers the reader's four questions as a test orders, so that what happens between two of them can be told
+// exactly. What an API server itself does is tested on a real one (run_test.go).
 type server struct {
 	t *testing.T
 
@@ -45,7 +45,8 @@ type server struct {
 // read starts a server and a reader of it that ends with the test.
 func read(t *testing.T, v *view, s *server) *server {
 	t.Helper()
-	s.t, s.nodeEvents, s.podEvents, s.watched = t, make(chan metav1.WatchEvent, 4), make(chan metav1.WatchEvent), make(chan string, 64)
+	s.t, s.nodeEvents, s.podEvents, s.watched = t, make(chan metav1.WatchEvent, 4), make(chan metav1.WatchEvent),
+		make(chan string, 64)
 	s.polls, s.seconds = make(chan time.Time), make(chan string, 64)
 	web := httptest.NewServer(s)
 	config := clientcmdapi.NewConfig()
@@ -84,12 +85,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	question := "list"
-	if q := r.URL.Query(); q.Has("resourceVersion") || q.Has("resourceVersionMatch") { // with "0" an API server answers from its cache
+	// with "0" an API server answers from its cache
+	if q := r.URL.Query(); q.Has("resourceVersion") || q.Has("resourceVersionMatch") {
 		s.t.Errorf("%s %s: not a quorum read", r.Method, r.URL)
 	}
 	s.mu.Lock()
 	answer, code := any(&corev1.PodList{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "20"}, Items: s.pods,
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "20"},
+		Items: s.pods,
 	}), http.StatusOK
 	if resource == "nodes" {
 		question = "get"
@@ -104,8 +107,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		} else {
 			code = http.StatusNotFound
 			answer = &metav1.Status{
-				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound,
-				Code: http.StatusNotFound, Message: `nodes "n1" not found`, Details: &metav1.StatusDetails{Kind: "nodes", Name: "n1"},
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+				Reason: metav1.StatusReasonNotFound,
+				Code:   http.StatusNotFound, Message: `nodes "n1" not found`,
+				Details: &metav1.StatusDetails{Kind: "nodes", Name: "n1"},
 			}
 		}
 	}
@@ -193,19 +198,22 @@ var (
 	waitingNode = detaching(testNode(testBoot, corev1.ConditionTrue, testMark))
 )
 
-// TestQuorumReads: both questions name no resourceVersion, so that the API server asks etcd: its cache may be behind the mark.
+// TestQuorumReads: both questions name no resourceVersion, so that the API server asks etcd: its cache may be behind
+// the mark.
 func TestQuorumReads(t *testing.T) {
 	asked := make(chan string, 64)
 	v := newView("n1", taint.DefaultKey, testBoot)
-	read(t, v, &server{node: clearNode, pods: []corev1.Pod{testPod("a")}, after: func(question string) { asked <- question }})
+	read(t, v, &server{node: clearNode, pods: []corev1.Pod{testPod("a")},
+		after: func(question string) { asked <- question }})
 	until(t, v, "")
-	if first, second := <-asked, <-asked; first != "get" || second != "list" { // the server fails the test for one with a resourceVersion
+	// the server fails the test for one with a resourceVersion
+	if first, second := <-asked, <-asked; first != "get" || second != "list" {
 		t.Errorf("asked %q and %q, want get and list", first, second)
 	}
 }
 
-// TestEndedWhileReading: between the reader's two questions the pod is ended and the mark goes. Whichever it asks first, it may not put
-// the pod of before and the Node of after together.
+// TestEndedWhileReading: between the reader's two questions the pod is ended and the mark goes. Whichever it asks
+// first, it may not put the pod of before and the Node of after together.
 func TestEndedWhileReading(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	s := &server{node: markedNode, pods: []corev1.Pod{testPod("a"), testPod("b")}}
@@ -264,8 +272,8 @@ func TestPodsBehindTheNode(t *testing.T) {
 	until(t, v, "not known")
 }
 
-// TestVolumesAreNamed: the mark holds the pods of some volumes from now on. Its watch may be ahead of that of the pods, of which one was
-// ended: the others start once they are listed anew.
+// TestVolumesAreNamed: the mark holds the pods of some volumes from now on. Its watch may be ahead of that of the pods,
+// of which one was ended: the others start once they are listed anew.
 func TestVolumesAreNamed(t *testing.T) {
 	t.Run("the mark held all", func(t *testing.T) { volumesAreNamed(t, markedNode, "marked") })
 	t.Run("there was no mark", func(t *testing.T) { volumesAreNamed(t, clearNode, "") })
@@ -342,8 +350,8 @@ func TestMarkCountsAtOnce(t *testing.T) {
 	}
 }
 
-// TestNodeGone: a Node that was deleted while nobody watched is one that was deleted: its pods are ended by others then. A proxy's page
-// says nothing of the Node.
+// TestNodeGone: a Node that was deleted while nobody watched is one that was deleted: its pods are ended by others
+// then. A proxy's page says nothing of the Node.
 func TestNodeGone(t *testing.T) {
 	for name, tt := range map[string]struct {
 		plain bool
@@ -377,10 +385,14 @@ func TestSilentWatch(t *testing.T) {
 	}{
 		"the mark goes": {markedNode, []corev1.Pod{testPod("a")}, []corev1.Pod{testPod("a")},
 			"marked", "", "not known", false, after},
-		"the mark goes, and a pod was ended":     {markedNode, []corev1.Pod{testPod("a"), testPod("b")}, []corev1.Pod{testPod("b")}, "marked", "not known", "", false, after},
-		"a pod comes":                            {clearNode, nil, []corev1.Pod{testPod("a")}, "not known", "", "not known", false, after},
-		"a pod comes, and the Node is as before": {clearNode, nil, []corev1.Pod{testPod("a")}, "not known", "", "not known", false, clearNode},
-		"the mark came and went while b waits":   {clearNode, []corev1.Pod{testPod("a")}, []corev1.Pod{testPod("b")}, "not known", "not known", "", true, after},
+		"the mark goes, and a pod was ended": {markedNode, []corev1.Pod{testPod("a"), testPod("b")},
+			[]corev1.Pod{testPod("b")}, "marked", "not known", "", false, after},
+		"a pod comes": {clearNode, nil, []corev1.Pod{testPod("a")}, "not known", "",
+			"not known", false, after},
+		"a pod comes, and the Node is as before": {clearNode, nil, []corev1.Pod{testPod("a")}, "not known", "",
+			"not known", false, clearNode},
+		"the mark came and went while b waits": {clearNode, []corev1.Pod{testPod("a")}, []corev1.Pod{testPod("b")},
+			"not known", "not known", "", true, after},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newView("n1", taint.DefaultKey, testBoot)
@@ -461,21 +473,25 @@ func TestWatchesEnd(t *testing.T) {
 	}
 }
 
-// TestStopWithHangingCredential: a credential program that does not end cannot be told to, and must not keep the hook from ending: the
-// runtime that starts again starts another one.
+// TestStopWithHangingCredential: a credential program that does not end cannot be told to, and must not keep the hook
+// from ending: the runtime that starts again starts another one.
 func TestStopWithHangingCredential(t *testing.T) {
 	dir := t.TempDir()
-	began, kubeconfig, file := filepath.Join(dir, "began"), filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "forcefence.conf")
+	began, kubeconfig, file := filepath.Join(dir, "began"), filepath.Join(dir, "kubeconfig"),
+		filepath.Join(dir, "forcefence.conf")
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
 	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 		APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-		Command: "/bin/sh", Args: []string{"-c", "echo $$ > " + began + ".new; mv " + began + ".new " + began + "; exec sleep 60"},
+		Command: "/bin/sh",
+		Args:    []string{"-c", "echo $$ > " + began + ".new; mv " + began + ".new " + began + "; exec sleep 60"},
 	}}
 	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "c"
-	text, err := Config{NodeName: "n1", Kubeconfig: kubeconfig, StateDir: filepath.Join(dir, "run"), DataDir: filepath.Join(dir, "data"), LogFile: "none"}.Marshal()
-	if err := errors.Join(err, clientcmd.WriteToFile(*config, kubeconfig), os.WriteFile(file, text, 0o600)); err != nil {
+	text, err := Config{NodeName: "n1", Kubeconfig: kubeconfig, StateDir: filepath.Join(dir, "run"),
+		DataDir: filepath.Join(dir, "data"), LogFile: "none"}.Marshal()
+	if err := errors.Join(err, clientcmd.WriteToFile(*config, kubeconfig),
+		os.WriteFile(file, text, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

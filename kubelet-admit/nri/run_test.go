@@ -47,8 +47,8 @@ func (quiet) Infof(context.Context, string, ...any)  {}
 func (quiet) Warnf(context.Context, string, ...any)  {}
 func (quiet) Errorf(context.Context, string, ...any) {}
 
-// lab is a node in pieces: the runtime's half of NRI (the real one), a Node with pods on the real API server, a kubelet's
-// kubeconfig that leads there through a cable which can be cut, and the hook.
+// lab is a node in pieces: the runtime's half of NRI (the real one), a Node with pods on the real API server, a
+// kubelet's kubeconfig that leads there through a cable which can be cut, and the hook.
 type lab struct {
 	t      *testing.T
 	node   string
@@ -104,7 +104,8 @@ func (l *lab) startNRI() {
 		return nil, nil
 	}
 	n, err := adaptation.New("containerd", "v2.4.2", sync, update, adaptation.WithSocketPath(l.socket()+".runtime"),
-		adaptation.WithPluginPath(filepath.Join(l.dir, "plugins")), adaptation.WithPluginConfigPath(filepath.Join(l.dir, "conf")))
+		adaptation.WithPluginPath(filepath.Join(l.dir, "plugins")),
+		adaptation.WithPluginConfigPath(filepath.Join(l.dir, "conf")))
 	l.must(err)
 	l.must(n.Start())
 	l.nri = n
@@ -193,7 +194,8 @@ func (l *lab) until(pod *corev1.Pod, word string) time.Duration {
 
 func (l *lab) addNode() *corev1.Node {
 	l.t.Helper()
-	node, err := shared.Client().CoreV1().Nodes().Create(l.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.node}}, metav1.CreateOptions{})
+	node, err := shared.Client().CoreV1().Nodes().
+		Create(l.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.node}}, metav1.CreateOptions{})
 	l.must(err)
 	l.t.Cleanup(func() {
 		_ = shared.Client().CoreV1().Nodes().Delete(context.Background(), l.node, metav1.DeleteOptions{})
@@ -266,7 +268,8 @@ func TestBoot(t *testing.T) {
 		t.Errorf("a container of it: got %q", got)
 	}
 	l.cable.mend()
-	t.Logf("network back: %s until the mark was known", l.until(ordinary, "forcefence.io/node-shutdown=f1:NoSchedule").Round(time.Millisecond))
+	t.Logf("network back: %s until the mark was known",
+		l.until(ordinary, "forcefence.io/node-shutdown=f1:NoSchedule").Round(time.Millisecond))
 	l.until(exempt, "")
 	if got := l.createContainer(exempt); got != "" {
 		t.Errorf("a container of an exempt pod: got %q", got)
@@ -284,7 +287,8 @@ func TestBoot(t *testing.T) {
 	t.Logf("mark taken off: %s until the pod may start", l.until(ordinary, "").Round(time.Millisecond))
 }
 
-// The mark of a node that is back waits for one volume: a pod that does not use it starts, and one that does once it is detached.
+// The mark of a node that is back waits for one volume: a pod that does not use it starts, and one that does once it is
+// detached.
 func TestVolumeDetaches(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -364,9 +368,9 @@ func TestAPIOutage(t *testing.T) {
 	}
 }
 
-// TestBootWithBrokenCredential: a node boots, and the hook cannot read the API server. What was exempt for good before starts, as the KEP
-// wants it: CNI, CSI. What is ordinary, what came while the node was away, and what can lose its exemption while its UID stands is
-// held until the credential works again; and then only the API server's word counts.
+// TestBootWithBrokenCredential: a node boots, and the hook cannot read the API server. What was exempt for good before
+// starts, as the KEP wants it: CNI, CSI. What is ordinary, what came while the node was away, and what can lose its
+// exemption while its UID stands is held until the credential works again; and then only the API server's word counts.
 func TestBootWithBrokenCredential(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -374,7 +378,8 @@ func TestBootWithBrokenCredential(t *testing.T) {
 	owned := func(p *corev1.Pod) { daemon(p); p.OwnerReferences[0].UID = "cni" }
 	tolerating, network, ordinary := l.addPod("tolerating", tolerant), l.addPod("network", owned), l.addPod("ordinary")
 	briefly := l.addPod("briefly", func(p *corev1.Pod) {
-		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
+		p.Spec.Tolerations = []corev1.Toleration{
+			{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
 	})
 	stop := l.hook()
 	for _, p := range []*corev1.Pod{tolerating, network, ordinary, briefly} {
@@ -432,8 +437,9 @@ func (l *lab) untilRemembered(pods ...*corev1.Pod) {
 	l.t.Fatalf("remembered: %q, %v, want %q", got, err, want)
 }
 
-// TestAnExemptionLasts holds, on a real API server, what package admit relies on: nothing that lasts lets through can be taken from a
-// pod while its UID stands, whoever tries; and the one toleration that can be given an end is not among it.
+// TestAnExemptionLasts holds, on a real API server, what package admit relies on: nothing that lasts lets through can
+// be taken from a pod while its UID stands, whoever tries; and the one toleration that can be given an end is not among
+// it.
 func TestAnExemptionLasts(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -442,7 +448,8 @@ func TestAnExemptionLasts(t *testing.T) {
 		{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
 		{Operator: corev1.TolerationOpExists},
 	} {
-		pod := l.addPod(fmt.Sprint("firm-", i), func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{toleration} })
+		pod := l.addPod(fmt.Sprint("firm-", i),
+			func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{toleration} })
 		if !hasLastingExemption(pod, taint.DefaultKey) {
 			t.Errorf("%+v: not remembered", toleration)
 		}
@@ -457,7 +464,10 @@ func TestAnExemptionLasts(t *testing.T) {
 				ts[0].Effect = corev1.TaintEffectPreferNoSchedule
 				return ts
 			},
-			"given an end": func(ts []corev1.Toleration) []corev1.Toleration { ts[0].TolerationSeconds = new(int64(1)); return ts },
+			"given an end": func(ts []corev1.Toleration) []corev1.Toleration {
+				ts[0].TolerationSeconds = new(int64(1))
+				return ts
+			},
 			"given an end, and its effect": func(ts []corev1.Toleration) []corev1.Toleration {
 				ts[0].TolerationSeconds, ts[0].Effect = new(int64(1)), corev1.TaintEffectNoExecute
 				return ts
@@ -470,12 +480,14 @@ func TestAnExemptionLasts(t *testing.T) {
 	}
 
 	brief := l.addPod("brief", func(p *corev1.Pod) {
-		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
+		p.Spec.Tolerations = []corev1.Toleration{
+			{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
 	})
 	if taint.ExemptionOf(brief, taint.DefaultKey) == taint.NotExempt || hasLastingExemption(brief, taint.DefaultKey) {
 		t.Error("a toleration of NoExecute: want it exempt, and not remembered")
 	}
-	now, err := l.tolerate(brief, func(ts []corev1.Toleration) []corev1.Toleration { ts[0].TolerationSeconds = new(int64(1)); return ts })
+	now, err := l.tolerate(brief,
+		func(ts []corev1.Toleration) []corev1.Toleration { ts[0].TolerationSeconds = new(int64(1)); return ts })
 	l.must(err)
 	if taint.ExemptionOf(now, taint.DefaultKey) != taint.NotExempt {
 		t.Errorf("given an end: still exempt, %+v", now.Spec.Tolerations)
@@ -545,7 +557,8 @@ func (l *lab) status(want string, check func(Status) bool) {
 	l.t.Fatalf("status: got %+v, want %s", all, want)
 }
 
-// TestNodeDeleted: a Node that is not there was not read; what is recreated has lost its taints, and counts when it is Ready again.
+// TestNodeDeleted: a Node that is not there was not read; what is recreated has lost its taints, and counts when it is
+// Ready again.
 func TestNodeDeleted(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -580,22 +593,25 @@ func TestSocketVanishes(t *testing.T) {
 
 func TestRunWithoutConfiguration(t *testing.T) {
 	dir := t.TempDir()
-	if err := Run(t.Context(), Options{ConfigFile: filepath.Join(dir, "none")}); err == nil || !strings.Contains(err.Error(), "installed") {
+	if err := Run(t.Context(), Options{ConfigFile: filepath.Join(dir, "none")}); err == nil ||
+		!strings.Contains(err.Error(), "installed") {
 		t.Errorf("no file: got %v", err)
 	}
 	file := filepath.Join(dir, "c")
 	if err := os.WriteFile(file, []byte("nodeName: x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Run(t.Context(), Options{ConfigFile: file}); err == nil || !strings.Contains(err.Error(), "kubeconfig: missing") {
+	if err := Run(t.Context(), Options{ConfigFile: file}); err == nil ||
+		!strings.Contains(err.Error(), "kubeconfig: missing") {
 		t.Errorf("faults: got %v", err)
 	}
 }
 
 func TestKnowsValidators(t *testing.T) {
 	for version, want := range map[string]bool{
-		"": false, "unknown": false, "v0.9.0": false, "v0.9.1-0.20250219030224-e597e7849f24": false, "v0.10.0": true, "v0.12.3": true,
-		"v1.0.0": true, "0.12.3": false, "v0": false,
+		"": false, "unknown": false, "v0.9.0": false, "v0.9.1-0.20250219030224-e597e7849f24": false, "v0.10.0": true,
+		"v0.12.3": true,
+		"v1.0.0":  true, "0.12.3": false, "v0": false,
 	} {
 		if got := knowsValidators(version); got != want {
 			t.Errorf("knowsValidators(%q) = %v, want %v", version, got, want)
@@ -603,8 +619,8 @@ func TestKnowsValidators(t *testing.T) {
 	}
 }
 
-// cable is a relay between two addresses that can be cut: then it swallows everything and lets nothing new through, as a network
-// does that is down.
+// cable is a relay between two addresses that can be cut: then it swallows everything and lets nothing new through, as
+// a network does that is down.
 type cable struct {
 	address string
 	listen  net.Listener
@@ -715,8 +731,8 @@ func (c *cable) snap() {
 	}
 }
 
-// TestRuntimeThatDropsThePlugin: a runtime that configures the plugin and drops it before it is registered, time after time, leaves
-// nothing behind that waits: Registered is called for registrations alone.
+// TestRuntimeThatDropsThePlugin: a runtime that configures the plugin and drops it before it is registered, time after
+// time, leaves nothing behind that waits: Registered is called for registrations alone.
 func TestRuntimeThatDropsThePlugin(t *testing.T) {
 	h := &hook{config: &Config{}, view: newView("n1", taint.DefaultKey, testBoot)}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -756,6 +772,7 @@ func TestPluginThatEndedIsNotRegistered(t *testing.T) {
 		stub.WithSocketPath(filepath.Join(t.TempDir(), "no.sock")))
 	p.fillStatus(&after)
 	if err == nil || before.Registered.IsZero() || !after.Registered.IsZero() {
-		t.Errorf("got %v, registered %s before, %s after; want an error, and no registration after", err, before.Registered, after.Registered)
+		t.Errorf("got %v, registered %s before, %s after; want an error, and no registration after", err,
+			before.Registered, after.Registered)
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// TestStatusOfAnOlderProcess: a plugin that was stopped (SIGSTOP, a hung disk) and goes on when another has taken its place would leave
-// what it knew then for the next one to start from: a node without a mark.
+// TestStatusOfAnOlderProcess: a plugin that was stopped (SIGSTOP, a hung disk) and goes on when another has taken its
+// place would leave what it knew then for the next one to start from: a node without a mark.
 func TestStatusOfAnOlderProcess(t *testing.T) {
 	dir := t.TempDir()
 	process := func(taints ...corev1.Taint) *hook {
-		h := &hook{name: PreInstalledIndex + "-" + BaseName, started: time.Now(), config: &Config{StateDir: dir}, plugin: &plugin{}}
+		h := &hook{name: PreInstalledIndex + "-" + BaseName, started: time.Now(), config: &Config{StateDir: dir},
+			plugin: &plugin{}}
 		h.view = newView("n1", taint.DefaultKey, testBoot)
 		h.view.seeNode(testNode(testBoot, corev1.ConditionTrue, taints...), true, time.Now())
 		return h

@@ -38,7 +38,8 @@ func testPod(uid string, change ...func(*corev1.Pod)) corev1.Pod {
 
 func daemon(p *corev1.Pod) {
 	yes := true
-	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "cni", Controller: &yes}}
+	p.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "cni", Controller: &yes}}
 }
 
 // uses gives a pod a claim of its namespace; inline a disk by the disk's own name.
@@ -51,13 +52,16 @@ func uses(claim string) func(*corev1.Pod) {
 }
 
 func inline(p *corev1.Pod) {
-	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1:3260", IQN: "iqn.2001-04.com.example:disk"}}}}
+	p.Spec.Volumes = []corev1.Volume{
+		{Name: "v", VolumeSource: corev1.VolumeSource{
+			ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1:3260", IQN: "iqn.2001-04.com.example:disk"}}}}
 }
 
 // detaching gives a Node the record of a fence that waits for the volume of claim default/db alone.
 func detaching(n *corev1.Node) *corev1.Node {
 	r := taint.Record{
-		ID: "f1", By: "x", Phase: taint.PhaseEvicting, NodeUID: string(n.UID), Detaching: []taint.Detaching{{PV: "pv-db", Claim: "default/db"}},
+		ID: "f1", By: "x", Phase: taint.PhaseEvicting, NodeUID: string(n.UID),
+		Detaching: []taint.Detaching{{PV: "pv-db", Claim: "default/db"}},
 	}
 	n.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
 	return n
@@ -86,7 +90,8 @@ func TestView(t *testing.T) {
 		markedT = "forcefence: held on node n1: node is marked as shut down (forcefence.io/node-shutdown=f1:NoSchedule)"
 		never   = "forcefence: held on node n1: node was not Ready yet on this boot"
 		unknown = "forcefence: held on node n1: pod is not known to the API server"
-		volume  = "forcefence: held on node n1: pod may use a volume that is still to be detached (forcefence.io/node-shutdown=f1:NoSchedule)"
+		volume  = "forcefence: held on node n1: pod may use a volume that is still to be detached " +
+			"(forcefence.io/node-shutdown=f1:NoSchedule)"
 	)
 	ready, crashed := testNode(testBoot, corev1.ConditionTrue), testNode("the boot before", corev1.ConditionTrue)
 	marked := testNode(testBoot, corev1.ConditionTrue, testMark)
@@ -100,7 +105,9 @@ func TestView(t *testing.T) {
 	node := func(n *corev1.Node) func(*view) { return func(v *view) { v.seeNode(n, true, time.Now()) } }
 	before := func(n *corev1.Node) func(*view) { return func(v *view) { v.seeNode(n, false, time.Now()) } }
 	waiting := detaching(testNode(testBoot, corev1.ConditionTrue, testMark))
-	twice := detaching(testNode(testBoot, corev1.ConditionTrue, testMark, corev1.Taint{Key: taint.DefaultKey, Value: "a person's", Effect: corev1.TaintEffectNoExecute}))
+	twice := detaching(
+		testNode(testBoot, corev1.ConditionTrue, testMark,
+			corev1.Taint{Key: taint.DefaultKey, Value: "a person's", Effect: corev1.TaintEffectNoExecute}))
 	pods := func(p ...corev1.Pod) func(*view) { return func(v *view) { v.seePods(p) } }
 	pod := func(p corev1.Pod, deleted bool) func(*view) { return func(v *view) { v.seePod(&p, deleted) } }
 	a := askFor("a", fromAPI)
@@ -128,8 +135,10 @@ func TestView(t *testing.T) {
 		},
 		"a mark with another effect": {
 			{see: pods(testPod("a"))},
-			{see: node(testNode(testBoot, corev1.ConditionTrue, corev1.Taint{Key: taint.DefaultKey, Effect: taint.EffectForceEviction}))},
-			{ask: a, say: "forcefence: held on node n1: node is marked as shut down (forcefence.io/node-shutdown=:ForceEviction)"},
+			{see: node(testNode(testBoot, corev1.ConditionTrue,
+				corev1.Taint{Key: taint.DefaultKey, Effect: taint.EffectForceEviction}))},
+			{ask: a, say: "forcefence: held on node n1: node is marked as shut down " +
+				"(forcefence.io/node-shutdown=:ForceEviction)"},
 		},
 		"a pod comes and goes": {
 			{see: node(ready), ask: a, say: unknown},
@@ -156,7 +165,8 @@ func TestView(t *testing.T) {
 			{see: pod(testPod("new", uses("db")), false), ask: askFor("new", fromAPI), say: volume},
 			{see: node(marked), ask: a, say: markedT},
 			{see: node(waiting), ask: a},
-			{see: node(twice), ask: a, say: "forcefence: held on node n1: node is marked as shut down (forcefence.io/node-shutdown=f1:NoSchedule)"},
+			{see: node(twice), ask: a, say: "forcefence: held on node n1: node is marked as shut down " +
+				"(forcefence.io/node-shutdown=f1:NoSchedule)"},
 			{see: node(ready), ask: askFor("b", fromAPI)},
 		},
 		"the mark waits for volumes, and the node was not Ready": {
@@ -184,7 +194,8 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestRestoredVolumesAreForgotten: which volumes the mark waited for is not told, so a plugin that was started again holds every pod.
+// TestRestoredVolumesAreForgotten: which volumes the mark waited for is not told, so a plugin that was started again
+// holds every pod.
 func TestRestoredVolumesAreForgotten(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	if !v.restoreStatus(Status{BootID: testBoot, TaintKey: taint.DefaultKey, Node: NodeView{
@@ -254,14 +265,16 @@ func TestRestore(t *testing.T) {
 		node   string
 		want   bool
 	}{
-		"same boot":         {node: "n1", want: true},
-		"volumes are named": {node: "n1", want: true, change: func(s *Status) { s.Node.Marked, s.Node.Detaching = true, true }},
-		"another boot":      {node: "n1", change: func(s *Status) { s.BootID = "another" }},
-		"no boot id":        {node: "n1", change: func(s *Status) { s.BootID = "" }},
-		"another node":      {node: "n2"},
-		"another mark":      {node: "n1", change: func(s *Status) { s.TaintKey = "example.net/off" }},
-		"was never read":    {node: "n1", change: func(s *Status) { s.Node.Read = false }},
-		"marked at the end": {node: "n1", change: func(s *Status) { s.Node.Marked, s.Node.Mark = true, "x" }, want: true},
+		"same boot": {node: "n1", want: true},
+		"volumes are named": {node: "n1", want: true,
+			change: func(s *Status) { s.Node.Marked, s.Node.Detaching = true, true }},
+		"another boot":   {node: "n1", change: func(s *Status) { s.BootID = "another" }},
+		"no boot id":     {node: "n1", change: func(s *Status) { s.BootID = "" }},
+		"another node":   {node: "n2"},
+		"another mark":   {node: "n1", change: func(s *Status) { s.TaintKey = "example.net/off" }},
+		"was never read": {node: "n1", change: func(s *Status) { s.Node.Read = false }},
+		"marked at the end": {node: "n1", change: func(s *Status) { s.Node.Marked, s.Node.Mark = true, "x" },
+			want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := s
@@ -310,7 +323,8 @@ func FuzzView(f *testing.F) {
 				v.forgetNode()
 				read = false
 			case 5:
-				p := testPod("a", phase([]corev1.PodPhase{"", corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed}[b>>3%4]))
+				p := testPod("a",
+					phase([]corev1.PodPhase{"", corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed}[b>>3%4]))
 				v.seePod(&p, b&128 != 0)
 				known = b&128 == 0 && b>>3%4 < 2
 			case 6:
@@ -359,11 +373,13 @@ func BenchmarkAsk(b *testing.B) {
 	}
 }
 
-// FuzzPodAndNode gives the hook any pod and any Node, as JSON: on a node with the mark nothing starts but what taint.ExemptionOf names, and
-// that always starts; nothing panics.
+// FuzzPodAndNode gives the hook any pod and any Node, as JSON: on a node with the mark nothing starts but what
+// taint.ExemptionOf names, and that always starts; nothing panics.
 func FuzzPodAndNode(f *testing.F) {
-	f.Add(`{"metadata":{"uid":"a"},"spec":{"tolerations":[{"operator":"Exists"}]}}`, `{"spec":{"taints":[{"key":"forcefence.io/node-shutdown"}]}}`)
-	f.Add(`{"metadata":{"uid":"a","ownerReferences":[{"apiVersion":"apps/v1","kind":"DaemonSet","controller":true}]}}`, `{}`)
+	f.Add(`{"metadata":{"uid":"a"},"spec":{"tolerations":[{"operator":"Exists"}]}}`,
+		`{"spec":{"taints":[{"key":"forcefence.io/node-shutdown"}]}}`)
+	f.Add(`{"metadata":{"uid":"a","ownerReferences":[{"apiVersion":"apps/v1","kind":"DaemonSet","controller":true}]}}`,
+		`{}`)
 	f.Add(`{"metadata":{"uid":"a","annotations":{"kubernetes.io/config.source":"api"}},"status":{"phase":"Failed"}}`,
 		`{"status":{"nodeInfo":{"bootID":"`+testBoot+`"},"conditions":[{"type":"Ready","status":"True"}]}}`)
 	f.Add(`{"metadata":{"uid":"a","namespace":"default"},"spec":{"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"a"}}]}}`,
@@ -398,7 +414,8 @@ func FuzzPodAndNode(f *testing.F) {
 		named := taint.NewLook(&node, nil, taint.DefaultKey, taint.Instant{}, taint.Instant{}).DetachingClaims()
 		claims, sure := taint.VolumeClaims(&pod)
 		if !exempt && marked && got && (len(named) == 0 || !taint.FreeOf(claims, sure, named)) {
-			t.Errorf("the mark waits for %q, the pod uses %q and all of it is known: %v; it starts", named, claims, sure)
+			t.Errorf("the mark waits for %q, the pod uses %q and all of it is known: %v; it starts", named, claims,
+				sure)
 		}
 	})
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-var update = flag.Bool("update", false, "rewrite texts.txt from the settings' comments, and docs/providers.md from the types")
+var update = flag.Bool("update", false, "rewrite texts.txt from the settings' comments, and docs/providers.md from "+
+	"the types")
 
 // texts.txt is what the source says of each field, and whether a type has batches and events.
 func TestTexts(t *testing.T) {
@@ -37,11 +38,13 @@ func TestTexts(t *testing.T) {
 			}
 			for i := range of.NumField() {
 				f := of.Field(i)
-				if key, options, _ := strings.Cut(f.Tag.Get("yaml"), ","); key == "" || key == "-" || options == "inline" {
+				if key, options, _ := strings.Cut(f.Tag.Get("yaml"), ","); key == "" || key == "-" ||
+					options == "inline" {
 					continue
 				}
 				if found[fieldName(of, f.Name)] = said[fieldName(of, f.Name)]; found[fieldName(of, f.Name)] == "" {
-					t.Errorf("provider type %s: the field %s has no comment: say in the struct what it is, its unit and its bounds; docs/providers.md shows it",
+					t.Errorf("provider type %s: the field %s has no comment: say in the struct what it is, its unit "+
+						"and its bounds; docs/providers.md shows it",
 						ty.Name, fieldName(of, f.Name))
 				}
 			}
@@ -78,10 +81,12 @@ empty. Beside its type's settings each entry of ` + "`providers`" + ` has ` + "`
 | type | off means | tells of its machine | many in one call | tells by itself |
 | --- | --- | --- | --- | --- |
 `)
-	for _, ty := range slices.SortedFunc(slices.Values(Types()), func(a, b providers.Type) int { return strings.Compare(a.Name, b.Name) }) {
+	for _, ty := range slices.SortedFunc(slices.Values(Types()),
+		func(a, b providers.Type) int { return strings.Compare(a.Name, b.Name) }) {
 		d := DescribeType(ty)
 		fmt.Fprintf(&top, "| [%s](../%s/README.md) | %s | %s | %s | %s |\n",
-			d.Type, packagePath(reflect.TypeOf(ty.NewConfig()).Elem()), cell(d.Off), cell(d.Identity), yes[d.Batches], yes[d.Watches])
+			d.Type, packagePath(reflect.TypeOf(ty.NewConfig()).Elem()), cell(d.Off), cell(d.Identity), yes[d.Batches],
+			yes[d.Watches])
 		fmt.Fprintf(&rest, "\n## %s\n\n| key | kind | default | what |\n| --- | --- | --- | --- |\n", d.Type)
 		for _, f := range d.Fields {
 			fmt.Fprintf(&rest, "| %s | %s | %s | %s |\n", code(f.Key), f.Kind, code(f.Default), cell(f.Doc))
@@ -103,7 +108,8 @@ func same(t *testing.T, file, want string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(got), want); diff != "" {
-		t.Errorf("%s is not what the types say: `go generate ./providers/all` writes it (-file +types):\n%s", file, diff)
+		t.Errorf("%s is not what the types say: `go generate ./providers/all` writes it (-file +types):\n%s", file,
+			diff)
 	}
 }
 
@@ -111,7 +117,8 @@ func TestEveryTypeIsDescribed(t *testing.T) {
 	for _, ty := range Types() {
 		for field, text := range map[string]string{"Off": ty.Off, "Identity": ty.Identity} {
 			if text == "" || strings.HasSuffix(text, ".") || strings.ContainsAny(text, "\n\t") {
-				t.Errorf("provider type %s: providers.Type.%s is %q: write a short phrase without a full stop, in the type's Type(); docs/providers.md shows it", ty.Name, field, text)
+				t.Errorf("provider type %s: providers.Type.%s is %q: write a short phrase without a full stop, in "+
+					"the type's Type(); docs/providers.md shows it", ty.Name, field, text)
 			}
 		}
 	}
@@ -166,7 +173,8 @@ func comments(t *testing.T, pkg string) map[string]string {
 			if s, ok := spec.Type.(*ast.StructType); ok {
 				for _, f := range s.Fields.List {
 					for _, id := range f.Names {
-						out[pkg+"."+spec.Name.Name+"."+id.Name] = strings.Join(strings.Fields(f.Doc.Text()+" "+f.Comment.Text()), " ")
+						out[pkg+"."+spec.Name.Name+"."+
+							id.Name] = strings.Join(strings.Fields(f.Doc.Text()+" "+f.Comment.Text()), " ")
 					}
 				}
 			}
@@ -214,14 +222,17 @@ func TestFields(t *testing.T) {
 		Never  int `yaml:"-"`
 	}
 	on := true
-	v := config{Wait: 90 * time.Second, Port: 623, Names: []string{"a", "b"}, One: inner{"x"}, Level: 3, Off: &on, hidden: 1}
+	v := config{Wait: 90 * time.Second, Port: 623, Names: []string{"a", "b"}, One: inner{"x"}, Level: 3, Off: &on,
+		hidden: 1}
 	var got []string
 	for _, f := range fieldsOf("", reflect.ValueOf(v)) {
 		got = append(got, f.Key+" "+f.Kind+" "+f.Default)
 	}
 	want := []string{
-		"user string ", "wait duration 1m30s", "port number 623", "level text L3", "names list of string a, b", "hosts list of settings ",
-		"hosts[].host string ", "one settings ", "one.host string x", "by map of settings ", "by.*.host string ", "labels map of string ", "off bool true",
+		"user string ", "wait duration 1m30s", "port number 623", "level text L3", "names list of string a, b",
+		"hosts list of settings ",
+		"hosts[].host string ", "one settings ", "one.host string x", "by map of settings ", "by.*.host string ",
+		"labels map of string ", "off bool true",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

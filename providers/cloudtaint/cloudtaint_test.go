@@ -49,7 +49,8 @@ func ask(t *testing.T, p providers.Provider) providers.Answer {
 	return providers.Ask(t.Context(), p, "cloud", providers.Target{Node: "n1", ID: "n1"}, providers.Now)
 }
 
-// The taint is an Off only when it came after the node stopped being Ready, in one life of it, and stands there when asked.
+// The taint is an Off only when it came after the node stopped being Ready, in one life of it, and stands there when
+// asked.
 func TestState(t *testing.T) {
 	look := func(uid, boot, ready string, taints ...providers.NodeTaint) providers.Node {
 		return providers.Node{UID: uid, BootID: boot, Ready: ready, Taints: taints}
@@ -66,21 +67,40 @@ func TestState(t *testing.T) {
 		{"not ready", []providers.Node{ready, bare}, unknown, "no shutdown taint"},
 		{"it came after", []providers.Node{ready, bare, tainted}, off, "shutdown taint"},
 		{"it came after, and is still there", []providers.Node{bare, tainted, tainted}, off, "shutdown taint"},
-		{"it came after NotReady False", []providers.Node{look("u", "b", "False"), look("u", "b", "False", shut)}, off, "shutdown taint"},
+		{"it came after NotReady False", []providers.Node{look("u", "b", "False"), look("u", "b", "False", shut)}, off,
+			"shutdown taint"},
 		{"it is gone", []providers.Node{bare, tainted, bare}, unknown, "no shutdown taint"},
 		{"it is back", []providers.Node{bare, tainted, bare, tainted}, off, "shutdown taint"},
 		{"it was there before", []providers.Node{tainted}, unknown, "shutdown taint of unknown age"},
-		{"it was there while the node was Ready", []providers.Node{bare, look("u", "b", "True", shut), tainted}, unknown, "shutdown taint of unknown age"},
-		{"it was there when the kubelet registered", []providers.Node{look("u", "b", "False", shut), tainted}, unknown, "shutdown taint of unknown age"},
-		{"ready again, the taint left over", []providers.Node{bare, tainted, look("u", "b", "True", shut)}, unknown, "the node is Ready, or never was"},
-		{"ready in between, the taint left over", []providers.Node{bare, tainted, ready, tainted}, unknown, "shutdown taint of unknown age"},
-		{"booted in between", []providers.Node{bare, look("u", "b2", "Unknown", shut)}, unknown, "shutdown taint of unknown age"},
-		{"another Node of the name", []providers.Node{bare, look("u2", "b", "Unknown", shut)}, unknown, "shutdown taint of unknown age"},
-		{"booted, and then it came", []providers.Node{bare, look("u", "b2", "False"), look("u", "b2", "Unknown", shut)}, off, "shutdown taint"},
-		{"another key", []providers.Node{bare, look("u", "b", "Unknown", providers.NodeTaint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: "NoSchedule"})}, unknown, "no shutdown taint"},
-		{"another effect", []providers.Node{bare, look("u", "b", "Unknown", providers.NodeTaint{Key: key, Effect: "NoExecute"})}, unknown, "no shutdown taint"},
-		{"a value is somebody's, and the taint is the taint", []providers.Node{bare, look("u", "b", "Unknown", providers.NodeTaint{Key: key, Value: "x", Effect: "NoSchedule"})}, off, "shutdown taint"},
-		{"no condition at all", []providers.Node{look("u", "b", ""), look("u", "b", "", shut), look("u", "b", "False", shut)}, unknown, "shutdown taint of unknown age"},
+		{"it was there while the node was Ready", []providers.Node{bare, look("u", "b", "True", shut), tainted},
+			unknown, "shutdown taint of unknown age"},
+		{"it was there when the kubelet registered", []providers.Node{look("u", "b", "False", shut), tainted}, unknown,
+			"shutdown taint of unknown age"},
+		{"ready again, the taint left over", []providers.Node{bare, tainted, look("u", "b", "True", shut)}, unknown,
+			"the node is Ready, or never was"},
+		{"ready in between, the taint left over", []providers.Node{bare, tainted, ready, tainted}, unknown,
+			"shutdown taint of unknown age"},
+		{"booted in between", []providers.Node{bare, look("u", "b2", "Unknown", shut)}, unknown,
+			"shutdown taint of unknown age"},
+		{"another Node of the name", []providers.Node{bare, look("u2", "b", "Unknown", shut)}, unknown,
+			"shutdown taint of unknown age"},
+		{"booted, and then it came", []providers.Node{bare, look("u", "b2", "False"), look("u", "b2", "Unknown", shut)},
+			off, "shutdown taint"},
+		{"another key",
+			[]providers.Node{bare,
+				look("u", "b", "Unknown",
+					providers.NodeTaint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: "NoSchedule"})},
+			unknown, "no shutdown taint"},
+		{"another effect",
+			[]providers.Node{bare, look("u", "b", "Unknown", providers.NodeTaint{Key: key, Effect: "NoExecute"})},
+			unknown, "no shutdown taint"},
+		{"a value is somebody's, and the taint is the taint",
+			[]providers.Node{bare,
+				look("u", "b", "Unknown", providers.NodeTaint{Key: key, Value: "x", Effect: "NoSchedule"})}, off,
+			"shutdown taint"},
+		{"no condition at all",
+			[]providers.Node{look("u", "b", ""), look("u", "b", "", shut), look("u", "b", "False", shut)}, unknown,
+			"shutdown taint of unknown age"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var n node
@@ -121,7 +141,9 @@ func TestErrors(t *testing.T) {
 	if n.err = nil; ask(t, p).State != unknown {
 		t.Error("a Node that was deleted did not begin anew")
 	}
-	for _, err := range []error{p.PowerOff(t.Context(), providers.Target{Node: "n1"}, providertest.AllowSend), p.PowerOn(t.Context(), providers.Target{Node: "n1"}, providertest.AllowSend)} {
+	for _, err := range []error{
+		p.PowerOff(t.Context(), providers.Target{Node: "n1"}, providertest.AllowSend),
+		p.PowerOn(t.Context(), providers.Target{Node: "n1"}, providertest.AllowSend)} {
 		if !errors.Is(err, providers.ErrPermanent) {
 			t.Errorf("a power action: got %v", err)
 		}

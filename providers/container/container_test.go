@@ -24,7 +24,8 @@ const (
 
 // answer is an inspected container as Docker 20.10 writes it, with fields replaced.
 func answer(replace ...string) string {
-	return strings.NewReplacer(replace...).Replace(`{"Id":"` + anID + `","Name":"/node-1","State":{` + ended + `},"HostConfig":{"PidMode":""}}`)
+	return strings.NewReplacer(replace...).
+		Replace(`{"Id":"` + anID + `","Name":"/node-1","State":{` + ended + `},"HostConfig":{"PidMode":""}}`)
 }
 
 // scripted is an engine that answers so.
@@ -47,7 +48,8 @@ func saying(status int, body string) http.HandlerFunc {
 
 // Only a container of which word, flags, process, exit code and namespace agree is off.
 func TestSee(t *testing.T) {
-	const on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
+	const on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging,
+		providers.PowerUnknown
 	word := func(w string) string { return answer(`"exited"`, `"`+w+`"`) }
 	for _, tt := range []struct {
 		name, body string
@@ -58,20 +60,27 @@ func TestSee(t *testing.T) {
 		{"ended well", answer("137", "0"), off, "exited"},
 		{"Podman's", answer(`"PidMode":""`, `"PidMode":"private"`), off, "exited"},
 		{"never started", word("created"), off, "created"},
-		{"lost by Docker with live-restore while it ran on (measured)", answer("137", "255"), unknown, "exited, but the engine did not see its end (255)"},
-		{"created, and lost", answer(`"exited"`, `"created"`, "137", "255"), unknown, "created, but the engine did not see its end (255)"},
+		{"lost by Docker with live-restore while it ran on (measured)", answer("137", "255"), unknown,
+			"exited, but the engine did not see its end (255)"},
+		{"created, and lost", answer(`"exited"`, `"created"`, "137", "255"), unknown,
+			"created, but the engine did not see its end (255)"},
 		{"no exit code", answer(`"ExitCode":137,`, ""), unknown, "exited, but the engine did not see its end (255)"},
 		{"a process", answer(`"Pid":0`, `"Pid":4711`), unknown, "exited, but it has a process"},
 		{"no word of processes", answer(`"Pid":0,`, ""), unknown, "exited, but it has a process"},
-		{"running all the same", answer(`"Running":false`, `"Running":true`), unknown, "exited, but its flags disagree"},
+		{"running all the same", answer(`"Running":false`, `"Running":true`), unknown,
+			"exited, but its flags disagree"},
 		{"paused all the same", answer(`"Paused":false`, `"Paused":true`), unknown, "exited, but its flags disagree"},
-		{"restarting all the same", answer(`"Restarting":false`, `"Restarting":true`), unknown, "exited, but its flags disagree"},
+		{"restarting all the same", answer(`"Restarting":false`, `"Restarting":true`), unknown,
+			"exited, but its flags disagree"},
 		{"dead all the same", answer(`"Dead":false`, `"Dead":true`), unknown, "exited, but its flags disagree"},
 		{"no flag", answer(`"Running":false,`, ""), unknown, "exited, but its flags disagree"},
 		{"a null flag", answer(`"Running":false`, `"Running":null`), unknown, "exited, but its flags disagree"},
-		{"the host's processes", answer(`"PidMode":""`, `"PidMode":"host"`), unknown, "exited, but it shared its processes' namespace"},
-		{"another container's processes", answer(`"PidMode":""`, `"PidMode":"container:x"`), unknown, "exited, but it shared its processes' namespace"},
-		{"no word of the namespace", answer(`"PidMode":""`, ""), unknown, "exited, but it shared its processes' namespace"},
+		{"the host's processes", answer(`"PidMode":""`, `"PidMode":"host"`), unknown,
+			"exited, but it shared its processes' namespace"},
+		{"another container's processes", answer(`"PidMode":""`, `"PidMode":"container:x"`), unknown,
+			"exited, but it shared its processes' namespace"},
+		{"no word of the namespace", answer(`"PidMode":""`, ""), unknown,
+			"exited, but it shared its processes' namespace"},
 		{"running", word("running"), on, "running"},
 		{"paused", word("paused"), on, "paused"},
 		{"restarting", word("restarting"), on, "restarting"},
@@ -113,7 +122,8 @@ func TestAnswers(t *testing.T) {
 		{"404", 404, `{"message":"No such container: node-1"}`, providers.ErrNotFound},
 		{"off beside a 404", 404, answer(), providers.ErrNotFound},
 		{"403 of a filter", 403, "Forbidden", providers.ErrDenied},
-		{"400, an API version that is too old", 400, `{"message":"client version 1.24 is too old"}`, providers.ErrPermanent},
+		{"400, an API version that is too old", 400, `{"message":"client version 1.24 is too old"}`,
+			providers.ErrPermanent},
 		{"500", 500, `{"message":"` + strings.Repeat("\xff", 1000) + `"}`, providers.ErrUnreachable},
 		{"elsewhere", 302, "", providers.ErrPermanent},
 		{"no content", 204, "", providers.ErrPermanent},
@@ -127,7 +137,8 @@ func TestAnswers(t *testing.T) {
 		}))
 		of := providers.Target{Node: "n1", ID: "node-1"}
 		expectClass(t, p, of, tt.class)
-		for _, call := range []error{p.PowerOff(t.Context(), of, providertest.AllowSend), p.PowerOn(t.Context(), of, providertest.AllowSend)} {
+		for _, call := range []error{
+			p.PowerOff(t.Context(), of, providertest.AllowSend), p.PowerOn(t.Context(), of, providertest.AllowSend)} {
 			if !errors.Is(call, tt.class) || len(call.Error()) > 500 {
 				t.Errorf("%s: got %v, want %v", tt.name, call, tt.class)
 			}
@@ -157,13 +168,15 @@ func TestActs(t *testing.T) {
 		{"refused", running, running, 403, true, "kill", providers.ErrDenied},
 		{"a word of success that is none", running, running, 200, true, "kill", providers.ErrPermanent},
 		{"another has the name now", running, another, 409, true, "kill", providers.ErrPermanent},
-		{"lost: killing it is tried", answer("137", "255"), answer("137", "255"), 409, true, "kill", providers.ErrPermanent},
+		{"lost: killing it is tried", answer("137", "255"), answer("137", "255"), 409, true, "kill",
+			providers.ErrPermanent},
 		{"on", answer(), running, 204, false, "start", nil},
 		{"on already", running, running, 304, false, "", nil},
 		{"on meanwhile", answer(), running, 304, false, "start", nil},
 		{"on meanwhile, refused", answer(), running, 409, false, "start", nil},
 		{"not on", answer(), answer(), 500, false, "start", providers.ErrUnreachable},
-		{"lost: what is left of it would run beside it", answer("137", "255"), running, 204, false, "", providers.ErrPermanent},
+		{"lost: what is left of it would run beside it", answer("137", "255"), running, 204, false, "",
+			providers.ErrPermanent},
 		{"dead", answer(`"exited"`, `"dead"`), running, 204, false, "", providers.ErrPermanent},
 	} {
 		sent := ""
@@ -182,7 +195,8 @@ func TestActs(t *testing.T) {
 		if tt.off {
 			call = p.PowerOff
 		}
-		if err := call(t.Context(), providers.Target{Node: "n1", ID: "node-1"}, providertest.AllowSend); !errors.Is(err, tt.want) || sent != tt.sent {
+		if err := call(t.Context(), providers.Target{Node: "n1", ID: "node-1"}, providertest.AllowSend); !errors.Is(err,
+			tt.want) || sent != tt.sent {
 			t.Errorf("%s: sent %q, got %v; want %q, %v", tt.name, sent, err, tt.sent, tt.want)
 		}
 	}
@@ -192,8 +206,9 @@ func TestActs(t *testing.T) {
 func TestRefusedPowerAction(t *testing.T) {
 	looks, sent := 0, 0
 	says := func(word string, runs bool, pid int) string {
-		return fmt.Sprintf(`{"Id":"%s","Name":"/node-1","State":{"Status":"%s","Running":%t,"Paused":false,"Restarting":false,`+
-			`"Dead":false,"Pid":%d,"ExitCode":0},"HostConfig":{"PidMode":""}}`, anID, word, runs, pid)
+		return fmt.Sprintf(
+			`{"Id":"%s","Name":"/node-1","State":{"Status":"%s","Running":%t,"Paused":false,"Restarting":false,`+
+				`"Dead":false,"Pid":%d,"ExitCode":0},"HostConfig":{"PidMode":""}}`, anID, word, runs, pid)
 	}
 	running, exited := says("running", true, 7), says("exited", false, 0)
 	word := running
@@ -248,9 +263,10 @@ func TestEventsThatTellNothing(t *testing.T) {
 		}
 		saying(http.StatusOK, stream)(w, r)
 	}))
-	err := p.Watch(ctx, []providers.Target{{Node: "n1", ID: "node-1"}}, func(of providers.Target, o providers.Observation) {
-		told = append(told, fmt.Sprint(of.Node, " ", o.State, " ", o.Raw))
-	})
+	err := p.Watch(ctx, []providers.Target{{Node: "n1", ID: "node-1"}},
+		func(of providers.Target, o providers.Observation) {
+			told = append(told, fmt.Sprint(of.Node, " ", o.State, " ", o.Raw))
+		})
 	if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
 		t.Errorf("Watch: got %v", err)
 	}
@@ -260,7 +276,8 @@ func TestEventsThatTellNothing(t *testing.T) {
 	}
 }
 
-// After each connection the targets that do not run are told of, and once more a while later those that ended meanwhile.
+// After each connection the targets that do not run are told of, and once more a while later those that ended
+// meanwhile.
 func TestLooksOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -302,14 +319,16 @@ func TestValidate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	for socket, want := range map[string]string{
-		"": "missing", "docker.sock": "absolute", "unix:///var/run/docker.sock": "absolute", file: "not a socket", file + "-later": "",
+		"": "missing", "docker.sock": "absolute", "unix:///var/run/docker.sock": "absolute", file: "not a socket",
+		file + "-later":                        "",
 		scripted(t, saying(http.StatusOK, "")): "",
 	} {
 		got := ""
 		for _, p := range (&container.Config{Socket: socket}).Validate() {
 			got += p.Path + " " + p.Text
 		}
-		if (want == "") != (got == "") || !strings.Contains(got, want) || got != "" && !strings.HasPrefix(got, "socket ") {
+		if (want == "") != (got == "") || !strings.Contains(got, want) ||
+			got != "" && !strings.HasPrefix(got, "socket ") {
 			t.Errorf("%q: got %q, want %q", socket, got, want)
 		}
 	}

@@ -32,7 +32,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll")) // the thread that starts children
+	// the thread that starts children
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll"))
 }
 
 // patience is far more than anything here takes: other packages' tests share the machine.
@@ -47,12 +48,14 @@ var engines = map[string]struct {
 	command  func(dir string) *exec.Cmd
 }{
 	"podman": {"FORCEFENCE_REQUIRE_PODMAN", []string{"podman", "conmon", "runc"}, func(dir string) *exec.Cmd {
-		return exec.Command("podman", "--root", dir+"/root", "--runroot", dir+"/run", "--tmpdir", dir+"/tmp", "--storage-driver", "vfs",
+		return exec.Command("podman", "--root", dir+"/root", "--runroot", dir+"/run", "--tmpdir", dir+"/tmp",
+			"--storage-driver", "vfs",
 			"--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "file",
 			"system", "service", "--time=0", "unix://"+dir+"/engine")
 	}},
 	"docker": {"FORCEFENCE_REQUIRE_DOCKER", []string{"dockerd", "containerd", "runc"}, func(dir string) *exec.Cmd {
-		return exec.Command("dockerd", "--data-root", dir+"/root", "--exec-root", dir+"/run", "--pidfile", dir+"/pid", "--host", "unix://"+dir+"/engine",
+		return exec.Command("dockerd", "--data-root", dir+"/root", "--exec-root", dir+"/run", "--pidfile", dir+"/pid",
+			"--host", "unix://"+dir+"/engine",
 			"--bridge=none", "--iptables=false", "--ip6tables=false", "--storage-driver=vfs")
 	}},
 }
@@ -147,8 +150,9 @@ func (e *engine) end(t *testing.T, cmd *exec.Cmd) {
 	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	_ = cmd.Wait()
-	kit.Until(t, "all that the engine started to end", func() bool { return !works(e.dir) }) // Podman cleans up behind a container's end
-	for _, mount := range []string{"root/vfs", "root", "run/netns"} {                        // what an engine mounts for itself
+	// Podman cleans up behind a container's end
+	kit.Until(t, "all that the engine started to end", func() bool { return !works(e.dir) })
+	for _, mount := range []string{"root/vfs", "root", "run/netns"} { // what an engine mounts for itself
 		_ = syscall.Unmount(filepath.Join(e.dir, mount), syscall.MNT_DETACH)
 	}
 	if t.Failed() {
@@ -232,7 +236,8 @@ func (e *engine) add(t *testing.T, host map[string]any) *machine {
 	for k, v := range host {
 		config[k] = v
 	}
-	body, err := json.Marshal(map[string]any{"Image": e.image, "Entrypoint": []string{"/init", "/m/" + name}, "HostConfig": config})
+	body, err := json.Marshal(
+		map[string]any{"Image": e.image, "Entrypoint": []string{"/init", "/m/" + name}, "HostConfig": config})
 	must(t, err)
 	must(t, e.call(http.MethodPost, "/containers/create?name="+name, body, nil))
 	return &machine{t, e, name, e.dir + "/m/" + name}
@@ -323,44 +328,46 @@ func (e *engine) proxy(t *testing.T) *proxy {
 	dir, err := os.MkdirTemp("", "ff")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	p := &proxy{socket: filepath.Join(dir, "s"), swapped: make(chan struct{}), under: map[*http.Request]context.CancelFunc{}}
+	p := &proxy{socket: filepath.Join(dir, "s"), swapped: make(chan struct{}),
+		under: map[*http.Request]context.CancelFunc{}}
 	l, err := net.Listen("unix", p.socket)
 	must(t, err)
 	to := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "engine"})
 	to.Transport, to.ModifyResponse, to.FlushInterval = e.http.Transport, p.rewrite, -1
 	to.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	server := &http.Server{ErrorLog: to.ErrorLog, ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r, end := p.begin(r)
-		defer end()
-		p.requests.Add(r.Method == http.MethodPost)
-		p.mu.Lock()
-		fault, swapped := p.fault, p.swapped
-		if fault == providertest.StaysChanging && r.Method == http.MethodPost {
-			p.word = "removing"
-		}
-		p.mu.Unlock()
-		switch fault {
-		case providertest.Unreachable:
-			panic(http.ErrAbortHandler)
-		case providertest.Silent:
-			select {
-			case <-r.Context().Done():
-			case <-swapped:
+	server := &http.Server{ErrorLog: to.ErrorLog, ReadHeaderTimeout: patience,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r, end := p.begin(r)
+			defer end()
+			p.requests.Add(r.Method == http.MethodPost)
+			p.mu.Lock()
+			fault, swapped := p.fault, p.swapped
+			if fault == providertest.StaysChanging && r.Method == http.MethodPost {
+				p.word = "removing"
 			}
-			return
-		case providertest.Slow:
-			<-time.After(providertest.SlowBy)
-		case providertest.Denied:
-			http.Error(w, `{"message":"not for you"}`, http.StatusForbidden)
-			return
-		case providertest.StaysOn, providertest.StaysChanging:
-			if r.Method == http.MethodPost {
-				w.WriteHeader(http.StatusNoContent)
+			p.mu.Unlock()
+			switch fault {
+			case providertest.Unreachable:
+				panic(http.ErrAbortHandler)
+			case providertest.Silent:
+				select {
+				case <-r.Context().Done():
+				case <-swapped:
+				}
 				return
+			case providertest.Slow:
+				<-time.After(providertest.SlowBy)
+			case providertest.Denied:
+				http.Error(w, `{"message":"not for you"}`, http.StatusForbidden)
+				return
+			case providertest.StaysOn, providertest.StaysChanging:
+				if r.Method == http.MethodPost {
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
 			}
-		}
-		to.ServeHTTP(w, r)
-	})}
+			to.ServeHTTP(w, r)
+		})}
 	go func() { _ = server.Serve(l) }() // ends with Close
 	t.Cleanup(func() { _ = server.Close() })
 	return p

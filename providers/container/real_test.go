@@ -75,7 +75,8 @@ func words(t *testing.T, e *engine, p providers.Provider) {
 	m.do("pause")
 	expect(t, p, m.target(), providers.PowerOn, "paused")
 	must(t, p.PowerOff(t.Context(), m.target(), providertest.AllowSend)) // a frozen one dies as well
-	kit.Until(t, "the end of a paused container", func() bool { return ask(t, p, m.target()).State == providers.PowerOff })
+	kit.Until(t, "the end of a paused container",
+		func() bool { return ask(t, p, m.target()).State == providers.PowerOff })
 	if m.runs() {
 		t.Error("off, and it runs")
 	}
@@ -114,10 +115,12 @@ func notGuessed(t *testing.T, e *engine, p providers.Provider) {
 	m := e.add(t, nil)
 	m.power(true)
 	whole := m.inspect().ID
-	for _, id := range []string{whole, whole[:12], whole[:1] + "/../" + m.name, "/" + m.name, m.name + "/json?x=", "", ".", "..", "no%2fname"} {
+	for _, id := range []string{
+		whole, whole[:12], whole[:1] + "/../" + m.name, "/" + m.name, m.name + "/json?x=", "", ".", "..", "no%2fname"} {
 		of := providers.Target{Node: m.name, ID: id}
 		expectClass(t, p, of, providers.ErrNotFound)
-		if err := p.PowerOff(t.Context(), of, providertest.AllowSend); !errors.Is(err, providers.ErrNotFound) || !m.runs() {
+		if err := p.PowerOff(t.Context(), of, providertest.AllowSend); !errors.Is(err, providers.ErrNotFound) ||
+			!m.runs() {
 			t.Errorf("%q: got %v", id, err)
 		}
 	}
@@ -200,7 +203,8 @@ func events(t *testing.T, e *engine) {
 		}
 	}
 	through.set(providertest.Denied)
-	if err := p.Watch(t.Context(), []providers.Target{m.target()}, func(providers.Target, providers.Observation) {}); !errors.Is(err, providers.ErrPermanent) {
+	if err := p.Watch(t.Context(), []providers.Target{m.target()},
+		func(providers.Target, providers.Observation) {}); !errors.Is(err, providers.ErrPermanent) {
 		t.Errorf("where events are refused: got %v", err)
 	}
 }

@@ -53,7 +53,8 @@ func TestThousandInstances(t *testing.T) {
 				want = providers.PowerOff
 			}
 			if a.State != want || a.Err != nil {
-				t.Fatalf("instance %d of %d stopped: got %s (%q), %v; want %s", i, tt.stopped, a.State, a.Raw, a.Err, want)
+				t.Fatalf("instance %d of %d stopped: got %s (%q), %v; want %s", i, tt.stopped, a.State, a.Raw, a.Err,
+					want)
 			}
 		}
 		if n := c.Calls("", "") - before; n > tt.calls {
@@ -77,28 +78,35 @@ func TestBatchesInPieces(t *testing.T) {
 		calls   int // at most, of DescribeInstances, the SDK's own retries included
 	}{
 		{name: "two are missing", missing: []int{3, 40}, want: providers.ErrNotFound, calls: 2},
-		{name: "two are missing, and nobody says which", missing: []int{3, 40}, fault: cloud.Fault{Unnamed: true}, want: providers.ErrNotFound, calls: 30},
+		{name: "two are missing, and nobody says which", missing: []int{3, 40}, fault: cloud.Fault{Unnamed: true},
+			want: providers.ErrNotFound, calls: 30},
 		{name: "all are missing", missing: every(60), want: providers.ErrNotFound, calls: 1},
-		{name: "an impaired zone", fault: cloud.Fault{Impaired: "eu-west-1b"}, zone: "eu-west-1b", want: providers.ErrUnreachable, calls: 3 + 3 + 2},
-		{name: "an impaired zone, and two are missing", missing: []int{3, 40}, fault: cloud.Fault{Impaired: "eu-west-1b"}, zone: "eu-west-1b", want: nil, calls: 20},
-		{name: "a zone that hangs", fault: cloud.Fault{Impaired: "eu-west-1b", Hangs: true}, zone: "eu-west-1b", want: providers.ErrUnreachable, calls: 4},
+		{name: "an impaired zone", fault: cloud.Fault{Impaired: "eu-west-1b"}, zone: "eu-west-1b",
+			want: providers.ErrUnreachable, calls: 3 + 3 + 2},
+		{name: "an impaired zone, and two are missing", missing: []int{3, 40},
+			fault: cloud.Fault{Impaired: "eu-west-1b"}, zone: "eu-west-1b", want: nil, calls: 20},
+		{name: "a zone that hangs", fault: cloud.Fault{Impaired: "eu-west-1b", Hangs: true}, zone: "eu-west-1b",
+			want: providers.ErrUnreachable, calls: 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t)
 			all, targets := fleet(c, 60, "eu-west-1a", "eu-west-1b", "eu-west-1c")
 			all[0].CutPower()
 			g := guarded(t, nil)
-			if a := providers.AskAll(t.Context(), g, "aws", targets[2:3], providers.Now); a[0].State != providers.PowerOn {
+			if a := providers.AskAll(t.Context(), g, "aws", targets[2:3],
+				providers.Now); a[0].State != providers.PowerOn {
 				t.Fatalf("got %s, %v", a[0].State, a[0].Err)
 			}
 			bad := map[int]bool{}
 			for _, i := range tt.missing {
-				targets[i].ID = fmt.Sprintf("aws:///%s/i-0fffffffffffff%03d", []string{"eu-west-1a", "eu-west-1b", "eu-west-1c"}[i%3], i)
+				targets[i].ID = fmt.Sprintf("aws:///%s/i-0fffffffffffff%03d",
+					[]string{"eu-west-1a", "eu-west-1b", "eu-west-1c"}[i%3], i)
 				bad[i] = true
 			}
 			c.SetFault(tt.fault)
 			before := c.Calls("", "DescribeInstances")
-			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second) // of which a zone that hangs takes a third, and then all
+			// of which a zone that hangs takes a third, and then all
+			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 			defer cancel()
 			for i, a := range providers.AskAll(ctx, g, "aws", targets, providers.Now) {
 				want := providers.PowerOn
@@ -106,7 +114,8 @@ func TestBatchesInPieces(t *testing.T) {
 					want = providers.PowerOff
 				}
 				if bad[i] || i%3 == 1 && tt.zone != "" {
-					if a.State != providers.PowerUnknown || a.Err == nil || !errors.Is(a.Err, tt.want) && tt.want != nil {
+					if a.State != providers.PowerUnknown || a.Err == nil ||
+						!errors.Is(a.Err, tt.want) && tt.want != nil {
 						t.Errorf("instance %d: got %s, %v; want Unknown, %v", i, a.State, a.Err, tt.want)
 					}
 					continue
@@ -143,7 +152,8 @@ func TestRegionsInABatch(t *testing.T) {
 			}
 		}
 	}
-	if eu, us := c.Calls("eu-west-1", "DescribeInstances"), c.Calls("us-west-2", "DescribeInstances"); eu != 2 || us != 2 {
+	if eu, us := c.Calls("eu-west-1", "DescribeInstances"), c.Calls("us-west-2", "DescribeInstances"); eu != 2 ||
+		us != 2 {
 		t.Errorf("%d and %d calls, want 2 each", eu, us)
 	}
 }

@@ -32,7 +32,8 @@ func ask(t *testing.T, p providers.Provider, tg providers.Target) providers.Answ
 
 // Only two exact words are off, and one of them not by itself.
 func TestWhatIsOff(t *testing.T) {
-	const plain, guest, hibernated = "Client.UserInitiatedShutdown", "Client.InstanceInitiatedShutdown", "Client.UserInitiatedHibernate"
+	const plain, guest, hibernated = "Client.UserInitiatedShutdown", "Client.InstanceInitiatedShutdown",
+		"Client.UserInitiatedHibernate"
 	now := time.Now()
 	timed := func(at time.Time) string { return "User initiated (" + at.UTC().Format(time.DateTime) + " GMT)" }
 	stop := func(f func(*cloud.Told)) func(*cloud.Told) {
@@ -54,48 +55,82 @@ func TestWhatIsOff(t *testing.T) {
 		err   error
 	}{
 		{name: "running", say: func(*cloud.Told) {}, want: providers.PowerOn, raw: "running"},
-		{name: "pending", say: func(t *cloud.Told) { t.State = "pending" }, want: providers.PowerChanging, raw: "pending"},
-		{name: "stopping", say: func(t *cloud.Told) { t.State = "stopping" }, want: providers.PowerChanging, raw: "stopping"},
-		{name: "shutting down", say: func(t *cloud.Told) { t.State = "shutting-down" }, want: providers.PowerChanging, raw: "shutting-down"},
-		{name: "shutting down, its addresses gone", say: func(t *cloud.Told) { t.State, t.Address = "shutting-down", "" }, want: providers.PowerChanging, raw: "shutting-down"},
-		{name: "terminated", say: func(t *cloud.Told) { t.State, t.Address = "terminated", "" }, want: providers.PowerOff, raw: "terminated"},
+		{name: "pending", say: func(t *cloud.Told) { t.State = "pending" }, want: providers.PowerChanging,
+			raw: "pending"},
+		{name: "stopping", say: func(t *cloud.Told) { t.State = "stopping" }, want: providers.PowerChanging,
+			raw: "stopping"},
+		{name: "shutting down", say: func(t *cloud.Told) { t.State = "shutting-down" }, want: providers.PowerChanging,
+			raw: "shutting-down"},
+		{name: "shutting down, its addresses gone",
+			say: func(t *cloud.Told) { t.State, t.Address = "shutting-down", "" }, want: providers.PowerChanging,
+			raw: "shutting-down"},
+		{name: "terminated", say: func(t *cloud.Told) { t.State, t.Address = "terminated", "" },
+			want: providers.PowerOff, raw: "terminated"},
 		{name: "no word", say: func(t *cloud.Told) { t.State = "" }, want: providers.PowerUnknown},
-		{name: "another case", say: func(t *cloud.Told) { t.State = "Stopped" }, want: providers.PowerUnknown, raw: "Stopped"},
-		{name: "quarantine", say: func(t *cloud.Told) { t.State = "quarantine" }, want: providers.PowerUnknown, raw: "quarantine"},
+		{name: "another case", say: func(t *cloud.Told) { t.State = "Stopped" }, want: providers.PowerUnknown,
+			raw: "Stopped"},
+		{name: "quarantine", say: func(t *cloud.Told) { t.State = "quarantine" }, want: providers.PowerUnknown,
+			raw: "quarantine"},
 
 		{name: "stopped", say: stop(nil), want: providers.PowerOff, raw: "stopped"},
-		{name: "stopped in UTC", say: stop(func(t *cloud.Told) { t.Transition = strings.Replace(t.Transition, "GMT", "UTC", 1) }), want: providers.PowerOff, raw: "stopped"},
-		{name: "hibernated", o: cloud.Options{Hibernates: true}, say: stop(func(t *cloud.Told) { t.Code = hibernated }), want: providers.PowerOn, raw: "stopped, hibernated"},
-		{name: "hibernated, the options say no", say: stop(func(t *cloud.Told) { t.Code = hibernated }), want: providers.PowerOn, raw: "stopped, hibernated"},
-		{name: "could hibernate, plain stop", o: cloud.Options{Hibernates: true}, say: stop(nil), want: providers.PowerOff, raw: "stopped"},
-		{name: "could hibernate, its guest's own stop", o: cloud.Options{Hibernates: true}, say: stop(func(t *cloud.Told) { t.Code = guest }), want: providers.PowerOn, raw: "stopped, maybe hibernated"},
-		{name: "could hibernate, no reason", o: cloud.Options{Hibernates: true}, say: stop(func(t *cloud.Told) { t.Code = "" }), want: providers.PowerOn, raw: "stopped, maybe hibernated"},
-		{name: "no options told, no reason", say: stop(func(t *cloud.Told) { t.Code, t.NoOptions = "", true }), want: providers.PowerOn, raw: "stopped, maybe hibernated"},
-		{name: "stopped by the market", o: cloud.Options{Spot: true}, say: stop(func(t *cloud.Told) { t.Code = "Server.SpotInstanceShutdown" }), want: providers.PowerOn,
+		{name: "stopped in UTC",
+			say:  stop(func(t *cloud.Told) { t.Transition = strings.Replace(t.Transition, "GMT", "UTC", 1) }),
+			want: providers.PowerOff, raw: "stopped"},
+		{name: "hibernated", o: cloud.Options{Hibernates: true}, say: stop(func(t *cloud.Told) { t.Code = hibernated }),
+			want: providers.PowerOn, raw: "stopped, hibernated"},
+		{name: "hibernated, the options say no", say: stop(func(t *cloud.Told) { t.Code = hibernated }),
+			want: providers.PowerOn, raw: "stopped, hibernated"},
+		{name: "could hibernate, plain stop", o: cloud.Options{Hibernates: true}, say: stop(nil),
+			want: providers.PowerOff, raw: "stopped"},
+		{name: "could hibernate, its guest's own stop", o: cloud.Options{Hibernates: true},
+			say: stop(func(t *cloud.Told) { t.Code = guest }), want: providers.PowerOn,
+			raw: "stopped, maybe hibernated"},
+		{name: "could hibernate, no reason", o: cloud.Options{Hibernates: true},
+			say: stop(func(t *cloud.Told) { t.Code = "" }), want: providers.PowerOn, raw: "stopped, maybe hibernated"},
+		{name: "no options told, no reason", say: stop(func(t *cloud.Told) { t.Code, t.NoOptions = "", true }),
+			want: providers.PowerOn, raw: "stopped, maybe hibernated"},
+		{name: "stopped by the market", o: cloud.Options{Spot: true},
+			say: stop(func(t *cloud.Told) { t.Code = "Server.SpotInstanceShutdown" }), want: providers.PowerOn,
 			raw: "stopped by the market, maybe hibernated"},
 
-		{name: "stopped, no time", say: stop(func(t *cloud.Told) { t.Transition = "User initiated" }), want: providers.PowerUnknown, raw: "stopped, and not when"},
-		{name: "stopped, no reason", say: stop(func(t *cloud.Told) { t.Transition = "" }), want: providers.PowerUnknown, raw: "stopped, and not when"},
-		{name: "stopped, a time that is none", say: stop(func(t *cloud.Told) { t.Transition = "User initiated (2026-13-40 03:04:05 GMT)" }), want: providers.PowerUnknown,
+		{name: "stopped, no time", say: stop(func(t *cloud.Told) { t.Transition = "User initiated" }),
+			want: providers.PowerUnknown, raw: "stopped, and not when"},
+		{name: "stopped, no reason", say: stop(func(t *cloud.Told) { t.Transition = "" }), want: providers.PowerUnknown,
 			raw: "stopped, and not when"},
-		{name: "stopped, no launch", say: stop(func(t *cloud.Told) { t.Launch = time.Time{} }), want: providers.PowerUnknown, raw: "stopped, and no launch"},
-		{name: "stopped before its launch", say: stop(func(t *cloud.Told) { t.Transition = timed(now.Add(-2 * time.Hour)) }), want: providers.PowerUnknown, raw: "stopped, before its launch"},
-		{name: "stopped in the second of its launch", say: stop(func(t *cloud.Told) { t.Launch = now }), want: providers.PowerOff, raw: "stopped"},
-		{name: "stopped, launched again since", ran: true, say: stop(nil), want: providers.PowerUnknown, raw: "stopped, but launched again since"},
-		{name: "stopped, no time, and seen to run", ran: true, say: func(t *cloud.Told) { t.State, t.Code, t.Transition = "stopped", guest, "User initiated" },
+		{name: "stopped, a time that is none",
+			say:  stop(func(t *cloud.Told) { t.Transition = "User initiated (2026-13-40 03:04:05 GMT)" }),
+			want: providers.PowerUnknown,
+			raw:  "stopped, and not when"},
+		{name: "stopped, no launch", say: stop(func(t *cloud.Told) { t.Launch = time.Time{} }),
+			want: providers.PowerUnknown, raw: "stopped, and no launch"},
+		{name: "stopped before its launch",
+			say:  stop(func(t *cloud.Told) { t.Transition = timed(now.Add(-2 * time.Hour)) }),
+			want: providers.PowerUnknown, raw: "stopped, before its launch"},
+		{name: "stopped in the second of its launch", say: stop(func(t *cloud.Told) { t.Launch = now }),
+			want: providers.PowerOff, raw: "stopped"},
+		{name: "stopped, launched again since", ran: true, say: stop(nil), want: providers.PowerUnknown,
+			raw: "stopped, but launched again since"},
+		{name: "stopped, no time, and seen to run", ran: true,
+			say:  func(t *cloud.Told) { t.State, t.Code, t.Transition = "stopped", guest, "User initiated" },
 			want: providers.PowerOff, raw: "stopped"},
 		{name: "stopped, no time, launched since it was seen to run", ran: true,
 			say: func(t *cloud.Told) {
 				t.State, t.Code, t.Transition, t.Launch = "stopped", guest, "User initiated", now.Add(time.Hour)
 			}, want: providers.PowerUnknown, raw: "stopped, and not when"},
-		{name: "heard before its stop", heard: now.Add(-time.Minute), say: stop(nil), want: providers.PowerOff, raw: "stopped"},
-		{name: "heard while its guest shut down", heard: now.Add(4 * time.Minute), say: stop(nil), want: providers.PowerOff, raw: "stopped"},
-		{name: "heard long after its stop", heard: now.Add(6 * time.Minute), say: stop(nil), want: providers.PowerUnknown, raw: "stopped, but its node was heard since"},
+		{name: "heard before its stop", heard: now.Add(-time.Minute), say: stop(nil), want: providers.PowerOff,
+			raw: "stopped"},
+		{name: "heard while its guest shut down", heard: now.Add(4 * time.Minute), say: stop(nil),
+			want: providers.PowerOff, raw: "stopped"},
+		{name: "heard long after its stop", heard: now.Add(6 * time.Minute), say: stop(nil),
+			want: providers.PowerUnknown, raw: "stopped, but its node was heard since"},
 
 		{name: "no address", say: stop(func(t *cloud.Told) { t.Address = "" }), err: providers.ErrIdentity},
-		{name: "another's address", say: stop(func(t *cloud.Told) { t.Address = "10.0.7.70" }), err: providers.ErrIdentity, raw: "stopped"},
+		{name: "another's address", say: stop(func(t *cloud.Told) { t.Address = "10.0.7.70" }),
+			err: providers.ErrIdentity, raw: "stopped"},
 		{name: "another zone", say: stop(func(t *cloud.Told) { t.Zone = "eu-west-1b" }), err: providers.ErrIdentity},
-		{name: "terminated in another zone", say: func(t *cloud.Told) { t.State, t.Address, t.Zone = "terminated", "", "eu-west-1b" }, err: providers.ErrIdentity},
+		{name: "terminated in another zone",
+			say: func(t *cloud.Told) { t.State, t.Address, t.Zone = "terminated", "", "eu-west-1b" },
+			err: providers.ErrIdentity},
 		{name: "no zone", say: stop(func(t *cloud.Told) { t.Zone = "" }), err: providers.ErrIdentity},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -119,7 +154,8 @@ func TestWhatIsOff(t *testing.T) {
 	}
 }
 
-// One answer of stopped is no proof: the second may tell of something else, or of another stop. The proof is of the second's time.
+// One answer of stopped is no proof: the second may tell of something else, or of another stop. The proof is of the
+// second's time.
 func TestTwoAnswersAgree(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -129,17 +165,23 @@ func TestTwoAnswersAgree(t *testing.T) {
 		err  error
 	}{
 		{name: "the same", next: func(*cloud.Told) {}, want: providers.PowerOff, raw: "stopped"},
-		{name: "started", next: func(t *cloud.Told) { t.State = "pending" }, want: providers.PowerChanging, raw: "pending"},
+		{name: "started", next: func(t *cloud.Told) { t.State = "pending" }, want: providers.PowerChanging,
+			raw: "pending"},
 		{name: "runs", next: func(t *cloud.Told) { t.State = "running" }, want: providers.PowerOn, raw: "running"},
-		{name: "a word that nobody knows", next: func(t *cloud.Told) { t.State = "parked" }, want: providers.PowerUnknown, raw: "parked"},
+		{name: "a word that nobody knows", next: func(t *cloud.Told) { t.State = "parked" },
+			want: providers.PowerUnknown, raw: "parked"},
 		{name: "of another time", next: func(t *cloud.Told) {
 			t.Transition = "User initiated (" + time.Now().Add(time.Minute).UTC().Format(time.DateTime) + " GMT)"
 		}, want: providers.PowerUnknown,
 			raw: "stopped, of two stops"},
-		{name: "for another reason", next: func(t *cloud.Told) { t.Code = "Server.ScheduledStop" }, want: providers.PowerUnknown, raw: "stopped, of two stops"},
-		{name: "of another launch", next: func(t *cloud.Told) { t.Launch = t.Launch.Add(-time.Second) }, want: providers.PowerUnknown, raw: "stopped, of two stops"},
-		{name: "hibernated", next: func(t *cloud.Told) { t.Code = "Client.UserInitiatedHibernate" }, want: providers.PowerOn, raw: "stopped, hibernated"},
-		{name: "another machine", next: func(t *cloud.Told) { t.Address = "10.0.7.70" }, raw: "stopped", err: providers.ErrIdentity},
+		{name: "for another reason", next: func(t *cloud.Told) { t.Code = "Server.ScheduledStop" },
+			want: providers.PowerUnknown, raw: "stopped, of two stops"},
+		{name: "of another launch", next: func(t *cloud.Told) { t.Launch = t.Launch.Add(-time.Second) },
+			want: providers.PowerUnknown, raw: "stopped, of two stops"},
+		{name: "hibernated", next: func(t *cloud.Told) { t.Code = "Client.UserInitiatedHibernate" },
+			want: providers.PowerOn, raw: "stopped, hibernated"},
+		{name: "another machine", next: func(t *cloud.Told) { t.Address = "10.0.7.70" }, raw: "stopped",
+			err: providers.ErrIdentity},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t)
@@ -192,14 +234,16 @@ func TestTerminated(t *testing.T) {
 	}
 	i.Terminate()
 	a := ask(t, p, tg)
-	for end := time.Now().Add(time.Minute); a.State == providers.PowerOff && time.Now().Before(end); a = ask(t, p, tg) { // EC2 forgets it a moment later
+	// EC2 forgets it a moment later
+	for end := time.Now().Add(time.Minute); a.State == providers.PowerOff && time.Now().Before(end); a = ask(t, p, tg) {
 	}
 	if a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrNotFound) {
 		t.Errorf("got %s, %v; want Unknown, %v", a.State, a.Err, providers.ErrNotFound)
 	}
 }
 
-// The stop is a hard one: a guest that hangs does not keep it from its end. What is going off is not an error, what may not be stopped is.
+// The stop is a hard one: a guest that hangs does not keep it from its end. What is going off is not an error, what may
+// not be stopped is.
 func TestPowerOff(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -216,7 +260,9 @@ func TestPowerOff(t *testing.T) {
 		{name: "is terminated", before: (*cloud.Instance).Terminate, state: "terminated"},
 		{name: "is protected", o: cloud.Options{Protected: true}, want: providers.ErrPermanent, state: "running"},
 		{name: "is spot", o: cloud.Options{Spot: true}, want: providers.ErrPermanent, state: "running"},
-		{name: "is starting", o: cloud.Options{Starts: time.Hour}, before: func(i *cloud.Instance) { i.CutPower(); i.Start() }, want: providers.ErrUnreachable, state: "pending"},
+		{name: "is starting", o: cloud.Options{Starts: time.Hour},
+			before: func(i *cloud.Instance) { i.CutPower(); i.Start() }, want: providers.ErrUnreachable,
+			state: "pending"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t)
@@ -244,8 +290,9 @@ func TestPowerOnOfAHibernatedInstance(t *testing.T) {
 	}
 }
 
-// EC2 goes on saying stopped, wholly, after somebody started the instance: two answers that are closer together than that agree, and are
-// wrong. One question with the distance that is the default, and the one that follows it, span more than 5 s.
+// EC2 goes on saying stopped, wholly, after somebody started the instance: two answers that are closer together than
+// that agree, and are wrong. One question with the distance that is the default, and the one that follows it, span more
+// than 5 s.
 func TestStaleAnswers(t *testing.T) {
 	c := newCloud(t)
 	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.7.7"})
@@ -276,13 +323,22 @@ func TestStaleAnswers(t *testing.T) {
 // The words of IDs.
 func TestCanonical(t *testing.T) {
 	for id, ok := range map[string]bool{
-		"aws:///eu-west-1a/i-0123456789abcdef0": true, "aws:///us-west-2-lax-1a/i-01234567": true, "aws:///us-east-1-wl1-bos-wlz-1/i-0123456789abcdef0": true,
-		"": false, "i-0123456789abcdef0": false, "aws:///i-0123456789abcdef0": false, "aws:////i-0123456789abcdef0": false, "aws://eu-west-1a/i-0123456789abcdef0": false,
-		"aws:///eu-west-1a/i-0123456789ABCDEF0": false, "AWS:///eu-west-1a/i-0123456789abcdef0": false, "aws:///eu-west-1a/i-0123456789abcdef0/": false,
-		"aws:///eu-west-1a/i-012345678": false, "aws:///eu-west-1a/i-0123456789abcdef0\n": false, "aws:///eu-west-1a/mi-0123456789abcdef0": false,
-		"aws:///eu-west-1a/7d1f6b9c04-0d6c3f5d/fargate-ip-10-0-7-7.eu-west-1.compute.internal": false, "aws:///eu-west-1a/fargate-10.0.7.7": false,
-		"azure:///subscriptions/x/virtualMachines/y": false, "gce://project/europe-west1-b/n1": false, "eks-hybrid:///eu-west-1/c/mi-0123456789abcdef0": false,
-		"kind://docker/kind/kind-worker": false, "aws:///EU-west-1a/i-0123456789abcdef0": false, "aws:///eu.west/i-0123456789abcdef0": false,
+		"aws:///eu-west-1a/i-0123456789abcdef0": true, "aws:///us-west-2-lax-1a/i-01234567": true,
+		"aws:///us-east-1-wl1-bos-wlz-1/i-0123456789abcdef0": true,
+		"": false, "i-0123456789abcdef0": false, "aws:///i-0123456789abcdef0": false,
+		"aws:////i-0123456789abcdef0": false, "aws://eu-west-1a/i-0123456789abcdef0": false,
+		"aws:///eu-west-1a/i-0123456789ABCDEF0": false, "AWS:///eu-west-1a/i-0123456789abcdef0": false,
+		"aws:///eu-west-1a/i-0123456789abcdef0/": false,
+		"aws:///eu-west-1a/i-012345678":          false, "aws:///eu-west-1a/i-0123456789abcdef0\n": false,
+		"aws:///eu-west-1a/mi-0123456789abcdef0":                                               false,
+		"aws:///eu-west-1a/7d1f6b9c04-0d6c3f5d/fargate-ip-10-0-7-7.eu-west-1.compute.internal": false,
+		"aws:///eu-west-1a/fargate-10.0.7.7":                                                   false,
+		"azure:///subscriptions/x/virtualMachines/y":                                           false,
+		"gce://project/europe-west1-b/n1":                                                      false,
+		"eks-hybrid:///eu-west-1/c/mi-0123456789abcdef0":                                       false,
+		"kind://docker/kind/kind-worker":                                                       false,
+		"aws:///EU-west-1a/i-0123456789abcdef0":                                                false,
+		"aws:///eu.west/i-0123456789abcdef0":                                                   false,
 	} {
 		got, hosts, err := ec2.NewConfig().CanonicalID(id)
 		if (err == nil) != ok || got != id || len(hosts) > 0 {
@@ -299,13 +355,17 @@ func TestValidate(t *testing.T) {
 	}{
 		{"fine", func(*ec2.Config) {}, ""},
 		{"all of it", func(c *ec2.Config) {
-			c.RoleARN, c.ExternalID, c.Endpoint = "arn:aws:iam::123456789012:role/fencing/forcefence", "x", "https://vpce-1.ec2.eu-west-1.vpce.amazonaws.com"
+			c.RoleARN, c.ExternalID, c.Endpoint = "arn:aws:iam::123456789012:role/fencing/forcefence", "x",
+				"https://vpce-1.ec2.eu-west-1.vpce.amazonaws.com"
 		}, ""},
 		{"GovCloud", func(c *ec2.Config) {
 			c.Regions, c.RoleARN = []string{"us-gov-west-1"}, "arn:aws-us-gov:iam::123456789012:role/x"
 		}, ""},
 		{"no region", func(c *ec2.Config) { c.Regions = nil }, "regions"},
-		{"a zone, a host, one twice", func(c *ec2.Config) { c.Regions = []string{"eu-west-1a", "x.example/", "eu-west-1", "eu-west-1"} }, "regions[0] regions[1] regions[3]"},
+		{"a zone, a host, one twice",
+			func(c *ec2.Config) {
+				c.Regions = []string{"eu-west-1a", "x.example/", "eu-west-1", "eu-west-1"}
+			}, "regions[0] regions[1] regions[3]"},
 		{"no role", func(c *ec2.Config) { c.RoleARN = "forcefence" }, "roleARN"},
 		{"an external id of no role", func(c *ec2.Config) { c.ExternalID = "x" }, "externalID"},
 		{"in the clear", func(c *ec2.Config) { c.Endpoint = "http://ec2.example" }, "endpoint"},
@@ -337,15 +397,18 @@ func TestErrors(t *testing.T) {
 		says  string
 		calls int // of the SDK for one of ours; 0: any
 	}{
-		{"throttled", cloud.Fault{Code: "RequestLimitExceeded"}, providers.ErrUnreachable, "EC2 DescribeInstances: RequestLimitExceeded: It is", 3},
+		{"throttled", cloud.Fault{Code: "RequestLimitExceeded"}, providers.ErrUnreachable,
+			"EC2 DescribeInstances: RequestLimitExceeded: It is", 3},
 		{"internal", cloud.Fault{Code: "InternalError"}, providers.ErrUnreachable, "InternalError", 3},
 		{"503 of a proxy", cloud.Fault{Status: 503}, providers.ErrUnreachable, "", 3},
 		{"403 of a proxy", cloud.Fault{Status: 403}, providers.ErrDenied, "", 0},
 		{"404", cloud.Fault{Status: 404}, providers.ErrNotFound, "", 1},
 		{"a redirect to nowhere", cloud.Fault{Status: 307}, nil, "", 0},
 		{"an error that nobody knows", cloud.Fault{Code: "Strange"}, providers.ErrPermanent, "Strange", 1},
-		{"signed wrongly", cloud.Fault{Code: "SignatureDoesNotMatch"}, providers.ErrDenied, "EC2 DescribeInstances: SignatureDoesNotMatch", 0},
-		{"no rights", cloud.Fault{Denied: "DescribeInstances"}, providers.ErrDenied, "EC2 DescribeInstances: UnauthorizedOperation", 1},
+		{"signed wrongly", cloud.Fault{Code: "SignatureDoesNotMatch"}, providers.ErrDenied,
+			"EC2 DescribeInstances: SignatureDoesNotMatch", 0},
+		{"no rights", cloud.Fault{Denied: "DescribeInstances"}, providers.ErrDenied,
+			"EC2 DescribeInstances: UnauthorizedOperation", 1},
 		{"half an answer", cloud.Fault{Half: true}, providers.ErrUnreachable, "", 0},
 		{"dropped", cloud.Fault{Drop: true}, providers.ErrUnreachable, "EOF", 3},
 	} {
@@ -361,7 +424,8 @@ func TestErrors(t *testing.T) {
 			c.SetFault(tt.fault)
 			before := c.Calls("", "DescribeInstances")
 			a := ask(t, p, tg)
-			if a.State != providers.PowerUnknown || a.Err == nil || tt.want != nil && !errors.Is(a.Err, tt.want) || !strings.Contains(providers.ErrorText(a.Err), tt.says) {
+			if a.State != providers.PowerUnknown || a.Err == nil || tt.want != nil && !errors.Is(a.Err, tt.want) ||
+				!strings.Contains(providers.ErrorText(a.Err), tt.says) {
 				t.Errorf("got %s, %v: %q; want %v, %q", a.State, a.Err, providers.ErrorText(a.Err), tt.want, tt.says)
 			}
 			if n := c.Calls("", "DescribeInstances") - before; tt.calls > 0 && n != tt.calls {
@@ -417,7 +481,8 @@ func TestDeadlineInRetries(t *testing.T) {
 	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.7.7"})
 	p := newProvider(t, nil)
 	c.SetFault(cloud.Fault{Code: "RequestLimitExceeded"})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("no answer within 50ms (timeout)"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond,
+		errors.New("no answer within 50ms (timeout)"))
 	defer cancel()
 	started := time.Now()
 	_, err := p.State(ctx, target(i, "10.0.7.7"))
@@ -445,12 +510,15 @@ func TestRegions(t *testing.T) {
 	c := newCloud(t)
 	p := newProvider(t, nil)
 	for _, tt := range []struct{ zone, region string }{
-		{"eu-west-1b", "eu-west-1"}, {"us-west-2a", "us-west-2"}, {"us-west-2-lax-1a", "us-west-2"}, {"us-west-2-wl1-las-wlz-1", "us-west-2"},
+		{"eu-west-1b", "eu-west-1"}, {"us-west-2a", "us-west-2"}, {"us-west-2-lax-1a", "us-west-2"},
+		{"us-west-2-wl1-las-wlz-1", "us-west-2"},
 	} {
 		i := c.Add(cloud.Options{Zone: tt.zone, Address: "10.0.7.7"})
 		before := c.Calls(tt.region, "DescribeInstances")
-		if a := ask(t, p, target(i, "10.0.7.7")); a.State != providers.PowerOn || c.Calls(tt.region, "DescribeInstances") != before+1 {
-			t.Errorf("%s: got %s, %v, %d calls to %s", tt.zone, a.State, a.Err, c.Calls(tt.region, "DescribeInstances")-before, tt.region)
+		if a := ask(t, p, target(i, "10.0.7.7")); a.State != providers.PowerOn ||
+			c.Calls(tt.region, "DescribeInstances") != before+1 {
+			t.Errorf("%s: got %s, %v, %d calls to %s", tt.zone, a.State, a.Err,
+				c.Calls(tt.region, "DescribeInstances")-before, tt.region)
 		}
 		if got := p.LimitGroup(target(i)); got != tt.region {
 			t.Errorf("%s: limits of %q", tt.zone, got)
@@ -461,14 +529,16 @@ func TestRegions(t *testing.T) {
 	}
 	nowhere := providers.Target{Node: "n1", ID: "aws:///ap-south-1a/i-0123456789abcdef0"}
 	for range 3 { // a zone of none is not looked for again at once
-		if a := ask(t, p, nowhere); !errors.Is(a.Err, providers.ErrNotFound) || !strings.Contains(fmt.Sprint(a.Err), "none of the regions eu-west-1, us-west-2") {
+		if a := ask(t, p, nowhere); !errors.Is(a.Err, providers.ErrNotFound) ||
+			!strings.Contains(fmt.Sprint(a.Err), "none of the regions eu-west-1, us-west-2") {
 			t.Errorf("got %v", a.Err)
 		}
 	}
 	if n := c.Calls("", "DescribeAvailabilityZones"); n != 2 {
 		t.Errorf("zones were asked for %d times, want 2", n)
 	}
-	if a := ask(t, p, providers.Target{Node: "n1", ID: "i-0123456789abcdef0"}); !errors.Is(a.Err, providers.ErrNotFound) {
+	if a := ask(t, p, providers.Target{Node: "n1", ID: "i-0123456789abcdef0"}); !errors.Is(a.Err,
+		providers.ErrNotFound) {
 		t.Errorf("no zone: got %v", a.Err)
 	}
 	if a, b := p.LimitGroup(nowhere), p.LimitGroup(providers.Target{}); a != b || a == "" {
@@ -476,7 +546,8 @@ func TestRegions(t *testing.T) {
 	}
 }
 
-// An instance whose ID names another zone than its own is another's: the same instance under two IDs would have two pins.
+// An instance whose ID names another zone than its own is another's: the same instance under two IDs would have two
+// pins.
 func TestOneInstanceUnderTwoZones(t *testing.T) {
 	c := newCloud(t)
 	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.7.7"})
@@ -520,9 +591,13 @@ func TestCredentials(t *testing.T) {
 		says string
 	}{
 		{name: "environment", set: func(*testing.T, *cloud.Cloud) {}},
-		{name: "a wrong secret", set: func(t *testing.T, _ *cloud.Cloud) { t.Setenv("AWS_SECRET_ACCESS_KEY", "another") }, want: providers.ErrDenied, says: "AuthFailure"},
-		{name: "revoked", set: func(_ *testing.T, c *cloud.Cloud) { c.Revoke() }, want: providers.ErrDenied, says: "AuthFailure"},
-		{name: "none", set: func(t *testing.T, _ *cloud.Cloud) { none(t) }, want: providers.ErrDenied, says: "no credentials: "},
+		{name: "a wrong secret",
+			set:  func(t *testing.T, _ *cloud.Cloud) { t.Setenv("AWS_SECRET_ACCESS_KEY", "another") },
+			want: providers.ErrDenied, says: "AuthFailure"},
+		{name: "revoked", set: func(_ *testing.T, c *cloud.Cloud) { c.Revoke() }, want: providers.ErrDenied,
+			says: "AuthFailure"},
+		{name: "none", set: func(t *testing.T, _ *cloud.Cloud) { none(t) }, want: providers.ErrDenied,
+			says: "no credentials: "},
 		{name: "web identity", set: func(t *testing.T, c *cloud.Cloud) {
 			none(t)
 			c.AddRole(arn, "eyJ.the.token", "")
@@ -540,11 +615,14 @@ func TestCredentials(t *testing.T) {
 			t.Setenv("AWS_ROLE_ARN", arn)
 			t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/nonexistent/token")
 		}, want: providers.ErrDenied, says: "no such file"},
-		{name: "an assumed role", set: func(_ *testing.T, c *cloud.Cloud) { c.AddRole(arn, "", "") }, edit: func(c *ec2.Config) { c.RoleARN = arn }},
-		{name: "an assumed role with an external id", set: func(_ *testing.T, c *cloud.Cloud) { c.AddRole(arn, "", "e-7") },
+		{name: "an assumed role", set: func(_ *testing.T, c *cloud.Cloud) { c.AddRole(arn, "", "") },
+			edit: func(c *ec2.Config) { c.RoleARN = arn }},
+		{name: "an assumed role with an external id",
+			set:  func(_ *testing.T, c *cloud.Cloud) { c.AddRole(arn, "", "e-7") },
 			edit: func(c *ec2.Config) { c.RoleARN, c.ExternalID = arn, "e-7" }},
 		{name: "another external id", set: func(_ *testing.T, c *cloud.Cloud) { c.AddRole(arn, "", "e-7") },
-			edit: func(c *ec2.Config) { c.RoleARN, c.ExternalID = arn, "e-8" }, want: providers.ErrDenied, says: "STS AssumeRole: AccessDenied"},
+			edit: func(c *ec2.Config) { c.RoleARN, c.ExternalID = arn, "e-8" }, want: providers.ErrDenied,
+			says: "STS AssumeRole: AccessDenied"},
 		{name: "web identity, then an assumed role", set: func(t *testing.T, c *cloud.Cloud) {
 			none(t)
 			c.AddRole(arn, "eyJ.the.token", "")
@@ -558,7 +636,8 @@ func TestCredentials(t *testing.T) {
 			tt.set(t, c)
 			i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.7.7"})
 			a := ask(t, newProvider(t, tt.edit), target(i, "10.0.7.7"))
-			if (a.State == providers.PowerOn) != (tt.want == nil) || !errors.Is(a.Err, tt.want) || !strings.Contains(fmt.Sprint(a.Err), tt.says) {
+			if (a.State == providers.PowerOn) != (tt.want == nil) || !errors.Is(a.Err, tt.want) ||
+				!strings.Contains(fmt.Sprint(a.Err), tt.says) {
 				t.Errorf("got %s, %v; want %v with %q", a.State, a.Err, tt.want, tt.says)
 			}
 			if strings.Contains(fmt.Sprint(a.Err), "secret") {
@@ -569,8 +648,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// An STS that takes a request and never answers it costs that request and no more: all callers wait for the same credentials, which the SDK
-// gets without any caller's deadline.
+// An STS that takes a request and never answers it costs that request and no more: all callers wait for the same
+// credentials, which the SDK gets without any caller's deadline.
 func TestCredentialsThatNeverCome(t *testing.T) {
 	const arn = "arn:aws:iam::123456789012:role/forcefence"
 	for _, web := range []bool{false, true} {
@@ -596,7 +675,10 @@ func TestCredentialsThatNeverCome(t *testing.T) {
 				t.Fatal(err)
 			}
 			var asked atomic.Int32
-			through := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host }}
+			through := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+				r.SetURL(to)
+				r.Out.Host = r.In.Host
+			}}
 			sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if asked.Add(1) == 1 {
 					_, _ = io.Copy(io.Discard, r.Body) // else nobody sees the client go
@@ -645,7 +727,8 @@ func TestConnections(t *testing.T) {
 	front.StartTLS()
 	t.Cleanup(front.Close)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("AWS_CA_BUNDLE", ca)
@@ -656,7 +739,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// An endpoint of one's own is asked for every call, and the settings of the environment that are wrong are an error of New.
+// An endpoint of one's own is asked for every call, and the settings of the environment that are wrong are an error of
+// New.
 func TestEndpointAndSettings(t *testing.T) {
 	c := newCloud(t)
 	t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
@@ -666,7 +750,8 @@ func TestEndpointAndSettings(t *testing.T) {
 		t.Errorf("got %s, %v", a.State, a.Err)
 	}
 	t.Setenv("AWS_CA_BUNDLE", "/nonexistent")
-	if _, err := ec2.New(ec2.Config{Regions: []string{"eu-west-1"}}, providers.Options{Log: slog.New(slog.DiscardHandler)}); err == nil {
+	if _, err := ec2.New(ec2.Config{Regions: []string{"eu-west-1"}},
+		providers.Options{Log: slog.New(slog.DiscardHandler)}); err == nil {
 		t.Error("a bundle that is not there is no error")
 	}
 }

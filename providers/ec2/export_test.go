@@ -30,7 +30,9 @@ func SlowRetries(t interface{ Cleanup(func()) }) {
 
 // Hasten makes a watch try again sooner.
 func Hasten(p any) {
-	p.(queueProvider).timing = watchTiming{time.Second, 20 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond}
+	p.(queueProvider).
+		timing = watchTiming{time.Second, 20 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond,
+		50 * time.Millisecond}
 }
 
 // LongestEvent is a message's.

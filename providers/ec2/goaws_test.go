@@ -44,7 +44,8 @@ func newGoAws(t *testing.T) *goAws {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "goaws")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
-	build.Dir, build.Env = filepath.Join("..", "..", "test", "cloud", "goaws"), append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
+	build.Dir, build.Env = filepath.Join("..", "..", "test", "cloud", "goaws"),
+		append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building GoAws: %v\n%s", err, said)
 	}
@@ -124,14 +125,16 @@ func (g *goAws) untilEmpty() {
 	g.t.Helper()
 	kit.Until(g.t, "an empty queue", func() bool {
 		const left = types.QueueAttributeNameApproximateNumberOfMessages
-		a, err := g.client.GetQueueAttributes(g.t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: g.queue, AttributeNames: []types.QueueAttributeName{left}})
+		a, err := g.client.GetQueueAttributes(g.t.Context(),
+			&sqs.GetQueueAttributesInput{QueueUrl: g.queue, AttributeNames: []types.QueueAttributeName{left}})
 		kit.Must(g.t, err)
 		return a.Attributes[string(left)] == "0"
 	})
 }
 
-// A queue that is not ours: what EventBridge writes is told and deleted, and so is what nobody should have sent; one long poll waits after
-// the other; what another reader took along comes when it is shown again; and a queue that is gone and comes back is read as ever.
+// A queue that is not ours: what EventBridge writes is told and deleted, and so is what nobody should have sent; one
+// long poll waits after the other; what another reader took along comes when it is shown again; and a queue that is
+// gone and comes back is read as ever.
 func TestWatchGoAws(t *testing.T) {
 	c, g := newCloud(t), newGoAws(t)
 	one := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.1"})
@@ -147,7 +150,8 @@ func TestWatchGoAws(t *testing.T) {
 	cfg := ec2.NewConfig()
 	cfg.Regions, cfg.Queues = []string{"eu-west-1"}, []string{g.url}
 	p, said := makeWatcher(t, cfg)
-	tells, stop := providertest.StartWatch(t, p, named("one", one, "10.0.0.1"), named("two", two, "10.0.0.2"), providers.Target{Node: "nothing"})
+	tells, stop := providertest.StartWatch(t, p, named("one", one, "10.0.0.1"), named("two", two, "10.0.0.2"),
+		providers.Target{Node: "nothing"})
 	providertest.AwaitReports(t, tells, "one Changing event: stopping")
 	if took := time.Since(taken); took < 3*time.Second {
 		t.Errorf("told after %s of what another reader has for 3 s", took)
@@ -155,7 +159,9 @@ func TestWatchGoAws(t *testing.T) {
 	g.untilEmpty()
 
 	for range 25 { // more than one answer has
-		for _, body := range []string{"{}", "not JSON", (&cloud.Queue{}).Event("i-0ffffffffffffffff", "stopped", time.Now()), event(two, "exploded"), strings.Repeat("x", 100<<10)} {
+		for _, body := range []string{
+			"{}", "not JSON", (&cloud.Queue{}).Event("i-0ffffffffffffffff", "stopped", time.Now()),
+			event(two, "exploded"), strings.Repeat("x", 100<<10)} {
 			g.send(body)
 		}
 	}
@@ -172,7 +178,8 @@ func TestWatchGoAws(t *testing.T) {
 
 	_, err = g.client.DeleteQueue(t.Context(), &sqs.DeleteQueueInput{QueueUrl: g.queue})
 	kit.Must(t, err)
-	kit.Until(t, "the log", func() bool { return strings.Contains(said.String(), "there is no such queue at this address") })
+	kit.Until(t, "the log",
+		func() bool { return strings.Contains(said.String(), "there is no such queue at this address") })
 	two.CutPower() // of which no event comes
 	g.create()
 	seen = append(seen, providertest.AwaitReports(t, tells, "two Off stopped")...)

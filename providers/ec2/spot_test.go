@@ -17,7 +17,8 @@ import (
 
 func terminating(c *ec2.Config) { c.Spot, c.TerminateTag = "terminate", "fence=may-end" }
 
-// Termination is for good: it takes the option, an instance that cannot be stopped, its tag, the right machine, and that it may be sent.
+// Termination is for good: it takes the option, an instance that cannot be stopped, its tag, the right machine, and
+// that it may be sent.
 func TestTerminate(t *testing.T) {
 	tagged := map[string]string{"fence": "may-end", "Name": "x"}
 	refuse := func() error { return errors.New("another leads") }
@@ -33,25 +34,35 @@ func TestTerminate(t *testing.T) {
 		{name: "one-time spot", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating, state: "terminated"},
 		{name: "instance store", o: cloud.Options{Store: true, Tags: tagged}, edit: terminating, state: "terminated"},
 		{name: "no option", o: cloud.Options{Spot: true, Tags: tagged}, want: providers.ErrPermanent, state: "running"},
-		{name: "instance store, no option", o: cloud.Options{Store: true, Tags: tagged}, want: providers.ErrPermanent, state: "running"},
-		{name: "no tag", o: cloud.Options{Spot: true}, edit: terminating, want: providers.ErrPermanent, state: "running"},
+		{name: "instance store, no option", o: cloud.Options{Store: true, Tags: tagged}, want: providers.ErrPermanent,
+			state: "running"},
+		{name: "no tag", o: cloud.Options{Spot: true}, edit: terminating, want: providers.ErrPermanent,
+			state: "running"},
 		{name: "another value", o: cloud.Options{Spot: true, Tags: map[string]string{"fence": "no"}}, edit: terminating,
 			want: providers.ErrPermanent, state: "running"},
-		{name: "another key", o: cloud.Options{Store: true, Tags: map[string]string{"Fence": "may-end"}}, edit: terminating,
+		{name: "another key", o: cloud.Options{Store: true, Tags: map[string]string{"Fence": "may-end"}},
+			edit: terminating,
 			want: providers.ErrPermanent, state: "running"},
 		{name: "an ordinary one", o: cloud.Options{Tags: tagged}, edit: terminating, state: "stopped"},
-		{name: "persistent spot", o: cloud.Options{Spot: true, Persistent: true, Tags: tagged}, edit: terminating, state: "stopped"},
-		{name: "protected", o: cloud.Options{Spot: true, Protected: true, Tags: tagged}, edit: terminating, want: providers.ErrPermanent, state: "running"},
-		{name: "another machine's addresses", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating, want: providers.ErrIdentity, state: "running",
+		{name: "persistent spot", o: cloud.Options{Spot: true, Persistent: true, Tags: tagged}, edit: terminating,
+			state: "stopped"},
+		{name: "protected", o: cloud.Options{Spot: true, Protected: true, Tags: tagged}, edit: terminating,
+			want: providers.ErrPermanent, state: "running"},
+		{name: "another machine's addresses", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating,
+			want: providers.ErrIdentity, state: "running",
 			before: func(_ *cloud.Cloud, i *cloud.Instance) { i.Say(func(t *cloud.Told) { t.Address = "10.0.9.9" }) }},
-		{name: "another zone", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating, want: providers.ErrIdentity, state: "running",
+		{name: "another zone", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating,
+			want: providers.ErrIdentity, state: "running",
 			before: func(_ *cloud.Cloud, i *cloud.Instance) { i.Say(func(t *cloud.Told) { t.Zone = "eu-west-1b" }) }},
-		{name: "the request cannot be read", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating, want: providers.ErrDenied, state: "running",
+		{name: "the request cannot be read", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating,
+			want: providers.ErrDenied, state: "running",
 			before: func(c *cloud.Cloud, _ *cloud.Instance) {
 				c.SetFault(cloud.Fault{Denied: "DescribeSpotInstanceRequests"})
 			}},
-		{name: "may not be sent", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating, still: refuse, want: providers.ErrNotSent, state: "running"},
-		{name: "loses its tag meanwhile", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating, want: providers.ErrPermanent, state: "running",
+		{name: "may not be sent", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating, still: refuse,
+			want: providers.ErrNotSent, state: "running"},
+		{name: "loses its tag meanwhile", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating,
+			want: providers.ErrPermanent, state: "running",
 			before: func(_ *cloud.Cloud, i *cloud.Instance) {
 				looks := 0
 				i.Say(func(t *cloud.Told) {
@@ -60,7 +71,8 @@ func TestTerminate(t *testing.T) {
 					}
 				})
 			}},
-		{name: "is started anew meanwhile", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating, want: providers.ErrPermanent, state: "running",
+		{name: "is started anew meanwhile", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating,
+			want: providers.ErrPermanent, state: "running",
 			before: func(_ *cloud.Cloud, i *cloud.Instance) {
 				looks := 0
 				i.Say(func(t *cloud.Told) {
@@ -69,7 +81,8 @@ func TestTerminate(t *testing.T) {
 					}
 				})
 			}},
-		{name: "is terminated already", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating, state: "terminated",
+		{name: "is terminated already", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating,
+			state:  "terminated",
 			before: func(_ *cloud.Cloud, i *cloud.Instance) { i.Terminate() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,7 +100,8 @@ func TestTerminate(t *testing.T) {
 			if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || i.State() != tt.state {
 				t.Errorf("got %v, %s; want %v, %s", err, i.State(), tt.want, tt.state)
 			}
-			if ended := slices.Contains(c.Actions(), "TerminateInstances"); ended && tt.state != "terminated" && !tt.o.Protected {
+			if ended := slices.Contains(c.Actions(), "TerminateInstances"); ended && tt.state != "terminated" &&
+				!tt.o.Protected {
 				t.Error("TerminateInstances was sent")
 			}
 		})
@@ -97,7 +111,8 @@ func TestTerminate(t *testing.T) {
 // A tag alone terminates nothing, even in a configuration that was not validated.
 func TestTerminateNeedsTheOption(t *testing.T) {
 	c := newCloud(t)
-	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.7.7", Spot: true, Tags: map[string]string{"fence": "may-end"}})
+	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.7.7", Spot: true,
+		Tags: map[string]string{"fence": "may-end"}})
 	cfg := ec2.NewConfig()
 	cfg.Regions, cfg.TerminateTag = []string{"eu-west-1"}, "fence=may-end"
 	p, err := ec2.New(*cfg, providers.Options{Name: "aws"})
@@ -105,7 +120,8 @@ func TestTerminateNeedsTheOption(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = p.Close(t.Context()) }()
-	if err := p.PowerOff(t.Context(), target(i, "10.0.7.7"), providertest.AllowSend); !errors.Is(err, providers.ErrPermanent) || !i.Running() {
+	if err := p.PowerOff(t.Context(), target(i, "10.0.7.7"), providertest.AllowSend); !errors.Is(err,
+		providers.ErrPermanent) || !i.Running() {
 		t.Errorf("got %v, %s", err, i.State())
 	}
 }
@@ -113,8 +129,9 @@ func TestTerminateNeedsTheOption(t *testing.T) {
 func TestTerminateIsConfiguredWhole(t *testing.T) {
 	for setting, want := range map[[2]string]string{
 		{"", ""}: "", {"terminate", "a=b"}: "", {"terminate", "kubernetes.io/cluster/c=owned"}: "",
-		{"terminate", ""}: "terminateTag", {"terminate", "a"}: "terminateTag", {"terminate", "a="}: "terminateTag", {"terminate", "=b"}: "terminateTag",
-		{"", "a=b"}: "terminateTag", {"stop", ""}: "spot",
+		{"terminate", ""}: "terminateTag", {"terminate", "a"}: "terminateTag", {"terminate", "a="}: "terminateTag",
+		{"terminate", "=b"}: "terminateTag",
+		{"", "a=b"}:         "terminateTag", {"stop", ""}: "spot",
 	} {
 		c := ec2.NewConfig()
 		c.Regions, c.Spot, c.TerminateTag = []string{"eu-west-1"}, setting[0], setting[1]
@@ -144,11 +161,15 @@ func TestStoppedByTheMarket(t *testing.T) {
 		{name: "stops", o: cloud.Options{Behavior: "stop"}, want: providers.PowerOff},
 		{name: "hibernates", o: cloud.Options{Behavior: "hibernate"}, want: providers.PowerOn},
 		{name: "terminates, and did not", o: cloud.Options{}, want: providers.PowerOn},
-		{name: "hibernation is configured", o: cloud.Options{Behavior: "stop", Hibernates: true}, want: providers.PowerOn},
-		{name: "hibernation is not told", o: cloud.Options{Behavior: "stop"}, say: func(t *cloud.Told) { t.NoOptions = true }, want: providers.PowerOn},
-		{name: "the request cannot be read", o: cloud.Options{Behavior: "stop"}, fault: cloud.Fault{Denied: "DescribeSpotInstanceRequests"},
+		{name: "hibernation is configured", o: cloud.Options{Behavior: "stop", Hibernates: true},
 			want: providers.PowerOn},
-		{name: "another reason", o: cloud.Options{Behavior: "stop"}, say: func(t *cloud.Told) { t.Code = "Server.InternalError" }, want: providers.PowerOn},
+		{name: "hibernation is not told", o: cloud.Options{Behavior: "stop"},
+			say: func(t *cloud.Told) { t.NoOptions = true }, want: providers.PowerOn},
+		{name: "the request cannot be read", o: cloud.Options{Behavior: "stop"},
+			fault: cloud.Fault{Denied: "DescribeSpotInstanceRequests"},
+			want:  providers.PowerOn},
+		{name: "another reason", o: cloud.Options{Behavior: "stop"},
+			say: func(t *cloud.Told) { t.Code = "Server.InternalError" }, want: providers.PowerOn},
 		{name: "not seen to run", o: cloud.Options{Behavior: "stop"}, unseen: true, want: providers.PowerUnknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -157,7 +178,8 @@ func TestStoppedByTheMarket(t *testing.T) {
 			i := c.Add(tt.o)
 			p := newProvider(t, nil)
 			if !tt.unseen {
-				if obs, err := p.State(t.Context(), target(i, "10.0.7.7")); obs.State != providers.PowerOn || err != nil {
+				if obs, err := p.State(t.Context(), target(i, "10.0.7.7")); obs.State != providers.PowerOn ||
+					err != nil {
 					t.Fatalf("got %s, %v", obs.State, err)
 				}
 			}
@@ -191,7 +213,8 @@ func TestSecondAnswerInTheNextCall(t *testing.T) {
 		if want && (obs.State != providers.PowerOff || err != nil || obs.At != providers.InstantOf(now)) {
 			t.Errorf("%s: got %s (%q), %v of %v; want Off of now", name, obs.State, obs.Raw, err, obs.At)
 		}
-		if !want && (obs.State != providers.PowerUnknown || err != nil && !strings.Contains(fmt.Sprint(err), "(agree)")) {
+		if !want && (obs.State != providers.PowerUnknown ||
+			err != nil && !strings.Contains(fmt.Sprint(err), "(agree)")) {
 			t.Errorf("%s: got %s (%q), %v; want Unknown", name, obs.State, obs.Raw, err)
 		}
 	}

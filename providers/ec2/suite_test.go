@@ -17,10 +17,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll")) // the thread that starts children
+	// the thread that starts children
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll"))
 }
 
-// timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the machine.
+// timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the
+// machine.
 const timeout = 20 * time.Second
 
 // agree is short here: what its length is good for is tested where it is long.
@@ -40,7 +42,9 @@ func newCloud(t testing.TB) *cloud.Cloud {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	setenv := t.(interface{ Setenv(key, value string) }).Setenv
-	for _, unset := range []string{"AWS_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_CA_BUNDLE"} {
+	for _, unset := range []string{
+		"AWS_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SESSION_TOKEN", "AWS_REGION",
+		"AWS_CA_BUNDLE"} {
 		setenv(unset, "")
 	}
 	setenv("AWS_CONFIG_FILE", "/nonexistent")
@@ -82,7 +86,8 @@ func newProvider(t testing.TB, edit func(*ec2.Config)) *ec2.Provider {
 }
 
 func target(i *cloud.Instance, addresses ...string) providers.Target {
-	return providers.Target{Node: "n1", ID: i.ProviderID(), Addresses: providers.NewAddresses(addresses...), SystemUUID: "ec2a1b2c-0000-4000-8000-000000000001"}
+	return providers.Target{Node: "n1", ID: i.ProviderID(), Addresses: providers.NewAddresses(addresses...),
+		SystemUUID: "ec2a1b2c-0000-4000-8000-000000000001"}
 }
 
 func TestConformance(t *testing.T) {
@@ -97,59 +102,64 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			// The SDK makes 1.5 KB of each <item/>.
-			providertest.Suite(t, providertest.Options{Timeout: timeout, Memory: 64 << 20, NoLogIns: "AWS locks no account", NoProxy: "the plain run has it", New: func(t *testing.T) *providertest.Bench {
-				c := newCloud(t)
-				var network *providertest.Proxy
-				if !tt.guard {
-					network = providertest.NewProxy(t, c.URL(), providertest.ProxyOptions{HTTP: true})
-					ca := filepath.Join(t.TempDir(), "ca.pem")
-					if err := os.WriteFile(ca, network.CA(), 0o600); err != nil {
-						t.Fatal(err)
-					}
-					t.Setenv("AWS_CA_BUNDLE", ca)
-					t.Setenv("AWS_ENDPOINT_URL", "https://"+network.Addr())
-				}
-				i := c.Add(cloud.Options{Zone: "eu-west-1b", Address: "10.0.7.7", Stops: tt.stops})
-				var p providers.Provider = newProvider(t, nil)
-				if tt.guard {
-					p = guard.New(p, guard.Options{Name: "aws", Type: "ec2", Rate: 1000, Burst: 1000})
-				}
-				tg := target(i, "10.0.7.7", "192.0.2.7")
-				tg.Claimed = tt.claimed
-				return &providertest.Bench{
-					Provider: p, Target: tg, Proxy: network,
-					Missing: providers.Target{Node: "n2", ID: "aws:///eu-west-1a/i-0ffffffffffffffff", Addresses: tg.Addresses},
-					Running: i.Running,
-					Requests: func() (acts []bool) {
-						for _, action := range c.Actions() {
-							acts = append(acts, action == "StopInstances" || action == "StartInstances")
+			providertest.Suite(t,
+				providertest.Options{Timeout: timeout, Memory: 64 << 20, NoLogIns: "AWS locks no account",
+					NoProxy: "the plain run has it", New: func(t *testing.T) *providertest.Bench {
+						c := newCloud(t)
+						var network *providertest.Proxy
+						if !tt.guard {
+							network = providertest.NewProxy(t, c.URL(), providertest.ProxyOptions{HTTP: true})
+							ca := filepath.Join(t.TempDir(), "ca.pem")
+							if err := os.WriteFile(ca, network.CA(), 0o600); err != nil {
+								t.Fatal(err)
+							}
+							t.Setenv("AWS_CA_BUNDLE", ca)
+							t.Setenv("AWS_ENDPOINT_URL", "https://"+network.Addr())
 						}
-						return acts
-					},
-					SetPower: func(on bool) {
-						if on {
-							i.PowerOn()
-						} else {
-							i.CutPower()
+						i := c.Add(cloud.Options{Zone: "eu-west-1b", Address: "10.0.7.7", Stops: tt.stops})
+						var p providers.Provider = newProvider(t, nil)
+						if tt.guard {
+							p = guard.New(p, guard.Options{Name: "aws", Type: "ec2", Rate: 1000, Burst: 1000})
 						}
-					},
-					SetFault: func(f providertest.Fault) {
-						fault := map[providertest.Fault]cloud.Fault{
-							providertest.Unreachable: {Drop: true}, providertest.Silent: {Silent: true}, providertest.Slow: {Delay: providertest.SlowBy},
-							providertest.Denied: {Denied: "*"}, providertest.StaysOn: {StaysOn: true}, providertest.StaysChanging: {StaysHalf: true},
+						tg := target(i, "10.0.7.7", "192.0.2.7")
+						tg.Claimed = tt.claimed
+						return &providertest.Bench{
+							Provider: p, Target: tg, Proxy: network,
+							Missing: providers.Target{Node: "n2", ID: "aws:///eu-west-1a/i-0ffffffffffffffff",
+								Addresses: tg.Addresses},
+							Running: i.Running,
+							Requests: func() (acts []bool) {
+								for _, action := range c.Actions() {
+									acts = append(acts, action == "StopInstances" || action == "StartInstances")
+								}
+								return acts
+							},
+							SetPower: func(on bool) {
+								if on {
+									i.PowerOn()
+								} else {
+									i.CutPower()
+								}
+							},
+							SetFault: func(f providertest.Fault) {
+								fault := map[providertest.Fault]cloud.Fault{
+									providertest.Unreachable: {Drop: true}, providertest.Silent: {Silent: true},
+									providertest.Slow:   {Delay: providertest.SlowBy},
+									providertest.Denied: {Denied: "*"}, providertest.StaysOn: {StaysOn: true},
+									providertest.StaysChanging: {StaysHalf: true},
+								}
+								c.SetFault(fault[f])
+								switch f {
+								case providertest.StrangeWord:
+									i.Say(func(t *cloud.Told) { t.State = "Stopped" })
+								case providertest.OtherMachine:
+									i.Say(func(t *cloud.Told) { t.Address = "10.0.9.9" })
+								default:
+									i.Say(nil)
+								}
+							},
 						}
-						c.SetFault(fault[f])
-						switch f {
-						case providertest.StrangeWord:
-							i.Say(func(t *cloud.Told) { t.State = "Stopped" })
-						case providertest.OtherMachine:
-							i.Say(func(t *cloud.Told) { t.Address = "10.0.9.9" })
-						default:
-							i.Say(nil)
-						}
-					},
-				}
-			}})
+					}})
 		})
 	}
 }

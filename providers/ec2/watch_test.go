@@ -40,7 +40,9 @@ func makeWatcher(t testing.TB, c *ec2.Config) (watcher, *kit.Log) {
 	}
 	c.Agree = agree
 	said := &kit.Log{}
-	p, err := c.New(providers.Options{Name: "aws", Log: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	p, err := c.New(
+		providers.Options{Name: "aws",
+			Log: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +58,8 @@ func named(node string, i *cloud.Instance, address string) providers.Target {
 	return tg
 }
 
-// Events of the targets are told, others' are not, and all of them are deleted. What does not run at the beginning is told as well.
+// Events of the targets are told, others' are not, and all of them are deleted. What does not run at the beginning is
+// told as well.
 func TestWatch(t *testing.T) {
 	c := newCloud(t)
 	q := c.AddQueue("eu-west-1", "forcefence")
@@ -68,11 +71,14 @@ func TestWatch(t *testing.T) {
 	down.CutPower()
 	q.Follow(0)
 	p, said := newWatcher(t, q)
-	tells, stop := providertest.StartWatch(t, p, named("stops", stops, "10.0.0.1"), named("goes", goes, "10.0.0.2"), named("down", down, "10.0.0.3"), named("runs", runs, "10.0.0.4"),
+	tells, stop := providertest.StartWatch(t, p, named("stops", stops, "10.0.0.1"), named("goes", goes, "10.0.0.2"),
+		named("down", down, "10.0.0.3"), named("runs", runs, "10.0.0.4"),
 		providers.Target{Node: "odd", ID: "i-0123"}, providers.Target{Node: "nothing"})
 	seen := providertest.AwaitReports(t, tells, "down Off stopped")
 	foreign.CutPower()
-	for _, body := range []string{"", "{}", "not JSON", `{"source":"aws.ec2"}`, q.Event(stops.ID(), "exploded", time.Now()), strings.Repeat("x", 100<<10)} {
+	for _, body := range []string{
+		"", "{}", "not JSON", `{"source":"aws.ec2"}`, q.Event(stops.ID(), "exploded", time.Now()),
+		strings.Repeat("x", 100<<10)} {
 		q.Send(body)
 	}
 	for _, state := range []string{"pending", "running"} {
@@ -89,11 +95,13 @@ func TestWatch(t *testing.T) {
 		seen = append(seen, x)
 	}
 	for _, x := range seen {
-		if node, _, _ := strings.Cut(x, " "); node == "runs" || node == "nothing" || node == "odd" || strings.Contains(x, " On ") {
+		if node, _, _ := strings.Cut(x, " "); node == "runs" || node == "nothing" || node == "odd" ||
+			strings.Contains(x, " On ") {
 			t.Errorf("told %q", x)
 		}
 	}
-	if log := said.String(); !strings.Contains(log, "Deleted messages that are no events") || strings.Contains(log, "exploded") {
+	if log := said.String(); !strings.Contains(log, "Deleted messages that are no events") ||
+		strings.Contains(log, "exploded") {
 		t.Errorf("the log says %s", log)
 	}
 	if n := q.Polls(); n != 0 {
@@ -113,7 +121,8 @@ func TestWatchGoesOn(t *testing.T) {
 		logs  string
 	}{
 		{"gone", cloud.QueueFault{Gone: true}, "no such queue"},
-		{"denied", cloud.QueueFault{Fault: cloud.Fault{Denied: "ReceiveMessage"}}, "need sqs:ReceiveMessage and sqs:DeleteMessage"},
+		{"denied", cloud.QueueFault{Fault: cloud.Fault{Denied: "ReceiveMessage"}},
+			"need sqs:ReceiveMessage and sqs:DeleteMessage"},
 		{"its key is denied", cloud.QueueFault{Fault: cloud.Fault{Code: "KmsAccessDenied"}}, "kms:Decrypt"},
 		{"no answer", cloud.QueueFault{Fault: cloud.Fault{Drop: true}}, "receive from queue forcefence"},
 		{"silent", cloud.QueueFault{Fault: cloud.Fault{Silent: true}}, "receive from queue forcefence"},
@@ -125,7 +134,8 @@ func TestWatchGoesOn(t *testing.T) {
 			ec2.BriefAnswers(t)
 			c := newCloud(t)
 			q := c.AddQueue("eu-west-1", "forcefence")
-			whole := cloud.QueueFault{Hidden: 100 * time.Millisecond} // an answer that a busy machine was too slow for comes again
+			// an answer that a busy machine was too slow for comes again
+			whole := cloud.QueueFault{Hidden: 100 * time.Millisecond}
 			q.SetFault(whole)
 			i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.1"})
 			p, said := newWatcher(t, q)
@@ -153,7 +163,8 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 }
 
-// Messages that cannot be deleted come again and again, and make us ask once a second at most. So do those that come twice, and a flood.
+// Messages that cannot be deleted come again and again, and make us ask once a second at most. So do those that come
+// twice, and a flood.
 func TestWatchFlood(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -161,8 +172,11 @@ func TestWatchFlood(t *testing.T) {
 		sends int
 		logs  string
 	}{
-		{"a deletion is denied", cloud.QueueFault{Fault: cloud.Fault{Denied: "DeleteMessageBatch"}, Hidden: time.Millisecond}, 20, "need sqs:ReceiveMessage and sqs:DeleteMessage"},
-		{"deletions fail", cloud.QueueFault{Keeps: true, Hidden: time.Millisecond}, 20, "were not deleted: InternalError"},
+		{"a deletion is denied",
+			cloud.QueueFault{Fault: cloud.Fault{Denied: "DeleteMessageBatch"}, Hidden: time.Millisecond}, 20,
+			"need sqs:ReceiveMessage and sqs:DeleteMessage"},
+		{"deletions fail", cloud.QueueFault{Keeps: true, Hidden: time.Millisecond}, 20,
+			"were not deleted: InternalError"},
 		{"each comes twice", cloud.QueueFault{Twice: true}, 200, ""},
 		{"a thousand", cloud.QueueFault{}, 1000, ""},
 	} {
@@ -233,7 +247,8 @@ func TestWatchHastyQueue(t *testing.T) {
 	}
 }
 
-// Two watches at once: each hears of its own targets, whichever of them received the message; one that has ended hears nothing.
+// Two watches at once: each hears of its own targets, whichever of them received the message; one that has ended hears
+// nothing.
 func TestTwoWatches(t *testing.T) {
 	c := newCloud(t)
 	q := c.AddQueue("eu-west-1", "forcefence")
@@ -270,7 +285,8 @@ func TestWatchTwoRegions(t *testing.T) {
 	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.1"})
 	p, said := makeWatcher(t, cfg)
 	tells, _ := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
-	kit.Until(t, "the log", func() bool { return strings.Contains(said.String(), "receive from queue forcefence-typo") })
+	kit.Until(t, "the log",
+		func() bool { return strings.Contains(said.String(), "receive from queue forcefence-typo") })
 	q.Send(q.Event(i.ID(), "stopped", time.Now()))
 	providertest.AwaitReports(t, tells, "n1 Off event: stopped")
 }
@@ -284,7 +300,8 @@ func TestWatchCredentials(t *testing.T) {
 	c.Revoke()
 	q.Send(q.Event(i.ID(), "stopped", time.Now()))
 	_, stop := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
-	kit.Until(t, "the log", func() bool { return strings.Contains(said.String(), "InvalidSecurity: the credentials need") })
+	kit.Until(t, "the log",
+		func() bool { return strings.Contains(said.String(), "InvalidSecurity: the credentials need") })
 	stop()
 	if q.Received() != 0 {
 		t.Error("a message was given to somebody without credentials")
@@ -324,17 +341,28 @@ func TestValidateQueues(t *testing.T) {
 
 		{[]string{good, good}, "eu-west-1", "queues[1]: is listed already"},
 		{[]string{good}, "us-west-2", "queues[0]: is in a region that is not among regions"},
-		{[]string{"https://sqs.cn-north-1.amazonaws.com/123456789012/f"}, "cn-north-1", "queues[0]: is of another partition than its region"},
-		{[]string{"https://sqs.eu-west-1.amazonaws.com.cn/123456789012/f"}, "eu-west-1", "queues[0]: is of another partition than its region"},
-		{[]string{"https://sqs.eu-west-1.amazonaws.com.evil.example/123456789012/f"}, "eu-west-1 us-west-2", "queues[0]: does not tell its region, as AWS' own addresses do: write one provider for each region"},
-		{[]string{"https://queue.example.net/123456789012/f"}, "eu-west-1 us-west-2", "queues[0]: does not tell its region, as AWS' own addresses do: write one provider for each region"},
-		{[]string{"http://sqs.eu-west-1.amazonaws.com/123456789012/f"}, "eu-west-1", "queues[0]: is not https://: the password would go over the network in the clear (see allowHTTP)"},
-		{[]string{"https://u:p@sqs.eu-west-1.amazonaws.com/123456789012/f"}, "eu-west-1", "queues[0]: holds credentials: use username and passwordFile"},
-		{[]string{"arn:aws:sqs:eu-west-1:123456789012:f"}, "eu-west-1", "queues[0]: is no address: write https://host[:port]"},
-		{[]string{"https://sqs.eu-west-1.amazonaws.com/f"}, "eu-west-1", "queues[0]: is no queue: write its URL, as in https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence"},
-		{[]string{"https://sqs.eu-west-1.amazonaws.com/123456789012/%66"}, "eu-west-1", "queues[0]: is no queue: write its URL, as in https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence"},
-		{[]string{"https://sqs.eu-west-1.amazonaws.com/123456789012/a%2fb"}, "eu-west-1", "queues[0]: is no queue: write its URL, as in https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence"},
-		{[]string{good + "?Action=DeleteQueue"}, "eu-west-1", "queues[0]: has a query or fragment: write https://host[:port]"},
+		{[]string{"https://sqs.cn-north-1.amazonaws.com/123456789012/f"}, "cn-north-1",
+			"queues[0]: is of another partition than its region"},
+		{[]string{"https://sqs.eu-west-1.amazonaws.com.cn/123456789012/f"}, "eu-west-1",
+			"queues[0]: is of another partition than its region"},
+		{[]string{"https://sqs.eu-west-1.amazonaws.com.evil.example/123456789012/f"}, "eu-west-1 us-west-2",
+			"queues[0]: does not tell its region, as AWS' own addresses do: write one provider for each region"},
+		{[]string{"https://queue.example.net/123456789012/f"}, "eu-west-1 us-west-2",
+			"queues[0]: does not tell its region, as AWS' own addresses do: write one provider for each region"},
+		{[]string{"http://sqs.eu-west-1.amazonaws.com/123456789012/f"}, "eu-west-1",
+			"queues[0]: is not https://: the password would go over the network in the clear (see allowHTTP)"},
+		{[]string{"https://u:p@sqs.eu-west-1.amazonaws.com/123456789012/f"}, "eu-west-1",
+			"queues[0]: holds credentials: use username and passwordFile"},
+		{[]string{"arn:aws:sqs:eu-west-1:123456789012:f"}, "eu-west-1",
+			"queues[0]: is no address: write https://host[:port]"},
+		{[]string{"https://sqs.eu-west-1.amazonaws.com/f"}, "eu-west-1",
+			"queues[0]: is no queue: write its URL, as in https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence"},
+		{[]string{"https://sqs.eu-west-1.amazonaws.com/123456789012/%66"}, "eu-west-1",
+			"queues[0]: is no queue: write its URL, as in https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence"},
+		{[]string{"https://sqs.eu-west-1.amazonaws.com/123456789012/a%2fb"}, "eu-west-1",
+			"queues[0]: is no queue: write its URL, as in https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence"},
+		{[]string{good + "?Action=DeleteQueue"}, "eu-west-1",
+			"queues[0]: has a query or fragment: write https://host[:port]"},
 	} {
 		c := ec2.NewConfig()
 		c.Regions, c.Queues = strings.Fields(tt.regions), tt.queues
@@ -360,14 +388,16 @@ func FuzzEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		known := map[string]bool{"pending": true, "running": true, "stopping": true, "stopped": true, "shutting-down": true, "terminated": true}
+		known := map[string]bool{"pending": true, "running": true, "stopping": true, "stopped": true,
+			"shutting-down": true, "terminated": true}
 		if len(body) > ec2.LongestEvent || !known[state] || strings.Trim(id, "i-0123456789abcdef") != "" {
 			t.Errorf("got %q, %q of %q", id, state, body)
 		}
 	})
 }
 
-// TestEventOf compares with what AWS documents (monitoring-instance-state-changes, with its spaces and an id of the right length).
+// TestEventOf compares with what AWS documents (monitoring-instance-state-changes, with its spaces and an id of the
+// right length).
 func TestEventOf(t *testing.T) {
 	id, state, err := ec2.ParseEvent(`{
     "id": "7bf73129-1428-4cd3-a780-95db273d1602",

@@ -30,30 +30,46 @@ func TestAnswers(t *testing.T) {
 		{"on", "echo 'Status: ON'; exit 0", providers.PowerOn, "Status: ON", "ok"},
 		{"off", "echo 'Status: OFF'; exit 2", providers.PowerOff, "Status: OFF", "ok"},
 		{"off without a word", "exit 2", providers.PowerUnknown, "", "unreachable"},
-		{"off in other letters", "echo 'Status: off'; exit 2", providers.PowerUnknown, "Status: off (exit status 2)", "ok"},
-		{"off, and no line's end", "printf 'Status: OFF'; exit 2", providers.PowerUnknown, "Status: OFF (exit status 2)", "ok"},
-		{"off, and more", "echo 'Status: OFF'; echo Traceback; exit 2", providers.PowerUnknown, "Status: OFF Traceback (exit status 2)", "ok"},
+		{"off in other letters", "echo 'Status: off'; exit 2", providers.PowerUnknown, "Status: off (exit status 2)",
+			"ok"},
+		{"off, and no line's end", "printf 'Status: OFF'; exit 2", providers.PowerUnknown,
+			"Status: OFF (exit status 2)", "ok"},
+		{"off, and more", "echo 'Status: OFF'; echo Traceback; exit 2", providers.PowerUnknown,
+			"Status: OFF Traceback (exit status 2)", "ok"},
 		{"off after something", "echo 'outlet'; echo 'Status: OFF'; exit 2", providers.PowerUnknown, "", "unreachable"},
-		{"off, and an error's status", "echo 'Status: OFF'; exit 1", providers.PowerUnknown, "Status: OFF (exit status 1)", "ok"},
-		{"off, and on's status", "echo 'Status: OFF'; exit 0", providers.PowerUnknown, "Status: OFF (exit status 0)", "ok"},
-		{"off, and a status that wraps around", "echo 'Status: OFF'; exit 66", providers.PowerUnknown, "Status: OFF (no agent's exit status)", "ok"},
-		{"off, then killed", "echo 'Status: OFF'; kill -9 $$", providers.PowerUnknown, "Status: OFF (no agent's exit status)", "ok"},
-		{"on, and off's status", "echo 'Status: ON'; exit 2", providers.PowerUnknown, "Status: ON (exit status 2)", "ok"},
+		{"off, and an error's status", "echo 'Status: OFF'; exit 1", providers.PowerUnknown,
+			"Status: OFF (exit status 1)", "ok"},
+		{"off, and on's status", "echo 'Status: OFF'; exit 0", providers.PowerUnknown, "Status: OFF (exit status 0)",
+			"ok"},
+		{"off, and a status that wraps around", "echo 'Status: OFF'; exit 66", providers.PowerUnknown,
+			"Status: OFF (no agent's exit status)", "ok"},
+		{"off, then killed", "echo 'Status: OFF'; kill -9 $$", providers.PowerUnknown,
+			"Status: OFF (no agent's exit status)", "ok"},
+		{"on, and off's status", "echo 'Status: ON'; exit 2", providers.PowerUnknown, "Status: ON (exit status 2)",
+			"ok"},
 		{"off on the wrong output", "echo 'Status: OFF' >&2; exit 2", providers.PowerUnknown, "", "unreachable"},
-		{"a word nobody knows", "echo 'Status: PAUSED'; exit 3", providers.PowerUnknown, "Status: PAUSED (exit status 3)", "ok"},
+		{"a word nobody knows", "echo 'Status: PAUSED'; exit 3", providers.PowerUnknown,
+			"Status: PAUSED (exit status 3)", "ok"},
 		{"a shell's syntax error", "if then", providers.PowerUnknown, "", "unreachable"},
-		{"a file that is not there", "exec /bin/sh " + filepath.Join(t.TempDir(), "none"), providers.PowerUnknown, "", "unreachable"},
-		{"no such machine", said + "You have to enter existing machine!' >&2; exit 1", providers.PowerUnknown, "", "not_found"},
-		{"no rights", said + "The user does not have the correct privileges to do the requested action.' >&2; exit 1", providers.PowerUnknown, "", "denied"},
-		{"an option is missing", said + "You have to enter fence address' >&2; exit 1", providers.PowerUnknown, "", "permanent"},
-		{"a program is missing", "echo 'Unable to run /usr/bin/ipmitool' >&2; exit 1", providers.PowerUnknown, "", "permanent"},
+		{"a file that is not there", "exec /bin/sh " + filepath.Join(t.TempDir(), "none"), providers.PowerUnknown, "",
+			"unreachable"},
+		{"no such machine", said + "You have to enter existing machine!' >&2; exit 1", providers.PowerUnknown, "",
+			"not_found"},
+		{"no rights", said + "The user does not have the correct privileges to do the requested action.' >&2; exit 1",
+			providers.PowerUnknown, "", "denied"},
+		{"an option is missing", said + "You have to enter fence address' >&2; exit 1", providers.PowerUnknown, "",
+			"permanent"},
+		{"a program is missing", "echo 'Unable to run /usr/bin/ipmitool' >&2; exit 1", providers.PowerUnknown, "",
+			"permanent"},
 		{"no answer", "echo 'Connection timed out' >&2; exit 1", providers.PowerUnknown, "", "unreachable"},
 		{"refused", "echo 'Login failed' >&2; exit 1", providers.PowerUnknown, "", "denied"},
 		{
-			"no status", "echo 'Failed: Unable to obtain correct plug status or plug is not available' >&2; exit 1", providers.PowerUnknown,
+			"no status", "echo 'Failed: Unable to obtain correct plug status or plug is not available' >&2; exit 1",
+			providers.PowerUnknown,
 			"exit status 1: Failed: Unable to obtain correct plug status or plug is not available", "ok",
 		},
-		{"output without end", "yes 'Status: OFF' | head -c 10000000; exit 2", providers.PowerUnknown, strings.Repeat("Status: OFF ", 20), "ok"},
+		{"output without end", "yes 'Status: OFF' | head -c 10000000; exit 2", providers.PowerUnknown,
+			strings.Repeat("Status: OFF ", 20), "ok"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := script(t, tt.body)
@@ -64,8 +80,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// An agent that guesses says OFF of what is not there. Its OFF counts once it has said ON of that very machine, in this process. One that
-// does not guess is believed at once.
+// An agent that guesses says OFF of what is not there. Its OFF counts once it has said ON of that very machine, in this
+// process. One that does not guess is believed at once.
 func TestOffBeforeOn(t *testing.T) {
 	const never = "Status: OFF, of a machine of which the agent has never said ON"
 	off := "echo 'Status: OFF'; exit 2"
@@ -82,7 +98,8 @@ func TestOffBeforeOn(t *testing.T) {
 	wants(t, ask(t, p, n2), providers.PowerUnknown, never, "ok")
 	wants(t, ask(t, newProvider(t, c, nil), n1), providers.PowerUnknown, never, "ok")
 
-	for name, want := range map[string]providers.PowerState{"fence_hetzner_cloud": providers.PowerOff, "fence_nutanix_ahv": providers.PowerUnknown} {
+	for name, want := range map[string]providers.PowerState{
+		"fence_hetzner_cloud": providers.PowerOff, "fence_nutanix_ahv": providers.PowerUnknown} {
 		c := script(t, off)
 		must(t, os.Rename(filepath.Join(c.Dir, c.Agent), filepath.Join(c.Dir, name)))
 		c.Agent = name
@@ -92,7 +109,8 @@ func TestOffBeforeOn(t *testing.T) {
 	}
 }
 
-// The agents that upstream added after Debian's: what is needed to use them. Their metadata here names the options that decide it.
+// The agents that upstream added after Debian's: what is needed to use them. Their metadata here names the options that
+// decide it.
 func TestNewerAgents(t *testing.T) {
 	plug := []string{"ip", "plug"}
 	for _, tt := range []struct {
@@ -103,10 +121,12 @@ func TestNewerAgents(t *testing.T) {
 	}{
 		{"fence_amt_ws", []string{"ip", "port_as_ip"}, nil, "allowInsecure"},
 		{"fence_aws_vpc_net", plug, nil, "agent"},
-		{"fence_eaton_ssh", []string{"ip", "plug", "ssh", "ssh_options"}, map[string]string{"ssh": "1", "ssh_options": "-o StrictHostKeyChecking=yes"}, ""},
+		{"fence_eaton_ssh", []string{"ip", "plug", "ssh", "ssh_options"},
+			map[string]string{"ssh": "1", "ssh_options": "-o StrictHostKeyChecking=yes"}, ""},
 		{"fence_epsr2", plug, nil, "allowInsecure"},
 		{"fence_hetzner_cloud", []string{"api_url", "plug"}, nil, ""},
-		{"fence_hetzner_cloud", []string{"api_url", "plug"}, map[string]string{"api_url": "http://10.0.0.7"}, "allowInsecure"},
+		{"fence_hetzner_cloud", []string{"api_url", "plug"}, map[string]string{"api_url": "http://10.0.0.7"},
+			"allowInsecure"},
 		{"fence_nutanix_ahv", []string{"ip", "plug", "ssl"}, map[string]string{"ssl": "1"}, "allowGuessedOff"},
 		{"fence_ovm", []string{"ip", "plug", "ssl"}, map[string]string{"ssl": "1"}, "allowGuessedOff"},
 		{"fence_shelly_gen2", []string{"ip", "plug", "ssl"}, nil, "allowInsecure"},
@@ -118,7 +138,9 @@ func TestNewerAgents(t *testing.T) {
 		for _, name := range tt.metadata {
 			parameters += `<parameter name="` + name + `"/>`
 		}
-		c := agent(t, `echo '<resource-agent><parameters>`+parameters+`</parameters><actions>`+actions+`</actions></resource-agent>'`, "")
+		c := agent(t,
+			`echo '<resource-agent><parameters>`+parameters+`</parameters><actions>`+actions+
+				`</actions></resource-agent>'`, "")
 		must(t, os.Rename(filepath.Join(c.Dir, c.Agent), filepath.Join(c.Dir, tt.agent)))
 		c.Agent, c.Options, c.AllowGuessedOff, c.AllowInsecure = tt.agent, tt.options, false, false
 		if got := paths(c.Validate()); got != tt.want {
@@ -141,7 +163,8 @@ func TestPowerActions(t *testing.T) {
 		{"accepted", "echo 'Failed: Timed out waiting to power OFF' >&2; exit 1", "ok"},
 		{"the other action's words", "echo 'Failed: Timed out waiting to power ON' >&2; exit 1", "unreachable"},
 		{"failed", "echo 'Connection lost' >&2; exit 1", "unreachable"},
-		{"no status first", "echo 'Failed: Unable to obtain correct plug status or plug is not available' >&2; exit 1", "unreachable"},
+		{"no status first", "echo 'Failed: Unable to obtain correct plug status or plug is not available' >&2; exit 1",
+			"unreachable"},
 		{"a status is no off", "echo 'Status: OFF'; exit 2", "unreachable"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -157,7 +180,8 @@ func TestPowerActions(t *testing.T) {
 	}
 }
 
-// What an agent gets: the action first, each value on one line, no secret but on its input, nothing open, none of our environment.
+// What an agent gets: the action first, each value on one line, no secret but on its input, nothing open, none of our
+// environment.
 func TestInput(t *testing.T) {
 	t.Setenv("BMC_PASSWORD", "hunter2")
 	leak := inherited(t)
@@ -171,7 +195,8 @@ echo 'Status: ON'`)
 	if _, err := newProvider(t, c, nil).State(ctx, n1); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
-	if got, want := read(t, c.Dir, "input"), "action=status\nplug=1\nword=a b=c\npassword=hunter2\nlogin_timeout=2"; got != want {
+	if got, want := read(t, c.Dir,
+		"input"), "action=status\nplug=1\nword=a b=c\npassword=hunter2\nlogin_timeout=2"; got != want {
 		t.Errorf("input: got %q, want %q", got, want)
 	}
 	for _, file := range []string{"env", "args"} {
@@ -189,7 +214,8 @@ echo 'Status: ON'`)
 
 // Values that an agent would read as something else are refused, wherever they come from.
 func TestValuesThatAgentsMisread(t *testing.T) {
-	for _, value := range []string{"x\naction=off", "x\raction=off", "x\x00", "x ", " x", "\u2003x", `"x"`, "x\xff", "x\u0085y"} {
+	for _, value := range []string{
+		"x\naction=off", "x\raction=off", "x\x00", "x ", " x", "\u2003x", `"x"`, "x\xff", "x\u0085y"} {
 		c := script(t, "touch $dir/ran")
 		c.Options = map[string]string{"word": value}
 		c.Secrets = passwordIn(secret(t, value+"\n"))
@@ -220,11 +246,13 @@ func TestValuesThatAgentsMisread(t *testing.T) {
 	wants(t, ask(t, p, n1), providers.PowerUnknown, "", "denied")
 }
 
-// No message repeats a secret, in none of the forms that agents and their libraries print it in, nor a part of one that was cut.
+// No message repeats a secret, in none of the forms that agents and their libraries print it in, nor a part of one that
+// was cut.
 func TestSecretsInMessages(t *testing.T) {
 	const password = `hun ter&2/"'x`
 	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-	wrapped := regexp.MustCompile(".{76}").ReplaceAllString(b64("a-user-with-quite-a-long-name-of-forty-seven-bytes:"+password), "$0\n")
+	wrapped := regexp.MustCompile(".{76}").
+		ReplaceAllString(b64("a-user-with-quite-a-long-name-of-forty-seven-bytes:"+password), "$0\n")
 	for _, tt := range []struct {
 		name, output string
 		shown        bool
@@ -254,7 +282,8 @@ func TestSecretsInMessages(t *testing.T) {
 		{"user of 3", "Authorization: Basic " + b64("use:"+password) + " was refused", false},
 		{"with more behind it", "Cannot send " + b64("u:"+password+"\n") + " here", false},
 		{"base64 in lines", "Authorization: Basic " + wrapped, false},
-		{"Python's bytes in lines", "Authorization: " + strings.ReplaceAll(wrapped, "\n", `\n`) + " was refused", false},
+		{"Python's bytes in lines", "Authorization: " + strings.ReplaceAll(wrapped, "\n", `\n`) + " was refused",
+			false},
 		{"cut", "Cannot reach https://fence:hun te", false},
 		{"cut with dots", "Cannot reach https://fence:hun ter&...", false},
 		{"cut base64", "Authorization: Basic " + b64("use:" + password)[:12], false},
@@ -270,7 +299,8 @@ func TestSecretsInMessages(t *testing.T) {
 				t.Fatalf("%s: got %q, %v", tt.name, a.Raw, a.Err)
 			}
 			const hidden = "exit status 1: what it said repeats a secret"
-			if got := providers.ErrorText(a.Err); (got != hidden) != tt.shown || tt.shown && !strings.Contains(got, "Cannot reach") {
+			if got := providers.ErrorText(a.Err); (got != hidden) != tt.shown ||
+				tt.shown && !strings.Contains(got, "Cannot reach") {
 				t.Errorf("%s %s: got %q, want shown: %t", tt.name, to, got, tt.shown)
 			}
 		}
@@ -345,7 +375,8 @@ func TestRefusedPasswords(t *testing.T) {
 
 // An answer in between shows that the password is right.
 func TestPerhapsRefusedOnceInAWhile(t *testing.T) {
-	c := script(t, `if [ -e "$dir/bad" ]; then rm "$dir/bad"; echo 'Unable to connect/login to fencing device' >&2; exit 1; fi; echo 'Status: ON'`)
+	c := script(t,
+		`if [ -e "$dir/bad" ]; then rm "$dir/bad"; echo 'Unable to connect/login to fencing device' >&2; exit 1; fi; echo 'Status: ON'`)
 	p := newProvider(t, c, nil)
 	for range 3 {
 		must(t, os.WriteFile(filepath.Join(c.Dir, "bad"), nil, 0o600))
@@ -358,14 +389,16 @@ func TestNoID(t *testing.T) {
 	c := script(t, "touch $dir/ran")
 	p := newProvider(t, c, nil)
 	for _, id := range []string{"", "1,2", "1;reboot", "-oProxyCommand=x"} {
-		wants(t, ask(t, p, providers.Target{Node: "n1", ID: id, SystemUUID: "1-2"}), providers.PowerUnknown, "", "not_found")
+		wants(t, ask(t, p, providers.Target{Node: "n1", ID: id, SystemUUID: "1-2"}), providers.PowerUnknown, "",
+			"not_found")
 	}
 	if _, err := os.Stat(filepath.Join(c.Dir, "ran")); err == nil {
 		t.Error("the agent was run")
 	}
 }
 
-// Each machine's user and password go into the agent's input for that machine, and a refused one is no matter of another's.
+// Each machine's user and password go into the agent's input for that machine, and a refused one is no matter of
+// another's.
 func TestEachMachineItsPassword(t *testing.T) {
 	folder := t.TempDir()
 	write := func(node, password string) {
@@ -376,13 +409,16 @@ func TestEachMachineItsPassword(t *testing.T) {
 	write("n2", "password-of-n2")
 	write("n4", "two\nlines")
 	write("n5", "password-of-n5") // refused, too: neither is sent again because the other was sent meanwhile
-	c := agent(t, `echo '<resource-agent name="fence_script"><parameters>`+parameters+`<parameter name="username"/></parameters><actions>`+actions+`</actions></resource-agent>'`,
+	c := agent(t,
+		`echo '<resource-agent name="fence_script"><parameters>`+parameters+
+			`<parameter name="username"/></parameters><actions>`+actions+`</actions></resource-agent>'`,
 		`echo >> "$dir/runs"; case $input in *password-of-n1*) echo 'Status: ON';; *) echo 'Login failed' >&2; exit 1;; esac`)
 	c.Options, c.Secrets = map[string]string{"username": "fence-{{ .Name }}"}, passwordIn(folder+"/{{ .Name }}")
 	p := newProvider(t, c, nil)
 	of := func(node string) providers.Target { return providers.Target{Node: node, ID: "1"} }
 	wants(t, ask(t, p, of("n1")), providers.PowerOn, "Status: ON", "ok")
-	if in := read(t, c.Dir, "input"); !strings.Contains(in, "\nusername=fence-n1\n") || !strings.Contains(in+"\n", "\npassword=password-of-n1\n") {
+	if in := read(t, c.Dir, "input"); !strings.Contains(in, "\nusername=fence-n1\n") ||
+		!strings.Contains(in+"\n", "\npassword=password-of-n1\n") {
 		t.Errorf("got input %q", in)
 	}
 	for range 2 {

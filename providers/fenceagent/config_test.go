@@ -15,7 +15,8 @@ import (
 // An agent that nobody has read must say that it can do what is asked of it, and must not be one that cuts storage.
 func TestMetadata(t *testing.T) {
 	whole := func(parameters, actions string) string {
-		return "echo '<resource-agent><parameters>" + parameters + "</parameters><actions>" + actions + "</actions></resource-agent>'"
+		return "echo '<resource-agent><parameters>" + parameters + "</parameters><actions>" + actions +
+			"</actions></resource-agent>'"
 	}
 	for _, tt := range []struct{ name, metadata, want string }{
 		{"whole", whole(parameters, actions), ""},
@@ -33,7 +34,8 @@ func TestMetadata(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := agent(t, tt.metadata, "touch $dir/ran")
 			problems := c.Validate()
-			if (tt.want == "") != (len(problems) == 0) || tt.want != "" && !strings.Contains(problems[0].Text, tt.want) {
+			if (tt.want == "") != (len(problems) == 0) ||
+				tt.want != "" && !strings.Contains(problems[0].Text, tt.want) {
 				t.Errorf("got %v, want %q", problems, tt.want)
 			}
 			if _, err := fenceagent.New(c, providers.Options{}); (err == nil) != (tt.want == "") {
@@ -48,7 +50,9 @@ func TestMetadata(t *testing.T) {
 
 // The metadata is read once, however often the configuration is looked at.
 func TestMetadataIsReadOnce(t *testing.T) {
-	c := agent(t, `echo >> "$dir/runs"; echo '<resource-agent><parameters>`+parameters+`</parameters><actions>`+actions+`</actions></resource-agent>'`, "")
+	c := agent(t,
+		`echo >> "$dir/runs"; echo '<resource-agent><parameters>`+parameters+`</parameters><actions>`+actions+
+			`</actions></resource-agent>'`, "")
 	newProvider(t, c, nil)
 	_, _, _ = c.CanonicalID("1")
 	if c.HasAddressIDs() || read(t, c.Dir, "runs") != "\n" {
@@ -109,7 +113,8 @@ func TestIDs(t *testing.T) {
 		}
 		canonical, hosts, err := c.CanonicalID(tt.id)
 		if canonical != tt.canonical || strings.Join(hosts, " ") != tt.host || (err == nil) != (tt.canonical != "") {
-			t.Errorf("%s %q: got %q, %q, %v; want %q, %q", tt.agent, tt.id, canonical, hosts, err, tt.canonical, tt.host)
+			t.Errorf("%s %q: got %q, %q, %v; want %q, %q", tt.agent, tt.id, canonical, hosts, err, tt.canonical,
+				tt.host)
 		}
 		if err != nil && strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: the error repeats it: %v", tt.id, err)
@@ -119,7 +124,8 @@ func TestIDs(t *testing.T) {
 		}
 	}
 	// An agent that nobody has read says by its metadata whether it takes an address.
-	c := agent(t, `echo '<resource-agent><parameters><parameter name="ipaddr"/><parameter name="port_as_ip"/></parameters><actions>`+actions+`</actions></resource-agent>'`,
+	c := agent(t,
+		`echo '<resource-agent><parameters><parameter name="ipaddr"/><parameter name="port_as_ip"/></parameters><actions>`+actions+`</actions></resource-agent>'`,
 		"echo 'Status: ON'")
 	p := newProvider(t, c, nil)
 	if !c.HasAddressIDs() {

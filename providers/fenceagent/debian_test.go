@@ -18,8 +18,8 @@ import (
 	"github.com/forcefence/forcefence/test/ipmisim"
 )
 
-// Every agent of Debian is known, its metadata can be read, and says what we know of it: which option takes an ID, and whether its off
-// cuts the power.
+// Every agent of Debian is known, its metadata can be read, and says what we know of it: which option takes an ID, and
+// whether its off cuts the power.
 func TestDebiansAgents(t *testing.T) {
 	needs(t, sbin+"/fence_dummy", sbin+"/fence_virsh")
 	agents, err := filepath.Glob(sbin + "/fence_*")
@@ -39,8 +39,8 @@ func TestDebiansAgents(t *testing.T) {
 	wait.Wait()
 }
 
-// An agent that guesses is refused without the word for it, one that cannot serve in any case, and one that knows the device's own words
-// for off is not.
+// An agent that guesses is refused without the word for it, one that cannot serve in any case, and one that knows the
+// device's own words for off is not.
 func TestWhichAgents(t *testing.T) {
 	needs(t, sbin+"/fence_dummy", sbin+"/fence_virsh", sbin+"/fence_scsi", sbin+"/fence_apc", sbin+"/fence_bladecenter")
 	for _, tt := range []struct{ agent, without, with string }{
@@ -69,7 +69,8 @@ func TestWhichAgents(t *testing.T) {
 	}
 }
 
-// A power strip that these agents type into says that outlet 1 is on, and they say OFF: that is why they need the word for guesses.
+// A power strip that these agents type into says that outlet 1 is on, and they say OFF: that is why they need the word
+// for guesses.
 func TestAgentsThatGuess(t *testing.T) {
 	needs(t, sbin+"/fence_apc", sbin+"/fence_raritan_px3")
 	const strip = `#!/bin/sh
@@ -93,7 +94,8 @@ done`},
 		telnet := filepath.Join(t.TempDir(), "telnet")
 		must(t, os.WriteFile(telnet, []byte(strip+tt.shows+"\n"), 0o700))
 		c := &fenceagent.Config{
-			Agent: tt.agent, Dir: sbin, Options: map[string]string{"ip": "127.0.0.1", "username": "fence", "telnet_path": telnet},
+			Agent: tt.agent, Dir: sbin,
+			Options: map[string]string{"ip": "127.0.0.1", "username": "fence", "telnet_path": telnet},
 			Secrets: passwordIn(secret(t, "hunter2")), AllowInsecure: true,
 		}
 		if got := paths(c.Validate()); got != "allowGuessedOff" {
@@ -117,25 +119,31 @@ func TestOptions(t *testing.T) {
 		{"fence_apc", map[string]string{"ip": "x", "username": "y", "ssh": "1"}, []string{"password"}, ""},
 		{"fence_apc", map[string]string{"ipaddr": "x", "login": "y"}, []string{"passwd"}, ""},
 		{"fence_apc", map[string]string{"ip": "x", "ipaddr": "x", "username": "y"}, nil, "options.ipaddr"},
-		{"fence_apc", map[string]string{"ip": "x", "username": "y", "passwd": "hunter2"}, []string{"password"}, "options.passwd secrets[0].option"},
+		{"fence_apc", map[string]string{"ip": "x", "username": "y", "passwd": "hunter2"}, []string{"password"},
+			"options.passwd secrets[0].option"},
 		{"fence_apc", map[string]string{"ip": "x", "username": "y", "pasword": "z"}, nil, "options.pasword"},
 		{"fence_apc", map[string]string{"ip": "x", "username": "y"}, []string{"pass"}, "secrets[0].option"},
 		{"fence_apc", map[string]string{"ssh": "1"}, nil, "options.ip options.username"},
 		{"fence_apc", map[string]string{"ip": "x", "username": "y", "plug": "1"}, nil, "options.plug"},
 		{"fence_apc", map[string]string{"ip": "x", "username": "y", "port": "1"}, nil, "options.port"},
 		{"fence_apc", map[string]string{"ip": "x", "username": "y", "action": "on"}, nil, "options.action"},
-		{"fence_apc", map[string]string{"ip": "x", "username": "y", "verbose": "1", "debug": "/x", "quiet": "1", "delay": "9", "disable_timeout": "1"},
+		{"fence_apc",
+			map[string]string{"ip": "x", "username": "y", "verbose": "1", "debug": "/x", "quiet": "1", "delay": "9",
+				"disable_timeout": "1"},
 			nil, "options.debug options.delay options.disable_timeout options.quiet options.verbose"},
-		{"fence_ipmilan", map[string]string{"lanplus": "1", "username": "y"}, []string{"password", "hexadecimal_kg"}, ""},
+		{"fence_ipmilan", map[string]string{"lanplus": "1", "username": "y"}, []string{"password", "hexadecimal_kg"},
+			""},
 		{"fence_ipmilan", map[string]string{"ip": "10.0.0.7"}, nil, "options.ip"},
 		{"fence_ipmilan", map[string]string{"ipaddr": "10.0.0.7"}, nil, "options.ipaddr"},
 		{"fence_ipmilan", map[string]string{"port_as_ip": "1"}, nil, "options.port_as_ip"},
 		{"fence_ipmilan", map[string]string{"hexadecimal_kg": "00"}, nil, "options.hexadecimal_kg"},
-		{"fence_virsh", map[string]string{"ip": "x", "username": "y", "missing_as_off": "1"}, nil, "options.missing_as_off"},
+		{"fence_virsh", map[string]string{"ip": "x", "username": "y", "missing_as_off": "1"}, nil,
+			"options.missing_as_off"},
 		{"fence_ipmilan", map[string]string{"use_sudo": "1"}, nil, "options.use_sudo"},
 		{"fence_ipmilan", map[string]string{"sudo": "1"}, nil, "options.sudo"},
 	} {
-		c := &fenceagent.Config{Agent: tt.agent, Dir: sbin, Options: tt.options, AllowGuessedOff: true, AllowInsecure: true}
+		c := &fenceagent.Config{Agent: tt.agent, Dir: sbin, Options: tt.options, AllowGuessedOff: true,
+			AllowInsecure: true}
 		for _, key := range tt.secrets {
 			c.Secrets = append(c.Secrets, fenceagent.Secret{Option: key, File: secret(t, "hunter2")})
 		}
@@ -145,10 +153,11 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// An agent that would send a password in clear text, or to a device that nobody checks, needs the word for it; the fault says what to do
-// instead.
+// An agent that would send a password in clear text, or to a device that nobody checks, needs the word for it; the
+// fault says what to do instead.
 func TestInsecureAgents(t *testing.T) {
-	needs(t, sbin+"/fence_apc", sbin+"/fence_apc_snmp", sbin+"/fence_ipmilan", sbin+"/fence_virsh", sbin+"/fence_redfish")
+	needs(t, sbin+"/fence_apc", sbin+"/fence_apc_snmp", sbin+"/fence_ipmilan", sbin+"/fence_virsh",
+		sbin+"/fence_redfish")
 	const checked = "-o StrictHostKeyChecking=yes"
 	for _, tt := range []struct {
 		agent   string
@@ -159,7 +168,8 @@ func TestInsecureAgents(t *testing.T) {
 		{"fence_apc", map[string]string{"ssh": "0"}, `options.ssh: "1"`},
 		{"fence_apc", map[string]string{"ssh": "1"}, checked + ` (it is "-1 -c blowfish")`},
 		{"fence_apc", map[string]string{"secure": "on", "ssh_options": checked}, ""},
-		{"fence_apc", map[string]string{"ssh": "1", "ssh_options": "-oStrictHostKeyChecking=yes -o UserKnownHostsFile=/etc/hosts.ssh"}, ""},
+		{"fence_apc", map[string]string{"ssh": "1", "ssh_options": "-oStrictHostKeyChecking=yes -o " +
+			"UserKnownHostsFile=/etc/hosts.ssh"}, ""},
 		{"fence_apc", map[string]string{"ssh": "1", "ssh_options": "-o StrictHostKeyChecking=no " + checked}, checked},
 		{"fence_apc", map[string]string{"ssh": "1", "ssh_options": "-o StrictHostKeyChecking=yes-not"}, checked},
 		{"fence_virsh", nil, checked},
@@ -182,7 +192,8 @@ func TestInsecureAgents(t *testing.T) {
 		{"fence_apc_snmp", nil, `options.snmp_version: "3"`},
 		{"fence_apc_snmp", map[string]string{"snmp_version": "2c"}, `options.snmp_version: "3"`},
 		{"fence_apc_snmp", map[string]string{"snmp_version": "3"}, "options.snmp_sec_level: authPriv"},
-		{"fence_apc_snmp", map[string]string{"snmp_version": "3", "snmp_sec_level": "noAuthNoPriv"}, "options.snmp_sec_level: authPriv"},
+		{"fence_apc_snmp", map[string]string{"snmp_version": "3", "snmp_sec_level": "noAuthNoPriv"},
+			"options.snmp_sec_level: authPriv"},
 		{"fence_apc_snmp", map[string]string{"snmp_version": "3", "snmp_sec_level": "authPriv"}, ""},
 		{"fence_ipmilan", nil, `options.lanplus: "1"`},
 		{"fence_ipmilan", map[string]string{"lanplus": "1"}, ""},
@@ -233,7 +244,8 @@ func TestDummy(t *testing.T) {
 		t.Errorf("the file says %q", got)
 	}
 	must(t, os.WriteFile(n.ID, []byte("off\n"), 0o600))
-	wants(t, ask(t, p, n), providers.PowerUnknown, "exit status 1: Failed: Unable to obtain correct plug status or plug is not available", "ok")
+	wants(t, ask(t, p, n), providers.PowerUnknown, "exit status 1: Failed: Unable to obtain correct plug status or "+
+		"plug is not available", "ok")
 }
 
 // ipmilan is fence_ipmilan on the way to a BMC.
@@ -242,7 +254,8 @@ func ipmilan(t testing.TB, address, passwordFile string) *fenceagent.Config {
 	must(t, err)
 	return &fenceagent.Config{
 		Agent: "fence_ipmilan", Dir: sbin,
-		Options: map[string]string{"ipport": port, "lanplus": "1", "username": ipmisim.Operator, "privlvl": "operator", "cipher": "3", "power_wait": "0"},
+		Options: map[string]string{"ipport": port, "lanplus": "1", "username": ipmisim.Operator, "privlvl": "operator",
+			"cipher": "3", "power_wait": "0"},
 		Secrets: passwordIn(passwordFile),
 	}
 }
@@ -278,7 +291,8 @@ func TestIPMI(t *testing.T) {
 			t.Errorf("got %s", obs.State)
 		}
 		classes = append(classes, providers.ErrorClass(err))
-		if err != nil && (!strings.Contains(err.Error(), "may have been refused") || strings.Contains(err.Error(), "wrong")) {
+		if err != nil &&
+			(!strings.Contains(err.Error(), "may have been refused") || strings.Contains(err.Error(), "wrong")) {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -21,7 +21,8 @@ func Contradictions(agent, dir string) string {
 		return fmt.Sprintf("serves: %v, known as %q", m.checkUsable(), k.never)
 	case k.never == "" && m.nameFor(k.idOption) == "":
 		return "it has no option " + k.idOption
-	case k.never == "" && k.idOption != m.idOption() && agent != "fence_dummy" && agent != "fence_powerman" && agent != "fence_vmware":
+	case k.never == "" && k.idOption != m.idOption() && agent != "fence_dummy" && agent != "fence_powerman" &&
+		agent != "fence_vmware":
 		return fmt.Sprintf("an ID goes to %s by its metadata, and to %s by what we know", m.idOption(), k.idOption)
 	}
 	return ""

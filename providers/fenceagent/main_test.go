@@ -27,13 +27,15 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 		return
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll")) // the thread that starts children
+	// the thread that starts children
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll"))
 }
 
 // asChild names a folder with an agent: then this program is the one that is killed while it asks.
 const asChild = "FORCEFENCE_TEST_FENCEAGENT_CHILD"
 
-// timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the machine.
+// timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the
+// machine.
 const timeout = time.Minute
 
 // sbin is where Debian has its agents, and what they call.
@@ -60,10 +62,13 @@ const (
 	actions = `<action name="on" automatic="0"/><action name="off"/><action name="status"/>`
 )
 
-// script makes an agent that nobody has read. body is what it does for a status, with its input in $input and its folder in $dir.
+// script makes an agent that nobody has read. body is what it does for a status, with its input in $input and its
+// folder in $dir.
 func script(t testing.TB, body string) *fenceagent.Config {
 	t.Helper()
-	return agent(t, `echo '<resource-agent name="fence_script"><parameters>`+parameters+`</parameters><actions>`+actions+`</actions></resource-agent>'`, body)
+	return agent(t,
+		`echo '<resource-agent name="fence_script"><parameters>`+parameters+`</parameters><actions>`+actions+
+			`</actions></resource-agent>'`, body)
 }
 
 // agent is script with commands that print its metadata.
@@ -130,7 +135,8 @@ func sayOn(t testing.TB, c *fenceagent.Config, p providers.Provider) {
 func wants(t testing.TB, a providers.Answer, state providers.PowerState, raw, class string) {
 	t.Helper()
 	if a.State != state || a.Raw != raw || providers.ErrorClass(a.Err) != class {
-		t.Errorf("got %s (%q), %s %v; want %s (%q), %s", a.State, a.Raw, providers.ErrorClass(a.Err), a.Err, state, raw, class)
+		t.Errorf("got %s (%q), %s %v; want %s (%q), %s", a.State, a.Raw, providers.ErrorClass(a.Err), a.Err, state, raw,
+			class)
 	}
 }
 

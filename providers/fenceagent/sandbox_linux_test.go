@@ -12,7 +12,8 @@ import (
 	"github.com/forcefence/forcefence/providers/fenceagent"
 )
 
-// outside makes a folder with a token that is not the agents' to read, and leaves agents the test's own folder for their files.
+// outside makes a folder with a token that is not the agents' to read, and leaves agents the test's own folder for
+// their files.
 func outside(t *testing.T) (dir, token string) {
 	t.Helper()
 	if err := fenceagent.Sandboxed(); err != nil {
@@ -27,7 +28,8 @@ func outside(t *testing.T) (dir, token string) {
 	return dir, token
 }
 
-// An agent reaches neither the controller's token nor its processes. The control is the same attempt without the sandbox: it succeeds.
+// An agent reaches neither the controller's token nor its processes. The control is the same attempt without the
+// sandbox: it succeeds.
 func TestSandbox(t *testing.T) {
 	dir, token := outside(t)
 	for _, tt := range []struct {
@@ -52,7 +54,8 @@ func TestSandbox(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(dir, "old"), nil, 0o600))
-			c := script(t, "if ("+tt.attempt+") >/dev/null 2>$dir/why; then echo 'Status: ON'; else echo 'Status: FAILED'; fi")
+			c := script(t, "if ("+tt.attempt+") >/dev/null 2>$dir/why; then echo 'Status: ON'; else echo 'Status: "+
+				"FAILED'; fi")
 			if out, err := exec.Command("/bin/sh", "-c", "dir="+c.Dir+"; "+tt.attempt).CombinedOutput(); err != nil {
 				t.Fatalf("without the sandbox: %v: %s", err, out)
 			}
@@ -62,13 +65,15 @@ func TestSandbox(t *testing.T) {
 			}
 			a := ask(t, newProvider(t, c, nil), n1)
 			if a.Err != nil || (a.State == providers.PowerOn) != tt.allowed {
-				t.Errorf("got %s (%q), %v, want allowed: %t; the agent: %s", a.State, a.Raw, a.Err, tt.allowed, read(t, c.Dir, "why"))
+				t.Errorf("got %s (%q), %v, want allowed: %t; the agent: %s", a.State, a.Raw, a.Err, tt.allowed,
+					read(t, c.Dir, "why"))
 			}
 		})
 	}
 }
 
-// What the operator's options name is an agent's to read; what an ID names is not, because a kubelet may have chosen it.
+// What the operator's options name is an agent's to read; what an ID names is not, because a kubelet may have chosen
+// it.
 func TestSandboxFiles(t *testing.T) {
 	_, token := outside(t)
 	for _, tt := range []struct {

@@ -84,7 +84,8 @@ func (d *device) answer(said []string) string {
 	return map[bool]string{true: "on", false: "off"}[d.on]
 }
 
-// patience is how long a call of the suite may take. Two hundred at once take as long: who is not answered by then has had no answer.
+// patience is how long a call of the suite may take. Two hundred at once take as long: who is not answered by then has
+// had no answer.
 const patience = 7 * time.Second
 
 func TestConformance(t *testing.T) {
@@ -149,7 +150,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestClaimedHosts: no agent logs in to a host that a kubelet may have named. A plug of the operator's own device is another thing.
+// TestClaimedHosts: no agent logs in to a host that a kubelet may have named. A plug of the operator's own device is
+// another thing.
 func TestClaimedHosts(t *testing.T) {
 	takesIP := `echo '<resource-agent><parameters><parameter name="ip"/><parameter name="port_as_ip"/></parameters><actions>` + actions + `</actions></resource-agent>'`
 	const on = "touch $dir/ran; echo 'Status: ON'"
@@ -166,7 +168,8 @@ func TestClaimedHosts(t *testing.T) {
 		p := newProvider(t, tt.c, nil)
 		_, asked := p.State(t.Context(), tt.target)
 		for act, err := range map[string]error{
-			"State": asked, "PowerOff": p.PowerOff(t.Context(), tt.target, providertest.AllowSend), "PowerOn": p.PowerOn(t.Context(), tt.target, providertest.AllowSend),
+			"State": asked, "PowerOff": p.PowerOff(t.Context(), tt.target, providertest.AllowSend),
+			"PowerOn": p.PowerOn(t.Context(), tt.target, providertest.AllowSend),
 		} {
 			if tt.refused != errors.Is(err, providers.ErrPermanent) || !tt.refused && err != nil {
 				t.Errorf("%s: %s: got %v, want refused: %t", tt.name, act, err, tt.refused)
@@ -183,7 +186,8 @@ func TestActAsksLast(t *testing.T) {
 	c := script(t, "touch $dir/ran; echo 'Status: ON'; exit 0")
 	p, ran := newProvider(t, c, nil), filepath.Join(c.Dir, "ran")
 	refuse := func() error { return errors.New("another process leads") }
-	for name, act := range map[string]func(context.Context, providers.Target, func() error) error{"off": p.PowerOff, "on": p.PowerOn} {
+	for name, act := range map[string]func(context.Context, providers.Target, func() error) error{
+		"off": p.PowerOff, "on": p.PowerOn} {
 		if err := act(t.Context(), n1, refuse); !errors.Is(err, providers.ErrNotSent) {
 			t.Errorf("%s: got %v, want %v", name, err, providers.ErrNotSent)
 		}

@@ -29,9 +29,13 @@ type cloud struct {
 	calls [][]string
 }
 
-func (c *cloud) MaxStates() int                        { return c.most }
-func (*cloud) LimitGroup(t providers.Target) string    { return t.ID[:1] } // the region
-func (c *cloud) asked() [][]string                     { c.mu.Lock(); defer c.mu.Unlock(); return slices.Clone(c.calls) }
+func (c *cloud) MaxStates() int                     { return c.most }
+func (*cloud) LimitGroup(t providers.Target) string { return t.ID[:1] } // the region
+func (c *cloud) asked() [][]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.calls)
+}
 func (c *cloud) guard(o guard.Options) *guard.Provider { return guard.New(c, options(o)) }
 
 func (c *cloud) States(ctx context.Context, targets []providers.Target) (map[string]providers.Observation, error) {
@@ -65,7 +69,8 @@ func wantAll(t *testing.T, p providers.Provider, targets []providers.Target, wro
 	t.Helper()
 	for i, a := range providers.AskAll(t.Context(), p, "rack-a", targets, providers.Now) {
 		want := wrong[targets[i].ID]
-		if (a.State == providers.PowerOff) != (want == nil) || !errors.Is(a.Err, want) || (a.Err == nil) != (want == nil) {
+		if (a.State == providers.PowerOff) != (want == nil) || !errors.Is(a.Err, want) ||
+			(a.Err == nil) != (want == nil) {
 			t.Errorf("%s: got %s, %v; want %v", targets[i].ID, a.State, a.Err, want)
 		}
 	}
@@ -126,11 +131,12 @@ func TestOneTargetFailsNoOther(t *testing.T) {
 			delete(out, "a0007")
 			return out, fmt.Errorf("describing: %w", providers.Unanswered{"a0500": zone})
 		}, map[string]error{"a0500": zone, "a0007": providers.ErrNotFound}, 1},
-		{"the rest has the call's error", func(ctx context.Context, ids []string) (map[string]providers.Observation, error) {
-			out, _ := all(ctx, ids)
-			delete(out, "a0500")
-			return out, zone
-		}, map[string]error{"a0500": zone}, 1},
+		{"the rest has the call's error",
+			func(ctx context.Context, ids []string) (map[string]providers.Observation, error) {
+				out, _ := all(ctx, ids)
+				delete(out, "a0500")
+				return out, zone
+			}, map[string]error{"a0500": zone}, 1},
 		{"answers for others", func(ctx context.Context, ids []string) (map[string]providers.Observation, error) {
 			out, err := all(ctx, ids)
 			out["a9999"] = out["a0500"]
@@ -155,7 +161,8 @@ var errNone = errors.New("no class")
 // A device that is down, or does not let us in, is not asked twenty times more.
 func TestFailedBatchIsNotSplit(t *testing.T) {
 	for _, class := range []error{providers.ErrUnreachable, providers.ErrDenied, providers.ErrUntrusted} {
-		c := &cloud{most: 10, states: func(context.Context, []string) (map[string]providers.Observation, error) { return nil, class }}
+		c := &cloud{most: 10,
+			states: func(context.Context, []string) (map[string]providers.Observation, error) { return nil, class }}
 		wrong := map[string]error{}
 		for _, m := range machines("a", 10) {
 			wrong[m.ID] = class
@@ -171,12 +178,13 @@ func TestFailedBatchIsNotSplit(t *testing.T) {
 func TestBatchIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var inside, most atomic.Int32
-		c := &cloud{most: 10, states: func(ctx context.Context, ids []string) (map[string]providers.Observation, error) {
-			most.Store(max(most.Load(), inside.Add(1)))
-			defer inside.Add(-1)
-			time.Sleep(time.Second)
-			return all(ctx, ids)
-		}}
+		c := &cloud{most: 10,
+			states: func(ctx context.Context, ids []string) (map[string]providers.Observation, error) {
+				most.Store(max(most.Load(), inside.Add(1)))
+				defer inside.Add(-1)
+				time.Sleep(time.Second)
+				return all(ctx, ids)
+			}}
 		started := time.Now()
 		wantAll(t, c.guard(guard.Options{Concurrency: 2, Timeout: time.Minute}), machines("a", 60), nil)
 		if took := time.Since(started); took != 3*time.Second || most.Load() != 2 {
@@ -190,16 +198,18 @@ func TestBatchIsLimited(t *testing.T) {
 			t.Errorf("5 calls at 1 per second, 2 at once: took %s", took)
 		}
 
-		c = &cloud{most: 1000, states: func(ctx context.Context, ids []string) (map[string]providers.Observation, error) {
-			select {
-			case <-time.After(time.Second):
-				return nil, providers.ErrNotFound
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}}
+		c = &cloud{most: 1000,
+			states: func(ctx context.Context, ids []string) (map[string]providers.Observation, error) {
+				select {
+				case <-time.After(time.Second):
+					return nil, providers.ErrNotFound
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}}
 		started = time.Now()
-		for _, a := range providers.AskAll(t.Context(), c.guard(guard.Options{}), "p", machines("a", 1000), providers.Now) {
+		for _, a := range providers.AskAll(t.Context(), c.guard(guard.Options{}), "p", machines("a", 1000),
+			providers.Now) {
 			if a.State != providers.PowerUnknown || a.Err == nil {
 				t.Fatalf("got %+v", a)
 			}
@@ -209,11 +219,17 @@ func TestBatchIsLimited(t *testing.T) {
 		}
 
 		stuck := make(chan struct{})
-		c = &cloud{most: 1000, states: func(context.Context, []string) (map[string]providers.Observation, error) { <-stuck; return nil, nil }}
+		c = &cloud{most: 1000,
+			states: func(context.Context, []string) (map[string]providers.Observation, error) {
+				<-stuck
+				return nil, nil
+			}}
 		g := c.guard(guard.Options{})
 		started = time.Now()
 		for _, a := range providers.AskAll(t.Context(), g, "p", machines("a", 3), providers.Now) {
-			if !errors.Is(a.Err, providers.ErrUnreachable) || !strings.Contains(a.Err.Error(), "ask states of 3 machines (provider rack-a): no answer within 5s (timeout)") {
+			if !errors.Is(a.Err, providers.ErrUnreachable) ||
+				!strings.Contains(a.Err.Error(), "ask states of 3 machines (provider rack-a): no answer within 5s "+
+					"(timeout)") {
 				t.Errorf("stuck: got %v", a.Err)
 			}
 		}
@@ -243,12 +259,14 @@ func TestStatesWithoutBatches(t *testing.T) {
 			return providers.Observation{State: providers.PowerOff, At: providers.InstantOf(at)}, nil
 		}}, options(guard.Options{}))
 		started := time.Now()
-		wantAll(t, g, machines("a", 100), map[string]error{"a0003": providers.ErrDenied, "a0004": providers.ErrPermanent})
+		wantAll(t, g, machines("a", 100),
+			map[string]error{"a0003": providers.ErrDenied, "a0004": providers.ErrPermanent})
 		if took := time.Since(started); took != 2*time.Second {
 			t.Errorf("100 devices, 64 at a time: took %s", took)
 		}
 	})
-	panics := &cloud{most: 10, states: func(context.Context, []string) (map[string]providers.Observation, error) { panic("nil map") }}
+	panics := &cloud{most: 10,
+		states: func(context.Context, []string) (map[string]providers.Observation, error) { panic("nil map") }}
 	wantAll(t, panics.guard(guard.Options{}), machines("a", 1), map[string]error{"a0000": providers.ErrPermanent})
 	nobody := guard.New((*cloud)(nil), options(guard.Options{}))
 	wantAll(t, nobody, machines("a", 1), map[string]error{"a0000": providers.ErrPermanent})

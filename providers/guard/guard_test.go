@@ -73,7 +73,8 @@ func TestAnswersPassUnchanged(t *testing.T) {
 	g := guard.New(&fake{
 		state: func(ctx context.Context, t providers.Target) (providers.Observation, error) {
 			if t.Node == "bad" {
-				return providers.Observation{State: providers.PowerOff, Raw: "Off"}, providers.WithClass(providers.ErrDenied, boom)
+				return providers.Observation{State: providers.PowerOff, Raw: "Off"},
+					providers.WithClass(providers.ErrDenied, boom)
 			}
 			if t.Node == "now" {
 				return now(ctx, t)
@@ -87,7 +88,8 @@ func TestAnswersPassUnchanged(t *testing.T) {
 		t.Errorf("got %+v, %v", obs, err)
 	}
 	obs, err = g.State(t.Context(), providers.Target{Node: "bad"})
-	if obs.State != providers.PowerUnknown || obs.Raw != "Off" || !errors.Is(err, providers.ErrDenied) || !errors.Is(err, boom) {
+	if obs.State != providers.PowerUnknown || obs.Raw != "Off" || !errors.Is(err, providers.ErrDenied) ||
+		!errors.Is(err, boom) {
 		t.Errorf("got %+v, %v", obs, err)
 	}
 	n := providers.Target{Node: "now"}
@@ -120,7 +122,8 @@ func TestStuckProvider(t *testing.T) {
 					t.Errorf("returned after %s", took)
 				}
 				if obs.State != providers.PowerUnknown || !errors.Is(err, providers.ErrUnreachable) ||
-					!strings.Contains(err.Error(), "5s (providers[rack-a].timeout)") || !strings.Contains(err.Error(), "ask state of node n1") {
+					!strings.Contains(err.Error(), "5s (providers[rack-a].timeout)") ||
+					!strings.Contains(err.Error(), "ask state of node n1") {
 					t.Errorf("got %s, %v", obs.State, err)
 				}
 			})
@@ -159,7 +162,8 @@ func TestDeadlineNamesTheSetting(t *testing.T) {
 			return providers.Observation{}, fmt.Errorf("dialling: %w", ctx.Err())
 		}}, options(guard.Options{Timeout: 3 * time.Second}))
 		_, err := g.State(t.Context(), n1)
-		if !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(err.Error(), "no answer within 3s (timeout)") {
+		if !errors.Is(err, providers.ErrUnreachable) ||
+			!strings.Contains(err.Error(), "no answer within 3s (timeout)") {
 			t.Errorf("own deadline: got %v", err)
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("shutting down (grace)"))
@@ -196,7 +200,8 @@ func TestLimitsArePerDevice(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &fake{state: now, power: func(context.Context, providers.Target) error { time.Sleep(time.Second); return nil }}
+				f := &fake{state: now,
+					power: func(context.Context, providers.Target) error { time.Sleep(time.Second); return nil }}
 				g := guard.New(tt.of(f), options(guard.Options{Timeout: time.Minute, Rate: 100, Burst: 100}))
 				devices := map[string]bool{}
 				for _, of := range tt.targets {
@@ -209,7 +214,8 @@ func TestLimitsArePerDevice(t *testing.T) {
 				var calls sync.WaitGroup
 				for i := range 6 {
 					calls.Go(func() {
-						if err := g.PowerOff(t.Context(), tt.targets[i%len(tt.targets)], providertest.AllowSend); err != nil {
+						if err := g.PowerOff(t.Context(), tt.targets[i%len(tt.targets)],
+							providertest.AllowSend); err != nil {
 							t.Error(err)
 						}
 					})
@@ -320,8 +326,8 @@ func TestStateIsBounded(t *testing.T) {
 	})
 }
 
-// A device with a call inside keeps its limits, however long the call takes: a second set would let more calls in than the device can
-// take.
+// A device with a call inside keeps its limits, however long the call takes: a second set would let more calls in than
+// the device can take.
 func TestDeviceInUseIsNotSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -350,7 +356,8 @@ func TestDeviceInUseIsNotSwept(t *testing.T) {
 func TestPanics(t *testing.T) {
 	g := guard.New(&fake{}, options(guard.Options{Concurrency: 1})) // nil functions
 	for range 3 {
-		if _, err := g.State(t.Context(), n1); !errors.Is(err, providers.ErrPermanent) || !strings.Contains(err.Error(), "panicked") {
+		if _, err := g.State(t.Context(), n1); !errors.Is(err, providers.ErrPermanent) ||
+			!strings.Contains(err.Error(), "panicked") {
 			t.Errorf("State: got %v", err)
 		}
 		if err := g.PowerOff(t.Context(), n1, providertest.AllowSend); !errors.Is(err, providers.ErrPermanent) {
@@ -371,7 +378,8 @@ func TestMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := guard.New(&fake{state: now, power: func(context.Context, providers.Target) error { return providers.ErrDenied }},
+		g := guard.New(
+			&fake{state: now, power: func(context.Context, providers.Target) error { return providers.ErrDenied }},
 			options(guard.Options{Metrics: m}))
 		_, _ = g.State(t.Context(), n1)
 		_ = g.PowerOff(t.Context(), n1, providertest.AllowSend)
@@ -399,7 +407,8 @@ forcefence_provider_calls_total{call="state",result="permanent",type="fake"} 2
 		t.Errorf("lint: %v, %v", problems, err)
 	}
 	clash := prometheus.NewRegistry()
-	clash.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "forcefence_provider_calls_total", Help: "someone else's"}))
+	clash.MustRegister(
+		prometheus.NewGauge(prometheus.GaugeOpts{Name: "forcefence_provider_calls_total", Help: "someone else's"}))
 	if _, err := guard.NewMetrics(clash); err == nil {
 		t.Error("a name that is taken by another collector was not reported")
 	}

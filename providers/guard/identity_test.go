@@ -30,29 +30,40 @@ func TestNothingHappensToAnotherMachine(t *testing.T) {
 		err    error
 		want   error // nil: the action is passed on
 	}{
-		{name: "the machine", target: providers.Target{SystemUUID: uuid}, obs: providers.Observation{State: providers.PowerOn, SystemUUID: uuid}},
-		{name: "the machine, in a state nobody knows", target: providers.Target{SystemUUID: uuid}, obs: providers.Observation{Raw: "Dozing", SystemUUID: uuid}},
+		{name: "the machine", target: providers.Target{SystemUUID: uuid},
+			obs: providers.Observation{State: providers.PowerOn, SystemUUID: uuid}},
+		{name: "the machine, in a state nobody knows", target: providers.Target{SystemUUID: uuid},
+			obs: providers.Observation{Raw: "Dozing", SystemUUID: uuid}},
 		{name: "the machine, whose power cannot be read", target: providers.Target{SystemUUID: uuid, Claimed: true},
 			obs: providers.Observation{SystemUUID: uuid}, err: unreachable},
-		{name: "a device that cannot tell, by the operator's word", target: providers.Target{SystemUUID: uuid}, obs: providers.Observation{State: providers.PowerOn}},
-		{name: "a device that cannot tell, by the kubelet's word", target: providers.Target{SystemUUID: uuid, Claimed: true},
-			obs: providers.Observation{State: providers.PowerOn}, want: providers.ErrIdentity},
-		{name: "a machine at the node's address, by the kubelet's word", target: providers.Target{Addresses: "10.0.7.7 10.0.7.8", Claimed: true},
-			obs: providers.Observation{State: providers.PowerOn, Addresses: "10.0.7.8"}},
+		{name: "a device that cannot tell, by the operator's word", target: providers.Target{SystemUUID: uuid},
+			obs: providers.Observation{State: providers.PowerOn}},
+		{name: "a device that cannot tell, by the kubelet's word",
+			target: providers.Target{SystemUUID: uuid, Claimed: true},
+			obs:    providers.Observation{State: providers.PowerOn}, want: providers.ErrIdentity},
+		{name: "a machine at the node's address, by the kubelet's word",
+			target: providers.Target{Addresses: "10.0.7.7 10.0.7.8", Claimed: true},
+			obs:    providers.Observation{State: providers.PowerOn, Addresses: "10.0.7.8"}},
 		{name: "a machine at another address", target: providers.Target{SystemUUID: uuid, Addresses: "10.0.7.7"},
 			obs: providers.Observation{State: providers.PowerOn, Addresses: "10.0.7.70"}, want: providers.ErrIdentity},
 		{name: "a machine at an address, and a node that tells none", target: providers.Target{SystemUUID: uuid},
 			obs: providers.Observation{State: providers.PowerOn, Addresses: "10.0.7.7"}, want: providers.ErrIdentity},
-		{name: "a machine at the node's address with another UUID", target: providers.Target{SystemUUID: uuid, Addresses: "10.0.7.7"},
-			obs: providers.Observation{State: providers.PowerOn, Addresses: "10.0.7.7", SystemUUID: other}, want: providers.ErrIdentity},
-		{name: "a machine at the node's address, whose power cannot be read", target: providers.Target{Addresses: "10.0.7.7", Claimed: true},
-			obs: providers.Observation{Addresses: "10.0.7.7"}, err: unreachable},
-		{name: "another machine", target: providers.Target{SystemUUID: uuid}, obs: providers.Observation{State: providers.PowerOn, SystemUUID: other},
+		{name: "a machine at the node's address with another UUID",
+			target: providers.Target{SystemUUID: uuid, Addresses: "10.0.7.7"},
+			obs:    providers.Observation{State: providers.PowerOn, Addresses: "10.0.7.7", SystemUUID: other},
+			want:   providers.ErrIdentity},
+		{name: "a machine at the node's address, whose power cannot be read",
+			target: providers.Target{Addresses: "10.0.7.7", Claimed: true},
+			obs:    providers.Observation{Addresses: "10.0.7.7"}, err: unreachable},
+		{name: "another machine", target: providers.Target{SystemUUID: uuid},
+			obs:  providers.Observation{State: providers.PowerOn, SystemUUID: other},
 			want: providers.ErrIdentity},
 		{name: "another machine, whose power cannot be read", target: providers.Target{SystemUUID: uuid},
 			obs: providers.Observation{SystemUUID: other}, err: unreachable, want: providers.ErrIdentity},
-		{name: "no answer", target: providers.Target{SystemUUID: uuid}, err: unreachable, want: providers.ErrUnreachable},
-		{name: "an answer from a cache", target: providers.Target{SystemUUID: uuid}, obs: providers.Observation{State: providers.PowerOn, SystemUUID: uuid},
+		{name: "no answer", target: providers.Target{SystemUUID: uuid}, err: unreachable,
+			want: providers.ErrUnreachable},
+		{name: "an answer from a cache", target: providers.Target{SystemUUID: uuid},
+			obs: providers.Observation{State: providers.PowerOn, SystemUUID: uuid},
 			old: time.Second, want: providers.ErrStale},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -66,10 +77,12 @@ func TestNothingHappensToAnotherMachine(t *testing.T) {
 				power: func(context.Context, providers.Target) error { acted++; return nil },
 			}, options(guard.Options{}))
 			tt.target.Node = "n1"
-			for name, f := range map[string]func(context.Context, providers.Target, func() error) error{"power off": g.PowerOff, "power on": g.PowerOn} {
+			for name, f := range map[string]func(context.Context, providers.Target, func() error) error{
+				"power off": g.PowerOff, "power on": g.PowerOn} {
 				asked, acted = 0, 0
 				err := f(t.Context(), tt.target, providertest.AllowSend)
-				if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || asked != 1 || acted != map[bool]int{true: 1}[tt.want == nil] {
+				if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || asked != 1 ||
+					acted != map[bool]int{true: 1}[tt.want == nil] {
 					t.Errorf("%s: got %v after %d questions, acted %d times; want %v", name, err, asked, acted, tt.want)
 				}
 				if err != nil && !strings.Contains(err.Error(), name+" node n1 (provider rack-a)") {

@@ -100,18 +100,23 @@ func TestConfirmedLately(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				answer, asked := right, 0
 				inner := &fake{
-					state: func(_ context.Context, of providers.Target) (providers.Observation, error) { asked++; return answer() },
+					state: func(_ context.Context, of providers.Target) (providers.Observation, error) {
+						asked++
+						return answer()
+					},
 					power: func(context.Context, providers.Target) error { return nil },
 				}
 				g := guard.New(inner, options(guard.Options{}))
 				if batch {
-					g = guard.New(&cloud{fake: inner, most: 9, states: func(_ context.Context, ids []string) (map[string]providers.Observation, error) {
-						obs, err := answer()
-						if err != nil && obs.SystemUUID == "" {
-							return nil, err
-						}
-						return map[string]providers.Observation{ids[0]: obs}, nil
-					}}, options(guard.Options{}))
+					g = guard.New(
+						&cloud{fake: inner, most: 9,
+							states: func(_ context.Context, ids []string) (map[string]providers.Observation, error) {
+								obs, err := answer()
+								if err != nil && obs.SystemUUID == "" {
+									return nil, err
+								}
+								return map[string]providers.Observation{ids[0]: obs}, nil
+							}}, options(guard.Options{}))
 				}
 				for _, a := range tt.answers {
 					answer = a

@@ -42,7 +42,8 @@ func ParseTrap(b []byte) (isPET bool, specific uint32, ok bool) {
 	return t.pet, t.specific, ok
 }
 
-// Packets returns what takes a packet from an address, beside a BMC that has another or the same, and is asked by nobody.
+// Packets returns what takes a packet from an address, beside a BMC that has another or the same, and is asked by
+// nobody.
 func Packets(bmc, from netip.Addr, b []byte) func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &trapWatch{sources: map[netip.Addr][]int{bmc: {0}}, lastTraps: make([]trapped, 1)}

@@ -29,12 +29,14 @@ type world struct {
 	setPower func(on bool)
 }
 
-// inBothSuites runs a test against ipmi_sim, whose sessions have cipher suite 3, and against go-ipmi's server with suite 17.
+// inBothSuites runs a test against ipmi_sim, whose sessions have cipher suite 3, and against go-ipmi's server with
+// suite 17.
 func inBothSuites(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Run("suite 3", func(t *testing.T) {
 		sim := ipmisim.New(t, ipmisim.Options{})
 		must(t, sim.SetPower(t.Context(), true))
-		w := &world{proxy: newProxy(t, sim.Address()), setPower: func(on bool) { must(t, sim.SetPower(t.Context(), on)) }}
+		w := &world{proxy: newProxy(t, sim.Address()),
+			setPower: func(on bool) { must(t, sim.SetPower(t.Context(), on)) }}
 		w.provider, w.said = newProvider(t, sim.PasswordFile(), inSuite3)
 		w.another = func(t *testing.T) *ipmi.Provider { p, _ := newProvider(t, sim.PasswordFile(), inSuite3); return p }
 		w.target = providers.Target{Node: "n1", ID: w.address(), SystemUUID: sim.UUID()}
@@ -81,7 +83,8 @@ func plain(message []byte) packet {
 
 // frame is RMCP+ with these flags, within a session.
 func frame(flags byte, session, message []byte) packet {
-	p := packet{6, 0, 0xff, 7, 6, flags, session[0], session[1], session[2], session[3], 0xff, 0xff, 0, 0, byte(len(message)), 0}
+	p := packet{6, 0, 0xff, 7, 6, flags, session[0], session[1], session[2], session[3], 0xff, 0xff, 0, 0,
+		byte(len(message)), 0}
 	return append(p, message...)
 }
 
@@ -104,7 +107,8 @@ func TestForgedAnswers(t *testing.T) {
 				return append(frame(0x40, session, m), 0xff, 0xff, 2, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 			})
 		}},
-		// The power is the eighth byte of the message: to flip a bit of it is to flip it in the vector that encryption began with.
+		// The power is the eighth byte of the message: to flip a bit of it is to flip it in the vector that encryption
+		// began with.
 		{name: "a bit of the BMC's own encrypted answer is turned", answered: func(p packet) []packet {
 			flipped := bytes.Clone(p)
 			if p.inSession() {
@@ -155,8 +159,8 @@ func TestForgedAnswers(t *testing.T) {
 	})
 }
 
-// TestForgedRefusals: somebody who cannot see our packets refuses the log-in in the BMC's name, at each of its messages, and has guessed the
-// tag. Nor does somebody end it who saw another message. Nobody notices.
+// TestForgedRefusals: somebody who cannot see our packets refuses the log-in in the BMC's name, at each of its
+// messages, and has guessed the tag. Nor does somebody end it who saw another message. Nobody notices.
 func TestForgedRefusals(t *testing.T) {
 	const name, none = 0x0d, 0x00           // the user's name is not authorised; no error
 	known := []byte{0xa3, 0xa2, 0xa1, 0xa0} // what go-ipmi calls its sessions
@@ -227,8 +231,8 @@ func padded(p packet) packet {
 	return append(p, make([]byte, 64)...)
 }
 
-// TestReplayedAnswers: the BMC said truly, and signed, that the machine was off, and somebody says it again once the machine is on. IPMI
-// numbers questions from 1 to 63, so each answer fits a later question.
+// TestReplayedAnswers: the BMC said truly, and signed, that the machine was off, and somebody says it again once the
+// machine is on. IPMI numbers questions from 1 to 63, so each answer fits a later question.
 func TestReplayedAnswers(t *testing.T) {
 	inBothSuites(t, func(t *testing.T, w *world) {
 		ipmi.SetUnhurried(w.provider)
@@ -307,8 +311,8 @@ func TestLateAnswer(t *testing.T) {
 	expect(t, p, of, providers.PowerOn, "on")
 }
 
-// TestOtherAlgorithms: somebody answers the log-in's first message in the BMC's place and takes no algorithms at all, which the library
-// would go along with. Nothing follows.
+// TestOtherAlgorithms: somebody answers the log-in's first message in the BMC's place and takes no algorithms at all,
+// which the library would go along with. Nothing follows.
 func TestOtherAlgorithms(t *testing.T) {
 	for name, edit := range map[string]func(p packet){
 		"no authentication": func(p packet) { p[16+16] = 0 },

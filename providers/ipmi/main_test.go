@@ -19,10 +19,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll")) // the thread that starts children
+	// the thread that starts children
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll"))
 }
 
-// timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the machine.
+// timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the
+// machine.
 const timeout = 20 * time.Second
 
 var must = kit.Must

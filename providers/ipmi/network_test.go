@@ -172,7 +172,8 @@ const call = 5 * time.Second // the longest that the configuration allows
 
 // TestLoss: where a fifth of all datagrams are lost, nearly every call has its answer, with a session and without.
 func TestLoss(t *testing.T) {
-	for name, pause := range map[string]time.Duration{"with a session": time.Second, "with a log-in each": time.Minute} {
+	for name, pause := range map[string]time.Duration{
+		"with a session": time.Second, "with a log-in each": time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const calls, seed = 100, 1
@@ -332,7 +333,8 @@ func TestOnlySuiteIsSilent(t *testing.T) {
 		n.silentAt(sha256)
 		g := guard.New(p, guard.Options{Name: "rack-a", Timeout: call, Log: slog.New(slog.DiscardHandler)})
 		_, err := g.State(t.Context(), of)
-		if !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(err.Error(), "cipher suite 17 (see cipherSuites)") {
+		if !errors.Is(err, providers.ErrUnreachable) ||
+			!strings.Contains(err.Error(), "cipher suite 17 (see cipherSuites)") {
 			t.Errorf("got %v", err)
 		}
 		if n.tried(sha1) != 0 {

@@ -74,8 +74,8 @@ func TestSleepIsNotOff(t *testing.T) {
 	expect(t, p, of, providers.PowerOff, "off")
 }
 
-// TestSystemGUID: the GUID is the node's UUID as SMBIOS writes it, or in reverse as IPMI does. ipmitool 1.8.19 prints the first under
-// "mc guid smbios" and the second under "mc guid ipmi".
+// TestSystemGUID: the GUID is the node's UUID as SMBIOS writes it, or in reverse as IPMI does. ipmitool 1.8.19 prints
+// the first under "mc guid smbios" and the second under "mc guid ipmi".
 func TestSystemGUID(t *testing.T) {
 	const swapped = "33221100-5544-7766-8899-aabbccddeeff"
 	cases := []struct {
@@ -118,7 +118,9 @@ func TestSystemGUID(t *testing.T) {
 	}
 	s.edit(func() { s.guid = unhex(t, strings.Repeat("42", 16)) })
 	ignoring, _ := newProvider(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.IgnoreGUID = true })
-	if a := ask(t, ignoring, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID}); a.State != providers.PowerOn || a.SystemUUID != "" || a.Err != nil {
+	if a := ask(t, ignoring,
+		providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID}); a.State != providers.PowerOn ||
+		a.SystemUUID != "" || a.Err != nil {
 		t.Errorf("got %s of %q, %v; want On of nobody", a.State, a.SystemUUID, a.Err)
 	}
 	// A machine whose power cannot be read is told nevertheless: it can be powered off.
@@ -126,7 +128,9 @@ func TestSystemGUID(t *testing.T) {
 		s.guid = unhex(t, machineUUID)
 		s.codes[types.CommandGetChassisStatus.ID] = types.CodeNodeBusy
 	})
-	if err := providers.ConfirmIdentity(t.Context(), p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID, Claimed: true}, providers.Now); err != nil {
+	if err := providers.ConfirmIdentity(t.Context(), p,
+		providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID, Claimed: true},
+		providers.Now); err != nil {
 		t.Error(err)
 	}
 }
@@ -144,7 +148,8 @@ func TestRefusedLogin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := passwordFile(t, string(right))
-			p, _ := newUnhurried(t, file, func(c *ipmi.Config) { c.PasswordFile = file; edit(c); c.CipherSuites = []int{3} })
+			p, _ := newUnhurried(t, file,
+				func(c *ipmi.Config) { c.PasswordFile = file; edit(c); c.CipherSuites = []int{3} })
 			before := x.logins()
 			expectClass(t, p, of, providers.ErrDenied)
 			for range 5 {
@@ -188,7 +193,8 @@ func TestRefusedLogin(t *testing.T) {
 	t.Run("a suite that the BMC has not", func(t *testing.T) {
 		s := newSoft(t, "secret", types.CipherSuiteID3)
 		p, _ := newUnhurried(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.CipherSuites = []int{17} })
-		if err := expectClass(t, p, providers.Target{Node: "n1", ID: s.address}, providers.ErrUnreachable); err == nil || !strings.Contains(err.Error(), "cipherSuites") {
+		if err := expectClass(t, p, providers.Target{Node: "n1", ID: s.address},
+			providers.ErrUnreachable); err == nil || !strings.Contains(err.Error(), "cipherSuites") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -202,14 +208,17 @@ func TestRefusedLogin(t *testing.T) {
 					x.edit(func() {
 						if left > 0 && p.is(kind-1) {
 							left--
-							all = []packet{padded(refusal(kind, p[16], map[byte]byte{0x11: 0x0d, 0x13: 0x0d, 0x15: 0x00}[kind], x.console))}
+							all = []packet{
+								padded(refusal(kind, p[16], map[byte]byte{0x11: 0x0d, 0x13: 0x0d, 0x15: 0x00}[kind],
+									x.console))}
 						}
 					})
 					return all
 				}
 			})
 			p, _ := newUnhurried(t, passwordFile(t, "secret"), nil)
-			expect(t, p, providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}, providers.PowerOn, "on")
+			expect(t, p, providers.Target{Node: "n1", ID: x.address(), SystemUUID: machineUUID}, providers.PowerOn,
+				"on")
 			if n := x.logins(); n != attempts {
 				t.Errorf("message %#02x: got %d log-ins, want %d", kind, n, attempts)
 			}
@@ -236,7 +245,8 @@ func TestRefusedLogin(t *testing.T) {
 			expect(t, p, of, providers.PowerOn, "on")
 		}
 	})
-	t.Run("a log-in refused at the end", func(t *testing.T) { // the password is right, and the BMC may count it as a wrong one
+	// the password is right, and the BMC may count it as a wrong one
+	t.Run("a log-in refused at the end", func(t *testing.T) {
 		s := newSoft(t, "secret")
 		x := newProxy(t, s.address)
 		x.edit(func() {
@@ -257,8 +267,8 @@ func TestRefusedLogin(t *testing.T) {
 	})
 }
 
-// TestKg: a BMC that has a key of its own opens a session for who has that, too, and for nobody else; one that has none opens none for who
-// has one. The file is read again for each log-in.
+// TestKg: a BMC that has a key of its own opens a session for who has that, too, and for nobody else; one that has none
+// opens none for who has one. The file is read again for each log-in.
 func TestKg(t *testing.T) {
 	const text = "BMC-key-of-19-bytes"
 	binary := "\xff\x00 \x01\n" + text[:15] // of 20 bytes, which no text can be
@@ -310,7 +320,8 @@ func TestKg(t *testing.T) {
 					return
 				}
 				for range 3 {
-					if err := expectClass(t, p, of, providers.ErrDenied); err == nil || !strings.Contains(err.Error(), c.refused) || !strings.Contains(err.Error(), "kgFile") {
+					if err := expectClass(t, p, of, providers.ErrDenied); err == nil ||
+						!strings.Contains(err.Error(), c.refused) || !strings.Contains(err.Error(), "kgFile") {
 						t.Errorf("got %v", err)
 					}
 				}
@@ -329,7 +340,8 @@ func TestKg(t *testing.T) {
 		expectClass(t, p, of, providers.ErrDenied)
 		must(t, os.WriteFile(file, []byte(text), 0o600))
 		expect(t, p, of, providers.PowerOn, "on")
-		q, _ := newUnhurried(t, passwordFile(t, "secret"), func(c *ipmi.Config) { c.KgEnv = "IPMI_TEST_KG_THAT_IS_NOT_SET" })
+		q, _ := newUnhurried(t, passwordFile(t, "secret"),
+			func(c *ipmi.Config) { c.KgEnv = "IPMI_TEST_KG_THAT_IS_NOT_SET" })
 		expectClass(t, q, of, providers.ErrDenied)
 	})
 }
@@ -348,15 +360,16 @@ func TestRestart(t *testing.T) {
 	expect(t, p, of, providers.PowerOff, "off")
 }
 
-// TestSimulatorWithoutSuite17: the simulator's refusal of suite 17 could be anybody's. It is silence, and suite 3 is tried.
+// TestSimulatorWithoutSuite17: the simulator's refusal of suite 17 could be anybody's. It is silence, and suite 3 is
+// tried.
 func TestSimulatorWithoutSuite17(t *testing.T) {
 	sim := ipmisim.New(t, ipmisim.Options{})
 	p, _ := newProvider(t, sim.PasswordFile(), nil)
 	expect(t, p, providers.Target{Node: "n1", ID: sim.Address(), SystemUUID: sim.UUID()}, providers.PowerOff, "off")
 }
 
-// TestSilentSession: a call has no more than five seconds. One quick call of a few shows that an old session is not waited for so long,
-// however slow the machine.
+// TestSilentSession: a call has no more than five seconds. One quick call of a few shows that an old session is not
+// waited for so long, however slow the machine.
 func TestSilentSession(t *testing.T) {
 	s := newSoft(t, "secret")
 	x := newProxy(t, s.address)
@@ -375,7 +388,8 @@ func TestSilentSession(t *testing.T) {
 	t.Error("an old session is waited for too long")
 }
 
-// TestOneSession: calls that come together share one session, which is given back when nobody asks any more, and by Close.
+// TestOneSession: calls that come together share one session, which is given back when nobody asks any more, and by
+// Close.
 func TestOneSession(t *testing.T) {
 	s := newSoft(t, "secret")
 	x := newProxy(t, s.address)
@@ -406,7 +420,8 @@ func TestOneSession(t *testing.T) {
 	}
 	ipmi.SetIdle(p, 10*time.Millisecond)
 	expect(t, p, of, providers.PowerOn, "on")
-	await("the session is given back, the BMC forgotten", func() bool { return s.bmc.Sessions.Count() == 0 && ipmi.BMCs(p) == 0 })
+	await("the session is given back, the BMC forgotten",
+		func() bool { return s.bmc.Sessions.Count() == 0 && ipmi.BMCs(p) == 0 })
 	ipmi.SetIdle(p, time.Hour)
 	together(8)
 	if n := s.bmc.Sessions.Count(); n != 1 {
@@ -422,7 +437,8 @@ func TestOneSession(t *testing.T) {
 	expectClass(t, p, of, providers.ErrPermanent)
 }
 
-// TestOneRequestPerCall: a call that runs out of time has sent its request once. Each may take one of the BMC's sessions.
+// TestOneRequestPerCall: a call that runs out of time has sent its request once. Each may take one of the BMC's
+// sessions.
 func TestOneRequestPerCall(t *testing.T) {
 	s := newSoft(t, "secret")
 	x := newProxy(t, s.address)
@@ -455,7 +471,8 @@ func TestCloseOfASilentBMC(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if err := p.Close(ctx); err == nil || !strings.Contains(err.Error(), x.address()) || !errors.Is(err, providers.ErrUnreachable) {
+	if err := p.Close(ctx); err == nil || !strings.Contains(err.Error(), x.address()) ||
+		!errors.Is(err, providers.ErrUnreachable) {
 		t.Errorf("got %v", err)
 	}
 	if took := time.Since(began); took > timeout {
@@ -528,7 +545,8 @@ func TestValidate(t *testing.T) {
 		{"zeros, which are no key", kg("0x0000"), "kgFile"},
 		{"privilege", func(c *ipmi.Config) { c.Privilege = "root" }, "privilege"},
 		{"no suites", func(c *ipmi.Config) { c.CipherSuites = nil }, "cipherSuites"},
-		{"suites that prove nothing", func(c *ipmi.Config) { c.CipherSuites = []int{17, 0, 1, 15} }, "cipherSuites[1] cipherSuites[2] cipherSuites[3]"},
+		{"suites that prove nothing", func(c *ipmi.Config) { c.CipherSuites = []int{17, 0, 1, 15} },
+			"cipherSuites[1] cipherSuites[2] cipherSuites[3]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := ipmi.NewConfig()

@@ -41,7 +41,8 @@ type proxy struct {
 	ended    bool
 }
 
-// backs is more sockets than clients that a BMC has at a time. All are there from the start: the suite looks for what a call leaves behind.
+// backs is more sockets than clients that a BMC has at a time. All are there from the start: the suite looks for what a
+// call leaves behind.
 const backs = 16
 
 func newProxy(t testing.TB, bmc string) *proxy {
@@ -50,7 +51,8 @@ func newProxy(t testing.TB, bmc string) *proxy {
 	must(t, err)
 	to, err := net.ResolveUDPAddr("udp", bmc)
 	must(t, err)
-	x := &proxy{front: front, sessions: map[uint32]bool{}, named: map[uint32]bool{}, clients: make([]*net.UDPAddr, backs)}
+	x := &proxy{front: front, sessions: map[uint32]bool{}, named: map[uint32]bool{},
+		clients: make([]*net.UDPAddr, backs)}
 	for range backs {
 		back, err := net.DialUDP("udp", nil, to)
 		must(t, err)
@@ -176,7 +178,8 @@ func (x *proxy) answers(i int) {
 		switch {
 		case ended:
 			return
-		case err != nil, fault == providertest.Silent, fault == providertest.Unreachable: // an error: the BMC is not there
+		// an error: the BMC is not there
+		case err != nil, fault == providertest.Silent, fault == providertest.Unreachable:
 			continue
 		case fault == providertest.Slow:
 			time.Sleep(providertest.SlowBy) // the fault takes as long

@@ -20,7 +20,8 @@ import (
 
 const machineUUID = "00112233-4455-6677-8899-aabbccddeeff"
 
-// soft is a BMC of go-ipmi's server package: unlike ipmi_sim it has cipher suite 17, and states that no machine here can have.
+// soft is a BMC of go-ipmi's server package: unlike ipmi_sim it has cipher suite 17, and states that no machine here
+// can have.
 type soft struct {
 	mock.Chassis
 	bmc     *bmc.BMC
@@ -119,18 +120,19 @@ func newSoftOn(t testing.TB, front transport.PacketConn, password string, suites
 	registry.Use(s.middleware)
 	handlers.RegisterAllHandlers(registry)
 	for _, c := range []types.Command{types.CommandGetACPIPowerState, types.CommandGetSystemGUID} {
-		registry.RegisterFunc(c, func(context.Context, *handlers.HandlerContext, []byte) ([]byte, types.CompletionCode, error) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			answer := s.acpi
-			if c.ID == types.CommandGetSystemGUID.ID {
-				answer = s.guid
-			}
-			if answer == nil {
-				return nil, types.CodeInvalidCommand, nil
-			}
-			return answer, types.CodeOK, nil
-		})
+		registry.RegisterFunc(c,
+			func(context.Context, *handlers.HandlerContext, []byte) ([]byte, types.CompletionCode, error) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				answer := s.acpi
+				if c.ID == types.CommandGetSystemGUID.ID {
+					answer = s.guid
+				}
+				if answer == nil {
+					return nil, types.CodeInvalidCommand, nil
+				}
+				return answer, types.CodeOK, nil
+			})
 	}
 	options := []server.ServerOption{server.WithHandlerRegistry(registry)}
 	if len(suites) > 0 {
@@ -148,16 +150,17 @@ func newSoftOn(t testing.TB, front transport.PacketConn, password string, suites
 
 // middleware notes each command, and refuses some.
 func (s *soft) middleware(next handlers.Handler) handlers.Handler {
-	return handlers.HandlerFunc(func(ctx context.Context, h *handlers.HandlerContext, request []byte) ([]byte, types.CompletionCode, error) {
-		s.mu.Lock()
-		s.commands = append(s.commands, h.Command)
-		refused := s.codes[h.Command.ID]
-		s.mu.Unlock()
-		if refused != types.CodeOK {
-			return nil, refused, nil
-		}
-		return next.Handle(ctx, h, request)
-	})
+	return handlers.HandlerFunc(
+		func(ctx context.Context, h *handlers.HandlerContext, request []byte) ([]byte, types.CompletionCode, error) {
+			s.mu.Lock()
+			s.commands = append(s.commands, h.Command)
+			refused := s.codes[h.Command.ID]
+			s.mu.Unlock()
+			if refused != types.CodeOK {
+				return nil, refused, nil
+			}
+			return next.Handle(ctx, h, request)
+		})
 }
 
 func unhex(t testing.TB, text string) []byte {

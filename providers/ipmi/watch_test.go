@@ -40,8 +40,10 @@ func newTrapper(t testing.TB, passwordFile, user, address string) providers.Watc
 
 // petOf is the trap that a BMC sends when its machine's power is off.
 var petOf = gosnmp.SnmpTrap{
-	Enterprise: "." + ipmisim.PETEnterprise, AgentAddress: "127.0.0.1", GenericTrap: 6, SpecificTrap: ipmisim.PETPowerOff, Timestamp: 300,
-	Variables: []gosnmp.SnmpPDU{{Name: "." + ipmisim.PETEnterprise + ".1", Type: gosnmp.OctetString, Value: []byte(ipmisim.PETEvent)}},
+	Enterprise: "." + ipmisim.PETEnterprise, AgentAddress: "127.0.0.1", GenericTrap: 6,
+	SpecificTrap: ipmisim.PETPowerOff, Timestamp: 300,
+	Variables: []gosnmp.SnmpPDU{
+		{Name: "." + ipmisim.PETEnterprise + ".1", Type: gosnmp.OctetString, Value: []byte(ipmisim.PETEvent)}},
 }
 
 // packetOf is a trap as gosnmp writes it.
@@ -61,7 +63,8 @@ func packetOf(t testing.TB, version gosnmp.SnmpVersion, trap gosnmp.SnmpTrap) []
 func sendBy(t testing.TB, version gosnmp.SnmpVersion, trap gosnmp.SnmpTrap, to string) {
 	t.Helper()
 	a := netip.MustParseAddrPort(to)
-	g := &gosnmp.GoSNMP{Target: a.Addr().String(), Port: a.Port(), Version: version, Community: "public", Timeout: time.Second, MaxOids: 10}
+	g := &gosnmp.GoSNMP{Target: a.Addr().String(), Port: a.Port(), Version: version, Community: "public",
+		Timeout: time.Second, MaxOids: 10}
 	must(t, g.Connect())
 	defer g.Conn.Close()
 	_, err := g.SendTrap(trap)
@@ -71,7 +74,8 @@ func sendBy(t testing.TB, version gosnmp.SnmpVersion, trap gosnmp.SnmpTrap, to s
 // from returns what sends packets from an address of this machine to another.
 func from(t testing.TB, source, to string) func([]byte) {
 	t.Helper()
-	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(source)}, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(source)},
+		net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
 	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return func(b []byte) { _, _ = conn.Write(b) } // nobody may listen any more
@@ -79,7 +83,8 @@ func from(t testing.TB, source, to string) func([]byte) {
 
 func questions(s *soft) int { return s.count(types.CommandGetChassisStatus) }
 
-// A trap makes us ask its BMC, whose word is told where the machine does not run. Others' packets, and what is no trap, do not.
+// A trap makes us ask its BMC, whose word is told where the machine does not run. Others' packets, and what is no trap,
+// do not.
 func TestWatch(t *testing.T) {
 	const right = "correct horse"
 	s, off := newSoft(t, right), newSoft(t, right)
@@ -87,7 +92,8 @@ func TestWatch(t *testing.T) {
 	address := kit.FreeAddress(t)
 	p := newTrapper(t, passwordFile(t, right), "fence", address)
 	tells, stop := providertest.StartWatch(t, p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID},
-		providers.Target{Node: "n2", ID: "ipmi://localhost:" + off.address[strings.LastIndex(off.address, ":")+1:], SystemUUID: machineUUID},
+		providers.Target{Node: "n2", ID: "ipmi://localhost:" + off.address[strings.LastIndex(off.address, ":")+1:],
+			SystemUUID: machineUUID},
 		providers.Target{Node: "nothing"}, providers.Target{Node: "no BMC", ID: "127.0.0.3:1"})
 	providertest.AwaitReports(t, tells, "n2 Off off") // at the beginning
 	kit.Until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
@@ -96,7 +102,8 @@ func TestWatch(t *testing.T) {
 	stranger, bmc := from(t, "127.0.0.2", address), from(t, "127.0.0.1", address)
 	for range 50 {
 		stranger(good)
-		for _, b := range [][]byte{{}, {0x30}, good[:len(good)/2], []byte("GET / HTTP/1.0\r\n\r\n"), make([]byte, 3000)} {
+		for _, b := range [][]byte{
+			{}, {0x30}, good[:len(good)/2], []byte("GET / HTTP/1.0\r\n\r\n"), make([]byte, 3000)} {
 			bmc(b)
 		}
 	}
@@ -123,7 +130,8 @@ func TestWatchIgnores(t *testing.T) {
 	const right = "correct horse"
 	s := newSoft(t, right)
 	address := kit.FreeAddress(t)
-	_, stop := providertest.StartWatch(t, newTrapper(t, passwordFile(t, right), "fence", address), providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
+	_, stop := providertest.StartWatch(t, newTrapper(t, passwordFile(t, right), "fence", address),
+		providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
 	kit.Until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
 	good := packetOf(t, gosnmp.Version1, petOf)
 	stranger, bmc := from(t, "127.0.0.2", address), from(t, "127.0.0.1", address)
@@ -131,7 +139,9 @@ func TestWatchIgnores(t *testing.T) {
 	v3[4+strings.Index(string(good[2:]), "\x02\x01\x00")] = 3
 	for range 20 {
 		stranger(good)
-		for _, b := range [][]byte{{}, {0x30}, good[:len(good)/2], v3, []byte("GET / HTTP/1.0\r\n\r\n"), make([]byte, 3000), append([]byte{0x31}, good[1:]...)} {
+		for _, b := range [][]byte{
+			{}, {0x30}, good[:len(good)/2], v3, []byte("GET / HTTP/1.0\r\n\r\n"), make([]byte, 3000),
+			append([]byte{0x31}, good[1:]...)} {
 			bmc(b)
 		}
 	}
@@ -154,7 +164,8 @@ func TestWatchFlood(t *testing.T) {
 	s := newSoft(t, right)
 	address := kit.FreeAddress(t)
 	begun := time.Now()
-	tells, stop := providertest.StartWatch(t, newTrapper(t, passwordFile(t, right), "fence", address), providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
+	tells, stop := providertest.StartWatch(t, newTrapper(t, passwordFile(t, right), "fence", address),
+		providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
 	kit.Until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
 	good := packetOf(t, gosnmp.Version1, petOf)
 	bmc := from(t, "127.0.0.1", address)
@@ -169,10 +180,12 @@ func TestWatchFlood(t *testing.T) {
 	if n, most := questions(s), 2+int(time.Since(begun)/time.Second); n > most {
 		t.Errorf("%d questions in %s, want at most %d", n, time.Since(begun), most)
 	}
-	if n := testing.AllocsPerRun(1000, ipmi.Packets(netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.1"), good)); n != 0 {
+	if n := testing.AllocsPerRun(1000,
+		ipmi.Packets(netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.1"), good)); n != 0 {
 		t.Errorf("%v allocations for a trap", n)
 	}
-	if n := testing.AllocsPerRun(1000, ipmi.Packets(netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2"), good)); n != 0 {
+	if n := testing.AllocsPerRun(1000,
+		ipmi.Packets(netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2"), good)); n != 0 {
 		t.Errorf("%v allocations for a stranger's trap", n)
 	}
 }
@@ -188,7 +201,8 @@ func TestWatchesShareAPort(t *testing.T) {
 	p := newTrapper(t, file, "fence", address)
 	a, stop := providertest.StartWatch(t, p, providers.Target{Node: "a", ID: s.address, SystemUUID: machineUUID})
 	b, _ := providertest.StartWatch(t, p, providers.Target{Node: "b", ID: s.address, SystemUUID: machineUUID})
-	c, stopC := providertest.StartWatch(t, newTrapper(t, file, "fence", address), providers.Target{Node: "c", ID: other.address, SystemUUID: machineUUID})
+	c, stopC := providertest.StartWatch(t, newTrapper(t, file, "fence", address),
+		providers.Target{Node: "c", ID: other.address, SystemUUID: machineUUID})
 	for node, tells := range map[string]<-chan string{"a": a, "b": b, "c": c} {
 		providertest.AwaitReports(t, tells, node+" Off off")
 	}
@@ -199,27 +213,36 @@ func TestWatchesShareAPort(t *testing.T) {
 	}
 	stop()
 	stopC()
-	sendBy(t, gosnmp.Version2c, gosnmp.SnmpTrap{Variables: []gosnmp.SnmpPDU{{Name: ".1.3.6.1.6.3.1.1.4.1.0", Type: gosnmp.ObjectIdentifier, Value: ".1.3.6.1.4.1.674.1"}}}, address)
+	sendBy(t, gosnmp.Version2c,
+		gosnmp.SnmpTrap{
+			Variables: []gosnmp.SnmpPDU{
+				{Name: ".1.3.6.1.6.3.1.1.4.1.0", Type: gosnmp.ObjectIdentifier, Value: ".1.3.6.1.4.1.674.1"}}}, address)
 	providertest.AwaitReports(t, b, "b Off after a trap: off")
 
 	taken, err := net.ListenPacket("udp", "127.0.0.1:0")
 	must(t, err)
 	defer taken.Close()
-	err = newTrapper(t, file, "fence", taken.LocalAddr().String()).Watch(t.Context(), []providers.Target{{Node: "n1", ID: s.address}}, func(providers.Target, providers.Observation) {
-		t.Error("told something")
-	})
-	if !errors.Is(err, providers.ErrPermanent) || !strings.Contains(err.Error(), "listening for traps at "+taken.LocalAddr().String()+" (traps)") || !strings.Contains(err.Error(), "address already in use") {
+	err = newTrapper(t, file, "fence", taken.LocalAddr().String()).
+		Watch(t.Context(), []providers.Target{{Node: "n1", ID: s.address}},
+			func(providers.Target, providers.Observation) {
+				t.Error("told something")
+			})
+	if !errors.Is(err, providers.ErrPermanent) ||
+		!strings.Contains(err.Error(), "listening for traps at "+taken.LocalAddr().String()+" (traps)") ||
+		!strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// OpenIPMI's simulator in front of a QEMU, and Net-SNMP's snmptrap: the machine's power is cut, and a trap that others wrote tells of it.
+// OpenIPMI's simulator in front of a QEMU, and Net-SNMP's snmptrap: the machine's power is cut, and a trap that others
+// wrote tells of it.
 func TestWatchSimulator(t *testing.T) {
 	ipmisim.NeedTrap(t)
 	sim := ipmisim.New(t, ipmisim.Options{})
 	must(t, sim.SetPower(t.Context(), true))
 	address := kit.FreeAddress(t)
-	tells, _ := providertest.StartWatch(t, newTrapper(t, sim.PasswordFile(), ipmisim.Operator, address), providers.Target{Node: "n1", ID: sim.Address(), SystemUUID: sim.UUID()})
+	tells, _ := providertest.StartWatch(t, newTrapper(t, sim.PasswordFile(), ipmisim.Operator, address),
+		providers.Target{Node: "n1", ID: sim.Address(), SystemUUID: sim.UUID()})
 	must(t, sim.SetPower(t.Context(), false))
 	cut := time.Now()
 	ipmisim.SendTrap(t, "127.0.0.1", address)
@@ -238,7 +261,8 @@ func TestNoTraps(t *testing.T) {
 	}
 	for address, good := range map[string]bool{
 		":162": true, "10.0.0.5:162": true, "[2001:db8::1]:162": true, "0.0.0.0:1162": true,
-		"162": false, "10.0.0.5": false, "10.0.0.5:0": false, "10.0.0.5:70000": false, "bmc.example.net:162": false, "10.0.0.5:snmptrap": false,
+		"162": false, "10.0.0.5": false, "10.0.0.5:0": false, "10.0.0.5:70000": false, "bmc.example.net:162": false,
+		"10.0.0.5:snmptrap": false,
 	} {
 		c.Traps = address
 		if got := len(c.Validate()) == 0; got != good {
@@ -250,7 +274,10 @@ func TestNoTraps(t *testing.T) {
 // FuzzTrap compares with what gosnmp reads: what it can read as a PET is one, with the same number.
 func FuzzTrap(f *testing.F) {
 	f.Add(packetOf(f, gosnmp.Version1, petOf))
-	f.Add(packetOf(f, gosnmp.Version2c, gosnmp.SnmpTrap{Variables: []gosnmp.SnmpPDU{{Name: ".1.3.6.1.6.3.1.1.4.1.0", Type: gosnmp.ObjectIdentifier, Value: ".1.3.6.1.4.1.674.1"}}}))
+	f.Add(packetOf(f, gosnmp.Version2c,
+		gosnmp.SnmpTrap{
+			Variables: []gosnmp.SnmpPDU{
+				{Name: ".1.3.6.1.6.3.1.1.4.1.0", Type: gosnmp.ObjectIdentifier, Value: ".1.3.6.1.4.1.674.1"}}}))
 	f.Add([]byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		isPET, specific, ok := ipmi.ParseTrap(b)
@@ -258,7 +285,8 @@ func FuzzTrap(f *testing.F) {
 		if err != nil || theirs == nil || theirs.PDUType != gosnmp.Trap || theirs.Version != gosnmp.Version1 {
 			return // what they refuse may still make us ask
 		}
-		if !ok || theirs.Enterprise != petOf.Enterprise || theirs.GenericTrap != 6 || theirs.SpecificTrap < 0 || theirs.SpecificTrap > 0xffffff {
+		if !ok || theirs.Enterprise != petOf.Enterprise || theirs.GenericTrap != 6 || theirs.SpecificTrap < 0 ||
+			theirs.SpecificTrap > 0xffffff {
 			return
 		}
 		if !isPET || int(specific) != theirs.SpecificTrap {

@@ -107,13 +107,16 @@ func newLine(t testing.TB, id int) (*line, *session) {
 	if err := b.Users.Upsert(2, func(u *soft.User) error {
 		u.Name, u.Enabled = "fence", true
 		u.SetPassword([]byte("secret"))
-		u.ChannelAccess = map[uint8]soft.UserChannelAccess{1: {MaxPrivilege: soft.PrivilegeLevelAdministrator, Enabled: true}}
+		u.ChannelAccess = map[uint8]soft.UserChannelAccess{
+			1: {MaxPrivilege: soft.PrivilegeLevelAdministrator, Enabled: true}}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	l := &line{t: t, bmc: b}
-	return l, &session{conn: l, suite: suites[id], timing: defaultTiming, console: 0xa0a1a2a3, patience: time.Minute, rejected: func(string) {}}
+	return l,
+		&session{conn: l, suite: suites[id], timing: defaultTiming, console: 0xa0a1a2a3, patience: time.Minute,
+			rejected: func(string) {}}
 }
 
 var fence = credentials{"fence", providers.NewSecret("secret"), nil, types.PrivilegeLevelOperator}

@@ -49,7 +49,8 @@ func TestValidate(t *testing.T) {
 		{"a group", with(uri("qemu+tls://hv1/system", "qemu+tls://hv2:17000/system"), valid), nil},
 
 		{"nothing", libvirt.Config{}, []string{"uri: missing"}},
-		{"both", libvirt.Config{URI: "qemu:///system", URIs: []string{"qemu:///session"}}, []string{"uris: both uri and uris"}},
+		{"both", libvirt.Config{URI: "qemu:///system", URIs: []string{"qemu:///session"}},
+			[]string{"uris: both uri and uris"}},
 		{"ssh", uri("qemu+ssh://root@hv1/system"), []string{`uri: has the transport "ssh": use qemu:///system`}},
 		{"xen", uri("xen:///system"), []string{`uri: has the driver "xen"`}},
 		{"lxc", uri("lxc:///system"), []string{`uri: has the driver "lxc"`}},
@@ -61,22 +62,28 @@ func TestValidate(t *testing.T) {
 		{"a password", uri("qemu+tls://me:hunter2@hv1/system"), []string{"uri: holds a user"}},
 		{"no host", uri("qemu+tls:///system"), []string{"uri: has no host"}},
 		{"a host for a socket", uri("qemu+unix://hv1/system"), []string{"uri: has a host"}},
-		{"a relative socket", uri("qemu+unix:///system?socket=run/x"), []string{"uri: has a socket that is no absolute path"}},
+		{"a relative socket", uri("qemu+unix:///system?socket=run/x"),
+			[]string{"uri: has a socket that is no absolute path"}},
 		{"a socket for TCP", uri("qemu+tcp://localhost/system?socket=/run/x"), []string{"uri: has a socket, but"}},
 		{"another path", uri("qemu:///embed"), []string{`uri: has the path "/embed"`}},
 		{"no verification", uri("qemu:///system?no_verify=1"), []string{`uri: has the parameter "no_verify"`}},
 		{"a fragment", uri("qemu:///system#x"), []string{"uri: has a fragment"}},
 		{"TLS without a certificate", uri("qemu+tls://hv1/system"), []string{"certFile: missing"}},
-		{"an expired certificate", with(uri("qemu+tls://hv1/system"), old), []string{"certFile: the client certificate in " + expired + "/cert.pem expired at "}},
-		{"broken files", with(uri("qemu+tls://hv1/system"), bad), []string{"caFile: reading CA: no certificate", "certFile: reading client certificate"}},
-		{"a CA that is not there", libvirt.Config{URI: "qemu+tls://hv1/system", Trust: remote.Trust{CAFile: "/nonexistent"}, CertFile: good + "/cert.pem", KeyFile: good + "/key.pem"}, []string{"caFile: reading CA"}},
+		{"an expired certificate", with(uri("qemu+tls://hv1/system"), old),
+			[]string{"certFile: the client certificate in " + expired + "/cert.pem expired at "}},
+		{"broken files", with(uri("qemu+tls://hv1/system"), bad),
+			[]string{"caFile: reading CA: no certificate", "certFile: reading client certificate"}},
+		{"a CA that is not there",
+			libvirt.Config{URI: "qemu+tls://hv1/system", Trust: remote.Trust{CAFile: "/nonexistent"},
+				CertFile: good + "/cert.pem", KeyFile: good + "/key.pem"}, []string{"caFile: reading CA"}},
 		{"not verified, and a CA", func() libvirt.Config {
 			c := with(uri("qemu+tls://hv1/system"), valid)
 			c.InsecureSkipVerify = true
 			return c
 		}(), []string{"insecureSkipVerify: certificates are not looked at"}},
 		{"certificates for a socket", with(uri("qemu:///system"), valid), []string{"certFile: no URI is qemu+tls"}},
-		{"a group with faults", uri("qemu:///system", "xen:///", "qemu:///system"), []string{"uris[1]: has the driver", "uris[2]: names a hypervisor twice"}},
+		{"a group with faults", uri("qemu:///system", "xen:///", "qemu:///system"),
+			[]string{"uris[1]: has the driver", "uris[2]: names a hypervisor twice"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -40,7 +40,8 @@ func TestDomain(t *testing.T) {
 	must(t, d.Save(ctx))
 	expect(t, p, n1, providers.PowerOn, "shut off (saved), managed save image")
 	for name, f := range map[string]func() error{
-		"PowerOff": func() error { return power(t, p.PowerOff, n1) }, "PowerOn": func() error { return power(t, p.PowerOn, n1) },
+		"PowerOff": func() error { return power(t, p.PowerOff, n1) },
+		"PowerOn":  func() error { return power(t, p.PowerOn, n1) },
 	} {
 		if err := f(); !errors.Is(err, providers.ErrPermanent) || !strings.Contains(err.Error(), "managedsave-remove") {
 			t.Errorf("%s of a saved domain: got %v", name, err)

@@ -17,15 +17,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll")) // the thread that starts children
+	// the thread that starts children
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll"))
 }
 
-// timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the machine.
+// timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the
+// machine.
 const timeout = 20 * time.Second
 
 var must = kit.Must
 
-// newProvider makes a provider for these hypervisors' URIs; edit changes its configuration first. It ends with the test.
+// newProvider makes a provider for these hypervisors' URIs; edit changes its configuration first. It ends with the
+// test.
 func newProvider(t testing.TB, edit func(*libvirt.Config), uris ...string) *libvirt.Provider {
 	t.Helper()
 	p := openProvider(t, edit, uris...)

@@ -75,8 +75,8 @@ func readFrame(r io.Reader) (frame, error) {
 	return f, err
 }
 
-// peer listens on a socket in the daemon's place. Each connection is served by a function and ends with it; the peer ends with
-// the test, and its connections with it.
+// peer listens on a socket in the daemon's place. Each connection is served by a function and ends with it; the peer
+// ends with the test, and its connections with it.
 type peer struct {
 	socket string
 	mu     sync.Mutex // guards what follows

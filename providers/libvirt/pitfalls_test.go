@@ -38,7 +38,8 @@ func peerDomain(uuid [16]byte, state, reason, image uint32) func(frame) []frame 
 		switch call.procedure() {
 		case procLookupByUUID:
 			p := append(xdr(2, 0x6e310000), uuid[:]...)
-			return []frame{newFrame(call.field(1), call.procedure(), 1, call.field(5), 0, append(p, xdr(0xffffffff)...))}
+			return []frame{
+				newFrame(call.field(1), call.procedure(), 1, call.field(5), 0, append(p, xdr(0xffffffff)...))}
 		case procHasManagedSave:
 			return []frame{call.reply(image)}
 		case procGetState:
@@ -51,8 +52,8 @@ func peerDomain(uuid [16]byte, state, reason, image uint32) func(frame) []frame 
 
 const anyUUID = "5a5b1f36-0ba8-4c3e-9d54-1a2b3c4d5e6f"
 
-// TestEveryWord is every state with every reason, with a managed save image and without: those that libvirt defines and some it
-// does not. What is not listed as off is not off.
+// TestEveryWord is every state with every reason, with a managed save image and without: those that libvirt defines and
+// some it does not. What is not listed as off is not off.
 func TestEveryWord(t *testing.T) {
 	t.Parallel()
 	uuid, _ := providers.ParseUUID(anyUUID)
@@ -64,14 +65,16 @@ func TestEveryWord(t *testing.T) {
 		return peerDomain(uuid, state, reason, image)(call)
 	})).uri())
 	off := map[string]bool{
-		"shut off (unknown)": true, "shut off (shutdown)": true, "shut off (destroyed)": true, "shut off (crashed)": true,
-		"shut off (failed)": true, "shut off (from snapshot)": true, "shut off (daemon)": true,
+		"shut off (unknown)": true, "shut off (shutdown)": true, "shut off (destroyed)": true,
+		"shut off (crashed)": true,
+		"shut off (failed)":  true, "shut off (from snapshot)": true, "shut off (daemon)": true,
 	}
 	want := func(a providers.Answer) providers.PowerState {
 		switch {
 		case off[a.Raw]:
 			return providers.PowerOff
-		case strings.HasPrefix(a.Raw, "running"), strings.HasPrefix(a.Raw, "blocked"), strings.HasPrefix(a.Raw, "paused"),
+		case strings.HasPrefix(a.Raw, "running"), strings.HasPrefix(a.Raw, "blocked"),
+			strings.HasPrefix(a.Raw, "paused"),
 			strings.HasPrefix(a.Raw, "suspended by the guest"), a.Raw == "shut off (saved)":
 			return providers.PowerOn
 		case strings.HasPrefix(a.Raw, "shut off") && strings.HasSuffix(a.Raw, ", managed save image"):
@@ -91,7 +94,8 @@ func TestEveryWord(t *testing.T) {
 				mu.Unlock()
 				a := ask(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
 				if a.Err != nil || a.State != want(a) {
-					t.Errorf("state %d, reason %d, image %d: got %s (%q), %v; want %s", s, r, i, a.State, a.Raw, a.Err, want(a))
+					t.Errorf("state %d, reason %d, image %d: got %s (%q), %v; want %s", s, r, i, a.State, a.Raw, a.Err,
+						want(a))
 				}
 				if a.State == providers.PowerOff && (s != 5 || i != 0) {
 					t.Errorf("state %d, reason %d, image %d: got Off", s, r, i)
@@ -141,7 +145,8 @@ func TestDomainsOfAKind(t *testing.T) {
 	other := h.Guest(t, "n1", hypervisor.Guest{Stopped: true})
 	expectClass(t, p, byName, providers.ErrIdentity)
 	must(t, other.Start(ctx))
-	for name, f := range map[string]func(context.Context, providers.Target, func() error) error{"PowerOff": p.PowerOff, "PowerOn": p.PowerOn} {
+	for name, f := range map[string]func(context.Context, providers.Target, func() error) error{
+		"PowerOff": p.PowerOff, "PowerOn": p.PowerOn} {
 		if err := power(t, f, byName); !errors.Is(err, providers.ErrIdentity) {
 			t.Errorf("%s of another machine: got %v", name, err)
 		}
@@ -151,7 +156,8 @@ func TestDomainsOfAKind(t *testing.T) {
 	}
 	// A third one is called as the second one's UUID.
 	h.Guest(t, other.UUID(), hypervisor.Guest{Stopped: true})
-	if a := ask(t, p, providers.Target{Node: "n1", ID: other.UUID()}); !errors.Is(a.Err, providers.ErrNotFound) || !strings.Contains(a.Err.Error(), "2 domains match") {
+	if a := ask(t, p, providers.Target{Node: "n1", ID: other.UUID()}); !errors.Is(a.Err, providers.ErrNotFound) ||
+		!strings.Contains(a.Err.Error(), "2 domains match") {
 		t.Errorf("got %s (%q), %v; want both named", a.State, a.Raw, a.Err)
 	}
 
@@ -164,7 +170,8 @@ func TestDomainsOfAKind(t *testing.T) {
 		t.Error("QEMU runs")
 	}
 	expectClass(t, p, providers.Target{Node: "n1"}, providers.ErrNotFound)
-	expectClass(t, p, providers.Target{Node: "n1", SystemUUID: "00000000-0000-0000-0000-000000000000"}, providers.ErrNotFound)
+	expectClass(t, p, providers.Target{Node: "n1", SystemUUID: "00000000-0000-0000-0000-000000000000"},
+		providers.ErrNotFound)
 }
 
 // TestDaemonInTrouble: stopped, killed and restarted under us, in front of a guest that runs on.
@@ -228,7 +235,8 @@ func TestGroup(t *testing.T) {
 	for _, of := range []providers.Target{byName, target(onA)} {
 		expect(t, p, of, providers.PowerOn, "running (booted) on uris[1]")
 	}
-	expect(t, newProvider(t, nil, a.URI()), byName, providers.PowerOff, "shut off (unknown)") // which is why groups are needed
+	// which is why groups are needed
+	expect(t, newProvider(t, nil, a.URI()), byName, providers.PowerOff, "shut off (unknown)")
 	must(t, power(t, p.PowerOff, byName))
 	if onB.Running() {
 		t.Error("it runs on B after PowerOff")
@@ -292,13 +300,15 @@ func TestMigrated(t *testing.T) {
 	if err := power(t, alone.PowerOn, of); !errors.Is(err, providers.ErrPermanent) {
 		t.Errorf("PowerOn: got %v", err)
 	}
-	expect(t, newProvider(t, nil, gone.uri(), nobody.uri()), of, providers.PowerUnknown, "shut off (migrated) on uris[0]")
+	expect(t, newProvider(t, nil, gone.uri(), nobody.uri()), of, providers.PowerUnknown,
+		"shut off (migrated) on uris[0]")
 	expect(t, newProvider(t, nil, gone.uri(), off.uri()), of, providers.PowerOff, "shut off (destroyed) on uris[1]")
 	nobodyElse := newPeer(t, scripted(peerDomain([16]byte{1}, 1, 1, 0)))
 	expectClass(t, newProvider(t, nil, nobody.uri(), nobodyElse.uri()), of, providers.ErrNotFound)
 }
 
-// TestMigratesWhileAsked: the guest arrives on the first hypervisor after that was asked, and has left the second before that is.
+// TestMigratesWhileAsked: the guest arrives on the first hypervisor after that was asked, and has left the second
+// before that is.
 func TestMigratesWhileAsked(t *testing.T) {
 	t.Parallel()
 	uuid, _ := providers.ParseUUID(anyUUID)
@@ -330,8 +340,8 @@ func TestMigratesWhileAsked(t *testing.T) {
 	expect(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID}, providers.PowerOn, "running (migrated) on uris[0]")
 }
 
-// TestRestoredWhileAsked: a domain whose reason a restart has hidden is restored from its image between the two questions. Asked the
-// other way round it would be off, with no image.
+// TestRestoredWhileAsked: a domain whose reason a restart has hidden is restored from its image between the two
+// questions. Asked the other way round it would be off, with no image.
 func TestRestoredWhileAsked(t *testing.T) {
 	t.Parallel()
 	uuid, _ := providers.ParseUUID(anyUUID)
@@ -396,8 +406,8 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// TestHangingConnection: a connection that answers no more (its other end lost its power, say, and nobody tells) is given up by
-// the caller whose time is over, and the next one gets another.
+// TestHangingConnection: a connection that answers no more (its other end lost its power, say, and nobody tells) is
+// given up by the caller whose time is over, and the next one gets another.
 func TestHangingConnection(t *testing.T) {
 	t.Parallel()
 	uuid, _ := providers.ParseUUID(anyUUID)
@@ -425,8 +435,11 @@ func TestHangingConnection(t *testing.T) {
 func TestAnswersGarbage(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]func(net.Conn){
-		"closes":         func(net.Conn) {},
-		"a web server":   func(c net.Conn) { _, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")); _, _ = readFrame(c) },
+		"closes": func(net.Conn) {},
+		"a web server": func(c net.Conn) {
+			_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+			_, _ = readFrame(c)
+		},
 		"a short length": func(c net.Conn) { _, _ = c.Write(xdr(3)); _, _ = readFrame(c) },
 		"a huge length":  func(c net.Conn) { _, _ = c.Write(xdr(0xfffffff0)); _, _ = readFrame(c) },
 		"half a packet":  func(c net.Conn) { _, _ = readFrame(c); _, _ = c.Write(xdr(36, 0x20008086, 1)) },
@@ -436,7 +449,9 @@ func TestAnswersGarbage(t *testing.T) {
 			_, _ = readFrame(c)
 		},
 		"states in a shape": scripted(func(call frame) []frame { return []frame{call.reply(5)} }),
-		"unknown errors":    scripted(func(call frame) []frame { return []frame{call.fail(4711, strings.Repeat("x", 5000))} }),
+		"unknown errors": scripted(func(call frame) []frame {
+			return []frame{call.fail(4711, strings.Repeat("x", 5000))}
+		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -459,9 +474,11 @@ func TestAddressTrouble(t *testing.T) {
 
 	h := hypervisor.New(t, hypervisor.Options{TCP: true, TLS: true})
 	d := h.Guest(t, "n1", hypervisor.Guest{Stopped: true})
-	expect(t, newProvider(t, nil, "qemu+tcp://"+h.TCPAddress()+"/session"), target(d), providers.PowerOff, "shut off (unknown)")
+	expect(t, newProvider(t, nil, "qemu+tcp://"+h.TCPAddress()+"/session"), target(d), providers.PowerOff,
+		"shut off (unknown)")
 
-	// Certificates: of a stranger on their side and on ours, for another host, expired after the provider was made, rotated.
+	// Certificates: of a stranger on their side and on ours, for another host, expired after the provider was made,
+	// rotated.
 	stranger := kit.NewAuthority("stranger")
 	uri, dir, hour := "qemu+tls://"+h.TLSAddress()+"/session", t.TempDir(), time.Now().Add(time.Hour)
 	files := writeCredentials(t, dir, h.Authority(), h.Authority(), hour)
@@ -469,7 +486,8 @@ func TestAddressTrouble(t *testing.T) {
 	expect(t, p(), target(d), providers.PowerOff, "shut off (unknown)")
 	writeCredentials(t, dir, stranger, h.Authority(), hour)
 	expectClass(t, p(), target(d), providers.ErrUntrusted)
-	if a := ask(t, p(), target(d)); !strings.Contains(providers.ErrorText(a.Err), "caFile") || !strings.Contains(providers.ErrorText(a.Err), "x509") {
+	if a := ask(t, p(), target(d)); !strings.Contains(providers.ErrorText(a.Err), "caFile") ||
+		!strings.Contains(providers.ErrorText(a.Err), "x509") {
 		t.Errorf("got %q, want the cause and its setting", providers.ErrorText(a.Err))
 	}
 	// A fingerprint vouches for the daemon's certificate where no authority does; another one does not.
@@ -507,7 +525,8 @@ func fingerprint(t testing.TB, addr string) remote.SHA256 {
 	return sha256.Sum256(conn.ConnectionState().PeerCertificates[0].Raw)
 }
 
-// TestSocketPermission: a socket that is not ours is a denial, not an absence. Root may open any, and has nobody run the test.
+// TestSocketPermission: a socket that is not ours is a denial, not an absence. Root may open any, and has nobody run
+// the test.
 func TestSocketPermission(t *testing.T) {
 	t.Parallel()
 	if syscall.Getuid() == 0 {
@@ -544,8 +563,8 @@ func asNobody(t *testing.T) {
 	}
 }
 
-// TestIdle: libvirtd's own keepalive does not end a connection that nobody uses (keepalive_interval is 1 s in test/hypervisor, and
-// two that are not answered end it).
+// TestIdle: libvirtd's own keepalive does not end a connection that nobody uses (keepalive_interval is 1 s in
+// test/hypervisor, and two that are not answered end it).
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	h := hypervisor.New(t, hypervisor.Options{})

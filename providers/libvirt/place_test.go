@@ -15,11 +15,13 @@ import (
 	"github.com/forcefence/forcefence/test/hypervisor"
 )
 
-// TestPlace: a guest is absent from a hypervisor only if that knows it by none of its names, in no state at all, and says so.
+// TestPlace: a guest is absent from a hypervisor only if that knows it by none of its names, in no state at all, and
+// says so.
 func TestPlace(t *testing.T) {
 	t.Parallel()
 	a, b := hypervisor.New(t, hypervisor.Options{}), hypervisor.New(t, hypervisor.Options{})
-	p, ctx := guard.New(newProvider(t, nil, a.URI(), b.URI()), guard.Options{Name: "rack-a", Type: "libvirt"}), t.Context()
+	p, ctx := guard.New(newProvider(t, nil, a.URI(), b.URI()), guard.Options{Name: "rack-a", Type: "libvirt"}),
+		t.Context()
 	look := func(h *hypervisor.Hypervisor, of providers.Target) providers.PlaceAnswer {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -29,7 +31,8 @@ func TestPlace(t *testing.T) {
 	n1 := providers.Target{Node: "n1", ID: "n1", SystemUUID: onA.UUID()}
 	absent := func(what string, h *hypervisor.Hypervisor, of providers.Target) {
 		t.Helper()
-		if got := look(h, of); !got.Absent || got.Err != nil || !strings.HasPrefix(got.Raw, "not on uris[") || got.At.IsZero() || got.At.After(got.Got) {
+		if got := look(h, of); !got.Absent || got.Err != nil || !strings.HasPrefix(got.Raw, "not on uris[") ||
+			got.At.IsZero() || got.At.After(got.Got) {
 			t.Errorf("%s: got %+v, want absent", what, got)
 		}
 	}
@@ -53,10 +56,14 @@ func TestPlace(t *testing.T) {
 	}
 	u, _ := providers.ParseUUID(onA.UUID())
 	swapped := providers.SwapUUID(u)
-	there("in the other byte order", a, providers.Target{SystemUUID: fmt.Sprintf("%x-%x-%x-%x-%x", swapped[:4], swapped[4:6], swapped[6:8], swapped[8:10], swapped[10:])})
+	there("in the other byte order", a,
+		providers.Target{
+			SystemUUID: fmt.Sprintf("%x-%x-%x-%x-%x", swapped[:4], swapped[4:6], swapped[6:8], swapped[8:10],
+				swapped[10:])})
 	there("found by its name alone", a, providers.Target{ID: "n1", SystemUUID: anyUUID})
 	unknown("who it is is not known", b, providers.Target{ID: "n1"}, providers.ErrNotFound)
-	unknown("zeros", b, providers.Target{ID: "n1", SystemUUID: "00000000-0000-0000-0000-000000000000"}, providers.ErrNotFound)
+	unknown("zeros", b, providers.Target{ID: "n1", SystemUUID: "00000000-0000-0000-0000-000000000000"},
+		providers.ErrNotFound)
 	unknown("two UUIDs", b, providers.Target{ID: anyUUID, SystemUUID: onA.UUID()}, providers.ErrIdentity)
 
 	must(t, onA.Pause(ctx)) // as one that arrives is

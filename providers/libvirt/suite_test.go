@@ -17,26 +17,29 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestConformance runs against a real libvirtd and a real guest, named by its domain and behind the guard, as in production; a
-// proxy between them and the provider makes the faults.
+// TestConformance runs against a real libvirtd and a real guest, named by its domain and behind the guard, as in
+// production; a proxy between them and the provider makes the faults.
 func TestConformance(t *testing.T) {
 	h := hypervisor.New(t, hypervisor.Options{})
 	d := h.Guest(t, "n1", hypervisor.Guest{})
 	const noProxy = "a socket has no network; the suite over TLS has one"
-	providertest.Suite(t, providertest.Options{Timeout: timeout, Settle: timeout, NoProxy: noProxy, NoLogIns: noLogIns, New: func(t *testing.T) *providertest.Bench {
-		must(t, d.Start(t.Context()))
-		x := newProxy(t, h.Socket())
-		x.uuid, _ = providers.ParseUUID(d.UUID())
-		return &providertest.Bench{
-			Provider: guard.New(openProvider(t, nil, x.uri()), guard.Options{Name: "rack-a", Type: "libvirt", Rate: 1000, Burst: 1000}),
-			Target:   providers.Target{Node: "n1", ID: d.Name(), SystemUUID: d.UUID()},
-			Missing:  providers.Target{Node: "n2", ID: "none"},
-			Running:  d.Running,
-			Requests: x.requests.All,
-			SetPower: func(on bool) { setPower(t, d, on) },
-			SetFault: x.set,
-		}
-	}})
+	providertest.Suite(t,
+		providertest.Options{Timeout: timeout, Settle: timeout, NoProxy: noProxy, NoLogIns: noLogIns,
+			New: func(t *testing.T) *providertest.Bench {
+				must(t, d.Start(t.Context()))
+				x := newProxy(t, h.Socket())
+				x.uuid, _ = providers.ParseUUID(d.UUID())
+				return &providertest.Bench{
+					Provider: guard.New(openProvider(t, nil, x.uri()),
+						guard.Options{Name: "rack-a", Type: "libvirt", Rate: 1000, Burst: 1000}),
+					Target:   providers.Target{Node: "n1", ID: d.Name(), SystemUUID: d.UUID()},
+					Missing:  providers.Target{Node: "n2", ID: "none"},
+					Running:  d.Running,
+					Requests: x.requests.All,
+					SetPower: func(on bool) { setPower(t, d, on) },
+					SetFault: x.set,
+				}
+			}})
 }
 
 // noLogIns: neither a socket nor a certificate is an account that somebody locks.
@@ -64,7 +67,8 @@ func TestConformanceTLS(t *testing.T) {
 		Timeout: timeout, Settle: timeout, NoLogIns: noLogIns,
 		NoRequests: "the pipe cannot look into TLS: the suite over the socket records them",
 		// The pipe cannot look into TLS: the suite over the socket has these.
-		Elsewhere: []providertest.Fault{providertest.StaysOn, providertest.StaysChanging, providertest.StrangeWord, providertest.OtherMachine},
+		Elsewhere: []providertest.Fault{providertest.StaysOn, providertest.StaysChanging, providertest.StrangeWord,
+			providertest.OtherMachine},
 		New: func(t *testing.T) *providertest.Bench {
 			must(t, d.Start(t.Context()))
 			x := newPipe(t, h.TLSAddress())
@@ -92,8 +96,10 @@ func TestConformanceTLS(t *testing.T) {
 	})
 }
 
-// writeCredentials writes the files of a TLS client and returns what sets them in a configuration. more is PEM of another authority.
-func writeCredentials(t testing.TB, dir string, server, client *kit.Authority, until time.Time, more ...byte) func(*libvirt.Config) {
+// writeCredentials writes the files of a TLS client and returns what sets them in a configuration. more is PEM of
+// another authority.
+func writeCredentials(t testing.TB, dir string, server, client *kit.Authority, until time.Time,
+	more ...byte) func(*libvirt.Config) {
 	t.Helper()
 	ca, cert, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	must(t, os.WriteFile(ca, append(slices.Clone(server.Cert), more...), 0o644))

@@ -53,8 +53,8 @@ func TestWatch(t *testing.T) {
 	must(t, n2.Start(ctx))
 	providertest.AwaitReports(t, tells, "n2 On event: started (booted)")
 
-	// It hangs: the connection stays. It is asked, given up, and listened to again when it is back. (No guest is killed meanwhile:
-	// libvirtd 9.0 was once seen to answer nothing about such a guest for half a minute after it went on.)
+	// It hangs: the connection stays. It is asked, given up, and listened to again when it is back. (No guest is killed
+	// meanwhile: libvirtd 9.0 was once seen to answer nothing about such a guest for half a minute after it went on.)
 	h.FreezeDaemon()
 	select {
 	case <-time.After(3 * time.Second): // three beats
@@ -76,9 +76,10 @@ func TestWatchIsRefused(t *testing.T) {
 	p := newProvider(t, nil, newPeer(t, scripted(func(call frame) []frame {
 		return []frame{call.fail(3, "this function is not supported by the connection driver")}
 	})).uri())
-	err := p.Watch(t.Context(), []providers.Target{{Node: "n1", SystemUUID: anyUUID}}, func(providers.Target, providers.Observation) {
-		t.Error("told something")
-	})
+	err := p.Watch(t.Context(), []providers.Target{{Node: "n1", SystemUUID: anyUUID}},
+		func(providers.Target, providers.Observation) {
+			t.Error("told something")
+		})
 	if !errors.Is(err, providers.ErrPermanent) {
 		t.Errorf("got %v, want %v", err, providers.ErrPermanent)
 	}
@@ -95,8 +96,8 @@ func TestWatchGarbage(t *testing.T) {
 	stop()
 }
 
-// BenchmarkEvent is how long after a guest's end the event is told: after QEMU was killed, and after the reply to a destroy (what
-// may be negative: the event can come first).
+// BenchmarkEvent is how long after a guest's end the event is told: after QEMU was killed, and after the reply to a
+// destroy (what may be negative: the event can come first).
 func BenchmarkEvent(b *testing.B) {
 	h := hypervisor.New(b, hypervisor.Options{})
 	d := h.Guest(b, "n1", hypervisor.Guest{})
@@ -121,10 +122,12 @@ func BenchmarkEvent(b *testing.B) {
 				}
 				b.StartTimer()
 				from := f()
-				raw := map[string]string{"killed": "event: stopped (failed)", "destroyed": "event: stopped (destroyed)"}[name]
+				raw := map[string]string{"killed": "event: stopped (failed)",
+					"destroyed": "event: stopped (destroyed)"}[name]
 				providertest.AwaitReports(b, tells, "n1 Off "+raw)
 				b.ReportMetric(float64(time.Since(from).Milliseconds()), "ms-last")
-				must(b, d.Await(ctx, map[string]string{"killed": "shut off (crashed)", "destroyed": "shut off (destroyed)"}[name]))
+				must(b, d.Await(ctx,
+					map[string]string{"killed": "shut off (crashed)", "destroyed": "shut off (destroyed)"}[name]))
 			}
 		})
 	}

@@ -26,12 +26,14 @@ func numbers(n ...uint32) []byte {
 
 // packet is one with these fields after its length, and a payload.
 func packet(program, procedure, kind, serial, status uint32, payload ...uint32) []byte {
-	p := numbers(append([]uint32{uint32(headerLen + 4*len(payload)), program, protocolVersion, procedure, kind, serial, status}, payload...)...)
+	p := numbers(
+		append([]uint32{uint32(headerLen + 4*len(payload)), program, protocolVersion, procedure, kind, serial, status},
+			payload...)...)
 	return p
 }
 
-// session lets go-libvirt talk to a peer that sends these bytes as soon as it has read the question after the opening, and
-// returns what DomainGetState said. Whatever they are, everything ends.
+// session lets go-libvirt talk to a peer that sends these bytes as soon as it has read the question after the opening,
+// and returns what DomainGetState said. Whatever they are, everything ends.
 func session(t testing.TB, events chan lifecycle, sent []byte) (int32, error) {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -53,7 +55,9 @@ func session(t testing.TB, events chan lifecycle, sent []byte) (int32, error) {
 			if q == nil {
 				return
 			}
-			_, _ = theirs.Write(packet(programRemote, parseHeader(q).procedure, typeReply, uint32(parseHeader(q).serial), statusOK, answer...))
+			_, _ = theirs.Write(
+				packet(programRemote, parseHeader(q).procedure, typeReply, uint32(parseHeader(q).serial), statusOK,
+					answer...))
 		}
 		if question() == nil {
 			return
@@ -87,8 +91,8 @@ func session(t testing.TB, events chan lifecycle, sent []byte) (int32, error) {
 
 const serial = 3 // of the question after the opening
 
-// TestWire: what a peer may send instead of an answer, and what becomes of the question. Without the checks most of these end or
-// block the whole process.
+// TestWire: what a peer may send instead of an answer, and what becomes of the question. Without the checks most of
+// these end or block the whole process.
 func TestWire(t *testing.T) {
 	t.Parallel()
 	good := packet(programRemote, procGetState, typeReply, serial, statusOK, 5, 2)
@@ -100,14 +104,16 @@ func TestWire(t *testing.T) {
 		{"an answer", good, ""},
 		{"an answer in one piece with noise behind it", append(bytes.Clone(good), 0, 0, 0, 1), ""},
 		{"an answer after an event and a ping", slicesConcat(
-			packet(programRemote, 107, typeMessage, 0, statusOK), packet(programKeepalive, keepalivePing, typeMessage, 0, statusOK),
+			packet(programRemote, 107, typeMessage, 0, statusOK),
+			packet(programKeepalive, keepalivePing, typeMessage, 0, statusOK),
 			packet(programKeepalive, keepalivePong, typeMessage, 0, statusOK), good), ""},
 		{"length 0", numbers(0), "a packet of 0 bytes"},
 		{"length 4", numbers(4), "a packet of 4 bytes"},
 		{"length 27", append(numbers(27), good...), "a packet of 27 bytes"},
 		{"a header only", packet(programRemote, procGetState, typeReply, serial, statusOK), "strange shape"},
 		{"half an answer", packet(programRemote, procGetState, typeReply, serial, statusOK, 5), "strange shape"},
-		{"too long an answer", packet(programRemote, procGetState, typeReply, serial, statusOK, 5, 2, 0), "strange shape"},
+		{"too long an answer", packet(programRemote, procGetState, typeReply, serial, statusOK, 5, 2, 0),
+			"strange shape"},
 		{"half a packet, then nothing", good[:30], "unexpected EOF"},
 		{"half a length", good[:2], "unexpected EOF"},
 		{"length 2 GiB", numbers(1 << 31), "a packet of 2147483648 bytes"},
@@ -119,14 +125,25 @@ func TestWire(t *testing.T) {
 		{"a call", packet(programRemote, procGetState, typeCall, serial, statusOK, 5, 2), "type 0"},
 		{"a stream", packet(programRemote, procGetState, 3, serial, statusOK, 5, 2), "type 3"},
 		{"status continue", packet(programRemote, procGetState, typeReply, serial, 2, 5, 2), "status 2"},
-		{"another serial", packet(programRemote, procGetState, typeReply, serial+1, statusOK, 5, 2), "nobody asked for"},
-		{"the answer before the last", packet(programRemote, procConnectOpen, typeReply, serial-1, statusOK), "nobody asked for"},
-		{"another procedure", packet(programRemote, procHasManagedSave, typeReply, serial, statusOK, 0), "nobody asked for"},
-		{"an answer to something else before it", append(packet(programRemote, procGetState, typeReply, 99, statusOK, 5, 2), good...), "nobody asked for"},
-		{"an error", packet(programRemote, procGetState, typeReply, serial, statusError, 42, 10, 1, 4, 0x6e6f6e65, 2, 0, 0, 0, 0, 0, 0, 0), "the daemon says: none"},
-		{"an error with a long message's length", packet(programRemote, procGetState, typeReply, serial, statusError, 42, 10, 1, 0x7ffffff0, 0), "strange shape"},
-		{"an error without a message and with a length for a level", packet(programRemote, procGetState, typeReply, serial, statusError, 42, 10, 0, 0x7ffffff0), "strange shape"},
-		{"an error with code 0, which go-libvirt takes for a result", packet(programRemote, procGetState, typeReply, serial, statusError, 0, 5, 1, 0, 2, 0), "strange shape"},
+		{"another serial", packet(programRemote, procGetState, typeReply, serial+1, statusOK, 5, 2),
+			"nobody asked for"},
+		{"the answer before the last", packet(programRemote, procConnectOpen, typeReply, serial-1, statusOK),
+			"nobody asked for"},
+		{"another procedure", packet(programRemote, procHasManagedSave, typeReply, serial, statusOK, 0),
+			"nobody asked for"},
+		{"an answer to something else before it",
+			append(packet(programRemote, procGetState, typeReply, 99, statusOK, 5, 2), good...), "nobody asked for"},
+		{"an error",
+			packet(programRemote, procGetState, typeReply, serial, statusError, 42, 10, 1, 4, 0x6e6f6e65, 2, 0, 0, 0, 0,
+				0, 0, 0), "the daemon says: none"},
+		{"an error with a long message's length",
+			packet(programRemote, procGetState, typeReply, serial, statusError, 42, 10, 1, 0x7ffffff0, 0),
+			"strange shape"},
+		{"an error without a message and with a length for a level",
+			packet(programRemote, procGetState, typeReply, serial, statusError, 42, 10, 0, 0x7ffffff0),
+			"strange shape"},
+		{"an error with code 0, which go-libvirt takes for a result",
+			packet(programRemote, procGetState, typeReply, serial, statusError, 0, 5, 1, 0, 2, 0), "strange shape"},
 		{"an empty error", packet(programRemote, procGetState, typeReply, serial, statusError), "strange shape"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -157,12 +174,13 @@ func TestAnsweredTwice(t *testing.T) {
 	}
 }
 
-// TestOpeningIsGuarded: the list of ways to authenticate comes before anybody knows who sends it, and go-libvirt's decoder makes
-// memory for as many as it says.
+// TestOpeningIsGuarded: the list of ways to authenticate comes before anybody knows who sends it, and go-libvirt's
+// decoder makes memory for as many as it says.
 func TestOpeningIsGuarded(t *testing.T) {
 	t.Parallel()
 	for name, payload := range map[string][]uint32{
-		"8 GiB of them": {0x7fffffff}, "more than are there": {3, 0}, "more than libvirt allows": make([]uint32, 30), "none": {},
+		"8 GiB of them": {0x7fffffff}, "more than are there": {3, 0}, "more than libvirt allows": make([]uint32, 30),
+		"none": {},
 	} {
 		if name == "more than libvirt allows" {
 			payload[0] = 29
@@ -173,7 +191,8 @@ func TestOpeningIsGuarded(t *testing.T) {
 			defer close(served)
 			b := make([]byte, headerLen)
 			_, _ = io.ReadFull(theirs, b)
-			_, _ = theirs.Write(packet(programRemote, procAuthList, typeReply, uint32(parseHeader(b).serial), statusOK, payload...))
+			_, _ = theirs.Write(
+				packet(programRemote, procAuthList, typeReply, uint32(parseHeader(b).serial), statusOK, payload...))
 			_, _ = io.Copy(io.Discard, theirs)
 		}()
 		w := newWire(ours, ours, nil)
@@ -187,8 +206,8 @@ func TestOpeningIsGuarded(t *testing.T) {
 	}
 }
 
-// TestEndsWhileOpening: the peer closes right behind its last answer. go-libvirt's reader must not see the end before its other half
-// has finished opening (the race detector sees to it, and Disconnected would never be closed).
+// TestEndsWhileOpening: the peer closes right behind its last answer. go-libvirt's reader must not see the end before
+// its other half has finished opening (the race detector sees to it, and Disconnected would never be closed).
 func TestEndsWhileOpening(t *testing.T) {
 	t.Parallel()
 	for range 300 {
@@ -203,7 +222,9 @@ func TestEndsWhileOpening(t *testing.T) {
 				if _, err := io.CopyN(io.Discard, theirs, int64(binary.BigEndian.Uint32(b))-headerLen); err != nil {
 					return
 				}
-				_, _ = theirs.Write(packet(programRemote, parseHeader(b).procedure, typeReply, uint32(parseHeader(b).serial), statusOK, answer...))
+				_, _ = theirs.Write(
+					packet(programRemote, parseHeader(b).procedure, typeReply, uint32(parseHeader(b).serial), statusOK,
+						answer...))
 			}
 		}()
 		w := newWire(ours, ours, nil)
@@ -249,7 +270,8 @@ func TestEventsAreDecoded(t *testing.T) {
 		"a long name": packet(programRemote, procLifecycleEvent, typeMessage, 0, statusOK, 7, 0x7ffffff0),
 		"empty":       packet(programRemote, procLifecycleEvent, typeMessage, 0, statusOK),
 	} {
-		if _, err := session(t, events, append(sent, good...)); err == nil || !strings.Contains(err.Error(), "strange shape") {
+		if _, err := session(t, events, append(sent, good...)); err == nil ||
+			!strings.Contains(err.Error(), "strange shape") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -272,7 +294,8 @@ func TestPong(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := make([]byte, headerLen)
-	if _, err := io.ReadFull(theirs, got); err != nil || !bytes.Equal(got, packet(programKeepalive, keepalivePong, typeMessage, 0, statusOK)) {
+	if _, err := io.ReadFull(theirs, got); err != nil ||
+		!bytes.Equal(got, packet(programKeepalive, keepalivePong, typeMessage, 0, statusOK)) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	_ = theirs.Close()
@@ -298,7 +321,8 @@ func TestRandomPieces(t *testing.T) {
 	}
 }
 
-// FuzzWire gives a peer's bytes to the wire alone: it reads to their end without a panic, and hands out whole answers only.
+// FuzzWire gives a peer's bytes to the wire alone: it reads to their end without a panic, and hands out whole answers
+// only.
 func FuzzWire(f *testing.F) {
 	f.Add(packet(programRemote, procGetState, typeReply, serial, statusOK, 5, 2))
 	f.Add(packet(programRemote, procGetState, typeReply, serial, statusError, 42, 10, 1, 4, 0x6e6f6e65, 2))

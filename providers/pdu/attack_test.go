@@ -16,7 +16,8 @@ import (
 	"github.com/forcefence/forcefence/providers/pdu"
 )
 
-// agent answers questions about outlets that are off, as a strip that has the passwords. What is wrong with it, edit does.
+// agent answers questions about outlets that are off, as a strip that has the passwords. What is wrong with it, edit
+// does.
 type agent struct {
 	t              testing.TB
 	engine         string
@@ -31,8 +32,10 @@ const engineA, engineB = "\x80\x00\x4f\xb8\x05stripA", "\x80\x00\x4f\xb8\x05stri
 
 func (a *agent) usm(engine string) *gosnmp.UsmSecurityParameters {
 	u := &gosnmp.UsmSecurityParameters{
-		AuthoritativeEngineID: engine, AuthoritativeEngineBoots: a.boots, AuthoritativeEngineTime: a.seconds, UserName: a.user,
-		AuthenticationProtocol: gosnmp.SHA256, AuthenticationPassphrase: a.password, PrivacyProtocol: gosnmp.AES, PrivacyPassphrase: privacy,
+		AuthoritativeEngineID: engine, AuthoritativeEngineBoots: a.boots, AuthoritativeEngineTime: a.seconds,
+		UserName:               a.user,
+		AuthenticationProtocol: gosnmp.SHA256, AuthenticationPassphrase: a.password, PrivacyProtocol: gosnmp.AES,
+		PrivacyPassphrase: privacy,
 	}
 	must(a.t, u.InitSecurityKeys())
 	return u
@@ -59,13 +62,15 @@ func (a *agent) handle(to asker, question []byte) {
 }
 
 func (a *agent) answers(message []byte) [][]byte {
-	decoder := &gosnmp.GoSNMP{Version: gosnmp.Version3, SecurityModel: gosnmp.UserSecurityModel, MsgFlags: gosnmp.AuthPriv, SecurityParameters: a.usm(a.engine)}
+	decoder := &gosnmp.GoSNMP{Version: gosnmp.Version3, SecurityModel: gosnmp.UserSecurityModel,
+		MsgFlags: gosnmp.AuthPriv, SecurityParameters: a.usm(a.engine)}
 	if versionAt := 4 + max(int(message[1])-0x80, 0); message[versionAt] == 1 {
 		decoder = &gosnmp.GoSNMP{Version: gosnmp.Version2c}
 	}
 	question, err := decoder.SnmpDecodePacket(append([]byte(nil), message...))
 	answer := &gosnmp.SnmpPacket{
-		Version: question.Version, MsgFlags: gosnmp.AuthPriv, SecurityModel: gosnmp.UserSecurityModel, Community: question.Community,
+		Version: question.Version, MsgFlags: gosnmp.AuthPriv, SecurityModel: gosnmp.UserSecurityModel,
+		Community:       question.Community,
 		ContextEngineID: a.engine, PDUType: gosnmp.GetResponse, MsgID: question.MsgID, RequestID: question.RequestID,
 	}
 	if question.Version == gosnmp.Version3 {
@@ -93,7 +98,8 @@ func (a *agent) answers(message []byte) [][]byte {
 // report makes an answer a report in the clear of USM's counter of that number.
 func report(answer *gosnmp.SnmpPacket, counter string) {
 	answer.PDUType, answer.MsgFlags = gosnmp.Report, gosnmp.NoAuthNoPriv
-	answer.Variables = []gosnmp.SnmpPDU{{Name: ".1.3.6.1.6.3.15.1.1." + counter + ".0", Type: gosnmp.Counter32, Value: uint32(1)}}
+	answer.Variables = []gosnmp.SnmpPDU{
+		{Name: ".1.3.6.1.6.3.15.1.1." + counter + ".0", Type: gosnmp.Counter32, Value: uint32(1)}}
 }
 
 func (a *agent) marshal(p *gosnmp.SnmpPacket) []byte {
@@ -117,7 +123,8 @@ func short(t *testing.T, p providers.Provider, id string) providers.Answer {
 	return providers.Ask(ctx, p, "racks", providers.Target{Node: "n1", ID: id}, providers.Now)
 }
 
-// What a strip with the right passwords may not say, and one without any. Beside each stands what becomes of it: no case is Off.
+// What a strip with the right passwords may not say, and one without any. Beside each stands what becomes of it: no
+// case is Off.
 func TestForged(t *testing.T) {
 	usm := func(p *gosnmp.SnmpPacket) *gosnmp.UsmSecurityParameters {
 		return p.SecurityParameters.(*gosnmp.UsmSecurityParameters)
@@ -149,35 +156,48 @@ func TestForged(t *testing.T) {
 		agent agent
 		want  func(providers.Answer) bool
 	}{
-		{"nothing is wrong", agent{}, func(a providers.Answer) bool { return a.State == providers.PowerOff && a.Err == nil && a.Raw == "off" }},
+		{"nothing is wrong", agent{},
+			func(a providers.Answer) bool { return a.State == providers.PowerOff && a.Err == nil && a.Raw == "off" }},
 
 		// With the passwords, which gosnmp therefore takes for good.
-		{"authenticated, not encrypted", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.MsgFlags = gosnmp.AuthNoPriv }}, is("untrusted")},
+		{"authenticated, not encrypted", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.MsgFlags = gosnmp.AuthNoPriv }},
+			is("untrusted")},
 		{"request id 0", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.RequestID = 0 }}, is("unreachable")},
 		{"another request id", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.RequestID++ }}, is("unreachable")},
 		{"another message id", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.MsgID++ }}, is("unreachable")},
 		{"another engine with the same passwords", agent{edit: func(_, a *gosnmp.SnmpPacket) {
 			usm(a).AuthoritativeEngineID, usm(a).SecretKey, usm(a).PrivacyKey = engineB, nil, nil
 		}}, is("untrusted")},
-		{"another user with the same passwords", agent{edit: func(_, a *gosnmp.SnmpPacket) { usm(a).UserName = "guest" }}, is("unreachable")},
+		{"another user with the same passwords",
+			agent{edit: func(_, a *gosnmp.SnmpPacket) { usm(a).UserName = "guest" }}, is("unreachable")},
 		{"the last of all boots", agent{boots: 1<<31 - 1}, is("unreachable")},
 		{"the question itself", agent{edit: kind(gosnmp.GetRequest)}, is("unreachable")},
 		{"a trap", agent{edit: kind(gosnmp.SNMPv2Trap)}, is("unreachable")},
 		{"a command", agent{edit: kind(gosnmp.SetRequest)}, is("unreachable")},
 		{"a report of outlets", agent{edit: kind(gosnmp.Report)}, is("unreachable")},
-		{"outside of the time window for ever", agent{edit: func(_, a *gosnmp.SnmpPacket) { report(a, "2"); a.MsgFlags = gosnmp.AuthNoPriv }}, is("unreachable")},
-		{"another outlet", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Variables[0].Name = ".1.3.6.1.4.1.318.1.1.26.9.2.3.1.5.8" }}, is("unreachable")},
-		{"another column", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Variables[1].Name = a.Variables[0].Name }}, is("unreachable")},
+		{"outside of the time window for ever",
+			agent{edit: func(_, a *gosnmp.SnmpPacket) { report(a, "2"); a.MsgFlags = gosnmp.AuthNoPriv }},
+			is("unreachable")},
+		{"another outlet",
+			agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Variables[0].Name = ".1.3.6.1.4.1.318.1.1.26.9.2.3.1.5.8" }},
+			is("unreachable")},
+		{"another column", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Variables[1].Name = a.Variables[0].Name }},
+			is("unreachable")},
 		{"half of it", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Variables = a.Variables[:1] }}, is("unreachable")},
 		{"nothing", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Variables = nil }}, is("unreachable")},
-		{"more than was asked", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Variables = append(a.Variables, a.Variables[0]) }}, is("unreachable")},
-		{"a word that nobody knows", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: 3})}, unknown("3")},
+		{"more than was asked",
+			agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Variables = append(a.Variables, a.Variables[0]) }},
+			is("unreachable")},
+		{"a word that nobody knows", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: 3})},
+			unknown("3")},
 		{"a word below all", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: -1})}, unknown("-1")},
 		{"text", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.OctetString, Value: "1"})}, unknown("OctetString")},
 		{"a gauge", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.Gauge32, Value: uint32(1)})}, unknown("Gauge32")},
 		{"null", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.Null})}, unknown("Null")},
-		{"a command is under way", agent{edit: value(1, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: 1})}, func(a providers.Answer) bool { return a.State == providers.PowerChanging && a.Err == nil }},
-		{"nobody knows whether a command is", agent{edit: value(1, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: 3})}, unknown("off, pending 3")},
+		{"a command is under way", agent{edit: value(1, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: 1})},
+			func(a providers.Answer) bool { return a.State == providers.PowerChanging && a.Err == nil }},
+		{"nobody knows whether a command is", agent{edit: value(1, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: 3})},
+			unknown("off, pending 3")},
 		{"no such outlet", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.NoSuchInstance})}, is("not_found")},
 		{"no such column", agent{edit: value(1, gosnmp.SnmpPDU{Type: gosnmp.NoSuchObject})}, is("not_found")},
 		{"no access", agent{edit: status(gosnmp.NoAccess)}, is("denied")},
@@ -188,11 +208,20 @@ func TestForged(t *testing.T) {
 		{"an error that nobody knows", agent{edit: status(77)}, is("permanent")},
 
 		// Without the passwords: anybody in the network.
-		{"in the clear", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.MsgFlags = gosnmp.NoAuthNoPriv }}, is("unreachable")},
-		{"in the clear, with request id 0", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.MsgFlags, a.RequestID = gosnmp.NoAuthNoPriv, 0 }}, is("unreachable")},
-		{"a report of outlets in the clear", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.MsgFlags, a.PDUType = gosnmp.NoAuthNoPriv, gosnmp.Report }}, is("unreachable")},
-		{"v2c instead", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Version, a.Community = gosnmp.Version2c, "public" }}, is("unreachable")},
-		{"v1 instead", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Version, a.Community = gosnmp.Version1, "public" }}, is("unreachable")},
+		{"in the clear", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.MsgFlags = gosnmp.NoAuthNoPriv }},
+			is("unreachable")},
+		{"in the clear, with request id 0",
+			agent{edit: func(_, a *gosnmp.SnmpPacket) { a.MsgFlags, a.RequestID = gosnmp.NoAuthNoPriv, 0 }},
+			is("unreachable")},
+		{"a report of outlets in the clear",
+			agent{edit: func(_, a *gosnmp.SnmpPacket) { a.MsgFlags, a.PDUType = gosnmp.NoAuthNoPriv, gosnmp.Report }},
+			is("unreachable")},
+		{"v2c instead",
+			agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Version, a.Community = gosnmp.Version2c, "public" }},
+			is("unreachable")},
+		{"v1 instead",
+			agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Version, a.Community = gosnmp.Version1, "public" }},
+			is("unreachable")},
 		{"signed by whoever", agent{edit: func(_, a *gosnmp.SnmpPacket) {
 			usm(a).AuthenticationPassphrase, usm(a).SecretKey = "of-somebody-else", nil
 		}}, is("unreachable")},
@@ -200,7 +229,8 @@ func TestForged(t *testing.T) {
 		{"cut off", agent{after: func(b []byte) []byte { return b[:len(b)/2] }}, is("unreachable")},
 		{"one byte more", agent{after: func(b []byte) []byte { return append(b, 0) }}, is("unreachable")},
 		{"empty", agent{after: func([]byte) []byte { return nil }}, is("unreachable")},
-		{"signs that are as if not signed", agent{after: func(b []byte) []byte { // the flags say in the clear, the content is encrypted and signed
+		// the flags say in the clear, the content is encrypted and signed
+		{"signs that are as if not signed", agent{after: func(b []byte) []byte {
 			return []byte(strings.Replace(string(b), "\x04\x01\x03\x02\x01\x03", "\x04\x01\x00\x02\x01\x03", 1))
 		}}, is("unreachable")},
 		{"says that the user is unknown", agent{edit: reported("3")}, is("denied")},
@@ -272,7 +302,8 @@ func TestFromElsewhere(t *testing.T) {
 	a := newAgent(t)
 	w := newWire(t, func(to asker, question []byte) { a.handle(asker{to.addr, elsewhere}, question) })
 	for name, c := range map[string]*pdu.Config{"v3": settings(t, "apc-rpdu2"), "v2c": v2c(t)} {
-		if got := short(t, open(t, c, nil), w.address+"/7"); got.State != providers.PowerUnknown || providers.ErrorClass(got.Err) != "unreachable" {
+		if got := short(t, open(t, c, nil), w.address+"/7"); got.State != providers.PowerUnknown ||
+			providers.ErrorClass(got.Err) != "unreachable" {
 			t.Errorf("%s: got %s (%q), %v", name, got.State, got.Raw, got.Err)
 		}
 	}
@@ -294,7 +325,8 @@ func TestForgedBeforeTheAnswer(t *testing.T) {
 		}
 		through(a.address)(to, question)
 	})
-	if got := ask(t, open(t, settings(t, "apc-rpdu2"), nil), o.id(w.address)); got.State != providers.PowerOn || got.Err != nil {
+	if got := ask(t, open(t, settings(t, "apc-rpdu2"), nil), o.id(w.address)); got.State != providers.PowerOn ||
+		got.Err != nil {
 		t.Errorf("got %s (%q), %v", got.State, got.Raw, got.Err)
 	}
 }
@@ -302,14 +334,16 @@ func TestForgedBeforeTheAnswer(t *testing.T) {
 // engineOf asks a strip which engine it is.
 func engineOf(t *testing.T, s *strip) string {
 	t.Helper()
-	c := &gosnmp.GoSNMP{Version: gosnmp.Version3, SecurityModel: gosnmp.UserSecurityModel, SecurityParameters: &gosnmp.UsmSecurityParameters{UserName: "x"}}
+	c := &gosnmp.GoSNMP{Version: gosnmp.Version3, SecurityModel: gosnmp.UserSecurityModel,
+		SecurityParameters: &gosnmp.UsmSecurityParameters{UserName: "x"}}
 	p, err := c.SnmpDecodePacket(pass(s.address, []byte(discovery)))
 	must(t, err)
 	return p.SecurityParameters.(*gosnmp.UsmSecurityParameters).AuthoritativeEngineID
 }
 
-// Two strips with the same users and passwords: whoever leads our questions to the other one gets true answers about the wrong outlet.
-// The engine tells them apart, if it is known before: by the configuration, or because it answered once.
+// Two strips with the same users and passwords: whoever leads our questions to the other one gets true answers about
+// the wrong outlet. The engine tells them apart, if it is known before: by the configuration, or because it answered
+// once.
 func TestAnotherStrip(t *testing.T) {
 	a, b := strips(t)
 	o := a.outlet("apc-rpdu2")
@@ -325,7 +359,8 @@ func TestAnotherStrip(t *testing.T) {
 	refused := func(name string, p providers.Provider) {
 		t.Helper()
 		for range 2 {
-			if got := ask(t, p, id); got.State != providers.PowerUnknown || providers.ErrorClass(got.Err) != "untrusted" {
+			if got := ask(t, p, id); got.State != providers.PowerUnknown ||
+				providers.ErrorClass(got.Err) != "untrusted" {
 				t.Fatalf("%s: got %s (%q), %v", name, got.State, got.Raw, got.Err)
 			}
 		}
@@ -401,7 +436,8 @@ func TestEngineIsAskedOnce(t *testing.T) {
 	}
 }
 
-// The question which engine it is goes out again after a second. The answer to the first comes late, and refuses nothing.
+// The question which engine it is goes out again after a second. The answer to the first comes late, and refuses
+// nothing.
 func TestEngineIsToldTwice(t *testing.T) {
 	a := newAgent(t)
 	var told atomic.Value
@@ -478,7 +514,8 @@ func TestRecorded(t *testing.T) {
 			to.answer(b)
 		}
 	})
-	if got := short(t, p, o.id(w.address)); got.State != providers.PowerUnknown || providers.ErrorClass(got.Err) != "unreachable" {
+	if got := short(t, p, o.id(w.address)); got.State != providers.PowerUnknown ||
+		providers.ErrorClass(got.Err) != "unreachable" {
 		t.Errorf("got %s (%q), %v", got.State, got.Raw, got.Err)
 	}
 }

@@ -22,7 +22,8 @@ func TestProtocols(t *testing.T) {
 	s, _ := strips(t)
 	o := s.outlet("apc-rpdu2")
 	for user, protocols := range map[string][2]string{
-		"fence": {"sha256", "aes128"}, "strong": {"sha512", "aes256"}, "middle": {"sha384", "aes192"}, "sha": {"sha1", "aes128"}, "old": {"md5", "des"},
+		"fence": {"sha256", "aes128"}, "strong": {"sha512", "aes256"}, "middle": {"sha384", "aes192"},
+		"sha": {"sha1", "aes128"}, "old": {"md5", "des"},
 	} {
 		c := settings(t, "apc-rpdu2")
 		c.Username, c.Authentication, c.Privacy = user, protocols[0], protocols[1]
@@ -47,12 +48,14 @@ func TestRights(t *testing.T) {
 	if got := ask(t, p, o.id("")); got.State != providers.PowerOn {
 		t.Errorf("got %s, %v", got.State, got.Err)
 	}
-	if err := p.PowerOff(t.Context(), providers.Target{Node: "n1", ID: o.id("")}, providertest.AllowSend); providers.ErrorClass(err) != "denied" || !o.on() {
+	if err := p.PowerOff(t.Context(), providers.Target{Node: "n1", ID: o.id("")},
+		providertest.AllowSend); providers.ErrorClass(err) != "denied" || !o.on() {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A strip that does not accept user or password is not asked again with the same: it may lock the account. No error shows a password.
+// A strip that does not accept user or password is not asked again with the same: it may lock the account. No error
+// shows a password.
 func TestRefused(t *testing.T) {
 	s, _ := strips(t)
 	ctx, cancel := context.WithTimeout(t.Context(), timeout) // of all calls: none has to wait
@@ -80,7 +83,8 @@ func TestRefused(t *testing.T) {
 				}(),
 				p.PowerOff(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}, providertest.AllowSend),
 			} {
-				if providers.ErrorClass(err) != "denied" || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), privacy) {
+				if providers.ErrorClass(err) != "denied" || strings.Contains(err.Error(), "hunter2") ||
+					strings.Contains(err.Error(), privacy) {
 					t.Errorf("%s: got %v", name, err)
 				}
 			}
@@ -89,17 +93,22 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %d questions, want 2", name, n)
 		}
 		now = now.Add(16 * time.Minute)
-		if _, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}); providers.ErrorClass(err) != "denied" || asked.Load() <= 2 {
+		if _, err := p.State(ctx,
+			providers.Target{Node: "n1", ID: o.id(w.address)}); providers.ErrorClass(err) != "denied" ||
+			asked.Load() <= 2 {
 			t.Errorf("%s, later: got %v after %d questions", name, err, asked.Load())
 		}
 		if name == "password" {
 			must(t, os.WriteFile(c.PasswordFile, []byte(password), 0o600))
-			if obs, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}); obs.State != providers.PowerOn {
+			if obs, err := p.State(ctx,
+				providers.Target{Node: "n1", ID: o.id(w.address)}); obs.State != providers.PowerOn {
 				t.Errorf("the right password: got %s, %v", obs.State, err)
 			}
 			must(t, os.WriteFile(c.PasswordFile, []byte("short"), 0o600))
 			before := asked.Load()
-			if _, err := p.State(ctx, providers.Target{Node: "n1", ID: o.id(w.address)}); providers.ErrorClass(err) != "denied" || asked.Load() != before {
+			if _, err := p.State(ctx,
+				providers.Target{Node: "n1", ID: o.id(w.address)}); providers.ErrorClass(err) != "denied" ||
+				asked.Load() != before {
 				t.Errorf("a password that SNMPv3 does not allow: got %v", err)
 			}
 		}
@@ -241,7 +250,8 @@ func TestPowerOffInOrder(t *testing.T) {
 	err := p.PowerOff(t.Context(),
 		providers.Target{Node: "n1", ID: strings.Join([]string{one.id(""), two.id(""), three.id("")}, ",")},
 		providertest.AllowSend)
-	if providers.ErrorClass(err) != "denied" || !strings.Contains(err.Error(), "outlet "+two.id("")) || one.on() || !two.on() || !three.on() {
+	if providers.ErrorClass(err) != "denied" || !strings.Contains(err.Error(), "outlet "+two.id("")) || one.on() ||
+		!two.on() || !three.on() {
 		t.Errorf("got %v; on: %t, %t, %t", err, one.on(), two.on(), three.on())
 	}
 }
@@ -256,7 +266,8 @@ func TestEachOutletAsks(t *testing.T) {
 		allowed int
 		on      [2]bool
 		class   string
-	}{{0, [2]bool{true, true}, "not_sent"}, {1, [2]bool{false, true}, "unreachable"}, {2, [2]bool{false, false}, "ok"}} {
+	}{{0, [2]bool{true, true}, "not_sent"}, {1, [2]bool{false, true}, "unreachable"},
+		{2, [2]bool{false, false}, "ok"}} {
 		left := tt.allowed
 		err := p.PowerOff(t.Context(), target, func() error {
 			if left--; left < 0 {
@@ -275,8 +286,10 @@ func TestClaimedMachineIsNotSwitched(t *testing.T) {
 	s, _ := strips(t)
 	o := s.outlet("apc-rpdu2")
 	g := guard.New(open(t, settings(t, "apc-rpdu2"), nil), guard.Options{Timeout: timeout})
-	target := providers.Target{Node: "n1", ID: o.id(""), SystemUUID: "11223344-5566-7788-99aa-bbccddeeff00", Claimed: true}
-	if err := g.PowerOff(t.Context(), target, providertest.AllowSend); !errors.Is(err, providers.ErrIdentity) || !o.on() {
+	target := providers.Target{Node: "n1", ID: o.id(""), SystemUUID: "11223344-5566-7788-99aa-bbccddeeff00",
+		Claimed: true}
+	if err := g.PowerOff(t.Context(), target, providertest.AllowSend); !errors.Is(err, providers.ErrIdentity) ||
+		!o.on() {
 		t.Errorf("claimed: got %v", err)
 	}
 	target.Claimed = false
@@ -286,7 +299,8 @@ func TestClaimedMachineIsNotSwitched(t *testing.T) {
 	must(t, g.Close(t.Context()))
 }
 
-// Power supplies hold out for a while: outlets count as off once answers have said so for that long, without anything else in between.
+// Power supplies hold out for a while: outlets count as off once answers have said so for that long, without anything
+// else in between.
 func TestOffDelay(t *testing.T) {
 	s, _ := strips(t)
 	o := s.outlet("apc-rpdu2")
@@ -296,10 +310,11 @@ func TestOffDelay(t *testing.T) {
 	p := open(t, c, func() time.Time { return now })
 	w := newWire(t, through(s.address))
 	target := providers.Target{Node: "n1", ID: o.id(w.address)}
-	off, on, strange, powerOn := func() { o.reset(false) }, func() { o.reset(true) }, func() { o.set(o.d.state, 99) }, func() {
-		must(t, p.PowerOn(t.Context(), target, providertest.AllowSend))
-		o.reset(false)
-	}
+	off, on, strange, powerOn := func() { o.reset(false) }, func() { o.reset(true) }, func() { o.set(o.d.state, 99) },
+		func() {
+			must(t, p.PowerOn(t.Context(), target, providertest.AllowSend))
+			o.reset(false)
+		}
 	for i, tt := range []struct {
 		after time.Duration
 		do    func()
@@ -387,7 +402,8 @@ func TestCanonical(t *testing.T) {
 		mib, id, want, hosts string
 	}{
 		{"apc-rpdu2", "strip-a/7", "strip-a/7", "strip-a"},
-		{"apc-rpdu2", " Strip-B.Example.NET.:161/08 , 10.0.0.7/3,strip-a/7", "10.0.0.7/3,strip-a/7,strip-b.example.net/8", "10.0.0.7 strip-a strip-b.example.net"},
+		{"apc-rpdu2", " Strip-B.Example.NET.:161/08 , 10.0.0.7/3,strip-a/7",
+			"10.0.0.7/3,strip-a/7,strip-b.example.net/8", "10.0.0.7 strip-a strip-b.example.net"},
 		{"apc-rpdu2", "strip-a:1161/7,strip-a:01161/6", "strip-a:1161/6,strip-a:1161/7", "strip-a"},
 		{"apc-rpdu2", "[FD00:0::7]/7,[fd00::7]:162/7", "[fd00::7]/7,[fd00::7]:162/7", "fd00::7"},
 		{"apc-rpdu2", "[::ffff:10.0.0.7]/1", "10.0.0.7/1", "10.0.0.7"},
@@ -397,10 +413,14 @@ func TestCanonical(t *testing.T) {
 		{"apc-rpdu2", "a/7,a/07", "", ""},
 		{"apc-rpdu2", "a/7,A.:161/7", "", ""},
 		{"raritan", "a/7,a/1.7", "", ""},
-		{"apc-rpdu2", "", "", ""}, {"apc-rpdu2", "a", "", ""}, {"apc-rpdu2", "a/", "", ""}, {"apc-rpdu2", "/7", "", ""}, {"apc-rpdu2", "a/0", "", ""},
-		{"apc-rpdu2", "a/7,", "", ""}, {"apc-rpdu2", "a/-7", "", ""}, {"apc-rpdu2", "a/7/8", "", ""}, {"apc-rpdu2", "a/70000", "", ""}, {"apc-rpdu2", "a:0/7", "", ""},
-		{"apc-rpdu2", "hunter2@a/7", "", ""}, {"apc-rpdu2", "u:hunter2@a/7", "", ""}, {"apc-rpdu2", "a?hunter2/7", "", ""}, {"apc-rpdu2", "a#/7", "", ""},
-		{"apc-rpdu2", "[fe80::1%25eth0]/7", "", ""}, {"apc-rpdu2", "snmp://a/7", "", ""}, {"apc-rpdu2", "a b/7", "", ""},
+		{"apc-rpdu2", "", "", ""}, {"apc-rpdu2", "a", "", ""}, {"apc-rpdu2", "a/", "", ""}, {"apc-rpdu2", "/7", "", ""},
+		{"apc-rpdu2", "a/0", "", ""},
+		{"apc-rpdu2", "a/7,", "", ""}, {"apc-rpdu2", "a/-7", "", ""}, {"apc-rpdu2", "a/7/8", "", ""},
+		{"apc-rpdu2", "a/70000", "", ""}, {"apc-rpdu2", "a:0/7", "", ""},
+		{"apc-rpdu2", "hunter2@a/7", "", ""}, {"apc-rpdu2", "u:hunter2@a/7", "", ""},
+		{"apc-rpdu2", "a?hunter2/7", "", ""}, {"apc-rpdu2", "a#/7", "", ""},
+		{"apc-rpdu2", "[fe80::1%25eth0]/7", "", ""}, {"apc-rpdu2", "snmp://a/7", "", ""},
+		{"apc-rpdu2", "a b/7", "", ""},
 		{"apc-rpdu2", strings.Repeat("a/7,", 20), "", ""},
 	} {
 		c := settings(t, tt.mib)
@@ -435,7 +455,8 @@ func FuzzCanonical(f *testing.F) {
 				continue
 			}
 			again, hostsAgain, err := c.CanonicalID(got)
-			if again != got || err != nil || fmt.Sprint(hosts) != fmt.Sprint(hostsAgain) || len(hosts) == 0 || len(c.PartsOf(got)) < len(hosts) {
+			if again != got || err != nil || fmt.Sprint(hosts) != fmt.Sprint(hostsAgain) || len(hosts) == 0 ||
+				len(c.PartsOf(got)) < len(hosts) {
 				t.Errorf("%q: got %q at %q, then %q at %q, %v", id, got, hosts, again, hostsAgain, err)
 			}
 		}
@@ -446,25 +467,32 @@ func TestValidate(t *testing.T) {
 	short := t.TempDir() + "/short"
 	must(t, os.WriteFile(short, []byte("1234567"), 0o600))
 	for want, edit := range map[string]func(*pdu.Config){
-		"":                                     func(*pdu.Config) {},
-		"mib":                                  func(c *pdu.Config) { c.MIB = "" },
-		"mib ":                                 func(c *pdu.Config) { c.MIB = "apc" },
-		"username":                             func(c *pdu.Config) { c.Username = "" },
-		"passwordFile":                         func(c *pdu.Config) { c.PasswordFile = short },
-		"privacyPasswordFile":                  func(c *pdu.Config) { c.PrivacyPasswordFile = short },
-		"privacyPasswordFile ":                 func(c *pdu.Config) { c.PrivacyPasswordEnv = "P" },
-		"authentication":                       func(c *pdu.Config) { c.Authentication = "none" },
-		"privacy":                              func(c *pdu.Config) { c.Privacy = "" },
-		"version":                              func(c *pdu.Config) { c.Version = "v1" },
-		"offDelay":                             func(c *pdu.Config) { c.OffDelay = -1 },
-		"offDelay ":                            func(c *pdu.Config) { c.OffDelay = time.Minute + 1 },
-		"offDelay  ":                           func(c *pdu.Config) { c.MIB, c.OffDelay = "raritan", 11*time.Second }, // a cycle takes 10 s, and has no word
-		" ":                                    func(c *pdu.Config) { c.MIB, c.OffDelay = "raritan", 12*time.Second },
-		"engines[1].host":                      func(c *pdu.Config) { c.Engines = []pdu.Engine{{"a", engineA}, {"A:161", engineB}} },
-		"engines[0].host":                      func(c *pdu.Config) { c.Engines = []pdu.Engine{{"a/7", engineA}} },
-		"engines[0].id":                        func(c *pdu.Config) { c.Engines = []pdu.Engine{{"a", ""}} },
-		"username privacyPasswordFile engines": func(c *pdu.Config) { c.Version, c.Engines = "v2c", []pdu.Engine{{"a", engineA}} },
-		"passwordFile ":                        func(c *pdu.Config) { c.Version, c.Username, c.PasswordFile, c.PrivacyPasswordFile = "v2c", "", "", "" },
+		"":                     func(*pdu.Config) {},
+		"mib":                  func(c *pdu.Config) { c.MIB = "" },
+		"mib ":                 func(c *pdu.Config) { c.MIB = "apc" },
+		"username":             func(c *pdu.Config) { c.Username = "" },
+		"passwordFile":         func(c *pdu.Config) { c.PasswordFile = short },
+		"privacyPasswordFile":  func(c *pdu.Config) { c.PrivacyPasswordFile = short },
+		"privacyPasswordFile ": func(c *pdu.Config) { c.PrivacyPasswordEnv = "P" },
+		"authentication":       func(c *pdu.Config) { c.Authentication = "none" },
+		"privacy":              func(c *pdu.Config) { c.Privacy = "" },
+		"version":              func(c *pdu.Config) { c.Version = "v1" },
+		"offDelay":             func(c *pdu.Config) { c.OffDelay = -1 },
+		"offDelay ":            func(c *pdu.Config) { c.OffDelay = time.Minute + 1 },
+		// a cycle takes 10 s, and has no word
+		"offDelay  ": func(c *pdu.Config) { c.MIB, c.OffDelay = "raritan", 11*time.Second },
+		" ":          func(c *pdu.Config) { c.MIB, c.OffDelay = "raritan", 12*time.Second },
+		"engines[1].host": func(c *pdu.Config) {
+			c.Engines = []pdu.Engine{{"a", engineA}, {"A:161", engineB}}
+		},
+		"engines[0].host": func(c *pdu.Config) { c.Engines = []pdu.Engine{{"a/7", engineA}} },
+		"engines[0].id":   func(c *pdu.Config) { c.Engines = []pdu.Engine{{"a", ""}} },
+		"username privacyPasswordFile engines": func(c *pdu.Config) {
+			c.Version, c.Engines = "v2c", []pdu.Engine{{"a", engineA}}
+		},
+		"passwordFile ": func(c *pdu.Config) {
+			c.Version, c.Username, c.PasswordFile, c.PrivacyPasswordFile = "v2c", "", "", ""
+		},
 	} {
 		c := settings(t, "apc-rpdu2")
 		edit(c)
@@ -476,7 +504,9 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%s: got problems at %q", want, got)
 		}
 	}
-	for text, want := range map[string]string{"0x80004fb8057374726970": "\x80\x00\x4f\xb8\x05strip", "80:00:4F:B8:05": "\x80\x00\x4f\xb8\x05", "80004fb8": "", "x": "", "": ""} {
+	for text, want := range map[string]string{
+		"0x80004fb8057374726970": "\x80\x00\x4f\xb8\x05strip", "80:00:4F:B8:05": "\x80\x00\x4f\xb8\x05", "80004fb8": "",
+		"x": "", "": ""} {
 		var e pdu.EngineID
 		if err := e.UnmarshalText([]byte(text)); string(e) != want || (err == nil) != (want != "") {
 			t.Errorf("%s: got %x, %v", text, e, err)

@@ -41,14 +41,16 @@ func TestMain(m *testing.M) {
 	for _, s := range started {
 		s.stop()
 	}
-	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll")); err != nil && code == 0 {
+	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/forcefence/forcefence/test/kit.startAll")); err != nil &&
+		code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
 }
 
-// timeout is far more than any call takes that is not meant to run out of time: other packages' tests share the machine.
+// timeout is far more than any call takes that is not meant to run out of time: other packages' tests share the
+// machine.
 const timeout = 20 * time.Second
 
 var must = kit.Must
@@ -185,8 +187,10 @@ func (s *strip) start() error {
 			}
 			s.address = fmt.Sprintf("127.0.0.1:%d", port)
 		}
-		conf := fmt.Sprintf("agentaddress udp:%s\nrwcommunity %s 127.0.0.1\nexactEngineID 0x80001f8804%x\n", s.address, community, filepath.Base(s.dir))
-		for user, protocols := range map[string][2]string{"fence": {"SHA-256", "AES"}, "strong": {"SHA-512", "AES-256"}, "middle": {"SHA-384", "AES-192"},
+		conf := fmt.Sprintf("agentaddress udp:%s\nrwcommunity %s 127.0.0.1\nexactEngineID 0x80001f8804%x\n", s.address,
+			community, filepath.Base(s.dir))
+		for user, protocols := range map[string][2]string{
+			"fence": {"SHA-256", "AES"}, "strong": {"SHA-512", "AES-256"}, "middle": {"SHA-384", "AES-192"},
 			"sha": {"SHA", "AES"}, "old": {"MD5", "DES"}, "reader": {"SHA-256", "AES"}} {
 			conf += fmt.Sprintf("createUser %s %s %s %s %s\n", user, protocols[0], password, protocols[1], privacy)
 			conf += map[bool]string{true: "rouser ", false: "rwuser "}[user == "reader"] + user + " priv\n"
@@ -198,8 +202,10 @@ func (s *strip) start() error {
 		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 			return err
 		}
-		s.cmd = exec.Command(snmpd(), "-f", "-C", "-c", file, "-Lf", filepath.Join(s.dir, "log"), "-I", "-system_mib,-hr_system")
-		s.cmd.Env = append(os.Environ(), "MIBS=", "SNMP_PERSISTENT_DIR="+filepath.Join(s.dir, "state"), outletsEnv+"="+s.dir)
+		s.cmd = exec.Command(snmpd(), "-f", "-C", "-c", file, "-Lf", filepath.Join(s.dir, "log"), "-I",
+			"-system_mib,-hr_system")
+		s.cmd.Env = append(os.Environ(), "MIBS=", "SNMP_PERSISTENT_DIR="+filepath.Join(s.dir, "state"),
+			outletsEnv+"="+s.dir)
 		if err := kit.StartChild(s.cmd); err != nil {
 			return err
 		}
@@ -258,15 +264,18 @@ type dialect struct {
 
 var dialects = map[string]dialect{
 	"apc-rpdu2": {
-		state: "1.3.6.1.4.1.318.1.1.26.9.2.3.1.5.%d", off: 1, on: 2, pending: "1.3.6.1.4.1.318.1.1.26.9.2.3.1.6.%d", busy: 1, idle: 2,
+		state: "1.3.6.1.4.1.318.1.1.26.9.2.3.1.5.%d", off: 1, on: 2, pending: "1.3.6.1.4.1.318.1.1.26.9.2.3.1.6.%d",
+		busy: 1, idle: 2,
 		command: "1.3.6.1.4.1.318.1.1.26.9.2.4.1.5.%d", commandOn: 1, commandOff: 2,
 	},
 	"apc-rpdu": {
-		state: "1.3.6.1.4.1.318.1.1.12.3.5.1.1.4.%d", on: 1, off: 2, pending: "1.3.6.1.4.1.318.1.1.12.3.5.1.1.5.%d", busy: 1, idle: 2,
+		state: "1.3.6.1.4.1.318.1.1.12.3.5.1.1.4.%d", on: 1, off: 2, pending: "1.3.6.1.4.1.318.1.1.12.3.5.1.1.5.%d",
+		busy: 1, idle: 2,
 		command: "1.3.6.1.4.1.318.1.1.12.3.3.1.1.4.%d", commandOn: 1, commandOff: 2,
 	},
 	"raritan": {
-		state: "1.3.6.1.4.1.13742.6.4.1.2.1.3.1.%d", on: 7, off: 8, command: "1.3.6.1.4.1.13742.6.4.1.2.1.2.1.%d", commandOn: 1, commandOff: 0,
+		state: "1.3.6.1.4.1.13742.6.4.1.2.1.3.1.%d", on: 7, off: 8, command: "1.3.6.1.4.1.13742.6.4.1.2.1.2.1.%d",
+		commandOn: 1, commandOff: 0,
 	},
 }
 
@@ -304,9 +313,10 @@ func (o socket) columns(on bool) map[string]int {
 
 // reset makes it an outlet that obeys.
 func (o socket) reset(on bool) {
-	writeOutlet(o.s.dir, o.at(o.d.state), outletFile{o.columns(on), map[string]map[string]map[string]int{o.at(o.d.command): {
-		fmt.Sprint(o.d.commandOn): o.columns(true), fmt.Sprint(o.d.commandOff): o.columns(false),
-	}}})
+	writeOutlet(o.s.dir, o.at(o.d.state),
+		outletFile{o.columns(on), map[string]map[string]map[string]int{o.at(o.d.command): {
+			fmt.Sprint(o.d.commandOn): o.columns(true), fmt.Sprint(o.d.commandOff): o.columns(false),
+		}}})
 }
 
 // edit changes it behind everybody's back.
@@ -447,7 +457,8 @@ func settings(t testing.TB, mib string) *pdu.Config {
 	t.Helper()
 	dir := t.TempDir()
 	c := pdu.NewConfig()
-	c.MIB, c.Username, c.PasswordFile, c.PrivacyPasswordFile, c.OffDelay = mib, "fence", filepath.Join(dir, "password"), filepath.Join(dir, "privacy"), 0
+	c.MIB, c.Username, c.PasswordFile, c.PrivacyPasswordFile, c.OffDelay = mib, "fence", filepath.Join(dir, "password"),
+		filepath.Join(dir, "privacy"), 0
 	must(t, os.WriteFile(c.PasswordFile, []byte(password+"\n"), 0o600))
 	must(t, os.WriteFile(c.PrivacyPasswordFile, []byte(privacy), 0o600))
 	return c

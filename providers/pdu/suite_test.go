@@ -53,7 +53,8 @@ func suite(t *testing.T, mib string, edit func(*pdu.Config)) {
 		must(t, err)
 		first, second := a.outlet(mib), b.outlet(mib)
 		var mu sync.Mutex
-		callers := map[string]bool{} // with the user's name, at one strip; each call has a socket of its own, and may repeat itself
+		// with the user's name, at one strip; each call has a socket of its own, and may repeat itself
+		callers := map[string]bool{}
 		var requests providertest.Requests
 		counted := func(address string) func(asker, []byte) {
 			return func(to asker, question []byte) {

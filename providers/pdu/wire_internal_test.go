@@ -31,20 +31,27 @@ func message(t testing.TB, p *gosnmp.SnmpPacket) []byte {
 
 func messages(t testing.TB) map[header][]byte {
 	usm := func() *gosnmp.UsmSecurityParameters {
-		return &gosnmp.UsmSecurityParameters{AuthoritativeEngineID: "\x80\x00engine", UserName: "fence", AuthenticationProtocol: gosnmp.SHA256,
+		return &gosnmp.UsmSecurityParameters{AuthoritativeEngineID: "\x80\x00engine", UserName: "fence",
+			AuthenticationProtocol:   gosnmp.SHA256,
 			AuthenticationPassphrase: "correct-horse", PrivacyProtocol: gosnmp.AES, PrivacyPassphrase: "battery-staple"}
 	}
 	value := []gosnmp.SnmpPDU{{Name: ".1.3.6.1.6.3.15.1.1.5.0", Type: gosnmp.Integer, Value: 1}}
 	v3 := func(flags gosnmp.SnmpV3MsgFlags, kind gosnmp.PDUType) []byte {
-		return message(t, &gosnmp.SnmpPacket{Version: gosnmp.Version3, MsgFlags: flags, SecurityModel: gosnmp.UserSecurityModel, SecurityParameters: usm(),
-			PDUType: kind, MsgID: 0x7fffffff, RequestID: 7, Variables: value})
+		return message(t,
+			&gosnmp.SnmpPacket{Version: gosnmp.Version3, MsgFlags: flags, SecurityModel: gosnmp.UserSecurityModel,
+				SecurityParameters: usm(),
+				PDUType:            kind, MsgID: 0x7fffffff, RequestID: 7, Variables: value})
 	}
 	return map[header][]byte{
-		{version: 3, id: 0x7fffffff, flags: 3, engine: "\x80\x00engine"}:                                                                       v3(gosnmp.AuthPriv, gosnmp.GetResponse),
-		{version: 3, id: 0x7fffffff, flags: 0, engine: "\x80\x00engine", pdu: tagReport, reported: "\x2b\x06\x01\x06\x03\x0f\x01\x01\x05\x00"}: v3(gosnmp.NoAuthNoPriv, gosnmp.Report),
-		{version: 3, id: 0x7fffffff, flags: 1, engine: "\x80\x00engine", pdu: tagResponse}:                                                     v3(gosnmp.AuthNoPriv, gosnmp.GetResponse),
-		{version: 1, id: 0x12345, pdu: tagResponse}: message(t, &gosnmp.SnmpPacket{Version: gosnmp.Version2c, Community: "c", PDUType: gosnmp.GetResponse,
-			RequestID: 0x12345, Variables: value}),
+		{version: 3, id: 0x7fffffff, flags: 3,
+			engine: "\x80\x00engine"}: v3(gosnmp.AuthPriv, gosnmp.GetResponse),
+		{version: 3, id: 0x7fffffff, flags: 0, engine: "\x80\x00engine", pdu: tagReport,
+			reported: "\x2b\x06\x01\x06\x03\x0f\x01\x01\x05\x00"}: v3(gosnmp.NoAuthNoPriv, gosnmp.Report),
+		{version: 3, id: 0x7fffffff, flags: 1, engine: "\x80\x00engine", pdu: tagResponse}: v3(gosnmp.AuthNoPriv,
+			gosnmp.GetResponse),
+		{version: 1, id: 0x12345, pdu: tagResponse}: message(t,
+			&gosnmp.SnmpPacket{Version: gosnmp.Version2c, Community: "c", PDUType: gosnmp.GetResponse,
+				RequestID: 0x12345, Variables: value}),
 	}
 }
 
@@ -62,12 +69,15 @@ func TestParseHeader(t *testing.T) {
 			}
 		}
 	}
-	for _, b := range []string{"", "0", "\x30\x80", "\x30\x85\x00\x00\x00\x00\x00", "\x30\x84\xff\xff\xff\xff", "\x30\x02\x02\x00", "\x30\x08\x02\x06\x00\x00\x00\x00\x00\x03"} {
+	for _, b := range []string{
+		"", "0", "\x30\x80", "\x30\x85\x00\x00\x00\x00\x00", "\x30\x84\xff\xff\xff\xff", "\x30\x02\x02\x00",
+		"\x30\x08\x02\x06\x00\x00\x00\x00\x00\x03"} {
 		if h, ok := parseHeader([]byte(b)); ok {
 			t.Errorf("%q: got %+v", b, h)
 		}
 	}
-	long := []byte("\x30\x82\x00\x0e\x02\x01\x01\x04\x82\x00\x00\xa2\x05\x02\x03\x01\x23\x45") // as net-snmp writes lengths
+	// as net-snmp writes lengths
+	long := []byte("\x30\x82\x00\x0e\x02\x01\x01\x04\x82\x00\x00\xa2\x05\x02\x03\x01\x23\x45")
 	if h, ok := parseHeader(long); !ok || h != (header{version: 1, id: 0x12345, pdu: tagResponse}) {
 		t.Errorf("got %+v, %t", h, ok)
 	}
@@ -105,7 +115,8 @@ func FuzzAnswer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		asked := []gosnmp.SnmpPDU{{Name: ".1.3.6.1.4.1.318.1.1.26.9.2.3.1.5.7", Type: gosnmp.Null}}
-		p, err := New(Config{MIB: "apc-rpdu2", Version: v3, Authentication: "sha256", Privacy: "aes128"}, providers.Options{})
+		p, err := New(Config{MIB: "apc-rpdu2", Version: v3, Authentication: "sha256", Privacy: "aes128"},
+			providers.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -153,8 +153,9 @@ func TestAnHonestProviderThatTellsAddressesPasses(t *testing.T) {
 // region is a device with batches, honest but for what the test makes wrong.
 type region struct {
 	*device
-	states func(ctx context.Context, targets []providers.Target, honest func() (map[string]providers.Observation, error)) (map[string]providers.Observation, error)
-	whole  bool // one target that cannot be asked fails the call, as EC2's do
+	states func(ctx context.Context, targets []providers.Target,
+		honest func() (map[string]providers.Observation, error)) (map[string]providers.Observation, error)
+	whole bool // one target that cannot be asked fails the call, as EC2's do
 }
 
 func (*region) MaxStates() int { return 2 }
@@ -187,7 +188,8 @@ func (r *region) States(ctx context.Context, targets []providers.Target) (map[st
 	return r.states(ctx, targets, honest)
 }
 
-// Suite's checks in batches find nothing wrong with an honest provider, nor with one whose calls fail as a whole behind the guard.
+// Suite's checks in batches find nothing wrong with an honest provider, nor with one whose calls fail as a whole behind
+// the guard.
 func TestAnHonestProviderWithBatchesPasses(t *testing.T) {
 	Suite(t, Options{NoProxy: inMemory, NoLogIns: inMemory, New: func(*testing.T) *Bench {
 		r := &region{device: &device{on: true}}
@@ -198,7 +200,8 @@ func TestAnHonestProviderWithBatchesPasses(t *testing.T) {
 func TestBatchesThatFailAsAWholePassBehindTheGuard(t *testing.T) {
 	Suite(t, Options{NoProxy: inMemory, NoLogIns: inMemory, New: func(*testing.T) *Bench {
 		r := &region{device: &device{on: true}, whole: true}
-		return r.bench(guard.New(r, guard.Options{Name: "region", Rate: 1000, Burst: 1000, Log: slog.New(slog.DiscardHandler)}))
+		return r.bench(
+			guard.New(r, guard.Options{Name: "region", Rate: 1000, Burst: 1000, Log: slog.New(slog.DiscardHandler)}))
 	}})
 }
 
@@ -325,7 +328,8 @@ func TestNothingIsLeftOutInSilence(t *testing.T) {
 		if err == nil || errors.Is(err, errLeftOut) || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want an error that names %s", err, name)
 		}
-		if err := run(t.Context(), b, Options{NoProxy: "x", NoLogIns: "x", NoRequests: "x"}); !errors.Is(err, errLeftOut) {
+		if err := run(t.Context(), b, Options{NoProxy: "x", NoLogIns: "x", NoRequests: "x"}); !errors.Is(err,
+			errLeftOut) {
 			t.Errorf("with a reason: got %v", err)
 		}
 	}
@@ -334,9 +338,10 @@ func TestNothingIsLeftOutInSilence(t *testing.T) {
 // liar is an honest device behind a provider with one thing wrong.
 type liar struct {
 	*device
-	state func(ctx context.Context, t providers.Target, honest func() (providers.Observation, error)) (providers.Observation, error)
-	off   func(ctx context.Context, t providers.Target, honest func() error) error
-	acts  func(ctx context.Context, t providers.Target, still func() error) error // in the place of off
+	state func(ctx context.Context, t providers.Target,
+		honest func() (providers.Observation, error)) (providers.Observation, error)
+	off  func(ctx context.Context, t providers.Target, honest func() error) error
+	acts func(ctx context.Context, t providers.Target, still func() error) error // in the place of off
 }
 
 func (l *liar) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
@@ -398,7 +403,10 @@ func TestLiarsAreCaught(t *testing.T) {
 		}},
 		{"takes an accepted power-off for an off", "accepted is not off", func(l *liar) {
 			asked := false
-			l.off = func(_ context.Context, _ providers.Target, honest func() error) error { asked = true; return honest() }
+			l.off = func(_ context.Context, _ providers.Target, honest func() error) error {
+				asked = true
+				return honest()
+			}
 			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
 				o, err := honest()
 				if asked && err == nil {

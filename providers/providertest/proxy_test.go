@@ -18,7 +18,8 @@ import (
 	"github.com/forcefence/forcefence/providers/remote"
 )
 
-// web is a machine behind an HTTP device, and a provider for it that may be dishonest: each habit is one that a provider could have.
+// web is a machine behind an HTTP device, and a provider for it that may be dishonest: each habit is one that a
+// provider could have.
 type web struct {
 	mu       sync.Mutex // guards what follows
 	on       bool
@@ -171,10 +172,11 @@ func newWeb(t *testing.T, h habit) *Bench {
 	trust := &tls.Config{RootCAs: pool, InsecureSkipVerify: h == trusting}
 	p := &webProvider{web: w}
 	w.origin = "https://" + x.Addr()
-	w.client = &http.Client{Transport: &http.Transport{DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := (&tls.Dialer{Config: trust}).DialContext(ctx, network, addr)
-		return c, remote.ExplainHandshake(err)
-	}}}
+	w.client = &http.Client{
+		Transport: &http.Transport{DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := (&tls.Dialer{Config: trust}).DialContext(ctx, network, addr)
+			return c, remote.ExplainHandshake(err)
+		}}}
 	return &Bench{
 		Provider: p, Target: providers.Target{Node: "n1", ID: "1"}, Proxy: x,
 		LogIns:   func() int { w.mu.Lock(); defer w.mu.Unlock(); return w.logIns },
@@ -329,10 +331,12 @@ func TestProxyOfAStream(t *testing.T) {
 		x.SetFault(f)
 		pool := x509.NewCertPool()
 		pool.AppendCertsFromPEM(x.CA())
-		_, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", x.Addr(), &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"})
+		_, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", x.Addr(),
+			&tls.Config{RootCAs: pool, ServerName: "127.0.0.1"})
 		var expired x509.CertificateInvalidError
 		var unknown x509.UnknownAuthorityError
-		if f == ExpiredCertificate && (!errors.As(err, &expired) || expired.Reason != x509.Expired) || f == UnknownAuthority && !errors.As(err, &unknown) {
+		if f == ExpiredCertificate && (!errors.As(err, &expired) || expired.Reason != x509.Expired) ||
+			f == UnknownAuthority && !errors.As(err, &unknown) {
 			t.Errorf("%s: got %v", f, err)
 		}
 	}

@@ -48,8 +48,8 @@ func PushTo(p *Provider) string { return p.eventServer.origin }
 // NewPace says how many events are read.
 func NewPace() func(time.Time) time.Duration { return new(eventLimiter).takeOne }
 
-// Kept returns how many bytes of what a BMC said of its systems are kept after a look at all of them, and whether any of it is more than
-// who they are.
+// Kept returns how many bytes of what a BMC said of its systems are kept after a look at all of them, and whether any
+// of it is more than who they are.
 func Kept(p *Provider, origin string) (n int, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,7 +28,8 @@ func TestScanKeepsIdentities(t *testing.T) {
 func TestMembersAreCapped(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, nil)
 	r.bmc.SetFault(datacenter.Fault{Flood: 12_000})
-	if a := r.ask(t, r.target()); a.State != providers.PowerUnknown || !strings.Contains(fmt.Sprint(a.Err), "does not end") {
+	if a := r.ask(t, r.target()); a.State != providers.PowerUnknown ||
+		!strings.Contains(fmt.Sprint(a.Err), "does not end") {
 		t.Errorf("got %s, %v", a.State, a.Err)
 	}
 	for _, q := range r.bmc.Requests() {
@@ -51,7 +52,8 @@ func TestManyChassisLinksAreNoProof(t *testing.T) {
 		r := newRack(t, 1, datacenter.Options{}, nil)
 		r.ms[0].SetFault(datacenter.Fault{PowerWord: "Off", Chassis: "On", ChassisLinks: before})
 		for range 3 {
-			if a := r.ask(t, r.target()); a.State != providers.PowerUnknown || !strings.Contains(providers.ErrorText(a.Err), "reading its chassis") {
+			if a := r.ask(t, r.target()); a.State != providers.PowerUnknown ||
+				!strings.Contains(providers.ErrorText(a.Err), "reading its chassis") {
 				t.Errorf("%s: got %s (%q), %v", name, a.State, a.Raw, a.Err)
 			}
 		}
@@ -61,7 +63,8 @@ func TestManyChassisLinksAreNoProof(t *testing.T) {
 // Of a report with more events than are read at once none is believed to be known.
 func TestManyEventsInOneReport(t *testing.T) {
 	for n, want := range map[int]int{1: 1, 50: 50, 51: 0, 5000: 0} {
-		report := `{"Events":[{"MessageId":"ResourceEvent.1.0.ResourcePoweredOff"}` + strings.Repeat(`,{"MessageId":"ResourceEvent.1.0.ResourcePoweredOff"}`, n-1) + `]}`
+		report := `{"Events":[{"MessageId":"ResourceEvent.1.0.ResourcePoweredOff"}` +
+			strings.Repeat(`,{"MessageId":"ResourceEvent.1.0.ResourcePoweredOff"}`, n-1) + `]}`
 		if got := redfish.Events([]byte(report)); got != want {
 			t.Errorf("of %d events %d are looked at, want %d", n, got, want)
 		}

@@ -21,7 +21,8 @@ import (
 	"github.com/forcefence/forcefence/test/datacenter"
 )
 
-// inMemory asks a BMC without a network, so that its time can be synctest's. What a client gives up the BMC does all the same.
+// inMemory asks a BMC without a network, so that its time can be synctest's. What a client gives up the BMC does all
+// the same.
 type inMemory struct{ bmc *datacenter.BMC }
 
 func (m inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -48,7 +49,8 @@ func (m inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // bubble plays f in synctest with a rack whose BMC is asked without a network, through a guard as in production.
-func bubble(t *testing.T, machines int, edit func(*rack, *redfish.Config), f func(t *testing.T, r *rack, g *guard.Provider)) {
+func bubble(t *testing.T, machines int, edit func(*rack, *redfish.Config),
+	f func(t *testing.T, r *rack, g *guard.Provider)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rack{dc: datacenter.New(datacenter.Options{Offline: true})}
@@ -78,8 +80,8 @@ func bubble(t *testing.T, machines int, edit func(*rack, *redfish.Config), f fun
 	})
 }
 
-// A BMC that takes its time with each request gives right answers all the same: what one call's deadline cuts off, the next finds
-// done; and however often it is asked, there is one session.
+// A BMC that takes its time with each request gives right answers all the same: what one call's deadline cuts off, the
+// next finds done; and however often it is asked, there is one session.
 func TestSlowBMC(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -93,12 +95,17 @@ func TestSlowBMC(t *testing.T) {
 		{name: "sole", slow: 2 * time.Second, machines: 1, calls: 2},
 		{name: "sole, with a chassis", slow: 2 * time.Second, machines: 1, chassis: "true", calls: 2},
 		{name: "sole, very slow", slow: 4500 * time.Millisecond, machines: 1, calls: 4},
-		{name: "the system's path", slow: 2 * time.Second, machines: 1, id: func(r *rack) string { return r.bmc.SystemURL(r.ms[0]) }, calls: 2},
-		{name: "the system's path, basic", slow: 2 * time.Second, machines: 1, auth: "basic", id: func(r *rack) string { return r.bmc.SystemURL(r.ms[0]) }, calls: 1},
+		{name: "the system's path", slow: 2 * time.Second, machines: 1,
+			id: func(r *rack) string { return r.bmc.SystemURL(r.ms[0]) }, calls: 2},
+		{name: "the system's path, basic", slow: 2 * time.Second, machines: 1, auth: "basic",
+			id: func(r *rack) string { return r.bmc.SystemURL(r.ms[0]) }, calls: 1},
 		{name: "basic", slow: 2 * time.Second, machines: 1, auth: "basic", calls: 2},
-		{name: "one of 16, by Id", slow: 2 * time.Second, machines: 16, id: func(*rack) string { return "m0" }, calls: 2},
-		{name: "one of 16, by serial number", slow: 2 * time.Second, machines: 16, id: func(r *rack) string { return r.ms[0].Serial() }, calls: 5},
-		{name: "one of 16, by UUID", slow: 2 * time.Second, machines: 16, id: func(*rack) string { return "" }, calls: 4},
+		{name: "one of 16, by Id", slow: 2 * time.Second, machines: 16, id: func(*rack) string { return "m0" },
+			calls: 2},
+		{name: "one of 16, by serial number", slow: 2 * time.Second, machines: 16,
+			id: func(r *rack) string { return r.ms[0].Serial() }, calls: 5},
+		{name: "one of 16, by UUID", slow: 2 * time.Second, machines: 16, id: func(*rack) string { return "" },
+			calls: 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			edit := func(r *rack, c *redfish.Config) {
@@ -171,12 +178,14 @@ func TestSlowBMC(t *testing.T) {
 	}
 }
 
-// A log-in that takes longer than anybody waits leaves at most one session behind in a minute (auth session), or one in an hour (auto).
+// A log-in that takes longer than anybody waits leaves at most one session behind in a minute (auth session), or one in
+// an hour (auto).
 func TestLoginThatIsCutOff(t *testing.T) {
 	for how, most := range map[string]int{"auto": 1, "session": 4} {
 		bubble(t, 1, auth(how), func(t *testing.T, r *rack, g *guard.Provider) {
 			r.bmc.SetFault(datacenter.Fault{Slow: 15 * time.Second})
-			if _, err := g.State(t.Context(), r.target()); !errors.Is(err, providers.ErrUnreachable) { // the root is read by and by
+			// the root is read by and by
+			if _, err := g.State(t.Context(), r.target()); !errors.Is(err, providers.ErrUnreachable) {
 				t.Errorf("%s: got %v", how, err)
 			}
 			time.Sleep(11 * time.Second)
@@ -200,7 +209,8 @@ func TestLoginThatIsCutOff(t *testing.T) {
 	}
 }
 
-// Callers that joined a log-in which was refused, and then another that was refused as well, are told so: it is not the network.
+// Callers that joined a log-in which was refused, and then another that was refused as well, are told so: it is not the
+// network.
 func TestJoinedLoginIsRefused(t *testing.T) {
 	bubble(t, 1, auth("session"), func(t *testing.T, r *rack, _ *guard.Provider) {
 		r.dc.SetPassword("another")
@@ -214,15 +224,16 @@ func TestJoinedLoginIsRefused(t *testing.T) {
 		r.renew(t, "wrong as well")
 		r.dc.SetPassword("another")
 		for range cap(errs) {
-			if err := <-errs; !errors.Is(err, providers.ErrDenied) || !strings.Contains(providers.ErrorText(err), "not sent again") {
+			if err := <-errs; !errors.Is(err, providers.ErrDenied) ||
+				!strings.Contains(providers.ErrorText(err), "not sent again") {
 				t.Errorf("got %s: %v", providers.ErrorClass(err), err)
 			}
 		}
 	})
 }
 
-// A wrong password goes out once for each content it has, or every 15 minutes, whatever asks and however long the BMC was left alone:
-// accounts get locked.
+// A wrong password goes out once for each content it has, or every 15 minutes, whatever asks and however long the BMC
+// was left alone: accounts get locked.
 func TestWrongPasswordIsSentOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name, auth string
@@ -233,7 +244,8 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 		{"basic", "basic", datacenter.Fault{}},
 		{"no sessions", "auto", datacenter.Fault{NoSessions: true}},
 		{"closed root", "auto", datacenter.Fault{ClosedRoot: true}},
-		{"400 for 401", "auto", datacenter.Fault{SessionStatus: 400, Message: "Base.1.12.InvalidAuthenticationCredentials"}},
+		{"400 for 401", "auto",
+			datacenter.Fault{SessionStatus: 400, Message: "Base.1.12.InvalidAuthenticationCredentials"}},
 		{"dead tokens", "session", datacenter.Fault{DeadTokens: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -257,7 +269,8 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 							providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now).Err,
 							g.PowerOff(t.Context(), r.target(), providertest.AllowSend),
 						} {
-							if !errors.Is(err, providers.ErrDenied) || !strings.Contains(providers.ErrorText(err), "not sent again") {
+							if !errors.Is(err, providers.ErrDenied) ||
+								!strings.Contains(providers.ErrorText(err), "not sent again") {
 								t.Fatalf("got %v", err)
 							}
 						}
@@ -288,7 +301,8 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 				r.bmc.ExpireSessions()
 				r.bmc.SetFault(datacenter.Fault{NoSessions: tt.fault.NoSessions, ClosedRoot: tt.fault.ClosedRoot})
 				r.renew(t, "a fourth")
-				if a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now); a.State != providers.PowerOn || a.Err != nil {
+				if a := providers.Ask(t.Context(), g, "rack-a", r.target(),
+					providers.Now); a.State != providers.PowerOn || a.Err != nil {
 					t.Errorf("the right password: got %s, %v", a.State, a.Err)
 				}
 			})
@@ -296,10 +310,12 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 	}
 }
 
-// A BMC that has no session left and refuses basic authentication says nothing of the password: as soon as it has one, it gets it.
+// A BMC that has no session left and refuses basic authentication says nothing of the password: as soon as it has one,
+// it gets it.
 func TestNoSessionLeftAndNoBasic(t *testing.T) {
 	for name, full := range map[string]datacenter.Fault{
-		"409": {SessionStatus: 409}, "429": {SessionStatus: 429}, "503": {SessionStatus: 503}, "no token": {NoToken: true},
+		"409": {SessionStatus: 409}, "429": {SessionStatus: 429}, "503": {SessionStatus: 503},
+		"no token": {NoToken: true},
 	} {
 		for _, wrong := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, wrong password %t", name, wrong), func(t *testing.T) {
@@ -311,7 +327,8 @@ func TestNoSessionLeftAndNoBasic(t *testing.T) {
 					r.bmc.SetFault(full)
 					for range 10 {
 						a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now)
-						if !errors.Is(a.Err, providers.ErrUnreachable) || !strings.Contains(providers.ErrorText(a.Err), "refuses basic authentication") {
+						if !errors.Is(a.Err, providers.ErrUnreachable) ||
+							!strings.Contains(providers.ErrorText(a.Err), "refuses basic authentication") {
 							t.Fatalf("got %v", a.Err)
 						}
 						time.Sleep(time.Second)
@@ -332,7 +349,9 @@ func TestNoSessionLeftAndNoBasic(t *testing.T) {
 					}
 					a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now)
 					switch {
-					case wrong && !full.NoToken && (!errors.Is(a.Err, providers.ErrDenied) || !strings.Contains(providers.ErrorText(a.Err), "not sent again")):
+					case wrong && !full.NoToken &&
+						(!errors.Is(a.Err, providers.ErrDenied) ||
+							!strings.Contains(providers.ErrorText(a.Err), "not sent again")):
 						t.Errorf("a session is free, wrong password: got %v", a.Err)
 					case (!wrong || full.NoToken) && (a.State != providers.PowerOn || a.Err != nil):
 						t.Errorf("a session is free: got %s, %v", a.State, a.Err)
@@ -343,14 +362,16 @@ func TestNoSessionLeftAndNoBasic(t *testing.T) {
 	}
 }
 
-// A status that a wrong password may have as well, and then 401 to basic authentication: the account may be locked by a third attempt.
+// A status that a wrong password may have as well, and then 401 to basic authentication: the account may be locked by a
+// third attempt.
 func TestBothWaysAreRefused(t *testing.T) {
 	for _, status := range []int{400, 403, 404, 405, 501} {
 		bubble(t, 1, nil, func(t *testing.T, r *rack, g *guard.Provider) {
 			r.dc.SetPassword("another")
 			r.bmc.SetFault(datacenter.Fault{SessionStatus: status})
 			for range 10 {
-				if a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now); !errors.Is(a.Err, providers.ErrDenied) {
+				if a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now); !errors.Is(a.Err,
+					providers.ErrDenied) {
 					t.Fatalf("%d: got %v", status, a.Err)
 				}
 				time.Sleep(time.Second)
@@ -393,7 +414,8 @@ func TestAutoWithoutSessions(t *testing.T) {
 
 	r := newRack(t, 1, datacenter.Options{}, auth("session"))
 	r.bmc.SetFault(datacenter.Fault{NoSessions: true})
-	if a := r.ask(t, r.target()); !errors.Is(a.Err, providers.ErrPermanent) || !strings.Contains(providers.ErrorText(a.Err), "links no collection of sessions (see auth)") {
+	if a := r.ask(t, r.target()); !errors.Is(a.Err, providers.ErrPermanent) ||
+		!strings.Contains(providers.ErrorText(a.Err), "links no collection of sessions (see auth)") {
 		t.Errorf("auth session, no link: got %v", a.Err)
 	}
 	r = newRack(t, 1, datacenter.Options{}, auth("session"))
@@ -429,27 +451,40 @@ func TestOffIsContradicted(t *testing.T) {
 		class  error
 	}{
 		{name: "chassis Off", fault: fault{Chassis: "Off"}, want: providers.PowerOff, raw: "Off"},
-		{name: "chassis On", fault: fault{Chassis: "On"}, want: providers.PowerOn, raw: "Off, but its chassis On (see ignoreChassisPower)"},
-		{name: "chassis PoweringOff", fault: fault{Chassis: "PoweringOff"}, want: providers.PowerChanging, raw: "Off, but its chassis PoweringOff (see ignoreChassisPower)"},
-		{name: "chassis PoweringOn", fault: fault{Chassis: "PoweringOn"}, want: providers.PowerChanging, raw: "Off, but its chassis PoweringOn (see ignoreChassisPower)"},
-		{name: "chassis with a strange word", fault: fault{Chassis: "off"}, want: providers.PowerUnknown, raw: "Off, but its chassis off (see ignoreChassisPower)"},
+		{name: "chassis On", fault: fault{Chassis: "On"}, want: providers.PowerOn,
+			raw: "Off, but its chassis On (see ignoreChassisPower)"},
+		{name: "chassis PoweringOff", fault: fault{Chassis: "PoweringOff"}, want: providers.PowerChanging,
+			raw: "Off, but its chassis PoweringOff (see ignoreChassisPower)"},
+		{name: "chassis PoweringOn", fault: fault{Chassis: "PoweringOn"}, want: providers.PowerChanging,
+			raw: "Off, but its chassis PoweringOn (see ignoreChassisPower)"},
+		{name: "chassis with a strange word", fault: fault{Chassis: "off"}, want: providers.PowerUnknown,
+			raw: "Off, but its chassis off (see ignoreChassisPower)"},
 		{name: "chassis without a word", fault: fault{Chassis: "none"}, want: providers.PowerOff, raw: "Off"},
-		{name: "chassis of another host", fault: fault{Chassis: "Off", ChassisLinks: "https://other.example.net/redfish/v1/Chassis/m0"},
+		{name: "chassis of another host",
+			fault: fault{Chassis: "Off", ChassisLinks: "https://other.example.net/redfish/v1/Chassis/m0"},
 			class: providers.ErrUnreachable},
-		{name: "chassis of two systems", fault: fault{Chassis: "On", ChassisShared: true}, want: providers.PowerOff, raw: "Off"},
-		{name: "chassis On, links are strings", fault: fault{Chassis: "On", SystemReset: true}, want: providers.PowerOn, raw: "Off, but its chassis On (see ignoreChassisPower)"},
+		{name: "chassis of two systems", fault: fault{Chassis: "On", ChassisShared: true}, want: providers.PowerOff,
+			raw: "Off"},
+		{name: "chassis On, links are strings", fault: fault{Chassis: "On", SystemReset: true}, want: providers.PowerOn,
+			raw: "Off, but its chassis On (see ignoreChassisPower)"},
 		{name: "chassis On, ignored", fault: fault{Chassis: "On"}, ignore: true, want: providers.PowerOff, raw: "Off"},
 		{name: "broken link", fault: fault{Chassis: "On", ChassisStatus: 404}, want: providers.PowerOff, raw: "Off"},
-		{name: "unreadable chassis: 500", fault: fault{Chassis: "Off", ChassisStatus: 500}, class: providers.ErrUnreachable},
-		{name: "unreadable chassis: 400", fault: fault{Chassis: "Off", ChassisStatus: 400}, class: providers.ErrPermanent},
+		{name: "unreadable chassis: 500", fault: fault{Chassis: "Off", ChassisStatus: 500},
+			class: providers.ErrUnreachable},
+		{name: "unreadable chassis: 400", fault: fault{Chassis: "Off", ChassisStatus: 400},
+			class: providers.ErrPermanent},
 		{name: "unreadable chassis: 403", fault: fault{Chassis: "Off", ChassisStatus: 403}, class: providers.ErrDenied},
-		{name: "ACPI S4", fault: fault{Sleep: "S4"}, want: providers.PowerOn, raw: "Off, but AcpiState S4 (see ignoreStates)"},
-		{name: "hibernated", fault: fault{Sleep: "Hibernated"}, want: providers.PowerOn, raw: "Off, but AcpiState Hibernated (see ignoreStates)"},
-		{name: "managed save", fault: fault{Sleep: "managed-save"}, ignore: true, want: providers.PowerOn, raw: "Off, but AcpiState managed-save (see ignoreStates)"},
+		{name: "ACPI S4", fault: fault{Sleep: "S4"}, want: providers.PowerOn,
+			raw: "Off, but AcpiState S4 (see ignoreStates)"},
+		{name: "hibernated", fault: fault{Sleep: "Hibernated"}, want: providers.PowerOn,
+			raw: "Off, but AcpiState Hibernated (see ignoreStates)"},
+		{name: "managed save", fault: fault{Sleep: "managed-save"}, ignore: true, want: providers.PowerOn,
+			raw: "Off, but AcpiState managed-save (see ignoreStates)"},
 		{name: "ACPI S5", fault: fault{Sleep: "S5"}, want: providers.PowerOff, raw: "Off"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRack(t, 1, datacenter.Options{}, func(_ *rack, c *redfish.Config) { c.IgnoreChassisPower = tt.ignore })
+			r := newRack(t, 1, datacenter.Options{},
+				func(_ *rack, c *redfish.Config) { c.IgnoreChassisPower = tt.ignore })
 			tt.fault.PowerWord = "Off" // while the machine runs
 			r.ms[0].SetFault(tt.fault)
 			for range 3 { // the chassis is read after the system, and then beside it
@@ -542,50 +577,67 @@ func TestTrust(t *testing.T) {
 		text  []string // of the error
 	}{
 		{name: "caFile", edit: func(*rack, *redfish.Config) {}, trust: true},
-		{name: "no caFile", edit: func(_ *rack, c *redfish.Config) { c.CAFile = "" }, text: []string{"caFile", "fingerprints", "x509"}},
-		{name: "CN only", opts: datacenter.Options{CommonNameOnly: true}, edit: func(*rack, *redfish.Config) {}, text: []string{"x509", "fingerprints", "Common"}},
+		{name: "no caFile", edit: func(_ *rack, c *redfish.Config) { c.CAFile = "" },
+			text: []string{"caFile", "fingerprints", "x509"}},
+		{name: "CN only", opts: datacenter.Options{CommonNameOnly: true}, edit: func(*rack, *redfish.Config) {},
+			text: []string{"x509", "fingerprints", "Common"}},
 		{name: "CN only, fingerprint", opts: datacenter.Options{CommonNameOnly: true}, trust: true,
-			edit: func(r *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{SHA256: sum(r.bmc.Fingerprint())}} }},
+			edit: func(r *rack, c *redfish.Config) {
+				c.Fingerprints = []fingerprint{{SHA256: sum(r.bmc.Fingerprint())}}
+			}},
 		{name: "CN only, fingerprint of the host", opts: datacenter.Options{CommonNameOnly: true}, trust: true,
 			edit: func(r *rack, c *redfish.Config) {
-				c.CAFile, c.Fingerprints = "", []fingerprint{{Host: "127.0.0.1", SHA256: sum(wrong)}, {Host: "127.0.0.1", SHA256: sum(colons(r.bmc.Fingerprint()))}}
+				c.CAFile, c.Fingerprints = "",
+					[]fingerprint{{Host: "127.0.0.1", SHA256: sum(wrong)},
+						{Host: "127.0.0.1", SHA256: sum(colons(r.bmc.Fingerprint()))}}
 			}},
 		{name: "fingerprint of host and port", trust: true,
 			edit: func(r *rack, c *redfish.Config) {
-				c.CAFile, c.Fingerprints = "", []fingerprint{{Host: strings.TrimPrefix(r.bmc.URL(), "https://"), SHA256: sum(r.bmc.Fingerprint())}}
+				c.CAFile, c.Fingerprints = "",
+					[]fingerprint{{Host: strings.TrimPrefix(r.bmc.URL(), "https://"), SHA256: sum(r.bmc.Fingerprint())}}
 			}},
 		{name: "another's fingerprint, caFile", trust: true,
 			edit: func(_ *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{SHA256: sum(wrong)}} }},
 		{name: "another's fingerprint, no caFile", text: []string{"fingerprints", "x509"},
-			edit: func(_ *rack, c *redfish.Config) { c.CAFile, c.Fingerprints = "", []fingerprint{{SHA256: sum(wrong)}} }},
-		{name: "the host has another certificate, which the authority signed", text: []string{"not the one in fingerprints"},
+			edit: func(_ *rack, c *redfish.Config) {
+				c.CAFile, c.Fingerprints = "", []fingerprint{{SHA256: sum(wrong)}}
+			}},
+		{name: "the host has another certificate, which the authority signed",
+			text: []string{"not the one in fingerprints"},
 			edit: func(_ *rack, c *redfish.Config) {
 				c.Fingerprints = []fingerprint{{Host: "127.0.0.1", SHA256: sum(wrong)}}
 			}},
 		{name: "the host has a certificate that another may have", text: []string{"not the one in fingerprints"},
 			edit: func(r *rack, c *redfish.Config) {
-				c.Fingerprints = []fingerprint{{Host: "127.0.0.1", SHA256: sum(wrong)}, {SHA256: sum(r.bmc.Fingerprint())}}
+				c.Fingerprints = []fingerprint{{Host: "127.0.0.1", SHA256: sum(wrong)},
+					{SHA256: sum(r.bmc.Fingerprint())}}
 			}},
 		{name: "the fingerprint is another host's", text: []string{"x509"},
 			edit: func(r *rack, c *redfish.Config) {
 				c.CAFile, c.Fingerprints = "", []fingerprint{{Host: "127.0.0.2", SHA256: sum(r.bmc.Fingerprint())}}
 			}},
-		{name: "CN only, caFile, another's fingerprint", opts: datacenter.Options{CommonNameOnly: true}, text: []string{"x509", "Common"},
+		{name: "CN only, caFile, another's fingerprint", opts: datacenter.Options{CommonNameOnly: true},
+			text: []string{"x509", "Common"},
 			edit: func(_ *rack, c *redfish.Config) { c.Fingerprints = []fingerprint{{SHA256: sum(wrong)}} }},
-		{name: "RSA key exchange", opts: datacenter.Options{RSAKeyExchangeOnly: true}, edit: func(*rack, *redfish.Config) {}, text: []string{"allowRSAKeyExchange", "handshake failure"}},
+		{name: "RSA key exchange", opts: datacenter.Options{RSAKeyExchangeOnly: true},
+			edit: func(*rack, *redfish.Config) {}, text: []string{"allowRSAKeyExchange", "handshake failure"}},
 		{name: "RSA key exchange, allowed", opts: datacenter.Options{RSAKeyExchangeOnly: true}, trust: true,
 			edit: func(_ *rack, c *redfish.Config) { c.AllowRSAKeyExchange = true }},
 		{name: "allowed and not needed", trust: true,
 			edit: func(_ *rack, c *redfish.Config) { c.AllowRSAKeyExchange, c.AllowOldTLS = true, true }},
-		{name: "DHE only", opts: datacenter.Options{OtherCiphersOnly: true}, edit: func(*rack, *redfish.Config) {}, text: []string{"allowRSAKeyExchange"}},
-		{name: "DHE only, all is allowed", opts: datacenter.Options{OtherCiphersOnly: true}, text: []string{"DHE", "TLS proxy"},
+		{name: "DHE only", opts: datacenter.Options{OtherCiphersOnly: true}, edit: func(*rack, *redfish.Config) {},
+			text: []string{"allowRSAKeyExchange"}},
+		{name: "DHE only, all is allowed", opts: datacenter.Options{OtherCiphersOnly: true},
+			text: []string{"DHE", "TLS proxy"},
 			edit: func(_ *rack, c *redfish.Config) { c.AllowRSAKeyExchange, c.AllowOldTLS = true, true }},
-		{name: "old TLS", opts: datacenter.Options{OldTLSOnly: true}, edit: func(*rack, *redfish.Config) {}, text: []string{"allowOldTLS", "no TLS 1.2"}},
+		{name: "old TLS", opts: datacenter.Options{OldTLSOnly: true}, edit: func(*rack, *redfish.Config) {},
+			text: []string{"allowOldTLS", "no TLS 1.2"}},
 		{name: "old TLS, RSA allowed", opts: datacenter.Options{OldTLSOnly: true}, text: []string{"allowOldTLS"},
 			edit: func(_ *rack, c *redfish.Config) { c.AllowRSAKeyExchange = true }},
 		{name: "old TLS, allowed", opts: datacenter.Options{OldTLSOnly: true}, trust: true,
 			edit: func(_ *rack, c *redfish.Config) { c.AllowOldTLS = true }},
-		{name: "old TLS, allowed, of another authority", opts: datacenter.Options{OldTLSOnly: true}, text: []string{"caFile"},
+		{name: "old TLS, allowed, of another authority", opts: datacenter.Options{OldTLSOnly: true},
+			text: []string{"caFile"},
 			edit: func(_ *rack, c *redfish.Config) { c.AllowOldTLS, c.CAFile = true, "" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -595,7 +647,8 @@ func TestTrust(t *testing.T) {
 				return
 			}
 			a := r.ask(t, r.target())
-			if !errors.Is(a.Err, providers.ErrUntrusted) || a.State != providers.PowerUnknown || len(r.bmc.Requests()) != 0 {
+			if !errors.Is(a.Err, providers.ErrUntrusted) || a.State != providers.PowerUnknown ||
+				len(r.bmc.Requests()) != 0 {
 				t.Errorf("got %s, %v, %d requests", a.State, a.Err, len(r.bmc.Requests()))
 			}
 			for _, word := range tt.text {
@@ -629,7 +682,8 @@ func TestHabits(t *testing.T) {
 			r.ms[0].PowerOn()
 			if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); err != nil || r.ms[0].Running() ||
 				resets(r, "ComputerSystem.Reset") != n {
-				t.Errorf("PowerOff: %v, running %t, %d resets, want %d", err, r.ms[0].Running(), resets(r, "ComputerSystem.Reset"), n)
+				t.Errorf("PowerOff: %v, running %t, %d resets, want %d", err, r.ms[0].Running(),
+					resets(r, "ComputerSystem.Reset"), n)
 			}
 		}
 	})
@@ -658,7 +712,8 @@ func TestHabits(t *testing.T) {
 				r.want(t, r.target(), providers.PowerOn)
 			}
 			if log := r.bmc.Requests(); r.bmc.Count("POST", sessions) != 1 || log[len(log)-1].Auth != "session" {
-				t.Errorf("%s: %d log-ins, the last request with %s", how, r.bmc.Count("POST", sessions), log[len(log)-1].Auth)
+				t.Errorf("%s: %d log-ins, the last request with %s", how, r.bmc.Count("POST", sessions),
+					log[len(log)-1].Auth)
 			}
 		}
 	})
@@ -678,7 +733,8 @@ func TestHabits(t *testing.T) {
 		r := newRack(t, 2, datacenter.Options{}, oneBMC)
 		r.bmc.SetFault(fault{NoUUID: true})
 		a := r.ask(t, providers.Target{Node: "n1", SystemUUID: r.ms[0].SystemUUID()})
-		if !errors.Is(a.Err, providers.ErrNotFound) || !strings.Contains(a.Err.Error(), "none of the BMC's 2 systems tells a usable UUID") {
+		if !errors.Is(a.Err, providers.ErrNotFound) ||
+			!strings.Contains(a.Err.Error(), "none of the BMC's 2 systems tells a usable UUID") {
 			t.Errorf("got %v", a.Err)
 		}
 	})
@@ -708,9 +764,12 @@ func TestCauseIsTold(t *testing.T) {
 		fault datacenter.Fault
 		want  string
 	}{
-		{"licence", datacenter.Fault{Status: 403, Message: "SMC.v1_0_0.OemLicenseNotPassed"}, "403 Forbidden (SMC.v1_0_0.OemLicenseNotPassed)"},
-		{"vendor's message", datacenter.Fault{Status: 500, Message: "IDRAC.2.1.RAC0218"}, "500 Internal Server Error (IDRAC.2.1.RAC0218)"},
-		{"version with a patch", datacenter.Fault{Status: 400, Message: "Base.1.18.1.GeneralThing"}, "400 Bad Request (Base.1.18.1.GeneralThing)"},
+		{"licence", datacenter.Fault{Status: 403, Message: "SMC.v1_0_0.OemLicenseNotPassed"},
+			"403 Forbidden (SMC.v1_0_0.OemLicenseNotPassed)"},
+		{"vendor's message", datacenter.Fault{Status: 500, Message: "IDRAC.2.1.RAC0218"},
+			"500 Internal Server Error (IDRAC.2.1.RAC0218)"},
+		{"version with a patch", datacenter.Fault{Status: 400, Message: "Base.1.18.1.GeneralThing"},
+			"400 Bad Request (Base.1.18.1.GeneralThing)"},
 		{"not a message", datacenter.Fault{Status: 400, Message: "token=hunter2"}, "400 Bad Request"},
 		{"nothing to tell", datacenter.Fault{Status: 400, Message: "Base.1.8.GeneralError"}, "400 Bad Request"},
 	} {

@@ -49,7 +49,8 @@ func TestSystemMovesDuringLookUp(t *testing.T) {
 						joined.Go(func() {
 							obs, err := r.p.State(t.Context(), r.target())
 							if obs.State != providers.PowerUnknown || !errors.Is(err, providers.ErrNotFound) {
-								t.Errorf("joined: got %s of %s, %v; want %v", obs.State, obs.SystemUUID, err, providers.ErrNotFound)
+								t.Errorf("joined: got %s of %s, %v; want %v", obs.State, obs.SystemUUID, err,
+									providers.ErrNotFound)
 							}
 						})
 						time.Sleep(time.Second)
@@ -90,7 +91,8 @@ func TestChassisIsOlderThanTheQuestion(t *testing.T) {
 		}
 		obs, err := r.p.State(t.Context(), r.target())
 		if obs.State != providers.PowerOff || err != nil || obs.At.After(providers.InstantOf(asked)) {
-			t.Errorf("got %s, %v; the chassis was asked %s before the answer's time", obs.State, err, obs.At.Sub(providers.InstantOf(asked)))
+			t.Errorf("got %s, %v; the chassis was asked %s before the answer's time", obs.State, err,
+				obs.At.Sub(providers.InstantOf(asked)))
 		}
 	})
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/forcefence/forcefence/test/datacenter"
 )
 
-// A BMC whose UUID is its own tells nobody's machine. With ignoreUUID cable and inventory are trusted, but no kubelet's word.
+// A BMC whose UUID is its own tells nobody's machine. With ignoreUUID cable and inventory are trusted, but no kubelet's
+// word.
 func TestIgnoreUUID(t *testing.T) {
 	for _, ignore := range []bool{false, true} {
 		r := newRack(t, 1, datacenter.Options{}, func(_ *rack, c *redfish.Config) { c.IgnoreUUID = ignore })
@@ -39,17 +40,19 @@ func TestIgnoreUUID(t *testing.T) {
 	}
 
 	// Of several systems none is found by its UUID.
-	r := newRack(t, 2, datacenter.Options{}, func(r *rack, c *redfish.Config) { c.Address, c.IgnoreUUID = r.bmc.URL(), true })
+	r := newRack(t, 2, datacenter.Options{},
+		func(r *rack, c *redfish.Config) { c.Address, c.IgnoreUUID = r.bmc.URL(), true })
 	target := providers.Target{Node: "n1", SystemUUID: r.ms[0].SystemUUID()}
-	if a := r.ask(t, target); !errors.Is(a.Err, providers.ErrNotFound) || !strings.Contains(providers.ErrorText(a.Err), "name the system") {
+	if a := r.ask(t, target); !errors.Is(a.Err, providers.ErrNotFound) ||
+		!strings.Contains(providers.ErrorText(a.Err), "name the system") {
 		t.Errorf("no ID: got %s, %v", a.State, a.Err)
 	}
 	target.ID = "m1"
 	r.want(t, target, providers.PowerOn)
 }
 
-// A vendor's property that says suspended of something else is named, and its name can be ignored. What says that the machine sleeps still
-// counts.
+// A vendor's property that says suspended of something else is named, and its name can be ignored. What says that the
+// machine sleeps still counts.
 func TestIgnoreStates(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -58,11 +61,13 @@ func TestIgnoreStates(t *testing.T) {
 		want   providers.PowerState
 		raw    string
 	}{
-		{"named", datacenter.Fault{UpdateStatus: "Suspended"}, nil, providers.PowerOn, "Off, but UpdateStatus Suspended (see ignoreStates)"},
+		{"named", datacenter.Fault{UpdateStatus: "Suspended"}, nil, providers.PowerOn,
+			"Off, but UpdateStatus Suspended (see ignoreStates)"},
 		{"ignored", datacenter.Fault{UpdateStatus: "Suspended"}, []string{"updatestatus"}, providers.PowerOff, "Off"},
 		{"another is ignored", datacenter.Fault{UpdateStatus: "Suspended"}, []string{"Status"}, providers.PowerOn,
 			"Off, but UpdateStatus Suspended (see ignoreStates)"},
-		{"it sleeps", datacenter.Fault{Sleep: "S4"}, []string{"UpdateStatus"}, providers.PowerOn, "Off, but AcpiState S4 (see ignoreStates)"},
+		{"it sleeps", datacenter.Fault{Sleep: "S4"}, []string{"UpdateStatus"}, providers.PowerOn,
+			"Off, but AcpiState S4 (see ignoreStates)"},
 	} {
 		r := newRack(t, 1, datacenter.Options{}, func(_ *rack, c *redfish.Config) { c.IgnoreStates = tt.ignore })
 		tt.fault.PowerWord = "Off"
@@ -77,7 +82,8 @@ func TestIgnoreStates(t *testing.T) {
 	for _, p := range c.Validate() {
 		got = append(got, p.Path)
 	}
-	if text := strings.Join(got, " "); !strings.Contains(text, "ignoreStates[1] ignoreStates[2]") || strings.Contains(text, "ignoreStates[0]") {
+	if text := strings.Join(got, " "); !strings.Contains(text, "ignoreStates[1] ignoreStates[2]") ||
+		strings.Contains(text, "ignoreStates[0]") {
 		t.Errorf("got problems at %q", got)
 	}
 }
@@ -95,22 +101,27 @@ func TestDrillDoubtsChassis(t *testing.T) {
 		{"a module's", datacenter.Fault{Chassis: "true", ChassisType: "Module"}, false, "(Module) and says On"},
 		{"a module's, ignored", datacenter.Fault{Chassis: "true", ChassisType: "Module"}, true, ""},
 		{"a module's without a word", datacenter.Fault{Chassis: "none", ChassisType: "Module"}, false, ""},
-		{"a module's, shared", datacenter.Fault{Chassis: "true", ChassisType: "Module", ChassisShared: true}, false, ""},
-		{"cannot be read", datacenter.Fault{Chassis: "true", ChassisStatus: http.StatusForbidden}, false, "cannot be read"},
+		{"a module's, shared", datacenter.Fault{Chassis: "true", ChassisType: "Module", ChassisShared: true}, false,
+			""},
+		{"cannot be read", datacenter.Fault{Chassis: "true", ChassisStatus: http.StatusForbidden}, false,
+			"cannot be read"},
 	} {
 		r := newRack(t, 1, datacenter.Options{}, func(_ *rack, c *redfish.Config) { c.IgnoreChassisPower = tt.ignore })
 		r.ms[0].SetFault(tt.fault)
-		if a := r.ask(t, r.target()); a.State != providers.PowerOn || a.Doubt != "" || r.bmc.Count("GET", "/redfish/v1/Chassis/m0") > 0 {
+		if a := r.ask(t, r.target()); a.State != providers.PowerOn || a.Doubt != "" ||
+			r.bmc.Count("GET", "/redfish/v1/Chassis/m0") > 0 {
 			t.Errorf("%s: no drill: got %s, doubt %q", tt.name, a.State, a.Doubt)
 		}
 		a := providers.Ask(providers.ForDrill(t.Context()), r.p, "rack-a", r.target(), providers.Now)
-		if a.State != providers.PowerOn || a.Raw != "On" || a.Err != nil || (a.Doubt == "") != (tt.want == "") || !strings.Contains(a.Doubt, tt.want) {
+		if a.State != providers.PowerOn || a.Raw != "On" || a.Err != nil || (a.Doubt == "") != (tt.want == "") ||
+			!strings.Contains(a.Doubt, tt.want) {
 			t.Errorf("%s: drill: got %s (%q), %v, doubt %q; want %q", tt.name, a.State, a.Raw, a.Err, a.Doubt, tt.want)
 		}
 	}
 }
 
-// A BMC that can only push the power button pushes it of a machine that is exactly off, and once: a machine that runs would shut down.
+// A BMC that can only push the power button pushes it of a machine that is exactly off, and once: a machine that runs
+// would shut down.
 func TestPushPowerButton(t *testing.T) {
 	push := datacenter.Fault{PushButton: true}
 	pushes := func(r *rack) int { return r.bmc.Count("POST", system(r.ms[0])+"/Actions/ComputerSystem.Reset") }
@@ -121,8 +132,9 @@ func TestPushPowerButton(t *testing.T) {
 			t.Errorf("On: %v, %d pushes", err, pushes(r))
 		}
 		for word, fault := range map[string]datacenter.Fault{
-			"PoweringOff": {PowerWord: "PoweringOff"}, "a strange word": {PowerWord: "off"}, "no word": {NoPowerWord: true},
-			"asleep": {PowerWord: "Off", Sleep: "S3"}, "Off, chassis On": {PowerWord: "Off", Chassis: "On"},
+			"PoweringOff": {PowerWord: "PoweringOff"}, "a strange word": {PowerWord: "off"},
+			"no word": {NoPowerWord: true},
+			"asleep":  {PowerWord: "Off", Sleep: "S3"}, "Off, chassis On": {PowerWord: "Off", Chassis: "On"},
 			"chassis cannot be read": {PowerWord: "Off", Chassis: "On", ChassisStatus: 500},
 		} {
 			fault.PushButton = true
@@ -134,7 +146,8 @@ func TestPushPowerButton(t *testing.T) {
 		r.ms[0].CutPower()
 		r.ms[0].SetFault(push)
 		refuse := func() error { return errors.New("another leads") }
-		if err := r.p.PowerOn(t.Context(), r.target(), refuse); !errors.Is(err, providers.ErrNotSent) || pushes(r) != 0 {
+		if err := r.p.PowerOn(t.Context(), r.target(), refuse); !errors.Is(err, providers.ErrNotSent) ||
+			pushes(r) != 0 {
 			t.Errorf("refused: %v, %d pushes", err, pushes(r))
 		}
 		if err := on(); err != nil || pushes(r) != 1 || !r.ms[0].Running() {
@@ -162,7 +175,8 @@ func TestPushPowerButton(t *testing.T) {
 		}})
 		r.ms[0].SetFault(push)
 		r.ms[0].CutPower()
-		if err := r.p.PowerOn(t.Context(), r.target(), providertest.AllowSend); err == nil || pushes(r) != 0 || !r.ms[0].Running() {
+		if err := r.p.PowerOn(t.Context(), r.target(), providertest.AllowSend); err == nil || pushes(r) != 0 ||
+			!r.ms[0].Running() {
 			t.Errorf("on by itself: %v, %d pushes", err, pushes(r))
 		}
 	})

@@ -31,7 +31,8 @@ func push(t testing.TB) func(*rack, *redfish.Config) {
 		dir := t.TempDir()
 		at := kit.FreeAddress(t)
 		c.Events = "push"
-		c.Push = redfish.Push{Listen: at, Destination: "https://" + at, CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key")}
+		c.Push = redfish.Push{Listen: at, Destination: "https://" + at, CertFile: filepath.Join(dir, "tls.crt"),
+			KeyFile: filepath.Join(dir, "tls.key")}
 		certificate(t, c.Push)
 	}
 }
@@ -65,14 +66,19 @@ func client(t testing.TB, from string) *http.Client {
 	return &http.Client{Transport: tr, Timeout: timeout}
 }
 
-// A BMC sends its events to us: the machine is told off, what others subscribed stays, and nothing of ours is left at the end.
+// A BMC sends its events to us: the machine is told off, what others subscribed stays, and nothing of ours is left at
+// the end.
 func TestPush(t *testing.T) {
 	r := newRack(t, 2, datacenter.Options{}, push(t))
 	brisk(r.p)
 	origin := redfish.PushTo(r.p)
-	r.bmc.Subscribe(datacenter.Subscription{Destination: "https://other.example.net/", Context: "forcefence/rack-a", Protocol: "Redfish"})
+	r.bmc.Subscribe(
+		datacenter.Subscription{Destination: "https://other.example.net/", Context: "forcefence/rack-a",
+			Protocol: "Redfish"})
 	r.bmc.Subscribe(datacenter.Subscription{Destination: origin + "/x", Context: "someone", Protocol: "Redfish"})
-	r.bmc.Subscribe(datacenter.Subscription{Destination: origin + "/left", Context: "forcefence/rack-a", Protocol: "Redfish"}) // by a process before
+	// by a process before
+	r.bmc.Subscribe(
+		datacenter.Subscription{Destination: origin + "/left", Context: "forcefence/rack-a", Protocol: "Redfish"})
 	others := []string{"https://other.example.net/", origin + "/x"}
 	r.ms[1].CutPower()
 	tells, stop := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
@@ -108,7 +114,8 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// A BMC that forgets a subscription gets another; one that wants types of events is given them; one that has no subscriptions is left.
+// A BMC that forgets a subscription gets another; one that wants types of events is given them; one that has no
+// subscriptions is left.
 func TestPushAgain(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, push(t))
 	redfish.SetRhythm(r.p, time.Millisecond, 10*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond)
@@ -130,18 +137,22 @@ func TestPushAgain(t *testing.T) {
 	providertest.AwaitReports(t, tells, "n0 Off Off")
 }
 
-// Nobody but the BMC gets in, and the BMC only by its own path, with an event of a bounded size; nothing that is sent is more than a question.
+// Nobody but the BMC gets in, and the BMC only by its own path, with an event of a bounded size; nothing that is sent
+// is more than a question.
 func TestPushFromOthers(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, push(t))
 	brisk(r.p)
 	// The second BMC is not reached, but its address is known.
-	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), append(r.targets(), providers.Target{Node: "n1", ID: "https://127.0.0.2:9"})...)
+	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p),
+		append(r.targets(), providers.Target{Node: "n1", ID: "https://127.0.0.2:9"})...)
 	to := r.subscribed(t, 1)[0]
 	r.until(t, "the looks at the beginning", func() bool { return r.bmc.Count(http.MethodGet, system(r.ms[0])) >= 3 })
 	asked := func() int { return r.bmc.Count(http.MethodGet, system(r.ms[0])) }
 	before := asked()
 	bmc := client(t, "127.0.0.1")
-	off := fmt.Sprintf(`{"Events":[{"MessageId":"ResourceEvent.1.0.ResourcePoweredOff","OriginOfCondition":{"@odata.id":%q}}]}`, system(r.ms[0]))
+	off := fmt.Sprintf(
+		`{"Events":[{"MessageId":"ResourceEvent.1.0.ResourcePoweredOff","OriginOfCondition":{"@odata.id":%q}}]}`,
+		system(r.ms[0]))
 	post := func(c *http.Client, method, to, body string, header ...string) int {
 		t.Helper()
 		q, err := http.NewRequestWithContext(t.Context(), method, to, strings.NewReader(body))
@@ -271,12 +282,15 @@ func TestPushConfig(t *testing.T) {
 		edit func(*redfish.Config)
 		want string
 	}{
-		"good":               {func(*redfish.Config) {}, ""},
-		"nothing":            {func(c *redfish.Config) { c.Push = redfish.Push{} }, "push.listen push.destination push.certFile push.keyFile"},
-		"no port":            {func(c *redfish.Config) { c.Push.Listen = "127.0.0.1" }, "push.listen"},
-		"plain":              {func(c *redfish.Config) { c.Push.Destination = "http://127.0.0.1:8443" }, "push.destination"},
-		"a path":             {func(c *redfish.Config) { c.Push.Destination += "/events" }, "push.destination"},
-		"credentials":        {func(c *redfish.Config) { c.Push.Destination = "https://me:secret@127.0.0.1" }, "push.destination"},
+		"good": {func(*redfish.Config) {}, ""},
+		"nothing": {func(c *redfish.Config) { c.Push = redfish.Push{} },
+			"push.listen push.destination push.certFile push.keyFile"},
+		"no port": {func(c *redfish.Config) { c.Push.Listen = "127.0.0.1" }, "push.listen"},
+		"plain": {func(c *redfish.Config) { c.Push.Destination = "http://127.0.0.1:8443" },
+			"push.destination"},
+		"a path": {func(c *redfish.Config) { c.Push.Destination += "/events" }, "push.destination"},
+		"credentials": {func(c *redfish.Config) { c.Push.Destination = "https://me:secret@127.0.0.1" },
+			"push.destination"},
 		"no file":            {func(c *redfish.Config) { c.Push.KeyFile += "x" }, "push.certFile"},
 		"without its switch": {func(c *redfish.Config) { c.Events = "sse" }, "push"},
 		"another word":       {func(c *redfish.Config) { c.Events = "on" }, "events"},

@@ -77,7 +77,8 @@ func (r *rack) target() providers.Target {
 // powerOff goes through a guard, as in production.
 func (r *rack) powerOff(t *testing.T, target providers.Target) error {
 	t.Helper()
-	return guard.New(r.p, guard.Options{Name: "rack-a", Type: "redfish"}).PowerOff(t.Context(), target, providertest.AllowSend)
+	return guard.New(r.p, guard.Options{Name: "rack-a", Type: "redfish"}).
+		PowerOff(t.Context(), target, providertest.AllowSend)
 }
 
 func (r *rack) ask(t *testing.T, target providers.Target) providers.Answer {
@@ -104,7 +105,8 @@ func TestWords(t *testing.T) {
 	for word, want := range map[string]providers.PowerState{
 		"On": providers.PowerOn, "Paused": providers.PowerOn, "Off": providers.PowerOff,
 		"PoweringOn": providers.PowerChanging, "PoweringOff": providers.PowerChanging,
-		"off": 0, "OFF": 0, "Off ": 0, " Off": 0, "Off\n": 0, "SoftOff": 0, "PowerOff": 0, "Unknown": 0, "Оff": 0, // the last begins with a Cyrillic letter
+		// the last begins with a Cyrillic letter
+		"off": 0, "OFF": 0, "Off ": 0, " Off": 0, "Off\n": 0, "SoftOff": 0, "PowerOff": 0, "Unknown": 0, "Оff": 0,
 	} {
 		r.bmc.SetFault(datacenter.Fault{PowerWord: word})
 		if a := r.ask(t, r.target()); a.State != want || a.Raw != word || a.Err != nil {
@@ -145,8 +147,10 @@ func TestFaults(t *testing.T) {
 		{"half a document", datacenter.Fault{Body: off}, providers.ErrUnreachable, ""},
 		{"a document and more", datacenter.Fault{Body: off + "}{}"}, providers.ErrUnreachable, ""},
 		{"a number for a word", datacenter.Fault{Body: `{"Id":"m0","PowerState":0}`}, providers.ErrUnreachable, ""},
-		{"redirect to another host", datacenter.Fault{Redirect: "https://127.0.0.2:1" + systems}, providers.ErrPermanent, "redirect"},
-		{"redirect to another resource", datacenter.Fault{Redirect: systems + "/m1"}, providers.ErrPermanent, "redirect"},
+		{"redirect to another host", datacenter.Fault{Redirect: "https://127.0.0.2:1" + systems},
+			providers.ErrPermanent, "redirect"},
+		{"redirect to another resource", datacenter.Fault{Redirect: systems + "/m1"}, providers.ErrPermanent,
+			"redirect"},
 	}
 	for _, tt := range tests {
 		for _, warm := range []bool{false, true} {
@@ -169,16 +173,20 @@ func TestFaults(t *testing.T) {
 						}
 						return a.Err
 					},
-					"power off": func(ctx context.Context) error { return r.p.PowerOff(ctx, target, providertest.AllowSend) },
+					"power off": func(ctx context.Context) error {
+						return r.p.PowerOff(ctx, target, providertest.AllowSend)
+					},
 				} {
-					ctx, cancel := context.WithTimeoutCause(t.Context(), 250*time.Millisecond, errors.New("no answer (test.timeout)"))
+					ctx, cancel := context.WithTimeoutCause(t.Context(), 250*time.Millisecond,
+						errors.New("no answer (test.timeout)"))
 					err := call(ctx)
 					cancel()
 					if !errors.Is(err, tt.class) {
 						t.Fatalf("%s: got %v, want %v", act, err, tt.class)
 					}
 					want := fmt.Sprintf("%s node n1 (redfish rack-a %s): ", act, r.bmc.URL())
-					if text := err.Error(); !strings.HasPrefix(text, want) || !strings.Contains(text, tt.text) || strings.Contains(text, r.dc.Password()) {
+					if text := err.Error(); !strings.HasPrefix(text, want) || !strings.Contains(text, tt.text) ||
+						strings.Contains(text, r.dc.Password()) {
 						t.Errorf("%s: got %q, want %s...%s", act, text, want, tt.text)
 					}
 				}
@@ -199,7 +207,8 @@ func TestErrorReads(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, nil)
 	r.bmc.SetFault(datacenter.Fault{Status: 503})
 	_, err := r.p.State(t.Context(), r.target())
-	if want := "ask state of node n1 (redfish rack-a " + r.bmc.URL() + "): 503 Service Unavailable"; err == nil || err.Error() != want {
+	if want := "ask state of node n1 (redfish rack-a " + r.bmc.URL() + "): 503 Service Unavailable"; err == nil ||
+		err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 	if got := r.bmc.Count("GET", "/redfish/v1/"); got != 3 {
@@ -225,7 +234,8 @@ func TestBMCIsNotThere(t *testing.T) {
 	if err := gone.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.p.State(t.Context(), providers.Target{Node: "n1", ID: url}); !errors.Is(err, providers.ErrUnreachable) {
+	if _, err := r.p.State(t.Context(), providers.Target{Node: "n1", ID: url}); !errors.Is(err,
+		providers.ErrUnreachable) {
 		t.Errorf("refused: got %v", err)
 	}
 	foreign := datacenter.New(datacenter.Options{}) // signed by another authority
@@ -258,36 +268,55 @@ func TestSeveralSystems(t *testing.T) {
 	}{
 		{name: "Id", target: func(r *rack) (string, string) { return "m1", "" }},
 		{name: "UUID", target: func(r *rack) (string, string) { return r.ms[1].SystemUUID(), "" }},
-		{name: "UUID in the other byte order", target: func(r *rack) (string, string) { return swap(r.ms[1].SystemUUID()), "" }},
+		{name: "UUID in the other byte order",
+			target: func(r *rack) (string, string) { return swap(r.ms[1].SystemUUID()), "" }},
 		{name: "serial number", target: func(r *rack) (string, string) { return r.ms[1].Serial(), "" }},
 		{name: "the node's UUID", target: func(r *rack) (string, string) { return "", r.ms[1].SystemUUID() }},
-		{name: "the node's UUID in the other byte order", target: func(r *rack) (string, string) { return "", swap(r.ms[1].SystemUUID()) }},
-		{name: "the BMC's address", alone: true, target: func(r *rack) (string, string) { return r.bmc.URL(), r.ms[1].SystemUUID() }},
-		{name: "the system's address", alone: true, target: func(r *rack) (string, string) { return r.bmc.SystemURL(r.ms[1]) + "/", r.ms[1].SystemUUID() }},
+		{name: "the node's UUID in the other byte order",
+			target: func(r *rack) (string, string) { return "", swap(r.ms[1].SystemUUID()) }},
+		{name: "the BMC's address", alone: true,
+			target: func(r *rack) (string, string) { return r.bmc.URL(), r.ms[1].SystemUUID() }},
+		{name: "the system's address", alone: true,
+			target: func(r *rack) (string, string) { return r.bmc.SystemURL(r.ms[1]) + "/", r.ms[1].SystemUUID() }},
 
-		{name: "none has it", target: func(r *rack) (string, string) { return "m9", "" }, class: notFound, text: "none of the BMC's 3 systems"},
-		{name: "none has the node's UUID", target: func(r *rack) (string, string) { return "", anotherUUID }, class: notFound, text: anotherUUID},
-		{name: "nothing is known", target: func(r *rack) (string, string) { return "", "" }, class: notFound, text: "name the system"},
-		{name: "a placeholder is known", target: func(r *rack) (string, string) { return "", "03000200-0400-0500-0006-000700080009" }, class: notFound},
-		{name: "the BMC's address, nothing is known", alone: true, target: func(r *rack) (string, string) { return r.bmc.URL(), "" }, class: notFound},
-		{name: "Id of one, UUID of another", target: func(r *rack) (string, string) { return "m1", r.ms[0].SystemUUID() }, class: providers.ErrIdentity},
+		{name: "none has it", target: func(r *rack) (string, string) { return "m9", "" }, class: notFound,
+			text: "none of the BMC's 3 systems"},
+		{name: "none has the node's UUID", target: func(r *rack) (string, string) { return "", anotherUUID },
+			class: notFound, text: anotherUUID},
+		{name: "nothing is known", target: func(r *rack) (string, string) { return "", "" }, class: notFound,
+			text: "name the system"},
+		{name: "a placeholder is known",
+			target: func(r *rack) (string, string) { return "", "03000200-0400-0500-0006-000700080009" },
+			class:  notFound},
+		{name: "the BMC's address, nothing is known", alone: true,
+			target: func(r *rack) (string, string) { return r.bmc.URL(), "" }, class: notFound},
+		{name: "Id of one, UUID of another",
+			target: func(r *rack) (string, string) { return "m1", r.ms[0].SystemUUID() }, class: providers.ErrIdentity},
 		{name: "one serial number on two", faults: map[string]fault{"m0": {Serial: "S"}, "m2": {Serial: "S"}},
-			target: func(r *rack) (string, string) { return "S", "" }, class: notFound, text: "2 systems match (m0, m2)"},
+			target: func(r *rack) (string, string) { return "S", "" }, class: notFound,
+			text: "2 systems match (m0, m2)"},
 		{name: "serial number of one, Id of another", faults: map[string]fault{"m2": {Serial: "m1"}},
 			target: func(r *rack) (string, string) { return "m1", "" }},
-		{name: "one UUID on two", faults: map[string]fault{"m0": {SystemUUID: anotherUUID}, "m2": {SystemUUID: swap(anotherUUID)}},
-			target: func(r *rack) (string, string) { return "", anotherUUID }, class: notFound, text: "2 systems match"},
+		{name: "one UUID on two",
+			faults: map[string]fault{"m0": {SystemUUID: anotherUUID}, "m2": {SystemUUID: swap(anotherUUID)}},
+			target: func(r *rack) (string, string) { return "", anotherUUID }, class: notFound,
+			text: "2 systems match"},
 		{name: "no serial numbers, nothing is known", faults: map[string]fault{"m0": {NoSerial: true, NoUUID: true}},
 			target: func(r *rack) (string, string) { return "", "" }, class: notFound},
-		{name: "a placeholder on the systems", faults: map[string]fault{"m0": {SystemUUID: "00000000-0000-0000-0000-000000000000"}},
-			target: func(r *rack) (string, string) { return "00000000-0000-0000-0000-000000000000", "" }, class: notFound},
+		{name: "a placeholder on the systems",
+			faults: map[string]fault{"m0": {SystemUUID: "00000000-0000-0000-0000-000000000000"}},
+			target: func(r *rack) (string, string) { return "00000000-0000-0000-0000-000000000000", "" },
+			class:  notFound},
 
-		{name: "Id beside a dead blade", faults: map[string]fault{"m0": {Status: 500}}, target: func(r *rack) (string, string) { return "m1", "" }},
-		{name: "UUID beside a dead blade", faults: map[string]fault{"m0": {Status: 500}}, target: func(r *rack) (string, string) { return "", r.ms[1].SystemUUID() }},
+		{name: "Id beside a dead blade", faults: map[string]fault{"m0": {Status: 500}},
+			target: func(r *rack) (string, string) { return "m1", "" }},
+		{name: "UUID beside a dead blade", faults: map[string]fault{"m0": {Status: 500}},
+			target: func(r *rack) (string, string) { return "", r.ms[1].SystemUUID() }},
 		{name: "serial number beside a dead blade", faults: map[string]fault{"m0": {Status: 500}},
 			target: func(r *rack) (string, string) { return r.ms[1].Serial(), "" }, class: providers.ErrUnreachable},
 		{name: "none, beside a dead blade", faults: map[string]fault{"m0": {Status: 500}},
-			target: func(r *rack) (string, string) { return "", r.ms[0].SystemUUID() }, class: providers.ErrUnreachable, text: "500"},
+			target: func(r *rack) (string, string) { return "", r.ms[0].SystemUUID() }, class: providers.ErrUnreachable,
+			text: "500"},
 	}
 	for _, tt := range tests {
 		for _, pages := range []int{0, 1} {
@@ -309,7 +338,8 @@ func TestSeveralSystems(t *testing.T) {
 						continue
 					}
 					a := r.ask(t, target)
-					if a.State != providers.PowerUnknown || !errors.Is(a.Err, tt.class) || !strings.Contains(a.Err.Error(), tt.text) {
+					if a.State != providers.PowerUnknown || !errors.Is(a.Err, tt.class) ||
+						!strings.Contains(a.Err.Error(), tt.text) {
 						t.Errorf("got %s, %v; want %v %q", a.State, a.Err, tt.class, tt.text)
 					}
 					if err := r.powerOff(t, target); !errors.Is(err, tt.class) {
@@ -406,7 +436,8 @@ func TestCloseReportsAndReturns(t *testing.T) {
 	bmc.SetFault(datacenter.Fault{Silent: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := p.Close(ctx); !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(err.Error(), "close session on "+bmc.URL()) {
+	if err := p.Close(ctx); !errors.Is(err, providers.ErrUnreachable) ||
+		!strings.Contains(err.Error(), "close session on "+bmc.URL()) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -456,7 +487,8 @@ func TestPassword(t *testing.T) {
 	for _, how := range []string{"auto", "session", "basic"} {
 		t.Run(how, func(t *testing.T) {
 			var file string
-			r := newRack(t, 1, datacenter.Options{}, func(_ *rack, c *redfish.Config) { c.Auth, file = how, c.PasswordFile })
+			r := newRack(t, 1, datacenter.Options{},
+				func(_ *rack, c *redfish.Config) { c.Auth, file = how, c.PasswordFile })
 			r.want(t, r.target(), providers.PowerOn)
 			r.dc.SetPassword("rotated-word")
 			r.bmc.ExpireSessions()
@@ -524,16 +556,23 @@ func TestHostileLinks(t *testing.T) {
 	other := r.dc.AddBMC(r.ms[0])
 	host := strings.TrimPrefix(other.URL(), "https://")
 	for _, where := range []string{"@" + host + sessions, other.URL() + sessions, "//" + host + sessions} {
-		r.bmc.SetFault(datacenter.Fault{Body: fmt.Sprintf(`{"Links":{"Sessions":{"@odata.id":%q}},"Systems":{"@odata.id":%q}}`, where, where)})
-		if a := r.ask(t, r.target()); a.State != providers.PowerUnknown || a.Err == nil || strings.Contains(a.Err.Error(), r.dc.Password()) {
+		r.bmc.SetFault(
+			datacenter.Fault{
+				Body: fmt.Sprintf(`{"Links":{"Sessions":{"@odata.id":%q}},"Systems":{"@odata.id":%q}}`, where, where)})
+		if a := r.ask(t, r.target()); a.State != providers.PowerUnknown || a.Err == nil ||
+			strings.Contains(a.Err.Error(), r.dc.Password()) {
 			t.Errorf("sessions at %s: got %s, %v", where, a.State, a.Err)
 		}
 	}
 	r.bmc.SetFault(datacenter.Fault{})
 	r.want(t, r.target(), providers.PowerOn)
 	for _, where := range []string{"@" + host + systems, other.URL() + systems, "", "systems"} {
-		r.ms[0].SetFault(datacenter.Fault{Body: fmt.Sprintf(`{"PowerState":"On","UUID":%q,"Actions":{"#ComputerSystem.Reset":{"target":%q}}}`, r.ms[0].SystemUUID(), where)})
-		if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); !errors.Is(err, providers.ErrPermanent) {
+		r.ms[0].SetFault(
+			datacenter.Fault{
+				Body: fmt.Sprintf(`{"PowerState":"On","UUID":%q,"Actions":{"#ComputerSystem.Reset":{"target":%q}}}`,
+					r.ms[0].SystemUUID(), where)})
+		if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); !errors.Is(err,
+			providers.ErrPermanent) {
 			t.Errorf("reset at %q: got %v", where, err)
 		}
 	}
@@ -570,7 +609,8 @@ func TestConfig(t *testing.T) {
 		{"plain", func(c *redfish.Config) { c.Address = "http://10.0.0.7" }, "address"},
 		{"plain, allowed", func(c *redfish.Config) { c.Address, c.AllowHTTP = "http://10.0.0.7", true }, ""},
 		{"plain, this host", func(c *redfish.Config) { c.Address = "http://127.0.0.1:8000" }, ""},
-		{"plain, a name like this host's", func(c *redfish.Config) { c.Address = "http://localhost.example" }, "address"},
+		{"plain, a name like this host's", func(c *redfish.Config) { c.Address = "http://localhost.example" },
+			"address"},
 		{"path", func(c *redfish.Config) { c.Address = "https://10.0.0.7/redfish/v1/Systems/1" }, "address"},
 		{"query", func(c *redfish.Config) { c.Address = "https://10.0.0.7?a=b" }, "address"},
 		{"credentials", func(c *redfish.Config) { c.Address = "https://u:geheim@10.0.0.7" }, "address"},
@@ -580,15 +620,18 @@ func TestConfig(t *testing.T) {
 		{"no CA", func(c *redfish.Config) { c.CAFile = filepath.Join(dir, "none") }, "caFile"},
 		{"CA without a certificate", func(c *redfish.Config) { c.CAFile = password }, "caFile"},
 		{"fingerprints", func(c *redfish.Config) {
-			c.Fingerprints = []remote.Fingerprint{{SHA256: sum(strings.Repeat("5F:", 31) + "a1")}, {Host: "BMC.example:8443", SHA256: sum(strings.Repeat("0b", 32))}}
+			c.Fingerprints = []remote.Fingerprint{{SHA256: sum(strings.Repeat("5F:", 31) + "a1")},
+				{Host: "BMC.example:8443", SHA256: sum(strings.Repeat("0b", 32))}}
 		}, ""},
 		{"bad fingerprints", func(c *redfish.Config) {
-			c.Fingerprints = []remote.Fingerprint{{}, {Host: "https://bmc.example", SHA256: sum(strings.Repeat("0b", 32))}}
+			c.Fingerprints = []remote.Fingerprint{{},
+				{Host: "https://bmc.example", SHA256: sum(strings.Repeat("0b", 32))}}
 		}, "fingerprints[0].sha256 fingerprints[1].host"},
 		{"fingerprints without effect", func(c *redfish.Config) {
 			c.Fingerprints, c.InsecureSkipVerify = []remote.Fingerprint{{SHA256: sum(strings.Repeat("0b", 32))}}, true
 		}, "insecureSkipVerify"},
-		{"CA without effect", func(c *redfish.Config) { c.CAFile, c.InsecureSkipVerify = password, true }, "caFile insecureSkipVerify"},
+		{"CA without effect", func(c *redfish.Config) { c.CAFile, c.InsecureSkipVerify = password, true },
+			"caFile insecureSkipVerify"},
 	}
 	for _, tt := range tests {
 		c := good
@@ -639,7 +682,8 @@ func TestTargetIDs(t *testing.T) {
 }
 
 func TestInsecureIsOnlyWhatItSays(t *testing.T) {
-	r := newRack(t, 1, datacenter.Options{}, func(_ *rack, c *redfish.Config) { c.CAFile, c.InsecureSkipVerify = "", true })
+	r := newRack(t, 1, datacenter.Options{},
+		func(_ *rack, c *redfish.Config) { c.CAFile, c.InsecureSkipVerify = "", true })
 	r.want(t, r.target(), providers.PowerOn)
 	// gofish v0.23 to v0.25 would switch off verification for the whole process.
 	if resp, err := http.Get(r.bmc.URL()); err == nil {
@@ -648,7 +692,8 @@ func TestInsecureIsOnlyWhatItSays(t *testing.T) {
 	}
 }
 
-// Each machine's password goes to that machine's BMC, and opens a session for no other: one node's missing or wrong password is its own matter.
+// Each machine's password goes to that machine's BMC, and opens a session for no other: one node's missing or wrong
+// password is its own matter.
 func TestEachMachineItsPassword(t *testing.T) {
 	for _, auth := range []string{"auto", "basic"} {
 		t.Run(auth, func(t *testing.T) {
@@ -665,7 +710,8 @@ func TestEachMachineItsPassword(t *testing.T) {
 				r := newRack(t, 1, datacenter.Options{Password: "password of " + node}, nil)
 				racks[node] = r
 				write(node, "password of "+node)
-				targets = append(targets, providers.Target{Node: node, ID: r.bmc.URL(), SystemUUID: r.ms[0].SystemUUID()})
+				targets = append(targets,
+					providers.Target{Node: node, ID: r.bmc.URL(), SystemUUID: r.ms[0].SystemUUID()})
 			}
 			n1, n2 := targets[0], targets[1]
 			p := newProvider(t, racks["n1"].dc, func(c *redfish.Config) {
@@ -682,7 +728,8 @@ func TestEachMachineItsPassword(t *testing.T) {
 			ask := func(target providers.Target, want error) {
 				t.Helper()
 				a := providers.Ask(t.Context(), p, "rack-a", target, providers.Now)
-				if want == nil && (a.Err != nil || a.State != providers.PowerOn) || want != nil && !errors.Is(a.Err, want) {
+				if want == nil && (a.Err != nil || a.State != providers.PowerOn) ||
+					want != nil && !errors.Is(a.Err, want) {
 					t.Errorf("%s at %s: got %s, %v; want %v", target.Node, target.ID, a.State, a.Err, want)
 				}
 				if a.Err != nil && strings.Contains(a.Err.Error(), "password of") {
@@ -691,7 +738,8 @@ func TestEachMachineItsPassword(t *testing.T) {
 			}
 			ask(n1, nil)
 			ask(n2, nil)
-			// A node that came to another's BMC sends its own password there, once, and does not use the session of the other.
+			// A node that came to another's BMC sends its own password there, once, and does not use the session of the
+			// other.
 			stray := providers.Target{Node: "n2", ID: n1.ID, SystemUUID: n1.SystemUUID}
 			ask(stray, providers.ErrDenied)
 			sent := len(racks["n1"].bmc.Requests())

@@ -95,7 +95,8 @@ func TestConformance(t *testing.T) {
 			missing: func(s site) string { return s.bmc.URL() + "/redfish/v1/Systems/none" },
 		},
 		{
-			name: "system's path, basic, slow power-off", site: func() site { return alone(datacenter.Options{PowerOffDelay: 50 * time.Millisecond}) }, proxy: true,
+			name: "system's path, basic, slow power-off",
+			site: func() site { return alone(datacenter.Options{PowerOffDelay: 50 * time.Millisecond}) }, proxy: true,
 			config:  func(_ site, c *redfish.Config) { c.Auth = "basic" },
 			target:  func(s site) string { return s.bmc.SystemURL(s.m) },
 			missing: func(s site) string { return s.bmc.URL() + "/redfish/v1/Systems/none" },

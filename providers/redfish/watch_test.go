@@ -69,12 +69,14 @@ func (r *rack) targets() (out []providers.Target) {
 
 func system(m *datacenter.Machine) string { return systems + "/" + m.Name() }
 
-// What does not run at the beginning is told, then each change, of the right system; after a loss what happened meanwhile.
+// What does not run at the beginning is told, then each change, of the right system; after a loss what happened
+// meanwhile.
 func TestWatch(t *testing.T) {
 	r := newRack(t, 3, datacenter.Options{}, sse)
 	brisk(r.p)
 	r.ms[2].CutPower()
-	tells, stop := providertest.StartWatch(t, redfish.Watcher(r.p), append(r.targets(), providers.Target{Node: "nowhere"}, providers.Target{Node: "odd", ID: "ftp://x"})...)
+	tells, stop := providertest.StartWatch(t, redfish.Watcher(r.p),
+		append(r.targets(), providers.Target{Node: "nowhere"}, providers.Target{Node: "odd", ID: "ftp://x"})...)
 	providertest.AwaitReports(t, tells, "n2 Off Off")
 	r.streams(t, 1) // of one BMC
 	r.ms[0].CutPower()
@@ -111,10 +113,12 @@ func TestWatchAsksOfWhatItDoesNotKnow(t *testing.T) {
 		"one of a part of it": func(r *rack) {
 			r.bmc.SendEvent("ResourceEvent.1.3.0.ResourcePoweredOff", system(r.ms[0])+"/Processors/1")
 		},
-		"one of the chassis": func(r *rack) { r.bmc.SendEvent("ResourceEvent.1.3.0.ResourcePoweredOff", "/redfish/v1/Chassis/1") },
-		"one of nothing":     func(r *rack) { r.bmc.SendEvent("Alert.1.0.PowerSupplyFailed", "") },
-		"no message":         func(r *rack) { r.bmc.SendRaw([]byte("data: {}\n\n")) },
-		"no Redfish":         func(r *rack) { r.bmc.SendRaw([]byte("data: power fail!\n\n")) },
+		"one of the chassis": func(r *rack) {
+			r.bmc.SendEvent("ResourceEvent.1.3.0.ResourcePoweredOff", "/redfish/v1/Chassis/1")
+		},
+		"one of nothing": func(r *rack) { r.bmc.SendEvent("Alert.1.0.PowerSupplyFailed", "") },
+		"no message":     func(r *rack) { r.bmc.SendRaw([]byte("data: {}\n\n")) },
+		"no Redfish":     func(r *rack) { r.bmc.SendRaw([]byte("data: power fail!\n\n")) },
 		"another shape": func(r *rack) {
 			r.bmc.SendRaw([]byte(`data: {"Events":[{"MessageId":7,"OriginOfCondition":[1]}]}` + "\r\r"))
 		},
@@ -125,7 +129,8 @@ func TestWatchAsksOfWhatItDoesNotKnow(t *testing.T) {
 			r.bmc.SetFault(datacenter.Fault{Mute: true})
 			tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 			r.streams(t, 1)
-			r.until(t, "the look at the beginning", func() bool { return r.bmc.Count(http.MethodGet, system(r.ms[0])) > 0 })
+			r.until(t, "the look at the beginning",
+				func() bool { return r.bmc.Count(http.MethodGet, system(r.ms[0])) > 0 })
 			r.ms[0].CutPower()
 			event(r)
 			providertest.AwaitReports(t, tells, "n0 Off Off")
@@ -133,15 +138,16 @@ func TestWatchAsksOfWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A message that says Off is believed no more than any other: of one that is told at once, the machine may be on. One of another system
-// is nobody's.
+// A message that says Off is believed no more than any other: of one that is told at once, the machine may be on. One
+// of another system is nobody's.
 func TestWatchOfSeveralSystems(t *testing.T) {
 	r := newRack(t, 3, datacenter.Options{}, sse)
 	brisk(r.p)
 	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()[:2]...)
 	r.streams(t, 1)
 	asked := func(m *datacenter.Machine) int { return r.bmc.Count(http.MethodGet, system(m)) }
-	r.until(t, "three looks at each at the beginning", func() bool { return asked(r.ms[0]) >= 3 && asked(r.ms[1]) >= 3 })
+	r.until(t, "three looks at each at the beginning",
+		func() bool { return asked(r.ms[0]) >= 3 && asked(r.ms[1]) >= 3 })
 	before := [3]int{asked(r.ms[0]), asked(r.ms[1]), asked(r.ms[2])}
 	r.ms[2].CutPower() // nobody's
 	r.bmc.SendEvent("IDRAC.2.8.SYS1001", system(r.ms[1])+"/")
@@ -160,7 +166,8 @@ func TestWatchFlood(t *testing.T) {
 	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 	r.streams(t, 1)
 	asked := func() int { return r.bmc.Count(http.MethodGet, system(r.ms[0])) }
-	r.until(t, "the looks at the beginning", func() bool { return asked() >= 3 }) // an event's origin says nothing before
+	// an event's origin says nothing before
+	r.until(t, "the looks at the beginning", func() bool { return asked() >= 3 })
 	before, began := asked(), time.Now()
 	for range 4000 {
 		r.bmc.SendEvent("Contoso.1.0.Fan", system(r.ms[0]))
@@ -201,7 +208,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// What is wrong with a BMC's events is said once, and its machines are asked about as ever. Nothing goes to another host.
+// What is wrong with a BMC's events is said once, and its machines are asked about as ever. Nothing goes to another
+// host.
 func TestWatchWithoutEvents(t *testing.T) {
 	other := newRack(t, 1, datacenter.Options{}, nil)
 	for name, tt := range map[string]struct {
@@ -212,12 +220,13 @@ func TestWatchWithoutEvents(t *testing.T) {
 		"not enabled":              {datacenter.Fault{EventsOff: true}, "not enabled"},
 		"no stream":                {datacenter.Fault{StreamURI: "none"}, "has no stream"},
 		"a stream on another host": {datacenter.Fault{StreamURI: other.bmc.URL() + eventStream}, "another host"},
-		"a stream without scheme":  {datacenter.Fault{StreamURI: strings.TrimPrefix(other.bmc.URL(), "https:") + eventStream}, "another host"},
-		"a redirect":               {datacenter.Fault{StreamURI: "/moved", StreamStatus: 307}, "404"},
-		"not allowed":              {datacenter.Fault{StreamStatus: 403}, "403"},
-		"not there":                {datacenter.Fault{StreamStatus: 404}, "404"},
-		"packed":                   {datacenter.Fault{StreamPacked: true}, "no stream of events"},
-		"not a stream":             {datacenter.Fault{StreamType: "application/json"}, "no stream of events"},
+		"a stream without scheme": {
+			datacenter.Fault{StreamURI: strings.TrimPrefix(other.bmc.URL(), "https:") + eventStream}, "another host"},
+		"a redirect":   {datacenter.Fault{StreamURI: "/moved", StreamStatus: 307}, "404"},
+		"not allowed":  {datacenter.Fault{StreamStatus: 403}, "403"},
+		"not there":    {datacenter.Fault{StreamStatus: 404}, "404"},
+		"packed":       {datacenter.Fault{StreamPacked: true}, "no stream of events"},
+		"not a stream": {datacenter.Fault{StreamType: "application/json"}, "no stream of events"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRack(t, 1, datacenter.Options{}, sse)
@@ -242,7 +251,8 @@ func TestWatchWithoutEvents(t *testing.T) {
 func logged(t *testing.T, r *rack, log *kit.Log) *redfish.Provider {
 	t.Helper()
 	c := redfish.NewConfig()
-	c.Username, c.PasswordFile, c.CAFile, c.Events = r.dc.Username(), r.file, filepath.Join(filepath.Dir(r.file), "ca.pem"), "sse"
+	c.Username, c.PasswordFile, c.CAFile, c.Events = r.dc.Username(), r.file,
+		filepath.Join(filepath.Dir(r.file), "ca.pem"), "sse"
 	p, err := redfish.New(*c, providers.Options{Name: "rack-a", Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -254,8 +264,9 @@ func logged(t *testing.T, r *rack, log *kit.Log) *redfish.Provider {
 // A BMC that hangs, answers without end or cannot be trusted is tried again, and its stream is back when it is well.
 func TestWatchComesBack(t *testing.T) {
 	for name, fault := range map[string]datacenter.Fault{
-		"drops": {Drop: true}, "503": {Status: 503}, "no filter": {NoFilter: true}, "huge": {HugeBody: true}, "stream 500": {StreamStatus: 500},
-		"redirect": {Redirect: "https://192.0.2.1/"}, "wrong password": {Status: 401}, "another certificate": {},
+		"drops": {Drop: true}, "503": {Status: 503}, "no filter": {NoFilter: true}, "huge": {HugeBody: true},
+		"stream 500": {StreamStatus: 500},
+		"redirect":   {Redirect: "https://192.0.2.1/"}, "wrong password": {Status: 401}, "another certificate": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRack(t, 1, datacenter.Options{}, sse)
@@ -328,7 +339,8 @@ func TestWatchEndsStreams(t *testing.T) {
 	quiet := newRack(t, 1, datacenter.Options{}, sse)
 	redfish.SetRhythm(quiet.p, time.Millisecond, time.Millisecond, time.Hour, 20*time.Millisecond)
 	providertest.StartWatch(t, redfish.Watcher(quiet.p), quiet.targets()...)
-	quiet.until(t, "a stream that is made anew", func() bool { return quiet.bmc.Count(http.MethodGet, eventStream) > 3 })
+	quiet.until(t, "a stream that is made anew",
+		func() bool { return quiet.bmc.Count(http.MethodGet, eventStream) > 3 })
 	if n := quiet.bmc.Count(http.MethodPost, sessions); n != 1 {
 		t.Errorf("%d log-ins, want 1", n)
 	}
@@ -341,7 +353,8 @@ func TestWatches(t *testing.T) {
 	one, stop := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()[0])
 	ended := make(chan error, 1)
 	go func() {
-		ended <- redfish.Watcher(r.p).Watch(context.Background(), r.targets(), func(providers.Target, providers.Observation) {})
+		ended <- redfish.Watcher(r.p).
+			Watch(context.Background(), r.targets(), func(providers.Target, providers.Observation) {})
 	}()
 	r.streams(t, 2)
 	r.ms[0].CutPower()
@@ -385,7 +398,9 @@ func TestEventsAreOff(t *testing.T) {
 
 // FuzzStream: however a stream is cut into reads, its events are the same, and none is larger than it may be.
 func FuzzStream(f *testing.F) {
-	for _, s := range []string{"data: a\n\n", "data:a\r\ndata: b\r\rdata\n\n", "\ufeffdata: x\n\n: c\nid: 1\nevent: y\n\n", "data: cut", "data: {\ndata: \"a\":1}\n\n"} {
+	for _, s := range []string{
+		"data: a\n\n", "data:a\r\ndata: b\r\rdata\n\n", "\ufeffdata: x\n\n: c\nid: 1\nevent: y\n\n", "data: cut",
+		"data: {\ndata: \"a\":1}\n\n"} {
 		f.Add([]byte(s), uint8(1))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, size uint8) {

@@ -97,11 +97,12 @@ func TestAsker(t *testing.T) {
 			a.AskSoon(0)
 			time.Sleep(time.Minute)
 		}, []string{"0s ask a", "2s ask a", "4s ask a"}},
-		{"what is said is told at once, and asked about when it is said again too soon", func(_ *story, a *remote.Asker) {
-			a.ReportState(1, off)
-			a.ReportState(1, off)
-			time.Sleep(time.Minute)
-		}, []string{"0s tell b Off", "0s ask b", "0s tell b Off"}},
+		{"what is said is told at once, and asked about when it is said again too soon",
+			func(_ *story, a *remote.Asker) {
+				a.ReportState(1, off)
+				a.ReportState(1, off)
+				time.Sleep(time.Minute)
+			}, []string{"0s tell b Off", "0s ask b", "0s tell b Off"}},
 		{"a machine that was said to be off and runs is told", func(_ *story, a *remote.Asker) {
 			a.ReportState(0, off)
 			a.AskSoon(0)
@@ -145,18 +146,19 @@ func TestAskerOfMany(t *testing.T) {
 		var mu sync.Mutex
 		told := map[string]int{}
 		ctx, cancel := context.WithCancel(t.Context())
-		a := remote.NewAsker(ctx, targets, func(ctx context.Context, t providers.Target) (providers.Observation, error) {
-			if t.Node == "0" {
-				<-ctx.Done()
-				return providers.Observation{}, ctx.Err()
-			}
-			time.Sleep(50 * time.Millisecond)
-			return providers.Observation{State: providers.PowerOff}, nil
-		}, func(t providers.Target, _ providers.Observation) {
-			mu.Lock()
-			defer mu.Unlock()
-			told[t.Node]++
-		})
+		a := remote.NewAsker(ctx, targets,
+			func(ctx context.Context, t providers.Target) (providers.Observation, error) {
+				if t.Node == "0" {
+					<-ctx.Done()
+					return providers.Observation{}, ctx.Err()
+				}
+				time.Sleep(50 * time.Millisecond)
+				return providers.Observation{State: providers.PowerOff}, nil
+			}, func(t providers.Target, _ providers.Observation) {
+				mu.Lock()
+				defer mu.Unlock()
+				told[t.Node]++
+			})
 		a.AskSoon(all...)
 		time.Sleep(2 * time.Second)
 		cancel()

@@ -14,7 +14,8 @@ import (
 // TestPermitted: each request of a power action that is not a read asks first, also the second of the same call.
 func TestPermitted(t *testing.T) {
 	var sent []string
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent = append(sent, r.Method) }))
+	server := httptest.NewServer(
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent = append(sent, r.Method) }))
 	defer server.Close()
 	client := &http.Client{Transport: remote.Permitted{Next: &http.Transport{}}}
 	defer client.CloseIdleConnections()

@@ -69,7 +69,9 @@ func TestParseHTTP(t *testing.T) {
 }
 
 func FuzzParseHTTP(f *testing.F) {
-	for _, s := range []string{"https://10.0.0.7", "http://[::1]:80/a", "https://u:p@h", "https://Host.:443/%2e", "http://localhost", "https://.."} {
+	for _, s := range []string{
+		"https://10.0.0.7", "http://[::1]:80/a", "https://u:p@h", "https://Host.:443/%2e", "http://localhost",
+		"https://.."} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -77,7 +79,8 @@ func FuzzParseHTTP(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if u.User != nil || u.RawQuery != "" || u.Scheme != "https" && !(u.Scheme == "http" && remote.IsLoopback(u.Hostname())) {
+		if u.User != nil || u.RawQuery != "" ||
+			u.Scheme != "https" && !(u.Scheme == "http" && remote.IsLoopback(u.Hostname())) {
 			t.Errorf("%q became %s", s, u)
 		}
 		again, err := remote.ParseHTTP(u.Scheme+"://"+u.Host, false)
@@ -102,19 +105,24 @@ func TestClass(t *testing.T) {
 		{"nil", live, nil, "ok", ""},
 		{"nil, late", late, nil, "ok", ""},
 		{"no class", live, boom, "unreachable", "boom"},
-		{"a socket that may not be opened", live, &net.OpError{Op: "dial", Err: &os.SyscallError{Syscall: "connect", Err: fs.ErrPermission}}, "denied", "dial: connect: permission denied"},
+		{"a socket that may not be opened", live,
+			&net.OpError{Op: "dial", Err: &os.SyscallError{Syscall: "connect", Err: fs.ErrPermission}}, "denied",
+			"dial: connect: permission denied"},
 		{"a class", live, providers.WithClass(providers.ErrDenied, boom), "denied", "boom"},
 		{"a deadline of the type's own", live, deadline, "unreachable", "dialling: context deadline exceeded"},
 		{"canceled by the type itself", live, context.Canceled, "unreachable", "context canceled"},
 		{"no class, late", late, boom, "unreachable", setting.Error()},
-		{"unreachable, late", late, providers.WithClass(providers.ErrUnreachable, boom), "unreachable", setting.Error()},
+		{"unreachable, late", late, providers.WithClass(providers.ErrUnreachable, boom), "unreachable",
+			setting.Error()},
 		{"a refusal, late", late, providers.WithClass(providers.ErrDenied, boom), "denied", "boom"},
 		{"no class, given up", gone, boom, "canceled", "context canceled"},
-		{"unreachable, given up", gone, providers.WithClass(providers.ErrUnreachable, boom), "canceled", "context canceled"},
+		{"unreachable, given up", gone, providers.WithClass(providers.ErrUnreachable, boom), "canceled",
+			"context canceled"},
 	} {
 		got := remote.EnsureClass(tt.ctx, tt.err)
 		if providers.ErrorClass(got) != tt.want || providers.ErrorText(got) != tt.text {
-			t.Errorf("%s: got %s: %q, want %s: %q", tt.name, providers.ErrorClass(got), providers.ErrorText(got), tt.want, tt.text)
+			t.Errorf("%s: got %s: %q, want %s: %q", tt.name, providers.ErrorClass(got), providers.ErrorText(got),
+				tt.want, tt.text)
 		}
 	}
 }
@@ -139,13 +147,15 @@ func TestDo(t *testing.T) {
 		}
 		return errors.New("503 Service Unavailable")
 	})
-	if got := fmt.Sprint(err); got != "power off node n7 (redfish rack-a): 503 Service Unavailable" || !errors.Is(err, providers.ErrUnreachable) {
+	if got := fmt.Sprint(err); got != "power off node n7 (redfish rack-a): 503 Service Unavailable" ||
+		!errors.Is(err, providers.ErrUnreachable) {
 		t.Errorf("got %v", err)
 	}
 	if err := remote.RunCall(t.Context(), "power off", n7, "", func(context.Context) error { return nil }); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if err := remote.RunCall(canceled(t), "power off", n7, "", func(context.Context) error { t.Error("called"); return nil }); !errors.Is(err, context.Canceled) {
+	if err := remote.RunCall(canceled(t), "power off", n7, "",
+		func(context.Context) error { t.Error("called"); return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a call that was given up before it began: got %v", err)
 	}
 }
@@ -202,15 +212,18 @@ func write(t *testing.T, file string, content []byte) {
 func TestRefusals(t *testing.T) {
 	var r remote.Refusals
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	one, two := r.HashCredential("fence", providers.NewSecret("hunter2")), r.HashCredential("fence", providers.NewSecret("hunter3"))
-	if one == two || one != r.HashCredential("fence", providers.NewSecret("hunter2")) || one == r.HashCredential("fenceh", providers.NewSecret("unter2")) {
+	one, two := r.HashCredential("fence", providers.NewSecret("hunter2")),
+		r.HashCredential("fence", providers.NewSecret("hunter3"))
+	if one == two || one != r.HashCredential("fence", providers.NewSecret("hunter2")) ||
+		one == r.HashCredential("fenceh", providers.NewSecret("unter2")) {
 		t.Error("sums do not tell credentials apart")
 	}
 	if err := r.CheckRefused("a", one, now); err != nil {
 		t.Errorf("before: got %v", err)
 	}
 	said := r.RememberDenied("a", one, now, errors.New("401 Unauthorized"))
-	if !errors.Is(said, providers.ErrDenied) || !strings.HasPrefix(said.Error(), "401 Unauthorized: the device refused") {
+	if !errors.Is(said, providers.ErrDenied) ||
+		!strings.HasPrefix(said.Error(), "401 Unauthorized: the device refused") {
 		t.Errorf("got %v", said)
 	}
 	for _, tt := range []struct {
@@ -219,7 +232,8 @@ func TestRefusals(t *testing.T) {
 		after  time.Duration
 		want   error
 	}{
-		{"a", one, 0, said}, {"a", one, remote.RefusedFor - 1, said}, {"a", one, remote.RefusedFor, nil}, {"a", two, 0, nil}, {"b", one, 0, nil},
+		{"a", one, 0, said}, {"a", one, remote.RefusedFor - 1, said}, {"a", one, remote.RefusedFor, nil},
+		{"a", two, 0, nil}, {"b", one, 0, nil},
 	} {
 		if got := r.CheckRefused(tt.device, tt.sum, now.Add(tt.after)); !errors.Is(got, tt.want) {
 			t.Errorf("%s after %s: got %v, want %v", tt.device, tt.after, got, tt.want)
@@ -268,12 +282,19 @@ func TestTrust(t *testing.T) {
 		{"no such caFile", remote.Trust{CAFile: none}, false},
 		{"fingerprint", remote.Trust{Fingerprints: of(remote.Fingerprint{SHA256: sum})}, true},
 		{"fingerprint of the host", remote.Trust{Fingerprints: of(remote.Fingerprint{Host: host, SHA256: sum})}, true},
-		{"fingerprint of host and port", remote.Trust{Fingerprints: of(remote.Fingerprint{Host: addr, SHA256: sum})}, true},
+		{"fingerprint of host and port", remote.Trust{Fingerprints: of(remote.Fingerprint{Host: addr, SHA256: sum})},
+			true},
 		{"another's fingerprint", remote.Trust{Fingerprints: of(remote.Fingerprint{SHA256: wrong})}, false},
-		{"another's fingerprint, caFile", remote.Trust{CAFile: ca, Fingerprints: of(remote.Fingerprint{SHA256: wrong})}, true},
-		{"another host's fingerprint", remote.Trust{Fingerprints: of(remote.Fingerprint{Host: "192.0.2.1", SHA256: sum})}, false},
-		{"the host has another", remote.Trust{CAFile: ca, Fingerprints: of(remote.Fingerprint{Host: host, SHA256: wrong})}, false},
-		{"the host has another, which any may have", remote.Trust{Fingerprints: of(remote.Fingerprint{Host: host, SHA256: wrong}, remote.Fingerprint{SHA256: sum})}, false},
+		{"another's fingerprint, caFile", remote.Trust{CAFile: ca, Fingerprints: of(remote.Fingerprint{SHA256: wrong})},
+			true},
+		{"another host's fingerprint",
+			remote.Trust{Fingerprints: of(remote.Fingerprint{Host: "192.0.2.1", SHA256: sum})}, false},
+		{"the host has another",
+			remote.Trust{CAFile: ca, Fingerprints: of(remote.Fingerprint{Host: host, SHA256: wrong})}, false},
+		{"the host has another, which any may have",
+			remote.Trust{
+				Fingerprints: of(remote.Fingerprint{Host: host, SHA256: wrong}, remote.Fingerprint{SHA256: sum})},
+			false},
 		{"not verified", remote.Trust{InsecureSkipVerify: true}, true},
 	} {
 		cfg, err := tt.trust.ClientConfig(addr)
@@ -312,8 +333,10 @@ func TestTrust(t *testing.T) {
 	if _, err := rotated.ClientConfig(addr); !errors.Is(err, providers.ErrUntrusted) {
 		t.Errorf("a file that lost its certificates: got %v", err)
 	}
-	faulty := remote.Trust{CAFile: ca, InsecureSkipVerify: true, Fingerprints: of(remote.Fingerprint{Host: "https://x"})}
-	if got := fmt.Sprint(paths(faulty.Validate())); got != "[fingerprints[0].sha256 fingerprints[0].host insecureSkipVerify]" || !faulty.HasTrustSettings() || (&remote.Trust{}).HasTrustSettings() {
+	faulty := remote.Trust{CAFile: ca, InsecureSkipVerify: true,
+		Fingerprints: of(remote.Fingerprint{Host: "https://x"})}
+	if got := fmt.Sprint(paths(faulty.Validate())); got != "[fingerprints[0].sha256 fingerprints[0].host "+
+		"insecureSkipVerify]" || !faulty.HasTrustSettings() || (&remote.Trust{}).HasTrustSettings() {
 		t.Errorf("got problems at %s", got)
 	}
 	if err := remote.ExplainHandshake(net.ErrClosed); !errors.Is(err, net.ErrClosed) {
@@ -343,11 +366,13 @@ func TestCredentialsOfAMachine(t *testing.T) {
 		}
 		for target, password := range map[providers.Target]string{n1: "one", n2: "two"} {
 			user, got, err := c.ReadCredentials(c.OwnerOf(target))
-			if err != nil || got.Reveal() != password || user != strings.ReplaceAll(c.Username, "{{ .Name }}", target.Node) {
+			if err != nil || got.Reveal() != password ||
+				user != strings.ReplaceAll(c.Username, "{{ .Name }}", target.Node) {
 				t.Errorf("%s of %+v: got %q, %q, %v", target.Node, c, user, got.Reveal(), err)
 			}
 		}
-		if _, _, err := c.ReadCredentials("n3"); !errors.Is(err, providers.ErrDenied) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), dir+"/n3") {
+		if _, _, err := c.ReadCredentials("n3"); !errors.Is(err, providers.ErrDenied) ||
+			!errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), dir+"/n3") {
 			t.Errorf("no file: got %v", err)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 
 const anotherUUID = "11111111-2222-4333-8444-555555555555"
 
-// Both are behind the guard, whose limits are what makes two hundred calls at once bearable on a slow machine. The first run is through the
-// proxy. Its questions look the VM up; the other's are about too many VMs for that.
+// Both are behind the guard, whose limits are what makes two hundred calls at once bearable on a slow machine. The
+// first run is through the proxy. Its questions look the VM up; the other's are about too many VMs for that.
 func TestConformance(t *testing.T) {
 	t.Run("looked up", func(t *testing.T) {
 		providertest.Suite(t, providertest.Options{New: func(t *testing.T) *providertest.Bench {
@@ -22,9 +22,10 @@ func TestConformance(t *testing.T) {
 		}})
 	})
 	t.Run("out of all", func(t *testing.T) {
-		providertest.Suite(t, providertest.Options{NoProxy: "the other run has it", New: func(t *testing.T) *providertest.Bench {
-			return bench(t, false, func(p *vsphere.Provider) providers.Provider { return many{p} })
-		}})
+		providertest.Suite(t,
+			providertest.Options{NoProxy: "the other run has it", New: func(t *testing.T) *providertest.Bench {
+				return bench(t, false, func(p *vsphere.Provider) providers.Provider { return many{p} })
+			}})
 	})
 }
 

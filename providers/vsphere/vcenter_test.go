@@ -32,13 +32,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the machine.
+// timeout is far more than any call here takes that is not meant to run out of time: other packages' tests share the
+// machine.
 const timeout = 45 * time.Second
 
 const user = "forcefence@vsphere.local"
 
-// vcenter is govmomi's simulator behind a TLS server of ours, which can be told to fail. It speaks as a vCenter does; what it cannot do
-// by itself (a right that is missing, a broken answer) is changed on its way.
+// vcenter is govmomi's simulator behind a TLS server of ours, which can be told to fail. It speaks as a vCenter does;
+// what it cannot do by itself (a right that is missing, a broken answer) is changed on its way.
 type vcenter struct {
 	model  *simulator.Model
 	server *httptest.Server
@@ -91,8 +92,9 @@ func start(t testing.TB, model *simulator.Model) *vcenter {
 		return nil, v.faults[m.Name]
 	}
 	v.server = httptest.NewUnstartedServer(v)
-	v.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // handshakes that are meant to fail
-	authority := kit.NewAuthority("vcenter")                                           // its keys cost a tenth of httptest's
+	// handshakes that are meant to fail
+	v.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	authority := kit.NewAuthority("vcenter") // its keys cost a tenth of httptest's
 	v.server.TLS = &tls.Config{Certificates: []tls.Certificate{authority.Server("127.0.0.1").TLS()}}
 	v.server.StartTLS()
 	t.Cleanup(v.server.Close)
@@ -204,7 +206,8 @@ func (v *vcenter) answer(method string, f types.BaseMethodFault) {
 }
 
 // change sets edit and serve.
-func (v *vcenter) change(edit func(method string, answer []byte) []byte, serve func(http.ResponseWriter, *http.Request)) {
+func (v *vcenter) change(edit func(method string, answer []byte) []byte,
+	serve func(http.ResponseWriter, *http.Request)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.edit, v.serve = edit, serve
@@ -289,9 +292,10 @@ func (m vm) target() providers.Target {
 type stuck struct{ *simulator.VirtualMachine }
 
 func (s *stuck) PowerOffVMTask(ctx *simulator.Context, _ *types.PowerOffVM_Task) soap.HasFault {
-	task := simulator.CreateTask(s.VirtualMachine, "powerOff", func(*simulator.Task) (types.AnyType, types.BaseMethodFault) {
-		return nil, nil
-	})
+	task := simulator.CreateTask(s.VirtualMachine, "powerOff",
+		func(*simulator.Task) (types.AnyType, types.BaseMethodFault) {
+			return nil, nil
+		})
 	return &methods.PowerOffVM_TaskBody{Res: &types.PowerOffVM_TaskResponse{Returnval: task.Run(ctx)}}
 }
 

@@ -43,17 +43,28 @@ func TestWhatIsOff(t *testing.T) {
 		{own, conn, types.VirtualMachineConnectionStateConnected, "suspended", providers.PowerOn, "suspended"},
 		{own, conn, types.VirtualMachineConnectionStateConnected, "poweredoff", providers.PowerUnknown, "poweredoff"},
 		{own, conn, types.VirtualMachineConnectionStateConnected, "poweringOff", providers.PowerUnknown, "poweringOff"},
-		{own, conn, types.VirtualMachineConnectionStateDisconnected, "poweredOff", providers.PowerUnknown, "poweredOff (disconnected)"},
-		{own, conn, types.VirtualMachineConnectionStateDisconnected, "poweredOn", providers.PowerUnknown, "poweredOn (disconnected)"},
-		{own, conn, types.VirtualMachineConnectionStateOrphaned, "poweredOff", providers.PowerUnknown, "poweredOff (orphaned)"},
-		{own, conn, types.VirtualMachineConnectionStateInaccessible, "poweredOff", providers.PowerUnknown, "poweredOff (inaccessible)"},
-		{own, conn, types.VirtualMachineConnectionStateInvalid, "poweredOff", providers.PowerUnknown, "poweredOff (invalid)"},
-		{own, conn, types.VirtualMachineConnectionState("Connected"), "poweredOff", providers.PowerUnknown, "poweredOff (Connected)"},
-		{host, conn, types.HostSystemConnectionStateNotResponding, "poweredOff", providers.PowerUnknown, "poweredOff (host notResponding)"},
-		{host, conn, types.HostSystemConnectionStateDisconnected, "poweredOff", providers.PowerUnknown, "poweredOff (host disconnected)"},
-		{host, conn, types.HostSystemConnectionStateNotResponding, "poweredOn", providers.PowerUnknown, "poweredOn (host notResponding)"},
-		{host, word, types.HostSystemPowerStateUnknown, "poweredOff", providers.PowerUnknown, "poweredOff (host unknown)"},
-		{host, word, types.HostSystemPowerStateStandBy, "poweredOff", providers.PowerUnknown, "poweredOff (host standBy)"},
+		{own, conn, types.VirtualMachineConnectionStateDisconnected, "poweredOff", providers.PowerUnknown,
+			"poweredOff (disconnected)"},
+		{own, conn, types.VirtualMachineConnectionStateDisconnected, "poweredOn", providers.PowerUnknown,
+			"poweredOn (disconnected)"},
+		{own, conn, types.VirtualMachineConnectionStateOrphaned, "poweredOff", providers.PowerUnknown,
+			"poweredOff (orphaned)"},
+		{own, conn, types.VirtualMachineConnectionStateInaccessible, "poweredOff", providers.PowerUnknown,
+			"poweredOff (inaccessible)"},
+		{own, conn, types.VirtualMachineConnectionStateInvalid, "poweredOff", providers.PowerUnknown,
+			"poweredOff (invalid)"},
+		{own, conn, types.VirtualMachineConnectionState("Connected"), "poweredOff", providers.PowerUnknown,
+			"poweredOff (Connected)"},
+		{host, conn, types.HostSystemConnectionStateNotResponding, "poweredOff", providers.PowerUnknown,
+			"poweredOff (host notResponding)"},
+		{host, conn, types.HostSystemConnectionStateDisconnected, "poweredOff", providers.PowerUnknown,
+			"poweredOff (host disconnected)"},
+		{host, conn, types.HostSystemConnectionStateNotResponding, "poweredOn", providers.PowerUnknown,
+			"poweredOn (host notResponding)"},
+		{host, word, types.HostSystemPowerStateUnknown, "poweredOff", providers.PowerUnknown,
+			"poweredOff (host unknown)"},
+		{host, word, types.HostSystemPowerStateStandBy, "poweredOff", providers.PowerUnknown,
+			"poweredOff (host standBy)"},
 	} {
 		m.set(conn, types.VirtualMachineConnectionStateConnected)
 		m.setHost(conn, types.HostSystemConnectionStateConnected)
@@ -102,7 +113,8 @@ func TestHalfAnAnswer(t *testing.T) {
 			end := to + bytes.Index(answer[to:], []byte(`</objects>`))
 			why := ""
 			if fault != "" {
-				why = `<missingSet><path>` + property + `</path><fault><fault xsi:type="` + fault + `"><object type="X">x</object>` +
+				why = `<missingSet><path>` + property + `</path><fault><fault xsi:type="` + fault +
+					`"><object type="X">x</object>` +
 					`<privilegeId>System.Read</privilegeId></fault><localizedMessage>no</localizedMessage></fault></missingSet>`
 			}
 			return slices.Concat(answer[:from], answer[to:end], []byte(why), answer[end:])
@@ -113,10 +125,14 @@ func TestHalfAnAnswer(t *testing.T) {
 		edit func([]byte) []byte
 		want error // nil: unknown without an error
 	}{
-		{"no right to read the power", missing("VirtualMachine", "runtime.powerState", "NoPermission"), providers.ErrDenied},
-		{"no right to read the connection", missing("VirtualMachine", "runtime.connectionState", "NoPermission"), providers.ErrDenied},
-		{"no right to read the host's connection", missing("HostSystem", "runtime.connectionState", "NoPermission"), providers.ErrDenied},
-		{"no right to read the host's power", missing("HostSystem", "runtime.powerState", "NoPermission"), providers.ErrDenied},
+		{"no right to read the power", missing("VirtualMachine", "runtime.powerState", "NoPermission"),
+			providers.ErrDenied},
+		{"no right to read the connection", missing("VirtualMachine", "runtime.connectionState", "NoPermission"),
+			providers.ErrDenied},
+		{"no right to read the host's connection", missing("HostSystem", "runtime.connectionState", "NoPermission"),
+			providers.ErrDenied},
+		{"no right to read the host's power", missing("HostSystem", "runtime.powerState", "NoPermission"),
+			providers.ErrDenied},
 		{"no right to read the UUID", missing("VirtualMachine", "config.uuid", "NoPermission"), providers.ErrNotFound},
 		{"no power", missing("VirtualMachine", "runtime.powerState", ""), nil},
 		{"no connection", missing("VirtualMachine", "runtime.connectionState", ""), nil},
@@ -130,9 +146,11 @@ func TestHalfAnAnswer(t *testing.T) {
 		{"another answer", func(b []byte) []byte {
 			return bytes.ReplaceAll(b, []byte("RetrievePropertiesExResponse"), []byte("LogoutResponse"))
 		}, providers.ErrUnreachable},
-		{"not XML", func([]byte) []byte { return []byte("<html><body>It works!<br></html>") }, providers.ErrUnreachable},
+		{"not XML", func([]byte) []byte { return []byte("<html><body>It works!<br></html>") },
+			providers.ErrUnreachable},
 		{"endless", func([]byte) []byte {
-			return append([]byte(`<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/">`), bytes.Repeat([]byte("<!-- off -->"), 1<<20)...)
+			return append([]byte(`<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/">`),
+				bytes.Repeat([]byte("<!-- off -->"), 1<<20)...)
 		}, providers.ErrUnreachable},
 		{"deep", func([]byte) []byte {
 			return bytes.Repeat([]byte("<a>"), 1<<20)
@@ -174,7 +192,8 @@ func TestTwoWithOneUUID(t *testing.T) {
 	for _, uuid := range []string{a.Config.Uuid, swapped} {
 		b.set("config.uuid", uuid)
 		for how, by := range both(p) {
-			if got := ask(t, by, a.target()); got.State != providers.PowerUnknown || !errors.Is(got.Err, providers.ErrNotFound) ||
+			if got := ask(t, by, a.target()); got.State != providers.PowerUnknown ||
+				!errors.Is(got.Err, providers.ErrNotFound) ||
 				!strings.Contains(got.Err.Error(), "2 VMs have the BIOS UUID") {
 				t.Errorf("%s: got %s, %v", how, got.State, got.Err)
 			}
@@ -190,12 +209,14 @@ func TestTwoWithOneUUID(t *testing.T) {
 	for _, by := range both(p) {
 		expect(t, by, a.target(), providers.PowerOff, "poweredOff")
 		expect(t, by, providers.Target{Node: "n1", ID: swapped}, providers.PowerOff, "poweredOff")
-		expect(t, by, providers.Target{Node: "n1", ID: "vsphere://" + strings.ToUpper(a.Config.Uuid)}, providers.PowerOff, "poweredOff")
+		expect(t, by, providers.Target{Node: "n1", ID: "vsphere://" + strings.ToUpper(a.Config.Uuid)},
+			providers.PowerOff, "poweredOff")
 		for _, of := range []providers.Target{
 			{Node: "n1"}, {Node: "n1", ID: a.Name}, {Node: "n1", SystemUUID: "00000000-0000-0000-0000-000000000000"},
 			{Node: "n1", ID: anotherUUID, SystemUUID: a.Config.Uuid},
 		} {
-			if got := ask(t, by, of); got.State != providers.PowerUnknown || !errors.Is(got.Err, providers.ErrNotFound) {
+			if got := ask(t, by, of); got.State != providers.PowerUnknown ||
+				!errors.Is(got.Err, providers.ErrNotFound) {
 				t.Errorf("%+v: got %s, %v", of, got.State, got.Err)
 			}
 		}
@@ -219,7 +240,8 @@ func TestRegisteredAnew(t *testing.T) {
 	ctx := v.model.Service.Context
 	ctx.WithLock(m.VirtualMachine, func() { m.UnregisterVM(ctx, &types.UnregisterVM{This: m.Self}) })
 	for how, by := range both(p) {
-		if got := ask(t, by, m.target()); got.State != providers.PowerUnknown || !errors.Is(got.Err, providers.ErrNotFound) {
+		if got := ask(t, by, m.target()); got.State != providers.PowerUnknown ||
+			!errors.Is(got.Err, providers.ErrNotFound) {
 			t.Errorf("%s: got %s, %v", how, got.State, got.Err)
 		}
 	}
@@ -260,12 +282,17 @@ func TestPower(t *testing.T) {
 		{name: "suspended is not resumed", power: suspended, want: providers.ErrPermanent, after: suspended},
 		{name: "it went off meanwhile", power: on, off: true, fault: already(off), sent: 1, after: on},
 		{name: "it came on meanwhile", power: off, fault: already(on), sent: 1, after: off},
-		{name: "it was suspended meanwhile", power: on, off: true, fault: already(suspended), want: providers.ErrPermanent, sent: 1, after: on},
+		{name: "it was suspended meanwhile", power: on, off: true, fault: already(suspended),
+			want: providers.ErrPermanent, sent: 1, after: on},
 		{name: "no right", power: on, off: true, fault: noRight, want: providers.ErrDenied, sent: 1, after: on},
-		{name: "another task", power: on, off: true, fault: &types.TaskInProgress{}, want: providers.ErrUnreachable, sent: 1, after: on},
-		{name: "a licence without it", power: on, off: true, fault: &types.RestrictedVersion{}, want: providers.ErrPermanent, sent: 1, after: on},
-		{name: "its host is gone", power: on, off: true, fault: &types.HostNotConnected{}, want: providers.ErrUnreachable, sent: 1, after: on},
-		{name: "it is gone", power: on, off: true, fault: &types.ManagedObjectNotFound{}, want: providers.ErrNotFound, sent: 1, after: on},
+		{name: "another task", power: on, off: true, fault: &types.TaskInProgress{}, want: providers.ErrUnreachable,
+			sent: 1, after: on},
+		{name: "a licence without it", power: on, off: true, fault: &types.RestrictedVersion{},
+			want: providers.ErrPermanent, sent: 1, after: on},
+		{name: "its host is gone", power: on, off: true, fault: &types.HostNotConnected{},
+			want: providers.ErrUnreachable, sent: 1, after: on},
+		{name: "it is gone", power: on, off: true, fault: &types.ManagedObjectNotFound{}, want: providers.ErrNotFound,
+			sent: 1, after: on},
 		{name: "its power cannot be told", power: on, off: true, sent: 1, after: off, before: func() {
 			m.set("runtime.connectionState", types.VirtualMachineConnectionStateDisconnected)
 		}},
@@ -352,7 +379,8 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// A wrong password goes out once for each content it has, or every 15 minutes, however many ask at once; all of them are told.
+// A wrong password goes out once for each content it has, or every 15 minutes, however many ask at once; all of them
+// are told.
 func TestWrongPasswordIsSentOnce(t *testing.T) {
 	v := newVCenter(t, 1)
 	of := v.vms()[0].target()
@@ -470,7 +498,8 @@ func TestJoinedLoginIsRefused(t *testing.T) {
 	}
 }
 
-// The password is said to the vCenter alone: redirects are not followed, certificates are looked at, and who is no vCenter gets none.
+// The password is said to the vCenter alone: redirects are not followed, certificates are looked at, and who is no
+// vCenter gets none.
 func TestPasswordGoesNowhereElse(t *testing.T) {
 	var seen atomic.Int64
 	other := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { seen.Add(1) }))
@@ -494,13 +523,15 @@ func TestPasswordGoesNowhereElse(t *testing.T) {
 	for _, method := range []string{"RetrieveServiceContent", "Login"} {
 		for _, status := range []int{301, 302, 303, 307, 308} {
 			sends(method, status)
-			if _, err := p.State(t.Context(), of); !errors.Is(err, providers.ErrPermanent) || strings.Contains(err.Error(), other.URL) {
+			if _, err := p.State(t.Context(), of); !errors.Is(err, providers.ErrPermanent) ||
+				strings.Contains(err.Error(), other.URL) {
 				t.Errorf("%s, %d: got %v", method, status, err)
 			}
 		}
 	}
 	for status, want := range map[int]error{
-		404: providers.ErrNotFound, 429: providers.ErrUnreachable, 503: providers.ErrUnreachable, 403: providers.ErrDenied,
+		404: providers.ErrNotFound, 429: providers.ErrUnreachable, 503: providers.ErrUnreachable,
+		403: providers.ErrDenied,
 	} {
 		sends("RetrieveServiceContent", status)
 		if _, err := p.State(t.Context(), of); !errors.Is(err, want) {
@@ -534,13 +565,14 @@ func TestPasswordGoesNowhereElse(t *testing.T) {
 	stranger := open(t, c, nil)
 	defer shut(t, stranger)
 	v.count("RetrieveServiceContent")
-	if _, err := stranger.State(t.Context(), of); !errors.Is(err, providers.ErrUntrusted) || v.count("RetrieveServiceContent") != 0 {
+	if _, err := stranger.State(t.Context(), of); !errors.Is(err, providers.ErrUntrusted) ||
+		v.count("RetrieveServiceContent") != 0 {
 		t.Errorf("a certificate that nobody vouches for: got %v", err)
 	}
 }
 
-// A batch is one RetrievePropertiesEx, of as many pages as it takes. A page that does not come costs all: it may hold a second VM of a
-// UUID.
+// A batch is one RetrievePropertiesEx, of as many pages as it takes. A page that does not come costs all: it may hold a
+// second VM of a UUID.
 func TestBatch(t *testing.T) {
 	v := newVCenter(t, 40)
 	vms := v.vms()
@@ -704,12 +736,14 @@ func TestConfig(t *testing.T) {
 	}
 	c := v.config()
 	const lesser = "1fec0d42-7d11-4bf0-8a5e-0123456789ab"
-	for _, id := range []string{lesser, "vsphere://" + strings.ToUpper(lesser), "420dec1f-117d-f04b-8a5e-0123456789ab"} {
+	for _, id := range []string{
+		lesser, "vsphere://" + strings.ToUpper(lesser), "420dec1f-117d-f04b-8a5e-0123456789ab"} {
 		if got, hosts, err := c.CanonicalID(id); got != lesser || len(hosts) != 0 || err != nil || c.HasAddressIDs() {
 			t.Errorf("%s: got %q, %q, %v", id, got, hosts, err)
 		}
 	}
-	for _, id := range []string{"", "worker-1", "vsphere://", "00000000-0000-0000-0000-000000000000", "aws:///" + lesser} {
+	for _, id := range []string{
+		"", "worker-1", "vsphere://", "00000000-0000-0000-0000-000000000000", "aws:///" + lesser} {
 		if got, _, err := c.CanonicalID(id); err == nil {
 			t.Errorf("%q: got %q", id, got)
 		}

@@ -28,7 +28,8 @@ func next(t testing.TB, tells <-chan string, want string) {
 	}
 }
 
-// TestWatch: what does not run at the beginning is told, and then each change; another's is not, nor one of a VM that vCenter has lost.
+// TestWatch: what does not run at the beginning is told, and then each change; another's is not, nor one of a VM that
+// vCenter has lost.
 func TestWatch(t *testing.T) {
 	v := newVCenter(t, 4)
 	vms := v.vms()

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestDefinition holds the CustomResourceDefinition against the types that it was generated from: go generate ./taint/api
+// TestDefinition holds the CustomResourceDefinition against the types that it was generated from: go generate
+// ./taint/api
 func TestDefinition(t *testing.T) {
 	data, err := os.ReadFile("../../deploy/kustomize/base/forcefence.io_fencings.yaml")
 	if err != nil {
@@ -37,8 +38,10 @@ func TestDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := crd.Spec
-	if crd.Metadata.Name != Resource.Resource+"."+Resource.Group || s.Group != GroupVersion.Group || s.Scope != "Cluster" || s.Names.Kind != Kind ||
-		s.Names.Plural != Resource.Resource || !slices.Equal(s.Names.ShortNames, []string{"fcg"}) || len(s.Versions) != 1 || s.Versions[0].Name != GroupVersion.Version ||
+	if crd.Metadata.Name != Resource.Resource+"."+Resource.Group || s.Group != GroupVersion.Group ||
+		s.Scope != "Cluster" || s.Names.Kind != Kind ||
+		s.Names.Plural != Resource.Resource || !slices.Equal(s.Names.ShortNames, []string{"fcg"}) ||
+		len(s.Versions) != 1 || s.Versions[0].Name != GroupVersion.Version ||
 		s.Versions[0].Subresources.Status == nil {
 		t.Fatalf("definition: got %+v", crd)
 	}
@@ -81,8 +84,10 @@ func compare(t *testing.T, path string, typ reflect.Type, s definition) (fields 
 		if s.Items == nil {
 			t.Fatalf("%s: got no items", path)
 		}
-		if strings.HasPrefix(typ.Elem().PkgPath(), "github.com") && s.MaxItems == 0 || strings.HasSuffix(path, "names") && s.MaxItems != MaxNames ||
-			strings.HasSuffix(path, "timeline") && s.MaxItems != MaxTimeline || strings.HasSuffix(path, "evidence") && s.MaxItems != MaxEvidence {
+		if strings.HasPrefix(typ.Elem().PkgPath(), "github.com") && s.MaxItems == 0 ||
+			strings.HasSuffix(path, "names") && s.MaxItems != MaxNames ||
+			strings.HasSuffix(path, "timeline") && s.MaxItems != MaxTimeline ||
+			strings.HasSuffix(path, "evidence") && s.MaxItems != MaxEvidence {
 			t.Errorf("%s: got at most %d items", path, s.MaxItems)
 		}
 		fields += compare(t, path+"[]", typ.Elem(), *s.Items)

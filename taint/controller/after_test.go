@@ -33,8 +33,8 @@ func (o *socket) PowerOn(context.Context, providers.Target, func() error) error 
 	return o.broken
 }
 
-// powering is a node whose machine was turned off through two outlets; its fence is done, and the power-on is announced. What is asked of
-// the outlets is noted.
+// powering is a node whose machine was turned off through two outlets; its fence is done, and the power-on is
+// announced. What is asked of the outlets is noted.
 func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.Decision) {
 	t.Helper()
 	asked = &[]string{}
@@ -44,7 +44,8 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.D
 	var m machine.Machine
 	for _, o := range []*socket{b, a} {
 		m = machine.Machine{
-			Provider: o, Name: o.name, Device: o.name + "/n1", Target: providers.Target{Node: "n1", ID: "n1"}, Mode: fence.Fence, Feeds: true,
+			Provider: o, Name: o.name, Device: o.name + "/n1", Target: providers.Target{Node: "n1", ID: "n1"},
+			Mode: fence.Fence, Feeds: true,
 			Identity: taint.Machine{Provider: o.name, ID: "n1"}, Further: m.Devices(),
 		}
 	}
@@ -53,7 +54,8 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.D
 	config.Fence.After = fence.PostFence{PowerOn: true, PerDay: 1}
 	x.Config = func() *Config { return config }
 	rec := taint.Record{
-		ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: x.c.now, PowerOff: true, OffBy: proof.SpeakersOf(m.ProofDevices()),
+		ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: x.c.now, PowerOff: true,
+		OffBy: proof.SpeakersOf(m.ProofDevices()),
 	}.EnterPhase(taint.PhaseDone, taint.ResultEvicted, x.c.now)
 	write := func(r taint.Record) {
 		x.live.node = x.live.node.DeepCopy()
@@ -69,7 +71,8 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.D
 	return x, asked, x.upTo("PowerOn")
 }
 
-// The power is given only by a leader, and only right after a look; through all devices that the step names, whatever one of them says.
+// The power is given only by a leader, and only right after a look; through all devices that the step names, whatever
+// one of them says.
 func TestPowerOnNeedsLeaderAndLook(t *testing.T) {
 	refused := errors.New("refused")
 	for _, tc := range []struct {
@@ -91,7 +94,8 @@ func TestPowerOnNeedsLeaderAndLook(t *testing.T) {
 			x, asked, s := powering(t, tc.broken)
 			x.Leading = func() error { return tc.leading }
 			x.c.now = x.c.now.Add(tc.age)
-			if o := x.act(t.Context(), s); !slices.Equal(*asked, tc.want) || o.Late != tc.late || !errors.Is(o.Err, tc.err) {
+			if o := x.act(t.Context(), s); !slices.Equal(*asked, tc.want) || o.Late != tc.late ||
+				!errors.Is(o.Err, tc.err) {
 				t.Errorf("got power-ons of %v, outcome %+v, want %v, %v, late %v", *asked, o, tc.want, tc.err, tc.late)
 			}
 		})

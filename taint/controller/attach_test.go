@@ -30,12 +30,13 @@ type deleting struct {
 func (d *deleting) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
 	var with client.DeleteOptions
 	with.ApplyOptions(opts)
-	d.deleted = append(d.deleted, strings.Join([]string{o.GetName(), string(*with.Preconditions.UID), *with.Preconditions.ResourceVersion}, " "))
+	d.deleted = append(d.deleted,
+		strings.Join([]string{o.GetName(), string(*with.Preconditions.UID), *with.Preconditions.ResourceVersion}, " "))
 	return d.err
 }
 
-// detaching is a node that looks dead, whose machine is on, with a terminating pod of a ReplicaSet that uses a volume, under a rule of
-// volume attachment recovery.
+// detaching is a node that looks dead, whose machine is on, with a terminating pod of a ReplicaSet that uses a volume,
+// under a rule of volume attachment recovery.
 func detaching(t *testing.T, rule policy.Policy) (*midst, *deleting) {
 	t.Helper()
 	x := inMidst(t, &oneMachine{state: providers.PowerOn}, "")
@@ -50,21 +51,29 @@ func detaching(t *testing.T, rule policy.Policy) (*midst, *deleting) {
 		return m, err
 	}
 	x.Config = func() *Config { return config }
-	x.live.node.Status.Conditions = append(x.live.node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue})
+	x.live.node.Status.Conditions = append(x.live.node.Status.Conditions,
+		corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue})
 
-	x.live.node.Spec.Taints = append(x.live.node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
+	x.live.node.Spec.Taints = append(x.live.node.Spec.Taints,
+		corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
 
 	l := taint.NewLook(x.live.node, nil, taint.DefaultKey, providers.InstantOf(x.c.now), providers.InstantOf(x.c.now))
-	x.live.node.Annotations = map[string]string{taint.PolicyAnnotation: l.EncodeAnnouncement(rule.Name, string(rule.WithoutProof), x.c.now)}
+	x.live.node.Annotations = map[string]string{
+		taint.PolicyAnnotation: l.EncodeAnnouncement(rule.Name, string(rule.WithoutProof), x.c.now)}
 
 	yes := true
 	old := podsOf("n1", "old")[0]
-	old.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "r", Controller: &yes}}
-	old.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	old.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "r", Controller: &yes}}
+	old.Spec.Volumes = []corev1.Volume{
+		{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 	pv := "pv-1"
 	x.live.pods, x.live.bound = []corev1.Pod{old}, pv
 	for _, node := range []string{"n1", "n2"} {
-		va := storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: node, Attacher: "d", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}
+		va := storagev1.VolumeAttachment{
+			Spec: storagev1.VolumeAttachmentSpec{NodeName: node, Attacher: "d",
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}
 		va.Name, va.UID, va.ResourceVersion = "va-"+node, "u-va", "7"
 		x.live.attachments = append(x.live.attachments, va)
 	}
@@ -91,15 +100,18 @@ func (x *midst) end(i int) {
 	x.live.pods[i].Status.Phase, x.live.pods[i].Status.Reason = corev1.PodFailed, taint.TombstoneReason
 }
 
-// A pod of a ReplicaSet is ended and kept, and its volume's attachment to this node is deleted, by what was listed live.
+// A pod of a ReplicaSet is ended and kept, and its volume's attachment to this node is deleted, by what was listed
+// live.
 func TestAttachmentsAreDeleted(t *testing.T) {
-	wait := policy.Policy{Name: "p", When: policy.NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"d"}, Terminating: true, Keep: true, Detach: true,
+	wait := policy.Policy{Name: "p", When: policy.NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"d"},
+		Terminating: true, Keep: true, Detach: true,
 		WithoutProof: policy.AcceptDuplicates}
 	immediate := wait
 	immediate.Terminating, immediate.Replaced = false, true
 	waits := func(x *midst) {
 		next := x.live.pods[0]
-		next.Name, next.UID, next.DeletionTimestamp, next.Spec.NodeName, next.Status.Phase = "new", "new", nil, "n2", corev1.PodPending
+		next.Name, next.UID, next.DeletionTimestamp, next.Spec.NodeName, next.Status.Phase = "new", "new", nil, "n2",
+			corev1.PodPending
 		x.live.pods = append(x.live.pods, next)
 	}
 	for name, tc := range map[string]struct {
@@ -107,12 +119,18 @@ func TestAttachmentsAreDeleted(t *testing.T) {
 		change func(*midst)
 		ended  bool
 	}{
-		"wait":                                   {wait, func(*midst) {}, true},
-		"wait, in its grace":                     {wait, func(x *midst) { at := metav1.NewTime(x.c.now.Add(time.Hour)); x.live.pods[0].DeletionTimestamp = &at }, false},
-		"immediate, and nobody waits":            {immediate, func(*midst) {}, false},
-		"immediate":                              {immediate, waits, true},
-		"immediate, one waits in another room":   {immediate, func(x *midst) { waits(x); x.live.pods[1].Namespace = "elsewhere" }, false},
-		"immediate, the one that waits does run": {immediate, func(x *midst) { waits(x); x.live.pods[1].Status.Phase = corev1.PodRunning }, false},
+		"wait": {wait, func(*midst) {}, true},
+		"wait, in its grace": {wait,
+			func(x *midst) {
+				at := metav1.NewTime(x.c.now.Add(time.Hour))
+				x.live.pods[0].DeletionTimestamp = &at
+			}, false},
+		"immediate, and nobody waits": {immediate, func(*midst) {}, false},
+		"immediate":                   {immediate, waits, true},
+		"immediate, one waits in another room": {immediate,
+			func(x *midst) { waits(x); x.live.pods[1].Namespace = "elsewhere" }, false},
+		"immediate, the one that waits does run": {immediate,
+			func(x *midst) { waits(x); x.live.pods[1].Status.Phase = corev1.PodRunning }, false},
 	} {
 		x, api := detaching(t, tc.rule)
 		tc.change(x)
@@ -125,9 +143,11 @@ func TestAttachmentsAreDeleted(t *testing.T) {
 		x.end(0)
 		x.pass(5 * time.Second)
 		if err := x.run(); err != nil || !slices.Equal(api.deleted, []string{"va-n1 u-va 7"}) {
-			t.Errorf("%s: got %q deleted, error %v, want this node's attachment by UID and resourceVersion, and no pod", name, api.deleted, err)
+			t.Errorf("%s: got %q deleted, error %v, want this node's attachment by UID and resourceVersion, and no pod",
+				name, api.deleted, err)
 		}
-		if said := strings.Join(told(x.events), "\n"); !strings.Contains(said, string(reason.PolicyDetaching)+" Deleting 1 VolumeAttachment of") ||
+		if said := strings.Join(told(x.events), "\n"); !strings.Contains(said,
+			string(reason.PolicyDetaching)+" Deleting 1 VolumeAttachment of") ||
 			!strings.Contains(said, "pv-1 (policy p, without proof: accept-duplicates)") {
 			t.Errorf("%s: got Events %q, want the volume, the policy and its word", name, said)
 		}
@@ -136,7 +156,8 @@ func TestAttachmentsAreDeleted(t *testing.T) {
 
 // An attachment that the API server lets nobody delete is tried again later, and on an old list nothing is deleted.
 func TestAttachmentsThatStay(t *testing.T) {
-	rule := policy.Policy{Name: "p", When: policy.NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"d"}, Terminating: true, Keep: true, Detach: true,
+	rule := policy.Policy{Name: "p", When: policy.NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"d"},
+		Terminating: true, Keep: true, Detach: true,
 		WithoutProof: policy.AcceptDuplicates}
 	x, api := detaching(t, rule)
 	x.end(0) // by a leader of before

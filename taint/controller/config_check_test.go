@@ -76,7 +76,8 @@ func TestPoliciesThatSelectNothing(t *testing.T) {
 	}
 	c.checkConfig(t.Context())
 	want("a list that failed", "Cannot look for what policies and modes select")
-	nothing := []string{"no-node: Policy selects no node of the cluster", "no-namespace: Policy selects no pod of the cluster", "no-label: Policy selects no pod of the cluster"}
+	nothing := []string{"no-node: Policy selects no node of the cluster",
+		"no-namespace: Policy selects no pod of the cluster", "no-label: Policy selects no pod of the cluster"}
 	c.checkConfig(t.Context())
 	want("the next", nothing...)
 	before := lists
@@ -92,7 +93,8 @@ func TestPoliciesThatSelectNothing(t *testing.T) {
 // configCheckOf is wired as in production.
 func configCheckOf(r *Reconciler, log io.Writer) *ConfigCheck {
 	return &ConfigCheck{
-		Live: r.Live, Cache: r.Cache, Log: slog.New(slog.NewTextHandler(log, nil)), Config: r.Config, LeftAlone: r.LeftAlone,
+		Live: r.Live, Cache: r.Cache, Log: slog.New(slog.NewTextHandler(log, nil)), Config: r.Config,
+		LeftAlone: r.LeftAlone,
 	}
 }
 
@@ -107,7 +109,8 @@ func TestPauseIsToldAtOnce(t *testing.T) {
 	for range 3 {
 		c.checkConfig(t.Context())
 	}
-	if n := strings.Count(log.String(), "No node is fenced"); n != 1 || !strings.Contains(log.String(), "ConfigMap fencing/forcefence-pause") {
+	if n := strings.Count(log.String(), "No node is fenced"); n != 1 ||
+		!strings.Contains(log.String(), "ConfigMap fencing/forcefence-pause") {
 		t.Errorf("got %q, want it told once", log)
 	}
 }
@@ -121,14 +124,18 @@ func TestSelectorsOfNothing(t *testing.T) {
 		must(t, err)
 		return sel
 	}
-	config := &Config{Selectors: map[string]labels.Selector{"modes[0].selector": parse("zone=nowhere"), "modes[1].selector": parse("!zone")}}
+	config := &Config{
+		Selectors: map[string]labels.Selector{"modes[0].selector": parse("zone=nowhere"),
+			"modes[1].selector": parse("!zone")}}
 	w.r.Options.Config = func() *Config { return config }
 	c := configCheckOf(w.r, log)
 	for range 3 {
 		c.checkConfig(context.Background())
 	}
-	lines := slices.DeleteFunc(strings.Split(log.String(), "\n"), func(l string) bool { return !strings.Contains(l, "selects no node") })
-	if len(lines) != 1 || !strings.Contains(lines[0], "modes[0].selector") || !strings.Contains(lines[0], "zone=nowhere") {
+	lines := slices.DeleteFunc(strings.Split(log.String(), "\n"),
+		func(l string) bool { return !strings.Contains(l, "selects no node") })
+	if len(lines) != 1 || !strings.Contains(lines[0], "modes[0].selector") ||
+		!strings.Contains(lines[0], "zone=nowhere") {
 		t.Errorf("got %q", log.String())
 	}
 }

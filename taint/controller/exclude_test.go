@@ -45,8 +45,10 @@ func TestPausedUntil(t *testing.T) {
 	until := w.Now().Add(3 * time.Minute).UTC().Truncate(time.Second)
 	w.change("n1", paused(fmt.Sprintf("new disk; until=%s", until.Format(time.RFC3339))))
 	w.silence("n1")
-	if w.until(170*time.Second, func() bool { return w.machines["n1"].offs() > 0 || w.record("n1").ID != "" }) || !w.told.has("NodeExcluded n1") {
-		t.Errorf("while it was paused: %d power-offs, record %+v, told %q", w.machines["n1"].offs(), w.record("n1"), w.told.said)
+	if w.until(170*time.Second, func() bool { return w.machines["n1"].offs() > 0 || w.record("n1").ID != "" }) ||
+		!w.told.has("NodeExcluded n1") {
+		t.Errorf("while it was paused: %d power-offs, record %+v, told %q", w.machines["n1"].offs(), w.record("n1"),
+			w.told.said)
 	}
 	w.until(time.Minute, func() bool { return w.machines["n1"].offs() > 0 })
 	w.untilDone("n1", taint.ResultEvicted)
@@ -91,17 +93,20 @@ func (a refusing) Get(ctx context.Context, k client.ObjectKey, o client.Object, 
 
 // elsewhere makes the world's controller look where else nodes are excluded.
 func (w *world) elsewhere() *corev1.ConfigMap {
-	at := ExclusionSources{Pause: client.ObjectKey{Namespace: "fencing", Name: "forcefence-pause"}, Leases: "medik8s-leases"}
+	at := ExclusionSources{Pause: client.ObjectKey{Namespace: "fencing", Name: "forcefence-pause"},
+		Leases: "medik8s-leases"}
 	config := w.r.Options.Config
 	w.r.Options.Config = func() *Config {
 		c := config()
 		c.Exclusions = at
 		return c
 	}
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: at.Pause.Namespace, Name: at.Pause.Name}, Data: map[string]string{"reason": "switches"}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: at.Pause.Namespace, Name: at.Pause.Name},
+		Data: map[string]string{"reason": "switches"}}
 }
 
-// A pause that is written once the power-off is announced wins over it, whoever else is dead; when it is gone all goes on.
+// A pause that is written once the power-off is announced wins over it, whoever else is dead; when it is gone all goes
+// on.
 func TestPauseWinsUntilSent(t *testing.T) {
 	w := newWorld(t)
 	w.mode = fence.Fence
@@ -117,13 +122,16 @@ func TestPauseWinsUntilSent(t *testing.T) {
 	w.run(15 * time.Second)
 	w.silence("n1")
 	w.until(2*time.Minute, func() bool { return w.record("n1").Result != "" })
-	if !announced || w.machines["n1"].offs() != 0 || w.record("n1").Result != taint.ResultCancelled || !w.told.has("NodeExcluded n1") {
-		t.Errorf("announced %v: got %d power-offs, record %+v, told %q", announced, w.machines["n1"].offs(), w.record("n1"), w.told.said)
+	if !announced || w.machines["n1"].offs() != 0 || w.record("n1").Result != taint.ResultCancelled ||
+		!w.told.has("NodeExcluded n1") {
+		t.Errorf("announced %v: got %d power-offs, record %+v, told %q", announced, w.machines["n1"].offs(),
+			w.record("n1"), w.told.said)
 	}
 	w.cut("n3")
 	w.run(2 * time.Minute)
 	if w.machines["n1"].offs() != 0 || w.record("n3").ID != "" || !w.told.has("NodeExcluded n3") {
-		t.Errorf("while it is paused: got %d power-offs, record %+v, told %q", w.machines["n1"].offs(), w.record("n3"), w.told.said)
+		t.Errorf("while it is paused: got %d power-offs, record %+v, told %q", w.machines["n1"].offs(), w.record("n3"),
+			w.told.said)
 	}
 	must(t, w.api.Delete(t.Context(), pause))
 	w.until(2*time.Minute, func() bool { return w.machines["n1"].offs() > 0 })
@@ -140,7 +148,8 @@ func TestNodeMaintenanceLease(t *testing.T) {
 	for n, holder := range map[string]string{"n1": "node-maintenance", "n3": "NodeHealthCheck-workers"} {
 		seconds, renewed := int32(150), metav1.NewMicroTime(w.Now())
 		w.create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "medik8s-leases", Name: "node-" + n},
-			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &renewed}})
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds,
+				RenewTime: &renewed}})
 		w.cut(n)
 	}
 	w.until(100*time.Second, func() bool { return w.record("n3").Result == taint.ResultEvicted })
@@ -227,7 +236,8 @@ func (unmapped) RESTMapping(schema.GroupKind, ...string) (*meta.RESTMapping, err
 	return nil, errors.New("no answer")
 }
 
-// Whoever takes a Machine from Cluster API's own health checks takes its node from forcefence, where the Machine can be read.
+// Whoever takes a Machine from Cluster API's own health checks takes its node from forcefence, where the Machine can be
+// read.
 func TestClusterAPI(t *testing.T) {
 	object := func(annotation string, spec map[string]any) map[string]any {
 		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotation: ""}}, "spec": spec}
@@ -235,11 +245,13 @@ func TestClusterAPI(t *testing.T) {
 	const machine, cluster = "Machine infra/m1", "Cluster infra/prod"
 	plain := object("other", map[string]any{})
 	named := func(namespace, machine string) map[string]string {
-		return map[string]string{fence.ClusterAPI + "/cluster-namespace": namespace, fence.ClusterAPI + "/machine": machine, fence.ClusterAPI + "/cluster-name": "prod"}
+		return map[string]string{fence.ClusterAPI + "/cluster-namespace": namespace,
+			fence.ClusterAPI + "/machine": machine, fence.ClusterAPI + "/cluster-name": "prod"}
 	}
 	served := meta.NewDefaultRESTMapper([]schema.GroupVersion{{Group: fence.ClusterAPI, Version: "v1beta7"}})
 	for _, kind := range []string{"Machine", "Cluster"} {
-		served.Add(schema.GroupVersionKind{Group: fence.ClusterAPI, Version: "v1beta7", Kind: kind}, meta.RESTScopeNamespace)
+		served.Add(schema.GroupVersionKind{Group: fence.ClusterAPI, Version: "v1beta7", Kind: kind},
+			meta.RESTScopeNamespace)
 	}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m1", errors.New("no right"))
 	for name, tc := range map[string]struct {
@@ -250,20 +262,38 @@ func TestClusterAPI(t *testing.T) {
 		told    string // "" and not kept on: it is fenced
 		kept    string // why its machine stays on
 	}{
-		"nothing is said":                   {on: named("infra", "m1"), objects: map[string]map[string]any{machine: plain, cluster: plain}},
-		"its Machine is paused":             {on: named("infra", "m1"), objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)}, told: "Machine infra/m1: annotation cluster.x-k8s.io/paused"},
-		"its Machine is left alone":         {on: named("infra", "m1"), objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/skip-remediation", nil)}, told: "Machine infra/m1: annotation cluster.x-k8s.io/skip-remediation"},
-		"its Cluster is paused":             {on: named("infra", "m1"), objects: map[string]map[string]any{cluster: object("other", map[string]any{"paused": true})}, told: "Cluster infra/prod: spec.paused"},
-		"its Cluster is not paused":         {on: named("infra", "m1"), objects: map[string]map[string]any{cluster: object("other", map[string]any{"paused": false})}},
-		"a pause that is none of the two":   {on: named("infra", "m1"), objects: map[string]map[string]any{cluster: object("other", map[string]any{"paused": "yes"})}, told: "Cluster infra/prod: spec.paused"},
-		"another Machine is paused":         {on: named("infra", "m2"), objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)}},
-		"a Node of no Machine":              {objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)}},
-		"a name that no Machine can have":   {on: named("infra", "../m1"), objects: map[string]map[string]any{}, err: nil},
-		"no namespace":                      {on: named("", "m1"), err: forbidden},
-		"Machines are elsewhere":            {on: named("infra", "m1"), objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)}, mapper: meta.NewDefaultRESTMapper(nil)},
-		"nobody knows where Machines are":   {on: named("infra", "m1"), mapper: unmapped{}, kept: "Machine infra/m1 cannot be read"},
-		"a Machine that may not be read":    {on: named("infra", "m1"), err: forbidden, kept: "Machine infra/m1 cannot be read"},
-		"a Machine that nobody answers for": {on: named("infra", "m1"), err: apierrors.NewInternalError(errors.New("etcd")), kept: "Machine infra/m1 cannot be read"},
+		"nothing is said": {on: named("infra", "m1"),
+			objects: map[string]map[string]any{machine: plain, cluster: plain}},
+		"its Machine is paused": {on: named("infra", "m1"),
+			objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)},
+			told:    "Machine infra/m1: annotation cluster.x-k8s.io/paused"},
+		"its Machine is left alone": {on: named("infra", "m1"),
+			objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/skip-remediation", nil)},
+			told:    "Machine infra/m1: annotation cluster.x-k8s.io/skip-remediation"},
+		"its Cluster is paused": {on: named("infra", "m1"),
+			objects: map[string]map[string]any{cluster: object("other", map[string]any{"paused": true})},
+			told:    "Cluster infra/prod: spec.paused"},
+		"its Cluster is not paused": {on: named("infra", "m1"),
+			objects: map[string]map[string]any{cluster: object("other", map[string]any{"paused": false})}},
+		"a pause that is none of the two": {on: named("infra", "m1"),
+			objects: map[string]map[string]any{cluster: object("other", map[string]any{"paused": "yes"})},
+			told:    "Cluster infra/prod: spec.paused"},
+		"another Machine is paused": {on: named("infra", "m2"),
+			objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)}},
+		"a Node of no Machine": {
+			objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)}},
+		"a name that no Machine can have": {on: named("infra", "../m1"), objects: map[string]map[string]any{},
+			err: nil},
+		"no namespace": {on: named("", "m1"), err: forbidden},
+		"Machines are elsewhere": {on: named("infra", "m1"),
+			objects: map[string]map[string]any{machine: object("cluster.x-k8s.io/paused", nil)},
+			mapper:  meta.NewDefaultRESTMapper(nil)},
+		"nobody knows where Machines are": {on: named("infra", "m1"), mapper: unmapped{},
+			kept: "Machine infra/m1 cannot be read"},
+		"a Machine that may not be read": {on: named("infra", "m1"), err: forbidden,
+			kept: "Machine infra/m1 cannot be read"},
+		"a Machine that nobody answers for": {on: named("infra", "m1"),
+			err: apierrors.NewInternalError(errors.New("etcd")), kept: "Machine infra/m1 cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -274,15 +304,16 @@ func TestClusterAPI(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: tc.on}}
 			got, err := w.r.readExclusions(t.Context(), ExclusionSources{}, node)
 			must(t, err)
-			if (got.Excluded == "") != (tc.told == "") || !strings.Contains(got.Excluded, tc.told) || (got.KeptOn == "") != (tc.kept == "") || !strings.Contains(got.KeptOn, tc.kept) {
+			if (got.Excluded == "") != (tc.told == "") || !strings.Contains(got.Excluded, tc.told) ||
+				(got.KeptOn == "") != (tc.kept == "") || !strings.Contains(got.KeptOn, tc.kept) {
 				t.Errorf("got %+v, want excluded by %q, kept on by %q", got, tc.told, tc.kept)
 			}
 		})
 	}
 }
 
-// Nobody can read Machines: the webhook that converts them ran on a node that is dead. A machine that is on stays on, and one that is off is
-// recovered, which brings the webhook back.
+// Nobody can read Machines: the webhook that converts them ran on a node that is dead. A machine that is on stays on,
+// and one that is off is recovered, which brings the webhook back.
 func TestClusterAPICannotBeRead(t *testing.T) {
 	w := newWorld(t)
 	w.mode = fence.Fence
@@ -290,7 +321,8 @@ func TestClusterAPICannotBeRead(t *testing.T) {
 	w.run(15 * time.Second)
 	for _, n := range []string{"n1", "n3"} {
 		w.change(n, func(o *corev1.Node) {
-			o.Annotations = map[string]string{fence.ClusterAPI + "/cluster-namespace": "infra", fence.ClusterAPI + "/machine": "m1"}
+			o.Annotations = map[string]string{fence.ClusterAPI + "/cluster-namespace": "infra",
+				fence.ClusterAPI + "/machine": "m1"}
 		})
 	}
 	w.silence("n1")

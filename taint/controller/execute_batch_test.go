@@ -137,8 +137,8 @@ type midst struct {
 	heard  *heard
 }
 
-// inMidst is a node that is marked, in a phase of its fence, or not yet: PoweringOff has no mark, and no phase no record. Two others
-// are heard.
+// inMidst is a node that is marked, in a phase of its fence, or not yet: PoweringOff has no mark, and no phase no
+// record. Two others are heard.
 func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
 	t.Helper()
 	c := &clock{now: newYear}
@@ -147,20 +147,24 @@ func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
 	node.Status.NodeInfo.BootID = "b"
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 	x := &midst{
-		t: t, c: c, live: &server{node: node, lease: "1"}, cached: &server{node: node}, api: &answers{}, events: events.NewFakeRecorder(200),
+		t: t, c: c, live: &server{node: node, lease: "1"}, cached: &server{node: node}, api: &answers{},
+		events: events.NewFakeRecorder(200),
 	}
 	sinks, told := sinksTo(x.events)
 	x.heard = told
 	x.Reconciler = New(Options{
-		Live: x.live, Cache: x.cached, Client: x.api, Now: c.Now, Workers: 1, Sinks: sinks, Leading: func() error { return nil }, Key: taint.DefaultKey, By: "test",
+		Live: x.live, Cache: x.cached, Client: x.api, Now: c.Now, Workers: 1, Sinks: sinks,
+		Leading: func() error { return nil }, Key: taint.DefaultKey, By: "test",
 		Config: func() *Config {
 			return &Config{
 				Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
-					return machine.Machine{Provider: m, Name: "bmc", Device: "bmc/n1", Target: providers.Target{Node: "n1"}, Mode: fence.Fence}, nil
+					return machine.Machine{Provider: m, Name: "bmc", Device: "bmc/n1",
+						Target: providers.Target{Node: "n1"}, Mode: fence.Fence}, nil
 				}},
 				Excluded: func(*corev1.Node) string { return "" },
-				Fence:    fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: time.Minute},
-				Evict:    evict.Settings{DetachTimeout: 5 * time.Minute},
+				Fence: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute,
+					Retry: time.Minute},
+				Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
 			}
 		},
 	})
@@ -172,7 +176,8 @@ func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
 		f.ApplyLease("n1", "1", 0, providers.InstantOf(c.now))
 	})
 	x.pass(70 * time.Second)
-	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now}.EnterPhase(phase, "", c.now)
+	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now}.EnterPhase(phase,
+		"", c.now)
 	if phase == taint.PhasePoweringOff {
 		rec.PowerOffTo = []taint.DeviceRef{{Device: "bmc/n1"}}
 	}
@@ -267,8 +272,9 @@ func podsOf(node string, names ...string) (out []corev1.Pod) {
 	for _, n := range names {
 		gone, grace := metav1.NewTime(newYear), int64(30)
 		out = append(out, corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: n, UID: types.UID(n), ResourceVersion: "1", DeletionTimestamp: &gone, DeletionGracePeriodSeconds: &grace},
-			Spec:       corev1.PodSpec{NodeName: node},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: n, UID: types.UID(n), ResourceVersion: "1",
+				DeletionTimestamp: &gone, DeletionGracePeriodSeconds: &grace},
+			Spec: corev1.PodSpec{NodeName: node},
 		})
 	}
 	return out
@@ -322,10 +328,12 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 		{name: "old proof, changing by now", age: 6 * time.Second, state: providers.PowerChanging, want: 0, asked: 1},
 		{name: "old proof, unknown by now", age: 6 * time.Second, want: 0, asked: 1},
 		{name: "the proof grows old in the middle", each: 3 * time.Second, state: providers.PowerOn, want: 2, asked: 1},
-		{name: "a heartbeat in the middle", state: providers.PowerOff, after: func(r *Reconciler) { r.stopWrites("n1") }, want: 1},
+		{name: "a heartbeat in the middle", state: providers.PowerOff,
+			after: func(r *Reconciler) { r.stopWrites("n1") }, want: 1},
 		{name: "a heartbeat that the fleet heard of first", state: providers.PowerOff, after: heard("n1"), want: 1},
 		{name: "the same, of another node", state: providers.PowerOff, after: heard("n2"), want: 3},
-		{name: "another node's heartbeat", state: providers.PowerOff, after: func(r *Reconciler) { r.stopWrites("n2") }, want: 3},
+		{name: "another node's heartbeat", state: providers.PowerOff, after: func(r *Reconciler) { r.stopWrites("n2") },
+			want: 3},
 		{name: "Ready in the middle", state: providers.PowerOff, after: ready, want: 1},
 		{name: "another boot in the middle", state: providers.PowerOff, after: booted, want: 1},
 		{name: "the return path needs none", age: time.Hour, state: providers.PowerOn, ret: true, want: 3},
@@ -348,8 +356,10 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 				x.c.now = x.c.now.Add(tc.each)
 				return nil
 			})
-			if o.Err != nil || wrote != tc.want || len(o.How) != tc.want || action.NeedsNoProof(s.Action) != tc.ret || m.asked != tc.asked {
-				t.Errorf("got %d writes (%d noted) after %d questions, error %v; want %d after %d", wrote, len(o.How), m.asked, o.Err, tc.want, tc.asked)
+			if o.Err != nil || wrote != tc.want || len(o.How) != tc.want || action.NeedsNoProof(s.Action) != tc.ret ||
+				m.asked != tc.asked {
+				t.Errorf("got %d writes (%d noted) after %d questions, error %v; want %d after %d", wrote, len(o.How),
+					m.asked, o.Err, tc.want, tc.asked)
 			}
 		})
 	}
@@ -376,7 +386,8 @@ func TestPowerOffNeedsLeaderAndLook(t *testing.T) {
 			x.Leading = func() error { return tc.leading }
 			x.c.now = x.c.now.Add(tc.age)
 			o := x.act(t.Context(), s)
-			if m.off != tc.want || o.Late != tc.late || (o.Err == nil) != (tc.want == 1) || !o.Late && !o.Sent.Equal(providers.InstantOf(x.c.now)) {
+			if m.off != tc.want || o.Late != tc.late || (o.Err == nil) != (tc.want == 1) ||
+				!o.Late && !o.Sent.Equal(providers.InstantOf(x.c.now)) {
 				t.Errorf("got %d power-offs, outcome %+v, want %d, late %v", m.off, o, tc.want, tc.late)
 			}
 		})
@@ -407,7 +418,8 @@ func TestPowerOffIsNoError(t *testing.T) {
 			if err = s.Err(); err != nil {
 				break
 			}
-			if x.pass(s.Decision.RequeueAfter); x.heard.reason == reason.AwaitingOff || x.heard.reason == reason.NotAccepted || m.off > 1 {
+			if x.pass(s.Decision.RequeueAfter); x.heard.reason == reason.AwaitingOff ||
+				x.heard.reason == reason.NotAccepted || m.off > 1 {
 				break
 			}
 			x.c.now = x.c.now.Add(time.Millisecond)
@@ -420,8 +432,8 @@ func TestPowerOffIsNoError(t *testing.T) {
 	}
 }
 
-// What a step asks for is read where it says: the attachments in the cache, or on the API server (step 12, invariant 11). A cache that
-// is behind keeps no mark, takes none off, and sets none.
+// What a step asks for is read where it says: the attachments in the cache, or on the API server (step 12, invariant
+// 11). A cache that is behind keeps no mark, takes none off, and sets none.
 func TestAttachmentsAreReadWhereTheStepSays(t *testing.T) {
 	pv := "pv-1"
 	attached := []storagev1.VolumeAttachment{{Spec: storagev1.VolumeAttachmentSpec{
@@ -445,22 +457,29 @@ func TestAttachmentsAreReadWhereTheStepSays(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, tc.phase)
 			x.live.attachments, x.cached.attachments = tc.live, tc.cached
 			if err := x.steps(); err != nil || x.api.patches != tc.writes || x.heard.reason != tc.want {
-				t.Errorf("got %d writes, said %s, error %v, want %d, %s", x.api.patches, x.heard.reason, err, tc.writes, tc.want)
+				t.Errorf("got %d writes, said %s, error %v, want %d, %s", x.api.patches, x.heard.reason, err, tc.writes,
+					tc.want)
 			}
 		})
 	}
 }
 
-// Volumes are read of the listed pods that the step names: what exempt pods use is no work for a fence, and is no other pod's.
+// Volumes are read of the listed pods that the step names: what exempt pods use is no work for a fence, and is no other
+// pod's.
 func TestVolumesAreReadOfThePodsNamed(t *testing.T) {
 	yes := true
 	pv, other := "pv-1", "pv-2"
 	attached := func(node, pv string) storagev1.VolumeAttachment {
-		return storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}
+		return storagev1.VolumeAttachment{
+			Spec: storagev1.VolumeAttachmentSpec{NodeName: node,
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}
 	}
-	claim := []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	claim := []corev1.Volume{
+		{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 	daemon := podsOf("n1", "a")[0]
-	daemon.OwnerReferences, daemon.Spec.Volumes = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: &yes}}, claim
+	daemon.OwnerReferences, daemon.Spec.Volumes = []metav1.OwnerReference{
+		{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: &yes}}, claim
 	finished := podsOf("n1", "b")[0]
 	finished.Status.Phase, finished.Spec.Volumes = corev1.PodSucceeded, claim
 	for _, tc := range []struct {
@@ -470,23 +489,31 @@ func TestVolumesAreReadOfThePodsNamed(t *testing.T) {
 		want        bool
 	}{
 		{"the DaemonSet's volume", []corev1.Pod{daemon}, []storagev1.VolumeAttachment{attached("n1", pv)}, false},
-		{"and a finished pod's", []corev1.Pod{finished, daemon}, []storagev1.VolumeAttachment{attached("n1", pv)}, false},
-		{"another volume beside it", []corev1.Pod{daemon}, []storagev1.VolumeAttachment{attached("n1", pv), attached("n1", other)}, true},
-		{"another volume elsewhere", []corev1.Pod{daemon}, []storagev1.VolumeAttachment{attached("n1", pv), attached("n2", other)}, false},
-		{"a finished pod's volume alone", []corev1.Pod{finished}, []storagev1.VolumeAttachment{attached("n1", pv)}, true},
+		{"and a finished pod's", []corev1.Pod{finished, daemon}, []storagev1.VolumeAttachment{attached("n1", pv)},
+			false},
+		{"another volume beside it", []corev1.Pod{daemon},
+			[]storagev1.VolumeAttachment{attached("n1", pv), attached("n1", other)}, true},
+		{"another volume elsewhere", []corev1.Pod{daemon},
+			[]storagev1.VolumeAttachment{attached("n1", pv), attached("n2", other)}, false},
+		{"a finished pod's volume alone", []corev1.Pod{finished}, []storagev1.VolumeAttachment{attached("n1", pv)},
+			true},
 	} {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, "")
 		x.live.pods, x.live.bound = tc.pods, pv
 		x.live.attachments, x.cached.attachments = tc.attachments, tc.attachments
-		if err := x.steps(); err != nil || (x.heard.reason != reason.NoWork) != tc.want || (x.api.patches > 0) != tc.want {
-			t.Errorf("%s: got %d writes, said %s, error %v, want work: %v", tc.name, x.api.patches, x.heard.reason, err, tc.want)
+		if err := x.steps(); err != nil || (x.heard.reason != reason.NoWork) != tc.want ||
+			(x.api.patches > 0) != tc.want {
+			t.Errorf("%s: got %d writes, said %s, error %v, want work: %v", tc.name, x.api.patches, x.heard.reason, err,
+				tc.want)
 		}
 	}
 }
 
 // A read that fails is an error, and nothing is decided for want of it.
 func TestReadsThatFail(t *testing.T) {
-	claim := []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	claim := []corev1.Volume{
+		{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 	exempt := podsOf("n1", "a")[0]
 	exempt.Spec.Volumes, exempt.Spec.Tolerations = claim, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	broken := errors.New("connection refused")
@@ -494,13 +521,16 @@ func TestReadsThatFail(t *testing.T) {
 		is     func(runtime.Object) bool
 		cached bool
 	}{
-		"node":               {func(o runtime.Object) bool { _, ok := o.(*corev1.Node); return ok }, false},
-		"lease":              {func(o runtime.Object) bool { _, ok := o.(*coordinationv1.Lease); return ok }, false},
-		"pods":               {func(o runtime.Object) bool { _, ok := o.(*corev1.PodList); return ok }, false},
-		"claim":              {func(o runtime.Object) bool { _, ok := o.(*corev1.PersistentVolumeClaim); return ok }, false},
-		"volume":             {func(o runtime.Object) bool { _, ok := o.(*corev1.PersistentVolume); return ok }, false},
-		"cached attachments": {func(o runtime.Object) bool { _, ok := o.(*storagev1.VolumeAttachmentList); return ok }, true},
-		"live attachments":   {func(o runtime.Object) bool { _, ok := o.(*storagev1.VolumeAttachmentList); return ok }, false},
+		"node":  {func(o runtime.Object) bool { _, ok := o.(*corev1.Node); return ok }, false},
+		"lease": {func(o runtime.Object) bool { _, ok := o.(*coordinationv1.Lease); return ok }, false},
+		"pods":  {func(o runtime.Object) bool { _, ok := o.(*corev1.PodList); return ok }, false},
+		"claim": {func(o runtime.Object) bool { _, ok := o.(*corev1.PersistentVolumeClaim); return ok },
+			false},
+		"volume": {func(o runtime.Object) bool { _, ok := o.(*corev1.PersistentVolume); return ok }, false},
+		"cached attachments": {func(o runtime.Object) bool { _, ok := o.(*storagev1.VolumeAttachmentList); return ok },
+			true},
+		"live attachments": {func(o runtime.Object) bool { _, ok := o.(*storagev1.VolumeAttachmentList); return ok },
+			false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
@@ -533,16 +563,20 @@ func TestReadsThatFail(t *testing.T) {
 func TestSlowServer(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 	wait := int64(300)
-	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "1"}, Spec: corev1.PodSpec{
-		NodeName: "n1", Tolerations: []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, TolerationSeconds: &wait}},
-	}}
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "1"},
+		Spec: corev1.PodSpec{
+			NodeName: "n1",
+			Tolerations: []corev1.Toleration{
+				{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, TolerationSeconds: &wait}},
+		}}
 	x.live.pods, x.live.took = []corev1.Pod{pod}, func() { x.c.now = x.c.now.Add(6 * time.Second) }
 	if err := x.steps(); err != nil || x.api.patches != 1 || x.heard.reason != reason.Tombstoning {
 		t.Errorf("got %d pods ended, said %s, error %v, want one", x.api.patches, x.heard.reason, err)
 	}
 }
 
-// A process that was stopped between decision and write does not clear the volume lists on an old proof (invariant 1): it looks again.
+// A process that was stopped between decision and write does not clear the volume lists on an old proof (invariant 1):
+// it looks again.
 func TestClearingNeedsTheProof(t *testing.T) {
 	for _, stands := range []bool{false, true} {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
@@ -553,7 +587,8 @@ func TestClearingNeedsTheProof(t *testing.T) {
 			x.c.now = x.c.now.Add(time.Minute)
 		}
 		o := x.act(t.Context(), d)
-		if want := map[bool]int{false: 1, true: 0}[stands]; x.api.patches != want || errors.Is(o.Err, kube.ErrAgain) != stands || o.Late != stands {
+		if want := map[bool]int{false: 1, true: 0}[stands]; x.api.patches != want ||
+			errors.Is(o.Err, kube.ErrAgain) != stands || o.Late != stands {
 			t.Errorf("stopped %v: got %d writes, %+v, want %d", stands, x.api.patches, o, want)
 		}
 	}

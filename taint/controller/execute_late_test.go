@@ -66,8 +66,8 @@ func aboutToWrite(t *testing.T, clears bool, takes time.Duration) (*midst, actio
 	return x, x.upTo(do)
 }
 
-// The way to the API server is blocked for longer than the proof holds: nothing is sent, now or later, and nothing counts as tried
-// (invariant 1).
+// The way to the API server is blocked for longer than the proof holds: nothing is sent, now or later, and nothing
+// counts as tried (invariant 1).
 func TestWritesDoNotWaitForAConnection(t *testing.T) {
 	for _, tc := range []struct {
 		clears        bool
@@ -112,8 +112,8 @@ func TestProcessThatStandsStillWritesNothing(t *testing.T) {
 	}
 }
 
-// The out-of-service taint lets stock controllers end pods and detach volumes: it is written while the proof holds, or not
-// at all, and does not wait for a connection (invariant 1).
+// The out-of-service taint lets stock controllers end pods and detach volumes: it is written while the proof holds, or
+// not at all, and does not wait for a connection (invariant 1).
 func TestOutOfServiceIsWrittenInTime(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
@@ -134,7 +134,8 @@ func TestOutOfServiceIsWrittenInTime(t *testing.T) {
 				o := x.act(t.Context(), action.Decision{Action: action.OutOfService{}})
 				took := time.Since(begun)
 				if !errors.Is(o.Err, kube.ErrLate) || dialed.Load() != tc.dials || took < tc.least || took > tc.atMost {
-					t.Errorf("after %s, %d connections: got %v, want %v after %s", took, dialed.Load(), o.Err, kube.ErrLate, tc.atMost)
+					t.Errorf("after %s, %d connections: got %v, want %v after %s", took, dialed.Load(), o.Err,
+						kube.ErrLate, tc.atMost)
 				}
 			})
 		})
@@ -215,7 +216,8 @@ func TestLastCheck(t *testing.T) {
 	}
 	condition := func(of corev1.NodeConditionType) func(*midst) {
 		return onNode(func(n *corev1.Node) {
-			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: of, Status: corev1.ConditionTrue})
+			n.Status.Conditions = append(n.Status.Conditions,
+				corev1.NodeCondition{Type: of, Status: corev1.ConditionTrue})
 			slimNode(n)
 		})
 	}
@@ -234,7 +236,8 @@ func TestLastCheck(t *testing.T) {
 		{"the device is slow", func(x *midst) { x.c.now = x.c.now.Add(4 * time.Second) }, true},
 		{"the device is too slow", func(x *midst) { x.c.now = x.c.now.Add(6 * time.Second) }, false},
 		{"leadership lost", func(x *midst) { x.Leading = func() error { return errStale } }, false},
-		{"a heartbeat", func(x *midst) { x.WithFleet(func(f *fleet.Fleet) { f.ApplyLease("n1", "2", 0, x.instantNow()) }) }, false},
+		{"a heartbeat",
+			func(x *midst) { x.WithFleet(func(f *fleet.Fleet) { f.ApplyLease("n1", "2", 0, x.instantNow()) }) }, false},
 		{"a boot", onNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b2" }), false},
 		{"a label", onNode(func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a"} }), true},
 		{"paused", onNode(func(n *corev1.Node) { n.Annotations[fence.PausedAnnotation] = "disks" }), false},
@@ -243,7 +246,8 @@ func TestLastCheck(t *testing.T) {
 		{"shut down", condition("GracefulNodeShutdownInProgress"), false},
 		{"released", onNode(func(n *corev1.Node) {
 			r, _ := taint.RecordOf(n)
-			n.Annotations[taint.RecordAnnotation] = r.EnterPhase(taint.PhaseDone, taint.ResultReleased, newYear).Encode()
+			n.Annotations[taint.RecordAnnotation] = r.EnterPhase(taint.PhaseDone, taint.ResultReleased, newYear).
+				Encode()
 		}), false},
 		{"the cluster is paused", func(x *midst) { x.live.pause = map[string]string{"reason": "upgrade"} }, false},
 		{"the pause cannot be read", func(x *midst) { x.live.pause = nil }, true},
@@ -270,7 +274,8 @@ func TestLastCheck(t *testing.T) {
 			begun := time.Now()
 			o := x.act(t.Context(), s)
 			sent, refused := m.off == 1, errors.Is(o.Err, providers.ErrNotSent)
-			if sent != tc.sends || o.Late == tc.sends || refused == tc.sends || sent && !o.Sent.Equal(providers.InstantOf(x.c.now)) {
+			if sent != tc.sends || o.Late == tc.sends || refused == tc.sends ||
+				sent && !o.Sent.Equal(providers.InstantOf(x.c.now)) {
 				t.Errorf("%s: got %d power-offs, outcome %+v; want it sent: %v", tc.name, m.off, o, tc.sends)
 			}
 			if took := time.Since(begun); took > pauseRead {

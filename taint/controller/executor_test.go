@@ -81,7 +81,8 @@ func TestPauseEndsInTime(t *testing.T) {
 	}
 }
 
-// A Fencing is told of all that a fence did: what it ended and what an earlier process had, what is attached, what is left.
+// A Fencing is told of all that a fence did: what it ended and what an earlier process had, what is attached, what is
+// left.
 func TestFencingIsToldOfEachStep(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 	var all []journal.Update

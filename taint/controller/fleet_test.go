@@ -20,8 +20,9 @@ type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
 
-// What records tell across nodes is known by the watch, of those nodes, too, that nobody looked at: who is being powered off (invariant 6),
-// and whose device lied. One that cannot be read tells nothing, and an older one nothing any more.
+// What records tell across nodes is known by the watch, of those nodes, too, that nobody looked at: who is being
+// powered off (invariant 6), and whose device lied. One that cannot be read tells nothing, and an older one nothing any
+// more.
 func TestRecordsOfTheWatch(t *testing.T) {
 	r := New(Options{Now: time.Now, Key: taint.DefaultKey})
 	bmc := taint.Machine{Provider: "bmc", ID: "2"}
@@ -41,7 +42,8 @@ func TestRecordsOfTheWatch(t *testing.T) {
 			}
 		})
 	}
-	off := taint.Record{ID: "f", NodeUID: "u", By: "the leader before", Machine: &bmc, PowerOff: true}.EnterPhase(taint.PhasePoweringOff, "", time.Now())
+	off := taint.Record{ID: "f", NodeUID: "u", By: "the leader before", Machine: &bmc,
+		PowerOff: true}.EnterPhase(taint.PhasePoweringOff, "", time.Now())
 	lied := off.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Now())
 	first, second, third := node("1", nil), node("2", &off), node("3", &lied)
 	r.onNodeAdded(event.TypedCreateEvent[*corev1.Node]{Object: first})
@@ -71,12 +73,15 @@ func (c cached) List(_ context.Context, list client.ObjectList, _ ...client.List
 
 // A process that begins to lead knows what records tell of all nodes before it decides on the first.
 func TestMeetingTheNodes(t *testing.T) {
-	off := taint.Record{ID: "f", NodeUID: "u", By: "the leader before", PowerOff: true}.EnterPhase(taint.PhasePoweringOff, "", time.Now())
+	off := taint.Record{ID: "f", NodeUID: "u", By: "the leader before",
+		PowerOff: true}.EnterPhase(taint.PhasePoweringOff, "", time.Now())
 	nodes := []corev1.Node{
 		{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "1"}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "n2", ResourceVersion: "2", Annotations: map[string]string{taint.RecordAnnotation: off.Encode()}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "n2", ResourceVersion: "2",
+			Annotations: map[string]string{taint.RecordAnnotation: off.Encode()}}},
 	}
-	r := New(Options{Now: time.Now, Key: taint.DefaultKey, Cache: cached{nodes: nodes}, Config: func() *Config { return &Config{} }})
+	r := New(Options{Now: time.Now, Key: taint.DefaultKey, Cache: cached{nodes: nodes},
+		Config: func() *Config { return &Config{} }})
 	must(t, r.loadFleet(t.Context()))
 	if v := r.fleetView("n1"); v.Busy != "n2" || v.Others != 1 {
 		t.Errorf("got busy %q of %d others, want n2 of one", v.Busy, v.Others)

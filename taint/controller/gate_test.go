@@ -24,8 +24,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// What the API server has no room for is written again after as long as it asks for, each time under a proof that holds then (invariant 1);
-// it counts as no pod's fault, and a run ends.
+// What the API server has no room for is written again after as long as it asks for, each time under a proof that holds
+// then (invariant 1); it counts as no pod's fault, and a run ends.
 func TestWritesThatFindNoRoom(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -38,13 +38,19 @@ func TestWritesThatFindNoRoom(t *testing.T) {
 		took    time.Duration
 		asked   int
 	}{
-		{name: "at the second try", refuses: 1, after: 2, state: providers.PowerOn, want: []int{2, 2}, written: 2, took: 2 * time.Second},
-		{name: "the proof is old by then, still off", refuses: 1, after: 5, state: providers.PowerOff, want: []int{2, 2}, written: 2, took: 5 * time.Second, asked: 1},
-		{name: "the proof is old by then, on", refuses: 1, after: 5, state: providers.PowerOn, want: []int{1, 1}, took: 5 * time.Second, asked: 1},
+		{name: "at the second try", refuses: 1, after: 2, state: providers.PowerOn, want: []int{2, 2}, written: 2,
+			took: 2 * time.Second},
+		{name: "the proof is old by then, still off", refuses: 1, after: 5, state: providers.PowerOff,
+			want: []int{2, 2}, written: 2, took: 5 * time.Second, asked: 1},
+		{name: "the proof is old by then, on", refuses: 1, after: 5, state: providers.PowerOn, want: []int{1, 1},
+			took: 5 * time.Second, asked: 1},
 		{name: "the node shows life", refuses: 1, after: 2, state: providers.PowerOff, life: true, want: []int{1, 0}},
-		{name: "it asks for nothing", refuses: 1, state: providers.PowerOn, want: []int{2, 2}, written: 2, took: 100 * time.Millisecond},
-		{name: "it asks for an hour", refuses: 1, after: 3600, state: providers.PowerOff, want: []int{2, 2}, written: 2, took: maxCrowdedRest, asked: 1},
-		{name: "never", refuses: 100, after: 1, state: providers.PowerOn, want: []int{crowdedTries, crowdedTries}, took: (crowdedTries - 1) * time.Second},
+		{name: "it asks for nothing", refuses: 1, state: providers.PowerOn, want: []int{2, 2}, written: 2,
+			took: 100 * time.Millisecond},
+		{name: "it asks for an hour", refuses: 1, after: 3600, state: providers.PowerOff, want: []int{2, 2}, written: 2,
+			took: maxCrowdedRest, asked: 1},
+		{name: "never", refuses: 100, after: 1, state: providers.PowerOn, want: []int{crowdedTries, crowdedTries},
+			took: (crowdedTries - 1) * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -69,8 +75,10 @@ func TestWritesThatFindNoRoom(t *testing.T) {
 					}
 					return apierrors.NewTooManyRequests("no room", tc.after)
 				})
-				if got := []int{tried["a"], tried["b"]}; !slices.Equal(got, tc.want) || len(o.How) != tc.written || o.Err != nil || m.asked != tc.asked {
-					t.Errorf("tried %v, %d written, asked %d times, error %v; want %v, %d, %d", got, len(o.How), m.asked, o.Err, tc.want, tc.written, tc.asked)
+				if got := []int{tried["a"], tried["b"]}; !slices.Equal(got, tc.want) || len(o.How) != tc.written ||
+					o.Err != nil || m.asked != tc.asked {
+					t.Errorf("tried %v, %d written, asked %d times, error %v; want %v, %d, %d", got, len(o.How),
+						m.asked, o.Err, tc.want, tc.written, tc.asked)
 				}
 				if took := time.Since(begun); took != tc.took {
 					t.Errorf("took %s, want %s", took, tc.took)
@@ -80,7 +88,8 @@ func TestWritesThatFindNoRoom(t *testing.T) {
 	}
 }
 
-// Where the API server has no room, or is late, fewer writes are under way; that of one pod is what it answers to that pod.
+// Where the API server has no room, or is late, fewer writes are under way; that of one pod is what it answers to that
+// pod.
 func TestWritesThatFindNoRoomAreFewer(t *testing.T) {
 	late, denied := apierrors.NewTimeoutError("late", 0), apierrors.NewForbidden(schema.GroupResource{}, "a", nil)
 	for _, tc := range []struct {
@@ -155,10 +164,12 @@ func TestTurnIsHeldForTheOutcome(t *testing.T) {
 	})
 }
 
-// Two nodes' runs share the gate: storage pods go first, then the older fence; which of them came first does not matter.
+// Two nodes' runs share the gate: storage pods go first, then the older fence; which of them came first does not
+// matter.
 func TestRunsShareTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old, young := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting), inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
+		old, young := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting),
+			inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 		old.gate = young.gate // that of one process
 		var order []string
 		run := func(x *midst, age time.Duration, pods ...string) {
@@ -167,7 +178,8 @@ func TestRunsShareTheGate(t *testing.T) {
 			for i := range action.PodsOf(s.Action) {
 				action.PodsOf(s.Action)[i].First = strings.HasPrefix(action.PodsOf(s.Action)[i].Name, "storage")
 			}
-			slices.SortStableFunc(action.PodsOf(s.Action), func(a, b action.Pod) int { return strings.Compare(b.Name, a.Name) })
+			slices.SortStableFunc(action.PodsOf(s.Action),
+				func(a, b action.Pod) int { return strings.Compare(b.Name, a.Name) })
 			l := x.st.course.Look()
 			if l.Record == nil {
 				t.Fatal("no record")

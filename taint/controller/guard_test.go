@@ -17,13 +17,14 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// A rack is lost: one Event tells it, by whichever of its nodes comes first, and none of its machines is powered off. What is off is
-// recovered. Once the configuration names no racks any more, the nodes are single ones.
+// A rack is lost: one Event tells it, by whichever of its nodes comes first, and none of its machines is powered off.
+// What is off is recovered. Once the configuration names no racks any more, the nodes are single ones.
 func TestLostRackIsOneEvent(t *testing.T) {
 	w := newWorld(t)
 	w.mode = fence.Fence
 	w.limits = &fleet.Limits{
-		MaxPowerOffs: fleet.Amount{Number: 2}, MinHealthy: fleet.Amount{Percent: 50}, CoolDown: 10 * time.Second, Domains: []fleet.Domain{{Label: "rack"}},
+		MaxPowerOffs: fleet.Amount{Number: 2}, MinHealthy: fleet.Amount{Percent: 50}, CoolDown: 10 * time.Second,
+		Domains: []fleet.Domain{{Label: "rack"}},
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
 		w.change(n, func(n *corev1.Node) { n.Labels = map[string]string{"rack": "r1"} })

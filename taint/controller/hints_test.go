@@ -37,7 +37,8 @@ func TestNoticedOnce(t *testing.T) {
 	want := map[fleet.Source]float64{fleet.Line: 1, fleet.Lease: 1}
 	counted := func(want map[fleet.Source]float64) {
 		t.Helper()
-		for _, by := range []fleet.Source{fleet.Ready, fleet.Lease, fleet.Push, fleet.Line, fleet.Poll, fleet.ShutdownTaint, fleet.Confirmation} {
+		for _, by := range []fleet.Source{
+			fleet.Ready, fleet.Lease, fleet.Push, fleet.Line, fleet.Poll, fleet.ShutdownTaint, fleet.Confirmation} {
 			if got := w.heard.count(t, "forcefence_noticed_total", string(by)); got != want[by] {
 				t.Errorf("noticed by %s: got %v, want %v", by, got, want[by])
 			}
@@ -71,7 +72,8 @@ func TestBrokenLinesOfMachinesThatRun(t *testing.T) {
 			t.Errorf("%s: its device was not asked", name)
 		}
 		if m.offs() > 0 || w.marked(name) || w.record(name).ID != "" || w.poweredOn(name) {
-			t.Errorf("%s: power-offs %d, marked %v, record %+v, condition %v", name, m.offs(), w.marked(name), w.record(name), w.poweredOn(name))
+			t.Errorf("%s: power-offs %d, marked %v, record %+v, condition %v", name, m.offs(), w.marked(name),
+				w.record(name), w.poweredOn(name))
 		}
 	}
 	if want := []string{"NothingToEvict n5"}; !slices.Equal(w.told.said, want) {

@@ -21,10 +21,12 @@ type journals map[string]journal.Entry
 
 func (j journals) tell(t journal.Update) { j[t.Name()] = j[t.Name()].AddUpdate(t) }
 
-// What shadow and disabled leave alone is everything; shadow says what it would have done, once; and a node's own grace holds.
+// What shadow and disabled leave alone is everything; shadow says what it would have done, once; and a node's own grace
+// holds.
 func TestModes(t *testing.T) {
 	w := newWorld(t)
-	modes := map[string]fence.ChosenMode{"n1": {Mode: fence.Shadow, PowerOffAfter: 3 * time.Minute}, "n2": {Mode: fence.Disabled, By: "the file"}}
+	modes := map[string]fence.ChosenMode{"n1": {Mode: fence.Shadow, PowerOffAfter: 3 * time.Minute},
+		"n2": {Mode: fence.Disabled, By: "the file"}}
 	w.chosen = func(n *corev1.Node) fence.ChosenMode { return modes[n.Name] }
 	lead := func() journals {
 		entries := journals{}
@@ -66,7 +68,8 @@ func TestModes(t *testing.T) {
 			t.Errorf("forcefence_shadow_decisions_total %s: got %v, want 1", decision, got)
 		}
 	}
-	// Each is one Fencing, marked, as it was told first: another leader, who tells the second again, makes no other, and changes none.
+	// Each is one Fencing, marked, as it was told first: another leader, who tells the second again, makes no other,
+	// and changes none.
 	first := map[string]api.Fencing{}
 	for _, e := range entries {
 		first[e.Object.Status.Result] = e.Object
@@ -74,7 +77,8 @@ func TestModes(t *testing.T) {
 	for would, state := range map[string]string{"WouldPowerOff": "On", "WouldRecover": "Off"} {
 		f := first[would]
 		p := f.Status.Pods
-		if !f.Spec.Shadow || f.Spec.Node != "n1" || f.Spec.ID != "" || f.Spec.Why == "" || f.Spec.PowerOff != (state == "On") || f.Status.Phase != "Done" ||
+		if !f.Spec.Shadow || f.Spec.Node != "n1" || f.Spec.ID != "" || f.Spec.Why == "" ||
+			f.Spec.PowerOff != (state == "On") || f.Status.Phase != "Done" ||
 			p.Ended != 0 || p.Would == 0 || int(p.Would) != len(p.Names) || len(f.Status.Evidence) == 0 {
 			t.Errorf("%s: got %+v, want what would have been done", would, f)
 		}
@@ -111,7 +115,8 @@ func TestModesOfHealthyNodes(t *testing.T) {
 	w.r.Options.Config = func() *Config {
 		return &Config{Machines: machine.Finder{Led: func(n *corev1.Node) (machine.Machine, error) {
 			m, err := w.machine(n)
-			m.Target.Claimed, m.Identity = true, taint.Machine{Provider: m.Name, ID: m.Target.ID, SystemUUID: m.Target.SystemUUID}
+			m.Target.Claimed, m.Identity = true,
+				taint.Machine{Provider: m.Name, ID: m.Target.ID, SystemUUID: m.Target.SystemUUID}
 			return m, err
 		}}, Excluded: w.exclusion, Mode: w.chosen}
 	}
@@ -126,10 +131,13 @@ func TestModesOfHealthyNodes(t *testing.T) {
 		t.Error("mode disabled: pinned")
 	}
 	w.change("n1", func(n *corev1.Node) { // a hook, which may hold pods
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: taint.ProtectionCondition, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(w.Now())})
+		n.Status.Conditions = append(n.Status.Conditions,
+			corev1.NodeCondition{Type: taint.ProtectionCondition, Status: corev1.ConditionTrue,
+				LastHeartbeatTime: metav1.NewTime(w.Now())})
 	})
 	st := w.r.stateOf("n1")
-	st.nudging = nudgeState{known: true, pending: true, fresh: true, opened: w.Now()} // a round that would be followed by another
+	// a round that would be followed by another
+	st.nudging = nudgeState{known: true, pending: true, fresh: true, opened: w.Now()}
 	if wait := (nudges{w.r.workOn("n1", st)}).runDueRound(t.Context()); wait != 0 || st.nudging.pending {
 		t.Errorf("mode disabled: a nudge is due in %s", wait)
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
-// TestNudging tells stories of looks and says at which second rounds are due. A round finds as many held pods as the story says, the last
-// number for all that follow.
+// TestNudging tells stories of looks and says at which second rounds are due. A round finds as many held pods as the
+// story says, the last number for all that follow.
 func TestNudging(t *testing.T) {
 	type seen struct {
 		at     int // seconds
@@ -36,7 +36,8 @@ func TestNudging(t *testing.T) {
 		waits  []string // the claims that the mark waits for alone
 	}
 	const hook, none = corev1.ConditionTrue, corev1.ConditionFalse
-	marked, open := seen{marked: true, ready: true, boot: "a", guard: hook}, seen{at: 10, ready: true, boot: "a", guard: hook}
+	marked, open := seen{marked: true, ready: true, boot: "a", guard: hook},
+		seen{at: 10, ready: true, boot: "a", guard: hook}
 	with := func(s seen, f func(*seen)) seen { f(&s); return s }
 	waits := func(at int, claims ...string) seen { return with(marked, func(s *seen) { s.at, s.waits = at, claims }) }
 	for _, tt := range []struct {
@@ -50,24 +51,45 @@ func TestNudging(t *testing.T) {
 		{"the mark goes, nothing is held", []seen{marked, open}, []int{0}, []int{10}},
 		{"the first look of a process", []seen{open}, []int{2}, nil},
 		{"nothing changes", []seen{marked, open, with(open, func(s *seen) { s.at = 20 })}, []int{2}, []int{10, 11, 13}},
-		{"the mark waits for volumes", []seen{marked, waits(5, "a/b", "a/c"), waits(15, "a/b", "a/c"), waits(20, "a/b"), with(open, func(s *seen) { s.at = 30 })},
+		{"the mark waits for volumes",
+			[]seen{marked, waits(5, "a/b", "a/c"), waits(15, "a/b", "a/c"), waits(20, "a/b"),
+				with(open, func(s *seen) { s.at = 30 })},
 			[]int{1}, []int{5, 6, 8, 20, 21, 23, 30, 31, 33}},
-		{"and all are held again", []seen{marked, waits(5, "a/b"), with(marked, func(s *seen) { s.at = 6 })}, []int{1}, []int{5}},
-		{"the mark goes from a node that is not Ready", []seen{with(marked, func(s *seen) { s.ready = false }), with(open, func(s *seen) { s.ready = false })}, []int{2}, nil},
+		{"and all are held again", []seen{marked, waits(5, "a/b"), with(marked, func(s *seen) { s.at = 6 })}, []int{1},
+			[]int{5}},
+		{"the mark goes from a node that is not Ready",
+			[]seen{with(marked, func(s *seen) { s.ready = false }), with(open, func(s *seen) { s.ready = false })},
+			[]int{2}, nil},
 		{"and Ready comes later", []seen{
-			with(marked, func(s *seen) { s.ready = false }), with(open, func(s *seen) { s.ready = false }), with(open, func(s *seen) { s.at = 30 }),
+			with(marked, func(s *seen) { s.ready = false }), with(open, func(s *seen) { s.ready = false }),
+			with(open, func(s *seen) { s.at = 30 }),
 		}, []int{2}, []int{30, 31, 33}},
-		{"Ready comes under the mark", []seen{with(marked, func(s *seen) { s.ready = false }), with(marked, func(s *seen) { s.at = 5 }), open}, []int{0}, []int{10}},
-		{"marked again between the rounds", []seen{marked, open, with(marked, func(s *seen) { s.at = 12 })}, []int{2}, []int{10, 11}},
-		{"not Ready between the rounds", []seen{marked, open, with(open, func(s *seen) { s.at, s.ready = 12, false })}, []int{2}, []int{10, 11}},
-		{"a reboot that nobody saw as NotReady", []seen{with(open, func(s *seen) { s.at = 0 }), with(open, func(s *seen) { s.boot = "b" })}, []int{2}, []int{10, 11, 13}},
-		{"a boot, no pod has its status yet", []seen{with(open, func(s *seen) { s.at = 0 }), with(open, func(s *seen) { s.boot = "b" })}, []int{0, 3}, []int{10, 11, 13}},
-		{"a boot, nothing is held", []seen{with(open, func(s *seen) { s.at = 0 }), with(open, func(s *seen) { s.boot = "b" })}, []int{0}, []int{10, 11}},
-		{"boots while not Ready", []seen{with(open, func(s *seen) { s.at, s.ready = 0, false }), with(open, func(s *seen) { s.ready, s.boot = false, "b" })}, []int{2}, nil},
-		{"Ready after NotReady on the same boot", []seen{with(open, func(s *seen) { s.at, s.ready = 0, false }), open}, []int{2}, []int{10, 11, 13}},
+		{"Ready comes under the mark",
+			[]seen{with(marked, func(s *seen) { s.ready = false }), with(marked, func(s *seen) { s.at = 5 }), open},
+			[]int{0}, []int{10}},
+		{"marked again between the rounds", []seen{marked, open, with(marked, func(s *seen) { s.at = 12 })}, []int{2},
+			[]int{10, 11}},
+		{"not Ready between the rounds", []seen{marked, open, with(open, func(s *seen) { s.at, s.ready = 12, false })},
+			[]int{2}, []int{10, 11}},
+		{"a reboot that nobody saw as NotReady",
+			[]seen{with(open, func(s *seen) { s.at = 0 }), with(open, func(s *seen) { s.boot = "b" })}, []int{2},
+			[]int{10, 11, 13}},
+		{"a boot, no pod has its status yet",
+			[]seen{with(open, func(s *seen) { s.at = 0 }), with(open, func(s *seen) { s.boot = "b" })}, []int{0, 3},
+			[]int{10, 11, 13}},
+		{"a boot, nothing is held",
+			[]seen{with(open, func(s *seen) { s.at = 0 }), with(open, func(s *seen) { s.boot = "b" })}, []int{0},
+			[]int{10, 11}},
+		{"boots while not Ready",
+			[]seen{with(open, func(s *seen) { s.at, s.ready = 0, false }),
+				with(open, func(s *seen) { s.ready, s.boot = false, "b" })}, []int{2}, nil},
+		{"Ready after NotReady on the same boot", []seen{with(open, func(s *seen) { s.at, s.ready = 0, false }), open},
+			[]int{2}, []int{10, 11, 13}},
 		{"no hook", []seen{marked, with(open, func(s *seen) { s.guard = none })}, []int{2}, nil},
 		{"nobody tells of a hook", []seen{marked, with(open, func(s *seen) { s.guard = "" })}, []int{2}, nil},
-		{"a cache that is behind", []seen{marked, open, with(marked, func(s *seen) { s.at, s.rv = 10, "1" }), with(open, func(s *seen) { s.at = 20 })}, []int{2}, []int{10, 11, 13}},
+		{"a cache that is behind",
+			[]seen{marked, open, with(marked, func(s *seen) { s.at, s.rv = 10, "1" }),
+				with(open, func(s *seen) { s.at = 20 })}, []int{2}, []int{10, 11, 13}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			zero := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -117,7 +139,8 @@ func (c *counting) List(ctx context.Context, l client.ObjectList, opts ...client
 	return c.Reader.List(ctx, l, opts...)
 }
 
-// nudgeWorld is a node with pods on a real API server, whose kubelet is the test, and a Reconciler with a clock of its own.
+// nudgeWorld is a node with pods on a real API server, whose kubelet is the test, and a Reconciler with a clock of its
+// own.
 type nudgeWorld struct {
 	t    *testing.T
 	c    client.Client
@@ -134,8 +157,10 @@ type nudgeWorld struct {
 func newNudgeWorld(t *testing.T) *nudgeWorld {
 	t.Helper()
 	c := cluster.Admin(t, shared)
-	w := &nudgeWorld{t: t, c: c, live: &counting{Reader: c}, node: newNode(t, c), pods: map[string]*corev1.Pod{}, now: time.Now()}
-	w.patchNode(`{"status":{"nodeInfo":{"bootID":"a"},"conditions":[{"type":"ForcefenceGuard","status":"True","reason":"FailClosed"},{"type":"Ready","status":"True"}]}}`, "status")
+	w := &nudgeWorld{t: t, c: c, live: &counting{Reader: c}, node: newNode(t, c), pods: map[string]*corev1.Pod{},
+		now: time.Now()}
+	w.patchNode(
+		`{"status":{"nodeInfo":{"bootID":"a"},"conditions":[{"type":"ForcefenceGuard","status":"True","reason":"FailClosed"},{"type":"Ready","status":"True"}]}}`, "status")
 	var sinks observe.Sinks
 	sinks, w.heard = sinksTo(nil)
 	w.r = New(Options{
@@ -162,8 +187,9 @@ func (w *nudgeWorld) addPod(name, status string) {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-", Namespace: "kube-system"},
 		Spec: corev1.PodSpec{
-			NodeName: w.node.Name, Containers: []corev1.Container{{Name: "c", Image: "none"}}, AutomountServiceAccountToken: &no,
-			ServiceAccountName: "writer-test",
+			NodeName: w.node.Name, Containers: []corev1.Container{{Name: "c", Image: "none"}},
+			AutomountServiceAccountToken: &no,
+			ServiceAccountName:           "writer-test",
 		},
 	}
 	if name == "exempt" {
@@ -191,7 +217,8 @@ func (w *nudgeWorld) must(err error) {
 func (w *nudgeWorld) setPod(name, status string) {
 	w.t.Helper()
 	p := w.pods[name].DeepCopy()
-	w.must(w.c.SubResource("status").Patch(w.t.Context(), p, client.RawPatch(types.StrategicMergePatchType, []byte(`{"status":`+status+`}`))))
+	w.must(w.c.SubResource("status").
+		Patch(w.t.Context(), p, client.RawPatch(types.StrategicMergePatchType, []byte(`{"status":`+status+`}`))))
 }
 
 func (w *nudgeWorld) patchNode(patch string, sub ...string) {
@@ -226,7 +253,8 @@ func (w *nudgeWorld) see() {
 	w.must(err)
 }
 
-// reconcile lets some seconds pass and returns the pods whose annotation changed, sorted, and when it wants to come again.
+// reconcile lets some seconds pass and returns the pods whose annotation changed, sorted, and when it wants to come
+// again.
 func (w *nudgeWorld) reconcile(after time.Duration) (nudged []string, again time.Duration) {
 	w.t.Helper()
 	before := w.notes()
@@ -300,12 +328,15 @@ func TestNudgeEndsWhenAllMoved(t *testing.T) {
 	w.wantLists(2)
 }
 
-// A mark may come and go while one Reconcile works on the node: what the caches told before and after it looks the same.
+// A mark may come and go while one Reconcile works on the node: what the caches told before and after it looks the
+// same.
 func TestNudgeAfterAMarkThatOnlyALiveLookSaw(t *testing.T) {
 	w := newNudgeWorld(t)
 	w.r.Config = func() *Config {
 		return &Config{
-			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, errors.New("no provider") }},
+			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
+				return machine.Machine{}, errors.New("no provider")
+			}},
 			Excluded: func(*corev1.Node) string { return "" },
 		}
 	}
@@ -403,7 +434,8 @@ func TestNudgeOfAPodThatChanged(t *testing.T) {
 	w.want("changed since the list", 0, nil, time.Second)
 	w.r.Live = w.live
 	w.want("after 1 s", time.Second, []string{"held", "stale"}, 2*time.Second)
-	for result, want := range map[string]float64{observe.NudgeChanged: 2, observe.NudgeSent: 2, observe.NudgeFailed: 0} {
+	for result, want := range map[string]float64{
+		observe.NudgeChanged: 2, observe.NudgeSent: 2, observe.NudgeFailed: 0} {
 		if got := w.heard.count(t, "forcefence_nudges_total", result); got != want {
 			t.Errorf("forcefence_nudges_total{result=%s}: got %v, want %v", result, got, want)
 		}
@@ -459,9 +491,11 @@ func TestNodeGuardMetric(t *testing.T) {
 				t.Fatal(err)
 			}
 		default:
-			patch := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"ForcefenceGuard","status":%q,"reason":%q}]}}`, tt.status, tt.reason)
+			patch := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"ForcefenceGuard","status":%q,"reason":%q}]}}`,
+				tt.status, tt.reason)
 			was := n.DeepCopy()
-			if err := c.SubResource("status").Patch(t.Context(), n, client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
+			if err := c.SubResource("status").
+				Patch(t.Context(), n, client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
 				t.Fatal(err)
 			}
 			slimNode(was)

@@ -48,7 +48,9 @@ func byNote() *Config {
 				if id == "" {
 					return machine.Machine{}, errors.New("annotation bmc is missing")
 				}
-				return made(n, taint.Machine{Provider: "racks", ID: id, SystemUUID: providers.CanonicalUUID(n.Status.NodeInfo.SystemUUID)}), nil
+				return made(n,
+					taint.Machine{Provider: "racks", ID: id,
+						SystemUUID: providers.CanonicalUUID(n.Status.NodeInfo.SystemUUID)}), nil
 			},
 			Recorded: func(n *corev1.Node, m taint.Machine) (machine.Machine, error) {
 				if m.Provider != "racks" {
@@ -63,7 +65,9 @@ func byNote() *Config {
 }
 
 func noted(id, uuid string) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "7", Annotations: map[string]string{"bmc": id}, Labels: map[string]string{}}}
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "7",
+			Annotations: map[string]string{"bmc": id}, Labels: map[string]string{}}}
 	n.Status.NodeInfo.SystemUUID = uuid
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	return n
@@ -108,7 +112,8 @@ func TestPinCostsOneRequest(t *testing.T) {
 	recorder := events.NewFakeRecorder(9)
 	sinks, _ := sinksTo(recorder)
 	r := New(Options{
-		Cache: oneNode{node: node}, Client: api, Now: c.Now, Sinks: sinks, Key: taint.DefaultKey, Config: byNote, Leading: func() error { return nil },
+		Cache: oneNode{node: node}, Client: api, Now: c.Now, Sinks: sinks, Key: taint.DefaultKey, Config: byNote,
+		Leading: func() error { return nil },
 	})
 	renew := func(rv string) {
 		r.WithFleet(func(f *fleet.Fleet) { f.ApplyLease("n1", rv, 40*time.Second, r.instantNow()) })
@@ -119,7 +124,8 @@ func TestPinCostsOneRequest(t *testing.T) {
 		api.sent = nil
 		res, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(node)})
 		if err != nil || len(api.sent) != writes || res.RequeueAfter != after {
-			t.Fatalf("got writes %v, again after %s, error %v, want %d after %s", api.sent, res.RequeueAfter, err, writes, after)
+			t.Fatalf("got writes %v, again after %s, error %v, want %d after %s", api.sent, res.RequeueAfter, err,
+				writes, after)
 		}
 		got := ""
 		select {
@@ -141,7 +147,8 @@ func TestPinCostsOneRequest(t *testing.T) {
 	reconciled(1, 0, "")
 	pin := (taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}).Pin()
 	reconciled(1, 0, "") // the cache is behind: the API server would answer with a conflict
-	if want := `{"metadata":{"labels":{"` + taint.PinLabel + `":"` + pin + `"},"resourceVersion":"7","uid":"u1"}}`; api.sent[0] != want {
+	if want := `{"metadata":{"labels":{"` + taint.PinLabel + `":"` + pin +
+		`"},"resourceVersion":"7","uid":"u1"}}`; api.sent[0] != want {
 		t.Errorf("got %s, want %s", api.sent[0], want)
 	}
 	node.Labels[taint.PinLabel] = pin

@@ -22,10 +22,11 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// A pod that changed or went meanwhile is no error, nor is any other failure of one pod: it is noted, and keeps no other pod from its end.
-// A process that lost its leadership blames no pod.
+// A pod that changed or went meanwhile is no error, nor is any other failure of one pod: it is noted, and keeps no
+// other pod from its end. A process that lost its leadership blames no pod.
 func TestPodWritesGoOn(t *testing.T) {
-	gone, changed := apierrors.NewNotFound(schema.GroupResource{}, "b"), apierrors.NewConflict(schema.GroupResource{}, "b", errStale)
+	gone, changed := apierrors.NewNotFound(schema.GroupResource{}, "b"),
+		apierrors.NewConflict(schema.GroupResource{}, "b", errStale)
 	for _, tc := range []struct {
 		name string
 		fail error
@@ -59,7 +60,8 @@ func TestPodWritesGoOn(t *testing.T) {
 			x.Leading = func() error { return nil }
 			x.live.pods = x.live.pods[1:2]
 			x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
-			if s := x.upTo(tc.want); tc.want == "Wait" && s.Reason != reason.Retrying || tc.want == "Tombstone" && action.PodsOf(s.Action)[0].Small != (tc.how == action.TooLarge) {
+			if s := x.upTo(tc.want); tc.want == "Wait" && s.Reason != reason.Retrying ||
+				tc.want == "Tombstone" && action.PodsOf(s.Action)[0].Small != (tc.how == action.TooLarge) {
 				t.Errorf("then: got %s of %+v", s.Reason, action.PodsOf(s.Action))
 			}
 		})
@@ -88,7 +90,8 @@ func TestStoppedWhileAsking(t *testing.T) {
 		x.c.now = x.c.now.Add(proof.TTL + time.Second)
 		o := x.work().writePods(t.Context(), s.Action, func(context.Context, action.Pod) error { return nil })
 		if want := map[string]int{"n1": 0, "n2": 1}[node]; o.Err != nil || len(o.How) != want || m.asked != 1 {
-			t.Errorf("%s shows life: got %d written after %d questions, error %v; want %d after one", node, len(o.How), m.asked, o.Err, want)
+			t.Errorf("%s shows life: got %d written after %d questions, error %v; want %d after one", node, len(o.How),
+				m.asked, o.Err, want)
 		}
 	}
 }
@@ -119,15 +122,19 @@ func TestStoppedByLease(t *testing.T) {
 	}
 }
 
-// The lists are cleared once, and of what goes alone: the volume of a pod that waits for its stock eviction, or could not be ended, is
-// looked up first. volumesAttached is not cleared again when its controller writes it back while it detaches (F5).
+// The lists are cleared once, and of what goes alone: the volume of a pod that waits for its stock eviction, or could
+// not be ended, is looked up first. volumesAttached is not cleared again when its controller writes it back while it
+// detaches (F5).
 func TestClearingKeepsAndRemembers(t *testing.T) {
-	const stays, goes = corev1.UniqueVolumeName("kubernetes.io/csi/d^handle of pv"), corev1.UniqueVolumeName("kubernetes.io/csi/d^another")
+	const stays, goes = corev1.UniqueVolumeName("kubernetes.io/csi/d^handle of pv"),
+		corev1.UniqueVolumeName("kubernetes.io/csi/d^another")
 	for _, failed := range []bool{false, true} {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 		pods := podsOf("n1", "stays")
 		pods[0].Spec.Volumes = []corev1.Volume{{
-			Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}},
+			Name: "v",
+			VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}},
 		}}
 		if !failed {
 			pods[0].DeletionTimestamp = nil // its stock eviction is still to come
@@ -141,14 +148,16 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{stays, goes}
 		x.live.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: stays}, {Name: goes}}
 		write := func(do string, err error) {
-			o := x.work().writePods(t.Context(), x.upTo(do).Action, func(context.Context, action.Pod) error { return err })
+			o := x.work().
+				writePods(t.Context(), x.upTo(do).Action, func(context.Context, action.Pod) error { return err })
 			x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
 		}
 		if failed {
 			write("Tombstone", errors.New("no quorum"))
 		}
 		must(t, x.steps())
-		if want := `"status":{"volumesAttached":[{"name":"` + string(stays) + `","devicePath":""}],"volumesInUse":["` + string(stays) + `"]}`; !strings.Contains(x.api.last, want) {
+		if want := `"status":{"volumesAttached":[{"name":"` + string(stays) + `","devicePath":""}],"volumesInUse":["` +
+			string(stays) + `"]}`; !strings.Contains(x.api.last, want) {
 			t.Errorf("failed %v: got %s, want %s", failed, x.api.last, want)
 		}
 		x.live.node.Status.VolumesInUse, x.api.patches = []corev1.UniqueVolumeName{stays}, 0

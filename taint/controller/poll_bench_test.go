@@ -42,10 +42,13 @@ func (x indexed) List(_ context.Context, l client.ObjectList, _ ...client.ListOp
 	return nil
 }
 
-// What one look costs that a policy about storage takes at each of 5,000 healthy nodes every poll interval: a thousand a second.
+// What one look costs that a policy about storage takes at each of 5,000 healthy nodes every poll interval: a thousand
+// a second.
 func BenchmarkPoll(b *testing.B) {
 	const nodes = 5000
-	spec := storage.Spec{Drivers: []string{"a.csi"}, Node: storage.NodeSpec{Resource: "nodes.v1.a.example.com", Name: "object.metadata.name", Healthy: "object.healthy"}}
+	spec := storage.Spec{Drivers: []string{"a.csi"},
+		Node: storage.NodeSpec{Resource: "nodes.v1.a.example.com", Name: "object.metadata.name",
+			Healthy: "object.healthy"}}
 	a, bad := storage.CompileAdapter("a", spec)
 	if len(bad) > 0 {
 		b.Fatal(bad)
@@ -57,24 +60,31 @@ func BenchmarkPoll(b *testing.B) {
 	for i := range nodes {
 		name := fmt.Sprintf("node-%04d", i)
 		names = append(names, name)
-		state.Put(storage.Nodes, &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}, "healthy": true}})
+		state.Put(storage.Nodes,
+			&unstructured.Unstructured{
+				Object: map[string]any{"metadata": map[string]any{"name": name}, "healthy": true}})
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "1"}}
 		n.Labels, n.Annotations = map[string]string{}, map[string]string{}
 		for j := range 20 {
-			n.Labels[fmt.Sprint("example.com/label-", j)], n.Annotations[fmt.Sprint("example.com/note-", j)] = "value", "value"
+			n.Labels[fmt.Sprint("example.com/label-", j)], n.Annotations[fmt.Sprint("example.com/note-", j)] = "value",
+				"value"
 		}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		cached[name] = n
 	}
-	rule := policy.Policy{Name: "p", When: policy.StorageUnhealthy, Storage: "a", Drivers: spec.Drivers, Intervals: policy.StorageOSIntervals, WithoutProof: policy.StorageFences}
+	rule := policy.Policy{Name: "p", When: policy.StorageUnhealthy, Storage: "a", Drivers: spec.Drivers,
+		Intervals: policy.StorageOSIntervals, WithoutProof: policy.StorageFences}
 	config := &Config{
-		Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, fmt.Errorf("no device") }}, Excluded: func(*corev1.Node) string { return "" },
+		Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
+			return machine.Machine{}, fmt.Errorf("no device")
+		}}, Excluded: func(*corev1.Node) string { return "" },
 		Policies: []policy.Policy{rule}, Storage: []storage.System{state},
 	}
 	sinks, _ := sinksTo(nil)
 	r := New(Options{
 		Live: cached, Cache: cached, Sinks: sinks,
-		Config: func() *Config { return config }, Leading: func() error { return nil }, Key: taint.DefaultKey, By: "bench", Now: time.Now,
+		Config: func() *Config { return config }, Leading: func() error { return nil }, Key: taint.DefaultKey,
+		By: "bench", Now: time.Now,
 	})
 	ctx := b.Context()
 	next := 0

@@ -90,14 +90,16 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	x.live.node = x.live.node.DeepCopy()
 	x.live.node.Status.Conditions[0].Status = corev1.ConditionTrue
 	closing := x.upTo("Write")
-	if to := action.RecordOf(closing.Action).PowerOffTo; action.RecordOf(closing.Action).Result != taint.ResultCancelled || len(to) != 1 ||
+	if to := action.RecordOf(closing.Action).PowerOffTo; action.RecordOf(closing.Action).
+		Result != taint.ResultCancelled || len(to) != 1 ||
 		to[0].Device != "strip/a" {
 		t.Fatalf("got record %+v, want it to name strip/a", action.RecordOf(closing.Action))
 	}
 	x.does(closing)
 	x.fleetLoaded = true // the nodes are those of inMidst
 	for range 3 {
-		if _, err := x.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "n1"}}); err != nil {
+		if _, err := x.Reconcile(t.Context(),
+			reconcile.Request{NamespacedName: types.NamespacedName{Name: "n1"}}); err != nil {
 			t.Fatal(err)
 		}
 		x.pass(time.Second)

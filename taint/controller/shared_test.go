@@ -53,7 +53,8 @@ func (s *slowly) read(ctx context.Context) (so bool, err error) {
 
 func (s *slowly) Get(ctx context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	so, err := s.read(ctx)
-	o.(*corev1.ConfigMap).Data = map[string]string{"until": map[bool]string{false: "1999-01-01T00:00:00Z", true: ""}[so]}
+	o.(*corev1.ConfigMap).
+		Data = map[string]string{"until": map[bool]string{false: "1999-01-01T00:00:00Z", true: ""}[so]}
 	return err
 }
 
@@ -68,14 +69,15 @@ func (s *slowly) List(ctx context.Context, l client.ObjectList, _ ...client.List
 	return err
 }
 
-// Nodes that die together read together what is one for all, but none takes a read that was sent before it asked; none waits for another that gave
-// up; and a read that fails fails for all, and once.
+// Nodes that die together read together what is one for all, but none takes a read that was sent before it asked; none
+// waits for another that gave up; and a read that fails fails for all, and once.
 func TestReadTogether(t *testing.T) {
 	for name, of := range map[string]func(r *Reconciler, ctx context.Context, node string) (so bool, err error){
 		"the cluster's pause": func(r *Reconciler, ctx context.Context, node string) (bool, error) {
 			n := &corev1.Node{}
 			n.Name = node
-			got, err := r.readExclusions(ctx, ExclusionSources{Pause: client.ObjectKey{Namespace: "fencing", Name: "pause"}}, n)
+			got, err := r.readExclusions(ctx,
+				ExclusionSources{Pause: client.ObjectKey{Namespace: "fencing", Name: "pause"}}, n)
 			return got.Excluded != "", err
 		},
 		"attachments": func(r *Reconciler, ctx context.Context, node string) (bool, error) {

@@ -35,10 +35,13 @@ var healthy, unhealthy = storage.Health{Known: true, Healthy: true}, storage.Hea
 // stored is a world with two storage systems, and a policy for one of them.
 func stored(t *testing.T) (w *world, asked, other *system) {
 	w = newWorld(t)
-	asked = &system{driver: "sim.example.com", nodes: map[string]storage.Health{"n1": healthy, "n2": healthy}, sick: map[string]bool{}}
-	other = &system{driver: "other.example.com", nodes: map[string]storage.Health{"n2": unhealthy}, sick: map[string]bool{}}
+	asked = &system{driver: "sim.example.com", nodes: map[string]storage.Health{"n1": healthy, "n2": healthy},
+		sick: map[string]bool{}}
+	other = &system{driver: "other.example.com", nodes: map[string]storage.Health{"n2": unhealthy},
+		sick: map[string]bool{}}
 	rule := policy.Policy{
-		Name: "p", When: policy.StorageUnhealthy, Storage: asked.Name(), Drivers: asked.Drivers(), Intervals: policy.StorageOSIntervals, Detach: true,
+		Name: "p", When: policy.StorageUnhealthy, Storage: asked.Name(), Drivers: asked.Drivers(),
+		Intervals: policy.StorageOSIntervals, Detach: true,
 		WithoutProof: policy.StorageFences,
 	}
 	config := *w.r.Config()
@@ -47,8 +50,8 @@ func stored(t *testing.T) (w *world, asked, other *system) {
 	return w, asked, other
 }
 
-// A Ready node is looked at within the poll interval after its storage became unhealthy, although nothing else changed; only its pods with
-// a volume there are ended, and what says nothing, and what another system says, ends none.
+// A Ready node is looked at within the poll interval after its storage became unhealthy, although nothing else changed;
+// only its pods with a volume there are ended, and what says nothing, and what another system says, ends none.
 func TestStorageWakes(t *testing.T) {
 	w, asked, other := stored(t)
 	w.run(time.Minute)
@@ -72,7 +75,8 @@ func TestStorageWakes(t *testing.T) {
 	}
 	for _, s := range []*system{asked, other} {
 		for _, v := range s.asked {
-			if v.Driver != s.driver || !strings.HasPrefix(v.Handle, "lun-") || !strings.HasPrefix(v.PV, "pv-") || v.Namespace != worldNS || v.Claim == "" {
+			if v.Driver != s.driver || !strings.HasPrefix(v.Handle, "lun-") || !strings.HasPrefix(v.PV, "pv-") ||
+				v.Namespace != worldNS || v.Claim == "" {
 				t.Errorf("storage of %s: asked for %+v", s.driver, v)
 			}
 		}
@@ -123,7 +127,8 @@ func TestStoragePollEnds(t *testing.T) {
 
 // Without a system for its driver nobody knows a volume's health.
 func TestJudge(t *testing.T) {
-	of := map[string][]action.Volume{"u": {{PV: "a", Driver: "sim.example.com"}, {PV: "b", Driver: "none.example.com"}, {PV: "c"}}}
+	of := map[string][]action.Volume{
+		"u": {{PV: "a", Driver: "sim.example.com"}, {PV: "b", Driver: "none.example.com"}, {PV: "c"}}}
 	c := &Config{Storage: []storage.System{&system{driver: "sim.example.com"}}}
 	pod := corev1.Pod{}
 	pod.UID = "u"

@@ -19,8 +19,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
-// The pods that go and their volumes are ended, in every kind of volume; what stays keeps its attachments and its entries in the
-// node's lists, and nothing on another node is touched.
+// The pods that go and their volumes are ended, in every kind of volume; what stays keeps its attachments and its
+// entries in the node's lists, and nothing on another node is touched.
 func TestFenceInAMixedWorld(t *testing.T) {
 	w := newWorld(t)
 	w.run(30 * time.Second)
@@ -56,7 +56,8 @@ func TestFenceInAMixedWorld(t *testing.T) {
 	w.cut("n5") // nothing there goes: it is left alone
 	w.untilDone("n1", taint.ResultEvicted)
 	// The device is told when the node was heard last, which the informer brought a moment before.
-	if m := w.machines["n1"]; m.heard.IsZero() || m.heard.After(w.beats["n1"]) || m.heard.Before(heard.Add(-time.Second)) {
+	if m := w.machines["n1"]; m.heard.IsZero() || m.heard.After(w.beats["n1"]) ||
+		m.heard.Before(heard.Add(-time.Second)) {
 		t.Errorf("its device was asked with a node heard at %s, want %s", m.heard, w.beats["n1"])
 	}
 	w.run(5 * time.Second)
@@ -119,8 +120,10 @@ func TestOneLiarAmongDevices(t *testing.T) {
 	w.cut("n3")
 	w.untilDone("n3", taint.ResultEvicted)
 	w.run(10 * time.Second)
-	if !slices.Contains(w.pods("n1"), "late-n1") || w.marked("n1") || !w.told.has("DeviceDistrusted n1") || w.told.has("DeviceDistrusted n3") {
-		t.Errorf("n1 through its device that lied: pods %v, marked %v; told %q", w.pods("n1"), w.marked("n1"), w.told.said)
+	if !slices.Contains(w.pods("n1"), "late-n1") || w.marked("n1") || !w.told.has("DeviceDistrusted n1") ||
+		w.told.has("DeviceDistrusted n3") {
+		t.Errorf("n1 through its device that lied: pods %v, marked %v; told %q", w.pods("n1"), w.marked("n1"),
+			w.told.said)
 	}
 }
 
@@ -134,8 +137,8 @@ func (u unlisted) List(ctx context.Context, l client.ObjectList, opts ...client.
 	return u.Reader.List(ctx, l, opts...)
 }
 
-// Where nobody can tell which devices lied, or who is there, nothing is done: a process that begins to lead knows all Nodes' records
-// before it decides on the first.
+// Where nobody can tell which devices lied, or who is there, nothing is done: a process that begins to lead knows all
+// Nodes' records before it decides on the first.
 func TestNoFenceWithoutTheRecords(t *testing.T) {
 	w := newWorld(t)
 	w.run(15 * time.Second)
@@ -236,18 +239,22 @@ func TestWhoIsLeftAlone(t *testing.T) {
 	}{
 		{"mode observe", fence.Observe, func(w *world) { w.silence("n1") }, "PoweredOnNotReady n1"},
 		{"a control-plane node", fence.Fence, func(w *world) {
-			w.change("n1", func(n *corev1.Node) { n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""} })
+			w.change("n1",
+				func(n *corev1.Node) { n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""} })
 			w.silence("n1")
 		}, "ControlPlaneNode n1"},
 		{"an excluded node", fence.Fence, func(w *world) { w.excluded = "n1"; w.silence("n1") }, ""},
 		{"an excluded node that is off", fence.Fence, func(w *world) { w.excluded = "n1"; w.cut("n1") }, ""},
-		{"a paused node", fence.Fence, func(w *world) { w.change("n1", paused("new disk")); w.silence("n1") }, "NodeExcluded n1"},
-		{"a paused node that is off", fence.Observe, func(w *world) { w.change("n1", paused("new disk")); w.cut("n1") }, "NodeExcluded n1"},
+		{"a paused node", fence.Fence, func(w *world) { w.change("n1", paused("new disk")); w.silence("n1") },
+			"NodeExcluded n1"},
+		{"a paused node that is off", fence.Observe, func(w *world) { w.change("n1", paused("new disk")); w.cut("n1") },
+			"NodeExcluded n1"},
 		{"another's maintenance", fence.Fence, func(w *world) {
 			w.change("n1", setCondition("MaintenanceInProgress", corev1.ConditionTrue))
 			w.cut("n1")
 		}, "NodeExcluded n1"},
-		{"a kubelet that is heard", fence.Fence, func(w *world) { w.change("n1", setReady(corev1.ConditionFalse)) }, "KubeletHeartbeats n1"},
+		{"a kubelet that is heard", fence.Fence, func(w *world) { w.change("n1", setReady(corev1.ConditionFalse)) },
+			"KubeletHeartbeats n1"},
 		{"everybody is silent", fence.Fence, func(w *world) {
 			for n := range w.machines {
 				w.cut(n)
@@ -296,8 +303,10 @@ func TestNewLeaderKnowsWhoIsPoweredOff(t *testing.T) {
 	w.offTimeout = 5 * time.Minute // it goes on for longer than the new leader's grace
 	w.lead()
 	w.run(110 * time.Second)
-	if !w.told.has("PowerOffLimit n3") || w.machines["n3"].offs() != 0 || w.record("n1").Phase != taint.PhasePoweringOff || w.record("n1").ID != rec.ID {
-		t.Errorf("n3 while n1 (%s) is being powered off: got %d power-offs; told %q", w.record("n1").Phase, w.machines["n3"].offs(), w.told.said)
+	if !w.told.has("PowerOffLimit n3") || w.machines["n3"].offs() != 0 ||
+		w.record("n1").Phase != taint.PhasePoweringOff || w.record("n1").ID != rec.ID {
+		t.Errorf("n3 while n1 (%s) is being powered off: got %d power-offs; told %q", w.record("n1").Phase,
+			w.machines["n3"].offs(), w.told.said)
 	}
 }
 
@@ -320,7 +329,8 @@ func TestPersonMarksAHealthyNode(t *testing.T) {
 	w.run(15 * time.Second)
 	pods := w.pods("n1")
 	w.change("n1", func(n *corev1.Node) {
-		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: taint.DefaultKey, Value: "kim", Effect: corev1.TaintEffectNoSchedule})
+		n.Spec.Taints = append(n.Spec.Taints,
+			corev1.Taint{Key: taint.DefaultKey, Value: "kim", Effect: corev1.TaintEffectNoSchedule})
 	})
 	w.untilDone("n1", taint.ResultLifted)
 	if got := w.pods("n1"); !slices.Equal(got, pods) || !w.told.has("MarkedByPerson n1") {
@@ -348,7 +358,8 @@ func TestNodeChanged(t *testing.T) {
 		n := &corev1.Node{}
 		n.Labels, n.Annotations = map[string]string{"a": "b"}, map[string]string{taint.RecordAnnotation: "r"}
 		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "f", Effect: corev1.TaintEffectNoSchedule}}
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, {Type: taint.ProtectionCondition, Status: corev1.ConditionTrue}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown},
+			{Type: taint.ProtectionCondition, Status: corev1.ConditionTrue}}
 		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
 		return n
 	}
@@ -361,7 +372,8 @@ func TestNodeChanged(t *testing.T) {
 			n.ResourceVersion = "2"
 			n.Status.Conditions[0].LastHeartbeatTime.Time = time.Now()
 		}, false},
-		"their word":     {func(n *corev1.Node) { n.Annotations["example.com/x"] = "y" }, true}, // it may lead to the machine
+		// it may lead to the machine
+		"their word":     {func(n *corev1.Node) { n.Annotations["example.com/x"] = "y" }, true},
 		"Ready":          {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue }, true},
 		"a boot":         {func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b" }, true},
 		"another object": {func(n *corev1.Node) { n.UID = "u" }, true},
@@ -373,7 +385,8 @@ func TestNodeChanged(t *testing.T) {
 		"a label":        {func(n *corev1.Node) { n.Labels["forcefence.io/exclude"] = "" }, true},
 		"a volume less":  {func(n *corev1.Node) { n.Status.VolumesInUse = nil }, true},
 		"the hook":       {func(n *corev1.Node) { n.Status.Conditions[1].Reason = taint.ProtectionFailOpen }, true},
-		"an address":     {func(n *corev1.Node) { n.Status.Addresses = []corev1.NodeAddress{{Address: "192.0.2.1"}} }, false},
+		"an address": {func(n *corev1.Node) { n.Status.Addresses = []corev1.NodeAddress{{Address: "192.0.2.1"}} },
+			false},
 	} {
 		o, n := base(), base()
 		tc.change(n)
@@ -382,14 +395,16 @@ func TestNodeChanged(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, got, tc.wakes)
 		}
 		now := time.Now()
-		if moved, want := r.moved.ShouldList(now, now.Add(10*time.Second)), tc.wakes || name == "an address"; moved != want { // a line is kept to it
+		// a line is kept to it
+		if moved, want := r.moved.ShouldList(now, now.Add(10*time.Second)), tc.wakes ||
+			name == "an address"; moved != want {
 			t.Errorf("%s: moved %v, want %v", name, moved, want)
 		}
 	}
 }
 
-// A node has two devices. With the first down it is powered off through the second, on whose word its pods move; with the first lying
-// nothing moves, and people are told.
+// A node has two devices. With the first down it is powered off through the second, on whose word its pods move; with
+// the first lying nothing moves, and people are told.
 func TestTwoDevices(t *testing.T) {
 	w := newWorld(t)
 	w.mode = fence.Fence
@@ -415,7 +430,8 @@ func TestTwoDevices(t *testing.T) {
 	w.silence("n4")
 	w.run(3 * time.Minute)
 	if w.marked("n4") || w.record("n4").ID != "" || w.machines["n4"].offs() != 0 || !w.told.has("DevicesDisagree n4") {
-		t.Errorf("its devices disagree: marked %v, record %+v, %d power-offs; told %q", w.marked("n4"), w.record("n4"), w.machines["n4"].offs(), w.told.said)
+		t.Errorf("its devices disagree: marked %v, record %+v, %d power-offs; told %q", w.marked("n4"), w.record("n4"),
+			w.machines["n4"].offs(), w.told.said)
 	}
 	if got := w.heard.count(t, "forcefence_nodes", "devices_disagree"); got != 1 {
 		t.Errorf("metric of nodes whose devices disagree: %v, want 1", got)
@@ -427,7 +443,8 @@ func TestConfirmedFence(t *testing.T) {
 	w := newWorld(t)
 	w.run(15 * time.Second)
 	n := w.node("n1")
-	c := taint.Confirmation{By: "ann", Reason: "it is dark", NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID, Fence: "f-said", At: w.Now()}
+	c := taint.Confirmation{By: "ann", Reason: "it is dark", NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID,
+		Fence: "f-said", At: w.Now()}
 	w.change("n1", func(n *corev1.Node) { n.Annotations[taint.ConfirmAnnotation] = c.Encode() })
 	w.cut("n1")
 	w.untilDone("n1", taint.ResultEvicted)

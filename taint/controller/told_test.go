@@ -48,7 +48,8 @@ type subAnswers struct {
 	a *answers
 }
 
-func (s subAnswers) Patch(ctx context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+func (s subAnswers) Patch(ctx context.Context, o client.Object, p client.Patch,
+	_ ...client.SubResourcePatchOption) error {
 	return s.a.Patch(ctx, o, p)
 }
 
@@ -79,7 +80,8 @@ func TestFenceIsToldOnceWritten(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, "")
 			x.live.pods, x.api.err = podsOf("n1", "a"), tc.err
 			err := x.steps()
-			if again := apierrors.IsConflict(tc.err); (err != nil) != (tc.err != nil) || errors.Is(err, kube.ErrAgain) != again || x.api.patches != 1 {
+			if again := apierrors.IsConflict(tc.err); (err != nil) != (tc.err != nil) ||
+				errors.Is(err, kube.ErrAgain) != again || x.api.patches != 1 {
 				t.Fatalf("got %d writes, error %v, want one, %v", x.api.patches, err, tc.err)
 			}
 			n := 0

@@ -24,12 +24,15 @@ func TestSlimKeepsWhatIsRead(t *testing.T) {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "n1", UID: types.UID("u"), ResourceVersion: "7", Labels: map[string]string{"a": "b"},
-			Annotations: map[string]string{taint.RecordAnnotation: rec.Encode()}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
+			Annotations:   map[string]string{taint.RecordAnnotation: rec.Encode()},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
 		},
-		Spec: corev1.NodeSpec{ProviderID: "x:///1", Taints: []corev1.Taint{{Key: taint.DefaultKey, Value: "f", Effect: corev1.TaintEffectNoSchedule}}},
+		Spec: corev1.NodeSpec{ProviderID: "x:///1",
+			Taints: []corev1.Taint{{Key: taint.DefaultKey, Value: "f", Effect: corev1.TaintEffectNoSchedule}}},
 		Status: corev1.NodeStatus{
 			Conditions: []corev1.NodeCondition{
-				{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+				{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse},
+				{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
 				{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue},
 				{Type: taint.ProtectionCondition, Status: corev1.ConditionTrue, Reason: taint.ProtectionFailOpen},
 			},
@@ -43,10 +46,12 @@ func TestSlimKeepsWhatIsRead(t *testing.T) {
 	}
 	whole := node.DeepCopy()
 	slimNode(node)
-	if diff := cmp.Diff(taint.NewLook(whole, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now)), taint.NewLook(node, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now))); diff != "" {
+	if diff := cmp.Diff(taint.NewLook(whole, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now)),
+		taint.NewLook(node, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now))); diff != "" {
 		t.Errorf("seen otherwise (-whole +slim):\n%s", diff)
 	}
-	if diff := cmp.Diff(whole.Status.Addresses, node.Status.Addresses); diff != "" { // by which a machine may be told from others
+	// by which a machine may be told from others
+	if diff := cmp.Diff(whole.Status.Addresses, node.Status.Addresses); diff != "" {
 		t.Errorf("addresses (-whole +slim):\n%s", diff)
 	}
 	if !taint.NewLook(node, nil, taint.DefaultKey, providers.InstantOf(now), providers.InstantOf(now)).PoweredOn {
@@ -55,12 +60,14 @@ func TestSlimKeepsWhatIsRead(t *testing.T) {
 	if status, why := taint.ProtectionOf(node); status != corev1.ConditionTrue || why != taint.ProtectionFailOpen {
 		t.Errorf("the hook's condition: got %q %q, want it kept", status, why)
 	}
-	if node.ManagedFields != nil || node.Status.Images != nil || node.Status.Capacity != nil || len(node.Status.Conditions) != 3 {
+	if node.ManagedFields != nil || node.Status.Images != nil || node.Status.Capacity != nil ||
+		len(node.Status.Conditions) != 3 {
 		t.Errorf("kept what nobody reads: %+v", node)
 	}
 }
 
-// A cloud controller manager's shutdown taint makes the node's devices be asked when it appears, and not for as long as it stands.
+// A cloud controller manager's shutdown taint makes the node's devices be asked when it appears, and not for as long as
+// it stands.
 func TestShutdownTaintIsAHint(t *testing.T) {
 	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	r := New(Options{Now: c.Now, Key: taint.DefaultKey})
@@ -115,7 +122,8 @@ func TestNodesMove(t *testing.T) {
 	}
 }
 
-// A Node that shows life stops its pod writes at once, by the watch alone: it need not wait for the next look at the fleet.
+// A Node that shows life stops its pod writes at once, by the watch alone: it need not wait for the next look at the
+// fleet.
 func TestLifeStopsWrites(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*corev1.Node)

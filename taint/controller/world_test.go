@@ -33,11 +33,13 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// world is a cluster around one Reconciler, in virtual time: objects in memory, kubelets that renew their Leases, the attach/detach
-// controller, machines behind several devices. What only an API server can tell is tested on one; here it is the glue's decisions.
+// world is a cluster around one Reconciler, in virtual time: objects in memory, kubelets that renew their Leases, the
+// attach/detach controller, machines behind several devices. What only an API server can tell is tested on one; here it
+// is the glue's decisions.
 //
-// No two things of it are alike, so that none can be taken for another: a volume's claim, PersistentVolume, handle and attachment all
-// have names of their own, each node tells its system UUID in another spelling than its device, and every node has pods of every kind.
+// No two things of it are alike, so that none can be taken for another: a volume's claim, PersistentVolume, handle and
+// attachment all have names of their own, each node tells its system UUID in another spelling than its device, and
+// every node has pods of every kind.
 type world struct {
 	offTimeout time.Duration // powerOffTimeout; 0: 30s
 	t          *testing.T
@@ -180,22 +182,27 @@ func (e *telling) has(said string) bool {
 
 // nodes of every world, and their devices: two machines share one, and there is more than one provider.
 var worldDevices = map[string][2]string{
-	"n1": {"racks", "enclosure-7"}, "n2": {"racks", "enclosure-7"}, "n3": {"virt", "hv-2"}, "n4": {"racks", "bmc-9"}, "n5": {"virt", "hv-3"},
+	"n1": {"racks", "enclosure-7"}, "n2": {"racks", "enclosure-7"}, "n3": {"virt", "hv-2"}, "n4": {"racks", "bmc-9"},
+	"n5": {"virt", "hv-3"},
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), machines: map[string]*simMachine{}, beats: map[string]time.Time{}, silent: map[string]bool{}, stale: map[string]bool{},
-		uses: map[string][]string{}, unique: map[string]string{}, due: map[string]time.Time{}, failed: map[string]int{}, detaches: true,
+		t: t, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), machines: map[string]*simMachine{},
+		beats: map[string]time.Time{}, silent: map[string]bool{}, stale: map[string]bool{},
+		uses: map[string][]string{}, unique: map[string]string{}, due: map[string]time.Time{}, failed: map[string]int{},
+		detaches: true,
 	}
 	nodeName := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
 	scheme := runtime.NewScheme() // of the three groups alone: all of client-go's take their time
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, storagev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, coordinationv1.AddToScheme, storagev1.AddToScheme} {
 		must(t, add(scheme))
 	}
 	w.api = fake.NewClientBuilder().WithScheme(scheme).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", nodeName).WithIndex(&storagev1.VolumeAttachment{}, nodeNameIndex, indexNodeName).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", nodeName).
+		WithIndex(&storagev1.VolumeAttachment{}, nodeNameIndex, indexNodeName).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				w.changed(o)
@@ -209,10 +216,12 @@ func newWorld(t *testing.T) *world {
 				w.changed(o)
 				return c.Delete(ctx, o, opts...)
 			},
-			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+				opts ...client.PatchOption) error {
 				return w.patch(ctx, c, "", o, p)
 			},
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+				_ ...client.SubResourcePatchOption) error {
 				return w.patch(ctx, c, sub, o, p)
 			},
 		}).Build()
@@ -223,11 +232,13 @@ func newWorld(t *testing.T) *world {
 	for _, name := range slices.Sorted(maps.Keys(worldDevices)) {
 		w.addPods(name)
 	}
-	// A claim that is named as pods name their ephemeral volumes, an attachment without a PersistentVolume, a volume that is not CSI's.
+	// A claim that is named as pods name their ephemeral volumes, an attachment without a PersistentVolume, a volume
+	// that is not CSI's.
 	w.volume("n4", "scratch", "other.example.com")
-	w.create(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "inline"}, Spec: storagev1.VolumeAttachmentSpec{
-		NodeName: "n4", Source: storagev1.VolumeAttachmentSource{InlineVolumeSpec: &corev1.PersistentVolumeSpec{}},
-	}})
+	w.create(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "inline"},
+		Spec: storagev1.VolumeAttachmentSpec{
+			NodeName: "n4", Source: storagev1.VolumeAttachmentSource{InlineVolumeSpec: &corev1.PersistentVolumeSpec{}},
+		}})
 	return w
 }
 
@@ -308,7 +319,8 @@ func (w *world) machine(n *corev1.Node) (machine.Machine, error) {
 	}
 	if w.machines[n.Name].two {
 		m.Further = []machine.Machine{{
-			Provider: outlet{w.machines[n.Name]}, Name: "pdus", Device: "pdus/" + n.Name, Target: providers.Target{Node: n.Name, ID: "outlet-" + n.Name}, Level: 1,
+			Provider: outlet{w.machines[n.Name]}, Name: "pdus", Device: "pdus/" + n.Name,
+			Target: providers.Target{Node: n.Name, ID: "outlet-" + n.Name}, Level: 1,
 			Identity: taint.Machine{Provider: "pdus", ID: "outlet-" + n.Name},
 		}}
 	}
@@ -385,7 +397,8 @@ func (w *world) change(name string, f func(*corev1.Node)) {
 func setReady(s corev1.ConditionStatus) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions = []corev1.NodeCondition{
-			{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: s}, {Type: "example.com/Fan", Status: corev1.ConditionTrue},
+			{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: s},
+			{Type: "example.com/Fan", Status: corev1.ConditionTrue},
 		}
 	}
 }
@@ -396,7 +409,9 @@ func (w *world) addNode(name string, i int) {
 	if i%2 == 1 {
 		uuid, swapped = swapped, uuid
 	}
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name), Annotations: map[string]string{"example.com/rack": "7"}}}
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name),
+			Annotations: map[string]string{"example.com/rack": "7"}}}
 	n.Spec.Taints = []corev1.Taint{{Key: "example.com/pool", Value: name, Effect: corev1.TaintEffectNoSchedule}}
 	n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: "boot-1-of-" + name, SystemUUID: uuid}
 	setReady(corev1.ConditionTrue)(n)
@@ -423,32 +438,39 @@ func (w *world) beat(name string) {
 func (w *world) volume(node, claim, driver string) string {
 	w.volumes++
 	pv, handle := fmt.Sprintf("pv-%d", w.volumes), fmt.Sprintf("lun-%d", 100-w.volumes)
-	w.create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: worldNS, Name: claim}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv}})
+	w.create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: worldNS, Name: claim},
+		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv}})
 	w.create(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: corev1.PersistentVolumeSpec{
-		ClaimRef:               &corev1.ObjectReference{Namespace: worldNS, Name: claim},
-		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: handle}},
+		ClaimRef: &corev1.ObjectReference{Namespace: worldNS, Name: claim},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: handle}},
 	}})
-	w.create(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("csi-%x", w.volumes*7919)}, Spec: storagev1.VolumeAttachmentSpec{
-		NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
-	}})
+	w.create(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("csi-%x", w.volumes*7919)},
+		Spec: storagev1.VolumeAttachmentSpec{
+			NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
+		}})
 	w.unique[pv] = "kubernetes.io/csi/" + driver + "^" + handle
 	w.change(node, func(n *corev1.Node) {
 		n.Status.VolumesInUse = append(n.Status.VolumesInUse, corev1.UniqueVolumeName(w.unique[pv]))
-		n.Status.VolumesAttached = append(n.Status.VolumesAttached, corev1.AttachedVolume{Name: corev1.UniqueVolumeName(w.unique[pv])})
+		n.Status.VolumesAttached = append(n.Status.VolumesAttached,
+			corev1.AttachedVolume{Name: corev1.UniqueVolumeName(w.unique[pv])})
 	})
 	return claim
 }
 
 // pod makes a pod on a node that uses claims and generic ephemeral volumes, and mounts that are nobody's business.
 func (w *world) pod(node, name string, claims, ephemeral []string, change func(*corev1.Pod)) {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: worldNS, Name: name, UID: types.UID("uid-of-" + name)}, Spec: corev1.PodSpec{NodeName: node}}
-	never := []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists}, {Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: worldNS, Name: name, UID: types.UID("uid-of-" + name)},
+		Spec: corev1.PodSpec{NodeName: node}}
+	never := []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists},
+		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists}}
 	p.Spec.Tolerations = never // the stock controllers are not in this world
 	p.Status.Phase, p.Status.Conditions = corev1.PodRunning,
 		[]corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	p.Spec.Volumes = []corev1.Volume{
 		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
-		{Name: "secrets", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.example.com"}}},
+		{Name: "secrets",
+			VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.example.com"}}},
 		{Name: "export", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas", Path: "/"}}},
 	}
 	use := func(claim string) {
@@ -457,13 +479,15 @@ func (w *world) pod(node, name string, claims, ephemeral []string, change func(*
 		w.uses[name] = append(w.uses[name], pvc.Spec.VolumeName)
 	}
 	for i, c := range claims {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: fmt.Sprintf("v%d", i), VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c},
-		}})
+		p.Spec.Volumes = append(p.Spec.Volumes,
+			corev1.Volume{Name: fmt.Sprintf("v%d", i), VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c},
+			}})
 		use(c)
 	}
 	for _, v := range ephemeral {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: v, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+		p.Spec.Volumes = append(p.Spec.Volumes,
+			corev1.Volume{Name: v, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
 		use(w.volume(node, name+"-"+v, "other.example.com"))
 	}
 	if change != nil {
@@ -476,15 +500,19 @@ func (w *world) pod(node, name string, claims, ephemeral []string, change func(*
 func (w *world) addPods(node string) {
 	daemon := func(p *corev1.Pod) {
 		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", Controller: &yes}}
+		p.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", Controller: &yes}}
 	}
 	tolerates := func(p *corev1.Pod) {
-		p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists})
+		p.Spec.Tolerations = append(p.Spec.Tolerations,
+			corev1.Toleration{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists})
 	}
 	w.pod(node, "agent-"+node, []string{w.volume(node, "state-of-agent-"+node, "sim.example.com")}, nil, daemon)
 	w.pod(node, "stays-"+node, nil, []string{"cache"}, tolerates)
-	w.pod(node, "done-"+node, []string{w.volume("n4", "results-"+node, "sim.example.com")}, nil, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
-	w.pod(node, "crashed-"+node, nil, nil, func(p *corev1.Pod) { p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted" })
+	w.pod(node, "done-"+node, []string{w.volume("n4", "results-"+node, "sim.example.com")}, nil,
+		func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	w.pod(node, "crashed-"+node, nil, nil,
+		func(p *corev1.Pod) { p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted" })
 	if node == "n5" {
 		return
 	}
@@ -492,7 +520,8 @@ func (w *world) addPods(node string) {
 	w.pod(node, "web-"+node, nil, []string{"scratch"}, nil)
 }
 
-// detach is the attach/detach controller: a volume goes when no unfinished pod of its node uses it and the kubelet does not list it.
+// detach is the attach/detach controller: a volume goes when no unfinished pod of its node uses it and the kubelet does
+// not list it.
 func (w *world) detach() {
 	if !w.detaches {
 		return
@@ -501,7 +530,8 @@ func (w *world) detach() {
 	must(w.t, w.api.List(context.Background(), &list))
 	for i := range list.Items {
 		va := &list.Items[i]
-		if va.Spec.Source.PersistentVolumeName == nil || w.isUsed(va.Spec.NodeName, *va.Spec.Source.PersistentVolumeName) {
+		if va.Spec.Source.PersistentVolumeName == nil ||
+			w.isUsed(va.Spec.NodeName, *va.Spec.Source.PersistentVolumeName) {
 			continue
 		}
 		must(w.t, w.api.Delete(context.Background(), va))
@@ -510,7 +540,8 @@ func (w *world) detach() {
 
 func (w *world) isUsed(node, pv string) bool {
 	var n corev1.Node
-	if w.api.Get(context.Background(), client.ObjectKey{Name: node}, &n) == nil && slices.Contains(n.Status.VolumesInUse, corev1.UniqueVolumeName(w.unique[pv])) {
+	if w.api.Get(context.Background(), client.ObjectKey{Name: node}, &n) == nil &&
+		slices.Contains(n.Status.VolumesInUse, corev1.UniqueVolumeName(w.unique[pv])) {
 		return true
 	}
 	for _, p := range w.pods(node) {

@@ -68,11 +68,14 @@ func (w *world) must(err error) {
 func newWorld(t *testing.T, policy drain.Policy, nodes ...string) *world {
 	t.Helper()
 	admin := cluster.Admin(t, shared)
-	w := &world{t: t, ctx: t.Context(), admin: admin, events: events.NewFakeRecorder(100), ns: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
+	w := &world{t: t, ctx: t.Context(), admin: admin, events: events.NewFakeRecorder(100),
+		ns: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
 	def := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "copies.disks.example.com"},
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "copies.disks.example.com"},
 		"spec": map[string]any{
-			"group": "disks.example.com", "scope": "Namespaced", "names": map[string]any{"plural": "copies", "singular": "copy", "kind": "Copy"},
+			"group": "disks.example.com", "scope": "Namespaced",
+			"names": map[string]any{"plural": "copies", "singular": "copy", "kind": "Copy"},
 			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{
 				"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
 			}}},
@@ -87,7 +90,8 @@ func newWorld(t *testing.T, policy drain.Policy, nodes ...string) *world {
 	adapter, bad := storage.CompileAdapter("disks", storage.Spec{
 		Drivers: []string{"disks.example.com"}, Namespace: w.ns, Pods: "app=engine",
 		Replica: storage.ReplicaSpec{
-			Resource: "copies.v1.disks.example.com", Node: "object.spec.node", Volume: "object.spec.volume", Healthy: "object.spec.healthy",
+			Resource: "copies.v1.disks.example.com", Node: "object.spec.node", Volume: "object.spec.volume",
+			Healthy:  "object.spec.healthy",
 			Evicting: "object.spec.evict", Evict: `{"spec": {"evict": true}}`, Keep: `{"spec": {"evict": false}}`,
 		},
 	})
@@ -102,11 +106,13 @@ func newWorld(t *testing.T, policy drain.Policy, nodes ...string) *world {
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		w.must(admin.Status().Update(w.ctx, node))
 		p := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "engine-" + n, Labels: map[string]string{"app": "engine", "on": n}},
-			Spec:       corev1.PodSpec{NodeName: node.Name, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "engine-" + n,
+				Labels: map[string]string{"app": "engine", "on": n}},
+			Spec: corev1.PodSpec{NodeName: node.Name, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}
 		w.must(admin.Create(w.ctx, p))
-		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 		w.must(admin.Status().Update(w.ctx, p))
 	}
 	c, err := cache.New(shared.RESTConfig(), cache.Options{})
@@ -125,8 +131,10 @@ func newWorld(t *testing.T, policy drain.Policy, nodes ...string) *world {
 		Adapter: adapter, LastSeen: func() storage.System { return w.seen },
 	}}
 	w.k = New(Options{
-		REST: shared.RESTConfig(), Live: admin, Cache: c, Client: admin, Dynamic: dyn, Events: w.events, Log: slog.New(slog.DiscardHandler),
-		Metrics: NewMetrics(prometheus.NewRegistry()), Guards: func() []Guarded { return w.guards }, Leading: func() error { return w.leading },
+		REST: shared.RESTConfig(), Live: admin, Cache: c, Client: admin, Dynamic: dyn, Events: w.events,
+		Log:     slog.New(slog.DiscardHandler),
+		Metrics: NewMetrics(prometheus.NewRegistry()), Guards: func() []Guarded { return w.guards },
+		Leading:  func() error { return w.leading },
 		Adapters: func() []*storage.Adapter { return w.ask }, Now: func() time.Time { return time.Now().Add(w.later) },
 		MayBegin:  func(*corev1.Node) bool { return !w.still },
 		LeftAlone: func(context.Context, string) (string, error) { return w.alone, nil },
@@ -178,8 +186,9 @@ func (w *world) copy(volume, node string, healthy bool, seen ...bool) {
 
 func (w *world) object(volume, node string, healthy bool) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "disks.example.com/v1", "kind": "Copy", "metadata": map[string]any{"name": volume + "-" + node, "namespace": w.ns},
-		"spec": map[string]any{"node": w.ns + "-" + node, "volume": volume, "healthy": healthy, "evict": false},
+		"apiVersion": "disks.example.com/v1", "kind": "Copy",
+		"metadata": map[string]any{"name": volume + "-" + node, "namespace": w.ns},
+		"spec":     map[string]any{"node": w.ns + "-" + node, "volume": volume, "healthy": healthy, "evict": false},
 	}}
 }
 
@@ -197,7 +206,8 @@ func (w *world) refresh() {
 func (w *world) cordon(node string, yes bool) {
 	w.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-" + node}}
-	w.must(w.admin.Patch(w.ctx, n, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes))))
+	w.must(w.admin.Patch(w.ctx, n,
+		client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes))))
 }
 
 // guarded are the nodes before whose pods a budget is.
@@ -248,12 +258,14 @@ func TestLiveLook(t *testing.T) {
 		t.Fatalf("the copy elsewhere failed a moment ago: got budgets before %q, want both", got)
 	}
 	o := w.object("v", "b", true)
-	_, err := w.api.Namespace(w.ns).Patch(w.ctx, o.GetName(), types.MergePatchType, []byte(`{"spec":{"healthy":true}}`), metav1.PatchOptions{})
+	_, err := w.api.Namespace(w.ns).
+		Patch(w.ctx, o.GetName(), types.MergePatchType, []byte(`{"spec":{"healthy":true}}`), metav1.PatchOptions{})
 	w.must(err)
 	w.refresh()
 	w.until("the budget is let go of", func() bool { return w.guarded() == "b" })
 	w.cordon("b", true)
-	w.until("both are cordoned, and nothing of the first was evicted yet: its budget is back", func() bool { return w.guarded() == "a b" })
+	w.until("both are cordoned, and nothing of the first was evicted yet: its budget is back",
+		func() bool { return w.guarded() == "a b" })
 	w.cordon("a", false)
 	w.until("the other's goes", func() bool { return w.guarded() == "a" })
 }
@@ -267,7 +279,8 @@ func TestNotLeading(t *testing.T) {
 	w.cordon("a", true)
 	w.passes()
 	if w.guarded() != "" || w.asked() != "" || len(w.notes("a")) > 0 || len(w.events.Events) > 0 {
-		t.Errorf("not leading: got budgets before %q, %q asked to go, annotations %v and %d Events", w.guarded(), w.asked(), w.notes("a"), len(w.events.Events))
+		t.Errorf("not leading: got budgets before %q, %q asked to go, annotations %v and %d Events", w.guarded(),
+			w.asked(), w.notes("a"), len(w.events.Events))
 	}
 }
 
@@ -328,7 +341,9 @@ func TestAskAndTakeBack(t *testing.T) {
 	w.copy("u", "a", true)
 	w.copy("x", "b", true)
 	w.until("budgets before both", func() bool { return w.guarded() == "a b" })
-	_, err := w.api.Namespace(w.ns).Patch(w.ctx, "u-a", types.MergePatchType, []byte(`{"spec":{"evict":true}}`), metav1.PatchOptions{}) // a person's
+	// a person's
+	_, err := w.api.Namespace(w.ns).
+		Patch(w.ctx, "u-a", types.MergePatchType, []byte(`{"spec":{"evict":true}}`), metav1.PatchOptions{})
 	w.must(err)
 	w.cordon("a", true)
 	w.until("asked", func() bool {
@@ -366,7 +381,8 @@ func TestAskAndTakeBack(t *testing.T) {
 	}
 }
 
-// Somebody who takes our budget for his own gets it mended, and one who changes it between the look and the deletion keeps it.
+// Somebody who takes our budget for his own gets it mended, and one who changes it between the look and the deletion
+// keeps it.
 func TestBudgetsOfOurs(t *testing.T) {
 	w := newWorld(t, drain.BlockIfLast, "a")
 	w.seen.Replace(storage.Replicas, nil)
@@ -411,7 +427,8 @@ func TestSetting(t *testing.T) {
 	w.guards = []Guarded{{Guard: drain.Guard{Name: "theirs", Policy: drain.BlockForEviction}, Setting: &setting}}
 	w.passes() // it does not exist
 	_, err := w.api.Namespace(w.ns).Create(w.ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "disks.example.com/v1", "kind": "Copy", "metadata": map[string]any{"name": "policy"}, "value": string(drain.BlockIfLast),
+		"apiVersion": "disks.example.com/v1", "kind": "Copy", "metadata": map[string]any{"name": "policy"},
+		"value": string(drain.BlockIfLast),
 	}}, metav1.CreateOptions{})
 	w.must(err)
 	value := func() string {
@@ -435,7 +452,8 @@ func TestSetting(t *testing.T) {
 	}
 	w.still = false
 	w.until("it is ours", func() bool { return value() == string(drain.BlockForEviction) })
-	_, err = w.api.Namespace(w.ns).Patch(w.ctx, "policy", types.MergePatchType, []byte(`{"value":"always-allow"}`), metav1.PatchOptions{})
+	_, err = w.api.Namespace(w.ns).
+		Patch(w.ctx, "policy", types.MergePatchType, []byte(`{"value":"always-allow"}`), metav1.PatchOptions{})
 	w.must(err)
 	w.passes()
 	if v := value(); v != "always-allow" {

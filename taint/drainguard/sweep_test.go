@@ -31,20 +31,22 @@ func (w *world) patchCopy(name, body string) {
 	w.must(err)
 }
 
-// A Node that was deleted while no controller ran: what was asked of its replicas is taken back, and what a person asked stays.
+// A Node that was deleted while no controller ran: what was asked of its replicas is taken back, and what a person
+// asked stays.
 func TestNodeGone(t *testing.T) {
 	w := newWorld(t, drain.BlockForEviction, "a")
 	w.seen.Replace(storage.Replicas, nil)
 	w.copy("v", "gone", true)
 	w.copy("u", "gone", true)
-	w.patchCopy("v-gone", `{"metadata":{"annotations":{"`+storage.EvictionAnnotation+`":"true"}},"spec":{"evict":true}}`)
+	w.patchCopy("v-gone",
+		`{"metadata":{"annotations":{"`+storage.EvictionAnnotation+`":"true"}},"spec":{"evict":true}}`)
 	w.patchCopy("u-gone", `{"spec":{"evict":true}}`)
 	w.refresh()
 	w.until("ours is taken back", func() bool { return w.asked() == "u-gone" })
 }
 
-// What guards left that were removed while no controller ran goes, once whoever leads is sure to have the newest configuration. What is a
-// guard's, and what is not certainly ours, stays.
+// What guards left that were removed while no controller ran goes, once whoever leads is sure to have the newest
+// configuration. What is a guard's, and what is not certainly ours, stays.
 func TestSweep(t *testing.T) {
 	w := newWorld(t, drain.BlockIfLast, "a", "b")
 	w.seen.Replace(storage.Replicas, nil)
@@ -83,7 +85,8 @@ func TestSweep(t *testing.T) {
 	}
 	own := func() (out []types.UID) { // the guard's, whose place another of its own would take at once
 		var list policyv1.PodDisruptionBudgetList
-		w.must(w.admin.List(w.ctx, &list, client.InNamespace(w.ns), client.MatchingLabels{taint.DrainGuardLabel: w.guards[0].Name}))
+		w.must(w.admin.List(w.ctx, &list, client.InNamespace(w.ns),
+			client.MatchingLabels{taint.DrainGuardLabel: w.guards[0].Name}))
 		for _, b := range list.Items {
 			out = append(out, b.UID)
 		}
@@ -214,7 +217,10 @@ func TestWakes(t *testing.T) {
 
 	ready := func(s corev1.ConditionStatus) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "engine-b"}}
-		w.must(w.admin.Status().Patch(w.ctx, p, client.RawPatch(types.StrategicMergePatchType, []byte(`{"status":{"conditions":[{"type":"Ready","status":"`+string(s)+`"}]}}`))))
+		w.must(w.admin.Status().
+			Patch(w.ctx, p,
+				client.RawPatch(types.StrategicMergePatchType,
+					[]byte(`{"status":{"conditions":[{"type":"Ready","status":"`+string(s)+`"}]}}`))))
 	}
 	ready(corev1.ConditionFalse)
 	w.until("a pod that changed", func() bool { return w.guarded() == "a b" })
@@ -239,7 +245,8 @@ func TestSettingWakes(t *testing.T) {
 	passes := w.start()
 	w.until("a first pass", func() bool { return passes.Load() > 0 })
 	_, err := w.api.Namespace(w.ns).Create(w.ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "disks.example.com/v1", "kind": "Copy", "metadata": map[string]any{"name": "policy"}, "value": string(drain.BlockIfLast),
+		"apiVersion": "disks.example.com/v1", "kind": "Copy", "metadata": map[string]any{"name": "policy"},
+		"value": string(drain.BlockIfLast),
 	}}, metav1.CreateOptions{})
 	w.must(err)
 	ours := func() bool {
@@ -256,13 +263,16 @@ func TestSettingWakes(t *testing.T) {
 // What says nothing new wakes nobody.
 func TestSame(t *testing.T) {
 	pod := func(edit func(*corev1.Pod)) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "1", Labels: map[string]string{"on": "a"}}, Spec: corev1.PodSpec{NodeName: "a"}}
-		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "1", Labels: map[string]string{"on": "a"}},
+			Spec: corev1.PodSpec{NodeName: "a"}}
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 		edit(p)
 		return p
 	}
 	budget := func(edit func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
-		g := drain.Guard{Name: "g", Pods: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "engine"}}, Identity: drain.Identity{"on"}}
+		g := drain.Guard{Name: "g", Pods: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "engine"}},
+			Identity: drain.Identity{"on"}}
 		b := g.BudgetFor(drain.Pod{Node: "a", Labels: map[string]string{"on": "a"}})
 		edit(b)
 		return b
@@ -274,7 +284,8 @@ func TestSame(t *testing.T) {
 		before, now any
 		want        bool
 	}{
-		{"a pod's heartbeat", was, pod(func(p *corev1.Pod) { p.ResourceVersion, p.Annotations = "2", map[string]string{"a": "b"} }), true},
+		{"a pod's heartbeat", was,
+			pod(func(p *corev1.Pod) { p.ResourceVersion, p.Annotations = "2", map[string]string{"a": "b"} }), true},
 		{"another pod", was, pod(func(p *corev1.Pod) { p.UID = "2" }), false},
 		{"a pod that was bound", was, pod(func(p *corev1.Pod) { p.Spec.NodeName = "b" }), false},
 		{"not ready", was, pod(func(p *corev1.Pod) { p.Status.Conditions = nil }), false},
@@ -284,13 +295,17 @@ func TestSame(t *testing.T) {
 		{"a DaemonSet's", was, pod(func(p *corev1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Controller: new(true)}}
 		}), false},
-		{"a budget's status", had, budget(func(b *policyv1.PodDisruptionBudget) { b.ResourceVersion, b.Status.DisruptionsAllowed = "2", 1 }), true},
+		{"a budget's status", had,
+			budget(func(b *policyv1.PodDisruptionBudget) { b.ResourceVersion, b.Status.DisruptionsAllowed = "2", 1 }),
+			true},
 		{"another budget", had, budget(func(b *policyv1.PodDisruptionBudget) { b.UID = "2" }), false},
 		{"somebody else's", had, budget(func(b *policyv1.PodDisruptionBudget) { b.Labels = nil }), false},
 		{"of another node", had, budget(func(b *policyv1.PodDisruptionBudget) { b.Annotations = nil }), false},
 		{"weaker", had, budget(func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = nil }), false},
-		{"wider", had, budget(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector = &metav1.LabelSelector{} }), false},
-		{"a budget that goes", had, budget(func(b *policyv1.PodDisruptionBudget) { b.DeletionTimestamp = &now }), false},
+		{"wider", had, budget(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector = &metav1.LabelSelector{} }),
+			false},
+		{"a budget that goes", had, budget(func(b *policyv1.PodDisruptionBudget) { b.DeletionTimestamp = &now }),
+			false},
 		{"a budget for a pod", was, had, false},
 	} {
 		if got := isUnchanged(c.before, c.now); got != c.want {

@@ -50,21 +50,33 @@ func TestDrillOfTwoDevices(t *testing.T) {
 		first, second machine.Machine
 		class, says   string
 	}{
-		{"both answer", device("racks", on), device("pdus", on), "ok", "Device racks/1 answers: On. Device pdus/1 answers: On."},
-		{"the second is down", device("racks", on), machine.Machine{Provider: broken{providers.ErrDenied}, Name: "pdus", Device: "pdus/1"}, "denied", "Device pdus/1 cannot say whether the machine is on (denied: access denied). Another device of this node answers."},
-		{"the first says what nobody knows", device("racks", unknown), device("pdus", on), "unknown", "Device racks/1 answers with an unknown word"},
-		{"both are down", machine.Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"}, machine.Machine{Provider: broken{providers.ErrDenied}, Device: "pdus/1"}, "denied", "This node could not be fenced at present."},
-		{"the second gives it its power, and the first is down", machine.Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"}, outlet,
-			"only_outlets", "Only outlets answer. They stay On when the machine dies, and mode observe does not switch them off."},
-		{"they disagree", device("racks", on), device("pdus", off), "disagree", "The devices of this node contradict each other (racks/1: "},
+		{"both answer", device("racks", on), device("pdus", on), "ok",
+			"Device racks/1 answers: On. Device pdus/1 answers: On."},
+		{"the second is down", device("racks", on),
+			machine.Machine{Provider: broken{providers.ErrDenied}, Name: "pdus", Device: "pdus/1"}, "denied",
+			"Device pdus/1 cannot say whether the machine is on (denied: access denied). Another device of this node " +
+				"answers."},
+		{"the first says what nobody knows", device("racks", unknown), device("pdus", on), "unknown",
+			"Device racks/1 answers with an unknown word"},
+		{"both are down", machine.Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"},
+			machine.Machine{Provider: broken{providers.ErrDenied}, Device: "pdus/1"}, "denied",
+			"This node could not be fenced at present."},
+		{"the second gives it its power, and the first is down",
+			machine.Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"}, outlet,
+			"only_outlets", "Only outlets answer. They stay On when the machine dies, and mode observe does not " +
+				"switch them off."},
+		{"they disagree", device("racks", on), device("pdus", off), "disagree",
+			"The devices of this node contradict each other (racks/1: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := tc.first
 			m.Further = []machine.Machine{tc.second}
 			m.Further[0].Level = 1
-			config := &controller.Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
-			f := drill.FindingOf(AskDevices(t.Context(), config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
-				nobodyLies, providers.Now))
+			config := &controller.Config{
+				Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
+			f := drill.FindingOf(
+				AskDevices(t.Context(), config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+					nobodyLies, providers.Now))
 			if f.Result != tc.class || !strings.Contains(f.Detail, tc.says) {
 				t.Errorf("got %s, %q, want %s, %q", f.Result, f.Detail, tc.class, tc.says)
 			}
@@ -72,16 +84,19 @@ func TestDrillOfTwoDevices(t *testing.T) {
 	}
 }
 
-// A device that lied once is not believed before the outage either, and a machine that could not be powered off is not fenceable where that
-// is what the fence would need.
+// A device that lied once is not believed before the outage either, and a machine that could not be powered off is not
+// fenceable where that is what the fence would need.
 func TestDrillOfDistrustedAndPowerless(t *testing.T) {
-	m := machine.Machine{Provider: oneMachine{providers.PowerOff}, Name: "racks", Device: "racks/1", Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Node: "n1"}}
+	m := machine.Machine{Provider: oneMachine{providers.PowerOff}, Name: "racks", Device: "racks/1",
+		Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Node: "n1"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	judge := func(m machine.Machine, liar func(machine.Machine) string) drill.Finding {
-		config := &controller.Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
+		config := &controller.Config{
+			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
 		return drill.FindingOf(AskDevices(t.Context(), config, node, liar, providers.Now))
 	}
-	if f := judge(m, func(machine.Machine) string { return "n9" }); f.Fenceable != corev1.ConditionFalse || f.Reason != reason.Distrusted || !strings.Contains(f.Detail, "record of node n9") {
+	if f := judge(m, func(machine.Machine) string { return "n9" }); f.Fenceable != corev1.ConditionFalse ||
+		f.Reason != reason.Distrusted || !strings.Contains(f.Detail, "record of node n9") {
 		t.Errorf("distrusted: got %+v", f)
 	}
 	m.Target.Claimed = true // and it tells no UUID
@@ -89,7 +104,8 @@ func TestDrillOfDistrustedAndPowerless(t *testing.T) {
 		t.Errorf("observe: got %+v", f)
 	}
 	m.Mode = fence.Fence
-	if f := judge(m, nobodyLies); f.Fenceable != corev1.ConditionFalse || f.Result != "no_power" || !strings.Contains(f.Message, "never pinned") {
+	if f := judge(m, nobodyLies); f.Fenceable != corev1.ConditionFalse || f.Result != "no_power" ||
+		!strings.Contains(f.Message, "never pinned") {
 		t.Errorf("fence: got %+v", f)
 	}
 	// A healthy node is pinned in a moment: that it was not yet, is no news. That its device tells no UUID is.
@@ -99,7 +115,8 @@ func TestDrillOfDistrustedAndPowerless(t *testing.T) {
 	}
 }
 
-// A device that says nothing while the machine runs is no fault beside one that answers; one that cannot be asked is, and so is one alone.
+// A device that says nothing while the machine runs is no fault beside one that answers; one that cannot be asked is,
+// and so is one alone.
 func TestDrillOfQuietDevices(t *testing.T) {
 	bmc := machine.Machine{Provider: oneMachine{providers.PowerOn}, Name: "racks", Device: "racks/1"}
 	quiet := machine.Machine{Provider: oneMachine{}, Name: "people", Device: "people/1", Quiet: true}
@@ -112,7 +129,8 @@ func TestDrillOfQuietDevices(t *testing.T) {
 		m.Further = []machine.Machine{tc.second}
 		m.Further[0].Device += "-b"
 		m.Further[0].Level = 1
-		config := &controller.Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
+		config := &controller.Config{
+			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
 		seen := AskDevices(t.Context(), config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
 			func(machine.Machine) string { return "" }, providers.Now)
 		if len(seen.Devices) != tc.want {
@@ -121,21 +139,26 @@ func TestDrillOfQuietDevices(t *testing.T) {
 	}
 }
 
-// Of a node in mode disabled nobody is asked, and its condition says so; in shadow it must be as ready for a power-off as in fence.
+// Of a node in mode disabled nobody is asked, and its condition says so; in shadow it must be as ready for a power-off
+// as in fence.
 func TestDrillAndModes(t *testing.T) {
 	asked := oneMachine{providers.PowerOn}
 	config := &controller.Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
-		return machine.Machine{Provider: asked, Name: "racks", Device: "racks/1", Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Claimed: true}}, nil
+		return machine.Machine{Provider: asked, Name: "racks", Device: "racks/1",
+			Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Claimed: true}}, nil
 	}}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	for mode, want := range map[fence.Mode]string{fence.Observe: "ok", fence.Shadow: "no_power", fence.Fence: "no_power", fence.Disabled: drill.Disabled} {
+	for mode, want := range map[fence.Mode]string{
+		fence.Observe: "ok", fence.Shadow: "no_power", fence.Fence: "no_power", fence.Disabled: drill.Disabled} {
 		config.Mode = func(*corev1.Node) fence.ChosenMode { return fence.ChosenMode{Mode: mode, By: "the file"} }
 		seen := AskDevices(t.Context(), config, node, nobodyLies, providers.Now)
 		f := drill.FindingOf(seen)
 		if f.Result != want || (len(seen.Devices) == 0) != (mode == fence.Disabled) {
 			t.Errorf("%s: got %+v of %d devices, want %s", mode, f, len(seen.Devices), want)
 		}
-		if mode == fence.Disabled && (f.Fenceable != corev1.ConditionFalse || f.Reason != reason.ModeDisabled || !strings.Contains(f.Message, "the file") || !f.OK()) {
+		if mode == fence.Disabled &&
+			(f.Fenceable != corev1.ConditionFalse || f.Reason != reason.ModeDisabled ||
+				!strings.Contains(f.Message, "the file") || !f.OK()) {
 			t.Errorf("disabled: got %+v", f)
 		}
 	}
@@ -186,9 +209,12 @@ func (d doubting) State(ctx context.Context, t providers.Target) (providers.Obse
 // A drill lets a device tell what an ordinary question has no time for.
 func TestDrillAsksForDoubts(t *testing.T) {
 	m := machine.Machine{Provider: doubting{oneMachine{providers.PowerOn}}, Name: "racks", Device: "racks/1"}
-	config := &controller.Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
-	seen := AskDevices(t.Context(), config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nobodyLies, providers.Now)
-	if f := drill.FindingOf(seen); f.Fenceable != corev1.ConditionTrue || !strings.Contains(f.Warning, "Device racks/1: its chassis says On.") {
+	config := &controller.Config{
+		Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
+	seen := AskDevices(t.Context(), config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nobodyLies,
+		providers.Now)
+	if f := drill.FindingOf(seen); f.Fenceable != corev1.ConditionTrue ||
+		!strings.Contains(f.Warning, "Device racks/1: its chassis says On.") {
 		t.Errorf("got %+v, want a warning", f)
 	}
 }

@@ -26,22 +26,29 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// Why a device cannot be asked stands in the Event and in the log, while the node is healthy: its class and the cause, cleaned.
+// Why a device cannot be asked stands in the Event and in the log, while the node is healthy: its class and the cause,
+// cleaned.
 func TestDrillTellsTheCause(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
 		want string
 	}{
-		{providers.WithClass(providers.ErrUntrusted, errors.New("x509: certificate signed by unknown authority (caFile)")), "(untrusted: x509: certificate signed by unknown authority (caFile))"},
-		{providers.WithClass(providers.ErrDenied, errors.New("401 Unauthorized (IDRAC.2.1.RAC0218)")), "(denied: 401 Unauthorized (IDRAC.2.1.RAC0218))"},
-		{providers.WithClass(providers.ErrUnreachable, errors.New("dial tcp 192.0.2.1:443: connect: no route to host\x1b[2J")), "(unreachable: dial tcp 192.0.2.1:443: connect: no route to host"},
+		{providers.WithClass(providers.ErrUntrusted,
+			errors.New("x509: certificate signed by unknown authority (caFile)")),
+			"(untrusted: x509: certificate signed by unknown authority (caFile))"},
+		{providers.WithClass(providers.ErrDenied, errors.New("401 Unauthorized (IDRAC.2.1.RAC0218)")),
+			"(denied: 401 Unauthorized (IDRAC.2.1.RAC0218))"},
+		{providers.WithClass(providers.ErrUnreachable,
+			errors.New("dial tcp 192.0.2.1:443: connect: no route to host\x1b[2J")),
+			"(unreachable: dial tcp 192.0.2.1:443: connect: no route to host"},
 	} {
 		log, recorder := &bytes.Buffer{}, events.NewFakeRecorder(5)
 		config := &controller.Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
 			return machine.Machine{Provider: broken{tc.err}, Name: "racks", Device: "racks/bmc1"}, nil
 		}}}
 		p := New(Options{
-			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder, Leading: func() error { return nil },
+			Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil)), Events: recorder,
+			Leading: func() error { return nil },
 		})
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 		f := drill.FindingOf(AskDevices(t.Context(), config, node, nobodyLies, providers.Now))
@@ -66,8 +73,9 @@ func (r *reads) Get(ctx context.Context, k client.ObjectKey, o client.Object, op
 	return r.Reader.Get(ctx, k, o, opts...)
 }
 
-// The condition says whether the node could be fenced now. It is written when that changes, and at no other time is the API server asked;
-// a device that is not reached for once is not yet False. The metrics count each node, and each device, once.
+// The condition says whether the node could be fenced now. It is written when that changes, and at no other time is the
+// API server asked; a device that is not reached for once is not yet False. The metrics count each node, and each
+// device, once.
 func TestDrillWritesTheCondition(t *testing.T) {
 	w := newWorld(t)
 	p := w.drills(0)
@@ -84,19 +92,25 @@ func TestDrillWritesTheCondition(t *testing.T) {
 	}{
 		{"all is well", func() {}, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
 		{"still", func() {}, corev1.ConditionTrue, "MachineAnswers", 0, "", "ok"},
-		{"off is an answer", func() { w.machines["n4"].on = false }, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
+		{"off is an answer", func() { w.machines["n4"].on = false }, corev1.ConditionTrue, "MachineAnswers", 1, "",
+			"ok"},
 		{"fenced since", func() {
 			w.change("n4", func(n *corev1.Node) {
-				n.Annotations = map[string]string{taint.RecordAnnotation: taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test"}.EnterPhase(taint.PhaseDone, taint.ResultEvicted, w.Now().Add(time.Second)).Encode()}
+				n.Annotations = map[string]string{
+					taint.RecordAnnotation: taint.Record{ID: "f-1", NodeUID: string(n.UID),
+						By: "test"}.EnterPhase(taint.PhaseDone, taint.ResultEvicted, w.Now().Add(time.Second)).Encode()}
 			})
 			w.pass(2 * time.Second)
 		}, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
 		{"said since", func() {}, corev1.ConditionTrue, "MachineAnswers", 0, "", "ok"},
-		{"not reached", func() { w.machines["n4"].deaf = true }, corev1.ConditionUnknown, "MachineNotAnswering", 1, "MachineNotAnswering n4", "unreachable"},
+		{"not reached", func() { w.machines["n4"].deaf = true }, corev1.ConditionUnknown, "MachineNotAnswering", 1,
+			"MachineNotAnswering n4", "unreachable"},
 		{"not reached again", func() {}, corev1.ConditionFalse, "MachineNotAnswering", 1, "", "unreachable"},
 		{"nor a third time", func() {}, corev1.ConditionFalse, "MachineNotAnswering", 0, "", "unreachable"},
-		{"back", func() { w.machines["n4"].deaf = false }, corev1.ConditionTrue, "MachineAnswers", 1, "MachineAnswers n4", "ok"},
-		{"another machine", func() { w.machines["n4"].uuid = "99999999-7742-3448-3784-823347823834" }, corev1.ConditionFalse, "MachineNotAnswering", 1, "", "identity"},
+		{"back", func() { w.machines["n4"].deaf = false }, corev1.ConditionTrue, "MachineAnswers", 1,
+			"MachineAnswers n4", "ok"},
+		{"another machine", func() { w.machines["n4"].uuid = "99999999-7742-3448-3784-823347823834" },
+			corev1.ConditionFalse, "MachineNotAnswering", 1, "", "identity"},
 	}
 	for _, tt := range steps {
 		tt.change()
@@ -104,8 +118,10 @@ func TestDrillWritesTheCondition(t *testing.T) {
 		live.n.Store(0)
 		before := w.version()
 		c := w.drilled(p, "n4")
-		if c.Status != tt.status || c.Reason != tt.reason || w.version()-before != tt.writes || strings.ContainsAny(c.Message, "0") {
-			t.Errorf("%s: got %s, %s, %q, %d writes, want %s, %s, %d", tt.name, c.Status, c.Reason, c.Message, w.version()-before, tt.status, tt.reason, tt.writes)
+		if c.Status != tt.status || c.Reason != tt.reason || w.version()-before != tt.writes ||
+			strings.ContainsAny(c.Message, "0") {
+			t.Errorf("%s: got %s, %s, %q, %d writes, want %s, %s, %d", tt.name, c.Status, c.Reason, c.Message,
+				w.version()-before, tt.status, tt.reason, tt.writes)
 		}
 		if (live.n.Load() > 0) != (tt.writes > 0) {
 			t.Errorf("%s: the API server was read %d times for %d writes", tt.name, live.n.Load(), tt.writes)
@@ -117,7 +133,8 @@ func TestDrillWritesTheCondition(t *testing.T) {
 		if n := testutil.ToFloat64(m.devices.WithLabelValues("racks", tt.metric)); n != 1 {
 			t.Errorf("%s: got %v devices that are %s, want 1", tt.name, n, tt.metric)
 		}
-		if ok, want := testutil.ToFloat64(m.machines.WithLabelValues("ok")), map[bool]float64{true: 1}[tt.metric == "ok"]; ok != want {
+		if ok, want := testutil.ToFloat64(m.machines.WithLabelValues("ok")), map[bool]float64{
+			true: 1}[tt.metric == "ok"]; ok != want {
 			t.Errorf("%s: got %v nodes that are ok, want %v", tt.name, ok, want)
 		}
 	}
@@ -147,7 +164,8 @@ func TestDrillLeavesFencedNodesAlone(t *testing.T) {
 		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "f-1", Effect: corev1.TaintEffectNoSchedule}}
 	})
 	before := w.version()
-	if err := p.writeCondition(t.Context(), cached, drill.Finding{Fenceable: corev1.ConditionTrue}); err != nil || w.version() != before {
+	if err := p.writeCondition(t.Context(), cached, drill.Finding{Fenceable: corev1.ConditionTrue}); err != nil ||
+		w.version() != before {
 		t.Errorf("marked just now: got error %v, %d writes", err, w.version()-before)
 	}
 }
@@ -199,7 +217,8 @@ func TestDrillSharesTheFleet(t *testing.T) {
 	}
 	w.machines["n4"].on = false
 	w.r.WithFleet(func(f *fleet.Fleet) {
-		f.ApplyRecord("n2", "9", &taint.Record{ID: "f-2", FalseOffs: []taint.DeviceRef{{Device: "racks/bmc-9"}}}, p.instantNow())
+		f.ApplyRecord("n2", "9", &taint.Record{ID: "f-2", FalseOffs: []taint.DeviceRef{{Device: "racks/bmc-9"}}},
+			p.instantNow())
 	})
 	if c := w.drilled(p, "n4"); c.Status != corev1.ConditionFalse || c.Reason != string(reason.Distrusted) {
 		t.Errorf("the record of n2 says that its device lied: got %+v", c)

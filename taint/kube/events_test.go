@@ -16,8 +16,9 @@ import (
 type lines []string
 
 func (l *lines) Eventf(about, related runtime.Object, kind, why, action, note string, args ...any) {
-	*l = append(*l, fmt.Sprintf("%s about %s (%v) by %s: %s: %s", kind, about.(*corev1.Node).Name, related != nil, action, why,
-		fmt.Sprintf(note, args...)))
+	*l = append(*l,
+		fmt.Sprintf("%s about %s (%v) by %s: %s: %s", kind, about.(*corev1.Node).Name, related != nil, action, why,
+			fmt.Sprintf(note, args...)))
 }
 
 // An Event has its reason's words and severity. A process that may not lead any more sends none.

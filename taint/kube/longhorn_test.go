@@ -53,7 +53,9 @@ func TestLonghornDeletes(t *testing.T) {
 		{"discovery is broken", settings{unmapped: errors.New("no")}, at + unread + "(no answer)"},
 		{"discovery is broken for one version", settings{unmapped: &stale}, at + unread + "(no answer)"},
 		{"no setting", settings{err: apierrors.NewNotFound(gr, "x")}, ""},
-		{"no such resource any more", settings{err: apierrors.NewGenericServerResponse(http.StatusNotFound, "get", gr, "", "404 page not found", 0, true)}, at + unread + "(NotFound)"},
+		{"no such resource any more",
+			settings{err: apierrors.NewGenericServerResponse(http.StatusNotFound, "get", gr, "", "404 page not found",
+				0, true)}, at + unread + "(NotFound)"},
 		{"forbidden", settings{err: apierrors.NewForbidden(gr, "x", errors.New("no"))}, at + unread + "(Forbidden)"},
 		{"no answer", settings{err: context.DeadlineExceeded}, at + unread + "(no answer)"},
 	} {

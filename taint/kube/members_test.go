@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// Members are told by etcd's static pods: by kubeadm's labels, in their namespace, bound to a node, and mirrored by a kubelet.
+// Members are told by etcd's static pods: by kubeadm's labels, in their namespace, bound to a node, and mirrored by a
+// kubelet.
 func TestMembers(t *testing.T) {
 	scheme := runtime.NewScheme()
 	must(t, corev1.AddToScheme(scheme))
@@ -21,10 +22,12 @@ func TestMembers(t *testing.T) {
 	pod := func(name, node string, ready corev1.ConditionStatus, change func(*corev1.Pod)) {
 		p := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "kube-system", Name: name, Labels: map[string]string{"component": "etcd", "tier": "control-plane"},
+				Namespace: "kube-system", Name: name,
+				Labels:      map[string]string{"component": "etcd", "tier": "control-plane"},
 				Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "hash"},
 			},
-			Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}},
+			Spec:   corev1.PodSpec{NodeName: node},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}},
 		}
 		if change != nil {
 			change(p)
@@ -37,7 +40,8 @@ func TestMembers(t *testing.T) {
 	pod("other-etcd", "n4", corev1.ConditionTrue, func(p *corev1.Pod) { p.Namespace = "shop" })
 	pod("etcd-operator", "n5", corev1.ConditionTrue, func(p *corev1.Pod) { p.Annotations = nil })
 	pod("pending", "", corev1.ConditionTrue, nil)
-	pod("kube-apiserver-n6", "n6", corev1.ConditionTrue, func(p *corev1.Pod) { p.Labels["component"] = "kube-apiserver" })
+	pod("kube-apiserver-n6", "n6", corev1.ConditionTrue,
+		func(p *corev1.Pod) { p.Labels["component"] = "kube-apiserver" })
 	got, err := ListEtcdMembers(t.Context(), c)
 	if want := map[string]bool{"n1": true, "n2": false, "n3": false}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)

@@ -30,7 +30,8 @@ func TestCachedNodesOfAnInformer(t *testing.T) {
 	defer cancel()
 	want := []string{"cached-1", "cached-2"}
 	for _, name := range want {
-		_, err := shared.Client().CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := shared.Client().CoreV1().Nodes().
+			Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		kit.Must(t, err)
 		t.Cleanup(func() {
 			kit.Must(t, shared.Client().CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}))
@@ -67,7 +68,9 @@ func TestCachedNodesOfAnInformer(t *testing.T) {
 }
 
 func TestCachedNodesOfAList(t *testing.T) {
-	c := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}).Build()
+	c := fake.NewClientBuilder().
+		WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}).Build()
 	got, err := CachedNodes(t.Context(), c)
 	kit.Must(t, err)
 	if want := []string{"n1", "n2"}; !slices.Equal(names(got), want) {

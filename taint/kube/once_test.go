@@ -29,7 +29,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// busy is an API server that refuses everything for the moment, as priority and fairness does, or another status, and counts.
+// busy is an API server that refuses everything for the moment, as priority and fairness does, or another status, and
+// counts.
 func busy(t *testing.T, status int) (url string, asked *atomic.Int32) {
 	t.Helper()
 	asked = new(atomic.Int32)
@@ -38,7 +39,8 @@ func busy(t *testing.T, status int) (url string, asked *atomic.Int32) {
 		w.Header().Set("Retry-After", "1")
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":%d,"details":{"retryAfterSeconds":1}}`, status)
+		fmt.Fprintf(w,
+			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":%d,"details":{"retryAfterSeconds":1}}`, status)
 	}))
 	t.Cleanup(s.Close)
 	return s.URL, asked
@@ -56,9 +58,11 @@ func onceClient(t *testing.T, cfg *rest.Config) client.Client {
 	return c
 }
 
-// A proof is worth five seconds. client-go would wait for as long as the API server likes, and send the old write again.
+// A proof is worth five seconds. client-go would wait for as long as the API server likes, and send the old write
+// again.
 func TestWriteIsSentOnce(t *testing.T) {
-	for _, status := range []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable} {
+	for _, status := range []int{
+		http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable} {
 		for name, write := range podWrites {
 			t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
 				url, asked := busy(t, status)
@@ -69,7 +73,8 @@ func TestWriteIsSentOnce(t *testing.T) {
 				if n := asked.Load(); err == nil || n != 1 {
 					t.Errorf("%d requests, %v; want 1 and an error", n, err)
 				}
-				if seconds, told := apierrors.SuggestsClientDelay(err); status == http.StatusTooManyRequests && (!told || seconds != 1) {
+				if seconds, told := apierrors.SuggestsClientDelay(err); status == http.StatusTooManyRequests &&
+					(!told || seconds != 1) {
 					t.Errorf("the server asked for a second of patience; got %d, %t", seconds, told)
 				}
 			})
@@ -119,7 +124,8 @@ func TestWriteIsNotSentLate(t *testing.T) {
 			w := late{}.writer(onceClient(t, &rest.Config{Host: url, Dial: tc.dial}))
 			by := providers.Now().Add(tc.within)
 			by.Wall = by.Wall.Add(-tc.passed)
-			err := w.EndPod(SendBy(t.Context(), by), action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"}, "m")
+			err := w.EndPod(SendBy(t.Context(), by),
+				action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"}, "m")
 			if asked.Load() != tc.want || errors.Is(err, ErrLate) != (tc.want == 0) {
 				t.Errorf("%d requests, %v; want %d", asked.Load(), err, tc.want)
 			}
@@ -127,8 +133,8 @@ func TestWriteIsNotSentLate(t *testing.T) {
 	}
 }
 
-// A machine that is suspended while a write waits for a connection stops the monotonic clock: the write goes by the wall
-// clock then, and the API server gets nothing that it could carry out. HTTP/1 may have sent the headers.
+// A machine that is suspended while a write waits for a connection stops the monotonic clock: the write goes by the
+// wall clock then, and the API server gets nothing that it could carry out. HTTP/1 may have sent the headers.
 func TestWriteIsNotSentAfterSuspension(t *testing.T) {
 	for _, tc := range []struct {
 		http2     bool
@@ -162,7 +168,8 @@ func TestWriteIsNotSentAfterSuspension(t *testing.T) {
 			w := late{}.writer(onceClient(t, &rest.Config{
 				Host: s.URL, Dial: slow, TLSClientConfig: rest.TLSClientConfig{Insecure: true, NextProtos: protos},
 			}))
-			err := w.DeletePod(SendBy(t.Context(), by), action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
+			err := w.DeletePod(SendBy(t.Context(), by),
+				action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
 			s.Close() // so that what was sent has come
 			switch {
 			case tc.suspended && (whole.Load() != 0 || tc.http2 && began.Load() != 0 || !errors.Is(err, ErrLate)):
@@ -204,7 +211,8 @@ func TestLateWriteHasNoBody(t *testing.T) {
 			})}
 			by := providers.Now().Add(time.Hour)
 			by.Wall = by.Wall.Add(late/2 - time.Hour)
-			req, err := http.NewRequestWithContext(SendBy(t.Context(), by), http.MethodPatch, "https://api.example.net", strings.NewReader("{}"))
+			req, err := http.NewRequestWithContext(SendBy(t.Context(), by), http.MethodPatch, "https://api.example.net",
+				strings.NewReader("{}"))
 			kit.Must(t, err)
 			resp, err := o.RoundTrip(req)
 			if err == nil {
@@ -225,7 +233,8 @@ func TestSentWriteIsNotCutOff(t *testing.T) {
 	}))
 	defer s.Close()
 	w := late{}.writer(onceClient(t, &rest.Config{Host: s.URL}))
-	err := w.DeletePod(SendBy(t.Context(), providers.Now().Add(2*time.Second)), action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
+	err := w.DeletePod(SendBy(t.Context(), providers.Now().Add(2*time.Second)),
+		action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"})
 	if !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want the server's answer", err)
 	}
@@ -247,13 +256,15 @@ func TestOnceIsTooLate(t *testing.T) {
 		within, wall time.Duration // by the monotonic clock, and by the wall clock
 		want         int
 	}{
-		{http.MethodPatch, 0, time.Minute, 0}, {http.MethodPatch, time.Minute, time.Minute, 1}, {http.MethodGet, 0, 0, 1},
+		{http.MethodPatch, 0, time.Minute, 0}, {http.MethodPatch, time.Minute, time.Minute, 1},
+		{http.MethodGet, 0, 0, 1},
 		{http.MethodPatch, time.Minute, 0, 0}, {http.MethodPatch, time.Minute, time.Hour, 1},
 	} {
 		asked = 0
 		by := providers.Now().Add(tc.within)
 		by.Wall = by.Wall.Add(tc.wall - tc.within)
-		req, err := http.NewRequestWithContext(SendBy(t.Context(), by), tc.method, "https://api.example.net", http.NoBody)
+		req, err := http.NewRequestWithContext(SendBy(t.Context(), by), tc.method, "https://api.example.net",
+			http.NoBody)
 		kit.Must(t, err)
 		resp, err := o.RoundTrip(req)
 		if err == nil {
@@ -265,7 +276,8 @@ func TestOnceIsTooLate(t *testing.T) {
 	}
 }
 
-// net/http sends a request again by itself where the server refused its stream, or is going away: a write must not have a second body to send.
+// net/http sends a request again by itself where the server refused its stream, or is going away: a write must not have
+// a second body to send.
 func TestWriteHasOneBody(t *testing.T) {
 	for _, method := range []string{http.MethodPatch, http.MethodDelete, http.MethodPut, http.MethodPost} {
 		req, err := http.NewRequestWithContext(t.Context(), method, "https://api.example.net", strings.NewReader("{}"))
@@ -285,7 +297,8 @@ func TestWriteHasOneBody(t *testing.T) {
 	}
 }
 
-// What a read comes to in the end, how often it was sent, and after how long. Each answer is one time that it is sent; the last repeats.
+// What a read comes to in the end, how often it was sent, and after how long. Each answer is one time that it is sent;
+// the last repeats.
 func TestFailedReadIsRepeated(t *testing.T) {
 	type answer struct {
 		status int // 0: the connection dies
@@ -300,19 +313,24 @@ func TestFailedReadIsRepeated(t *testing.T) {
 		took          time.Duration
 		retry         string
 	}{
-		"answered":              {answers: []answer{{status: 200}}, sent: 1, status: 200},
-		"5xx once":              {answers: []answer{{status: 500}, {status: 200}}, sent: 2, status: 200},
-		"cut once":              {answers: []answer{{}, {status: 200}}, sent: 2, status: 200},
-		"one of each":           {answers: []answer{{}, {status: 503}, {status: 200}}, sent: 3, status: 200, took: readRest},
-		"5xx for good":          {answers: []answer{{status: 504}}, sent: 3, status: 504, took: readRest},
-		"cut for good":          {answers: []answer{{}}, sent: 3, took: readRest},
-		"not found":             {answers: []answer{{status: 404}}, sent: 1, status: 404},
-		"failed slowly":         {answers: []answer{{status: 504, took: slow}, {status: 200}}, sent: 1, status: 504, took: slow},
-		"failed slowly, then":   {answers: []answer{{took: readWithin - readRest}, {took: time.Millisecond}, {status: 200}}, sent: 2, took: readWithin - readRest + time.Millisecond},
-		"no room":               {answers: []answer{{status: 429, retry: "30"}}, sent: 1, status: 429, retry: "1"},
-		"no room, at once":      {answers: []answer{{status: 429, retry: "0"}}, sent: 1, status: 429, retry: "0"},
-		"going down":            {answers: []answer{{status: 503, retry: "5"}}, sent: 1, status: 503, retry: "1"},
-		"a watch":               {query: "?watch=true", answers: []answer{{status: 500, retry: "30"}}, sent: 1, status: 500, retry: "30"},
+		"answered": {answers: []answer{{status: 200}}, sent: 1, status: 200},
+		"5xx once": {answers: []answer{{status: 500}, {status: 200}}, sent: 2, status: 200},
+		"cut once": {answers: []answer{{}, {status: 200}}, sent: 2, status: 200},
+		"one of each": {answers: []answer{{}, {status: 503}, {status: 200}}, sent: 3, status: 200,
+			took: readRest},
+		"5xx for good": {answers: []answer{{status: 504}}, sent: 3, status: 504, took: readRest},
+		"cut for good": {answers: []answer{{}}, sent: 3, took: readRest},
+		"not found":    {answers: []answer{{status: 404}}, sent: 1, status: 404},
+		"failed slowly": {answers: []answer{{status: 504, took: slow}, {status: 200}}, sent: 1, status: 504,
+			took: slow},
+		"failed slowly, then": {
+			answers: []answer{{took: readWithin - readRest}, {took: time.Millisecond}, {status: 200}}, sent: 2,
+			took: readWithin - readRest + time.Millisecond},
+		"no room":          {answers: []answer{{status: 429, retry: "30"}}, sent: 1, status: 429, retry: "1"},
+		"no room, at once": {answers: []answer{{status: 429, retry: "0"}}, sent: 1, status: 429, retry: "0"},
+		"going down":       {answers: []answer{{status: 503, retry: "5"}}, sent: 1, status: 503, retry: "1"},
+		"a watch": {query: "?watch=true", answers: []answer{{status: 500, retry: "30"}}, sent: 1,
+			status: 500, retry: "30"},
 		"a write":               {method: http.MethodPatch, answers: []answer{{status: 500}}, sent: 1, status: 500},
 		"a write, cut":          {method: http.MethodDelete, answers: []answer{{}}, sent: 1},
 		"a head is a read, too": {method: http.MethodHead, answers: []answer{{}, {status: 200}}, sent: 2, status: 200},
@@ -332,9 +350,11 @@ func TestFailedReadIsRepeated(t *testing.T) {
 						h.Set("Retry-After", a.retry)
 					}
 					open++
-					return &http.Response{StatusCode: a.status, Header: h, Body: body{strings.NewReader("{}"), &open}}, nil
+					return &http.Response{StatusCode: a.status, Header: h, Body: body{strings.NewReader("{}"), &open}},
+						nil
 				})}
-				req, err := http.NewRequestWithContext(t.Context(), cmp.Or(tc.method, http.MethodGet), "https://api.example.net/"+tc.query, http.NoBody)
+				req, err := http.NewRequestWithContext(t.Context(), cmp.Or(tc.method, http.MethodGet),
+					"https://api.example.net/"+tc.query, http.NoBody)
 				kit.Must(t, err)
 				began := time.Now()
 				resp, err := o.RoundTrip(req)
@@ -343,8 +363,10 @@ func TestFailedReadIsRepeated(t *testing.T) {
 					status, retry = resp.StatusCode, resp.Header.Get("Retry-After")
 					resp.Body.Close()
 				}
-				if sent != tc.sent || status != tc.status || took != tc.took || retry != tc.retry || (err != nil) != (tc.status == 0) {
-					t.Errorf("sent %d times, %d, Retry-After %q after %s, %v; want %d, %d, %q after %s", sent, status, retry, took, err, tc.sent, tc.status, tc.retry, tc.took)
+				if sent != tc.sent || status != tc.status || took != tc.took || retry != tc.retry ||
+					(err != nil) != (tc.status == 0) {
+					t.Errorf("sent %d times, %d, Retry-After %q after %s, %v; want %d, %d, %q after %s", sent, status,
+						retry, took, err, tc.sent, tc.status, tc.retry, tc.took)
 				}
 				if open != 0 {
 					t.Errorf("%d answers were not closed", open)
@@ -402,7 +424,8 @@ func TestReadIsNotPatient(t *testing.T) {
 	}))
 	defer s.Close()
 	var n corev1.Node
-	if err := onceClient(t, &rest.Config{Host: s.URL}).Get(t.Context(), client.ObjectKey{Name: "n1"}, &n); err != nil || n.Name != "n1" || asked.Load() != 2 {
+	if err := onceClient(t, &rest.Config{Host: s.URL}).Get(t.Context(), client.ObjectKey{Name: "n1"}, &n); err != nil ||
+		n.Name != "n1" || asked.Load() != 2 {
 		t.Errorf("%d requests, %q, %v; want the Node by the second", asked.Load(), n.Name, err)
 	}
 }

@@ -29,16 +29,18 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// stored are two nodes with their Leases, pods and volumes, in memory. No two things of it are alike, so that none can be taken for
-// another: a volume's claim, PersistentVolume, handle and attachment all have names of their own.
+// stored are two nodes with their Leases, pods and volumes, in memory. No two things of it are alike, so that none can
+// be taken for another: a volume's claim, PersistentVolume, handle and attachment all have names of their own.
 func stored(t *testing.T) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, storagev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, coordinationv1.AddToScheme, storagev1.AddToScheme} {
 		must(t, add(scheme))
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
+		WithIndex(&corev1.Pod{}, "spec.nodeName",
+			func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 	create := func(o client.Object) {
 		t.Helper()
 		must(t, c.Create(t.Context(), o))
@@ -48,12 +50,14 @@ func stored(t *testing.T) client.Client {
 		create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: n}})
 	}
 	claim := func(name, pv string) {
-		create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv}})
+		create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv}})
 	}
 	csi := func(pv, driver, handle string) {
-		create(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
-			CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: handle},
-		}}})
+		create(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv},
+			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: handle},
+			}}})
 	}
 	claim("data", "pv-1")
 	csi("pv-1", "sim.example.com", "lun-9")
@@ -62,31 +66,40 @@ func stored(t *testing.T) client.Client {
 	claim("scratch", "pv-3") // named as the ephemeral volume, and nobody's
 	csi("pv-3", "other.example.com", "lun-7")
 	claim("export", "pv-4")
-	create(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-4"}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
-		NFS: &corev1.NFSVolumeSource{Server: "nas", Path: "/"},
-	}}})
+	create(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-4"},
+		Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+			NFS: &corev1.NFSVolumeSource{Server: "nas", Path: "/"},
+		}}})
 	claim("unbound", "")
 	claim("lost", "pv-gone")
 	claim("stolen", "pv-5")
 	claim("own", "pv-6")
-	for pv, of := range map[string]corev1.ObjectReference{"pv-5": {Namespace: "bank", Name: "stolen"}, "pv-6": {Namespace: "shop", Name: "own"}} {
-		create(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: corev1.PersistentVolumeSpec{ClaimRef: &of}})
+	for pv, of := range map[string]corev1.ObjectReference{
+		"pv-5": {Namespace: "bank", Name: "stolen"}, "pv-6": {Namespace: "shop", Name: "own"}} {
+		create(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv},
+			Spec: corev1.PersistentVolumeSpec{ClaimRef: &of}})
 	}
 	uses := func(name string) corev1.Volume {
-		return corev1.Volume{Name: "of-" + name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
+		return corev1.Volume{Name: "of-" + name,
+			VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
 	}
 	mounts := []corev1.Volume{
 		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
-		{Name: "secrets", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.example.com"}}},
+		{Name: "secrets",
+			VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.example.com"}}},
 		{Name: "nfs", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas", Path: "/"}}},
 	}
-	scratch := corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
+	scratch := corev1.Volume{Name: "scratch",
+		VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
 	for _, p := range []struct {
 		name, node string
 		volumes    []corev1.Volume
 	}{
 		{"db", "n1", []corev1.Volume{uses("data"), scratch}},
-		{"files", "n1", []corev1.Volume{uses("export"), uses("unbound"), uses("missing"), uses("lost"), uses("stolen"), uses("own")}},
+		{"files", "n1",
+			[]corev1.Volume{uses("export"), uses("unbound"), uses("missing"), uses("lost"), uses("stolen"),
+				uses("own")}},
 		{"web", "n1", nil},
 		{"elsewhere", "n2", []corev1.Volume{uses("data")}},
 	} {
@@ -95,8 +108,10 @@ func stored(t *testing.T) client.Client {
 			Spec:       corev1.PodSpec{NodeName: p.node, Volumes: append(slices.Clone(mounts), p.volumes...)},
 		})
 	}
-	for name, of := range map[string][2]string{"csi-a": {"n1", "pv-1"}, "csi-b": {"n1", "pv-2"}, "csi-c": {"n2", "pv-3"}, "csi-d": {"n1", ""}} {
-		va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{NodeName: of[0]}}
+	for name, of := range map[string][2]string{
+		"csi-a": {"n1", "pv-1"}, "csi-b": {"n1", "pv-2"}, "csi-c": {"n2", "pv-3"}, "csi-d": {"n1", ""}} {
+		va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: storagev1.VolumeAttachmentSpec{NodeName: of[0]}}
 		if pv := of[1]; pv != "" {
 			va.Spec.Source.PersistentVolumeName = &pv
 		}
@@ -148,7 +163,8 @@ var readErrors = map[string]error{
 	"no API":      errors.New("connection refused"),
 }
 
-// A Lease, Node, claim or volume that cannot be read is not one that is not there: a node without a Lease gives no sign of life.
+// A Lease, Node, claim or volume that cannot be read is not one that is not there: a node without a Lease gives no sign
+// of life.
 func TestReadsThatFail(t *testing.T) {
 	c := stored(t)
 	for what, is := range map[string]func(runtime.Object) bool{
@@ -171,7 +187,9 @@ func TestReadsThatFail(t *testing.T) {
 				switch {
 				case (err != nil) != failed || failed && (l.Exists || !errors.Is(err, fail)):
 					t.Errorf("look: got exists %v, error %v, want an error: %v", l.Exists, err, failed)
-				case !failed && (l.Exists != (what != "node") || (node != nil) != l.Exists || l.Exists && (l.LeaseRV == "") != (what == "lease")):
+				case !failed &&
+					(l.Exists != (what != "node") || (node != nil) != l.Exists ||
+						l.Exists && (l.LeaseRV == "") != (what == "lease")):
 					t.Errorf("look: got exists %v, node %v, lease %q", l.Exists, node != nil, l.LeaseRV)
 				}
 				pods, err := ListPods(t.Context(), live, "n1")
@@ -245,7 +263,8 @@ func TestListsThatFail(t *testing.T) {
 	}
 }
 
-// A look is as old as its question, and was not there before both answers were: what happens in between may be missing from it.
+// A look is as old as its question, and was not there before both answers were: what happens in between may be missing
+// from it.
 func TestLookTakesItsTime(t *testing.T) {
 	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var mu sync.Mutex // guards now: both reads are made at once
@@ -268,8 +287,9 @@ func TestLookTakesItsTime(t *testing.T) {
 	}
 }
 
-// A pod's volumes are those of its claims, its generic ephemeral ones included, by the names that attachments and the node's lists have
-// for them. A claim or volume that is not there is none; a volume that is not CSI's has no name in the lists.
+// A pod's volumes are those of its claims, its generic ephemeral ones included, by the names that attachments and the
+// node's lists have for them. A claim or volume that is not there is none; a volume that is not CSI's has no name in
+// the lists.
 func TestVolumes(t *testing.T) {
 	c := stored(t)
 	pods, err := ListPods(t.Context(), c, "n1")
@@ -277,7 +297,11 @@ func TestVolumes(t *testing.T) {
 	got, unread, err := ReadVolumes(t.Context(), c, pods)
 	must(t, errors.Join(err, unread))
 	want := map[string][]action.Volume{
-		"uid-of-db":    {{PV: "pv-1", Claim: "data", Driver: "sim.example.com", Handle: "lun-9", Unique: "kubernetes.io/csi/sim.example.com^lun-9"}, {PV: "pv-2", Claim: "db-scratch", Driver: "other.example.com", Handle: "lun-8", Unique: "kubernetes.io/csi/other.example.com^lun-8"}},
+		"uid-of-db": {
+			{PV: "pv-1", Claim: "data", Driver: "sim.example.com", Handle: "lun-9",
+				Unique: "kubernetes.io/csi/sim.example.com^lun-9"},
+			{PV: "pv-2", Claim: "db-scratch", Driver: "other.example.com", Handle: "lun-8",
+				Unique: "kubernetes.io/csi/other.example.com^lun-8"}},
 		"uid-of-files": {{PV: "pv-4", Claim: "export"}, {PV: "pv-gone", Claim: "lost"}, {PV: "pv-6", Claim: "own"}},
 		"uid-of-web":   nil,
 	}
@@ -287,7 +311,8 @@ func TestVolumes(t *testing.T) {
 	claims := map[string]bool{"uid-of-db": true, "uid-of-files": true, "uid-of-web": false}
 	for _, p := range SeePods(pods, taint.DefaultKey, nil) {
 		if p.Claims != claims[p.UID] || p.Volumes != nil {
-			t.Errorf("%s: got claims %v, volumes %v, want claims %v and no volumes yet", p.Name, p.Claims, p.Volumes, claims[p.UID])
+			t.Errorf("%s: got claims %v, volumes %v, want claims %v and no volumes yet", p.Name, p.Claims, p.Volumes,
+				claims[p.UID])
 		}
 	}
 }
@@ -307,12 +332,14 @@ func TestMigratedVolumes(t *testing.T) {
 		{"AWS", nil, corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{
 			VolumeID: "aws://us-east-1a/vol-0123456789abcdef0",
 		}}, "kubernetes.io/csi/ebs.csi.aws.com^vol-0123456789abcdef0", false},
-		{"AWS, by its ID", nil, corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{
-			VolumeID: "vol-02399794d890f9375",
-		}}, "kubernetes.io/csi/ebs.csi.aws.com^vol-02399794d890f9375", false},
-		{"AWS, no volume", nil, corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{
-			VolumeID: "aws://disk",
-		}}, "", true},
+		{"AWS, by its ID", nil,
+			corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{
+				VolumeID: "vol-02399794d890f9375",
+			}}, "kubernetes.io/csi/ebs.csi.aws.com^vol-02399794d890f9375", false},
+		{"AWS, no volume", nil,
+			corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{
+				VolumeID: "aws://disk",
+			}}, "", true},
 		{"GCE, zonal", zone(corev1.LabelTopologyZone, "us-central1-a"), corev1.PersistentVolumeSource{
 			GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "disk-1"},
 		}, "kubernetes.io/csi/pd.csi.storage.gke.io^projects/UNSPECIFIED/zones/us-central1-a/disks/disk-1", false},
@@ -325,7 +352,8 @@ func TestMigratedVolumes(t *testing.T) {
 		{"GCE, two regions", zone(corev1.LabelTopologyZone, "us-central1-a__us-east1-b"), corev1.PersistentVolumeSource{
 			GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "disk-1"},
 		}, "", true},
-		{"Azure", nil, corev1.PersistentVolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: disk}},
+		{"Azure", nil,
+			corev1.PersistentVolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: disk}},
 			"kubernetes.io/csi/disk.csi.azure.com^" + disk, false},
 		{"OpenStack", nil, corev1.PersistentVolumeSource{Cinder: &corev1.CinderPersistentVolumeSource{VolumeID: "c-1"}},
 			"kubernetes.io/csi/cinder.csi.openstack.org^c-1", false},
@@ -334,7 +362,9 @@ func TestMigratedVolumes(t *testing.T) {
 		}}, "kubernetes.io/csi/csi.vsphere.vmware.com^[ds] kubevols/a.vmdk", false},
 		{"Portworx", nil, corev1.PersistentVolumeSource{PortworxVolume: &corev1.PortworxVolumeSource{VolumeID: "px-1"}},
 			"kubernetes.io/csi/pxd.portworx.com^px-1", false},
-		{"iSCSI", nil, corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{IQN: "iqn.2026-01.com.example:a"}}, "", false},
+		{"iSCSI", nil,
+			corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{IQN: "iqn.2026-01.com.example:a"}},
+			"", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := stored(t)
@@ -345,11 +375,12 @@ func TestMigratedVolumes(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "tree"},
 				Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv-tree"},
 			}))
-			of, _, err := ReadVolumes(t.Context(), c, []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", UID: "u"}, Spec: corev1.PodSpec{
-				Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
-					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "tree"},
-				}}},
-			}}})
+			of, _, err := ReadVolumes(t.Context(), c,
+				[]corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", UID: "u"}, Spec: corev1.PodSpec{
+					Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+						PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "tree"},
+					}}},
+				}}})
 			must(t, err)
 			want := []action.Volume{{PV: "pv-tree", Claim: "tree", Migrated: tc.want, Unread: tc.unread}}
 			if diff := cmp.Diff(want, of["u"]); diff != "" {
@@ -367,11 +398,16 @@ func TestVolumesOfMany(t *testing.T) {
 	for i := range 5 * resolvers {
 		pv, claim, uid := fmt.Sprintf("many-%d", i), fmt.Sprintf("claim-%d", 1000-i), fmt.Sprintf("u-%d", i)
 		must(t, c.Create(t.Context(), &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: claim}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: claim},
+			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: pv},
 		}))
-		pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: types.UID(uid)}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
-			Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},
-		}}}})
+		pods = append(pods,
+			corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: types.UID(uid)},
+				Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
+					Name: "v",
+					VolumeSource: corev1.VolumeSource{
+						PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},
+				}}}})
 		want[uid] = []action.Volume{{PV: pv, Claim: claim}}
 	}
 	got, unread, err := ReadVolumes(t.Context(), c, pods)
@@ -385,12 +421,14 @@ func TestVolumesOfMany(t *testing.T) {
 func TestClaims(t *testing.T) {
 	got, err := ReadClaims(t.Context(), stored(t), []string{"pv-6", "pv-1", "pv-gone", "pv-5"})
 	must(t, err)
-	if diff := cmp.Diff(map[string]string{"pv-6": "shop/own", "pv-5": "bank/stolen", "pv-1": "", "pv-gone": ""}, got); diff != "" {
+	if diff := cmp.Diff(map[string]string{"pv-6": "shop/own", "pv-5": "bank/stolen", "pv-1": "", "pv-gone": ""},
+		got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// blind is a server that passes over the options of a list: what it returns is of all nodes, as a live list of attachments is.
+// blind is a server that passes over the options of a list: what it returns is of all nodes, as a live list of
+// attachments is.
 type blind struct{ client.Reader }
 
 func (b blind) List(ctx context.Context, l client.ObjectList, _ ...client.ListOption) error {
@@ -400,7 +438,8 @@ func (b blind) List(ctx context.Context, l client.ObjectList, _ ...client.ListOp
 // Other nodes' volumes are not this node's business; an inline one is.
 func TestAttachmentsOfOneNode(t *testing.T) {
 	c := stored(t)
-	for node, want := range map[string][]string{"n1": {"csi-a pv-1", "csi-b pv-2", "csi-d "}, "n2": {"csi-c pv-3"}, "nowhere": nil} {
+	for node, want := range map[string][]string{
+		"n1": {"csi-a pv-1", "csi-b pv-2", "csi-d "}, "n2": {"csi-c pv-3"}, "nowhere": nil} {
 		atts, err := ListAttachments(t.Context(), blind{c})
 		must(t, err)
 		var got []string
@@ -420,12 +459,16 @@ func TestAttachmentIsSeenAsItIs(t *testing.T) {
 	scheme := runtime.NewScheme()
 	must(t, storagev1.AddToScheme(scheme))
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "u", ResourceVersion: "3", DeletionTimestamp: &now, Finalizers: []string{"f"}},
-		Spec:       storagev1.VolumeAttachmentSpec{NodeName: "n1", Attacher: "csi", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+		ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "u", ResourceVersion: "3", DeletionTimestamp: &now,
+			Finalizers: []string{"f"}},
+		Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1", Attacher: "csi",
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
 	}).Build()
 	got, err := ListAttachments(t.Context(), c)
 	must(t, err)
-	if diff := cmp.Diff([]action.Attachment{{Name: "va", UID: "u", ResourceVersion: "3", PV: "pv-1", Attacher: "csi", Deleting: true}}, got["n1"]); diff != "" {
+	if diff := cmp.Diff(
+		[]action.Attachment{{Name: "va", UID: "u", ResourceVersion: "3", PV: "pv-1", Attacher: "csi", Deleting: true}},
+		got["n1"]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -436,10 +479,13 @@ func TestWaiting(t *testing.T) {
 	var objects []client.Object
 	pod := func(ns, name string, change func(*corev1.Pod)) {
 		p := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "r", Controller: &yes}}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name,
+				OwnerReferences: []metav1.OwnerReference{
+					{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "r", Controller: &yes}}},
 			Spec: corev1.PodSpec{NodeName: "n2", Volumes: []corev1.Volume{
 				{Name: "a", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-				{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}},
+				{Name: "v", VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}},
 			}},
 			Status: corev1.PodStatus{Phase: corev1.PodPending},
 		}
@@ -460,10 +506,12 @@ func TestWaiting(t *testing.T) {
 	scheme := runtime.NewScheme()
 	must(t, corev1.AddToScheme(scheme))
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithIndex(&corev1.Pod{}, "status.phase", func(o client.Object) []string { return []string{string(o.(*corev1.Pod).Status.Phase)} }).Build()
+		WithIndex(&corev1.Pod{}, "status.phase",
+			func(o client.Object) []string { return []string{string(o.(*corev1.Pod).Status.Phase)} }).Build()
 	got, err := ListAwaitedClaims(t.Context(), c, "n1", []string{"shop", "web"})
 	must(t, err)
-	if diff := cmp.Diff(map[string]bool{"shop/bound": true, "shop/unbound": true, "web/other-namespace": true}, got); diff != "" {
+	if diff := cmp.Diff(map[string]bool{"shop/bound": true, "shop/unbound": true, "web/other-namespace": true},
+		got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -473,16 +521,20 @@ func TestSeePod(t *testing.T) {
 	prio, grace, now, yes := int32(7), int64(30), metav1.Now(), true
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Labels: map[string]string{"tier": "storage"}, Finalizers: []string{"f"},
-			DeletionTimestamp: &now, DeletionGracePeriodSeconds: &grace, Annotations: map[string]string{taint.SparedAnnotation: "token"},
-			OwnerReferences: []metav1.OwnerReference{{Kind: "Other", Name: "o"}, {Kind: "StatefulSet", Name: "s", Controller: &yes}},
+			Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Labels: map[string]string{"tier": "storage"},
+			Finalizers:        []string{"f"},
+			DeletionTimestamp: &now, DeletionGracePeriodSeconds: &grace,
+			Annotations: map[string]string{taint.SparedAnnotation: "token"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Other", Name: "o"},
+				{Kind: "StatefulSet", Name: "s", Controller: &yes}},
 		},
 		Spec: corev1.PodSpec{Priority: &prio, Tolerations: []corev1.Toleration{{Key: "k"}}},
-		Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: taint.TombstoneReason, Message: "m", Conditions: []corev1.PodCondition{
-			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
-			{Type: corev1.PodReady, Status: corev1.ConditionTrue},
-			{Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
-		}},
+		Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: taint.TombstoneReason, Message: "m",
+			Conditions: []corev1.PodCondition{
+				{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
+				{Type: corev1.PodReady, Status: corev1.ConditionTrue},
+				{Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
+			}},
 	}
 	for selector, first := range map[string]bool{"tier=storage": true, "tier=web": false, "": false} {
 		s, err := metav1.ParseToLabelSelector(selector)
@@ -490,7 +542,8 @@ func TestSeePod(t *testing.T) {
 		sel, err := metav1.LabelSelectorAsSelector(s)
 		must(t, err)
 		want := action.Pod{
-			Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Terminal: true, Tombstone: true, Spared: "token", Message: "m", First: first, Priority: 7,
+			Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Terminal: true, Tombstone: true,
+			Spared: "token", Message: "m", First: first, Priority: 7,
 			Deleting: true, Grace: 30, Finalizers: []string{"f"}, Tolerations: p.Spec.Tolerations,
 			Labels: p.Labels, Owner: action.Owner{Kind: "StatefulSet", Name: "s"}, DeleteAt: now.Time, Ready: true,
 			ContainersReady: true,
@@ -499,7 +552,9 @@ func TestSeePod(t *testing.T) {
 			t.Errorf("first %q (-want +got):\n%s", selector, diff)
 		}
 	}
-	daemon := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: &yes}}}}
+	daemon := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: &yes}}}}
 	finished := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
 	seen := SeePods([]corev1.Pod{*daemon, *finished}, taint.DefaultKey, nil)
 	conditions := []corev1.PodCondition{
@@ -511,7 +566,8 @@ func TestSeePod(t *testing.T) {
 		p.ContainersReady {
 		t.Errorf("conditions that are not True: got %+v", p)
 	}
-	if d, f := seen[0], seen[1]; d.Exempt != taint.ExemptDaemon || d.Terminal || f.Exempt != taint.NotExempt || !f.Terminal || f.Tombstone {
+	if d, f := seen[0], seen[1]; d.Exempt != taint.ExemptDaemon || d.Terminal || f.Exempt != taint.NotExempt ||
+		!f.Terminal || f.Tombstone {
 		t.Errorf("a DaemonSet's pod and a finished one: got %+v", seen)
 	}
 }
@@ -529,7 +585,8 @@ func TestOwners(t *testing.T) {
 	pod := func(uid, set string) action.Pod {
 		return action.Pod{Namespace: "ns", UID: uid, Owner: action.Owner{Kind: "ReplicaSet", Name: set}}
 	}
-	got, err := ReadOwners(t.Context(), c, []action.Pod{pod("a", "r"), pod("b", "r"), pod("c", "alone"), pod("d", "gone"), pod("e", "other")})
+	got, err := ReadOwners(t.Context(), c,
+		[]action.Pod{pod("a", "r"), pod("b", "r"), pod("c", "alone"), pod("d", "gone"), pod("e", "other")})
 	must(t, err)
 	d := action.Owner{Kind: "Deployment", Name: "d", Known: true}
 	want := map[string]action.Owner{"a": d, "b": d}

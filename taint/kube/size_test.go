@@ -24,7 +24,8 @@ func sized(t *testing.T, c client.Client, bytes int, change ...func(*corev1.Pod)
 	t.Helper()
 	no := false
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "sized-", Namespace: "kube-system", Annotations: map[string]string{}},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "sized-", Namespace: "kube-system",
+			Annotations: map[string]string{}},
 		Spec: corev1.PodSpec{
 			NodeName: "nowhere", ServiceAccountName: "writer-test", AutomountServiceAccountToken: &no,
 			Containers: []corev1.Container{{Name: "c", Image: "none", Args: []string{strings.Repeat("x", bytes)}}},
@@ -44,9 +45,10 @@ func sized(t *testing.T, c client.Client, bytes int, change ...func(*corev1.Pod)
 	return p, nil
 }
 
-// A pod that a hostile user made as large as etcd takes it is ended by the small tombstone, which needs less room than the whole one
-// and hardly more than a deletion. Where it fits the small spare fits, too: so a tombstone which is still on its way to a pod that
-// cannot be spared is refused, and one on its way to a pod that was spared names an old resourceVersion.
+// A pod that a hostile user made as large as etcd takes it is ended by the small tombstone, which needs less room than
+// the whole one and hardly more than a deletion. Where it fits the small spare fits, too: so a tombstone which is still
+// on its way to a pod that cannot be spared is refused, and one on its way to a pod that was spared names an old
+// resourceVersion.
 func TestSmallFormsFit(t *testing.T) {
 	c := cluster.Admin(t, shared)
 	newPod(t, c) // its account
@@ -83,9 +85,12 @@ func TestSmallFormsFit(t *testing.T) {
 		{"the small tombstone fits", fits, small, action.Accepted},
 		{"and no byte more", most, small, action.TooLarge},
 		{"the whole tombstone does not", fits, tombstone, action.TooLarge},
-		{"the whole spare does not", fits, func(p action.Pod) error { return w.SparePod(t.Context(), p, token) }, action.TooLarge},
-		{"the small spare does", fits, func(p action.Pod) error { p.Small = true; return w.SparePod(t.Context(), p, token) }, action.Accepted},
-		{"a pod that is a little larger cannot be deleted either", fits + 16, func(p action.Pod) error { return w.DeletePod(t.Context(), p) }, action.TooLarge},
+		{"the whole spare does not", fits, func(p action.Pod) error { return w.SparePod(t.Context(), p, token) },
+			action.TooLarge},
+		{"the small spare does", fits,
+			func(p action.Pod) error { p.Small = true; return w.SparePod(t.Context(), p, token) }, action.Accepted},
+		{"a pod that is a little larger cannot be deleted either", fits + 16,
+			func(p action.Pod) error { return w.DeletePod(t.Context(), p) }, action.TooLarge},
 	} {
 		if got := try(tc.bytes, tc.act); got != tc.want {
 			t.Errorf("%s: got %q with %d bytes, want %q", tc.name, got, tc.bytes, tc.want)
@@ -143,7 +148,8 @@ func TestRefusal(t *testing.T) {
 		{apierrors.NewConflict(pods, "p", errStale), action.Changed},
 		{fmt.Errorf("ending pod: %w", apierrors.NewConflict(pods, "p", errStale)), action.Changed},
 		{coded(500, "etcdserver: request is too large"), action.TooLarge},
-		{coded(500, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097252 vs. 2097152)"), action.TooLarge},
+		{coded(500, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097252 vs. "+
+			"2097152)"), action.TooLarge},
 		{apierrors.NewRequestEntityTooLargeError("limit is 3145728"), action.TooLarge},
 		{fmt.Errorf("ending pod: %w", apierrors.NewInvalid(kind, "p", long)), action.TooLarge},
 		{apierrors.NewInvalid(kind, "p", odd), action.Denied},

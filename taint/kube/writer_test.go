@@ -36,7 +36,8 @@ var nodeWrites = map[string]func(context.Context, Writer, taint.Look) error{
 	"pin":         func(ctx context.Context, w Writer, l taint.Look) error { return w.PinMachine(ctx, l, "a.b") },
 	"expireReady": func(ctx context.Context, w Writer, l taint.Look) error { return w.ExpireReady(ctx, l) },
 	"condition": func(ctx context.Context, w Writer, l taint.Look) error {
-		return w.setCondition(ctx, l, "telling", corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue})
+		return w.setCondition(ctx, l, "telling",
+			corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue})
 	},
 }
 
@@ -97,10 +98,12 @@ func TestSetNotReady(t *testing.T) {
 	if err := (late{}).writer(c).SetPodNotReady(t.Context(), SeePod(o, taint.DefaultKey, nil)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"ContainersReady True", "Ready False NodeFenced new"}, conditionsOf(t, c, o)); diff != "" {
+	if diff := cmp.Diff([]string{"ContainersReady True", "Ready False NodeFenced new"},
+		conditionsOf(t, c, o)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
-	want.Status.Conditions, want.ResourceVersion, want.ManagedFields = o.Status.Conditions, o.ResourceVersion, o.ManagedFields
+	want.Status.Conditions, want.ResourceVersion, want.ManagedFields = o.Status.Conditions, o.ResourceVersion,
+		o.ManagedFields
 	if diff := cmp.Diff(want, o); diff != "" {
 		t.Errorf("the rest of the pod (-want +got):\n%s", diff)
 	}
@@ -119,11 +122,18 @@ func TestTombstoneSetsNotReady(t *testing.T) {
 		small      bool
 		want       []string
 	}{
-		{"both True", []corev1.PodCondition{scheduled, is(corev1.PodReady, "True", ""), is(corev1.ContainersReady, "True", "")}, false,
-			[]string{"ContainersReady False PodFailed new", "DisruptionTarget True NodeFenced new", "PodScheduled True", "Ready False PodFailed new"}},
-		{"Ready False already", []corev1.PodCondition{is(corev1.PodReady, "False", "NodeFenced"), is(corev1.ContainersReady, "True", "")}, false,
-			[]string{"ContainersReady False PodFailed new", "DisruptionTarget True NodeFenced new", "Ready False NodeFenced"}},
-		{"only the containers", []corev1.PodCondition{is(corev1.PodReady, "Unknown", "x"), is(corev1.ContainersReady, "False", "y")}, false,
+		{"both True",
+			[]corev1.PodCondition{scheduled, is(corev1.PodReady, "True", ""), is(corev1.ContainersReady, "True", "")},
+			false,
+			[]string{"ContainersReady False PodFailed new", "DisruptionTarget True NodeFenced new", "PodScheduled True",
+				"Ready False PodFailed new"}},
+		{"Ready False already",
+			[]corev1.PodCondition{is(corev1.PodReady, "False", "NodeFenced"), is(corev1.ContainersReady, "True", "")},
+			false,
+			[]string{"ContainersReady False PodFailed new", "DisruptionTarget True NodeFenced new",
+				"Ready False NodeFenced"}},
+		{"only the containers",
+			[]corev1.PodCondition{is(corev1.PodReady, "Unknown", "x"), is(corev1.ContainersReady, "False", "y")}, false,
 			[]string{"ContainersReady False y", "DisruptionTarget True NodeFenced new", "Ready Unknown x"}},
 		{"neither is there", []corev1.PodCondition{scheduled}, false,
 			[]string{"DisruptionTarget True NodeFenced new", "PodScheduled True"}},
@@ -148,20 +158,24 @@ func TestTombstoneSetsNotReady(t *testing.T) {
 }
 
 func aRecord(l taint.Look) taint.Record {
-	return taint.Record{ID: "f-1", NodeUID: l.UID, By: "test", Since: time.Now()}.EnterPhase(taint.PhaseArmed, "", time.Now())
+	return taint.Record{ID: "f-1", NodeUID: l.UID, By: "test", Since: time.Now()}.EnterPhase(taint.PhaseArmed, "",
+		time.Now())
 }
 
-// A fence that ends takes its out-of-service taint along, in the same write, whichever write ends it. Others' taints stay.
+// A fence that ends takes its out-of-service taint along, in the same write, whichever write ends it. Others' taints
+// stay.
 func TestEndOfFenceTakesOutOfServiceOff(t *testing.T) {
-	theirs := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoSchedule}
+	theirs := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown",
+		Effect: corev1.TaintEffectNoSchedule}
 	for name, tc := range map[string]struct {
 		phase taint.Phase
 		write func(Writer, context.Context, taint.Look, taint.Record) error
 		want  []corev1.Taint
 	}{
 		"a record that is done": {taint.PhaseDone, Writer.WriteRecord, []corev1.Taint{theirs}},
-		"a record that goes on": {taint.PhaseEvicting, Writer.WriteRecord, []corev1.Taint{theirs, taint.OutOfService(transitionedBefore.Time)}},
-		"the end of the mark":   {taint.PhaseDone, Writer.RemoveMark, []corev1.Taint{theirs}},
+		"a record that goes on": {taint.PhaseEvicting, Writer.WriteRecord,
+			[]corev1.Taint{theirs, taint.OutOfService(transitionedBefore.Time)}},
+		"the end of the mark": {taint.PhaseDone, Writer.RemoveMark, []corev1.Taint{theirs}},
 		"our taint is taken back": {"", func(w Writer, ctx context.Context, l taint.Look, _ taint.Record) error {
 			return w.SetOutOfService(ctx, l, false)
 		}, []corev1.Taint{theirs}},
@@ -225,7 +239,8 @@ func newNode(t *testing.T, c client.Client) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "n-"}}
 	n.Spec.Taints = []corev1.Taint{{Key: "example.net/theirs", Effect: corev1.TaintEffectNoSchedule}}
 	n.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse},
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse},
 	}
 	n.Status.VolumesInUse = []corev1.UniqueVolumeName{"goes", "stays"}
 	n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "goes"}, {Name: "stays"}}
@@ -242,8 +257,9 @@ func newPod(t *testing.T, c client.Client) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Namespace: "kube-system"},
 		Spec: corev1.PodSpec{
-			NodeName: "nowhere", Containers: []corev1.Container{{Name: "c", Image: "none"}}, AutomountServiceAccountToken: &no,
-			ServiceAccountName: "writer-test",
+			NodeName: "nowhere", Containers: []corev1.Container{{Name: "c", Image: "none"}},
+			AutomountServiceAccountToken: &no,
+			ServiceAccountName:           "writer-test",
 		},
 	}
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "writer-test", Namespace: "kube-system"}}
@@ -313,7 +329,8 @@ func TestNodeWritesAreRefused(t *testing.T) {
 					l.ResourceVersion = ""
 				}
 				err = write(t.Context(), late{r.stale}.writer(c), l)
-				if err == nil || !r.either && errors.Is(err, ErrAgain) != r.isAgain || r.stale && !errors.Is(err, errStale) {
+				if err == nil || !r.either && errors.Is(err, ErrAgain) != r.isAgain ||
+					r.stale && !errors.Is(err, errStale) {
 					t.Errorf("got %v, want a refusal, to be looked at again: %v", err, r.isAgain)
 				}
 				same(t, c, n)
@@ -342,7 +359,8 @@ func TestPodWritesAreRefused(t *testing.T) {
 					p.UID = "00000000-0000-4000-8000-000000000000"
 				}
 				err := write(t.Context(), late{r.stale}.writer(c), p)
-				if err == nil || !r.either && errors.Is(err, ErrAgain) != r.isAgain || r.stale && !errors.Is(err, errStale) {
+				if err == nil || !r.either && errors.Is(err, ErrAgain) != r.isAgain ||
+					r.stale && !errors.Is(err, errStale) {
 					t.Errorf("got %v, want a refusal, to be looked at again: %v", err, r.isAgain)
 				}
 				same(t, c, o)
@@ -356,9 +374,11 @@ func TestAttachmentDeletionIsRefused(t *testing.T) {
 	for _, r := range refusals {
 		t.Run(r.name, func(t *testing.T) {
 			pv := "pv"
-			o := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{GenerateName: "va-"}, Spec: storagev1.VolumeAttachmentSpec{
-				Attacher: "csi.example.net", NodeName: "nowhere", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
-			}}
+			o := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{GenerateName: "va-"},
+				Spec: storagev1.VolumeAttachmentSpec{
+					Attacher: "csi.example.net", NodeName: "nowhere",
+					Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
+				}}
 			if err := c.Create(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
@@ -377,7 +397,8 @@ func TestAttachmentDeletionIsRefused(t *testing.T) {
 				a.ResourceVersion = ""
 			}
 			err := late{r.stale}.writer(c).DeleteAttachment(t.Context(), a)
-			if err == nil || !r.either && errors.Is(err, ErrAgain) != r.isAgain || r.stale && !errors.Is(err, errStale) {
+			if err == nil || !r.either && errors.Is(err, ErrAgain) != r.isAgain ||
+				r.stale && !errors.Is(err, errStale) {
 				t.Errorf("got %v, want a refusal, to be looked at again: %v", err, r.isAgain)
 			}
 			same(t, c, o)
@@ -400,7 +421,8 @@ func TestNodeWritesTouchNothingElse(t *testing.T) {
 		"record": func(l taint.Look, n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: "R"} },
 		"arm": func(l taint.Look, n *corev1.Node) {
 			n.Annotations = map[string]string{taint.RecordAnnotation: "R"}
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: taint.DefaultKey, Value: "f-1", Effect: corev1.TaintEffectNoSchedule})
+			n.Spec.Taints = append(n.Spec.Taints,
+				corev1.Taint{Key: taint.DefaultKey, Value: "f-1", Effect: corev1.TaintEffectNoSchedule})
 		},
 		"unmark": func(l taint.Look, n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: "R"} },
 		"clear": func(l taint.Look, n *corev1.Node) {
@@ -412,7 +434,8 @@ func TestNodeWritesTouchNothingElse(t *testing.T) {
 		},
 		"condition": func(l taint.Look, n *corev1.Node) {
 			added := corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue}
-			n.Status.Conditions = append([]corev1.NodeCondition{added}, n.Status.Conditions...) // strategic merges put new ones first
+			// strategic merges put new ones first
+			n.Status.Conditions = append([]corev1.NodeCondition{added}, n.Status.Conditions...)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,9 @@ func byNote() Finder {
 			if id == "" {
 				return Machine{}, errors.New("annotation bmc is missing")
 			}
-			return made(n, taint.Machine{Provider: "racks", ID: id, SystemUUID: providers.CanonicalUUID(n.Status.NodeInfo.SystemUUID)}), nil
+			return made(n,
+				taint.Machine{Provider: "racks", ID: id,
+					SystemUUID: providers.CanonicalUUID(n.Status.NodeInfo.SystemUUID)}), nil
 		},
 		Recorded: func(n *corev1.Node, m taint.Machine) (Machine, error) {
 			if m.Provider != "racks" {
@@ -48,7 +50,9 @@ func byNote() Finder {
 }
 
 func noted(id, uuid string) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", Annotations: map[string]string{"bmc": id}, Labels: map[string]string{}}}
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", Annotations: map[string]string{"bmc": id},
+			Labels: map[string]string{}}}
 	n.Status.NodeInfo.SystemUUID = uuid
 	return n
 }
@@ -58,10 +62,12 @@ type broken struct{ providers.Provider }
 
 // An open fence goes on with the machine that its record names, or with none.
 func TestOpenFenceKeepsItsMachine(t *testing.T) {
-	bmc1, bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}, taint.Machine{Provider: "racks", ID: "https://bmc2", SystemUUID: uuid2}
+	bmc1, bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1},
+		taint.Machine{Provider: "racks", ID: "https://bmc2", SystemUUID: uuid2}
 	gone := taint.Machine{Provider: "gone", ID: "https://bmc1", SystemUUID: uuid1}
 	open := func(m *taint.Machine, device string) *taint.Record {
-		return &taint.Record{ID: "f1", Phase: taint.PhasePoweringOff, NodeUID: "u1", By: "me", Machine: m, Device: device}
+		return &taint.Record{ID: "f1", Phase: taint.PhasePoweringOff, NodeUID: "u1", By: "me", Machine: m,
+			Device: device}
 	}
 	for _, tc := range []struct {
 		name   string
@@ -75,13 +81,19 @@ func TestOpenFenceKeepsItsMachine(t *testing.T) {
 		{"no fence", noted("https://bmc1", uuid1), bmc1.Pin(), nil, bmc1, fence.Fence, ""},
 		{"the same", noted("https://bmc1", uuid1), bmc1.Pin(), open(&bmc1, ""), bmc1, fence.Fence, ""},
 		{"redirected", noted("https://bmc2", uuid1), bmc1.Pin(), open(&bmc1, ""), bmc1, fence.Fence, ""},
-		{"redirected, with the other's UUID", noted("https://bmc2", uuid2), bmc1.Pin(), open(&bmc1, ""), bmc1, fence.Fence, ""},
+		{"redirected, with the other's UUID", noted("https://bmc2", uuid2), bmc1.Pin(), open(&bmc1, ""), bmc1,
+			fence.Fence, ""},
 		{"led nowhere", noted("", uuid1), bmc1.Pin(), open(&bmc1, ""), bmc1, fence.Observe, ""},
-		{"against the pin", noted("https://bmc1", uuid1), bmc1.Pin(), open(&bmc2, ""), taint.Machine{}, 0, "the fence began with machine https://bmc2"},
-		{"the provider is gone", noted("https://bmc1", uuid1), gone.Pin(), open(&gone, ""), taint.Machine{}, 0, "no such provider any more"},
-		{"an older version's, the same device", noted("https://bmc1", uuid1), bmc1.Pin(), open(nil, "racks/https://bmc1"), bmc1, fence.Fence, ""},
-		{"an older version's, another device", noted("https://bmc1", uuid1), bmc1.Pin(), open(nil, "racks/https://bmc2"), taint.Machine{}, 0, "the fence began with device racks/https://bmc2"},
-		{"redirected while silent, no fence yet", noted("https://bmc2", uuid1), bmc1.Pin(), nil, taint.Machine{}, 0, "names machine https://bmc2"},
+		{"against the pin", noted("https://bmc1", uuid1), bmc1.Pin(), open(&bmc2, ""), taint.Machine{}, 0,
+			"the fence began with machine https://bmc2"},
+		{"the provider is gone", noted("https://bmc1", uuid1), gone.Pin(), open(&gone, ""), taint.Machine{}, 0,
+			"no such provider any more"},
+		{"an older version's, the same device", noted("https://bmc1", uuid1), bmc1.Pin(),
+			open(nil, "racks/https://bmc1"), bmc1, fence.Fence, ""},
+		{"an older version's, another device", noted("https://bmc1", uuid1), bmc1.Pin(),
+			open(nil, "racks/https://bmc2"), taint.Machine{}, 0, "the fence began with device racks/https://bmc2"},
+		{"redirected while silent, no fence yet", noted("https://bmc2", uuid1), bmc1.Pin(), nil, taint.Machine{}, 0,
+			"names machine https://bmc2"},
 		{"never pinned", noted("https://bmc1", uuid1), "", nil, bmc1, fence.Observe, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -93,21 +105,25 @@ func TestOpenFenceKeepsItsMachine(t *testing.T) {
 			if m.Identity != tc.want || m.Mode != tc.mode {
 				t.Errorf("got %+v in mode %s, want %+v in mode %s", m.Identity, m.Mode, tc.want, tc.mode)
 			}
-			if err == nil && (m.Target.ID != tc.want.ID || m.Target.SystemUUID != tc.want.SystemUUID || !m.Target.Claimed) {
+			if err == nil &&
+				(m.Target.ID != tc.want.ID || m.Target.SystemUUID != tc.want.SystemUUID || !m.Target.Claimed) {
 				t.Errorf("got target %+v", m.Target)
 			}
 		})
 	}
 }
 
-// The first device is believed as far as its pin goes, a further one as long as nobody else has it; each stands without the other.
+// The first device is believed as far as its pin goes, a further one as long as nobody else has it; each stands without
+// the other.
 func TestFind(t *testing.T) {
 	bmc1 := taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}
 	further := func(clash string) Machine {
-		return Machine{Name: "pdus", Device: "pdus/a1", Provider: broken{}, Clash: taint.Clash{Refused: clash}, Level: 1}
+		return Machine{Name: "pdus", Device: "pdus/a1", Provider: broken{}, Clash: taint.Clash{Refused: clash},
+			Level: 1}
 	}
 	outlet := func(id, clash string) Machine {
-		return Machine{Name: "strips", Device: "strips/" + id, Provider: broken{}, Clash: taint.Clash{Refused: clash}, Level: 2}
+		return Machine{Name: "strips", Device: "strips/" + id, Provider: broken{}, Clash: taint.Clash{Refused: clash},
+			Level: 2}
 	}
 	for _, tc := range []struct {
 		name    string
@@ -118,13 +134,20 @@ func TestFind(t *testing.T) {
 		noPower string // of the first
 		err     bool
 	}{
-		{"both", "https://bmc1", bmc1.Pin(), []Machine{further("")}, []string{"racks/https://bmc1", "pdus/a1"}, "", false},
-		{"never pinned", "https://bmc1", "", []Machine{further("")}, []string{"racks/https://bmc1", "pdus/a1"}, "never pinned", false},
+		{"both", "https://bmc1", bmc1.Pin(), []Machine{further("")}, []string{"racks/https://bmc1", "pdus/a1"}, "",
+			false},
+		{"never pinned", "https://bmc1", "", []Machine{further("")}, []string{"racks/https://bmc1", "pdus/a1"},
+			"never pinned", false},
 		{"redirected", "https://bmc2", bmc1.Pin(), []Machine{further("")}, []string{"pdus/a1"}, "", false},
 		{"led nowhere", "", bmc1.Pin(), []Machine{further("")}, []string{"pdus/a1"}, "", false},
-		{"another node has the further one", "https://bmc1", bmc1.Pin(), []Machine{further("n2 has it")}, []string{"racks/https://bmc1"}, "", false},
-		{"another node has one outlet of two", "https://bmc1", bmc1.Pin(), []Machine{outlet("a", ""), outlet("b", "n2 has it"), further("")}, []string{"racks/https://bmc1", "pdus/a1"}, "", false},
-		{"an outlet of two is said twice", "https://bmc1", bmc1.Pin(), []Machine{outlet("a", ""), outlet("a", ""), further("")}, []string{"racks/https://bmc1", "pdus/a1"}, "", false},
+		{"another node has the further one", "https://bmc1", bmc1.Pin(), []Machine{further("n2 has it")},
+			[]string{"racks/https://bmc1"}, "", false},
+		{"another node has one outlet of two", "https://bmc1", bmc1.Pin(),
+			[]Machine{outlet("a", ""), outlet("b", "n2 has it"), further("")},
+			[]string{"racks/https://bmc1", "pdus/a1"}, "", false},
+		{"an outlet of two is said twice", "https://bmc1", bmc1.Pin(),
+			[]Machine{outlet("a", ""), outlet("a", ""), further("")}, []string{"racks/https://bmc1", "pdus/a1"}, "",
+			false},
 		{"neither", "https://bmc2", bmc1.Pin(), []Machine{further("n2 has it")}, nil, "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -158,16 +181,19 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A fence that began with one outlet of a level goes on with the whole level, though the node is pinned to that outlet from before.
+// A fence that began with one outlet of a level goes on with the whole level, though the node is pinned to that outlet
+// from before.
 func TestFenceOfALevel(t *testing.T) {
 	outlet := func(id string) Machine {
-		return Machine{Name: "racks", Device: "racks/" + id, Provider: broken{}, Level: 1, Identity: taint.Machine{Provider: "racks", ID: id}}
+		return Machine{Name: "racks", Device: "racks/" + id, Provider: broken{}, Level: 1,
+			Identity: taint.Machine{Provider: "racks", ID: id}}
 	}
 	a := taint.Machine{Provider: "racks", ID: "a", SystemUUID: uuid1}
 	found := byNote()
 	recorded := found.Recorded
 	found.Led = func(*corev1.Node) (Machine, error) {
-		return Machine{Mode: fence.Fence, Further: []Machine{outlet("a"), outlet("b")}}, errors.New("the rule has levels alone")
+		return Machine{Mode: fence.Fence, Further: []Machine{outlet("a"), outlet("b")}},
+			errors.New("the rule has levels alone")
 	}
 	found.Recorded = func(n *corev1.Node, m taint.Machine) (Machine, error) {
 		out, err := recorded(n, m)
@@ -176,7 +202,10 @@ func TestFenceOfALevel(t *testing.T) {
 	}
 	node := noted("", uuid1)
 	node.Labels[taint.PinLabel] = a.Pin()
-	for name, rec := range map[string]*taint.Record{"no fence": nil, "its fence": {ID: "f1", Phase: taint.PhasePoweringOff, NodeUID: "u1", By: "me", Device: "racks/a", Machine: &a}} {
+	for name, rec := range map[string]*taint.Record{
+		"no fence": nil,
+		"its fence": {ID: "f1", Phase: taint.PhasePoweringOff, NodeUID: "u1", By: "me", Device: "racks/a",
+			Machine: &a}} {
 		m, err := found.FindMachine(node, rec)
 		var got []string
 		for _, d := range m.ProofDevices() {

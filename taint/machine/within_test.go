@@ -75,17 +75,21 @@ func (*lodgings) PowerOn(context.Context, providers.Target, func() error) error 
 
 // within makes three hypervisors x, y and z with the guest on x.
 func within() (*lodgings, *Within) {
-	l := &lodgings{on: map[string]bool{"x": true, "y": true, "z": true}, holes: map[string]bool{}, slow: map[string]time.Duration{}, guest: "x", takes: 100 * time.Millisecond}
+	l := &lodgings{on: map[string]bool{"x": true, "y": true, "z": true}, holes: map[string]bool{},
+		slow: map[string]time.Duration{}, guest: "x", takes: 100 * time.Millisecond}
 	w := &Within{Guests: l, Now: providers.Now}
 	for _, name := range []string{"x", "y", "z"} {
-		w.Hosts = append(w.Hosts, &Host{Hypervisor: name, Name: "bmcs/" + name, Device: providers.Question{Provider: l, By: "bmcs", Target: providers.Target{ID: name}}})
+		w.Hosts = append(w.Hosts,
+			&Host{Hypervisor: name, Name: "bmcs/" + name,
+				Device: providers.Question{Provider: l, By: "bmcs", Target: providers.Target{ID: name}}})
 	}
 	return l, w
 }
 
 func (l *lodgings) dies(hypervisor string) { l.on[hypervisor], l.holes[hypervisor] = false, true }
 
-// The questions come in the order that proves: a host that is off was heard before the other hypervisors are asked for the last time.
+// The questions come in the order that proves: a host that is off was heard before the other hypervisors are asked for
+// the last time.
 func TestWithinAsksInOrder(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -100,27 +104,33 @@ func TestWithinAsksInOrder(t *testing.T) {
 			[]string{"host of x", "on x", "on y", "on z"},
 		},
 		{
-			"its host lost its power", func(l *lodgings) { l.dies("x") }, providers.PowerOff, nil, hostAskDelay + 100*time.Millisecond,
+			"its host lost its power", func(l *lodgings) { l.dies("x") }, providers.PowerOff, nil,
+			hostAskDelay + 100*time.Millisecond,
 			[]string{"host of x", "on x", "on y", "on y", "on z", "on z"},
 		},
 		{
-			"the host refuses connections", func(l *lodgings) { l.on["x"] = false }, providers.PowerOff, nil, 100 * time.Millisecond,
+			"the host refuses connections", func(l *lodgings) { l.on["x"] = false }, providers.PowerOff, nil,
+			100 * time.Millisecond,
 			[]string{"host of x", "on x", "on y", "on y", "on z", "on z"},
 		},
 		{
-			"two hosts lost their power", func(l *lodgings) { l.dies("x"); l.dies("z") }, providers.PowerOff, nil, hostAskDelay + 100*time.Millisecond,
+			"two hosts lost their power", func(l *lodgings) { l.dies("x"); l.dies("z") }, providers.PowerOff, nil,
+			hostAskDelay + 100*time.Millisecond,
 			[]string{"host of x", "host of z", "on x", "on y", "on y", "on z"},
 		},
 		{
-			"only its hypervisor hangs", func(l *lodgings) { l.holes["x"] = true }, providers.PowerUnknown, providers.ErrUnreachable, 5 * time.Second,
+			"only its hypervisor hangs", func(l *lodgings) { l.holes["x"] = true }, providers.PowerUnknown,
+			providers.ErrUnreachable, 5 * time.Second,
 			[]string{"host of x", "on x", "on y", "on z"},
 		},
 		{
-			"another hypervisor is slow", func(l *lodgings) { l.dies("x"); l.slow["y"] = time.Second }, providers.PowerOff, nil, 2 * time.Second,
+			"another hypervisor is slow", func(l *lodgings) { l.dies("x"); l.slow["y"] = time.Second },
+			providers.PowerOff, nil, 2 * time.Second,
 			[]string{"host of x", "host of y", "on x", "on y", "on y", "on z", "on z"},
 		},
 		{
-			"it has left before its host died", func(l *lodgings) { l.dies("x"); l.guest = "y" }, providers.PowerUnknown, nil, hostAskDelay + 100*time.Millisecond,
+			"it has left before its host died", func(l *lodgings) { l.dies("x"); l.guest = "y" },
+			providers.PowerUnknown, nil, hostAskDelay + 100*time.Millisecond,
 			[]string{"host of x", "host of y", "on x", "on y", "on z"},
 		},
 		{
@@ -132,7 +142,8 @@ func TestWithinAsksInOrder(t *testing.T) {
 					}
 				}
 				l.slow["x"] = hostAskDelay + 50*time.Millisecond
-			}, providers.PowerUnknown, nil, hostAskDelay + 100*time.Millisecond, []string{"host of x", "on x", "on y", "on y", "on z", "on z"},
+			}, providers.PowerUnknown, nil, hostAskDelay + 100*time.Millisecond,
+			[]string{"host of x", "on x", "on y", "on y", "on z", "on z"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -166,13 +177,15 @@ func TestWithinMisplaced(t *testing.T) {
 		l.slow["x"] = hostAskDelay + 50*time.Millisecond // it answers when its host's device is under way
 		w.Hosts[0].Device.Target.ID = "spare"            // a machine that is off
 		a := providers.Ask(t.Context(), w, "guests", providers.Target{Node: "n1"}, providers.Now)
-		if a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrPermanent) || !strings.Contains(a.Err.Error(), "bmcs/x") {
+		if a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrPermanent) ||
+			!strings.Contains(a.Err.Error(), "bmcs/x") {
 			t.Errorf("got %s %q, %v; want which host", a.State, a.Raw, a.Err)
 		}
 	})
 }
 
-// The guests of a host that died ask together, and its BMC is asked twice: once for the first, and once for all who came meanwhile.
+// The guests of a host that died ask together, and its BMC is asked twice: once for the first, and once for all who
+// came meanwhile.
 func TestGuestsShareAQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, w := within()
@@ -181,7 +194,8 @@ func TestGuestsShareAQuestion(t *testing.T) {
 		for range 40 {
 			wait.Go(func() {
 				begun := time.Now()
-				if a := providers.Ask(t.Context(), w, "guests", providers.Target{Node: "n1"}, providers.Now); a.State != providers.PowerOff || a.At.Before(providers.InstantOf(begun)) {
+				if a := providers.Ask(t.Context(), w, "guests", providers.Target{Node: "n1"},
+					providers.Now); a.State != providers.PowerOff || a.At.Before(providers.InstantOf(begun)) {
 					t.Errorf("got %s, %v, of %s", a.State, a.Err, a.At)
 				}
 			})
@@ -203,7 +217,8 @@ func TestGuestsShareAQuestion(t *testing.T) {
 func TestWithinHasNoPower(t *testing.T) {
 	_, w := within()
 	for _, act := range []func(context.Context, providers.Target, func() error) error{w.PowerOff, w.PowerOn} {
-		if err := act(t.Context(), providers.Target{Node: "n1"}, providertest.AllowSend); !errors.Is(err, providers.ErrPermanent) {
+		if err := act(t.Context(), providers.Target{Node: "n1"}, providertest.AllowSend); !errors.Is(err,
+			providers.ErrPermanent) {
 			t.Errorf("got %v, want a refusal", err)
 		}
 	}

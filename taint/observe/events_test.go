@@ -127,7 +127,8 @@ func TestEventsOfNow(t *testing.T) {
 	}
 }
 
-// TestEventsOfASeries: a repeat makes a series of the first Event, which keeps its time, even where the API server forgot it.
+// TestEventsOfASeries: a repeat makes a series of the first Event, which keeps its time, even where the API server
+// forgot it.
 func TestEventsOfASeries(t *testing.T) {
 	t.Parallel()
 	c := cluster.Admin(t, shared)
@@ -149,9 +150,11 @@ func TestEventsOfASeries(t *testing.T) {
 			return len(got) == 1 && got[0].Series != nil
 		})
 		series := got[0].Series
-		if e := got[0]; !e.EventTime.Time.Equal(first) || series.Count != 2 || series.LastObservedTime.Time.Before(first.Add(time.Minute)) ||
+		if e := got[0]; !e.EventTime.Time.Equal(first) || series.Count != 2 ||
+			series.LastObservedTime.Time.Before(first.Add(time.Minute)) ||
 			series.LastObservedTime.After(time.Now()) || len(e.Annotations) != 0 {
-			t.Errorf("%s: got %v, %+v, annotations %v, want a series of 2 since %v", name, e.EventTime, series, e.Annotations, first)
+			t.Errorf("%s: got %v, %+v, annotations %v, want a series of 2 since %v", name, e.EventTime, series,
+				e.Annotations, first)
 		}
 	}
 }

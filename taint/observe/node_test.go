@@ -84,7 +84,8 @@ func (s *scene) observes(d action.Decision, o decide.Observation) {
 	if o != nil {
 		s.course.Apply(began, &s.known, o)
 	}
-	s.ReportStep(s.t.Context(), decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: began})
+	s.ReportStep(s.t.Context(),
+		decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: began})
 }
 
 // does has a step told that went well.
@@ -104,7 +105,8 @@ func (s *scene) does(d action.Decision) {
 	// Not applied: the next step reports on the same look.
 	began := s.instantNow()
 	s.now = s.now.Add(time.Millisecond)
-	s.ReportStep(s.t.Context(), decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: s.instantNow()})
+	s.ReportStep(s.t.Context(),
+		decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: s.instantNow()})
 }
 
 // told returns the Events that were sent.
@@ -127,8 +129,8 @@ func (s *scene) reasons() (out []string) {
 	return out
 }
 
-// A node without a hook starts its old pods if it boots before the mark is off. One Event of each fence warns a person when
-// the eviction begins.
+// A node without a hook starts its old pods if it boots before the mark is off. One Event of each fence warns a person
+// when the eviction begins.
 func TestNodeWithoutHookIsTold(t *testing.T) {
 	begins := action.Decision{Action: action.Write{}, Reason: reason.Confirmed}
 	vouched := action.Decision{Action: action.Write{}, Reason: reason.Vouched}
@@ -140,14 +142,19 @@ func TestNodeWithoutHookIsTold(t *testing.T) {
 		story []action.Decision
 		want  int
 	}{
-		"no hook ever":               {corev1.NodeCondition{}, []action.Decision{begins, goesOn, over}, 1},
-		"the runtime has no NRI":     {corev1.NodeCondition{Status: "False", Reason: taint.ProtectionNone}, []action.Decision{begins, goesOn}, 1},
-		"nobody knows":               {corev1.NodeCondition{Status: "Unknown", Reason: taint.ProtectionFailClosed}, []action.Decision{begins}, 1},
-		"under a person's word":      {corev1.NodeCondition{}, []action.Decision{vouched, goesOn}, 1},
-		"the write met a conflict":   {corev1.NodeCondition{}, []action.Decision{begins, begins, goesOn}, 1},
-		"two fences":                 {corev1.NodeCondition{}, []action.Decision{begins, goesOn, over, begins, goesOn}, 2},
-		"fail-closed":                {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailClosed}, []action.Decision{begins, goesOn, over}, 0},
-		"fail-open":                  {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailOpen}, []action.Decision{begins, goesOn, over}, 0},
+		"no hook ever": {corev1.NodeCondition{}, []action.Decision{begins, goesOn, over}, 1},
+		"the runtime has no NRI": {corev1.NodeCondition{Status: "False", Reason: taint.ProtectionNone},
+			[]action.Decision{begins, goesOn}, 1},
+		"nobody knows": {corev1.NodeCondition{Status: "Unknown", Reason: taint.ProtectionFailClosed},
+			[]action.Decision{begins}, 1},
+		"under a person's word":    {corev1.NodeCondition{}, []action.Decision{vouched, goesOn}, 1},
+		"the write met a conflict": {corev1.NodeCondition{}, []action.Decision{begins, begins, goesOn}, 1},
+		"two fences": {corev1.NodeCondition{}, []action.Decision{begins, goesOn, over, begins, goesOn},
+			2},
+		"fail-closed": {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailClosed},
+			[]action.Decision{begins, goesOn, over}, 0},
+		"fail-open": {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailOpen},
+			[]action.Decision{begins, goesOn, over}, 0},
 		"lifted before it was begun": {corev1.NodeCondition{}, []action.Decision{lifted}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +197,8 @@ func TestStandsAsideOnce(t *testing.T) {
 	}
 	got := s.told()
 	for i, why := range []string{"on", "unread", "on"} {
-		if len(got) != 3 || !strings.Contains(got[i], string(reason.PolicyYields)) || !strings.Contains(got[i], ": "+why+".") {
+		if len(got) != 3 || !strings.Contains(got[i], string(reason.PolicyYields)) ||
+			!strings.Contains(got[i], ": "+why+".") {
 			t.Fatalf("got %q, want on, unread, on", got)
 		}
 	}
@@ -211,7 +219,8 @@ func TestPoliciesWaitIsToldOnce(t *testing.T) {
 	s.decisions.reportAside(waits("3 of 4", "b"))
 	got := s.told()
 	for i, detail := range []string{"5 of 9", "3 of 4"} {
-		if len(got) != 2 || !strings.Contains(got[i], string(reason.PolicyWaits)+" ") || !strings.Contains(got[i], ": "+detail) {
+		if len(got) != 2 || !strings.Contains(got[i], string(reason.PolicyWaits)+" ") ||
+			!strings.Contains(got[i], ": "+detail) {
 			t.Fatalf("got %q, want one Event for each incident", got)
 		}
 	}
@@ -231,7 +240,8 @@ func TestToldOnce(t *testing.T) {
 	s := newScene(t, taint.PhaseEvicting)
 	waits := func(why reason.Reason) action.Decision { return action.Decision{Action: action.Wait{}, Reason: why} }
 	for _, d := range []action.Decision{
-		waits(reason.ProofLost), waits(reason.ProofLost), {Action: action.Ask{}, Reason: reason.Confirming}, waits(reason.ProofLost),
+		waits(reason.ProofLost), waits(reason.ProofLost), {Action: action.Ask{}, Reason: reason.Confirming},
+		waits(reason.ProofLost),
 		waits(reason.WaitingDetach), waits(reason.ProofLost),
 	} {
 		s.does(d)
@@ -337,7 +347,8 @@ func TestEventsHaveNoBraces(t *testing.T) {
 		}
 		s.does(d)
 		s.queue.flushNode("n1")
-		if got := s.told(); len(got) == 0 || !strings.Contains(got[0], string(row.Reason)) || strings.ContainsAny(got[0], "{}") {
+		if got := s.told(); len(got) == 0 || !strings.Contains(got[0], string(row.Reason)) ||
+			strings.ContainsAny(got[0], "{}") {
 			t.Errorf("%s: got %q", row.Reason, got)
 		}
 	}
@@ -416,14 +427,17 @@ func TestPowerOffsAreReportedOnce(t *testing.T) {
 // The fence reports the pods that stay. Finalizers that stock controllers remove by themselves are not reported.
 func TestKeptPodsAreTold(t *testing.T) {
 	pod := func(name string, finalizers ...string) action.Pod {
-		return action.Pod{Namespace: "a", Name: name, UID: name, Terminal: true, Tombstone: true, Deleting: true, Finalizers: finalizers}
+		return action.Pod{Namespace: "a", Name: name, UID: name, Terminal: true, Tombstone: true, Deleting: true,
+			Finalizers: finalizers}
 	}
 	s := newScene(t, taint.PhaseEvicting)
 	s.does(action.Decision{Reason: reason.Finished, Action: action.Unmark{Kept: []action.Pod{
 		pod("job", "batch.kubernetes.io/job-tracking"), pod("owner", "foregroundDeletion"), pod("orphans", "orphan"),
-		pod("kept", "example.net/keep"), pod("both", "batch.kubernetes.io/job-tracking", "example.net/too"), pod("gone"),
+		pod("kept", "example.net/keep"), pod("both", "batch.kubernetes.io/job-tracking", "example.net/too"),
+		pod("gone"),
 	}}, Stuck: []action.StuckPod{
-		{Pod: pod("huge"), Write: action.Deletes, Why: action.TooLarge}, {Pod: pod("lives"), Write: action.Spares, Why: action.Denied},
+		{Pod: pod("huge"), Write: action.Deletes, Why: action.TooLarge},
+		{Pod: pod("lives"), Write: action.Spares, Why: action.Denied},
 	}})
 	got := strings.Join(s.told(), "\n")
 	for text, want := range map[string]int{
@@ -443,7 +457,8 @@ func TestAlertNamesPods(t *testing.T) {
 	tell := func(names ...string) string {
 		d := action.Decision{Action: action.Wait{}, Reason: reason.Retrying, Alert: string(reason.Stuck)}
 		for _, n := range names {
-			d.Stuck = append(d.Stuck, action.StuckPod{Pod: action.Pod{Namespace: "a", Name: n}, Write: action.Ends, Why: action.TooLarge})
+			d.Stuck = append(d.Stuck,
+				action.StuckPod{Pod: action.Pod{Namespace: "a", Name: n}, Write: action.Ends, Why: action.TooLarge})
 		}
 		s.decisions.reportAlert(d)
 		return strings.Join(s.told(), "\n")
@@ -456,7 +471,8 @@ func TestAlertNamesPods(t *testing.T) {
 		t.Errorf("told again: %s", got)
 	}
 	got := tell("p1", "p2", "p3", "p4", "p5")
-	if !strings.Contains(got, "pod a/p3 cannot") || strings.Contains(got, "p4") || !strings.Contains(got, "; and 2 more)") {
+	if !strings.Contains(got, "pod a/p3 cannot") || strings.Contains(got, "p4") ||
+		!strings.Contains(got, "; and 2 more)") {
 		t.Errorf("got %s, want three of five", got)
 	}
 }
@@ -486,7 +502,8 @@ func TestNodesAreCounted(t *testing.T) {
 	want("gone")
 }
 
-// A Fencing gets the begin and the end of each step of its fence, and of the question before it. Other steps are not its own.
+// A Fencing gets the begin and the end of each step of its fence, and of the question before it. Other steps are not
+// its own.
 func TestStepsAreTold(t *testing.T) {
 	s := newScene(t, "")
 	var got []string
@@ -503,7 +520,8 @@ func TestStepsAreTold(t *testing.T) {
 	tells := func(seconds int, a action.Action, o decide.Observation) {
 		began := at(seconds)
 		s.ReportStep(t.Context(), decide.StepDone{
-			Look: s.course.Look(), Decision: action.Decision{Action: a}, Outcome: o, Began: began, Ended: at(seconds + 1),
+			Look: s.course.Look(), Decision: action.Decision{Action: a}, Outcome: o, Began: began,
+			Ended: at(seconds + 1),
 		})
 	}
 	answer := func(from, to int, state providers.PowerState) decide.DevicesAnswered {
@@ -529,7 +547,8 @@ func TestStepsAreTold(t *testing.T) {
 	tells(9, action.Ask{}, answer(9, 10, providers.PowerOff)) // the same as before
 	tells(11, action.Ask{}, answer(11, 13, providers.PowerChanging))
 	refused := fmt.Errorf("%w: no licence", providers.ErrDenied)
-	tells(14, action.PowerOff{}, decide.ActionDone{Err: refused, Power: []decide.PowerSent{{Device: "bmc/n1", Err: refused}}})
+	tells(14, action.PowerOff{},
+		decide.ActionDone{Err: refused, Power: []decide.PowerSent{{Device: "bmc/n1", Err: refused}}})
 	tells(16, action.Unmark{Record: closed}, decide.ActionDone{})
 	want := []string{
 		"f-1 AskDevices 2s-3s of 0 ", "f-1 SetMark 5s-6s of 0 ", "f-1 EndPods 7s-8s of 2 conflict",

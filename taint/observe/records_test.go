@@ -41,8 +41,10 @@ var fenceStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // fenceRecord is the record of a fence, i seconds after its begin.
 func fenceRecord(id int, p taint.Phase, res taint.Result, i int) taint.Record {
-	return taint.Record{ID: fmt.Sprintf("f-%012x", id), NodeUID: "uid", BootID: "boot", Since: fenceStart, By: "pod-1", Device: "racks/7"}.
-		WithEvidence(taint.Evidence{At: fenceStart, From: "racks/7", State: "Off", Raw: "Off"}).EnterPhase(p, res, fenceStart.Add(time.Duration(i)*time.Second))
+	return taint.Record{ID: fmt.Sprintf("f-%012x", id), NodeUID: "uid", BootID: "boot", Since: fenceStart, By: "pod-1",
+		Device: "racks/7"}.
+		WithEvidence(taint.Evidence{At: fenceStart, From: "racks/7", State: "Off", Raw: "Off"}).
+		EnterPhase(p, res, fenceStart.Add(time.Duration(i)*time.Second))
 }
 
 // desk is FencingWriter over a client, at a time that the test sets.
@@ -65,8 +67,10 @@ func newDesk(c client.Client, nodes ...client.Object) *desk {
 func (d *desk) again(c client.Client, nodes ...client.Object) {
 	d.reg = prometheus.NewRegistry()
 	d.FencingWriter = NewFencingWriter(FencingWriterOptions{
-		Client: c, Cache: fake.NewClientBuilder().WithObjects(nodes...).Build(), Log: slog.New(slog.NewTextHandler(&d.log, nil)), Metrics: NewMetrics(d.reg),
-		Leading: func() error { return d.leading }, Retention: func() journal.Retention { return d.keep }, Now: func() time.Time { return d.now },
+		Client: c, Cache: fake.NewClientBuilder().WithObjects(nodes...).Build(),
+		Log: slog.New(slog.NewTextHandler(&d.log, nil)), Metrics: NewMetrics(d.reg),
+		Leading: func() error { return d.leading }, Retention: func() journal.Retention { return d.keep },
+		Now: func() time.Time { return d.now },
 	})
 }
 
@@ -106,7 +110,8 @@ func definition(t *testing.T) *unstructured.Unstructured {
 	return &u
 }
 
-var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+	Resource: "customresourcedefinitions"}
 
 // installed waits until the API server serves Fencings, or no more.
 func installed(t *testing.T, c dynamic.Interface, want bool) {
@@ -156,7 +161,8 @@ func TestRecordsOnServer(t *testing.T) {
 			t.Errorf("sweep without the resource: %v", err)
 		}
 	}
-	if n := strings.Count(d.log.String(), "level=WARN"); n != 1 || !strings.Contains(d.log.String(), "fencings.forcefence.io") {
+	if n := strings.Count(d.log.String(), "level=WARN"); n != 1 ||
+		!strings.Contains(d.log.String(), "fencings.forcefence.io") {
 		t.Errorf("log: got %d warnings, want one about the resource:\n%s", n, d.log.String())
 	}
 	if name, next := d.nextDue(d.now); name != "" || next.Before(d.now.Add(missingRetry/2)) || d.mayAsk(d.now) {
@@ -165,11 +171,13 @@ func TestRecordsOnServer(t *testing.T) {
 
 	// It comes: what was kept is written.
 	crd := definition(t)
-	for _, part := range [][]string{{"status"}, {"status", "properties", "timeline", "items"}} { // as a newer version's would have more fields
+	// as a newer version's would have more fields
+	for _, part := range [][]string{{"status"}, {"status", "properties", "timeline", "items"}} {
 		versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 		kit.Must(t, err)
 		path := append([]string{"schema", "openAPIV3Schema", "properties"}, part...)
-		kit.Must(t, unstructured.SetNestedField(versions[0].(map[string]any), true, append(path, "x-kubernetes-preserve-unknown-fields")...))
+		kit.Must(t, unstructured.SetNestedField(versions[0].(map[string]any), true,
+			append(path, "x-kubernetes-preserve-unknown-fields")...))
 		kit.Must(t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
 	}
 	_, err = server.Resource(definitions).Create(ctx, crd, metav1.CreateOptions{})
@@ -179,12 +187,14 @@ func TestRecordsOnServer(t *testing.T) {
 	})
 	installed(t, server, true)
 	d.writeAll(t)
-	if s := get(one).Status; s.Phase != "Armed" || len(s.Timeline) != 1 || len(s.Evidence) != 1 || len(s.Conditions) != 2 {
+	if s := get(one).Status; s.Phase != "Armed" || len(s.Timeline) != 1 || len(s.Evidence) != 1 ||
+		len(s.Conditions) != 2 {
 		t.Errorf("got %+v, want what was told before the resource came", s)
 	}
 	if raw, err := fencings.Get(ctx, one, metav1.GetOptions{}); err != nil {
 		t.Error(err)
-	} else if n, ok, err := unstructured.NestedInt64(raw.Object, "status", "pods", "ended"); n != 0 || !ok || err != nil {
+	} else if n, ok, err := unstructured.NestedInt64(raw.Object, "status", "pods", "ended"); n != 0 || !ok ||
+		err != nil {
 		t.Errorf("pods ended: got %d, there: %t (%v), want 0, which a table shows", n, ok, err)
 	}
 	if !strings.Contains(d.log.String(), "level=INFO") {
@@ -192,10 +202,12 @@ func TestRecordsOnServer(t *testing.T) {
 	}
 
 	// A newer version's fields stay, in the object and in the items of its lists.
-	_, err = fencings.Patch(ctx, one, types.MergePatchType, []byte(`{"status":{"novel":"kept","timeline":[{"phase":"Armed","at":"2026-03-01T12:00:00.000000Z","novel":7}]}}`),
+	_, err = fencings.Patch(ctx, one, types.MergePatchType,
+		[]byte(`{"status":{"novel":"kept","timeline":[{"phase":"Armed","at":"2026-03-01T12:00:00.000000Z","novel":7}]}}`),
 		metav1.PatchOptions{}, "status")
 	kit.Must(t, err)
-	ended := api.Step{Step: api.StepEndPods, Began: metav1.NewMicroTime(fenceStart.Add(600123 * time.Microsecond)), Objects: 2}
+	ended := api.Step{Step: api.StepEndPods, Began: metav1.NewMicroTime(fenceStart.Add(600123 * time.Microsecond)),
+		Objects: 2}
 	ended.Ended = metav1.NewMicroTime(ended.Began.Add(200 * time.Millisecond))
 	d.told(fenceRecord(1, taint.PhaseEvicting, "", 1), func(x *journal.Update) {
 		x.Ended, x.Attached, x.Step = pods, &[]string{"pv-1"}, &ended
@@ -213,18 +225,23 @@ func TestRecordsOnServer(t *testing.T) {
 	}
 
 	// Edited by hand: the next write says what is so. Who was fenced cannot be edited.
-	_, err = fencings.Patch(ctx, one, types.MergePatchType, []byte(`{"status":{"phase":"Done","result":"Evicted","pods":{"ended":99,"names":null}}}`), metav1.PatchOptions{}, "status")
+	_, err = fencings.Patch(ctx, one, types.MergePatchType,
+		[]byte(`{"status":{"phase":"Done","result":"Evicted","pods":{"ended":99,"names":null}}}`),
+		metav1.PatchOptions{}, "status")
 	kit.Must(t, err)
-	if _, err = fencings.Patch(ctx, one, types.MergePatchType, []byte(`{"spec":{"node":"n9"}}`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
+	if _, err = fencings.Patch(ctx, one, types.MergePatchType, []byte(`{"spec":{"node":"n9"}}`),
+		metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("editing the spec: got %v, want it refused", err)
 	}
 	d.told(fenceRecord(1, taint.PhaseEvicting, "", 1), func(x *journal.Update) { x.Attached = &[]string{} })
 	d.writeAll(t)
-	if s := get(one).Status; s.Phase != "Evicting" || s.Result != "" || s.Pods.Ended != 2 || len(s.Pods.Names) != 2 || s.Volumes.Detached != 1 || len(s.Volumes.Left) != 0 {
+	if s := get(one).Status; s.Phase != "Evicting" || s.Result != "" || s.Pods.Ended != 2 || len(s.Pods.Names) != 2 ||
+		s.Volumes.Detached != 1 || len(s.Volumes.Left) != 0 {
 		t.Errorf("after an edit by hand: got %+v, want what was told", s)
 	}
 
-	// Another process goes on, and the object is deleted by hand before it writes: what both know is there but for what only the first knew.
+	// Another process goes on, and the object is deleted by hand before it writes: what both know is there but for what
+	// only the first knew.
 	d.again(c)
 	kit.Must(t, d.sweepFencings(ctx, d.now))
 	kit.Must(t, fencings.Delete(ctx, one, metav1.DeleteOptions{}))
@@ -232,7 +249,8 @@ func TestRecordsOnServer(t *testing.T) {
 	if ended := d.writeAll(t); ended != 1 || len(d.fences) != 0 {
 		t.Errorf("got %d ended and %d in memory, want 1 and 0", ended, len(d.fences))
 	}
-	if s := get(one).Status; s.Phase != "Done" || s.Result != "Evicted" || s.Pods.Ended != 2 || s.Volumes.Detached != 1 || s.Duration != "8.0s" || len(s.Timeline) != 3 {
+	if s := get(one).Status; s.Phase != "Done" || s.Result != "Evicted" || s.Pods.Ended != 2 ||
+		s.Volumes.Detached != 1 || s.Duration != "8.0s" || len(s.Timeline) != 3 {
 		t.Errorf("written anew: got %+v, want all of it", s)
 	}
 
@@ -249,15 +267,19 @@ func TestRecordsOnServer(t *testing.T) {
 		t.Errorf("told again: -before +after:\n%s", diff)
 	}
 
-	// Others end while nobody leads: by their Nodes' records, by a Node that is gone, by a Node that tells of another fence.
+	// Others end while nobody leads: by their Nodes' records, by a Node that is gone, by a Node that tells of another
+	// fence.
 	node := func(name string, r taint.Record) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid", Annotations: map[string]string{taint.RecordAnnotation: r.Encode()}}}
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid",
+				Annotations: map[string]string{taint.RecordAnnotation: r.Encode()}}}
 	}
 	for i, name := range []string{"n2", "n3", "n4", "n5"} {
 		d.told(fenceRecord(i+2, taint.PhaseEvicting, "", 1), func(x *journal.Update) { x.Node = name })
 	}
 	d.writeAll(t)
-	d.again(c, node("n2", fenceRecord(2, taint.PhaseDone, taint.ResultReturned, 9)), node("n4", fenceRecord(77, taint.PhaseArmed, "", 9)),
+	d.again(c, node("n2", fenceRecord(2, taint.PhaseDone, taint.ResultReturned, 9)),
+		node("n4", fenceRecord(77, taint.PhaseArmed, "", 9)),
 		node("n5", fenceRecord(5, taint.PhaseEvicting, "", 1)))
 	d.leading = errStale
 	d.told(fenceRecord(9, taint.PhaseArmed, "", 0), func(x *journal.Update) { x.Node = "n9" })
@@ -274,7 +296,9 @@ func TestRecordsOnServer(t *testing.T) {
 	d.now = d.now.Add(lostAfter + time.Second)
 	d.checkOpenFences(ctx, d.now)
 	d.writeAll(t)
-	for name, want := range map[string]string{"n2.f-000000000002": "Returned", "n3.f-000000000003": "NodeGone", "n4.f-000000000004": "Unknown", "n5.f-000000000005": ""} {
+	for name, want := range map[string]string{
+		"n2.f-000000000002": "Returned", "n3.f-000000000003": "NodeGone", "n4.f-000000000004": "Unknown",
+		"n5.f-000000000005": ""} {
 		if got := get(name).Status.Result; got != want {
 			t.Errorf("%s: got result %q, want %q", name, got, want)
 		}
@@ -291,7 +315,8 @@ func TestRecordsOnServer(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	// The ends, in order: fence 1 after 8 s, fence 2 after 9 s, 3 and 4 when they were given up, together; 9 is gone with its Node, too.
+	// The ends, in order: fence 1 after 8 s, fence 2 after 9 s, 3 and 4 when they were given up, together; 9 is gone
+	// with its Node, too.
 	d.keep = journal.Retention{Count: 100, Age: d.now.Sub(fenceStart) - 8500*time.Millisecond}
 	kit.Must(t, d.sweepFencings(ctx, d.now))
 	if got := names(); slices.Contains(got, one) || !slices.Contains(got, "n2.f-000000000002") {
@@ -307,8 +332,8 @@ func TestRecordsOnServer(t *testing.T) {
 	}
 }
 
-// TestRecordsHang: the API server takes no write. Who tells is not held up, each request ends after 5 s, nothing is sent at once again, and
-// what is too much is dropped and counted: the oldest first.
+// TestRecordsHang: the API server takes no write. Who tells is not held up, each request ends after 5 s, nothing is
+// sent at once again, and what is too much is dropped and counted: the oldest first.
 func TestRecordsHang(t *testing.T) {
 	scheme := runtime.NewScheme()
 	kit.Must(t, api.AddToScheme(scheme))
@@ -319,7 +344,8 @@ func TestRecordsHang(t *testing.T) {
 		var hangs atomic.Bool
 		hangs.Store(true)
 		slow := interceptor.Funcs{
-			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+				opts ...client.GetOption) error {
 				if !hangs.Load() {
 					return c.Get(ctx, key, o, opts...)
 				}
@@ -352,7 +378,8 @@ func TestRecordsHang(t *testing.T) {
 
 		begin := time.Now()
 		for i := range maxTrackedFences + 10 {
-			d.told(fenceRecord(i, taint.PhaseArmed, "", 0), func(x *journal.Update) { x.At = begin.Add(time.Duration(i) * time.Millisecond) })
+			d.told(fenceRecord(i, taint.PhaseArmed, "", 0),
+				func(x *journal.Update) { x.At = begin.Add(time.Duration(i) * time.Millisecond) })
 		}
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("telling took %s, want no time", took)
@@ -361,7 +388,8 @@ func TestRecordsHang(t *testing.T) {
 		kept, first := len(d.fences), d.fences["n1.f-000000000009"] != nil
 		d.mu.Unlock()
 		if kept != maxTrackedFences || first {
-			t.Errorf("got %d in memory, the tenth among them: %t; want %d without the oldest ten", kept, first, maxTrackedFences)
+			t.Errorf("got %d in memory, the tenth among them: %t; want %d without the oldest ten", kept, first,
+				maxTrackedFences)
 		}
 		if n := testutil.ToFloat64(d.Metrics.fencingWrites.WithLabelValues("dropped")); n != 10 {
 			t.Errorf("dropped: got %v, want 10", n)
@@ -423,19 +451,23 @@ func TestRecordsSpacing(t *testing.T) {
 	}
 }
 
-// TestRecordsRefused: a refusal is tried again, later and later, told at the first and the seventh time, and holds up no other fence.
+// TestRecordsRefused: a refusal is tried again, later and later, told at the first and the seventh time, and holds up
+// no other fence.
 func TestRecordsRefused(t *testing.T) {
 	scheme := runtime.NewScheme()
 	kit.Must(t, api.AddToScheme(scheme))
 	refused := errors.New("admission says no")
-	d := newDesk(interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&api.Fencing{}).Build(), interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			if o.GetName() == "n1.f-000000000001" {
-				return refused
-			}
-			return c.Create(ctx, o, opts...)
-		},
-	}))
+	d := newDesk(
+		interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&api.Fencing{}).Build(),
+			interceptor.Funcs{
+				Create: func(ctx context.Context, c client.WithWatch, o client.Object,
+					opts ...client.CreateOption) error {
+					if o.GetName() == "n1.f-000000000001" {
+						return refused
+					}
+					return c.Create(ctx, o, opts...)
+				},
+			}))
 	d.told(fenceRecord(1, taint.PhaseArmed, "", 0))
 	d.told(fenceRecord(2, taint.PhaseArmed, "", 0))
 	var waits []time.Duration
@@ -459,13 +491,15 @@ func TestRecordsRefused(t *testing.T) {
 	if n := strings.Count(d.log.String(), refused.Error()); n != 2 {
 		t.Errorf("log: got it %d times, want 2:\n%s", n, d.log.String())
 	}
-	if f, w := testutil.ToFloat64(d.Metrics.fencingWrites.WithLabelValues("failed")), testutil.ToFloat64(d.Metrics.fencingWrites.WithLabelValues("written")); f != 8 || w != 1 {
+	if f, w := testutil.ToFloat64(d.Metrics.fencingWrites.WithLabelValues("failed")), testutil.ToFloat64(
+		d.Metrics.fencingWrites.WithLabelValues("written")); f != 8 || w != 1 {
 		t.Errorf("metric: got %v failed and %v written, want 8 and 1", f, w)
 	}
 }
 
 func TestKeepItems(t *testing.T) {
-	raw := map[string]any{"list": []any{map[string]any{"a": "1", "new": "x"}, map[string]any{"a": "2", "new": "y"}}, "other": "z"}
+	raw := map[string]any{"list": []any{map[string]any{"a": "1", "new": "x"}, map[string]any{"a": "2", "new": "y"}},
+		"other": "z"}
 	patch := map[string]any{"list": []any{map[string]any{"a": "2"}, map[string]any{"a": "3"}}}
 	keepItems(raw, patch)
 	got, err := json.Marshal(patch)

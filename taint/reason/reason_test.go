@@ -66,10 +66,11 @@ func TestEveryReasonHasOneRow(t *testing.T) {
 	}
 }
 
-// What a row says holds together: an Event is one that matters, its words are known, it is a sentence, and its state is one of the
-// metric's.
+// What a row says holds together: an Event is one that matters, its words are known, it is a sentence, and its state is
+// one of the metric's.
 func TestRows(t *testing.T) {
-	words := []string{"node", "device", "detail", "why", "raw", "pods", "attachments", "by", "min", "max", "default", "fence"}
+	words := []string{"node", "device", "detail", "why", "raw", "pods", "attachments", "by", "min", "max", "default",
+		"fence"}
 	braces := regexp.MustCompile(`\{([^{}]*)\}`)
 	var states []string
 	for _, s := range constants(t, "State") {
@@ -86,7 +87,8 @@ func TestRows(t *testing.T) {
 		}
 		switch {
 		case (row.Text == "") != (row.Severity == Debug):
-			t.Errorf("%s: severity %d with the text %q: an Event is Info or a Warning, all else is Debug", row.Reason, row.Severity, row.Text)
+			t.Errorf("%s: severity %d with the text %q: an Event is Info or a Warning, all else is Debug", row.Reason,
+				row.Severity, row.Text)
 		case row.Severity > Warning:
 			t.Errorf("%s: severity %d", row.Reason, row.Severity)
 		case row.Text == "" && row.Remedy != "":
@@ -99,7 +101,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// Every reason is given by somebody: it stands in the decisions' or the controller's source, other than to be compared with.
+// Every reason is given by somebody: it stands in the decisions' or the controller's source, other than to be compared
+// with.
 func TestEveryReasonIsGiven(t *testing.T) {
 	given := map[string]bool{}
 	look := func(path string, d fs.DirEntry, err error) error {
@@ -158,7 +161,8 @@ func note(file *ast.File, given map[string]bool) {
 	})
 }
 
-// A note is never longer than an API server takes it: whoever names pods or volumes would keep an Event from being told.
+// A note is never longer than an API server takes it: whoever names pods or volumes would keep an Event from being
+// told.
 func TestNote(t *testing.T) {
 	row := Row{Text: "Pod {pod} is ended ({detail})."}
 	if got, want := row.EventNote("{pod}", "a", "{detail}", "{pod}"), "Pod a is ended ({pod})."; got != want {
@@ -166,11 +170,14 @@ func TestNote(t *testing.T) {
 	}
 	short := row.EventNote("{pod}", "", "{detail}", "")
 	for text, whole := range map[string]bool{
-		strings.Repeat("x", 1024-len(short)): true, strings.Repeat("x", 1025-len(short)): false, strings.Repeat("\u00e4", 1024): false, strings.Repeat("x\u00e4", 1024): false,
+		strings.Repeat("x", 1024-len(short)): true, strings.Repeat("x", 1025-len(short)): false,
+		strings.Repeat("\u00e4", 1024): false, strings.Repeat("x\u00e4", 1024): false,
 	} {
 		got := row.EventNote("{pod}", text, "{detail}", "")
-		if len(got) > 1024 || len(got) < 1020 || !utf8.ValidString(got) || strings.HasSuffix(got, ").") != whole || strings.HasSuffix(got, "...") == whole {
-			t.Errorf("%d bytes of a name: got %d bytes that end in %q, want it whole: %t", len(text), len(got), got[len(got)-5:], whole)
+		if len(got) > 1024 || len(got) < 1020 || !utf8.ValidString(got) || strings.HasSuffix(got, ").") != whole ||
+			strings.HasSuffix(got, "...") == whole {
+			t.Errorf("%d bytes of a name: got %d bytes that end in %q, want it whole: %t", len(text), len(got),
+				got[len(got)-5:], whole)
 		}
 	}
 }

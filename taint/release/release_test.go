@@ -66,8 +66,8 @@ func newPod(t *testing.T, c client.Client, node string, change ...func(*corev1.P
 	return p
 }
 
-// Every mark goes, whosever it is, and nothing else; the record is closed with the life that the node has now; of the pods those are
-// spared that a fence would have ended. Without confirm nothing is written.
+// Every mark goes, whosever it is, and nothing else; the record is closed with the life that the node has now; of the
+// pods those are spared that a fence would have ended. Without confirm nothing is written.
 func TestRelease(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	rec := taint.Record{ID: "f-1", NodeUID: "before", BootID: "before", LeaseRV: "before", By: "test", Since: now}
@@ -86,34 +86,49 @@ func TestRelease(t *testing.T) {
 		told   string
 		err    error
 	}{
-		{"our mark", rec.EnterPhase(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{theirs, ours}, false, "f-1", []string{"runs"}, "released node n1", nil},
-		{"ours and a person's", rec.EnterPhase(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{ours, kim, theirs}, false, "f-1", []string{"runs"}, "released node n1", nil},
-		{"a person's over an open fence", rec.EnterPhase(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{kim, theirs}, false, "f-1", []string{"runs"}, "released node n1", nil},
+		{"our mark", rec.EnterPhase(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{theirs, ours}, false, "f-1",
+			[]string{"runs"}, "released node n1", nil},
+		{"ours and a person's", rec.EnterPhase(taint.PhaseEvicting, "", now).Encode(),
+			[]corev1.Taint{ours, kim, theirs}, false, "f-1", []string{"runs"}, "released node n1", nil},
+		{"a person's over an open fence", rec.EnterPhase(taint.PhaseEvicting, "", now).Encode(),
+			[]corev1.Taint{kim, theirs}, false, "f-1", []string{"runs"}, "released node n1", nil},
 		{"a person's alone", "", []corev1.Taint{kim, theirs}, false, "released", nil, "no record", nil},
-		{"an open fence whose mark is gone", rec.EnterPhase(taint.PhaseArmed, "", now).Encode(), []corev1.Taint{theirs}, false, "f-1", []string{"runs"}, "no mark", nil},
-		{"an unreadable record", "{", []corev1.Taint{theirs}, false, "released", nil, "unreadable record is replaced", nil},
-		{"a device that lied", rec.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, now).Encode(), []corev1.Taint{theirs}, false, "f-1", nil, "released node n1", nil},
-		{"without confirm", rec.EnterPhase(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{ours, theirs}, true, "", nil, "would release node n1", nil},
-		{"a fence that is done", rec.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now).Encode(), []corev1.Taint{theirs}, false, "", nil, "", errNothingToRelease},
+		{"an open fence whose mark is gone", rec.EnterPhase(taint.PhaseArmed, "", now).Encode(), []corev1.Taint{theirs},
+			false, "f-1", []string{"runs"}, "no mark", nil},
+		{"an unreadable record", "{", []corev1.Taint{theirs}, false, "released", nil, "unreadable record is replaced",
+			nil},
+		{"a device that lied", rec.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, now).Encode(),
+			[]corev1.Taint{theirs}, false, "f-1", nil, "released node n1", nil},
+		{"without confirm", rec.EnterPhase(taint.PhaseEvicting, "", now).Encode(), []corev1.Taint{ours, theirs}, true,
+			"", nil, "would release node n1", nil},
+		{"a fence that is done", rec.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now).Encode(),
+			[]corev1.Taint{theirs}, false, "", nil, "", errNothingToRelease},
 		{"nothing", "", []corev1.Taint{theirs}, false, "", nil, "", errNothingToRelease},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			yes := true
-			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", Annotations: map[string]string{"example.net/a": "b"}}}
+			node := &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1",
+					Annotations: map[string]string{"example.net/a": "b"}}}
 			if tc.record != "" {
 				node.Annotations[taint.RecordAnnotation] = tc.record
 			}
 			node.Spec.Taints, node.Status.NodeInfo.BootID = tc.taints, "b1"
 			pod := func(name, on string, phase corev1.PodPhase) *corev1.Pod {
-				return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name}, Spec: corev1.PodSpec{NodeName: on}, Status: corev1.PodStatus{Phase: phase}}
+				return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name},
+					Spec: corev1.PodSpec{NodeName: on}, Status: corev1.PodStatus{Phase: phase}}
 			}
 			daemon := pod("exempt", "n1", corev1.PodRunning)
-			daemon.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", Controller: &yes}}
+			daemon.OwnerReferences = []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", Controller: &yes}}
 			c := fake.NewClientBuilder().
-				WithObjects(node, pod("runs", "n1", corev1.PodRunning), pod("finished", "n1", corev1.PodSucceeded), daemon, pod("elsewhere", "n2", corev1.PodRunning)).
-				WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+				WithObjects(node, pod("runs", "n1", corev1.PodRunning), pod("finished", "n1", corev1.PodSucceeded),
+					daemon, pod("elsewhere", "n2", corev1.PodRunning)).
+				WithIndex(&corev1.Pod{}, "spec.nodeName",
+									func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 				WithInterceptorFuncs(interceptor.Funcs{ // an API server takes annotations with a status
-					SubResourcePatch: func(ctx context.Context, c client.Client, _ string, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+					SubResourcePatch: func(ctx context.Context, c client.Client, _ string, o client.Object,
+						p client.Patch, _ ...client.SubResourcePatchOption) error {
 						return c.Patch(ctx, o, p)
 					},
 				}).Build()
@@ -131,11 +146,13 @@ func TestRelease(t *testing.T) {
 				if note != tc.record {
 					t.Errorf("the record: got %s, want %s", note, tc.record)
 				}
-			} else if r, err := taint.RecordOf(&is); err != nil || r.ID != tc.id || r.Result != taint.ResultReleased || r.NodeUID != "u1" || r.BootID != "b1" || r.LeaseRV != "" {
+			} else if r, err := taint.RecordOf(&is); err != nil || r.ID != tc.id || r.Result != taint.ResultReleased ||
+				r.NodeUID != "u1" || r.BootID != "b1" || r.LeaseRV != "" {
 				t.Errorf("the record: got %s, error %v, want %s, released, of this life", note, err, tc.id)
 			}
 			if !slices.Equal(is.Spec.Taints, taints) || is.Annotations["example.net/a"] != "b" {
-				t.Errorf("got taints %v, annotations %v, want taints %v and all other annotations", is.Spec.Taints, is.Annotations, taints)
+				t.Errorf("got taints %v, annotations %v, want taints %v and all other annotations", is.Spec.Taints,
+					is.Annotations, taints)
 			}
 			var pods corev1.PodList
 			if err := c.List(t.Context(), &pods); err != nil {
@@ -165,7 +182,8 @@ func (b *busy) Patch(ctx context.Context, o client.Object, p client.Patch, opts 
 		b.times--
 		other := &corev1.Node{}
 		other.Name = o.GetName()
-		touch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"touched":"`+time.Now().String()+`"}}}`))
+		touch := client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"touched":"`+time.Now().String()+`"}}}`))
 		if err := b.Client.Patch(ctx, other, touch); err != nil {
 			return err
 		}
@@ -173,7 +191,8 @@ func (b *busy) Patch(ctx context.Context, o client.Object, p client.Patch, opts 
 	return b.Client.Patch(ctx, o, p, opts...)
 }
 
-// A node that lives is written by its kubelet and others: a release does not give up for that, nor does it overwrite what they wrote.
+// A node that lives is written by its kubelet and others: a release does not give up for that, nor does it overwrite
+// what they wrote.
 func TestReleaseOfABusyNode(t *testing.T) {
 	c := cluster.Admin(t, shared)
 	for _, tc := range []struct {
@@ -200,8 +219,8 @@ func TestReleaseOfABusyNode(t *testing.T) {
 	}
 }
 
-// A release does what it can: a pod that takes no annotation is spared in its small form, one that takes nothing is named, and the mark
-// goes. A person without the right to spare pods is told so instead.
+// A release does what it can: a pod that takes no annotation is spared in its small form, one that takes nothing is
+// named, and the mark goes. A person without the right to spare pods is told so instead.
 func TestReleaseGoesOn(t *testing.T) {
 	c := cluster.Admin(t, shared)
 	changed := map[string]int{}
@@ -221,18 +240,21 @@ func TestReleaseGoesOn(t *testing.T) {
 		}},
 		{name: "one pod that takes nothing", left: "etcdserver: request is too large", refuse: func(pod string) error {
 			if pod == "bad" {
-				return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Message: "etcdserver: request is too large"}}
+				return &apierrors.StatusError{
+					ErrStatus: metav1.Status{Code: 500, Message: "etcdserver: request is too large"}}
 			}
 			return nil
 		}},
 		{name: "a webhook that refuses one", left: "denied the request", refuse: func(pod string) error {
 			if pod == "bad" {
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, pod, errors.New("admission webhook denied the request"))
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, pod,
+					errors.New("admission webhook denied the request"))
 			}
 			return nil
 		}},
 		{name: "no right", fails: true, refuse: func(pod string) error {
-			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, pod, errors.New(`User "kim" cannot patch resource "pods/status" in API group ""`))
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, pod,
+				errors.New(`User "kim" cannot patch resource "pods/status" in API group ""`))
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -241,13 +263,15 @@ func TestReleaseGoesOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rec := taint.Record{ID: "f-1", NodeUID: l.UID, By: "test", Since: time.Now()}.EnterPhase(taint.PhaseEvicting, "", time.Now())
+			rec := taint.Record{ID: "f-1", NodeUID: l.UID, By: "test",
+				Since: time.Now()}.EnterPhase(taint.PhaseEvicting, "", time.Now())
 			if err := writer(c).SetMark(t.Context(), l, rec); err != nil {
 				t.Fatal(err)
 			}
 			bad, good := newPod(t, c, n.Name, full), newPod(t, c, n.Name)
 			names := map[string]string{bad.Name: "bad", good.Name: "good"}
-			out, err := ReleaseNode(t.Context(), refusing{c, func(pod string) error { return tc.refuse(names[pod]) }}, n.Name, taint.DefaultKey, true, time.Now)
+			out, err := ReleaseNode(t.Context(), refusing{c, func(pod string) error { return tc.refuse(names[pod]) }},
+				n.Name, taint.DefaultKey, true, time.Now)
 			if (err != nil) != tc.fails {
 				t.Fatalf("got %q, error %v, want an error: %v", out, err, tc.fails)
 			}
@@ -255,7 +279,8 @@ func TestReleaseGoesOn(t *testing.T) {
 			if err != nil || (l.Mark != nil) != tc.fails {
 				t.Errorf("got mark %v, error %v", l.Mark, err)
 			}
-			if named := strings.Contains(out, bad.Name) && strings.Contains(out, tc.left); tc.left != "" && !named || strings.Contains(out, good.Name) {
+			if named := strings.Contains(out, bad.Name) && strings.Contains(out, tc.left); tc.left != "" && !named ||
+				strings.Contains(out, good.Name) {
 				t.Errorf("got %q, want the pod and %q", out, tc.left)
 			}
 			if tc.fails {
@@ -266,8 +291,10 @@ func TestReleaseGoesOn(t *testing.T) {
 				if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 					t.Fatal(err)
 				}
-				if got := o.ResourceVersion != was; got != want || got && taint.SparedBy(o) == "" && o.Status.Message != "spared" {
-					t.Errorf("%s: got a new resourceVersion %v, annotations %d, message %q; want spared %v", names[o.Name], got, len(o.Annotations), o.Status.Message, want)
+				if got := o.ResourceVersion != was; got != want ||
+					got && taint.SparedBy(o) == "" && o.Status.Message != "spared" {
+					t.Errorf("%s: got a new resourceVersion %v, annotations %d, message %q; want spared %v",
+						names[o.Name], got, len(o.Annotations), o.Status.Message, want)
 				}
 			}
 		})
@@ -289,7 +316,8 @@ type refusingSub struct {
 	r refusing
 }
 
-func (s refusingSub) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+func (s refusingSub) Patch(ctx context.Context, o client.Object, p client.Patch,
+	opts ...client.SubResourcePatchOption) error {
 	if err := s.r.refuse(o.GetName()); err != nil {
 		return err
 	}
@@ -303,7 +331,8 @@ func TestReleaseFromEitherNode(t *testing.T) {
 	bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc2", SystemUUID: "11223344-5566-7788-99aa-bbccddeeff02"}
 	lied := func() *corev1.Node {
 		n := newNode(t, c)
-		rec := taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test", Machine: &bmc2}.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Now())
+		rec := taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test", Machine: &bmc2}.EnterPhase(taint.PhaseDone,
+			taint.ResultNeverPoweredOff, time.Now())
 		_, l, err := kube.ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
 		if err != nil {
 			t.Fatal(err)
@@ -354,7 +383,8 @@ func TestReleaseFromEitherNode(t *testing.T) {
 	if told, err := release(other, true); !errors.Is(err, errNothingToRelease) {
 		t.Fatalf("a node of another machine: %q, error %v", told, err)
 	}
-	if told, err := release(same, false); err != nil || !strings.Contains(told, "would release node "+holder.Name) || !strings.Contains(told, same.Name) {
+	if told, err := release(same, false); err != nil || !strings.Contains(told, "would release node "+holder.Name) ||
+		!strings.Contains(told, same.Name) {
 		t.Fatalf("without confirm: %q, error %v", told, err)
 	}
 	distrusted(holder.Name)

@@ -42,7 +42,8 @@ func TestRead(t *testing.T) {
 		spec := map[string]any{"node": "n1", "by": "ff", "startedAt": "2026-05-04T12:00:00.000000Z"}
 		status := map[string]any{"phase": "Done", "result": "Evicted"}
 		change(spec, status)
-		return map[string]any{"apiVersion": "forcefence.io/v1alpha1", "kind": "Fencing", "metadata": map[string]any{"name": "n1.f-1"}, "spec": spec, "status": status}
+		return map[string]any{"apiVersion": "forcefence.io/v1alpha1", "kind": "Fencing",
+			"metadata": map[string]any{"name": "n1.f-1"}, "spec": spec, "status": status}
 	}
 	for _, tc := range []struct {
 		name string
@@ -51,9 +52,12 @@ func TestRead(t *testing.T) {
 		bad  bool
 	}{
 		{name: "ours", raw: fencing(func(_, _ map[string]any) {})},
-		{name: "a newer field", raw: fencing(func(_, s map[string]any) { s["colour"] = "red" }), want: []string{"fields of a newer version, which are not shown"}},
-		{name: "a newer phase", raw: fencing(func(_, s map[string]any) { s["phase"], s["result"] = "Pondering", "" }), want: []string{"phase Pondering"}},
-		{name: "a newer result", raw: fencing(func(_, s map[string]any) { s["result"] = "Teleported" }), want: []string{"result Teleported"}},
+		{name: "a newer field", raw: fencing(func(_, s map[string]any) { s["colour"] = "red" }),
+			want: []string{"fields of a newer version, which are not shown"}},
+		{name: "a newer phase", raw: fencing(func(_, s map[string]any) { s["phase"], s["result"] = "Pondering", "" }),
+			want: []string{"phase Pondering"}},
+		{name: "a newer result", raw: fencing(func(_, s map[string]any) { s["result"] = "Teleported" }),
+			want: []string{"result Teleported"}},
 		{name: "a newer phase on the way", raw: fencing(func(_, s map[string]any) {
 			s["timeline"] = []any{map[string]any{"phase": "Pondering", "at": "2026-05-04T12:00:00.000000Z"}}
 		}), want: []string{"phase Pondering"}},
@@ -75,9 +79,11 @@ func TestRead(t *testing.T) {
 func TestNext(t *testing.T) {
 	at := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{}}}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(at)}}
+	n.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(at)}}
 	s := Snapshot{
-		At: at.Add(time.Hour), Key: taint.DefaultKey, Nodes: []*corev1.Node{n}, NodeConfig: func(*corev1.Node) NodeConfig { return NodeConfig{} },
+		At: at.Add(time.Hour), Key: taint.DefaultKey, Nodes: []*corev1.Node{n},
+		NodeConfig: func(*corev1.Node) NodeConfig { return NodeConfig{} },
 		Events: map[string][]Event{"n": {
 			{At: at.Add(2 * time.Minute), From: "forcefence", Reason: "PowerUnknown", Note: "the newest\x1b[31m"},
 			{At: at.Add(time.Minute), From: "forcefence", Reason: "PoweredOnNotReady", Note: "older"},
@@ -90,7 +96,8 @@ func TestNext(t *testing.T) {
 	rec := taint.Record{ID: "f-0123456789ab", Phase: taint.PhaseEvicting, NodeUID: "u", By: "ff", Since: at, At: at}
 	n.Annotations[taint.RecordAnnotation] = rec.Encode()
 	r := ParsedFencing{Fencing: api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: "n.f-0123456789ab"}}}
-	r.Fencing.Status.Conditions = []metav1.Condition{{Type: api.NeedsPerson, Status: metav1.ConditionTrue, Message: "pv-1 hangs"}}
+	r.Fencing.Status.Conditions = []metav1.Condition{
+		{Type: api.NeedsPerson, Status: metav1.ConditionTrue, Message: "pv-1 hangs"}}
 	s.Fences, s.Events = []ParsedFencing{r}, nil
 	if got := FleetOf(s).Nodes[0]; got.State != StateStuck || !strings.Contains(got.Next, "pv-1 hangs") {
 		t.Errorf("stuck: got %s, %q", got.State, got.Next)
@@ -106,7 +113,8 @@ func TestNext(t *testing.T) {
 func TestNodeState(t *testing.T) {
 	at := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	record := func(p taint.Phase, r taint.Result) string {
-		return taint.Record{ID: "f-0123456789ab", Phase: p, Result: r, NodeUID: "u", By: "ff", Since: at, At: at}.Encode()
+		return taint.Record{ID: "f-0123456789ab", Phase: p, Result: r, NodeUID: "u", By: "ff", Since: at,
+			At: at}.Encode()
 	}
 	for _, tc := range []struct {
 		name       string
@@ -117,15 +125,30 @@ func TestNodeState(t *testing.T) {
 		fence      string
 	}{
 		{name: "nothing", want: StateNotReady},
-		{name: "ready", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, want: StateUnfenceable},
-		{name: "a word nobody knows", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Yes"}, want: StateNotReady},
-		{name: "silent and on", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Unknown", taint.PoweredOnCondition: "True"}, want: StateNotReady},
-		{name: "ready and on", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True", taint.PoweredOnCondition: "True"}, want: StateUnfenceable},
-		{name: "fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record(taint.PhaseArmed, ""), want: StateFencing, fence: "n.f-0123456789ab"},
-		{name: "was fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record(taint.PhaseDone, taint.ResultEvicted), want: StateUnfenceable, fence: "n.f-0123456789ab"},
-		{name: "marked by hand", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, mark: "manual", want: StateFencing},
-		{name: "a record that nobody reads", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: "{", want: StateStuck},
-		{name: "a newer version's record", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: record("Pondering", ""), want: StateStuck},
+		{name: "ready", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"},
+			want: StateUnfenceable},
+		{name: "a word nobody knows",
+			conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Yes"},
+			want:       StateNotReady},
+		{name: "silent and on",
+			conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Unknown",
+				taint.PoweredOnCondition: "True"}, want: StateNotReady},
+		{name: "ready and on",
+			conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True",
+				taint.PoweredOnCondition: "True"}, want: StateUnfenceable},
+		{name: "fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"},
+			record: record(taint.PhaseArmed, ""), want: StateFencing, fence: "n.f-0123456789ab"},
+		{name: "was fenced", conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"},
+			record: record(taint.PhaseDone, taint.ResultEvicted), want: StateUnfenceable, fence: "n.f-0123456789ab"},
+		{name: "marked by hand",
+			conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, mark: "manual",
+			want: StateFencing},
+		{name: "a record that nobody reads",
+			conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: "{",
+			want: StateStuck},
+		{name: "a newer version's record",
+			conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"},
+			record:     record("Pondering", ""), want: StateStuck},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{}}}
 		for kind, s := range tc.conditions {
@@ -137,8 +160,11 @@ func TestNodeState(t *testing.T) {
 		if tc.mark != "" {
 			n.Spec.Taints = []corev1.Taint{{Key: "example.net/off", Value: tc.mark}}
 		}
-		f := FleetOf(Snapshot{At: at, Key: "example.net/off", Nodes: []*corev1.Node{n}, NodeConfig: func(*corev1.Node) NodeConfig { return NodeConfig{} }})
-		if got := f.Nodes[0]; got.State != tc.want || got.Fence != tc.fence || f.States[tc.want] != 1 || (tc.fence != "") != (len(f.Fences) == 1) {
+		f := FleetOf(
+			Snapshot{At: at, Key: "example.net/off", Nodes: []*corev1.Node{n},
+				NodeConfig: func(*corev1.Node) NodeConfig { return NodeConfig{} }})
+		if got := f.Nodes[0]; got.State != tc.want || got.Fence != tc.fence || f.States[tc.want] != 1 ||
+			(tc.fence != "") != (len(f.Fences) == 1) {
 			t.Errorf("%s: got %+v with %d fences, want %s, fence %q", tc.name, got, len(f.Fences), tc.want, tc.fence)
 		}
 	}

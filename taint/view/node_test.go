@@ -27,10 +27,13 @@ func node(changes ...func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-func condition(kind corev1.NodeConditionType, status corev1.ConditionStatus, since time.Duration, why, message string) func(*corev1.Node) {
+func condition(kind corev1.NodeConditionType, status corev1.ConditionStatus, since time.Duration, why,
+	message string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		at := metav1.NewTime(ago(since))
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: kind, Status: status, LastTransitionTime: at, LastHeartbeatTime: at, Reason: why, Message: message})
+		n.Status.Conditions = append(n.Status.Conditions,
+			corev1.NodeCondition{Type: kind, Status: status, LastTransitionTime: at, LastHeartbeatTime: at, Reason: why,
+				Message: message})
 	}
 }
 
@@ -53,8 +56,10 @@ func marked(n *corev1.Node) {
 var (
 	ready   = condition(corev1.NodeReady, corev1.ConditionTrue, time.Hour, "", "")
 	silent  = condition(corev1.NodeReady, corev1.ConditionUnknown, time.Minute, "", "")
-	answers = condition(taint.FenceableCondition, corev1.ConditionTrue, 3*time.Hour, "MachineAnswers", "The machine is On (racks/1: On).")
-	refused = condition(taint.FenceableCondition, corev1.ConditionFalse, 3*time.Hour, "MachineNotAnswering", "Not answered: racks/1: denied.")
+	answers = condition(taint.FenceableCondition, corev1.ConditionTrue, 3*time.Hour, "MachineAnswers",
+		"The machine is On (racks/1: On).")
+	refused = condition(taint.FenceableCondition, corev1.ConditionFalse, 3*time.Hour, "MachineNotAnswering",
+		"Not answered: racks/1: denied.")
 )
 
 func answer(since time.Duration, from, state string) taint.Evidence {
@@ -65,9 +70,12 @@ func TestOf(t *testing.T) {
 	phase := func(p taint.Phase, res taint.Result, since time.Duration) taint.Record {
 		return taint.Record{Device: "racks/1"}.EnterPhase(p, res, ago(since))
 	}
-	waits, lied, again, off := phase(taint.PhaseEvicting, "", 0), phase(taint.PhaseDone, taint.ResultNeverPoweredOff, 0), phase(taint.PhaseDone, taint.ResultEvicted, 0), phase(taint.PhaseEvicting, "", 10*time.Second)
+	waits, lied, again, off := phase(taint.PhaseEvicting, "", 0),
+		phase(taint.PhaseDone, taint.ResultNeverPoweredOff, 0), phase(taint.PhaseDone, taint.ResultEvicted, 0),
+		phase(taint.PhaseEvicting, "", 10*time.Second)
 	waits.Detaching, again.PostFence = []taint.Detaching{{PV: "pv-7"}}, taint.PostFenceFencedAgain
-	off.Evidence = []taint.Evidence{answer(20*time.Second, "racks", "On"), answer(10*time.Second, "racks", "Off"), answer(time.Second, "nobody", "None")}
+	off.Evidence = []taint.Evidence{answer(20*time.Second, "racks", "On"), answer(10*time.Second, "racks", "Off"),
+		answer(time.Second, "nobody", "None")}
 	old := off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, ago(4*time.Hour))
 	old.Evidence = []taint.Evidence{answer(4*time.Hour, "racks", "Off")}
 	for _, tt := range []struct {
@@ -80,43 +88,91 @@ func TestOf(t *testing.T) {
 		{"nothing is known", NodeFacts{Node: node(ready)}, StateUnfenceable, "No controller", "Unknown  "},
 		{"fine", NodeFacts{Node: node(ready, answers)}, StateFine, "", "On racks/1 drill"},
 		{"fine since its fence", NodeFacts{Node: node(ready, answers, record(old))}, StateFine, "", "On racks/1 drill"},
-		{"one of two devices is down", NodeFacts{Node: node(ready, condition(taint.FenceableCondition, corev1.ConditionTrue, time.Hour, "MachineAnswers", "The machine is On (racks/1: denied, pdus/2: On)."))},
+		{"one of two devices is down",
+			NodeFacts{Node: node(ready,
+				condition(taint.FenceableCondition, corev1.ConditionTrue, time.Hour, "MachineAnswers",
+					"The machine is On (racks/1: denied, pdus/2: On)."))},
 			StateFine, "Not all of its devices answer: racks/1: denied", "On racks/1: denied, pdus/2: On drill"},
-		{"not fenceable", NodeFacts{Node: node(ready, refused)}, StateUnfenceable, "racks/1: denied. The cause is in the Event", "Unknown  drill"},
-		{"paused", NodeFacts{Node: node(ready, answers, annotation(fence.PausedAnnotation, "new disk"))}, StateLeftAlone, `"new disk"`, "On racks/1 drill"},
-		{"paused, and that is over", NodeFacts{Node: node(ready, answers, annotation(fence.PausedAnnotation, "new disk; until=2026-03-01T11:00:00Z"))}, StateFine, "", "On racks/1 drill"},
-		{"mode lowered", NodeFacts{Node: node(ready, answers, annotation(fence.ModeAnnotation, "shadow"))}, StateLeftAlone, "shadow", "On racks/1 drill"},
+		{"not fenceable", NodeFacts{Node: node(ready, refused)}, StateUnfenceable,
+			"racks/1: denied. The cause is in the Event", "Unknown  drill"},
+		{"paused", NodeFacts{Node: node(ready, answers, annotation(fence.PausedAnnotation, "new disk"))},
+			StateLeftAlone, `"new disk"`, "On racks/1 drill"},
+		{"paused, and that is over",
+			NodeFacts{Node: node(ready, answers,
+				annotation(fence.PausedAnnotation, "new disk; until=2026-03-01T11:00:00Z"))}, StateFine, "",
+			"On racks/1 drill"},
+		{"mode lowered", NodeFacts{Node: node(ready, answers, annotation(fence.ModeAnnotation, "shadow"))},
+			StateLeftAlone, "shadow", "On racks/1 drill"},
 
 		{"silent", NodeFacts{Node: node(silent, answers)}, StateNotReady, "asks its devices", "On racks/1 drill"},
-		{"silent, and told why", NodeFacts{Node: node(silent, answers), Event: &OwnEvent{ago(30 * time.Second), string(reason.Unknown), "Its device is mute."}}, StateNotReady, "Its device is mute. Look at the device", "On racks/1 drill"},
-		{"silent, told of an earlier silence", NodeFacts{Node: node(silent, answers), Event: &OwnEvent{ago(time.Hour), string(reason.Unknown), "Its device is mute."}}, StateNotReady, "asks its devices", "On racks/1 drill"},
-		{"silent and on", NodeFacts{Node: node(silent, answers, condition(taint.PoweredOnCondition, corev1.ConditionTrue, 30*time.Second, "", ""))}, StateNotReady, "its machine is on", "On  fence"},
-		{"silent and paused", NodeFacts{Node: node(silent, answers, annotation(fence.PausedAnnotation, "new disk"))}, StateNotReady, `"new disk"`, "On racks/1 drill"},
-		{"fenced, and not back", NodeFacts{Node: node(silent, record(off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)))}, StateNotReady, "run elsewhere", "Off racks fence"},
-		{"fenced, and told so", NodeFacts{Node: node(silent, record(off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now))), Event: &OwnEvent{now, string(reason.Finished), "All is gone."}}, StateNotReady, "run elsewhere", "Off racks fence"},
-		{"told what needs no person", NodeFacts{Node: node(silent, answers), Event: &OwnEvent{now, string(reason.InGrace), "It waits."}}, StateNotReady, "It waits.", "On racks/1 drill"},
-		{"released, and not back", NodeFacts{Node: node(silent, record(phase(taint.PhaseDone, taint.ResultReleased, 0)))}, StateNotReady, "released", "Unknown  "},
+		{"silent, and told why",
+			NodeFacts{Node: node(silent, answers),
+				Event: &OwnEvent{ago(30 * time.Second), string(reason.Unknown), "Its device is mute."}}, StateNotReady,
+			"Its device is mute. Look at the device", "On racks/1 drill"},
+		{"silent, told of an earlier silence",
+			NodeFacts{Node: node(silent, answers),
+				Event: &OwnEvent{ago(time.Hour), string(reason.Unknown), "Its device is mute."}}, StateNotReady,
+			"asks its devices", "On racks/1 drill"},
+		{"silent and on",
+			NodeFacts{Node: node(silent, answers,
+				condition(taint.PoweredOnCondition, corev1.ConditionTrue, 30*time.Second, "", ""))}, StateNotReady,
+			"its machine is on", "On  fence"},
+		{"silent and paused", NodeFacts{Node: node(silent, answers, annotation(fence.PausedAnnotation, "new disk"))},
+			StateNotReady, `"new disk"`, "On racks/1 drill"},
+		{"fenced, and not back",
+			NodeFacts{Node: node(silent, record(off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)))},
+			StateNotReady, "run elsewhere", "Off racks fence"},
+		{"fenced, and told so",
+			NodeFacts{Node: node(silent, record(off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now))),
+				Event: &OwnEvent{now, string(reason.Finished), "All is gone."}}, StateNotReady, "run elsewhere",
+			"Off racks fence"},
+		{"told what needs no person",
+			NodeFacts{Node: node(silent, answers), Event: &OwnEvent{now, string(reason.InGrace), "It waits."}},
+			StateNotReady, "It waits.", "On racks/1 drill"},
+		{"released, and not back",
+			NodeFacts{Node: node(silent, record(phase(taint.PhaseDone, taint.ResultReleased, 0)))}, StateNotReady,
+			"released", "Unknown  "},
 
-		{"powering off", NodeFacts{Node: node(silent, record(phase(taint.PhasePoweringOff, "", 0)))}, StateFencing, "waits until racks/1 says Off", "Unknown  "},
-		{"armed", NodeFacts{Node: node(silent, record(phase(taint.PhaseArmed, "", 0)))}, StateFencing, "asked once more", "Unknown  "},
-		{"evicting", NodeFacts{Node: node(silent, answers, record(off))}, StateFencing, "pods are ended", "Off racks fence"},
+		{"powering off", NodeFacts{Node: node(silent, record(phase(taint.PhasePoweringOff, "", 0)))}, StateFencing,
+			"waits until racks/1 says Off", "Unknown  "},
+		{"armed", NodeFacts{Node: node(silent, record(phase(taint.PhaseArmed, "", 0)))}, StateFencing,
+			"asked once more", "Unknown  "},
+		{"evicting", NodeFacts{Node: node(silent, answers, record(off))}, StateFencing, "pods are ended",
+			"Off racks fence"},
 		{"evicting, volumes are left", NodeFacts{Node: node(silent, record(waits))}, StateFencing, "pv-7", "Unknown  "},
-		{"evicting, and told what is wrong", NodeFacts{Node: node(silent, record(off)), Event: &OwnEvent{now, string(reason.ProofLost), "The machine is no longer proven off."}}, StateFencing, "no longer proven off. Look at the device.", "Off racks fence"},
-		{"evicting, told of before", NodeFacts{Node: node(silent, record(off)), Event: &OwnEvent{ago(time.Minute), string(reason.Unknown), "mute"}}, StateFencing, "pods are ended", "Off racks fence"},
+		{"evicting, and told what is wrong",
+			NodeFacts{Node: node(silent, record(off)),
+				Event: &OwnEvent{now, string(reason.ProofLost), "The machine is no longer proven off."}}, StateFencing,
+			"no longer proven off. Look at the device.", "Off racks fence"},
+		{"evicting, told of before",
+			NodeFacts{Node: node(silent, record(off)),
+				Event: &OwnEvent{ago(time.Minute), string(reason.Unknown), "mute"}}, StateFencing, "pods are ended",
+			"Off racks fence"},
 		{"marked by hand", NodeFacts{Node: node(silent, marked)}, StateFencing, "Somebody marked it", "Unknown  "},
 
-		{"needs a person, by its Fencing", NodeFacts{Node: node(silent, record(off)), NeedsPerson: "volume pv-7 does not detach"}, StateStuck, "volume pv-7", "Off racks fence"},
-		{"needs a person, by an Event", NodeFacts{Node: node(silent, record(off)), Event: &OwnEvent{now, string(reason.NeedsPerson), "It hangs."}}, StateStuck, "It hangs.", "Off racks fence"},
-		{"a device lied", NodeFacts{Node: node(ready, answers, record(lied))}, StateStuck, "forcefence release n4 --yes", "On racks/1 drill"},
+		{"needs a person, by its Fencing",
+			NodeFacts{Node: node(silent, record(off)), NeedsPerson: "volume pv-7 does not detach"}, StateStuck,
+			"volume pv-7", "Off racks fence"},
+		{"needs a person, by an Event",
+			NodeFacts{Node: node(silent, record(off)), Event: &OwnEvent{now, string(reason.NeedsPerson), "It hangs."}},
+			StateStuck, "It hangs.", "Off racks fence"},
+		{"a device lied", NodeFacts{Node: node(ready, answers, record(lied))}, StateStuck,
+			"forcefence release n4 --yes", "On racks/1 drill"},
 		{"fenced again", NodeFacts{Node: node(silent, record(again))}, StateStuck, "", "Unknown  "},
-		{"no record", NodeFacts{Node: node(ready, annotation(taint.RecordAnnotation, "{"))}, StateStuck, "cannot be read", "Unknown  "},
-		{"a newer version's phase", NodeFacts{Node: node(ready, annotation(taint.RecordAnnotation, `{"id":"f-1","phase":"Verifying","nodeUID":"u4","by":"x"}`))}, StateStuck, `unknown phase "Verifying"`, "Unknown  "},
-		{"a drill's unknown is newer than the fence's Off", NodeFacts{Node: node(ready, refused, record(old))}, StateUnfenceable, "denied", "Unknown  drill"},
+		{"no record", NodeFacts{Node: node(ready, annotation(taint.RecordAnnotation, "{"))}, StateStuck,
+			"cannot be read", "Unknown  "},
+		{"a newer version's phase",
+			NodeFacts{Node: node(ready,
+				annotation(taint.RecordAnnotation, `{"id":"f-1","phase":"Verifying","nodeUID":"u4","by":"x"}`))},
+			StateStuck, `unknown phase "Verifying"`, "Unknown  "},
+		{"a drill's unknown is newer than the fence's Off", NodeFacts{Node: node(ready, refused, record(old))},
+			StateUnfenceable, "denied", "Unknown  drill"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.seen.Key, tt.seen.Now = taint.DefaultKey, now
 			n := NodeOf(tt.seen)
-			if n.State != tt.state || !strings.Contains(n.Next, tt.next) || tt.next == "" && n.State != StateStuck && n.Next != "" {
+			if n.State != tt.state || !strings.Contains(n.Next, tt.next) ||
+				tt.next == "" && n.State != StateStuck && n.Next != "" {
 				t.Errorf("got %s, %q, want %s, %q", n.State, n.Next, tt.state, tt.next)
 			}
 			if got := n.Machine.Power + " " + n.Machine.By + " " + n.Machine.From; got != tt.power {
@@ -131,7 +187,8 @@ func TestPolicies(t *testing.T) {
 	n := node(silent)
 	n.Annotations[taint.PolicyAnnotation] = taint.NewLook(n, nil, taint.DefaultKey, providers.InstantOf(now),
 		providers.InstantOf(now)).EncodeAnnouncement("longhorn", "accept-duplicates", now)
-	if got := NodeOf(NodeFacts{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 1 || got[0] != "longhorn" {
+	if got := NodeOf(NodeFacts{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 1 ||
+		got[0] != "longhorn" {
 		t.Errorf("got %q", got)
 	}
 	n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now)

@@ -11,8 +11,8 @@ import (
 	"github.com/forcefence/forcefence/taint/api"
 )
 
-// TestTimelineSteps: each step is told with its time and how long it took. An Event that says no more is left out; a Fencing
-// of an earlier version, which has no steps, is told by its Events.
+// TestTimelineSteps: each step is told with its time and how long it took. An Event that says no more is left out; a
+// Fencing of an earlier version, which has no steps, is told by its Events.
 func TestTimelineSteps(t *testing.T) {
 	at := func(d time.Duration) metav1.MicroTime { return metav1.NewMicroTime(now.Add(d)) }
 	const ms = time.Millisecond
@@ -97,10 +97,13 @@ func TestTimelineEvents(t *testing.T) {
 		events  []OwnEvent
 		want    []string
 	}{
-		{"open", []ParsedFencing{fenceFrom("a", 0, nil)}, events, []string{"EarlierFence", "Suspect", "bmc", "Later", "MuchLater"}},
-		{"over", []ParsedFencing{fenceFrom("a", 0, minutes(5))}, events, []string{"EarlierFence", "Suspect", "bmc", "Later"}},
+		{"open", []ParsedFencing{fenceFrom("a", 0, nil)}, events,
+			[]string{"EarlierFence", "Suspect", "bmc", "Later", "MuchLater"}},
+		{"over", []ParsedFencing{fenceFrom("a", 0, minutes(5))}, events,
+			[]string{"EarlierFence", "Suspect", "bmc", "Later"}},
 		{
-			"after an earlier fence", []ParsedFencing{fenceFrom("b", 0, nil), fenceFrom("a", -time.Hour, minutes(-3))}, events,
+			"after an earlier fence", []ParsedFencing{fenceFrom("b", 0, nil), fenceFrom("a", -time.Hour, minutes(-3))},
+			events,
 			[]string{"Suspect", "bmc", "Later", "MuchLater"},
 		},
 		{

@@ -52,7 +52,8 @@ type pusher struct {
 	broken  func() error
 }
 
-func (p *pusher) Watch(ctx context.Context, targets []providers.Target, f func(providers.Target, providers.Observation)) error {
+func (p *pusher) Watch(ctx context.Context, targets []providers.Target,
+	f func(providers.Target, providers.Observation)) error {
 	p.mu.Lock()
 	p.begun++
 	p.f, p.watched = f, nil
@@ -89,7 +90,8 @@ func TestWatchDevices(t *testing.T) {
 				case "nobody's":
 					return machine.Machine{}, errors.New("no provider")
 				}
-				return machine.Machine{Provider: struct{ providers.Provider }{}, Watcher: w, Target: providers.Target{Node: n.Name}}, nil
+				return machine.Machine{Provider: struct{ providers.Provider }{}, Watcher: w,
+					Target: providers.Target{Node: n.Name}}, nil
 			}}}
 		}
 		var config atomic.Pointer[Config]
@@ -115,8 +117,10 @@ func TestWatchDevices(t *testing.T) {
 		if len(wake) != 1 {
 			t.Fatalf("woken: got %d nodes, want one", len(wake))
 		}
-		if e := <-wake; e.Object.GetName() != "b" || o.fleetView("b").Hint != fleet.Push || o.fleetView("a").Hint != "" {
-			t.Errorf("woken: got %s, hints a %q b %q, want b alone", e.Object.GetName(), o.fleetView("a").Hint, o.fleetView("b").Hint)
+		if e := <-wake; e.Object.GetName() != "b" || o.fleetView("b").Hint != fleet.Push ||
+			o.fleetView("a").Hint != "" {
+			t.Errorf("woken: got %s, hints a %q b %q, want b alone", e.Object.GetName(), o.fleetView("a").Hint,
+				o.fleetView("b").Hint)
 		}
 
 		time.Sleep(time.Minute)

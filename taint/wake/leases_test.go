@@ -89,7 +89,8 @@ func (s *stored) set(rv int) (listed int) {
 	return listed
 }
 
-// A Lease that stops wakes its node, and while none is fresh they are listed live: the watch may be behind after an outage.
+// A Lease that stops wakes its node, and while none is fresh they are listed live: the watch may be behind after an
+// outage.
 func TestScanOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, api := make(chan event.GenericEvent, 10), &stored{}

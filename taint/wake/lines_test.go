@@ -21,14 +21,18 @@ import (
 func TestWhoHasALine(t *testing.T) {
 	list := &nodeObjects{}
 	add := func(name, mode string, addresses ...corev1.NodeAddress) {
-		list.items = append(list.items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mode": mode}}, Status: corev1.NodeStatus{Addresses: addresses}})
+		list.items = append(list.items,
+			corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mode": mode}},
+				Status: corev1.NodeStatus{Addresses: addresses}})
 	}
 	in := func(a string) corev1.NodeAddress {
 		return corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a}
 	}
-	add("plain", "", corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.1"}, corev1.NodeAddress{Type: corev1.NodeHostName, Address: "10.9.9.9"}, in("10.0.0.1"), in("10.0.0.2"))
+	add("plain", "", corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.1"},
+		corev1.NodeAddress{Type: corev1.NodeHostName, Address: "10.9.9.9"}, in("10.0.0.1"), in("10.0.0.2"))
 	add("six", "", in("fd00::1"))
-	add("hostile", "", in("127.0.0.1"), in("169.254.169.254"), in("::1"), in("0.0.0.0"), in("api.example.net"), in("10.0.0.3"))
+	add("hostile", "", in("127.0.0.1"), in("169.254.169.254"), in("::1"), in("0.0.0.0"), in("api.example.net"),
+		in("10.0.0.3"))
 	add("itself", "", in("127.0.0.1"))
 	add("nowhere", "")
 	add("disabled", "disabled", in("10.0.0.4"))

@@ -40,7 +40,8 @@ type rack struct {
 }
 
 func newRack() *rack {
-	return &rack{says: map[string]providers.Observation{}, fails: map[string]error{}, asked: map[string][]time.Time{}, open: map[string]int{}}
+	return &rack{says: map[string]providers.Observation{}, fails: map[string]error{}, asked: map[string][]time.Time{},
+		open: map[string]int{}}
 }
 
 func (k *rack) LimitGroup(t providers.Target) string {
@@ -129,10 +130,12 @@ func poll(t *testing.T, p providers.Provider, nodes int, per float64, change fun
 		x, wake := &polling{log: &bytes.Buffer{}}, make(chan event.GenericEvent)
 		list := &nodeObjects{}
 		for i := range nodes {
-			n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), UID: "u"}, Status: corev1.NodeStatus{
-				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
-				Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.0.%d", i+1)}},
-			}}
+			n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), UID: "u"},
+				Status: corev1.NodeStatus{
+					Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+					Addresses: []corev1.NodeAddress{
+						{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.0.%d", i+1)}},
+				}}
 			if change != nil {
 				change(&n)
 			}
@@ -141,8 +144,9 @@ func poll(t *testing.T, p providers.Provider, nodes int, per float64, change fun
 		config := &Config{
 			Machines: machine.Finder{Led: func(n *corev1.Node) (machine.Machine, error) {
 				return machine.Machine{
-					Provider: p, Name: "racks", Device: "racks/" + n.Name, Target: providers.Target{Node: n.Name, ID: n.Name},
-					Poll: machine.Polling{Every: 5 * time.Second, PerSecond: per},
+					Provider: p, Name: "racks", Device: "racks/" + n.Name,
+					Target: providers.Target{Node: n.Name, ID: n.Name},
+					Poll:   machine.Polling{Every: 5 * time.Second, PerSecond: per},
 				}, nil
 			}},
 			Excluded: func(n *corev1.Node) string { return n.Labels["excluded"] },
@@ -274,7 +278,8 @@ func TestPollWithinLimits(t *testing.T) {
 		if all > 502 || k.worst != 1 {
 			t.Errorf("%d questions in 100 s, %d at the same time; half of the limit is 500", all, k.worst)
 		}
-		if n := strings.Count(x.log.String(), "Polling takes longer"); n != 1 || !strings.Contains(x.log.String(), "takes=20s machines=100") {
+		if n := strings.Count(x.log.String(), "Polling takes longer"); n != 1 ||
+			!strings.Contains(x.log.String(), "takes=20s machines=100") {
 			t.Errorf("said %d times:\n%s", n, x.log)
 		}
 	})
@@ -300,7 +305,8 @@ func TestPollIsSpread(t *testing.T) {
 	})
 }
 
-// A cloud is asked once for all. One answer that has most machines off at once is none that anybody is woken for: their Leases tell.
+// A cloud is asked once for all. One answer that has most machines off at once is none that anybody is woken for: their
+// Leases tell.
 func TestPollInBatches(t *testing.T) {
 	c := cloud{newRack()}
 	poll(t, c, 5, 10, nil, func(x *polling) {
@@ -335,7 +341,8 @@ func TestPollInABatchOfOne(t *testing.T) {
 	})
 }
 
-// A node that falls silent is not polled any more: it is suspect by itself. Nor is a provider none of whose machines is to be polled.
+// A node that falls silent is not polled any more: it is suspect by itself. Nor is a provider none of whose machines is
+// to be polled.
 func TestPollEndsWithTheHeartbeats(t *testing.T) {
 	k := newRack()
 	poll(t, k, 2, 10, nil, func(x *polling) {
@@ -377,7 +384,8 @@ func TestPollsEndTogether(t *testing.T) {
 // A device whose word is not believed any more gives no hint.
 func TestPollOfALiar(t *testing.T) {
 	k := newRack()
-	lied := taint.Record{ID: "f", NodeUID: "u", Device: "racks/n0"}.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	lied := taint.Record{ID: "f", NodeUID: "u", Device: "racks/n0"}.EnterPhase(taint.PhaseDone,
+		taint.ResultNeverPoweredOff, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	poll(t, k, 3, 10, nil, func(x *polling) {
 		x.Fleet(func(f *fleet.Fleet) { f.ApplyRecord("n0", "7", &lied, providers.Now()) })
 		k.say("n0", providers.PowerOff)
@@ -392,7 +400,8 @@ func TestPollOfALiar(t *testing.T) {
 // Who is suspect, being fenced, excluded or disabled is not polled.
 func TestWhoIsPolled(t *testing.T) {
 	k := newRack()
-	open := taint.Record{ID: "f", NodeUID: "u"}.EnterPhase(taint.PhasePoweringOff, "", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	open := taint.Record{ID: "f", NodeUID: "u"}.EnterPhase(taint.PhasePoweringOff, "",
+		time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	poll(t, k, 7, 10, func(n *corev1.Node) {
 		switch n.Name {
 		case "n1":

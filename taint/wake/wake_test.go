@@ -26,8 +26,10 @@ func optionsOf(cache client.Reader, nodes chan<- event.GenericEvent, config func
 	var mu sync.Mutex // guards memory
 	memory := &fleet.Fleet{}
 	return Options{
-		Cache: cache, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()), Config: config, Key: taint.DefaultKey,
-		Now: time.Now, Nodes: nodes, KnownNodes: func() []string { return nil }, OnHeartbeat: func(string) {}, Moves: &Moves{},
+		Cache: cache, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()), Config: config,
+		Key: taint.DefaultKey,
+		Now: time.Now, Nodes: nodes, KnownNodes: func() []string { return nil }, OnHeartbeat: func(string) {},
+		Moves: &Moves{},
 		Fleet: func(f func(*fleet.Fleet)) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -70,7 +72,8 @@ func TestMoves(t *testing.T) {
 	}
 	for range 2 {
 		looked = now.Add(-time.Hour)
-		if at := within(checkAll + 30*time.Second); !slices.Equal(at, []time.Duration{time.Second, time.Second + checkAll}) {
+		if at := within(checkAll + 30*time.Second); !slices.Equal(at,
+			[]time.Duration{time.Second, time.Second + checkAll}) {
 			t.Errorf("nothing moved: looked up after %s", at)
 		}
 		m.NoteMove(now)

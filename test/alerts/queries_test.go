@@ -32,7 +32,8 @@ func exports(t *testing.T) map[string]exported {
 		t.Fatal(err)
 	}
 	all := map[string]exported{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (\\w+) \\| ([^|]*) \\| ").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (\\w+) \\| ([^|]*) \\| ").
+		FindAllStringSubmatch(string(text), -1) {
 		e := exported{row[2], map[string][]string{}}
 		name := "" // of the label whose words follow
 		for _, m := range regexp.MustCompile("`([^`]*)`(:?)").FindAllStringSubmatch(row[3], -1) {
@@ -98,7 +99,8 @@ func check(query string, all map[string]exported) []error {
 				return ok && slices.Contains([]string{"rate", "increase"}, c.Func.Name)
 			})
 			if counter := e.kind != "gauge"; counter != counted {
-				say("%s is a %s: rate or increase is asked of counters and histograms, and of nothing else", n.Name, e.kind)
+				say("%s is a %s: rate or increase is asked of counters and histograms, and of nothing else", n.Name,
+					e.kind)
 			}
 		case *parser.AggregateExpr:
 			for _, name := range n.Grouping {
@@ -125,7 +127,9 @@ func grouped(expr parser.Expr, label string, all map[string]exported) bool {
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		if v, ok := n.(*parser.VectorSelector); ok {
 			_, own := all[v.Name].labels[label]
-			has = has && (own || slices.Contains(target, label) || label == labels.BucketLabel && strings.HasSuffix(v.Name, "_bucket"))
+			has = has &&
+				(own || slices.Contains(target, label) ||
+					label == labels.BucketLabel && strings.HasSuffix(v.Name, "_bucket"))
 		}
 		return nil
 	})
@@ -165,7 +169,8 @@ func TestQueries(t *testing.T) {
 	if err := json.Unmarshal(data, &d); err != nil {
 		t.Fatalf("%s: %v", dashboard, err)
 	}
-	if len(d.Templating.List) != 1 || d.Templating.List[0].Name != "datasource" || d.Templating.List[0].Query != "prometheus" {
+	if len(d.Templating.List) != 1 || d.Templating.List[0].Name != "datasource" ||
+		d.Templating.List[0].Query != "prometheus" {
 		t.Errorf("variables: got %+v, want the data source alone", d.Templating.List)
 	}
 	ids, rows, used := map[int]bool{}, []string{}, map[string]bool{}
@@ -176,7 +181,8 @@ func TestQueries(t *testing.T) {
 		ids[p.ID] = true
 		for _, q := range d.Panels[:i] {
 			if p.GridPos.X < q.GridPos.X+q.GridPos.W && q.GridPos.X < p.GridPos.X+p.GridPos.W &&
-				p.GridPos.Y < q.GridPos.Y+q.GridPos.H && q.GridPos.Y < p.GridPos.Y+p.GridPos.H || p.GridPos.X+p.GridPos.W > 24 {
+				p.GridPos.Y < q.GridPos.Y+q.GridPos.H && q.GridPos.Y < p.GridPos.Y+p.GridPos.H ||
+				p.GridPos.X+p.GridPos.W > 24 {
 				t.Errorf("panel %q lies over %q, or beyond the edge", p.Title, q.Title)
 			}
 		}
@@ -204,10 +210,14 @@ func TestQueries(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"Fleet", "Noticing", "Fences", "Devices", "API server and process", "Hook, drains, records"}; !slices.Equal(rows, want) {
+	if want := []string{
+		"Fleet", "Noticing", "Fences", "Devices", "API server and process",
+		"Hook, drains, records"}; !slices.Equal(rows, want) {
 		t.Errorf("rows: got %q, want %q", rows, want)
 	}
-	for _, m := range []string{"forcefence_nodes", "forcefence_noticed_seconds_bucket", "forcefence_phase_seconds_bucket", "forcefence_drill_devices", "forcefence_node_protection"} {
+	for _, m := range []string{
+		"forcefence_nodes", "forcefence_noticed_seconds_bucket", "forcefence_phase_seconds_bucket",
+		"forcefence_drill_devices", "forcefence_node_protection"} {
 		if !used[m] {
 			t.Errorf("no panel shows %s", m)
 		}

@@ -1,7 +1,8 @@
-// Package alerts holds Prometheus' rules and the dashboard of deploy against Prometheus' own library: each alert fires on the histories on
-// which it should, and on no other; its runbook section is there; every query asks for what the program exports (docs/metrics.md, which
-// test/integration compares with a running one). It is a module of its own, because Prometheus is a large one. Its tool, of the Prometheus
-// operator's module, is there for that module's CustomResourceDefinitions, which test/deploy gives to an API server.
+// Package alerts holds Prometheus' rules and the dashboard of deploy against Prometheus' own library: each alert fires
+// on the histories on which it should, and on no other; its runbook section is there; every query asks for what the
+// program exports (docs/metrics.md, which test/integration compares with a running one). It is a module of its own,
+// because Prometheus is a large one. Its tool, of the Prometheus operator's module, is there for that module's
+// CustomResourceDefinitions, which test/deploy gives to an API server.
 package alerts
 
 import (
@@ -88,13 +89,16 @@ var calm = []string{
 
 func init() { // each process begins all of these with 0
 	for _, instance := range []string{"a", "b"} {
-		for _, state := range []string{"stuck", "record_unreadable", "proof_lost", "unproven", "no_machine", "devices_disagree", "power_off_failed", "held_back", "distrusted"} {
+		for _, state := range []string{
+			"stuck", "record_unreadable", "proof_lost", "unproven", "no_machine", "devices_disagree",
+			"power_off_failed", "held_back", "distrusted"} {
 			calm = append(calm, fmt.Sprintf("forcefence_nodes{instance=%q,state=%q} 0", instance, state))
 		}
 		for _, result := range []string{"denied", "unreachable", "no_machine"} { // and what a drill found once
 			calm = append(calm, fmt.Sprintf("forcefence_machines{instance=%q,result=%q} 0", instance, result))
 		}
-		calm = append(calm, fmt.Sprintf(`forcefence_drill_devices{instance=%q,provider="racks",result="distrusted"} 0`, instance))
+		calm = append(calm,
+			fmt.Sprintf(`forcefence_drill_devices{instance=%q,provider="racks",result="distrusted"} 0`, instance))
 	}
 }
 
@@ -107,50 +111,70 @@ func hooks(protection, values string) string {
 	return fmt.Sprintf("forcefence_node_protection{instance=%q,protection=%q} %s", "a", protection, values)
 }
 
-// The time that an alert waits is in steps of 30 s: a history that ends on it fires, one that ends a step before does not.
+// The time that an alert waits is in steps of 30 s: a history that ends on it fires, one that ends a step before does
+// not.
 var histories = []history{
 	{name: "nothing is wrong", steps: 120},
 
-	{name: "a fence is stuck", steps: 3, series: []string{nodes("stuck", "0 1x9")}, want: []string{"ForcefenceMarkStuck state=stuck"}},
+	{name: "a fence is stuck", steps: 3, series: []string{nodes("stuck", "0 1x9")},
+		want: []string{"ForcefenceMarkStuck state=stuck"}},
 	{name: "a fence is stuck for less than a minute", steps: 2, series: []string{nodes("stuck", "0 1x9")}},
 	{name: "a stuck fence ends", steps: 9, series: []string{nodes("stuck", "0 1x5 0x9")}},
-	{name: "a record cannot be read", steps: 3, series: []string{nodes("record_unreadable", "0 1x9")}, want: []string{"ForcefenceMarkStuck state=record_unreadable"}},
+	{name: "a record cannot be read", steps: 3, series: []string{nodes("record_unreadable", "0 1x9")},
+		want: []string{"ForcefenceMarkStuck state=record_unreadable"}},
 
-	{name: "the proof is lost", steps: 3, series: []string{nodes("proof_lost", "0 1x9")}, want: []string{"ForcefenceProofLost"}},
+	{name: "the proof is lost", steps: 3, series: []string{nodes("proof_lost", "0 1x9")},
+		want: []string{"ForcefenceProofLost"}},
 	{name: "the proof is back soon", steps: 9, series: []string{nodes("proof_lost", "0 1 1 0 1 1 0 1 1 0 0")}},
 	{name: "the proof is lost for less than a minute", steps: 2, series: []string{nodes("proof_lost", "0 1x9")}},
 
-	{name: "no device tells", steps: 11, series: []string{nodes("unproven", "0 1x19")}, want: []string{"ForcefenceNodeUnproven state=unproven"}},
+	{name: "no device tells", steps: 11, series: []string{nodes("unproven", "0 1x19")},
+		want: []string{"ForcefenceNodeUnproven state=unproven"}},
 	{name: "no device tells for less than five minutes", steps: 10, series: []string{nodes("unproven", "0 1x19")}},
-	{name: "no rule leads to a device", steps: 11, series: []string{nodes("no_machine", "0 2x19")}, want: []string{"ForcefenceNodeUnproven state=no_machine"}},
-	{name: "devices contradict each other", steps: 11, series: []string{nodes("devices_disagree", "0 1x19")}, want: []string{"ForcefenceNodeUnproven state=devices_disagree"}},
-	{name: "a machine does not go off", steps: 11, series: []string{nodes("power_off_failed", "0 1x19")}, want: []string{"ForcefenceNodeUnproven state=power_off_failed"}},
+	{name: "no rule leads to a device", steps: 11, series: []string{nodes("no_machine", "0 2x19")},
+		want: []string{"ForcefenceNodeUnproven state=no_machine"}},
+	{name: "devices contradict each other", steps: 11, series: []string{nodes("devices_disagree", "0 1x19")},
+		want: []string{"ForcefenceNodeUnproven state=devices_disagree"}},
+	{name: "a machine does not go off", steps: 11, series: []string{nodes("power_off_failed", "0 1x19")},
+		want: []string{"ForcefenceNodeUnproven state=power_off_failed"}},
 
 	{name: "a storm", steps: 3, series: []string{nodes("held_back", "0 1x9")}, want: []string{"ForcefenceStorm"}},
 	{name: "the API server restarts", steps: 9, series: []string{nodes("held_back", "0 60 60 0x9")}},
 	{name: "a storm of less than a minute", steps: 2, series: []string{nodes("held_back", "0 60x9")}},
 
-	{name: "a device lied, and its node is healthy", steps: 1, series: []string{`forcefence_drill_devices{instance="a",provider="racks",result="distrusted"} 0 1x9`}, want: []string{"ForcefenceDeviceDistrusted"}},
-	{name: "a device lied, and its node is dead again", steps: 1, series: []string{nodes("distrusted", "0 1x9")}, want: []string{"ForcefenceDeviceDistrusted"}},
+	{name: "a device lied, and its node is healthy", steps: 1,
+		series: []string{`forcefence_drill_devices{instance="a",provider="racks",result="distrusted"} 0 1x9`},
+		want:   []string{"ForcefenceDeviceDistrusted"}},
+	{name: "a device lied, and its node is dead again", steps: 1, series: []string{nodes("distrusted", "0 1x9")},
+		want: []string{"ForcefenceDeviceDistrusted"}},
 	{name: "the same in its drill is no failure", steps: 40, series: []string{
-		`forcefence_machines{instance="a",result="distrusted"} 0 1x50`, `forcefence_drill_devices{instance="a",provider="racks",result="distrusted"} 0 1x50`,
+		`forcefence_machines{instance="a",result="distrusted"} 0 1x50`,
+		`forcefence_drill_devices{instance="a",provider="racks",result="distrusted"} 0 1x50`,
 	}, want: []string{"ForcefenceDeviceDistrusted"}},
-	{name: "a device that was released", steps: 9, series: []string{`forcefence_drill_devices{instance="a",provider="racks",result="distrusted"} 0 1x5 0x9`}},
+	{name: "a device that was released", steps: 9,
+		series: []string{`forcefence_drill_devices{instance="a",provider="racks",result="distrusted"} 0 1x5 0x9`}},
 
-	{name: "a drill fails", steps: 31, series: []string{`forcefence_machines{instance="a",result="denied"} 0 1x40`}, want: []string{"ForcefenceDrillFailing result=denied"}},
+	{name: "a drill fails", steps: 31, series: []string{`forcefence_machines{instance="a",result="denied"} 0 1x40`},
+		want: []string{"ForcefenceDrillFailing result=denied"}},
 	{name: "drills fail", steps: 31, series: []string{
-		`forcefence_machines{instance="a",result="no_machine"} 0 2x40`, `forcefence_machines{instance="a",result="unreachable"} 0 1x40`,
+		`forcefence_machines{instance="a",result="no_machine"} 0 2x40`,
+		`forcefence_machines{instance="a",result="unreachable"} 0 1x40`,
 	}, want: []string{"ForcefenceDrillFailing result=no_machine", "ForcefenceDrillFailing result=unreachable"}},
-	{name: "a BMC restarts", steps: 40, series: []string{`forcefence_machines{instance="a",result="unreachable"} 0 1x20 0x40`}},
-	{name: "a drill fails for less than a quarter of an hour", steps: 30, series: []string{`forcefence_machines{instance="a",result="denied"} 0 1x40`}},
+	{name: "a BMC restarts", steps: 40,
+		series: []string{`forcefence_machines{instance="a",result="unreachable"} 0 1x20 0x40`}},
+	{name: "a drill fails for less than a quarter of an hour", steps: 30,
+		series: []string{`forcefence_machines{instance="a",result="denied"} 0 1x40`}},
 
-	{name: "a hook stops", steps: 61, series: []string{hooks("none", "0 1x70"), hooks("fail-closed", "60 59x70")}, want: []string{"ForcefenceHookMissing"}},
+	{name: "a hook stops", steps: 61, series: []string{hooks("none", "0 1x70"), hooks("fail-closed", "60 59x70")},
+		want: []string{"ForcefenceHookMissing"}},
 	{name: "a hook restarts", steps: 60, series: []string{hooks("none", "0 1x70"), hooks("fail-closed", "60 59x70")}},
-	{name: "a new node gets no hook", steps: 61, series: []string{hooks("unknown", "0 1x70")}, want: []string{"ForcefenceHookMissing"}},
+	{name: "a new node gets no hook", steps: 61, series: []string{hooks("unknown", "0 1x70")},
+		want: []string{"ForcefenceHookMissing"}},
 	{name: "a hook is missing where the others are fail-open", steps: 61, series: []string{
 		hooks("none", "0 1x70"), hooks("fail-closed", "0x70"), hooks("fail-open", "1x70"),
 	}, want: []string{"ForcefenceHookMissing"}},
-	{name: "nobody installed the hook", steps: 100, series: []string{hooks("unknown", "65x100"), hooks("fail-closed", "0x100"), hooks("fail-open", "0x100")}},
+	{name: "nobody installed the hook", steps: 100,
+		series: []string{hooks("unknown", "65x100"), hooks("fail-closed", "0x100"), hooks("fail-open", "0x100")}},
 	{name: "all hooks stop", steps: 47, step: 30 * time.Minute, series: []string{
 		hooks("none", "0 65x60"), hooks("fail-closed", "65 0x60"), hooks("fail-open", "0x60"),
 	}, want: []string{"ForcefenceHookMissing"}},
@@ -159,15 +183,24 @@ var histories = []history{
 	}},
 
 	{name: "a file is refused", steps: 5, series: []string{
-		`forcefence_config_last_reload_successful{instance="a"} 1 0x9`, `forcefence_config_last_reload_successful{instance="b"} 1 0x9`,
+		`forcefence_config_last_reload_successful{instance="a"} 1 0x9`,
+		`forcefence_config_last_reload_successful{instance="b"} 1 0x9`,
 	}, want: []string{"ForcefenceConfigRefused"}},
-	{name: "a replica alone refuses it", steps: 5, series: []string{`forcefence_config_last_reload_successful{instance="b"} 1 0x9`}, want: []string{"ForcefenceConfigRefused"}},
-	{name: "a file is refused for less than two minutes", steps: 4, series: []string{`forcefence_config_last_reload_successful{instance="b"} 1 0x9`}},
+	{name: "a replica alone refuses it", steps: 5,
+		series: []string{`forcefence_config_last_reload_successful{instance="b"} 1 0x9`},
+		want:   []string{"ForcefenceConfigRefused"}},
+	{name: "a file is refused for less than two minutes", steps: 4,
+		series: []string{`forcefence_config_last_reload_successful{instance="b"} 1 0x9`}},
 
-	{name: "nobody leads", steps: 5, series: []string{`forcefence_leading{instance="a"} 1 0x9`}, want: []string{"ForcefenceNoLeader"}},
-	{name: "the other one leads soon", steps: 20, series: []string{`forcefence_leading{instance="a"} 1x3 0 0x20`, `forcefence_leading{instance="b"} 0x6 1x20`}},
-	{name: "nobody leads for less than two minutes", steps: 4, series: []string{`forcefence_leading{instance="a"} 1 0x9`}},
-	{name: "nobody runs", steps: 20, series: []string{`forcefence_leading{instance="a"} 1 stale`, `forcefence_leading{instance="b"} 0 stale`}, want: []string{"ForcefenceNoLeader"}},
+	{name: "nobody leads", steps: 5, series: []string{`forcefence_leading{instance="a"} 1 0x9`},
+		want: []string{"ForcefenceNoLeader"}},
+	{name: "the other one leads soon", steps: 20,
+		series: []string{`forcefence_leading{instance="a"} 1x3 0 0x20`, `forcefence_leading{instance="b"} 0x6 1x20`}},
+	{name: "nobody leads for less than two minutes", steps: 4,
+		series: []string{`forcefence_leading{instance="a"} 1 0x9`}},
+	{name: "nobody runs", steps: 20,
+		series: []string{`forcefence_leading{instance="a"} 1 stale`, `forcefence_leading{instance="b"} 0 stale`},
+		want:   []string{"ForcefenceNoLeader"}},
 }
 
 // load is the history for Prometheus.
@@ -205,9 +238,11 @@ func worlds(t *testing.T) []world {
 }
 
 // fires evaluates one rule as Prometheus does, step by step, and returns what fires at the end.
-func (w world) fires(t *testing.T, engine *promql.Engine, name string, expr parser.Expr, hold time.Duration, annotations map[string]string) []string {
+func (w world) fires(t *testing.T, engine *promql.Engine, name string, expr parser.Expr, hold time.Duration,
+	annotations map[string]string) []string {
 	t.Helper()
-	rule := rules.NewAlertingRule(name, expr, hold, 0, labels.EmptyLabels(), labels.FromMap(annotations), labels.EmptyLabels(), "", true, slog.New(slog.DiscardHandler))
+	rule := rules.NewAlertingRule(name, expr, hold, 0, labels.EmptyLabels(), labels.FromMap(annotations),
+		labels.EmptyLabels(), "", true, slog.New(slog.DiscardHandler))
 	for i := range w.steps + 1 {
 		at := time.Unix(0, 0).Add(time.Duration(i) * w.every())
 		if _, err := rule.Eval(t.Context(), 0, at, rules.EngineQueryFunc(engine, w.db), &url.URL{}, 0); err != nil {
@@ -227,7 +262,8 @@ func (w world) fires(t *testing.T, engine *promql.Engine, name string, expr pars
 		})
 		got = append(got, word)
 		a.Annotations.Range(func(l labels.Label) {
-			if strings.Contains(l.Value, "<error") || strings.Contains(l.Value, "{{") || strings.Contains(l.Value, "<no value>") {
+			if strings.Contains(l.Value, "<error") || strings.Contains(l.Value, "{{") ||
+				strings.Contains(l.Value, "<no value>") {
 				t.Errorf("%s: annotation %s: %s", word, l.Name, l.Value)
 			}
 		})
@@ -290,7 +326,10 @@ func TestWeakened(t *testing.T) {
 		hold := time.Duration(r.For)
 		noticed := func(expr string, hold time.Duration) bool {
 			e := parse(t, expr)
-			return slices.ContainsFunc(all, func(w world) bool { return !slices.Equal(w.fires(t, engine, r.Alert, e, hold, nil), w.wants(r.Alert)) })
+			return slices.ContainsFunc(all,
+				func(w world) bool {
+					return !slices.Equal(w.fires(t, engine, r.Alert, e, hold, nil), w.wants(r.Alert))
+				})
 		}
 		for _, other := range []time.Duration{hold - 30*time.Second, hold + 30*time.Second} {
 			if other >= 0 && !noticed(r.Expr, other) {
@@ -305,8 +344,8 @@ func TestWeakened(t *testing.T) {
 	}
 }
 
-// others are the expression with one thing different: a word of a matcher gone, a matcher gone or turned, one side of a set operation gone,
-// another aggregation, another number, another comparison, another range.
+// others are the expression with one thing different: a word of a matcher gone, a matcher gone or turned, one side of a
+// set operation gone, another aggregation, another number, another comparison, another range.
 func others(t *testing.T, expr string) []string {
 	t.Helper()
 	var out []string
@@ -339,7 +378,8 @@ func others(t *testing.T, expr string) []string {
 					switch {
 					case !n.Op.IsSetOperator():
 						if changed = variant == 0; changed {
-							n.Op = map[parser.ItemType]parser.ItemType{parser.GTR: parser.GTE, parser.LSS: parser.LTE, parser.EQLC: parser.NEQ}[n.Op]
+							n.Op = map[parser.ItemType]parser.ItemType{parser.GTR: parser.GTE, parser.LSS: parser.LTE,
+								parser.EQLC: parser.NEQ}[n.Op]
 						}
 					case variant < 2:
 						changed = true
@@ -467,7 +507,8 @@ spec:
 		t.Fatal(err)
 	}
 	if string(have) != text {
-		t.Errorf("%s is not made from %s: cd test/alerts && go test -run PrometheusRule -update .", operatorFile, rulesFile)
+		t.Errorf("%s is not made from %s: cd test/alerts && go test -run PrometheusRule -update .", operatorFile,
+			rulesFile)
 	}
 	var object struct {
 		Spec yaml.Node

@@ -21,7 +21,8 @@ import (
 	"github.com/forcefence/forcefence/test/ipmisim"
 )
 
-// asked is one device in front of a machine that is on: forcefence's provider for it, and the programs that others run to ask it.
+// asked is one device in front of a machine that is on: forcefence's provider for it, and the programs that others run
+// to ask it.
 type asked struct {
 	device   string
 	provider providers.Provider
@@ -40,9 +41,9 @@ type other struct {
 	want    string // what it says of a machine that is on
 }
 
-// agent asks one machine for its state, on a warm connection as forcefence does, and by the matching program of others as a process.
-// Both ask the same device: OpenIPMI's simulator in front of a QEMU, a Redfish BMC of test/datacenter over TLS that both verify, and a
-// real libvirtd with a QEMU guest. What the device takes is in both times.
+// agent asks one machine for its state, on a warm connection as forcefence does, and by the matching program of others
+// as a process. Both ask the same device: OpenIPMI's simulator in front of a QEMU, a Redfish BMC of test/datacenter
+// over TLS that both verify, and a real libvirtd with a QEMU guest. What the device takes is in both times.
 func agent(ctx context.Context, r *runner) error {
 	for _, start := range []struct {
 		device  string
@@ -163,12 +164,15 @@ func askedByIPMI(ctx context.Context) (_ *asked, err error) {
 		return nil, err
 	}
 	return &asked{
-		device: "ipmi", provider: p, stop: stop, target: providers.Target{Node: "n1", ID: bmc.Address(), SystemUUID: bmc.UUID()},
+		device: "ipmi", provider: p, stop: stop,
+		target: providers.Target{Node: "n1", ID: bmc.Address(), SystemUUID: bmc.UUID()},
 		others: []other{
-			fenceAgent("fence_ipmilan", "ip="+host, "ipport="+port, "lanplus=1", "cipher=3", "privlvl=operator", "username="+ipmisim.Operator,
+			fenceAgent("fence_ipmilan", "ip="+host, "ipport="+port, "lanplus=1", "cipher=3", "privlvl=operator",
+				"username="+ipmisim.Operator,
 				"password_script=cat "+bmc.PasswordFile()),
 			{name: "ipmitool", missing: needs("ipmitool"), want: "Chassis Power is on", command: []string{
-				"ipmitool", "-I", "lanplus", "-C", "3", "-L", "OPERATOR", "-H", host, "-p", port, "-U", ipmisim.Operator, "-f", bmc.PasswordFile(),
+				"ipmitool", "-I", "lanplus", "-C", "3", "-L", "OPERATOR", "-H", host, "-p", port, "-U",
+				ipmisim.Operator, "-f", bmc.PasswordFile(),
 				"chassis", "power", "status",
 			}},
 		},
@@ -207,7 +211,8 @@ func askedByRedfish(context.Context) (_ *asked, err error) {
 	if err != nil {
 		return nil, err
 	}
-	beside := fenceAgent("fence_redfish", "ip="+at.Hostname(), "ipport="+at.Port(), "systems_uri="+at.Path, "username="+dc.Username(),
+	beside := fenceAgent("fence_redfish", "ip="+at.Hostname(), "ipport="+at.Port(), "systems_uri="+at.Path,
+		"username="+dc.Username(),
 		"password_script=cat "+password)
 	beside.env = []string{"REQUESTS_CA_BUNDLE=" + ca} // Python's; the agent has no option for it
 	return &asked{
@@ -242,13 +247,14 @@ func askedByLibvirt(ctx context.Context) (_ *asked, err error) {
 		device: "libvirt", provider: p, stop: func() { end(); stop() },
 		target: providers.Target{Node: "n1", ID: guest.UUID(), SystemUUID: guest.UUID()},
 		others: []other{virsh, {
-			name: "virsh", missing: needs("virsh"), command: []string{"virsh", "-c", h.URI(), "domstate", guest.UUID()}, want: "running",
+			name: "virsh", missing: needs("virsh"), command: []string{"virsh", "-c", h.URI(), "domstate", guest.UUID()},
+			want: "running",
 		}},
 	}, nil
 }
 
-// fenceVirsh is the agent that logs in on the hypervisor's machine by ssh and types virsh there: an sshd of the bench's own, on a port of
-// this machine, with keys of its own. end ends the daemon.
+// fenceVirsh is the agent that logs in on the hypervisor's machine by ssh and types virsh there: an sshd of the bench's
+// own, on a port of this machine, with keys of its own. end ends the daemon.
 func fenceVirsh(ctx context.Context, h *hypervisor.Hypervisor, guest *hypervisor.Domain) (_ other, end func()) {
 	o, end := fenceAgent("fence_virsh"), func() {}
 	if o.missing = needs("fence_virsh", "virsh", "ssh", "ssh-keygen", "/usr/sbin/sshd", "unshare"); o.missing != "" {
@@ -260,6 +266,7 @@ func fenceVirsh(ctx context.Context, h *hypervisor.Hypervisor, guest *hypervisor
 		return o, end
 	}
 	const shell = `-t '/bin/bash -c "PS1=\\[EXPECT\\]# /bin/bash --noprofile --norc"'` // the agent's own
-	return fenceAgent("fence_virsh", "ip=127.0.0.1", "ipport="+s.port, "username="+s.user, "identity_file="+s.key, "ssh=1", "plug="+guest.UUID(),
+	return fenceAgent("fence_virsh", "ip=127.0.0.1", "ipport="+s.port, "username="+s.user, "identity_file="+s.key,
+		"ssh=1", "plug="+guest.UUID(),
 		"ssh_options="+s.options+" "+shell), s.stop
 }

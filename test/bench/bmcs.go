@@ -40,9 +40,10 @@ type inquiry struct {
 
 type machine struct{ Node, URL, UUID string }
 
-// manyBMCs times the state of 500 BMCs, each of which waits 50 ms before every answer; as many are asked at a time as forcefence does. The provider runs behind
-// its guard in a process of its own, whose memory therefore holds nothing of the BMCs; it has what forcefence sets for the garbage
-// collector. The BMCs' side of 500 TLS connections takes its time on the same processors, and is in the figures.
+// manyBMCs times the state of 500 BMCs, each of which waits 50 ms before every answer; as many are asked at a time as
+// forcefence does. The provider runs behind its guard in a process of its own, whose memory therefore holds nothing of
+// the BMCs; it has what forcefence sets for the garbage collector. The BMCs' side of 500 TLS connections takes its time
+// on the same processors, and is in the figures.
 func manyBMCs(ctx context.Context, r *runner) error {
 	dir := r.folder(r.name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -80,8 +81,10 @@ func manyBMCs(ctx context.Context, r *runner) error {
 		if err := errors.Join(err, a.end()); err != nil {
 			return err
 		}
-		cold, warm, kept, added = append(cold, first), append(warm, second), append(kept, third), append(added, a.peak-a.start)
-		r.say("%2d: log-in and state %.3f s, state %.3f s, without connections %.3f s, %.1f MB on top of %.1f, %d requests with the log-outs",
+		cold, warm, kept, added = append(cold, first), append(warm, second), append(kept, third),
+			append(added, a.peak-a.start)
+		r.say("%2d: log-in and state %.3f s, state %.3f s, without connections %.3f s, %.1f MB on top of %.1f, %d "+
+			"requests with the log-outs",
 			i+1, first, second, third, a.peak-a.start, a.start, requests()-before)
 	}
 	name := fmt.Sprintf("%d BMCs, %s an answer: ", bmcCount, bmcLatency)
@@ -132,7 +135,8 @@ func startAsker(ctx context.Context, q inquiry) (*askerProcess, error) {
 	return a, nil
 }
 
-// rounds has it ask three times: from nothing, with all sessions and as many connections as it keeps, and with sessions alone.
+// rounds has it ask three times: from nothing, with all sessions and as many connections as it keeps, and with sessions
+// alone.
 func (a *askerProcess) rounds(bmcs []*datacenter.BMC) (cold, warm, kept float64, err error) {
 	for i, took := range []*float64{&cold, &warm, &kept} {
 		if i == 2 {
@@ -168,8 +172,8 @@ func (a *askerProcess) end() error {
 	return a.cmd.Wait()
 }
 
-// asker is the process that asks: it reads one object, says 0, and from then on asks all of them for each line that it gets, and says
-// how many seconds that took. It logs out at the end of its input.
+// asker is the process that asks: it reads one object, says 0, and from then on asks all of them for each line that it
+// gets, and says how many seconds that took. It logs out at the end of its input.
 func asker() error {
 	in := bufio.NewReader(os.Stdin)
 	line, err := in.ReadBytes('\n')

@@ -39,13 +39,14 @@ func (l *lab) audited() ([]string, error) {
 	if err := os.WriteFile(policy, []byte(callsAudit), 0o644); err != nil {
 		return nil, fmt.Errorf("writing audit policy: %w", err)
 	}
-	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + l.callsLog(), "--audit-log-mode=blocking"}, nil
+	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + l.callsLog(), "--audit-log-mode=blocking"},
+		nil
 }
 
 func (l *lab) callsLog() string { return l.file("calls-audit.log") }
 
-// countCalls reads what was answered since the log was that long, and how long it is now. Left out are watches, what names no resource, and all of
-// Leases but reading one: those are forcefence's own.
+// countCalls reads what was answered since the log was that long, and how long it is now. Left out are watches, what
+// names no resource, and all of Leases but reading one: those are forcefence's own.
 func countCalls(file string, from int64) (c calls, size int64, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -78,7 +79,8 @@ func countCalls(file string, from int64) (c calls, size int64, err error) {
 // String lists the requests, those that are most first.
 func (c calls) String() string {
 	var parts []string
-	for _, what := range slices.SortedFunc(maps.Keys(c.by), func(a, b string) int { return cmp.Or(c.by[b]-c.by[a], cmp.Compare(a, b)) }) {
+	for _, what := range slices.SortedFunc(maps.Keys(c.by),
+		func(a, b string) int { return cmp.Or(c.by[b]-c.by[a], cmp.Compare(a, b)) }) {
 		parts = append(parts, fmt.Sprintf("%d %s", c.by[what], what))
 	}
 	return fmt.Sprintf("%d requests, %d deletions of nothing: %s", c.all, c.missed, strings.Join(parts, ", "))

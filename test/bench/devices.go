@@ -12,10 +12,11 @@ import (
 	"github.com/forcefence/forcefence/test/hypervisor"
 )
 
-// devices are what forcefence asks about the machines, and may be told by. Each kind is one type here; a lab is made with one.
+// devices are what forcefence asks about the machines, and may be told by. Each kind is one type here; a lab is made
+// with one.
 type devices interface {
-	// add puts a device in front of a machine and returns its name for the annotation bmcAnnotation of the machine's Node. What the
-	// machine does later the device learns from its OnChange.
+	// add puts a device in front of a machine and returns its name for the annotation bmcAnnotation of the machine's
+	// Node. What the machine does later the device learns from its OnChange.
 	add(m *datacenter.Machine) (name string, err error)
 	// config are the keys providers and nodes of the configuration file.
 	config() (string, error)
@@ -70,7 +71,8 @@ nodes:
 
 func (redfish) close() {} // the data centre's Close does it
 
-// libvirt gives each machine a QEMU guest of a real libvirtd, which dies and starts with it, and whose events forcefence hears.
+// libvirt gives each machine a QEMU guest of a real libvirtd, which dies and starts with it, and whose events
+// forcefence hears.
 type libvirt struct {
 	h   *hypervisor.Hypervisor
 	say func(format string, args ...any)

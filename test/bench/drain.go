@@ -21,8 +21,8 @@ const (
 	drainPasses   = 25
 )
 
-// drainPass measures what a drain guard takes from what its watches hold to a decision about every node, once something changed: with all
-// nodes in use, with ten of them cordoned at once, and about one node after a live look.
+// drainPass measures what a drain guard takes from what its watches hold to a decision about every node, once something
+// changed: with all nodes in use, with ten of them cordoned at once, and about one node after a live look.
 func drainPass(r *runner) error {
 	preset, _ := storage.PresetOf("longhorn")
 	a, bad := storage.CompileAdapter("longhorn", preset.Spec)
@@ -42,8 +42,9 @@ func drainPass(r *runner) error {
 		}
 	}
 	g := drain.Guard{
-		Name: "bench", Policy: drain.BlockForEvictionIfLast, Namespace: storageNamespace, Identity: drain.Identity{podLabel},
-		Pods: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "engine"}},
+		Name: "bench", Policy: drain.BlockForEvictionIfLast, Namespace: storageNamespace,
+		Identity: drain.Identity{podLabel},
+		Pods:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "engine"}},
 	}
 	var nodes []corev1.Node
 	var pods []corev1.Pod
@@ -51,14 +52,17 @@ func drainPass(r *runner) error {
 	for i := range drainNodes {
 		nodes = append(nodes, corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)},
-			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+			Status: corev1.NodeStatus{
+				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 		})
 		name := fmt.Sprintf("engine-%d", i)
 		pod := corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: storageNamespace, Name: name, UID: types.UID(name), Labels: map[string]string{"app": "engine", podLabel: name}},
-			Spec:       corev1.PodSpec{NodeName: nodeName(i)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: storageNamespace, Name: name, UID: types.UID(name),
+				Labels: map[string]string{"app": "engine", podLabel: name}},
+			Spec: corev1.PodSpec{NodeName: nodeName(i)},
 			Status: corev1.PodStatus{
-				Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+				Phase:      corev1.PodRunning,
+				Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 			},
 		}
 		pods = append(pods, pod)
@@ -79,7 +83,8 @@ func drainPass(r *runner) error {
 		}
 		return v
 	}
-	size := fmt.Sprintf("%d nodes with a storage pod and a PodDisruptionBudget each, %d volumes, %d replicas", drainNodes, storageVolumes, storageVolumes*storageCopies)
+	size := fmt.Sprintf("%d nodes with a storage pod and a PodDisruptionBudget each, %d volumes, %d replicas",
+		drainNodes, storageVolumes, storageVolumes*storageCopies)
 	for _, cordoned := range []int{0, 10} {
 		for i := range nodes {
 			nodes[i].Spec.Unschedulable = i < cordoned
@@ -99,7 +104,8 @@ func drainPass(r *runner) error {
 			}
 			all = append(all, ms(time.Since(begun)))
 			if acts > 0 || held < drainNodes-cordoned {
-				return fmt.Errorf("%d nodes are guarded and %d acts are due, want %d and none", held, acts, drainNodes-cordoned)
+				return fmt.Errorf("%d nodes are guarded and %d acts are due, want %d and none", held, acts,
+					drainNodes-cordoned)
 			}
 			runtime.GC()
 			begun = time.Now()
@@ -108,8 +114,10 @@ func drainPass(r *runner) error {
 			}
 			one = append(one, ms(time.Since(begun)))
 		}
-		r.add(figure(fmt.Sprintf("drain guard: a pass over %s, %d of them cordoned", size, cordoned), "ms", all).atMost(drainInputMax))
-		r.add(figure(fmt.Sprintf("drain guard: one node's decision after a live look at all, %d cordoned", cordoned), "ms", one).atMost(drainInputMax))
+		r.add(figure(fmt.Sprintf("drain guard: a pass over %s, %d of them cordoned", size, cordoned), "ms", all).
+			atMost(drainInputMax))
+		r.add(figure(fmt.Sprintf("drain guard: one node's decision after a live look at all, %d cordoned", cordoned),
+			"ms", one).atMost(drainInputMax))
 	}
 	return nil
 }

@@ -32,13 +32,16 @@ var eventKinds = []struct {
 	short, name string
 	do          func(*eventFleet, int) error
 }{
-	{"Lease", "a Lease was renewed, with its share of the scans", func(f *eventFleet, i int) error { f.beat(i); return nil }},
+	{"Lease", "a Lease was renewed, with its share of the scans",
+		func(f *eventFleet, i int) error { f.beat(i); return nil }},
 	{"Node", "a healthy Node changed: nothing is to be done", (*eventFleet).status},
-	{"death", fmt.Sprintf("a node with %d pods fell silent, its device says Off: it is to be marked", fleetPods), (*eventFleet).death},
+	{"death", fmt.Sprintf("a node with %d pods fell silent, its device says Off: it is to be marked", fleetPods),
+		(*eventFleet).death},
 }
 
-// eventFleet is what a leader of a fleet remembers in the middle of an outage: a zone, a tenth of the nodes, has been silent for a minute, and all
-// others are heard. Time goes on with the Leases, each of which is renewed every ten seconds.
+// eventFleet is what a leader of a fleet remembers in the middle of an outage: a zone, a tenth of the nodes, has been
+// silent for a minute, and all others are heard. Time goes on with the Leases, each of which is renewed every ten
+// seconds.
 type eventFleet struct {
 	fleet   fleet.Fleet
 	nodes   []*corev1.Node
@@ -111,11 +114,13 @@ func (f *eventFleet) status(i int) error {
 	return nil
 }
 
-// death is the event of a node that fell silent, up to the decision to mark it: its machine is off, and all reads are answered at once.
+// death is the event of a node that fell silent, up to the decision to mark it: its machine is off, and all reads are
+// answered at once.
 func (f *eventFleet) death(i int) error {
 	i = i*fleetZones%len(f.nodes) + 3
 	name := f.nodes[i].Name
-	facts := decide.Facts{Facts: fence.Facts{Mode: fence.Fence, Devices: []proof.Device{{Name: "bmc/" + name}}, NewID: "f", By: "bench"}}
+	facts := decide.Facts{
+		Facts: fence.Facts{Mode: fence.Fence, Devices: []proof.Device{{Name: "bmc/" + name}}, NewID: "f", By: "bench"}}
 	var course decide.Node
 	now := f.now
 	for range 20 {
@@ -133,7 +138,8 @@ func (f *eventFleet) death(i int) error {
 		case action.ListPods:
 			course.Apply(now, &f.fleet, decide.PodsListed{Pods: kube.SeePods(f.pods[name], taint.DefaultKey, nil)})
 		case action.ListAttachments:
-			course.Apply(now, &f.fleet, decide.AttachmentsListed{Attachments: kube.SeeAttachments(f.atts[name])[name], Live: a.Live})
+			course.Apply(now, &f.fleet,
+				decide.AttachmentsListed{Attachments: kube.SeeAttachments(f.atts[name])[name], Live: a.Live})
 		default:
 			return fmt.Errorf("a dead node is not marked, but: %s %s", action.Name(a), d.Reason)
 		}
@@ -141,8 +147,9 @@ func (f *eventFleet) death(i int) error {
 	return fmt.Errorf("a dead node is not marked in 20 steps")
 }
 
-// events times what one event costs this process beside the API server's and the devices' answers: to fold it into what is known across nodes, and
-// to decide. Sizes take turns, so that a machine that others use weighs on all of them alike.
+// events times what one event costs this process beside the API server's and the devices' answers: to fold it into what
+// is known across nodes, and to decide. Sizes take turns, so that a machine that others use weighs on all of them
+// alike.
 func events(_ context.Context, r *runner) error {
 	sizes, fleets := r.o.sizes.or(500, 1000, fleetFull), map[int]*eventFleet{}
 	for _, n := range sizes {
@@ -170,8 +177,10 @@ func events(_ context.Context, r *runner) error {
 		}
 		r.say("%s: timed; load %s", kind.name, load1())
 		if last := len(x) - 1; last > 0 {
-			r.add(Figure{Name: fmt.Sprintf("%s: at %.0f nodes, times that at %.0f", kind.name, x[last], x[0]), Value: round(y[last] / y[0]), Unit: "x"})
-			r.add(Figure{Name: kind.name + ": exponent of its growth with the nodes", Value: round(slope(x, y)), Unit: "1"})
+			r.add(Figure{Name: fmt.Sprintf("%s: at %.0f nodes, times that at %.0f", kind.name, x[last], x[0]),
+				Value: round(y[last] / y[0]), Unit: "x"})
+			r.add(Figure{Name: kind.name + ": exponent of its growth with the nodes", Value: round(slope(x, y)),
+				Unit: "1"})
 		}
 	}
 	return nil

@@ -22,10 +22,10 @@ func evict500(ctx context.Context, r *runner) error {
 	return r.eviction(ctx, load{volumes: 100, plain: 350, deployed: 50}, false)
 }
 
-// eviction times one node's pods and volumes. The victim is closed and one other node open, so that all pods come up there, and
-// that one is the next victim: nothing has to be moved between the turns, and no replacement can be bound to the dead node. How soon
-// the volumes are asked back is limited only if limited says so: the attach/detach controller writes the Node once for each volume,
-// one after another, so that the time grows with their number.
+// eviction times one node's pods and volumes. The victim is closed and one other node open, so that all pods come up
+// there, and that one is the next victim: nothing has to be moved between the turns, and no replacement can be bound to
+// the dead node. How soon the volumes are asked back is limited only if limited says so: the attach/detach controller
+// writes the Node once for each volume, one after another, so that the time grows with their number.
 func (r *runner) eviction(ctx context.Context, d load, limited bool) error {
 	l, err := r.newLab(ctx, labOptions{nodes: 5, podsOnNode: 2 * d.pods(), counted: true})
 	if err != nil {
@@ -58,12 +58,14 @@ func (r *runner) eviction(ctx context.Context, d load, limited bool) error {
 		requested[s] = append(requested[s], t.requested())
 		m[s] = append(m[s], t)
 		first, last := t.replaced()
-		r.say("%2d %-5s last of %d pods gone after %.3f s, last of %d volumes asked back %+.3f s later; replacements run after %.3f to %.3f s; load %s",
+		r.say("%2d %-5s last of %d pods gone after %.3f s, last of %d volumes asked back %+.3f s later; replacements "+
+			"run after %.3f to %.3f s; load %s",
 			i+1, s, len(t.old), t.evicted(), len(t.vas), t.requested(), first, last, load1())
 		r.say("%2d %-5s %s", i+1, s, t.calls)
 	}
 	r.add(r.figure("off_seen to last pod gone", "s", gone).atMost(evictionLimit * median(gone[floorSide])))
-	r.add(figure("off_seen to last pod gone, times the floor, pair by pair", "x", ratios(gone[oursSide], gone[floorSide])))
+	r.add(figure("off_seen to last pod gone, times the floor, pair by pair", "x",
+		ratios(gone[oursSide], gone[floorSide])))
 	detach := r.figure("last pod gone to last VolumeAttachment deletion request", "s", requested)
 	if limited {
 		detach = detach.atMost(detachLimit)
@@ -82,8 +84,10 @@ func (r *runner) addTurns(m moved) {
 		name, unit string
 		of         func(*turn) float64
 	}{
-		{"off_seen to the first replacement running", "s", func(t *turn) float64 { first, _ := t.replaced(); return first }},
-		{"off_seen to the last replacement running", "s", func(t *turn) float64 { _, last := t.replaced(); return last }},
+		{"off_seen to the first replacement running", "s",
+			func(t *turn) float64 { first, _ := t.replaced(); return first }},
+		{"off_seen to the last replacement running", "s",
+			func(t *turn) float64 { _, last := t.replaced(); return last }},
 		{"off_seen to the last volume detached", "s", (*turn).freed},
 		{"API requests", "requests", func(t *turn) float64 { return float64(t.calls.all) }},
 		{"deletions of pods that were gone", "requests", func(t *turn) float64 { return float64(t.calls.missed) }},

@@ -24,8 +24,9 @@ const (
 	fencingLimit = 1.0 // seconds, beyond the policy's own poll
 )
 
-// fencing times what the preset storageos does about a node that its storage system calls unhealthy, while its kubelet is cut off and its
-// machine runs: where the storage fences, and by the rule as written. Beside it, the same pods recover from a power cut with proof.
+// fencing times what the preset storageos does about a node that its storage system calls unhealthy, while its kubelet
+// is cut off and its machine runs: where the storage fences, and by the rule as written. Beside it, the same pods
+// recover from a power cut with proof.
 func fencing(ctx context.Context, r *runner) error {
 	l, err := r.newLab(ctx, labOptions{nodes: 5, late: true})
 	if err != nil {
@@ -69,14 +70,18 @@ func fencing(ctx context.Context, r *runner) error {
 			}
 			gone[kind] = append(gone[kind], t.lastGone.Sub(from()).Seconds())
 			back[kind] = append(back[kind], t.backAt.Sub(from()).Seconds())
-			r.say("%2d %-17s last of %d pods gone after %.3f s, all run again after %.3f s", i+1, kind, len(t.old), gone[kind][i], back[kind][i])
+			r.say("%2d %-17s last of %d pods gone after %.3f s, all run again after %.3f s", i+1, kind, len(t.old),
+				gone[kind][i], back[kind][i])
 		}
 	}
 	const fences, written = string(policy.StorageFences), string(policy.AcceptDuplicates)
-	r.add(figure("unhealthy to last pod gone", "s", append(gone[fences], gone[written]...)).atMost(policy.StorageOSIntervals.Poll.Seconds() + fencingLimit))
+	r.add(figure("unhealthy to last pod gone", "s", append(gone[fences], gone[written]...)).
+		atMost(policy.StorageOSIntervals.Poll.Seconds() + fencingLimit))
 	r.add(figure("stale Lease or NotReady, the earlier, to last pod gone, with proof", "s", gone[proof]))
-	r.add(figure("unhealthy to every pod running, storage-fences; the floor is proof's", "s", back[fences]).above(back[proof]))
-	r.add(figure("unhealthy to every pod running, as written; the floor is proof's", "s", back[written]).above(back[proof]))
+	r.add(figure("unhealthy to every pod running, storage-fences; the floor is proof's", "s", back[fences]).
+		above(back[proof]))
+	r.add(figure("unhealthy to every pod running, as written; the floor is proof's", "s", back[written]).
+		above(back[proof]))
 	r.add(figure("storage-fences, times proof, round by round", "x", ratios(back[fences], back[proof])))
 	r.add(figure("as written, times proof, round by round", "x", ratios(back[written], back[proof])))
 	return nil
@@ -93,16 +98,22 @@ func newPool(ctx context.Context, l *lab, more ...string) (*pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	crds := client.Resource(
+		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+			Resource: "customresourcedefinitions"})
 	for _, kind := range append([]string{"Node", "Volume"}, more...) {
 		plural := strings.ToLower(kind) + "s"
 		_, err := crds.Apply(ctx, plural+"."+poolGroup, &unstructured.Unstructured{Object: object{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": object{"name": plural + "." + poolGroup},
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+			"metadata": object{"name": plural + "." + poolGroup},
 			"spec": object{
-				"group": poolGroup, "scope": "Cluster", "names": object{"kind": kind, "plural": plural, "singular": strings.ToLower(kind)},
-				"versions": []any{object{"name": "v1", "served": true, "storage": true, "schema": object{"openAPIV3Schema": object{
-					"type": "object", "properties": object{"health": object{"type": "string"}}, "x-kubernetes-preserve-unknown-fields": true,
-				}}}},
+				"group": poolGroup, "scope": "Cluster",
+				"names": object{"kind": kind, "plural": plural, "singular": strings.ToLower(kind)},
+				"versions": []any{
+					object{"name": "v1", "served": true, "storage": true, "schema": object{"openAPIV3Schema": object{
+						"type": "object", "properties": object{"health": object{"type": "string"}},
+						"x-kubernetes-preserve-unknown-fields": true,
+					}}}},
 			},
 		}}, metav1.ApplyOptions{FieldManager: namespace, Force: true})
 		if err != nil {
@@ -142,7 +153,8 @@ func (p *pool) rules() string {
 policies:
 `, cluster.CSIDriver, poolGroup, health)
 	for _, word := range []policy.WithoutProof{policy.StorageFences, policy.AcceptDuplicates} {
-		out += fmt.Sprintf("- {name: %s, preset: storageos, storage: pool, nodes: word=%[1]s, withoutProof: %[1]s}\n", word)
+		out += fmt.Sprintf("- {name: %s, preset: storageos, storage: pool, nodes: word=%[1]s, withoutProof: %[1]s}\n",
+			word)
 	}
 	return out
 }
@@ -161,7 +173,8 @@ func (p *pool) deploy(ctx context.Context, set *appsv1.StatefulSet) error {
 	if err != nil {
 		return fmt.Errorf("listing claims: %w", err)
 	}
-	return parallel(claims.Items, func(c corev1.PersistentVolumeClaim) error { return p.says(ctx, "Volume", c.Spec.VolumeName, "online") })
+	return parallel(claims.Items,
+		func(c corev1.PersistentVolumeClaim) error { return p.says(ctx, "Volume", c.Spec.VolumeName, "online") })
 }
 
 // play is one turn: a node's kubelet is cut off, and once it is NotReady its storage calls it unhealthy.
@@ -171,7 +184,8 @@ func (p *pool) play(ctx context.Context, victim, word string) (*turn, error) {
 	l, node := p.l, p.l.c.Node(victim)
 	label := func(value string) error {
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"word":%s}}}`, value)
-		if _, err := l.c.Client().CoreV1().Nodes().Patch(ctx, victim, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := l.c.Client().CoreV1().Nodes().
+			Patch(ctx, victim, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return fmt.Errorf("labelling %s: %w", victim, err)
 		}
 		return nil
@@ -196,8 +210,11 @@ func (p *pool) play(ctx context.Context, victim, word string) (*turn, error) {
 	if err := p.says(ctx, "Node", victim, "offline"); err != nil {
 		return nil, err
 	}
-	if err := cluster.Until(ctx, func(context.Context) (bool, error) { return t.isBack() && t.missing(false) == "", nil }); err != nil {
-		return nil, fmt.Errorf("%s on %s: %s, %d of %d run again: %w", word, victim, t.missing(false), t.running(), fencedPods, err)
+	if err := cluster.Until(ctx,
+		func(context.Context) (bool, error) { return t.isBack() && t.missing(false) == "", nil }); err != nil {
+		return nil,
+			fmt.Errorf("%s on %s: %s, %d of %d run again: %w", word, victim, t.missing(false), t.running(), fencedPods,
+				err)
 	}
 	l.watch.follow(nil)
 	node.ResumeHeartbeats()

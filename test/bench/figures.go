@@ -120,7 +120,8 @@ func table(figures []Figure) string {
 			}
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n",
-			f.Bench, f.Name, number(f.Value), extremes, max(1, len(f.Samples)), f.Unit, optional(f.Floor), optional(f.Limit), holds)
+			f.Bench, f.Name, number(f.Value), extremes, max(1, len(f.Samples)), f.Unit, optional(f.Floor),
+			optional(f.Limit), holds)
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 	return b.String()
@@ -167,8 +168,8 @@ func store(file string, benches []string, figures []Figure) error {
 	return nil
 }
 
-// replace puts figures in the place of the lines of those benches. A line that does not parse is dropped: this file has no other
-// writer.
+// replace puts figures in the place of the lines of those benches. A line that does not parse is dropped: this file has
+// no other writer.
 func replace(old []byte, benches []string, figures []Figure) ([]byte, error) {
 	var out bytes.Buffer
 	lines := bufio.NewScanner(bytes.NewReader(old))

@@ -91,9 +91,15 @@ func TestStoreReplacesItsOwnLines(t *testing.T) {
 		benches []string
 		figures []Figure
 	}{
-		{[]string{"a"}, []Figure{{Bench: "a", Name: "old", Value: 1, Unit: "s"}, {Bench: "a", Name: "old too", Value: 1, Unit: "s"}}},
-		{[]string{"memory", "idle"}, []Figure{{Bench: "memory", Name: "rss", Value: 2, Unit: "MB"}, {Bench: "idle", Name: "requests", Value: 3, Unit: "1/min"}}},
-		{[]string{"a"}, []Figure{Figure{Bench: "a", Name: "new", Value: 1.2, Unit: "s", Floor: &floor, Samples: []float64{1, 2}}.atMost(1.4)}},
+		{[]string{"a"},
+			[]Figure{{Bench: "a", Name: "old", Value: 1, Unit: "s"},
+				{Bench: "a", Name: "old too", Value: 1, Unit: "s"}}},
+		{[]string{"memory", "idle"},
+			[]Figure{{Bench: "memory", Name: "rss", Value: 2, Unit: "MB"},
+				{Bench: "idle", Name: "requests", Value: 3, Unit: "1/min"}}},
+		{[]string{"a"},
+			[]Figure{Figure{Bench: "a", Name: "new", Value: 1.2, Unit: "s", Floor: &floor,
+				Samples: []float64{1, 2}}.atMost(1.4)}},
 	} {
 		if err := store(file, run.benches, run.figures); err != nil {
 			t.Fatal(err)

@@ -37,17 +37,20 @@ const (
 
 // fleetSize is what one size of a fleet costs.
 type fleetSize struct {
-	nodes                                   int
-	lines                                   float64
-	rss, heap, cpu, requests, asked         float64 // while nothing happens: MB, MB, per cent, a minute, a minute
-	first, median, last, storage, busy, ask float64 // a zone lost: seconds until nodes are recovered; until the last storage pod is gone; of CPU; requests to devices
+	nodes                           int
+	lines                           float64
+	rss, heap, cpu, requests, asked float64 // while nothing happens: MB, MB, per cent, a minute, a minute
+	// a zone lost: seconds until nodes are recovered; until the last storage pod is gone; of CPU; requests to devices
+	first, median, last, storage, busy, ask float64
 	peak                                    float64 // MB so far
 }
 
-// fleet measures what grows with the number of nodes, against a simulated API server (fleetAPI) and BMCs that speak Redfish over TLS, all in
-// this process: forcefence is a process of its own. Each size is settled, then measured for a minute in which nothing happens but heartbeats and
-// drills, as a leader finds it that took over: the machines are pinned and were drilled before. Then a zone, a tenth of the nodes, loses its power at once.
-// At the largest size another zone follows, while the API server answers 429 to half of all writes. Each node has a line where there can be wires.
+// fleet measures what grows with the number of nodes, against a simulated API server (fleetAPI) and BMCs that speak
+// Redfish over TLS, all in this process: forcefence is a process of its own. Each size is settled, then measured for a
+// minute in which nothing happens but heartbeats and drills, as a leader finds it that took over: the machines are
+// pinned and were drilled before. Then a zone, a tenth of the nodes, loses its power at once. At the largest size
+// another zone follows, while the API server answers 429 to half of all writes. Each node has a line where there can be
+// wires.
 func fleetBench(ctx context.Context, r *runner) error {
 	var all []fleetSize
 	var failed error
@@ -69,7 +72,8 @@ func fleetBench(ctx context.Context, r *runner) error {
 		}
 	}
 	for _, s := range all {
-		r.add(Figure{Name: fmt.Sprintf("%d nodes: lines that are up while idle", s.nodes), Value: s.lines, Unit: "lines"})
+		r.add(Figure{Name: fmt.Sprintf("%d nodes: lines that are up while idle", s.nodes), Value: s.lines,
+			Unit: "lines"})
 	}
 	for _, cost := range []struct {
 		name, unit string
@@ -93,16 +97,19 @@ func fleetBench(ctx context.Context, r *runner) error {
 		for _, s := range all {
 			v := cost.of(s)
 			x, y = append(x, float64(s.nodes)), append(y, v)
-			f := Figure{Name: fmt.Sprintf("%d nodes, %d pods: %s", s.nodes, s.nodes*fleetPods, cost.name), Value: round(v), Unit: cost.unit}
+			f := Figure{Name: fmt.Sprintf("%d nodes, %d pods: %s", s.nodes, s.nodes*fleetPods, cost.name),
+				Value: round(v), Unit: cost.unit}
 			if s.nodes == fleetFull && cost.limit > 0 {
 				f = f.atMost(cost.limit)
 			}
 			r.add(f)
 		}
 		if len(all) > 1 {
-			r.add(Figure{Name: cost.name + ": exponent of its growth with the nodes", Value: round(slope(x, y)), Unit: "1"})
+			r.add(Figure{Name: cost.name + ": exponent of its growth with the nodes", Value: round(slope(x, y)),
+				Unit: "1"})
 			last := len(x) - 1
-			r.add(Figure{Name: cost.name + ": what one more node adds", Value: round((y[last] - y[0]) / (x[last] - x[0]) * 1000), Unit: cost.unit + " / 1000"})
+			r.add(Figure{Name: cost.name + ": what one more node adds",
+				Value: round((y[last] - y[0]) / (x[last] - x[0]) * 1000), Unit: cost.unit + " / 1000"})
 		}
 	}
 	return failed
@@ -117,7 +124,8 @@ func (r *runner) fleetVersus(ours, other fleetSize) {
 		"a zone lost: to the last": func(s fleetSize) float64 { return s.last },
 	} {
 		r.add(Figure{
-			Name: fmt.Sprintf("%d nodes: %s, times -versus", ours.nodes, name), Value: round(of(ours) / of(other)), Unit: "x",
+			Name: fmt.Sprintf("%d nodes: %s, times -versus", ours.nodes, name), Value: round(of(ours) / of(other)),
+			Unit: "x",
 		})
 	}
 }
@@ -269,11 +277,13 @@ leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 5s}
 	kubeconfig.AuthInfos["forcefence"] = &clientcmdapi.AuthInfo{Token: "nobody looks"}
 	kubeconfig.Contexts["fleet"] = &clientcmdapi.Context{Cluster: "fleet", AuthInfo: "forcefence"}
 	kubeconfig.CurrentContext = "fleet"
-	err = errors.Join(os.WriteFile(l.dir+"/config.yaml", []byte(config), 0o644), clientcmd.WriteToFile(*kubeconfig, l.dir+"/kubeconfig"))
+	err = errors.Join(os.WriteFile(l.dir+"/config.yaml", []byte(config), 0o644),
+		clientcmd.WriteToFile(*kubeconfig, l.dir+"/kubeconfig"))
 	if err != nil {
 		return err
 	}
-	args := []string{"run", "--config", l.dir + "/config.yaml", "--kubeconfig", l.dir + "/kubeconfig", "--log-format", "json"}
+	args := []string{"run", "--config", l.dir + "/config.yaml", "--kubeconfig", l.dir + "/kubeconfig", "--log-format",
+		"json"}
 	l.part = cluster.NewPart("forcefence", l.program, args, l.dir+"/forcefence.log", func(ctx context.Context) error {
 		if err := kit.Answers(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", health)); err != nil {
 			return err
@@ -352,14 +362,16 @@ func (l *fleetLab) idle(ctx context.Context, s *fleetSize) error {
 			return err
 		}
 	}
-	l.r.say("idle: %.0f lines are up; %.0f MB, heap %.0f MB, %.2f %% of a core, %.0f API requests and %.0f to devices a minute; load %s",
+	l.r.say("idle: %.0f lines are up; %.0f MB, heap %.0f MB, %.2f %% of a core, %.0f API requests and %.0f to "+
+		"devices a minute; load %s",
 		s.lines, s.rss, s.heap, s.cpu, s.requests, s.asked, load1())
 	return nil
 }
 
 // metric is one of forcefence's, by its name with its labels.
 func (l *fleetLab) metric(ctx context.Context, name string) (float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", l.metrics), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", l.metrics),
+		nil)
 	if err != nil {
 		return 0, err
 	}
@@ -434,7 +446,8 @@ func (l *fleetLab) lose(ctx context.Context, zone int, s *fleetSize) error {
 			l.r.say("zone: %d x %s", n, what)
 		}
 	}
-	l.r.say("zone recovered: first %.1f s, median %.1f s, last %.1f s; last storage pod gone %.1f s; %.1f s of CPU, %.0f requests to devices; at most %.0f MB; load %s",
+	l.r.say("zone recovered: first %.1f s, median %.1f s, last %.1f s; last storage pod gone %.1f s; %.1f s of CPU, "+
+		"%.0f requests to devices; at most %.0f MB; load %s",
 		s.first, s.median, s.last, s.storage, s.busy, s.ask, s.peak, load1())
 	return nil
 }

@@ -37,11 +37,12 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// fleetAPI is a simulated API server for bench fleet: as much of one as forcefence's program uses, over TLS and HTTP/2, in protobuf where it is
-// asked for that. Objects are those of fleetWorld. What is real: lists and watches (with initial events and bookmarks), UID and resourceVersion
-// preconditions, merge and strategic merge patches, answers that are metadata alone, leader election. What is not: there are no users, no admission, no
-// validation, a watch never ends, and one that goes on from a resourceVersion does not tell what was deleted meanwhile. A write takes
-// writeTakes, and at most writesPerSecond are made: what one real API server with etcd did here (F6).
+// fleetAPI is a simulated API server for bench fleet: as much of one as forcefence's program uses, over TLS and HTTP/2,
+// in protobuf where it is asked for that. Objects are those of fleetWorld. What is real: lists and watches (with
+// initial events and bookmarks), UID and resourceVersion preconditions, merge and strategic merge patches, answers that
+// are metadata alone, leader election. What is not: there are no users, no admission, no validation, a watch never
+// ends, and one that goes on from a resourceVersion does not tell what was deleted meanwhile. A write takes writeTakes,
+// and at most writesPerSecond are made: what one real API server with etcd did here (F6).
 type fleetAPI struct {
 	world  *fleetWorld
 	server *http.Server
@@ -74,8 +75,10 @@ func newFleetAPI(w *fleetWorld, ca *kit.Authority) (*fleetAPI, error) {
 	}
 	a.url = "https://" + l.Addr().String()
 	a.server = &http.Server{
-		Handler: a, ErrorLog: log.New(io.Discard, "", 0), BaseContext: func(net.Listener) context.Context { return w.ctx },
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{ca.Server("127.0.0.1").TLS()}},
+		Handler: a, ErrorLog: log.New(io.Discard, "", 0),
+		BaseContext: func(net.Listener) context.Context { return w.ctx },
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13,
+			Certificates: []tls.Certificate{ca.Server("127.0.0.1").TLS()}},
 	}
 	go func() {
 		defer close(a.done)
@@ -89,8 +92,8 @@ func (a *fleetAPI) close() {
 	<-a.done
 }
 
-// refusing has each write answered 429 or not by the throw of a coin, or none. Who takes turns with another would never get through if it were
-// every second.
+// refusing has each write answered 429 or not by the throw of a coin, or none. Who takes turns with another would never
+// get through if it were every second.
 func (a *fleetAPI) refusing(yes bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -260,7 +263,8 @@ func (a *fleetAPI) send(w http.ResponseWriter, code int, f form, o runtime.Objec
 			return
 		}
 	}
-	w.Header().Set("Content-Type", map[bool]string{true: runtime.ContentTypeProtobuf, false: runtime.ContentTypeJSON}[f.proto])
+	w.Header().Set("Content-Type",
+		map[bool]string{true: runtime.ContentTypeProtobuf, false: runtime.ContentTypeJSON}[f.proto])
 	w.WriteHeader(code)
 	_, _ = w.Write(b)
 }
@@ -321,7 +325,8 @@ func (a *fleetAPI) answer(method, media string, c call, body []byte, ok bool, pa
 		return w.claim(c.namespace, c.name)
 	case "events":
 		if method == http.MethodPost || method == http.MethodPatch {
-			return &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess}, nil
+			return &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+				Status: metav1.StatusSuccess}, nil
 		}
 	}
 	if method == http.MethodGet || c.group == "forcefence.io" {
@@ -346,33 +351,44 @@ func discover(path string) (runtime.Object, error) {
 		for i := range rs {
 			rs[i].Verbs = metav1.Verbs{"get", "list", "watch", "create", "update", "patch", "delete"}
 		}
-		return &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv, APIResources: rs}, nil
+		return &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+			GroupVersion: gv, APIResources: rs}, nil
 	}
 	group := func(name string) metav1.APIGroup {
 		v := metav1.GroupVersionForDiscovery{GroupVersion: name + "/v1", Version: "v1"}
-		return metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: name, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}
+		return metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: name,
+			Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}
 	}
 	switch path = strings.TrimSuffix(path, "/"); path {
 	case "/api":
-		return &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{"v1"}}, nil
+		return &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"},
+			Versions: []string{"v1"}}, nil
 	case "/apis":
-		return &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{
-			group("coordination.k8s.io"), group("storage.k8s.io"), group("apps"), group("events.k8s.io"),
-		}}, nil
+		return &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
+			Groups: []metav1.APIGroup{
+				group("coordination.k8s.io"), group("storage.k8s.io"), group("apps"), group("events.k8s.io"),
+			}}, nil
 	case "/api/v1":
-		return list("v1", metav1.APIResource{Name: "nodes", SingularName: "node", Kind: "Node"}, metav1.APIResource{Name: "nodes/status", Kind: "Node"},
-			metav1.APIResource{Name: "pods", SingularName: "pod", Kind: "Pod", Namespaced: true}, metav1.APIResource{Name: "pods/status", Kind: "Pod", Namespaced: true},
+		return list("v1", metav1.APIResource{Name: "nodes", SingularName: "node", Kind: "Node"},
+			metav1.APIResource{Name: "nodes/status", Kind: "Node"},
+			metav1.APIResource{Name: "pods", SingularName: "pod", Kind: "Pod", Namespaced: true},
+			metav1.APIResource{Name: "pods/status", Kind: "Pod", Namespaced: true},
 			metav1.APIResource{Name: "persistentvolumes", SingularName: "persistentvolume", Kind: "PersistentVolume"},
-			metav1.APIResource{Name: "persistentvolumeclaims", SingularName: "persistentvolumeclaim", Kind: "PersistentVolumeClaim", Namespaced: true},
+			metav1.APIResource{Name: "persistentvolumeclaims", SingularName: "persistentvolumeclaim",
+				Kind: "PersistentVolumeClaim", Namespaced: true},
 			metav1.APIResource{Name: "configmaps", SingularName: "configmap", Kind: "ConfigMap", Namespaced: true})
 	case "/apis/coordination.k8s.io/v1":
-		return list("coordination.k8s.io/v1", metav1.APIResource{Name: "leases", SingularName: "lease", Kind: "Lease", Namespaced: true})
+		return list("coordination.k8s.io/v1",
+			metav1.APIResource{Name: "leases", SingularName: "lease", Kind: "Lease", Namespaced: true})
 	case "/apis/storage.k8s.io/v1":
-		return list("storage.k8s.io/v1", metav1.APIResource{Name: "volumeattachments", SingularName: "volumeattachment", Kind: "VolumeAttachment"})
+		return list("storage.k8s.io/v1",
+			metav1.APIResource{Name: "volumeattachments", SingularName: "volumeattachment", Kind: "VolumeAttachment"})
 	case "/apis/apps/v1":
-		return list("apps/v1", metav1.APIResource{Name: "replicasets", SingularName: "replicaset", Kind: "ReplicaSet", Namespaced: true})
+		return list("apps/v1",
+			metav1.APIResource{Name: "replicasets", SingularName: "replicaset", Kind: "ReplicaSet", Namespaced: true})
 	case "/apis/events.k8s.io/v1":
-		return list("events.k8s.io/v1", metav1.APIResource{Name: "events", SingularName: "event", Kind: "Event", Namespaced: true})
+		return list("events.k8s.io/v1",
+			metav1.APIResource{Name: "events", SingularName: "event", Kind: "Event", Namespaced: true})
 	case "/apis/coordination.k8s.io", "/apis/storage.k8s.io", "/apis/apps", "/apis/events.k8s.io":
 		g := group(strings.TrimPrefix(path, "/apis/"))
 		return &g, nil
@@ -415,7 +431,8 @@ func (a *fleetAPI) lease(method string, c call, body []byte) (runtime.Object, er
 
 // leaseList is what a leader looks for its rivals in. The caller holds mu.
 func (a *fleetAPI) leaseList(c call) runtime.Object {
-	list := &coordinationv1.LeaseList{TypeMeta: metav1.TypeMeta{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1"}}
+	list := &coordinationv1.LeaseList{
+		TypeMeta: metav1.TypeMeta{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1"}}
 	list.ResourceVersion = a.world.version()
 	selector, err := labels.Parse(c.query.Get("labelSelector"))
 	for _, l := range a.leases {
@@ -447,11 +464,14 @@ func (a *fleetAPI) watch(w http.ResponseWriter, r *http.Request, c call, f form)
 	}
 	sub, first, rv := a.world.subscribe(c.resource)
 	if sub == nil {
-		a.send(w, http.StatusNotFound, f, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
+		a.send(w, http.StatusNotFound, f,
+			&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+				Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
 		return
 	}
 	defer a.world.unsubscribe(c.resource, sub)
-	w.Header().Set("Content-Type", map[bool]string{true: runtime.ContentTypeProtobuf + ";stream=watch", false: runtime.ContentTypeJSON}[f.proto])
+	w.Header().Set("Content-Type",
+		map[bool]string{true: runtime.ContentTypeProtobuf + ";stream=watch", false: runtime.ContentTypeJSON}[f.proto])
 	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w)
 	send := func(kind string, o runtime.Object) bool {
@@ -601,8 +621,10 @@ func selected(c call, pods []*corev1.Pod) (*corev1.PodList, error) {
 	}
 	list := &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
 	for _, p := range pods {
-		f := fields.Set{"spec.nodeName": p.Spec.NodeName, "status.phase": string(p.Status.Phase), "metadata.name": p.Name}
-		if (c.namespace == "" || p.Namespace == c.namespace) && byField.Matches(f) && byLabel.Matches(labels.Set(p.Labels)) {
+		f := fields.Set{"spec.nodeName": p.Spec.NodeName, "status.phase": string(p.Status.Phase),
+			"metadata.name": p.Name}
+		if (c.namespace == "" || p.Namespace == c.namespace) && byField.Matches(f) &&
+			byLabel.Matches(labels.Set(p.Labels)) {
 			list.Items = append(list.Items, *p)
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// smallFleet is a simulated API server of two nodes, n0 and n1, and client-go's typed clients of it. No kubelet and no controller works: what
-// changes, the test does.
+// smallFleet is a simulated API server of two nodes, n0 and n1, and client-go's typed clients of it. No kubelet and no
+// controller works: what changes, the test does.
 type smallFleet struct {
 	*kubernetes.Clientset
 	api   *fleetAPI
@@ -34,7 +34,8 @@ type smallFleet struct {
 func inEachForm(t *testing.T, f func(*smallFleet)) {
 	for _, media := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 		t.Run(strings.TrimPrefix(media, "application/"), func(t *testing.T) {
-			world, dc, ca := newFleetWorld([]corev1.ContainerImage{{Names: []string{"large"}}}), datacenter.New(datacenter.Options{}), kit.NewAuthority("fleet CA")
+			world, dc, ca := newFleetWorld([]corev1.ContainerImage{{Names: []string{"large"}}}),
+				datacenter.New(datacenter.Options{}), kit.NewAuthority("fleet CA")
 			for i := range 2 {
 				world.add(dc.AddMachine(fmt.Sprintf("n%d", i)), "", fmt.Sprintf("127.0.1.%d", i+1), nil)
 			}
@@ -66,13 +67,15 @@ func (f *smallFleet) node(name string) *corev1.Node {
 
 // patchNode sends a merge patch; what fails is not sent again.
 func (f *smallFleet) patchNode(name, patch string) (n corev1.Node, err error) {
-	err = f.CoreV1().RESTClient().Patch(types.MergePatchType).Resource("nodes").Name(name).Body([]byte(patch)).MaxRetries(0).Do(f.t.Context()).Into(&n)
+	err = f.CoreV1().RESTClient().Patch(types.MergePatchType).Resource("nodes").Name(name).Body([]byte(patch)).
+		MaxRetries(0).Do(f.t.Context()).Into(&n)
 	return n, err
 }
 
 // patchPod sends a strategic merge patch.
 func (f *smallFleet) patchPod(name, patch string) (*corev1.Pod, error) {
-	return f.CoreV1().Pods(fleetNS).Patch(f.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	return f.CoreV1().Pods(fleetNS).
+		Patch(f.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 }
 
 func (f *smallFleet) deletePod(name string, p *metav1.Preconditions) error {
@@ -85,21 +88,27 @@ func TestFleetNodeWrites(t *testing.T) {
 		old := f.node("n0")
 		for _, patch := range []string{
 			`{"metadata":{"resourceVersion":"999999","annotations":{"a":"x"}}}`,
-			fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"uid":"another","annotations":{"a":"x"}}}`, old.ResourceVersion),
+			fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"uid":"another","annotations":{"a":"x"}}}`,
+				old.ResourceVersion),
 		} {
 			if _, err := f.patchNode("n0", patch); !apierrors.IsConflict(err) {
 				t.Errorf("%s: got %v, want a conflict", patch, err)
 			}
 		}
-		n, err := f.patchNode("n0", fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"uid":%q,"annotations":{"a":"x"}},"status":{"volumesInUse":null}}`, old.ResourceVersion, old.UID))
-		if err != nil || n.Annotations["a"] != "x" || n.Annotations[bmcAnnotation] != old.Annotations[bmcAnnotation] || len(n.Status.VolumesInUse) > 0 ||
+		n, err := f.patchNode("n0",
+			fmt.Sprintf(
+				`{"metadata":{"resourceVersion":%q,"uid":%q,"annotations":{"a":"x"}},"status":{"volumesInUse":null}}`,
+				old.ResourceVersion, old.UID))
+		if err != nil || n.Annotations["a"] != "x" || n.Annotations[bmcAnnotation] != old.Annotations[bmcAnnotation] ||
+			len(n.Status.VolumesInUse) > 0 ||
 			n.Name != "n0" || len(n.Status.Images) != 1 || n.ResourceVersion == old.ResourceVersion {
 			t.Errorf("got %v, error %v", n, err)
 		}
 		if now := f.node("n0"); now.ResourceVersion != n.ResourceVersion || now.Annotations["a"] != "x" {
 			t.Errorf("got %v, want what was answered", now)
 		}
-		if _, err := f.patchNode("n0", fmt.Sprintf(`{"metadata":{"resourceVersion":%q}}`, old.ResourceVersion)); !apierrors.IsConflict(err) {
+		if _, err := f.patchNode("n0",
+			fmt.Sprintf(`{"metadata":{"resourceVersion":%q}}`, old.ResourceVersion)); !apierrors.IsConflict(err) {
 			t.Errorf("the version of before: got %v, want a conflict", err)
 		}
 		if _, err := f.patchNode("nobody", `{}`); !apierrors.IsNotFound(err) {
@@ -113,7 +122,8 @@ func TestFleetPodWrites(t *testing.T) {
 	inEachForm(t, func(f *smallFleet) {
 		list := func(more string) (names []string) {
 			t.Helper()
-			l, err := f.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=n1" + more})
+			l, err := f.CoreV1().Pods("").
+				List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=n1" + more})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,13 +135,16 @@ func TestFleetPodWrites(t *testing.T) {
 		if all := list(""); len(all) != fleetPods || all[3] != "pod-n1-03" || len(list(",status.phase=Failed")) != 0 {
 			t.Fatalf("got %q", all)
 		}
-		for _, patch := range []string{`{"metadata":{"uid":"another"}}`, `{"metadata":{"uid":"uid-pod-n1-03","resourceVersion":"2"}}`} {
+		for _, patch := range []string{
+			`{"metadata":{"uid":"another"}}`, `{"metadata":{"uid":"uid-pod-n1-03","resourceVersion":"2"}}`} {
 			if _, err := f.patchPod("pod-n1-03", patch); !apierrors.IsConflict(err) {
 				t.Errorf("%s: got %v, want a conflict", patch, err)
 			}
 		}
-		p, err := f.patchPod("pod-n1-03", `{"metadata":{"uid":"uid-pod-n1-03","resourceVersion":"1"},"status":{"phase":"Failed","conditions":[{"type":"DisruptionTarget","status":"True"}]}}`)
-		if err != nil || p.Status.Phase != corev1.PodFailed || len(p.Status.Conditions) != 2 || p.Spec.NodeName != "n1" {
+		p, err := f.patchPod("pod-n1-03",
+			`{"metadata":{"uid":"uid-pod-n1-03","resourceVersion":"1"},"status":{"phase":"Failed","conditions":[{"type":"DisruptionTarget","status":"True"}]}}`)
+		if err != nil || p.Status.Phase != corev1.PodFailed || len(p.Status.Conditions) != 2 ||
+			p.Spec.NodeName != "n1" {
 			t.Fatalf("got %v, error %v; want it failed, with one condition more", p, err)
 		}
 		if failed := list(",status.phase=Failed"); !slices.Equal(failed, []string{"pod-n1-03"}) {
@@ -139,7 +152,8 @@ func TestFleetPodWrites(t *testing.T) {
 		}
 		uid, rv, other := p.UID, p.ResourceVersion, types.UID("another")
 		old := "1"
-		for _, pre := range []*metav1.Preconditions{{UID: &other, ResourceVersion: &rv}, {UID: &uid, ResourceVersion: &old}} {
+		for _, pre := range []*metav1.Preconditions{
+			{UID: &other, ResourceVersion: &rv}, {UID: &uid, ResourceVersion: &old}} {
 			if err := f.deletePod(p.Name, pre); !apierrors.IsConflict(err) {
 				t.Errorf("deletion under %v: got %v, want a conflict", pre, err)
 			}
@@ -150,7 +164,8 @@ func TestFleetPodWrites(t *testing.T) {
 		if len(list("")) != fleetPods-1 || !apierrors.IsNotFound(f.deletePod(p.Name, nil)) {
 			t.Error("it is still there")
 		}
-		if _, err := f.CoreV1().Pods(fleetNS).Get(t.Context(), p.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := f.CoreV1().Pods(fleetNS).
+			Get(t.Context(), p.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("got %v, want not found", err)
 		}
 		if f.world.podsGone() != 1 {
@@ -177,12 +192,14 @@ func next(t *testing.T, w apiwatch.Interface) (kind apiwatch.EventType, name str
 	return e.Type, m.GetName(), rv
 }
 
-// A watch begins with all that is there and a bookmark, or after the version that it names, and then sends each change once, in their order.
+// A watch begins with all that is there and a bookmark, or after the version that it names, and then sends each change
+// once, in their order.
 func TestFleetWatch(t *testing.T) {
 	inEachForm(t, func(f *smallFleet) {
 		yes := true
 		all, err := f.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{
-			SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+			SendInitialEvents: &yes, AllowWatchBookmarks: true,
+			ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -216,7 +233,8 @@ func TestFleetWatch(t *testing.T) {
 			for i := range writes + 1 {
 				kind, name, rv := next(t, w)
 				if want := fmt.Sprintf("n%d", max(i-1, 0)%2); kind != apiwatch.Modified || name != want || rv <= last {
-					t.Errorf("watch %d, event %d: got %s %s at %d after %d, want %s modified", which, i, kind, name, rv, last, want)
+					t.Errorf("watch %d, event %d: got %s %s at %d after %d, want %s modified", which, i, kind, name, rv,
+						last, want)
 				}
 				last = rv
 			}
@@ -229,7 +247,8 @@ func TestFleetWatch(t *testing.T) {
 	})
 }
 
-// While the API server has no room, about half of all writes are answered 429, with how long to wait, and make nothing; reads are answered.
+// While the API server has no room, about half of all writes are answered 429, with how long to wait, and make nothing;
+// reads are answered.
 func TestFleetRefuses(t *testing.T) {
 	inEachForm(t, func(f *smallFleet) {
 		f.api.refusing(true)
@@ -261,15 +280,18 @@ func TestFleetRefuses(t *testing.T) {
 	})
 }
 
-// A volume is detached once its pod is gone and the kubelet's list names it no more, whichever comes first; the attachments of others stay.
+// A volume is detached once its pod is gone and the kubelet's list names it no more, whichever comes first; the
+// attachments of others stay.
 func TestFleetDetaches(t *testing.T) {
 	for _, podFirst := range []bool{true, false} {
 		inEachForm(t, func(f *smallFleet) {
 			ctx := t.Context()
-			if all, err := f.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{}); err != nil || len(all.Items) != 2*fleetClaims {
+			if all, err := f.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{}); err != nil ||
+				len(all.Items) != 2*fleetClaims {
 				t.Fatalf("got %v, error %v", all, err)
 			}
-			w, err := f.StorageV1().VolumeAttachments().Watch(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(f.world.current(), 10)})
+			w, err := f.StorageV1().VolumeAttachments().
+				Watch(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(f.world.current(), 10)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,9 +22,10 @@ import (
 	"github.com/forcefence/forcefence/test/datacenter"
 )
 
-// fleetWorld is what the simulated API server of bench fleet serves: nodes with kubelets that renew their Leases every ten seconds and write their status
-// every five minutes, node lifecycle as far as Ready=Unknown, and an attach/detach controller. A pod that nobody has written is made up when it is
-// asked for: 150,000 take no memory. Nothing replaces pods that are gone: forcefence looks at no replacement.
+// fleetWorld is what the simulated API server of bench fleet serves: nodes with kubelets that renew their Leases every
+// ten seconds and write their status every five minutes, node lifecycle as far as Ready=Unknown, and an attach/detach
+// controller. A pod that nobody has written is made up when it is asked for: 150,000 take no memory. Nothing replaces
+// pods that are gone: forcefence looks at no replacement.
 type fleetWorld struct {
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
@@ -64,7 +65,8 @@ const (
 )
 
 func newFleetWorld(images []corev1.ContainerImage) *fleetWorld {
-	w := &fleetWorld{images: images, byName: map[string]*fleetNode{}, subs: map[string]map[*subscription]bool{}, detaching: map[*storagev1.VolumeAttachment]time.Time{}, firstGone: map[string]time.Time{}}
+	w := &fleetWorld{images: images, byName: map[string]*fleetNode{}, subs: map[string]map[*subscription]bool{},
+		detaching: map[*storagev1.VolumeAttachment]time.Time{}, firstGone: map[string]time.Time{}}
 	for _, kind := range []string{"nodes", "leases", "volumeattachments"} {
 		w.subs[kind] = map[*subscription]bool{}
 	}
@@ -81,20 +83,28 @@ func (w *fleetWorld) add(m *datacenter.Machine, bmc, address string, conditions 
 	n := &fleetNode{pods: map[int]*corev1.Pod{}}
 	n.node = &corev1.Node{
 		TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-uid-" + name), ResourceVersion: w.bump(), CreationTimestamp: created,
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-uid-" + name), ResourceVersion: w.bump(),
+			CreationTimestamp: created,
 			Labels: map[string]string{
-				corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64", corev1.LabelInstanceTypeStable: "large",
-				corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%fleetZones), corev1.LabelTopologyRegion: "here",
+				corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+				corev1.LabelInstanceTypeStable: "large",
+				corev1.LabelTopologyZone:       fmt.Sprintf("zone-%d", i%fleetZones),
+				corev1.LabelTopologyRegion:     "here",
 			},
-			Annotations: map[string]string{bmcAnnotation: bmc, "volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+			Annotations: map[string]string{bmcAnnotation: bmc,
+				"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
 		},
 		Status: corev1.NodeStatus{
-			Capacity:  corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi")},
-			NodeInfo:  corev1.NodeSystemInfo{BootID: m.BootID(), SystemUUID: m.SystemUUID(), MachineID: m.SystemUUID(), KubeletVersion: "v1.36.3"},
-			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeHostName, Address: name}},
-			Images:    w.images,
+			Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"),
+				corev1.ResourceMemory: resource.MustParse("256Gi")},
+			NodeInfo: corev1.NodeSystemInfo{BootID: m.BootID(), SystemUUID: m.SystemUUID(), MachineID: m.SystemUUID(),
+				KubeletVersion: "v1.36.3"},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address},
+				{Type: corev1.NodeHostName, Address: name}},
+			Images: w.images,
 			Conditions: append([]corev1.NodeCondition{{
-				Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: created, LastTransitionTime: created,
+				Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+				LastHeartbeatTime: created, LastTransitionTime: created,
 			}}, conditions...),
 		},
 	}
@@ -104,17 +114,20 @@ func (w *fleetWorld) add(m *datacenter.Machine, bmc, address string, conditions 
 		n.node.Status.VolumesAttached = append(n.node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique})
 		pv := volumeOf(name, k)
 		n.vas = append(n.vas, &storagev1.VolumeAttachment{
-			TypeMeta:   metav1.TypeMeta{Kind: "VolumeAttachment", APIVersion: "storage.k8s.io/v1"},
-			ObjectMeta: metav1.ObjectMeta{Name: "csi-" + pv, UID: types.UID("va-uid-" + pv), ResourceVersion: w.bump(), CreationTimestamp: created},
-			Spec:       storagev1.VolumeAttachmentSpec{Attacher: fleetDriver, NodeName: name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
-			Status:     storagev1.VolumeAttachmentStatus{Attached: true},
+			TypeMeta: metav1.TypeMeta{Kind: "VolumeAttachment", APIVersion: "storage.k8s.io/v1"},
+			ObjectMeta: metav1.ObjectMeta{Name: "csi-" + pv, UID: types.UID("va-uid-" + pv), ResourceVersion: w.bump(),
+				CreationTimestamp: created},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: fleetDriver, NodeName: name,
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+			Status: storagev1.VolumeAttachmentStatus{Attached: true},
 		})
 	}
 	seconds, renewed := int32(fleetLease/time.Second), metav1.NewMicroTime(now)
 	n.lease = &coordinationv1.Lease{
-		TypeMeta:   metav1.TypeMeta{Kind: "Lease", APIVersion: "coordination.k8s.io/v1"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name, UID: types.UID("lease-uid-" + name), ResourceVersion: w.bump(), CreationTimestamp: created},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
+		TypeMeta: metav1.TypeMeta{Kind: "Lease", APIVersion: "coordination.k8s.io/v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name,
+			UID: types.UID("lease-uid-" + name), ResourceVersion: w.bump(), CreationTimestamp: created},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
 	}
 	// Each at a moment of its own, as kubelets that were not started together.
 	n.beats = now.Add(fleetLease / 4 * time.Duration(i*7919%10007) / 10007)
@@ -259,9 +272,10 @@ func (w *fleetWorld) detached(va *storagev1.VolumeAttachment) {
 		last.ResourceVersion = w.bump()
 		w.tell("volumeattachments", "DELETED", &last)
 		node := *n.node
-		node.Status.VolumesAttached = slices.DeleteFunc(slices.Clone(node.Status.VolumesAttached), func(v corev1.AttachedVolume) bool {
-			return strings.HasSuffix(string(v.Name), "^"+*va.Spec.Source.PersistentVolumeName)
-		})
+		node.Status.VolumesAttached = slices.DeleteFunc(slices.Clone(node.Status.VolumesAttached),
+			func(v corev1.AttachedVolume) bool {
+				return strings.HasSuffix(string(v.Name), "^"+*va.Spec.Source.PersistentVolumeName)
+			})
 		w.put(n, &node)
 	}
 }
@@ -285,18 +299,28 @@ func podOf(n *corev1.Node, k int) *corev1.Pod {
 	seconds := int64(300)
 	p := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: fleetNS, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", CreationTimestamp: n.CreationTimestamp,
-			Labels:          map[string]string{"tier": tier, "app": tier},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: owner, Name: tier, UID: "owner", Controller: &yes}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: fleetNS, Name: name, UID: types.UID("uid-" + name),
+			ResourceVersion: "1", CreationTimestamp: n.CreationTimestamp,
+			Labels: map[string]string{"tier": tier, "app": tier},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: owner, Name: tier, UID: "owner", Controller: &yes}},
 		},
-		Spec: corev1.PodSpec{NodeName: n.Name, Containers: []corev1.Container{{Name: "main", Image: "registry.example.net/app:1"}}, Tolerations: []corev1.Toleration{
-			{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds},
-			{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds},
-		}},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		Spec: corev1.PodSpec{NodeName: n.Name,
+			Containers: []corev1.Container{{Name: "main", Image: "registry.example.net/app:1"}},
+			Tolerations: []corev1.Toleration{
+				{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists,
+					Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds},
+				{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists,
+					Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds},
+			}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 	}
 	if k >= 1 && k <= fleetClaims {
-		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-" + name}}}}
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "data",
+				VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-" + name}}}}
 	}
 	return p
 }
@@ -335,7 +359,8 @@ func (w *fleetWorld) current() uint64 {
 func (w *fleetWorld) nodeList() *corev1.NodeList {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := &corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(w.rv, 10)}}
+	l := &corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"},
+		ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(w.rv, 10)}}
 	for _, n := range w.nodes {
 		l.Items = append(l.Items, *n.node)
 	}
@@ -345,7 +370,8 @@ func (w *fleetWorld) nodeList() *corev1.NodeList {
 func (w *fleetWorld) leaseList() *coordinationv1.LeaseList {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := &coordinationv1.LeaseList{TypeMeta: metav1.TypeMeta{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1"}, ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(w.rv, 10)}}
+	l := &coordinationv1.LeaseList{TypeMeta: metav1.TypeMeta{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1"},
+		ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(w.rv, 10)}}
 	for _, n := range w.nodes {
 		l.Items = append(l.Items, *n.lease)
 	}
@@ -355,7 +381,9 @@ func (w *fleetWorld) leaseList() *coordinationv1.LeaseList {
 func (w *fleetWorld) attachmentList() *storagev1.VolumeAttachmentList {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := &storagev1.VolumeAttachmentList{TypeMeta: metav1.TypeMeta{Kind: "VolumeAttachmentList", APIVersion: "storage.k8s.io/v1"}, ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(w.rv, 10)}}
+	l := &storagev1.VolumeAttachmentList{
+		TypeMeta: metav1.TypeMeta{Kind: "VolumeAttachmentList", APIVersion: "storage.k8s.io/v1"},
+		ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(w.rv, 10)}}
 	for _, n := range w.nodes {
 		for _, va := range n.vas {
 			if va != nil {
@@ -466,7 +494,8 @@ func (w *fleetWorld) deletePod(_, name string, body []byte) (runtime.Object, err
 	if err != nil {
 		return nil, err
 	}
-	if want.UID != nil && *want.UID != p.UID || want.ResourceVersion != nil && *want.ResourceVersion != p.ResourceVersion {
+	if want.UID != nil && *want.UID != p.UID ||
+		want.ResourceVersion != nil && *want.ResourceVersion != p.ResourceVersion {
 		return nil, errConflict
 	}
 	n.pods[k] = nil
@@ -486,10 +515,13 @@ func (w *fleetWorld) volume(name string) (runtime.Object, error) {
 	}
 	k, _ := strconv.Atoi(name[i+1:])
 	return &corev1.PersistentVolume{
-		TypeMeta: metav1.TypeMeta{Kind: "PersistentVolume", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
+		TypeMeta:   metav1.TypeMeta{Kind: "PersistentVolume", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
 		Spec: corev1.PersistentVolumeSpec{
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: fleetDriver, VolumeHandle: name}},
-			ClaimRef:               &corev1.ObjectReference{Namespace: fleetNS, Name: fmt.Sprintf("data-pod-%s-%02d", strings.TrimPrefix(name[:i], "pv-"), k)},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: fleetDriver, VolumeHandle: name}},
+			ClaimRef: &corev1.ObjectReference{Namespace: fleetNS,
+				Name: fmt.Sprintf("data-pod-%s-%02d", strings.TrimPrefix(name[:i], "pv-"), k)},
 		},
 	}, nil
 }
@@ -502,9 +534,10 @@ func (w *fleetWorld) claim(namespace, name string) (runtime.Object, error) {
 		return nil, errNotFound
 	}
 	return &corev1.PersistentVolumeClaim{
-		TypeMeta:   metav1.TypeMeta{Kind: "PersistentVolumeClaim", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
-		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: volumeOf(n.node.Name, k)},
+		TypeMeta: metav1.TypeMeta{Kind: "PersistentVolumeClaim", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name),
+			ResourceVersion: "1"},
+		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volumeOf(n.node.Name, k)},
 	}, nil
 }
 
@@ -586,9 +619,11 @@ func bookmark(resource string, rv uint64, initial bool) runtime.Object {
 	case "nodes":
 		return &corev1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: meta}
 	case "leases":
-		return &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{Kind: "Lease", APIVersion: "coordination.k8s.io/v1"}, ObjectMeta: meta}
+		return &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{Kind: "Lease", APIVersion: "coordination.k8s.io/v1"},
+			ObjectMeta: meta}
 	}
-	return &storagev1.VolumeAttachment{TypeMeta: metav1.TypeMeta{Kind: "VolumeAttachment", APIVersion: "storage.k8s.io/v1"}, ObjectMeta: meta}
+	return &storagev1.VolumeAttachment{
+		TypeMeta: metav1.TypeMeta{Kind: "VolumeAttachment", APIVersion: "storage.k8s.io/v1"}, ObjectMeta: meta}
 }
 
 // preconditions are those of a deletion.

@@ -21,8 +21,8 @@ const (
 	guardMax   = 50 // microseconds
 )
 
-// guardDecision times the storm guard's decision about each of 5,000 silent nodes whose machines are on, in a storm: one zone in five is below
-// its floor, and as many machines as may be are being powered off.
+// guardDecision times the storm guard's decision about each of 5,000 silent nodes whose machines are on, in a storm:
+// one zone in five is below its floor, and as many machines as may be are being powered off.
 func guardDecision(_ context.Context, r *runner) error {
 	var f fleet.Fleet
 	now := providers.Now()
@@ -52,11 +52,13 @@ func guardDecision(_ context.Context, r *runner) error {
 		v := fence.View{
 			Facts: fence.Facts{Mode: fence.Fence, Devices: []proof.Device{{Name: "bmc/" + n}}, NewID: "f", By: "bench"},
 			Now:   now, PendingWork: fence.WorkConfirmed,
-			Look: taint.Look{Exists: true, Name: n, UID: "u", Ready: corev1.ConditionUnknown, Got: now.Add(-time.Second)},
+			Look: taint.Look{Exists: true, Name: n, UID: "u", Ready: corev1.ConditionUnknown,
+				Got: now.Add(-time.Second)},
 		}
 		v.Memory.ApplyLook(v.Look)
 		v.Answers.SetDevices(v.Facts.Devices...)
-		v.Answers.ApplyAnswers(providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: now}, Got: now})
+		v.Answers.ApplyAnswers(
+			providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: now}, Got: now})
 		begun := time.Now()
 		v.Fleet = f.View(n, now)
 		v.Fleet.Stale, v.Fleet.SilentSince = true, now.Add(-time.Hour)
@@ -67,6 +69,7 @@ func guardDecision(_ context.Context, r *runner) error {
 	if said[reason.TooFewHealthy] == 0 || said[reason.PowerOffLimit] == 0 {
 		return fmt.Errorf("the storm is none: %v, %d power-offs", said, turns)
 	}
-	r.add(figure(fmt.Sprintf("the guard's decision about one of %d nodes, %d power-offs under way", guardNodes, turns), "us", took).atMost(guardMax))
+	r.add(figure(fmt.Sprintf("the guard's decision about one of %d nodes, %d power-offs under way", guardNodes, turns),
+		"us", took).atMost(guardMax))
 	return nil
 }

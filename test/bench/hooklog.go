@@ -55,7 +55,8 @@ func goBench(out string) map[string]map[string][]float64 {
 
 var admission = regexp.MustCompile(`^time=(\S+) .*msg="Admitted pod" .*\buid=(\S+)`)
 
-// admissions reads the hook's log: when each pod that was held was let go, by UID. Two plugins write it; the later one counts.
+// admissions reads the hook's log: when each pod that was held was let go, by UID. Two plugins write it; the later one
+// counts.
 func admissions(log string) map[string]time.Time {
 	out := map[string]time.Time{}
 	for line := range strings.Lines(log) {
@@ -70,9 +71,11 @@ func admissions(log string) map[string]time.Time {
 	return out
 }
 
-var sandbox = regexp.MustCompile(`^time="([^"]+)" .*RunPodSandbox for .*\buid:\\"([^\\]+)\\".*?( returns sandbox id .*)?$`)
+var sandbox = regexp.MustCompile(
+	`^time="([^"]+)" .*RunPodSandbox for .*\buid:\\"([^\\]+)\\".*?( returns sandbox id .*)?$`)
 
-// sandboxes reads containerd's log: how long it had each pod's sandbox under way, by UID, from the kubelet's request to its success.
+// sandboxes reads containerd's log: how long it had each pod's sandbox under way, by UID, from the kubelet's request to
+// its success.
 func sandboxes(log string) map[string]time.Duration {
 	asked, out := map[string]time.Time{}, map[string]time.Duration{}
 	for line := range strings.Lines(log) {

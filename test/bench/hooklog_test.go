@@ -63,7 +63,8 @@ ok  	example.net/nri	8.819s
 }
 
 func TestAdmissions(t *testing.T) {
-	got := admissions(`time=2026-03-01T12:00:00.100Z level=INFO msg="Holding pod" plugin=10-forcefence pod=ns/a uid=ua why="node is marked as shut down"
+	got := admissions(
+		`time=2026-03-01T12:00:00.100Z level=INFO msg="Holding pod" plugin=10-forcefence pod=ns/a uid=ua why="node is marked as shut down"
 time=2026-03-01T12:00:01.250Z level=INFO msg="Admitted pod" plugin=10-forcefence pod=ns/a uid=ua why="node is open" held=1.15s
 time=2026-03-01T12:00:01.500Z level=INFO msg="Admitted pod" plugin=20-forcefence pod=ns/a uid=ua why="node is open" held=250ms
 time=2026-03-01T12:00:01.400Z level=INFO msg="Admitted pod" plugin=10-forcefence pod=ns/a uid=ua why="an earlier one, later" held=250ms
@@ -84,15 +85,20 @@ func TestSandboxes(t *testing.T) {
 		name, log string
 		want      map[string]time.Duration
 	}{
-		{"it works", line("0.5", "info", pod) + line("0.75", "info", pod+` returns sandbox id \"x\"`), map[string]time.Duration{"ua": 250 * time.Millisecond}},
+		{"it works", line("0.5", "info", pod) + line("0.75", "info", pod+` returns sandbox id \"x\"`),
+			map[string]time.Duration{"ua": 250 * time.Millisecond}},
 		{
 			"a failed one before does not count",
-			line("0.5", "info", pod) + line("1.5", "error", pod+" failed, error") + line("3.5", "info", pod) + line("3.6", "info", pod+` returns sandbox id \"x\"`),
+			line("0.5", "info", pod) + line("1.5", "error", pod+" failed, error") + line("3.5", "info", pod) +
+				line("3.6", "info", pod+` returns sandbox id \"x\"`),
 			map[string]time.Duration{"ua": 100 * time.Millisecond},
 		},
-		{"it failed", line("0.5", "info", pod) + line("1.5", "error", pod+" failed, error"), map[string]time.Duration{}},
+		{"it failed", line("0.5", "info", pod) + line("1.5", "error", pod+" failed, error"),
+			map[string]time.Duration{}},
 		{"under way", line("0.5", "info", pod), map[string]time.Duration{}},
-		{"other requests", line("0.5", "info", "StopPodSandbox for x") + line("0.6", "info", "StopPodSandbox for x returns"), map[string]time.Duration{}},
+		{"other requests",
+			line("0.5", "info", "StopPodSandbox for x") + line("0.6", "info", "StopPodSandbox for x returns"),
+			map[string]time.Duration{}},
 	} {
 		if diff := cmp.Diff(tt.want, sandboxes(tt.log)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)

@@ -14,8 +14,8 @@ import (
 	"github.com/forcefence/forcefence/test/cloud"
 )
 
-// instances counts what the state of 1,000 EC2 instances costs, a hundred of which say stopped: calls to the API, and time beside what
-// lies between the two answers.
+// instances counts what the state of 1,000 EC2 instances costs, a hundred of which say stopped: calls to the API, and
+// time beside what lies between the two answers.
 func instances(ctx context.Context, r *runner) error {
 	const count, stopped = 1000, 100
 	c, err := cloud.Start(map[string]string{"eu-west-1a": "eu-west-1", "eu-west-1b": "eu-west-1"})
@@ -47,7 +47,9 @@ func instances(ctx context.Context, r *runner) error {
 		if i < stopped {
 			one.CutPower()
 		}
-		targets = append(targets, providers.Target{Node: fmt.Sprintf("n%d", i), ID: one.ProviderID(), Addresses: providers.NewAddresses(address)})
+		targets = append(targets,
+			providers.Target{Node: fmt.Sprintf("n%d", i), ID: one.ProviderID(),
+				Addresses: providers.NewAddresses(address)})
 	}
 	var calls, seconds []float64
 	for i := range r.o.pairs + 1 {
@@ -67,7 +69,8 @@ func instances(ctx context.Context, r *runner) error {
 			continue // it connects, and asks for the zones
 		}
 		calls, seconds = append(calls, float64(c.Calls("", "")-before)), append(seconds, took.Seconds())
-		r.say("%2d: 1000 instances in %.0f calls, %.3f s beside the %s between two answers", i, calls[i-1], seconds[i-1], cfg.Agree)
+		r.say("%2d: 1000 instances in %.0f calls, %.3f s beside the %s between two answers", i, calls[i-1],
+			seconds[i-1], cfg.Agree)
 	}
 	r.add(figure("EC2, 1000 instances, 100 stopped: API calls", "1", calls).atMost(2))
 	r.add(figure("EC2, 1000 instances, 100 stopped: beside the distance of two answers", "s", seconds))

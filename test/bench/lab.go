@@ -49,9 +49,10 @@ type labOptions struct {
 	late       bool                                         // forcefence is started by the bench itself
 	mode       string                                       // "": observe
 	patient    time.Duration                                // 0: patience
-	counted    bool                                         // requests of forcefence and of the floor are counted, turn by turn
-	wired      bool                                         // machines have addresses, which fall silent with their power
-	lineless   bool                                         // forcefence keeps no lines
+	// requests of forcefence and of the floor are counted, turn by turn
+	counted  bool
+	wired    bool // machines have addresses, which fall silent with their power
+	lineless bool // forcefence keeps no lines
 }
 
 // lab is a data centre in software, a real control plane with simulated kubelets, and forcefence.
@@ -120,7 +121,8 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = l.c.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	_, err = l.c.Client().CoreV1().Namespaces().
+		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("create namespace: %w", err)
 	}
@@ -150,7 +152,8 @@ func (l *lab) client(user string) (kubernetes.Interface, error) {
 	cfg := l.c.RESTConfigFor(user, "system:masters")
 	cfg.QPS = -1
 	cfg.ContentConfig = rest.ContentConfig{
-		ContentType: "application/vnd.kubernetes.protobuf", AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
+		ContentType:        "application/vnd.kubernetes.protobuf",
+		AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
 	}
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -239,7 +242,8 @@ func (l *lab) addNodes(ctx context.Context) error {
 	return nil
 }
 
-// config is a user's file, but for the leader's Lease: it is long, so that forcefence may be frozen while the floor is measured.
+// config is a user's file, but for the leader's Lease: it is long, so that forcefence may be frozen while the floor is
+// measured.
 func (l *lab) config() (string, error) {
 	devices, err := l.devs.config()
 	lines := ""
@@ -299,7 +303,8 @@ func (l *lab) swap(ctx context.Context, s side) error {
 	if err := l.fence.Start(ctx); err != nil {
 		return err
 	}
-	// A program that has heard no renewal yet counts a Lease's silence from its own start, and misses the first sign of death.
+	// A program that has heard no renewal yet counts a Lease's silence from its own start, and misses the first sign of
+	// death.
 	if !wait(ctx, l.lease()/4+settle) {
 		return ctx.Err()
 	}
@@ -316,7 +321,8 @@ func (l *lab) deploy(ctx context.Context, d load) error {
 	apps := l.c.Client().AppsV1()
 	var sets []*appsv1.StatefulSet
 	if d.volumes > 0 {
-		sets = append(sets, cluster.Workload{Namespace: namespace, Name: "db", Replicas: d.volumes, Volume: true}.StatefulSet())
+		sets = append(sets,
+			cluster.Workload{Namespace: namespace, Name: "db", Replicas: d.volumes, Volume: true}.StatefulSet())
 	}
 	if d.plain > 0 {
 		sets = append(sets, cluster.Workload{Namespace: namespace, Name: "queue", Replicas: d.plain}.StatefulSet())
@@ -367,7 +373,8 @@ func (l *lab) open(ctx context.Context, nodes ...string) error {
 		if err != nil {
 			return err
 		}
-		if _, err = l.c.Client().CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err = l.c.Client().CoreV1().Nodes().
+			Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return fmt.Errorf("cordoning %s: %w", name, err)
 		}
 		return nil
@@ -395,8 +402,8 @@ func (l *lab) running(ctx context.Context, count int, nodes []string) error {
 	return nil
 }
 
-// gather brings count pods to the given nodes: the others are closed, as many of their pods as are missing are deleted, those with volumes first,
-// and come up where there is room. Then all nodes are open.
+// gather brings count pods to the given nodes: the others are closed, as many of their pods as are missing are deleted,
+// those with volumes first, and come up where there is room. Then all nodes are open.
 func (l *lab) gather(ctx context.Context, count int, nodes ...string) error {
 	if err := l.open(ctx, nodes...); err != nil {
 		return err
@@ -418,7 +425,8 @@ func (l *lab) gather(ctx context.Context, count int, nodes ...string) error {
 	}
 	elsewhere = append(elsewhere, rest...)
 	err := parallel(elsewhere[:max(0, min(missing, len(elsewhere)))], func(p *corev1.Pod) error {
-		err := l.c.Client().CoreV1().Pods(namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+		err := l.c.Client().CoreV1().Pods(namespace).
+			Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("moving pod %s: %w", p.Name, err)
 		}
@@ -463,15 +471,17 @@ func (l *lab) cut(t *turn, victims []string) {
 	_ = parallel(victims, func(v string) error { l.machine(v).CutPower(); return nil })
 }
 
-// align lets the victims' Leases be renewed once more at the same time, as by heartbeats that were on the wire when the power
-// went: all nodes then become suspicious at once, and what is measured is what follows, not how the heartbeats were spread.
+// align lets the victims' Leases be renewed once more at the same time, as by heartbeats that were on the wire when the
+// power went: all nodes then become suspicious at once, and what is measured is what follows, not how the heartbeats
+// were spread.
 func (l *lab) align(ctx context.Context, victims []string) error {
 	return parallel(victims, func(v string) error {
 		patch, err := json.Marshal(object{"spec": object{"renewTime": metav1.NowMicro()}})
 		if err != nil {
 			return err
 		}
-		_, err = l.c.Client().CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(ctx, v, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err = l.c.Client().CoordinationV1().Leases(corev1.NamespaceNodeLease).
+			Patch(ctx, v, types.MergePatchType, patch, metav1.PatchOptions{})
 		if err != nil {
 			return fmt.Errorf("renewing lease of %s: %w", v, err)
 		}
@@ -492,7 +502,8 @@ func (l *lab) stale(ctx context.Context, node string) error {
 	}
 }
 
-// outage is one turn: the victims lose their power, the floor or forcefence does its work, the machines get their power back.
+// outage is one turn: the victims lose their power, the floor or forcefence does its work, the machines get their power
+// back.
 type outage struct {
 	victims []string
 	side    side
@@ -599,9 +610,10 @@ func (l *lab) boot(ctx context.Context, nodes []string) error {
 	for _, name := range nodes {
 		boot := l.machine(name).BootID()
 		err := l.c.WaitNode(ctx, name, func(n *corev1.Node) bool {
-			return n.Status.NodeInfo.BootID == boot && nodeReady(n) && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
-				return t.Key != corev1.TaintNodeUnschedulable
-			})
+			return n.Status.NodeInfo.BootID == boot && nodeReady(n) &&
+				!slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+					return t.Key != corev1.TaintNodeUnschedulable
+				})
 		})
 		if err != nil {
 			return fmt.Errorf("booting: %w", err)

@@ -18,17 +18,17 @@ import (
 // loopWorkers is how many pod writes the bare loop has under way, over all nodes.
 const loopWorkers = 64
 
-// loop is the floor: the writes of an eviction and nothing else. It asks no machine, writes no record, looks at nothing twice but
-// what a conflict makes it, and is sent by hand at a node that is dead. Its requests are forcefence's own: tombstones with UID and
-// resourceVersion, the two volume lists emptied, deletions with grace 0 and both preconditions; no client-side limit, protobuf
-// answers, one connection of its own.
+// loop is the floor: the writes of an eviction and nothing else. It asks no machine, writes no record, looks at nothing
+// twice but what a conflict makes it, and is sent by hand at a node that is dead. Its requests are forcefence's own:
+// tombstones with UID and resourceVersion, the two volume lists emptied, deletions with grace 0 and both preconditions;
+// no client-side limit, protobuf answers, one connection of its own.
 type loop struct {
 	client  kubernetes.Interface
 	workers chan struct{}
 	id      string // of a fence that there is none of
 
-	// mark sets a NoSchedule mark first, and lists again until no pod is left: a loop that lists once strands the replacements that
-	// the scheduler, which does not know yet, binds to the dead node.
+	// mark sets a NoSchedule mark first, and lists again until no pod is left: a loop that lists once strands the
+	// replacements that the scheduler, which does not know yet, binds to the dead node.
 	mark bool
 }
 
@@ -40,7 +40,8 @@ func newLoop(client kubernetes.Interface, mark bool) *loop {
 func (l *loop) evict(ctx context.Context, node string) error {
 	if l.mark {
 		err := l.patchNode(ctx, node, func(n *corev1.Node) object {
-			return object{"spec": object{"taints": taint.WithMark(n.Spec.Taints, taint.DefaultKey, l.id, metav1.Now().Time)}}
+			return object{
+				"spec": object{"taints": taint.WithMark(n.Spec.Taints, taint.DefaultKey, l.id, metav1.Now().Time)}}
 		})
 		if err != nil {
 			return fmt.Errorf("marking %s: %w", node, err)
@@ -139,7 +140,8 @@ func (l *loop) tombstone(ctx context.Context, p *corev1.Pod) error {
 		if err != nil {
 			return err
 		}
-		ended, err := l.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+		ended, err := l.client.CoreV1().Pods(p.Namespace).
+			Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 		if err == nil {
 			p.ResourceVersion = ended.ResourceVersion
 		}
@@ -151,7 +153,8 @@ func (l *loop) delete(ctx context.Context, p *corev1.Pod) error {
 	grace := int64(0)
 	return l.again(ctx, p, func() error {
 		return l.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
-			GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion},
+			GracePeriodSeconds: &grace,
+			Preconditions:      &metav1.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion},
 		})
 	})
 }

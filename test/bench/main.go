@@ -1,21 +1,23 @@
-// Command bench measures forcefence: it is what make bench runs. It starts the real control plane of test/cluster with simulated
-// kubelets, machines with Redfish BMCs, and the real forcefence program, and takes the figures that the project promises.
+// Command bench measures forcefence: it is what make bench runs. It starts the real control plane of test/cluster with
+// simulated kubelets, machines with Redfish BMCs, and the real forcefence program, and takes the figures that the
+// project promises.
 //
-// Where a promise is a ratio, its floor is measured in the same run on the same cluster: a bare loop that makes the same writes
-// with 64 workers, proves nothing and waits for nothing (loop.go). Floor and forcefence take turns in pairs, and the order changes
-// from pair to pair, so that neither profits from a machine that warms up or tires. forcefence is frozen (SIGSTOP) during the
-// floor's turns, so that it neither helps nor competes. -versus names a second forcefence, an older one, that takes turns with both:
-// then each is started anew for its own.
+// Where a promise is a ratio, its floor is measured in the same run on the same cluster: a bare loop that makes the
+// same writes with 64 workers, proves nothing and waits for nothing (loop.go). Floor and forcefence take turns in
+// pairs, and the order changes from pair to pair, so that neither profits from a machine that warms up or tires.
+// forcefence is frozen (SIGSTOP) during the floor's turns, so that it neither helps nor competes. -versus names a
+// second forcefence, an older one, that takes turns with both: then each is started anew for its own.
 //
-// Bench agent asks one device of each kind for its machine's state beside the programs that others run for it; their time is the floor.
-// It runs an sshd of its own for fence_virsh, where Debian's openssh-server is installed, and leaves out what is not.
+// Bench agent asks one device of each kind for its machine's state beside the programs that others run for it; their
+// time is the floor. It runs an sshd of its own for fence_virsh, where Debian's openssh-server is installed, and leaves
+// out what is not.
 //
-// Bench bmcs asks 500 BMCs at once from a process of its own, which is this program again. Bench streams has such a process hear the events
-// of 1,000.
+// Bench bmcs asks 500 BMCs at once from a process of its own, which is this program again. Bench streams has such a
+// process hear the events of 1,000.
 //
-// Bench notice times the ways in which a power cut is noticed, beside each other. For lines to nodes it gives the machines addresses in a network
-// namespace of its own, and its own network a link there, which are gone when it ends; it needs root and iproute2, and says what it leaves out
-// where they or libvirt are missing.
+// Bench notice times the ways in which a power cut is noticed, beside each other. For lines to nodes it gives the
+// machines addresses in a network namespace of its own, and its own network a link there, which are gone when it ends;
+// it needs root and iproute2, and says what it leaves out where they or libvirt are missing.
 //
 // Bench storage measures what a storage system's state costs, in a process of its own as well, without a cluster.
 //
@@ -23,22 +25,25 @@
 //
 // Bench events times what an event costs with 500, 1,000 and 5,000 nodes, without a cluster.
 //
-// Bench fleet measures up to 5,000 nodes, on a simulated API server in this process, and how what they cost grows. Each node has a line, as in
-// bench notice. Bench fleetreal measures up to 500 on the real control plane, and says what that takes.
+// Bench fleet measures up to 5,000 nodes, on a simulated API server in this process, and how what they cost grows. Each
+// node has a line, as in bench notice. Bench fleetreal measures up to 500 on the real control plane, and says what that
+// takes.
 //
 // Bench sixty loses sixty of 600 nodes at once; bench poweroff times a power-off.
 //
 // Bench fencing measures what a policy does that asks a storage system, beside the same with proof.
 //
-// Bench node measures the hook: its floor is a real node (test/nodes) without it, beside one that has it. It needs root and Linux, and
-// says what it leaves out where real nodes cannot run.
+// Bench node measures the hook: its floor is a real node (test/nodes) without it, beside one that has it. It needs root
+// and Linux, and says what it leaves out where real nodes cannot run.
 //
-// It promises that every time in it was seen: pods, nodes and attachments by a watch of its own, the first Off by forcefence's log
-// or its record on the Node, all on one machine's clock. A figure is the median; the table shows the extremes beside it. -out gets
-// one JSON object a figure; -run replaces the lines of the benches that it runs and keeps the others. Logs and configuration of
-// each bench stay in a folder beside that file. It ends after every process that it started has.
+// It promises that every time in it was seen: pods, nodes and attachments by a watch of its own, the first Off by
+// forcefence's log or its record on the Node, all on one machine's clock. A figure is the median; the table shows the
+// extremes beside it. -out gets one JSON object a figure; -run replaces the lines of the benches that it runs and keeps
+// the others. Logs and configuration of each bench stay in a folder beside that file. It ends after every process that
+// it started has.
 //
-// The exit status is 0 if all could be measured, 1 if not, or with -strict if a limit does not hold, and 2 for wrong arguments.
+// The exit status is 0 if all could be measured, 1 if not, or with -strict if a limit does not hold, and 2 for wrong
+// arguments.
 package main
 
 import (
@@ -163,7 +168,8 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but fencing, fleetreal and peers")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor")
 	f.IntVar(&o.pods, "pods", 20000, "pods of bench memory")
-	f.Var(&o.sizes, "nodes", "sizes of benches fleet, fleetreal and events, in nodes, such as 500,1000; \"\": their own")
+	f.Var(&o.sizes, "nodes", "sizes of benches fleet, fleetreal and events, in nodes, such as 500,1000; \"\": "+
+		"their own")
 	f.BoolVar(&o.strict, "strict", false, "exit with 1 if a limit does not hold")
 	f.BoolVar(&o.logStages, "stages", false, "print what forcefence's log says of each turn's stages")
 	if err := f.Parse(args); err != nil {

@@ -44,11 +44,11 @@ rules:
 - level: None
 `
 
-// memory measures a large cluster in which nothing happens: what forcefence keeps in memory, and what it asks of the API server. It does
-// so three times: while each node is drilled for the first time, which takes its pace (package drill) and writes a condition to each, once
-// that is over, and while policies and a drain guard ask a storage system.
-// Nodes are simulated kubelets with a kubelet's own heartbeats (a Lease every 10 s each): a cache that nothing changes would
-// flatter. Pods are bound to them past the scheduler.
+// memory measures a large cluster in which nothing happens: what forcefence keeps in memory, and what it asks of the
+// API server. It does so three times: while each node is drilled for the first time, which takes its pace (package
+// drill) and writes a condition to each, once that is over, and while policies and a drain guard ask a storage system.
+// Nodes are simulated kubelets with a kubelet's own heartbeats (a Lease every 10 s each): a cache that nothing changes
+// would flatter. Pods are bound to them past the scheduler.
 func memory(ctx context.Context, r *runner) error {
 	const nodes = 1000
 	pods := r.o.pods
@@ -97,16 +97,19 @@ func memory(ctx context.Context, r *runner) error {
 	if err := l.askStorage(ctx); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("asking a storage system of %d volumes and %d replicas for a policy and a drain guard", memoryVolumes, memoryReplicas)
+	name := fmt.Sprintf("asking a storage system of %d volumes and %d replicas for a policy and a drain guard",
+		memoryVolumes, memoryReplicas)
 	if _, err := l.rests(ctx, log, name, pods, withStorageLimit); err != nil {
 		return err
 	}
-	r.add(Figure{Bench: "idle", Name: fmt.Sprintf("API requests a minute that %d pods add, beside those of drills", pods), Value: round(after - beside), Unit: "1/min"})
+	r.add(Figure{Bench: "idle",
+		Name:  fmt.Sprintf("API requests a minute that %d pods add, beside those of drills", pods),
+		Value: round(after - beside), Unit: "1/min"})
 	return nil
 }
 
-// rests measures one minute in which nothing happens but forcefence's drills, once what it does as it begins is over. It returns the
-// requests in a minute that are not about one node, as those of a drill are.
+// rests measures one minute in which nothing happens but forcefence's drills, once what it does as it begins is over.
+// It returns the requests in a minute that are not about one node, as those of a drill are.
 func (l *lab) rests(ctx context.Context, log, when string, pods int, limit float64) (beside float64, _ error) {
 	if !wait(ctx, quiet) {
 		return 0, ctx.Err()
@@ -140,7 +143,8 @@ func (l *lab) rests(ctx context.Context, log, when string, pods int, limit float
 		l.r.say("%s: %d x %s", when, kinds[kind], kind)
 	}
 	minutes, name := time.Since(begun).Minutes(), fmt.Sprintf("%d nodes, %d pods, %s", len(l.names), pods, when)
-	l.r.add(Figure{Bench: "idle", Name: "API requests a minute, " + name, Value: round(float64(all) / minutes), Unit: "1/min"})
+	l.r.add(Figure{Bench: "idle", Name: "API requests a minute, " + name, Value: round(float64(all) / minutes),
+		Unit: "1/min"})
 	l.r.add(rss.now.of("VmRSS, " + name).atMost(limit))
 	l.r.add(rss.peak.of("VmHWM, " + name))
 	return beside / minutes, nil
@@ -155,7 +159,8 @@ func (l *lab) ofNode(what string) (kind string, one bool) {
 	return strings.TrimSpace(what[:i]) + " NODE", true
 }
 
-// drilled waits until every node has been drilled once: its condition is written then, and not again while nothing changes.
+// drilled waits until every node has been drilled once: its condition is written then, and not again while nothing
+// changes.
 func (l *lab) drilled(ctx context.Context, log string) error {
 	long := time.Duration(len(l.names))*time.Hour/drill.MaxPerHour + patience
 	ctx, cancel := context.WithTimeoutCause(ctx, long, fmt.Errorf("not after %s", long))
@@ -175,13 +180,14 @@ func (l *lab) drilled(ctx context.Context, log string) error {
 			return nil
 		}
 		if !wait(ctx, 5*time.Second) {
-			return fmt.Errorf("waiting for the first round of drills: %d of %d nodes: %w", written, len(l.names), context.Cause(ctx))
+			return fmt.Errorf("waiting for the first round of drills: %d of %d nodes: %w", written, len(l.names),
+				context.Cause(ctx))
 		}
 	}
 }
 
-// startUp measures how large the program is, and how long it takes to start: to end where it only says its version, and to send its
-// first request for the leader's Lease.
+// startUp measures how large the program is, and how long it takes to start: to end where it only says its version, and
+// to send its first request for the leader's Lease.
 func (r *runner) startUp(ctx context.Context, l *lab, log string) error {
 	program, err := os.Stat(r.o.forcefence)
 	if err != nil {
@@ -205,7 +211,8 @@ func (r *runner) startUp(ctx context.Context, l *lab, log string) error {
 	if err != nil {
 		return err
 	}
-	r.add(figure("start-up, until the Lease is asked for", "s", []float64{first.Sub(begun).Seconds()}).atMost(startLimit))
+	r.add(figure("start-up, until the Lease is asked for", "s", []float64{first.Sub(begun).Seconds()}).
+		atMost(startLimit))
 	return nil
 }
 
@@ -219,9 +226,11 @@ func largeNode() (images []corev1.ContainerImage, conditions []corev1.NodeCondit
 		})
 	}
 	now := metav1.Now()
-	for _, t := range []corev1.NodeConditionType{"NetworkUnavailable", "KernelDeadlock", "ReadonlyFilesystem", "FrequentContainerdRestart"} {
+	for _, t := range []corev1.NodeConditionType{
+		"NetworkUnavailable", "KernelDeadlock", "ReadonlyFilesystem", "FrequentContainerdRestart"} {
 		conditions = append(conditions, corev1.NodeCondition{
-			Type: t, Status: corev1.ConditionFalse, LastHeartbeatTime: now, LastTransitionTime: now, Reason: "No" + string(t),
+			Type: t, Status: corev1.ConditionFalse, LastHeartbeatTime: now, LastTransitionTime: now,
+			Reason:  "No" + string(t),
 			Message: "a node problem detector finds nothing wrong here",
 		})
 	}
@@ -236,7 +245,8 @@ func (l *lab) fatten(ctx context.Context) error {
 		return err
 	}
 	return parallel(l.names, func(name string) error {
-		_, err := l.c.Client().CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err := l.c.Client().CoreV1().Nodes().
+			Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil {
 			return fmt.Errorf("fattening %s: %w", name, err)
 		}
@@ -254,7 +264,8 @@ func (l *lab) bind(ctx context.Context, count int) error {
 		_, err := l.floor.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%05d", i), Labels: map[string]string{"app": "many"}},
 			Spec: corev1.PodSpec{
-				NodeName: l.names[i%len(l.names)], Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}},
+				NodeName:   l.names[i%len(l.names)],
+				Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}},
 			},
 		}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -268,7 +279,8 @@ func (l *lab) bind(ctx context.Context, count int) error {
 	l.r.say("%d pods are created", count)
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*l.patience(), fmt.Errorf("not after %s", 2*l.patience()))
 	defer cancel()
-	if err := cluster.Until(ctx, func(context.Context) (bool, error) { return len(l.c.Ledger().Running()) >= count, nil }); err != nil {
+	if err := cluster.Until(ctx,
+		func(context.Context) (bool, error) { return len(l.c.Ledger().Running()) >= count, nil }); err != nil {
 		return fmt.Errorf("waiting for %d pods to run: %w", count, err)
 	}
 	return nil
@@ -381,7 +393,9 @@ func requestsIn(file string, counts func(requester) bool) (map[string]int, error
 		if json.Unmarshal(lines.Bytes(), &e) != nil || !counts(e.requester) {
 			continue // half a line, still being written, or another's
 		}
-		what := e.Verb + " " + strings.Trim(path.Join(e.ObjectRef.Resource, e.ObjectRef.Subresource)+" "+e.ObjectRef.Namespace+" "+e.ObjectRef.Name, " ")
+		what := e.Verb + " " +
+			strings.Trim(path.Join(e.ObjectRef.Resource, e.ObjectRef.Subresource)+" "+e.ObjectRef.Namespace+" "+
+				e.ObjectRef.Name, " ")
 		if e.ObjectRef.Resource == "" {
 			what = e.Verb + " " + e.URI
 		}

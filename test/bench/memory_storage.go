@@ -20,8 +20,8 @@ const (
 	memoryReplicas = 6000
 )
 
-// askStorage has forcefence, which runs, ask a storage system from here on, for a policy and a drain guard, and returns once the guard
-// protects the storage's pod on every node.
+// askStorage has forcefence, which runs, ask a storage system from here on, for a policy and a drain guard, and returns
+// once the guard protects the storage's pod on every node.
 func (l *lab) askStorage(ctx context.Context) error {
 	p, err := newPool(ctx, l, "Replica")
 	if err != nil {
@@ -39,7 +39,8 @@ func (l *lab) askStorage(ctx context.Context) error {
 		i -= memoryVolumes
 		of := schema.GroupVersionResource{Group: poolGroup, Version: "v1", Resource: "replicas"}
 		_, err := p.client.Resource(of).Create(ctx, &unstructured.Unstructured{Object: object{
-			"apiVersion": poolGroup + "/v1", "kind": "Replica", "metadata": object{"name": fmt.Sprintf("replica-%05d", i)}, "health": "online",
+			"apiVersion": poolGroup + "/v1", "kind": "Replica",
+			"metadata": object{"name": fmt.Sprintf("replica-%05d", i)}, "health": "online",
 			"node": l.names[(i+i/memoryVolumes)%len(l.names)], "volume": volume(i), "evict": false,
 		}}, metav1.CreateOptions{})
 		return err
@@ -49,8 +50,10 @@ func (l *lab) askStorage(ctx context.Context) error {
 	}
 	err = parallel(l.names, func(node string) error {
 		_, err := l.floor.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "engine-" + node, Labels: map[string]string{"app": "engine", "engine": node}},
-			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}}},
+			ObjectMeta: metav1.ObjectMeta{Name: "engine-" + node,
+				Labels: map[string]string{"app": "engine", "engine": node}},
+			Spec: corev1.PodSpec{NodeName: node,
+				Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}}},
 		}, metav1.CreateOptions{})
 		return err
 	})
@@ -95,7 +98,8 @@ drain:
 	defer cancel()
 	have := 0
 	err = cluster.Until(ctx, func(ctx context.Context) (bool, error) {
-		list, err := l.floor.PolicyV1().PodDisruptionBudgets(namespace).List(ctx, metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
+		list, err := l.floor.PolicyV1().PodDisruptionBudgets(namespace).
+			List(ctx, metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
 		if err == nil {
 			have = len(list.Items)
 		}

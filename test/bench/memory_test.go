@@ -10,7 +10,8 @@ import (
 
 func TestRequestsIn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
-	err := os.WriteFile(file, []byte(`{"verb":"get","user":{"username":"system:node:n1"},"userAgent":"forcefence-node/v1","objectRef":{"resource":"nodes","name":"n1"}}
+	err := os.WriteFile(file,
+		[]byte(`{"verb":"get","user":{"username":"system:node:n1"},"userAgent":"forcefence-node/v1","objectRef":{"resource":"nodes","name":"n1"}}
 {"verb":"list","user":{"username":"system:node:n1"},"userAgent":"kubelet/v1","requestURI":"/api/v1/pods","objectRef":{"resource":"pods"}}
 {"verb":"get","user":{"username":"system:node:n2"},"userAgent":"forcefence-node/v1","objectRef":{"resource":"nodes","name":"n2"}}
 {"verb":"get","user":{"username":"system:node:n1"},"userAgent":"forcefence-node/v1","requestURI":"/version"}
@@ -29,7 +30,9 @@ func TestRequestsIn(t *testing.T) {
 		counts func(requester) bool
 		want   map[string]int
 	}{
-		{"all", everyRequest, map[string]int{"get nodes  n1": 1, "list pods": 1, "get nodes  n2": 1, "get /version": 1, "patch nodes/status  n1": 1, "get leases a b": 2}},
+		{"all", everyRequest,
+			map[string]int{"get nodes  n1": 1, "list pods": 1, "get nodes  n2": 1, "get /version": 1,
+				"patch nodes/status  n1": 1, "get leases a b": 2}},
 		{
 			"of one user's agent",
 			func(r requester) bool { return r.User.Username == "system:node:n1" && r.Agent == "forcefence-node/v1" },
@@ -52,7 +55,8 @@ func TestRequestsIn(t *testing.T) {
 	}
 	l := &lab{names: []string{"n1", "n2"}}
 	for what, want := range map[string]string{
-		"patch nodes/status  n1": "patch nodes/status NODE", "get leases kube-node-lease n2": "get leases kube-node-lease NODE", "get leases a b": "", "list pods": "",
+		"patch nodes/status  n1":        "patch nodes/status NODE",
+		"get leases kube-node-lease n2": "get leases kube-node-lease NODE", "get leases a b": "", "list pods": "",
 	} {
 		if got, one := l.ofNode(what); one != (want != "") || one && got != want {
 			t.Errorf("%q: got %q, %v, want %q", what, got, one, want)

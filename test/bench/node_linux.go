@@ -25,7 +25,8 @@ const (
 	hookUser = "system:node:" + hookedNode
 )
 
-// auditNodes has the API server write down every request of a kubelet's user, when it arrives; the hook is one of them by its agent.
+// auditNodes has the API server write down every request of a kubelet's user, when it arrives; the hook is one of them
+// by its agent.
 const auditNodes = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [ResponseStarted, ResponseComplete, Panic]
@@ -35,9 +36,10 @@ rules:
 - level: None
 `
 
-// node measures the node's side. Its processes stand in two places: between NRI's runtime half in this process and a Node with 500
-// pods, where each answer and each byte can be told apart (pieces), and on one of two real nodes, the other of which has no hook
-// and is the floor. While the pieces are measured, the real nodes idle, and what the hook there asks of the API server is counted.
+// node measures the node's side. Its processes stand in two places: between NRI's runtime half in this process and a
+// Node with 500 pods, where each answer and each byte can be told apart (pieces), and on one of two real nodes, the
+// other of which has no hook and is the floor. While the pieces are measured, the real nodes idle, and what the hook
+// there asks of the API server is counted.
 func node(ctx context.Context, r *runner) error {
 	r.sayLoad()
 	policy, log := r.folder(r.name)+"-audit.yaml", r.folder(r.name)+"-audit.log"
@@ -97,7 +99,8 @@ func (r *runner) sayLoad() {
 // decision is the answer from memory alone, by the package's own benchmark: without NRI, and without the process' door.
 func (r *runner) decision(ctx context.Context) error {
 	const pkg = "github.com/forcefence/forcefence/kubelet-admit/nri"
-	cmd := exec.CommandContext(ctx, "go", "test", "-short", "-run", "^$", "-bench", "Ask", "-benchtime", "500000x", "-count", "5", pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-short", "-run", "^$", "-bench", "Ask", "-benchtime", "500000x",
+		"-count", "5", pkg)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("running the decision's benchmark: %w\n%s", err, out)
@@ -121,7 +124,8 @@ func (r *runner) decision(ctx context.Context) error {
 	return nil
 }
 
-// idle counts the requests of both plugins of the hooked node while nothing happens there, and lets other things be measured meanwhile.
+// idle counts the requests of both plugins of the hooked node while nothing happens there, and lets other things be
+// measured meanwhile.
 func (l *lab) idle(ctx context.Context, log string, meanwhile func() error) error {
 	ours := func(r requester) bool {
 		return r.User.Username == hookUser && strings.HasPrefix(r.Agent, "forcefence-node/")
@@ -159,7 +163,9 @@ func (l *lab) idle(ctx context.Context, log string, meanwhile func() error) erro
 		}
 	}
 	minutes := time.Since(begun).Minutes()
-	l.r.say("%d requests in %.1f idle minutes, %d before: install, and both plugins' start and restart", n, minutes, start)
-	l.r.add(Figure{Name: "API requests a minute of an idle node's two plugins", Value: round(float64(n) / minutes), Unit: "1/min"})
+	l.r.say("%d requests in %.1f idle minutes, %d before: install, and both plugins' start and restart", n, minutes,
+		start)
+	l.r.add(Figure{Name: "API requests a minute of an idle node's two plugins", Value: round(float64(n) / minutes),
+		Unit: "1/min"})
 	return nil
 }

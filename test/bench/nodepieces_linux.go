@@ -37,8 +37,9 @@ func (silent) Infof(context.Context, string, ...any)  {}
 func (silent) Warnf(context.Context, string, ...any)  {}
 func (silent) Errorf(context.Context, string, ...any) {}
 
-// pieces are a node in pieces: NRI's runtime half in this process, once without a plugin and once with both, which are the real
-// program, and a Node on the real API server with a simulated kubelet, which claims this machine's boot, as the plugins do.
+// pieces are a node in pieces: NRI's runtime half in this process, once without a plugin and once with both, which are
+// the real program, and a Node on the real API server with a simulated kubelet, which claims this machine's boot, as
+// the plugins do.
 type pieces struct {
 	l      *lab
 	dir    string
@@ -53,7 +54,8 @@ func (l *lab) pieces(ctx context.Context, program string) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = l.c.AddNode(ctx, cluster.NodeOptions{Name: piecesNode, BootID: strings.TrimSpace(string(boot)), Pods: 2 * manyPods})
+	_, err = l.c.AddNode(ctx,
+		cluster.NodeOptions{Name: piecesNode, BootID: strings.TrimSpace(string(boot)), Pods: 2 * manyPods})
 	if err != nil {
 		return err
 	}
@@ -110,7 +112,8 @@ func (p *pieces) file(name string) string { return filepath.Join(p.dir, name) }
 
 // files put the plugin where NRI finds it, its configuration beside it, and a kubelet's kubeconfig.
 func (p *pieces) files(program string) error {
-	c := nri.Config{NodeName: piecesNode, Kubeconfig: p.file("kubelet.conf"), StateDir: p.file("state"), DataDir: p.file("data"), LogFile: p.file("hook.log")}
+	c := nri.Config{NodeName: piecesNode, Kubeconfig: p.file("kubelet.conf"), StateDir: p.file("state"),
+		DataDir: p.file("data"), LogFile: p.file("hook.log")}
 	text, err := c.Marshal()
 	if err != nil {
 		return err
@@ -231,11 +234,13 @@ func (p *pieces) pods(ctx context.Context) ([]corev1.Pod, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not after %s", patience))
 	defer cancel()
-	err = cluster.Until(ctx, func(context.Context) (bool, error) { return len(p.l.c.Node(piecesNode).Running()) == manyPods, nil })
+	err = cluster.Until(ctx,
+		func(context.Context) (bool, error) { return len(p.l.c.Node(piecesNode).Running()) == manyPods, nil })
 	if err != nil {
 		return nil, fmt.Errorf("waiting for %d pods to run: %w", manyPods, err)
 	}
-	list, err := p.l.floor.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + piecesNode})
+	list, err := p.l.floor.CoreV1().Pods(namespace).
+		List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + piecesNode})
 	if err != nil {
 		return nil, err
 	}
@@ -250,8 +255,9 @@ func (p *pieces) pods(ctx context.Context) ([]corev1.Pod, error) {
 // fatPod has two containers with 20 variables each, and annotations, as what an operator makes has.
 func fatPod(name string) *corev1.Pod {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "many"}, Annotations: map[string]string{}},
-		Spec:       corev1.PodSpec{NodeName: piecesNode},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "many"},
+			Annotations: map[string]string{}},
+		Spec: corev1.PodSpec{NodeName: piecesNode},
 	}
 	for i := range 10 {
 		pod.Annotations["example.net/annotation-"+strconv.Itoa(i)] = strings.Repeat("value ", 20)
@@ -259,7 +265,8 @@ func fatPod(name string) *corev1.Pod {
 	for _, c := range []string{"main", "sidecar"} {
 		container := corev1.Container{Name: c, Image: "sim.forcefence.io/app:1"}
 		for i := range 20 {
-			container.Env = append(container.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%02d", i), Value: strings.Repeat("x", 40)})
+			container.Env = append(container.Env,
+				corev1.EnvVar{Name: fmt.Sprintf("SETTING_%02d", i), Value: strings.Repeat("x", 40)})
 		}
 		pod.Spec.Containers = append(pod.Spec.Containers, container)
 	}

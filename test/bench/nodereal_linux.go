@@ -42,7 +42,8 @@ type realNodes struct {
 	hooked, bare *nodes.Node
 }
 
-// realNodes starts them and installs the hook on one, fail-closed. Both have had their containerd restarted once by then.
+// realNodes starts them and installs the hook on one, fail-closed. Both have had their containerd restarted once by
+// then.
 func (l *lab) realNodes(ctx context.Context, program string) (_ *realNodes, err error) {
 	w := &realNodes{l: l, shared: l.file("shared")}
 	if err := os.MkdirAll(w.shared, 0o755); err != nil {
@@ -59,7 +60,8 @@ func (l *lab) realNodes(ctx context.Context, program string) (_ *realNodes, err 
 			return nil, err
 		}
 	}
-	w.lab, err = nodes.Start(ctx, nodes.Options{Cluster: l.c, Images: images, Shared: map[string]string{w.shared: w.shared}})
+	w.lab, err = nodes.Start(ctx,
+		nodes.Options{Cluster: l.c, Images: images, Shared: map[string]string{w.shared: w.shared}})
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +90,8 @@ func (l *lab) realNodes(ctx context.Context, program string) (_ *realNodes, err 
 		return nil, err
 	}
 	l.r.say("two real nodes are Ready")
-	if _, err := l.c.Client().AppsV1().DaemonSets(metav1.NamespaceSystem).Create(ctx, hookDaemonSet(), metav1.CreateOptions{}); err != nil {
+	if _, err := l.c.Client().AppsV1().DaemonSets(metav1.NamespaceSystem).
+		Create(ctx, hookDaemonSet(), metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
 	if err := w.protected(ctx, ""); err != nil {
@@ -128,7 +131,8 @@ func hookDaemonSet() *appsv1.DaemonSet {
 			Name: args[0], Image: nodeImage, ImagePullPolicy: corev1.PullNever, Args: append(args, "--root=/host"),
 			Env: []corev1.EnvVar{field("NODE_NAME", "spec.nodeName")},
 			SecurityContext: &corev1.SecurityContext{
-				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"SYS_CHROOT"}},
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"},
+					Add: []corev1.Capability{"SYS_CHROOT"}},
 			},
 			VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/host", MountPropagation: &propagation}},
 		}
@@ -138,13 +142,15 @@ func hookDaemonSet() *appsv1.DaemonSet {
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"forcefence.io/tolerate-missing": "true"}},
+				ObjectMeta: metav1.ObjectMeta{Labels: labels,
+					Annotations: map[string]string{"forcefence.io/tolerate-missing": "true"}},
 				Spec: corev1.PodSpec{
 					NodeSelector: map[string]string{hookLabel: "true"},
-					HostNetwork:  true, AutomountServiceAccountToken: new(false), PriorityClassName: "system-node-critical",
-					Tolerations:    []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-					InitContainers: []corev1.Container{container("install", "--required-plugins")},
-					Containers:     []corev1.Container{container("run")},
+					HostNetwork:  true, AutomountServiceAccountToken: new(false),
+					PriorityClassName: "system-node-critical",
+					Tolerations:       []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+					InitContainers:    []corev1.Container{container("install", "--required-plugins")},
+					Containers:        []corev1.Container{container("run")},
 					Volumes: []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{
 						HostPath: &corev1.HostPathVolumeSource{Path: "/", Type: &folder},
 					}}},
@@ -156,7 +162,8 @@ func hookDaemonSet() *appsv1.DaemonSet {
 
 func field(variable, path string) corev1.EnvVar {
 	return corev1.EnvVar{
-		Name: variable, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}},
+		Name:      variable,
+		ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}},
 	}
 }
 
@@ -180,7 +187,8 @@ func (w *realNodes) probe(name, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+			NodeName: node, TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false),
+			EnableServiceLinks: new(false),
 			Containers: []corev1.Container{{
 				Name: "probe", Image: probeImage, ImagePullPolicy: corev1.PullNever, Args: []string{w.shared},
 				Env: []corev1.EnvVar{
@@ -252,7 +260,8 @@ func nodeLog(n *nodes.Node, name string) (string, error) {
 	return string(text), err
 }
 
-// starts times one pod after the other, by turns on the node with the hook and on the one without. The first pair does not count.
+// starts times one pod after the other, by turns on the node with the hook and on the one without. The first pair does
+// not count.
 func (w *realNodes) starts(ctx context.Context) error {
 	w.l.r.sayLoad()
 	ran, uids := map[side][]float64{}, map[side][]string{}
@@ -292,17 +301,19 @@ func (w *realNodes) starts(ctx context.Context) error {
 			sandboxed[s] = append(sandboxed[s], d.Seconds()*1e3)
 		}
 	}
-	w.l.r.add(figure("sandbox, kubelet's request until it is there, hook", "ms", sandboxed[oursSide]).above(sandboxed[floorSide]))
+	w.l.r.add(figure("sandbox, kubelet's request until it is there, hook", "ms", sandboxed[oursSide]).
+		above(sandboxed[floorSide]))
 	w.l.r.add(figure("sandbox, without the hook", "ms", sandboxed[floorSide]))
-	w.l.r.add(figure("sandbox, times without the hook, pair by pair", "x", ratios(sandboxed[oursSide], sandboxed[floorSide])))
+	w.l.r.add(figure("sandbox, times without the hook, pair by pair", "x",
+		ratios(sandboxed[oursSide], sandboxed[floorSide])))
 	w.l.r.add(figure("pod created until its container runs, hook", "ms", ran[oursSide]).above(ran[floorSide]))
 	w.l.r.add(figure("pod created, without the hook", "ms", ran[floorSide]))
 	w.l.r.add(figure("pod created, times without the hook, pair by pair", "x", ratios(ran[oursSide], ran[floorSide])))
 	return nil
 }
 
-// releases times held pods. A person marks the node while the controller is away; the controller comes, takes the mark off, because the
-// node's heartbeat is newer than the mark, and nudges the pods.
+// releases times held pods. A person marks the node while the controller is away; the controller comes, takes the mark
+// off, because the node's heartbeat is newer than the mark, and nudges the pods.
 func (w *realNodes) releases(ctx context.Context) error {
 	w.l.r.sayLoad()
 	if err := w.l.startForcefence(ctx); err != nil {
@@ -319,18 +330,22 @@ func (w *realNodes) releases(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("turn %d: %w", i+1, err)
 		}
-		admitted, ran, fresh = append(admitted, t.admitted.Seconds()), append(ran, t.ran.Seconds()), append(fresh, floor.Seconds())
-		w.l.r.say("%d held for %.1f s; first of %d admitted %.3f s after the mark, last %.3f s, runs %.3f s; fresh ones without the hook %.3f s",
+		admitted, ran, fresh = append(admitted, t.admitted.Seconds()), append(ran, t.ran.Seconds()),
+			append(fresh, floor.Seconds())
+		w.l.r.say("%d held for %.1f s; first of %d admitted %.3f s after the mark, last %.3f s, runs %.3f s; fresh "+
+			"ones without the hook %.3f s",
 			i+1, t.held.Seconds(), heldPods, t.first.Seconds(), t.admitted.Seconds(), t.ran.Seconds(), floor.Seconds())
 	}
-	w.l.r.add(figure(fmt.Sprintf("mark gone until the last of %d held pods is admitted", heldPods), "s", admitted).atMost(admitLimit))
+	w.l.r.add(figure(fmt.Sprintf("mark gone until the last of %d held pods is admitted", heldPods), "s", admitted).
+		atMost(admitLimit))
 	w.l.r.add(figure(fmt.Sprintf("mark gone until the last of %d held pods runs", heldPods), "s", ran).above(fresh))
-	w.l.r.add(figure(fmt.Sprintf("%d pods created at once until the last runs, without the hook", heldPods), "s", fresh))
+	w.l.r.add(figure(fmt.Sprintf("%d pods created at once until the last runs, without the hook", heldPods), "s",
+		fresh))
 	return nil
 }
 
-// together is the floor of a release: as many pods, created at once on the node without the hook. NRI is asked when a sandbox has its
-// network and its first process, so that most of what a held pod takes is what any pod takes.
+// together is the floor of a release: as many pods, created at once on the node without the hook. NRI is asked when a
+// sandbox has its network and its first process, so that most of what a held pod takes is what any pod takes.
 func (w *realNodes) together(ctx context.Context, prefix string) (time.Duration, error) {
 	names, uids := make([]string, heldPods), make([]string, heldPods)
 	begun := time.Now()
@@ -417,7 +432,8 @@ func (w *realNodes) untilMarked(ctx context.Context) error {
 	})
 }
 
-// untilHeld waits until each of the pods was refused once, which the plugin with the lower index does: it is asked first.
+// untilHeld waits until each of the pods was refused once, which the plugin with the lower index does: it is asked
+// first.
 func (w *realNodes) untilHeld(ctx context.Context, uids []string) error {
 	return w.until(ctx, "pods to be held", func(ctx context.Context) (bool, error) {
 		s, err := w.statusOf(ctx, nri.PreInstalledIndex)
@@ -449,7 +465,8 @@ func (w *realNodes) unmarked(ctx context.Context) (<-chan time.Time, error) {
 	if _, marked := taint.FindMark(now, taint.DefaultKey, ""); !marked {
 		return nil, errors.New("the mark is gone already")
 	}
-	seen, err := nodes.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + hookedNode, ResourceVersion: now.ResourceVersion})
+	seen, err := nodes.Watch(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.name=" + hookedNode, ResourceVersion: now.ResourceVersion})
 	if err != nil {
 		return nil, err
 	}

@@ -8,19 +8,22 @@ import (
 	"github.com/forcefence/forcefence/test/hypervisor"
 )
 
-// ways are how a power cut is noticed while Leases are as Kubernetes has them, from 40 s without a renewal every 10 s. One at a time is on.
+// ways are how a power cut is noticed while Leases are as Kubernetes has them, from 40 s without a renewal every 10 s.
+// One at a time is on.
 var ways = []source{
 	{name: "Line to the node", by: []string{"line"}, devices: newRedfish, wired: true, limit: 3.5, missing: noWires},
 	{name: "Redfish's events", by: []string{"push"}, devices: newRedfishEvents, limit: 1},
 	{name: "libvirt's events", by: []string{"push"}, devices: newLibvirt, limit: 1, missing: hypervisor.Missing},
-	{name: "Poll every " + pollEvery.String(), by: []string{"poll"}, devices: newRedfishPolled, limit: pollEvery.Seconds() + 0.5},
+	{name: "Poll every " + pollEvery.String(), by: []string{"poll"}, devices: newRedfishPolled,
+		limit: pollEvery.Seconds() + 0.5},
 	{name: "Lease alone", by: []string{"lease", "ready"}, devices: newRedfish},
 }
 
 const (
 	pollEvery = 5 * time.Second
 
-	// lineStable is after how long a line is made again at once when it breaks, and a bit: lines to nodes are hours old.
+	// lineStable is after how long a line is made again at once when it breaks, and a bit: lines to nodes are hours
+	// old.
 	lineStable = 11 * time.Second
 
 	shopLimit = 8.0 // seconds
@@ -36,8 +39,8 @@ func noWires() string {
 	return ""
 }
 
-// notice times what each way of noticing takes from a power cut to the first Off, with stock Leases, and how long it takes with lines until
-// the pods run again.
+// notice times what each way of noticing takes from a power cut to the first Off, with stock Leases, and how long it
+// takes with lines until the pods run again.
 func notice(ctx context.Context, r *runner) error {
 	for _, s := range ways {
 		if s.missing != nil {
@@ -81,7 +84,8 @@ func (r *runner) backByLine(ctx context.Context) error {
 			return fmt.Errorf("power cut %d: %w", i+1, err)
 		}
 		off, cut = append(off, t.offSeen().Sub(t.zero).Seconds()), append(cut, t.recovered().cut)
-		r.say("%2d line: off_seen %.3f s, all of %d StatefulSet pods run again %.3f s after the power cut; noticed by %s; load %s",
+		r.say("%2d line: off_seen %.3f s, all of %d StatefulSet pods run again %.3f s after the power cut; noticed "+
+			"by %s; load %s",
 			i+1, off[i], t.sets, cut[i], t.noticedBy(), load1())
 	}
 	name := fmt.Sprintf("Line to the node, %d pods: power cut to ", shop.pods())
@@ -90,8 +94,8 @@ func (r *runner) backByLine(ctx context.Context) error {
 	return nil
 }
 
-// spread waits before the cut of turn i: heartbeats come every quarter of a Lease, and the cuts are spread over that. Who has lines has
-// had the victim's for a while.
+// spread waits before the cut of turn i: heartbeats come every quarter of a Lease, and the cuts are spread over that.
+// Who has lines has had the victim's for a while.
 func (l *lab) spread(ctx context.Context, i int, victim string) error {
 	if l.wires != nil {
 		ctx, cancel := context.WithTimeoutCause(ctx, 2*l.patience(), fmt.Errorf("not after %s", 2*l.patience()))

@@ -56,7 +56,8 @@ func (r *runner) offSeenBy(ctx context.Context, s source, grace time.Duration) e
 		seen := t.offSeen()
 		cut = append(cut, seen.Sub(t.zero).Seconds())
 		sign = append(sign, seen.Sub(t.firstSign()).Seconds())
-		r.say("%2d %s: off_seen %.3f s after the power cut, %.3f s after the first sign; noticed by %s; load %s", i+1, s.name, cut[i], sign[i], by, load1())
+		r.say("%2d %s: off_seen %.3f s after the power cut, %.3f s after the first sign; noticed by %s; load %s", i+1,
+			s.name, cut[i], sign[i], by, load1())
 	}
 	fromCut := figure(s.name+": power cut to off_seen", "s", cut)
 	if s.limit > 0 {

@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	podgcTick  = 20 * time.Second // of the controller-manager's pod garbage collector, which obeys the out-of-service taint
+	// of the controller-manager's pod garbage collector, which obeys the out-of-service taint
+	podgcTick  = 20 * time.Second
 	peerLimit  = 2 * time.Minute
 	stockLimit = 7 * time.Minute
 )
 
-// peers times what stock Kubernetes offers: the out-of-service taint that somebody puts on by hand at the very moment of NotReady,
-// and nothing at all.
+// peers times what stock Kubernetes offers: the out-of-service taint that somebody puts on by hand at the very moment
+// of NotReady, and nothing at all.
 func peers(ctx context.Context, r *runner) error {
 	// A third of a tick apart, from the luckiest moment on.
 	offsets := []time.Duration{14 * time.Second, 7 * time.Second, 0}
@@ -38,7 +39,8 @@ func peers(ctx context.Context, r *runner) error {
 	return nil
 }
 
-func (r *runner) outOfService(ctx context.Context, name string, qps int, after time.Duration, offsets []time.Duration, stock bool) error {
+func (r *runner) outOfService(ctx context.Context, name string, qps int, after time.Duration, offsets []time.Duration,
+	stock bool) error {
 	begun := time.Now()
 	l, err := r.newLab(ctx, labOptions{nodes: 6, kcmQPS: qps, bare: true})
 	if err != nil {
@@ -55,7 +57,8 @@ func (r *runner) outOfService(ctx context.Context, name string, qps int, after t
 		if err := l.gather(ctx, shop.pods(), victim); err != nil {
 			return err
 		}
-		// The tick counts from the controller-manager's start, about a second after ours: the sweep does not need it exactly.
+		// The tick counts from the controller-manager's start, about a second after ours: the sweep does not need it
+		// exactly.
 		next := (offset - nodeGrace - time.Since(begun)) % podgcTick
 		if !wait(ctx, next+podgcTick) {
 			return ctx.Err()
@@ -67,11 +70,13 @@ func (r *runner) outOfService(ctx context.Context, name string, qps int, after t
 		back := t.recovered()
 		took = append(took, back.notReady)
 		deaths += t.deaths()
-		r.say("%d out-of-service, %s, NotReady %.0f s after a tick: all run again %.1f s after it; %d running replacements ended",
+		r.say("%d out-of-service, %s, NotReady %.0f s after a tick: all run again %.1f s after it; %d running "+
+			"replacements ended",
 			i+1, name, offset.Seconds(), back.notReady, t.deaths())
 	}
 	r.add(figure("out-of-service by hand, "+name+": NotReady to every StatefulSet pod running", "s", took))
-	r.add(figure("out-of-service by hand, "+name+": running replacements that anything deleted, in all turns", "pods", []float64{float64(deaths)}))
+	r.add(figure("out-of-service by hand, "+name+": running replacements that anything deleted, in all turns", "pods",
+		[]float64{float64(deaths)}))
 	if !stock {
 		return nil
 	}
@@ -87,7 +92,9 @@ func (r *runner) outOfService(ctx context.Context, name string, qps int, after t
 	if t.isBack() {
 		seconds = t.recovered().notReady
 	}
-	r.add(figure(fmt.Sprintf("stock alone, capped at %.0f s: NotReady to every StatefulSet pod running", stockLimit.Seconds()), "s", []float64{seconds}))
+	r.add(figure(
+		fmt.Sprintf("stock alone, capped at %.0f s: NotReady to every StatefulSet pod running", stockLimit.Seconds()),
+		"s", []float64{seconds}))
 	r.add(figure("stock alone: StatefulSet pods running again then, of 100", "pods", []float64{float64(t.running())}))
 	return nil
 }
@@ -105,7 +112,8 @@ func (l *lab) peer(ctx context.Context, victim string, outOfService bool, limit,
 		return nil, err
 	}
 	if outOfService {
-		taint := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
+		taint := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown",
+			Effect: corev1.TaintEffectNoExecute}
 		err := newLoop(l.floor, false).patchNode(ctx, victim, func(n *corev1.Node) object {
 			return object{"spec": object{"taints": append(slices.Clone(n.Spec.Taints), taint)}}
 		})
@@ -129,9 +137,10 @@ func (l *lab) peer(ctx context.Context, victim string, outOfService bool, limit,
 		return t, nil // the last turn: the node stays off
 	}
 	err = newLoop(l.floor, false).patchNode(ctx, victim, func(n *corev1.Node) object {
-		return object{"spec": object{"taints": slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool {
-			return t.Key == corev1.TaintNodeOutOfService
-		})}}
+		return object{
+			"spec": object{"taints": slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool {
+				return t.Key == corev1.TaintNodeOutOfService
+			})}}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("taking the taint off %s: %w", victim, err)

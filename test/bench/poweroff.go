@@ -17,8 +17,9 @@ const (
 	powerOffLimit = 1.0              // seconds, beyond the grace
 )
 
-// powerOff times a power-off: a node falls silent, its machine runs on, and in mode fence it is powered off once the silence has counted for
-// the grace, which begins when the Lease is stale. What the BMC was told is timed, by the machine's end.
+// powerOff times a power-off: a node falls silent, its machine runs on, and in mode fence it is powered off once the
+// silence has counted for the grace, which begins when the Lease is stale. What the BMC was told is timed, by the
+// machine's end.
 func powerOff(ctx context.Context, r *runner) error {
 	const pods = 12
 	l, err := r.newLab(ctx, labOptions{nodes: 5, mode: fmt.Sprintf("fence\npowerOffAfter: %s", powerOffGrace)})
@@ -50,13 +51,16 @@ func powerOff(ctx context.Context, r *runner) error {
 		off := ends.of(victim)
 		stale = append(stale, off.Sub(t.staleAt).Seconds())
 		notReady = append(notReady, off.Sub(t.firstNotReady()).Seconds())
-		r.say("%2d powered off %.3f s after the Lease was stale, %.3f s after NotReady; grace %s", i+1, stale[i], notReady[i], powerOffGrace)
+		r.say("%2d powered off %.3f s after the Lease was stale, %.3f s after NotReady; grace %s", i+1, stale[i],
+			notReady[i], powerOffGrace)
 		if err := l.boot(ctx, []string{victim}); err != nil {
 			return err
 		}
 	}
-	r.add(figure(fmt.Sprintf("stale Lease, and the machine On, to power-off, with a grace of %s", powerOffGrace), "s", stale).atMost(powerOffGrace.Seconds() + powerOffLimit))
-	r.add(figure(fmt.Sprintf("NotReady, and the machine On, to power-off, with a grace of %s", powerOffGrace), "s", notReady).atMost(powerOffGrace.Seconds() + powerOffLimit))
+	r.add(figure(fmt.Sprintf("stale Lease, and the machine On, to power-off, with a grace of %s", powerOffGrace), "s",
+		stale).atMost(powerOffGrace.Seconds() + powerOffLimit))
+	r.add(figure(fmt.Sprintf("NotReady, and the machine On, to power-off, with a grace of %s", powerOffGrace), "s",
+		notReady).atMost(powerOffGrace.Seconds() + powerOffLimit))
 	return nil
 }
 
@@ -78,7 +82,8 @@ func (l *lab) silence(ctx context.Context, victim string) (*turn, error) {
 	}
 	t.stale(l.watch.staleAt(victim, l.lease()))
 	missing := ""
-	if err := cluster.Until(ctx, func(context.Context) (bool, error) { missing = t.missing(true); return missing == "", nil }); err != nil {
+	if err := cluster.Until(ctx,
+		func(context.Context) (bool, error) { missing = t.missing(true); return missing == "", nil }); err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", victim, missing, err)
 	}
 	return t, nil

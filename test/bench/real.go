@@ -21,11 +21,13 @@ const (
 	realPortion = 10               // one node in so many is lost
 )
 
-// fleetReal fills a real control plane, on this one machine, with ever more nodes, and loses a tenth of them at once: what the simulated API server
-// of bench fleet cannot tell. etcd, the API server, the controllers (attach/detach, node lifecycle, garbage collection, StatefulSets and all others) and the
-// scheduler are real. Simulated are kubelets, with a kubelet's heartbeats, the CSI driver, BMCs and machines. Of a node's 30 pods StatefulSets have
-// six; the others are bound past the scheduler, have no owner, and are not replaced. It says of each size what the parts of the control plane take,
-// and whether the heartbeats of the nodes that live came in time; it ends at the first size that does not fit.
+// fleetReal fills a real control plane, on this one machine, with ever more nodes, and loses a tenth of them at once:
+// what the simulated API server of bench fleet cannot tell. etcd, the API server, the controllers (attach/detach, node
+// lifecycle, garbage collection, StatefulSets and all others) and the scheduler are real. Simulated are kubelets, with
+// a kubelet's heartbeats, the CSI driver, BMCs and machines. Of a node's 30 pods StatefulSets have six; the others are
+// bound past the scheduler, have no owner, and are not replaced. It says of each size what the parts of the control
+// plane take, and whether the heartbeats of the nodes that live came in time; it ends at the first size that does not
+// fit.
 func fleetReal(ctx context.Context, r *runner) error {
 	for _, n := range r.o.sizes.or(250, 500) {
 		if err := r.realOf(ctx, n); err != nil {
@@ -69,7 +71,9 @@ func (r *runner) realOf(ctx context.Context, n int) error {
 	r.say("%d pods run after %s; load %s", l.pods, time.Since(begun).Round(time.Second), load1())
 	pods := l.pods
 	add := func(name, unit string, v float64) {
-		r.add(Figure{Name: fmt.Sprintf("%d nodes, %d pods, %d volumes, real control plane: %s", n, pods, realVolumes*n, name), Value: round(v), Unit: unit})
+		r.add(Figure{
+			Name:  fmt.Sprintf("%d nodes, %d pods, %d volumes, real control plane: %s", n, pods, realVolumes*n, name),
+			Value: round(v), Unit: unit})
 	}
 	add("until all pods run", "s", time.Since(begun).Seconds())
 	lines := 0
@@ -100,7 +104,8 @@ func (r *runner) realOf(ctx context.Context, n int) error {
 		return err
 	}
 	r.say("idle: %s", asked)
-	add("API requests a minute of forcefence while idle, in the first round of drills", "1/min", float64(asked.all)/sampled.Minutes())
+	add("API requests a minute of forcefence while idle, in the first round of drills", "1/min",
+		float64(asked.all)/sampled.Minutes())
 	add("the oldest heartbeat of a node that lives, while idle", "s", spent.oldest)
 	for _, p := range spent.parts {
 		add(p.name+": VmRSS while idle", "MB", p.rss)
@@ -122,10 +127,14 @@ func (r *runner) realOf(ctx context.Context, n int) error {
 		return err
 	}
 	took, recovered := t.recoveries()
-	r.say("%d of %d lost nodes recovered: first %.1f s, median %.1f s, last %.1f s after the cut; noticed by %s; %d StatefulSet pods run again after %.1f s; load %s",
-		recovered, len(victims), took[0], median(took), took[len(took)-1], t.noticedBy(), t.sets, t.recovered().cut, load1())
+	r.say("%d of %d lost nodes recovered: first %.1f s, median %.1f s, last %.1f s after the cut; noticed by %s; %d "+
+		"StatefulSet pods run again after %.1f s; load %s",
+		recovered, len(victims), took[0], median(took), took[len(took)-1], t.noticedBy(), t.sets, t.recovered().cut,
+		load1())
 	r.say("loss: %s", t.calls)
-	r.add(Figure{Name: fmt.Sprintf("%d nodes, real control plane: of %d lost at once, so many are recovered", n, len(victims)), Value: float64(recovered), Unit: "nodes"}.
+	r.add(Figure{
+		Name:  fmt.Sprintf("%d nodes, real control plane: of %d lost at once, so many are recovered", n, len(victims)),
+		Value: float64(recovered), Unit: "nodes"}.
 		atLeast(float64(len(victims))))
 	add("a tenth lost: to the first node recovered", "s", took[0])
 	add("a tenth lost: to the median node recovered", "s", median(took))
@@ -152,7 +161,8 @@ type spending struct {
 	oldest float64 // the longest that a node which lives was not heard, in seconds
 }
 
-// measured runs do, and says what it took of the control plane and of forcefence; the heartbeats of the dead do not count.
+// measured runs do, and says what it took of the control plane and of forcefence; the heartbeats of the dead do not
+// count.
 func (l *lab) measured(ctx context.Context, do func(context.Context) error, dead ...string) (s spending, err error) {
 	parts := append(l.c.Parts(), l.ours)
 	before := make([]time.Duration, len(parts))
@@ -204,7 +214,8 @@ func (w *watch) oldest(now time.Time, without []string) (age time.Duration) {
 	return age
 }
 
-// recoveries are how long after the cut each fence was over, the shortest first, and how many ended with everything evicted.
+// recoveries are how long after the cut each fence was over, the shortest first, and how many ended with everything
+// evicted.
 func (t *turn) recoveries() (took []float64, evicted int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

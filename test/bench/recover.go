@@ -42,11 +42,15 @@ func recoveryBench(ctx context.Context, r *runner) error {
 		if s == oursSide {
 			notReady = append(notReady, back.notReady)
 		}
-		r.say("%2d %-5s all run again %.3f s after the power cut, %.3f s after the first sign of death; %d running replacements ended", i+1, s, back.cut, back.sign, t.deaths())
+		r.say("%2d %-5s all run again %.3f s after the power cut, %.3f s after the first sign of death; %d running "+
+			"replacements ended", i+1, s, back.cut, back.sign, t.deaths())
 	}
-	r.add(r.figure("power cut to every StatefulSet pod running", "s", cut).atMost(recoveryLimit * median(cut[floorSide])))
-	r.add(r.figure("stale Lease or NotReady, the earlier, to every StatefulSet pod running", "s", sign).atMost(recoveryLimit * median(sign[floorSide])))
+	r.add(r.figure("power cut to every StatefulSet pod running", "s", cut).
+		atMost(recoveryLimit * median(cut[floorSide])))
+	r.add(r.figure("stale Lease or NotReady, the earlier, to every StatefulSet pod running", "s", sign).
+		atMost(recoveryLimit * median(sign[floorSide])))
 	r.add(figure("NotReady to every StatefulSet pod running", "s", notReady))
-	r.add(figure("running replacements that anything deleted, in all turns", "pods", []float64{deaths[oursSide]}).above([]float64{deaths[floorSide]}).atMost(0))
+	r.add(figure("running replacements that anything deleted, in all turns", "pods", []float64{deaths[oursSide]}).
+		above([]float64{deaths[floorSide]}).atMost(0))
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// sixty times sixty of 600 nodes that lose their power at once, in mode observe: until the record of the last says that it is recovered. The
-// floor makes the same writes, from the mark to its end, as fast as the API server takes them.
+// sixty times sixty of 600 nodes that lose their power at once, in mode observe: until the record of the last says that
+// it is recovered. The floor makes the same writes, from the mark to its end, as fast as the API server takes them.
 func sixty(ctx context.Context, r *runner) error {
 	const nodes, lost, podsOnNode = 600, 60, 6
 	l, err := r.newLab(ctx, labOptions{nodes: nodes, grace: -1, patient: 10 * time.Minute})
@@ -43,18 +43,22 @@ func sixty(ctx context.Context, r *runner) error {
 		}
 		if s == floorSide {
 			floor = append(floor, t.evicted()+t.unmarking.Seconds())
-			r.say("%2d %-5s %d pods of %d nodes gone and all marks off in %.3f s", i+1, s, len(t.old), lost, floor[len(floor)-1])
+			r.say("%2d %-5s %d pods of %d nodes gone and all marks off in %.3f s", i+1, s, len(t.old), lost,
+				floor[len(floor)-1])
 			continue
 		}
 		done, n := t.done()
 		loss, sign = append(loss, done.Sub(t.zero).Seconds()), append(sign, done.Sub(t.firstSign()).Seconds())
 		recovered = append(recovered, float64(n))
-		r.say("%2d %-5s %d of %d nodes recovered, the last %.3f s after the loss, %.3f s after the first sign of it", i+1, s, n, lost, loss[len(loss)-1], sign[len(sign)-1])
+		r.say("%2d %-5s %d of %d nodes recovered, the last %.3f s after the loss, %.3f s after the first sign of it",
+			i+1, s, n, lost, loss[len(loss)-1], sign[len(sign)-1])
 	}
-	r.add(figure(fmt.Sprintf("of %d nodes lost at once, out of %d, so many are recovered", lost, nodes), "nodes", recovered).atLeast(lost))
+	r.add(figure(fmt.Sprintf("of %d nodes lost at once, out of %d, so many are recovered", lost, nodes), "nodes",
+		recovered).atLeast(lost))
 	r.add(figure("loss to the last Done", "s", loss).above(floor))
 	r.add(figure("stale Lease or NotReady, the earlier, to the last Done", "s", sign).above(floor))
-	r.add(figure("stale Lease or NotReady, the earlier, to the last Done, times the floor, pair by pair", "x", ratios(sign, floor)))
+	r.add(figure("stale Lease or NotReady, the earlier, to the last Done, times the floor, pair by pair", "x",
+		ratios(sign, floor)))
 	return nil
 }
 

@@ -29,7 +29,8 @@ func startSSHD(ctx context.Context, env string) (_ *sshd, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sshd{dir: dir, key: filepath.Join(dir, "key"), options: "-F /dev/null -o IdentitiesOnly=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=" + dir + "/known"}
+	s := &sshd{dir: dir, key: filepath.Join(dir, "key"), options: "-F /dev/null -o IdentitiesOnly=yes -o " +
+		"StrictHostKeyChecking=yes -o UserKnownHostsFile=" + dir + "/known"}
 	defer func() {
 		if err != nil {
 			s.stop()
@@ -46,7 +47,8 @@ func startSSHD(ctx context.Context, env string) (_ *sshd, err error) {
 	}
 	s.port = strconv.Itoa(port)
 	for _, name := range []string{"key", "host"} {
-		out, err := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, name)).CombinedOutput()
+		out, err := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+			filepath.Join(dir, name)).CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("making a key: %w: %s", err, out)
 		}
@@ -56,7 +58,8 @@ func startSSHD(ctx context.Context, env string) (_ *sshd, err error) {
 		return nil, err
 	}
 	config := strings.Join([]string{
-		"ListenAddress 127.0.0.1:" + s.port, "HostKey " + dir + "/host", "AuthorizedKeysFile " + dir + "/key.pub", "PidFile none",
+		"ListenAddress 127.0.0.1:" + s.port, "HostKey " + dir + "/host", "AuthorizedKeysFile " + dir + "/key.pub",
+		"PidFile none",
 		"AuthenticationMethods publickey", "PermitRootLogin yes", "StrictModes no", "UsePAM no", "SetEnv " + env, "",
 	}, "\n")
 	if err := errors.Join(
@@ -67,7 +70,9 @@ func startSSHD(ctx context.Context, env string) (_ *sshd, err error) {
 	}
 	command := []string{"/usr/sbin/sshd", "-D", "-e", "-f", filepath.Join(dir, "config")}
 	if me.Uid == "0" { // then it wants an empty folder below /run, which is to be no trace of ours
-		command = append([]string{"unshare", "--mount", "--", "/bin/sh", "-c", `mount -t tmpfs none /run && mkdir /run/sshd && exec "$@"`, "sh"}, command...)
+		command = append(
+			[]string{"unshare", "--mount", "--", "/bin/sh", "-c",
+				`mount -t tmpfs none /run && mkdir /run/sshd && exec "$@"`, "sh"}, command...)
 	}
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {

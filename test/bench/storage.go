@@ -30,8 +30,8 @@ type held struct {
 	Replicas, Asked int       // that one node's input holds; volumes that were asked for
 }
 
-// storageState measures a storage system's state: what a decision about one node takes from it, what one change costs, and what it holds. It is in
-// a process of its own, whose memory holds nothing else.
+// storageState measures a storage system's state: what a decision about one node takes from it, what one change costs,
+// and what it holds. It is in a process of its own, whose memory holds nothing else.
 func storageState(ctx context.Context, r *runner) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -48,7 +48,9 @@ func storageState(ctx context.Context, r *runner) error {
 		return fmt.Errorf("reading what %s said: %w", storageArg, err)
 	}
 	size := fmt.Sprintf("%d volumes, %d replicas, %d nodes", storageVolumes, storageVolumes*storageCopies, storageNodes)
-	r.add(figure(fmt.Sprintf("one node's input: its health, %d replicas, %d volumes and their replicas", h.Replicas, h.Asked), "ms", h.Inputs).atMost(storageInputMax))
+	r.add(figure(
+		fmt.Sprintf("one node's input: its health, %d replicas, %d volumes and their replicas", h.Replicas, h.Asked),
+		"ms", h.Inputs).atMost(storageInputMax))
 	r.add(figure("one replica that changed", "ms", h.Changes))
 	r.add(figure("VmRSS with "+size, "MB", []float64{h.After}).above([]float64{h.Before}))
 	return drainPass(r)
@@ -88,7 +90,9 @@ func holdStorage() error {
 		healthy := s.NodeHealth(name).Healthy
 		on := s.ReplicasOn(name)
 		for _, one := range on {
-			healthy = healthy && s.VolumeHealth(storage.Volume{Driver: "driver.longhorn.io", Handle: one.Volume}).Healthy && len(s.ReplicasOf(one.Volume)) == storageCopies
+			healthy = healthy &&
+				s.VolumeHealth(storage.Volume{Driver: "driver.longhorn.io", Handle: one.Volume}).Healthy &&
+				len(s.ReplicasOf(one.Volume)) == storageCopies
 		}
 		h.Inputs = append(h.Inputs, ms(time.Since(begun)))
 		h.Replicas, h.Asked = len(on), len(on)
@@ -110,7 +114,9 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // storedNode is what Longhorn says of a node.
 func storedNode(i int) *unstructured.Unstructured {
-	return stored(nodeName(i), fmt.Sprintf(`{"spec": {"evictionRequested": false, "disks": {"d": {"evictionRequested": false, "path": "/var/lib/longhorn"}}},
+	return stored(nodeName(i),
+		fmt.Sprintf(
+			`{"spec": {"evictionRequested": false, "disks": {"d": {"evictionRequested": false, "path": "/var/lib/longhorn"}}},
 		"status": {"conditions": [{"type": "Ready", "status": "True", "message": "Node %s is ready"}], "diskStatus": {"d": {"diskUUID": "u-%d"}}}}`, nodeName(i), i))
 }
 
@@ -122,11 +128,12 @@ func replica(volume, n int, state string) *unstructured.Unstructured {
 // replicaAmong is that on one of so many nodes.
 func replicaAmong(nodes, volume, n int, state string) *unstructured.Unstructured {
 	node := (volume + n*37) % nodes
-	return stored(fmt.Sprintf("pvc-%d-r-%d", volume, n), fmt.Sprintf(`{"spec": {"volumeName": "pvc-%d", "nodeID": "%s", "diskID": "u-%d", "desireState": "%s",
+	return stored(fmt.Sprintf("pvc-%d-r-%d", volume, n),
+		fmt.Sprintf(`{"spec": {"volumeName": "pvc-%d", "nodeID": "%s", "diskID": "u-%d", "desireState": "%s",
 		"evictionRequested": false, "healthyAt": "2026-01-01T00:00:00Z", "failedAt": "", "dataDirectoryName": "pvc-%d-0123abcd", "diskPath": "/var/lib/longhorn",
 		"engineName": "pvc-%d-e-0", "image": "longhornio/longhorn-engine:v1.12.0", "volumeSize": "10737418240", "active": true},
 		"status": {"currentState": "%s", "instanceManagerName": "instance-manager-0123456789abcdef", "ip": "10.42.0.17", "port": 10000, "started": true}}`,
-		volume, nodeName(node), node, state, volume, volume, state))
+			volume, nodeName(node), node, state, volume, volume, state))
 }
 
 // stored is an object as an API server's answer decodes to it.

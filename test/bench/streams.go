@@ -21,8 +21,9 @@ const (
 	streamTurns = 10
 )
 
-// manyStreams measures what it costs to hear the events of 1,000 BMCs, each by a stream over TLS, and how long after a machine has lost its
-// power its hint is there. Who hears is a process of its own, whose memory holds nothing of the BMCs.
+// manyStreams measures what it costs to hear the events of 1,000 BMCs, each by a stream over TLS, and how long after a
+// machine has lost its power its hint is there. Who hears is a process of its own, whose memory holds nothing of the
+// BMCs.
 func manyStreams(ctx context.Context, r *runner) error {
 	dir := r.folder(r.name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -60,7 +61,8 @@ func manyStreams(ctx context.Context, r *runner) error {
 }
 
 // hears has the process open all streams, and takes machines' power until it tells of each.
-func (a *askerProcess) hears(ctx context.Context, dc *datacenter.DataCenter, bmcs []*datacenter.BMC) (took, now float64, hints []float64, err error) {
+func (a *askerProcess) hears(ctx context.Context, dc *datacenter.DataCenter, bmcs []*datacenter.BMC) (took, now float64,
+	hints []float64, err error) {
 	begun := time.Now()
 	if _, err := fmt.Fprintln(a.in); err != nil {
 		return 0, 0, nil, err
@@ -89,8 +91,8 @@ func (a *askerProcess) hears(ctx context.Context, dc *datacenter.DataCenter, bmc
 	return took, now, hints, nil
 }
 
-// hear is the process that hears: it says 0, watches from the next line on, and says for each machine that it hears of, once, at which second
-// of this clock.
+// hear is the process that hears: it says 0, watches from the next line on, and says for each machine that it hears of,
+// once, at which second of this clock.
 func hear(in *bufio.Reader, cfg *bmc.Config, machines []machine) error {
 	p, err := cfg.New(providers.Options{Name: "racks", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

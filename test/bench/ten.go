@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// tenOfSixty times ten nodes that die at once. Throughput is the pods that were on them, gone, a second, from the first Off of any.
+// tenOfSixty times ten nodes that die at once. Throughput is the pods that were on them, gone, a second, from the first
+// Off of any.
 func tenOfSixty(ctx context.Context, r *runner) error {
 	const nodes, dead, podsOnNode, volumes = 60, 10, 30, 50
 	l, err := r.newLab(ctx, labOptions{nodes: nodes, counted: true})
@@ -49,7 +50,8 @@ func tenOfSixty(ctx context.Context, r *runner) error {
 		rate[s] = append(rate[s], t.throughput())
 		m[s] = append(m[s], t)
 		first, last := t.replaced()
-		r.say("%2d %-5s %d pods of %d nodes gone in %.3f s: %.0f pods/s; last of %d volumes detached after %.3f s; replacements run after %.3f to %.3f s; load %s",
+		r.say("%2d %-5s %d pods of %d nodes gone in %.3f s: %.0f pods/s; last of %d volumes detached after %.3f s; "+
+			"replacements run after %.3f to %.3f s; load %s",
 			i+1, s, len(t.old), dead, t.evicted(), t.throughput(), len(t.vas), t.freed(), first, last, load1())
 		r.say("%2d %-5s %s", i+1, s, t.calls)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// turn is one outage: what was on the machines that lost their power, and when it was seen to go and to come back. Its methods
-// that fold in what is seen are called by one watch at a time; all are safe for concurrent use.
+// turn is one outage: what was on the machines that lost their power, and when it was seen to go and to come back. Its
+// methods that fold in what is seen are called by one watch at a time; all are safe for concurrent use.
 type turn struct {
 	victims map[string]bool // nodes
 
@@ -50,9 +50,12 @@ type turn struct {
 
 func newTurn(victims []string, pods []corev1.Pod, vas []storagev1.VolumeAttachment) *turn {
 	t := &turn{
-		victims: map[string]bool{}, old: map[types.UID]bool{}, vas: map[types.UID]bool{}, detached: map[types.UID]bool{},
-		answers: map[string]time.Time{}, proofs: map[string]time.Time{}, notReady: map[string]time.Time{}, marked: map[string]bool{},
-		unmarked: map[string]bool{}, back: map[string]types.UID{}, ran: map[types.UID]bool{}, killed: map[types.UID]struct{}{},
+		victims: map[string]bool{}, old: map[types.UID]bool{}, vas: map[types.UID]bool{},
+		detached: map[types.UID]bool{},
+		answers:  map[string]time.Time{}, proofs: map[string]time.Time{}, notReady: map[string]time.Time{},
+		marked:   map[string]bool{},
+		unmarked: map[string]bool{}, back: map[string]types.UID{}, ran: map[types.UID]bool{},
+		killed: map[types.UID]struct{}{},
 		doneAt: map[string]time.Time{}, results: map[string]taint.Result{},
 	}
 	for _, v := range victims {
@@ -184,9 +187,9 @@ func (t *turn) log(l line) {
 	}
 }
 
-// offSeen is when forcefence first had the device's Off of any victim. Its log tells where the answer is news; a node that was
-// fenced before may have given the same answer last, and then it is when that first Off was asked for, by the record on the Node,
-// a moment earlier.
+// offSeen is when forcefence first had the device's Off of any victim. Its log tells where the answer is news; a node
+// that was fenced before may have given the same answer last, and then it is when that first Off was asked for, by the
+// record on the Node, a moment earlier.
 func (t *turn) offSeen() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -226,7 +229,8 @@ func (t *turn) begun() time.Time {
 	return t.offSeen()
 }
 
-// missing says what has not happened yet, "" if the outage is over: all pods gone, all volumes asked back, all marks off again.
+// missing says what has not happened yet, "" if the outage is over: all pods gone, all volumes asked back, all marks
+// off again.
 func (t *turn) missing(marks bool) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -258,15 +262,16 @@ func (t *turn) evicted() float64 {
 	return t.lastGone.Sub(begun).Seconds()
 }
 
-// requested is from the last pod gone to the last deletion request of a VolumeAttachment. It is below zero where that came first.
+// requested is from the last pod gone to the last deletion request of a VolumeAttachment. It is below zero where that
+// came first.
 func (t *turn) requested() float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lastVA.Sub(t.lastGone).Seconds()
 }
 
-// replaced is from the beginning to the first replacement that ran, and to as many as there were pods, in seconds. Where other pods are
-// restarted meanwhile it would count them, too: nothing here does that.
+// replaced is from the beginning to the first replacement that ran, and to as many as there were pods, in seconds.
+// Where other pods are restarted meanwhile it would count them, too: nothing here does that.
 func (t *turn) replaced() (first, last float64) {
 	begun := t.begun()
 	t.mu.Lock()
@@ -319,7 +324,8 @@ func (t *turn) recovered() back {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return back{
-		cut: t.backAt.Sub(t.zero).Seconds(), sign: t.backAt.Sub(sign).Seconds(), notReady: t.backAt.Sub(t.firstNotReady()).Seconds(),
+		cut: t.backAt.Sub(t.zero).Seconds(), sign: t.backAt.Sub(sign).Seconds(),
+		notReady: t.backAt.Sub(t.firstNotReady()).Seconds(),
 	}
 }
 

@@ -18,7 +18,8 @@ func testPod(kind, name, uid, node string, ready bool) *corev1.Pod {
 	yes := true
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, UID: types.UID(uid), OwnerReferences: []metav1.OwnerReference{{Kind: kind, Controller: &yes}},
+			Namespace: namespace, Name: name, UID: types.UID(uid),
+			OwnerReferences: []metav1.OwnerReference{{Kind: kind, Controller: &yes}},
 		},
 		Spec: corev1.PodSpec{NodeName: node},
 	}
@@ -30,7 +31,8 @@ func testPod(kind, name, uid, node string, ready bool) *corev1.Pod {
 }
 
 func testAttachment(uid, node string, deleting bool) *storagev1.VolumeAttachment {
-	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}, Spec: storagev1.VolumeAttachmentSpec{NodeName: node}}
+	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)},
+		Spec: storagev1.VolumeAttachmentSpec{NodeName: node}}
 	if deleting {
 		va.DeletionTimestamp = &metav1.Time{Time: zero}
 	}
@@ -48,12 +50,15 @@ func testNode(ready bool) *corev1.Node {
 	}
 }
 
-// TestTurn plays an outage of one node with two StatefulSet pods, one of a Deployment, and one of a DaemonSet, beside another node.
+// TestTurn plays an outage of one node with two StatefulSet pods, one of a Deployment, and one of a DaemonSet, beside
+// another node.
 func TestTurn(t *testing.T) {
 	db0, db1 := testPod("StatefulSet", "db-0", "1", "n1", true), testPod("StatefulSet", "db-1", "2", "n1", true)
 	web := testPod("ReplicaSet", "web-a", "3", "n1", true)
-	list := []corev1.Pod{*db0, *db1, *web, *testPod("DaemonSet", "agent", "4", "n1", true), *testPod("StatefulSet", "q-0", "5", "n2", true)}
-	tn := newTurn([]string{"n1"}, list, []storagev1.VolumeAttachment{*testAttachment("va1", "n1", false), *testAttachment("va2", "n2", false)})
+	list := []corev1.Pod{*db0, *db1, *web, *testPod("DaemonSet", "agent", "4", "n1", true),
+		*testPod("StatefulSet", "q-0", "5", "n2", true)}
+	tn := newTurn([]string{"n1"}, list,
+		[]storagev1.VolumeAttachment{*testAttachment("va1", "n1", false), *testAttachment("va2", "n2", false)})
 
 	tn.pod(at(-1), db0, true) // before the cut: not of this turn
 	tn.begin(at(0))

@@ -19,8 +19,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// watch follows the API server's objects and forcefence's log. Each thing goes to the turn under way with the time at which it was
-// seen; what the log tells, with the time that forcefence wrote.
+// watch follows the API server's objects and forcefence's log. Each thing goes to the turn under way with the time at
+// which it was seen; what the log tells, with the time that forcefence wrote.
 type watch struct {
 	stop    context.CancelFunc
 	wg      sync.WaitGroup

@@ -21,8 +21,9 @@ import (
 // kubeletPort is what somebody listens on at each machine's address: forcefence's lines go there.
 const kubeletPort = "10250"
 
-// The addresses of the machines and of the two ends of the link: of a network for measurements (RFC 2544), which nobody else uses. All machines are
-// behind one next hop: the kernel's table of neighbours has no more than about a thousand places.
+// The addresses of the machines and of the two ends of the link: of a network for measurements (RFC 2544), which nobody
+// else uses. All machines are behind one next hop: the kernel's table of neighbours has no more than about a thousand
+// places.
 const (
 	ourAddress  = "198.18.0.1"
 	nextHop     = "198.18.0.2"
@@ -31,9 +32,10 @@ const (
 	mostWires   = 1<<16 - 2
 )
 
-// wires are the addresses of machines, in a network namespace of their own, at the far end of a link from ours. All of the network is that
-// namespace's own, and one listener is behind it. A machine's address goes with its power, and whoever asks there gets no answer at all: a kernel
-// that is dead refuses nothing. Nothing but this process holds the namespace, and the link goes with it, however the process ends.
+// wires are the addresses of machines, in a network namespace of their own, at the far end of a link from ours. All of
+// the network is that namespace's own, and one listener is behind it. A machine's address goes with its power, and
+// whoever asks there gets no answer at all: a kernel that is dead refuses nothing. Nothing but this process holds the
+// namespace, and the link goes with it, however the process ends.
 type wires struct {
 	link  string
 	tasks chan func()
@@ -51,7 +53,8 @@ type wires struct {
 func newWires() (_ *wires, err error) {
 	w := &wires{
 		link: fmt.Sprintf("ff%d", os.Getpid()), tasks: make(chan func()),
-		machine: map[string]string{}, address: map[string]string{}, conns: map[string][]net.Conn{}, since: map[string]time.Time{},
+		machine: map[string]string{}, address: map[string]string{}, conns: map[string][]net.Conn{},
+		since: map[string]time.Time{},
 	}
 	defer func() {
 		if err != nil {
@@ -79,9 +82,11 @@ func newWires() (_ *wires, err error) {
 		return nil, err
 	}
 	err = errors.Join(
-		ip(fmt.Sprintf("link add %s type veth peer name eth0 netns %d", w.link, tid), "addr add "+ourAddress+" peer "+nextHop+" dev "+w.link,
+		ip(fmt.Sprintf("link add %s type veth peer name eth0 netns %d", w.link, tid),
+			"addr add "+ourAddress+" peer "+nextHop+" dev "+w.link,
 			"link set "+w.link+" up", "route add "+wireNetwork+" via "+nextHop+" dev "+w.link),
-		w.inside("link set lo up", "addr add "+nextHop+" peer "+ourAddress+" dev eth0", "link set eth0 up", "route add local "+wireNetwork+" dev lo"),
+		w.inside("link set lo up", "addr add "+nextHop+" peer "+ourAddress+" dev eth0", "link set eth0 up",
+			"route add local "+wireNetwork+" dev lo"),
 	)
 	if err == nil {
 		w.do(func() {
@@ -151,7 +156,8 @@ func (w *wires) accept() {
 	}
 }
 
-// power takes machines' addresses, all at about the same time, or gives them back. A kernel that boots knows of no connection from before.
+// power takes machines' addresses, all at about the same time, or gives them back. A kernel that boots knows of no
+// connection from before.
 func (w *wires) power(on bool, machines ...string) error {
 	verb := "add"
 	if on {

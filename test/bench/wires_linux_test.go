@@ -14,8 +14,8 @@ import (
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
-// A machine's address answers while it has power, and then nobody does: what was open stays open, and no attempt is refused. A machine that has booted
-// refuses what was open before. Whoever has its power is as before.
+// A machine's address answers while it has power, and then nobody does: what was open stays open, and no attempt is
+// refused. A machine that has booted refuses what was open before. Whoever has its power is as before.
 func TestWires(t *testing.T) {
 	// Never unlocked: our own end of the link is in a namespace of this test's, which goes with the thread.
 	runtime.LockOSThread()
@@ -46,7 +46,8 @@ func TestWires(t *testing.T) {
 		}
 		return c.(*net.TCPConn)
 	}
-	// silent tells whether a byte that is sent is acknowledged: no kernel does that for an address which it does not have.
+	// silent tells whether a byte that is sent is acknowledged: no kernel does that for an address which it does not
+	// have.
 	silent := func(c *net.TCPConn, want bool) {
 		t.Helper()
 		if _, err := c.Write([]byte("?")); err != nil {
@@ -85,7 +86,8 @@ func TestWires(t *testing.T) {
 	silent(two, true)
 	silent(last, true)
 	c, err := net.DialTimeout("tcp4", net.JoinHostPort(address[nodeName(599)], kubeletPort), 500*time.Millisecond)
-	var silence net.Error // not context.DeadlineExceeded: the socket's own deadline may come first, and is another error
+	// not context.DeadlineExceeded: the socket's own deadline may come first, and is another error
+	var silence net.Error
 	if !errors.As(err, &silence) || !silence.Timeout() {
 		t.Errorf("got %v, %v, want that nobody answers", c, err)
 	}

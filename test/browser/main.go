@@ -1,7 +1,8 @@
-// Command browser looks at the status page as a person does: in a real Chromium, by its keyboard. It logs in by the form, opens pages, and
-// checks what only a browser knows: that the page's own policy lets all of it work and nothing else run, that its colours can be told apart
-// in light and dark, that keys reach every link and show where they are, that nothing has no name for a screen reader, that a phone's width is
-// enough, and that the page follows changes. It writes a screenshot of each page in light and dark. What is wrong it prints, and ends with 1.
+// Command browser looks at the status page as a person does: in a real Chromium, by its keyboard. It logs in by the
+// form, opens pages, and checks what only a browser knows: that the page's own policy lets all of it work and nothing
+// else run, that its colours can be told apart in light and dark, that keys reach every link and show where they are,
+// that nothing has no name for a screen reader, that a phone's width is enough, and that the page follows changes. It
+// writes a screenshot of each page in light and dark. What is wrong it prints, and ends with 1.
 //
 // It has a module of its own: no test of the repository's takes in a browser's protocol.
 package main
@@ -36,7 +37,8 @@ func run() int {
 	out := flag.String("out", "", "the folder for screenshots")
 	program := flag.String("chromium", "chromium", "the browser")
 	flag.Parse()
-	opts := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(*program), chromedp.NoSandbox, chromedp.WindowSize(1280, 900),
+	opts := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(*program),
+		chromedp.NoSandbox, chromedp.WindowSize(1280, 900),
 		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("disable-dev-shm-usage", true))
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
@@ -113,7 +115,8 @@ func (b *browser) visit(token string, pages []string) error {
 		}
 	}
 	var text2 string
-	if err := chromedp.Run(b.ctx, chromedp.Submit(".who"), chromedp.WaitVisible("#token"), chromedp.Text("h1", &text2)); err != nil || text2 != "Log in" {
+	if err := chromedp.Run(b.ctx, chromedp.Submit(".who"), chromedp.WaitVisible("#token"),
+		chromedp.Text("h1", &text2)); err != nil || text2 != "Log in" {
 		b.problem("after the log out: %q, %v", text2, err)
 	}
 	return nil
@@ -124,12 +127,16 @@ func (b *browser) page(name, path string) error {
 		return err
 	}
 	// It follows changes: the first content comes by the stream.
-	if err := chromedp.Run(b.ctx, chromedp.Poll(`document.getElementById("live-said").textContent === "live"`, nil, chromedp.WithPollingTimeout(time.Minute))); err != nil {
+	if err := chromedp.Run(b.ctx,
+		chromedp.Poll(`document.getElementById("live-said").textContent === "live"`, nil,
+			chromedp.WithPollingTimeout(time.Minute))); err != nil {
 		b.problem("%s: does not follow changes: %v", name, err)
 	}
 	for _, scheme := range []string{"light", "dark"} {
 		var low []string
-		err := chromedp.Run(b.ctx, emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
+		err := chromedp.Run(b.ctx,
+			emulation.SetEmulatedMedia().
+				WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
 			shoot(b, name, scheme), chromedp.Evaluate(contrast, &low))
 		if err != nil {
 			return err
@@ -146,7 +153,8 @@ func (b *browser) page(name, path string) error {
 	}
 	// A phone: what is wider scrolls within itself.
 	var wide []string
-	err := chromedp.Run(b.ctx, emulation.SetDeviceMetricsOverride(360, 740, 1, true), chromedp.Evaluate(`document.documentElement.scrollWidth > 360
+	err := chromedp.Run(b.ctx, emulation.SetDeviceMetricsOverride(360, 740, 1, true),
+		chromedp.Evaluate(`document.documentElement.scrollWidth > 360
 		? ["the page is " + document.documentElement.scrollWidth + " px wide"] : []`, &wide), shoot(b, name, "phone"), emulation.ClearDeviceMetricsOverride())
 	if err != nil {
 		return err
@@ -174,17 +182,22 @@ func (b *browser) page(name, path string) error {
 	return nil
 }
 
-// keys checks that the tabulator reaches all that can be used, the link over the menu first, and that one sees where it is.
+// keys checks that the tabulator reaches all that can be used, the link over the menu first, and that one sees where it
+// is.
 func (b *browser) keys(name string) error {
 	var all int
 	const first = `document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']").length`
-	if err := chromedp.Run(b.ctx, chromedp.Evaluate(`document.getElementById("live-on").click(); window.scrollTo(0, 0); document.activeElement.blur(); `+first, &all)); err != nil {
+	if err := chromedp.Run(b.ctx,
+		chromedp.Evaluate(
+			`document.getElementById("live-on").click(); window.scrollTo(0, 0); document.activeElement.blur(); `+first,
+			&all)); err != nil {
 		return err
 	}
 	seen := map[string]bool{}
 	for i := range min(all, 60) {
 		var at struct{ What, Outline, Text string }
-		err := chromedp.Run(b.ctx, chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(`(() => { const e = document.activeElement, s = getComputedStyle(e);
+		err := chromedp.Run(b.ctx, chromedp.KeyEvent(kb.Tab),
+			chromedp.Evaluate(`(() => { const e = document.activeElement, s = getComputedStyle(e);
 			if (!window.order) window.order = []; let n = window.order.indexOf(e); if (n < 0) n = window.order.push(e) - 1;
 			return { What: n + " " + e.tagName, Outline: s.outlineStyle + " " + s.outlineWidth, Text: e.textContent }; })()`, &at))
 		if err != nil {
@@ -194,7 +207,8 @@ func (b *browser) keys(name string) error {
 		if i == 0 && at.Text != "Skip to the content" {
 			b.problem("%s: the first key leads to %s %q, want the link over the menu", name, at.What, at.Text)
 		}
-		if strings.HasSuffix(at.What, "BODY") || strings.HasPrefix(at.Outline, "none") || strings.HasPrefix(at.Outline, "0px") {
+		if strings.HasSuffix(at.What, "BODY") || strings.HasPrefix(at.Outline, "none") ||
+			strings.HasPrefix(at.Outline, "0px") {
 			b.problem("%s: key %d leads to %s, which shows nothing of it (%s)", name, i+1, at.What, at.Outline)
 		}
 	}
@@ -205,7 +219,8 @@ func (b *browser) keys(name string) error {
 }
 
 // needNames are roles of what a screen reader can only tell by its name.
-var needNames = []string{"link", "button", "checkbox", "searchbox", "textbox", "combobox", "image", "img", "table", "region", "navigation"}
+var needNames = []string{"link", "button", "checkbox", "searchbox", "textbox", "combobox", "image", "img", "table",
+	"region", "navigation"}
 
 // ears checks what a screen reader is given.
 func (b *browser) ears(name string) error {
@@ -253,7 +268,8 @@ func shoot(b *browser, name, how string) chromedp.Action {
 			if err != nil {
 				return err
 			}
-			png, err = page.CaptureScreenshot().WithCaptureBeyondViewport(true).WithClip(&page.Viewport{Width: size.Width, Height: min(size.Height, 1100), Scale: 1}).Do(ctx)
+			png, err = page.CaptureScreenshot().WithCaptureBeyondViewport(true).
+				WithClip(&page.Viewport{Width: size.Width, Height: min(size.Height, 1100), Scale: 1}).Do(ctx)
 			return err
 		}))
 		if err != nil || len(png) == 0 {
@@ -263,7 +279,8 @@ func shoot(b *browser, name, how string) chromedp.Action {
 	})
 }
 
-// contrast finds texts whose colour is too near to what is behind them, as WCAG 2 measures it: 4.5, or 3 where they are large.
+// contrast finds texts whose colour is too near to what is behind them, as WCAG 2 measures it: 4.5, or 3 where they are
+// large.
 const contrast = `(() => {
 	const number = (c) => { const m = c.match(/[\d.]+/g).map(Number); return m.length < 4 || m[3] > 0 ? m.slice(0, 3) : null; };
 	const light = (c) => { const [r, g, b] = c.map((v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });

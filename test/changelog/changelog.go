@@ -155,8 +155,8 @@ func link(all []Version, i int) string {
 	return Repository + "/compare/v" + all[older].Name + "...v" + all[i].Name
 }
 
-// Notes are what the file says of a version, to be read elsewhere: its links lead to the pages of that version. A version that has no section
-// is an error.
+// Notes are what the file says of a version, to be read elsewhere: its links lead to the pages of that version. A
+// version that has no section is an error.
 func Notes(text, name string) (string, error) {
 	all, err := Parse(text)
 	if err != nil {

@@ -1,9 +1,10 @@
-// Package cited finds what the source and the documentation cite: steps of the protocol ("step 8"), invariants ("invariant 9"), facts
-// ("F3"), and relative links between Markdown files. Whatever is cited must be there: steps and invariants in docs/design.md, facts in
-// docs/facts.md, linked files and headings where the link says.
+// Package cited finds what the source and the documentation cite: steps of the protocol ("step 8"), invariants
+// ("invariant 9"), facts ("F3"), and relative links between Markdown files. Whatever is cited must be there: steps and
+// invariants in docs/design.md, facts in docs/facts.md, linked files and headings where the link says.
 //
-// It imports the standard library only. It reads Go comments, and all of the Markdown and YAML files; strings in Go programs are not
-// read, because a test may speak of its own steps. The KEP has three steps of its own: "KEP step 3" and "step 3 of the KEP" are those.
+// It imports the standard library only. It reads Go comments, and all of the Markdown and YAML files; strings in Go
+// programs are not read, because a test may speak of its own steps. The KEP has three steps of its own: "KEP step 3"
+// and "step 3 of the KEP" are those.
 package cited
 
 import (
@@ -90,7 +91,8 @@ var (
 	heading     = regexp.MustCompile(`(?m)^(#+) +(.+?) *$`)
 )
 
-// section returns the text below the heading with that title, up to the next one of its level or above; "" if there is none.
+// section returns the text below the heading with that title, up to the next one of its level or above; "" if there is
+// none.
 func section(text, title string) string {
 	level, from := 0, 0
 	for _, m := range heading.FindAllStringSubmatchIndex(text, -1) {
@@ -185,10 +187,11 @@ func comment(g *ast.CommentGroup) string {
 }
 
 var (
-	numbered = regexp.MustCompile(`(?i)\b(kep(?:'s)?\s+)?(step|invariant)(s?)\s+(\d+(?:\s*\([^)]*\))?(?:(?:,\s+(?:and\s+)?|\s+(?:and|or|to)\s+)\d+)*)(\s+of\s+the\s+kep\b)?`)
-	fact     = regexp.MustCompile(`(?:^|[^\w:./#-])F(\d+)\b`)
-	number   = regexp.MustCompile(`(to\s+)?\b(\d+)`)
-	aside    = regexp.MustCompile(`\([^)]*\)`)
+	numbered = regexp.MustCompile(
+		`(?i)\b(kep(?:'s)?\s+)?(step|invariant)(s?)\s+(\d+(?:\s*\([^)]*\))?(?:(?:,\s+(?:and\s+)?|\s+(?:and|or|to)\s+)\d+)*)(\s+of\s+the\s+kep\b)?`)
+	fact   = regexp.MustCompile(`(?:^|[^\w:./#-])F(\d+)\b`)
+	number = regexp.MustCompile(`(to\s+)?\b(\d+)`)
+	aside  = regexp.MustCompile(`\([^)]*\)`)
 )
 
 func (p passage) citations(file string) (out []Citation) {
@@ -258,7 +261,8 @@ func Links(root fs.FS) ([]Link, error) {
 
 // withoutCode blanks what Markdown shows letter by letter, and keeps every line's number.
 func withoutCode(text string) string {
-	text = fenced.ReplaceAllStringFunc(text, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
+	text = fenced.ReplaceAllStringFunc(text,
+		func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
 	return quoted.ReplaceAllString(text, "")
 }
 

@@ -44,7 +44,8 @@ func (c *Cloud) authenticate(r *http.Request, body []byte, who scope) *refusal {
 	if d := time.Since(at); err != nil || d > 5*time.Minute || d < -5*time.Minute {
 		return &refusal{"RequestExpired", "Request has expired."}
 	}
-	again, err := http.NewRequestWithContext(background, r.Method, "http://"+r.Host+r.URL.RequestURI(), bytes.NewReader(body))
+	again, err := http.NewRequestWithContext(background, r.Method, "http://"+r.Host+r.URL.RequestURI(),
+		bytes.NewReader(body))
 	if err != nil {
 		return &refusal{"InvalidRequest", err.Error()}
 	}
@@ -55,7 +56,8 @@ func (c *Cloud) authenticate(r *http.Request, body []byte, who scope) *refusal {
 	}
 	sum := sha256.Sum256(body)
 	credentials := aws.Credentials{AccessKeyID: k.ID, SecretAccessKey: k.Secret, SessionToken: k.Token}
-	err = v4.NewSigner().SignHTTP(background, credentials, again, hex.EncodeToString(sum[:]), who.service, who.region, at)
+	err = v4.NewSigner().
+		SignHTTP(background, credentials, again, hex.EncodeToString(sum[:]), who.service, who.region, at)
 	if err != nil || again.Header.Get("Authorization") != r.Header.Get("Authorization") {
 		return &refusal{"AuthFailure", "The request signature we calculated does not match the signature you provided."}
 	}
@@ -86,9 +88,11 @@ func (c *Cloud) assume(action string, form url.Values, now time.Time) (any, *ref
 	web := action == "AssumeRoleWithWebIdentity"
 	switch {
 	case !known, web != (role.token != ""), !web && form.Get("ExternalId") != role.externalID:
-		return nil, &refusal{"AccessDenied", "User: arn:aws:iam::123456789012:user/secret-user is not authorized to perform: sts:" + action + " on resource: " + arn}
+		return nil, &refusal{"AccessDenied", "User: arn:aws:iam::123456789012:user/secret-user is not authorized to " +
+			"perform: sts:" + action + " on resource: " + arn}
 	case web && form.Get("WebIdentityToken") != role.token:
-		return nil, &refusal{"InvalidIdentityToken", "The web identity token that was passed could not be validated by AWS."}
+		return nil, &refusal{"InvalidIdentityToken", "The web identity token that was passed could not be validated " +
+			"by AWS."}
 	}
 	k := c.newKey(fmt.Sprintf("session-token-%d", c.made))
 	return struct {

@@ -1,11 +1,12 @@
-// Package cloud is the part of Amazon EC2 that providers/ec2 speaks to, as its public API reference describes it: the query protocol with
-// XML answers, states and how long they take, reasons and times of transitions, errors, throttling, zones, an impaired one, answers that
-// are behind; of STS the two calls that give credentials; and of SQS queues what a receiver needs, with EventBridge's words about instances
-// in them. It imports the standard library and the SDK's signer.
+// Package cloud is the part of Amazon EC2 that providers/ec2 speaks to, as its public API reference describes it: the
+// query protocol with XML answers, states and how long they take, reasons and times of transitions, errors, throttling,
+// zones, an impaired one, answers that are behind; of STS the two calls that give credentials; and of SQS queues what a
+// receiver needs, with EventBridge's words about instances in them. It imports the standard library and the SDK's
+// signer.
 //
-// It promises: a request counts only with a right signature, of credentials that are in force; one missing id, or one id in an impaired
-// zone, fails a whole call; an instance runs until the moment at which its state becomes stopped or terminated, whatever anybody is told;
-// what it tells of one may lag behind, as a whole.
+// It promises: a request counts only with a right signature, of credentials that are in force; one missing id, or one
+// id in an impaired zone, fails a whole call; an instance runs until the moment at which its state becomes stopped or
+// terminated, whatever anybody is told; what it tells of one may lag behind, as a whole.
 package cloud
 
 import (
@@ -74,7 +75,8 @@ func Start(zones map[string]string) (*Cloud, error) {
 		return nil, err
 	}
 	c := &Cloud{
-		url: "http://" + listener.Addr().String(), done: make(chan struct{}), changed: make(chan struct{}), zones: maps.Clone(zones),
+		url: "http://" + listener.Addr().String(), done: make(chan struct{}), changed: make(chan struct{}),
+		zones:     maps.Clone(zones),
 		instances: map[string]*Instance{}, keys: map[string]Key{}, roles: map[string]trust{},
 	}
 	c.server = &http.Server{Handler: http.HandlerFunc(c.serve), ReadHeaderTimeout: time.Minute}
@@ -118,7 +120,8 @@ func (c *Cloud) newKey(token string) Key {
 // Revoke takes all credentials out of force.
 func (c *Cloud) Revoke() { c.mu.Lock(); defer c.mu.Unlock(); clear(c.keys) }
 
-// AddRole makes a role: for whoever shows that web identity token, or, where it is "", for who has credentials and names the external id.
+// AddRole makes a role: for whoever shows that web identity token, or, where it is "", for who has credentials and
+// names the external id.
 func (c *Cloud) AddRole(arn, token, externalID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -273,7 +276,8 @@ func (c *Cloud) answer(r *http.Request, body []byte, form url.Values, who scope)
 		}
 	}
 	if c.fault.Denied == "*" || c.fault.Denied == action {
-		return nil, &refusal{"UnauthorizedOperation", "You are not authorized to perform this operation. User: arn:aws:sts::123456789012:assumed-role/secret-role/x " +
+		return nil, &refusal{"UnauthorizedOperation", "You are not authorized to perform this operation. User: " +
+			"arn:aws:sts::123456789012:assumed-role/secret-role/x " +
 			"is not authorized. Encoded authorization failure message: " + strings.Repeat("k9M", 100)}
 	}
 	now := time.Now()
@@ -322,7 +326,8 @@ func (c *Cloud) find(region string, ids []string) (of []*Instance, _ *refusal) {
 	case len(missing) == 1:
 		return nil, &refusal{"InvalidInstanceID.NotFound", "The instance ID '" + missing[0] + "' does not exist"}
 	}
-	return nil, &refusal{"InvalidInstanceID.NotFound", "The instance IDs '" + strings.Join(missing, ", ") + "' do not exist"}
+	return nil,
+		&refusal{"InvalidInstanceID.NotFound", "The instance IDs '" + strings.Join(missing, ", ") + "' do not exist"}
 }
 
 type zoneItem struct {
@@ -337,8 +342,8 @@ type describeZonesResponse struct {
 	Zones   []zoneItem `xml:"availabilityZoneInfo>item"`
 }
 
-// describeZones tells a region's zones. Local and wavelength zones, whose names have more after the region's, need an opt-in: without all
-// they are left out here.
+// describeZones tells a region's zones. Local and wavelength zones, whose names have more after the region's, need an
+// opt-in: without all they are left out here.
 func (c *Cloud) describeZones(region string, all bool) (out describeZonesResponse) {
 	for _, zone := range slices.Sorted(maps.Keys(c.zones)) {
 		opted := "opt-in-not-required"

@@ -66,7 +66,8 @@ func (c *Cloud) Add(o Options) *Instance {
 	}
 	i := &Instance{c: c, zone: o.Zone, o: o}
 	now := time.Now()
-	i.history = []Told{{At: now, State: "running", Launch: now, Address: o.Address, Zone: o.Zone, Hibernates: o.Hibernates}}
+	i.history = []Told{
+		{At: now, State: "running", Launch: now, Address: o.Address, Zone: o.Zone, Hibernates: o.Hibernates}}
 	c.instances[o.ID] = i
 	return i
 }
@@ -220,7 +221,8 @@ func (i *Instance) told(now time.Time) Told {
 	return t
 }
 
-var stateCodes = map[string]int{"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+var stateCodes = map[string]int{"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64,
+	"stopped": 80}
 
 type state struct {
 	Code int    `xml:"code"`
@@ -287,7 +289,8 @@ func (c *Cloud) describeSpots(region string, ids []string, now time.Time) (any, 
 				continue
 			}
 			found = true
-			item := spotItem{ID: id, Type: "one-time", State: "active", Status: "fulfilled", InstanceID: i.o.ID, Behavior: cmp.Or(i.o.Behavior, "terminate")}
+			item := spotItem{ID: id, Type: "one-time", State: "active", Status: "fulfilled", InstanceID: i.o.ID,
+				Behavior: cmp.Or(i.o.Behavior, "terminate")}
 			if i.o.Persistent {
 				item.Type = "persistent"
 			}
@@ -297,7 +300,9 @@ func (c *Cloud) describeSpots(region string, ids []string, now time.Time) (any, 
 			out.Requests = append(out.Requests, item)
 		}
 		if !found {
-			return nil, &refusal{"InvalidSpotInstanceRequestID.NotFound", "The spot instance request ID '" + id + "' does not exist"}
+			return nil,
+				&refusal{"InvalidSpotInstanceRequestID.NotFound",
+					"The spot instance request ID '" + id + "' does not exist"}
 		}
 	}
 	return out, nil
@@ -320,8 +325,9 @@ func (c *Cloud) describe(of []*Instance, now time.Time) describeInstancesRespons
 	for n, i := range slices.Backward(of) {
 		t := i.told(now)
 		item := instanceItem{
-			InstanceID: i.o.ID, State: state{stateCodes[t.State], t.State}, Reason: t.Transition, Zone: t.Zone, Address: t.Address,
-			Launch: t.Launch.UTC().Truncate(time.Second).Format("2006-01-02T15:04:05.000Z"),
+			InstanceID: i.o.ID, State: state{stateCodes[t.State], t.State}, Reason: t.Transition, Zone: t.Zone,
+			Address: t.Address,
+			Launch:  t.Launch.UTC().Truncate(time.Second).Format("2006-01-02T15:04:05.000Z"),
 		}
 		if t.Launch.IsZero() {
 			item.Launch = ""
@@ -375,18 +381,26 @@ func (c *Cloud) change(action string, form url.Values, of []*Instance, now time.
 		}
 		switch {
 		case !able:
-			return nil, &refusal{"IncorrectInstanceState", "The instance '" + i.o.ID + "' is not in a state from which it can be changed."}
+			return nil,
+				&refusal{"IncorrectInstanceState",
+					"The instance '" + i.o.ID + "' is not in a state from which it can be changed."}
 		case action == "StopInstances" && i.o.Protected:
-			return nil, &refusal{"OperationNotPermitted", "The instance '" + i.o.ID + "' may not be stopped. Modify its 'disableApiStop' instance attribute and try again."}
+			return nil, &refusal{"OperationNotPermitted", "The instance '" + i.o.ID + "' may not be stopped. Modify " +
+				"its 'disableApiStop' instance attribute and try again."}
 		case action == "TerminateInstances" && i.o.Protected:
-			return nil, &refusal{"OperationNotPermitted", "The instance '" + i.o.ID + "' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again."}
+			return nil, &refusal{"OperationNotPermitted", "The instance '" + i.o.ID + "' may not be terminated. " +
+				"Modify its 'disableApiTermination' instance attribute and try again."}
 		case action == "StopInstances" && i.o.Store:
-			return nil, &refusal{"UnsupportedOperation", "The instance '" + i.o.ID + "' does not have an 'ebs' root device type and cannot be stopped."}
+			return nil, &refusal{"UnsupportedOperation", "The instance '" + i.o.ID + "' does not have an 'ebs' root " +
+				"device type and cannot be stopped."}
 		case action == "StopInstances" && i.o.Spot && !i.o.Persistent:
-			return nil, &refusal{"UnsupportedOperation", "You can't stop the Spot Instance '" + i.o.ID + "' because it is associated with a one-time Spot Instance request."}
+			return nil,
+				&refusal{"UnsupportedOperation", "You can't stop the Spot Instance '" + i.o.ID + "' because it is " +
+					"associated with a one-time Spot Instance request."}
 		}
 	}
-	out := changeResponse{XMLName: xml.Name{Space: "http://ec2.amazonaws.com/doc/2016-11-15/", Local: action + "Response"}}
+	out := changeResponse{
+		XMLName: xml.Name{Space: "http://ec2.amazonaws.com/doc/2016-11-15/", Local: action + "Response"}}
 	for _, i := range of {
 		before := i.at(now).State
 		hard := form.Get("Force") == "true" && form.Get("SkipOsShutdown") == "true"
@@ -402,7 +416,8 @@ func (c *Cloud) change(action string, form url.Values, of []*Instance, now time.
 			i.stop(now, i.o.Stops, "Client.UserInitiatedShutdown", true)
 		}
 		after := i.at(now).State
-		out.Instances = append(out.Instances, changeItem{i.o.ID, state{stateCodes[after], after}, state{stateCodes[before], before}})
+		out.Instances = append(out.Instances,
+			changeItem{i.o.ID, state{stateCodes[after], after}, state{stateCodes[before], before}})
 	}
 	return out, nil
 }

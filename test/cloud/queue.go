@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Queue is a queue of SQS in one region, as its public API reference describes it: AWS JSON 1.0, long polls, messages that nobody else gets
-// for a while once they were received, and that come again then unless they were deleted; in no order. It is safe for concurrent use.
+// Queue is a queue of SQS in one region, as its public API reference describes it: AWS JSON 1.0, long polls, messages
+// that nobody else gets for a while once they were received, and that come again then unless they were deleted; in no
+// order. It is safe for concurrent use.
 type Queue struct {
 	c            *Cloud
 	region, path string
@@ -56,7 +57,8 @@ func (c *Cloud) AddQueue(region, name string) *Queue {
 // URL is the queue's.
 func (q *Queue) URL() string { return q.c.url + q.path }
 
-// Follow makes a rule of EventBridge: what becomes of the region's instances from now on is sent to the queue, that long after it happened.
+// Follow makes a rule of EventBridge: what becomes of the region's instances from now on is sent to the queue, that
+// long after it happened.
 func (q *Queue) Follow(after time.Duration) {
 	q.c.locked(func() { q.c.rules = append(q.c.rules, rule{q, after}) })
 }
@@ -68,8 +70,9 @@ type rule struct {
 
 // Event is what EventBridge writes about an instance.
 func (q *Queue) Event(id, state string, at time.Time) string {
-	return fmt.Sprintf(`{"version":"0","id":"%x","detail-type":"EC2 Instance State-change Notification","source":"aws.ec2","account":"123456789012","time":%q,"region":%q,`+
-		`"resources":["arn:aws:ec2:%s:123456789012:instance/%s"],"detail":{"instance-id":%q,"state":%q}}`,
+	return fmt.Sprintf(
+		`{"version":"0","id":"%x","detail-type":"EC2 Instance State-change Notification","source":"aws.ec2","account":"123456789012","time":%q,"region":%q,`+
+			`"resources":["arn:aws:ec2:%s:123456789012:instance/%s"],"detail":{"instance-id":%q,"state":%q}}`,
 		md5.Sum([]byte(id+state+at.String())), at.UTC().Format(time.RFC3339), q.region, q.region, id, id, state)
 }
 
@@ -181,7 +184,8 @@ func (c *Cloud) serveQueue(w http.ResponseWriter, r *http.Request, action string
 		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 		w.Header().Set("X-Amzn-Query-Error", legacy+";Sender")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(map[string]string{"__type": "com.amazonaws.sqs#" + code, "message": text}) // the client may have gone
+		// the client may have gone
+		_ = json.NewEncoder(w).Encode(map[string]string{"__type": "com.amazonaws.sqs#" + code, "message": text})
 	}
 	switch {
 	case f.Drop:
@@ -202,30 +206,35 @@ func (c *Cloud) serveQueue(w http.ResponseWriter, r *http.Request, action string
 		refuse(http.StatusForbidden, "InvalidSecurity", "InvalidSecurity", no.Message)
 		return
 	case q == nil || f.Gone:
-		refuse(http.StatusBadRequest, "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "The specified queue does not exist.")
+		refuse(http.StatusBadRequest, "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue",
+			"The specified queue does not exist.")
 		return
 	case f.Denied == "*" || f.Denied == action:
 		refuse(http.StatusForbidden, "AccessDeniedException", "AccessDenied",
-			"User: arn:aws:sts::123456789012:assumed-role/secret-role/x is not authorized to perform: sqs:"+action+" on resource: arn:aws:sqs:x")
+			"User: arn:aws:sts::123456789012:assumed-role/secret-role/x is not authorized to perform: sqs:"+action+
+				" on resource: arn:aws:sqs:x")
 		return
 	}
 	var out any
 	switch action {
 	case "ReceiveMessage":
 		if in.MaxNumberOfMessages < 1 || in.MaxNumberOfMessages > 10 || in.WaitTimeSeconds > 20 {
-			refuse(http.StatusBadRequest, "InvalidParameterValue", "InvalidParameterValue", "Value for parameter is invalid.")
+			refuse(http.StatusBadRequest, "InvalidParameterValue", "InvalidParameterValue",
+				"Value for parameter is invalid.")
 			return
 		}
 		out = map[string]any{"Messages": q.receive(r, in)}
 	case "DeleteMessageBatch":
 		if len(in.Entries) < 1 || len(in.Entries) > 10 {
-			refuse(http.StatusBadRequest, "TooManyEntriesInBatchRequest", "AWS.SimpleQueueService.TooManyEntriesInBatchRequest", "Not from 1 to 10.")
+			refuse(http.StatusBadRequest, "TooManyEntriesInBatchRequest",
+				"AWS.SimpleQueueService.TooManyEntriesInBatchRequest", "Not from 1 to 10.")
 			return
 		}
 		done, failed := q.delete(in)
 		out = map[string]any{"Successful": done, "Failed": failed}
 	default:
-		refuse(http.StatusBadRequest, "UnsupportedOperation", "AWS.SimpleQueueService.UnsupportedOperation", "No such action.")
+		refuse(http.StatusBadRequest, "UnsupportedOperation", "AWS.SimpleQueueService.UnsupportedOperation",
+			"No such action.")
 		return
 	}
 	text, err := json.Marshal(out)
@@ -293,7 +302,8 @@ func (q *Queue) take(in queueRequest) (out []queueMessage) {
 		}
 		m.visible, m.handle = now.Add(hidden), rand.Text()
 		sum := md5.Sum([]byte(m.body))
-		one := queueMessage{MessageID: rand.Text(), ReceiptHandle: m.handle, Body: m.body, MD5OfBody: hex.EncodeToString(sum[:])}
+		one := queueMessage{MessageID: rand.Text(), ReceiptHandle: m.handle, Body: m.body,
+			MD5OfBody: hex.EncodeToString(sum[:])}
 		for _, name := range in.MessageSystemAttributeNames {
 			if name == "SentTimestamp" || name == "All" {
 				one.Attributes = map[string]string{"SentTimestamp": strconv.FormatInt(m.sent.UnixMilli(), 10)}

@@ -45,14 +45,15 @@ type boot struct {
 	kick   chan struct{} // the status has news
 	listMu sync.Mutex    // held by the one list under way
 
-	mu      sync.Mutex            // guards the rest
-	dead    bool                  // no container starts any more
-	net     context.Context       // ends when the link to the API server is cut
-	netCut  context.CancelFunc    // cuts it
-	up      chan struct{}         // closed while the link is up
-	pods    map[types.UID]*worker // until gone from the API server and ended here
-	stale   map[types.UID]*corev1.Pod
-	sourced bool                            // some list was taken on this boot: before, a kubelet leaves volumesInUse alone
+	mu     sync.Mutex            // guards the rest
+	dead   bool                  // no container starts any more
+	net    context.Context       // ends when the link to the API server is cut
+	netCut context.CancelFunc    // cuts it
+	up     chan struct{}         // closed while the link is up
+	pods   map[types.UID]*worker // until gone from the API server and ended here
+	stale  map[types.UID]*corev1.Pod
+	// some list was taken on this boot: before, a kubelet leaves volumesInUse alone
+	sourced bool
 	synced  bool                            // a consistent list was taken; until then events wait in pending
 	pending []podEvent                      // in order
 	listRV  uint64                          // of the last list
@@ -73,8 +74,9 @@ type podEvent struct {
 
 func newBoot(n *Node, id string, memory map[types.UID]*corev1.Pod) *boot {
 	b := &boot{
-		n: n, id: id, ready: make(chan struct{}), kick: make(chan struct{}, 1), up: make(chan struct{}), changed: make(chan struct{}),
-		pods: map[types.UID]*worker{}, known: map[types.UID]bool{}, inUse: map[corev1.UniqueVolumeName]int{},
+		n: n, id: id, ready: make(chan struct{}), kick: make(chan struct{}, 1), up: make(chan struct{}),
+		changed: make(chan struct{}),
+		pods:    map[types.UID]*worker{}, known: map[types.UID]bool{}, inUse: map[corev1.UniqueVolumeName]int{},
 	}
 	if n.opts.StaleFirstList > 0 {
 		b.stale = memory
@@ -139,8 +141,8 @@ func (b *boot) mend() {
 	})
 }
 
-// do is every request of this machine: it waits for the link, retries what may pass, and returns final errors. It returns the
-// context's error once the power is gone.
+// do is every request of this machine: it waits for the link, retries what may pass, and returns final errors. It
+// returns the context's error once the power is gone.
 func (b *boot) do(request func(context.Context) error) error {
 	retry := minRetry
 	var refused time.Time
@@ -186,8 +188,9 @@ func (b *boot) register() bool {
 	o := b.n.opts
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        o.Name,
-			Labels:      map[string]string{corev1.LabelHostname: o.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"},
+			Name: o.Name,
+			Labels: map[string]string{corev1.LabelHostname: o.Name, corev1.LabelOSStable: "linux",
+				corev1.LabelArchStable: "amd64"},
 			Annotations: map[string]string{attachDetachAnnotation: "true"},
 		},
 		Spec: corev1.NodeSpec{ProviderID: o.ProviderID, Taints: o.Taints},
@@ -331,7 +334,8 @@ func (b *boot) renewLease() {
 	}
 }
 
-func (b *boot) renewOnce(ctx context.Context, lease *coordinationv1.Lease, seconds int32) (*coordinationv1.Lease, error) {
+func (b *boot) renewOnce(ctx context.Context, lease *coordinationv1.Lease, seconds int32) (*coordinationv1.Lease,
+	error) {
 	name, now := b.n.Name(), metav1.NowMicro()
 	if lease == nil {
 		var err error
@@ -341,11 +345,13 @@ func (b *boot) renewOnce(ctx context.Context, lease *coordinationv1.Lease, secon
 		if err != nil {
 			fresh := &coordinationv1.Lease{
 				ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease},
-				Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now},
+				Spec: coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds,
+					RenewTime: &now},
 			}
 			b.mu.Lock()
 			if b.node != nil {
-				fresh.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: b.node.UID}}
+				fresh.OwnerReferences = []metav1.OwnerReference{
+					{APIVersion: "v1", Kind: "Node", Name: name, UID: b.node.UID}}
 			}
 			b.mu.Unlock()
 			return b.n.leases.Create(ctx, fresh, metav1.CreateOptions{})
@@ -356,8 +362,8 @@ func (b *boot) renewOnce(ctx context.Context, lease *coordinationv1.Lease, secon
 	return b.n.leases.Update(ctx, next, metav1.UpdateOptions{})
 }
 
-// postStatus looks at the own Node at every interval and on every kick, and writes what differs from the machine's truth: the
-// whole list of volumes in use, and Ready.
+// postStatus looks at the own Node at every interval and on every kick, and writes what differs from the machine's
+// truth: the whole list of volumes in use, and Ready.
 func (b *boot) postStatus() {
 	if !pause(b.ctx, b.n.opts.ReadyDelay) {
 		return
@@ -428,13 +434,15 @@ func (b *boot) hasPosted(gen uint64) {
 func (b *boot) status(node *corev1.Node, volumes []corev1.UniqueVolumeName) (map[string]any, bool) {
 	now := metav1.Now()
 	differs := node.Status.NodeInfo.BootID != b.id || node.Status.NodeInfo.SystemUUID != b.n.opts.SystemUUID ||
-		!slices.Equal(node.Status.VolumesInUse, volumes) || !equality.Semantic.DeepEqual(node.Status.Allocatable, b.n.capacity)
+		!slices.Equal(node.Status.VolumesInUse, volumes) ||
+		!equality.Semantic.DeepEqual(node.Status.Allocatable, b.n.capacity)
 	var conditions []corev1.NodeCondition
 	for _, want := range []corev1.NodeCondition{
 		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory"},
 		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure"},
 		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID"},
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+			Message: "kubelet is posting ready status"},
 	} {
 		want.LastHeartbeatTime, want.LastTransitionTime = now, now
 		if have := condition(node, want.Type); have != nil && have.Status == want.Status {
@@ -592,7 +600,8 @@ func (b *boot) admit(w *worker) (bool, admit.Reason) {
 	b.mu.Unlock()
 	claims, sure := taint.VolumeClaims(pod)
 	p := admit.Pod{
-		Exempt: taint.ExemptionOf(pod, b.n.opts.MarkKey) != taint.NotExempt, Known: known, Unaffected: node.Detaching && taint.FreeOf(claims, sure, held),
+		Exempt: taint.ExemptionOf(pod, b.n.opts.MarkKey) != taint.NotExempt, Known: known,
+		Unaffected: node.Detaching && taint.FreeOf(claims, sure, held),
 	}
 	allow, why := admit.Decide(node, p)
 	if why != admit.PodUnknown {

@@ -17,8 +17,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// pki is the cluster's own certificate authority, and its folder. That a server's certificate is from it proves that we started the
-// server: another process that took the port could not speak to us.
+// pki is the cluster's own certificate authority, and its folder. That a server's certificate is from it proves that we
+// started the server: another process that took the port could not speak to us.
 type pki struct {
 	*kit.Authority
 	dir string

@@ -1,11 +1,12 @@
-// Package cluster runs a real Kubernetes control plane on loopback for tests, the demo and benchmarks, with nodes whose power can
-// be cut. etcd, kube-apiserver, kube-controller-manager and kube-scheduler are the real programs (test/cluster/binaries builds
-// them); the nodes are simulated kubelets that speak the real API under their own identities, and a simulated CSI driver
-// provisions, attaches and detaches their volumes.
+// Package cluster runs a real Kubernetes control plane on loopback for tests, the demo and benchmarks, with nodes whose
+// power can be cut. etcd, kube-apiserver, kube-controller-manager and kube-scheduler are the real programs
+// (test/cluster/binaries builds them); the nodes are simulated kubelets that speak the real API under their own
+// identities, and a simulated CSI driver provisions, attaches and detaches their volumes.
 //
-// It promises that what it talks to is what it started: every port is served with a certificate of the cluster's own authority,
-// and a port in use is an error, never somebody else's etcd. Everything listens on 127.0.0.1. Children end with Stop, and, on
-// Linux, also when this process dies without calling it. It needs neither root nor a container runtime.
+// It promises that what it talks to is what it started: every port is served with a certificate of the cluster's own
+// authority, and a port in use is an error, never somebody else's etcd. Everything listens on 127.0.0.1. Children end
+// with Stop, and, on Linux, also when this process dies without calling it. It needs neither root nor a container
+// runtime.
 //
 //	c, err := cluster.Start(ctx, cluster.Options{NodeGrace: 4 * time.Second})
 //	defer c.Stop()
@@ -40,28 +41,28 @@ import (
 )
 
 const (
-	// FastNodeGrace makes a silent node NotReady after about 4 s instead of 50: short enough for tests, long enough for 2 busy
-	// cores.
+	// FastNodeGrace makes a silent node NotReady after about 4 s instead of 50: short enough for tests, long enough for
+	// 2 busy cores.
 	FastNodeGrace = 4 * time.Second
 
 	defaultKCMQPS = 1000
 	portAttempts  = 3
 )
 
-// Options of Start. The zero value is a cluster with stock timings, an etcd that does not fsync and a controller-manager of 1000
-// QPS.
+// Options of Start. The zero value is a cluster with stock timings, an etcd that does not fsync and a
+// controller-manager of 1000 QPS.
 type Options struct {
 	Dir      string // holds data, certificates and logs, and stays; "": a temporary one that Stop removes
 	Binaries string // folder of the programs; "": binaries.Build
 
-	// NodeGrace is the controller-manager's --node-monitor-grace-period; 0: stock (50 s). It also sets the monitor's period and
-	// the default pace of the nodes' heartbeats.
+	// NodeGrace is the controller-manager's --node-monitor-grace-period; 0: stock (50 s). It also sets the monitor's
+	// period and the default pace of the nodes' heartbeats.
 	NodeGrace time.Duration
 	KCMQPS    int  // controller-manager's --kube-api-qps and burst; 0: 1000; -1: stock (20 and 30)
 	Fsync     bool // let etcd fsync, as in production
 
-	// Accounts gives pods service accounts and their tokens, as everywhere; a test that makes pods in new namespaces has to wait for these
-	// accounts then.
+	// Accounts gives pods service accounts and their tokens, as everywhere; a test that makes pods in new namespaces
+	// has to wait for these accounts then.
 	Accounts bool
 
 	EtcdArgs, APIServerArgs, KCMArgs, SchedulerArgs []string // added last, so that they win
@@ -97,8 +98,8 @@ type Cluster struct {
 	stopOnce sync.Once
 }
 
-// Start starts a control plane and returns once all of it is ready, 3 to 5 s later if the programs are built. ctx bounds the start
-// only: call Stop in the end, whatever happens to ctx.
+// Start starts a control plane and returns once all of it is ready, 3 to 5 s later if the programs are built. ctx
+// bounds the start only: call Stop in the end, whatever happens to ctx.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	bin := opts.Binaries
 	if bin == "" {
@@ -184,7 +185,8 @@ func (c *Cluster) certificates() (err error) {
 	if _, err := c.pki.issueFiles("server", true, "forcefence-test-server"); err != nil {
 		return err
 	}
-	for name, subject := range map[string][]string{"admin": {adminUser, masters}, "kcm": {kcmUser}, "scheduler": {schedUser}} {
+	for name, subject := range map[string][]string{
+		"admin": {adminUser, masters}, "kcm": {kcmUser}, "scheduler": {schedUser}} {
 		kp, err := c.pki.issueFiles(name, false, subject[0], subject[1:]...)
 		if err != nil {
 			return err
@@ -208,7 +210,8 @@ func (c *Cluster) clientset() (*kubernetes.Clientset, error) {
 }
 
 func (c *Cluster) part(name string, ready func(context.Context) error, args []string, extra []string) *Part {
-	return NewPart(name, filepath.Join(c.bin, name), append(args, extra...), filepath.Join(c.dir, name+".log"), ready, c.log)
+	return NewPart(name, filepath.Join(c.bin, name), append(args, extra...), filepath.Join(c.dir, name+".log"), ready,
+		c.log)
 }
 
 func (c *Cluster) etcd() *Part {
@@ -223,7 +226,8 @@ func (c *Cluster) etcd() *Part {
 		"--peer-client-cert-auth", "--peer-trusted-ca-file=" + c.pki.path("ca.crt"),
 		"--peer-cert-file=" + c.pki.path("server.crt"), "--peer-key-file=" + c.pki.path("server.key"),
 		"--quota-backend-bytes=8589934592",
-		"--heartbeat-interval=20", "--election-timeout=200", // a member alone: waits this long for others before it leads
+		// a member alone: waits this long for others before it leads
+		"--heartbeat-interval=20", "--election-timeout=200",
 	}
 	if !c.opts.Fsync {
 		args = append(args, "--unsafe-no-fsync")
@@ -239,14 +243,16 @@ func (c *Cluster) apiServer() *Part {
 		"--tls-cert-file=" + c.pki.path("server.crt"), "--tls-private-key-file=" + c.pki.path("server.key"),
 		"--client-ca-file=" + c.pki.path("ca.crt"),
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + c.pki.path("sa.pub"), "--service-account-signing-key-file=" + c.pki.path("sa.key"),
+		"--service-account-key-file=" + c.pki.path("sa.pub"),
+		"--service-account-signing-key-file=" + c.pki.path("sa.key"),
 		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true",
 		"--shutdown-watch-termination-grace-period=1s", // without it open watches keep it from ending for a minute
 	}
 	if !c.opts.Accounts {
-		args = append(args, "--disable-admission-plugins=ServiceAccount") // pods need no token here, nor a service account in each namespace
+		// pods need no token here, nor a service account in each namespace
+		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	return c.part(binaries.APIServer, c.answers(c.URL()+"/readyz"), args, c.opts.APIServerArgs)
 }
@@ -254,7 +260,8 @@ func (c *Cluster) apiServer() *Part {
 func (c *Cluster) controllerManager() *Part {
 	kubeconfig := c.pki.path("kcm.kubeconfig")
 	args := []string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.ports.kcm), "--leader-elect=false",
 		"--tls-cert-file=" + c.pki.path("server.crt"), "--tls-private-key-file=" + c.pki.path("server.key"),
 		"--use-service-account-credentials=true", "--service-account-private-key-file=" + c.pki.path("sa.key"),
@@ -263,7 +270,8 @@ func (c *Cluster) controllerManager() *Part {
 	}
 	switch qps := c.opts.KCMQPS; {
 	case qps == 0:
-		args = append(args, fmt.Sprintf("--kube-api-qps=%d", defaultKCMQPS), fmt.Sprintf("--kube-api-burst=%d", defaultKCMQPS))
+		args = append(args, fmt.Sprintf("--kube-api-qps=%d", defaultKCMQPS),
+			fmt.Sprintf("--kube-api-burst=%d", defaultKCMQPS))
 	case qps > 0:
 		args = append(args, fmt.Sprintf("--kube-api-qps=%d", qps), fmt.Sprintf("--kube-api-burst=%d", qps))
 	}
@@ -276,7 +284,8 @@ func (c *Cluster) controllerManager() *Part {
 func (c *Cluster) scheduler() *Part {
 	kubeconfig := c.pki.path("scheduler.kubeconfig")
 	return c.part(binaries.Scheduler, c.answers(loopback(c.ports.sched)+"/readyz"), []string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.ports.sched), "--leader-elect=false",
 		"--tls-cert-file=" + c.pki.path("server.crt"), "--tls-private-key-file=" + c.pki.path("server.key"),
 	}, c.opts.SchedulerArgs)
@@ -313,8 +322,8 @@ func (c *Cluster) httpClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true}}
 }
 
-// Stop silences the nodes, ends all processes in reverse order and waits for them, and removes a temporary folder. It may be
-// repeated.
+// Stop silences the nodes, ends all processes in reverse order and waits for them, and removes a temporary folder. It
+// may be repeated.
 func (c *Cluster) Stop() {
 	c.stopOnce.Do(func() {
 		for _, n := range c.Nodes() {
@@ -386,7 +395,8 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+		return string(out),
+			fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
 	}
 	return string(out), nil
 }
@@ -394,7 +404,8 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 // Etcd is the store's process.
 func (c *Cluster) Etcd() *Part { return c.parts[0] }
 
-// APIServer is the API server's process: stop it, or pause it, for "the API server goes away". It comes back under the same URL.
+// APIServer is the API server's process: stop it, or pause it, for "the API server goes away". It comes back under the
+// same URL.
 func (c *Cluster) APIServer() *Part { return c.parts[1] }
 
 // ControllerManager is the controller-manager's process.
@@ -412,8 +423,9 @@ func (c *Cluster) Ledger() *Ledger { return c.ledger }
 // Attacher is the simulated CSI driver's.
 func (c *Cluster) Attacher() *Attacher { return c.attacher }
 
-// Until calls check until it says true, and returns its last error if ctx ends first. It calls every 50 ms at first and, the longer it waits,
-// less often, at least every 250 ms: what many tests ask for costs the API server more than what they are about.
+// Until calls check until it says true, and returns its last error if ctx ends first. It calls every 50 ms at first
+// and, the longer it waits, less often, at least every 250 ms: what many tests ask for costs the API server more than
+// what they are about.
 func Until(ctx context.Context, check func(context.Context) (bool, error)) error {
 	const often, rarely = 50 * time.Millisecond, 250 * time.Millisecond
 	for pause := often; ; pause = min(pause+pause/16, rarely) {

@@ -160,7 +160,8 @@ func TestVolumesRunAndEnd(t *testing.T) {
 	w.noDoubles()
 }
 
-// The stock way out, to show that every controller involved is real: NotReady, then the out-of-service taint, then volumes move.
+// The stock way out, to show that every controller involved is real: NotReady, then the out-of-service taint, then
+// volumes move.
 func TestOutOfServiceRecovers(t *testing.T) {
 	w := newWorld(t)
 	w.nodes(3, nil)
@@ -250,7 +251,8 @@ func TestStaleFirstList(t *testing.T) {
 				return n
 			}
 			if tc.want == 0 {
-				w.until("the hook holds the old pod", func() bool { return w.events("involvedObject.uid="+string(old)) > 0 })
+				w.until("the hook holds the old pod",
+					func() bool { return w.events("involvedObject.uid="+string(old)) > 0 })
 			} else {
 				w.until("both pods run", func() bool { return doubles() > 0 })
 			}
@@ -283,8 +285,9 @@ func TestVolumesInUseRepublished(t *testing.T) {
 	w := newWorld(t)
 	n := w.nodes(1, nil)[0]
 	w.statefulSet(2)
-	_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, n.Name(), types.MergePatchType, []byte(`{"status":{"volumesInUse":null}}`),
-		metav1.PatchOptions{}, "status")
+	_, err := w.c.Client().CoreV1().Nodes().
+		Patch(w.ctx, n.Name(), types.MergePatchType, []byte(`{"status":{"volumesInUse":null}}`),
+			metav1.PatchOptions{}, "status")
 	kit.Must(t, err)
 	w.until("list is whole again", func() bool { return len(w.node(n.Name()).Status.VolumesInUse) == 2 })
 }
@@ -344,12 +347,14 @@ func TestSlowDetach(t *testing.T) {
 			return err == nil && len(list.Items) == 1 && check(list.Items[0]), err
 		}
 	}
-	kit.Must(t, cluster.Until(ctx, attachments(func(va storagev1.VolumeAttachment) bool { return va.DeletionTimestamp != nil })))
+	kit.Must(t, cluster.Until(ctx,
+		attachments(func(va storagev1.VolumeAttachment) bool { return va.DeletionTimestamp != nil })))
 	if got := c.Ledger().Attached(volume); len(got) != 1 || got[0] != "n1" {
 		t.Errorf("attached to: got %v, want [n1]", got)
 	}
 	c.Attacher().SetDelays(0, 0)
-	kit.Must(t, cluster.Until(ctx, func(context.Context) (bool, error) { return len(c.Ledger().Attached(volume)) == 0, nil }))
+	kit.Must(t, cluster.Until(ctx,
+		func(context.Context) (bool, error) { return len(c.Ledger().Attached(volume)) == 0, nil }))
 }
 
 func TestStartFailureShowsLog(t *testing.T) {

@@ -19,6 +19,7 @@ func statusError(obj runtime.Object) error {
 
 // final reports whether asking again cannot help.
 func final(err error) bool {
-	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsInvalid(err) ||
+	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) ||
+		apierrors.IsInvalid(err) ||
 		apierrors.IsBadRequest(err) || gone(err)
 }

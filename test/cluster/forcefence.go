@@ -11,17 +11,19 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// Forcefence is its program over dir/config.yaml, which must say that it answers at health and has its Lease in kube-system. It logs
-// JSON to dir/forcefence.log, and has started once it is ready and somebody holds the Lease.
+// Forcefence is its program over dir/config.yaml, which must say that it answers at health and has its Lease in
+// kube-system. It logs JSON to dir/forcefence.log, and has started once it is ready and somebody holds the Lease.
 func (c *Cluster) Forcefence(bin, dir, kubeconfig, health string) *Part {
-	args := []string{"run", "--config", filepath.Join(dir, "config.yaml"), "--kubeconfig", kubeconfig, "--log-format", "json"}
+	args := []string{"run", "--config", filepath.Join(dir, "config.yaml"), "--kubeconfig", kubeconfig, "--log-format",
+		"json"}
 	return NewPart("forcefence", bin, args, filepath.Join(dir, "forcefence.log"), func(ctx context.Context) error {
 		if err := kit.Answers(ctx, "http://"+health+"/readyz"); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		lease, err := c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "forcefence", metav1.GetOptions{})
+		lease, err := c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).
+			Get(ctx, "forcefence", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

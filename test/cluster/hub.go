@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// followPause is between two tries to list or watch. Short and constant, so that the simulated machines notice a returned API
-// server at once: client-go's back-off took 34 s.
+// followPause is between two tries to list or watch. Short and constant, so that the simulated machines notice a
+// returned API server at once: client-go's back-off took 34 s.
 const followPause = 200 * time.Millisecond
 
 type object interface {
@@ -172,8 +172,8 @@ func (m *mirror[T]) stream(ctx context.Context, version string) (string, error) 
 	}
 }
 
-// hub is one watch of each type for all simulated machines: a thousand nodes would be a thousand watches otherwise. A node gets
-// what concerns it, and nothing while it is off or cut off.
+// hub is one watch of each type for all simulated machines: a thousand nodes would be a thousand watches otherwise. A
+// node gets what concerns it, and nothing while it is off or cut off.
 type hub struct {
 	pods        *mirror[*corev1.Pod]
 	nodes       *mirror[*corev1.Node]
@@ -185,12 +185,14 @@ type hub struct {
 func newHub(k kubernetes.Interface, log *slog.Logger) *hub {
 	core, storage := k.CoreV1(), k.StorageV1()
 	return &hub{
-		pods: newMirror[*corev1.Pod]("pods", log, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return core.Pods("").List(ctx, o)
-		}, core.Pods("").Watch),
-		nodes: newMirror[*corev1.Node]("nodes", log, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return core.Nodes().List(ctx, o)
-		}, core.Nodes().Watch),
+		pods: newMirror[*corev1.Pod]("pods", log,
+			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return core.Pods("").List(ctx, o)
+			}, core.Pods("").Watch),
+		nodes: newMirror[*corev1.Node]("nodes", log,
+			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return core.Nodes().List(ctx, o)
+			}, core.Nodes().Watch),
 		claims: newMirror[*corev1.PersistentVolumeClaim]("claims", log,
 			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return core.PersistentVolumeClaims("").List(ctx, o)
@@ -206,7 +208,8 @@ func newHub(k kubernetes.Interface, log *slog.Logger) *hub {
 	}
 }
 
-func newMirror[T object](kind string, log *slog.Logger, list func(context.Context, metav1.ListOptions) (runtime.Object, error),
+func newMirror[T object](kind string, log *slog.Logger,
+	list func(context.Context, metav1.ListOptions) (runtime.Object, error),
 	watch func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) *mirror[T] {
 	return &mirror[T]{kind: kind, log: log, list: list, watch: watch, on: func(T, bool) {}, items: map[string]T{}}

@@ -42,8 +42,9 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: %s on %v %v", v.Kind, v.What, v.Nodes, v.UIDs)
 }
 
-// Ledger notes at every start of a container and every attach whether the same runs, or is attached, elsewhere. It sees the
-// simulated machines themselves, so nothing that the API server believes can hide a second copy. It is safe for concurrent use.
+// Ledger notes at every start of a container and every attach whether the same runs, or is attached, elsewhere. It sees
+// the simulated machines themselves, so nothing that the API server believes can hide a second copy. It is safe for
+// concurrent use.
 type Ledger struct {
 	mu         sync.Mutex // guards the rest
 	runs       map[runKey]Run

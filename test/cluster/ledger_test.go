@@ -29,7 +29,8 @@ func TestLedger(t *testing.T) {
 		{"two writers on one node", func(l *Ledger) { l.start(a); l.start(sharer) }, nil},
 		{"after stop", func(l *Ledger) { l.start(a); l.stop("n1", "1"); l.start(b) }, nil},
 		{"after power-off", func(l *Ledger) { l.start(a); l.stopNode("n1"); l.start(b) }, nil},
-		{"stop of another node", func(l *Ledger) { l.start(a); l.stop("n2", "1"); l.start(b) }, []ViolationKind{TwoPods, TwoWriters}},
+		{"stop of another node", func(l *Ledger) { l.start(a); l.stop("n2", "1"); l.start(b) },
+			[]ViolationKind{TwoPods, TwoWriters}},
 		{"the copy ended, the first runs", func(l *Ledger) {
 			l.start(a)
 			l.start(rerun)
@@ -38,7 +39,8 @@ func TestLedger(t *testing.T) {
 			l.start(b)
 		}, []ViolationKind{TwoPods, TwoWriters}},
 		{"attached twice", func(l *Ledger) { l.attach("v", "n1"); l.attach("v", "n2") }, []ViolationKind{TwoAttached}},
-		{"attached after detach", func(l *Ledger) { l.attach("v", "n1"); l.detach("v", "n1"); l.attach("v", "n2") }, nil},
+		{"attached after detach", func(l *Ledger) { l.attach("v", "n1"); l.detach("v", "n1"); l.attach("v", "n2") },
+			nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newLedger()

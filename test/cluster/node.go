@@ -23,8 +23,9 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// NodeOptions describe one machine and its kubelet. Only Name is needed. Zero durations of the heartbeats follow the cluster's
-// NodeGrace: a lease as long as it, a look at the status four times in it; without it they are a kubelet's (40 s, 10 s).
+// NodeOptions describe one machine and its kubelet. Only Name is needed. Zero durations of the heartbeats follow the
+// cluster's NodeGrace: a lease as long as it, a look at the status four times in it; without it they are a kubelet's
+// (40 s, 10 s).
 type NodeOptions struct {
 	Name        string
 	Labels      map[string]string
@@ -51,8 +52,8 @@ type NodeOptions struct {
 	NoHook  bool   // pods start without asking kubelet-admit
 	MarkKey string // "": taint.DefaultKey
 
-	// StaleFirstList makes a booting kubelet believe for that long in the pods it knew when its power went (kubelets up to 1.34
-	// could be served such a list). The hook makes its own quorum reads all the same.
+	// StaleFirstList makes a booting kubelet believe for that long in the pods it knew when its power went (kubelets up
+	// to 1.34 could be served such a list). The hook makes its own quorum reads all the same.
 	StaleFirstList time.Duration
 }
 
@@ -104,12 +105,12 @@ func (o NodeOptions) capacity() (corev1.ResourceList, error) {
 	}, nil
 }
 
-// Node is a machine with a simulated kubelet. The kubelet speaks to the API server as system:node:<name>, so the node authorizer
-// and NodeRestriction bound it as a real one. It is safe for concurrent use.
+// Node is a machine with a simulated kubelet. The kubelet speaks to the API server as system:node:<name>, so the node
+// authorizer and NodeRestriction bound it as a real one. It is safe for concurrent use.
 //
-// What is real: registration, Lease, status with bootID and volumesInUse, waiting for attached volumes, graceful deletion,
-// tombstones, NoExecute at admission, the hook's decision. What is not: containers are entries in the Ledger, probes always pass,
-// and images, init containers and ConfigMaps take no time.
+// What is real: registration, Lease, status with bootID and volumesInUse, waiting for attached volumes, graceful
+// deletion, tombstones, NoExecute at admission, the hook's decision. What is not: containers are entries in the Ledger,
+// probes always pass, and images, init containers and ConfigMaps take no time.
 type Node struct {
 	c        *Cluster
 	opts     NodeOptions
@@ -130,8 +131,8 @@ type Node struct {
 	memory map[types.UID]*corev1.Pod
 }
 
-// AddNode registers a node, boots it and returns once it was seen to be Ready. A Node object that is there is taken over, as a
-// kubelet does.
+// AddNode registers a node, boots it and returns once it was seen to be Ready. A Node object that is there is taken
+// over, as a kubelet does.
 func (c *Cluster) AddNode(ctx context.Context, opts NodeOptions) (*Node, error) {
 	n, err := c.newNode(opts)
 	if err != nil {
@@ -198,7 +199,8 @@ func (c *Cluster) newNode(opts NodeOptions) (*Node, error) {
 	}
 	n := &Node{
 		c: c, opts: opts, capacity: capacity, ip: opts.Address, log: c.log.With("node", opts.Name),
-		core: core, leases: coordination.Leases(corev1.NamespaceNodeLease), csi: storage.CSINodes(), writers: make(chan struct{}, 16),
+		core: core, leases: coordination.Leases(corev1.NamespaceNodeLease), csi: storage.CSINodes(),
+		writers: make(chan struct{}, 16),
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,7 +211,8 @@ func (c *Cluster) newNode(opts NodeOptions) (*Node, error) {
 	return n, nil
 }
 
-// Networks of the simulated machines that have no address of their own, and of pods; nothing answers there, and nothing is sent there.
+// Networks of the simulated machines that have no address of their own, and of pods; nothing answers there, and nothing
+// is sent there.
 const (
 	nodeNet = "127.100"
 	podNet  = "10.128"
@@ -263,8 +266,9 @@ func (n *Node) current() *boot {
 	return n.boot
 }
 
-// PowerOff takes the machine's power: its containers are gone at once, and its kubelet sends nothing more. A write already on the
-// wire may still land, as it may in life. It returns when the last goroutine of the machine has ended, and may be repeated.
+// PowerOff takes the machine's power: its containers are gone at once, and its kubelet sends nothing more. A write
+// already on the wire may still land, as it may in life. It returns when the last goroutine of the machine has ended,
+// and may be repeated.
 func (n *Node) PowerOff() {
 	n.power.Lock()
 	defer n.power.Unlock()
@@ -281,8 +285,8 @@ func (n *Node) PowerOff() {
 	n.log.Debug("Powered off")
 }
 
-// PowerOn boots the machine, with that boot id or a new one for "". A machine that is on stays as it is. It does not wait: see
-// WaitReady.
+// PowerOn boots the machine, with that boot id or a new one for "". A machine that is on stays as it is. It does not
+// wait: see WaitReady.
 func (n *Node) PowerOn(bootID string) {
 	n.power.Lock()
 	defer n.power.Unlock()
@@ -320,8 +324,8 @@ func (n *Node) WaitReady(ctx context.Context) error {
 	}
 }
 
-// StopHeartbeats cuts the kubelet off the API server: it neither sends nor hears anything, and its containers run on. This is the
-// node that must never be taken for off.
+// StopHeartbeats cuts the kubelet off the API server: it neither sends nor hears anything, and its containers run on.
+// This is the node that must never be taken for off.
 func (n *Node) StopHeartbeats() {
 	if b := n.current(); b != nil {
 		b.cut()

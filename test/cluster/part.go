@@ -25,9 +25,9 @@ const (
 	tailBytes    = 4 << 10
 )
 
-// Part is one process of the control plane. One that ends by itself once it was ready is started again a second later, as a
-// kubelet does with static pods; one that was stopped or killed stays down until Start. Its methods may be called at any time
-// before the cluster's Stop, one after another.
+// Part is one process of the control plane. One that ends by itself once it was ready is started again a second later,
+// as a kubelet does with static pods; one that was stopped or killed stays down until Start. Its methods may be called
+// at any time before the cluster's Stop, one after another.
 type Part struct {
 	name  string
 	bin   string
@@ -44,10 +44,11 @@ type Part struct {
 	exited   chan struct{} // closed once the process is reaped
 }
 
-// NewPart describes a program that is to run beside the control plane and to live and end as its parts do: in a process group of its
-// own, killed with this process, started again when it ends by itself. ready is asked until it returns nil; it may be called while
-// nothing listens yet. The caller starts it and stops it. A nil log is silent.
-func NewPart(name, bin string, args []string, logFile string, ready func(context.Context) error, log *slog.Logger) *Part {
+// NewPart describes a program that is to run beside the control plane and to live and end as its parts do: in a process
+// group of its own, killed with this process, started again when it ends by itself. ready is asked until it returns
+// nil; it may be called while nothing listens yet. The caller starts it and stops it. A nil log is silent.
+func NewPart(name, bin string, args []string, logFile string, ready func(context.Context) error,
+	log *slog.Logger) *Part {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -82,15 +83,16 @@ func (p *Part) running() bool { // with mu held
 	}
 }
 
-// Restarts counts how often it ended by itself. kube-scheduler does when a bound pod was replaced under its name while its watch
-// was down (v1.36.3: "Scheduler cache is corrupted").
+// Restarts counts how often it ended by itself. kube-scheduler does when a bound pod was replaced under its name while
+// its watch was down (v1.36.3: "Scheduler cache is corrupted").
 func (p *Part) Restarts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.restarts
 }
 
-// Start starts the program and returns once it is ready. Its error carries the log's tail. A program that runs is left alone.
+// Start starts the program and returns once it is ready. Its error carries the log's tail. A program that runs is left
+// alone.
 func (p *Part) Start(ctx context.Context) error {
 	p.mu.Lock()
 	if p.running() {
@@ -111,7 +113,8 @@ func (p *Part) Start(ctx context.Context) error {
 			p.mu.Lock()
 			p.wanted = true
 			p.mu.Unlock()
-			p.slog.Debug("Started", "program", p.name, "pid", p.PID(), "after", time.Since(begin).Round(time.Millisecond))
+			p.slog.Debug("Started", "program", p.name, "pid", p.PID(), "after",
+				time.Since(begin).Round(time.Millisecond))
 			return nil
 		}
 		select {

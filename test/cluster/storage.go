@@ -29,9 +29,9 @@ const (
 	storageWorkers    = 16
 )
 
-// Attacher is the controller of the simulated CSI driver: it provisions and deletes the volumes of claims of StorageClass, and
-// attaches and detaches them as external-attacher does, with its finalizer. It never refuses an attach: a second one is noted in
-// the Ledger.
+// Attacher is the controller of the simulated CSI driver: it provisions and deletes the volumes of claims of
+// StorageClass, and attaches and detaches them as external-attacher does, with its finalizer. It never refuses an
+// attach: a second one is noted in the Ledger.
 type Attacher struct {
 	c     *Cluster
 	queue workqueue.TypedRateLimitingInterface[string]
@@ -41,7 +41,8 @@ type Attacher struct {
 	since          map[string]time.Time // when an attach or detach was first wanted
 }
 
-// SetDelays sets how long an attach and a detach take, for those under way as well. A detach that never ends is a long delay.
+// SetDelays sets how long an attach and a detach take, for those under way as well. A detach that never ends is a long
+// delay.
 func (a *Attacher) SetDelays(attach, detach time.Duration) {
 	a.mu.Lock()
 	a.attach, a.detach = attach, detach
@@ -100,7 +101,8 @@ func (c *Cluster) startStorage(ctx context.Context) error {
 		}
 	}
 	c.hub.claims.on = func(pvc *corev1.PersistentVolumeClaim, deleted bool) {
-		if !deleted && pvc.Spec.VolumeName == "" && pvc.Spec.StorageClassName != nil && *pvc.Spec.StorageClassName == StorageClass {
+		if !deleted && pvc.Spec.VolumeName == "" && pvc.Spec.StorageClassName != nil &&
+			*pvc.Spec.StorageClassName == StorageClass {
 			a.queue.Add("pvc/" + key(pvc))
 		}
 	}
@@ -221,7 +223,8 @@ func (a *Attacher) syncAttachment(ctx context.Context, va *storagev1.VolumeAttac
 	if handle, node, ok := a.singleWriter(va); ok {
 		a.c.ledger.attach(handle, node)
 	}
-	_, err := api.Patch(ctx, va.Name, types.MergePatchType, []byte(`{"status":{"attached":true}}`), metav1.PatchOptions{}, "status")
+	_, err := api.Patch(ctx, va.Name, types.MergePatchType, []byte(`{"status":{"attached":true}}`),
+		metav1.PatchOptions{}, "status")
 	return 0, ignoreNotFound(err)
 }
 

@@ -31,11 +31,12 @@ func ForTest(t testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// RequireNodes is the variable that, set to 1, has tests build and run what they leave out elsewhere: real nodes, a real containerd.
+// RequireNodes is the variable that, set to 1, has tests build and run what they leave out elsewhere: real nodes, a
+// real containerd.
 const RequireNodes = "FORCEFENCE_REQUIRE_NODES"
 
-// Containerd is a real containerd's program, linked statically. It takes two minutes to build, so the test is skipped unless
-// RequireNodes is set.
+// Containerd is a real containerd's program, linked statically. It takes two minutes to build, so the test is skipped
+// unless RequireNodes is set.
 func Containerd(t testing.TB) string {
 	t.Helper()
 	if os.Getenv(RequireNodes) != "1" {
@@ -48,8 +49,9 @@ func Containerd(t testing.TB) string {
 	return filepath.Join(dir, binaries.Containerd)
 }
 
-// Main is a TestMain's body: one cluster for all tests of a package, which keep apart by names of nodes and namespaces. share gets
-// the cluster before any test runs, or nil under -short. It returns the exit code, after everything has stopped; on Ctrl-C as well.
+// Main is a TestMain's body: one cluster for all tests of a package, which keep apart by names of nodes and namespaces.
+// share gets the cluster before any test runs, or nil under -short. It returns the exit code, after everything has
+// stopped; on Ctrl-C as well.
 //
 //	func TestMain(m *testing.M) { os.Exit(cluster.Main(m, opts, func(c *cluster.Cluster) { shared = c })) }
 func Main(m *testing.M, opts Options, share func(*Cluster)) int {
@@ -77,7 +79,8 @@ func Main(m *testing.M, opts Options, share func(*Cluster)) int {
 	}
 }
 
-// MainStore is Main with a control plane whose controller-manager and scheduler are stopped: nothing but a test changes an object.
+// MainStore is Main with a control plane whose controller-manager and scheduler are stopped: nothing but a test changes
+// an object.
 func MainStore(m *testing.M, share func(*Cluster)) int {
 	klog.SetLogger(logr.Discard())
 	return Main(m, Options{}, func(c *Cluster) {

@@ -85,7 +85,8 @@ func (w *worker) run() {
 	case taint != nil:
 		w.report(func(*corev1.Pod) *corev1.PodStatus { // a kubelet fails such pods since 1.24
 			return &corev1.PodStatus{
-				Phase: corev1.PodFailed, Reason: "TaintToleration", Message: "Predicate TaintToleration failed: " + taint.ToString(),
+				Phase: corev1.PodFailed, Reason: "TaintToleration",
+				Message: "Predicate TaintToleration failed: " + taint.ToString(),
 			}
 		})
 	case w.launch():
@@ -127,9 +128,10 @@ func (w *worker) untolerated(pod *corev1.Pod) *corev1.Taint {
 	}
 	for i := range node.Spec.Taints {
 		t := &node.Spec.Taints[i]
-		if t.Effect == corev1.TaintEffectNoExecute && !slices.ContainsFunc(pod.Spec.Tolerations, func(o corev1.Toleration) bool {
-			return tolerates(o, t)
-		}) {
+		if t.Effect == corev1.TaintEffectNoExecute &&
+			!slices.ContainsFunc(pod.Spec.Tolerations, func(o corev1.Toleration) bool {
+				return tolerates(o, t)
+			}) {
 			return t
 		}
 	}
@@ -181,7 +183,8 @@ func (w *worker) launch() bool {
 		return false
 	}
 	if len(w.volumes) > 0 {
-		// In use before mounted: once the API server has it, the attach/detach controller does not take the volume away.
+		// In use before mounted: once the API server has it, the attach/detach controller does not take the volume
+		// away.
 		gen := w.b.use(w.volumes, 1)
 		w.mounted = true
 		if !w.await(func() bool { return w.b.posted >= gen && w.attached() }) {
@@ -251,8 +254,8 @@ next:
 	return true
 }
 
-// sandbox asks the hook until it allows. A hold fails the sandbox at once; the kubelet comes back after 10 to 15 s, or sooner when
-// the pod's annotations change.
+// sandbox asks the hook until it allows. A hold fails the sandbox at once; the kubelet comes back after 10 to 15 s, or
+// sooner when the pod's annotations change.
 func (w *worker) sandbox() bool {
 	var said admit.Reason
 	for {
@@ -268,7 +271,8 @@ func (w *worker) sandbox() bool {
 				w.report(w.waiting) // Pending, or Running since the boot before; and without a sandbox
 			}
 			said = why
-			w.event("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: held on node %s: %s", w.b.n.Name(), why))
+			w.event("FailedCreatePodSandBox",
+				fmt.Sprintf("Failed to create pod sandbox: held on node %s: %s", w.b.n.Name(), why))
 		}
 		base := w.b.n.opts.SandboxRetry
 		if !w.sleepUntil(base+time.Duration(rand.Int64N(int64(base)/2+1)), func() bool { return w.pokes != pokes }) {
@@ -335,7 +339,8 @@ func (w *worker) live() {
 	if d, err := time.ParseDuration(pod.Annotations[RunForAnnotation]); err == nil {
 		done = w.sleep(d - time.Since(begun.Time))
 	} else {
-		// The node lifecycle controller takes Ready from the pods of a node that falls silent; its kubelet gives it back.
+		// The node lifecycle controller takes Ready from the pods of a node that falls silent; its kubelet gives it
+		// back.
 		said := rv(pod)
 		for w.await(func() bool { return rv(w.pod) > said && !podReady(w.pod) }) {
 			pod, _ = w.look()
@@ -360,7 +365,8 @@ func (w *worker) live() {
 	}
 }
 
-// grace is what containers get to end: also those of a pod that was deleted by force, for a kubelet cannot know why it vanished.
+// grace is what containers get to end: also those of a pod that was deleted by force, for a kubelet cannot know why it
+// vanished.
 func grace(pod *corev1.Pod) time.Duration {
 	seconds := int64(corev1.DefaultTerminationGracePeriodSeconds)
 	switch {
@@ -456,7 +462,8 @@ func (w *worker) reported() {
 	}
 }
 
-// write reads the pod live and patches the status that compute gives, by UID. A terminal phase that the API server has wins.
+// write reads the pod live and patches the status that compute gives, by UID. A terminal phase that the API server has
+// wins.
 func (w *worker) write(compute func(*corev1.Pod) *corev1.PodStatus) {
 	select {
 	case w.b.n.writers <- struct{}{}:
@@ -472,7 +479,8 @@ func (w *worker) write(compute func(*corev1.Pod) *corev1.PodStatus) {
 		}
 		status := compute(live)
 		if status.Phase == live.Status.Phase {
-			// A kubelet's patch holds what differs from the pod that it has read: it does not take back a tombstone that lands meanwhile.
+			// A kubelet's patch holds what differs from the pod that it has read: it does not take back a tombstone
+			// that lands meanwhile.
 			status.Phase = ""
 		}
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.uid}, "status": status})
@@ -490,7 +498,8 @@ func (w *worker) write(compute func(*corev1.Pod) *corev1.PodStatus) {
 func (w *worker) running(pod *corev1.Pod, begun metav1.Time) *corev1.PodStatus {
 	ip := cmp.Or(pod.Status.PodIP, w.b.n.c.address(podNet))
 	st := &corev1.PodStatus{
-		Phase: corev1.PodRunning, HostIP: w.b.n.ip, HostIPs: []corev1.HostIP{{IP: w.b.n.ip}}, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
+		Phase: corev1.PodRunning, HostIP: w.b.n.ip, HostIPs: []corev1.HostIP{{IP: w.b.n.ip}}, PodIP: ip,
+		PodIPs:    []corev1.PodIP{{IP: ip}},
 		StartTime: pod.Status.StartTime, Conditions: podConditions(pod, corev1.ConditionTrue),
 	}
 	if st.StartTime == nil {
@@ -516,7 +525,8 @@ func (w *worker) waiting(pod *corev1.Pod) *corev1.PodStatus {
 				c.ContainerID = "" // there never was one
 				return
 			}
-			c.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}
+			c.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137,
+				Reason: "ContainerStatusUnknown"}
 		}),
 	}
 }
@@ -558,7 +568,8 @@ func podConditions(pod *corev1.Pod, ready corev1.ConditionStatus) []corev1.PodCo
 	now := metav1.Now()
 	var out []corev1.PodCondition
 	for _, want := range []corev1.PodCondition{
-		{Type: corev1.PodReadyToStartContainers, Status: ready}, {Type: corev1.PodInitialized, Status: corev1.ConditionTrue},
+		{Type: corev1.PodReadyToStartContainers, Status: ready},
+		{Type: corev1.PodInitialized, Status: corev1.ConditionTrue},
 		{Type: corev1.ContainersReady, Status: ready}, {Type: corev1.PodReady, Status: ready},
 	} {
 		want.LastTransitionTime = now
@@ -580,8 +591,9 @@ func (w *worker) event(reason, message string) {
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: w.namespace, Name: w.name, UID: w.uid,
 		},
-		Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
-		Source: corev1.EventSource{Component: "kubelet", Host: w.b.n.Name()},
+		Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: 1, FirstTimestamp: now,
+		LastTimestamp: now,
+		Source:        corev1.EventSource{Component: "kubelet", Host: w.b.n.Name()},
 	}
 	w.b.wg.Go(func() {
 		err := w.b.do(func(ctx context.Context) error {

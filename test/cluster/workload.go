@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Workload describes pods of one kind; its methods give the objects to create. Only Namespace, Name and Replicas are needed.
+// Workload describes pods of one kind; its methods give the objects to create. Only Namespace, Name and Replicas are
+// needed.
 type Workload struct {
 	Namespace, Name string
 	Replicas        int
@@ -30,7 +31,8 @@ func (w Workload) template() corev1.PodTemplateSpec {
 		ObjectMeta: metav1.ObjectMeta{Labels: w.labels(), Annotations: w.Annotations},
 		Spec: corev1.PodSpec{
 			NodeSelector: w.NodeSelector, Tolerations: w.Tolerations, TerminationGracePeriodSeconds: w.GracePeriod,
-			PriorityClassName: w.PriorityClass, Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}},
+			PriorityClassName: w.PriorityClass,
+			Containers:        []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}},
 		},
 	}
 	if w.Mixed {
@@ -38,8 +40,10 @@ func (w Workload) template() corev1.PodTemplateSpec {
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 				VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claim()},
 			}}},
-			{Name: "secrets", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.sim.forcefence.io"}}},
-			{Name: "export", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}},
+			{Name: "secrets",
+				VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.sim.forcefence.io"}}},
+			{Name: "export",
+				VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}},
 			{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp"}}},
 		}
 	}
@@ -50,7 +54,8 @@ func claim() corev1.PersistentVolumeClaimSpec {
 	class := StorageClass
 	return corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class,
-		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 	}
 }
 
@@ -66,7 +71,8 @@ func (w Workload) StatefulSet() *appsv1.StatefulSet {
 	}
 	if w.Volume {
 		const name = "data"
-		s.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: claim()}}
+		s.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{
+			{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: claim()}}
 		s.Spec.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: name, MountPath: "/data"}}
 	}
 	return s
@@ -87,7 +93,8 @@ func (w Workload) Deployment() *appsv1.Deployment {
 func (w Workload) DaemonSet() *appsv1.DaemonSet {
 	return &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, Labels: w.labels()},
-		Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: w.labels()}, Template: w.template()},
+		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: w.labels()},
+			Template: w.template()},
 	}
 }
 
@@ -137,7 +144,8 @@ func podReady(pod *corev1.Pod) bool {
 func (c *Cluster) WaitReadyPods(ctx context.Context, namespace string, want int) error {
 	err := Until(ctx, func(context.Context) (bool, error) { return len(c.ReadyPods(namespace)) >= want, nil })
 	if err != nil {
-		return fmt.Errorf("waiting for %d ready pods in %s, have %d: %w", want, namespace, len(c.ReadyPods(namespace)), err)
+		return fmt.Errorf("waiting for %d ready pods in %s, have %d: %w", want, namespace, len(c.ReadyPods(namespace)),
+			err)
 	}
 	return nil
 }

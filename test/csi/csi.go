@@ -1,8 +1,8 @@
 //go:build unix
 
-// Package csi runs a CSI driver with a real attach for the end-to-end tests: our driver (test/csi/driver, whose comment says how it
-// models a SAN) under the real kubernetes-csi/external-attacher, which test/csi/attacher/go.mod pins. The driver's node half runs on
-// the nodes, as DaemonSet describes.
+// Package csi runs a CSI driver with a real attach for the end-to-end tests: our driver (test/csi/driver, whose comment
+// says how it models a SAN) under the real kubernetes-csi/external-attacher, which test/csi/attacher/go.mod pins. The
+// driver's node half runs on the nodes, as DaemonSet describes.
 //
 //	d, err := csi.Start(ctx, csi.Options{Cluster: c, Store: dir})
 //	defer d.Stop()
@@ -49,8 +49,8 @@ type Driver struct {
 	attacher   *cluster.Part
 }
 
-// Start registers the driver and its class with the cluster, and starts the controller half and the attacher. ctx bounds the start
-// only. Both processes die with this one, and are started again when they end by themselves.
+// Start registers the driver and its class with the cluster, and starts the controller half and the attacher. ctx
+// bounds the start only. Both processes die with this one, and are started again when they end by themselves.
 func Start(ctx context.Context, o Options) (_ *Driver, err error) {
 	if o.Binaries == "" {
 		if o.Binaries, err = Build(ctx); err != nil {
@@ -89,7 +89,8 @@ func Start(ctx context.Context, o Options) (_ *Driver, err error) {
 	if err := d.controller.Start(ctx); err != nil {
 		return nil, err
 	}
-	// The attacher asks the driver for its name and abilities before anything else: the log has these calls once it works.
+	// The attacher asks the driver for its name and abilities before anything else: the log has these calls once it
+	// works.
 	calls := func(method string) (n int) {
 		log, _ := d.store.Log()
 		for _, e := range log {
@@ -145,13 +146,15 @@ func (d *Driver) Violations() []string {
 	return out
 }
 
-// PowerCut tells the log that a boot of a node is over. Call it once the last process of the node has ended, not before.
+// PowerCut tells the log that a boot of a node is over. Call it once the last process of the node has ended, not
+// before.
 func (d *Driver) PowerCut(node, boot string) error {
 	return d.store.Append(store.Event{Kind: store.Off, Node: node, Boot: boot})
 }
 
-// Build returns a folder of the user's cache with the driver (static: it goes into the node half's image as it is) and the
-// attacher. The go command knows what is up to date; with an empty cache the attacher alone takes it some 280 s of processor time.
+// Build returns a folder of the user's cache with the driver (static: it goes into the node half's image as it is) and
+// the attacher. The go command knows what is up to date; with an empty cache the attacher alone takes it some 280 s of
+// processor time.
 func Build(ctx context.Context) (string, error) {
 	_, file, _, ok := runtime.Caller(0)
 	root := filepath.Join(filepath.Dir(file), "..", "..")
@@ -175,7 +178,8 @@ func Build(ctx context.Context) (string, error) {
 	}
 	defer os.RemoveAll(dir)
 	for _, b := range []struct{ name, dir, pkg string }{
-		{"driver", root, module + "/test/csi/driver"}, {attacher, filepath.Join(root, "test", "csi", "attacher"), attacherPkg},
+		{"driver", root, module + "/test/csi/driver"},
+		{attacher, filepath.Join(root, "test", "csi", "attacher"), attacherPkg},
 	} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w",
 			"-o", filepath.Join(dir, b.name), b.pkg)

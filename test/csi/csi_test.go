@@ -40,7 +40,9 @@ func TestAttach(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []string{"a", "b"} { // as the kubelet would after the node half's registration
-		if _, err := k.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}}, metav1.CreateOptions{}); err != nil {
+		if _, err := k.CoreV1().Nodes().
+			Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}},
+				metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := k.StorageV1().CSINodes().Create(t.Context(), &storagev1.CSINode{
@@ -95,7 +97,8 @@ func TestAttach(t *testing.T) {
 	if err := vas.Delete(t.Context(), "on-a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	until("detached from a", func(_ *storagev1.VolumeAttachment, err error) bool { return apierrors.IsNotFound(err) }, "a")
+	until("detached from a", func(_ *storagev1.VolumeAttachment, err error) bool { return apierrors.IsNotFound(err) },
+		"a")
 	until("attached to b", attached, "b")
 	published("b")
 	if v := d.Violations(); len(v) > 0 {
@@ -108,7 +111,8 @@ func TestAttach(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "claim"},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class,
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}},
 		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,8 @@ const (
 	noProvision  = "kubernetes.io/no-provisioner"
 )
 
-// register makes the driver known, and lets the attacher do its work: the rules are those of its v4 manifests, without leases.
+// register makes the driver known, and lets the attacher do its work: the rules are those of its v4 manifests, without
+// leases.
 func register(ctx context.Context, k kubernetes.Interface) error {
 	yes, no, immediate, noGroup := true, false, storagev1.VolumeBindingImmediate, storagev1.NoneFSGroupPolicy
 	opts := metav1.CreateOptions{}
@@ -45,7 +46,8 @@ func register(ctx context.Context, k kubernetes.Interface) error {
 		},
 		"StorageClass": func() error {
 			_, err := k.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
-				ObjectMeta: metav1.ObjectMeta{Name: StorageClass}, Provisioner: noProvision, VolumeBindingMode: &immediate,
+				ObjectMeta: metav1.ObjectMeta{Name: StorageClass}, Provisioner: noProvision,
+				VolumeBindingMode: &immediate,
 			}, opts)
 			return err
 		},
@@ -78,9 +80,10 @@ func register(ctx context.Context, k kubernetes.Interface) error {
 	return nil
 }
 
-// NewVolume makes a volume of size bytes (8 MiB at least) in the store, and its PersistentVolume of StorageClass for one claim,
-// such as a StatefulSet's. It may be repeated.
-func NewVolume(ctx context.Context, s *store.Store, k kubernetes.Interface, name string, size int64) (*corev1.PersistentVolume, error) {
+// NewVolume makes a volume of size bytes (8 MiB at least) in the store, and its PersistentVolume of StorageClass for
+// one claim, such as a StatefulSet's. It may be repeated.
+func NewVolume(ctx context.Context, s *store.Store, k kubernetes.Interface, name string,
+	size int64) (*corev1.PersistentVolume, error) {
 	r, err := s.Create(name, size)
 	if err != nil {
 		return nil, err
@@ -89,7 +92,8 @@ func NewVolume(ctx context.Context, s *store.Store, k kubernetes.Interface, name
 	pv, err := api.Create(ctx, &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:         corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(r.Size, resource.BinarySI)},
+			Capacity: corev1.ResourceList{
+				corev1.ResourceStorage: *resource.NewQuantity(r.Size, resource.BinarySI)},
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			StorageClassName: StorageClass, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{
@@ -115,8 +119,8 @@ type DaemonSetOptions struct {
 	BootIDFile string // on the node; "": /proc/sys/kernel/random/boot_id, which nodes of one machine share
 }
 
-// DaemonSet is the node half. It has the node's /dev, since loop devices appear at any time, and mounts into the kubelet's folder
-// with propagation to the node. It needs no service account: it never speaks to the API server.
+// DaemonSet is the node half. It has the node's /dev, since loop devices appear at any time, and mounts into the
+// kubelet's folder with propagation to the node. It needs no service account: it never speaks to the API server.
 func DaemonSet(o DaemonSetOptions) *appsv1.DaemonSet {
 	or := func(s, other string) string {
 		if s == "" {
@@ -132,7 +136,8 @@ func DaemonSet(o DaemonSetOptions) *appsv1.DaemonSet {
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 	}
 	c := corev1.Container{
-		Name: "driver", Image: o.Image, ImagePullPolicy: corev1.PullNever, SecurityContext: &corev1.SecurityContext{Privileged: &yes},
+		Name: "driver", Image: o.Image, ImagePullPolicy: corev1.PullNever,
+		SecurityContext: &corev1.SecurityContext{Privileged: &yes},
 		Command: []string{
 			"/driver", "node", "--endpoint", "unix://" + o.KubeletDir + "/plugins/" + Name + "/csi.sock",
 			"--store", o.Store, "--node", "$(NODE)", "--kubelet-dir", o.KubeletDir,

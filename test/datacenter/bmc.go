@@ -17,8 +17,8 @@ import (
 
 // Fault is what is wrong with a BMC or with one machine behind it. The zero value is healthy.
 type Fault struct {
-	// On a BMC for all it answers, on a machine for that machine's resource and actions; a machine's own fault replaces its
-	// BMC's there.
+	// On a BMC for all it answers, on a machine for that machine's resource and actions; a machine's own fault replaces
+	// its BMC's there.
 
 	Delay    time.Duration // every answer waits this long; nothing is done for a client that gives up before
 	Slow     time.Duration // every request takes this long, and is done whether its client waits or not
@@ -31,7 +31,8 @@ type Fault struct {
 	Empty    bool          // 204 No Content to every GET
 	Body     string        // every answer to a GET is 200 with this body
 	Redirect string        // every answer is a 307 to this URL
-	Flood    int           // of a BMC: the collection has so many other systems, each with a resource of many links, and no machine's
+	// of a BMC: the collection has so many other systems, each with a resource of many links, and no machine's
+	Flood int
 
 	// What the system resource says, and what the machine does, both on a machine and on a BMC for all its machines.
 
@@ -44,19 +45,22 @@ type Fault struct {
 	Serial           string // SerialNumber is this one, perhaps on several systems
 	NoSerial         bool   // SerialNumber is empty
 	NoAction         bool   // Actions are absent
-	PushButton       bool   // PushPowerButton is among the allowable reset types, in the place of On and ForceOn: it asks a machine that runs to shut down
-	NoForceOff       bool   // ForceOff is not among the allowable reset types
-	SystemReset      bool   // the action is called #System.Reset, and links are plain strings
-	NeedsIfMatch     bool   // the resource has an ETag, and resets without it are answered with 428
-	Sleep            string // a vendor's AcpiState is this word: S4
-	UpdateStatus     string // a vendor's UpdateStatus is this word: Suspended
-	Chassis          string // the system links a chassis whose PowerState is this word; "true": that of the machine; "none": none
-	ChassisLinks     string // paths with blanks between, linked before the chassis
-	ChassisType      string // in the place of RackMount
-	ChassisStatus    int    // the chassis' answer is this status
-	ChassisShared    bool   // the chassis holds another system, too
-	ActionStatus     int    // resets are refused with this status, and do nothing
-	ActionLost       bool   // resets are done, and the connection closes without an answer
+	// PushPowerButton is among the allowable reset types, in the place of On and ForceOn: it asks a machine that runs
+	// to shut down
+	PushButton   bool
+	NoForceOff   bool   // ForceOff is not among the allowable reset types
+	SystemReset  bool   // the action is called #System.Reset, and links are plain strings
+	NeedsIfMatch bool   // the resource has an ETag, and resets without it are answered with 428
+	Sleep        string // a vendor's AcpiState is this word: S4
+	UpdateStatus string // a vendor's UpdateStatus is this word: Suspended
+	// the system links a chassis whose PowerState is this word; "true": that of the machine; "none": none
+	Chassis       string
+	ChassisLinks  string // paths with blanks between, linked before the chassis
+	ChassisType   string // in the place of RackMount
+	ChassisStatus int    // the chassis' answer is this status
+	ChassisShared bool   // the chassis holds another system, too
+	ActionStatus  int    // resets are refused with this status, and do nothing
+	ActionLost    bool   // resets are done, and the connection closes without an answer
 
 	// On a BMC only.
 
@@ -110,12 +114,14 @@ type Request struct {
 	At           time.Time
 }
 
-// AddBMC starts a BMC for these machines on a port of its own. It panics if the data centre is closed or no port can be had.
+// AddBMC starts a BMC for these machines on a port of its own. It panics if the data centre is closed or no port can be
+// had.
 func (dc *DataCenter) AddBMC(machines ...*Machine) *BMC {
 	b := &BMC{
 		dc: dc, machines: slices.Clone(machines),
-		healed: make(chan struct{}), conns: map[net.Conn]struct{}{}, sessions: map[string]string{}, changed: make(chan struct{}),
-		events: events{streams: map[chan []byte]struct{}{}, subscriptions: map[string]Subscription{}},
+		healed: make(chan struct{}), conns: map[net.Conn]struct{}{}, sessions: map[string]string{},
+		changed: make(chan struct{}),
+		events:  events{streams: map[chan []byte]struct{}{}, subscriptions: map[string]Subscription{}},
 	}
 	for _, m := range machines {
 		m.OnChange(b.tell)
@@ -241,7 +247,8 @@ func (b *BMC) Count(method, path string) int {
 	return n
 }
 
-// Await blocks until the condition holds, which is looked at after each request and each change of the sessions, or ctx ends.
+// Await blocks until the condition holds, which is looked at after each request and each change of the sessions, or ctx
+// ends.
 func (b *BMC) Await(ctx context.Context, condition func() bool) error {
 	for {
 		b.mu.Lock()
@@ -305,7 +312,8 @@ func (b *BMC) record(r *http.Request, auth string) func(status int) {
 		b.log = slices.Delete(b.log, 0, limit/2+1)
 	}
 	_, _, basic := r.BasicAuth()
-	entry := &Request{Method: r.Method, Path: r.URL.Path, Auth: auth, Password: basic || r.Method == http.MethodPost && r.URL.Path == sessionsPath, At: time.Now()}
+	entry := &Request{Method: r.Method, Path: r.URL.Path, Auth: auth,
+		Password: basic || r.Method == http.MethodPost && r.URL.Path == sessionsPath, At: time.Now()}
 	b.log = append(b.log, entry)
 	b.notify()
 	return func(status int) {

@@ -1,9 +1,11 @@
-// Package datacenter is a data centre in software: machines that have power, boot ids and identities, and BMCs in front of them
-// that speak Redfish over HTTPS on 127.0.0.1. Providers are tested against it, and the demo's real controller talks to it.
+// Package datacenter is a data centre in software: machines that have power, boot ids and identities, and BMCs in front
+// of them that speak Redfish over HTTPS on 127.0.0.1. Providers are tested against it, and the demo's real controller
+// talks to it.
 //
-// It uses the standard library and package kit, and knows no Kubernetes. It promises that a machine's power is a fact independent of what
-// its BMC says: every lie is a Fault that a test switches on, and what the machine did is asked of the machine. Nothing here is
-// process-wide; Close returns after every goroutine, timer, callback and connection of the data centre has ended.
+// It uses the standard library and package kit, and knows no Kubernetes. It promises that a machine's power is a fact
+// independent of what its BMC says: every lie is a Fault that a test switches on, and what the machine did is asked of
+// the machine. Nothing here is process-wide; Close returns after every goroutine, timer, callback and connection of the
+// data centre has ended.
 package datacenter
 
 import (
@@ -26,7 +28,8 @@ type Options struct {
 	SessionSlots  int           // sessions that a BMC holds at a time; default 8
 	PageSize      int           // systems on one page of a BMC's collection; default all
 	RequestLog    int           // requests a BMC remembers; default 4096
-	Offline       bool          // BMCs have no port and are asked through ServeHTTP, so that all of it can live in synctest
+	// BMCs have no port and are asked through ServeHTTP, so that all of it can live in synctest
+	Offline bool
 
 	Addresses          []string // the BMCs' certificates are valid for these IP addresses, too
 	CommonNameOnly     bool     // the BMCs' certificates name them in the CommonName only
@@ -86,7 +89,8 @@ func (dc *DataCenter) Machines() []*Machine {
 	return append([]*Machine(nil), dc.machines...)
 }
 
-// Close stops all BMCs and pending power changes, and waits until everything the data centre owned has ended. It may be repeated.
+// Close stops all BMCs and pending power changes, and waits until everything the data centre owned has ended. It may be
+// repeated.
 func (dc *DataCenter) Close() error {
 	dc.mu.Lock()
 	dc.closed = true
@@ -137,8 +141,8 @@ type Machine struct {
 	dc                 *DataCenter
 	name, uuid, serial string
 
-	// turn is held through one power change and its callbacks, so that they are seen in order. Callbacks run under it, and must
-	// not change this machine's power.
+	// turn is held through one power change and its callbacks, so that they are seen in order. Callbacks run under it,
+	// and must not change this machine's power.
 	turn sync.Mutex
 
 	mu       sync.Mutex // guards what follows
@@ -176,8 +180,8 @@ func (m *Machine) BootID() string {
 	return m.boot
 }
 
-// OnChange registers a function that is called after the machine went off or on, once per change and in order. It may ask the
-// machine anything, but must not change its power before it has returned.
+// OnChange registers a function that is called after the machine went off or on, once per change and in order. It may
+// ask the machine anything, but must not change its power before it has returned.
 func (m *Machine) OnChange(f func(m *Machine, on bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,7 +195,8 @@ func (m *Machine) SetFault(f Fault) {
 	m.fault = f
 }
 
-// PowerOn gives the machine power at once, with a new boot id, and returns after the callbacks. It does nothing if it is on.
+// PowerOn gives the machine power at once, with a new boot id, and returns after the callbacks. It does nothing if it
+// is on.
 func (m *Machine) PowerOn() { m.change(On, -1) }
 
 // CutPower takes the machine's power away at once, as a pulled plug does, and returns after the callbacks.
@@ -223,8 +228,8 @@ func (m *Machine) change(to State, gen int) {
 	}
 }
 
-// request is what a BMC does on a reset: the change comes after the delay, by way of PoweringOn or PoweringOff. It reports false
-// if the machine is there already, or on its way somewhere else.
+// request is what a BMC does on a reset: the change comes after the delay, by way of PoweringOn or PoweringOff. It
+// reports false if the machine is there already, or on its way somewhere else.
 func (m *Machine) request(to State, delay time.Duration) bool {
 	via := PoweringOn
 	if to == Off {

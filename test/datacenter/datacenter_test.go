@@ -41,7 +41,8 @@ func newSite(t *testing.T, o datacenter.Options) *site {
 		t.Fatal("the CA is no certificate")
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
-	s.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	s.client = &http.Client{Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		if err := s.dc.Close(); err != nil {
@@ -52,7 +53,8 @@ func newSite(t *testing.T, o datacenter.Options) *site {
 }
 
 // do sends one request with basic auth and returns status and body.
-func (s *site) do(ctx context.Context, method, path, body string, header ...string) (int, map[string]any, http.Header, error) {
+func (s *site) do(ctx context.Context, method, path, body string, header ...string) (int, map[string]any, http.Header,
+	error) {
 	r, err := http.NewRequestWithContext(ctx, method, s.bmc.URL()+path, strings.NewReader(body))
 	if err != nil {
 		return 0, nil, nil, err
@@ -75,7 +77,8 @@ func (s *site) do(ctx context.Context, method, path, body string, header ...stri
 
 func (s *site) reset(t *testing.T, word string) int {
 	t.Helper()
-	status, _, _, err := s.do(t.Context(), "POST", "/redfish/v1/Systems/m1/Actions/ComputerSystem.Reset", fmt.Sprintf(`{"ResetType":%q}`, word))
+	status, _, _, err := s.do(t.Context(), "POST", "/redfish/v1/Systems/m1/Actions/ComputerSystem.Reset",
+		fmt.Sprintf(`{"ResetType":%q}`, word))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +196,8 @@ func TestSessions(t *testing.T) {
 	if status, _, _ := login(); status != http.StatusServiceUnavailable || s.bmc.Sessions() != 2 {
 		t.Errorf("no slot left: got %d, %d sessions", status, s.bmc.Sessions())
 	}
-	if status, _, _, err := s.do(t.Context(), "DELETE", location, ""); status != http.StatusNoContent || err != nil || s.bmc.Sessions() != 1 {
+	if status, _, _, err := s.do(t.Context(), "DELETE", location, ""); status != http.StatusNoContent || err != nil ||
+		s.bmc.Sessions() != 1 {
 		t.Errorf("logout: got %d, %v, %d sessions", status, err, s.bmc.Sessions())
 	}
 	_, token, _ = login()
@@ -202,7 +206,8 @@ func TestSessions(t *testing.T) {
 		t.Errorf("expired: got %d", got)
 	}
 	s.dc.SetPassword("other")
-	if status, _, _, _ := s.do(t.Context(), "GET", "/redfish/v1/Systems", "", "Authorization", "Basic eDp5"); status != http.StatusUnauthorized {
+	if status, _, _, _ := s.do(t.Context(), "GET", "/redfish/v1/Systems", "", "Authorization",
+		"Basic eDp5"); status != http.StatusUnauthorized {
 		t.Errorf("wrong password: got %d", status)
 	}
 }
@@ -217,17 +222,28 @@ func TestFaults(t *testing.T) {
 		{"503", datacenter.Fault{Status: 503}, func(s int, _ map[string]any, _ error) bool { return s == 503 }},
 		{"drop", datacenter.Fault{Drop: true}, func(_ int, _ map[string]any, err error) bool { return err != nil }},
 		{"silent", datacenter.Fault{Silent: true}, func(_ int, _ map[string]any, err error) bool { return err != nil }},
-		{"slow", datacenter.Fault{Delay: time.Hour}, func(_ int, _ map[string]any, err error) bool { return err != nil }},
-		{"slow body", datacenter.Fault{SlowBody: true}, func(_ int, _ map[string]any, err error) bool { return err != nil }},
-		{"huge body", datacenter.Fault{HugeBody: true}, func(s int, o map[string]any, _ error) bool { return s == 200 && o == nil }},
-		{"empty", datacenter.Fault{Empty: true}, func(s int, o map[string]any, _ error) bool { return s == 204 && o == nil }},
-		{"redirect", datacenter.Fault{Redirect: "https://127.0.0.2/"}, func(s int, _ map[string]any, _ error) bool { return s == 307 }},
-		{"TLS hangs", datacenter.Fault{HangTLS: true}, func(_ int, _ map[string]any, err error) bool { return err != nil }},
-		{"unknown word", datacenter.Fault{PowerWord: "Dozing"}, func(_ int, o map[string]any, _ error) bool { return o["PowerState"] == "Dozing" }},
-		{"no word", datacenter.Fault{NoPowerWord: true}, func(_ int, o map[string]any, _ error) bool { return o["Id"] == "m1" && o["PowerState"] == nil }},
-		{"another UUID", datacenter.Fault{SystemUUID: "x"}, func(_ int, o map[string]any, _ error) bool { return o["UUID"] == "x" }},
-		{"shared serial", datacenter.Fault{Serial: "x"}, func(_ int, o map[string]any, _ error) bool { return o["SerialNumber"] == "x" }},
-		{"no serial", datacenter.Fault{NoSerial: true}, func(_ int, o map[string]any, _ error) bool { return o["SerialNumber"] == "" }},
+		{"slow", datacenter.Fault{Delay: time.Hour},
+			func(_ int, _ map[string]any, err error) bool { return err != nil }},
+		{"slow body", datacenter.Fault{SlowBody: true},
+			func(_ int, _ map[string]any, err error) bool { return err != nil }},
+		{"huge body", datacenter.Fault{HugeBody: true},
+			func(s int, o map[string]any, _ error) bool { return s == 200 && o == nil }},
+		{"empty", datacenter.Fault{Empty: true},
+			func(s int, o map[string]any, _ error) bool { return s == 204 && o == nil }},
+		{"redirect", datacenter.Fault{Redirect: "https://127.0.0.2/"},
+			func(s int, _ map[string]any, _ error) bool { return s == 307 }},
+		{"TLS hangs", datacenter.Fault{HangTLS: true},
+			func(_ int, _ map[string]any, err error) bool { return err != nil }},
+		{"unknown word", datacenter.Fault{PowerWord: "Dozing"},
+			func(_ int, o map[string]any, _ error) bool { return o["PowerState"] == "Dozing" }},
+		{"no word", datacenter.Fault{NoPowerWord: true},
+			func(_ int, o map[string]any, _ error) bool { return o["Id"] == "m1" && o["PowerState"] == nil }},
+		{"another UUID", datacenter.Fault{SystemUUID: "x"},
+			func(_ int, o map[string]any, _ error) bool { return o["UUID"] == "x" }},
+		{"shared serial", datacenter.Fault{Serial: "x"},
+			func(_ int, o map[string]any, _ error) bool { return o["SerialNumber"] == "x" }},
+		{"no serial", datacenter.Fault{NoSerial: true},
+			func(_ int, o map[string]any, _ error) bool { return o["SerialNumber"] == "" }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -281,7 +297,8 @@ func TestRequestLog(t *testing.T) {
 	defer cancel()
 	var calls sync.WaitGroup
 	calls.Go(func() { _, _, _, _ = s.do(ctx, "GET", "/redfish/v1/Systems", "") })
-	if err := s.bmc.Await(t.Context(), func() bool { return s.bmc.Count("GET", "/redfish/v1/Systems") == 1 }); err != nil {
+	if err := s.bmc.Await(t.Context(),
+		func() bool { return s.bmc.Count("GET", "/redfish/v1/Systems") == 1 }); err != nil {
 		t.Fatal(err)
 	}
 	cancel()

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// The paths of the event service. Its shapes are those of the DMTF's mockup public-rackmount1, its stream that of OpenBMC.
+// The paths of the event service. Its shapes are those of the DMTF's mockup public-rackmount1, its stream that of
+// OpenBMC.
 const (
 	eventsPath        = "/redfish/v1/EventService"
 	streamPath        = eventsPath + "/SSE"
@@ -96,11 +97,13 @@ func (b *BMC) SendEvent(messageID, origin string) {
 	b.events.sent++
 	id := strconv.Itoa(b.events.sent)
 	b.mu.Unlock()
-	e := object{"MemberId": "0", "EventId": id, "EventType": "Alert", "MessageId": messageID, "EventTimestamp": time.Now().Format(time.RFC3339), "Severity": "OK"}
+	e := object{"MemberId": "0", "EventId": id, "EventType": "Alert", "MessageId": messageID,
+		"EventTimestamp": time.Now().Format(time.RFC3339), "Severity": "OK"}
 	if origin != "" {
 		e["OriginOfCondition"] = link(origin)
 	}
-	text, err := json.MarshalIndent(object{"@odata.type": "#Event.v1_7_0.Event", "Id": id, "Name": "Event Log", "Events": []object{e}}, "", "  ")
+	text, err := json.MarshalIndent(
+		object{"@odata.type": "#Event.v1_7_0.Event", "Id": id, "Name": "Event Log", "Events": []object{e}}, "", "  ")
 	if err != nil {
 		panic(err) // strings
 	}
@@ -155,12 +158,15 @@ func (b *BMC) serveEvents(a *answer, r *http.Request, f Fault) {
 	switch path := r.URL.Path; {
 	case path == eventsPath:
 		o := object{
-			"@odata.id": eventsPath, "@odata.type": "#EventService.v1_9_0.EventService", "Id": "EventService", "Name": "Event Service",
+			"@odata.id": eventsPath, "@odata.type": "#EventService.v1_9_0.EventService", "Id": "EventService",
+			"Name":   "Event Service",
 			"Status": object{"State": "Enabled", "Health": "OK"}, "ServiceEnabled": !f.EventsOff,
 			"DeliveryRetryAttempts": 3, "DeliveryRetryIntervalSeconds": 60,
-			"EventTypesForSubscription": []string{"StatusChange", "ResourceUpdated", "ResourceAdded", "ResourceRemoved", "Alert"},
-			"EventFormatTypes":          []string{"Event", "MetricReport"}, "SSEFilterPropertiesSupported": object{"EventFormatType": true},
-			"ServerSentEventUri": streamPath, "Subscriptions": link(subscriptionsPath),
+			"EventTypesForSubscription": []string{"StatusChange", "ResourceUpdated", "ResourceAdded", "ResourceRemoved",
+				"Alert"},
+			"EventFormatTypes":             []string{"Event", "MetricReport"},
+			"SSEFilterPropertiesSupported": object{"EventFormatType": true},
+			"ServerSentEventUri":           streamPath, "Subscriptions": link(subscriptionsPath),
 		}
 		switch f.StreamURI {
 		case "":
@@ -191,8 +197,10 @@ func (b *BMC) serveEvents(a *answer, r *http.Request, f Fault) {
 		a.WriteHeader(http.StatusNoContent)
 	case known:
 		a.get(r, object{
-			"@odata.id": path, "@odata.type": "#EventDestination.v1_13_0.EventDestination", "Id": id, "Name": "EventSubscription " + id,
-			"Destination": s.Destination, "Context": s.Context, "Protocol": s.Protocol, "EventTypes": s.EventTypes, "SubscriptionType": "RedfishEvent",
+			"@odata.id": path, "@odata.type": "#EventDestination.v1_13_0.EventDestination", "Id": id,
+			"Name":        "EventSubscription " + id,
+			"Destination": s.Destination, "Context": s.Context, "Protocol": s.Protocol, "EventTypes": s.EventTypes,
+			"SubscriptionType": "RedfishEvent",
 		})
 	default:
 		a.fail(http.StatusNotFound, "Base.1.8.ResourceMissingAtURI")
@@ -211,7 +219,9 @@ func (b *BMC) subscribe(a *answer, r *http.Request, f Fault) {
 	default:
 		id := b.Subscribe(s)
 		a.Header().Set("Location", b.url+subscriptionsPath+"/"+id)
-		a.json(http.StatusCreated, object{"@odata.id": subscriptionsPath + "/" + id, "Id": id, "Destination": s.Destination, "Context": s.Context})
+		a.json(http.StatusCreated,
+			object{"@odata.id": subscriptionsPath + "/" + id, "Id": id, "Destination": s.Destination,
+				"Context": s.Context})
 	}
 }
 

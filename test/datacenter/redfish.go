@@ -31,7 +31,8 @@ type object = map[string]any
 
 func link(path string) object { return object{"@odata.id": path} }
 
-// ServeHTTP answers one request: first the faults that hit any answer, then the resource. It is there for tests that need no network.
+// ServeHTTP answers one request: first the faults that hit any answer, then the resource. It is there for tests that
+// need no network.
 func (b *BMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answered := b.record(r, b.auth(r))
 	a := &answer{ResponseWriter: w}
@@ -50,7 +51,8 @@ func (b *BMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasPrefix(r.URL.Path, sessionsPath) && whole.NoSessions:
 			a.fail(http.StatusNotFound, "Base.1.8.ResourceMissingAtURI")
-		case (r.URL.Path == rootPath || r.URL.Path == strings.TrimSuffix(rootPath, "/")) && !(whole.ClosedRoot && b.auth(r) == "none"):
+		case (r.URL.Path == rootPath || r.URL.Path == strings.TrimSuffix(rootPath, "/")) &&
+			!(whole.ClosedRoot && b.auth(r) == "none"):
 			a.get(r, root(whole))
 		case r.URL.Path == sessionsPath && r.Method == http.MethodPost:
 			b.login(a, r, whole)
@@ -227,7 +229,8 @@ func (b *BMC) login(a *answer, r *http.Request, f Fault) {
 	}
 	a.Header().Set("Location", b.url+sessionsPath+"/"+id)
 	a.json(http.StatusCreated, object{
-		"@odata.id": sessionsPath + "/" + id, "@odata.type": "#Session.v1_3_0.Session", "Id": id, "Name": "Session", "UserName": body.UserName,
+		"@odata.id": sessionsPath + "/" + id, "@odata.type": "#Session.v1_3_0.Session", "Id": id, "Name": "Session",
+		"UserName": body.UserName,
 	})
 }
 
@@ -246,7 +249,8 @@ func (b *BMC) logout(a *answer, id string) {
 
 func root(f Fault) object {
 	o := object{
-		"@odata.id": rootPath, "@odata.type": "#ServiceRoot.v1_15_0.ServiceRoot", "Id": "RootService", "Name": "Root Service",
+		"@odata.id": rootPath, "@odata.type": "#ServiceRoot.v1_15_0.ServiceRoot", "Id": "RootService",
+		"Name":           "Root Service",
 		"RedfishVersion": "1.15.0", "Systems": link(systemsPath), "SessionService": link("/redfish/v1/SessionService"),
 		"Links": object{"Sessions": link(sessionsPath)},
 	}
@@ -273,7 +277,8 @@ func (b *BMC) systems(r *http.Request) object {
 		members = append(members, link(systemPath(m)))
 	}
 	o := object{
-		"@odata.id": systemsPath, "@odata.type": "#ComputerSystemCollection.ComputerSystemCollection", "Name": "Systems",
+		"@odata.id": systemsPath, "@odata.type": "#ComputerSystemCollection.ComputerSystemCollection",
+		"Name":                "Systems",
 		"Members@odata.count": len(b.machines), "Members": members,
 	}
 	if last < len(b.machines) {
@@ -318,7 +323,8 @@ func (m *Machine) currentFault() Fault {
 
 func (m *Machine) resource(f Fault) object {
 	o := object{
-		"@odata.id": systemPath(m), "@odata.type": "#ComputerSystem.v1_20_0.ComputerSystem", "Id": m.name, "Name": m.name,
+		"@odata.id": systemPath(m), "@odata.type": "#ComputerSystem.v1_20_0.ComputerSystem", "Id": m.name,
+		"Name":       m.name,
 		"SystemType": "Physical", "UUID": m.uuid, "SerialNumber": m.serial, "PowerState": string(m.State()),
 		"Status":           object{"State": "Enabled", "Health": "OK"},
 		"ProcessorSummary": object{"Count": 2, "LogicalProcessorCount": 16},
@@ -349,9 +355,13 @@ func (m *Machine) resource(f Fault) object {
 		if !f.NoForceOff {
 			words = append(words, "ForceOff")
 		}
-		o["Actions"] = object{"#ComputerSystem.Reset": object{"target": systemPath(m) + resetSuffix, "ResetType@Redfish.AllowableValues": words}}
+		o["Actions"] = object{
+			"#ComputerSystem.Reset": object{"target": systemPath(m) + resetSuffix,
+				"ResetType@Redfish.AllowableValues": words}}
 		if f.SystemReset {
-			o["Actions"] = object{"#System.Reset": object{"Target": systemPath(m) + ciscoSuffix, "ResetType@Redfish.AllowableValues": words}}
+			o["Actions"] = object{
+				"#System.Reset": object{"Target": systemPath(m) + ciscoSuffix,
+					"ResetType@Redfish.AllowableValues": words}}
 		}
 	}
 	switch {
@@ -380,8 +390,9 @@ func (m *Machine) chassis(f Fault) object {
 		systems = append(systems, link(systemsPath+"/another"))
 	}
 	o := object{
-		"@odata.id": chassisPath(m), "@odata.type": "#Chassis.v1_20_0.Chassis", "Id": m.name, "Name": m.name, "ChassisType": cmp.Or(f.ChassisType, "RackMount"),
-		"Links": object{"ComputerSystems": systems},
+		"@odata.id": chassisPath(m), "@odata.type": "#Chassis.v1_20_0.Chassis", "Id": m.name, "Name": m.name,
+		"ChassisType": cmp.Or(f.ChassisType, "RackMount"),
+		"Links":       object{"ComputerSystems": systems},
 	}
 	switch f.Chassis {
 	case "none":

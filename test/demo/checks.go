@@ -25,7 +25,8 @@ type check struct {
 // checks are those of the exit status.
 func (w *World) checks(r *Round) []check {
 	return []check{
-		{fmt.Sprintf("each of the %d pods runs exactly once: the machines' own account agrees with the API server's", allPods),
+		{fmt.Sprintf("each of the %d pods runs exactly once: the machines' own account agrees with the API server's",
+			allPods),
 			func(context.Context) string { return w.discrepancy() }},
 		{"at no moment did two copies of a StatefulSet's pod run, or two machines write to or hold a volume",
 			func(context.Context) string {
@@ -34,7 +35,8 @@ func (w *World) checks(r *Round) []check {
 				}
 				return ""
 			}},
-		{fmt.Sprintf("all old volume attachments are gone: there are %d, each where its pod is", dbPods), w.checkAttachments},
+		{fmt.Sprintf("all old volume attachments are gone: there are %d, each where its pod is", dbPods),
+			w.checkAttachments},
 		{fmt.Sprintf("the mark is off, and the record on %s says %s", r.node, results[r.number]),
 			func(ctx context.Context) string { return w.checkMark(ctx, r) }},
 		{"forcefence ran through without a restart",

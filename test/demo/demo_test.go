@@ -21,7 +21,8 @@ func healthy() (pods []*corev1.Pod, runs map[types.UID][]string) {
 	for app, count := range map[string]int{"db": dbPods, "queue": queuePods, "web": webPods, "agent": nodeCount} {
 		for i := range count {
 			name := fmt.Sprintf("%s-%d", app, i)
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{"app": app}}}
+			p := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{"app": app}}}
 			p.Spec.NodeName = nodeName(i % nodeCount)
 			pods = append(pods, p)
 			runs[p.UID] = []string{p.Spec.NodeName}
@@ -38,13 +39,18 @@ func TestCompare(t *testing.T) {
 		want    string
 	}{
 		{"all is well", func([]*corev1.Pod, map[types.UID][]string) {}, "", ""},
-		{"one runs nowhere", func(_ []*corev1.Pod, runs map[types.UID][]string) { delete(runs, "db-0") }, "", "pod db-0 runs on 0 machines []"},
-		{"one runs twice", func(_ []*corev1.Pod, runs map[types.UID][]string) { runs["db-0"] = []string{"node-1", "node-2"} }, "",
+		{"one runs nowhere", func(_ []*corev1.Pod, runs map[types.UID][]string) { delete(runs, "db-0") }, "",
+			"pod db-0 runs on 0 machines []"},
+		{"one runs twice",
+			func(_ []*corev1.Pod, runs map[types.UID][]string) { runs["db-0"] = []string{"node-1", "node-2"} }, "",
 			"pod db-0 runs on 2 machines [node-1 node-2]"},
-		{"one runs elsewhere", func(_ []*corev1.Pod, runs map[types.UID][]string) { runs["db-0"] = []string{"node-6"} }, "",
+		{"one runs elsewhere", func(_ []*corev1.Pod, runs map[types.UID][]string) { runs["db-0"] = []string{"node-6"} },
+			"",
 			"pod db-0 runs on node-6, the API server says node-1"},
-		{"one is not Ready", func([]*corev1.Pod, map[types.UID][]string) {}, "db-0", "pod db-0 on node-1 is not Ready, or is going"},
-		{"a deleted one runs on", func(_ []*corev1.Pod, runs map[types.UID][]string) { runs["old"] = []string{"node-1"} }, "",
+		{"one is not Ready", func([]*corev1.Pod, map[types.UID][]string) {}, "db-0",
+			"pod db-0 on node-1 is not Ready, or is going"},
+		{"a deleted one runs on",
+			func(_ []*corev1.Pod, runs map[types.UID][]string) { runs["old"] = []string{"node-1"} }, "",
 			"a pod that the API server does not know runs on [node-1] (UID old)"},
 		{"one is missing", func(pods []*corev1.Pod, runs map[types.UID][]string) {
 			for _, p := range pods {
@@ -86,7 +92,8 @@ func TestScreenOrdersLines(t *testing.T) {
 	s.Flush(false)
 	s.Note(3*time.Second, "noted")
 	s.Flush(true)
-	want := "     2.00s  off seen           earlier\n     2.10s  node marked        later\n     3.00s    ...              noted\n"
+	want := "     2.00s  off seen           earlier\n     2.10s  node marked        later\n     3.00s    ...         " +
+		"     noted\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("printed (-want +got):\n%s", diff)
 	}

@@ -1,14 +1,16 @@
-// Command demo shows forcefence to a newcomer: it is what make demo runs. It builds (once) and starts a real Kubernetes control
-// plane on loopback, with six simulated nodes whose machines have BMCs that speak Redfish (or are QEMU guests of a real libvirtd, or QEMUs
-// behind a real simulator of IPMI's BMCs), runs the real forcefence program with a configuration file like a user's, and plays three
-// rounds: a power cut; a node that falls silent while its machine is on; a machine that comes back in the middle of its eviction.
+// Command demo shows forcefence to a newcomer: it is what make demo runs. It builds (once) and starts a real Kubernetes
+// control plane on loopback, with six simulated nodes whose machines have BMCs that speak Redfish (or are QEMU guests
+// of a real libvirtd, or QEMUs behind a real simulator of IPMI's BMCs), runs the real forcefence program with a
+// configuration file like a user's, and plays three rounds: a power cut; a node that falls silent while its machine is
+// on; a machine that comes back in the middle of its eviction.
 //
-// It promises that nothing on the screen or in timeline.json is made up: events are what the API server's watches, forcefence's log
-// and the machines' power tell, each with its time. It exits with 0 only if after each round every pod runs exactly once, by the
-// machines' own account, every old VolumeAttachment is gone and the mark is off. It ends after every process that it started has.
+// It promises that nothing on the screen or in timeline.json is made up: events are what the API server's watches,
+// forcefence's log and the machines' power tell, each with its time. It exits with 0 only if after each round every pod
+// runs exactly once, by the machines' own account, every old VolumeAttachment is gone and the mark is off. It ends
+// after every process that it started has.
 //
-// What it leaves behind is in the folder of -out: timeline.json, config.yaml, forcefence.log, and the control plane's logs under
-// cluster.
+// What it leaves behind is in the folder of -out: timeline.json, config.yaml, forcefence.log, and the control plane's
+// logs under cluster.
 package main
 
 import (
@@ -55,7 +57,8 @@ func run() int {
 	default:
 		s.Say("\n%s", s.paint(red, "FAILED: "+err.Error()))
 		s.Say("What forcefence did: %s. The control plane's logs: %s. What it knew in the end: %s.",
-			filepath.Join(o.out, "forcefence.log"), filepath.Join(o.out, "cluster", "*.log"), filepath.Join(o.out, "objects.json"))
+			filepath.Join(o.out, "forcefence.log"), filepath.Join(o.out, "cluster", "*.log"),
+			filepath.Join(o.out, "objects.json"))
 		return 1
 	}
 }
@@ -65,8 +68,10 @@ func parse(args []string) (options, error) {
 	var rounds string
 	f := flag.NewFlagSet("demo", flag.ContinueOnError)
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to show")
-	f.StringVar(&o.out, "out", "out/demo", "folder for timeline.json, the configuration and the logs; what an earlier demo left there is replaced")
-	f.StringVar(&o.power, "power", "redfish", "where the machines' power comes from: redfish; or libvirt or ipmi, which take programs that must be installed")
+	f.StringVar(&o.out, "out", "out/demo", "folder for timeline.json, the configuration and the logs; what an "+
+		"earlier demo left there is replaced")
+	f.StringVar(&o.power, "power", "redfish", "where the machines' power comes from: redfish; or libvirt or ipmi, "+
+		"which take programs that must be installed")
 	f.StringVar(&rounds, "rounds", "1,2,3", "the rounds to play, in this order")
 	f.BoolVar(&o.keep, "keep", false, "stay after the last round, or one that failed, until Ctrl-C")
 	if err := f.Parse(args); err != nil {
@@ -87,7 +92,8 @@ func parse(args []string) (options, error) {
 
 // show plays the demo and returns after everything that it started has ended.
 func show(ctx context.Context, o options, s *Screen) error {
-	s.Say("%s", s.paint(bold, "forcefence: a Kubernetes node dies, and its pods run elsewhere seconds later. But never twice."))
+	s.Say("%s", s.paint(bold, "forcefence: a Kubernetes node dies, and its pods run elsewhere seconds later. But "+
+		"never twice."))
 	s.Say(`
 When a node falls silent, Kubernetes cannot know whether its machine is dead or only out of reach, so it dares not start the
 pods of a StatefulSet elsewhere: they stay stuck until a person steps in. forcefence asks the machine's own device,

@@ -19,7 +19,8 @@ import (
 type Power interface {
 	// Add makes a machine and switches it on.
 	Add(ctx context.Context, name string) (Machine, error)
-	// Prepare writes what the configuration names into the folder, and returns the provider's settings and a rule's machine.
+	// Prepare writes what the configuration names into the folder, and returns the provider's settings and a rule's
+	// machine.
 	Prepare(dir string) (settings, machine string, err error)
 	// Device is the word for what answers: "BMC".
 	Device() string
@@ -101,7 +102,8 @@ func (p *redfishPower) Help(dir string) string {
   Cut a machine's power yourself:
     curl --cacert %s -u %s:$(cat %s) -H 'Content-Type: application/json' \
       -d '{"ResetType": "ForceOff"}' %s/redfish/v1/Systems/%s/Actions/ComputerSystem.Reset`,
-		filepath.Join(dir, "bmc-ca.pem"), p.dc.Username(), filepath.Join(dir, "bmc-password"), p.bmcs[nodeName(0)].URL(), nodeName(0))
+		filepath.Join(dir, "bmc-ca.pem"), p.dc.Username(), filepath.Join(dir, "bmc-password"),
+		p.bmcs[nodeName(0)].URL(), nodeName(0))
 	return b.String()
 }
 
@@ -121,8 +123,8 @@ func (m redfishMachine) OnChange(f func(on bool)) {
 	m.Machine.OnChange(func(_ *datacenter.Machine, on bool) { f(on) })
 }
 
-// libvirtPower is a real libvirtd with a QEMU guest for each node. The kubelets are as simulated as ever: the guests only have, or
-// lose, their power.
+// libvirtPower is a real libvirtd with a QEMU guest for each node. The kubelets are as simulated as ever: the guests
+// only have, or lose, their power.
 type libvirtPower struct {
 	h *hypervisor.Hypervisor
 	watch
@@ -211,7 +213,8 @@ func (p *ipmiPower) Prepare(dir string) (settings, machine string, err error) {
 	if err := os.WriteFile(file, []byte(p.password+"\n"), 0o600); err != nil {
 		return "", "", err
 	}
-	return fmt.Sprintf("ipmi: {username: %s, passwordFile: %q, cipherSuites: [%d]}", ipmisim.Operator, file, ipmisim.CipherSuite),
+	return fmt.Sprintf("ipmi: {username: %s, passwordFile: %q, cipherSuites: [%d]}", ipmisim.Operator, file,
+			ipmisim.CipherSuite),
 		fmt.Sprintf("{from: annotation, annotation: %s, allow: [127.0.0.1]}", bmcAnnotation), nil
 }
 

@@ -157,7 +157,8 @@ func (d *Demo) cut(r *Round) error {
 			r.Power(at, true, "the machine gets its power back and boots")
 		default:
 			r.Begin(at)
-			r.Power(at, false, fmt.Sprintf("the plug of %s is pulled; %d pods died with it, nobody was told", node, runs))
+			r.Power(at, false,
+				fmt.Sprintf("the plug of %s is pulled; %d pods died with it, nobody was told", node, runs))
 		}
 	})
 	return d.w.machine(r.node).CutPower()
@@ -165,8 +166,10 @@ func (d *Demo) cut(r *Round) error {
 
 // silence is round 2.
 func (d *Demo) silence(ctx context.Context, r *Round) error {
-	d.s.Say("\n  The network of %s breaks: no heartbeat comes any more. Its pods run on and write to their volumes, so a second copy", r.node)
-	d.s.Say("  elsewhere would destroy data. Kubernetes cannot tell this from round 1. The machine's %s can.", d.w.power.Device())
+	d.s.Say("\n  The network of %s breaks: no heartbeat comes any more. Its pods run on and write to their volumes, "+
+		"so a second copy", r.node)
+	d.s.Say("  elsewhere would destroy data. Kubernetes cannot tell this from round 1. The machine's %s can.",
+		d.w.power.Device())
 	if err := d.picture(ctx, r.node, "falls silent now"); err != nil {
 		return err
 	}
@@ -177,7 +180,8 @@ func (d *Demo) silence(ctx context.Context, r *Round) error {
 	}
 	d.w.OnPower(func(node string, at time.Time, on bool) {
 		if node == r.node && !on {
-			r.Power(at, false, fmt.Sprintf("the %s has powered the machine off; %d pods died with it", d.w.power.Device(), runs))
+			r.Power(at, false,
+				fmt.Sprintf("the %s has powered the machine off; %d pods died with it", d.w.power.Device(), runs))
 		}
 	})
 	begun := time.Now()
@@ -190,7 +194,8 @@ func (d *Demo) silence(ctx context.Context, r *Round) error {
 	if err := d.w.c.WaitNode(limit, r.node, poweredOnNotReady); err != nil {
 		return fmt.Errorf("%w: forcefence does not set its condition: %w", errCheck, err)
 	}
-	r.Note(time.Now(), fmt.Sprintf("forcefence asked the %s, which says that the machine is on: Node condition forcefence.io/PoweredOnNotReady is True", d.w.power.Device()))
+	r.Note(time.Now(), fmt.Sprintf("forcefence asked the %s, which says that the machine is on: Node condition "+
+		"forcefence.io/PoweredOnNotReady is True", d.w.power.Device()))
 	text := ""
 	err = cluster.Until(limit, func(context.Context) (ok bool, _ error) {
 		text, ok = d.w.watch.NodeEvent(r.node, "PoweredOnNotReady")
@@ -209,8 +214,10 @@ func (d *Demo) silence(ctx context.Context, r *Round) error {
 	if err := d.untouched(ctx, r, before, runs); err != nil {
 		return err
 	}
-	r.Note(time.Now(), fmt.Sprintf("%.0f seconds later: no pod and no volume attachment was touched, all %d pods still run on %s", quiet.Seconds(), runs, r.node))
-	r.Note(time.Now(), `the operator changes "mode: observe" to "mode: fence" in config.yaml: such machines are to be powered off`)
+	r.Note(time.Now(), fmt.Sprintf("%.0f seconds later: no pod and no volume attachment was touched, all %d pods "+
+		"still run on %s", quiet.Seconds(), runs, r.node))
+	r.Note(time.Now(),
+		`the operator changes "mode: observe" to "mode: fence" in config.yaml: such machines are to be powered off`)
 	if err := d.w.setMode("fence"); err != nil {
 		return err
 	}
@@ -230,7 +237,8 @@ func (d *Demo) untouched(ctx context.Context, r *Round, before []attachment, run
 		return err
 	}
 	if now != movable {
-		return fmt.Errorf("%w: %d of %d pods are still those that were there when the node fell silent", errCheck, now, movable)
+		return fmt.Errorf("%w: %d of %d pods are still those that were there when the node fell silent", errCheck, now,
+			movable)
 	}
 	after, err := d.w.attachments(ctx)
 	if err != nil {
@@ -258,7 +266,8 @@ func (d *Demo) untouched(ctx context.Context, r *Round, before []attachment, run
 
 // victimUIDs counts the pods of the round's beginning that are on the node, untouched, by a live list.
 func (d *Demo) victimUIDs(ctx context.Context, r *Round) (int, error) {
-	pods, err := d.w.c.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + r.node})
+	pods, err := d.w.c.Client().CoreV1().Pods(namespace).
+		List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + r.node})
 	if err != nil {
 		return 0, fmt.Errorf("listing pods: %w", err)
 	}
@@ -274,8 +283,10 @@ func (d *Demo) victimUIDs(ctx context.Context, r *Round) (int, error) {
 
 // comeBack is round 3.
 func (d *Demo) comeBack(ctx context.Context, r *Round) error {
-	d.s.Say("\n  As round 1, but detaching a volume takes %.0f s, and the machine gets its power back when its first pods are already being", slow.Seconds())
-	d.s.Say("  replaced. Those must not start there again. The rest may, but only once the volumes that move are gone from the machine.")
+	d.s.Say("\n  As round 1, but detaching a volume takes %.0f s, and the machine gets its power back when its first "+
+		"pods are already being", slow.Seconds())
+	d.s.Say("  replaced. Those must not start there again. The rest may, but only once the volumes that move are " +
+		"gone from the machine.")
 	if err := d.picture(ctx, r.node, "loses its power now, and gets it back soon"); err != nil {
 		return err
 	}
@@ -291,7 +302,8 @@ func (d *Demo) comeBack(ctx context.Context, r *Round) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// All pods are ended within a fraction of a second: to meet the middle of it, forcefence is frozen while the machine boots.
+	// All pods are ended within a fraction of a second: to meet the middle of it, forcefence is frozen while the
+	// machine boots.
 	if err := d.w.fence.Pause(); err != nil {
 		return err
 	}
@@ -311,7 +323,8 @@ func (d *Demo) comeBack(ctx context.Context, r *Round) error {
 		return ctx.Err()
 	}
 	if held := r.HeldPods(); held > 0 {
-		r.Note(time.Now(), fmt.Sprintf("%d pods that were not ended wait on the node: its hook holds them while the mark is there", held))
+		r.Note(time.Now(), fmt.Sprintf("%d pods that were not ended wait on the node: its hook holds them while the "+
+			"mark is there", held))
 	} else if r.Tombstones() == movable {
 		r.Note(time.Now(), "all pods had been ended before the machine was back: none is left to hold")
 	}
@@ -413,7 +426,8 @@ func (d *Demo) booted(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not after %s", patience))
 	defer cancel()
 	boot := d.w.machine(node).BootID()
-	err := d.w.c.WaitNode(ctx, node, func(n *corev1.Node) bool { return n.Status.NodeInfo.BootID == boot && isTrue(n, corev1.NodeReady) })
+	err := d.w.c.WaitNode(ctx, node,
+		func(n *corev1.Node) bool { return n.Status.NodeInfo.BootID == boot && isTrue(n, corev1.NodeReady) })
 	if err != nil {
 		return fmt.Errorf("%w: %s does not become Ready again: %w", errCheck, node, err)
 	}

@@ -49,7 +49,8 @@ type line struct {
 // NewScreen writes to out, with colours if that is a terminal and NO_COLOR is not set.
 func NewScreen(out *os.File) *Screen {
 	info, err := out.Stat()
-	color := err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	color := err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "" &&
+		os.Getenv("TERM") != "dumb"
 	return &Screen{out: out, color: color, now: time.Now, begun: time.Now()}
 }
 
@@ -153,7 +154,8 @@ const podsPerSign = 4
 // Picture draws the machines with what runs on each.
 func (s *Screen) Picture(racks []Rack) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n  %-8s %-6s %-8s %-5s %4s %7s  # = %d running pods\n", "machine", "power", "node", "mark", "pods", "volumes", podsPerSign)
+	fmt.Fprintf(&b, "\n  %-8s %-6s %-8s %-5s %4s %7s  # = %d running pods\n", "machine", "power", "node", "mark",
+		"pods", "volumes", podsPerSign)
 	for _, r := range racks {
 		row := fmt.Sprintf("  %-8s %-6s %-8s %-5s %4d %7d  %s", r.Node, r.Power, r.Ready, r.Mark, r.Pods, r.Volumes,
 			strings.Repeat("#", (r.Pods+podsPerSign-1)/podsPerSign))
@@ -198,7 +200,8 @@ func (s *Screen) Summary(rounds []*Round) {
 }
 
 var kinds = []Kind{
-	PowerLost, OffSeen, Marked, Confirmed, Evicting, Tombstoned, VolumesCleared, PodsDeleted, Detached, MarkRemoved, ReplacementsRunning,
+	PowerLost, OffSeen, Marked, Confirmed, Evicting, Tombstoned, VolumesCleared, PodsDeleted, Detached, MarkRemoved,
+	ReplacementsRunning,
 }
 
 // beginnings say what a round's time counts from.

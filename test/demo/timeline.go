@@ -57,16 +57,17 @@ type Log struct {
 	Pods  int       `json:"pods"`
 }
 
-// Victim is a pod that the round's node has at the beginning and that is to be moved, with the VolumeAttachments that it uses.
+// Victim is a pod that the round's node has at the beginning and that is to be moved, with the VolumeAttachments that
+// it uses.
 type Victim struct {
 	Name        string
 	UID         types.UID
 	Attachments []types.UID
 }
 
-// Round turns what is seen of one node into the round's events. What is seen arrives from several watches, each with the time it
-// was seen, and in any order between the watches; nothing is made up, and nothing from before Begin counts. It is safe for
-// concurrent use; tell and note are called with its lock held.
+// Round turns what is seen of one node into the round's events. What is seen arrives from several watches, each with
+// the time it was seen, and in any order between the watches; nothing is made up, and nothing from before Begin counts.
+// It is safe for concurrent use; tell and note are called with its lock held.
 type Round struct {
 	number int
 	node   string
@@ -107,10 +108,13 @@ type victim struct {
 }
 
 // NewRound describes a round before it begins. node is the Node as it is then.
-func NewRound(number int, node *corev1.Node, key, device string, victims []Victim, tell func(Event), note func(time.Duration, string)) *Round {
+func NewRound(number int, node *corev1.Node, key, device string, victims []Victim, tell func(Event),
+	note func(time.Duration, string)) *Round {
 	r := &Round{
-		number: number, node: node.Name, key: key, device: device, tell: tell, note: note, has: map[Kind]bool{}, changed: make(chan struct{}),
-		victims: map[types.UID]*victim{}, volumes: map[types.UID]types.UID{}, first: make(chan struct{}), held: map[types.UID]bool{},
+		number: number, node: node.Name, key: key, device: device, tell: tell, note: note, has: map[Kind]bool{},
+		changed: make(chan struct{}),
+		victims: map[types.UID]*victim{}, volumes: map[types.UID]types.UID{}, first: make(chan struct{}),
+		held:   map[types.UID]bool{},
 		bootID: node.Status.NodeInfo.BootID, inUse: len(node.Status.VolumesInUse), ready: true,
 	}
 	for _, v := range victims {
@@ -217,7 +221,8 @@ func (r *Round) Node(at time.Time, n *corev1.Node) {
 		r.phase = rec.Phase
 		switch rec.Phase {
 		case taint.PhasePoweringOff:
-			r.note(at.Sub(r.zero), fmt.Sprintf("forcefence writes down that it will power the machine off, then asks the %s to", r.device))
+			r.note(at.Sub(r.zero), fmt.Sprintf("forcefence writes down that it will power the machine off, then asks "+
+				"the %s to", r.device))
 		case taint.PhaseEvicting:
 			r.add(Evicting, at, fmt.Sprintf("%d pods to move", len(r.victims)))
 		}
@@ -330,15 +335,16 @@ func (r *Round) Tombstones() int {
 	return r.tombs
 }
 
-// settle tells what is complete by now: all pods ended, all ended pods gone, all their volumes detached. While more pods may be
-// ended nothing of it is known.
+// settle tells what is complete by now: all pods ended, all ended pods gone, all their volumes detached. While more
+// pods may be ended nothing of it is known.
 func (r *Round) settle(over bool) { // with mu held
 	r.over = r.over || over || r.tombs == len(r.victims) ||
 		r.booted && r.ended > 0 && r.tombs >= r.ended // the node is back: what was under way has landed
 	if !r.over || r.tombs == 0 {
 		return
 	}
-	r.add(Tombstoned, r.lastTomb, fmt.Sprintf("%d of %d pods are ended in the API: no kubelet starts them again", r.tombs, len(r.victims)))
+	r.add(Tombstoned, r.lastTomb,
+		fmt.Sprintf("%d of %d pods are ended in the API: no kubelet starts them again", r.tombs, len(r.victims)))
 	for _, v := range r.victims {
 		if v.tombstoned && !v.gone {
 			return

@@ -35,7 +35,8 @@ func newTale() *tale {
 	t := &tale{n: n}
 	t.Round = NewRound(1, n, taint.DefaultKey, "BMC", []Victim{
 		{Name: "db-0", UID: "db-0", Attachments: []types.UID{"va"}}, {Name: "web-0", UID: "web-0"},
-	}, func(e Event) { t.told = append(t.told, e) }, func(_ time.Duration, text string) { t.notes = append(t.notes, text) })
+	}, func(e Event) { t.told = append(t.told, e) },
+		func(_ time.Duration, text string) { t.notes = append(t.notes, text) })
 	t.Begin(t0)
 	return t
 }
@@ -113,7 +114,8 @@ func TestRound(t *testing.T) {
 			t.unmark(110, taint.ResultEvicted)
 			t.Replaced(at(120), "")
 		}, []string{
-			"0 power_lost", "10 off_seen", "20 marked", "30 confirmed", "40 evicting", "60 tombstoned", "70 volumes_cleared",
+			"0 power_lost", "10 off_seen", "20 marked", "30 confirmed", "40 evicting", "60 tombstoned",
+			"70 volumes_cleared",
 			"90 pods_deleted", "100 detached", "110 mark_removed", "120 replacements_running",
 		}},
 		{"the log comes late, with its own time", func(t *tale) {
@@ -127,7 +129,8 @@ func TestRound(t *testing.T) {
 			t.log(20, "Machine answered", "", "Changing")
 			t.log(30, "Machine answered", "", "Unknown")
 		}, nil},
-		{"an answer that was told of in an earlier fence", func(t *tale) { t.log(10, "Decided", "MachineOff", "") }, []string{"10 off_seen"}},
+		{"an answer that was told of in an earlier fence", func(t *tale) { t.log(10, "Decided", "MachineOff", "") },
+			[]string{"10 off_seen"}},
 		{"what was before the beginning, and other nodes and pods", func(t *tale) {
 			t.log(-10, "Machine answered", "", "Off")
 			t.Log(Log{Time: at(10), Msg: "Machine answered", Node: "m", State: "Off"})
@@ -201,7 +204,8 @@ func TestRound(t *testing.T) {
 
 func TestRoundNotBegun(t *testing.T) {
 	n := newTale().n
-	r := NewRound(1, n, taint.DefaultKey, "BMC", nil, func(e Event) { t.Errorf("told %v before the beginning", e) }, func(time.Duration, string) {})
+	r := NewRound(1, n, taint.DefaultKey, "BMC", nil, func(e Event) { t.Errorf("told %v before the beginning", e) },
+		func(time.Duration, string) {})
 	r.Log(Log{Time: t0, Msg: "Machine answered", Node: "n", State: "Off"})
 	r.Power(t0, false, "")
 	if at, ok := r.When(OffSeen); ok {
@@ -215,7 +219,8 @@ func TestNotReadyIsToldTruly(t *testing.T) {
 	} {
 		r := newTale()
 		r.node(10, func(n *corev1.Node) {
-			n.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: tt.reason}
+			n.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+				Reason: tt.reason}
 		})
 		if len(r.notes) != 1 || !strings.Contains(r.notes[0], tt.want) {
 			t.Errorf("reason %s: noted %q, want one with %q", tt.reason, r.notes, tt.want)

@@ -20,8 +20,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// Watch follows what happens: the API server's objects, and forcefence's log. Each thing goes to the round under way, with the time
-// at which it was seen; what the log tells, with the time that forcefence wrote.
+// Watch follows what happens: the API server's objects, and forcefence's log. Each thing goes to the round under way,
+// with the time at which it was seen; what the log tells, with the time that forcefence wrote.
 type Watch struct {
 	stop    context.CancelFunc
 	wg      sync.WaitGroup

@@ -42,7 +42,8 @@ const (
 	allPods   = movable + nodeCount // with the DaemonSet's
 )
 
-// World is all that the demo runs: a data centre in software, a real control plane with simulated kubelets on it, and forcefence.
+// World is all that the demo runs: a data centre in software, a real control plane with simulated kubelets on it, and
+// forcefence.
 type World struct {
 	out      string // folder for what the demo leaves behind
 	power    Power
@@ -74,7 +75,9 @@ func begin(ctx context.Context, out, power string) (*World, error) {
 		return nil, err
 	}
 	w := &World{out: out, machines: map[string]Machine{}, mode: "observe"}
-	for _, old := range []string{"cluster", "timeline.json", "objects.json", "forcefence.log", "config.yaml", "kubeconfig", "bmc-password", "bmc-ca.pem"} {
+	for _, old := range []string{
+		"cluster", "timeline.json", "objects.json", "forcefence.log", "config.yaml", "kubeconfig", "bmc-password",
+		"bmc-ca.pem"} {
 		if err := os.RemoveAll(w.file(old)); err != nil {
 			return nil, err
 		}
@@ -212,12 +215,14 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	return w.fence.Start(ctx)
 }
 
-// letLook gives whoever has the demo's kubeconfig an account for the status page, as deploy/kustomize/components/status does.
+// letLook gives whoever has the demo's kubeconfig an account for the status page, as deploy/kustomize/components/status
+// does.
 func (w *World) letLook(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"create", "serviceaccount", "forcefence-status"},
 		{"create", "clusterrole", "forcefence-status", "--verb=get", "--non-resource-url=/forcefence/status"},
-		{"create", "clusterrolebinding", "forcefence-status", "--clusterrole=forcefence-status", "--serviceaccount=default:forcefence-status"},
+		{"create", "clusterrolebinding", "forcefence-status", "--clusterrole=forcefence-status",
+			"--serviceaccount=default:forcefence-status"},
 	} {
 		if _, err := w.c.Kubectl(ctx, args...); err != nil {
 			return err
@@ -226,11 +231,13 @@ func (w *World) letLook(ctx context.Context) error {
 	return nil
 }
 
-// dump writes what the API server knows, for whoever looks into a failure. It does without where the API server does not answer.
+// dump writes what the API server knows, for whoever looks into a failure. It does without where the API server does
+// not answer.
 func (w *World) dump() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if out, err := w.c.Kubectl(ctx, "get", "nodes,pods,volumeattachments,events", "-A", "-o", "json", "--show-managed-fields"); err == nil {
+	if out, err := w.c.Kubectl(ctx, "get", "nodes,pods,volumeattachments,events", "-A", "-o", "json",
+		"--show-managed-fields"); err == nil {
 		_ = os.WriteFile(w.file("objects.json"), []byte(out), 0o644)
 	}
 }
@@ -252,7 +259,8 @@ func (w *World) stop() {
 // createWorkloads creates the pods' owners.
 func (w *World) createWorkloads(ctx context.Context) error {
 	apps := w.c.Client().AppsV1()
-	_, err := w.c.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	_, err := w.c.Client().CoreV1().Namespaces().
+		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create namespace: %w", err)
 	}
@@ -275,8 +283,8 @@ func (w *World) createWorkloads(ctx context.Context) error {
 	return nil
 }
 
-// gather brings all movable pods to one node: the others are cordoned, their pods are deleted as by kubectl drain (or created, by
-// create), and come up on the only node that is left.
+// gather brings all movable pods to one node: the others are cordoned, their pods are deleted as by kubectl drain (or
+// created, by create), and come up on the only node that is left.
 func (w *World) gather(ctx context.Context, node string, create func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*patience, fmt.Errorf("not done after %s", 2*patience))
 	defer cancel()
@@ -293,7 +301,8 @@ func (w *World) gather(ctx context.Context, node string, create func(context.Con
 		if p.Spec.NodeName == node || daemon(p) {
 			continue
 		}
-		err := w.c.Client().CoreV1().Pods(namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+		err := w.c.Client().CoreV1().Pods(namespace).
+			Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
 		if err != nil {
 			return fmt.Errorf("moving pod %s: %w", p.Name, err)
 		}
@@ -328,7 +337,8 @@ func (w *World) cordon(ctx context.Context, but string, on bool) error {
 		if n.Name() == but {
 			continue
 		}
-		_, err := w.c.Client().CoreV1().Nodes().Patch(ctx, n.Name(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		_, err := w.c.Client().CoreV1().Nodes().
+			Patch(ctx, n.Name(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		if err != nil {
 			return fmt.Errorf("cordoning %s: %w", n.Name(), err)
 		}
@@ -347,7 +357,8 @@ func (w *World) victims(ctx context.Context, node string) ([]Victim, error) {
 	if err != nil {
 		return nil, err
 	}
-	pods, err := w.c.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	pods, err := w.c.Client().CoreV1().Pods(namespace).
+		List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
@@ -401,8 +412,8 @@ func (w *World) attachments(ctx context.Context) ([]attachment, error) {
 	return out, nil
 }
 
-// discrepancy compares what really runs on the machines with what the API server says, and returns the first difference: "" if
-// every pod of every workload is Ready and runs exactly once, where it should.
+// discrepancy compares what really runs on the machines with what the API server says, and returns the first
+// difference: "" if every pod of every workload is Ready and runs exactly once, where it should.
 func (w *World) discrepancy() string {
 	runs := map[types.UID][]string{}
 	for _, r := range w.c.Ledger().Running() {
@@ -413,8 +424,8 @@ func (w *World) discrepancy() string {
 	return compare(w.c.Pods(namespace), w.c.ReadyPods(namespace), runs)
 }
 
-// compare is discrepancy's rule: pods are the API server's, ready those of them that are Ready and stay, runs the nodes that each
-// UID runs on.
+// compare is discrepancy's rule: pods are the API server's, ready those of them that are Ready and stay, runs the nodes
+// that each UID runs on.
 func compare(pods, ready []*corev1.Pod, runs map[types.UID][]string) string {
 	stays := map[types.UID]bool{}
 	for _, p := range ready {

@@ -26,7 +26,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// agentsImage is the variable that names the archive of the image with fence agents. `make image-test` makes it and sets it.
+// agentsImage is the variable that names the archive of the image with fence agents. `make image-test` makes it and
+// sets it.
 const agentsImage = "FORCEFENCE_AGENTS_IMAGE"
 
 // withAgents is the Deployment of an overlay with the component agents.
@@ -45,11 +46,14 @@ func withAgents(t *testing.T) *appsv1.Deployment {
 
 // TestAgentsOverlay: the controller gets the image with agents and a folder to write to, the hook neither.
 func TestAgentsOverlay(t *testing.T) {
-	images := map[string]int{"image: forcefence-agents": 0, "image: registry.example.net/forcefence:v1": 3, "mountPath: /tmp": 0}
+	images := map[string]int{"image: forcefence-agents": 0, "image: registry.example.net/forcefence:v1": 3,
+		"mountPath: /tmp": 0}
 	wantCounts(t, render(t, overlay(t, []string{"base", "node"}, nil, nil)), images)
-	images["image: forcefence-agents"], images["image: registry.example.net/forcefence:v1"], images["mountPath: /tmp"] = 1, 2, 1
+	images["image: forcefence-agents"], images["image: registry.example.net/forcefence:v1"], images["mountPath: /tmp"] =
+		1, 2, 1
 	wantCounts(t, render(t, overlay(t, []string{"base", "node"}, []string{"agents"}, nil)), images)
-	if c := withAgents(t).Spec.Template.Spec.Containers; len(c) != 1 || !strings.HasPrefix(c[0].Image, "forcefence-agents") {
+	if c := withAgents(t).Spec.Template.Spec.Containers; len(c) != 1 ||
+		!strings.HasPrefix(c[0].Image, "forcefence-agents") {
 		t.Errorf("the controller's containers are %+v", c)
 	}
 }
@@ -65,9 +69,10 @@ type container struct {
 	driver string // of Podman's storage
 }
 
-// startContainer starts forcefence in the archive's image, over the pod's volumes: their files by the volumes' names. It ends with the
-// test.
-func startContainer(ctx context.Context, t *testing.T, archive string, volumes map[string]map[string][]byte, args ...string) *container {
+// startContainer starts forcefence in the archive's image, over the pod's volumes: their files by the volumes' names.
+// It ends with the test.
+func startContainer(ctx context.Context, t *testing.T, archive string, volumes map[string]map[string][]byte,
+	args ...string) *container {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ff") // a socket's path is short
 	kit.Must(t, err)
@@ -77,7 +82,8 @@ func startContainer(ctx context.Context, t *testing.T, archive string, volumes m
 	const limits = "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n"
 	kit.Must(t, os.WriteFile(dir+"/containers.conf", []byte(limits), 0o600))
 	var image string
-	for _, c.driver = range []string{"overlay", "vfs"} { // the one that copies nothing does not work everywhere, such as in a container
+	// the one that copies nothing does not work everywhere, such as in a container
+	for _, c.driver = range []string{"overlay", "vfs"} {
 		if image, err = c.podman(ctx, "pull", "--quiet", "oci-archive:"+archive); err == nil {
 			break
 		}
@@ -92,7 +98,8 @@ func startContainer(ctx context.Context, t *testing.T, archive string, volumes m
 		}
 		run = append(run, "--volume="+c.folder(m.Name, volumes[m.Name])+":"+m.MountPath+":ro")
 	}
-	run = append(run, "--volume="+c.folder("kube", volumes["kube"])+":/kube:ro") // where a pod has its ServiceAccount's token
+	// where a pod has its ServiceAccount's token
+	run = append(run, "--volume="+c.folder("kube", volumes["kube"])+":/kube:ro")
 	c.id, err = c.podman(ctx, append(append(run, strings.TrimSpace(image)), args...)...)
 	kit.Must(t, err)
 	c.id = strings.TrimSpace(c.id)
@@ -107,11 +114,14 @@ func (c *container) rights() []string {
 		c.t.Fatal("the pods run as root")
 	case own.ReadOnlyRootFilesystem == nil || !*own.ReadOnlyRootFilesystem:
 		c.t.Fatal("the pods may write to their root")
-	case own.AllowPrivilegeEscalation == nil || *own.AllowPrivilegeEscalation || own.Capabilities == nil || len(own.Capabilities.Drop) != 1:
+	case own.AllowPrivilegeEscalation == nil || *own.AllowPrivilegeEscalation || own.Capabilities == nil ||
+		len(own.Capabilities.Drop) != 1:
 		c.t.Fatal("the pods have rights that this test does not know")
 	}
-	return []string{fmt.Sprintf("--user=%d:%d", *pod.RunAsUser, *pod.RunAsGroup), "--read-only", "--read-only-tmpfs=false",
-		fmt.Sprintf("--memory=%db", c.pod.Containers[0].Resources.Limits.Memory().Value()), "--security-opt=no-new-privileges", "--cap-drop=" + string(own.Capabilities.Drop[0])}
+	return []string{fmt.Sprintf("--user=%d:%d", *pod.RunAsUser, *pod.RunAsGroup), "--read-only",
+		"--read-only-tmpfs=false",
+		fmt.Sprintf("--memory=%db", c.pod.Containers[0].Resources.Limits.Memory().Value()),
+		"--security-opt=no-new-privileges", "--cap-drop=" + string(own.Capabilities.Drop[0])}
 }
 
 // folder makes a volume that the pods' group can read, as a Secret is.
@@ -133,8 +143,10 @@ func (c *container) folder(name string, files map[string][]byte) string {
 // command is one of Podman's.
 func (c *container) command(ctx context.Context, args ...string) *exec.Cmd {
 	dir := c.dir + "/" + c.driver // Podman sticks to the driver that a folder began with
-	cmd := exec.CommandContext(ctx, "podman", append([]string{"--root", dir + "/root", "--runroot", dir + "/run", "--tmpdir", dir + "/tmp",
-		"--storage-driver", c.driver, "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "file"}, args...)...)
+	cmd := exec.CommandContext(ctx, "podman",
+		append([]string{"--root", dir + "/root", "--runroot", dir + "/run", "--tmpdir", dir + "/tmp",
+			"--storage-driver", c.driver, "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend",
+			"file"}, args...)...)
 	cmd.Env = append(os.Environ(), "CONTAINERS_CONF="+c.dir+"/containers.conf")
 	return cmd
 }
@@ -171,9 +183,9 @@ func (c *container) remove() {
 	kit.Must(c.t, os.RemoveAll(c.dir))
 }
 
-// TestAgents: in the image with fence agents, run as the Deployment's pods run it, the controller finds that a node can be fenced, and its
-// commands ask and switch the machine, through fence_ipmilan, ipmitool and a BMC. Whatever else agents begin with works, too: all their
-// metadata, ssh, telnet, SNMP, TLS.
+// TestAgents: in the image with fence agents, run as the Deployment's pods run it, the controller finds that a node can
+// be fenced, and its commands ask and switch the machine, through fence_ipmilan, ipmitool and a BMC. Whatever else
+// agents begin with works, too: all their metadata, ssh, telnet, SNMP, TLS.
 func TestAgents(t *testing.T) {
 	archive := os.Getenv(agentsImage)
 	switch {
@@ -225,7 +237,8 @@ nodes:
 		}
 		for _, condition := range n.Status.Conditions {
 			if condition.Type == taint.FenceableCondition {
-				return condition.Status == corev1.ConditionTrue, fmt.Errorf("it says %s: %s", condition.Status, condition.Message)
+				return condition.Status == corev1.ConditionTrue,
+					fmt.Errorf("it says %s: %s", condition.Status, condition.Message)
 			}
 		}
 		return false, errors.New("it says nothing")
@@ -242,7 +255,8 @@ nodes:
 		{"power on n1 --yes", "the machine is On", true},
 	} {
 		var out string
-		w.until("forcefence "+step.command, func() (_ bool, err error) { // the machine may be too busy for an agent to answer in time
+		// the machine may be too busy for an agent to answer in time
+		w.until("forcefence "+step.command, func() (_ bool, err error) {
 			out, err = c.exec(append(append([]string{"/ko-app/forcefence"}, strings.Fields(step.command)...), in...)...)
 			return err == nil, err
 		})
@@ -254,9 +268,12 @@ nodes:
 		}
 	}
 
-	text, err := c.command(w.ctx, "logs", c.id).CombinedOutput() // the controller's log is what it says on its standard error
+	// the controller's log is what it says on its standard error
+	text, err := c.command(w.ctx, "logs", c.id).CombinedOutput()
 	kit.Must(t, err)
-	if want := fmt.Sprintf(`"bytes":%d}`, int64(0.9*float64(c.pod.Containers[0].Resources.Limits.Memory().Value()))); !strings.Contains(string(text), want) {
+	if want := fmt.Sprintf(`"bytes":%d}`,
+		int64(0.9*float64(c.pod.Containers[0].Resources.Limits.Memory().Value()))); !strings.Contains(string(text),
+		want) {
 		t.Errorf("the collector's limit: want nine tenths of the container's, %s, in the log:\n%s", want, text)
 	}
 

@@ -46,7 +46,8 @@ func helm(t *testing.T, kubeconfig string, args ...string) (string, error) {
 	kit.Must(t, err)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, binaries.Helm), args...)
 	home := t.TempDir()
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home, "KUBECONFIG="+kubeconfig)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
+		"KUBECONFIG="+kubeconfig)
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {
@@ -58,7 +59,8 @@ func helm(t *testing.T, kubeconfig string, args ...string) (string, error) {
 // charted is what the chart renders with values on top of its own.
 func charted(t *testing.T, values string) string {
 	t.Helper()
-	out, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--values", valuesFile(t, values))
+	out, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--values",
+		valuesFile(t, values))
 	kit.Must(t, err)
 	return out
 }
@@ -82,22 +84,29 @@ var components = []component{
 	{name: "plain", values: "{}", add: []string{}},
 	{name: "agents", values: "config: {providers: [{name: agents, fenceagent: {agent: fence_ipmilan}}]}"},
 	{name: "any-node", values: "controller: {onControlPlane: false}"},
-	{name: "aws-role", values: "serviceAccount: {annotations: {eks.amazonaws.com/role-arn: 'arn:aws:iam::123456789012:role/forcefence'}}",
+	{name: "aws-role", values: "serviceAccount: {annotations: {eks.amazonaws.com/role-arn: " +
+		"'arn:aws:iam::123456789012:role/forcefence'}}",
 		files: helper("aws-role", "roleARN: 'arn:aws:iam::123456789012:role/forcefence'")},
 	{name: "delete-attachments", values: "config: {onDetachTimeout: delete-attachments}"},
 	{name: "drain", values: "config: {storage: [{name: disks}], drain: [{name: disks, storage: disks}]}"},
-	{name: "drain-longhorn", values: "config: {storage: [{name: longhorn, preset: longhorn}], drain: [{name: longhorn, storage: longhorn, delegate: true}]}"},
+	{name: "drain-longhorn", values: "config: {storage: [{name: longhorn, preset: longhorn}], drain: [{name: " +
+		"longhorn, storage: longhorn, delegate: true}]}"},
 	{name: "k3s", values: "hook: {layout: k3s}"},
-	{name: "longhorn", values: "config: {policies: [{name: longhorn, preset: longhorn, withoutProof: accept-duplicates}]}"},
+	{name: "longhorn", values: "config: {policies: [{name: longhorn, preset: longhorn, withoutProof: " +
+		"accept-duplicates}]}"},
 	{name: "machine-keys", values: "admissionPolicies: {machineKeys: [example.net/bmc, example.net/rack]}",
 		files: helper("machine-keys", "keys: 'example.net/bmc,example.net/rack'")},
-	{name: "monitoring", values: "metrics: {serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}"},
-	{name: "noobaa", values: "config: {policies: [{name: noobaa, preset: noobaa, withoutProof: accept-duplicates}]}", add: []string{}},
+	{name: "monitoring", values: "metrics: {serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, " +
+		"dashboard: {enabled: true}}"},
+	{name: "noobaa", values: "config: {policies: [{name: noobaa, preset: noobaa, withoutProof: accept-duplicates}]}",
+		add: []string{}},
 	{name: "out-of-service", values: "config: {onDetachTimeout: out-of-service}"},
 	{name: "out-of-service-guard", values: "admissionPolicies: {outOfServiceGuard: true}"},
-	{name: "required-plugins", values: "hook: {layout: k3s, requiredPlugins: true}", add: []string{"k3s", "required-plugins"}},
+	{name: "required-plugins", values: "hook: {layout: k3s, requiredPlugins: true}",
+		add: []string{"k3s", "required-plugins"}},
 	{name: "status", values: `config: {listen: {metrics: ":8080", health: ":8081", status: "127.0.0.1:8082"}}`},
-	{name: "storageos", values: "config: {policies: [{name: storageos, preset: storageos, storage: pool, withoutProof: storage-fences}], storage: [{name: pool}]}"},
+	{name: "storageos", values: "config: {policies: [{name: storageos, preset: storageos, storage: pool, " +
+		"withoutProof: storage-fences}], storage: [{name: pool}]}"},
 	{name: "taint-key", values: "config: {taintKey: example.net/off}", files: otherTaintKey},
 	{name: "uninstall", values: "hook: {layout: k3s, uninstall: true}", add: []string{"k3s", "uninstall"}},
 }
@@ -117,7 +126,8 @@ image: {repository: registry.example.net/forcefence, tag: v1, agents: forcefence
 crds: {keep: false}
 `
 
-// rendered are the files of deploy that are made from templates of the chart, with the component whose values they want.
+// rendered are the files of deploy that are made from templates of the chart, with the component whose values they
+// want.
 var rendered = []struct {
 	component string
 	files     map[string]string // template -> file below deploy/kustomize
@@ -136,11 +146,13 @@ var rendered = []struct {
 		"node/people.yaml":          "node/people.yaml",
 		"node/policy-tolerate.yaml": "node/policy-tolerate.yaml",
 	}},
-	{"delete-attachments", map[string]string{"policy-overdue-attachment.yaml": "components/delete-attachments/policy.yaml"}},
+	{"delete-attachments",
+		map[string]string{"policy-overdue-attachment.yaml": "components/delete-attachments/policy.yaml"}},
 	{"drain", map[string]string{"policy-budget.yaml": "components/drain/policy.yaml"}},
 	{"drain-longhorn", map[string]string{"rbac-longhorn.yaml": "components/drain-longhorn/role.yaml"}},
 	{"longhorn", map[string]string{"policy-attachment.yaml": "components/longhorn/policy-attachment.yaml"}},
-	{"out-of-service-guard", map[string]string{"policy-out-of-service.yaml": "components/out-of-service-guard/policy.yaml"}},
+	{"out-of-service-guard",
+		map[string]string{"policy-out-of-service.yaml": "components/out-of-service-guard/policy.yaml"}},
 	{"status", map[string]string{"status.yaml": "components/status/rbac.yaml"}},
 	{"storageos", map[string]string{"policy-storage-attachment.yaml": "components/storageos/attachments.yaml"}},
 }
@@ -200,17 +212,21 @@ func TestChartIsKustomize(t *testing.T) {
 	}
 }
 
-// TestContainersAreReadOnly: no container writes its own root file system, and what runs on a node all the time, the host's.
+// TestContainersAreReadOnly: no container writes its own root file system, and what runs on a node all the time, the
+// host's.
 func TestContainersAreReadOnly(t *testing.T) {
-	for values, writable := range map[string][]string{"{}": {"install"}, "hook: {uninstall: true}": {"uninstall", "uninstalled"}} {
+	for values, writable := range map[string][]string{
+		"{}": {"install"}, "hook: {uninstall: true}": {"uninstall", "uninstalled"}} {
 		objects := byKey(t, charted(t, values))
-		for _, key := range []string{"Deployment " + namespace + "/forcefence", "DaemonSet " + nodeNamespace + "/forcefence-node"} {
+		for _, key := range []string{
+			"Deployment " + namespace + "/forcefence", "DaemonSet " + nodeNamespace + "/forcefence-node"} {
 			var d appsv1.Deployment // a DaemonSet's template is in the same place
 			kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(objects[key], &d))
 			pod := d.Spec.Template.Spec
 			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 				s := c.SecurityContext
-				if !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+				if !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation ||
+					!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
 					t.Errorf("%s: container %s of %s: got %+v", values, c.Name, key, s)
 				}
 				for _, m := range c.VolumeMounts {
@@ -246,8 +262,8 @@ func configOf(t *testing.T, cm map[string]any) (config map[string]any) {
 	return config
 }
 
-// TestRendered: kustomize's manifests, install.yaml and the bundle for OLM are what the chart renders, and the chart's files are those of deploy. `go generate
-// ./test/deploy` writes them.
+// TestRendered: kustomize's manifests, install.yaml and the bundle for OLM are what the chart renders, and the chart's
+// files are those of deploy. `go generate ./test/deploy` writes them.
 func TestRendered(t *testing.T) {
 	for from, to := range copies {
 		text, err := os.ReadFile(from)
@@ -259,13 +275,15 @@ func TestRendered(t *testing.T) {
 		parts := byTemplate(t, charted(t, components[i].values))
 		for _, name := range slices.Sorted(maps.Keys(r.files)) {
 			source := "deploy/helm/forcefence/templates/" + name
-			text := "# Rendered from " + source + ": change that, and go generate ./test/deploy.\n" + strings.Join(inOrder(t, name, parts[name]), "---\n")
+			text := "# Rendered from " + source + ": change that, and go generate ./test/deploy.\n" +
+				strings.Join(inOrder(t, name, parts[name]), "---\n")
 			keep(t, filepath.Join(kustomize, r.files[name]), source, text)
 		}
 	}
 	ns, err := os.ReadFile(kustomize + "/base/namespace.yaml")
 	kit.Must(t, err)
-	keep(t, "../../deploy/install.yaml", "the chart", "# forcefence, as the chart of deploy/helm/forcefence renders it with its own values: go generate ./test/deploy. See deploy/README.md.\n"+
+	keep(t, "../../deploy/install.yaml", "the chart", "# forcefence, as the chart of deploy/helm/forcefence renders "+
+		"it with its own values: go generate ./test/deploy. See deploy/README.md.\n"+
 		string(ns)+charted(t, "crds: {keep: false}"))
 
 	made := bundle(t, "{crds: {keep: false}}", olm.Release{Version: "0.0.0"})
@@ -333,7 +351,8 @@ func inOrder(t *testing.T, name string, docs []string) []string {
 	place := func(doc string) int {
 		var u unstructured.Unstructured
 		kit.Must(t, yaml.Unmarshal([]byte(doc), &u.Object))
-		at := regexp.MustCompile(`(?m)^kind: ` + u.GetKind() + `\nmetadata:(?: \{|\n  )name: (?:` + regexp.QuoteMeta(u.GetName()) + `\b[^-]|\{\{)`).FindIndex(text)
+		at := regexp.MustCompile(`(?m)^kind: ` + u.GetKind() + `\nmetadata:(?: \{|\n  )name: (?:` +
+			regexp.QuoteMeta(u.GetName()) + `\b[^-]|\{\{)`).FindIndex(text)
 		if at == nil {
 			t.Fatalf("%s has no %s %s", name, u.GetKind(), u.GetName())
 		}
@@ -343,12 +362,13 @@ func inOrder(t *testing.T, name string, docs []string) []string {
 	return docs
 }
 
-// A Secret with a password for each machine is mounted as a whole folder, which follows its changes, and the configuration that reads a file of
-// it for each Node arrives as it was written.
+// A Secret with a password for each machine is mounted as a whole folder, which follows its changes, and the
+// configuration that reads a file of it for each Node arrives as it was written.
 func TestOwnPasswords(t *testing.T) {
 	const file = "/etc/forcefence-machines/{{ .Name }}"
 	text := charted(t, "config: {providers: [{name: racks, redfish: {username: fence, passwordFile: '"+file+"'}}], "+
-		"nodes: [{name: all, selector: '', provider: racks, machine: {from: template, template: 'https://{{ .Name }}.bmc.example.net'}}]}\n"+
+		"nodes: [{name: all, selector: '', provider: racks, machine: {from: template, template: 'https://{{ .Name "+
+		"}}.bmc.example.net'}}]}\n"+
 		"extraSecrets: [{name: forcefence-machines, mountPath: /etc/forcefence-machines}]\n")
 	var deployment appsv1.Deployment
 	var config corev1.ConfigMap
@@ -366,7 +386,8 @@ func TestOwnPasswords(t *testing.T) {
 	pod := deployment.Spec.Template.Spec
 	name := ""
 	for _, v := range pod.Volumes {
-		if v.Secret != nil && v.Secret.SecretName == "forcefence-machines" && v.Secret.Items == nil && *v.Secret.DefaultMode == 0o440 {
+		if v.Secret != nil && v.Secret.SecretName == "forcefence-machines" && v.Secret.Items == nil &&
+			*v.Secret.DefaultMode == 0o440 {
 			name = v.Name
 		}
 	}

@@ -31,10 +31,12 @@ const (
 )
 
 // drainGuard makes what the controller makes.
-var drainGuard = drain.Guard{Name: "disks", Namespace: "default", Identity: drain.Identity{"pod"}, Pods: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "engine"}}}
+var drainGuard = drain.Guard{Name: "disks", Namespace: "default", Identity: drain.Identity{"pod"},
+	Pods: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "engine"}}}
 
 func drainBudget(name string, edit func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
-	b := drainGuard.BudgetFor(drain.Pod{Namespace: "default", Node: "plain", Labels: map[string]string{"app": "engine", "pod": name}})
+	b := drainGuard.BudgetFor(
+		drain.Pod{Namespace: "default", Node: "plain", Labels: map[string]string{"app": "engine", "pod": name}})
 	b.Name = name
 	if edit != nil {
 		edit(b)
@@ -44,7 +46,8 @@ func drainBudget(name string, edit func(*policyv1.PodDisruptionBudget)) *policyv
 
 func createBudget(edit func(*policyv1.PodDisruptionBudget)) request {
 	return func(ctx context.Context, _, c kubernetes.Interface) error {
-		_, err := c.PolicyV1().PodDisruptionBudgets("default").Create(ctx, drainBudget("fresh", edit), metav1.CreateOptions{DryRun: dryRun})
+		_, err := c.PolicyV1().PodDisruptionBudgets("default").
+			Create(ctx, drainBudget("fresh", edit), metav1.CreateOptions{DryRun: dryRun})
 		return err
 	}
 }
@@ -72,7 +75,8 @@ func deleteBudget(name string, edit func(*metav1.Preconditions)) request {
 		if edit != nil {
 			edit(p)
 		}
-		return c.PolicyV1().PodDisruptionBudgets("default").Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun, Preconditions: p})
+		return c.PolicyV1().PodDisruptionBudgets("default").
+			Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun, Preconditions: p})
 	}
 }
 
@@ -82,7 +86,10 @@ func drainNotes(key string) request {
 
 // TestDrainPolicies tries what the controller may do with the component drain, and what it still may not.
 func TestDrainPolicies(t *testing.T) {
-	w := newWorld(t, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller,-disruption-controller"}})
+	w := newWorld(t,
+		cluster.Options{
+			KCMArgs: []string{
+				"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller,-disruption-controller"}})
 	w.fixtures()
 	dir := overlay(t, []string{"base"}, []string{"drain"}, nil)
 	w.install(dir)
@@ -92,19 +99,34 @@ func TestDrainPolicies(t *testing.T) {
 		_, err := w.c.Client().PolicyV1().PodDisruptionBudgets("default").Create(w.ctx, b, metav1.CreateOptions{})
 		kit.Must(t, err)
 	}
-	accounts := map[string]kubernetes.Interface{us: w.as(account, "system:serviceaccounts", "system:serviceaccounts:"+namespace), admin: w.c.Client()}
+	accounts := map[string]kubernetes.Interface{
+		us: w.as(account, "system:serviceaccounts", "system:serviceaccounts:"+namespace), admin: w.c.Client()}
 	rows := []attempt{
 		{"make a guard's budget", us, createBudget(nil), ""},
-		{"mend one", us, updateBudget("ours", func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels["pod"] = "other" }), ""},
+		{"mend one", us,
+			updateBudget("ours",
+				func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels["pod"] = "other" }), ""},
 		{"delete one", us, deleteBudget("ours", nil), ""},
-		{"make one that is no guard's", us, createBudget(func(b *policyv1.PodDisruptionBudget) { b.Labels = nil }), budgetNobodys},
-		{"take the guard off one", us, updateBudget("ours", func(b *policyv1.PodDisruptionBudget) { b.Labels = nil }), budgetNobodys},
-		{"make somebody else's its own", us, updateBudget("theirs", func(b *policyv1.PodDisruptionBudget) { b.Labels = map[string]string{taint.DrainGuardLabel: "disks"} }), budgetTheirs},
+		{"make one that is no guard's", us, createBudget(func(b *policyv1.PodDisruptionBudget) { b.Labels = nil }),
+			budgetNobodys},
+		{"take the guard off one", us, updateBudget("ours", func(b *policyv1.PodDisruptionBudget) { b.Labels = nil }),
+			budgetNobodys},
+		{"make somebody else's its own", us,
+			updateBudget("theirs",
+				func(b *policyv1.PodDisruptionBudget) {
+					b.Labels = map[string]string{taint.DrainGuardLabel: "disks"}
+				}), budgetTheirs},
 		{"delete somebody else's", us, deleteBudget("theirs", nil), budgetTheirs},
 		{"delete by name", us, deleteBudget("ours", func(p *metav1.Preconditions) { p.UID = nil }), budgetByName},
-		{"delete another version", us, deleteBudget("ours", func(p *metav1.Preconditions) { p.ResourceVersion = nil }), budgetByName},
-		{"hold up all pods", us, createBudget(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector = &metav1.LabelSelector{} }), budgetForAll},
-		{"demand two pods", us, createBudget(func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = &intstr.IntOrString{IntVal: 2} }), budgetShape},
+		{"delete another version", us, deleteBudget("ours", func(p *metav1.Preconditions) { p.ResourceVersion = nil }),
+			budgetByName},
+		{"hold up all pods", us,
+			createBudget(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector = &metav1.LabelSelector{} }),
+			budgetForAll},
+		{"demand two pods", us,
+			createBudget(func(b *policyv1.PodDisruptionBudget) {
+				b.Spec.MinAvailable = &intstr.IntOrString{IntVal: 2}
+			}), budgetShape},
 		{"demand a share", us, createBudget(func(b *policyv1.PodDisruptionBudget) {
 			b.Spec.MinAvailable = &intstr.IntOrString{Type: intstr.String, StrVal: "100%"}
 		}), budgetShape},
@@ -117,13 +139,19 @@ func TestDrainPolicies(t *testing.T) {
 		{"say it in another's name", us, drainNotes("example.net/drain"), otherNote},
 		{"cordon", us, onNode("plain", func(n *corev1.Node) { n.Spec.Unschedulable = true }), otherSpec},
 		{"evict a pod", us, func(ctx context.Context, _, c kubernetes.Interface) error {
-			return c.PolicyV1().Evictions("default").Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "alive", Namespace: "default"}, DeleteOptions: &metav1.DeleteOptions{DryRun: dryRun}})
+			return c.PolicyV1().Evictions("default").
+				Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "alive", Namespace: "default"},
+					DeleteOptions: &metav1.DeleteOptions{DryRun: dryRun}})
 		}, byRBAC},
 		{"patch a budget", us, func(ctx context.Context, _, c kubernetes.Interface) error {
-			_, err := c.PolicyV1().PodDisruptionBudgets("default").Patch(ctx, "ours", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{DryRun: dryRun})
+			_, err := c.PolicyV1().PodDisruptionBudgets("default").
+				Patch(ctx, "ours", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
+					metav1.PatchOptions{DryRun: dryRun})
 			return err
 		}, byRBAC},
-		{"anything with one's own budget", admin, updateBudget("theirs", func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = &intstr.IntOrString{IntVal: 3} }), ""},
+		{"anything with one's own budget", admin,
+			updateBudget("theirs",
+				func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = &intstr.IntOrString{IntVal: 3} }), ""},
 	}
 	all := func() (bool, error) {
 		for _, a := range rows {
@@ -146,7 +174,8 @@ func TestDrainPolicies(t *testing.T) {
 		p.Spec.Validations[i].Expression = "true"
 		w.replace(p)
 		w.until("a row notices that nobody asks: "+v.Message, func() (bool, error) {
-			noticed := slices.ContainsFunc(rows, func(a attempt) bool { return a.want == byBudget+v.Message && w.verdict(accounts, a) != "" })
+			noticed := slices.ContainsFunc(rows,
+				func(a attempt) bool { return a.want == byBudget+v.Message && w.verdict(accounts, a) != "" })
 			return noticed, nil
 		})
 	}
@@ -156,9 +185,11 @@ func TestDrainPolicies(t *testing.T) {
 
 // TestDrainLonghornOverlay: the controller may write one setting of Longhorn's, and nothing else more.
 func TestDrainLonghornOverlay(t *testing.T) {
-	counts := map[string]int{"node-drain-policy": 0, "poddisruptionbudgets": 1} // people may list them, by forcefence-look
+	// people may list them, by forcefence-look
+	counts := map[string]int{"node-drain-policy": 0, "poddisruptionbudgets": 1}
 	wantCounts(t, render(t, base), counts)
 	counts["node-drain-policy"] = 1
-	counts["  - longhorn.io\n  resourceNames:\n  - node-drain-policy\n  resources:\n  - settings\n  verbs:\n  - get\n  - list\n  - watch\n  - patch\n"] = 1
+	counts["  - longhorn.io\n  resourceNames:\n  - node-drain-policy\n  resources:\n  - settings\n  verbs:\n  - "+
+		"get\n  - list\n  - watch\n  - patch\n"] = 1
 	wantCounts(t, render(t, overlay(t, []string{"base"}, []string{"drain-longhorn"}, nil)), counts)
 }

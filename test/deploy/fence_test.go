@@ -52,11 +52,12 @@ var justified = map[string]string{
 	"delete forcefence.io/fencings":  "when a hundred fences are over, or after ninety days",
 	"get cluster.x-k8s.io/machines":  "where Cluster API's objects are in the same cluster",
 	"get cluster.x-k8s.io/clusters":  "likewise",
-	"list nodes":                     "how informers begin where the API server does not stream lists (before Kubernetes 1.34)",
+	"list nodes": "how informers begin where the API server does not stream lists (before " +
+		"Kubernetes 1.34)",
 }
 
-// TestFence runs the real binary as the Deployment's pods would run it: once per pod, under a token of the ServiceAccount, with the
-// ConfigMap's file. The leader's node loses its power, with everything on it.
+// TestFence runs the real binary as the Deployment's pods would run it: once per pod, under a token of the
+// ServiceAccount, with the ConfigMap's file. The leader's node loses its power, with everything on it.
 func TestFence(t *testing.T) {
 	dir := t.TempDir()
 	audit := filepath.Join(dir, "audit.log")
@@ -97,7 +98,8 @@ func TestFence(t *testing.T) {
 	// The dead node's replica is replaced by Kubernetes' own eviction, not by the fence.
 	w.untilReplicas(victim)
 	t.Logf("replica replaced %s after the power cut", time.Since(cut).Round(100*time.Millisecond))
-	if p := w.pod(namespace, leader); p == nil || p.UID != old.UID || p.DeletionTimestamp == nil || taint.IsTombstone(p) {
+	if p := w.pod(namespace, leader); p == nil || p.UID != old.UID || p.DeletionTimestamp == nil ||
+		taint.IsTombstone(p) {
 		t.Errorf("the dead node's replica: got %+v, want it being deleted, and not ended by a fence", p)
 	}
 
@@ -107,12 +109,14 @@ func TestFence(t *testing.T) {
 	victim.machine.PowerOn()
 	w.until("the node is back", func() (bool, error) {
 		n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, victim.Name(), metav1.GetOptions{})
-		return err == nil && cluster.IsReady(n) && n.Status.NodeInfo.BootID == victim.machine.BootID() && w.pod(namespace, leader) == nil, err
+		return err == nil && cluster.IsReady(n) && n.Status.NodeInfo.BootID == victim.machine.BootID() &&
+			w.pod(namespace, leader) == nil, err
 	})
 
 	for name, p := range replicas {
 		p.Stop()
-		if text, err := os.ReadFile(p.LogFile()); err != nil || bytes.Contains(bytes.ToLower(text), []byte("forbidden")) {
+		if text, err := os.ReadFile(p.LogFile()); err != nil ||
+			bytes.Contains(bytes.ToLower(text), []byte("forbidden")) {
 			t.Errorf("log of %s: %v\n%s", name, err, text)
 		}
 	}
@@ -143,7 +147,8 @@ func (w *world) byHand(t *testing.T, binary, dir string, hosts map[string]*host,
 		t.Fatalf("kubectl taint as %s: %v: %s", person, err, out)
 	}
 	w.until("the mark is refused", func() (bool, error) {
-		list, err := w.c.Client().EventsV1().Events("").List(w.ctx, metav1.ListOptions{FieldSelector: "reason=MarkRefusedPoweredOn"})
+		list, err := w.c.Client().EventsV1().Events("").
+			List(w.ctx, metav1.ListOptions{FieldSelector: "reason=MarkRefusedPoweredOn"})
 		return err == nil && len(list.Items) > 0, err
 	})
 	if out, err := run(binary, "release", silent.Name(), "--yes"); err != nil {
@@ -185,8 +190,9 @@ func (w *world) machines(dir string, n int) map[string]*host {
 	}
 	nodes, err := w.c.AddNodes(w.ctx, n, func(i int) cluster.NodeOptions {
 		m := list[i].machine
-		return cluster.NodeOptions{Name: m.Name(), SystemUUID: m.SystemUUID(), BootID: m.BootID(), SandboxRetry: 200 * time.Millisecond,
-			Annotations: map[string]string{"example.net/bmc": list[i].bmc.URL()}}
+		return cluster.NodeOptions{Name: m.Name(), SystemUUID: m.SystemUUID(), BootID: m.BootID(),
+			SandboxRetry: 200 * time.Millisecond,
+			Annotations:  map[string]string{"example.net/bmc": list[i].bmc.URL()}}
 	})
 	kit.Must(w.t, err)
 	for i, h := range list {
@@ -224,7 +230,8 @@ func (w *world) untilReplicas(but *host) {
 	})
 }
 
-// configuration is the ConfigMap's file with what is different outside a pod: addresses, the password's place, the BMCs' authority.
+// configuration is the ConfigMap's file with what is different outside a pod: addresses, the password's place, the
+// BMCs' authority.
 func (w *world) configuration(dir, metrics, health string) string {
 	w.t.Helper()
 	var text string
@@ -236,10 +243,13 @@ func (w *world) configuration(dir, metrics, health string) string {
 		}
 	}
 	for from, to := range map[string]string{
-		`listen: {metrics: ":8080", health: ":8081"}`: fmt.Sprintf("listen: {metrics: %q, health: %q, status: %q}\nleaderElection: {namespace: %s}", metrics, health, w.page, namespace),
-		"passwordFile: /etc/forcefence-bmc/password":  fmt.Sprintf("passwordFile: %s/password\n    caFile: %[1]s/ca.pem", dir),
+		`listen: {metrics: ":8080", health: ":8081"}`: fmt.Sprintf("listen: {metrics: %q, health: %q, status: "+
+			"%q}\nleaderElection: {namespace: %s}", metrics, health, w.page, namespace),
+		"passwordFile: /etc/forcefence-bmc/password": fmt.Sprintf("passwordFile: %s/password\n    caFile: %[1]s/ca.pem",
+			dir),
 		// No DNS here; and a machine that a node names needs the right to pin it.
-		"{from: template, template: 'https://{{ .Name }}.bmc.example.net'}": "{from: annotation, annotation: example.net/bmc, allow: [127.0.0.1]}",
+		"{from: template, template: 'https://{{ .Name }}.bmc.example.net'}": "{from: annotation, annotation: " +
+			"example.net/bmc, allow: [127.0.0.1]}",
 	} {
 		if strings.Count(text, from) != 1 {
 			w.t.Fatalf("config.yaml: want %q in it once:\n%s", from, text)
@@ -266,7 +276,8 @@ func (w *world) process(binary, dir, pod string, configuration func(metrics, hea
 	kubeconfig := filepath.Join(dir, pod+".kubeconfig")
 	kit.Must(w.t, w.tokenKubeconfig(kubeconfig))
 	ready := func(ctx context.Context) error { return kit.Answers(ctx, "http://"+health+"/readyz") }
-	p := cluster.NewPart(pod, binary, []string{"run", "--config=" + config, "--kubeconfig=" + kubeconfig, "--identity=" + pod, "--log-format=json"},
+	p := cluster.NewPart(pod, binary,
+		[]string{"run", "--config=" + config, "--kubeconfig=" + kubeconfig, "--identity=" + pod, "--log-format=json"},
 		filepath.Join(dir, pod+".log"), ready, nil)
 	w.t.Cleanup(p.Stop)
 	w.t.Cleanup(func() {
@@ -282,7 +293,8 @@ func (w *world) process(binary, dir, pod string, configuration func(metrics, hea
 func (w *world) tokenKubeconfig(file string) error {
 	hour := int64(3600)
 	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}
-	token, err := w.c.Client().CoreV1().ServiceAccounts(namespace).CreateToken(w.ctx, "forcefence", req, metav1.CreateOptions{})
+	token, err := w.c.Client().CoreV1().ServiceAccounts(namespace).
+		CreateToken(w.ctx, "forcefence", req, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -328,22 +340,28 @@ func (w *world) busy(h *host) {
 			if n == h.Node {
 				continue
 			}
-			_, err := api.CoreV1().Nodes().Patch(w.ctx, n.Name(), types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes), metav1.PatchOptions{})
+			_, err := api.CoreV1().Nodes().
+				Patch(w.ctx, n.Name(), types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes),
+					metav1.PatchOptions{})
 			kit.Must(w.t, err)
 		}
 	}
-	_, err := api.CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "work"}}, metav1.CreateOptions{})
+	_, err := api.CoreV1().Namespaces().
+		Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "work"}}, metav1.CreateOptions{})
 	kit.Must(w.t, err)
 	cordon(true)
 	for _, s := range []*appsv1.StatefulSet{
 		cluster.Workload{Namespace: "work", Name: "db", Replicas: 3, Volume: true}.StatefulSet(),
-		cluster.Workload{Namespace: "work", Name: "stays", Replicas: 1, Volume: true, Tolerations: []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}}.StatefulSet(),
+		cluster.Workload{Namespace: "work", Name: "stays", Replicas: 1, Volume: true,
+			Tolerations: []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}}.StatefulSet(),
 	} {
 		_, err := api.AppsV1().StatefulSets("work").Create(w.ctx, s, metav1.CreateOptions{})
 		kit.Must(w.t, err)
 	}
 	// A StatefulSet deletes its ended pods by itself; those of a Deployment are left to us.
-	_, err = api.AppsV1().Deployments("work").Create(w.ctx, cluster.Workload{Namespace: "work", Name: "web", Replicas: 2}.Deployment(), metav1.CreateOptions{})
+	_, err = api.AppsV1().Deployments("work").
+		Create(w.ctx, cluster.Workload{Namespace: "work", Name: "web", Replicas: 2}.Deployment(),
+			metav1.CreateOptions{})
 	kit.Must(w.t, err)
 	kit.Must(w.t, w.c.WaitReadyPods(w.ctx, "work", 6))
 	cordon(false)
@@ -372,7 +390,8 @@ func (w *world) untilDone(node string, want taint.Result) taint.Record {
 	return rec
 }
 
-// untilMoved waits until the pods of db and web run elsewhere with their volumes, and checks that the one that stays was left alone.
+// untilMoved waits until the pods of db and web run elsewhere with their volumes, and checks that the one that stays
+// was left alone.
 func (w *world) untilMoved(h *host, before []*corev1.Pod) {
 	w.t.Helper()
 	w.until("pods run elsewhere", func() (bool, error) {
@@ -385,7 +404,8 @@ func (w *world) untilMoved(h *host, before []*corev1.Pod) {
 		return n == 5, fmt.Errorf("%d of 5 do", n)
 	})
 	for _, b := range before {
-		if now := w.pod("work", b.Name); b.Name == "stays-0" && (now == nil || now.UID != b.UID || now.Status.Phase != corev1.PodRunning) {
+		if now := w.pod("work", b.Name); b.Name == "stays-0" &&
+			(now == nil || now.UID != b.UID || now.Status.Phase != corev1.PodRunning) {
 			w.t.Errorf("pod that tolerates the mark: got %+v, want it untouched", now)
 		}
 	}
@@ -423,21 +443,26 @@ func (w *world) rights(t *testing.T, audit string) {
 		if e.ResponseStatus.Code == http.StatusForbidden {
 			t.Errorf("%s was refused: %s %s: %s", e.User.Username, e.Verb, e.RequestURI, e.ResponseStatus.Message)
 		}
-		if want := "forcefence/" + builtAs; e.UserAgent != want && (e.User.Username != person || !strings.HasPrefix(e.UserAgent, "kubectl/")) {
+		if want := "forcefence/" + builtAs; e.UserAgent != want &&
+			(e.User.Username != person || !strings.HasPrefix(e.UserAgent, "kubectl/")) {
 			t.Errorf("%s %s: User-Agent: got %q, want %q", e.Verb, e.RequestURI, e.UserAgent, want)
 		}
 		switch {
 		case e.User.Username == person:
 			people++
 		case e.ObjectRef != nil:
-			used[right(e.Verb, e.ObjectRef.APIGroup, strings.Trim(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/"))+" "+e.ObjectRef.Namespace] = true
+			used[right(e.Verb, e.ObjectRef.APIGroup,
+				strings.Trim(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/"))+" "+e.ObjectRef.Namespace] = true
 		}
 	}
 	if people == 0 {
 		t.Error("audit log: got nothing of the person's, want it to tell of all")
 	}
 	for _, u := range manifests(t, w, base) {
-		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" || slices.Contains([]string{"forcefence-operator", "forcefence-release", "forcefence-explain", "forcefence-view", "forcefence-look", "forcefence-logs", "forcefence-pauser", "forcefence-operate"}, u.GetName()) {
+		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" ||
+			slices.Contains(
+				[]string{"forcefence-operator", "forcefence-release", "forcefence-explain", "forcefence-view",
+					"forcefence-look", "forcefence-logs", "forcefence-pauser", "forcefence-operate"}, u.GetName()) {
 			continue
 		}
 		var role rbacv1.Role // a ClusterRole has its fields, too
@@ -448,7 +473,9 @@ func (w *world) rights(t *testing.T, audit string) {
 					for _, verb := range rule.Verbs {
 						granted, found := right(verb, group, res), false
 						for use := range used {
-							found = found || strings.HasPrefix(use, granted+" ") && (role.Namespace == "" || use == granted+" "+role.Namespace)
+							found = found ||
+								strings.HasPrefix(use, granted+" ") &&
+									(role.Namespace == "" || use == granted+" "+role.Namespace)
 						}
 						if !found && justified[granted] == "" {
 							t.Errorf("%s %s grants %q, which a fence does not use", u.GetKind(), u.GetName(), granted)
@@ -492,7 +519,8 @@ func (w *world) queues(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			got := resp.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
-			return resp.StatusCode == http.StatusOK && got == string(fs.UID), fmt.Errorf("%s, FlowSchema %s, want %s", resp.Status, got, fs.UID)
+			return resp.StatusCode == http.StatusOK && got == string(fs.UID),
+				fmt.Errorf("%s, FlowSchema %s, want %s", resp.Status, got, fs.UID)
 		})
 	}
 }
@@ -507,7 +535,9 @@ func build(t *testing.T, dir, program string) string {
 		t.Skip("starts a control plane")
 	}
 	out := filepath.Join(dir, program)
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "grpcnotrace", "-ldflags", "-X github.com/forcefence/forcefence/cmd/internal/version.built="+builtAs, "-o", out, "github.com/forcefence/forcefence/cmd/"+program).CombinedOutput(); err != nil {
+	if said, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "grpcnotrace", "-ldflags",
+		"-X github.com/forcefence/forcefence/cmd/internal/version.built="+builtAs, "-o", out,
+		"github.com/forcefence/forcefence/cmd/"+program).CombinedOutput(); err != nil {
 		t.Fatalf("building %s: %v\n%s", program, err, said)
 	}
 	return out

@@ -18,7 +18,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestChartLints: with its own values, and with every one of the README's variants; and Artifact Hub is told the definition's version.
+// TestChartLints: with its own values, and with every one of the README's variants; and Artifact Hub is told the
+// definition's version.
 func TestChartLints(t *testing.T) {
 	var about struct{ Annotations map[string]string }
 	text, err := os.ReadFile(chart + "/Chart.yaml")
@@ -31,7 +32,8 @@ func TestChartLints(t *testing.T) {
 	crd := parse(t, string(text))[0]
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	kit.Must(t, err)
-	if version := versions[0].(map[string]any)["name"]; len(listed) != 1 || listed[0].Name != crd.GetName() || listed[0].Version != version {
+	if version := versions[0].(map[string]any)["name"]; len(listed) != 1 || listed[0].Name != crd.GetName() ||
+		listed[0].Version != version {
 		t.Errorf("artifacthub.io/crds: got %v, want %s, %s", listed, crd.GetName(), version)
 	}
 	for _, c := range components {
@@ -44,36 +46,49 @@ func TestChartLints(t *testing.T) {
 
 // TestValues: what is wrong is refused with its place, before anything reaches the cluster.
 func TestValues(t *testing.T) {
-	digest, agents := strings.Repeat("0", 64), "config: {providers: [{name: agents, fenceagent: {agent: fence_ipmilan}}]}"
+	digest, agents := strings.Repeat("0", 64), "config: {providers: [{name: agents, fenceagent: {agent: "+
+		"fence_ipmilan}}]}"
 	refused := map[string]string{ // values -> in the error
-		"controller: {replicas: two}":                                                    "at '/controller/replicas': got string, want integer",
-		"controler: {replicas: 2}":                                                       "additional properties 'controler' not allowed",
-		"nameOverride: mine":                                                             "additional properties 'nameOverride' not allowed",
-		"image: {tag: 1.2}":                                                              "at '/image/tag': got number, want string",
-		"image: {digest: latest}":                                                        "at '/image/digest'",
-		"hook: {layout: rke2}":                                                           "at '/hook/layout': value must be one of 'kubeadm', 'k3s'",
-		"hook: {runtimeArgs: [--kubeconfig=x]}":                                          "at '/hook/runtimeArgs/0'",
-		"extraSecrets: [{name: rack-b}]":                                                 "at '/extraSecrets/0': missing property 'mountPath'",
-		"commonLabels: {app.kubernetes.io/name: x}":                                      "at '/commonLabels/app.kubernetes.io~1name'",
-		"metrics: {podMonitor: {interval: 30}}":                                          "at '/metrics/podMonitor/interval': got number, want string",
-		"config: {mode: observ}":                                                         "at '/config/mode': value must be one of 'observe', 'fence', 'shadow', 'disabled'",
-		"config: {powerOffAfter: 30}":                                                    "at '/config/powerOffAfter': got number, want string",
-		"config: {powerOffAfter: 1 minute}":                                              "at '/config/powerOffAfter'",
-		"config: {stormGard: {}}":                                                        "at '/config': additional properties 'stormGard' not allowed",
-		"config: {listen: {health: ''}}":                                                 "at '/config/listen/health'",
-		"config: {nodes: []}":                                                            "at '/config/nodes': minItems",
-		"config: {taintKey: \"o'k\"}":                                                    "at '/config/taintKey'",
-		"config: {providers: [{name: r, redfish: {usrname: x}}]}":                        "at '/config/providers/0/redfish': additional properties 'usrname' not allowed",
-		"config: {policies: [{name: l, preset: longhron}]}":                              "at '/config/policies/0/preset': value must be one of 'longhorn', 'noobaa', 'storageos'",
-		"networkPolicy: {metricsFrom: [{}]}":                                             "at '/networkPolicy/metricsFrom/0': minProperties",
-		"networkPolicy: {metricsFrom: monitoring}":                                       "at '/networkPolicy/metricsFrom': got string, want array",
-		"{image: {digest: sha256:" + digest + "}, " + agents + "}":                       "set image.agents to the whole name of the image that has them",
+		"controller: {replicas: two}": "at '/controller/replicas': got string, want integer",
+		"controler: {replicas: 2}": "additional properties " +
+			"'controler' not allowed",
+		"nameOverride: mine": "additional properties " +
+			"'nameOverride' not allowed",
+		"image: {tag: 1.2}": "at '/image/tag': got " +
+			"number, want string",
+		"image: {digest: latest}": "at '/image/digest'",
+		"hook: {layout: rke2}": "at '/hook/layout': value " +
+			"must be one of 'kubeadm', 'k3s'",
+		"hook: {runtimeArgs: [--kubeconfig=x]}": "at '/hook/runtimeArgs/0'",
+		"extraSecrets: [{name: rack-b}]": "at '/extraSecrets/0': " +
+			"missing property 'mountPath'",
+		"commonLabels: {app.kubernetes.io/name: x}": "at '/commonLabels/app.kubernetes.io~1name'",
+		"metrics: {podMonitor: {interval: 30}}":     "at '/metrics/podMonitor/interval': got number, want string",
+		"config: {mode: observ}": "at '/config/mode': value " +
+			"must be one of 'observe', 'fence', 'shadow', 'disabled'",
+		"config: {powerOffAfter: 30}":       "at '/config/powerOffAfter': got number, want string",
+		"config: {powerOffAfter: 1 minute}": "at '/config/powerOffAfter'",
+		"config: {stormGard: {}}": "at '/config': additional " +
+			"properties 'stormGard' not allowed",
+		"config: {listen: {health: ''}}": "at '/config/listen/health'",
+		"config: {nodes: []}": "at '/config/nodes': " +
+			"minItems",
+		"config: {taintKey: \"o'k\"}": "at '/config/taintKey'",
+		"config: {providers: [{name: r, redfish: {usrname: x}}]}": "at '/config/providers/0/redfish': additional " +
+			"properties 'usrname' not allowed",
+		"config: {policies: [{name: l, preset: longhron}]}": "at '/config/policies/0/preset': value must be one of " +
+			"'longhorn', 'noobaa', 'storageos'",
+		"networkPolicy: {metricsFrom: [{}]}":       "at '/networkPolicy/metricsFrom/0': minProperties",
+		"networkPolicy: {metricsFrom: monitoring}": "at '/networkPolicy/metricsFrom': got string, want array",
+		"{image: {digest: sha256:" + digest + "}, " + agents +
+			"}": "set image.agents to the whole name of the image that has them",
 		"admissionPolicies: {machineKeys: \"example.net/bmc\"}":                          "at '/admissionPolicies/machineKeys': got string, want array",
 		"admissionPolicies: {machineKeys: [\"a', 'b\"]}":                                 "at '/admissionPolicies/machineKeys/0'",
 		"config: {storage: [{name: p}], policies: [{name: p, drivers: [\"a'] + ['\"]}]}": "at '/config/policies/0/drivers/0'",
 	}
 	for values, want := range refused {
-		if _, err := helm(t, "", "template", "forcefence", chart, "--values", valuesFile(t, values)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := helm(t, "", "template", "forcefence", chart, "--values", valuesFile(t, values)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want an error with %q", values, err, want)
 		}
 	}
@@ -93,7 +108,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestSwitches: what a value switches off is not rendered; by its own values the chart renders all of it, and Helm keeps the records' definition.
+// TestSwitches: what a value switches off is not rendered; by its own values the chart renders all of it, and Helm
+// keeps the records' definition.
 func TestSwitches(t *testing.T) {
 	has := func(values, text string) bool {
 		for key := range byKey(t, charted(t, values)) {
@@ -116,11 +132,13 @@ func TestSwitches(t *testing.T) {
 		{"config: {pauseConfigMap: ''}", "Role " + namespace + "/forcefence-pause\n"},
 	} {
 		if on, off := has("{}", s.object), has(s.values, s.object); !on || off {
-			t.Errorf("%s: %q is rendered: got %t, and %t without the value; want false and true", s.values, s.object, off, on)
+			t.Errorf("%s: %q is rendered: got %t, and %t without the value; want false and true", s.values, s.object,
+				off, on)
 		}
 	}
 	wantCounts(t, charted(t, "{}"), map[string]int{"helm.sh/resource-policy: keep\n": 1})
-	wantCounts(t, charted(t, "controller: {extraVolumes: [{name: recording, emptyDir: {}}], extraVolumeMounts: [{name: recording, mountPath: /rec}]}"),
+	wantCounts(t, charted(t, "controller: {extraVolumes: [{name: recording, emptyDir: {}}], extraVolumeMounts: "+
+		"[{name: recording, mountPath: /rec}]}"),
 		map[string]int{"mountPath: /rec\n": 1, "name: recording\n": 2})
 	wantCounts(t, charted(t, "crds: {keep: false}"), map[string]int{"helm.sh/resource-policy": 0})
 	_, err := helm(t, "", "template", "forcefence", chart, "--kube-version", "1.29")
@@ -131,7 +149,8 @@ func TestSwitches(t *testing.T) {
 
 // TestElsewhere: in namespaces of other names, nothing names the usual ones.
 func TestElsewhere(t *testing.T) {
-	out, err := helm(t, "", "template", "mine", chart, "--namespace", "elsewhere", "--set", "hook.namespace=on-nodes,admissionPolicies.outOfServiceGuard=true",
+	out, err := helm(t, "", "template", "mine", chart, "--namespace", "elsewhere", "--set",
+		"hook.namespace=on-nodes,admissionPolicies.outOfServiceGuard=true",
 		"--values", valuesFile(t, `config:
   onDetachTimeout: delete-attachments
   storage: [{name: pool, drivers: [csi.example.net]}]
@@ -141,7 +160,8 @@ func TestElsewhere(t *testing.T) {
 	kit.Must(t, err)
 	wantCounts(t, out, map[string]int{
 		namespace: 0, "namespace: forcefence-node": 0, "name: on-nodes": 1,
-		`"['driver.longhorn.io', 'csi.example.net']"`:        1, // each of the two policies about attachments names both drivers
+		// each of the two policies about attachments names both drivers
+		`"['driver.longhorn.io', 'csi.example.net']"`:        1,
 		`"['csi.example.net', 'driver.longhorn.io']"`:        1,
 		`{name: drivers, expression: "['csi.example.net']"}`: 1,
 	})
@@ -152,7 +172,8 @@ func TestHelm(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence")
 	w := newWorld(t, cluster.Options{})
-	_, err := w.c.AddNodes(w.ctx, 2, func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
+	_, err := w.c.AddNodes(w.ctx, 2,
+		func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
 	kit.Must(t, err)
 	run := func(args ...string) string {
 		t.Helper()
@@ -165,7 +186,8 @@ func TestHelm(t *testing.T) {
 		t.Helper()
 		w.until("both replicas and the hooks run "+when, func() (bool, error) {
 			d, ds := w.objects(t)
-			return d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == 2 && d.Status.UpdatedReplicas == 2 && ds.Status.NumberReady == 2,
+			return d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == 2 &&
+					d.Status.UpdatedReplicas == 2 && ds.Status.NumberReady == 2,
 				fmt.Errorf("the Deployment says %+v, the DaemonSet %+v", d.Status, ds.Status)
 		})
 		w.checked()
@@ -173,7 +195,9 @@ func TestHelm(t *testing.T) {
 
 	// By the chart's own values, where nobody has made a Secret, and without the CustomResourceDefinition.
 	run("package", chart, "--destination", dir, "--version", "1.2.3", "--app-version", "dev")
-	notes := run(append([]string{"install", "forcefence", filepath.Join(dir, "forcefence-1.2.3.tgz"), "--create-namespace", "--set", "crds.install=false"}, set...)...)
+	notes := run(
+		append([]string{"install", "forcefence", filepath.Join(dir, "forcefence-1.2.3.tgz"), "--create-namespace",
+			"--set", "crds.install=false"}, set...)...)
 	if !strings.Contains(notes, "No device is asked yet") {
 		t.Errorf("install: want the notes to say that no device is asked:\n%s", notes)
 	}
@@ -208,7 +232,8 @@ func TestHelm(t *testing.T) {
 		_, err := w.c.Kubectl(w.ctx, "get", "fencings.forcefence.io")
 		return err == nil && short() != nil, err
 	})
-	_, err = w.c.Kubectl(w.ctx, "create", "-f", valuesFile(t, `{apiVersion: forcefence.io/v1alpha1, kind: Fencing, metadata: {name: f-1},
+	_, err = w.c.Kubectl(w.ctx, "create", "-f",
+		valuesFile(t, `{apiVersion: forcefence.io/v1alpha1, kind: Fencing, metadata: {name: f-1},
 spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	kit.Must(t, err)
 	w.monitored(t)
@@ -234,9 +259,12 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	}
 	changed, _ := w.objects(t)
 	for _, want := range []string{
-		`"image":"registry.example.net/forcefence@sha256:`, `"imagePullPolicy":"Always"`, `"imagePullSecrets":[{"name":"registry"}]`, `"--log-level=debug"`, `"value":"http://proxy"`,
-		`"mountPath":"/etc/rack-b"`, `"secretName":"rack-b","defaultMode":288,"optional":true`, `"secretName":"bmcs","defaultMode":288,"optional":true`, `"key":"example.net/pool"`, `"team":"a"`,
-		`"example.net/note":"b"`, `"containerPort":9090`, `"cpu":"75m"`, `"podAntiAffinity"`, `"nodeSelector":{"kubernetes.io/os":"linux"}`,
+		`"image":"registry.example.net/forcefence@sha256:`, `"imagePullPolicy":"Always"`,
+		`"imagePullSecrets":[{"name":"registry"}]`, `"--log-level=debug"`, `"value":"http://proxy"`,
+		`"mountPath":"/etc/rack-b"`, `"secretName":"rack-b","defaultMode":288,"optional":true`,
+		`"secretName":"bmcs","defaultMode":288,"optional":true`, `"key":"example.net/pool"`, `"team":"a"`,
+		`"example.net/note":"b"`, `"containerPort":9090`, `"cpu":"75m"`, `"podAntiAffinity"`,
+		`"nodeSelector":{"kubernetes.io/os":"linux"}`,
 	} {
 		if got, err := json.Marshal(changed.Spec); err != nil || !strings.Contains(string(got), want) {
 			t.Errorf("the Deployment after the upgrade: got %s, %v, want %s in it", got, err, want)
@@ -254,40 +282,51 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	before, _ := w.objects(t)
 	run(append([]string{"upgrade", "forcefence", chart, "--set", "config.mode=shadow"}, set...)...)
 	if after, _ := w.objects(t); after.Generation != before.Generation || first.UID != after.UID {
-		t.Errorf("the Deployment: got generation %d of %s, want %d of %s as before", after.Generation, after.UID, before.Generation, first.UID)
+		t.Errorf("the Deployment: got generation %d of %s, want %d of %s as before", after.Generation, after.UID,
+			before.Generation, first.UID)
 	}
 
 	// A second one is refused, and nothing of it is there.
 	_, err = helm(t, w.c.Kubeconfig(), "install", "second", chart, "--namespace", "other", "--create-namespace")
-	if err == nil || !strings.Contains(err.Error(), `key "meta.helm.sh/release-namespace" must equal "other": current value is "`+namespace+`"`) {
+	if err == nil ||
+		!strings.Contains(err.Error(),
+			`key "meta.helm.sh/release-namespace" must equal "other": current value is "`+namespace+`"`) {
 		t.Errorf("a second install: got %v, want it refused with the first one's namespace", err)
 	}
-	if out, err := w.c.Kubectl(w.ctx, "-n", "other", "get", "deployments,serviceaccounts,configmaps,secrets", "-o", "name", "-l", "app.kubernetes.io/part-of=forcefence"); err != nil || out != "" {
+	if out, err := w.c.Kubectl(w.ctx, "-n", "other", "get", "deployments,serviceaccounts,configmaps,secrets", "-o",
+		"name", "-l", "app.kubernetes.io/part-of=forcefence"); err != nil || out != "" {
 		t.Errorf("after the refused install: got %q, %v, want nothing of ours in its namespace", out, err)
 	}
 	available("after the refused install")
 
 	// As README.md says: no controller, no hook on the hosts, and then nothing stays but the records.
-	run(append([]string{"upgrade", "forcefence", chart, "--set", "controller.replicas=0,hook.uninstall=true"}, set...)...)
+	run(append([]string{"upgrade", "forcefence", chart, "--set", "controller.replicas=0,hook.uninstall=true"},
+		set...)...)
 	w.until("the hook is taken off, and no controller runs", func() (bool, error) {
 		d, ds := w.objects(t)
-		return d.Status.Replicas == 0 && ds.Spec.Template.Spec.Containers[0].Name == "uninstalled" && ds.Status.ObservedGeneration == ds.Generation &&
-			ds.Status.UpdatedNumberScheduled == 2 && ds.Status.NumberReady == 2, fmt.Errorf("the Deployment says %+v, the DaemonSet %+v", d.Status, ds.Status)
+		return d.Status.Replicas == 0 && ds.Spec.Template.Spec.Containers[0].Name == "uninstalled" &&
+				ds.Status.ObservedGeneration == ds.Generation &&
+				ds.Status.UpdatedNumberScheduled == 2 && ds.Status.NumberReady == 2,
+			fmt.Errorf("the Deployment says %+v, the DaemonSet %+v", d.Status, ds.Status)
 	})
 	manifest := valuesFile(t, run("get", "manifest", "forcefence"))
 	run("uninstall", "forcefence")
 	w.until("all but the definition is gone", func() (bool, error) {
 		left, err := w.c.Kubectl(w.ctx, "get", "-f", manifest, "--ignore-not-found", "-o", "name")
-		return left == "customresourcedefinition.apiextensions.k8s.io/fencings.forcefence.io\n", fmt.Errorf("left: %s %w", left, err)
+		return left == "customresourcedefinition.apiextensions.k8s.io/fencings.forcefence.io\n",
+			fmt.Errorf("left: %s %w", left, err)
 	})
 	_, err = w.c.Kubectl(w.ctx, "get", "fcg", "f-1")
 	kit.Must(t, err)
 
-	// What kubectl has applied is not taken over unasked. A field that it set and the chart does not would stay: hence any-node.
-	_, err = w.c.Kubectl(w.ctx, "apply", "--server-side", "--force-conflicts", "-k", overlay(t, []string{"base", "node"}, []string{"any-node"}, nil))
+	// What kubectl has applied is not taken over unasked. A field that it set and the chart does not would stay: hence
+	// any-node.
+	_, err = w.c.Kubectl(w.ctx, "apply", "--server-side", "--force-conflicts", "-k",
+		overlay(t, []string{"base", "node"}, []string{"any-node"}, nil))
 	kit.Must(t, err)
 	install := append([]string{"install", "forcefence", chart, "--namespace", namespace}, set...)
-	if _, err := helm(t, w.c.Kubeconfig(), install...); err == nil || !strings.Contains(err.Error(), "cannot be imported into the current release") {
+	if _, err := helm(t, w.c.Kubeconfig(), install...); err == nil ||
+		!strings.Contains(err.Error(), "cannot be imported into the current release") {
 		t.Errorf("an install over kustomize's objects: got %v, want it refused", err)
 	}
 	run(append(install, "--take-ownership", "--force-conflicts")...)
@@ -308,27 +347,33 @@ func TestPlainFile(t *testing.T) {
 	w.checked()
 	w.until("both replicas and the hook run", func() (bool, error) {
 		d, ds := w.objects(t)
-		return d.Status.AvailableReplicas == 2 && ds.Status.NumberReady == 1, fmt.Errorf("the Deployment says %+v, the DaemonSet %+v", d.Status, ds.Status)
+		return d.Status.AvailableReplicas == 2 && ds.Status.NumberReady == 1,
+			fmt.Errorf("the Deployment says %+v, the DaemonSet %+v", d.Status, ds.Status)
 	})
 }
 
-// monitored gives the cluster the Prometheus operator's own definitions, and holds the chart's and kustomize's objects against them: a field that
-// they do not know is refused.
+// monitored gives the cluster the Prometheus operator's own definitions, and holds the chart's and kustomize's objects
+// against them: a field that they do not know is refused.
 func (w *world) monitored(t *testing.T) {
 	t.Helper()
-	cmd := exec.CommandContext(w.ctx, "go", "mod", "download", "-json", "github.com/prometheus-operator/prometheus-operator") // as go.mod pins it
+	// as go.mod pins it
+	cmd := exec.CommandContext(w.ctx, "go", "mod", "download", "-json",
+		"github.com/prometheus-operator/prometheus-operator")
 	cmd.Dir = "../alerts"
 	out, err := cmd.Output()
 	kit.Must(t, err)
 	var module struct{ Dir string }
 	kit.Must(t, json.Unmarshal(out, &module))
 	for _, kind := range []string{"podmonitors", "servicemonitors", "prometheusrules"} {
-		_, err := w.c.Kubectl(w.ctx, "create", "-f", filepath.Join(module.Dir, "example/prometheus-operator-crd/monitoring.coreos.com_"+kind+".yaml"))
+		_, err := w.c.Kubectl(w.ctx, "create", "-f",
+			filepath.Join(module.Dir, "example/prometheus-operator-crd/monitoring.coreos.com_"+kind+".yaml"))
 		kit.Must(t, err)
-		_, err = w.c.Kubectl(w.ctx, "wait", "--for=condition=Established", "--timeout=5m", "crd/"+kind+".monitoring.coreos.com")
+		_, err = w.c.Kubectl(w.ctx, "wait", "--for=condition=Established", "--timeout=5m",
+			"crd/"+kind+".monitoring.coreos.com")
 		kit.Must(t, err)
 	}
-	rendered := charted(t, "metrics: {podMonitor: {enabled: true}, serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}}") + "\n---\n" +
+	rendered := charted(t, "metrics: {podMonitor: {enabled: true}, serviceMonitor: {enabled: true}, prometheusRule: "+
+		"{enabled: true}}") + "\n---\n" +
 		render(t, overlay(t, []string{"base"}, []string{"monitoring"}, nil))
 	checked := 0
 	for _, u := range parse(t, rendered) {
@@ -342,7 +387,8 @@ func (w *world) monitored(t *testing.T) {
 			_, err := w.c.Kubectl(w.ctx, "get", strings.ToLower(u.GetKind()), "-A")
 			return err == nil, err
 		})
-		_, err = w.c.Kubectl(w.ctx, "create", "--dry-run=server", "--validate=strict", "-f", valuesFile(t, string(text)))
+		_, err = w.c.Kubectl(w.ctx, "create", "--dry-run=server", "--validate=strict", "-f",
+			valuesFile(t, string(text)))
 		kit.Must(t, err)
 	}
 	if checked != 5 {

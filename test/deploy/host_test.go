@@ -32,10 +32,11 @@ const elsewhere = `patches:
     - {op: replace, path: /spec/template/spec/containers/0/command/0, value: /bin/forcefence-node}
 `
 
-const probeElsewhere = "    - {op: replace, path: /spec/template/spec/containers/0/readinessProbe/exec/command/0, value: /bin/forcefence-node}\n"
+const probeElsewhere = "    - {op: replace, path: /spec/template/spec/containers/0/readinessProbe/exec/command/0, " +
+	"value: /bin/forcefence-node}\n"
 
-// TestHost applies the DaemonSet to a real node, with containerd and a kubelet: that its few capabilities suffice, its mounts show
-// what they should, and nothing of it stays behind.
+// TestHost applies the DaemonSet to a real node, with containerd and a kubelet: that its few capabilities suffice, its
+// mounts show what they should, and nothing of it stays behind.
 func TestHost(t *testing.T) {
 	nodes.Need(t)
 	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
@@ -50,7 +51,8 @@ func TestHost(t *testing.T) {
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, _ := w.c.Kubectl(context.Background(), "-n", nodeNamespace, "describe", "pods")
-			logs, _ := w.c.Kubectl(context.Background(), "-n", nodeNamespace, "logs", "ds/forcefence-node", "--all-containers")
+			logs, _ := w.c.Kubectl(context.Background(), "-n", nodeNamespace, "logs", "ds/forcefence-node",
+				"--all-containers")
 			t.Logf("%s\n%s\n%s", out, logs, n.Logs())
 		}
 	})
@@ -63,7 +65,8 @@ func TestHost(t *testing.T) {
 		t.Errorf("the plugin is not on the host: %v", err)
 	}
 
-	// It holds, on the word of a container that has one capability; and the kubelet's own restart of the runtime changes nothing.
+	// It holds, on the word of a container that has one capability; and the kubelet's own restart of the runtime
+	// changes nothing.
 	_, err = w.c.Kubectl(w.ctx, "taint", "node", "n1", key+"=manual:NoSchedule")
 	kit.Must(t, err)
 	w.until("the hook knows of the mark", func() (bool, error) {
@@ -109,7 +112,8 @@ func TestHost(t *testing.T) {
 	w.apply([]string{"uninstall"}, "")
 	w.rolledOut("uninstalled")
 	// The kubelet's own logs of the pods are named after them.
-	out, err := n.Exec(w.ctx, "find", "/opt/nri", "/etc/nri", "/etc/containerd", "/var/log", "(", "-path", "/var/log/pods", "-o", "-path",
+	out, err := n.Exec(w.ctx, "find", "/opt/nri", "/etc/nri", "/etc/containerd", "/var/log", "(", "-path",
+		"/var/log/pods", "-o", "-path",
 		"/var/log/containers", ")", "-prune", "-o", "-name", "*forcefence*", "-print")
 	if err != nil || out != "" {
 		t.Errorf("left on the host: %s %v", out, err)
@@ -131,7 +135,8 @@ func TestHost(t *testing.T) {
 	}
 
 	// Where there is no NRI nothing is installed, and the Node says so.
-	off := "printf \"version = 3\\n[plugins.'io.containerd.nri.v1.nri']\\ndisable = true\\n\" >/etc/containerd/conf.d/off.toml"
+	off := "printf \"version = 3\\n[plugins.'io.containerd.nri.v1.nri']\\ndisable = true\\n\" " +
+		">/etc/containerd/conf.d/off.toml"
 	out, err = n.Exec(w.ctx, "sh", "-c", "mkdir -p /etc/containerd/conf.d && "+off)
 	if err != nil {
 		t.Fatalf("switching NRI off: %v: %s", err, out)
@@ -141,10 +146,12 @@ func TestHost(t *testing.T) {
 	w.guard(install.None, "NRI is switched off")
 }
 
-// writesItsOwn holds that the hook has what it writes on the host, and that the host's root is mounted read-only for it.
+// writesItsOwn holds that the hook has what it writes on the host, and that the host's root is mounted read-only for
+// it.
 func (w *world) writesItsOwn(n *nodes.Node, pid string) {
 	w.t.Helper()
-	for _, file := range []string{nri.DefaultDataDir + "/" + nri.MemoryFile, nri.DefaultStateDir + "/20.json", nri.DefaultLogFile} {
+	for _, file := range []string{
+		nri.DefaultDataDir + "/" + nri.MemoryFile, nri.DefaultStateDir + "/20.json", nri.DefaultLogFile} {
 		w.until(file+" is on the host", func() (bool, error) {
 			_, err := n.Exec(w.ctx, "test", "-s", file)
 			return err == nil, err
@@ -158,15 +165,16 @@ func (w *world) writesItsOwn(n *nodes.Node, pid string) {
 		how, _, _ := strings.Cut(fields[5], ",")
 		got[fields[4]] = how
 	}
-	for place, want := range map[string]string{"/": "ro", nri.DefaultDataDir: "rw", nri.DefaultStateDir: "rw", "/var/log": "rw"} {
+	for place, want := range map[string]string{
+		"/": "ro", nri.DefaultDataDir: "rw", nri.DefaultStateDir: "rw", "/var/log": "rw"} {
 		if got[place] != want {
 			w.t.Errorf("the hook's container has %s mounted %q, want %q", place, got[place], want)
 		}
 	}
 }
 
-// bootsMarked is a node that requires the hook, has lost it, and boots with the mark on: it must not lock itself out, which is the
-// annotation's work, nor let an ordinary pod in.
+// bootsMarked is a node that requires the hook, has lost it, and boots with the mark on: it must not lock itself out,
+// which is the annotation's work, nor let an ordinary pod in.
 func (w *world) bootsMarked(n *nodes.Node) {
 	w.t.Helper()
 	_, err := w.c.Kubectl(w.ctx, "taint", "node", "n1", key+"=manual:NoSchedule")
@@ -202,7 +210,8 @@ func (w *world) apply(components []string, more string) {
 	w.install(folder)
 }
 
-// rolledOut waits until the DaemonSet's pod is the one of what was applied last, and ready; a container of it has that name.
+// rolledOut waits until the DaemonSet's pod is the one of what was applied last, and ready; a container of it has that
+// name.
 func (w *world) rolledOut(container string) {
 	w.t.Helper()
 	w.until("the DaemonSet is rolled out", func() (bool, error) {
@@ -217,13 +226,15 @@ func (w *world) rolledOut(container string) {
 
 func done(ds *appsv1.DaemonSet) bool {
 	s := ds.Status
-	return s.ObservedGeneration == ds.Generation && s.DesiredNumberScheduled == 1 && s.UpdatedNumberScheduled == 1 && s.NumberAvailable == 1
+	return s.ObservedGeneration == ds.Generation && s.DesiredNumberScheduled == 1 && s.UpdatedNumberScheduled == 1 &&
+		s.NumberAvailable == 1
 }
 
 // guard waits for the Node's condition.
 func (w *world) guard(level install.Level, says string) {
 	w.t.Helper()
-	reason := map[install.Level]string{install.FailClosed: "FailClosed", install.FailOpen: "FailOpen", install.None: "None"}[level]
+	reason := map[install.Level]string{install.FailClosed: "FailClosed", install.FailOpen: "FailOpen",
+		install.None: "None"}[level]
 	want := corev1.ConditionTrue
 	if level == install.None {
 		want = corev1.ConditionFalse
@@ -235,7 +246,8 @@ func (w *world) guard(level install.Level, says string) {
 		}
 		for _, c := range n.Status.Conditions {
 			if c.Type == taint.ProtectionCondition {
-				return c.Status == want && c.Reason == reason && strings.Contains(c.Message, says), fmt.Errorf("%s: %s", c.Reason, c.Message)
+				return c.Status == want && c.Reason == reason && strings.Contains(c.Message, says),
+					fmt.Errorf("%s: %s", c.Reason, c.Message)
 			}
 		}
 		return false, fmt.Errorf("no condition")
@@ -245,8 +257,11 @@ func (w *world) guard(level install.Level, says string) {
 // ordinary starts a pod that is not exempt, and ends by itself if it may start.
 func (w *world) ordinary(name string) {
 	w.t.Helper()
-	p := &corev1.Pod{ObjectMeta: meta(name), Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, RestartPolicy: corev1.RestartPolicyNever,
-		Containers: []corev1.Container{{Name: "main", Image: image, ImagePullPolicy: corev1.PullNever, Command: []string{"/bin/forcefence-node", "--help"}}}}}
+	p := &corev1.Pod{ObjectMeta: meta(name),
+		Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, RestartPolicy: corev1.RestartPolicyNever,
+			Containers: []corev1.Container{
+				{Name: "main", Image: image, ImagePullPolicy: corev1.PullNever,
+					Command: []string{"/bin/forcefence-node", "--help"}}}}}
 	_, err := w.c.Client().CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{})
 	kit.Must(w.t, err)
 }
@@ -254,7 +269,8 @@ func (w *world) ordinary(name string) {
 func (w *world) held(pod string) {
 	w.t.Helper()
 	w.until(pod+" is held", func() (bool, error) {
-		list, err := w.c.Client().CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+		list, err := w.c.Client().CoreV1().Events("default").
+			List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 		if err != nil {
 			return false, err
 		}

@@ -54,7 +54,8 @@ nodes:
 	out, err := os.Create(i.log)
 	kit.Must(w.t, err)
 	defer out.Close()
-	i.cmd = exec.Command(binary, "run", "--config="+config, "--kubeconfig="+kubeconfig, "--identity="+ns+"-pod", "--log-format=json")
+	i.cmd = exec.Command(binary, "run", "--config="+config, "--kubeconfig="+kubeconfig, "--identity="+ns+"-pod",
+		"--log-format=json")
 	i.cmd.Stdout, i.cmd.Stderr = out, out
 	kit.Must(w.t, i.cmd.Start())
 	go func() {
@@ -82,7 +83,8 @@ func led(all []*installation) map[string]int {
 	return out
 }
 
-// TestOneLeads: three installations in three namespaces, one of them with the manifests' rights and no more, begin at the same moment.
+// TestOneLeads: three installations in three namespaces, one of them with the manifests' rights and no more, begin at
+// the same moment.
 func TestOneLeads(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence")
@@ -93,7 +95,8 @@ func TestOneLeads(t *testing.T) {
 	kit.Must(t, w.tokenKubeconfig(ours))
 	all := []*installation{w.begin(binary, dir, ours, namespace)}
 	for _, ns := range []string{"second", "third"} {
-		_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: meta(ns)}, metav1.CreateOptions{})
+		_, err := w.c.Client().CoreV1().Namespaces().
+			Create(w.ctx, &corev1.Namespace{ObjectMeta: meta(ns)}, metav1.CreateOptions{})
 		kit.Must(t, err)
 		all = append(all, w.begin(binary, dir, w.c.Kubeconfig(), ns))
 	}
@@ -112,7 +115,8 @@ func TestOneLeads(t *testing.T) {
 			if sum < n {
 				return false, fmt.Errorf("led so far: %v", now)
 			}
-			leases, err := w.c.Client().CoordinationV1().Leases("").List(w.ctx, metav1.ListOptions{LabelSelector: "forcefence.io/leader"})
+			leases, err := w.c.Client().CoordinationV1().Leases("").
+				List(w.ctx, metav1.ListOptions{LabelSelector: "forcefence.io/leader"})
 			if err != nil {
 				return false, err
 			}
@@ -131,7 +135,10 @@ func TestOneLeads(t *testing.T) {
 				switch {
 				case slices.Equal(held, []string{i.namespace}):
 					who = i
-				case len(held) == 1 && !strings.Contains(i.text(), fmt.Sprintf(`"msg":"Not leading while another forcefence leads this cluster","lease":"%s/forcefence held by %[1]s-pod"`, held[0])):
+				case len(held) == 1 &&
+					!strings.Contains(i.text(),
+						fmt.Sprintf(
+							`"msg":"Not leading while another forcefence leads this cluster","lease":"%s/forcefence held by %[1]s-pod"`, held[0])):
 					return false, fmt.Errorf("the one in %s does not say who leads", i.namespace)
 				}
 			}
@@ -154,12 +161,13 @@ func TestOneLeads(t *testing.T) {
 		t.Error("another one leads")
 	}
 
-	// Told to stop it says nothing of an error, and the next one begins at once. An error of before is not meant: of those that begin at
-	// the same moment, the elector says so of who has to withdraw.
+	// Told to stop it says nothing of an error, and the next one begins at once. An error of before is not meant: of
+	// those that begin at the same moment, the elector says so of who has to withdraw.
 	said := len(first.text())
 	kit.Must(t, first.cmd.Process.Signal(syscall.SIGTERM))
 	<-first.exited
-	if code, last := first.cmd.ProcessState.ExitCode(), first.text()[said:]; code != 0 || strings.Contains(last, `"level":"ERROR"`) {
+	if code, last := first.cmd.ProcessState.ExitCode(), first.text()[said:]; code != 0 ||
+		strings.Contains(last, `"level":"ERROR"`) {
 		t.Errorf("after SIGTERM: got exit status %d, want 0 and no ERROR in\n%s", code, last)
 	}
 	second := leading(2)
@@ -169,24 +177,30 @@ func TestOneLeads(t *testing.T) {
 	died := time.Now()
 	leading3 := func() bool { return len(led(all)) == 3 }
 	w.until("the third leads", func() (bool, error) { return leading3(), fmt.Errorf("led so far: %v", led(all)) })
-	if waited := time.Since(died); waited < 2*time.Second { // 6 s since its last renewal, which was up to 4 s ago where the machine is busy
+	// 6 s since its last renewal, which was up to 4 s ago where the machine is busy
+	if waited := time.Since(died); waited < 2*time.Second {
 		t.Errorf("the third leads %s after the second was killed, want its Lease to run out first", waited)
 	}
 }
 
-// TestCleanup: what the controller leaves on Nodes goes, what others wrote stays, and nothing that is under way is disturbed.
+// TestCleanup: what the controller leaves on Nodes goes, what others wrote stays, and nothing that is under way is
+// disturbed.
 func TestCleanup(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence")
-	w := newWorld(t, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
+	w := newWorld(t,
+		cluster.Options{
+			KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
 	w.fixtures()
 	w.install(base)
 	now := metav1.NowMicro()
 	holder, seconds := "pod-1", int32(15)
-	_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: meta("elsewhere")}, metav1.CreateOptions{})
+	_, err := w.c.Client().CoreV1().Namespaces().
+		Create(w.ctx, &corev1.Namespace{ObjectMeta: meta("elsewhere")}, metav1.CreateOptions{})
 	kit.Must(t, err)
-	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "fences", Labels: map[string]string{"forcefence.io/leader": "true"}},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &now}}
+	l := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "fences", Labels: map[string]string{"forcefence.io/leader": "true"}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &now}}
 	l, err = w.c.Client().CoordinationV1().Leases("elsewhere").Create(w.ctx, l, metav1.CreateOptions{})
 	kit.Must(t, err)
 
@@ -204,7 +218,8 @@ func TestCleanup(t *testing.T) {
 	before := nodes()
 	run := func(status int, want []string, args ...string) {
 		t.Helper()
-		cmd := exec.CommandContext(w.ctx, binary, append([]string{"cleanup", "--kubeconfig", w.c.Kubeconfig()}, args...)...)
+		cmd := exec.CommandContext(w.ctx, binary,
+			append([]string{"cleanup", "--kubeconfig", w.c.Kubeconfig()}, args...)...)
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState == nil {
 			t.Fatal(err)
@@ -228,8 +243,10 @@ func TestCleanup(t *testing.T) {
 		}
 	}
 	leads, open := "Lease elsewhere/fences held by pod-1", "fences that are not done: 6: "
-	run(1, []string{leads, open, `node marked: annotation forcefence.io/fence, mark "f-1"`, "node broken: annotation forcefence.io/fence, its record cannot be read",
-		"node open: annotation forcefence.io/fence, label " + taint.PinLabel + `, fence "f-1" is in phase Evicting`, "node done: annotation forcefence.io/fence\n",
+	run(1, []string{leads, open, `node marked: annotation forcefence.io/fence, mark "f-1"`,
+		"node broken: annotation forcefence.io/fence, its record cannot be read",
+		"node open: annotation forcefence.io/fence, label " + taint.PinLabel + `, fence "f-1" is in phase Evicting`,
+		"node done: annotation forcefence.io/fence\n",
 		"condition forcefence.io/PoweredOnNotReady, label " + taint.PinLabel}, "--yes")
 	untouched("a controller leads")
 	old := metav1.NewMicroTime(now.Add(-2 * time.Minute))
@@ -240,7 +257,8 @@ func TestCleanup(t *testing.T) {
 	untouched("fences are not done")
 	run(1, []string{"nothing was changed: add --yes"}, "--force")
 	untouched("it was not told to")
-	run(0, []string{`released node marked: mark "f-1" is removed`, "node done is clean", "node dead is clean"}, "--yes", "--force")
+	run(0, []string{`released node marked: mark "f-1" is removed`, "node done is clean", "node dead is clean"}, "--yes",
+		"--force")
 
 	for name, n := range nodes() {
 		b := before[name]
@@ -258,11 +276,13 @@ func TestCleanup(t *testing.T) {
 			t.Errorf("node %s: got taints %v and labels %v, want no mark and no pin", name, n.Spec.Taints, n.Labels)
 		}
 		if n.Annotations["example.net/bmc"] != b.Annotations["example.net/bmc"] || n.Labels["fixture"] != name ||
-			n.Labels["forcefence.io/exclude"] != b.Labels["forcefence.io/exclude"] || n.Spec.Taints[0] != b.Spec.Taints[0] {
+			n.Labels["forcefence.io/exclude"] != b.Labels["forcefence.io/exclude"] ||
+			n.Spec.Taints[0] != b.Spec.Taints[0] {
 			t.Errorf("node %s: got %+v, want what others wrote as it was", name, n)
 		}
 		for _, c := range b.Status.Conditions {
-			has := slices.ContainsFunc(n.Status.Conditions, func(o corev1.NodeCondition) bool { return o.Type == c.Type })
+			has := slices.ContainsFunc(n.Status.Conditions,
+				func(o corev1.NodeCondition) bool { return o.Type == c.Type })
 			if !has && !strings.HasPrefix(string(c.Type), "forcefence.io/") {
 				t.Errorf("node %s: condition %s is gone", name, c.Type)
 			}
@@ -275,7 +295,8 @@ func TestCleanup(t *testing.T) {
 func TestOneControlPlaneNode(t *testing.T) {
 	w := newWorld(t, cluster.Options{})
 	w.install(base)
-	nodes, err := w.c.AddNodes(w.ctx, 2, func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
+	nodes, err := w.c.AddNodes(w.ctx, 2,
+		func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
 	kit.Must(t, err)
 	_, err = w.c.Kubectl(w.ctx, "label", "node", nodes[0].Name(), "node-role.kubernetes.io/control-plane=")
 	kit.Must(t, err)

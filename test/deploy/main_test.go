@@ -42,7 +42,8 @@ const (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
-	// Go takes a result from its cache while the files that the test itself has opened are the same; kubectl and helm open these.
+	// Go takes a result from its cache while the files that the test itself has opened are the same; kubectl and helm
+	// open these.
 	err := filepath.WalkDir("../../deploy", func(file string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
 			_, err = os.ReadFile(file)
@@ -65,7 +66,8 @@ type world struct {
 	page string // listen.status of what replica runs
 }
 
-// limit is far more than any test takes: two control planes at a time share the machine, and with other packages' tests.
+// limit is far more than any test takes: two control planes at a time share the machine, and with other packages'
+// tests.
 const limit = 10 * time.Minute
 
 // newWorld starts a control plane; the test runs in parallel with others from here on.
@@ -77,8 +79,8 @@ func newWorld(t *testing.T, o cluster.Options) *world {
 	return &world{t: t, c: cluster.ForTest(t, o), ctx: ctx}
 }
 
-// install applies manifests as README.md says, and returns once the policies' types were checked without a warning. They are in force
-// a moment later: poll.
+// install applies manifests as README.md says, and returns once the policies' types were checked without a warning.
+// They are in force a moment later: poll.
 func (w *world) install(folders ...string) {
 	w.t.Helper()
 	for _, folder := range folders {
@@ -92,7 +94,8 @@ func (w *world) install(folders ...string) {
 func (w *world) checked() {
 	w.t.Helper()
 	w.until("the policies are checked", func() (bool, error) {
-		policies, err := w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().List(w.ctx, metav1.ListOptions{})
+		policies, err := w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().
+			List(w.ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
 		}
@@ -176,7 +179,8 @@ func (w *world) replace(p *admissionv1.ValidatingAdmissionPolicy) {
 	w.t.Helper()
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"validations": p.Spec.Validations}})
 	kit.Must(w.t, err)
-	_, err = w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().Patch(w.ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().
+		Patch(w.ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	kit.Must(w.t, err)
 }
 
@@ -184,6 +188,7 @@ func (w *world) replaceVariables(name string, variables []admissionv1.Variable) 
 	w.t.Helper()
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"variables": variables}})
 	kit.Must(w.t, err)
-	_, err = w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().Patch(w.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().
+		Patch(w.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	kit.Must(w.t, err)
 }

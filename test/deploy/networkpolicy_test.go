@@ -14,19 +14,23 @@ import (
 
 // TestNetworkPolicy: nobody connects to a port but who needs it, and the controller itself reaches everything.
 func TestNetworkPolicy(t *testing.T) {
-	prometheus := `{"from":[{"podSelector":{"matchLabels":{"app.kubernetes.io/name":"prometheus"}},"namespaceSelector":{}}],` +
-		`"ports":[{"protocol":"TCP","port":8080}]}`
+	prometheus :=
+		`{"from":[{"podSelector":{"matchLabels":{"app.kubernetes.io/name":"prometheus"}},"namespaceSelector":{}}],` +
+			`"ports":[{"protocol":"TCP","port":8080}]}`
 	for values, want := range map[string]string{ // its ingress
 		"{}": "[" + prometheus + "]",
 		"networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {metrics: scraped}}}]}": "" +
 			`[{"from":[{"namespaceSelector":{"matchLabels":{"metrics":"scraped"}}}],"ports":[{"protocol":"TCP","port":8080}]}]`,
-		"networkPolicy: {metricsFrom: []}":                                                 `[]`,
-		`config: {listen: {status: "127.0.0.1:8082"}}`:                                     "[" + prometheus + "]",
-		`config: {listen: {status: "localhost:8082"}}`:                                     "[" + prometheus + "]",
-		`config: {listen: {status: "[::1]:8082"}}`:                                         "[" + prometheus + "]",
-		`config: {listen: {status: ":8443"}}`:                                              "[" + prometheus + `,{"ports":[{"protocol":"TCP","port":8443}]}]`,
-		`config: {listen: {status: "[::]:8443"}}`:                                          "[" + prometheus + `,{"ports":[{"protocol":"TCP","port":8443}]}]`,
-		`config: {providers: [{name: a, ipmi: {traps: ":1162"}}]}`:                         "[" + prometheus + `,{"ports":[{"protocol":"UDP","port":1162}]}]`,
+		"networkPolicy: {metricsFrom: []}":             `[]`,
+		`config: {listen: {status: "127.0.0.1:8082"}}`: "[" + prometheus + "]",
+		`config: {listen: {status: "localhost:8082"}}`: "[" + prometheus + "]",
+		`config: {listen: {status: "[::1]:8082"}}`:     "[" + prometheus + "]",
+		`config: {listen: {status: ":8443"}}`: "[" + prometheus +
+			`,{"ports":[{"protocol":"TCP","port":8443}]}]`,
+		`config: {listen: {status: "[::]:8443"}}`: "[" + prometheus +
+			`,{"ports":[{"protocol":"TCP","port":8443}]}]`,
+		`config: {providers: [{name: a, ipmi: {traps: ":1162"}}]}`: "[" + prometheus +
+			`,{"ports":[{"protocol":"UDP","port":1162}]}]`,
 		`config: {providers: [{name: a, ipmi: {}}, {name: b, redfish: {events: stream}}]}`: "[" + prometheus + "]",
 		`config: {providers: [{name: a, redfish: {events: push, push: {listen: ":8443"}}}, {name: b, redfish: {push: {listen: ":8443"}}}]}`: "" +
 			"[" + prometheus + `,{"ports":[{"protocol":"TCP","port":8443}]}]`,
@@ -34,10 +38,13 @@ func TestNetworkPolicy(t *testing.T) {
 		var got networkingv1.NetworkPolicy
 		object := byKey(t, charted(t, values))["NetworkPolicy "+namespace+"/forcefence"]
 		kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object, &got))
-		if diff := cmp.Diff(metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "forcefence"}}, got.Spec.PodSelector); diff != "" {
+		if diff := cmp.Diff(
+			metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "forcefence"}},
+			got.Spec.PodSelector); diff != "" {
 			t.Errorf("%s: pods (-want +got):\n%s", values, diff)
 		}
-		if diff := cmp.Diff([]networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, got.Spec.PolicyTypes); diff != "" || got.Spec.Egress != nil {
+		if diff := cmp.Diff([]networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			got.Spec.PolicyTypes); diff != "" || got.Spec.Egress != nil {
 			t.Errorf("%s: what is restricted (-want +got):\n%s", values, diff)
 		}
 		var rules []networkingv1.NetworkPolicyIngressRule

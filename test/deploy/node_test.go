@@ -39,11 +39,13 @@ var variants = []struct {
 		"run --root=/host",
 	}, "10%"},
 	{"k3s", []string{"k3s"}, [2]string{"install", "hook"}, [2]string{
-		"install --root=/host --taint-key=forcefence.io/node-shutdown --kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite,
+		"install --root=/host --taint-key=forcefence.io/node-shutdown " +
+			"--kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite,
 		"run --root=/host" + k3sSite,
 	}, "10%"},
 	{"k3s, required", []string{"k3s", "required-plugins"}, [2]string{"install", "hook"}, [2]string{
-		"install --root=/host --taint-key=forcefence.io/node-shutdown --kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --required-plugins",
+		"install --root=/host --taint-key=forcefence.io/node-shutdown " +
+			"--kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --required-plugins",
 		"run --root=/host" + k3sSite,
 	}, "10%"},
 	{"required", []string{"required-plugins"}, [2]string{"install", "hook"}, [2]string{
@@ -55,8 +57,10 @@ var variants = []struct {
 		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --wait",
 	}, "100%"},
 	{"k3s, uninstall", []string{"k3s", "uninstall"}, [2]string{"uninstall", "uninstalled"}, [2]string{
-		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --restart-runtime",
-		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --wait",
+		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown " +
+			"--kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --restart-runtime",
+		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown " +
+			"--kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --wait",
 	}, "100%"},
 }
 
@@ -64,13 +68,14 @@ const k3sSite = " --containerd=/var/lib/rancher/k3s/data/current/bin/containerd"
 	" --containerd-config=/var/lib/rancher/k3s/agent/etc/containerd/config.toml" +
 	" --conf-dir=/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d --runtime-unit=k3s"
 
-// TestNode applies every variant, one over the other as a user would. Kubernetes' DaemonSet controller must be able to make the pods,
-// on a marked node as well; the program must understand its command lines.
+// TestNode applies every variant, one over the other as a user would. Kubernetes' DaemonSet controller must be able to
+// make the pods, on a marked node as well; the program must understand its command lines.
 func TestNode(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence-node")
 	w := newWorld(t, cluster.Options{})
-	nodes, err := w.c.AddNodes(w.ctx, 2, func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
+	nodes, err := w.c.AddNodes(w.ctx, 2,
+		func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
 	kit.Must(t, err)
 	_, err = w.c.Kubectl(w.ctx, "taint", "node", nodes[1].Name(), key+"=manual:NoSchedule")
 	kit.Must(t, err)
@@ -120,7 +125,8 @@ func (w *world) checkPod(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	// The hook holds no such pod, and NRI's validator lets it start without the hook.
 	if taint.ExemptionOf(p, key) == taint.NotExempt || p.Annotations[install.TolerateAnnotation] != "true" {
-		t.Errorf("pod %s: annotations %v, tolerations %v: want it exempt and tolerant", p.Name, p.Annotations, p.Spec.Tolerations)
+		t.Errorf("pod %s: annotations %v, tolerations %v: want it exempt and tolerant", p.Name, p.Annotations,
+			p.Spec.Tolerations)
 	}
 	if p.Spec.Priority == nil || *p.Spec.Priority != 2000001000 {
 		t.Errorf("pod %s: priority %v, want the nodes' own", p.Name, p.Spec.Priority)
@@ -137,13 +143,16 @@ func (w *world) noRights(t *testing.T) {
 	t.Helper()
 	for _, ns := range []string{nodeNamespace, "kube-system"} {
 		rules := func(user string, groups ...string) string {
-			r, err := w.as(user, groups...).AuthorizationV1().SelfSubjectRulesReviews().Create(w.ctx, &authorizationv1.SelfSubjectRulesReview{
-				Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: ns}}, metav1.CreateOptions{})
+			r, err := w.as(user, groups...).AuthorizationV1().SelfSubjectRulesReviews().
+				Create(w.ctx, &authorizationv1.SelfSubjectRulesReview{
+					Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: ns}}, metav1.CreateOptions{})
 			kit.Must(t, err)
 			return fmt.Sprint(r.Status.ResourceRules)
 		}
-		account := rules("system:serviceaccount:"+nodeNamespace+":forcefence-node", "system:serviceaccounts", "system:serviceaccounts:"+nodeNamespace)
-		others := rules("system:serviceaccount:"+nodeNamespace+":some", "system:serviceaccounts", "system:serviceaccounts:"+nodeNamespace)
+		account := rules("system:serviceaccount:"+nodeNamespace+":forcefence-node", "system:serviceaccounts",
+			"system:serviceaccounts:"+nodeNamespace)
+		others := rules("system:serviceaccount:"+nodeNamespace+":some", "system:serviceaccounts",
+			"system:serviceaccounts:"+nodeNamespace)
 		if account != others {
 			t.Errorf("rights in %s: got %s, want those of any account: %s", ns, account, others)
 		}
@@ -154,10 +163,13 @@ func (w *world) noRights(t *testing.T) {
 func (w *world) podSecurity(t *testing.T) {
 	ds := daemonSet(t, manifests(t, w, node))
 	for level, want := range map[string]bool{"restricted": false, "baseline": false, "privileged": true} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "level-" + level, Labels: map[string]string{"pod-security.kubernetes.io/enforce": level}}}
+		ns := &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: "level-" + level,
+				Labels: map[string]string{"pod-security.kubernetes.io/enforce": level}}}
 		_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, ns, metav1.CreateOptions{})
 		kit.Must(t, err)
-		_, err = w.c.Client().CoreV1().ServiceAccounts(ns.Name).Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: meta("forcefence-node")}, metav1.CreateOptions{})
+		_, err = w.c.Client().CoreV1().ServiceAccounts(ns.Name).
+			Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: meta("forcefence-node")}, metav1.CreateOptions{})
 		kit.Must(t, err)
 		p := &corev1.Pod{ObjectMeta: meta("x"), Spec: ds.Spec.Template.Spec}
 		_, err = w.c.Client().CoreV1().Pods(ns.Name).Create(w.ctx, p, metav1.CreateOptions{DryRun: dryRun})
@@ -170,7 +182,8 @@ func (w *world) podSecurity(t *testing.T) {
 // understood runs a command line with --help behind it: flags that it does not know are an error, and nothing is done.
 func understood(t *testing.T, binary string, args []string) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), binary, append(slices.Clone(args), "--help")...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), binary, append(slices.Clone(args), "--help")...).
+		CombinedOutput(); err != nil {
 		t.Errorf("forcefence-node %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }

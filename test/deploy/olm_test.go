@@ -28,10 +28,12 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// eventsWarning is OLM's of a right that is not outdated: it knows the group's old version alone, and a rule names no version.
+// eventsWarning is OLM's of a right that is not outdated: it knows the group's old version alone, and a rule names no
+// version.
 const eventsWarning = "deprecated and removed in v1.25"
 
-// TestBundle: what OLM does not install is in guards.yaml, and nothing is lost between the two; without guards.yaml no pod starts.
+// TestBundle: what OLM does not install is in guards.yaml, and nothing is lost between the two; without guards.yaml no
+// pod starts.
 func TestBundle(t *testing.T) {
 	want := byKey(t, charted(t, "crds: {keep: false}"))
 	files := bundle(t, "crds: {keep: false}", olm.Release{Version: "1.2.3", Replaces: "1.2.2"})
@@ -42,7 +44,8 @@ func TestBundle(t *testing.T) {
 		}
 		for key, o := range byKey(t, text) {
 			kind, object, _ := strings.Cut(key, " ")
-			if slices.Contains([]string{"Service", "PodDisruptionBudget", "Role", "RoleBinding"}, kind) { // OLM puts them there
+			// OLM puts them there
+			if slices.Contains([]string{"Service", "PodDisruptionBudget", "Role", "RoleBinding"}, kind) {
 				key = kind + " " + namespace + object
 				o["metadata"].(map[string]any)["namespace"] = namespace
 			}
@@ -52,7 +55,9 @@ func TestBundle(t *testing.T) {
 	csv := got["ClusterServiceVersion /forcefence.v1.2.3"]
 	text, err := yaml.Marshal(csv)
 	kit.Must(t, err)
-	for _, s := range []string{"version: 1.2.3\n", "replaces: forcefence.v1.2.2\n", "minKubeVersion: 1.30.0\n", "containerImage: forcefence:dev\n", "deploy/olm/guards.yaml"} {
+	for _, s := range []string{
+		"version: 1.2.3\n", "replaces: forcefence.v1.2.2\n", "minKubeVersion: 1.30.0\n",
+		"containerImage: forcefence:dev\n", "deploy/olm/guards.yaml"} {
 		if !strings.Contains(string(text), s) {
 			t.Errorf("the ClusterServiceVersion lacks %q", s)
 		}
@@ -76,7 +81,9 @@ func TestBundle(t *testing.T) {
 	}
 	kit.Must(t, yaml.Unmarshal(text, &install))
 	s := install.Spec.Install.Spec
-	if diff := cmp.Diff(want["ClusterRole /forcefence-controller"]["rules"], any(s.ClusterPermissions[0].Rules)); diff != "" || len(s.ClusterPermissions) != 1 || s.ClusterPermissions[0].ServiceAccountName != "forcefence" {
+	if diff := cmp.Diff(want["ClusterRole /forcefence-controller"]["rules"],
+		any(s.ClusterPermissions[0].Rules)); diff != "" || len(s.ClusterPermissions) != 1 ||
+		s.ClusterPermissions[0].ServiceAccountName != "forcefence" {
 		t.Errorf("the rights (-chart +bundle):\n%s", diff)
 	}
 	// The two that the pods wait for must not be optional.
@@ -95,7 +102,8 @@ func TestBundle(t *testing.T) {
 		t.Errorf("the Deployment (-chart +bundle):\n%s", diff)
 	}
 	for _, key := range []string{ // what is made of them, or the user's
-		"Deployment " + namespace + "/forcefence", "ClusterRole /forcefence-controller", "ClusterRoleBinding /forcefence-controller",
+		"Deployment " + namespace + "/forcefence", "ClusterRole /forcefence-controller",
+		"ClusterRoleBinding /forcefence-controller",
 		"ServiceAccount " + namespace + "/forcefence", "ConfigMap " + namespace + "/forcefence",
 	} {
 		if want[key] == nil {
@@ -103,7 +111,9 @@ func TestBundle(t *testing.T) {
 		}
 		delete(want, key)
 	}
-	for _, key := range []string{"ClusterServiceVersion /forcefence.v1.2.3", "Namespace /" + namespace, "ConfigMap " + namespace + "/" + olm.Guards} {
+	for _, key := range []string{
+		"ClusterServiceVersion /forcefence.v1.2.3", "Namespace /" + namespace,
+		"ConfigMap " + namespace + "/" + olm.Guards} {
 		if got[key] == nil {
 			t.Errorf("no %s", key)
 		}
@@ -146,7 +156,9 @@ func TestOLM(t *testing.T) {
 	}
 	release := func(version, replaces, digit string) string {
 		repository, digest, _ := olm.Image(image(digit))
-		files := bundle(t, fmt.Sprintf("{crds: {keep: false}, image: {repository: %s, digest: '%s'}}", repository, digest), olm.Release{Version: version, Replaces: replaces})
+		files := bundle(t,
+			fmt.Sprintf("{crds: {keep: false}, image: {repository: %s, digest: '%s'}}", repository, digest),
+			olm.Release{Version: version, Replaces: replaces})
 		to := filepath.Join(dir, version)
 		kit.Must(t, olm.Write(to, files))
 		out, err := exec.CommandContext(t.Context(), program, "validate", filepath.Join(to, "bundle")).CombinedOutput()
@@ -161,7 +173,8 @@ func TestOLM(t *testing.T) {
 	first, second := release("1.2.3", "", "1"), release("1.3.0", "1.2.3", "2")
 
 	w := newWorld(t, cluster.Options{})
-	_, err = w.c.AddNodes(w.ctx, 2, func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
+	_, err = w.c.AddNodes(w.ctx, 2,
+		func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
 	kit.Must(t, err)
 	run := func(args ...string) string {
 		t.Helper()
@@ -177,7 +190,9 @@ func TestOLM(t *testing.T) {
 	run("create", "namespace", "olm")
 	catalogue := kit.FreeAddress(t)
 	log := filepath.Join(dir, "olm.log")
-	p := cluster.NewPart("olm", program, []string{"run", "--kubeconfig", w.c.Kubeconfig(), "--listen", catalogue, filepath.Join(first, "bundle"), filepath.Join(second, "bundle")}, log,
+	p := cluster.NewPart("olm", program,
+		[]string{"run", "--kubeconfig", w.c.Kubeconfig(), "--listen", catalogue, filepath.Join(first, "bundle"),
+			filepath.Join(second, "bundle")}, log,
 		func(ctx context.Context) error {
 			text, err := os.ReadFile(log)
 			if err == nil && !bytes.Contains(text, []byte("ready\n")) {
@@ -203,22 +218,29 @@ func TestOLM(t *testing.T) {
 	// First what OLM does not install, and the configuration; then the Subscription.
 	run("apply", "--server-side", "--warnings-as-errors", "-f", filepath.Join(first, "guards.yaml"))
 	config := filepath.Join(dir, "config.yaml")
-	kit.Must(t, os.WriteFile(config, []byte("mode: shadow\nlisten: {metrics: ':8080', health: ':8081'}\nproviders: [{name: people, confirm: {validFor: 15m}}]\n"+
-		"nodes: [{name: all, selector: '', provider: people, machine: {from: template, template: '{{ .Name }}'}}]\n"), 0o600))
+	kit.Must(t, os.WriteFile(config, []byte("mode: shadow\nlisten: {metrics: ':8080', health: ':8081'}\nproviders: "+
+		"[{name: people, confirm: {validFor: 15m}}]\n"+
+		"nodes: [{name: all, selector: '', provider: people, machine: {from: template, template: '{{ .Name }}'}}]\n"),
+		0o600))
 	run("-n", namespace, "create", "configmap", "forcefence", "--from-file="+config)
-	run("create", "-f", valuesFile(t, fmt.Sprintf("{apiVersion: operators.coreos.com/v1alpha1, kind: CatalogSource, metadata: {name: forcefence, namespace: %s}, spec: {sourceType: grpc, address: '%s'}}",
+	run("create", "-f", valuesFile(t, fmt.Sprintf("{apiVersion: operators.coreos.com/v1alpha1, kind: CatalogSource, "+
+		"metadata: {name: forcefence, namespace: %s}, spec: {sourceType: grpc, address: '%s'}}",
 		namespace, catalogue)))
 	page, err := os.ReadFile(olmFolder + "/README.md")
 	kit.Must(t, err)
 	_, block, _ := strings.Cut(string(page), "```yaml test=test/deploy.TestOLM\n")
 	block, _, _ = strings.Cut(block, "```")
-	run("create", "-f", valuesFile(t, strings.Replace(block, "\n  channel: stable\n", "\n  channel: stable\n  startingCSV: forcefence.v1.2.3\n", 1)))
+	run("create", "-f",
+		valuesFile(t,
+			strings.Replace(block, "\n  channel: stable\n", "\n  channel: stable\n  startingCSV: forcefence.v1.2.3\n",
+				1)))
 	w.approve("forcefence.v1.2.3")
 	w.succeeded("forcefence.v1.2.3")
 	w.checked()
 
 	// What is there now is the chart's, the account's rights among them.
-	chartObjects := byKey(t, charted(t, fmt.Sprintf("image: {repository: registry.example.net/forcefence, digest: 'sha256:%s'}", strings.Repeat("1", 64))))
+	chartObjects := byKey(t, charted(t, fmt.Sprintf("image: {repository: registry.example.net/forcefence, digest: "+
+		"'sha256:%s'}", strings.Repeat("1", 64))))
 	wantRights := rightsOf(t, chartObjects)
 	if diff := cmp.Diff(wantRights, w.accountRights(t)); diff != "" || len(wantRights) < 25 {
 		t.Errorf("the account's rights (-chart +OLM), of %d:\n%s", len(wantRights), diff)
@@ -226,7 +248,11 @@ func TestOLM(t *testing.T) {
 	like, err := json.Marshal(chartObjects["Deployment "+namespace+"/forcefence"])
 	kit.Must(t, err)
 	var want appsv1.Deployment // with the API server's defaults
-	kit.Must(t, json.Unmarshal([]byte(run("create", "--dry-run=server", "-o", "json", "-f", valuesFile(t, strings.Replace(string(like), `"name":"forcefence","namespace"`, `"name":"like","namespace"`, 1)))), &want))
+	kit.Must(t, json.Unmarshal(
+		[]byte(run("create", "--dry-run=server", "-o", "json", "-f",
+			valuesFile(t,
+				strings.Replace(string(like), `"name":"forcefence","namespace"`, `"name":"like","namespace"`, 1)))),
+		&want))
 	d, ds := w.objects(t)
 	have := withoutGuards(d.Spec)
 	have.Template.Spec.Containers[0].Env = nil // OPERATOR_CONDITION_NAME
@@ -242,7 +268,8 @@ func TestOLM(t *testing.T) {
 	pod := w.process(binary, dir, "pod", func(metrics, health string) string {
 		text, err := os.ReadFile(config)
 		kit.Must(t, err)
-		return strings.NewReplacer(":8080", metrics, ":8081", health).Replace(string(text)) + "leaderElection: {namespace: " + namespace + "}\n"
+		return strings.NewReplacer(":8080", metrics, ":8081", health).Replace(string(text)) +
+			"leaderElection: {namespace: " + namespace + "}\n"
 	})
 	w.leader("")
 	pod.Stop()
@@ -257,7 +284,8 @@ func TestOLM(t *testing.T) {
 	w.until("the old version is gone, and the new one's pods run", func() (bool, error) {
 		d, _ := w.objects(t)
 		csvs, err := w.c.Kubectl(w.ctx, "-n", namespace, "get", "clusterserviceversions", "-o", "name")
-		return csvs == "clusterserviceversion.operators.coreos.com/forcefence.v1.3.0\n" && d.Spec.Template.Spec.Containers[0].Image == image("2") && d.Status.UpdatedReplicas == 2 &&
+		return csvs == "clusterserviceversion.operators.coreos.com/forcefence.v1.3.0\n" &&
+			d.Spec.Template.Spec.Containers[0].Image == image("2") && d.Status.UpdatedReplicas == 2 &&
 			d.Status.AvailableReplicas == 2, fmt.Errorf("%s; %+v; %w", csvs, d.Status, err)
 	})
 	w.until("the account has the rights of one version", func() (bool, error) {
@@ -268,8 +296,9 @@ func TestOLM(t *testing.T) {
 		t.Errorf("the configuration after the upgrade: got %s, want the user's", got)
 	}
 
-	// OLM carries a plan out a second time where its cache is late, and would make the rights again that the removal takes. It works on
-	// a plan one sync after the other, so nothing of that comes once a sync has begun with the plan complete.
+	// OLM carries a plan out a second time where its cache is late, and would make the rights again that the removal
+	// takes. It works on a plan one sync after the other, so nothing of that comes once a sync has begun with the plan
+	// complete.
 	w.until("OLM is done with "+plan, func() (bool, error) {
 		text, err := os.ReadFile(log)
 		return regexp.MustCompile(`msg=syncing .*\bip=` + plan + ` .*phase=Complete`).Match(text), err
@@ -283,16 +312,19 @@ func TestOLM(t *testing.T) {
 			return false, err
 		}
 		left := w.accountRights(t)
-		return len(list.Items) == 0 && !w.may(t, "patch", "nodes"), fmt.Errorf("left: %d Deployments, rights: %q", len(list.Items), slices.Sorted(maps.Keys(left)))
+		return len(list.Items) == 0 && !w.may(t, "patch", "nodes"),
+			fmt.Errorf("left: %d Deployments, rights: %q", len(list.Items), slices.Sorted(maps.Keys(left)))
 	})
-	run("get", "crd/fencings.forcefence.io", "validatingadmissionpolicy/forcefence-mark", "daemonset/forcefence-node", "-n", "forcefence-node")
+	run("get", "crd/fencings.forcefence.io", "validatingadmissionpolicy/forcefence-mark", "daemonset/forcefence-node",
+		"-n", "forcefence-node")
 }
 
 // approve waits for the plan that installs a version, and lets OLM begin.
 func (w *world) approve(csv string) (plan string) {
 	w.t.Helper()
 	w.until("OLM plans "+csv, func() (bool, error) {
-		out, err := w.c.Kubectl(w.ctx, "-n", namespace, "get", "installplans", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.phase} {.spec.clusterServiceVersionNames[0]}{"\n"}{end}`)
+		out, err := w.c.Kubectl(w.ctx, "-n", namespace, "get", "installplans", "-o",
+			`jsonpath={range .items[*]}{.metadata.name} {.status.phase} {.spec.clusterServiceVersionNames[0]}{"\n"}{end}`)
 		for line := range strings.Lines(out) {
 			if f := strings.Fields(line); len(f) == 3 && f[1] == "RequiresApproval" && f[2] == csv {
 				plan = f[0]
@@ -300,7 +332,8 @@ func (w *world) approve(csv string) (plan string) {
 		}
 		return plan != "", fmt.Errorf("plans: %q: %w", out, err)
 	})
-	_, err := w.c.Kubectl(w.ctx, "-n", namespace, "patch", "installplan", plan, "--type=merge", "-p", `{"spec":{"approved":true}}`)
+	_, err := w.c.Kubectl(w.ctx, "-n", namespace, "patch", "installplan", plan, "--type=merge", "-p",
+		`{"spec":{"approved":true}}`)
 	kit.Must(w.t, err)
 	return plan
 }
@@ -308,7 +341,8 @@ func (w *world) approve(csv string) (plan string) {
 func (w *world) succeeded(csv string) {
 	w.t.Helper()
 	w.until(csv+" is installed", func() (bool, error) {
-		out, err := w.c.Kubectl(w.ctx, "-n", namespace, "get", "clusterserviceversion", csv, "-o", "jsonpath={.status.phase} {.status.message} {.status.requirementStatus}")
+		out, err := w.c.Kubectl(w.ctx, "-n", namespace, "get", "clusterserviceversion", csv, "-o",
+			"jsonpath={.status.phase} {.status.message} {.status.requirementStatus}")
 		return strings.HasPrefix(out, "Succeeded "), fmt.Errorf("%s: %w", out, err)
 	})
 }

@@ -37,7 +37,8 @@ func render(t *testing.T, dir string) string {
 	}
 	bin, err := binaries.Build(t.Context(), binaries.Options{})
 	kit.Must(t, err)
-	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, binaries.Kubectl), "kustomize", dir).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, binaries.Kubectl), "kustomize", dir).
+		CombinedOutput()
 	if err != nil {
 		t.Fatalf("kubectl kustomize: %v\n%s", err, out)
 	}
@@ -53,8 +54,8 @@ func wantCounts(t *testing.T, rendered string, counts map[string]int) {
 	}
 }
 
-// TestOverlay renders what README.md tells a user to write: an image and a configuration of one's own, another key for the mark, and
-// docs/metrics.md's collector of traces.
+// TestOverlay renders what README.md tells a user to write: an image and a configuration of one's own, another key for
+// the mark, and docs/metrics.md's collector of traces.
 func TestOverlay(t *testing.T) {
 	dir := overlay(t, []string{"base", "node"}, []string{"taint-key"}, otherTaintKey)
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("taintKey: example.net/off\n"), 0o600))
@@ -81,9 +82,11 @@ func TestOverlay(t *testing.T) {
 	})
 }
 
-// TestTaintKeyOverlay: another key for the mark goes with all components, those that bring policies of their own above all.
+// TestTaintKeyOverlay: another key for the mark goes with all components, those that bring policies of their own above
+// all.
 func TestTaintKeyOverlay(t *testing.T) {
-	components := []string{"agents", "any-node", "drain", "drain-longhorn", "longhorn", "required-plugins", "storageos", "taint-key"}
+	components := []string{"agents", "any-node", "drain", "drain-longhorn", "longhorn", "required-plugins", "storageos",
+		"taint-key"}
 	out := render(t, overlay(t, []string{"base", "node"}, components, otherTaintKey))
 	wantCounts(t, out, map[string]int{
 		key:                     0,
@@ -109,15 +112,19 @@ func TestAWSRoleOverlay(t *testing.T) {
 	const role, annotation = "arn:aws:iam::123456789012:role/forcefence", "eks.amazonaws.com/role-arn"
 	counts := map[string]int{annotation: 0, "optional: true\n": 1, "secretName: forcefence-bmc\n": 1}
 	wantCounts(t, render(t, base), counts)
-	out := render(t, overlay(t, []string{"base"}, []string{"aws-role", "any-node"}, map[string]string{"aws-role.yaml": `apiVersion: v1
+	out := render(t,
+		overlay(t, []string{"base"}, []string{"aws-role", "any-node"},
+			map[string]string{"aws-role.yaml": `apiVersion: v1
 kind: ConfigMap
 metadata: {name: forcefence-aws-role, annotations: {config.kubernetes.io/local-config: "true"}}
 data: {roleARN: "` + role + `"}
 `}))
-	counts[annotation+": "+role], counts[annotation], counts["forcefence-aws-role"], counts["nodeAffinity:"] = 1, 1, 0, 0
+	counts[annotation+": "+role], counts[annotation], counts["forcefence-aws-role"], counts["nodeAffinity:"] = 1, 1, 0,
+		0
 	wantCounts(t, out, counts)
 	for _, u := range parse(t, out) {
-		if named := u.GetAnnotations()[annotation] != ""; named != (u.GetKind() == "ServiceAccount" && u.GetName() == "forcefence") {
+		if named := u.GetAnnotations()[annotation] != ""; named != (u.GetKind() == "ServiceAccount" &&
+			u.GetName() == "forcefence") {
 			t.Errorf("%s %s names a role: %t", u.GetKind(), u.GetName(), named)
 		}
 	}
@@ -131,15 +138,17 @@ func TestAnyNodeOverlay(t *testing.T) {
 	wantCounts(t, render(t, overlay(t, []string{"base"}, []string{"any-node"}, nil)), where)
 }
 
-// TestLonghornOverlay: the controller may read whose a ReplicaSet is (people may, by forcefence-explain), and one setting of Longhorn's, and
-// delete VolumeAttachments, bounded by a policy, and nothing else more.
+// TestLonghornOverlay: the controller may read whose a ReplicaSet is (people may, by forcefence-explain), and one
+// setting of Longhorn's, and delete VolumeAttachments, bounded by a policy, and nothing else more.
 func TestLonghornOverlay(t *testing.T) {
 	const owners = "  - apps\n  resources:\n  - replicasets\n  verbs:\n  - get\n"
 	counts := map[string]int{"replicasets": 1, owners: 1, "longhorn.io": 0, "forcefence-controller-attachment": 0}
 	wantCounts(t, render(t, base), counts)
 	counts["forcefence-controller-attachment"] = 3
 	counts["  - storage.k8s.io\n  resources:\n  - volumeattachments\n  verbs:\n  - delete\n"] = 1
-	counts["longhorn.io"], counts["  - longhorn.io\n  resourceNames:\n  - node-down-pod-deletion-policy\n  resources:\n  - settings\n  verbs:\n  - get\n"] = 2, 1 // and the attacher
+	// and the attacher
+	counts["longhorn.io"], counts["  - longhorn.io\n  resourceNames:\n  - node-down-pod-deletion-policy\n  "+
+		"resources:\n  - settings\n  verbs:\n  - get\n"] = 2, 1
 	counts["replicasets"], counts[owners] = 2, 2
 	wantCounts(t, render(t, overlay(t, []string{"base"}, []string{"longhorn"}, nil)), counts)
 }

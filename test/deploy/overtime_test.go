@@ -16,11 +16,15 @@ import (
 )
 
 const (
-	overdueByName = "'forcefence-controller-overdue-attachment' with binding 'forcefence-controller-overdue-attachment' denied request: forcefence may delete a VolumeAttachment only by its UID and resourceVersion"
-	neitherTaint  = byNode + "forcefence may change no taint but its mark and its own out-of-service"
-	seenOn        = "'forcefence-out-of-service' with binding 'forcefence-out-of-service' denied request: the node's machine was On when forcefence last asked its device"
-	isReady       = "'forcefence-out-of-service' with binding 'forcefence-out-of-service' denied request: the node is Ready"
-	outUnmarked   = byNode + "forcefence may take a marked node out of service only"
+	overdueByName = "'forcefence-controller-overdue-attachment' with binding " +
+		"'forcefence-controller-overdue-attachment' denied request: forcefence may delete a VolumeAttachment only by " +
+		"its UID and resourceVersion"
+	neitherTaint = byNode + "forcefence may change no taint but its mark and its own out-of-service"
+	seenOn       = "'forcefence-out-of-service' with binding 'forcefence-out-of-service' denied request: the node's " +
+		"machine was On when forcefence last asked its device"
+	isReady = "'forcefence-out-of-service' with binding 'forcefence-out-of-service' denied request: the node is " +
+		"Ready"
+	outUnmarked = byNode + "forcefence may take a marked node out of service only"
 )
 
 func outOfService(value string, e corev1.TaintEffect) func(*corev1.Node) {
@@ -32,16 +36,24 @@ func outOfService(value string, e corev1.TaintEffect) func(*corev1.Node) {
 // overtime are what the components delete-attachments and out-of-service let the controller's account do.
 var overtime = []attempt{
 	{"delete an attachment", us, deleteAttachment("left", func(*metav1.Preconditions) {}), ""},
-	{"delete one by name", us, deleteAttachment("left", func(p *metav1.Preconditions) { *p = metav1.Preconditions{} }), overdueByName},
-	{"delete one without resourceVersion", us, deleteAttachment("left", func(p *metav1.Preconditions) { p.ResourceVersion = nil }), overdueByName},
-	{"delete one without UID", us, deleteAttachment("left", func(p *metav1.Preconditions) { p.UID = nil }), overdueByName},
+	{"delete one by name", us, deleteAttachment("left", func(p *metav1.Preconditions) { *p = metav1.Preconditions{} }),
+		overdueByName},
+	{"delete one without resourceVersion", us,
+		deleteAttachment("left", func(p *metav1.Preconditions) { p.ResourceVersion = nil }), overdueByName},
+	{"delete one without UID", us, deleteAttachment("left", func(p *metav1.Preconditions) { p.UID = nil }),
+		overdueByName},
 
-	{"take a marked node out of service", us, onNode("marked", outOfService("forcefence", corev1.TaintEffectNoExecute)), ""},
-	{"take a node out of service", us, onNode("plain", outOfService("forcefence", corev1.TaintEffectNoExecute)), outUnmarked},
-	{"mark a node and take it out of service at once", us, onNode("plain", both(setMark("f-1", corev1.TaintEffectNoSchedule),
-		outOfService("forcefence", corev1.TaintEffectNoExecute))), outUnmarked},
-	{"in another's name", us, onNode("marked", outOfService("nodeshutdown", corev1.TaintEffectNoExecute)), neitherTaint},
-	{"with another effect", us, onNode("marked", outOfService("forcefence", corev1.TaintEffectNoSchedule)), neitherTaint},
+	{"take a marked node out of service", us, onNode("marked", outOfService("forcefence", corev1.TaintEffectNoExecute)),
+		""},
+	{"take a node out of service", us, onNode("plain", outOfService("forcefence", corev1.TaintEffectNoExecute)),
+		outUnmarked},
+	{"mark a node and take it out of service at once", us,
+		onNode("plain", both(setMark("f-1", corev1.TaintEffectNoSchedule),
+			outOfService("forcefence", corev1.TaintEffectNoExecute))), outUnmarked},
+	{"in another's name", us, onNode("marked", outOfService("nodeshutdown", corev1.TaintEffectNoExecute)),
+		neitherTaint},
+	{"with another effect", us, onNode("marked", outOfService("forcefence", corev1.TaintEffectNoSchedule)),
+		neitherTaint},
 	{"put a node back", us, onNode("out", noTaint(corev1.TaintNodeOutOfService)), ""},
 	{"put back what another took out", us, onNode("theirs", noTaint(corev1.TaintNodeOutOfService)), neitherTaint},
 	{"another taint", us, onNode("marked", addTaint("example.net/broken")), neitherTaint},
@@ -54,14 +66,18 @@ func TestOvertimeComponents(t *testing.T) {
 	pv := "left"
 	_, err := w.c.Client().StorageV1().VolumeAttachments().Create(w.ctx, &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "left"},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "csi.example.net", NodeName: "n", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: "csi.example.net", NodeName: "n",
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
 	}, metav1.CreateOptions{})
 	kit.Must(t, err)
 	for name, edit := range map[string]func(*corev1.Node){
 		"plain": func(*corev1.Node) {}, "marked": setMark("f-1", corev1.TaintEffectNoSchedule),
-		"out": outOfService("forcefence", corev1.TaintEffectNoExecute), "theirs": outOfService("nodeshutdown", corev1.TaintEffectNoExecute),
+		"out":    outOfService("forcefence", corev1.TaintEffectNoExecute),
+		"theirs": outOfService("nodeshutdown", corev1.TaintEffectNoExecute),
 	} {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{taint.RecordAnnotation: "{}"}}}
+		n := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": "a"},
+				Annotations: map[string]string{taint.RecordAnnotation: "{}"}}}
 		edit(n)
 		_, err := w.c.Client().CoreV1().Nodes().Create(w.ctx, n, metav1.CreateOptions{})
 		kit.Must(t, err)
@@ -79,17 +95,21 @@ func saying(t corev1.NodeConditionType, s corev1.ConditionStatus) func(*corev1.N
 
 // outOfServiceGuard is what the component of that name refuses to whom.
 var outOfServiceGuard = []attempt{
-	{"a node whose machine is on", admin, onNode("on", outOfService("nodeshutdown", corev1.TaintEffectNoExecute)), seenOn},
+	{"a node whose machine is on", admin, onNode("on", outOfService("nodeshutdown", corev1.TaintEffectNoExecute)),
+		seenOn},
 	{"with another effect", admin, onNode("on", outOfService("nodeshutdown", corev1.TaintEffectNoSchedule)), seenOn},
-	{"a node that is Ready", admin, onNode("ready", outOfService("nodeshutdown", corev1.TaintEffectNoExecute)), isReady},
-	{"a node whose machine is on, anyway", admin, onNode("on", both(note("forcefence.io/out-of-service-anyway", "the BMC is wrong"),
-		outOfService("nodeshutdown", corev1.TaintEffectNoExecute))), ""},
+	{"a node that is Ready", admin, onNode("ready", outOfService("nodeshutdown", corev1.TaintEffectNoExecute)),
+		isReady},
+	{"a node whose machine is on, anyway", admin,
+		onNode("on", both(note("forcefence.io/out-of-service-anyway", "the BMC is wrong"),
+			outOfService("nodeshutdown", corev1.TaintEffectNoExecute))), ""},
 	{"a Ready node, anyway", admin, onNode("ready", both(note("forcefence.io/out-of-service-anyway", "it hangs"),
 		outOfService("nodeshutdown", corev1.TaintEffectNoExecute))), ""},
 	{"without a reason", admin, onNode("on", both(note("forcefence.io/out-of-service-anyway", ""),
 		outOfService("nodeshutdown", corev1.TaintEffectNoExecute))), seenOn},
 	{"forcefence itself", us, onNode("ours", outOfService("forcefence", corev1.TaintEffectNoExecute)), ""},
-	{"another on a marked node", admin, onNode("ours", outOfService("nodeshutdown", corev1.TaintEffectNoExecute)), seenOn},
+	{"another on a marked node", admin, onNode("ours", outOfService("nodeshutdown", corev1.TaintEffectNoExecute)),
+		seenOn},
 	{"a dead node", admin, onNode("dead", outOfService("nodeshutdown", corev1.TaintEffectNoExecute)), ""},
 	{"another taint", admin, onNode("on", addTaint("example.net/broken")), ""},
 	{"a node that has it", admin, onNode("had", addTaint("example.net/broken")), ""},
@@ -98,14 +118,20 @@ var outOfServiceGuard = []attempt{
 
 // TestOutOfServiceGuard tries every row, and holds that each validation is needed.
 func TestOutOfServiceGuard(t *testing.T) {
-	w := newWorld(t, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
+	w := newWorld(t,
+		cluster.Options{
+			KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
 	for name, edit := range map[string]func(*corev1.Node){
-		"on": saying(taint.PoweredOnCondition, corev1.ConditionTrue), "ready": saying(corev1.NodeReady, corev1.ConditionTrue),
-		"ours": both(setMark("f-1", corev1.TaintEffectNoSchedule), saying(taint.PoweredOnCondition, corev1.ConditionTrue)),
+		"on":    saying(taint.PoweredOnCondition, corev1.ConditionTrue),
+		"ready": saying(corev1.NodeReady, corev1.ConditionTrue),
+		"ours": both(setMark("f-1", corev1.TaintEffectNoSchedule),
+			saying(taint.PoweredOnCondition, corev1.ConditionTrue)),
 		"dead": saying(corev1.NodeReady, corev1.ConditionUnknown),
-		"had":  both(outOfService("nodeshutdown", corev1.TaintEffectNoExecute), saying(taint.PoweredOnCondition, corev1.ConditionTrue)),
+		"had": both(outOfService("nodeshutdown", corev1.TaintEffectNoExecute),
+			saying(taint.PoweredOnCondition, corev1.ConditionTrue)),
 	} {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.net/a": "b"}}}
+		n := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.net/a": "b"}}}
 		edit(n)
 		status := n.Status
 		made, err := w.c.Client().CoreV1().Nodes().Create(w.ctx, n, metav1.CreateOptions{})

@@ -29,20 +29,22 @@ import (
 
 // Who asks.
 const (
-	us             = "forcefence"                     // the controller's ServiceAccount
-	editor         = "editor"                         // may do anything to nodes, but not mark them
-	operator       = "operator"                       // an editor with forcefence-operator
-	forger         = admin + `","reason":"it is dark` // an operator whose name is the beginning of a confirmation by admin
-	grantAlone     = "grant alone"                    // forcefence-operator and nothing else
-	kubelet        = "kubelet"                        // of node plain
-	markedKubelet  = "marked kubelet"                 // of node marked
-	newKubelet     = "new kubelet"                    // of a node that is not there yet
-	deadKubelet    = "dead kubelet"                   // of node dead
-	oddKubelet     = "odd kubelet"                    // one whose name NodeRestriction does not know, with an editor's rights
-	nodeController = "node controller"                // the control plane's own, which taints and deletes nodes
+	us       = "forcefence" // the controller's ServiceAccount
+	editor   = "editor"     // may do anything to nodes, but not mark them
+	operator = "operator"   // an editor with forcefence-operator
+	// an operator whose name is the beginning of a confirmation by admin
+	forger         = admin + `","reason":"it is dark`
+	grantAlone     = "grant alone"     // forcefence-operator and nothing else
+	kubelet        = "kubelet"         // of node plain
+	markedKubelet  = "marked kubelet"  // of node marked
+	newKubelet     = "new kubelet"     // of a node that is not there yet
+	deadKubelet    = "dead kubelet"    // of node dead
+	oddKubelet     = "odd kubelet"     // one whose name NodeRestriction does not know, with an editor's rights
+	nodeController = "node controller" // the control plane's own, which taints and deletes nodes
 	admin          = "admin"
 
-	deployer     = "deployer"     // may do anything to pods and workloads, and write the annotation tolerate-missing in namespace default
+	// may do anything to pods and workloads, and write the annotation tolerate-missing in namespace default
+	deployer     = "deployer"
 	daemonSets   = "daemonsets"   // a controller of Kubernetes', as the next ones
 	statefulSets = "statefulsets" //
 	replicaSets  = "replicasets"  //
@@ -59,38 +61,46 @@ const (
 	byNodeRestriction = "is not allowed to modify taints"
 	byRestrictedLabel = "is not allowed to modify labels"
 	byPolicy          = "denied request: " // either of two policies that both refuse it
-	pinByKubelet      = taint.PinLabel     // the labels that NodeRestriction does not let a kubelet change, in its answer
+	// the labels that NodeRestriction does not let a kubelet change, in its answer
+	pinByKubelet = taint.PinLabel
 
 	byMark = "'forcefence-mark' with binding 'forcefence-mark' denied request: "
-	mark1  = byMark + "the node's mark may be set, changed or taken off only by whoever may taint nodefences.forcefence.io"
+	mark1  = byMark + "the node's mark may be set, changed or taken off only by whoever may taint " +
+		"nodefences.forcefence.io"
 	record = byMark + "the node's fence record may be written only by whoever may taint nodefences.forcefence.io"
 	effect = byMark + "the mark's effect must be NoSchedule"
 
-	confirmed = byMark + "that the node's machine is off may be confirmed only by whoever may taint nodefences.forcefence.io"
-	forName   = byMark + "nobody may confirm in another's name that a machine is off; use forcefence confirm-off"
+	confirmed = byMark + "that the node's machine is off may be confirmed only by whoever may taint " +
+		"nodefences.forcefence.io"
+	forName = byMark + "nobody may confirm in another's name that a machine is off; use forcefence confirm-off"
 
 	byDelete     = "'forcefence-node-delete' with binding 'forcefence-node-delete' denied request: "
 	deleteMarked = byDelete + "the node carries the mark of a fence; it may be deleted when the mark is off"
 	deleteOpen   = byDelete + "the node's fence is not done; it may be deleted afterwards"
-	deleteLied   = byDelete + "the node's device said Off of a machine that was on; forcefence release ends the distrust, deleting the node must not"
+	deleteLied   = byDelete + "the node's device said Off of a machine that was on; forcefence release ends the " +
+		"distrust, deleting the node must not"
 
 	byNode     = "'forcefence-controller-node' with binding 'forcefence-controller-node' denied request: "
 	otherTaint = byNode + "forcefence may change no taint but its mark"
 	otherSpec  = byNode + "forcefence may change nothing of a node's spec but its mark"
 	otherNote  = byNode + "forcefence may change no annotation of a node but its record and what its policies do"
 
-	byKubelet        = "'forcefence-kubelet' with binding 'forcefence-kubelet' denied request: "
-	kubeletNote      = byKubelet + "a kubelet may not write annotations of forcefence, nor those by which its machine is found"
-	kubeletLabel     = byKubelet + "a kubelet may not write labels of forcefence, nor those by which its machine is found"
+	byKubelet   = "'forcefence-kubelet' with binding 'forcefence-kubelet' denied request: "
+	kubeletNote = byKubelet + "a kubelet may not write annotations of forcefence, nor those by which its " +
+		"machine is found"
+	kubeletLabel = byKubelet + "a kubelet may not write labels of forcefence, nor those by which its machine is " +
+		"found"
 	kubeletTaint     = byKubelet + "a kubelet may not write taints of forcefence"
 	kubeletCondition = byKubelet + "a kubelet may not write conditions of forcefence"
 
-	leaderLease = "'forcefence-leader' with binding 'forcefence-leader' denied request: a leader's Lease may be written only by whoever may taint nodefences.forcefence.io"
-	otherMeta   = byNode + "forcefence may change no finalizers or owners of a node"
-	otherLabel  = byNode + "forcefence may change no label of a node but the pin of its machine, and take none off"
-	pinMarked   = byNode + "forcefence may not pin the machine of a marked node"
+	leaderLease = "'forcefence-leader' with binding 'forcefence-leader' denied request: a leader's Lease may be " +
+		"written only by whoever may taint nodefences.forcefence.io"
+	otherMeta  = byNode + "forcefence may change no finalizers or owners of a node"
+	otherLabel = byNode + "forcefence may change no label of a node but the pin of its machine, and take none off"
+	pinMarked  = byNode + "forcefence may not pin the machine of a marked node"
 
-	byStatus     = "'forcefence-controller-node-status' with binding 'forcefence-controller-node-status' denied request: "
+	byStatus = "'forcefence-controller-node-status' with binding 'forcefence-controller-node-status' denied " +
+		"request: "
 	statusMeta   = byStatus + "forcefence may not change labels or annotations through a node's status"
 	otherStatus  = byStatus + "forcefence may change nothing of a node's status but its volume lists and conditions"
 	listUnmarked = byStatus + "forcefence may change the volume lists of a marked node only"
@@ -99,14 +109,16 @@ const (
 	readyPlain   = byStatus + "forcefence may change Ready of a marked node only"
 	condRemoved  = byStatus + "forcefence may remove no condition but its own"
 
-	byPod        = "'forcefence-controller-pod-status' with binding 'forcefence-controller-pod-status' denied request: "
-	podNote      = byPod + "forcefence may change no annotation of a pod but its own"
-	podMeta      = byPod + "forcefence may change no labels or finalizers of a pod"
-	podShape     = byPod + "forcefence may write no status but that of a fenced or a spared pod, and Ready alone"
-	podFinished  = byPod + "forcefence may not end a pod that has finished"
-	podUnbound   = byPod + "forcefence may not end a pod that is bound to no node"
-	podStatus    = byPod + "forcefence may change nothing of a fenced pod's status but phase, reason, message and conditions"
-	podCondition = byPod + "forcefence may change no condition of a pod but DisruptionTarget, and Ready and ContainersReady from True to False"
+	byPod       = "'forcefence-controller-pod-status' with binding 'forcefence-controller-pod-status' denied request: "
+	podNote     = byPod + "forcefence may change no annotation of a pod but its own"
+	podMeta     = byPod + "forcefence may change no labels or finalizers of a pod"
+	podShape    = byPod + "forcefence may write no status but that of a fenced or a spared pod, and Ready alone"
+	podFinished = byPod + "forcefence may not end a pod that has finished"
+	podUnbound  = byPod + "forcefence may not end a pod that is bound to no node"
+	podStatus   = byPod + "forcefence may change nothing of a fenced pod's status but phase, reason, message and " +
+		"conditions"
+	podCondition = byPod + "forcefence may change no condition of a pod but DisruptionTarget, and Ready and " +
+		"ContainersReady from True to False"
 
 	byPodDelete = "'forcefence-controller-pod-delete' with binding 'forcefence-controller-pod-delete' denied request: "
 	podAlive    = byPodDelete + "forcefence may delete no pod but those that it has ended"
@@ -139,7 +151,8 @@ func onNode(name string, edit func(*corev1.Node), sub ...string) request {
 		if err != nil {
 			return err
 		}
-		_, err = c.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{DryRun: dryRun}, sub...)
+		_, err = c.CoreV1().Nodes().
+			Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{DryRun: dryRun}, sub...)
 		return err
 	}
 }
@@ -157,7 +170,8 @@ func onPod(name string, edit func(*corev1.Pod), sub ...string) request {
 		if err != nil {
 			return err
 		}
-		_, err = c.CoreV1().Pods("default").Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{DryRun: dryRun}, sub...)
+		_, err = c.CoreV1().Pods("default").
+			Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{DryRun: dryRun}, sub...)
 		return err
 	}
 }
@@ -302,7 +316,9 @@ func leaderOf(ns, name, value string) request {
 
 // confirms is a person's word that the machine is off.
 func confirms(by string) func(*corev1.Node) {
-	return note(taint.ConfirmAnnotation, taint.Confirmation{By: by, Reason: "it is dark", NodeUID: "u", BootID: "b1", Fence: "f-9", At: time.Now()}.Encode())
+	return note(taint.ConfirmAnnotation,
+		taint.Confirmation{By: by, Reason: "it is dark", NodeUID: "u", BootID: "b1", Fence: "f-9",
+			At: time.Now()}.Encode())
 }
 
 func pin(value string) func(*corev1.Node) {
@@ -319,7 +335,8 @@ func both(edits ...func(*corev1.Node)) func(*corev1.Node) {
 
 func condition(t corev1.NodeConditionType, s corev1.ConditionStatus) func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		c := corev1.NodeCondition{Type: t, Status: s, Reason: "Test", LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now()}
+		c := corev1.NodeCondition{Type: t, Status: s, Reason: "Test", LastTransitionTime: metav1.Now(),
+			LastHeartbeatTime: metav1.Now()}
 		for i := range n.Status.Conditions {
 			if n.Status.Conditions[i].Type == t {
 				n.Status.Conditions[i] = c
@@ -332,7 +349,8 @@ func condition(t corev1.NodeConditionType, s corev1.ConditionStatus) func(*corev
 
 func noCondition(t corev1.NodeConditionType) func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t })
+		n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions,
+			func(c corev1.NodeCondition) bool { return c.Type == t })
 	}
 }
 
@@ -343,7 +361,8 @@ func clearLists(n *corev1.Node) { n.Status.VolumesInUse, n.Status.VolumesAttache
 func tombstone(p *corev1.Pod) {
 	p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, taint.TombstoneReason, "ended"
 	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: taint.TombstoneReason, LastTransitionTime: metav1.Now(),
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: taint.TombstoneReason,
+		LastTransitionTime: metav1.Now(),
 	})
 }
 
@@ -400,13 +419,16 @@ var refusals = []attempt{
 	{"change a mark's value", editor, onNode("marked", setMark("other", corev1.TaintEffectNoSchedule)), mark1},
 	{"create a marked node", editor, createNode(setMark("manual", corev1.TaintEffectNoSchedule)), mark1},
 	{"register a marked node", newKubelet, createNode(setMark("manual", corev1.TaintEffectNoSchedule)), byPolicy},
-	{"a kubelet marks its node", kubelet, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), byNodeRestriction},
-	{"the node controller marks a node", nodeController, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), mark1},
+	{"a kubelet marks its node", kubelet, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)),
+		byNodeRestriction},
+	{"the node controller marks a node", nodeController,
+		onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), mark1},
 	{"write a record", editor, onNode("plain", note(taint.RecordAnnotation, openRecord)), record},
 	{"write an empty record", editor, onNode("plain", note(taint.RecordAnnotation, "")), record},
 	{"change a record", editor, onNode("marked", note(taint.RecordAnnotation, doneRecord)), record},
 	{"take a record off", editor, onNode("done", noNote(taint.RecordAnnotation)), record},
-	{"write a record through the status", editor, onNode("plain", note(taint.RecordAnnotation, openRecord), status), record},
+	{"write a record through the status", editor, onNode("plain", note(taint.RecordAnnotation, openRecord), status),
+		record},
 	{"create a node with a record", editor, createNode(func(n *corev1.Node) {
 		n.Annotations = map[string]string{taint.RecordAnnotation: doneRecord}
 	}), record},
@@ -422,40 +444,60 @@ var refusals = []attempt{
 	{"confirm in nobody's name", operator, onNode("plain", note(taint.ConfirmAnnotation, "yes")), forName},
 	{"confirm in another's name through the status", operator, onNode("plain", confirms(admin), status), forName},
 	{"a kubelet confirms that it is off", kubelet, onNode("plain", confirms("system:node:plain")), byPolicy},
-	{"a kubelet confirms it through its status", kubelet, onNode("plain", confirms("system:node:plain"), status), byPolicy},
+	{"a kubelet confirms it through its status", kubelet, onNode("plain", confirms("system:node:plain"), status),
+		byPolicy},
 	{"register confirmed", newKubelet, createNode(confirms("system:node:new")), byPolicy},
-	{"forcefence confirms itself", us, onNode("plain", confirms("system:serviceaccount:forcefence-system:forcefence")), otherNote},
-	{"a kubelet writes its node's record", kubelet, onNode("plain", note(taint.RecordAnnotation, doneRecord)), byPolicy},
-	{"a kubelet closes its node's record", markedKubelet, onNode("marked", note(taint.RecordAnnotation, doneRecord), status), byPolicy},
+	{"forcefence confirms itself", us, onNode("plain", confirms("system:serviceaccount:forcefence-system:forcefence")),
+		otherNote},
+	{"a kubelet writes its node's record", kubelet, onNode("plain", note(taint.RecordAnnotation, doneRecord)),
+		byPolicy},
+	{"a kubelet closes its node's record", markedKubelet,
+		onNode("marked", note(taint.RecordAnnotation, doneRecord), status), byPolicy},
 
 	{"its machine's annotation", kubelet, onNode("plain", note("example.net/bmc", "https://192.0.2.9")), kubeletNote},
-	{"its machine's annotation through its status", markedKubelet, onNode("marked", note("example.net/bmc", "https://192.0.2.9"), status), kubeletNote},
+	{"its machine's annotation through its status", markedKubelet,
+		onNode("marked", note("example.net/bmc", "https://192.0.2.9"), status), kubeletNote},
 	{"its machine's annotation taken off", kubelet, onNode("plain", noNote("example.net/bmc")), kubeletNote},
-	{"its machine's annotation taken off through its status", kubelet, onNode("plain", noNote("example.net/bmc"), status), kubeletNote},
-	{"registering with its machine's annotation", newKubelet, createNode(note("example.net/bmc", "https://192.0.2.9")), kubeletNote},
+	{"its machine's annotation taken off through its status", kubelet,
+		onNode("plain", noNote("example.net/bmc"), status), kubeletNote},
+	{"registering with its machine's annotation", newKubelet, createNode(note("example.net/bmc", "https://192.0.2.9")),
+		kubeletNote},
 	{"an annotation of forcefence", kubelet, onNode("plain", note("forcefence.io/x", "")), kubeletNote},
-	{"an annotation of forcefence through its status", kubelet, onNode("plain", note("forcefence.io/x", ""), status), kubeletNote},
-	{"an annotation of a domain below forcefence", kubelet, onNode("plain", note("x.forcefence.io/y", "")), kubeletNote},
+	{"an annotation of forcefence through its status", kubelet, onNode("plain", note("forcefence.io/x", ""), status),
+		kubeletNote},
+	{"an annotation of a domain below forcefence", kubelet, onNode("plain", note("x.forcefence.io/y", "")),
+		kubeletNote},
 	{"registering with an annotation of forcefence", newKubelet, createNode(note("forcefence.io/x", "")), kubeletNote},
 	{"a label of forcefence", kubelet, onNode("plain", setLabel("forcefence.io/exclude", "please")), kubeletLabel},
-	{"a label of forcefence through its status", kubelet, onNode("plain", setLabel("forcefence.io/exclude", "please"), status), kubeletLabel},
+	{"a label of forcefence through its status", kubelet,
+		onNode("plain", setLabel("forcefence.io/exclude", "please"), status), kubeletLabel},
 	{"a label of forcefence taken off", deadKubelet, onNode("dead", noLabel("forcefence.io/exclude")), kubeletLabel},
-	{"registering with a label of forcefence", newKubelet, createNode(setLabel("forcefence.io/exclude", "please")), kubeletLabel},
+	{"registering with a label of forcefence", newKubelet, createNode(setLabel("forcefence.io/exclude", "please")),
+		kubeletLabel},
 	{"its machine's label", kubelet, onNode("plain", setLabel("example.net/rack", "r2")), kubeletLabel},
-	{"its machine's label taken off through its status", deadKubelet, onNode("dead", noLabel("example.net/rack"), status), kubeletLabel},
+	{"its machine's label taken off through its status", deadKubelet,
+		onNode("dead", noLabel("example.net/rack"), status), kubeletLabel},
 	{"registering with its machine's label", newKubelet, createNode(setLabel("example.net/rack", "r2")), kubeletLabel},
 	{"its machine's pin", kubelet, onNode("plain", setLabel(taint.PinLabel, "m2")), byRestrictedLabel},
 	{"its machine's pin taken off", deadKubelet, onNode("dead", noLabel(taint.PinLabel), status), byRestrictedLabel},
-	{"its machine's pin where NodeRestriction does not look", oddKubelet, onNode("plain", setLabel(taint.PinLabel, "m2")), kubeletLabel},
-	{"its machine's pin taken off where NodeRestriction does not look", oddKubelet, onNode("dead", noLabel(taint.PinLabel)), kubeletLabel},
+	{"its machine's pin where NodeRestriction does not look", oddKubelet,
+		onNode("plain", setLabel(taint.PinLabel, "m2")), kubeletLabel},
+	{"its machine's pin taken off where NodeRestriction does not look", oddKubelet,
+		onNode("dead", noLabel(taint.PinLabel)), kubeletLabel},
 	{"registering with a taint of forcefence", newKubelet, createNode(addTaint("forcefence.io/x")), kubeletTaint},
-	{"a taint of forcefence taken off where NodeRestriction does not look", oddKubelet, onNode("dead", noTaint("forcefence.io/x")), kubeletTaint},
+	{"a taint of forcefence taken off where NodeRestriction does not look", oddKubelet,
+		onNode("dead", noTaint("forcefence.io/x")), kubeletTaint},
 	{"the mark taken off where NodeRestriction does not look", oddKubelet, onNode("marked", noMark), byPolicy},
-	{"a condition of forcefence", kubelet, onNode("plain", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionFalse), status), kubeletCondition},
-	{"that it can be fenced", kubelet, onNode("plain", condition(taint.FenceableCondition, corev1.ConditionTrue), status), kubeletCondition},
-	{"a condition of forcefence changed", deadKubelet, onNode("dead", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionFalse), status), kubeletCondition},
-	{"a condition of forcefence taken off", deadKubelet, onNode("dead", noCondition("forcefence.io/PoweredOnNotReady"), status), kubeletCondition},
-	{"registering with a condition of forcefence", newKubelet, createNode(condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue)), kubeletCondition},
+	{"a condition of forcefence", kubelet,
+		onNode("plain", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionFalse), status), kubeletCondition},
+	{"that it can be fenced", kubelet,
+		onNode("plain", condition(taint.FenceableCondition, corev1.ConditionTrue), status), kubeletCondition},
+	{"a condition of forcefence changed", deadKubelet,
+		onNode("dead", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionFalse), status), kubeletCondition},
+	{"a condition of forcefence taken off", deadKubelet,
+		onNode("dead", noCondition("forcefence.io/PoweredOnNotReady"), status), kubeletCondition},
+	{"registering with a condition of forcefence", newKubelet,
+		createNode(condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue)), kubeletCondition},
 
 	{"its node deleted, to register it anew", kubelet, deleteNode("plain"), byRBAC},
 
@@ -465,7 +507,8 @@ var refusals = []attempt{
 	{"taking the label off a leader's Lease", editor, leaderOf("default", "leads", "off"), leaderLease},
 	{"mark with the grant alone", grantAlone, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), byRBAC},
 	{"mark with NoExecute", operator, onNode("plain", setMark("manual", corev1.TaintEffectNoExecute)), effect},
-	{"mark with PreferNoSchedule", operator, onNode("plain", setMark("manual", corev1.TaintEffectPreferNoSchedule)), effect},
+	{"mark with PreferNoSchedule", operator, onNode("plain", setMark("manual", corev1.TaintEffectPreferNoSchedule)),
+		effect},
 	{"mark with NoExecute, as forcefence", us, onNode("plain", setMark("f-1", corev1.TaintEffectNoExecute)), effect},
 	{"mark with NoExecute, as admin", admin, onNode("plain", setMark("manual", corev1.TaintEffectNoExecute)), effect},
 	{"turn a mark into NoExecute", operator, onNode("marked", setMark("f-1", corev1.TaintEffectNoExecute)), effect},
@@ -478,11 +521,15 @@ var refusals = []attempt{
 	{"delete a node whose record cannot be read", editor, deleteNode("broken"), deleteOpen},
 	{"the node controller deletes a marked node", nodeController, deleteNode("marked"), deleteMarked},
 	{"delete all nodes at once", editor, func(ctx context.Context, _, c kubernetes.Interface) error {
-		return c.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{LabelSelector: "fixture=marked"})
+		return c.CoreV1().Nodes().
+			DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun},
+				metav1.ListOptions{LabelSelector: "fixture=marked"})
 	}, deleteMarked},
 
 	{"another taint", us, onNode("plain", addTaint("example.net/broken")), otherTaint},
-	{"another taint beside the mark", us, onNode("plain", both(setMark("f-1", corev1.TaintEffectNoSchedule), addTaint("example.net/broken"))), otherTaint},
+	{"another taint beside the mark", us,
+		onNode("plain", both(setMark("f-1", corev1.TaintEffectNoSchedule), addTaint("example.net/broken"))),
+		otherTaint},
 	{"take another taint off", us, onNode("marked", func(n *corev1.Node) { n.Spec.Taints = nil }), otherTaint},
 	{"cordon", us, onNode("plain", func(n *corev1.Node) { n.Spec.Unschedulable = true }), otherSpec},
 	{"uncordon", us, onNode("marked", func(n *corev1.Node) { n.Spec.Unschedulable = false }), otherSpec},
@@ -491,55 +538,78 @@ var refusals = []attempt{
 	{"a new label of a node", us, onNode("plain", setLabel("forcefence.io/exclude", "x")), otherLabel},
 	{"take a label off", us, onNode("plain", noLabel("fixture")), otherLabel},
 	{"label a node beside the pin", us, onNode("plain", both(label, pin("a.b"))), otherLabel},
-	{"take the pin off a node", us, onNode("open", func(n *corev1.Node) { delete(n.Labels, taint.PinLabel) }), otherLabel},
+	{"take the pin off a node", us, onNode("open", func(n *corev1.Node) { delete(n.Labels, taint.PinLabel) }),
+		otherLabel},
 	{"pin a marked node", us, onNode("marked", pin("a.b")), pinMarked},
 	{"a pin through a node's status", us, onNode("plain", pin("a.b"), status), statusMeta},
 	{"a kubelet pins its node", kubelet, onNode("plain", pin("a.b")), pinByKubelet},
 	{"a kubelet pins its node through its status", kubelet, onNode("plain", pin("a.b"), status), pinByKubelet},
 	{"register a pinned node", newKubelet, createNode(pin("a.b")), pinByKubelet},
-	{"finalizer on a node", us, onNode("plain", func(n *corev1.Node) { n.Finalizers = []string{"forcefence.io/hold"} }), otherMeta},
+	{"finalizer on a node", us, onNode("plain", func(n *corev1.Node) { n.Finalizers = []string{"forcefence.io/hold"} }),
+		otherMeta},
 	{"strip a node's finalizers", us, onNode("marked", func(n *corev1.Node) { n.Finalizers = nil }), otherMeta},
 	{"another annotation of a node", us, onNode("plain", note("example.net/bmc", "https://192.0.2.1")), otherNote},
 	{"take another annotation off", us, onNode("marked", noNote("example.net/bmc")), otherNote},
 
 	{"label through a node's status", us, onNode("marked", label, status), statusMeta},
-	{"record through a node's status", us, onNode("marked", note(taint.RecordAnnotation, doneRecord), status), statusMeta},
-	{"strip a node's finalizers through its status", us, onNode("marked", func(n *corev1.Node) { n.Finalizers = nil }, status), statusMeta},
-	{"finalizer through a node's status", us, onNode("dead", func(n *corev1.Node) { n.Finalizers = []string{"forcefence.io/hold"} }, status), statusMeta},
+	{"record through a node's status", us, onNode("marked", note(taint.RecordAnnotation, doneRecord), status),
+		statusMeta},
+	{"strip a node's finalizers through its status", us,
+		onNode("marked", func(n *corev1.Node) { n.Finalizers = nil }, status), statusMeta},
+	{"finalizer through a node's status", us,
+		onNode("dead", func(n *corev1.Node) { n.Finalizers = []string{"forcefence.io/hold"} }, status), statusMeta},
 	{"capacity", us, onNode("marked", func(n *corev1.Node) {
 		n.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
 	}, status), otherStatus},
 	{"boot id", us, onNode("marked", func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b2" }, status), otherStatus},
-	{"addresses taken off", us, onNode("marked", func(n *corev1.Node) { n.Status.Addresses = nil }, status), otherStatus},
-	{"a field that was not there", us, onNode("marked", func(n *corev1.Node) { n.Status.Phase = corev1.NodeTerminated }, status), otherStatus},
+	{"addresses taken off", us, onNode("marked", func(n *corev1.Node) { n.Status.Addresses = nil }, status),
+		otherStatus},
+	{"a field that was not there", us,
+		onNode("marked", func(n *corev1.Node) { n.Status.Phase = corev1.NodeTerminated }, status), otherStatus},
 	{"volume lists of an unmarked node", us, onNode("plain", clearLists, status), listUnmarked},
-	{"attached volumes of an unmarked node", us, onNode("plain", func(n *corev1.Node) { n.Status.VolumesAttached = nil }, status), listUnmarked},
-	{"volumes in use of an unmarked node", us, onNode("plain", func(n *corev1.Node) { n.Status.VolumesInUse = nil }, status), listUnmarked},
+	{"attached volumes of an unmarked node", us,
+		onNode("plain", func(n *corev1.Node) { n.Status.VolumesAttached = nil }, status), listUnmarked},
+	{"volumes in use of an unmarked node", us,
+		onNode("plain", func(n *corev1.Node) { n.Status.VolumesInUse = nil }, status), listUnmarked},
 	{"one more volume in use", us, onNode("marked", func(n *corev1.Node) {
 		n.Status.VolumesInUse = append(n.Status.VolumesInUse, "kubernetes.io/csi/sim^v2")
 	}, status), listGrows},
 	{"one more volume attached", us, onNode("marked", func(n *corev1.Node) {
-		n.Status.VolumesAttached = append(n.Status.VolumesAttached, corev1.AttachedVolume{Name: "kubernetes.io/csi/sim^v2"})
+		n.Status.VolumesAttached = append(n.Status.VolumesAttached,
+			corev1.AttachedVolume{Name: "kubernetes.io/csi/sim^v2"})
 	}, status), listGrows},
-	{"Ready of an unmarked node", us, onNode("plain", condition(corev1.NodeReady, corev1.ConditionUnknown), status), readyPlain},
+	{"Ready of an unmarked node", us, onNode("plain", condition(corev1.NodeReady, corev1.ConditionUnknown), status),
+		readyPlain},
 	{"Ready to False", us, onNode("marked", condition(corev1.NodeReady, corev1.ConditionFalse), status), otherCond},
 	{"Ready to True", us, onNode("dead", condition(corev1.NodeReady, corev1.ConditionTrue), status), otherCond},
 	{"Ready's reason", us, onNode("dead", condition(corev1.NodeReady, corev1.ConditionUnknown), status), otherCond},
-	{"a condition of the kubelet's", us, onNode("marked", condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), status), otherCond},
-	{"a condition of the kubelet's to Unknown", us, onNode("marked", condition(corev1.NodeMemoryPressure, corev1.ConditionUnknown), status), otherCond},
-	{"a condition of somebody else's", us, onNode("marked", condition("example.net/Broken", corev1.ConditionTrue), status), otherCond},
+	{"a condition of the kubelet's", us,
+		onNode("marked", condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), status), otherCond},
+	{"a condition of the kubelet's to Unknown", us,
+		onNode("marked", condition(corev1.NodeMemoryPressure, corev1.ConditionUnknown), status), otherCond},
+	{"a condition of somebody else's", us,
+		onNode("marked", condition("example.net/Broken", corev1.ConditionTrue), status), otherCond},
 	{"Ready taken away", us, onNode("marked", noCondition(corev1.NodeReady), status), condRemoved},
 
-	{"foreign annotation of a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations["example.net/x"] = "2" }, status), podNote},
-	{"foreign annotation off a pod", us, onPod("runs", func(p *corev1.Pod) { delete(p.Annotations, "example.net/x") }, status), podNote},
-	{"one more foreign annotation of a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations["example.net/y"] = "1" }, status), podNote},
-	{"label a pod", us, onPod("runs", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }, status), podMeta},
+	{"foreign annotation of a pod", us,
+		onPod("runs", func(p *corev1.Pod) { p.Annotations["example.net/x"] = "2" }, status), podNote},
+	{"foreign annotation off a pod", us,
+		onPod("runs", func(p *corev1.Pod) { delete(p.Annotations, "example.net/x") }, status), podNote},
+	{"one more foreign annotation of a pod", us,
+		onPod("runs", func(p *corev1.Pod) { p.Annotations["example.net/y"] = "1" }, status), podNote},
+	{"label a pod", us, onPod("runs", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }, status),
+		podMeta},
 	{"strip a pod's finalizers", us, onPod("runs", func(p *corev1.Pod) { p.Finalizers = nil }, status), podMeta},
-	{"change a pod's finalizers", us, onPod("runs", func(p *corev1.Pod) { p.Finalizers = []string{"example.net/hold", "example.net/more"} }, status), podMeta},
-	{"a pod Succeeded", us, onPod("runs", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, status), podShape},
-	{"a pod Failed for another reason", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.Reason = "Evicted" }), status), podShape},
+	{"change a pod's finalizers", us,
+		onPod("runs", func(p *corev1.Pod) { p.Finalizers = []string{"example.net/hold", "example.net/more"} }, status),
+		podMeta},
+	{"a pod Succeeded", us, onPod("runs", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, status),
+		podShape},
+	{"a pod Failed for another reason", us,
+		onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.Reason = "Evicted" }), status), podShape},
 	{"a pod Failed with a message and without DisruptionTarget", us, onPod("runs", func(p *corev1.Pod) {
-		p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, taint.TombstoneReason, taint.FenceMessage("f-1")
+		p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, taint.TombstoneReason,
+			taint.FenceMessage("f-1")
 	}, status), podShape},
 	{"a pod Failed, and spared", us, onPod("runs", func(p *corev1.Pod) {
 		p.Status.Phase, p.Status.Message = corev1.PodFailed, taint.SparedMessage("")
@@ -547,7 +617,8 @@ var refusals = []attempt{
 	{"phase alone", us, onPod("runs", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, status), podShape},
 	{"any message", us, onPod("runs", func(p *corev1.Pod) { p.Status.Message = "hello" }, status), podShape},
 	{"spare a pod and change its address", us, onPod("runs", func(p *corev1.Pod) {
-		p.Status.Message, p.Status.PodIP, p.Status.PodIPs = taint.SparedMessage(""), "192.0.2.9", []corev1.PodIP{{IP: "192.0.2.9"}}
+		p.Status.Message, p.Status.PodIP, p.Status.PodIPs = taint.SparedMessage(""), "192.0.2.9",
+			[]corev1.PodIP{{IP: "192.0.2.9"}}
 	}, status), podShape},
 	{"spare a pod and change its readiness", us, onPod("runs", func(p *corev1.Pod) {
 		p.Status.Message, p.Status.Conditions[0].Status = taint.SparedMessage(""), corev1.ConditionFalse
@@ -555,14 +626,22 @@ var refusals = []attempt{
 	{"spare a pod and forget its containers", us, onPod("runs", func(p *corev1.Pod) {
 		p.Status.Message, p.Status.ContainerStatuses = taint.SparedMessage(""), nil
 	}, status), podStatus},
-	{"spare a pod that failed by itself, in the small form", us, onPod("failed", func(p *corev1.Pod) { p.Status.Message = taint.SparedMessage("") }, status), podFinished},
-	{"end a large pod that failed by itself", us, onPod("failed", func(p *corev1.Pod) { p.Status.Reason = taint.TombstoneReason }, status), podFinished},
+	{"spare a pod that failed by itself, in the small form", us,
+		onPod("failed", func(p *corev1.Pod) { p.Status.Message = taint.SparedMessage("") }, status), podFinished},
+	{"end a large pod that failed by itself", us,
+		onPod("failed", func(p *corev1.Pod) { p.Status.Reason = taint.TombstoneReason }, status), podFinished},
 	{"end a large pod and forget its containers", us, onPod("runs", func(p *corev1.Pod) {
 		p.Status.Phase, p.Status.Reason, p.Status.ContainerStatuses = corev1.PodFailed, taint.TombstoneReason, nil
 	}, status), podStatus},
-	{"end a large pod of no node", us, onPod("waits", func(p *corev1.Pod) { p.Status.Phase, p.Status.Reason = corev1.PodFailed, taint.TombstoneReason }, status), podUnbound},
-	{"reason alone", us, onPod("runs", func(p *corev1.Pod) { p.Status.Reason = taint.TombstoneReason }, status), podShape},
-	{"a pod Unknown with a fenced pod's reason", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.Phase = corev1.PodUnknown }), status), podShape},
+	{"end a large pod of no node", us,
+		onPod("waits",
+			func(p *corev1.Pod) {
+				p.Status.Phase, p.Status.Reason = corev1.PodFailed, taint.TombstoneReason
+			}, status), podUnbound},
+	{"reason alone", us, onPod("runs", func(p *corev1.Pod) { p.Status.Reason = taint.TombstoneReason }, status),
+		podShape},
+	{"a pod Unknown with a fenced pod's reason", us,
+		onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.Phase = corev1.PodUnknown }), status), podShape},
 	{"a pod Failed with another condition True", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
 		p.Status.Conditions[len(p.Status.Conditions)-1].Type = corev1.PodReadyToStartContainers
 	}), status), podShape},
@@ -578,8 +657,11 @@ var refusals = []attempt{
 	{"end a pod and change its address", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
 		p.Status.PodIP, p.Status.PodIPs = "192.0.2.9", []corev1.PodIP{{IP: "192.0.2.9"}}
 	}), status), podStatus},
-	{"end a pod and forget its containers", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }), status), podStatus},
-	{"end a pod and add to its status", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.StartTime = &metav1.Time{Time: time.Unix(1e9, 0)} }), status), podStatus},
+	{"end a pod and forget its containers", us,
+		onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }), status), podStatus},
+	{"end a pod and add to its status", us,
+		onPod("runs", tombstoneAnd(func(p *corev1.Pod) { p.Status.StartTime = &metav1.Time{Time: time.Unix(1e9, 0)} }),
+			status), podStatus},
 	{"end a pod and change its readiness", us, onPod("runs", tombstoneAnd(func(p *corev1.Pod) {
 		p.Status.Conditions[0].Status = corev1.ConditionFalse
 	}), status), podCondition},
@@ -653,9 +735,12 @@ var refusals = []attempt{
 	{"delete a finished pod", us, deletePod("finished", func(*metav1.DeleteOptions) {}), podAlive},
 	{"delete a pod that failed by itself", us, deletePod("failed", func(*metav1.DeleteOptions) {}), podAlive},
 	{"delete a running pod with a fenced pod's reason", us, deletePod("odd", func(*metav1.DeleteOptions) {}), podAlive},
-	{"delete an ended pod by name", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.Preconditions = nil }), podByName},
-	{"delete an ended pod without resourceVersion", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.Preconditions.ResourceVersion = nil }), podByName},
-	{"delete an ended pod without UID", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.Preconditions.UID = nil }), podByName},
+	{"delete an ended pod by name", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.Preconditions = nil }),
+		podByName},
+	{"delete an ended pod without resourceVersion", us,
+		deletePod("ended", func(o *metav1.DeleteOptions) { o.Preconditions.ResourceVersion = nil }), podByName},
+	{"delete an ended pod without UID", us,
+		deletePod("ended", func(o *metav1.DeleteOptions) { o.Preconditions.UID = nil }), podByName},
 
 	{"read a Secret", us, func(ctx context.Context, _, c kubernetes.Interface) error {
 		_, err := c.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{})
@@ -677,7 +762,8 @@ var refusals = []attempt{
 	}, byRBAC},
 	{"patch a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations["forcefence.io/x"] = "" }), byRBAC},
 	{"delete pods by the dozen", us, func(ctx context.Context, _, c kubernetes.Interface) error {
-		return c.CoreV1().Pods("default").DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{})
+		return c.CoreV1().Pods("default").
+			DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{})
 	}, byRBAC},
 	{"evict a pod", us, func(ctx context.Context, _, c kubernetes.Interface) error {
 		return c.CoreV1().Pods("default").EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "runs"},
@@ -695,24 +781,30 @@ var refusals = []attempt{
 	}, byRBAC},
 	{"lead in kube-system", us, func(ctx context.Context, _, c kubernetes.Interface) error {
 		_, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Update(ctx,
-			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "kube-scheduler"}}, metav1.UpdateOptions{DryRun: dryRun})
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "kube-scheduler"}},
+			metav1.UpdateOptions{DryRun: dryRun})
 		return err
 	}, byRBAC},
 	{"delete a VolumeAttachment", us, func(ctx context.Context, _, c kubernetes.Interface) error {
 		return c.StorageV1().VolumeAttachments().Delete(ctx, "va", metav1.DeleteOptions{DryRun: dryRun})
 	}, byRBAC},
 	{"loosen a policy", us, func(ctx context.Context, _, c kubernetes.Interface) error {
-		return c.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(ctx, "forcefence-mark", metav1.DeleteOptions{DryRun: dryRun})
+		return c.AdmissionregistrationV1().ValidatingAdmissionPolicies().
+			Delete(ctx, "forcefence-mark", metav1.DeleteOptions{DryRun: dryRun})
 	}, byRBAC},
 	{"grant itself more", us, func(ctx context.Context, _, c kubernetes.Interface) error {
-		_, err := c.RbacV1().ClusterRoles().Patch(ctx, "forcefence-controller", types.MergePatchType, []byte(`{"rules":[]}`), metav1.PatchOptions{DryRun: dryRun})
+		_, err := c.RbacV1().ClusterRoles().
+			Patch(ctx, "forcefence-controller", types.MergePatchType, []byte(`{"rules":[]}`),
+				metav1.PatchOptions{DryRun: dryRun})
 		return err
 	}, byRBAC},
 }
 
 // passes are the things that nobody may be kept from.
 var passes = []attempt{
-	{"set mark and record", us, onNode("plain", both(setMark("f-1", corev1.TaintEffectNoSchedule), note(taint.RecordAnnotation, openRecord))), ""},
+	{"set mark and record", us,
+		onNode("plain", both(setMark("f-1", corev1.TaintEffectNoSchedule), note(taint.RecordAnnotation, openRecord))),
+		""},
 	{"take mark off, close record", us, onNode("marked", both(noMark, note(taint.RecordAnnotation, doneRecord))), ""},
 	{"write what a policy does", us, onNode("plain", note(taint.PolicyAnnotation, "[]")), ""},
 	{"write the record", us, onNode("open", note(taint.RecordAnnotation, doneRecord)), ""},
@@ -720,10 +812,14 @@ var passes = []attempt{
 	{"pin a node anew", us, onNode("open", pin("a.b")), ""},
 	{"take a pin off by hand", editor, onNode("open", func(n *corev1.Node) { delete(n.Labels, taint.PinLabel) }), ""},
 	{"clear the volume lists of a marked node", us, onNode("marked", clearLists, status), ""},
-	{"expire Ready of a marked node", us, onNode("marked", condition(corev1.NodeReady, corev1.ConditionUnknown), status), ""},
-	{"its own condition", us, onNode("plain", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue), status), ""},
-	{"its own condition changed", us, onNode("dead", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionFalse), status), ""},
-	{"whether a node can be fenced", us, onNode("plain", condition(taint.FenceableCondition, corev1.ConditionUnknown), status), ""},
+	{"expire Ready of a marked node", us,
+		onNode("marked", condition(corev1.NodeReady, corev1.ConditionUnknown), status), ""},
+	{"its own condition", us,
+		onNode("plain", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue), status), ""},
+	{"its own condition changed", us,
+		onNode("dead", condition("forcefence.io/PoweredOnNotReady", corev1.ConditionFalse), status), ""},
+	{"whether a node can be fenced", us,
+		onNode("plain", condition(taint.FenceableCondition, corev1.ConditionUnknown), status), ""},
 	{"end a running pod", us, onPod("runs", tombstone, status), ""},
 	{"end a pod that is being deleted", us, onPod("leaves", tombstone, status), ""},
 	{"end a pod that is Ready", us, onPod("runs", tombstoneWhole, status), ""},
@@ -737,16 +833,23 @@ var passes = []attempt{
 	{"set a pod not ready with a thousand conditions", us, onPod("crowded", notReady, status), ""},
 	{"a kubelet's own word for a pod that was set not ready", editor,
 		onPod("unready", setCondition(corev1.PodReady, "True", ""), status), ""},
-	{"spare a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations[taint.SparedAnnotation] = "f-1/t" }, status), ""},
-	{"spare a pod for another fence", us, onPod("spared", func(p *corev1.Pod) { p.Annotations[taint.SparedAnnotation] = "f-2/t" }, status), ""},
+	{"spare a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations[taint.SparedAnnotation] = "f-1/t" }, status),
+		""},
+	{"spare a pod for another fence", us,
+		onPod("spared", func(p *corev1.Pod) { p.Annotations[taint.SparedAnnotation] = "f-2/t" }, status), ""},
 	{"end a pod that is too large for more than phase and reason", us, onPod("runs", func(p *corev1.Pod) {
 		p.Status.Phase, p.Status.Reason = corev1.PodFailed, taint.TombstoneReason
 	}, status), ""},
-	{"spare a pod that is too large for the annotation", us, onPod("runs", func(p *corev1.Pod) { p.Status.Message = taint.SparedMessage("") }, status), ""},
-	{"spare it again", us, onPod("runs", func(p *corev1.Pod) { p.Status.Message = taint.SparedMessage("spared") }, status), ""},
-	{"nudge a pod", us, onPod("runs", func(p *corev1.Pod) { p.Annotations[taint.NudgedAnnotation] = "2026-01-02T03:04:05.000006Z" }, status), ""},
+	{"spare a pod that is too large for the annotation", us,
+		onPod("runs", func(p *corev1.Pod) { p.Status.Message = taint.SparedMessage("") }, status), ""},
+	{"spare it again", us,
+		onPod("runs", func(p *corev1.Pod) { p.Status.Message = taint.SparedMessage("spared") }, status), ""},
+	{"nudge a pod", us,
+		onPod("runs", func(p *corev1.Pod) { p.Annotations[taint.NudgedAnnotation] = "2026-01-02T03:04:05.000006Z" },
+			status), ""},
 	{"delete an ended pod", us, deletePod("ended", func(*metav1.DeleteOptions) {}), ""},
-	{"delete an ended pod with grace, which it does not get", us, deletePod("ended", func(o *metav1.DeleteOptions) { o.GracePeriodSeconds = nil }), ""},
+	{"delete an ended pod with grace, which it does not get", us,
+		deletePod("ended", func(o *metav1.DeleteOptions) { o.GracePeriodSeconds = nil }), ""},
 
 	{"mark by hand", operator, onNode("plain", setMark("manual", corev1.TaintEffectNoSchedule)), ""},
 	{"take a mark off by hand", operator, onNode("marked", noMark), ""},
@@ -754,8 +857,11 @@ var passes = []attempt{
 	{"confirm that a machine is off", operator, onNode("plain", confirms(operator)), ""},
 	{"confirm it again", operator, onNode("confirmed", confirms(operator)), ""},
 	{"take a confirmation off by hand", operator, onNode("confirmed", noNote(taint.ConfirmAnnotation)), ""},
-	{"cordon a node that another has confirmed off", editor, onNode("confirmed", func(n *corev1.Node) { n.Spec.Unschedulable = true }), ""},
-	{"mark a node that another has confirmed off", us, onNode("confirmed", both(setMark("f-1", corev1.TaintEffectNoSchedule), note(taint.RecordAnnotation, openRecord))), ""},
+	{"cordon a node that another has confirmed off", editor,
+		onNode("confirmed", func(n *corev1.Node) { n.Spec.Unschedulable = true }), ""},
+	{"mark a node that another has confirmed off", us,
+		onNode("confirmed",
+			both(setMark("f-1", corev1.TaintEffectNoSchedule), note(taint.RecordAnnotation, openRecord))), ""},
 	{"close a record by hand", operator, onNode("marked", both(noMark, note(taint.RecordAnnotation, doneRecord))), ""},
 	{"delete a marked node by hand", operator, deleteNode("marked"), ""},
 	{"delete a node by hand whose device lied", operator, deleteNode("lied"), ""},
@@ -773,23 +879,33 @@ var passes = []attempt{
 	{"delete a node", editor, deleteNode("plain"), ""},
 	{"delete a node whose fence is done", editor, deleteNode("done"), ""},
 	{"create a node", editor, createNode(func(*corev1.Node) {}), ""},
-	{"any other change of a pod", editor, onPod("runs", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }), ""},
-	{"any other deletion of a pod", editor, deletePod("runs", func(o *metav1.DeleteOptions) { o.Preconditions, o.GracePeriodSeconds = nil, nil }), ""},
+	{"any other change of a pod", editor,
+		onPod("runs", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }), ""},
+	{"any other deletion of a pod", editor,
+		deletePod("runs", func(o *metav1.DeleteOptions) { o.Preconditions, o.GracePeriodSeconds = nil, nil }), ""},
 
-	{"a kubelet's status", kubelet, onNode("plain", both(condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), clearLists), status), ""},
-	{"a kubelet's status under the mark", markedKubelet, onNode("marked", both(condition(corev1.NodeReady, corev1.ConditionTrue), func(n *corev1.Node) {
-		n.Status.NodeInfo.BootID = "b2"
-		n.Status.VolumesInUse = append(n.Status.VolumesInUse, "kubernetes.io/csi/sim^v2")
-	}), status), ""},
-	{"a kubelet's own annotation under the mark", markedKubelet, onNode("marked", note("example.net/own", "x"), status), ""},
-	{"an annotation that only begins like forcefence's", kubelet, onNode("plain", note("forcefence.io.example.net/x", "x")), ""},
+	{"a kubelet's status", kubelet,
+		onNode("plain", both(condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), clearLists), status), ""},
+	{"a kubelet's status under the mark", markedKubelet,
+		onNode("marked", both(condition(corev1.NodeReady, corev1.ConditionTrue), func(n *corev1.Node) {
+			n.Status.NodeInfo.BootID = "b2"
+			n.Status.VolumesInUse = append(n.Status.VolumesInUse, "kubernetes.io/csi/sim^v2")
+		}), status), ""},
+	{"a kubelet's own annotation under the mark", markedKubelet, onNode("marked", note("example.net/own", "x"), status),
+		""},
+	{"an annotation that only begins like forcefence's", kubelet,
+		onNode("plain", note("forcefence.io.example.net/x", "x")), ""},
 	{"an annotation that only ends like forcefence's", kubelet, onNode("plain", note("myforcefence.io/x", "x")), ""},
 	{"a kubelet's own label", kubelet, onNode("plain", setLabel("example.net/row", "x")), ""},
-	{"what the hook reports", kubelet, onNode("plain", condition(taint.ProtectionCondition, corev1.ConditionTrue), status), ""},
-	{"what the hook reports under the mark", deadKubelet, onNode("dead", condition(taint.ProtectionCondition, corev1.ConditionTrue), status), ""},
+	{"what the hook reports", kubelet,
+		onNode("plain", condition(taint.ProtectionCondition, corev1.ConditionTrue), status), ""},
+	{"what the hook reports under the mark", deadKubelet,
+		onNode("dead", condition(taint.ProtectionCondition, corev1.ConditionTrue), status), ""},
 	{"the hook's report taken off", deadKubelet, onNode("dead", noCondition(taint.ProtectionCondition), status), ""},
-	{"a kubelet's status beside all that is forcefence's", deadKubelet, onNode("dead", condition(corev1.NodeReady, corev1.ConditionTrue), status), ""},
-	{"a person changes a machine's annotation", editor, onNode("plain", note("example.net/bmc", "https://192.0.2.9")), ""},
+	{"a kubelet's status beside all that is forcefence's", deadKubelet,
+		onNode("dead", condition(corev1.NodeReady, corev1.ConditionTrue), status), ""},
+	{"a person changes a machine's annotation", editor, onNode("plain", note("example.net/bmc", "https://192.0.2.9")),
+		""},
 	{"a person excludes a node", editor, onNode("plain", setLabel("forcefence.io/exclude", "maintenance")), ""},
 	{"pin a node's machine", us, onNode("plain", setLabel(taint.PinLabel, "m1")), ""},
 	{"lead", us, leaderOf(namespace, "", "true"), ""},
@@ -798,7 +914,8 @@ var passes = []attempt{
 	{"a kubelet registers", newKubelet, createNode(func(*corev1.Node) {}), ""},
 	{"a kubelet registers with another taint", newKubelet, createNode(addTaint("example.net/broken")), ""},
 	{"the node controller's taints", nodeController, onNode("marked", addTaint(corev1.TaintNodeUnreachable)), ""},
-	{"the node controller's Ready", nodeController, onNode("marked", condition(corev1.NodeReady, corev1.ConditionUnknown), status), ""},
+	{"the node controller's Ready", nodeController,
+		onNode("marked", condition(corev1.NodeReady, corev1.ConditionUnknown), status), ""},
 	{"the node controller deletes a node", nodeController, deleteNode("plain"), ""},
 }
 
@@ -822,27 +939,35 @@ func (w *world) fixtures() {
 		{"plain", nil, "", corev1.ConditionTrue},
 		{"marked", []corev1.Taint{mark}, openRecord, corev1.ConditionTrue},
 		{"dead", []corev1.Taint{mark}, openRecord, corev1.ConditionUnknown},
-		{"manual", []corev1.Taint{{Key: key, Value: "manual", Effect: corev1.TaintEffectNoSchedule}}, "", corev1.ConditionTrue},
-		{"wrong", []corev1.Taint{{Key: key, Value: "manual", Effect: corev1.TaintEffectNoExecute}}, "", corev1.ConditionTrue},
+		{"manual", []corev1.Taint{{Key: key, Value: "manual", Effect: corev1.TaintEffectNoSchedule}}, "",
+			corev1.ConditionTrue},
+		{"wrong", []corev1.Taint{{Key: key, Value: "manual", Effect: corev1.TaintEffectNoExecute}}, "",
+			corev1.ConditionTrue},
 		{"open", nil, trickyOpen, corev1.ConditionTrue},
 		{"broken", nil, "{half a rec", corev1.ConditionTrue},
 		{"done", nil, doneRecord, corev1.ConditionTrue},
 		{"lied", nil, strings.Replace(doneRecord, "Evicted", "NeverPoweredOff", 1), corev1.ConditionTrue},
-		{"liedonce", nil, strings.TrimSuffix(doneRecord, "}") + `,"lied":[{"device":"racks/a"}]}`, corev1.ConditionTrue},
+		{"liedonce", nil, strings.TrimSuffix(doneRecord, "}") + `,"lied":[{"device":"racks/a"}]}`,
+			corev1.ConditionTrue},
 		{"confirmed", nil, "", corev1.ConditionUnknown},
 	} {
 		n := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: f.name, Labels: map[string]string{"fixture": f.name}, Annotations: map[string]string{"example.net/bmc": "https://192.0.2.7"},
+				Name: f.name, Labels: map[string]string{"fixture": f.name},
+				Annotations: map[string]string{"example.net/bmc": "https://192.0.2.7"},
 			},
-			Spec: corev1.NodeSpec{Taints: append([]corev1.Taint{{Key: "example.net/own", Effect: corev1.TaintEffectNoSchedule}}, f.taints...), Unschedulable: f.name == "marked"},
+			Spec: corev1.NodeSpec{
+				Taints: append([]corev1.Taint{{Key: "example.net/own", Effect: corev1.TaintEffectNoSchedule}},
+					f.taints...), Unschedulable: f.name == "marked"},
 		}
 		if f.name == "marked" {
 			n.Finalizers = []string{"example.net/hold"}
 		}
 		if f.name == "dead" {
-			n.Labels[taint.PinLabel], n.Labels["forcefence.io/exclude"], n.Labels["example.net/rack"] = "m1", "maintenance", "r1"
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "forcefence.io/x", Effect: corev1.TaintEffectNoSchedule})
+			n.Labels[taint.PinLabel], n.Labels["forcefence.io/exclude"], n.Labels["example.net/rack"] = "m1",
+				"maintenance", "r1"
+			n.Spec.Taints = append(n.Spec.Taints,
+				corev1.Taint{Key: "forcefence.io/x", Effect: corev1.TaintEffectNoSchedule})
 		}
 		if f.name == "confirmed" {
 			confirms("somebody")(n)
@@ -855,7 +980,8 @@ func (w *world) fixtures() {
 		}
 		_, err := core.Nodes().Create(w.ctx, n, metav1.CreateOptions{})
 		kit.Must(w.t, err)
-		kit.Must(w.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the controller-manager annotates nodes that are new
+		// the controller-manager annotates nodes that are new
+		kit.Must(w.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 			n, err := core.Nodes().Get(w.ctx, f.name, metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -875,10 +1001,13 @@ func (w *world) fixtures() {
 			return err
 		}))
 	}
-	for _, name := range []string{"runs", "leaves", "spared", "ended", "finished", "failed", "odd", "waits", "unready", "crowded"} {
+	for _, name := range []string{
+		"runs", "leaves", "spared", "ended", "finished", "failed", "odd", "waits", "unready", "crowded"} {
 		p := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.net/x": "1"}, Finalizers: []string{"example.net/hold"}},
-			Spec:       corev1.PodSpec{NodeName: "plain", Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.net/x": "1"},
+				Finalizers: []string{"example.net/hold"}},
+			Spec: corev1.PodSpec{NodeName: "plain",
+				Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}}},
 		}
 		if name == "waits" {
 			p.Spec.NodeName, p.Spec.SchedulerName = "", "nobody"
@@ -895,7 +1024,8 @@ func (w *world) fixtures() {
 			{Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
 			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
 		}
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", Image: "sim.forcefence.io/app:1", ImageID: "x"}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{
+			{Name: "main", Image: "sim.forcefence.io/app:1", ImageID: "x"}}
 		switch name {
 		case "ended":
 			tombstone(p)
@@ -926,7 +1056,8 @@ func (w *world) fixtures() {
 		}
 	}
 	kit.Must(w.t, w.grant("node-editor", []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "pods", "pods/status"}, Verbs: []string{"*"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "pods", "pods/status"},
+			Verbs: []string{"*"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}},
 	}, editor, operator, forger, oddKubelet))
 	for name, labels := range map[string]map[string]string{"idle": nil, "leads": {"forcefence.io/leader": "true"}} {
@@ -941,11 +1072,14 @@ func (w *world) fixtures() {
 func (w *world) grant(role string, rules []rbacv1.PolicyRule, users ...string) error {
 	rbac := w.c.Client().RbacV1()
 	if rules != nil {
-		if _, err := rbac.ClusterRoles().Create(w.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+		if _, err := rbac.ClusterRoles().
+			Create(w.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role}, Rules: rules},
+				metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}
-	b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: role + "-"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role, APIGroup: rbacv1.GroupName}}
+	b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: role + "-"},
+		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role, APIGroup: rbacv1.GroupName}}
 	for _, u := range users {
 		b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.UserKind, Name: u, APIGroup: rbacv1.GroupName})
 	}
@@ -956,18 +1090,19 @@ func (w *world) grant(role string, rules []rbacv1.PolicyRule, users ...string) e
 // accounts are the clients of the rows.
 func (w *world) accounts() map[string]kubernetes.Interface {
 	return map[string]kubernetes.Interface{
-		us:             w.as(account, "system:serviceaccounts", "system:serviceaccounts:"+namespace),
-		editor:         w.as(editor),
-		operator:       w.as(operator),
-		forger:         w.as(forger),
-		grantAlone:     w.as(grantAlone),
-		kubelet:        w.as("system:node:plain", "system:nodes"),
-		markedKubelet:  w.as("system:node:marked", "system:nodes"),
-		newKubelet:     w.as("system:node:fresh", "system:nodes"),
-		deadKubelet:    w.as("system:node:dead", "system:nodes"),
-		oddKubelet:     w.as(oddKubelet, "system:nodes"),
-		nodeController: w.as("system:serviceaccount:kube-system:node-controller", "system:serviceaccounts", "system:serviceaccounts:kube-system"),
-		admin:          w.c.Client(),
+		us:            w.as(account, "system:serviceaccounts", "system:serviceaccounts:"+namespace),
+		editor:        w.as(editor),
+		operator:      w.as(operator),
+		forger:        w.as(forger),
+		grantAlone:    w.as(grantAlone),
+		kubelet:       w.as("system:node:plain", "system:nodes"),
+		markedKubelet: w.as("system:node:marked", "system:nodes"),
+		newKubelet:    w.as("system:node:fresh", "system:nodes"),
+		deadKubelet:   w.as("system:node:dead", "system:nodes"),
+		oddKubelet:    w.as(oddKubelet, "system:nodes"),
+		nodeController: w.as("system:serviceaccount:kube-system:node-controller", "system:serviceaccounts",
+			"system:serviceaccounts:kube-system"),
+		admin: w.c.Client(),
 
 		deployer:     w.as(deployer),
 		lookalike:    w.as(lookalikeName),
@@ -981,9 +1116,11 @@ func (w *world) accounts() map[string]kubernetes.Interface {
 	}
 }
 
-// verdict tries a row and returns "" or what is wrong. Kubernetes' own controllers may write an object between a row's reading and writing it.
+// verdict tries a row and returns "" or what is wrong. Kubernetes' own controllers may write an object between a row's
+// reading and writing it.
 func (w *world) verdict(accounts map[string]kubernetes.Interface, a attempt) string {
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return a.do(w.ctx, w.c.Client(), accounts[a.as]) })
+	err := retry.RetryOnConflict(retry.DefaultBackoff,
+		func() error { return a.do(w.ctx, w.c.Client(), accounts[a.as]) })
 	switch {
 	case a.want == "" && err != nil:
 		return fmt.Sprintf("got %v, want it to pass", err)
@@ -995,10 +1132,13 @@ func (w *world) verdict(accounts map[string]kubernetes.Interface, a attempt) str
 	return ""
 }
 
-// TestPolicies tries every row, then lets one validation of the policies after the other say yes and holds that the rows notice.
+// TestPolicies tries every row, then lets one validation of the policies after the other say yes and holds that the
+// rows notice.
 func TestPolicies(t *testing.T) {
 	// Nobody is behind these nodes: without this controller their Ready stays as it was made.
-	w := newWorld(t, cluster.Options{KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
+	w := newWorld(t,
+		cluster.Options{
+			KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
 	w.fixtures()
 	keys := machineKeys(t, "example.net/chassis,example.net/bmc,example.net/rack")
 	w.install(keys, node)
@@ -1007,18 +1147,22 @@ func TestPolicies(t *testing.T) {
 	accounts := w.accounts()
 	all := slices.Concat(refusals, tolerateRefusals)
 	w.until("the policies refuse", func() (bool, error) {
-		for _, want := range []string{mark1, deleteMarked, otherTaint, statusMeta, podNote, podAlive, kubeletNote, leaderLease, tolerates, templateTolerates} {
+		for _, want := range []string{
+			mark1, deleteMarked, otherTaint, statusMeta, podNote, podAlive, kubeletNote, leaderLease, tolerates,
+			templateTolerates} {
 			i := slices.IndexFunc(all, func(a attempt) bool { return a.want == want })
 			if bad := w.verdict(accounts, all[i]); bad != "" {
 				return false, fmt.Errorf("%s: %s", all[i].name, bad)
 			}
 		}
 		// What was granted last is in force a moment later, too.
-		review, err := w.c.Client().AuthorizationV1().SubjectAccessReviews().Create(w.ctx, &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{User: operator, ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: "taint", Group: "forcefence.io", Resource: "nodefences", Name: "plain",
-			}},
-		}, metav1.CreateOptions{})
+		review, err := w.c.Client().AuthorizationV1().SubjectAccessReviews().
+			Create(w.ctx, &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: operator,
+					ResourceAttributes: &authorizationv1.ResourceAttributes{
+						Verb: "taint", Group: "forcefence.io", Resource: "nodefences", Name: "plain",
+					}},
+			}, metav1.CreateOptions{})
 		return err == nil && review.Status.Allowed, err
 	})
 	for _, a := range slices.Concat(refusals, tolerateRefusals, passes, toleratePasses) {
@@ -1043,7 +1187,8 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
-// mutate lets the i-th validation of every policy say yes, for each i, and waits until rows that must be refused for its sake pass.
+// mutate lets the i-th validation of every policy say yes, for each i, and waits until rows that must be refused for
+// its sake pass.
 func (w *world) mutate(accounts map[string]kubernetes.Interface) {
 	whole := policies(w.t, w)
 	longest := 0
@@ -1055,7 +1200,8 @@ func (w *world) mutate(accounts map[string]kubernetes.Interface) {
 		for _, name := range slices.Sorted(maps.Keys(whole)) {
 			p := whole[name].DeepCopy()
 			if i < len(p.Spec.Validations) {
-				missing[fmt.Sprintf("'%s' with binding '%[1]s' denied request: %s", name, p.Spec.Validations[i].Message)] = name
+				missing[fmt.Sprintf("'%s' with binding '%[1]s' denied request: %s", name,
+					p.Spec.Validations[i].Message)] = name
 				p.Spec.Validations[i].Expression = "true"
 			}
 			w.replace(p)

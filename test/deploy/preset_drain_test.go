@@ -68,15 +68,18 @@ func (w *world) quiet(controller *cluster.Part) {
 	}
 }
 
-// presetDrain is docs/drain.md's sample with the component drain and the rule of README.md: a real drain waits for the last healthy replica.
+// presetDrain is docs/drain.md's sample with the component drain and the rule of README.md: a real drain waits for the
+// last healthy replica.
 func presetDrain(t *testing.T, binary string) {
 	const ns = "disks-system"
 	dir := t.TempDir()
 	w := newWorld(t, cluster.Options{})
 	disks, err := os.ReadFile("testdata/disks.yaml")
 	kit.Must(t, err)
-	w.install(overlay(t, []string{"base"}, []string{"drain"}, map[string]string{"disks.yaml": sample(t, "../../deploy/README.md", "forcefence-disks")}))
-	w.applies(string(disks)) // afterwards: Kubernetes holds the types of policies about the core's nodes against those of any group
+	w.install(overlay(t, []string{"base"}, []string{"drain"},
+		map[string]string{"disks.yaml": sample(t, "../../deploy/README.md", "forcefence-disks")}))
+	// afterwards: Kubernetes holds the types of policies about the core's nodes against those of any group
+	w.applies(string(disks))
 	w.machines(dir, 5)
 	drained, other := "n3", "n4" // the Deployment's own pods run on the others
 	replica := func(node string) {
@@ -89,14 +92,19 @@ status: {healthy: true, running: true, started: true}
 `, node, ns))
 	}
 	for _, n := range []string{drained, other} {
-		_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, n, types.MergePatchType, []byte(`{"metadata":{"labels":{"disks":"here"}}}`), metav1.PatchOptions{})
+		_, err := w.c.Client().CoreV1().Nodes().
+			Patch(w.ctx, n, types.MergePatchType, []byte(`{"metadata":{"labels":{"disks":"here"}}}`),
+				metav1.PatchOptions{})
 		kit.Must(t, err)
-		w.applies(fmt.Sprintf("apiVersion: disks.example.com/v1\nkind: Node\nmetadata: {name: %s, namespace: %s}\nspec: {evict: false}\nstatus: {ready: true}\n", n, ns))
+		w.applies(fmt.Sprintf("apiVersion: disks.example.com/v1\nkind: Node\nmetadata: {name: %s, namespace: "+
+			"%s}\nspec: {evict: false}\nstatus: {ready: true}\n", n, ns))
 	}
 	grace := int64(1)
-	engine := cluster.Workload{Namespace: ns, Name: "engine", Replicas: 2, GracePeriod: &grace, NodeSelector: map[string]string{"disks": "here"}}.StatefulSet()
+	engine := cluster.Workload{Namespace: ns, Name: "engine", Replicas: 2, GracePeriod: &grace,
+		NodeSelector: map[string]string{"disks": "here"}}.StatefulSet()
 	engine.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
-		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{LabelSelector: engine.Spec.Selector, TopologyKey: corev1.LabelHostname}},
+		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+			{LabelSelector: engine.Spec.Selector, TopologyKey: corev1.LabelHostname}},
 	}}
 	_, err = w.c.Client().AppsV1().StatefulSets(ns).Create(w.ctx, engine, metav1.CreateOptions{})
 	kit.Must(t, err)
@@ -107,7 +115,8 @@ status: {healthy: true, running: true, started: true}
 	budgets := func(nodes ...string) {
 		t.Helper()
 		w.until(fmt.Sprintf("budgets before the engines of %v", nodes), func() (bool, error) {
-			list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(ns).List(w.ctx, metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
+			list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(ns).
+				List(w.ctx, metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
 			if err != nil {
 				return false, err
 			}
@@ -132,13 +141,16 @@ status: {healthy: true, running: true, started: true}
 	}
 	evict := func(ctx context.Context, _, c kubernetes.Interface) error {
 		return c.PolicyV1().Evictions(ns).Evict(ctx, &policyv1.Eviction{
-			ObjectMeta: metav1.ObjectMeta{Name: held.Name, Namespace: ns}, DeleteOptions: &metav1.DeleteOptions{DryRun: dryRun},
+			ObjectMeta:    metav1.ObjectMeta{Name: held.Name, Namespace: ns},
+			DeleteOptions: &metav1.DeleteOptions{DryRun: dryRun},
 		})
 	}
 	asked := func(want string) {
 		t.Helper()
 		w.until("the replica's request for eviction is "+want, func() (bool, error) {
-			out, err := w.c.Kubectl(w.ctx, "get", "replicas.disks.example.com", "-n", ns, "vol-"+drained, "-o", `jsonpath={.spec.evict} {.metadata.annotations.`+strings.ReplaceAll(storage.EvictionAnnotation, ".", `\.`)+"}")
+			out, err := w.c.Kubectl(w.ctx, "get", "replicas.disks.example.com", "-n", ns, "vol-"+drained, "-o",
+				`jsonpath={.spec.evict} {.metadata.annotations.`+
+					strings.ReplaceAll(storage.EvictionAnnotation, ".", `\.`)+"}")
 			return err == nil && strings.TrimSpace(out) == want, fmt.Errorf("%q, %v", out, err)
 		})
 	}
@@ -158,14 +170,17 @@ status: {healthy: true, running: true, started: true}
 		kit.Must(t, err)
 		write := func(what string) request {
 			return func(ctx context.Context, _, c kubernetes.Interface) error {
-				return c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath("/apis/disks.example.com/v1/namespaces/"+ns+"/"+what).
+				return c.CoreV1().RESTClient().Patch(types.MergePatchType).
+					AbsPath("/apis/disks.example.com/v1/namespaces/"+ns+"/"+what).
 					Param("dryRun", "All").Body([]byte(`{"spec":{"evict":false}}`)).Do(ctx).Error()
 			}
 		}
-		accounts := map[string]kubernetes.Interface{us: w.as(account, "system:serviceaccounts", "system:serviceaccounts:"+namespace)}
+		accounts := map[string]kubernetes.Interface{
+			us: w.as(account, "system:serviceaccounts", "system:serviceaccounts:"+namespace)}
 		for _, a := range []attempt{
 			{"delete a budget that is no guard's", us, deleteBudget("theirs", nil), budgetTheirs},
-			{"make one that is no guard's", us, createBudget(func(b *policyv1.PodDisruptionBudget) { b.Labels = nil }), budgetNobodys},
+			{"make one that is no guard's", us, createBudget(func(b *policyv1.PodDisruptionBudget) { b.Labels = nil }),
+				budgetNobodys},
 			{"another annotation of the node", us, onNode(drained, note("example.net/drain", "x")), otherNote},
 			{"uncordon", us, onNode(drained, func(n *corev1.Node) { n.Spec.Unschedulable = false }), otherSpec},
 			{"evict a pod", us, evict, byRBAC},

@@ -21,7 +21,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// withDrivers is an overlay in which a list of the component's admission policies, by its variable, names the test's driver.
+// withDrivers is an overlay in which a list of the component's admission policies, by its variable, names the test's
+// driver.
 func withDrivers(t *testing.T, component, variable string, policies []string, files map[string]string) string {
 	t.Helper()
 	all := map[string]string{"drivers.yaml": `apiVersion: v1
@@ -36,9 +37,11 @@ data: {drivers: "['` + cluster.CSIDriver + `']"}
 	file := filepath.Join(dir, "kustomization.yaml")
 	text, err := os.ReadFile(file)
 	kit.Must(t, err)
-	text = append(text, "replacements:\n- source: {kind: ConfigMap, name: drivers, fieldPath: data.drivers}\n  targets:\n"...)
+	text = append(text, "replacements:\n- source: {kind: ConfigMap, name: drivers, fieldPath: data.drivers}\n  "+
+		"targets:\n"...)
 	for _, p := range policies {
-		text = fmt.Appendf(text, "  - {select: {kind: ValidatingAdmissionPolicy, name: %s}, fieldPaths: ['spec.variables.[name=%s].expression']}\n", p, variable)
+		text = fmt.Appendf(text, "  - {select: {kind: ValidatingAdmissionPolicy, name: %s}, fieldPaths: "+
+			"['spec.variables.[name=%s].expression']}\n", p, variable)
 	}
 	kit.Must(t, os.WriteFile(file, text, 0o600))
 	return dir
@@ -89,7 +92,8 @@ func (w *world) attached(node, pv string) (attachment string, inUse corev1.Uniqu
 	list, err := w.c.Client().StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
 	kit.Must(w.t, err)
 	for _, va := range list.Items {
-		if va.Spec.NodeName == node && va.Spec.Source.PersistentVolumeName != nil && *va.Spec.Source.PersistentVolumeName == pv {
+		if va.Spec.NodeName == node && va.Spec.Source.PersistentVolumeName != nil &&
+			*va.Spec.Source.PersistentVolumeName == pv {
 			attachment = va.Name
 		}
 	}
@@ -104,30 +108,34 @@ func (w *world) volumeOf(claim string) string {
 	return c.Spec.VolumeName
 }
 
-// presetStorageOS is the preset storageos with its component, for a storage system and a driver that are not StorageOS': a node that its
-// storage cuts off, and that is not Ready.
+// presetStorageOS is the preset storageos with its component, for a storage system and a driver that are not
+// StorageOS': a node that its storage cuts off, and that is not Ready.
 func presetStorageOS(t *testing.T, binary string) {
 	dir := t.TempDir()
 	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
 	definitions, err := os.ReadFile("testdata/pool.yaml")
 	kit.Must(t, err)
 	w.applies(string(definitions))
-	w.install(withDrivers(t, "storageos", "drivers", []string{"forcefence-controller-storageos-attachment", "forcefence-controller-node-status"},
+	w.install(withDrivers(t, "storageos", "drivers",
+		[]string{"forcefence-controller-storageos-attachment", "forcefence-controller-node-status"},
 		map[string]string{"storage.yaml": storageRole(t)}))
 	hosts := w.machines(dir, 5)
 	cut, well := "n3", "n4" // the Deployment's own pods run on the others
 	says := func(kind, name, health string) {
 		t.Helper()
-		w.applies(fmt.Sprintf("apiVersion: storage.example.net/v1\nkind: %s\nmetadata: {name: %s}\nhealth: %s\n", kind, name, health))
+		w.applies(fmt.Sprintf("apiVersion: storage.example.net/v1\nkind: %s\nmetadata: {name: %s}\nhealth: %s\n", kind,
+			name, health))
 	}
 	patch := func(node, text string) {
 		t.Helper()
-		_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, node, types.MergePatchType, []byte(text), metav1.PatchOptions{})
+		_, err := w.c.Client().CoreV1().Nodes().
+			Patch(w.ctx, node, types.MergePatchType, []byte(text), metav1.PatchOptions{})
 		kit.Must(t, err)
 	}
 	patch(cut, `{"metadata":{"labels":{"pool":"here"}}}`)
 	for _, name := range []string{"fenced", "plain"} {
-		s := cluster.Workload{Namespace: "default", Name: name, Replicas: 1, Volume: true, NodeSelector: map[string]string{"pool": "here"}}.StatefulSet()
+		s := cluster.Workload{Namespace: "default", Name: name, Replicas: 1, Volume: true,
+			NodeSelector: map[string]string{"pool": "here"}}.StatefulSet()
 		if name == "fenced" {
 			s.Spec.Template.Labels["storageos.com/fenced"] = "true"
 		}
@@ -142,8 +150,10 @@ func presetStorageOS(t *testing.T, binary string) {
 	}
 	says("StorageNode", cut, "online")
 	theirs := "pv-theirs"
-	_, err = w.c.Client().StorageV1().VolumeAttachments().Create(w.ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "theirs"},
-		Spec: storagev1.VolumeAttachmentSpec{Attacher: "csi.storageos.com", NodeName: cut, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &theirs}}}, metav1.CreateOptions{})
+	_, err = w.c.Client().StorageV1().VolumeAttachments().
+		Create(w.ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "theirs"},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: "csi.storageos.com", NodeName: cut,
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &theirs}}}, metav1.CreateOptions{})
 	kit.Must(t, err)
 	controller := w.replica(binary, dir, "storageos", pool)
 	hosts[cut].StopHeartbeats()
@@ -160,7 +170,8 @@ func presetStorageOS(t *testing.T, binary string) {
 	w.untilReplaced(old, "fenced-", true)
 	w.untilSays(old.Name, reason.PolicyEnded, "policy fences, without proof: storage-fences")
 	if va, inUse := w.attached(cut, fenced); va != "" || inUse != "" {
-		t.Errorf("volume of the labelled pod, on the node that was cut off: got attachment %q, in use %q, want neither", va, inUse)
+		t.Errorf("volume of the labelled pod, on the node that was cut off: got attachment %q, in use %q, want neither",
+			va, inUse)
 	}
 	left, inUse := w.attached(cut, plain)
 	if left == "" || inUse == "" {
@@ -173,15 +184,20 @@ func presetStorageOS(t *testing.T, binary string) {
 		_, running := w.attached(well, fenced)
 		asIs := func(*metav1.Preconditions) {}
 		write := func(ctx context.Context, _, c kubernetes.Interface) error {
-			return c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath("/apis/storage.example.net/v1/storagenodes/"+cut).
+			return c.CoreV1().RESTClient().Patch(types.MergePatchType).
+				AbsPath("/apis/storage.example.net/v1/storagenodes/"+cut).
 				Param("dryRun", "All").Body([]byte(`{"health":"online"}`)).Do(ctx).Error()
 		}
-		accounts := map[string]kubernetes.Interface{us: w.as(account, "system:serviceaccounts", "system:serviceaccounts:"+namespace)}
+		accounts := map[string]kubernetes.Interface{
+			us: w.as(account, "system:serviceaccounts", "system:serviceaccounts:"+namespace)}
 		for _, a := range []attempt{
 			{"another driver's attachment", us, deleteAttachment("theirs", asIs), attachmentOther},
-			{"an attachment by its name", us, deleteAttachment(left, func(p *metav1.Preconditions) { *p = metav1.Preconditions{} }), attachmentByName},
+			{"an attachment by its name", us,
+				deleteAttachment(left, func(p *metav1.Preconditions) { *p = metav1.Preconditions{} }),
+				attachmentByName},
 			{"the lists of a Ready node", us, onNode(well, unlist(running), "status"), listStorage},
-			{"the list of attached volumes", us, onNode(cut, func(n *corev1.Node) { n.Status.VolumesAttached = nil }, "status"), listStorage},
+			{"the list of attached volumes", us,
+				onNode(cut, func(n *corev1.Node) { n.Status.VolumesAttached = nil }, "status"), listStorage},
 			{"a pod that it has not ended", us, deletePod(other.Name, func(*metav1.DeleteOptions) {}), podAlive},
 			{"what the storage says", us, write, byRBAC},
 			{"an attachment of the driver", us, deleteAttachment(left, asIs), ""},

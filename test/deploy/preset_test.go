@@ -60,8 +60,8 @@ func (w *world) like(prefix string) (found *corev1.Pod) {
 	return found
 }
 
-// untilReplaced waits until another pod is there in its place, and runs if it need not wait for the old one's volume: without a proof that
-// stays attached for six minutes.
+// untilReplaced waits until another pod is there in its place, and runs if it need not wait for the old one's volume:
+// without a proof that stays attached for six minutes.
 func (w *world) untilReplaced(old *corev1.Pod, prefix string, runs bool) {
 	w.t.Helper()
 	w.until(old.Name+" is replaced", func() (bool, error) {
@@ -70,7 +70,9 @@ func (w *world) untilReplaced(old *corev1.Pod, prefix string, runs bool) {
 			if p.UID == old.UID {
 				return false, fmt.Errorf("the old one is still there")
 			}
-			found = found || strings.HasPrefix(p.Name, prefix) && p.Spec.NodeName != old.Spec.NodeName && p.Spec.NodeName != "" && (!runs || p.Status.Phase == corev1.PodRunning)
+			found = found ||
+				strings.HasPrefix(p.Name, prefix) && p.Spec.NodeName != old.Spec.NodeName && p.Spec.NodeName != "" &&
+					(!runs || p.Status.Phase == corev1.PodRunning)
 		}
 		return found, fmt.Errorf("nobody is there in its place")
 	})
@@ -80,16 +82,19 @@ func (w *world) untilReplaced(old *corev1.Pod, prefix string, runs bool) {
 func (w *world) untilSays(about string, why reason.Reason, text string) {
 	w.t.Helper()
 	w.until(fmt.Sprintf("an Event %s about %s says %s", why, about, text), func() (bool, error) {
-		list, err := w.c.Client().EventsV1().Events("").List(w.ctx, metav1.ListOptions{FieldSelector: "reason=" + string(why)})
+		list, err := w.c.Client().EventsV1().Events("").
+			List(w.ctx, metav1.ListOptions{FieldSelector: "reason=" + string(why)})
 		if err != nil {
 			return false, err
 		}
-		return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.Name == about && strings.Contains(e.Note, text) }),
+		return slices.ContainsFunc(list.Items,
+				func(e eventsv1.Event) bool { return e.Regarding.Name == about && strings.Contains(e.Note, text) }),
 			fmt.Errorf("%d of that reason", len(list.Items))
 	})
 }
 
-// TestPreset runs the real binary under a token of the ServiceAccount and what the manifests grant it, a cluster for each subtest.
+// TestPreset runs the real binary under a token of the ServiceAccount and what the manifests grant it, a cluster for
+// each subtest.
 func TestPreset(t *testing.T) {
 	t.Parallel()
 	binary := build(t, t.TempDir(), "forcefence")
@@ -98,8 +103,8 @@ func TestPreset(t *testing.T) {
 	t.Run("drain", func(t *testing.T) { presetDrain(t, binary) })
 }
 
-// presetNodeDown: NooBaa's preset, and Longhorn's for StatefulSets of other storage, need no component; where Longhorn is there, or
-// Deployments count, it is the component longhorn.
+// presetNodeDown: NooBaa's preset, and Longhorn's for StatefulSets of other storage, need no component; where Longhorn
+// is there, or Deployments count, it is the component longhorn.
 func presetNodeDown(t *testing.T, binary string) {
 	dir := t.TempDir()
 	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
@@ -112,14 +117,19 @@ func presetNodeDown(t *testing.T, binary string) {
 		for j := range 2 {
 			h := hosts[fmt.Sprintf("n%d", 2*i+j)]
 			p.hosts[h.Name()] = h
-			_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, h.Name(), types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"pair":%q}}}`, name), metav1.PatchOptions{})
+			_, err := w.c.Client().CoreV1().Nodes().
+				Patch(w.ctx, h.Name(), types.MergePatchType,
+					fmt.Appendf(nil, `{"metadata":{"labels":{"pair":%q}}}`, name), metav1.PatchOptions{})
 			kit.Must(t, err)
 		}
 		pairs[name] = p
 		grace, second := int64(2), int64(1)
-		wl := cluster.Workload{Namespace: "default", Name: name, Replicas: 1, Volume: true, GracePeriod: &grace, NodeSelector: map[string]string{"pair": name}}
+		wl := cluster.Workload{Namespace: "default", Name: name, Replicas: 1, Volume: true, GracePeriod: &grace,
+			NodeSelector: map[string]string{"pair": name}}
 		for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
-			wl.Tolerations = append(wl.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &second})
+			wl.Tolerations = append(wl.Tolerations,
+				corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+					TolerationSeconds: &second})
 		}
 		var err error
 		switch name {
@@ -133,7 +143,8 @@ func presetNodeDown(t *testing.T, binary string) {
 			s.Spec.Selector.MatchLabels["app"] = name
 			_, err = w.c.Client().AppsV1().StatefulSets("default").Create(w.ctx, s, metav1.CreateOptions{})
 		default:
-			_, err = w.c.Client().AppsV1().StatefulSets("default").Create(w.ctx, wl.StatefulSet(), metav1.CreateOptions{})
+			_, err = w.c.Client().AppsV1().StatefulSets("default").
+				Create(w.ctx, wl.StatefulSet(), metav1.CreateOptions{})
 		}
 		kit.Must(t, err)
 	}
@@ -146,8 +157,10 @@ func presetNodeDown(t *testing.T, binary string) {
 		w.untilSays(old.Name, reason.PolicyEnded, "policy noobaa, without proof: accept-duplicates")
 		n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, old.Spec.NodeName, metav1.GetOptions{})
 		kit.Must(t, err)
-		if l := taint.NewLook(n, nil, key, providers.Now(), providers.Now()); !l.HasAnnounced("noobaa", "accept-duplicates") {
-			t.Errorf("annotation of the node: got %q, want it to name the policy and its word", n.Annotations[taint.PolicyAnnotation])
+		if l := taint.NewLook(n, nil, key, providers.Now(), providers.Now()); !l.HasAnnounced("noobaa",
+			"accept-duplicates") {
+			t.Errorf("annotation of the node: got %q, want it to name the policy and its word",
+				n.Annotations[taint.PolicyAnnotation])
 		}
 	})
 	t.Run("longhorn's rules need none for StatefulSets where Longhorn is not there", func(t *testing.T) {
@@ -158,7 +171,8 @@ func presetNodeDown(t *testing.T, binary string) {
 	t.Run("attachments", func(t *testing.T) { w.released(t, pairs["waits"], controller.LogFile()) })
 	controller.Stop()
 	t.Run("cleanup leaves nothing of it", func(t *testing.T) {
-		out, err := exec.CommandContext(w.ctx, binary, "cleanup", "--kubeconfig", w.c.Kubeconfig(), "--yes", "--force").CombinedOutput()
+		out, err := exec.CommandContext(w.ctx, binary, "cleanup", "--kubeconfig", w.c.Kubeconfig(), "--yes", "--force").
+			CombinedOutput()
 		list, listed := w.c.Client().CoreV1().Nodes().List(w.ctx, metav1.ListOptions{})
 		kit.Must(t, listed)
 		for _, n := range list.Items {
@@ -172,14 +186,16 @@ func presetNodeDown(t *testing.T, binary string) {
 	})
 }
 
-// longhorn is a cluster with Longhorn: whose own setting counts first, and cannot be read before the component grants it.
+// longhorn is a cluster with Longhorn: whose own setting counts first, and cannot be read before the component grants
+// it.
 func (w *world) longhorn(t *testing.T, pairs map[string]pair, log string) {
 	_, err := w.c.Kubectl(w.ctx, "apply", "-f", "testdata/longhorn-settings.yaml")
 	kit.Must(t, err)
 	set := func(value string) {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "setting.yaml")
-		kit.Must(t, os.WriteFile(file, []byte(`{"apiVersion": "longhorn.io/v1beta2", "kind": "Setting", "value": "`+value+`",
+		kit.Must(t, os.WriteFile(file,
+			[]byte(`{"apiVersion": "longhorn.io/v1beta2", "kind": "Setting", "value": "`+value+`",
 "metadata": {"namespace": "longhorn-system", "name": "node-down-pod-deletion-policy"}}`), 0o600))
 		w.until("Longhorn's setting is "+value, func() (bool, error) { // a CRD is served a moment after it is there
 			_, err := w.c.Kubectl(w.ctx, "apply", "-f", file)
@@ -195,12 +211,15 @@ func (w *world) longhorn(t *testing.T, pairs map[string]pair, log string) {
 		t.Errorf("take a volume away without the component: %s", bad)
 	}
 	w.install(overlay(t, []string{"base"}, []string{"longhorn"}, nil))
-	w.until("the setting is read", func() (bool, error) { // in the log: the Events of one reason about one object are counted as one
+	// in the log: the Events of one reason about one object are counted as one
+	w.until("the setting is read", func() (bool, error) {
 		text, err := os.ReadFile(log)
 		return strings.Contains(string(text), "policy sets: "+about+`is \"delete-statefulset-pod\"`), err
 	})
-	if now := w.like("longhorn-"); now == nil || now.UID != old.UID || now.DeletionTimestamp == nil || time.Now().Before(now.DeletionTimestamp.Time) {
-		t.Errorf("while Longhorn's own setting counts: got %+v, want the pod as it was, past its deletionTimestamp", now)
+	if now := w.like("longhorn-"); now == nil || now.UID != old.UID || now.DeletionTimestamp == nil ||
+		time.Now().Before(now.DeletionTimestamp.Time) {
+		t.Errorf("while Longhorn's own setting counts: got %+v, want the pod as it was, past its deletionTimestamp",
+			now)
 	}
 	deployment := pairs["both"].down(w, "both-")
 	w.untilSays(deployment.Spec.NodeName, reason.PolicyYields, "policy both: "+about)
@@ -210,7 +229,8 @@ func (w *world) longhorn(t *testing.T, pairs map[string]pair, log string) {
 	w.untilSays(deployment.Name, reason.PolicyEnded, "policy both, without proof: accept-duplicates")
 }
 
-// released is volumeAttachmentRecoveryPolicy of another driver than Longhorn's: its attachments may be deleted once the component's list names it.
+// released is volumeAttachmentRecoveryPolicy of another driver than Longhorn's: its attachments may be deleted once the
+// component's list names it.
 func (w *world) released(t *testing.T, p pair, log string) {
 	old := p.down(w, "waits-")
 	pv := w.volumeOf(old.Name + "-scratch")
@@ -227,7 +247,8 @@ func (w *world) released(t *testing.T, p pair, log string) {
 		return va == "", nil
 	})
 	w.untilSays(old.Spec.NodeName, reason.PolicyDetaching, "policy waits, without proof: accept-duplicates")
-	if now := w.pod("default", old.Name); now == nil || now.UID != old.UID || now.DeletionTimestamp == nil || !taint.IsTombstone(now) {
+	if now := w.pod("default", old.Name); now == nil || now.UID != old.UID || now.DeletionTimestamp == nil ||
+		!taint.IsTombstone(now) {
 		t.Errorf("the old pod: got %+v, want it ended, and left Terminating", now)
 	}
 }
@@ -265,7 +286,8 @@ func (w *world) bounds(t *testing.T, p pair) {
 		}
 		return lists != "", fmt.Errorf("none has")
 	})
-	accounts := map[string]kubernetes.Interface{us: w.as(account, "system:serviceaccounts", "system:serviceaccounts:"+namespace)}
+	accounts := map[string]kubernetes.Interface{
+		us: w.as(account, "system:serviceaccounts", "system:serviceaccounts:"+namespace)}
 	listSets := func(ctx context.Context, _, c kubernetes.Interface) error {
 		_, err := c.AppsV1().ReplicaSets("default").List(ctx, metav1.ListOptions{})
 		return err
@@ -281,15 +303,18 @@ func (w *world) bounds(t *testing.T, p pair) {
 	}
 	setting := func(verb, name string) request {
 		return func(ctx context.Context, _, c kubernetes.Interface) error {
-			r := c.CoreV1().RESTClient().Verb(verb).AbsPath("/apis/longhorn.io/v1beta2/namespaces/longhorn-system/settings/"+name).Param("dryRun", "All")
-			return r.Body([]byte(`{"value":"do-nothing"}`)).SetHeader("Content-Type", "application/merge-patch+json").Do(ctx).Error()
+			r := c.CoreV1().RESTClient().Verb(verb).
+				AbsPath("/apis/longhorn.io/v1beta2/namespaces/longhorn-system/settings/"+name).Param("dryRun", "All")
+			return r.Body([]byte(`{"value":"do-nothing"}`)).SetHeader("Content-Type", "application/merge-patch+json").
+				Do(ctx).Error()
 		}
 	}
 	const own = "node-down-pod-deletion-policy"
 	for _, a := range []attempt{
 		{"end a pod by deleting it", us, deletePod(alive.Name, func(*metav1.DeleteOptions) {}), podAlive},
 		{"clear the lists of an unmarked node", us, onNode(lists, clearLists, "status"), listUnmarked},
-		{"take a volume of another driver away", us, detach, "forcefence may delete no VolumeAttachment but those of its policies' drivers"},
+		{"take a volume of another driver away", us, detach,
+			"forcefence may delete no VolumeAttachment but those of its policies' drivers"},
 		{"list ReplicaSets", us, listSets, byRBAC},
 		{"write what owns pods", us, scale, byRBAC},
 		{"read another setting of Longhorn's", us, setting("GET", "default-replica-count"), byRBAC},

@@ -26,17 +26,19 @@ import (
 // version is a program and its chart.
 type version struct{ name, binary, chart string }
 
-// TestRollover upgrades the release in the middle of a fence, and rolls it back in the middle of another: from the previous version's chart and
-// program to this one's, and back. At each turn the one that leads goes on with the other's rights, policies and definition, as it does while
-// Kubernetes replaces the pods; then the other takes over.
+// TestRollover upgrades the release in the middle of a fence, and rolls it back in the middle of another: from the
+// previous version's chart and program to this one's, and back. At each turn the one that leads goes on with the
+// other's rights, policies and definition, as it does while Kubernetes replaces the pods; then the other takes over.
 func TestRollover(t *testing.T) {
 	dir := t.TempDir()
 	now := version{name: "this", binary: build(t, dir, "forcefence"), chart: chart}
 	source := filepath.Join(dir, "source")
 	commit := kit.Previous(t, source)
 	t.Logf("the previous version is %s", commit)
-	before := version{name: "previous", binary: filepath.Join(dir, "previous"), chart: filepath.Join(source, "deploy/helm/forcefence")}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", before.binary, "./cmd/forcefence")
+	before := version{name: "previous", binary: filepath.Join(dir, "previous"),
+		chart: filepath.Join(source, "deploy/helm/forcefence")}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", before.binary,
+		"./cmd/forcefence")
 	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0") // as `make build` does, whose packages Go has kept
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building forcefence of %s: %v\n%s", commit, err, said)
@@ -73,7 +75,8 @@ func TestRollover(t *testing.T) {
 	kit.Must(t, w.c.WaitNode(w.ctx, n3.Name(), cluster.IsReady))
 	w.until("the hook's roll-out ends", func() (bool, error) {
 		_, ds := w.objects(t)
-		return ds.Status.UpdatedNumberScheduled == 5 && ds.Status.NumberReady == 5, fmt.Errorf("the DaemonSet says %+v", ds.Status)
+		return ds.Status.UpdatedNumberScheduled == 5 && ds.Status.NumberReady == 5,
+			fmt.Errorf("the DaemonSet says %+v", ds.Status)
 	})
 
 	// The way back, with a machine that lost its power.
@@ -134,14 +137,17 @@ func (r *rollover) fill() {
 		_, err := api.CoreV1().Nodes().Patch(r.ctx, node, types.MergePatchType, []byte(text), metav1.PatchOptions{})
 		kit.Must(r.t, err)
 	}
-	_, err := api.CoreV1().Namespaces().Create(r.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "work"}}, metav1.CreateOptions{})
+	_, err := api.CoreV1().Namespaces().
+		Create(r.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "work"}}, metav1.CreateOptions{})
 	kit.Must(r.t, err)
 	patch("n3", `{"metadata":{"labels":{"pool":"work"}}}`)
 	pool, apps := map[string]string{"pool": "work"}, api.AppsV1()
 	sets := []cluster.Workload{{Name: "db", Replicas: 3, Volume: true, NodeSelector: pool}}
 	for _, node := range []string{"n3", "n4"} {
-		sets = append(sets, cluster.Workload{Name: "stays-" + node, Replicas: 1, Volume: true, NodeSelector: map[string]string{corev1.LabelHostname: node},
-			Tolerations: []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}})
+		sets = append(sets,
+			cluster.Workload{Name: "stays-" + node, Replicas: 1, Volume: true,
+				NodeSelector: map[string]string{corev1.LabelHostname: node},
+				Tolerations:  []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}})
 	}
 	for _, s := range sets {
 		_, err = apps.StatefulSets("work").Create(r.ctx, s.StatefulSet(), metav1.CreateOptions{})
@@ -171,24 +177,27 @@ func (r *rollover) release(verb string, to version, more ...string) {
 		if !strings.HasSuffix(d.Spec.Template.Spec.Containers[0].Image, ":"+to.name) {
 			return false, fmt.Errorf("the image is %s", d.Spec.Template.Spec.Containers[0].Image)
 		}
-		ready := s.ObservedGeneration == d.Generation && s.UpdatedReplicas == 2 && s.AvailableReplicas == 2 && s.Replicas == 2
+		ready := s.ObservedGeneration == d.Generation && s.UpdatedReplicas == 2 && s.AvailableReplicas == 2 &&
+			s.Replicas == 2
 		return ready, fmt.Errorf("the Deployment says %+v", s)
 	})
 	r.checked()
 }
 
-// starts runs a version's program as the Deployment's pods do: by the ConfigMap's file, with a token of the ServiceAccount.
+// starts runs a version's program as the Deployment's pods do: by the ConfigMap's file, with a token of the
+// ServiceAccount.
 func (r *rollover) starts(v version) *cluster.Part {
 	r.t.Helper()
-	return r.process(v.binary, r.dir, fmt.Sprintf("%s-%d", v.name, time.Now().UnixMilli()), func(metrics, health string) string {
-		var config map[string]any
-		kit.Must(r.t, yaml.Unmarshal([]byte(r.world.config(r.t)), &config))
-		config["listen"] = map[string]string{"metrics": metrics, "health": health}
-		config["leaderElection"] = map[string]any{"namespace": namespace}
-		text, err := yaml.Marshal(config)
-		kit.Must(r.t, err)
-		return strings.ReplaceAll(string(text), "/etc/forcefence-bmc/", r.dir+"/")
-	})
+	return r.process(v.binary, r.dir, fmt.Sprintf("%s-%d", v.name, time.Now().UnixMilli()),
+		func(metrics, health string) string {
+			var config map[string]any
+			kit.Must(r.t, yaml.Unmarshal([]byte(r.world.config(r.t)), &config))
+			config["listen"] = map[string]string{"metrics": metrics, "health": health}
+			config["leaderElection"] = map[string]any{"namespace": namespace}
+			text, err := yaml.Marshal(config)
+			kit.Must(r.t, err)
+			return strings.ReplaceAll(string(text), "/etc/forcefence-bmc/", r.dir+"/")
+		})
 }
 
 // replaced has another version take over: it waits beside the one that leads, which is told to stop.
@@ -223,18 +232,22 @@ func (r *rollover) evicting(h *host) string {
 	return rec.ID
 }
 
-// goesOn holds that a program leads and goes on with the fence: a new pod is ended on nothing but a new answer of the machine's.
+// goesOn holds that a program leads and goes on with the fence: a new pod is ended on nothing but a new answer of the
+// machine's.
 func (r *rollover) goesOn(h *host, p *cluster.Part, v version) {
 	r.t.Helper()
 	r.pods++
 	name := fmt.Sprintf("late-%d", r.pods)
 	began := time.Now()
-	_, err := r.c.Client().CoreV1().Pods("work").Create(r.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
-		NodeName: h.Name(), RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}},
-	}}, metav1.CreateOptions{})
+	_, err := r.c.Client().CoreV1().Pods("work").
+		Create(r.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+			NodeName: h.Name(), RestartPolicy: corev1.RestartPolicyNever,
+			Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}},
+		}}, metav1.CreateOptions{})
 	kit.Must(r.t, err)
 	r.until(fmt.Sprintf("%s ends %s", p.Name(), name), func() (bool, error) {
-		list, err := r.c.Client().CoreV1().Pods("work").List(r.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		list, err := r.c.Client().CoreV1().Pods("work").
+			List(r.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 		return err == nil && len(list.Items) == 0, err
 	})
 	l, err := r.c.Client().CoordinationV1().Leases(namespace).Get(r.ctx, "forcefence", metav1.GetOptions{})
@@ -290,7 +303,8 @@ func (r *rollover) records(fences ...taint.Record) {
 	for _, rec := range fences {
 		f := r.fencing(rec.ID)
 		got, volumes := f.Status, f.Status.Volumes
-		if got.Result != string(taint.ResultEvicted) || volumes.Attached != 4 || volumes.Detached != 3 || got.Pods.Ended < 5 || len(got.Evidence) == 0 {
+		if got.Result != string(taint.ResultEvicted) || volumes.Attached != 4 || volumes.Detached != 3 ||
+			got.Pods.Ended < 5 || len(got.Evidence) == 0 {
 			r.t.Errorf("Fencing of %s: got %+v, want it to tell of db, web and their volumes", f.Spec.Node, got)
 		}
 	}

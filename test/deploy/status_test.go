@@ -23,8 +23,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestStatusPage: the page of a controller with the rights that its component gives, and no more, for people with tokens of all sorts, while a
-// machine loses its power.
+// TestStatusPage: the page of a controller with the rights that its component gives, and no more, for people with
+// tokens of all sorts, while a machine loses its power.
 func TestStatusPage(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence")
@@ -42,7 +42,8 @@ func TestStatusPage(t *testing.T) {
 	viewer := w.token(namespace, "forcefence-status", audience)
 	w.until("the page shows the fleet", func() (bool, error) {
 		code, body, err := w.get(page+"/", viewer)
-		return code == http.StatusOK && strings.Contains(body, "<strong>4</strong> nodes") && !strings.Contains(body, "Fences are shown as far as"), fmt.Errorf("%d %w %s", code, err, body)
+		return code == http.StatusOK && strings.Contains(body, "<strong>4</strong> nodes") &&
+			!strings.Contains(body, "Fences are shown as far as"), fmt.Errorf("%d %w %s", code, err, body)
 	})
 	for _, tc := range []struct {
 		name, token string
@@ -53,8 +54,10 @@ func TestStatusPage(t *testing.T) {
 		{"no token of the cluster's", "eyJhbGciOiJub25lIn0.e30.", 401, "does not know this token"},
 		{"a token for this page alone", viewer, 200, "n3"},
 		{"a token for the API server", w.token(namespace, "forcefence-status", nil), 200, "n3"},
-		{"a token for something else", w.token(namespace, "forcefence-status", []string{"vault"}), 401, "does not know this token"},
-		{"another's token", w.token("work", "default", audience), 403, "system:serviceaccount:work:default may not see this page"},
+		{"a token for something else", w.token(namespace, "forcefence-status", []string{"vault"}), 401,
+			"does not know this token"},
+		{"another's token", w.token("work", "default", audience), 403,
+			"system:serviceaccount:work:default may not see this page"},
 		{"the controller's own token", w.token(namespace, "forcefence", nil), 403, "may not see this page"},
 	} {
 		paths := []string{"/", "/nodes/n3"} // unknown tokens are counted
@@ -81,7 +84,8 @@ func TestStatusPage(t *testing.T) {
 	body, err := io.ReadAll(resp.Body)
 	kit.Must(t, err)
 	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK || resp.Request.URL.Path != "/nodes/n3" || !bytes.Contains(body, []byte("Node n3")) {
+	if resp.StatusCode != http.StatusOK || resp.Request.URL.Path != "/nodes/n3" ||
+		!bytes.Contains(body, []byte("Node n3")) {
 		t.Fatalf("after the log in: got %s at %s: %s", resp.Status, resp.Request.URL, body)
 	}
 
@@ -109,17 +113,21 @@ func TestStatusPage(t *testing.T) {
 		text = body
 		return code == 200 && strings.Contains(body, "MachineOff:"), fmt.Errorf("%d %w", code, err)
 	})
-	for _, want := range []string{"<svg", "Armed: the node is marked", "Evicting: its pods are ended", "Evicted: all pods are gone", "racks/", "said Off", "work/db-0", "EndingPods:", "NodeNotReady"} {
+	for _, want := range []string{
+		"<svg", "Armed: the node is marked", "Evicting: its pods are ended", "Evicted: all pods are gone", "racks/",
+		"said Off", "work/db-0", "EndingPods:", "NodeNotReady"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the fence's page lacks %q:\n%s", want, text)
 		}
 	}
-	if code, body, err := w.get(page+"/fences", viewer); err != nil || code != 200 || !strings.Contains(body, "n3."+rec.ID) {
+	if code, body, err := w.get(page+"/fences", viewer); err != nil || code != 200 ||
+		!strings.Contains(body, "n3."+rec.ID) {
 		t.Errorf("the list of fences: got %d %v %s", code, err, body)
 	}
 
 	t.Run("browser", func(t *testing.T) {
-		shots := kit.Browse(t, page, viewer, "fleet=/", "fence=/fences/n3."+rec.ID, "node=/nodes/n3", "devices=/devices")
+		shots := kit.Browse(t, page, viewer, "fleet=/", "fence=/fences/n3."+rec.ID, "node=/nodes/n3",
+			"devices=/devices")
 		for _, name := range []string{"fleet-light.png", "fleet-dark.png", "fence-light.png", "fence-dark.png"} {
 			png, err := os.ReadFile(filepath.Join(shots, name))
 			kit.Must(t, err)
@@ -130,7 +138,8 @@ func TestStatusPage(t *testing.T) {
 	})
 
 	// The account goes, and with it what its tokens opened.
-	kit.Must(t, w.c.Client().CoreV1().ServiceAccounts(namespace).Delete(w.ctx, "forcefence-status", metav1.DeleteOptions{}))
+	kit.Must(t, w.c.Client().CoreV1().ServiceAccounts(namespace).
+		Delete(w.ctx, "forcefence-status", metav1.DeleteOptions{}))
 	w.until("its tokens and its cookies open nothing", func() (bool, error) {
 		code, _, err := w.get(page+"/", viewer)
 		if err != nil || code != http.StatusUnauthorized {
@@ -164,11 +173,14 @@ func (w *world) token(namespace, account string, audiences []string) string {
 	hour := int64(time.Hour / time.Second)
 	_, err := w.c.Client().CoreV1().ServiceAccounts(namespace).Get(w.ctx, account, metav1.GetOptions{})
 	if err != nil {
-		_, err = w.c.Client().CoreV1().ServiceAccounts(namespace).Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+		_, err = w.c.Client().CoreV1().ServiceAccounts(namespace).
+			Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
 		kit.Must(w.t, err)
 	}
 	r, err := w.c.Client().CoreV1().ServiceAccounts(namespace).CreateToken(w.ctx, account,
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour, Audiences: audiences}}, metav1.CreateOptions{})
+		&authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour, Audiences: audiences}},
+		metav1.CreateOptions{})
 	kit.Must(w.t, err)
 	return r.Status.Token
 }

@@ -16,18 +16,23 @@ import (
 )
 
 const (
-	listStorage = byStatus + "forcefence may change the volume lists of a marked node only, and volumes in use of the storage's drivers on one that is not Ready"
+	listStorage = byStatus + "forcefence may change the volume lists of a marked node only, and volumes in use of " +
+		"the storage's drivers on one that is not Ready"
 
-	byStorageAttachment = "'forcefence-controller-storageos-attachment' with binding 'forcefence-controller-storageos-attachment' denied request: "
-	attachmentOther     = byStorageAttachment + "forcefence may delete no VolumeAttachment but those of the storage's drivers"
-	attachmentInline    = byStorageAttachment + "forcefence may delete no VolumeAttachment but those of PersistentVolumes"
-	attachmentByName    = byStorageAttachment + "forcefence may delete a VolumeAttachment only by its UID and resourceVersion"
+	byStorageAttachment = "'forcefence-controller-storageos-attachment' with binding " +
+		"'forcefence-controller-storageos-attachment' denied request: "
+	attachmentOther = byStorageAttachment + "forcefence may delete no VolumeAttachment but those of the storage's " +
+		"drivers"
+	attachmentInline = byStorageAttachment + "forcefence may delete no VolumeAttachment but those of PersistentVolumes"
+	attachmentByName = byStorageAttachment + "forcefence may delete a VolumeAttachment only by its UID and " +
+		"resourceVersion"
 )
 
 // The volumes of the fixtures' lists beside their own.
 const (
 	storageVolume = corev1.UniqueVolumeName("kubernetes.io/csi/csi.storageos.com^v2")
-	alikeVolume   = corev1.UniqueVolumeName("kubernetes.io/csi/csi.storageos.com.example.net^v3") // of a driver whose name begins so
+	// of a driver whose name begins so
+	alikeVolume = corev1.UniqueVolumeName("kubernetes.io/csi/csi.storageos.com.example.net^v3")
 )
 
 // unlist takes volumes off the list of those in use.
@@ -47,7 +52,8 @@ func unlist(names ...corev1.UniqueVolumeName) func(*corev1.Node) {
 	}
 }
 
-// What the component adds is what it says, and no more. The node "confirmed" is not marked and not Ready, "plain" is Ready.
+// What the component adds is what it says, and no more. The node "confirmed" is not marked and not Ready, "plain" is
+// Ready.
 func (w *world) storageOS(t *testing.T, accounts map[string]kubernetes.Interface) {
 	for _, name := range []string{"plain", "confirmed"} {
 		kit.Must(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -56,17 +62,21 @@ func (w *world) storageOS(t *testing.T, accounts map[string]kubernetes.Interface
 				return err
 			}
 			n.Status.VolumesInUse = append(n.Status.VolumesInUse, storageVolume, alikeVolume)
-			n.Status.VolumesAttached = append(n.Status.VolumesAttached, corev1.AttachedVolume{Name: storageVolume, DevicePath: "/dev/y"})
+			n.Status.VolumesAttached = append(n.Status.VolumesAttached,
+				corev1.AttachedVolume{Name: storageVolume, DevicePath: "/dev/y"})
 			_, err = w.c.Client().CoreV1().Nodes().UpdateStatus(w.ctx, n, metav1.UpdateOptions{})
 			return err
 		}))
 	}
-	for name, attacher := range map[string]string{"theirs": "csi.storageos.com", "inlines": "csi.storageos.com", "anothers": "csi.storageos.com.example.net"} {
+	for name, attacher := range map[string]string{
+		"theirs": "csi.storageos.com", "inlines": "csi.storageos.com", "anothers": "csi.storageos.com.example.net"} {
 		pv := "pv-" + name
 		source := storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}
 		if name == "inlines" {
 			source = storagev1.VolumeAttachmentSource{InlineVolumeSpec: &corev1.PersistentVolumeSpec{
-				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: attacher, VolumeHandle: "h"}},
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: attacher, VolumeHandle: "h"}},
 			}}
 		}
 		_, err := w.c.Client().StorageV1().VolumeAttachments().Create(w.ctx, &storagev1.VolumeAttachment{
@@ -82,10 +92,12 @@ func (w *world) storageOS(t *testing.T, accounts map[string]kubernetes.Interface
 	}
 	w.install(overlay(t, []string{"base"}, []string{"storageos"}, nil))
 	rows := []attempt{
-		{"the storage's volume in use on a node that is not Ready", us, onNode("confirmed", unlist(storageVolume), status), ""},
+		{"the storage's volume in use on a node that is not Ready", us,
+			onNode("confirmed", unlist(storageVolume), status), ""},
 		{"on one that is Ready", us, onNode("plain", unlist(storageVolume), status), listStorage},
 		{"another driver's volume", us, onNode("confirmed", unlist(alikeVolume), status), listStorage},
-		{"another driver's volume beside", us, onNode("confirmed", unlist(storageVolume, "kubernetes.io/csi/sim^v1"), status), listStorage},
+		{"another driver's volume beside", us,
+			onNode("confirmed", unlist(storageVolume, "kubernetes.io/csi/sim^v1"), status), listStorage},
 		{"attached volumes", us, onNode("confirmed", func(n *corev1.Node) {
 			unlist(storageVolume)(n)
 			n.Status.VolumesAttached = nil
@@ -101,8 +113,10 @@ func (w *world) storageOS(t *testing.T, accounts map[string]kubernetes.Interface
 		{"the storage's attachment", us, deleteAttachment("theirs", asIs), ""},
 		{"another driver's attachment", us, deleteAttachment("anothers", asIs), attachmentOther},
 		{"an inline volume's attachment", us, deleteAttachment("inlines", asIs), attachmentInline},
-		{"an attachment by its name", us, deleteAttachment("theirs", func(o *metav1.Preconditions) { o.UID = nil }), attachmentByName},
-		{"an attachment of any state", us, deleteAttachment("theirs", func(o *metav1.Preconditions) { o.ResourceVersion = nil }), attachmentByName},
+		{"an attachment by its name", us, deleteAttachment("theirs", func(o *metav1.Preconditions) { o.UID = nil }),
+			attachmentByName},
+		{"an attachment of any state", us,
+			deleteAttachment("theirs", func(o *metav1.Preconditions) { o.ResourceVersion = nil }), attachmentByName},
 	}
 	w.until("the component is in force", func() (bool, error) {
 		for _, a := range rows {
@@ -125,9 +139,11 @@ func (w *world) storageOS(t *testing.T, accounts map[string]kubernetes.Interface
 
 // TestStorageOSOverlay: the right to delete attachments, and a policy that narrows it.
 func TestStorageOSOverlay(t *testing.T) {
-	counts := map[string]int{"name: forcefence-controller-storageos-attachment\n": 0, "  - volumeattachments\n  verbs:\n  - delete\n": 0, "'csi.storageos.com'": 0}
+	counts := map[string]int{"name: forcefence-controller-storageos-attachment\n": 0,
+		"  - volumeattachments\n  verbs:\n  - delete\n": 0, "'csi.storageos.com'": 0}
 	wantCounts(t, render(t, base), counts)
-	counts["name: forcefence-controller-storageos-attachment\n"], counts["  - volumeattachments\n  verbs:\n  - delete\n"], counts["'csi.storageos.com'"] = 2, 1, 2
+	counts["name: forcefence-controller-storageos-attachment\n"], counts["  - volumeattachments\n  verbs:\n  - "+
+		"delete\n"], counts["'csi.storageos.com'"] = 2, 1, 2
 	wantCounts(t, render(t, overlay(t, []string{"base"}, []string{"storageos"}, nil)), counts)
 }
 

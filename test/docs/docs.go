@@ -1,5 +1,5 @@
-// Package docs holds that what the repository's pages tell people to type can be typed. A fenced block says after its ``` what it is,
-// which a code host does not show:
+// Package docs holds that what the repository's pages tell people to type can be typed. A fenced block says after its
+// ``` what it is, which a code host does not show:
 //
 //	sh run             commands that TestPages types, in the page's order, on a real API server (see world)
 //	sh run fresh       the same; the page begins on a cluster of its own, without forcefence
@@ -63,7 +63,8 @@ func (b Block) Value(key string) string {
 	return ""
 }
 
-// Blocks returns the fenced blocks of all pages below root, in order, page by page. Folders that are hidden, built or testdata have none.
+// Blocks returns the fenced blocks of all pages below root, in order, page by page. Folders that are hidden, built or
+// testdata have none.
 func Blocks(root fs.FS) (all []Block, err error) {
 	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -115,13 +116,16 @@ func parse(page, text string) (blocks []Block, err error) {
 }
 
 // typed finds lines that a person would type, in a block that says it has none.
-var typed = regexp.MustCompile(`(?m)^(\$ |# )?(sudo )?(kubectl|helm|make|go|git|docker|kind|aws|curl|ipmitool|virsh|openssl|systemctl|(bin/)?forcefence(-node)?) [a-z-]{2}`)
+var typed = regexp.MustCompile(
+	`(?m)^(\$ |# )?(sudo )?(kubectl|helm|make|go|git|docker|kind|aws|curl|ipmitool|virsh|openssl|systemctl|(bin/)?forcefence(-node)?) [a-z-]{2}`)
 
-// Fault says what is wrong with what a block says of itself, given the one before it on its page; "" if nothing is. source is the
-// text of the tests beside the test of that name, as test/deploy.TestCleanup, and "" if there is none; inCI tells whether .ci/run has a line.
+// Fault says what is wrong with what a block says of itself, given the one before it on its page; "" if nothing is.
+// source is the text of the tests beside the test of that name, as test/deploy.TestCleanup, and "" if there is none;
+// inCI tells whether .ci/run has a line.
 func (b Block) Fault(before *Block, source func(test string) string, inCI func(line string) bool) string {
 	kinds := map[string][]string{
-		"sh": {"run", "needs", "test"}, "yaml": {"config", "values", "objects", "pod", "test"}, "text": {"", "out"}, "go": {""}, "json": {""},
+		"sh": {"run", "needs", "test"}, "yaml": {"config", "values", "objects", "pod", "test"}, "text": {"", "out"},
+		"go": {""}, "json": {""},
 	}
 	kind := ""
 	if len(b.Words) > 0 {
@@ -161,7 +165,8 @@ func (b Block) Fault(before *Block, source func(test string) string, inCI func(l
 			return "names a test that is not there: " + test
 		}
 		for line, verb := range b.verbs() {
-			if !strings.Contains(text, line) && !strings.Contains(text, `"`+verb+`"`) && !strings.Contains(text, camel(verb)) {
+			if !strings.Contains(text, line) && !strings.Contains(text, `"`+verb+`"`) &&
+				!strings.Contains(text, camel(verb)) {
 				return fmt.Sprintf("has %q, which no test beside %s names", verb, test)
 			}
 		}
@@ -170,7 +175,8 @@ func (b Block) Fault(before *Block, source func(test string) string, inCI func(l
 }
 
 // command is a line that is typed: the program, flags that stand before the verb, and the verb.
-var command = regexp.MustCompile(`(?m)^(?:kubectl forcefence|kubectl|helm|(?:bin/)?forcefence(?:-node)?)(?: -n \S+)* ([a-z][a-z-]+).*$`)
+var command = regexp.MustCompile(
+	`(?m)^(?:kubectl forcefence|kubectl|helm|(?:bin/)?forcefence(?:-node)?)(?: -n \S+)* ([a-z][a-z-]+).*$`)
 
 // verbs are what its commands begin with, such as confirm-off, each after the whole line.
 func (b Block) verbs() iter.Seq2[string, string] {
@@ -183,7 +189,8 @@ func (b Block) verbs() iter.Seq2[string, string] {
 	}
 }
 
-// camel is confirmOff of confirm-off, as the function is called that does it; of a single word, which could be any word, nothing that is anywhere.
+// camel is confirmOff of confirm-off, as the function is called that does it; of a single word, which could be any
+// word, nothing that is anywhere.
 func camel(verb string) string {
 	first, rest, ok := strings.Cut(verb, "-")
 	if !ok {

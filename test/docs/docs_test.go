@@ -87,11 +87,16 @@ func TestFault(t *testing.T) {
 		{name: "from scratch", info: "sh run fresh"},
 		{name: "output", info: "text out", text: "$ kubectl get nodes\n", before: run},
 		{name: "a test", info: "sh test=test/deploy.TestCleanup"},
-		{name: "its commands", info: "sh test=test/deploy.TestHelm", text: "helm upgrade forcefence x   # a word\nkubectl -n forcefence-system rollout status x\n  echo it\n"},
-		{name: "its own program's", info: "sh test=cmd/forcefence.TestConfirmOff", text: "bin/forcefence confirm-off n3\nkubectl forcefence pause n3\n"},
-		{name: "its lines", info: "sh test=test/walkthrough.TestWalkthrough", text: "kubectl forcefence release n2 --yes\n"},
-		{name: "not its lines", info: "sh test=test/walkthrough.TestWalkthrough", text: "kubectl forcefence release n1 --yes\n", want: `has "release"`},
-		{name: "another test's command", info: "sh test=test/deploy.TestHelm", text: "helm upgrade forcefence x\nbin/forcefence confirm-off n3\n", want: `has "confirm-off"`},
+		{name: "its commands", info: "sh test=test/deploy.TestHelm",
+			text: "helm upgrade forcefence x   # a word\nkubectl -n forcefence-system rollout status x\n  echo it\n"},
+		{name: "its own program's", info: "sh test=cmd/forcefence.TestConfirmOff",
+			text: "bin/forcefence confirm-off n3\nkubectl forcefence pause n3\n"},
+		{name: "its lines", info: "sh test=test/walkthrough.TestWalkthrough",
+			text: "kubectl forcefence release n2 --yes\n"},
+		{name: "not its lines", info: "sh test=test/walkthrough.TestWalkthrough",
+			text: "kubectl forcefence release n1 --yes\n", want: `has "release"`},
+		{name: "another test's command", info: "sh test=test/deploy.TestHelm",
+			text: "helm upgrade forcefence x\nbin/forcefence confirm-off n3\n", want: `has "confirm-off"`},
 		{name: "CI", info: "sh test=.ci/run", text: "make demo    # shows it\n"},
 		{name: "prose with a program's name", info: "text", text: "  forcefence asks n3\n make haste\n"},
 
@@ -101,9 +106,11 @@ func TestFault(t *testing.T) {
 		{name: "a need that is none", info: "sh needs=luck", want: "none of Needs"},
 		{name: "a word too much", info: "sh run sometimes", want: "means nothing"},
 		{name: "output of nothing", info: "text out", want: "printed by no commands"},
-		{name: "output of what does not run", info: "text out", before: &Block{Lang: "sh", Words: []string{"needs=ec2"}}, want: "printed by no commands"},
+		{name: "output of what does not run", info: "text out",
+			before: &Block{Lang: "sh", Words: []string{"needs=ec2"}}, want: "printed by no commands"},
 		{name: "a hidden command", info: "text", text: "first\nkubectl get nodes\n", want: "has a command"},
-		{name: "a hidden command behind a prompt", info: "text", text: "$ bin/forcefence drill\n", want: "has a command"},
+		{name: "a hidden command behind a prompt", info: "text", text: "$ bin/forcefence drill\n",
+			want: "has a command"},
 		{name: "no such test", info: "sh test=test/deploy.TestCleanUp", want: "not there"},
 		{name: "no folder", info: "sh test=TestCleanup", want: "not there"},
 		{name: "not in CI", info: "sh test=.ci/run", text: "make coffee\n", want: "does not run"},
@@ -138,7 +145,8 @@ func (p programs) configurations(t *testing.T) {
 		case b.Is("values"):
 			file := filepath.Join(t.TempDir(), "values.yaml")
 			kit.Must(t, os.WriteFile(file, []byte(b.Text), 0o600))
-			cmd := exec.CommandContext(t.Context(), filepath.Join(p.helm, "helm"), "template", "forcefence", "../../deploy/helm/forcefence",
+			cmd := exec.CommandContext(t.Context(), filepath.Join(p.helm, "helm"), "template", "forcefence",
+				"../../deploy/helm/forcefence",
 				"--namespace", namespace, "--values", file, "--show-only", "templates/config.yaml")
 			out, err := cmd.Output()
 			if err != nil {
@@ -159,7 +167,8 @@ func stderr(err error) []byte {
 	return nil
 }
 
-// check has the real program check a configuration. One that is part of a file gets what is missing: devices, and nodes.
+// check has the real program check a configuration. One that is part of a file gets what is missing: devices, and
+// nodes.
 func (p programs) check(t *testing.T, b Block, text string) {
 	t.Helper()
 	var file map[string]any
@@ -188,7 +197,8 @@ func (p programs) check(t *testing.T, b Block, text string) {
 	}
 	name := filepath.Join(t.TempDir(), "config.yaml")
 	kit.Must(t, os.WriteFile(name, []byte(text), 0o600))
-	if out, err := exec.CommandContext(t.Context(), filepath.Join(p.dir, "forcefence"), "check-config", "--skip-files", name).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), filepath.Join(p.dir, "forcefence"), "check-config", "--skip-files",
+		name).CombinedOutput(); err != nil {
 		t.Errorf("%s: check-config: %v\n%s\n%s", b, err, out, text)
 	}
 }
@@ -238,7 +248,8 @@ func byPage(all []Block) iter.Seq[[]Block] {
 			}
 			page := all[:n]
 			all = all[n:]
-			if slices.ContainsFunc(page, func(b Block) bool { return b.Is("run") || b.Is("objects") || b.Is("pod") }) && !yield(page) {
+			if slices.ContainsFunc(page, func(b Block) bool { return b.Is("run") || b.Is("objects") || b.Is("pod") }) &&
+				!yield(page) {
 				return
 			}
 		}
@@ -262,7 +273,8 @@ func (w *world) plays(page []Block) {
 		case b.Is("objects"):
 			w.takes(b, b.Text)
 		case b.Is("pod"):
-			w.takes(b, "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers: [{name: x, image: x}]\n  "+strings.ReplaceAll(b.Text, "\n", "\n  "))
+			w.takes(b, "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers: [{name: x, image: x}]\n  "+
+				strings.ReplaceAll(b.Text, "\n", "\n  "))
 		case b.Is("run"):
 			var err error
 			if printed, err = w.types(w.addresses.Replace(b.Text)); err != nil {
@@ -280,12 +292,14 @@ func (w *world) plays(page []Block) {
 func (w *world) takes(b Block, text string) {
 	w.t.Helper()
 	w.write("objects.yaml", text)
-	if _, err := w.c.Kubectl(w.ctx, "create", "--dry-run=server", "--validate=strict", "-f", filepath.Join(w.dir, "objects.yaml")); err != nil {
+	if _, err := w.c.Kubectl(w.ctx, "create", "--dry-run=server", "--validate=strict", "-f",
+		filepath.Join(w.dir, "objects.yaml")); err != nil {
 		w.t.Errorf("%s: %v", b, err)
 	}
 }
 
-// missingLine is the first line of want that printed does not have behind the line before it; "" if all are there. Blanks count as one.
+// missingLine is the first line of want that printed does not have behind the line before it; "" if all are there.
+// Blanks count as one.
 func missingLine(want, printed string) string {
 	lines := strings.Split(printed, "\n")
 	at := 0
@@ -295,7 +309,8 @@ func missingLine(want, printed string) string {
 			parts[i] = regexp.QuoteMeta(strings.TrimSpace(parts[i]))
 		}
 		pattern := regexp.MustCompile(strings.Join(parts, ".*"))
-		i := slices.IndexFunc(lines[at:], func(l string) bool { return pattern.MatchString(strings.Join(strings.Fields(l), " ")) })
+		i := slices.IndexFunc(lines[at:],
+			func(l string) bool { return pattern.MatchString(strings.Join(strings.Fields(l), " ")) })
 		if i < 0 {
 			return strings.TrimSpace(line)
 		}

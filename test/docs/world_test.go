@@ -25,10 +25,11 @@ const (
 	blockTakes = 3 * time.Minute // at most; seconds on a quiet machine
 )
 
-// world is where a page's commands are typed: a real control plane with the nodes cp1 (of the control plane) and n1 to n4, each on a machine
-// with a BMC in software, which a page calls https://10.0.0.10 to https://10.0.0.14; a folder with the programs below bin, deploy, the BMCs'
-// password and authority, and a configuration; bash, kubectl and helm. The controller is the real program as well: it runs while the
-// Deployment wants replicas, under the ServiceAccount's name, with the ConfigMap's file and the Secret's files.
+// world is where a page's commands are typed: a real control plane with the nodes cp1 (of the control plane) and n1 to
+// n4, each on a machine with a BMC in software, which a page calls https://10.0.0.10 to https://10.0.0.14; a folder
+// with the programs below bin, deploy, the BMCs' password and authority, and a configuration; bash, kubectl and helm.
+// The controller is the real program as well: it runs while the Deployment wants replicas, under the ServiceAccount's
+// name, with the ConfigMap's file and the Secret's files.
 type world struct {
 	t          *testing.T
 	ctx        context.Context
@@ -98,9 +99,12 @@ func newWorld(t *testing.T, p programs) *world {
 	kit.Must(t, dc.WriteCA(filepath.Join(w.dir, "bmc-ca.pem")))
 	w.write("config.yaml", w.addresses.Replace(worldConfig))
 	home := filepath.Join(w.dir, "home")
-	w.env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
+	w.env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "HOME="+home, "HELM_CACHE_HOME="+home,
+		"HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
 		"FORCEFENCE_LEADER_ELECTION_NAMESPACE="+namespace,
-		"PATH="+strings.Join([]string{filepath.Join(w.dir, "bin"), filepath.Dir(c.KubectlPath()), p.helm, os.Getenv("PATH")}, ":"))
+		"PATH="+
+			strings.Join(
+				[]string{filepath.Join(w.dir, "bin"), filepath.Dir(c.KubectlPath()), p.helm, os.Getenv("PATH")}, ":"))
 	t.Cleanup(w.stop)
 	return w
 }
@@ -160,7 +164,8 @@ func (w *world) follow() error {
 		w.stop()
 		return nil
 	}
-	if secret, err := w.c.Client().CoreV1().Secrets(namespace).Get(w.ctx, "forcefence-bmc", metav1.GetOptions{}); err == nil {
+	if secret, err := w.c.Client().CoreV1().Secrets(namespace).
+		Get(w.ctx, "forcefence-bmc", metav1.GetOptions{}); err == nil {
 		for name, value := range secret.Data {
 			w.write(filepath.Join("etc", name), string(value))
 		}
@@ -176,14 +181,20 @@ func (w *world) follow() error {
 		return nil // it reads the file again by itself
 	}
 	kubeconfig := filepath.Join(w.dir, "controller.kubeconfig")
-	if err := w.c.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+namespace+":forcefence", "system:serviceaccounts"); err != nil {
+	if err := w.c.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+namespace+":forcefence",
+		"system:serviceaccounts"); err != nil {
 		return err
 	}
-	// The ports of the pod's own network are taken by the environment, which wins over the file. The Deployment names no more.
-	args := append([]string{"FORCEFENCE_LISTEN_METRICS=" + w.metrics, "FORCEFENCE_LISTEN_HEALTH=" + w.health, "FORCEFENCE_LEADER_ELECTION_NAMESPACE=" + namespace},
-		filepath.Join(w.dir, "bin", "forcefence"), "run", "--config", filepath.Join(w.dir, "controller.yaml"), "--kubeconfig", kubeconfig)
+	// The ports of the pod's own network are taken by the environment, which wins over the file. The Deployment names
+	// no more.
+	args := append(
+		[]string{"FORCEFENCE_LISTEN_METRICS=" + w.metrics, "FORCEFENCE_LISTEN_HEALTH=" + w.health,
+			"FORCEFENCE_LEADER_ELECTION_NAMESPACE=" + namespace},
+		filepath.Join(w.dir, "bin", "forcefence"), "run", "--config", filepath.Join(w.dir, "controller.yaml"),
+		"--kubeconfig", kubeconfig)
 	ready := func(ctx context.Context) error { return kit.Answers(ctx, "http://"+w.health+"/readyz") }
-	w.controller = cluster.NewPart("forcefence", "/usr/bin/env", args, filepath.Join(w.dir, "forcefence.log"), ready, nil)
+	w.controller = cluster.NewPart("forcefence", "/usr/bin/env", args, filepath.Join(w.dir, "forcefence.log"), ready,
+		nil)
 	return w.controller.Start(w.ctx)
 }
 

@@ -33,10 +33,10 @@ const diskGroup = "disks.test.forcefence.io"
 // diskKinds are the resources by which the storage system tells of itself.
 var diskKinds = map[string]string{"nodes": "Node", "volumes": "Volume", "copies": "Copy"}
 
-// disks is the storage system of policies and drains, over the volumes of the test CSI driver. It says of nodes and volumes whether they
-// are healthy, and it has replicas: each is a file in its node's folder of the store, which is there or is not, and serves while the
-// node's engine, a pod, is Ready. The CSI driver mounts the replica to which the volume's disk leads. Nothing of it runs by itself: it
-// acts when turn is called.
+// disks is the storage system of policies and drains, over the volumes of the test CSI driver. It says of nodes and
+// volumes whether they are healthy, and it has replicas: each is a file in its node's folder of the store, which is
+// there or is not, and serves while the node's engine, a pod, is Ready. The CSI driver mounts the replica to which the
+// volume's disk leads. Nothing of it runs by itself: it acts when turn is called.
 type disks struct {
 	w     *world
 	api   dynamic.Interface
@@ -78,17 +78,23 @@ func (w *world) newDisks() *disks {
 	w.t.Helper()
 	api, err := dynamic.NewForConfig(w.c.RESTConfig())
 	w.must(err)
-	crds := api.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	crds := api.Resource(
+		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+			Resource: "customresourcedefinitions"})
 	d := &disks{w: w, api: api, least: map[string]int{}}
 	for plural, kind := range diskKinds {
 		name := plural + "." + diskGroup
 		_, err := crds.Apply(w.t.Context(), name, &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name},
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+			"metadata": map[string]any{"name": name},
 			"spec": map[string]any{
-				"group": diskGroup, "scope": "Namespaced", "names": map[string]any{"kind": kind, "plural": plural, "singular": strings.ToLower(kind)},
-				"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{
-					"type": "object", "x-kubernetes-preserve-unknown-fields": true,
-				}}}},
+				"group": diskGroup, "scope": "Namespaced",
+				"names": map[string]any{"kind": kind, "plural": plural, "singular": strings.ToLower(kind)},
+				"versions": []any{
+					map[string]any{"name": "v1", "served": true, "storage": true,
+						"schema": map[string]any{"openAPIV3Schema": map[string]any{
+							"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+						}}}},
 			},
 		}}, metav1.ApplyOptions{FieldManager: "test", Force: true})
 		w.must(err)
@@ -101,14 +107,16 @@ func (w *world) newDisks() *disks {
 }
 
 func (d *disks) of(plural string) dynamic.ResourceInterface {
-	return d.api.Resource(schema.GroupVersionResource{Group: diskGroup, Version: "v1", Resource: plural}).Namespace(d.w.ns)
+	return d.api.Resource(schema.GroupVersionResource{Group: diskGroup, Version: "v1", Resource: plural}).
+		Namespace(d.w.ns)
 }
 
 // put writes an object's spec.
 func (d *disks) put(plural, name string, spec any) {
 	d.w.t.Helper()
 	b, err := json.Marshal(map[string]any{
-		"apiVersion": diskGroup + "/v1", "kind": diskKinds[plural], "metadata": map[string]any{"name": name, "namespace": d.w.ns}, "spec": spec,
+		"apiVersion": diskGroup + "/v1", "kind": diskKinds[plural],
+		"metadata": map[string]any{"name": name, "namespace": d.w.ns}, "spec": spec,
 	})
 	d.w.must(err)
 	o := &unstructured.Unstructured{}
@@ -146,7 +154,8 @@ func (d *disks) serve(volume, node string) {
 	d.w.must(os.Rename(disk+".new", disk))
 }
 
-// build copies the replica of a node to another: as it was at one moment, or not at all (false), if it was written to meanwhile.
+// build copies the replica of a node to another: as it was at one moment, or not at all (false), if it was written to
+// meanwhile.
 func (d *disks) build(volume, from, to string) bool {
 	d.w.t.Helper()
 	source, target := d.file(from, volume), d.file(to, volume)
@@ -198,11 +207,13 @@ func (d *disks) list() map[string]copyState {
 // engines are the nodes whose engine serves.
 func (d *disks) engines() map[string]bool {
 	d.w.t.Helper()
-	list, err := d.w.c.Client().CoreV1().Pods(d.w.ns).List(d.w.t.Context(), metav1.ListOptions{LabelSelector: "app=engine"})
+	list, err := d.w.c.Client().CoreV1().Pods(d.w.ns).
+		List(d.w.t.Context(), metav1.ListOptions{LabelSelector: "app=engine"})
 	d.w.must(err)
 	out := map[string]bool{}
 	for _, p := range list.Items {
-		ready := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
+		ready := slices.ContainsFunc(p.Status.Conditions,
+			func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
 		out[p.Spec.NodeName] = out[p.Spec.NodeName] || ready && p.DeletionTimestamp == nil
 	}
 	return out
@@ -219,7 +230,8 @@ func (d *disks) healthy(volume string, serves map[string]bool) (n int) {
 	return n
 }
 
-// turn is one look of the system's own controller: it counts, says which replicas are healthy, and moves one that shall go.
+// turn is one look of the system's own controller: it counts, says which replicas are healthy, and moves one that shall
+// go.
 func (d *disks) turn() {
 	d.w.t.Helper()
 	serves, all := d.engines(), d.list()
@@ -228,7 +240,9 @@ func (d *disks) turn() {
 	}
 	for name, c := range all {
 		if is := serves[c.Node] && d.is(c.Node, c.Volume); is != c.Healthy {
-			_, err := d.of("copies").Patch(d.w.t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"healthy":%t}}`, is), metav1.PatchOptions{})
+			_, err := d.of("copies").
+				Patch(d.w.t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"healthy":%t}}`, is),
+					metav1.PatchOptions{})
 			d.w.must(err)
 		}
 	}
@@ -238,7 +252,8 @@ func (d *disks) turn() {
 		}
 		for _, n := range d.w.nodes() {
 			to := n.Name()
-			if _, taken := all[c.Volume+"-"+to]; taken || !serves[to] || d.w.node(n).Spec.Unschedulable || !d.build(c.Volume, c.Node, to) {
+			if _, taken := all[c.Volume+"-"+to]; taken || !serves[to] || d.w.node(n).Spec.Unschedulable ||
+				!d.build(c.Volume, c.Node, to) {
 				continue
 			}
 			d.serve(c.Volume, to)
@@ -297,20 +312,23 @@ func (w *world) engine() {
 	_, err := w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.t.Context(), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "engine"},
 		Spec: appsv1.StatefulSetSpec{
-			ServiceName: "engine", Replicas: new(int32(len(w.nodes()))), PodManagementPolicy: appsv1.ParallelPodManagement,
-			Selector: &metav1.LabelSelector{MatchLabels: p.Labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec},
+			ServiceName: "engine", Replicas: new(int32(len(w.nodes()))),
+			PodManagementPolicy: appsv1.ParallelPodManagement,
+			Selector:            &metav1.LabelSelector{MatchLabels: p.Labels},
+			Template:            corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec},
 		},
 	}, metav1.CreateOptions{})
 	w.must(err)
 }
 
-// guards gives the controller a configuration with that drain guard, "" none, and waits until it has its budgets, or none is left.
+// guards gives the controller a configuration with that drain guard, "" none, and waits until it has its budgets, or
+// none is left.
 func (w *world) guards(p drain.Policy) {
 	w.t.Helper()
 	text, want := w.settings, 0
 	if p != "" {
-		text += fmt.Sprintf("drain:\n- {name: disks, storage: disks, policy: %s, identity: [%s]}\n", p, appsv1.StatefulSetPodNameLabel)
+		text += fmt.Sprintf("drain:\n- {name: disks, storage: disks, policy: %s, identity: [%s]}\n", p,
+			appsv1.StatefulSetPodNameLabel)
 		want = len(w.nodes())
 	}
 	w.must(os.WriteFile(w.config+".new", []byte(text), 0o600))
@@ -321,7 +339,8 @@ func (w *world) guards(p drain.Policy) {
 // budgets are ours.
 func (w *world) budgets() int {
 	w.t.Helper()
-	list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(w.ns).List(w.t.Context(), metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
+	list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(w.ns).
+		List(w.t.Context(), metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
 	w.must(err)
 	return len(list.Items)
 }
@@ -351,9 +370,10 @@ func (w *world) auto(n *nodes.Node) bool {
 	return w.node(n).Annotations[taint.AutoEvictingAnnotation] == "true"
 }
 
-// drained is what Longhorn's document about drains wants of data (TestLonghornDrain: normal, last replica, unschedulable): the node is drained by kubectl,
-// its replicas move or stay as the policy says, redundancy is kept or is not, and the data is read from the replicas that the document
-// wants to be there in the end, when there are no others any more.
+// drained is what Longhorn's document about drains wants of data (TestLonghornDrain: normal, last replica,
+// unschedulable): the node is drained by kubectl, its replicas move or stay as the policy says, redundancy is kept or
+// is not, and the data is read from the replicas that the document wants to be there in the end, when there are no
+// others any more.
 func (w *world) drained() string {
 	d := w.storage
 	w.engine()
@@ -387,10 +407,12 @@ func (w *world) drained() string {
 	w.guards(drain.BlockForEviction)
 	d.volume("moves", w.n2, w.n1)
 	over := w.drain(w.n2, 10*time.Minute, true)
-	d.until("its replica is asked to go", func() bool { return slices.Equal(d.asked(), []string{"moves-n2"}) && w.auto(w.n2) })
+	d.until("its replica is asked to go",
+		func() bool { return slices.Equal(d.asked(), []string{"moves-n2"}) && w.auto(w.n2) })
 	all := ends(over)
 	if d.is("n2", "moves") || !d.is("n3", "moves") || d.least["moves"] != 2 {
-		w.t.Errorf("after the drain: got replicas %v, and at least %d healthy ones at all times; want one that moved to n3, and 2", d.list(), d.least["moves"])
+		w.t.Errorf("after the drain: got replicas %v, and at least %d healthy ones at all times; want one that moved "+
+			"to n3, and 2", d.list(), d.least["moves"])
 	}
 
 	w.guards("") // else nobody sees when the next is in force
@@ -398,13 +420,16 @@ func (w *world) drained() string {
 	d.volume("one", w.n2)
 	d.volume("three", w.n1, w.n2, w.n3)
 	over = w.drain(w.n2, 10*time.Minute, true)
-	d.until("the last replica is asked to go", func() bool { return slices.Equal(d.asked(), []string{"one-n2"}) && w.auto(w.n2) })
+	d.until("the last replica is asked to go",
+		func() bool { return slices.Equal(d.asked(), []string{"one-n2"}) && w.auto(w.n2) })
 	last := ends(over)
 	if d.is("n2", "one") || d.least["one"] != 1 {
-		w.t.Errorf("after the drain: got replicas %v, and at least %d healthy ones of one at all times; want it elsewhere, and 1", d.list(), d.least["one"])
+		w.t.Errorf("after the drain: got replicas %v, and at least %d healthy ones of one at all times; want it "+
+			"elsewhere, and 1", d.list(), d.least["one"])
 	}
 	if !d.is("n2", "three") || d.least["three"] != 2 || d.healthy("three", d.engines()) != 3 {
-		w.t.Errorf("after the drain: got replicas %v, and at least %d healthy ones of three; want it where it was, degraded to 2, and 3 in the end", d.list(), d.least["three"])
+		w.t.Errorf("after the drain: got replicas %v, and at least %d healthy ones of three; want it where it was, "+
+			"degraded to 2, and 3 in the end", d.list(), d.least["three"])
 	}
 	for replica, want := range map[string]bool{"moves-n2": true, "one-n2": true, "three-n2": false} {
 		if want {
@@ -428,7 +453,8 @@ func (w *world) drained() string {
 	w.kubectl("uncordon", "n2")
 	d.until("the requests are taken back", func() bool { return !w.auto(w.n2) && len(d.asked()) == 0 })
 	if !d.is("n2", "stays") || !d.is("n1", "stays") || d.least["stays"] != 2 {
-		w.t.Errorf("after the drain: got replicas %v, and at least %d healthy ones of stays; want them where they were, and 2", d.list(), d.least["stays"])
+		w.t.Errorf("after the drain: got replicas %v, and at least %d healthy ones of stays; want them where they "+
+			"were, and 2", d.list(), d.least["stays"])
 	}
 	for _, reason := range []string{"EvictionAutomatic", "EvictionCanceled"} {
 		w.until(reason+" of stays-n2", func() bool { return w.told("stays-n2", reason) })

@@ -119,9 +119,9 @@ func report(name string, begin time.Time, told string) {
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
-// backDuringEviction: KEP scenario 1 with a volume. The mark is there when the node boots; its database runs elsewhere already or waits
-// for its volume; what is exempt starts at once. What is ordinary is held until the controller has seen the boot: the mark waits for the
-// volume, and they do not use it.
+// backDuringEviction: KEP scenario 1 with a volume. The mark is there when the node boots; its database runs elsewhere
+// already or waits for its volume; what is exempt starts at once. What is ordinary is held until the controller has
+// seen the boot: the mark waits for the volume, and they do not use it.
 func (w *world) backDuringEviction() string {
 	told, held := w.back("1")
 	w.shown(held, "forcefence: held on node")
@@ -186,8 +186,8 @@ func (w *world) back(suffix string) (told, held string) {
 	return fmt.Sprintf("cut to replaced %s; controller to 10 held pods run %s", ms(evicted), ms(admitted)), held
 }
 
-// backWithoutNetwork: KEP scenario 2. Without an API server a kubelet knows its static pods only; when the network is back, what tolerates
-// the mark starts, and the rest is held until the controller has seen the boot.
+// backWithoutNetwork: KEP scenario 2. Without an API server a kubelet knows its static pods only; when the network is
+// back, what tolerates the mark starts, and the rest is held until the controller has seen the boot.
 func (w *world) backWithoutNetwork() string {
 	db := w.database("db2", w.n2)
 	guard := w.create(w.pod("tolerant2", tolerant, on(w.n2)))
@@ -226,8 +226,8 @@ func (w *world) backWithoutNetwork() string {
 	return fmt.Sprintf("network back to tolerating pod %s; controller to held pod runs %s", ms(exempt), ms(admitted))
 }
 
-// heartbeatFirst: KEP scenario 3. The mark is put on while nobody looks; the node lives; when the taint manager looks the mark goes, and
-// nothing was touched.
+// heartbeatFirst: KEP scenario 3. The mark is put on while nobody looks; the node lives; when the taint manager looks
+// the mark goes, and nothing was touched.
 func (w *world) heartbeatFirst() string {
 	p := w.running(w.create(w.pod("alive3", on(w.n3))).Name, "")
 	w.fence.Stop()
@@ -259,7 +259,8 @@ func (w *world) silent(name string, stop, start func() error) string {
 	w.until("forcefence says that the machine is on", func() bool { return w.nodeEvent(w.n1, "PoweredOnNotReady") })
 	said := time.Since(begin)
 	n := w.count(db.Name)
-	w.never("n1 is marked, or its pod ended", 8*time.Second, func() bool { return w.mark(w.n1) != "" || w.restarted(db) })
+	w.never("n1 is marked, or its pod ended", 8*time.Second,
+		func() bool { return w.mark(w.n1) != "" || w.restarted(db) })
 	if w.count(db.Name) <= n {
 		w.t.Errorf("%s does not write any more", db.Name)
 	}
@@ -311,8 +312,8 @@ func (w *world) byHand() string {
 	return "mark and controller to replacement " + ms(took)
 }
 
-// under plays what happens to the hook of n3 while it is marked and the controller is away, so that the mark stays. An ordinary pod that
-// is bound meanwhile must not start, an exempt one must, and both run once the mark is gone.
+// under plays what happens to the hook of n3 while it is marked and the controller is away, so that the mark stays. An
+// ordinary pod that is bound meanwhile must not start, an exempt one must, and both run once the mark is gone.
 func (w *world) under(name string, happen func()) string {
 	w.fence.Stop()
 	w.taint(w.n3)
@@ -379,8 +380,9 @@ func (w *world) containerdRestarted() string {
 	return told
 }
 
-// previousHook: nodes whose hook is the previous version's, the runtimes' own plugin as well, under this version's controller. A node comes
-// back during its fence, and what is held and let go is as with this version's hook. Then the DaemonSet is updated under the mark.
+// previousHook: nodes whose hook is the previous version's, the runtimes' own plugin as well, under this version's
+// controller. A node comes back during its fence, and what is held and let go is as with this version's hook. Then the
+// DaemonSet is updated under the mark.
 func (w *world) previousHook() string {
 	w.hook(previousImage)
 	for _, n := range w.nodes() {
@@ -394,7 +396,8 @@ func (w *world) previousHook() string {
 		}
 	}
 	told, _ := w.back("12")
-	updated := w.under("12", func() { w.kubectl("-n", hookName, "set", "image", "daemonset/"+hookName, "*="+nodeImage) })
+	updated := w.under("12",
+		func() { w.kubectl("-n", hookName, "set", "image", "daemonset/"+hookName, "*="+nodeImage) })
 	w.hook(nodeImage)
 	w.over("12")
 	for _, n := range w.nodes() {
@@ -442,9 +445,9 @@ func (w *world) missingAtBoot() string {
 	return fmt.Sprintf("power on to static pod %s", ms(static))
 }
 
-// brokenCredential: the node boots and the hook that the runtime started cannot read the API server, though its kubelet can. Static pods,
-// and what was exempt before the boot, start: DaemonSets, the hook's own among them, and what tolerates the mark. The rest is held until
-// the credential works again.
+// brokenCredential: the node boots and the hook that the runtime started cannot read the API server, though its kubelet
+// can. Static pods, and what was exempt before the boot, start: DaemonSets, the hook's own among them, and what
+// tolerates the mark. The rest is held until the credential works again.
 func (w *world) brokenCredential() string {
 	p := w.running(w.create(w.pod("ordinary-14", on(w.n3))).Name, "")
 	exempt := w.running(w.create(w.pod("exempt-14", tolerant, on(w.n3))).Name, "")
@@ -456,7 +459,8 @@ func (w *world) brokenCredential() string {
 	memory := file(filepath.Join(nri.DefaultDataDir, nri.MemoryFile))
 	w.until("the hook has noted who is exempt", func() bool {
 		text, err := os.ReadFile(memory)
-		return err == nil && strings.Contains(string(text), string(exempt.UID)) && !strings.Contains(string(text), string(p.UID))
+		return err == nil && strings.Contains(string(text), string(exempt.UID)) &&
+			!strings.Contains(string(text), string(p.UID))
 	})
 	w.fence.Stop() // a machine that was seen off would be fenced, and this is not about that
 	w.cut(w.n3)
@@ -485,7 +489,8 @@ func (w *world) brokenCredential() string {
 	w.must(os.WriteFile(file(moved), text, 0o600))
 	again := time.Now()
 	w.until("the ordinary pod runs", func() bool { return w.wrote(p, boot) })
-	told := fmt.Sprintf("power on to the exempt %s, credential mended to the ordinary %s", ms(took), ms(time.Since(again)))
+	told := fmt.Sprintf("power on to the exempt %s, credential mended to the ordinary %s", ms(took),
+		ms(time.Since(again)))
 	w.must(w.n3.RestartContainerd()) // its plugin has the configuration that install has mended since
 	w.whole()
 	w.must(os.Remove(file(moved)))
@@ -493,8 +498,8 @@ func (w *world) brokenCredential() string {
 	return told
 }
 
-// singleNode: a cluster whose only node that is on carries a mark, and boots: what it needs to come back is exempt, and the controller,
-// which is outside here and tolerates the mark in deploy, takes it off.
+// singleNode: a cluster whose only node that is on carries a mark, and boots: what it needs to come back is exempt, and
+// the controller, which is outside here and tolerates the mark in deploy, takes it off.
 func (w *world) singleNode() string {
 	p := w.running(w.create(w.pod("alone14", on(w.n1))).Name, "")
 	w.fence.Stop()
@@ -540,7 +545,8 @@ func (w *world) uninstall() string {
 	w.must(w.n2.WaitContainerd(w.t.Context()))
 	out := run("/tmp/hook uninstall --node-name n2")
 	// /etc/forcefence is the lab's own; logs of the DaemonSet's containers are the kubelet's.
-	left := run(`find /opt /etc /var/log /run -xdev -iname '*forcefence*' ! -path '/run/containerd/*' ! -path /etc/forcefence \
+	left := run(
+		`find /opt /etc /var/log /run -xdev -iname '*forcefence*' ! -path '/run/containerd/*' ! -path /etc/forcefence \
 		! -path '/var/log/pods/*' ! -path '/var/log/containers/*'; ls -d ` + nri.DefaultDataDir + ` 2>/dev/null || true`)
 	if left != "" {
 		w.t.Errorf("uninstall printed %q and left:\n%s", out, left)
@@ -587,13 +593,15 @@ func (w *world) untouched(p *corev1.Pod) {
 func (w *world) stopDaemon() {
 	w.t.Helper()
 	w.kubectl("-n", hookName, "patch", "daemonset", hookName, "--type=merge",
-		"-p", `{"spec":{"template":{"spec":{"nodeSelector":{"hook":"yes"}}},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"100%"}}}}`)
+		"-p",
+		`{"spec":{"template":{"spec":{"nodeSelector":{"hook":"yes"}}},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"100%"}}}}`)
 	w.until("the DaemonSet's plugin of n3 is gone", func() bool { return w.plugin(w.n3, nri.DaemonIndex) == 0 })
 }
 
 func (w *world) startDaemon() {
 	w.t.Helper()
-	w.kubectl("-n", hookName, "patch", "daemonset", hookName, "--type=json", "-p", `[{"op":"remove","path":"/spec/template/spec/nodeSelector/hook"}]`)
+	w.kubectl("-n", hookName, "patch", "daemonset", hookName, "--type=json", "-p",
+		`[{"op":"remove","path":"/spec/template/spec/nodeSelector/hook"}]`)
 	w.untilRegistered(w.n3, nri.DaemonIndex)
 }
 
@@ -652,7 +660,8 @@ func (w *world) explain() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
-	for _, args := range [][]string{{"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"}} {
+	for _, args := range [][]string{
+		{"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"}} {
 		out, err := w.c.Kubectl(ctx, args...)
 		w.t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out[max(0, len(out)-8000):])
 	}

@@ -17,8 +17,8 @@ import (
 // hookName is the DaemonSet, its namespace and its program.
 const hookName = "forcefence-node"
 
-// hookDaemonSet is the node's side as deploy has it, required by the runtime. Only the image is the test's own, and where its program
-// lies in it.
+// hookDaemonSet is the node's side as deploy has it, required by the runtime. Only the image is the test's own, and
+// where its program lies in it.
 func (w *world) hookDaemonSet() {
 	w.t.Helper()
 	folder := filepath.Join(w.dir, "overlay")
@@ -29,7 +29,8 @@ func (w *world) hookDaemonSet() {
 		w.t.Fatal(err)
 	}
 	name, tag, _ := strings.Cut(nodeImage, ":")
-	w.must(os.WriteFile(filepath.Join(folder, "kustomization.yaml"), fmt.Appendf(nil, `apiVersion: kustomize.config.k8s.io/v1beta1
+	w.must(os.WriteFile(filepath.Join(folder, "kustomization.yaml"),
+		fmt.Appendf(nil, `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [%[1]s/node]
 components: [%[1]s/components/required-plugins]
@@ -81,7 +82,8 @@ func (w *world) registered(n *nodes.Node, index string) bool {
 func (w *world) untilRegistered(n *nodes.Node, indexes ...string) {
 	w.t.Helper()
 	for _, index := range indexes {
-		w.until(fmt.Sprintf("plugin %s of %s is registered", index, n.Name()), func() bool { return w.registered(n, index) })
+		w.until(fmt.Sprintf("plugin %s of %s is registered", index, n.Name()),
+			func() bool { return w.registered(n, index) })
 	}
 }
 

@@ -38,7 +38,8 @@ func ofLonghorn(policy string) func(*corev1.Pod) {
 		p.Labels["policy"] = policy
 		for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
 			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{
-				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(1)),
+				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+				TolerationSeconds: new(int64(1)),
 			})
 		}
 	}
@@ -65,7 +66,8 @@ func (w *world) shell(name string, n *nodes.Node, change ...func(*corev1.Pod)) *
 		_, err = w.c.Client().AppsV1().Deployments(w.ns).Create(w.t.Context(), &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: appsv1.DeploymentSpec{
-				Selector: &metav1.LabelSelector{MatchLabels: p.Labels}, Strategy: appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
+				Selector: &metav1.LabelSelector{MatchLabels: p.Labels},
+				Strategy: appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
 				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec},
 			},
 		}, metav1.CreateOptions{})
@@ -104,7 +106,8 @@ func (w *world) wroteUpTo(p *corev1.Pod) (first, last int) {
 	return first, last
 }
 
-// goesOn waits for the pod of that name's beginning that takes over from the old one, and holds that it read what that wrote, and writes.
+// goesOn waits for the pod of that name's beginning that takes over from the old one, and holds that it read what that
+// wrote, and writes.
 func (w *world) goesOn(prefix string, old *corev1.Pod) {
 	w.t.Helper()
 	next := w.writes(prefix, old.UID)
@@ -115,9 +118,10 @@ func (w *world) goesOn(prefix string, old *corev1.Pod) {
 	}
 }
 
-// deadMachine is what the documents of Longhorn (TestLonghornNodeDown: access, read and write the volume on the new pod, for a StatefulSet
-// and a Deployment) and NooBaa (TestNooBaa: the database's volume) want of data. The machine is dead and so is the way to its BMC: nothing
-// is proven, the policies end the pods, and their volumes stay where they are. Then the BMC answers, and the new pods go on counting.
+// deadMachine is what the documents of Longhorn (TestLonghornNodeDown: access, read and write the volume on the new
+// pod, for a StatefulSet and a Deployment) and NooBaa (TestNooBaa: the database's volume) want of data. The machine is
+// dead and so is the way to its BMC: nothing is proven, the policies end the pods, and their volumes stay where they
+// are. Then the BMC answers, and the new pods go on counting.
 func (w *world) deadMachine() string {
 	bmc := w.bmcs["n1"]
 	olds := map[string]*corev1.Pod{"shellp-": w.shell("shellp", w.n1, ofLonghorn("longhorn"))}
@@ -131,7 +135,8 @@ func (w *world) deadMachine() string {
 		list, err := w.c.Client().CoreV1().Pods(w.ns).List(w.t.Context(), metav1.ListOptions{})
 		w.must(err)
 		return !slices.ContainsFunc(list.Items, func(p corev1.Pod) bool {
-			return slices.ContainsFunc([]types.UID{olds["shellp-"].UID, olds["setp-"].UID, olds["dbp-"].UID}, func(uid types.UID) bool { return uid == p.UID })
+			return slices.ContainsFunc([]types.UID{olds["shellp-"].UID, olds["setp-"].UID, olds["dbp-"].UID},
+				func(uid types.UID) bool { return uid == p.UID })
 		})
 	})
 	for name, policy := range map[string]string{"shellp-": "longhorn", "setp-": "longhorn", "dbp-": "noobaa"} {
@@ -166,7 +171,8 @@ func (w *world) ownTimes() string {
 		p.Labels["policy"] = "longhorn"
 		p.Spec.TerminationGracePeriodSeconds = nil // Kubernetes' own: 30 s
 	}
-	olds := map[string]*corev1.Pod{"shellt-": w.shell("shellt", w.n1, labelled), "sett-": w.database("sett", w.n1, labelled)}
+	olds := map[string]*corev1.Pod{"shellt-": w.shell("shellt", w.n1, labelled),
+		"sett-": w.database("sett", w.n1, labelled)}
 	w.bmcs["n1"].SetFault(datacenter.Fault{Silent: true})
 	begin := time.Now()
 	w.cut(w.n1)
@@ -219,19 +225,23 @@ func (w *world) ownTimes() string {
 		ms(notReady), ms(deleted), ms(ended), ms(runs))
 }
 
-// released is what Longhorn's document wants of data under volumeAttachmentRecoveryPolicy (TestLonghornNodeDown: access the volume on the
-// replacement, the old pod stays Terminating for ever), and StorageOS' (TestStorageOS: the replacement of a fenced workload has its volume).
-// The machine is dead, its BMC is silent all the time, and the storage says that the node is offline. Only what the policies release lets
-// the volumes go to other nodes: Kubernetes itself would take more than six minutes.
+// released is what Longhorn's document wants of data under volumeAttachmentRecoveryPolicy (TestLonghornNodeDown: access
+// the volume on the replacement, the old pod stays Terminating for ever), and StorageOS' (TestStorageOS: the
+// replacement of a fenced workload has its volume). The machine is dead, its BMC is silent all the time, and the
+// storage says that the node is offline. Only what the policies release lets the volumes go to other nodes: Kubernetes
+// itself would take more than six minutes.
 func (w *world) released() string {
 	d := w.storage
 	bmc := w.bmcs["n1"]
-	late := func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(600)) } // immediate does not wait for that
-	wait, immediate := w.shell("wait", w.n1, ofLonghorn("wait")), w.shell("immediate", w.n1, ofLonghorn("immediate"), late)
+	// immediate does not wait for that
+	late := func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(600)) }
+	wait, immediate := w.shell("wait", w.n1, ofLonghorn("wait")),
+		w.shell("immediate", w.n1, ofLonghorn("immediate"), late)
 	fenced := w.database("fenced", w.n1, ofStorageOS)
 	d.says("nodes", "n1", "online")
 	d.says("volumes", "fenced", "online")
-	d.put("copies", "fenced-n2", copyState{Node: "n2", Volume: "fenced", Healthy: true}) // a volume without replicas has no data
+	// a volume without replicas has no data
+	d.put("copies", "fenced-n2", copyState{Node: "n2", Volume: "fenced", Healthy: true})
 	bmc.SetFault(datacenter.Fault{Silent: true})
 	begin := time.Now()
 	w.cut(w.n1)
@@ -243,8 +253,9 @@ func (w *world) released() string {
 	w.goesOn("immediate-", immediate)
 	took := time.Since(begin)
 	for pod, policy := range map[*corev1.Pod]string{
-		wait: "policy wait, without proof: accept-duplicates", immediate: "policy immediate, without proof: accept-duplicates",
-		fenced: "policy storageos, without proof: storage-fences",
+		wait:      "policy wait, without proof: accept-duplicates",
+		immediate: "policy immediate, without proof: accept-duplicates",
+		fenced:    "policy storageos, without proof: storage-fences",
 	} {
 		if w.event(pod, "PolicyEndedPod", policy) == "" {
 			w.t.Errorf("%s has no Event of %s", pod.Name, policy)
@@ -257,7 +268,8 @@ func (w *world) released() string {
 			w.t.Errorf("%s is not Terminating", old.Name)
 		}
 		if old == immediate && time.Now().After(p.DeletionTimestamp.Time) {
-			w.t.Errorf("%s is past its deletion time: nothing shows that its replacement did not wait for that", old.Name)
+			w.t.Errorf("%s is past its deletion time: nothing shows that its replacement did not wait for that",
+				old.Name)
 		}
 	}
 	if m := w.mark(w.n1); m != "" {
@@ -273,7 +285,8 @@ func (w *world) released() string {
 	return fmt.Sprintf("cut to data read and written: StorageOS %s, attachment recovery %s", ms(fast), ms(took))
 }
 
-// doubles is what accept-duplicates costs: a node that is only cut off runs the old pod beside the new one, until it hears of its end.
+// doubles is what accept-duplicates costs: a node that is only cut off runs the old pod beside the new one, until it
+// hears of its end.
 func (w *world) doubles() string {
 	var old *corev1.Pod
 	w.only(w.n2, func() {

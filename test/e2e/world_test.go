@@ -53,7 +53,8 @@ type line struct {
 	Sum, Fault           string
 }
 
-// world is three real nodes with their machines, volumes, the hook and the controller. Scenarios are played in it one after the other.
+// world is three real nodes with their machines, volumes, the hook and the controller. Scenarios are played in it one
+// after the other.
 type world struct {
 	t          *testing.T // of the scenario that runs
 	c          *cluster.Cluster
@@ -88,7 +89,8 @@ func newWorld(t *testing.T, grace time.Duration) *world {
 	w.must(err)
 	t.Cleanup(w.csi.Stop)
 
-	images := []string{w.image(probeImage, w.build("test/e2e/probe")), w.image(csiImage, filepath.Join(built, "driver"))}
+	images := []string{w.image(probeImage, w.build("test/e2e/probe")),
+		w.image(csiImage, filepath.Join(built, "driver"))}
 	hook := w.build("cmd/forcefence-node")
 	source, previous := filepath.Join(w.dir, "source"), filepath.Join(w.dir, "previous")
 	t.Logf("the previous version is %s", kit.Previous(t, source))
@@ -108,10 +110,12 @@ func newWorld(t *testing.T, grace time.Duration) *world {
 		name := fmt.Sprintf("n%d", i+1)
 		m := w.dc.AddMachine(name)
 		w.bmcs[name] = w.dc.AddBMC(m)
-		static, err := yaml.Marshal(w.pod("static", func(p *corev1.Pod) { p.Annotations = map[string]string{tolerate: "true"} }))
+		static, err := yaml.Marshal(
+			w.pod("static", func(p *corev1.Pod) { p.Annotations = map[string]string{tolerate: "true"} }))
 		w.must(err)
 		adding.Go(func() {
-			*n, errs[i] = w.lab.Add(ctx, nodes.NodeOptions{Name: name, Machine: m, StaticPods: map[string][]byte{"static": static}})
+			*n, errs[i] = w.lab.Add(ctx,
+				nodes.NodeOptions{Name: name, Machine: m, StaticPods: map[string][]byte{"static": static}})
 		})
 	}
 	adding.Wait()
@@ -220,12 +224,15 @@ func (w *world) pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name, Labels: map[string]string{"app": name}},
 		Spec: corev1.PodSpec{
-			TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+			TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false),
+			EnableServiceLinks: new(false),
 			Containers: []corev1.Container{{
 				Name: "probe", Image: probeImage, ImagePullPolicy: corev1.PullNever, Args: []string{w.shared},
 				Env: []corev1.EnvVar{
-					{Name: "NODE", ValueFrom: field("spec.nodeName")}, {Name: "NAMESPACE", ValueFrom: field("metadata.namespace")},
-					{Name: "POD", ValueFrom: field("metadata.name")}, {Name: "POD_UID", ValueFrom: field("metadata.uid")},
+					{Name: "NODE", ValueFrom: field("spec.nodeName")},
+					{Name: "NAMESPACE", ValueFrom: field("metadata.namespace")},
+					{Name: "POD", ValueFrom: field("metadata.name")},
+					{Name: "POD_UID", ValueFrom: field("metadata.uid")},
 				},
 				VolumeMounts: []corev1.VolumeMount{{Name: "shared", MountPath: w.shared}},
 			}},
@@ -271,8 +278,10 @@ func (w *world) volume(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 // claim is for the volume of that name.
 func claim(volume string) corev1.PersistentVolumeClaimSpec {
 	return corev1.PersistentVolumeClaimSpec{
-		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new(csi.StorageClass), VolumeName: volume,
-		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("8Mi")}},
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new(csi.StorageClass),
+		VolumeName: volume,
+		Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("8Mi")}},
 	}
 }
 
@@ -313,8 +322,9 @@ func (w *world) statefulSet(name string, p *corev1.Pod) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.StatefulSetSpec{
 			ServiceName: name, Selector: &metav1.LabelSelector{MatchLabels: p.Labels},
-			Template:             corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec},
-			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claim(name)}},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec},
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{
+				{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claim(name)}},
 		},
 	}, metav1.CreateOptions{})
 	w.must(err)
@@ -338,7 +348,8 @@ func (w *world) running(name string, not types.UID) *corev1.Pod {
 // wrote reports whether the pod has written; on that boot, if one is given.
 func (w *world) wrote(p *corev1.Pod, boot string) bool {
 	w.t.Helper()
-	return slices.ContainsFunc(w.lines(), func(l line) bool { return l.UID == string(p.UID) && (boot == "" || l.Boot == boot) })
+	return slices.ContainsFunc(w.lines(),
+		func(l line) bool { return l.UID == string(p.UID) && (boot == "" || l.Boot == boot) })
 }
 
 // wroteAs is wrote for a pod whose UID the node makes up: a static one.
@@ -375,8 +386,8 @@ func (w *world) count(name string) (n int) {
 	return n
 }
 
-// check is invariant 10 as the probes and the storage saw it: no lock was held by two, nobody wrote once another had begun, and
-// no volume had two nodes.
+// check is invariant 10 as the probes and the storage saw it: no lock was held by two, nobody wrote once another had
+// begun, and no volume had two nodes.
 func (w *world) check() {
 	w.t.Helper()
 	lines := slices.DeleteFunc(w.lines(), func(l line) bool { return slices.Contains(w.accepted, l.Pod) })
@@ -403,7 +414,8 @@ func faults(lines []line) (out []string) {
 			over[l.Pod][before] = true
 		}
 		if over[l.Pod][at] {
-			out = append(out, fmt.Sprintf("%s wrote on %s at %s after %s had taken over", l.Pod, l.Node, l.Time, now[l.Pod].node))
+			out = append(out,
+				fmt.Sprintf("%s wrote on %s at %s after %s had taken over", l.Pod, l.Node, l.Time, now[l.Pod].node))
 		}
 		now[l.Pod] = at
 	}
@@ -427,7 +439,8 @@ func (w *world) mark(n *nodes.Node) string {
 	return fmt.Sprintf("%s=%s:%s", taint.DefaultKey, m.Value, m.Effect)
 }
 
-// untilEvicting waits until the fence has confirmed that the machine is off: a machine that is back before that is let alone.
+// untilEvicting waits until the fence has confirmed that the machine is off: a machine that is back before that is let
+// alone.
 func (w *world) untilEvicting(n *nodes.Node) {
 	w.t.Helper()
 	w.until("eviction of "+n.Name(), func() bool {
@@ -481,7 +494,8 @@ func (w *world) held(p *corev1.Pod, boot string) string {
 // event is the text of an Event about the pod with that reason and word, or "".
 func (w *world) event(p *corev1.Pod, reason, word string) string {
 	w.t.Helper()
-	list, err := w.c.Client().CoreV1().Events(w.ns).List(w.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(p.UID)})
+	list, err := w.c.Client().CoreV1().Events(w.ns).
+		List(w.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(p.UID)})
 	w.must(err)
 	for _, e := range list.Items {
 		if e.Reason == reason && strings.Contains(e.Message, word) {
@@ -499,7 +513,8 @@ func (w *world) nodeEvent(n *nodes.Node, reason string) bool {
 // told reports whether an object of that name has an Event with that reason.
 func (w *world) told(name, reason string) bool {
 	w.t.Helper()
-	list, err := w.c.Client().CoreV1().Events("").List(w.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	list, err := w.c.Client().CoreV1().Events("").
+		List(w.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 	w.must(err)
 	return slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return e.Reason == reason })
 }

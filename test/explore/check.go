@@ -35,7 +35,8 @@ func (s *state) started(i int) {
 	s.writers()
 }
 
-// writers is invariant 10 for the volume: a machine writes to it if its container runs, or if it is mounted and still attached there.
+// writers is invariant 10 for the volume: a machine writes to it if its container runs, or if it is mounted and still
+// attached there.
 func (s *state) writers() {
 	for i := range s.m {
 		if m := &s.m[i]; m.run[0].stage != running && (!m.mounted || !s.att[i]) {
@@ -154,8 +155,8 @@ func (s *state) names() {
 	}
 }
 
-// unmarks is invariant 11, at the moment the mark goes: no tombstoned pod and no attachment is left that no bound pod needs, unless
-// nothing was touched.
+// unmarks is invariant 11, at the moment the mark goes: no tombstoned pod and no attachment is left that no bound pod
+// needs, unless nothing was touched.
 func (s *state) unmarks(w *write) {
 	used := false
 	for i := range s.pods {

@@ -181,14 +181,15 @@ func (s *state) hookEnabled(add func(verb, int)) {
 		add(hookLists, bad)
 	}
 	for i := range s.pods {
-		if u := m.cache[i].uid; u != 0 && h.fresh && (!h.Marked || h.Detaching) && h.known[i] != u && s.live()[i] == (seen{uid: u}) {
+		if u := m.cache[i].uid; u != 0 && h.fresh && (!h.Marked || h.Detaching) && h.known[i] != u &&
+			s.live()[i] == (seen{uid: u}) {
 			add(hookAsks, i)
 		}
 	}
 }
 
-// see takes a state of the Node in. A mark takes effect at once; its absence, and that it holds the pod of the volume only, after a list that
-// was made since.
+// see takes a state of the Node in. A mark takes effect at once; its absence, and that it holds the pod of the volume
+// only, after a list that was made since.
 func (h *hook) see(n *node, boot id) {
 	h.ReadySeen = h.ReadySeen || !n.unknown && n.boot == boot
 	named := len(n.look(0, providers.InstantOf(epoch), providers.InstantOf(epoch)).DetachingClaims()) > 0
@@ -210,7 +211,8 @@ func (s *state) admits(o *Options, i int) bool {
 		return true
 	}
 	h := &s.m[bad].hook
-	ok, _ := admit.Decide(h.Node, admit.Pod{Known: h.known[i] == s.m[bad].cache[i].uid, Unaffected: h.Detaching && i > 0})
+	ok, _ := admit.Decide(h.Node,
+		admit.Pod{Known: h.known[i] == s.m[bad].cache[i].uid, Unaffected: h.Detaching && i > 0})
 	return ok
 }
 
@@ -236,7 +238,8 @@ func (s *state) does(a act) {
 		s.cutPower()
 	case boot:
 		s.left.Boots--
-		m.power, m.up, m.booted, m.boot = true, true, true, s.draw() // its kubelet starts: what that does first may be long in coming
+		// its kubelet starts: what that does first may be long in coming
+		m.power, m.up, m.booted, m.boot = true, true, true, s.draw()
 	case partition:
 		s.left.Total--
 		s.left.Partitions--

@@ -50,10 +50,12 @@ const (
 )
 
 func (k kind) String() string {
-	return [...]string{"nothing", "record", "mark", "end of the mark", "condition", "end of Ready", "clearing", "power-off", "tombstone", "deletion", "spare"}[k]
+	return [...]string{"nothing", "record", "mark", "end of the mark", "condition", "end of Ready", "clearing",
+		"power-off", "tombstone", "deletion", "spare"}[k]
 }
 
-// ctl is one controller: the real course of the first node, its fleet, and one request. It is never changed once it stands in a state.
+// ctl is one controller: the real course of the first node, its fleet, and one request. It is never changed once it
+// stands in a state.
 type ctl struct {
 	course decide.Node
 	fleet  *fleet.Fleet
@@ -117,7 +119,8 @@ func (c *ctl) clone() *ctl {
 func (s *state) begin(i int) {
 	c := &ctl{fleet: &fleet.Fleet{}}
 	other := node{rv: s.node.boot, boot: s.node.boot}
-	for i, l := range []taint.Look{s.node.look(s.node.lease, s.now(), s.now()), other.look(s.node.boot, s.now(), s.now())} {
+	for i, l := range []taint.Look{
+		s.node.look(s.node.lease, s.now(), s.now()), other.look(s.node.boot, s.now(), s.now())} {
 		l.Name = []string{nodeName, otherName}[i]
 		c.fleet.ApplyLook(l, s.now())
 	}
@@ -429,7 +432,8 @@ func (s *state) batch(c *ctl) {
 			p := c.rest[0]
 			c.rest = c.rest[1:]
 			c.request, c.sent = writing, s.now()
-			c.write = &write{do: c.step, uid: idOf(p.UID), prv: idOf(p.ResourceVersion), fence: idOf(c.course.Look().Record.ID), daemonPod: p.UID == daemon}
+			c.write = &write{do: c.step, uid: idOf(p.UID), prv: idOf(p.ResourceVersion),
+				fence: idOf(c.course.Look().Record.ID), daemonPod: p.UID == daemon}
 			s.sends(c, p)
 			return
 		}

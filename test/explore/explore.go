@@ -1,10 +1,12 @@
-// Package explore plays every interleaving of a small world, and not many of a large one as test/sim does: the real courses
-// (taint/decide, and with it fence, evict, proof and fleet) and the real decision of the hook (kubelet-admit/admit), around them a model of one
-// node that fails, another that does not, its StatefulSet, its volume and its device. One step is one request that arrives, or one
-// thing that happens to the machine. States that are the same are visited once, nearest first: the story of a broken invariant is the
-// shortest there is. Faults are counted, so that what may follow few of them is seen whole, or at least far.
+// Package explore plays every interleaving of a small world, and not many of a large one as test/sim does: the real
+// courses (taint/decide, and with it fence, evict, proof and fleet) and the real decision of the hook
+// (kubelet-admit/admit), around them a model of one node that fails, another that does not, its StatefulSet, its volume
+// and its device. One step is one request that arrives, or one thing that happens to the machine. States that are the
+// same are visited once, nearest first: the story of a broken invariant is the shortest there is. Faults are counted,
+// so that what may follow few of them is seen whole, or at least far.
 //
-// Time passes only while a controller waits, or while an answer is late; in between, steps take moments. What this cannot see:
+// Time passes only while a controller waits, or while an answer is late; in between, steps take moments. What this
+// cannot see:
 //   - ages between two edges (key.go): states that differ by them alone are one, and only the first that is met is followed;
 //   - slow API servers, which make a look serve twice; caches that are behind, but for a kubelet's first list; writes of
 //     volumesAttached from an old cache (F5);
@@ -51,9 +53,10 @@ type Options struct {
 	Pods        int // one or two; the first has the volume
 	Faults      Faults
 
-	Along verb // begin not at rest, but from every state of the history in which this happens and no other fault; zero: at rest
-	// LateTombstone makes more of that history: the tombstone of the second pod is given up by its sender, and is on its way until anybody
-	// lets it land, the machine boots, and the node returns.
+	// begin not at rest, but from every state of the history in which this happens and no other fault; zero: at rest
+	Along verb
+	// LateTombstone makes more of that history: the tombstone of the second pod is given up by its sender, and is on
+	// its way until anybody lets it land, the machine boots, and the node returns.
 	LateTombstone bool
 
 	Settle  uint64        // of every so many states it is seen that all comes to rest once faults stop; zero: of none
@@ -82,7 +85,8 @@ func (r Result) String() string {
 	if !r.Whole {
 		end = "bounded"
 	}
-	return fmt.Sprintf("%d states, %s, depth %d, %.1f s, %.0f states/s, %d MiB", r.States, end, r.Depth, r.Took.Seconds(),
+	return fmt.Sprintf("%d states, %s, depth %d, %.1f s, %.0f states/s, %d MiB", r.States, end, r.Depth,
+		r.Took.Seconds(),
 		float64(r.States)/r.Took.Seconds(), r.Heap>>20)
 }
 
@@ -194,7 +198,8 @@ func (x *explorer) after(s *state, acts *[]act) (act, bool) {
 
 // fenced reports that a fence has come to its end, and all is at rest.
 func (s *state) fenced(o *Options) bool {
-	return s.node.rec != nil && (s.node.rec.Result == taint.ResultEvicted || s.node.rec.Result == taint.ResultReturned) && s.unrest(o) == ""
+	return s.node.rec != nil &&
+		(s.node.rec.Result == taint.ResultEvicted || s.node.rec.Result == taint.ResultReturned) && s.unrest(o) == ""
 }
 
 // along is how many states a history without further faults may have.
@@ -208,7 +213,8 @@ func (x *explorer) roots() (out []entry) {
 	var k key
 	x.new(k.of(&s, &x.Options))
 	var acts []act
-	for a, ok := (act{x.Along, bad}), x.Along != nothing; ok && len(out) < along && !s.fenced(&x.Options); a, ok = x.after(&s, &acts) {
+	for a, ok := (act{x.Along, bad}), x.Along != nothing; ok && len(out) < along &&
+		!s.fenced(&x.Options); a, ok = x.after(&s, &acts) {
 		if v := s.apply(&x.Options, a); v != nil {
 			return out // it is found again
 		}

@@ -30,22 +30,34 @@ var worlds = []struct {
 	Options
 }{
 	{"the power goes", 0, Options{Hook: true, Controllers: 1, Pods: 2, Settle: 1, Faults: Faults{Total: 1, Cuts: 1}}},
-	{"the network goes", 0, Options{Hook: true, Along: partition, Controllers: 1, Pods: 1, Settle: 1, Faults: Faults{Total: 1, Partitions: 1}}},
-	{"the power goes and comes back", 8, Options{Hook: true, Along: powerCut, Controllers: 1, Pods: 1, Settle: 64, Faults: Faults{Total: 1, Cuts: 1, Boots: 1}}},
-	{"no hook, and the power is held off", 18, Options{Held: true, Along: powerCut, Controllers: 1, Pods: 1, Settle: 64, Faults: Faults{Total: 1, Cuts: 1, Boots: 1}}},
-	{"and something else happens", 4, Options{Hook: true, Along: powerCut, Controllers: 1, Pods: 1, Settle: 64, Faults: Faults{
-		Total: 2, Cuts: 2, Boots: 1, Partitions: 1, Crashes: 1, Late: 1, Dumb: 1, Torn: 1, TimeOuts: 1}}},
-	{"two lead, one after the other or both", 5, Options{Hook: true, Along: powerCut, Controllers: 2, Pods: 1, Settle: 64, Faults: Faults{
-		Total: 2, Cuts: 1, Boots: 1, Seconds: 1}}},
-	{"the node returns, and a tombstone is still on its way", 6, Options{Hook: true, Along: powerCut, LateTombstone: true, Controllers: 1, Pods: 2, Settle: 64,
-		Faults: Faults{Total: 2, Cuts: 1, Boots: 1, TimeOuts: 1}}},
-	{"the network goes, and somebody pauses", 16, Options{Hook: true, Mode: fence.Fence, Along: partition, Controllers: 1, Pods: 1, Settle: 64, Faults: Faults{
-		Total: 2, Partitions: 1, Pauses: 1}}},
-	{"the network goes, and the machine is powered off", 5, Options{Hook: true, Mode: fence.Fence, Along: partition, Controllers: 1, Pods: 1, Settle: 64, Faults: Faults{
-		Total: 2, Partitions: 1, Boots: 1, Crashes: 1, Late: 1, Dumb: 1, Torn: 1, TimeOuts: 1}}},
+	{"the network goes", 0,
+		Options{Hook: true, Along: partition, Controllers: 1, Pods: 1, Settle: 1,
+			Faults: Faults{Total: 1, Partitions: 1}}},
+	{"the power goes and comes back", 8,
+		Options{Hook: true, Along: powerCut, Controllers: 1, Pods: 1, Settle: 64,
+			Faults: Faults{Total: 1, Cuts: 1, Boots: 1}}},
+	{"no hook, and the power is held off", 18,
+		Options{Held: true, Along: powerCut, Controllers: 1, Pods: 1, Settle: 64,
+			Faults: Faults{Total: 1, Cuts: 1, Boots: 1}}},
+	{"and something else happens", 4,
+		Options{Hook: true, Along: powerCut, Controllers: 1, Pods: 1, Settle: 64, Faults: Faults{
+			Total: 2, Cuts: 2, Boots: 1, Partitions: 1, Crashes: 1, Late: 1, Dumb: 1, Torn: 1, TimeOuts: 1}}},
+	{"two lead, one after the other or both", 5,
+		Options{Hook: true, Along: powerCut, Controllers: 2, Pods: 1, Settle: 64, Faults: Faults{
+			Total: 2, Cuts: 1, Boots: 1, Seconds: 1}}},
+	{"the node returns, and a tombstone is still on its way", 6,
+		Options{Hook: true, Along: powerCut, LateTombstone: true, Controllers: 1, Pods: 2, Settle: 64,
+			Faults: Faults{Total: 2, Cuts: 1, Boots: 1, TimeOuts: 1}}},
+	{"the network goes, and somebody pauses", 16,
+		Options{Hook: true, Mode: fence.Fence, Along: partition, Controllers: 1, Pods: 1, Settle: 64, Faults: Faults{
+			Total: 2, Partitions: 1, Pauses: 1}}},
+	{"the network goes, and the machine is powered off", 5,
+		Options{Hook: true, Mode: fence.Fence, Along: partition, Controllers: 1, Pods: 1, Settle: 64, Faults: Faults{
+			Total: 2, Partitions: 1, Boots: 1, Crashes: 1, Late: 1, Dumb: 1, Torn: 1, TimeOuts: 1}}},
 }
 
-// TestExplore holds that everything that the checks look for holds in every state, and that all comes to rest from there.
+// TestExplore holds that everything that the checks look for holds in every state, and that all comes to rest from
+// there.
 func TestExplore(t *testing.T) {
 	if testing.Short() || race {
 		t.Skip("needs hundreds of thousands of states")
@@ -69,8 +81,8 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// TestHistoriesWithoutFaults holds that the histories along which the large worlds begin are whole fences: a world that does not come so
-// far explores nothing.
+// TestHistoriesWithoutFaults holds that the histories along which the large worlds begin are whole fences: a world that
+// does not come so far explores nothing.
 func TestHistoriesWithoutFaults(t *testing.T) {
 	for _, w := range worlds {
 		if w.Along == nothing || w.Along == partition && w.Mode == fence.Observe {
@@ -89,7 +101,8 @@ func TestHistoriesWithoutFaults(t *testing.T) {
 			for _, s := range x.log[1:] {
 				path = append(path, s.act)
 			}
-			t.Errorf("%s: it ends with the record %+v, want %s, and a power-off in mode fence only:\n%s", w.name, rec, want, Story(w.Options, path))
+			t.Errorf("%s: it ends with the record %+v, want %s, and a power-off in mode fence only:\n%s", w.name, rec,
+				want, Story(w.Options, path))
 		}
 	}
 }
@@ -100,8 +113,8 @@ const (
 	end   = "```\n"
 )
 
-// TestCounterExample holds that without the hook a machine that boots between proof and tombstone is found, and that docs/design.md
-// tells of it as it is.
+// TestCounterExample holds that without the hook a machine that boots between proof and tombstone is found, and that
+// docs/design.md tells of it as it is.
 func TestCounterExample(t *testing.T) {
 	o := Options{Controllers: 1, Pods: 1, Workers: 1, Faults: Faults{Total: 1, Cuts: 1, Boots: 1}}
 	r := Explore(o)
@@ -131,7 +144,8 @@ func TestCounterExample(t *testing.T) {
 	}
 }
 
-// TestTransitionsLeaveTheirStateAlone holds that what states share is never changed: a state and its copy are told apart by nothing.
+// TestTransitionsLeaveTheirStateAlone holds that what states share is never changed: a state and its copy are told
+// apart by nothing.
 func TestTransitionsLeaveTheirStateAlone(t *testing.T) {
 	o := Options{Hook: true, Controllers: 2, Pods: 2, Faults: Faults{9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}
 	x := newExplorer(o)

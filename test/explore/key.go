@@ -21,10 +21,11 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
-// Two states are the same if whatever happens next happens in both. So a key leaves out names and clocks: ids are numbered as they come
-// up, and a time is about how long it is ago (edges), and which of those that are as long ago it is. What a course
-// remembers is written down field by field, unexported ones too, so that a new field counts without anybody adding it here; left out is
-// what no decision hangs on (skipped), and what the next look overwrites (ofLook), unless the course is between that look's reads.
+// Two states are the same if whatever happens next happens in both. So a key leaves out names and clocks: ids are
+// numbered as they come up, and a time is about how long it is ago (edges), and which of those that are as long ago it
+// is. What a course remembers is written down field by field, unexported ones too, so that a new field counts without
+// anybody adding it here; left out is what no decision hangs on (skipped), and what the next look overwrites (ofLook),
+// unless the course is between that look's reads.
 
 // key writes states down.
 type key struct {
@@ -190,7 +191,8 @@ func (k *key) stamp() {
 	}
 }
 
-// edges are the ages, in grains, at which something changes: answers and lists grow old, Leases are missed and stale, waits are over.
+// edges are the ages, in grains, at which something changes: answers and lists grow old, Leases are missed and stale,
+// waits are over.
 var edges = []int{0, 1, 2, 6, 10, 20, 30, 50, 100, 120}
 
 // ago is how old a time is: on an edge, or between two.
@@ -216,8 +218,8 @@ func (k *key) id(i id) {
 	k.buf = append(k.buf, byte(at+1))
 }
 
-// version is an id that is only ever compared with those of the cluster, all of which are written down by now: one that is not among them
-// is an old one.
+// version is an id that is only ever compared with those of the cluster, all of which are written down by now: one that
+// is not among them is an old one.
 func (k *key) version(i id) {
 	if i == 0 {
 		k.buf = append(k.buf, 0)
@@ -268,27 +270,35 @@ type field struct {
 
 func typ[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
-// skipped are fields that no decision hangs on here: names of things of which there is one; what is for people; what belongs to policies,
-// of which there are none; what each look finds anew and the model never changes; and what belongs to an act that was decided, which is
-// on its way.
+// skipped are fields that no decision hangs on here: names of things of which there is one; what is for people; what
+// belongs to policies, of which there are none; what each look finds anew and the model never changes; and what belongs
+// to an act that was decided, which is on its way.
 var skipped = map[field]bool{
 	{typ[decide.Node](), "policy"}: true, {typ[decide.Node](), "facts"}: true, {typ[decide.Node](), "evictView"}: true,
-	{typ[decide.Node](), "policyEffects"}: true, {typ[decide.Node](), "lastDecision"}: true, {typ[decide.Node](), "lastReadAt"}: true,
-	{typ[decide.Node](), "readsTook"}: true, {typ[decide.Node](), "readBegan"}: true,
+	{typ[decide.Node](), "policyEffects"}: true, {typ[decide.Node](), "lastDecision"}: true,
+	{typ[decide.Node](), "lastReadAt"}: true,
+	{typ[decide.Node](), "readsTook"}:  true, {typ[decide.Node](), "readBegan"}: true,
 	{typ[decide.Node](), "sights"}:         true, // the clocks agree: they have the record's times
-	{typ[decide.Node](), "storageSetting"}: true, {typ[decide.Node](), "awaitedClaims"}: true, {typ[decide.Node](), "workTook"}: true,
-	{typ[evict.Memory](), "lastLook"}: true, {typ[fleet.Fleet](), "heardSince"}: true, {typ[proof.Answers](), "lastAnswers"}: true,
-	{typ[fleet.Fleet](), "scanned"}: true, {typ[fleet.Fleet](), "changed"}: true, {typ[fleet.Fleet](), "distrustRecords"}: true,
-	{typ[fleet.Fleet](), "renewed"}: true, {typ[fleet.Fleet](), "outage"}: true, {typ[evict.Memory](), "taintTimes"}: true,
-	{typ[taint.Look](), "Name"}: true, {typ[taint.Look](), "UID"}: true, {typ[taint.Look](), "Labels"}: true, {typ[taint.Look](), "MarkedBy"}: true,
+	{typ[decide.Node](), "storageSetting"}: true, {typ[decide.Node](), "awaitedClaims"}: true,
+	{typ[decide.Node](), "workTook"}:  true,
+	{typ[evict.Memory](), "lastLook"}: true, {typ[fleet.Fleet](), "heardSince"}: true,
+	{typ[proof.Answers](), "lastAnswers"}: true,
+	{typ[fleet.Fleet](), "scanned"}:       true, {typ[fleet.Fleet](), "changed"}: true,
+	{typ[fleet.Fleet](), "distrustRecords"}: true,
+	{typ[fleet.Fleet](), "renewed"}:         true, {typ[fleet.Fleet](), "outage"}: true,
+	{typ[evict.Memory](), "taintTimes"}: true,
+	{typ[taint.Look](), "Name"}:         true, {typ[taint.Look](), "UID"}: true, {typ[taint.Look](), "Labels"}: true,
+	{typ[taint.Look](), "MarkedBy"}: true,
 	{typ[taint.Look](), "Unproven"}: true, {typ[taint.Look](), "RecordErr"}: true, {typ[taint.Look](), "Taints"}: true,
-	{typ[action.Pod](), "Namespace"}: true, {typ[action.Pod](), "Name"}: true, {typ[action.Pod](), "Labels"}: true, {typ[action.Pod](), "Owner"}: true,
+	{typ[action.Pod](), "Namespace"}: true, {typ[action.Pod](), "Name"}: true, {typ[action.Pod](), "Labels"}: true,
+	{typ[action.Pod](), "Owner"}:         true,
 	{typ[fence.Memory](), "announcedID"}: true, {typ[fence.Memory](), "inherited"}: true,
 	{typ[action.Pod](), "Message"}: true, {typ[action.Pod](), "Tolerations"}: true,
 }
 
 // skippedByName are the same of types that are not exported.
-var skippedByName = map[string]bool{"fleet.node.recordAt": true, "fleet.node.seenVersion": true, "fleet.node.seenAt": true, "fleet.node.uid": true,
+var skippedByName = map[string]bool{"fleet.node.recordAt": true, "fleet.node.seenVersion": true,
+	"fleet.node.seenAt": true, "fleet.node.uid": true,
 	"fleet.node.recordVersion": true, "fleet.node.sights": true, "fleet.node.since": true,
 	"fleet.node.first": true, "fleet.node.counted": true,
 	"fleet.node.name": true, "fleet.scope.sick": true}
@@ -311,10 +321,13 @@ var ofLook = map[field]bool{
 // written are types and fields with a form of their own.
 var (
 	types = map[reflect.Type]writer{
-		typ[time.Time]():         func(k *key, p unsafe.Pointer) { k.time(*(*time.Time)(p)) },
-		typ[providers.Instant](): func(k *key, p unsafe.Pointer) { k.time((*providers.Instant)(p).Wall) }, // both clocks agree here
-		typ[time.Duration]():     func(k *key, p unsafe.Pointer) { k.buf = append(k.buf, byte(*(*time.Duration)(p)/grain)) },
-		typ[taint.Record]():      func(k *key, p unsafe.Pointer) { k.record((*taint.Record)(p)) },
+		typ[time.Time](): func(k *key, p unsafe.Pointer) { k.time(*(*time.Time)(p)) },
+		// both clocks agree here
+		typ[providers.Instant](): func(k *key, p unsafe.Pointer) { k.time((*providers.Instant)(p).Wall) },
+		typ[time.Duration](): func(k *key, p unsafe.Pointer) {
+			k.buf = append(k.buf, byte(*(*time.Duration)(p)/grain))
+		},
+		typ[taint.Record](): func(k *key, p unsafe.Pointer) { k.record((*taint.Record)(p)) },
 		typ[providers.Answer](): func(k *key, p unsafe.Pointer) {
 			a := (*providers.Answer)(p)
 			k.buf = append(k.buf, byte(a.State))
@@ -332,7 +345,9 @@ var (
 		},
 		{typ[taint.Look](), "ResourceVersion"}: func(k *key, p unsafe.Pointer) { k.version(idOf(*(*string)(p))) },
 		{typ[action.Pod](), "ResourceVersion"}: func(k *key, p unsafe.Pointer) { k.version(idOf(*(*string)(p))) },
-		{typ[proof.Answers](), "Misses"}:       func(k *key, p unsafe.Pointer) { k.buf = append(k.buf, byte(min(*(*int)(p), 6))) },
+		{typ[proof.Answers](), "Misses"}: func(k *key, p unsafe.Pointer) {
+			k.buf = append(k.buf, byte(min(*(*int)(p), 6)))
+		},
 	}
 )
 
@@ -347,7 +362,8 @@ var (
 const serves = 3 * time.Second
 
 func init() {
-	for name, at := range map[string]uintptr{"kept": keptAt, "work": workedAt, "worked": workedAt, "workPods": workedAt} {
+	for name, at := range map[string]uintptr{
+		"kept": keptAt, "work": workedAt, "worked": workedAt, "workPods": workedAt} {
 		f, _ := typ[decide.Node]().FieldByName(name)
 		whole := plan(f.Type)
 		fields[field{typ[decide.Node](), name}] = func(k *key, p unsafe.Pointer) {
@@ -411,7 +427,8 @@ func plan(t reflect.Type) writer {
 		}
 	case reflect.Interface:
 		return func(k *key, p unsafe.Pointer) { k.bools(*(*unsafe.Pointer)(p) != nil) }
-	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16,
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint,
+		reflect.Uint8, reflect.Uint16,
 		reflect.Uint32, reflect.Uint64, reflect.Float64:
 		size := t.Size()
 		return func(k *key, p unsafe.Pointer) { k.buf = append(k.buf, unsafe.Slice((*byte)(p), size)...) }

@@ -2,12 +2,13 @@ package explore
 
 import "fmt"
 
-// settleSteps is how many transitions may follow the last fault before every mark is gone. What takes longest is a fence that is made
-// again and again with growing waits in between.
+// settleSteps is how many transitions may follow the last fault before every mark is gone. What takes longest is a
+// fence that is made again and again with growing waits in between.
 const settleSteps = 1500
 
-// settles is invariant 11's second half: from here no fault happens any more, every transition that is enabled is made in its turn, one
-// controller leads, and time goes on. It reports what is not at rest in the end; "" if all is. What it went through is good, too.
+// settles is invariant 11's second half: from here no fault happens any more, every transition that is enabled is made
+// in its turn, one controller leads, and time goes on. It reports what is not at rest in the end; "" if all is. What it
+// went through is good, too.
 func (x *explorer) settles(s state, k *key) string {
 	var keys []uint64
 	var acts []act
@@ -30,7 +31,8 @@ func (x *explorer) settles(s state, k *key) string {
 	return fmt.Sprintf("%d steps after the last fault %s", settleSteps, s.unrest(o))
 }
 
-// fair is the next transition without faults: what others do comes first, then the controller, and time goes on when that waits.
+// fair is the next transition without faults: what others do comes first, then the controller, and time goes on when
+// that waits.
 func (s *state) fair(o *Options, acts *[]act) (act, bool) {
 	s.left = Faults{}
 	if s.ctl[0] != nil && s.ctl[1] != nil { // the one that led before finds that it does not any more
@@ -44,7 +46,8 @@ func (s *state) fair(o *Options, acts *[]act) (act, bool) {
 		return act{unpause, bad}, true
 	}
 	a, ok := s.quiet(o, acts)
-	if (!ok || a.verb == timer) && s.att[bad] && s.node.unknown && !s.inNeed() { // Kubernetes detaches after six minutes (F4)
+	// Kubernetes detaches after six minutes (F4)
+	if (!ok || a.verb == timer) && s.att[bad] && s.node.unknown && !s.inNeed() {
 		return act{detach, bad}, true
 	}
 	if beats := s.m[bad].up; beats && (!ok || a.verb == timer) {

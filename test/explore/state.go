@@ -55,7 +55,8 @@ const (
 	good = 1
 )
 
-// state is the world at one moment, and what each controller remembers. It is copied by assignment: what it points to is never changed.
+// state is the world at one moment, and what each controller remembers. It is copied by assignment: what it points to
+// is never changed.
 type state struct {
 	clock time.Duration // since epoch
 	made  id            // the last that was drawn
@@ -175,7 +176,8 @@ var (
 	volumes  = []action.Volume{{PV: volume, Claim: volume, Driver: "model", Unique: unique}}
 	owner    = action.Owner{Kind: "StatefulSet", Name: "db", Known: true}
 	names    = [maxPods]string{"db-0", "db-1"}
-	endures  = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
+	endures  = []corev1.Toleration{
+		{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
 	settings = fence.Settings{PowerOffAfter: time.Second, PowerOffTimeout: 20 * time.Second, Retry: 20 * time.Second}
 	patience = evict.Settings{DetachTimeout: time.Hour}
 )
@@ -183,7 +185,8 @@ var (
 // look is what a live look at the Node as it was, and at the Lease as it was, saw.
 func (n *node) look(lease id, sent, got providers.Instant) taint.Look {
 	l := taint.Look{
-		Sent: sent, Got: got, Exists: true, Name: nodeName, UID: nodeUID, ResourceVersion: n.rv.rv(), BootID: n.boot.name(), Ready: ready,
+		Sent: sent, Got: got, Exists: true, Name: nodeName, UID: nodeUID, ResourceVersion: n.rv.rv(),
+		BootID: n.boot.name(), Ready: ready,
 		PoweredOn: n.poweredOn, Record: n.rec, LeaseRV: lease.rv(), LeaseDuration: 40 * time.Second,
 	}
 	if n.unknown {
@@ -204,13 +207,15 @@ func (n *node) look(lease id, sent, got providers.Instant) taint.Look {
 // podsOn are the pods that a live list of the first node brings, without their volumes. None reads Ready: the writes
 // that change it would multiply the states, and no decision about other pods depends on them.
 func (s *state) podsOn() []action.Pod {
-	out := []action.Pod{{Namespace: "default", Name: "cni", UID: daemon, ResourceVersion: "1", Exempt: taint.ExemptDaemon}}
+	out := []action.Pod{
+		{Namespace: "default", Name: "cni", UID: daemon, ResourceVersion: "1", Exempt: taint.ExemptDaemon}}
 	for i, p := range s.pods {
 		if p.uid == 0 || p.on != bad {
 			continue
 		}
 		e := action.Pod{
-			Namespace: "default", Name: names[i], UID: p.uid.name(), ResourceVersion: p.rv.rv(), Owner: owner, Terminal: p.tomb, Tombstone: p.tomb,
+			Namespace: "default", Name: names[i], UID: p.uid.name(), ResourceVersion: p.rv.rv(), Owner: owner,
+			Terminal: p.tomb, Tombstone: p.tomb,
 			Deleting: p.deleting, Claims: i == 0, Tolerations: endures,
 		}
 		if p.deleting {

@@ -7,12 +7,14 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// Story draws a path as a sequence of messages between the first node, the API server, the controllers and the second node.
+// Story draws a path as a sequence of messages between the first node, the API server, the controllers and the second
+// node.
 func Story(o Options, path []act) string {
 	var b strings.Builder
 	d := drawing{heads: []string{"n1", "API server", "controller", "n2"}, at: []int{5, 33, 63, 82}}
 	if o.Controllers > 1 {
-		d = drawing{heads: []string{"n1", "API server", "controller A", "controller B", "n2"}, at: []int{5, 33, 63, 88, 107}}
+		d = drawing{heads: []string{"n1", "API server", "controller A", "controller B", "n2"},
+			at: []int{5, 33, 63, 88, 107}}
 	}
 	d.head(&b)
 	s := start(o)

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// Guest says what kind of domain is wanted. The zero value is a guest with a random UUID that runs for ever, defined and started.
+// Guest says what kind of domain is wanted. The zero value is a guest with a random UUID that runs for ever, defined
+// and started.
 type Guest struct {
 	UUID      string // "": a random one
 	Transient bool   // known only while it runs
@@ -210,7 +211,8 @@ func (d *Domain) PID() int {
 // isMine tells whether a process is this guest's QEMU, and no zombie, whose command line is empty.
 func (d *Domain) isMine(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && bytes.Contains(b, []byte(d.uuid)) && bytes.Contains(b, []byte(d.h.dir+"/")) && bytes.Contains(b, []byte("\x00-uuid\x00"))
+	return err == nil && bytes.Contains(b, []byte(d.uuid)) && bytes.Contains(b, []byte(d.h.dir+"/")) &&
+		bytes.Contains(b, []byte("\x00-uuid\x00"))
 }
 
 // Running asks the kernel whether there is a QEMU process, in any state: what may execute, or may again.

@@ -1,11 +1,11 @@
-// Package hypervisor starts a real libvirtd with QEMU guests that need nothing: 16 MiB, no disk, no KVM. It is the counterpart of
-// providers/libvirt in tests, in the demonstration and in benchmarks. It imports the standard library, and runs libvirtd, virsh and
-// qemu-system-x86_64, which must be installed (Missing).
+// Package hypervisor starts a real libvirtd with QEMU guests that need nothing: 16 MiB, no disk, no KVM. It is the
+// counterpart of providers/libvirt in tests, in the demonstration and in benchmarks. It imports the standard library,
+// and runs libvirtd, virsh and qemu-system-x86_64, which must be installed (Missing).
 //
-// The daemon runs in session mode, with all its files in a directory of its own under the system's temporary one; as root it runs
-// as nobody, since root's would be the machine's own. Several run side by side. Everything ends with Stop and with the process that
-// started it, however that ends: the daemon by its parent's death signal, the guests, which QEMU puts into the background, by a
-// shell that waits for the process's end.
+// The daemon runs in session mode, with all its files in a directory of its own under the system's temporary one; as
+// root it runs as nobody, since root's would be the machine's own. Several run side by side. Everything ends with Stop
+// and with the process that started it, however that ends: the daemon by its parent's death signal, the guests, which
+// QEMU puts into the background, by a shell that waits for the process's end.
 package hypervisor
 
 import (
@@ -144,7 +144,8 @@ func (h *Hypervisor) configure() error {
 	if err := h.ca.WriteCA(filepath.Join(pki, "ca.pem")); err != nil {
 		return err
 	}
-	if err := h.ca.Server("127.0.0.1", "localhost").Write(filepath.Join(pki, "cert.pem"), filepath.Join(pki, "key.pem")); err != nil {
+	if err := h.ca.Server("127.0.0.1", "localhost").
+		Write(filepath.Join(pki, "cert.pem"), filepath.Join(pki, "key.pem")); err != nil {
 		return err
 	}
 	daemon := strings.Join([]string{
@@ -157,7 +158,8 @@ func (h *Hypervisor) configure() error {
 		`keepalive_interval = 1`, `keepalive_count = 2`,
 		`log_outputs = "3:file:` + h.LogFile() + `"`,
 	}, "\n") + "\n"
-	qemu := "stdio_handler = \"file\"\nsecurity_driver = \"none\"\n" // no virtlogd to be started, no AppArmor to be asked
+	// no virtlogd to be started, no AppArmor to be asked
+	qemu := "stdio_handler = \"file\"\nsecurity_driver = \"none\"\n"
 	return errors.Join(
 		os.WriteFile(filepath.Join(h.dir, "libvirtd.conf"), []byte(daemon), 0o644),
 		os.WriteFile(filepath.Join(h.dir, "config/libvirt/qemu.conf"), []byte(qemu), 0o644),
@@ -177,8 +179,8 @@ func (h *Hypervisor) own() error {
 	})
 }
 
-// startSweep starts the shell that ends what is left when this process has ended without Stop. What is ours is known by the
-// directory in its command line.
+// startSweep starts the shell that ends what is left when this process has ended without Stop. What is ours is known by
+// the directory in its command line.
 func (h *Hypervisor) startSweep() error {
 	const script = `cat >/dev/null
 for f in $(grep -alF "$1/" /proc/[0-9]*/cmdline 2>/dev/null); do
@@ -215,15 +217,16 @@ func (h *Hypervisor) Stop() error {
 	return nil
 }
 
-// buryGuests waits for the guests' processes as the machine's first process does. libvirtd says that a guest is off when its process
-// is no zombie any more, and the first process of a container may take seconds.
+// buryGuests waits for the guests' processes as the machine's first process does. libvirtd says that a guest is off
+// when its process is no zombie any more, and the first process of a container may take seconds.
 func (h *Hypervisor) buryGuests() {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	known := map[int]bool{}
 	for {
 		guests, _ := filepath.Glob(filepath.Join(h.dir, "run/libvirt/qemu/run/*.pid"))
-		probes, _ := filepath.Glob(filepath.Join(h.dir, "config/libvirt/qemu/lib/qmp-*/qmp.pid")) // QEMU asked for its abilities
+		// QEMU asked for its abilities
+		probes, _ := filepath.Glob(filepath.Join(h.dir, "config/libvirt/qemu/lib/qmp-*/qmp.pid"))
 		for _, f := range append(guests, probes...) {
 			if b, err := os.ReadFile(f); err == nil {
 				if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
@@ -248,7 +251,8 @@ func (h *Hypervisor) buryGuests() {
 	}
 }
 
-// StartDaemon starts the daemon again after StopDaemon or KillDaemon, and returns once it answers. Guests have lived on meanwhile.
+// StartDaemon starts the daemon again after StopDaemon or KillDaemon, and returns once it answers. Guests have lived on
+// meanwhile.
 func (h *Hypervisor) StartDaemon(ctx context.Context) error {
 	if err := h.spawn(); err != nil {
 		return fmt.Errorf("start libvirtd: %w", err)
@@ -288,7 +292,8 @@ func (h *Hypervisor) spawn() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(path, "--listen", "-f", filepath.Join(h.dir, "libvirtd.conf"), "-p", filepath.Join(h.dir, "libvirtd.pid"))
+	cmd := exec.Command(path, "--listen", "-f", filepath.Join(h.dir, "libvirtd.conf"), "-p",
+		filepath.Join(h.dir, "libvirtd.pid"))
 	if !h.opts.TCP && !h.opts.TLS {
 		cmd.Args = append(cmd.Args[:1], cmd.Args[2:]...)
 	}

@@ -97,7 +97,8 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		files, _ := os.ReadDir("/proc")
 		for _, f := range files {
-			if b, err := os.ReadFile("/proc/" + f.Name() + "/cmdline"); err == nil && strings.Contains(string(b), words[2]) {
+			if b, err := os.ReadFile("/proc/" + f.Name() + "/cmdline"); err == nil &&
+				strings.Contains(string(b), words[2]) {
 				return strings.ReplaceAll(string(b), "\x00", " ")
 			}
 		}

@@ -21,8 +21,8 @@ func (h *host) lastReset() (at time.Time) {
 	return at
 }
 
-// A node is cut off, powered off and recovered. Its machine is powered on after the delay, and the node is back. Cut off once more soon
-// after that it is fenced, and stays off.
+// A node is cut off, powered off and recovered. Its machine is powered on after the delay, and the node is back. Cut
+// off once more soon after that it is fenced, and stays off.
 func TestPoweredOnAfterItsFence(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3, powerOffDelay: time.Second})
 	h := w.hosts[0]
@@ -39,8 +39,10 @@ func TestPoweredOnAfterItsFence(t *testing.T) {
 	w.until("power-on", func() bool { return h.machine.State() == datacenter.On })
 	w.untilEvent("Node", h.Name(), "PoweringOn")
 	rec := w.record(h)
-	if rec.ID != first.ID || len(rec.PowerOns) != 1 || rec.PowerOns[0].Sub(first.At) < 5*time.Second || h.lastReset().Before(rec.PowerOns[0]) {
-		t.Errorf("power-on: announced by %+v, sent at %s, want it in the record of %s, 5 s after its end, and then sent", rec, h.lastReset(), first.ID)
+	if rec.ID != first.ID || len(rec.PowerOns) != 1 || rec.PowerOns[0].Sub(first.At) < 5*time.Second ||
+		h.lastReset().Before(rec.PowerOns[0]) {
+		t.Errorf("power-on: announced by %+v, sent at %s, want it in the record of %s, 5 s after its end, and "+
+			"then sent", rec, h.lastReset(), first.ID)
 	}
 	w.until("Ready", func() bool { return w.ready(h) })
 	w.create(w.bare("again", h))
@@ -51,9 +53,11 @@ func TestPoweredOnAfterItsFence(t *testing.T) {
 	c.untilMetric(`forcefence_fences_total{result="Evicted"}`, 1)
 
 	h.partition()
-	w.until("another fence", func() bool { rec = w.record(h); return rec.ID != first.ID && rec.Phase == taint.PhaseDone })
+	w.until("another fence",
+		func() bool { rec = w.record(h); return rec.ID != first.ID && rec.Phase == taint.PhaseDone })
 	w.untilEvent("Node", h.Name(), "FencedAgainStaysOff")
-	if rec = w.record(h); rec.Result != taint.ResultEvicted || rec.PostFence != taint.PostFenceFencedAgain || len(rec.PowerOns) != 1 {
+	if rec = w.record(h); rec.Result != taint.ResultEvicted || rec.PostFence != taint.PostFenceFencedAgain ||
+		len(rec.PowerOns) != 1 {
 		t.Errorf("record of the second fence: got %+v", rec)
 	}
 	w.during(12*time.Second, "it stays off", func() error {

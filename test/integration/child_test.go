@@ -107,8 +107,8 @@ type child struct {
 // maxRestarts: who loses the Lease so often has another reason than a busy machine.
 const maxRestarts = 5
 
-// start runs forcefence with those settings and returns once its informers are in sync and it leads, or another of the world's does. It
-// ends with the test.
+// start runs forcefence with those settings and returns once its informers are in sync and it leads, or another of the
+// world's does. It ends with the test.
 func (w *world) start(set settings) *child {
 	w.t.Helper()
 	w.children++
@@ -144,8 +144,8 @@ func (w *world) start(set settings) *child {
 	return c
 }
 
-// launch starts the process again, or for the first time. One that ends because it lost its Lease is started again as a kubelet would:
-// a busy machine can cost it that, and Deployments live with it.
+// launch starts the process again, or for the first time. One that ends because it lost its Lease is started again as a
+// kubelet would: a busy machine can cost it that, and Deployments live with it.
 func (c *child) launch() {
 	c.w.t.Helper()
 	c.mu.Lock()
@@ -159,7 +159,8 @@ func (c *child) launch() {
 
 // spawn starts the process; mu is held.
 func (c *child) spawn() error {
-	cmd := exec.Command(cmp.Or(c.set.Binary, binary), "run", "--config", c.config, "--kubeconfig", cmp.Or(c.set.Kubeconfig, c.w.c.Kubeconfig()), "--identity", c.identity, "--log-format", "json")
+	cmd := exec.Command(cmp.Or(c.set.Binary, binary), "run", "--config", c.config, "--kubeconfig",
+		cmp.Or(c.set.Kubeconfig, c.w.c.Kubeconfig()), "--identity", c.identity, "--log-format", "json")
 	cmd.Env = append(os.Environ(), c.set.Env...)
 	out, in := io.Pipe()
 	cmd.Stdout, cmd.Stderr = in, in
@@ -181,7 +182,8 @@ func (c *child) spawn() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		defer close(exited)
-		if c.told || c.set.Mortal || cmd.ProcessState.ExitCode() != 1 || c.log.count(leaseLost) == losses || c.restarts == maxRestarts {
+		if c.told || c.set.Mortal || cmd.ProcessState.ExitCode() != 1 || c.log.count(leaseLost) == losses ||
+			c.restarts == maxRestarts {
 			return
 		}
 		c.restarts++

@@ -17,8 +17,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// A machine is dead, and its device says anything but its exact Off: nothing is ended, however long that lasts. Once the device works
-// the node is fenced.
+// A machine is dead, and its device says anything but its exact Off: nothing is ended, however long that lasts. Once
+// the device works the node is fenced.
 func TestFaultyDevices(t *testing.T) {
 	faults := []struct {
 		name   string
@@ -36,7 +36,8 @@ func TestFaultyDevices(t *testing.T) {
 		{name: "unknown word", bmc: datacenter.Fault{PowerWord: "off"}, asked: "unknown"},
 		{name: "paused", bmc: datacenter.Fault{PowerWord: "Paused"}, asked: "on"},
 		{name: "powering off for ever", bmc: datacenter.Fault{PowerWord: "PoweringOff"}, asked: "changing"},
-		{name: "another machine's UUID", bmc: datacenter.Fault{SystemUUID: "6f0c8f4e-3c34-4f0b-9a0e-1f7cf1b0a6d5"}, asked: "off"},
+		{name: "another machine's UUID", bmc: datacenter.Fault{SystemUUID: "6f0c8f4e-3c34-4f0b-9a0e-1f7cf1b0a6d5"},
+			asked: "off"},
 		{name: "wrong password", secret: true, asked: "denied"},
 	}
 	w := newWorld(t, plan{nodes: len(faults) + 3, node: func(i int, o *cluster.NodeOptions) {
@@ -57,9 +58,11 @@ func TestFaultyDevices(t *testing.T) {
 	}
 	c := w.start(settings{
 		Selector: "!locked,world=" + w.ns,
-		Providers: fmt.Sprintf("- name: locked\n  timeout: 2s\n  redfish: {username: fence, passwordFile: %q, caFile: %q}",
+		Providers: fmt.Sprintf("- name: locked\n  timeout: 2s\n  redfish: {username: fence, passwordFile: %q, "+
+			"caFile: %q}",
 			locked, filepath.Join(w.dir, "ca.pem")),
-		Rules: fmt.Sprintf("- name: locked\n  selector: locked,world=%s\n  provider: locked\n  machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}", w.ns, bmcAnnotation),
+		Rules: fmt.Sprintf("- name: locked\n  selector: locked,world=%s\n  provider: locked\n  machine: {from: "+
+			"annotation, annotation: %s, allow: [127.0.0.1]}", w.ns, bmcAnnotation),
 	})
 	for i, f := range faults {
 		w.until("NotReady: "+f.name, func() bool { return !w.ready(w.hosts[i]) })
@@ -102,8 +105,8 @@ func TestFaultyDevices(t *testing.T) {
 	}
 }
 
-// Nodes without exactly one machine are told of once and never fenced; a BMC that is down at the start is told of, too, and asked
-// again until it answers. Excluded nodes are left alone.
+// Nodes without exactly one machine are told of once and never fenced; a BMC that is down at the start is told of, too,
+// and asked again until it answers. Excluded nodes are left alone.
 func TestNodesThatAreNotFenced(t *testing.T) {
 	const nobody, two, twinA, twinB, optedOut, excluded, down, healthy = 0, 1, 2, 3, 4, 5, 6, 7
 	w := newWorld(t, plan{nodes: 12, node: func(i int, o *cluster.NodeOptions) {
@@ -132,7 +135,8 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 		Selector: "one,world=" + w.ns,
 		// As many operators write it: whoever has the label, and a pool of nodes.
 		Exclude: "forcefence.io/exclude",
-		Rules:   fmt.Sprintf("- name: other\n  selector: other,world=%s\n  provider: racks\n  machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}", w.ns, bmcAnnotation),
+		Rules: fmt.Sprintf("- name: other\n  selector: other,world=%s\n  provider: racks\n  machine: {from: "+
+			"annotation, annotation: %s, allow: [127.0.0.1]}", w.ns, bmcAnnotation),
 	})
 	kit.Must(t, c.answers("/healthz"))
 	for _, i := range []int{nobody, two, twinA, twinB, down} {
@@ -166,7 +170,9 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 		}
 		return untouched(before, w.pods())
 	})
-	for i, want := range map[int]string{nobody: "no rule claims", two: "more than one rule claims", twinA: "is also claimed by node " + h[twinB].Name()} {
+	for i, want := range map[int]string{
+		nobody: "no rule claims", two: "more than one rule claims",
+		twinA: "is also claimed by node " + h[twinB].Name()} {
 		for _, reason := range []string{"NoMachine", "MachineNotAnswering"} {
 			list := w.events("Node", h[i].Name(), reason)
 			if len(list) != 1 || list[0].Series != nil || !strings.Contains(list[0].Note, want) {
@@ -183,7 +189,8 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 	kit.Must(t, w.alone(h[excluded]))
 	kit.Must(t, w.alone(h[healthy]))
 	w.untilEvent("Node", h[down].Name(), "MachineAnswers")
-	if err := untouched(slices.DeleteFunc(before, func(p corev1.Pod) bool { return p.Spec.NodeName != h[down].Name() }), w.pods()); err != nil {
+	if err := untouched(slices.DeleteFunc(before, func(p corev1.Pod) bool { return p.Spec.NodeName != h[down].Name() }),
+		w.pods()); err != nil {
 		t.Error(err)
 	}
 }
@@ -209,8 +216,10 @@ func TestTwoDevices(t *testing.T) {
 	seconds := map[*host]*datacenter.BMC{down: w.dc.AddBMC(down.machine), wrong: w.dc.AddBMC(wrong.machine)}
 	c := w.start(settings{
 		Selector: "!pair,world=" + w.ns,
-		Rules: fmt.Sprintf("- name: pairs\n  selector: pair\n  provider: racks\n  machine: %s\n  levels:\n  - devices:\n    - {provider: cellar, machine: %s}",
-			list(func(h *host) *datacenter.BMC { return h.bmc }), list(func(h *host) *datacenter.BMC { return seconds[h] })),
+		Rules: fmt.Sprintf("- name: pairs\n  selector: pair\n  provider: racks\n  machine: %s\n  levels:\n  - "+
+			"devices:\n    - {provider: cellar, machine: %s}",
+			list(func(h *host) *datacenter.BMC { return h.bmc }),
+			list(func(h *host) *datacenter.BMC { return seconds[h] })),
 	})
 	down.bmc.SetFault(datacenter.Fault{Drop: true})
 	down.cut()

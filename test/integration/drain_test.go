@@ -49,8 +49,9 @@ spec:
 
 var copies = schema.GroupVersionResource{Group: "disks.example.com", Version: "v1", Resource: "copies"}
 
-// disks is a storage system that does what a real one does as far as drains see it: one engine pod a node, copies of volumes behind them, of
-// which one is healthy while its engine runs, and which it moves away from where they are asked to go.
+// disks is a storage system that does what a real one does as far as drains see it: one engine pod a node, copies of
+// volumes behind them, of which one is healthy while its engine runs, and which it moves away from where they are asked
+// to go.
 type disks struct {
 	w   *world
 	api dynamic.ResourceInterface
@@ -96,7 +97,11 @@ func (d *disks) put(name string, c copyState) {
 	spec, err := json.Marshal(c)
 	kit.Must(d.w.t, err)
 	o := &unstructured.Unstructured{}
-	kit.Must(d.w.t, o.UnmarshalJSON(fmt.Appendf(nil, `{"apiVersion":"disks.example.com/v1","kind":"Copy","metadata":{"name":%q,"namespace":%q},"spec":%s}`, name, d.w.ns, spec)))
+	kit.Must(d.w.t,
+		o.UnmarshalJSON(
+			fmt.Appendf(nil,
+				`{"apiVersion":"disks.example.com/v1","kind":"Copy","metadata":{"name":%q,"namespace":%q},"spec":%s}`,
+				name, d.w.ns, spec)))
 	_, err = d.api.Create(d.w.ctx, o, metav1.CreateOptions{})
 	kit.Must(d.w.t, err)
 }
@@ -168,12 +173,14 @@ func (d *disks) turn() {
 		if c.Started && serves[c.Node] {
 			healthy[c.Volume]++
 		}
-		building := slices.ContainsFunc(values(all), func(o copyState) bool { return o.Volume == c.Volume && !o.Started })
+		building := slices.ContainsFunc(values(all),
+			func(o copyState) bool { return o.Volume == c.Volume && !o.Started })
 		if !c.Evict || full || building {
 			continue
 		}
 		for _, h := range d.w.hosts {
-			taken := slices.ContainsFunc(values(all), func(o copyState) bool { return o.Volume == c.Volume && o.Node == h.Name() })
+			taken := slices.ContainsFunc(values(all),
+				func(o copyState) bool { return o.Volume == c.Volume && o.Node == h.Name() })
 			if !taken && serves[h.Name()] && !d.w.node(h).Spec.Unschedulable {
 				d.put(c.Volume+"-"+h.Name(), copyState{Node: h.Name(), Volume: c.Volume})
 				break
@@ -247,7 +254,8 @@ func (d *disks) empty() {
 func (w *world) drains(h *host, timeout time.Duration) <-chan error {
 	out := make(chan error, 1)
 	go func() {
-		_, err := w.c.Kubectl(w.ctx, "drain", h.Name(), "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+timeout.String())
+		_, err := w.c.Kubectl(w.ctx, "drain", h.Name(), "--ignore-daemonsets", "--delete-emptydir-data",
+			"--timeout="+timeout.String())
 		out <- err
 	}()
 	return out
@@ -267,7 +275,8 @@ func (w *world) auto(h *host) bool {
 // budgets are ours, by node.
 func (w *world) budgets() map[string]policyv1.PodDisruptionBudget {
 	w.t.Helper()
-	list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(w.ns).List(w.ctx, metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
+	list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(w.ns).
+		List(w.ctx, metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
 	kit.Must(w.t, err)
 	out := map[string]policyv1.PodDisruptionBudget{}
 	for _, b := range list.Items {
@@ -290,7 +299,8 @@ func (w *world) told(reason string) (out []string) {
 	return out
 }
 
-// Longhorn's document about drains, item by item, on a storage system that does not guard drains itself, and Longhorn's own setting.
+// Longhorn's document about drains, item by item, on a storage system that does not guard drains itself, and Longhorn's
+// own setting.
 func TestLonghornDrain(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4})
 	w.kubectlApply(crd("disks.example.com", "v1", "copies", "Copy"))
@@ -298,17 +308,20 @@ func TestLonghornDrain(t *testing.T) {
 	w.kubectlApply("apiVersion: v1\nkind: Namespace\nmetadata: {name: longhorn-system}\n")
 	api, err := dynamic.NewForConfig(w.c.RESTConfig())
 	kit.Must(t, err)
-	d := &disks{w: w, api: api.Resource(copies).Namespace(w.ns), least: map[string]int{}, stop: make(chan struct{}), done: make(chan struct{})}
+	d := &disks{w: w, api: api.Resource(copies).Namespace(w.ns), least: map[string]int{}, stop: make(chan struct{}),
+		done: make(chan struct{})}
 	w.until("the CRD is served", func() bool {
 		_, err := d.api.List(w.ctx, metav1.ListOptions{})
 		return err == nil
 	})
 	grace := int64(1)
-	engine := cluster.Workload{Namespace: w.ns, Name: "engine", Replicas: len(w.hosts), GracePeriod: &grace}.StatefulSet()
+	engine := cluster.Workload{Namespace: w.ns, Name: "engine", Replicas: len(w.hosts),
+		GracePeriod: &grace}.StatefulSet()
 	engine.Spec.Template.Spec.NodeSelector = w.selector()
 	engine.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "engine"}}, TopologyKey: corev1.LabelHostname,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "engine"}},
+			TopologyKey:   corev1.LabelHostname,
 		}},
 	}}
 	w.create(engine)
@@ -356,7 +369,8 @@ drain:
 	a, b, c, e := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
 	guarded := func(t *testing.T) {
 		t.Helper()
-		w.until("a budget before every engine", func() bool { return len(w.budgets()) == len(w.hosts) && len(w.c.ReadyPods(w.ns)) == len(w.hosts) })
+		w.until("a budget before every engine",
+			func() bool { return len(w.budgets()) == len(w.hosts) && len(w.c.ReadyPods(w.ns)) == len(w.hosts) })
 	}
 	begin := func(t *testing.T) {
 		t.Helper()
@@ -377,15 +391,18 @@ drain:
 		d.set(true, false)
 		d.volume("n", a, b)
 		done := w.drains(a, 3*time.Minute)
-		w.until("its replica is asked to go", func() bool { return slices.Equal(d.asked(), []string{"n-" + a.Name()}) && w.auto(a) })
+		w.until("its replica is asked to go",
+			func() bool { return slices.Equal(d.asked(), []string{"n-" + a.Name()}) && w.auto(a) })
 		d.set(false, false)
 		kit.Must(t, <-done)
 		w.kubectl("uncordon", a.Name())
 		w.until("it says so no more", func() bool { return !w.auto(a) && w.annotation(a, taint.DrainAnnotation) == "" })
 		if on := d.on(a); len(on) > 0 || len(d.asked()) > 0 || d.were("n") != 2 {
-			t.Errorf("after the drain: got %v on the node, %v asked to go, and at least %d healthy copies; want none, none and 2", on, d.asked(), d.were("n"))
+			t.Errorf("after the drain: got %v on the node, %v asked to go, and at least %d healthy copies; want "+
+				"none, none and 2", on, d.asked(), d.were("n"))
 		}
-		w.until("its Event, and no other's", func() bool { return slices.Equal(w.told("EvictionAutomatic"), []string{"n-" + a.Name()}) })
+		w.until("its Event, and no other's",
+			func() bool { return slices.Equal(w.told("EvictionAutomatic"), []string{"n-" + a.Name()}) })
 		if got := w.told("EvictionCanceled"); len(got) > 0 {
 			t.Errorf("EvictionCanceled: got %v, want none", got)
 		}
@@ -395,7 +412,8 @@ drain:
 		d.set(true, false)
 		d.volume("u", a, b)
 		done := w.drains(a, 3*time.Second)
-		w.until("its replica is asked to go", func() bool { return slices.Equal(d.asked(), []string{"u-" + a.Name()}) && w.auto(a) })
+		w.until("its replica is asked to go",
+			func() bool { return slices.Equal(d.asked(), []string{"u-" + a.Name()}) && w.auto(a) })
 		fail(t, done)
 		if !w.auto(a) {
 			t.Error("auto-evicting: got false, want true while the drain waits")
@@ -417,7 +435,8 @@ drain:
 		done := w.drains(a, 3*time.Minute)
 		status := func() string {
 			t.Helper()
-			out, err := exec.CommandContext(w.ctx, binary, "drain-status", a.Name(), "--kubeconfig", w.c.Kubeconfig()).CombinedOutput()
+			out, err := exec.CommandContext(w.ctx, binary, "drain-status", a.Name(), "--kubeconfig", w.c.Kubeconfig()).
+				CombinedOutput()
 			kit.Must(t, err)
 			return string(out)
 		}
@@ -426,21 +445,25 @@ drain:
 		}
 		var out string
 		for _, want := range []string{
-			"Drain guard disks, policy block-for-eviction: held up for ", "PodDisruptionBudget " + w.ns + "/" + w.budgets()[a.Name()].Name,
-			"Replicas: 0 of 2 left it, 2 hold it up; how long that takes is not known", "s1      s1-" + a.Name() + "  it is still there",
+			"Drain guard disks, policy block-for-eviction: held up for ",
+			"PodDisruptionBudget " + w.ns + "/" + w.budgets()[a.Name()].Name,
+			"Replicas: 0 of 2 left it, 2 hold it up; how long that takes is not known",
+			"s1      s1-" + a.Name() + "  it is still there",
 		} {
 			w.until("drain-status tells "+want, func() bool { out = status(); return strings.Contains(out, want) })
 		}
 		d.patch("s1-"+a.Name(), `{"spec":{"evict":true,"wanted":false}}`)
 		d.remove("s1-" + a.Name())
-		w.until("one has left", func() bool { return strings.Contains(status(), "Replicas: 1 of 2 left it, 1 hold it up; ") })
+		w.until("one has left",
+			func() bool { return strings.Contains(status(), "Replicas: 1 of 2 left it, 1 hold it up; ") })
 		if out = status(); !strings.Contains(out, " a minute so far, so that the rest takes about ") {
 			t.Errorf("drain-status: want the rate and the rest in\n%s", out)
 		}
 		d.set(false, false)
 		kit.Must(t, <-done)
 		w.untilEvent("Node", a.Name(), "DrainAllowed")
-		w.until("drain-status tells that nothing holds it up", func() bool { return strings.Contains(status(), "Nothing of forcefence's holds its drain up") })
+		w.until("drain-status tells that nothing holds it up",
+			func() bool { return strings.Contains(status(), "Nothing of forcefence's holds its drain up") })
 		w.kubectl("uncordon", a.Name())
 	})
 	t.Run("uncordon in the middle", func(t *testing.T) {
@@ -476,8 +499,10 @@ drain:
 			return nil
 		})
 		d.patch("o-"+a.Name(), `{"spec":{"wanted":false}}`)
-		w.until("ours is taken back, theirs is not", func() bool { return slices.Equal(d.asked(), []string{"f-" + a.Name()}) })
-		if o, err := d.api.Get(w.ctx, "f-"+a.Name(), metav1.GetOptions{}); err != nil || o.GetAnnotations()[storage.EvictionAnnotation] != "" {
+		w.until("ours is taken back, theirs is not",
+			func() bool { return slices.Equal(d.asked(), []string{"f-" + a.Name()}) })
+		if o, err := d.api.Get(w.ctx, "f-"+a.Name(), metav1.GetOptions{}); err != nil ||
+			o.GetAnnotations()[storage.EvictionAnnotation] != "" {
 			t.Errorf("their request: got our annotation on it (%v)", err)
 		}
 		if slices.Contains(w.told("EvictionAutomatic"), "f-"+a.Name()) {
@@ -491,13 +516,15 @@ drain:
 		d.volume("one", a)
 		d.volume("three", a, b, c)
 		done := w.drains(a, 3*time.Minute)
-		w.until("the last replica is asked to go", func() bool { return slices.Contains(w.told("EvictionAutomatic"), "one-"+a.Name()) })
+		w.until("the last replica is asked to go",
+			func() bool { return slices.Contains(w.told("EvictionAutomatic"), "one-"+a.Name()) })
 		kit.Must(t, <-done)
 		w.until("the volume with three is degraded", func() bool { return d.were("three") == 2 })
 		w.kubectl("uncordon", a.Name())
 		w.until("all is as before", func() bool { return !w.auto(a) && len(d.asked()) == 0 })
 		if on := d.on(a); !slices.Equal(on, []string{"three"}) || d.were("one") != 1 {
-			t.Errorf("after the drain: got %v on the node, and at least %d healthy copies of one; want three, and 1", on, d.were("one"))
+			t.Errorf("after the drain: got %v on the node, and at least %d healthy copies of one; want three, and 1",
+				on, d.were("one"))
 		}
 		for _, reason := range []string{"EvictionAutomatic", "EvictionCanceled"} {
 			if slices.Contains(w.told(reason), "three-"+a.Name()) {
@@ -514,10 +541,12 @@ drain:
 		first, second := w.drains(a, 3*time.Second), w.drains(b, 3*time.Second)
 		one, two := <-first, <-second
 		if one == nil && two == nil || d.were("t") < 1 {
-			t.Errorf("two drains at once: got %v and %v, and at least %d healthy copies; want one of them held up, and one", one, two, d.were("t"))
+			t.Errorf("two drains at once: got %v and %v, and at least %d healthy copies; want one of them held up, "+
+				"and one", one, two, d.were("t"))
 		}
 		w.kubectl("uncordon", b.Name())
-		w.until("a budget before the engine that stays", func() bool { _, ok := w.budgets()[b.Name()]; return ok && len(w.c.ReadyPods(w.ns)) >= 3 })
+		w.until("a budget before the engine that stays",
+			func() bool { _, ok := w.budgets()[b.Name()]; return ok && len(w.c.ReadyPods(w.ns)) >= 3 })
 		kit.Must(t, <-w.drains(a, 3*time.Minute))
 		if n := d.were("t"); n < 1 {
 			t.Errorf("healthy copies: got %d, want one at all times", n)
@@ -536,14 +565,17 @@ drain:
 			}
 			return i >= 0
 		})
-		theirs := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Namespace: w.ns}, Spec: policyv1.PodDisruptionBudgetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{podName: name}}, MaxUnavailable: &intstr.IntOrString{IntVal: 0},
-		}}
+		theirs := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Namespace: w.ns},
+			Spec: policyv1.PodDisruptionBudgetSpec{
+				Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{podName: name}},
+				MaxUnavailable: &intstr.IntOrString{IntVal: 0},
+			}}
 		budgets := w.c.Client().PolicyV1().PodDisruptionBudgets(w.ns)
 		_, err := budgets.Create(w.ctx, theirs, metav1.CreateOptions{})
 		kit.Must(t, err)
 		w.until("ours is gone", func() bool { _, ok := w.budgets()[e.Name()]; return !ok })
-		if note := w.untilEvent("Node", e.Name(), "DrainGuardedByOther"); !strings.Contains(note, name+" (PodDisruptionBudget theirs)") {
+		if note := w.untilEvent("Node", e.Name(), "DrainGuardedByOther"); !strings.Contains(note,
+			name+" (PodDisruptionBudget theirs)") {
 			t.Errorf("Event: got %q, want the pod and the budget", note)
 		}
 		kit.Must(t, budgets.Delete(w.ctx, "theirs", metav1.DeleteOptions{}))
@@ -561,7 +593,9 @@ drain:
 		w.kubectl("uncordon", e.Name())
 	})
 
-	settingsAPI := api.Resource(schema.GroupVersionResource{Group: "longhorn.io", Version: "v1beta2", Resource: "settings"}).Namespace("longhorn-system")
+	settingsAPI := api.Resource(
+		schema.GroupVersionResource{Group: "longhorn.io", Version: "v1beta2", Resource: "settings"}).
+		Namespace("longhorn-system")
 	value := func() (string, string) {
 		o, err := settingsAPI.Get(w.ctx, "node-drain-policy", metav1.GetOptions{})
 		kit.Must(t, err)
@@ -572,15 +606,18 @@ drain:
 	policy(drain.AlwaysAllow, delegated)
 	t.Run("delegation", func(t *testing.T) {
 		w.until("no budget is left where everything is allowed", func() bool { return len(w.budgets()) == 0 })
-		w.kubectlApply("apiVersion: longhorn.io/v1beta2\nkind: Setting\nmetadata: {name: node-drain-policy, namespace: longhorn-system}\nvalue: block-if-contains-last-replica\n")
+		w.kubectlApply("apiVersion: longhorn.io/v1beta2\nkind: Setting\nmetadata: {name: node-drain-policy, " +
+			"namespace: longhorn-system}\nvalue: block-if-contains-last-replica\n")
 		w.until("the setting is ours", func() bool { v, by := value(); return v == "block-for-eviction" && by == v })
 		ff.untilMetric(`forcefence_drain_delegated{guard="longhorn"}`, 1)
 		w.untilEvent("Setting", "node-drain-policy", "DrainPolicySet")
 	})
 	t.Run("delegation conflict", func(t *testing.T) {
-		_, err := settingsAPI.Patch(w.ctx, "node-drain-policy", types.MergePatchType, []byte(`{"value":"always-allow"}`), metav1.PatchOptions{})
+		_, err := settingsAPI.Patch(w.ctx, "node-drain-policy", types.MergePatchType,
+			[]byte(`{"value":"always-allow"}`), metav1.PatchOptions{})
 		kit.Must(t, err)
-		if note := w.untilEvent("Setting", "node-drain-policy", "DrainPolicyConflict"); !strings.Contains(note, "from block-for-eviction, which we wrote, to always-allow") {
+		if note := w.untilEvent("Setting", "node-drain-policy", "DrainPolicyConflict"); !strings.Contains(note,
+			"from block-for-eviction, which we wrote, to always-allow") {
 			t.Errorf("Event: got %q", note)
 		}
 		w.during(2*time.Second, "what somebody else chose", func() error {
@@ -597,7 +634,8 @@ drain:
 // kubectlApply applies a manifest.
 func (w *world) kubectlApply(text string) {
 	w.t.Helper()
-	cmd := exec.CommandContext(w.ctx, w.c.KubectlPath(), "--kubeconfig", w.c.Kubeconfig(), "apply", "--server-side", "-f", "-")
+	cmd := exec.CommandContext(w.ctx, w.c.KubectlPath(), "--kubeconfig", w.c.Kubeconfig(), "apply", "--server-side",
+		"-f", "-")
 	cmd.Stdin = strings.NewReader(text)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -58,11 +58,13 @@ func inCloudAs(t *testing.T, p plan) *inCloud {
 		Selector: "nothing=here",
 		Top:      "lines: {port: 0}", // nobody is there
 		Env: []string{
-			"AWS_ACCESS_KEY_ID=" + k.ID, "AWS_SECRET_ACCESS_KEY=" + k.Secret, "AWS_SESSION_TOKEN=", "AWS_EC2_METADATA_DISABLED=true",
+			"AWS_ACCESS_KEY_ID=" + k.ID, "AWS_SECRET_ACCESS_KEY=" + k.Secret, "AWS_SESSION_TOKEN=",
+			"AWS_EC2_METADATA_DISABLED=true",
 			"AWS_CONFIG_FILE=/nonexistent", "AWS_SHARED_CREDENTIALS_FILE=/nonexistent",
 		},
 		Providers: fmt.Sprintf("- name: aws\n  ec2: {regions: [eu-west-1], endpoint: %q}", c.URL()),
-		Rules: fmt.Sprintf("- {name: instances, selector: %q, provider: aws, machine: {from: providerID}}\n- {name: noted, selector: %q, provider: aws, machine: {from: annotation, annotation: %s}}",
+		Rules: fmt.Sprintf("- {name: instances, selector: %q, provider: aws, machine: {from: providerID}}\n- {name: "+
+			"noted, selector: %q, provider: aws, machine: {from: annotation, annotation: %s}}",
 			"!noted,world="+w.ns, "noted,world="+w.ns, bmcAnnotation),
 	}
 	return w
@@ -94,7 +96,8 @@ func TestInstancesThatAreOff(t *testing.T) {
 	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
 	c := w.start(w.settings)
 	w.untilPinned(w.hosts[stopped], w.hosts[terminated])
-	if told := w.untilEvent("Node", w.hosts[fargate].Name(), "MachineNotAnswering"); !strings.Contains(told, "is no EC2 instance") {
+	if told := w.untilEvent("Node", w.hosts[fargate].Name(), "MachineNotAnswering"); !strings.Contains(told,
+		"is no EC2 instance") {
 		t.Errorf("Fargate's node: told %q", told)
 	}
 	w.instances[stopped].CutPower()
@@ -104,7 +107,8 @@ func TestInstancesThatAreOff(t *testing.T) {
 	}
 	for i, word := range map[int]string{stopped: "stopped", terminated: "terminated"} {
 		rec := w.untilDone(w.hosts[i], taint.ResultEvicted)
-		if len(rec.Evidence) < 2 || rec.Evidence[0].Raw != word || rec.Evidence[0].State != "Off" || rec.Device != "aws/"+providerID(i) {
+		if len(rec.Evidence) < 2 || rec.Evidence[0].Raw != word || rec.Evidence[0].State != "Off" ||
+			rec.Device != "aws/"+providerID(i) {
 			t.Errorf("record: got %+v, want the evidence of %s", rec, word)
 		}
 	}
@@ -120,9 +124,9 @@ func TestInstancesThatAreOff(t *testing.T) {
 	}
 }
 
-// EC2 goes on saying stopped, wholly, for five seconds after somebody else has started the instance, from the moment at which it is asked
-// first. The node runs, and nobody hears it. What takes two answers before the mark and two after it takes longer than that: no pod is
-// touched.
+// EC2 goes on saying stopped, wholly, for five seconds after somebody else has started the instance, from the moment at
+// which it is asked first. The node runs, and nobody hears it. What takes two answers before the mark and two after it
+// takes longer than that: no pod is touched.
 func TestStaleStop(t *testing.T) {
 	w := newCloud(t, 3, func(int, *cluster.NodeOptions) {})
 	h, i := w.hosts[0], w.instances[0]
@@ -164,8 +168,8 @@ func TestStaleStop(t *testing.T) {
 	t.Logf("%d stale answers; marked meanwhile: %t", said, marked)
 }
 
-// A kubelet that claims another instance, its address included, is not believed: its pin stays, and nothing is stopped, however long it is
-// silent then. With its own instance, a silent node is powered off.
+// A kubelet that claims another instance, its address included, is not believed: its pin stays, and nothing is stopped,
+// however long it is silent then. With its own instance, a silent node is powered off.
 func TestKubeletCannotStopOtherInstances(t *testing.T) {
 	const forger, honest = 0, 1
 	w := newCloud(t, 5, func(i int, o *cluster.NodeOptions) {
@@ -189,11 +193,14 @@ func TestKubeletCannotStopOtherInstances(t *testing.T) {
 	kubelet, err := kubernetes.NewForConfig(w.c.RESTConfigFor("system:node:"+h.Name(), "system:nodes"))
 	kit.Must(t, err)
 	patch := func(body, sub string) {
-		_, err := kubelet.CoreV1().Nodes().Patch(w.ctx, h.Name(), types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, strings.Fields(sub)...)
+		_, err := kubelet.CoreV1().Nodes().
+			Patch(w.ctx, h.Name(), types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{},
+				strings.Fields(sub)...)
 		kit.Must(t, err)
 	}
 	patch(fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, bmcAnnotation, victim.ProviderID()), "")
-	if told := w.untilEvent("Node", h.Name(), "MachineNotBelieved"); !strings.Contains(told, "no node gets another instance") {
+	if told := w.untilEvent("Node", h.Name(), "MachineNotBelieved"); !strings.Contains(told,
+		"no node gets another instance") {
 		t.Errorf("told %q", told)
 	}
 	h.partition()
@@ -206,7 +213,8 @@ func TestKubeletCannotStopOtherInstances(t *testing.T) {
 	w.untilEvent("Node", h.Name(), "NoMachine")
 	w.during(5*time.Second, "another's instance", func() error {
 		if n := w.cloud.Calls("", "StopInstances"); n != 1 || !victim.Running() || !w.instances[forger].Running() {
-			return fmt.Errorf("%d stops, the victim runs %t, the forger's own %t", n, victim.Running(), w.instances[forger].Running())
+			return fmt.Errorf("%d stops, the victim runs %t, the forger's own %t", n, victim.Running(),
+				w.instances[forger].Running())
 		}
 		return w.alone(h)
 	})

@@ -17,29 +17,36 @@ import (
 // condition sets a condition of a Node, as its kubelet or an operator would.
 func (w *world) condition(h *host, name string, status corev1.ConditionStatus) {
 	w.t.Helper()
-	_, err := w.c.Client().CoreV1().Nodes().PatchStatus(w.ctx, h.Name(), fmt.Appendf(nil, `{"status":{"conditions":[{"type":%q,"status":%q}]}}`, name, status))
+	_, err := w.c.Client().CoreV1().Nodes().
+		PatchStatus(w.ctx, h.Name(),
+			fmt.Appendf(nil, `{"status":{"conditions":[{"type":%q,"status":%q}]}}`, name, status))
 	kit.Must(w.t, err)
 }
 
 //go:embed testdata/clusterapi.yaml
 var clusterAPI string
 
-// One node for each rule, all lost at the same moment. What excludes a node stops everything; what says that a drain is under way keeps a
-// machine on, and none that is off from its recovery. When it is taken back the node is fenced as any.
+// One node for each rule, all lost at the same moment. What excludes a node stops everything; what says that a drain is
+// under way keeps a machine on, and none that is off from its recovery. When it is taken back the node is fenced as
+// any.
 func TestExclusions(t *testing.T) {
 	w := newWorld(t, plan{nodes: 20})
 	label := "remediation.medik8s.io/exclude-from-remediation"
 	lease := func(h *host, holder string) {
-		w.kubectlApply(fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {namespace: %s, name: node-%s}\nspec: {holderIdentity: %s, leaseDurationSeconds: 3600, renewTime: %q}",
+		w.kubectlApply(fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {namespace: %s, name: "+
+			"node-%s}\nspec: {holderIdentity: %s, leaseDurationSeconds: 3600, renewTime: %q}",
 			w.ns, h.Name(), holder, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")))
 	}
 	w.kubectlApply(clusterAPI)
-	w.kubectl("wait", "--for=condition=Established", "--timeout=5m", "crd/machines.cluster.x-k8s.io", "crd/clusters.cluster.x-k8s.io")
+	w.kubectl("wait", "--for=condition=Established", "--timeout=5m", "crd/machines.cluster.x-k8s.io",
+		"crd/clusters.cluster.x-k8s.io")
 	object := func(kind, name, rest string) {
-		w.kubectlApply(fmt.Sprintf("apiVersion: cluster.x-k8s.io/v1beta2\nkind: %s\nmetadata: {namespace: %s, name: %s}\n%s", kind, w.ns, name, rest))
+		w.kubectlApply(fmt.Sprintf("apiVersion: cluster.x-k8s.io/v1beta2\nkind: %s\nmetadata: {namespace: %s, name: "+
+			"%s}\n%s", kind, w.ns, name, rest))
 	}
 	ofMachine := func(h *host) {
-		for name, value := range map[string]string{"cluster-namespace": w.ns, "machine": "m-" + h.Name(), "cluster-name": "c-" + h.Name()} {
+		for name, value := range map[string]string{
+			"cluster-namespace": w.ns, "machine": "m-" + h.Name(), "cluster-name": "c-" + h.Name()} {
 			w.annotate(h, fence.ClusterAPI+"/"+name, value)
 		}
 	}
@@ -52,7 +59,8 @@ func TestExclusions(t *testing.T) {
 		{`annotation forcefence.io/paused "new disk"`, true,
 			func(h *host) { w.annotate(h, fence.PausedAnnotation, "new disk") },
 			func(h *host) {
-				w.annotate(h, fence.PausedAnnotation, "new disk; until="+time.Now().Add(2*time.Second).UTC().Format(time.RFC3339))
+				w.annotate(h, fence.PausedAnnotation,
+					"new disk; until="+time.Now().Add(2*time.Second).UTC().Format(time.RFC3339))
 			}},
 		{`until "noon" is no time`, true,
 			func(h *host) { w.annotate(h, fence.PausedAnnotation, "new disk; until=noon") },
@@ -69,11 +77,13 @@ func TestExclusions(t *testing.T) {
 		{"Machine " + w.ns + "/m-" + w.hosts[5].Name() + ": annotation cluster.x-k8s.io/skip-remediation", false,
 			func(h *host) {
 				object("Machine", "m-"+h.Name(), "")
-				w.kubectl("-n", w.ns, "annotate", "machines.cluster.x-k8s.io", "m-"+h.Name(), "cluster.x-k8s.io/skip-remediation=")
+				w.kubectl("-n", w.ns, "annotate", "machines.cluster.x-k8s.io", "m-"+h.Name(),
+					"cluster.x-k8s.io/skip-remediation=")
 				ofMachine(h)
 			},
 			func(h *host) {
-				w.kubectl("-n", w.ns, "annotate", "machines.cluster.x-k8s.io", "m-"+h.Name(), "cluster.x-k8s.io/skip-remediation-")
+				w.kubectl("-n", w.ns, "annotate", "machines.cluster.x-k8s.io", "m-"+h.Name(),
+					"cluster.x-k8s.io/skip-remediation-")
 			}},
 		{"Cluster " + w.ns + "/c-" + w.hosts[6].Name() + ": spec.paused", true,
 			func(h *host) { object("Cluster", "c-"+h.Name(), "spec: {paused: true}"); ofMachine(h) },
@@ -91,7 +101,9 @@ func TestExclusions(t *testing.T) {
 	}
 	w.create(w.bare("pod-off", off))
 	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(rules)+1))
-	c := w.start(settings{Mode: "fence", Top: "excludeCordoned: true\npauseConfigMap: pause-" + w.ns + "\nmaintenanceLeases: " + w.ns})
+	c := w.start(
+		settings{Mode: "fence",
+			Top: "excludeCordoned: true\npauseConfigMap: pause-" + w.ns + "\nmaintenanceLeases: " + w.ns})
 	w.untilPinned(w.hosts[:len(rules)+1]...)
 	for i, r := range rules {
 		r.set(w.hosts[i])
@@ -106,7 +118,8 @@ func TestExclusions(t *testing.T) {
 			w.hosts[i].partition()
 		}
 	}
-	if told := w.untilEvent("Node", off.Name(), "NodeExcluded"); !strings.Contains(told, "ConfigMap kube-system/pause-"+w.ns+`: "switches"`) {
+	if told := w.untilEvent("Node", off.Name(), "NodeExcluded"); !strings.Contains(told,
+		"ConfigMap kube-system/pause-"+w.ns+`: "switches"`) {
 		t.Errorf("told %q, want that the whole cluster is paused", told)
 	}
 	for _, h := range w.hosts[:len(rules)+1] {

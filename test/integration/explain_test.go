@@ -34,7 +34,8 @@ func (w *world) explainer(c *child) func(h *host) explain.Report {
 	w.people()
 	w.kubectl("create", "clusterrolebinding", w.ns+"-sre", "--clusterrole=forcefence-explain", "--user="+w.ns+"-sre")
 	w.t.Cleanup(func() {
-		_ = exec.Command(w.c.KubectlPath(), "--kubeconfig", w.c.Kubeconfig(), "delete", "clusterrolebinding", w.ns+"-sre").Run()
+		_ = exec.Command(w.c.KubectlPath(), "--kubeconfig", w.c.Kubeconfig(), "delete", "clusterrolebinding",
+			w.ns+"-sre").Run()
 	})
 	return func(h *host) explain.Report {
 		w.t.Helper()
@@ -59,8 +60,8 @@ func (w *world) explainer(c *child) func(h *host) explain.Report {
 	}
 }
 
-// What explain says of a node beforehand is what then happens to it: which pods are moved and which stay, which replacements find room.
-// A pause and a floor are told while they hold.
+// What explain says of a node beforehand is what then happens to it: which pods are moved and which stay, which
+// replacements find room. A pause and a floor are told while they hold.
 func TestExplain(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, node: func(i int, o *cluster.NodeOptions) {
 		if o.Labels["disk"] = "ssd"; i == 1 || i == 2 {
@@ -81,28 +82,32 @@ func TestExplain(t *testing.T) {
 	large.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("6")}
 	patient := w.workload("patient", 1)
 	patient.Tolerations = []corev1.Toleration{{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists}}
-	w.fill(h, 5+4, w.plain("web", 1), db.StatefulSet(), slot.StatefulSet(), large, patient.Deployment(), w.workload("agent", 1).DaemonSet())
+	w.fill(h, 5+4, w.plain("web", 1), db.StatefulSet(), slot.StatefulSet(), large, patient.Deployment(),
+		w.workload("agent", 1).DaemonSet())
 	c := w.start(settings{Mode: "fence"})
 	w.untilPinned(h)
 	ask := w.explainer(c)
 
 	w.annotate(h, fence.PausedAnnotation, "new disk")
 	for _, course := range ask(h).Scenarios {
-		if course.Outcome != explain.Nothing || course.Reason != "NodeExcluded" || !strings.Contains(course.Text, `"new disk"`) {
+		if course.Outcome != explain.Nothing || course.Reason != "NodeExcluded" ||
+			!strings.Contains(course.Text, `"new disk"`) {
 			t.Errorf("paused: got %+v, want that nothing is done, and why", course)
 		}
 	}
 	w.annotate(h, fence.PausedAnnotation, "")
 	c.configure(settings{Mode: "fence", Storm: "{minHealthy: 4}"})
 	floor := ask(h).Scenarios[1]
-	if floor.Outcome != explain.Nothing || floor.Reason != "TooFewHealthy" || !strings.Contains(floor.Text, "1 of 4 nodes of the cluster are not healthy, the floor is 4") {
+	if floor.Outcome != explain.Nothing || floor.Reason != "TooFewHealthy" ||
+		!strings.Contains(floor.Text, "1 of 4 nodes of the cluster are not healthy, the floor is 4") {
 		t.Errorf("a floor: got %+v, want the numbers", floor)
 	}
 	c.configure(settings{Mode: "fence"})
 
 	r := ask(h)
 	off, on, mute := r.Scenarios[0], r.Scenarios[1], r.Scenarios[2]
-	if off.Outcome != explain.Moves || on.Outcome != explain.Moves || len(on.Through) != 1 || mute.Outcome != explain.Nothing || mute.Reason != "PowerUnknown" {
+	if off.Outcome != explain.Moves || on.Outcome != explain.Moves || len(on.Through) != 1 ||
+		mute.Outcome != explain.Nothing || mute.Reason != "PowerUnknown" {
 		t.Errorf("got %+v, want that a machine that is off, or on, is recovered from", r.Scenarios)
 	}
 	var stay, roomless []string

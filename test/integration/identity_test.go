@@ -37,8 +37,8 @@ func (w *world) untilPinned(hosts ...*host) {
 	}
 }
 
-// A kubelet's credential cuts no other machine's power: not by another node's BMC and system UUID, from the start or later, and not by
-// a BMC of no node with a system UUID that compares with nothing.
+// A kubelet's credential cuts no other machine's power: not by another node's BMC and system UUID, from the start or
+// later, and not by a BMC of no node with a system UUID that compares with nothing.
 func TestKubeletCannotPowerOffOthers(t *testing.T) {
 	w := newWorld(t, plan{nodes: 6, node: func(i int, o *cluster.NodeOptions) {
 		switch i {
@@ -71,12 +71,14 @@ func TestKubeletCannotPowerOffOthers(t *testing.T) {
 			t.Errorf("%s: told %q, want since when its machine is not believed", h.Name(), told)
 		}
 	}
-	if told := w.untilEvent("Node", joins.Name(), "NoMachine"); !strings.Contains(told, "pinned to node "+victim.Name()) {
+	if told := w.untilEvent("Node", joins.Name(), "NoMachine"); !strings.Contains(told,
+		"pinned to node "+victim.Name()) {
 		t.Errorf("told %q, want whose machine it is", told)
 	}
 	w.untilEvent("Node", zeros.Name(), "PowerOffRefused")
 	w.during(12*time.Second, "machines of others", func() error {
-		if n := alienBMC.Count(http.MethodPost, "/redfish/v1/Systems/"+alien.Name()+"/Actions/ComputerSystem.Reset"); n != 0 || !alien.Running() {
+		if n := alienBMC.Count(http.MethodPost,
+			"/redfish/v1/Systems/"+alien.Name()+"/Actions/ComputerSystem.Reset"); n != 0 || !alien.Running() {
 			return fmt.Errorf("the BMC of no node got %d resets, runs %v", n, alien.Running())
 		}
 		for _, h := range w.hosts {
@@ -88,7 +90,8 @@ func TestKubeletCannotPowerOffOthers(t *testing.T) {
 	})
 }
 
-// A fence under way ends with the machine that it began with, whatever its node's annotation and system UUID say by then.
+// A fence under way ends with the machine that it began with, whatever its node's annotation and system UUID say by
+// then.
 func TestRedirectedFence(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, powerOffDelay: 3 * time.Second})
 	h, victim := w.hosts[0], w.hosts[1]

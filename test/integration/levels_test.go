@@ -12,16 +12,17 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// A BMC refuses the power-off, so its level gives way to the outlets of two power supplies. One of them is off and the other does nothing:
-// the machine runs on, and nothing is proven. Once both are off the node is recovered, and the record says which outlet said so, and of
-// whose machine.
+// A BMC refuses the power-off, so its level gives way to the outlets of two power supplies. One of them is off and the
+// other does nothing: the machine runs on, and nothing is proven. Once both are off the node is recovered, and the
+// record says which outlet said so, and of whose machine.
 func TestLevels(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
 	w.fill(h, 2, w.volumes("db", 2))
 	before := w.podsOn(h)
 
-	// An outlet is a machine of the data centre in front of the server: it says the server's UUID, and the server runs while one is on.
+	// An outlet is a machine of the data centre in front of the server: it says the server's UUID, and the server runs
+	// while one is on.
 	outlet := func(name string) (*datacenter.Machine, *datacenter.BMC) {
 		m := w.dc.AddMachine(w.ns + "-" + name)
 		b := w.dc.AddBMC(m)
@@ -45,15 +46,18 @@ func TestLevels(t *testing.T) {
 		return fmt.Sprintf("{from: list, list: [{node: %s, id: %q}]}", h.Name(), of.URL())
 	}
 	c := w.start(settings{
-		Mode: "fence", Machine: list(h.bmc) + fmt.Sprintf("\n  levels:\n  - devices:\n    - {provider: racks, machine: %s}\n    - {provider: cellar, machine: %s}", list(stripA), list(stripB)),
+		Mode: "fence", Machine: list(h.bmc) + fmt.Sprintf("\n  levels:\n  - devices:\n    - {provider: racks, "+
+			"machine: %s}\n    - {provider: cellar, machine: %s}", list(stripA), list(stripB)),
 		Env: []string{"FORCEFENCE_POWER_OFF_TIMEOUT=3m"},
 	})
 	h.partition()
-	if note := w.untilEvent("Node", h.Name(), "LevelGaveWay"); !strings.Contains(note, h.bmc.URL()) || !strings.Contains(note, stripA.URL()) {
+	if note := w.untilEvent("Node", h.Name(), "LevelGaveWay"); !strings.Contains(note, h.bmc.URL()) ||
+		!strings.Contains(note, stripA.URL()) {
 		t.Errorf("Event: got %q, want which device failed, and which has its turn", note)
 	}
 	w.until("a power-off through both outlets", func() bool { return !a.Running() && resets(b, stripB) > 0 })
-	w.during(4*time.Second, "one outlet is off, and the machine runs on the other", func() error { return untouched(before, w.podsOn(h)) })
+	w.during(4*time.Second, "one outlet is off, and the machine runs on the other",
+		func() error { return untouched(before, w.podsOn(h)) })
 	if !h.machine.Running() {
 		kit.Harm(t, "the machine is off, and one of its outlets is on")
 	}

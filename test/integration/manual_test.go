@@ -55,7 +55,8 @@ func TestManualMarks(t *testing.T) {
 	w.untilReplaced(h[unknown], pods)
 	if rec.By != taint.ByPerson || len(rec.Evidence) == 0 || rec.Evidence[len(rec.Evidence)-1].State != "None" ||
 		!strings.Contains(rec.Evidence[len(rec.Evidence)-1].Raw, "no device") {
-		t.Errorf("record of a node without a device: got %+v, want a person's, with the evidence that no device speaks", rec)
+		t.Errorf("record of a node without a device: got %+v, want a person's, with the evidence that no device speaks",
+			rec)
 	}
 	w.untilEvent("Node", h[unknown].Name(), "PersonVouches")
 
@@ -73,11 +74,13 @@ func TestManualMarks(t *testing.T) {
 	mark(h[mute])
 	rec = w.untilDone(h[mute], taint.ResultEvicted)
 	w.untilReplaced(h[mute], pods)
-	if n := len(rec.Evidence); rec.By != taint.ByPerson || n == 0 || rec.Evidence[n-1].State != "Unknown" || rec.Evidence[n-1].Raw != "unreachable" {
+	if n := len(rec.Evidence); rec.By != taint.ByPerson || n == 0 || rec.Evidence[n-1].State != "Unknown" ||
+		rec.Evidence[n-1].Raw != "unreachable" {
 		t.Errorf("record of a node whose BMC is mute: got %+v, want a person's with Unknown (unreachable)", rec)
 	}
 
-	// The BMC says On: that is a reason to refuse, unless the configuration trusts the person. (It is off; the BMC is wrong.)
+	// The BMC says On: that is a reason to refuse, unless the configuration trusts the person. (It is off; the BMC is
+	// wrong.)
 	h[on].bmc.SetFault(datacenter.Fault{PowerWord: "On"})
 	h[on].cut()
 	w.until("NotReady", func() bool { return !w.ready(h[on]) })
@@ -150,7 +153,8 @@ func TestUnreadableRecord(t *testing.T) {
 	w.untilReplaced(h, before)
 }
 
-// Somebody changes the mark's value in the middle. That makes it a person's: the fence goes on under it, on the device's word.
+// Somebody changes the mark's value in the middle. That makes it a person's: the fence goes on under it, on the
+// device's word.
 func TestMarkEdited(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
@@ -162,7 +166,8 @@ func TestMarkEdited(t *testing.T) {
 	first := w.untilPhase(h, taint.PhaseEvicting)
 	w.until("pods gone", func() bool { return len(w.podsOn(h)) == 0 })
 	w.kubectl("taint", "--overwrite", "node", h.Name(), manualMark)
-	w.until("a person's fence", func() bool { r := w.record(h); return r.By == taint.ByPerson && r.Phase == taint.PhaseEvicting })
+	w.until("a person's fence",
+		func() bool { r := w.record(h); return r.By == taint.ByPerson && r.Phase == taint.PhaseEvicting })
 	if v, _ := w.mark(h); v != "manual" {
 		t.Errorf("mark: got %q, want the person's", v)
 	}
@@ -186,7 +191,8 @@ func TestMarkRemoved(t *testing.T) {
 	first := w.untilPhase(h, taint.PhaseEvicting)
 	w.until("pods gone", func() bool { return len(w.podsOn(h)) == 0 })
 	w.kubectl("taint", "node", h.Name(), taint.DefaultKey+"-")
-	w.until("another fence", func() bool { r := w.record(h); return r.ID != first.ID && r.Phase == taint.PhaseEvicting })
+	w.until("another fence",
+		func() bool { r := w.record(h); return r.ID != first.ID && r.Phase == taint.PhaseEvicting })
 	w.untilEvent("Node", h.Name(), "MarkRemovedByOther")
 	c.untilMetric(`forcefence_fences_total{result="MarkRemoved"}`, 1)
 	w.c.Attacher().SetDelays(0, 0)
@@ -194,8 +200,8 @@ func TestMarkRemoved(t *testing.T) {
 	w.untilReplaced(h, before)
 }
 
-// A person releases a node whose eviction does not come to its end: the mark goes, and a pod that was not ended is spared first, so
-// that nothing which is still on its way can end it.
+// A person releases a node whose eviction does not come to its end: the mark goes, and a pod that was not ended is
+// spared first, so that nothing which is still on its way can end it.
 func TestReleaseInTheMiddle(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]

@@ -24,15 +24,19 @@ const metricsPage = "../../docs/metrics.md"
 
 // closed are the labels whose values are a closed set, of which each process exports all from its start.
 var closed = map[string]string{
-	"forcefence_config_reloads_total": "result", "forcefence_device_events_total": "state", "forcefence_fences_total": "result",
-	"forcefence_guard_refusals_total": "rule", "forcefence_lines": "state", "forcefence_node_mode": "mode", "forcefence_node_protection": "protection",
-	"forcefence_nodes": "state", "forcefence_noticed_total": "by", "forcefence_nudges_total": "result", "forcefence_phase_seconds": "phase",
+	"forcefence_config_reloads_total": "result", "forcefence_device_events_total": "state",
+	"forcefence_fences_total":         "result",
+	"forcefence_guard_refusals_total": "rule", "forcefence_lines": "state", "forcefence_node_mode": "mode",
+	"forcefence_node_protection": "protection",
+	"forcefence_nodes":           "state", "forcefence_noticed_total": "by", "forcefence_nudges_total": "result",
+	"forcefence_phase_seconds":      "phase",
 	"forcefence_record_lines_total": "result", "forcefence_records_total": "result",
 	"forcefence_shadow_decisions_total": "decision",
 }
 
 // foreign are those of the libraries' metrics that the page has.
-var foreign = regexp.MustCompile(`^(process_cpu_seconds_total|process_resident_memory_bytes|process_open_fds|rest_client_requests_total|workqueue_depth|controller_runtime_reconcile_(total|errors_total|time_seconds))$`)
+var foreign = regexp.MustCompile(
+	`^(process_cpu_seconds_total|process_resident_memory_bytes|process_open_fds|rest_client_requests_total|workqueue_depth|controller_runtime_reconcile_(total|errors_total|time_seconds))$`)
 
 // rows are the lines of the page's table for what the process exports now, by metric.
 func (c *child) rows() map[string]string {
@@ -70,7 +74,8 @@ func (c *child) rows() map[string]string {
 	return out
 }
 
-// documented holds what a process exports against docs/metrics.md: all of it is there, as it is, and of what is there all that is in scope is exported.
+// documented holds what a process exports against docs/metrics.md: all of it is there, as it is, and of what is there
+// all that is in scope is exported.
 func (c *child) documented(inScope func(metric string) bool) {
 	t := c.w.t
 	t.Helper()
@@ -100,7 +105,8 @@ func (c *child) documented(inScope func(metric string) bool) {
 	}
 	for name, row := range got {
 		if page[name] != row {
-			t.Errorf("%s is not what is exported (go test ./test/integration -run 'TestMetrics|TestLonghornDrain' -update writes it):\ngot  %s\nwant %s", metricsPage, page[name], row)
+			t.Errorf("%s is not what is exported (go test ./test/integration -run 'TestMetrics|TestLonghornDrain' "+
+				"-update writes it):\ngot  %s\nwant %s", metricsPage, page[name], row)
 		}
 	}
 	for name := range page {
@@ -110,8 +116,8 @@ func (c *child) documented(inScope func(metric string) bool) {
 	}
 }
 
-// docs/metrics.md names every metric that a running process exports, with its labels: alerts and dashboard are held against that page.
-// Those about drains need a drain: TestLonghornDrain.
+// docs/metrics.md names every metric that a running process exports, with its labels: alerts and dashboard are held
+// against that page. Those about drains need a drain: TestLonghornDrain.
 func TestMetrics(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
@@ -121,7 +127,8 @@ func TestMetrics(t *testing.T) {
 		Providers: fmt.Sprintf(`- name: polled
   poll: 1s
   redfish: {username: fence, passwordFile: "%s/password", caFile: "%[1]s/ca.pem"}`, w.dir),
-		Rules:    "- {name: polled, selector: world=" + w.ns + ", provider: polled, machine: {from: annotation, annotation: " + bmcAnnotation + ", allow: [127.0.0.1]}}",
+		Rules: "- {name: polled, selector: world=" + w.ns +
+			", provider: polled, machine: {from: annotation, annotation: " + bmcAnnotation + ", allow: [127.0.0.1]}}",
 		Selector: "world=" + w.ns + ",room=nowhere",
 		// A storage system that names what a Node does not have.
 		Top: `record: {file: ` + w.dir + `/recording}

@@ -30,8 +30,8 @@ func (w *world) annotate(h *host, key, value string) {
 	kit.Must(w.t, err)
 }
 
-// Nodes in each mode, chosen by label or lowered by annotation, with machines that are on and off: what is told is what would be done, and
-// nothing is done that the mode does not allow. Then the mode is fence, and what was told happens.
+// Nodes in each mode, chosen by label or lowered by annotation, with machines that are on and off: what is told is what
+// would be done, and nothing is done that the mode does not allow. Then the mode is fence, and what was told happens.
 func TestModes(t *testing.T) {
 	modes := []string{"shadow", "shadow", "disabled", "fence"}
 	w := newWorld(t, plan{nodes: 8, node: func(i int, o *cluster.NodeOptions) {
@@ -47,7 +47,8 @@ func TestModes(t *testing.T) {
 	w.annotate(lowered, fence.ModeAnnotation, "observe")
 	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(silent)))
 	items := func(shadow string) string {
-		return fmt.Sprintf("modes:\n- {selector: mode=shadow, mode: %s}\n- {selector: mode=disabled, mode: disabled}\n- {selector: mode=fence, mode: fence}\n- {selector: mode=nowhere, mode: fence}", shadow)
+		return fmt.Sprintf("modes:\n- {selector: mode=shadow, mode: %s}\n- {selector: mode=disabled, mode: "+
+			"disabled}\n- {selector: mode=fence, mode: fence}\n- {selector: mode=nowhere, mode: fence}", shadow)
 	}
 	fencings := w.fencingClient()
 	w.kubectl("apply", "--server-side", "-f", definitionFile)
@@ -56,21 +57,25 @@ func TestModes(t *testing.T) {
 	w.until("condition of the disabled node", func() bool {
 		for _, cond := range w.node(disabled).Status.Conditions {
 			if cond.Type == taint.FenceableCondition {
-				return cond.Status == corev1.ConditionFalse && cond.Reason == "ModeDisabled" && strings.Contains(cond.Message, "mode=disabled")
+				return cond.Status == corev1.ConditionFalse && cond.Reason == "ModeDisabled" &&
+					strings.Contains(cond.Message, "mode=disabled")
 			}
 		}
 		return false
 	})
-	w.until("word of the selector that selects nothing", func() bool { return c.log.has("selects no node", "modes[3].selector") })
+	w.until("word of the selector that selects nothing",
+		func() bool { return c.log.has("selects no node", "modes[3].selector") })
 
 	off.cut()
 	disabled.cut()
 	on.partition()
 	lowered.partition()
-	if told := w.untilEvent("Node", off.Name(), "WouldRecover"); !strings.Contains(told, "1 pod bound") || !strings.Contains(told, `said Off ("Off")`) {
+	if told := w.untilEvent("Node", off.Name(), "WouldRecover"); !strings.Contains(told, "1 pod bound") ||
+		!strings.Contains(told, `said Off ("Off")`) {
 		t.Errorf("told %q, want what would be moved, and the evidence", told)
 	}
-	if told := w.untilEvent("Node", on.Name(), "WouldPowerOff"); !strings.Contains(told, on.bmc.URL()) || !strings.Contains(told, `said On ("On")`) {
+	if told := w.untilEvent("Node", on.Name(), "WouldPowerOff"); !strings.Contains(told, on.bmc.URL()) ||
+		!strings.Contains(told, `said On ("On")`) {
 		t.Errorf("told %q, want through whom, and the evidence", told)
 	}
 	w.untilEvent("Node", disabled.Name(), "ModeDisabled")
@@ -90,13 +95,16 @@ func TestModes(t *testing.T) {
 	}
 
 	for h, want := range map[*host]string{off: "WouldRecover", on: "WouldPowerOff"} {
-		s := w.untilFencing(fencings, h, "what would have been done", func(f api.Fencing) bool { return f.Spec.Shadow && f.Status.Result == want }).Status
-		if s.Phase != "Done" || s.Pods.Ended != 0 || s.Pods.Would != 1 || len(s.Pods.Names) != 1 || s.Pods.Names[0].Name != "app-"+h.Name() || len(s.Evidence) == 0 {
+		s := w.untilFencing(fencings, h, "what would have been done",
+			func(f api.Fencing) bool { return f.Spec.Shadow && f.Status.Result == want }).Status
+		if s.Phase != "Done" || s.Pods.Ended != 0 || s.Pods.Would != 1 || len(s.Pods.Names) != 1 ||
+			s.Pods.Names[0].Name != "app-"+h.Name() || len(s.Evidence) == 0 {
 			t.Errorf("Fencing of %s: got %+v, want its pod, which was not touched, and the evidence", h.Name(), s)
 		}
 	}
 	table := w.kubectl("get", "fcg", "-o", "wide")
-	if lines := strings.Split(strings.TrimSpace(table), "\n"); len(lines) != 3 || !strings.Contains(lines[0], "SHADOW") || strings.Count(table, " true ") != 2 {
+	if lines := strings.Split(strings.TrimSpace(table), "\n"); len(lines) != 3 ||
+		!strings.Contains(lines[0], "SHADOW") || strings.Count(table, " true ") != 2 {
 		t.Errorf("kubectl get fcg -o wide: got\n%s\nwant two, marked as shadow", table)
 	}
 

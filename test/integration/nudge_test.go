@@ -25,8 +25,8 @@ func (w *world) untilNudged(h *host, containers int) {
 	w.t.Logf("%d held pods run after %s", containers, time.Since(begin).Round(10*time.Millisecond))
 }
 
-// The machine is back in the middle of its fence, and holds pods: they start as soon as the mark has gone, however it goes, and not when
-// their kubelet tries again by itself.
+// The machine is back in the middle of its fence, and holds pods: they start as soon as the mark has gone, however it
+// goes, and not when their kubelet tries again by itself.
 func TestNudgeWhenTheMarkGoes(t *testing.T) {
 	for name, end := range map[string]func(*world, *host){
 		"finished": func(w *world, _ *host) { w.c.Attacher().SetDelays(0, 0) },
@@ -79,7 +79,8 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 	}
 }
 
-// A machine reboots before anybody takes it for dead: its pods are held until its Node is Ready on the new boot, and start then.
+// A machine reboots before anybody takes it for dead: its pods are held until its Node is Ready on the new boot, and
+// start then.
 func TestNudgeAfterReboot(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3, node: func(i int, o *cluster.NodeOptions) {
 		patientKubelets(i, o)
@@ -94,7 +95,8 @@ func TestNudgeAfterReboot(t *testing.T) {
 	h.boot()
 	begin := time.Now()
 	w.until("pods held after the boot", func() bool {
-		return slices.ContainsFunc(w.podsOn(h), func(p corev1.Pod) bool { return taint.IsHeldByHook(&p, taint.DefaultKey) })
+		return slices.ContainsFunc(w.podsOn(h),
+			func(p corev1.Pod) bool { return taint.IsHeldByHook(&p, taint.DefaultKey) })
 	})
 	w.until("the new boot is Ready", func() bool {
 		n := w.node(h)

@@ -16,7 +16,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// stuck takes a node into the middle of its eviction and keeps it there: all its pods are gone, and no volume is detached.
+// stuck takes a node into the middle of its eviction and keeps it there: all its pods are gone, and no volume is
+// detached.
 func (w *world) stuck(h *host) taint.Record {
 	w.t.Helper()
 	w.c.Attacher().SetDelays(0, forever)
@@ -42,9 +43,9 @@ func (w *world) othersAlone(h *host) error {
 	return nil
 }
 
-// The API server goes away in the middle of an eviction, and comes back: the fence goes on where it was, with a new proof, and
-// nobody else is fenced though no node was heard of for longer than a Lease lasts. Either forcefence keeps its own Lease through
-// that, or it ends and is started again as a Deployment does.
+// The API server goes away in the middle of an eviction, and comes back: the fence goes on where it was, with a new
+// proof, and nobody else is fenced though no node was heard of for longer than a Lease lasts. Either forcefence keeps
+// its own Lease through that, or it ends and is started again as a Deployment does.
 func TestAPIServerGoesAway(t *testing.T) {
 	outage(t, "leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 500ms", true)
 }
@@ -166,14 +167,15 @@ func TestLeaderKilled(t *testing.T) {
 	other.untilMetric(`forcefence_fences_total{result="Evicted"}`, 1)
 }
 
-// Somebody takes the Lease away, as a busy machine does by being late: the process ends, is started again as a kubelet starts a
-// container, and leads again. Each time it is told to stop it says nothing of an error.
+// Somebody takes the Lease away, as a busy machine does by being late: the process ends, is started again as a kubelet
+// starts a container, and leads again. Each time it is told to stop it says nothing of an error.
 func TestLostLease(t *testing.T) {
 	w := newWorld(t, plan{nodes: 1})
 	c := w.start(settings{})
 	w.until("it leads", c.leads)
 	leases := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem)
-	_, err := leases.Patch(w.ctx, w.ns, types.MergePatchType, []byte(`{"spec":{"holderIdentity":"thief"}}`), metav1.PatchOptions{})
+	_, err := leases.Patch(w.ctx, w.ns, types.MergePatchType, []byte(`{"spec":{"holderIdentity":"thief"}}`),
+		metav1.PatchOptions{})
 	kit.Must(t, err)
 	w.until("it was started again", func() bool {
 		c.mu.Lock()
@@ -191,8 +193,8 @@ func TestLostLease(t *testing.T) {
 	}
 }
 
-// The leader is frozen in the middle. The other replica takes over and finishes, the node comes back, and then the old leader wakes
-// up: it writes nothing more, and ends.
+// The leader is frozen in the middle. The other replica takes over and finishes, the node comes back, and then the old
+// leader wakes up: it writes nothing more, and ends.
 func TestLeaderFrozen(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
@@ -244,7 +246,8 @@ func TestLeaderFrozen(t *testing.T) {
 	}
 }
 
-// Somebody deletes the Node in the middle: forcefence survives, nothing is left behind, and a Node of that name is a new story.
+// Somebody deletes the Node in the middle: forcefence survives, nothing is left behind, and a Node of that name is a
+// new story.
 func TestNodeDeleted(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]

@@ -13,16 +13,19 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// A volume that nobody detaches: the attach/detach controller does not run. What onDetachTimeout says is done once the time is over, and
-// not before; until the volume is detached the mark stays, and a person is told.
+// A volume that nobody detaches: the attach/detach controller does not run. What onDetachTimeout says is done once the
+// time is over, and not before; until the volume is detached the mark stays, and a person is told.
 func TestDetachTimeout(t *testing.T) {
-	w := newWorld(t, plan{nodes: 4, own: &cluster.Options{KCMArgs: []string{"--controllers=*,-persistentvolume-attach-detach-controller"}}})
+	w := newWorld(t,
+		plan{nodes: 4,
+			own: &cluster.Options{KCMArgs: []string{"--controllers=*,-persistentvolume-attach-detach-controller"}}})
 	force, out, back := w.hosts[0], w.hosts[1], w.hosts[2]
 	attach := func(h *host) string {
 		pv := "left-on-" + h.Name()
 		va, err := w.c.Client().StorageV1().VolumeAttachments().Create(w.ctx, &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: "va-" + h.Name()},
-			Spec:       storagev1.VolumeAttachmentSpec{Attacher: cluster.CSIDriver, NodeName: h.Name(), Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: cluster.CSIDriver, NodeName: h.Name(),
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
 		}, metav1.CreateOptions{})
 		kit.Must(t, err)
 		w.until("the volume is attached", func() bool {
@@ -35,7 +38,8 @@ func TestDetachTimeout(t *testing.T) {
 		kit.Must(t, w.c.Client().StorageV1().VolumeAttachments().Delete(w.ctx, name, metav1.DeleteOptions{}))
 	}
 	outOfService := func(h *host) bool {
-		return slices.ContainsFunc(w.node(h).Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+		return slices.ContainsFunc(w.node(h).Spec.Taints,
+			func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 	}
 	on := attach(force)
 	_, _ = attach(out), attach(back)
@@ -45,8 +49,10 @@ func TestDetachTimeout(t *testing.T) {
 	w.untilDone(force, taint.ResultEvicted)
 	w.untilEvent("Node", force.Name(), "FenceNeedsPerson")
 	w.untilEvent("Node", force.Name(), "DeletingAttachments")
-	if _, err := w.c.Client().StorageV1().VolumeAttachments().Get(w.ctx, on, metav1.GetOptions{}); err == nil || len(w.attachments(out)) != 1 {
-		t.Errorf("the dead node's attachment: got %v, want not found; another node's: got %v, want one", err, w.attachments(out))
+	if _, err := w.c.Client().StorageV1().VolumeAttachments().Get(w.ctx, on, metav1.GetOptions{}); err == nil ||
+		len(w.attachments(out)) != 1 {
+		t.Errorf("the dead node's attachment: got %v, want not found; another node's: got %v, want one", err,
+			w.attachments(out))
 	}
 
 	c.configure(settings{Detach: "10s", Top: "onDetachTimeout: out-of-service"})
@@ -66,7 +72,8 @@ func TestDetachTimeout(t *testing.T) {
 	back.boot()
 	w.until("the node that is back is in service", func() bool { return !outOfService(back) })
 	if !w.marked(back) || len(w.attachments(back)) != 1 {
-		t.Errorf("back: got marked %v, attachments %v; want the mark until its volume is detached", w.marked(back), w.attachments(back))
+		t.Errorf("back: got marked %v, attachments %v; want the mark until its volume is detached", w.marked(back),
+			w.attachments(back))
 	}
 	detach("va-" + back.Name())
 	w.untilDone(back, taint.ResultReturned)

@@ -37,7 +37,8 @@ func (w *world) intact(h *host, before []corev1.Pod) func() error {
 	}
 }
 
-// A node is silent and its machine is on. Mode observe says so, and touches nothing; when the node is back it says that, too.
+// A node is silent and its machine is on. Mode observe says so, and touches nothing; when the node is back it says
+// that, too.
 func TestPartitionIsObserved(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
@@ -46,7 +47,8 @@ func TestPartitionIsObserved(t *testing.T) {
 	// The machine is found by a template over the node's labels, here.
 	_, port, _ := strings.Cut(strings.TrimPrefix(h.bmc.URL(), "https://"), ":")
 	w.kubectl("label", "node", h.Name(), "bmc-port="+port)
-	w.start(settings{Selector: "bmc-port", Machine: `{from: template, template: 'https://127.0.0.1:{{ index .Labels "bmc-port" }}', allow: [127.0.0.1]}`})
+	w.start(settings{Selector: "bmc-port",
+		Machine: `{from: template, template: 'https://127.0.0.1:{{ index .Labels "bmc-port" }}', allow: [127.0.0.1]}`})
 	h.partition()
 	w.until("condition True", func() bool { return w.poweredOn(h) == corev1.ConditionTrue })
 	w.untilEvent("Node", h.Name(), "PoweredOnNotReady")
@@ -64,14 +66,16 @@ func TestPartitionIsFenced(t *testing.T) {
 	w.fill(a, 2, w.volumes("db", 2))
 	w.fill(b, 4, w.volumes("kv", 2))
 	before := w.pods()
-	list := fmt.Sprintf("{from: list, list: [{node: %s, id: %q}, {node: %s, id: %q}]}", a.Name(), a.bmc.URL(), b.Name(), b.bmc.URL())
+	list := fmt.Sprintf("{from: list, list: [{node: %s, id: %q}, {node: %s, id: %q}]}", a.Name(), a.bmc.URL(), b.Name(),
+		b.bmc.URL())
 	c := w.start(settings{Mode: "fence", Machine: list})
 	silent := time.Now()
 	a.partition()
 	b.partition()
 	for _, h := range []*host{a, b} {
 		rec := w.untilDone(h, taint.ResultEvicted)
-		w.untilReplaced(h, slices.DeleteFunc(slices.Clone(before), func(p corev1.Pod) bool { return p.Spec.NodeName != h.Name() }))
+		w.untilReplaced(h,
+			slices.DeleteFunc(slices.Clone(before), func(p corev1.Pod) bool { return p.Spec.NodeName != h.Name() }))
 		want := []taint.Phase{taint.PhasePoweringOff, taint.PhaseArmed, taint.PhaseEvicting, taint.PhaseDone}
 		if got := w.seen.phases(h.Name(), rec.ID); !slices.Equal(got, want) {
 			t.Errorf("phases of %s: got %v, want %v", h.Name(), got, want)
@@ -86,7 +90,8 @@ func TestPartitionIsFenced(t *testing.T) {
 			kit.Harm(t, "power-offs of %s: got %d, want 1", h.Name(), n)
 		}
 		if rec.Since.Sub(silent) < 20*time.Second {
-			t.Errorf("power-off of %s began %s after it fell silent, want the grace of 20s", h.Name(), rec.Since.Sub(silent))
+			t.Errorf("power-off of %s began %s after it fell silent, want the grace of 20s", h.Name(),
+				rec.Since.Sub(silent))
 		}
 		w.untilEvent("Node", h.Name(), "PoweringOff")
 	}
@@ -99,7 +104,8 @@ func TestPartitionIsFenced(t *testing.T) {
 	c.untilMetric(`forcefence_fences_total{result="Evicted"}`, 2)
 }
 
-// A BMC accepts the power-off and does nothing. The fence fails and says so, nothing is evicted, and the next node's is not held up.
+// A BMC accepts the power-off and does nothing. The fence fails and says so, nothing is evicted, and the next node's is
+// not held up.
 func TestPowerOffThatDoesNothing(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4})
 	a, b := w.hosts[0], w.hosts[1]
@@ -135,7 +141,8 @@ func TestPowerOffThatDoesNothing(t *testing.T) {
 	w.untilReplaced(a, onA)
 }
 
-// The configuration changes while a node is silent: a bad file is refused and the old one stays in force, a good one applies.
+// The configuration changes while a node is silent: a bad file is refused and the old one stays in force, a good one
+// applies.
 func TestReload(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]

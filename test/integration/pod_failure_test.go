@@ -14,8 +14,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// hostile puts two pods on a node that a user of one namespace can make: "full", whose annotations take no byte more, and "huge", which
-// is as large as etcd takes a new object: nobody can write to it, nor delete it.
+// hostile puts two pods on a node that a user of one namespace can make: "full", whose annotations take no byte more,
+// and "huge", which is as large as etcd takes a new object: nobody can write to it, nor delete it.
 func (w *world) hostile(h *host, suffix string) (full, huge string) {
 	w.t.Helper()
 	full, huge = "full-"+suffix, "huge-"+suffix
@@ -45,8 +45,9 @@ func (w *world) hostile(h *host, suffix string) (full, huge string) {
 	}
 }
 
-// One namespace's user fills pods to the limits of the API server and of etcd. All other pods run elsewhere as fast as ever; the node that
-// returns and the one that a person releases lose their marks; the Event names the pod that nobody can end.
+// One namespace's user fills pods to the limits of the API server and of etcd. All other pods run elsewhere as fast as
+// ever; the node that returns and the one that a person releases lose their marks; the Event names the pod that nobody
+// can end.
 func TestHostilePods(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4})
 	returns, released := w.hosts[0], w.hosts[1]
@@ -67,8 +68,10 @@ func TestHostilePods(t *testing.T) {
 		w.until("all but one are gone", func() bool { return len(others(h)) == 0 })
 	}
 	t.Logf("all others are gone after %s", time.Since(began).Round(time.Millisecond))
-	w.until("the volumes of all others are detached", func() bool { return len(w.attachments(returns))+len(w.attachments(released)) == 0 })
-	w.untilReplaced(returns, slices.DeleteFunc(busy, func(p corev1.Pod) bool { return strings.HasPrefix(p.Name, "full") }))
+	w.until("the volumes of all others are detached",
+		func() bool { return len(w.attachments(returns))+len(w.attachments(released)) == 0 })
+	w.untilReplaced(returns,
+		slices.DeleteFunc(busy, func(p corev1.Pod) bool { return strings.HasPrefix(p.Name, "full") }))
 	for h, huge := range map[*host]string{returns: huge0, released: huge1} {
 		want := "pod " + w.ns + "/" + huge + " cannot be ended (too large for the API server)"
 		if got := w.untilEvent("Node", h.Name(), "FenceNeedsPerson"); !strings.Contains(got, want) {

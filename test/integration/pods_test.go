@@ -26,13 +26,15 @@ func pod(t *testing.T, list []corev1.Pod, name string) corev1.Pod {
 	return list[i]
 }
 
-// What is exempt or finished stays as it is, volumes included; what somebody else's finalizer holds is ended and holds nothing up.
+// What is exempt or finished stays as it is, volumes included; what somebody else's finalizer holds is ended and holds
+// nothing up.
 func TestWhatIsNotEvicted(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
 	tolerating := w.workload("stays", 1)
 	tolerating.Volume, tolerating.Mixed = true, true
-	tolerating.Tolerations = []corev1.Toleration{{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+	tolerating.Tolerations = []corev1.Toleration{
+		{Key: taint.DefaultKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
 	succeeded := w.bare("succeeded", h)
 	succeeded.Annotations = map[string]string{cluster.RunForAnnotation: "100ms"}
 	held := w.bare("held", h)
@@ -48,7 +50,8 @@ func TestWhatIsNotEvicted(t *testing.T) {
 	goes := pod(t, w.pods(), "goes-0")
 	keep := slices.DeleteFunc(w.podsOn(h), func(p corev1.Pod) bool { return p.Name == "goes-0" || p.Name == "held" })
 	if len(keep) != 4 {
-		t.Fatalf("pods to be kept: got %d, want the DaemonSet's, the tolerating, the succeeded and the failed one", len(keep))
+		t.Fatalf("pods to be kept: got %d, want the DaemonSet's, the tolerating, the succeeded and the failed one",
+			len(keep))
 	}
 	volume := func(claim string) (pv, handle string) {
 		c, err := w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).Get(w.ctx, claim, metav1.GetOptions{})
@@ -65,8 +68,10 @@ func TestWhatIsNotEvicted(t *testing.T) {
 	if err := untouched(keep, w.pods()); err != nil {
 		t.Error(err)
 	}
-	if got := pod(t, w.pods(), "held"); got.DeletionTimestamp == nil || !taint.IsTombstone(&got) || len(got.Finalizers) != 1 {
-		t.Errorf("pod with a finalizer: got phase %s (%s), deleting since %v, finalizers %v; want a tombstone, Terminating, its finalizer kept",
+	if got := pod(t, w.pods(), "held"); got.DeletionTimestamp == nil || !taint.IsTombstone(&got) ||
+		len(got.Finalizers) != 1 {
+		t.Errorf("pod with a finalizer: got phase %s (%s), deleting since %v, finalizers %v; want a tombstone, "+
+			"Terminating, its finalizer kept",
 			got.Status.Phase, got.Status.Reason, got.DeletionTimestamp, got.Finalizers)
 	}
 	w.untilEvent("Pod", "held", "FinalizersKeepPod")
@@ -77,9 +82,11 @@ func TestWhatIsNotEvicted(t *testing.T) {
 	if got := slices.Sorted(slices.Values(w.attachments(h))); !slices.Equal(got, stay) {
 		t.Errorf("attachments: got %v, want the tolerating pod's %v alone", got, stay)
 	}
-	want := []string{"kubernetes.io/csi/" + cluster.CSIDriver + "^" + dataHandle, "kubernetes.io/csi/" + cluster.CSIDriver + "^" + scratchHandle}
+	want := []string{"kubernetes.io/csi/" + cluster.CSIDriver + "^" + dataHandle,
+		"kubernetes.io/csi/" + cluster.CSIDriver + "^" + scratchHandle}
 	slices.Sort(want)
-	w.until(fmt.Sprintf("volumes in use and attached to be %v", want), func() bool { // the attach/detach controller writes its list late (F5)
+	// the attach/detach controller writes its list late (F5)
+	w.until(fmt.Sprintf("volumes in use and attached to be %v", want), func() bool {
 		var inUse, attached []string
 		node := w.node(h)
 		for _, v := range node.Status.VolumesInUse {
@@ -118,7 +125,8 @@ func TestStockEvictionHitsNoReplacement(t *testing.T) {
 	w.untilEvent("Node", h.Name(), "WaitingForStockEviction")
 }
 
-// onlyReplacedOnce checks for a while that each StatefulSet pod has had two lives: the one on the dead node, and one more.
+// onlyReplacedOnce checks for a while that each StatefulSet pod has had two lives: the one on the dead node, and one
+// more.
 func (w *world) onlyReplacedOnce(before []corev1.Pod, d time.Duration) {
 	w.t.Helper()
 	w.during(d, "replacements live on", func() error {
@@ -135,8 +143,8 @@ func (w *world) onlyReplacedOnce(before []corev1.Pod, d time.Duration) {
 	})
 }
 
-// Somebody else deletes the pods by force while they are being evicted, so that each name is another pod's at any moment: only the
-// old ones are ended.
+// Somebody else deletes the pods by force while they are being evicted, so that each name is another pod's at any
+// moment: only the old ones are ended.
 func TestPodsReplacedMeanwhile(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4})
 	h := w.hosts[0]

@@ -30,12 +30,13 @@ func uids(list []corev1.Pod, prefix string) []string {
 	return out
 }
 
-// NooBaa's pods on a node that becomes not Ready are ended at once, whatever owns them; no other pod is, and a controller that begins
-// later replays nothing. With a proof the node is recovered as any other, volumes included.
+// NooBaa's pods on a node that becomes not Ready are ended at once, whatever owns them; no other pod is, and a
+// controller that begins later replays nothing. With a proof the node is recovered as any other, volumes included.
 func TestNooBaa(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, doubles: true})
 	cut, before, dead := w.hosts[0], w.hosts[1], w.hosts[2]
-	noobaa := func(name string, o metav1.ObjectMetaAccessor, template *corev1.PodTemplateSpec, selector *metav1.LabelSelector) any {
+	noobaa := func(name string, o metav1.ObjectMetaAccessor, template *corev1.PodTemplateSpec,
+		selector *metav1.LabelSelector) any {
 		selector.MatchLabels = map[string]string{"part": name}
 		template.Labels = map[string]string{"part": name, "app": "noobaa"}
 		return o
@@ -45,13 +46,15 @@ func TestNooBaa(t *testing.T) {
 		return noobaa(name, s, &s.Spec.Template, s.Spec.Selector)
 	}
 	endpoint := w.plain("endpoint", 1)
-	w.fill(cut, 3, set("core"), noobaa("endpoint", endpoint, &endpoint.Spec.Template, endpoint.Spec.Selector), w.volumes("other", 1))
+	w.fill(cut, 3, set("core"), noobaa("endpoint", endpoint, &endpoint.Spec.Template, endpoint.Spec.Selector),
+		w.volumes("other", 1))
 	w.fill(before, 4, set("early"))
 	w.fill(dead, 5, set("db"))
 	list := w.podsOn(cut)
 	other := slices.DeleteFunc(slices.Clone(list), func(p corev1.Pod) bool { return p.Labels["app"] == "noobaa" })
 	early := w.podsOn(before)
-	rules := settings{Top: fmt.Sprintf("policies: [{name: noobaa, preset: noobaa, namespaces: [%s], withoutProof: accept-duplicates}]", w.ns)}
+	rules := settings{Top: fmt.Sprintf("policies: [{name: noobaa, preset: noobaa, namespaces: [%s], withoutProof: "+
+		"accept-duplicates}]", w.ns)}
 
 	before.partition()
 	w.until("NotReady", func() bool { return !w.ready(before) })
@@ -69,17 +72,20 @@ func TestNooBaa(t *testing.T) {
 		return true
 	})
 	w.untilEvent("Node", cut.Name(), "PolicyEndingPods")
-	if note := w.untilEvent("Pod", "core-", "PolicyEndedPod"); !strings.Contains(note, "policy noobaa, without proof: accept-duplicates") {
+	if note := w.untilEvent("Pod", "core-", "PolicyEndedPod"); !strings.Contains(note,
+		"policy noobaa, without proof: accept-duplicates") {
 		t.Errorf("Event of an ended pod: got %q, want the policy and its word", note)
 	}
-	w.during(2*time.Second, "pods that are not NooBaa's, and those of a node that fell before the controller began", func() error {
-		return untouched(append(slices.Clone(other), early...), w.pods())
-	})
+	w.during(2*time.Second, "pods that are not NooBaa's, and those of a node that fell before the controller began",
+		func() error {
+			return untouched(append(slices.Clone(other), early...), w.pods())
+		})
 	for _, h := range []*host{cut, before} {
 		kit.Must(t, w.alone(h))
 	}
 
-	lost := slices.DeleteFunc(w.podsOn(dead), func(p corev1.Pod) bool { return !strings.HasPrefix(p.Name, "db-") }) // of NooBaa's others some wait for their volumes
+	// of NooBaa's others some wait for their volumes
+	lost := slices.DeleteFunc(w.podsOn(dead), func(p corev1.Pod) bool { return !strings.HasPrefix(p.Name, "db-") })
 	dead.cut()
 	w.untilDone(dead, taint.ResultEvicted)
 	w.untilReplaced(dead, lost)
@@ -88,8 +94,9 @@ func TestNooBaa(t *testing.T) {
 	}
 }
 
-// Longhorn's two settings, all combinations, on one node that is down: whose pods are deleted once they are past their deletionTimestamp,
-// and whose volumes are released. TestLonghornNodeDown/<nodeDownPodDeletionPolicy>/<volumeAttachmentRecoveryPolicy>.
+// Longhorn's two settings, all combinations, on one node that is down: whose pods are deleted once they are past their
+// deletionTimestamp, and whose volumes are released.
+// TestLonghornNodeDown/<nodeDownPodDeletionPolicy>/<volumeAttachmentRecoveryPolicy>.
 func TestLonghornNodeDown(t *testing.T) {
 	w := newWorld(t, plan{nodes: 5, doubles: true})
 	h, lost := w.hosts[0], w.hosts[1]
@@ -106,7 +113,8 @@ func TestLonghornNodeDown(t *testing.T) {
 		for _, r := range policy.RecoveryValues {
 			c := combination{len(all), d.Value, r.Value, d.Owners}
 			all = append(all, c)
-			fmt.Fprintf(&rules, "- {name: p%d, preset: longhorn, drivers: [%s], pods: combination=%d, nodeDownPodDeletionPolicy: %s, volumeAttachmentRecoveryPolicy: %s, withoutProof: accept-duplicates}\n",
+			fmt.Fprintf(&rules, "- {name: p%d, preset: longhorn, drivers: [%s], pods: combination=%d, "+
+				"nodeDownPodDeletionPolicy: %s, volumeAttachmentRecoveryPolicy: %s, withoutProof: accept-duplicates}\n",
 				c.id, cluster.CSIDriver, c.id, c.deletion, c.recovery)
 			grace := 20 * time.Second
 			if c.recovery == "immediate" { // its pods are ended within it, and the machine has other work
@@ -116,7 +124,9 @@ func TestLonghornNodeDown(t *testing.T) {
 		}
 	}
 	w.fill(h, len(objects), objects...)
-	w.fill(lost, len(objects)+2, w.orphans(all[slices.IndexFunc(all, func(c combination) bool { return len(c.owners) == 2 && c.recovery == "never" })].id)...)
+	w.fill(lost, len(objects)+2,
+		w.orphans(all[slices.IndexFunc(all,
+			func(c combination) bool { return len(c.owners) == 2 && c.recovery == "never" })].id)...)
 	before := map[string]corev1.Pod{} // by kind and combination
 	for _, p := range w.pods() {
 		kind, _, _ := strings.Cut(p.Name, "-")
@@ -126,14 +136,18 @@ func TestLonghornNodeDown(t *testing.T) {
 	h.partition()
 	orphaned := w.deletes(lost)
 
-	// What becomes of a pod, and of its replacement: whether it was ended before its time, and when its replacement ran.
+	// What becomes of a pod, and of its replacement: whether it was ended before its time, and when its replacement
+	// ran.
 	deleted, early, ran := map[string]time.Time{}, map[string]bool{}, map[string]time.Duration{}
 	state := func(list []corev1.Pod, kind string, id int) string {
 		name := fmt.Sprintf("%s%d", kind, id)
 		old, next := "gone", "none"
 		for _, p := range list {
 			k, _, _ := strings.Cut(p.Name, "-")
-			ready := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
+			ready := slices.ContainsFunc(p.Status.Conditions,
+				func(c corev1.PodCondition) bool {
+					return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+				})
 			switch {
 			case k != name:
 			case p.UID == before[name].UID && p.DeletionTimestamp == nil:
@@ -163,7 +177,8 @@ func TestLonghornNodeDown(t *testing.T) {
 	forced := map[int]bool{}
 	want := func(kind string, c combination) string {
 		released := c.recovery != "never" && (kind == "deployment" || kind == "apart")
-		deletes := kind == "set" && slices.Contains(c.owners, "StatefulSet") || kind == "deployment" && slices.Contains(c.owners, "Deployment")
+		deletes := kind == "set" && slices.Contains(c.owners, "StatefulSet") ||
+			kind == "deployment" && slices.Contains(c.owners, "Deployment")
 		old, next := "Terminating", "none"
 		switch {
 		case deletes, forced[c.id] && kind == "deployment":
@@ -174,7 +189,8 @@ func TestLonghornNodeDown(t *testing.T) {
 		switch {
 		case released, forced[c.id] && kind == "deployment":
 			next = "runs"
-		case kind == "deployment", kind == "apart", deletes: // Kubernetes itself detaches six minutes after the node was last heard
+		// Kubernetes itself detaches six minutes after the node was last heard
+		case kind == "deployment", kind == "apart", deletes:
 			next = "waits"
 		}
 		return old + "; " + next
@@ -185,7 +201,8 @@ func TestLonghornNodeDown(t *testing.T) {
 		for _, c := range all {
 			for _, kind := range kinds {
 				if got, want := state(list, kind, c.id), want(kind, c); got != want {
-					out = append(out, fmt.Sprintf("%s/%s: %s: got %q, want %q", c.deletion, c.recovery, kind, got, want))
+					out = append(out,
+						fmt.Sprintf("%s/%s: %s: got %q, want %q", c.deletion, c.recovery, kind, got, want))
 				}
 			}
 		}
@@ -196,7 +213,8 @@ func TestLonghornNodeDown(t *testing.T) {
 		left = wrong()
 		stuck := func(line string) bool { return strings.HasPrefix(line, "do-nothing/never: deployment") }
 		if !forced[0] && !slices.ContainsFunc(left, stuck) && len(left) < len(all)*len(kinds)/2 {
-			// The document's way out: the pod is deleted by hand; and the attachment, for which Kubernetes would take its six minutes.
+			// The document's way out: the pod is deleted by hand; and the attachment, for which Kubernetes would take
+			// its six minutes.
 			w.kubectl("delete", "pod", "-n", w.ns, before["deployment0"].Name, "--force", "--grace-period=0")
 			w.kubectl("delete", "volumeattachment", "--wait=false", w.attachmentOf(h, "deployment0"))
 			forced[0] = true
@@ -241,7 +259,8 @@ func TestLonghornNodeDown(t *testing.T) {
 			}
 		})
 	}
-	if note := w.untilEvent("Node", h.Name(), "PolicyDeletingAttachments"); !strings.Contains(note, "without proof: accept-duplicates") {
+	if note := w.untilEvent("Node", h.Name(), "PolicyDeletingAttachments"); !strings.Contains(note,
+		"without proof: accept-duplicates") {
 		t.Errorf("Event: got %q, want the policy's word", note)
 	}
 	t.Run("node deleted", func(t *testing.T) {
@@ -255,20 +274,25 @@ func TestLonghornNodeDown(t *testing.T) {
 		}
 		for _, name := range []string{"orphan-", "left-"} {
 			if list := w.events("Pod", name, "PolicyEndedPod"); len(list) > 0 {
-				t.Errorf("pods %s of a Node that was deleted: a policy ended one (%s), want them left to Kubernetes", name, list[0].Note)
+				t.Errorf("pods %s of a Node that was deleted: a policy ended one (%s), want them left to Kubernetes",
+					name, list[0].Note)
 			}
 		}
 		w.until("the replacement without a volume to run", func() bool {
-			return slices.ContainsFunc(w.c.ReadyPods(w.ns), func(p *corev1.Pod) bool { return strings.HasPrefix(p.Name, "left-") })
+			return slices.ContainsFunc(w.c.ReadyPods(w.ns),
+				func(p *corev1.Pod) bool { return strings.HasPrefix(p.Name, "left-") })
 		})
-		if now := w.attachments(lost); !slices.Equal(now, o.attached) || len(now) != 1 { // six minutes are more than this world has
-			t.Errorf("attachments to the deleted Node: got %v, at its pods' end %v, want the one volume in both", now, o.attached)
+		// six minutes are more than this world has
+		if now := w.attachments(lost); !slices.Equal(now, o.attached) || len(now) != 1 {
+			t.Errorf("attachments to the deleted Node: got %v, at its pods' end %v, want the one volume in both", now,
+				o.attached)
 		}
 	})
 }
 
-// orphans are pods for a Node that will be deleted, which that combination's policy would end 20 s after Kubernetes evicted them: one of a
-// StatefulSet, with a volume, that Kubernetes evicts at once, and one of a Deployment that it leaves for five minutes.
+// orphans are pods for a Node that will be deleted, which that combination's policy would end 20 s after Kubernetes
+// evicted them: one of a StatefulSet, with a volume, that Kubernetes evicts at once, and one of a Deployment that it
+// leaves for five minutes.
 func (w *world) orphans(id int) []any {
 	wl := w.workload("orphan", 1)
 	grace := int64(20)
@@ -287,7 +311,8 @@ type orphaned struct {
 	err      error
 }
 
-// deletes cuts a node off, deletes its Node once Kubernetes has evicted a pod there, and tells what becomes of the rest.
+// deletes cuts a node off, deletes its Node once Kubernetes has evicted a pod there, and tells what becomes of the
+// rest.
 func (w *world) deletes(h *host) <-chan orphaned {
 	w.t.Helper()
 	h.partition()
@@ -299,7 +324,8 @@ func (w *world) deletes(h *host) <-chan orphaned {
 	go func() {
 		var o orphaned
 		o.err = poll(w.ctx, func() (bool, error) {
-			list, err := w.c.Client().CoreV1().Pods(w.ns).List(w.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + h.Name()})
+			list, err := w.c.Client().CoreV1().Pods(w.ns).
+				List(w.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + h.Name()})
 			return err == nil && len(list.Items) == 0, err
 		})
 		o.after = time.Since(begun)
@@ -311,18 +337,25 @@ func (w *world) deletes(h *host) <-chan orphaned {
 	return out
 }
 
-// nodeDownPods are one of each kind of pod of a combination, all for one node: of a StatefulSet, a Deployment, a ReplicaSet of nobody's,
-// a StatefulSet without a volume, and one of nobody's.
+// nodeDownPods are one of each kind of pod of a combination, all for one node: of a StatefulSet, a Deployment, a
+// ReplicaSet of nobody's, a StatefulSet without a volume, and one of nobody's.
 func (w *world) nodeDownPods(h *host, id int, grace time.Duration) []any {
 	claimed := func(kind string) corev1.Volume {
 		name := fmt.Sprintf("%s%d", kind, id)
 		class := cluster.StorageClass
-		_, err := w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).Create(w.ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class,
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
-		}}, metav1.CreateOptions{})
+		_, err := w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).
+			Create(w.ctx,
+				&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name},
+					Spec: corev1.PersistentVolumeClaimSpec{
+						AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+						StorageClassName: &class,
+						Resources: corev1.VolumeResourceRequirements{
+							Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+					}}, metav1.CreateOptions{})
 		kit.Must(w.t, err)
-		return corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
+		return corev1.Volume{Name: "data",
+			VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
 	}
 	with := func(kind string) cluster.Workload {
 		wl := w.workload(fmt.Sprintf("%s%d", kind, id), 1)
@@ -332,10 +365,12 @@ func (w *world) nodeDownPods(h *host, id int, grace time.Duration) []any {
 	}
 	stateful := with("set")
 	stateful.Volume = true
-	set, plain, deployment, apart := stateful.StatefulSet(), with("plain").StatefulSet(), with("deployment").Deployment(), with("apart").Deployment()
+	set, plain, deployment, apart := stateful.StatefulSet(), with("plain").StatefulSet(),
+		with("deployment").Deployment(), with("apart").Deployment()
 	deployment.Spec.Template.Spec.Volumes = []corev1.Volume{claimed("deployment")}
 	apart.Spec.Template.Spec.Volumes = []corev1.Volume{claimed("apart")}
-	for _, t := range []*corev1.PodTemplateSpec{&set.Spec.Template, &plain.Spec.Template, &deployment.Spec.Template, &apart.Spec.Template} {
+	for _, t := range []*corev1.PodTemplateSpec{
+		&set.Spec.Template, &plain.Spec.Template, &deployment.Spec.Template, &apart.Spec.Template} {
 		t.Labels["combination"] = fmt.Sprint(id)
 	}
 	alone := w.bare(fmt.Sprintf("alone%d-pod", id), h)
@@ -343,7 +378,8 @@ func (w *world) nodeDownPods(h *host, id int, grace time.Duration) []any {
 	alone.Spec.Volumes, alone.Spec.Tolerations = []corev1.Volume{claimed("alone")}, leavingWithin(1)
 	return []any{set, plain, deployment, &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: apart.Name, Namespace: w.ns},
-		Spec:       appsv1.ReplicaSetSpec{Replicas: apart.Spec.Replicas, Selector: apart.Spec.Selector, Template: apart.Spec.Template},
+		Spec: appsv1.ReplicaSetSpec{Replicas: apart.Spec.Replicas, Selector: apart.Spec.Selector,
+			Template: apart.Spec.Template},
 	}, alone}
 }
 
@@ -364,7 +400,8 @@ func (w *world) attachmentOf(h *host, claim string) string {
 	list, err := w.c.Client().StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
 	kit.Must(w.t, err)
 	for _, va := range list.Items {
-		if va.Spec.NodeName == h.Name() && va.Spec.Source.PersistentVolumeName != nil && *va.Spec.Source.PersistentVolumeName == w.volumeOf(claim) {
+		if va.Spec.NodeName == h.Name() && va.Spec.Source.PersistentVolumeName != nil &&
+			*va.Spec.Source.PersistentVolumeName == w.volumeOf(claim) {
 			return va.Name
 		}
 	}

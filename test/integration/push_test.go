@@ -18,7 +18,8 @@ import (
 // noLines keeps connections to nodes from noticing a power cut before a device tells of it.
 const noLines = "lines: {port: 0}"
 
-// noticed checks that a device's own word made us suspect so many nodes whose machines are off, and not a heartbeat that was missed.
+// noticed checks that a device's own word made us suspect so many nodes whose machines are off, and not a heartbeat
+// that was missed.
 func (w *world) noticed(c *child, nodes float64) {
 	w.t.Helper()
 	if n := c.metric(`forcefence_noticed_total{by="push"}`); n != nodes {
@@ -26,8 +27,8 @@ func (w *world) noticed(c *child, nodes float64) {
 	}
 }
 
-// A hypervisor tells that a guest has ended. With a kubelet's stock heartbeats nobody else could know for 25 s: the fence has begun
-// before that. A guest that is only paused is on, and nothing is done about its node.
+// A hypervisor tells that a guest has ended. With a kubelet's stock heartbeats nobody else could know for 25 s: the
+// fence has begun before that. A guest that is only paused is on, and nothing is done about its node.
 func TestHypervisorTellsOfPowerCut(t *testing.T) {
 	hv := hypervisor.New(t, hypervisor.Options{})
 	guests := []*hypervisor.Domain{hv.Guest(t, "dies", hypervisor.Guest{}), hv.Guest(t, "pauses", hypervisor.Guest{})}
@@ -44,7 +45,8 @@ func TestHypervisorTellsOfPowerCut(t *testing.T) {
 		Selector:  "world=" + w.ns + ",power!=libvirt",
 		Top:       noLines,
 		Providers: fmt.Sprintf("- name: hv\n  libvirt: {uri: %q}", hv.URI()),
-		Rules:     fmt.Sprintf("- name: guests\n  selector: %q\n  provider: hv\n  machine: {from: systemUUID}", "power=libvirt,world="+w.ns),
+		Rules: fmt.Sprintf("- name: guests\n  selector: %q\n  provider: hv\n  machine: {from: systemUUID}",
+			"power=libvirt,world="+w.ns),
 	})
 	c.untilMetric(`forcefence_machines{result="ok"}`, 4) // the leader has asked all: it watches, too
 
@@ -61,8 +63,9 @@ func TestHypervisorTellsOfPowerCut(t *testing.T) {
 	w.during(3*time.Second, "a guest that is paused", func() error { return w.alone(pauses) })
 }
 
-// EventBridge tells through a queue that an instance stops. With a kubelet's stock heartbeats nobody else could know for 25 s: the fence is
-// over before that. Whoever may send to the queue can say so of an instance that runs, or say anything else, and nothing comes of it.
+// EventBridge tells through a queue that an instance stops. With a kubelet's stock heartbeats nobody else could know
+// for 25 s: the fence is over before that. Whoever may send to the queue can say so of an instance that runs, or say
+// anything else, and nothing comes of it.
 func TestCloudTellsOfStop(t *testing.T) {
 	const stops, runs = 0, 1
 	w := inCloudAs(t, plan{nodes: 4, own: &cluster.Options{}, node: func(int, *cluster.NodeOptions) {}})
@@ -76,12 +79,15 @@ func TestCloudTellsOfStop(t *testing.T) {
 	stays := w.podsOn(other)
 	set := w.settings
 	set.Top = noLines
-	set.Providers = fmt.Sprintf("- name: aws\n  ec2: {regions: [eu-west-1], endpoint: %q, queues: [%q]}", w.cloud.URL(), q.URL())
+	set.Providers = fmt.Sprintf("- name: aws\n  ec2: {regions: [eu-west-1], endpoint: %q, queues: [%q]}", w.cloud.URL(),
+		q.URL())
 	c := w.start(set)
 	c.untilMetric(`forcefence_machines{result="ok"}`, 4)
 	w.until("a reader of the queue", func() bool { return q.Polls() > 0 }) // the leader
 
-	for _, lie := range []string{q.Event(w.instances[runs].ID(), "stopped", time.Now()), "nothing", q.Event("i-0ffffffffffffffff", "stopped", time.Now())} {
+	for _, lie := range []string{
+		q.Event(w.instances[runs].ID(), "stopped", time.Now()), "nothing",
+		q.Event("i-0ffffffffffffffff", "stopped", time.Now())} {
 		q.Send(lie)
 	}
 	w.instances[stops].CutPower()
@@ -93,11 +99,12 @@ func TestCloudTellsOfStop(t *testing.T) {
 	}
 	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, all))
 	w.until("an empty queue", func() bool { return q.Len() == 0 })
-	w.during(3*time.Second, "a lie about an instance that runs", func() error { return errors.Join(w.alone(other), untouched(stays, w.podsOn(other))) })
+	w.during(3*time.Second, "a lie about an instance that runs",
+		func() error { return errors.Join(w.alone(other), untouched(stays, w.podsOn(other))) })
 }
 
-// A BMC tells that its machine has lost its power, by a stream or by what it sends to us: with stock heartbeats the fence is over before
-// anybody else could know. A BMC that says so of a machine that runs only makes us ask.
+// A BMC tells that its machine has lost its power, by a stream or by what it sends to us: with stock heartbeats the
+// fence is over before anybody else could know. A BMC that says so of a machine that runs only makes us ask.
 func TestBMCTellsOfPowerCut(t *testing.T) {
 	ways := []string{"sse", "push"}
 	w := newWorld(t, plan{nodes: 4, own: &cluster.Options{}, node: func(i int, o *cluster.NodeOptions) {
@@ -108,7 +115,8 @@ func TestBMCTellsOfPowerCut(t *testing.T) {
 	listen, file := kit.FreeAddress(t), func(name string) string { return filepath.Join(w.dir, name) }
 	kit.Must(t, kit.NewAuthority("forcefence").Server("127.0.0.1").Write(file("tls.crt"), file("tls.key")))
 	bmcs := fmt.Sprintf("username: fence, passwordFile: %q, caFile: %q", file("password"), file("ca.pem"))
-	rule := "- name: %[1]s\n  selector: %[2]q\n  provider: %[1]s\n  machine: {from: annotation, annotation: %[3]s, allow: [127.0.0.1]}\n"
+	rule := "- name: %[1]s\n  selector: %[2]q\n  provider: %[1]s\n  machine: {from: annotation, annotation: %[3]s, " +
+		"allow: [127.0.0.1]}\n"
 	rules := ""
 	for _, way := range ways {
 		rules += fmt.Sprintf(rule, way, "events="+way+",world="+w.ns, bmcAnnotation)
@@ -116,7 +124,8 @@ func TestBMCTellsOfPowerCut(t *testing.T) {
 	c := w.start(settings{
 		Selector: "world=" + w.ns + ",!events",
 		Top:      noLines,
-		Providers: fmt.Sprintf("- name: sse\n  redfish: {%s, events: sse}\n- name: push\n  redfish: {%s, events: push, push: {listen: %q, destination: %q, certFile: %q, keyFile: %q}}",
+		Providers: fmt.Sprintf("- name: sse\n  redfish: {%s, events: sse}\n- name: push\n  redfish: {%s, events: "+
+			"push, push: {listen: %q, destination: %q, certFile: %q, keyFile: %q}}",
 			bmcs, bmcs, listen, "https://"+listen, file("tls.crt"), file("tls.key")),
 		Rules: rules,
 	})
@@ -124,7 +133,8 @@ func TestBMCTellsOfPowerCut(t *testing.T) {
 	sse, push := w.hosts[0], w.hosts[1]
 	w.until("the stream", func() bool { return sse.bmc.Streams() == 1 })
 	w.until("the subscription", func() bool { return len(push.bmc.Subscriptions()) == 1 })
-	if n := sse.bmc.Streams() + push.bmc.Streams() + len(sse.bmc.Subscriptions()) + len(w.hosts[3].bmc.Subscriptions()); n != 1 {
+	if n := sse.bmc.Streams() + push.bmc.Streams() + len(sse.bmc.Subscriptions()) +
+		len(w.hosts[3].bmc.Subscriptions()); n != 1 {
 		t.Errorf("%d streams and subscriptions where there should be one stream", n)
 	}
 
@@ -148,8 +158,9 @@ func TestBMCTellsOfPowerCut(t *testing.T) {
 	w.untilReplaced(sse, before)
 }
 
-// A BMC sends a trap when its machine has lost its power, of whose format and sender all is others': with stock heartbeats the fence is over
-// before anybody else could know. The same trap, forged while the machine runs, only makes us ask; from another host not even that.
+// A BMC sends a trap when its machine has lost its power, of whose format and sender all is others': with stock
+// heartbeats the fence is over before anybody else could know. The same trap, forged while the machine runs, only makes
+// us ask; from another host not even that.
 func TestBMCTrapsOnPowerCut(t *testing.T) {
 	ipmisim.NeedTrap(t)
 	sim := ipmisim.New(t, ipmisim.Options{})
@@ -166,10 +177,12 @@ func TestBMCTrapsOnPowerCut(t *testing.T) {
 	before := w.pods()
 	address := kit.FreeAddress(t)
 	c := w.start(settings{
-		Selector:  "world=" + w.ns + ",power!=ipmi",
-		Top:       noLines,
-		Providers: fmt.Sprintf("- name: rack\n  ipmi: {username: %s, passwordFile: %q, traps: %q, cipherSuites: [%d]}", ipmisim.Operator, sim.PasswordFile(), address, ipmisim.CipherSuite),
-		Rules:     fmt.Sprintf("- name: rack\n  selector: %q\n  provider: rack\n  machine: {from: annotation, annotation: %s, allow: [127.0.0.1]}", "power=ipmi,world="+w.ns, bmcAnnotation),
+		Selector: "world=" + w.ns + ",power!=ipmi",
+		Top:      noLines,
+		Providers: fmt.Sprintf("- name: rack\n  ipmi: {username: %s, passwordFile: %q, traps: %q, cipherSuites: [%d]}",
+			ipmisim.Operator, sim.PasswordFile(), address, ipmisim.CipherSuite),
+		Rules: fmt.Sprintf("- name: rack\n  selector: %q\n  provider: rack\n  machine: {from: annotation, "+
+			"annotation: %s, allow: [127.0.0.1]}", "power=ipmi,world="+w.ns, bmcAnnotation),
 	})
 	c.untilMetric(`forcefence_machines{result="ok"}`, 3) // the leader has asked all: it watches, too
 	quiet := func(what string) (asked int) {

@@ -95,7 +95,8 @@ metadata: {name: no-fencings}
 spec: {policyName: no-fencings, validationActions: [Deny]}
 `
 
-// plugin looks at a fenced node as a person does, with kubectl and the ClusterRole for it: what the node's status and its fence's timeline tell.
+// plugin looks at a fenced node as a person does, with kubectl and the ClusterRole for it: what the node's status and
+// its fence's timeline tell.
 func (w *world) plugin(h *host, timeline ...string) {
 	w.t.Helper()
 	person, dir := filepath.Join(w.dir, "looker.kubeconfig"), filepath.Join(w.dir, "plugins")
@@ -103,18 +104,25 @@ func (w *world) plugin(h *host, timeline ...string) {
 	kit.Must(w.t, os.MkdirAll(dir, 0o755))
 	kit.Must(w.t, os.Symlink(binary, filepath.Join(dir, "kubectl-forcefence")))
 	w.people()
-	w.kubectl("create", "clusterrolebinding", w.ns+"-looker", "--clusterrole=forcefence-operate", "--user="+w.ns+"-looker") // as the control plane filled it in
+	// as the control plane filled it in
+	w.kubectl("create", "clusterrolebinding", w.ns+"-looker", "--clusterrole=forcefence-operate",
+		"--user="+w.ns+"-looker")
 	w.t.Cleanup(func() {
-		_ = exec.Command(w.c.KubectlPath(), "--kubeconfig", w.c.Kubeconfig(), "delete", "clusterrolebinding", w.ns+"-looker").Run()
+		_ = exec.Command(w.c.KubectlPath(), "--kubeconfig", w.c.Kubeconfig(), "delete", "clusterrolebinding",
+			w.ns+"-looker").Run()
 	})
 	look := func(texts []string, args ...string) {
 		w.t.Helper()
 		var out []byte
 		w.until(strings.Join(args, " ")+" tells "+strings.Join(texts, ", "), func() bool {
 			cmd := exec.CommandContext(w.ctx, w.c.KubectlPath(), append([]string{"forcefence"}, args...)...)
-			cmd.Env = append(os.Environ(), "KUBECONFIG="+person, "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+			cmd.Env = append(os.Environ(), "KUBECONFIG="+person,
+				"PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 			out, _ = cmd.CombinedOutput()
-			return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(strings.Join(strings.Fields(string(out)), " "), text) })
+			return !slices.ContainsFunc(texts,
+				func(text string) bool {
+					return !strings.Contains(strings.Join(strings.Fields(string(out)), " "), text)
+				})
 		})
 		w.t.Logf("kubectl forcefence %s\n%s", strings.Join(args, " "), out)
 	}
@@ -154,7 +162,8 @@ func TestFencingRecord(t *testing.T) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if _, err := w.c.Kubectl(ctx, "delete", "validatingadmissionpolicies,validatingadmissionpolicybindings", "no-fencings", "--ignore-not-found"); err != nil {
+		if _, err := w.c.Kubectl(ctx, "delete", "validatingadmissionpolicies,validatingadmissionpolicybindings",
+			"no-fencings", "--ignore-not-found"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -195,12 +204,17 @@ func TestFencingRecord(t *testing.T) {
 		}
 	}
 	s := f.Status
-	if f.Name != w.hosts[0].Name()+"."+first.ID || f.Spec.By != first.By || f.Spec.Why == "" || f.Spec.Device != first.Device || f.Spec.Shadow ||
-		!slices.Equal(phases, []string{"Armed", "Evicting", "Done"}) || s.Result != "Evicted" || len(s.Evidence) != len(first.Evidence) || len(s.Evidence) < 2 ||
-		int(s.Pods.Ended) != len(before) || len(s.Pods.Names) != len(before) || int(s.Volumes.Attached) != len(volumes) || s.Volumes.Detached != s.Volumes.Attached ||
-		s.Duration == "" || s.FinishedAt == nil || !meta.IsStatusConditionTrue(s.Conditions, api.Proven) || !meta.IsStatusConditionTrue(s.Conditions, api.Finished) ||
+	if f.Name != w.hosts[0].Name()+"."+first.ID || f.Spec.By != first.By || f.Spec.Why == "" ||
+		f.Spec.Device != first.Device || f.Spec.Shadow ||
+		!slices.Equal(phases, []string{"Armed", "Evicting", "Done"}) || s.Result != "Evicted" ||
+		len(s.Evidence) != len(first.Evidence) || len(s.Evidence) < 2 ||
+		int(s.Pods.Ended) != len(before) || len(s.Pods.Names) != len(before) ||
+		int(s.Volumes.Attached) != len(volumes) || s.Volumes.Detached != s.Volumes.Attached ||
+		s.Duration == "" || s.FinishedAt == nil || !meta.IsStatusConditionTrue(s.Conditions, api.Proven) ||
+		!meta.IsStatusConditionTrue(s.Conditions, api.Finished) ||
 		len(f.OwnerReferences) > 0 {
-		t.Errorf("Fencing: got %+v of record %+v, want all of it: %d pods, %d volumes", f, first, len(before), len(volumes))
+		t.Errorf("Fencing: got %+v of record %+v, want all of it: %d pods, %d volumes", f, first, len(before),
+			len(volumes))
 	}
 	for _, e := range s.Evidence {
 		if e.From == "" || e.State != "Off" || e.Raw != "Off" || e.At.IsZero() {
@@ -209,11 +223,13 @@ func TestFencingRecord(t *testing.T) {
 	}
 	table := w.kubectl("get", "fcg")
 	t.Logf("kubectl get fcg\n%s", table)
-	if head := strings.Fields(strings.SplitN(table, "\n", 2)[0]); !slices.Equal(head, []string{"NAME", "NODE", "PHASE", "RESULT", "PODS", "VOLUMES", "TOOK", "AGE", "WHY"}) {
+	if head := strings.Fields(strings.SplitN(table, "\n", 2)[0]); !slices.Equal(head,
+		[]string{"NAME", "NODE", "PHASE", "RESULT", "PODS", "VOLUMES", "TOOK", "AGE", "WHY"}) {
 		t.Errorf("kubectl get fcg: got columns %v", head)
 	}
 
-	w.plugin(w.hosts[0], "Fence "+first.ID+" of node "+w.hosts[0].Name(), "It ended as Evicted", "says Off", "MachineConfirmedOff")
+	w.plugin(w.hosts[0], "Fence "+first.ID+" of node "+w.hosts[0].Name(), "It ended as Evicted", "says Off",
+		"MachineConfirmedOff")
 
 	w.stepsAsTold(w.hosts[0], f)
 
@@ -234,7 +250,8 @@ func TestFencingRecord(t *testing.T) {
 		return int(f.Status.Pods.Ended) == len(victim) && len(f.Status.Volumes.Left) > 0
 	})
 	name := two.Name() + "." + w.record(two).ID
-	w.kubectl("patch", "fcg", name, "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Done","result":"Evicted"}}`)
+	w.kubectl("patch", "fcg", name, "--subresource=status", "--type=merge", "-p",
+		`{"status":{"phase":"Done","result":"Evicted"}}`)
 	w.kubectl("delete", "fcg", name)
 	if rec := w.record(two); rec.Phase != taint.PhaseEvicting || !w.marked(two) {
 		t.Errorf("after an edit and a deletion: got %+v, want the fence as it was", rec)
@@ -245,7 +262,8 @@ func TestFencingRecord(t *testing.T) {
 	rec := w.untilDone(two, taint.ResultEvicted)
 	w.untilReplaced(two, victim)
 	f = w.untilFencing(c, two, "ended", ended)
-	if f.Name != name || f.Status.Result != string(rec.Result) || len(f.Status.Volumes.Left) > 0 || f.Spec.By != rec.By {
+	if f.Name != name || f.Status.Result != string(rec.Result) || len(f.Status.Volumes.Left) > 0 ||
+		f.Spec.By != rec.By {
 		t.Errorf("Fencing of the fence that another process ended: got %+v, want the end of %+v", f, rec)
 	}
 
@@ -256,15 +274,18 @@ func TestFencingRecord(t *testing.T) {
 		n := len(w.fencings(c))
 		old := w.record(free)
 		w.kubectl("taint", "node", free.Name(), manualMark)
-		w.until("the mark is over", func() bool { r := w.record(free); return r.Token() != old.Token() && r.Phase == taint.PhaseDone })
+		w.until("the mark is over",
+			func() bool { r := w.record(free); return r.Token() != old.Token() && r.Phase == taint.PhaseDone })
 		w.until("a Fencing of the person's mark", func() bool { return len(w.fencings(c)) == n+1 })
 	}
 	manual := slices.DeleteFunc(w.fencings(c), func(f api.Fencing) bool { return f.Spec.Node != free.Name() })
-	if len(manual) != 2 || manual[0].Name == manual[1].Name || manual[0].Spec.By != taint.ByPerson || manual[0].Spec.ID != "manual" || manual[1].Spec.Why != "marked by a person" {
+	if len(manual) != 2 || manual[0].Name == manual[1].Name || manual[0].Spec.By != taint.ByPerson ||
+		manual[0].Spec.ID != "manual" || manual[1].Spec.Why != "marked by a person" {
 		t.Errorf("Fencings of a person's marks: got %+v, want two", manual)
 	}
 	w.until("the marks' ends are told", func() bool {
-		return !slices.ContainsFunc(w.fencings(c), func(f api.Fencing) bool { return f.Spec.Node == free.Name() && f.Status.Result != "Lifted" })
+		return !slices.ContainsFunc(w.fencings(c),
+			func(f api.Fencing) bool { return f.Spec.Node == free.Name() && f.Status.Result != "Lifted" })
 	})
 	t.Logf("kubectl get fcg -o wide\n%s", w.kubectl("get", "fcg", "-o", "wide"))
 
@@ -272,7 +293,8 @@ func TestFencingRecord(t *testing.T) {
 	newest := w.fencings(c)
 	set.Top = "records: {keep: 1}"
 	ff.configure(set)
-	w.until("the configuration is in force", func() bool { return ff.metric(`forcefence_config_reloads_total{result="ok"}`) > 0 })
+	w.until("the configuration is in force",
+		func() bool { return ff.metric(`forcefence_config_reloads_total{result="ok"}`) > 0 })
 	w.kubectl("taint", "node", free.Name(), manualMark)
 	w.until("one is left", func() bool {
 		now := w.fencings(c)
@@ -310,7 +332,8 @@ func TestFencingRecord(t *testing.T) {
 	// They may be written again: what was kept is.
 	w.kubectl("delete", "validatingadmissionpolicies,validatingadmissionpolicybindings", "no-fencings")
 	w.untilFencing(c, third, "ended", ended)
-	if password := w.dc.Password(); password == "" || strings.Contains(w.kubectl("get", "fcg", "-o", "yaml"), password) {
+	if password := w.dc.Password(); password == "" ||
+		strings.Contains(w.kubectl("get", "fcg", "-o", "yaml"), password) {
 		t.Error("a Fencing shows the devices' password")
 	}
 }

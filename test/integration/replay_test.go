@@ -34,8 +34,8 @@ func (w *world) replayed(status int, args ...string) (r replay.Report, table str
 	return r, table
 }
 
-// A fence and what mode shadow told, recorded by the process that is shipped: played again everything is decided the same, and in mode fence the
-// power-off is sent that shadow told. Nothing secret stands in the recording.
+// A fence and what mode shadow told, recorded by the process that is shipped: played again everything is decided the
+// same, and in mode fence the power-off is sent that shadow told. Nothing secret stands in the recording.
 func TestReplay(t *testing.T) {
 	modes := []string{"fence", "shadow"}
 	w := newWorld(t, plan{nodes: 6, node: func(i int, o *cluster.NodeOptions) {
@@ -54,7 +54,8 @@ func TestReplay(t *testing.T) {
 	}
 	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 2))
 	file := filepath.Join(w.dir, "recording")
-	c := w.start(settings{Top: "record: {file: " + file + "}\nmodes:\n- {selector: mode=shadow, mode: shadow}\n- {selector: mode=fence, mode: fence}"})
+	c := w.start(settings{Top: "record: {file: " + file + "}\nmodes:\n- {selector: mode=shadow, mode: shadow}\n- " +
+		"{selector: mode=fence, mode: fence}"})
 	w.untilPinned(fenced, shadowed)
 	if _, err := os.Stat(file); err == nil {
 		text, _ := os.ReadFile(file)
@@ -94,7 +95,8 @@ func TestReplay(t *testing.T) {
 		}
 	}
 	if r.Differ != 0 || r.Skipped != 0 || off != 1 || told != 1 {
-		t.Errorf("got %d decisions that differ, %d lines left out, %d power-offs and %d told; want 0, 0, 1, 1", r.Differ, r.Skipped, off, told)
+		t.Errorf("got %d decisions that differ, %d lines left out, %d power-offs and %d told; want 0, 0, 1, 1",
+			r.Differ, r.Skipped, off, told)
 	}
 
 	config, err := os.ReadFile(c.config)
@@ -108,11 +110,14 @@ func TestReplay(t *testing.T) {
 			parted = append(parted, d)
 		}
 	}
-	if len(parted) != 1 || parted[0].Node != shadowed.Name() || parted[0].Then.Why != "WouldPowerOff" || parted[0].Now.Phase != "PoweringOff" {
-		t.Fatalf("mode fence: got %+v, want that the power-off which shadow told is announced, and nothing else differs", parted)
+	if len(parted) != 1 || parted[0].Node != shadowed.Name() || parted[0].Then.Why != "WouldPowerOff" ||
+		parted[0].Now.Phase != "PoweringOff" {
+		t.Fatalf("mode fence: got %+v, want that the power-off which shadow told is announced, and nothing else "+
+			"differs", parted)
 	}
 	e := parted[0].Estimate
-	if e == nil || e.Outcome != explain.Moves || len(e.Through) != 1 || len(e.Moved) != 1 || e.Moved[0] != w.ns+"/app-"+shadowed.Name() {
+	if e == nil || e.Outcome != explain.Moves || len(e.Through) != 1 || len(e.Moved) != 1 ||
+		e.Moved[0] != w.ns+"/app-"+shadowed.Name() {
 		t.Errorf("estimate: got %+v, want a power-off and the pod that is moved", e)
 	}
 	if !strings.Contains(table, "from here on the world would have been another") {

@@ -28,9 +28,9 @@ func (h *host) running(p corev1.Pod) bool {
 	return false
 }
 
-// The machine gets its power back in the middle of the eviction, and volumes of pods that were ended are not detached: what was ended goes,
-// and the rest starts once the record names these volumes. The mark stays, and a pod that uses one of them is held, until they are detached.
-// Nothing runs twice.
+// The machine gets its power back in the middle of the eviction, and volumes of pods that were ended are not detached:
+// what was ended goes, and the rest starts once the record names these volumes. The mark stays, and a pod that uses one
+// of them is held, until they are detached. Nothing runs twice.
 func TestReturnInTheMiddle(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
@@ -60,7 +60,8 @@ func TestReturnInTheMiddle(t *testing.T) {
 	})
 	late := w.bare("late", h)
 	w.create(late)
-	data := slices.IndexFunc(named, func(d taint.Detaching) bool { return d.Claim != "" }) // ephemeral volumes went with their pods
+	// ephemeral volumes went with their pods
+	data := slices.IndexFunc(named, func(d taint.Detaching) bool { return d.Claim != "" })
 	if data < 0 {
 		t.Fatalf("no claim of %v is named", named)
 	}
@@ -75,14 +76,16 @@ func TestReturnInTheMiddle(t *testing.T) {
 	})
 	w.during(3*time.Second, "one with it is held", func() error {
 		if r := w.record(h); !w.marked(h) || r.ID != first.ID || !slices.Equal(r.Detaching, named) {
-			t.Errorf("mark and fence: got %v %s waiting for %v, want the mark of %s waiting for %v", w.marked(h), r.ID, r.Detaching, first.ID, named)
+			t.Errorf("mark and fence: got %v %s waiting for %v, want the mark of %s waiting for %v", w.marked(h), r.ID,
+				r.Detaching, first.ID, named)
 		}
 		if n := len(h.Running()); n != 3 {
 			t.Errorf("containers on the returned node: got %d, want those of the 3 pods without such a volume", n)
 		}
 		return untouched(rest, w.pods())
 	})
-	kit.Must(t, w.c.Client().CoreV1().Pods(w.ns).Delete(w.ctx, "user", *metav1.NewDeleteOptions(0))) // its volume is to go where the StatefulSet's pod is
+	// its volume is to go where the StatefulSet's pod is
+	kit.Must(t, w.c.Client().CoreV1().Pods(w.ns).Delete(w.ctx, "user", *metav1.NewDeleteOptions(0)))
 
 	w.c.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(h, taint.ResultReturned)
@@ -102,8 +105,8 @@ func TestReturnInTheMiddle(t *testing.T) {
 	})
 }
 
-// A BMC says Off of a machine that runs: when the node comes back as it was, that is told, and its device is not believed of this machine
-// any more until a person says so.
+// A BMC says Off of a machine that runs: when the node comes back as it was, that is told, and its device is not
+// believed of this machine any more until a person says so.
 func TestDeviceThatLied(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, oneBMC: true, doubles: true})
 	liar, other := w.hosts[0], w.hosts[1]
@@ -130,12 +133,15 @@ func TestDeviceThatLied(t *testing.T) {
 	w.until("pod of the liar", func() bool { return len(w.podsOn(liar)) > 0 })
 	pods := w.podsOn(liar)
 	liar.cut()
-	if told := w.untilEvent("Node", liar.Name(), "DeviceDistrusted"); !strings.Contains(told, "forcefence release "+liar.Name()+" --yes") {
+	if told := w.untilEvent("Node", liar.Name(), "DeviceDistrusted"); !strings.Contains(told,
+		"forcefence release "+liar.Name()+" --yes") {
 		t.Errorf("told %q, want the node whose record it is", told)
 	}
 	w.during(4*time.Second, "fencing through a device that lied", func() error {
-		if now := w.podsOn(liar); w.marked(liar) || w.record(liar).Result != taint.ResultNeverPoweredOff || len(now) != len(pods) {
-			return fmt.Errorf("got %d pods of %d, marked %v, record %+v", len(now), len(pods), w.marked(liar), w.record(liar))
+		if now := w.podsOn(liar); w.marked(liar) || w.record(liar).Result != taint.ResultNeverPoweredOff ||
+			len(now) != len(pods) {
+			return fmt.Errorf("got %d pods of %d, marked %v, record %+v", len(now), len(pods), w.marked(liar),
+				w.record(liar))
 		}
 		return nil
 	})

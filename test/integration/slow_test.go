@@ -21,7 +21,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// slow is a kubeconfig of an API server that begins each answer as much later as late says, and counts those that it held up.
+// slow is a kubeconfig of an API server that begins each answer as much later as late says, and counts those that it
+// held up.
 func (w *world) slow(late func(r *http.Request) time.Duration) (kubeconfig string, held *atomic.Int32) {
 	w.t.Helper()
 	admin := w.c.RESTConfig()
@@ -31,7 +32,8 @@ func (w *world) slow(late func(r *http.Request) time.Duration) (kubeconfig strin
 	kit.Must(w.t, err)
 	held = new(atomic.Int32)
 	proxy := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, Transport: through, ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, Transport: through,
+		ErrorLog: log.New(io.Discard, "", 0),
 		ModifyResponse: func(resp *http.Response) error {
 			d := late(resp.Request)
 			if d == 0 {
@@ -59,8 +61,8 @@ func (w *world) slow(late func(r *http.Request) time.Duration) (kubeconfig strin
 	return kubeconfig, held
 }
 
-// Where the API server is slow fences get slower, and none is lost: neither that of a machine that went off, nor that of one that is to be powered
-// off. Nobody else is touched.
+// Where the API server is slow fences get slower, and none is lost: neither that of a machine that went off, nor that
+// of one that is to be powered off. Nobody else is touched.
 func TestSlowAPIServer(t *testing.T) {
 	reads := func(r *http.Request) bool { return r.Method == http.MethodGet }
 	for name, late := range map[string]func(r *http.Request) time.Duration{
@@ -88,8 +90,10 @@ func TestSlowAPIServer(t *testing.T) {
 				before[h] = w.podsOn(h)
 			}
 			kubeconfig, held := w.slow(late)
-			// Each look takes 12 s where a read takes 6, and some are in vain: a power-off within a minute would be luck.
-			w.start(settings{Mode: "fence", Kubeconfig: kubeconfig, Timeout: "5m", Lease: "leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 500ms"})
+			// Each look takes 12 s where a read takes 6, and some are in vain: a power-off within a minute would be
+			// luck.
+			w.start(settings{Mode: "fence", Kubeconfig: kubeconfig, Timeout: "5m",
+				Lease: "leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 500ms"})
 			w.untilPinned(lost...)
 			began := time.Now()
 			off.cut()

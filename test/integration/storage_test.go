@@ -52,7 +52,8 @@ type lake struct {
 func (l *lake) roundTripper(next http.RoundTripper) http.RoundTripper {
 	return counting(func(r *http.Request) (*http.Response, error) {
 		query := r.URL.Query()
-		if strings.Contains(r.URL.Path, "/"+lhNamespace+"/") && (query.Get("watch") == "" || query.Get("sendInitialEvents") == "true") {
+		if strings.Contains(r.URL.Path, "/"+lhNamespace+"/") &&
+			(query.Get("watch") == "" || query.Get("sendInitialEvents") == "true") {
 			l.mu.Lock()
 			l.lists++
 			l.mu.Unlock()
@@ -78,7 +79,9 @@ func newLake(t *testing.T) *lake {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	l := &lake{t: t, ctx: ctx, log: &kit.Log{}, changed: map[string]int{}, metrics: prometheus.NewRegistry()}
-	l.c = cluster.ForTest(t, cluster.Options{NodeGrace: cluster.FastNodeGrace, APIServerArgs: []string{"--feature-gates=CSIVolumeHealth=true"}})
+	l.c = cluster.ForTest(t,
+		cluster.Options{NodeGrace: cluster.FastNodeGrace,
+			APIServerArgs: []string{"--feature-gates=CSIVolumeHealth=true"}})
 	var err error
 	l.client, err = dynamic.NewForConfig(l.c.RESTConfig())
 	kit.Must(t, err)
@@ -89,7 +92,8 @@ func newLake(t *testing.T) *lake {
 	watched, err := dynamic.NewForConfig(counted)
 	kit.Must(t, err)
 	l.watcher, err = storagewatch.New(storagewatch.Options{
-		Client: watched, Discovery: d, Log: slog.New(slog.NewTextHandler(l.log, nil)), Registry: l.metrics, Retry: 50 * time.Millisecond, Absent: 100 * time.Millisecond,
+		Client: watched, Discovery: d, Log: slog.New(slog.NewTextHandler(l.log, nil)), Registry: l.metrics,
+		Retry: 50 * time.Millisecond, Absent: 100 * time.Millisecond,
 	})
 	kit.Must(t, err)
 	var done sync.WaitGroup
@@ -108,7 +112,8 @@ func newLake(t *testing.T) *lake {
 			t.Log(l.log.String())
 		}
 	})
-	_, err = l.c.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: lhNamespace}}, metav1.CreateOptions{})
+	_, err = l.c.Client().CoreV1().Namespaces().
+		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: lhNamespace}}, metav1.CreateOptions{})
 	kit.Must(t, err)
 	return l
 }
@@ -134,8 +139,12 @@ func (l *lake) definitions(file string, create bool) {
 	l.t.Helper()
 	raw, err := os.ReadFile(file)
 	kit.Must(l.t, err)
-	lines := slices.DeleteFunc(strings.Split(string(raw), "\n"), func(s string) bool { return strings.Contains(s, "{{") }) // a Helm chart's
-	crds := l.client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	// a Helm chart's
+	lines := slices.DeleteFunc(strings.Split(string(raw), "\n"),
+		func(s string) bool { return strings.Contains(s, "{{") })
+	crds := l.client.Resource(
+		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+			Resource: "customresourcedefinitions"})
 	for _, doc := range strings.Split(strings.Join(lines, "\n"), "\n---\n") {
 		o := &unstructured.Unstructured{}
 		kit.Must(l.t, yaml.Unmarshal([]byte(doc), &o.Object))
@@ -182,13 +191,15 @@ func (l *lake) put(gvr schema.GroupVersionResource, namespace, kind, name, conte
 // patch merges into an object of Longhorn's.
 func (l *lake) patch(plural, name, patch string) {
 	l.t.Helper()
-	_, err := l.client.Resource(lhResource(plural)).Namespace(lhNamespace).Patch(l.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := l.client.Resource(lhResource(plural)).Namespace(lhNamespace).
+		Patch(l.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	kit.Must(l.t, err)
 }
 
 func (l *lake) status(plural, name, patch string) {
 	l.t.Helper()
-	_, err := l.client.Resource(lhResource(plural)).Namespace(lhNamespace).Patch(l.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	_, err := l.client.Resource(lhResource(plural)).Namespace(lhNamespace).
+		Patch(l.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	kit.Must(l.t, err)
 }
 
@@ -219,8 +230,10 @@ func TestStorage(t *testing.T) {
 
 	// populate makes a node, a volume and a replica.
 	populate := func(t *testing.T) {
-		l.put(lhResource("nodes"), lhNamespace, "Node", "n1", `{spec: {evictionRequested: false, disks: {d1: {evictionRequested: false}}}}`)
-		l.status("nodes", "n1", `{"status": {"conditions": [{"type": "Ready", "status": "True"}], "diskStatus": {"d1": {"diskUUID": "u1"}}}}`)
+		l.put(lhResource("nodes"), lhNamespace, "Node", "n1",
+			`{spec: {evictionRequested: false, disks: {d1: {evictionRequested: false}}}}`)
+		l.status("nodes", "n1",
+			`{"status": {"conditions": [{"type": "Ready", "status": "True"}], "diskStatus": {"d1": {"diskUUID": "u1"}}}}`)
 		l.put(lhResource("volumes"), lhNamespace, "Volume", "v1", `{}`)
 		l.status("volumes", "v1", `{"status": {"robustness": "healthy"}}`)
 		l.put(lhResource("replicas"), lhNamespace, "Replica", "r1",
@@ -228,14 +241,16 @@ func TestStorage(t *testing.T) {
 		l.status("replicas", "r1", `{"status": {"currentState": "running"}}`)
 		l.until("all to be known", func() bool {
 			on := s.ReplicasOn("n1")
-			return s.MissingReason() == "" && s.NodeHealth("n1").Healthy && s.VolumeHealth(v1).Healthy && len(on) == 1 && on[0].Healthy && on[0].Running && on[0].Unknown == ""
+			return s.MissingReason() == "" && s.NodeHealth("n1").Healthy && s.VolumeHealth(v1).Healthy &&
+				len(on) == 1 && on[0].Healthy && on[0].Running && on[0].Unknown == ""
 		})
 	}
 
 	t.Run("a definition that appears later", func(t *testing.T) {
 		const none = "nodes.longhorn.io: the cluster has no such resource of version v1beta2"
 		l.until("it to be missed", func() bool {
-			return strings.HasPrefix(s.MissingReason(), none) && strings.Count(s.MissingReason(), "no such resource") == 3
+			return strings.HasPrefix(s.MissingReason(), none) &&
+				strings.Count(s.MissingReason(), "no such resource") == 3
 		})
 		if h := s.VolumeHealth(v1); h.Known || !strings.Contains(h.Why, "no such resource") {
 			t.Errorf("a volume whose resource is missing: got %+v", h)
@@ -254,8 +269,10 @@ func TestStorage(t *testing.T) {
 		if lists < 3 {
 			t.Errorf("got %d lists of three resources", lists)
 		}
-		l.status("nodes", "n1", `{"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Down", "message": "gone"}]}}`)
-		l.until("the node not to be healthy", func() bool { return s.NodeHealth("n1") == storage.Health{Known: true, Why: "Down: gone"} })
+		l.status("nodes", "n1",
+			`{"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Down", "message": "gone"}]}}`)
+		l.until("the node not to be healthy",
+			func() bool { return s.NodeHealth("n1") == storage.Health{Known: true, Why: "Down: gone"} })
 		l.until("the change to be told", func() bool { return l.tellings("n1") > before })
 		l.status("volumes", "v1", `{"status": {"robustness": "unknown"}}`)
 		l.until("the volume not to be known", func() bool { return !s.VolumeHealth(v1).Known })
@@ -266,7 +283,8 @@ func TestStorage(t *testing.T) {
 # TYPE forcefence_storage_known gauge
 forcefence_storage_known{storage="longhorn"} 1
 `
-		if err := testutil.GatherAndCompare(l.metrics, strings.NewReader(want), "forcefence_storage_known"); err != nil {
+		if err := testutil.GatherAndCompare(l.metrics, strings.NewReader(want),
+			"forcefence_storage_known"); err != nil {
 			t.Error(err)
 		}
 		l.status("volumes", "v1", `{"status": {"robustness": "healthy"}}`)
@@ -283,7 +301,8 @@ forcefence_storage_known{storage="longhorn"} 1
 			if !ok {
 				t.Fatal("the preset does not say how")
 			}
-			_, err := l.client.Resource(p.Resource).Namespace(p.Namespace).Patch(l.ctx, p.Name, types.MergePatchType, p.Data, metav1.PatchOptions{})
+			_, err := l.client.Resource(p.Resource).Namespace(p.Namespace).
+				Patch(l.ctx, p.Name, types.MergePatchType, p.Data, metav1.PatchOptions{})
 			return err
 		}
 		first := s.ReplicasOn("n1")[0]
@@ -301,17 +320,21 @@ forcefence_storage_known{storage="longhorn"} 1
 		l.put(lhResource("nodes"), "default", "Node", "n2", `{}`)
 		l.put(lhResource("volumes"), lhNamespace, "Volume", "v3", `{}`) // when this is seen the others would have been
 		l.until("the last to be seen", func() bool {
-			return strings.HasPrefix(s.VolumeHealth(storage.Volume{Driver: v1.Driver, Handle: "v3"}).Why, "volume.healthy: no such key")
+			return strings.HasPrefix(s.VolumeHealth(storage.Volume{Driver: v1.Driver, Handle: "v3"}).Why,
+				"volume.healthy: no such key")
 		})
-		if h := s.VolumeHealth(storage.Volume{Driver: v1.Driver, Handle: "v2"}); h.Why != `no object tells of volume "v2"` {
+		if h := s.VolumeHealth(
+			storage.Volume{Driver: v1.Driver, Handle: "v2"}); h.Why != `no object tells of volume "v2"` {
 			t.Errorf("a volume of another namespace: got %+v", h)
 		}
 	})
 
 	t.Run("an expression that does not fit the definition", func(t *testing.T) {
-		odd := adapterOf(t, "longhorn", func(s *storage.Spec) { s.Volume.Healthy = `object.status.robustnes == "healthy"` })
+		odd := adapterOf(t, "longhorn",
+			func(s *storage.Spec) { s.Volume.Healthy = `object.status.robustnes == "healthy"` })
 		now := l.watcher.UseAdapters([]*storage.Adapter{odd})[0]
-		l.until("the log to say so", func() bool { return strings.Contains(l.log.String(), "undefined field 'robustnes'") })
+		l.until("the log to say so",
+			func() bool { return strings.Contains(l.log.String(), "undefined field 'robustnes'") })
 		l.until("the state to be read", func() bool { return now.MissingReason() == "" })
 		if h := now.VolumeHealth(v1); h.Known || h.Why != "volume.healthy: no such key: robustnes" {
 			t.Errorf("got %+v", h)
@@ -327,8 +350,10 @@ forcefence_storage_known{storage="longhorn"} 1
 	})
 
 	t.Run("objects that go, and then their definitions", func(t *testing.T) {
-		kit.Must(t, l.client.Resource(lhResource("replicas")).Namespace(lhNamespace).Delete(l.ctx, "r1", metav1.DeleteOptions{}))
-		l.until("the volume to have no replica", func() bool { return s.VolumeHealth(v1) == storage.Health{Why: "it has no replica"} })
+		kit.Must(t, l.client.Resource(lhResource("replicas")).Namespace(lhNamespace).
+			Delete(l.ctx, "r1", metav1.DeleteOptions{}))
+		l.until("the volume to have no replica",
+			func() bool { return s.VolumeHealth(v1) == storage.Health{Why: "it has no replica"} })
 		l.definitions(reduced, false)
 		l.until("all to be missed", func() bool { return strings.Count(s.MissingReason(), "no such resource") == 3 })
 		if h := s.NodeHealth("n1"); h.Known {
@@ -347,7 +372,8 @@ forcefence_storage_known{storage="longhorn"} 1
 		// A field of another type is refused by them.
 		o := map[string]any{"spec": map[string]any{"evictionRequested": "yes"}}
 		raw, _ := json.Marshal(o)
-		_, err := l.client.Resource(lhResource("replicas")).Namespace(lhNamespace).Patch(l.ctx, "r1", types.MergePatchType, raw, metav1.PatchOptions{})
+		_, err := l.client.Resource(lhResource("replicas")).Namespace(lhNamespace).
+			Patch(l.ctx, "r1", types.MergePatchType, raw, metav1.PatchOptions{})
 		if !apierrors.IsInvalid(err) {
 			t.Errorf("a wrong type: got %v, want it to be invalid", err)
 		}
@@ -358,22 +384,26 @@ forcefence_storage_known{storage="longhorn"} 1
 
 	t.Run("wrong types where a definition allows them", func(t *testing.T) {
 		l.definitions(filepath.Join("testdata", "loose.yaml"), true)
-		a, bad := storage.CompileAdapter("loose", storage.Spec{Drivers: []string{"loose.csi"}, Volume: storage.VolumeSpec{
-			Resource: "disks.v1.example.net", Find: storage.ByPV, Key: "object.spec.pv", Healthy: `object.spec.state == "fine"`,
-		}})
+		a, bad := storage.CompileAdapter("loose",
+			storage.Spec{Drivers: []string{"loose.csi"}, Volume: storage.VolumeSpec{
+				Resource: "disks.v1.example.net", Find: storage.ByPV, Key: "object.spec.pv",
+				Healthy: `object.spec.state == "fine"`,
+			}})
 		if len(bad) > 0 {
 			t.Fatal(bad)
 		}
 		loose := l.watcher.UseAdapters([]*storage.Adapter{a})[0]
 		gvr := schema.GroupVersionResource{Group: "example.net", Version: "v1", Resource: "disks"}
 		for name, spec := range map[string]string{
-			"good": `{pv: good, state: fine}`, "number": `{pv: 5, state: fine}`, "nested": `{pv: nested, state: {fine: true}}`, "bare": `{pv: bare}`,
+			"good": `{pv: good, state: fine}`, "number": `{pv: 5, state: fine}`,
+			"nested": `{pv: nested, state: {fine: true}}`, "bare": `{pv: bare}`,
 		} {
 			l.put(gvr, "", "Disk", name, "{spec: "+spec+"}")
 		}
 		for pv, want := range map[string]storage.Health{
-			"good": {Known: true, Healthy: true}, "nested": {Known: true, Why: "its object says that it is not healthy"},
-			"bare": {Why: "volume.healthy: no such key: state"}, "5": {Why: `no object tells of volume "5"`},
+			"good":   {Known: true, Healthy: true},
+			"nested": {Known: true, Why: "its object says that it is not healthy"},
+			"bare":   {Why: "volume.healthy: no such key: state"}, "5": {Why: `no object tells of volume "5"`},
 		} {
 			at := storage.Volume{Driver: "loose.csi", PV: pv, Handle: "h"}
 			l.until(pv+" to be "+want.Why, func() bool { return loose.VolumeHealth(at) == want })
@@ -381,23 +411,30 @@ forcefence_storage_known{storage="longhorn"} 1
 	})
 
 	t.Run("CSIVolumeHealth", func(t *testing.T) {
-		csi := l.watcher.UseAdapters([]*storage.Adapter{adapterOf(t, "csi-volume-health", func(s *storage.Spec) { s.Drivers = []string{cluster.CSIDriver} })})[0]
+		csi := l.watcher.UseAdapters(
+			[]*storage.Adapter{
+				adapterOf(t, "csi-volume-health",
+					func(s *storage.Spec) { s.Drivers = []string{cluster.CSIDriver} })})[0]
 		claims := l.c.Client().CoreV1().PersistentVolumeClaims("default")
-		pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		}}
+		pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			}}
 		kit.Must(t, yaml.Unmarshal([]byte(`{resources: {requests: {storage: 1Mi}}}`), &pvc.Spec))
 		_, err := claims.Create(l.ctx, pvc, metav1.CreateOptions{})
 		kit.Must(t, err)
-		// Kubernetes 1.36 has a feature of that name, but not the field, with or without it: 1.37's API brings it. So it drops what a CSI
-		// driver's controller writes, and everything is Unknown. Where a later version keeps it, the claim is healthy.
-		got, err := claims.Patch(l.ctx, "data", types.MergePatchType, []byte(`{"status": {"healthStatus": {"healthConditions": []}}}`), metav1.PatchOptions{}, "status")
+		// Kubernetes 1.36 has a feature of that name, but not the field, with or without it: 1.37's API brings it. So
+		// it drops what a CSI driver's controller writes, and everything is Unknown. Where a later version keeps it,
+		// the claim is healthy.
+		got, err := claims.Patch(l.ctx, "data", types.MergePatchType,
+			[]byte(`{"status": {"healthStatus": {"healthConditions": []}}}`), metav1.PatchOptions{}, "status")
 		kit.Must(t, err)
 		want := storage.Health{Why: "volume.healthy: no such key: healthStatus"}
 		if got.Status.HealthStatus != nil {
 			want = storage.Health{Known: true, Healthy: true}
 		} else {
-			l.until("the log to say so", func() bool { return strings.Contains(l.log.String(), "undefined field 'healthStatus'") })
+			l.until("the log to say so",
+				func() bool { return strings.Contains(l.log.String(), "undefined field 'healthStatus'") })
 		}
 		at := storage.Volume{Driver: cluster.CSIDriver, Namespace: "default", Claim: "data"}
 		l.until("the claim to be "+want.Why, func() bool { return csi.VolumeHealth(at) == want })

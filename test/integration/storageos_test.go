@@ -26,7 +26,8 @@ import (
 
 const poolGroup = "storage.test.forcefence.io"
 
-// pool is a storage system of the cluster: it says of nodes and of volumes (by their PersistentVolumes' names) whether they are healthy.
+// pool is a storage system of the cluster: it says of nodes and of volumes (by their PersistentVolumes' names) whether
+// they are healthy.
 type pool struct {
 	w      *world
 	client dynamic.Interface
@@ -36,16 +37,22 @@ func newPool(w *world) *pool {
 	w.t.Helper()
 	client, err := dynamic.NewForConfig(w.c.RESTConfig())
 	kit.Must(w.t, err)
-	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	crds := client.Resource(
+		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+			Resource: "customresourcedefinitions"})
 	for _, kind := range []string{"Node", "Volume"} {
 		name := strings.ToLower(kind)
 		_, err := crds.Apply(w.ctx, name+"s."+poolGroup, &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name + "s." + poolGroup},
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+			"metadata": map[string]any{"name": name + "s." + poolGroup},
 			"spec": map[string]any{
-				"group": poolGroup, "scope": "Cluster", "names": map[string]any{"kind": kind, "plural": name + "s", "singular": name},
-				"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{
-					"type": "object", "properties": map[string]any{"health": map[string]any{"type": "string"}},
-				}}}},
+				"group": poolGroup, "scope": "Cluster",
+				"names": map[string]any{"kind": kind, "plural": name + "s", "singular": name},
+				"versions": []any{
+					map[string]any{"name": "v1", "served": true, "storage": true,
+						"schema": map[string]any{"openAPIV3Schema": map[string]any{
+							"type": "object", "properties": map[string]any{"health": map[string]any{"type": "string"}},
+						}}}},
 			},
 		}}, metav1.ApplyOptions{FieldManager: "test", Force: true})
 		kit.Must(w.t, err)
@@ -58,9 +65,11 @@ func (p *pool) says(what, name, health string) {
 	p.w.t.Helper()
 	kind := map[string]string{"nodes": "Node", "volumes": "Volume"}[what]
 	p.w.until("the storage to say so", func() bool { // its definition may be new
-		_, err := p.client.Resource(schema.GroupVersionResource{Group: poolGroup, Version: "v1", Resource: what}).Apply(p.w.ctx, name, &unstructured.Unstructured{
-			Object: map[string]any{"apiVersion": poolGroup + "/v1", "kind": kind, "metadata": map[string]any{"name": name}, "health": health},
-		}, metav1.ApplyOptions{FieldManager: "test", Force: true})
+		_, err := p.client.Resource(schema.GroupVersionResource{Group: poolGroup, Version: "v1", Resource: what}).
+			Apply(p.w.ctx, name, &unstructured.Unstructured{
+				Object: map[string]any{"apiVersion": poolGroup + "/v1", "kind": kind,
+					"metadata": map[string]any{"name": name}, "health": health},
+			}, metav1.ApplyOptions{FieldManager: "test", Force: true})
 		return err == nil
 	})
 }
@@ -71,15 +80,18 @@ func (p *pool) rules(intervals string) settings {
 	health := `{"online": true, "offline": false}[object.health]`
 	fmt.Fprintf(&b, "storage:\n- name: pool\n  drivers: [%s]\n", cluster.CSIDriver)
 	fmt.Fprintf(&b, "  node: {resource: nodes.v1.%s, name: object.metadata.name, healthy: %q}\n", poolGroup, health)
-	fmt.Fprintf(&b, "  volume: {resource: volumes.v1.%s, find: pv, key: object.metadata.name, healthy: %q}\n", poolGroup, health)
+	fmt.Fprintf(&b, "  volume: {resource: volumes.v1.%s, find: pv, key: object.metadata.name, healthy: %q}\n",
+		poolGroup, health)
 	b.WriteString("policies:\n")
 	for _, word := range []string{"storage-fences", "accept-duplicates"} {
-		fmt.Fprintf(&b, "- {name: %s, preset: storageos, storage: pool, nodes: word=%[1]s, withoutProof: %[1]s, %[2]s}\n", word, intervals)
+		fmt.Fprintf(&b, "- {name: %s, preset: storageos, storage: pool, nodes: word=%[1]s, withoutProof: %[1]s, "+
+			"%[2]s}\n", word, intervals)
 	}
 	return settings{Top: b.String()}
 }
 
-// fenced is a StatefulSet of one pod with a volume, labelled as said, and its PersistentVolume once it runs on the node.
+// fenced is a StatefulSet of one pod with a volume, labelled as said, and its PersistentVolume once it runs on the
+// node.
 func (p *pool) fenced(h *host, name, label string, volume bool) (pv string) {
 	p.w.t.Helper()
 	wl := p.w.workload(name, 1)
@@ -107,17 +119,25 @@ func (p *pool) preProvisioned(h *host, name string) (pv string) {
 	pv, none := "static-"+w.ns, ""
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	once := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	_, err := w.c.Client().CoreV1().PersistentVolumes().Create(w.ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: corev1.PersistentVolumeSpec{
-		Capacity: size, AccessModes: once, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: cluster.CSIDriver, VolumeHandle: "lun-of-" + pv}},
-	}}, metav1.CreateOptions{})
+	_, err := w.c.Client().CoreV1().PersistentVolumes().
+		Create(w.ctx,
+			&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: corev1.PersistentVolumeSpec{
+				Capacity: size, AccessModes: once, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+				PersistentVolumeSource: corev1.PersistentVolumeSource{
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: cluster.CSIDriver, VolumeHandle: "lun-of-" + pv}},
+			}}, metav1.CreateOptions{})
 	kit.Must(w.t, err)
 	w.t.Cleanup(func() {
-		kit.Must(w.t, w.c.Client().CoreV1().PersistentVolumes().Delete(context.Background(), pv, metav1.DeleteOptions{}))
+		kit.Must(w.t,
+			w.c.Client().CoreV1().PersistentVolumes().Delete(context.Background(), pv, metav1.DeleteOptions{}))
 	})
-	_, err = w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).Create(w.ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
-		StorageClassName: &none, VolumeName: pv, AccessModes: once, Resources: corev1.VolumeResourceRequirements{Requests: size},
-	}}, metav1.CreateOptions{})
+	_, err = w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).
+		Create(w.ctx,
+			&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					StorageClassName: &none, VolumeName: pv, AccessModes: once,
+					Resources: corev1.VolumeResourceRequirements{Requests: size},
+				}}, metav1.CreateOptions{})
 	kit.Must(w.t, err)
 	set := w.workload(name, 1).StatefulSet()
 	set.Spec.Template.Labels["storageos.com/fenced"] = "true"
@@ -130,7 +150,8 @@ func (p *pool) preProvisioned(h *host, name string) (pv string) {
 
 // cordon keeps replacements off a node that its storage calls unhealthy, as StorageOS' scheduler does.
 func (p *pool) cordon(h *host) {
-	_, err := p.w.c.Client().CoreV1().Nodes().Patch(p.w.ctx, h.Name(), types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+	_, err := p.w.c.Client().CoreV1().Nodes().
+		Patch(p.w.ctx, h.Name(), types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	kit.Must(p.w.t, err)
 }
 
@@ -146,7 +167,9 @@ func (p *pool) refuses(pod string) (stop func()) {
 	label(`"yes"`)
 	end := fmt.Appendf(nil, `{"status":{"phase":"Failed","reason":%q}}`, taint.TombstoneReason)
 	w.until("the API server to refuse it", func() bool {
-		_, err := w.c.Client().CoreV1().Pods(w.ns).Patch(w.ctx, pod, types.MergePatchType, end, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
+		_, err := w.c.Client().CoreV1().Pods(w.ns).
+			Patch(w.ctx, pod, types.MergePatchType, end, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}},
+				"status")
 		return apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 	})
 	return func() { label("null") }
@@ -157,26 +180,37 @@ func (p *pool) refusal() {
 	w := p.w
 	w.t.Helper()
 	api, name := w.c.Client().AdmissionregistrationV1(), "refusal-"+w.ns
-	_, err := api.ValidatingAdmissionPolicies().Create(w.ctx, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
-		MatchConstraints: &admissionv1.MatchResources{
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.ns}},
-			ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-				Operations: []admissionv1.OperationType{admissionv1.Update},
-				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/status"}},
-			}}},
-		},
-		Validations: []admissionv1.Validation{{
-			Expression: fmt.Sprintf(`!("refuse" in object.metadata.?labels.orValue({}) && object.status.?reason.orValue("") == %q)`, taint.TombstoneReason),
-		}},
-	}}, metav1.CreateOptions{})
+	_, err := api.ValidatingAdmissionPolicies().
+		Create(w.ctx,
+			&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: admissionv1.ValidatingAdmissionPolicySpec{
+					MatchConstraints: &admissionv1.MatchResources{
+						NamespaceSelector: &metav1.LabelSelector{
+							MatchLabels: map[string]string{corev1.LabelMetadataName: w.ns}},
+						ResourceRules: []admissionv1.NamedRuleWithOperations{
+							{RuleWithOperations: admissionv1.RuleWithOperations{
+								Operations: []admissionv1.OperationType{admissionv1.Update},
+								Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+									Resources: []string{"pods/status"}},
+							}}},
+					},
+					Validations: []admissionv1.Validation{{
+						Expression: fmt.Sprintf(
+							`!("refuse" in object.metadata.?labels.orValue({}) && object.status.?reason.orValue("") == %q)`, taint.TombstoneReason),
+					}},
+				}}, metav1.CreateOptions{})
 	kit.Must(w.t, err)
 	w.t.Cleanup(func() {
-		kit.Must(w.t, api.ValidatingAdmissionPolicyBindings().Delete(context.Background(), name, metav1.DeleteOptions{}))
+		kit.Must(w.t,
+			api.ValidatingAdmissionPolicyBindings().Delete(context.Background(), name, metav1.DeleteOptions{}))
 		kit.Must(w.t, api.ValidatingAdmissionPolicies().Delete(context.Background(), name, metav1.DeleteOptions{}))
 	})
-	_, err = api.ValidatingAdmissionPolicyBindings().Create(w.ctx, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-		PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
-	}}, metav1.CreateOptions{})
+	_, err = api.ValidatingAdmissionPolicyBindings().
+		Create(w.ctx,
+			&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+					PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+				}}, metav1.CreateOptions{})
 	kit.Must(w.t, err)
 }
 
@@ -187,7 +221,8 @@ func (p *pool) refused() (n float64) {
 	text, err := w.c.Client().CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(w.ctx)
 	kit.Must(w.t, err)
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "apiserver_validating_admission_policy_check_total{") && strings.Contains(line, `"deny"`) && strings.Contains(line, `"refusal-`+w.ns+`"`) {
+		if strings.HasPrefix(line, "apiserver_validating_admission_policy_check_total{") &&
+			strings.Contains(line, `"deny"`) && strings.Contains(line, `"refusal-`+w.ns+`"`) {
 			one, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, "}")+1:]), 64)
 			kit.Must(w.t, err)
 			n += one
@@ -196,20 +231,23 @@ func (p *pool) refused() (n float64) {
 	return n
 }
 
-// StorageOS' document, item by item, with short intervals: one node whose kubelet is cut off under each word, one whose pods the API server
-// lets nobody end, and one that stays Ready.
+// StorageOS' document, item by item, with short intervals: one node whose kubelet is cut off under each word, one whose
+// pods the API server lets nobody end, and one that stays Ready.
 func TestStorageOS(t *testing.T) {
 	w := newWorld(t, plan{nodes: 6, doubles: true})
 	p := newPool(w)
 	fences, written, alive, refused := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
-	for h, word := range map[*host]string{fences: "storage-fences", written: "accept-duplicates", alive: "storage-fences", refused: "accept-duplicates"} {
+	for h, word := range map[*host]string{
+		fences: "storage-fences", written: "accept-duplicates", alive: "storage-fences", refused: "accept-duplicates"} {
 		w.kubectl("label", "node", h.Name(), "word="+word)
 		p.says("nodes", h.Name(), "online")
 	}
-	well := []string{p.fenced(fences, "dynamic", "true", true), p.preProvisioned(fences, "static"), p.fenced(written, "written", "true", true), p.fenced(alive, "alive", "true", true)}
+	well := []string{p.fenced(fences, "dynamic", "true", true), p.preProvisioned(fences, "static"),
+		p.fenced(written, "written", "true", true), p.fenced(alive, "alive", "true", true)}
 	well = append(well, p.fenced(refused, "slow", "true", true), p.fenced(refused, "never", "true", true))
 	sick := p.fenced(fences, "sick", "true", true)
-	for _, pv := range append(well, p.fenced(fences, "shouts", "True", true), p.fenced(fences, "unlabelled", "", true)) {
+	for _, pv := range append(well, p.fenced(fences, "shouts", "True", true),
+		p.fenced(fences, "unlabelled", "", true)) {
 		p.says("volumes", pv, "online")
 	}
 	p.says("volumes", sick, "offline")
@@ -223,7 +261,8 @@ func TestStorageOS(t *testing.T) {
 	replaced := func(name string, h *host) time.Duration {
 		begun := time.Now()
 		w.until(name+" to run elsewhere", func() bool {
-			return slices.ContainsFunc(w.c.ReadyPods(w.ns), func(p *corev1.Pod) bool { return p.Name == name+"-0" && p.Spec.NodeName != h.Name() })
+			return slices.ContainsFunc(w.c.ReadyPods(w.ns),
+				func(p *corev1.Pod) bool { return p.Name == name+"-0" && p.Spec.NodeName != h.Name() })
 		})
 		return time.Since(begun)
 	}
@@ -245,11 +284,13 @@ func TestStorageOS(t *testing.T) {
 	}
 	ended := time.Since(begun)
 	t.Run("dynamic", func(t *testing.T) {
-		t.Logf("unhealthy to the last pod deleted %s, replacement runs %s after", ended.Round(time.Millisecond), replaced("dynamic", fences).Round(time.Millisecond))
+		t.Logf("unhealthy to the last pod deleted %s, replacement runs %s after", ended.Round(time.Millisecond),
+			replaced("dynamic", fences).Round(time.Millisecond))
 	})
 	t.Run("pre-provisioned", func(*testing.T) { replaced("static", fences) })
 	fast := time.Since(begun)
-	if note := w.untilEvent("Pod", "dynamic-", "PolicyEndedPod"); !strings.Contains(note, "policy storage-fences, without proof: storage-fences") {
+	if note := w.untilEvent("Pod", "dynamic-", "PolicyEndedPod"); !strings.Contains(note,
+		"policy storage-fences, without proof: storage-fences") {
 		t.Errorf("Event of an ended pod: got %q, want the policy and its word", note)
 	}
 	t.Run("clears only its own entries", func(t *testing.T) {
@@ -259,7 +300,8 @@ func TestStorageOS(t *testing.T) {
 		}
 	})
 	stay := slices.DeleteFunc(slices.Clone(before), func(p corev1.Pod) bool {
-		return !slices.ContainsFunc([]string{"shouts-", "unlabelled-", "plain-"}, func(name string) bool { return strings.HasPrefix(p.Name, name) })
+		return !slices.ContainsFunc([]string{"shouts-", "unlabelled-", "plain-"},
+			func(name string) bool { return strings.HasPrefix(p.Name, name) })
 	})
 	t.Run("label not exactly true, no storage PVC", func(t *testing.T) {
 		if err := untouched(stay, w.pods()); err != nil {
@@ -291,7 +333,8 @@ func TestStorageOS(t *testing.T) {
 			t.Errorf("looked at again after %s, want the expiry", since)
 		}
 	})
-	t.Run("resync without events", func(t *testing.T) { // nobody watches pods, its kubelet is cut off, and its storage says nothing new
+	// nobody watches pods, its kubelet is cut off, and its storage says nothing new
+	t.Run("resync without events", func(t *testing.T) {
 		w.until("the pod to be ended that was given up", func() bool { return gone("never") && w.has("never-0") })
 		if since := pod(t, w.pods(), "never-0").CreationTimestamp.Sub(begun); since < 18*time.Second {
 			t.Errorf("ended at most %s after its storage became unhealthy, want the expiry", since)
@@ -301,12 +344,14 @@ func TestStorageOS(t *testing.T) {
 		begun := time.Now()
 		p.says("nodes", written.Name(), "offline")
 		w.until("its pod to be ended", func() bool { return gone("written") })
-		w.until("its attachment to be deleted", func() bool { return !slices.Contains(w.attachments(written), well[2]) })
+		w.until("its attachment to be deleted",
+			func() bool { return !slices.Contains(w.attachments(written), well[2]) })
 		if n := len(w.node(written).Status.VolumesInUse); n != 1 {
 			t.Errorf("volumes in use: got %d, want the ended pod's still there", n)
 		}
 		replaced("written", written)
-		t.Logf("unhealthy until the replacement runs: %s as written, %s where the storage fences", time.Since(begun).Round(time.Millisecond), fast.Round(time.Millisecond))
+		t.Logf("unhealthy until the replacement runs: %s as written, %s where the storage fences",
+			time.Since(begun).Round(time.Millisecond), fast.Round(time.Millisecond))
 	})
 	t.Run("healthy then unhealthy again, on a Ready node", func(t *testing.T) {
 		p.says("nodes", alive.Name(), "offline")

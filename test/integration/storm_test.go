@@ -67,8 +67,8 @@ func TestPowerOffsAtOnce(t *testing.T) {
 	c.untilMetric(`forcefence_guard_refusals_total{rule="PowerOffLimit"}`, 1)
 }
 
-// Two of five nodes are silent, and four must be healthy: no machine is powered off, and an Event says why with the numbers. What loses its
-// power is recovered all the same. Once one is back, the other is fenced.
+// Two of five nodes are silent, and four must be healthy: no machine is powered off, and an Event says why with the
+// numbers. What loses its power is recovered all the same. Once one is back, the other is fenced.
 func TestFloorOfHealthyNodes(t *testing.T) {
 	w := newWorld(t, plan{nodes: 5})
 	a, b := w.hosts[0], w.hosts[1]
@@ -140,13 +140,15 @@ func TestControlPlaneKeepsItsQuorum(t *testing.T) {
 				Name: "etcd-" + h.Name(), Labels: map[string]string{"component": "etcd", "tier": "control-plane"},
 				Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"},
 			},
-			Spec: corev1.PodSpec{NodeName: h.Name(), HostNetwork: true, Containers: []corev1.Container{{Name: "etcd", Image: "etcd"}},
+			Spec: corev1.PodSpec{NodeName: h.Name(), HostNetwork: true,
+				Containers:  []corev1.Container{{Name: "etcd", Image: "etcd"}},
 				Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}},
 		}, metav1.CreateOptions{})
 		kit.Must(t, err)
 		t.Cleanup(func() {
 			zero := int64(0)
-			_ = api.Delete(context.WithoutCancel(t.Context()), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
+			_ = api.Delete(context.WithoutCancel(t.Context()), pod.Name,
+				metav1.DeleteOptions{GracePeriodSeconds: &zero})
 		})
 		w.until("etcd's pod is Ready", func() bool {
 			p, err := api.Get(w.ctx, pod.Name, metav1.GetOptions{})

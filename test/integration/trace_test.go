@@ -53,7 +53,8 @@ func newCollector(t *testing.T) *collector {
 		for _, rs := range req.GetResourceSpans() {
 			for _, ss := range rs.GetScopeSpans() {
 				for _, s := range ss.GetSpans() {
-					c.names[string(s.GetSpanId())], c.parents[string(s.GetSpanId())] = s.GetName(), string(s.GetParentSpanId())
+					c.names[string(s.GetSpanId())], c.parents[string(s.GetSpanId())] = s.GetName(),
+						string(s.GetParentSpanId())
 				}
 			}
 		}
@@ -82,8 +83,8 @@ func (c *collector) has(names ...string) bool {
 	return false
 }
 
-// A fence is a trace of the shipped process: its phases, and what was asked and done in them. A collector that hangs delays no fence, and not
-// the end of the process either.
+// A fence is a trace of the shipped process: its phases, and what was asked and done in them. A collector that hangs
+// delays no fence, and not the end of the process either.
 func TestTraces(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4})
 	a, b := w.hosts[0], w.hosts[1]
@@ -93,7 +94,8 @@ func TestTraces(t *testing.T) {
 	a.cut()
 	w.untilDone(a, taint.ResultEvicted)
 	for _, path := range [][]string{
-		{"fence", "Armed", "ask"}, {"fence", "Evicting", "tombstone"}, {"fence", "Evicting", "unmark"}, {"fence", "Armed", "mark"}, {"fence", "ask"},
+		{"fence", "Armed", "ask"}, {"fence", "Evicting", "tombstone"}, {"fence", "Evicting", "unmark"},
+		{"fence", "Armed", "mark"}, {"fence", "ask"},
 	} {
 		w.until("spans "+strings.Join(path, " > "), func() bool { return to.has(path...) })
 	}

@@ -31,9 +31,9 @@ var previous = sync.OnceValues(func() (string, error) {
 	return out, build(out, dir)
 })
 
-// Two versions lead in turn during one fence, and each dies in the middle: while the machine is being powered off, and while its volumes
-// do not detach. Whoever comes next goes on under the same fence, with a proof of its own, and leaves in the record what only a newer
-// version knows.
+// Two versions lead in turn during one fence, and each dies in the middle: while the machine is being powered off, and
+// while its volumes do not detach. Whoever comes next goes on under the same fence, with a proof of its own, and leaves
+// in the record what only a newer version knows.
 func TestUpgradeInTheMiddle(t *testing.T) {
 	if binary == "" {
 		t.Skip("needs a control plane")
@@ -74,7 +74,8 @@ func TestUpgradeInTheMiddle(t *testing.T) {
 			w.untilPinned(h)
 			h.partition()
 			id := w.untilPhase(h, taint.PhasePoweringOff).ID
-			w.until("power-off sent", func() bool { return h.resets() == 1 }) // else nobody sends it: powerOffTimeout is over before the next has heard the silence itself
+			// else nobody sends it: powerOffTimeout is over before the next has heard the silence itself
+			w.until("power-off sent", func() bool { return h.resets() == 1 })
 			first.kill()
 
 			second := leads(tt.leader[1])
@@ -83,9 +84,12 @@ func TestUpgradeInTheMiddle(t *testing.T) {
 			second.kill()
 			rec := w.record(h)
 			rec.Newer = map[string]json.RawMessage{"plan": json.RawMessage(`{"steps":["a","b"]}`)}
-			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{taint.RecordAnnotation: rec.Encode()}}})
+			patch, err := json.Marshal(
+				map[string]any{
+					"metadata": map[string]any{"annotations": map[string]string{taint.RecordAnnotation: rec.Encode()}}})
 			kit.Must(t, err)
-			_, err = w.c.Client().CoreV1().Nodes().Patch(w.ctx, h.Name(), types.MergePatchType, patch, metav1.PatchOptions{})
+			_, err = w.c.Client().CoreV1().Nodes().
+				Patch(w.ctx, h.Name(), types.MergePatchType, patch, metav1.PatchOptions{})
 			kit.Must(t, err)
 
 			third := leads(tt.leader[2])

@@ -13,8 +13,9 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// A hypervisor falls silent, and with it the devices of all guests that may be there. That proves nothing, until the BMC of its host says
-// Off: then the guest that no other hypervisor has is off. The one that runs elsewhere is left alone, silent as its node is.
+// A hypervisor falls silent, and with it the devices of all guests that may be there. That proves nothing, until the
+// BMC of its host says Off: then the guest that no other hypervisor has is off. The one that runs elsewhere is left
+// alone, silent as its node is.
 func TestGuestIsOffWithItsHost(t *testing.T) {
 	a, b := hypervisor.New(t, hypervisor.Options{}), hypervisor.New(t, hypervisor.Options{})
 	guests := []*hypervisor.Domain{a.Guest(t, "dies", hypervisor.Guest{}), b.Guest(t, "has-moved", hypervisor.Guest{})}
@@ -39,7 +40,8 @@ func TestGuestIsOffWithItsHost(t *testing.T) {
   within:
   - {hypervisor: %q, provider: racks, id: %q, systemUUID: %s}
   - {hypervisor: %q, provider: cellar, id: %q}`,
-			dies.Name(), guests[0].UUID(), moved.Name(), guests[1].UUID(), a.URI(), bmcA.URL(), serverA.SystemUUID(), b.URI(), bmcB.URL()),
+			dies.Name(), guests[0].UUID(), moved.Name(), guests[1].UUID(), a.URI(), bmcA.URL(), serverA.SystemUUID(),
+			b.URI(), bmcB.URL()),
 	})
 	c.untilMetric(`forcefence_machines{result="ok"}`, 5)
 
@@ -61,7 +63,8 @@ func TestGuestIsOffWithItsHost(t *testing.T) {
 	rec := w.untilDone(dies, taint.ResultEvicted)
 	w.untilReplaced(dies, before)
 	i := slices.IndexFunc(rec.Evidence, func(e taint.Evidence) bool { return e.State == "Off" })
-	if i < 0 || rec.Evidence[i].From != "group/within/"+guests[0].UUID() || !strings.Contains(rec.Evidence[i].Raw, "racks/"+bmcA.URL()) ||
+	if i < 0 || rec.Evidence[i].From != "group/within/"+guests[0].UUID() ||
+		!strings.Contains(rec.Evidence[i].Raw, "racks/"+bmcA.URL()) ||
 		!strings.HasSuffix(rec.Evidence[i].Raw, " is Off, not on uris[1]") {
 		t.Errorf("evidence: got %+v, want which host is off, and where else the guest is not", rec.Evidence)
 	}

@@ -125,7 +125,8 @@ func newWorld(t *testing.T, p plan) *world {
 		}
 		o := cluster.NodeOptions{
 			Name: h.machine.Name(), SystemUUID: spelled(i, h.machine.SystemUUID()), BootID: h.machine.BootID(),
-			Labels: w.selector(), Annotations: map[string]string{bmcAnnotation: address}, SandboxRetry: 200 * time.Millisecond,
+			Labels: w.selector(), Annotations: map[string]string{bmcAnnotation: address},
+			SandboxRetry: 200 * time.Millisecond,
 		}
 		if i%2 == 1 && !p.oneBMC {
 			o.Labels["room"] = "cellar" // another provider's, unless the test has rules of its own
@@ -159,7 +160,8 @@ func newWorld(t *testing.T, p plan) *world {
 	return w
 }
 
-// spelled is a machine's system UUID as its node tells it: every other one in the byte order that its BMC does not use, and in capitals.
+// spelled is a machine's system UUID as its node tells it: every other one in the byte order that its BMC does not use,
+// and in capitals.
 func spelled(i int, uuid string) string {
 	u, ok := providers.ParseUUID(uuid)
 	if i%2 == 0 || !ok {
@@ -191,7 +193,8 @@ func (w *world) clear() {
 	_ = api.AppsV1().Deployments(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	_ = api.AppsV1().DaemonSets(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	_ = api.AppsV1().ReplicaSets(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-	_ = api.CoreV1().Pods(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{})
+	_ = api.CoreV1().Pods(w.ns).
+		DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{})
 	_ = api.CoreV1().Namespaces().Delete(ctx, w.ns, metav1.DeleteOptions{})
 	// Of a process that was killed: until it runs out, no process of the next test leads.
 	_ = api.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, w.ns, metav1.DeleteOptions{})
@@ -219,13 +222,16 @@ type chapter struct {
 }
 
 func watch(t *testing.T, client kubernetes.Interface, ns string) *history {
-	h := &history{nodes: map[string][]chapter{}, powering: map[string]bool{}, pods: map[string][]*corev1.Pod{}, atOff: map[string]taint.Record{}}
-	nodes := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.LabelSelector = "world=" + ns
-	}))
+	h := &history{nodes: map[string][]chapter{}, powering: map[string]bool{}, pods: map[string][]*corev1.Pod{},
+		atOff: map[string]taint.Record{}}
+	nodes := informers.NewSharedInformerFactoryWithOptions(client, 0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.LabelSelector = "world=" + ns
+		}))
 	pods := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(ns))
 	handle := func(inf toolscache.SharedIndexInformer, f func(any)) {
-		_, err := inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: f, UpdateFunc: func(_, o any) { f(o) }})
+		_, err := inf.AddEventHandler(
+			toolscache.ResourceEventHandlerFuncs{AddFunc: f, UpdateFunc: func(_, o any) { f(o) }})
 		kit.Must(t, err)
 	}
 	handle(nodes.Core().V1().Nodes().Informer(), h.node)
@@ -519,7 +525,8 @@ func (w *world) untilReplaced(h *host, before []corev1.Pod) {
 		ready := w.c.ReadyPods(w.ns)
 		n := 0
 		for _, p := range ready {
-			if p.Spec.NodeName == h.Name() || slices.ContainsFunc(before, func(b corev1.Pod) bool { return b.UID == p.UID }) {
+			if p.Spec.NodeName == h.Name() ||
+				slices.ContainsFunc(before, func(b corev1.Pod) bool { return b.UID == p.UID }) {
 				continue
 			}
 			n++
@@ -560,7 +567,8 @@ func (w *world) noDoubles() {
 	}
 }
 
-// events are the notes of the Events with that reason about an object whose name begins so. A series counts as often as it was seen.
+// events are the notes of the Events with that reason about an object whose name begins so. A series counts as often as
+// it was seen.
 func (w *world) events(kind, prefix, reason string) []eventsv1.Event {
 	w.t.Helper()
 	list, err := w.c.Client().EventsV1().Events("").List(w.ctx, metav1.ListOptions{})
@@ -598,7 +606,8 @@ func (w *world) describe() string {
 					fmt.Fprintf(&b, "\t%s %s %s since %s\n", c.Type, c.Status, c.Reason, c.LastTransitionTime)
 				}
 			}
-			fmt.Fprintf(&b, "\ttaints %v\n\tvolumes in use %v, attached %v\n", n.Spec.Taints, n.Status.VolumesInUse, n.Status.VolumesAttached)
+			fmt.Fprintf(&b, "\ttaints %v\n\tvolumes in use %v, attached %v\n", n.Spec.Taints, n.Status.VolumesInUse,
+				n.Status.VolumesAttached)
 			for _, m := range n.ManagedFields {
 				fmt.Fprintf(&b, "\tlast written by %s %s at %s\n", m.Manager, m.Subresource, m.Time)
 			}
@@ -613,7 +622,8 @@ func (w *world) describe() string {
 		return b.String()
 	}
 	for _, p := range pods.Items {
-		fmt.Fprintf(&b, "pod %s (%s) on %q: %s %s, deleting since %v\n", p.Name, p.UID, p.Spec.NodeName, p.Status.Phase, p.Status.Reason, p.DeletionTimestamp)
+		fmt.Fprintf(&b, "pod %s (%s) on %q: %s %s, deleting since %v\n", p.Name, p.UID, p.Spec.NodeName, p.Status.Phase,
+			p.Status.Reason, p.DeletionTimestamp)
 	}
 	return b.String()
 }

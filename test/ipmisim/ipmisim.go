@@ -1,11 +1,12 @@
-// Package ipmisim starts OpenIPMI's BMC simulator in front of a machine that is a QEMU process. It is the counterpart of providers/ipmi in
-// tests, in the demonstration and in benchmarks. It imports the standard library, and runs ipmi_sim and qemu-system-x86_64, which must be
-// installed (Missing).
+// Package ipmisim starts OpenIPMI's BMC simulator in front of a machine that is a QEMU process. It is the counterpart
+// of providers/ipmi in tests, in the demonstration and in benchmarks. It imports the standard library, and runs
+// ipmi_sim and qemu-system-x86_64, which must be installed (Missing).
 //
-// The simulator asks and switches the machine through a shell script (IPMI's chassis commands are its chassis_control program), so its
-// answers are about the process as it is. It crashes now and then and is started again, as a BMC's watchdog does. Everything ends with
-// Stop and with the process that started it, however that ends: the simulator by its parent's death signal, the machine, which QEMU puts
-// into the background, by a shell that waits for the process's end.
+// The simulator asks and switches the machine through a shell script (IPMI's chassis commands are its chassis_control
+// program), so its answers are about the process as it is. It crashes now and then and is started again, as a BMC's
+// watchdog does. Everything ends with Stop and with the process that started it, however that ends: the simulator by
+// its parent's death signal, the machine, which QEMU puts into the background, by a shell that waits for the process's
+// end.
 package ipmisim
 
 import (
@@ -62,7 +63,8 @@ const (
 	Reader   = "watch"
 )
 
-// CipherSuite is the best that the simulator has. Its refusals of others have no session ID, so nobody can know whose they are.
+// CipherSuite is the best that the simulator has. Its refusals of others have no session ID, so nobody can know whose
+// they are.
 const CipherSuite = 3
 
 const (
@@ -106,7 +108,8 @@ func (b *BMC) setUp(ctx context.Context, o Options) error {
 	if o.UUID == "" {
 		_, _ = rand.Read(b.uuid[:]) // never fails
 		b.uuid[6], b.uuid[8] = b.uuid[6]&0x0f|0x40, b.uuid[8]&0x3f|0x80
-	} else if n, err := hex.Decode(b.uuid[:], []byte(strings.ReplaceAll(o.UUID, "-", ""))); err != nil || n != len(b.uuid) {
+	} else if n, err := hex.Decode(b.uuid[:], []byte(strings.ReplaceAll(o.UUID, "-", ""))); err != nil ||
+		n != len(b.uuid) {
 		return fmt.Errorf("%q is no UUID", o.UUID)
 	}
 	if err := kit.FreePorts(&b.port); err != nil {
@@ -127,7 +130,8 @@ chassis_control "%s/chassis.sh %s"
 user 2 true "%s" "%s" operator 10
 user 3 true "%s" "%s" user 10
 `, b.port, b.wireGUID(), key, b.dir, b.UUID(), Operator, b.password, Reader, b.password)
-	const emulation = "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\nmc_enable 0x20\n"
+	const emulation = "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 " +
+		"persist_sdr\nmc_enable 0x20\n"
 	if err := errors.Join(
 		os.Mkdir(filepath.Join(b.dir, "state"), 0o700),
 		os.WriteFile(b.PasswordFile(), []byte(b.password+"\n"), 0o600),
@@ -157,8 +161,8 @@ func (b *BMC) wireGUID() []byte {
 	return u
 }
 
-// startSweep starts the shell that ends the machine when this process has ended without Stop. It is known by the directory in its command
-// line.
+// startSweep starts the shell that ends the machine when this process has ended without Stop. It is known by the
+// directory in its command line.
 func (b *BMC) startSweep() error {
 	const script = `cat >/dev/null
 for f in $(grep -alF "$1/" /proc/[0-9]*/cmdline 2>/dev/null); do
@@ -229,14 +233,16 @@ func (b *BMC) ping(ctx context.Context) error {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	if _, err := conn.Write([]byte("\x06\x00\xff\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x09\x20\x18\xc8\x81\x00\x38\x8e\x04\xb5")); err != nil {
+	if _, err := conn.Write(
+		[]byte("\x06\x00\xff\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x09\x20\x18\xc8\x81\x00\x38\x8e\x04\xb5")); err != nil {
 		return err
 	}
 	_, err = conn.Read(make([]byte, 512))
 	return err
 }
 
-// Restart kills the simulator, and returns once it answers again: it knows no session any more. The machine is left as it is.
+// Restart kills the simulator, and returns once it answers again: it knows no session any more. The machine is left as
+// it is.
 func (b *BMC) Restart(ctx context.Context) error {
 	b.mu.Lock()
 	before := b.starts
@@ -309,7 +315,8 @@ func (b *BMC) Asked() int {
 // SetPower switches the machine behind the BMC's back, and returns when it runs or is gone.
 func (b *BMC) SetPower(ctx context.Context, on bool) error {
 	value := map[bool]string{false: "0", true: "1"}[on]
-	out, err := exec.CommandContext(ctx, filepath.Join(b.dir, "chassis.sh"), b.UUID(), "force", "power", value).CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(b.dir, "chassis.sh"), b.UUID(), "force", "power", value).
+		CombinedOutput()
 	if err == nil && b.Running() != on {
 		err = errors.New("it is not")
 	}

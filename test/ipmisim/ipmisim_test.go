@@ -68,7 +68,8 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		files, _ := os.ReadDir("/proc")
 		for _, f := range files {
-			if b, err := os.ReadFile("/proc/" + f.Name() + "/cmdline"); err == nil && strings.Contains(string(b), uuid) {
+			if b, err := os.ReadFile("/proc/" + f.Name() + "/cmdline"); err == nil &&
+				strings.Contains(string(b), uuid) {
 				return strings.ReplaceAll(string(b), "\x00", " ")
 			}
 		}

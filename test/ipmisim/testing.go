@@ -65,7 +65,8 @@ func NeedTrap(t testing.TB) {
 // SendTrap has snmptrap send this trap from an address of this machine.
 func SendTrap(t testing.TB, from, to string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "snmptrap", "--clientaddr="+from, "-v", "1", "-c", "public", to, PETEnterprise, from, "6",
+	cmd := exec.CommandContext(t.Context(), "snmptrap", "--clientaddr="+from, "-v", "1", "-c", "public", to,
+		PETEnterprise, from, "6",
 		strconv.Itoa(PETPowerOff), "300", PETEnterprise+".1", "x", hex.EncodeToString([]byte(PETEvent)))
 	cmd.Env = append(os.Environ(), "MIBS=", "SNMP_PERSISTENT_DIR="+t.TempDir())
 	if said, err := cmd.CombinedOutput(); err != nil {

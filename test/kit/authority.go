@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Authority signs certificates: of the devices' servers, the daemons and the control planes that tests start. Nothing but this
-// process has its key, so a server with a certificate of it is one that we started.
+// Authority signs certificates: of the devices' servers, the daemons and the control planes that tests start. Nothing
+// but this process has its key, so a server with a certificate of it is one that we started.
 type Authority struct {
 	Credentials
 	cert *x509.Certificate
@@ -49,9 +49,9 @@ func NewAuthority(name string) *Authority {
 // NewKey makes a key for Sign, of the kind that it makes itself.
 func NewKey() crypto.Signer { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
-// Sign makes a certificate of a template, and a key where it is nil. Of the template, the serial number is ours; zero times are the
-// authority's, a day later at the beginning; zero usage is that of a server or client, whose key may encrypt a key as well: libvirtd
-// wants that.
+// Sign makes a certificate of a template, and a key where it is nil. Of the template, the serial number is ours; zero
+// times are the authority's, a day later at the beginning; zero usage is that of a server or client, whose key may
+// encrypt a key as well: libvirtd wants that.
 func (a *Authority) Sign(t x509.Certificate, key crypto.Signer) Credentials {
 	if key == nil {
 		key = NewKey()
@@ -72,7 +72,8 @@ func (a *Authority) Sign(t x509.Certificate, key crypto.Signer) Credentials {
 
 // Server makes credentials for a server at these names and addresses.
 func (a *Authority) Server(hosts ...string) Credentials {
-	t := x509.Certificate{Subject: pkix.Name{CommonName: "forcefence"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	t := x509.Certificate{Subject: pkix.Name{CommonName: "forcefence"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
 			t.IPAddresses = append(t.IPAddresses, ip)
@@ -86,7 +87,8 @@ func (a *Authority) Server(hosts ...string) Credentials {
 // Client makes credentials for a client until that time.
 func (a *Authority) Client(until time.Time) Credentials {
 	return a.Sign(x509.Certificate{
-		Subject: pkix.Name{CommonName: "forcefence"}, NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Subject: pkix.Name{CommonName: "forcefence"}, NotAfter: until,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, nil)
 }
 

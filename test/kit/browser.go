@@ -10,9 +10,9 @@ import (
 // RequireChromium is the variable that, set to 1, has a test fail where there is no Chromium.
 const RequireChromium = "FORCEFENCE_REQUIRE_CHROMIUM"
 
-// Browse has test/browser look at pages in a real Chromium: those of url, given as name=path, after a log in with the token. It returns the
-// folder with the screenshots, each by its page's name: NAME-light.png, NAME-dark.png, NAME-phone.png. Without Debian's package chromium it
-// skips the test.
+// Browse has test/browser look at pages in a real Chromium: those of url, given as name=path, after a log in with the
+// token. It returns the folder with the screenshots, each by its page's name: NAME-light.png, NAME-dark.png,
+// NAME-phone.png. Without Debian's package chromium it skips the test.
 func Browse(t testing.TB, url, token string, pages ...string) string {
 	t.Helper()
 	chromium, err := exec.LookPath("chromium")
@@ -24,12 +24,14 @@ func Browse(t testing.TB, url, token string, pages ...string) string {
 	Must(t, err)
 	dir := t.TempDir()
 	program, secret, out := filepath.Join(dir, "browser"), filepath.Join(dir, "token"), filepath.Join(dir, "out")
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-C", module, "-o", program, ".").CombinedOutput(); err != nil {
+	if said, err := exec.CommandContext(t.Context(), "go", "build", "-C", module, "-o", program, ".").
+		CombinedOutput(); err != nil {
 		t.Fatalf("building test/browser: %v\n%s", err, said)
 	}
 	Must(t, os.WriteFile(secret, []byte(token), 0o600))
 	Must(t, os.Mkdir(out, 0o755))
-	cmd := exec.CommandContext(t.Context(), program, append([]string{"-url", url, "-token", secret, "-out", out, "-chromium", chromium}, pages...)...)
+	cmd := exec.CommandContext(t.Context(), program,
+		append([]string{"-url", url, "-token", secret, "-out", out, "-chromium", chromium}, pages...)...)
 	cmd.Env = append(os.Environ(), "HOME="+dir) // what a browser keeps goes with the test
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("the browser: %v\n%s", err, said)

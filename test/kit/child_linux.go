@@ -19,8 +19,8 @@ var starter = sync.OnceValue(func() chan<- startRequest {
 	return requests
 })
 
-// startAll starts children from one thread that never ends: a child's Pdeathsig comes when the thread that started it ends, and the
-// runtime ends threads as it likes. A test that looks for goroutines left over ignores it by its name.
+// startAll starts children from one thread that never ends: a child's Pdeathsig comes when the thread that started it
+// ends, and the runtime ends threads as it likes. A test that looks for goroutines left over ignores it by its name.
 func startAll(requests <-chan startRequest) {
 	runtime.LockOSThread()
 	for r := range requests {

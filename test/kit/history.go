@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Git runs git in the repository that holds a folder, with more variables in its environment, and returns what it printed, without
-// space around it. The error tells what git said.
+// Git runs git in the repository that holds a folder, with more variables in its environment, and returns what it
+// printed, without space around it. The error tells what git said.
 func Git(ctx context.Context, folder string, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
@@ -24,8 +24,8 @@ func Git(ctx context.Context, folder string, env []string, args ...string) (stri
 	return strings.TrimSpace(out.String()), nil
 }
 
-// Checkout writes the files of a commit below dir, which it makes. The repository is that of a folder; its index and its work tree stay
-// as they are.
+// Checkout writes the files of a commit below dir, which it makes. The repository is that of a folder; its index and
+// its work tree stay as they are.
 func Checkout(ctx context.Context, root, commit, dir string) error {
 	index := []string{"GIT_INDEX_FILE=" + dir + ".index"}
 	if _, err := Git(ctx, root, index, "read-tree", commit); err != nil {
@@ -38,9 +38,10 @@ func Checkout(ctx context.Context, root, commit, dir string) error {
 // errNoHistory is a source that no repository holds.
 var errNoHistory = errors.New("this source has no history to take the previous version from")
 
-// Previous writes the files of the version that people upgrade from below dir, as Checkout does, and returns its tag or commit: the last
-// release before this commit or, as long as there is none, the first commit that has the chart, which differs most from this one, and is this one in a
-// history that begins with it. The test is skipped where there is no history, and fails where it was cut off.
+// Previous writes the files of the version that people upgrade from below dir, as Checkout does, and returns its tag or
+// commit: the last release before this commit or, as long as there is none, the first commit that has the chart, which
+// differs most from this one, and is this one in a history that begins with it. The test is skipped where there is no
+// history, and fails where it was cut off.
 func Previous(t testing.TB, dir string) (commit string) {
 	t.Helper()
 	root := Root(t)
@@ -59,7 +60,8 @@ func previous(ctx context.Context, root string) (commit string, err error) {
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", errNoHistory, err)
 	case shallow == "true":
-		return "", errors.New("this clone's history is cut off, and with it the previous version: git fetch --unshallow --tags")
+		return "", errors.New("this clone's history is cut off, and with it the previous version: git fetch " +
+			"--unshallow --tags")
 	}
 	tag, err := Git(ctx, root, nil, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD~1")
 	if err == nil {

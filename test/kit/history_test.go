@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The previous version is the last release before this commit; before the first release, the first commit that has the chart.
+// The previous version is the last release before this commit; before the first release, the first commit that has the
+// chart.
 func TestPrevious(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := previous(t.Context(), dir); !errors.Is(err, errNoHistory) {
@@ -16,7 +17,8 @@ func TestPrevious(t *testing.T) {
 	}
 	git := func(args ...string) string {
 		t.Helper()
-		out, err := Git(t.Context(), dir, []string{"GIT_CONFIG_GLOBAL=/dev/null"}, append([]string{"-c", "user.name=a", "-c", "user.email=a@example.net"}, args...)...)
+		out, err := Git(t.Context(), dir, []string{"GIT_CONFIG_GLOBAL=/dev/null"},
+			append([]string{"-c", "user.name=a", "-c", "user.email=a@example.net"}, args...)...)
 		Must(t, err)
 		return out
 	}

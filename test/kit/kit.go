@@ -1,5 +1,6 @@
-// Package kit is what the test worlds share: a certificate authority, free ports, children that end with us, a program's readiness, waiting
-// for something, a log that is read, and the shortest way to end a test at an error. It imports nothing of this repository.
+// Package kit is what the test worlds share: a certificate authority, free ports, children that end with us, a
+// program's readiness, waiting for something, a log that is read, and the shortest way to end a test at an error. It
+// imports nothing of this repository.
 package kit
 
 import (
@@ -34,8 +35,8 @@ func Harm(t testing.TB, format string, args ...any) {
 	t.Errorf(HarmPrefix+format, args...)
 }
 
-// FreePorts fills in ports of 127.0.0.1 that nobody listens on, and that this process was not given before. They are free again when it
-// returns: whoever listens must bear that another process was faster.
+// FreePorts fills in ports of 127.0.0.1 that nobody listens on, and that this process was not given before. They are
+// free again when it returns: whoever listens must bear that another process was faster.
 func FreePorts(ports ...*int) error {
 	for _, port := range ports {
 		var err error
@@ -48,8 +49,8 @@ func FreePorts(ports ...*int) error {
 
 var given sync.Map // ports of this process: who asks twice, to use both later, must not get one port
 
-// freePort is one below those that connections get for their own end: a program that ends and starts again would find its port taken by
-// anybody's connection.
+// freePort is one below those that connections get for their own end: a program that ends and starts again would find
+// its port taken by anybody's connection.
 func freePort() (port int, err error) {
 	for range 100 {
 		port = 10000 + rand.IntN(20000)
@@ -74,8 +75,8 @@ func FreeAddress(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// Tail hands on a file's lines as they are written, without their ends, until ctx ends. It looks at the file once in a period; one that
-// is not there yet is waited for. A line is the caller's to keep.
+// Tail hands on a file's lines as they are written, without their ends, until ctx ends. It looks at the file once in a
+// period; one that is not there yet is waited for. A line is the caller's to keep.
 func Tail(ctx context.Context, file string, period time.Duration, line func([]byte)) {
 	var f *os.File
 	defer func() { f.Close() }() // of nil, an error

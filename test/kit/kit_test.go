@@ -23,11 +23,15 @@ import (
 	"time"
 )
 
-// Who trusts the authority talks to its servers, by the names they have, and to no stranger's; they know its clients by their names.
+// Who trusts the authority talks to its servers, by the names they have, and to no stranger's; they know its clients by
+// their names.
 func TestAuthority(t *testing.T) {
 	a, stranger := NewAuthority("ours"), NewAuthority("stranger")
-	user := a.Sign(x509.Certificate{Subject: pkix.Name{CommonName: "ann", Organization: []string{"masters"}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, nil)
-	noServer := x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	user := a.Sign(
+		x509.Certificate{Subject: pkix.Name{CommonName: "ann", Organization: []string{"masters"}},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, nil)
+	noServer := x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	for _, tc := range []struct {
 		name   string
 		server Credentials
@@ -46,10 +50,13 @@ func TestAuthority(t *testing.T) {
 			who := r.TLS.PeerCertificates[0].Subject
 			fmt.Fprint(w, who.CommonName, " ", who.Organization)
 		}))
-		s.TLS = &tls.Config{Certificates: []tls.Certificate{tc.server.TLS()}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.Pool()}
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{tc.server.TLS()},
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.Pool()}
 		s.Config.ErrorLog = log.New(io.Discard, "", 0)
 		s.StartTLS()
-		c := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{tc.client.TLS()}}}}
+		c := http.Client{
+			Transport: &http.Transport{
+				TLSClientConfig: &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{tc.client.TLS()}}}}
 		var got string
 		if resp, err := c.Get(s.URL); err != nil {
 			got = err.Error()
@@ -98,7 +105,8 @@ func TestFreePorts(t *testing.T) {
 		}
 		seen[p] = true
 	}
-	for range 1000 { // who asks for one after the other gets different ones, too: of 20,000, two of these would be the same
+	// who asks for one after the other gets different ones, too: of 20,000, two of these would be the same
+	for range 1000 {
 		var p int
 		Must(t, FreePorts(&p))
 		if seen[p] {
@@ -159,7 +167,8 @@ func TestTail(t *testing.T) {
 // parentEnv makes this test's process one that starts a child, says which, and waits to be killed.
 const parentEnv = "FORCEFENCE_KIT_PARENT"
 
-// A child has a process group of its own, or a session, and on Linux dies with its parent, whichever thread of it asked for it.
+// A child has a process group of its own, or a session, and on Linux dies with its parent, whichever thread of it asked
+// for it.
 func TestChildDiesWithUs(t *testing.T) {
 	if os.Getenv(parentEnv) != "" {
 		pid := make(chan int)
@@ -192,7 +201,8 @@ func TestChildDiesWithUs(t *testing.T) {
 	}
 	Must(t, parent.Process.Kill())
 	_ = parent.Wait() // killed
-	for end := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil && !zombie(pid); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil &&
+		!zombie(pid); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 			t.Fatalf("child %d outlives its parent", pid)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Until waits until something is so, and ends the test where it is not within two minutes: other packages' tests share the machine.
+// Until waits until something is so, and ends the test where it is not within two minutes: other packages' tests share
+// the machine.
 func Until(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	const often, rarely = 5 * time.Millisecond, 50 * time.Millisecond

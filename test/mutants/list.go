@@ -5,11 +5,13 @@ import (
 	"strings"
 )
 
-// sim plays the histories of test/sim: enough of them to take every path many times, few enough for a mutant's two minutes.
+// sim plays the histories of test/sim: enough of them to take every path many times, few enough for a mutant's two
+// minutes.
 const sim = "./test/sim -run TestHistories -sim.seeds=4000"
 
 // hook is the node's hook without a control plane: its memory, and its reader in front of answers in a chosen order.
-const hook = "./kubelet-admit/nri -short -run Test(View|NoBoot|Held|Restore|Ended|Pods|Volumes|Mark|NodeGone|Status|Memory|Plugin|Quorum|Silent|Poll|Watches)|FuzzView"
+const hook = "./kubelet-admit/nri -short -run " +
+	"Test(View|NoBoot|Held|Restore|Ended|Pods|Volumes|Mark|NodeGone|Status|Memory|Plugin|Quorum|Silent|Poll|Watches)|FuzzView"
 
 // The installer's wait for a kubelet, and what is told of a node without a hook, take no control plane either.
 const (
@@ -17,7 +19,8 @@ const (
 )
 
 // ec2Quick are the tests of EC2's answers, without the conformance suite and the batches that hang.
-const ec2Quick = "./providers/ec2 -run Test(WhatIsOff|TwoAnswers|Terminated|Stale|Power|Canonical|Errors|OneInstance|Thousand)"
+const ec2Quick = "./providers/ec2 -run " +
+	"Test(WhatIsOff|TwoAnswers|Terminated|Stale|Power|Canonical|Errors|OneInstance|Thousand)"
 
 // ec2Spot are the tests of what is terminated, of the market's stops, and of an API that is slow.
 var ec2Spot = []string{"./providers/ec2 -run TestTerminate|StoppedByTheMarket|SecondAnswer"}
@@ -29,10 +32,11 @@ var ec2Credentials = []string{"./providers/ec2 -run Test(CredentialsThat|Connect
 var (
 	pacing      = []string{"./providers/remote -run Pace"}
 	ec2Watch    = []string{"./providers/ec2 -run Watch|Queue|NoQueues|FuzzEvent"}
-	ipmiNetwork = []string{"./providers/ipmi -run TestLoss|TestSlowN|TestLogin|TestCloseEnds|TestFailed|Suite$|IsSilent|TestLost|TestShort|TestLate|TestStalled|TestNumbers|TestSpent|TestRefusedTwin"}
-	ipmiKg      = []string{"./providers/ipmi -run Kg|TestValidate"}
-	ipmiTraps   = []string{"./providers/ipmi -run TestWatch[^S]*$|NoTraps|FuzzTrap"}
-	hostileSQS  = []string{"./providers/ec2 -run WatchGiants|WatchHasty"}
+	ipmiNetwork = []string{"./providers/ipmi -run " +
+		"TestLoss|TestSlowN|TestLogin|TestCloseEnds|TestFailed|Suite$|IsSilent|TestLost|TestShort|TestLate|TestStalled|TestNumbers|TestSpent|TestRefusedTwin"}
+	ipmiKg     = []string{"./providers/ipmi -run Kg|TestValidate"}
+	ipmiTraps  = []string{"./providers/ipmi -run TestWatch[^S]*$|NoTraps|FuzzTrap"}
+	hostileSQS = []string{"./providers/ec2 -run WatchGiants|WatchHasty"}
 )
 
 // statusPage are the tests of the status page that take neither a browser nor a control plane.
@@ -77,9 +81,10 @@ var (
 	kubeReads        = []string{"./taint/kube -short"}
 	recordsWorld     = []string{"./taint/observe -run Records|KeepItems"}
 	lifeSince        = []string{"./taint/decide/fleet -run TestAlive", "./taint/decide -run TestLife|TestQuestion"}
-	slowDevice       = []string{"./taint/decide/proof", "./taint/decide", "./taint/controller -short -run Slow|StandsStill|WritesDoNot"}
-	stuckWorld       = []string{"./taint/controller -short -run RejectedMark|StuckBegins|OutageIsNot|RefusedLook"}
-	storedWorld      = []string{"./taint/controller -run Storage|Judge"}
+	slowDevice       = []string{"./taint/decide/proof", "./taint/decide",
+		"./taint/controller -short -run Slow|StandsStill|WritesDoNot"}
+	stuckWorld  = []string{"./taint/controller -short -run RejectedMark|StuckBegins|OutageIsNot|RefusedLook"}
+	storedWorld = []string{"./taint/controller -run Storage|Judge"}
 )
 
 // lastChecks are the tests of what is checked right before a power action; uncheckedPower plays histories without that.
@@ -125,11 +130,12 @@ var scrubs = []string{"./cmd/forcefence -short -run Scrub"}
 var rewound = []string{"./cmd/internal/app -run Rewind|RestoredEtcd"}
 
 // decisions are the packages that decide together: one's stories play through the others.
-var decisions = []string{"taint", "taint/decide/proof", "taint/decide/fleet", "taint/decide/fence", "taint/decide/action", "taint/decide/evict", "taint/decide"}
+var decisions = []string{"taint", "taint/decide/proof", "taint/decide/fleet", "taint/decide/fence",
+	"taint/decide/action", "taint/decide/evict", "taint/decide"}
 
-// testsOf returns the tests that are to kill a mutant, in turn: those of its package, first those without a control plane, except where
-// only an API server can refuse what a write sends. Where a decision is weakened the other decisions' stories follow, then the whole
-// protocol's simulation.
+// testsOf returns the tests that are to kill a mutant, in turn: those of its package, first those without a control
+// plane, except where only an API server can refuse what a write sends. Where a decision is weakened the other
+// decisions' stories follow, then the whole protocol's simulation.
 func testsOf(m Mutant) []string {
 	if m.Tests != nil {
 		return m.Tests
@@ -162,8 +168,8 @@ func testsOf(m Mutant) []string {
 	return tests
 }
 
-// explored are weakenings that the exploration must notice by itself, beside the tests that kill them above: one that is blind to them
-// proves nothing.
+// explored are weakenings that the exploration must notice by itself, beside the tests that kill them above: one that
+// is blind to them proves nothing.
 var explored = []string{
 	"fence: no second snapshot (step 4)",
 	"fence: power-off without the record (step 3)",
@@ -230,11 +236,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ages: only the wall clock counts (1)", In: "providers.Instant.Age",
-		Old: "max(now.Sub(i), now.Wall.Sub(i.Wall), 0)", New: "max(now.Wall.Sub(i.Wall), 0)", Tests: []string{"./providers"},
+		Old: "max(now.Sub(i), now.Wall.Sub(i.Wall), 0)", New: "max(now.Wall.Sub(i.Wall), 0)",
+		Tests: []string{"./providers"},
 	},
 	{
 		Name: "ages: one may be negative", In: "providers.Instant.Age",
-		Old: "max(now.Sub(i), now.Wall.Sub(i.Wall), 0)", New: "max(now.Sub(i), now.Wall.Sub(i.Wall))", Tests: []string{"./providers"},
+		Old: "max(now.Sub(i), now.Wall.Sub(i.Wall), 0)", New: "max(now.Sub(i), now.Wall.Sub(i.Wall))",
+		Tests: []string{"./providers"},
 	},
 	{
 		Name: "ages: in the simulation a suspension does not count (1)", In: "providers.Instant.Age",
@@ -269,12 +277,14 @@ var Mutants = []Mutant{
 		Old: "slices.Contains(placeholderUUIDs, u) || slices.Contains(placeholderUUIDs, SwapUUID(u))", New: "false",
 	},
 	{
-		Name: "identity: a claimed machine whose device tells none is its own (14)", In: "providers.Target.VerifyIdentity",
-		Old: "if _, ok := ParseUUID(deviceUUID); !ok { ... }", New: "if false { ... }",
+		Name: "identity: a claimed machine whose device tells none is its own (14)",
+		In:   "providers.Target.VerifyIdentity",
+		Old:  "if _, ok := ParseUUID(deviceUUID); !ok { ... }", New: "if false { ... }",
 	},
 	{
-		Name: "identity: a node that tells no UUID gets the machine that it is called after (14)", In: "providers.Target.checkMachine",
-		Old: `tells && !has && obs.Addresses == "" && t.Named`, New: "tells && has && false",
+		Name: "identity: a node that tells no UUID gets the machine that it is called after (14)",
+		In:   "providers.Target.checkMachine",
+		Old:  `tells && !has && obs.Addresses == "" && t.Named`, New: "tells && has && false",
 	},
 	{
 		Name: "identity: a list's node must tell its UUID", In: "providers.Target.checkMachine",
@@ -298,11 +308,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "guard: another machine is powered off (3)", In: "providers/guard.Provider.runPowerAction",
-		Old: "if err := providers.ConfirmIdentity(ctx, g, t, providers.Now); err != nil { ... }", New: "if err := providers.ConfirmIdentity(ctx, g, t, providers.Now); false { ... }",
+		Old: "if err := providers.ConfirmIdentity(ctx, g, t, providers.Now); err != nil { ... }",
+		New: "if err := providers.ConfirmIdentity(ctx, g, t, providers.Now); false { ... }",
 	},
 	{
-		Name: "guard: nothing is asked between identity and power action", In: "providers/guard.Provider.runPowerAction",
-		Old: "if err := providers.PermitSends(p.checkStill)(); err != nil { ... }", New: "",
+		Name: "guard: nothing is asked between identity and power action",
+		In:   "providers/guard.Provider.runPowerAction",
+		Old:  "if err := providers.PermitSends(p.checkStill)(); err != nil { ... }", New: "",
 	},
 	{
 		Name: "guard: an identity counts for ever", In: "providers/guard.identities.useConfirmation",
@@ -317,8 +329,9 @@ var Mutants = []Mutant{
 		Old: "i.known[t.Key()] = identity{used: now}", New: "",
 	},
 	{
-		Name: "guard: a question from before a power action confirms the next", In: "providers/guard.identities.learnIdentity",
-		Old: "!sent.Before(was.used)", New: "true",
+		Name: "guard: a question from before a power action confirms the next",
+		In:   "providers/guard.identities.learnIdentity",
+		Old:  "!sent.Before(was.used)", New: "true",
 	},
 	{
 		Name: "guard: another machine's answer leaves the identity", In: "providers/guard.identities.learnIdentity",
@@ -333,8 +346,9 @@ var Mutants = []Mutant{
 		Old: "if p.over { ... }", New: "",
 	},
 	{
-		Name: "guard: a provider that was allowed to send says that it did not", In: "providers/guard.permit.dropNotSent",
-		Old: "p.given && errors.Is(err, providers.ErrNotSent)", New: "false",
+		Name: "guard: a provider that was allowed to send says that it did not",
+		In:   "providers/guard.permit.dropNotSent",
+		Old:  "p.given && errors.Is(err, providers.ErrNotSent)", New: "false",
 	},
 	{
 		Name: "permit: a retry says that nothing was sent", In: "providers.PermitSends",
@@ -416,7 +430,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "batch: another machine's answer counts (3)", In: "providers.AskAll",
-		Old: "answers[i] = checkAnswer(by, t, sent, got, obs, cause)", New: `t.SystemUUID = ""; answers[i] = checkAnswer(by, t, sent, got, obs, cause)`,
+		Old: "answers[i] = checkAnswer(by, t, sent, got, obs, cause)",
+		New: `t.SystemUUID = ""; answers[i] = checkAnswer(by, t, sent, got, obs, cause)`,
 	},
 	{
 		Name: "guard: one target fails its batch", In: "providers/guard.Provider.askBatch",
@@ -448,11 +463,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: each question pays for the drill's", In: "providers/redfish.Provider.State",
-		Old: "providers.IsDrill(ctx) && obs.State == providers.PowerOn", New: "obs.State == providers.PowerOn", Tests: redfishOptions,
+		Old: "providers.IsDrill(ctx) && obs.State == providers.PowerOn", New: "obs.State == providers.PowerOn",
+		Tests: redfishOptions,
 	},
 	{
 		Name: "redfish: a server's own chassis is doubted", In: "providers/redfish.bmc.findDoubt",
-		Old: `!slices.Contains([]word{"RackMount", "Blade", "Sled", "StandAlone"}, r.kind)`, New: "true", Tests: redfishOptions,
+		Old: `!slices.Contains([]word{"RackMount", "Blade", "Sled", "StandAlone"}, r.kind)`, New: "true",
+		Tests: redfishOptions,
 	},
 	{
 		Name: "redfish: the button of a machine that runs is pushed", In: "providers/redfish.bmc.mayPush",
@@ -494,7 +511,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a certificate is not looked at (12)", In: "providers/redfish.Config.allowCiphers",
-		Old: "if !c.AllowRSAKeyExchange { ... }", New: "if cfg.InsecureSkipVerify = true; !c.AllowRSAKeyExchange { ... }",
+		Old: "if !c.AllowRSAKeyExchange { ... }", New: "if cfg.InsecureSkipVerify = true; !c.AllowRSAKeyExchange { " +
+			"... }",
 	},
 	{
 		Name: "remote: a password goes over the network in the clear (14)", In: "providers/remote.ParseHTTP",
@@ -502,7 +520,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "remote: a refusal that came late is a time-out", In: "providers/remote.EnsureClass",
-		Old: `class != "error" && class != "canceled" && class != "unreachable"`, New: `class != "error" && class != "canceled" && class != "unreachable" && ctx.Err() == nil`,
+		Old: `class != "error" && class != "canceled" && class != "unreachable"`,
+		New: `class != "error" && class != "canceled" && class != "unreachable" && ctx.Err() == nil`,
 	},
 	{
 		Name: "guard: an error keeps its state (2)", In: "providers/guard.Provider.State",
@@ -529,23 +548,27 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ec2: any value of the tag will do", In: "providers/ec2.instanceAnswer.hasTag",
-		Old: "aws.ToString(t.Key) == key && aws.ToString(t.Value) == value", New: `aws.ToString(t.Key) == key && value != ""`, Tests: ec2Spot,
+		Old: "aws.ToString(t.Key) == key && aws.ToString(t.Value) == value",
+		New: `aws.ToString(t.Key) == key && value != ""`, Tests: ec2Spot,
 	},
 	{
 		Name: "ec2: the tag of an old look counts", In: "providers/ec2.Provider.terminateUnstoppable",
 		Old: "s := p.askRegions(ctx, []question{q})[q.id]", New: "s := first", Tests: ec2Spot,
 	},
 	{
-		Name: "ec2: an instance that can be stopped is terminated (1)", In: "providers/ec2.Provider.terminateUnstoppable",
-		Old: `first.InstanceLifecycle != types.InstanceLifecycleTypeSpot || id == ""`, New: "false", Tests: ec2Spot,
+		Name: "ec2: an instance that can be stopped is terminated (1)",
+		In:   "providers/ec2.Provider.terminateUnstoppable",
+		Old:  `first.InstanceLifecycle != types.InstanceLifecycleTypeSpot || id == ""`, New: "false", Tests: ec2Spot,
 	},
 	{
-		Name: "ec2: an instance that can be stopped is terminated (2)", In: "providers/ec2.Provider.terminateUnstoppable",
-		Old: "r.Type != types.SpotInstanceTypeOneTime", New: `r.Type == ""`, Tests: ec2Spot,
+		Name: "ec2: an instance that can be stopped is terminated (2)",
+		In:   "providers/ec2.Provider.terminateUnstoppable",
+		Old:  "r.Type != types.SpotInstanceTypeOneTime", New: `r.Type == ""`, Tests: ec2Spot,
 	},
 	{
 		Name: "ec2: another machine is terminated (3)", In: "providers/ec2.Provider.terminateUnstoppable",
-		Old: "if err := q.VerifyIdentity(providers.Observation{Addresses: s.privateAddresses()}); err != nil { ... }", New: "", Tests: ec2Spot,
+		Old: "if err := q.VerifyIdentity(providers.Observation{Addresses: s.privateAddresses()}); err != nil { ... }",
+		New: "", Tests: ec2Spot,
 	},
 	{
 		Name: "ec2: an instance of another zone is terminated (3)", In: "providers/ec2.Provider.terminateUnstoppable",
@@ -556,13 +579,16 @@ var Mutants = []Mutant{
 		Old: "!s.launchTime().Equal(first.launchTime())", New: "false", Tests: ec2Spot,
 	},
 	{
-		Name: "ec2: a termination does not ask whether it may be sent", In: "providers/ec2.Provider.terminateUnstoppable",
-		Old: "&ec2.TerminateInstancesInput{InstanceIds: []string{q.id}, SkipOsShutdown: aws.Bool(true)}, withPermit",
-		New: "&ec2.TerminateInstancesInput{InstanceIds: []string{q.id}, SkipOsShutdown: aws.Bool(true)}", Tests: ec2Spot,
+		Name:  "ec2: a termination does not ask whether it may be sent",
+		In:    "providers/ec2.Provider.terminateUnstoppable",
+		Old:   "&ec2.TerminateInstancesInput{InstanceIds: []string{q.id}, SkipOsShutdown: aws.Bool(true)}, withPermit",
+		New:   "&ec2.TerminateInstancesInput{InstanceIds: []string{q.id}, SkipOsShutdown: aws.Bool(true)}",
+		Tests: ec2Spot,
 	},
 	{
 		Name: "ec2: what the market hibernated is off (2)", In: "providers/ec2.instanceAnswer.stoppedByMarket",
-		Old: "s.request.InstanceInterruptionBehavior == types.InstanceInterruptionBehaviorStop", New: `s.request.InstanceInterruptionBehavior != ""`,
+		Old:   "s.request.InstanceInterruptionBehavior == types.InstanceInterruptionBehaviorStop",
+		New:   `s.request.InstanceInterruptionBehavior != ""`,
 		Tests: ec2Spot,
 	},
 	{
@@ -625,7 +651,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ec2: the answer's arrival is its time (1)", In: "providers/ec2.Provider.describeInstances",
-		Old: "s := instanceAnswer{Instance: i, at: at}", New: "at = p.opts.Now(); s := instanceAnswer{Instance: i, at: at}",
+		Old: "s := instanceAnswer{Instance: i, at: at}", New: "at = p.opts.Now(); s := instanceAnswer{Instance: i, " +
+			"at: at}",
 	},
 	{
 		Name: "ec2: a hibernated instance is off (2)", In: "providers/ec2.instanceAnswer.savedReason",
@@ -633,7 +660,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ec2: an instance that may be hibernated is off (2)", In: "providers/ec2.instanceAnswer.savedReason",
-		Old: "s.HibernationOptions == nil || s.HibernationOptions.Configured == nil || *s.HibernationOptions.Configured", New: "false",
+		Old: "s.HibernationOptions == nil || s.HibernationOptions.Configured == nil || " +
+			"*s.HibernationOptions.Configured", New: "false",
 	},
 	{
 		Name: "ec2: the market hibernates nobody (2)", In: "providers/ec2.instanceAnswer.savedReason",
@@ -648,12 +676,14 @@ var Mutants = []Mutant{
 		Old: "at.Before(s.launchTime().Truncate(time.Second))", New: "false",
 	},
 	{
-		Name: "ec2: a stop before a launch that was seen counts (1)", In: "providers/ec2.instanceAnswer.findContradiction",
-		Old: "s.launchTime().Before(ran)", New: "false",
+		Name: "ec2: a stop before a launch that was seen counts (1)",
+		In:   "providers/ec2.instanceAnswer.findContradiction",
+		Old:  "s.launchTime().Before(ran)", New: "false",
 	},
 	{
-		Name: "ec2: a stop long before the node was heard counts (1)", In: "providers/ec2.instanceAnswer.findContradiction",
-		Old: "!heard.IsZero() && at.Before(heard.Add(-stoppedWithin))", New: "false",
+		Name: "ec2: a stop long before the node was heard counts (1)",
+		In:   "providers/ec2.instanceAnswer.findContradiction",
+		Old:  "!heard.IsZero() && at.Before(heard.Add(-stoppedWithin))", New: "false",
 	},
 	{
 		Name: "ec2: no launch contradicts nothing (2)", In: "providers/ec2.instanceAnswer.findContradiction",
@@ -684,8 +714,9 @@ var Mutants = []Mutant{
 		Old: "time.Until(end)/3", New: "time.Until(end)",
 	},
 	{
-		Name: "ec2: an instance that is left out of an answer is none's error (2)", In: "providers/ec2.Provider.askWithoutMissing",
-		Old: "all[i.id] = instanceAnswer{err: err}", New: "all[i.id] = instanceAnswer{}",
+		Name: "ec2: an instance that is left out of an answer is none's error (2)",
+		In:   "providers/ec2.Provider.askWithoutMissing",
+		Old:  "all[i.id] = instanceAnswer{err: err}", New: "all[i.id] = instanceAnswer{}",
 	},
 	{
 		Name: "ec2: a guest that hangs keeps its instance from a stop", In: "providers/ec2.Provider.PowerOff",
@@ -728,8 +759,9 @@ var Mutants = []Mutant{
 		Old: `obs.Addresses != "" && !t.Addresses.HasAnyOf(obs.Addresses)`, New: "false",
 	},
 	{
-		Name: "ec2: a device that tells nothing identifies a claimed machine (14)", In: "providers.Target.VerifyIdentity",
-		Old: `o.Addresses != ""`, New: "true",
+		Name: "ec2: a device that tells nothing identifies a claimed machine (14)",
+		In:   "providers.Target.VerifyIdentity",
+		Old:  `o.Addresses != ""`, New: "true",
 	},
 	{
 		Name: "ec2: the first sight of a Lease is a heartbeat", In: "taint/decide/fleet.Fleet.ApplyLease",
@@ -780,12 +812,14 @@ var Mutants = []Mutant{
 		Old: "!at.matchesTarget(s, w, t)", New: "false", Tests: redfishLookUps,
 	},
 	{
-		Name: "redfish: what a look-up saw before the question is its answer (1)", In: "providers/redfish.bmc.findSystem",
-		Old: "s.asked.Before(began)", New: "s.asked.Before(began) && false", Tests: redfishLookUps,
+		Name: "redfish: what a look-up saw before the question is its answer (1)",
+		In:   "providers/redfish.bmc.findSystem",
+		Old:  "s.asked.Before(began)", New: "s.asked.Before(began) && false", Tests: redfishLookUps,
 	},
 	{
-		Name: "redfish: a BMC's only system speaks for any machine (3)", In: "providers/redfish.systemPlace.matchesTarget",
-		Old: "providers.SameMachine(t.SystemUUID, s.UUID) == nil", New: "true", Tests: redfishLookUps,
+		Name: "redfish: a BMC's only system speaks for any machine (3)",
+		In:   "providers/redfish.systemPlace.matchesTarget",
+		Old:  "providers.SameMachine(t.SystemUUID, s.UUID) == nil", New: "true", Tests: redfishLookUps,
 	},
 	{
 		Name: "redfish: a chassis linked from elsewhere is off (2)", In: "providers/redfish.bmc.readRail",
@@ -793,8 +827,9 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a chassis linked from elsewhere is passed over (2)", In: "providers/redfish.bmc.chassisOf",
-		Old: "if path, ok := b.localPath(l); !ok { ... } else if !slices.Contains(paths, path) { ... }",
-		New: "if path, ok := b.localPath(l); ok && !slices.Contains(paths, path) { paths = append(paths, path) }", Tests: redfishLookUps,
+		Old:   "if path, ok := b.localPath(l); !ok { ... } else if !slices.Contains(paths, path) { ... }",
+		New:   "if path, ok := b.localPath(l); ok && !slices.Contains(paths, path) { paths = append(paths, path) }",
+		Tests: redfishLookUps,
 	},
 	{
 		Name: "redfish: a chassis' answer may be older than the question (1)", In: "providers/redfish.bmc.readSystem",
@@ -811,7 +846,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a word in a list is a state", In: "providers/redfish.findSleepState",
-		Old: `name, isName = "", len(objects) > 0 && objects[len(objects)-1]`, New: "isName = len(objects) > 0 && objects[len(objects)-1]",
+		Old:   `name, isName = "", len(objects) > 0 && objects[len(objects)-1]`,
+		New:   "isName = len(objects) > 0 && objects[len(objects)-1]",
 		Tests: []string{"./providers/redfish -run TestAsleep"},
 	},
 	{
@@ -828,7 +864,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a scan is kept beside what is kept of it", In: "providers/redfish.bmc.scanSystems",
-		Old: "b.scanned, b.pendingScan = all.identitiesOnly(), nil", New: "b.scanned = all.identitiesOnly()", Tests: floodsOfRedfish,
+		Old: "b.scanned, b.pendingScan = all.identitiesOnly(), nil", New: "b.scanned = all.identitiesOnly()",
+		Tests: floodsOfRedfish,
 	},
 	{
 		Name: "redfish: a list of systems may have any length", In: "providers/redfish.links.UnmarshalJSON",
@@ -836,7 +873,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a list of systems that was cut off is whole", In: "providers/redfish.bmc.listMembers",
-		Old: "len(page.Members) > maxSystems || len(paths) > maxSystems", New: "len(paths) > 2*maxSystems", Tests: floodsOfRedfish,
+		Old: "len(page.Members) > maxSystems || len(paths) > maxSystems", New: "len(paths) > 2*maxSystems",
+		Tests: floodsOfRedfish,
 	},
 	{
 		Name: "redfish: chassis that were not looked at are off (2)", In: "providers/redfish.system.clipFields",
@@ -847,8 +885,9 @@ var Mutants = []Mutant{
 		Old: "len(chassis) <= maxChassis", New: "len(chassis) < maxChassis", Tests: floodsOfRedfish,
 	},
 	{
-		Name: "redfish: a report's events are read however many they are", In: "providers/redfish.eventRecords.UnmarshalJSON",
-		Old: "len(*r) > eventBurst", New: "false", Tests: floodsOfRedfish,
+		Name: "redfish: a report's events are read however many they are",
+		In:   "providers/redfish.eventRecords.UnmarshalJSON",
+		Old:  "len(*r) > eventBurst", New: "false", Tests: floodsOfRedfish,
 	},
 	{
 		Name: "remote: a header of any length is read", In: "providers/remote.Trust.NewTransport",
@@ -884,7 +923,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "suite: a flood may be off", In: "providers/providertest.callFlooded",
-		Old: "a.State == providers.PowerOff && b.Running()", New: "a.State == providers.PowerOff && !b.Running()", Tests: budgetLiars,
+		Old: "a.State == providers.PowerOff && b.Running()", New: "a.State == providers.PowerOff && !b.Running()",
+		Tests: budgetLiars,
 	},
 	{
 		Name: "redfish: a machine that sleeps is off (2)", In: "providers/redfish.bmc.readPower",
@@ -905,11 +945,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: events of any address are taken", In: "providers/redfish.eventServer.admitConn",
-		Old: "slices.Contains(g.addrs, from)", New: "slices.Contains(g.addrs, from) || from.IsValid()", Tests: redfishEvents,
+		Old: "slices.Contains(g.addrs, from)", New: "slices.Contains(g.addrs, from) || from.IsValid()",
+		Tests: redfishEvents,
 	},
 	{
 		Name: "redfish: a BMC speaks in another's name", In: "providers/redfish.eventServer.ServeHTTP",
-		Old: "slices.Contains(g.addrs, from)", New: "slices.Contains(g.addrs, from) || from.IsValid()", Tests: redfishEvents,
+		Old: "slices.Contains(g.addrs, from)", New: "slices.Contains(g.addrs, from) || from.IsValid()",
+		Tests: redfishEvents,
 	},
 	{
 		Name: "redfish: the path of events can be guessed", In: "providers/redfish.eventServer.addSubscription",
@@ -917,7 +959,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: an event may be of any size", In: "providers/redfish.eventServer.ServeHTTP",
-		Old: "http.MaxBytesReader(w, r.Body, maxEvent)", New: "http.MaxBytesReader(w, r.Body, maxEvent<<10)", Tests: redfishEvents,
+		Old: "http.MaxBytesReader(w, r.Body, maxEvent)", New: "http.MaxBytesReader(w, r.Body, maxEvent<<10)",
+		Tests: redfishEvents,
 	},
 	{
 		Name: "redfish: a line may be of any length", In: "providers/redfish.stream.readLine",
@@ -933,11 +976,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a flood keeps its connection", In: "providers/redfish.eventServer.ServeHTTP",
-		Old: "g.l.limiter.takeOne(time.Now()) > 0", New: "g.l.limiter.takeOne(time.Now()) > time.Hour", Tests: redfishEvents,
+		Old: "g.l.limiter.takeOne(time.Now()) > 0", New: "g.l.limiter.takeOne(time.Now()) > time.Hour",
+		Tests: redfishEvents,
 	},
 	{
 		Name: "redfish: one BMC takes all connections", In: "providers/redfish.eventServer.admitConn",
-		Old: "d.opened >= maxConns || d.open[from] >= bmcs*maxConnsEach", New: "d.opened >= maxConns", Tests: redfishEvents,
+		Old: "d.opened >= maxConns || d.open[from] >= bmcs*maxConnsEach", New: "d.opened >= maxConns",
+		Tests: redfishEvents,
 	},
 	{
 		Name: "redfish: the stream may be another host's", In: "providers/redfish.listener.openStream",
@@ -960,16 +1005,18 @@ var Mutants = []Mutant{
 		Old: "(left == g.path || !l.eventServer.hasSubscription(left))", New: "left != ``", Tests: redfishEvents,
 	},
 	{
-		Name: "redfish: what happened before the events is told to nobody", In: "providers/redfish.listener.reportBegun",
-		Old: "l.asker.AskSoon(l.all...)", New: "_ = l.all", Tests: redfishEvents,
+		Name: "redfish: what happened before the events is told to nobody",
+		In:   "providers/redfish.listener.reportBegun",
+		Old:  "l.asker.AskSoon(l.all...)", New: "_ = l.all", Tests: redfishEvents,
 	},
 	{
 		Name: "redfish: a part that lost its power is the system", In: "providers/redfish.listener.handleEvent",
 		Old: "known && (exact || whole && len(l.all) == 1)", New: "known || exact && whole", Tests: redfishEvents,
 	},
 	{
-		Name: "remote: a device that says Off without end is told without end", In: "providers/remote.Asker.ReportState",
-		Old: "now.Sub(r.reportedAt) < askEvery", New: "now.Sub(r.reportedAt) < 0",
+		Name: "remote: a device that says Off without end is told without end",
+		In:   "providers/remote.Asker.ReportState",
+		Old:  "now.Sub(r.reportedAt) < askEvery", New: "now.Sub(r.reportedAt) < 0",
 	},
 	{
 		Name: "remote: an answer that comes after its event is missed", In: "providers/remote.Asker.askAndReport",
@@ -977,11 +1024,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "remote: any certificate will do (12)", In: "providers/remote.Trust.ClientConfig",
-		Old: "slices.Contains(own, sum), len(own) == 0 && slices.Contains(any, sum)", New: "slices.Contains(any, sum) || len(sum) > 0",
+		Old: "slices.Contains(own, sum), len(own) == 0 && slices.Contains(any, sum)",
+		New: "slices.Contains(any, sum) || len(sum) > 0",
 	},
 	{
-		Name: "remote: an authority that was taken out of its file is believed (12)", In: "providers/remote.Trust.loadRoots",
-		Old: "kept.sum == sum", New: "kept.roots != nil",
+		Name: "remote: an authority that was taken out of its file is believed (12)",
+		In:   "providers/remote.Trust.loadRoots",
+		Old:  "kept.sum == sum", New: "kept.roots != nil",
 	},
 	{
 		Name: "remote: an authority may replace a host's fingerprint (12)", In: "providers/remote.Trust.ClientConfig",
@@ -989,19 +1038,25 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a wrong password is sent again", In: "providers/redfish.Provider.openLogin",
-		Old: "if err := p.refusals.CheckRefused(b.String(), l.sum, p.now()); err != nil { ... }", New: "if err := p.refusals.CheckRefused(b.String(), l.sum, p.now()); false { ... }",
+		Old: "if err := p.refusals.CheckRefused(b.String(), l.sum, p.now()); err != nil { ... }",
+		New: "if err := p.refusals.CheckRefused(b.String(), l.sum, p.now()); false { ... }",
 	},
 	{
-		Name: "redfish: a BMC that has no session left and takes no basic locks a right password out", In: "providers/redfish.bmc.handleUnauthorized",
-		Old: `l.token == "" && l.noSessionErr != nil && !l.proven`, New: "false", Tests: []string{"./providers/redfish -run TestNoSessionLeft"},
+		Name: "redfish: a BMC that has no session left and takes no basic locks a right password out",
+		In:   "providers/redfish.bmc.handleUnauthorized",
+		Old:  `l.token == "" && l.noSessionErr != nil && !l.proven`, New: "false",
+		Tests: []string{"./providers/redfish -run TestNoSessionLeft"},
 	},
 	{
-		Name: "redfish: basic authentication that was refused is sent again", In: "providers/redfish.Provider.openLogin",
-		Old: "p.now().Before(b.noBasic.until)", New: "p.now().After(b.noBasic.until)", Tests: []string{"./providers/redfish -run TestNoSessionLeft"},
+		Name: "redfish: basic authentication that was refused is sent again",
+		In:   "providers/redfish.Provider.openLogin",
+		Old:  "p.now().Before(b.noBasic.until)", New: "p.now().After(b.noBasic.until)",
+		Tests: []string{"./providers/redfish -run TestNoSessionLeft"},
 	},
 	{
 		Name: "redfish: a wrong password that is answered with 400 is sent again", In: "providers/redfish.hasNoSlot",
-		Old: "code == http.StatusConflict", New: "code >= 400", Tests: []string{"./providers/redfish -run TestBothWaysAreRefused"},
+		Old: "code == http.StatusConflict", New: "code >= 400",
+		Tests: []string{"./providers/redfish -run TestBothWaysAreRefused"},
 	},
 	{
 		Name: "redfish: a log-in ends with the call that began it", In: "providers/redfish.bmc.loggedIn",
@@ -1028,7 +1083,8 @@ var Mutants = []Mutant{
 	// container.
 	{
 		Name: "container: a paused container is off (2)", In: "providers/container.inspected.powerState",
-		Old: `case "running", "paused", "restarting": ...`, New: `case "paused": return providers.PowerOff, raw; case "running", "restarting": return providers.PowerOn, raw`,
+		Old: `case "running", "paused", "restarting": ...`,
+		New: `case "paused": return providers.PowerOff, raw; case "running", "restarting": return providers.PowerOn, raw`,
 	},
 	{
 		Name: "app: a rejected configuration is not reported", In: "cmd/internal/app.configs.refuseChange",
@@ -1036,11 +1092,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "cmd: a pause where no controller runs", In: "cmd/forcefence.pauser.configMap",
-		Old: "!slices.ContainsFunc(all, func(l leader) bool { return l.Namespace == namespace })", New: "false && slices.Contains([]string{}, namespace)",
+		Old: "!slices.ContainsFunc(all, func(l leader) bool { return l.Namespace == namespace })",
+		New: "false && slices.Contains([]string{}, namespace)",
 	},
 	{
-		Name: "power: a person powers a machine on in the middle of its fence", In: "cmd/internal/app.Session.ReadNodePower",
-		Old: "case l.Record.IsOpen(): ...", New: "", Tests: []string{"./cmd/forcefence -short -run TestPower"},
+		Name: "power: a person powers a machine on in the middle of its fence",
+		In:   "cmd/internal/app.Session.ReadNodePower",
+		Old:  "case l.Record.IsOpen(): ...", New: "", Tests: []string{"./cmd/forcefence -short -run TestPower"},
 	},
 	{
 		Name: "cmd: resume ends a pause that it did not read", In: "cmd/forcefence.pauser.removePause",
@@ -1049,12 +1107,14 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "cmd: a node's pause is written over another", In: "cmd/forcefence.pauser.updateNode",
-		Old: "client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})", New: "client.MergeFrom(before)",
+		Old:   "client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})",
+		New:   "client.MergeFrom(before)",
 		Tests: []string{"./cmd/forcefence -short -run TestResumeEnds"},
 	},
 	{
 		Name: "cmd: a confirmation is written on a node that changed", In: "cmd/forcefence.confirmOff",
-		Old: "client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})", New: "client.MergeFrom(before)",
+		Old:   "client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})",
+		New:   "client.MergeFrom(before)",
 		Tests: []string{"./cmd/forcefence -short -run TestConfirmationIs"},
 	},
 	{
@@ -1063,15 +1123,18 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "cmd: a bundle of nothing", In: "cmd/forcefence.supportBundle.collectFiles",
-		Old: "err != nil && !errors.As(err, &answered)", New: "err != nil && errors.As(err, &answered)", Tests: []string{"./cmd/forcefence -run TestBundle"},
+		Old: "err != nil && !errors.As(err, &answered)", New: "err != nil && errors.As(err, &answered)",
+		Tests: []string{"./cmd/forcefence -run TestBundle"},
 	},
 	{
 		Name: "policy: storage-fences of Longhorn's driver", In: "taint/decide/policy.UnfencedDriver",
-		Old: "!p.Fences && slices.Contains(drivers, d)", New: "false", Tests: []string{"./cmd/internal/config -run TestBroken"},
+		Old: "!p.Fences && slices.Contains(drivers, d)", New: "false",
+		Tests: []string{"./cmd/internal/config -run TestBroken"},
 	},
 	{
-		Name: "config: attachments that stay for six minutes are not warned of", In: "cmd/internal/config.reader.checkPolicy",
-		Old: "!slices.ContainsFunc(rules, func(r policy.Policy) bool { return r.Detach })", New: "false",
+		Name: "config: attachments that stay for six minutes are not warned of",
+		In:   "cmd/internal/config.reader.checkPolicy",
+		Old:  "!slices.ContainsFunc(rules, func(r policy.Policy) bool { return r.Detach })", New: "false",
 		Tests: []string{"./cmd/internal/config -run TestWarnings"},
 	},
 	{
@@ -1080,11 +1143,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: a pause lets guards begin", In: "taint/drainguard.Controller.keepGuard",
-		Old: "a.Do.CanBePaused() && k.leftAlone(ctx, name)", New: "false", Tests: []string{"./taint/drainguard -run TestPausedAndDisabled"},
+		Old: "a.Do.CanBePaused() && k.leftAlone(ctx, name)", New: "false",
+		Tests: []string{"./taint/drainguard -run TestPausedAndDisabled"},
 	},
 	{
 		Name: "drain: a pause lets a setting be written", In: "taint/drainguard.Controller.delegatePolicy",
-		Old: `!k.MayBegin(&corev1.Node{}) || k.leftAlone(ctx, "")`, New: "false && k.MayBegin(&corev1.Node{})", Tests: []string{"./taint/drainguard -run TestSetting"},
+		Old: `!k.MayBegin(&corev1.Node{}) || k.leftAlone(ctx, "")`, New: "false && k.MayBegin(&corev1.Node{})",
+		Tests: []string{"./taint/drainguard -run TestSetting"},
 	},
 	{
 		Name: "tally: harm is played again", In: "test/tally.unsafeOutput",
@@ -1104,7 +1169,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "container: one that is started again is off (2)", In: "providers/container.inspected.powerState",
-		Old: `case "removing", "stopping", "stopped": ...`, New: `case "removing", "stopping", "stopped": return providers.PowerOff, raw`,
+		Old: `case "removing", "stopping", "stopped": ...`,
+		New: `case "removing", "stopping", "stopped": return providers.PowerOff, raw`,
 	},
 	{
 		Name: "container: a word that nobody knows is off (2)", In: "providers/container.inspected.powerState",
@@ -1116,7 +1182,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "container: flags may disagree (2)", In: "providers/container.inspected.findDoubt",
-		Old: "is(s.Running), is(s.Paused), is(s.Restarting), is(s.Dead)", New: "is(s.Paused), is(s.Restarting), is(s.Dead)",
+		Old: "is(s.Running), is(s.Paused), is(s.Restarting), is(s.Dead)",
+		New: "is(s.Paused), is(s.Restarting), is(s.Dead)",
 	},
 	{
 		Name: "container: what is not told is well (2)", In: "providers/container.inspected.findDoubt",
@@ -1132,7 +1199,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "container: another's process namespace (2)", In: "providers/container.inspected.findDoubt",
-		Old: `c.HostConfig.PidMode == nil || *c.HostConfig.PidMode != "" && *c.HostConfig.PidMode != "private"`, New: "false",
+		Old: `c.HostConfig.PidMode == nil || *c.HostConfig.PidMode != "" && *c.HostConfig.PidMode != "private"`,
+		New: "false",
 	},
 	{
 		Name: "container: the beginning of another's ID (3)", In: "providers/container.Provider.inspectContainer",
@@ -1199,12 +1267,14 @@ var Mutants = []Mutant{
 		Old: `run != ""`, New: "false",
 	},
 	{
-		Name: "after: what is on before its mark is confirmed is still off by our power-off", In: "taint/decide/evict.View.decideArmed",
-		Old: "v.Answers.Answer.State == providers.PowerOn", New: "false",
+		Name: "after: what is on before its mark is confirmed is still off by our power-off",
+		In:   "taint/decide/evict.View.decideArmed",
+		Old:  "v.Answers.Answer.State == providers.PowerOn", New: "false",
 	},
 	{
-		Name: "after: what was started since our power-off is still off by it", In: "taint/decide/evict.View.decideArmed",
-		Old: "begun.Run != run", New: "false",
+		Name: "after: what was started since our power-off is still off by it",
+		In:   "taint/decide/evict.View.decideArmed",
+		Old:  "begun.Run != run", New: "false",
 	},
 	{
 		Name: "after: a run that was told late is a start", In: "taint/decide/evict.View.decideArmed",
@@ -1288,7 +1358,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ipmi: the BMC chooses the algorithms (2)", In: "providers/ipmi.session.acceptOpen",
-		Old: "if types.AuthAlg(r.AuthAlg) != s.suite.auth || types.IntegrityAlg(r.IntegrityAlg) != s.suite.integrity || types.CryptAlg(r.CryptAlg) != types.CryptAlg_AES_CBC_128 { ... }", New: "",
+		Old: "if types.AuthAlg(r.AuthAlg) != s.suite.auth || types.IntegrityAlg(r.IntegrityAlg) != s.suite.integrity " +
+			"|| types.CryptAlg(r.CryptAlg) != types.CryptAlg_AES_CBC_128 { ... }", New: "",
 	},
 	{
 		Name: "ipmi: a restarted BMC is asked in the old session for ever", In: "providers/ipmi.pool.withSession",
@@ -1325,8 +1396,9 @@ var Mutants = []Mutant{
 		Old: "next == s.spent", New: "false", Tests: ipmiNetwork,
 	},
 	{
-		Name: "ipmi: a log-in goes on with a number that the BMC has replaced", In: "providers/ipmi.session.sendLoginStep",
-		Old: "n < len(sent)-1 && request != payloadOpenRequest", New: "false", Tests: ipmiNetwork,
+		Name: "ipmi: a log-in goes on with a number that the BMC has replaced",
+		In:   "providers/ipmi.session.sendLoginStep",
+		Old:  "n < len(sent)-1 && request != payloadOpenRequest", New: "false", Tests: ipmiNetwork,
 	},
 	{
 		Name: "ipmi: only the last request for a session is answered", In: "providers/ipmi.session.sendLoginStep",
@@ -1345,12 +1417,14 @@ var Mutants = []Mutant{
 		Old: "!errors.Is(err, errSilent)", New: "true", Tests: ipmiNetwork,
 	},
 	{
-		Name: "ipmi: a message that came twice is refused, and so the log-in", In: "providers/ipmi.session.sendLoginStep",
-		Old: "request == payloadRAKP3 && len(sent) > 1", New: "false", Tests: ipmiNetwork,
+		Name: "ipmi: a message that came twice is refused, and so the log-in",
+		In:   "providers/ipmi.session.sendLoginStep",
+		Old:  "request == payloadRAKP3 && len(sent) > 1", New: "false", Tests: ipmiNetwork,
 	},
 	{
 		Name: "ipmi: each call begins its own log-in", In: "providers/ipmi.pool.loggedIn",
-		Old: "if err := l.waitDone(ctx); err != nil { ... }", New: "if err := l.waitDone(ctx); err != nil { b.login = nil; return nil, err }", Tests: ipmiNetwork,
+		Old: "if err := l.waitDone(ctx); err != nil { ... }",
+		New: "if err := l.waitDone(ctx); err != nil { b.login = nil; return nil, err }", Tests: ipmiNetwork,
 	},
 	{
 		Name: "ipmi: a log-in that failed earlier fails a later call", In: "providers/ipmi.pool.loggedIn",
@@ -1394,13 +1468,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ipmi: a refusal that comes once is believed", In: "providers/ipmi.Provider.openSession",
-		Old:   "if errors.Is(err, errRefused) { ... }",
-		New:   "if errors.Is(err, errRefused) { return nil, p.refusals.RememberDenied(b.address, sum, p.opts.Now(), err) }",
+		Old: "if errors.Is(err, errRefused) { ... }",
+		New: "if errors.Is(err, errRefused) { return nil, p.refusals.RememberDenied(b.address, sum, p.opts.Now(), " +
+			"err) }",
 		Tests: []string{"./providers/ipmi -run TestRefusedLogin"},
 	},
 	{
 		Name: "ipmi: a wrong password is sent again", In: "providers/ipmi.Provider.openSession",
-		Old: "if err := p.refusals.CheckRefused(b.String(), sum, p.opts.Now()); err != nil { ... }", New: "if err := p.refusals.CheckRefused(b.String(), sum, p.opts.Now()); false { ... }",
+		Old: "if err := p.refusals.CheckRefused(b.String(), sum, p.opts.Now()); err != nil { ... }",
+		New: "if err := p.refusals.CheckRefused(b.String(), sum, p.opts.Now()); false { ... }",
 	},
 	{
 		Name: "ipmi: a refused password is tried in the next suite", In: "providers/ipmi.Provider.openSession",
@@ -1469,7 +1545,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ipmi: a GUID that many machines share is told (3)", In: "providers/ipmi.systemUUID",
-		Old: `if _, ok := providers.ParseUUID(text); !ok { ... }`, New: `if _, ok := providers.ParseUUID(text); !ok && false { ... }`,
+		Old: `if _, ok := providers.ParseUUID(text); !ok { ... }`,
+		New: `if _, ok := providers.ParseUUID(text); !ok && false { ... }`,
 	},
 	{
 		Name: "ipmi: any refusal of a power-off is well", In: "providers/ipmi.Provider.controlChassis",
@@ -1477,13 +1554,15 @@ var Mutants = []Mutant{
 	},
 
 	{
-		Name: "commands: a machine is powered on in the middle of a fence (10)", In: "cmd/internal/app.NodePower.SendPower",
-		Old: `on && now.Fence != ""`, New: "false",
+		Name: "commands: a machine is powered on in the middle of a fence (10)",
+		In:   "cmd/internal/app.NodePower.SendPower",
+		Old:  `on && now.Fence != ""`, New: "false",
 		Tests: []string{"./cmd/forcefence"},
 	},
 	{
-		Name: "commands: a machine that was never pinned is powered off (14)", In: "cmd/internal/app.NodePower.SendPower",
-		Old: `d.NoPower == ""`, New: "true",
+		Name: "commands: a machine that was never pinned is powered off (14)",
+		In:   "cmd/internal/app.NodePower.SendPower",
+		Old:  `d.NoPower == ""`, New: "true",
 		Tests: []string{"./cmd/forcefence"},
 	},
 	{
@@ -1569,35 +1648,42 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drill: what a record says of a device is not asked for", In: "taint/drills.Drills.distrustedBy",
-		Old: "f.DistrustingNode(m.Identity, m.Device, m.Target.Node)", New: `f.DistrustingNode(m.Identity, m.Device, m.Target.Node)[:0]`,
+		Old: "f.DistrustingNode(m.Identity, m.Device, m.Target.Node)",
+		New: `f.DistrustingNode(m.Identity, m.Device, m.Target.Node)[:0]`,
 	},
 	{
 		Name: "drill: the condition is written each time", In: "taint/drills.hasFinding",
-		Old: "c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message && (rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))", New: "rec == nil && false",
+		Old: "c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message && (rec == nil || " +
+			"!c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))", New: "rec == nil && false",
 	},
 	{
 		Name: "drill: what was said of a machine before its fence still stands", In: "taint/drills.hasFinding",
 		Old: "rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second))", New: "rec == nil || true",
 	},
 	{
-		Name: "plugin: a terminal obeys a kubelet", In: "cmd/forcefence.maskUnprintable", Tests: []string{"./cmd/forcefence -short -run Screen"},
-		Old: "unicode.IsPrint(c) && c != utf8.RuneError", New: "true",
+		Name: "plugin: a terminal obeys a kubelet", In: "cmd/forcefence.maskUnprintable",
+		Tests: []string{"./cmd/forcefence -short -run Screen"},
+		Old:   "unicode.IsPrint(c) && c != utf8.RuneError", New: "true",
 	},
 	{
-		Name: "plugin: JSON carries what a terminal obeys", In: "cmd/forcefence.printJSON", Tests: []string{"./cmd/forcefence -short -run PrintJSON"},
-		Old: "unicode.IsPrint(c) || c == '\\n'", New: "unicode.IsPrint(c) || true",
+		Name: "plugin: JSON carries what a terminal obeys", In: "cmd/forcefence.printJSON",
+		Tests: []string{"./cmd/forcefence -short -run PrintJSON"},
+		Old:   "unicode.IsPrint(c) || c == '\\n'", New: "unicode.IsPrint(c) || true",
 	},
 	{
-		Name: "plugin: a shorter pause replaces a longer one", In: "cmd/forcefence.pauser.refuseShorter", Tests: []string{"./cmd/forcefence -run PauseByRights"},
-		Old: "!had.Until.After(now.Until)", New: "true",
+		Name: "plugin: a shorter pause replaces a longer one", In: "cmd/forcefence.pauser.refuseShorter",
+		Tests: []string{"./cmd/forcefence -run PauseByRights"},
+		Old:   "!had.Until.After(now.Until)", New: "true",
 	},
 	{
-		Name: "plugin: a pause that ends replaces one that does not", In: "cmd/forcefence.pauser.refuseShorter", Tests: []string{"./cmd/forcefence -run PauseByRights"},
-		Old: "!had.Until.IsZero() && !had.Until.After(now.Until)", New: "!had.Until.After(now.Until)",
+		Name: "plugin: a pause that ends replaces one that does not", In: "cmd/forcefence.pauser.refuseShorter",
+		Tests: []string{"./cmd/forcefence -run PauseByRights"},
+		Old:   "!had.Until.IsZero() && !had.Until.After(now.Until)", New: "!had.Until.After(now.Until)",
 	},
 	{
-		Name: "plugin: a pause that the configuration does not have is written", In: "cmd/forcefence.pauseConfigMap", Tests: []string{"./cmd/forcefence -run PauseByRights"},
-		Old: "*named.PauseConfigMap == \"\"", New: "false",
+		Name: "plugin: a pause that the configuration does not have is written", In: "cmd/forcefence.pauseConfigMap",
+		Tests: []string{"./cmd/forcefence -run PauseByRights"},
+		Old:   "*named.PauseConfigMap == \"\"", New: "false",
 	},
 	{
 		Name: "plugin: what is named a secret stays in a bundle", In: "cmd/forcefence.isSecret", Tests: scrubs,
@@ -1612,8 +1698,9 @@ var Mutants = []Mutant{
 		Old: `name == "-p" || name == "-P"`, New: "false",
 	},
 	{
-		Name: "plugin: an option after an option is taken for its argument", In: "cmd/forcefence.secretAfter", Tests: scrubs,
-		Old: `option && strings.HasPrefix(strings.TrimLeft(rest, "\\\"'"), "-")`, New: "false",
+		Name: "plugin: an option after an option is taken for its argument", In: "cmd/forcefence.secretAfter",
+		Tests: scrubs,
+		Old:   `option && strings.HasPrefix(strings.TrimLeft(rest, "\\\"'"), "-")`, New: "false",
 	},
 	{
 		Name: "plugin: an argument in a list stays in a bundle", In: "cmd/forcefence.redactValue", Tests: scrubs,
@@ -1640,8 +1727,9 @@ var Mutants = []Mutant{
 		Old: "!m.At.Before(*last.At)", New: "m.At.Before(*last.At)",
 	},
 	{
-		Name: "plugin: a reason ends a pause of its own", In: "taint/decide/fence.Pause.Annotation", Tests: []string{"./cmd/forcefence -run PauseByRights"},
-		Old: "p.Reason + \"; \" + untilParameter + until", New: "p.Reason + until[:0]",
+		Name: "plugin: a reason ends a pause of its own", In: "taint/decide/fence.Pause.Annotation",
+		Tests: []string{"./cmd/forcefence -run PauseByRights"},
+		Old:   "p.Reason + \"; \" + untilParameter + until", New: "p.Reason + until[:0]",
 	},
 	{
 		Name: "drill: a refused password is sent again", In: "providers/remote.Refusals.CheckRefused",
@@ -1680,8 +1768,9 @@ var Mutants = []Mutant{
 		Old: "g.state = providers.PowerOn", New: "g.state = providers.PowerOff",
 	},
 	{
-		Name: "libvirt: a hypervisor that does not answer is passed over (4)", In: "providers/libvirt.survey.groupState",
-		Old: "g.err != nil && !g.isAbsent()", New: "false",
+		Name: "libvirt: a hypervisor that does not answer is passed over (4)",
+		In:   "providers/libvirt.survey.groupState",
+		Old:  "g.err != nil && !g.isAbsent()", New: "false",
 	},
 	{
 		Name: "libvirt: the first hypervisor's word counts (4)", In: "providers/libvirt.survey.groupState",
@@ -1697,7 +1786,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "libvirt: the domain's UUID is not told (3)", In: "providers/libvirt.Provider.State",
-		Old: "obs.SystemUUID, obs.At = formatUUID(s.uuid), providers.InstantOf(asked)", New: "obs.At = providers.InstantOf(asked)",
+		Old: "obs.SystemUUID, obs.At = formatUUID(s.uuid), providers.InstantOf(asked)",
+		New: "obs.At = providers.InstantOf(asked)",
 	},
 	{
 		Name: "libvirt: a daemon that hangs keeps its caller", In: "providers/libvirt.askDaemon",
@@ -1761,8 +1851,9 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/fenceagent -run TestDeadline"},
 	},
 	{
-		Name: "fenceagent: an agent logs in to a host that a kubelet named (14)", In: "providers/fenceagent.Provider.callAgent",
-		Old: "t.Claimed && p.cfg.HasAddressIDs()", New: "false",
+		Name: "fenceagent: an agent logs in to a host that a kubelet named (14)",
+		In:   "providers/fenceagent.Provider.callAgent",
+		Old:  "t.Claimed && p.cfg.HasAddressIDs()", New: "false",
 		Tests: []string{"./providers/fenceagent -run TestClaimedHosts"},
 	},
 	{
@@ -1791,13 +1882,15 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/fenceagent -run TestWhichAgents"},
 	},
 	{
-		Name: "fenceagent: an agent that guesses is believed before it said ON (2)", In: "providers/fenceagent.Provider.State",
-		Old: "p.guesses && !p.isOffPlausible(t.ID, obs.State)", New: "false",
+		Name: "fenceagent: an agent that guesses is believed before it said ON (2)",
+		In:   "providers/fenceagent.Provider.State",
+		Old:  "p.guesses && !p.isOffPlausible(t.ID, obs.State)", New: "false",
 		Tests: []string{"./providers/fenceagent -run TestOffBeforeOn"},
 	},
 	{
 		Name: "fenceagent: an ON of another machine counts (2)", In: "providers/fenceagent.Provider.isOffPlausible",
-		Old: "state != providers.PowerOff || p.reportedOn[id]", New: "state != providers.PowerOff || len(p.reportedOn) > 0",
+		Old:   "state != providers.PowerOff || p.reportedOn[id]",
+		New:   "state != providers.PowerOff || len(p.reportedOn) > 0",
 		Tests: []string{"./providers/fenceagent -run TestOffBeforeOn"},
 	},
 	{
@@ -1811,8 +1904,9 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/fenceagent -run TestWhichAgents"},
 	},
 	{
-		Name: "fenceagent: an agent of something else than power is believed (2)", In: "providers/fenceagent.Config.Validate",
-		Old: `k.never != ""`, New: "false",
+		Name: "fenceagent: an agent of something else than power is believed (2)",
+		In:   "providers/fenceagent.Config.Validate",
+		Old:  `k.never != ""`, New: "false",
 		Tests: []string{"./providers/fenceagent -run TestWhichAgents"},
 	},
 	{
@@ -1826,13 +1920,15 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/fenceagent -run TestMetadata"},
 	},
 	{
-		Name: "fenceagent: options that call a machine off are taken (2)", In: "providers/fenceagent.Config.validateOptions",
-		Old: `reserved[strings.ReplaceAll(name, "-", "_")]`, New: `reserved["-"+name]`,
+		Name: "fenceagent: options that call a machine off are taken (2)",
+		In:   "providers/fenceagent.Config.validateOptions",
+		Old:  `reserved[strings.ReplaceAll(name, "-", "_")]`, New: `reserved["-"+name]`,
 		Tests: []string{"./providers/fenceagent -run TestOptions"},
 	},
 	{
-		Name: "fenceagent: an option that the agent does not know is taken", In: "providers/fenceagent.Config.validateOptions",
-		Old: `meta != nil && meta.options[key].name == ""`, New: "false",
+		Name: "fenceagent: an option that the agent does not know is taken",
+		In:   "providers/fenceagent.Config.validateOptions",
+		Old:  `meta != nil && meta.options[key].name == ""`, New: "false",
 		Tests: []string{"./providers/fenceagent -run TestOptions"},
 	},
 	{
@@ -1847,12 +1943,14 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fenceagent: a value may hold another line", In: "providers/fenceagent.checkValue",
-		Old: "strings.ContainsFunc(value, unicode.IsControl)", New: "strings.ContainsFunc(value, unicode.IsControl) && false",
+		Old:   "strings.ContainsFunc(value, unicode.IsControl)",
+		New:   "strings.ContainsFunc(value, unicode.IsControl) && false",
 		Tests: []string{"./providers/fenceagent -run TestValuesThatAgentsMisread"},
 	},
 	{
 		Name: "fenceagent: a secret that changed may hold another line", In: "providers/fenceagent.input.addOption",
-		Old: "if err := checkValue(value); err != nil { ... }", New: "if err := checkValue(value); false && err != nil { ... }",
+		Old:   "if err := checkValue(value); err != nil { ... }",
+		New:   "if err := checkValue(value); false && err != nil { ... }",
 		Tests: []string{"./providers/fenceagent -run TestValuesThatAgentsMisread"},
 	},
 	{
@@ -1917,17 +2015,20 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fenceagent: a refused password is sent again", In: "providers/fenceagent.Provider.callAgent",
-		Old: "return result{}, p.refusals.RememberDenied(device, sum, p.opts.Now(), cause)", New: "return result{}, providers.WithClass(providers.ErrDenied, cause)",
+		Old:   "return result{}, p.refusals.RememberDenied(device, sum, p.opts.Now(), cause)",
+		New:   "return result{}, providers.WithClass(providers.ErrDenied, cause)",
 		Tests: []string{"./providers/fenceagent -run TestRefusedPasswords"},
 	},
 	{
-		Name: "fenceagent: a password that may have been refused is sent again", In: "providers/fenceagent.Provider.callAgent",
-		Old: "strikes > 1", New: "false",
+		Name: "fenceagent: a password that may have been refused is sent again",
+		In:   "providers/fenceagent.Provider.callAgent",
+		Old:  "strikes > 1", New: "false",
 		Tests: []string{"./providers/fenceagent -run TestRefusedPasswords|TestIPMI"},
 	},
 	{
-		Name: "fenceagent: a password that may have been refused is never forgiven", In: "providers/fenceagent.Provider.countStrike",
-		Old: "delete(p.strikes, device)", New: "",
+		Name: "fenceagent: a password that may have been refused is never forgiven",
+		In:   "providers/fenceagent.Provider.countStrike",
+		Old:  "delete(p.strikes, device)", New: "",
 		Tests: []string{"./providers/fenceagent -run TestPerhapsRefusedOnceInAWhile"},
 	},
 	{
@@ -1947,7 +2048,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fenceagent: a message repeats a secret in hexadecimal", In: "providers/fenceagent.hasSecret",
-		Old: "len(form) >= shortest && hasForm(hexSeparators.Replace(strings.ToLower(output)), form)", New: "false && form == output",
+		Old:   "len(form) >= shortest && hasForm(hexSeparators.Replace(strings.ToLower(output)), form)",
+		New:   "false && form == output",
 		Tests: []string{"./providers/fenceagent -run TestSecretsInMessages"},
 	},
 	{
@@ -1976,8 +2078,9 @@ var Mutants = []Mutant{
 		Old: "gosnmp.AuthPriv, usm", New: "gosnmp.NoAuthNoPriv, usm",
 	},
 	{
-		Name: "pdu: a strip is asked in the clear what it does not answer otherwise (1)", In: "providers/pdu.Provider.newClient",
-		Old: "p.cfg.Version == v2c", New: "true",
+		Name: "pdu: a strip is asked in the clear what it does not answer otherwise (1)",
+		In:   "providers/pdu.Provider.newClient",
+		Old:  "p.cfg.Version == v2c", New: "true",
 	},
 	{
 		Name: "pdu: an answer that is not encrypted counts (1)", In: "providers/pdu.Provider.verifyAnswer",
@@ -2021,7 +2124,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "pdu: an old answer moves the window back (1)", In: "providers/pdu.Provider.rememberEngine",
-		Old: `had.id != "" && (e.boots < had.boots || e.boots == had.boots && e.timeAt(e.at) < had.timeAt(e.at))`, New: "false && had.boots > 0",
+		Old: `had.id != "" && (e.boots < had.boots || e.boots == had.boots && e.timeAt(e.at) < had.timeAt(e.at))`,
+		New: "false && had.boots > 0",
 	},
 	{
 		Name: "pdu: an answer that names no question counts (1)", In: "providers/pdu.Provider.verifyAnswer",
@@ -2037,7 +2141,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "pdu: an answer with other values counts (1)", In: "providers/pdu.Provider.verifyAnswer",
-		Old: "len(answer.Variables) != len(asked) && answer.Error == gosnmp.NoError", New: "len(answer.Variables) < len(asked) && answer.Error == gosnmp.NoError",
+		Old: "len(answer.Variables) != len(asked) && answer.Error == gosnmp.NoError",
+		New: "len(answer.Variables) < len(asked) && answer.Error == gosnmp.NoError",
 	},
 	{
 		Name: "pdu: another community's answer counts", In: "providers/pdu.Provider.verifyAnswer",
@@ -2057,7 +2162,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "pdu: a refused password is sent again", In: "providers/pdu.Provider.exchangeMessage",
-		Old: "if err := p.refusals.CheckRefused(at.accountName(), who.sum, p.opts.Now()); err != nil { ... }", New: "if err := p.refusals.CheckRefused(at.accountName(), who.sum, p.opts.Now()); false { ... }",
+		Old: "if err := p.refusals.CheckRefused(at.accountName(), who.sum, p.opts.Now()); err != nil { ... }",
+		New: "if err := p.refusals.CheckRefused(at.accountName(), who.sum, p.opts.Now()); false { ... }",
 	},
 	{
 		Name: "pdu: a refused password is sent again within a call", In: "providers/pdu.link.Read",
@@ -2073,15 +2179,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "pdu: a value of another type is off (2)", In: "providers/pdu.integerValue",
-		Old: "n, whole := v.Value.(int)", New: `n, whole := int(gosnmp.ToBigInt(v.Value).Int64()), true; v.Type = gosnmp.Integer`,
+		Old: "n, whole := v.Value.(int)",
+		New: `n, whole := int(gosnmp.ToBigInt(v.Value).Int64()), true; v.Type = gosnmp.Integer`,
 	},
 	{
 		Name: "pdu: a reboot's middle is off (2)", In: "providers/pdu.mib.outletState",
-		Old: `return outletAnswer{providers.PowerChanging, "off, command pending"}`, New: `return outletAnswer{providers.PowerOff, "off, command pending"}`,
+		Old: `return outletAnswer{providers.PowerChanging, "off, command pending"}`,
+		New: `return outletAnswer{providers.PowerOff, "off, command pending"}`,
 	},
 	{
-		Name: "pdu: an outlet of which a strip does not know what is pending is off (2)", In: "providers/pdu.mib.outletState",
-		Old: `return outletAnswer{providers.PowerUnknown, "off, pending " + valueText(values[1])}`, New: `return outletAnswer{providers.PowerOff, "off"}`,
+		Name: "pdu: an outlet of which a strip does not know what is pending is off (2)",
+		In:   "providers/pdu.mib.outletState",
+		Old:  `return outletAnswer{providers.PowerUnknown, "off, pending " + valueText(values[1])}`,
+		New:  `return outletAnswer{providers.PowerOff, "off"}`,
 	},
 	{
 		Name: "pdu: one outlet that is off is enough (2)", In: "providers/pdu.machineState",
@@ -2166,12 +2276,14 @@ var Mutants = []Mutant{
 		Old: "providers.PowerUnknown", New: "providers.PowerOff", Tests: vcenterTests,
 	},
 	{
-		Name: "vsphere: the last word of a VM that vCenter has lost counts (2)", In: "providers/vsphere.inventory.vmState",
-		Old: "v.connection != string(types.VirtualMachineConnectionStateConnected)", New: "false", Tests: vcenterTests,
+		Name: "vsphere: the last word of a VM that vCenter has lost counts (2)",
+		In:   "providers/vsphere.inventory.vmState",
+		Old:  "v.connection != string(types.VirtualMachineConnectionStateConnected)", New: "false", Tests: vcenterTests,
 	},
 	{
-		Name: "vsphere: the last word of a host that is not heard counts (2)", In: "providers/vsphere.inventory.vmState",
-		Old: "h.connection != string(types.HostSystemConnectionStateConnected)", New: "false", Tests: vcenterTests,
+		Name: "vsphere: the last word of a host that is not heard counts (2)",
+		In:   "providers/vsphere.inventory.vmState",
+		Old:  "h.connection != string(types.HostSystemConnectionStateConnected)", New: "false", Tests: vcenterTests,
 	},
 	{
 		Name: "vsphere: a host in standby speaks for its VMs (2)", In: "providers/vsphere.inventory.vmState",
@@ -2186,7 +2298,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "vsphere: a property that may not be read is left out", In: "providers/vsphere.inventory.vmState",
-		Old: "if err := v.missingError(propPower, propConnection, propHost, propHA); err != nil { ... }", New: "", Tests: vcenterTests,
+		Old: "if err := v.missingError(propPower, propConnection, propHost, propHA); err != nil { ... }", New: "",
+		Tests: vcenterTests,
 	},
 	{
 		Name: "vsphere: a VM that HA is about to restart is off (2)", In: "providers/vsphere.inventory.vmState",
@@ -2210,7 +2323,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "vsphere: another machine is powered off (3)", In: "providers/vsphere.session.findOwnVM",
-		Old: "if err := t.VerifyIdentity(providers.Observation{SystemUUID: v.uuid}); err != nil { ... }", New: "", Tests: vcenterTests,
+		Old: "if err := t.VerifyIdentity(providers.Observation{SystemUUID: v.uuid}); err != nil { ... }", New: "",
+		Tests: vcenterTests,
 	},
 	{
 		Name: "vsphere: the first page is all (3)", In: "providers/vsphere.session.retrievePages",
@@ -2242,11 +2356,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "vsphere: a wrong password is sent again", In: "providers/vsphere.Provider.openSession",
-		Old: "if err := p.refusals.CheckRefused(p.origin, sum, p.opts.Now()); err != nil { ... }", New: "if err := p.refusals.CheckRefused(p.origin, sum, p.opts.Now()); false { ... }", Tests: vcenterTests,
+		Old: "if err := p.refusals.CheckRefused(p.origin, sum, p.opts.Now()); err != nil { ... }",
+		New: "if err := p.refusals.CheckRefused(p.origin, sum, p.opts.Now()); false { ... }", Tests: vcenterTests,
 	},
 	{
 		Name: "vsphere: a refusal that is not understood is the network's", In: "providers/vsphere.explainFault",
-		Old: "case nil, *types.InvalidLogin, *types.PasswordExpired, *types.NoPermission: ...", New: "case *types.InvalidLogin, *types.PasswordExpired, *types.NoPermission: ...", Tests: vcenterTests,
+		Old: "case nil, *types.InvalidLogin, *types.PasswordExpired, *types.NoPermission: ...",
+		New: "case *types.InvalidLogin, *types.PasswordExpired, *types.NoPermission: ...", Tests: vcenterTests,
 	},
 	{
 		Name: "vsphere: a refused log-in of others is the network's", In: "providers/vsphere.Provider.loggedIn",
@@ -2261,11 +2377,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "vsphere: whoever answers is a vCenter (14)", In: "providers/vsphere.Provider.openSession",
-		Old: "s.content.SessionManager == nil || s.content.SearchIndex == nil || s.content.ViewManager == nil", New: "false", Tests: vcenterTests,
+		Old: "s.content.SessionManager == nil || s.content.SearchIndex == nil || s.content.ViewManager == nil",
+		New: "false", Tests: vcenterTests,
 	},
 	{
 		Name: "vsphere: a redirect is followed (14)", In: "providers/vsphere.checkedAnswers.RoundTrip",
-		Old: "resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusInternalServerError", New: "resp.StatusCode >= 400 && resp.StatusCode != http.StatusInternalServerError", Tests: vcenterTests,
+		Old: "resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusInternalServerError",
+		New: "resp.StatusCode >= 400 && resp.StatusCode != http.StatusInternalServerError", Tests: vcenterTests,
 	},
 	{
 		Name: "vsphere: an answer of any size is read", In: "providers/vsphere.New",
@@ -2281,7 +2399,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "vsphere: the last word of a lost VM is told", In: "providers/vsphere.watch.handleChange",
-		Old: "case !ok, o.connection != string(types.VirtualMachineConnectionStateConnected): ...", New: "case !ok: ...", Tests: vcenterTests,
+		Old: "case !ok, o.connection != string(types.VirtualMachineConnectionStateConnected): ...",
+		New: "case !ok: ...", Tests: vcenterTests,
 	},
 	{
 		Name: "vsphere: what happened while nobody listened is not told", In: "providers/vsphere.watch.handleChange",
@@ -2320,8 +2439,9 @@ var Mutants = []Mutant{
 		Old: "took > TTL", New: "took > 100*TTL",
 	},
 	{
-		Name: "fence: an Off that was on its way during a suspension counts (1)", In: "taint/decide/proof.withoutStaleOff",
-		Old: "a.At.Age(a.Got)", New: "a.Got.Sub(a.At)", Tests: []string{"./taint/decide/proof"},
+		Name: "fence: an Off that was on its way during a suspension counts (1)",
+		In:   "taint/decide/proof.withoutStaleOff",
+		Old:  "a.At.Age(a.Got)", New: "a.Got.Sub(a.At)", Tests: []string{"./taint/decide/proof"},
 	},
 	{
 		Name: "fence: an answer of an earlier life counts (step 2)", In: "taint/decide/fence.View.decideByRecord",
@@ -2337,7 +2457,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: the run of an earlier fence's return counts", In: "taint/decide/fence.Memory.ApplyLook",
-		Old: "case l.Record.ID != m.backFenceID: ...", New: `case m.backFenceID == "": m.BackSince, m.backFenceID = l.Got, l.Record.ID`,
+		Old: "case l.Record.ID != m.backFenceID: ...",
+		New: `case m.backFenceID == "": m.BackSince, m.backFenceID = l.Got, l.Record.ID`,
 	},
 	{
 		Name: "fence: a node that went again is still back", In: "taint/decide/fence.Memory.ApplyLook",
@@ -2364,12 +2485,14 @@ var Mutants = []Mutant{
 		Old: "v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answers.Answer.Got)", New: "false",
 	},
 	{
-		Name: "fence: a power-off long after the device told which machine it is (step 3)", In: "taint/decide/fence.View.isIdentityFresh",
-		Old: "v.Answers.Answer.At.Age(at) <= identityHolds", New: "v.Answers.Answer.At.Age(at) <= 1000*identityHolds",
+		Name: "fence: a power-off long after the device told which machine it is (step 3)",
+		In:   "taint/decide/fence.View.isIdentityFresh",
+		Old:  "v.Answers.Answer.At.Age(at) <= identityHolds", New: "v.Answers.Answer.At.Age(at) <= 1000*identityHolds",
 	},
 	{
-		Name: "fence: the look does not count as the time of the act (step 3)", In: "taint/decide/fence.View.isIdentityFresh",
-		Old: "v.Look.Sent.After(v.Answers.Answer.Got)", New: "false",
+		Name: "fence: the look does not count as the time of the act (step 3)",
+		In:   "taint/decide/fence.View.isIdentityFresh",
+		Old:  "v.Look.Sent.After(v.Answers.Answer.Got)", New: "false",
 	},
 	{
 		Name: "fence: observe mode powers off", In: "taint/decide/fence.View.decidePoweredOn",
@@ -2388,28 +2511,34 @@ var Mutants = []Mutant{
 		Old: `v.Fleet.Busy != ""`, New: "false",
 	},
 	{
-		Name: "guard: control-plane nodes are powered off where nobody said so (7)", In: "taint/decide/fence.View.checkPowerOffLimits",
-		Old: "v.ControlPlane && !v.Facts.Quorum", New: "false",
+		Name: "guard: control-plane nodes are powered off where nobody said so (7)",
+		In:   "taint/decide/fence.View.checkPowerOffLimits",
+		Old:  "v.ControlPlane && !v.Facts.Quorum", New: "false",
 	},
 	{
-		Name: "guard: a node that is not Ready lowers its domain though it renews its Lease", In: "taint/decide/fleet.node.unhealthyReason",
-		Old: "!n.unready || inDomain && renews", New: "!n.unready",
+		Name: "guard: a node that is not Ready lowers its domain though it renews its Lease",
+		In:   "taint/decide/fleet.node.unhealthyReason",
+		Old:  "!n.unready || inDomain && renews", New: "!n.unready",
 	},
 	{
-		Name: "guard: a node that is not Ready counts in the cluster (6)", In: "taint/decide/fleet.node.unhealthyReason",
-		Old: "!n.unready || inDomain && renews", New: "!n.unready || renews",
+		Name: "guard: a node that is not Ready counts in the cluster (6)",
+		In:   "taint/decide/fleet.node.unhealthyReason",
+		Old:  "!n.unready || inDomain && renews", New: "!n.unready || renews",
 	},
 	{
-		Name: "guard: a node that is not Ready counts in its domain though it missed a renewal (6)", In: "taint/decide/fleet.node.unhealthyReason",
-		Old: "!n.missed && !n.beat.IsZero()", New: "!n.beat.IsZero()",
+		Name: "guard: a node that is not Ready counts in its domain though it missed a renewal (6)",
+		In:   "taint/decide/fleet.node.unhealthyReason",
+		Old:  "!n.missed && !n.beat.IsZero()", New: "!n.beat.IsZero()",
 	},
 	{
-		Name: "guard: a node that was never seen to renew counts in its domain (6)", In: "taint/decide/fleet.node.unhealthyReason",
-		Old: "!n.missed && !n.beat.IsZero()", New: "!n.missed",
+		Name: "guard: a node that was never seen to renew counts in its domain (6)",
+		In:   "taint/decide/fleet.node.unhealthyReason",
+		Old:  "!n.missed && !n.beat.IsZero()", New: "!n.missed",
 	},
 	{
-		Name: "guard: a node that is being fenced counts in its domain (6)", In: "taint/decide/fleet.node.unhealthyReason",
-		Old: `case n.fenced: return "marked, or being fenced"`, New: "",
+		Name: "guard: a node that is being fenced counts in its domain (6)",
+		In:   "taint/decide/fleet.node.unhealthyReason",
+		Old:  `case n.fenced: return "marked, or being fenced"`, New: "",
 	},
 	{
 		Name: "guard: the refusal names nobody", In: "taint/decide/fleet.Fleet.partOf",
@@ -2420,8 +2549,9 @@ var Mutants = []Mutant{
 		Old: `text += ": " + p.Unhealthy`, New: "",
 	},
 	{
-		Name: "guard: hosts of KubeVirt are powered off where nobody said so", In: "taint/decide/fence.View.checkPowerOffLimits",
-		Old: "v.VMHost && !v.Facts.VMHosts", New: "false",
+		Name: "guard: hosts of KubeVirt are powered off where nobody said so",
+		In:   "taint/decide/fence.View.checkPowerOffLimits",
+		Old:  "v.VMHost && !v.Facts.VMHosts", New: "false",
 	},
 	{
 		Name: "guard: hosts of KubeVirt are never powered off", In: "taint/decide/fence.View.checkPowerOffLimits",
@@ -2444,12 +2574,16 @@ var Mutants = []Mutant{
 		Old: "cfg.StormGuard.KubeVirtHosts == config.KubeVirtPowerOff", New: "false",
 	},
 	{
-		Name: "config: no warning where another may lead before a power-off arrives", In: "cmd/internal/config.reader.warnOfShortLease",
-		Old: "l.LeaseDuration >= least", New: "l.LeaseDuration > l.RenewDeadline", Tests: []string{"./cmd/internal/config -run ShortLease"},
+		Name: "config: no warning where another may lead before a power-off arrives",
+		In:   "cmd/internal/config.reader.warnOfShortLease",
+		Old:  "l.LeaseDuration >= least", New: "l.LeaseDuration > l.RenewDeadline",
+		Tests: []string{"./cmd/internal/config -run ShortLease"},
 	},
 	{
-		Name: "config: the quickest provider decides how long a Lease must last", In: "cmd/internal/config.reader.warnOfShortLease",
-		Old: "cmp.Compare(a.Timeout, b.Timeout)", New: "cmp.Compare(b.Timeout, a.Timeout)", Tests: []string{"./cmd/internal/config -run ShortLease"},
+		Name: "config: the quickest provider decides how long a Lease must last",
+		In:   "cmd/internal/config.reader.warnOfShortLease",
+		Old:  "cmp.Compare(a.Timeout, b.Timeout)", New: "cmp.Compare(b.Timeout, a.Timeout)",
+		Tests: []string{"./cmd/internal/config -run ShortLease"},
 	},
 	{
 		Name: "config: no warning of hosts of KubeVirt", In: "cmd/internal/config.reader.warnOfVMHosts",
@@ -2496,8 +2630,9 @@ var Mutants = []Mutant{
 		Old: "!known && len(turn) > 0", New: "false",
 	},
 	{
-		Name: "guard: a control-plane node without etcd's pod is known to have no member (7)", In: "taint/decide/fence.View.etcdMembers",
-		Old: "!listed", New: "!listed && false",
+		Name: "guard: a control-plane node without etcd's pod is known to have no member (7)",
+		In:   "taint/decide/fence.View.etcdMembers",
+		Old:  "!listed", New: "!listed && false",
 	},
 	{
 		Name: "guard: etcd's members are not read before a decision (7)", In: "taint/decide/fence.View.needsEtcdPods",
@@ -2543,12 +2678,14 @@ var Mutants = []Mutant{
 		Old: "last.Sub(n.at) <= n.duration", New: "true",
 	},
 	{
-		Name: "fleet: a node that renewed once after a silence fell silent before that (6)", In: "taint/decide/fleet.Fleet.updateLost",
-		Old: "last.Sub(n.at) <= n.duration", New: "last.Sub(n.since) <= n.duration",
+		Name: "fleet: a node that renewed once after a silence fell silent before that (6)",
+		In:   "taint/decide/fleet.Fleet.updateLost",
+		Old:  "last.Sub(n.at) <= n.duration", New: "last.Sub(n.since) <= n.duration",
 	},
 	{
-		Name: "fleet: a renewal from before an outage counts as heard after it (6)", In: "taint/decide/fleet.Fleet.ApplyLease",
-		Old: "n.at.Age(now) > shareOf(duration, missedAfter)", New: "false",
+		Name: "fleet: a renewal from before an outage counts as heard after it (6)",
+		In:   "taint/decide/fleet.Fleet.ApplyLease",
+		Old:  "n.at.Age(now) > shareOf(duration, missedAfter)", New: "false",
 	},
 	{
 		Name: "fleet: after a suspension all are heard (15)", In: "taint/decide/fleet.Fleet.updateFlags",
@@ -2571,12 +2708,14 @@ var Mutants = []Mutant{
 		Old: "f.scanned.Age(now) > f.due.Sub(f.scanned)", New: "now.After(f.due)",
 	},
 	{
-		Name: "fleet: a device that was silent for long is news for ever (16)", In: "taint/decide/fleet.Fleet.updateFlags",
-		Old: "now.Sub(n.mute) > muteTTL", New: "false",
+		Name: "fleet: a device that was silent for long is news for ever (16)",
+		In:   "taint/decide/fleet.Fleet.updateFlags",
+		Old:  "now.Sub(n.mute) > muteTTL", New: "false",
 	},
 	{
-		Name: "fleet: a device that never answered makes a dead gateway", In: "taint/decide/fleet.Fleet.ApplyReachability",
-		Old: "n.spoke && n.mute.IsZero()", New: "n.mute.IsZero()",
+		Name: "fleet: a device that never answered makes a dead gateway",
+		In:   "taint/decide/fleet.Fleet.ApplyReachability",
+		Old:  "n.spoke && n.mute.IsZero()", New: "n.mute.IsZero()",
 	},
 	{
 		Name: "fleet: one read that works ends it that we are cut off", In: "taint/decide/fleet.Fleet.ApplyReadResult",
@@ -2608,16 +2747,19 @@ var Mutants = []Mutant{
 		Old: "!v.Fleet.Heard, v.Fleet.SilentSince.IsZero()", New: "false",
 	},
 	{
-		Name: "fence: an announced power-off is sent though most are silent (15)", In: "taint/decide/fence.View.decideByRecord",
-		Old: "announced && !v.Fleet.Heard", New: "false",
+		Name: "fence: an announced power-off is sent though most are silent (15)",
+		In:   "taint/decide/fence.View.decideByRecord",
+		Old:  "announced && !v.Fleet.Heard", New: "false",
 	},
 	{
-		Name: "fence: a new leader sends an announced power-off before it knows the silence (15)", In: "taint/decide/fence.View.decidePoweredOn",
-		Old: "!v.Fleet.Stale, v.Fleet.SilentSince.IsZero(), v.Now.Before(v.Fleet.SilentSince)", New: "false",
+		Name: "fence: a new leader sends an announced power-off before it knows the silence (15)",
+		In:   "taint/decide/fence.View.decidePoweredOn",
+		Old:  "!v.Fleet.Stale, v.Fleet.SilentSince.IsZero(), v.Now.Before(v.Fleet.SilentSince)", New: "false",
 	},
 	{
 		Name: "fence: a refusal for good is tried again and again", In: "taint/decide/fence.View.decideByRecord",
-		Old: "powering && v.powerState() != providers.PowerOff && v.Memory.PowerOffs.IsExhausted(v.Facts.Devices)", New: "false",
+		Old: "powering && v.powerState() != providers.PowerOff && v.Memory.PowerOffs.IsExhausted(v.Facts.Devices)",
+		New: "false",
 	},
 	{
 		Name: "fence: a kubelet that says NotReady and beats is marked", In: "taint/decide/fence.View.decideByAnswer",
@@ -2641,75 +2783,102 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: an Off of before a suspension counts without a look", In: "taint/decide/fence.View.isOffTooOld",
-		Old: "v.Answers.Answer.At.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Answers.Answer.At) > proof.TTL", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Answers.Answer.At.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Answers.Answer.At) > proof.TTL",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "fence: an Off of before a suspension counts for the mark", In: "taint/decide/fence.View.isOffTooOld",
-		Old: "v.Answers.Answer.At.Age(v.Look.Sent) > proof.TTL", New: "v.Look.Sent.Sub(v.Answers.Answer.At) > proof.TTL", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Answers.Answer.At.Age(v.Look.Sent) > proof.TTL",
+		New: "v.Look.Sent.Sub(v.Answers.Answer.At) > proof.TTL", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "fence: an Off and a look of before a suspension count for the mark", In: "taint/decide/fence.View.isOffTooOld",
-		Old: "v.Answers.Answer.At.Age(v.Now) > armWithin", New: "v.Now.Sub(v.Answers.Answer.At) > armWithin", Tests: []string{"./taint/decide/fence"},
+		Name: "fence: an Off and a look of before a suspension count for the mark",
+		In:   "taint/decide/fence.View.isOffTooOld",
+		Old:  "v.Answers.Answer.At.Age(v.Now) > armWithin", New: "v.Now.Sub(v.Answers.Answer.At) > armWithin",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "fence: power-off on a look of before a suspension", In: "taint/decide/fence.View.decidePoweredOn",
-		Old: "v.Look.Got.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Look.Got) > proof.TTL", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Look.Got.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Look.Got) > proof.TTL",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "fence: power-off on an On of before a suspension", In: "taint/decide/fence.View.decidePoweredOn",
-		Old: "v.Answers.Answer.Got.Age(read) <= proof.TTL", New: "read.Sub(v.Answers.Answer.Got) <= proof.TTL", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Answers.Answer.Got.Age(read) <= proof.TTL", New: "read.Sub(v.Answers.Answer.Got) <= proof.TTL",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "fence: a suspension counts as silence", In: "taint/decide/fence.View.decidePoweredOn",
-		Old: "v.Now.Sub(v.Fleet.SilentSince)", New: "v.Fleet.SilentSince.Age(v.Now)", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Now.Sub(v.Fleet.SilentSince)", New: "v.Fleet.SilentSince.Age(v.Now)",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "fence: after a suspension no device is asked for long", In: "taint/decide/fence.View.askEvery",
-		Old: "v.Answers.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answers.Answer.Got)", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Answers.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answers.Answer.Got)",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: a power-off by a clock that runs ahead never times out", In: "taint/decide/fence.View.decideByRecord",
-		Old: "v.ageOf(rec.At) > v.Facts.PowerOffTimeout", New: "v.Now.Wall.Sub(rec.At) > v.Facts.PowerOffTimeout", Tests: []string{"./taint/decide/fence"},
+		Name: "records: a power-off by a clock that runs ahead never times out",
+		In:   "taint/decide/fence.View.decideByRecord",
+		Old:  "v.ageOf(rec.At) > v.Facts.PowerOffTimeout", New: "v.Now.Wall.Sub(rec.At) > v.Facts.PowerOffTimeout",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: a delay by a clock that runs ahead lasts for an hour", In: "taint/decide/fence.View.decidePoweredOn",
-		Old: "v.instantOf(v.Look.Record.At)", New: "providers.InstantOf(v.Look.Record.At)", Tests: []string{"./taint/decide/fence"},
+		Name: "records: a delay by a clock that runs ahead lasts for an hour",
+		In:   "taint/decide/fence.View.decidePoweredOn",
+		Old:  "v.instantOf(v.Look.Record.At)", New: "providers.InstantOf(v.Look.Record.At)",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: a failed power-off by a clock that runs ahead rests for an hour", In: "taint/decide/fence.View.retryDelayLeft",
-		Old: "v.ageOf(r.At)", New: "v.Now.Wall.Sub(r.At)", Tests: []string{"./taint/decide/fence"},
+		Name: "records: a failed power-off by a clock that runs ahead rests for an hour",
+		In:   "taint/decide/fence.View.retryDelayLeft",
+		Old:  "v.ageOf(r.At)", New: "v.Now.Wall.Sub(r.At)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: a mark that was lifted by a clock that runs ahead keeps the next away for an hour", In: "taint/decide/fence.View.rearmDelayLeft",
-		Old: "v.ageOf(r.At)", New: "v.Now.Wall.Sub(r.At)", Tests: []string{"./taint/decide/fence"},
+		Name: "records: a mark that was lifted by a clock that runs ahead keeps the next away for an hour",
+		In:   "taint/decide/fence.View.rearmDelayLeft",
+		Old:  "v.ageOf(r.At)", New: "v.Now.Wall.Sub(r.At)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: after a clock that runs ahead a machine that ran is off by us", In: "taint/decide/fence.View.newRecord",
-		Old: "!v.Memory.PowerOns.LastOn.After(v.instantOf(old.At))", New: "!v.Memory.PowerOns.LastOn.Wall.After(old.At)", Tests: []string{"./taint/decide/fence"},
+		Name: "records: after a clock that runs ahead a machine that ran is off by us",
+		In:   "taint/decide/fence.View.newRecord",
+		Old:  "!v.Memory.PowerOns.LastOn.After(v.instantOf(old.At))",
+		New:  "!v.Memory.PowerOns.LastOn.Wall.After(old.At)", Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: a power-on by a clock that runs ahead boots for an hour", In: "taint/decide/fence.View.bootTimeLeft",
-		Old: "v.ageOf(r.LastPowerOn())", New: "v.Now.Wall.Sub(r.LastPowerOn())", Tests: []string{"./taint/decide/fence"},
+		Name: "records: a power-on by a clock that runs ahead boots for an hour",
+		In:   "taint/decide/fence.View.bootTimeLeft",
+		Old:  "v.ageOf(r.LastPowerOn())", New: "v.Now.Wall.Sub(r.LastPowerOn())",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: a power-on after a clock that runs ahead waits for an hour", In: "taint/decide/fence.View.decideAfterFence",
-		Old: "v.Facts.After.Delay - v.ageOf(rec.At)", New: "v.Facts.After.Delay - v.Now.Wall.Sub(rec.At)", Tests: []string{"./taint/decide/fence"},
+		Name: "records: a power-on after a clock that runs ahead waits for an hour",
+		In:   "taint/decide/fence.View.decideAfterFence",
+		Old:  "v.Facts.After.Delay - v.ageOf(rec.At)", New: "v.Facts.After.Delay - v.Now.Wall.Sub(rec.At)",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: an answer after a clock that runs ahead is asked for during an hour", In: "taint/decide/fence.View.decideAfterFence",
-		Old: "!v.Answers.Answer.At.After(v.instantOf(rec.At))", New: "!v.Answers.Answer.At.Wall.After(rec.At)", Tests: []string{"./taint/decide/fence"},
+		Name: "records: an answer after a clock that runs ahead is asked for during an hour",
+		In:   "taint/decide/fence.View.decideAfterFence",
+		Old:  "!v.Answers.Answer.At.After(v.instantOf(rec.At))", New: "!v.Answers.Answer.At.Wall.After(rec.At)",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: who turned it on after a clock that runs ahead is not seen", In: "taint/decide/fence.View.decideAfterFence",
-		Old: "v.Memory.PowerOns.LastOn.After(v.instantOf(rec.At)) && rec.PostFence == \"\"", New: "v.Memory.PowerOns.LastOn.Wall.After(rec.At) && rec.PostFence == \"\"", Tests: []string{"./taint/decide/fence"},
+		Name:  "records: who turned it on after a clock that runs ahead is not seen",
+		In:    "taint/decide/fence.View.decideAfterFence",
+		Old:   "v.Memory.PowerOns.LastOn.After(v.instantOf(rec.At)) && rec.PostFence == \"\"",
+		New:   "v.Memory.PowerOns.LastOn.Wall.After(rec.At) && rec.PostFence == \"\"",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
-		Name: "records: power-ons by a clock that runs ahead count for longer than a day", In: "taint/decide/fence.View.decideAfterFence",
-		Old: "v.ageOf(last) >= taint.Day", New: "false", Tests: []string{"./taint/decide/fence"},
+		Name: "records: power-ons by a clock that runs ahead count for longer than a day",
+		In:   "taint/decide/fence.View.decideAfterFence",
+		Old:  "v.ageOf(last) >= taint.Day", New: "false", Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "power-on: on a look of before a suspension", In: "taint/decide/fence.View.decideAfterFence",
-		Old: "v.Look.Got.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Look.Got) > proof.TTL", Tests: []string{"./taint/decide/fence"},
+		Old: "v.Look.Got.Age(v.Now) > proof.TTL", New: "v.Now.Sub(v.Look.Got) > proof.TTL",
+		Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "fleet: the grace does not begin anew after an outage (15)", In: "taint/decide/fleet.Fleet.View",
@@ -2727,8 +2896,9 @@ var Mutants = []Mutant{
 		Old: "2*f.beating", New: "2*f.fresh",
 	},
 	{
-		Name: "fleet: the first heartbeat after a pause counts among many (15)", In: "taint/decide/fleet.Fleet.ApplyLease",
-		Old: "f.scanIfDue(now)", New: "",
+		Name: "fleet: the first heartbeat after a pause counts among many (15)",
+		In:   "taint/decide/fleet.Fleet.ApplyLease",
+		Old:  "f.scanIfDue(now)", New: "",
 	},
 	{
 		Name: "fleet: Leases of nobody count (7)", In: "taint/decide/fleet.Fleet.countNode",
@@ -2765,7 +2935,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "line: a refusal is told as the machine's end", In: "taint/wake/line.outcomeOf",
-		Old: "case unix.ECONNREFUSED, unix.ECONNRESET: ...", New: "case unix.ECONNREFUSED, unix.ECONNRESET: return silent",
+		Old: "case unix.ECONNREFUSED, unix.ECONNRESET: ...",
+		New: "case unix.ECONNREFUSED, unix.ECONNRESET: return silent",
 	},
 	{
 		Name: "line: what fails on our side is told as the machine's end", In: "taint/wake/line.outcomeOf",
@@ -3074,8 +3245,9 @@ var Mutants = []Mutant{
 		Old: "!ok || a != c.address || port != w.port", New: "ok && a != c.address",
 	},
 	{
-		Name: "line: a kubelet that hangs up again and again is called without rest", In: "taint/wake/line.conn.noteEnd",
-		Old: "c.tries == 1", New: "true",
+		Name: "line: a kubelet that hangs up again and again is called without rest",
+		In:   "taint/wake/line.conn.noteEnd",
+		Old:  "c.tries == 1", New: "true",
 	},
 	{
 		Name: "line: who never accepts is called as often as ever", In: "taint/wake/line.conn.nextRest",
@@ -3087,7 +3259,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "line: the kernel looks after nobody", In: "taint/wake/line.newSocket",
-		Old: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1}", New: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}", Tests: []string{"./taint/wake/line -run TestSocket"},
+		Old: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1}", New: "{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}",
+		Tests: []string{"./taint/wake/line -run TestSocket"},
 	},
 	{
 		Name: "controller: a new leader notices what a fence knows", In: "taint/observe.answers.reportFirstSignal",
@@ -3103,12 +3276,16 @@ var Mutants = []Mutant{
 		Old: "n.sights.InstantOf(r.At, now).Add(turnTTL)", New: "providers.Instant{}",
 	},
 	{
-		Name: "records: a turn by a clock that runs ahead lasts for an hour (16)", In: "taint/decide/fleet.Fleet.ApplyRecord",
-		Old: "n.sights.InstantOf(r.At, now)", New: "providers.InstantOf(r.At)", Tests: []string{"./taint/decide/fleet"},
+		Name: "records: a turn by a clock that runs ahead lasts for an hour (16)",
+		In:   "taint/decide/fleet.Fleet.ApplyRecord",
+		Old:  "n.sights.InstantOf(r.At, now)", New: "providers.InstantOf(r.At)",
+		Tests: []string{"./taint/decide/fleet"},
 	},
 	{
-		Name: "records: a turn counts from the last change of the Node (16)", In: "taint/decide/fleet.Fleet.ApplyRecord",
-		Old: "n.sights.WithRecord(r, now)", New: "taint.Sightings(nil).WithRecord(r, now)", Tests: []string{"./taint/decide/fleet"},
+		Name: "records: a turn counts from the last change of the Node (16)",
+		In:   "taint/decide/fleet.Fleet.ApplyRecord",
+		Old:  "n.sights.WithRecord(r, now)", New: "taint.Sightings(nil).WithRecord(r, now)",
+		Tests: []string{"./taint/decide/fleet"},
 	},
 	{
 		Name: "fleet: a hint of before a suspension lasts", In: "taint/decide/fleet.node.hasHint",
@@ -3124,48 +3301,57 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: the mark goes by the cache's attachments (11)", In: "taint/decide/evict.View.readFirst",
-		Old: "ends || forces || names || waits && v.Memory.ListedAt.Age(v.Now) >= relistEvery", New: "forces || names || waits && v.Memory.ListedAt.Age(v.Now) >= relistEvery",
+		Old: "ends || forces || names || waits && v.Memory.ListedAt.Age(v.Now) >= relistEvery",
+		New: "forces || names || waits && v.Memory.ListedAt.Age(v.Now) >= relistEvery",
 	},
 	{
 		Name: "evict: volumes are cleared before all are known (9)", In: "taint/decide/evict.View.readFirst",
 		Old: "len(pods) > 0 && (ends || waits || forces || clears)", New: "len(pods) > 0 && clears && false",
 	},
 	{
-		Name: "evict: a taint landed when it was first seen (F2)", In: "taint/decide/evict.StockEviction.possibleStarts",
-		Old: "known && s.Resumed.Equal(seen) && !s.From.After(s.Lost)", New: "false",
+		Name: "evict: a taint landed when it was first seen (F2)",
+		In:   "taint/decide/evict.StockEviction.possibleStarts",
+		Old:  "known && s.Resumed.Equal(seen) && !s.From.After(s.Lost)", New: "false",
 	},
 	{
-		Name: "evict: a taint may have landed before the node was not Ready", In: "taint/decide/evict.StockEviction.possibleStarts",
-		Old: "!s.From.After(s.Lost)", New: "true",
+		Name: "evict: a taint may have landed before the node was not Ready",
+		In:   "taint/decide/evict.StockEviction.possibleStarts",
+		Old:  "!s.From.After(s.Lost)", New: "true",
 	},
 	{
-		Name: "evict: a stock controller that counts anew is not waited for (F2)", In: "taint/decide/evict.StockEviction.possibleStarts",
-		Old: "s.Resumed.After(seen)", New: "false",
+		Name: "evict: a stock controller that counts anew is not waited for (F2)",
+		In:   "taint/decide/evict.StockEviction.possibleStarts",
+		Old:  "s.Resumed.After(seen)", New: "false",
 		Tests: []string{"./test/sim -run TestStockCountsAnewAfterAnOutage"},
 	},
 	{
-		Name: "evict: a taint counts by the controller-manager's clock alone (F2)", In: "taint/decide/evict.StockEviction.IsAboutToDelete",
-		Old: "s.possibleStarts(t, now)", New: "s.possibleStarts(t, now)[2:]",
+		Name: "evict: a taint counts by the controller-manager's clock alone (F2)",
+		In:   "taint/decide/evict.StockEviction.IsAboutToDelete",
+		Old:  "s.possibleStarts(t, now)", New: "s.possibleStarts(t, now)[2:]",
 		Tests: []string{"./test/sim -run TestStockCountsFromOurOwnSight"},
 	},
 	{
-		Name: "evict: our own sight of a taint goes by a clock that was set (F2)", In: "taint/decide/evict.StockEviction.possibleStarts",
-		Old: "windowAt(asOf(now, seen)), windowAt(seen.Wall)", New: "windowAt(seen.Wall)",
+		Name: "evict: our own sight of a taint goes by a clock that was set (F2)",
+		In:   "taint/decide/evict.StockEviction.possibleStarts",
+		Old:  "windowAt(asOf(now, seen)), windowAt(seen.Wall)", New: "windowAt(seen.Wall)",
 		Tests: []string{"./taint/decide/evict -run TestStockDue"},
 	},
 	{
-		Name: "evict: our own sight of a taint goes by a clock that stood still (F2)", In: "taint/decide/evict.StockEviction.possibleStarts",
-		Old: "windowAt(asOf(now, seen)), windowAt(seen.Wall)", New: "windowAt(asOf(now, seen))",
+		Name: "evict: our own sight of a taint goes by a clock that stood still (F2)",
+		In:   "taint/decide/evict.StockEviction.possibleStarts",
+		Old:  "windowAt(asOf(now, seen)), windowAt(seen.Wall)", New: "windowAt(asOf(now, seen))",
 		Tests: []string{"./taint/decide/evict -run TestStockDue"},
 	},
 	{
-		Name: "evict: the patience for stock eviction goes by a clock that was set (F2)", In: "taint/decide/evict.StockEviction.isDeletionNear",
-		Old: "asOf(now, s.From)", New: "s.From.Wall",
+		Name: "evict: the patience for stock eviction goes by a clock that was set (F2)",
+		In:   "taint/decide/evict.StockEviction.isDeletionNear",
+		Old:  "asOf(now, s.From)", New: "s.From.Wall",
 		Tests: []string{"./taint/decide/evict -run TestStockDue"},
 	},
 	{
-		Name: "evict: a taint counts by our own sight alone (F2)", In: "taint/decide/evict.StockEviction.possibleStarts",
-		Old: "t.TimeAdded != nil", New: "false",
+		Name: "evict: a taint counts by our own sight alone (F2)",
+		In:   "taint/decide/evict.StockEviction.possibleStarts",
+		Old:  "t.TimeAdded != nil", New: "false",
 		Tests: []string{"./test/sim -run TestStockCountsFromOurOwnSight"},
 	},
 	{
@@ -3174,13 +3360,15 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/decide/evict -run TestTaintTimes"},
 	},
 	{
-		Name: "evict: a taint that was added again is the one from before (F2)", In: "taint/decide/evict.TaintTimes.firstSeen",
-		Old: "o.Added.Equal(timeAdded(t))", New: "true",
+		Name: "evict: a taint that was added again is the one from before (F2)",
+		In:   "taint/decide/evict.TaintTimes.firstSeen",
+		Old:  "o.Added.Equal(timeAdded(t))", New: "true",
 		Tests: []string{"./taint/decide/evict -run TestTaintTimes"},
 	},
 	{
 		Name: "evict: the mark forgets when taints were seen (F2)", In: "taint/decide/evict.Memory.ApplyLook",
-		Old:   "*m = Memory{id: markOf(l), Resumed: m.Resumed, lastBeforeGap: m.lastBeforeGap, lastLook: m.lastLook, taintTimes: m.taintTimes}",
+		Old: "*m = Memory{id: markOf(l), Resumed: m.Resumed, lastBeforeGap: m.lastBeforeGap, lastLook: m.lastLook, " +
+			"taintTimes: m.taintTimes}",
 		New:   "*m = Memory{id: markOf(l), Resumed: m.Resumed, lastLook: m.lastLook}",
 		Tests: []string{"./taint/decide/evict -run TestTaintTimes"},
 	},
@@ -3231,7 +3419,8 @@ var Mutants = []Mutant{
 	// taint/replay: a recording leaves the cluster, and what it is played to is believed.
 	{
 		Name: "replay: what stands before an @ is recorded (12)", In: "taint/recording.EncodeJSON",
-		Old: `userinfo.ReplaceAll(bytes.TrimSuffix(out.Bytes(), []byte("\n")), []byte("://"))`, New: `bytes.TrimSuffix(out.Bytes(), []byte("\n"))`,
+		Old: `userinfo.ReplaceAll(bytes.TrimSuffix(out.Bytes(), []byte("\n")), []byte("://"))`,
+		New: `bytes.TrimSuffix(out.Bytes(), []byte("\n"))`,
 	},
 	{
 		Name: "replay: every annotation of a Node is recorded (12)", In: "taint/recording.slimNode",
@@ -3259,7 +3448,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "replay: a missing line is passed over", In: "taint/replay.player.playLine",
-		Old: "t == nil || t.lost || l.Course != t.began || l.N != t.lines", New: "t == nil || t.lost || l.Course != t.began",
+		Old: "t == nil || t.lost || l.Course != t.began || l.N != t.lines",
+		New: "t == nil || t.lost || l.Course != t.began",
 	},
 	{
 		Name: "replay: another process's line is taken for the course's", In: "taint/replay.player.playLine",
@@ -3274,8 +3464,9 @@ var Mutants = []Mutant{
 		Old: "s.Returned = false", New: "",
 	},
 	{
-		Name: "replay: what shadow mode said before differs in an earlier version", In: "taint/recording.Line.DecodeStep",
-		Old: `s.Record, s.Phase = "", ""`, New: "",
+		Name: "replay: what shadow mode said before differs in an earlier version",
+		In:   "taint/recording.Line.DecodeStep",
+		Old:  `s.Record, s.Phase = "", ""`, New: "",
 	},
 	{
 		Name: "replay: what storage says of idle nodes is recorded", In: "taint/recording.Recorder.isRecorded",
@@ -3336,7 +3527,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "explain: nodes that are marked or fenced count as healthy", In: "taint/view/explain.play.loadFleet",
-		Old: "p.fleet.ApplyLook(taint.NewLook(&p.Nodes[i], nil, p.Key, p.Now, p.Now), p.Now)", New: "p.fleet.AddNode(p.Nodes[i].Name, p.Now)",
+		Old: "p.fleet.ApplyLook(taint.NewLook(&p.Nodes[i], nil, p.Key, p.Now, p.Now), p.Now)",
+		New: "p.fleet.AddNode(p.Nodes[i].Name, p.Now)",
 	},
 	{
 		Name: "explain: who is silent is heard", In: "taint/view/explain.play.loadFleet",
@@ -3411,8 +3603,9 @@ var Mutants = []Mutant{
 		Old: "limited && more[driver] > left", New: "false && limited && more[driver] > left",
 	},
 	{
-		Name: "explain: a volume that is attached there takes one more slot", In: "taint/view/explain.Snapshot.checkAttachSlots",
-		Old: "!at.has[v.PV]", New: "true",
+		Name: "explain: a volume that is attached there takes one more slot",
+		In:   "taint/view/explain.Snapshot.checkAttachSlots",
+		Old:  "!at.has[v.PV]", New: "true",
 	},
 	{
 		Name: "explain: a CSI driver runs everywhere", In: "taint/view/explain.Snapshot.checkAttachSlots",
@@ -3429,7 +3622,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "explain: the pause of the cluster is not read", In: "cmd/internal/app.Session.ReadSnapshot",
-		Old: "s.Facts.Excluded, s.Facts.KeptOn = elsewhere.Excluded, cmp.Or(s.Facts.KeptOn, elsewhere.KeptOn)", New: "s.Facts.KeptOn = cmp.Or(s.Facts.KeptOn, elsewhere.KeptOn)",
+		Old:   "s.Facts.Excluded, s.Facts.KeptOn = elsewhere.Excluded, cmp.Or(s.Facts.KeptOn, elsewhere.KeptOn)",
+		New:   "s.Facts.KeptOn = cmp.Or(s.Facts.KeptOn, elsewhere.KeptOn)",
 		Tests: explained,
 	},
 	{
@@ -3494,17 +3688,20 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "exclude: the Lease does not count (8)", In: "taint/controller.ExclusionSources.ReadExclusions",
-		Old: "[]exclusion{paused, maintained, machine, cluster}", New: "[]exclusion{paused, {denied: maintained.denied}, machine, cluster}",
+		Old:   "[]exclusion{paused, maintained, machine, cluster}",
+		New:   "[]exclusion{paused, {denied: maintained.denied}, machine, cluster}",
 		Tests: glue,
 	},
 	{
 		Name: "exclude: a Machine's word does not count (8)", In: "taint/controller.ExclusionSources.ReadExclusions",
-		Old: "[]exclusion{paused, maintained, machine, cluster}", New: "[]exclusion{paused, maintained, {denied: machine.denied}, cluster}",
+		Old:   "[]exclusion{paused, maintained, machine, cluster}",
+		New:   "[]exclusion{paused, maintained, {denied: machine.denied}, cluster}",
 		Tests: glue,
 	},
 	{
 		Name: "exclude: a Cluster's word does not count (8)", In: "taint/controller.ExclusionSources.ReadExclusions",
-		Old: "[]exclusion{paused, maintained, machine, cluster}", New: "[]exclusion{paused, maintained, machine, {denied: cluster.denied}}",
+		Old:   "[]exclusion{paused, maintained, machine, cluster}",
+		New:   "[]exclusion{paused, maintained, machine, {denied: cluster.denied}}",
 		Tests: glue,
 	},
 	{
@@ -3535,7 +3732,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "exclude: a Machine that is not remediated is (8)", In: "taint/decide/fence.ClusterAPIExclusion",
-		Old: `[]string{ClusterAPI + "/paused", ClusterAPI + "/skip-remediation"}`, New: `[]string{ClusterAPI + "/paused"}`,
+		Old:   `[]string{ClusterAPI + "/paused", ClusterAPI + "/skip-remediation"}`,
+		New:   `[]string{ClusterAPI + "/paused"}`,
 		Tests: glue,
 	},
 	{
@@ -3558,15 +3756,18 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "exclude: a Lease holds as long as its writer likes", In: "taint/decide/fence.IsUnderMaintenance",
-		Old: "min(time.Duration(*s.LeaseDurationSeconds)*time.Second, maxMaintenance)", New: "time.Duration(*s.LeaseDurationSeconds)*time.Second",
+		Old: "min(time.Duration(*s.LeaseDurationSeconds)*time.Second, maxMaintenance)",
+		New: "time.Duration(*s.LeaseDurationSeconds)*time.Second",
 	},
 	{
 		Name: "exclude: a Lease of far ahead holds until then", In: "taint/decide/fence.IsUnderMaintenance",
 		Old: "age >= -maxAhead", New: "true",
 	},
 	{
-		Name: "exclude: Leases are read where nobody guards them", In: "cmd/internal/config.Default", Tests: []string{"./cmd/internal/app -run PolicyIsTheFile"},
-		Old: "PauseConfigMap: \"forcefence-pause\"", New: "PauseConfigMap: \"forcefence-pause\", MaintenanceLeases: \"medik8s-leases\"",
+		Name: "exclude: Leases are read where nobody guards them", In: "cmd/internal/config.Default",
+		Tests: []string{"./cmd/internal/app -run PolicyIsTheFile"},
+		Old:   "PauseConfigMap: \"forcefence-pause\"", New: "PauseConfigMap: \"forcefence-pause\", " +
+			"MaintenanceLeases: \"medik8s-leases\"",
 	},
 	{
 		Name: "exclude: the file's word on cordons is lost (8)", In: "cmd/internal/app.rulesOf",
@@ -3578,8 +3779,9 @@ var Mutants = []Mutant{
 		Old: `v.Facts.Excluded != ""`, New: "false",
 	},
 	{
-		Name: "fence: maintenance comes too late for an announced power-off (8)", In: "taint/decide/fence.View.decideByRecord",
-		Old: `why != "" && announced`, New: "false",
+		Name: "fence: maintenance comes too late for an announced power-off (8)",
+		In:   "taint/decide/fence.View.decideByRecord",
+		Old:  `why != "" && announced`, New: "false",
 	},
 	{
 		Name: "fence: a recovered node is powered off all the same", In: "taint/decide/fence.View.decideByRecord",
@@ -3587,7 +3789,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: a power-off is sent again under maintenance (8)", In: "taint/decide/fence.View.maySendAgain",
-		Old: `why == "" && v.Facts.Mode == Fence && v.Fleet.Heard && v.checkPowerOffLimits().why == ""`, New: `why == "" || true`,
+		Old: `why == "" && v.Facts.Mode == Fence && v.Fleet.Heard && v.checkPowerOffLimits().why == ""`,
+		New: `why == "" || true`,
 	},
 	{
 		Name: "fence: a failed power-off is tried for ever (13)", In: "taint/decide/fence.View.decideByRecord",
@@ -3646,7 +3849,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a stale Ready is not expired (step 5)", In: "taint/decide/evict.View.decideArmed",
-		Old: "action.Decision{Action: action.ExpireReady{}, Reason: reason.Expiring}", New: "v.beginEviction(*rec, reason.Confirmed, v.Answers.Evidence()...)",
+		Old: "action.Decision{Action: action.ExpireReady{}, Reason: reason.Expiring}",
+		New: "v.beginEviction(*rec, reason.Confirmed, v.Answers.Evidence()...)",
 	},
 	{
 		Name: "evict: an old Off proves (1)", In: "taint/decide/evict.View.IsProvenOff",
@@ -3654,11 +3858,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: an Off of before a suspension proves (1)", In: "taint/decide/evict.View.IsProvenOff",
-		Old: "v.Answers.Answer.At.Age(now)", New: "now.Sub(v.Answers.Answer.At)", Tests: []string{"./taint/decide/evict"},
+		Old: "v.Answers.Answer.At.Age(now)", New: "now.Sub(v.Answers.Answer.At)",
+		Tests: []string{"./taint/decide/evict"},
 	},
 	{
 		Name: "evict: an Off of before a suspension ends Ready", In: "taint/decide/evict.View.decideArmed",
-		Old: "v.Answers.Answer.At.Age(v.Now) <= proof.TTL", New: "v.Now.Sub(v.Answers.Answer.At) <= proof.TTL", Tests: []string{"./taint/decide/evict"},
+		Old: "v.Answers.Answer.At.Age(v.Now) <= proof.TTL", New: "v.Now.Sub(v.Answers.Answer.At) <= proof.TTL",
+		Tests: []string{"./taint/decide/evict"},
 	},
 	{
 		Name: "evict: a person is believed on a look of before a suspension", In: "taint/decide/evict.View.MayEndPods",
@@ -3666,15 +3872,18 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a person is believed beside an answer that is due", In: "taint/decide/evict.View.MayEndPods",
-		Old: "v.Answers.Answer.Got.Age(now)", New: "now.Sub(v.Answers.Answer.Got)", Tests: []string{"./taint/decide/evict"},
+		Old: "v.Answers.Answer.Got.Age(now)", New: "now.Sub(v.Answers.Answer.Got)",
+		Tests: []string{"./taint/decide/evict"},
 	},
 	{
 		Name: "evict: after a suspension no device is asked for long", In: "taint/decide/evict.View.mayAskAgain",
-		Old: "v.Answers.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answers.Answer.Got)", Tests: []string{"./taint/decide/evict"},
+		Old: "v.Answers.Answer.Got.Age(v.Now)", New: "v.Now.Sub(v.Answers.Answer.Got)",
+		Tests: []string{"./taint/decide/evict"},
 	},
 	{
 		Name: "evict: attachments that were listed before a suspension serve", In: "taint/decide/evict.View.readFirst",
-		Old: "v.Memory.ListedAt.Age(v.Now)", New: "v.Now.Sub(v.Memory.ListedAt)", Tests: []string{"./taint/decide/evict"},
+		Old: "v.Memory.ListedAt.Age(v.Now)", New: "v.Now.Sub(v.Memory.ListedAt)",
+		Tests: []string{"./taint/decide/evict"},
 	},
 	{
 		Name: "evict: a process that was suspended was not blind (F2)", In: "taint/decide/evict.Memory.ApplyLook",
@@ -3716,7 +3925,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: power On in the middle is not seen (return path)", In: "taint/decide/evict.View.isAnswerOn",
-		Old: "v.isAskedSinceMark() && v.Answers.Answer.State == providers.PowerOn && (!v.Look.Record.IsVouchedFor() || !v.Settings.TrustPerson)", New: "false",
+		Old: "v.isAskedSinceMark() && v.Answers.Answer.State == providers.PowerOn && (!v.Look.Record.IsVouchedFor() " +
+			"|| !v.Settings.TrustPerson)", New: "false",
 	},
 	{
 		Name: "evict: the return path is left again", In: "taint/decide/evict.View.hasComeBack",
@@ -3739,8 +3949,9 @@ var Mutants = []Mutant{
 		Old: "p.Terminal", New: "p.Tombstone",
 	},
 	{
-		Name: "evict: a deletion by name is not waited for (F2)", In: "taint/decide/evict.StockEviction.IsAboutToDelete",
-		Old: "p.Deleting || s.From.IsZero()", New: "true",
+		Name: "evict: a deletion by name is not waited for (F2)",
+		In:   "taint/decide/evict.StockEviction.IsAboutToDelete",
+		Old:  "p.Deleting || s.From.IsZero()", New: "true",
 	},
 	{
 		Name: "evict: volumes of pods that stay are cleared (step 10)", In: "taint/decide/evict.View.volumesToKeep",
@@ -3751,12 +3962,14 @@ var Mutants = []Mutant{
 		Old: "vol.Unread", New: "false",
 	},
 	{
-		Name: "evict: a migrated volume of a pod that stays is cleared (step 10)", In: "taint/decide/evict.View.volumesToKeep",
-		Old: "keep[vol.Unique], keep[vol.Migrated] = true, true", New: "keep[vol.Unique] = true",
+		Name: "evict: a migrated volume of a pod that stays is cleared (step 10)",
+		In:   "taint/decide/evict.View.volumesToKeep",
+		Old:  "keep[vol.Unique], keep[vol.Migrated] = true, true", New: "keep[vol.Unique] = true",
 	},
 	{
 		Name: "evict: the mark goes before the volumes are detached (11)", In: "taint/decide/evict.View.decideEviction",
-		Old: "len(ready)+len(waiting)+len(tombs)+len(resting)+len(left)", New: "len(ready)+len(waiting)+len(tombs)+len(resting)",
+		Old: "len(ready)+len(waiting)+len(tombs)+len(resting)+len(left)",
+		New: "len(ready)+len(waiting)+len(tombs)+len(resting)",
 	},
 	{
 		Name: "evict: the mark goes before the pods are gone (11)", In: "taint/decide/evict.View.decideEviction",
@@ -3767,8 +3980,9 @@ var Mutants = []Mutant{
 		Old: "!(clear && v.MayEndPods(v.Now))", New: "true",
 	},
 	{
-		Name: "evict: the return path does not wait for the tombstoned (11)", In: "taint/decide/evict.View.decideReturn",
-		Old: "case p.NeedsDelete(): ...", New: "",
+		Name: "evict: the return path does not wait for the tombstoned (11)",
+		In:   "taint/decide/evict.View.decideReturn",
+		Old:  "case p.NeedsDelete(): ...", New: "",
 	},
 	{
 		Name: "evict: the return path does not wait for volumes (11)", In: "taint/decide/evict.View.decideReturn",
@@ -3779,8 +3993,9 @@ var Mutants = []Mutant{
 		Old: "p.Claims || len(p.Volumes) > 0", New: "false",
 	},
 	{
-		Name: "recovery: a kept list serves to wait for as long as it serves to end pods", In: "taint/decide.Node.decideByKeptList",
-		Old: "kept.at.Age(v.Now) >= waitHolds", New: "false",
+		Name: "recovery: a kept list serves to wait for as long as it serves to end pods",
+		In:   "taint/decide.Node.decideByKeptList",
+		Old:  "kept.at.Age(v.Now) >= waitHolds", New: "false",
 	},
 	{
 		Name: "recovery: a node that is back waits by a kept list", In: "taint/decide.waitsForVolumes",
@@ -3791,8 +4006,9 @@ var Mutants = []Mutant{
 		Old: "kept.at.Age(v.Now) >= waitHolds", New: "true",
 	},
 	{
-		Name: "evict: a pod kept by finalizers is waited for (step 12)", In: "taint/decide/action.Pod.IsHeldByFinalizers",
-		Old: "p.Deleting", New: "false && p.Deleting",
+		Name: "evict: a pod kept by finalizers is waited for (step 12)",
+		In:   "taint/decide/action.Pod.IsHeldByFinalizers",
+		Old:  "p.Deleting", New: "false && p.Deleting",
 	},
 	{
 		Name: "evict: a device that lied is not found out", In: "taint/decide/evict.View.decideReturn",
@@ -3808,15 +4024,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a pod whose end fails holds up the others (16)", In: "taint/decide/evict.View.decideEviction",
-		Old: "case p.ShouldMove() && v.backoffLeft(action.Ends, p) > 0, p.NeedsDelete() && v.backoffLeft(action.Deletes, p) > 0: ...", New: "",
+		Old: "case p.ShouldMove() && v.backoffLeft(action.Ends, p) > 0, p.NeedsDelete() && " +
+			"v.backoffLeft(action.Deletes, p) > 0: ...", New: "",
 	},
 	{
 		Name: "evict: the mark goes though a pod could not be ended (11)", In: "taint/decide/evict.View.decideEviction",
-		Old: "len(ready)+len(waiting)+len(tombs)+len(resting)", New: "len(ready)+len(waiting)+len(tombs)+0*len(resting)",
+		Old: "len(ready)+len(waiting)+len(tombs)+len(resting)",
+		New: "len(ready)+len(waiting)+len(tombs)+0*len(resting)",
 	},
 	{
-		Name: "evict: a pod that cannot be spared keeps a living node's mark (16)", In: "taint/decide/evict.View.decideReturn",
-		Old: "case p.ShouldMove() && v.isHopeless(action.Spares, p), p.NeedsDelete() && v.isHopeless(action.Deletes, p):", New: "",
+		Name: "evict: a pod that cannot be spared keeps a living node's mark (16)",
+		In:   "taint/decide/evict.View.decideReturn",
+		Old: "case p.ShouldMove() && v.isHopeless(action.Spares, p), p.NeedsDelete() && " +
+			"v.isHopeless(action.Deletes, p):", New: "",
 	},
 	{
 		Name: "evict: a spare that failed is not tried again (10)", In: "taint/decide/evict.View.decideReturn",
@@ -3824,16 +4044,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a large pod does not get the small form", In: "taint/decide/evict.Memory.ApplyPodWrites",
-		Old: "case why == action.TooLarge && (write == action.Ends || write == action.Spares) && !p.Small: ...", New: "",
+		Old: "case why == action.TooLarge && (write == action.Ends || write == action.Spares) && !p.Small: ...",
+		New: "",
 	},
 	{
-		Name: "evict: a Ready that somebody sets again keeps the mark (16)", In: "taint/decide/evict.Memory.ApplyPodWrites",
-		Old: "case why == action.Accepted && write == action.SetsNotReady: ...", New: "",
+		Name: "evict: a Ready that somebody sets again keeps the mark (16)",
+		In:   "taint/decide/evict.Memory.ApplyPodWrites",
+		Old:  "case why == action.Accepted && write == action.SetsNotReady: ...", New: "",
 		Tests: []string{"./taint/decide/evict -run NotReady|ReadyThat"},
 	},
 	{
-		Name: "evict: a failure forgets how often a Ready was set again (16)", In: "taint/decide/evict.Memory.ApplyPodWrites",
-		Old: "written: t.written", New: "",
+		Name: "evict: a failure forgets how often a Ready was set again (16)",
+		In:   "taint/decide/evict.Memory.ApplyPodWrites",
+		Old:  "written: t.written", New: "",
 		Tests: []string{"./taint/decide/evict -run NotReady|ReadyThat"},
 	},
 	{
@@ -3842,20 +4065,24 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/decide/evict -run NotReady|ReadyThat"},
 	},
 	{
-		Name: "evict: a large pod that cannot be set not ready keeps the mark (16)", In: "taint/decide/evict.Memory.ApplyPodWrites",
-		Old: "write == action.Ends || write == action.Spares", New: "write != action.Deletes",
+		Name: "evict: a large pod that cannot be set not ready keeps the mark (16)",
+		In:   "taint/decide/evict.Memory.ApplyPodWrites",
+		Old:  "write == action.Ends || write == action.Spares", New: "write != action.Deletes",
 	},
 	{
-		Name: "evict: a SetNotReady that is never tried keeps the mark (16)", In: "taint/decide/evict.Memory.ApplyPodWrites",
-		Old: "!tried && write == action.SetsNotReady", New: "false",
+		Name: "evict: a SetNotReady that is never tried keeps the mark (16)",
+		In:   "taint/decide/evict.Memory.ApplyPodWrites",
+		Old:  "!tried && write == action.SetsNotReady", New: "false",
 	},
 	{
-		Name: "evict: a pod that could not be set not ready is not named (13)", In: "taint/decide/evict.View.podsLeftReady",
-		Old: "t.times > 0", New: "false",
+		Name: "evict: a pod that could not be set not ready is not named (13)",
+		In:   "taint/decide/evict.View.podsLeftReady",
+		Old:  "t.times > 0", New: "false",
 	},
 	{
-		Name: "evict: a pod is named as left Ready that no write failed for", In: "taint/decide/evict.View.podsLeftReady",
-		Old: "t.times > 0", New: "true",
+		Name: "evict: a pod is named as left Ready that no write failed for",
+		In:   "taint/decide/evict.View.podsLeftReady",
+		Old:  "t.times > 0", New: "true",
 	},
 	{
 		Name: "evict: a pod is named as left Ready that is not", In: "taint/decide/evict.View.podsLeftReady",
@@ -3871,19 +4098,25 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: pods of a node that is back lose Ready (1)", In: "taint/decide/evict.View.notReadyFirst",
-		Old: "action.NeedsNoProof(d.Action) || !action.Is[action.Wait](d) && !ends", New: "!action.Is[action.Wait](d) && !action.Is[action.Unmark](d)",
+		Old: "action.NeedsNoProof(d.Action) || !action.Is[action.Wait](d) && !ends",
+		New: "!action.Is[action.Wait](d) && !action.Is[action.Unmark](d)",
 	},
 	{
-		Name: "evict: pods of a node that is back lose Ready while volumes are waited for (1)", In: "taint/decide/evict.View.notReadyFirst",
-		Old: "action.NeedsNoProof(d.Action) || !action.Is[action.Wait](d) && !ends", New: "!action.Is[action.Wait](d) && !ends",
+		Name: "evict: pods of a node that is back lose Ready while volumes are waited for (1)",
+		In:   "taint/decide/evict.View.notReadyFirst",
+		Old:  "action.NeedsNoProof(d.Action) || !action.Is[action.Wait](d) && !ends",
+		New:  "!action.Is[action.Wait](d) && !ends",
 	},
 	{
-		Name: "evict: pods that stay lose Ready before those that go are ended", In: "taint/decide/evict.View.notReadyFirst",
-		Old: "action.NeedsNoProof(d.Action) || !action.Is[action.Wait](d) && !ends", New: "action.NeedsNoProof(d.Action)",
+		Name: "evict: pods that stay lose Ready before those that go are ended",
+		In:   "taint/decide/evict.View.notReadyFirst",
+		Old:  "action.NeedsNoProof(d.Action) || !action.Is[action.Wait](d) && !ends",
+		New:  "action.NeedsNoProof(d.Action)",
 	},
 	{
 		Name: "evict: an alert ends while pods lose Ready", In: "taint/decide/evict.View.notReadyFirst",
-		Old: "action.Decision{Action: action.SetNotReady{Pods: pods}, Reason: reason.SettingNotReady, Alert: d.Alert, Stuck: d.Stuck}",
+		Old: "action.Decision{Action: action.SetNotReady{Pods: pods}, Reason: reason.SettingNotReady, Alert: " +
+			"d.Alert, Stuck: d.Stuck}",
 		New: "action.Decision{Action: action.SetNotReady{Pods: pods}, Reason: reason.SettingNotReady}",
 	},
 	{
@@ -3911,16 +4144,20 @@ var Mutants = []Mutant{
 		Old: "case !v.isAskedSinceMark(): ...", New: "",
 	},
 	{
-		Name: "evict: a device whose answers come too slowly keeps the mark (16)", In: "taint/decide/evict.View.mayProve",
-		Old: "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads <= proof.TTL", New: "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads <= 1000*proof.TTL",
+		Name: "evict: a device whose answers come too slowly keeps the mark (16)",
+		In:   "taint/decide/evict.View.mayProve",
+		Old:  "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads <= proof.TTL",
+		New:  "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads <= 1000*proof.TTL",
 	},
 	{
 		Name: "evict: a proof that grew old leaves pods Ready", In: "taint/decide/evict.View.mayProve",
-		Old: "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads <= proof.TTL", New: "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads > 1000*proof.TTL",
+		Old: "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads <= proof.TTL",
+		New: "v.Answers.Answer.At.Age(v.Answers.Answer.Got)+v.Reads > 1000*proof.TTL",
 	},
 	{
-		Name: "recovery: a person's word takes Ready from pods in the middle (1)", In: "taint/decide.Node.lastActionHolds",
-		Old: "if action.Is[action.SetNotReady](n.lastDecision) { ... }", New: "",
+		Name: "recovery: a person's word takes Ready from pods in the middle (1)",
+		In:   "taint/decide.Node.lastActionHolds",
+		Old:  "if action.Is[action.SetNotReady](n.lastDecision) { ... }", New: "",
 	},
 	{
 		Name: "evict: a spared large pod is spared for ever", In: "taint/decide/evict.Memory.ApplyPodWrites",
@@ -3951,12 +4188,16 @@ var Mutants = []Mutant{
 		Old: "d.Alert = string(d.Reason)", New: "",
 	},
 	{
-		Name: "records: an eviction by a clock that runs ahead is not alerted for an hour (13)", In: "taint/decide/evict.View.alertOverdue",
-		Old: "v.ageOf(v.Look.Record.At)", New: "v.Now.Wall.Sub(v.Look.Record.At)", Tests: []string{"./taint/decide/evict"},
+		Name: "records: an eviction by a clock that runs ahead is not alerted for an hour (13)",
+		In:   "taint/decide/evict.View.alertOverdue",
+		Old:  "v.ageOf(v.Look.Record.At)", New: "v.Now.Wall.Sub(v.Look.Record.At)",
+		Tests: []string{"./taint/decide/evict"},
 	},
 	{
-		Name: "records: volumes hang for an hour by a clock that runs ahead", In: "taint/decide/evict.View.waitForDetach",
-		Old: "v.ageOf(v.Look.Record.At)", New: "v.Now.Wall.Sub(v.Look.Record.At)", Tests: []string{"./taint/decide/evict"},
+		Name: "records: volumes hang for an hour by a clock that runs ahead",
+		In:   "taint/decide/evict.View.waitForDetach",
+		Old:  "v.ageOf(v.Look.Record.At)", New: "v.Now.Wall.Sub(v.Look.Record.At)",
+		Tests: []string{"./taint/decide/evict"},
 	},
 
 	// The mark, the record and who is exempt.
@@ -4039,8 +4280,9 @@ var Mutants = []Mutant{
 		Old: "v.node.Detaching = false", New: "",
 	},
 	{
-		Name: "hook: a mark that comes with its volumes waits for the pods", In: "kubelet-admit/nri.reader.readAndWatch",
-		Old: "!r.view.holdsSome()", New: "false",
+		Name: "hook: a mark that comes with its volumes waits for the pods",
+		In:   "kubelet-admit/nri.reader.readAndWatch",
+		Old:  "!r.view.holdsSome()", New: "false",
 	},
 	{
 		Name: "hook: pods are listed anew only when the mark goes (10)", In: "kubelet-admit/nri.reader.readAndWatch",
@@ -4327,11 +4569,14 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: power-off on a look of before a suspension", In: "taint/decide.Node.lastActionHolds",
-		Old: "n.look.Sent.Age(now) > proof.TTL + min(took, n.lastLookTook)", New: "now.Sub(n.look.Sent) > proof.TTL + min(took, n.lastLookTook)", Tests: []string{"./taint/decide"},
+		Old: "n.look.Sent.Age(now) > proof.TTL + min(took, n.lastLookTook)",
+		New: "now.Sub(n.look.Sent) > proof.TTL + min(took, n.lastLookTook)", Tests: []string{"./taint/decide"},
 	},
 	{
 		Name: "policy: pods end by reads of before a suspension", In: "taint/decide.Node.lastActionHolds",
-		Old: "n.lastReadAt.Age(now) > proof.TTL+n.questionDuration() || n.look.Sent.Age(now) > policyLook", New: "now.Sub(n.lastReadAt) > proof.TTL+n.questionDuration() || now.Sub(n.look.Sent) > policyLook", Tests: []string{"./taint/decide"},
+		Old:   "n.lastReadAt.Age(now) > proof.TTL+n.questionDuration() || n.look.Sent.Age(now) > policyLook",
+		New:   "now.Sub(n.lastReadAt) > proof.TTL+n.questionDuration() || now.Sub(n.look.Sent) > policyLook",
+		Tests: []string{"./taint/decide"},
 	},
 	{
 		Name: "recovery: a list of before a suspension is kept", In: "taint/decide.Node.decideByKeptList",
@@ -4343,15 +4588,18 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "records: each look is the first", In: "taint/decide.Node.applyNodeRead",
-		Old: "n.sights.WithRecord(l.Record, now)", New: "taint.Sightings(nil).WithRecord(l.Record, now)", Tests: []string{"./taint/decide"},
+		Old: "n.sights.WithRecord(l.Record, now)", New: "taint.Sightings(nil).WithRecord(l.Record, now)",
+		Tests: []string{"./taint/decide"},
 	},
 	{
 		Name: "records: a fence queues by the clock that began it", In: "taint/decide.Node.FenceBegan",
-		Old: "n.sights.InstantOf(n.look.Record.Since, n.look.Got)", New: "providers.InstantOf(n.look.Record.Since)", Tests: []string{"./taint/decide"},
+		Old: "n.sights.InstantOf(n.look.Record.Since, n.look.Got)", New: "providers.InstantOf(n.look.Record.Since)",
+		Tests: []string{"./taint/decide"},
 	},
 	{
-		Name: "controller: power-off on a look in which the process stood still", In: "taint/decide.Node.lastActionHolds",
-		Old: "min(took, n.lastLookTook)", New: "took",
+		Name: "controller: power-off on a look in which the process stood still",
+		In:   "taint/decide.Node.lastActionHolds",
+		Old:  "min(took, n.lastLookTook)", New: "took",
 	},
 	{
 		Name: "controller: no power-off where the pause is read slowly", In: "taint/controller.reads.ReadNode",
@@ -4367,11 +4615,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: the provider gets no last check", In: "taint/controller.powerActions.sendPower",
-		Old: "act(ctx, by.Target, check.stillHolds)", New: "act(ctx, by.Target, func() error { return nil })", Tests: lastChecks,
+		Old: "act(ctx, by.Target, check.stillHolds)", New: "act(ctx, by.Target, func() error { return nil })",
+		Tests: lastChecks,
 	},
 	{
-		Name: "controller: the provider is asked although the last check fails", In: "taint/controller.powerActions.sendPower",
-		Old: "err != nil", New: "err == errCallOver", Tests: glue,
+		Name: "controller: the provider is asked although the last check fails",
+		In:   "taint/controller.powerActions.sendPower",
+		Old:  "err != nil", New: "err == errCallOver", Tests: glue,
 	},
 	{
 		Name: "controller: what was not sent counts as an attempt", In: "taint/controller.powerActions.sendPower",
@@ -4382,8 +4632,9 @@ var Mutants = []Mutant{
 		Old: "c.call.Err() != nil", New: "false", Tests: lastChecks,
 	},
 	{
-		Name: "controller: the pause is not read again before a power action", In: "taint/controller.lastCheck.stillHolds",
-		Old: "c.pausedNow(c.call, config.Exclusions.Pause)", New: `""`, Tests: lastChecks,
+		Name: "controller: the pause is not read again before a power action",
+		In:   "taint/controller.lastCheck.stillHolds",
+		Old:  "c.pausedNow(c.call, config.Exclusions.Pause)", New: `""`, Tests: lastChecks,
 	},
 	{
 		Name: "controller: a power-off waits for a slow read of the pause", In: "taint/controller.base.pausedNow",
@@ -4391,7 +4642,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: the cache drops what keeps a machine on", In: "taint/controller.slimNode",
-		Old: "fence.IsExclusionCondition(c.Type)", New: "false && fence.IsExclusionCondition(c.Type)", Tests: lastChecks,
+		Old: "fence.IsExclusionCondition(c.Type)", New: "false && fence.IsExclusionCondition(c.Type)",
+		Tests: lastChecks,
 	},
 	{
 		Name: "controller: evictFirst is ignored", In: "taint/controller.reads.ListPods",
@@ -4464,12 +4716,15 @@ var Mutants = []Mutant{
 		Old: "n.AheadOf(r.Seen)", New: "false",
 	},
 	{
-		Name: "last check: a new configuration counts only in a cache that caught up", In: "taint/decide.Node.StillHolds",
-		Old: "return checkPowerAllowed(r.Facts)", New: "return nil", Tests: []string{"./taint/decide -run TestStillHolds"},
+		Name: "last check: a new configuration counts only in a cache that caught up",
+		In:   "taint/decide.Node.StillHolds",
+		Old:  "return checkPowerAllowed(r.Facts)", New: "return nil",
+		Tests: []string{"./taint/decide -run TestStillHolds"},
 	},
 	{
-		Name: "last check: what a cache that is behind says keeps the machine on", In: "taint/controller.lastCheck.stillHolds",
-		Old: "c.course.AheadOf(l)", New: "false", Tests: lastChecks,
+		Name: "last check: what a cache that is behind says keeps the machine on",
+		In:   "taint/controller.lastCheck.stillHolds",
+		Old:  "c.course.AheadOf(l)", New: "false", Tests: lastChecks,
 	},
 	{
 		Name: "last check: what the cache shows", In: "taint/decide.Node.StillHolds",
@@ -4536,16 +4791,18 @@ var Mutants = []Mutant{
 		Old: `f.DistrustingNode(d.Machine, d.Name, n.look.Name) != ""`, New: `d.Name == "nobody"`,
 	},
 	{
-		Name: "controller: what another leader's records tell is not asked before a power-off (6)", In: "taint/decide.Node.decideUnmarked",
-		Old: "!f.ReserveTurn(l.Name, now)", New: "false",
+		Name: "controller: what another leader's records tell is not asked before a power-off (6)",
+		In:   "taint/decide.Node.decideUnmarked",
+		Old:  "!f.ReserveTurn(l.Name, now)", New: "false",
 	},
 	{
 		Name: "controller: a cache's attachments are work", In: "taint/decide.Node.findPendingWork",
 		Old: "fence.WorkCached", New: "fence.WorkConfirmed",
 	},
 	{
-		Name: "controller: the volume of an unread claim is work, once it is listed", In: "taint/decide.Node.findPendingWork",
-		Old: "n.neededClaimRead(n.workPods)", New: "n.neededClaimRead(nil)",
+		Name: "controller: the volume of an unread claim is work, once it is listed",
+		In:   "taint/decide.Node.findPendingWork",
+		Old:  "n.neededClaimRead(n.workPods)", New: "n.neededClaimRead(nil)",
 	},
 	{
 		Name: "controller: a look is never kept, however slow the API server", In: "taint/decide.Node.applyAnswers",
@@ -4560,8 +4817,9 @@ var Mutants = []Mutant{
 		Old: "n.kept.at.Age(v.Now) > keptHolds", New: "false",
 	},
 	{
-		Name: "controller: a list serves nothing but the act that it was made for", In: "taint/decide.Node.applyActionDone",
-		Old: "n.kept = n.pods", New: "",
+		Name: "controller: a list serves nothing but the act that it was made for",
+		In:   "taint/decide.Node.applyActionDone",
+		Old:  "n.kept = n.pods", New: "",
 	},
 	{
 		Name: "controller: Events compete with other nodes' pod writes", In: "taint/observe.eventQueue.dueFilter",
@@ -4588,8 +4846,9 @@ var Mutants = []Mutant{
 		Old: "n.work, n.workPods = fence.WorkNone, nil", New: "",
 	},
 	{
-		Name: "controller: volumes are cleared after the proof has gone (1)", In: "taint/controller.nodeWrites.ClearVolumes",
-		Old: "hold != decide.HoldYes", New: "hold > decide.HoldSkipPod",
+		Name: "controller: volumes are cleared after the proof has gone (1)",
+		In:   "taint/controller.nodeWrites.ClearVolumes",
+		Old:  "hold != decide.HoldYes", New: "hold > decide.HoldSkipPod",
 	},
 	{
 		Name: "kube: client-go sends an old write again (1)", In: "taint/kube.onceTransport.RoundTrip",
@@ -4612,12 +4871,14 @@ var Mutants = []Mutant{
 		Old: "!now.Before(by) || !now.Wall.Before(by.Wall)", New: "!now.Wall.Before(by.Wall)", Tests: sentOnce,
 	},
 	{
-		Name: "kube: a write is begun after a suspension in front of its connection (1)", In: "taint/kube.onceTransport.RoundTrip",
-		Old: "if isOver(by) { cancel(ErrLate) }", New: "", Tests: sentOnce,
+		Name: "kube: a write is begun after a suspension in front of its connection (1)",
+		In:   "taint/kube.onceTransport.RoundTrip",
+		Old:  "if isOver(by) { cancel(ErrLate) }", New: "", Tests: sentOnce,
 	},
 	{
-		Name: "kube: a write is sent after a suspension in front of its connection (1)", In: "taint/kube.onceTransport.RoundTrip",
-		Old: "req.Body = &timelyBody{ReadCloser: req.Body, by: by}", New: "", Tests: sentOnce,
+		Name: "kube: a write is sent after a suspension in front of its connection (1)",
+		In:   "taint/kube.onceTransport.RoundTrip",
+		Old:  "req.Body = &timelyBody{ReadCloser: req.Body, by: by}", New: "", Tests: sentOnce,
 	},
 	{
 		Name: "kube: a write that has begun is cut off", In: "taint/kube.timelyBody.Read",
@@ -4633,7 +4894,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "kube: a read that failed begins its decision anew", In: "taint/kube.onceTransport.retryRead",
-		Old: "tries == readTries || time.Since(first)+rest > readWithin", New: "!first.IsZero() || rest == 0", Tests: sentOnce,
+		Old: "tries == readTries || time.Since(first)+rest > readWithin", New: "!first.IsZero() || rest == 0",
+		Tests: sentOnce,
 	},
 	{
 		Name: "kube: a read that took long to fail is sent again", In: "taint/kube.onceTransport.retryRead",
@@ -4653,23 +4915,26 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: clients send old writes again (1)", In: "cmd/internal/app.clientsOf",
-		Old: "kube.SendWritesOnce(rc)", New: "_ = kube.SendWritesOnce", Tests: []string{"./cmd/internal/app -run ClientsSend"},
+		Old: "kube.SendWritesOnce(rc)", New: "_ = kube.SendWritesOnce",
+		Tests: []string{"./cmd/internal/app -run ClientsSend"},
 	},
 	{
 		Name: "workers: a pod write may take any time until it is sent (1)", In: "taint/controller.batch.writeItem",
 		Old: "kube.SendBy(ctx, by)", New: "kube.SendBy(ctx, by.Add(maxCrowdedRest*1000))", Tests: slowDevice,
 	},
 	{
-		Name: "controller: the clearing may take any time until it is sent (1)", In: "taint/controller.nodeWrites.ClearVolumes",
-		Old: "kube.SendBy(ctx, by)", New: "kube.SendBy(ctx, by.Add(maxCrowdedRest*1000))", Tests: slowDevice,
+		Name: "controller: the clearing may take any time until it is sent (1)",
+		In:   "taint/controller.nodeWrites.ClearVolumes",
+		Old:  "kube.SendBy(ctx, by)", New: "kube.SendBy(ctx, by.Add(maxCrowdedRest*1000))", Tests: slowDevice,
 	},
 	{
 		Name: "controller: a proof that ends before the write is sent holds (1)", In: "taint/decide.Node.MaySend",
 		Old: "now.Add(within)", New: "now", Tests: slowDevice,
 	},
 	{
-		Name: "controller: a process that stands still after its check sends all the same (1)", In: "taint/controller.work.maySend",
-		Old: "read.Add(within)", New: "read.Add(within + providers.Now().Sub(read))", Tests: slowDevice,
+		Name: "controller: a process that stands still after its check sends all the same (1)",
+		In:   "taint/controller.work.maySend",
+		Old:  "read.Add(within)", New: "read.Add(within + providers.Now().Sub(read))", Tests: slowDevice,
 	},
 	{
 		Name: "proof: a write behind a slow device is sent after the proof (1)", In: "taint/decide/proof.TimeToSend",
@@ -4680,17 +4945,20 @@ var Mutants = []Mutant{
 		Old: "max(onArrival/2, Shortest)", New: "max(onArrival, Sending)", Tests: slowDevice,
 	},
 	{
-		Name: "proof: nothing is written behind a device that takes 4.7 s, found by the simulation", In: "taint/decide/proof.TimeToSend",
-		Old: "max(onArrival/2, Shortest)", New: "max(onArrival, Sending)", Tests: []string{sim},
+		Name: "proof: nothing is written behind a device that takes 4.7 s, found by the simulation",
+		In:   "taint/decide/proof.TimeToSend",
+		Old:  "max(onArrival/2, Shortest)", New: "max(onArrival, Sending)", Tests: []string{sim},
 	},
 	{
-		Name: "recovery: a slow device's Off is always too old once the node was looked at", In: "taint/decide.Node.keepsLook",
-		Old: "n.readsTook > time.Second || n.offEndsSoon(now)", New: "n.readsTook > time.Second", Tests: slowDevice,
+		Name: "recovery: a slow device's Off is always too old once the node was looked at",
+		In:   "taint/decide.Node.keepsLook",
+		Old:  "n.readsTook > time.Second || n.offEndsSoon(now)", New: "n.readsTook > time.Second", Tests: slowDevice,
 	},
 	{
-		Name: "recovery: a sign of life behind a slow API server is not looked at", In: "taint/decide.Node.applyAnswers",
-		Old: "!f.View(n.look.Name, now).Alive.After(n.look.Sent)",
-		New: "(n.readsTook > time.Second || !f.View(n.look.Name, now).Alive.After(n.look.Sent))", Tests: lifeSince,
+		Name: "recovery: a sign of life behind a slow API server is not looked at",
+		In:   "taint/decide.Node.applyAnswers",
+		Old:  "!f.View(n.look.Name, now).Alive.After(n.look.Sent)",
+		New:  "(n.readsTook > time.Second || !f.View(n.look.Name, now).Alive.After(n.look.Sent))", Tests: lifeSince,
 	},
 	{
 		Name: "recovery: a sign of life behind a slow device is not looked at", In: "taint/decide.Node.applyAnswers",
@@ -4703,7 +4971,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recovery: a look is kept for any number of questions", In: "taint/decide.Node.keepsLook",
-		Old: "min(n.lastReadAt.Sub(n.look.Sent)-n.readsTook, proof.TTL)", New: "n.lastReadAt.Sub(n.look.Sent) - n.readsTook", Tests: lifeSince,
+		Old: "min(n.lastReadAt.Sub(n.look.Sent)-n.readsTook, proof.TTL)",
+		New: "n.lastReadAt.Sub(n.look.Sent) - n.readsTook", Tests: lifeSince,
 	},
 	{
 		Name: "recovery: what is read behind a slow device leads to no act (16)", In: "taint/decide.Node.keepsLook",
@@ -4711,11 +4980,14 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "recovery: a write is sent after a sign of life", In: "taint/decide.Node.HoldsFor",
-		Old: "v.Alive.After(n.look.Sent) && !action.NeedsNoProof(n.lastDecision.Action)", New: "false", Tests: lifeSince,
+		Old: "v.Alive.After(n.look.Sent) && !action.NeedsNoProof(n.lastDecision.Action)", New: "false",
+		Tests: lifeSince,
 	},
 	{
 		Name: "recovery: a policy's write is sent after a sign of life", In: "taint/decide.Node.HoldsFor",
-		Old: "!action.NeedsNoProof(n.lastDecision.Action)", New: `!action.NeedsNoProof(n.lastDecision.Action) && !action.IsByPolicy(n.lastDecision.Action)`, Tests: lifeSince,
+		Old:   "!action.NeedsNoProof(n.lastDecision.Action)",
+		New:   `!action.NeedsNoProof(n.lastDecision.Action) && !action.IsByPolicy(n.lastDecision.Action)`,
+		Tests: lifeSince,
 	},
 	{
 		Name: "recovery: a sign of life holds up the return path", In: "taint/decide.Node.HoldsFor",
@@ -4727,7 +4999,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fleet: a heartbeat is no sign of life", In: "taint/decide/fleet.Fleet.View",
-		Old: "v.OddLease, v.Beat, v.Alive = n.odd, n.beat, n.beat", New: "v.OddLease, v.Beat = n.odd, n.beat", Tests: lifeSince,
+		Old: "v.OddLease, v.Beat, v.Alive = n.odd, n.beat, n.beat", New: "v.OddLease, v.Beat = n.odd, n.beat",
+		Tests: lifeSince,
 	},
 	{
 		Name: "fleet: a sign of life hides a later heartbeat", In: "taint/decide/fleet.Fleet.View",
@@ -4756,12 +5029,15 @@ var Mutants = []Mutant{
 		Old: "n.unready && l.IsReady()", New: "l.IsReady()", Tests: lifeSince,
 	},
 	{
-		Name: "evict: the mark goes where a look outlasts the Off of a node that reads Ready", In: "taint/decide/evict.View.decideArmed",
-		Old: "v.Answers.Answer.State == providers.PowerOff || v.mayAskAgain()", New: "v.mayAskAgain()", Tests: []string{"./taint/decide/evict"},
+		Name: "evict: the mark goes where a look outlasts the Off of a node that reads Ready",
+		In:   "taint/decide/evict.View.decideArmed",
+		Old:  "v.Answers.Answer.State == providers.PowerOff || v.mayAskAgain()", New: "v.mayAskAgain()",
+		Tests: []string{"./taint/decide/evict"},
 	},
 	{
-		Name: "workers: a pod that waited is written into stock eviction (F2)", In: "taint/controller.batch.ensureProof",
-		Old: "errNotNow", New: "nil", Tests: glue,
+		Name: "workers: a pod that waited is written into stock eviction (F2)",
+		In:   "taint/controller.batch.ensureProof",
+		Old:  "errNotNow", New: "nil", Tests: glue,
 	},
 	{
 		Name: "workers: a write that was not sent counts as a failure", In: "taint/controller.work.writeEach",
@@ -4771,7 +5047,8 @@ var Mutants = []Mutant{
 		New: "",
 	},
 	{
-		Name: "workers: a sign of life while the device is asked does not stop them", In: "taint/controller.batch.ensureProof",
+		Name: "workers: a sign of life while the device is asked does not stop them",
+		In:   "taint/controller.batch.ensureProof",
 		Old: `
 			if b.stopped.Load() {
 				return by, errProofLost
@@ -4809,12 +5086,14 @@ var Mutants = []Mutant{
 		Old: "len(left) == 0 && v.Memory.Cleared < maxClearings", New: "false",
 	},
 	{
-		Name: "evict: volumesAttached is cleared while its controller detaches (F5)", In: "taint/decide/evict.View.decideEviction",
-		Old: "len(left) == 0 && v.Memory.Cleared < maxClearings", New: "v.Memory.Cleared < maxClearings",
+		Name: "evict: volumesAttached is cleared while its controller detaches (F5)",
+		In:   "taint/decide/evict.View.decideEviction",
+		Old:  "len(left) == 0 && v.Memory.Cleared < maxClearings", New: "v.Memory.Cleared < maxClearings",
 	},
 	{
-		Name: "evict: who writes volumesAttached back keeps the mark (16)", In: "taint/decide/evict.View.decideEviction",
-		Old: "len(left) == 0 && v.Memory.Cleared < maxClearings", New: "len(left) == 0",
+		Name: "evict: who writes volumesAttached back keeps the mark (16)",
+		In:   "taint/decide/evict.View.decideEviction",
+		Old:  "len(left) == 0 && v.Memory.Cleared < maxClearings", New: "len(left) == 0",
 	},
 	{
 		Name: "controller: pods that stay keep Ready", In: "taint/controller.podWrites.SetNotReady",
@@ -5196,7 +5475,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "report: an outage is a failure of every node", In: "taint/observe.states.stepFailed",
-		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "false && look && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown",
+		Old:   "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown",
+		New:   "false && look && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown",
 		Tests: stuckWorld,
 	},
 	{
@@ -5206,7 +5486,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "report: a write without an answer does not count", In: "taint/observe.states.stepFailed",
-		Old: "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown", New: "true || look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown",
+		Old:   "look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown",
+		New:   "true || look || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown",
 		Tests: stuckWorld,
 	},
 	{
@@ -5279,7 +5560,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: one device that lied distrusts all", In: "taint/decide/fleet.Fleet.DistrustingNode",
-		Old: "f.distrustRecords[name].DistrustsDevice(m, device, name == of)", New: `f.distrustRecords[name] != nil && of != ""`,
+		Old: "f.distrustRecords[name].DistrustsDevice(m, device, name == of)",
+		New: `f.distrustRecords[name] != nil && of != ""`,
 	},
 	{
 		Name: "controller: records that cannot be listed tell of no liar", In: "taint/controller.Reconciler.loadFleet",
@@ -5291,31 +5573,37 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "look: a look was there when it was asked for (1)", In: "taint/kube.ReadNode",
-		Old: "taint.NewLook(node, lease, key, providers.InstantOf(sent), providers.InstantOf(now()))", New: "taint.NewLook(node, lease, key, providers.InstantOf(sent), providers.InstantOf(sent))",
+		Old: "taint.NewLook(node, lease, key, providers.InstantOf(sent), providers.InstantOf(now()))",
+		New: "taint.NewLook(node, lease, key, providers.InstantOf(sent), providers.InstantOf(sent))",
 	},
 	{
-		Name: "controller: a power-off that cannot be announced keeps all others waiting", In: "taint/decide.Node.applyActionDone",
-		Old: "f.ReleaseTurn(n.look.Name)", New: "",
+		Name: "controller: a power-off that cannot be announced keeps all others waiting",
+		In:   "taint/decide.Node.applyActionDone",
+		Old:  "f.ReleaseTurn(n.look.Name)", New: "",
 	},
 	{
 		Name: "release: pods are spared under our own mark only (10)", In: "taint/release.tryRelease",
 		Old: "if l.Record.IsOpen() { ... }", New: "if l.HasOwnMark() { ... }",
 	},
 	{
-		Name: "identity: what led another Node of the name leads this one", In: "cmd/internal/app.nodeLookup.isForVersion",
-		Old: "l.uid == n.UID", New: "true",
+		Name: "identity: what led another Node of the name leads this one",
+		In:   "cmd/internal/app.nodeLookup.isForVersion",
+		Old:  "l.uid == n.UID", New: "true",
 	},
 	{
-		Name: "identity: what led an older version of the Node leads it", In: "cmd/internal/app.nodeLookup.isForVersion",
-		Old: "l.rv == n.ResourceVersion", New: "true",
+		Name: "identity: what led an older version of the Node leads it",
+		In:   "cmd/internal/app.nodeLookup.isForVersion",
+		Old:  "l.rv == n.ResourceVersion", New: "true",
 	},
 	{
-		Name: "identity: a Node without a version is led by what led another", In: "cmd/internal/app.nodeLookup.isForVersion",
-		Old: `l.rv != ""`, New: "true",
+		Name: "identity: a Node without a version is led by what led another",
+		In:   "cmd/internal/app.nodeLookup.isForVersion",
+		Old:  `l.rv != ""`, New: "true",
 	},
 	{
-		Name: "identity: who else has a machine is not seen when that changes", In: "cmd/internal/app.nodeLookups.updateLookups",
-		Old: "!slices.Equal(now.claims, before.claims)", New: "!slices.Equal(now.claims, now.claims)",
+		Name: "identity: who else has a machine is not seen when that changes",
+		In:   "cmd/internal/app.nodeLookups.updateLookups",
+		Old:  "!slices.Equal(now.claims, before.claims)", New: "!slices.Equal(now.claims, now.claims)",
 	},
 	{
 		Name: "kube: a cache that does not run yet has no nodes (6)", In: "taint/kube.CachedNodes",
@@ -5342,16 +5630,19 @@ var Mutants = []Mutant{
 		Old: "len(l.of) == len(nodes)", New: "true",
 	},
 	{
-		Name: "identity: who else has a machine is remembered when others do", In: "cmd/internal/app.machineFinder.claimedMachine",
-		Old: "l.all == all", New: "true",
+		Name: "identity: who else has a machine is remembered when others do",
+		In:   "cmd/internal/app.machineFinder.claimedMachine",
+		Old:  "l.all == all", New: "true",
 	},
 	{
-		Name: "fleet: a Lease that stops to change is not looked at in time", In: "taint/decide/fleet.Fleet.scheduleFlags",
-		Old: "f.scheduleScan(now.Add(shareOf(n.duration, missedAfter) - n.at.Age(now)))", New: "_ = now",
+		Name: "fleet: a Lease that stops to change is not looked at in time",
+		In:   "taint/decide/fleet.Fleet.scheduleFlags",
+		Old:  "f.scheduleScan(now.Add(shareOf(n.duration, missedAfter) - n.at.Age(now)))", New: "_ = now",
 	},
 	{
-		Name: "fleet: a Lease that missed a renewal is not looked at in time", In: "taint/decide/fleet.Fleet.scheduleFlags",
-		Old: "f.scheduleScan(n.at.Add(shareOf(n.duration, staleAfter)))", New: "",
+		Name: "fleet: a Lease that missed a renewal is not looked at in time",
+		In:   "taint/decide/fleet.Fleet.scheduleFlags",
+		Old:  "f.scheduleScan(n.at.Add(shareOf(n.duration, staleAfter)))", New: "",
 	},
 	{
 		Name: "fleet: a clock that is set back is not compared with", In: "taint/decide/fleet.Fleet.scanIfDue",
@@ -5403,8 +5694,9 @@ var Mutants = []Mutant{
 	},
 
 	{
-		Name: "app: a template takes a label that the node has not got for an empty one", In: "cmd/internal/config.interpreter.one",
-		Old: "!ok", New: "!ok && false",
+		Name: "app: a template takes a label that the node has not got for an empty one",
+		In:   "cmd/internal/config.interpreter.one",
+		Old:  "!ok", New: "!ok && false",
 	},
 	{
 		Name: "app: a template's condition stands for its opposite", In: "cmd/internal/config.interpreter.choose",
@@ -5427,12 +5719,14 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "app: who cannot be listed does not clash", In: "cmd/internal/app.configs.claimsReader",
-		Old: "return nil, known.of[node.Name].nodeLookup, err", New: "return taint.NewClaims(nil), known.of[node.Name].nodeLookup, nil",
+		Old:   "return nil, known.of[node.Name].nodeLookup, err",
+		New:   "return taint.NewClaims(nil), known.of[node.Name].nodeLookup, nil",
 		Tests: wiring,
 	},
 	{
 		Name: "app: the target loses its system UUID (3)", In: "cmd/internal/app.machineFinder.buildMachine",
-		Old: "f.deviceMachine(of.Provider, of.Target)", New: "f.deviceMachine(of.Provider, providers.Target{Node: of.Target.Node, ID: of.Target.ID})",
+		Old: "f.deviceMachine(of.Provider, of.Target)", New: "f.deviceMachine(of.Provider, providers.Target{Node: " +
+			"of.Target.Node, ID: of.Target.ID})",
 		Tests: wiring,
 	},
 	{
@@ -5479,13 +5773,15 @@ var Mutants = []Mutant{
 		Tests: glue,
 	},
 	{
-		Name: "controller: a new leader finds everybody silent whom it did not look at yet (6)", In: "taint/controller.Reconciler.loadFleet",
-		Old: "r.seeNode(f, n)", New: "_ = n",
+		Name: "controller: a new leader finds everybody silent whom it did not look at yet (6)",
+		In:   "taint/controller.Reconciler.loadFleet",
+		Old:  "r.seeNode(f, n)", New: "_ = n",
 		Tests: glue,
 	},
 	{
-		Name: "controller: a new leader does not know who is powered off (6)", In: "taint/controller.Reconciler.loadFleet",
-		Old: "r.seeNode(f, n)", New: "f.AddNode(n.Name, r.instantNow())",
+		Name: "controller: a new leader does not know who is powered off (6)",
+		In:   "taint/controller.Reconciler.loadFleet",
+		Old:  "r.seeNode(f, n)", New: "f.AddNode(n.Name, r.instantNow())",
 		Tests: glue,
 	},
 	{
@@ -5537,7 +5833,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a label wakes nobody", In: "taint/controller.Reconciler.onNodeUpdated",
-		Old: "maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels)", New: "maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) || true",
+		Old:   "maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels)",
+		New:   "maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) || true",
 		Tests: glue,
 	},
 	{
@@ -5560,7 +5857,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "release: the record keeps the life it had", In: "taint/release.closeRecord",
-		Old: "rec.NodeUID, rec.BootID, rec.LeaseRV, rec.FalseOffs = l.UID, l.BootID, l.LeaseRV, nil", New: "rec.FalseOffs = nil",
+		Old: "rec.NodeUID, rec.BootID, rec.LeaseRV, rec.FalseOffs = l.UID, l.BootID, l.LeaseRV, nil",
+		New: "rec.FalseOffs = nil",
 	},
 	{
 		Name: "writer: a tombstone without its reason (F3)", In: "taint/kube.Writer.EndPod",
@@ -5578,8 +5876,9 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "levels: one of two outlets off is the level off", In: "taint/decide/proof.level.isOff",
-		Old: "!slices.ContainsFunc(l.places, func(i int) bool { return a.State(i) != providers.PowerOff })",
-		New: "slices.ContainsFunc(l.places, func(i int) bool { return a.State(i) == providers.PowerOff })", Tests: []string{"./taint/decide/proof"},
+		Old:   "!slices.ContainsFunc(l.places, func(i int) bool { return a.State(i) != providers.PowerOff })",
+		New:   "slices.ContainsFunc(l.places, func(i int) bool { return a.State(i) == providers.PowerOff })",
+		Tests: []string{"./taint/decide/proof"},
 	},
 	{
 		Name: "levels: another machine's device gets the power-off again", In: "taint/decide/proof.isPermanentRefusal",
@@ -5587,14 +5886,16 @@ var Mutants = []Mutant{
 		New: "", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "levels: a device that has no such machine gets the power-off again", In: "taint/decide/proof.isPermanentRefusal",
-		Old: "providers.ErrNotFound",
-		New: "", Tests: []string{"./taint/decide/proof"},
+		Name: "levels: a device that has no such machine gets the power-off again",
+		In:   "taint/decide/proof.isPermanentRefusal",
+		Old:  "providers.ErrNotFound",
+		New:  "", Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "levels: a device that is not trusted gets the power-off again", In: "taint/decide/proof.isPermanentRefusal",
-		Old: "providers.ErrUntrusted",
-		New: "", Tests: []string{"./taint/decide/proof"},
+		Name: "levels: a device that is not trusted gets the power-off again",
+		In:   "taint/decide/proof.isPermanentRefusal",
+		Old:  "providers.ErrUntrusted",
+		New:  "", Tests: []string{"./taint/decide/proof"},
 	},
 	{
 		Name: "hook: a plugin that ended is still registered", In: "kubelet-admit/nri.plugin.markDisconnected",
@@ -5602,7 +5903,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "hook: the end of a connection is not noted", In: "kubelet-admit/nri.plugin.serveRuntime",
-		Old: "defer p.markDisconnected()", New: "", Tests: []string{"./kubelet-admit/nri -short -run TestPluginThatEnded"},
+		Old: "defer p.markDisconnected()", New: "",
+		Tests: []string{"./kubelet-admit/nri -short -run TestPluginThatEnded"},
 	},
 	{
 		Name: "writer: a record that ends a fence leaves the out-of-service taint", In: "taint/kube.Writer.WriteRecord",
@@ -5610,8 +5912,9 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/kube -short -run TestEndOfFence"},
 	},
 	{
-		Name: "writer: a record takes the out-of-service taint in the middle of a fence", In: "taint/kube.Writer.WriteRecord",
-		Old: "rec.Phase == taint.PhaseDone && taint.IsOutOfService(l.Taints)", New: "taint.IsOutOfService(l.Taints)",
+		Name: "writer: a record takes the out-of-service taint in the middle of a fence",
+		In:   "taint/kube.Writer.WriteRecord",
+		Old:  "rec.Phase == taint.PhaseDone && taint.IsOutOfService(l.Taints)", New: "taint.IsOutOfService(l.Taints)",
 		Tests: []string{"./taint/kube -short -run TestEndOfFence"},
 	},
 	{
@@ -5627,16 +5930,19 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: pods that tolerate the mark are not named", In: "taint/decide/policy.View.nameTolerating",
-		Old: "append(wait.Notes, notesOf(reason.PolicySkipped, p, pods)...)", New: "append(wait.Notes, notesOf(reason.PolicySkipped, p, pods[:0])...)",
+		Old:   "append(wait.Notes, notesOf(reason.PolicySkipped, p, pods)...)",
+		New:   "append(wait.Notes, notesOf(reason.PolicySkipped, p, pods[:0])...)",
 		Tests: []string{"./taint/decide/policy"},
 	},
 	{
-		Name: "policy: pods that tolerate the mark are named again and again", In: "taint/decide/policy.View.nameTolerating",
-		Old: "v.Memory.reportedPolicies[p.Name]", New: "false", Tests: []string{"./taint/decide/policy"},
+		Name: "policy: pods that tolerate the mark are named again and again",
+		In:   "taint/decide/policy.View.nameTolerating",
+		Old:  "v.Memory.reportedPolicies[p.Name]", New: "false", Tests: []string{"./taint/decide/policy"},
 	},
 	{
 		Name: "policy: pods of DaemonSets are named", In: "taint/decide/policy.View.toleratingPods",
-		Old: "pod.Exempt == taint.ExemptTolerate", New: "pod.Exempt != taint.NotExempt", Tests: []string{"./taint/decide/policy"},
+		Old: "pod.Exempt == taint.ExemptTolerate", New: "pod.Exempt != taint.NotExempt",
+		Tests: []string{"./taint/decide/policy"},
 	},
 	{
 		Name: "policy: pods that tolerate the mark are named once for all", In: "taint/decide/policy.Memory.ApplyLook",
@@ -5668,8 +5974,9 @@ var Mutants = []Mutant{
 		Old: `file != "none"`, New: "true", Tests: []string{"./kubelet-admit/nri -short -run TestNoLog"},
 	},
 	{
-		Name: "storage: a schema's problem is told in several lines", In: "taint/drainguard/storage.Adapter.CheckSchemas",
-		Old: `strings.TrimPrefix(err.Error(), "not a CEL expression: ")`, New: `err.Error() + "\n"`,
+		Name: "storage: a schema's problem is told in several lines",
+		In:   "taint/drainguard/storage.Adapter.CheckSchemas",
+		Old:  `strings.TrimPrefix(err.Error(), "not a CEL expression: ")`, New: `err.Error() + "\n"`,
 		Tests: []string{"./taint/drainguard/storage -run FuzzSchema"},
 	},
 	{
@@ -5683,7 +5990,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "guard: a caller who has gone keeps a slot", In: "providers/guard.Provider.waitTurn",
-		Old: "if err := ctx.Err(); err != nil { ... }", New: "if err := ctx.Err(); err != nil { return contextError(ctx) }",
+		Old: "if err := ctx.Err(); err != nil { ... }", New: "if err := ctx.Err(); err != nil { return " +
+			"contextError(ctx) }",
 	},
 	{
 		Name: "guard: machines behind one device have limits of their own", In: "providers/guard.Provider.DeviceOf",
@@ -5760,7 +6068,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "taint: a Lease is not seen", In: "taint.NewLook",
-		Old: "l.LeaseRV, l.LeaseDuration = lease.ResourceVersion, LeaseDuration(lease)", New: "l.LeaseDuration = LeaseDuration(lease)",
+		Old: "l.LeaseRV, l.LeaseDuration = lease.ResourceVersion, LeaseDuration(lease)",
+		New: "l.LeaseDuration = LeaseDuration(lease)",
 	},
 
 	{
@@ -5805,8 +6114,9 @@ var Mutants = []Mutant{
 		Old: `rival == ""`, New: "true",
 	},
 	{
-		Name: "app: a rival is not looked for after a Lease is written", In: "cmd/internal/app.stampedLock.writeStamped",
-		Old: "begins != nil || l.checkLeading() != nil", New: "false",
+		Name: "app: a rival is not looked for after a Lease is written",
+		In:   "cmd/internal/app.stampedLock.writeStamped",
+		Old:  "begins != nil || l.checkLeading() != nil", New: "false",
 	},
 	{
 		Name: "app: a renewal that lasted too long is no beginning", In: "cmd/internal/app.stampedLock.writeStamped",
@@ -5825,8 +6135,9 @@ var Mutants = []Mutant{
 		Old: "errors.Join(err, l.Interface.Update(context.WithoutCancel(ctx), rec))", New: "err",
 	},
 	{
-		Name: "app: who is told to end while it withdraws keeps its Lease", In: "cmd/internal/app.stampedLock.writeStamped",
-		Old: "context.WithoutCancel(ctx)", New: "ctx",
+		Name: "app: who is told to end while it withdraws keeps its Lease",
+		In:   "cmd/internal/app.stampedLock.writeStamped",
+		Old:  "context.WithoutCancel(ctx)", New: "ctx",
 	},
 	{
 		Name: "app: a leader does not mind a rival", In: "cmd/internal/app.stampedLock.watchRivals",
@@ -5873,8 +6184,9 @@ var Mutants = []Mutant{
 		Old: `fmt.Errorf("%w: %s", errRewound, detail)`, New: "nil", Tests: rewound,
 	},
 	{
-		Name: "cleanup: it goes on while a controller leads or a fence is open", In: "cmd/forcefence.cleanup.removeLeftovers",
-		Old: "len(objections) > 0 && !o.force", New: "len(objections) > 99",
+		Name: "cleanup: it goes on while a controller leads or a fence is open",
+		In:   "cmd/forcefence.cleanup.removeLeftovers",
+		Old:  "len(objections) > 0 && !o.force", New: "len(objections) > 99",
 		Tests: []string{"./test/deploy -run TestCleanup"},
 	},
 	{
@@ -5962,8 +6274,9 @@ var Mutants = []Mutant{
 			}`, New: "",
 	},
 	{
-		Name: "fence: an unpinned machine's announced power-off is sent (14)", In: "taint/decide/fence.View.decideByRecord",
-		Old: `announced && v.Facts.NoPower() != ""`, New: "false",
+		Name: "fence: an unpinned machine's announced power-off is sent (14)",
+		In:   "taint/decide/fence.View.decideByRecord",
+		Old:  `announced && v.Facts.NoPower() != ""`, New: "false",
 	},
 	{
 		Name: "controller: an unpinned machine keeps its mode (14)", In: "taint/machine.Finder.FindBelieved",
@@ -6003,7 +6316,8 @@ var Mutants = []Mutant{
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
-		Name: "config: one host of an ID that is allowed lets the others in (14)", In: "cmd/internal/config.allowList.hasAll",
+		Name:  "config: one host of an ID that is allowed lets the others in (14)",
+		In:    "cmd/internal/config.allowList.hasAll",
 		Old:   "len(hosts) > 0 && !slices.ContainsFunc(hosts, func(h string) bool { return !a.has(h) })",
 		New:   "slices.ContainsFunc(hosts, a.has)",
 		Tests: []string{"./cmd/internal/config"},
@@ -6040,7 +6354,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "config: everybody's domain bounds a template (14)", In: "cmd/internal/config.hasDomain",
-		Old: `domain != public || !registry && !strings.Contains(public, ".")`, New: "true || registry || public == domain",
+		Old:   `domain != public || !registry && !strings.Contains(public, ".")`,
+		New:   "true || registry || public == domain",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
@@ -6054,13 +6369,15 @@ var Mutants = []Mutant{
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
-		Name: "config: what a template makes of a name ends its place (14)", In: "cmd/internal/config.interpreter.print",
-		Old: "in.bounded && err == nil", New: "false",
+		Name: "config: what a template makes of a name ends its place (14)",
+		In:   "cmd/internal/config.interpreter.print",
+		Old:  "in.bounded && err == nil", New: "false",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
-		Name: "config: nobody is told that outlets do not know a Node (14)", In: "cmd/internal/config.reader.warnOfNames",
-		Old: `strings.HasPrefix(typ.Identity, "none")`, New: `typ.Identity == "?"`,
+		Name: "config: nobody is told that outlets do not know a Node (14)",
+		In:   "cmd/internal/config.reader.warnOfNames",
+		Old:  `strings.HasPrefix(typ.Identity, "none")`, New: `typ.Identity == "?"`,
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
@@ -6079,13 +6396,16 @@ var Mutants = []Mutant{
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
-		Name: "config: a recorded ID in another spelling is another machine (14)", In: "cmd/internal/config.Config.MayNameMachine",
-		Old: "p == provider && err == nil && led == id", New: "p == provider && err == nil && (led == id || !s.claimed() || s.From == FromTemplate)",
+		Name: "config: a recorded ID in another spelling is another machine (14)",
+		In:   "cmd/internal/config.Config.MayNameMachine",
+		Old:  "p == provider && err == nil && led == id", New: "p == provider && err == nil && (led == id || " +
+			"!s.claimed() || s.From == FromTemplate)",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
-		Name: "config: a leader may act for as long as its Lease lasts", In: "cmd/internal/config.reader.leaderElection",
-		Old: "l.RenewDeadline >= l.LeaseDuration", New: "l.RenewDeadline > l.LeaseDuration",
+		Name: "config: a leader may act for as long as its Lease lasts",
+		In:   "cmd/internal/config.reader.leaderElection",
+		Old:  "l.RenewDeadline >= l.LeaseDuration", New: "l.RenewDeadline > l.LeaseDuration",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
@@ -6094,13 +6414,15 @@ var Mutants = []Mutant{
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
-		Name: "config: who chooses the device chooses whose password it gets (14)", In: "cmd/internal/config.reader.checkOwn",
-		Old: "n.claimed()", New: "false",
+		Name: "config: who chooses the device chooses whose password it gets (14)",
+		In:   "cmd/internal/config.reader.checkOwn",
+		Old:  "n.claimed()", New: "false",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
 		Name: "config: a Node that is called like another's secret gets it (14)", In: "cmd/internal/config.partsMeet",
-		Old: "len(validation.IsDNS1123Subdomain(name)) == 0", New: "len(name) < 0 && validation.IsDNS1123Subdomain(name) == nil",
+		Old:   "len(validation.IsDNS1123Subdomain(name)) == 0",
+		New:   "len(name) < 0 && validation.IsDNS1123Subdomain(name) == nil",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
@@ -6142,7 +6464,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "own: any machine's session serves", In: "providers/redfish.pool.acquireBMC",
-		Old: "b := p.bmcs[a]", New: "b := p.bmcs[a]\nfor at, other := range p.bmcs {\nif at.origin == a.origin {\nb = other\n}\n}",
+		Old: "b := p.bmcs[a]", New: "b := p.bmcs[a]\nfor at, other := range p.bmcs {\nif at.origin == a.origin {\nb " +
+			"= other\n}\n}",
 		Tests: []string{"./providers/redfish -run EachMachine"},
 	},
 	{
@@ -6166,8 +6489,9 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/fenceagent -run EachMachine"},
 	},
 	{
-		Name: "own: an agent's refusal of one machine's password is another's", In: "providers/fenceagent.Provider.callAgent",
-		Old: "p.cfg.perMachine()", New: "false",
+		Name: "own: an agent's refusal of one machine's password is another's",
+		In:   "providers/fenceagent.Provider.callAgent",
+		Old:  "p.cfg.perMachine()", New: "false",
 		Tests: []string{"./providers/fenceagent -run EachMachine"},
 	},
 	{
@@ -6191,12 +6515,14 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: the record does not name its machine (14)", In: "taint/decide/fence.View.newRecord",
-		Old: "r.Device, r.Machine = proof.RecordedDevice(v.Facts.Devices)", New: "r.Device, _ = proof.RecordedDevice(v.Facts.Devices)",
+		Old:   "r.Device, r.Machine = proof.RecordedDevice(v.Facts.Devices)",
+		New:   "r.Device, _ = proof.RecordedDevice(v.Facts.Devices)",
 		Tests: []string{"./taint/decide/fence"},
 	},
 	{
 		Name: "evict: a person's fence does not name its machine (14)", In: "taint/decide/evict.View.adoptPersonMark",
-		Old: "r.Device, r.Machine = proof.RecordedDevice(v.Devices)", New: "r.Device, _ = proof.RecordedDevice(v.Devices)",
+		Old:   "r.Device, r.Machine = proof.RecordedDevice(v.Devices)",
+		New:   "r.Device, _ = proof.RecordedDevice(v.Devices)",
 		Tests: []string{"./taint/decide/evict"},
 	},
 
@@ -6218,12 +6544,14 @@ var Mutants = []Mutant{
 		Old: "before != now", New: "before.boot != now.boot",
 	},
 	{
-		Name: "cloudtaint: a taint left over from before the node was Ready is off (1)", In: "providers/cloudtaint.provider.evaluateNode",
-		Old: "seen && before != now || !notReady", New: "seen && before != now",
+		Name: "cloudtaint: a taint left over from before the node was Ready is off (1)",
+		In:   "providers/cloudtaint.provider.evaluateNode",
+		Old:  "seen && before != now || !notReady", New: "seen && before != now",
 	},
 	{
-		Name: "cloudtaint: a node that never was Ready stopped being it (1)", In: "providers/cloudtaint.provider.evaluateNode",
-		Old: `n.Ready == "False" || n.Ready == "Unknown"`, New: `n.Ready != "True"`,
+		Name: "cloudtaint: a node that never was Ready stopped being it (1)",
+		In:   "providers/cloudtaint.provider.evaluateNode",
+		Old:  `n.Ready == "False" || n.Ready == "Unknown"`, New: `n.Ready != "True"`,
 	},
 	{
 		Name: "cloudtaint: a taint of another effect is off", In: "providers/cloudtaint.provider.evaluateNode",
@@ -6235,11 +6563,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "cloudtaint: nobody need say whom to trust", In: "providers/cloudtaint.Config.Validate",
-		Old: "return []providers.Problem{providers.Problemf(\"trust\", \"missing: %s if its taint is to prove that a machine is off, else %s\", TrustCCM, TrustNobody)}", New: "return nil",
+		Old: "return []providers.Problem{providers.Problemf(\"trust\", \"missing: %s if its taint is to prove that a " +
+			"machine is off, else %s\", TrustCCM, TrustNobody)}", New: "return nil",
 	},
 	{
 		Name: "cloudtaint: the taint makes nobody ask", In: "taint/controller.Reconciler.onNodeUpdated",
-		Old: "isShutDown(e.ObjectNew) && !isShutDown(e.ObjectOld)", New: `isShutDown(e.ObjectNew) && e.ObjectNew.Name == ""`,
+		Old:   "isShutDown(e.ObjectNew) && !isShutDown(e.ObjectOld)",
+		New:   `isShutDown(e.ObjectNew) && e.ObjectNew.Name == ""`,
 		Tests: glue,
 	},
 	{
@@ -6291,12 +6621,14 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "confirm: a new one makes nobody ask", In: "taint/controller.Reconciler.onNodeUpdated",
-		Old: `confirmation != "" && confirmation != e.ObjectOld.Annotations[taint.ConfirmAnnotation]`, New: `confirmation == "x"`,
+		Old:   `confirmation != "" && confirmation != e.ObjectOld.Annotations[taint.ConfirmAnnotation]`,
+		New:   `confirmation == "x"`,
 		Tests: glue,
 	},
 	{
 		Name: "confirm: a Ready node is confirmed off", In: "cmd/forcefence.confirmOff",
-		Old: "cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue", New: "cond.Type == corev1.NodeReady && reason == name",
+		Old: "cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue",
+		New: "cond.Type == corev1.NodeReady && reason == name",
 	},
 	{
 		Name: "confirm: it is for another fence than the open one", In: "cmd/forcefence.confirmOff",
@@ -6304,7 +6636,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "confirm: a refusal is lost on its way", In: "cmd/internal/app.NodeReader",
-		Old: "out.Confirmed.Refused = strings.TrimPrefix(err.Error(), taint.ErrConfirmation.Error()+\": \")", New: "_ = strings.TrimPrefix",
+		Old:   "out.Confirmed.Refused = strings.TrimPrefix(err.Error(), taint.ErrConfirmation.Error()+\": \")",
+		New:   "_ = strings.TrimPrefix",
 		Tests: []string{"./cmd/forcefence"},
 	},
 
@@ -6324,8 +6657,9 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/decide/proof"},
 	},
 	{
-		Name: "devices: the whole protocol believes one of two that disagree (4)", In: "taint/decide/proof.verdictOfLevels",
-		Old: "off >= 0 && on >= 0", New: "off >= 0 && on > len(runs)",
+		Name: "devices: the whole protocol believes one of two that disagree (4)",
+		In:   "taint/decide/proof.verdictOfLevels",
+		Old:  "off >= 0 && on >= 0", New: "off >= 0 && on > len(runs)",
 		Tests: []string{sim},
 	},
 	{
@@ -6350,8 +6684,9 @@ var Mutants = []Mutant{
 		Old: "s.device.Feeds && s.answer.State == providers.PowerOn", New: "s.device.Feeds",
 	},
 	{
-		Name: "devices: what a device said that is not asked any more counts (1)", In: "taint/decide/proof.Answers.ApplyAnswers",
-		Old: "of[i].answer = providers.Answer{}", New: "",
+		Name: "devices: what a device said that is not asked any more counts (1)",
+		In:   "taint/decide/proof.Answers.ApplyAnswers",
+		Old:  "of[i].answer = providers.Answer{}", New: "",
 	},
 	{
 		Name: "devices: with another device the verdict stays (1)", In: "taint/decide/proof.Answers.SetDevices",
@@ -6362,8 +6697,9 @@ var Mutants = []Mutant{
 		Old: "e.From = s.device.Name", New: "",
 	},
 	{
-		Name: "devices: an Off that was long on its way counts beside another (1)", In: "taint/decide/proof.Answers.ApplyAnswers",
-		Old: "withoutStaleOff(answers[i])", New: "answers[i]",
+		Name: "devices: an Off that was long on its way counts beside another (1)",
+		In:   "taint/decide/proof.Answers.ApplyAnswers",
+		Old:  "withoutStaleOff(answers[i])", New: "answers[i]",
 	},
 	{
 		Name: "devices: a device that hangs keeps the others' answers", In: "providers.AskEach",
@@ -6386,8 +6722,9 @@ var Mutants = []Mutant{
 		Old: "case providers.PowerOff: ...", New: "case providers.PowerOff: return false",
 	},
 	{
-		Name: "confirm: a word that was used counts again after another fence (1)", In: "taint.ConfirmationOf", Tests: []string{"./taint"},
-		Old: "!rec.IsOpen() && LastFenceID(rec) != c.AfterFence", New: "false",
+		Name: "confirm: a word that was used counts again after another fence (1)", In: "taint.ConfirmationOf",
+		Tests: []string{"./taint"},
+		Old:   "!rec.IsOpen() && LastFenceID(rec) != c.AfterFence", New: "false",
 	},
 	{
 		Name: "confirm: a mark without a value is no fence (1)", In: "taint.LastFenceID", Tests: []string{"./taint"},
@@ -6418,7 +6755,8 @@ var Mutants = []Mutant{
 		Old: "return s.TimeToOff()", New: "return 0 * s.TimeToOff()",
 	},
 	{
-		Name: "devices: a slow one's timeout may be too short for an Off", In: "cmd/internal/config.reader.checkProvider", Tests: wiring,
+		Name: "devices: a slow one's timeout may be too short for an Off",
+		In:   "cmd/internal/config.reader.checkProvider", Tests: wiring,
 		Old: "p.Timeout < s.TimeToOff()+time.Second", New: "p.Timeout < 0",
 	},
 	{
@@ -6457,8 +6795,9 @@ var Mutants = []Mutant{
 		Old: "r.Result == ResultReleased", New: "false",
 	},
 	{
-		Name: "devices: one that lied keeps the node from the other's recovery (16)", In: "taint/decide.Node.distrustingNode",
-		Old: `by == ""`, New: `by != ""`,
+		Name: "devices: one that lied keeps the node from the other's recovery (16)",
+		In:   "taint/decide.Node.distrustingNode",
+		Old:  `by == ""`, New: `by != ""`,
 	},
 	{
 		Name: "levels: the first turn is that of one that is down", In: "taint/decide/proof.PowerOffs.firstLevel",
@@ -6473,20 +6812,26 @@ var Mutants = []Mutant{
 		Old: "newRound && p.LastErr != nil", New: "p.LastErr != nil",
 	},
 	{
-		Name: "within: a hypervisor that was asked before the host was off counts (2)", In: "taint/decide/proof.VerdictOfHosts",
-		Old: "h.After.At.Before(known)", New: "false", Tests: []string{"./taint/decide/proof -run TestNoMigrationIsMissed"},
+		Name: "within: a hypervisor that was asked before the host was off counts (2)",
+		In:   "taint/decide/proof.VerdictOfHosts",
+		Old:  "h.After.At.Before(known)", New: "false",
+		Tests: []string{"./taint/decide/proof -run TestNoMigrationIsMissed"},
 	},
 	{
-		Name: "within: a guest that moves between two that live is missed by both (4)", In: "taint/decide/proof.VerdictOfHosts",
-		Old: "known = latestOf(known, h.Before.Got)", New: "known = latestOf(known, providers.Instant{})", Tests: []string{"./taint/decide/proof"},
+		Name: "within: a guest that moves between two that live is missed by both (4)",
+		In:   "taint/decide/proof.VerdictOfHosts",
+		Old:  "known = latestOf(known, h.Before.Got)", New: "known = latestOf(known, providers.Instant{})",
+		Tests: []string{"./taint/decide/proof"},
 	},
 	{
 		Name: "within: what a hypervisor said at first is not looked at (4)", In: "taint/decide/proof.VerdictOfHosts",
-		Old: "[]providers.PlaceAnswer{h.Before, h.After}", New: "[]providers.PlaceAnswer{h.After}", Tests: []string{"./taint/decide/proof -run TestNoMigrationIsMissed"},
+		Old: "[]providers.PlaceAnswer{h.Before, h.After}", New: "[]providers.PlaceAnswer{h.After}",
+		Tests: []string{"./taint/decide/proof -run TestNoMigrationIsMissed"},
 	},
 	{
 		Name: "within: a guest that is there is gone (2)", In: "taint/decide/proof.VerdictOfHosts",
-		Old: "p.HasAnswer() && !p.Absent", New: "false", Tests: []string{"./taint/decide/proof -run TestNoMigrationIsMissed"},
+		Old: "p.HasAnswer() && !p.Absent", New: "false",
+		Tests: []string{"./taint/decide/proof -run TestNoMigrationIsMissed"},
 	},
 	{
 		Name: "within: a silent hypervisor has no guest (2)", In: "taint/decide/proof.VerdictOfHosts",
@@ -6508,43 +6853,57 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "within: a host's Off that took too long proves (2)", In: "taint/decide/proof.Host.isOff",
-		Old: "withoutStaleOff(h.Off).State == providers.PowerOff", New: "h.Off.State == providers.PowerOff", Tests: []string{"./taint/decide/proof"},
+		Old: "withoutStaleOff(h.Off).State == providers.PowerOff", New: "h.Off.State == providers.PowerOff",
+		Tests: []string{"./taint/decide/proof"},
 	},
 	{
 		Name: "within: the guests of a dead host ask its BMC one by one (16)", In: "taint/sharing.Call.runCalls",
-		Old: "c.next, c.busy = nil, q != nil", New: "c.next, c.busy = nil, false", Tests: []string{"./taint/machine -run TestGuestsShareAQuestion"},
+		Old: "c.next, c.busy = nil, q != nil", New: "c.next, c.busy = nil, false",
+		Tests: []string{"./taint/machine -run TestGuestsShareAQuestion"},
 	},
 	{
 		Name: "within: a hypervisor that lost its power is waited for", In: "taint/machine.Within.askHypervisor",
-		Old: "out.Before.Got.IsZero() && out.Off.State != providers.PowerOff", New: "out.Before.Got.IsZero()", Tests: []string{"./taint/machine -run Within"},
+		Old: "out.Before.Got.IsZero() && out.Off.State != providers.PowerOff", New: "out.Before.Got.IsZero()",
+		Tests: []string{"./taint/machine -run Within"},
 	},
 	{
 		Name: "within: a slow hypervisor is a silent one", In: "taint/machine.Within.askHypervisor",
-		Old: "out.Before.Got.IsZero() && out.Off.State != providers.PowerOff", New: "false", Tests: []string{"./taint/machine -run Within"},
+		Old: "out.Before.Got.IsZero() && out.Off.State != providers.PowerOff", New: "false",
+		Tests: []string{"./taint/machine -run Within"},
 	},
 	{
-		Name: "within: nobody hears a hypervisor that answers after its host's device (3)", In: "taint/machine.Within.State",
-		Old: "case hosts[i].Before = <-late[i]:", New: "case <-late[i]:", Tests: []string{"./taint/machine -run Within"},
+		Name: "within: nobody hears a hypervisor that answers after its host's device (3)",
+		In:   "taint/machine.Within.State",
+		Old:  "case hosts[i].Before = <-late[i]:", New: "case <-late[i]:",
+		Tests: []string{"./taint/machine -run Within"},
 	},
 	{
-		Name: "within: a host is powered off for one of its guests (14)", In: "cmd/internal/app.machineFinder.hostedMachine",
-		Old: "Quiet: true, NoPower: machine.NoHostPower", New: "Quiet: true", Tests: []string{"./cmd/internal/app -run TestHostsOfARule"},
+		Name: "within: a host is powered off for one of its guests (14)",
+		In:   "cmd/internal/app.machineFinder.hostedMachine",
+		Old:  "Quiet: true, NoPower: machine.NoHostPower", New: "Quiet: true",
+		Tests: []string{"./cmd/internal/app -run TestHostsOfARule"},
 	},
 	{
 		Name: "within: who the host is stays untold (3)", In: "cmd/internal/app.makeHosts",
-		Old: "SystemUUID: h.SystemUUID", New: `SystemUUID: ""`, Tests: []string{"./cmd/internal/app -run TestHostsOfARule"},
+		Old: "SystemUUID: h.SystemUUID", New: `SystemUUID: ""`,
+		Tests: []string{"./cmd/internal/app -run TestHostsOfARule"},
 	},
 	{
-		Name: "within: a kubelet chooses a guest that does not exist (14)", In: "cmd/internal/config.reader.checkWithin",
-		Old: "!unread && n.claimed()", New: "!unread && false", Tests: []string{"./cmd/internal/config -run TestBroken"},
+		Name: "within: a kubelet chooses a guest that does not exist (14)",
+		In:   "cmd/internal/config.reader.checkWithin",
+		Old:  "!unread && n.claimed()", New: "!unread && false",
+		Tests: []string{"./cmd/internal/config -run TestBroken"},
 	},
 	{
-		Name: "fenceagent: a kubelet chooses the host that gets the password (14)", In: "cmd/internal/config.reader.checkClaim",
-		Old: "!unread && n.Machine.listedHosts() && n.claimed()", New: "unread && false", Tests: []string{"./cmd/internal/config -run TestBroken"},
+		Name: "fenceagent: a kubelet chooses the host that gets the password (14)",
+		In:   "cmd/internal/config.reader.checkClaim",
+		Old:  "!unread && n.Machine.listedHosts() && n.claimed()", New: "unread && false",
+		Tests: []string{"./cmd/internal/config -run TestBroken"},
 	},
 	{
 		Name: "fenceagent: a rule's labels choose no host (14)", In: "cmd/internal/config.reader.checkClaim",
-		Old: "!unread && n.Machine.listedHosts() && n.claimed()", New: "!unread && n.Machine.listedHosts() && n.Machine.claimed()",
+		Old:   "!unread && n.Machine.listedHosts() && n.claimed()",
+		New:   "!unread && n.Machine.listedHosts() && n.Machine.claimed()",
 		Tests: []string{"./cmd/internal/config -run TestBroken"},
 	},
 	{
@@ -6557,19 +6916,23 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "within: a guest is absent whose name is mistaken (3)", In: "providers/libvirt.Provider.FindGuest",
-		Old: "candidateUUIDs(providers.Target{SystemUUID: t.SystemUUID})", New: "candidateUUIDs(t)", Tests: []string{"./providers/libvirt -run TestPlace$"},
+		Old: "candidateUUIDs(providers.Target{SystemUUID: t.SystemUUID})", New: "candidateUUIDs(t)",
+		Tests: []string{"./providers/libvirt -run TestPlace$"},
 	},
 	{
 		Name: "within: a guest has two UUIDs, and is absent (3)", In: "providers/libvirt.Provider.FindGuest",
-		Old: "ok && !slices.Contains(uuids, golibvirt.UUID(u))", New: "ok && u == [16]byte{}", Tests: []string{"./providers/libvirt -run TestPlace$"},
+		Old: "ok && !slices.Contains(uuids, golibvirt.UUID(u))", New: "ok && u == [16]byte{}",
+		Tests: []string{"./providers/libvirt -run TestPlace$"},
 	},
 	{
 		Name: "within: a guest that is there is absent (2)", In: "providers/libvirt.Provider.FindGuest",
-		Old: "out.Absent = len(found) == 0", New: "out.Absent = len(found) >= 0", Tests: []string{"./providers/libvirt -run TestPlace$"},
+		Old: "out.Absent = len(found) == 0", New: "out.Absent = len(found) >= 0",
+		Tests: []string{"./providers/libvirt -run TestPlace$"},
 	},
 	{
 		Name: "within: a hypervisor that hangs keeps the others waiting", In: "providers/guard.Provider.FindGuest",
-		Old: `g.LimitGroup(t) + " on " + hypervisor`, New: "g.LimitGroup(t)", Tests: []string{"./providers/guard -run TestPlace"},
+		Old: `g.LimitGroup(t) + " on " + hypervisor`, New: "g.LimitGroup(t)",
+		Tests: []string{"./providers/guard -run TestPlace"},
 	},
 	{
 		Name: "within: what a hypervisor said before it was asked counts (2)", In: "providers.AskPlace",
@@ -6584,16 +6947,19 @@ var Mutants = []Mutant{
 		Old: "l.may && !l.never", New: "false",
 	},
 	{
-		Name: "levels: one that refuses for good is asked again and again", In: "taint/decide/proof.PowerOffs.nextLevel",
-		Old: "!l.never", New: "true",
+		Name: "levels: one that refuses for good is asked again and again",
+		In:   "taint/decide/proof.PowerOffs.nextLevel",
+		Old:  "!l.never", New: "true",
 	},
 	{
-		Name: "levels: an unpinned machine's power is touched through its level (14)", In: "taint/decide/proof.PowerOffs.levelsOf",
-		Old: `l.may && d.NoPower == ""`, New: "true",
+		Name: "levels: an unpinned machine's power is touched through its level (14)",
+		In:   "taint/decide/proof.PowerOffs.levelsOf",
+		Old:  `l.may && d.NoPower == ""`, New: "true",
 	},
 	{
-		Name: "levels: a power-off goes through the first device alone (4)", In: "taint/decide/proof.PowerOffs.moveInLevel",
-		Old: "l.places", New: "l.places[:1]",
+		Name: "levels: a power-off goes through the first device alone (4)",
+		In:   "taint/decide/proof.PowerOffs.moveInLevel",
+		Old:  "l.places", New: "l.places[:1]",
 	},
 	{
 		Name: "levels: a level whose attempts are used up goes on", In: "taint/decide/proof.PowerOffs.endOfTurn",
@@ -6612,7 +6978,8 @@ var Mutants = []Mutant{
 		Old: "end > 0 && now.Sub(p.began) >= end", New: "false",
 	},
 	{
-		Name: "levels: nobody says On any more, and the next level has no turn", In: "taint/decide/fence.View.decideByAnswer",
+		Name: "levels: nobody says On any more, and the next level has no turn",
+		In:   "taint/decide/fence.View.decideByAnswer",
 		Old: `
 			case powering && v.isLevelOverdue():
 				return v.decidePoweredOn(powering)`,
@@ -6635,12 +7002,14 @@ var Mutants = []Mutant{
 		Old: "return twice[m.Level]", New: "return false",
 	},
 	{
-		Name: "levels: an outlet that another node has leaves the other alone (4)", In: "taint/machine.Finder.FindMachine",
-		Old: "return out[d.Level]", New: `return d.Clash.Refused != "" || d.Device == m.Device`,
+		Name: "levels: an outlet that another node has leaves the other alone (4)",
+		In:   "taint/machine.Finder.FindMachine",
+		Old:  "return out[d.Level]", New: `return d.Clash.Refused != "" || d.Device == m.Device`,
 	},
 	{
-		Name: "levels: the fence's machine proves alone what its level proves (4)", In: "taint/machine.Finder.FindMachine",
-		Old: "m.Device != led.Device", New: "false",
+		Name: "levels: the fence's machine proves alone what its level proves (4)",
+		In:   "taint/machine.Finder.FindMachine",
+		Old:  "m.Device != led.Device", New: "false",
 	},
 	{
 		Name: "levels: each device is a level (4)", In: "taint/machine.Machine.ProofDevices",
@@ -6689,7 +7058,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "devices: the drill is silent about two that disagree", In: "taint/view/drill.FindingOf",
-		Old: "errors.Is(s.Verdict.Err, proof.ErrDisagree)", New: "errors.Is(s.Verdict.Err, proof.ErrDisagree) && len(s.Devices) == 0",
+		Old: "errors.Is(s.Verdict.Err, proof.ErrDisagree)", New: "errors.Is(s.Verdict.Err, proof.ErrDisagree) && " +
+			"len(s.Devices) == 0",
 	},
 	{
 		Name: "policy: no word is a word (1)", In: "taint/decide/policy.View.duePolicies",
@@ -6775,7 +7145,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: any taint closes a node", In: "taint.Look.IsUnschedulable",
-		Old: "(t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeUnschedulable)", New: "true", Tests: []string{"./taint/decide/policy"},
+		Old: "(t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable || t.Key == " +
+			"corev1.TaintNodeUnschedulable)", New: "true", Tests: []string{"./taint/decide/policy"},
 	},
 	{
 		Name: "policy: any effect closes a node", In: "taint.Look.IsUnschedulable",
@@ -6815,7 +7186,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: behind a slow device its reads are always too old", In: "taint/decide.Node.questionDuration",
-		Old: "min(a.Got.Sub(a.At), proof.TTL)", New: "0 * min(a.Got.Sub(a.At), proof.TTL)", Tests: []string{"./taint/decide"},
+		Old: "min(a.Got.Sub(a.At), proof.TTL)", New: "0 * min(a.Got.Sub(a.At), proof.TTL)",
+		Tests: []string{"./taint/decide"},
 	},
 	{
 		Name: "policy: acts on reads of before a question of any length", In: "taint/decide.Node.questionDuration",
@@ -6860,19 +7232,25 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: Longhorn's own setting of an old look counts", In: "taint/decide.Node.applyNodeRead",
-		Old: "n.pods, n.atts, n.storageSetting, n.awaitedClaims, n.etcdReady, n.evictView = podList{}, attachmentList{}, nil, nil, nil, evict.View{}", New: "n.pods, n.atts, n.awaitedClaims, n.etcdReady, n.evictView = podList{}, attachmentList{}, nil, nil, evict.View{}",
+		Old: "n.pods, n.atts, n.storageSetting, n.awaitedClaims, n.etcdReady, n.evictView = podList{}, " +
+			"attachmentList{}, nil, nil, nil, evict.View{}",
+		New: "n.pods, n.atts, n.awaitedClaims, n.etcdReady, n.evictView = podList{}, attachmentList{}, nil, nil, " +
+			"evict.View{}",
 	},
 	{
 		Name: "policy: an unreadable setting of Longhorn's is none", In: "taint/kube.LonghornDeletes",
 		Old: `return fmt.Sprintf("Longhorn's own setting %s cannot be read (%s)", longhornSetting, cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))`, New: `_ = cmp.Or(err.Error()); return ""`,
 	},
 	{
-		Name: "policy: a discovery that failed in part says that Longhorn is not there", In: "taint/kube.NewServedObject",
-		Old: "!errors.As(err, &failed)", New: "(!errors.As(err, &failed) || true)",
+		Name: "policy: a discovery that failed in part says that Longhorn is not there",
+		In:   "taint/kube.NewServedObject",
+		Old:  "!errors.As(err, &failed)", New: "(!errors.As(err, &failed) || true)",
 	},
 	{
-		Name: "policy: a resource of Longhorn's that went says that Longhorn does nothing", In: "taint/kube.LonghornDeletes",
-		Old: "!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)", New: "(!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) || true)",
+		Name: "policy: a resource of Longhorn's that went says that Longhorn does nothing",
+		In:   "taint/kube.LonghornDeletes",
+		Old:  "!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)",
+		New:  "(!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) || true)",
 	},
 
 	// Drains.
@@ -6917,8 +7295,9 @@ var Mutants = []Mutant{
 		Old: "!o.Started", New: "false",
 	},
 	{
-		Name: "drain: a second replica on the node counts as a copy elsewhere", In: "taint/drainguard/drain.View.whyBlocks",
-		Old: "o.Node == r.Node", New: "false",
+		Name: "drain: a second replica on the node counts as a copy elsewhere",
+		In:   "taint/drainguard/drain.View.whyBlocks",
+		Old:  "o.Node == r.Node", New: "false",
 	},
 	{
 		Name: "drain: a copy that is being evicted counts", In: "taint/drainguard/drain.View.whyBlocks",
@@ -6926,7 +7305,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: a copy that is being built holds no data", In: "taint/drainguard/drain.View.whyBlocks",
-		Old: "!r.Started && !slices.ContainsFunc(all, func(o storage.Replica) bool { return o.Started })", New: "!r.Started",
+		Old: "!r.Started && !slices.ContainsFunc(all, func(o storage.Replica) bool { return o.Started })",
+		New: "!r.Started",
 	},
 	{
 		Name: "drain: a replica of an unknown volume holds up nothing", In: "taint/drainguard/drain.View.whyBlocks",
@@ -6961,8 +7341,9 @@ var Mutants = []Mutant{
 		Old: "v.policyOn(n).ShouldEvict()", New: "true",
 	},
 	{
-		Name: "drain: a request that somebody took back is sent again", In: "taint/drainguard/drain.View.decideEviction",
-		Old: "want && !r.Evicting && !r.Ours", New: "want && !r.Evicting",
+		Name: "drain: a request that somebody took back is sent again",
+		In:   "taint/drainguard/drain.View.decideEviction",
+		Old:  "want && !r.Evicting && !r.Ours", New: "want && !r.Evicting",
 	},
 	{
 		Name: "drain: somebody else's request is noted as ours", In: "taint/drainguard/drain.View.decideEviction",
@@ -6973,20 +7354,23 @@ var Mutants = []Mutant{
 		Old: "!want && r.Ours", New: "!want",
 	},
 	{
-		Name: "drain: a request that somebody else wants as well is taken back", In: "taint/drainguard/drain.View.decideEviction",
-		Old: "r.Evicting && r.Wanted", New: "false",
+		Name: "drain: a request that somebody else wants as well is taken back",
+		In:   "taint/drainguard/drain.View.decideEviction",
+		Old:  "r.Evicting && r.Wanted", New: "false",
 	},
 	{
-		Name: "drain: a request is taken back before the replica is gone", In: "taint/drainguard/drain.View.decideEviction",
-		Old: "(blocks || r.Ours)", New: "blocks",
+		Name: "drain: a request is taken back before the replica is gone",
+		In:   "taint/drainguard/drain.View.decideEviction",
+		Old:  "(blocks || r.Ours)", New: "blocks",
 	},
 	{
 		Name: "drain: a second budget is made beside somebody's", In: "taint/drainguard/drain.View.decideBudgets",
 		Old: "len(c.foreign) > 0", New: "false",
 	},
 	{
-		Name: "drain: ours goes for somebody else's while the data would be lost", In: "taint/drainguard/drain.View.decideBudgets",
-		Old: "d.Held, drop = d.Held || len(c.ours) > 0, nil", New: "",
+		Name: "drain: ours goes for somebody else's while the data would be lost",
+		In:   "taint/drainguard/drain.View.decideBudgets",
+		Old:  "d.Held, drop = d.Held || len(c.ours) > 0, nil", New: "",
 	},
 	{
 		Name: "drain: a budget is made that selects two pods", In: "taint/drainguard/drain.View.decideBudgets",
@@ -6997,16 +7381,20 @@ var Mutants = []Mutant{
 		Old: "p.isPrintable()", New: "true",
 	},
 	{
-		Name: "drain: another pod's budget stays in the place of the pod's own", In: "taint/drainguard/drain.View.budgetsOf",
-		Old: "slices.Insert(c.ours, 0, b)", New: "append(c.ours, b)",
+		Name: "drain: another pod's budget stays in the place of the pod's own",
+		In:   "taint/drainguard/drain.View.budgetsOf",
+		Old:  "slices.Insert(c.ours, 0, b)", New: "append(c.ours, b)",
 	},
 	{
-		Name: "drain: somebody else's budget with our name is taken for ours", In: "taint/drainguard/drain.View.decideBudgets",
-		Old: "c.sameName.Guard != v.Guard.Name", New: "false",
+		Name: "drain: somebody else's budget with our name is taken for ours",
+		In:   "taint/drainguard/drain.View.decideBudgets",
+		Old:  "c.sameName.Guard != v.Guard.Name", New: "false",
 	},
 	{
-		Name: "drain: a budget that was made one for other pods is left so", In: "taint/drainguard/drain.View.budgetsOf",
-		Old: "c.sameName = &v.index.budgets[at].Budget", New: "if b := &v.index.budgets[at].Budget; b.selectsPod(p) { c.sameName = b }",
+		Name: "drain: a budget that was made one for other pods is left so",
+		In:   "taint/drainguard/drain.View.budgetsOf",
+		Old:  "c.sameName = &v.index.budgets[at].Budget", New: "if b := &v.index.budgets[at].Budget; b.selectsPod(p) " +
+			"{ c.sameName = b }",
 	},
 	{
 		Name: "drain: no budget before the cordon", In: "taint/drainguard/drain.View.decideBudgets",
@@ -7066,7 +7454,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: a budget goes without a live look", In: "taint/drainguard.Controller.lookAgain",
-		Old: "v, err = k.readLive(ctx, g)", New: "v, err = k.readView(ctx, k.watches[g.Name].cache, g, new(corev1.NodeList))",
+		Old: "v, err = k.readLive(ctx, g)", New: "v, err = k.readView(ctx, k.watches[g.Name].cache, g, " +
+			"new(corev1.NodeList))",
 	},
 	{
 		Name: "drain: somebody who does not lead changes budgets", In: "taint/drainguard.Controller.carryOut",
@@ -7074,7 +7463,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: a budget that changed since the look is deleted", In: "taint/drainguard.Controller.carryOut",
-		Old: "client.Preconditions{UID: &uid, ResourceVersion: &a.Budget.ResourceVersion}", New: "client.Preconditions{UID: &uid}",
+		Old: "client.Preconditions{UID: &uid, ResourceVersion: &a.Budget.ResourceVersion}",
+		New: "client.Preconditions{UID: &uid}",
 	},
 	{
 		Name: "drain: a guard that is no more keeps its budgets", In: "taint/drainguard.Controller.inForce",
@@ -7114,8 +7504,9 @@ var Mutants = []Mutant{
 		Old: "p.Finished", New: "false",
 	},
 	{
-		Name: "drain: a budget that asks for no one label is before nobody", In: "taint/drainguard/drain.View.WithIndex",
-		Old: "try(rest)", New: "try(rest[:0])",
+		Name: "drain: a budget that asks for no one label is before nobody",
+		In:   "taint/drainguard/drain.View.WithIndex",
+		Old:  "try(rest)", New: "try(rest[:0])",
 	},
 	{
 		Name: "drain: a selector for one of several values is for the first", In: "taint/drainguard/drain.groupByLabel",
@@ -7123,7 +7514,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: a selector for other values is for them", In: "taint/drainguard/drain.groupByLabel",
-		Old: "op != selection.In && op != selection.Equals && op != selection.DoubleEquals", New: "op == selection.Exists",
+		Old: "op != selection.In && op != selection.Equals && op != selection.DoubleEquals",
+		New: "op == selection.Exists",
 	},
 	{
 		Name: "drain: what a storage system says later wakes nobody", In: "taint/drainguard.guardStates",
@@ -7150,8 +7542,9 @@ var Mutants = []Mutant{
 		Old: "k.settingWatches[g.Name] = k.watchSetting(ctx, g)", New: "",
 	},
 	{
-		Name: "drain: a leader with an old configuration takes budgets away", In: "taint/drainguard.Controller.sweepLeftovers",
-		Old: "k.Now().Sub(k.firstPass) < sweepAfter", New: "false",
+		Name: "drain: a leader with an old configuration takes budgets away",
+		In:   "taint/drainguard.Controller.sweepLeftovers",
+		Old:  "k.Now().Sub(k.firstPass) < sweepAfter", New: "false",
 	},
 	{
 		Name: "drain: a guard's own budgets are swept", In: "taint/drainguard.Controller.sweepBudgets",
@@ -7170,8 +7563,9 @@ var Mutants = []Mutant{
 		Old: "k.swept, k.retry = false, true", New: "",
 	},
 	{
-		Name: "drain: requests of a guard that was removed meanwhile stay", In: "taint/drainguard.Controller.sweepRequests",
-		Old: "drain.DecideNode(drain.View{Guard: g.Guard, Storage: system}, node).Acts", New: "[]drain.Act(nil)",
+		Name: "drain: requests of a guard that was removed meanwhile stay",
+		In:   "taint/drainguard.Controller.sweepRequests",
+		Old:  "drain.DecideNode(drain.View{Guard: g.Guard, Storage: system}, node).Acts", New: "[]drain.Act(nil)",
 	},
 	{
 		Name: "storage: what is lost changes no version", In: "taint/drainguard/storage.State.SetMissing",
@@ -7200,24 +7594,28 @@ var Mutants = []Mutant{
 
 	// Volume attachment recovery.
 	{
-		Name: "attach: a pod is ended though another keeps its volume attached", In: "taint/decide/policy.View.podsFreeingVolumes",
-		Old: "kept[vol.PV] = true", New: "kept[vol.PV] = false",
+		Name: "attach: a pod is ended though another keeps its volume attached",
+		In:   "taint/decide/policy.View.podsFreeingVolumes",
+		Old:  "kept[vol.PV] = true", New: "kept[vol.PV] = false",
 	},
 	{
-		Name: "attach: a pod is ended though one with an unread claim may use its volume", In: "taint/decide/policy.View.podsFreeingVolumes",
-		Old: "slices.ContainsFunc(users, hasUnreadVolume)", New: "false",
+		Name: "attach: a pod is ended though one with an unread claim may use its volume",
+		In:   "taint/decide/policy.View.podsFreeingVolumes",
+		Old:  "slices.ContainsFunc(users, hasUnreadVolume)", New: "false",
 	},
 	{
-		Name: "attach: volumes of other pods are not asked for before a pod is ended", In: "taint/decide/policy.View.podsFreeingVolumes",
-		Old: "len(end) > 0 && len(unknown) > 0", New: "false",
+		Name: "attach: volumes of other pods are not asked for before a pod is ended",
+		In:   "taint/decide/policy.View.podsFreeingVolumes",
+		Old:  "len(end) > 0 && len(unknown) > 0", New: "false",
 	},
 	{
 		Name: "attach: a volume in use loses its attachment", In: "taint/decide/policy.View.detachVolumes",
 		Old: "delete(loose, vol.PV)", New: "",
 	},
 	{
-		Name: "attach: a volume that a pod with an unread claim may use loses its attachment", In: "taint/decide/policy.View.detachVolumes",
-		Old: "slices.ContainsFunc(users, hasUnreadVolume)", New: "false",
+		Name: "attach: a volume that a pod with an unread claim may use loses its attachment",
+		In:   "taint/decide/policy.View.detachVolumes",
+		Old:  "slices.ContainsFunc(users, hasUnreadVolume)", New: "false",
 	},
 	{
 		Name: "attach: volumes of other pods are not asked for before an attachment goes", In: "taint/decide/policy.View.detachVolumes",

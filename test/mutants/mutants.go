@@ -1,10 +1,10 @@
 // Package main weakens the protocol, one piece at a time, and demands that a test or a seed notices: `make mutants`.
 //
-// Each mutant (list.go) names a declaration and replaces a piece of its syntax (syntax.go) by a weaker one: a check that is dropped,
-// a word that is believed, an order that is turned round. The changed file lies in a scratch folder and is laid over the source with
-// go's -overlay, so the working tree is never touched. A mutant is killed when a package of its own tests fails within two minutes;
-// one that does not compile, or has no place in the source any more, is a fault of the list; one that survives is a defect of the
-// tests.
+// Each mutant (list.go) names a declaration and replaces a piece of its syntax (syntax.go) by a weaker one: a check
+// that is dropped, a word that is believed, an order that is turned round. The changed file lies in a scratch folder
+// and is laid over the source with go's -overlay, so the working tree is never touched. A mutant is killed when a
+// package of its own tests fails within two minutes; one that does not compile, or has no place in the source any more,
+// is a fault of the list; one that survives is a defect of the tests.
 package main
 
 import (
@@ -34,10 +34,12 @@ import (
 // Mutant is one weakening.
 type Mutant struct {
 	Name string // what is weakened, unique
-	In   string // the declaration that is weakened, by its package's folder and its name: "taint/decide/fence.View.powerState"
+	// the declaration that is weakened, by its package's folder and its name: "taint/decide/fence.View.powerState"
+	In string
 
-	// Old and New are Go syntax: expressions, elements of a literal, statements, or cases. Formatting, comments, parentheses and
-	// where in its package the declaration stands do not matter. "..." among statements stands for any, and in New for the same.
+	// Old and New are Go syntax: expressions, elements of a literal, statements, or cases. Formatting, comments,
+	// parentheses and where in its package the declaration stands do not matter. "..." among statements stands for any,
+	// and in New for the same.
 	Old string // stands in the declaration once
 	New string // takes its place; "": nothing does
 
@@ -58,7 +60,8 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	only := flag.String("only", "", "a regular expression: run the mutants whose name or declaration matches")
-	with := flag.String("with", "", "arguments of go test that are to kill them, in place of the mutants' own: what would the simulation alone find?")
+	with := flag.String("with", "", "arguments of go test that are to kill them, in place of the mutants' own: what "+
+		"would the simulation alone find?")
 	list := flag.Bool("list", false, "print the mutants and end")
 	jobs := flag.Int("jobs", runtime.NumCPU(), "how many to try at the same time")
 	flag.Parse()
@@ -69,7 +72,8 @@ func run() int {
 		fmt.Fprintf(os.Stderr, "reading -only: %v\n", err)
 		return 1
 	}
-	chosen := slices.DeleteFunc(slices.Clone(Mutants), func(m Mutant) bool { return !match.MatchString(m.Name) && !match.MatchString(m.In) })
+	chosen := slices.DeleteFunc(slices.Clone(Mutants),
+		func(m Mutant) bool { return !match.MatchString(m.Name) && !match.MatchString(m.In) })
 	if len(chosen) == 0 {
 		fmt.Fprintf(os.Stderr, "no mutant matches %q\n", *only)
 		return 1
@@ -92,7 +96,8 @@ func run() int {
 	return 0
 }
 
-// hunt tries the mutants and prints one line for each. The error names those that survived, and those that cannot be tried.
+// hunt tries the mutants and prints one line for each. The error names those that survived, and those that cannot be
+// tried.
 func hunt(ctx context.Context, out io.Writer, mutants []Mutant, jobs int) error {
 	root, err := moduleRoot(ctx)
 	if err != nil {
@@ -142,7 +147,8 @@ func hunt(ctx context.Context, out io.Writer, mutants []Mutant, jobs int) error 
 			survivors = append(survivors, m.Name)
 		}
 		dir, _ := m.where()
-		fmt.Fprintf(out, "%3d/%d %5.1fs  %-24s %-66s %s\n", tried, len(placed), time.Since(start).Seconds(), dir, m.Name, verdict)
+		fmt.Fprintf(out, "%3d/%d %5.1fs  %-24s %-66s %s\n", tried, len(placed), time.Since(start).Seconds(), dir,
+			m.Name, verdict)
 		return nil
 	}
 	var work errgroup.Group
@@ -176,8 +182,8 @@ func moduleRoot(ctx context.Context) (string, error) {
 	return filepath.Dir(strings.TrimSpace(string(mod))), nil
 }
 
-// healthy runs every test that is to kill a mutant without one: a test that fails anyway kills nothing. It notes which of them are
-// quick.
+// healthy runs every test that is to kill a mutant without one: a test that fails anyway kills nothing. It notes which
+// of them are quick.
 func (h hunter) healthy(ctx context.Context, out io.Writer, mutants []Mutant) error {
 	done := map[string]bool{}
 	for _, m := range mutants {
@@ -208,8 +214,9 @@ var (
 	passedAll  = regexp.MustCompile(`(?m)^ok\s+\S+\s+([\d.]+)s`)
 )
 
-// quickOf names a package's tests that take less than half a second each, as a pattern, by what it said with -v. It names none where
-// all the others take less than two seconds, or where what all tests share takes more than one, as it would be made ready twice.
+// quickOf names a package's tests that take less than half a second each, as a pattern, by what it said with -v. It
+// names none where all the others take less than two seconds, or where what all tests share takes more than one, as it
+// would be made ready twice.
 func quickOf(said string) string {
 	seconds := func(s string) float64 {
 		f, _ := strconv.ParseFloat(s, 64) // what fits the patterns and is no number counts nothing
@@ -235,7 +242,8 @@ func quickOf(said string) string {
 	return "^(" + strings.Join(names, "|") + ")$"
 }
 
-// kill returns the first test that fails with the mutant, "" if none does in time. A mutant that does not compile is an error.
+// kill returns the first test that fails with the mutant, "" if none does in time. A mutant that does not compile is an
+// error.
 func (h hunter) kill(ctx context.Context, m Mutant) (by string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -297,15 +305,16 @@ func (h hunter) test(ctx context.Context, overlay, args string) (failed bool, sa
 		return false, said, nil
 	case strings.Contains(said, "[build failed]"):
 		return false, said, fmt.Errorf("does not compile: go test %s: %w\n%s", args, err, said)
-	case errors.As(err, &exit) && ctx.Err() == nil && strings.Contains(said, "FAIL") && !strings.Contains(said, "[setup failed]"):
+	case errors.As(err, &exit) && ctx.Err() == nil && strings.Contains(said, "FAIL") &&
+		!strings.Contains(said, "[setup failed]"):
 		return true, said, nil
 	default:
 		return false, said, fmt.Errorf("go test %s: %w\n%s", args, err, said)
 	}
 }
 
-// goTool runs go in the module's root. The overlay goes through the environment, so that a test which builds a program builds the
-// mutant. It ends with all that it started.
+// goTool runs go in the module's root. The overlay goes through the environment, so that a test which builds a program
+// builds the mutant. It ends with all that it started.
 func (h hunter) goTool(ctx context.Context, overlay string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = h.root

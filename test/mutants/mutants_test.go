@@ -39,8 +39,8 @@ func TestMutantsApply(t *testing.T) {
 	}
 }
 
-// Each mutant compiles: it is type-checked against what go has compiled of the packages that it imports, which takes milliseconds
-// where a build takes a second.
+// Each mutant compiles: it is type-checked against what go has compiled of the packages that it imports, which takes
+// milliseconds where a build takes a second.
 func TestMutantsCompile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs go")
@@ -69,7 +69,8 @@ func TestMutantsCompile(t *testing.T) {
 		path, file, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		exports[path] = file
 	}
-	imports := importer.ForCompiler(src.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	imports := importer.ForCompiler(src.fset, "gc",
+		func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	for _, m := range Mutants {
 		path, weaker, err := src.weaken(m)
 		if err != nil {
@@ -110,10 +111,12 @@ func TestKiller(t *testing.T) {
 
 func TestQuickOf(t *testing.T) {
 	for _, tc := range []struct{ name, said, want string }{
-		{"the slow ones wait", "=== RUN   TestA\n--- PASS: TestA (0.10s)\n    --- PASS: TestA/x (0.10s)\n--- PASS: FuzzB (0.00s)\n--- PASS: TestC (7.00s)\n--- SKIP: TestD (0.00s)\nok  \tx/y\t7.400s\n", "^(TestA|FuzzB)$"},
+		{"the slow ones wait", "=== RUN   TestA\n--- PASS: TestA (0.10s)\n    --- PASS: TestA/x (0.10s)\n--- PASS: " +
+			"FuzzB (0.00s)\n--- PASS: TestC (7.00s)\n--- SKIP: TestD (0.00s)\nok  \tx/y\t7.400s\n", "^(TestA|FuzzB)$"},
 		{"none is slow", "--- PASS: TestA (0.10s)\n--- PASS: TestC (1.00s)\nok  \tx/y\t1.100s\n", ""},
 		{"all are slow", "--- PASS: TestC (3.00s)\nok  \tx/y\t3.100s\n", ""},
-		{"some run beside each other", "--- PASS: TestA (0.10s)\n--- PASS: TestC (3.00s)\n--- PASS: TestD (3.00s)\nok  \tx/y\t3.100s\n", "^(TestA)$"},
+		{"some run beside each other", "--- PASS: TestA (0.10s)\n--- PASS: TestC (3.00s)\n--- PASS: TestD " +
+			"(3.00s)\nok  \tx/y\t3.100s\n", "^(TestA)$"},
 		{"what they share takes long", "--- PASS: TestA (0.10s)\n--- PASS: TestC (3.00s)\nok  \tx/y\t9.000s\n", ""},
 	} {
 		if got := quickOf(tc.said); got != tc.want {
@@ -131,7 +134,8 @@ func TestQuickTestsFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Mutant{In: "kubelet-admit/admit.Decide", Old: "!n.ReadySeen", New: "false", Tests: []string{"./kubelet-admit/admit"}}
+	m := Mutant{In: "kubelet-admit/admit.Decide", Old: "!n.ReadySeen", New: "false",
+		Tests: []string{"./kubelet-admit/admit"}}
 	for _, quick := range []string{"^(TestDecide)$", "^(TestNobody)$"} {
 		h := hunter{source: newSource(root), scratch: t.TempDir(), quick: map[string]string{m.Tests[0]: quick}}
 		if by, err := h.kill(t.Context(), m); err != nil || !strings.HasPrefix(by, "TestDecide") {
@@ -158,11 +162,14 @@ func TestOnlyFailuresKill(t *testing.T) {
 		want string // of the result
 		err  string // of the error
 	}{
-		{"survives", Mutant{In: "kubelet-admit/admit.Clear", Old: `"node is not marked"`, New: `"node is free"`, Tests: tests}, "", ""},
+		{"survives",
+			Mutant{In: "kubelet-admit/admit.Clear", Old: `"node is not marked"`, New: `"node is free"`, Tests: tests},
+			"", ""},
 		{"killed", Mutant{In: in, Old: "!n.ReadySeen", New: "false", Tests: tests}, "TestDecide", ""},
 		{"does not compile", Mutant{In: in, Old: "!n.ReadySeen", New: "nobody", Tests: tests}, "", "does not compile"},
 		{"is not there", Mutant{In: in, Old: "n.Nothing", New: "", Tests: tests}, "", "does not stand in"},
-		{"a test that is not there", Mutant{In: in, Old: "!n.ReadySeen", New: "false", Tests: []string{"./nowhere"}}, "", "go test ./nowhere"},
+		{"a test that is not there", Mutant{In: in, Old: "!n.ReadySeen", New: "false", Tests: []string{"./nowhere"}},
+			"", "go test ./nowhere"},
 	} {
 		by, err := h.kill(t.Context(), tc.m)
 		switch {

@@ -118,8 +118,8 @@ func (s *source) weaken(m Mutant) (path, text string, err error) {
 	return "", "", err
 }
 
-// declarations are a file's functions, constants, variables and types by their names, methods as Type.Name. Several may share a
-// name: init, and _.
+// declarations are a file's functions, constants, variables and types by their names, methods as Type.Name. Several may
+// share a name: init, and _.
 func declarations(f *ast.File) map[string][]ast.Node {
 	out := map[string][]ast.Node{}
 	add := func(name string, n ast.Node) { out[name] = append(out[name], n) }
@@ -163,8 +163,8 @@ func receiver(e ast.Expr) string {
 	}
 }
 
-// A fragment is Go syntax out of its context: neighbours in one list of a program. A text may be read as several: x() is an
-// expression and a statement, and a case belongs to a switch or to a select.
+// A fragment is Go syntax out of its context: neighbours in one list of a program. A text may be read as several: x()
+// is an expression and a statement, and a case belongs to a switch or to a select.
 type fragment []ast.Node
 
 // shells are what makes a file of a fragment, and where it lies there.
@@ -199,7 +199,8 @@ func parseFragment(text string) (readings []fragment, err error) {
 	}
 	var errs []error
 	for _, sh := range shells {
-		f, err := parser.ParseFile(token.NewFileSet(), "", "package p; "+sh.before+marked+sh.after, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(token.NewFileSet(), "", "package p; "+sh.before+marked+sh.after,
+			parser.SkipObjectResolution)
 		if err != nil {
 			errs = append(errs, err)
 		} else if list := sh.find(f); len(f.Decls) == 1 && len(list) > 0 {
@@ -263,7 +264,8 @@ func (f *goFile) places(path string, fset *token.FileSet, decl ast.Node, old []f
 					if !c.same(reflect.ValueOf([]ast.Node(fr)), reflect.ValueOf(list[i:i+len(fr)])) {
 						continue
 					}
-					p := place{path: path, from: offset(list[i].Pos()), to: offset(list[i+len(fr)-1].End()), parent: parent, list: list}
+					p := place{path: path, from: offset(list[i].Pos()), to: offset(list[i+len(fr)-1].End()),
+						parent: parent, list: list}
 					if seen[[2]int{p.from, p.to}] {
 						continue
 					}

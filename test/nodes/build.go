@@ -27,10 +27,12 @@ var moduleRoot = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 })
 
-// Build builds what nodes run, if it is not in the cache: containerd, runc, the CNI plugins and the kubelet, which takes some minutes on
-// two cores. It returns each program's file by its name. Start calls it; a test with a deadline of its own has Need do it before.
+// Build builds what nodes run, if it is not in the cache: containerd, runc, the CNI plugins and the kubelet, which
+// takes some minutes on two cores. It returns each program's file by its name. Start calls it; a test with a deadline
+// of its own has Need do it before.
 func Build(ctx context.Context, progress io.Writer) (map[string]string, error) {
-	groups, err := binaries.Groups(slices.Concat(binaries.Runtime, binaries.CNI, []string{binaries.Runc, binaries.Kubelet}))
+	groups, err := binaries.Groups(
+		slices.Concat(binaries.Runtime, binaries.CNI, []string{binaries.Runc, binaries.Kubelet}))
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +49,8 @@ func Build(ctx context.Context, progress io.Writer) (map[string]string, error) {
 	return files, nil
 }
 
-// BuildProgram builds a main package of this module, such as test/nodes/pause, without C and so without libraries: it runs in an
-// image that holds nothing else. It returns the program, in dir and named as its folder.
+// BuildProgram builds a main package of this module, such as test/nodes/pause, without C and so without libraries: it
+// runs in an image that holds nothing else. It returns the program, in dir and named as its folder.
 func BuildProgram(ctx context.Context, dir, pkg string) (string, error) {
 	root, err := moduleRoot()
 	if err != nil {
@@ -63,7 +65,8 @@ func BuildProgramOf(ctx context.Context, root, version, dir, pkg string) (_ stri
 		return "", err
 	}
 	file := filepath.Join(dir, filepath.Base(pkg))
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X "+module+"/cmd/internal/version.built="+version, "-o", file, module+"/"+filepath.ToSlash(pkg))
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags",
+		"-s -w -X "+module+"/cmd/internal/version.built="+version, "-o", file, module+"/"+filepath.ToSlash(pkg))
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {

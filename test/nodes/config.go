@@ -41,15 +41,17 @@ const (
 	cniFolder  = "/opt/cni/bin"
 )
 
-// persistent are the folders that outlive a power cut. The rest of a node's files are the machine's own under a layer that does not.
+// persistent are the folders that outlive a power cut. The rest of a node's files are the machine's own under a layer
+// that does not.
 var persistent = []string{
-	"/etc/cni", "/etc/containerd", "/etc/crio", "/etc/forcefence", "/etc/kubernetes", "/etc/nri", "/opt", "/srv", "/var/lib", "/var/log",
+	"/etc/cni", "/etc/containerd", "/etc/crio", "/etc/forcefence", "/etc/kubernetes", "/etc/nri", "/opt", "/srv",
+	"/var/lib", "/var/log",
 }
 
 var servicesEnv = []string{"PATH=" + binFolder + ":/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 
-// The defaults of containerd 2.4 are a distribution's: NRI is on, with plugins from /opt/nri/plugins. The base of every container's
-// spec is containerd's own plus the hook that hands the node's boot id down.
+// The defaults of containerd 2.4 are a distribution's: NRI is on, with plugins from /opt/nri/plugins. The base of every
+// container's spec is containerd's own plus the hook that hands the node's boot id down.
 const containerdConfig = `version = 4
 imports = ["/etc/containerd/conf.d/*.toml"]
 
@@ -76,8 +78,8 @@ const cniConfig = `{
 }
 `
 
-// NodeGrace is until a silent node is NotReady, for cluster.Options: three renewals of the Lease below, which is the shortest that is
-// believed.
+// NodeGrace is until a silent node is NotReady, for cluster.Options: three renewals of the Lease below, which is the
+// shortest that is believed.
 const NodeGrace = 8 * time.Second
 
 // Heartbeats fit NodeGrace. What a kubelet would do to the whole machine is off: iptables, swap, disk pressure.
@@ -126,10 +128,11 @@ func (n *Node) files(creds *rest.Config) (map[string][]byte, error) {
 		ContainerdConfig:                  fmt.Appendf(nil, containerdConfig, snapshotter, PauseImage, baseSpec),
 		baseSpec:                          n.lab.spec,
 		"/etc/cni/net.d/10-pods.conflist": fmt.Appendf(nil, cniConfig, fmt.Sprintf(podSubnet, n.index)),
-		KubeletConfig:                     fmt.Appendf(nil, kubeletConfig, clusterCA, ContainerdSocket, StaticPods, n.cgroup),
-		Kubeconfig:                        conf,
-		clientCert:                        slices.Concat(creds.CertData, creds.KeyData),
-		clusterCA:                         creds.CAData,
+		KubeletConfig: fmt.Appendf(nil, kubeletConfig, clusterCA, ContainerdSocket, StaticPods,
+			n.cgroup),
+		Kubeconfig: conf,
+		clientCert: slices.Concat(creds.CertData, creds.KeyData),
+		clusterCA:  creds.CAData,
 	}
 	for name, manifest := range n.opts.StaticPods {
 		files[path.Join(StaticPods, name+".yaml")] = manifest
@@ -216,7 +219,8 @@ func containerSpec(ctx context.Context, ctr string) ([]byte, error) {
 		return nil, fmt.Errorf("reading a container's spec: %w", err)
 	}
 	spec["hooks"] = map[string]any{
-		"createContainer": []any{map[string]any{"path": path.Join(programs, "init"), "args": []string{"init", wire.ContainerHook}}},
+		"createContainer": []any{
+			map[string]any{"path": path.Join(programs, "init"), "args": []string{"init", wire.ContainerHook}}},
 	}
 	return json.MarshalIndent(spec, "", "  ")
 }

@@ -23,7 +23,8 @@ const childEnv = "FORCEFENCE_NODES_CHILD"
 
 type left struct{ Top, Dir, Cgroup string }
 
-// A process that is killed with a lab in it leaves no process and no mount, and the next lab takes its folder and its cgroups away.
+// A process that is killed with a lab in it leaves no process and no mount, and the next lab takes its folder and its
+// cgroups away.
 func TestProcessDies(t *testing.T) {
 	Need(t)
 	if dir := os.Getenv(childEnv); dir != "" {

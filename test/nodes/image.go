@@ -30,9 +30,9 @@ type descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// WriteImage writes an OCI image as a tar that `ctr images import` reads: static programs in /bin, the first of them the entrypoint,
-// and nothing else but an empty /tmp. name is complete, with its registry and tag, such as forcefence.test/writer:1. Pods use it
-// with imagePullPolicy Never or IfNotPresent.
+// WriteImage writes an OCI image as a tar that `ctr images import` reads: static programs in /bin, the first of them
+// the entrypoint, and nothing else but an empty /tmp. name is complete, with its registry and tag, such as
+// forcefence.test/writer:1. Pods use it with imagePullPolicy Never or IfNotPresent.
 func WriteImage(file, name string, programs ...string) error {
 	if err := writeImage(file, name, programs); err != nil {
 		return fmt.Errorf("write image %s: %w", name, err)
@@ -62,7 +62,8 @@ func writeImage(file, name string, programs []string) error {
 	layerDesc := add(mediaLayer, layer)
 	config, err := addJSON(mediaConfig, map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Entrypoint": []string{"/bin/" + filepath.Base(programs[0])}, "Env": []string{"PATH=/bin"}},
+		"config": map[string]any{"Entrypoint": []string{"/bin/" + filepath.Base(programs[0])},
+			"Env": []string{"PATH=/bin"}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layerDesc.Digest}},
 	})
 	if err != nil {
@@ -75,7 +76,8 @@ func writeImage(file, name string, programs []string) error {
 		return err
 	}
 	manifest.Annotations = map[string]string{"io.containerd.image.name": name}
-	index, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": mediaIndex, "manifests": []descriptor{manifest}})
+	index, err := json.Marshal(
+		map[string]any{"schemaVersion": 2, "mediaType": mediaIndex, "manifests": []descriptor{manifest}})
 	if err != nil {
 		return err
 	}
@@ -115,7 +117,8 @@ func writeLayer(programs []string) ([]byte, error) {
 }
 
 func tarFile(w *tar.Writer, name string, mode int64, data []byte) error {
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data))}); err != nil {
+	if err := w.WriteHeader(
+		&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data))}); err != nil {
 		return err
 	}
 	_, err := w.Write(data)

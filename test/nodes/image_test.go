@@ -44,7 +44,8 @@ func TestWriteImage(t *testing.T) {
 	}
 	var index struct{ Manifests []descriptor }
 	kit.Must(t, json.Unmarshal(files["index.json"], &index))
-	if len(index.Manifests) != 1 || index.Manifests[0].Annotations["io.containerd.image.name"] != "forcefence.test/hello:1" {
+	if len(index.Manifests) != 1 ||
+		index.Manifests[0].Annotations["io.containerd.image.name"] != "forcefence.test/hello:1" {
 		t.Fatalf("index: got %+v", index)
 	}
 	var manifest struct {

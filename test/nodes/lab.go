@@ -63,8 +63,8 @@ type Lab struct {
 	stopErr  error
 }
 
-// Start builds what nodes run, if it is not in the cache (containerd takes two minutes on two cores), and makes their network. ctx
-// bounds the start only: call Stop in the end.
+// Start builds what nodes run, if it is not in the cache (containerd takes two minutes on two cores), and makes their
+// network. ctx bounds the start only: call Stop in the end.
 func Start(ctx context.Context, opts Options) (_ *Lab, err error) {
 	if why := Missing(); why != "" {
 		return nil, fmt.Errorf("start lab: %s", why)
@@ -135,7 +135,8 @@ func (l *Lab) Server() string { return "https://" + relayAddress }
 // ServerName is what a client in a node must ask the API server's certificate for.
 const ServerName = "localhost"
 
-// Expose lets nodes and pods reach a TCP address of this machine's loopback, such as a BMC's, by the address that it returns.
+// Expose lets nodes and pods reach a TCP address of this machine's loopback, such as a BMC's, by the address that it
+// returns.
 func (l *Lab) Expose(target string) (string, error) {
 	_, port, err := net.SplitHostPort(target)
 	if err != nil {
@@ -182,8 +183,8 @@ func (l *Lab) Import(ctx context.Context, tar string) error {
 	return nil
 }
 
-// Stop cuts every node's power, and removes their cgroups, the network and a temporary folder. The Node objects stay. It may be
-// repeated, and returns what could not be removed.
+// Stop cuts every node's power, and removes their cgroups, the network and a temporary folder. The Node objects stay.
+// It may be repeated, and returns what could not be removed.
 func (l *Lab) Stop() error {
 	l.stopOnce.Do(func() {
 		var errs []error

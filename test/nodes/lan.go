@@ -26,9 +26,9 @@ const (
 	bridge       = "lan"
 )
 
-// lan is the switch that the nodes are plugged into: a network namespace with a bridge. It is held by one thread and no file, so it
-// ends with this process. Relays in it, on the bridge's own addresses, are the nodes' way to the API server on the machine's loopback, and the
-// pods' way as well, where they look for the Service.
+// lan is the switch that the nodes are plugged into: a network namespace with a bridge. It is held by one thread and no
+// file, so it ends with this process. Relays in it, on the bridge's own addresses, are the nodes' way to the API server
+// on the machine's loopback, and the pods' way as well, where they look for the Service.
 type lan struct {
 	log   *slog.Logger
 	tasks chan func()
@@ -57,7 +57,8 @@ func newLAN(target string, log *slog.Logger) (*lan, error) {
 	if err := <-entered; err != nil {
 		return nil, fmt.Errorf("making a network: %w", err)
 	}
-	err := l.ip("link set lo up", "link add "+bridge+" type bridge", "addr add 10.250.0.1/24 dev "+bridge, "addr add "+serviceHost+"/32 dev "+bridge,
+	err := l.ip("link set lo up", "link add "+bridge+" type bridge", "addr add 10.250.0.1/24 dev "+bridge,
+		"addr add "+serviceHost+"/32 dev "+bridge,
 		"link set "+bridge+" up")
 	if err == nil {
 		err = errors.Join(l.relay(relayAddress, target), l.relay(serviceHost+":443", target))
@@ -110,9 +111,11 @@ func batch(cmd *exec.Cmd, lines []string) error {
 	return nil
 }
 
-// plug gives the machine with that init an eth0 on the bridge, whose far end is called port, and leads to the machine's pods.
+// plug gives the machine with that init an eth0 on the bridge, whose far end is called port, and leads to the machine's
+// pods.
 func (l *lan) plug(port string, pid int, address, pods string, up bool) error {
-	if err := l.ip(fmt.Sprintf("link add %s type veth peer name eth0 netns %d", port, pid), "link set "+port+" master "+bridge); err != nil {
+	if err := l.ip(fmt.Sprintf("link add %s type veth peer name eth0 netns %d", port, pid),
+		"link set "+port+" master "+bridge); err != nil {
 		return err
 	}
 	if up {
@@ -122,7 +125,8 @@ func (l *lan) plug(port string, pid int, address, pods string, up bool) error {
 	}
 	inside := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", pid), "ip", "-batch", "-")
 	if err := batch(inside, []string{
-		"link set lo up", "addr add " + address + "/24 dev eth0", "link set eth0 up", "route add default via 10.250.0.1",
+		"link set lo up", "addr add " + address + "/24 dev eth0", "link set eth0 up",
+		"route add default via 10.250.0.1",
 	}); err != nil {
 		return err
 	}
@@ -138,7 +142,8 @@ func (l *lan) cable(port string, up bool) error {
 	return l.ip("link set " + port + " " + state)
 }
 
-// unplug removes what is left of a machine's link; its own end went with its power, and the kernel may already have taken ours.
+// unplug removes what is left of a machine's link; its own end went with its power, and the kernel may already have
+// taken ours.
 func (l *lan) unplug(port string) {
 	_ = l.ip("link del " + port)
 }

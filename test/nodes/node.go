@@ -39,13 +39,14 @@ const (
 type NodeOptions struct {
 	Name string
 
-	// Machine is the node's power and identity: a power cut there, or through its BMC, kills the node, and On boots it. It must be
-	// on. nil: a machine of the node's own.
+	// Machine is the node's power and identity: a power cut there, or through its BMC, kills the node, and On boots it.
+	// It must be on. nil: a machine of the node's own.
 	Machine *datacenter.Machine
 
-	StaticPods  map[string][]byte // manifests by name
-	Files       map[string][]byte // absolute path inside to content, before the first boot; see HostPath for where it may be
-	KubeletArgs []string          // added last
+	StaticPods map[string][]byte // manifests by name
+	// absolute path inside to content, before the first boot; see HostPath for where it may be
+	Files       map[string][]byte
+	KubeletArgs []string // added last
 }
 
 // Node is a machine with containerd and a kubelet. It is safe for concurrent use.
@@ -80,7 +81,8 @@ type life struct {
 	dead   chan struct{} // closed once the kernel has ended everything
 }
 
-// Add makes a node, boots it, and returns once it was seen Ready. A Node object of that name is taken over, as a kubelet does.
+// Add makes a node, boots it, and returns once it was seen Ready. A Node object of that name is taken over, as a
+// kubelet does.
 func (l *Lab) Add(ctx context.Context, opts NodeOptions) (*Node, error) {
 	n, err := l.newNode(opts)
 	if err == nil {
@@ -112,7 +114,8 @@ func (l *Lab) newNode(opts NodeOptions) (*Node, error) {
 	l.count++
 	n := &Node{
 		lab: l, opts: opts, log: l.log.With("node", opts.Name), index: l.count, dir: filepath.Join(l.dir, opts.Name),
-		ip: fmt.Sprintf(nodeAddress, l.count+10), port: fmt.Sprintf("port%d", l.count), cgroup: l.id + "-" + opts.Name, held: true,
+		ip: fmt.Sprintf(nodeAddress, l.count+10), port: fmt.Sprintf("port%d", l.count), cgroup: l.id + "-" + opts.Name,
+		held: true,
 	}
 	if n.systemUUID = string(uuid.NewUUID()); opts.Machine != nil {
 		n.systemUUID = opts.Machine.SystemUUID()
@@ -213,9 +216,9 @@ func (n *Node) disk(inside string) string {
 	return filepath.Join(n.dir, "disk", filepath.FromSlash(inside))
 }
 
-// HostPath is where a path of a persistent folder of the node (/etc/containerd, /etc/kubernetes, /opt, /srv, /var/lib, /var/log and
-// others) lies on the machine, whether the node is on or off. What the node mounts there is not seen. Other paths are an error: they
-// are fresh at each boot.
+// HostPath is where a path of a persistent folder of the node (/etc/containerd, /etc/kubernetes, /opt, /srv, /var/lib,
+// /var/log and others) lies on the machine, whether the node is on or off. What the node mounts there is not seen.
+// Other paths are an error: they are fresh at each boot.
 func (n *Node) HostPath(inside string) (string, error) {
 	clean := path.Clean(inside)
 	for _, folder := range persistent {
@@ -367,8 +370,8 @@ func (n *Node) retire() {
 	n.crash()
 }
 
-// PowerCut takes the machine's power away, as a pulled plug does: when it returns no process, mount or network interface of the
-// node is left. It may be repeated.
+// PowerCut takes the machine's power away, as a pulled plug does: when it returns no process, mount or network
+// interface of the node is left. It may be repeated.
 func (n *Node) PowerCut() {
 	if m := n.opts.Machine; m != nil {
 		m.CutPower()
@@ -377,8 +380,8 @@ func (n *Node) PowerCut() {
 	n.crash()
 }
 
-// PowerOn boots the machine with a new boot id, and returns once its services are being started; see WaitReady. A machine that is
-// on stays as it is.
+// PowerOn boots the machine with a new boot id, and returns once its services are being started; see WaitReady. A
+// machine that is on stays as it is.
 func (n *Node) PowerOn() error {
 	m := n.opts.Machine
 	if m == nil {
@@ -390,8 +393,8 @@ func (n *Node) PowerOn() error {
 	return n.bootErr
 }
 
-// CutNetwork takes the node's link down at the switch: packets vanish, connections hang, and everything on the node runs on. It
-// outlives boots.
+// CutNetwork takes the node's link down at the switch: packets vanish, connections hang, and everything on the node
+// runs on. It outlives boots.
 func (n *Node) CutNetwork() error { return n.link(false) }
 
 // RestoreNetwork mends what CutNetwork cut.
@@ -485,20 +488,24 @@ func (n *Node) WaitContainerd(ctx context.Context) error {
 	})
 }
 
-// Exec runs a program in the node's namespaces, as root, and returns all that it printed. It ends with ctx, and with the node.
+// Exec runs a program in the node's namespaces, as root, and returns all that it printed. It ends with ctx, and with
+// the node.
 func (n *Node) Exec(ctx context.Context, argv ...string) (string, error) {
 	l := n.current()
 	if l == nil {
 		return "", fmt.Errorf("%s on node %s: it is off", argv[0], n.Name())
 	}
 	target := fmt.Sprintf("--target=%d", l.cmd.Process.Pid)
-	cmd := exec.CommandContext(ctx, "nsenter", append([]string{target, "--mount", "--uts", "--ipc", "--net", "--pid", "--"}, argv...)...)
+	cmd := exec.CommandContext(ctx, "nsenter",
+		append([]string{target, "--mount", "--uts", "--ipc", "--net", "--pid", "--"}, argv...)...)
 	cmd.Env, cmd.Dir = servicesEnv, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // it has a child in the namespace
+	// it has a child in the namespace
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return string(out), fmt.Errorf("%s on node %s: %w: %s", strings.Join(argv, " "), n.Name(), err, bytes.TrimSpace(out))
+		return string(out),
+			fmt.Errorf("%s on node %s: %w: %s", strings.Join(argv, " "), n.Name(), err, bytes.TrimSpace(out))
 	}
 	return string(out), nil
 }

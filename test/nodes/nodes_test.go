@@ -100,7 +100,8 @@ func newWorld(ctx context.Context, t *testing.T) *world {
 	kit.Must(t, err)
 	image := filepath.Join(w.tmp, "writer.tar")
 	kit.Must(t, WriteImage(image, writerImage, writer))
-	w.lab = ForTest(t, Options{Cluster: c, Images: []string{image}, Shared: map[string]string{"/mnt/store": t.TempDir()}})
+	w.lab = ForTest(t,
+		Options{Cluster: c, Images: []string{image}, Shared: map[string]string{"/mnt/store": t.TempDir()}})
 	w.ns, err = c.CreateNamespace(ctx, "nodes")
 	kit.Must(t, err)
 	return w
@@ -147,17 +148,21 @@ func (w *world) identity(t *testing.T) {
 		node, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, n.Name(), metav1.GetOptions{})
 		kit.Must(t, err)
 		info := node.Status.NodeInfo
-		if info.BootID != n.BootID() || info.SystemUUID != n.SystemUUID() || info.MachineID != strings.ReplaceAll(n.SystemUUID(), "-", "") {
+		if info.BootID != n.BootID() || info.SystemUUID != n.SystemUUID() ||
+			info.MachineID != strings.ReplaceAll(n.SystemUUID(), "-", "") {
 			t.Errorf("%s: nodeInfo has boot %s, system %s, machine %s; want %s and %s",
 				n.Name(), info.BootID, info.SystemUUID, info.MachineID, n.BootID(), n.SystemUUID())
 		}
-		if info.ContainerRuntimeVersion != "containerd://v2.4.2" && info.ContainerRuntimeVersion != "containerd://2.4.2" {
+		if info.ContainerRuntimeVersion != "containerd://v2.4.2" &&
+			info.ContainerRuntimeVersion != "containerd://2.4.2" {
 			t.Errorf("runtime: got %s", info.ContainerRuntimeVersion)
 		}
 		host, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 		kit.Must(t, err)
-		inside := w.exec(t, n, "cat", "/proc/sys/kernel/random/boot_id", "/sys/class/dmi/id/product_uuid", "/etc/hostname")
-		if want := n.BootID() + "\n" + n.SystemUUID() + "\n" + n.Name() + "\n"; inside != want || strings.Contains(inside, string(host)) {
+		inside := w.exec(t, n, "cat", "/proc/sys/kernel/random/boot_id", "/sys/class/dmi/id/product_uuid",
+			"/etc/hostname")
+		if want := n.BootID() + "\n" + n.SystemUUID() + "\n" + n.Name() + "\n"; inside != want ||
+			strings.Contains(inside, string(host)) {
 			t.Errorf("inside %s: got %q, want %q, not the machine's %q", n.Name(), inside, want, host)
 		}
 		if got := w.exec(t, n, "containerd", "config", "dump"); !strings.Contains(got, PauseImage) {
@@ -165,7 +170,8 @@ func (w *world) identity(t *testing.T) {
 		}
 	}
 	if w.n1.SystemUUID() != w.m.SystemUUID() || w.n1.BootID() != w.m.BootID() {
-		t.Errorf("n1 is %s, boot %s; its machine %s, boot %s", w.n1.SystemUUID(), w.n1.BootID(), w.m.SystemUUID(), w.m.BootID())
+		t.Errorf("n1 is %s, boot %s; its machine %s, boot %s", w.n1.SystemUUID(), w.n1.BootID(), w.m.SystemUUID(),
+			w.m.BootID())
 	}
 	const file = "/var/lib/kubelet/config.yaml"
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
@@ -270,9 +276,11 @@ func (w *world) reset(t *testing.T, word string) {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.dc.CA())
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
+	client := &http.Client{
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
 	url := w.bmc.SystemURL(w.m) + "/Actions/ComputerSystem.Reset"
-	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, url, strings.NewReader(fmt.Sprintf(`{"ResetType":%q}`, word)))
+	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, url,
+		strings.NewReader(fmt.Sprintf(`{"ResetType":%q}`, word)))
 	kit.Must(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	req.SetBasicAuth(w.dc.Username(), w.dc.Password())
@@ -303,7 +311,8 @@ func (w *world) powerCut(t *testing.T) {
 	}
 	before := len(w.lines(t, "deployment"))
 	kit.Must(t, w.c.WaitNode(w.ctx, "n1", cluster.IsNotReady))
-	t.Logf("ForceOff took %s, NotReady after %s", took.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+	t.Logf("ForceOff took %s, NotReady after %s", took.Round(time.Millisecond),
+		time.Since(begin).Round(time.Millisecond))
 	if after := len(w.lines(t, "deployment")); after != before {
 		t.Errorf("a container wrote %d lines on a node without power", after-before)
 	}
@@ -312,7 +321,8 @@ func (w *world) powerCut(t *testing.T) {
 	}
 }
 
-// loopDevice mounts a file on n1, as a CSI driver may, and returns its device's name; "" where the machine has none to give.
+// loopDevice mounts a file on n1, as a CSI driver may, and returns its device's name; "" where the machine has none to
+// give.
 func (w *world) loopDevice(t *testing.T) string {
 	t.Helper()
 	script := `truncate -s 16M /srv/disk && mkfs.ext4 -q /srv/disk && mkdir -p /srv/mounted && mount -o loop /srv/disk /srv/mounted &&
@@ -336,7 +346,8 @@ func space(t *testing.T, n *Node) string {
 	return top
 }
 
-// nothingRuns checks the machine: no process of the namespace, and no process anywhere that sees a mount of the node's disk.
+// nothingRuns checks the machine: no process of the namespace, and no process anywhere that sees a mount of the node's
+// disk.
 func (w *world) nothingRuns(t *testing.T, top string, n *Node) {
 	t.Helper()
 	if left := processes(top); len(left) > 0 {
@@ -374,7 +385,8 @@ func (w *world) powerOn(t *testing.T) {
 		t.Errorf("boot id: got %s after %s, the machine's is %s", w.n1.BootID(), old, w.m.BootID())
 	}
 	w.bothWrite(t)
-	t.Logf("Ready after %s, pods wrote after %s", ready.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+	t.Logf("Ready after %s, pods wrote after %s", ready.Round(time.Millisecond),
+		time.Since(begin).Round(time.Millisecond))
 	if len(mounts(t, w.n1.dir+"/")) == 0 {
 		t.Error("a node that runs has no mounts: the check of mounts cannot fail")
 	}
@@ -403,7 +415,8 @@ func (w *world) plug(t *testing.T) {
 	w.bothWrite(t)
 }
 
-// ways leads into the nodes' network and out of it: to what is exposed, to the API server by its Service's address, and to a kubelet.
+// ways leads into the nodes' network and out of it: to what is exposed, to the API server by its Service's address, and
+// to a kubelet.
 func (w *world) ways(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	kit.Must(t, err)
@@ -447,7 +460,8 @@ func (w *world) network(t *testing.T) {
 	begin = time.Now()
 	kit.Must(t, w.n1.RestoreNetwork())
 	kit.Must(t, w.n1.WaitReady(w.ctx))
-	t.Logf("NotReady after %s, Ready again after %s", cut.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+	t.Logf("NotReady after %s, Ready again after %s", cut.Round(time.Millisecond),
+		time.Since(begin).Round(time.Millisecond))
 	if w.n1.BootID() != boot {
 		t.Errorf("boot id: got %s, want still %s", w.n1.BootID(), boot)
 	}

@@ -68,7 +68,8 @@ func holdsOverlay(dir string) (bool, error) {
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// hierarchies are the roots of all cgroup hierarchies: one for version 2, one for each controller (and systemd's) for version 1.
+// hierarchies are the roots of all cgroup hierarchies: one for version 2, one for each controller (and systemd's) for
+// version 1.
 func hierarchies() []string {
 	if unified() {
 		return []string{cgroupRoot}

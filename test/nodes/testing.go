@@ -12,7 +12,8 @@ import (
 // Require is set to 1 where a missing condition must fail the tests instead of skipping them.
 const Require = cluster.RequireNodes
 
-// Need skips a test where real nodes cannot run, loudly, and under -short. Else it sees to it that what they run is built.
+// Need skips a test where real nodes cannot run, loudly, and under -short. Else it sees to it that what they run is
+// built.
 func Need(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -31,8 +32,8 @@ func Need(t testing.TB) {
 	}
 }
 
-// ForTest starts a lab that ends with the test, and fails it if anything is left of the lab. The test is skipped where real nodes
-// cannot run: ask Need before starting a control plane for it.
+// ForTest starts a lab that ends with the test, and fails it if anything is left of the lab. The test is skipped where
+// real nodes cannot run: ask Need before starting a control plane for it.
 func ForTest(t testing.TB, opts Options) *Lab {
 	t.Helper()
 	Need(t)

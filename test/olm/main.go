@@ -1,10 +1,12 @@
-// Command olm is what the tests of deploy/olm need of the Operator Lifecycle Manager, by its own libraries, in one process and on loopback:
+// Command olm is what the tests of deploy/olm need of the Operator Lifecycle Manager, by its own libraries, in one
+// process and on loopback:
 //
 //	olm validate DIR                                 what the checks of operator-framework/api and operator-registry say of a bundle, a line each
 //	olm crds                                         OLM's own CustomResourceDefinitions
 //	olm run --kubeconfig FILE --listen ADDRESS DIR...  a catalogue of these bundles, and OLM's two controllers, until it is told to stop
 //
-// It is a module of its own, because OLM is a large one. OLM's own programs listen on every address of the machine; this one does not.
+// It is a module of its own, because OLM is a large one. OLM's own programs listen on every address of the machine;
+// this one does not.
 package main
 
 import (
@@ -101,7 +103,8 @@ func validate(args []string) error {
 		objects = append(objects, o)
 	}
 	docker := reflect.ValueOf(validation.MultipleArchitecturesValidator).Pointer() // it has docker pull the image
-	checks := slices.DeleteFunc(slices.Clone(validation.AllValidators), func(v validator.Validator) bool { return reflect.ValueOf(v).Pointer() == docker })
+	checks := slices.DeleteFunc(slices.Clone(validation.AllValidators),
+		func(v validator.Validator) bool { return reflect.ValueOf(v).Pointer() == docker })
 	for _, r := range validator.Validators(checks).Validate(objects...) {
 		for _, e := range r.Errors {
 			say("error", e)
@@ -116,7 +119,8 @@ func validate(args []string) error {
 func definitions() error {
 	out := json.NewEncoder(os.Stdout) // one JSON object a line is what kubectl reads, too
 	for _, get := range []func() *apiextensionsv1.CustomResourceDefinition{
-		crds.CatalogSource, crds.ClusterServiceVersion, crds.InstallPlan, crds.OLMConfig, crds.Operator, crds.OperatorCondition, crds.OperatorGroup, crds.Subscription,
+		crds.CatalogSource, crds.ClusterServiceVersion, crds.InstallPlan, crds.OLMConfig, crds.Operator,
+		crds.OperatorCondition, crds.OperatorGroup, crds.Subscription,
 	} {
 		d := get()
 		d.APIVersion, d.Kind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
@@ -144,8 +148,8 @@ func run(ctx context.Context, args []string) error {
 	return operate(ctx, *kubeconfig, *namespace)
 }
 
-// serve is a registry of the bundles in dirs: one channel, in the order that their `replaces` say. Their objects are in the catalogue, so
-// that no image has to be pulled.
+// serve is a registry of the bundles in dirs: one channel, in the order that their `replaces` say. Their objects are in
+// the catalogue, so that no image has to be pulled.
 func serve(ctx context.Context, listen string, dirs []string) (stop func(), err error) {
 	channel := declcfg.Channel{Schema: declcfg.SchemaChannel, Name: "stable"}
 	var catalogue declcfg.DeclarativeConfig
@@ -164,10 +168,13 @@ func serve(ctx context.Context, listen string, dirs []string) (stop func(), err 
 		}
 		channel.Package = in.Bundle.Package
 		channel.Entries = append(channel.Entries, declcfg.ChannelEntry{Name: in.Bundle.Name, Replaces: replaces})
-		catalogue.Bundles = append(catalogue.Bundles, declcfg.Bundle{Schema: declcfg.SchemaBundle, Name: in.Bundle.Name, Package: in.Bundle.Package, Properties: properties})
+		catalogue.Bundles = append(catalogue.Bundles,
+			declcfg.Bundle{Schema: declcfg.SchemaBundle, Name: in.Bundle.Name, Package: in.Bundle.Package,
+				Properties: properties})
 	}
 	catalogue.Channels = []declcfg.Channel{channel}
-	catalogue.Packages = []declcfg.Package{{Schema: declcfg.SchemaPackage, Name: channel.Package, DefaultChannel: channel.Name}}
+	catalogue.Packages = []declcfg.Package{
+		{Schema: declcfg.SchemaPackage, Name: channel.Package, DefaultChannel: channel.Name}}
 	tmp, err := os.MkdirTemp("", "catalogue-")
 	if err != nil {
 		return nil, err
@@ -182,7 +189,8 @@ func serve(ctx context.Context, listen string, dirs []string) (stop func(), err 
 		return nil, err
 	}
 	source := filepath.Join(tmp, "source")
-	if err := errors.Join(os.Mkdir(source, 0o755), os.WriteFile(filepath.Join(source, "catalogue.json"), []byte(text.String()), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(source, 0o755),
+		os.WriteFile(filepath.Join(source, "catalogue.json"), []byte(text.String()), 0o600)); err != nil {
 		return nil, err
 	}
 	store, err := cache.New(filepath.Join(tmp, "cache"), cache.WithLog(logrus.NewEntry(logrus.StandardLogger())))
@@ -211,13 +219,15 @@ func serve(ctx context.Context, listen string, dirs []string) (stop func(), err 
 // operate runs OLM's catalogue operator and its operator, as their own programs do.
 func operate(ctx context.Context, kubeconfig, namespace string) error {
 	log := logrus.New()
-	for _, add := range []error{apiextensionsv1.AddToScheme(scheme.Scheme), apiregistrationv1.AddToScheme(scheme.Scheme)} {
+	for _, add := range []error{
+		apiextensionsv1.AddToScheme(scheme.Scheme), apiregistrationv1.AddToScheme(scheme.Scheme)} {
 		if add != nil {
 			return add
 		}
 	}
 	const none = "nothing.invalid/image" // of pods that unpack bundles and serve catalogues; here are none
-	catalogues, err := catalog.NewOperator(ctx, kubeconfig, clock.RealClock{}, log, 15*time.Minute, none, none, none, namespace, scheme.Scheme, time.Minute, time.Minute, -1)
+	catalogues, err := catalog.NewOperator(ctx, kubeconfig, clock.RealClock{}, log, 15*time.Minute, none, none, none,
+		namespace, scheme.Scheme, time.Minute, time.Minute, -1)
 	if err != nil {
 		return err
 	}
@@ -242,8 +252,10 @@ func operate(ctx context.Context, kubeconfig, namespace string) error {
 	if err != nil {
 		return err
 	}
-	operators, err := olm.NewOperator(ctx, olm.WithLogger(log), olm.WithWatchedNamespaces(""), olm.WithResyncPeriod(queueinformer.ResyncWithJitter(5*time.Minute, 0.2)),
-		olm.WithExternalClient(olmClient), olm.WithMetadataClient(meta), olm.WithOperatorClient(client), olm.WithRestConfig(labelled), olm.WithConfigClient(openshift))
+	operators, err := olm.NewOperator(ctx, olm.WithLogger(log), olm.WithWatchedNamespaces(""),
+		olm.WithResyncPeriod(queueinformer.ResyncWithJitter(5*time.Minute, 0.2)),
+		olm.WithExternalClient(olmClient), olm.WithMetadataClient(meta), olm.WithOperatorClient(client),
+		olm.WithRestConfig(labelled), olm.WithConfigClient(openshift))
 	if err != nil {
 		return err
 	}

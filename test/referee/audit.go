@@ -89,7 +89,8 @@ func (l *auditLog) line(line []byte, a *account, proxied map[string]sent) error 
 	}
 	w := write{
 		Life: life, Verb: e.Verb, Resource: e.ObjectRef.Resource, Sub: e.ObjectRef.Subresource, Key: e.ObjectRef.Name,
-		UID: e.ResponseObject.Metadata.UID, RV: e.ResponseObject.Metadata.ResourceVersion, Node: e.ResponseObject.Spec.NodeName,
+		UID: e.ResponseObject.Metadata.UID, RV: e.ResponseObject.Metadata.ResourceVersion,
+		Node: e.ResponseObject.Spec.NodeName,
 		Sent: e.RequestReceivedTimestamp, Received: e.RequestReceivedTimestamp, Done: e.StageTimestamp,
 	}
 	if w.UID == "" {

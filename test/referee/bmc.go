@@ -38,7 +38,8 @@ type says struct {
 	Cut  bool          // the connection dies instead
 }
 
-// bmc is a Redfish service in front of all machines, with a log. Off is what a machine's power is, unless a fault says otherwise.
+// bmc is a Redfish service in front of all machines, with a log. Off is what a machine's power is, unless a fault says
+// otherwise.
 type bmc struct {
 	url    string
 	server *http.Server
@@ -63,7 +64,9 @@ func startBMC(authority *kit.Authority) (*bmc, error) {
 		return nil, err
 	}
 	b := &bmc{url: "https://" + l.Addr().String(), machines: map[string]*machine{}, asked: map[string]int{}}
-	b.server = &http.Server{Handler: b, TLSConfig: &tls.Config{Certificates: []tls.Certificate{authority.Server("127.0.0.1").TLS()}}, ErrorLog: log.New(io.Discard, "", 0)}
+	b.server = &http.Server{Handler: b,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{authority.Server("127.0.0.1").TLS()}},
+		ErrorLog:  log.New(io.Discard, "", 0)}
 	go func() { _ = b.server.ServeTLS(l, "", "") }() // until Close
 	return b, nil
 }
@@ -111,7 +114,8 @@ func (b *bmc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	user, password, _ := r.BasicAuth()
 	switch {
 	case path == "/redfish/v1":
-		reply(w, map[string]any{"@odata.id": "/redfish/v1/", "Id": "RootService", "Name": "Root", "RedfishVersion": "1.15.0", "Systems": link(systems), "Links": map[string]any{}})
+		reply(w, map[string]any{"@odata.id": "/redfish/v1/", "Id": "RootService", "Name": "Root",
+			"RedfishVersion": "1.15.0", "Systems": link(systems), "Links": map[string]any{}})
 		return
 	case user != deviceUser || password != devicePassword:
 		w.WriteHeader(http.StatusUnauthorized)
@@ -123,7 +127,8 @@ func (b *bmc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			members = append(members, link(systems+"/"+name))
 		}
 		b.mu.Unlock()
-		reply(w, map[string]any{"@odata.id": systems, "Name": "Systems", "Members@odata.count": len(members), "Members": members})
+		reply(w, map[string]any{"@odata.id": systems, "Name": "Systems", "Members@odata.count": len(members),
+			"Members": members})
 		return
 	}
 	name, action, _ := strings.Cut(strings.TrimPrefix(path, systems+"/"), "/")
@@ -178,9 +183,11 @@ func (b *bmc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		q.Delivered = time.Now()
 		b.note(q)
 		reply(w, map[string]any{
-			"@odata.id": systems + "/" + name, "@odata.type": "#ComputerSystem.v1_20_0.ComputerSystem", "Id": name, "Name": name, "UUID": m.uuid,
+			"@odata.id": systems + "/" + name, "@odata.type": "#ComputerSystem.v1_20_0.ComputerSystem", "Id": name,
+			"Name": name, "UUID": m.uuid,
 			"PowerState": q.Word, "Actions": map[string]any{"#ComputerSystem.Reset": map[string]any{
-				"target": systems + "/" + name + "/Actions/ComputerSystem.Reset", "ResetType@Redfish.AllowableValues": []string{"On", "ForceOff"},
+				"target":                            systems + "/" + name + "/Actions/ComputerSystem.Reset",
+				"ResetType@Redfish.AllowableValues": []string{"On", "ForceOff"},
 			}},
 		})
 	}

@@ -39,7 +39,8 @@ type control struct {
 	programs  []*exec.Cmd
 }
 
-// auditPolicy has all writes to what a fence may write, with objects, whoever writes: so each version of an object has its writer.
+// auditPolicy has all writes to what a fence may write, with objects, whoever writes: so each version of an object has
+// its writer.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -79,8 +80,10 @@ func startControl(ctx context.Context, dir string) (*control, error) {
 		"--name=referee", "--data-dir="+c.path("etcd"), "--log-level=warn", "--unsafe-no-fsync",
 		"--listen-client-urls="+c.etcd, "--advertise-client-urls="+c.etcd,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=referee="+peers,
-		"--client-cert-auth", "--trusted-ca-file="+c.path("ca.crt"), "--cert-file="+c.path("server.crt"), "--key-file="+c.path("server.key"),
-		"--peer-client-cert-auth", "--peer-trusted-ca-file="+c.path("ca.crt"), "--peer-cert-file="+c.path("server.crt"), "--peer-key-file="+c.path("server.key"),
+		"--client-cert-auth", "--trusted-ca-file="+c.path("ca.crt"), "--cert-file="+c.path("server.crt"),
+		"--key-file="+c.path("server.key"),
+		"--peer-client-cert-auth", "--peer-trusted-ca-file="+c.path("ca.crt"), "--peer-cert-file="+c.path("server.crt"),
+		"--peer-key-file="+c.path("server.key"),
 		"--quota-backend-bytes=8589934592",
 	); err != nil {
 		return c, err
@@ -89,32 +92,44 @@ func startControl(ctx context.Context, dir string) (*control, error) {
 		return c, err
 	}
 	cfg := c.path("kcm.kubeconfig")
-	kcmURL, schedURL := fmt.Sprintf("https://127.0.0.1:%d/healthz", kcm), fmt.Sprintf("https://127.0.0.1:%d/readyz", sched)
+	kcmURL, schedURL := fmt.Sprintf("https://127.0.0.1:%d/healthz", kcm),
+		fmt.Sprintf("https://127.0.0.1:%d/readyz", sched)
 	errs := make(chan error, 2)
 	go func() {
 		errs <- c.program(ctx, binaries.ControllerManager, kcmURL,
-			"--kubeconfig="+cfg, "--authentication-kubeconfig="+cfg, "--authorization-kubeconfig="+cfg, "--bind-address=127.0.0.1",
-			fmt.Sprintf("--secure-port=%d", kcm), "--leader-elect=false", "--tls-cert-file="+c.path("server.crt"), "--tls-private-key-file="+c.path("server.key"),
-			"--use-service-account-credentials=true", "--service-account-private-key-file="+c.path("sa.key"), "--root-ca-file="+c.path("ca.crt"),
-			"--cluster-signing-cert-file="+c.path("ca.crt"), "--cluster-signing-key-file="+c.path("ca.key"), "--kube-api-qps=1000", "--kube-api-burst=1000")
+			"--kubeconfig="+cfg, "--authentication-kubeconfig="+cfg, "--authorization-kubeconfig="+cfg,
+			"--bind-address=127.0.0.1",
+			fmt.Sprintf("--secure-port=%d", kcm), "--leader-elect=false", "--tls-cert-file="+c.path("server.crt"),
+			"--tls-private-key-file="+c.path("server.key"),
+			"--use-service-account-credentials=true", "--service-account-private-key-file="+c.path("sa.key"),
+			"--root-ca-file="+c.path("ca.crt"),
+			"--cluster-signing-cert-file="+c.path("ca.crt"), "--cluster-signing-key-file="+c.path("ca.key"),
+			"--kube-api-qps=1000", "--kube-api-burst=1000")
 	}()
 	cfgs := c.path("scheduler.kubeconfig")
 	err = c.program(ctx, binaries.Scheduler, schedURL,
-		"--kubeconfig="+cfgs, "--authentication-kubeconfig="+cfgs, "--authorization-kubeconfig="+cfgs, "--bind-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", sched), "--leader-elect=false", "--tls-cert-file="+c.path("server.crt"), "--tls-private-key-file="+c.path("server.key"))
+		"--kubeconfig="+cfgs, "--authentication-kubeconfig="+cfgs, "--authorization-kubeconfig="+cfgs,
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", sched), "--leader-elect=false", "--tls-cert-file="+c.path("server.crt"),
+		"--tls-private-key-file="+c.path("server.key"))
 	return c, errors.Join(err, <-errs)
 }
 
 // apiServer starts one on an etcd; the main one has the audit log.
 func (c *control) apiServer(ctx context.Context, name, etcd string, port int) error {
 	args := []string{
-		"--etcd-servers=" + etcd, "--etcd-cafile=" + c.path("ca.crt"), "--etcd-certfile=" + c.path("admin.crt"), "--etcd-keyfile=" + c.path("admin.key"),
+		"--etcd-servers=" + etcd, "--etcd-cafile=" + c.path("ca.crt"), "--etcd-certfile=" + c.path("admin.crt"),
+		"--etcd-keyfile=" + c.path("admin.key"),
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
-		"--tls-cert-file=" + c.path("server.crt"), "--tls-private-key-file=" + c.path("server.key"), "--client-ca-file=" + c.path("ca.crt"),
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + c.path("sa.pub"), "--service-account-signing-key-file=" + c.path("sa.key"),
+		"--tls-cert-file=" + c.path("server.crt"), "--tls-private-key-file=" + c.path("server.key"),
+		"--client-ca-file=" + c.path("ca.crt"),
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + c.path("sa.pub"),
+		"--service-account-signing-key-file=" + c.path("sa.key"),
 		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none", "--authorization-mode=Node,RBAC",
-		"--disable-admission-plugins=ServiceAccount", "--allow-privileged=true", "--shutdown-watch-termination-grace-period=1s",
-		"--audit-policy-file=" + c.path("audit.yaml"), "--audit-log-path=" + c.path("audit-"+name+".log"), "--audit-log-maxsize=100000",
+		"--disable-admission-plugins=ServiceAccount", "--allow-privileged=true",
+		"--shutdown-watch-termination-grace-period=1s",
+		"--audit-policy-file=" + c.path("audit.yaml"), "--audit-log-path=" + c.path("audit-"+name+".log"),
+		"--audit-log-maxsize=100000",
 		"--audit-log-mode=blocking",
 	}
 	return c.program(ctx, binaries.APIServer, fmt.Sprintf("https://127.0.0.1:%d/readyz", port), args...)
@@ -129,7 +144,8 @@ func (c *control) credentials(url string) error {
 	if err := c.authority.Write(c.path("ca.crt"), c.path("ca.key")); err != nil {
 		return err
 	}
-	both := x509.Certificate{Subject: pkix.Name{CommonName: "server"}, DNSNames: []string{"localhost"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	both := x509.Certificate{Subject: pkix.Name{CommonName: "server"}, DNSNames: []string{"localhost"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	both.IPAddresses = append(both.IPAddresses, loopbackIP)
 	if err := c.authority.Sign(both, nil).Write(c.path("server.crt"), c.path("server.key")); err != nil {
 		return err
@@ -139,14 +155,21 @@ func (c *control) credentials(url string) error {
 		"kcm":       {CommonName: "system:kube-controller-manager"},
 		"scheduler": {CommonName: "system:kube-scheduler"},
 	} {
-		cred := c.authority.Sign(x509.Certificate{Subject: subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, nil)
+		cred := c.authority.Sign(
+			x509.Certificate{Subject: subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, nil)
 		if err := errors.Join(cred.Write(c.path(name+".crt"), c.path(name+".key")),
-			writeKubeconfig(c.path(name+".kubeconfig"), url, c.authority.Cert, fmt.Sprintf("client-certificate: %s, client-key: %s", c.path(name+".crt"), c.path(name+".key")))); err != nil {
+			writeKubeconfig(c.path(name+".kubeconfig"), url, c.authority.Cert,
+				fmt.Sprintf("client-certificate: %s, client-key: %s", c.path(name+".crt"),
+					c.path(name+".key")))); err != nil {
 			return err
 		}
 		if name == "admin" {
-			c.admin = &rest.Config{Host: url, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: c.authority.Cert, CertData: cred.Cert, KeyData: cred.Key}}
-			c.http = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.authority.Pool(), Certificates: []tls.Certificate{cred.TLS()}}}}
+			c.admin = &rest.Config{Host: url, QPS: -1,
+				TLSClientConfig: rest.TLSClientConfig{CAData: c.authority.Cert, CertData: cred.Cert, KeyData: cred.Key}}
+			c.http = &http.Client{Timeout: 5 * time.Second,
+				Transport: &http.Transport{
+					TLSClientConfig: &tls.Config{RootCAs: c.authority.Pool(),
+						Certificates: []tls.Certificate{cred.TLS()}}}}
 		}
 	}
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -158,8 +181,10 @@ func (c *control) credentials(url string) error {
 		return err
 	}
 	if err := errors.Join(
-		os.WriteFile(c.path("sa.key"), pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), 0o600),
-		os.WriteFile(c.path("sa.pub"), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o600)); err != nil {
+		os.WriteFile(c.path("sa.key"),
+			pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), 0o600),
+		os.WriteFile(c.path("sa.pub"), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}),
+			0o600)); err != nil {
 		return err
 	}
 	cfg := rest.CopyConfig(c.admin)
@@ -214,7 +239,8 @@ func (c *control) program(ctx context.Context, name, url string, args ...string)
 
 // kubectl runs it as the administrator.
 func (c *control) kubectl(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, binaries.Kubectl), append([]string{"--kubeconfig", c.path("admin.kubeconfig")}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, binaries.Kubectl),
+		append([]string{"--kubeconfig", c.path("admin.kubeconfig")}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("kubectl %v: %w: %s", args, err, out)
 	}

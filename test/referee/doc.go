@@ -1,10 +1,12 @@
-// The program referee judges a shipped binary from outside. It starts the binary twice beside a real control plane, perturbs what the two
-// see and say, and reads from three accounts that are not theirs whether the promises were kept. It shares no code with what it judges:
-// .golangci.yaml says that it imports nothing of taint, providers, kubelet-admit or cmd. So a rule that the code and its tests understand
-// wrongly alike is found here, and a peer's binary can stand in the same dock (-command).
+// The program referee judges a shipped binary from outside. It starts the binary twice beside a real control plane,
+// perturbs what the two see and say, and reads from three accounts that are not theirs whether the promises were kept.
+// It shares no code with what it judges: .golangci.yaml says that it imports nothing of taint, providers, kubelet-admit
+// or cmd. So a rule that the code and its tests understand wrongly alike is found here, and a peer's binary can stand
+// in the same dock (-command).
 //
-// One run is one fence. A node of its own, with 25 pods of StatefulSets (five of them with a volume) and one pod of each exempt kind,
-// loses its power; three others hear of it. The run ends when the mark is gone, the machine is on again, and every pod runs once:
+// One run is one fence. A node of its own, with 25 pods of StatefulSets (five of them with a volume) and one pod of
+// each exempt kind, loses its power; three others hear of it. The run ends when the mark is gone, the machine is on
+// again, and every pod runs once:
 //
 //	judged a ──▶ proxy ──┐                           ┌──▶ audit log: every write, by whom, what came of it
 //	judged b ──▶ proxy ──┴──▶ kube-apiserver (etcd) ─┤
@@ -14,10 +16,11 @@
 //	   │                  └──────────────────────────────────────────▶ device's log: what was asked when, and what it said
 //	   └── signals: KILL, STOP, CONT
 //
-// What may go wrong is a table (rows.go), with Sieve's three perturbations (OSDI 2022) in it: an intermediate state (killed right before
-// and right after the k-th write, for every k), what is not observed (events dropped, coalesced, watches cut), and what is stale (events
-// late, an API server that lags); and lost answers, refused requests, writes that arrive late, a stopped leader, a device that flaps, a
-// machine that comes back. A row's runs follow from the seed alone, as far as a real cluster lets them.
+// What may go wrong is a table (rows.go), with Sieve's three perturbations (OSDI 2022) in it: an intermediate state
+// (killed right before and right after the k-th write, for every k), what is not observed (events dropped, coalesced,
+// watches cut), and what is stale (events late, an API server that lags); and lost answers, refused requests, writes
+// that arrive late, a stopped leader, a device that flaps, a machine that comes back. A row's runs follow from the seed
+// alone, as far as a real cluster lets them.
 //
 // What must hold is judge.go, a pure function of the accounts:
 //
@@ -31,9 +34,10 @@
 //	power     no machine whose kubelet is heard is powered off
 //	end       the mark goes, and every pod runs once, within a generous bound
 //
-// The writes' effects are read from a watch of the referee's own, by resourceVersion, not from what the requests said. All times are of one
-// machine's clock. Age counts from when the device got the question until the proxy got the write: both are later than what the binary
-// knows, by what lies between; slackFor says how much of that is forgiven.
+// The writes' effects are read from a watch of the referee's own, by resourceVersion, not from what the requests said.
+// All times are of one machine's clock. Age counts from when the device got the question until the proxy got the write:
+// both are later than what the binary knows, by what lies between; slackFor says how much of that is forgiven.
 //
-// Mutants (mutants.go) are builds of our own source with one check taken out. The referee must find each, or it is the one that fails.
+// Mutants (mutants.go) are builds of our own source with one check taken out. The referee must find each, or it is the
+// one that fails.
 package main

@@ -16,8 +16,8 @@ import (
 	toolswatch "k8s.io/client-go/tools/watch"
 )
 
-// hub is the referee's own view of the cluster, by watches that nobody perturbs: what there is now, and every version of every pod and
-// Node since the last cut. Safe for concurrent use. What it hands out is not to be changed.
+// hub is the referee's own view of the cluster, by watches that nobody perturbs: what there is now, and every version
+// of every pod and Node since the last cut. Safe for concurrent use. What it hands out is not to be changed.
 type hub struct {
 	client kubernetes.Interface
 
@@ -42,7 +42,8 @@ type version struct {
 }
 
 func newHub(client kubernetes.Interface) *hub {
-	return &hub{client: client, pods: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, attach: map[string]*storagev1.VolumeAttachment{}, heard: make(chan struct{})}
+	return &hub{client: client, pods: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{},
+		attach: map[string]*storagev1.VolumeAttachment{}, heard: make(chan struct{})}
 }
 
 // start lists, and follows until ctx ends.
@@ -78,7 +79,8 @@ func (h *hub) start(ctx context.Context, wg *sync.WaitGroup) error {
 		if !ok {
 			return fmt.Errorf("listing %s: got a %T", name, l)
 		}
-		rw, err := toolswatch.NewRetryWatcherWithContext(ctx, m.GetResourceVersion(), &cache.ListWatch{WatchFuncWithContext: watches[name]})
+		rw, err := toolswatch.NewRetryWatcherWithContext(ctx, m.GetResourceVersion(),
+			&cache.ListWatch{WatchFuncWithContext: watches[name]})
 		if err != nil {
 			return err
 		}
@@ -104,11 +106,14 @@ func (h *hub) see(e watch.Event) {
 	case *corev1.Pod:
 		o.ManagedFields = nil
 		put(h.pods, o.Namespace+"/"+o.Name, o, gone)
-		h.versions = append(h.versions, version{Resource: "pods", Key: o.Namespace + "/" + o.Name, UID: string(o.UID), RV: o.ResourceVersion, Gone: gone, Pod: o})
+		h.versions = append(h.versions,
+			version{Resource: "pods", Key: o.Namespace + "/" + o.Name, UID: string(o.UID), RV: o.ResourceVersion,
+				Gone: gone, Pod: o})
 	case *corev1.Node:
 		o.ManagedFields = nil
 		put(h.nodes, o.Name, o, gone)
-		h.versions = append(h.versions, version{Resource: "nodes", Key: o.Name, UID: string(o.UID), RV: o.ResourceVersion, Gone: gone, Node: o})
+		h.versions = append(h.versions,
+			version{Resource: "nodes", Key: o.Name, UID: string(o.UID), RV: o.ResourceVersion, Gone: gone, Node: o})
 	case *storagev1.VolumeAttachment:
 		put(h.attach, o.Name, o, gone)
 	default:
@@ -174,10 +179,12 @@ func (h *hub) cut() ([]version, error) {
 	list := h.versions
 	h.versions = nil
 	for key, p := range h.pods {
-		h.versions = append(h.versions, version{Resource: "pods", Key: key, UID: string(p.UID), RV: p.ResourceVersion, Pod: p})
+		h.versions = append(h.versions,
+			version{Resource: "pods", Key: key, UID: string(p.UID), RV: p.ResourceVersion, Pod: p})
 	}
 	for key, n := range h.nodes {
-		h.versions = append(h.versions, version{Resource: "nodes", Key: key, UID: string(n.UID), RV: n.ResourceVersion, Node: n})
+		h.versions = append(h.versions,
+			version{Resource: "nodes", Key: key, UID: string(n.UID), RV: n.ResourceVersion, Node: n})
 	}
 	return list, h.broken
 }

@@ -37,8 +37,8 @@ const (
 
 const (
 	proofAge = 5 * time.Second
-	// slack is forgiven beside the age of a proof: the two clocks of it stand in the device and in the proxy, and the request takes its way
-	// through a process's queues to either. What the machine stood still is forgiven as well.
+	// slack is forgiven beside the age of a proof: the two clocks of it stand in the device and in the proxy, and the
+	// request takes its way through a process's queues to either. What the machine stood still is forgiven as well.
 	slack = time.Second
 	// heard is how long ago a heartbeat may be that forbids a power-off: a Lease.
 	heard = 10 * time.Second
@@ -99,7 +99,8 @@ type court struct {
 
 // judge returns what was found, in a stable order and each thing once.
 func judge(a account) []finding {
-	c := &court{account: a, byRV: map[versionKey]int{}, before: map[int]int{}, creator: map[versionKey]write{}, last: map[string]int{}}
+	c := &court{account: a, byRV: map[versionKey]int{}, before: map[int]int{}, creator: map[versionKey]write{},
+		last: map[string]int{}}
 	for i, v := range a.Versions {
 		c.byRV[versionKey{v.Resource, v.Key, v.RV}] = i
 		c.before[i] = -1
@@ -136,7 +137,8 @@ func judge(a account) []finding {
 	for _, e := range a.Ends {
 		c.found(checkEnd, "%s", e)
 	}
-	slices.SortFunc(c.findings, func(a, b finding) int { return cmp.Or(cmp.Compare(a.Check, b.Check), cmp.Compare(a.Text, b.Text)) })
+	slices.SortFunc(c.findings,
+		func(a, b finding) int { return cmp.Or(cmp.Compare(a.Check, b.Check), cmp.Compare(a.Text, b.Text)) })
 	return slices.Compact(c.findings)
 }
 
@@ -186,7 +188,8 @@ func (c *court) pod(e effect) {
 		return
 	}
 	if p.Spec.NodeName != c.Victim || role != rolePlain && role != roleVolume {
-		c.found(checkExempt, "%s %s (%s) of %s, a pod of role %q on %s", e.Life, e.Verb, e.Sub, e.Key, role, p.Spec.NodeName)
+		c.found(checkExempt, "%s %s (%s) of %s, a pod of role %q on %s", e.Life, e.Verb, e.Sub, e.Key, role,
+			p.Spec.NodeName)
 		return
 	}
 	switch {
@@ -227,21 +230,24 @@ func statusOfReady(p *corev1.Pod) corev1.ConditionStatus {
 	return ""
 }
 
-// life tells whether the machine or its device had shown life after the mark, so that what was ended may go without a proof.
+// life tells whether the machine or its device had shown life after the mark, so that what was ended may go without a
+// proof.
 func (c *court) life(w write) bool {
 	mark, ok := c.mark(w, c.Victim)
 	if !ok {
 		return true // the mark went before its pods: the return path, whose own order is not judged here
 	}
 	in := func(t time.Time) bool { return t.After(mark) && t.Before(w.Received) }
-	return slices.ContainsFunc(c.Log, func(q question) bool { return q.System == c.Victim && q.Word == "On" && in(q.At) }) ||
+	return slices.ContainsFunc(c.Log,
+		func(q question) bool { return q.System == c.Victim && q.Word == "On" && in(q.At) }) ||
 		slices.ContainsFunc(c.Alive, func(s span) bool { return s.Node == c.Victim && in(s.From) }) ||
 		slices.ContainsFunc(c.Beats, func(s span) bool { return s.Node == c.Victim && in(s.From) })
 }
 
 func isMarked(n *corev1.Node) bool { return n != nil && marked(n) }
 
-// mark tells when, at the earliest, the mark was committed under which a write came to its node; false where there was none.
+// mark tells when, at the earliest, the mark was committed under which a write came to its node; false where there was
+// none.
 func (c *court) mark(w write, node string) (since time.Time, ok bool) {
 	for i, v := range c.Versions {
 		if v.Resource != "nodes" || v.Key != node || c.before[i] < 0 {
@@ -270,7 +276,8 @@ func (c *court) proof(w write, node, what string) {
 	}
 	var newest question
 	for _, q := range c.Log {
-		if q.System != node || q.Method != http.MethodGet || q.Word != "Off" || q.Delivered.IsZero() || q.Delivered.After(w.Received) || q.At.Before(mark) {
+		if q.System != node || q.Method != http.MethodGet || q.Word != "Off" || q.Delivered.IsZero() ||
+			q.Delivered.After(w.Received) || q.At.Before(mark) {
 			continue
 		}
 		if q.At.After(newest.At) {
@@ -279,7 +286,8 @@ func (c *court) proof(w write, node, what string) {
 	}
 	switch age := w.Sent.Sub(newest.At); {
 	case newest.At.IsZero():
-		c.found(checkProof, "%s %s, %s after %s was marked, and its device was not heard to say Off since", w.Life, what, w.Received.Sub(mark).Round(time.Millisecond), node)
+		c.found(checkProof, "%s %s, %s after %s was marked, and its device was not heard to say Off since", w.Life,
+			what, w.Received.Sub(mark).Round(time.Millisecond), node)
 	case age > proofAge+slackFor(newest.At, w.Sent, c.Stalls):
 		c.found(checkProof, "%s %s by an Off of %s ago", w.Life, what, age.Round(time.Millisecond))
 	}
@@ -321,7 +329,8 @@ func (c *court) node(e effect) {
 		c.found(checkExempt, "%s changes taints of %s from %v to %v", e.Life, was.Name, others(was), others(is))
 	}
 	ours := func(k, _ string) bool { return strings.Contains(k, "forcefence") }
-	for what, maps2 := range map[string][2]map[string]string{"labels": {was.Labels, is.Labels}, "annotations": {was.Annotations, is.Annotations}} {
+	for what, maps2 := range map[string][2]map[string]string{
+		"labels": {was.Labels, is.Labels}, "annotations": {was.Annotations, is.Annotations}} {
 		a, b := maps.Clone(maps2[0]), maps.Clone(maps2[1])
 		maps.DeleteFunc(a, ours)
 		maps.DeleteFunc(b, ours)
@@ -374,7 +383,8 @@ func (c *court) deposed(e effect) {
 		}
 	}
 	if len(c.Leads) > 0 && leader != e.Life {
-		c.found(checkDeposed, "%s %s %s/%s %s, when %s led", e.Life, e.Verb, e.Resource, e.Sub, e.Key, cmp.Or(leader, "nobody"))
+		c.found(checkDeposed, "%s %s %s/%s %s, when %s led", e.Life, e.Verb, e.Resource, e.Sub, e.Key,
+			cmp.Or(leader, "nobody"))
 	}
 }
 
@@ -415,7 +425,8 @@ func (c *court) power() {
 		}
 		for _, b := range c.Beats {
 			if b.Node == q.System && b.From.Before(q.At) && q.At.Sub(b.From) < heard {
-				c.found(checkPower, "%s is powered off %s after a heartbeat", q.System, q.At.Sub(b.From).Round(time.Millisecond))
+				c.found(checkPower, "%s is powered off %s after a heartbeat", q.System,
+					q.At.Sub(b.From).Round(time.Millisecond))
 			}
 		}
 	}

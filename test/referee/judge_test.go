@@ -18,52 +18,70 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 // at is a moment of a story, in milliseconds.
 func at(ms int) time.Time { return noon.Add(time.Duration(ms) * time.Millisecond) }
 
-// story is a fence as it should be, of one pod with a volume: v loses its power at 1 s, is marked at 2 s, its device is asked again at
-// 2.1 s, db-0 is ended at 2.2 s, its volume cleared at 2.3 s, db-0 deleted at 2.4 s, and the mark goes at 3 s. db-0 runs on n1 from 3.5 s on.
+// story is a fence as it should be, of one pod with a volume: v loses its power at 1 s, is marked at 2 s, its device is
+// asked again at 2.1 s, db-0 is ended at 2.2 s, its volume cleared at 2.3 s, db-0 deleted at 2.4 s, and the mark goes
+// at 3 s. db-0 runs on n1 from 3.5 s on.
 func story() account {
 	a := account{Victim: "v", Kept: []string{"disk-kept"}}
 	node := func(rv string, mark bool, volumes ...corev1.UniqueVolumeName) version {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name: "v", UID: "uid-v", ResourceVersion: rv, Labels: map[string]string{foreign: "here"}, Annotations: map[string]string{foreign: "here"},
-		}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: foreign}}}, Status: corev1.NodeStatus{VolumesInUse: volumes}}
+			Name: "v", UID: "uid-v", ResourceVersion: rv, Labels: map[string]string{foreign: "here"},
+			Annotations: map[string]string{foreign: "here"},
+		}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: foreign}}},
+			Status: corev1.NodeStatus{VolumesInUse: volumes}}
 		if mark {
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: markKey, Value: "id", Effect: corev1.TaintEffectNoSchedule})
+			n.Spec.Taints = append(n.Spec.Taints,
+				corev1.Taint{Key: markKey, Value: "id", Effect: corev1.TaintEffectNoSchedule})
 		}
 		return version{Resource: "nodes", Key: "v", UID: "uid-v", RV: rv, Node: n}
 	}
 	pod := func(rv string, phase corev1.PodPhase, gone bool) version {
-		return version{Resource: "pods", Key: "r/db-0", UID: "uid-p", RV: rv, Gone: gone, Pod: testPod("db-0", "uid-p", rolePlain, "v", phase)}
+		return version{Resource: "pods", Key: "r/db-0", UID: "uid-p", RV: rv, Gone: gone,
+			Pod: testPod("db-0", "uid-p", rolePlain, "v", phase)}
 	}
 	a.Versions = []version{
-		node("1", false, "disk-db", "disk-kept"), pod("2", corev1.PodRunning, false), testPodVersion("daemon", roleDaemon, "v", "3"), testPodVersion("other", roleOther, "n1", "4"),
-		{Resource: "nodes", Key: "n1", UID: "uid-n1", RV: "5", Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1", ResourceVersion: "5"}}},
-		node("10", true, "disk-db", "disk-kept"), pod("11", corev1.PodFailed, false), node("12", true, "disk-kept"), pod("13", corev1.PodFailed, true), node("14", false, "disk-kept"),
+		node("1", false, "disk-db", "disk-kept"), pod("2", corev1.PodRunning, false),
+		testPodVersion("daemon", roleDaemon, "v", "3"), testPodVersion("other", roleOther, "n1", "4"),
+		{Resource: "nodes", Key: "n1", UID: "uid-n1", RV: "5",
+			Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1", ResourceVersion: "5"}}},
+		node("10", true, "disk-db", "disk-kept"), pod("11", corev1.PodFailed, false), node("12", true, "disk-kept"),
+		pod("13", corev1.PodFailed, true), node("14", false, "disk-kept"),
 	}
 	a.Writes = []write{
-		wrote("patch", "nodes", "", "v", "uid-v", "10", 2000), wrote("patch", "pods", "status", "r/db-0", "uid-p", "11", 2200),
-		wrote("patch", "nodes", "status", "v", "uid-v", "12", 2300), wrote("delete", "pods", "", "r/db-0", "uid-p", "11", 2400), wrote("patch", "nodes", "", "v", "uid-v", "14", 3000),
+		wrote("patch", "nodes", "", "v", "uid-v", "10", 2000),
+		wrote("patch", "pods", "status", "r/db-0", "uid-p", "11", 2200),
+		wrote("patch", "nodes", "status", "v", "uid-v", "12", 2300),
+		wrote("delete", "pods", "", "r/db-0", "uid-p", "11", 2400),
+		wrote("patch", "nodes", "", "v", "uid-v", "14", 3000),
 	}
 	a.Leads = []lead{{"judged-a.1", at(0)}}
 	a.Log = []question{asked("v", "Off", 1500), asked("v", "Off", 2100)}
-	a.Runs = []span{{Node: "v", What: "r/db-0", UID: "uid-p", From: at(0), To: at(1000)}, {Node: "n1", What: "r/db-0", UID: "uid-q", From: at(3500)}}
-	a.Mounts = []span{{Node: "v", What: "disk-db", From: at(0), To: at(1000)}, {Node: "n1", What: "disk-db", From: at(3400)}}
-	a.Attached = []span{{Node: "v", What: "disk-db", From: at(0), To: at(3000)}, {Node: "n1", What: "disk-db", From: at(3300)}}
+	a.Runs = []span{{Node: "v", What: "r/db-0", UID: "uid-p", From: at(0), To: at(1000)},
+		{Node: "n1", What: "r/db-0", UID: "uid-q", From: at(3500)}}
+	a.Mounts = []span{{Node: "v", What: "disk-db", From: at(0), To: at(1000)},
+		{Node: "n1", What: "disk-db", From: at(3400)}}
+	a.Attached = []span{{Node: "v", What: "disk-db", From: at(0), To: at(3000)},
+		{Node: "n1", What: "disk-db", From: at(3300)}}
 	a.Alive = []span{{Node: "v", From: at(0), To: at(1000)}}
 	a.Beats = []span{{Node: "v", From: at(500), To: at(500)}}
 	return a
 }
 
 func testPod(name, uid, role, node string, phase corev1.PodPhase) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "r", Name: name, UID: types.UID(uid), Labels: map[string]string{roleLabel: role}},
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "r", Name: name, UID: types.UID(uid),
+			Labels: map[string]string{roleLabel: role}},
 		Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: phase}}
 }
 
 func testPodVersion(name, role, node, rv string) version {
-	return version{Resource: "pods", Key: "r/" + name, UID: "uid-" + name, RV: rv, Pod: testPod(name, "uid-"+name, role, node, corev1.PodRunning)}
+	return version{Resource: "pods", Key: "r/" + name, UID: "uid-" + name, RV: rv,
+		Pod: testPod(name, "uid-"+name, role, node, corev1.PodRunning)}
 }
 
 func wrote(verb, resource, sub, key, uid, rv string, ms int) write {
-	return write{Life: "judged-a.1", Verb: verb, Resource: resource, Sub: sub, Key: key, UID: uid, RV: rv, Sent: at(ms), Received: at(ms + 1), Done: at(ms + 5)}
+	return write{Life: "judged-a.1", Verb: verb, Resource: resource, Sub: sub, Key: key, UID: uid, RV: rv, Sent: at(ms),
+		Received: at(ms + 1), Done: at(ms + 5)}
 }
 
 func asked(system, word string, ms int) question {
@@ -123,17 +141,29 @@ func TestJudge(t *testing.T) {
 		}, nil},
 
 		{"an identity runs twice", func(a *account) { a.Runs[0].To = at(3600) }, []string{"twice: r/db-0 runs on v"}},
-		{"an identity runs for ever", func(a *account) { a.Runs[0].To = time.Time{} }, []string{"twice: r/db-0 runs on v"}},
-		{"a UID runs twice", func(a *account) { a.Runs[1] = span{Node: "n1", What: "r/db-9", UID: "uid-p", From: at(900)} }, []string{"twice: r/db-0 runs on v"}},
-		{"a volume is in use twice", func(a *account) { a.Mounts[0].To = at(3600) }, []string{"twice: disk-db is attached to n1", "twice: disk-db is in use on v and on n1"}},
-		{"a volume is attached beside its user", func(a *account) { a.Attached[1].From = at(900) }, []string{"twice: disk-db is attached to n1"}},
+		{"an identity runs for ever", func(a *account) { a.Runs[0].To = time.Time{} },
+			[]string{"twice: r/db-0 runs on v"}},
+		{"a UID runs twice",
+			func(a *account) { a.Runs[1] = span{Node: "n1", What: "r/db-9", UID: "uid-p", From: at(900)} }, []string{
+				"twice: r/db-0 runs on v"}},
+		{"a volume is in use twice", func(a *account) { a.Mounts[0].To = at(3600) },
+			[]string{"twice: disk-db is attached to n1", "twice: disk-db is in use on v and on n1"}},
+		{"a volume is attached beside its user", func(a *account) { a.Attached[1].From = at(900) },
+			[]string{"twice: disk-db is attached to n1"}},
 
-		{"no Off after the mark", func(a *account) { a.Log = a.Log[:1] }, []string{"proof: judged-a.1 cuts volume lists", "proof: judged-a.1 deletes r/db-0", "proof: judged-a.1 ends r/db-0"}},
-		{"the Off of before the mark came late", func(a *account) { a.Log[1].At = at(1990) }, []string{"proof: judged-a.1 cuts", "proof: judged-a.1 deletes", "proof: judged-a.1 ends"}},
-		{"an Off of another machine", func(a *account) { a.Log[1].System = "n1" }, []string{"proof: judged-a.1 cuts", "proof: judged-a.1 deletes", "proof: judged-a.1 ends"}},
-		{"an Off that never arrived", func(a *account) { a.Log[1].Delivered = time.Time{} }, []string{"proof: judged-a.1 cuts", "proof: judged-a.1 deletes", "proof: judged-a.1 ends"}},
-		{"an Off that arrived after the first write", func(a *account) { a.Log[1].Delivered = at(2250) }, []string{"proof: judged-a.1 ends r/db-0"}},
-		{"an answer that is no Off", func(a *account) { a.Log[1].Word = "PoweringOff" }, []string{"proof: judged-a.1 cuts", "proof: judged-a.1 deletes", "proof: judged-a.1 ends"}},
+		{"no Off after the mark", func(a *account) { a.Log = a.Log[:1] },
+			[]string{"proof: judged-a.1 cuts volume lists", "proof: judged-a.1 deletes r/db-0",
+				"proof: judged-a.1 ends r/db-0"}},
+		{"the Off of before the mark came late", func(a *account) { a.Log[1].At = at(1990) },
+			[]string{"proof: judged-a.1 cuts", "proof: judged-a.1 deletes", "proof: judged-a.1 ends"}},
+		{"an Off of another machine", func(a *account) { a.Log[1].System = "n1" },
+			[]string{"proof: judged-a.1 cuts", "proof: judged-a.1 deletes", "proof: judged-a.1 ends"}},
+		{"an Off that never arrived", func(a *account) { a.Log[1].Delivered = time.Time{} },
+			[]string{"proof: judged-a.1 cuts", "proof: judged-a.1 deletes", "proof: judged-a.1 ends"}},
+		{"an Off that arrived after the first write", func(a *account) { a.Log[1].Delivered = at(2250) },
+			[]string{"proof: judged-a.1 ends r/db-0"}},
+		{"an answer that is no Off", func(a *account) { a.Log[1].Word = "PoweringOff" },
+			[]string{"proof: judged-a.1 cuts", "proof: judged-a.1 deletes", "proof: judged-a.1 ends"}},
 		{"a proof of 7 s", func(a *account) {
 			a.Writes[1].Sent, a.Writes[1].Received, a.Writes[1].Done = at(9200), at(9201), at(9202)
 			a.Writes[4].Done = at(9999)
@@ -172,9 +202,12 @@ func TestJudge(t *testing.T) {
 			a.Writes = append(a.Writes, w)
 		}, []string{"proof: judged-a.1 deletes attachment csi-1"}},
 
-		{"a write after another took the lead", func(a *account) { a.Leads = append(a.Leads, lead{"judged-b.1", at(2350)}) },
-			[]string{"deposed: judged-a.1 delete pods/ r/db-0, when judged-b.1 led", "deposed: judged-a.1 patch nodes/ v, when judged-b.1 led"}},
-		{"a write before anybody led", func(a *account) { a.Leads[0].Done = at(2100) }, []string{"deposed: judged-a.1 patch nodes/ v, when nobody led"}},
+		{"a write after another took the lead",
+			func(a *account) { a.Leads = append(a.Leads, lead{"judged-b.1", at(2350)}) },
+			[]string{"deposed: judged-a.1 delete pods/ r/db-0, when judged-b.1 led",
+				"deposed: judged-a.1 patch nodes/ v, when judged-b.1 led"}},
+		{"a write before anybody led", func(a *account) { a.Leads[0].Done = at(2100) },
+			[]string{"deposed: judged-a.1 patch nodes/ v, when nobody led"}},
 		{"nobody leads by a Lease", func(a *account) { a.Leads = nil }, nil},
 
 		{"a daemon's pod is written", func(a *account) {
@@ -212,18 +245,30 @@ func TestJudge(t *testing.T) {
 			change(a, "10", func(v *version) { v.Node.Spec.Taints = v.Node.Spec.Taints[1:] })
 			a.Writes = a.Writes[:2]
 		}, []string{"exempt: judged-a.1 changes taints of v"}},
-		{"a foreign label changes", func(a *account) { change(a, "14", func(v *version) { v.Node.Labels[foreign] = "x" }) }, []string{"exempt: judged-a.1 changes labels of v"}},
-		{"a foreign annotation goes", func(a *account) { change(a, "14", func(v *version) { delete(v.Node.Annotations, foreign) }) }, []string{"exempt: judged-a.1 changes annotations of v"}},
-		{"an own label changes", func(a *account) { change(a, "14", func(v *version) { v.Node.Labels["forcefence.io/x"] = "x" }) }, nil},
-		{"a node is cordoned", func(a *account) { change(a, "14", func(v *version) { v.Node.Spec.Unschedulable = true }) }, []string{"exempt: judged-a.1 changes taints of v"}},
-		{"the volume of a pod that stays is cut", func(a *account) { change(a, "12", func(v *version) { v.Node.Status.VolumesInUse = nil }) }, []string{"exempt: judged-a.1 takes inUse disk-kept off the lists of v"}},
+		{"a foreign label changes",
+			func(a *account) { change(a, "14", func(v *version) { v.Node.Labels[foreign] = "x" }) }, []string{
+				"exempt: judged-a.1 changes labels of v"}},
+		{"a foreign annotation goes",
+			func(a *account) { change(a, "14", func(v *version) { delete(v.Node.Annotations, foreign) }) }, []string{
+				"exempt: judged-a.1 changes annotations of v"}},
+		{"an own label changes",
+			func(a *account) { change(a, "14", func(v *version) { v.Node.Labels["forcefence.io/x"] = "x" }) }, nil},
+		{"a node is cordoned",
+			func(a *account) { change(a, "14", func(v *version) { v.Node.Spec.Unschedulable = true }) }, []string{
+				"exempt: judged-a.1 changes taints of v"}},
+		{"the volume of a pod that stays is cut",
+			func(a *account) { change(a, "12", func(v *version) { v.Node.Status.VolumesInUse = nil }) }, []string{
+				"exempt: judged-a.1 takes inUse disk-kept off the lists of v"}},
 		{"another node is marked", func(a *account) {
-			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: markKey}}}}
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"},
+				Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: markKey}}}}
 			a.Versions = append(a.Versions, version{Resource: "nodes", Key: "n1", UID: "uid-n1", RV: "21", Node: n})
 			a.Writes = append(a.Writes, wrote("patch", "nodes", "", "n1", "uid-n1", "21", 2250))
 		}, []string{"exempt: judged-a.1 marks n1"}},
 		{"another node's Ready is written", func(a *account) {
-			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}}}
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"},
+				Status: corev1.NodeStatus{
+					Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}}}
 			a.Versions = append(a.Versions, version{Resource: "nodes", Key: "n1", UID: "uid-n1", RV: "21", Node: n})
 			a.Writes = append(a.Writes, wrote("patch", "nodes", "status", "n1", "uid-n1", "21", 2250))
 		}, []string{"exempt: judged-a.1 sets Ready of n1"}},
@@ -238,8 +283,10 @@ func TestJudge(t *testing.T) {
 			a.Log = append(a.Log, question{System: "n1", Method: http.MethodPost, Word: "ForceOff", At: at(20000)})
 		}, []string{"power: n1 is powered off"}},
 		{"the mark stays", func(a *account) { a.Ends = []string{"v is marked"} }, []string{"end: v is marked"}},
-		{"a write that nobody saw", func(a *account) { a.Writes[1].RV = "99" }, []string{"account: judged-a.1 writes pods r/db-0 at 99"}},
-		{"a deletion of what nobody saw", func(a *account) { a.Writes[3].UID = "uid-x" }, []string{"account: judged-a.1 deletes pods r/db-0"}},
+		{"a write that nobody saw", func(a *account) { a.Writes[1].RV = "99" },
+			[]string{"account: judged-a.1 writes pods r/db-0 at 99"}},
+		{"a deletion of what nobody saw", func(a *account) { a.Writes[3].UID = "uid-x" },
+			[]string{"account: judged-a.1 deletes pods r/db-0"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := story()

@@ -32,10 +32,10 @@ const (
 
 // kubelet is a simulated machine with its kubelet, and the hook in its container runtime.
 //
-// What it keeps to: it does nothing without power; it starts no pod that is finished, being deleted or gone; it holds every pod but the
-// exempt until it read its own Node live, unmarked and Ready on this boot, and then the pod, live as well (the hook of the node); it
-// mounts a volume once that is attached here, and says so in volumesInUse before; it ends a pod that was deleted, and only then takes it
-// away. Its containers are entries of the ledger.
+// What it keeps to: it does nothing without power; it starts no pod that is finished, being deleted or gone; it holds
+// every pod but the exempt until it read its own Node live, unmarked and Ready on this boot, and then the pod, live as
+// well (the hook of the node); it mounts a volume once that is attached here, and says so in volumesInUse before; it
+// ends a pod that was deleted, and only then takes it away. Its containers are entries of the ledger.
 type kubelet struct {
 	w    *world
 	name string
@@ -147,16 +147,22 @@ func (b *boot) register(ctx context.Context) bool {
 	_, err := c.CoreV1().Nodes().Get(ctx, b.k.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name: b.k.name, Labels: map[string]string{corev1.LabelHostname: b.k.name, "kubernetes.io/os": "linux", foreign: "here"},
-			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true", foreign: "here"},
-		}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: foreign, Value: "here", Effect: corev1.TaintEffectPreferNoSchedule}}}}
+			Name: b.k.name,
+			Labels: map[string]string{corev1.LabelHostname: b.k.name, "kubernetes.io/os": "linux",
+				foreign: "here"},
+			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true",
+				foreign: "here"},
+		},
+			Spec: corev1.NodeSpec{
+				Taints: []corev1.Taint{{Key: foreign, Value: "here", Effect: corev1.TaintEffectPreferNoSchedule}}}}
 		_, err = c.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	}
 	if err != nil {
 		return false
 	}
 	_, err = c.StorageV1().CSINodes().Create(ctx, &storagev1.CSINode{
-		ObjectMeta: metav1.ObjectMeta{Name: b.k.name}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driverName, NodeID: b.k.name}}},
+		ObjectMeta: metav1.ObjectMeta{Name: b.k.name},
+		Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driverName, NodeID: b.k.name}}},
 	}, metav1.CreateOptions{})
 	return err == nil || apierrors.IsAlreadyExists(err)
 }
@@ -165,9 +171,10 @@ func (b *boot) register(ctx context.Context) bool {
 const foreign = "example.com/foreign"
 
 func ready(n *corev1.Node, boot string) bool {
-	return n.Status.NodeInfo.BootID == boot && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	return n.Status.NodeInfo.BootID == boot &&
+		slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
 }
 
 func marked(n *corev1.Node) bool {
@@ -180,9 +187,10 @@ func (b *boot) renew(ctx context.Context) {
 	l, err := leases.Get(ctx, b.k.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: b.k.name}, Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &b.k.name, LeaseDurationSeconds: &seconds, RenewTime: &now,
-		}}, metav1.CreateOptions{})
+		_, err = leases.Create(ctx,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: b.k.name}, Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: &b.k.name, LeaseDurationSeconds: &seconds, RenewTime: &now,
+			}}, metav1.CreateOptions{})
 	case err == nil:
 		l.Spec.RenewTime = &now
 		_, err = leases.Update(ctx, l, metav1.UpdateOptions{})
@@ -199,12 +207,17 @@ func (b *boot) post(ctx context.Context) bool {
 	if volumes == nil {
 		volumes = []string{}
 	}
-	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("500")}
+	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"),
+		corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("500")}
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{
 		"capacity": capacity, "allocatable": capacity, "volumesInUse": volumes,
-		"conditions": []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: now, LastTransitionTime: now},
-			{Type: "ForcefenceGuard", Status: corev1.ConditionTrue, Reason: "FailClosed", LastHeartbeatTime: now, LastTransitionTime: now}},
-		"nodeInfo": corev1.NodeSystemInfo{BootID: b.id, SystemUUID: b.k.w.uuid(b.k.name), MachineID: b.k.name, OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: "v1.36.0"},
+		"conditions": []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: now,
+				LastTransitionTime: now},
+			{Type: "ForcefenceGuard", Status: corev1.ConditionTrue, Reason: "FailClosed", LastHeartbeatTime: now,
+				LastTransitionTime: now}},
+		"nodeInfo": corev1.NodeSystemInfo{BootID: b.id, SystemUUID: b.k.w.uuid(b.k.name), MachineID: b.k.name,
+			OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: "v1.36.0"},
 	}})
 	if err != nil {
 		return false
@@ -223,7 +236,8 @@ func (b *boot) sync(ctx context.Context) {
 		case over || p.DeletionTimestamp != nil:
 			b.stop(ctx, string(p.UID))
 			if p.DeletionTimestamp != nil {
-				_ = b.k.w.control.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, now(p.UID)) // again at the next look
+				// again at the next look
+				_ = b.k.w.control.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, now(p.UID))
 			}
 		case b.started[string(p.UID)] == nil:
 			b.start(ctx, p)
@@ -263,7 +277,8 @@ func (b *boot) start(ctx context.Context, p *corev1.Pod) {
 		}
 	}
 	live, err := c.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
-	if err != nil || live.UID != p.UID || live.DeletionTimestamp != nil || live.Status.Phase == corev1.PodFailed || live.Status.Phase == corev1.PodSucceeded {
+	if err != nil || live.UID != p.UID || live.DeletionTimestamp != nil || live.Status.Phase == corev1.PodFailed ||
+		live.Status.Phase == corev1.PodSucceeded {
 		return
 	}
 	r := &ran{key: p.Namespace + "/" + p.Name, volumes: volumes}
@@ -289,11 +304,17 @@ func (b *boot) start(ctx context.Context, p *corev1.Pod) {
 	now := metav1.Now()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": corev1.PodStatus{
 		Phase: corev1.PodRunning, StartTime: &now, PodIP: "10.1.2.3", HostIP: "10.1.2.4",
-		Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: now}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue, LastTransitionTime: now}},
-		ContainerStatuses: []corev1.ContainerStatus{{Name: "c", Image: "none", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}}},
+		Conditions: []corev1.PodCondition{
+			{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: now},
+			{Type: corev1.ContainersReady, Status: corev1.ConditionTrue, LastTransitionTime: now}},
+		ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "c", Image: "none", Ready: true,
+				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}}},
 	}})
 	if err == nil {
-		_, _ = c.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status") // what runs counts, not what is said
+		// what runs counts, not what is said
+		_, _ = c.CoreV1().Pods(p.Namespace).
+			Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	}
 }
 
@@ -303,12 +324,14 @@ func (b *boot) attachedHere(ctx context.Context, p *corev1.Pod) (names []string,
 		if v.PersistentVolumeClaim == nil {
 			continue
 		}
-		claim, err := b.k.w.control.client.CoreV1().PersistentVolumeClaims(p.Namespace).Get(ctx, v.PersistentVolumeClaim.ClaimName, metav1.GetOptions{})
+		claim, err := b.k.w.control.client.CoreV1().PersistentVolumeClaims(p.Namespace).
+			Get(ctx, v.PersistentVolumeClaim.ClaimName, metav1.GetOptions{})
 		if err != nil || claim.Spec.VolumeName == "" {
 			return nil, false
 		}
 		here := b.k.w.hub.attachments(func(a *storagev1.VolumeAttachment) bool {
-			return a.Spec.NodeName == b.k.name && a.Spec.Source.PersistentVolumeName != nil && *a.Spec.Source.PersistentVolumeName == claim.Spec.VolumeName &&
+			return a.Spec.NodeName == b.k.name && a.Spec.Source.PersistentVolumeName != nil &&
+				*a.Spec.Source.PersistentVolumeName == claim.Spec.VolumeName &&
 				a.Status.Attached && a.DeletionTimestamp == nil
 		})
 		if len(here) == 0 {
@@ -317,7 +340,9 @@ func (b *boot) attachedHere(ctx context.Context, p *corev1.Pod) (names []string,
 		// A kubelet believes its Node's list, not the attachment: one that a fence takes off the list is not mounted.
 		n, err := b.k.w.control.client.CoreV1().Nodes().Get(ctx, b.k.name, metav1.GetOptions{})
 		name := volumePath + claim.Spec.VolumeName
-		if err != nil || !slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return string(a.Name) == name }) {
+		if err != nil ||
+			!slices.ContainsFunc(n.Status.VolumesAttached,
+				func(a corev1.AttachedVolume) bool { return string(a.Name) == name }) {
 			return nil, false
 		}
 		names = append(names, name)
@@ -352,7 +377,9 @@ func (b *boot) release(volume string) {
 func (w *world) attach(ctx context.Context) {
 	for {
 		changed := w.hub.changed()
-		for _, a := range w.hub.attachments(func(a *storagev1.VolumeAttachment) bool { return a.Spec.Attacher == driverName }) {
+		for _, a := range w.hub.attachments(func(a *storagev1.VolumeAttachment) bool {
+			return a.Spec.Attacher == driverName
+		}) {
 			w.attachOne(ctx, a)
 		}
 		select {
@@ -371,17 +398,22 @@ func (w *world) attachOne(ctx context.Context, a *storagev1.VolumeAttachment) {
 	has := slices.Contains(a.Finalizers, finalizer)
 	switch {
 	case a.DeletionTimestamp == nil && !has:
-		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": a.ResourceVersion, "finalizers": append(slices.Clone(a.Finalizers), finalizer)}})
+		patch, _ := json.Marshal(
+			map[string]any{
+				"metadata": map[string]any{"resourceVersion": a.ResourceVersion,
+					"finalizers": append(slices.Clone(a.Finalizers), finalizer)}})
 		_, _ = c.Patch(ctx, a.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	case a.DeletionTimestamp == nil && !a.Status.Attached:
 		if !w.isAttached(a.Spec.NodeName, volume) {
 			w.ledger.begin(&w.ledger.attached, span{Node: a.Spec.NodeName, What: volume})
 		}
-		_, _ = c.Patch(ctx, a.Name, types.MergePatchType, []byte(`{"status":{"attached":true}}`), metav1.PatchOptions{}, "status")
+		_, _ = c.Patch(ctx, a.Name, types.MergePatchType, []byte(`{"status":{"attached":true}}`), metav1.PatchOptions{},
+			"status")
 	case a.DeletionTimestamp != nil && has:
 		w.ledger.end(&w.ledger.attached, a.Spec.NodeName, volume, "")
 		rest := slices.DeleteFunc(slices.Clone(a.Finalizers), func(f string) bool { return f == finalizer })
-		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": a.ResourceVersion, "finalizers": rest}})
+		patch, _ := json.Marshal(
+			map[string]any{"metadata": map[string]any{"resourceVersion": a.ResourceVersion, "finalizers": rest}})
 		_, _ = c.Patch(ctx, a.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
 }
@@ -389,7 +421,8 @@ func (w *world) attachOne(ctx context.Context, a *storagev1.VolumeAttachment) {
 func (w *world) isAttached(node, volume string) bool {
 	w.ledger.mu.Lock()
 	defer w.ledger.mu.Unlock()
-	return slices.ContainsFunc(w.ledger.attached, func(s span) bool { return s.Node == node && s.What == volume && s.To.IsZero() })
+	return slices.ContainsFunc(w.ledger.attached,
+		func(s span) bool { return s.Node == node && s.What == volume && s.To.IsZero() })
 }
 
 // uuid is a machine's, from its name.

@@ -48,7 +48,8 @@ func lagging(*world, int, *rand.Rand) *faults {
 	}}
 }
 
-// secondServer starts it once, behind a proxy to etcd that delays what etcd says while w.lag is set: a start asks etcd hundreds of things.
+// secondServer starts it once, behind a proxy to etcd that delays what etcd says while w.lag is set: a start asks etcd
+// hundreds of things.
 func (w *world) secondServer() (string, error) {
 	if w.second != "" {
 		return w.second, nil

@@ -33,10 +33,13 @@ func main() { os.Exit(run1()) }
 
 func run1() int {
 	var o options
-	flag.StringVar(&o.command, "command", "bin/forcefence run --config {config} --kubeconfig {kubeconfig}", "the judged command; also {device}, {device-user}, {device-password-file}, {device-ca}")
+	flag.StringVar(&o.command, "command", "bin/forcefence run --config {config} --kubeconfig {kubeconfig}",
+		"the judged command; also {device}, {device-user}, {device-password-file}, {device-ca}")
 	flag.StringVar(&o.config, "config", "", "its configuration, with the same words in braces; empty: forcefence's")
-	flag.StringVar(&o.deploy, "deploy", "deploy/kustomize/base", "manifests that are applied first, without their Deployments")
-	flag.StringVar(&o.out, "out", "out/referee", "folder of referee.json, referee.md and, after a finding or with -keep, all logs")
+	flag.StringVar(&o.deploy, "deploy", "deploy/kustomize/base",
+		"manifests that are applied first, without their Deployments")
+	flag.StringVar(&o.out, "out", "out/referee", "folder of referee.json, referee.md and, after a finding or with "+
+		"-keep, all logs")
 	flag.StringVar(&o.run, "run", ".", "rows: a regexp of their names")
 	flag.Uint64Var(&o.seed, "seed", 0, "0: a random one")
 	flag.DurationVar(&o.bound, "bound", 0, "only the bounded part of the table, and no new run after that; 0: all")
@@ -159,7 +162,8 @@ func referee(ctx context.Context, o options) (bad bool, err error) {
 			if t.name == "none" {
 				writes = max(writes, out.Writes)
 			}
-			say("%-18s %3d  %5.1f s  %3d writes  %3d faults  %d findings", t.name, i, out.Seconds, out.Writes, out.Faults, len(out.Findings))
+			say("%-18s %3d  %5.1f s  %3d writes  %3d faults  %d findings", t.name, i, out.Seconds, out.Writes,
+				out.Faults, len(out.Findings))
 			for _, f := range out.Findings[:min(len(out.Findings), 8)] {
 				say("    %s: %s", f.Check, f.Text)
 			}
@@ -169,7 +173,8 @@ func referee(ctx context.Context, o options) (bad bool, err error) {
 	lines, bad := summary(rows, all)
 	text := markdown(lines, o, time.Since(began))
 	fmt.Print("\n", text)
-	body, err := json.MarshalIndent(map[string]any{"seed": o.seed, "command": o.command, "rows": lines, "runs": all}, "", "  ")
+	body, err := json.MarshalIndent(map[string]any{"seed": o.seed, "command": o.command, "rows": lines, "runs": all},
+		"", "  ")
 	if err != nil {
 		return bad, err
 	}
@@ -230,7 +235,8 @@ func summary(rows []row, all []outcome) (lines []line, bad bool) {
 func markdown(lines []line, o options, took time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "`%s`, seed %d, %s\n\n", o.command, o.seed, took.Round(time.Second))
-	b.WriteString("| row | what goes wrong | runs | faults | findings | seconds | |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| row | what goes wrong | runs | faults | findings | seconds | |\n| --- | --- | --- | --- | --- | " +
+		"--- | --- |\n")
 	runs, faults := 0, 0
 	for _, l := range lines {
 		var found []string
@@ -240,7 +246,8 @@ func markdown(lines []line, o options, took time.Duration) string {
 		if len(found) == 0 {
 			found = []string{"0"}
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %s | %.0f | %s |\n", l.Row, l.What, l.Runs, l.Faults, strings.Join(found, ", "), l.Seconds, l.Verdict)
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %s | %.0f | %s |\n", l.Row, l.What, l.Runs, l.Faults,
+			strings.Join(found, ", "), l.Seconds, l.Verdict)
 		runs += l.Runs
 		faults += l.Faults
 	}

@@ -16,13 +16,17 @@ type mutant struct {
 }
 
 var (
-	noConfirmation = &mutant{"no-confirmation", "an Off from before the mark counts after it", "taint/decide/evict/evict.go",
-		"return !v.Answers.Answer.Got.IsZero() && !v.Memory.ProofFrom.IsZero() &&\n\t\t!v.Answers.Answer.At.Before(v.Memory.ProofFrom)",
+	noConfirmation = &mutant{"no-confirmation", "an Off from before the mark counts after it",
+		"taint/decide/evict/evict.go",
+		"return !v.Answers.Answer.Got.IsZero() && !v.Memory.ProofFrom.IsZero() " +
+			"&&\n\t\t!v.Answers.Answer.At.Before(v.Memory.ProofFrom)",
 		"return !v.Answers.Answer.Got.IsZero()"}
 	oldProof = &mutant{"old-proof", "a proof is good for an hour", "taint/decide/proof/proof.go",
 		"const TTL = 5 * time.Second", "const TTL = time.Hour"}
-	noPreconditions = &mutant{"no-preconditions", "a tombstone is written on whatever has the pod's name", "taint/kube/writer.go",
-		"\"metadata\": object{\"uid\": p.UID, \"resourceVersion\": p.ResourceVersion},\n\t\t\t\"status\":   status,", "\"status\": status,"}
+	noPreconditions = &mutant{"no-preconditions", "a tombstone is written on whatever has the pod's name",
+		"taint/kube/writer.go",
+		"\"metadata\": object{\"uid\": p.UID, \"resourceVersion\": p.ResourceVersion},\n\t\t\t\"status\":   status,",
+		"\"status\": status,"}
 )
 
 // build makes the mutant's binary by an overlay: the source itself stays as it is.
@@ -50,7 +54,8 @@ func (m *mutant) build(ctx context.Context, dir string) (string, error) {
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-trimpath", "-overlay", list, "-o", binary, "./cmd/forcefence")
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-trimpath", "-overlay", list, "-o", binary,
+		"./cmd/forcefence")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building mutant %s: %w: %s", m.name, err, out)

@@ -26,20 +26,25 @@ import (
 func TestAudit(t *testing.T) {
 	const line = `{"auditID":"%s","stage":"ResponseComplete","verb":"%s","userAgent":"%s","objectRef":{"resource":"%s","namespace":"%s","name":"%s","subresource":"%s"},` +
 		`"responseStatus":{"code":%d},"requestObject":%s,"responseObject":{"metadata":{"name":"x","uid":"u","resourceVersion":"7"}},` +
-		`"requestReceivedTimestamp":"2026-01-01T12:00:01.000000Z","stageTimestamp":"2026-01-01T12:00:01.500000Z"}` + "\n"
+		`"requestReceivedTimestamp":"2026-01-01T12:00:01.000000Z","stageTimestamp":"2026-01-01T12:00:01.500000Z"}` +
+		"\n"
 	file := filepath.Join(t.TempDir(), "audit.log")
 	text := fmt.Sprintf(line, "id-1", "patch", "judged-a.1", "pods", "r", "db-0", "status", 200, "{}") +
 		fmt.Sprintf(line, "id-2", "patch", "judged-a.1", "pods", "r", "db-1", "status", 409, "{}") +
 		fmt.Sprintf(line, "id-3", "patch", "kubelet", "nodes", "", "n1", "status", 200, "{}") +
-		fmt.Sprintf(line, "id-4", "update", "judged-b.2", "leases", "forcefence-system", "forcefence", "", 200, `{"spec":{"holderIdentity":"me"}}`) +
-		fmt.Sprintf(line, "id-5", "update", "judged-b.2", "leases", "forcefence-system", "forcefence", "", 200, `{"spec":{"holderIdentity":""}}`)
+		fmt.Sprintf(line, "id-4", "update", "judged-b.2", "leases", "forcefence-system", "forcefence", "", 200,
+			`{"spec":{"holderIdentity":"me"}}`) +
+		fmt.Sprintf(line, "id-5", "update", "judged-b.2", "leases", "forcefence-system", "forcefence", "", 200,
+			`{"spec":{"holderIdentity":""}}`)
 	kit.Must(t, os.WriteFile(file, []byte(text+`{"auditID":"half a li`), 0o600))
 	var a account
 	l := &auditLog{file: file}
 	kit.Must(t, l.read(&a, map[string]sent{"id-1": {At: at(900), Slot: "judged-a.1"}}))
 	want := []write{
-		{Life: "judged-a.1", Verb: "patch", Resource: "pods", Sub: "status", Key: "r/db-0", UID: "u", RV: "7", Sent: at(900), Received: at(1000), Done: at(1500)},
-		{Verb: "patch", Resource: "nodes", Sub: "status", Key: "n1", UID: "u", RV: "7", Sent: at(1000), Received: at(1000), Done: at(1500)},
+		{Life: "judged-a.1", Verb: "patch", Resource: "pods", Sub: "status", Key: "r/db-0", UID: "u", RV: "7",
+			Sent: at(900), Received: at(1000), Done: at(1500)},
+		{Verb: "patch", Resource: "nodes", Sub: "status", Key: "n1", UID: "u", RV: "7", Sent: at(1000),
+			Received: at(1000), Done: at(1500)},
 	}
 	if len(a.Writes) != 2 || a.Writes[0] != want[0] || a.Writes[1] != want[1] {
 		t.Errorf("got writes\n%+v\nwant\n%+v", a.Writes, want)
@@ -140,7 +145,8 @@ func TestProxy(t *testing.T) {
 				if !tt.arrive {
 					t.Errorf("it arrived")
 				}
-				if r.UserAgent() != "judged-a.3" || r.Header.Get("Authorization") != "Bearer secret" || p.cut()[r.Header.Get("Audit-ID")].Slot != "judged-a.3" {
+				if r.UserAgent() != "judged-a.3" || r.Header.Get("Authorization") != "Bearer secret" ||
+					p.cut()[r.Header.Get("Audit-ID")].Slot != "judged-a.3" {
 					t.Errorf("it arrived without saying whose it is: %v", r.Header)
 				}
 			default:
@@ -148,7 +154,8 @@ func TestProxy(t *testing.T) {
 					t.Errorf("it did not arrive")
 				}
 			}
-			if hit := tt.v.Code != 0 || tt.v.Drop || tt.v.Lose || tt.v.Hold > 0 || tt.v.Slow > 0; (f.w.hits == 1) != hit {
+			if hit := tt.v.Code != 0 || tt.v.Drop || tt.v.Lose || tt.v.Hold > 0 ||
+				tt.v.Slow > 0; (f.w.hits == 1) != hit {
 				t.Errorf("%d faults were counted", f.w.hits)
 			}
 		})
@@ -160,7 +167,8 @@ func TestStream(t *testing.T) {
 	ev := func(kind, name, rv string) string {
 		return fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":%q,"resourceVersion":%q}}}`+"\n", kind, name, rv)
 	}
-	const initial = `{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}}` + "\n"
+	const initial = `{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}}` +
+		"\n"
 	for _, tt := range []struct {
 		name string
 		st   stream
@@ -168,8 +176,10 @@ func TestStream(t *testing.T) {
 		want string // type name@rv ...
 	}{
 		{"all", stream{}, ev("ADDED", "a", "1") + ev("MODIFIED", "a", "2"), "ADDED a@1 MODIFIED a@2"},
-		{"late", stream{Late: time.Millisecond}, ev("ADDED", "a", "1") + ev("DELETED", "a", "2"), "ADDED a@1 DELETED a@2"},
-		{"dropped", stream{Drop: 1}, ev("ADDED", "a", "1") + initial + ev("BOOKMARK", "", "3"), "BOOKMARK @ BOOKMARK @3"},
+		{"late", stream{Late: time.Millisecond}, ev("ADDED", "a", "1") + ev("DELETED", "a", "2"),
+			"ADDED a@1 DELETED a@2"},
+		{"dropped", stream{Drop: 1}, ev("ADDED", "a", "1") + initial + ev("BOOKMARK", "", "3"),
+			"BOOKMARK @ BOOKMARK @3"},
 		{"gone", stream{EndEvery: time.Millisecond, End: "gone", Late: time.Hour}, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -190,7 +200,8 @@ func TestStream(t *testing.T) {
 				if d.Decode(&e) != nil {
 					break
 				}
-				got = append(got, fmt.Sprintf("%s %s@%s", e.Type, e.Object.Metadata.Name, e.Object.Metadata.ResourceVersion))
+				got = append(got,
+					fmt.Sprintf("%s %s@%s", e.Type, e.Object.Metadata.Name, e.Object.Metadata.ResourceVersion))
 			}
 			if g := strings.Join(got, " "); g != tt.want {
 				t.Errorf("got %q, want %q", g, tt.want)
@@ -200,12 +211,14 @@ func TestStream(t *testing.T) {
 }
 
 func TestMerge(t *testing.T) {
-	a, m, d := json.RawMessage(`{"type":"ADDED","object":1}`), json.RawMessage(`{"type":"MODIFIED","object":2}`), json.RawMessage(`{"type":"DELETED","object":3}`)
+	a, m, d := json.RawMessage(`{"type":"ADDED","object":1}`), json.RawMessage(`{"type":"MODIFIED","object":2}`),
+		json.RawMessage(`{"type":"DELETED","object":3}`)
 	for _, tt := range []struct {
 		first, second json.RawMessage
 		want          string
 	}{
-		{nil, m, string(m)}, {a, m, `{"type":"ADDED","object":2}`}, {a, d, string(d)}, {m, m, string(m)}, {d, a, string(a)},
+		{nil, m, string(m)}, {a, m, `{"type":"ADDED","object":2}`}, {a, d, string(d)}, {m, m, string(m)},
+		{d, a, string(a)},
 	} {
 		if got := merge(tt.first, tt.second); string(got) != tt.want {
 			t.Errorf("merge(%s, %s): got %s, want %s", tt.first, tt.second, got, tt.want)
@@ -247,7 +260,8 @@ func TestDevice(t *testing.T) {
 		{"GET", path, "", says{}, "200 On", question{Word: "On", Code: 200}},
 		{"GET", path, "", says{Word: "Unknown"}, "200 Unknown", question{Word: "Unknown", Code: 200}},
 		{"GET", path, "", says{Code: 503}, "503 ", question{Code: 503}},
-		{"POST", path + "/Actions/ComputerSystem.Reset", `{"ResetType":"ForceOff"}`, says{}, "204 ", question{Word: "ForceOff", Code: 204}},
+		{"POST", path + "/Actions/ComputerSystem.Reset", `{"ResetType":"ForceOff"}`, says{}, "204 ",
+			question{Word: "ForceOff", Code: 204}},
 		{"GET", path, "", says{}, "200 Off", question{Word: "Off", Code: 200}},
 	} {
 		fault = tt.fault
@@ -255,7 +269,8 @@ func TestDevice(t *testing.T) {
 			t.Errorf("%s %s: got %q, want %q", tt.method, tt.path, got, tt.want)
 		}
 		log, hits := b.cut()
-		if len(log) != 1 || log[0].Word != tt.log.Word || log[0].Code != tt.log.Code || log[0].System != "m" || log[0].Method != tt.method || log[0].Delivered.IsZero() != (tt.log.Word == "") {
+		if len(log) != 1 || log[0].Word != tt.log.Word || log[0].Code != tt.log.Code || log[0].System != "m" ||
+			log[0].Method != tt.method || log[0].Delivered.IsZero() != (tt.log.Word == "") {
 			t.Errorf("%s %s: got log %+v, want %+v", tt.method, tt.path, log, tt.log)
 		}
 		if (hits == 1) != (tt.fault != says{}) {
@@ -336,10 +351,12 @@ func TestSummary(t *testing.T) {
 		bad  bool
 		want string
 	}{
-		{"kept and found", []outcome{{Row: "x"}, {Row: "m", Findings: []finding{{checkProof, ""}}}}, false, "kept found"},
+		{"kept and found", []outcome{{Row: "x"}, {Row: "m", Findings: []finding{{checkProof, ""}}}}, false,
+			"kept found"},
 		{"findings", []outcome{{Row: "x", Findings: []finding{{checkTwice, ""}}}}, true, "FINDINGS"},
 		{"a mutant that nobody found", []outcome{{Row: "m"}}, true, "NOT FOUND"},
-		{"a mutant that another check found", []outcome{{Row: "m", Findings: []finding{{checkEnd, ""}}}}, true, "NOT FOUND"},
+		{"a mutant that another check found", []outcome{{Row: "m", Findings: []finding{{checkEnd, ""}}}}, true,
+			"NOT FOUND"},
 	} {
 		lines, bad := summary(rows, tt.all)
 		var got []string
@@ -354,7 +371,8 @@ func TestSummary(t *testing.T) {
 
 // TestLagging: what comes through is late, and whole.
 func TestLagging(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
+	s := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
 	defer s.Close()
 	u, err := url.Parse(s.URL)
 	kit.Must(t, err)

@@ -59,8 +59,8 @@ type sent struct {
 	Slot string    // and life: a.1
 }
 
-// proxy stands between one instance of the judged binary and an API server. It says by its User-Agent whose request each is, and by
-// Audit-ID which. Safe for concurrent use.
+// proxy stands between one instance of the judged binary and an API server. It says by its User-Agent whose request
+// each is, and by Audit-ID which. Safe for concurrent use.
 type proxy struct {
 	slot      *slot
 	url       string
@@ -84,10 +84,13 @@ func startProxy(ctx context.Context, s *slot, authority *kit.Authority, upstream
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{slot: s, url: "https://" + l.Addr().String(), upstream: u, ctx: ctx, conns: map[net.Conn]bool{}, sent: map[string]sent{}}
-	p.transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}, ForceAttemptHTTP2: true, DisableCompression: true}
+	p := &proxy{slot: s, url: "https://" + l.Addr().String(), upstream: u, ctx: ctx, conns: map[net.Conn]bool{},
+		sent: map[string]sent{}}
+	p.transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}, ForceAttemptHTTP2: true,
+		DisableCompression: true}
 	p.server = &http.Server{
-		Handler: p, TLSConfig: &tls.Config{Certificates: []tls.Certificate{authority.Server("127.0.0.1").TLS()}}, ErrorLog: log.New(io.Discard, "", 0),
+		Handler: p, TLSConfig: &tls.Config{Certificates: []tls.Certificate{authority.Server("127.0.0.1").TLS()}},
+		ErrorLog: log.New(io.Discard, "", 0),
 		ConnState: func(c net.Conn, s http.ConnState) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -159,7 +162,8 @@ func parsePath(path string) (namespace, resource, name, sub string) {
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Now()
 	life := p.slot.life()
-	q := request{Slot: p.slot, Method: r.Method, Watch: r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1"}
+	q := request{Slot: p.slot, Method: r.Method,
+		Watch: r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1"}
 	q.Namespace, q.Resource, q.Name, q.Sub = parsePath(r.URL.Path)
 	body, err := io.ReadAll(r.Body)
 	if err != nil { // the process died in the middle of it
@@ -214,7 +218,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out.Header.Set("Authorization", "Bearer "+token)
 	out.Header.Set("User-Agent", life)
 	if st != (stream{}) {
-		out.Header.Set("Accept", strings.ReplaceAll(r.Header.Get("Accept"), "application/vnd.kubernetes.protobuf", "application/json"))
+		out.Header.Set("Accept",
+			strings.ReplaceAll(r.Header.Get("Accept"), "application/vnd.kubernetes.protobuf", "application/json"))
 	}
 	if r.Method != http.MethodGet {
 		id := rand.Text()
@@ -314,7 +319,8 @@ func (p *proxy) stream(ctx context.Context, w http.ResponseWriter, from io.Reade
 			p.slot.w.hit()
 			switch st.End {
 			case "gone":
-				write(json.RawMessage(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}`))
+				write(json.RawMessage(
+					`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}`))
 				return
 			case "reset":
 				panic(http.ErrAbortHandler)
@@ -384,13 +390,15 @@ func describe(raw json.RawMessage) (kind, key string, initial bool) {
 	if json.Unmarshal(raw, &e) != nil {
 		return "", "", true
 	}
-	return e.Type, e.Object.Metadata.Namespace + "/" + e.Object.Metadata.Name, e.Object.Metadata.Annotations["k8s.io/initial-events-end"] != ""
+	return e.Type, e.Object.Metadata.Namespace + "/" + e.Object.Metadata.Name,
+		e.Object.Metadata.Annotations["k8s.io/initial-events-end"] != ""
 }
 
 // merge is what a watcher would see that slept over the first: an object that was added and changed is added.
 func merge(first, second json.RawMessage) json.RawMessage {
 	var a, b event
-	if first == nil || json.Unmarshal(first, &a) != nil || json.Unmarshal(second, &b) != nil || a.Type != "ADDED" || b.Type != "MODIFIED" {
+	if first == nil || json.Unmarshal(first, &a) != nil || json.Unmarshal(second, &b) != nil || a.Type != "ADDED" ||
+		b.Type != "MODIFIED" {
 		return second
 	}
 	b.Type = "ADDED"
@@ -406,5 +414,6 @@ func refuse(w http.ResponseWriter, code int) {
 	reasons := map[int]string{409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 504: "Timeout"}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the referee says so","reason":%q,"code":%d}`, reasons[code], code)
+	fmt.Fprintf(w,
+		`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the referee says so","reason":%q,"code":%d}`, reasons[code], code)
 }

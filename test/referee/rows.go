@@ -38,7 +38,8 @@ func onWrite(k int, do func(request) verdict) func(request) verdict {
 	}
 }
 
-// rate draws for each request of the protocol, reads included; Leases and watches are left alone, so that somebody leads.
+// rate draws for each request of the protocol, reads included; Leases and watches are left alone, so that somebody
+// leads.
 func (w *world) rate(p float64, v verdict) func(request) verdict {
 	return func(q request) verdict {
 		if q.Watch || q.Resource == "leases" || q.Resource == "" || !w.chance(p) {
@@ -162,7 +163,8 @@ func stoppedAtDevice(k int) *faults {
 	return f
 }
 
-// late holds the k-th write to pods for a while, and kills who sent it: another takes over meanwhile, and then it arrives.
+// late holds the k-th write to pods for a while, and kills who sent it: another takes over meanwhile, and then it
+// arrives.
 func late(k int, method string, d time.Duration) *faults {
 	n, held := make(chan int, 1), make(chan struct{})
 	n <- 0
@@ -194,28 +196,39 @@ func device(f func(n int) says) func(*world, int, *rand.Rand) *faults {
 
 // table is all rows, in the order in which they are played.
 var table = []row{
-	{name: "none", what: "no fault", runs: fixed(3), brief: []int{0}, make: func(*world, int, *rand.Rand) *faults { return &faults{} }},
+	{name: "none", what: "no fault", runs: fixed(3), brief: []int{0},
+		make: func(*world, int, *rand.Rand) *faults { return &faults{} }},
 
 	// Intermediate states.
-	{name: "killed-before", what: "the leader is killed right before its k-th write", runs: func(n int) int { return n }, brief: []int{1, 14, 32},
+	{name: "killed-before", what: "the leader is killed right before its k-th write",
+		runs: func(n int) int { return n }, brief: []int{1, 14, 32},
 		make: func(_ *world, i int, _ *rand.Rand) *faults {
-			return &faults{request: onWrite(i+1, func(q request) verdict { return verdict{Before: q.Slot.kill, Drop: true} })}
+			return &faults{
+				request: onWrite(i+1, func(q request) verdict { return verdict{Before: q.Slot.kill, Drop: true} })}
 		}},
-	{name: "killed-after", what: "the leader is killed right after its k-th write", runs: func(n int) int { return n }, brief: []int{0, 15, 40},
+	{name: "killed-after", what: "the leader is killed right after its k-th write", runs: func(n int) int { return n },
+		brief: []int{0, 15, 40},
 		make: func(_ *world, i int, _ *rand.Rand) *faults {
-			return &faults{request: onWrite(i+1, func(q request) verdict { return verdict{After: q.Slot.kill, Lose: true} })}
+			return &faults{
+				request: onWrite(i+1, func(q request) verdict { return verdict{After: q.Slot.kill, Lose: true} })}
 		}},
 
 	// What is not observed.
-	{name: "watch-ends", what: "watches end cleanly every 0.3 s", runs: fixed(3), make: streams(stream{EndEvery: 300 * time.Millisecond, End: "eof"})},
-	{name: "watch-reset", what: "watches are reset every 0.3 s", runs: fixed(3), brief: []int{0}, make: streams(stream{EndEvery: 300 * time.Millisecond, End: "reset"})},
-	{name: "watch-gone", what: "watches end with 410 every 0.3 s", runs: fixed(3), make: streams(stream{EndEvery: 300 * time.Millisecond, End: "gone"})},
-	{name: "watch-dropped", what: "70 % of events never come; the watch ends after 10 s", runs: fixed(4), make: streams(stream{Drop: 0.7, EndEvery: 10 * time.Second, End: "gone"})},
-	{name: "watch-coalesced", what: "of an object's events within 2 s only the last comes", runs: fixed(3), brief: []int{0}, make: streams(stream{Coalesce: 2 * time.Second})},
+	{name: "watch-ends", what: "watches end cleanly every 0.3 s", runs: fixed(3),
+		make: streams(stream{EndEvery: 300 * time.Millisecond, End: "eof"})},
+	{name: "watch-reset", what: "watches are reset every 0.3 s", runs: fixed(3), brief: []int{0},
+		make: streams(stream{EndEvery: 300 * time.Millisecond, End: "reset"})},
+	{name: "watch-gone", what: "watches end with 410 every 0.3 s", runs: fixed(3),
+		make: streams(stream{EndEvery: 300 * time.Millisecond, End: "gone"})},
+	{name: "watch-dropped", what: "70 % of events never come; the watch ends after 10 s", runs: fixed(4),
+		make: streams(stream{Drop: 0.7, EndEvery: 10 * time.Second, End: "gone"})},
+	{name: "watch-coalesced", what: "of an object's events within 2 s only the last comes", runs: fixed(3),
+		brief: []int{0}, make: streams(stream{Coalesce: 2 * time.Second})},
 
 	// What is stale.
 	{name: "watch-late", what: "watches are 30 s late", runs: fixed(4), make: streams(stream{Late: 30 * time.Second})},
-	{name: "lagging-server", what: "another API server, 1.5 s behind etcd, in the middle of the fence, for 10 s", runs: fixed(4), make: lagging},
+	{name: "lagging-server", what: "another API server, 1.5 s behind etcd, in the middle of the fence, for 10 s",
+		runs: fixed(4), make: lagging},
 
 	// Answers.
 	{name: "lost-answer", what: "the k-th write happens, and its answer is lost", runs: fixed(20), brief: []int{0, 1},
@@ -226,44 +239,53 @@ var table = []row{
 			}
 			return &faults{request: onWrite(k, func(request) verdict { return verdict{Lose: true} })}
 		}},
-	{name: "lost-answers", what: "30 % of all answers are lost", runs: fixed(5), make: func(w *world, _ int, _ *rand.Rand) *faults {
-		return &faults{request: w.rate(0.3, verdict{Lose: true})}
-	}},
-	{name: "409", what: "20 % of writes are refused with 409", runs: fixed(3), make: func(w *world, _ int, _ *rand.Rand) *faults {
-		f := w.rate(0.2, verdict{Code: http.StatusConflict})
-		return &faults{request: func(q request) verdict {
-			if !q.Write {
-				return verdict{}
-			}
-			return f(q)
-		}}
-	}},
-	{name: "429", what: "20 % of requests are refused with 429, Retry-After 1", runs: fixed(3), brief: []int{0}, make: func(w *world, _ int, _ *rand.Rand) *faults {
-		return &faults{request: w.rate(0.2, verdict{Code: http.StatusTooManyRequests, Retry: "1"})}
-	}},
-	{name: "500", what: "30 % of requests are refused with 500", runs: fixed(3), make: func(w *world, _ int, _ *rand.Rand) *faults {
-		return &faults{request: w.rate(0.3, verdict{Code: http.StatusInternalServerError})}
-	}},
-	{name: "504", what: "20 % of requests are answered with 504, half of them after they were done", runs: fixed(3), make: func(w *world, _ int, _ *rand.Rand) *faults {
-		return &faults{request: func(q request) verdict {
-			v := w.rate(0.2, verdict{Code: http.StatusGatewayTimeout})(q)
-			if v.Code != 0 && w.chance(0.5) {
-				return verdict{Lose: true}
-			}
-			return v
-		}}
-	}},
-	{name: "slow-reads", what: "each list of pods is answered 8 s late, so that the proof is old by then", runs: fixed(2), make: slowLists(1000)},
+	{name: "lost-answers", what: "30 % of all answers are lost", runs: fixed(5),
+		make: func(w *world, _ int, _ *rand.Rand) *faults {
+			return &faults{request: w.rate(0.3, verdict{Lose: true})}
+		}},
+	{name: "409", what: "20 % of writes are refused with 409", runs: fixed(3),
+		make: func(w *world, _ int, _ *rand.Rand) *faults {
+			f := w.rate(0.2, verdict{Code: http.StatusConflict})
+			return &faults{request: func(q request) verdict {
+				if !q.Write {
+					return verdict{}
+				}
+				return f(q)
+			}}
+		}},
+	{name: "429", what: "20 % of requests are refused with 429, Retry-After 1", runs: fixed(3), brief: []int{0},
+		make: func(w *world, _ int, _ *rand.Rand) *faults {
+			return &faults{request: w.rate(0.2, verdict{Code: http.StatusTooManyRequests, Retry: "1"})}
+		}},
+	{name: "500", what: "30 % of requests are refused with 500", runs: fixed(3),
+		make: func(w *world, _ int, _ *rand.Rand) *faults {
+			return &faults{request: w.rate(0.3, verdict{Code: http.StatusInternalServerError})}
+		}},
+	{name: "504", what: "20 % of requests are answered with 504, half of them after they were done", runs: fixed(3),
+		make: func(w *world, _ int, _ *rand.Rand) *faults {
+			return &faults{request: func(q request) verdict {
+				v := w.rate(0.2, verdict{Code: http.StatusGatewayTimeout})(q)
+				if v.Code != 0 && w.chance(0.5) {
+					return verdict{Lose: true}
+				}
+				return v
+			}}
+		}},
+	{name: "slow-reads", what: "each list of pods is answered 8 s late, so that the proof is old by then",
+		runs: fixed(2), make: slowLists(1000)},
 
 	// The leader is stopped, and its writes come late.
-	{name: "stopped", what: "the leader is stopped for 20 s right after its k-th write, and goes on beside the next", runs: fixed(8), brief: []int{2},
+	{name: "stopped", what: "the leader is stopped for 20 s right after its k-th write, and goes on beside the next",
+		runs: fixed(8), brief: []int{2},
 		make: func(_ *world, i int, _ *rand.Rand) *faults {
 			return stopped([]int{1, 2, 3, 5, 10, 20, 30, 45}[i], 20*time.Second)
 		}},
 	{name: "stopped-at-device", runs: fixed(4), brief: []int{0},
-		what: "the leader of a power-off is stopped at its k-th question to the device; the node returns, and another leads",
+		what: "the leader of a power-off is stopped at its k-th question to the device; the node returns, and " +
+			"another leads",
 		make: func(_ *world, i int, _ *rand.Rand) *faults { return stoppedAtDevice(i + 1) }},
-	{name: "late-end", what: "the k-th tombstone arrives 20 s late, its sender is dead, and another leads", runs: fixed(5),
+	{name: "late-end", what: "the k-th tombstone arrives 20 s late, its sender is dead, and another leads",
+		runs: fixed(5),
 		make: func(_ *world, i int, _ *rand.Rand) *faults {
 			return late([]int{1, 5, 12, 20, 25}[i], http.MethodPatch, 20*time.Second)
 		}},
@@ -273,47 +295,56 @@ var table = []row{
 		}},
 
 	// Devices.
-	{name: "device-flaps", what: "the device says Off, On, Off, nothing, Unknown, in turn, for its first 30 answers", runs: fixed(4), brief: []int{0}, make: func(_ *world, i int, _ *rand.Rand) *faults {
-		words := []says{{}, {Word: "On"}, {}, {Cut: true}, {Word: "Unknown"}, {}, {}, {Word: "PoweringOff"}}
-		return &faults{device: func(_ string, n int) says {
-			if n > 30 {
-				return says{}
-			}
-			return words[(n+i)%len(words)]
-		}}
-	}},
-	{name: "device-slow", what: "each answer of the device comes 3 s late", runs: fixed(2), make: device(func(int) says { return says{Late: 3 * time.Second} })},
-	{name: "device-late", what: "every other answer comes 4.8 s late, when it is hardly worth anything", runs: fixed(3), make: device(func(n int) says {
-		if n%2 == 1 {
-			return says{Late: 4800 * time.Millisecond}
-		}
-		return says{}
-	})},
-	{name: "device-cut", what: "half of the connections to the device die", runs: fixed(3), make: func(w *world, _ int, _ *rand.Rand) *faults {
-		return &faults{device: func(string, int) says { return says{Cut: w.chance(0.5)} }}
-	}},
-	{name: "device-503", what: "half of the device's answers are 503", runs: fixed(3), make: func(w *world, _ int, _ *rand.Rand) *faults {
-		return &faults{device: func(string, int) says {
-			if w.chance(0.5) {
-				return says{Code: http.StatusServiceUnavailable}
+	{name: "device-flaps", what: "the device says Off, On, Off, nothing, Unknown, in turn, for its first 30 answers",
+		runs: fixed(4), brief: []int{0}, make: func(_ *world, i int, _ *rand.Rand) *faults {
+			words := []says{{}, {Word: "On"}, {}, {Cut: true}, {Word: "Unknown"}, {}, {}, {Word: "PoweringOff"}}
+			return &faults{device: func(_ string, n int) says {
+				if n > 30 {
+					return says{}
+				}
+				return words[(n+i)%len(words)]
+			}}
+		}},
+	{name: "device-slow", what: "each answer of the device comes 3 s late", runs: fixed(2),
+		make: device(func(int) says { return says{Late: 3 * time.Second} })},
+	{name: "device-late", what: "every other answer comes 4.8 s late, when it is hardly worth anything", runs: fixed(3),
+		make: device(func(n int) says {
+			if n%2 == 1 {
+				return says{Late: 4800 * time.Millisecond}
 			}
 			return says{}
-		}}
-	}},
+		})},
+	{name: "device-cut", what: "half of the connections to the device die", runs: fixed(3),
+		make: func(w *world, _ int, _ *rand.Rand) *faults {
+			return &faults{device: func(string, int) says { return says{Cut: w.chance(0.5)} }}
+		}},
+	{name: "device-503", what: "half of the device's answers are 503", runs: fixed(3),
+		make: func(w *world, _ int, _ *rand.Rand) *faults {
+			return &faults{device: func(string, int) says {
+				if w.chance(0.5) {
+					return says{Code: http.StatusServiceUnavailable}
+				}
+				return says{}
+			}}
+		}},
 
 	// The machine comes back.
-	{name: "back-before", what: "the machine boots right before the k-th write", runs: func(n int) int { return min(n, 40) }, brief: []int{1, 10},
+	{name: "back-before", what: "the machine boots right before the k-th write",
+		runs: func(n int) int { return min(n, 40) }, brief: []int{1, 10},
 		make: func(_ *world, i int, _ *rand.Rand) *faults { return returns(i+1, false) }},
-	{name: "back-after", what: "the machine boots right after the k-th write", runs: func(n int) int { return min(n, 40) / 2 }, brief: []int{0},
+	{name: "back-after", what: "the machine boots right after the k-th write",
+		runs: func(n int) int { return min(n, 40) / 2 }, brief: []int{0},
 		make: func(_ *world, i int, _ *rand.Rand) *faults { return returns(2*i+1, true) }},
 
 	// All at once.
-	{name: "mixed", what: "kills, lost and refused answers, late watches and a flapping device, at random", runs: fixed(10), make: mixed},
+	{name: "mixed", what: "kills, lost and refused answers, late watches and a flapping device, at random",
+		runs: fixed(10), make: mixed},
 }
 
 func mixed(w *world, _ int, rng *rand.Rand) *faults {
 	kill := 1 + rng.IntN(60)
-	lose, refuse, cut := w.rate(0.1, verdict{Lose: true}), w.rate(0.1, verdict{Code: http.StatusInternalServerError}), 0.3*rng.Float64()
+	lose, refuse, cut := w.rate(0.1, verdict{Lose: true}), w.rate(0.1, verdict{Code: http.StatusInternalServerError}),
+		0.3*rng.Float64()
 	return &faults{
 		request: func(q request) verdict {
 			if q.N == kill {
@@ -324,7 +355,8 @@ func mixed(w *world, _ int, rng *rand.Rand) *faults {
 			}
 			return refuse(q)
 		},
-		watch: streams(stream{Late: time.Duration(rng.IntN(5)) * time.Second, EndEvery: 7 * time.Second, End: "gone"})(w, 0, rng).watch,
+		watch: streams(stream{Late: time.Duration(rng.IntN(5)) * time.Second, EndEvery: 7 * time.Second, End: "gone"})(
+			w, 0, rng).watch,
 		device: func(string, int) says {
 			if w.chance(cut) {
 				return says{Cut: true}
@@ -352,9 +384,12 @@ func slowLists(n int) func(*world, int, *rand.Rand) *faults {
 
 // mutantRows are the referee's own test: of each mutant one run that must find it.
 var mutantRows = []row{
-	{name: "mutant-no-confirmation", what: noConfirmation.what, mutant: noConfirmation, check: checkProof, runs: fixed(1), brief: []int{0},
+	{name: "mutant-no-confirmation", what: noConfirmation.what, mutant: noConfirmation, check: checkProof,
+		runs: fixed(1), brief: []int{0},
 		make: func(*world, int, *rand.Rand) *faults { return &faults{} }},
-	{name: "mutant-old-proof", what: oldProof.what + ", and two lists of pods are slow", mutant: oldProof, check: checkProof, runs: fixed(1), brief: []int{0}, make: slowLists(2)},
-	{name: "mutant-no-preconditions", what: noPreconditions.what + ", 20 s late", mutant: noPreconditions, check: checkExempt, runs: fixed(1), brief: []int{0},
+	{name: "mutant-old-proof", what: oldProof.what + ", and two lists of pods are slow", mutant: oldProof,
+		check: checkProof, runs: fixed(1), brief: []int{0}, make: slowLists(2)},
+	{name: "mutant-no-preconditions", what: noPreconditions.what + ", 20 s late", mutant: noPreconditions,
+		check: checkExempt, runs: fixed(1), brief: []int{0},
 		make: func(*world, int, *rand.Rand) *faults { return late(5, http.MethodPatch, 20*time.Second) }},
 }

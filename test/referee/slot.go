@@ -137,8 +137,10 @@ func (s *slot) stop() {
 
 // words fills in what a command line or a configuration names.
 func (w *world) words(s *slot) *strings.Replacer {
-	return strings.NewReplacer("{config}", filepath.Join(w.dir, "config.yaml"), "{kubeconfig}", s.kubeconfig(), "{device}", w.bmc.url, "{device-user}", deviceUser,
-		"{device-password-file}", filepath.Join(w.dir, "device-password"), "{device-ca}", filepath.Join(w.dir, "ca.crt"))
+	return strings.NewReplacer("{config}", filepath.Join(w.dir, "config.yaml"), "{kubeconfig}", s.kubeconfig(),
+		"{device}", w.bmc.url, "{device-user}", deviceUser,
+		"{device-password-file}", filepath.Join(w.dir, "device-password"), "{device-ca}",
+		filepath.Join(w.dir, "ca.crt"))
 }
 
 func (s *slot) kubeconfig() string { return filepath.Join(s.w.dir, s.name+".kubeconfig") }

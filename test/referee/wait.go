@@ -13,7 +13,8 @@ var (
 	programsMu sync.Mutex // guards a control's list while two start at once
 )
 
-// until asks every 50 ms until check says true, and at its limit returns an error that says what was waited for and check's last one.
+// until asks every 50 ms until check says true, and at its limit returns an error that says what was waited for and
+// check's last one.
 func until(ctx context.Context, limit time.Duration, what string, check func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -41,8 +42,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// stalls is how long this machine let nobody run: a ticker that came late. Judged and referee share the machine, so what held one up
-// probably held the other.
+// stalls is how long this machine let nobody run: a ticker that came late. Judged and referee share the machine, so
+// what held one up probably held the other.
 type stalls struct {
 	mu   sync.Mutex
 	list []span

@@ -84,7 +84,8 @@ func startWorld(ctx context.Context, dir, deploy, config string, say func(string
 	if err != nil {
 		return w, err
 	}
-	w.audits = []*auditLog{{file: filepath.Join(dir, "audit-main.log")}, {file: filepath.Join(dir, "audit-lagging.log")}}
+	w.audits = []*auditLog{{file: filepath.Join(dir, "audit-main.log")},
+		{file: filepath.Join(dir, "audit-lagging.log")}}
 	if w.bmc, err = startBMC(w.control.authority); err != nil {
 		return w, err
 	}
@@ -96,11 +97,16 @@ func startWorld(ctx context.Context, dir, deploy, config string, say func(string
 	}
 	c := w.control.client
 	yes := true
-	if _, err := c.StorageV1().CSIDrivers().Create(ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &yes}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.StorageV1().CSIDrivers().
+		Create(ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName},
+			Spec: storagev1.CSIDriverSpec{AttachRequired: &yes}}, metav1.CreateOptions{}); err != nil {
 		return w, err
 	}
 	seconds := int64(24 * 3600)
-	token, err := c.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "forcefence", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})
+	token, err := c.CoreV1().ServiceAccounts(namespace).
+		CreateToken(ctx, "forcefence",
+			&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}},
+			metav1.CreateOptions{})
 	if err != nil {
 		return w, err
 	}
@@ -118,7 +124,8 @@ func startWorld(ctx context.Context, dir, deploy, config string, say func(string
 	if err := os.WriteFile(filepath.Join(dir, "device-password"), []byte(devicePassword), 0o600); err != nil {
 		return w, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(w.words(w.slots[0]).Replace(config)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(w.words(w.slots[0]).Replace(config)),
+		0o600); err != nil {
 		return w, err
 	}
 	w.hub = newHub(c)
@@ -186,7 +193,8 @@ const (
 // workload puts a run's pods on its node, and returns the names of those that move and of those that stay.
 func (w *world) workload(ctx context.Context, run string, victim *kubelet) (moves, stays []string, err error) {
 	c := w.control.client
-	if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: run}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Namespaces().
+		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: run}}, metav1.CreateOptions{}); err != nil {
 		return nil, nil, err
 	}
 	home := homeLabel + run
@@ -201,12 +209,14 @@ func (w *world) workload(ctx context.Context, run string, victim *kubelet) (move
 	none := ""
 	claimed := corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &none,
-		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 	}
 	for _, s := range sets {
 		labels := map[string]string{roleLabel: s.role}
 		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: s.role}, Spec: appsv1.StatefulSetSpec{
-			Replicas: &s.replicas, PodManagementPolicy: appsv1.ParallelPodManagement, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Replicas: &s.replicas, PodManagementPolicy: appsv1.ParallelPodManagement,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: template(labels, home, corev1.NodeSelectorOpExists),
 		}}
 		if s.role == roleTolerating {
@@ -223,29 +233,39 @@ func (w *world) workload(ctx context.Context, run string, victim *kubelet) (move
 			if !s.volume {
 				continue
 			}
-			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: run + "-" + name}, Spec: corev1.PersistentVolumeSpec{
-				Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain, ClaimRef: &corev1.ObjectReference{Namespace: run, Name: "data-" + name},
-				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: run + "-" + name}},
-			}}
+			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: run + "-" + name},
+				Spec: corev1.PersistentVolumeSpec{
+					Capacity: corev1.ResourceList{
+						corev1.ResourceStorage: resource.MustParse("1Gi")},
+					AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+					PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+					ClaimRef:                      &corev1.ObjectReference{Namespace: run, Name: "data-" + name},
+					PersistentVolumeSource: corev1.PersistentVolumeSource{
+						CSI: &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: run + "-" + name}},
+				}}
 			if _, err := c.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{}); err != nil {
 				return nil, nil, err
 			}
-			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data-" + name, Labels: labels}, Spec: claimed}
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data-" + name, Labels: labels},
+				Spec: claimed}
 			claim.Spec.VolumeName = pv.Name
 			if _, err := c.CoreV1().PersistentVolumeClaims(run).Create(ctx, claim, metav1.CreateOptions{}); err != nil {
 				return nil, nil, err
 			}
 		}
 		if s.volume {
-			// A pod whose claim the attach/detach controller does not know to be bound is looked at again after a minute or more.
+			// A pod whose claim the attach/detach controller does not know to be bound is looked at again after a
+			// minute or more.
 			if err := until(ctx, runLimit, "the claims are bound", func() (bool, error) {
 				claims, err := c.CoreV1().PersistentVolumeClaims(run).List(ctx, everything)
-				return err == nil && !slices.ContainsFunc(claims.Items, func(c corev1.PersistentVolumeClaim) bool { return c.Status.Phase != corev1.ClaimBound }), err
+				return err == nil &&
+					!slices.ContainsFunc(claims.Items,
+						func(c corev1.PersistentVolumeClaim) bool { return c.Status.Phase != corev1.ClaimBound }), err
 			}); err != nil {
 				return nil, nil, err
 			}
-			set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claimed}}
+			set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{
+				{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claimed}}
 			set.Spec.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
 		}
 		if _, err := c.AppsV1().StatefulSets(run).Create(ctx, set, metav1.CreateOptions{}); err != nil {
@@ -253,17 +273,21 @@ func (w *world) workload(ctx context.Context, run string, victim *kubelet) (move
 		}
 	}
 	daemon := map[string]string{roleLabel: roleDaemon}
-	if _, err := c.AppsV1().DaemonSets(run).Create(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "daemon"}, Spec: appsv1.DaemonSetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: daemon}, Template: template(daemon, home, corev1.NodeSelectorOpIn, "victim"),
-	}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.AppsV1().DaemonSets(run).
+		Create(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "daemon"}, Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: daemon},
+			Template: template(daemon, home, corev1.NodeSelectorOpIn, "victim"),
+		}}, metav1.CreateOptions{}); err != nil {
 		return nil, nil, err
 	}
-	for role, node := range map[string]string{roleStatic: victim.name, roleFinished: victim.name, roleOther: bystanders[0]} {
+	for role, node := range map[string]string{
+		roleStatic: victim.name, roleFinished: victim.name, roleOther: bystanders[0]} {
 		t := template(map[string]string{roleLabel: role}, "", "")
 		pod := &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}
 		pod.Name, pod.Spec.NodeName = role, node
 		if role == roleStatic {
-			pod.Annotations = map[string]string{"kubernetes.io/config.source": "file", "kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": "x"}
+			pod.Annotations = map[string]string{"kubernetes.io/config.source": "file",
+				"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": "x"}
 		}
 		if _, err := c.CoreV1().Pods(run).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			return nil, nil, err
@@ -272,11 +296,14 @@ func (w *world) workload(ctx context.Context, run string, victim *kubelet) (move
 			stays = append(stays, run+"/"+role)
 			continue
 		}
-		if _, err := c.CoreV1().Pods(run).Patch(ctx, role, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status"); err != nil {
+		if _, err := c.CoreV1().Pods(run).
+			Patch(ctx, role, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{},
+				"status"); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := until(ctx, runLimit, "the workload runs on "+victim.name, func() (bool, error) { return w.runOnce(slices.Concat(moves, stays), "") }); err != nil {
+	if err := until(ctx, runLimit, "the workload runs on "+victim.name,
+		func() (bool, error) { return w.runOnce(slices.Concat(moves, stays), "") }); err != nil {
 		return nil, nil, err
 	}
 	for _, name := range bystanders {
@@ -303,12 +330,16 @@ func orNil(s string) any {
 	return s
 }
 
-func template(labels map[string]string, home string, op corev1.NodeSelectorOperator, values ...string) corev1.PodTemplateSpec {
-	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}}}
+func template(labels map[string]string, home string, op corev1.NodeSelectorOperator,
+	values ...string) corev1.PodTemplateSpec {
+	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}}}
 	if home != "" {
-		t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: home, Operator: op, Values: values}}}},
-		}}}
+		t.Spec.Affinity = &corev1.Affinity{
+			NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{
+					{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: home, Operator: op, Values: values}}}},
+			}}}
 	}
 	return t
 }
@@ -359,7 +390,8 @@ func (w *world) clean(ctx context.Context, run string, victim *kubelet) error {
 	w.bmc.put(victim.name, nil)
 	_ = c.CoreV1().Namespaces().Delete(ctx, run, metav1.DeleteOptions{})
 	for i := range volumePods {
-		_ = c.CoreV1().PersistentVolumes().Delete(ctx, fmt.Sprintf("%s-%s-%d", run, roleVolume, i), metav1.DeleteOptions{})
+		_ = c.CoreV1().PersistentVolumes().
+			Delete(ctx, fmt.Sprintf("%s-%s-%d", run, roleVolume, i), metav1.DeleteOptions{})
 	}
 	_ = c.CoreV1().PersistentVolumes().Delete(ctx, run+"-"+roleTolerating+"-0", metav1.DeleteOptions{})
 	for _, name := range bystanders {
@@ -367,7 +399,8 @@ func (w *world) clean(ctx context.Context, run string, victim *kubelet) error {
 	}
 	_ = c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(ctx, victim.name, metav1.DeleteOptions{})
 	_ = c.StorageV1().CSINodes().Delete(ctx, victim.name, metav1.DeleteOptions{})
-	_ = c.CoordinationV1().Leases(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}) // who led is dead
+	// who led is dead
+	_ = c.CoordinationV1().Leases(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	return c.CoreV1().Nodes().Delete(ctx, victim.name, metav1.DeleteOptions{})
 }
 
@@ -375,7 +408,8 @@ func (w *world) clean(ctx context.Context, run string, victim *kubelet) error {
 func (w *world) silence(ctx context.Context, node string) error {
 	now := metav1.NewTime(time.Now())
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{{
-		Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", LastTransitionTime: now, LastHeartbeatTime: now,
+		Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", LastTransitionTime: now,
+		LastHeartbeatTime: now,
 	}}}})
 	if err != nil {
 		return err

@@ -38,8 +38,8 @@ const (
 	kinds
 )
 
-// state is everything stored at one moment. Objects and slices are never changed in place: a write makes new ones, so a state
-// once taken is a snapshot.
+// state is everything stored at one moment. Objects and slices are never changed in place: a write makes new ones, so a
+// state once taken is a snapshot.
 type state struct {
 	at          time.Time
 	rv          uint64
@@ -140,7 +140,8 @@ func drop[T metav1.Object](s *server, list *[]T, k kind, name string) {
 	s.commit(k)
 }
 
-// patchNode changes a Node; rv "" sets no precondition. edit gets a copy whose maps and slices it must replace, not change.
+// patchNode changes a Node; rv "" sets no precondition. edit gets a copy whose maps and slices it must replace, not
+// change.
 func (s *server) patchNode(by, name, rv string, edit func(*corev1.Node)) (err error) {
 	var n *corev1.Node
 	defer func() { s.w.receiveNode(by, name, rv, n, err) }()
@@ -204,7 +205,8 @@ func (s *server) patchPod(by, name, uid, rv string, edit func(*corev1.Pod)) (err
 	}
 	p = new(*old)
 	edit(p)
-	if s.w.limits.large == p.Name && (len(p.Annotations) > len(old.Annotations) || len(p.Status.Conditions) > len(old.Status.Conditions)) {
+	if s.w.limits.large == p.Name &&
+		(len(p.Annotations) > len(old.Annotations) || len(p.Status.Conditions) > len(old.Status.Conditions)) {
 		return errTooLarge
 	}
 	s.w.check.podWrite(by, uid, rv, old, p)
@@ -223,8 +225,8 @@ func (s *server) matchPod(name, uid, rv string) (*corev1.Pod, error) {
 	return p, nil
 }
 
-// deletePod is a DELETE with grace seconds. A pod that is terminal or bound to no node goes at once, and one with finalizers
-// stays until they are gone.
+// deletePod is a DELETE with grace seconds. A pod that is terminal or bound to no node goes at once, and one with
+// finalizers stays until they are gone.
 func (s *server) deletePod(by, name, uid, rv string, grace int64) error {
 	old, err := s.matchPod(name, uid, rv)
 	s.w.receivePod(by, fmt.Sprint("delete ", grace), name, uid, rv, nil, err)
@@ -268,8 +270,8 @@ func (s *server) putAttachment(a *storagev1.VolumeAttachment) {
 	put(s, &s.attachments, attachments, a)
 }
 
-// deleteAttachment is a DELETE: the attacher detaches the volume, whatever the node says, and its finalizer keeps the object until then.
-// The attach/detach controller notices later, and then writes volumesAttached.
+// deleteAttachment is a DELETE: the attacher detaches the volume, whatever the node says, and its finalizer keeps the
+// object until then. The attach/detach controller notices later, and then writes volumesAttached.
 func (s *server) deleteAttachment(name, uid, rv string) error {
 	s.w.receive("", "delete", "volumeattachments/"+name, map[string]string{"uid": uid, "rv": rv})
 	a := s.attachment(name)
@@ -308,7 +310,8 @@ func setReady(n *corev1.Node, status corev1.ConditionStatus, now time.Time) {
 }
 
 func setPoweredOn(n *corev1.Node, on bool, now time.Time) {
-	c := corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now)}
+	c := corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionFalse,
+		LastTransitionTime: metav1.NewTime(now)}
 	if on {
 		c.Status = corev1.ConditionTrue
 	}

@@ -25,8 +25,8 @@ const proofTTL = 5 * time.Second
 // stockSoon is step 8's bound.
 const stockSoon = 30 * time.Second
 
-// checker holds what the invariants need beyond the stored state. It judges by its own reading of the design, not by the code
-// under test.
+// checker holds what the invariants need beyond the stored state. It judges by its own reading of the design, not by
+// the code under test.
 type checker struct {
 	w        *World
 	byPerson map[string]bool      // values of marks that a person put or edited
@@ -85,7 +85,8 @@ func (c *checker) nodeWrite(by, rv string, old, n *corev1.Node) {
 			w.fail("5", "%s writes node %s without a resourceVersion", by, n.Name)
 		}
 		rest := func(ts []corev1.Taint) []corev1.Taint { return slices.DeleteFunc(slices.Clone(ts), key) }
-		if !slices.EqualFunc(rest(old.Spec.Taints), rest(n.Spec.Taints), func(a, b corev1.Taint) bool { return a == b }) {
+		if !slices.EqualFunc(rest(old.Spec.Taints), rest(n.Spec.Taints),
+			func(a, b corev1.Taint) bool { return a == b }) {
 			w.fail("5", "%s changes another taint of %s", by, n.Name)
 		}
 		unpinned := func(n *corev1.Node) map[string]string {
@@ -99,7 +100,8 @@ func (c *checker) nodeWrite(by, rv string, old, n *corev1.Node) {
 		if !isReady(old) && isReady(n) {
 			w.fail("5", "%s makes %s Ready", by, n.Name)
 		}
-		if l := unpinned(old); maps.Equal(n.Labels, old.Labels) || !maps.Equal(l, unpinned(n)) { // any node is pinned while it is healthy
+		// any node is pinned while it is healthy
+		if l := unpinned(old); maps.Equal(n.Labels, old.Labels) || !maps.Equal(l, unpinned(n)) {
 			c.untouched(by, n.Name, "Node "+n.Name)
 		}
 	}
@@ -248,8 +250,8 @@ func (w *World) notReadyBetween(node string, from, to time.Time) bool {
 	return false
 }
 
-// sentNotReady checks invariant 1 for a pod that stays, as for a pod that goes. A person's word never takes Ready from a
-// pod.
+// sentNotReady checks invariant 1 for a pod that stays, as for a pod that goes. A person's word never takes Ready from
+// a pod.
 func (c *checker) sentNotReady(g grounds, p action.Pod) {
 	what := "Ready False on " + p.Name
 	c.begun(g, what)
@@ -285,8 +287,8 @@ func (c *checker) sent(g grounds, p action.Pod) {
 	c.proof(g, "tombstone of "+p.Name)
 }
 
-// byPolicy is what holds of an act without proof: a policy that accepts duplicates is in force, and on its look the node was neither Ready
-// nor any fence's.
+// byPolicy is what holds of an act without proof: a policy that accepts duplicates is in force, and on its look the
+// node was neither Ready nor any fence's.
 func (c *checker) byPolicy(g grounds, what string) {
 	w, l := c.w, g.look
 	c.begins(l, what)
@@ -297,7 +299,8 @@ func (c *checker) byPolicy(g grounds, what string) {
 	case l.IsReady() && w.pool == nil || l.Mark != nil || l.Record.IsOpen():
 		w.fail("1", "%s on %s by a policy, and the node is Ready, marked or being fenced", what, l.Name)
 	case !slices.ContainsFunc(l.Unproven, func(u taint.Unproven) bool {
-		return "policy "+u.Policy+", without proof: "+u.WithoutProof == action.PolicyOf(g.Action) && u.NodeUID == l.UID && u.Since.Equal(l.ReadySince)
+		return "policy "+u.Policy+", without proof: "+u.WithoutProof == action.PolicyOf(g.Action) &&
+			u.NodeUID == l.UID && u.Since.Equal(l.ReadySince)
 	}):
 		w.fail("record", "%s on %s by a policy that the Node does not tell of: %v", what, l.Name, l.Unproven)
 	case w.now.Sub(l.Got.Wall) > time.Minute: // reads follow the look
@@ -309,13 +312,15 @@ func (c *checker) byPolicy(g grounds, what string) {
 	w.count("ended by a policy")
 }
 
-// outOfService is the taint that makes stock controllers end pods: none is there that they would end, by what was read or by name (F2).
+// outOfService is the taint that makes stock controllers end pods: none is there that they would end, by what was read
+// or by name (F2).
 func (c *checker) outOfService(g grounds) {
 	w, node := c.w, g.look.Name
 	c.proof(g, "out of service")
 	at := w.api.asOf(g.look.Got.Wall)
 	for _, p := range at.podsOn(node) {
-		if _, ends := patience(p.Spec.Tolerations, []corev1.Taint{taint.OutOfService(w.now)}); ends && p.DeletionTimestamp == nil {
+		if _, ends := patience(p.Spec.Tolerations, []corev1.Taint{taint.OutOfService(w.now)}); ends &&
+			p.DeletionTimestamp == nil {
 			w.fail("9", "%s is taken out of service, which ends pod %s", node, p.Name)
 		}
 	}
@@ -325,8 +330,8 @@ func (c *checker) outOfService(g grounds) {
 	w.count("out of service")
 }
 
-// detach is the deletion of an attachment, as it reaches the API server: no pod that stood on the node when it was looked at goes on
-// using the volume. Another that a scheduler with an old cache binds there gets a new one.
+// detach is the deletion of an attachment, as it reaches the API server: no pod that stood on the node when it was
+// looked at goes on using the volume. Another that a scheduler with an old cache binds there gets a new one.
 func (c *checker) detach(g grounds, a action.Attachment) {
 	w := c.w
 	for _, p := range w.api.asOf(g.look.Got.Wall).podsOn(g.look.Name) {
@@ -346,12 +351,14 @@ func (c *checker) tombstoned(g grounds, p action.Pod, sent time.Time) {
 	}
 	c.ended[p.UID] = tomb{g.look.Record.ID, sent, false, g.by.since}
 	r := g.look.Record
-	if m := c.w.machine(g.look.Name); m.lied && m.power && (m.bootID == r.BootID && r.Run == "" || m.run == r.Run && r.Run != "") && r.By != taint.ByPerson {
+	if m := c.w.machine(g.look.Name); m.lied && m.power &&
+		(m.bootID == r.BootID && r.Run == "" || m.run == r.Run && r.Run != "") && r.By != taint.ByPerson {
 		c.fooled[m.name] = r.ID + "/" + m.run
 	}
 }
 
-// replaceable holds that a policy ends no pod of a node that is not Ready while the scheduler may still bind its replacement there.
+// replaceable holds that a policy ends no pod of a node that is not Ready while the scheduler may still bind its
+// replacement there.
 func (c *checker) replaceable(g grounds, p action.Pod) {
 	n := c.w.api.asOf(g.look.Got.Wall).node(g.look.Name)
 	if n == nil || isReady(n) {
@@ -360,7 +367,8 @@ func (c *checker) replaceable(g grounds, p action.Pod) {
 	if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Effect == corev1.TaintEffectNoSchedule && !toleratesAll(p.Tolerations, t)
 	}) {
-		c.w.fail("policy", "%s of %s, which is not Ready, is ended, and its replacement may be bound there", p.Name, n.Name)
+		c.w.fail("policy", "%s of %s, which is not Ready, is ended, and its replacement may be bound there", p.Name,
+			n.Name)
 	}
 }
 
@@ -377,7 +385,8 @@ func (c *checker) sentDelete(g grounds, p action.Pod) {
 		return
 	}
 	spared := func(p action.Pod) bool { return p.Spared == g.look.Record.Token() }
-	if l := g.look; !l.IsReady() && !l.IsAliveSince(l.Record) && g.answer.State != providers.PowerOn && !slices.ContainsFunc(g.pods, spared) {
+	if l := g.look; !l.IsReady() && !l.IsAliveSince(l.Record) && g.answer.State != providers.PowerOn &&
+		!slices.ContainsFunc(g.pods, spared) {
 		c.w.fail("1", "delete of %s as if the node had returned, and it shows no life", p.Name)
 	}
 }
@@ -396,7 +405,8 @@ func (c *checker) clear(g grounds) {
 				c.w.fail("9", "the volume of exempt pod %s is taken out of volumesInUse", p.Name)
 			}
 			has := func(a corev1.AttachedVolume) bool { return a.Name == vol.Unique }
-			if slices.ContainsFunc(g.look.Attached, has) && !slices.ContainsFunc(g.Action.(action.ClearVolumes).Attached, has) {
+			if slices.ContainsFunc(g.look.Attached, has) &&
+				!slices.ContainsFunc(g.Action.(action.ClearVolumes).Attached, has) {
 				c.w.fail("9", "the volume of exempt pod %s is taken out of volumesAttached", p.Name)
 			}
 		}
@@ -419,7 +429,8 @@ func (c *checker) arm(g grounds) {
 	}
 }
 
-// alive holds that a kubelet which itself says NotReady missed a renewal before the mark, unless its device told of the end by itself.
+// alive holds that a kubelet which itself says NotReady missed a renewal before the mark, unless its device told of the
+// end by itself.
 func (c *checker) alive(g grounds) {
 	w, l := c.w, g.look
 	then := w.api.asOf(l.Sent.Wall) // a heartbeat after the look is met by the question that follows the mark
@@ -444,7 +455,8 @@ func (c *checker) work(l taint.Look) {
 	for i := len(w.api.past) - 1; i >= 0; i-- {
 		s := &w.api.past[i]
 		if len(s.attachmentsOf(l.Name)) > 0 || slices.ContainsFunc(s.podsOn(l.Name), func(p *corev1.Pod) bool {
-			return taint.ExemptionOf(p, taint.DefaultKey) == taint.NotExempt && (!taint.IsTerminal(p) || taint.IsTombstone(p))
+			return taint.ExemptionOf(p, taint.DefaultKey) == taint.NotExempt &&
+				(!taint.IsTerminal(p) || taint.IsTombstone(p))
 		}) {
 			return
 		}
@@ -465,15 +477,17 @@ func (c *checker) expire(g grounds) {
 	}
 }
 
-// unmark is invariant 11: by what the look saw, no tombstoned pod is left but such as finalizers keep, and no attachment but such
-// as a bound pod needs; or this fence tombstoned nothing at all.
+// unmark is invariant 11: by what the look saw, no tombstoned pod is left but such as finalizers keep, and no
+// attachment but such as a bound pod needs; or this fence tombstoned nothing at all.
 func (c *checker) unmark(g grounds) {
 	w, r := c.w, g.look.Record
 	if n := w.api.node(g.look.Name); n == nil || n.ResourceVersion != g.look.ResourceVersion {
 		return // a conflict: a leader of before has looked long ago
 	}
-	if r.Phase == taint.PhaseArmed && action.RecordOf(g.Action).Result != taint.ResultLifted || action.RecordOf(g.Action).Phase != taint.PhaseDone {
-		w.fail("11", "the mark of %s goes in phase %s with result %s", g.look.Name, r.Phase, action.RecordOf(g.Action).Result)
+	if r.Phase == taint.PhaseArmed && action.RecordOf(g.Action).Result != taint.ResultLifted ||
+		action.RecordOf(g.Action).Phase != taint.PhaseDone {
+		w.fail("11", "the mark of %s goes in phase %s with result %s", g.look.Name, r.Phase,
+			action.RecordOf(g.Action).Result)
 	}
 	used := c.allEnded(g)
 	if r.Phase == taint.PhaseArmed {
@@ -503,7 +517,8 @@ func (c *checker) names(g grounds) {
 	used := c.allEnded(g)
 	for _, a := range g.atts {
 		if len(named) > 0 && !named["default/"+a.PV] && (!used[a.PV] || a.Deleting) {
-			w.fail("11", "the record of %s names %v, and attachment %s is still there", g.look.Name, action.RecordOf(g.Action).Detaching, a.Name)
+			w.fail("11", "the record of %s names %v, and attachment %s is still there", g.look.Name,
+				action.RecordOf(g.Action).Detaching, a.Name)
 		}
 	}
 	if l := g.look; !l.IsAliveSince(l.Record) {
@@ -529,14 +544,16 @@ func (c *checker) allEnded(g grounds) map[string]bool {
 	return used
 }
 
-// listed is the end of step 10: nothing is left in volumesAttached that attach/detach wrote back and does not know attached any more.
+// listed is the end of step 10: nothing is left in volumesAttached that attach/detach wrote back and does not know
+// attached any more.
 func (c *checker) listed(g grounds) {
 	for _, a := range g.look.Attached {
 		detached := !slices.ContainsFunc(c.w.api.attachmentsOf(g.look.Name), func(x *storagev1.VolumeAttachment) bool {
 			return unique(*x.Spec.Source.PersistentVolumeName) == a.Name
 		})
 		user := slices.ContainsFunc(g.pods, func(p action.Pod) bool {
-			return !p.Terminal && slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Unique == a.Name })
+			return !p.Terminal &&
+				slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Unique == a.Name })
 		})
 		if detached && !user {
 			c.w.fail("F5", "the mark of %s goes, and volumesAttached lists %s, which is detached", g.look.Name, a.Name)
@@ -559,7 +576,8 @@ func (c *checker) powerOff(l taint.Look, p *Process) {
 			w.fail("15", "%s is powered off %s after a heartbeat, and only silence counts", l.Name, quiet)
 		}
 		if m := w.machine(l.Name); m.k != nil && !m.hung && !m.cut && m.troubled.Before(last) {
-			w.fail("15", "%s is powered off, and its kubelet beats as ever: nobody heard it for %s", l.Name, w.now.Sub(last))
+			w.fail("15", "%s is powered off, and its kubelet beats as ever: nobody heard it for %s", l.Name,
+				w.now.Sub(last))
 		}
 	}
 	fresh := 0
@@ -592,13 +610,14 @@ func (c *checker) acceptedOff(l taint.Look, by speaker) {
 	}
 }
 
-// powerOn holds that a machine is powered on only after a fence that is done, in the middle of nothing, if we turned it off; that it was
-// written down before, that each announcement is sent once, and as many as are allowed.
+// powerOn holds that a machine is powered on only after a fence that is done, in the middle of nothing, if we turned it
+// off; that it was written down before, that each announcement is sent once, and as many as are allowed.
 func (c *checker) powerOn(l taint.Look, m *machine) {
 	w, r := c.w, l.Record
 	last, lease := r.LastPowerOn(), w.api.asOf(l.Sent.Wall).lease(l.Name)
 	switch {
-	case r == nil || r.Phase != taint.PhaseDone || r.Result != taint.ResultEvicted || l.Mark != nil || !c.phases[r.ID+"/"+string(taint.PhaseDone)]:
+	case r == nil || r.Phase != taint.PhaseDone || r.Result != taint.ResultEvicted || l.Mark != nil ||
+		!c.phases[r.ID+"/"+string(taint.PhaseDone)]:
 		w.fail("after", "%s is powered on before its fence is done", l.Name)
 	case last.IsZero() || !c.announced[l.UID+"/"+last.String()]:
 		w.fail("record", "%s is powered on before the record says so", l.Name)
@@ -690,8 +709,8 @@ func (c *checker) started(m *machine, p *corev1.Pod) {
 	c.writers()
 }
 
-// writers is invariant 10 for volumes: a machine writes to a volume if a container there uses it, or if it is mounted there and
-// the storage still serves that node.
+// writers is invariant 10 for volumes: a machine writes to a volume if a container there uses it, or if it is mounted
+// there and the storage still serves that node.
 func (c *checker) writers() {
 	w := c.w
 	by := map[string]*machine{}
@@ -720,7 +739,8 @@ func (c *checker) writers() {
 				continue
 			}
 			if w.Scenario == Accepting && (w.pool == nil || !w.pool.fences) {
-				if w.count("accepted second writer"); w.pool != nil && w.pool.rule.WithoutProof == policy.StorageFences {
+				if w.count("accepted second writer"); w.pool != nil &&
+					w.pool.rule.WithoutProof == policy.StorageFences {
 					w.count("second writer by a storage that lies")
 				}
 				continue
@@ -735,10 +755,10 @@ func (c *checker) writers() {
 	}
 }
 
-// hung finds pods that cannot mount what is attached because volumesAttached does not list it, and lets attach/detach write it
-// whole, as its restart would (F5). A replacement may hang so that came back to the marked node: it was bound after its
-// predecessor's entries were cleared and before the volume was detached. The scheduler had an old cache, or a person took
-// the mark off in the middle.
+// hung finds pods that cannot mount what is attached because volumesAttached does not list it, and lets attach/detach
+// write it whole, as its restart would (F5). A replacement may hang so that came back to the marked node: it was bound
+// after its predecessor's entries were cleared and before the volume was detached. The scheduler had an old cache, or a
+// person took the mark off in the middle.
 func (c *checker) hung() {
 	w := c.w
 	for _, p := range w.api.pods {
@@ -749,7 +769,8 @@ func (c *checker) hung() {
 		for _, v := range volumesOf(p) {
 			a := w.api.attachment(attachmentName(v, n.Name))
 			listed := func(x corev1.AttachedVolume) bool { return x.Name == unique(v) }
-			if a == nil || !a.Status.Attached || a.DeletionTimestamp != nil || slices.ContainsFunc(n.Status.VolumesAttached, listed) {
+			if a == nil || !a.Status.Attached || a.DeletionTimestamp != nil ||
+				slices.ContainsFunc(n.Status.VolumesAttached, listed) {
 				continue
 			}
 			if !c.late[string(p.UID)] && w.machine(n.Name).excused == "" {
@@ -761,12 +782,13 @@ func (c *checker) hung() {
 	}
 }
 
-// unnoticed reports a machine that ran all the time, was evicted on its device's word, and came back without anybody saying so. A
-// boot in between makes it look like any other, and a later fence's record hides it.
+// unnoticed reports a machine that ran all the time, was evicted on its device's word, and came back without anybody
+// saying so. A boot in between makes it look like any other, and a later fence's record hides it.
 func (c *checker) unnoticed(n *corev1.Node) bool {
 	m := c.w.machine(n.Name)
 	r, _ := taint.RecordOf(n)
-	return r != nil && m.power && m.excused == "" && c.fooled[m.name] == r.ID+"/"+m.run && r.Result != taint.ResultNeverPoweredOff
+	return r != nil && m.power && m.excused == "" && c.fooled[m.name] == r.ID+"/"+m.run &&
+		r.Result != taint.ResultNeverPoweredOff
 }
 
 // atEnd is what must have come true once the world is calm.

@@ -12,8 +12,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// hints are what a history has of lines to nodes and of polls. They have a generator of their own: what it draws changes no other draw, and
-// a history that has neither is what it was.
+// hints are what a history has of lines to nodes and of polls. They have a generator of their own: what it draws
+// changes no other draw, and a history that has neither is what it was.
 type hints struct {
 	rng   *rand.Rand
 	lines bool
@@ -42,7 +42,8 @@ func (h *hints) between(lo, hi time.Duration) time.Duration {
 	return lo + time.Duration(h.rng.Float64()*float64(hi-lo))
 }
 
-// partitions break lines while all that they go to is well: of one node, of some, or of all; for longer than a line needs, or not.
+// partitions break lines while all that they go to is well: of one node, of some, or of all; for longer than a line
+// needs, or not.
 func (w *World) partitions(end time.Time) {
 	h := &w.hints
 	if !h.lines {

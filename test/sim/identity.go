@@ -22,7 +22,8 @@ const zeros = "00000000-0000-0000-0000-000000000000"
 func (w *World) claimOf(n *corev1.Node) taint.Claim {
 	c := taint.Claim{Node: n.Name, Claimed: true, Pin: n.Labels[taint.PinLabel]}
 	if id := n.Annotations[noteBMC]; id != "" && w.machine(n.Name).device {
-		c.Machine = taint.Machine{Provider: "bmc", ID: id, SystemUUID: providers.CanonicalUUID(n.Status.NodeInfo.SystemUUID)}
+		c.Machine = taint.Machine{Provider: "bmc", ID: id,
+			SystemUUID: providers.CanonicalUUID(n.Status.NodeInfo.SystemUUID)}
 	}
 	return c
 }
@@ -36,7 +37,8 @@ func (p *Process) believe(n *corev1.Node, healthy bool) taint.Belief {
 	}
 	mine := w.claimOf(n)
 	rec, _ := taint.RecordOf(n)
-	return taint.DecideMachine(taint.Identity{Claim: mine, Clash: taint.NewClaims(all).FindClash(mine), Record: rec, Healthy: healthy})
+	return taint.DecideMachine(
+		taint.Identity{Claim: mine, Clash: taint.NewClaims(all).FindClash(mine), Record: rec, Healthy: healthy})
 }
 
 // speaker is a device that a worker asks about its node.
@@ -65,7 +67,9 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 		out.why = b.Refused
 	case b.Machine.Provider == "bmc":
 		m := k.w.machine(b.Machine.ID)
-		s := speaker{Device: proof.Device{Name: "bmc/" + m.name, Machine: b.Machine, NoPower: b.NoPower, Limits: k.m.limits[0]}, of: m}
+		s := speaker{
+			Device: proof.Device{Name: "bmc/" + m.name, Machine: b.Machine, NoPower: b.NoPower, Limits: k.m.limits[0]},
+			of:     m}
 		s.target = providers.Target{Node: k.m.name, ID: b.Machine.ID, SystemUUID: l.SystemUUID, Claimed: b.Claimed}
 		if providers.CanonicalUUID(l.SystemUUID) != b.Machine.SystemUUID {
 			s.target.SystemUUID = b.Machine.SystemUUID
@@ -76,8 +80,9 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 		for i, strip := range []string{"strip-a", "strip-b"} {
 			id := taint.Machine{Provider: strip, ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
 			out.to = append(out.to, speaker{
-				Device: proof.Device{Name: strip + "/" + k.m.name, Machine: id, Level: 1, Feeds: true, Limits: k.m.limits[1]},
-				of:     k.m, which: 1 + i, target: providers.Target{Node: k.m.name, ID: id.ID, SystemUUID: l.SystemUUID},
+				Device: proof.Device{Name: strip + "/" + k.m.name, Machine: id, Level: 1, Feeds: true,
+					Limits: k.m.limits[1]},
+				of: k.m, which: 1 + i, target: providers.Target{Node: k.m.name, ID: id.ID, SystemUUID: l.SystemUUID},
 			})
 		}
 		return out
@@ -88,7 +93,8 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 		}
 		id := taint.Machine{Provider: "group/within", ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
 		out.to = append(out.to, speaker{
-			Device: proof.Device{Name: "group/within/" + k.m.name, Machine: id, Level: 1, NoPower: "its host runs others"}, of: k.m, hosts: true,
+			Device: proof.Device{Name: "group/within/" + k.m.name, Machine: id, Level: 1,
+				NoPower: "its host runs others"}, of: k.m, hosts: true,
 			target: providers.Target{Node: k.m.name, ID: id.ID, SystemUUID: l.SystemUUID},
 		})
 		return out
@@ -96,7 +102,8 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 	if k.m.second {
 		id := taint.Machine{Provider: "alt", ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
 		out.to = append(out.to, speaker{
-			Device: proof.Device{Name: "alt/" + k.m.name, Machine: id, Level: 1, Limits: k.m.limits[1]}, of: k.m, which: 1,
+			Device: proof.Device{Name: "alt/" + k.m.name, Machine: id, Level: 1, Limits: k.m.limits[1]}, of: k.m,
+			which:  1,
 			target: providers.Target{Node: k.m.name, ID: id.ID, SystemUUID: l.SystemUUID},
 		})
 	}
@@ -113,7 +120,8 @@ func (l led) devices() []proof.Device {
 
 // pin writes the pin of a healthy node.
 func (k *worker) pin(n *corev1.Node) {
-	if k.pinning || k.pinSeen == n.ResourceVersion || (fence.ChosenMode{Mode: k.m.mode}).LoweredBy(n.Annotations).Mode == fence.Disabled {
+	if k.pinning || k.pinSeen == n.ResourceVersion ||
+		(fence.ChosenMode{Mode: k.m.mode}).LoweredBy(n.Annotations).Mode == fence.Disabled {
 		return
 	}
 	k.pinSeen = n.ResourceVersion
@@ -135,8 +143,8 @@ func (k *worker) pin(n *corev1.Node) {
 	}, func(error) { k.pinning, k.pinSeen = false, "" })
 }
 
-// forge is a node whose kubelet's credential was stolen: it is led to another's machine, or to none that anybody knows, and falls silent
-// sooner or later.
+// forge is a node whose kubelet's credential was stolen: it is led to another's machine, or to none that anybody knows,
+// and falls silent sooner or later.
 func (w *World) forge(m, victim *machine) {
 	n := w.api.node(m.name)
 	if w.calm || w.down || n == nil || m == victim {

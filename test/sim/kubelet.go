@@ -11,8 +11,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// kubelet is one boot's kubelet. Lease, status and pods run side by side from the start, as the real one's do: pods may start
-// before Ready is written, from a list that is old.
+// kubelet is one boot's kubelet. Lease, status and pods run side by side from the start, as the real one's do: pods may
+// start before Ready is written, from a list that is old.
 type kubelet struct {
 	m        *machine
 	ready    bool // its runtime is up
@@ -300,8 +300,8 @@ func (k *kubelet) volumes() {
 	}
 }
 
-// prepare brings a pod's volumes, as the kubelet does before it asks for a sandbox: first say that they are in use, then see them
-// listed and attached, then mount.
+// prepare brings a pod's volumes, as the kubelet does before it asks for a sandbox: first say that they are in use,
+// then see them listed and attached, then mount.
 func (k *kubelet) prepare(p *corev1.Pod) {
 	w, m := k.m.w, k.m
 	again := func(d time.Duration) {
@@ -331,7 +331,8 @@ func (k *kubelet) prepare(p *corev1.Pod) {
 		}
 		for _, v := range vols {
 			a := w.api.attachment(attachmentName(v, m.name))
-			listed := slices.ContainsFunc(n.Status.VolumesAttached, func(x corev1.AttachedVolume) bool { return x.Name == unique(v) })
+			listed := slices.ContainsFunc(n.Status.VolumesAttached,
+				func(x corev1.AttachedVolume) bool { return x.Name == unique(v) })
 			told := slices.Contains(n.Status.VolumesInUse, unique(v))
 			if !told || !listed || a == nil || !a.Status.Attached || a.DeletionTimestamp != nil {
 				k.status()
@@ -359,7 +360,8 @@ func (k *kubelet) admit(p *corev1.Pod, again func(time.Duration)) {
 		exempt := taint.ExemptionOf(p, taint.DefaultKey) != taint.NotExempt
 		claims, sure := taint.VolumeClaims(p)
 		apart := k.hook.node.Detaching && taint.FreeOf(claims, sure, k.hook.claims)
-		ok, why := admit.Decide(k.hook.node, admit.Pod{Exempt: exempt, Known: k.hook.knows(string(p.UID)), Unaffected: apart})
+		ok, why := admit.Decide(k.hook.node,
+			admit.Pod{Exempt: exempt, Known: k.hook.knows(string(p.UID)), Unaffected: apart})
 		if !ok {
 			if exempt {
 				w.fail("9", "the hook of %s holds exempt pod %s", k.m.name, p.Name)
@@ -464,8 +466,9 @@ func (h *hook) changed() {
 	})
 }
 
-// see takes a state of the Node in. A mark takes effect at once; its absence, and that it holds the pods of some volumes only, after a
-// consistent list of the node's pods made since: a pod tombstoned under the mark must not start from an older one.
+// see takes a state of the Node in. A mark takes effect at once; its absence, and that it holds the pods of some
+// volumes only, after a consistent list of the node's pods made since: a pod tombstoned under the mark must not start
+// from an older one.
 func (h *hook) see(n *corev1.Node, at time.Time) {
 	w, m := h.k.m.w, h.k.m
 	h.seen = at

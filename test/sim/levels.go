@@ -36,8 +36,8 @@ type try struct {
 	err  error
 }
 
-// level holds that a power-off goes to the level whose turn it is: the first whose devices all answer begins, and another has its turn
-// only once that one had its own.
+// level holds that a power-off goes to the level whose turn it is: the first whose devices all answer begins, and
+// another has its turn only once that one had its own.
 func (c *checker) level(p *Process, l taint.Look, to []speaker, said []providers.PowerState, device int) {
 	w, d := c.w, to[device]
 	state := func(i int) providers.PowerState {
@@ -63,7 +63,8 @@ func (c *checker) level(p *Process, l taint.Look, to []speaker, said []providers
 				w.fail("levels", "%s is powered off through %s, and %s answers", l.Name, d.Name, o.Name)
 			}
 		}
-		s = &sends{fence: l.Record.ID, life: p.life, level: d.Level, began: w.now, by: map[string]try{}, never: map[string]bool{}}
+		s = &sends{fence: l.Record.ID, life: p.life, level: d.Level, began: w.now, by: map[string]try{},
+			never: map[string]bool{}}
 		c.sends[key] = s
 	}
 	if s.level != d.Level || s.by[d.Name].sent >= max(d.Limits.Attempts, 1) { // another turn
@@ -71,7 +72,8 @@ func (c *checker) level(p *Process, l taint.Look, to []speaker, said []providers
 			w.fail("13", "%s is powered off through %s again, which refused for good", l.Name, d.Name)
 		}
 		if !s.over(w.now, to, state) {
-			w.fail("levels", "%s is powered off through %s, and it is the turn of level %d: %+v", l.Name, d.Name, s.level, s.by)
+			w.fail("levels", "%s is powered off through %s, and it is the turn of level %d: %+v", l.Name, d.Name,
+				s.level, s.by)
 		}
 		if s.level != d.Level {
 			w.count("level gave way")
@@ -94,7 +96,9 @@ func (s *sends) over(now time.Time, to []speaker, state func(int) providers.Powe
 		if end := d.Limits.Timeout; end > 0 && now.Sub(s.began) >= end {
 			return true
 		}
-		if state(i) != providers.PowerOff && (s.never[d.Name] || t.sent >= max(d.Limits.Attempts, 1) && (t.err != nil || now.Sub(t.at) >= 10*time.Second)) {
+		if state(i) != providers.PowerOff &&
+			(s.never[d.Name] ||
+				t.sent >= max(d.Limits.Attempts, 1) && (t.err != nil || now.Sub(t.at) >= 10*time.Second)) {
 			return true
 		}
 	}
@@ -116,7 +120,8 @@ func (c *checker) taken(p *Process, node string, d speaker, err error) {
 	}
 }
 
-// parts holds that of some level all devices said Off when a node is marked, and that none which tells of the machine gainsays them.
+// parts holds that of some level all devices said Off when a node is marked, and that none which tells of the machine
+// gainsays them.
 func (c *checker) parts(node string, to []speaker, said []providers.PowerState) {
 	whole := false
 	for i, d := range to {

@@ -8,7 +8,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
-// lodging is where a machine runs that is a guest: on one of three hypervisors, each with a host of its own. It migrates between them.
+// lodging is where a machine runs that is a guest: on one of three hypervisors, each with a host of its own. It
+// migrates between them.
 type lodging struct {
 	on   [3]bool // the hosts that have power; their devices say so, and their hypervisors answer
 	has  [3]bool // the hypervisors that know the guest: it runs there, arrives, was shut off there, or has just left
@@ -42,8 +43,8 @@ func (l *lodging) enter(w *World) {
 	l.on[l.at], l.has[l.at], l.busy = true, true, false
 }
 
-// migrate begins to move the guest. The host that it leaves may die at any moment of that: before the guest runs elsewhere it dies with it,
-// after that it lives.
+// migrate begins to move the guest. The host that it leaves may die at any moment of that: before the guest runs
+// elsewhere it dies with it, after that it lives.
 func (w *World) migrate(m *machine) {
 	l := m.lodged
 	from, run := l.at, m.run
@@ -82,8 +83,8 @@ func (w *World) migrate(m *machine) {
 	}
 }
 
-// askHosts puts a question to the hosts of a guest, as taint/machine.Within does. Some of it is asked too early: that is the rule's to
-// refuse.
+// askHosts puts a question to the hosts of a guest, as taint/machine.Within does. Some of it is asked too early: that
+// is the rule's to refuse.
 func (w *World) askHosts(
 	m *machine, to speaker, now func() providers.Instant, done func(a providers.Answer, truth, lie bool),
 ) {
@@ -127,13 +128,14 @@ func (w *World) askHosts(
 			w.count("off with its host")
 		}
 		first := true
-		done(providers.Ask(context.Background(), arrived{obs, err}, to.Machine.Provider, to.target, func() providers.Instant {
-			if first {
-				first = false
-				return sent
-			}
-			return now()
-		}), truth, false)
+		done(providers.Ask(context.Background(), arrived{obs, err}, to.Machine.Provider, to.target,
+			func() providers.Instant {
+				if first {
+					first = false
+					return sent
+				}
+				return now()
+			}), truth, false)
 	}
 	again := func(i int, then func()) {
 		if hosts[i].Off.State == providers.PowerOff || early && !hosts[i].After.Got.IsZero() {
@@ -163,5 +165,6 @@ func (w *World) askHosts(
 			then()
 		})
 	}
-	all(func(i int, then func()) { look(i, &hosts[i].Before, then) }, func() { all(power, func() { all(again, last) }) })
+	all(func(i int, then func()) { look(i, &hosts[i].Before, then) },
+		func() { all(power, func() { all(again, last) }) })
 }

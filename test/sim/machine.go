@@ -43,9 +43,10 @@ type machine struct {
 	lied      bool      // and it has done so
 	lodged    *lodging  // it is a guest, and the hosts that it may be on speak for it beside its BMC; nil: it is none
 	forged    bool      // its kubelet's credential said that it is another machine, or none
-	excused   string    // why invariant 10 is not ours to hold here: a person vouched wrongly, or went round the admission policy
-	running   []*container
-	mounted   []string
+	// why invariant 10 is not ours to hold here: a person vouched wrongly, or went round the admission policy
+	excused string
+	running []*container
+	mounted []string
 }
 
 // away reports that nothing on the machine reaches the API server.
@@ -98,7 +99,8 @@ func (m *machine) cutPower(why string) {
 	if m.lodged != nil {
 		m.lodged.leave(m.w)
 	}
-	if m.device && m.second && !(m.lodged != nil && m.w.calm) && m.w.chance(0.3) { // a BMC dies with the power of its rack
+	// a BMC dies with the power of its rack
+	if m.device && m.second && !(m.lodged != nil && m.w.calm) && m.w.chance(0.3) {
 		m.deaf = [3]bool{0: true}
 		m.w.count("one device down")
 	}
@@ -183,7 +185,8 @@ func (w *World) ask(m *machine, to []speaker, now func() providers.Instant, done
 		on, outlets := false, 0
 		for i, a := range out {
 			on = on || a.State == providers.PowerOn && !to[i].Feeds
-			if a.State == providers.PowerOff && to[i].Feeds { // each tells of its own outlet: together they tell of the machine
+			// each tells of its own outlet: together they tell of the machine
+			if a.State == providers.PowerOff && to[i].Feeds {
 				outlets++
 			}
 		}
@@ -211,7 +214,9 @@ func (w *World) ask(m *machine, to []speaker, now func() providers.Instant, done
 	}
 	for i, s := range to {
 		w.askOne(m, s, now, func(a providers.Answer, t, l bool) {
-			if over { // it came after its time: who asked has the others' answers, though a stopped process may not have read them yet
+			// it came after its time: who asked has the others' answers, though a stopped process may not have read
+			// them yet
+			if over {
 				return
 			}
 			out[i], truth[i], lie[i] = a, t, l
@@ -223,7 +228,8 @@ func (w *World) ask(m *machine, to []speaker, now func() providers.Instant, done
 	}
 }
 
-// askOne puts the question to one device. The truth is read when the device gets to it, and the answer may be long on its way.
+// askOne puts the question to one device. The truth is read when the device gets to it, and the answer may be long on
+// its way.
 func (w *World) askOne(
 	m *machine, to speaker, now func() providers.Instant, done func(a providers.Answer, truth, lie bool),
 ) {
@@ -248,13 +254,14 @@ func (w *World) askOne(
 		}
 		w.after(back, func() {
 			first := true
-			a := providers.Ask(context.Background(), arrived{obs, err}, to.Machine.Provider, to.target, func() providers.Instant {
-				if first {
-					first = false
-					return sent
-				}
-				return now()
-			})
+			a := providers.Ask(context.Background(), arrived{obs, err}, to.Machine.Provider, to.target,
+				func() providers.Instant {
+					if first {
+						first = false
+						return sent
+					}
+					return now()
+				})
 			done(a, truth && (m.uuid == obs.SystemUUID || to.which >= 1 && obs.SystemUUID == ""), lie)
 		})
 	})
@@ -267,7 +274,8 @@ func (m *machine) answer(stamp providers.Instant, about *machine, to speaker) (p
 	if m.contained {
 		obs.Run = m.run
 	}
-	if which >= 1 && (!m.told || to.Feeds) { // it cannot tell which machine it speaks of, and speaks of none but its own
+	// it cannot tell which machine it speaks of, and speaks of none but its own
+	if which >= 1 && (!m.told || to.Feeds) {
 		obs.SystemUUID = ""
 	}
 	switch {
@@ -278,7 +286,8 @@ func (m *machine) answer(stamp providers.Instant, about *machine, to speaker) (p
 		obs.State, obs.Raw = providers.PowerOff, "Off"
 		return obs, nil
 	case to.Feeds:
-		if m.unfed[which-1] || w.calm && !m.power { // outlets alone do not tell of a machine that is off: a person pulls its plugs in the end
+		// outlets alone do not tell of a machine that is off: a person pulls its plugs in the end
+		if m.unfed[which-1] || w.calm && !m.power {
 			obs.State = providers.PowerOff
 		}
 	case m.changing:
@@ -298,7 +307,9 @@ func (m *machine) answer(stamp providers.Instant, about *machine, to speaker) (p
 		obs.State, obs.Raw = providers.PowerUnknown, "Paused?"
 	case 3: // another machine's device answers, and that machine may well be off
 		if to.target.SystemUUID != m.uuid || which >= 1 && (!m.told || to.Feeds) {
-			return obs, nil // who it speaks of is compared with what the node tells: a kubelet that lies of itself has itself alone to lose
+			// who it speaks of is compared with what the node tells: a kubelet that lies of itself has itself alone to
+			// lose
+			return obs, nil
 		}
 		other := w.machines[w.rng.IntN(len(w.machines))]
 		obs.SystemUUID = other.uuid
@@ -381,7 +392,8 @@ func (m *machine) orderOff(t providers.Target, which int) error {
 	return nil
 }
 
-// orderOn is a device taking a power-on: obeyed, obeyed later, or accepted and forgotten. An answer that is lost may be of either kind.
+// orderOn is a device taking a power-on: obeyed, obeyed later, or accepted and forgotten. An answer that is lost may be
+// of either kind.
 func (m *machine) orderOn(t providers.Target, which int) error {
 	w := m.w
 	w.receiveOrder("on", m, which, t)

@@ -27,9 +27,9 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Process is one forcefence controller: it does what each node's course (taint/decide) says, as taint/controller does in production,
-// with every request split into its arrival at the API server and the arrival of the answer, either of which may be late or lost. A
-// crash loses all of it but what was written.
+// Process is one forcefence controller: it does what each node's course (taint/decide) says, as taint/controller does
+// in production, with every request split into its arrival at the API server and the arrival of the answer, either of
+// which may be late or lost. A crash loses all of it but what was written.
 type Process struct {
 	w       *World
 	name    string
@@ -244,7 +244,8 @@ func (k *worker) watch() {
 		k.poll(n, l)
 		return
 	}
-	if k.seen != n.ResourceVersion+k.leaseRV+v.Suspicion(l) || w.pool != nil && w.now.Sub(k.polled) >= w.pool.rule.Intervals.Poll {
+	if k.seen != n.ResourceVersion+k.leaseRV+v.Suspicion(l) ||
+		w.pool != nil && w.now.Sub(k.polled) >= w.pool.rule.Intervals.Poll {
 		k.look()
 	}
 }
@@ -286,7 +287,8 @@ func (k *worker) wait(d time.Duration) {
 	})
 }
 
-// advance carries out the course's next decision. The worker is its World; what becomes of it is applied when it is there.
+// advance carries out the course's next decision. The worker is its World; what becomes of it is applied when it is
+// there.
 func (k *worker) advance() {
 	w, ctx := k.w, context.Background()
 	d := k.course.Next(k.now(), &k.fleet)
@@ -414,7 +416,8 @@ func (k *worker) OutOfService(context.Context) decide.Observation {
 
 // InService takes it off.
 func (k *worker) InService(context.Context) decide.Observation {
-	k.patchNode(k.course.Look(), func(n *corev1.Node) { n.Spec.Taints = taint.WithoutOutOfService(n.Spec.Taints) }, "InService")
+	k.patchNode(k.course.Look(), func(n *corev1.Node) { n.Spec.Taints = taint.WithoutOutOfService(n.Spec.Taints) },
+		"InService")
 	return nil
 }
 
@@ -575,7 +578,8 @@ func (k *worker) ReadNode(context.Context) decide.Observation {
 	return nil
 }
 
-// readElsewhere reads live what is said of the node elsewhere, where that may be and decides something, and folds the look in.
+// readElsewhere reads live what is said of the node elsewhere, where that may be and decides something, and folds the
+// look in.
 func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, sent providers.Instant) {
 	w, name := k.w, k.m.name
 	if w.Tape != nil && node != nil { // as an API server hands it over, whose times have no parts of a second
@@ -587,12 +591,14 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 	saw := func(elsewhere string) {
 		k.listed, k.spent, k.led, k.looked, k.polled = false, false, led{}, node, w.now
 		facts := decide.Facts{
-			Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict, Policies: w.policies(), Storage: k.storage(name),
+			Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict,
+			Policies: w.policies(), Storage: k.storage(name),
 		}
 		if l.Exists {
 			k.led = k.ledBy(node, l)
 			facts.Mode, facts.Devices = k.led.mode, k.led.devices()
-			facts.Excluded, facts.KeptOn = cmp.Or(fence.ExclusionReason(node, w.now), elsewhere), fence.KeepOnReason(node, w.rules.cordoned)
+			facts.Excluded, facts.KeptOn = cmp.Or(fence.ExclusionReason(node, w.now), elsewhere),
+				fence.KeepOnReason(node, w.rules.cordoned)
 		}
 		if len(k.led.to) == 0 {
 			facts.NoDeviceErr = errors.New(k.led.why)
@@ -647,7 +653,8 @@ func (k *worker) ask(then func()) {
 				}
 				k.states = append(k.states, state)
 				w.logf("%s: %s is %s (%s, asked %s ago)", k.name, to[i].Name, a.State, a.Raw, w.now.Sub(a.At.Wall))
-				if to[i].Feeds && a.State == providers.PowerOn && known { // a machine that was shut down keeps its outlets
+				// a machine that was shut down keeps its outlets
+				if to[i].Feeds && a.State == providers.PowerOn && known {
 					continue
 				}
 				k.said = append(k.said, a.State)
@@ -839,13 +846,14 @@ func (k *worker) ClearVolumes(_ context.Context, a action.ClearVolumes) decide.O
 func (k *worker) grounds() grounds {
 	hint := k.fleet.View(k.m.name, k.now()).Hint
 	return grounds{
-		Decision: k.next, look: k.course.Look(), answer: k.course.Answer(), pods: k.pods, atts: k.atts, said: k.said, device: len(k.led.to) > 0, trust: k.evict.TrustPerson,
+		Decision: k.next, look: k.course.Look(), answer: k.course.Answer(), pods: k.pods, atts: k.atts, said: k.said,
+		device: len(k.led.to) > 0, trust: k.evict.TrustPerson,
 		by: k.Process, hinted: hint != "" && hint != fleet.Poll,
 	}
 }
 
-// each acts on the pods in their order, a few at a time, each only while that holds: a proof that ran out is asked for again, and if it
-// does not come back the rest waits for the next look.
+// each acts on the pods in their order, a few at a time, each only while that holds: a proof that ran out is asked for
+// again, and if it does not come back the rest waits for the next look.
 func (k *worker) each(act func(grounds, action.Pod, func(error))) {
 	if !k.listed {
 		k.w.count("by a kept list")
@@ -934,8 +942,10 @@ func (k *worker) DeleteAttachments(_ context.Context, act action.DeleteAttachmen
 
 // counted are the reasons to wait whose histories are counted.
 var counted = map[reason.Reason]bool{
-	reason.PowerOffLimit: true, reason.TooFewHealthy: true, reason.DomainLost: true, reason.DevicesCut: true, reason.CutOff: true, reason.CoolDown: true,
-	reason.Quorum: true, reason.ControlPlane: true, reason.KeptOn: true, reason.Excluded: true, reason.ModeDisabled: true, reason.WouldPowerOff: true,
+	reason.PowerOffLimit: true, reason.TooFewHealthy: true, reason.DomainLost: true, reason.DevicesCut: true,
+	reason.CutOff: true, reason.CoolDown: true,
+	reason.Quorum: true, reason.ControlPlane: true, reason.KeptOn: true, reason.Excluded: true,
+	reason.ModeDisabled: true, reason.WouldPowerOff: true,
 	reason.WouldRecover: true, reason.MarkNotTaken: true, reason.LevelDelay: true, reason.NotAccepted: true,
 }
 
@@ -1047,9 +1057,11 @@ func podsOf(list []*corev1.Pod) []action.Pod {
 	for _, p := range list {
 		e := action.Pod{
 			Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
-			Exempt: taint.ExemptionOf(p, taint.DefaultKey), Terminal: taint.IsTerminal(p), Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p),
-			Owner: ownerOf(p), Deleting: p.DeletionTimestamp != nil, Finalizers: p.Finalizers, Tolerations: p.Spec.Tolerations,
-			Ready: isTrue(p, corev1.PodReady), ContainersReady: isTrue(p, corev1.ContainersReady),
+			Exempt: taint.ExemptionOf(p, taint.DefaultKey), Terminal: taint.IsTerminal(p),
+			Tombstone: taint.IsTombstone(p), Spared: taint.SparedBy(p),
+			Owner: ownerOf(p), Deleting: p.DeletionTimestamp != nil, Finalizers: p.Finalizers,
+			Tolerations: p.Spec.Tolerations,
+			Ready:       isTrue(p, corev1.PodReady), ContainersReady: isTrue(p, corev1.ContainersReady),
 		}
 		if e.Deleting {
 			e.Grace, e.DeleteAt = *p.DeletionGracePeriodSeconds, p.DeletionTimestamp.Time
@@ -1079,8 +1091,8 @@ const (
 	kindsOfPolicies                        // how many there are
 )
 
-// policies are those of the scenario: one that acts at once, or one that waits for the deletionTimestamp; without and with what deletes
-// attachments, and that alone; or one that asks the storage.
+// policies are those of the scenario: one that acts at once, or one that waits for the deletionTimestamp; without and
+// with what deletes attachments, and that alone; or one that asks the storage.
 func (w *World) policies() []policy.Policy {
 	if w.Scenario != Accepting {
 		return nil
@@ -1091,7 +1103,9 @@ func (w *World) policies() []policy.Policy {
 	}
 	atOnce := accept(policy.Policy{Name: "at-once", When: policy.BecameNotReady})
 	terminating := accept(policy.Policy{Name: "terminating", When: policy.NotReady, Terminating: true})
-	wait := accept(policy.Policy{Name: "wait", When: policy.NotReady, Drivers: []string{"sim"}, Terminating: true, Keep: true, Detach: true})
+	wait := accept(
+		policy.Policy{Name: "wait", When: policy.NotReady, Drivers: []string{"sim"}, Terminating: true, Keep: true,
+			Detach: true})
 	immediate := wait
 	immediate.Name, immediate.Terminating, immediate.Replaced = "immediate", false, true
 	if w.pool != nil {
@@ -1114,8 +1128,8 @@ func (w *World) policies() []policy.Policy {
 	}
 }
 
-// waiting are the claims that Pending pods wait for, but on that node. Here a pod that is terminating is as good: a StatefulSet has no
-// replacement beside it.
+// waiting are the claims that Pending pods wait for, but on that node. Here a pod that is terminating is as good: a
+// StatefulSet has no replacement beside it.
 func (w *World) waiting(node string) map[string]bool {
 	out := map[string]bool{}
 	for _, p := range w.api.pods {
@@ -1132,7 +1146,8 @@ func attachedOf(list []*storagev1.VolumeAttachment) []action.Attachment {
 	var out []action.Attachment
 	for _, a := range list {
 		out = append(out, action.Attachment{
-			Name: a.Name, UID: string(a.UID), ResourceVersion: a.ResourceVersion, PV: *a.Spec.Source.PersistentVolumeName, Attacher: a.Spec.Attacher,
+			Name: a.Name, UID: string(a.UID), ResourceVersion: a.ResourceVersion,
+			PV: *a.Spec.Source.PersistentVolumeName, Attacher: a.Spec.Attacher,
 			Deleting: a.DeletionTimestamp != nil,
 		})
 	}
@@ -1195,7 +1210,8 @@ func (p *Process) wake() {
 	}
 }
 
-// elect makes another process the leader, after the old one's lease has run out, or the same one where there is no other.
+// elect makes another process the leader, after the old one's lease has run out, or the same one where there is no
+// other.
 func (w *World) elect(old *Process) {
 	if w.leader != old.index {
 		return

@@ -54,7 +54,8 @@ func sameReceived(t *testing.T, first uint64, received []uint64) {
 		}
 	}
 	if wrong > 0 {
-		t.Errorf("%d of %d blocks of histories changed. -sim.seed=SEED shows one, on this version and on the one before. "+
+		t.Errorf("%d of %d blocks of histories changed. -sim.seed=SEED shows one, on this version and on the one "+
+			"before. "+
 			"If it is meant: go test ./test/sim -run TestHistories -sim.seeds=20000 -sim.update", wrong, len(got))
 	}
 }

@@ -20,11 +20,13 @@ import (
 
 // evicting is a View of a node in the middle of an eviction, proven off since the given time.
 func evicting(now, since time.Time, taints ...corev1.Taint) evict.View {
-	rec := taint.Record{ID: "f1", Phase: taint.PhaseEvicting, NodeUID: "u", BootID: "b", LeaseRV: "1", Since: since, At: since, By: "ff"}
+	rec := taint.Record{ID: "f1", Phase: taint.PhaseEvicting, NodeUID: "u", BootID: "b", LeaseRV: "1", Since: since,
+		At: since, By: "ff"}
 	l := taint.Look{
 		Sent: providers.InstantOf(since), Got: providers.InstantOf(since), Exists: true, Name: "n1", UID: "u",
 		ResourceVersion: "7", BootID: "b", LeaseRV: "1",
-		Ready: corev1.ConditionUnknown, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule}, Record: &rec, Taints: taints,
+		Ready: corev1.ConditionUnknown, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule},
+		Record: &rec, Taints: taints,
 	}
 	v := evict.View{Now: providers.InstantOf(now), Settings: evict.Settings{DetachTimeout: time.Hour},
 		Devices: []proof.Device{{Name: "bmc/n1"}}, By: "ff", Live: true}
@@ -42,24 +44,26 @@ func unreachable(at time.Time) corev1.Taint {
 	return corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &added}
 }
 
-// A pod waited for the stock eviction, its volume's entries were cleared already, the machine came back: the pod stayed and hung
-// for good on "not attached according to node status" (F5).
+// A pod waited for the stock eviction, its volume's entries were cleared already, the machine came back: the pod stayed
+// and hung for good on "not attached according to node status" (F5).
 func TestWaitingPodsKeepTheirVolumes(t *testing.T) {
 	v := evicting(epoch.Add(time.Second), epoch, unreachable(epoch))
 	v.Look.InUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/sim^vol"}
 	v.Look.Attached = []corev1.AttachedVolume{{Name: "kubernetes.io/csi/sim^vol"}}
-	v.Pods = []action.Pod{{Name: "db-0", UID: "p", Volumes: []action.Volume{{PV: "vol", Unique: "kubernetes.io/csi/sim^vol"}}}}
+	v.Pods = []action.Pod{
+		{Name: "db-0", UID: "p", Volumes: []action.Volume{{PV: "vol", Unique: "kubernetes.io/csi/sim^vol"}}}}
 	if d := evict.Step(v); !action.Is[action.Wait](d) || d.Reason != reason.StockEviction {
 		t.Errorf("got %s %s, want Wait %s", action.Name(d.Action), d.Reason, reason.StockEviction)
 	}
 }
 
-// A process that came to it late gave up waiting for a stock deletion that was due seconds ago: patience ran from the proof, not
-// from the time the deletion was due. The deletion hit the replacement (F2).
+// A process that came to it late gave up waiting for a stock deletion that was due seconds ago: patience ran from the
+// proof, not from the time the deletion was due. The deletion hit the replacement (F2).
 func TestPatienceRunsFromWhenDue(t *testing.T) {
 	minute := int64(60)
 	pod := action.Pod{Name: "db-0", UID: "p", Tolerations: []corev1.Toleration{{
-		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &minute,
+		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+		TolerationSeconds: &minute,
 	}}}
 	noTime := unreachable(epoch)
 	noTime.TimeAdded = nil
@@ -83,27 +87,31 @@ func TestPatienceRunsFromWhenDue(t *testing.T) {
 	}
 }
 
-// The API server was away for a minute and a half. The stock controller saw the taint only then, and counted from there: its deletion,
-// long overdue by the taint's own time, hit the replacement (F2).
+// The API server was away for a minute and a half. The stock controller saw the taint only then, and counted from
+// there: its deletion, long overdue by the taint's own time, hit the replacement (F2).
 func TestStockCountsAnewAfterAnOutage(t *testing.T) {
 	five := int64(5)
 	pod := action.Pod{Name: "db-0", UID: "p", Tolerations: []corev1.Toleration{{
-		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &five,
+		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+		TolerationSeconds: &five,
 	}}}
 	for _, c := range []struct {
 		away, since time.Duration // the outage, and how long it is over
 		want        action.Action
 	}{
 		{90 * time.Second, time.Second, action.Wait{}}, {90 * time.Second, 64 * time.Second, action.Wait{}},
-		{90 * time.Second, 66 * time.Second, action.Tombstone{}}, {19 * time.Second, 47 * time.Second, action.Tombstone{}},
+		{90 * time.Second, 66 * time.Second, action.Tombstone{}},
+		{19 * time.Second, 47 * time.Second, action.Tombstone{}},
 	} {
 		v := evicting(epoch.Add(c.away), epoch, unreachable(epoch))
 		v.Pods = []action.Pod{pod}
 		v.Memory.ApplyLook(v.Look)
 		v.Now = providers.InstantOf(epoch.Add(c.away + c.since))
-		v.Answers.ApplyAnswers(providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
+		v.Answers.ApplyAnswers(
+			providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: v.Now}, Got: v.Now})
 		if d := evict.Step(v); action.Name(d.Action) != action.Name(c.want) {
-			t.Errorf("away for %s, back for %s: got %s %s, want %s", c.away, c.since, action.Name(d.Action), d.Reason, action.Name(c.want))
+			t.Errorf("away for %s, back for %s: got %s %s, want %s", c.away, c.since, action.Name(d.Action), d.Reason,
+				action.Name(c.want))
 		}
 	}
 }
@@ -134,13 +142,14 @@ func TestStockCountsFromOurOwnSight(t *testing.T) {
 		v := evicting(epoch.Add(c.after), epoch, unreachable(epoch.Add(c.ahead)))
 		v.Pods = []action.Pod{pod}
 		if d := evict.Step(v); action.Name(d.Action) != action.Name(c.want) {
-			t.Errorf("clock ahead by %s, seen %s ago: got %s %s, want %s", c.ahead, c.after, action.Name(d.Action), d.Reason, action.Name(c.want))
+			t.Errorf("clock ahead by %s, seen %s ago: got %s %s, want %s", c.ahead, c.after, action.Name(d.Action),
+				d.Reason, action.Name(c.want))
 		}
 	}
 }
 
-// A person took the mark off between tombstone and delete, and no other pod was left to move: the terminating tombstone, which
-// no StatefulSet controller deletes, stood for good, as "nothing to evict".
+// A person took the mark off between tombstone and delete, and no other pod was left to move: the terminating
+// tombstone, which no StatefulSet controller deletes, stood for good, as "nothing to evict".
 func TestTombstonesLeftBehindAreWork(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -148,7 +157,8 @@ func TestTombstonesLeftBehindAreWork(t *testing.T) {
 		want bool
 	}{
 		{"tombstoned and terminating", action.Pod{Terminal: true, Tombstone: true, Deleting: true, Grace: 30}, true},
-		{"kept by finalizers only", action.Pod{Terminal: true, Tombstone: true, Deleting: true, Finalizers: []string{"x"}}, false},
+		{"kept by finalizers only",
+			action.Pod{Terminal: true, Tombstone: true, Deleting: true, Finalizers: []string{"x"}}, false},
 		{"failed by itself", action.Pod{Terminal: true}, false},
 	} {
 		if got := evict.HasWork([]action.Pod{c.pod}, nil); got != c.want {
@@ -157,9 +167,9 @@ func TestTombstonesLeftBehindAreWork(t *testing.T) {
 	}
 }
 
-// A tombstone was sent with a good proof and was long on its way; the machine booted, the mark went, the hook let the pod start, and
-// then the tombstone landed on it: its replacement ran beside it (invariant 10). So pods are spared before the mark goes, and a
-// fence that has begun to spare ends nothing more.
+// A tombstone was sent with a good proof and was long on its way; the machine booted, the mark went, the hook let the
+// pod start, and then the tombstone landed on it: its replacement ran beside it (invariant 10). So pods are spared
+// before the mark goes, and a fence that has begun to spare ends nothing more.
 func TestReturnSparesPodsBeforeTheMarkGoes(t *testing.T) {
 	token := evicting(epoch, epoch).Look.Record.Token()
 	on := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: providers.InstantOf(epoch)},
@@ -174,7 +184,8 @@ func TestReturnSparesPodsBeforeTheMarkGoes(t *testing.T) {
 		{"spared by an earlier fence", "f0/20300101T000000.000", on, action.Spare{}},
 		{"spared", token, on, action.Unmark{}},
 		{"spared, and off again", token, evicting(epoch, epoch).Answers.Answer, action.Unmark{}},
-		{"off, spared by an earlier fence", "f0/20300101T000000.000", evicting(epoch, epoch).Answers.Answer, action.Tombstone{}},
+		{"off, spared by an earlier fence", "f0/20300101T000000.000", evicting(epoch, epoch).Answers.Answer,
+			action.Tombstone{}},
 	} {
 		v := evicting(epoch.Add(100*time.Millisecond), epoch, unreachable(epoch.Add(-time.Hour)))
 		v.Answers.ApplyAnswers(c.answer)

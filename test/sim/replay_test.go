@@ -34,7 +34,8 @@ func TestReplay(t *testing.T) {
 		tapes := map[string]*bytes.Buffer{}
 		Run(Options{Seed: seed, Scenario: scenario, Tape: func(process string, line []byte) {
 			if tapes[process] == nil {
-				tapes[process] = bytes.NewBuffer(append(recording.Header{By: "sim", Key: taint.DefaultKey}.EncodeLine(), '\n'))
+				tapes[process] = bytes.NewBuffer(
+					append(recording.Header{By: "sim", Key: taint.DefaultKey}.EncodeLine(), '\n'))
 			}
 			tapes[process].Write(append(line, '\n'))
 			kinds[string(lineKind.Find(line))]++
@@ -47,7 +48,8 @@ func TestReplay(t *testing.T) {
 			compared += r.Compared
 			for _, d := range r.Decisions {
 				if shown++; d.Differs {
-					t.Fatalf("seed %d (%s), %s: line %d: then\n%#v\nnow\n%#v", seed, scenario, process, d.Line, d.Then, d.Now)
+					t.Fatalf("seed %d (%s), %s: line %d: then\n%#v\nnow\n%#v", seed, scenario, process, d.Line, d.Then,
+						d.Now)
 				}
 			}
 			if r.Skipped > 0 {
@@ -57,7 +59,8 @@ func TestReplay(t *testing.T) {
 	}
 	t.Logf("%d histories: %d decisions, %d shown, of lines %v", n, compared, shown, kinds)
 	for _, is := range []string{
-		"begin", "rest", "storage", "life", "pods", "volumes", "members", "claims", "cachedAttachments", "attachments", "answers", "did", "next",
+		"begin", "rest", "storage", "life", "pods", "volumes", "members", "claims", "cachedAttachments", "attachments",
+		"answers", "did", "next",
 	} {
 		if kinds[`"is":"`+is+`"`] == 0 {
 			t.Errorf("no history has a line of %s", is)

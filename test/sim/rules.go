@@ -13,7 +13,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
-// rules are what a history has beside the storm guard: who is left alone, and the nodes' modes. The zero value has neither.
+// rules are what a history has beside the storm guard: who is left alone, and the nodes' modes. The zero value has
+// neither.
 type rules struct {
 	words    bool // people and other operators say of nodes that they are to be left alone
 	cordoned bool // a cordoned node's machine stays on
@@ -80,7 +81,8 @@ func (w *World) say(m *machine) {
 		noted("new disks; until=Tuesday")
 	case 3:
 		o.by = "label"
-		say, unsay = func(n *corev1.Node) { label(n, excludeLabel, "true") }, func(n *corev1.Node) { label(n, excludeLabel, "false") }
+		say, unsay = func(n *corev1.Node) { label(n, excludeLabel, "true") },
+			func(n *corev1.Node) { label(n, excludeLabel, "false") }
 	case 4:
 		condition("MaintenanceInProgress")
 	case 5:
@@ -91,7 +93,8 @@ func (w *World) say(m *machine) {
 		o.on = true
 	case 7:
 		o.by, o.on = "cordon", w.rules.cordoned
-		say, unsay = func(n *corev1.Node) { n.Spec.Unschedulable = true }, func(n *corev1.Node) { n.Spec.Unschedulable = false }
+		say, unsay = func(n *corev1.Node) { n.Spec.Unschedulable = true },
+			func(n *corev1.Node) { n.Spec.Unschedulable = false }
 		if !w.rules.cordoned {
 			o.till = w.now // it says nothing
 		}
@@ -195,11 +198,12 @@ func (w *World) excluded(node string) string {
 	return ""
 }
 
-// leftAlone is a word on a node that a look which was sent then has seen, and that still stands: "" if there is none. on asks for those
-// that speak of the power alone as well.
+// leftAlone is a word on a node that a look which was sent then has seen, and that still stands: "" if there is none.
+// on asks for those that speak of the power alone as well.
 func (c *checker) leftAlone(node string, sent time.Time, on bool) string {
 	for _, o := range c.w.words {
-		if (o.node == node || o.node == "") && !o.from.After(sent) && (o.till.IsZero() || o.till.After(c.w.now)) && (on || !o.on) {
+		if (o.node == node || o.node == "") && !o.from.After(sent) && (o.till.IsZero() || o.till.After(c.w.now)) &&
+			(on || !o.on) {
 			return o.by
 		}
 	}
@@ -272,7 +276,8 @@ func (w *World) changeModes(end time.Time) {
 			w.after(at, func() {
 				if !w.calm {
 					w.count("another mode")
-					m.configure([]fence.Mode{w.mode, w.mode, fence.Observe, fence.Shadow, fence.Disabled}[w.rng.IntN(5)])
+					m.configure(
+						[]fence.Mode{w.mode, w.mode, fence.Observe, fence.Shadow, fence.Disabled}[w.rng.IntN(5)])
 				}
 			})
 		case 1:
@@ -283,8 +288,8 @@ func (w *World) changeModes(end time.Time) {
 	}
 }
 
-// begins holds that a fence may begin on the node, by its modes and by what is said of it, when its record or its mark is written. What
-// was powered off is fenced to its end (invariant 11).
+// begins holds that a fence may begin on the node, by its modes and by what is said of it, when its record or its mark
+// is written. What was powered off is fenced to its end (invariant 11).
 func (c *checker) begins(l taint.Look, what string) {
 	w, m := c.w, c.w.machine(l.Name)
 	if r := l.Record; r.IsOpen() && c.powered[r.ID] {
@@ -321,7 +326,8 @@ func (m *machine) still(since time.Time, modes ...fence.Mode) bool {
 	return !slices.ContainsFunc(m.modesSince(since), func(x fence.Mode) bool { return !slices.Contains(modes, x) })
 }
 
-// untouched holds that nothing of ours reaches a node that never was in another mode than shadow or disabled, nor the pods bound to it.
+// untouched holds that nothing of ours reaches a node that never was in another mode than shadow or disabled, nor the
+// pods bound to it.
 func (c *checker) untouched(by, node, what string) {
 	m := c.w.machine(node)
 	if m == nil || !ours(by) || !m.still(epoch, fence.Shadow, fence.Disabled) {

@@ -1,21 +1,22 @@
-// Package sim plays the whole protocol in one address space: the real fence.Step, evict.Step, taint codec, admit.Decide and
-// providers.Ask over a model of the API server, kubelets with their hook, machines with their BMCs, the stock controllers that
-// matter (StatefulSet, scheduler, attach/detach, node lifecycle, taint eviction), and people.
+// Package sim plays the whole protocol in one address space: the real fence.Step, evict.Step, taint codec, admit.Decide
+// and providers.Ask over a model of the API server, kubelets with their hook, machines with their BMCs, the stock
+// controllers that matter (StatefulSet, scheduler, attach/detach, node lifecycle, taint eviction), and people.
 //
-// One seed is one history: a single queue of events in virtual time, whose order, delays and faults all come from one generator,
-// so a failing seed replays exactly. Nothing here starts a goroutine, reads a clock or sleeps.
+// One seed is one history: a single queue of events in virtual time, whose order, delays and faults all come from one
+// generator, so a failing seed replays exactly. Nothing here starts a goroutine, reads a clock or sleeps.
 //
-// It promises to check the invariants of the design (1 to 11, 14, 15, and "the record before the act") at every write, every power-off and
-// every start of a container, and that every mark is lifted and every workload runs again once the world calms down. Beside these: that the
-// levels of a machine take their turns in a power-off (levels.go), that a node in mode shadow or disabled is left as it is, and one that
-// somebody wants to be left alone (rules.go), and that the storm guard's limits are kept where several nodes fall silent (storm.go).
-// Beside the devices' own word lines that break and polls begin fences, rightly and falsely (hints.go).
+// It promises to check the invariants of the design (1 to 11, 14, 15, and "the record before the act") at every write,
+// every power-off and every start of a container, and that every mark is lifted and every workload runs again once the
+// world calms down. Beside these: that the levels of a machine take their turns in a power-off (levels.go), that a node
+// in mode shadow or disabled is left as it is, and one that somebody wants to be left alone (rules.go), and that the
+// storm guard's limits are kept where several nodes fall silent (storm.go). Beside the devices' own word lines that
+// break and polls begin fences, rightly and falsely (hints.go).
 //
 // Some processes are suspended with their machines, and go on with a monotonic clock that had stopped.
 //
-// What is left out of the model, so that nobody reads more into it: gateways before many devices, the guard's cool-down, device-specific
-// providers, wall clocks that are set or run ahead, and client machinery (informers, work queues), which have tests of
-// their own.
+// What is left out of the model, so that nobody reads more into it: gateways before many devices, the guard's
+// cool-down, device-specific providers, wall clocks that are set or run ahead, and client machinery (informers, work
+// queues), which have tests of their own.
 package sim
 
 import (
@@ -37,12 +38,13 @@ type Scenario uint8
 
 // The scenarios.
 const (
-	Hooked    Scenario = iota // every node has the hook; machines boot at any moment
-	Held                      // no hook; a machine that is off stays off while its node carries a mark
-	Lying                     // hooked, but one BMC says Off of a machine that is on: found out afterwards, or never
-	Bare                      // no hook, boots at any moment: unsafe, and the checker must say so
-	Accepting                 // hooked, with policies that end pods without proof: duplicates that one accepts are counted, all else holds
-	Cut                       // hooked, in mode fence, with power-ons after it: nodes are cut off again and again, and some boot so
+	Hooked Scenario = iota // every node has the hook; machines boot at any moment
+	Held                   // no hook; a machine that is off stays off while its node carries a mark
+	Lying                  // hooked, but one BMC says Off of a machine that is on: found out afterwards, or never
+	Bare                   // no hook, boots at any moment: unsafe, and the checker must say so
+	// hooked, with policies that end pods without proof: duplicates that one accepts are counted, all else holds
+	Accepting
+	Cut // hooked, in mode fence, with power-ons after it: nodes are cut off again and again, and some boot so
 )
 
 // String names the scenario in a history.
@@ -234,7 +236,8 @@ func (w *World) unrest() string {
 			return n.Name + " was never off, and nobody noticed"
 		}
 		if m, ok := taint.FindMark(n, taint.DefaultKey, ""); ok {
-			return fmt.Sprintf("%s still carries the mark %q (%s)", n.Name, m.Value, n.Annotations[taint.RecordAnnotation])
+			return fmt.Sprintf("%s still carries the mark %q (%s)", n.Name, m.Value,
+				n.Annotations[taint.RecordAnnotation])
 		}
 	}
 	for _, id := range w.ids {

@@ -15,7 +15,8 @@ import (
 )
 
 var (
-	seeds  = flag.Int("sim.seeds", 0, "how many histories TestHistories plays; 0: 10,000, or 1,000 with -short or -race")
+	seeds = flag.Int("sim.seeds", 0, "how many histories TestHistories plays; 0: 10,000, or 1,000 with -short or "+
+		"-race")
 	from   = flag.Uint64("sim.from", 0, "the first of them")
 	update = flag.Bool("sim.update", false, "write "+receivedFile+" from the histories that TestHistories plays")
 	one    = flag.Int64("sim.seed", -1, "play this seed only and print its history")
@@ -56,8 +57,8 @@ func TestHistories(t *testing.T) {
 	replaySeed(t, failed[0].seed)
 }
 
-// TestBareNodesAreFoundOut plays histories that the design calls unsafe: no hook, and machines that boot by themselves between
-// proof and tombstone. The checker must see two copies run; if it does not, TestHistories proves nothing.
+// TestBareNodesAreFoundOut plays histories that the design calls unsafe: no hook, and machines that boot by themselves
+// between proof and tombstone. The checker must see two copies run; if it does not, TestHistories proves nothing.
 func TestBareNodesAreFoundOut(t *testing.T) {
 	if race || testing.Short() {
 		t.Skip("needs thousands of histories: resourceVersions alone make it rare")
@@ -93,8 +94,8 @@ func TestUncheckedPowerActionsAreFoundOut(t *testing.T) {
 	}
 }
 
-// TestPoliciesBreakWhatTheyAccept plays histories with policies that end pods without proof: the checker sees pods run twice, and nothing
-// else breaks.
+// TestPoliciesBreakWhatTheyAccept plays histories with policies that end pods without proof: the checker sees pods run
+// twice, and nothing else breaks.
 func TestPoliciesBreakWhatTheyAccept(t *testing.T) {
 	n := uint64(2_000)
 	if testing.Short() || race {
@@ -108,8 +109,10 @@ func TestPoliciesBreakWhatTheyAccept(t *testing.T) {
 	}
 	t.Logf("%d of %d histories broke another invariant", len(failed), n)
 	for _, path := range []string{
-		"Announce", "ended by a policy", "accepted double", "Unmark Done Evicted", "attachment deleted", "accepted second writer", "cleared by a policy",
-		"kept from writing", "nobody knows the storage", "by a policy, on a Ready node", "PolicySkippedPods", "PolicyTimedOut",
+		"Announce", "ended by a policy", "accepted double", "Unmark Done Evicted", "attachment deleted",
+		"accepted second writer", "cleared by a policy",
+		"kept from writing", "nobody knows the storage", "by a policy, on a Ready node", "PolicySkippedPods",
+		"PolicyTimedOut",
 		"second writer by a storage that lies", "all nodes but one cut off", "aside: PolicyWaits",
 	} {
 		if stats[path] == 0 {
@@ -147,27 +150,39 @@ func TestPowerOns(t *testing.T) {
 func TestPathsAreTaken(t *testing.T) {
 	stats, _, _ := playMany(0, 2400, ScenarioOf)
 	for _, path := range []string{
-		"Arm Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone", "tombstone behind a slow device", "delete", "spare", "PowerOff", "conflict",
+		"Arm Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone",
+		"tombstone behind a slow device", "delete", "spare", "PowerOff", "conflict",
 		"pod set not ready", "pod Ready again",
-		"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved", "PowerOffFailed Done PowerOffFailed",
-		"Unmark Done Evicted", "Unmark Done Lifted", "Unmark Done Returned", "FencedNodeNeverPoweredOff Done NeverPoweredOff",
+		"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved",
+		"PowerOffFailed Done PowerOffFailed",
+		"Unmark Done Evicted", "Unmark Done Lifted", "Unmark Done Returned",
+		"FencedNodeNeverPoweredOff Done NeverPoweredOff",
 		"volumes named", "admitted: pod uses no volume that is still to be detached", "crash", "pause", "suspended",
 		"power action held up before its last check", "power action held up on its way", "not sent",
 		"power-off: nothing since the look", "power-off: a heartbeat after the last check",
 		"stale leader acts", "held", "held up", "tombstone held up",
 		"release", "person edits", "node deleted", "by a kept list",
-		"outage", "lost watch events", "live before the mark", "kept a slow look", "NotReady, beating, and its device lies",
+		"outage", "lost watch events", "live before the mark", "kept a slow look",
+		"NotReady, beating, and its device lies",
 		"MachineStartedAgain Done Evicted", "MachineStartedAgain Done Returned", "never off, by its run",
 		"small tombstone", "small spare", "forged identity", "machine not believed", "pin",
-		"PowerOff of the control plane", "one device down", "one device does not answer in time", "devices disagree", "a lie is gainsaid", "one of two is accused", "PowerOff through the second", "one outlet off", "both outlets off",
-		"silent in a storm", "PowerOff beside another", "PowerOff in a zone", "level gave way", "another mode", "mode lowered",
-		"left alone by annotation", "left alone by label", "left alone by MaintenanceInProgress", "left alone by DrainInProgress",
-		"left alone by GracefulNodeShutdownInProgress", "left alone by cordon", "left alone by ConfigMap", "left alone by Lease",
-		"waits: NodeExcluded", "waits: PowerOffHeldUp", "waits: ModeDisabled", "waits: MarkNotTakenUp", "waits: WouldPowerOff", "waits: WouldRecover",
-		"waits: PowerOffLimit", "waits: TooFewHealthy", "waits: DomainLost", "waits: EtcdQuorum", "waits: ControlPlaneNode", "waits: StormCoolDown",
+		"PowerOff of the control plane", "one device down", "one device does not answer in time", "devices disagree",
+		"a lie is gainsaid", "one of two is accused", "PowerOff through the second", "one outlet off",
+		"both outlets off",
+		"silent in a storm", "PowerOff beside another", "PowerOff in a zone", "level gave way", "another mode",
+		"mode lowered",
+		"left alone by annotation", "left alone by label", "left alone by MaintenanceInProgress",
+		"left alone by DrainInProgress",
+		"left alone by GracefulNodeShutdownInProgress", "left alone by cordon", "left alone by ConfigMap",
+		"left alone by Lease",
+		"waits: NodeExcluded", "waits: PowerOffHeldUp", "waits: ModeDisabled", "waits: MarkNotTakenUp",
+		"waits: WouldPowerOff", "waits: WouldRecover",
+		"waits: PowerOffLimit", "waits: TooFewHealthy", "waits: DomainLost", "waits: EtcdQuorum",
+		"waits: ControlPlaneNode", "waits: StormCoolDown",
 		"waits: WaitingForLevel",
 		"off with its host", "a guest migrated", "the host of before died",
-		"histories with a fence begun by LineBroke", "histories with a fence begun by MachineFoundOff", "line broke, and the machine runs",
+		"histories with a fence begun by LineBroke", "histories with a fence begun by MachineFoundOff",
+		"line broke, and the machine runs",
 		"poll says Off, and the machine runs", "polled, alive, and its device lies",
 	} {
 		if stats[path] == 0 {
@@ -201,8 +216,8 @@ func playMany(first, n uint64, scenario func(uint64) Scenario) (stats map[string
 	return stats, events, failed
 }
 
-// playAll plays the seeds on all processors, until enough fail, and returns the failures in the order of their seeds, and
-// what was received in each history.
+// playAll plays the seeds on all processors, until enough fail, and returns the failures in the order of their seeds,
+// and what was received in each history.
 func playAll(
 	first, n uint64, scenario func(uint64) Scenario,
 ) (stats map[string]int, events int, failed []failure, received []uint64) {
@@ -246,6 +261,7 @@ func replaySeed(t *testing.T, seed uint64) {
 	r := Run(Options{Seed: seed, Scenario: ScenarioOf(seed), Trace: true})
 	fmt.Println(r.Text())
 	if r.Violation != nil {
-		t.Errorf("seed %d (%s): %v\nreplay: go test ./test/sim -run TestHistories -sim.seed=%d", seed, ScenarioOf(seed), r.Violation, seed)
+		t.Errorf("seed %d (%s): %v\nreplay: go test ./test/sim -run TestHistories -sim.seed=%d", seed, ScenarioOf(seed),
+			r.Violation, seed)
 	}
 }

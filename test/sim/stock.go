@@ -13,7 +13,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// controller is one of the stock controllers: woken by writes, it acts on caches that are behind, each by an amount of its own.
+// controller is one of the stock controllers: woken by writes, it acts on caches that are behind, each by an amount of
+// its own.
 type controller struct {
 	w       *World
 	wants   [kinds]bool
@@ -97,7 +98,8 @@ func (w *World) newPod(id identity) *corev1.Pod {
 	yes := true
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: id.name, Namespace: "default",
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "set", Controller: &yes}},
+		OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "set", Controller: &yes}},
 	}}
 	p.Spec.Tolerations = id.tolerations
 	if id.volume != "" {
@@ -173,8 +175,9 @@ func toleratesAll(ts []corev1.Toleration, t corev1.Taint) bool {
 	})
 }
 
-// runAttachDetach attaches what bound pods need, a volume to one node at a time, and detaches what none needs and no kubelet
-// reports in use, or after six minutes without a Ready kubelet (F4). It writes volumesAttached whole at each change of its own (F5).
+// runAttachDetach attaches what bound pods need, a volume to one node at a time, and detaches what none needs and no
+// kubelet reports in use, or after six minutes without a Ready kubelet (F4). It writes volumesAttached whole at each
+// change of its own (F5).
 func (w *World) runAttachDetach(v *state) {
 	type want struct{ volume, node string }
 	wanted := map[want]bool{}
@@ -219,7 +222,8 @@ func (w *World) runAttachDetach(v *state) {
 	}
 }
 
-// overlooks reports that the controller does not get to detaching this attachment, for minutes: the histories in which somebody else has to.
+// overlooks reports that the controller does not get to detaching this attachment, for minutes: the histories in which
+// somebody else has to.
 func (w *World) overlooks(a *storagev1.VolumeAttachment) bool {
 	if !w.limits.overtime || w.calm {
 		return false
@@ -291,8 +295,9 @@ func (w *World) startDetach(a *storagev1.VolumeAttachment, cached *corev1.Node) 
 	})
 }
 
-// writeAttached reports a node's attached volumes, whole. It writes what differs from the node in its cache, if that is given, so that
-// the second of two writes may be left out: a volume that the first one wrote back stays listed, though it is detached (F5).
+// writeAttached reports a node's attached volumes, whole. It writes what differs from the node in its cache, if that is
+// given, so that the second of two writes may be left out: a volume that the first one wrote back stays listed, though
+// it is detached (F5).
 func (w *World) writeAttached(node string, cached *corev1.Node) {
 	var list []corev1.AttachedVolume
 	for _, a := range w.api.attachmentsOf(node) {
@@ -353,7 +358,8 @@ func (l *lifecycle) tick() {
 		}
 		c := readyOf(n)
 		if c != nil && c.Status != corev1.ConditionUnknown && w.now.Sub(l.from[n.Name]) > w.limits.leaseGrace {
-			_ = w.api.patchNode("lifecycle", n.Name, "", func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) })
+			_ = w.api.patchNode("lifecycle", n.Name, "",
+				func(n *corev1.Node) { setReady(n, corev1.ConditionUnknown, w.now) })
 			w.logf("lifecycle: %s is Unknown", n.Name)
 		}
 		w.after(w.between(0, 3*time.Second), func() { l.taint(n.Name) })
@@ -398,7 +404,8 @@ func (l *lifecycle) taint(node string) {
 	w.logf("lifecycle: %s taint %q", node, want)
 }
 
-// eviction is the stock taint-eviction controller: it queues deletions by name, and one whose time has come cannot be called back.
+// eviction is the stock taint-eviction controller: it queues deletions by name, and one whose time has come cannot be
+// called back.
 type eviction struct {
 	w      *World
 	timers map[string]*timer
@@ -442,7 +449,8 @@ func (e *eviction) run(v *state) {
 			if !ends {
 				continue
 			}
-			t = &timer{uid: string(p.UID), node: n.Name, since: *harmful[0].TimeAdded, fired: after <= 0, again: p.DeletionTimestamp != nil}
+			t = &timer{uid: string(p.UID), node: n.Name, since: *harmful[0].TimeAdded, fired: after <= 0,
+				again: p.DeletionTimestamp != nil}
 			e.timers[p.Name] = t
 			t.due = t.since.Add(after - w.skew)
 			w.after(t.due.Sub(w.now), func() { e.due(p.Name, t) })

@@ -13,8 +13,8 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// pool is a storage system that policies of the trigger StorageUnhealthy ask. It has a part on every node, which it calls not healthy when
-// the node does not answer it, and now and then for a fault of its own.
+// pool is a storage system that policies of the trigger StorageUnhealthy ask. It has a part on every node, which it
+// calls not healthy when the node does not answer it, and now and then for a fault of its own.
 type pool struct {
 	w       *World
 	rule    policy.Policy
@@ -47,7 +47,8 @@ var (
 // poolName is its adapter's.
 const poolName = "pool"
 
-// addPool makes the storage system of histories that have one: one that fences, one that says so and lies, and one that nobody says it of.
+// addPool makes the storage system of histories that have one: one that fences, one that says so and lies, and one that
+// nobody says it of.
 func (w *World) addPool() {
 	kind := w.Seed % kindsOfPolicies
 	if w.Scenario != Accepting || kind < firstPool {
@@ -55,7 +56,8 @@ func (w *World) addPool() {
 	}
 	s := &pool{w: w, fences: kind == fencing || kind == fencingOnly, volumes: map[string]storage.Health{}}
 	s.rule = policy.Policy{
-		Name: "storage", When: policy.StorageUnhealthy, Storage: poolName, Drivers: []string{"sim"}, Detach: kind != fencingOnly,
+		Name: "storage", When: policy.StorageUnhealthy, Storage: poolName, Drivers: []string{"sim"},
+		Detach:       kind != fencingOnly,
 		WithoutProof: policy.StorageFences,
 		Intervals: policy.Intervals{
 			Poll: w.between(time.Second, 5*time.Second), Expiry: w.between(30*time.Second, 3*time.Minute),
@@ -206,7 +208,8 @@ func (c *checker) byStorage(g grounds, what string) {
 	}
 }
 
-// endedFor is what holds of a pod that such a policy ends: it has volumes there, and the storage said that all are healthy.
+// endedFor is what holds of a pod that such a policy ends: it has volumes there, and the storage said that all are
+// healthy.
 func (c *checker) endedFor(p action.Pod) {
 	w := c.w
 	if len(p.Volumes) == 0 {
@@ -219,8 +222,8 @@ func (c *checker) endedFor(p action.Pod) {
 	}
 }
 
-// clearedFor is what holds of entries that a policy takes off the kubelet's list: the storage fences, by the operator's word, the node is
-// not Ready on the look, and they are of pods that a policy ended there and of none that goes on.
+// clearedFor is what holds of entries that a policy takes off the kubelet's list: the storage fences, by the operator's
+// word, the node is not Ready on the look, and they are of pods that a policy ended there and of none that goes on.
 func (c *checker) clearedFor(g grounds) {
 	w, l := c.w, g.look
 	c.byPolicy(g, "clearing of volumes")

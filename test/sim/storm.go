@@ -15,8 +15,8 @@ import (
 // zoneLabel names a node's failure domain.
 const zoneLabel = "topology.kubernetes.io/zone"
 
-// storm is what the storm guard keeps to in a history, and what becomes of the machines that it lets be powered off. They have generators of
-// their own: what these draw changes no other draw.
+// storm is what the storm guard keeps to in a history, and what becomes of the machines that it lets be powered off.
+// They have generators of their own: what these draw changes no other draw.
 type storm struct {
 	nodes   int
 	zones   int // failure domains; 0: none
@@ -33,12 +33,14 @@ type storm struct {
 func drawStorm(seed uint64, scenario Scenario) storm {
 	r := rand.New(rand.NewPCG(seed, 0x73746f726d))
 	s := storm{limits: fleet.Limits{
-		MaxPowerOffs: fleet.Amount{Number: 1 + r.IntN(2)}, MinHealthy: fleet.Amount{Number: []int{0, 1, 2, 2}[r.IntN(4)]},
-		CoolDown: time.Duration(r.IntN(20)) * time.Second,
+		MaxPowerOffs: fleet.Amount{Number: 1 + r.IntN(2)},
+		MinHealthy:   fleet.Amount{Number: []int{0, 1, 2, 2}[r.IntN(4)]},
+		CoolDown:     time.Duration(r.IntN(20)) * time.Second,
 	}}
 	if a := rand.New(rand.NewPCG(seed, 0x6166746572)); a.IntN(3) > 0 {
 		s.after = fence.PostFence{
-			PowerOn: true, Delay: time.Duration(a.IntN(20)) * time.Second, PerDay: 1 + a.IntN(3), Again: []time.Duration{0, time.Minute, 5 * time.Minute}[a.IntN(3)],
+			PowerOn: true, Delay: time.Duration(a.IntN(20)) * time.Second, PerDay: 1 + a.IntN(3),
+			Again: []time.Duration{0, time.Minute, 5 * time.Minute}[a.IntN(3)],
 		}
 	}
 	if s.nodes = 3; r.IntN(3) == 0 { // where two may be silent, and most are heard
@@ -61,7 +63,8 @@ func drawStorm(seed uint64, scenario Scenario) storm {
 	}
 	if s.zones = []int{0, 2, 3}[r.IntN(3)]; s.zones > 0 {
 		s.limits.Domains = []fleet.Domain{{
-			Label: zoneLabel, MinHealthy: fleet.Amount{Number: r.IntN(2), Percent: 25 * r.IntN(3)}, Fixed: r.IntN(2) == 0,
+			Label: zoneLabel, MinHealthy: fleet.Amount{Number: r.IntN(2), Percent: 25 * r.IntN(3)},
+			Fixed: r.IntN(2) == 0,
 		}}
 	}
 	return s
@@ -136,10 +139,12 @@ func (w *World) members() map[string]bool {
 	return out
 }
 
-// old is how long something must have been so for a leader to know it: its watches tick once a second, and it may have been paused.
+// old is how long something must have been so for a leader to know it: its watches tick once a second, and it may have
+// been paused.
 const old = 15 * time.Second
 
-// turnOver is how long a fence may keep others waiting once its machine is off: a bit less than the design's five minutes.
+// turnOver is how long a fence may keep others waiting once its machine is off: a bit less than the design's five
+// minutes.
 const turnOver = 4 * time.Minute
 
 // offSent is a power-off that a process sent.
@@ -149,7 +154,8 @@ type offSent struct {
 	fence string
 }
 
-// turns are the other nodes that this process itself powered off in this life, whose fences go on: it knows of them, however young they are.
+// turns are the other nodes that this process itself powered off in this life, whose fences go on: it knows of them,
+// however young they are.
 func (c *checker) turns(node string, p *Process) map[string]bool {
 	out := map[string]bool{}
 	for name, s := range c.offs {
@@ -158,22 +164,24 @@ func (c *checker) turns(node string, p *Process) map[string]bool {
 			continue
 		}
 		r, err := taint.RecordOf(n)
-		if err == nil && r.IsOpen() && r.ID == s.fence && (r.Phase == taint.PhasePoweringOff || c.w.now.Sub(r.At) < turnOver) {
+		if err == nil && r.IsOpen() && r.ID == s.fence &&
+			(r.Phase == taint.PhasePoweringOff || c.w.now.Sub(r.At) < turnOver) {
 			out[name] = true
 		}
 	}
 	return out
 }
 
-// guards is invariants 6 and 7 when a power-off is sent: no more under way than the limit, nobody cut off, not below a floor, no site that
-// is lost, and no control-plane node that etcd needs. It is judged by what this process did itself, and by what the stored objects have
-// said for a while.
+// guards is invariants 6 and 7 when a power-off is sent: no more under way than the limit, nobody cut off, not below a
+// floor, no site that is lost, and no control-plane node that etcd needs. It is judged by what this process did itself,
+// and by what the stored objects have said for a while.
 func (c *checker) guards(l taint.Look, p *Process) {
 	w := c.w
 	most := w.storm.limits.MaxPowerOffs.Number
 	turns := c.turns(l.Name, p)
 	if len(turns) >= most {
-		w.fail("6", "%s is powered off while %d others are by the same process, and %d may be at once", l.Name, len(turns), most)
+		w.fail("6", "%s is powered off while %d others are by the same process, and %d may be at once", l.Name,
+			len(turns), most)
 	}
 	if p.unanswered >= 3 {
 		w.fail("6", "%s is powered off, and %d requests in a row got no answer", l.Name, p.unanswered)
@@ -181,7 +189,8 @@ func (c *checker) guards(l taint.Look, p *Process) {
 	if len(turns) > 0 {
 		w.count("PowerOff beside another")
 	}
-	if w.leader != p.index || w.now.Sub(p.since) < old { // one that was replaced knows nothing of its successor's; a new one hears first
+	// one that was replaced knows nothing of its successor's; a new one hears first
+	if w.leader != p.index || w.now.Sub(p.since) < old {
 		return
 	}
 	others := 0
@@ -223,7 +232,8 @@ func (c *checker) floors(l taint.Look) {
 	w.count("PowerOff in a zone")
 	d := w.storm.limits.Domains[0].MinHealthy
 	if floor := d.Number + (d.Percent*size+99)/100; here < floor {
-		w.fail("6", "%s is powered off while %d others of %s are healthy, and its floor is %d of %d", l.Name, here, zone, floor, size)
+		w.fail("6", "%s is powered off while %d others of %s are healthy, and its floor is %d of %d", l.Name, here,
+			zone, floor, size)
 	}
 	if together := w.silentTogether(zone); 2*together > size {
 		w.fail("6", "%s is powered off, and %d of %d nodes of %s fell silent together", l.Name, together, size, zone)
@@ -299,11 +309,13 @@ func (c *checker) quorum(l taint.Look, turns map[string]bool) {
 		}
 	}
 	if need := members/2 + 1; !w.storm.quorum || well < need {
-		w.fail("7", "control-plane node %s is powered off with %d others healthy, where %d are the quorum (may be at all: %v)", l.Name, well, need, w.storm.quorum)
+		w.fail("7", "control-plane node %s is powered off with %d others healthy, where %d are the quorum (may be at "+
+			"all: %v)", l.Name, well, need, w.storm.quorum)
 	}
 	for name := range turns {
 		if plane, _ := fleet.IsControlPlane(w.api.node(name).Labels); plane && !known && !labelled {
-			w.fail("7", "control-plane node %s is powered off while %s is, and nobody knows etcd's members", l.Name, name)
+			w.fail("7", "control-plane node %s is powered off while %s is, and nobody knows etcd's members", l.Name,
+				name)
 		}
 	}
 	w.count("PowerOff of the control plane")

@@ -51,7 +51,8 @@ func (w *World) build() {
 	for i := range w.storm.nodes {
 		w.machines = append(w.machines, &machine{
 			w: w, name: fmt.Sprintf("n%d", i+1), uuid: fmt.Sprintf("4c4c4544-0000-4000-8000-%012d", i+1),
-			device: w.Scenario == Bare || !w.chance(0.08), second: w.chance(0.4), told: i > 0, power: true, switched: w.now.Add(-time.Hour),
+			device: w.Scenario == Bare || !w.chance(0.08), second: w.chance(0.4), told: i > 0, power: true,
+			switched: w.now.Add(-time.Hour),
 		})
 	}
 	for i, m := range w.machines { // no draw: the other histories stay what they were
@@ -81,10 +82,13 @@ func (w *World) build() {
 		w.procs = append(w.procs, &Process{
 			w: w, name: fmt.Sprintf("ff-%d", i), index: i,
 			fence: fence.Settings{
-				PowerOffAfter: w.between(10*time.Second, 30*time.Second), PowerOffTimeout: w.between(15*time.Second, 60*time.Second),
-				Retry: w.between(10*time.Second, 60*time.Second), Quorum: w.storm.quorum, Cordoned: w.rules.cordoned, After: w.storm.after,
+				PowerOffAfter:   w.between(10*time.Second, 30*time.Second),
+				PowerOffTimeout: w.between(15*time.Second, 60*time.Second),
+				Retry:           w.between(10*time.Second, 60*time.Second), Quorum: w.storm.quorum,
+				Cordoned: w.rules.cordoned, After: w.storm.after,
 			},
-			evict: evict.Settings{DetachTimeout: w.between(10*time.Second, 5*time.Minute), OnDetachTimeout: overtime, TrustPerson: trust},
+			evict: evict.Settings{DetachTimeout: w.between(10*time.Second, 5*time.Minute), OnDetachTimeout: overtime,
+				TrustPerson: trust},
 		})
 	}
 	w.procs[1].begin()
@@ -97,13 +101,15 @@ func (w *World) buildObjects() {
 	if s := w.limits.tolerate; s >= 0 {
 		for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
 			common = append(common, corev1.Toleration{
-				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &s,
+				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+				TolerationSeconds: &s,
 			})
 		}
 	}
 	for i := range 2 + w.rng.IntN(2) {
 		w.ids = append(w.ids, identity{
-			name: fmt.Sprintf("db-%d", i), volume: fmt.Sprintf("vol-%d", i), tolerations: common, finalizer: w.chance(0.08),
+			name: fmt.Sprintf("db-%d", i), volume: fmt.Sprintf("vol-%d", i), tolerations: common,
+			finalizer: w.chance(0.08),
 		})
 	}
 	web := 1 + w.rng.IntN(2)
@@ -119,7 +125,9 @@ func (w *World) buildObjects() {
 		if m.bootID, m.contained = m.run, !m.second && w.chance(0.3); m.contained {
 			m.bootID = "boot-of-its-host"
 		}
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: w.storm.labelsOf(i), Annotations: map[string]string{noteBMC: m.name}}}
+		n := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: w.storm.labelsOf(i),
+				Annotations: map[string]string{noteBMC: m.name}}}
 		n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: m.bootID, SystemUUID: m.uuid}
 		setReady(n, corev1.ConditionTrue, w.now)
 		_ = w.api.createNode(n)
@@ -137,25 +145,33 @@ func (w *World) buildObjects() {
 		w.place(&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "cni-" + m.name, OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "cni", Controller: &yes}}},
-			Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}},
+			Spec: corev1.PodSpec{
+				Tolerations: []corev1.Toleration{
+					{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}},
 		}, m)
 		w.place(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Name: "static-" + m.name, Annotations: map[string]string{"kubernetes.io/config.mirror": "x"}},
-			Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}},
+			Spec: corev1.PodSpec{
+				Tolerations: []corev1.Toleration{
+					{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}},
 		}, m)
 	}
 	w.place(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "stays"}, Spec: corev1.PodSpec{
-		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, Volumes: []corev1.Volume{claim("vol-stays")},
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		Volumes:     []corev1.Volume{claim("vol-stays")},
 	}}, w.machines[0])
-	w.place(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, w.machines[0])
+	w.place(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job"},
+		Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, w.machines[0])
 
 	for _, m := range w.machines {
 		var attached []corev1.AttachedVolume
 		var inUse []corev1.UniqueVolumeName
 		for _, v := range m.mounted {
 			w.api.putAttachment(&storagev1.VolumeAttachment{
-				ObjectMeta: metav1.ObjectMeta{Name: attachmentName(v, m.name)}, Status: storagev1.VolumeAttachmentStatus{Attached: true},
-				Spec: storagev1.VolumeAttachmentSpec{Attacher: "sim", NodeName: m.name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &v}},
+				ObjectMeta: metav1.ObjectMeta{Name: attachmentName(v, m.name)},
+				Status:     storagev1.VolumeAttachmentStatus{Attached: true},
+				Spec: storagev1.VolumeAttachmentSpec{Attacher: "sim", NodeName: m.name,
+					Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &v}},
 			})
 			attached = append(attached, corev1.AttachedVolume{Name: unique(v)})
 			inUse = append(inUse, unique(v))
@@ -215,7 +231,8 @@ func (w *World) scheduleFaults(end time.Time) {
 				first.k.ready = false
 				first.k.status()
 				w.count("NotReady, beating, and its device lies")
-				w.logf("%s: its runtime fails, its kubelet beats on, and device %d begins to lie", first.name, first.liar)
+				w.logf("%s: its runtime fails, its kubelet beats on, and device %d begins to lie", first.name,
+					first.liar)
 				return
 			}
 			first.cut = true
@@ -249,7 +266,8 @@ func (w *World) scheduleFaults(end time.Time) {
 		}
 	}
 	for range n {
-		w.after(w.between(5*time.Second, end.Sub(w.now)), func() { w.anyFault(w.machines[w.rng.IntN(len(w.machines))]) })
+		w.after(w.between(5*time.Second, end.Sub(w.now)),
+			func() { w.anyFault(w.machines[w.rng.IntN(len(w.machines))]) })
 	}
 }
 
@@ -344,7 +362,8 @@ func (w *World) jolt(p *Process, m *machine) {
 	})
 }
 
-// holdUp keeps a tombstone on its way until its node may have come back and been let go: the worst moment for it to land.
+// holdUp keeps a tombstone on its way until its node may have come back and been let go: the worst moment for it to
+// land.
 func (w *World) holdUp(p *Process, m *machine) {
 	if w.calm || !w.chance(0.3) {
 		return
@@ -440,7 +459,8 @@ func (w *World) person(m *machine) {
 		w.count("person marks")
 		w.logf("person: marks %s with %q", m.name, value)
 		_ = w.api.patchNode("person", m.name, "", func(n *corev1.Node) {
-			n.Spec.Taints = append(slices.Clone(n.Spec.Taints), corev1.Taint{Key: taint.DefaultKey, Value: value, Effect: corev1.TaintEffectNoSchedule})
+			n.Spec.Taints = append(slices.Clone(n.Spec.Taints),
+				corev1.Taint{Key: taint.DefaultKey, Value: value, Effect: corev1.TaintEffectNoSchedule})
 		})
 	case 3: // edits the value
 		if !marked || w.chance(0.5) {
@@ -511,7 +531,8 @@ func (w *World) release(m *machine) {
 		r = *rec
 	}
 	_ = w.api.patchNode("person", m.name, n.ResourceVersion, func(n *corev1.Node) {
-		n.Spec.Taints = slices.DeleteFunc(taint.WithoutOutOfService(n.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
+		n.Spec.Taints = slices.DeleteFunc(taint.WithoutOutOfService(n.Spec.Taints),
+			func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
 		setRecord(n, r.EnterPhase(taint.PhaseDone, taint.ResultReleased, w.now).Encode())
 	})
 }
@@ -534,7 +555,8 @@ func (w *World) calmDown() {
 		}
 		if n := w.api.node(m.name); n != nil {
 			if r, _ := taint.RecordOf(n); r.IsOpen() && r.Device != "" && r.Device != "bmc/"+m.name {
-				m.deaf[1] = false // begun when the first was not believed, or another was led to: only the second speaks for this fence
+				// begun when the first was not believed, or another was led to: only the second speaks for this fence
+				m.deaf[1] = false
 			}
 		}
 		w.heal(m)
@@ -557,8 +579,9 @@ func (w *World) calmDown() {
 	w.finalize()
 }
 
-// people go round every five minutes and switch on what we may not move: a machine that no device speaks for, whose device is
-// distrusted, whose identity was forged, or whose fence a person released. The last machine is always wanted: with all of them off nobody is fenced.
+// people go round every five minutes and switch on what we may not move: a machine that no device speaks for, whose
+// device is distrusted, whose identity was forged, or whose fence a person released. The last machine is always wanted:
+// with all of them off nobody is fenced.
 func (w *World) people() {
 	w.after(5*time.Minute, func() {
 		w.check.hung()
@@ -572,7 +595,8 @@ func (w *World) people() {
 			if m.forged && m.marked() { // no device may speak for it any more
 				w.release(m)
 			}
-			if i == 2 || !m.device && !m.second || m.forged || res == taint.ResultNeverPoweredOff || res == taint.ResultReleased {
+			if i == 2 || !m.device && !m.second || m.forged || res == taint.ResultNeverPoweredOff ||
+				res == taint.ResultReleased {
 				m.powerOn("people")
 			}
 		}

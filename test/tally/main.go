@@ -325,7 +325,9 @@ func (p *pkg) failedStories() (out []string) {
 		}
 	}
 	for _, test := range slices.Sorted(maps.Keys(p.results)) {
-		failedBelow := func(other string) bool { return p.results[other] == "fail" && strings.HasPrefix(other, test+"/") }
+		failedBelow := func(other string) bool {
+			return p.results[other] == "fail" && strings.HasPrefix(other, test+"/")
+		}
 		if p.results[test] == "fail" && !slices.ContainsFunc(slices.Collect(maps.Keys(p.results)), failedBelow) {
 			out = append(out, test)
 		}

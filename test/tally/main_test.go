@@ -28,7 +28,8 @@ const stream = `{"Action":"start","Package":"github.com/forcefence/forcefence/a"
 {"Action":"skip","Package":"github.com/forcefence/forcefence/b"}
 `
 
-const closing = "ok  \tgithub.com/forcefence/forcefence/a\t0.1s\n?   \tgithub.com/forcefence/forcefence/b\t[no test files]\n"
+const closing = "ok  \tgithub.com/forcefence/forcefence/a\t0.1s\n?   \tgithub.com/forcefence/forcefence/b\t[no test " +
+	"files]\n"
 
 // printing is a command that prints each text in turn, one a call, and exits with 0.
 func printing(texts ...string) func([]string) (io.ReadCloser, func() error, error) {
@@ -44,10 +45,14 @@ func TestTally(t *testing.T) {
 		name, in, allowed, want string
 		ok                      bool
 	}{
-		{name: "any may be skipped", in: stream, ok: true, want: closing + "skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
-		{name: "it may be skipped", in: stream, allowed: "b.TestX,a.TestAway/x", ok: true, want: closing + "skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
-		{name: "another may be skipped", in: stream, allowed: "a.TestAway", want: closing + "FAIL: skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
-		{name: "none may be skipped", in: stream, allowed: "-", want: closing + "FAIL: skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
+		{name: "any may be skipped", in: stream, ok: true,
+			want: closing + "skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
+		{name: "it may be skipped", in: stream, allowed: "b.TestX,a.TestAway/x", ok: true,
+			want: closing + "skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
+		{name: "another may be skipped", in: stream, allowed: "a.TestAway",
+			want: closing + "FAIL: skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
+		{name: "none may be skipped", in: stream, allowed: "-",
+			want: closing + "FAIL: skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
 		{name: "a failure", in: `{"Action":"output","Package":"c","Test":"TestGood","Output":"fine\n"}
 {"Action":"pass","Package":"c","Test":"TestGood"}
 {"Action":"output","Package":"c","Test":"TestBad","Output":"    c_test.go:1: got 1, want 2\n"}
@@ -67,8 +72,10 @@ func TestTally(t *testing.T) {
 {"Action":"output","Package":"c","Output":"FAIL\tc [build failed]\n"}
 {"Action":"fail","Package":"c"}
 ` + stream, want: "c.go:1: oh\nFAIL\tc [build failed]\n" + closing + "skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
-		{name: "it ends in the middle", in: stream + `{"Action":"output","Package":"c","Test":"TestSlow","Output":"still here\n"}` + "\n",
-			want: closing + "still here\nFAIL\tc\tdid not end\nskipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
+		{name: "it ends in the middle",
+			in: stream + `{"Action":"output","Package":"c","Test":"TestSlow","Output":"still here\n"}` + "\n",
+			want: closing + "still here\nFAIL\tc\tdid not end\nskipped: a.TestAway/x: a_test.go:3: SKIPPED: no " +
+				"libvirt\n"},
 		{name: "no JSON", in: "no Go files\n", want: "no Go files\nFAIL: no package's tests were read\n"},
 		{name: "nothing", want: "FAIL: no package's tests were read\n"},
 	} {

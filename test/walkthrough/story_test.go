@@ -41,7 +41,8 @@ func (w *world) look() {
 ` + "`kubectl forcefence`" + ` is the same program, in the PATH as kubectl-forcefence.`)
 	w.types("kubectl wait --for=condition=forcefence.io/Fenceable node --all --timeout=5m")
 	w.until("each Node says what its hook gives", func() (bool, error) {
-		out := w.quietly("kubectl get nodes -o jsonpath='{.items[*].status.conditions[?(@.type==\"ForcefenceGuard\")].reason}'")
+		out := w.quietly("kubectl get nodes -o " +
+			"jsonpath='{.items[*].status.conditions[?(@.type==\"ForcefenceGuard\")].reason}'")
 		return len(strings.Fields(out)) == 4, fmt.Errorf("%s", out)
 	})
 	w.types("kubectl forcefence status")
@@ -58,7 +59,8 @@ func (w *world) look() {
 
 // openPage opens the status page as a person does, and returns what closes it.
 func (w *world) openPage() (stop func()) {
-	w.say("## The status page\n\nOne terminal leads to it, another makes a token that opens this page and nothing else:")
+	w.say("## The status page\n\nOne terminal leads to it, another makes a token that opens this page and nothing " +
+		"else:")
 	forward := "kubectl -n forcefence-system port-forward deploy/forcefence 18082:8082"
 	cmd := exec.Command("bash", "-c", "exec "+forward)
 	cmd.Dir, cmd.Env = w.dir, w.env
@@ -67,7 +69,8 @@ func (w *world) openPage() (stop func()) {
 	go func() { defer close(ended); _ = cmd.Wait() }()
 	stop = func() { _ = cmd.Process.Kill(); <-ended }
 	w.t.Cleanup(stop)
-	w.typed(forward + "\nkubectl -n forcefence-system create token forcefence-status --audience forcefence.io/status --duration 1h")
+	w.typed(forward + "\nkubectl -n forcefence-system create token forcefence-status --audience forcefence.io/status " +
+		"--duration 1h")
 	w.until("the page answers", func() (bool, error) {
 		resp, err := http.Get(page)
 		if err != nil {
@@ -81,12 +84,15 @@ func (w *world) openPage() (stop func()) {
 // pictures takes some, in light and dark, and shows them.
 func (w *world) pictures(alt, name, path string) {
 	w.t.Helper()
-	token := w.quietly("kubectl -n forcefence-system create token forcefence-status --audience forcefence.io/status --duration 1h")
+	token := w.quietly("kubectl -n forcefence-system create token forcefence-status --audience forcefence.io/status " +
+		"--duration 1h")
 	dir := kit.Browse(w.t, page, strings.TrimSpace(token), name+"="+path)
 	for _, scheme := range []string{"light", "dark"} {
 		text, err := os.ReadFile(filepath.Join(dir, name+"-"+scheme+".png"))
 		kit.Must(w.t, err)
-		kit.Must(w.t, os.WriteFile(filepath.Join(kit.Root(w.t), "docs", "img", "walkthrough-"+name+"-"+scheme+".png"), text, 0o644))
+		kit.Must(w.t,
+			os.WriteFile(filepath.Join(kit.Root(w.t), "docs", "img", "walkthrough-"+name+"-"+scheme+".png"), text,
+				0o644))
 	}
 	w.say(`<picture>
 <source media="(prefers-color-scheme: dark)" srcset="img/walkthrough-%[1]s-dark.png">
@@ -117,14 +123,17 @@ still attached.`)
 		w.t.Errorf("the fence ended as %s, want %s", rec.Result, taint.ResultEvicted)
 	}
 	w.until("db runs again", func() (bool, error) { return w.ready(2) })
-	w.say("%.1f seconds after the power cut its pods were being evicted. The storage's controller goes on; %.1f seconds later both pods run on n2, with their volumes:",
+	w.say("%.1f seconds after the power cut its pods were being evicted. The storage's controller goes on; %.1f "+
+		"seconds later both pods run on n2, with their volumes:",
 		evicting.Seconds(), time.Since(resumed).Seconds())
 	w.types("kubectl get pods --output=wide")
 	w.types("kubectl get fencings.forcefence.io")
 	w.types("kubectl forcefence timeline n1")
-	name := strings.TrimSpace(w.quietly("kubectl get fcg -l forcefence.io/fence-id=" + rec.ID + " -o jsonpath='{.items[0].metadata.name}'"))
+	name := strings.TrimSpace(
+		w.quietly("kubectl get fcg -l forcefence.io/fence-id=" + rec.ID + " -o jsonpath='{.items[0].metadata.name}'"))
 	w.pictures("The fence of n1 on the status page: who said what when", "fence", "/fences/"+name)
-	w.say("The machine is repaired. forcefence powers no machine on by itself that it did not power off; a person may ask it to:")
+	w.say("The machine is repaired. forcefence powers no machine on by itself that it did not power off; a person " +
+		"may ask it to:")
 	w.types("kubectl -n forcefence-system exec deploy/forcefence -- /ko-app/forcefence power on n1 --yes")
 	w.types("kubectl wait --for=condition=Ready node/n1 --timeout=5m")
 }
@@ -161,14 +170,16 @@ func (w *world) upgrade() {
 	w.say(`## Upgrade
 
 Here to the same image under another name. ` + "[Upgrade](upgrade.md)" + ` says what holds between versions, and in the middle of a fence.`)
-	w.types("helm upgrade forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml --set image.tag=v2")
+	w.types("helm upgrade forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml --set " +
+		"image.tag=v2")
 	w.types(`kubectl -n forcefence-system rollout status deployment/forcefence --timeout=5m
 kubectl -n forcefence-node rollout status daemonset/forcefence-node --timeout=5m`)
 	w.types("kubectl forcefence status")
 }
 
 func (w *world) uninstall() {
-	w.say("## Uninstall\n\nIn [this order](uninstall.md): nothing open, the hook, the controller and what it wrote on the Nodes, the rest.")
+	w.say("## Uninstall\n\nIn [this order](uninstall.md): nothing open, the hook, the controller and what it wrote " +
+		"on the Nodes, the rest.")
 	w.types("kubectl get fcg")
 	w.types(`helm upgrade forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml --set image.tag=v2,hook.uninstall=true >/dev/null
 kubectl -n forcefence-node rollout status daemonset/forcefence-node --timeout=10m`)

@@ -68,14 +68,17 @@ func TestWalkthrough(t *testing.T) {
 
 func newWorld(t *testing.T, image string) *world {
 	nodes.Need(t)
-	w := &world{t: t, ctx: t.Context(), dir: t.TempDir(), nodes: map[string]*nodes.Node{}, power: map[string]*datacenter.Machine{}}
+	w := &world{t: t, ctx: t.Context(), dir: t.TempDir(), nodes: map[string]*nodes.Node{},
+		power: map[string]*datacenter.Machine{}}
 	own := filepath.Join(t.TempDir(), "cluster")
 	proxy := newEgress(t)
 	pki := filepath.Join(own, "pki")
-	w.c = cluster.ForTest(t, cluster.Options{Dir: own, NodeGrace: nodes.NodeGrace, Accounts: true, APIServerArgs: []string{
-		"--egress-selector-config-file=" + proxy.config, "--kubelet-preferred-address-types=InternalIP",
-		"--kubelet-client-certificate=" + filepath.Join(pki, "admin.crt"), "--kubelet-client-key=" + filepath.Join(pki, "admin.key"),
-	}})
+	w.c = cluster.ForTest(t,
+		cluster.Options{Dir: own, NodeGrace: nodes.NodeGrace, Accounts: true, APIServerArgs: []string{
+			"--egress-selector-config-file=" + proxy.config, "--kubelet-preferred-address-types=InternalIP",
+			"--kubelet-client-certificate=" + filepath.Join(pki, "admin.crt"),
+			"--kubelet-client-key=" + filepath.Join(pki, "admin.key"),
+		}})
 	dc := datacenter.New(datacenter.Options{Username: "forcefence", Addresses: []string{nodes.Gateway}})
 	t.Cleanup(func() { kit.Must(t, dc.Close()) })
 	store := filepath.Join(w.dir, "volumes")
@@ -86,7 +89,8 @@ func newWorld(t *testing.T, image string) *world {
 	t.Cleanup(w.csi.Stop)
 	driver := filepath.Join(t.TempDir(), "csi.tar")
 	kit.Must(t, nodes.WriteImage(driver, csiImage, filepath.Join(built, "driver")))
-	w.lab = nodes.ForTest(t, nodes.Options{Cluster: w.c, Images: []string{driver}, Shared: map[string]string{store: store}})
+	w.lab = nodes.ForTest(t,
+		nodes.Options{Cluster: w.c, Images: []string{driver}, Shared: map[string]string{store: store}})
 	proxy.serve(w.lab)
 	t.Cleanup(w.explain)
 
@@ -135,7 +139,8 @@ func newWorld(t *testing.T, image string) *world {
 	kit.Must(t, dc.WriteCA(filepath.Join(w.dir, "bmc-ca.pem")))
 	w.write("values.yaml", fmt.Sprintf(values, bmcs.String()))
 	w.write("db.yaml", database)
-	w.env = append(os.Environ(), "KUBECONFIG="+w.c.Kubeconfig(), "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
+	w.env = append(os.Environ(), "KUBECONFIG="+w.c.Kubeconfig(), "HOME="+home, "HELM_CACHE_HOME="+home,
+		"HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
 		"PATH="+strings.Join([]string{bin, filepath.Dir(w.c.KubectlPath()), helm, os.Getenv("PATH")}, ":"))
 	w.quietly("kubectl label node cp1 cp2 node-role.kubernetes.io/control-plane=")
 	return w
@@ -193,7 +198,8 @@ func load(ctx context.Context, n *nodes.Node, tar string, names ...string) error
 	}
 	defer os.Remove(file) // a leftover only takes space
 	for _, name := range names {
-		if _, err := n.Exec(ctx, "ctr", "--namespace=k8s.io", "images", "import", "--index-name", name, inside); err != nil {
+		if _, err := n.Exec(ctx, "ctr", "--namespace=k8s.io", "images", "import", "--index-name", name,
+			inside); err != nil {
 			return err
 		}
 	}
@@ -282,7 +288,8 @@ func (w *world) explain() {
 		return
 	}
 	for _, args := range [][]string{
-		{"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"}, {"-n", "forcefence-system", "describe", "pods"},
+		{"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"},
+		{"-n", "forcefence-system", "describe", "pods"},
 		{"-n", "forcefence-system", "logs", "-l", "app.kubernetes.io/name=forcefence", "--tail=100"},
 	} {
 		out, err := w.c.Kubectl(context.Background(), args...)

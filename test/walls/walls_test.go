@@ -83,7 +83,8 @@ func TestRulesBindPackages(t *testing.T) {
 				t.Errorf("rule %s: %q: %v", name, pattern, err)
 			}
 			if len(found) == 0 {
-				t.Errorf("rule %s: %q binds no folder: name where the package is now, or delete the rule", name, pattern)
+				t.Errorf("rule %s: %q binds no folder: name where the package is now, or delete the rule", name,
+					pattern)
 			}
 		}
 	}

@@ -28,8 +28,8 @@ import (
 // darwin is where the plugin is for beside the image's platforms.
 var darwin = []v1.Platform{{OS: "darwin", Architecture: "amd64"}, {OS: "darwin", Architecture: "arm64"}}
 
-// programs writes archives of the programs, with their licences: those of Linux are the very files of the image, and kubectl-forcefence is
-// forcefence by that name.
+// programs writes archives of the programs, with their licences: those of Linux are the very files of the image, and
+// kubectl-forcefence is forcefence by that name.
 func (r *release) programs(ctx context.Context, p *picture) error {
 	docs := path.Dir(linked.Folder) + "/"
 	legal := map[string][]byte{}
@@ -42,19 +42,22 @@ func (r *release) programs(ctx context.Context, p *picture) error {
 		if err != nil {
 			return err
 		}
-		all := map[string][]byte{"forcefence": files[ours+"forcefence"], "forcefence-node": files[ours+"forcefence-node"]}
+		all := map[string][]byte{"forcefence": files[ours+"forcefence"],
+			"forcefence-node": files[ours+"forcefence-node"]}
 		for name, text := range files {
 			if rel, ok := strings.CutPrefix(name, docs); ok {
 				legal[rel], all[rel] = text, text
 			}
 		}
-		if err := errors.Join(r.archive("forcefence", platform, all), r.plugin(platform, files[ours+"forcefence"], legal)); err != nil {
+		if err := errors.Join(r.archive("forcefence", platform, all),
+			r.plugin(platform, files[ours+"forcefence"], legal)); err != nil {
 			return err
 		}
 	}
 	for _, platform := range r.abroad {
 		file := filepath.Join(r.tmp, "kubectl-forcefence")
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags",
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace",
+			"-ldflags",
 			"-s -w -X "+project+"/cmd/internal/version.built="+r.version, "-o", file, "./cmd/forcefence")
 		cmd.Dir = r.source
 		cmd.Env = append(append(os.Environ(), linked.Env...), "GOOS="+platform.OS, "GOARCH="+platform.Architecture)
@@ -94,7 +97,8 @@ func (r *release) plugin(platform v1.Platform, program []byte, legal map[string]
 	return r.archive("kubectl-forcefence", platform, all)
 }
 
-// archive writes a .tar.gz: sorted, without times and owners. What has no folder and no extension, and is no licence, is a program.
+// archive writes a .tar.gz: sorted, without times and owners. What has no folder and no extension, and is no licence,
+// is a program.
 func (r *release) archive(name string, platform v1.Platform, files map[string][]byte) error {
 	var out bytes.Buffer
 	z, err := gzip.NewWriterLevel(&out, gzip.DefaultCompression)
@@ -103,7 +107,8 @@ func (r *release) archive(name string, platform v1.Platform, files map[string][]
 	}
 	w := tar.NewWriter(z)
 	for _, file := range sorted(files) {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: file, Mode: 0o644, Size: int64(len(files[file])), Format: tar.FormatPAX}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: file, Mode: 0o644, Size: int64(len(files[file])),
+			Format: tar.FormatPAX}
 		if strings.HasSuffix(file, "forcefence") || file == "forcefence-node" {
 			h.Mode = 0o755
 		}
@@ -120,7 +125,8 @@ func (r *release) archive(name string, platform v1.Platform, files map[string][]
 	return r.write(fmt.Sprintf("%s-%s-%s-%s.tar.gz", name, r.version, platform.OS, platform.Architecture), out.Bytes())
 }
 
-// chart packs the chart with this version: its own without the v, and the image's tag with it. Helm keeps the files' times, so they get one.
+// chart packs the chart with this version: its own without the v, and the image's tag with it. Helm keeps the files'
+// times, so they get one.
 func (r *release) chart(ctx context.Context) error {
 	dir := filepath.Join(r.tmp, "chart/forcefence")
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(r.source, "deploy/helm/forcefence"))); err != nil {
@@ -148,7 +154,8 @@ func (r *release) chart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, r.helm, "package", dir, "--version", strings.TrimPrefix(r.version, "v"), "--app-version", r.version, "--destination", out)
+	cmd := exec.CommandContext(ctx, r.helm, "package", dir, "--version", strings.TrimPrefix(r.version, "v"),
+		"--app-version", r.version, "--destination", out)
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("pack chart: %w\n%s", err, said)
 	}

@@ -1,8 +1,9 @@
-// Command release makes all files of a release from one commit: the image with its SBOMs, provenance and signature, programs, the plugin,
-// the chart, install.yaml, and the sums of all of them. docs/release.md says how to cut one and how to verify one.
+// Command release makes all files of a release from one commit: the image with its SBOMs, provenance and signature,
+// programs, the plugin, the chart, install.yaml, and the sums of all of them. docs/release.md says how to cut one and
+// how to verify one.
 //
-// It signs with a key of cosign's, without a transparency log, and asks no network but for Go's modules, Debian's packages where the image
-// with fence agents is wanted, and the registry that it pushes to.
+// It signs with a key of cosign's, without a transparency log, and asks no network but for Go's modules, Debian's
+// packages where the image with fence agents is wanted, and the registry that it pushes to.
 //
 //	cd .ci/image && go run ./release -source ../.. -out ../../out/release
 package main
@@ -32,11 +33,15 @@ func main() {
 	flag.StringVar(&r.source, "source", "../..", "folder of the sources")
 	flag.StringVar(&r.out, "out", "../../out/release", "folder to write; what was in it is removed")
 	flag.StringVar(&r.version, "version", "", "such as v1.2.3; empty: the tag of HEAD")
-	flag.BoolVar(&r.rehearsal, "rehearsal", false, "from sources that are changed or have no such tag; the provenance says so")
+	flag.BoolVar(&r.rehearsal, "rehearsal", false, "from sources that are changed or have no such tag; the "+
+		"provenance says so")
 	flag.BoolVar(&r.agents, "agents", false, "the image with fence agents, too")
-	flag.StringVar(&r.agentsSources, "agents-sources", "", "file of apt's sources to take Debian's packages from; empty: Debian's mirrors")
-	flag.StringVar(&r.push, "push", "", "repository to push the images to, such as registry.example.net/forcefence; chart and install.yaml name it")
-	key := flag.String("key", "", "private key of cosign's to sign with, its password in COSIGN_PASSWORD; empty: nothing is signed")
+	flag.StringVar(&r.agentsSources, "agents-sources", "", "file of apt's sources to take Debian's packages from; "+
+		"empty: Debian's mirrors")
+	flag.StringVar(&r.push, "push", "", "repository to push the images to, such as registry.example.net/forcefence; "+
+		"chart and install.yaml name it")
+	key := flag.String("key", "", "private key of cosign's to sign with, its password in COSIGN_PASSWORD; empty: "+
+		"nothing is signed")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -167,7 +172,8 @@ func (r *release) build(ctx context.Context) ([]*picture, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"run", ".", "-source", source, "-out", archive(all[0]), "-version", r.version, "-revision", r.revision}
+	args := []string{"run", ".", "-source", source, "-out", archive(all[0]), "-version", r.version, "-revision",
+		r.revision}
 	if r.agents {
 		all = append(all, &picture{suffix: "-agents"})
 		args = append(args, "-agents", archive(all[1]), "-agents-sources", r.agentsSources)
@@ -203,7 +209,9 @@ func (r *release) read(p *picture, archive string) (err error) {
 			return fmt.Errorf("SBOM of %s: %w", platform, err)
 		}
 		p.documents[platform.String()] = document
-		if err := r.write(fmt.Sprintf("forcefence-%s%s-%s-%s.spdx.json", r.version, p.suffix, platform.OS, platform.Architecture), document); err != nil {
+		if err := r.write(
+			fmt.Sprintf("forcefence-%s%s-%s-%s.spdx.json", r.version, p.suffix, platform.OS, platform.Architecture),
+			document); err != nil {
 			return err
 		}
 	}

@@ -23,8 +23,8 @@ const (
 	buildType = "https://" + project + "/blob/main/docs/release.md#cut-one"
 )
 
-// provenance is an in-toto statement in SLSA's words about all files that are written by now and the images: who made them of what. It has
-// no time and no machine's name: the same sources give the same bytes.
+// provenance is an in-toto statement in SLSA's words about all files that are written by now and the images: who made
+// them of what. It has no time and no machine's name: the same sources give the same bytes.
 func (r *release) provenance(ctx context.Context, pictures []*picture) ([]byte, error) {
 	files, err := r.digests()
 	if err != nil {
@@ -37,7 +37,9 @@ func (r *release) provenance(ctx context.Context, pictures []*picture) ([]byte, 
 	for _, name := range sorted(files) {
 		subjects = append(subjects, subject{name, map[string]string{"sha256": files[name]}})
 	}
-	parameters, err := structpb.NewStruct(map[string]any{"version": r.version, "repository": r.repository(), "rehearsal": r.rehearsal, "agents": r.agents})
+	parameters, err := structpb.NewStruct(
+		map[string]any{"version": r.version, "repository": r.repository(), "rehearsal": r.rehearsal,
+			"agents": r.agents})
 	if err != nil {
 		return nil, err
 	}
@@ -46,8 +48,9 @@ func (r *release) provenance(ctx context.Context, pictures []*picture) ([]byte, 
 		return nil, err
 	}
 	predicate := &slsa.Provenance{
-		BuildDefinition: &slsa.BuildDefinition{BuildType: buildType, ExternalParameters: parameters, ResolvedDependencies: made},
-		RunDetails:      &slsa.RunDetails{Builder: &slsa.Builder{Id: builder}},
+		BuildDefinition: &slsa.BuildDefinition{BuildType: buildType, ExternalParameters: parameters,
+			ResolvedDependencies: made},
+		RunDetails: &slsa.RunDetails{Builder: &slsa.Builder{Id: builder}},
 	}
 	if err := predicate.Validate(); err != nil {
 		return nil, err
@@ -65,7 +68,8 @@ func (r *release) provenance(ctx context.Context, pictures []*picture) ([]byte, 
 
 // madeOf are the sources, Go and the modules.
 func (r *release) madeOf(ctx context.Context, p *picture) ([]*intoto.ResourceDescriptor, error) {
-	source := &intoto.ResourceDescriptor{Uri: "git+https://" + project, Digest: map[string]string{"gitCommit": r.revision}}
+	source := &intoto.ResourceDescriptor{Uri: "git+https://" + project,
+		Digest: map[string]string{"gitCommit": r.revision}}
 	if !r.rehearsal {
 		source.Uri += "@refs/tags/" + r.version
 	}
@@ -108,9 +112,11 @@ func (r *release) madeOf(ctx context.Context, p *picture) ([]*intoto.ResourceDes
 			}
 		}
 	}
-	ko, err := exec.CommandContext(ctx, "go", "-C", r.source+"/.ci/image", "list", "-m", "github.com/google/ko").Output()
+	ko, err := exec.CommandContext(ctx, "go", "-C", r.source+"/.ci/image", "list", "-m", "github.com/google/ko").
+		Output()
 	if err != nil {
 		return nil, fmt.Errorf("find ko's version: %w", err)
 	}
-	return append(all, &intoto.ResourceDescriptor{Uri: "pkg:golang/" + strings.Join(strings.Fields(string(ko)), "@")}), nil
+	return append(all, &intoto.ResourceDescriptor{Uri: "pkg:golang/" + strings.Join(strings.Fields(string(ko)), "@")}),
+		nil
 }

@@ -54,7 +54,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// newKey is a key pair as cosign makes it: the private one in a file, which only its password opens, and what verifies with the public one.
+// newKey is a key pair as cosign makes it: the private one in a file, which only its password opens, and what verifies
+// with the public one.
 func newKey(t *testing.T) (*key, *cosign.CheckOpts) {
 	t.Helper()
 	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte("secret"), nil })
@@ -70,19 +71,22 @@ func newKey(t *testing.T) (*key, *cosign.CheckOpts) {
 	must(t, err)
 	verifier, err := signature.LoadVerifier(public, crypto.SHA256)
 	must(t, err)
-	return k, &cosign.CheckOpts{SigVerifier: verifier, IgnoreTlog: true, Offline: true, NewBundleFormat: true, ClaimVerifier: cosign.IntotoSubjectClaimVerifier}
+	return k,
+		&cosign.CheckOpts{SigVerifier: verifier, IgnoreTlog: true, Offline: true, NewBundleFormat: true,
+			ClaimVerifier: cosign.IntotoSubjectClaimVerifier}
 }
 
 // newRegistry is one on 127.0.0.1, with or without OCI's list of what refers to an image.
 func newRegistry(t *testing.T, referrers bool) string {
 	t.Helper()
-	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(referrers)))
+	s := httptest.NewServer(
+		registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(referrers)))
 	t.Cleanup(s.Close)
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-// TestRelease makes a release of the image that `make image` made, and is who verifies it: with cosign's library, from registries on
-// 127.0.0.1 and from its archive. Only the plugin for darwin is not made.
+// TestRelease makes a release of the image that `make image` made, and is who verifies it: with cosign's library, from
+// registries on 127.0.0.1 and from its archive. Only the plugin for darwin is not made.
 func TestRelease(t *testing.T) {
 	archive := os.Getenv("FORCEFENCE_IMAGE")
 	if archive == "" {
@@ -91,7 +95,8 @@ func TestRelease(t *testing.T) {
 	ctx := t.Context()
 	signer, check := newKey(t)
 	host := newRegistry(t, true)
-	r := &release{source: "../../..", out: t.TempDir(), tmp: t.TempDir(), version: "v9.8.7", rehearsal: true, push: host + "/team/forcefence", key: signer,
+	r := &release{source: "../../..", out: t.TempDir(), tmp: t.TempDir(), version: "v9.8.7", rehearsal: true,
+		push: host + "/team/forcefence", key: signer,
 		revision: strings.Repeat("0", 40), status: " M x"}
 	p := &picture{}
 	var err error
@@ -163,7 +168,8 @@ func testSigned(t *testing.T, image string, p *picture, provenance []byte, check
 			}
 		}
 	}
-	if want := map[string]int{types.CosignSignPredicateType: 1, predicateSLSA: 1, predicateSPDX: 2}; !maps.Equal(got, want) {
+	if want := map[string]int{
+		types.CosignSignPredicateType: 1, predicateSLSA: 1, predicateSPDX: 2}; !maps.Equal(got, want) {
 		t.Errorf("%s: attached are %v, want %v", image, got, want)
 	}
 	_, other := newKey(t)
@@ -221,7 +227,8 @@ func testChanged(t *testing.T, p *picture, attached []v1.Image, check *cosign.Ch
 		must(t, b.UnmarshalJSON(text))
 		must(t, verified(&b))
 		envelope := b.GetContent().(*protobundle.Bundle_DsseEnvelope).DsseEnvelope
-		for what, bytes := range map[string][]byte{"payload": envelope.GetPayload(), "signature": envelope.GetSignatures()[0].GetSig()} {
+		for what, bytes := range map[string][]byte{
+			"payload": envelope.GetPayload(), "signature": envelope.GetSignatures()[0].GetSig()} {
 			for _, at := range []int{0, len(bytes) / 2, len(bytes) - 1} {
 				bytes[at] ^= 1
 				if verified(&b) == nil {
@@ -233,7 +240,8 @@ func testChanged(t *testing.T, p *picture, attached []v1.Image, check *cosign.Ch
 		must(t, verified(&b))
 		other := slices.Clone(digest)
 		other[0] ^= 1
-		if _, err := cosign.VerifyNewBundle(t.Context(), check, verify.WithArtifactDigest(p.digest.Algorithm, other), &b); err == nil {
+		if _, err := cosign.VerifyNewBundle(t.Context(), check, verify.WithArtifactDigest(p.digest.Algorithm, other),
+			&b); err == nil {
 			t.Errorf("bundle %d verifies for another digest", i)
 		}
 	}
@@ -308,7 +316,8 @@ func testSBOM(t *testing.T, p *picture) {
 			for _, c := range module.PackageChecksums {
 				sum = c.Value
 			}
-			got[strings.Join([]string{program.PackageFileName, module.PackageName, module.PackageVersion, sum}, " ")] = true
+			got[strings.Join([]string{program.PackageFileName, module.PackageName, module.PackageVersion, sum},
+				" ")] = true
 			if module.PackageLicenseDeclared == "" || module.PackageLicenseDeclared == none {
 				t.Errorf("%s: %s has no licence", platform, module.PackageName)
 			}
@@ -324,7 +333,8 @@ func testSBOM(t *testing.T, p *picture) {
 			}
 		}
 		if !maps.Equal(got, want) || len(files) != 2 || len(want) < 100 {
-			t.Errorf("%s: the SBOM has %d linked modules, the %d programs %d: only there %v, only here %v", platform, len(got), len(files), len(want), without(got, want), without(want, got))
+			t.Errorf("%s: the SBOM has %d linked modules, the %d programs %d: only there %v, only here %v", platform,
+				len(got), len(files), len(want), without(got, want), without(want, got))
 		}
 	}
 }
@@ -341,9 +351,12 @@ func testLicences(t *testing.T, p *picture) {
 	must(t, err)
 	modules, err := linked.In(bytes.NewReader(files[ours+"forcefence"]))
 	must(t, err)
-	gpl := []byte("This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public License as " +
-		"published by the Free Software Foundation; either version 2 of the License, or (at your option) any later version.")
-	if _, err := linked.Terms(map[string][]byte{"COPYING": gpl}); err == nil || !strings.Contains(err.Error(), "is under GPL-2.0-or-later") {
+	gpl := []byte("This program is free software; you can redistribute it and/or modify it under the terms of the " +
+		"GNU General Public License as " +
+		"published by the Free Software Foundation; either version 2 of the License, or (at your option) any later " +
+		"version.")
+	if _, err := linked.Terms(map[string][]byte{"COPYING": gpl}); err == nil ||
+		!strings.Contains(err.Error(), "is under GPL-2.0-or-later") {
 		t.Errorf("the GPL: got %v", err)
 	}
 	for begin, want := range map[string]string{
@@ -362,10 +375,13 @@ func testLicences(t *testing.T, p *picture) {
 			t.Errorf("%s: %v", m.Name(), err)
 		}
 		poor, foreign, strange := maps.Clone(files), maps.Clone(files), maps.Clone(files)
-		maps.DeleteFunc(poor, func(name string, _ []byte) bool { return strings.HasPrefix(name, linked.Folder+"/"+m.Name()+"/") })
+		maps.DeleteFunc(poor,
+			func(name string, _ []byte) bool { return strings.HasPrefix(name, linked.Folder+"/"+m.Name()+"/") })
 		foreign[linked.Folder+"/"+m.Name()+"/sub/LICENSE"] = gpl
-		strange[linked.Folder+"/"+m.Name()+"/COPYING.txt"] = []byte("Do with this what you like, but only on Sundays, and never in the house of a goat.")
-		for what, files := range map[string]map[string][]byte{"no licence": poor, "the GPL": foreign, "words of its own": strange} {
+		strange[linked.Folder+"/"+m.Name()+"/COPYING.txt"] = []byte("Do with this what you like, but only on " +
+			"Sundays, and never in the house of a goat.")
+		for what, files := range map[string]map[string][]byte{
+			"no licence": poor, "the GPL": foreign, "words of its own": strange} {
 			if terms, err := linked.TermsIn(files, m); err == nil {
 				t.Errorf("%s with %s: got %v", m.Name(), what, terms)
 			}
@@ -412,7 +428,8 @@ func testPrograms(t *testing.T, r *release, p *picture) {
 		if want := []string{"kubectl-forcefence"}; !slices.Equal(programs, want) {
 			t.Errorf("kubectl-forcefence%s: programs %q, want %q", at, programs, want)
 		}
-		for name, text := range map[string][]byte{"forcefence": own["forcefence"], "forcefence-node": own["forcefence-node"]} {
+		for name, text := range map[string][]byte{
+			"forcefence": own["forcefence"], "forcefence-node": own["forcefence-node"]} {
 			if !bytes.Equal(text, image[ours+name]) {
 				t.Errorf("%s: %s is not that of the image", at, name)
 			}
@@ -435,26 +452,32 @@ func goVersion(t *testing.T, program []byte) string {
 	return info.GoVersion
 }
 
-// testChart: the chart has the version and the image, install.yaml the image; and once more, from files of other times and modes, the same bytes.
+// testChart: the chart has the version and the image, install.yaml the image; and once more, from files of other times
+// and modes, the same bytes.
 func testChart(t *testing.T, r *release) {
 	file := "forcefence-9.8.7.tgz"
 	files, _ := unpacked(t, filepath.Join(r.out, file))
-	for name, want := range map[string]string{"Chart.yaml": "\nversion: 9.8.7\n", "values.yaml": "\n  repository: " + r.push + " "} {
+	for name, want := range map[string]string{
+		"Chart.yaml": "\nversion: 9.8.7\n", "values.yaml": "\n  repository: " + r.push + " "} {
 		if !strings.Contains(string(files["forcefence/"+name]), want) {
 			t.Errorf("%s: there is no %q in\n%s", name, want, files["forcefence/"+name])
 		}
 	}
-	if text := string(files["forcefence/Chart.yaml"]); !strings.Contains(text, "\nappVersion: v9.8.7\n") || !strings.Contains(text, `artifacthub.io/prerelease: "false"`) {
+	if text := string(files["forcefence/Chart.yaml"]); !strings.Contains(text, "\nappVersion: v9.8.7\n") ||
+		!strings.Contains(text, `artifacthub.io/prerelease: "false"`) {
 		t.Errorf("Chart.yaml: got\n%s", text)
 	}
 	plain, err := os.ReadFile(filepath.Join(r.out, "install.yaml"))
 	must(t, err)
-	if n := strings.Count(string(plain), "image: "+r.push+":v9.8.7\n"); n < 2 || strings.Contains(string(plain), "forcefence:dev") {
+	if n := strings.Count(string(plain), "image: "+r.push+":v9.8.7\n"); n < 2 ||
+		strings.Contains(string(plain), "forcefence:dev") {
 		t.Errorf("install.yaml: names the image %d times", n)
 	}
 
-	again := &release{source: t.TempDir(), out: t.TempDir(), tmp: t.TempDir(), version: r.version, push: r.push, helm: r.helm}
-	must(t, os.CopyFS(filepath.Join(again.source, "deploy/helm/forcefence"), os.DirFS(filepath.Join(r.source, "deploy/helm/forcefence"))))
+	again := &release{source: t.TempDir(), out: t.TempDir(), tmp: t.TempDir(), version: r.version, push: r.push,
+		helm: r.helm}
+	must(t, os.CopyFS(filepath.Join(again.source, "deploy/helm/forcefence"),
+		os.DirFS(filepath.Join(r.source, "deploy/helm/forcefence"))))
 	must(t, filepath.WalkDir(filepath.Join(again.source, "deploy"), func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -485,12 +508,16 @@ func testProvenance(t *testing.T, r *release, p *picture, text []byte) {
 	if subjects[r.push+":v9.8.7"] != p.digest.Hex {
 		t.Errorf("its subjects are %v, want the image %s", subjects, p.digest)
 	}
-	for _, name := range []string{"forcefence-9.8.7.tgz", "install.yaml", "forcefence-v9.8.7-linux-arm64.tar.gz", "forcefence-v9.8.7-linux-amd64.spdx.json"} {
+	for _, name := range []string{
+		"forcefence-9.8.7.tgz", "install.yaml", "forcefence-v9.8.7-linux-arm64.tar.gz",
+		"forcefence-v9.8.7-linux-amd64.spdx.json"} {
 		if subjects[name] == "" {
 			t.Errorf("it does not name %s", name)
 		}
 	}
-	for _, want := range []string{r.revision, `"changed":true`, `"rehearsal":true`, `"dirHash"`, "pkg:golang/std@go1.", "pkg:golang/github.com/google/ko@v", builder, buildType} {
+	for _, want := range []string{
+		r.revision, `"changed":true`, `"rehearsal":true`, `"dirHash"`, "pkg:golang/std@go1.",
+		"pkg:golang/github.com/google/ko@v", builder, buildType} {
 		if !bytes.Contains(text, []byte(want)) {
 			t.Errorf("there is no %s in it", want)
 		}
@@ -503,7 +530,8 @@ func testProvenance(t *testing.T, r *release, p *picture, text []byte) {
 	}
 }
 
-// testSums: the signature of SHA256SUMS verifies, and not with a byte changed or by another key; and the sums are those of all files.
+// testSums: the signature of SHA256SUMS verifies, and not with a byte changed or by another key; and the sums are those
+// of all files.
 func testSums(t *testing.T, r *release, check *cosign.CheckOpts) {
 	text, err := os.ReadFile(filepath.Join(r.out, "SHA256SUMS"))
 	must(t, err)
@@ -536,7 +564,8 @@ func testSums(t *testing.T, r *release, check *cosign.CheckOpts) {
 	}
 }
 
-// TestAgentsSBOM: the SBOMs of the image with fence agents name Debian's packages, each with the checksum that the build noted.
+// TestAgentsSBOM: the SBOMs of the image with fence agents name Debian's packages, each with the checksum that the
+// build noted.
 func TestAgentsSBOM(t *testing.T) {
 	archive := os.Getenv("FORCEFENCE_IMAGE_AGENTS")
 	if archive == "" {
@@ -562,7 +591,8 @@ func TestAgentsSBOM(t *testing.T) {
 			want[strings.TrimSpace(line)] = true
 		}
 		if !maps.Equal(got, want) || len(want) < 50 {
-			t.Errorf("%s: %d packages of Debian, want %d: only there %v, only here %v", platform, len(got), len(want), without(got, want), without(want, got))
+			t.Errorf("%s: %d packages of Debian, want %d: only there %v, only here %v", platform, len(got), len(want),
+				without(got, want), without(want, got))
 		}
 	}
 }

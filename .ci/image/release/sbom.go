@@ -25,14 +25,16 @@ import (
 )
 
 const (
-	none    = "NOASSERTION"
-	status  = "var/lib/dpkg/status.d/"        // Debian's packages in the image with fence agents: what each says of itself
+	none = "NOASSERTION"
+	// Debian's packages in the image with fence agents: what each says of itself
+	status  = "var/lib/dpkg/status.d/"
 	sumsDeb = "usr/share/forcefence/packages" // and their checksums
 	ours    = "ko-app/"                       // our programs
 )
 
-// sbom is an SPDX 2.3 document of one platform's image: its programs, what is linked into them by what they say themselves, and Debian's
-// packages. The image's licences are what it calls the modules'. The same image gives the same bytes.
+// sbom is an SPDX 2.3 document of one platform's image: its programs, what is linked into them by what they say
+// themselves, and Debian's packages. The image's licences are what it calls the modules'. The same image gives the same
+// bytes.
 func sbom(index v1.ImageIndex, p v1.Platform, version string) ([]byte, error) {
 	img, err := oci.Of(index, p)
 	if err != nil {
@@ -61,9 +63,11 @@ func sbom(index v1.ImageIndex, p v1.Platform, version string) ([]byte, error) {
 	}}
 	image := d.add("", &spdx.Package{
 		PackageName: "forcefence", PackageVersion: version, PrimaryPackagePurpose: "CONTAINER",
-		PackageChecksums:          []common.Checksum{{Algorithm: common.SHA256, Value: digest.Hex}},
-		PackageLicenseDeclared:    "Apache-2.0",
-		PackageExternalReferences: purl(fmt.Sprintf("pkg:oci/forcefence@%s?arch=%s", strings.Replace(digest.String(), ":", "%3A", 1), p.Architecture)),
+		PackageChecksums:       []common.Checksum{{Algorithm: common.SHA256, Value: digest.Hex}},
+		PackageLicenseDeclared: "Apache-2.0",
+		PackageExternalReferences: purl(
+			fmt.Sprintf("pkg:oci/forcefence@%s?arch=%s", strings.Replace(digest.String(), ":", "%3A", 1),
+				p.Architecture)),
 	})
 	d.relate("DOCUMENT", "DESCRIBES", image)
 	for _, file := range sorted(files) {
@@ -103,7 +107,8 @@ func (d *document) add(kind string, p *spdx.Package) common.ElementID {
 	}
 	// The identifier is for machines: a sum of the whole keeps a/b-c and a-b/c apart.
 	sum := sha256.Sum256([]byte(key))
-	p.PackageSPDXIdentifier = common.ElementID("Package-" + strings.Trim(unfit.ReplaceAllString(key, "-"), "-") + "-" + hex.EncodeToString(sum[:4]))
+	p.PackageSPDXIdentifier = common.ElementID("Package-" + strings.Trim(unfit.ReplaceAllString(key, "-"), "-") + "-" +
+		hex.EncodeToString(sum[:4]))
 	p.PackageDownloadLocation = cmp.Or(p.PackageDownloadLocation, none)
 	p.PackageLicenseDeclared = cmp.Or(p.PackageLicenseDeclared, none)
 	p.PackageLicenseConcluded, p.PackageCopyrightText, p.IsFilesAnalyzedTagPresent = none, none, true
@@ -123,7 +128,8 @@ func (d *document) program(image common.ElementID, file, version string, files m
 	}
 	sum := sha256.Sum256(files[file])
 	program := d.add("program", &spdx.Package{
-		PackageName: path.Base(file), PackageVersion: version, PackageFileName: "/" + file, PrimaryPackagePurpose: "APPLICATION",
+		PackageName: path.Base(file), PackageVersion: version, PackageFileName: "/" + file,
+		PrimaryPackagePurpose:     "APPLICATION",
 		PackageChecksums:          []common.Checksum{{Algorithm: common.SHA256, Value: hex.EncodeToString(sum[:])}},
 		PackageLicenseDeclared:    "Apache-2.0",
 		PackageExternalReferences: purl("pkg:golang/" + project + "@" + version + "#cmd/" + path.Base(file)),
@@ -136,16 +142,19 @@ func (d *document) program(image common.ElementID, file, version string, files m
 		}
 		p := &spdx.Package{
 			PackageName: m.Path, PackageVersion: m.Version, PrimaryPackagePurpose: "LIBRARY",
-			PackageLicenseDeclared: strings.Join(terms, " AND "), PackageExternalReferences: purl("pkg:golang/" + m.Name()),
+			PackageLicenseDeclared:    strings.Join(terms, " AND "),
+			PackageExternalReferences: purl("pkg:golang/" + m.Name()),
 		}
 		if m.Path != linked.Std {
 			sum, err := dirHash(m.Sum)
 			if err != nil {
 				return fmt.Errorf("%s: %w", m.Name(), err)
 			}
-			p.PackageDownloadLocation = "https://proxy.golang.org/" + escape(m.Path) + "/@v/" + escape(m.Version) + ".zip"
+			p.PackageDownloadLocation = "https://proxy.golang.org/" + escape(m.Path) + "/@v/" + escape(m.Version) +
+				".zip"
 			p.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: sum}}
-			p.PackageSourceInfo = "The checksum is go.sum's " + m.Sum + ", over the module's files, and not over the archive."
+			p.PackageSourceInfo = "The checksum is go.sum's " + m.Sum +
+				", over the module's files, and not over the archive."
 		}
 		d.relate(program, "DEPENDS_ON", d.add("module", p))
 	}
@@ -177,9 +186,11 @@ func (d *document) debian(image common.ElementID, files map[string][]byte) error
 		}
 		d.relate(image, "CONTAINS", d.add("deb", &spdx.Package{
 			PackageName: name, PackageVersion: version, PackageFileName: archive,
-			PackageChecksums:          []common.Checksum{{Algorithm: common.SHA256, Value: sums[archive]}},
-			PackageLicenseComments:    "/usr/share/doc/" + name + "/copyright",
-			PackageExternalReferences: purl(fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s", name, strings.NewReplacer(":", "%3A", "+", "%2B", "~", "~").Replace(version), arch)),
+			PackageChecksums:       []common.Checksum{{Algorithm: common.SHA256, Value: sums[archive]}},
+			PackageLicenseComments: "/usr/share/doc/" + name + "/copyright",
+			PackageExternalReferences: purl(
+				fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s", name,
+					strings.NewReplacer(":", "%3A", "+", "%2B", "~", "~").Replace(version), arch)),
 		}))
 	}
 	return nil
@@ -200,7 +211,8 @@ func dirHash(sum string) (string, error) {
 
 // escape writes upper-case letters as Go's module proxies have them.
 func escape(s string) string {
-	return regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(s, func(c string) string { return "!" + strings.ToLower(c) })
+	return regexp.MustCompile(`[A-Z]`).
+		ReplaceAllStringFunc(s, func(c string) string { return "!" + strings.ToLower(c) })
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -139,9 +139,9 @@ const (
 	predicateSLSA = "https://slsa.dev/provenance/v1"
 )
 
-// attach signs an image, its SBOMs and the provenance, adds the signatures to the image's layout and returns them as the images that a
-// registry keeps of them, each of which refers to the image. cosign itself puts them in a registry, from which they are taken.
-// Without a key there is nothing to attach.
+// attach signs an image, its SBOMs and the provenance, adds the signatures to the image's layout and returns them as
+// the images that a registry keeps of them, each of which refers to the image. cosign itself puts them in a registry,
+// from which they are taken. Without a key there is nothing to attach.
 func (r *release) attach(ctx context.Context, host string, p *picture, provenance []byte) ([]v1.Image, error) {
 	if r.key == nil {
 		return nil, nil
@@ -172,21 +172,23 @@ func (r *release) attach(ctx context.Context, host string, p *picture, provenanc
 		if err != nil {
 			return nil, err
 		}
-		if err := ociremote.WriteAttestationNewBundleFormat(digest, b, string(payload[0]), ociremote.WithRemoteOptions(remote.WithContext(ctx))); err != nil {
+		if err := ociremote.WriteAttestationNewBundleFormat(digest, b, string(payload[0]),
+			ociremote.WithRemoteOptions(remote.WithContext(ctx))); err != nil {
 			return nil, err
 		}
 	}
 	return keep(ctx, p, digest)
 }
 
-// keep adds what refers to an image in a registry to the image's layout: its files are there, but it is not listed, since what reads archives
-// wants one image in them. `cosign load` finds it.
+// keep adds what refers to an image in a registry to the image's layout: its files are there, but it is not listed,
+// since what reads archives wants one image in them. `cosign load` finds it.
 func keep(ctx context.Context, p *picture, digest name.Digest) ([]v1.Image, error) {
 	to, err := layout.FromPath(p.dir)
 	if err != nil {
 		return nil, err
 	}
-	kind := map[string]string{"kind": "dev.cosignproject.cosign/imageIndex"} // by which cosign knows what the others refer to
+	// by which cosign knows what the others refer to
+	kind := map[string]string{"kind": "dev.cosignproject.cosign/imageIndex"}
 	if err := to.ReplaceIndex(p.index, match.Digests(p.digest), layout.WithAnnotations(kind)); err != nil {
 		return nil, err
 	}
@@ -218,7 +220,10 @@ func serve() (host string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	srv := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true)), ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{
+		Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)),
+			registry.WithReferrersSupport(true)),
+		ReadHeaderTimeout: 5 * time.Second}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -83,7 +83,8 @@ func seen(b *policyv1.PodDisruptionBudget) Budget {
 }
 
 func replica(volume, node string, edit ...func(*storage.Replica)) storage.Replica {
-	r := storage.Replica{Namespace: "storage", Name: volume + "-" + node, UID: volume + "-" + node, Node: node, Volume: volume, Healthy: true, Running: true, Started: true}
+	r := storage.Replica{Namespace: "storage", Name: volume + "-" + node, UID: volume + "-" + node, Node: node,
+		Volume: volume, Healthy: true, Running: true, Started: true}
 	for _, e := range edit {
 		e(&r)
 	}
@@ -92,7 +93,8 @@ func replica(volume, node string, edit ...func(*storage.Replica)) storage.Replic
 
 // scene is three nodes with a guarded storage pod each, n1 cordoned.
 func scene(p Policy, replicas ...storage.Replica) View {
-	v := View{Guard: guardWith(p), Nodes: map[string]Node{"n1": {Cordoned: true}, "n2": {}, "n3": {}}, Storage: &memory{replicas: replicas}}
+	v := View{Guard: guardWith(p), Nodes: map[string]Node{"n1": {Cordoned: true}, "n2": {}, "n3": {}},
+		Storage: &memory{replicas: replicas}}
 	for _, n := range []string{"n1", "n2", "n3"} {
 		v.Pods = append(v.Pods, pod(n))
 		v.Budgets = append(v.Budgets, budget(pod(n)))
@@ -156,52 +158,77 @@ func TestPolicies(t *testing.T) {
 			[5][]string{{letGo}, {letGo}, {letGo}, {ask, there}, {letGo}}},
 		{"a failed one elsewhere", []storage.Replica{replica("v", "n1"), replica("v", "n2", failed)}, nil,
 			[5][]string{{last}, {last}, {letGo}, {ask, there}, {ask, last}}},
-		{"one elsewhere that was never started", []storage.Replica{replica("v", "n1"), replica("v", "n2", unused, func(r *storage.Replica) { r.Healthy = true })}, nil,
+		{"one elsewhere that was never started",
+			[]storage.Replica{replica("v", "n1"),
+				replica("v", "n2", unused, func(r *storage.Replica) { r.Healthy = true })}, nil,
 			[5][]string{{last}, {last}, {letGo}, {ask, there}, {ask, last}}},
-		{"a second one on the same node", []storage.Replica{replica("v", "n1"), replica("v", "n1", func(r *storage.Replica) { r.Name, r.UID = "w", "w" })}, nil,
+		{"a second one on the same node",
+			[]storage.Replica{replica("v", "n1"),
+				replica("v", "n1", func(r *storage.Replica) { r.Name, r.UID = "w", "w" })}, nil,
 			[5][]string{
-				{last, "blocked by w: no other replica of the volume is healthy"}, {last, "blocked by w: no other replica of the volume is healthy"}, {letGo},
-				{ask, "ask w", there, "blocked by w: it is still there"}, {ask, "ask w", last, "blocked by w: no other replica of the volume is healthy"},
+				{last, "blocked by w: no other replica of the volume is healthy"},
+				{last, "blocked by w: no other replica of the volume is healthy"}, {letGo},
+				{ask, "ask w", there, "blocked by w: it is still there"},
+				{ask, "ask w", last, "blocked by w: no other replica of the volume is healthy"},
 			}},
 		{"a volume that was never started", []storage.Replica{replica("v", "n1", unused)}, nil,
 			[5][]string{{letGo}, {letGo}, {letGo}, {ask, there}, {letGo}}},
-		{"being built from the last one", []storage.Replica{replica("v", "n1", building), replica("v", "n2")}, func(v *View) { v.Nodes["n2"] = Node{Cordoned: true} },
+		{"being built from the last one", []storage.Replica{replica("v", "n1", building), replica("v", "n2")},
+			func(v *View) { v.Nodes["n2"] = Node{Cordoned: true} },
 			[5][]string{
 				{"blocked by v-n1: the volume's replica on node n2 is not safe either: the node is cordoned, too"},
-				{"blocked by v-n1: the volume's replica on node n2 is not safe either: the node is cordoned, too"}, {letGo},
-				{ask, there}, {ask, "blocked by v-n1: the volume's replica on node n2 is not safe either: the node is cordoned, too"},
+				{"blocked by v-n1: the volume's replica on node n2 is not safe either: the node is cordoned, too"},
+				{letGo},
+				{ask, there}, {ask, "blocked by v-n1: the volume's replica on node n2 is not safe either: the node " +
+					"is cordoned, too"},
 			}},
-		{"the node's mode begins nothing", []storage.Replica{replica("v", "n1", ours)}, func(v *View) { v.Nodes["n1"] = Node{Cordoned: true, Withdrawn: true} },
-			[5][]string{{"take back v-n1", letGo}, {"take back v-n1", letGo}, {"take back v-n1", letGo}, {"take back v-n1", letGo}, {"take back v-n1", letGo}}},
+		{"the node's mode begins nothing", []storage.Replica{replica("v", "n1", ours)},
+			func(v *View) { v.Nodes["n1"] = Node{Cordoned: true, Withdrawn: true} },
+			[5][]string{{"take back v-n1", letGo}, {"take back v-n1", letGo}, {"take back v-n1", letGo},
+				{"take back v-n1", letGo}, {"take back v-n1", letGo}}},
 		{"its mode begins nothing, and nothing is known", []storage.Replica{replica("v", "n1")}, func(v *View) {
 			v.Nodes["n1"], v.Storage.(*memory).missing = Node{Cordoned: true, Withdrawn: true}, "not listed yet"
 		}, [5][]string{{letGo}, {letGo}, {letGo}, {letGo}, {letGo}}},
 		{"asked already", []storage.Replica{replica("v", "n1", ours)}, nil,
-			[5][]string{{"take back v-n1", last}, {"take back v-n1", last}, {"take back v-n1", letGo}, {there}, {last}}},
-		{"asked, and its copy elsewhere is healthy: the request stands", []storage.Replica{replica("v", "n1", ours), replica("v", "n2")}, nil,
-			[5][]string{{"take back v-n1", letGo}, {"take back v-n1", letGo}, {"take back v-n1", letGo}, {there}, {letGo}}},
+			[5][]string{{"take back v-n1", last}, {"take back v-n1", last}, {"take back v-n1", letGo}, {there},
+				{last}}},
+		{"asked, and its copy elsewhere is healthy: the request stands",
+			[]storage.Replica{replica("v", "n1", ours), replica("v", "n2")}, nil,
+			[5][]string{{"take back v-n1", letGo}, {"take back v-n1", letGo}, {"take back v-n1", letGo}, {there},
+				{letGo}}},
 		{"asked by somebody else", []storage.Replica{replica("v", "n1", theirs)}, nil,
 			[5][]string{{last}, {last}, {letGo}, {there}, {last}}},
 		{"asked, and taken back by somebody else", []storage.Replica{replica("v", "n1", refused)}, nil,
-			[5][]string{{"take back v-n1", last}, {"take back v-n1", last}, {"take back v-n1", letGo}, {"blocked by v-n1: somebody took its eviction back"}, {last}}},
-		{"the node is down", []storage.Replica{replica("v", "n1", ours)}, func(v *View) { v.Nodes["n1"] = Node{Cordoned: true, Down: true} },
+			[5][]string{{"take back v-n1", last}, {"take back v-n1", last}, {"take back v-n1", letGo},
+				{"blocked by v-n1: somebody took its eviction back"}, {last}}},
+		{"the node is down", []storage.Replica{replica("v", "n1", ours)},
+			func(v *View) { v.Nodes["n1"] = Node{Cordoned: true, Down: true} },
 			[5][]string{
 				{"take back v-n1", last}, {"take back v-n1", last}, {"take back v-n1", letGo},
-				{"take back v-n1", "blocked by v-n1: the node is down, so that nothing can be copied from it"}, {"take back v-n1", last},
+				{"take back v-n1", "blocked by v-n1: the node is down, so that nothing can be copied from it"},
+				{"take back v-n1", last},
 			}},
-		{"nothing is known", []storage.Replica{replica("v", "n1", ours)}, func(v *View) { v.Storage.(*memory).missing = "not listed yet" },
-			[5][]string{{"unknown: not listed yet"}, {"unknown: not listed yet"}, {letGo}, {"unknown: not listed yet"}, {"unknown: not listed yet"}}},
+		{"nothing is known", []storage.Replica{replica("v", "n1", ours)},
+			func(v *View) { v.Storage.(*memory).missing = "not listed yet" },
+			[5][]string{{"unknown: not listed yet"}, {"unknown: not listed yet"}, {letGo}, {"unknown: not listed yet"},
+				{"unknown: not listed yet"}}},
 		{"there is no storage", nil, func(v *View) { v.Storage = nil },
-			[5][]string{{"unknown: nothing is known of the storage system"}, {"unknown: nothing is known of the storage system"}, {letGo},
-				{"unknown: nothing is known of the storage system"}, {"unknown: nothing is known of the storage system"}}},
-		{"a replica of which not all is known", []storage.Replica{replica("v", "n1", ours, unknown, unused), replica("v", "n2")}, nil,
+			[5][]string{{"unknown: nothing is known of the storage system"},
+				{"unknown: nothing is known of the storage system"}, {letGo},
+				{"unknown: nothing is known of the storage system"},
+				{"unknown: nothing is known of the storage system"}}},
+		{"a replica of which not all is known",
+			[]storage.Replica{replica("v", "n1", ours, unknown, unused), replica("v", "n2")}, nil,
 			[5][]string{{dark}, {dark}, {letGo}, {dark}, {dark}}},
-		{"one elsewhere of which not all is known", []storage.Replica{replica("v", "n1"), replica("v", "n2", unknown)}, nil,
+		{"one elsewhere of which not all is known", []storage.Replica{replica("v", "n1"), replica("v", "n2", unknown)},
+			nil,
 			[5][]string{{last}, {last}, {letGo}, {ask, there}, {ask, last}}},
 		{"a replica of nobody knows what", []storage.Replica{replica("", "n1"), replica("", "n2")}, nil,
 			[5][]string{
-				{"blocked by -n1: nobody knows of which volume it is"}, {"blocked by -n1: nobody knows of which volume it is"}, {letGo},
-				{"ask -n1", "blocked by -n1: it is still there"}, {"ask -n1", "blocked by -n1: nobody knows of which volume it is"},
+				{"blocked by -n1: nobody knows of which volume it is"},
+				{"blocked by -n1: nobody knows of which volume it is"}, {letGo},
+				{"ask -n1", "blocked by -n1: it is still there"},
+				{"ask -n1", "blocked by -n1: nobody knows of which volume it is"},
 			}},
 	} {
 		for i, p := range []Policy{BlockIfLast, AllowIfStopped, AlwaysAllow, BlockForEviction, BlockForEvictionIfLast} {
@@ -236,26 +263,36 @@ func TestElsewhere(t *testing.T) {
 		{"its node is cordoned", func(v *View) { v.Nodes["n2"] = Node{Cordoned: true} }, "the node is cordoned, too"},
 		{"its node is down", func(v *View) { v.Nodes["n2"] = Node{Down: true} }, "the node is down"},
 		{"its node does not exist", func(v *View) { delete(v.Nodes, "n2") }, "the node does not exist"},
-		{"no storage pod", func(v *View) { v.Pods = slices.Delete(v.Pods, 1, 2) }, "no pod of the storage system is on it"},
-		{"the storage pod has finished", func(v *View) { v.Pods[1].Finished = true }, "no pod of the storage system is on it"},
-		{"the storage pod does not run", func(v *View) { v.Pods[1].Ready = false }, "its pod storage/engine-n2 does not run"},
+		{"no storage pod", func(v *View) { v.Pods = slices.Delete(v.Pods, 1, 2) },
+			"no pod of the storage system is on it"},
+		{"the storage pod has finished", func(v *View) { v.Pods[1].Finished = true },
+			"no pod of the storage system is on it"},
+		{"the storage pod does not run", func(v *View) { v.Pods[1].Ready = false },
+			"its pod storage/engine-n2 does not run"},
 		{"a second storage pod does not run", func(v *View) {
 			p := pod("n2")
-			p.Name, p.UID, p.Ready, p.Labels = "more", "more", false, map[string]string{"app": "engine", identity: "n2-more"}
+			p.Name, p.UID, p.Ready, p.Labels = "more", "more", false,
+				map[string]string{"app": "engine", identity: "n2-more"}
 			v.Pods = append(v.Pods, p)
 			v.Budgets = append(v.Budgets, budget(p))
 		}, "its pod storage/more does not run"},
-		{"no budget", func(v *View) { v.Budgets = slices.Delete(v.Budgets, 1, 2) }, "its pod storage/engine-n2 has no PodDisruptionBudget of ours"},
-		{"its budget goes", func(v *View) { v.Budgets[1].Deleting = true }, "its pod storage/engine-n2 has no PodDisruptionBudget of ours"},
-		{"its budget was changed", func(v *View) { v.Budgets[1].Whole = false }, "its pod storage/engine-n2 has no PodDisruptionBudget of ours"},
-		{"its budget is another guard's", func(v *View) { v.Budgets[1].Guard = "other" }, "its pod storage/engine-n2 has no PodDisruptionBudget of ours"},
-		{"it is being evicted", func(v *View) { v.Storage.(*memory).replicas[1].Evicting = true }, "it is being evicted"},
+		{"no budget", func(v *View) { v.Budgets = slices.Delete(v.Budgets, 1, 2) },
+			"its pod storage/engine-n2 has no PodDisruptionBudget of ours"},
+		{"its budget goes", func(v *View) { v.Budgets[1].Deleting = true },
+			"its pod storage/engine-n2 has no PodDisruptionBudget of ours"},
+		{"its budget was changed", func(v *View) { v.Budgets[1].Whole = false },
+			"its pod storage/engine-n2 has no PodDisruptionBudget of ours"},
+		{"its budget is another guard's", func(v *View) { v.Budgets[1].Guard = "other" },
+			"its pod storage/engine-n2 has no PodDisruptionBudget of ours"},
+		{"it is being evicted", func(v *View) { v.Storage.(*memory).replicas[1].Evicting = true },
+			"it is being evicted"},
 		{"a second budget", func(v *View) {
 			b := v.Budgets[1]
 			b.Guard, b.UID = "", "b-theirs"
 			v.Budgets = append(v.Budgets, b)
 		}, "its pod storage/engine-n2 has no PodDisruptionBudget of ours"},
-		{"its budget selects another pod, too", func(v *View) { v.Pods[2].Labels[identity] = "n2" }, "its pod storage/engine-n2 has no PodDisruptionBudget of ours"},
+		{"its budget selects another pod, too", func(v *View) { v.Pods[2].Labels[identity] = "n2" },
+			"its pod storage/engine-n2 has no PodDisruptionBudget of ours"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := scene(BlockIfLast, replica("v", "n1"), replica("v", "n2"))
@@ -276,7 +313,8 @@ func TestBudgets(t *testing.T) {
 	foreign := func(v *View, match map[string]string) {
 		b := SeeBudget(&policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "theirs", UID: "theirs"},
-			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: match}, MaxUnavailable: &intstr.IntOrString{IntVal: 1}},
+			Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: match},
+				MaxUnavailable: &intstr.IntOrString{IntVal: 1}},
 		})
 		v.Budgets = append(v.Budgets, b)
 	}
@@ -295,17 +333,23 @@ func TestBudgets(t *testing.T) {
 	}{
 		{"one is there", func(*View) {}, nil},
 		{"none is there", func(v *View) { v.Budgets = v.Budgets[1:] }, []string{"protect n1"}},
-		{"none is there, and the node was cordoned already", func(v *View) { v.Budgets, v.Nodes["n1"] = v.Budgets[1:], Node{Cordoned: true} }, []string{"protect n1", last}},
-		{"none is there, and nothing is known", func(v *View) { v.Budgets, v.Storage = v.Budgets[1:], nil }, []string{"protect n1"}},
-		{"the pod does not run yet", func(v *View) { v.Budgets, v.Pods[0].Ready = v.Budgets[1:], false }, []string{"protect n1"}},
+		{"none is there, and the node was cordoned already",
+			func(v *View) { v.Budgets, v.Nodes["n1"] = v.Budgets[1:], Node{Cordoned: true} }, []string{
+				"protect n1", last}},
+		{"none is there, and nothing is known", func(v *View) { v.Budgets, v.Storage = v.Budgets[1:], nil },
+			[]string{"protect n1"}},
+		{"the pod does not run yet", func(v *View) { v.Budgets, v.Pods[0].Ready = v.Budgets[1:], false },
+			[]string{"protect n1"}},
 		{"the pod has finished", func(v *View) { v.Budgets, v.Pods[0].Finished = v.Budgets[1:], true }, nil},
 		{"it was changed", func(v *View) { v.Budgets[0].Whole = false }, []string{"restore n1"}},
 		{"it was made one for other pods", func(v *View) { aside(v, "disks") }, []string{"restore n1"}},
 		{"the same, and it is going away", func(v *View) { aside(v, "disks"); v.Budgets[0].Deleting = true }, nil},
 		{"somebody else has its name", func(v *View) { aside(v, "") }, []string{
-			"DrainNotGuarded: storage/engine-n1 needs a PodDisruptionBudget named " + guardWith(BlockIfLast).BudgetFor(pod("n1")).Name + ", and somebody else has one",
+			"DrainNotGuarded: storage/engine-n1 needs a PodDisruptionBudget named " +
+				guardWith(BlockIfLast).BudgetFor(pod("n1")).Name + ", and somebody else has one",
 		}},
-		{"somebody has its name in another namespace", func(v *View) { aside(v, ""); v.Budgets[0].Namespace = "other" }, []string{"protect n1"}},
+		{"somebody has its name in another namespace", func(v *View) { aside(v, ""); v.Budgets[0].Namespace = "other" },
+			[]string{"protect n1"}},
 		{"it was made one for another pod", func(v *View) {
 			b := v.Guard.BudgetFor(pod("n2"))
 			b.Name = v.Guard.BudgetFor(pod("n1")).Name
@@ -318,11 +362,14 @@ func TestBudgets(t *testing.T) {
 			v.Budgets = append(v.Budgets, b)
 		}, []string{"let go n1"}},
 		{"somebody else's alone", func(v *View) { v.Budgets = v.Budgets[1:]; foreign(v, one) }, []string{notOurs}},
-		{"somebody else's for all pods", func(v *View) { v.Budgets = v.Budgets[1:]; foreign(v, nil) }, []string{notOurs}},
+		{"somebody else's for all pods", func(v *View) { v.Budgets = v.Budgets[1:]; foreign(v, nil) },
+			[]string{notOurs}},
 		{"somebody else's beside ours", func(v *View) { foreign(v, one) }, []string{"let go n1", notOurs}},
-		{"somebody else's beside ours, and the data would be lost", func(v *View) { foreign(v, one); v.Nodes["n1"] = Node{Cordoned: true} }, []string{last, notOurs}},
+		{"somebody else's beside ours, and the data would be lost",
+			func(v *View) { foreign(v, one); v.Nodes["n1"] = Node{Cordoned: true} }, []string{last, notOurs}},
 		{"somebody else's for other pods", func(v *View) { foreign(v, map[string]string{identity: "n9"}) }, nil},
-		{"somebody else's in another namespace", func(v *View) { foreign(v, one); v.Budgets[3].Namespace = "other" }, nil},
+		{"somebody else's in another namespace", func(v *View) { foreign(v, one); v.Budgets[3].Namespace = "other" },
+			nil},
 		{"a selector that nobody can read", func(v *View) {
 			v.Budgets[0] = SeeBudget(&policyv1.PodDisruptionBudget{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "theirs", UID: "theirs"},
@@ -332,16 +379,26 @@ func TestBudgets(t *testing.T) {
 		}, []string{notOurs}},
 		{"a DaemonSet's pod", func(v *View) { v.Budgets, v.Pods[0].Daemon = v.Budgets[1:], true },
 			[]string{"DrainNotGuarded: storage/engine-n1 is a DaemonSet's, which no drain evicts"}},
-		{"the labels do not tell it from others", func(v *View) { v.Budgets, v.Pods[0].Labels = v.Budgets[1:], map[string]string{"app": "engine"} },
-			[]string{"DrainNotGuarded: storage/engine-n1 has not all of the labels that tell it from others (" + identity + ")"}},
-		{"another pod has the same labels", func(v *View) { v.Budgets, v.Pods[1].Labels = v.Budgets[1:], v.Pods[0].Labels },
+		{"the labels do not tell it from others",
+			func(v *View) { v.Budgets, v.Pods[0].Labels = v.Budgets[1:], map[string]string{"app": "engine"} },
+			[]string{"DrainNotGuarded: storage/engine-n1 has not all of the labels that tell it from others (" +
+				identity + ")"}},
+		{"another pod has the same labels",
+			func(v *View) { v.Budgets, v.Pods[1].Labels = v.Budgets[1:], v.Pods[0].Labels },
 			[]string{"DrainNotGuarded: storage/engine-n1 has the same labels as storage/engine-n2"}},
 		{"another pod has the same labels for a while", func(v *View) { v.Pods[1].Labels = v.Pods[0].Labels },
 			[]string{"DrainNotGuarded: storage/engine-n1 has the same labels as storage/engine-n2"}},
-		{"a request of ours on a node that was uncordoned", func(v *View) { v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", ours)}} }, []string{"take back v-n1"}},
-		{"the same, and somebody else wants it, too", func(v *View) { v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", ours, wanted)}} }, nil},
-		{"the same, where our request does not stand", func(v *View) { v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", refused, wanted)}} }, []string{"take back v-n1"}},
-		{"a request of somebody else's", func(v *View) { v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", theirs)}} }, nil},
+		{"a request of ours on a node that was uncordoned",
+			func(v *View) { v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", ours)}} }, []string{
+				"take back v-n1"}},
+		{"the same, and somebody else wants it, too",
+			func(v *View) { v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", ours, wanted)}} }, nil},
+		{"the same, where our request does not stand",
+			func(v *View) {
+				v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", refused, wanted)}}
+			}, []string{"take back v-n1"}},
+		{"a request of somebody else's",
+			func(v *View) { v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", theirs)}} }, nil},
 		{"a Node that was deleted", func(v *View) {
 			delete(v.Nodes, "n1")
 			v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", ours)}}
@@ -382,7 +439,8 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// Of two budgets of ours before a pod the one with its name stays: the other was made for another pod, which gets it back.
+// Of two budgets of ours before a pod the one with its name stays: the other was made for another pod, which gets it
+// back.
 func TestTwoBudgets(t *testing.T) {
 	v := scene(BlockIfLast)
 	b := v.Guard.BudgetFor(pod("n1"))
@@ -399,25 +457,38 @@ func TestTwoBudgets(t *testing.T) {
 	}
 }
 
-// A budget that is before no pod goes with its node, or once the node has another; it outlives a pod that is only being replaced.
+// A budget that is before no pod goes with its node, or once the node has another; it outlives a pod that is only being
+// replaced.
 func TestLeft(t *testing.T) {
 	for name, tt := range map[string]struct {
 		edit func(*View)
 		want []string
 	}{
-		"its pod is there":                     {func(*View) {}, nil},
-		"its pod is away":                      {func(v *View) { v.Pods = v.Pods[1:] }, nil},
-		"its pod has finished":                 {func(v *View) { v.Pods[0].Finished = true }, nil},
-		"its node is gone, its pod is not":     {func(v *View) { delete(v.Nodes, "n1") }, nil},
-		"pod and node are gone":                {func(v *View) { v.Pods = v.Pods[1:]; delete(v.Nodes, "n1") }, []string{v1name}},
-		"going already":                        {func(v *View) { v.Pods = v.Pods[1:]; delete(v.Nodes, "n1"); v.Budgets[0].Deleting = true }, nil},
-		"somebody else's":                      {func(v *View) { v.Pods = v.Pods[1:]; delete(v.Nodes, "n1"); v.Budgets[0].Guard = "" }, nil},
-		"its pod is away, and nobody is asked": {func(v *View) { v.Pods = v.Pods[1:]; v.Guard.Policy = AlwaysAllow }, []string{v1name}},
+		"its pod is there":                 {func(*View) {}, nil},
+		"its pod is away":                  {func(v *View) { v.Pods = v.Pods[1:] }, nil},
+		"its pod has finished":             {func(v *View) { v.Pods[0].Finished = true }, nil},
+		"its node is gone, its pod is not": {func(v *View) { delete(v.Nodes, "n1") }, nil},
+		"pod and node are gone": {func(v *View) { v.Pods = v.Pods[1:]; delete(v.Nodes, "n1") },
+			[]string{v1name}},
+		"going already": {func(v *View) {
+			v.Pods = v.Pods[1:]
+			delete(v.Nodes, "n1")
+			v.Budgets[0].Deleting = true
+		}, nil},
+		"somebody else's": {func(v *View) {
+			v.Pods = v.Pods[1:]
+			delete(v.Nodes, "n1")
+			v.Budgets[0].Guard = ""
+		}, nil},
+		"its pod is away, and nobody is asked": {func(v *View) { v.Pods = v.Pods[1:]; v.Guard.Policy = AlwaysAllow },
+			[]string{v1name}},
 		"a pod of another name took its place": {func(v *View) {
 			v.Pods[0].Labels = map[string]string{"app": "engine", identity: "n1-new"}
 			v.Budgets = append(v.Budgets, budget(v.Pods[0]))
 		}, []string{v1name}},
-		"a pod of another name is not guarded yet": {func(v *View) { v.Pods[0].Labels = map[string]string{"app": "engine", identity: "n1-new"} }, nil},
+		"a pod of another name is not guarded yet": {func(v *View) {
+			v.Pods[0].Labels = map[string]string{"app": "engine", identity: "n1-new"}
+		}, nil},
 	} {
 		v := scene(BlockIfLast)
 		tt.edit(&v)
@@ -479,7 +550,8 @@ func TestFor(t *testing.T) {
 		t.Error("guards that differ in their policy: want them the same")
 	}
 	for name, edit := range map[string]func(*Guard){
-		"name": func(g *Guard) { g.Name = "x" }, "namespace": func(g *Guard) { g.Namespace = "x" }, "identity": func(g *Guard) { g.Identity = Identity{"x"} },
+		"name": func(g *Guard) { g.Name = "x" }, "namespace": func(g *Guard) { g.Namespace = "x" },
+		"identity":    func(g *Guard) { g.Identity = Identity{"x"} },
 		"labels":      func(g *Guard) { g.Pods = &metav1.LabelSelector{} },
 		"expressions": func(g *Guard) { g.Pods = &metav1.LabelSelector{MatchLabels: g.Pods.MatchLabels} },
 	} {
@@ -493,7 +565,9 @@ func TestFor(t *testing.T) {
 
 func TestSee(t *testing.T) {
 	yes := true
-	p := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
+	p := &corev1.Pod{
+		Status: corev1.PodStatus{Phase: corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
 	if s := SeePod(p); !s.Ready || s.Finished || s.Daemon {
 		t.Errorf("a pod that runs: got %+v", s)
 	}
@@ -561,7 +635,8 @@ func TestProgress(t *testing.T) {
 		t.Errorf("two came: got %+v", p)
 	}
 	blind := Decision{Unknown: "not listed", Held: true}
-	if u := NextProgress(p, g, blind, at(7)); u.Left != 22 || u.Total != 32 || u.Unknown != "not listed" || u.Summary() != "nothing is known of the storage: not listed" {
+	if u := NextProgress(p, g, blind, at(7)); u.Left != 22 || u.Total != 32 || u.Unknown != "not listed" ||
+		u.Summary() != "nothing is known of the storage: not listed" {
 		t.Errorf("nothing is known: got %+v", u)
 	}
 	if text, want := p.Summary(), "volume v0, replica v0-n1: it is still there; and 21 more"; text != want {
@@ -580,7 +655,10 @@ func TestProgress(t *testing.T) {
 	if o := NextProgress(p, other, with(2), at(8)); o.Total != 2 || !o.Since.Equal(at(8)) {
 		t.Errorf("another policy: got %+v, want it begun anew", o)
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{taint.DrainAnnotation: EncodeProgress(map[string]*Progress{"disks": p, "gone": nil})}}}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Annotations: map[string]string{
+				taint.DrainAnnotation: EncodeProgress(map[string]*Progress{"disks": p, "gone": nil})}}}
 	if diff := cmp.Diff(map[string]*Progress{"disks": p}, ProgressOf(node)); diff != "" {
 		t.Errorf("read again (-want +got):\n%s", diff)
 	}
@@ -592,7 +670,8 @@ func TestProgress(t *testing.T) {
 		t.Error("nothing: got an annotation")
 	}
 	for _, odd := range []Progress{
-		{Guard: "disks\x1b[2J"}, {Policy: "p\n"}, {Unknown: "\u202e"}, {Volumes: []Held{{Volume: "\u009b"}}}, {Volumes: []Held{{}, {Replica: "\t"}}}, {Volumes: []Held{{Why: "\x07"}}},
+		{Guard: "disks\x1b[2J"}, {Policy: "p\n"}, {Unknown: "\u202e"}, {Volumes: []Held{{Volume: "\u009b"}}},
+		{Volumes: []Held{{}, {Replica: "\t"}}}, {Volumes: []Held{{Why: "\x07"}}},
 	} {
 		node.Annotations[taint.DrainAnnotation] = EncodeProgress(map[string]*Progress{"odd": &odd, "disks": p})
 		if got := ProgressOf(node); len(got) != 1 || got["disks"] == nil {
@@ -608,15 +687,20 @@ func TestDelegate(t *testing.T) {
 		write    bool
 		conflict string
 	}{
-		"no setting":              {Setting{}, false, "the setting does not exist"},
-		"the system's default":    {Setting{Exists: true, Value: string(usual)}, true, ""},
-		"empty":                   {Setting{Exists: true}, true, ""},
-		"already so":              {Setting{Exists: true, Value: string(want)}, false, ""},
-		"ours of before":          {Setting{Exists: true, Value: string(AlwaysAllow), Ours: string(AlwaysAllow)}, true, ""},
-		"somebody chose":          {Setting{Exists: true, Value: string(AlwaysAllow)}, false, "somebody set it to always-allow"},
-		"somebody changed ours":   {Setting{Exists: true, Value: string(AlwaysAllow), Ours: string(want)}, false, "somebody changed it from block-for-eviction, which we wrote, to always-allow"},
-		"somebody took ours back": {Setting{Exists: true, Value: string(usual), Ours: string(want)}, false, "somebody changed it from block-for-eviction, which we wrote, to block-if-contains-last-replica"},
-		"per engine":              {Setting{Exists: true, Value: `{"v1":"always-allow"}`}, false, `somebody set it to {"v1":"always-allow"}`},
+		"no setting":           {Setting{}, false, "the setting does not exist"},
+		"the system's default": {Setting{Exists: true, Value: string(usual)}, true, ""},
+		"empty":                {Setting{Exists: true}, true, ""},
+		"already so":           {Setting{Exists: true, Value: string(want)}, false, ""},
+		"ours of before": {Setting{Exists: true, Value: string(AlwaysAllow), Ours: string(AlwaysAllow)}, true,
+			""},
+		"somebody chose": {Setting{Exists: true, Value: string(AlwaysAllow)}, false,
+			"somebody set it to always-allow"},
+		"somebody changed ours": {Setting{Exists: true, Value: string(AlwaysAllow), Ours: string(want)}, false,
+			"somebody changed it from block-for-eviction, which we wrote, to always-allow"},
+		"somebody took ours back": {Setting{Exists: true, Value: string(usual), Ours: string(want)}, false,
+			"somebody changed it from block-for-eviction, which we wrote, to block-if-contains-last-replica"},
+		"per engine": {Setting{Exists: true, Value: `{"v1":"always-allow"}`}, false,
+			`somebody set it to {"v1":"always-allow"}`},
 	} {
 		if got := DecideDelegation(want, tt.s, usual); got.Write != tt.write || got.Conflict != tt.conflict {
 			t.Errorf("%s: got %+v, want %t, %q", name, got, tt.write, tt.conflict)
@@ -625,7 +709,9 @@ func TestDelegate(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	for d, want := range map[Do]bool{Nothing: false, Protect: false, Restore: false, DeleteBudget: true, RequestEviction: true, CancelEviction: true} {
+	for d, want := range map[Do]bool{
+		Nothing: false, Protect: false, Restore: false, DeleteBudget: true, RequestEviction: true,
+		CancelEviction: true} {
 		if begins := d == Protect || d == Restore || d == RequestEviction; d.CanBePaused() != begins {
 			t.Errorf("%s begins something: got %t", d, d.CanBePaused())
 		}
@@ -635,7 +721,8 @@ func TestWords(t *testing.T) {
 	}
 	a := Act{Do: RequestEviction, Replica: replica("v", "n1")}
 	b := Act{Do: RequestEviction, Replica: replica("v", "n1", func(r *storage.Replica) { r.ResourceVersion = "2" })}
-	if !a.IsSameAs(b) || a.IsSameAs(Act{Do: CancelEviction, Replica: a.Replica}) || a.IsSameAs(Act{Do: RequestEviction, Replica: replica("v", "n2")}) {
+	if !a.IsSameAs(b) || a.IsSameAs(Act{Do: CancelEviction, Replica: a.Replica}) ||
+		a.IsSameAs(Act{Do: RequestEviction, Replica: replica("v", "n2")}) {
 		t.Error("Same: want the same act on the same object, whatever its version")
 	}
 	if o := reason.RowOf(reason.DrainNotOurs); o.Text == "" {

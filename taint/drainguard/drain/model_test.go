@@ -10,8 +10,8 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// model is a cluster whose nodes are cordoned, drained and lost in any order, a storage system that does what it is asked, and a controller
-// that sees all of it late, but for the live looks before its careful acts.
+// model is a cluster whose nodes are cordoned, drained and lost in any order, a storage system that does what it is
+// asked, and a controller that sees all of it late, but for the live looks before its careful acts.
 type model struct {
 	rnd      *rand.Rand
 	v        View
@@ -72,7 +72,8 @@ func (m *model) happen(harm bool) (lost bool) {
 		m.say("%s cordoned: %t", name, n.Cordoned)
 	case 2: // kubectl drain evicts what no budget is before
 		i := slices.IndexFunc(m.v.Pods, func(p Pod) bool { return p.Node == name })
-		if i < 0 || !n.Cordoned || slices.ContainsFunc(m.v.Budgets, func(b Budget) bool { return b.selectsPod(m.v.Pods[i]) }) {
+		if i < 0 || !n.Cordoned ||
+			slices.ContainsFunc(m.v.Budgets, func(b Budget) bool { return b.selectsPod(m.v.Pods[i]) }) {
 			return false
 		}
 		m.say("%s drained", name)
@@ -88,7 +89,9 @@ func (m *model) happen(harm bool) (lost bool) {
 		m.say("%s has a storage pod again", name)
 	case 4: // an eviction is begun: a copy is built on a node that takes pods
 		i := slices.IndexFunc(m.replicas, func(r storage.Replica) bool { return r.Evicting })
-		if i < 0 || n.Cordoned || !m.serves(name) || slices.ContainsFunc(m.replicas, func(r storage.Replica) bool { return r.Volume == m.replicas[i].Volume && r.Node == name }) {
+		if i < 0 || n.Cordoned || !m.serves(name) ||
+			slices.ContainsFunc(m.replicas,
+				func(r storage.Replica) bool { return r.Volume == m.replicas[i].Volume && r.Node == name }) {
 			return false
 		}
 		m.replicas = append(m.replicas, replica(m.replicas[i].Volume, name, building))
@@ -103,7 +106,8 @@ func (m *model) happen(harm bool) (lost bool) {
 		m.replicas[i].Started, m.replicas[i].Healthy = true, true
 		r := m.replicas[i]
 		m.say("%s is ready", r.Name)
-		if gone := slices.IndexFunc(m.replicas, func(o storage.Replica) bool { return o.Volume == r.Volume && o.Evicting }); gone >= 0 {
+		if gone := slices.IndexFunc(m.replicas,
+			func(o storage.Replica) bool { return o.Volume == r.Volume && o.Evicting }); gone >= 0 {
 			m.say("%s goes", m.replicas[gone].Name)
 			m.replicas = slices.Delete(m.replicas, gone, gone+1)
 		}
@@ -200,7 +204,8 @@ func (m *model) bare() string {
 			continue
 		}
 		safe := slices.ContainsFunc(m.replicas, func(o storage.Replica) bool {
-			return o.Volume == r.Volume && o.Healthy && slices.ContainsFunc(m.v.Budgets, func(b Budget) bool { return b.Node == o.Node })
+			return o.Volume == r.Volume && o.Healthy &&
+				slices.ContainsFunc(m.v.Budgets, func(b Budget) bool { return b.Node == o.Node })
 		})
 		if !safe {
 			return r.Volume
@@ -209,8 +214,8 @@ func (m *model) bare() string {
 	return ""
 }
 
-// While no copy is lost by itself, every volume has at every moment a healthy copy behind a budget, whatever is cordoned, drained and
-// rebuilt in whatever order, and however old the controller's caches are.
+// While no copy is lost by itself, every volume has at every moment a healthy copy behind a budget, whatever is
+// cordoned, drained and rebuilt in whatever order, and however old the controller's caches are.
 func TestNoVolumeIsEverBare(t *testing.T) {
 	drained, moved := 0, 0
 	for _, policy := range []Policy{BlockIfLast, BlockForEviction, BlockForEvictionIfLast} {
@@ -231,7 +236,8 @@ func TestNoVolumeIsEverBare(t *testing.T) {
 					m.happen(false)
 				}
 				if v := m.bare(); v != "" {
-					t.Fatalf("%s, seed %d: no healthy copy of %s is behind a budget:\n%s", policy, seed, v, strings.Join(m.log, "\n"))
+					t.Fatalf("%s, seed %d: no healthy copy of %s is behind a budget:\n%s", policy, seed, v,
+						strings.Join(m.log, "\n"))
 				}
 			}
 			text := strings.Join(m.log, "\n")
@@ -244,8 +250,9 @@ func TestNoVolumeIsEverBare(t *testing.T) {
 	}
 }
 
-// Where copies are lost by themselves, the controller makes up for it as soon as it has seen it, as far as there is a pod to guard. Nobody is
-// asked to leave a node that stays, and budgets stand before all pods that are not being drained.
+// Where copies are lost by themselves, the controller makes up for it as soon as it has seen it, as far as there is a
+// pod to guard. Nobody is asked to leave a node that stays, and budgets stand before all pods that are not being
+// drained.
 func TestModelSettles(t *testing.T) {
 	for _, policy := range Policies {
 		for seed := range uint64(1500) {
@@ -285,7 +292,8 @@ func TestModelSettles(t *testing.T) {
 					continue
 				}
 				safe := slices.ContainsFunc(m.replicas, func(o storage.Replica) bool {
-					return o.Volume == r.Volume && o.Healthy && slices.ContainsFunc(m.v.Budgets, func(b Budget) bool { return b.Node == o.Node })
+					return o.Volume == r.Volume && o.Healthy &&
+						slices.ContainsFunc(m.v.Budgets, func(b Budget) bool { return b.Node == o.Node })
 				})
 				if !safe {
 					fail("no healthy copy of " + r.Volume + " is behind a budget")

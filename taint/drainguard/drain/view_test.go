@@ -19,7 +19,8 @@ func TestIndex(t *testing.T) {
 		for i := range 6 {
 			p := pod(fmt.Sprint("n", r.IntN(4)))
 			p.UID, p.Finished = fmt.Sprint(i), r.IntN(4) == 0
-			p.Labels = map[string]string{"app": pick("engine", "db"), identity: pick("a", "b"), "zone": pick("x", "y", "z")}
+			p.Labels = map[string]string{"app": pick("engine", "db"), identity: pick("a", "b"),
+				"zone": pick("x", "y", "z")}
 			v.Pods = append(v.Pods, p)
 		}
 		for i := range 5 {
@@ -29,9 +30,11 @@ func TestIndex(t *testing.T) {
 			case 1:
 				s = &metav1.LabelSelector{}
 			case 2:
-				s = &metav1.LabelSelector{MatchLabels: map[string]string{"app": pick("engine", "db"), identity: pick("a", "b")}}
+				s = &metav1.LabelSelector{
+					MatchLabels: map[string]string{"app": pick("engine", "db"), identity: pick("a", "b")}}
 			default:
-				op := []metav1.LabelSelectorOperator{metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists}[r.IntN(3)]
+				op := []metav1.LabelSelectorOperator{metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn,
+					metav1.LabelSelectorOpExists}[r.IntN(3)]
 				one := metav1.LabelSelectorRequirement{Key: pick("app", "zone"), Operator: op}
 				if op != metav1.LabelSelectorOpExists {
 					one.Values = []string{"engine", "x", "y"}[r.IntN(3):][:1]
@@ -42,7 +45,8 @@ func TestIndex(t *testing.T) {
 				s = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{one}}
 			}
 			b := SeeBudget(&policyv1.PodDisruptionBudget{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: fmt.Sprint("b", i)}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: s},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: fmt.Sprint("b", i)},
+				Spec:       policyv1.PodDisruptionBudgetSpec{Selector: s},
 			})
 			if r.IntN(2) == 0 {
 				b.Guard = v.Guard.Name

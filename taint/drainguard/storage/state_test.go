@@ -51,8 +51,10 @@ func TestMissing(t *testing.T) {
 		t.Errorf("a volume whose replicas are not known: got %+v", h)
 	}
 	changed := s.Replace(storage.Replicas, []*unstructured.Unstructured{lhReplica(t, "r1", "v1", "n1")})
-	if !slices.Contains(changed, "n1") || s.MissingReason() != "" || !s.NodeHealth("n1").Healthy || !s.VolumeHealth(v1).Healthy || len(s.ReplicasOn("n1")) != 1 {
-		t.Errorf("all read: changed %v, missing %q, node %+v, volume %+v, on %v", changed, s.MissingReason(), s.NodeHealth("n1"), s.VolumeHealth(v1), s.ReplicasOn("n1"))
+	if !slices.Contains(changed, "n1") || s.MissingReason() != "" || !s.NodeHealth("n1").Healthy ||
+		!s.VolumeHealth(v1).Healthy || len(s.ReplicasOn("n1")) != 1 {
+		t.Errorf("all read: changed %v, missing %q, node %+v, volume %+v, on %v", changed, s.MissingReason(),
+			s.NodeHealth("n1"), s.VolumeHealth(v1), s.ReplicasOn("n1"))
 	}
 	s.SetMissing(storage.Volumes, "forbidden")
 	if h := s.VolumeHealth(v1); h.Known || h.Why != "volumes.longhorn.io: forbidden" || !s.NodeHealth("n1").Healthy {
@@ -97,7 +99,8 @@ func TestTwice(t *testing.T) {
 		s.Put(storage.Nodes, n)
 		s.Put(storage.Volumes, v)
 	}
-	if h := s.NodeHealth("n1"); h.Known || !strings.Contains(h.Why, "several objects tell of this node: longhorn-system/a, longhorn-system/b") {
+	if h := s.NodeHealth("n1"); h.Known || !strings.Contains(h.Why, "several objects tell of this node: "+
+		"longhorn-system/a, longhorn-system/b") {
 		t.Errorf("node: got %+v", h)
 	}
 	if h := s.VolumeHealth(v1); h.Known || !strings.Contains(h.Why, "several objects tell of this volume") {
@@ -123,7 +126,8 @@ func TestChanged(t *testing.T) {
 	s.Put(storage.Replicas, lhReplica(t, "r2", "v1", "n2"))
 	s.Put(storage.Replicas, lhReplica(t, "r3", "v3", "n3"))
 	sick := lhNode(t, "n1", "")
-	kit.Must(t, unstructured.SetNestedSlice(sick.Object, []any{map[string]any{"type": "Ready", "status": "False"}}, "status", "conditions"))
+	kit.Must(t, unstructured.SetNestedSlice(sick.Object, []any{map[string]any{"type": "Ready", "status": "False"}},
+		"status", "conditions"))
 	emptied := lhNode(t, "n3", "")
 	kit.Must(t, unstructured.SetNestedField(emptied.Object, true, "spec", "evictionRequested"))
 	newer := lhReplica(t, "r1", "v1", "n1")
@@ -138,12 +142,22 @@ func TestChanged(t *testing.T) {
 		{"a node that a person empties", func() []string { return s.Put(storage.Nodes, emptied) }, []string{"n3"}},
 		{"the same again", func() []string { return s.Put(storage.Nodes, emptied) }, nil},
 		{"the same replica at another version", func() []string { return s.Put(storage.Replicas, newer) }, nil},
-		{"a volume that failed", func() []string { return s.Put(storage.Volumes, lhVolume(t, "v1", "faulted")) }, []string{"n1", "n2"}},
-		{"a replica that failed", func() []string { return s.Put(storage.Replicas, lhReplica(t, "r1", "v1", "n1", "spec.failedAt=x")) }, []string{"n1", "n2"}},
-		{"a replica that moved", func() []string { return s.Put(storage.Replicas, lhReplica(t, "r1", "v1", "n3")) }, []string{"n1", "n2", "n3"}},
-		{"a replica that went", func() []string { return s.Delete(storage.Replicas, lhReplica(t, "r1", "v1", "n3")) }, []string{"n2", "n3"}},
-		{"one that was never there", func() []string { return s.Delete(storage.Replicas, lhReplica(t, "r9", "v1", "n3")) }, nil},
-		{"a replica that may be on any", func() []string { return s.Put(storage.Replicas, lhReplica(t, "r4", "v4", "n1", "spec.nodeID=5")) }, []string{"n1", "n2", "n3"}},
+		{"a volume that failed", func() []string { return s.Put(storage.Volumes, lhVolume(t, "v1", "faulted")) },
+			[]string{"n1", "n2"}},
+		{"a replica that failed",
+			func() []string {
+				return s.Put(storage.Replicas, lhReplica(t, "r1", "v1", "n1", "spec.failedAt=x"))
+			}, []string{"n1", "n2"}},
+		{"a replica that moved", func() []string { return s.Put(storage.Replicas, lhReplica(t, "r1", "v1", "n3")) },
+			[]string{"n1", "n2", "n3"}},
+		{"a replica that went", func() []string { return s.Delete(storage.Replicas, lhReplica(t, "r1", "v1", "n3")) },
+			[]string{"n2", "n3"}},
+		{"one that was never there",
+			func() []string { return s.Delete(storage.Replicas, lhReplica(t, "r9", "v1", "n3")) }, nil},
+		{"a replica that may be on any",
+			func() []string {
+				return s.Put(storage.Replicas, lhReplica(t, "r4", "v4", "n1", "spec.nodeID=5"))
+			}, []string{"n1", "n2", "n3"}},
 		{"a list without it", func() []string {
 			return s.Replace(storage.Replicas, []*unstructured.Unstructured{lhReplica(t, "r2", "v1", "n2")})
 		}, []string{"n1", "n2", "n3"}},
@@ -183,7 +197,8 @@ func TestEviction(t *testing.T) {
 		false: `{"metadata":{"annotations":{"forcefence.io/evicting":null},"resourceVersion":"7","uid":"u"},"spec":{"evictionRequested":false}}`,
 	} {
 		p, ok := s.EvictionPatch(r, ask)
-		if !ok || string(p.Data) != want || p.Resource.String() != "longhorn.io/v1beta2, Resource=replicas" || p.Namespace+"/"+p.Name != lh+"/r1" {
+		if !ok || string(p.Data) != want || p.Resource.String() != "longhorn.io/v1beta2, Resource=replicas" ||
+			p.Namespace+"/"+p.Name != lh+"/r1" {
 			t.Errorf("EvictionPatch(%v): got %s of %s, %v", ask, p.Data, p.Resource, ok)
 		}
 	}
@@ -213,16 +228,26 @@ func TestCSIVolumeHealth(t *testing.T) {
 		{`{healthStatus: null}`, storage.Health{Known: true, Why: "its object says that it is not healthy"}},
 		{`{healthStatus: {}}`, storage.Health{Known: true, Healthy: true}},
 		{`{healthStatus: {healthConditions: []}}`, storage.Health{Known: true, Healthy: true}},
-		{`{healthStatus: {healthConditions: [{status: Degraded, reason: Slow}]}}`, storage.Health{Known: true, Healthy: true}},
-		{`{healthStatus: {healthConditions: [{status: Degraded, reason: Slow}, {status: DataLoss, reason: Disk}]}}`, storage.Health{Known: true, Why: "DataLoss: Disk"}},
-		{`{healthStatus: {healthConditions: [{status: Inaccessible, reason: Path}]}}`, storage.Health{Known: true, Why: "Inaccessible: Path"}},
-		{`{healthStatus: {healthConditions: [{status: Haunted, reason: X}]}}`, storage.Health{Why: "volume.healthy: no such key: Haunted"}},
-		{`{healthStatus: {healthConditions: [{reason: X}]}}`, storage.Health{Why: "volume.healthy: no such key: status"}},
-		{`{healthStatus: {healthConditions: text}}`, storage.Health{Why: "volume.healthy: got 'types.String', expected iterable type"}},
+		{`{healthStatus: {healthConditions: [{status: Degraded, reason: Slow}]}}`,
+			storage.Health{Known: true, Healthy: true}},
+		{`{healthStatus: {healthConditions: [{status: Degraded, reason: Slow}, {status: DataLoss, reason: Disk}]}}`,
+			storage.Health{Known: true, Why: "DataLoss: Disk"}},
+		{`{healthStatus: {healthConditions: [{status: Inaccessible, reason: Path}]}}`,
+			storage.Health{Known: true, Why: "Inaccessible: Path"}},
+		{`{healthStatus: {healthConditions: [{status: Haunted, reason: X}]}}`,
+			storage.Health{Why: "volume.healthy: no such key: Haunted"}},
+		{`{healthStatus: {healthConditions: [{reason: X}]}}`,
+			storage.Health{Why: "volume.healthy: no such key: status"}},
+		{`{healthStatus: {healthConditions: text}}`,
+			storage.Health{Why: "volume.healthy: got 'types.String', expected iterable type"}},
 	} {
 		s.Put(storage.Volumes, object(t, "app", "data", "{status: "+c.status+"}"))
-		for claim, want := range map[string]storage.Health{"data": c.want, "other": {Why: `no object tells of volume "app/other"`}} {
-			if diff := cmp.Diff(want, s.VolumeHealth(storage.Volume{Driver: "b.csi", Handle: "h", PV: "pv", Namespace: "app", Claim: claim})); diff != "" {
+		for claim, want := range map[string]storage.Health{
+			"data": c.want, "other": {Why: `no object tells of volume "app/other"`}} {
+			if diff := cmp.Diff(want,
+				s.VolumeHealth(
+					storage.Volume{Driver: "b.csi", Handle: "h", PV: "pv", Namespace: "app",
+						Claim: claim})); diff != "" {
 				t.Errorf("%s, claim %s: -want +got:\n%s", c.status, claim, diff)
 			}
 		}
@@ -231,12 +256,17 @@ func TestCSIVolumeHealth(t *testing.T) {
 		status string
 		want   storage.Health
 	}{
-		{`{storageHealth: [{name: a.csi}, {name: b.csi, healthConditions: []}]}`, storage.Health{Known: true, Healthy: true}},
-		{`{storageHealth: [{name: a.csi}, {name: b.csi, healthConditions: [{status: StorageDegraded, reason: X}]}]}`, storage.Health{Known: true, Healthy: true}},
-		{`{storageHealth: [{name: a.csi}, {name: b.csi, healthConditions: [{status: StorageUnreachable, reason: X}]}]}`, storage.Health{Known: true, Why: "b.csi: X"}},
-		{`{storageHealth: [{name: b.csi, healthConditions: [{status: StorageUnreachable, reason: X}]}]}`, storage.Health{Known: true, Why: "b.csi: X"}},
+		{`{storageHealth: [{name: a.csi}, {name: b.csi, healthConditions: []}]}`,
+			storage.Health{Known: true, Healthy: true}},
+		{`{storageHealth: [{name: a.csi}, {name: b.csi, healthConditions: [{status: StorageDegraded, reason: X}]}]}`,
+			storage.Health{Known: true, Healthy: true}},
+		{`{storageHealth: [{name: a.csi}, {name: b.csi, healthConditions: [{status: StorageUnreachable, reason: X}]}]}`,
+			storage.Health{Known: true, Why: "b.csi: X"}},
+		{`{storageHealth: [{name: b.csi, healthConditions: [{status: StorageUnreachable, reason: X}]}]}`,
+			storage.Health{Known: true, Why: "b.csi: X"}},
 		{`{storageHealth: [{name: a.csi}]}`, storage.Health{Why: "node.healthy: index out of bounds: 0"}},
-		{`{storageHealth: [{name: a.csi}, {name: c.csi}]}`, storage.Health{Why: "node.healthy: index out of bounds: 0"}},
+		{`{storageHealth: [{name: a.csi}, {name: c.csi}]}`,
+			storage.Health{Why: "node.healthy: index out of bounds: 0"}},
 		{`{}`, storage.Health{Why: "node.healthy: no such key: storageHealth"}},
 	} {
 		s.Put(storage.Nodes, object(t, "", "n1", "{status: "+c.status+"}"))
@@ -251,7 +281,8 @@ func TestIncremental(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s := longhorn(t)
-		objects := map[storage.Kind]map[string]*unstructured.Unstructured{storage.Nodes: {}, storage.Volumes: {}, storage.Replicas: {}}
+		objects := map[storage.Kind]map[string]*unstructured.Unstructured{storage.Nodes: {}, storage.Volumes: {},
+			storage.Replicas: {}}
 		pick := func(of ...string) string { return of[r.IntN(len(of))] }
 		for range 60 {
 			k := storage.Kinds[r.IntN(3)]
@@ -260,11 +291,14 @@ func TestIncremental(t *testing.T) {
 			case storage.Nodes:
 				o = lhNode(t, pick("n1", "n2", "n3"), "")
 				kit.Must(t, unstructured.SetNestedField(o.Object, r.IntN(2) == 0, "spec", "evictionRequested"))
-				kit.Must(t, unstructured.SetNestedSlice(o.Object, []any{map[string]any{"type": "Ready", "status": pick("True", "False", "Odd")}}, "status", "conditions"))
+				kit.Must(t, unstructured.SetNestedSlice(o.Object,
+					[]any{map[string]any{"type": "Ready", "status": pick("True", "False", "Odd")}}, "status",
+					"conditions"))
 			case storage.Volumes:
 				o = lhVolume(t, pick("v1", "v2"), pick("healthy", "faulted", "odd"))
 			default:
-				o = lhReplica(t, pick("r1", "r2", "r3", "r4"), pick("v1", "v2", "5"), pick("n1", "n2", "n3", "7", `""`), "spec.failedAt="+pick(`""`, "x", "5"))
+				o = lhReplica(t, pick("r1", "r2", "r3", "r4"), pick("v1", "v2", "5"), pick("n1", "n2", "n3", "7", `""`),
+					"spec.failedAt="+pick(`""`, "x", "5"))
 				if r.IntN(3) == 0 {
 					o.SetAnnotations(map[string]string{storage.EvictionAnnotation: "true"})
 				}
@@ -284,7 +318,8 @@ func TestIncremental(t *testing.T) {
 			}
 			for n := range after {
 				nobody := func(said string) bool { return strings.Contains(said, "no object tells of this node") }
-				if strings.HasPrefix(n, "n") && before[n] != after[n] && !slices.Contains(changed, n) && !(nobody(before[n]) && nobody(after[n])) {
+				if strings.HasPrefix(n, "n") && before[n] != after[n] && !slices.Contains(changed, n) &&
+					!(nobody(before[n]) && nobody(after[n])) {
 					t.Fatalf("seed %d: node %s changed without being named:\n%s\n%s", seed, n, before[n], after[n])
 				}
 			}
@@ -340,7 +375,8 @@ func TestVersion(t *testing.T) {
 		{"a list that is lost", func() { s.SetMissing(storage.Replicas, "gone") }, true},
 		{"for the same reason", func() { s.SetMissing(storage.Replicas, "gone") }, false},
 		{"for another", func() { s.SetMissing(storage.Replicas, "forbidden") }, true},
-		{"and read again", func() { s.Replace(storage.Replicas, []*unstructured.Unstructured{lhReplica(t, "r1", "v1", "n1")}) }, true},
+		{"and read again",
+			func() { s.Replace(storage.Replicas, []*unstructured.Unstructured{lhReplica(t, "r1", "v1", "n1")}) }, true},
 	} {
 		c.do()
 		if now := s.Version(); (now != last) != c.news {

@@ -62,8 +62,9 @@ func object(t testing.TB, namespace, name, text string) *unstructured.Unstructur
 const lh = "longhorn-system"
 
 func lhNode(t testing.TB, name, more string) *unstructured.Unstructured {
-	return object(t, lh, name, `{spec: {evictionRequested: false, disks: {d1: {evictionRequested: false}, d2: {evictionRequested: false}}}, `+
-		`status: {conditions: [{type: Ready, status: "True"}], diskStatus: {d1: {diskUUID: disk-1}, d2: {diskUUID: disk-2}}}}`+more)
+	return object(t, lh, name,
+		`{spec: {evictionRequested: false, disks: {d1: {evictionRequested: false}, d2: {evictionRequested: false}}}, `+
+			`status: {conditions: [{type: Ready, status: "True"}], diskStatus: {d1: {diskUUID: disk-1}, d2: {diskUUID: disk-2}}}}`+more)
 }
 
 func lhVolume(t testing.TB, name, robustness string) *unstructured.Unstructured {
@@ -72,8 +73,10 @@ func lhVolume(t testing.TB, name, robustness string) *unstructured.Unstructured 
 
 // lhReplica is a healthy one that runs; change is YAML that replaces fields of spec.
 func lhReplica(t testing.TB, name, volume, node string, change ...string) *unstructured.Unstructured {
-	o := object(t, lh, name, `{spec: {volumeName: `+volume+`, nodeID: `+node+`, diskID: disk-1, desireState: running, evictionRequested: false, `+
-		`healthyAt: "2026-01-01T00:00:00Z", failedAt: ""}, status: {currentState: running}}`)
+	o := object(t, lh, name,
+		`{spec: {volumeName: `+volume+`, nodeID: `+node+
+			`, diskID: disk-1, desireState: running, evictionRequested: false, `+
+			`healthyAt: "2026-01-01T00:00:00Z", failedAt: ""}, status: {currentState: running}}`)
 	for _, c := range change {
 		path, value, _ := strings.Cut(c, "=")
 		var v any
@@ -95,14 +98,19 @@ func TestLonghornNode(t *testing.T) {
 	}{
 		{"ready", `conditions: [{type: Schedulable, status: "False"}, {type: Ready, status: "True"}]`, true, true, ""},
 		{"down", `conditions: [{type: Ready, status: "False", reason: KubernetesNodeNotReady, message: "the node n1 not ready"}]`, true, false, "KubernetesNodeNotReady: the node n1 not ready"},
-		{"down, and does not say why", `conditions: [{type: Ready, status: "False"}]`, true, false, "its object says that it is not healthy"},
-		{"unknown word", `conditions: [{type: Ready, status: "Unknown"}]`, false, false, "node.healthy: no such key: Unknown"},
-		{"in small letters", `conditions: [{type: Ready, status: "true"}]`, false, false, "node.healthy: no such key: true"},
-		{"no condition Ready", `conditions: [{type: Schedulable, status: "True"}]`, false, false, "node.healthy: index out of bounds: 0"},
+		{"down, and does not say why", `conditions: [{type: Ready, status: "False"}]`, true, false,
+			"its object says that it is not healthy"},
+		{"unknown word", `conditions: [{type: Ready, status: "Unknown"}]`, false, false,
+			"node.healthy: no such key: Unknown"},
+		{"in small letters", `conditions: [{type: Ready, status: "true"}]`, false, false,
+			"node.healthy: no such key: true"},
+		{"no condition Ready", `conditions: [{type: Schedulable, status: "True"}]`, false, false,
+			"node.healthy: index out of bounds: 0"},
 		{"no conditions", `region: x`, false, false, "node.healthy: no such key: conditions"},
 		{"conditions that are null", `conditions: null`, false, false, "node.healthy: "},
 		{"conditions that are text", `conditions: "True"`, false, false, "node.healthy: "},
-		{"a status that is a bool", `conditions: [{type: Ready, status: true}]`, false, false, "node.healthy: no such key: true"},
+		{"a status that is a bool", `conditions: [{type: Ready, status: true}]`, false, false,
+			"node.healthy: no such key: true"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := longhorn(t)
@@ -126,14 +134,18 @@ func TestLonghornVolume(t *testing.T) {
 		{"healthy", "healthy", at, 3, storage.Health{Known: true, Healthy: true}},
 		{"degraded, and serves", "degraded", at, 1, storage.Health{Known: true, Healthy: true}},
 		{"faulted", "faulted", at, 3, storage.Health{Known: true, Why: "robustness is faulted"}},
-		{"unknown, as Longhorn says of one on a dead node", "unknown", at, 3, storage.Health{Why: "volume.healthy: no such key: unknown"}},
+		{"unknown, as Longhorn says of one on a dead node", "unknown", at, 3,
+			storage.Health{Why: "volume.healthy: no such key: unknown"}},
 		{"not told yet", `""`, at, 3, storage.Health{Why: "volume.healthy: no such key:"}},
 		{"a number", "1", at, 3, storage.Health{Why: "volume.healthy: no such key: 1"}},
 		{"healthy without a replica", "healthy", at, 0, storage.Health{Why: "it has no replica"}},
 		{"faulted without a replica", "faulted", at, 0, storage.Health{Known: true, Why: "robustness is faulted"}},
-		{"another volume", "healthy", storage.Volume{Driver: at.Driver, Handle: "v2", PV: "v1"}, 3, storage.Health{Why: `no object tells of volume "v2"`}},
-		{"no handle", "healthy", storage.Volume{Driver: at.Driver}, 3, storage.Health{Why: `no object tells of volume ""`}},
-		{"another driver's", "healthy", storage.Volume{Driver: "csi.example.net", Handle: "v1"}, 3, storage.Health{Why: `driver "csi.example.net" is not of storage it`}},
+		{"another volume", "healthy", storage.Volume{Driver: at.Driver, Handle: "v2", PV: "v1"}, 3,
+			storage.Health{Why: `no object tells of volume "v2"`}},
+		{"no handle", "healthy", storage.Volume{Driver: at.Driver}, 3,
+			storage.Health{Why: `no object tells of volume ""`}},
+		{"another driver's", "healthy", storage.Volume{Driver: "csi.example.net", Handle: "v1"}, 3,
+			storage.Health{Why: `driver "csi.example.net" is not of storage it`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := longhorn(t)
@@ -150,7 +162,8 @@ func TestLonghornVolume(t *testing.T) {
 
 func TestLonghornReplica(t *testing.T) {
 	at := storage.Replica{
-		Namespace: lh, Name: "r1", UID: "uid-1", ResourceVersion: "7", Node: "n1", Volume: "v1", Healthy: true, Running: true, Started: true,
+		Namespace: lh, Name: "r1", UID: "uid-1", ResourceVersion: "7", Node: "n1", Volume: "v1", Healthy: true,
+		Running: true, Started: true,
 	}
 	for _, c := range []struct {
 		name   string
@@ -159,16 +172,23 @@ func TestLonghornReplica(t *testing.T) {
 		want   func(*storage.Replica)
 	}{
 		{"healthy", nil, nil, func(*storage.Replica) {}},
-		{"failed", []string{`spec.failedAt="2026-01-02T00:00:00Z"`}, nil, func(r *storage.Replica) { r.Healthy = false }},
-		{"rebuilding: it was in sync never, or not yet again", []string{`spec.healthyAt=""`}, nil, func(r *storage.Replica) { r.Healthy, r.Started = false, false }},
-		{"failed before it was ever in sync", []string{`spec.healthyAt=""`, `spec.failedAt="x"`}, nil, func(r *storage.Replica) { r.Healthy = false }},
-		{"being deleted", []string{`metadata.deletionTimestamp="2026-01-02T00:00:00Z"`}, nil, func(r *storage.Replica) { r.Healthy = false }},
-		{"stopped", []string{"spec.desireState=stopped", "status.currentState=stopped"}, nil, func(r *storage.Replica) { r.Running = false }},
+		{"failed", []string{`spec.failedAt="2026-01-02T00:00:00Z"`}, nil,
+			func(r *storage.Replica) { r.Healthy = false }},
+		{"rebuilding: it was in sync never, or not yet again", []string{`spec.healthyAt=""`}, nil,
+			func(r *storage.Replica) { r.Healthy, r.Started = false, false }},
+		{"failed before it was ever in sync", []string{`spec.healthyAt=""`, `spec.failedAt="x"`}, nil,
+			func(r *storage.Replica) { r.Healthy = false }},
+		{"being deleted", []string{`metadata.deletionTimestamp="2026-01-02T00:00:00Z"`}, nil,
+			func(r *storage.Replica) { r.Healthy = false }},
+		{"stopped", []string{"spec.desireState=stopped", "status.currentState=stopped"}, nil,
+			func(r *storage.Replica) { r.Running = false }},
 		{"stopping", []string{"spec.desireState=stopped"}, nil, func(*storage.Replica) {}},
 		{"to be started", []string{"status.currentState=stopped"}, nil, func(*storage.Replica) {}},
 		{"on no node yet", []string{`spec.nodeID=""`}, nil, func(r *storage.Replica) { r.Node = "" }},
-		{"eviction asked for by somebody", []string{"spec.evictionRequested=true"}, nil, func(r *storage.Replica) { r.Evicting = true }},
-		{"by us", []string{"spec.evictionRequested=true", `metadata.annotations={forcefence.io/evicting: "true"}`}, nil, func(r *storage.Replica) { r.Evicting, r.Ours = true, true }},
+		{"eviction asked for by somebody", []string{"spec.evictionRequested=true"}, nil,
+			func(r *storage.Replica) { r.Evicting = true }},
+		{"by us", []string{"spec.evictionRequested=true", `metadata.annotations={forcefence.io/evicting: "true"}`}, nil,
+			func(r *storage.Replica) { r.Evicting, r.Ours = true, true }},
 		{"its node is to be emptied", nil, func(n *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(n.Object, true, "spec", "evictionRequested")
 		}, func(r *storage.Replica) { r.Wanted = true }},
@@ -186,7 +206,8 @@ func TestLonghornReplica(t *testing.T) {
 			r.Node, r.Wanted, r.Unknown = "n9", true, "replica.wanted: no object tells of this node"
 		}},
 		{"without healthyAt", []string{"spec.healthyAt=-"}, nil, func(r *storage.Replica) {
-			r.Healthy, r.Unknown = false, "replica.healthy: no such key: healthyAt; replica.started: no such key: healthyAt"
+			r.Healthy, r.Unknown = false, "replica.healthy: no such key: healthyAt; replica.started: no such key: "+
+				"healthyAt"
 		}},
 		{"a healthyAt that is a bool", []string{"spec.healthyAt=true"}, nil, func(r *storage.Replica) {
 			r.Healthy, r.Unknown = false, "replica.healthy: no such overload; replica.started: no such overload"
@@ -203,19 +224,23 @@ func TestLonghornReplica(t *testing.T) {
 		{"a node that is a list", []string{"spec.nodeID=[n1]"}, nil, func(r *storage.Replica) {
 			r.Healthy, r.Node, r.Wanted, r.Unknown = false, "", true, "replica.node: gives no text"
 		}},
-		{"a volume whose name moves a terminal's cursor", []string{`spec.volumeName="v1\e[2J"`}, nil, func(r *storage.Replica) {
-			r.Healthy, r.Volume, r.Unknown = false, "", "replica.volume: gives a text that can be no name"
-		}},
-		{"a volume whose name is as long as may be", []string{"spec.volumeName=" + strings.Repeat("v", 1024)}, nil, func(r *storage.Replica) {
-			r.Volume = strings.Repeat("v", 1024)
-		}},
-		{"a volume whose name is longer", []string{"spec.volumeName=" + strings.Repeat("v", 1025)}, nil, func(r *storage.Replica) {
-			r.Healthy, r.Volume, r.Unknown = false, "", "replica.volume: gives a text that can be no name"
-		}},
+		{"a volume whose name moves a terminal's cursor", []string{`spec.volumeName="v1\e[2J"`}, nil,
+			func(r *storage.Replica) {
+				r.Healthy, r.Volume, r.Unknown = false, "", "replica.volume: gives a text that can be no name"
+			}},
+		{"a volume whose name is as long as may be", []string{"spec.volumeName=" + strings.Repeat("v", 1024)}, nil,
+			func(r *storage.Replica) {
+				r.Volume = strings.Repeat("v", 1024)
+			}},
+		{"a volume whose name is longer", []string{"spec.volumeName=" + strings.Repeat("v", 1025)}, nil,
+			func(r *storage.Replica) {
+				r.Healthy, r.Volume, r.Unknown = false, "", "replica.volume: gives a text that can be no name"
+			}},
 		{"no status", []string{"status=-"}, nil, func(r *storage.Replica) {}}, // it is wanted to run, and so it does
-		{"no status, and to be stopped", []string{"status=-", "spec.desireState=stopped"}, nil, func(r *storage.Replica) {
-			r.Healthy, r.Unknown = false, "replica.running: no such key: status"
-		}},
+		{"no status, and to be stopped", []string{"status=-", "spec.desireState=stopped"}, nil,
+			func(r *storage.Replica) {
+				r.Healthy, r.Unknown = false, "replica.running: no such key: status"
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, n := longhorn(t), lhNode(t, "n1", "")
@@ -246,7 +271,9 @@ func crds(t *testing.T, file string) map[storage.Kind]*storage.Schema {
 	t.Helper()
 	raw, err := os.ReadFile(file)
 	kit.Must(t, err)
-	lines := slices.DeleteFunc(strings.Split(string(raw), "\n"), func(l string) bool { return strings.Contains(l, "{{") }) // a Helm chart's
+	// a Helm chart's
+	lines := slices.DeleteFunc(strings.Split(string(raw), "\n"),
+		func(l string) bool { return strings.Contains(l, "{{") })
 	out := map[storage.Kind]*storage.Schema{}
 	for _, doc := range strings.Split(strings.Join(lines, "\n"), "\n---\n") {
 		var crd struct {
@@ -259,7 +286,8 @@ func crds(t *testing.T, file string) map[storage.Kind]*storage.Schema {
 			}
 		}
 		kit.Must(t, yaml.Unmarshal([]byte(doc), &crd))
-		kind := map[string]storage.Kind{"nodes": storage.Nodes, "volumes": storage.Volumes, "replicas": storage.Replicas}
+		kind := map[string]storage.Kind{"nodes": storage.Nodes, "volumes": storage.Volumes,
+			"replicas": storage.Replicas}
 		if k, ok := kind[crd.Spec.Names.Plural]; ok && crd.Spec.Versions[0].Name == "v1beta2" {
 			s, err := storage.ParseSchema(crd.Spec.Versions[0].Schema.OpenAPIV3Schema)
 			kit.Must(t, err)
@@ -274,7 +302,8 @@ func crds(t *testing.T, file string) map[storage.Kind]*storage.Schema {
 	return out
 }
 
-// longhornCRDs names a file of Longhorn's own definitions, which are not ours to carry: the preset is held against them where it is set.
+// longhornCRDs names a file of Longhorn's own definitions, which are not ours to carry: the preset is held against them
+// where it is set.
 const longhornCRDs = "FORCEFENCE_LONGHORN_CRDS"
 
 func TestLonghornSchema(t *testing.T) {
@@ -298,18 +327,24 @@ func TestLonghornSchema(t *testing.T) {
 				change func(*storage.Spec)
 				want   string
 			}{
-				{"a field that is not there", func(s *storage.Spec) { s.Volume.Healthy = `object.status.robustnes == "healthy"` },
-					"volume.healthy: at character 14: undefined field 'robustnes' (by the schema that the cluster has)"},
-				{"of an element of a list", func(s *storage.Spec) { s.Node.Healthy = `object.status.conditions.exists(c, c.kind == "Ready")` },
+				{"a field that is not there",
+					func(s *storage.Spec) { s.Volume.Healthy = `object.status.robustnes == "healthy"` },
+					"volume.healthy: at character 14: undefined field 'robustnes' (by the schema that the " +
+						"cluster has)"},
+				{"of an element of a list",
+					func(s *storage.Spec) { s.Node.Healthy = `object.status.conditions.exists(c, c.kind == "Ready")` },
 					"node.healthy: at character 37: undefined field 'kind' (by the schema that the cluster has)"},
 				{"of a map's value", func(s *storage.Spec) {
 					s.Replica.Wanted = `node.spec.disks.exists(d, node.spec.disks[d].evict)`
 				}, "replica.wanted: at character 45: undefined field 'evict' (by the schema that the cluster has)"},
-				{"of another type than is wanted", func(s *storage.Spec) { s.Replica.Evicting = `object.spec.failedAt` },
+				{"of another type than is wanted",
+					func(s *storage.Spec) { s.Replica.Evicting = `object.spec.failedAt` },
 					"replica.evicting: gives string, must give bool (by the schema that the cluster has)"},
-				{"asked for with has", func(s *storage.Spec) { s.Replica.Node = `has(object.spec.node) ? object.spec.node : ""` },
+				{"asked for with has",
+					func(s *storage.Spec) { s.Replica.Node = `has(object.spec.node) ? object.spec.node : ""` },
 					"replica.node: at character 4: undefined field 'node'"},
-				{"compared with another type", func(s *storage.Spec) { s.Replica.Healthy = `object.spec.healthyAt == true` },
+				{"compared with another type",
+					func(s *storage.Spec) { s.Replica.Healthy = `object.spec.healthyAt == true` },
 					"replica.healthy: at character 23: found no matching overload for '_==_'"},
 			} {
 				t.Run(c.name, func(t *testing.T) {

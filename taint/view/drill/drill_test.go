@@ -51,38 +51,72 @@ func TestJudge(t *testing.T) {
 		result string
 		detail string
 	}{
-		{"on", Facts{Devices: []Device{on}, Verdict: known(providers.PowerOn), PowerOff: true}, yes, reason.Answers, "ok", "Device racks/1 answers: On."},
-		{"off", Facts{Devices: []Device{off}, Verdict: known(providers.PowerOff)}, yes, reason.Answers, "ok", "answers: Off"},
-		{"changing", Facts{Devices: []Device{answered(providers.PowerChanging, uuid)}, Verdict: known(providers.PowerChanging)}, yes, reason.Answers, "ok", ""},
-		{"a word that nobody knows", Facts{Devices: []Device{answered(providers.PowerUnknown, uuid)}, Verdict: none}, no, reason.NotAnswering, "unknown", `unknown word ("word")`},
-		{"refused", Facts{Devices: []Device{failed(providers.ErrDenied)}, Verdict: none}, no, reason.NotAnswering, "denied", "(denied: dial"},
-		{"untrusted", Facts{Devices: []Device{failed(providers.ErrUntrusted)}, Verdict: none, Before: yes}, no, reason.NotAnswering, "untrusted", ""},
-		{"another machine's", Facts{Devices: []Device{failed(providers.ErrIdentity)}, Verdict: none, Before: yes}, no, reason.NotAnswering, "identity", ""},
-		{"not reached, never seen", Facts{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none}, perhaps, reason.NotAnswering, "unreachable", ""},
-		{"not reached, was well", Facts{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: yes}, perhaps, reason.NotAnswering, "unreachable", ""},
-		{"not reached, twice", Facts{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: perhaps}, no, reason.NotAnswering, "unreachable", ""},
-		{"not reached, as ever", Facts{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: no}, no, reason.NotAnswering, "unreachable", ""},
-		{"one is not reached, the other refuses", Facts{Devices: []Device{failed(providers.ErrUnreachable), failed(providers.ErrDenied)}, Verdict: none, Before: yes}, no, reason.NotAnswering, "unreachable", ""},
-		{"one of two answers", Facts{Devices: []Device{failed(providers.ErrDenied), on}, Verdict: known(providers.PowerOn)}, yes, reason.Answers, "denied", "Another device of this node answers."},
-		{"they disagree", Facts{Devices: []Device{on, off}, Verdict: providers.Answer{Err: proof.ErrDisagree}, Before: yes}, no, reason.Disagree, "disagree", "contradict"},
-		{"a liar", Facts{Devices: []Device{liar}, Verdict: none, Before: yes}, no, reason.Distrusted, "distrusted", "record of node n9"},
-		{"an Off that took too long", Facts{Devices: []Device{off}, Verdict: none, Before: yes}, no, reason.NotAnswering, "unknown", ""},
-		{"nobody", Facts{NoDeviceErr: errors.New("no rule claims the node")}, no, reason.NoMachine, "no_machine", "will not be fenced"},
-		{"not believed", Facts{NoDeviceErr: errors.New("its pin is another's"), NotBelieved: true}, no, reason.NotBelieved, "no_machine", "its pin is another's"},
-		{"tells no UUID, observe", Facts{Devices: []Device{silent}, Verdict: known(providers.PowerOn)}, yes, reason.Answers, "ok", ""},
-		{"tells no UUID, fence", Facts{Devices: []Device{silent}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", "could not be powered off"},
-		{"may not be powered off", Facts{Devices: []Device{barred}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", "never pinned"},
-		{"another device may", Facts{Devices: []Device{barred, on}, Verdict: known(providers.PowerOn), PowerOff: true}, yes, reason.Answers, "ok", ""},
-		{"the one that may does not answer", Facts{Devices: []Device{barred, listed}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.NotBelieved, "no_power", ""},
-		{"only an outlet answers, observe", Facts{Devices: []Device{lit, failed(providers.ErrDenied)}, Verdict: known(providers.PowerOn)},
+		{"on", Facts{Devices: []Device{on}, Verdict: known(providers.PowerOn), PowerOff: true}, yes, reason.Answers,
+			"ok", "Device racks/1 answers: On."},
+		{"off", Facts{Devices: []Device{off}, Verdict: known(providers.PowerOff)}, yes, reason.Answers, "ok",
+			"answers: Off"},
+		{"changing",
+			Facts{Devices: []Device{answered(providers.PowerChanging, uuid)}, Verdict: known(providers.PowerChanging)},
+			yes, reason.Answers, "ok", ""},
+		{"a word that nobody knows", Facts{Devices: []Device{answered(providers.PowerUnknown, uuid)}, Verdict: none},
+			no, reason.NotAnswering, "unknown", `unknown word ("word")`},
+		{"refused", Facts{Devices: []Device{failed(providers.ErrDenied)}, Verdict: none}, no, reason.NotAnswering,
+			"denied", "(denied: dial"},
+		{"untrusted", Facts{Devices: []Device{failed(providers.ErrUntrusted)}, Verdict: none, Before: yes}, no,
+			reason.NotAnswering, "untrusted", ""},
+		{"another machine's", Facts{Devices: []Device{failed(providers.ErrIdentity)}, Verdict: none, Before: yes}, no,
+			reason.NotAnswering, "identity", ""},
+		{"not reached, never seen", Facts{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none}, perhaps,
+			reason.NotAnswering, "unreachable", ""},
+		{"not reached, was well",
+			Facts{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: yes}, perhaps,
+			reason.NotAnswering, "unreachable", ""},
+		{"not reached, twice",
+			Facts{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: perhaps}, no,
+			reason.NotAnswering, "unreachable", ""},
+		{"not reached, as ever", Facts{Devices: []Device{failed(providers.ErrUnreachable)}, Verdict: none, Before: no},
+			no, reason.NotAnswering, "unreachable", ""},
+		{"one is not reached, the other refuses",
+			Facts{Devices: []Device{failed(providers.ErrUnreachable), failed(providers.ErrDenied)}, Verdict: none,
+				Before: yes}, no, reason.NotAnswering, "unreachable", ""},
+		{"one of two answers",
+			Facts{Devices: []Device{failed(providers.ErrDenied), on}, Verdict: known(providers.PowerOn)}, yes,
+			reason.Answers, "denied", "Another device of this node answers."},
+		{"they disagree",
+			Facts{Devices: []Device{on, off}, Verdict: providers.Answer{Err: proof.ErrDisagree}, Before: yes}, no,
+			reason.Disagree, "disagree", "contradict"},
+		{"a liar", Facts{Devices: []Device{liar}, Verdict: none, Before: yes}, no, reason.Distrusted, "distrusted",
+			"record of node n9"},
+		{"an Off that took too long", Facts{Devices: []Device{off}, Verdict: none, Before: yes}, no,
+			reason.NotAnswering, "unknown", ""},
+		{"nobody", Facts{NoDeviceErr: errors.New("no rule claims the node")}, no, reason.NoMachine, "no_machine",
+			"will not be fenced"},
+		{"not believed", Facts{NoDeviceErr: errors.New("its pin is another's"), NotBelieved: true}, no,
+			reason.NotBelieved, "no_machine", "its pin is another's"},
+		{"tells no UUID, observe", Facts{Devices: []Device{silent}, Verdict: known(providers.PowerOn)}, yes,
+			reason.Answers, "ok", ""},
+		{"tells no UUID, fence", Facts{Devices: []Device{silent}, Verdict: known(providers.PowerOn), PowerOff: true},
+			no, reason.NotBelieved, "no_power", "could not be powered off"},
+		{"may not be powered off", Facts{Devices: []Device{barred}, Verdict: known(providers.PowerOn), PowerOff: true},
+			no, reason.NotBelieved, "no_power", "never pinned"},
+		{"another device may", Facts{Devices: []Device{barred, on}, Verdict: known(providers.PowerOn), PowerOff: true},
+			yes, reason.Answers, "ok", ""},
+		{"the one that may does not answer",
+			Facts{Devices: []Device{barred, listed}, Verdict: known(providers.PowerOn), PowerOff: true}, no,
+			reason.NotBelieved, "no_power", ""},
+		{"only an outlet answers, observe",
+			Facts{Devices: []Device{lit, failed(providers.ErrDenied)}, Verdict: known(providers.PowerOn)},
 			no, reason.NotAnswering, "only_outlets", "(denied: dial"},
-		{"an outlet is all there is, observe", Facts{Devices: []Device{lit}, Verdict: known(providers.PowerOn), Before: yes},
+		{"an outlet is all there is, observe",
+			Facts{Devices: []Device{lit}, Verdict: known(providers.PowerOn), Before: yes},
 			no, reason.NotAnswering, "only_outlets", "Only outlets answer."},
 		{"only an outlet answers, the BMC is not reached, was well",
 			Facts{Devices: []Device{lit, failed(providers.ErrUnreachable)}, Verdict: known(providers.PowerOn),
 				Before: yes},
 			perhaps, reason.NotAnswering, "only_outlets", "could not be fenced"},
-		{"only an outlet answers, fence", Facts{Devices: []Device{lit, failed(providers.ErrDenied)}, Verdict: known(providers.PowerOn), PowerOff: true},
+		{"only an outlet answers, fence",
+			Facts{Devices: []Device{lit, failed(providers.ErrDenied)}, Verdict: known(providers.PowerOn),
+				PowerOff: true},
 			yes, reason.Answers, "denied", "Another device"},
 		{"only an outlet answers, and it is off", Facts{Devices: []Device{dark}, Verdict: known(providers.PowerOff)},
 			yes, reason.Answers, "ok", ""},
@@ -93,15 +127,18 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := FindingOf(tt.seen)
-			if f.Fenceable != tt.status || f.Reason != tt.reason || f.Result != tt.result || f.OK() != (tt.result == "ok") || !strings.Contains(f.Detail, tt.detail) {
+			if f.Fenceable != tt.status || f.Reason != tt.reason || f.Result != tt.result ||
+				f.OK() != (tt.result == "ok") || !strings.Contains(f.Detail, tt.detail) {
 				t.Errorf("got %+v, want %s, %s, %s, %q", f, tt.status, tt.reason, tt.result, tt.detail)
 			}
 			state, each := ParsePower(f.Message)
-			if want := tt.seen.Verdict.State; (state != "") != (want != providers.PowerUnknown) || state != "" && (state != want.String() || !strings.HasPrefix(each, "racks/1: ")) {
+			if want := tt.seen.Verdict.State; (state != "") != (want != providers.PowerUnknown) ||
+				state != "" && (state != want.String() || !strings.HasPrefix(each, "racks/1: ")) {
 				t.Errorf("the condition's message %q: read as %q, %q, want %s", f.Message, state, each, want)
 			}
 			if f.Message == "" || strings.Contains(f.Message, "40312") {
-				t.Errorf("the condition's message %q: want one without ports and times, which change each time", f.Message)
+				t.Errorf("the condition's message %q: want one without ports and times, which change each time",
+					f.Message)
 			}
 		})
 	}
@@ -118,7 +155,8 @@ func TestIdentity(t *testing.T) {
 		"not told":        answered(providers.PowerOn, "00000000-0000-0000-0000-000000000000"),
 		"another machine": failed(providers.ErrIdentity),
 		"not known":       failed(providers.ErrDenied),
-		"node has none":   {Answer: providers.Answer{Observation: providers.Observation{State: providers.PowerOn, SystemUUID: uuid}}},
+		"node has none": {
+			Answer: providers.Answer{Observation: providers.Observation{State: providers.PowerOn, SystemUUID: uuid}}},
 	} {
 		if got := d.IdentityResult(); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -159,11 +197,12 @@ func names(n int) (out []string) {
 	return out
 }
 
-// More nodes than can be asked every five minutes take as long as the pace allows: no hour has more than five thousand drills, and no node
-// is left out.
+// More nodes than can be asked every five minutes take as long as the pace allows: no hour has more than five thousand
+// drills, and no node is left out.
 func TestPlanHasAPace(t *testing.T) {
 	var all []time.Duration
-	for node, at := range play(&Plan{Every: 5 * time.Minute, RetryEvery: 30 * time.Second}, names(600), 130*time.Minute, func(n string) bool { return n > "n0200" }) {
+	for node, at := range play(&Plan{Every: 5 * time.Minute, RetryEvery: 30 * time.Second}, names(600), 130*time.Minute,
+		func(n string) bool { return n > "n0200" }) {
 		if len(at) == 0 {
 			t.Errorf("%s was never asked", node)
 		}
@@ -183,7 +222,8 @@ func TestPlanHasAPace(t *testing.T) {
 // Every node is asked soon after the start, then at moments of its own, and again soon where it did not end well.
 func TestPlanSpreads(t *testing.T) {
 	const every, again = 5 * time.Minute, 30 * time.Second
-	got := play(&Plan{Every: every, RetryEvery: again}, names(60), time.Hour, func(n string) bool { return n != "n0007" })
+	got := play(&Plan{Every: every, RetryEvery: again}, names(60), time.Hour,
+		func(n string) bool { return n != "n0007" })
 	perMinute := map[time.Duration]int{}
 	for _, node := range names(60) {
 		at := got[node]
@@ -212,7 +252,8 @@ func TestPlanSpreads(t *testing.T) {
 	}
 }
 
-// No more than MaxAtOnce are under way; a node that came is asked, one that is gone is forgotten, also while it is under way.
+// No more than MaxAtOnce are under way; a node that came is asked, one that is gone is forgotten, also while it is
+// under way.
 func TestPlanKnowsItsNodes(t *testing.T) {
 	p := &Plan{Every: 5 * time.Minute, RetryEvery: 30 * time.Second}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -256,8 +297,9 @@ func TestPlanKnowsItsNodes(t *testing.T) {
 func TestKeptOnIsAWarning(t *testing.T) {
 	on := answered(providers.PowerOn, uuid)
 	seen := Facts{
-		Devices: []Device{on}, Verdict: providers.Answer{Observation: providers.Observation{State: providers.PowerOn}}, PowerOff: true,
-		KeptOn: "it is a host of KubeVirt",
+		Devices: []Device{on}, Verdict: providers.Answer{Observation: providers.Observation{State: providers.PowerOn}},
+		PowerOff: true,
+		KeptOn:   "it is a host of KubeVirt",
 	}
 	f := FindingOf(seen)
 	if f.Fenceable != yes || !f.OK() ||
@@ -290,8 +332,9 @@ func TestDoubtIsAWarning(t *testing.T) {
 	on := answered(providers.PowerOn, uuid)
 	on.Answer.Doubt = "a chassis that the system links says On"
 	seen := Facts{
-		Devices: []Device{on}, Verdict: providers.Answer{Observation: providers.Observation{State: providers.PowerOn}}, PowerOff: true,
-		KeptOn: "it is a host of KubeVirt",
+		Devices: []Device{on}, Verdict: providers.Answer{Observation: providers.Observation{State: providers.PowerOn}},
+		PowerOff: true,
+		KeptOn:   "it is a host of KubeVirt",
 	}
 	f := FindingOf(seen)
 	if want := "it is a host of KubeVirt. Device racks/1: a chassis that the system links says On."; f.Fenceable != yes || !f.OK() ||

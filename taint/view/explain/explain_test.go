@@ -37,12 +37,16 @@ const driver = "csi.example.com"
 // world is n1, which is explained, and five healthy nodes. n1 has one BMC, a pod of each kind and one volume.
 func world() *Snapshot {
 	s := &Snapshot{
-		Now: now, Key: taint.DefaultKey, Leases: map[string]*coordinationv1.Lease{}, LeaseAge: map[string]time.Duration{},
-		Volumes: map[string]*corev1.PersistentVolume{}, CSINodes: map[string]*storagev1.CSINode{}, Quiet: []bool{false},
+		Now: now, Key: taint.DefaultKey, Leases: map[string]*coordinationv1.Lease{},
+		LeaseAge: map[string]time.Duration{},
+		Volumes:  map[string]*corev1.PersistentVolume{}, CSINodes: map[string]*storagev1.CSINode{},
+		Quiet: []bool{false},
 		Facts: decide.Facts{
 			Facts: fence.Facts{
-				Mode: fence.Fence, Devices: []proof.Device{{Name: "racks/bmc", Machine: taint.Machine{Provider: "racks", ID: "1"}}},
-				Settings: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
+				Mode:    fence.Fence,
+				Devices: []proof.Device{{Name: "racks/bmc", Machine: taint.Machine{Provider: "racks", ID: "1"}}},
+				Settings: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: time.Minute,
+					Retry: 5 * time.Minute},
 			},
 			Evict: evict.Settings{DetachTimeout: 10 * time.Minute},
 		},
@@ -67,13 +71,15 @@ func (s *Snapshot) node(name string, silent time.Duration) {
 	n.Status.NodeInfo.BootID = "b"
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue,
 		LastTransitionTime: metav1.NewTime(now.Add(-time.Hour).Wall)}}
-	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10")}
+	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"),
+		"pods": resource.MustParse("10")}
 	s.Nodes = append(s.Nodes, n)
 	var l coordinationv1.Lease
 	l.Name, l.ResourceVersion, l.Spec.LeaseDurationSeconds = name, "9", new(int32(40))
 	s.Leases[name], s.LeaseAge[name] = &l, silent
 	var c storagev1.CSINode
-	c.Spec.Drivers = []storagev1.CSINodeDriver{{Name: driver, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(2))}}}
+	c.Spec.Drivers = []storagev1.CSINodeDriver{
+		{Name: driver, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(2))}}}
 	s.CSINodes[name] = &c
 }
 
@@ -82,20 +88,27 @@ func (s *Snapshot) pod(name, owner, cpu string, volumes ...string) *action.Pod {
 	var o corev1.Pod
 	o.Namespace, o.Name, o.UID, o.Spec.NodeName = "ns", name, types.UID(name), "n1"
 	if owner != "" {
-		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: owner, Name: "of-" + name, Controller: new(true)}}
+		o.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: owner, Name: "of-" + name, Controller: new(true)}}
 	}
-	o.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
+	o.Spec.Containers = []corev1.Container{
+		{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
 	for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
-		o.Spec.Tolerations = append(o.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))})
+		o.Spec.Tolerations = append(o.Spec.Tolerations,
+			corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+				TolerationSeconds: new(int64(300))})
 	}
 	s.All = append(s.All, o)
-	p := action.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Owner: action.Owner{Kind: owner, Name: "of-" + name}, Tolerations: o.Spec.Tolerations}
+	p := action.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1",
+		Owner: action.Owner{Kind: owner, Name: "of-" + name}, Tolerations: o.Spec.Tolerations}
 	for _, pv := range volumes {
 		unique := corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^" + pv)
-		p.Volumes = append(p.Volumes, action.Volume{PV: pv, Claim: "claim-" + pv, Driver: driver, Handle: pv, Unique: unique})
+		p.Volumes = append(p.Volumes,
+			action.Volume{PV: pv, Claim: "claim-" + pv, Driver: driver, Handle: pv, Unique: unique})
 		s.Volumes[pv] = &corev1.PersistentVolume{}
 		s.attach("n1", pv)
-		s.Attachments = append(s.Attachments, action.Attachment{Name: "va-" + pv, UID: "va-" + pv, PV: pv, Attacher: driver})
+		s.Attachments = append(s.Attachments,
+			action.Attachment{Name: "va-" + pv, UID: "va-" + pv, PV: pv, Attacher: driver})
 		s.Node.Status.VolumesInUse = append(s.Node.Status.VolumesInUse, unique)
 		s.Node.Status.VolumesAttached = append(s.Node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique})
 	}
@@ -128,32 +141,42 @@ func TestCourses(t *testing.T) {
 		off, on, unknown string
 		text             string // of the course On
 	}{
-		"fence":    {nil, moves, moves, "nothing PowerUnknown 0", ""},
-		"observe":  {func(s *Snapshot) { s.Facts.Mode = fence.Observe }, moves, "nothing PoweredOnNotReady 0", "nothing PowerUnknown 0", "mode observe"},
-		"shadow":   {func(s *Snapshot) { s.Facts.Mode = fence.Shadow }, "tells WouldRecover 0", "tells WouldPowerOff 0", "nothing PowerUnknown 0", ""},
-		"disabled": {func(s *Snapshot) { s.Facts.Mode, s.Facts.ModeBy = fence.Disabled, "me" }, "nothing ModeDisabled 0", "nothing ModeDisabled 0", "nothing ModeDisabled 0", "me"},
-		"paused":   {func(s *Snapshot) { s.Facts.Excluded = "new disk" }, "nothing NodeExcluded 0", "nothing NodeExcluded 0", "nothing NodeExcluded 0", "new disk"},
-		"a drain":  {func(s *Snapshot) { s.Facts.KeptOn = "a drain" }, moves, "nothing PowerOffHeldUp 0", "nothing PowerUnknown 0", "a drain"},
+		"fence": {nil, moves, moves, "nothing PowerUnknown 0", ""},
+		"observe": {func(s *Snapshot) { s.Facts.Mode = fence.Observe }, moves, "nothing PoweredOnNotReady 0",
+			"nothing PowerUnknown 0", "mode observe"},
+		"shadow": {func(s *Snapshot) { s.Facts.Mode = fence.Shadow }, "tells WouldRecover 0", "tells WouldPowerOff 0",
+			"nothing PowerUnknown 0", ""},
+		"disabled": {func(s *Snapshot) { s.Facts.Mode, s.Facts.ModeBy = fence.Disabled, "me" },
+			"nothing ModeDisabled 0", "nothing ModeDisabled 0", "nothing ModeDisabled 0", "me"},
+		"paused": {func(s *Snapshot) { s.Facts.Excluded = "new disk" }, "nothing NodeExcluded 0",
+			"nothing NodeExcluded 0", "nothing NodeExcluded 0", "new disk"},
+		"a drain": {func(s *Snapshot) { s.Facts.KeptOn = "a drain" }, moves, "nothing PowerOffHeldUp 0",
+			"nothing PowerUnknown 0", "a drain"},
 		"no machine": {func(s *Snapshot) { s.Facts.Devices, s.Facts.NoDeviceErr = nil, errors.New("no rule") },
 			"nothing NoMachine 0", "nothing NoMachine 0", "nothing NoMachine 0", "no rule"},
-		"not pinned": {func(s *Snapshot) { s.Facts.Devices[0].NoPower = "never pinned" }, moves, "nothing PoweredOnNotReady 0", "nothing PowerUnknown 0", "never pinned"},
+		"not pinned": {func(s *Snapshot) { s.Facts.Devices[0].NoPower = "never pinned" }, moves,
+			"nothing PoweredOnNotReady 0", "nothing PowerUnknown 0", "never pinned"},
 		"floor": {func(s *Snapshot) {
 			s.Limits = &fleet.Limits{MaxPowerOffs: fleet.Amount{Number: 1}, MinHealthy: fleet.Amount{Number: 6}}
-		}, moves, "nothing TooFewHealthy 0", "nothing PowerUnknown 0", "1 of 6 nodes of the cluster are not healthy, the floor is 6"},
+		}, moves, "nothing TooFewHealthy 0", "nothing PowerUnknown 0",
+			"1 of 6 nodes of the cluster are not healthy, the floor is 6"},
 		"a node that is marked": {func(s *Snapshot) {
 			s.Limits = &fleet.Limits{MaxPowerOffs: fleet.Amount{Number: 1}, MinHealthy: fleet.Amount{Number: 5}}
-			s.Nodes[3].Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "by-hand", Effect: corev1.TaintEffectNoSchedule}}
+			s.Nodes[3].Spec.Taints = []corev1.Taint{
+				{Key: taint.DefaultKey, Value: "by-hand", Effect: corev1.TaintEffectNoSchedule}}
 		}, moves, "nothing TooFewHealthy 0", "nothing PowerUnknown 0", "2 of 6"},
 		"another's turn": {func(s *Snapshot) {
 			r := taint.Record{ID: "f-1", By: "ff", PowerOff: true, NodeUID: "n4", BootID: "b", LeaseRV: "9",
 				At: now.Wall, Since: now.Wall, Phase: taint.PhasePoweringOff}
 			s.Nodes[3].Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
 		}, moves, "nothing PowerOffLimit 0", "nothing PowerUnknown 0", "n4"},
-		"control plane": {func(s *Snapshot) { s.plane("n1", "n2", "n3") }, moves, "nothing ControlPlaneNode 0", "nothing PowerUnknown 0", ""},
+		"control plane": {func(s *Snapshot) { s.plane("n1", "n2", "n3") }, moves, "nothing ControlPlaneNode 0",
+			"nothing PowerUnknown 0", ""},
 		"quorum": {func(s *Snapshot) {
 			s.plane("n1", "n2", "n3")
 			s.Facts.Quorum, s.Members = true, map[string]bool{"n1": true, "n2": false, "n3": true}
-		}, moves, "nothing EtcdQuorum 0", "nothing PowerUnknown 0", "1 of etcd's 3 members are healthy beside it, the quorum is 2"},
+		}, moves, "nothing EtcdQuorum 0", "nothing PowerUnknown 0",
+			"1 of etcd's 3 members are healthy beside it, the quorum is 2"},
 		"quorum is kept": {func(s *Snapshot) {
 			s.plane("n1", "n2", "n3")
 			s.Facts.Quorum, s.Members = true, map[string]bool{"n1": true, "n2": true, "n3": true}
@@ -171,13 +194,16 @@ func TestCourses(t *testing.T) {
 			}
 			s.Node.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
 			s.Nodes[0].Annotations = s.Node.Annotations
-		}, "nothing DeviceDistrusted 0", "nothing DeviceDistrusted 0", "nothing DeviceDistrusted 0", "forcefence release n1 --yes"},
-		"nothing to move": {func(s *Snapshot) { s.Pods, s.Attachments = s.Pods[3:], nil }, "nothing NothingToEvict 0", "nothing NothingToEvict 0", "nothing NothingToEvict 0", "ns/patient"},
+		}, "nothing DeviceDistrusted 0", "nothing DeviceDistrusted 0", "nothing DeviceDistrusted 0",
+			"forcefence release n1 --yes"},
+		"nothing to move": {func(s *Snapshot) { s.Pods, s.Attachments = s.Pods[3:], nil }, "nothing NothingToEvict 0",
+			"nothing NothingToEvict 0", "nothing NothingToEvict 0", "ns/patient"},
 		"two outlets": {func(s *Snapshot) {
 			s.Facts.Devices = []proof.Device{{Name: "pdu/a", Feeds: true}, {Name: "pdu/b", Feeds: true}}
 			s.Quiet = []bool{false, false}
 		}, moves, moves, "nothing PowerUnknown 0", ""},
-		"a person alone speaks": {func(s *Snapshot) { s.Quiet = []bool{true} }, moves, "nothing PowerUnknown 0", "nothing PowerUnknown 0", ""},
+		"a person alone speaks": {func(s *Snapshot) { s.Quiet = []bool{true} }, moves, "nothing PowerUnknown 0",
+			"nothing PowerUnknown 0", ""},
 		"it is silent already": {func(s *Snapshot) {
 			s.LeaseAge["n1"] = 10 * time.Minute
 			for _, n := range []*corev1.Node{s.Node, &s.Nodes[0]} {
@@ -192,7 +218,8 @@ func TestCourses(t *testing.T) {
 		r := ReportOf(*s)
 		for i, want := range []string{tt.off, tt.on, tt.unknown} {
 			if got := short(r.Scenarios[i]); got != want {
-				t.Errorf("%s, devices say %s: got %s, want %s: %+v", name, r.Scenarios[i].DeviceState, got, want, r.Scenarios[i])
+				t.Errorf("%s, devices say %s: got %s, want %s: %+v", name, r.Scenarios[i].DeviceState, got, want,
+					r.Scenarios[i])
 			}
 		}
 		if on := r.Scenarios[1]; !strings.Contains(on.Text, tt.text) {
@@ -220,7 +247,8 @@ func TestCourseIsTold(t *testing.T) {
 	for _, e := range on.Steps {
 		told = append(told, e.Reason+" "+strconv.Itoa(int(e.Seconds)))
 	}
-	want := []string{"WaitingForGrace 26", "PoweringOff 85", "MachineOff 85", "MachineConfirmedOff 85", "EndingPods 85", "ClearingVolumes 85", "DeletingPods 85", "NodeEvicted 85"}
+	want := []string{"WaitingForGrace 26", "PoweringOff 85", "MachineOff 85", "MachineConfirmedOff 85", "EndingPods 85",
+		"ClearingVolumes 85", "DeletingPods 85", "NodeEvicted 85"}
 	if !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
@@ -238,10 +266,12 @@ func TestCourseIsTold(t *testing.T) {
 	}
 }
 
-// The outlets of a level are switched off one after the other, and the machine runs until all are: its BMC, in the next level, says so.
+// The outlets of a level are switched off one after the other, and the machine runs until all are: its BMC, in the next
+// level, says so.
 func TestOutletsGoTogether(t *testing.T) {
 	s := world()
-	s.Facts.Devices = []proof.Device{{Name: "pdu/a", Feeds: true}, {Name: "pdu/b", Feeds: true}, {Name: "racks/bmc", Level: 1}}
+	s.Facts.Devices = []proof.Device{{Name: "pdu/a", Feeds: true}, {Name: "pdu/b", Feeds: true},
+		{Name: "racks/bmc", Level: 1}}
 	s.Quiet = []bool{false, false, false}
 	if on := ReportOf(*s).Scenarios[1]; strings.Join(on.Through, " ") != "pdu/a pdu/b" || on.Outcome != Moves {
 		t.Errorf("got %+v, want both outlets, and that the pods are moved", on)
@@ -260,7 +290,8 @@ func TestFenceUnderWay(t *testing.T) {
 	}
 	s.LeaseAge["n1"] = 2 * time.Minute
 	r := ReportOf(*s)
-	if off, mute := short(r.Scenarios[0]), r.Scenarios[2]; off != "moves NodeEvicted 3" || mute.Outcome != Hangs || len(mute.Moved) > 0 {
+	if off, mute := short(r.Scenarios[0]), r.Scenarios[2]; off != "moves NodeEvicted 3" || mute.Outcome != Hangs ||
+		len(mute.Moved) > 0 {
 		t.Errorf("got %s and %+v, want that it ends with a proof, and hangs without", off, mute)
 	}
 }
@@ -270,22 +301,27 @@ func TestStay(t *testing.T) {
 	for _, p := range ReportOf(*world()).Stay {
 		got = append(got, p.Pod+": "+p.Why)
 	}
-	want := []string{"ns/job-x: finished", "ns/agent: pod of a DaemonSet", "ns/proxy: static pod: it belongs to the node", "ns/patient: tolerates the mark"}
+	want := []string{"ns/job-x: finished", "ns/agent: pod of a DaemonSet",
+		"ns/proxy: static pod: it belongs to the node", "ns/patient: tolerates the mark"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// A policy ends pods where nobody can say that the machine is off: at once, or once Kubernetes' own eviction deleted them.
+// A policy ends pods where nobody can say that the machine is off: at once, or once Kubernetes' own eviction deleted
+// them.
 func TestPolicies(t *testing.T) {
 	for name, tt := range map[string]struct {
 		p    policy.Policy
 		want string
 	}{
-		"at once":               {policy.Policy{Owners: []string{"StatefulSet"}, WithoutProof: policy.AcceptDuplicates}, "50 ns/db-0"},
-		"once they are deleted": {policy.Policy{Owners: []string{"ReplicaSet", "Deployment"}, Terminating: true, WithoutProof: policy.AcceptDuplicates}, "380 ns/web-x"},
-		"without a word":        {policy.Policy{Owners: []string{"StatefulSet"}}, ""},
-		"it yields":             {policy.Policy{Yields: true, WithoutProof: policy.AcceptDuplicates}, ""},
+		"at once": {policy.Policy{Owners: []string{"StatefulSet"}, WithoutProof: policy.AcceptDuplicates},
+			"50 ns/db-0"},
+		"once they are deleted": {
+			policy.Policy{Owners: []string{"ReplicaSet", "Deployment"}, Terminating: true,
+				WithoutProof: policy.AcceptDuplicates}, "380 ns/web-x"},
+		"without a word": {policy.Policy{Owners: []string{"StatefulSet"}}, ""},
+		"it yields":      {policy.Policy{Yields: true, WithoutProof: policy.AcceptDuplicates}, ""},
 	} {
 		s := world()
 		tt.p.Name, tt.p.When = "p", policy.NotReady
@@ -341,7 +377,8 @@ func TestPoliciesThatWait(t *testing.T) {
 
 func TestReplacements(t *testing.T) {
 	keep := func(s *Snapshot, names ...string) { // of the other nodes
-		s.Nodes = slices.DeleteFunc(s.Nodes, func(n corev1.Node) bool { return n.Name != "n1" && !slices.Contains(names, n.Name) })
+		s.Nodes = slices.DeleteFunc(s.Nodes,
+			func(n corev1.Node) bool { return n.Name != "n1" && !slices.Contains(names, n.Name) })
 	}
 	for name, tt := range map[string]struct {
 		set  func(s *Snapshot)
@@ -350,37 +387,60 @@ func TestReplacements(t *testing.T) {
 	}{
 		"room":      {func(s *Snapshot) { keep(s, "n2") }, "db-0", "n2"},
 		"most room": {func(s *Snapshot) { keep(s, "n2", "n3"); s.other("n2", "1"); s.other("n2", "1") }, "db-0", "n3"},
-		"cpu":       {func(s *Snapshot) { keep(s, "n2", "n3"); s.other("n2", "3"); s.other("n3", "2500m") }, "db-0", "2 with too little cpu (it asks for 2, at most 1500m is free)"},
-		"finished":  {func(s *Snapshot) { keep(s, "n2"); s.other("n2", "3").Status.Phase = corev1.PodSucceeded }, "db-0", "n2"},
-		"another's": {func(s *Snapshot) { keep(s, "n2"); s.other("n2", "1500m") }, "web-x", "1 with too little cpu (it asks for 1, at most 500m is free)"},
-		"pods":      {func(s *Snapshot) { keep(s, "n2"); s.Nodes[1].Status.Allocatable["pods"] = resource.MustParse("0") }, "db-0", "1 with too little pods"},
+		"cpu": {func(s *Snapshot) { keep(s, "n2", "n3"); s.other("n2", "3"); s.other("n3", "2500m") }, "db-0",
+			"2 with too little cpu (it asks for 2, at most 1500m is free)"},
+		"finished": {func(s *Snapshot) { keep(s, "n2"); s.other("n2", "3").Status.Phase = corev1.PodSucceeded },
+			"db-0", "n2"},
+		"another's": {func(s *Snapshot) { keep(s, "n2"); s.other("n2", "1500m") }, "web-x",
+			"1 with too little cpu (it asks for 1, at most 500m is free)"},
+		"pods": {func(s *Snapshot) { keep(s, "n2"); s.Nodes[1].Status.Allocatable["pods"] = resource.MustParse("0") },
+			"db-0", "1 with too little pods"},
 		"a device": {func(s *Snapshot) {
 			s.object("db-0").Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
 		}, "db-0", "5 with too little example.com/gpu (it asks for 1, at most 0 is free)"},
-		"not Ready":    {func(s *Snapshot) { keep(s, "n2"); s.Nodes[1].Status.Conditions[0].Status = corev1.ConditionUnknown }, "db-0", "1 not Ready"},
-		"cordoned":     {func(s *Snapshot) { keep(s, "n2"); s.Nodes[1].Spec.Unschedulable = true }, "db-0", "1 cordoned"},
-		"marked":       {func(s *Snapshot) { keep(s, "n2"); s.taint(1, taint.DefaultKey) }, "db-0", "1 with taint " + taint.DefaultKey + ":NoSchedule"},
-		"tolerated":    {func(s *Snapshot) { keep(s, "n2"); s.taint(1, "gpu"); s.tolerate("db-0", "gpu") }, "db-0", "n2"},
-		"preferred":    {func(s *Snapshot) { keep(s, "n2"); s.taint(1, "gpu").Effect = corev1.TaintEffectPreferNoSchedule }, "db-0", "n2"},
-		"selector":     {func(s *Snapshot) { s.object("db-0").Spec.NodeSelector = map[string]string{"name": "n4"} }, "db-0", "n4"},
-		"no such node": {func(s *Snapshot) { s.object("db-0").Spec.NodeSelector = map[string]string{"name": "n1"} }, "db-0", "5 not of its node selector or affinity"},
+		"not Ready": {func(s *Snapshot) {
+			keep(s, "n2")
+			s.Nodes[1].Status.Conditions[0].Status = corev1.ConditionUnknown
+		}, "db-0", "1 not Ready"},
+		"cordoned": {func(s *Snapshot) { keep(s, "n2"); s.Nodes[1].Spec.Unschedulable = true }, "db-0",
+			"1 cordoned"},
+		"marked": {func(s *Snapshot) { keep(s, "n2"); s.taint(1, taint.DefaultKey) }, "db-0",
+			"1 with taint " + taint.DefaultKey + ":NoSchedule"},
+		"tolerated": {func(s *Snapshot) { keep(s, "n2"); s.taint(1, "gpu"); s.tolerate("db-0", "gpu") }, "db-0",
+			"n2"},
+		"preferred": {func(s *Snapshot) {
+			keep(s, "n2")
+			s.taint(1, "gpu").Effect = corev1.TaintEffectPreferNoSchedule
+		}, "db-0", "n2"},
+		"selector": {func(s *Snapshot) { s.object("db-0").Spec.NodeSelector = map[string]string{"name": "n4"} },
+			"db-0", "n4"},
+		"no such node": {func(s *Snapshot) { s.object("db-0").Spec.NodeSelector = map[string]string{"name": "n1"} },
+			"db-0", "5 not of its node selector or affinity"},
 		"local volume": {func(s *Snapshot) { s.local("pv-0", "n1") }, "db-0", "5 out of reach of its volume pv-0"},
 		"its zone":     {func(s *Snapshot) { s.local("pv-0", "n3") }, "db-0", "n3"},
-		"no slot":      {func(s *Snapshot) { keep(s, "n2"); s.attach("n2", "a"); s.attach("n2", "b") }, "db-0", "1 without a free attach slot of " + driver},
-		"one slot":     {func(s *Snapshot) { keep(s, "n2"); s.attach("n2", "a") }, "db-0", "n2"},
-		"one for two":  {func(s *Snapshot) { keep(s, "n2"); s.attach("n2", "a"); s.pod("db-1", "StatefulSet", "1", "pv-1") }, "db-1", "1 without a free attach slot"},
-		"attached":     {func(s *Snapshot) { keep(s, "n2"); s.attach("n2", "a"); s.attach("n2", "pv-0") }, "db-0", "n2"},
+		"no slot": {func(s *Snapshot) { keep(s, "n2"); s.attach("n2", "a"); s.attach("n2", "b") }, "db-0",
+			"1 without a free attach slot of " + driver},
+		"one slot": {func(s *Snapshot) { keep(s, "n2"); s.attach("n2", "a") }, "db-0", "n2"},
+		"one for two": {func(s *Snapshot) {
+			keep(s, "n2")
+			s.attach("n2", "a")
+			s.pod("db-1", "StatefulSet", "1", "pv-1")
+		}, "db-1", "1 without a free attach slot"},
+		"attached": {func(s *Snapshot) { keep(s, "n2"); s.attach("n2", "a"); s.attach("n2", "pv-0") }, "db-0", "n2"},
 		"no limit": {func(s *Snapshot) {
 			keep(s, "n2")
 			s.CSINodes["n2"].Spec.Drivers[0].Allocatable = nil
 			s.attach("n2", "a")
 			s.attach("n2", "b")
 		}, "db-0", "n2"},
-		"no driver":  {func(s *Snapshot) { keep(s, "n2"); s.CSINodes["n2"].Spec.Drivers = nil }, "db-0", "1 without CSI driver " + driver},
-		"no CSINode": {func(s *Snapshot) { keep(s, "n2"); delete(s.CSINodes, "n2") }, "db-0", "1 without CSI driver " + driver},
-		"not read":   {func(s *Snapshot) { keep(s, "n2"); s.CSINodes = nil; s.attach("n2", "a"); s.attach("n2", "b") }, "db-0", "n2"},
-		"no owner":   {nil, "bare", "nobody makes a replacement"},
-		"no node":    {func(s *Snapshot) { keep(s) }, "db-0", "none of 0 other nodes"},
+		"no driver": {func(s *Snapshot) { keep(s, "n2"); s.CSINodes["n2"].Spec.Drivers = nil }, "db-0",
+			"1 without CSI driver " + driver},
+		"no CSINode": {func(s *Snapshot) { keep(s, "n2"); delete(s.CSINodes, "n2") }, "db-0",
+			"1 without CSI driver " + driver},
+		"not read": {func(s *Snapshot) { keep(s, "n2"); s.CSINodes = nil; s.attach("n2", "a"); s.attach("n2", "b") },
+			"db-0", "n2"},
+		"no owner": {nil, "bare", "nobody makes a replacement"},
+		"no node":  {func(s *Snapshot) { keep(s) }, "db-0", "none of 0 other nodes"},
 	} {
 		s := world()
 		if tt.set != nil {
@@ -397,8 +457,12 @@ func TestReplacements(t *testing.T) {
 		}
 	}
 	s := world()
-	s.object("db-0").Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.DoNotSchedule}}
-	s.object("db-0").Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{}}}}
+	s.object("db-0").
+		Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.DoNotSchedule}}
+	s.object("db-0").
+		Spec.Affinity = &corev1.Affinity{
+		PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{}}}}
 	if r := ReportOf(*s).Replacements[0]; strings.Join(r.Unchecked, ",") != "pod anti-affinity,topology spread" {
 		t.Errorf("got %+v, want that it says what it did not look at", r)
 	}
@@ -409,7 +473,8 @@ func (s *Snapshot) other(node, cpu string) *corev1.Pod {
 	var o corev1.Pod
 	o.Namespace, o.Name, o.Spec.NodeName = "ns", fmt.Sprintf("other-%d", len(s.All)), node
 	o.UID = types.UID(o.Name)
-	o.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
+	o.Spec.Containers = []corev1.Container{
+		{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
 	s.All = append(s.All, o)
 	return &s.All[len(s.All)-1]
 }
@@ -425,7 +490,9 @@ func (s *Snapshot) tolerate(pod, key string) {
 }
 
 func (s *Snapshot) local(pv, node string) {
-	s.Volumes[pv].Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
-		{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}},
-	}}}
+	s.Volumes[pv].Spec.NodeAffinity = &corev1.VolumeNodeAffinity{
+		Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+			{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: "name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}},
+		}}}
 }

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Idle lines on loopback, to addresses of their own: what one of them costs in memory of this process and of the kernel, and how much of a
-// core all of them take while nothing happens. The kernel's own work for the probes is of the machine, not of the process: it is what the
-// machine does more than before, and so is both sides' here.
+// Idle lines on loopback, to addresses of their own: what one of them costs in memory of this process and of the
+// kernel, and how much of a core all of them take while nothing happens. The kernel's own work for the probes is of the
+// machine, not of the process: it is what the machine does more than before, and so is both sides' here.
 //
 //	go test -run '^$' -bench Idle -benchtime 1x ./taint/wake/line
 func BenchmarkIdle(b *testing.B) {
@@ -27,7 +27,9 @@ func BenchmarkIdle(b *testing.B) {
 			var port uint16
 			for range 4 { // who never accepts keeps no more than net.core.somaxconn
 				c := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-					return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+					return raw.Control(func(fd uintptr) {
+						_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+					})
 				}}
 				in, err := c.Listen(context.Background(), "tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 				if err != nil {
@@ -42,7 +44,8 @@ func BenchmarkIdle(b *testing.B) {
 			}
 			for b.Loop() {
 				heap, slab := heapBytes(), slabBytes()
-				l := New(Options{Log: slog.New(slog.DiscardHandler), loopback: true, OnBreak: func(node string) { b.Errorf("%s broke", node) }})
+				l := New(Options{Log: slog.New(slog.DiscardHandler), loopback: true,
+					OnBreak: func(node string) { b.Errorf("%s broke", node) }})
 				ctx, cancel := context.WithCancel(context.Background())
 				done := make(chan error, 1)
 				go func() { done <- l.Run(ctx) }()

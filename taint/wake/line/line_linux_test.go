@@ -170,7 +170,9 @@ func TestWant(t *testing.T) {
 	k := listen(t, "127.0.0.1:0")
 	other := listen(t, fmt.Sprintf("127.0.0.2:%d", k.port()))
 	l := run(t, nil)
-	l.SetNodes(k.port(), []Node{{"a", at("127.0.0.1")}, {"b", at("127.0.0.1")}, {"none", netip.Addr{}}, {"cloud", at("169.254.169.254")}, {"us", at("0.0.0.0")}})
+	l.SetNodes(k.port(),
+		[]Node{{"a", at("127.0.0.1")}, {"b", at("127.0.0.1")}, {"none", netip.Addr{}}, {"cloud", at("169.254.169.254")},
+			{"us", at("0.0.0.0")}})
 	await(t, "two", func() bool { return l.counts() == [4]int{2} && k.accepted() == 2 })
 	l.SetNodes(k.port(), []Node{{"a", at("127.0.0.2")}, {"b", at("127.0.0.1")}})
 	await(t, "one moved", func() bool { return l.counts() == [4]int{2} && other.accepted() == 1 && len(k.ends) == 1 })
@@ -223,7 +225,8 @@ func TestOutcomeOf(t *testing.T) {
 	for err, want := range map[error]outcome{
 		unix.Errno(0): accepted, unix.ECONNREFUSED: refused, unix.ECONNRESET: refused,
 		unix.ETIMEDOUT: silent, unix.EHOSTUNREACH: silent, unix.ENETUNREACH: silent,
-		unix.EMFILE: failedLocally, unix.EADDRNOTAVAIL: failedLocally, unix.EPERM: failedLocally, unix.ENOBUFS: failedLocally, unix.ENETDOWN: failedLocally, errLocal: failedLocally,
+		unix.EMFILE: failedLocally, unix.EADDRNOTAVAIL: failedLocally, unix.EPERM: failedLocally,
+		unix.ENOBUFS: failedLocally, unix.ENETDOWN: failedLocally, errLocal: failedLocally,
 		fmt.Errorf("%w: %w", errLocal, unix.ENFILE): failedLocally,
 	} {
 		if got := outcomeOf(err); got != want {
@@ -294,8 +297,8 @@ func (n *network) ip(t *testing.T, lines ...string) {
 	}
 }
 
-// A machine that falls silent, by its power or its cable, is told, once; one whose kubelet alone dies is not. A power cut sends nothing:
-// here the machine's kernel loses its address, or its link.
+// A machine that falls silent, by its power or its cable, is told, once; one whose kubelet alone dies is not. A power
+// cut sends nothing: here the machine's kernel loses its address, or its link.
 func TestMachineFallsSilent(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -304,14 +307,17 @@ func TestMachineFallsSilent(t *testing.T) {
 	}{
 		{name: "power", cut: "addr del 10.0.0.2/24 dev eth0", mend: "addr add 10.0.0.2/24 dev eth0"},
 		{name: "cable", cut: "link set eth0 down", mend: "link set eth0 up"},
-		{name: "its kubelet, and then its power", cut: "addr del 10.0.0.2/24 dev eth0", mend: "addr add 10.0.0.2/24 dev eth0", kubeletFirst: true},
+		{name: "its kubelet, and then its power", cut: "addr del 10.0.0.2/24 dev eth0",
+			mend: "addr add 10.0.0.2/24 dev eth0", kubeletFirst: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			us, machine := newNetwork(t), newNetwork(t)
 			runsLines := newNetwork(t) // whose thread Run takes for itself
-			us.ip(t, "link add eth0 type veth peer name eth0 netns "+fmt.Sprint(machine.tid), "link add eth1 type veth peer name eth1 netns "+fmt.Sprint(runsLines.tid),
-				"link add lan type bridge", "link set lan up", "link set eth0 master lan", "link set eth1 master lan", "link set eth0 up", "link set eth1 up")
+			us.ip(t, "link add eth0 type veth peer name eth0 netns "+fmt.Sprint(machine.tid),
+				"link add eth1 type veth peer name eth1 netns "+fmt.Sprint(runsLines.tid),
+				"link add lan type bridge", "link set lan up", "link set eth0 master lan", "link set eth1 master lan",
+				"link set eth0 up", "link set eth1 up")
 			machine.ip(t, "addr add 10.0.0.2/24 dev eth0", "link set eth0 up")
 			runsLines.ip(t, "addr add 10.0.0.1/24 dev eth1", "link set eth1 up")
 			var k *kubelet

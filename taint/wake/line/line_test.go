@@ -11,10 +11,13 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func TestUsable(t *testing.T) {
 	for address, want := range map[string]bool{
-		"10.0.0.7": true, "192.168.1.1": true, "203.0.113.9": true, "2001:db8::7": true, "fd00::7": true, "::ffff:10.0.0.7": true,
-		"127.0.0.1": false, "127.8.8.8": false, "::1": false, "::ffff:127.0.0.1": false,
-		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "fe80::1%eth0": false, "2001:db8::7%eth0": false,
-		"0.0.0.0": false, "::": false, "::ffff:0.0.0.0": false, "224.0.0.1": false, "ff02::1": false, "255.255.255.255": false,
+		"10.0.0.7": true, "192.168.1.1": true, "203.0.113.9": true, "2001:db8::7": true, "fd00::7": true,
+		"::ffff:10.0.0.7": true,
+		"127.0.0.1":       false, "127.8.8.8": false, "::1": false, "::ffff:127.0.0.1": false,
+		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "fe80::1%eth0": false,
+		"2001:db8::7%eth0": false,
+		"0.0.0.0":          false, "::": false, "::ffff:0.0.0.0": false, "224.0.0.1": false, "ff02::1": false,
+		"255.255.255.255": false,
 	} {
 		if got := IsUsable(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s: got %v, want %v", address, got, want)
@@ -25,8 +28,8 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-// Which story of a line is told as its end: once, when nobody answers any more where somebody did. A refusal is an answer, and what fails
-// on our side says nothing.
+// Which story of a line is told as its end: once, when nobody answers any more where somebody did. A refusal is an
+// answer, and what fails on our side says nothing.
 func TestJudge(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

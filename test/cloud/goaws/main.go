@@ -1,4 +1,5 @@
-// Command goaws serves GoAws' SQS on a port of 127.0.0.1, and prints its address. GoAws' own program listens on all addresses.
+// Command goaws serves GoAws' SQS on a port of 127.0.0.1, and prints its address. GoAws' own program listens on all
+// addresses.
 package main
 
 import (

@@ -1,10 +1,10 @@
-// Package binaries builds the real programs that tests run, from the Go modules of this repository that pin them: a Kubernetes
-// control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl), the kubelet, containerd, runc, CNI
-// plugins, Helm and OLM. It needs the go command and a module proxy (for runc a C compiler and libseccomp as well), and nothing else: no images, no downloads
-// of binaries. recipes.go lists what can be built.
+// Package binaries builds the real programs that tests run, from the Go modules of this repository that pin them: a
+// Kubernetes control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl), the kubelet,
+// containerd, runc, CNI plugins, Helm and OLM. It needs the go command and a module proxy (for runc a C compiler and
+// libseccomp as well), and nothing else: no images, no downloads of binaries. recipes.go lists what can be built.
 //
-// It promises that a folder it returns is complete and was built from exactly these go.mod, go.sum and sources, Go version, flags and
-// names: the folder's name is their hash, and it appears by one rename.
+// It promises that a folder it returns is complete and was built from exactly these go.mod, go.sum and sources, Go
+// version, flags and names: the folder's name is their hash, and it appears by one rename.
 package binaries
 
 import (
@@ -33,9 +33,10 @@ type Options struct {
 	Progress io.Writer // nil: os.Stderr; a terminal gets one line that is rewritten, anything else a line every 15 s
 }
 
-// Build returns the folder that holds the binaries. If they are in the cache it returns at once; else it builds them, which for the
-// control plane takes about 6 minutes on two cores with an empty Go cache and a minute at most with a warm one. Two processes never
-// build the same at once: the second waits and finds the first one's. It may be repeated, and ends early with ctx.
+// Build returns the folder that holds the binaries. If they are in the cache it returns at once; else it builds them,
+// which for the control plane takes about 6 minutes on two cores with an empty Go cache and a minute at most with a
+// warm one. Two processes never build the same at once: the second waits and finds the first one's. It may be repeated,
+// and ends early with ctx.
 func Build(ctx context.Context, opts Options) (string, error) {
 	names := slices.Clone(opts.Names)
 	if len(names) == 0 {
@@ -129,11 +130,13 @@ func newRecipe(ctx context.Context, kind *kind, module string, names []string) (
 		}
 		all = slices.Concat(all, []byte{0}, text)
 	}
-	return &recipe{kind: kind, module: module, names: names, version: string(m[1]), goVers: strings.TrimSpace(string(goVers)), mod: all}, nil
+	return &recipe{kind: kind, module: module, names: names, version: string(m[1]),
+		goVers: strings.TrimSpace(string(goVers)), mod: all}, nil
 }
 
 func (r *recipe) flags() []string {
-	flags := []string{"-trimpath", "-buildvcs=false", "-ldflags", "-s -w" + strings.ReplaceAll(r.kind.ldflags, "VERSION", r.version)}
+	flags := []string{"-trimpath", "-buildvcs=false", "-ldflags",
+		"-s -w" + strings.ReplaceAll(r.kind.ldflags, "VERSION", r.version)}
 	if r.kind.tags != "" {
 		flags = append(flags, "-tags", r.kind.tags)
 	}
@@ -191,7 +194,8 @@ func (r *recipe) build(ctx context.Context, dir string, out io.Writer) error {
 	return os.Rename(tmp, dir)
 }
 
-// goCommand runs the go command in the module, without the caller's flags or workspace: they would change what is built.
+// goCommand runs the go command in the module, without the caller's flags or workspace: they would change what is
+// built.
 func goCommand(ctx context.Context, module string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = module
@@ -201,7 +205,8 @@ func goCommand(ctx context.Context, module string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// goFile is the name that the go command gives a package's program: the last element, or the one before a major version.
+// goFile is the name that the go command gives a package's program: the last element, or the one before a major
+// version.
 func goFile(pkg string) string {
 	file := path.Base(pkg)
 	if majorVersion.MatchString(file) {
@@ -212,8 +217,8 @@ func goFile(pkg string) string {
 
 var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
 
-// moduleDir finds a folder of this repository, such as test/controlplane, above this file, or under the current module where the
-// build trimmed paths.
+// moduleDir finds a folder of this repository, such as test/controlplane, above this file, or under the current module
+// where the build trimmed paths.
 func moduleDir(ctx context.Context, module string) (string, error) {
 	rel := filepath.FromSlash(module)
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {

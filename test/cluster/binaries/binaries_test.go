@@ -44,7 +44,8 @@ func TestHashIsOfEverythingThatDecides(t *testing.T) {
 	}
 	for name, other := range map[string]*recipe{
 		"go.mod": testRecipe(t, testMod+"// more\n", "a", Etcd), "go.sum": testRecipe(t, testMod, "b", Etcd),
-		"names": testRecipe(t, testMod, "a", Etcd, Kubectl), "version": testRecipe(t, strings.Replace(testMod, "99", "98", 1), "a", Etcd),
+		"names":   testRecipe(t, testMod, "a", Etcd, Kubectl),
+		"version": testRecipe(t, strings.Replace(testMod, "99", "98", 1), "a", Etcd),
 	} {
 		if other.hash() == base.hash() {
 			t.Errorf("%s changed, hash did not", name)
@@ -116,7 +117,8 @@ func TestKindsAreTools(t *testing.T) {
 			}
 			seen[name] = k.what
 		}
-		if r, err := newRecipe(t.Context(), &k, dir, nil); err != nil || strings.Contains(strings.Join(r.flags(), " "), "VERSION") {
+		if r, err := newRecipe(t.Context(), &k, dir, nil); err != nil ||
+			strings.Contains(strings.Join(r.flags(), " "), "VERSION") {
 			t.Errorf("%s: %v", k.what, err)
 		}
 	}
@@ -131,7 +133,8 @@ func TestGroups(t *testing.T) {
 }
 
 func TestGoFile(t *testing.T) {
-	for pkg, want := range map[string]string{"go.etcd.io/etcd/server/v3": "server", "example.test/cmd/containerd-shim-runc-v2": "containerd-shim-runc-v2"} {
+	for pkg, want := range map[string]string{
+		"go.etcd.io/etcd/server/v3": "server", "example.test/cmd/containerd-shim-runc-v2": "containerd-shim-runc-v2"} {
 		if got := goFile(pkg); got != want {
 			t.Errorf("%s: got %s, want %s", pkg, got, want)
 		}

@@ -16,7 +16,8 @@ const (
 	tailLines   = 20
 )
 
-// progress turns `go build -v`, which prints a line for each package that it compiles, into a count and the elapsed time.
+// progress turns `go build -v`, which prints a line for each package that it compiles, into a count and the elapsed
+// time.
 type progress struct {
 	out   io.Writer
 	what  string
@@ -33,7 +34,8 @@ type progress struct {
 
 func newProgress(out io.Writer, what string) *progress {
 	p := &progress{
-		out: out, what: what, live: isTerminal(out), start: time.Now(), stop: make(chan struct{}), ended: make(chan struct{}),
+		out: out, what: what, live: isTerminal(out), start: time.Now(), stop: make(chan struct{}),
+		ended: make(chan struct{}),
 	}
 	period := quietPeriod
 	if p.live {

@@ -28,12 +28,14 @@ const (
 
 // Sets of names that go into one folder.
 var (
-	ControlPlane = []string{Etcd, APIServer, ControllerManager, Scheduler, Kubectl} // what test/cluster starts, and Build's default
+	// what test/cluster starts, and Build's default
+	ControlPlane = []string{Etcd, APIServer, ControllerManager, Scheduler, Kubectl}
 	Runtime      = []string{Containerd, Shim, Ctr}
 	CNI          = []string{PTP, HostLocal, Loopback}
 )
 
-// kind is programs that are built from one go.mod in one way. Its fields are part of the cache's key, through the flags.
+// kind is programs that are built from one go.mod in one way. Its fields are part of the cache's key, through the
+// flags.
 type kind struct {
 	what     string // for people
 	module   string // folder in this repository
@@ -62,8 +64,9 @@ var kinds = []kind{
 	{
 		// Static and without the snapshotters that want C libraries.
 		what: "containerd", module: "test/containerd", cache: "containerd",
-		version: "github.com/containerd/containerd/v2", ldflags: " -X github.com/containerd/containerd/v2/version.Version=VERSION",
-		tags: "netgo,osusergo,static_build,no_btrfs,no_devmapper,no_zfs",
+		version: "github.com/containerd/containerd/v2",
+		ldflags: " -X github.com/containerd/containerd/v2/version.Version=VERSION",
+		tags:    "netgo,osusergo,static_build,no_btrfs,no_devmapper,no_zfs",
 		packages: map[string]string{
 			Containerd: "github.com/containerd/containerd/v2/cmd/containerd",
 			Shim:       "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
@@ -71,8 +74,8 @@ var kinds = []kind{
 		},
 	},
 	{
-		// It enters namespaces in C, before Go's runtime starts. Every sandbox of a kubelet wants seccomp, so it takes libseccomp too
-		// (libseccomp-dev and pkg-config).
+		// It enters namespaces in C, before Go's runtime starts. Every sandbox of a kubelet wants seccomp, so it takes
+		// libseccomp too (libseccomp-dev and pkg-config).
 		what: "runc", module: "test/containerd", cache: "runc", version: "github.com/opencontainers/runc",
 		ldflags: " -extldflags -static", tags: "netgo,osusergo,seccomp", cgo: true,
 		packages: map[string]string{Runc: "github.com/opencontainers/runc"},
@@ -92,7 +95,8 @@ var kinds = []kind{
 		packages: map[string]string{Helm: "helm.sh/helm/v4/cmd/helm"},
 	},
 	{
-		what: "Operator Lifecycle Manager", module: "test/olm", cache: "olm", version: "github.com/operator-framework/operator-lifecycle-manager",
+		what: "Operator Lifecycle Manager", module: "test/olm", cache: "olm",
+		version:  "github.com/operator-framework/operator-lifecycle-manager",
 		packages: map[string]string{OLM: "github.com/forcefence/forcefence/test/olm"},
 	},
 }

@@ -23,7 +23,8 @@ func (*controller) ControllerGetCapabilities(context.Context, *csi.ControllerGet
 ) (*csi.ControllerGetCapabilitiesResponse, error) {
 	answer := &csi.ControllerGetCapabilitiesResponse{}
 	for _, c := range []csi.ControllerServiceCapability_RPC_Type{
-		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
+		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
 	} {
 		answer.Capabilities = append(answer.Capabilities, &csi.ControllerServiceCapability{
 			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: c}},
@@ -110,7 +111,8 @@ func (c *controller) ControllerPublishVolume(_ context.Context, req *csi.Control
 	return &csi.ControllerPublishVolumeResponse{}, toStatus(err)
 }
 
-// ControllerUnpublishVolume takes the volume away, mounted or not, as an array does: what comes of it is the log's to tell.
+// ControllerUnpublishVolume takes the volume away, mounted or not, as an array does: what comes of it is the log's to
+// tell.
 func (c *controller) ControllerUnpublishVolume(_ context.Context, req *csi.ControllerUnpublishVolumeRequest,
 ) (*csi.ControllerUnpublishVolumeResponse, error) {
 	id := req.GetVolumeId()

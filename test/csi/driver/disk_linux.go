@@ -78,7 +78,8 @@ func loopDevice(disk *os.File) (*os.File, error) {
 		}
 		name := fmt.Sprintf("/dev/loop%d", n)
 		// A /dev of the container's own lacks devices that came later; 7 is the loop devices' major number.
-		if err := unix.Mknod(name, unix.S_IFBLK|0o660, int(unix.Mkdev(7, uint32(n)))); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := unix.Mknod(name, unix.S_IFBLK|0o660, int(unix.Mkdev(7, uint32(n)))); err != nil &&
+			!errors.Is(err, unix.EEXIST) {
 			return nil, fmt.Errorf("make %s: %w", name, err)
 		}
 		loop, err := os.OpenFile(name, os.O_RDWR, 0)

@@ -203,7 +203,8 @@ func (s *san) kinds(k store.Kind) int {
 	return len(slices.DeleteFunc(log, func(e store.Event) bool { return e.Kind != k }))
 }
 
-// TestPowerCut moves a volume from a node whose power is cut to another one. Every call is made twice: CSI wants them repeatable.
+// TestPowerCut moves a volume from a node whose power is cut to another one. Every call is made twice: CSI wants them
+// repeatable.
 func TestPowerCut(t *testing.T) {
 	s := newSAN(t)
 	ctl, a, b := s.controller(), s.node("a", "a1"), s.node("b", "b1")
@@ -278,7 +279,8 @@ func TestPowerCut(t *testing.T) {
 	}
 	// Repeated calls change nothing: one line for each fact.
 	for kind, want := range map[store.Kind]int{
-		store.Publish: 2, store.Unpublish: 2, store.Mount: 2, store.Unmount: 1, store.Boot: 3, store.Busy: 0, store.Refused: 4,
+		store.Publish: 2, store.Unpublish: 2, store.Mount: 2, store.Unmount: 1, store.Boot: 3, store.Busy: 0,
+		store.Refused: 4,
 	} {
 		if got := s.kinds(kind); got != want {
 			t.Errorf("%s in the log: got %d, want %d", kind, got, want)
@@ -286,7 +288,8 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// TestHeldMount has a mount outlive its node's processes: the kernel must refuse the second mount, and the log must say so.
+// TestHeldMount has a mount outlive its node's processes: the kernel must refuse the second mount, and the log must say
+// so.
 func TestHeldMount(t *testing.T) {
 	s := newSAN(t)
 	ctl, a, b := s.controller(), s.node("a", "a1"), s.node("b", "b1")
@@ -305,7 +308,8 @@ func TestHeldMount(t *testing.T) {
 	s.want(codes.OK, "publish to b", s.publish(ctl, "b"))
 	s.want(codes.FailedPrecondition, "stage on b while the mount lives", s.stage(b))
 	v := strings.Join(s.violations(), "\n")
-	if !strings.Contains(v, "unpublished from a while mounted there") || !strings.Contains(v, "given to b (boot b1) while mounted on a (boot a1)") {
+	if !strings.Contains(v, "unpublished from a while mounted there") ||
+		!strings.Contains(v, "given to b (boot b1) while mounted on a (boot a1)") {
 		t.Errorf("violations: got %s", v)
 	}
 	namespace.Close()
@@ -326,13 +330,16 @@ func TestRegistration(t *testing.T) {
 	defer conn.Close()
 	kubelet := registration.NewRegistrationClient(conn)
 	info, err := kubelet.GetInfo(t.Context(), &registration.InfoRequest{}, grpc.WaitForReady(true))
-	if err != nil || info.Type != "CSIPlugin" || info.Name != store.Driver || info.Endpoint != filepath.Join(a.dir, "csi.sock") {
+	if err != nil || info.Type != "CSIPlugin" || info.Name != store.Driver ||
+		info.Endpoint != filepath.Join(a.dir, "csi.sock") {
 		t.Fatalf("info: got %v, %v", info, err)
 	}
-	if _, err := kubelet.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{PluginRegistered: true}); err != nil {
+	if _, err := kubelet.NotifyRegistrationStatus(t.Context(),
+		&registration.RegistrationStatus{PluginRegistered: true}); err != nil {
 		t.Error(err)
 	}
-	if _, err := kubelet.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{Error: "no"}); err != nil {
+	if _, err := kubelet.NotifyRegistrationStatus(t.Context(),
+		&registration.RegistrationStatus{Error: "no"}); err != nil {
 		t.Error(err)
 	}
 	if err := a.cmd.Wait(); a.cmd.ProcessState.ExitCode() != 1 {

@@ -77,10 +77,12 @@ func serve(ctx context.Context, args []string) error {
 	}
 
 	var who store.Event // what every call's line says of us
-	s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		answer, err := next(ctx, req)
-		return answer, errors.Join(err, logCall(st, who, req, info.FullMethod, err))
-	}))
+	s := grpc.NewServer(
+		grpc.UnaryInterceptor(
+			func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+				answer, err := next(ctx, req)
+				return answer, errors.Join(err, logCall(st, who, req, info.FullMethod, err))
+			}))
 	switch half {
 	case "controller":
 		csi.RegisterIdentityServer(s, identity{controller: true})
@@ -148,7 +150,8 @@ func (identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.
 	return &csi.GetPluginInfoResponse{Name: store.Driver, VendorVersion: "1"}, nil
 }
 
-func (i identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+func (i identity) GetPluginCapabilities(context.Context,
+	*csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	answer := &csi.GetPluginCapabilitiesResponse{}
 	if i.controller {
 		answer.Capabilities = []*csi.PluginCapability{{Type: &csi.PluginCapability_Service_{
@@ -177,7 +180,8 @@ func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*regist
 }
 
 // NotifyRegistrationStatus ends the process if the kubelet refused: it asks again only when the socket appears again.
-func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r *registrar) NotifyRegistrationStatus(_ context.Context,
+	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.PluginRegistered {
 		r.fail(fmt.Errorf("register with the kubelet: %s", s.Error))
 	}

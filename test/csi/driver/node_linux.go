@@ -30,17 +30,20 @@ func (n *nodeHalf) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.N
 	return &csi.NodeGetInfoResponse{NodeId: n.node}, nil
 }
 
-func (*nodeHalf) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
-	return &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{{Type: &csi.NodeServiceCapability_Rpc{
-		Rpc: &csi.NodeServiceCapability_RPC{Type: csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME},
-	}}}}, nil
+func (*nodeHalf) NodeGetCapabilities(context.Context,
+	*csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	return &csi.NodeGetCapabilitiesResponse{
+		Capabilities: []*csi.NodeServiceCapability{{Type: &csi.NodeServiceCapability_Rpc{
+			Rpc: &csi.NodeServiceCapability_RPC{Type: csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME},
+		}}}}, nil
 }
 
 // allowed calls f under the volume's lock if the volume is published to this node.
 func (n *nodeHalf) allowed(id string, f func() error) error {
 	return toStatus(n.store.With(id, func(r *store.Record) error {
 		if r.Node != n.node {
-			err := status.Errorf(codes.FailedPrecondition, "volume %s is published to %q, not to %s", id, r.Node, n.node)
+			err := status.Errorf(codes.FailedPrecondition, "volume %s is published to %q, not to %s", id, r.Node,
+				n.node)
 			return errors.Join(n.event(store.Refused, id, err.Error()), err)
 		}
 		return f()
@@ -48,10 +51,12 @@ func (n *nodeHalf) allowed(id string, f func() error) error {
 }
 
 // NodeStageVolume mounts the disk once for all pods of the node.
-func (n *nodeHalf) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (n *nodeHalf) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse,
+	error) {
 	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
 	if id == "" || path == "" || req.GetVolumeCapability() == nil {
-		return nil, status.Error(codes.InvalidArgument, "volume_id, staging_target_path and volume_capability are needed")
+		return nil, status.Error(codes.InvalidArgument, "volume_id, staging_target_path and volume_capability are "+
+			"needed")
 	}
 	if err := supported(req.GetVolumeCapability()); err != nil {
 		return nil, err
@@ -65,7 +70,8 @@ func (n *nodeHalf) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeRe
 		}
 		disk, err := lockDisk(n.store.Disk(id))
 		if errors.Is(err, errBusy) {
-			err := status.Errorf(codes.FailedPrecondition, "volume %s is published to %s, but still mounted somewhere", id, n.node)
+			err := status.Errorf(codes.FailedPrecondition, "volume %s is published to %s, but still mounted somewhere",
+				id, n.node)
 			return errors.Join(n.event(store.Busy, id, err.Error()), err)
 		}
 		if err != nil {
@@ -86,7 +92,8 @@ func (n *nodeHalf) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeRe
 // letGo is how long the kernel may take to take a loop device down after its last unmount.
 const letGo = 5 * time.Second
 
-func (n *nodeHalf) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+func (n *nodeHalf) NodeUnstageVolume(ctx context.Context,
+	req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
 	if id == "" || path == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume_id and staging_target_path are needed")
@@ -114,17 +121,20 @@ func (n *nodeHalf) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVo
 }
 
 // NodePublishVolume shows the staged disk to a pod.
-func (n *nodeHalf) NodePublishVolume(_ context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (n *nodeHalf) NodePublishVolume(_ context.Context,
+	req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, staged, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	if id == "" || staged == "" || target == "" || req.GetVolumeCapability() == nil {
-		return nil, status.Error(codes.InvalidArgument, "volume_id, staging_target_path, target_path and volume_capability are needed")
+		return nil, status.Error(codes.InvalidArgument, "volume_id, staging_target_path, target_path and "+
+			"volume_capability are needed")
 	}
 	if err := supported(req.GetVolumeCapability()); err != nil {
 		return nil, err
 	}
 	return &csi.NodePublishVolumeResponse{}, n.allowed(id, func() error {
 		if on, err := mounted(staged); err != nil || !on {
-			return errors.Join(err, status.Errorf(codes.FailedPrecondition, "volume %s is not staged at %s", id, staged))
+			return errors.Join(err,
+				status.Errorf(codes.FailedPrecondition, "volume %s is not staged at %s", id, staged))
 		}
 		if on, err := mounted(target); on || err != nil {
 			return err
@@ -146,7 +156,8 @@ func (n *nodeHalf) NodePublishVolume(_ context.Context, req *csi.NodePublishVolu
 }
 
 // NodeUnpublishVolume leaves no folder behind: CSI wants the target path gone.
-func (n *nodeHalf) NodeUnpublishVolume(_ context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (n *nodeHalf) NodeUnpublishVolume(_ context.Context,
+	req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	if req.GetVolumeId() == "" || req.GetTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume_id and target_path are needed")
 	}

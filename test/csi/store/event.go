@@ -81,8 +81,8 @@ func (s *Store) Log() ([]Event, error) {
 // boot is one life of a node.
 type boot struct{ node, id string }
 
-// Violations says what in a log must never happen on storage with a single writer. A mount ends by its unmount, by an Off of its
-// boot, or by a later boot of its node. It is a function of the log alone.
+// Violations says what in a log must never happen on storage with a single writer. A mount ends by its unmount, by an
+// Off of its boot, or by a later boot of its node. It is a function of the log alone.
 func Violations(log []Event) []string {
 	var out []string
 	mounts := map[string]map[boot]bool{} // volume -> where it is mounted
@@ -147,7 +147,8 @@ func Violations(log []Event) []string {
 		case Unmount:
 			delete(mounts[e.Volume], b)
 		case Busy:
-			// The kernel's word, not the log's. Where the holder is over for the log, its mount is about to be torn down.
+			// The kernel's word, not the log's. Where the holder is over for the log, its mount is about to be torn
+			// down.
 			for _, o := range others() {
 				say("given to %s (boot %s) while mounted on %s", e.Node, e.Boot, o)
 			}

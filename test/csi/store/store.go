@@ -1,10 +1,12 @@
 //go:build unix
 
-// Package store is the backing store of the test CSI driver: one folder that every node of one machine sees, as real nodes see a
-// SAN. It keeps the volumes' disks, who each is published to, and a log of everything that was done with them.
+// Package store is the backing store of the test CSI driver: one folder that every node of one machine sees, as real
+// nodes see a SAN. It keeps the volumes' disks, who each is published to, and a log of everything that was done with
+// them.
 //
-// It promises that the log's order is the order of the facts: a publish, an unpublish, a mount and an unmount of one volume are each
-// done, and written down, under the volume's lock. The lock is a flock, so that it ends with a process that is killed.
+// It promises that the log's order is the order of the facts: a publish, an unpublish, a mount and an unmount of one
+// volume are each done, and written down, under the volume's lock. The lock is a flock, so that it ends with a process
+// that is killed.
 //
 //	DIR/log                 JSON lines, see Event
 //	DIR/volumes/ID/disk     an ext4 in a file
@@ -67,7 +69,8 @@ func (s *Store) path(id, name string) string { return filepath.Join(s.dir, "volu
 // Disk is the file that holds the volume.
 func (s *Store) Disk(id string) string { return s.path(id, "disk") }
 
-// Create makes a volume with an empty ext4. One that exists is left alone and returned, whatever its size. It needs mkfs.ext4.
+// Create makes a volume with an empty ext4. One that exists is left alone and returned, whatever its size. It needs
+// mkfs.ext4.
 func (s *Store) Create(id string, size int64) (Record, error) {
 	if !ValidID(id) {
 		return Record{}, fmt.Errorf("create volume: bad name %q", id)

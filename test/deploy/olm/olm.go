@@ -1,7 +1,9 @@
-// Package olm makes a bundle for the Operator Lifecycle Manager (registry+v1) from what the chart renders. OLM takes few kinds of objects, and
-// all into one namespace; what it does not take becomes one file beside the bundle, and the controller's pods do not start without it.
+// Package olm makes a bundle for the Operator Lifecycle Manager (registry+v1) from what the chart renders. OLM takes
+// few kinds of objects, and all into one namespace; what it does not take becomes one file beside the bundle, and the
+// controller's pods do not start without it.
 //
-// It imports nothing of OLM's: test/olm holds the result against OLM's own checks, and installs it with OLM's own controllers.
+// It imports nothing of OLM's: test/olm holds the result against OLM's own checks, and installs it with OLM's own
+// controllers.
 package olm
 
 import (
@@ -15,7 +17,8 @@ import (
 )
 
 const (
-	// Namespace is the one that the chart was rendered for. The policies, and the bindings in the bundle, name its account.
+	// Namespace is the one that the chart was rendered for. The policies, and the bindings in the bundle, name its
+	// account.
 	Namespace = "forcefence-system"
 	// Guards is the ConfigMap of guards.yaml without which the pods do not start.
 	Guards = "forcefence-guards"
@@ -30,8 +33,9 @@ type Release struct {
 	Replaces string // the version that it upgrades; "" for the first one
 }
 
-// Files are the bundle's and guards.yaml, by their path below deploy/olm. rendered is the chart's output for Namespace, with `# Source:` lines; chart
-// its Chart.yaml; base what neither knows. An error names an object that nobody has said where to put.
+// Files are the bundle's and guards.yaml, by their path below deploy/olm. rendered is the chart's output for Namespace,
+// with `# Source:` lines; chart its Chart.yaml; base what neither knows. An error names an object that nobody has said
+// where to put.
 func Files(rendered, chart, base string, r Release) (map[string]string, error) {
 	b := builder{files: map[string]string{}}
 	if err := yaml.Unmarshal([]byte(base), &b.csv); err != nil {
@@ -95,7 +99,8 @@ func (b *builder) add(doc string) error {
 		if ours {
 			return b.manifest(u)
 		}
-	case "DaemonSet", "FlowSchema", "Namespace", "NetworkPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
+	case "DaemonSet", "FlowSchema", "Namespace", "NetworkPolicy", "ValidatingAdmissionPolicy",
+		"ValidatingAdmissionPolicyBinding":
 	default:
 		return fmt.Errorf("%s %s: nothing says whether OLM takes it", kind, u.GetName())
 	}
@@ -132,9 +137,11 @@ func (b *builder) finish(r Release) error {
 	spec := b.deployment["spec"].(map[string]any)
 	pod := unstructured.Unstructured{Object: spec["template"].(map[string]any)["spec"].(map[string]any)}
 	volumes, containers := pod.Object["volumes"].([]any), pod.Object["containers"].([]any)
-	pod.Object["volumes"] = append(volumes, map[string]any{"name": "guards", "configMap": map[string]any{"name": Guards}})
+	pod.Object["volumes"] = append(volumes,
+		map[string]any{"name": "guards", "configMap": map[string]any{"name": Guards}})
 	container := containers[0].(map[string]any)
-	container["volumeMounts"] = append(container["volumeMounts"].([]any), map[string]any{"name": "guards", "mountPath": "/etc/forcefence-guards", "readOnly": true})
+	container["volumeMounts"] = append(container["volumeMounts"].([]any),
+		map[string]any{"name": "guards", "mountPath": "/etc/forcefence-guards", "readOnly": true})
 
 	csv := unstructured.Unstructured{Object: b.csv}
 	csv.SetName(pkg + ".v" + r.Version)
@@ -153,7 +160,9 @@ func (b *builder) finish(r Release) error {
 		"strategy": "deployment",
 		"spec": map[string]any{
 			"clusterPermissions": []any{map[string]any{"serviceAccountName": pkg, "rules": b.role["rules"]}},
-			"deployments":        []any{map[string]any{"name": pkg, "label": b.deployment["metadata"].(map[string]any)["labels"], "spec": spec}},
+			"deployments": []any{
+				map[string]any{"name": pkg, "label": b.deployment["metadata"].(map[string]any)["labels"],
+					"spec": spec}},
 		},
 	}
 	if err := b.write("bundle/manifests/"+pkg+".clusterserviceversion.yaml", csv.Object); err != nil {
@@ -168,7 +177,8 @@ annotations:
   operators.operatorframework.io.bundle.channels.v1: stable
   operators.operatorframework.io.bundle.channel.default.v1: stable
 `
-	b.files["guards.yaml"] = `# What the bundle for OLM cannot have, as cluster-admin: kubectl apply --server-side -f. Made from the chart: go generate ./test/deploy.
+	b.files["guards.yaml"] =
+		`# What the bundle for OLM cannot have, as cluster-admin: kubectl apply --server-side -f. Made from the chart: go generate ./test/deploy.
 apiVersion: v1
 kind: Namespace
 metadata:

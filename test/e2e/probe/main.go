@@ -1,7 +1,7 @@
-// Command probe is what the pods of the end-to-end tests run: it takes a lock that all nodes share, and writes to its volume and
-// to a log that all nodes share, until it is ended. A lock that another one holds is logged and not waited for: it is what must
-// never happen. With HOLD=BYTES in its environment it does not count on the volume: it writes that many random bytes there, unless they
-// are there already, and logs what they sum up to.
+// Command probe is what the pods of the end-to-end tests run: it takes a lock that all nodes share, and writes to its
+// volume and to a log that all nodes share, until it is ended. A lock that another one holds is logged and not waited
+// for: it is what must never happen. With HOLD=BYTES in its environment it does not count on the volume: it writes that
+// many random bytes there, unless they are there already, and logs what they sum up to.
 //
 //	probe SHARED-FOLDER [VOLUME]
 package main
@@ -57,7 +57,8 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(shared, strings.ReplaceAll(l.Pod, "/", "_")+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	lock, err := os.OpenFile(filepath.Join(shared, strings.ReplaceAll(l.Pod, "/", "_")+".lock"), os.O_CREATE|os.O_RDWR,
+		0o644)
 	if err != nil {
 		return err
 	}

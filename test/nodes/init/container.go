@@ -15,8 +15,8 @@ const (
 	ownFolder  = "/run/node" // the files that lie over others
 )
 
-// container is an OCI hook, createContainer: it gives a container, whose /proc is a new one, the node's boot id. On a real machine
-// that comes by itself. It runs in the container's namespaces, and its root is still the node's.
+// container is an OCI hook, createContainer: it gives a container, whose /proc is a new one, the node's boot id. On a
+// real machine that comes by itself. It runs in the container's namespaces, and its root is still the node's.
 func container() error {
 	var state struct {
 		Bundle string `json:"bundle"`

@@ -1,8 +1,9 @@
 //go:build linux
 
-// Command init is PID 1 of a lab's node. It puts together a root that looks like a real node's inside, runs containerd and the
-// kubelet as systemd would, and reaps orphans. It does what a lab tells it over the socket of package wire, and ends the node when
-// that socket closes. In containers it is a hook that hands the boot id down. It is useless outside the namespaces that a lab makes for it.
+// Command init is PID 1 of a lab's node. It puts together a root that looks like a real node's inside, runs containerd
+// and the kubelet as systemd would, and reaps orphans. It does what a lab tells it over the socket of package wire, and
+// ends the node when that socket closes. In containers it is a hook that hands the boot id down. It is useless outside
+// the namespaces that a lab makes for it.
 package main
 
 import (

@@ -14,15 +14,16 @@ import (
 	"github.com/forcefence/forcefence/test/nodes/wire"
 )
 
-// tunables are what a kubelet writes for the whole machine (kubelet's container manager, setupKernelTunables), with the values it
-// wants. Files of the node's own lie over them.
+// tunables are what a kubelet writes for the whole machine (kubelet's container manager, setupKernelTunables), with the
+// values it wants. Files of the node's own lie over them.
 var tunables = map[string]string{
 	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
-// build makes the node's root and enters it: the machine's own files with a scratch layer over them, so that no path has to exist
-// on the machine and nothing is written there; over that the node's folders, and a /proc, /sys, /run and /tmp of its own.
+// build makes the node's root and enters it: the machine's own files with a scratch layer over them, so that no path
+// has to exist on the machine and nothing is written there; over that the node's folders, and a /proc, /sys, /run and
+// /tmp of its own.
 func build(b wire.Boot) error {
 	if err := syscall.Sethostname([]byte(b.Hostname)); err != nil {
 		return fmt.Errorf("setting hostname: %w", err)
@@ -35,7 +36,8 @@ func build(b wire.Boot) error {
 	if err := mount("tmpfs", b.Scratch, "tmpfs", 0, "mode=0755"); err != nil {
 		return err
 	}
-	root, upper, work := filepath.Join(b.Scratch, "root"), filepath.Join(b.Scratch, "upper"), filepath.Join(b.Scratch, "work")
+	root, upper, work := filepath.Join(b.Scratch, "root"), filepath.Join(b.Scratch, "upper"),
+		filepath.Join(b.Scratch, "work")
 	for _, dir := range []string{root, upper, work} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
@@ -79,13 +81,15 @@ func build(b wire.Boot) error {
 	return enter(root)
 }
 
-// kernelFiles mounts what the kernel shows. A /sys of its own shows the node's network interfaces; cgroups stay the machine's.
+// kernelFiles mounts what the kernel shows. A /sys of its own shows the node's network interfaces; cgroups stay the
+// machine's.
 func kernelFiles(in func(string) string) error {
 	const cgroup = "/sys/fs/cgroup"
 	if err := mount("proc", in("/proc"), "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
 		return err
 	}
-	if err := mount("sysfs", in("/sys"), "sysfs", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
+	if err := mount("sysfs", in("/sys"), "sysfs", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC,
+		""); err != nil {
 		return err
 	}
 	if err := mount(cgroup, in(cgroup), "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
@@ -94,7 +98,8 @@ func kernelFiles(in func(string) string) error {
 	return mount("/dev", in("/dev"), "", syscall.MS_BIND|syscall.MS_REC, "")
 }
 
-// identity gives the node its boot id, system UUID and machine id where its programs look for them, and tunables of its own.
+// identity gives the node its boot id, system UUID and machine id where its programs look for them, and tunables of its
+// own.
 func identity(b wire.Boot, in func(string) string) error {
 	files := map[string]string{bootIDFile: b.BootID}
 	for name, value := range tunables {
@@ -136,8 +141,8 @@ func identity(b wire.Boot, in func(string) string) error {
 // own is the file that lies over path.
 func own(path string) string { return filepath.Join(ownFolder, strings.ReplaceAll(path[1:], "/", "-")) }
 
-// firmware makes /sys/class/dmi where the machine has none, as in small virtual machines. Nobody can make a folder in /sys, so a
-// /sys/class of our own with the same entries lies over it.
+// firmware makes /sys/class/dmi where the machine has none, as in small virtual machines. Nobody can make a folder in
+// /sys, so a /sys/class of our own with the same entries lies over it.
 func firmware(in func(string) string, uuid string) error {
 	class, real := in("/sys/class"), in("/run/sys-class")
 	if err := os.MkdirAll(real, 0o755); err != nil {

@@ -24,13 +24,14 @@ const (
 	awaitPeriod  = 10 * time.Millisecond
 )
 
-// manager runs the node's services, and takes the exit status of whatever ends in the node: it is everybody's parent of last
-// resort, so os/exec, which wants to wait for its own children, is of no use here.
+// manager runs the node's services, and takes the exit status of whatever ends in the node: it is everybody's parent of
+// last resort, so os/exec, which wants to wait for its own children, is of no use here.
 type manager struct {
 	env []string
 	log *os.File
 
-	mu       sync.Mutex // guards the rest; held while a child is started, so that it cannot be reaped before it is known
+	// guards the rest; held while a child is started, so that it cannot be reaped before it is known
+	mu       sync.Mutex
 	services []*service
 }
 
@@ -191,8 +192,8 @@ func (m *manager) find(name string) *service {
 	return nil
 }
 
-// first starts a service; on a boot's first start it waits for the socket that the service needs, which spares a kubelet its first
-// failure. It does not do so later: a kubelet without a container runtime is a case that tests want.
+// first starts a service; on a boot's first start it waits for the socket that the service needs, which spares a
+// kubelet its first failure. It does not do so later: a kubelet without a container runtime is a case that tests want.
 func (m *manager) first(s *service) (int, error) {
 	m.mu.Lock()
 	s.wanted = true

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command pause is the first process of every pod in a lab: it holds the pod's namespaces, and reaps orphans where the pod shares
-// its process ids.
+// Command pause is the first process of every pod in a lab: it holds the pod's namespaces, and reaps orphans where the
+// pod shares its process ids.
 package main
 
 import (

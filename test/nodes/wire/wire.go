@@ -1,5 +1,5 @@
-// Package wire is what a lab and the init program of its nodes say to each other: one Boot when a node gets power, then requests
-// and answers, as JSON, over a socket that init inherits. It imports nothing.
+// Package wire is what a lab and the init program of its nodes say to each other: one Boot when a node gets power, then
+// requests and answers, as JSON, over a socket that init inherits. It imports nothing.
 package wire
 
 // Socket is init's file descriptor of the socket.

@@ -13,7 +13,8 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// Module is one that is linked into a program. Go's own library is the module std, whose version is Go's and which has no Sum.
+// Module is one that is linked into a program. Go's own library is the module std, whose version is Go's and which has
+// no Sum.
 type Module struct {
 	Path, Version string
 	Sum           string // "h1:...", as in go.sum
@@ -57,8 +58,8 @@ var (
 // IsLegal tells whether a file's name is that of a licence or a notice.
 func IsLegal(file string) bool { return legal.MatchString(path.Base(file)) && !code.MatchString(file) }
 
-// Allowed are the licences that a linked module may have, by their SPDX names: those whose terms are kept by shipping their text, and the
-// MPL, whose sources are public and unchanged. Another one is a decision for people.
+// Allowed are the licences that a linked module may have, by their SPDX names: those whose terms are kept by shipping
+// their text, and the MPL, whose sources are public and unchanged. Another one is a decision for people.
 var Allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unicode-DFS-2016"}
 
 // enough is how many per cent of a licence's file must be words that a known licence has.
@@ -75,8 +76,8 @@ func TermsIn(files map[string][]byte, m Module) ([]string, error) {
 	return Terms(own)
 }
 
-// Terms are the licences of a module with these files, by name, in SPDX' words and sorted. It is an error if there is none, if one is not
-// Allowed, and if a file that is named like a licence has other words.
+// Terms are the licences of a module with these files, by name, in SPDX' words and sorted. It is an error if there is
+// none, if one is not Allowed, and if a file that is named like a licence has other words.
 func Terms(files map[string][]byte) ([]string, error) {
 	var all []string
 	for name, text := range files {

@@ -1,4 +1,5 @@
-// Package oci reads and writes archives of OCI layouts: one image of all platforms, in a tar with the same bytes each time.
+// Package oci reads and writes archives of OCI layouts: one image of all platforms, in a tar with the same bytes each
+// time.
 package oci
 
 import (
@@ -48,7 +49,8 @@ func Files(img v1.Image, prefixes ...string) (map[string][]byte, error) {
 			return nil, err
 		}
 		name := strings.Trim(path.Clean("/"+h.Name), "/")
-		if h.Typeflag == tar.TypeReg && slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+		if h.Typeflag == tar.TypeReg &&
+			slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			if files[name], err = io.ReadAll(t); err != nil {
 				return nil, err
 			}
@@ -99,7 +101,9 @@ func Pack(dir, out string) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(rel), Mode: 0o644, Size: int64(len(data)), Format: tar.FormatUSTAR}); err != nil {
+		if err := w.WriteHeader(
+			&tar.Header{Name: filepath.ToSlash(rel), Mode: 0o644, Size: int64(len(data)),
+				Format: tar.FormatUSTAR}); err != nil {
 			return err
 		}
 		_, err = w.Write(data)

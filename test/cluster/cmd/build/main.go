@@ -1,5 +1,6 @@
-// Command build builds the control plane that tests and the demo start, if it is not in the cache yet, and prints its folder.
-// Arguments name what to build instead, such as kubelet or runc; each module's programs have a folder of their own.
+// Command build builds the control plane that tests and the demo start, if it is not in the cache yet, and prints its
+// folder. Arguments name what to build instead, such as kubelet or runc; each module's programs have a folder of their
+// own.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command bundle writes a release's bundle for the Operator Lifecycle Manager, and the file with what OLM does not install: deploy/olm with a
-// version and an image. It is run in the repository's root.
+// Command bundle writes a release's bundle for the Operator Lifecycle Manager, and the file with what OLM does not
+// install: deploy/olm with a version and an image. It is run in the repository's root.
 package main
 
 import (
@@ -40,8 +40,10 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	rendered, err := exec.CommandContext(ctx, filepath.Join(bin, binaries.Helm), "template", "forcefence", chart, "--namespace", olm.Namespace,
-		"--set", "crds.keep=false", "--set-string", "image.repository="+repository, "--set-string", "image.digest="+digest).Output()
+	rendered, err := exec.CommandContext(ctx, filepath.Join(bin, binaries.Helm), "template", "forcefence", chart,
+		"--namespace", olm.Namespace,
+		"--set", "crds.keep=false", "--set-string", "image.repository="+repository, "--set-string",
+		"image.digest="+digest).Output()
 	if err != nil {
 		return fmt.Errorf("rendering %s: %w", chart, err)
 	}
@@ -53,7 +55,8 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	files, err := olm.Files(string(rendered), string(chartFile), string(base), olm.Release{Version: *version, Replaces: *replaces})
+	files, err := olm.Files(string(rendered), string(chartFile), string(base),
+		olm.Release{Version: *version, Replaces: *replaces})
 	if err != nil {
 		return err
 	}

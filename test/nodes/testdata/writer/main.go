@@ -1,4 +1,5 @@
-// Command writer appends a line a second to the file that its argument names: the time and the machine's boot id as it sees it.
+// Command writer appends a line a second to the file that its argument names: the time and the machine's boot id as it
+// sees it.
 package main
 
 import (
