@@ -1,10 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -42,31 +39,11 @@ as FORCEFENCE_MODE override the file here too; one that names no key is a fault.
 					return err
 				}
 			}
-			filesTable(cmd.OutOrStdout(), cfg.ListedFiles())
+			printFiles(cmd.OutOrStdout(), cfg.ListedFiles())
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", args[0])
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&skip, "skip-files", false, "pass over files that the settings name and that are not here")
 	return cmd
-}
-
-// filesTable prints the paths of secret files that belong to single machines, and which of them are missing or
-// unreadable. It prints no content.
-func filesTable(w io.Writer, files []config.OwnFile) {
-	if len(files) == 0 {
-		return
-	}
-	var rows [][]cell
-	for _, f := range files {
-		state := "there"
-		if f.Err != nil {
-			state = "missing"
-			if !errors.Is(f.Err, fs.ErrNotExist) {
-				state = providers.ErrorText(f.Err)
-			}
-		}
-		rows = append(rows, plainCells(f.Node, f.Provider, f.File, state))
-	}
-	printGrid(w, []string{"NODE", "PROVIDER", "FILE", "SECRET"}, rows)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -49,9 +48,6 @@ func newCleanup() *cobra.Command {
 	f.BoolVar(&o.force, "force", false, "also while a controller leads, and where a fence is not done")
 	return cmd
 }
-
-// ownKeys matches the keys of annotations and labels, and the types of conditions, that the controller writes on Nodes.
-var ownKeys = regexp.MustCompile(`^(.*\.)?forcefence\.(io|node-restriction\.kubernetes\.io)/`)
 
 // cleanupAttempts is how often a write is retried after a conflict. Kubelets write their Nodes only every few minutes,
 // so a writer that conflicts more often does nothing else.

@@ -173,7 +173,7 @@ func drillTable(cmd *cobra.Command, all []drilledNode) error {
 	}
 	if len(files) > 0 {
 		fmt.Fprintln(cmd.OutOrStdout())
-		filesTable(cmd.OutOrStdout(), files)
+		printFiles(cmd.OutOrStdout(), files)
 	}
 	for _, n := range all {
 		if n.Fenceable != corev1.ConditionTrue {

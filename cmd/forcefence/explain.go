@@ -329,8 +329,3 @@ func printReplacement(out io.Writer, r explain.Replacement) {
 	}
 	printText(out, "  ", "%s: %s", r.Pod, text)
 }
-
-// formatSeconds formats a number of seconds for people.
-func formatSeconds(n float64) string {
-	return time.Duration(n * float64(time.Second)).Round(time.Second).String()
-}

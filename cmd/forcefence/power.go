@@ -5,46 +5,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/view/drill"
 )
-
-// sessionFlags holds the flags with which a command reaches the API server and the devices.
-type sessionFlags struct {
-	clusterFlags
-	file   string
-	types  providers.Registry
-	client client.Client // set by tests; nil: made from clusterFlags
-}
-
-func (d *sessionFlags) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(
-		&d.file, "config", "/etc/forcefence/config.yaml",
-		"the controller's configuration file; the files that it names must be here, too",
-	)
-	d.clusterFlags.addFlags(cmd)
-}
-
-func (d *sessionFlags) openSession(cmd *cobra.Command) (*app.Session, error) {
-	c := d.client
-	if c == nil {
-		var err error
-		if c, err = d.clusterFlags.newClient(); err != nil {
-			return nil, err
-		}
-	}
-	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return app.OpenSession(cmd.Context(), d.file, d.types, c, log)
-}
 
 // newPower returns the commands with which a person reads or changes the power of a node's machine.
 func newPower(types providers.Registry) *cobra.Command {
@@ -191,25 +158,4 @@ func (d *sessionFlags) withMachine(
 		fmt.Fprintf(out, "node %s: %s\n", node, p.Fence)
 	}
 	return f(ctx, out, p, v.State)
-}
-
-func printDevices(out io.Writer, all []drill.Device) {
-	var rows [][]cell
-	for _, d := range all {
-		rows = append(rows, plainCells(
-			d.Name, d.Answer.State, strconv.Quote(d.Answer.Raw), d.IdentityResult(), roundedDuration(d),
-			errorText(d.Answer.Err),
-		))
-	}
-	printGrid(out, []string{"DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
-}
-
-func roundedDuration(d drill.Device) time.Duration { return d.Duration.Round(time.Millisecond) }
-
-// errorText returns an error's class and cause, or "-" for nil.
-func errorText(err error) string {
-	if err == nil {
-		return "-"
-	}
-	return providers.ErrorCause(err)
 }

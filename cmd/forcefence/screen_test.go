@@ -13,12 +13,11 @@ import (
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/test/kit"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var update = flag.Bool("update", false, "write what commands print into testdata")

@@ -9,14 +9,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
@@ -78,45 +73,6 @@ func readTimeline(ctx context.Context, c client.Client, what string) (*view.Time
 		t.Unknown = append(t.Unknown, text)
 	}
 	return t, nil
-}
-
-// findFencings returns the Fencings of a node, or the one with that id or name.
-func findFencings(ctx context.Context, c client.Client, what string) (out []view.ParsedFencing, _ error) {
-	if strings.Contains(what, ".") && len(validation.IsDNS1123Subdomain(what)) == 0 {
-		u := newFencing()
-		switch err := c.Get(ctx, client.ObjectKey{Name: what}, u); {
-		case err == nil:
-			f, err := view.ParseFencing(u.Object)
-			return []view.ParsedFencing{f}, err
-		case !apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("reading Fencing %s: %w", what, fencingReadError(c, err))
-		}
-	}
-	opts := []client.ListOption{}
-	take := func(f view.ParsedFencing) bool { return f.Fencing.Spec.Node == what || f.Fencing.Spec.ID == what }
-	labels := []string{api.NodeLabel, api.FenceLabel}
-	if len(validation.IsValidLabelValue(what)) > 0 {
-		labels = labels[:1] // the text is no valid label value, so all are read
-	}
-	for _, label := range labels {
-		if len(labels) > 1 {
-			opts = []client.ListOption{client.MatchingLabels{label: what}}
-		}
-		err := eachObject(ctx, c, newFencings, func(o runtime.Object) error {
-			f, err := view.ParseFencing(o.(*unstructured.Unstructured).Object)
-			if err == nil && take(f) {
-				out = append(out, f)
-			}
-			return err
-		}, opts...)
-		if err != nil {
-			return nil, fmt.Errorf("listing Fencings: %w", fencingReadError(c, err))
-		}
-		if len(out) > 0 {
-			break
-		}
-	}
-	return out, nil
 }
 
 func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
@@ -188,28 +144,4 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 		fmt.Fprintln(out)
 		printText(out, "", "Earlier fences of the node: %s.", strings.Join(t.Others, ", "))
 	}
-}
-
-// formatNames lists names; all is how many exist.
-func formatNames(names []string, all int) string {
-	if len(names) == 0 {
-		return ""
-	}
-	text := ": " + strings.Join(names, ", ")
-	if more := all - len(names); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}
-
-// formatOffset formats a time since the fence's start.
-func formatOffset(d time.Duration) string {
-	sign := "+"
-	if d < 0 {
-		sign, d = "-", -d
-	}
-	if d < time.Minute {
-		return fmt.Sprintf("%s%.1fs", sign, d.Seconds())
-	}
-	return sign + d.Round(time.Second).String()
 }

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/view"
+)
+
+// fencingReadError explains why Fencings cannot be read, if the cause is their CustomResourceDefinition. It returns
+// other errors unchanged.
+func fencingReadError(c client.Client, err error) error {
+	if !meta.IsNoMatchError(err) {
+		return err
+	}
+	served, bad := c.RESTMapper().RESTMappings(api.GroupVersion.WithKind(api.Kind).GroupKind())
+	if bad != nil || len(served) == 0 {
+		return fmt.Errorf(
+			"this cluster has no Fencings: its CustomResourceDefinition %s.%s, part of deploy/kustomize/base, is not installed",
+			api.Resource.Resource, api.Resource.Group,
+		)
+	}
+	var versions []string
+	for _, m := range served {
+		versions = append(versions, m.GroupVersionKind.Version)
+	}
+	return fmt.Errorf(
+		"this cluster serves Fencings as %s, and this program knows %s: it is older than the controller",
+		strings.Join(versions, ", "), api.GroupVersion.Version,
+	)
+}
+
+func newFencing() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(api.GroupVersion.WithKind(api.Kind))
+	return u
+}
+
+func newFencings() *unstructured.UnstructuredList {
+	u := &unstructured.UnstructuredList{}
+	u.SetGroupVersionKind(api.GroupVersion.WithKind(api.Kind + "List"))
+	return u
+}
+
+// readNeedsPerson returns why a person should look at a fence, from its Fencing. It returns "" if the Fencing gives no
+// reason, or does not exist.
+func readNeedsPerson(ctx context.Context, c client.Client, node string, r *taint.Record) (string, error) {
+	u := newFencing()
+	if err := c.Get(ctx, client.ObjectKey{Name: journal.ObjectName(node, *r)}, u); err != nil {
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "", fmt.Errorf("reading Fencing: %w", fencingReadError(c, err))
+	}
+	f, err := view.ParseFencing(u.Object)
+	if err != nil {
+		return "", err
+	}
+	if c := meta.FindStatusCondition(f.Fencing.Status.Conditions, api.NeedsPerson); c != nil &&
+		c.Status == metav1.ConditionTrue {
+		return c.Message, nil
+	}
+	return "", nil
+}
+
+// findFencings returns the Fencings of a node, or the one with that id or name.
+func findFencings(ctx context.Context, c client.Client, what string) (out []view.ParsedFencing, _ error) {
+	if strings.Contains(what, ".") && len(validation.IsDNS1123Subdomain(what)) == 0 {
+		u := newFencing()
+		switch err := c.Get(ctx, client.ObjectKey{Name: what}, u); {
+		case err == nil:
+			f, err := view.ParseFencing(u.Object)
+			return []view.ParsedFencing{f}, err
+		case !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("reading Fencing %s: %w", what, fencingReadError(c, err))
+		}
+	}
+	opts := []client.ListOption{}
+	take := func(f view.ParsedFencing) bool { return f.Fencing.Spec.Node == what || f.Fencing.Spec.ID == what }
+	labels := []string{api.NodeLabel, api.FenceLabel}
+	if len(validation.IsValidLabelValue(what)) > 0 {
+		labels = labels[:1] // the text is no valid label value, so all are read
+	}
+	for _, label := range labels {
+		if len(labels) > 1 {
+			opts = []client.ListOption{client.MatchingLabels{label: what}}
+		}
+		err := eachObject(ctx, c, newFencings, func(o runtime.Object) error {
+			f, err := view.ParseFencing(o.(*unstructured.Unstructured).Object)
+			if err == nil && take(f) {
+				out = append(out, f)
+			}
+			return err
+		}, opts...)
+		if err != nil {
+			return nil, fmt.Errorf("listing Fencings: %w", fencingReadError(c, err))
+		}
+		if len(out) > 0 {
+			break
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/view"
+)
+
+// statusReader holds what to read, and how.
+type statusReader struct {
+	client    client.Client
+	nodes     []string
+	selector  string
+	namespace string // of the controller; "": that of its Lease
+	key       string
+	all       bool
+	now       func() time.Time
+}
+
+// fleet is the result of one read, and its JSON form.
+type fleet struct {
+	At          time.Time          `json:"at"`
+	Controllers []leader           `json:"controllers"`
+	Paused      string             `json:"paused,omitempty"` // what pauses the whole cluster
+	Counts      map[view.State]int `json:"counts"`
+	Nodes       []view.Node        `json:"nodes"`
+	Unlisted    int                `json:"unlisted,omitempty"` // nodes with nothing to report
+	Unknown     []string           `json:"unknown,omitempty"`  // what could not be read, and why
+}
+
+// smallFleet is how many nodes a fleet may have to be listed completely.
+const smallFleet = 50
+
+// readFleet reads the fleet's state. A bad selector and unreadable Nodes are errors; what else cannot be read is listed
+// in Unknown.
+func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
+	f := &fleet{At: o.now().UTC(), Controllers: []leader{}, Counts: map[view.State]int{}, Nodes: []view.Node{}}
+	unknown := func(err error) {
+		text := err.Error()
+		if right := missingRight(err); right != "" {
+			text = "You lack the right: " + right
+		}
+		f.Unknown = append(f.Unknown, text)
+	}
+	selector, err := labels.Parse(o.selector)
+	if err != nil {
+		return nil, fmt.Errorf("--selector: %w", err)
+	}
+	controllers, err := listLeaders(ctx, o.client)
+	if err != nil {
+		unknown(err)
+	}
+	f.Controllers = append(f.Controllers, controllers...)
+	namespace := o.namespace
+	if namespace == "" {
+		if namespace, err = onlyNamespace(controllers, err); err != nil && len(controllers) > 0 {
+			unknown(err)
+		}
+	}
+	if namespace != "" {
+		if err := f.pausedIn(ctx, o.client, namespace); err != nil {
+			unknown(err)
+		}
+	}
+	events, err := eventsOf(ctx, o.client, "")
+	if err != nil {
+		unknown(err)
+	}
+	records := true
+	addNode := func(n *corev1.Node) {
+		s := view.NodeFacts{Node: n, Key: o.key, Event: newestEvent(events[n.Name]), Now: f.At}
+		if rec, _ := taint.RecordOf(n); rec.IsOpen() && records {
+			if s.NeedsPerson, err = readNeedsPerson(ctx, o.client, n.Name, rec); err != nil {
+				unknown(err)
+				records = false // reads for other nodes would fail, too
+			}
+		}
+		one := view.NodeOf(s)
+		f.Counts[one.State]++
+		f.Nodes = append(f.Nodes, one)
+	}
+	if err := o.eachNode(ctx, selector, addNode); err != nil {
+		return nil, err
+	}
+	order := view.States()
+	slices.SortFunc(f.Nodes, func(a, b view.Node) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), cmp.Compare(a.Node, b.Node),
+		)
+	})
+	if len(f.Nodes) > smallFleet && !o.all && len(o.nodes) == 0 {
+		had := len(f.Nodes)
+		f.Nodes = slices.DeleteFunc(
+			f.Nodes, func(n view.Node) bool { return n.State == view.StateFine && n.Next == "" },
+		)
+		f.Unlisted = had - len(f.Nodes)
+	}
+	return f, nil
+}
+
+// eachNode calls visit for the named nodes, or for those that the selector matches.
+func (o *statusReader) eachNode(ctx context.Context, selector labels.Selector, visit func(*corev1.Node)) error {
+	for _, name := range o.nodes {
+		var n corev1.Node
+		if err := o.client.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+			return fmt.Errorf("reading node: %w", err)
+		}
+		if selector.Matches(labels.Set(n.Labels)) {
+			visit(&n)
+		}
+	}
+	if len(o.nodes) > 0 {
+		return nil
+	}
+	err := eachObject(ctx, o.client, func() *corev1.NodeList { return &corev1.NodeList{} },
+		func(n runtime.Object) error {
+			visit(n.(*corev1.Node))
+			return nil
+		}, client.MatchingLabelsSelector{Selector: selector})
+	if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	return nil
+}
+
+func (f *fleet) pausedIn(ctx context.Context, c client.Reader, namespace string) error {
+	at, _, err := pauseConfigMap(ctx, c, namespace)
+	if err != nil {
+		return nil // no ConfigMap pauses
+	}
+	p, err := readClusterPause(ctx, c, at, f.At)
+	if p != nil {
+		f.Paused = fmt.Sprintf("ConfigMap %s: %s", at, p)
+	}
+	return err
+}
+
+func (f *fleet) printFleet(out io.Writer) {
+	leads := slices.ContainsFunc(f.Controllers, func(l leader) bool { return l.Leads })
+	for _, l := range f.Controllers {
+		switch {
+		case l.Leads:
+			printText(
+				out, "", "Controller %s leads (Lease %s/%s, renewed %s ago).", l.Holder, l.Namespace, l.Lease,
+				formatAge(l.Renewed, f.At),
+			)
+		case !leads:
+			printText(
+				out, "", "No controller leads: Lease %s/%s was renewed last %s ago.", l.Namespace, l.Lease,
+				cmp.Or(formatAge(l.Renewed, f.At), "never"),
+			)
+		}
+	}
+	if len(f.Controllers) == 0 && len(f.Unknown) == 0 {
+		printText(out, "", "No controller has made its Lease in this cluster: nothing is fenced.")
+	} else if !leads && len(f.Controllers) > 0 {
+		printText(out, "", "Nothing is fenced, and what stands below may be old.")
+	}
+	if f.Paused != "" {
+		printText(out, "", "PAUSED for all nodes, by %s.", f.Paused)
+	}
+	for _, what := range f.Unknown {
+		printText(out, "", "Not known: %s.", strings.TrimSuffix(what, "."))
+	}
+	var counts []string
+	total := 0
+	for _, s := range view.States() {
+		if n := f.Counts[s]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, s.DisplayName()))
+			total += n
+		}
+	}
+	printText(out, "", "Nodes: %d (%s).", total, strings.Join(counts, ", "))
+	if len(f.Nodes) > 0 {
+		fmt.Fprintln(out)
+		var rows [][]cell
+		for _, n := range f.Nodes {
+			rows = append(rows, rowOf(n, f.At))
+		}
+		printGrid(out, []string{"NODE", "READY", "MACHINE", "POWER", "GUARD", "FENCE", "NEXT"}, rows)
+	}
+	if f.Unlisted > 0 {
+		fmt.Fprintln(out)
+		printText(out, "", "And %d nodes of which there is nothing to tell: --all lists them.", f.Unlisted)
+	}
+}
+
+// colors maps each state to its colour.
+var colors = map[view.State]string{
+	view.StateStuck:       red,
+	view.StateFencing:     yellow,
+	view.StateNotReady:    yellow,
+	view.StateUnfenceable: red,
+	view.StateLeftAlone:   faint,
+	view.StateFine:        green,
+}
+
+// rowOf returns a node as a row of the table.
+func rowOf(n view.Node, now time.Time) []cell {
+	ready := map[string]string{"True": "yes", "False": "no", "Unknown": "no"}[n.Ready]
+	if ready == "no" && n.ReadySince != nil {
+		ready += " " + formatAge(n.ReadySince, now)
+	}
+	power := n.Machine.Power
+	if n.Machine.At != nil {
+		power += " " + formatAge(n.Machine.At, now)
+	}
+	return []cell{
+		{n.Node, colors[n.State]}, {ready, ""}, {cmp.Or(n.Machine.By, "-"), ""}, {power, ""},
+		{cmp.Or(n.Protection, "-"), ""}, {fenceWord(n, now), ""}, {n.Next, ""},
+	}
+}
+
+// fenceWord describes a node's fence in a few words. It leaves out a finished fence that no longer matters.
+func fenceWord(n view.Node, now time.Time) string {
+	switch {
+	case n.Broken != "":
+		return "unreadable"
+	case n.Fence != nil && n.Fence.Result == "":
+		return n.Fence.Phase + " " + formatAge(&n.Fence.At, now)
+	case n.Mark != "":
+		return "marked"
+	case n.Fence != nil && n.State != view.StateFine:
+		return n.Fence.Result + " " + formatAge(&n.Fence.At, now)
+	}
+	return "-"
+}
