@@ -20,7 +20,7 @@ import (
 // newDrainStatus returns the command that shows what a drain waits for.
 func newDrainStatus() *cobra.Command {
 	var cluster clusterFlags
-	var format string
+	var format outputFormat
 	cmd := &cobra.Command{
 		Use:   "drain-status NODE",
 		Short: "Tell what holds up the drain of a node: the volumes, how many replicas are left, and how long they will take",
@@ -28,9 +28,6 @@ func newDrainStatus() *cobra.Command {
 			"what rate they left so far and how long the rest takes at that rate. It asks the API server alone, and changes nothing.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "table" && format != "json" {
-				return fmt.Errorf("--output: %q is neither table nor json", format)
-			}
 			c, err := cluster.newClient()
 			if err != nil {
 				return err
@@ -39,15 +36,11 @@ func newDrainStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if format == "json" {
-				return printJSON(cmd.OutOrStdout(), s, "  ")
-			}
-			return s.printTable(cmd.OutOrStdout())
+			return format.print(cmd.OutOrStdout(), s, func() { s.printTable(cmd.OutOrStdout()) })
 		},
 	}
-	f := cmd.Flags()
 	cluster.addFlags(cmd)
-	f.StringVarP(&format, "output", "o", "table", "table or json")
+	format.addFlag(cmd)
 	return withRole(cmd, "forcefence-look")
 }
 
@@ -108,7 +101,7 @@ func drainStatusOf(ctx context.Context, c client.Reader, name string, now time.T
 	return s, nil
 }
 
-func (s drainStatus) printTable(out io.Writer) error {
+func (s drainStatus) printTable(out io.Writer) {
 	word := "is not cordoned"
 	if s.Cordoned {
 		word = "is cordoned"
@@ -124,14 +117,13 @@ func (s drainStatus) printTable(out io.Writer) error {
 			fmt.Fprintf(out, "  drain guard %s, PodDisruptionBudget %s\n", b.Guard, b.Budget)
 		}
 	}
-	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)).Round(time.Second) }
 	for _, g := range s.Guards {
 		by := "PodDisruptionBudget " + g.Budget
 		if g.Budget == "" {
 			by = "but no PodDisruptionBudget of forcefence's is there, so that nothing of it holds the drain up"
 		}
 		fmt.Fprintf(
-			out, "\nDrain guard %s, policy %s: held up for %s, %s\n", g.Guard, g.Policy, seconds(g.HeldSeconds), by,
+			out, "\nDrain guard %s, policy %s: held up for %s, %s\n", g.Guard, g.Policy, formatSeconds(g.HeldSeconds), by,
 		)
 		if g.Unknown != "" {
 			fmt.Fprintf(out, "Nothing is known of the storage system: %s. Until it is, the drain waits.\n", g.Unknown)
@@ -139,7 +131,7 @@ func (s drainStatus) printTable(out io.Writer) error {
 		fmt.Fprintf(out, "Replicas: %d of %d left it, %d hold it up", g.Total-g.Left, g.Total, g.Left)
 		if g.PerMinute > 0 {
 			fmt.Fprintf(
-				out, "; %.1f a minute so far, so that the rest takes about %s", g.PerMinute, seconds(g.RestSeconds),
+				out, "; %.1f a minute so far, so that the rest takes about %s", g.PerMinute, formatSeconds(g.RestSeconds),
 			)
 		} else {
 			fmt.Fprint(out, "; how long that takes is not known until one has left")
@@ -154,5 +146,4 @@ func (s drainStatus) printTable(out io.Writer) error {
 			fmt.Fprintf(out, "and %d more\n", more)
 		}
 	}
-	return nil
 }

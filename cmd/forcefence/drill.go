@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"sync"
@@ -22,7 +23,7 @@ func newDrill(types providers.Registry) *cobra.Command {
 }
 
 func drillCommand(d *sessionFlags) *cobra.Command {
-	var format string
+	var format outputFormat
 	cmd := &cobra.Command{
 		Use:   "drill [NODE...]",
 		Short: "Try for every node whether it could be fenced now: reach its devices, log in, compare identity, read the state",
@@ -33,9 +34,6 @@ func drillCommand(d *sessionFlags) *cobra.Command {
 			"a device locks accounts.\n\n" +
 			"Exit status: 0 if each node could be fenced, 1 if one could not, or for any other error.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "table" && format != "json" {
-				return fmt.Errorf("--output: %q is neither table nor json", format)
-			}
 			open, err := d.openSession(cmd)
 			if err != nil {
 				return err
@@ -50,12 +48,7 @@ func drillCommand(d *sessionFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if format == "json" {
-				err = printJSON(cmd.OutOrStdout(), all, "  ")
-			} else {
-				err = drillTable(cmd, all)
-			}
-			if err != nil {
+			if err := format.print(cmd.OutOrStdout(), all, func() { drillTable(cmd.OutOrStdout(), all) }); err != nil {
 				return err
 			}
 			bad := 0
@@ -70,7 +63,7 @@ func drillCommand(d *sessionFlags) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
+	format.addFlag(cmd)
 	d.addFlags(cmd)
 	return cmd
 }
@@ -151,7 +144,7 @@ func drillAll(ctx context.Context, open *app.Session, names []string) ([]drilled
 	return out, ctx.Err()
 }
 
-func drillTable(cmd *cobra.Command, all []drilledNode) error {
+func drillTable(out io.Writer, all []drilledNode) {
 	var rows [][]cell
 	for _, n := range all {
 		if len(n.Devices) == 0 {
@@ -164,25 +157,22 @@ func drillTable(cmd *cobra.Command, all []drilledNode) error {
 			))
 		}
 	}
-	printGrid(
-		cmd.OutOrStdout(), []string{"NODE", "FENCEABLE", "DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows,
-	)
+	printGrid(out, []string{"NODE", "FENCEABLE", "DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
 	var files []config.OwnFile
 	for _, n := range all {
 		files = append(files, n.files...)
 	}
 	if len(files) > 0 {
-		fmt.Fprintln(cmd.OutOrStdout())
-		printFiles(cmd.OutOrStdout(), files)
+		fmt.Fprintln(out)
+		printFiles(out, files)
 	}
 	for _, n := range all {
 		if n.Fenceable != corev1.ConditionTrue {
-			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %s", n.Node, n.Detail)
+			fmt.Fprintf(out, "\n%s: %s", n.Node, n.Detail)
 		}
 		if n.Warning != "" {
-			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: warning: %s", n.Node, n.Warning)
+			fmt.Fprintf(out, "\n%s: warning: %s", n.Node, n.Warning)
 		}
 	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout())
-	return err
+	fmt.Fprintln(out)
 }

@@ -26,7 +26,7 @@ func newExplain(types providers.Registry) *cobra.Command {
 }
 
 func explainCommand(d *sessionFlags) *cobra.Command {
-	var format string
+	var format outputFormat
 	var silent bool
 	cmd := &cobra.Command{
 		Use:   "explain NODE",
@@ -40,22 +40,15 @@ func explainCommand(d *sessionFlags) *cobra.Command {
 			"Exit status: 0 if it could be told, whatever would happen; 1 for any error.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "table" && format != "json" {
-				return fmt.Errorf("--output: %q is neither table nor json", format)
-			}
 			e, err := d.openAndExplain(cmd, args[0], !silent)
 			if err != nil {
 				return err
 			}
-			if format == "json" {
-				return printJSON(cmd.OutOrStdout(), e, "  ")
-			}
-			e.printReport(cmd.OutOrStdout())
-			return nil
+			return format.print(cmd.OutOrStdout(), e, func() { e.printReport(cmd.OutOrStdout()) })
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&format, "output", "o", "table", "table or json")
+	format.addFlag(cmd)
 	f.BoolVar(&silent, "no-devices", false, "do not ask the devices whether they answer now")
 	d.addFlags(cmd)
 	return withRole(cmd, "forcefence-explain")

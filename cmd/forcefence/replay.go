@@ -20,7 +20,8 @@ import (
 
 // newReplay returns the command that repeats the decisions of a recording.
 func newReplay(types providers.Registry) *cobra.Command {
-	var format, file string
+	var format outputFormat
+	var file string
 	cmd := &cobra.Command{
 		Use:   "replay FILE...",
 		Short: "Decide again what a recording of the controller holds, as it was configured then or otherwise",
@@ -34,9 +35,6 @@ func newReplay(types providers.Registry) *cobra.Command {
 			"otherwise, or the recording was changed.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "table" && format != "json" {
-				return fmt.Errorf("--output: %q is neither table nor json", format)
-			}
 			var other *replay.OtherConfig
 			if file != "" {
 				var err error
@@ -60,11 +58,8 @@ func newReplay(types providers.Registry) *cobra.Command {
 					return err
 				}
 			}
-			if format == "json" {
-				if err := printJSON(cmd.OutOrStdout(), r, "  "); err != nil {
-					return err
-				}
-			} else if err := printReplay(cmd.OutOrStdout(), r, other != nil); err != nil {
+			out := cmd.OutOrStdout()
+			if err := format.print(out, r, func() { printReplay(out, r, other != nil) }); err != nil {
 				return err
 			}
 			switch {
@@ -80,7 +75,7 @@ func newReplay(types providers.Registry) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&format, "output", "o", "table", "table or json")
+	format.addFlag(cmd)
 	f.StringVar(&file, "config", "", "another configuration file (default: what the recording says of each node)")
 	return cmd
 }
@@ -100,7 +95,7 @@ func playFiles(names []string, other *replay.OtherConfig) (replay.Report, error)
 }
 
 // printReplay prints decisions as a table. Package replay has already made the recording's texts safe for a terminal.
-func printReplay(out io.Writer, r replay.Report, other bool) error {
+func printReplay(out io.Writer, r replay.Report, other bool) {
 	for i, h := range r.Headers {
 		if i == 0 || h.Digest != r.Headers[i-1].Digest || h.By != r.Headers[i-1].By {
 			printText(
@@ -131,9 +126,7 @@ func printReplay(out io.Writer, r replay.Report, other bool) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", d.At.UTC().Format(time.DateTime), recording.CleanText(d.Node), d.Then, now)
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
+	_ = w.Flush()
 	for i, d := range estimates {
 		fmt.Fprintln(out)
 		printText(out, fmt.Sprintf("[%d] ", i+1), "Node %s: from here on the world would have been another. An estimate, if its devices go on to say %s and it stays silent: %s.",
@@ -186,7 +179,6 @@ func printReplay(out io.Writer, r replay.Report, other bool) error {
 	if other && r.Differ > 0 && len(estimates) == 0 {
 		printText(out, "", "Nothing would have been done otherwise: the differences are in what was told.")
 	}
-	return nil
 }
 
 // outcomeWords are explain's outcomes in the conditional.

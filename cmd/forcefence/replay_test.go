@@ -66,7 +66,7 @@ func TestReplay(t *testing.T) {
 		"no configuration": {[]string{"--config", file("bad.yaml", "mode: x\n"), recorded}, 1,
 			[]string{"bad.yaml:1: mode: must be"}},
 		"another format": {[]string{"-o", "yaml", recorded}, 1,
-			[]string{`--output: "yaml" is neither table nor json`}},
+			[]string{`--output" flag: "yaml" is neither table nor json`}},
 		"a newer recording": {[]string{file("newer", strings.Replace(whole, `"forcefence":1`, `"forcefence":9`, 1))}, 1,
 			[]string{"a recording of version 9", "Use that forcefence, or a newer one"}},
 		"escapes": {[]string{file("escapes", strings.ReplaceAll(whole, `"n1"`, `"\u001b[2Jn1"`))}, 0,

@@ -16,7 +16,7 @@ import (
 func newStatus() *cobra.Command {
 	var cluster clusterFlags
 	var o statusReader
-	var format string
+	var format outputFormat
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "status [NODE...]",
@@ -27,9 +27,6 @@ func newStatus() *cobra.Command {
 			"A power with an age was told that long ago, and found the same in each drill since then, as long as a controller leads.\n\n" +
 			"Exit status: 0 if it could be told, whatever it is; 1 for any error.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "table" && format != "json" {
-				return fmt.Errorf("--output: %q is neither table nor json", format)
-			}
 			c, err := cluster.newClient()
 			if err != nil {
 				return err
@@ -63,7 +60,7 @@ func newStatus() *cobra.Command {
 	f := cmd.Flags()
 	cluster.addFlags(cmd)
 	cluster.addNamespaceFlag(cmd)
-	f.StringVarP(&format, "output", "o", "table", "table or json")
+	format.addFlag(cmd)
 	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these labels")
 	f.BoolVarP(&follow, "watch", "w", false, "then follow what changes of the nodes")
 	f.BoolVar(&o.all, "all", false, "list every node, whatever there is to tell")

@@ -18,7 +18,7 @@ import (
 // newTimeline returns the command that prints the timeline of one fence.
 func newTimeline() *cobra.Command {
 	var cluster clusterFlags
-	var format string
+	var format outputFormat
 	cmd := &cobra.Command{
 		Use:   "timeline NODE|ID",
 		Short: "Tell a fence's story: its phases and steps, what the devices said, the Events, pods and volumes, in the order of their times",
@@ -27,9 +27,6 @@ func newTimeline() *cobra.Command {
 			"long as the configuration keeps them (records); the API server keeps Events for an hour, unless it was told otherwise. It changes nothing.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "table" && format != "json" {
-				return fmt.Errorf("--output: %q is neither table nor json", format)
-			}
 			c, err := cluster.newClient()
 			if err != nil {
 				return err
@@ -38,15 +35,11 @@ func newTimeline() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if format == "json" {
-				return printJSON(cmd.OutOrStdout(), t, "  ")
-			}
-			printTimeline(cmd.OutOrStdout(), t, time.Now())
-			return nil
+			return format.print(cmd.OutOrStdout(), t, func() { printTimeline(cmd.OutOrStdout(), t, time.Now()) })
 		},
 	}
 	cluster.addFlags(cmd)
-	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
+	format.addFlag(cmd)
 	return withRole(cmd, "forcefence-look")
 }
 
