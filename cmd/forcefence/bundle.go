@@ -34,13 +34,17 @@ func newSupportBundle() *cobra.Command {
 	var key string
 	cmd := &cobra.Command{
 		Use:   "support-bundle [FILE]",
-		Short: "Write what somebody who helps you needs into a file, without passwords and tokens",
-		Long: "Write what somebody who helps you needs into a file (.tar.gz, default forcefence-support-TIME.tar.gz; - is standard output): versions, the\n" +
-			"controller's configuration, its Leases, what stands on the Nodes about fences, Fencings, forcefence's Events, and forcefence's pods with the\n" +
-			"ends of their logs. What you may not read is left out, and named.\n\n" +
-			"No Secret is read. Of what is, values are taken out whose names say that they are secret, and whatever looks like a password in an address, a\n" +
-			"token or a key; names of nodes, pods, volumes and devices stay. A text of more than 16 KiB is cut.\n" +
-			"Look at it before you send it: nobody knows every secret by its looks.",
+		Short: "Write a file for support: versions, configuration, Nodes, Fencings, Events, logs",
+		Long: `Write a file for support (.tar.gz; default forcefence-support-TIME.tar.gz; - is
+standard output). It contains versions, the controller's configuration and
+Leases, what the Nodes say about fences, Fencings, forcefence's Events, and
+forcefence's pods with the ends of their logs. The command leaves out what you
+may not read, and lists it.
+
+No Secret is read. The command removes values whose names mark them as secret,
+passwords in addresses, and texts that look like tokens or keys. Names of nodes,
+pods, volumes and devices stay. Texts over 16 KiB are cut. Check the file before
+you send it: no program recognizes every secret.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := cluster.restConfig()

@@ -14,16 +14,21 @@ func newCheckConfig(types providers.Registry) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check-config FILE",
 		Short: "Check a configuration file",
-		Long: `Check a configuration file as "forcefence run" would read it, and ask no device.
+		Long: `Check a configuration file as "forcefence run" would read it. The command asks
+no device.
 
-Every fault is printed to standard error as file:line: path: problem, and the exit status is 1. A good file exits with 0, also where a
-warning is printed of what is allowed and still no good idea.
+Faults go to standard error as file:line: path: problem, and the command exits
+with 1. It exits with 0 for a valid file, even if it prints warnings.
 
-The files that the settings name (passwordFile, caFile) must be there: check where the controller will run, or with --skip-files,
-which passes over those that are not there.
-A machine in a list that has no file of its own (passwordFile with {{ .Name }}) is a warning: the others do without it. All such files
-are listed, and no content. The environment variables that passwordEnv names need not be set, they are read when a device is asked. FORCEFENCE_ variables such
-as FORCEFENCE_MODE override the file here too; one that names no key is a fault.`,
+The files that the settings name (passwordFile, caFile) must exist, so check
+where the controller will run, or use --skip-files. A secret file that belongs
+to one machine (passwordFile with {{ .Name }}) and does not exist is a warning,
+because the other machines work without it. The command lists all such files,
+but not their content.
+
+Environment variables that passwordEnv names need not be set; the controller
+reads them when it asks a device. FORCEFENCE_ variables such as FORCEFENCE_MODE
+override the file here, too; one that names no key is a fault.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var opts []config.Option

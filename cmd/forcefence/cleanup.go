@@ -26,12 +26,15 @@ func newCleanup() *cobra.Command {
 	var o cleanup
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove what the controller left on the Nodes and before storage pods, before you uninstall it",
-		Long: "Remove from all Nodes what the controller left on them: records of fences, the pins of their machines, conditions and marks; and\n" +
-			"the PodDisruptionBudgets of its drain guards, which would hold up drains for ever without it.\n" +
-			"Labels that people set (forcefence.io/exclude) stay, and so does the hook's condition, which the hook removes itself.\n\n" +
-			"It refuses while a controller leads, and while a node is marked or its fence is not done. With --force it\n" +
-			"continues, and ends each such fence as `forcefence release` does. Without --yes it only says what it would do.",
+		Short: "Remove everything that the controller wrote on Nodes, before you uninstall it",
+		Long: `Remove everything that the controller wrote: on Nodes the records of fences, the
+machines' pins, conditions and marks; and the PodDisruptionBudgets of its drain
+guards, which would block drains forever. Labels that users set
+(forcefence.io/exclude) stay. The hook removes its own condition.
+
+The command refuses while a controller leads, a node is marked, or a fence is
+not done. --force ends each such fence as forcefence release does. Without --yes
+the command only prints what it would do.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.client, err = cluster.newClient(); err != nil {

@@ -25,10 +25,13 @@ func newConfirmOff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "confirm-off NODE --reason TEXT",
 		Short: "Confirm that a node's machine is off, as evidence for its fence",
-		Long: "Say on your word that a node's machine is off. It is evidence for an ordinary fence, as the answer of a device is, where the\n" +
-			"configuration gives the node a provider of type confirm: beside a device that says On it proves nothing. It holds for this boot\n" +
-			"of the node, for one fence, and for a limited time (validFor). To fence a node that no device can speak for, and that has no\n" +
-			"such provider, mark it by hand instead (kubectl taint).",
+		Long: `Confirm that a node's machine is off. If the configuration gives the node a
+provider of type confirm, your confirmation counts like a device's Off. It
+proves nothing if another device says On. It is valid for this boot of the node,
+for one fence, and for a limited time (validFor).
+
+To fence a node without any device and without such a provider, mark it by hand
+with kubectl taint.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := cluster.newClient()

@@ -23,9 +23,11 @@ func newDrainStatus() *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
 		Use:   "drain-status NODE",
-		Short: "Tell what holds up the drain of a node: the volumes, how many replicas are left, and how long they will take",
-		Long: "Tell what holds up the drain of a node, as the controller wrote it on the Node: the volumes and why, how many replicas are left, at\n" +
-			"what rate they left so far and how long the rest takes at that rate. It asks the API server alone, and changes nothing.",
+		Short: "Show what a node's drain waits for: volumes, replicas, and how long they take",
+		Long: `Show what a node's drain waits for, as the controller wrote it on the Node: the
+volumes and why, how many replicas are left, their rate so far, and how long the
+rest takes at that rate. The command reads the API server only, and changes
+nothing.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := cluster.newClient()

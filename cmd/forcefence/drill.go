@@ -26,13 +26,16 @@ func drillCommand(d *sessionFlags) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
 		Use:   "drill [NODE...]",
-		Short: "Try for every node whether it could be fenced now: reach its devices, log in, compare identity, read the state",
-		Long: "Try for every node, or those that are named, whether it could be fenced now: reach each of its devices, log in, compare who the\n" +
-			"machine is, read its state. Nothing is powered off, and nothing is written. The controller does the same all the time, and tells it\n" +
-			"in the Node's condition forcefence.io/Fenceable.\n\n" +
-			"A password that a device refuses is sent to it once. Each run is a new one: do not run it again and again with a wrong password, where\n" +
-			"a device locks accounts.\n\n" +
-			"Exit status: 0 if each node could be fenced, 1 if one could not, or for any other error.",
+		Short: "Test whether nodes can be fenced now: connect, log in, compare identity, read power",
+		Long: `Test for all or the named nodes whether they can be fenced now. For each device
+the command connects, logs in, compares the machine's identity and reads its
+power. It powers nothing off and writes nothing. The controller repeats the same
+test and reports it in the Node's condition forcefence.io/Fenceable.
+
+The command sends a wrong password to a device only once. If your devices lock
+accounts, do not repeat the command with a wrong password.
+
+Exits with 0 if all nodes can be fenced, and with 1 otherwise.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			open, err := d.openSession(cmd)
 			if err != nil {

@@ -30,14 +30,18 @@ func explainCommand(d *sessionFlags) *cobra.Command {
 	var silent bool
 	cmd := &cobra.Command{
 		Use:   "explain NODE",
-		Short: "Tell what would happen if a node stopped answering now: who says so, what would stop it, which pods move and which stay",
-		Long: "Tell what would happen if a node stopped answering now, if its devices then said Off, On, or nothing: by the controller's own rules, on\n" +
-			"what the API server says now. Which devices speak for it and whether they answer, which pods would be moved and when, which stay and why,\n" +
-			"which rule would stop that, and which replacements would find no room. Nothing is written, and nothing is powered off; the devices\n" +
-			"are asked as by drill.\n\n" +
-			"Whether replacements find room is an estimate: nothing is preempted, and pod affinity, topology spread, host ports and resource\n" +
-			"claims are not looked at.\n\n" +
-			"Exit status: 0 if it could be told, whatever would happen; 1 for any error.",
+		Short: "Predict what happens if a node stops answering now, without doing it",
+		Long: `Predict what happens if a node stops answering now and its devices then say
+Off, On, or nothing. The command applies the controller's rules to the
+cluster's present state. It shows which devices are asked and whether they
+answer, which pods move and when, which pods stay and why, which rule prevents
+a fence, and which replacements find no room. It writes nothing and powers
+nothing off. It asks the devices as drill does.
+
+The room for replacements is an estimate. It assumes no preemption, and ignores
+pod affinity, topology spread, host ports and resource claims.
+
+Exits with 0 if the prediction could be made, and with 1 otherwise.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e, err := d.openAndExplain(cmd, args[0], !silent)

@@ -29,12 +29,15 @@ func newPause() *cobra.Command {
 	var reason, long string
 	cmd := &cobra.Command{
 		Use:   "pause [NODE] --for DURATION --reason TEXT",
-		Short: "Have nothing new begun on a node, or on any, for a while",
-		Long: "Have nothing new begun on a node, or on any node of the cluster, for a while: no power-off, no mark, no policy's act. A fence that is under\n" +
-			"way goes on. Controllers read it live, before each act that begins something. A node's pause is its annotation forcefence.io/paused; that\n" +
-			"of the whole cluster is the ConfigMap that the configuration names (pauseConfigMap).\n\n" +
-			"It ends by itself. A pause that is to hold until `resume` needs --for forever. A pause that somebody else set is not made shorter: resume\n" +
-			"it first.",
+		Short: "Pause fencing for a node or for the whole cluster",
+		Long: `Pause fencing for a node or for the whole cluster: no power-off, no mark and no
+action of a policy begins. A fence in progress continues. Controllers read
+pauses live before each action that begins something. A node's pause is its
+annotation forcefence.io/paused; the cluster's pause is a ConfigMap in the
+controller's namespace.
+
+A pause expires by itself, except with --for forever, which lasts until resume.
+The command never shortens another person's pause: resume it first.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := parsePause(reason, long, time.Now())
@@ -69,9 +72,10 @@ func newResume() *cobra.Command {
 	var cluster clusterFlags
 	cmd := &cobra.Command{
 		Use:   "resume [NODE]",
-		Short: "Take a pause back, of a node or of the whole cluster",
-		Long: "Take a pause back, of a node or of the whole cluster: what a controller held back is begun at once. It says what was paused, and what else\n" +
-			"has the node left alone.",
+		Short: "Remove the pause of a node or of the whole cluster",
+		Long: `Remove the pause of a node or of the whole cluster. The controller starts at
+once what the pause held back. The command prints the pause that it removed,
+and any other reason why the node is not fenced.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := cluster.newClient()

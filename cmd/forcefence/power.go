@@ -21,14 +21,17 @@ func newPower(types providers.Registry) *cobra.Command {
 func powerCommand(d *sessionFlags) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "power",
-		Short: "Ask a node's devices whether its machine is on, or power it off or on",
-		Long: "Ask a node's devices whether its machine is on, or power it off or on: by the rules of the configuration, the same belief in who the\n" +
-			"machine is, and the same limits as the controller. It reads Nodes and Leases, and writes nothing to the API server.\n\n" +
-			"Exit status: 0 if the devices together said On, Off or Changing (state), or if the machine was said to be off or on in the end (off,\n" +
-			"on); 1 for anything else, such as an answer that proves nothing, devices that disagree, or a command without --yes.",
+		Short: "Read the power of a node's machine, or power it off or on",
+		Long: `Read the power of a node's machine, or power it off or on. The command uses the
+configuration's rules, identity checks and limits, as the controller does. It
+reads Nodes and Leases, and writes nothing to the API server.
+
+state exits with 0 if the devices agree on On, Off or Changing; off and on exit
+with 0 if the devices report the wanted state. All exit with 1 otherwise: if the
+devices disagree, if an answer proves nothing, or without --yes.`,
 	}
 	state := &cobra.Command{
-		Use: "state NODE", Short: "Print what each device of the node says of its machine", Args: cobra.ExactArgs(1),
+		Use: "state NODE", Short: "Print what each device of the node reports", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return d.withMachine(cmd, args[0],
 				func(_ context.Context, _ io.Writer, p *app.NodePower, now providers.PowerState) error {
@@ -51,16 +54,20 @@ func (d *sessionFlags) newOnOffCommand(on bool) *cobra.Command {
 	var yes bool
 	var wait time.Duration
 	want, cmd := providers.PowerOff, &cobra.Command{
-		Use: "off NODE", Short: "Power the node's machine off, hard", Args: cobra.ExactArgs(1),
-		Long: "Power the node's machine off, hard, through the first of its devices that takes it, and wait until they say Off. A person's word\n" +
-			"counts for more than the configuration's mode: excluded and control-plane nodes are powered off, too, and a node that is alive loses\n" +
-			"its pods as in a power cut. In the middle of a fence it is sent as at any other time.",
+		Use: "off NODE", Short: "Power the node's machine off without a shutdown", Args: cobra.ExactArgs(1),
+		Long: `Power the node's machine off without a shutdown, through the first device that
+accepts the request, and wait until the devices say Off. Your request overrides
+the configuration's mode: excluded and control-plane nodes are powered off, too.
+The pods of a running node end as in a power cut. A fence in progress does not
+prevent it.`,
 	}
 	if on {
 		want, cmd = providers.PowerOn, &cobra.Command{
 			Use: "on NODE", Short: "Power the node's machine on", Args: cobra.ExactArgs(1),
-			Long: "Power the node's machine on, through the first of its devices that takes it, and wait until they say On. It is refused while the\n" +
-				"node is marked or its fence is not over: a machine that boots in the middle could run its pods beside their replacements.",
+			Long: `Power the node's machine on, through the first device that accepts the request,
+and wait until the devices say On. The command refuses while the node is marked
+or its fence is not done: a machine that boots then could run its pods beside
+their replacements.`,
 		}
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -19,8 +19,9 @@ func newProviders(types providers.Registry) *cobra.Command {
 	return &cobra.Command{
 		Use:   "providers [TYPE...]",
 		Short: "List the types of devices, what off means to them, and their settings",
-		Long: "List the types of devices that forcefence asks, what off means to each, what it tells of its machine, and the keys of its settings\n" +
-			"with their defaults. It reads no configuration and asks no device.",
+		Long: `List the types of devices that forcefence supports: what off means to each, how
+it identifies its machine, and its settings with their defaults. The command
+reads no configuration and asks no device.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			chosen := types
 			if len(args) > 0 {

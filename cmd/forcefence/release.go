@@ -18,9 +18,10 @@ func newRelease() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release NODE",
 		Short: "End a node's fence: remove the mark and close the record",
-		Long: "End a node's fence on your word: take every mark off and close the record. Held pods start then, so be sure that nothing\n" +
-			"of the node's pods is about to run elsewhere. The node is left alone until it comes back, and a device that was not believed\n" +
-			"any more is believed again. Without --yes it only tells what it would do.",
+		Long: `End a node's fence: remove every mark and close the record. The hook then starts
+held pods, so make sure that none of the node's pods is about to start elsewhere.
+The controller does not fence the node again until it has come back, and trusts
+its devices again. Without --yes the command only prints what it would do.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := cluster.newClient()

@@ -24,15 +24,20 @@ func newReplay(types providers.Registry) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "replay FILE...",
-		Short: "Decide again what a recording of the controller holds, as it was configured then or otherwise",
-		Long: "Decide again what a recording holds, which the controller wrote (record.file of its configuration), and print decisions side by side:\n" +
-			"as they were made then, and as they are made now. Of several files the oldest stands first: FILE.1 FILE. Nothing is asked: no API\n" +
-			"server, no device.\n\n" +
-			"With --config the nodes are under another configuration: its mode, limits, exclusions and policies, but the devices that answered then.\n" +
-			"From the first act that only one of the two does, the world would have been another: what would have become of the node is then an\n" +
-			"estimate, as explain makes it, and the rest of that incident is left out.\n\n" +
-			"Exit status: 0; 1 for any error, if a line cannot be read, and without --config if a decision differs: another version decides\n" +
-			"otherwise, or the recording was changed.",
+		Short: "Repeat the decisions of a recording, with its own or another configuration",
+		Long: `Repeat the decisions of a recording that the controller wrote (record.file),
+and print the recorded and the new decisions side by side. Name the oldest file
+first: FILE.1 FILE. The command asks neither an API server nor a device.
+
+With --config, the nodes get another configuration: its mode, limits,
+exclusions and policies, but the devices that answered then. Once only one of
+the two configurations acts, the recording cannot tell what would have followed.
+From there on the result is an estimate, as explain makes it, and the rest of
+that incident is left out.
+
+Exits with 1 if a line cannot be read or another error occurs and, without
+--config, if a decision differs: either this version decides differently, or
+the recording was changed.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var other *replay.OtherConfig

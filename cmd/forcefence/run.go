@@ -17,9 +17,9 @@ func newRun(types providers.Registry) *cobra.Command {
 	var kubeconfig, format, level string
 	cmd := &cobra.Command{
 		Use:   "run --config FILE",
-		Short: "Run the controller until it is told to stop",
-		Long: "Run the controller. It stops on SIGINT or SIGTERM, and ends with an error when it loses its leadership: whoever runs\n" +
-			"it starts it again.",
+		Short: "Run the controller",
+		Long: `Run the controller. It stops on SIGINT or SIGTERM. It exits with an error when it
+loses its leadership, so that its supervisor restarts it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var l slog.Level

@@ -20,12 +20,17 @@ func newStatus() *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "status [NODE...]",
-		Short: "Show how nodes are: their machines' power as last seen, guard, fence, and what comes next",
-		Long: "Show how nodes are, those with something to tell first: whether each is Ready; its device, and whether its machine was on when that was\n" +
-			"seen last; how its hook guards it; its fence; and what comes next, or what a person does about it. It asks the API server alone, no\n" +
-			"device, and changes nothing. Nodes of which there is nothing to tell are listed where there are at most 50 nodes, with --all, or by name.\n\n" +
-			"A power with an age was told that long ago, and found the same in each drill since then, as long as a controller leads.\n\n" +
-			"Exit status: 0 if it could be told, whatever it is; 1 for any error.",
+		Short: "Show each node: Ready, power as last seen, hook, fence, and what happens next",
+		Long: `Show each node: whether it is Ready, its device and the machine's power as last
+seen, how the hook protects it, its fence, and what happens next. Nodes that
+need attention come first. In a cluster of more than 50 nodes, nodes without
+anything to report are left out; --all or a name shows them.
+
+The command reads the API server only. It asks no device and changes nothing.
+An age beside a power says when the device last reported a change. While a
+controller leads, each drill since then has seen the same power.
+
+Exits with 0 if the state could be read, whatever it is, and with 1 otherwise.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := cluster.newClient()
 			if err != nil {

@@ -21,10 +21,13 @@ func newTimeline() *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
 		Use:   "timeline NODE|ID",
-		Short: "Tell a fence's story: its phases and steps, what the devices said, the Events, pods and volumes, in the order of their times",
-		Long: "Tell the story of a node's last fence, or of one by its id or the name of its Fencing: its phases, its steps and how long they\n" +
-			"took, what the devices answered, what forcefence told in Events, which pods were ended and which volumes detached. Fencings stay as\n" +
-			"long as the configuration keeps them (records); the API server keeps Events for an hour, unless it was told otherwise. It changes nothing.",
+		Short: "Show a fence step by step: phases, device answers, Events, pods and volumes",
+		Long: `Show a node's last fence, or the fence with an id or the name of its Fencing:
+its phases, its steps and how long they took, the devices' answers, Events,
+ended pods and detached volumes. The command changes nothing.
+
+The controller deletes old Fencings; the API server keeps Events for an hour by
+default.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := cluster.newClient()
