@@ -98,7 +98,7 @@ you send it: no program recognizes every secret.`,
 				return err
 			}
 			out := cmd.OutOrStdout()
-			printText(out, "", "Wrote %s: %d files. Look at it before you send it.", name, len(b.files))
+			printText(out, "", "Wrote %s: %d files. Check it before you send it.", name, len(b.files))
 			for _, what := range b.leftOut {
 				printText(out, "", "Left out: %s.", strings.TrimSuffix(what, "."))
 			}
@@ -107,7 +107,7 @@ you send it: no program recognizes every secret.`,
 	}
 	cluster.addFlags(cmd)
 	cluster.addNamespaceFlag(cmd)
-	cmd.Flags().StringVar(&key, "taint-key", taint.DefaultKey, "the mark's key, where the configuration names another")
+	cmd.Flags().StringVar(&key, "taint-key", taint.DefaultKey, "the mark's taint key (the configuration's taintKey)")
 	return withRole(cmd, "forcefence-look")
 }
 

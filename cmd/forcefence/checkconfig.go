@@ -49,6 +49,7 @@ override the file here, too; one that names no key is a fault.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&skip, "skip-files", false, "pass over files that the settings name and that are not here")
+	cmd.Flags().BoolVar(&skip, "skip-files", false, "do not check files that the settings name and that do not "+
+		"exist here")
 	return cmd
 }

@@ -46,9 +46,9 @@ the command only prints what it would do.`,
 	}
 	f := cmd.Flags()
 	cluster.addFlags(cmd)
-	f.StringVar(&o.key, "taint-key", taint.DefaultKey, "the mark's key, where the configuration names another")
+	f.StringVar(&o.key, "taint-key", taint.DefaultKey, "the mark's taint key (the configuration's taintKey)")
 	f.BoolVar(&o.yes, "yes", false, "do it")
-	f.BoolVar(&o.force, "force", false, "also while a controller leads, and where a fence is not done")
+	f.BoolVar(&o.force, "force", false, "continue while a controller leads or a fence is not done")
 	return cmd
 }
 
@@ -108,18 +108,18 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 	if len(open) > 0 {
 		objections = append(
 			objections,
-			fmt.Sprintf("fences that are not done: %d: wait for them, or `forcefence release` each", len(open)),
+			fmt.Sprintf("%d fences are not done: wait for them, or run `forcefence release` for each node", len(open)),
 		)
 	}
 	switch {
 	case len(objections) > 0 && !o.force:
-		return fmt.Errorf("nothing was changed: %s; --force ignores that", strings.Join(objections, "; "))
+		return fmt.Errorf("nothing was changed: %s; --force overrides this", strings.Join(objections, "; "))
 	case len(dirty)+len(budgets.Items) == 0:
-		fmt.Fprintln(o.out, "no Node carries anything of the controller's")
+		fmt.Fprintln(o.out, "there is nothing to remove")
 		return nil
 	case !o.yes:
 		return fmt.Errorf(
-			"nothing was changed: add --yes to remove this from %d nodes, and %d PodDisruptionBudgets", len(dirty),
+			"nothing was changed: add --yes to clean %d nodes and delete %d PodDisruptionBudgets", len(dirty),
 			len(budgets.Items),
 		)
 	}
@@ -181,7 +181,7 @@ func (o cleanup) leftOn(n *corev1.Node) leftover {
 	case marked:
 		l.open = fmt.Sprintf("mark %q", mark.Value)
 	case err != nil:
-		l.open = "its record cannot be read"
+		l.open = "the fence's record is unreadable"
 	case rec.IsOpen():
 		l.open = fmt.Sprintf("fence %q is in phase %s", rec.ID, rec.Phase)
 	}
@@ -214,7 +214,7 @@ func (o cleanup) cleanNode(ctx context.Context, name string) error {
 		left := o.leftOn(n)
 		switch {
 		case left.open != "":
-			return fmt.Errorf("it is being fenced: %s", left.open)
+			return fmt.Errorf("a fence is in progress: %s", left.open)
 		case left.isEmpty():
 			return nil
 		}

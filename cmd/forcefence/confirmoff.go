@@ -48,7 +48,7 @@ with kubectl taint.`,
 	}
 	f := cmd.Flags()
 	cluster.addFlags(cmd)
-	f.StringVar(&reason, "reason", "", "how you know; it stands on the Node and in the fence's record")
+	f.StringVar(&reason, "reason", "", "how you know; shown on the Node and in the fence's record")
 	return withRole(cmd, "forcefence-operate")
 }
 
@@ -57,13 +57,13 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 	reason = strings.Join(strings.Fields(reason), " ")
 	switch {
 	case reason == "":
-		return "", errors.New("say how you know that the machine is off: --reason TEXT")
+		return "", errors.New("--reason is required: how do you know that the machine is off?")
 	case len(reason) > taint.MaxReason:
 		return "", fmt.Errorf("--reason has %d bytes: at most %d", len(reason), taint.MaxReason)
 	}
 	var me authenticationv1.SelfSubjectReview
 	if err := c.Create(ctx, &me); err != nil {
-		return "", fmt.Errorf("asking the API server who you are: %w", err)
+		return "", fmt.Errorf("asking for your user name: %w", err)
 	}
 	var node corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
@@ -72,14 +72,15 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 	for _, cond := range node.Status.Conditions {
 		if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
 			return "", fmt.Errorf(
-				"node %s is Ready: its kubelet says that it runs. If it was switched off just now, wait until it is NotReady",
+				"node %s is Ready: its kubelet is running. If you powered the machine off just now, wait until the "+
+					"node is NotReady",
 				name,
 			)
 		}
 	}
 	rec, err := taint.RecordOf(&node)
 	if err != nil {
-		return "", fmt.Errorf("node %s: %w; to start afresh: forcefence release %s --yes", name, err, name)
+		return "", fmt.Errorf("node %s: %w; to close the fence: forcefence release %s --yes", name, err, name)
 	}
 	confirmation := taint.Confirmation{
 		By:         me.Status.UserInfo.Username,

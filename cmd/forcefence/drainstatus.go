@@ -112,9 +112,9 @@ func (s drainStatus) printTable(out io.Writer) {
 	case len(s.Guards) > 0:
 		fmt.Fprintf(out, "Node %s %s.\n", s.Node, word)
 	case len(s.Budgets) == 0:
-		fmt.Fprintf(out, "Node %s %s. Nothing of forcefence's holds its drain up.\n", s.Node, word)
+		fmt.Fprintf(out, "Node %s %s. forcefence does not block its drain.\n", s.Node, word)
 	default:
-		fmt.Fprintf(out, "Node %s %s. Nothing holds its drain up now; it is guarded by:\n", s.Node, word)
+		fmt.Fprintf(out, "Node %s %s. forcefence does not block its drain now. Its guards:\n", s.Node, word)
 		for _, b := range s.Budgets {
 			fmt.Fprintf(out, "  drain guard %s, PodDisruptionBudget %s\n", b.Guard, b.Budget)
 		}
@@ -122,21 +122,23 @@ func (s drainStatus) printTable(out io.Writer) {
 	for _, g := range s.Guards {
 		by := "PodDisruptionBudget " + g.Budget
 		if g.Budget == "" {
-			by = "but no PodDisruptionBudget of forcefence's is there, so that nothing of it holds the drain up"
+			by = "but forcefence's PodDisruptionBudget does not exist, so nothing blocks the drain"
 		}
 		fmt.Fprintf(
-			out, "\nDrain guard %s, policy %s: held up for %s, %s\n", g.Guard, g.Policy, formatSeconds(g.HeldSeconds), by,
+			out, "\nDrain guard %s, policy %s: blocked for %s, %s\n", g.Guard, g.Policy, formatSeconds(g.HeldSeconds),
+			by,
 		)
 		if g.Unknown != "" {
-			fmt.Fprintf(out, "Nothing is known of the storage system: %s. Until it is, the drain waits.\n", g.Unknown)
+			fmt.Fprintf(out, "The storage system's state is unknown: %s. The drain waits until it is known.\n",
+				g.Unknown)
 		}
-		fmt.Fprintf(out, "Replicas: %d of %d left it, %d hold it up", g.Total-g.Left, g.Total, g.Left)
+		fmt.Fprintf(out, "Replicas: %d of %d have left, %d block the drain", g.Total-g.Left, g.Total, g.Left)
 		if g.PerMinute > 0 {
 			fmt.Fprintf(
-				out, "; %.1f a minute so far, so that the rest takes about %s", g.PerMinute, formatSeconds(g.RestSeconds),
+				out, "; %.1f a minute so far, about %s remaining", g.PerMinute, formatSeconds(g.RestSeconds),
 			)
 		} else {
-			fmt.Fprint(out, "; how long that takes is not known until one has left")
+			fmt.Fprint(out, "; the rate is unknown until one has left")
 		}
 		fmt.Fprintf(out, "\n\n")
 		var rows [][]cell

@@ -54,18 +54,19 @@ func TestDrainStatus(t *testing.T) {
 	for node, want := range map[string][]string{
 		"drained": {
 			"Node drained is cordoned.\n",
-			fmt.Sprintf("Drain guard disks, policy block-for-eviction: held up for 10m0s, PodDisruptionBudget "+
+			fmt.Sprintf("Drain guard disks, policy block-for-eviction: blocked for 10m0s, PodDisruptionBudget "+
 				"default/%s\n", budgets[0].Name),
-			"Replicas: 5 of 30 left it, 25 hold it up; 0.5 a minute so far, so that the rest takes about 50m0s\n",
+			"Replicas: 5 of 30 have left, 25 block the drain; 0.5 a minute so far, about 50m0s remaining\n",
 			"vol-7   vol-7-r1  it is still there\nand 24 more\n",
-			"Drain guard blind, policy block-if-contains-last-replica: held up for 1m0s, but no PodDisruptionBudget " +
-				"of forcefence's is there",
-			"Nothing is known of the storage system: replicas were not listed yet.",
-			"how long that takes is not known",
+			"Drain guard blind, policy block-if-contains-last-replica: blocked for 1m0s, but forcefence's " +
+				"PodDisruptionBudget does not exist",
+			"The storage system's state is unknown: replicas were not listed yet.",
+			"the rate is unknown until one has left",
 		},
-		"guarded": {"Node guarded is not cordoned. Nothing holds its drain up now; it is guarded by:\n  drain guard " +
+		"guarded": {"Node guarded is not cordoned. forcefence does not block its drain now. Its guards:\n  drain " +
+			"guard " +
 			"disks, PodDisruptionBudget default/" + budgets[1].Name},
-		"bare": {"Node bare is not cordoned. Nothing of forcefence's holds its drain up.\n"},
+		"bare": {"Node bare is not cordoned. forcefence does not block its drain.\n"},
 	} {
 		s, err := drainStatusOf(ctx, admin, node, now)
 		if err != nil {

@@ -61,7 +61,7 @@ Exits with 0 if all nodes can be fenced, and with 1 otherwise.`,
 				}
 			}
 			if bad > 0 {
-				return fmt.Errorf("%d of %d nodes could not be fenced now", bad, len(all))
+				return fmt.Errorf("%d of %d nodes cannot be fenced now", bad, len(all))
 			}
 			return nil
 		},

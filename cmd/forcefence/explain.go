@@ -53,7 +53,7 @@ Exits with 0 if the prediction could be made, and with 1 otherwise.`,
 	}
 	f := cmd.Flags()
 	format.addFlag(cmd)
-	f.BoolVar(&silent, "no-devices", false, "do not ask the devices whether they answer now")
+	f.BoolVar(&silent, "no-devices", false, "do not ask the devices")
 	d.addFlags(cmd)
 	return withRole(cmd, "forcefence-explain")
 }
@@ -94,8 +94,9 @@ type explainedDevice struct {
 }
 
 // estimate describes how the room for replacements is estimated.
-const estimate = "An estimate: requests against what is allocatable, node selectors and affinity, taints, volumes' reach and attach slots." +
-	" Nothing is preempted; pod affinity, topology spread, host ports and resource claims are not looked at."
+const estimate = "This is an estimate from requests and allocatable resources, node selectors and affinity, taints, " +
+	"volume topology and attach limits." +
+	" It assumes no preemption, and ignores pod affinity, topology spread, host ports and resource claims."
 
 func (d *sessionFlags) openAndExplain(cmd *cobra.Command, node string, ask bool) (explanation, error) {
 	open, err := d.openSession(cmd)
@@ -128,7 +129,7 @@ func explainNode(ctx context.Context, open *app.Session, node string, ask bool) 
 	}
 	switch r, err := taint.RecordOf(s.Node); {
 	case err != nil:
-		e.Fence = "the record of its fence cannot be read"
+		e.Fence = "its fence's record is unreadable"
 	case r.IsOpen():
 		e.Fence = fmt.Sprintf("fence %s is in phase %s", r.ID, r.Phase)
 	default:
@@ -177,12 +178,12 @@ func (e explanation) printReport(out io.Writer) {
 		word = "Ready"
 	}
 	printText(out, "", "Node %s: %s, last heartbeat %s ago.", e.Node, word, formatSeconds(e.SilentSeconds))
-	printText(out, "", "Mode %s (%s).", e.Mode, cmp.Or(e.ModeBy, "of the configuration"))
+	printText(out, "", "Mode %s (%s).", e.Mode, cmp.Or(e.ModeBy, "configuration"))
 	for _, text := range []struct{ what, why string }{
 		{"", e.Fence},
-		{"left alone: ", e.LeftAlone},
+		{"not fenced: ", e.LeftAlone},
 		{"not powered off: ", e.KeptOn},
-		{"no device speaks for it: ", e.NoMachine},
+		{"without a device: ", e.NoMachine},
 	} {
 		if text.why != "" {
 			printText(out, "", "It is %s%s.", text.what, text.why)
@@ -223,7 +224,7 @@ func (e explanation) printReport(out io.Writer) {
 		printText(out, "  ", "%s", e.Estimate)
 	}
 	if len(e.Unknown) > 0 {
-		fmt.Fprintf(out, "\nNOT KNOWN, AND LEFT OUT\n")
+		fmt.Fprintf(out, "\nUNKNOWN AND LEFT OUT\n")
 		for _, what := range e.Unknown {
 			printText(out, "  ", "%s", what)
 		}
@@ -241,10 +242,10 @@ func (e explanation) printScenarios(out io.Writer) {
 	for _, c := range e.Scenarios {
 		when := ifs[c.DeviceState]
 		if same {
-			when = "WHATEVER ITS DEVICES SAY"
+			when = "AND ITS DEVICES SAY ANYTHING"
 		}
 		fmt.Fprintln(out)
-		printText(out, "", "IF IT FALLS SILENT NOW, %s: %s", when, outcomeSummary(c))
+		printText(out, "", "IF IT STOPS ANSWERING NOW, %s: %s", when, outcomeSummary(c))
 		for _, s := range c.Steps {
 			printText(out, fmt.Sprintf("  %6s  ", formatSeconds(s.Seconds)), "%s: %s", s.Reason, s.Text)
 		}
@@ -258,7 +259,7 @@ func (e explanation) printScenarios(out io.Writer) {
 			printText(out, "  ", "Pods: %s", strings.Join(c.Moved, ", "))
 		}
 		if len(c.Detach) > 0 {
-			printText(out, "  ", "Volumes to be detached: %s", strings.Join(c.Detach, ", "))
+			printText(out, "  ", "Volumes to detach: %s", strings.Join(c.Detach, ", "))
 		}
 		if same {
 			return
@@ -279,15 +280,15 @@ func outcomeSummary(c explain.Scenario) string {
 		}
 		return fmt.Sprintf("%s%d pods move", first, len(c.Moved))
 	case explain.ShadowOnly:
-		return "it is told, and nothing is done"
+		return "reported only (mode shadow)"
 	case explain.Hangs:
-		return first + "it begins, and does not end by itself"
+		return first + "a fence begins and does not end by itself"
 	case explain.Nothing:
 	}
 	if len(c.Policy) > 0 {
 		return "policies end pods without proof"
 	}
-	return "nothing is done"
+	return "nothing happens"
 }
 
 func (d explainedDevice) printDevice(out io.Writer) {
@@ -296,7 +297,7 @@ func (d explainedDevice) printDevice(out io.Writer) {
 	case d.Asked && d.Result == "ok":
 		answer = fmt.Sprintf("answers %s in %.1f s, identity %s", d.State, d.Seconds, d.Identity)
 	case d.Asked:
-		answer = "does not serve: " + cmp.Or(d.Error, d.Result)
+		answer = "cannot be used: " + cmp.Or(d.Error, d.Result)
 	}
 	printText(out, fmt.Sprintf("  level %d  ", d.Level), "%s: %s", d.Device, answer)
 	var more []string
@@ -305,9 +306,9 @@ func (d explainedDevice) printDevice(out io.Writer) {
 		has  bool
 	}{
 		{"waits " + formatSeconds(d.DelaySeconds) + " before a power-off", d.DelaySeconds > 0},
-		{"gives way after " + formatSeconds(d.TimeoutSeconds), d.TimeoutSeconds > 0},
-		{fmt.Sprintf("%d attempts", d.Attempts), d.Attempts > 1}, {"gives the machine its power", d.Feeds},
-		{"powers nothing off: " + d.NoPower, d.NoPower != ""},
+		{"next device after " + formatSeconds(d.TimeoutSeconds), d.TimeoutSeconds > 0},
+		{fmt.Sprintf("%d attempts", d.Attempts), d.Attempts > 1}, {"feeds the machine", d.Feeds},
+		{"never powers off: " + d.NoPower, d.NoPower != ""},
 	} {
 		if m.has {
 			more = append(more, m.text)
@@ -319,10 +320,10 @@ func (d explainedDevice) printDevice(out io.Writer) {
 func printReplacement(out io.Writer, r explain.Replacement) {
 	text := r.Why
 	if r.Fits {
-		text = "fits, on " + r.Node + " for one"
+		text = "fits, for example on " + r.Node
 	}
 	if len(r.Unchecked) > 0 {
-		text += " (its " + strings.Join(r.Unchecked, ", ") + " was not looked at)"
+		text += " (" + strings.Join(r.Unchecked, ", ") + " not checked)"
 	}
 	printText(out, "  ", "%s: %s", r.Pod, text)
 }

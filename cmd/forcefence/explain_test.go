@@ -78,7 +78,7 @@ func TestExplain(t *testing.T) {
 		"Node n1: Ready, last heartbeat ", "Mode fence (mode of the configuration).", "answers On in",
 		"identity confirmed",
 		"AND ITS MACHINE IS OFF: 2 pods move", "AND ITS MACHINE IS ON: powered off, 2 pods move",
-		"AND NO DEVICE ANSWERS: nothing is done",
+		"AND NO DEVICE ANSWERS: nothing happens",
 		"pod of a DaemonSet: ns/agent", "REPLACEMENTS: 1 of 2 find no room", "with too little cpu",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
@@ -100,7 +100,7 @@ func TestExplain(t *testing.T) {
 	s.change("n1", func(n *corev1.Node) {
 		n.Annotations = map[string]string{fence.PausedAnnotation: "new disk"}
 	})
-	s.expect(`WHATEVER ITS DEVICES SAY: nothing is done`, "", "explain", "n1", "--no-devices")
+	s.expect(`AND ITS DEVICES SAY ANYTHING: nothing happens`, "", "explain", "n1", "--no-devices")
 	s.change("n1", func(n *corev1.Node) { n.Annotations = nil })
 	pause := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "forcefence-pause"},
 		Data: map[string]string{"reason": "new switches"}}
@@ -110,7 +110,7 @@ func TestExplain(t *testing.T) {
 	s.change("n1", func(n *corev1.Node) { n.Annotations = map[string]string{fence.PausedAnnotation: "new disk"} })
 	s.expect("", "node n9 does not exist", "explain", "n9")
 	s.expect("", `"xml" is neither table nor json`, "explain", "n1", "-o", "xml")
-	s.expect("no device speaks for it", "", "explain", "n4")
+	s.expect("without a device", "", "explain", "n4")
 
 	out, err = s.run("explain", "n1", "-o", "json")
 	var e explanation
@@ -159,7 +159,7 @@ func TestExplainWithoutRights(t *testing.T) {
 	s.d.client = forbidding{s.api, []string{fmt.Sprintf("%T", &corev1.ConfigMap{})}}
 	s.expect("ConfigMap kube-system/forcefence-pause", "", "explain", "n1", "--no-devices")
 	s.expect("2 pods move", "", "explain", "n1", "--no-devices") // the controller may read it
-	s.expect("NOT KNOWN, AND LEFT OUT", "", "explain", "n1", "--no-devices")
+	s.expect("UNKNOWN AND LEFT OUT", "", "explain", "n1", "--no-devices")
 	s.d.client = forbidding{s.api, []string{pods}}
 	s.expect("", "no right", "explain", "n1")
 }

@@ -28,7 +28,7 @@ func fencingReadError(c client.Client, err error) error {
 	served, bad := c.RESTMapper().RESTMappings(api.GroupVersion.WithKind(api.Kind).GroupKind())
 	if bad != nil || len(served) == 0 {
 		return fmt.Errorf(
-			"this cluster has no Fencings: its CustomResourceDefinition %s.%s, part of deploy/kustomize/base, is not installed",
+			"this cluster has no Fencings: install the CustomResourceDefinition %s.%s from deploy/kustomize/base",
 			api.Resource.Resource, api.Resource.Group,
 		)
 	}
@@ -37,7 +37,7 @@ func fencingReadError(c client.Client, err error) error {
 		versions = append(versions, m.GroupVersionKind.Version)
 	}
 	return fmt.Errorf(
-		"this cluster serves Fencings as %s, and this program knows %s: it is older than the controller",
+		"this cluster serves Fencings as %s, but this program only knows %s: use the controller's version",
 		strings.Join(versions, ", "), api.GroupVersion.Version,
 	)
 }

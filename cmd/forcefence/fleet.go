@@ -158,21 +158,21 @@ func (f *fleet) printFleet(out io.Writer) {
 			)
 		case !leads:
 			printText(
-				out, "", "No controller leads: Lease %s/%s was renewed last %s ago.", l.Namespace, l.Lease,
+				out, "", "No controller leads: Lease %s/%s was last renewed %s ago.", l.Namespace, l.Lease,
 				cmp.Or(formatAge(l.Renewed, f.At), "never"),
 			)
 		}
 	}
 	if len(f.Controllers) == 0 && len(f.Unknown) == 0 {
-		printText(out, "", "No controller has made its Lease in this cluster: nothing is fenced.")
+		printText(out, "", "No controller has created its Lease in this cluster: nothing is fenced.")
 	} else if !leads && len(f.Controllers) > 0 {
-		printText(out, "", "Nothing is fenced, and what stands below may be old.")
+		printText(out, "", "Nothing is fenced, and the state below may be stale.")
 	}
 	if f.Paused != "" {
 		printText(out, "", "PAUSED for all nodes, by %s.", f.Paused)
 	}
 	for _, what := range f.Unknown {
-		printText(out, "", "Not known: %s.", strings.TrimSuffix(what, "."))
+		printText(out, "", "Unknown: %s.", strings.TrimSuffix(what, "."))
 	}
 	var counts []string
 	total := 0
@@ -193,7 +193,7 @@ func (f *fleet) printFleet(out io.Writer) {
 	}
 	if f.Unlisted > 0 {
 		fmt.Fprintln(out)
-		printText(out, "", "And %d nodes of which there is nothing to tell: --all lists them.", f.Unlisted)
+		printText(out, "", "%d more nodes have nothing to report: --all lists them.", f.Unlisted)
 	}
 }
 

@@ -27,7 +27,7 @@ type leader struct {
 func listLeaders(ctx context.Context, c client.Reader) (out []leader, _ error) {
 	var list coordinationv1.LeaseList
 	if err := c.List(ctx, &list, client.HasLabels{app.LeaderLabel}); err != nil {
-		return nil, fmt.Errorf("looking for a controller that leads: %w", err)
+		return nil, fmt.Errorf("looking for the leader's Lease: %w", err)
 	}
 	for _, l := range list.Items {
 		one := leader{Namespace: l.Namespace, Lease: l.Name}
@@ -45,7 +45,7 @@ func listLeaders(ctx context.Context, c client.Reader) (out []leader, _ error) {
 }
 
 // errNoNamespace reports that the controller's namespace cannot be determined.
-var errNoNamespace = errors.New("name the controller's namespace with -n")
+var errNoNamespace = errors.New("the controller's namespace is unknown (use -n)")
 
 // controllerNamespace returns the controller's namespace: named, or that of its Lease if named is "".
 func controllerNamespace(ctx context.Context, c client.Reader, named string) (string, error) {
@@ -71,9 +71,9 @@ func onlyNamespace(all []leader, err error) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", errNoNamespace, err)
 	case len(found) == 0:
-		return "", fmt.Errorf("%w: no controller has made its Lease in this cluster", errNoNamespace)
+		return "", fmt.Errorf("%w: no controller has created its Lease in this cluster", errNoNamespace)
 	case len(found) > 1:
-		return "", fmt.Errorf("%w: there are Leases of controllers in %s", errNoNamespace, strings.Join(found, ", "))
+		return "", fmt.Errorf("%w: controllers have Leases in %s", errNoNamespace, strings.Join(found, ", "))
 	}
 	return found[0], nil
 }

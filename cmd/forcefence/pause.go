@@ -62,8 +62,8 @@ The command never shortens another person's pause: resume it first.`,
 	f := cmd.Flags()
 	cluster.addFlags(cmd)
 	cluster.addNamespaceFlag(cmd)
-	f.StringVar(&reason, "reason", "", "why; it stands in Events and in status")
-	f.StringVar(&long, "for", "", "for how long, such as 2h; forever: until `resume`")
+	f.StringVar(&reason, "reason", "", "why; shown in Events and in status")
+	f.StringVar(&long, "for", "", "how long, such as 2h, or forever: until resume")
 	return withRole(cmd, "forcefence-operate")
 }
 
@@ -102,17 +102,17 @@ func parsePause(reason, long string, now time.Time) (fence.Pause, error) {
 	p := fence.Pause{Reason: strings.Join(strings.Fields(reason), " ")}
 	switch {
 	case p.Reason == "":
-		return p, errors.New("say why: --reason TEXT")
+		return p, errors.New("--reason is required")
 	case len(p.Reason) > maxPauseReason:
 		return p, fmt.Errorf("--reason has %d bytes: at most %d", len(p.Reason), maxPauseReason)
 	case long == "":
-		return p, errors.New("say for how long: --for 2h, or --for forever, which ends only by `resume`")
+		return p, errors.New("--for is required: --for 2h, or --for forever, which lasts until resume")
 	case long == forever:
 		return p, nil
 	}
 	d, err := time.ParseDuration(long)
 	if err != nil || d < time.Second {
-		return p, fmt.Errorf("--for: %q is no time such as 30m or 2h, nor %s", long, forever)
+		return p, fmt.Errorf("--for: %q is neither a duration such as 30m or 2h, nor %s", long, forever)
 	}
 	p.Until = now.Add(d).UTC().Truncate(time.Second)
 	return p, nil
@@ -140,7 +140,7 @@ func (o pauser) setPause(ctx context.Context, node []string, p fence.Pause) ([]s
 			}
 			metav1.SetMetaDataAnnotation(&n.ObjectMeta, fence.PausedAnnotation, p.Annotation())
 			if rec, _ := taint.RecordOf(n); rec.IsOpen() {
-				told += fmt.Sprintf(" Its fence %s, which is in phase %s, goes on.", rec.ID, rec.Phase)
+				told += fmt.Sprintf(" Its fence %s in phase %s continues.", rec.ID, rec.Phase)
 			}
 			return []string{told}, nil
 		})
@@ -194,7 +194,7 @@ func (o pauser) refuseShorter(had, now fence.Pause, what, resume string) error {
 		return nil
 	}
 	return fmt.Errorf(
-		"%s is paused already, and for longer: %s. Nothing was changed: take it back first (%s)", what, had, resume,
+		"%s is already paused for longer: %s. Nothing was changed; to replace that pause, first: %s", what, had, resume,
 	)
 }
 
@@ -211,9 +211,9 @@ func (o pauser) describeOpenFences(ctx context.Context) []string {
 		})
 	switch {
 	case err != nil:
-		return []string{fmt.Sprintf("Whether fences are under way, which go on, is not known: %v.", err)}
+		return []string{fmt.Sprintf("Fences in progress continue, but they could not be listed: %v.", err)}
 	case len(under) > 0:
-		return []string{"These fences are under way, and go on: " + strings.Join(under, ", ") + "."}
+		return []string{"These fences are in progress and continue: " + strings.Join(under, ", ") + "."}
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (o pauser) removePause(ctx context.Context, node []string) ([]string, error
 			}
 			delete(n.Annotations, fence.PausedAnnotation)
 			return []string{fmt.Sprintf(
-				"Node %s is not paused any more (%s)%s.", n.Name, fence.ParsePause(text), o.stillLeftAlone(n),
+				"Node %s is no longer paused (%s)%s.", n.Name, fence.ParsePause(text), o.stillLeftAlone(n),
 			)}, nil
 		})
 	}
@@ -252,14 +252,14 @@ func (o pauser) removePause(ctx context.Context, node []string) ([]string, error
 		return nil, fmt.Errorf("deleting ConfigMap %s: %w", at, err)
 	}
 	return []string{fmt.Sprintf(
-		"The cluster is not paused any more (%s). Nodes that are paused themselves stay so.", fence.PauseOf(cm.Data),
+		"The cluster is no longer paused (%s). Nodes with a pause of their own stay paused.", fence.PauseOf(cm.Data),
 	)}, nil
 }
 
 // stillLeftAlone returns the other reasons why a node is left alone.
 func (o pauser) stillLeftAlone(n *corev1.Node) string {
 	if why := fence.ExclusionReason(n, o.now()); why != "" {
-		return ", and is still left alone: " + why
+		return ", but still not fenced: " + why
 	}
 	return ""
 }
@@ -278,10 +278,10 @@ func (o pauser) configMap(ctx context.Context) (client.ObjectKey, string, error)
 	if !slices.ContainsFunc(all, func(l leader) bool { return l.Namespace == namespace }) {
 		if len(all) == 0 {
 			return client.ObjectKey{}, "",
-				errors.New("no controller has made its Lease in this cluster: there is nothing to pause")
+				errors.New("no controller has created its Lease in this cluster: there is nothing to pause")
 		}
 		return client.ObjectKey{}, "", fmt.Errorf("no controller runs in namespace %s: "+
-			"nothing there pauses the cluster. Use -n %s", namespace, strings.Join(namespacesOf(all), ", or -n "))
+			"a pause there has no effect. Use -n %s", namespace, strings.Join(namespacesOf(all), ", or -n "))
 	}
 	return pauseConfigMap(ctx, o.client, namespace)
 }

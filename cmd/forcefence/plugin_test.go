@@ -355,10 +355,10 @@ func TestTimeline(t *testing.T) {
 		}
 	}
 	d.run(watcher, 0, []string{"timeline", "f-00000000000a"}, "Fence f-00000000000a", "of another day")
-	d.run(watcher, 0, []string{"timeline", "odd"}, "A newer version wrote this Fencing, or somebody edited it. It "+
-		"says what this version does not know: phase Verifying.")
+	d.run(watcher, 0, []string{"timeline", "odd"}, "This Fencing has fields that this version does not know: phase "+
+		"Verifying. A newer version wrote it")
 	d.run(watcher, 0, []string{"timeline", long.Node}, "Fence f-00000000000d")
-	d.run(watcher, 1, []string{"timeline", "nobody"}, "no fence of a node nobody, and none with the id nobody, is "+
+	d.run(watcher, 1, []string{"timeline", "nobody"}, "no fence of node nobody and no fence with id nobody is "+
 		"recorded")
 	d.run(d.person("few"), 1, []string{"timeline", "dead"}, "You lack the right: list fencings.forcefence.io")
 	var s view.Timeline
@@ -374,8 +374,8 @@ func TestTimelineWithoutDefinition(t *testing.T) {
 	d := newDesert(t)
 	d.delete("crd", "fencings.forcefence.io")
 	d.run(shared.Kubeconfig(), 1, []string{"timeline", "n1"},
-		"this cluster has no Fencings: its CustomResourceDefinition fencings.forcefence.io, part of "+
-			"deploy/kustomize/base, is not installed")
+		"this cluster has no Fencings: install the CustomResourceDefinition fencings.forcefence.io from "+
+			"deploy/kustomize/base")
 	text, err := os.ReadFile(definitionFile)
 	kit.Must(t, err)
 	file := filepath.Join(d.dir, "crd.yaml")
@@ -383,7 +383,7 @@ func TestTimelineWithoutDefinition(t *testing.T) {
 	d.kubectl("apply", "--server-side", "-f", file)
 	d.kubectl("wait", "--for=condition=Established", "crd/fencings.forcefence.io")
 	d.run(shared.Kubeconfig(), 1, []string{"timeline", "n1"},
-		"this cluster serves Fencings as v2, and this program knows v1alpha1: it is older than the controller")
+		"this cluster serves Fencings as v2, but this program only knows v1alpha1")
 }
 
 // A person pauses the cluster and nodes, and takes it back, with the rights for it; nobody's pause is made shorter.
@@ -416,12 +416,12 @@ func TestPauseByRights(t *testing.T) {
 	d.run(pauser, 0, []string{"pause", "--for", "2h", "--reason", " new\n switches"},
 		"All nodes are paused, by ConfigMap forcefence-system/forcefence-pause",
 		"is not known: reading ConfigMap forcefence-system/forcefence",
-		"These fences are under way, and go on: paused (Evicting)")
+		"These fences are in progress and continue: paused (Evicting)")
 	paused("new switches (alice)")
 	d.run(few, 1, []string{"resume"}, "You lack the right: delete configmaps -n forcefence-system")
 	d.run(pauser, 1, []string{"pause", "--for", "1h", "--reason", "a disk"},
-		"the whole cluster is paused already, and for longer", `"new switches (alice)" until`,
-		"take it back first (resume)")
+		"the whole cluster is already paused for longer", `"new switches (alice)" until`,
+		"to replace that pause, first: resume")
 	paused("new switches (alice)")
 	// A pause in another namespace would pause nothing.
 	for _, args := range [][]string{
@@ -432,7 +432,7 @@ func TestPauseByRights(t *testing.T) {
 	d.run(pauser, 0, []string{"pause", "--for", "forever", "--reason", "a disk"}, `"a disk (alice)".`)
 	d.run(pauser, 1, []string{"pause", "--for", "1000h", "--reason", "x"}, "for longer")
 	paused("a disk (alice)")
-	d.run(pauser, 0, []string{"resume"}, `The cluster is not paused any more ("a disk (alice)")`)
+	d.run(pauser, 0, []string{"resume"}, `The cluster is no longer paused ("a disk (alice)")`)
 	paused("")
 	d.run(pauser, 1, []string{"resume"}, "the cluster is not paused: there is no ConfigMap "+
 		"forcefence-system/forcefence-pause")
@@ -443,7 +443,7 @@ func TestPauseByRights(t *testing.T) {
 	d.make(settings)
 	d.run(shared.Kubeconfig(), 0, []string{"pause", "--for", "2h", "--reason", "x"}, "ConfigMap forcefence-system/stop")
 	d.run(shared.Kubeconfig(), 0, []string{"status"}, "PAUSED for all nodes, by ConfigMap forcefence-system/stop")
-	d.run(shared.Kubeconfig(), 0, []string{"resume"}, "not paused any more")
+	d.run(shared.Kubeconfig(), 0, []string{"resume"}, "no longer paused")
 	settings.Data["config.yaml"] = `pauseConfigMap: ""`
 	kit.Must(t, d.admin.Update(t.Context(), settings))
 	d.run(shared.Kubeconfig(), 1, []string{"pause", "--for", "2h", "--reason", "x"},
@@ -452,15 +452,15 @@ func TestPauseByRights(t *testing.T) {
 	// Nodes.
 	d.run(few, 1, []string{"pause", n.Name, "--for", "2h", "--reason", "x"}, "You lack the right: patch nodes")
 	d.run(pauser, 0, []string{"pause", n.Name, "--for", "2h", "--reason", "disk; until=2020-01-01T00:00:00Z"},
-		"Node paused is paused", "Its fence f-0123456789ab, which is in phase Evicting, goes on.")
+		"Node paused is paused", "Its fence f-0123456789ab in phase Evicting continues.")
 	kit.Must(t, d.admin.Get(t.Context(), client.ObjectKeyFromObject(n), n))
 	if p := fence.ParsePause(n.Annotations[fence.PausedAnnotation]); p.Reason != "disk; until=2020-01-01T00:00:00Z "+
 		"(alice)" || p.IsOver(time.Now().Add(119*time.Minute)) || !p.IsOver(time.Now().Add(2*time.Hour)) {
 		t.Errorf("got %+v", p)
 	}
 	d.run(pauser, 1, []string{"pause", n.Name, "--for", "1h", "--reason", "x"},
-		"node paused is paused already, and for longer")
-	d.run(pauser, 0, []string{"resume", n.Name}, "Node paused is not paused any more")
+		"node paused is already paused for longer")
+	d.run(pauser, 0, []string{"resume", n.Name}, "Node paused is no longer paused")
 	d.run(pauser, 1, []string{"resume", n.Name}, "node paused is not paused")
 	if fence.ExclusionReason(n, time.Now()) == "" {
 		t.Error("the annotation paused nothing")
@@ -475,7 +475,7 @@ func TestPauseByRights(t *testing.T) {
 			Labels: map[string]string{app.LeaderLabel: "true"}}}
 	d.make(lease)
 	d.run(pauser, 1, []string{"pause", "--for", "2h", "--reason", "x"},
-		"name the controller's namespace with -n: there are Leases of controllers in default, forcefence-system")
+		"the controller's namespace is unknown (use -n): controllers have Leases in default, forcefence-system")
 }
 
 // secrets are what people put where they should not, and the places where such things stand by right.

@@ -37,7 +37,7 @@ devices disagree, if an answer proves nothing, or without --yes.`,
 				func(_ context.Context, _ io.Writer, p *app.NodePower, now providers.PowerState) error {
 					if now == providers.PowerUnknown {
 						return fmt.Errorf(
-							"node %s: whether its machine is off is unknown, and unknown is never off", p.Node,
+							"node %s: its machine's power is unknown, which never counts as off", p.Node,
 						)
 					}
 					return nil
@@ -81,7 +81,7 @@ their replacements.`,
 				}
 				if !yes {
 					if !on && p.Ready {
-						fmt.Fprintf(out, "node %s is Ready: its pods end as in a power cut\n", p.Node)
+						fmt.Fprintf(out, "node %s is Ready: its pods will end as in a power cut\n", p.Node)
 					}
 					return fmt.Errorf(
 						"nothing was sent: add --yes to power the machine of node %s %s", p.Node,
@@ -100,7 +100,7 @@ their replacements.`,
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	cmd.Flags().DurationVar(
-		&wait, "wait", 0, "how long to wait until the machine is there (default: powerOffTimeout of the configuration)",
+		&wait, "wait", 0, "how long to wait for the wanted state (default: the configuration's powerOffTimeout)",
 	)
 	d.addFlags(cmd)
 	return cmd
@@ -119,7 +119,7 @@ func waitForState(
 	within time.Duration,
 ) error {
 	ctx, cancel := context.WithTimeoutCause(
-		ctx, within, fmt.Errorf("the machine of node %s did not come to %s within %s", p.Node, want, within),
+		ctx, within, fmt.Errorf("the machine of node %s was not %s within %s", p.Node, want, within),
 	)
 	defer cancel()
 	for {
@@ -159,7 +159,7 @@ func (d *sessionFlags) withMachine(
 	printDevices(out, all)
 	fmt.Fprintf(out, "the machine is %s\n", v.State)
 	if v.Err != nil {
-		fmt.Fprintf(out, "together: %s\n", providers.ErrorCause(v.Err))
+		fmt.Fprintf(out, "verdict: %s\n", providers.ErrorCause(v.Err))
 	}
 	if p.Fence != "" {
 		fmt.Fprintf(out, "node %s: %s\n", node, p.Fence)

@@ -132,7 +132,7 @@ func TestPower(t *testing.T) {
 	s.expect("", "node n9 does not exist", "power", "state", "n9")
 
 	// Nothing is sent without --yes.
-	s.expect("its pods end as in a power cut", "add --yes", "power", "off", "n1")
+	s.expect("its pods will end as in a power cut", "add --yes", "power", "off", "n1")
 	on("n1", true)
 	s.expect("the machine is Off", "", "power", "off", "n1", "--yes")
 	on("n1", false)
@@ -170,13 +170,13 @@ func TestPower(t *testing.T) {
 
 	// Accepted is not off, and another machine is not touched.
 	s.bmc["n3"].SetFault(datacenter.Fault{StaysOn: true})
-	s.expect("accepted", "did not come to Off within 2s", "power", "off", "n3", "--yes", "--wait", "2s")
+	s.expect("accepted", "was not Off within 2s", "power", "off", "n3", "--yes", "--wait", "2s")
 	s.bmc["n3"].SetFault(datacenter.Fault{SystemUUID: "11111111-2222-4333-8444-555555555555"})
-	s.expect("another machine", "unknown is never off", "power", "state", "n3")
+	s.expect("another machine", "which never counts as off", "power", "state", "n3")
 	s.expect("asking first which machine it is", "identity mismatch", "power", "off", "n3", "--yes")
 	on("n3", true)
 	s.bmc["n3"].SetFault(datacenter.Fault{PowerWord: "Dozing"})
-	s.expect(`"Dozing"`, "unknown is never off", "power", "state", "n3")
+	s.expect(`"Dozing"`, "which never counts as off", "power", "state", "n3")
 }
 
 // The fence began after the first look.
@@ -235,14 +235,14 @@ func TestDrill(t *testing.T) {
 	s.expect("confirmed", "", "drill", "n1", "n2", "n3")
 	s.m["n2"].CutPower() // off is an answer
 	s.expect("n2    True", "", "drill", "n1", "n2")
-	s.expect("no rule claims the node", "1 of 4 nodes could not be fenced now", "drill")
+	s.expect("no rule claims the node", "1 of 4 nodes cannot be fenced now", "drill")
 	s.expect("", "node n9 does not exist", "drill", "n1", "n9")
 	s.expect("", "neither table nor json", "drill", "-o", "yaml")
 
 	s.bmc["n2"].SetFault(datacenter.Fault{PowerWord: "Dozing"})
 	s.bmc["n3"].SetFault(datacenter.Fault{SystemUUID: "11111111-2222-4333-8444-555555555555"})
 	out, err := s.run("drill", "-o", "json")
-	if err == nil || err.Error() != "3 of 4 nodes could not be fenced now" {
+	if err == nil || err.Error() != "3 of 4 nodes cannot be fenced now" {
 		t.Errorf("got %v", err)
 	}
 	var got []drilledNode
@@ -287,7 +287,7 @@ func TestDrillShowsOwnFiles(t *testing.T) {
 	table := regexp.MustCompile(`(?s)\n\nNODE +PROVIDER +FILE +SECRET\nn1 +racks +` + folder +
 		`/n1 +there\nn2 +racks +` + folder + `/n2 +there\nn3 +racks +` + folder + `/n3 +missing\n`)
 	if out, err := s.run("drill", "n1", "n2", "n3"); err == nil ||
-		err.Error() != "1 of 3 nodes could not be fenced now" || !table.MatchString(out) ||
+		err.Error() != "1 of 3 nodes cannot be fenced now" || !table.MatchString(out) ||
 		!strings.Contains(out, "reading secret of node n3: "+folder+"/n3: no such file") ||
 		strings.Contains(out, s.dc.Password()) {
 		t.Errorf("got error %v\n%s", err, out)
@@ -318,7 +318,7 @@ func TestWhoIsNotBelieved(t *testing.T) {
 	s.change("n1", func(n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: lied.Encode()} })
 	s.m["n1"].CutPower()
 	s.expect("record of node n1", "1 of 1 nodes", "drill", "n1")
-	s.expect("the machine is Unknown", "unknown is never off", "power", "state", "n1")
+	s.expect("the machine is Unknown", "which never counts as off", "power", "state", "n1")
 
 	text, err := os.ReadFile(s.file)
 	kit.Must(t, err)

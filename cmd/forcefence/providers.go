@@ -52,7 +52,8 @@ func printType(out io.Writer, d all.Description) error {
 	yes := map[bool]string{true: "yes", false: "no"}
 	plain := strings.NewReplacer("`", "")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s\n  off means: %s\n  tells of its machine: %s\n  many in one call: %s\n  tells by itself when to ask: %s\n\n",
+	fmt.Fprintf(w, "%s\n  off means: %s\n  identifies its machine by: %s\n  reads many machines in one call: %s\n  "+
+		"reports changes by itself: %s\n\n",
 		d.Type, plain.Replace(d.Off), plain.Replace(d.Identity), yes[d.Batches], yes[d.Watches])
 	fmt.Fprint(w, "  KEY\tKIND\tDEFAULT\tWHAT\n")
 	for _, f := range d.Fields {

@@ -19,7 +19,7 @@ func TestProviders(t *testing.T) {
 			want: []string{"libvirt\n", "redfish\n", "off means: PowerState is Off of the system", "auth", "session",
 				"certificates that no authority vouches for"}},
 		{name: "one", args: []string{"libvirt"},
-			want: []string{"libvirt\n", "the domain's UUID", "by itself when to ask: yes"}, not: "redfish\n"},
+			want: []string{"libvirt\n", "the domain's UUID", "reports changes by itself: yes"}, not: "redfish\n"},
 		{name: "none such", args: []string{"redfisch"}, status: 1,
 			want: []string{`no provider type "redfisch"`, "libvirt, "}},
 	} {

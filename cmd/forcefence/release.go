@@ -41,7 +41,7 @@ its devices again. Without --yes the command only prints what it would do.`,
 	}
 	f := cmd.Flags()
 	cluster.addFlags(cmd)
-	f.StringVar(&key, "taint-key", taint.DefaultKey, "the mark's key, where the configuration names another")
+	f.StringVar(&key, "taint-key", taint.DefaultKey, "the mark's taint key (the configuration's taintKey)")
 	f.BoolVar(&yes, "yes", false, "do it")
 	return withRole(cmd, "forcefence-operate")
 }

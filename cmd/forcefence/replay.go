@@ -70,7 +70,7 @@ the recording was changed.`,
 			switch {
 			case r.Broken > 0:
 				return fmt.Errorf(
-					"%d lines cannot be read or played, and are left out with what follows of their incidents; the first: %s",
+					"%d lines cannot be read or replayed, so the rest of their incidents is left out; the first: %s",
 					r.Broken, r.First,
 				)
 			case other == nil && r.Differ > 0:
@@ -81,7 +81,7 @@ the recording was changed.`,
 	}
 	f := cmd.Flags()
 	format.addFlag(cmd)
-	f.StringVar(&file, "config", "", "another configuration file (default: what the recording says of each node)")
+	f.StringVar(&file, "config", "", "another configuration file (default: the recorded configuration)")
 	return cmd
 }
 
@@ -134,7 +134,8 @@ func printReplay(out io.Writer, r replay.Report, other bool) {
 	_ = w.Flush()
 	for i, d := range estimates {
 		fmt.Fprintln(out)
-		printText(out, fmt.Sprintf("[%d] ", i+1), "Node %s: from here on the world would have been another. An estimate, if its devices go on to say %s and it stays silent: %s.",
+		printText(out, fmt.Sprintf("[%d] ", i+1), "Node %s: what follows was not recorded. Estimate, if its devices "+
+			"keep saying %s and it stays silent: %s.",
 			recording.CleanText(d.Node), d.Estimate.DeviceState, outcomeWords[d.Estimate.Outcome])
 		for _, e := range d.Estimate.Steps {
 			printText(
@@ -160,7 +161,7 @@ func printReplay(out io.Writer, r replay.Report, other bool) {
 	case r.Differ > 0:
 		what = fmt.Sprintf("%d differ.", r.Differ)
 	case r.Compared == 0:
-		what = "There is nothing to tell of."
+		what = "Nothing could be compared."
 	}
 	printText(out, "", "%d decisions of %d lines compared. %s", r.Compared, r.Lines, what)
 	for _, note := range []struct {
@@ -169,27 +170,27 @@ func printReplay(out io.Writer, r replay.Report, other bool) {
 	}{
 		{
 			r.Skipped,
-			"%d lines are left out: the beginning of what they belong to is not in these files, or a line before them is missing.",
+			"%d lines are left out: these files lack the beginning of their incident, or a line before them.",
 		},
-		{r.Truncated, "%d incidents went on for longer than is recorded of one (8 MiB)."},
-		{r.Dropped, "%d lines were not recorded, as the disk was too slow or full."},
+		{r.Truncated, "%d incidents exceed the recorded size of one incident (8 MiB)."},
+		{r.Dropped, "%d lines were not recorded, because the disk was slow or full."},
 	} {
 		if note.n > 0 {
 			printText(out, "", note.text, note.n)
 		}
 	}
 	if r.Torn {
-		printText(out, "", "The last line is not whole, and is left out.")
+		printText(out, "", "The last line is incomplete and left out.")
 	}
 	if other && r.Differ > 0 && len(estimates) == 0 {
-		printText(out, "", "Nothing would have been done otherwise: the differences are in what was told.")
+		printText(out, "", "The actions are the same: only reports differ.")
 	}
 }
 
 // outcomeWords are explain's outcomes in the conditional.
 var outcomeWords = map[explain.Outcome]string{
 	explain.Moves:      "its pods would have been moved",
-	explain.ShadowOnly: "it would have been told",
-	explain.Nothing:    "nothing would have been done",
-	explain.Hangs:      "a fence would have begun, and not come to its end",
+	explain.ShadowOnly: "it would have been reported",
+	explain.Nothing:    "nothing would have happened",
+	explain.Hangs:      "a fence would have begun and not ended by itself",
 }

@@ -60,7 +60,8 @@ func adviceFor(cmd *cobra.Command, err error) string {
 	switch {
 	case right == "" && errors.Is(err, fs.ErrNotExist) && cmd.Flags().Lookup("config") != nil &&
 		!cmd.Flags().Changed("config"):
-		return "This command needs the controller's configuration and reaches the devices. Where these are not at hand, run it in the controller's pod:\n" +
+		return "This command needs the controller's configuration and access to the devices. You can run it in the " +
+			"controller's pod:\n" +
 			"kubectl -n forcefence-system exec deploy/forcefence -- /ko-app/forcefence " + strings.Join(
 			append(commandPath(cmd), cmd.Flags().Args()...), " ",
 		)

@@ -40,10 +40,10 @@ loses its leadership, so that its supervisor restarts it.`,
 			limit, err := memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(0.9))
 			if err != nil {
 				o.Log.Warn(
-					"the memory's limit is not known: the garbage collector works as if there were none", "error", err,
+					"Memory limit unknown, garbage collector not adjusted", "error", err,
 				)
 			} else if limit > 0 {
-				o.Log.Info("the garbage collector works harder above this much memory", "bytes", limit)
+				o.Log.Info("Set the garbage collector's memory limit", "bytes", limit)
 			}
 			if o.REST, err = (&clusterFlags{kubeconfig: kubeconfig}).restConfig(); err != nil {
 				return err

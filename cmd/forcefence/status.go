@@ -67,9 +67,9 @@ Exits with 0 if the state could be read, whatever it is, and with 1 otherwise.`,
 	cluster.addNamespaceFlag(cmd)
 	format.addFlag(cmd)
 	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these labels")
-	f.BoolVarP(&follow, "watch", "w", false, "then follow what changes of the nodes")
-	f.BoolVar(&o.all, "all", false, "list every node, whatever there is to tell")
-	f.StringVar(&o.key, "taint-key", taint.DefaultKey, "the mark's key, where the configuration names another")
+	f.BoolVarP(&follow, "watch", "w", false, "then print changes of the nodes")
+	f.BoolVar(&o.all, "all", false, "list every node")
+	f.StringVar(&o.key, "taint-key", taint.DefaultKey, "the mark's taint key (the configuration's taintKey)")
 	return withRole(cmd, "forcefence-look")
 }
 

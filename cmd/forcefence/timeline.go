@@ -54,7 +54,7 @@ func readTimeline(ctx context.Context, c client.Client, what string) (*view.Time
 	}
 	if len(found) == 0 {
 		return nil, fmt.Errorf(
-			"no fence of a node %[1]s, and none with the id %[1]s, is recorded (kubectl get fcg lists them)", what,
+			"no fence of node %[1]s and no fence with id %[1]s is recorded (kubectl get fcg lists them)", what,
 		)
 	}
 	view.SortNewestFirst(found)
@@ -74,7 +74,7 @@ func readTimeline(ctx context.Context, c client.Client, what string) (*view.Time
 func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 	what := "Fence " + t.ID
 	if t.Shadow {
-		what = "Mode shadow: what would have been done"
+		what = "Mode shadow, nothing was done: fence"
 	}
 	printText(
 		out, "", "%s of node %s, begun %s (%s ago) by %s. Why: %s.", what, t.Node, t.Begun.Format(time.RFC3339),
@@ -92,17 +92,17 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 		printText(out, "", "Proof: %s.", t.Proven)
 	}
 	if t.NeedsPerson != "" {
-		printText(out, "", "A PERSON SHOULD LOOK: %s", t.NeedsPerson)
+		printText(out, "", "NEEDS A PERSON: %s", t.NeedsPerson)
 	}
 	if len(t.Newer) > 0 {
 		printText(
 			out, "",
-			"A newer version wrote this Fencing, or somebody edited it. It says what this version does not know: %s.",
+			"This Fencing has fields that this version does not know: %s. A newer version wrote it, or it was edited.",
 			strings.Join(t.Newer, "; "),
 		)
 	}
 	for _, what := range t.Unknown {
-		printText(out, "", "Not known: %s.", what)
+		printText(out, "", "Unknown: %s.", what)
 	}
 	fmt.Fprintln(out)
 	for _, e := range t.Entries {

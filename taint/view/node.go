@@ -67,7 +67,7 @@ type Node struct {
 	Protection string     `json:"guard"`
 	Mark       string     `json:"mark,omitempty"`
 	Fence      *NodeFence `json:"fence,omitempty"`
-	Broken     string     `json:"broken,omitempty"`    // why the record of its fence cannot be read
+	Broken     string     `json:"broken,omitempty"`    // why its fence's record is unreadable
 	LeftAlone  string     `json:"leftAlone,omitempty"` // why no fence begins, as far as the Node says
 	Mode       string     `json:"mode,omitempty"`      // what its annotation lowers its mode to
 	Policies   []string   `json:"policies,omitempty"`  // policies that ended pods without proof since it is not Ready

@@ -445,9 +445,9 @@ drain:
 		}
 		var out string
 		for _, want := range []string{
-			"Drain guard disks, policy block-for-eviction: held up for ",
+			"Drain guard disks, policy block-for-eviction: blocked for ",
 			"PodDisruptionBudget " + w.ns + "/" + w.budgets()[a.Name()].Name,
-			"Replicas: 0 of 2 left it, 2 hold it up; how long that takes is not known",
+			"Replicas: 0 of 2 have left, 2 block the drain; the rate is unknown",
 			"s1      s1-" + a.Name() + "  it is still there",
 		} {
 			w.until("drain-status tells "+want, func() bool { out = status(); return strings.Contains(out, want) })
@@ -455,15 +455,15 @@ drain:
 		d.patch("s1-"+a.Name(), `{"spec":{"evict":true,"wanted":false}}`)
 		d.remove("s1-" + a.Name())
 		w.until("one has left",
-			func() bool { return strings.Contains(status(), "Replicas: 1 of 2 left it, 1 hold it up; ") })
-		if out = status(); !strings.Contains(out, " a minute so far, so that the rest takes about ") {
+			func() bool { return strings.Contains(status(), "Replicas: 1 of 2 have left, 1 block the drain; ") })
+		if out = status(); !strings.Contains(out, " a minute so far, about ") {
 			t.Errorf("drain-status: want the rate and the rest in\n%s", out)
 		}
 		d.set(false, false)
 		kit.Must(t, <-done)
 		w.untilEvent("Node", a.Name(), "DrainAllowed")
 		w.until("drain-status tells that nothing holds it up",
-			func() bool { return strings.Contains(status(), "Nothing of forcefence's holds its drain up") })
+			func() bool { return strings.Contains(status(), "forcefence does not block its drain") })
 		w.kubectl("uncordon", a.Name())
 	})
 	t.Run("uncordon in the middle", func(t *testing.T) {
