@@ -64,7 +64,7 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.D
 	}
 	write(rec)
 	x.pass(time.Minute)
-	said := x.upTo("Write")
+	said := x.upTo("WriteRecord")
 	x.tells(said, decide.ActionDone{})
 	write(action.RecordOf(said.Action))
 	x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, decide.ActionDone{}) })
@@ -94,7 +94,7 @@ func TestPowerOnNeedsLeaderAndLook(t *testing.T) {
 			x, asked, s := powering(t, tc.broken)
 			x.Leading = func() error { return tc.leading }
 			x.c.now = x.c.now.Add(tc.age)
-			if o := x.act(t.Context(), s); !slices.Equal(*asked, tc.want) || o.Late != tc.late ||
+			if o := x.act(t.Context(), s); !slices.Equal(*asked, tc.want) || o.Withheld != tc.late ||
 				!errors.Is(o.Err, tc.err) {
 				t.Errorf("got power-ons of %v, outcome %+v, want %v, %v, late %v", *asked, o, tc.want, tc.err, tc.late)
 			}
@@ -113,7 +113,7 @@ func TestAfterwardsIsNoFence(t *testing.T) {
 	}
 	again := *x.st.course.Look().Record
 	again.Result = taint.ResultNeverPoweredOff
-	x.tells(action.Decision{Action: action.Write{Record: again}, Reason: reason.NeverOff}, decide.ActionDone{})
+	x.tells(action.Decision{Action: action.WriteRecord{Record: again}, Reason: reason.NeverOff}, decide.ActionDone{})
 	if n := x.heard.count(t, "forcefence_fences_total", string(taint.ResultNeverPoweredOff)); n != 1 {
 		t.Errorf("got %v fences of a machine that was never off, want one", n)
 	}

@@ -177,7 +177,7 @@ func TestAttachmentsThatStay(t *testing.T) {
 	x.end(0)
 	s := x.upTo("DeleteAttachments")
 	x.c.now = x.c.now.Add(6 * time.Second)
-	if o := x.act(t.Context(), s); len(api.deleted) != 0 || len(o.How) != 0 {
+	if o := x.act(t.Context(), s); len(api.deleted) != 0 || len(o.Results) != 0 {
 		t.Errorf("on an old list: got %q deleted, want none", api.deleted)
 	}
 }

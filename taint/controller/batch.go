@@ -74,7 +74,7 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 		case apierrors.IsTooManyRequests(err): // the pod is not the cause
 			mu.Lock()
 			defer mu.Unlock()
-			writes.Crowded++
+			writes.Throttled++
 			return nil
 		}
 		if lost := w.Leading(); err != nil && lost != nil {
@@ -86,8 +86,8 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 		if err == nil {
 			writes.Made[p.uid] = true
 		} else if !errors.Is(err, kube.ErrAgain) {
-			if writes.Failed++; writes.First == nil {
-				writes.First = fmt.Errorf("%s: %w", p.name, err)
+			if writes.Failed++; writes.FirstErr == nil {
+				writes.FirstErr = fmt.Errorf("%s: %w", p.name, err)
 			}
 		}
 		return nil
@@ -113,8 +113,8 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 	}
 	workers.Wait()
 	err := context.Cause(run)
-	writes.Stopped, writes.Asked = errors.Is(err, errProofLost), b.asked
-	o := decide.ActionDone{How: how, Writes: writes}
+	writes.Stopped, writes.Answers = errors.Is(err, errProofLost), b.asked
+	o := decide.ActionDone{Results: how, Writes: writes}
 	if err != nil && !writes.Stopped {
 		o.Err = fmt.Errorf("%s: %w", action.Name(a), err)
 	}

@@ -182,14 +182,15 @@ func (r *Reconciler) checkIdle(
 	})
 	st.reporter.ReportCachedNode(&node, view)
 	config := r.Config()
-	st.course.Apply(r.instantNow(), nil, decide.StorageHeard{Policies: config.Policies, Says: config.storageHealth(name)})
+	reported := decide.StorageReported{Policies: config.Policies, Health: config.storageHealth(name)}
+	st.course.Apply(r.instantNow(), nil, reported)
 	if !st.course.IsIdle(l, view) {
 		return false, 0, nil
 	}
 	mode := config.ChooseMode(&node, fence.Fence).Mode
 	st.beginsNothing = !mode.MayAct()
 	st.reporter.ReportIdle(&node, l, mode)
-	st.course.Apply(l.Got, nil, decide.Rested{Look: l})
+	st.course.Apply(l.Got, nil, decide.NodeIdle{Look: l})
 	st.node, st.objects = nil, nil
 	if mode == fence.Disabled {
 		return true, 0, nil

@@ -230,7 +230,7 @@ func (x *midst) upTo(do string) action.Decision {
 			}
 			x.work().applyObservation(o)
 			x.tells(s, o)
-		case action.Is[action.Ask](s):
+		case action.Is[action.AskDevices](s):
 			x.work().applyObservation(decide.DevicesAnswered{Answers: x.work().askDevices(x.t.Context())})
 		case action.Is[action.Wait](s):
 			x.pass(s.RequeueAfter)
@@ -258,7 +258,7 @@ func (x *midst) steps() error {
 	x.t.Helper()
 	for range 30 {
 		s := x.step(x.t.Context(), "n1", x.st)
-		if s.Err() != nil || x.api.patches > 0 || action.Is[action.Leave](s.Decision) {
+		if s.Err() != nil || x.api.patches > 0 || action.Is[action.NoAction](s.Decision) {
 			return s.Err()
 		}
 		x.pass(s.Decision.RequeueAfter)
@@ -341,9 +341,9 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			m := &oneMachine{state: providers.PowerOff}
 			x := inMidst(t, m, taint.PhaseEvicting)
-			do := "Tombstone"
+			do := "EndPods"
 			if x.live.pods = podsOf("n1", "a", "b", "c"); tc.ret {
-				x.live.pods, x.live.lease, do = endedPods("n1", "a", "b", "c"), "2", "Delete"
+				x.live.pods, x.live.lease, do = endedPods("n1", "a", "b", "c"), "2", "DeletePods"
 			}
 			s := x.upTo(do)
 			m.state, m.asked = tc.state, 0
@@ -356,10 +356,10 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 				x.c.now = x.c.now.Add(tc.each)
 				return nil
 			})
-			if o.Err != nil || wrote != tc.want || len(o.How) != tc.want || action.NeedsNoProof(s.Action) != tc.ret ||
-				m.asked != tc.asked {
-				t.Errorf("got %d writes (%d noted) after %d questions, error %v; want %d after %d", wrote, len(o.How),
-					m.asked, o.Err, tc.want, tc.asked)
+			if o.Err != nil || wrote != tc.want || len(o.Results) != tc.want ||
+				action.NeedsNoProof(s.Action) != tc.ret || m.asked != tc.asked {
+				t.Errorf("got %d writes (%d noted) after %d questions, error %v; want %d after %d", wrote,
+					len(o.Results), m.asked, o.Err, tc.want, tc.asked)
 			}
 		})
 	}
@@ -386,8 +386,8 @@ func TestPowerOffNeedsLeaderAndLook(t *testing.T) {
 			x.Leading = func() error { return tc.leading }
 			x.c.now = x.c.now.Add(tc.age)
 			o := x.act(t.Context(), s)
-			if m.off != tc.want || o.Late != tc.late || (o.Err == nil) != (tc.want == 1) ||
-				!o.Late && !o.Sent.Equal(providers.InstantOf(x.c.now)) {
+			if m.off != tc.want || o.Withheld != tc.late || (o.Err == nil) != (tc.want == 1) ||
+				!o.Withheld && !o.SentAt.Equal(providers.InstantOf(x.c.now)) {
 				t.Errorf("got %d power-offs, outcome %+v, want %d, late %v", m.off, o, tc.want, tc.late)
 			}
 		})
@@ -588,7 +588,7 @@ func TestClearingNeedsTheProof(t *testing.T) {
 		}
 		o := x.act(t.Context(), d)
 		if want := map[bool]int{false: 1, true: 0}[stands]; x.api.patches != want ||
-			errors.Is(o.Err, kube.ErrAgain) != stands || o.Late != stands {
+			errors.Is(o.Err, kube.ErrAgain) != stands || o.Withheld != stands {
 			t.Errorf("stopped %v: got %d writes, %+v, want %d", stands, x.api.patches, o, want)
 		}
 	}

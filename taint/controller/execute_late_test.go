@@ -58,7 +58,7 @@ func aboutToWrite(t *testing.T, clears bool, takes time.Duration) (*midst, actio
 		x.c.now = asked.Add(takes)
 		return asked
 	}
-	do := "Tombstone"
+	do := "EndPods"
 	if x.live.pods = podsOf("n1", "a", "b"); clears {
 		x.live.pods, do = endedPods("n1", "a"), "ClearVolumes"
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/x^1"}
@@ -84,9 +84,9 @@ func TestWritesDoNotWaitForAConnection(t *testing.T) {
 			begun := time.Now()
 			o := x.act(t.Context(), s)
 			wrong := tc.clears && !errors.Is(o.Err, kube.ErrLate) || !tc.clears && o.Err != nil
-			if took := time.Since(begun); took > tc.atMost || took < tc.atMost/2 || len(o.How) != 0 || wrong {
+			if took := time.Since(begun); took > tc.atMost || took < tc.atMost/2 || len(o.Results) != 0 || wrong {
 				t.Errorf("%s, device takes %s: over after %s, want %s; noted %v, error %v",
-					action.Name(s.Action), tc.takes, took, tc.atMost, o.How, o.Err)
+					action.Name(s.Action), tc.takes, took, tc.atMost, o.Results, o.Err)
 			}
 		})
 	}
@@ -131,7 +131,7 @@ func TestOutOfServiceIsWrittenInTime(t *testing.T) {
 				x.writer.Client, dialed = neverConnected(t)
 				x.c.now = x.c.now.Add(tc.age)
 				begun := time.Now()
-				o := x.act(t.Context(), action.Decision{Action: action.OutOfService{}})
+				o := x.act(t.Context(), action.Decision{Action: action.AddOutOfServiceTaint{}})
 				took := time.Since(begun)
 				if !errors.Is(o.Err, kube.ErrLate) || dialed.Load() != tc.dials || took < tc.least || took > tc.atMost {
 					t.Errorf("after %s, %d connections: got %v, want %v after %s", took, dialed.Load(), o.Err,
@@ -154,7 +154,7 @@ func TestWritesStopBeforeStockEviction(t *testing.T) {
 	a := &x.live.pods[0]
 	a.DeletionTimestamp, a.DeletionGracePeriodSeconds = nil, nil
 	a.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}
-	s := x.upTo("Tombstone")
+	s := x.upTo("EndPods")
 	if len(action.PodsOf(s.Action)) != 2 {
 		t.Fatalf("got %v, want both pods to be ended", action.PodsOf(s.Action))
 	}
@@ -164,8 +164,8 @@ func TestWritesStopBeforeStockEviction(t *testing.T) {
 		written = append(written, p.Name)
 		return nil
 	})
-	if _, tried := o.How["a"]; o.Err != nil || tried || !slices.Equal(written, []string{"b"}) {
-		t.Errorf("got %v written, noted %v, error %v; want b alone", written, o.How, o.Err)
+	if _, tried := o.Results["a"]; o.Err != nil || tried || !slices.Equal(written, []string{"b"}) {
+		t.Errorf("got %v written, noted %v, error %v; want b alone", written, o.Results, o.Err)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestProofOutlivesTheWayToTheServer(t *testing.T) {
 		m := &oneMachine{state: providers.PowerOff}
 		x := inMidst(t, m, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a")
-		s := x.upTo("Tombstone")
+		s := x.upTo("EndPods")
 		at := x.st.course.Answer().At
 		m.asked = 0
 		x.c.now = at.Add(tc.age).Wall
@@ -274,8 +274,8 @@ func TestLastCheck(t *testing.T) {
 			begun := time.Now()
 			o := x.act(t.Context(), s)
 			sent, refused := m.off == 1, errors.Is(o.Err, providers.ErrNotSent)
-			if sent != tc.sends || o.Late == tc.sends || refused == tc.sends ||
-				sent && !o.Sent.Equal(providers.InstantOf(x.c.now)) {
+			if sent != tc.sends || o.Withheld == tc.sends || refused == tc.sends ||
+				sent && !o.SentAt.Equal(providers.InstantOf(x.c.now)) {
 				t.Errorf("%s: got %d power-offs, outcome %+v; want it sent: %v", tc.name, m.off, o, tc.sends)
 			}
 			if took := time.Since(begun); took > pauseRead {

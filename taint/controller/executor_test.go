@@ -27,7 +27,7 @@ func TestListPodsNamesTheFirst(t *testing.T) {
 	x.Config = func() *Config { return config }
 	x.live.pods = podsOf("n1", "a", "b")
 	x.live.pods[1].Labels = map[string]string{"app": "csi"}
-	d := x.upTo("Tombstone")
+	d := x.upTo("EndPods")
 	var got []string
 	for _, p := range action.PodsOf(d.Action) {
 		got = append(got, fmt.Sprintf("%s %v", p.Name, p.First))
@@ -54,7 +54,7 @@ func TestEachLookHasAnID(t *testing.T) {
 func TestSpareWritesTheToken(t *testing.T) {
 	x := inMidst(t, &oneMachine{state: providers.PowerOn}, taint.PhaseEvicting)
 	x.live.pods, x.live.lease = podsOf("n1", "a"), "2" // a heartbeat: it is back
-	x.act(t.Context(), x.upTo("Spare"))
+	x.act(t.Context(), x.upTo("SparePods"))
 	if token := x.st.course.Look().Record.Token(); !strings.Contains(x.api.last, `"`+token+`"`) {
 		t.Errorf("got %s, want the token %q", x.api.last, token)
 	}
@@ -98,10 +98,10 @@ func TestFencingIsToldOfEachStep(t *testing.T) {
 		if s.Err() != nil {
 			t.Fatal(s.Err())
 		}
-		if action.Is[action.Tombstone](s.Decision) {
+		if action.Is[action.EndPods](s.Decision) {
 			x.end(0)
 		}
-		if action.Is[action.Delete](s.Decision) {
+		if action.Is[action.DeletePods](s.Decision) {
 			break
 		}
 		x.pass(s.Decision.RequeueAfter)

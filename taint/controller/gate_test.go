@@ -57,7 +57,7 @@ func TestWritesThatFindNoRoom(t *testing.T) {
 				m := &oneMachine{state: providers.PowerOff}
 				x := inMidst(t, m, taint.PhaseEvicting)
 				x.live.pods = podsOf("n1", "a", "b")
-				s := x.upTo("Tombstone")
+				s := x.upTo("EndPods")
 				m.state, m.asked = tc.state, 0
 				tried := map[string]int{}
 				var mu sync.Mutex // guards tried
@@ -75,9 +75,9 @@ func TestWritesThatFindNoRoom(t *testing.T) {
 					}
 					return apierrors.NewTooManyRequests("no room", tc.after)
 				})
-				if got := []int{tried["a"], tried["b"]}; !slices.Equal(got, tc.want) || len(o.How) != tc.written ||
+				if got := []int{tried["a"], tried["b"]}; !slices.Equal(got, tc.want) || len(o.Results) != tc.written ||
 					o.Err != nil || m.asked != tc.asked {
-					t.Errorf("tried %v, %d written, asked %d times, error %v; want %v, %d, %d", got, len(o.How),
+					t.Errorf("tried %v, %d written, asked %d times, error %v; want %v, %d, %d", got, len(o.Results),
 						m.asked, o.Err, tc.want, tc.written, tc.asked)
 				}
 				if took := time.Since(begun); took != tc.took {
@@ -106,7 +106,7 @@ func TestWritesThatFindNoRoomAreFewer(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.gate.pace.Most = 0
 			x.live.pods = podsOf("n1", "a")
-			s := x.upTo("Tombstone")
+			s := x.upTo("EndPods")
 			tried := false
 			x.work().writePods(t.Context(), s.Action, func(context.Context, action.Pod) error {
 				if tried {
@@ -127,7 +127,7 @@ func TestWaitingForRoomEndsWithTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a", "b")
-		s := x.upTo("Tombstone")
+		s := x.upTo("EndPods")
 		begun := time.Now()
 		x.work().writePods(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 			if p.Name == "a" {
@@ -148,7 +148,7 @@ func TestTurnIsHeldForTheOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a", "b", "c")
-		s := x.upTo("Tombstone")
+		s := x.upTo("EndPods")
 		x.Leading = func() error {
 			time.Sleep(time.Second) // others would have their turn meanwhile
 			return errStale
@@ -174,7 +174,7 @@ func TestRunsShareTheGate(t *testing.T) {
 		var order []string
 		run := func(x *midst, age time.Duration, pods ...string) {
 			x.live.pods = podsOf("n1", pods...)
-			s := x.upTo("Tombstone")
+			s := x.upTo("EndPods")
 			for i := range action.PodsOf(s.Action) {
 				action.PodsOf(s.Action)[i].First = strings.HasPrefix(action.PodsOf(s.Action)[i].Name, "storage")
 			}
@@ -211,7 +211,7 @@ func TestWaitingToWriteLetsOthersBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a")
-		s := x.upTo("Tombstone")
+		s := x.upTo("EndPods")
 		looked := 0
 		x.st.releaseSlot = func() { looked++ }
 		busy := &fleet.Turn{}

@@ -14,28 +14,28 @@ type nodeWrites struct{ *work }
 // writeResult returns the observation of one write of the Node that ended with err.
 func writeResult(err error) decide.Observation { return decide.ActionDone{Err: err} }
 
-// Write writes the record.
-func (w nodeWrites) Write(ctx context.Context, a action.Write) decide.Observation {
+// WriteRecord writes the record.
+func (w nodeWrites) WriteRecord(ctx context.Context, a action.WriteRecord) decide.Observation {
 	return writeResult(w.writer.WriteRecord(ctx, w.st.course.Look(), a.Record))
 }
 
-// Announce writes the names of policies on the Node.
-func (w nodeWrites) Announce(ctx context.Context, a action.Announce) decide.Observation {
+// AnnouncePolicy writes the names of policies on the Node.
+func (w nodeWrites) AnnouncePolicy(ctx context.Context, a action.AnnouncePolicy) decide.Observation {
 	return writeResult(w.writer.AnnouncePolicy(ctx, w.st.course.Look(), a.Note))
 }
 
-// Arm sets the mark.
-func (w nodeWrites) Arm(ctx context.Context, a action.Arm) decide.Observation {
+// SetMark sets the mark.
+func (w nodeWrites) SetMark(ctx context.Context, a action.SetMark) decide.Observation {
 	return writeResult(w.writer.SetMark(ctx, w.st.course.Look(), a.Record))
 }
 
-// Unmark removes the mark.
-func (w nodeWrites) Unmark(ctx context.Context, a action.Unmark) decide.Observation {
+// RemoveMark removes the mark.
+func (w nodeWrites) RemoveMark(ctx context.Context, a action.RemoveMark) decide.Observation {
 	return writeResult(w.writer.RemoveMark(ctx, w.st.course.Look(), a.Record))
 }
 
-// Condition sets or clears the condition that the machine is on.
-func (w nodeWrites) Condition(ctx context.Context, a action.Condition) decide.Observation {
+// SetPoweredOnCondition sets or clears the condition that the machine is on.
+func (w nodeWrites) SetPoweredOnCondition(ctx context.Context, a action.SetPoweredOnCondition) decide.Observation {
 	return writeResult(w.writer.SetPoweredOn(ctx, w.st.course.Look(), a.On))
 }
 
@@ -44,20 +44,20 @@ func (w nodeWrites) ExpireReady(ctx context.Context) decide.Observation {
 	return writeResult(w.writer.ExpireReady(ctx, w.st.course.Look()))
 }
 
-// OutOfService adds Kubernetes' own out-of-service taint.
-func (w nodeWrites) OutOfService(ctx context.Context) decide.Observation {
+// AddOutOfServiceTaint adds Kubernetes' own out-of-service taint.
+func (w nodeWrites) AddOutOfServiceTaint(ctx context.Context) decide.Observation {
 	return w.setOutOfService(ctx, true)
 }
 
-// InService removes it.
-func (w nodeWrites) InService(ctx context.Context) decide.Observation {
+// RemoveOutOfServiceTaint removes it.
+func (w nodeWrites) RemoveOutOfServiceTaint(ctx context.Context) decide.Observation {
 	return w.setOutOfService(ctx, false)
 }
 
 func (w nodeWrites) setOutOfService(ctx context.Context, out bool) decide.Observation {
 	by, hold := w.maySend("")
 	if hold != decide.HoldYes {
-		return decide.ActionDone{Err: kube.ErrLate, Late: true}
+		return decide.ActionDone{Err: kube.ErrLate, Withheld: true}
 	}
 	return writeResult(w.writer.SetOutOfService(kube.SendBy(ctx, by), w.st.course.Look(), out))
 }
@@ -67,7 +67,7 @@ func (w nodeWrites) ClearVolumes(ctx context.Context, a action.ClearVolumes) dec
 	l := w.st.course.Look()
 	by, hold := w.maySend("")
 	if hold != decide.HoldYes {
-		return decide.ActionDone{Err: kube.ErrLate, Late: true}
+		return decide.ActionDone{Err: kube.ErrLate, Withheld: true}
 	}
 	return writeResult(w.writer.ClearVolumes(kube.SendBy(ctx, by), l, a.InUse, a.Attached))
 }

@@ -34,16 +34,16 @@ func TestPodWritesGoOn(t *testing.T) {
 		how  action.WriteResult
 		want string // the next step, b alone being left
 	}{
-		{"gone", fmt.Errorf("%w: %w", kube.ErrAgain, gone), false, action.Accepted, "Tombstone"},
-		{"changed", fmt.Errorf("%w: %w", kube.ErrAgain, changed), false, action.Changed, "Tombstone"},
+		{"gone", fmt.Errorf("%w: %w", kube.ErrAgain, gone), false, action.Accepted, "EndPods"},
+		{"changed", fmt.Errorf("%w: %w", kube.ErrAgain, changed), false, action.Changed, "EndPods"},
 		{"no quorum", errors.New("no quorum"), false, action.Failed, "Wait"},
-		{"too large", apierrors.NewRequestEntityTooLargeError(""), false, action.TooLarge, "Tombstone"},
-		{"no leader any more", errStale, true, action.Accepted, "Tombstone"},
+		{"too large", apierrors.NewRequestEntityTooLargeError(""), false, action.TooLarge, "EndPods"},
+		{"no leader any more", errStale, true, action.Accepted, "EndPods"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
-			s := x.upTo("Tombstone")
+			s := x.upTo("EndPods")
 			o := x.work().writePods(t.Context(), s.Action, func(_ context.Context, p action.Pod) error {
 				if p.Name == "b" {
 					if tc.lost {
@@ -53,15 +53,15 @@ func TestPodWritesGoOn(t *testing.T) {
 				}
 				return nil
 			})
-			how, noted := o.How["b"]
-			if (o.Err != nil) != tc.lost || noted == tc.lost || how != tc.how || !tc.lost && len(o.How) != 3 {
-				t.Errorf("got %v, error %v, want b %s and the other two written", o.How, o.Err, tc.how)
+			how, noted := o.Results["b"]
+			if (o.Err != nil) != tc.lost || noted == tc.lost || how != tc.how || !tc.lost && len(o.Results) != 3 {
+				t.Errorf("got %v, error %v, want b %s and the other two written", o.Results, o.Err, tc.how)
 			}
 			x.Leading = func() error { return nil }
 			x.live.pods = x.live.pods[1:2]
 			x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
 			if s := x.upTo(tc.want); tc.want == "Wait" && s.Reason != reason.Retrying ||
-				tc.want == "Tombstone" && action.PodsOf(s.Action)[0].Small != (tc.how == action.TooLarge) {
+				tc.want == "EndPods" && action.PodsOf(s.Action)[0].Small != (tc.how == action.TooLarge) {
 				t.Errorf("then: got %s of %+v", s.Reason, action.PodsOf(s.Action))
 			}
 		})
@@ -85,13 +85,13 @@ func TestStoppedWhileAsking(t *testing.T) {
 		m := &oneMachine{state: providers.PowerOff}
 		x := inMidst(t, m, taint.PhaseEvicting)
 		x.live.pods = podsOf("n1", "a")
-		s := x.upTo("Tombstone")
+		s := x.upTo("EndPods")
 		x.st.machine.Provider, m.asked = wakes{m, func() { x.stopWrites(node) }}, 0
 		x.c.now = x.c.now.Add(proof.TTL + time.Second)
 		o := x.work().writePods(t.Context(), s.Action, func(context.Context, action.Pod) error { return nil })
-		if want := map[string]int{"n1": 0, "n2": 1}[node]; o.Err != nil || len(o.How) != want || m.asked != 1 {
-			t.Errorf("%s shows life: got %d written after %d questions, error %v; want %d after one", node, len(o.How),
-				m.asked, o.Err, want)
+		if want := map[string]int{"n1": 0, "n2": 1}[node]; o.Err != nil || len(o.Results) != want || m.asked != 1 {
+			t.Errorf("%s shows life: got %d written after %d questions, error %v; want %d after one", node,
+				len(o.Results), m.asked, o.Err, want)
 		}
 	}
 }
@@ -109,14 +109,14 @@ func TestStoppedByLease(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
 			x.live.pods = podsOf("n1", "a", "b", "c")
-			s := x.upTo("Tombstone")
+			s := x.upTo("EndPods")
 			heard := x.wakeOptions(nil).OnHeartbeat
 			o := x.work().writePods(t.Context(), s.Action, func(context.Context, action.Pod) error {
 				heard(tc.node)
 				return nil
 			})
-			if o.Err != nil || len(o.How) != tc.want {
-				t.Errorf("got %d written, error %v, want %d", len(o.How), o.Err, tc.want)
+			if o.Err != nil || len(o.Results) != tc.want {
+				t.Errorf("got %d written, error %v, want %d", len(o.Results), o.Err, tc.want)
 			}
 		})
 	}
@@ -153,7 +153,7 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 			x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(providers.InstantOf(x.Now()), f, o) })
 		}
 		if failed {
-			write("Tombstone", errors.New("no quorum"))
+			write("EndPods", errors.New("no quorum"))
 		}
 		must(t, x.steps())
 		if want := `"status":{"volumesAttached":[{"name":"` + string(stays) + `","devicePath":""}],"volumesInUse":["` +
@@ -161,7 +161,7 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 			t.Errorf("failed %v: got %s, want %s", failed, x.api.last, want)
 		}
 		x.live.node.Status.VolumesInUse, x.api.patches = []corev1.UniqueVolumeName{stays}, 0
-		write("Delete", nil)
+		write("DeletePods", nil)
 		x.live.pods = x.live.pods[1:]
 		if s := x.upTo("Wait"); s.Reason == reason.Clearing || x.api.patches != 0 {
 			t.Errorf("failed %v: volumesAttached is cleared again: %s", failed, s.Reason)

@@ -11,8 +11,8 @@ import (
 // podWrites implements the World's writes of pods and attachments: several requests each.
 type podWrites struct{ *work }
 
-// Tombstone ends pods.
-func (w podWrites) Tombstone(ctx context.Context, a action.Tombstone) decide.Observation {
+// EndPods ends pods.
+func (w podWrites) EndPods(ctx context.Context, a action.EndPods) decide.Observation {
 	message := taint.PolicyMessage(a.Policy)
 	if a.Policy == "" {
 		message = taint.FenceMessage(w.st.course.Look().Record.ID)
@@ -20,19 +20,19 @@ func (w podWrites) Tombstone(ctx context.Context, a action.Tombstone) decide.Obs
 	return w.writePods(ctx, a, func(ctx context.Context, p action.Pod) error { return w.writer.EndPod(ctx, p, message) })
 }
 
-// Delete deletes ended pods.
-func (w podWrites) Delete(ctx context.Context, a action.Delete) decide.Observation {
+// DeletePods deletes ended pods.
+func (w podWrites) DeletePods(ctx context.Context, a action.DeletePods) decide.Observation {
 	return w.writePods(ctx, a, w.writer.DeletePod)
 }
 
-// Spare spares pods.
-func (w podWrites) Spare(ctx context.Context, a action.Spare) decide.Observation {
+// SparePods spares pods.
+func (w podWrites) SparePods(ctx context.Context, a action.SparePods) decide.Observation {
 	token := w.st.course.Look().Record.Token()
 	return w.writePods(ctx, a, func(ctx context.Context, p action.Pod) error { return w.writer.SparePod(ctx, p, token) })
 }
 
-// SetNotReady sets pods that stay not ready.
-func (w podWrites) SetNotReady(ctx context.Context, a action.SetNotReady) decide.Observation {
+// SetPodsNotReady sets pods that stay not ready.
+func (w podWrites) SetPodsNotReady(ctx context.Context, a action.SetPodsNotReady) decide.Observation {
 	return w.writePods(ctx, a, w.writer.SetPodNotReady)
 }
 

@@ -23,20 +23,20 @@ type powerActions struct{ *work }
 func (w powerActions) PowerOff(ctx context.Context, a action.PowerOff) decide.Observation {
 	by := w.st.machine.Devices()[a.Move.Device]
 	o := w.sendPower(ctx, by, by.Provider.PowerOff)
-	o.Power = []decide.PowerSent{{Device: by.Device, Err: o.Err, Late: o.Late}}
+	o.Power = []decide.PowerSent{{Device: by.Device, Err: o.Err, Withheld: o.Withheld}}
 	return o
 }
 
 // PowerOn sends the power-on that the record announced, through one device after the other. A reason not to send to one
 // device stops it for the others as well.
 func (w powerActions) PowerOn(ctx context.Context, a action.PowerOn) decide.Observation {
-	devices, all := w.st.machine.Devices(), decide.ActionDone{Late: true}
+	devices, all := w.st.machine.Devices(), decide.ActionDone{Withheld: true}
 	for _, i := range a.Devices {
 		by := devices[i]
 		o := w.sendPower(ctx, by, by.Provider.PowerOn)
-		all.Sent, all.Err, all.Late = o.Sent, cmp.Or(o.Err, all.Err), all.Late && o.Late
-		all.Power = append(all.Power, decide.PowerSent{Device: by.Device, Err: o.Err, Late: o.Late})
-		if o.Late {
+		all.SentAt, all.Err, all.Withheld = o.SentAt, cmp.Or(o.Err, all.Err), all.Withheld && o.Withheld
+		all.Power = append(all.Power, decide.PowerSent{Device: by.Device, Err: o.Err, Withheld: o.Withheld})
+		if o.Withheld {
 			break
 		}
 	}
@@ -57,7 +57,7 @@ func (w powerActions) sendPower(
 	} else {
 		err = act(ctx, by.Target, check.stillHolds)
 	}
-	return decide.ActionDone{Err: err, Sent: check.lastAllowed(), Late: errors.Is(err, providers.ErrNotSent)}
+	return decide.ActionDone{Err: err, SentAt: check.lastAllowed(), Withheld: errors.Is(err, providers.ErrNotSent)}
 }
 
 // errCallOver refuses a request that a provider would send after its call has returned.

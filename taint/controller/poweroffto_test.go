@@ -46,7 +46,7 @@ func (x *midst) does(s action.Decision) {
 	look, o := x.st.course.Look(), x.act(x.t.Context(), s)
 	x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(x.instantNow(), f, o) })
 	x.st.reporter.ReportStep(x.t.Context(), decide.StepDone{Look: look, Decision: s, Outcome: o})
-	if action.Name(s.Action) == "Write" {
+	if action.Name(s.Action) == "WriteRecord" {
 		x.write(action.RecordOf(s.Action))
 	}
 }
@@ -79,7 +79,7 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	x.observer.Fences = func(t journal.Update) { fencing = fencing.AddUpdate(t) }
 	x.live.pods = podsOf("n1", "p")
 
-	x.does(x.upTo("Write")) // announced
+	x.does(x.upTo("WriteRecord")) // announced
 	for range 2 {
 		x.does(x.upTo("PowerOff"))
 	}
@@ -89,7 +89,7 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	x.live.lease = "2"
 	x.live.node = x.live.node.DeepCopy()
 	x.live.node.Status.Conditions[0].Status = corev1.ConditionTrue
-	closing := x.upTo("Write")
+	closing := x.upTo("WriteRecord")
 	if to := action.RecordOf(closing.Action).PowerOffTo; action.RecordOf(closing.Action).
 		Result != taint.ResultCancelled || len(to) != 1 ||
 		to[0].Device != "strip/a" {

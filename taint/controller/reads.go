@@ -36,7 +36,7 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 		return w.finishRead(nil, err)
 	}
 	var facts decide.Facts
-	var elsewhere decide.Elsewhere
+	var elsewhere decide.ExternalFacts
 	st.node, st.objects, st.machine = node, nil, machine.Machine{}
 	if l.Exists {
 		config := w.Config()
@@ -51,13 +51,13 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 			facts.Excluded, facts.KeptOn = exclusions.Excluded, cmp.Or(facts.KeptOn, exclusions.KeptOn)
 			// This is part of the look: if it alone lasted longer than a look holds, no power-off could ever be sent.
 			l.Got = w.instantNow()
-			elsewhere = decide.Elsewhere{Excluded: exclusions.Excluded, KeptOn: exclusions.KeptOn}
+			elsewhere = decide.ExternalFacts{Excluded: exclusions.Excluded, KeptOn: exclusions.KeptOn}
 		}
 		st.beginsNothing = !facts.Mode.MayAct()
 		status, _ := taint.ProtectionOf(node)
 		st.nudging.observeLook(l, status, w.Now())
 	}
-	return w.finishRead(decide.NodeRead{Look: l, Facts: facts, Node: node, Elsewhere: elsewhere}, nil)
+	return w.finishRead(decide.NodeRead{Look: l, Facts: facts, Node: node, External: elsewhere}, nil)
 }
 
 // ListPods lists the pods bound to the node.
@@ -78,7 +78,7 @@ func (w reads) ReadVolumes(ctx context.Context, a action.ReadVolumes) decide.Obs
 		return w.finishRead(nil, err)
 	}
 	w.Config().fillVolumeHealth(w.st.objectsOf(a.Pods), of)
-	return w.finishRead(decide.VolumesRead{Of: of, Unread: unread}, nil)
+	return w.finishRead(decide.VolumesRead{ByPod: of, Err: unread}, nil)
 }
 
 // ListAttachments lists the attachments that name the node.
@@ -106,16 +106,16 @@ func (w reads) ReadOwners(ctx context.Context, a action.ReadOwners) decide.Obser
 	if err != nil {
 		return w.finishRead(nil, err)
 	}
-	return w.finishRead(decide.OwnersRead{Of: of}, nil)
+	return w.finishRead(decide.OwnersRead{ByPod: of}, nil)
 }
 
-// ReadRival reads what Longhorn's own setting makes it do.
-func (w reads) ReadRival(ctx context.Context) decide.Observation {
-	return w.finishRead(decide.RivalRead{Why: kube.LonghornDeletes(ctx, w.Live, w.Client.RESTMapper())}, nil)
+// ReadStorageSetting reads what Longhorn's own setting makes it do.
+func (w reads) ReadStorageSetting(ctx context.Context) decide.Observation {
+	return w.finishRead(decide.StorageSettingRead{Why: kube.LonghornDeletes(ctx, w.Live, w.Client.RESTMapper())}, nil)
 }
 
-// ReadWaiting reads the claims that Pending pods of the pods' namespaces wait for.
-func (w reads) ReadWaiting(ctx context.Context, a action.ReadWaiting) decide.Observation {
+// ReadAwaitedClaims reads the claims that Pending pods of the pods' namespaces wait for.
+func (w reads) ReadAwaitedClaims(ctx context.Context, a action.ReadAwaitedClaims) decide.Observation {
 	var namespaces []string
 	for _, p := range a.Pods {
 		if !slices.Contains(namespaces, p.Namespace) {
@@ -126,16 +126,16 @@ func (w reads) ReadWaiting(ctx context.Context, a action.ReadWaiting) decide.Obs
 	if err != nil {
 		return w.finishRead(nil, err)
 	}
-	return w.finishRead(decide.WaitingRead{Claims: claims}, nil)
+	return w.finishRead(decide.AwaitedClaimsRead{Claims: claims}, nil)
 }
 
-// ReadMembers lists etcd's pods.
-func (w reads) ReadMembers(ctx context.Context) decide.Observation {
+// ListEtcdPods lists etcd's pods.
+func (w reads) ListEtcdPods(ctx context.Context) decide.Observation {
 	members, err := kube.ListEtcdMembers(ctx, w.Live)
 	if err != nil {
 		return w.finishRead(nil, err)
 	}
-	return w.finishRead(decide.MembersRead{Ready: members}, nil)
+	return w.finishRead(decide.EtcdPodsListed{Ready: members}, nil)
 }
 
 // ReadClaims reads the claims of PersistentVolumes.
@@ -144,11 +144,11 @@ func (w reads) ReadClaims(ctx context.Context, a action.ReadClaims) decide.Obser
 	if err != nil {
 		return w.finishRead(nil, err)
 	}
-	return w.finishRead(decide.ClaimsRead{Of: claims}, nil)
+	return w.finishRead(decide.ClaimsRead{ByVolume: claims}, nil)
 }
 
-// Ask asks the machine's devices, live.
-func (w reads) Ask(ctx context.Context) decide.Observation {
+// AskDevices asks the machine's devices, live.
+func (w reads) AskDevices(ctx context.Context) decide.Observation {
 	return decide.DevicesAnswered{Answers: w.askDevices(ctx)}
 }
 

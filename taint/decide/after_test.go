@@ -34,7 +34,7 @@ func (c *course) wrote(s action.Decision) {
 // announced goes on until the power-on is announced.
 func (c *course) announced() {
 	c.t.Helper()
-	s := c.upTo("Write", off)
+	s := c.upTo("WriteRecord", off)
 	if s.Reason != reason.PoweringOn {
 		c.t.Fatalf("got %s (%s)", act(s), s.Reason)
 	}
@@ -50,12 +50,12 @@ func TestPowerOnIsSentOnce(t *testing.T) {
 		if a := c.upTo("PowerOn", off).Action.(action.PowerOn); len(a.Devices) != 1 || c.node.lastActionHolds(c.now) != HoldYes || c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)) != HoldNo {
 			t.Errorf("%s: got %+v, want the device, as long as the look is fresh", name, a)
 		}
-		c.node.Apply(c.now, c.fleet, ActionDone{Late: true}) // a pause: nothing was sent
+		c.node.Apply(c.now, c.fleet, ActionDone{Withheld: true}) // a pause: nothing was sent
 		c.upTo("PowerOn", off)
-		c.node.Apply(c.now, c.fleet, ActionDone{Sent: c.now, Err: err})
+		c.node.Apply(c.now, c.fleet, ActionDone{SentAt: c.now, Err: err})
 		for end := c.now.Add(time.Minute); c.now.Before(end); {
 			switch s := c.next(); act(s) {
-			case "Ask":
+			case "AskDevices":
 				c.answer(off)
 			case "Wait":
 				c.pass(s.RequeueAfter)
@@ -63,7 +63,7 @@ func TestPowerOnIsSentOnce(t *testing.T) {
 				t.Fatalf("%s: got %s (%s) after it was sent", name, act(s), s.Reason)
 			}
 		}
-		if s := c.upTo("Write", on); action.RecordOf(s.Action).PostFence != taint.PostFencePoweredOn {
+		if s := c.upTo("WriteRecord", on); action.RecordOf(s.Action).PostFence != taint.PostFencePoweredOn {
 			t.Errorf("%s, then on: got %s (%s), %+v", name, act(s), s.Reason, action.RecordOf(s.Action))
 		}
 	}
@@ -75,7 +75,7 @@ func TestPowerOnOfACrashedLeader(t *testing.T) {
 	for name, forget := range map[string]func(*course){
 		"another leader": func(c *course) { c.announced(); c.node = Node{} },
 		"a write whose answer is lost": func(c *course) {
-			c.wrote(c.upTo("Write", off))
+			c.wrote(c.upTo("WriteRecord", off))
 			c.node.Apply(c.now, c.fleet, ActionDone{Err: errors.New("lost")})
 		},
 	} {
@@ -85,7 +85,7 @@ func TestPowerOnOfACrashedLeader(t *testing.T) {
 		again := action.Decision{}
 		for again.Action == nil {
 			switch s := c.next(); act(s) {
-			case "Ask":
+			case "AskDevices":
 				c.answer(off)
 			case "Wait":
 				c.pass(s.RequeueAfter)
@@ -93,7 +93,7 @@ func TestPowerOnOfACrashedLeader(t *testing.T) {
 				again = s
 			}
 		}
-		if act(again) != "Write" || len(action.RecordOf(again.Action).PowerOns) != 2 || c.now.Sub(begin) < c.facts.Retry-time.Second {
+		if act(again) != "WriteRecord" || len(action.RecordOf(again.Action).PowerOns) != 2 || c.now.Sub(begin) < c.facts.Retry-time.Second {
 			t.Errorf("%s: got %s (%s) after %s, %v", name, act(again), again.Reason, c.now.Sub(begin), action.RecordOf(again.Action).PowerOns)
 		}
 	}
@@ -103,7 +103,7 @@ func TestPowerOnOfACrashedLeader(t *testing.T) {
 func TestOutletsDoNotRun(t *testing.T) {
 	c := fenced(t)
 	c.facts.Devices = append(c.facts.Devices, proof.Device{Name: "strip/n1", Machine: taint.Machine{Provider: "strip", ID: "n1"}, Level: 1, Feeds: true})
-	if s := c.next(); act(s) != "Ask" {
+	if s := c.next(); act(s) != "AskDevices" {
 		t.Fatalf("got %s (%s)", act(s), s.Reason)
 	}
 	both := func(first, second providers.PowerState) {
@@ -120,11 +120,11 @@ func TestOutletsDoNotRun(t *testing.T) {
 		t.Errorf("its device is silent and an outlet on: got %s (%s)", act(s), s.Reason)
 	}
 	c.pass(s.RequeueAfter)
-	if s := c.next(); act(s) != "Ask" {
+	if s := c.next(); act(s) != "AskDevices" {
 		t.Fatalf("got %s (%s)", act(s), s.Reason)
 	}
 	both(off, on)
-	if s := c.next(); act(s) != "Write" || s.Reason != reason.PoweringOn {
+	if s := c.next(); act(s) != "WriteRecord" || s.Reason != reason.PoweringOn {
 		t.Errorf("off, and an outlet on: got %s (%s), want the machine powered on", act(s), s.Reason)
 	}
 }

@@ -21,16 +21,16 @@ func TestPowerOffOfAClockThatRunsAhead(t *testing.T) {
 	if got := c.node.FenceBegan(); got.Before(begun) || got.After(c.now) {
 		t.Errorf("the fence began %s after its first sight, want then", got.Sub(begun))
 	}
-	c.did(ActionDone{Sent: c.now})
+	c.did(ActionDone{SentAt: c.now})
 	for range 500 {
 		switch s := c.next(); {
-		case act(s) == "Ask":
+		case act(s) == "AskDevices":
 			c.answer(on)
 		case act(s) == "Wait":
 			c.pass(s.RequeueAfter)
 		case act(s) == "PowerOff":
-			c.did(ActionDone{Sent: c.now})
-		case act(s) == "Write" && s.Reason == reason.PowerOffFailed:
+			c.did(ActionDone{SentAt: c.now})
+		case act(s) == "WriteRecord" && s.Reason == reason.PowerOffFailed:
 			if took := c.now.Sub(begun); took < time.Minute || took > 2*time.Minute {
 				t.Errorf("it timed out after %s, want a minute", took)
 			}

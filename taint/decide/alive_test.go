@@ -58,11 +58,11 @@ func TestQuestionIsNoRead(t *testing.T) {
 	for _, tc := range signs {
 		t.Run(tc.name, func(t *testing.T) {
 			c := clearing(t, 250*ms)
-			if s := c.next(); act(s) != "Ask" {
+			if s := c.next(); act(s) != "AskDevices" {
 				t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 			}
 			c.answerAfter(4800*ms, off)
-			if s := c.next(); act(s) != "Ask" || !slices.Equal(c.reads, []string{"ReadVolumes"}) {
+			if s := c.next(); act(s) != "AskDevices" || !slices.Equal(c.reads, []string{"ReadVolumes"}) {
 				t.Fatalf("got %s (%s) after %v, want a question after the volumes", act(s), s.Reason, c.reads)
 			}
 			if got := c.node.ReadDuration(); got != 1000*ms {
@@ -110,12 +110,12 @@ func TestLifeTakesAnotherLook(t *testing.T) {
 				c := midst(t, taint.PhaseEvicting)
 				c.pods, c.took = []action.Pod{running("a")}, slow.read
 				c.pass(time.Minute)
-				if s := c.next(); act(s) != "Ask" {
+				if s := c.next(); act(s) != "AskDevices" {
 					t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 				}
 				tc.shows(c)
 				c.answerAfter(slow.takes, off)
-				if s := c.next(); slices.Contains(c.reads, "ReadNode") != tc.life || act(s) != "Tombstone" {
+				if s := c.next(); slices.Contains(c.reads, "ReadNode") != tc.life || act(s) != "EndPods" {
 					t.Errorf("got %s (%s) after %v, want another look: %v", act(s), s.Reason, c.reads, tc.life)
 				}
 			})
@@ -126,7 +126,7 @@ func TestLifeTakesAnotherLook(t *testing.T) {
 // No write of a fence is sent once a sign of life was seen since the look, however fresh the proof.
 func TestLifeStopsAFence(t *testing.T) {
 	for do, pods := range map[string][]action.Pod{
-		"Tombstone": {running("a")}, "Delete": {ended("a")}, "SetNotReady": {readsReady(exempt(running("a")))},
+		"EndPods": {running("a")}, "DeletePods": {ended("a")}, "SetPodsNotReady": {readsReady(exempt(running("a")))},
 	} {
 		for _, tc := range signs {
 			c := midst(t, taint.PhaseEvicting)
@@ -161,7 +161,7 @@ func (c *course) stops(t *testing.T, what string, shows func(*course), life bool
 
 // What a node that came back is owed is done while it is heard.
 func TestLifeHoldsUpNoReturn(t *testing.T) {
-	for do, pods := range map[string][]action.Pod{"Delete": {ended("a")}, "Spare": {running("a")}} {
+	for do, pods := range map[string][]action.Pod{"DeletePods": {ended("a")}, "SparePods": {running("a")}} {
 		for _, tc := range signs {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods, c.look.LeaseRV = pods, "2"
@@ -178,12 +178,12 @@ func TestLifeStopsAPolicy(t *testing.T) {
 	for _, tc := range signs {
 		c := accepted(t)
 		s := c.policyStep()
-		if act(s) == "Condition" { // the machine is on: that is told first
+		if act(s) == "SetPoweredOnCondition" { // the machine is on: that is told first
 			c.node.Apply(c.now, c.fleet, ActionDone{})
 			c.look.PoweredOn = true
 			s = c.policyStep()
 		}
-		if act(s) != "Tombstone" || action.PolicyOf(s.Action) == "" {
+		if act(s) != "EndPods" || action.PolicyOf(s.Action) == "" {
 			t.Fatalf("got %s (%s), want a policy's tombstone", act(s), s.Reason)
 		}
 		a := providers.Answer{Observation: providers.Observation{At: c.now}, Got: c.now}
@@ -199,7 +199,7 @@ func TestLifeBehindASlowServerStopsAPolicy(t *testing.T) {
 		c := accepted(t)
 		c.took = 1500 * time.Millisecond
 		s := c.next()
-		if act(s) != "Ask" {
+		if act(s) != "AskDevices" {
 			t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 		}
 		tc.shows(c)

@@ -32,7 +32,7 @@ func TestHoldsByBothClocks(t *testing.T) {
 		{"pods", func(t *testing.T) *course {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods = []action.Pod{running("a")}
-			c.upTo("Tombstone", off)
+			c.upTo("EndPods", off)
 			return c
 		}, HoldAskFirst},
 		{"volumes", func(t *testing.T) *course {
@@ -44,8 +44,8 @@ func TestHoldsByBothClocks(t *testing.T) {
 		{"a policy's pods", func(t *testing.T) *course {
 			c := accepted(t)
 			c.look.PoweredOn = true // it says so already
-			if s := c.policyStep(); act(s) != "Tombstone" {
-				t.Fatalf("got %s (%s), want %s", act(s), s.Reason, "Tombstone")
+			if s := c.policyStep(); act(s) != "EndPods" {
+				t.Fatalf("got %s (%s), want %s", act(s), s.Reason, "EndPods")
 			}
 			return c
 		}, HoldNo},
@@ -82,8 +82,8 @@ func TestKeptListByBothClocks(t *testing.T) {
 	c.suspend(keptHolds + time.Second)
 	c.see()
 	c.answer(off)
-	if s := c.next(); act(s) != "Unmark" {
-		t.Errorf("got %s (%s) by a list of before a suspension, want %s", act(s), s.Reason, "Unmark")
+	if s := c.next(); act(s) != "RemoveMark" {
+		t.Errorf("got %s (%s) by a list of before a suspension, want %s", act(s), s.Reason, "RemoveMark")
 	}
 }
 

@@ -15,29 +15,29 @@ type World interface {
 	ReadVolumes(context.Context, action.ReadVolumes) Observation
 	ListAttachments(context.Context, action.ListAttachments) Observation
 	ReadOwners(context.Context, action.ReadOwners) Observation
-	ReadRival(context.Context) Observation
-	ReadWaiting(context.Context, action.ReadWaiting) Observation
-	ReadMembers(context.Context) Observation
+	ReadStorageSetting(context.Context) Observation
+	ReadAwaitedClaims(context.Context, action.ReadAwaitedClaims) Observation
+	ListEtcdPods(context.Context) Observation
 	ReadClaims(context.Context, action.ReadClaims) Observation
-	Ask(context.Context) Observation
+	AskDevices(context.Context) Observation
 
-	Write(context.Context, action.Write) Observation
-	Arm(context.Context, action.Arm) Observation
-	Unmark(context.Context, action.Unmark) Observation
-	Announce(context.Context, action.Announce) Observation
-	Condition(context.Context, action.Condition) Observation
+	WriteRecord(context.Context, action.WriteRecord) Observation
+	SetMark(context.Context, action.SetMark) Observation
+	RemoveMark(context.Context, action.RemoveMark) Observation
+	AnnouncePolicy(context.Context, action.AnnouncePolicy) Observation
+	SetPoweredOnCondition(context.Context, action.SetPoweredOnCondition) Observation
 	ExpireReady(context.Context) Observation
 	ClearVolumes(context.Context, action.ClearVolumes) Observation
-	OutOfService(context.Context) Observation
-	InService(context.Context) Observation
+	AddOutOfServiceTaint(context.Context) Observation
+	RemoveOutOfServiceTaint(context.Context) Observation
 
 	PowerOff(context.Context, action.PowerOff) Observation
 	PowerOn(context.Context, action.PowerOn) Observation
 
-	Tombstone(context.Context, action.Tombstone) Observation
-	Delete(context.Context, action.Delete) Observation
-	Spare(context.Context, action.Spare) Observation
-	SetNotReady(context.Context, action.SetNotReady) Observation
+	EndPods(context.Context, action.EndPods) Observation
+	DeletePods(context.Context, action.DeletePods) Observation
+	SparePods(context.Context, action.SparePods) Observation
+	SetPodsNotReady(context.Context, action.SetPodsNotReady) Observation
 	DeleteAttachments(context.Context, action.DeleteAttachments) Observation
 }
 
@@ -54,49 +54,49 @@ func Do(ctx context.Context, a action.Action, w World) Observation {
 		return w.ListAttachments(ctx, a)
 	case action.ReadOwners:
 		return w.ReadOwners(ctx, a)
-	case action.ReadRival:
-		return w.ReadRival(ctx)
-	case action.ReadWaiting:
-		return w.ReadWaiting(ctx, a)
-	case action.ReadMembers:
-		return w.ReadMembers(ctx)
+	case action.ReadStorageSetting:
+		return w.ReadStorageSetting(ctx)
+	case action.ReadAwaitedClaims:
+		return w.ReadAwaitedClaims(ctx, a)
+	case action.ListEtcdPods:
+		return w.ListEtcdPods(ctx)
 	case action.ReadClaims:
 		return w.ReadClaims(ctx, a)
-	case action.Ask:
-		return w.Ask(ctx)
-	case action.Write:
-		return w.Write(ctx, a)
-	case action.Arm:
-		return w.Arm(ctx, a)
-	case action.Unmark:
-		return w.Unmark(ctx, a)
-	case action.Announce:
-		return w.Announce(ctx, a)
-	case action.Condition:
-		return w.Condition(ctx, a)
+	case action.AskDevices:
+		return w.AskDevices(ctx)
+	case action.WriteRecord:
+		return w.WriteRecord(ctx, a)
+	case action.SetMark:
+		return w.SetMark(ctx, a)
+	case action.RemoveMark:
+		return w.RemoveMark(ctx, a)
+	case action.AnnouncePolicy:
+		return w.AnnouncePolicy(ctx, a)
+	case action.SetPoweredOnCondition:
+		return w.SetPoweredOnCondition(ctx, a)
 	case action.ExpireReady:
 		return w.ExpireReady(ctx)
 	case action.ClearVolumes:
 		return w.ClearVolumes(ctx, a)
-	case action.OutOfService:
-		return w.OutOfService(ctx)
-	case action.InService:
-		return w.InService(ctx)
+	case action.AddOutOfServiceTaint:
+		return w.AddOutOfServiceTaint(ctx)
+	case action.RemoveOutOfServiceTaint:
+		return w.RemoveOutOfServiceTaint(ctx)
 	case action.PowerOff:
 		return w.PowerOff(ctx, a)
 	case action.PowerOn:
 		return w.PowerOn(ctx, a)
-	case action.Tombstone:
-		return w.Tombstone(ctx, a)
-	case action.Delete:
-		return w.Delete(ctx, a)
-	case action.Spare:
-		return w.Spare(ctx, a)
-	case action.SetNotReady:
-		return w.SetNotReady(ctx, a)
+	case action.EndPods:
+		return w.EndPods(ctx, a)
+	case action.DeletePods:
+		return w.DeletePods(ctx, a)
+	case action.SparePods:
+		return w.SparePods(ctx, a)
+	case action.SetPodsNotReady:
+		return w.SetPodsNotReady(ctx, a)
 	case action.DeleteAttachments:
 		return w.DeleteAttachments(ctx, a)
-	default: // Wait, Leave
+	default: // Wait, NoAction
 		return nil
 	}
 }

@@ -27,7 +27,7 @@ func TestShadow(t *testing.T) {
 		for i := range 40 {
 			s := c.next()
 			switch act(s) {
-			case "Ask":
+			case "AskDevices":
 				if says(i) {
 					c.answer(off)
 				} else {
@@ -41,24 +41,24 @@ func TestShadow(t *testing.T) {
 					}
 				}
 				c.pass(s.RequeueAfter)
-			case "Leave":
+			case "NoAction":
 			default:
 				t.Fatalf("got %s (%s) in mode shadow", act(s), s.Reason)
 			}
 		}
 	}
 	course(func(int) bool { return false })
-	if would["Write"] != 1 || would["Arm"] != 0 || f.View("n2", c.now).Busy != "" {
+	if would["WriteRecord"] != 1 || would["SetMark"] != 0 || f.View("n2", c.now).Busy != "" {
 		t.Errorf("on: got %v, busy %q, want one power-off said, and nobody's turn", would, f.View("n2", c.now).Busy)
 	}
 	course(func(int) bool { return true })
-	if would["Write"] != 1 || would["Arm"] != 1 {
+	if would["WriteRecord"] != 1 || would["SetMark"] != 1 {
 		t.Errorf("then off: got %v, want each said once", would)
 	}
 	c.look.LeaseRV, c.look.ResourceVersion = "2", "2" // a heartbeat: another life
 	c.pass(70 * time.Second)
 	course(func(int) bool { return true })
-	if would["Arm"] != 2 {
+	if would["SetMark"] != 2 {
 		t.Errorf("in its next life: got %v, want it said again", would)
 	}
 }
@@ -78,7 +78,7 @@ func TestMarksInModesThatBeginNothing(t *testing.T) {
 		}
 		c = midst(t, taint.PhaseEvicting)
 		c.facts.Mode, c.pods = m, []action.Pod{running("a")}
-		if s := c.upTo("Tombstone", off); len(action.PodsOf(s.Action)) != 1 {
+		if s := c.upTo("EndPods", off); len(action.PodsOf(s.Action)) != 1 {
 			t.Errorf("%s, our mark: got %s (%s), want the fence to go on", m, act(s), s.Reason)
 		}
 	}
@@ -99,7 +99,7 @@ func TestDisabledReadsNothing(t *testing.T) {
 func TestConditionInShadow(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.facts.Mode, c.facts.Devices[0].NoPower, c.pods = fence.Shadow, "never pinned", []action.Pod{running("a")}
-	if s := c.next(); act(s) != "Ask" {
+	if s := c.next(); act(s) != "AskDevices" {
 		t.Fatalf("got %s (%s)", act(s), s.Reason)
 	}
 	c.answer(on)
@@ -108,7 +108,7 @@ func TestConditionInShadow(t *testing.T) {
 	}
 	c.look.PoweredOn, c.look.Ready, c.look.LeaseRV = true, corev1.ConditionTrue, "2"
 	c.fleet.ApplyLease("n1", "2", 0, c.now)
-	if s := c.next(); s.Action != (action.Condition{}) {
+	if s := c.next(); s.Action != (action.SetPoweredOnCondition{}) {
 		t.Errorf("back: got %+v (%s)", s.Action, s.Reason)
 	}
 }

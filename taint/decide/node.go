@@ -62,8 +62,8 @@ type Node struct {
 	readBegan      providers.Instant // when Next returned the last of them
 	pods           podList
 	atts           attachmentList
-	storageSetting *string           // the result of RivalRead; nil: not read
-	etcdReady      map[string]bool   // the result of MembersRead; nil: not read
+	storageSetting *string           // the result of StorageSettingRead; nil: not read
+	etcdReady      map[string]bool   // the result of EtcdPodsListed; nil: not read
 	awaitedClaims  map[string]bool   // claims that pods elsewhere wait for; nil: not read
 	boundClaims    map[string]string // the result of ClaimsRead; nil: not read
 	evictView      evict.View        // the view of the last decision under a mark
@@ -77,7 +77,7 @@ type Node struct {
 	workTook      time.Duration     // how long its reads took
 	workPods      []action.Pod      // the pods that those reads listed
 	kept          podList           // a list kept for the next act
-	policyHasTurn bool              // a policy has its turn, according to the last StorageHeard
+	policyHasTurn bool              // a policy has its turn, according to the last StorageReported
 }
 
 // podList is a live list of the node's pods.
@@ -164,7 +164,7 @@ func (n *Node) IsIdle(l taint.Look, v fleet.View) bool {
 	return v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && done && !l.PoweredOn
 }
 
-// Apply folds in what was observed at now. It never blocks. It does not use f for StorageHeard and Rested.
+// Apply folds in what was observed at now. It never blocks. It does not use f for StorageReported and NodeIdle.
 func (n *Node) Apply(now providers.Instant, f Fleet, o Observation) {
 	switch o := o.(type) {
 	case NodeRead:
@@ -172,26 +172,26 @@ func (n *Node) Apply(now providers.Instant, f Fleet, o Observation) {
 	case PodsListed:
 		n.applyPods(o.Pods, now)
 	case VolumesRead:
-		n.applyVolumes(o.Of, now)
+		n.applyVolumes(o.ByPod, now)
 	case AttachmentsListed:
 		n.applyAttachments(o.Attachments, o.Live, now)
 	case OwnersRead:
-		n.applyOwners(o.Of, now)
-	case RivalRead:
+		n.applyOwners(o.ByPod, now)
+	case StorageSettingRead:
 		n.applyStorageSetting(o.Why, now)
-	case WaitingRead:
+	case AwaitedClaimsRead:
 		n.applyAwaitedClaims(o.Claims, now)
 	case ClaimsRead:
-		n.applyBoundClaims(o.Of, now)
-	case MembersRead:
+		n.applyBoundClaims(o.ByVolume, now)
+	case EtcdPodsListed:
 		n.applyEtcdPods(o.Ready, now)
 	case DevicesAnswered:
 		n.applyAnswers(o.Answers, now, f)
 	case ActionDone:
 		n.applyActionDone(o, now, f)
-	case StorageHeard:
-		n.policyHasTurn = n.policy.ApplyStorage(o.Policies, o.Says, now)
-	case Rested:
+	case StorageReported:
+		n.policyHasTurn = n.policy.ApplyStorage(o.Policies, o.Health, now)
+	case NodeIdle:
 		n.policy.ApplyLook(o.Look)
 		*n = Node{policy: n.policy}
 	}
@@ -380,11 +380,11 @@ func (n *Node) distrustingNode(f Fleet) (by string) {
 // applyActionDone folds in how the last act that Next returned ended. In any case the node is looked at again.
 func (n *Node) applyActionDone(o ActionDone, now providers.Instant, f Fleet) {
 	n.lookIsFresh = false
-	if o.Late {
+	if o.Withheld {
 		return
 	}
 	switch a := n.lastDecision.Action.(type) {
-	case action.Write:
+	case action.WriteRecord:
 		if o.Err != nil {
 			f.ReleaseTurn(n.look.Name)
 		}
@@ -397,7 +397,7 @@ func (n *Node) applyActionDone(o ActionDone, now providers.Instant, f Fleet) {
 	case action.PowerOn:
 		n.fence.PowerOns.ApplySent(o.Err)
 	case action.PowerOff:
-		n.fence.PowerOffs.ApplySent(o.Sent, n.facts.Devices, a.Move, o.Err)
+		n.fence.PowerOffs.ApplySent(o.SentAt, n.facts.Devices, a.Move, o.Err)
 	case action.ClearVolumes:
 		switch {
 		case o.Err != nil:
@@ -409,12 +409,12 @@ func (n *Node) applyActionDone(o ActionDone, now providers.Instant, f Fleet) {
 		}
 	case action.DeleteAttachments:
 		if a.Policy != "" {
-			n.policy.ApplyWrites(a, n.policyEffects, o.How, now)
+			n.policy.ApplyWrites(a, n.policyEffects, o.Results, now)
 			return
 		}
 		n.evict.ForcedAt = now
 	default:
-		n.applyPodWrites(o.How, now)
+		n.applyPodWrites(o.Results, now)
 	}
 }
 
@@ -430,7 +430,7 @@ func (n *Node) applyPodWrites(how map[string]action.WriteResult, now providers.I
 	}
 }
 
-// Next returns the next decision. It may be called repeatedly. The node is looked at again after a Wait or a Leave. It
+// Next returns the next decision. It may be called repeatedly. The node is looked at again after Wait and NoAction. It
 // is also looked at again after a read without a result: the read failed, the retry is later, and a heartbeat may have
 // come meanwhile.
 func (n *Node) Next(now providers.Instant, f Fleet) action.Decision {
@@ -438,18 +438,18 @@ func (n *Node) Next(now providers.Instant, f Fleet) action.Decision {
 		n.lookIsFresh = false
 	}
 	d := n.decideNext(now, f)
-	if action.Is[action.Ask](d) && n.facts.NoDeviceErr != nil { // no device to ask: that is the answer
+	if action.Is[action.AskDevices](d) && n.facts.NoDeviceErr != nil { // no device to ask: that is the answer
 		for range 2 { // an answer that proves nothing is followed by a wait
 			noDevice := providers.Answer{
 				Observation: providers.Observation{At: now}, Got: now, Err: n.facts.NoDeviceErr,
 			}
 			n.answers.ApplyAnswers(noDevice)
-			if d = n.decideNext(now, f); !action.Is[action.Ask](d) {
+			if d = n.decideNext(now, f); !action.Is[action.AskDevices](d) {
 				break
 			}
 		}
 	}
-	if action.Is[action.Wait](d) || action.Is[action.Leave](d) || action.Is[action.ReadNode](d) {
+	if action.Is[action.Wait](d) || action.Is[action.NoAction](d) || action.Is[action.ReadNode](d) {
 		n.lookIsFresh = false
 	}
 	n.lastDecision, n.awaitsRead, n.readBegan = d, action.IsRead(d.Action), now
@@ -473,7 +473,7 @@ func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 	v := fence.View{
 		Facts: n.facts.Facts, Now: now, Look: l, Seen: n.sights, Memory: n.fence, Answers: n.answers,
 		Fleet: f.View(l.Name, now), DistrustingNode: n.distrustingNode(f),
-		Members: n.etcdReady,
+		EtcdPods: n.etcdReady,
 	}
 	v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)
 	v.VMHost = fence.IsVMHost(l.Labels)
@@ -499,15 +499,15 @@ func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 	// The condition appears while the node looks dead and its machine is on. It goes when the node is back.
 	if on := d.Reason == reason.PoweredOn && v.Facts.Mode.MayAct(); l.Exists && on != l.PoweredOn &&
 		(on || v.Fleet.Suspicion(l) == "") {
-		return action.Decision{Action: action.Condition{On: on}, Reason: d.Reason, Detail: d.Detail}
+		return action.Decision{Action: action.SetPoweredOnCondition{On: on}, Reason: d.Reason, Detail: d.Detail}
 	}
 	switch a := d.Action.(type) {
-	case action.Write:
+	case action.WriteRecord:
 		announces := a.Record.Phase == taint.PhasePoweringOff && !l.Record.IsOpen()
 		if announces && !f.ReserveTurn(l.Name, now) {
 			return action.Decision{Action: action.Wait{}, Reason: reason.PowerOffLimit, RequeueAfter: time.Second}
 		}
-	case action.Wait, action.Leave:
+	case action.Wait, action.NoAction:
 		return n.decideByPolicy(now, v.Fleet, d)
 	}
 	return d
@@ -520,8 +520,8 @@ func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action
 	}
 	d, effects := policy.Step(policy.View{
 		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Storm: findStorm(f, now),
-		Rival: n.storageSetting, Listed: n.pods.have, Pods: n.pods.pods,
-		Waiting: n.awaitedClaims, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list,
+		StorageSetting: n.storageSetting, Listed: n.pods.have, Pods: n.pods.pods,
+		AwaitedClaims: n.awaitedClaims, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list,
 		Storage: n.facts.Storage,
 	})
 	n.policy.ApplyEffects(effects)
@@ -529,10 +529,10 @@ func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action
 	switch d.Action.(type) {
 	case action.Wait:
 		fenced.PolicyBlock = d.PolicyBlock
-		if action.Is[action.Leave](fenced) || d.RequeueAfter < fenced.RequeueAfter {
+		if action.Is[action.NoAction](fenced) || d.RequeueAfter < fenced.RequeueAfter {
 			fenced.Action, fenced.RequeueAfter = action.Wait{}, d.RequeueAfter
 		}
-	case action.Leave:
+	case action.NoAction:
 	default:
 		d.Notes = nil // they are reported for a wait only
 		return d
@@ -720,8 +720,8 @@ func (n *Node) decideByKeptList(v evict.View) (_ action.Decision, ok bool) {
 	v.Pods, v.Attachments = kept.pods, n.atts.list
 	d := evict.Step(v)
 	switch a := d.Action.(type) {
-	case action.Tombstone:
-	case action.Delete:
+	case action.EndPods:
+	case action.DeletePods:
 		if a.Returned {
 			return action.Decision{}, false
 		}
@@ -837,7 +837,7 @@ func (n *Node) HoldsFor(uid string, now providers.Instant, v fleet.View) Hold {
 	if v.Alive.After(n.look.Sent) && !action.NeedsNoProof(n.lastDecision.Action) {
 		return HoldNo
 	}
-	if a, ends := n.lastDecision.Action.(action.Tombstone); ends {
+	if a, ends := n.lastDecision.Action.(action.EndPods); ends {
 		stock := n.evict.StockEviction(n.look)
 		if a.Policy != "" {
 			stock = n.policy.StockEviction(n.look)
@@ -873,10 +873,10 @@ func (n *Node) lastActionHolds(now providers.Instant) Hold {
 			return HoldNo
 		}
 		return HoldYes
-	case action.Spare, action.InService:
+	case action.SparePods, action.RemoveOutOfServiceTaint:
 		return HoldYes
-	case action.Tombstone, action.ClearVolumes, action.Delete, action.DeleteAttachments, action.OutOfService,
-		action.SetNotReady:
+	case action.EndPods, action.ClearVolumes, action.DeletePods, action.DeleteAttachments, action.AddOutOfServiceTaint,
+		action.SetPodsNotReady:
 	default:
 		return HoldNo
 	}
@@ -893,7 +893,7 @@ func (n *Node) lastActionHolds(now providers.Instant) Hold {
 	}
 	v := n.evictView
 	v.Memory, v.Answers = n.evict, n.answers
-	if action.Is[action.SetNotReady](n.lastDecision) { // a person's confirmation is not enough
+	if action.Is[action.SetPodsNotReady](n.lastDecision) { // a person's confirmation is not enough
 		switch {
 		case v.IsProvenOff(now):
 			return HoldYes

@@ -143,7 +143,7 @@ func (c *course) next() action.Decision {
 				c.asked = append(c.asked, p.Name)
 				of[p.UID] = c.volumes[p.UID]
 			}
-			c.node.Apply(c.now, c.fleet, VolumesRead{Of: of})
+			c.node.Apply(c.now, c.fleet, VolumesRead{ByPod: of})
 		case "ListAttachments":
 			c.node.Apply(c.now, c.fleet, AttachmentsListed{Attachments: c.cached})
 		case "ListAttachments live":
@@ -153,7 +153,7 @@ func (c *course) next() action.Decision {
 			for _, pv := range s.Action.(action.ReadClaims).PVs {
 				of[pv] = cmp.Or(c.claimed[pv], "default/"+pv)
 			}
-			c.node.Apply(c.now, c.fleet, ClaimsRead{Of: of})
+			c.node.Apply(c.now, c.fleet, ClaimsRead{ByVolume: of})
 		}
 	}
 	c.t.Fatalf("20 reads without a step: %v", c.reads)
@@ -170,7 +170,7 @@ func (c *course) upTo(do string, says providers.PowerState) action.Decision {
 		switch act(s) {
 		case do:
 			return s
-		case "Ask":
+		case "AskDevices":
 			c.answer(says)
 		case "Wait":
 			c.pass(s.RequeueAfter)
@@ -223,13 +223,13 @@ func TestHolds(t *testing.T) {
 		}
 	}
 	acts := map[string]func(*course){
-		"DeleteAttachments": overtime(evict.ForceDetach),
-		"OutOfService":      overtime(evict.TakeOutOfService),
+		"DeleteAttachments":    overtime(evict.ForceDetach),
+		"AddOutOfServiceTaint": overtime(evict.TakeOutOfService),
 
-		"Tombstone":    func(c *course) { c.pods = []action.Pod{running("a")} },
-		"ClearVolumes": func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} },
-		"Delete":       func(c *course) { c.pods = []action.Pod{ended("a")} },
-		"SetNotReady":  func(c *course) { c.pods = []action.Pod{readsReady(exempt(running("a")))} },
+		"EndPods":         func(c *course) { c.pods = []action.Pod{running("a")} },
+		"ClearVolumes":    func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} },
+		"DeletePods":      func(c *course) { c.pods = []action.Pod{ended("a")} },
+		"SetPodsNotReady": func(c *course) { c.pods = []action.Pod{readsReady(exempt(running("a")))} },
 	}
 	for _, tc := range []struct {
 		name   string
@@ -248,7 +248,7 @@ func TestHolds(t *testing.T) {
 		{"a person's word", nobody, 0, HoldYes, unknown, HoldYes},
 	} {
 		for do, change := range acts {
-			if do == "SetNotReady" && tc.change != nil {
+			if do == "SetPodsNotReady" && tc.change != nil {
 				continue // it is not decided on a person's word
 			}
 			t.Run(tc.name+"/"+do, func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestHolds(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods = []action.Pod{running("a")}
 		nobody(c)
-		c.upTo("Tombstone", off)
+		c.upTo("EndPods", off)
 		if got := c.node.lastActionHolds(c.now.Add(proof.TTL + time.Second)); got != HoldNo {
 			t.Errorf("got %d: there is nobody to ask", got)
 		}
@@ -284,7 +284,7 @@ func TestHolds(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods = []action.Pod{readsReady(exempt(running("a")))}
 		person(c)
-		c.upTo("SetNotReady", off)
+		c.upTo("SetPodsNotReady", off)
 		c.now = c.now.Add(proof.TTL + time.Second)
 		if got := c.node.lastActionHolds(c.now); got != HoldAskFirst {
 			t.Errorf("an old proof: got %d, want HoldAskFirst", got)
@@ -297,14 +297,14 @@ func TestHolds(t *testing.T) {
 	t.Run("the return path needs no proof", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods, c.look.LeaseRV = []action.Pod{ended("a")}, "2"
-		if s := c.upTo("Delete", on); !action.NeedsNoProof(s.Action) || c.node.lastActionHolds(c.now.Add(time.Hour)) != HoldYes {
+		if s := c.upTo("DeletePods", on); !action.NeedsNoProof(s.Action) || c.node.lastActionHolds(c.now.Add(time.Hour)) != HoldYes {
 			t.Errorf("got returned %v, holds %d", action.NeedsNoProof(s.Action), c.node.lastActionHolds(c.now.Add(time.Hour)))
 		}
 	})
 	t.Run("nor does sparing", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods, c.look.LeaseRV = []action.Pod{running("a")}, "2"
-		if c.upTo("Spare", on); c.node.lastActionHolds(c.now.Add(time.Hour)) != HoldYes {
+		if c.upTo("SparePods", on); c.node.lastActionHolds(c.now.Add(time.Hour)) != HoldYes {
 			t.Errorf("got %d", c.node.lastActionHolds(c.now.Add(time.Hour)))
 		}
 	})
@@ -313,7 +313,7 @@ func TestHolds(t *testing.T) {
 		if got := c.node.lastActionHolds(c.now); got != HoldNo {
 			t.Errorf("before any step: got %d, want No", got)
 		}
-		if s := c.next(); act(s) != "Unmark" || c.node.lastActionHolds(c.now) != HoldNo {
+		if s := c.next(); act(s) != "RemoveMark" || c.node.lastActionHolds(c.now) != HoldNo {
 			t.Errorf("%s: got %d, want No", act(s), c.node.lastActionHolds(c.now))
 		}
 	})
@@ -331,7 +331,7 @@ func TestHoldsForStockEviction(t *testing.T) {
 	}
 	check := func(t *testing.T, c *course, s action.Decision, soon, far string) {
 		t.Helper()
-		if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 2 {
+		if act(s) != "EndPods" || len(action.PodsOf(s.Action)) != 2 {
 			t.Fatalf("got %s of %v, want two tombstones", act(s), action.PodsOf(s.Action))
 		}
 		if got := c.node.HoldsFor(soon, c.now, c.view()); got != HoldYes {
@@ -349,7 +349,7 @@ func TestHoldsForStockEviction(t *testing.T) {
 		unreachable(c, corev1.TaintEffectNoExecute)
 		soon.Tolerations = tolerating(32 * time.Second)
 		c.pods = []action.Pod{soon, far}
-		check(t, c, c.upTo("Tombstone", off), "soon", "far")
+		check(t, c, c.upTo("EndPods", off), "soon", "far")
 	})
 	t.Run("policy", func(t *testing.T) {
 		c := accepted(t)
@@ -398,7 +398,7 @@ func TestAcceptedPowerOffIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := begin(t, &fleet.Fleet{}, "n1")
 			c.pods = []action.Pod{running("a")}
-			s := c.upTo("Write", on)
+			s := c.upTo("WriteRecord", on)
 			if len(action.RecordOf(s.Action).PowerOffTo) != 1 {
 				t.Fatalf("got %s (%s) with record %+v, want it to name the device", act(s), s.Reason, action.RecordOf(s.Action))
 			}
@@ -406,13 +406,13 @@ func TestAcceptedPowerOffIsNamed(t *testing.T) {
 			rec := action.RecordOf(s.Action)
 			c.look.Record = &rec
 			c.upTo("PowerOff", on)
-			c.did(ActionDone{Sent: c.now, Err: tc.err})
+			c.did(ActionDone{SentAt: c.now, Err: tc.err})
 			if tc.newLeader {
 				c.node = Node{}
 			}
 			c.look.LeaseRV, c.look.Ready = "2", corev1.ConditionTrue
 			end := c.next()
-			if named := len(action.RecordOf(end.Action).PowerOffTo) > 0; act(end) != "Write" || action.RecordOf(end.Action).Result != taint.ResultCancelled ||
+			if named := len(action.RecordOf(end.Action).PowerOffTo) > 0; act(end) != "WriteRecord" || action.RecordOf(end.Action).Result != taint.ResultCancelled ||
 				named != tc.named {
 				t.Errorf("got %s (%s) with record %+v, named %v, want %v", act(end), end.Reason, action.RecordOf(end.Action), named, tc.named)
 			}
@@ -426,7 +426,7 @@ func TestPowerOffNeedsALook(t *testing.T) {
 	if s := c.upTo("PowerOff", on); s.Reason != reason.SendingOff || c.node.lastActionHolds(c.now) != HoldYes || c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)) != HoldNo {
 		t.Errorf("%s: got %d now, %d later; want Yes, No", s.Reason, c.node.lastActionHolds(c.now), c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)))
 	}
-	c.did(ActionDone{Err: errors.New("too late"), Late: true})
+	c.did(ActionDone{Err: errors.New("too late"), Withheld: true})
 	if s := c.next(); s.Reason == reason.NotAccepted || c.reads[0] != "ReadNode" {
 		t.Errorf("what was not sent is held for refused: %s (%s), after %v", act(s), s.Reason, c.reads)
 	}
@@ -449,15 +449,15 @@ func TestPowerOffAfterASlowLook(t *testing.T) {
 		if s := c.next(); act(s) != "PowerOff" || c.node.lastActionHolds(c.now) != want || c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)) != HoldNo {
 			t.Errorf("%s: %s (%s) got %d now, %d later; want %d, %d", what, act(s), s.Reason, c.node.lastActionHolds(c.now), c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)), want, HoldNo)
 		}
-		c.did(ActionDone{Late: true})
+		c.did(ActionDone{Withheld: true})
 	}
 	const long = proof.TTL + time.Second
 	c.upTo("PowerOff", on)
-	c.did(ActionDone{Late: true})
+	c.did(ActionDone{Withheld: true})
 	look(long)
 	holds("a look that took long", HoldNo)
 	look(long)
-	if s := c.next(); act(s) != "Ask" {
+	if s := c.next(); act(s) != "AskDevices" {
 		t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 	}
 	c.answer(on)
@@ -562,20 +562,20 @@ func TestStillHolds(t *testing.T) {
 func TestNotSentIsNoAttempt(t *testing.T) {
 	c := announced(t)
 	first := c.upTo("PowerOff", on)
-	c.did(ActionDone{Err: providers.ErrNotSent, Sent: c.now, Late: true})
+	c.did(ActionDone{Err: providers.ErrNotSent, SentAt: c.now, Withheld: true})
 	if s := c.next(); act(s) != "PowerOff" || s.Reason != first.Reason || c.reads[0] != "ReadNode" {
 		t.Errorf("got %s (%s) after %v, want a look and then %s", act(s), s.Reason, c.reads, first.Reason)
 	}
-	c.did(ActionDone{Sent: c.now})
-	rec := action.RecordOf(c.upTo("Arm", off).Action)
+	c.did(ActionDone{SentAt: c.now})
+	rec := action.RecordOf(c.upTo("SetMark", off).Action)
 	if len(rec.OffBy) != 1 {
 		t.Errorf("got %v, want the device that took the second", rec.OffBy)
 	}
 	c = announced(t)
 	c.upTo("PowerOff", on)
-	c.did(ActionDone{Err: providers.ErrNotSent, Sent: c.now, Late: true})
+	c.did(ActionDone{Err: providers.ErrNotSent, SentAt: c.now, Withheld: true})
 	c.pass(proof.TTL)
-	if rec := action.RecordOf(c.upTo("Arm", off).Action); len(rec.OffBy) != 0 {
+	if rec := action.RecordOf(c.upTo("SetMark", off).Action); len(rec.OffBy) != 0 {
 		t.Errorf("went off by itself: got %v, want no device that took a power-off", rec.OffBy)
 	}
 }
@@ -587,7 +587,7 @@ func TestPowerOffIsRemembered(t *testing.T) {
 	} {
 		c := announced(t)
 		c.upTo("PowerOff", on)
-		c.did(ActionDone{Err: err, Sent: c.now})
+		c.did(ActionDone{Err: err, SentAt: c.now})
 		if s := c.next(); s.Reason != want || c.reads[0] != "ReadNode" {
 			t.Errorf("accepted with %v: got %s (%s) after %v, want %s after a look", err, act(s), s.Reason, c.reads, want)
 		}
@@ -615,7 +615,7 @@ func TestReadThatFailed(t *testing.T) {
 		if s := c.node.Next(c.now, c.fleet); act(s) != "ReadNode" {
 			t.Errorf("after a read of %s that failed: got %s %s, want another look", failing, act(s), act(s))
 		}
-		if s := c.upTo("Spare", off); len(action.PodsOf(s.Action)) != 1 {
+		if s := c.upTo("SparePods", off); len(action.PodsOf(s.Action)) != 1 {
 			t.Errorf("after the look: got %s of %d pods, want the pod spared", act(s), len(action.PodsOf(s.Action)))
 		}
 	}
@@ -629,17 +629,17 @@ func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 		switch s := c.next(); act(s) {
 		case "PowerOff":
 			t.Fatal("its machine is powered off")
-		case "Ask":
+		case "AskDevices":
 			c.answer(on)
 		case "Wait":
 			if s.Reason == reason.PoweredOn && s.Detail == c.facts.NoPower() {
 				return
 			}
 			c.pass(s.RequeueAfter)
-		case "Condition":
-			c.look.PoweredOn = s.Action.(action.Condition).On
+		case "SetPoweredOnCondition":
+			c.look.PoweredOn = s.Action.(action.SetPoweredOnCondition).On
 			c.did(ActionDone{})
-		case "Write":
+		case "WriteRecord":
 			if s.Reason == reason.PoweredOn && s.Detail == c.facts.NoPower() && action.RecordOf(s.Action).Result == taint.ResultCancelled {
 				return
 			}
@@ -671,13 +671,13 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 			if got := c.node.Answer(); got.State != tc.want || (tc.want == unknown) != errors.Is(got.Err, proof.ErrDistrusted) {
 				t.Errorf("got %s, error %v, want %s", got.State, got.Err, tc.want)
 			}
-			if s := c.next(); (act(s) == "Tombstone") != (tc.want == off) {
+			if s := c.next(); (act(s) == "EndPods") != (tc.want == off) {
 				t.Errorf("got %s (%s)", act(s), s.Reason)
 			}
 			c = begin(t, c.fleet, "n1") // and before the mark
 			c.pods = []action.Pod{running("a")}
 			s := c.next()
-			if tc.want == unknown && (s.Reason != reason.Distrusted || s.Detail != "n2") || tc.want == off && act(s) != "Ask" {
+			if tc.want == unknown && (s.Reason != reason.Distrusted || s.Detail != "n2") || tc.want == off && act(s) != "AskDevices" {
 				t.Errorf("unmarked: got %s (%s) %q", act(s), s.Reason, s.Detail)
 			}
 		})
@@ -695,7 +695,7 @@ func TestOneAnnouncement(t *testing.T) {
 	two.now = one.now
 	for _, c := range []*course{one, two} { // both come to it while nobody has the turn
 		c.pods = []action.Pod{running("a")}
-		if s := c.next(); act(s) != "Ask" {
+		if s := c.next(); act(s) != "AskDevices" {
 			t.Fatalf("%s: got %s (%s), want a question", c.look.Name, act(s), s.Reason)
 		}
 		c.answer(on)
@@ -707,11 +707,11 @@ func TestOneAnnouncement(t *testing.T) {
 			t.Fatalf("%s: got %s (%s), want %s (%s)", c.look.Name, act(s), s.Reason, do, why)
 		}
 	}
-	wants(one, "Write", reason.Announcing)
-	wants(one, "Write", reason.Announcing)
+	wants(one, "WriteRecord", reason.Announcing)
+	wants(one, "WriteRecord", reason.Announcing)
 	wants(two, "Wait", reason.PowerOffLimit)
 	one.did(ActionDone{Err: errors.New("a webhook is down")})
-	wants(two, "Write", reason.Announcing)
+	wants(two, "WriteRecord", reason.Announcing)
 	one.see()
 	wants(one, "Wait", reason.PowerOffLimit)
 	two.did(ActionDone{})
@@ -725,14 +725,14 @@ func TestOneAnnouncement(t *testing.T) {
 	two.look.Record, two.look.ResourceVersion = &done, "3"
 	two.see()
 	one.see()
-	wants(one, "Write", reason.Announcing)
+	wants(one, "WriteRecord", reason.Announcing)
 
 	// A leader before announced another's: the record alone says so.
 	f = fleet.Fleet{}
 	one = begin(t, &f, "n1")
 	one.pods = []action.Pod{running("a")}
 	f.ApplyRecord("n3", "4", &rec, one.now)
-	wants(one, "Ask", reason.Asking)
+	wants(one, "AskDevices", reason.Asking)
 	one.answer(on)
 	wants(one, "Wait", reason.PowerOffLimit)
 }
@@ -755,13 +755,13 @@ func TestSlowServerKeepsTheLook(t *testing.T) {
 			c.pods, c.took = []action.Pod{running("a")}, tc.took
 			c.now = c.now.Add(2 * proof.TTL)
 			c.pass(time.Minute)
-			if s := c.next(); act(s) != "Ask" {
+			if s := c.next(); act(s) != "AskDevices" {
 				t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 			}
 			c.now = c.now.Add(tc.since)
 			c.answer(off)
 			s := c.next()
-			if kept := len(c.reads) == 0; kept != tc.kept || kept && act(s) != "Tombstone" {
+			if kept := len(c.reads) == 0; kept != tc.kept || kept && act(s) != "EndPods" {
 				t.Errorf("got %s (%s) after %v, want the look kept: %v", act(s), s.Reason, c.reads, tc.kept)
 			}
 		})
@@ -790,7 +790,7 @@ func TestSlowDeviceKeepsTheLook(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods, c.took = []action.Pod{running("a")}, tc.read
 			c.pass(time.Minute)
-			if s := c.next(); act(s) != "Ask" {
+			if s := c.next(); act(s) != "AskDevices" {
 				t.Fatalf("got %s (%s), want a question", act(s), s.Reason)
 			}
 			if tc.beats {
@@ -798,7 +798,7 @@ func TestSlowDeviceKeepsTheLook(t *testing.T) {
 			}
 			c.answerAfter(tc.takes, tc.says)
 			s := c.next()
-			if kept := len(c.reads) == 0; kept != tc.kept || tc.says == off && act(s) != "Tombstone" {
+			if kept := len(c.reads) == 0; kept != tc.kept || tc.says == off && act(s) != "EndPods" {
 				t.Errorf("got %s (%s) after %v, want the look kept: %v", act(s), s.Reason, c.reads, tc.kept)
 			}
 		})
@@ -809,7 +809,7 @@ func TestSlowDeviceKeepsTheLook(t *testing.T) {
 func TestWritesBehindASlowDevice(t *testing.T) {
 	c := midst(t, taint.PhaseEvicting)
 	c.pods = []action.Pod{running("a")}
-	c.upTo("Tombstone", off)
+	c.upTo("EndPods", off)
 	c.answerAfter(4700*time.Millisecond, off)
 	for _, tc := range []struct {
 		later, within time.Duration
@@ -834,8 +834,8 @@ func TestWritesBehindASlowDevice(t *testing.T) {
 func TestEveryActFollowsALook(t *testing.T) {
 	c := midst(t, taint.PhaseEvicting)
 	c.pods = []action.Pod{running("a")}
-	for _, o := range []ActionDone{{}, {Err: errors.New("a conflict")}, {Late: true}} {
-		c.upTo("Tombstone", off)
+	for _, o := range []ActionDone{{}, {Err: errors.New("a conflict")}, {Withheld: true}} {
+		c.upTo("EndPods", off)
 		c.did(o)
 		if s := c.node.Next(c.now, c.fleet); act(s) != "ReadNode" {
 			t.Errorf("after an act (%+v): got %s, want a look", o, act(s))
@@ -864,12 +864,12 @@ func TestMarkGoesByLiveAttachments(t *testing.T) {
 		want         string
 		result       taint.Result
 	}{
-		{"detached", "1", nil, nil, "Unmark", taint.ResultEvicted},
+		{"detached", "1", nil, nil, "RemoveMark", taint.ResultEvicted},
 		{"attached, the cache does not know yet", "1", nil, attached, "Wait", ""},
-		{"detached, the cache does not know yet", "1", attached, nil, "Unmark", taint.ResultEvicted},
-		{"returned, detached", "2", nil, nil, "Unmark", taint.ResultReturned},
-		{"returned, attached, the cache does not know yet", "2", nil, attached, "Write", ""},
-		{"returned, detached, the cache does not know yet", "2", attached, nil, "Unmark", taint.ResultReturned},
+		{"detached, the cache does not know yet", "1", attached, nil, "RemoveMark", taint.ResultEvicted},
+		{"returned, detached", "2", nil, nil, "RemoveMark", taint.ResultReturned},
+		{"returned, attached, the cache does not know yet", "2", nil, attached, "WriteRecord", ""},
+		{"returned, detached, the cache does not know yet", "2", attached, nil, "RemoveMark", taint.ResultReturned},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
@@ -903,7 +903,7 @@ func TestWorkByLiveAttachments(t *testing.T) {
 			c := begin(t, &fleet.Fleet{}, "n1")
 			c.pods, c.cached, c.live = tc.pods, tc.cached, tc.live
 			s := c.next()
-			if (act(s) == "Ask") != tc.asks || !tc.asks && s.Reason != reason.NoWork || slices.Contains(c.reads, "ListAttachments live") {
+			if (act(s) == "AskDevices") != tc.asks || !tc.asks && s.Reason != reason.NoWork || slices.Contains(c.reads, "ListAttachments live") {
 				t.Fatalf("by the cache: got %s (%s) after %v, want a question: %v", act(s), s.Reason, c.reads, tc.asks)
 			}
 			if !tc.asks {
@@ -911,7 +911,7 @@ func TestWorkByLiveAttachments(t *testing.T) {
 			}
 			c.answer(off)
 			s = c.next()
-			if (act(s) == "Arm") != tc.marks || !tc.marks && s.Reason != reason.NoWork || slices.Contains(c.reads, "ListAttachments live") != tc.reads {
+			if (act(s) == "SetMark") != tc.marks || !tc.marks && s.Reason != reason.NoWork || slices.Contains(c.reads, "ListAttachments live") != tc.reads {
 				t.Errorf("live: got %s (%s) after %v, want the mark: %v", act(s), s.Reason, c.reads, tc.marks)
 			}
 		})
@@ -954,17 +954,17 @@ func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
 	pods := []action.Pod{claims(running("db")), claims(exempt(running("agent"))), running("web"), done, claims(ended("gone"))}
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.pods = pods
-	if s := c.next(); act(s) != "Ask" || !slices.Equal(c.asked, []string{"agent"}) {
+	if s := c.next(); act(s) != "AskDevices" || !slices.Equal(c.asked, []string{"agent"}) {
 		t.Errorf("before the mark: got %s (%s), volumes of %v, want the exempt pod's alone", act(s), s.Reason, c.asked)
 	}
 	c = midst(t, taint.PhaseArmed)
 	c.pods = pods
-	if s := c.next(); act(s) != "Write" || !slices.Equal(c.reads, []string{"ReadNode"}) {
+	if s := c.next(); act(s) != "WriteRecord" || !slices.Equal(c.reads, []string{"ReadNode"}) {
 		t.Errorf("before the eviction: got %s (%s) after %v, want no list", act(s), s.Reason, c.reads)
 	}
 	c = midst(t, taint.PhaseEvicting)
 	c.pods = pods
-	if s := c.next(); act(s) != "Tombstone" || !slices.Equal(c.asked, []string{"agent"}) {
+	if s := c.next(); act(s) != "EndPods" || !slices.Equal(c.asked, []string{"agent"}) {
 		t.Errorf("pods to end: got %s (%s), volumes of %v, want the exempt pod's alone", act(s), s.Reason, c.asked)
 	}
 	c = midst(t, taint.PhaseEvicting)
@@ -1002,20 +1002,20 @@ func TestUnreadClaim(t *testing.T) {
 			}
 			c = begin(t, &fleet.Fleet{}, "n1")
 			unread(c, agent, claims(running("db")))
-			c.upTo("Arm", off)
+			c.upTo("SetMark", off)
 
 			c = midst(t, taint.PhaseEvicting)
 			unread(c, agent, ended("db"))
 			c.look.InUse = []corev1.UniqueVolumeName{"u-1", "u-2"}
 			c.cached, c.live = []action.Attachment{mine, other}, []action.Attachment{mine, other}
-			c.upTo("Delete", off)
-			c.did(ActionDone{How: map[string]action.WriteResult{"db": action.Accepted}})
+			c.upTo("DeletePods", off)
+			c.did(ActionDone{Results: map[string]action.WriteResult{"db": action.Accepted}})
 			c.pods = c.pods[:1]
 			if s := c.upTo("Wait", off); s.Reason != reason.WaitingDetach {
 				t.Errorf("the ended pod's volume is attached: got %s (%s)", act(s), s.Reason)
 			}
 			c.cached, c.live = []action.Attachment{mine}, []action.Attachment{mine}
-			if s := c.upTo("Unmark", off); action.RecordOf(s.Action).Result != taint.ResultEvicted {
+			if s := c.upTo("RemoveMark", off); action.RecordOf(s.Action).Result != taint.ResultEvicted {
 				t.Errorf("the staying pod's volume is attached: got %s (%s)", act(s), s.Reason)
 			}
 		})
@@ -1030,7 +1030,7 @@ func TestUnreadClaimBehindCache(t *testing.T) {
 	c.live = []action.Attachment{{Name: "va-1", PV: "pv-1"}}
 	c.volumes["agent"] = []action.Volume{{Claim: "data", Unread: true}}
 	c.claimed = map[string]string{"pv-1": "ns/data"}
-	if s := c.next(); act(s) != "Ask" {
+	if s := c.next(); act(s) != "AskDevices" {
 		t.Fatalf("the cache shows work: got %s (%s), want a question", act(s), s.Reason)
 	}
 	c.answer(off)
@@ -1104,12 +1104,12 @@ func TestKeptList(t *testing.T) {
 		lease string // the node's, at the look
 		want  string
 	}{
-		{"an ended pod, just listed", ended("a"), 0, "1", "Delete"},
-		{"a pod that runs, just listed", running("a"), 0, "1", "Tombstone"},
-		{"listed a while ago", ended("a"), 4 * time.Second, "1", "Unmark"}, // there are no pods any more
-		{"a heartbeat since", ended("a"), 0, "2", "Unmark"},
-		{"a heartbeat since, and a pod that runs", running("a"), 0, "2", "Unmark"},
-		{"nothing to do by the kept list", done, 0, "1", "Unmark"},
+		{"an ended pod, just listed", ended("a"), 0, "1", "DeletePods"},
+		{"a pod that runs, just listed", running("a"), 0, "1", "EndPods"},
+		{"listed a while ago", ended("a"), 4 * time.Second, "1", "RemoveMark"}, // there are no pods any more
+		{"a heartbeat since", ended("a"), 0, "2", "RemoveMark"},
+		{"a heartbeat since, and a pod that runs", running("a"), 0, "2", "RemoveMark"},
+		{"nothing to do by the kept list", done, 0, "1", "RemoveMark"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
@@ -1122,11 +1122,11 @@ func TestKeptList(t *testing.T) {
 			c.look.InUse, c.look.LeaseRV = nil, tc.lease
 			c.now = c.now.Add(tc.age)
 			s := c.next()
-			if act(s) != tc.want || slices.Contains(c.reads, "ListPods") == (tc.want != "Unmark") || tc.want != "Unmark" && action.PodsOf(s.Action)[0].Name != "a" {
+			if act(s) != tc.want || slices.Contains(c.reads, "ListPods") == (tc.want != "RemoveMark") || tc.want != "RemoveMark" && action.PodsOf(s.Action)[0].Name != "a" {
 				t.Errorf("got %s (%s) after %v, want %s", act(s), s.Reason, c.reads, tc.want)
 			}
 			c.did(ActionDone{})
-			if s := c.next(); act(s) != "Unmark" || !slices.Contains(c.reads, "ListPods") {
+			if s := c.next(); act(s) != "RemoveMark" || !slices.Contains(c.reads, "ListPods") {
 				t.Errorf("the second time: got %s after %v, want a new list", act(s), c.reads)
 			}
 		})
@@ -1134,14 +1134,14 @@ func TestKeptList(t *testing.T) {
 	t.Run("the list that was made before the mark", func(t *testing.T) {
 		c := begin(t, &fleet.Fleet{}, "n1")
 		c.pods = []action.Pod{running("a")}
-		c.upTo("Arm", off)
+		c.upTo("SetMark", off)
 		c.did(ActionDone{})
 		rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1",
 			By: "test"}.EnterPhase(taint.PhaseEvicting, "", c.now.Wall)
 		c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
 		c.see()
 		c.answer(off)
-		if s := c.next(); act(s) != "Tombstone" || slices.Contains(c.reads, "ListPods") {
+		if s := c.next(); act(s) != "EndPods" || slices.Contains(c.reads, "ListPods") {
 			t.Errorf("got %s (%s) after %v, want the list that there is", act(s), s.Reason, c.reads)
 		}
 	})
@@ -1204,10 +1204,10 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		c.volumes["stays"] = []action.Volume{{PV: "pv", Unique: "stays"}}
 		c.look.InUse = []corev1.UniqueVolumeName{"stays", "goes"}
 		c.look.Attached = []corev1.AttachedVolume{{Name: "stays"}, {Name: "goes"}}
-		if s := c.next(); act(s) != "Tombstone" {
+		if s := c.next(); act(s) != "EndPods" {
 			t.Fatalf("got %s (%s), want the pod ended", act(s), s.Reason)
 		}
-		c.did(ActionDone{How: map[string]action.WriteResult{"stays": action.Failed}})
+		c.did(ActionDone{Results: map[string]action.WriteResult{"stays": action.Failed}})
 		s := c.next()
 		lists, _ := s.Action.(action.ClearVolumes)
 		if !slices.Equal(lists.InUse, c.look.InUse[:1]) || len(lists.Attached) != 1 || lists.Attached[0].Name != "stays" {
@@ -1235,59 +1235,59 @@ func TestWritesThatFail(t *testing.T) {
 		want  string // b alone being left
 		small bool
 	}{
-		{"gone", action.Accepted, 9, "Tombstone", false},
-		{"changed", action.Changed, 1, "Tombstone", false},
+		{"gone", action.Accepted, 9, "EndPods", false},
+		{"changed", action.Changed, 1, "EndPods", false},
 		{"changed all the time", action.Changed, 4, "Wait", false},
 		{"no quorum", action.Failed, 1, "Wait", false},
-		{"too large", action.TooLarge, 1, "Tombstone", true},
+		{"too large", action.TooLarge, 1, "EndPods", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods = []action.Pod{running("a"), running("b"), running("c")}
 			for range tc.times {
-				if s := c.next(); act(s) != "Tombstone" || !slices.ContainsFunc(action.PodsOf(s.Action), func(p action.Pod) bool { return p.Name == "b" }) {
+				if s := c.next(); act(s) != "EndPods" || !slices.ContainsFunc(action.PodsOf(s.Action), func(p action.Pod) bool { return p.Name == "b" }) {
 					t.Fatalf("got %s (%s) of %v, want b tried again", act(s), s.Reason, action.PodsOf(s.Action))
 				}
-				c.did(ActionDone{How: map[string]action.WriteResult{"a": action.Accepted, "b": tc.how, "c": action.Accepted}})
+				c.did(ActionDone{Results: map[string]action.WriteResult{"a": action.Accepted, "b": tc.how, "c": action.Accepted}})
 				c.pods = []action.Pod{running("b")}
 			}
-			if s := c.next(); act(s) != tc.want || act(s) == "Tombstone" && action.PodsOf(s.Action)[0].Small != tc.small {
+			if s := c.next(); act(s) != tc.want || act(s) == "EndPods" && action.PodsOf(s.Action)[0].Small != tc.small {
 				t.Errorf("got %s (%s) of %+v, want %s", act(s), s.Reason, action.PodsOf(s.Action), tc.want)
 			}
 		})
 	}
 }
 
-// The mark goes however SetNotReady ends: the run was cut short, nothing of it was tried, or the process came too late.
+// The mark goes however SetPodsNotReady ends: the run was cut short, nothing of it was tried, or the process came too late.
 func TestSetNotReadyHoldsUpNothing(t *testing.T) {
 	for name, o := range map[string]ActionDone{
-		"written":       {How: map[string]action.WriteResult{"a": action.Accepted}},
-		"failed":        {How: map[string]action.WriteResult{"a": action.Failed}},
-		"changed":       {How: map[string]action.WriteResult{"a": action.Changed}},
-		"too large":     {How: map[string]action.WriteResult{"a": action.TooLarge}},
-		"not tried":     {How: map[string]action.WriteResult{}},
+		"written":       {Results: map[string]action.WriteResult{"a": action.Accepted}},
+		"failed":        {Results: map[string]action.WriteResult{"a": action.Failed}},
+		"changed":       {Results: map[string]action.WriteResult{"a": action.Changed}},
+		"too large":     {Results: map[string]action.WriteResult{"a": action.TooLarge}},
+		"not tried":     {Results: map[string]action.WriteResult{}},
 		"the run ended": {Err: errors.New("proof lost")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods = []action.Pod{readsReady(exempt(running("a")))}
-			c.upTo("SetNotReady", off)
+			c.upTo("SetPodsNotReady", off)
 			for range 10 {
 				if c.did(o); name == "written" {
 					c.pods[0].Ready = false
 				}
 				s := c.next()
-				if act(s) == "Ask" {
+				if act(s) == "AskDevices" {
 					c.answer(off)
 					s = c.next()
 				}
-				if act(s) == "Unmark" && action.RecordOf(s.Action).Result == taint.ResultEvicted {
+				if act(s) == "RemoveMark" && action.RecordOf(s.Action).Result == taint.ResultEvicted {
 					if left := len(s.Stuck) > 0; left != (name != "written") {
 						t.Errorf("got %+v named, want the pod named if it still reads Ready", s.Stuck)
 					}
 					return
 				}
-				if act(s) != "SetNotReady" {
+				if act(s) != "SetPodsNotReady" {
 					t.Fatalf("got %s (%s), want it tried again or the mark to go", act(s), s.Reason)
 				}
 			}
@@ -1320,11 +1320,11 @@ func TestPoweredOnCondition(t *testing.T) {
 			c.look.LeaseRV = "2" // a heartbeat
 		}
 		s := c.next()
-		if act(s) == "Ask" {
+		if act(s) == "AskDevices" {
 			c.answer(tc.says)
 			s = c.next()
 		}
-		if a, writes := s.Action.(action.Condition); writes != tc.want || a.On != tc.on {
+		if a, writes := s.Action.(action.SetPoweredOnCondition); writes != tc.want || a.On != tc.on {
 			t.Errorf("%s: got %+v (%s), want a write: %v, on %v", tc.name, s.Action, s.Reason, tc.want, tc.on)
 		}
 	}
@@ -1349,7 +1349,7 @@ func TestNobodyToAsk(t *testing.T) {
 		c.facts.Devices, c.facts.NoDeviceErr = nil, errors.New("two rules claim the node")
 		s := c.next()
 		switch {
-		case act(s) == "Ask":
+		case act(s) == "AskDevices":
 			t.Errorf("%s: asks nobody (%s)", name, s.Reason)
 		case name == "unmarked" && (s.Reason != reason.NoMachine || s.Detail != "two rules claim the node"):
 			t.Errorf("%s: got %s (%s) %q", name, act(s), s.Reason, s.Detail)
@@ -1410,7 +1410,7 @@ func TestNamesWhatStays(t *testing.T) {
 	theirs.Exempt, theirs.Grace, theirs.Finalizers = taint.ExemptDaemon, 0, []string{"example.net/keep"}
 	c.pods = []action.Pod{kept, theirs}
 	s := c.next()
-	if a, _ := s.Action.(action.Unmark); len(a.Kept) != 1 || a.Kept[0].Name != "kept" {
+	if a, _ := s.Action.(action.RemoveMark); len(a.HeldPods) != 1 || a.HeldPods[0].Name != "kept" {
 		t.Errorf("got %+v (%s), want the ended pod kept", s.Action, s.Reason)
 	}
 
@@ -1440,7 +1440,7 @@ func TestIsControlPlane(t *testing.T) {
 		c.pods, c.look.Labels = []action.Pod{running("a")}, map[string]string{label: ""}
 		c.next()
 		c.answer(on)
-		if s := c.next(); (s.Reason == reason.ControlPlane) != want || (act(s) == "Write") == want {
+		if s := c.next(); (s.Reason == reason.ControlPlane) != want || (act(s) == "WriteRecord") == want {
 			t.Errorf("%s: got %s (%s)", label, act(s), s.Reason)
 		}
 	}
@@ -1486,7 +1486,7 @@ func TestTwoDevices(t *testing.T) {
 			if got := c.node.Answer().State; got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
-			if s := c.next(); (act(s) == "Tombstone") != tc.ends {
+			if s := c.next(); (act(s) == "EndPods") != tc.ends {
 				t.Errorf("got %s (%s)", act(s), s.Reason)
 			}
 		})
@@ -1497,7 +1497,7 @@ func TestTwoDevices(t *testing.T) {
 	c.facts.Devices = append(slices.Clone(c.facts.Devices), second)
 	c.pods = []action.Pod{running("a")}
 	lied(c, c.facts.Devices[0])
-	if s := c.next(); act(s) != "Ask" {
+	if s := c.next(); act(s) != "AskDevices" {
 		t.Errorf("one lied: got %s (%s), want the question", act(s), s.Reason)
 	}
 	lied(c, c.facts.Devices...)
@@ -1520,7 +1520,7 @@ func TestTwoDevices(t *testing.T) {
 			switch s := c.next(); act(s) {
 			case "PowerOff":
 				return s.Action.(action.PowerOff).Move.Device
-			case "Ask":
+			case "AskDevices":
 				say(c, unknown, on)
 			case "Wait":
 				c.pass(s.RequeueAfter)
@@ -1535,7 +1535,7 @@ func TestTwoDevices(t *testing.T) {
 	if d := through(); d != 1 {
 		t.Errorf("through device %d, want the second, which answers", d)
 	}
-	c.did(ActionDone{Sent: c.now, Err: providers.ErrUnreachable})
+	c.did(ActionDone{SentAt: c.now, Err: providers.ErrUnreachable})
 	if d := through(); d != 0 || c.now.Sub(before) > time.Second {
 		t.Errorf("refused: through device %d after %s, want the first at once", d, c.now.Sub(before))
 	}
@@ -1556,10 +1556,10 @@ func TestHostOfKubeVirt(t *testing.T) {
 	if s := c.next(); act(s) != "Wait" || s.Reason != reason.VMHost {
 		t.Errorf("it is on: got %s (%s), want it left on", act(s), s.Reason)
 	}
-	if s := host(true).upTo("Write", on); s.Reason != reason.Announcing {
+	if s := host(true).upTo("WriteRecord", on); s.Reason != reason.Announcing {
 		t.Errorf("it is on, and may be powered off: got %s (%s)", act(s), s.Reason)
 	}
-	if s := host(false).upTo("Arm", off); s.Reason != reason.ProvenOff {
+	if s := host(false).upTo("SetMark", off); s.Reason != reason.ProvenOff {
 		t.Errorf("it is off: got %s (%s), want it marked", act(s), s.Reason)
 	}
 }

@@ -12,10 +12,10 @@ import (
 
 // Observation is the outcome of the action that Next returned, or what was seen of a node that needs no look. The set
 // is closed; Node.Apply folds one in.
-type Observation interface{ observation() }
+type Observation interface{ isObservation() }
 
-// Elsewhere is what other objects than the Node say about it. It is part of Facts.Excluded and Facts.KeptOn.
-type Elsewhere struct {
+// ExternalFacts is what other objects than the Node say about it. It is part of Facts.Excluded and Facts.KeptOn.
+type ExternalFacts struct {
 	Excluded string `json:"excluded,omitempty"`
 	KeptOn   string `json:"keptOn,omitempty"`
 }
@@ -26,16 +26,16 @@ type (
 	NodeRead struct {
 		Look  taint.Look
 		Facts Facts
-		// Node and Elsewhere are the sources of Look and Facts, for a recording. No decision uses them.
-		Node      *corev1.Node // nil: it does not exist
-		Elsewhere Elsewhere
+		// Node and External are the sources of Look and Facts, for a recording. No decision uses them.
+		Node     *corev1.Node // nil: it does not exist
+		External ExternalFacts
 	}
 	// PodsListed has the pods bound to the node, without the volumes of pods that have claims.
 	PodsListed struct{ Pods []action.Pod }
 	// VolumesRead has the volumes of pods' claims, by the pods' UIDs. A pod that is missing there has none.
 	VolumesRead struct {
-		Of     map[string][]action.Volume
-		Unread error // why some claims could not be read, for a report; nil: all were
+		ByPod map[string][]action.Volume
+		Err   error // why some claims could not be read, for a report; nil: all were
 	}
 	// AttachmentsListed has the attachments that name the node. Live: the API server listed them.
 	AttachmentsListed struct {
@@ -43,29 +43,29 @@ type (
 		Live        bool
 	}
 	// OwnersRead has what controls the owners of the requested pods, by the pods' UIDs.
-	OwnersRead struct{ Of map[string]action.Owner }
-	// RivalRead is why a setting of the storage system keeps policies from ending pods; "" if none does.
-	RivalRead struct{ Why string }
-	// WaitingRead has the claims, as namespace/name, that Pending pods of ReplicaSets elsewhere wait for.
-	WaitingRead struct{ Claims map[string]bool }
+	OwnersRead struct{ ByPod map[string]action.Owner }
+	// StorageSettingRead is why a setting of the storage system keeps policies from ending pods; "" if none does.
+	StorageSettingRead struct{ Why string }
+	// AwaitedClaimsRead has the claims, as namespace/name, that Pending pods of ReplicaSets elsewhere wait for.
+	AwaitedClaimsRead struct{ Claims map[string]bool }
 	// ClaimsRead has the claims, as namespace/name, of the requested volumes. A claim is "" for an unbound volume, and
 	// action.UnreadClaim for one that could not be read.
-	ClaimsRead struct{ Of map[string]string }
-	// MembersRead has the nodes on which an etcd pod is bound, and whether that pod is Ready.
-	MembersRead struct{ Ready map[string]bool }
+	ClaimsRead struct{ ByVolume map[string]string }
+	// EtcdPodsListed has the nodes on which an etcd pod is bound, and whether that pod is Ready.
+	EtcdPodsListed struct{ Ready map[string]bool }
 	// DevicesAnswered has one answer of each of the machine's devices, in the order of Facts.Devices.
 	DevicesAnswered struct{ Answers []providers.Answer }
 )
 
 // What a cache shows of a node between looks. Applying it does not use the fleet.
 type (
-	// StorageHeard is what storage systems report about the node to the policies, by their adapters' names.
-	StorageHeard struct {
+	// StorageReported is what storage systems report about the node to the policies, by their adapters' names.
+	StorageReported struct {
 		Policies []policy.Policy
-		Says     map[string]storage.Health
+		Health   map[string]storage.Health
 	}
-	// Rested says that the node is idle. All is forgotten except what its policies remember.
-	Rested struct{ Look taint.Look }
+	// NodeIdle says that the node is idle. All is forgotten except what its policies remember.
+	NodeIdle struct{ Look taint.Look }
 )
 
 // ReadFailed is a read without a result. The node is looked at again.
@@ -73,12 +73,12 @@ type ReadFailed struct{ Err error }
 
 // ActionDone is the outcome of an action that changes something.
 type ActionDone struct {
-	Err  error             // PowerOff, PowerOn: why a device did not accept it; else why the write failed
-	Sent providers.Instant // PowerOff: when it was sent
-	Late bool              // the action no longer held: nothing was sent
-	// How has the results of writes of pods or attachments by UID (Tombstone, Delete, Spare, SetNotReady,
+	Err      error             // PowerOff, PowerOn: why a device did not accept it; else why the write failed
+	SentAt   providers.Instant // PowerOff: when it was sent
+	Withheld bool              // the action no longer held: nothing was sent
+	// Results has the results of writes of pods or attachments by UID (EndPods, DeletePods, SparePods, SetPodsNotReady,
 	// DeleteAttachments). A write that is missing there was not tried.
-	How map[string]action.WriteResult
+	Results map[string]action.WriteResult
 
 	// What is reported to people besides that. No decision uses it.
 	Writes Writes
@@ -87,32 +87,32 @@ type ActionDone struct {
 
 // Writes is the result of a run of writes of pods or attachments.
 type Writes struct {
-	Made    map[string]bool      // by UID: this process made the write
-	Failed  int                  // how many failed for another reason than a change of the object
-	First   error                // the first of these
-	Crowded int                  // how many writes the API server throttled
-	Stopped bool                 // the node showed life, or the proof was lost
-	Asked   [][]providers.Answer // what devices answered during the run
+	Made      map[string]bool      // by UID: this process made the write
+	Failed    int                  // how many failed for another reason than a change of the object
+	FirstErr  error                // the first of these
+	Throttled int                  // how many writes the API server throttled
+	Stopped   bool                 // the node showed life, or the proof was lost
+	Answers   [][]providers.Answer // what devices answered during the run
 }
 
 // PowerSent is the result of a power action through one device.
 type PowerSent struct {
-	Device string
-	Err    error // nil: the device accepted it
-	Late   bool  // nothing was sent to it
+	Device   string
+	Err      error // nil: the device accepted it
+	Withheld bool  // nothing was sent to it
 }
 
-func (NodeRead) observation()          {}
-func (PodsListed) observation()        {}
-func (VolumesRead) observation()       {}
-func (AttachmentsListed) observation() {}
-func (OwnersRead) observation()        {}
-func (RivalRead) observation()         {}
-func (WaitingRead) observation()       {}
-func (ClaimsRead) observation()        {}
-func (MembersRead) observation()       {}
-func (DevicesAnswered) observation()   {}
-func (StorageHeard) observation()      {}
-func (Rested) observation()            {}
-func (ReadFailed) observation()        {}
-func (ActionDone) observation()        {}
+func (NodeRead) isObservation()           {}
+func (PodsListed) isObservation()         {}
+func (VolumesRead) isObservation()        {}
+func (AttachmentsListed) isObservation()  {}
+func (OwnersRead) isObservation()         {}
+func (StorageSettingRead) isObservation() {}
+func (AwaitedClaimsRead) isObservation()  {}
+func (ClaimsRead) isObservation()         {}
+func (EtcdPodsListed) isObservation()     {}
+func (DevicesAnswered) isObservation()    {}
+func (StorageReported) isObservation()    {}
+func (NodeIdle) isObservation()           {}
+func (ReadFailed) isObservation()         {}
+func (ActionDone) isObservation()         {}

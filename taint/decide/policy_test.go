@@ -44,7 +44,7 @@ func (c *course) policyStep() action.Decision {
 	for range 20 {
 		s := c.node.Next(c.now, c.fleet)
 		switch {
-		case act(s) == "Ask":
+		case act(s) == "AskDevices":
 			c.answer(on)
 		case act(s) == "ReadNode":
 			c.see()
@@ -55,26 +55,26 @@ func (c *course) policyStep() action.Decision {
 		case act(s) == "ListAttachments live":
 			c.asked = append(c.asked, "attachments")
 			c.node.Apply(c.now, c.fleet, AttachmentsListed{Attachments: c.live, Live: true})
-		case act(s) == "ReadWaiting":
-			c.asked = append(c.asked, "who waits for "+s.Action.(action.ReadWaiting).Pods[0].Name)
-			c.node.Apply(c.now, c.fleet, WaitingRead{Claims: c.waiting})
+		case act(s) == "ReadAwaitedClaims":
+			c.asked = append(c.asked, "who waits for "+s.Action.(action.ReadAwaitedClaims).Pods[0].Name)
+			c.node.Apply(c.now, c.fleet, AwaitedClaimsRead{Claims: c.waiting})
 		case act(s) == "ReadOwners":
 			of := map[string]action.Owner{}
 			for _, p := range s.Action.(action.ReadOwners).Pods {
 				c.asked = append(c.asked, "owner of "+p.Name)
 				of[p.UID] = action.Owner{Kind: "Deployment", Name: "d", Known: true}
 			}
-			c.node.Apply(c.now, c.fleet, OwnersRead{Of: of})
-		case act(s) == "ReadRival":
+			c.node.Apply(c.now, c.fleet, OwnersRead{ByPod: of})
+		case act(s) == "ReadStorageSetting":
 			c.asked = append(c.asked, "rival")
-			c.node.Apply(c.now, c.fleet, RivalRead{Why: c.rival})
+			c.node.Apply(c.now, c.fleet, StorageSettingRead{Why: c.rival})
 		case act(s) == "ReadVolumes":
 			of := map[string][]action.Volume{}
 			for _, p := range s.Action.(action.ReadVolumes).Pods {
 				c.asked = append(c.asked, "volumes of "+p.Name)
 				of[p.UID] = c.volumes[p.UID]
 			}
-			c.node.Apply(c.now, c.fleet, VolumesRead{Of: of})
+			c.node.Apply(c.now, c.fleet, VolumesRead{ByPod: of})
 		default:
 			return s
 		}
@@ -87,12 +87,12 @@ func (c *course) policyStep() action.Decision {
 func TestPolicyHasItsTurn(t *testing.T) {
 	c := accepted(t)
 	s := c.policyStep()
-	if act(s) == "Condition" { // the machine is on: that is told first
+	if act(s) == "SetPoweredOnCondition" { // the machine is on: that is told first
 		c.node.Apply(c.now, c.fleet, ActionDone{})
 		c.look.PoweredOn = true
 		s = c.policyStep()
 	}
-	if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 1 || action.PodsOf(s.Action)[0].Name != "mine" || action.PolicyOf(s.Action) != "policy p, without proof: accept-duplicates" {
+	if act(s) != "EndPods" || len(action.PodsOf(s.Action)) != 1 || action.PodsOf(s.Action)[0].Name != "mine" || action.PolicyOf(s.Action) != "policy p, without proof: accept-duplicates" {
 		t.Fatalf("got %s of %v for %q, want the pod of the policy to be ended in its name", act(s), action.PodsOf(s.Action), action.PolicyOf(s.Action))
 	}
 	if want := []string{"owner of mine", "volumes of mine"}; !slices.Equal(c.asked, want) {
@@ -118,7 +118,7 @@ func TestPolicyHasItsTurn(t *testing.T) {
 			t.Errorf("after a question of %s: got hold %d for %s, then %d; want yes, no", tc.takes, in, tc.holds, over)
 		}
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"mine": action.Accepted}})
+	c.node.Apply(c.now, c.fleet, ActionDone{Results: map[string]action.WriteResult{"mine": action.Accepted}})
 	if c.idles() {
 		t.Error("an ended pod is not owed its deletion")
 	}
@@ -127,17 +127,17 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	c.fleet.ApplyLease("n1", "2", 0, c.now)
 	c.look.LeaseRV = "2"
 	s = c.policyStep()
-	for act(s) == "Condition" {
+	for act(s) == "SetPoweredOnCondition" {
 		c.node.Apply(c.now, c.fleet, ActionDone{})
 		c.look.PoweredOn = false
 		s = c.policyStep()
 	}
-	if act(s) != "Delete" || len(action.PodsOf(s.Action)) != 1 || c.node.lastActionHolds(c.now) != HoldYes {
+	if act(s) != "DeletePods" || len(action.PodsOf(s.Action)) != 1 || c.node.lastActionHolds(c.now) != HoldYes {
 		t.Fatalf("got %s of %v, want the ended pod to be deleted", act(s), action.PodsOf(s.Action))
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"mine": action.Accepted}})
+	c.node.Apply(c.now, c.fleet, ActionDone{Results: map[string]action.WriteResult{"mine": action.Accepted}})
 	c.pods = c.pods[1:]
-	if s = c.policyStep(); act(s) != "Leave" || !c.idles() {
+	if s = c.policyStep(); act(s) != "NoAction" || !c.idles() {
 		t.Errorf("got %s, owed %t; want nothing left to do", act(s), !c.idles())
 	}
 }
@@ -147,17 +147,17 @@ func TestPolicyIsAnnounced(t *testing.T) {
 	c := accepted(t)
 	c.look.Unproven, c.look.PoweredOn = nil, true
 	s := c.policyStep()
-	if act(s) != "Announce" || action.PolicyOf(s.Action) != "" || len(action.PodsOf(s.Action)) != 1 || s.Detail != "policy p, without proof: accept-duplicates" {
+	if act(s) != "AnnouncePolicy" || action.PolicyOf(s.Action) != "" || len(action.PodsOf(s.Action)) != 1 || s.Detail != "policy p, without proof: accept-duplicates" {
 		t.Fatalf("got %s of %v, %q; want the policy and its word announced", act(s), action.PodsOf(s.Action), s.Detail)
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{})
 	if s := c.node.Next(c.now, c.fleet); act(s) != "ReadNode" {
 		t.Errorf("then: got %s, want a look", act(s))
 	}
-	if err := json.Unmarshal([]byte(s.Action.(action.Announce).Note), &c.look.Unproven); err != nil {
+	if err := json.Unmarshal([]byte(s.Action.(action.AnnouncePolicy).Note), &c.look.Unproven); err != nil {
 		t.Fatal(err)
 	}
-	if s := c.policyStep(); act(s) != "Tombstone" {
+	if s := c.policyStep(); act(s) != "EndPods" {
 		t.Errorf("once announced: got %s, want the pod to be ended", act(s))
 	}
 }
@@ -176,7 +176,7 @@ func TestPolicyYields(t *testing.T) {
 		}
 	}
 	c.rival = ""
-	if s := c.policyStep(); act(s) != "Tombstone" || s.PolicyBlock != (action.PolicyBlock{}) {
+	if s := c.policyStep(); act(s) != "EndPods" || s.PolicyBlock != (action.PolicyBlock{}) {
 		t.Errorf("with the setting off: got %s, aside %v, want the pod to be ended", act(s), s.PolicyBlock)
 	}
 }
@@ -185,7 +185,7 @@ func TestPolicyYields(t *testing.T) {
 func TestPolicyDetaches(t *testing.T) {
 	at := func(c *course) action.Decision {
 		s := c.policyStep()
-		for act(s) == "Condition" {
+		for act(s) == "SetPoweredOnCondition" {
 			c.node.Apply(c.now, c.fleet, ActionDone{})
 			c.look.PoweredOn = !c.look.PoweredOn
 			s = c.policyStep()
@@ -208,10 +208,10 @@ func TestPolicyDetaches(t *testing.T) {
 	}
 	c.waiting = map[string]bool{"/data": true}
 	s := at(c)
-	if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 1 || c.node.lastActionHolds(c.now) != HoldYes {
+	if act(s) != "EndPods" || len(action.PodsOf(s.Action)) != 1 || c.node.lastActionHolds(c.now) != HoldYes {
 		t.Fatalf("one waits: got %s of %v, want the pod ended", act(s), action.PodsOf(s.Action))
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"mine": action.Accepted}})
+	c.node.Apply(c.now, c.fleet, ActionDone{Results: map[string]action.WriteResult{"mine": action.Accepted}})
 	c.pods[0].Terminal, c.pods[0].Tombstone, c.asked = true, true, nil
 	c.now = c.now.Add(3 * time.Second) // the fence looks for work again, in the cache
 	s = at(c)
@@ -231,7 +231,7 @@ func TestPolicyDetaches(t *testing.T) {
 	if h := c.node.lastActionHolds(c.now.Add(61 * time.Second)); h != HoldNo {
 		t.Errorf("on an old look, after a list that took its time: got hold %d, want no", h)
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"u-va": action.Failed}})
+	c.node.Apply(c.now, c.fleet, ActionDone{Results: map[string]action.WriteResult{"u-va": action.Failed}})
 	if s = at(c); action.PolicyOf(s.Action) != "" {
 		t.Errorf("refused: got %s at once, want it to rest", act(s))
 	}
@@ -239,7 +239,7 @@ func TestPolicyDetaches(t *testing.T) {
 	if s = at(c); act(s) != "DeleteAttachments" {
 		t.Errorf("refused, later: got %s", act(s))
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"u-va": action.Accepted}})
+	c.node.Apply(c.now, c.fleet, ActionDone{Results: map[string]action.WriteResult{"u-va": action.Accepted}})
 	c.live = nil
 	if s = at(c); action.PolicyOf(s.Action) != "" || !c.idles() {
 		t.Errorf("deleted: got %s of %v, owed %t, want the pod kept", act(s), action.PodsOf(s.Action), !c.idles())
@@ -249,7 +249,7 @@ func TestPolicyDetaches(t *testing.T) {
 	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
 	said := c.look.Unproven
 	c.look.Unproven = nil
-	if s = at(c); act(s) != "Announce" || len(action.AttachmentsOf(s.Action)) != 1 {
+	if s = at(c); act(s) != "AnnouncePolicy" || len(action.AttachmentsOf(s.Action)) != 1 {
 		t.Errorf("another process' tombstone, not announced: got %s of %v", act(s), action.AttachmentsOf(s.Action))
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{})
@@ -257,7 +257,7 @@ func TestPolicyDetaches(t *testing.T) {
 	if s = at(c); act(s) != "DeleteAttachments" {
 		t.Errorf("another process' tombstone: got %s", act(s))
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{Late: true})
+	c.node.Apply(c.now, c.fleet, ActionDone{Withheld: true})
 	c.look.Ready, c.look.LeaseRV = corev1.ConditionTrue, "2"
 	c.fleet.ApplyLease("n1", "2", 0, c.now)
 	if s = at(c); action.PolicyOf(s.Action) != "" {
@@ -283,7 +283,7 @@ func TestPolicyStaysOut(t *testing.T) {
 			if action.PolicyOf(s.Action) != "" {
 				t.Errorf("%s: got %s of %v by a policy, want none", name, act(s), action.PodsOf(s.Action))
 			}
-			if act(s) != "Wait" && act(s) != "Leave" {
+			if act(s) != "Wait" && act(s) != "NoAction" {
 				c.node.Apply(c.now, c.fleet, ActionDone{})
 			}
 			c.now = c.now.Add(time.Second)
@@ -339,7 +339,7 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 		tc.storm(c)
 		s := c.policyStep()
 		if tc.want == "" {
-			if act(s) != "Tombstone" || s.PolicyBlock != (action.PolicyBlock{}) {
+			if act(s) != "EndPods" || s.PolicyBlock != (action.PolicyBlock{}) {
 				t.Errorf("%s: got %s, aside %v; want the pod to be ended", tc.name, act(s), s.PolicyBlock)
 			}
 			continue
@@ -353,7 +353,7 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 			t.Errorf("%s: reads %v for a policy that waits", tc.name, c.asked)
 		}
 		silence(c, 45*time.Second, "p1", "p2", "p3")
-		if s = c.policyStep(); act(s) != "Tombstone" {
+		if s = c.policyStep(); act(s) != "EndPods" {
 			t.Errorf("%s: got %s once the others are heard, want the pod to be ended", tc.name, act(s))
 		}
 	}
@@ -385,7 +385,7 @@ func TestPoliciesWaitForANewLeader(t *testing.T) {
 		t.Errorf("got %s by a policy 20 s after the partition", act(s))
 	}
 	c.pass(20 * time.Second)
-	if s := c.policyStep(); act(s) != "Tombstone" {
+	if s := c.policyStep(); act(s) != "EndPods" {
 		t.Errorf("got %s 40 s after the partition, want the pod to be ended", act(s))
 	}
 }
@@ -400,7 +400,7 @@ func TestRest(t *testing.T) {
 	c.look.Unproven = []taint.Unproven{{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
 	step := func() action.Decision {
 		s := c.policyStep()
-		if act(s) == "Condition" {
+		if act(s) == "SetPoweredOnCondition" {
 			c.node.Apply(c.now, c.fleet, ActionDone{})
 			c.look.PoweredOn = true
 			s = c.policyStep()
@@ -412,11 +412,11 @@ func TestRest(t *testing.T) {
 	}
 	ready := c.look
 	ready.Ready, ready.Got = corev1.ConditionTrue, c.now
-	c.node.Apply(c.now, c.fleet, Rested{Look: ready})
+	c.node.Apply(c.now, c.fleet, NodeIdle{Look: ready})
 	if c.node.Look().Exists {
 		t.Error("the look of before is kept")
 	}
-	if s := step(); act(s) != "Tombstone" || action.PolicyOf(s.Action) == "" {
+	if s := step(); act(s) != "EndPods" || action.PolicyOf(s.Action) == "" {
 		t.Errorf("a change that was seen: got %s by %q, want the pod to be ended", act(s), action.PolicyOf(s.Action))
 	}
 }
@@ -444,11 +444,11 @@ func TestStorageHasItsTurn(t *testing.T) {
 	c.look.InUse = []corev1.UniqueVolumeName{"csi^v", "csi^w"}
 	step := func() action.Decision {
 		s := c.policyStep()
-		for act(s) == "Condition" || act(s) == "Announce" {
+		for act(s) == "SetPoweredOnCondition" || act(s) == "AnnouncePolicy" {
 			c.node.Apply(c.now, c.fleet, ActionDone{})
-			if act(s) == "Condition" {
-				c.look.PoweredOn = s.Action.(action.Condition).On
-			} else if err := json.Unmarshal([]byte(s.Action.(action.Announce).Note), &c.look.Unproven); err != nil {
+			if act(s) == "SetPoweredOnCondition" {
+				c.look.PoweredOn = s.Action.(action.SetPoweredOnCondition).On
+			} else if err := json.Unmarshal([]byte(s.Action.(action.AnnouncePolicy).Note), &c.look.Unproven); err != nil {
 				t.Fatal(err)
 			}
 			s = c.policyStep()
@@ -462,25 +462,25 @@ func TestStorageHasItsTurn(t *testing.T) {
 	c.look.LeaseRV = "9"
 	for says, want := range map[storage.Health]bool{well: false, sick: true, {}: false} {
 		n := Node{}
-		n.Apply(c.now, c.fleet, StorageHeard{Policies: c.facts.Policies, Says: map[string]storage.Health{"s": says}})
+		n.Apply(c.now, c.fleet, StorageReported{Policies: c.facts.Policies, Health: map[string]storage.Health{"s": says}})
 		if got := n.IsIdle(healthy, fleet.View{Heard: true}); got == want {
 			t.Errorf("storage %+v: got idle %t, want %t", says, got, !want)
 		}
 	}
-	if s := step(); act(s) != "Leave" {
+	if s := step(); act(s) != "NoAction" {
 		t.Fatalf("nobody says anything: got %s, want nothing", act(s))
 	}
 	c.facts.Storage = map[string]storage.Health{"s": sick}
 	s := step()
-	if act(s) != "Tombstone" || len(action.PodsOf(s.Action)) != 1 || action.PodsOf(s.Action)[0].Name != "mine" || action.PolicyOf(s.Action) != "policy p, without proof: storage-fences" {
+	if act(s) != "EndPods" || len(action.PodsOf(s.Action)) != 1 || action.PodsOf(s.Action)[0].Name != "mine" || action.PolicyOf(s.Action) != "policy p, without proof: storage-fences" {
 		t.Fatalf("got %s of %v for %q, want the pod with healthy volumes to be ended", act(s), action.PodsOf(s.Action), action.PolicyOf(s.Action))
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"mine": action.Accepted}})
+	c.node.Apply(c.now, c.fleet, ActionDone{Results: map[string]action.WriteResult{"mine": action.Accepted}})
 	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
-	if s = step(); act(s) != "Delete" {
+	if s = step(); act(s) != "DeletePods" {
 		t.Fatalf("got %s, want the ended pod to be deleted", act(s))
 	}
-	c.node.Apply(c.now, c.fleet, ActionDone{How: map[string]action.WriteResult{"mine": action.Accepted}})
+	c.node.Apply(c.now, c.fleet, ActionDone{Results: map[string]action.WriteResult{"mine": action.Accepted}})
 	c.pods = c.pods[1:]
 	if s = step(); act(s) == "ClearVolumes" {
 		t.Fatal("a Ready node's list is cleared")

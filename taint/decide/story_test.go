@@ -72,7 +72,7 @@ func TestHistories(t *testing.T) {
 		"refuses p fails", "refuses q denied", "refuses a changes", "refuses b huge", "refuses p nothing", "refuses a nothing",
 		"refuses e fails", "refuses e nothing",
 	}
-	acts := []string{"Arm", "Write", "PowerOff", "Tombstone", "ClearVolumes", "Delete", "Spare", "Unmark", "ExpireReady", "Ask", "answer"}
+	acts := []string{"SetMark", "WriteRecord", "PowerOff", "EndPods", "ClearVolumes", "DeletePods", "SparePods", "RemoveMark", "ExpireReady", "AskDevices", "answer"}
 	for seed := range uint64(*seeds) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		w := newWorld()

@@ -408,7 +408,7 @@ func (w *world) print(act, why, detail string) {
 	}
 	w.rest()
 	w.recent[0], w.recent[1] = w.recent[1], key
-	fmt.Fprintf(&w.out, "    %7.2fs  %s\n", w.now.Sub(w.start).Seconds(), strings.TrimRight(fmt.Sprintf("%-12s %s%s", act, why, detail), " "))
+	fmt.Fprintf(&w.out, "    %7.2fs  %s\n", w.now.Sub(w.start).Seconds(), strings.TrimRight(fmt.Sprintf("%-23s %s%s", act, why, detail), " "))
 }
 
 // rest says how often the last two decisions were repeated in turns.
@@ -454,7 +454,7 @@ func (w *world) step(most time.Duration) bool {
 		switch {
 		case action.IsRead(s.Decision.Action):
 			continue
-		case action.Is[action.Leave](s.Decision) || w.busy > 60:
+		case action.Is[action.NoAction](s.Decision) || w.busy > 60:
 			w.busy = 0
 			return false
 		case action.Is[action.Wait](s.Decision):
@@ -525,7 +525,7 @@ func (w *world) ReadVolumes(_ context.Context, a action.ReadVolumes) Observation
 	for _, p := range a.Pods {
 		of[p.UID] = w.volumes[p.UID]
 	}
-	return VolumesRead{Of: of}
+	return VolumesRead{ByPod: of}
 }
 
 func (w *world) ReadClaims(_ context.Context, a action.ReadClaims) Observation {
@@ -533,7 +533,7 @@ func (w *world) ReadClaims(_ context.Context, a action.ReadClaims) Observation {
 	for _, pv := range a.PVs {
 		of[pv] = "default/" + pv
 	}
-	return ClaimsRead{Of: of}
+	return ClaimsRead{ByVolume: of}
 }
 
 func (w *world) ListAttachments(_ context.Context, a action.ListAttachments) Observation {
@@ -594,10 +594,10 @@ func (w *world) decided(s action.Decision) {
 func (w *world) PowerOff(context.Context, action.PowerOff) Observation {
 	if err := w.still(); err != nil {
 		w.print("", "nothing is sent", ": "+err.Error())
-		return ActionDone{Late: true}
+		return ActionDone{Withheld: true}
 	}
 	w.checkPowerOff(w.course.Look())
-	o := ActionDone{Sent: w.now, Err: map[string]error{"refused": providers.ErrUnreachable, "impossible": providers.ErrPermanent}[w.obeys]}
+	o := ActionDone{SentAt: w.now, Err: map[string]error{"refused": providers.ErrUnreachable, "impossible": providers.ErrPermanent}[w.obeys]}
 	if w.obeys == "ok" {
 		w.power = off
 	}
@@ -605,13 +605,15 @@ func (w *world) PowerOff(context.Context, action.PowerOff) Observation {
 	return o
 }
 
-func (w *world) Tombstone(context.Context, action.Tombstone) Observation { return w.writePods() }
+func (w *world) EndPods(context.Context, action.EndPods) Observation { return w.writePods() }
 
-func (w *world) Delete(context.Context, action.Delete) Observation { return w.writePods() }
+func (w *world) DeletePods(context.Context, action.DeletePods) Observation { return w.writePods() }
 
-func (w *world) Spare(context.Context, action.Spare) Observation { return w.writePods() }
+func (w *world) SparePods(context.Context, action.SparePods) Observation { return w.writePods() }
 
-func (w *world) SetNotReady(context.Context, action.SetNotReady) Observation { return w.writePods() }
+func (w *world) SetPodsNotReady(context.Context, action.SetPodsNotReady) Observation {
+	return w.writePods()
+}
 
 // still is the last check before a power action, with a cache that is never behind.
 func (w *world) still() error {
@@ -635,10 +637,10 @@ func (w *world) writePods() Observation {
 			w.print("", "not sent any more", "")
 			break
 		}
-		if !action.NeedsNoProof(s.Action) && act(s) != "Spare" {
+		if !action.NeedsNoProof(s.Action) && act(s) != "SparePods" {
 			w.checkProof(act(s), l)
 		}
-		if act(s) == "SetNotReady" && !w.proven() {
+		if act(s) == "SetPodsNotReady" && !w.proven() {
 			w.breaks("%s loses Ready without a fresh proof", p.Name)
 		}
 		w.pass(3 * time.Millisecond)
@@ -651,21 +653,21 @@ func (w *world) writePods() Observation {
 		}
 		q := &w.pods[i]
 		switch {
-		case act(s) == "Tombstone":
+		case act(s) == "EndPods":
 			if q.Exempt != taint.NotExempt || q.Terminal {
 				w.breaks("tombstoned %s, which is exempt or finished", q.Name)
 			}
 			q.Terminal, q.Tombstone, w.touched = true, true, true
 			q.ResourceVersion += "t"
-		case act(s) == "Spare" && p.Small:
+		case act(s) == "SparePods" && p.Small:
 			q.ResourceVersion += "s"
-		case act(s) == "Spare":
+		case act(s) == "SparePods":
 			if q.Exempt != taint.NotExempt || q.Terminal {
 				w.breaks("spared %s, which is exempt or finished", q.Name)
 			}
 			q.Spared = l.Record.Token()
 			q.ResourceVersion += "s"
-		case act(s) == "SetNotReady":
+		case act(s) == "SetPodsNotReady":
 			if q.Exempt == taint.NotExempt || q.Terminal || !q.Ready {
 				w.breaks("set %s not ready, which goes, is finished or is not Ready", q.Name)
 			}
@@ -680,7 +682,7 @@ func (w *world) writePods() Observation {
 			w.pods = slices.Delete(w.pods, i, i+1)
 		}
 	}
-	return ActionDone{How: how}
+	return ActionDone{Results: how}
 }
 
 var errConflict = errors.New("conflict")
@@ -714,11 +716,11 @@ func (w *world) writeRecord(r taint.Record, first func()) Observation {
 	})
 }
 
-func (w *world) Write(_ context.Context, a action.Write) Observation {
+func (w *world) WriteRecord(_ context.Context, a action.WriteRecord) Observation {
 	return w.writeRecord(a.Record, func() {})
 }
 
-func (w *world) Arm(_ context.Context, a action.Arm) Observation {
+func (w *world) SetMark(_ context.Context, a action.SetMark) Observation {
 	return w.writeRecord(a.Record, func() {
 		w.checkArm(a.Record)
 		w.node.Spec.Taints = taint.WithMark(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID, w.now.Wall)
@@ -726,7 +728,7 @@ func (w *world) Arm(_ context.Context, a action.Arm) Observation {
 	})
 }
 
-func (w *world) Condition(_ context.Context, a action.Condition) Observation {
+func (w *world) SetPoweredOnCondition(_ context.Context, a action.SetPoweredOnCondition) Observation {
 	return w.writeNode(func() {
 		w.setCondition(taint.PoweredOnCondition, map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionFalse}[a.On])
 	})
@@ -754,10 +756,10 @@ func (w *world) ClearVolumes(_ context.Context, a action.ClearVolumes) Observati
 	})
 }
 
-func (w *world) Unmark(_ context.Context, a action.Unmark) Observation {
+func (w *world) RemoveMark(_ context.Context, a action.RemoveMark) Observation {
 	return w.writeNode(func() {
 		waitedFor := func(p action.Pod) bool {
-			return p.Tombstone && !stuck(p) && !slices.ContainsFunc(w.next.Stuck, func(q action.StuckPod) bool { return q.UID == p.UID && q.Write == action.Deletes })
+			return p.Tombstone && !stuck(p) && !slices.ContainsFunc(w.next.Stuck, func(q action.StuckPod) bool { return q.UID == p.UID && q.Write == action.WritesDelete })
 		}
 		if left := evict.UnusedAttachments(w.pods, w.atts, false); w.touched && (slices.ContainsFunc(w.listed, waitedFor) || len(left) > 0) {
 			w.breaks("the mark goes with tombstoned pods or attachments left: %s", w)
@@ -771,7 +773,7 @@ func (w *world) Unmark(_ context.Context, a action.Unmark) Observation {
 func (w *world) refuse(do string, p action.Pod) action.WriteResult {
 	switch w.refuses[p.Name] {
 	case "large":
-		if p.Small || do == "Delete" {
+		if p.Small || do == "DeletePods" {
 			return action.Accepted
 		}
 		return action.TooLarge
@@ -787,8 +789,8 @@ func (w *world) refuse(do string, p action.Pod) action.WriteResult {
 	return action.Accepted
 }
 
-// Ask puts the question; the machine answers with what it is when the question arrives.
-func (w *world) Ask(context.Context) Observation {
+// AskDevices puts the question; the machine answers with what it is when the question arrives.
+func (w *world) AskDevices(context.Context) Observation {
 	a := providers.Answer{Observation: providers.Observation{State: w.power, Raw: w.power.String(), At: w.now}, By: "rack-a"}
 	if w.contained {
 		a.Run = fmt.Sprintf("run %d", w.boots)

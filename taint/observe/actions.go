@@ -38,7 +38,7 @@ func (n *actions) reportActionDone(ctx context.Context, s decide.StepDone, o dec
 // reportDone reports what an action did.
 func (n *actions) reportDone(s decide.StepDone, o decide.ActionDone) {
 	l, log := s.Look, n.Log.With("node", n.name, "fence", s.Look.Record.IDOr(""))
-	for _, all := range o.Writes.Asked {
+	for _, all := range o.Writes.Answers {
 		n.answers.reportAnswers(all)
 	}
 	switch a := s.Decision.Action.(type) {
@@ -58,7 +58,7 @@ func (n *actions) reportDone(s decide.StepDone, o decide.ActionDone) {
 				log.Warn("Deleted volume attachment", "attachment", one.Name, "volume", one.PV, "policy", a.Policy)
 			}
 		}
-	case action.Tombstone, action.Delete, action.Spare, action.SetNotReady:
+	case action.EndPods, action.DeletePods, action.SparePods, action.SetPodsNotReady:
 		reportUnwritten(log, s.Decision.Action, o.Writes)
 		n.reportPods(log, a, madePods(a, o.Writes))
 	}
@@ -69,7 +69,7 @@ func reportPowerOff(log *slog.Logger, by []decide.PowerSent) {
 	for _, d := range by {
 		log := log.With("device", d.Device)
 		switch {
-		case d.Late:
+		case d.Withheld:
 			log.Warn("Power-off was not sent", "error", d.Err)
 		case d.Err != nil:
 			log.Error("Power-off was not accepted", "error", d.Err)
@@ -84,7 +84,7 @@ func reportPowerOn(log *slog.Logger, by []decide.PowerSent) {
 	for _, d := range by {
 		log := log.With("device", d.Device)
 		switch {
-		case d.Late:
+		case d.Withheld:
 			log.Warn("Power-on was not sent", "error", d.Err)
 		case d.Err != nil:
 			log.Error("Power-on was not accepted", "error", d.Err)
@@ -99,11 +99,11 @@ func reportUnwritten(log *slog.Logger, a action.Action, w decide.Writes) {
 	of := len(action.PodsOf(a)) + len(action.AttachmentsOf(a))
 	if w.Failed > 0 {
 		log.Warn("Could not write some pods or attachments", "policy", action.PolicyOf(a), "act", action.Name(a),
-			"failed", w.Failed, "of", of, "first", w.First)
+			"failed", w.Failed, "of", of, "first", w.FirstErr)
 	}
-	if w.Crowded > 0 {
+	if w.Throttled > 0 {
 		log.Warn("The API server has no room for some writes of pods or attachments", "act", action.Name(a),
-			"refused", w.Crowded, "of", of)
+			"refused", w.Throttled, "of", of)
 	}
 	if w.Stopped {
 		log.Warn("Stopped: the node shows life, or its machine is no longer proven off")
@@ -115,11 +115,11 @@ func (n *actions) reportPods(log *slog.Logger, a action.Action, pods []action.Po
 	log = log.With("pods", len(pods))
 	policy := action.PolicyOf(a)
 	switch a.(type) {
-	case action.Spare:
+	case action.SparePods:
 		log.Info("Spared pods")
-	case action.Delete:
+	case action.DeletePods:
 		log.Info("Deleted pods")
-	case action.SetNotReady:
+	case action.SetPodsNotReady:
 		log.Info("Set pods not ready")
 	default:
 		if policy != "" {
@@ -137,8 +137,8 @@ func (n *actions) reportPods(log *slog.Logger, a action.Action, pods []action.Po
 
 // parts are the names of the other actions that Sinks.Parts takes.
 var parts = map[string]string{
-	"PowerOff": "power_off", "PowerOn": "power_on", "Unmark": "unmark", "Spare": "spare",
-	"DeleteAttachments": "delete_attachments", "SetNotReady": "set_not_ready",
+	"PowerOff": "power_off", "PowerOn": "power_on", "RemoveMark": "unmark", "SparePods": "spare",
+	"DeleteAttachments": "delete_attachments", "SetPodsNotReady": "set_not_ready",
 }
 
 // reportSpan reports an action of a fence as a Part. It reports no action of a policy.
@@ -152,7 +152,7 @@ func (n *actions) reportSpan(s decide.StepDone, err error) {
 		return
 	}
 	rec := s.Look.Record
-	if a, arms := d.Action.(action.Arm); arms {
+	if a, arms := d.Action.(action.SetMark); arms {
 		rec = &a.Record
 	}
 	n.Parts(Part{

@@ -53,7 +53,7 @@ func (n *decisions) reportStep(s decide.StepDone) {
 // writesRecord reports whether an action is one write of the Node that is worth a report.
 func writesRecord(a action.Action) bool {
 	switch a.(type) {
-	case action.Write, action.Announce, action.Arm, action.Unmark:
+	case action.WriteRecord, action.AnnouncePolicy, action.SetMark, action.RemoveMark:
 		return true
 	}
 	return false
@@ -84,9 +84,9 @@ func (n *decisions) reportDecision(d action.Decision) {
 	l, rec := n.course.Look(), action.RecordOf(d.Action)
 	id := cmp.Or(rec.ID, l.Record.IDOr(""))
 	switch d.Action.(type) {
-	case action.Arm:
+	case action.SetMark:
 		n.Log.Info("Marked node", "node", n.name, "fence", id, "device", rec.Device)
-	case action.Unmark:
+	case action.RemoveMark:
 		n.Metrics.observePhase("evict", n.instantNow().Sub(n.course.FenceBegan()))
 		n.Log.Info("Removed mark", "node", n.name, "fence", id, "result", rec.Result)
 		n.reportKept(d)
@@ -97,13 +97,14 @@ func (n *decisions) reportDecision(d action.Decision) {
 		n.Metrics.fences.WithLabelValues(string(rec.Result)).Inc()
 	}
 	n.reportShadow(d)
-	if n.reason != d.Reason && !action.Is[action.Ask](d) { // a question between two waits for the same reason is no news
+	// A question between two waits for the same reason is no news.
+	if n.reason != d.Reason && !action.Is[action.AskDevices](d) {
 		n.reportReason(d, id)
 	}
 	switch d.Action.(type) {
-	case action.Unmark:
+	case action.RemoveMark:
 		n.queue.releaseEvents(n.name, true)
-	case action.Wait, action.Leave:
+	case action.Wait, action.NoAction:
 		n.queue.releaseEvents(n.name, l.Mark == nil)
 	default:
 		if l.Mark == nil {
@@ -226,7 +227,8 @@ const stuckNames = 3
 // stuckPods names pods and what could not be done with them.
 func stuckPods(pods []action.StuckPod) string {
 	verbs := map[action.PodWrite]string{
-		action.Ends: "ended", action.Deletes: "deleted", action.Spares: "spared", action.SetsNotReady: "set not ready",
+		action.WritesEnd: "ended", action.WritesDelete: "deleted", action.WritesSpare: "spared",
+		action.WritesNotReady: "set not ready",
 	}
 	var names []string
 	for i, p := range pods {
@@ -246,16 +248,16 @@ var ownFinalizers = []string{
 
 // leftBehind holds the text about a pod that a fence leaves behind, by what could not be done with it.
 var leftBehind = map[action.PodWrite]string{
-	action.Spares:       "The node came back and the pod keeps running, but it could not be marked as spared (%s).",
-	action.SetsNotReady: "The node's machine is off, but the pod could not be set not ready (%s).",
+	action.WritesSpare:    "The node came back and the pod keeps running, but it could not be marked as spared (%s).",
+	action.WritesNotReady: "The node's machine is off, but the pod could not be set not ready (%s).",
 }
 
 // reportKept reports each pod that the fence leaves behind. Finalizers of other controllers keep it, and are never
 // removed, or the API server refused to delete or spare it.
 func (n *decisions) reportKept(d action.Decision) {
 	log := n.Log.With("node", n.name, "fence", action.RecordOf(d.Action).ID)
-	kept, _ := d.Action.(action.Unmark)
-	for _, p := range kept.Kept {
+	kept, _ := d.Action.(action.RemoveMark)
+	for _, p := range kept.HeldPods {
 		theirs := slices.DeleteFunc(slices.Clone(p.Finalizers), func(f string) bool {
 			return slices.Contains(ownFinalizers, f)
 		})

@@ -3,6 +3,7 @@ package observe
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,11 +29,10 @@ type fences struct {
 	asked *api.Step     // the question with the last answers, if no fence is open; nil: already reported
 }
 
-// steps are the names, in Fencing objects, of actions of a fence.
-var steps = map[string]string{
-	"Arm": api.StepSetMark, "Unmark": api.StepRemoveMark, "PowerOff": api.StepPowerOff, "PowerOn": api.StepPowerOn,
-	"Tombstone": api.StepEndPods, "ClearVolumes": api.StepClearVolumes, "Delete": api.StepDeletePods,
-	"Spare": api.StepSparePods, "SetNotReady": api.StepSetPodsNotReady, "DeleteAttachments": api.StepDeleteAttachments,
+// steps are the actions that are steps in Fencing objects, under the same names.
+var steps = []string{
+	api.StepSetMark, api.StepRemoveMark, api.StepPowerOff, api.StepPowerOn, api.StepEndPods, api.StepClearVolumes,
+	api.StepDeletePods, api.StepSparePods, api.StepSetPodsNotReady, api.StepDeleteAttachments,
 }
 
 // reportAction reports what an action did to a fence, and when it began and ended. A policy's action does nothing to
@@ -50,17 +50,17 @@ func (n *fences) reportAction(s decide.StepDone, o decide.ActionDone) {
 	}
 	t.Record = *rec
 	switch a := a.(type) {
-	case action.Arm:
+	case action.SetMark:
 		if n.asked != nil {
 			n.reportFence(journal.Update{Record: *rec, Step: n.asked})
 		}
-	case action.Tombstone:
+	case action.EndPods:
 		t.Ended = toAPIPods(madePods(a, o.Writes))
-	case action.Spare:
+	case action.SparePods:
 		t.Spared = toAPIPods(madePods(a, o.Writes))
-	case action.Unmark:
+	case action.RemoveMark:
 		if o.Err == nil {
-			t.Left = toAPIPods(a.Kept)
+			t.Left = toAPIPods(a.HeldPods)
 			for _, p := range s.Decision.Stuck {
 				t.Left = append(t.Left, toAPIPods([]action.Pod{p.Pod})...)
 			}
@@ -71,8 +71,8 @@ func (n *fences) reportAction(s decide.StepDone, o decide.ActionDone) {
 
 // stepOf returns an action's step in a Fencing; nil: it has none.
 func stepOf(s decide.StepDone, o decide.ActionDone) *api.Step {
-	name := steps[action.Name(s.Decision.Action)]
-	if name == "" {
+	name := action.Name(s.Decision.Action)
+	if !slices.Contains(steps, name) {
 		return nil
 	}
 	step := api.Step{Step: name, Error: failureClass(o), Objects: int32(len(o.Writes.Made))}
@@ -113,7 +113,7 @@ func withTimes(s api.Step, began, ended time.Time) *api.Step {
 
 // failureClass returns the class of what failed in an action; "": nothing did.
 func failureClass(o decide.ActionDone) string {
-	err := cmp.Or(o.Err, o.Writes.First)
+	err := cmp.Or(o.Err, o.Writes.FirstErr)
 	switch {
 	case err == nil:
 		return ""

@@ -120,10 +120,12 @@ func (m *Metrics) beginSeries() {
 }
 
 // phases are the names of actions in the metric of phases.
-var phases = map[string]string{"Arm": "mark", "Tombstone": "tombstone", "ClearVolumes": "clear", "Delete": "delete"}
+var phases = map[string]string{
+	"SetMark": "mark", "EndPods": "tombstone", "ClearVolumes": "clear", "DeletePods": "delete",
+}
 
 // shadowed are the names of what shadow mode would do, in its metric.
-var shadowed = map[string]string{"Write": "power_off", "Arm": "recover"}
+var shadowed = map[string]string{"WriteRecord": "power_off", "SetMark": "recover"}
 
 // The results of the metric forcefence_nudges_total.
 const (

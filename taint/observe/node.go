@@ -54,7 +54,7 @@ func (n *NodeReporter) ReportStep(ctx context.Context, s decide.StepDone) {
 		n.fences.reportEndedBefore(o.Pods)
 		return
 	case decide.VolumesRead:
-		n.decisions.reportUnreadClaims(o.Unread)
+		n.decisions.reportUnreadClaims(o.Err)
 		return
 	case decide.AttachmentsListed:
 		n.fences.reportAttached(o.Attachments)

@@ -3,6 +3,7 @@ package observe
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -92,8 +93,8 @@ func (s *scene) observes(d action.Decision, o decide.Observation) {
 func (s *scene) does(d action.Decision) {
 	var o decide.Observation
 	switch d.Action.(type) {
-	case action.Wait, action.Leave:
-	case action.Ask:
+	case action.Wait, action.NoAction:
+	case action.AskDevices:
 		o = decide.DevicesAnswered{Answers: make([]providers.Answer, 1)}
 	default:
 		made := map[string]bool{}
@@ -132,11 +133,11 @@ func (s *scene) reasons() (out []string) {
 // A node without a hook starts its old pods if it boots before the mark is off. One Event of each fence warns a person
 // when the eviction begins.
 func TestNodeWithoutHookIsTold(t *testing.T) {
-	begins := action.Decision{Action: action.Write{}, Reason: reason.Confirmed}
-	vouched := action.Decision{Action: action.Write{}, Reason: reason.Vouched}
-	goesOn := action.Decision{Action: action.Tombstone{}, Reason: reason.Tombstoning}
-	over := action.Decision{Action: action.Unmark{}, Reason: reason.Finished}
-	lifted := action.Decision{Action: action.Unmark{}, Reason: reason.NotConfirmed}
+	begins := action.Decision{Action: action.WriteRecord{}, Reason: reason.Confirmed}
+	vouched := action.Decision{Action: action.WriteRecord{}, Reason: reason.Vouched}
+	goesOn := action.Decision{Action: action.EndPods{}, Reason: reason.Tombstoning}
+	over := action.Decision{Action: action.RemoveMark{}, Reason: reason.Finished}
+	lifted := action.Decision{Action: action.RemoveMark{}, Reason: reason.NotConfirmed}
 	for name, tt := range map[string]struct {
 		hook  corev1.NodeCondition
 		story []action.Decision
@@ -240,7 +241,7 @@ func TestToldOnce(t *testing.T) {
 	s := newScene(t, taint.PhaseEvicting)
 	waits := func(why reason.Reason) action.Decision { return action.Decision{Action: action.Wait{}, Reason: why} }
 	for _, d := range []action.Decision{
-		waits(reason.ProofLost), waits(reason.ProofLost), {Action: action.Ask{}, Reason: reason.Confirming},
+		waits(reason.ProofLost), waits(reason.ProofLost), {Action: action.AskDevices{}, Reason: reason.Confirming},
 		waits(reason.ProofLost),
 		waits(reason.WaitingDetach), waits(reason.ProofLost),
 	} {
@@ -279,31 +280,31 @@ func TestEventsWaitForWrites(t *testing.T) {
 		}
 		s.times = nil
 	}
-	does(action.Write{}, reason.Confirmed)
-	does(action.Tombstone{}, reason.Tombstoning)
+	does(action.WriteRecord{}, reason.Confirmed)
+	does(action.EndPods{}, reason.Tombstoning)
 	s.queue.sendDue()
 	wants("while pods are ended")
 	does(action.Wait{}, reason.WaitingDetach)
 	wants("once they are", "MachineConfirmedOff", "NoHookOnNode", "EndingPods", "WaitingForDetach")
-	does(action.Delete{}, reason.Deleting)
+	does(action.DeletePods{}, reason.Deleting)
 	s.now = s.now.Add(queueFor)
 	s.queue.sendDue()
 	wants("pods that take their time", "DeletingPods")
 	does(action.ClearVolumes{}, reason.Clearing)
-	does(action.Unmark{}, reason.Finished)
+	does(action.RemoveMark{}, reason.Finished)
 	wants("the mark goes", "ClearingVolumes", "NodeEvicted")
 
 	s.writing = true // another node's
-	does(action.Tombstone{Pods: []action.Pod{{Name: "a"}}}, reason.Tombstoning)
-	does(action.Unmark{}, reason.NeverOff)
+	does(action.EndPods{Pods: []action.Pod{{Name: "a"}}}, reason.Tombstoning)
+	does(action.RemoveMark{}, reason.NeverOff)
 	wants("the mark goes while another node's pods are ended")
 	s.writing = false // it ends
 	s.queue.sendDue()
 	wants("no pods are being ended", "EndingPods", "NodeFenced", "FencedNodeNeverPoweredOff")
 
 	s.writing = true // another, which does not end
-	does(action.Tombstone{Pods: []action.Pod{{Name: "b"}}}, reason.Retrying)
-	does(action.Unmark{}, reason.Finished)
+	does(action.EndPods{Pods: []action.Pod{{Name: "b"}}}, reason.Retrying)
+	does(action.RemoveMark{}, reason.Finished)
 	s.queue.sendDue()
 	wants("a run beside it ends")
 	s.now = s.now.Add(queueFor)
@@ -317,7 +318,7 @@ func TestEventsWaitForWrites(t *testing.T) {
 // Pods' Events wait for their fence's end, and not for a settled moment in it.
 func TestPodEventsWaitForFence(t *testing.T) {
 	s := newScene(t, taint.PhaseEvicting)
-	s.does(action.Decision{Action: action.Tombstone{Pods: []action.Pod{{Name: "a"}}}, Reason: reason.Tombstoning})
+	s.does(action.Decision{Action: action.EndPods{Pods: []action.Pod{{Name: "a"}}}, Reason: reason.Tombstoning})
 	s.does(action.Decision{Action: action.Wait{}, Reason: reason.WaitingDetach})
 	if got, want := s.reasons(), []string{"EndingPods", "WaitingForDetach"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -325,7 +326,7 @@ func TestPodEventsWaitForFence(t *testing.T) {
 	s.object = s.object.DeepCopy()
 	s.object.Spec.Taints = nil // somebody took the mark off
 	s.look()
-	s.does(action.Decision{Action: action.Leave{}})
+	s.does(action.Decision{Action: action.NoAction{}})
 	if got, want := s.reasons(), []string{"NodeFenced"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -343,7 +344,7 @@ func TestEventsHaveNoBraces(t *testing.T) {
 		s.told()
 		d := action.Decision{Action: action.Wait{}, Reason: row.Reason, Detail: "because"}
 		if strings.Contains(row.Text, "{by}") {
-			d.Action = action.Write{Record: taint.Record{ID: "f-9", By: "kim"}}
+			d.Action = action.WriteRecord{Record: taint.Record{ID: "f-9", By: "kim"}}
 		}
 		s.does(d)
 		s.queue.flushNode("n1")
@@ -431,13 +432,13 @@ func TestKeptPodsAreTold(t *testing.T) {
 			Finalizers: finalizers}
 	}
 	s := newScene(t, taint.PhaseEvicting)
-	s.does(action.Decision{Reason: reason.Finished, Action: action.Unmark{Kept: []action.Pod{
+	s.does(action.Decision{Reason: reason.Finished, Action: action.RemoveMark{HeldPods: []action.Pod{
 		pod("job", "batch.kubernetes.io/job-tracking"), pod("owner", "foregroundDeletion"), pod("orphans", "orphan"),
 		pod("kept", "example.net/keep"), pod("both", "batch.kubernetes.io/job-tracking", "example.net/too"),
 		pod("gone"),
 	}}, Stuck: []action.StuckPod{
-		{Pod: pod("huge"), Write: action.Deletes, Why: action.TooLarge},
-		{Pod: pod("lives"), Write: action.Spares, Why: action.Denied},
+		{Pod: pod("huge"), Write: action.WritesDelete, Why: action.TooLarge},
+		{Pod: pod("lives"), Write: action.WritesSpare, Why: action.Denied},
 	}})
 	got := strings.Join(s.told(), "\n")
 	for text, want := range map[string]int{
@@ -458,7 +459,8 @@ func TestAlertNamesPods(t *testing.T) {
 		d := action.Decision{Action: action.Wait{}, Reason: reason.Retrying, Alert: string(reason.Stuck)}
 		for _, n := range names {
 			d.Stuck = append(d.Stuck,
-				action.StuckPod{Pod: action.Pod{Namespace: "a", Name: n}, Write: action.Ends, Why: action.TooLarge})
+				action.StuckPod{Pod: action.Pod{Namespace: "a", Name: n}, Write: action.WritesEnd,
+					Why: action.TooLarge})
 		}
 		s.decisions.reportAlert(d)
 		return strings.Join(s.told(), "\n")
@@ -494,7 +496,7 @@ func TestNodesAreCounted(t *testing.T) {
 	}
 	s.ReportIdle(s.object, s.course.Look(), fence.Fence)
 	want("healthy", reason.StateHealthy)
-	s.does(action.Decision{Action: action.Tombstone{}, Reason: reason.Tombstoning})
+	s.does(action.Decision{Action: action.EndPods{}, Reason: reason.Tombstoning})
 	want("evicting", reason.StateEvicting)
 	s.does(action.Decision{Action: action.Wait{}, Reason: reason.Retrying, Alert: "somebody should look"})
 	want("a person is called", reason.StateStuck)
@@ -533,28 +535,69 @@ func TestStepsAreTold(t *testing.T) {
 	open := taint.Record{ID: "f-1", NodeUID: "u", By: "test", Since: newYear}.EnterPhase(taint.PhaseArmed, "", newYear)
 	closed := open.EnterPhase(taint.PhaseDone, taint.ResultEvicted, newYear)
 	pods := []action.Pod{{UID: "a"}, {UID: "b"}, {UID: "c"}}
-	tells(1, action.Tombstone{Policy: "p", Pods: pods}, decide.ActionDone{})
-	tells(2, action.Ask{}, answer(2, 3, providers.PowerOff))
-	tells(4, action.Arm{Record: open}, decide.ActionDone{Err: kube.ErrAgain}) // there is no such fence
-	tells(5, action.Arm{Record: open}, decide.ActionDone{})
+	tells(1, action.EndPods{Policy: "p", Pods: pods}, decide.ActionDone{})
+	tells(2, action.AskDevices{}, answer(2, 3, providers.PowerOff))
+	tells(4, action.SetMark{Record: open}, decide.ActionDone{Err: kube.ErrAgain}) // there is no such fence
+	tells(5, action.SetMark{Record: open}, decide.ActionDone{})
 	s.object.Annotations = map[string]string{taint.RecordAnnotation: open.Encode()}
 	s.object.Spec.Taints = taint.WithMark(nil, taint.DefaultKey, "f-1", newYear)
 	s.look()
-	tells(7, action.Tombstone{Pods: pods}, decide.ActionDone{Writes: decide.Writes{
-		Made: map[string]bool{"a": true, "b": true}, Failed: 1, First: kube.ErrAgain,
+	tells(7, action.EndPods{Pods: pods}, decide.ActionDone{Writes: decide.Writes{
+		Made: map[string]bool{"a": true, "b": true}, Failed: 1, FirstErr: kube.ErrAgain,
 	}})
-	tells(8, action.Tombstone{Policy: "p", Pods: pods}, decide.ActionDone{})
-	tells(9, action.Ask{}, answer(9, 10, providers.PowerOff)) // the same as before
-	tells(11, action.Ask{}, answer(11, 13, providers.PowerChanging))
+	tells(8, action.EndPods{Policy: "p", Pods: pods}, decide.ActionDone{})
+	tells(9, action.AskDevices{}, answer(9, 10, providers.PowerOff)) // the same as before
+	tells(11, action.AskDevices{}, answer(11, 13, providers.PowerChanging))
 	refused := fmt.Errorf("%w: no licence", providers.ErrDenied)
 	tells(14, action.PowerOff{},
 		decide.ActionDone{Err: refused, Power: []decide.PowerSent{{Device: "bmc/n1", Err: refused}}})
-	tells(16, action.Unmark{Record: closed}, decide.ActionDone{})
+	tells(16, action.RemoveMark{Record: closed}, decide.ActionDone{})
 	want := []string{
 		"f-1 AskDevices 2s-3s of 0 ", "f-1 SetMark 5s-6s of 0 ", "f-1 EndPods 7s-8s of 2 conflict",
 		"f-1 AskDevices 11s-13s of 0 ", "f-1 PowerOff 14s-15s of 0 denied", "f-1 RemoveMark 16s-17s of 0 ",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestActionNames compares what metrics, spans and Fencing objects call each action. Users select by these names.
+func TestActionNames(t *testing.T) {
+	named := map[string]int{}
+	for _, tc := range []struct {
+		action.Action
+		phase, part, shadow string
+		step                bool // under the action's own name
+	}{
+		{Action: action.SetMark{}, phase: "mark", shadow: "recover", step: true},
+		{Action: action.EndPods{}, phase: "tombstone", step: true},
+		{Action: action.ClearVolumes{}, phase: "clear", step: true},
+		{Action: action.DeletePods{}, phase: "delete", step: true},
+		{Action: action.WriteRecord{}, shadow: "power_off"},
+		{Action: action.PowerOff{}, part: "power_off", step: true},
+		{Action: action.PowerOn{}, part: "power_on", step: true},
+		{Action: action.RemoveMark{}, part: "unmark", step: true},
+		{Action: action.SparePods{}, part: "spare", step: true},
+		{Action: action.DeleteAttachments{}, part: "delete_attachments", step: true},
+		{Action: action.SetPodsNotReady{}, part: "set_not_ready", step: true},
+	} {
+		name := action.Name(tc.Action)
+		step := stepOf(decide.StepDone{Decision: action.Decision{Action: tc.Action}}, decide.ActionDone{})
+		if phases[name] != tc.phase || parts[name] != tc.part || shadowed[name] != tc.shadow ||
+			(step != nil) != tc.step || step != nil && step.Step != name {
+			t.Errorf("%s: got phase %q, part %q, shadow %q, step %v", name, phases[name], parts[name], shadowed[name],
+				step)
+		}
+		for table, has := range map[string]bool{
+			"phases": tc.phase != "", "parts": tc.part != "", "shadowed": tc.shadow != "", "steps": tc.step,
+		} {
+			if has {
+				named[table]++
+			}
+		}
+	}
+	want := map[string]int{"phases": len(phases), "parts": len(parts), "shadowed": len(shadowed), "steps": len(steps)}
+	if !maps.Equal(named, want) {
+		t.Errorf("the tables name %v actions, and this test %v", want, named)
 	}
 }

@@ -85,7 +85,7 @@ func (c *Recorder) resetLines() { c.lines, c.bytes, c.gap, c.last = 0, 0, false,
 
 // Apply implements decide.Decider like decide.Node, and records the observation.
 func (c *Recorder) Apply(now providers.Instant, f decide.Fleet, o decide.Observation) {
-	if _, rests := o.(decide.Rested); rests {
+	if _, rests := o.(decide.NodeIdle); rests {
 		defer c.resetLines()
 	}
 	if !c.isRecorded(o) {
@@ -112,7 +112,7 @@ func (c *Recorder) isRecorded(o decide.Observation) bool {
 	switch o.(type) {
 	case decide.ReadFailed:
 		return false
-	case decide.StorageHeard, decide.Rested:
+	case decide.StorageReported, decide.NodeIdle:
 		return c.lines > 0
 	}
 	return c.Tape != nil
@@ -123,21 +123,21 @@ func toLine(o decide.Observation) (l Line, body any) {
 	switch o := o.(type) {
 	case decide.NodeRead:
 		l.Kind, l.Sent, l.NewID = NodeRead, o.Look.Sent, o.Facts.NewID
-		body = nodeBody{slimNode(o.Node), o.Look.LeaseRV, o.Look.LeaseDuration, factsOf(o.Facts, o.Elsewhere)}
+		body = nodeBody{slimNode(o.Node), o.Look.LeaseRV, o.Look.LeaseDuration, factsOf(o.Facts, o.External)}
 	case decide.PodsListed:
 		l.Kind, body = Pods, podsOf(o.Pods)
 	case decide.VolumesRead:
-		l.Kind, body = Volumes, o.Of
+		l.Kind, body = Volumes, o.ByPod
 	case decide.OwnersRead:
-		l.Kind, body = Owners, o.Of
-	case decide.RivalRead:
-		l.Kind, body = Rival, o.Why
-	case decide.MembersRead:
-		l.Kind, body = Members, o.Ready
-	case decide.WaitingRead:
-		l.Kind, body = Waiting, o.Claims
+		l.Kind, body = Owners, o.ByPod
+	case decide.StorageSettingRead:
+		l.Kind, body = StorageSetting, o.Why
+	case decide.EtcdPodsListed:
+		l.Kind, body = EtcdPods, o.Ready
+	case decide.AwaitedClaimsRead:
+		l.Kind, body = AwaitedClaims, o.Claims
 	case decide.ClaimsRead:
-		l.Kind, body = Claims, o.Of
+		l.Kind, body = Claims, o.ByVolume
 	case decide.AttachmentsListed:
 		if l.Kind, body = Cached, o.Attachments; o.Live {
 			l.Kind = Listed
@@ -145,10 +145,10 @@ func toLine(o decide.Observation) (l Line, body any) {
 	case decide.DevicesAnswered:
 		l.Kind, body = Answers, answersOf(o.Answers)
 	case decide.ActionDone:
-		l.Kind, body = ActionDone, outcome{faultOf(o.Err), o.Sent, o.Late, o.How}
-	case decide.StorageHeard:
-		l.Kind, body = Storage, storageBody{rulesOf(o.Policies), o.Says}
-	case decide.Rested:
+		l.Kind, body = ActionDone, outcome{faultOf(o.Err), o.SentAt, o.Withheld, o.Results}
+	case decide.StorageReported:
+		l.Kind, body = Storage, storageBody{rulesOf(o.Policies), o.Health}
+	case decide.NodeIdle:
 		l.Kind = Rests
 	}
 	return l, body

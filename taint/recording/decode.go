@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -26,13 +27,22 @@ func decodeBody[T any](l Line) (out T, err error) {
 // DecodeMemory returns what policies remember of the node when a course begins.
 func (l Line) DecodeMemory() (policy.Memory, error) { return decodeBody[policy.Memory](l) }
 
-// DecodeStep returns the decision of a line of the kind Next. It leaves out two things that an earlier forcefence wrote
-// and no action has. These are that a read or a record is of a node which came back, and the record of what shadow mode
-// reported before.
+// currentNames has today's name of each action that earlier versions recorded under another name.
+var currentNames = map[string]string{
+	"Leave": "NoAction", "Ask": "AskDevices", "Write": "WriteRecord", "Arm": "SetMark", "Unmark": "RemoveMark",
+	"Announce": "AnnouncePolicy", "Condition": "SetPoweredOnCondition", "OutOfService": "AddOutOfServiceTaint",
+	"InService": "RemoveOutOfServiceTaint", "Tombstone": "EndPods", "Delete": "DeletePods", "Spare": "SparePods",
+	"SetNotReady": "SetPodsNotReady",
+}
+
+// DecodeStep returns the decision of a line of the kind Next. It gives actions their names of today. It leaves out two
+// things that earlier versions wrote: Returned of a read or of a written record, and the record of a shadow decision
+// that mode shadow had reported before.
 func (l Line) DecodeStep() (Step, error) {
 	s, err := decodeBody[Step](l)
+	s.Do, s.Would = cmp.Or(currentNames[s.Do], s.Do), cmp.Or(currentNames[s.Would], s.Would)
 	switch {
-	case s.Do == "Read", s.Do == "Write":
+	case s.Do == "Read", s.Do == "WriteRecord":
 		s.Returned = false
 	case s.Why == string(reason.Shadowed) && s.Would == "":
 		s.Record, s.Phase = "", ""
@@ -50,22 +60,22 @@ func (l Line) DecodeObservation(key string) (decide.Observation, error) {
 		return decide.PodsListed{Pods: of}, err
 	case Volumes:
 		of, err := decodeBody[map[string][]action.Volume](l)
-		return decide.VolumesRead{Of: of}, err
+		return decide.VolumesRead{ByPod: of}, err
 	case Owners:
 		of, err := decodeBody[map[string]action.Owner](l)
-		return decide.OwnersRead{Of: of}, err
-	case Rival:
+		return decide.OwnersRead{ByPod: of}, err
+	case StorageSetting:
 		why, err := decodeBody[string](l)
-		return decide.RivalRead{Why: why}, err
-	case Members:
+		return decide.StorageSettingRead{Why: why}, err
+	case EtcdPods:
 		ready, err := decodeBody[map[string]bool](l)
-		return decide.MembersRead{Ready: ready}, err
-	case Waiting:
+		return decide.EtcdPodsListed{Ready: ready}, err
+	case AwaitedClaims:
 		of, err := decodeBody[map[string]bool](l)
-		return decide.WaitingRead{Claims: of}, err
+		return decide.AwaitedClaimsRead{Claims: of}, err
 	case Claims:
 		of, err := decodeBody[map[string]string](l)
-		return decide.ClaimsRead{Of: of}, err
+		return decide.ClaimsRead{ByVolume: of}, err
 	case Cached, Listed:
 		of, err := decodeBody[[]action.Attachment](l)
 		return decide.AttachmentsListed{Attachments: of, Live: l.Kind == Listed}, err
@@ -76,7 +86,7 @@ func (l Line) DecodeObservation(key string) (decide.Observation, error) {
 	case Storage:
 		return l.storageHeard()
 	case Rests: // its look is not written: the next course begins with what policies keep of it
-		return decide.Rested{}, nil
+		return decide.NodeIdle{}, nil
 	default:
 		return nil, fmt.Errorf("%s is nothing that this version knows", CleanText(string(l.Kind)))
 	}
@@ -93,7 +103,7 @@ func (l Line) nodeRead(key string) (decide.Observation, error) {
 	}
 	look := LookAt(in.Node, taint.Look{Sent: l.Sent, Got: l.At, LeaseRV: in.Lease, LeaseDuration: in.LeaseDuration},
 		key)
-	return decide.NodeRead{Look: look, Facts: facts, Node: in.Node, Elsewhere: in.Facts.Elsewhere}, err
+	return decide.NodeRead{Look: look, Facts: facts, Node: in.Node, External: in.Facts.Elsewhere}, err
 }
 
 func (l Line) storageHeard() (decide.Observation, error) {
@@ -102,7 +112,7 @@ func (l Line) storageHeard() (decide.Observation, error) {
 		return nil, err
 	}
 	ps, err := policiesOf(in.Policies)
-	return decide.StorageHeard{Policies: ps, Says: in.Says}, err
+	return decide.StorageReported{Policies: ps, Health: in.Says}, err
 }
 
 func (l Line) devicesAnswered() (decide.Observation, error) {
@@ -125,5 +135,5 @@ func (l Line) actionDone() (decide.Observation, error) {
 			return nil, fmt.Errorf("%d is no way in which a write ends", how)
 		}
 	}
-	return decide.ActionDone{Err: in.Err.toError(), Sent: in.Sent, Late: in.Late, How: in.How}, err
+	return decide.ActionDone{Err: in.Err.toError(), SentAt: in.Sent, Withheld: in.Late, Results: in.How}, err
 }

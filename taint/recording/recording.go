@@ -70,24 +70,24 @@ type Kind string
 
 // The kinds.
 const (
-	Begins     Kind = "begin" // a course begins, with what policies remember of the node
-	Rests      Kind = "rest"  // the course is over: the node is idle
-	Storage    Kind = "storage"
-	NodeRead   Kind = "life"
-	Pods       Kind = "pods"
-	Volumes    Kind = "volumes"
-	Owners     Kind = "owners"
-	Rival      Kind = "rival"
-	Members    Kind = "members"
-	Waiting    Kind = "waiting"
-	Claims     Kind = "claims"
-	Cached     Kind = "cachedAttachments"
-	Listed     Kind = "attachments"
-	Answers    Kind = "answers"
-	ActionDone Kind = "did"
-	Next       Kind = "next" // a decision
-	Truncated  Kind = "cut"  // the course is too long: no more of it is written
-	viewKind   Kind = "view" // never written: keys the fleet's last view in Recorder.last
+	Begins         Kind = "begin" // a course begins, with what policies remember of the node
+	Rests          Kind = "rest"  // the course is over: the node is idle
+	Storage        Kind = "storage"
+	NodeRead       Kind = "life"
+	Pods           Kind = "pods"
+	Volumes        Kind = "volumes"
+	Owners         Kind = "owners"
+	StorageSetting Kind = "rival"
+	EtcdPods       Kind = "members"
+	AwaitedClaims  Kind = "waiting"
+	Claims         Kind = "claims"
+	Cached         Kind = "cachedAttachments"
+	Listed         Kind = "attachments"
+	Answers        Kind = "answers"
+	ActionDone     Kind = "did"
+	Next           Kind = "next" // a decision
+	Truncated      Kind = "cut"  // the course is too long: no more of it is written
+	viewKind       Kind = "view" // never written: keys the fleet's last view in Recorder.last
 )
 
 // noneSelected is the selector that selects nothing. No other selector is written so.
@@ -132,7 +132,7 @@ type facts struct {
 	Evict       evict.Settings            `json:"evict"`
 	Policies    []rule                    `json:"policies,omitempty"`
 	Storage     map[string]storage.Health `json:"storage,omitempty"`
-	Elsewhere   decide.Elsewhere          `json:"elsewhere,omitzero"`
+	Elsewhere   decide.ExternalFacts      `json:"elsewhere,omitzero"`
 }
 
 // rule is a policy with its selectors as text. A nil selector selects all.
@@ -197,8 +197,8 @@ type Step struct {
 
 // readNames are the names of reads in a recording.
 var readNames = map[string]string{
-	"ReadNode": "Life", "ListPods": "Pods", "ReadVolumes": "Volumes", "ReadOwners": "Owners", "ReadRival": "Rival",
-	"ReadWaiting": "Waiting", "ReadMembers": "Members", "ReadClaims": "Claims",
+	"ReadNode": "Life", "ListPods": "Pods", "ReadVolumes": "Volumes", "ReadOwners": "Owners", "ReadClaims": "Claims",
+	"ReadStorageSetting": "Rival", "ReadAwaitedClaims": "Waiting", "ListEtcdPods": "Members",
 }
 
 // StepOf returns the Step of a decision. Its texts are cleaned, because a recording may shorten an error's text.
@@ -223,13 +223,13 @@ func StepOf(d action.Decision, devices []proof.Device) Step {
 		pods = a.Pods
 	case action.ReadOwners:
 		pods = a.Pods
-	case action.ReadWaiting:
+	case action.ReadAwaitedClaims:
 		pods = a.Pods
 	case action.ReadClaims:
 		out.PVs = a.PVs
-	case action.Condition:
+	case action.SetPoweredOnCondition:
 		out.On = a.On
-	case action.Announce:
+	case action.AnnouncePolicy:
 		out.Note = a.Note
 	case action.ClearVolumes:
 		for _, v := range a.InUse {
@@ -238,8 +238,8 @@ func StepOf(d action.Decision, devices []proof.Device) Step {
 		for _, v := range a.Attached {
 			out.Attached = append(out.Attached, string(v.Name))
 		}
-	case action.Delete:
-		if a.Policy {
+	case action.DeletePods:
+		if a.ByPolicy {
 			out.Policy = "any"
 		}
 	case action.PowerOff:
@@ -268,11 +268,11 @@ func StepOf(d action.Decision, devices []proof.Device) Step {
 // HasEffect reports whether a decision changes anything in the world. Writing the condition of a machine that is on
 // does not count: it moves nothing.
 func (s Step) HasEffect() bool {
-	return !slices.Contains([]string{"Leave", "Wait", "Read", "Ask", "Condition"}, s.Do)
+	return !slices.Contains([]string{"NoAction", "Wait", "Read", "AskDevices", "SetPoweredOnCondition"}, s.Do)
 }
 
-// IsDecision reports whether the step is more than a question: neither a read nor an Ask.
-func (s Step) IsDecision() bool { return s.Do != "Read" && s.Do != "Ask" }
+// IsDecision reports whether the step is more than a question: it neither reads nor asks devices.
+func (s Step) IsDecision() bool { return s.Do != "Read" && s.Do != "AskDevices" }
 
 // SameAs reports whether two decisions do the same to the world, whatever their reasons.
 func (s Step) SameAs(o Step) bool {
@@ -292,7 +292,7 @@ func (s Step) String() string {
 		text = "would " + s.Would
 	case s.Phase != "" && s.Do != "Wait":
 		text += " " + s.Phase
-	case s.Do == "Condition":
+	case s.Do == "SetPoweredOnCondition":
 		text += fmt.Sprintf(" %v", s.On)
 	}
 	if s.Phase != "" && s.Would != "" {
@@ -335,7 +335,7 @@ func (f *fault) toError() error {
 	return errors.New(f.Text)
 }
 
-func factsOf(f decide.Facts, elsewhere decide.Elsewhere) facts {
+func factsOf(f decide.Facts, elsewhere decide.ExternalFacts) facts {
 	out := facts{
 		Fence: f.Facts, Mode: f.Mode.String(), Evict: f.Evict, Policies: rulesOf(f.Policies), Storage: f.Storage,
 		Elsewhere: elsewhere,

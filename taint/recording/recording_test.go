@@ -131,7 +131,7 @@ func TestFactsComeBack(t *testing.T) {
 	}
 	f.Storage = map[string]storage.Health{"s": {Known: true, Why: "x"}}
 	var back facts
-	if err := json.Unmarshal(EncodeJSON(factsOf(f, decide.Elsewhere{})), &back); err != nil {
+	if err := json.Unmarshal(EncodeJSON(factsOf(f, decide.ExternalFacts{})), &back); err != nil {
 		t.Fatal(err)
 	}
 	got, err := back.toFacts("f-1")
@@ -174,14 +174,14 @@ func TestReadingsComeBack(t *testing.T) {
 	}
 	attachments := []action.Attachment{{Name: "va", UID: "va-uid", ResourceVersion: "5", PV: "pv", Attacher: "d", Deleting: true}}
 	for _, want := range []decide.Observation{
-		decide.PodsListed{Pods: []action.Pod{pod}}, decide.VolumesRead{Of: map[string][]action.Volume{"u": {volume}}},
-		decide.OwnersRead{Of: map[string]action.Owner{"u": pod.Owner}}, decide.RivalRead{Why: "its setting"},
-		decide.MembersRead{Ready: map[string]bool{"n1": true, "n2": false}}, decide.WaitingRead{Claims: map[string]bool{"ns/c": true}},
-		decide.ClaimsRead{Of: map[string]string{"pv": "ns/c"}}, decide.AttachmentsListed{Attachments: attachments},
+		decide.PodsListed{Pods: []action.Pod{pod}}, decide.VolumesRead{ByPod: map[string][]action.Volume{"u": {volume}}},
+		decide.OwnersRead{ByPod: map[string]action.Owner{"u": pod.Owner}}, decide.StorageSettingRead{Why: "its setting"},
+		decide.EtcdPodsListed{Ready: map[string]bool{"n1": true, "n2": false}}, decide.AwaitedClaimsRead{Claims: map[string]bool{"ns/c": true}},
+		decide.ClaimsRead{ByVolume: map[string]string{"pv": "ns/c"}}, decide.AttachmentsListed{Attachments: attachments},
 		decide.AttachmentsListed{Attachments: attachments, Live: true}, decide.DevicesAnswered{Answers: []providers.Answer{answer}},
-		decide.ActionDone{Sent: epoch, Late: true, How: map[string]action.WriteResult{"u": action.TooLarge}},
-		decide.StorageHeard{Policies: []policy.Policy{{Name: "p"}}, Says: map[string]storage.Health{"s": {Known: true, Why: "x"}}},
-		decide.Rested{},
+		decide.ActionDone{SentAt: epoch, Withheld: true, Results: map[string]action.WriteResult{"u": action.TooLarge}},
+		decide.StorageReported{Policies: []policy.Policy{{Name: "p"}}, Health: map[string]storage.Health{"s": {Known: true, Why: "x"}}},
+		decide.NodeIdle{},
 	} {
 		l, body := toLine(want)
 		if body != nil {
@@ -216,37 +216,64 @@ func TestNothingIsWrittenOfIdleNodes(t *testing.T) {
 		return true
 	}}
 	for range 2 {
-		c.Apply(epoch, nil, decide.StorageHeard{})
-		c.Apply(epoch, nil, decide.Rested{})
-		c.Apply(epoch, nil, decide.RivalRead{})
-		c.Apply(epoch, nil, decide.StorageHeard{})
-		c.Apply(epoch, nil, decide.Rested{})
+		c.Apply(epoch, nil, decide.StorageReported{})
+		c.Apply(epoch, nil, decide.NodeIdle{})
+		c.Apply(epoch, nil, decide.StorageSettingRead{})
+		c.Apply(epoch, nil, decide.StorageReported{})
+		c.Apply(epoch, nil, decide.NodeIdle{})
 	}
-	want := []Kind{Begins, Rival, Storage, Rests, Begins, Rival, Storage, Rests}
+	want := []Kind{Begins, StorageSetting, Storage, Rests, Begins, StorageSetting, Storage, Rests}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// A decision that an earlier forcefence wrote is the same as today's: it wrote more beside reads, records and waits.
+// TestEarlierDecisions decodes decisions of earlier versions. They named actions otherwise, and wrote more of reads,
+// records and waits.
 func TestEarlierDecisions(t *testing.T) {
 	for text, want := range map[string]Step{
 		`{"do":"Read","read":"LiveAttachments","why":"WaitingForDetach","returned":true}`: {
 			Do: "Read", Read: "LiveAttachments", Why: "WaitingForDetach",
 		},
 		`{"do":"Write","why":"WaitingForDetach","record":"{}","phase":"Evicting","returned":true}`: {
-			Do: "Write", Why: "WaitingForDetach", Record: "{}", Phase: "Evicting",
+			Do: "WriteRecord", Why: "WaitingForDetach", Record: "{}", Phase: "Evicting",
+		},
+		`{"do":"WriteRecord","why":"MachineConfirmedOff","record":"{}","phase":"Evicting"}`: {
+			Do: "WriteRecord", Why: "MachineConfirmedOff", Record: "{}", Phase: "Evicting",
 		},
 		`{"do":"Wait","why":"WouldAct","after":"5s","record":"{}","phase":"Armed"}`: {Do: "Wait", Why: "WouldAct", RequeueAfter: "5s"},
 		`{"do":"Wait","why":"WouldRecover","would":"Arm","record":"{}","phase":"Armed"}`: {
-			Do: "Wait", Why: "WouldRecover", Would: "Arm", Record: "{}", Phase: "Armed",
+			Do: "Wait", Why: "WouldRecover", Would: "SetMark", Record: "{}", Phase: "Armed",
 		},
 		`{"do":"Wait","why":"WaitingForDetach","returned":true}`: {Do: "Wait", Why: "WaitingForDetach", Returned: true},
-		`{"do":"Delete","pods":["ns/a"],"returned":true}`:        {Do: "Delete", Pods: []string{"ns/a"}, Returned: true},
+		`{"do":"Delete","pods":["ns/a"],"returned":true}`: {
+			Do: "DeletePods", Pods: []string{"ns/a"}, Returned: true,
+		},
 	} {
 		got, err := Line{Kind: Next, Body: []byte(text)}.DecodeStep()
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v (%v), want %+v", text, got, err, want)
+		}
+	}
+}
+
+// TestEarlierActionNames decodes each name that an action had in recordings of earlier versions, as Do and as Would. The
+// name of today must be that of an action, and is decoded as it is.
+func TestEarlierActionNames(t *testing.T) {
+	for earlier, a := range map[string]action.Action{
+		"Leave": action.NoAction{}, "Ask": action.AskDevices{}, "Write": action.WriteRecord{}, "Arm": action.SetMark{},
+		"Unmark": action.RemoveMark{}, "Announce": action.AnnouncePolicy{}, "Condition": action.SetPoweredOnCondition{},
+		"OutOfService": action.AddOutOfServiceTaint{}, "InService": action.RemoveOutOfServiceTaint{},
+		"Tombstone": action.EndPods{}, "Delete": action.DeletePods{}, "Spare": action.SparePods{},
+		"SetNotReady": action.SetPodsNotReady{}, "PowerOff": action.PowerOff{}, "Wait": action.Wait{},
+	} {
+		want := StepOf(action.Decision{Action: a}, nil).Do
+		for _, name := range []string{earlier, want} {
+			body := EncodeJSON(Step{Do: name, Would: name})
+			got, err := Line{Kind: Next, Body: body}.DecodeStep()
+			if err != nil || got.Do != want || got.Would != want {
+				t.Errorf("%s: got %q and %q (%v), want %q", name, got.Do, got.Would, err, want)
+			}
 		}
 	}
 }

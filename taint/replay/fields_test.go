@@ -52,16 +52,16 @@ func TestNothingRecordedCostsNothing(t *testing.T) {
 		"Pods":        both(decide.PodsListed{Pods: w.pods}),
 		"Volumes":     both(decide.VolumesRead{}),
 		"Owners":      both(decide.OwnersRead{}),
-		"Rival":       both(decide.RivalRead{Why: "why"}),
-		"Members":     both(decide.MembersRead{}),
-		"Waiting":     both(decide.WaitingRead{}),
+		"Rival":       both(decide.StorageSettingRead{Why: "why"}),
+		"Members":     both(decide.EtcdPodsListed{}),
+		"Waiting":     both(decide.AwaitedClaimsRead{}),
 		"Claims":      both(decide.ClaimsRead{}),
 		"Attachments": both(decide.AttachmentsListed{Live: true}),
-		"Storage":     both(decide.StorageHeard{}),
+		"Storage":     both(decide.StorageReported{}),
 		"Answered":    both(decide.DevicesAnswered{Answers: all}),
 		"Did":         both(decide.ActionDone{Err: refused}),
 		"Next":        {func() { plain.Next(epoch, &w.fleet) }, func() { course.Next(epoch, &w.fleet) }},
-		"Rest":        both(decide.Rested{Look: l}),
+		"Rest":        both(decide.NodeIdle{Look: l}),
 	} {
 		if want, got := testing.AllocsPerRun(200, of[0]), testing.AllocsPerRun(200, of[1]); got > want {
 			t.Errorf("%s: %v allocations, want %v", name, got, want)

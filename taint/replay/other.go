@@ -60,10 +60,10 @@ func (p *player) collectPass(t *track, e event, f replayFleet) error {
 		}
 	}
 	switch o := e.seen.(type) {
-	case decide.Rested:
+	case decide.NodeIdle:
 		delete(p.tracks, t.node)
 		return nil
-	case decide.StorageHeard:
+	case decide.StorageReported:
 		o.Policies = p.other.Policies
 		t.rerun.Apply(e.At, f, o)
 		return nil
@@ -123,7 +123,7 @@ func (p *player) playPass(t *track) error {
 		switch {
 		case action.Is[action.ReadNode](s):
 			return nil
-		case action.IsRead(s.Action) || action.Is[action.Ask](s):
+		case action.IsRead(s.Action) || action.Is[action.AskDevices](s):
 			if !t.answerRead(s.Action, events, used, now, f, p.other) {
 				d.Unknown = fmt.Sprintf("%s was not recorded", step)
 				d.Differs, t.over = true, true
@@ -131,8 +131,8 @@ func (p *player) playPass(t *track) error {
 				return nil
 			}
 			continue
-		case action.Is[action.Condition](s):
-			on := s.Action.(action.Condition).On
+		case action.Is[action.SetPoweredOnCondition](s):
+			on := s.Action.(action.SetPoweredOnCondition).On
 			t.on = &on
 			t.rerun.Apply(now, f, decide.ActionDone{})
 			look = t.withCondition(look)
@@ -142,7 +142,7 @@ func (p *player) playPass(t *track) error {
 		p.out.Compared++
 		if !then.step.HasEffect() && !step.HasEffect() { // both only wait
 			d.Differs = then.step.Why != step.Why || then.step.Would != step.Would
-			if then.step.IsDecision() && then.step.Do != "Condition" {
+			if then.step.IsDecision() && then.step.Do != "SetPoweredOnCondition" {
 				p.addDecision(t, d)
 			}
 			return nil
@@ -194,7 +194,7 @@ func (p *player) withOtherConfig(e event) decide.NodeRead {
 	was, out := read.Facts, p.other.Facts(read.Node, read.Look, e.At.Wall)
 	out.Devices, out.NoDeviceErr, out.By, out.NewID, out.Storage =
 		was.Devices, was.NoDeviceErr, was.By, was.NewID, was.Storage
-	out.Excluded, out.KeptOn = cmp.Or(out.Excluded, read.Elsewhere.Excluded), cmp.Or(out.KeptOn, read.Elsewhere.KeptOn)
+	out.Excluded, out.KeptOn = cmp.Or(out.Excluded, read.External.Excluded), cmp.Or(out.KeptOn, read.External.KeptOn)
 	read.Facts = out
 	return read
 }
@@ -206,9 +206,9 @@ func kindsFor(a action.Action) []recording.Kind {
 	}
 	return map[string][]recording.Kind{
 		"ListPods": {recording.Pods}, "ReadVolumes": {recording.Volumes}, "ReadOwners": {recording.Owners},
-		"ReadRival":   {recording.Rival},
-		"ReadMembers": {recording.Members}, "ReadWaiting": {recording.Waiting}, "ReadClaims": {recording.Claims},
-		"ListAttachments": {recording.Cached, recording.Listed}, "Ask": {recording.Answers},
+		"ReadStorageSetting": {recording.StorageSetting}, "ListEtcdPods": {recording.EtcdPods},
+		"ReadAwaitedClaims": {recording.AwaitedClaims}, "ReadClaims": {recording.Claims},
+		"ListAttachments": {recording.Cached, recording.Listed}, "AskDevices": {recording.Answers},
 	}[action.Name(a)]
 }
 
@@ -261,11 +261,11 @@ func (t *track) asOf(seen decide.Observation, a action.Action, o *OtherConfig) d
 		}
 		return seen
 	case decide.VolumesRead:
-		maps.Copy(t.vols, seen.Of)
-		return decide.VolumesRead{Of: t.vols}
+		maps.Copy(t.vols, seen.ByPod)
+		return decide.VolumesRead{ByPod: t.vols}
 	case decide.OwnersRead:
-		maps.Copy(t.owned, seen.Of)
-		return decide.OwnersRead{Of: t.owned}
+		maps.Copy(t.owned, seen.ByPod)
+		return decide.OwnersRead{ByPod: t.owned}
 	case decide.AttachmentsListed:
 		list, _ := a.(action.ListAttachments)
 		seen.Live = list.Live
@@ -291,8 +291,8 @@ func (t *track) estimateRest(now providers.Instant, f replayFleet) *explain.Scen
 	}
 	live, _ := t.known[recording.Listed].seen.(decide.AttachmentsListed)
 	cached, _ := t.known[recording.Cached].seen.(decide.AttachmentsListed)
-	members, _ := t.known[recording.Members].seen.(decide.MembersRead)
-	rival, _ := t.known[recording.Rival].seen.(decide.RivalRead)
+	members, _ := t.known[recording.EtcdPods].seen.(decide.EtcdPodsListed)
+	rival, _ := t.known[recording.StorageSetting].seen.(decide.StorageSettingRead)
 	listed, _ := t.known[recording.Pods].seen.(decide.PodsListed)
 	answered, _ := t.known[recording.Answers].seen.(decide.DevicesAnswered)
 	s := explain.Snapshot{

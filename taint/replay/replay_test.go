@@ -114,19 +114,19 @@ func (w *world) run(limit time.Duration) (did []string) {
 	for until := w.now.Add(limit); w.now.Before(until); {
 		d := w.course.Next(w.now, &w.fleet)
 		switch {
-		case action.Is[action.Leave](d):
-			return append(did, "Leave")
+		case action.Is[action.NoAction](d):
+			return append(did, "NoAction")
 		case action.Is[action.Wait](d):
 			did = append(did, string(d.Reason))
 			w.pass(d.RequeueAfter)
 			continue
 		case action.IsRead(d.Action):
 			w.pass(time.Millisecond)
-		case !action.Is[action.Ask](d):
+		case !action.Is[action.AskDevices](d):
 			did = append(did, action.Name(d.Action))
 		}
 		w.course.Apply(w.now, &w.fleet, decide.Do(context.Background(), d.Action, w))
-		if action.Is[action.Unmark](d) {
+		if action.Is[action.RemoveMark](d) {
 			return did
 		}
 	}
@@ -147,7 +147,7 @@ func (w *world) ListAttachments(_ context.Context, a action.ListAttachments) dec
 	return decide.AttachmentsListed{Live: a.Live}
 }
 
-func (w *world) Ask(context.Context) decide.Observation {
+func (w *world) AskDevices(context.Context) decide.Observation {
 	a := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, Raw: "On", At: w.now}, By: "racks", Got: w.now}
 	if w.off {
 		a.State, a.Raw = providers.PowerOff, "Off"
@@ -162,40 +162,42 @@ func (w *world) Ask(context.Context) decide.Observation {
 func (w *world) write(r taint.Record) decide.Observation {
 	w.node.Annotations[taint.RecordAnnotation] = r.Encode()
 	w.node.ResourceVersion += "1"
-	return decide.ActionDone{Sent: w.now}
+	return decide.ActionDone{SentAt: w.now}
 }
 
-func (w *world) Write(_ context.Context, a action.Write) decide.Observation { return w.write(a.Record) }
+func (w *world) WriteRecord(_ context.Context, a action.WriteRecord) decide.Observation {
+	return w.write(a.Record)
+}
 
-func (w *world) Arm(_ context.Context, a action.Arm) decide.Observation {
+func (w *world) SetMark(_ context.Context, a action.SetMark) decide.Observation {
 	w.node.Spec.Taints = taint.WithMark(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID, w.now.Wall.Truncate(time.Second))
 	return w.write(a.Record)
 }
 
-func (w *world) Unmark(_ context.Context, a action.Unmark) decide.Observation {
+func (w *world) RemoveMark(_ context.Context, a action.RemoveMark) decide.Observation {
 	w.node.Spec.Taints = taint.WithoutMark(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID)
 	return w.write(a.Record)
 }
 
-func (w *world) Condition(context.Context, action.Condition) decide.Observation {
+func (w *world) SetPoweredOnCondition(context.Context, action.SetPoweredOnCondition) decide.Observation {
 	w.node.Status.Conditions = append(w.node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue})
 	w.node.ResourceVersion += "1"
-	return decide.ActionDone{Sent: w.now}
+	return decide.ActionDone{SentAt: w.now}
 }
 
 func (w *world) PowerOff(context.Context, action.PowerOff) decide.Observation {
 	w.off = w.offErr == nil
-	return decide.ActionDone{Sent: w.now, Err: w.offErr}
+	return decide.ActionDone{SentAt: w.now, Err: w.offErr}
 }
 
-func (w *world) Tombstone(context.Context, action.Tombstone) decide.Observation {
+func (w *world) EndPods(context.Context, action.EndPods) decide.Observation {
 	w.pods[0].Tombstone, w.pods[0].Terminal = true, true
-	return decide.ActionDone{Sent: w.now, How: map[string]action.WriteResult{"db-0-uid": action.Accepted}}
+	return decide.ActionDone{SentAt: w.now, Results: map[string]action.WriteResult{"db-0-uid": action.Accepted}}
 }
 
-func (w *world) Delete(context.Context, action.Delete) decide.Observation {
+func (w *world) DeletePods(context.Context, action.DeletePods) decide.Observation {
 	w.pods = nil
-	return decide.ActionDone{Sent: w.now, How: map[string]action.WriteResult{"db-0-uid": action.Accepted}}
+	return decide.ActionDone{SentAt: w.now, Results: map[string]action.WriteResult{"db-0-uid": action.Accepted}}
 }
 
 // other is another configuration: that of the world, changed.
@@ -217,7 +219,7 @@ func play(t *testing.T, text string, o *OtherConfig) Report {
 func TestSameDecisions(t *testing.T) {
 	w := newWorld(fence.Fence)
 	did := w.run(10 * time.Minute)
-	if did[len(did)-1] != "Unmark" {
+	if did[len(did)-1] != "RemoveMark" {
 		t.Fatalf("did %q, want a whole fence", did)
 	}
 	r := play(t, w.tape.String(), nil)
@@ -227,7 +229,7 @@ func TestSameDecisions(t *testing.T) {
 			now = append(now, d.Now.Do)
 		}
 	}
-	if want := []string{"Write", "PowerOff", "Arm", "Write", "Tombstone", "Delete", "Unmark"}; r.Differ != 0 || !reflect.DeepEqual(now, want) {
+	if want := []string{"WriteRecord", "PowerOff", "SetMark", "WriteRecord", "EndPods", "DeletePods", "RemoveMark"}; r.Differ != 0 || !reflect.DeepEqual(now, want) {
 		t.Errorf("got %q, %d differ; want %q", now, r.Differ, want)
 	}
 	if lines := strings.Count(w.tape.String(), "\n"); r.Lines != lines || r.Skipped != 0 || r.Torn {
@@ -403,7 +405,7 @@ func TestGap(t *testing.T) {
 		t.Errorf("the beginning had no room, and %d lines came after it", full.given-1)
 	}
 	w.room = -1
-	w.course.Apply(w.now, nil, decide.Rested{Look: taint.Look{Got: w.now}})
+	w.course.Apply(w.now, nil, decide.NodeIdle{Look: taint.Look{Got: w.now}})
 	before := w.taken
 	w.run(time.Second)
 	if w.taken == before {
@@ -461,7 +463,7 @@ func TestLongCourseIsCut(t *testing.T) {
 	if r := play(t, w.tape.String(), nil); r.Differ != 0 || r.Skipped != 0 || r.Truncated != 1 {
 		t.Errorf("got %d that differ, %d left out, %d cut; want 0, 0, 1", r.Differ, r.Skipped, r.Truncated)
 	}
-	w.course.Apply(w.now, nil, decide.Rested{Look: taint.Look{Got: w.now}})
+	w.course.Apply(w.now, nil, decide.NodeIdle{Look: taint.Look{Got: w.now}})
 	before := w.tape.Len()
 	if w.run(time.Second); w.tape.Len() == before {
 		t.Error("nothing is written of the node after it was idle")
@@ -563,7 +565,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := play(t, string(text), nil)
-	if last := r.Decisions[len(r.Decisions)-1]; r.Differ != 0 || last.Now.Do != "Unmark" || r.Skipped != 0 {
+	if last := r.Decisions[len(r.Decisions)-1]; r.Differ != 0 || last.Now.Do != "RemoveMark" || r.Skipped != 0 {
 		t.Errorf("got %d that differ, the last is %s; want a whole fence", r.Differ, last.Now)
 	}
 }

@@ -127,9 +127,9 @@ func (f *eventFleet) death(i int) error {
 		now = now.Add(time.Millisecond) // each look and answer is later than the one before
 		d := course.Next(now, &f.fleet)
 		switch a := d.Action.(type) {
-		case action.Arm:
+		case action.SetMark:
 			return nil
-		case action.Ask:
+		case action.AskDevices:
 			off := providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: now}, Got: now}
 			course.Apply(now, &f.fleet, decide.DevicesAnswered{Answers: []providers.Answer{off}})
 		case action.ReadNode:

@@ -262,7 +262,7 @@ func (s *state) acts(o *Options, a act) {
 		s.left.TimeOuts--
 		s.orphan(c)
 		if c.request == sendingOff {
-			c.course.Apply(s.now(), c.fleet, decide.ActionDone{Sent: c.sent, Err: errDumb})
+			c.course.Apply(s.now(), c.fleet, decide.ActionDone{SentAt: c.sent, Err: errDumb})
 			break
 		}
 		s.written(c, errTimeOut)
@@ -336,14 +336,14 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		if u := s.pods[0].uid; u != 0 { // claims do not change
 			of[u.name()] = volumes
 		}
-		c.course.Apply(s.now(), c.fleet, decide.VolumesRead{Of: of})
+		c.course.Apply(s.now(), c.fleet, decide.VolumesRead{ByPod: of})
 	case listingAttachments:
 		atts := s.attachments()
 		back()
 		c.course.Apply(s.now(), c.fleet, decide.AttachmentsListed{Attachments: atts, Live: true})
 	case naming:
 		back()
-		c.course.Apply(s.now(), c.fleet, decide.ClaimsRead{Of: map[string]string{volume: claim}}) // they do not change
+		c.course.Apply(s.now(), c.fleet, decide.ClaimsRead{ByVolume: map[string]string{volume: claim}}) // they do not change
 	case asking:
 		m := &s.m[bad]
 		a := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: c.sent}, By: "bmc"}
@@ -364,14 +364,14 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		}
 	case sendingOff: // the device was busy until now
 		if c.still(s) != nil {
-			c.course.Apply(s.now(), c.fleet, decide.ActionDone{Late: true})
+			c.course.Apply(s.now(), c.fleet, decide.ActionDone{Withheld: true})
 			break
 		}
 		s.powersOff(c)
 		_ = s.arrive(&write{do: powersOff})
 		at := c.sent
 		back()
-		c.course.Apply(s.now(), c.fleet, decide.ActionDone{Sent: at})
+		c.course.Apply(s.now(), c.fleet, decide.ActionDone{SentAt: at})
 	case writing:
 		err := s.arrive(c.write)
 		back()
@@ -439,7 +439,7 @@ func (s *state) batch(c *ctl) {
 		}
 	}
 	c.rest, c.step = nil, noWrite
-	c.course.Apply(s.now(), c.fleet, decide.ActionDone{How: c.how})
+	c.course.Apply(s.now(), c.fleet, decide.ActionDone{Results: c.how})
 	c.how = nil
 }
 
@@ -460,7 +460,7 @@ func (s *state) next(c *ctl) {
 		s.tick()
 		c.sent = s.now()
 		switch {
-		case action.Is[action.Leave](d):
+		case action.Is[action.NoAction](d):
 			c.request, c.after = idle, 0
 			return
 		case action.Is[action.Wait](d):
@@ -508,7 +508,7 @@ func (e executor) ListAttachments(_ context.Context, a action.ListAttachments) d
 	return decide.AttachmentsListed{Attachments: e.s.attachments()}
 }
 
-func (e executor) Ask(context.Context) decide.Observation {
+func (e executor) AskDevices(context.Context) decide.Observation {
 	e.s.asks(e.c)
 	return e.sends(asking)
 }
@@ -520,21 +520,21 @@ func (e executor) writes(w write) decide.Observation {
 	return e.sends(writing)
 }
 
-func (e executor) Write(_ context.Context, a action.Write) decide.Observation {
+func (e executor) WriteRecord(_ context.Context, a action.WriteRecord) decide.Observation {
 	e.s.announces(e.c, a.Record)
 	return e.writes(write{do: records, rec: &a.Record, fence: idOf(a.Record.ID)})
 }
 
-func (e executor) Arm(_ context.Context, a action.Arm) decide.Observation {
+func (e executor) SetMark(_ context.Context, a action.SetMark) decide.Observation {
 	e.s.arms(e.c)
 	return e.writes(write{do: marks, rec: &a.Record, fence: idOf(a.Record.ID)})
 }
 
-func (e executor) Unmark(_ context.Context, a action.Unmark) decide.Observation {
+func (e executor) RemoveMark(_ context.Context, a action.RemoveMark) decide.Observation {
 	return e.writes(write{do: unmarks, rec: &a.Record, fence: idOf(a.Record.ID)})
 }
 
-func (e executor) Condition(_ context.Context, a action.Condition) decide.Observation {
+func (e executor) SetPoweredOnCondition(_ context.Context, a action.SetPoweredOnCondition) decide.Observation {
 	return e.writes(write{do: tellsOn, on: a.On})
 }
 
@@ -545,7 +545,7 @@ func (e executor) ExpireReady(context.Context) decide.Observation {
 
 func (e executor) ClearVolumes(_ context.Context, a action.ClearVolumes) decide.Observation {
 	if e.c.holds(e.s, "") != decide.HoldYes {
-		return decide.ActionDone{Late: true}
+		return decide.ActionDone{Withheld: true}
 	}
 	e.s.proven(e.c, "clearing of volumes")
 	return e.writes(write{do: clears, inUse: len(a.InUse) > 0, listed: len(a.Attached) > 0})
@@ -553,7 +553,7 @@ func (e executor) ClearVolumes(_ context.Context, a action.ClearVolumes) decide.
 
 func (e executor) PowerOff(context.Context, action.PowerOff) decide.Observation {
 	if e.c.still(e.s) != nil {
-		return decide.ActionDone{Late: true}
+		return decide.ActionDone{Withheld: true}
 	}
 	e.s.powersOff(e.c)
 	return e.sends(sendingOff)
@@ -567,15 +567,15 @@ func (e executor) begins(do kind, pods []action.Pod, returned bool) decide.Obser
 	return nil
 }
 
-func (e executor) Tombstone(_ context.Context, a action.Tombstone) decide.Observation {
+func (e executor) EndPods(_ context.Context, a action.EndPods) decide.Observation {
 	return e.begins(tombstones, a.Pods, false)
 }
 
-func (e executor) Delete(_ context.Context, a action.Delete) decide.Observation {
+func (e executor) DeletePods(_ context.Context, a action.DeletePods) decide.Observation {
 	return e.begins(deletes, a.Pods, a.Returned)
 }
 
-func (e executor) Spare(_ context.Context, a action.Spare) decide.Observation {
+func (e executor) SparePods(_ context.Context, a action.SparePods) decide.Observation {
 	return e.begins(spares, a.Pods, true)
 }
 

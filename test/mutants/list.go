@@ -2478,7 +2478,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "fence: power-off without the record (step 3)", In: "taint/decide/fence.View.decidePoweredOn",
-		Old: "Action: action.Write{Record: rec}", New: "Action: action.PowerOff{}",
+		Old: "Action: action.WriteRecord{Record: rec}", New: "Action: action.PowerOff{}",
 	},
 	{
 		Name: "fence: no look between record and power-off (step 3)", In: "taint/decide/fence.View.decidePoweredOn",
@@ -2636,7 +2636,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "guard: etcd's members are not read before a decision (7)", In: "taint/decide/fence.View.needsEtcdPods",
-		Old: "v.Members == nil", New: "false",
+		Old: "v.EtcdPods == nil", New: "false",
 	},
 	{
 		Name: "guard: an announced power-off passes no guard (6)", In: "taint/decide/fence.View.decideByRecord",
@@ -3555,7 +3555,7 @@ var Mutants = []Mutant{
 		Old: "o.Level != d.Level || p.off[j]", New: "true || o.Level != d.Level || p.off[j]",
 	},
 	{
-		Name: "explain: what a policy ends counts as moved with a proof", In: "taint/view/explain.play.Tombstone",
+		Name: "explain: what a policy ends counts as moved with a proof", In: "taint/view/explain.play.EndPods",
 		Old: "a.Policy == \"\"", New: "true",
 	},
 	{
@@ -3934,7 +3934,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: no pod is spared (10)", In: "taint/decide/evict.View.decideReturn",
-		Old: "spare = append(spare, v.podToWrite(action.Spares, p))", New: "",
+		Old: "spare = append(spare, v.podToWrite(action.WritesSpare, p))", New: "",
 	},
 	{
 		Name: "evict: pods are ended without proof (1)", In: "taint/decide/evict.View.decideEviction",
@@ -4024,8 +4024,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a pod whose end fails holds up the others (16)", In: "taint/decide/evict.View.decideEviction",
-		Old: "case p.ShouldMove() && v.backoffLeft(action.Ends, p) > 0, p.NeedsDelete() && " +
-			"v.backoffLeft(action.Deletes, p) > 0: ...", New: "",
+		Old: "case p.ShouldMove() && v.backoffLeft(action.WritesEnd, p) > 0, p.NeedsDelete() && " +
+			"v.backoffLeft(action.WritesDelete, p) > 0: ...", New: "",
 	},
 	{
 		Name: "evict: the mark goes though a pod could not be ended (11)", In: "taint/decide/evict.View.decideEviction",
@@ -4035,8 +4035,8 @@ var Mutants = []Mutant{
 	{
 		Name: "evict: a pod that cannot be spared keeps a living node's mark (16)",
 		In:   "taint/decide/evict.View.decideReturn",
-		Old: "case p.ShouldMove() && v.isHopeless(action.Spares, p), p.NeedsDelete() && " +
-			"v.isHopeless(action.Deletes, p):", New: "",
+		Old: "case p.ShouldMove() && v.isHopeless(action.WritesSpare, p), p.NeedsDelete() && " +
+			"v.isHopeless(action.WritesDelete, p):", New: "",
 	},
 	{
 		Name: "evict: a spare that failed is not tried again (10)", In: "taint/decide/evict.View.decideReturn",
@@ -4044,13 +4044,13 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a large pod does not get the small form", In: "taint/decide/evict.Memory.ApplyPodWrites",
-		Old: "case why == action.TooLarge && (write == action.Ends || write == action.Spares) && !p.Small: ...",
-		New: "",
+		Old: "case why == action.TooLarge && (write == action.WritesEnd || write == action.WritesSpare) && " +
+			"!p.Small: ...", New: "",
 	},
 	{
 		Name: "evict: a Ready that somebody sets again keeps the mark (16)",
 		In:   "taint/decide/evict.Memory.ApplyPodWrites",
-		Old:  "case why == action.Accepted && write == action.SetsNotReady: ...", New: "",
+		Old:  "case why == action.Accepted && write == action.WritesNotReady: ...", New: "",
 		Tests: []string{"./taint/decide/evict -run NotReady|ReadyThat"},
 	},
 	{
@@ -4067,12 +4067,12 @@ var Mutants = []Mutant{
 	{
 		Name: "evict: a large pod that cannot be set not ready keeps the mark (16)",
 		In:   "taint/decide/evict.Memory.ApplyPodWrites",
-		Old:  "write == action.Ends || write == action.Spares", New: "write != action.Deletes",
+		Old:  "write == action.WritesEnd || write == action.WritesSpare", New: "write != action.WritesDelete",
 	},
 	{
-		Name: "evict: a SetNotReady that is never tried keeps the mark (16)",
+		Name: "evict: a SetPodsNotReady that is never tried keeps the mark (16)",
 		In:   "taint/decide/evict.Memory.ApplyPodWrites",
-		Old:  "!tried && write == action.SetsNotReady", New: "false",
+		Old:  "!tried && write == action.WritesNotReady", New: "false",
 	},
 	{
 		Name: "evict: a pod that could not be set not ready is not named (13)",
@@ -4099,7 +4099,7 @@ var Mutants = []Mutant{
 	{
 		Name: "evict: pods of a node that is back lose Ready (1)", In: "taint/decide/evict.View.notReadyFirst",
 		Old: "action.NeedsNoProof(d.Action) || !action.Is[action.Wait](d) && !ends",
-		New: "!action.Is[action.Wait](d) && !action.Is[action.Unmark](d)",
+		New: "!action.Is[action.Wait](d) && !action.Is[action.RemoveMark](d)",
 	},
 	{
 		Name: "evict: pods of a node that is back lose Ready while volumes are waited for (1)",
@@ -4115,9 +4115,9 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: an alert ends while pods lose Ready", In: "taint/decide/evict.View.notReadyFirst",
-		Old: "action.Decision{Action: action.SetNotReady{Pods: pods}, Reason: reason.SettingNotReady, Alert: " +
+		Old: "action.Decision{Action: action.SetPodsNotReady{Pods: pods}, Reason: reason.SettingNotReady, Alert: " +
 			"d.Alert, Stuck: d.Stuck}",
-		New: "action.Decision{Action: action.SetNotReady{Pods: pods}, Reason: reason.SettingNotReady}",
+		New: "action.Decision{Action: action.SetPodsNotReady{Pods: pods}, Reason: reason.SettingNotReady}",
 	},
 	{
 		Name: "evict: pods that go lose Ready, and keep running (10)", In: "taint/decide/action.Pod.StaysReady",
@@ -4133,11 +4133,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "evict: a pod that cannot be set not ready keeps the mark (16)", In: "taint/decide/evict.View.readyPods",
-		Old: "v.backoffLeft(action.SetsNotReady, p) > 0", New: "false",
+		Old: "v.backoffLeft(action.WritesNotReady, p) > 0", New: "false",
 	},
 	{
 		Name: "evict: a pod is set not ready again and again (13)", In: "taint/decide/evict.View.readyPods",
-		Old: "v.isHopeless(action.SetsNotReady, p)", New: "false",
+		Old: "v.isHopeless(action.WritesNotReady, p)", New: "false",
 	},
 	{
 		Name: "evict: a new leader leaves pods Ready", In: "taint/decide/evict.View.mayProve",
@@ -4157,7 +4157,7 @@ var Mutants = []Mutant{
 	{
 		Name: "recovery: a person's word takes Ready from pods in the middle (1)",
 		In:   "taint/decide.Node.lastActionHolds",
-		Old:  "if action.Is[action.SetNotReady](n.lastDecision) { ... }", New: "",
+		Old:  "if action.Is[action.SetPodsNotReady](n.lastDecision) { ... }", New: "",
 	},
 	{
 		Name: "evict: a spared large pod is spared for ever", In: "taint/decide/evict.Memory.ApplyPodWrites",
@@ -4360,7 +4360,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "volumes: named by a cache (11)", In: "taint/decide/evict.View.readFirst",
-		Old: "waits && action.Is[action.Write](d)", New: "false",
+		Old: "waits && action.Is[action.WriteRecord](d)", New: "false",
 	},
 	{
 		Name: "volumes: a claim is read once (10)", In: "taint/decide/evict.View.waitForReturnDetach",
@@ -4654,7 +4654,7 @@ var Mutants = []Mutant{
 		Old: "newID()", New: `"f-1"`, Tests: glue,
 	},
 	{
-		Name: "controller: pods are spared by another fence's token", In: "taint/controller.podWrites.Spare",
+		Name: "controller: pods are spared by another fence's token", In: "taint/controller.podWrites.SparePods",
 		Old: "w.st.course.Look().Record.Token()", New: `"f-0"`, Tests: glue,
 	},
 	{
@@ -4810,7 +4810,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a kept list says that nothing is left (11)", In: "taint/decide.Node.decideByKeptList",
-		Old: "!waitsForVolumes(d) || kept.at.Age(v.Now) >= waitHolds", New: "action.Is[action.Leave](d)",
+		Old: "!waitsForVolumes(d) || kept.at.Age(v.Now) >= waitHolds", New: "action.Is[action.NoAction](d)",
 	},
 	{
 		Name: "controller: a kept list never grows old", In: "taint/decide.Node.decideByKeptList",
@@ -5096,7 +5096,7 @@ var Mutants = []Mutant{
 		Old:  "len(left) == 0 && v.Memory.Cleared < maxClearings", New: "len(left) == 0",
 	},
 	{
-		Name: "controller: pods that stay keep Ready", In: "taint/controller.podWrites.SetNotReady",
+		Name: "controller: pods that stay keep Ready", In: "taint/controller.podWrites.SetPodsNotReady",
 		Old: "return w.writePods(ctx, a, w.writer.SetPodNotReady)", New: `
 			return w.writePods(ctx, a, func(context.Context, action.Pod) error { return nil })`,
 		Tests: []string{"./taint/controller -run TestFenceInAMixedWorld"},
@@ -7228,7 +7228,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: Longhorn's own setting is on, and the policy acts", In: "taint/decide/policy.View.endPods",
-		Old: `*v.Rival != ""`, New: "false",
+		Old: `*v.StorageSetting != ""`, New: "false",
 	},
 	{
 		Name: "policy: Longhorn's own setting of an old look counts", In: "taint/decide.Node.applyNodeRead",
@@ -7667,7 +7667,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "attach: a claim of that name in another namespace is the pod's", In: "taint/decide/policy.View.isVolumeAwaited",
-		Old: `v.Waiting[pod.Namespace+"/"+vol.Claim]`, New: `v.Waiting[pod.Namespace+"/"+vol.Claim] || v.Waiting["db/"+vol.Claim]`,
+		Old: `v.AwaitedClaims[pod.Namespace+"/"+vol.Claim]`, New: `v.AwaitedClaims[pod.Namespace+"/"+vol.Claim] || v.AwaitedClaims["db/"+vol.Claim]`,
 	},
 	{
 		Name: "attach: a tombstone that nobody deleted is released", In: "taint/decide/policy.View.freedVolumes",
@@ -8013,7 +8013,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "modes: shadow announces a power-off", In: "taint/decide/fence.View.shadowDecision",
-		Old: "action.Is[action.Write](d) && rec.Phase == taint.PhasePoweringOff", New: "false",
+		Old: "action.Is[action.WriteRecord](d) && rec.Phase == taint.PhasePoweringOff", New: "false",
 	},
 	{
 		Name: "modes: shadow says it again and again", In: "taint/decide/fence.View.shadowDecision",
@@ -8444,11 +8444,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: the next device is sent to after one was not", In: "taint/controller.powerActions.PowerOn",
-		Old: "if o.Late { ... }", New: "if false { ... }", Tests: glue,
+		Old: "if o.Withheld { ... }", New: "if false { ... }", Tests: glue,
 	},
 	{
 		Name: "after: a device that does not take the power-on keeps it from the others", In: "taint/controller.powerActions.PowerOn",
-		Old: "if o.Late { ... }", New: "if o.Err != nil { break }",
+		Old: "if o.Withheld { ... }", New: "if o.Err != nil { break }",
 		Tests: glue,
 	},
 	{

@@ -236,10 +236,10 @@ func (k *worker) watch() {
 	l := taint.NewLook(n, lease, taint.DefaultKey, k.now(), k.now())
 	v := k.fleet.View(k.m.name, k.now())
 	if w.pool != nil {
-		k.course.Apply(k.now(), &k.fleet, decide.StorageHeard{Policies: w.policies(), Says: k.storage(k.m.name)})
+		k.course.Apply(k.now(), &k.fleet, decide.StorageReported{Policies: w.policies(), Health: k.storage(k.m.name)})
 	}
 	if k.course.IsIdle(l, v) {
-		k.course.Apply(l.Got, &k.fleet, decide.Rested{Look: l})
+		k.course.Apply(l.Got, &k.fleet, decide.NodeIdle{Look: l})
 		k.pin(n)
 		k.poll(n, l)
 		return
@@ -319,7 +319,7 @@ func (k *worker) advance() {
 		w.check.alert(k.m.name, d.Alert)
 	}
 	switch {
-	case action.Is[action.Leave](d):
+	case action.Is[action.NoAction](d):
 		if d.Reason == reason.BadRecord {
 			w.check.alert(k.m.name, string(d.Reason))
 		}
@@ -337,15 +337,15 @@ func (k *worker) saw(o decide.Observation) {
 	k.advance()
 }
 
-// Ask puts the question to the node's devices.
-func (k *worker) Ask(context.Context) decide.Observation {
+// AskDevices puts the question to the node's devices.
+func (k *worker) AskDevices(context.Context) decide.Observation {
 	k.w.check.asked(k.course.Look())
 	k.ask(k.advance)
 	return nil
 }
 
-// Write writes the record.
-func (k *worker) Write(_ context.Context, a action.Write) decide.Observation {
+// WriteRecord writes the record.
+func (k *worker) WriteRecord(_ context.Context, a action.WriteRecord) decide.Observation {
 	w, l, why := k.w, k.course.Look(), k.next.Reason
 	if a.Record.Phase == taint.PhasePoweringOff {
 		w.check.begins(l, "announcement of a power-off")
@@ -372,14 +372,14 @@ func (k *worker) Write(_ context.Context, a action.Write) decide.Observation {
 	return nil
 }
 
-// Announce names policies on the Node.
-func (k *worker) Announce(_ context.Context, a action.Announce) decide.Observation {
-	k.patchNode(k.course.Look(), func(n *corev1.Node) { note(n, taint.PolicyAnnotation, a.Note) }, "Announce")
+// AnnouncePolicy names policies on the Node.
+func (k *worker) AnnouncePolicy(_ context.Context, a action.AnnouncePolicy) decide.Observation {
+	k.patchNode(k.course.Look(), func(n *corev1.Node) { note(n, taint.PolicyAnnotation, a.Note) }, "AnnouncePolicy")
 	return nil
 }
 
-// Arm sets the mark.
-func (k *worker) Arm(_ context.Context, a action.Arm) decide.Observation {
+// SetMark sets the mark.
+func (k *worker) SetMark(_ context.Context, a action.SetMark) decide.Observation {
 	w, l := k.w, k.course.Look()
 	w.check.arm(k.grounds())
 	w.check.begins(l, "the mark")
@@ -388,12 +388,12 @@ func (k *worker) Arm(_ context.Context, a action.Arm) decide.Observation {
 	k.patch(l, a.Record, func(n *corev1.Node) {
 		w.begun(why)
 		n.Spec.Taints = taint.WithMark(n.Spec.Taints, taint.DefaultKey, a.Record.ID, w.now)
-	}, "Arm")
+	}, "SetMark")
 	return nil
 }
 
-// Unmark takes the mark off.
-func (k *worker) Unmark(_ context.Context, a action.Unmark) decide.Observation {
+// RemoveMark takes the mark off.
+func (k *worker) RemoveMark(_ context.Context, a action.RemoveMark) decide.Observation {
 	w := k.w
 	if k.next.Reason == reason.NeverOff {
 		w.check.accused(k.m, a.Record)
@@ -401,29 +401,29 @@ func (k *worker) Unmark(_ context.Context, a action.Unmark) decide.Observation {
 	w.check.unmark(k.grounds())
 	k.patch(k.course.Look(), a.Record, func(n *corev1.Node) {
 		n.Spec.Taints = taint.WithoutOutOfService(taint.WithoutMark(n.Spec.Taints, taint.DefaultKey, a.Record.ID))
-	}, "Unmark")
+	}, "RemoveMark")
 	return nil
 }
 
-// OutOfService sets Kubernetes' own taint.
-func (k *worker) OutOfService(context.Context) decide.Observation {
+// AddOutOfServiceTaint sets Kubernetes' own taint.
+func (k *worker) AddOutOfServiceTaint(context.Context) decide.Observation {
 	k.w.check.outOfService(k.grounds())
 	k.patchNode(k.course.Look(), func(n *corev1.Node) {
 		n.Spec.Taints = append(taint.WithoutOutOfService(n.Spec.Taints), taint.OutOfService(k.w.now))
-	}, "OutOfService")
+	}, "AddOutOfServiceTaint")
 	return nil
 }
 
-// InService takes it off.
-func (k *worker) InService(context.Context) decide.Observation {
+// RemoveOutOfServiceTaint takes it off.
+func (k *worker) RemoveOutOfServiceTaint(context.Context) decide.Observation {
 	k.patchNode(k.course.Look(), func(n *corev1.Node) { n.Spec.Taints = taint.WithoutOutOfService(n.Spec.Taints) },
-		"InService")
+		"RemoveOutOfServiceTaint")
 	return nil
 }
 
-// Condition says that the machine is on, or takes that back.
-func (k *worker) Condition(_ context.Context, a action.Condition) decide.Observation {
-	k.patchNode(k.course.Look(), func(n *corev1.Node) { setPoweredOn(n, a.On, k.w.now) }, "Condition")
+// SetPoweredOnCondition says that the machine is on, or takes that back.
+func (k *worker) SetPoweredOnCondition(_ context.Context, a action.SetPoweredOnCondition) decide.Observation {
+	k.patchNode(k.course.Look(), func(n *corev1.Node) { setPoweredOn(n, a.On, k.w.now) }, "SetPoweredOnCondition")
 	return nil
 }
 
@@ -434,26 +434,26 @@ func (k *worker) ExpireReady(context.Context) decide.Observation {
 	return nil
 }
 
-// Tombstone ends pods.
-func (k *worker) Tombstone(context.Context, action.Tombstone) decide.Observation {
+// EndPods ends pods.
+func (k *worker) EndPods(context.Context, action.EndPods) decide.Observation {
 	k.each(k.tombstone)
 	return nil
 }
 
-// Delete deletes ended pods.
-func (k *worker) Delete(context.Context, action.Delete) decide.Observation {
+// DeletePods deletes ended pods.
+func (k *worker) DeletePods(context.Context, action.DeletePods) decide.Observation {
 	k.each(k.delete)
 	return nil
 }
 
-// Spare spares pods.
-func (k *worker) Spare(context.Context, action.Spare) decide.Observation {
+// SparePods spares pods.
+func (k *worker) SparePods(context.Context, action.SparePods) decide.Observation {
 	k.each(k.spare)
 	return nil
 }
 
-// SetNotReady sets pods that stay not ready.
-func (k *worker) SetNotReady(context.Context, action.SetNotReady) decide.Observation {
+// SetPodsNotReady sets pods that stay not ready.
+func (k *worker) SetPodsNotReady(context.Context, action.SetPodsNotReady) decide.Observation {
 	k.each(k.setNotReady)
 	return nil
 }
@@ -487,7 +487,7 @@ func (k *worker) ReadVolumes(context.Context, action.ReadVolumes) decide.Observa
 			of[p.UID] = k.w.judged(p.Volumes)
 			k.pods[i].Volumes = of[p.UID]
 		}
-		return decide.VolumesRead{Of: of}
+		return decide.VolumesRead{ByPod: of}
 	})
 }
 
@@ -507,11 +507,11 @@ func (k *worker) ListAttachments(_ context.Context, a action.ListAttachments) de
 	})
 }
 
-// ReadMembers reads who is of etcd.
-func (k *worker) ReadMembers(context.Context) decide.Observation {
+// ListEtcdPods reads who is of etcd.
+func (k *worker) ListEtcdPods(context.Context) decide.Observation {
 	var members map[string]bool
 	return k.read("members", func() { members = k.w.members() }, func() decide.Observation {
-		return decide.MembersRead{Ready: members}
+		return decide.EtcdPodsListed{Ready: members}
 	})
 }
 
@@ -522,15 +522,15 @@ func (k *worker) ReadClaims(_ context.Context, a action.ReadClaims) decide.Obser
 		for _, pv := range a.PVs {
 			claims[pv] = "default/" + pv
 		}
-		return decide.ClaimsRead{Of: claims}
+		return decide.ClaimsRead{ByVolume: claims}
 	})
 }
 
-// ReadWaiting reads what Pending pods wait for.
-func (k *worker) ReadWaiting(context.Context, action.ReadWaiting) decide.Observation {
+// ReadAwaitedClaims reads what Pending pods wait for.
+func (k *worker) ReadAwaitedClaims(context.Context, action.ReadAwaitedClaims) decide.Observation {
 	var claims map[string]bool
 	return k.read("waiting", func() { claims = k.w.waiting(k.m.name) }, func() decide.Observation {
-		return decide.WaitingRead{Claims: claims}
+		return decide.AwaitedClaimsRead{Claims: claims}
 	})
 }
 
@@ -539,8 +539,8 @@ func (k *worker) ReadOwners(context.Context, action.ReadOwners) decide.Observati
 	panic("no policy of a history asks for owners")
 }
 
-// ReadRival is asked for by no policy of a history.
-func (k *worker) ReadRival(context.Context) decide.Observation {
+// ReadStorageSetting is asked for by no policy of a history.
+func (k *worker) ReadStorageSetting(context.Context) decide.Observation {
 	panic("no policy of a history yields")
 }
 
@@ -604,7 +604,7 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 			facts.NoDeviceErr = errors.New(k.led.why)
 		}
 		k.course.Apply(l.Got, &k.fleet, decide.NodeRead{
-			Look: l, Facts: facts, Node: node, Elsewhere: decide.Elsewhere{Excluded: elsewhere},
+			Look: l, Facts: facts, Node: node, External: decide.ExternalFacts{Excluded: elsewhere},
 		})
 		k.seen = l.ResourceVersion + l.LeaseRV + k.fleet.View(name, k.now()).Suspicion(l)
 		k.advance()
@@ -695,7 +695,7 @@ func (k *worker) PowerOff(_ context.Context, a action.PowerOff) decide.Observati
 		if !late {
 			w.check.taken(k.Process, k.m.name, by, err)
 		}
-		k.did(decide.ActionDone{Sent: sent, Err: err, Late: late})
+		k.did(decide.ActionDone{SentAt: sent, Err: err, Withheld: late})
 	})
 	w.jolt(k.Process, k.m)
 	return nil
@@ -716,14 +716,14 @@ func (k *worker) PowerOn(_ context.Context, a action.PowerOn) decide.Observation
 	var next func()
 	next = func() {
 		if len(devices) == 0 {
-			k.did(decide.ActionDone{Sent: sent, Err: refused})
+			k.did(decide.ActionDone{SentAt: sent, Err: refused})
 			return
 		}
 		by, first := k.led.to[devices[0]], len(devices) == len(a.Devices)
 		devices = devices[1:]
 		k.act(by, "power-on", by.of.orderOn, one, func(err error) {
 			if errors.Is(err, errNotSent) { // the same is true of the devices that follow
-				k.did(decide.ActionDone{Sent: sent, Err: err, Late: first})
+				k.did(decide.ActionDone{SentAt: sent, Err: err, Withheld: first})
 				return
 			}
 			if err != nil {
@@ -826,7 +826,7 @@ func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string) {
 func (k *worker) ClearVolumes(_ context.Context, a action.ClearVolumes) decide.Observation {
 	w := k.w
 	if !k.maySend() {
-		k.did(decide.ActionDone{Late: true})
+		k.did(decide.ActionDone{Withheld: true})
 		return nil
 	}
 	what := "ClearVolumes"
@@ -895,7 +895,7 @@ func (k *worker) each(act func(grounds, action.Pod, func(error))) {
 			})
 		}
 		if open == 0 && len(list) == 0 && !asking {
-			k.did(decide.ActionDone{How: how})
+			k.did(decide.ActionDone{Results: how})
 		}
 	}
 	more()
@@ -913,7 +913,7 @@ func (k *worker) DeleteAttachments(_ context.Context, act action.DeleteAttachmen
 	var next func()
 	next = func() {
 		if len(list) == 0 || !k.maySend() {
-			k.did(decide.ActionDone{How: how})
+			k.did(decide.ActionDone{Results: how})
 			return
 		}
 		a := list[0]

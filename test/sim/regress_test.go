@@ -72,12 +72,12 @@ func TestPatienceRunsFromWhenDue(t *testing.T) {
 		taint corev1.Taint
 		want  action.Action
 	}{
-		"due in 31 s":             {29 * time.Second, unreachable(epoch), action.Tombstone{}},
+		"due in 31 s":             {29 * time.Second, unreachable(epoch), action.EndPods{}},
 		"due in 29 s":             {31 * time.Second, unreachable(epoch), action.Wait{}},
 		"due 2 s ago":             {62 * time.Second, unreachable(epoch), action.Wait{}},
-		"due a minute ago":        {121 * time.Second, unreachable(epoch), action.Tombstone{}},
+		"due a minute ago":        {121 * time.Second, unreachable(epoch), action.EndPods{}},
 		"nobody knows, just seen": {31 * time.Second, noTime, action.Wait{}},
-		"nobody knows, long seen": {121 * time.Second, noTime, action.Tombstone{}},
+		"nobody knows, long seen": {121 * time.Second, noTime, action.EndPods{}},
 	} {
 		v := evicting(epoch.Add(c.after), epoch, c.taint)
 		v.Pods = []action.Pod{pod}
@@ -100,8 +100,7 @@ func TestStockCountsAnewAfterAnOutage(t *testing.T) {
 		want        action.Action
 	}{
 		{90 * time.Second, time.Second, action.Wait{}}, {90 * time.Second, 64 * time.Second, action.Wait{}},
-		{90 * time.Second, 66 * time.Second, action.Tombstone{}},
-		{19 * time.Second, 47 * time.Second, action.Tombstone{}},
+		{90 * time.Second, 66 * time.Second, action.EndPods{}}, {19 * time.Second, 47 * time.Second, action.EndPods{}},
 	} {
 		v := evicting(epoch.Add(c.away), epoch, unreachable(epoch))
 		v.Pods = []action.Pod{pod}
@@ -129,15 +128,15 @@ func TestStockCountsFromOurOwnSight(t *testing.T) {
 		ahead, after time.Duration // the controller-manager's clock, and how long ago the taint was first seen
 		want         action.Action
 	}{
-		{45 * time.Second, 269 * time.Second, action.Tombstone{}},
+		{45 * time.Second, 269 * time.Second, action.EndPods{}},
 		{45 * time.Second, 270 * time.Second, action.Wait{}}, // by our own sight
 		{45 * time.Second, 361 * time.Second, action.Wait{}}, // by timeAdded
-		{45 * time.Second, 406 * time.Second, action.Tombstone{}},
-		{-90 * time.Second, 179 * time.Second, action.Tombstone{}},
+		{45 * time.Second, 406 * time.Second, action.EndPods{}},
+		{-90 * time.Second, 179 * time.Second, action.EndPods{}},
 		{-90 * time.Second, 180 * time.Second, action.Wait{}}, // by timeAdded
 		{-90 * time.Second, 271 * time.Second, action.Wait{}}, // by our own sight
 		{-90 * time.Second, 360 * time.Second, action.Wait{}},
-		{-90 * time.Second, 361 * time.Second, action.Tombstone{}},
+		{-90 * time.Second, 361 * time.Second, action.EndPods{}},
 	} {
 		v := evicting(epoch.Add(c.after), epoch, unreachable(epoch.Add(c.ahead)))
 		v.Pods = []action.Pod{pod}
@@ -180,12 +179,12 @@ func TestReturnSparesPodsBeforeTheMarkGoes(t *testing.T) {
 		answer providers.Answer
 		want   action.Action
 	}{
-		{"not spared", "", on, action.Spare{}},
-		{"spared by an earlier fence", "f0/20300101T000000.000", on, action.Spare{}},
-		{"spared", token, on, action.Unmark{}},
-		{"spared, and off again", token, evicting(epoch, epoch).Answers.Answer, action.Unmark{}},
+		{"not spared", "", on, action.SparePods{}},
+		{"spared by an earlier fence", "f0/20300101T000000.000", on, action.SparePods{}},
+		{"spared", token, on, action.RemoveMark{}},
+		{"spared, and off again", token, evicting(epoch, epoch).Answers.Answer, action.RemoveMark{}},
 		{"off, spared by an earlier fence", "f0/20300101T000000.000", evicting(epoch, epoch).Answers.Answer,
-			action.Tombstone{}},
+			action.EndPods{}},
 	} {
 		v := evicting(epoch.Add(100*time.Millisecond), epoch, unreachable(epoch.Add(-time.Hour)))
 		v.Answers.ApplyAnswers(c.answer)

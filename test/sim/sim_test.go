@@ -109,7 +109,7 @@ func TestPoliciesBreakWhatTheyAccept(t *testing.T) {
 	}
 	t.Logf("%d of %d histories broke another invariant", len(failed), n)
 	for _, path := range []string{
-		"Announce", "ended by a policy", "accepted double", "Unmark Done Evicted", "attachment deleted",
+		"AnnouncePolicy", "ended by a policy", "accepted double", "RemoveMark Done Evicted", "attachment deleted",
 		"accepted second writer", "cleared by a policy",
 		"kept from writing", "nobody knows the storage", "by a policy, on a Ready node", "PolicySkippedPods",
 		"PolicyTimedOut",
@@ -150,12 +150,12 @@ func TestPowerOns(t *testing.T) {
 func TestPathsAreTaken(t *testing.T) {
 	stats, _, _ := playMany(0, 2400, ScenarioOf)
 	for _, path := range []string{
-		"Arm Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone",
+		"SetMark Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone",
 		"tombstone behind a slow device", "delete", "spare", "PowerOff", "conflict",
 		"pod set not ready", "pod Ready again",
 		"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved",
 		"PowerOffFailed Done PowerOffFailed",
-		"Unmark Done Evicted", "Unmark Done Lifted", "Unmark Done Returned",
+		"RemoveMark Done Evicted", "RemoveMark Done Lifted", "RemoveMark Done Returned",
 		"FencedNodeNeverPoweredOff Done NeverPoweredOff",
 		"volumes named", "admitted: pod uses no volume that is still to be detached", "crash", "pause", "suspended",
 		"power action held up before its last check", "power action held up on its way", "not sent",

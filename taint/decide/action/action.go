@@ -49,8 +49,8 @@ func Is[A Action](d Decision) bool {
 
 // No action: nothing is read or done until the next look at the node.
 type (
-	// Leave does nothing until something changes.
-	Leave struct{}
+	// NoAction does nothing until something changes.
+	NoAction struct{}
 	// Wait does nothing until Decision.RequeueAfter has passed.
 	Wait struct {
 		Returned bool // a marked node came back: its mark waits for what its fence began
@@ -70,37 +70,37 @@ type (
 	ListAttachments struct{ Live bool }
 	// ReadOwners reads what controls the owners of these pods.
 	ReadOwners struct{ Pods []Pod }
-	// ReadRival reads whether a setting of the storage system ends pods as a policy does.
-	ReadRival struct{}
-	// ReadWaiting reads the claims in these pods' namespaces that Pending pods of ReplicaSets elsewhere wait for.
-	ReadWaiting struct{ Pods []Pod }
-	// ReadMembers lists the etcd pods.
-	ReadMembers struct{}
+	// ReadStorageSetting reads whether a setting of the storage system ends pods as a policy does.
+	ReadStorageSetting struct{}
+	// ReadAwaitedClaims reads the claims in these pods' namespaces that Pending pods of ReplicaSets elsewhere wait for.
+	ReadAwaitedClaims struct{ Pods []Pod }
+	// ListEtcdPods lists the etcd pods.
+	ListEtcdPods struct{}
 	// ReadClaims reads the claims that these PersistentVolumes are bound to.
 	ReadClaims struct{ PVs []string }
-	// Ask asks all of the machine's devices at once.
-	Ask struct{}
+	// AskDevices asks all of the machine's devices at once.
+	AskDevices struct{}
 )
 
 // Writes of the Node. Each is one PATCH with the look's resourceVersion.
 type (
-	// Write writes the record. The mark stays as it is.
-	Write struct{ Record taint.Record }
-	// Arm sets the mark and writes the record.
-	Arm struct{ Record taint.Record }
-	// Unmark removes the marks of Record.ID and writes the record.
-	Unmark struct {
-		Record taint.Record
-		Kept   []Pod // ended pods that only foreign finalizers keep, for a report
+	// WriteRecord writes the record. The mark stays as it is.
+	WriteRecord struct{ Record taint.Record }
+	// SetMark sets the mark and writes the record.
+	SetMark struct{ Record taint.Record }
+	// RemoveMark removes the marks of Record.ID and writes the record.
+	RemoveMark struct {
+		Record   taint.Record
+		HeldPods []Pod // ended pods that only foreign finalizers keep, for a report
 	}
-	// Announce names, in an annotation, the policies that will act without proof.
-	Announce struct {
+	// AnnouncePolicy names, in an annotation, the policies that will act without proof.
+	AnnouncePolicy struct {
 		Note        string
 		Pods        []Pod        // what the policy will end,
 		Attachments []Attachment // or delete, for a report
 	}
-	// Condition sets the condition PoweredOnNotReady.
-	Condition struct{ On bool }
+	// SetPoweredOnCondition sets the condition PoweredOnNotReady.
+	SetPoweredOnCondition struct{ On bool }
 	// ExpireReady sets the stale Ready=True to Unknown.
 	ExpireReady struct{}
 	// ClearVolumes sets the node's volume lists.
@@ -109,10 +109,10 @@ type (
 		Attached []corev1.AttachedVolume
 		Policy   string // the policy and its WithoutProof, on an unmarked node; "": a fence's
 	}
-	// OutOfService adds our out-of-service taint.
-	OutOfService struct{}
-	// InService removes it.
-	InService struct{}
+	// AddOutOfServiceTaint adds our out-of-service taint.
+	AddOutOfServiceTaint struct{}
+	// RemoveOutOfServiceTaint removes it.
+	RemoveOutOfServiceTaint struct{}
 )
 
 // Power actions. Each is checked once more right before it is sent (decide.Node.StillHolds).
@@ -126,21 +126,21 @@ type (
 // Writes of pods and attachments. Each write has the object's UID and resourceVersion. It may be sent only while
 // decide.Node.MaySend allows it.
 type (
-	// Tombstone ends pods, in the order in which to begin.
-	Tombstone struct {
+	// EndPods ends pods, in the order in which to begin.
+	EndPods struct {
 		Pods   []Pod
 		Policy string // the policy and its WithoutProof, on an unmarked node; "": a fence's
 	}
-	// Delete deletes ended pods with grace 0.
-	Delete struct {
+	// DeletePods deletes ended pods with grace 0.
+	DeletePods struct {
 		Pods     []Pod
 		Returned bool // no proof is needed: the node came back, or a policy ended the pods
-		Policy   bool // a policy ended them
+		ByPolicy bool // a policy ended them
 	}
-	// Spare marks pods as spared by the record's Token.
-	Spare struct{ Pods []Pod }
-	// SetNotReady sets Ready False on pods that stay.
-	SetNotReady struct{ Pods []Pod }
+	// SparePods marks pods as spared by the record's Token.
+	SparePods struct{ Pods []Pod }
+	// SetPodsNotReady sets Ready False on pods that stay.
+	SetPodsNotReady struct{ Pods []Pod }
 	// DeleteAttachments deletes attachments.
 	DeleteAttachments struct {
 		Attachments []Attachment
@@ -148,73 +148,73 @@ type (
 	}
 )
 
-func (Leave) isAction()             {}
-func (Wait) isAction()              {}
-func (ReadNode) isAction()          {}
-func (ListPods) isAction()          {}
-func (ReadVolumes) isAction()       {}
-func (ListAttachments) isAction()   {}
-func (ReadOwners) isAction()        {}
-func (ReadRival) isAction()         {}
-func (ReadWaiting) isAction()       {}
-func (ReadMembers) isAction()       {}
-func (ReadClaims) isAction()        {}
-func (Ask) isAction()               {}
-func (Write) isAction()             {}
-func (Arm) isAction()               {}
-func (Unmark) isAction()            {}
-func (Announce) isAction()          {}
-func (Condition) isAction()         {}
-func (ExpireReady) isAction()       {}
-func (ClearVolumes) isAction()      {}
-func (OutOfService) isAction()      {}
-func (InService) isAction()         {}
-func (PowerOff) isAction()          {}
-func (PowerOn) isAction()           {}
-func (Tombstone) isAction()         {}
-func (Delete) isAction()            {}
-func (Spare) isAction()             {}
-func (SetNotReady) isAction()       {}
-func (DeleteAttachments) isAction() {}
+func (NoAction) isAction()                {}
+func (Wait) isAction()                    {}
+func (ReadNode) isAction()                {}
+func (ListPods) isAction()                {}
+func (ReadVolumes) isAction()             {}
+func (ListAttachments) isAction()         {}
+func (ReadOwners) isAction()              {}
+func (ReadStorageSetting) isAction()      {}
+func (ReadAwaitedClaims) isAction()       {}
+func (ListEtcdPods) isAction()            {}
+func (ReadClaims) isAction()              {}
+func (AskDevices) isAction()              {}
+func (WriteRecord) isAction()             {}
+func (SetMark) isAction()                 {}
+func (RemoveMark) isAction()              {}
+func (AnnouncePolicy) isAction()          {}
+func (SetPoweredOnCondition) isAction()   {}
+func (ExpireReady) isAction()             {}
+func (ClearVolumes) isAction()            {}
+func (AddOutOfServiceTaint) isAction()    {}
+func (RemoveOutOfServiceTaint) isAction() {}
+func (PowerOff) isAction()                {}
+func (PowerOn) isAction()                 {}
+func (EndPods) isAction()                 {}
+func (DeletePods) isAction()              {}
+func (SparePods) isAction()               {}
+func (SetPodsNotReady) isAction()         {}
+func (DeleteAttachments) isAction()       {}
 
 // RecordOf returns the record that an action writes; the zero Record if it writes none.
 func RecordOf(a Action) taint.Record {
-	if w, ok := a.(interface{ record() taint.Record }); ok {
-		return w.record()
+	if w, ok := a.(interface{ writtenRecord() taint.Record }); ok {
+		return w.writtenRecord()
 	}
 	return taint.Record{}
 }
 
-func (a Write) record() taint.Record  { return a.Record }
-func (a Arm) record() taint.Record    { return a.Record }
-func (a Unmark) record() taint.Record { return a.Record }
+func (a WriteRecord) writtenRecord() taint.Record { return a.Record }
+func (a SetMark) writtenRecord() taint.Record     { return a.Record }
+func (a RemoveMark) writtenRecord() taint.Record  { return a.Record }
 
 // PodsOf returns the pods that an action writes, or reports.
 func PodsOf(a Action) []Pod {
-	if w, ok := a.(interface{ pods() []Pod }); ok {
-		return w.pods()
+	if w, ok := a.(interface{ affectedPods() []Pod }); ok {
+		return w.affectedPods()
 	}
 	return nil
 }
 
-func (a Announce) pods() []Pod    { return a.Pods }
-func (a Tombstone) pods() []Pod   { return a.Pods }
-func (a Delete) pods() []Pod      { return a.Pods }
-func (a Spare) pods() []Pod       { return a.Pods }
-func (a SetNotReady) pods() []Pod { return a.Pods }
+func (a AnnouncePolicy) affectedPods() []Pod  { return a.Pods }
+func (a EndPods) affectedPods() []Pod         { return a.Pods }
+func (a DeletePods) affectedPods() []Pod      { return a.Pods }
+func (a SparePods) affectedPods() []Pod       { return a.Pods }
+func (a SetPodsNotReady) affectedPods() []Pod { return a.Pods }
 
 // PolicyOf returns the policy, with its WithoutProof, in whose name an action is done without proof; "" for a fence's
 // action.
 func PolicyOf(a Action) string {
-	if w, ok := a.(interface{ policy() string }); ok {
-		return w.policy()
+	if w, ok := a.(interface{ policyText() string }); ok {
+		return w.policyText()
 	}
 	return ""
 }
 
-func (a ClearVolumes) policy() string      { return a.Policy }
-func (a Tombstone) policy() string         { return a.Policy }
-func (a DeleteAttachments) policy() string { return a.Policy }
+func (a ClearVolumes) policyText() string      { return a.Policy }
+func (a EndPods) policyText() string           { return a.Policy }
+func (a DeleteAttachments) policyText() string { return a.Policy }
 
 // PodWriteOf returns the kind of write, and the pods, of an action that writes pods.
 func PodWriteOf(a Action) (w PodWrite, pods []Pod, is bool) {
@@ -224,15 +224,15 @@ func PodWriteOf(a Action) (w PodWrite, pods []Pod, is bool) {
 	return 0, nil, false
 }
 
-func (Tombstone) podWrite() PodWrite   { return Ends }
-func (Delete) podWrite() PodWrite      { return Deletes }
-func (Spare) podWrite() PodWrite       { return Spares }
-func (SetNotReady) podWrite() PodWrite { return SetsNotReady }
+func (EndPods) podWrite() PodWrite         { return WritesEnd }
+func (DeletePods) podWrite() PodWrite      { return WritesDelete }
+func (SparePods) podWrite() PodWrite       { return WritesSpare }
+func (SetPodsNotReady) podWrite() PodWrite { return WritesNotReady }
 
 // AttachmentsOf returns the attachments that an action deletes, or reports.
 func AttachmentsOf(a Action) []Attachment {
 	switch a := a.(type) {
-	case Announce:
+	case AnnouncePolicy:
 		return a.Attachments
 	case DeleteAttachments:
 		return a.Attachments
@@ -242,17 +242,17 @@ func AttachmentsOf(a Action) []Attachment {
 
 // IsByPolicy reports whether the action is a policy's, on an unmarked node.
 func IsByPolicy(a Action) bool {
-	d, deletes := a.(Delete)
-	return PolicyOf(a) != "" || deletes && d.Policy
+	d, deletes := a.(DeletePods)
+	return PolicyOf(a) != "" || deletes && d.ByPolicy
 }
 
 // NeedsNoProof reports whether the action needs no proof: it is of a fence whose node came back, or deletes what a
 // policy ended.
 func NeedsNoProof(a Action) bool {
 	switch a := a.(type) {
-	case Spare, InService:
+	case SparePods, RemoveOutOfServiceTaint:
 		return true
-	case Delete:
+	case DeletePods:
 		return a.Returned
 	case Wait:
 		return a.Returned
@@ -266,12 +266,12 @@ func IsRead(a Action) bool {
 	return reads
 }
 
-func (ReadNode) isRead()        {}
-func (ListPods) isRead()        {}
-func (ReadVolumes) isRead()     {}
-func (ListAttachments) isRead() {}
-func (ReadOwners) isRead()      {}
-func (ReadRival) isRead()       {}
-func (ReadWaiting) isRead()     {}
-func (ReadMembers) isRead()     {}
-func (ReadClaims) isRead()      {}
+func (ReadNode) isRead()           {}
+func (ListPods) isRead()           {}
+func (ReadVolumes) isRead()        {}
+func (ListAttachments) isRead()    {}
+func (ReadOwners) isRead()         {}
+func (ReadStorageSetting) isRead() {}
+func (ReadAwaitedClaims) isRead()  {}
+func (ListEtcdPods) isRead()       {}
+func (ReadClaims) isRead()         {}

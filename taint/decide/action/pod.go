@@ -123,15 +123,15 @@ type PodWrite uint8
 
 // The writes of pods.
 const (
-	Ends         PodWrite = iota // Tombstone
-	Deletes                      // Delete
-	Spares                       // Spare
-	SetsNotReady                 // SetNotReady
+	WritesEnd      PodWrite = iota // EndPods
+	WritesDelete                   // DeletePods
+	WritesSpare                    // SparePods
+	WritesNotReady                 // SetPodsNotReady
 )
 
 // String returns the action's name, for logs.
 func (w PodWrite) String() string {
-	return [...]string{"Tombstone", "Delete", "Spare", "SetNotReady"}[w]
+	return [...]string{"EndPods", "DeletePods", "SparePods", "SetPodsNotReady"}[w]
 }
 
 // Note is something to report besides the action.
@@ -149,6 +149,6 @@ type PolicyBlock struct {
 
 // ShadowDecision is what mode fence would do. The zero value is nothing.
 type ShadowDecision struct {
-	Action Action // Write or Arm, with a record without an id
+	Action Action // WriteRecord or SetMark, with a record without an id
 	Pods   []Pod  // the pods that the fence would move
 }

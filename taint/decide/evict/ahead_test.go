@@ -25,7 +25,7 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 	}{
 		{"seen for five minutes", late(ahead(5 * time.Minute)), "", action.Wait{}},
 		{"seen for seven minutes", late(ahead(7 * time.Minute)), string(reason.WaitingDetach), action.DeleteAttachments{}},
-		{"pods to end, seen for seven minutes", evicting(proven, pods(pod("p")), ahead(7*time.Minute)), string(reason.Tombstoning), action.Tombstone{}},
+		{"pods to end, seen for seven minutes", evicting(proven, pods(pod("p")), ahead(7*time.Minute)), string(reason.Tombstoning), action.EndPods{}},
 		{"seen just now", late(func(v *View) { v.Look.Record.At = now.Wall.Add(time.Hour) }), "", action.Wait{}},
 	} {
 		d := Step(tt.view)

@@ -21,17 +21,17 @@ func TestFreshByBothClocks(t *testing.T) {
 		view View
 		act  action.Action
 	}{
-		{"confirmed", armed(proven), action.Write{}},
-		{"confirmed before a suspension", armed(proven, clocks(long)), action.Ask{}},
-		{"confirmed, and the wall clock was set back", armed(proven, clocks(-long)), action.Write{}},
+		{"confirmed", armed(proven), action.WriteRecord{}},
+		{"confirmed before a suspension", armed(proven, clocks(long)), action.AskDevices{}},
+		{"confirmed, and the wall clock was set back", armed(proven, clocks(-long)), action.WriteRecord{}},
 		{"Ready is stale", armed(ready, proven), action.ExpireReady{}},
-		{"Ready is stale, by an Off of before a suspension", armed(ready, proven, clocks(long)), action.Ask{}},
-		{"pods to end", evicting(proven, pods(pod("p"))), action.Tombstone{}},
-		{"pods to end after a suspension", evicting(proven, pods(pod("p")), clocks(long)), action.Ask{}},
-		{"a person's word", evicting(person, noDevice, pods(pod("p"))), action.Tombstone{}},
+		{"Ready is stale, by an Off of before a suspension", armed(ready, proven, clocks(long)), action.AskDevices{}},
+		{"pods to end", evicting(proven, pods(pod("p"))), action.EndPods{}},
+		{"pods to end after a suspension", evicting(proven, pods(pod("p")), clocks(long)), action.AskDevices{}},
+		{"a person's word", evicting(person, noDevice, pods(pod("p"))), action.EndPods{}},
 		{"a person's word before a suspension", evicting(person, noDevice, pods(pod("p")), clocks(long)), action.Wait{}},
-		{"on lately", evicting(saying(on, 100*time.Millisecond), pods(pod("p"))), action.Spare{}},
-		{"on before a suspension", evicting(saying(on, 100*time.Millisecond), pods(pod("p")), clocks(long)), action.Ask{}},
+		{"on lately", evicting(saying(on, 100*time.Millisecond), pods(pod("p"))), action.SparePods{}},
+		{"on before a suspension", evicting(saying(on, 100*time.Millisecond), pods(pod("p")), clocks(long)), action.AskDevices{}},
 		{"volumes, listed lately", evicting(proven, attached("a"), listed), action.Wait{}},
 		{"volumes, listed before a suspension", evicting(attached("a"), listed, clocks(long)), action.ListAttachments{Live: true}},
 	} {

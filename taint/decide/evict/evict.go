@@ -154,13 +154,13 @@ func Step(v View) action.Decision {
 
 // readFirst replaces a decision by the read that it depends on, if one is missing.
 func (v View) readFirst(d action.Decision) action.Decision {
-	unmark, _ := d.Action.(action.Unmark)
+	unmark, _ := d.Action.(action.RemoveMark)
 	res := unmark.Record.Result
 	ends := res == taint.ResultEvicted || res == taint.ResultReturned || res == taint.ResultNeverPoweredOff
 	waits := d.Reason == reason.WaitingDetach
-	names := waits && action.Is[action.Write](d)
+	names := waits && action.Is[action.WriteRecord](d)
 	clears := action.Is[action.ClearVolumes](d)
-	forces := action.Is[action.DeleteAttachments](d) || action.Is[action.OutOfService](d)
+	forces := action.Is[action.DeleteAttachments](d) || action.Is[action.AddOutOfServiceTaint](d)
 	pods := v.podsToResolve()
 	switch {
 	case len(pods) > 0 && (ends || waits || forces || clears):
@@ -187,11 +187,11 @@ func (v View) decideByPhase() action.Decision {
 	l := v.Look
 	switch {
 	case !l.Exists:
-		return action.Decision{Action: action.Leave{}, Reason: reason.Gone}
+		return action.Decision{Action: action.NoAction{}, Reason: reason.Gone}
 	case l.Mark == nil:
-		return action.Decision{Action: action.Leave{}, Reason: reason.NotMarked}
+		return action.Decision{Action: action.NoAction{}, Reason: reason.NotMarked}
 	case l.RecordErr != nil:
-		return action.Decision{Action: action.Leave{}, Reason: reason.BadRecord, Detail: l.RecordErr.Error(),
+		return action.Decision{Action: action.NoAction{}, Reason: reason.BadRecord, Detail: l.RecordErr.Error(),
 			Alert: string(reason.BadRecord)}
 	case !l.HasOwnMark() || l.Record.Phase == taint.PhasePoweringOff:
 		return v.adoptPersonMark()
@@ -211,7 +211,7 @@ func LooksAtPods(l taint.Look) bool {
 // alertOverdue adds an alert to any decision of a phase that lasts too long: a wait, a question without a usable
 // answer, or an act that fails each time (invariants 11, 13).
 func (v View) alertOverdue(d action.Decision) action.Decision {
-	if !action.Is[action.Unmark](d) && d.Alert == "" && v.ageOf(v.Look.Record.At) > v.Settings.DetachTimeout {
+	if !action.Is[action.RemoveMark](d) && d.Alert == "" && v.ageOf(v.Look.Record.At) > v.Settings.DetachTimeout {
 		d.Alert = string(d.Reason)
 	}
 	return d
@@ -246,7 +246,7 @@ func (v View) adoptPersonMark() action.Decision {
 
 // writeRecord returns the decision to write the record; the mark stays.
 func writeRecord(rec taint.Record, why reason.Reason) action.Decision {
-	return action.Decision{Action: action.Write{Record: rec}, Reason: why}
+	return action.Decision{Action: action.WriteRecord{Record: rec}, Reason: why}
 }
 
 // requeueAfter returns the decision to look again after that time.
@@ -256,7 +256,7 @@ func requeueAfter(why reason.Reason, after time.Duration) action.Decision {
 
 // askDevices returns the decision to ask the devices.
 func askDevices(why reason.Reason) action.Decision {
-	return action.Decision{Action: action.Ask{}, Reason: why}
+	return action.Decision{Action: action.AskDevices{}, Reason: why}
 }
 
 // decideArmed decides steps 5 to 7: nothing is evicted yet.
@@ -373,11 +373,11 @@ func (v View) decideEviction() action.Decision {
 		switch {
 		case p.ShouldMove() && v.Memory.StockEviction(l).IsAboutToDelete(p, v.Now):
 			waiting = append(waiting, p)
-		case p.ShouldMove() && v.backoffLeft(action.Ends, p) > 0,
-			p.NeedsDelete() && v.backoffLeft(action.Deletes, p) > 0:
+		case p.ShouldMove() && v.backoffLeft(action.WritesEnd, p) > 0,
+			p.NeedsDelete() && v.backoffLeft(action.WritesDelete, p) > 0:
 			resting = append(resting, p)
 		case p.ShouldMove():
-			ready = append(ready, v.podToWrite(action.Ends, p))
+			ready = append(ready, v.podToWrite(action.WritesEnd, p))
 		case p.NeedsDelete():
 			tombs = append(tombs, p)
 		}
@@ -395,7 +395,7 @@ func (v View) decideEviction() action.Decision {
 		// Nothing is left that needs a proof: a device that died with its rack does not keep the mark.
 		return v.removeMark(v.endRecord(taint.ResultEvicted), reason.Finished)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear && len(resting) > 0:
-		return v.waitForRetry(resting, action.Ends)
+		return v.waitForRetry(resting, action.WritesEnd)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
 		return v.waitForDetach(left)
 	case v.MayEndPods(v.Now):
@@ -412,11 +412,11 @@ func (v View) decideEviction() action.Decision {
 	}
 	switch {
 	case len(ready) > 0:
-		return action.Decision{Action: action.Tombstone{Pods: ready}, Reason: reason.Tombstoning}
+		return action.Decision{Action: action.EndPods{Pods: ready}, Reason: reason.Tombstoning}
 	case clear:
 		return action.Decision{Action: action.ClearVolumes{InUse: inUse, Attached: attached}, Reason: reason.Clearing}
 	case len(tombs) > 0:
-		return action.Decision{Action: action.Delete{Pods: tombs}, Reason: reason.Deleting}
+		return action.Decision{Action: action.DeletePods{Pods: tombs}, Reason: reason.Deleting}
 	default:
 		return requeueAfter(reason.StockEviction, pollStock)
 	}
@@ -451,7 +451,7 @@ func (v View) hasBegunReturn() bool {
 // isSpared reports whether this fence lets the pod live. A pod that was too large for the annotation does not show it;
 // another process spares it again.
 func (v View) isSpared(p action.Pod) bool {
-	before := v.Memory.troubles[attempt{p.UID, action.Spares}].before
+	before := v.Memory.troubles[attempt{p.UID, action.WritesSpare}].before
 	return p.Spared == v.Look.Record.Token() || before != "" && before != p.ResourceVersion
 }
 
@@ -468,12 +468,13 @@ func (v View) decideReturn() action.Decision {
 	for _, p := range v.Pods {
 		switch {
 		case p.ShouldMove() && v.isSpared(p):
-		case p.ShouldMove() && v.isHopeless(action.Spares, p), p.NeedsDelete() && v.isHopeless(action.Deletes, p):
-		case p.ShouldMove() && v.backoffLeft(action.Spares, p) > 0,
-			p.NeedsDelete() && v.backoffLeft(action.Deletes, p) > 0:
+		case p.ShouldMove() && v.isHopeless(action.WritesSpare, p),
+			p.NeedsDelete() && v.isHopeless(action.WritesDelete, p):
+		case p.ShouldMove() && v.backoffLeft(action.WritesSpare, p) > 0,
+			p.NeedsDelete() && v.backoffLeft(action.WritesDelete, p) > 0:
 			resting = append(resting, p)
 		case p.ShouldMove():
-			spare = append(spare, v.podToWrite(action.Spares, p))
+			spare = append(spare, v.podToWrite(action.WritesSpare, p))
 		case p.NeedsDelete():
 			tombs = append(tombs, p)
 		}
@@ -482,13 +483,13 @@ func (v View) decideReturn() action.Decision {
 	sortForEviction(spare)
 	switch {
 	case taint.IsOutOfService(v.Look.Taints): // stock controllers would end pods of a machine that runs
-		return action.Decision{Action: action.InService{}, Reason: reason.Returned}
+		return action.Decision{Action: action.RemoveOutOfServiceTaint{}, Reason: reason.Returned}
 	case len(spare) > 0:
-		return action.Decision{Action: action.Spare{Pods: spare}, Reason: reason.Sparing}
+		return action.Decision{Action: action.SparePods{Pods: spare}, Reason: reason.Sparing}
 	case len(tombs) > 0:
-		return action.Decision{Action: action.Delete{Pods: tombs, Returned: true}, Reason: reason.Returned}
+		return action.Decision{Action: action.DeletePods{Pods: tombs, Returned: true}, Reason: reason.Returned}
 	case len(resting) > 0:
-		d := v.waitForRetry(resting, action.Spares)
+		d := v.waitForRetry(resting, action.WritesSpare)
 		d.Action = action.Wait{Returned: true}
 		return d
 	case len(v.pendingDetachments()) > 0:
@@ -519,7 +520,7 @@ func (v View) removeMark(rec taint.Record, why reason.Reason) action.Decision {
 			kept = append(kept, p)
 		}
 	}
-	return action.Decision{Action: action.Unmark{Record: rec, Kept: kept}, Reason: why}
+	return action.Decision{Action: action.RemoveMark{Record: rec, HeldPods: kept}, Reason: why}
 }
 
 // waitToAsk waits until the next question is due.

@@ -240,21 +240,23 @@ var byBrief = cmp.Transformer("brief", brief)
 func waits(why reason.Reason, after time.Duration) want {
 	return want{Act: action.Wait{}, Why: why, After: after}
 }
-func asks(why reason.Reason) want { return want{Act: action.Ask{}, Why: why} }
+func asks(why reason.Reason) want { return want{Act: action.AskDevices{}, Why: why} }
 func lift(why reason.Reason, res taint.Result) want {
-	return want{Act: action.Unmark{}, Why: why, Phase: taint.PhaseDone, Result: res}
+	return want{Act: action.RemoveMark{}, Why: why, Phase: taint.PhaseDone, Result: res}
 }
 
 func TestStep(t *testing.T) {
-	begins := func(why reason.Reason) want { return want{Act: action.Write{}, Why: why, Phase: taint.PhaseEvicting} }
-	adopts := want{Act: action.Write{}, Why: reason.Adopting, Phase: taint.PhaseArmed}
-	ends := func(names ...string) want { return want{Act: action.Tombstone{}, Why: reason.Tombstoning, Pods: names} }
-	deletes := func(names ...string) want { return want{Act: action.Delete{}, Why: reason.Deleting, Pods: names} }
+	begins := func(why reason.Reason) want {
+		return want{Act: action.WriteRecord{}, Why: why, Phase: taint.PhaseEvicting}
+	}
+	adopts := want{Act: action.WriteRecord{}, Why: reason.Adopting, Phase: taint.PhaseArmed}
+	ends := func(names ...string) want { return want{Act: action.EndPods{}, Why: reason.Tombstoning, Pods: names} }
+	deletes := func(names ...string) want { return want{Act: action.DeletePods{}, Why: reason.Deleting, Pods: names} }
 	spares := func(names ...string) want {
-		return want{Act: action.Spare{}, Why: reason.Sparing, Pods: names, Returned: true}
+		return want{Act: action.SparePods{}, Why: reason.Sparing, Pods: names, Returned: true}
 	}
 	back := func(names ...string) want {
-		return want{Act: action.Delete{}, Why: reason.Returned, Pods: names, Returned: true}
+		return want{Act: action.DeletePods{}, Why: reason.Returned, Pods: names, Returned: true}
 	}
 	finish := lift(reason.Finished, taint.ResultEvicted)
 	detach := waits(reason.WaitingDetach, pollWait)
@@ -266,9 +268,9 @@ func TestStep(t *testing.T) {
 		want want
 	}{
 		// Nothing to decide on.
-		{"zero", View{}, want{Act: action.Leave{}, Why: reason.Gone}},
-		{"not marked", armed(proven, func(v *View) { v.Look.Mark = nil }), want{Act: action.Leave{}, Why: reason.NotMarked}},
-		{"bad record", evicting(proven, pods(pod("p")), func(v *View) { v.Look.Record, v.Look.RecordErr = nil, errors.New("no") }), want{Act: action.Leave{}, Why: reason.BadRecord, Alert: "RecordUnreadable"}},
+		{"zero", View{}, want{Act: action.NoAction{}, Why: reason.Gone}},
+		{"not marked", armed(proven, func(v *View) { v.Look.Mark = nil }), want{Act: action.NoAction{}, Why: reason.NotMarked}},
+		{"bad record", evicting(proven, pods(pod("p")), func(v *View) { v.Look.Record, v.Look.RecordErr = nil, errors.New("no") }), want{Act: action.NoAction{}, Why: reason.BadRecord, Alert: "RecordUnreadable"}},
 
 		// A person's mark.
 		{"no record", armed(proven, func(v *View) { v.Look.Record = nil }), adopts},
@@ -277,7 +279,7 @@ func TestStep(t *testing.T) {
 		{"set while we powered off", marked(taint.PhasePoweringOff, proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
 		{"set while we powered off, with our id", marked(taint.PhasePoweringOff, proven), adopts},
 		{"overwritten in the middle: goes on where it stands", evicting(proven, func(v *View) { v.Look.Mark.Value = "manual" }),
-			want{Act: action.Write{}, Why: reason.Adopting, Phase: taint.PhaseEvicting}},
+			want{Act: action.WriteRecord{}, Why: reason.Adopting, Phase: taint.PhaseEvicting}},
 
 		// Armed, ours.
 		{"armed: nothing asked since", armed(), asks(reason.Confirming)},
@@ -304,13 +306,13 @@ func TestStep(t *testing.T) {
 		}), asks(reason.Confirming)},
 		{"armed: ready and on", armed(ready, saying(on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"armed: ready and unknown", armed(ready, saying(unknown, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
-		{"armed: never comes to an end", armed(overdue, saying(off, 6*time.Second)), want{Act: action.Ask{}, Why: reason.Confirming, Alert: "ConfirmingOff"}},
+		{"armed: never comes to an end", armed(overdue, saying(off, 6*time.Second)), want{Act: action.AskDevices{}, Why: reason.Confirming, Alert: "ConfirmingOff"}},
 
 		// Armed, a person's.
 		{"person: no device", armed(person, noDevice), begins(reason.Vouched)},
 		{"another controller: no device", armed(func(v *View) { v.Look.Record.By = "external/rescuer" }, noDevice), begins(reason.Vouched)},
 		{"another controller: adopted", armed(func(v *View) { v.Look.Record, v.Look.MarkedBy = nil, "external/rescuer" }),
-			want{Act: action.Write{}, Why: reason.Adopting, Phase: taint.PhaseArmed}},
+			want{Act: action.WriteRecord{}, Why: reason.Adopting, Phase: taint.PhaseArmed}},
 		{"person: no device, still ready", armed(person, noDevice, ready), waits(reason.StillReady, pollWait)},
 		{"person: no device, heartbeat", armed(person, noDevice, heartbeat), lift(reason.Alive, taint.ResultLifted)},
 		{"person: nothing asked", armed(person), asks(reason.Confirming)},
@@ -362,7 +364,7 @@ func TestStep(t *testing.T) {
 		{"exempt, finished and tombstoned stay out", evicting(proven, pods(pod("e", exempt), pod("f", finished), pod("t", tomb), pod("p"))), ends("p")},
 		{"a pod that is being deleted is tombstoned", evicting(proven, pods(pod("p", deleting))), ends("p")},
 		{"late pod", evicting(proven, cleared, pods(pod("t", tomb), pod("late"))), ends("late")},
-		{"tombstones that cannot be written", evicting(overdue, proven, pods(pod("p"))), want{Act: action.Tombstone{}, Why: reason.Tombstoning, Pods: []string{"p"}, Alert: "EndingPods"}},
+		{"tombstones that cannot be written", evicting(overdue, proven, pods(pod("p"))), want{Act: action.EndPods{}, Why: reason.Tombstoning, Pods: []string{"p"}, Alert: "EndingPods"}},
 		{"then volumes", evicting(proven, pods(pod("t", tomb)), lists(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
 		{"then delete", evicting(proven, cleared, pods(pod("t", tomb))), deletes("t")},
 		{"delete in order", evicting(proven, pods(pod("b", tomb), pod("a", tomb), pod("s", tomb, first))), deletes("s", "a", "b")},
@@ -469,7 +471,7 @@ func TestStep(t *testing.T) {
 		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a"), spared), want{Act: action.ReadClaims{PVs: []string{"a"}}, Why: reason.WaitingDetach}},
 		{"detach takes long on return", evicting(overdue, heartbeat, attached("a"), func(v *View) { v.Live, v.Memory.ListedAt = false, now }), want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
 		{"finalizers keep a tombstoned pod", evicting(heartbeat, pods(pod("t", tomb, forced, held))), lift(reason.FinishedReturn, taint.ResultReturned)},
-		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: action.Unmark{}, Why: reason.NeverOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
+		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: action.RemoveMark{}, Why: reason.NeverOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
 		{"ready under its host's boot id: the mark goes, and its device is asked then", evicting(ready, heartbeat, func(v *View) { v.Look.Record.Run = "1" }), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"ready under another boot id", evicting(ready, heartbeat, booted), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"ready, no heartbeat yet", evicting(ready), lift(reason.FinishedReturn, taint.ResultReturned)},
@@ -510,7 +512,7 @@ func slowOff(v *View) {
 func checkRecord(t *testing.T, v View, d action.Decision) {
 	t.Helper()
 	rec := action.RecordOf(d.Action)
-	if (action.Is[action.Write](d) || action.Is[action.Unmark](d)) == (rec.Phase == "") {
+	if (action.Is[action.WriteRecord](d) || action.Is[action.RemoveMark](d)) == (rec.Phase == "") {
 		t.Errorf("act %s with a record in phase %q", action.Name(d.Action), rec.Phase)
 	}
 	if rec.Phase == "" {
@@ -556,7 +558,7 @@ func TestAdoptInTheMiddle(t *testing.T) {
 	v.Look.Record = &got
 	v.Pods = []action.Pod{pod("t", tomb)}
 	d := Step(v)
-	if a, ok := d.Action.(action.Delete); !ok || !a.Returned {
+	if a, ok := d.Action.(action.DeletePods); !ok || !a.Returned {
 		t.Errorf("after that %s %s, want the return path", action.Name(d.Action), d.Reason)
 	}
 }
@@ -585,7 +587,7 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 		}
 		return from
 	}
-	if got := offs(action.RecordOf(d.Action)); !action.Is[action.Unmark](d) || !slices.Equal(got, []string{"rack-a/7", "rack-b/7"}) {
+	if got := offs(action.RecordOf(d.Action)); !action.Is[action.RemoveMark](d) || !slices.Equal(got, []string{"rack-a/7", "rack-b/7"}) {
 		t.Errorf("%s %s: Offs in the record of %q, want both", action.Name(d.Action), d.Reason, got)
 	}
 	lied := func(r taint.Record) (names []string) {
@@ -808,10 +810,10 @@ func TestReads(t *testing.T) {
 		want action.Action // by brief
 	}{
 		{"nothing is left, by a cache", evicting(proven, cached), readLive},
-		{"nothing is left", evicting(proven), action.Unmark{}},
+		{"nothing is left", evicting(proven), action.RemoveMark{}},
 		{"nothing is left, volumes unresolved", evicting(proven, unresolved), read},
 		{"nothing is left, volumes unresolved, by a cache", evicting(proven, cached, unresolved), read},
-		{"nothing is left but a finished pod", evicting(proven, pods(pod("f", finished, func(p *action.Pod) { p.Claims = true }))), action.Unmark{}},
+		{"nothing is left but a finished pod", evicting(proven, pods(pod("f", finished, func(p *action.Pod) { p.Claims = true }))), action.RemoveMark{}},
 		{"back, nothing is left, by a cache", evicting(proven, cached, func(v *View) { v.Look.BootID = "b2" }), readLive},
 		{"never off, by a cache", evicting(proven, cached, func(v *View) { v.Look.LeaseRV, v.Look.Ready = "8", corev1.ConditionTrue }), readLive},
 		{"waits for an attachment of a cache", evicting(proven, cached, attached("a"), listed(relistEvery)), readLive},
@@ -819,8 +821,8 @@ func TestReads(t *testing.T) {
 		{"waits, volumes unresolved", evicting(proven, cached, unresolved, attached("a"), listed(0)), read},
 		{"clears, volumes unresolved", evicting(proven, cached, unresolved, inUse), read},
 		{"clears by a cache", evicting(proven, cached, inUse), action.ClearVolumes{}},
-		{"ends pods by a cache, unresolved", evicting(proven, cached, unresolved, pods(pod("web-0"))), action.Tombstone{}},
-		{"lifts before anything was touched, by a cache", armed(cached, unresolved, func(v *View) { v.Look.BootID = "b2" }), action.Unmark{}},
+		{"ends pods by a cache, unresolved", evicting(proven, cached, unresolved, pods(pod("web-0"))), action.EndPods{}},
+		{"lifts before anything was touched, by a cache", armed(cached, unresolved, func(v *View) { v.Look.BootID = "b2" }), action.RemoveMark{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if d := Step(tt.view); brief(d.Action) != brief(tt.want) {
@@ -834,8 +836,8 @@ func TestReads(t *testing.T) {
 func TestUnmarkNamesKeptPods(t *testing.T) {
 	kept := pod("kept", tomb, forced, held)
 	d := Step(evicting(proven, pods(pod("e", exempt), kept, pod("f", finished))))
-	if a, ok := d.Action.(action.Unmark); !ok || !cmp.Equal(a.Kept, []action.Pod{kept}) {
-		t.Errorf("got %s that keeps %v, want Unmark and %s", action.Name(d.Action), a.Kept, kept.Name)
+	if a, ok := d.Action.(action.RemoveMark); !ok || !cmp.Equal(a.HeldPods, []action.Pod{kept}) {
+		t.Errorf("got %s that keeps %v, want RemoveMark and %s", action.Name(d.Action), a.HeldPods, kept.Name)
 	}
 }
 
@@ -872,10 +874,10 @@ func TestNames(t *testing.T) {
 			claims(many...)(v)
 		}
 	}
-	wait, nothing := action.Wait{}, action.Write{}
+	wait, nothing := action.Wait{}, action.WriteRecord{}
 	read := func(pvs ...string) action.Action { return action.ReadClaims{PVs: pvs} }
 	write := func(pairs ...string) action.Action {
-		return action.Write{Record: *evicting(named(pairs...)).Look.Record}
+		return action.WriteRecord{Record: *evicting(named(pairs...)).Look.Record}
 	}
 	for _, tt := range []struct {
 		name string
@@ -893,7 +895,7 @@ func TestNames(t *testing.T) {
 		{"one more, its claim is read", evicting(heartbeat, attached("a", "c"), named("a", "x/1")), read("a", "c")},
 		{"one more, by a cache: with the next list", evicting(heartbeat, cached, attached("a", "c"), named("a", "x/1")), wait},
 		{"one more", evicting(heartbeat, attached("a", "c"), named("a", "x/1"), claims("a", "x/1", "c", "z/3")), write("a", "x/1", "c", "z/3")},
-		{"all have gone", evicting(heartbeat, named("a", "x/1")), action.Unmark{}},
+		{"all have gone", evicting(heartbeat, named("a", "x/1")), action.RemoveMark{}},
 		{"volumes are not resolved", evicting(heartbeat, attached("a"), unresolved), action.ReadVolumes{Pods: []action.Pod{claiming}}},
 		{"one without a claim", evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", "")), write("a", "x/1", "b", "")},
 		{"one whose claim cannot be read",
@@ -908,9 +910,9 @@ func TestNames(t *testing.T) {
 		{"too many", evicting(heartbeat, several(taint.MaxDetaching+1)), wait},
 		{"booted, no heartbeat yet", evicting(booted, attached("a"), claims("a", "x/1")), write("a", "x/1")},
 		{"no sign of life but the device's word", evicting(saying(on, 300*time.Millisecond), attached("a"), claims("a", "x/1")), wait},
-		{"an ended pod is left", evicting(heartbeat, pods(pod("t", tomb)), attached("a"), claims("a", "x/1")), action.Delete{}},
-		{"a pod was not spared yet", evicting(heartbeat, pods(pod("p")), attached("a"), claims("a", "x/1")), action.Spare{}},
-		{"a pod uses one that nobody detaches", evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a")), action.Unmark{}},
+		{"an ended pod is left", evicting(heartbeat, pods(pod("t", tomb)), attached("a"), claims("a", "x/1")), action.DeletePods{}},
+		{"a pod was not spared yet", evicting(heartbeat, pods(pod("p")), attached("a"), claims("a", "x/1")), action.SparePods{}},
+		{"a pod uses one that nobody detaches", evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a")), action.RemoveMark{}},
 		{"a pod uses one that is being detached", evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a"), goes), read("a")},
 		{"off, and not back", evicting(proven, attached("a"), goes, claims("a", "x/1")), wait},
 	} {
@@ -920,7 +922,7 @@ func TestNames(t *testing.T) {
 			if brief(d.Action) != brief(tt.want) || !slices.Equal(rec.Detaching, names) {
 				t.Fatalf("got %s that names %v, want %s that names %v", brief(d.Action), rec.Detaching, brief(tt.want), names)
 			}
-			if !action.Is[action.Write](d) {
+			if !action.Is[action.WriteRecord](d) {
 				return
 			}
 			rec.Detaching, tt.view.Look.Record.Detaching = nil, nil
@@ -937,7 +939,7 @@ func TestConfirmTellsTheRun(t *testing.T) {
 	a.Run = "2"
 	d := Step(armed(func(v *View) { v.Look.Record.Run = "1"; heard(v, a) }))
 	rec := action.RecordOf(d.Action)
-	if !action.Is[action.Write](d) || rec.Phase != taint.PhaseEvicting || rec.Run != "2" {
+	if !action.Is[action.WriteRecord](d) || rec.Phase != taint.PhaseEvicting || rec.Run != "2" {
 		t.Errorf("got %s %s with run %q", action.Name(d.Action), rec.Phase, rec.Run)
 	}
 	// It was started after our power-off, and is off by somebody else's doing: afterwards we do not power it on.
@@ -953,7 +955,7 @@ func TestConfirmTellsTheRun(t *testing.T) {
 	for state, want := range map[providers.PowerState]int{on: 0, unknown: 1} {
 		d := Step(armed(func(v *View) { v.Look.Record.OffBy = by; heard(v, answer(state, time.Second)) }))
 		rec := action.RecordOf(d.Action)
-		if !action.Is[action.Unmark](d) || len(rec.OffBy) != want {
+		if !action.Is[action.RemoveMark](d) || len(rec.OffBy) != want {
 			t.Errorf("%s confirms nothing: got %s and off by %v, want %d devices", state, action.Name(d.Action), rec.OffBy, want)
 		}
 	}
@@ -961,7 +963,7 @@ func TestConfirmTellsTheRun(t *testing.T) {
 	a.Run = ""
 	d = Step(armed(func(v *View) { v.Look.Record.Run, v.Look.Record.RunBy = "1", "laptop/n1"; heard(v, a) }))
 	rec = action.RecordOf(d.Action)
-	if !action.Is[action.Write](d) || rec.Run != "1" || rec.RunBy != "laptop/n1" {
+	if !action.Is[action.WriteRecord](d) || rec.Run != "1" || rec.RunBy != "laptop/n1" {
 		t.Errorf("no run told: got %s with run %q by %q", action.Name(d.Action), rec.Run, rec.RunBy)
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// notReadyFirst puts SetNotReady before a wait of the eviction and before the end of its mark. Pods that stay on a dead
-// node then leave EndpointSlices. The node lifecycle controller does not do this for a node whose Ready step 5 ended
-// (F19). Pods that go come first. Nothing depends on this act: d continues without a proof, after a failure, or if
-// another client undoes it. A person's confirmation is not a proof.
+// notReadyFirst puts SetPodsNotReady before a wait of the eviction and before the end of its mark. Pods that stay on a
+// dead node then leave EndpointSlices. The node lifecycle controller does not do this for a node whose Ready step 5
+// ended (F19). Pods that go come first. Nothing depends on this act: d continues without a proof, after a failure, or
+// if another client undoes it. A person's confirmation is not a proof.
 func (v View) notReadyFirst(d action.Decision) action.Decision {
-	unmark, _ := d.Action.(action.Unmark)
+	unmark, _ := d.Action.(action.RemoveMark)
 	ends := unmark.Record.Result == taint.ResultEvicted
 	if action.NeedsNoProof(d.Action) || !action.Is[action.Wait](d) && !ends {
 		return d
@@ -24,10 +24,10 @@ func (v View) notReadyFirst(d action.Decision) action.Decision {
 	pods := v.readyPods()
 	switch {
 	case len(pods) > 0 && v.IsProvenOff(v.Now):
-		return action.Decision{Action: action.SetNotReady{Pods: pods}, Reason: reason.SettingNotReady,
+		return action.Decision{Action: action.SetPodsNotReady{Pods: pods}, Reason: reason.SettingNotReady,
 			Alert: d.Alert, Stuck: d.Stuck}
 	case len(pods) > 0 && v.mayProve():
-		return action.Decision{Action: action.Ask{}, Reason: reason.Confirming, Alert: d.Alert, Stuck: d.Stuck}
+		return action.Decision{Action: action.AskDevices{}, Reason: reason.Confirming, Alert: d.Alert, Stuck: d.Stuck}
 	}
 	if ends {
 		d.Stuck = append(d.Stuck, v.podsLeftReady()...)
@@ -38,9 +38,9 @@ func (v View) notReadyFirst(d action.Decision) action.Decision {
 // podsLeftReady returns the pods that stay and could not be set not ready, or did not remain so.
 func (v View) podsLeftReady() (left []action.StuckPod) {
 	for _, p := range v.Pods {
-		if t := v.Memory.troubles[attempt{p.UID, action.SetsNotReady}]; p.StaysReady() &&
+		if t := v.Memory.troubles[attempt{p.UID, action.WritesNotReady}]; p.StaysReady() &&
 			(t.times > 0 || t.written > 0) {
-			left = append(left, action.StuckPod{Pod: p, Write: action.SetsNotReady, Why: t.why})
+			left = append(left, action.StuckPod{Pod: p, Write: action.WritesNotReady, Why: t.why})
 		}
 	}
 	return left
@@ -50,7 +50,7 @@ func (v View) podsLeftReady() (left []action.StuckPod) {
 // hopeless.
 func (v View) readyPods() []action.Pod {
 	pods := slices.DeleteFunc(slices.Clone(v.Pods), func(p action.Pod) bool {
-		return !p.StaysReady() || v.backoffLeft(action.SetsNotReady, p) > 0 || v.isHopeless(action.SetsNotReady, p)
+		return !p.StaysReady() || v.backoffLeft(action.WritesNotReady, p) > 0 || v.isHopeless(action.WritesNotReady, p)
 	})
 	sortForEviction(pods)
 	return pods

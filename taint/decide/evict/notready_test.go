@@ -33,7 +33,7 @@ func oldOff(took time.Duration) with {
 func TestSetNotReady(t *testing.T) {
 	stays := pod("stays", exempt, readsReady)
 	sets := func(names ...string) want {
-		return want{Act: action.SetNotReady{}, Why: reason.SettingNotReady, Pods: names}
+		return want{Act: action.SetPodsNotReady{}, Why: reason.SettingNotReady, Pods: names}
 	}
 	alert := func(w want, why string) want { w.Alert = why; return w }
 	finish := lift(reason.Finished, taint.ResultEvicted)
@@ -50,22 +50,22 @@ func TestSetNotReady(t *testing.T) {
 		{"before volumes are waited for", evicting(proven, attached("a"), pods(stays)), sets("stays"), 0},
 		{"before stock eviction is waited for", evicting(proven, pods(stays, pod("w", intolerant))), sets("stays"), 0},
 		{"before a failed pod is tried again",
-			evicting(proven, pods(stays, pod("bad")), tried(action.Ends, pod("bad"), action.Failed, 1, 0)), sets("stays"), 0},
+			evicting(proven, pods(stays, pod("bad")), tried(action.WritesEnd, pod("bad"), action.Failed, 1, 0)), sets("stays"), 0},
 		{"static pods and those that tolerate the mark, in order", evicting(proven, pods(
 			pod("s", readsReady, func(p *action.Pod) { p.Exempt = taint.ExemptStatic }),
 			pod("t", readsReady, prio(5), func(p *action.Pod) { p.Exempt = taint.ExemptTolerate }), stays)), sets("t", "s", "stays"), 0},
 		{"pods that go are ended first", evicting(proven, pods(stays, pod("p", readsReady))),
-			want{Act: action.Tombstone{}, Why: reason.Tombstoning, Pods: []string{"p"}}, 0},
+			want{Act: action.EndPods{}, Why: reason.Tombstoning, Pods: []string{"p"}}, 0},
 		{"volumes are cleared first", evicting(proven, pods(stays, pod("t", tomb)), lists(pvA)),
 			want{Act: action.ClearVolumes{}, Why: reason.Clearing}, 0},
 		{"ended pods are deleted first", evicting(proven, cleared, pods(stays, pod("t", tomb))),
-			want{Act: action.Delete{}, Why: reason.Deleting, Pods: []string{"t"}}, 0},
+			want{Act: action.DeletePods{}, Why: reason.Deleting, Pods: []string{"t"}}, 0},
 		{"only those that read Ready", evicting(proven, pods(pod("e", exempt))), finish, 0},
 		{"no finished one", evicting(proven, pods(pod("e", exempt, readsReady, finished))), finish, 0},
 		{"no pod that goes, whose end must wait", evicting(proven, pods(pod("w", intolerant, readsReady))),
 			waits(reason.StockEviction, pollStock), 0},
 		{"not before the eviction began", armed(proven, pods(stays)),
-			want{Act: action.Write{}, Why: reason.Confirmed, Phase: taint.PhaseEvicting}, 0},
+			want{Act: action.WriteRecord{}, Why: reason.Confirmed, Phase: taint.PhaseEvicting}, 0},
 		{"an alert stays", evicting(overdue, proven, attached("a"), pods(stays)),
 			alert(sets("stays"), "WaitingForDetach"), 0},
 
@@ -111,51 +111,51 @@ func TestSetNotReady(t *testing.T) {
 
 		// Writes that fail.
 		{"failed: the others", evicting(proven, pods(stays, pod("e", exempt, readsReady)),
-			tried(action.SetsNotReady, stays, action.Failed, 1, 0)), sets("e"), 0},
+			tried(action.WritesNotReady, stays, action.Failed, 1, 0)), sets("e"), 0},
 		{"failed: the mark goes, and the pod is named",
-			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Failed, 1, 0)), finish, 1},
+			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Failed, 1, 0)), finish, 1},
 		{"denied: the mark goes, and the pod is named",
-			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Denied, 1, 0)), finish, 1},
+			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Denied, 1, 0)), finish, 1},
 		{"failed, and went not ready since: no pod is named",
-			evicting(proven, pods(pod("stays", exempt)), tried(action.SetsNotReady, stays, action.Failed, 1, 0)), finish, 0},
+			evicting(proven, pods(pod("stays", exempt)), tried(action.WritesNotReady, stays, action.Failed, 1, 0)), finish, 0},
 		{"failed: volumes are waited for",
-			evicting(proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Failed, 1, 0)), detach, 0},
+			evicting(proven, attached("a"), pods(stays), tried(action.WritesNotReady, stays, action.Failed, 1, 0)), detach, 0},
 		{"failed: again after a second",
-			evicting(proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Failed, 1, time.Second)),
+			evicting(proven, attached("a"), pods(stays), tried(action.WritesNotReady, stays, action.Failed, 1, time.Second)),
 			sets("stays"), 0},
 		{"failed for good: never again",
-			evicting(long, proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Failed, maxFailures, backoffMax)),
+			evicting(long, proven, attached("a"), pods(stays), tried(action.WritesNotReady, stays, action.Failed, maxFailures, backoffMax)),
 			detach, 0},
-		{"changed: at once", evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Changed, 3, 0)), sets("stays"), 0},
+		{"changed: at once", evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Changed, 3, 0)), sets("stays"), 0},
 		{"changed again and again: the mark goes",
-			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Changed, 4, 0)), finish, 1},
+			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Changed, 4, 0)), finish, 1},
 		{"too large: there is no smaller form",
-			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.TooLarge, 1, time.Minute)), finish, 1},
+			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.TooLarge, 1, time.Minute)), finish, 1},
 		{"not tried counts as failed", evicting(proven, pods(stays), func(v *View) {
-			v.Memory.ApplyPodWrites(action.SetsNotReady, []action.Pod{stays}, nil, now)
+			v.Memory.ApplyPodWrites(action.WritesNotReady, []action.Pod{stays}, nil, now)
 		}), finish, 1},
-		{"written, and undone: again", evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Accepted, maxUndone-1, 0)),
+		{"written, and undone: again", evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Accepted, maxUndone-1, 0)),
 			sets("stays"), 0},
 		{"undone each time: the mark goes, and the pod is named",
-			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Accepted, maxUndone, 0)), finish, 1},
+			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Accepted, maxUndone, 0)), finish, 1},
 		{"undone each time, with failures between: the mark goes, and the pod is named",
-			evicting(proven, pods(stays), tried(action.SetsNotReady, stays, action.Accepted, maxUndone-1, time.Minute),
-				tried(action.SetsNotReady, stays, action.Failed, 1, time.Minute), tried(action.SetsNotReady, stays, action.Accepted, 1, time.Minute)), finish, 1},
+			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Accepted, maxUndone-1, time.Minute),
+				tried(action.WritesNotReady, stays, action.Failed, 1, time.Minute), tried(action.WritesNotReady, stays, action.Accepted, 1, time.Minute)), finish, 1},
 		{"undone each time: volumes are waited for",
-			evicting(long, proven, attached("a"), pods(stays), tried(action.SetsNotReady, stays, action.Accepted, maxUndone, 0)), detach, 0},
+			evicting(long, proven, attached("a"), pods(stays), tried(action.WritesNotReady, stays, action.Accepted, maxUndone, 0)), detach, 0},
 		{"undone each time, and not ready at last: no pod is named",
-			evicting(proven, pods(pod("stays", exempt)), tried(action.SetsNotReady, stays, action.Accepted, maxUndone, 0)), finish, 0},
+			evicting(proven, pods(pod("stays", exempt)), tried(action.WritesNotReady, stays, action.Accepted, maxUndone, 0)), finish, 0},
 		{"undone, and the proof is too old by now: the mark goes, and the pod is named",
-			evicting(saying(unknown, 0), pods(stays), tried(action.SetsNotReady, stays, action.Accepted, 1, 0)), finish, 1},
+			evicting(saying(unknown, 0), pods(stays), tried(action.WritesNotReady, stays, action.Accepted, 1, 0)), finish, 1},
 		{"undone each time under another mark: again", evicting(proven, pods(stays),
-			tried(action.SetsNotReady, stays, action.Accepted, maxUndone, 0), func(v *View) {
+			tried(action.WritesNotReady, stays, action.Accepted, maxUndone, 0), func(v *View) {
 				from, unmarked := v.Memory.ProofFrom, v.Look
 				unmarked.Mark = nil
 				v.Memory.ApplyLook(unmarked)
 				v.Memory.ApplyLook(v.Look)
 				v.Memory.ProofFrom = from
 			}), sets("stays"), 0},
-		{"written: not again", evicting(proven, pods(pod("stays", exempt)), tried(action.SetsNotReady, stays, action.Accepted, 1, 0)),
+		{"written: not again", evicting(proven, pods(pod("stays", exempt)), tried(action.WritesNotReady, stays, action.Accepted, 1, 0)),
 			finish, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -167,8 +167,8 @@ func TestSetNotReady(t *testing.T) {
 				t.Errorf("got %d stuck pods, want %d: %+v", len(got.Stuck), tt.stuck, got.Stuck)
 			}
 			for _, p := range got.Stuck {
-				if p.Write != action.SetsNotReady {
-					t.Errorf("got stuck %s, want %s", p.Write, action.SetsNotReady)
+				if p.Write != action.WritesNotReady {
+					t.Errorf("got stuck %s, want %s", p.Write, action.WritesNotReady)
 				}
 			}
 		})
@@ -185,15 +185,15 @@ func TestReadyThatIsSetAgainKeepsNoMark(t *testing.T) {
 	v := evicting(proven, pods(stays))
 	for writes := 0; ; writes++ {
 		d := Step(v)
-		if action.Is[action.Unmark](d) {
+		if action.Is[action.RemoveMark](d) {
 			if writes != maxUndone || len(d.Stuck) != 1 || d.Stuck[0].Why != action.Undone {
 				t.Errorf("the mark goes after %d writes, named %+v; want %d, and the pod", writes, d.Stuck, maxUndone)
 			}
 			return
 		}
-		if !action.Is[action.SetNotReady](d) || writes > maxUndone {
+		if !action.Is[action.SetPodsNotReady](d) || writes > maxUndone {
 			t.Fatalf("got %s (%s) after %d writes", action.Name(d.Action), d.Reason, writes)
 		}
-		v.Memory.ApplyPodWrites(action.SetsNotReady, action.PodsOf(d.Action), map[string]action.WriteResult{stays.UID: action.Accepted}, now)
+		v.Memory.ApplyPodWrites(action.WritesNotReady, action.PodsOf(d.Action), map[string]action.WriteResult{stays.UID: action.Accepted}, now)
 	}
 }

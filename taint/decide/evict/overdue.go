@@ -71,7 +71,7 @@ func (v View) waitForDetach(left []action.Attachment) action.Decision {
 	case action.Is[action.Wait](d) || v.MayEndPods(v.Now):
 		return d
 	case !v.hasNoDevice() && (!v.isAskedSinceMark() || v.Answers.Answer.State == providers.PowerOff || v.mayAskAgain()):
-		return action.Decision{Action: action.Ask{}, Reason: reason.Confirming, Alert: d.Alert}
+		return action.Decision{Action: action.AskDevices{}, Reason: reason.Confirming, Alert: d.Alert}
 	default:
 		return action.Decision{
 			Action: action.Wait{}, Reason: reason.WaitingDetach, RequeueAfter: pollWait, Alert: d.Alert,
@@ -101,6 +101,6 @@ func (v View) takeOutOfService(wait action.Decision) action.Decision {
 	case v.Memory.emptySince.IsZero() || v.Now.Sub(v.Memory.emptySince) < emptyBeforeTaint:
 		return wait
 	default:
-		return action.Decision{Action: action.OutOfService{}, Reason: reason.OutOfService}
+		return action.Decision{Action: action.AddOutOfServiceTaint{}, Reason: reason.OutOfService}
 	}
 }

@@ -59,28 +59,28 @@ func TestOvertime(t *testing.T) {
 		{"deleted already", onOvertime(ForceDetach, isDeleted), action.Wait{}, reason.WaitingDetach},
 		{"made again", onOvertime(ForceDetach, forced(29*time.Second)), action.Wait{}, reason.WaitingDetach},
 		{"made again long ago", onOvertime(ForceDetach, forced(30*time.Second)), action.DeleteAttachments{}, reason.ForcingDetach},
-		{"delete, proof old", onOvertime(ForceDetach, saying(off, 6*time.Second)), action.Ask{}, reason.Confirming},
+		{"delete, proof old", onOvertime(ForceDetach, saying(off, 6*time.Second)), action.AskDevices{}, reason.Confirming},
 		{"delete, proof lost", onOvertime(ForceDetach, saying(unknown, 100*time.Millisecond)), action.Wait{}, reason.WaitingDetach},
 		{"delete, changing", onOvertime(ForceDetach, saying(changing, 100*time.Millisecond)), action.Wait{}, reason.WaitingDetach},
 		{"delete, on", onOvertime(ForceDetach, saying(on, 100*time.Millisecond)), action.Wait{}, reason.WaitingDetach},
 		{"delete, the node lives", onOvertime(ForceDetach, func(v *View) { v.Look.LeaseRV = "8" }), action.ReadClaims{PVs: []string{"a"}}, reason.WaitingDetach},
-		{"delete, a pod is left", onOvertime(ForceDetach, pods(pod("late"))), action.Tombstone{}, reason.Tombstoning},
-		{"out of service", onOvertime(TakeOutOfService), action.OutOfService{}, reason.OutOfService},
+		{"delete, a pod is left", onOvertime(ForceDetach, pods(pod("late"))), action.EndPods{}, reason.Tombstoning},
+		{"out of service", onOvertime(TakeOutOfService), action.AddOutOfServiceTaint{}, reason.OutOfService},
 		{"out of service, not yet", onOvertime(TakeOutOfService, early), action.Wait{}, reason.WaitingDetach},
 		{"out of service, only in a cache", onOvertime(TakeOutOfService, func(v *View) { v.Live = false }), action.ListAttachments{Live: true}, reason.OutOfService},
 		{"out of service, proof lost", onOvertime(TakeOutOfService, saying(unknown, 100*time.Millisecond)), action.Wait{}, reason.WaitingDetach},
 		{"out of service already", onOvertime(TakeOutOfService, outOfService), action.Wait{}, reason.WaitingDetach},
 		{"a pod was there just now", onOvertime(TakeOutOfService, emptied(59*time.Second)), action.Wait{}, reason.WaitingDetach},
-		{"a pod was there a minute ago", onOvertime(TakeOutOfService, emptied(time.Minute)), action.OutOfService{}, reason.OutOfService},
+		{"a pod was there a minute ago", onOvertime(TakeOutOfService, emptied(time.Minute)), action.AddOutOfServiceTaint{}, reason.OutOfService},
 		{"not looked at", onOvertime(TakeOutOfService, func(v *View) { v.Memory.emptySince = providers.Instant{} }), action.Wait{},
 			reason.WaitingDetach},
-		{"a pod tolerates everything", onOvertime(TakeOutOfService, pods(staysBy("proxy", everything))), action.OutOfService{}, reason.OutOfService},
+		{"a pod tolerates everything", onOvertime(TakeOutOfService, pods(staysBy("proxy", everything))), action.AddOutOfServiceTaint{}, reason.OutOfService},
 		{"a pod tolerates it for a while", onOvertime(TakeOutOfService, pods(staysBy("p", aWhile))), action.Wait{}, reason.WaitingDetach},
 		{"a pod tolerates the mark alone", onOvertime(TakeOutOfService, pods(staysBy("p", noMark))), action.Wait{}, reason.WaitingDetach},
 		{"a finished pod", onOvertime(TakeOutOfService, pods(finished)), action.Wait{}, reason.WaitingDetach},
-		{"a pod that finalizers keep", onOvertime(TakeOutOfService, pods(stuck)), action.OutOfService{}, reason.OutOfService},
-		{"the node lives again", onOvertime(TakeOutOfService, outOfService, func(v *View) { v.Look.LeaseRV = "8" }), action.InService{}, reason.Returned},
-		{"the machine is on again", onOvertime(TakeOutOfService, outOfService, saying(on, 100*time.Millisecond)), action.InService{}, reason.Returned},
+		{"a pod that finalizers keep", onOvertime(TakeOutOfService, pods(stuck)), action.AddOutOfServiceTaint{}, reason.OutOfService},
+		{"the node lives again", onOvertime(TakeOutOfService, outOfService, func(v *View) { v.Look.LeaseRV = "8" }), action.RemoveOutOfServiceTaint{}, reason.Returned},
+		{"the machine is on again", onOvertime(TakeOutOfService, outOfService, saying(on, 100*time.Millisecond)), action.RemoveOutOfServiceTaint{}, reason.Returned},
 		{"somebody else's", onOvertime(TakeOutOfService, func(v *View) {
 			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
 			v.Look.LeaseRV = "8"
@@ -105,7 +105,7 @@ func TestOvertime(t *testing.T) {
 // tells reports whether the action is one of overtime: no read, and nothing that comes before volumes are waited for.
 func tells(a action.Action) bool {
 	switch a.(type) {
-	case action.ReadVolumes, action.ReadClaims, action.ListAttachments, action.Tombstone, action.InService:
+	case action.ReadVolumes, action.ReadClaims, action.ListAttachments, action.EndPods, action.RemoveOutOfServiceTaint:
 		return false
 	}
 	return true

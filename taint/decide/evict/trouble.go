@@ -22,9 +22,9 @@ type trouble struct {
 	times int               // failures in a row
 	at    providers.Instant // when the last attempt was
 	small bool              // the pod cannot grow: write its small form
-	// before is for Spare: the pod is spared once its resourceVersion differs from this; "": it is not.
+	// before is for SparePods: the pod is spared once its resourceVersion differs from this; "": it is not.
 	before  string
-	written int // SetNotReady: how often it was accepted
+	written int // SetPodsNotReady: how often it was accepted
 }
 
 const (
@@ -68,7 +68,7 @@ func (t trouble) isHopeless() bool {
 }
 
 // ApplyPodWrites folds in the results of an act's writes, by the pods' UIDs; pods that are missing in how were not
-// tried. A SetNotReady that was not tried counts as failed, because the fence must not wait for it.
+// tried. A pod whose SetPodsNotReady was not tried counts as failed, because the fence must not wait for it.
 func (m *Memory) ApplyPodWrites(
 	write action.PodWrite, pods []action.Pod, how map[string]action.WriteResult, at providers.Instant,
 ) {
@@ -80,26 +80,26 @@ func (m *Memory) ApplyPodWrites(
 	maps.DeleteFunc(m.troubles, func(_ attempt, t trouble) bool { return at.Sub(t.at) > troubleTTL })
 	for _, p := range pods {
 		why, tried := how[p.UID]
-		if !tried && write == action.SetsNotReady {
+		if !tried && write == action.WritesNotReady {
 			why, tried = action.Failed, true
 		}
 		a := attempt{p.UID, write}
 		t := m.troubles[a]
 		switch {
 		case !tried:
-		case why == action.Accepted && write == action.Spares && p.Small:
+		case why == action.Accepted && write == action.WritesSpare && p.Small:
 			m.troubles[a] = trouble{at: at, small: true, before: p.ResourceVersion}
 		// If the pod reads Ready again, another client set it so.
-		case why == action.Accepted && write == action.SetsNotReady:
+		case why == action.Accepted && write == action.WritesNotReady:
 			m.troubles[a] = trouble{why: action.Undone, at: at, written: t.written + 1}
 		case why == action.Accepted:
 			delete(m.troubles, a)
-		case why == action.TooLarge && (write == action.Ends || write == action.Spares) && !p.Small:
+		case why == action.TooLarge && (write == action.WritesEnd || write == action.WritesSpare) && !p.Small:
 			m.troubles[a] = trouble{at: at, small: true} // at once
 		default:
 			t = trouble{why: why, times: t.times + 1, at: at, small: t.small, written: t.written}
 			// The pod is safe from all that was decided on the earlier list.
-			if write == action.Spares && why == action.Changed {
+			if write == action.WritesSpare && why == action.Changed {
 				t.before = p.ResourceVersion
 			}
 			m.troubles[a] = t
@@ -128,7 +128,7 @@ func (v View) waitForRetry(pods []action.Pod, write action.PodWrite) action.Deci
 	after := backoffMax
 	for _, p := range pods {
 		if p.Tombstone {
-			after = min(after, v.backoffLeft(action.Deletes, p))
+			after = min(after, v.backoffLeft(action.WritesDelete, p))
 		} else {
 			after = min(after, v.backoffLeft(write, p))
 		}
@@ -141,18 +141,18 @@ func (v View) waitForRetry(pods []action.Pod, write action.PodWrite) action.Deci
 
 // nameStuckPods adds the stuck pods to a decision. If the node is off they keep the mark, which is an alert.
 func (v View) nameStuckPods(d action.Decision) action.Decision {
-	lives := v.hasComeBack() || action.Is[action.Unmark](d)
+	lives := v.hasComeBack() || action.Is[action.RemoveMark](d)
 	for _, p := range v.Pods {
 		var write action.PodWrite
 		switch {
 		case p.NeedsDelete():
-			write = action.Deletes
+			write = action.WritesDelete
 		case !p.ShouldMove() || v.isSpared(p):
 			continue
 		case lives:
-			write = action.Spares
+			write = action.WritesSpare
 		default:
-			write = action.Ends
+			write = action.WritesEnd
 		}
 		if t := v.Memory.troubles[attempt{p.UID, write}]; t.isHopeless() {
 			d.Stuck = append(d.Stuck, action.StuckPod{Pod: p, Write: write, Why: t.why})

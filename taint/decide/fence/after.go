@@ -75,7 +75,7 @@ func (v View) decideAfterFence() action.Decision {
 			Action: action.Wait{}, Reason: reason.PowerOnHeldUp, Detail: why, RequeueAfter: recheckEvery,
 		}
 	case !v.Answers.Answer.At.After(v.instantOf(rec.At)), v.Fleet.OnAt.After(v.Answers.Answer.Got):
-		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
+		return action.Decision{Action: action.AskDevices{}, Reason: reason.Asking}
 	case v.Memory.PowerOns.LastOn.After(v.instantOf(rec.At)) && rec.PostFence == "":
 		return v.recordOutcome(taint.PostFenceCameOn, reason.CameOn)
 	case v.Memory.PowerOns.LastOn.After(v.instantOf(rec.At)):
@@ -104,7 +104,7 @@ func (v View) decideAfterFence() action.Decision {
 	case len(places) == 0:
 		return v.askEvery(pollMax, reason.Unknown)
 	case v.isOffTooOld():
-		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
+		return action.Decision{Action: action.AskDevices{}, Reason: reason.Asking}
 	}
 	if !mine {
 		of := rec.PowerOnsOf(v.Now.Wall)
@@ -118,7 +118,7 @@ func (v View) decideAfterFence() action.Decision {
 				Detail: fmt.Sprintf("%d times in the last 24 hours", len(of)),
 			}
 		}
-		return action.Decision{Action: action.Write{Record: rec.AnnouncePowerOn(of, v.Now.Wall)},
+		return action.Decision{Action: action.WriteRecord{Record: rec.AnnouncePowerOn(of, v.Now.Wall)},
 			Reason: reason.PoweringOn}
 	}
 	if v.Look.Got.Age(v.Now) > proof.TTL || !v.Look.Sent.After(v.Answers.Answer.Got) {
@@ -131,7 +131,7 @@ func (v View) decideAfterFence() action.Decision {
 func (v View) recordOutcome(after taint.PostFence, why reason.Reason) action.Decision {
 	rec := *v.Look.Record
 	rec.PostFence = after
-	return action.Decision{Action: action.Write{Record: rec}, Reason: why}
+	return action.Decision{Action: action.WriteRecord{Record: rec}, Reason: why}
 }
 
 // devicesToPowerOn returns the indexes of the devices that turned the machine off and now answer Off, those that feed

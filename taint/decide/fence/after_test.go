@@ -42,7 +42,7 @@ func wasOn(d time.Duration) func(*View) { return func(v *View) { v.Memory.PowerO
 func onAt(d time.Duration) func(*View) { return func(v *View) { v.Fleet.OnAt = ago(d) } }
 
 func becomes(after taint.PostFence, why reason.Reason) action.Decision {
-	return action.Decision{Action: action.Write{Record: taint.Record{PostFence: after}}, Reason: why}
+	return action.Decision{Action: action.WriteRecord{Record: taint.Record{PostFence: after}}, Reason: why}
 }
 
 // What becomes of a machine once its fence is done.
@@ -160,11 +160,11 @@ func TestAfterwards(t *testing.T) {
 		if want := recordOf(tt.want).PostFence; rec.PostFence != want {
 			t.Errorf("%s: got after %q, want %q", tt.name, rec.PostFence, want)
 		}
-		if action.Is[action.Write](got) && rec.Phase == taint.PhaseDone &&
+		if action.Is[action.WriteRecord](got) && rec.Phase == taint.PhaseDone &&
 			(rec.ID != "f1" || !rec.At.Equal(tt.view.Look.Record.At) || rec.Result != taint.ResultEvicted) {
 			t.Errorf("%s: got record %+v, want the fence's own", tt.name, rec)
 		}
-		if got.Reason == reason.PoweringOn && action.Is[action.Write](got) && !rec.LastPowerOn().Equal(now.Wall) {
+		if got.Reason == reason.PoweringOn && action.Is[action.WriteRecord](got) && !rec.LastPowerOn().Equal(now.Wall) {
 			t.Errorf("%s: got power-ons %v, want that of now", tt.name, rec.PowerOns)
 		}
 		got, tt.want = withRecord(got, taint.Record{}), withRecord(tt.want, taint.Record{})
@@ -256,7 +256,7 @@ func TestOffBy(t *testing.T) {
 		"alive since then":                   {dead(earlier(taint.ResultEvicted), offBy, heartbeat, saying(off, 100*time.Millisecond)), 0},
 	} {
 		d := Step(tt.view)
-		if !action.Is[action.Arm](d) || len(recordOf(d).OffBy) != tt.want {
+		if !action.Is[action.SetMark](d) || len(recordOf(d).OffBy) != tt.want {
 			t.Errorf("%s: got %s (%s), off by %v, want %d", name, kind(d), d.Reason, recordOf(d).OffBy, tt.want)
 		}
 		if old := tt.view.Look.Record; old != nil && len(old.PowerOns) != len(recordOf(d).PowerOns) {

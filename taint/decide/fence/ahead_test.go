@@ -34,8 +34,10 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 	failed := recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 0)
 	lifted := recorded(taint.PhaseDone, taint.ResultLifted, 0)
 	fresh := saying(off, 100*time.Millisecond)
-	write := func(why reason.Reason) action.Decision { return action.Decision{Action: action.Write{}, Reason: why} }
-	arm := action.Decision{Action: action.Arm{}, Reason: reason.ProvenOff}
+	write := func(why reason.Reason) action.Decision {
+		return action.Decision{Action: action.WriteRecord{}, Reason: why}
+	}
+	arm := action.Decision{Action: action.SetMark{}, Reason: reason.ProvenOff}
 	send := action.Decision{Action: action.PowerOff{}, Reason: reason.SendingOff}
 	minutes := func(n int) func(*View) { return ahead(time.Duration(n) * time.Minute) }
 	on1, on2 := ons(taint.PostFencePoweredOn, time.Minute), ons(taint.PostFencePowerOn, 2, 1)

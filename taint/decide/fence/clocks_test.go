@@ -46,24 +46,24 @@ func TestFreshByBothClocks(t *testing.T) {
 		view View
 		act  action.Action
 	}{
-		{"an Off", dead(fresh), action.Arm{}},
-		{"an Off of before a suspension", dead(fresh, lookedSince(long)), action.Ask{}},
-		{"an Off of before a short suspension", dead(fresh, lookedSince(10*time.Second)), action.Ask{}},
-		{"an Off, and the wall clock was set back", dead(fresh, clocks(-long)), action.Arm{}},
-		{"an Off and a look of before a suspension", dead(fresh, clocks(long)), action.Ask{}},
-		{"an Off without a look since", dead(saying(off, 0), clocks(long)), action.Ask{}},
+		{"an Off", dead(fresh), action.SetMark{}},
+		{"an Off of before a suspension", dead(fresh, lookedSince(long)), action.AskDevices{}},
+		{"an Off of before a short suspension", dead(fresh, lookedSince(10*time.Second)), action.AskDevices{}},
+		{"an Off, and the wall clock was set back", dead(fresh, clocks(-long)), action.SetMark{}},
+		{"an Off and a look of before a suspension", dead(fresh, clocks(long)), action.AskDevices{}},
+		{"an Off without a look since", dead(saying(off, 0), clocks(long)), action.AskDevices{}},
 		{"an answer that it must wait after", dead(saying(on, time.Second), observe), action.Wait{}},
-		{"an answer of before a suspension", dead(saying(on, time.Second), observe, clocks(long)), action.Ask{}},
+		{"an answer of before a suspension", dead(saying(on, time.Second), observe, clocks(long)), action.AskDevices{}},
 		{"a power-off", dead(send...), action.PowerOff{}},
-		{"a power-off on an On of before a suspension", dead(and(send, lookedSince(long))...), action.Ask{}},
+		{"a power-off on an On of before a suspension", dead(and(send, lookedSince(long))...), action.AskDevices{}},
 		{"a power-off on an On of before a short suspension", dead(and(send, lookedSince(7*time.Second))...),
-			action.Ask{}},
+			action.AskDevices{}},
 		{"a power-off on a look of before a suspension", dead(and(send, clocks(long))...), action.ReadNode{}},
 		{"a power-off, and the wall clock was set back", dead(and(send, clocks(-long))...), action.PowerOff{}},
 		{"a power-on", fenced(fresh, ons(taint.PostFencePowerOn, time.Second), mine), action.PowerOn{}},
 		{"a power-on on a look of before a suspension", fenced(ons(taint.PostFencePowerOn, time.Second), mine, offSince),
 			action.ReadNode{}},
-		{"the grace does not go by during a suspension", dead(saying(on, 0), justNow, clocks(long)), action.Ask{}},
+		{"the grace does not go by during a suspension", dead(saying(on, 0), justNow, clocks(long)), action.AskDevices{}},
 	} {
 		if d := Step(tt.view); kind(d) != action.Name(tt.act) {
 			t.Errorf("%s: got %s (%s), want %s", tt.name, kind(d), d.Reason, action.Name(tt.act))

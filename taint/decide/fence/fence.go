@@ -147,8 +147,8 @@ type View struct {
 	DistrustingNode string // the node whose record distrusts all of the devices; "": at least one is trusted
 	ControlPlane    bool
 	VMHost          bool // a host of KubeVirt: its virtual machines may serve while its kubelet is dead
-	// Members are the nodes on which an etcd pod is bound, and whether it is Ready; nil: not read after this look.
-	Members     map[string]bool
+	// EtcdPods are the nodes on which an etcd pod is bound, and whether it is Ready; nil: not read after this look.
+	EtcdPods    map[string]bool
 	PendingWork PendingWork
 }
 
@@ -195,11 +195,11 @@ func (v View) decideByRecord() action.Decision {
 	powering := rec != nil && rec.Phase == taint.PhasePoweringOff
 	switch {
 	case !l.Exists:
-		return action.Decision{Action: action.Leave{}, Reason: reason.Gone}
+		return action.Decision{Action: action.NoAction{}, Reason: reason.Gone}
 	case l.Mark != nil:
-		return action.Decision{Action: action.Leave{}, Reason: reason.Marked}
+		return action.Decision{Action: action.NoAction{}, Reason: reason.Marked}
 	case l.RecordErr != nil:
-		return action.Decision{Action: action.Leave{}, Reason: reason.BadRecord, Detail: l.RecordErr.Error()}
+		return action.Decision{Action: action.NoAction{}, Reason: reason.BadRecord, Detail: l.RecordErr.Error()}
 	case rec.IsOpen() && !powering:
 		return v.closeFence(taint.ResultMarkRemoved, reason.MarkVanished)
 	case v.wasNeverOff():
@@ -213,7 +213,7 @@ func (v View) decideByRecord() action.Decision {
 	case why == reason.StaysDead && !powering:
 		return v.decideAfterFence()
 	case why != "" && !powering && after == 0:
-		return action.Decision{Action: action.Leave{}, Reason: why, Detail: detail}
+		return action.Decision{Action: action.NoAction{}, Reason: why, Detail: detail}
 	case why != "" && !powering:
 		return action.Decision{Action: action.Wait{}, Reason: why, Detail: detail, RequeueAfter: after}
 	case why != "" && announced:
@@ -236,7 +236,7 @@ func (v View) decideByRecord() action.Decision {
 	case powering && l.IsAliveSince(rec):
 		return v.closeFence(taint.ResultCancelled, reason.Recovered)
 	case (announced || v.Facts.Mode == Fence && v.powerState() == providers.PowerOn) && v.needsEtcdPods():
-		return action.Decision{Action: action.ReadMembers{}, Reason: reason.Asking}
+		return action.Decision{Action: action.ListEtcdPods{}, Reason: reason.Asking}
 	}
 	if announced {
 		if no := v.checkPowerOffLimits(); no.why != "" {
@@ -297,7 +297,7 @@ func (v View) powerState() providers.PowerState {
 // decideByAnswer decides steps 3 to 5.
 func (v View) decideByAnswer(powering bool) action.Decision {
 	if v.Answers.Answer.Got.IsZero() {
-		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
+		return action.Decision{Action: action.AskDevices{}, Reason: reason.Asking}
 	}
 	switch v.powerState() {
 	case providers.PowerOff:
@@ -307,7 +307,7 @@ func (v View) decideByAnswer(powering bool) action.Decision {
 		case v.mayBeAlive():
 			return v.askEvery(pollUnknown, reason.PostsNotReady)
 		case v.isOffTooOld():
-			return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
+			return action.Decision{Action: action.AskDevices{}, Reason: reason.Asking}
 		case !v.Look.Sent.After(v.Answers.Answer.Got):
 			return v.lookAgain() // step 4: snapshot again, after Off was seen
 		case !v.Memory.FirstLook.SameLife(v.Look):
@@ -321,7 +321,7 @@ func (v View) decideByAnswer(powering bool) action.Decision {
 			rec.PowerOffTo = v.Memory.acceptingDevices(v.Look.Record)
 		}
 		rec = rec.EnterPhase(taint.PhaseArmed, "", v.Now.Wall)
-		return action.Decision{Action: action.Arm{Record: rec}, Reason: reason.ProvenOff}
+		return action.Decision{Action: action.SetMark{Record: rec}, Reason: reason.ProvenOff}
 	case providers.PowerOn:
 		return v.decidePoweredOn(powering)
 	case providers.PowerChanging:
@@ -339,7 +339,7 @@ func (v View) decideByAnswer(powering bool) action.Decision {
 		case v.Answers.HasDisagreement():
 			return v.askEvery(pollOn, reason.Disagree)
 		case v.Fleet.HintAt.After(v.Answers.Answer.Got): // a hint came since
-			return action.Decision{Action: action.Ask{}, Reason: reason.Unknown}
+			return action.Decision{Action: action.AskDevices{}, Reason: reason.Unknown}
 		}
 		return v.askEvery(v.Answers.Backoff(), reason.Unknown)
 	default:
@@ -402,7 +402,7 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 	// sent.
 	if read := v.Look.Sent; v.Answers.Answer.Got.Age(v.Now) > proof.TTL &&
 		!(read.After(v.Answers.Answer.Got) && v.Answers.Answer.Got.Age(read) <= proof.TTL) {
-		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
+		return action.Decision{Action: action.AskDevices{}, Reason: reason.Asking}
 	}
 	if !powering && v.PendingWork == WorkCached {
 		return action.Decision{Action: action.ListAttachments{Live: true}, Reason: reason.Asking}
@@ -414,7 +414,7 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 			rec.PowerOffTo = withDevices(rec.PowerOffTo, proof.SameLevel(v.Facts.Devices, m.Device))
 		}
 		rec = rec.EnterPhase(taint.PhasePoweringOff, "", v.Now.Wall)
-		return action.Decision{Action: action.Write{Record: rec}, Reason: reason.Announcing}
+		return action.Decision{Action: action.WriteRecord{Record: rec}, Reason: reason.Announcing}
 	}
 	next := v.Memory.PowerOffs.NextMove(v.Now, v.instantOf(v.Look.Record.At), v.Facts.Devices, v.Answers)
 	switch {
@@ -437,7 +437,7 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 		return v.askEvery(pollOff, reason.AwaitingOff)
 	}
 	if !v.isIdentityFresh() {
-		return action.Decision{Action: action.Ask{}, Reason: reason.Asking}
+		return action.Decision{Action: action.AskDevices{}, Reason: reason.Asking}
 	}
 	// The look shows the record, so it was made after the record was committed, and it shows no life since. A stale
 	// leader, or one whose question was slow, cannot power off a node that recovered.
@@ -455,7 +455,7 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 	unnamed := func(d taint.DeviceRef) bool { return !slices.ContainsFunc(rec.PowerOffTo, d.IsSame) }
 	if slices.ContainsFunc(level, unnamed) {
 		rec.PowerOffTo = withDevices(rec.PowerOffTo, level)
-		d.Action = action.Write{Record: rec}
+		d.Action = action.WriteRecord{Record: rec}
 	}
 	return d
 }
@@ -494,7 +494,7 @@ func (v View) askEvery(every time.Duration, why reason.Reason) action.Decision {
 	if left := every - v.Answers.Answer.Got.Age(v.Now); left > 0 {
 		return action.Decision{Action: action.Wait{}, Reason: why, RequeueAfter: left}
 	}
-	return action.Decision{Action: action.Ask{}, Reason: why}
+	return action.Decision{Action: action.AskDevices{}, Reason: why}
 }
 
 // newRecord returns the record of a fence at this look. An announced fence continues under its id.
@@ -523,7 +523,7 @@ func (v View) newRecord(powering bool) taint.Record {
 
 // closeFence returns the decision that ends the fence of the record.
 func (v View) closeFence(res taint.Result, why reason.Reason) action.Decision {
-	return action.Decision{Action: action.Write{Record: v.endRecord(res)}, Reason: why}
+	return action.Decision{Action: action.WriteRecord{Record: v.endRecord(res)}, Reason: why}
 }
 
 // endRecord returns the record of the fence as ended now.
@@ -544,7 +544,7 @@ func (v View) wasNeverOff() bool {
 // closeNeverOff ends the fence, and names in the record the devices that answered Off.
 func (v View) closeNeverOff() action.Decision {
 	rec := v.endRecord(taint.ResultNeverPoweredOff).WithFalseOffs(proof.SpeakersOf(v.Facts.Devices))
-	return action.Decision{Action: action.Write{Record: rec}, Reason: reason.NeverOff}
+	return action.Decision{Action: action.WriteRecord{Record: rec}, Reason: reason.NeverOff}
 }
 
 // needsExplanation reports the same for a machine whose boot ids do not tell boots apart.
@@ -561,9 +561,9 @@ func (v View) explainReturn() action.Decision {
 	case now != "":
 		rec := *v.Look.Record
 		rec.Restart = now
-		return action.Decision{Action: action.Write{Record: rec}, Reason: reason.StartedAgain}
+		return action.Decision{Action: action.WriteRecord{Record: rec}, Reason: reason.StartedAgain}
 	case v.Answers.Answer.Got.IsZero():
-		return action.Decision{Action: action.Ask{}, Reason: reason.Explaining}
+		return action.Decision{Action: action.AskDevices{}, Reason: reason.Explaining}
 	case v.powerState() != providers.PowerUnknown: // from another device
 		return v.askEvery(pollMax, reason.Explaining)
 	default:

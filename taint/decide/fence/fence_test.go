@@ -525,7 +525,7 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 	rec.LeaseRV = "1" // it was alive since
 	next.Look.Record = &rec
 	armed := Step(next)
-	if diff := cmp.Diff(want, recordOf(armed).FalseOffs); !action.Is[action.Arm](armed) || diff != "" {
+	if diff := cmp.Diff(want, recordOf(armed).FalseOffs); !action.Is[action.SetMark](armed) || diff != "" {
 		t.Errorf("got %s, liars (-want +got):\n%s", kind(armed), diff)
 	}
 	if e := recordOf(armed).Evidence; len(e) != 2 || e[0].From != "rack-a/7" || e[0].State != "Off" ||
@@ -536,19 +536,19 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 
 var (
 	armed = action.Decision{
-		Action: action.Arm{Record: taint.Record{Phase: taint.PhaseArmed}}, Reason: reason.ProvenOff,
+		Action: action.SetMark{Record: taint.Record{Phase: taint.PhaseArmed}}, Reason: reason.ProvenOff,
 	}
 	rearming   = waits(reason.Rearming, 4*time.Second)
 	refusedNow = detailed(done(reason.PowerOffRefused, taint.ResultPowerOffFailed),
 		"permanent: the system offers no ForceOff")
 	announced = action.Decision{
-		Action: action.Write{Record: taint.Record{Phase: taint.PhasePoweringOff}}, Reason: reason.Announcing,
+		Action: action.WriteRecord{Record: taint.Record{Phase: taint.PhasePoweringOff}}, Reason: reason.Announcing,
 	}
 )
 
 func done(why reason.Reason, res taint.Result) action.Decision {
 	rec := taint.Record{Phase: taint.PhaseDone, Result: res}
-	return action.Decision{Action: action.Write{Record: rec}, Reason: why}
+	return action.Decision{Action: action.WriteRecord{Record: rec}, Reason: why}
 }
 
 func healthy(v *View) {
@@ -556,7 +556,7 @@ func healthy(v *View) {
 }
 
 func leaves(why reason.Reason) action.Decision {
-	return action.Decision{Action: action.Leave{}, Reason: why}
+	return action.Decision{Action: action.NoAction{}, Reason: why}
 }
 
 func waits(why reason.Reason, after time.Duration) action.Decision {
@@ -564,7 +564,7 @@ func waits(why reason.Reason, after time.Duration) action.Decision {
 }
 
 func asks(why reason.Reason) action.Decision {
-	return action.Decision{Action: action.Ask{}, Reason: why}
+	return action.Decision{Action: action.AskDevices{}, Reason: why}
 }
 
 func looks(why reason.Reason) action.Decision {
@@ -580,10 +580,10 @@ func recordOf(d action.Decision) taint.Record { return action.RecordOf(d.Action)
 // withRecord replaces the record that a decision writes, where it writes one.
 func withRecord(d action.Decision, rec taint.Record) action.Decision {
 	switch d.Action.(type) {
-	case action.Write:
-		d.Action = action.Write{Record: rec}
-	case action.Arm:
-		d.Action = action.Arm{Record: rec}
+	case action.WriteRecord:
+		d.Action = action.WriteRecord{Record: rec}
+	case action.SetMark:
+		d.Action = action.SetMark{Record: rec}
 	}
 	return d
 }
@@ -647,7 +647,7 @@ func slow(s providers.PowerState) func(*View) {
 func checkRecord(t *testing.T, v View, d action.Decision) {
 	t.Helper()
 	rec := recordOf(d)
-	if (action.Is[action.Write](d) || action.Is[action.Arm](d)) == (rec.Phase == "") {
+	if (action.Is[action.WriteRecord](d) || action.Is[action.SetMark](d)) == (rec.Phase == "") {
 		t.Errorf("act %s with a record in phase %q", kind(d), rec.Phase)
 	}
 	if rec.Phase == "" {
@@ -729,34 +729,34 @@ func TestExplain(t *testing.T) {
 		restart string
 		result  taint.Result
 	}{
-		{"nothing asked", dead(healthy, returned, told, back), action.Ask{}, reason.Explaining, "", ""},
-		{"on, the run that was over", dead(healthy, returned, told, back, run(on, "1", time.Second)), action.Write{},
+		{"nothing asked", dead(healthy, returned, told, back), action.AskDevices{}, reason.Explaining, "", ""},
+		{"on, the run that was over", dead(healthy, returned, told, back, run(on, "1", time.Second)), action.WriteRecord{},
 			reason.NeverOff, "", taint.ResultNeverPoweredOff},
 		{"off, the run that was over: it beats", dead(healthy, returned, told, back, run(off, "1", time.Second)),
-			action.Write{}, reason.NeverOff, "", taint.ResultNeverPoweredOff},
-		{"on, another run", dead(healthy, returned, told, back, run(on, "2", time.Second)), action.Write{},
+			action.WriteRecord{}, reason.NeverOff, "", taint.ResultNeverPoweredOff},
+		{"on, another run", dead(healthy, returned, told, back, run(on, "2", time.Second)), action.WriteRecord{},
 			reason.StartedAgain, "2", taint.ResultEvicted},
-		{"off again, another run", dead(healthy, returned, told, back, run(off, "2", time.Second)), action.Write{},
+		{"off again, another run", dead(healthy, returned, told, back, run(off, "2", time.Second)), action.WriteRecord{},
 			reason.StartedAgain, "2", taint.ResultEvicted},
 		{"another run, told before it was back", dead(healthy, returned, told, back, run(on, "2", 11*time.Second)),
-			action.Ask{}, reason.Explaining, "", ""},
+			action.AskDevices{}, reason.Explaining, "", ""},
 		{"the run that was over, told before its last heartbeat",
-			dead(healthy, returned, told, back, beat, run(on, "1", 5*time.Second)), action.Write{}, reason.NeverOff, "",
+			dead(healthy, returned, told, back, beat, run(on, "1", 5*time.Second)), action.WriteRecord{}, reason.NeverOff, "",
 			taint.ResultNeverPoweredOff},
 		{"another run, told before its last heartbeat",
-			dead(healthy, returned, told, back, beat, run(on, "2", 5*time.Second)), action.Write{}, reason.StartedAgain,
+			dead(healthy, returned, told, back, beat, run(on, "2", 5*time.Second)), action.WriteRecord{}, reason.StartedAgain,
 			"2", taint.ResultEvicted},
 		{"no answer", dead(healthy, returned, told, back, run(providers.PowerUnknown, "", 100*time.Millisecond)),
 			action.Wait{}, reason.Explaining, "", ""},
 		{"no answer a while ago", dead(healthy, returned, told, back, run(providers.PowerUnknown, "", time.Second)),
-			action.Ask{}, reason.Explaining, "", ""},
+			action.AskDevices{}, reason.Explaining, "", ""},
 		{"explained", dead(healthy, returned, told, back, func(v *View) { v.Look.Record.Restart = "2" }),
-			action.Leave{}, reason.Healthy, "", ""},
+			action.NoAction{}, reason.Healthy, "", ""},
 		{"nothing was evicted",
 			dead(healthy, returned, told, back, func(v *View) { v.Look.Record.Result = taint.ResultLifted }),
-			action.Leave{}, reason.Healthy, "", ""},
+			action.NoAction{}, reason.Healthy, "", ""},
 		{"silent again", dead(returned, told, back, func(v *View) { v.Look.Ready = corev1.ConditionUnknown }),
-			action.Ask{}, reason.Asking, "", ""},
+			action.AskDevices{}, reason.Asking, "", ""},
 	} {
 		d := Step(tt.view)
 		if kind(d) != action.Name(tt.act) || d.Reason != tt.why || recordOf(d).Restart != tt.restart ||
@@ -786,10 +786,10 @@ func TestExplain(t *testing.T) {
 		why   reason.Reason
 		again string
 	}{
-		{"nothing asked", dead(healthy, returned, told, two, back), action.Ask{}, reason.Explaining, ""},
+		{"nothing asked", dead(healthy, returned, told, two, back), action.AskDevices{}, reason.Explaining, ""},
 		{"it tells the run that was over", dead(healthy, returned, told, two, back, several(on, "1", "")),
-			action.Write{}, reason.NeverOff, ""},
-		{"it tells another", dead(healthy, returned, told, two, back, several(on, "2", "1")), action.Write{},
+			action.WriteRecord{}, reason.NeverOff, ""},
+		{"it tells another", dead(healthy, returned, told, two, back, several(on, "2", "1")), action.WriteRecord{},
 			reason.StartedAgain, "2"},
 		{"another tells one", dead(healthy, returned, told, two, back, several(providers.PowerUnknown, "", "1")),
 			action.Wait{}, reason.Explaining, ""},
@@ -804,13 +804,13 @@ func TestExplain(t *testing.T) {
 		a.Run = "3"
 		heard(v, a, b)
 	}))
-	if !action.Is[action.Arm](marked) || recordOf(marked).Run != "3" || recordOf(marked).RunBy != "laptop/n1" {
+	if !action.Is[action.SetMark](marked) || recordOf(marked).Run != "3" || recordOf(marked).RunBy != "laptop/n1" {
 		t.Errorf("several devices: got %s with run %q by %q", kind(marked), recordOf(marked).Run,
 			recordOf(marked).RunBy)
 	}
 	// The run stands in the record from the mark on, and not a run of before.
 	d := Step(dead(run(off, "3", 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Hour), func(v *View) { v.Look.Record.Run, v.Look.Record.Restart = "1", "2" }))
-	if !action.Is[action.Arm](d) || recordOf(d).Run != "3" || recordOf(d).Restart != "" {
+	if !action.Is[action.SetMark](d) || recordOf(d).Run != "3" || recordOf(d).Restart != "" {
 		t.Errorf("got %s with run %q, restart %q", kind(d), recordOf(d).Run, recordOf(d).Restart)
 	}
 }
@@ -818,7 +818,7 @@ func TestExplain(t *testing.T) {
 func TestMemory(t *testing.T) {
 	t.Run("an answer from before the first look", func(t *testing.T) {
 		v := dead(saying(providers.PowerOff, 60*time.Second))
-		if d := Step(v); !action.Is[action.Ask](d) || v.powerState() != providers.PowerUnknown {
+		if d := Step(v); !action.Is[action.AskDevices](d) || v.powerState() != providers.PowerUnknown {
 			t.Errorf("%s in state %s, want to ask", kind(d), v.powerState())
 		}
 	})

@@ -85,7 +85,7 @@ func describeFloor(p fleet.Part) string {
 }
 
 // needsEtcdPods reports whether the etcd pods must be listed before checkPowerOffLimits can decide.
-func (v View) needsEtcdPods() bool { return v.ControlPlane && v.Facts.Quorum && v.Members == nil }
+func (v View) needsEtcdPods() bool { return v.ControlPlane && v.Facts.Quorum && v.EtcdPods == nil }
 
 // checkQuorum refuses a power-off that would leave etcd without a majority of healthy members besides this machine. If
 // the members are unknown, every control-plane node counts as one, and they are powered off one at a time.
@@ -96,7 +96,7 @@ func (v View) checkQuorum(plane []fleet.Member) refusal {
 	members, known := v.etcdMembers(plane)
 	healthy := 0
 	for _, m := range members {
-		if ready, listed := v.Members[m.Name]; m.Healthy && m.Name != v.Look.Name && (ready || !listed) {
+		if ready, listed := v.EtcdPods[m.Name]; m.Healthy && m.Name != v.Look.Name && (ready || !listed) {
 			healthy++
 		}
 	}
@@ -145,7 +145,7 @@ func (v View) etcdMembers(plane []fleet.Member) (members []fleet.Member, known b
 		return members, true
 	}
 	for _, m := range plane {
-		if _, listed := v.Members[m.Name]; !listed {
+		if _, listed := v.EtcdPods[m.Name]; !listed {
 			return plane, false
 		}
 	}

@@ -36,7 +36,7 @@ func vmHost(v *View) { v.VMHost = true }
 // plane makes the node one of a control plane: it and these.
 func plane(members map[string]bool, others ...fleet.Member) func(*View) {
 	return func(v *View) {
-		v.ControlPlane, v.Facts.Quorum, v.Members = true, true, members
+		v.ControlPlane, v.Facts.Quorum, v.EtcdPods = true, true, members
 		v.Fleet.Storm.Plane = append([]fleet.Member{{Name: "n1"}}, others...)
 	}
 }
@@ -128,7 +128,7 @@ func TestGuard(t *testing.T) {
 			on := saying(providers.PowerOn, 100*time.Millisecond)
 			want := action.Decision{Action: action.Wait{}, Reason: tt.why, Detail: tt.detail, ReportOnceKey: tt.once,
 				RequeueAfter: tt.after - 100*time.Millisecond}
-			if got := Step(dead(on, tt.storm)); tt.why == "" && !action.Is[action.Write](got) ||
+			if got := Step(dead(on, tt.storm)); tt.why == "" && !action.Is[action.WriteRecord](got) ||
 				tt.why != "" && !same(got, want) {
 				t.Errorf("before it is announced: got %+v, want %+v", got, want)
 			}
@@ -137,16 +137,16 @@ func TestGuard(t *testing.T) {
 				t.Errorf("before it is sent: got %+v", got)
 			}
 			if tt.why != "" &&
-				(!action.Is[action.Write](got) || got.Reason != tt.why ||
+				(!action.Is[action.WriteRecord](got) || got.Reason != tt.why ||
 					recordOf(got).Result != taint.ResultCancelled || got.Detail != tt.detail || got.ReportOnceKey != tt.once) {
 				t.Errorf("before it is sent: got %+v", got)
 			}
 			again := Step(dead(powering, sent(proof.EffectAfter), on, tt.storm))
-			if action.Is[action.PowerOff](again) != (tt.why == "") || action.Is[action.Write](again) {
+			if action.Is[action.PowerOff](again) != (tt.why == "") || action.Is[action.WriteRecord](again) {
 				t.Errorf("before it is sent again: got %+v", again)
 			}
 			for _, v := range []View{dead(saying(providers.PowerOff, 100*time.Millisecond), tt.storm), dead(powering, sent(time.Second), saying(providers.PowerOff, 100*time.Millisecond), tt.storm)} {
-				if got := Step(v); !action.Is[action.Arm](got) {
+				if got := Step(v); !action.Is[action.SetMark](got) {
 					t.Errorf("a machine that is off: got %+v", got)
 				}
 			}
@@ -191,7 +191,7 @@ func TestMembersAreRead(t *testing.T) {
 		"before it is announced": dead(on, unread), "before it is sent": dead(powering, on, unread),
 		"announced by another leader": dead(powering, unread), "before it is sent again": dead(powering, sent(proof.EffectAfter), on, unread),
 	} {
-		if got := Step(v); !action.Is[action.ReadMembers](got) {
+		if got := Step(v); !action.Is[action.ListEtcdPods](got) {
 			t.Errorf("%s: got %+v", what, got)
 		}
 	}
@@ -199,7 +199,7 @@ func TestMembersAreRead(t *testing.T) {
 		"off": dead(off, unread), "not asked": dead(unread), "observe": dead(on, observe, unread), "a worker": dead(on),
 		"never": dead(on, controlPlane), "healthy": dead(on, unread, healthy),
 	} {
-		if got := Step(v); action.Is[action.ReadMembers](got) {
+		if got := Step(v); action.Is[action.ListEtcdPods](got) {
 			t.Errorf("%s: etcd's pods are read", what)
 		}
 	}

@@ -99,11 +99,11 @@ func (c ChosenMode) LoweredBy(annotations map[string]string) ChosenMode {
 func (v View) shadowDecision(d action.Decision) action.Decision {
 	rec := action.RecordOf(d.Action)
 	rec.ID = "" // no fence begins
-	why, would := reason.WouldRecover, action.Action(action.Arm{Record: rec})
+	why, would := reason.WouldRecover, action.Action(action.SetMark{Record: rec})
 	switch {
-	case action.Is[action.Write](d) && rec.Phase == taint.PhasePoweringOff:
-		why, would = reason.WouldPowerOff, action.Write{Record: rec}
-	case !action.Is[action.Arm](d):
+	case action.Is[action.WriteRecord](d) && rec.Phase == taint.PhasePoweringOff:
+		why, would = reason.WouldPowerOff, action.WriteRecord{Record: rec}
+	case !action.Is[action.SetMark](d):
 		return d
 	}
 	if slices.Contains(v.Memory.Reported, why) {

@@ -79,12 +79,12 @@ func TestShadow(t *testing.T) {
 		rec := recordOf(fenced)
 		rec.ID = ""
 		switch fenced.Action.(type) {
-		case action.Arm:
+		case action.SetMark:
 			want = detailed(waits(reason.WouldRecover, pollOn), `rack-a said Off ("Off") at 11:59:59`)
-			want.Would.Action = action.Arm{Record: rec}
-		case action.Write:
+			want.Would.Action = action.SetMark{Record: rec}
+		case action.WriteRecord:
 			want = detailed(waits(reason.WouldPowerOff, pollOn), `rack-a said On ("On") at 11:59:58`)
-			want.Would.Action = action.Write{Record: rec}
+			want.Would.Action = action.WriteRecord{Record: rec}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -93,7 +93,7 @@ func TestShadow(t *testing.T) {
 			continue
 		}
 		if rec.NodeUID != view.Look.UID || rec.LeaseRV != view.Look.LeaseRV ||
-			rec.PowerOff != action.Is[action.Write](fenced) || len(rec.Evidence) == 0 {
+			rec.PowerOff != action.Is[action.WriteRecord](fenced) || len(rec.Evidence) == 0 {
 			t.Errorf("%s: got record %+v, want that of the fence", name, rec)
 		}
 		view.Memory.Reported = append(view.Memory.Reported, got.Reason)
@@ -119,14 +119,14 @@ func TestModeChangesInTheMiddle(t *testing.T) {
 			act  action.Action
 			why  reason.Reason
 		}{
-			"announced": {dead(powering, mode, saying(on, 0)), action.Write{}, cancelled},
+			"announced": {dead(powering, mode, saying(on, 0)), action.WriteRecord{}, cancelled},
 			"sent, off": {dead(powering, sent(time.Second), mode, saying(off, 100*time.Millisecond)),
-				action.Arm{}, reason.ProvenOff},
+				action.SetMark{}, reason.ProvenOff},
 			"sent, on": {dead(powering, sent(11*time.Second), mode, saying(on, 0)), action.Wait{},
 				reason.AwaitingOff},
 			"sent, on for long": {dead(recorded(taint.PhasePoweringOff, "", 2*time.Minute), sent(2*time.Minute), mode,
-				saying(on, 0)), action.Write{}, reason.PowerOffFailed},
-			"mark vanished": {dead(recorded(taint.PhaseArmed, "", time.Second), mode), action.Write{},
+				saying(on, 0)), action.WriteRecord{}, reason.PowerOffFailed},
+			"mark vanished": {dead(recorded(taint.PhaseArmed, "", time.Second), mode), action.WriteRecord{},
 				reason.MarkVanished},
 		} {
 			if d := Step(tc.view); kind(d) != action.Name(tc.act) || d.Reason != tc.why {
@@ -154,7 +154,7 @@ func TestDisabled(t *testing.T) {
 	if v.Facts.Mode = Observe; Step(v).Reason != reason.Explaining {
 		t.Fatalf("got %+v, want a question that mode disabled can keep from being asked", Step(v))
 	}
-	if v.Facts.Mode = Disabled; action.Is[action.Ask](Step(v)) {
+	if v.Facts.Mode = Disabled; action.Is[action.AskDevices](Step(v)) {
 		t.Errorf("got %+v", Step(v))
 	}
 }

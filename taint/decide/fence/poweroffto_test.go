@@ -95,7 +95,7 @@ func TestPowerOffTo(t *testing.T) {
 			taint.ResultCancelled, []string{"rack-a/7"}},
 	} {
 		d := Step(tt.view)
-		if recordOf(d).Result != tt.result || !action.Is[action.Write](d) && !action.Is[action.Arm](d) {
+		if recordOf(d).Result != tt.result || !action.Is[action.WriteRecord](d) && !action.Is[action.SetMark](d) {
 			t.Errorf("%s: got %s (%s) with result %q, want %q", tt.name, kind(d), d.Reason, recordOf(d).Result,
 				tt.result)
 		}
@@ -123,7 +123,7 @@ func TestNamedBeforePowerOff(t *testing.T) {
 	only := func(v *View) { v.Look.Record.PowerOffTo = proof.SpeakersOf(v.Facts.Devices[:1]) }
 	v := dead(two, powering, only, forGood(0, time.Second), both(on, on, 100*time.Millisecond))
 	d = Step(v)
-	if want := []string{"rack-a/7", "rack-b/7"}; !action.Is[action.Write](d) || d.Reason != reason.NextLevel ||
+	if want := []string{"rack-a/7", "rack-b/7"}; !action.Is[action.WriteRecord](d) || d.Reason != reason.NextLevel ||
 		recordOf(d).Phase != taint.PhasePoweringOff ||
 		!recordOf(d).At.Equal(v.Look.Record.At) || !slices.Equal(names(recordOf(d).PowerOffTo), want) {
 		t.Errorf("next level: got %s (%s) of %s naming %v, want %v", kind(d), d.Reason, recordOf(d).At,
@@ -137,7 +137,7 @@ func TestNamedBeforePowerOff(t *testing.T) {
 	other := v.Look.Record.PowerOffTo[1]
 	other.Machine = &taint.Machine{Provider: "rack-b", ID: "8"}
 	v.Look.Record.PowerOffTo[1] = other
-	if d = Step(v); !action.Is[action.Write](d) {
+	if d = Step(v); !action.Is[action.WriteRecord](d) {
 		t.Errorf("next level, named for another machine: got %s (%s), want it named", kind(d), d.Reason)
 	}
 }
@@ -153,11 +153,11 @@ func TestPowerOffToOfAnEarlierFence(t *testing.T) {
 		!slices.Equal(names(recordOf(d).PowerOffTo), []string{"strip/7", "rack-a/7"}) {
 		t.Errorf("announced again: got %s (%s) naming %v", kind(d), d.Reason, names(recordOf(d).PowerOffTo))
 	}
-	if d := Step(dead(earlier, saying(off, 100*time.Millisecond))); !action.Is[action.Arm](d) ||
+	if d := Step(dead(earlier, saying(off, 100*time.Millisecond))); !action.Is[action.SetMark](d) ||
 		!slices.Equal(names(recordOf(d).PowerOffTo), []string{"strip/7"}) {
 		t.Errorf("off by itself: got %s (%s) naming %v", kind(d), d.Reason, names(recordOf(d).PowerOffTo))
 	}
-	if d := Step(dead(earlier, heartbeat, saying(off, 100*time.Millisecond))); !action.Is[action.Arm](d) ||
+	if d := Step(dead(earlier, heartbeat, saying(off, 100*time.Millisecond))); !action.Is[action.SetMark](d) ||
 		len(recordOf(d).PowerOffTo) > 0 {
 		t.Errorf("alive since: got %s (%s) naming %v", kind(d), d.Reason, names(recordOf(d).PowerOffTo))
 	}

@@ -68,7 +68,7 @@ func hasUnreadVolume(p action.Pod) bool {
 // isVolumeAwaited reports whether a pod of a ReplicaSet waits for one of the pod's volumes.
 func (v View) isVolumeAwaited(p Policy, pod action.Pod) bool {
 	return slices.ContainsFunc(p.driverVolumes(pod), func(vol action.Volume) bool {
-		return v.Waiting[pod.Namespace+"/"+vol.Claim]
+		return v.AwaitedClaims[pod.Namespace+"/"+vol.Claim]
 	})
 }
 
@@ -164,10 +164,10 @@ func (v View) findEndedPods(
 	return found, bury, nil
 }
 
-// detachVolumes returns the deletion of loose volumes' attachments. Leave: none is loose. Effects.Settled are those
+// detachVolumes returns the deletion of loose volumes' attachments. NoAction: none is loose. Effects.Settled are those
 // that are no longer loose.
 func (v View) detachVolumes(due []Policy) (d action.Decision, e Effects) {
-	d.Action = action.Leave{}
+	d.Action = action.NoAction{}
 	drivers := map[string][]string{} // by the policy's name
 	for _, p := range due {
 		if p.Detach {

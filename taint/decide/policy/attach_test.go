@@ -96,18 +96,18 @@ func TestAttachments(t *testing.T) {
 			{UID: "b", Volumes: []action.Volume{{PV: "v"}}}}, nil, "end[a]"},
 
 		{"immediate: nobody looked who waits", hurries(), []action.Pod{user("a", "v")}, nil, "waiting[a]"},
-		{"immediate: nobody waits", hurries(), []action.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{} }, "wait 5s"},
-		{"immediate: one waits for it", hurries(), []action.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "end[a]"},
+		{"immediate: nobody waits", hurries(), []action.Pod{user("a", "v")}, func(v *View) { v.AwaitedClaims = map[string]bool{} }, "wait 5s"},
+		{"immediate: one waits for it", hurries(), []action.Pod{user("a", "v")}, func(v *View) { v.AwaitedClaims = map[string]bool{"web/claim-v": true} }, "end[a]"},
 		{"immediate: in its grace", hurries(), []action.Pod{func() action.Pod { p := user("a", "v"); p.DeleteAt = in.Wall; return p }()},
-			func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "end[a]"},
+			func(v *View) { v.AwaitedClaims = map[string]bool{"web/claim-v": true} }, "end[a]"},
 		{"immediate: nobody deleted it", hurries(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Deleting, p.DeleteAt = false, time.Time{}; return p }()},
-			func(v *View) { v.Waiting = map[string]bool{"web/claim-v": true} }, "wait 5s"},
-		{"immediate: one waits for a claim of that name elsewhere", hurries(), []action.Pod{user("a", "v")}, func(v *View) { v.Waiting = map[string]bool{"db/claim-v": true} }, "wait 5s"},
+			func(v *View) { v.AwaitedClaims = map[string]bool{"web/claim-v": true} }, "wait 5s"},
+		{"immediate: one waits for a claim of that name elsewhere", hurries(), []action.Pod{user("a", "v")}, func(v *View) { v.AwaitedClaims = map[string]bool{"db/claim-v": true} }, "wait 5s"},
 		{"immediate: one waits for another driver's volume of its", hurries(), []action.Pod{func() action.Pod {
 			p := user("a", "v", "w")
 			p.Volumes[1].Driver = "x"
 			return p
-		}()}, func(v *View) { v.Waiting = map[string]bool{"web/claim-w": true} }, "wait 5s"},
+		}()}, func(v *View) { v.AwaitedClaims = map[string]bool{"web/claim-w": true} }, "wait 5s"},
 
 		{"ended before this process: the attachments", waits(), []action.Pod{entombed(user("a", "v"))}, nil, "attachments[]"},
 		{"they go", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")) }, "detach[va-v]"},
@@ -193,20 +193,20 @@ func (s *story) play() string {
 			s.v.Listed, s.v.Pods = true, slices.Clone(s.pods)
 			s.v.Memory.ApplyPods(s.v.Pods)
 			continue
-		case action.ReadWaiting:
-			s.v.Waiting = s.waits
+		case action.ReadAwaitedClaims:
+			s.v.AwaitedClaims = s.waits
 			continue
 		case action.ListAttachments:
 			s.v.listed(slices.Clone(s.atts)...)
 			continue
-		case action.Leave, action.Wait:
+		case action.NoAction, action.Wait:
 			return strings.Join(acts, ", ")
 		}
 		acts = append(acts, what(d, e))
 		for _, p := range action.PodsOf(d.Action) {
 			how[p.UID] = action.Accepted
 			i := slices.IndexFunc(s.pods, func(q action.Pod) bool { return q.UID == p.UID })
-			if action.Is[action.Delete](d) || s.keep {
+			if action.Is[action.DeletePods](d) || s.keep {
 				s.pods = slices.Delete(s.pods, i, i+1)
 			} else {
 				s.pods[i] = entombed(s.pods[i])
@@ -219,7 +219,7 @@ func (s *story) play() string {
 			}
 		}
 		s.v.Memory.ApplyWrites(d.Action, e, how, s.v.Now)
-		s.v.Listed, s.v.Pods, s.v.Waiting, s.v.Attached, s.v.Attachments = false, nil, nil, false, nil
+		s.v.Listed, s.v.Pods, s.v.AwaitedClaims, s.v.Attached, s.v.Attachments = false, nil, nil, false, nil
 	}
 	return strings.Join(acts, ", ") + ", for ever"
 }

@@ -200,7 +200,7 @@ func (m *Memory) ApplyWrites(
 		m.retryAt = map[string]providers.Instant{}
 	}
 	maps.DeleteFunc(m.retryAt, func(_ string, at providers.Instant) bool { return !at.After(now) })
-	_, ending := a.(action.Tombstone)
+	_, ending := a.(action.EndPods)
 	for uid, why := range how {
 		switch {
 		case why == action.Accepted && ending:
@@ -238,16 +238,16 @@ type View struct {
 	Policies []Policy
 	Storm    action.PolicyBlock // why no policy may end anything now: more than this node looks dead
 
-	// Rival is why a policy that yields must end nothing; "" if it may; nil: not read after Look.
-	Rival  *string
-	Listed bool         // Pods were listed after Look
-	Pods   []action.Pod // all that are bound to the node
+	// StorageSetting is why a policy that yields must end nothing; "" if it may; nil: not read after Look.
+	StorageSetting *string
+	Listed         bool         // Pods were listed after Look
+	Pods           []action.Pod // all that are bound to the node
 
-	// Waiting has the claims, as namespace/name, that Pending pods of ReplicaSets elsewhere wait for; nil: not read
-	// after Look.
-	Waiting     map[string]bool
-	Attached    bool                // the API server listed Attachments after Look
-	Attachments []action.Attachment // all that name the node
+	// AwaitedClaims has the claims, as namespace/name, that Pending pods of ReplicaSets elsewhere wait for; nil: not
+	// read after Look.
+	AwaitedClaims map[string]bool
+	Attached      bool                // the API server listed Attachments after Look
+	Attachments   []action.Attachment // all that name the node
 
 	Storage map[string]storage.Health // by adapter: what its storage system reports about the node
 }
@@ -262,8 +262,8 @@ type Effects struct {
 	Reported []string                     // policies whose Decision.Notes name the pods that tolerate the mark
 
 	// For ApplyWrites, once the action's writes have been answered.
-	Policy Policy // the policy that acts; zero: Delete, or nothing is written
-	// Frees has, for a Tombstone, by the pods' UIDs, the volumes then loose, with a policy's name.
+	Policy Policy // the policy that acts; zero: DeletePods, or nothing is written
+	// Frees has, for EndPods, by the pods' UIDs, the volumes then loose, with a policy's name.
 	Frees map[string]map[string]string
 }
 
@@ -288,7 +288,7 @@ func Step(v View) (action.Decision, Effects) {
 
 // announcePolicy returns the decision to write on the Node what d would do in the policy's name.
 func (v View) announcePolicy(d action.Decision, p Policy) action.Decision {
-	a := action.Announce{
+	a := action.AnnouncePolicy{
 		Note: v.Look.EncodeAnnouncement(p.Name, string(p.WithoutProof), v.Now.Wall),
 		Pods: action.PodsOf(d.Action),
 	}
@@ -305,7 +305,7 @@ func (v View) decideNext() (action.Decision, Effects) {
 	held := len(due) > 0 && v.Storm != (action.PolicyBlock{})
 	switch {
 	case len(due) == 0 && !v.Memory.OwesDeletes():
-		return action.Decision{Action: action.Leave{}}, Effects{}
+		return action.Decision{Action: action.NoAction{}}, Effects{}
 	case held && !v.Memory.OwesDeletes(): // no reads: thousands of nodes may be in this state
 		return action.Decision{Action: action.Wait{}, RequeueAfter: resync, PolicyBlock: v.Storm}, Effects{}
 	case !v.Listed:
@@ -319,7 +319,7 @@ func (v View) decideNext() (action.Decision, Effects) {
 	v.Memory.ApplyEffects(e)
 	left := v.filterPods(func(p action.Pod) bool { return needsDelete(p) && bury[p.UID] })
 	if ready := slices.DeleteFunc(slices.Clone(left), v.isBackingOff); len(ready) > 0 {
-		a := action.Delete{Pods: ready, Returned: true, Policy: true}
+		a := action.DeletePods{Pods: ready, Returned: true, ByPolicy: true}
 		return action.Decision{Action: a, Reason: reason.PolicyDeleting}, e
 	}
 	for _, pod := range left {
@@ -336,13 +336,13 @@ func (v View) decideNext() (action.Decision, Effects) {
 		}
 		one, its := step(p)
 		e.Begun = its.mergeBegun(e.Begun)
-		if a, ok := one.Action.(action.Tombstone); ok {
+		if a, ok := one.Action.(action.EndPods); ok {
 			if its.Frees, read = v.freedVolumes(due, a.Pods); read != nil {
 				return action.Decision{Action: read}, Effects{}
 			}
 		}
 		switch one.Action.(type) {
-		case action.Leave:
+		case action.NoAction:
 			if p.When != NotReady {
 				e.Done, d.Notes = append(e.Done, p.Name), append(d.Notes, one.Notes...)
 			}
@@ -355,12 +355,12 @@ func (v View) decideNext() (action.Decision, Effects) {
 		}
 	}
 	one, its := v.clearVolumes(due)
-	if action.Is[action.Leave](one) {
+	if action.Is[action.NoAction](one) {
 		one, its = v.detachVolumes(due)
 	}
 	e.Settled = its.Settled
 	switch one.Action.(type) {
-	case action.Leave:
+	case action.NoAction:
 	case action.Wait: // the policies are not done
 		d.RequeueAfter, d.Notes = min(d.RequeueAfter, one.RequeueAfter), nil
 		e.Done = nil
@@ -427,14 +427,14 @@ func (v View) duePolicies() []Policy {
 	return out
 }
 
-// decidePolicy returns one policy's next decision. Leave: none of its pods is left.
+// decidePolicy returns one policy's next decision. NoAction: none of its pods is left.
 func (v View) decidePolicy(p Policy) (action.Decision, Effects) {
 	mine, read := p.resolvePods(v.filterPods(func(pod action.Pod) bool { return !pod.Terminal }))
 	if read != nil {
 		return action.Decision{Action: read}, Effects{}
 	}
 	if len(mine) == 0 {
-		return action.Decision{Action: action.Leave{}}, Effects{}
+		return action.Decision{Action: action.NoAction{}}, Effects{}
 	}
 	return v.endPods(p, mine)
 }
@@ -466,8 +466,8 @@ func (v View) endPods(p Policy, mine []action.Pod) (action.Decision, Effects) {
 		}
 	}
 	if p.Replaced && len(end) > 0 {
-		if v.Waiting == nil {
-			return action.Decision{Action: action.ReadWaiting{Pods: end}}, Effects{}
+		if v.AwaitedClaims == nil {
+			return action.Decision{Action: action.ReadAwaitedClaims{Pods: end}}, Effects{}
 		}
 		end = slices.DeleteFunc(end, func(pod action.Pod) bool { return !v.isVolumeAwaited(p, pod) })
 	}
@@ -482,19 +482,19 @@ func (v View) endPods(p Policy, mine []action.Pod) (action.Decision, Effects) {
 	}
 	switch {
 	case !p.Yields:
-	case v.Rival == nil:
-		return action.Decision{Action: action.ReadRival{}}, Effects{}
-	case *v.Rival != "":
+	case v.StorageSetting == nil:
+		return action.Decision{Action: action.ReadStorageSetting{}}, Effects{}
+	case *v.StorageSetting != "":
 		d.RequeueAfter = quiet
 		d.PolicyBlock = action.PolicyBlock{
-			Why: reason.PolicyYields, Detail: fmt.Sprintf("policy %s: %s", p.Name, *v.Rival),
+			Why: reason.PolicyYields, Detail: fmt.Sprintf("policy %s: %s", p.Name, *v.StorageSetting),
 		}
 		return d, Effects{}
 	}
 	for i := range end {
 		end[i].Small = v.Memory.small[end[i].UID]
 	}
-	a := action.Tombstone{Pods: end, Policy: p.String()}
+	a := action.EndPods{Pods: end, Policy: p.String()}
 	return action.Decision{Action: a, Reason: reason.PolicyEnding, Detail: p.String()}, Effects{Policy: p}
 }
 

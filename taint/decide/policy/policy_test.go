@@ -50,7 +50,7 @@ func full() Policy {
 // announced is Step once the Node tells of the policy that acts.
 func announced(v View) (action.Decision, Effects) {
 	d, e := Step(v)
-	a, ok := d.Action.(action.Announce)
+	a, ok := d.Action.(action.AnnouncePolicy)
 	if !ok {
 		return d, e
 	}
@@ -63,7 +63,7 @@ func announced(v View) (action.Decision, Effects) {
 // what a decision comes to.
 func what(d action.Decision, _ Effects) string {
 	switch a := d.Action.(type) {
-	case action.Leave:
+	case action.NoAction:
 		return "leave"
 	case action.Wait:
 		if d.PolicyBlock != (action.PolicyBlock{}) {
@@ -76,17 +76,17 @@ func what(d action.Decision, _ Effects) string {
 		return "owners" + named(a.Pods)
 	case action.ReadVolumes:
 		return "volumes" + named(a.Pods)
-	case action.ReadRival:
+	case action.ReadStorageSetting:
 		return "rival[]"
-	case action.ReadWaiting:
+	case action.ReadAwaitedClaims:
 		return "waiting" + named(a.Pods)
 	case action.ListAttachments:
 		if a.Live {
 			return "attachments[]"
 		}
-	case action.Tombstone:
+	case action.EndPods:
 		return "end" + named(a.Pods)
-	case action.Delete:
+	case action.DeletePods:
 		return "delete" + named(a.Pods)
 	case action.DeleteAttachments:
 		var names []string
@@ -110,7 +110,7 @@ func named(pods []action.Pod) string {
 }
 
 // tombstone is the action that ends pods; which they are matters only where ApplyWrites looks at their volumes.
-var tombstone = action.Tombstone{}
+var tombstone = action.EndPods{}
 
 // Each part of a policy, and of what is seen, decides by itself: one that is another's saves the pod.
 func TestStep(t *testing.T) {
@@ -197,10 +197,10 @@ func TestStep(t *testing.T) {
 			"wait 5s"},
 		{"at the end of its grace", func(_ *View, _ *Policy, pod *action.Pod) { pod.DeleteAt = now.Wall }, "end[a]"},
 		{"the storage's own setting, not read", func(_ *View, p *Policy, _ *action.Pod) { p.Yields = true }, "rival[]"},
-		{"the storage's own setting does nothing", func(v *View, p *Policy, _ *action.Pod) { p.Yields, v.Rival = true, new("") }, "end[a]"},
-		{"the storage's own setting does the same", func(v *View, p *Policy, _ *action.Pod) { p.Yields, v.Rival = true, new("on") }, "wait 30s: policy p: on"},
+		{"the storage's own setting does nothing", func(v *View, p *Policy, _ *action.Pod) { p.Yields, v.StorageSetting = true, new("") }, "end[a]"},
+		{"the storage's own setting does the same", func(v *View, p *Policy, _ *action.Pod) { p.Yields, v.StorageSetting = true, new("on") }, "wait 30s: policy p: on"},
 		{"the storage's own setting, and nothing to end", func(_ *View, p *Policy, pod *action.Pod) { p.Yields, pod.DeleteAt = true, time.Time{} }, "wait 5s"},
-		{"another's setting", func(v *View, _ *Policy, _ *action.Pod) { v.Rival = new("on") }, "end[a]"},
+		{"another's setting", func(v *View, _ *Policy, _ *action.Pod) { v.StorageSetting = new("on") }, "end[a]"},
 		{"the last writes were refused", func(v *View, _ *Policy, _ *action.Pod) {
 			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.Denied}, now.Add(-2*time.Second))
 		}, "wait 3s"},
@@ -292,17 +292,17 @@ func TestFirstTheNodeTells(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		v         View
-		announces action.Announce // but for its Note
+		announces action.AnnouncePolicy // but for its Note
 		then      action.Decision
 	}{
-		{"ends", ends, action.Announce{Pods: ends.Pods}, action.Decision{
-			Action: action.Tombstone{Pods: ends.Pods, Policy: name}, Reason: reason.PolicyEnding, Detail: name,
+		{"ends", ends, action.AnnouncePolicy{Pods: ends.Pods}, action.Decision{
+			Action: action.EndPods{Pods: ends.Pods, Policy: name}, Reason: reason.PolicyEnding, Detail: name,
 		}},
-		{"detaches", detaches, action.Announce{Attachments: detaches.Attachments}, action.Decision{
+		{"detaches", detaches, action.AnnouncePolicy{Attachments: detaches.Attachments}, action.Decision{
 			Action: action.DeleteAttachments{Attachments: detaches.Attachments, Policy: name},
 			Reason: reason.PolicyDetaching, Detail: "b (" + name + ")",
 		}},
-		{"clears", clears, action.Announce{}, action.Decision{
+		{"clears", clears, action.AnnouncePolicy{}, action.Decision{
 			Action: action.ClearVolumes{
 				InUse: clears.Look.InUse[1:], Attached: clears.Look.Attached,
 				Policy: "policy p, without proof: storage-fences",
@@ -312,9 +312,9 @@ func TestFirstTheNodeTells(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			first, its := Step(tt.v)
-			a, ok := first.Action.(action.Announce)
+			a, ok := first.Action.(action.AnnouncePolicy)
 			if !ok {
-				t.Fatalf("got %s, want Announce", action.Name(first.Action))
+				t.Fatalf("got %s, want AnnouncePolicy", action.Name(first.Action))
 			}
 			if err := json.Unmarshal([]byte(a.Note), &tt.v.Look.Unproven); err != nil {
 				t.Fatal(err)
@@ -333,13 +333,13 @@ func TestFirstTheNodeTells(t *testing.T) {
 				t.Errorf("effects: got %+v of the announcement, want %+v", its, same)
 			}
 			tt.v.Look.Unproven[0].WithoutProof = "another word"
-			if d, _ := Step(tt.v); !action.Is[action.Announce](d) {
-				t.Errorf("told by another word: got %s, want Announce", action.Name(d.Action))
+			if d, _ := Step(tt.v); !action.Is[action.AnnouncePolicy](d) {
+				t.Errorf("told by another word: got %s, want AnnouncePolicy", action.Name(d.Action))
 			}
 		})
 	}
 	want := action.Decision{
-		Action: action.Delete{Pods: deletes.Pods, Returned: true, Policy: true}, Reason: reason.PolicyDeleting,
+		Action: action.DeletePods{Pods: deletes.Pods, Returned: true, ByPolicy: true}, Reason: reason.PolicyDeleting,
 	}
 	if d, _ := Step(deletes); !cmp.Equal(d, want) {
 		t.Errorf("what was ended (-want +got):\n%s", cmp.Diff(want, d))
@@ -352,7 +352,7 @@ func TestRefusedPods(t *testing.T) {
 	stuck := pod("stuck")
 	stuck.Terminal, stuck.Tombstone = true, true
 	v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"stuck": action.Accepted}, now)
-	v.Memory.ApplyWrites(action.Delete{}, Effects{}, map[string]action.WriteResult{"stuck": action.Denied}, now.Add(-time.Second))
+	v.Memory.ApplyWrites(action.DeletePods{}, Effects{}, map[string]action.WriteResult{"stuck": action.Denied}, now.Add(-time.Second))
 	v.Pods = []action.Pod{stuck, pod("next")}
 	v.Memory.ApplyPods(v.Pods)
 	if got := what(announced(v)); got != "end[next]" {

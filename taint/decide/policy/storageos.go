@@ -113,7 +113,7 @@ func (m *Memory) applySpells(e Effects) {
 
 // applyRefusals folds in what was refused, and which volumes ended pods freed.
 func (m *Memory) applyRefusals(a action.Action, e Effects, how map[string]action.WriteResult) {
-	tombstone, ending := a.(action.Tombstone)
+	tombstone, ending := a.(action.EndPods)
 	for uid, why := range how {
 		if why != action.Accepted && why != action.Changed {
 			if m.failed == nil {
@@ -184,11 +184,11 @@ func (v View) isSpellOver(p Policy) bool {
 	return !s.begun.IsZero() && v.Now.Sub(s.begun) >= p.Intervals.Timeout
 }
 
-// decideSpell returns the next decision of a policy whose trigger is StorageUnhealthy. Leave: none of its pods is left
-// that it may end.
+// decideSpell returns the next decision of a policy whose trigger is StorageUnhealthy. NoAction: none of its pods is
+// left that it may end.
 func (v View) decideSpell(p Policy) (action.Decision, Effects) {
 	if !v.Memory.spells[p.Name].open {
-		return action.Decision{Action: action.Leave{}}, Effects{}
+		return action.Decision{Action: action.NoAction{}}, Effects{}
 	}
 	mine, read := p.resolvePods(v.filterPods(func(pod action.Pod) bool {
 		return !pod.Terminal || needsDelete(pod) && v.Memory.owedDeletes[pod.UID]
@@ -220,7 +220,7 @@ func (v View) decideSpell(p Policy) (action.Decision, Effects) {
 			well = append(well, pod)
 		}
 	}
-	d, e := action.Decision{Action: action.Leave{}}, Effects{}
+	d, e := action.Decision{Action: action.NoAction{}}, Effects{}
 	switch {
 	case len(well) > 0:
 		d, e = v.endPods(p, well)
@@ -281,7 +281,7 @@ func (v View) volumesInUse(p Policy) (out []freedVolume) {
 }
 
 // clearVolumes removes volumes of ended pods from the kubelet's list, unless an unfinished pod of the node uses them.
-// Leave: there are none. Without that, the attach/detach controller gives them to no other node until this one was
+// NoAction: there are none. Without that, the attach/detach controller gives them to no other node until this one was
 // silent for six minutes. Or it finds only after a while that their attachments are gone (F4).
 func (v View) clearVolumes(due []Policy) (action.Decision, Effects) {
 	for _, p := range due {
@@ -316,5 +316,5 @@ func (v View) clearVolumes(due []Policy) (action.Decision, Effects) {
 			return action.Decision{Action: a, Reason: reason.PolicyClearing, Detail: p.String()}, Effects{Policy: p}
 		}
 	}
-	return action.Decision{Action: action.Leave{}}, Effects{}
+	return action.Decision{Action: action.NoAction{}}, Effects{}
 }

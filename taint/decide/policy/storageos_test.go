@@ -122,7 +122,7 @@ func (m *model) add(name, label string, volumes ...string) {
 // done records an act on something, and reports whether it is refused.
 func (m *model) done(d action.Decision, name string) action.WriteResult {
 	word := map[string]string{
-		"Tombstone": "end", "Delete": "delete", "DeleteAttachments": "detach", "ClearVolumes": "clear",
+		"EndPods": "end", "DeletePods": "delete", "DeleteAttachments": "detach", "ClearVolumes": "clear",
 	}[action.Name(d.Action)]
 	if m.refuse != nil && m.refuse(d, name) {
 		m.lines = append(m.lines, fmt.Sprintf("%s refused: %s %s", m.clock.Sub(now), word, name))
@@ -179,13 +179,13 @@ func (m *model) turn(t *testing.T) time.Duration {
 		m.told = append(m.told, d.Notes...)
 		how := map[string]action.WriteResult{}
 		switch a := d.Action.(type) {
-		case action.Tombstone, action.Delete:
+		case action.EndPods, action.DeletePods:
 			for _, p := range action.PodsOf(a) {
 				how[p.UID] = m.done(d, p.Name)
 				i := slices.IndexFunc(m.pods, func(q action.Pod) bool { return q.UID == p.UID })
 				switch {
 				case how[p.UID] != action.Accepted && !m.lost:
-				case action.Is[action.Delete](d):
+				case action.Is[action.DeletePods](d):
 					m.pods = slices.Delete(m.pods, i, i+1)
 				default:
 					m.pods[i].Terminal, m.pods[i].Tombstone = true, true
@@ -365,7 +365,7 @@ func TestStorageOSStories(t *testing.T) {
 		{"an answer that was lost is found out", StorageFences, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.lost = true
-			m.refuse = func(d action.Decision, _ string) bool { return action.Is[action.Tombstone](d) }
+			m.refuse = func(d action.Decision, _ string) bool { return action.Is[action.EndPods](d) }
 			m.pass(t, 10*time.Second)
 		}, []string{"0s refused: end a", "0s: detach va-1", "5s: delete a"}, nil},
 		{"attachments, too", AcceptDuplicates, func(t *testing.T, m *model) {
@@ -377,7 +377,7 @@ func TestStorageOSStories(t *testing.T) {
 		{"what was ended is deleted, however late", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.refuse = func(d action.Decision, _ string) bool {
-				return action.Is[action.Delete](d) && m.clock.Before(now.Add(30*time.Second))
+				return action.Is[action.DeletePods](d) && m.clock.Before(now.Add(30*time.Second))
 			}
 			m.pass(t, time.Minute)
 		}, []string{"0s: end a", "0s refused: delete a", "0s: detach va-1", "5s refused: delete a", "10s refused: delete a", "15s refused: delete a", "20s refused: delete a",
@@ -458,10 +458,10 @@ func TestStorageOSHistories(t *testing.T) {
 		m.refuse = func(d action.Decision, name string) bool {
 			write := action.Name(d.Action) + " " + name
 			last, ok := tried[write]
-			if ok && !action.Is[action.Delete](d) && m.clock.Sub(last) < m.policy.Intervals.Retry {
+			if ok && !action.Is[action.DeletePods](d) && m.clock.Sub(last) < m.policy.Intervals.Retry {
 				t.Errorf("seed %d: %s again after %s", seed, write, m.clock.Sub(last))
 			}
-			if action.Is[action.Tombstone](d) {
+			if action.Is[action.EndPods](d) {
 				p := m.pods[slices.IndexFunc(m.pods, func(p action.Pod) bool { return p.Name == name })]
 				switch {
 				case m.says != sick:

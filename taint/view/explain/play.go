@@ -175,7 +175,7 @@ func (p *play) runToEnd() {
 			return
 		}
 		if l := p.readLook(); p.course.IsIdle(l, p.activeFleet.View(p.node.Name, p.Now)) {
-			p.course.Apply(l.Got, p.activeFleet, decide.Rested{Look: l})
+			p.course.Apply(l.Got, p.activeFleet, decide.NodeIdle{Look: l})
 			p.advanceTime(tick)
 			continue // a controller does not look
 		}
@@ -188,10 +188,10 @@ func (p *play) runToEnd() {
 // reportStep adds what the controller would report, once.
 func (p *play) reportStep(s decide.StepDone) {
 	d, after := s.Decision, s.Began.Sub(p.began).Round(time.Second).Seconds()
-	if action.IsRead(d.Action) || action.Is[action.Ask](d) {
+	if action.IsRead(d.Action) || action.Is[action.AskDevices](d) {
 		return
 	}
-	if a, ends := d.Action.(action.Tombstone); ends && a.Policy != "" {
+	if a, ends := d.Action.(action.EndPods); ends && a.Policy != "" {
 		p.out.Policy = append(p.out.Policy, PolicyEnded{after, a.Policy, podNames(a.Pods)})
 	}
 	if a := d.PolicyBlock; a.Why != "" {
@@ -290,7 +290,7 @@ func (p *play) runKubernetes() {
 func (p *play) advanceAfter(s decide.StepDone) (over bool) {
 	d := s.Decision
 	switch {
-	case action.Is[action.Leave](d):
+	case action.Is[action.NoAction](d):
 		p.advanceTime(tick)
 	case action.Is[action.Wait](d) && d.Would.Action != nil:
 		p.out.Outcome = ShadowOnly
@@ -299,7 +299,7 @@ func (p *play) advanceAfter(s decide.StepDone) (over bool) {
 		p.waitForChange(max(d.RequeueAfter, blink))
 	case action.Is[action.ReadNode](d):
 		p.Now = p.Now.Add(blink)
-	case action.RecordOf(d.Action).Result == taint.ResultEvicted && action.Is[action.Unmark](d):
+	case action.RecordOf(d.Action).Result == taint.ResultEvicted && action.Is[action.RemoveMark](d):
 		p.out.Outcome = Moves
 		return true
 	}
@@ -334,22 +334,22 @@ func (p *play) ReadOwners(_ context.Context, a action.ReadOwners) decide.Observa
 			of[pod.UID] = o
 		}
 	}
-	return decide.OwnersRead{Of: of}
+	return decide.OwnersRead{ByPod: of}
 }
 
-func (p *play) ReadRival(context.Context) decide.Observation {
+func (p *play) ReadStorageSetting(context.Context) decide.Observation {
 	p.Now = p.Now.Add(blink)
-	return decide.RivalRead{Why: p.Rival}
+	return decide.StorageSettingRead{Why: p.Rival}
 }
 
-func (p *play) ReadWaiting(context.Context, action.ReadWaiting) decide.Observation {
+func (p *play) ReadAwaitedClaims(context.Context, action.ReadAwaitedClaims) decide.Observation {
 	p.Now = p.Now.Add(blink)
-	return decide.WaitingRead{Claims: p.waitingClaims()}
+	return decide.AwaitedClaimsRead{Claims: p.waitingClaims()}
 }
 
-func (p *play) ReadMembers(context.Context) decide.Observation {
+func (p *play) ListEtcdPods(context.Context) decide.Observation {
 	p.Now = p.Now.Add(blink)
-	return decide.MembersRead{Ready: maps.Clone(p.Members)}
+	return decide.EtcdPodsListed{Ready: maps.Clone(p.Members)}
 }
 
 func (p *play) ListAttachments(_ context.Context, a action.ListAttachments) decide.Observation {
@@ -369,7 +369,7 @@ func (p *play) ReadVolumes(context.Context, action.ReadVolumes) decide.Observati
 	return decide.VolumesRead{}
 }
 
-func (p *play) Ask(context.Context) decide.Observation {
+func (p *play) AskDevices(context.Context) decide.Observation {
 	p.Now = p.Now.Add(blink)
 	answers := p.deviceAnswers()
 	p.Now = p.Now.Add(blink)
@@ -445,7 +445,7 @@ func (p *play) isMachineOff() bool {
 
 // changeCluster makes in the model the change that a controller would make in the cluster.
 func (p *play) changeCluster(do func()) decide.ActionDone {
-	o := decide.ActionDone{Sent: p.Now}
+	o := decide.ActionDone{SentAt: p.Now}
 	p.Now = p.Now.Add(blink)
 	do()
 	p.runKubernetes()
@@ -456,7 +456,7 @@ func (p *play) changeCluster(do func()) decide.ActionDone {
 // sendPower sends a power action, unless its conditions do not hold any more.
 func (p *play) sendPower(send func()) decide.Observation {
 	if err := p.checkStillHolds(); err != nil {
-		o := decide.ActionDone{Err: err, Sent: p.Now, Late: true}
+		o := decide.ActionDone{Err: err, SentAt: p.Now, Withheld: true}
 		p.advanceTime(tick)
 		return o
 	}
@@ -473,33 +473,33 @@ func (p *play) writePods(pods []action.Pod, write func(*action.Pod), then func()
 		}
 		then()
 	})
-	o.How = how
+	o.Results = how
 	return o
 }
 
-func (p *play) Write(_ context.Context, a action.Write) decide.Observation {
+func (p *play) WriteRecord(_ context.Context, a action.WriteRecord) decide.Observation {
 	return p.changeCluster(func() { p.writeRecord(a.Record) })
 }
 
-func (p *play) Arm(_ context.Context, a action.Arm) decide.Observation {
+func (p *play) SetMark(_ context.Context, a action.SetMark) decide.Observation {
 	return p.changeCluster(func() {
 		p.writeRecord(a.Record)
 		p.node.Spec.Taints = taint.WithMark(p.node.Spec.Taints, p.Key, a.Record.ID, p.Now.Wall)
 	})
 }
 
-func (p *play) Unmark(_ context.Context, a action.Unmark) decide.Observation {
+func (p *play) RemoveMark(_ context.Context, a action.RemoveMark) decide.Observation {
 	return p.changeCluster(func() {
 		p.writeRecord(a.Record)
 		p.node.Spec.Taints = taint.WithoutMark(p.node.Spec.Taints, p.Key, a.Record.ID)
 	})
 }
 
-func (p *play) OutOfService(context.Context) decide.Observation {
+func (p *play) AddOutOfServiceTaint(context.Context) decide.Observation {
 	return p.changeCluster(func() { p.node.Spec.Taints = append(p.node.Spec.Taints, taint.OutOfService(p.Now.Wall)) })
 }
 
-func (p *play) InService(context.Context) decide.Observation {
+func (p *play) RemoveOutOfServiceTaint(context.Context) decide.Observation {
 	return p.changeCluster(func() { p.node.Spec.Taints = taint.WithoutOutOfService(p.node.Spec.Taints) })
 }
 
@@ -515,7 +515,7 @@ func (p *play) PowerOn(context.Context, action.PowerOn) decide.Observation {
 	return p.sendPower(func() {})
 }
 
-func (p *play) Condition(_ context.Context, a action.Condition) decide.Observation {
+func (p *play) SetPoweredOnCondition(_ context.Context, a action.SetPoweredOnCondition) decide.Observation {
 	return p.changeCluster(func() {
 		status := corev1.ConditionFalse
 		if a.On {
@@ -532,7 +532,7 @@ func (p *play) ExpireReady(context.Context) decide.Observation {
 	return p.changeCluster(p.markUnreachable)
 }
 
-func (p *play) Announce(_ context.Context, a action.Announce) decide.Observation {
+func (p *play) AnnouncePolicy(_ context.Context, a action.AnnouncePolicy) decide.Observation {
 	return p.changeCluster(func() { setAnnotation(p.node, taint.PolicyAnnotation, a.Note) })
 }
 
@@ -540,14 +540,14 @@ func (p *play) ClearVolumes(_ context.Context, a action.ClearVolumes) decide.Obs
 	return p.changeCluster(func() { p.node.Status.VolumesInUse, p.node.Status.VolumesAttached = a.InUse, a.Attached })
 }
 
-func (p *play) Tombstone(_ context.Context, a action.Tombstone) decide.Observation {
+func (p *play) EndPods(_ context.Context, a action.EndPods) decide.Observation {
 	if a.Policy == "" {
 		p.out.Moved = append(p.out.Moved, podNames(a.Pods)...)
 	}
 	return p.writePods(a.Pods, func(o *action.Pod) { o.Tombstone, o.Terminal = true, true }, func() {})
 }
 
-func (p *play) Delete(_ context.Context, a action.Delete) decide.Observation {
+func (p *play) DeletePods(_ context.Context, a action.DeletePods) decide.Observation {
 	return p.writePods(a.Pods, func(o *action.Pod) { o.Deleting, o.Grace = true, 0 }, func() {
 		p.pods = slices.DeleteFunc(p.pods, func(o action.Pod) bool {
 			return o.Deleting && o.Grace == 0 && len(o.Finalizers) == 0
@@ -555,11 +555,11 @@ func (p *play) Delete(_ context.Context, a action.Delete) decide.Observation {
 	})
 }
 
-func (p *play) Spare(_ context.Context, a action.Spare) decide.Observation {
+func (p *play) SparePods(_ context.Context, a action.SparePods) decide.Observation {
 	return p.writePods(a.Pods, func(o *action.Pod) { o.Spared = p.readLook().Record.Token() }, func() {})
 }
 
-func (p *play) SetNotReady(_ context.Context, a action.SetNotReady) decide.Observation {
+func (p *play) SetPodsNotReady(_ context.Context, a action.SetPodsNotReady) decide.Observation {
 	return p.writePods(a.Pods, func(o *action.Pod) { o.Ready = false }, func() {})
 }
 
@@ -571,7 +571,7 @@ func (p *play) DeleteAttachments(_ context.Context, a action.DeleteAttachments) 
 			p.atts = slices.DeleteFunc(p.atts, func(o action.Attachment) bool { return o.UID == att.UID })
 		}
 	})
-	o.How = how
+	o.Results = how
 	return o
 }
 
