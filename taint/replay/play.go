@@ -50,7 +50,7 @@ type Decision struct {
 }
 
 // PlayRecordings plays recordings, the oldest first. If other is nil each decision is made again as it was. A decision
-// that differs is reported, and the rest of its course is skipped. A line that cannot be read or played is counted and
+// that differs is reported, and the rest of its course is skipped unless only Detail differs. A line that cannot be read or played is counted and
 // named, and the rest of its course is skipped. It returns an error if a recording cannot be read at all: another file,
 // a newer version, the wrong order.
 func PlayRecordings(in []io.Reader, other *OtherConfig) (Report, error) {
@@ -177,8 +177,10 @@ func (p *player) applyLine(n int, t *track, l recording.Line) error {
 		s := recording.StepOf(d, t.course.Devices())
 		p.out.Compared++
 		in := diffSteps(e.step, s)
-		t.lost = in != nil
-		p.addDecision(t, Decision{At: l.At.Wall, Node: t.node, Line: n, Then: e.step, Now: s, Differs: t.lost, In: in})
+		t.lost = in != nil && !slices.Equal(in, []string{"detail"}) // other words for the same decision
+		p.addDecision(
+			t, Decision{At: l.At.Wall, Node: t.node, Line: n, Then: e.step, Now: s, Differs: in != nil, In: in},
+		)
 	default:
 		t.course.Apply(e.At, f, e.seen)
 	}
@@ -245,7 +247,7 @@ func diffSteps(a, b recording.Step) (in []string) {
 // addDecision adds a decision to the report, unless it equals the node's last one.
 func (p *player) addDecision(t *track, d Decision) {
 	words := [2]string{d.Then.String(), d.Now.String()}
-	if over := t.lost || t.over; !over && words == t.shown || !d.Differs && !d.Now.IsDecision() {
+	if over := t.over || d.In != nil; !over && words == t.shown || !d.Differs && !d.Now.IsDecision() {
 		return
 	}
 	t.shown = words

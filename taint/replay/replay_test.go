@@ -289,6 +289,27 @@ func TestEveryDifferenceCounts(t *testing.T) {
 	}
 }
 
+// TestDetailAlone plays recordings in which only details have other texts, as earlier versions may have written them.
+// Each difference is reported, and the course is played to its end.
+func TestDetailAlone(t *testing.T) {
+	for _, mode := range []fence.Mode{fence.Observe, fence.Shadow} {
+		w := newWorld(mode)
+		w.run(10 * time.Minute)
+		same := play(t, w.tape.String(), nil)
+		text := strings.ReplaceAll(w.tape.String(), `"detail":"`, `"detail":"In other words: `)
+		r := play(t, text, nil)
+		if r.Differ < 1 || r.Compared != same.Compared || r.Skipped != same.Skipped {
+			t.Errorf("%s: got %d of %d decisions that differ, %d lines left out, want more than none of %d, %d",
+				mode, r.Differ, r.Compared, r.Skipped, same.Compared, same.Skipped)
+		}
+		for _, d := range r.Decisions {
+			if d.Differs && (!slices.Equal(d.In, []string{"detail"}) || d.Then.Detail == d.Now.Detail) {
+				t.Errorf("%s: %+v differs", mode, d)
+			}
+		}
+	}
+}
+
 // Nothing stands in a recording but what is listed: no text that only an object holds, no credential before an @.
 func TestRedaction(t *testing.T) {
 	w := newWorld(fence.Fence)

@@ -3443,6 +3443,18 @@ var Mutants = []Mutant{
 		Old: "!over && words == t.shown", New: "(over || true) && words == t.shown",
 	},
 	{
+		Name: "replay: another text ends the course", In: "taint/replay.player.applyLine",
+		Old: `in != nil && !slices.Equal(in, []string{"detail"})`, New: "in != nil",
+	},
+	{
+		Name: "replay: an earlier name of an action differs", In: "taint/recording.Line.DecodeStep",
+		Old: "cmp.Or(currentNames[s.Do], s.Do)", New: "s.Do",
+	},
+	{
+		Name: "replay: an earlier name of a shadow action differs", In: "taint/recording.Line.DecodeStep",
+		Old: "cmp.Or(currentNames[s.Would], s.Would)", New: "s.Would",
+	},
+	{
 		Name: "replay: after a gap the recording goes on", In: "taint/recording.Recorder.writeLine",
 		Old: "c.Tape == nil || c.gap", New: "c.Tape == nil",
 	},
