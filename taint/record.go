@@ -33,7 +33,7 @@ const (
 	ResultReturned        Result = "Returned"        // the machine came back during the eviction
 	ResultLifted          Result = "Lifted"          // alive, or the proof failed, before any pod was touched
 	ResultCancelled       Result = "Cancelled"       // the node recovered, or was excluded, before the power-off
-	ResultPowerOffFailed  Result = "PowerOffFailed"  // the device did not come to Off in time
+	ResultPowerOffFailed  Result = "PowerOffFailed"  // the device did not report Off in time
 	ResultMarkRemoved     Result = "MarkRemoved"     // someone removed the mark in the middle
 	ResultReleased        Result = "Released"        // a person ran forcefence release
 	ResultNeverPoweredOff Result = "NeverPoweredOff" // the node came back with the boot id it had: its device lied

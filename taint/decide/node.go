@@ -546,13 +546,15 @@ func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action
 func findStorm(f fleet.View, now providers.Instant) action.PolicyBlock {
 	switch {
 	case f.AllSilent():
-		return action.PolicyBlock{Why: reason.PolicyWaits, Detail: "no other node is heard", ReportOnceKey: "heard"}
+		return action.PolicyBlock{
+			Why: reason.PolicyWaits, Detail: "no other node renews its Lease", ReportOnceKey: "heard",
+		}
 	case !f.Heard:
 		return action.PolicyBlock{
-			Why: reason.PolicyWaits, Detail: "fewer than half of the nodes are heard", ReportOnceKey: "heard",
+			Why: reason.PolicyWaits, Detail: "fewer than half of the nodes renew their Leases", ReportOnceKey: "heard",
 		}
 	case !f.IsSettled(now): // after a start, or an outage: not reported
-		return action.PolicyBlock{Detail: "which nodes are silent is not known yet"}
+		return action.PolicyBlock{Detail: "it is not known yet which nodes are silent"}
 	}
 	for _, p := range f.Storm.Parts {
 		if !p.Lost.IsZero() {
@@ -767,17 +769,18 @@ func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
 	off := action.Is[action.PowerOff](n.lastDecision)
 	switch {
 	case !off && !action.Is[action.PowerOn](n.lastDecision):
-		return errors.New("the step is no power action")
+		return errors.New("the action is not a power action")
 	case r.Leading != nil:
 		return fmt.Errorf("%w: %w", errNotLeading, r.Leading)
 	case n.lastActionHolds(now) != HoldYes:
-		return fmt.Errorf("the look at the node was sent %s ago", n.look.Sent.Age(now).Round(time.Millisecond))
+		return fmt.Errorf("the look at the node is too old: it was requested %s ago",
+			n.look.Sent.Age(now).Round(time.Millisecond))
 	case r.Fleet.Alive.After(n.look.Sent), off && !r.Fleet.Stale:
 		return errors.New("the node showed life since the look")
 	case off && !r.Fleet.Heard:
 		return errors.New("most nodes are silent")
 	case !off && r.Fleet.OnAt.After(n.look.Sent):
-		return errors.New("a device says since the look that the machine is on")
+		return errors.New("a device answered On since the look")
 	case r.Paused != "":
 		return fmt.Errorf("fencing is paused: %s", r.Paused)
 	case !r.Seen.Exists:
@@ -814,9 +817,9 @@ func checkPowerAllowed(f fence.Facts) error {
 	case f.Mode != fence.Fence:
 		return fmt.Errorf("the node's mode is %s", f.Mode)
 	case f.Excluded != "":
-		return fmt.Errorf("the node is to be left alone: %s", f.Excluded)
+		return fmt.Errorf("the node is excluded: %s", f.Excluded)
 	case f.KeptOn != "":
-		return fmt.Errorf("the machine's power is to be left alone: %s", f.KeptOn)
+		return fmt.Errorf("the machine's power must not be changed: %s", f.KeptOn)
 	}
 	return nil
 }

@@ -501,7 +501,7 @@ func TestStillHolds(t *testing.T) {
 		{"not silent for this process", func(_ *course, r *Recheck) { r.Fleet.Stale = false }, "showed life", nothing},
 		{"most are silent", func(_ *course, r *Recheck) { r.Fleet.Heard = false }, "most nodes are silent", nothing},
 		{"On since, as a power-off expects", func(c *course, r *Recheck) { r.Fleet.OnAt = since(c) }, nothing,
-			"the machine is on"},
+			"answered On since"},
 		{"On before", func(c *course, r *Recheck) { r.Fleet.OnAt = c.node.Look().Sent }, nothing, nothing},
 		{"paused since", func(_ *course, r *Recheck) { r.Paused = "upgrade" }, "paused: upgrade", "paused: upgrade"},
 		{"no Node in the cache", seen(func(l *taint.Look) { *l = taint.Look{} }), "not in the cache",
@@ -520,7 +520,7 @@ func TestStillHolds(t *testing.T) {
 			"mode is observe"},
 		{"excluded since", func(_ *course, r *Recheck) { r.Facts.Excluded = "maintenance" }, "maintenance",
 			"maintenance"},
-		{"kept on since", func(_ *course, r *Recheck) { r.Facts.KeptOn = "it is cordoned" }, "cordoned", "cordoned"},
+		{"kept on since", func(_ *course, r *Recheck) { r.Facts.KeptOn = "the node is cordoned" }, "cordoned", "cordoned"},
 		{"a cache that is behind the look", func(_ *course, r *Recheck) {
 			r.Seen.ResourceVersion, r.Seen.Record = "3", nil
 		}, nothing, nothing},

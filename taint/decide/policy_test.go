@@ -315,14 +315,14 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 	}{
 		{"this node alone", func(c *course) { zone(c, "p1"); silence(c, time.Minute, "p1", "p2", "p3") }, ""},
 		{"one of three others is heard", func(c *course) { silence(c, time.Minute, "p1") },
-			"fewer than half of the nodes are heard"},
-		{"no node is heard", func(c *course) { silence(c, time.Minute) }, "no other node is heard"},
+			"fewer than half of the nodes renew their Leases"},
+		{"no node is heard", func(c *course) { silence(c, time.Minute) }, "no other node renews its Lease"},
 		{"the only other node is silent, and this one beats", func(c *course) {
 			c.fleet.RemoveNode("p2", c.now)
 			c.fleet.RemoveNode("p3", c.now)
 			silence(c, time.Minute, "n1")
 			c.look.LeaseRV = c.now.Wall.Format("150405.000000")
-		}, "no other node is heard"},
+		}, "no other node renews its Lease"},
 		{"most of its zone fell silent at once", func(c *course) {
 			zone(c, "n1", "p1")
 			for _, rv := range []string{"8", "9"} { // the first may be older than the silence before it
@@ -332,7 +332,7 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 			}
 			c.look.LeaseRV = "9"
 			silence(c, time.Minute, "p2", "p3")
-		}, "2 of 2 nodes of topology.kubernetes.io/zone=a are silent"},
+		}, "2 of 2 nodes of topology.kubernetes.io/zone=a fell silent"},
 	} {
 		c := accepted(t)
 		c.look.PoweredOn = true

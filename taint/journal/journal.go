@@ -41,13 +41,13 @@ type Update struct {
 	Spared   []api.Pod // likewise
 	Left     []api.Pod // ended pods that the fence leaves behind
 	Attached *[]string // the volumes that are attached to the node now; nil: not listed
-	Gone     bool      // the Node was deleted in the middle
+	Gone     bool      // the Node was deleted during the fence
 	Step     *api.Step // a step that was done, once; nil: none. Ignored for a shadow decision
 }
 
 // The results that no record has, because no controller can write them there.
 const (
-	ResultNodeGone = "NodeGone" // the Node was deleted in the middle of its fence
+	ResultNodeGone = "NodeGone" // the Node was deleted during its fence
 	ResultUnknown  = "Unknown"  // the Node has another record by now, and how this fence ended was not recorded
 
 	ResultWouldPowerOff = "WouldPowerOff" // a shadow decision: the machine would have been powered off
@@ -264,18 +264,20 @@ func (e *Entry) setDerivedFields(t Update) {
 
 // resultTexts describes for a person how a fence ended.
 var resultTexts = map[string]string{
-	string(taint.ResultEvicted):         "all pods are gone and all volumes are detached",
-	string(taint.ResultReturned):        "the machine came back during the eviction",
-	string(taint.ResultLifted):          "the node proved alive, or the proof failed, before any pod was touched",
-	string(taint.ResultCancelled):       "the node recovered, or was excluded, before the power-off",
-	string(taint.ResultPowerOffFailed):  "the device did not come to Off in time",
-	string(taint.ResultMarkRemoved):     "somebody took the mark off in the middle",
-	string(taint.ResultReleased):        "a person ran forcefence release",
-	string(taint.ResultNeverPoweredOff): "the node came back with the boot that it had: it was never off, though its device said so",
-	ResultNodeGone:                      "the Node was deleted in the middle",
-	ResultWouldPowerOff:                 "mode shadow: the machine would have been powered off, and the pods moved once it was off; nothing was done",
-	ResultWouldRecover:                  "mode shadow: the node would have been marked, and the pods moved; nothing was done",
-	ResultUnknown:                       "how it ended was not written down; the Node tells of another fence by now, or of none",
+	string(taint.ResultEvicted):        "all pods are gone and all volumes are detached",
+	string(taint.ResultReturned):       "the machine came back during the eviction",
+	string(taint.ResultLifted):         "the node showed life, or the proof was lost, before any pod was changed",
+	string(taint.ResultCancelled):      "the node recovered, or was excluded, before the power-off",
+	string(taint.ResultPowerOffFailed): "the device did not report Off in time",
+	string(taint.ResultMarkRemoved):    "another client removed the mark during the fence",
+	string(taint.ResultReleased):       "a person ran forcefence release",
+	string(taint.ResultNeverPoweredOff): "the node came back with the same boot id: its machine was never off, " +
+		"although its device said so",
+	ResultNodeGone: "the Node was deleted during the fence",
+	ResultWouldPowerOff: "mode shadow: the machine would have been powered off, and then the pods moved; " +
+		"nothing was done",
+	ResultWouldRecover: "mode shadow: the node would have been marked, and the pods moved; nothing was done",
+	ResultUnknown:      "its result is unknown: the Node now has the record of another fence, or none",
 }
 
 // ResultText returns, for a person, how a fence with that result ended; "" for a result that this version does not
@@ -286,8 +288,8 @@ func ResultText(result string) string { return resultTexts[result] }
 var postFenceTexts = map[taint.PostFence]string{
 	taint.PostFencePowerOn:     "then the machine was powered on",
 	taint.PostFencePoweredOn:   "then the machine was powered on, and was on",
-	taint.PostFenceCameOn:      "then somebody else turned the machine on",
-	taint.PostFenceFencedAgain: "the machine stays off: the node needed this fence soon after it was powered on",
+	taint.PostFenceCameOn:      "then the machine was powered on, but not by forcefence",
+	taint.PostFenceFencedAgain: "the machine stays off, because the node needed this fence soon after a power-on",
 }
 
 func markedBy(by string) string {
@@ -333,7 +335,8 @@ func (e Entry) MergeObject(found *api.Fencing) Entry {
 	}
 	s.Timeline, s.Evidence = normalizeTimeline(append(b.Timeline, s.Timeline...)),
 		normalizeEvidence(append(b.Evidence, s.Evidence...))
-	cut := int(b.Pods.Ended) > len(b.Pods.Names) // ours may or may not be among the pods that it counts but does not name
+	// Ours may or may not be among the pods that it counts but does not name.
+	cut := int(b.Pods.Ended) > len(b.Pods.Names)
 	s.Pods.Names = addPods(b.Pods.Names, s.Pods.Names)
 	if s.Pods.Ended = max(s.Pods.Ended, b.Pods.Ended); !cut {
 		s.Pods.Ended = max(s.Pods.Ended, int32(len(s.Pods.Names)))

@@ -68,7 +68,7 @@ func (k stepsKnown) mergedSteps() []api.Step {
 	own := slices.SortedFunc(slices.Values(k.own), func(a, b api.Step) int {
 		return cmp.Or(a.Ended.Compare(b.Ended.Time), a.Began.Compare(b.Began.Time))
 	})
-	var inside, outside, all []api.Step // own steps that a written entry covers, and the other own steps; then everything
+	var inside, outside, all []api.Step // own steps that a written entry covers; the other own steps; then all steps
 	put := func(to *[]api.Step, s api.Step, merge func(a, b api.Step) api.Step) {
 		if i := slices.IndexFunc(*to, func(o api.Step) bool { return o.Step == s.Step }); i >= 0 {
 			(*to)[i] = merge((*to)[i], s)

@@ -25,7 +25,7 @@ const (
 	NoMachine        Reason = "NoMachine"                 // no provider knows the node, or two claim it
 	Distrusted       Reason = "DeviceDistrusted"          // its device said Off of a machine that was on
 	AllStale         Reason = "AllLeasesStale"            // every node looks dead at once: it is the API server's fault, or ours
-	MostStale        Reason = "MostLeasesStale"           // fewer than half of the nodes are heard: nobody is powered off
+	MostStale        Reason = "MostLeasesStale"           // fewer than half of the nodes renew their Leases: nobody is powered off
 	NoWork           Reason = "NothingToEvict"            // no pod to move, no volume to detach
 	StaysDead        Reason = "NodeStaysDead"             // nothing is left to do since its fence ended
 	Asking           Reason = "AskingMachine"             // no answer since the node was looked at
@@ -296,7 +296,7 @@ var table = []Row{
 	{AwaitingOff, Info, StatePoweringOff, "Sent the power-off. Waiting until {device} says Off.", ""},
 	{NotAccepted, Warning, StatePoweringOff, "Device {device} did not accept the power-off ({detail}). It is sent again.",
 		"The Event has the cause."},
-	{PowerOffRefused, Warning, StateStillOn, "Device {device} refuses the power-off for good ({detail}): nothing is evicted. It is tried again later.",
+	{PowerOffRefused, Warning, StateStillOn, "Device {device} refuses the power-off permanently ({detail}): nothing is evicted. It is tried again later.",
 		"The device offers no power-off, refuses the credential, or is another machine's: the Event has the cause. It is tried again after five times `powerOffTimeout`."},
 	{PowerOffFailed, Warning, StateStillOn, "The machine did not come to Off in time: nothing is evicted. It is tried again later.",
 		"The device accepted a power-off, and the machine stayed on. Look at the device."},

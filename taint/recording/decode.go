@@ -88,7 +88,7 @@ func (l Line) DecodeObservation(key string) (decide.Observation, error) {
 	case Rests: // its look is not written: the next course begins with what policies keep of it
 		return decide.NodeIdle{}, nil
 	default:
-		return nil, fmt.Errorf("%s is nothing that this version knows", CleanText(string(l.Kind)))
+		return nil, fmt.Errorf("kind %s is not known to this version", CleanText(string(l.Kind)))
 	}
 }
 
@@ -99,7 +99,7 @@ func (l Line) nodeRead(key string) (decide.Observation, error) {
 	}
 	facts, err := in.Facts.toFacts(l.NewID)
 	if err == nil && in.Node != nil && in.Node.Name != l.Node {
-		err = fmt.Errorf("a line of node %s shows another Node", CleanText(l.Node))
+		err = fmt.Errorf("a line of node %s has another Node", CleanText(l.Node))
 	}
 	look := LookAt(in.Node, taint.Look{Sent: l.Sent, Got: l.At, LeaseRV: in.Lease, LeaseDuration: in.LeaseDuration},
 		key)
@@ -132,7 +132,7 @@ func (l Line) actionDone() (decide.Observation, error) {
 	in, err := decodeBody[outcome](l)
 	for _, how := range in.How {
 		if how > action.TooLarge {
-			return nil, fmt.Errorf("%d is no way in which a write ends", how)
+			return nil, fmt.Errorf("%d is not the result of a write", how)
 		}
 	}
 	return decide.ActionDone{Err: in.Err.toError(), SentAt: in.Sent, Withheld: in.Late, Results: in.How}, err

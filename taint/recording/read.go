@@ -23,7 +23,7 @@ func CountValues(text []byte) int {
 
 func checkDensity(text []byte) error {
 	if n := CountValues(text); n > MaxValues {
-		return fmt.Errorf("it is made of %d values, which no line of a recording is", n)
+		return fmt.Errorf("it has %d values; a line of a recording has fewer", n)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (t *Tally) ReadLines(name string, in io.Reader, each func(n int, l Line) er
 			t.Torn = true
 			return nil
 		case bad != nil && n == 1:
-			return fmt.Errorf("line 1: it is no recording of forcefence: %s", CleanText(bad.Error()))
+			return fmt.Errorf("line 1: not a recording of forcefence: %s", CleanText(bad.Error()))
 		}
 		t.Lines++
 		switch {
@@ -83,18 +83,18 @@ func (t *Tally) ReadLines(name string, in io.Reader, each func(n int, l Line) er
 			t.AddBroken(name, n, bad)
 			continue
 		case l.Version > version:
-			return fmt.Errorf("line %d: a recording of version %d, by forcefence %s: this one reads up to version %d. Use that forcefence, or a newer one",
-				n, l.Version, CleanText(l.By), version)
+			return fmt.Errorf("line %d: recording of version %d, by forcefence %s; this forcefence reads versions up "+
+				"to %d. Use that forcefence, or a newer one", n, l.Version, CleanText(l.By), version)
 		case l.Version == version:
 			t.Headers = append(t.Headers, l.Header)
 			continue
 		case n == 1:
-			return errors.New("line 1: it is no recording of forcefence: that begins with its version")
+			return errors.New("line 1: not a recording of forcefence: its version is missing")
 		case l.Dropped != nil:
 			t.Dropped += max(*l.Dropped, 0)
 			continue
 		case l.Version != 0 || l.Node == "":
-			t.AddBroken(name, n, errors.New("it is of no node"))
+			t.AddBroken(name, n, errors.New("its node is missing"))
 			continue
 		}
 		if err := each(n, l.Line); err != nil {
@@ -109,7 +109,7 @@ func lineOf(r *bufio.Reader) ([]byte, error) {
 	for {
 		part, err := r.ReadSlice('\n')
 		if len(out)+len(part) > maxLine {
-			return nil, fmt.Errorf("it is longer than %d bytes, which no line of a recording is", maxLine)
+			return nil, fmt.Errorf("it is longer than %d bytes; a line of a recording is shorter", maxLine)
 		}
 		out = append(out, part...)
 		if !errors.Is(err, bufio.ErrBufferFull) {

@@ -351,7 +351,7 @@ func (f facts) toFacts(id string) (decide.Facts, error) {
 	out := decide.Facts{Facts: f.Fence, Evict: f.Evict, Storage: f.Storage}
 	mode, known := fence.ParseMode(f.Mode)
 	if !known {
-		return out, fmt.Errorf("%q is no mode", f.Mode)
+		return out, fmt.Errorf("%q is not a mode", f.Mode)
 	}
 	out.Mode, out.NoDeviceErr, out.NewID = mode, f.NoDeviceErr.toError(), id
 	var err error
@@ -426,7 +426,7 @@ func (a answer) toAnswer() (out providers.Answer, err error) {
 			return out, nil
 		}
 	}
-	return out, fmt.Errorf("%q is no state of a machine", a.State)
+	return out, fmt.Errorf("%q is not a power state", a.State)
 }
 
 // podsOf returns the pods without the fields that no decision reads.

@@ -69,7 +69,7 @@ func (p *player) collectPass(t *track, e event, f replayFleet) error {
 		return nil
 	}
 	if t.values += 1 + recording.CountValues(e.Body); t.values > 4*recording.MaxValues {
-		return errors.New("too much follows the last look at the node")
+		return errors.New("too many values follow the last look at the node")
 	}
 	t.events, t.fleets = append(t.events, e), append(t.fleets, f)
 	return nil

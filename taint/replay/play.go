@@ -50,9 +50,9 @@ type Decision struct {
 }
 
 // PlayRecordings plays recordings, the oldest first. If other is nil each decision is made again as it was. A decision
-// that differs is reported, and the rest of its course is skipped unless only Detail differs. A line that cannot be read or played is counted and
-// named, and the rest of its course is skipped. It returns an error if a recording cannot be read at all: another file,
-// a newer version, the wrong order.
+// that differs is reported, and the rest of its course is skipped unless only Detail differs. A line that cannot be
+// read or played is counted and named, and the rest of its course is skipped. It returns an error if a recording cannot
+// be read at all: another file, a newer version, the wrong order.
 func PlayRecordings(in []io.Reader, other *OtherConfig) (Report, error) {
 	p := player{other: other, tracks: map[string]*track{}, out: Report{Decisions: []Decision{}}}
 	var first time.Time // when the file before began
@@ -68,7 +68,7 @@ func PlayRecordings(in []io.Reader, other *OtherConfig) (Report, error) {
 		begun := p.out.Headers[before].At
 		if begun.Before(first) {
 			return p.out,
-				fmt.Errorf("%s begins at %s, before the file that stands before it: the oldest must stand first",
+				fmt.Errorf("%s begins at %s, before the previous file begins: name the oldest file first",
 					name, begun.UTC().Format(time.DateTime))
 		}
 		first = begun
@@ -128,7 +128,7 @@ func (p *player) playLine(n int, l recording.Line) error {
 		t.last[l.Kind] = l.Body
 	case t.last[l.Kind] == nil:
 		t.lost = true
-		return errors.New("it says the same as a line before that is not there")
+		return errors.New("it repeats an earlier line that is missing")
 	default:
 		l.Body = t.last[l.Kind]
 	}

@@ -521,17 +521,17 @@ func TestBadRecordings(t *testing.T) {
 	const begun = `{"node":"n","n":0,"is":"begin"}` + "\n"
 	for name, tt := range map[string]struct{ text, want string }{
 		"empty":            {"", "it is empty"},
-		"another file":     {"mode: fence\n", "line 1: it is no recording of forcefence"},
-		"JSON, no version": {"{}\n", "line 1: it is no recording of forcefence: that begins with its version"},
-		"a newer version":  {strings.Replace(header, `"forcefence":1`, `"forcefence":2`, 1), "version 2, by forcefence v9: this one reads up to version 1"},
+		"another file":     {"mode: fence\n", "line 1: not a recording of forcefence"},
+		"JSON, no version": {"{}\n", "line 1: not a recording of forcefence: its version is missing"},
+		"a newer version":  {strings.Replace(header, `"forcefence":1`, `"forcefence":2`, 1), "version 2, by forcefence v9; this forcefence reads versions up to 1"},
 		"no JSON":          {header + "{\n{}\n", "line 2: unexpected end of JSON input"},
-		"no node":          {header + "{\"is\":\"next\"}\n", "line 2: it is of no node"},
-		"unknown kind":     {header + `{"node":"n","n":0,"is":"begin"}` + "\n" + `{"node":"n","n":1,"is":"\u001b[31mred"}` + "\n", `line 3: [31mred is nothing that this version knows`},
-		"same as nothing":  {header + `{"node":"n","n":0,"is":"begin","same":true}` + "\n", "line 2: it says the same as a line before that is not there"},
+		"no node":          {header + "{\"is\":\"next\"}\n", "line 2: its node is missing"},
+		"unknown kind":     {header + `{"node":"n","n":0,"is":"begin"}` + "\n" + `{"node":"n","n":1,"is":"\u001b[31mred"}` + "\n", `line 3: kind [31mred is not known to this version`},
+		"same as nothing":  {header + `{"node":"n","n":0,"is":"begin","same":true}` + "\n", "line 2: it repeats an earlier line that is missing"},
 		"a body":           {header + `{"node":"n","n":0,"is":"begin","body":[]}` + "\n", "line 2: begin of node n: json"},
-		"another node":     {header + `{"node":"n","n":0,"is":"begin"}` + "\n" + `{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"m"}},"facts":{"mode":"fence"}}}` + "\n", "shows another Node"},
-		"no mode":          {header + `{"node":"n","n":0,"is":"begin"}` + "\n" + `{"node":"n","n":1,"is":"life","body":{"facts":{"mode":"x"}}}` + "\n", `"x" is no mode`},
-		"many values":      {header + begun + `{"node":"n","n":1,"is":"pods","body":[{}` + strings.Repeat(",{}", recording.MaxValues) + "]}\n", "line 3: it is made of 65539 values, which no line of a recording is"},
+		"another node":     {header + `{"node":"n","n":0,"is":"begin"}` + "\n" + `{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"m"}},"facts":{"mode":"fence"}}}` + "\n", "has another Node"},
+		"no mode":          {header + `{"node":"n","n":0,"is":"begin"}` + "\n" + `{"node":"n","n":1,"is":"life","body":{"facts":{"mode":"x"}}}` + "\n", `"x" is not a mode`},
+		"many values":      {header + begun + `{"node":"n","n":1,"is":"pods","body":[{}` + strings.Repeat(",{}", recording.MaxValues) + "]}\n", "line 3: it has 65539 values; a line of a recording has fewer"},
 		"year 10000":       {header + begun + `{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"n"},"spec":{"taints":[{"timeAdded":"10000-01-01T00:00:00Z"}]}}}}` + "\n", "line 3: life of node n: parsing time"},
 		"a long line":      {header + strings.Repeat("x", 8<<20+1) + "\n", "line 2: it is longer than"},
 	} {
@@ -558,7 +558,7 @@ func TestBadRecordings(t *testing.T) {
 	for n := range 100 { // each a few bytes, of which much would be kept until the next look
 		lines += fmt.Sprintf(`{"node":"n","n":%d,"is":"pods","same":true}`+"\n", n+2)
 	}
-	if r = play(t, lines, same); r.Broken != 1 || !strings.Contains(r.First, "too much follows") || r.Skipped < 90 {
+	if r = play(t, lines, same); r.Broken != 1 || !strings.Contains(r.First, "too many values follow") || r.Skipped < 90 {
 		t.Errorf("much of the same: got %+v", r.Tally)
 	}
 	r = play(t, header+begun+"\x00\x00\n"+begun+`{"node":"n","n":1,"is":"rest"}`+"\n", nil)

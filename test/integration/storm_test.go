@@ -170,7 +170,7 @@ func TestControlPlaneKeepsItsQuorum(t *testing.T) {
 	}
 	b.partition()
 	note := w.untilEvent("Node", b.Name(), "EtcdQuorum")
-	if want := "1 of etcd's 3 members are healthy beside it, the quorum is 2"; !strings.Contains(note, want) {
+	if want := "without it, 1 of etcd's 3 members are healthy; the quorum is 2"; !strings.Contains(note, want) {
 		t.Errorf("the Event says %q, want %q in it", note, want)
 	}
 	w.during(25*time.Second, "etcd's quorum", w.untouched(b))

@@ -106,8 +106,8 @@ const (
 // String returns the result in words, for people.
 func (r WriteResult) String() string {
 	return [...]string{
-		"accepted", "it keeps changing", "the API server fails", "the API server refuses it",
-		"too large for the API server", "somebody undoes it",
+		"accepted", "other clients keep changing it", "the API server returns errors", "the API server refuses it",
+		"too large for the API server", "another client undoes it",
 	}[r]
 }
 

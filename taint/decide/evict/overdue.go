@@ -96,7 +96,7 @@ func (v View) takeOutOfService(wait action.Decision) action.Decision {
 	case taint.IsOutOfService(v.Look.Taints):
 		return wait
 	case len(stay) > 0:
-		wait.Detail = "not taken out of service, which would end pod " + stay[0].Namespace + "/" + stay[0].Name
+		wait.Detail = "the out-of-service taint would end pod " + stay[0].Namespace + "/" + stay[0].Name
 		return wait
 	case v.Memory.emptySince.IsZero() || v.Now.Sub(v.Memory.emptySince) < emptyBeforeTaint:
 		return wait

@@ -144,7 +144,7 @@ func (v View) devicesToPowerOn() (places []int, why string) {
 		switch {
 		case i < 0:
 			return nil, fmt.Sprintf(
-				"it was turned off through %s, which does not speak for the node's machine any more", by.Device)
+				"it was powered off through %s, which no longer speaks for the node's machine", by.Device)
 		case v.Facts.Devices[i].NoPower != "":
 			return nil, v.Facts.Devices[i].NoPower
 		case v.Answers.State(i) == providers.PowerOff:

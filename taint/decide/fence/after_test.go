@@ -91,12 +91,12 @@ func TestAfterwards(t *testing.T) {
 		{"alive since", fenced(fresh, heartbeat), waits(reason.NoWork, recheckEvery)},
 		{"work to do", fenced(saying(off, 15*time.Millisecond), set(func(v *View) { v.PendingWork = WorkConfirmed })),
 			looks(reason.LookedTooEarly)},
-		{"cordoned", fenced(fresh, set(func(v *View) { v.Facts.KeptOn = "it is cordoned" })), heldUp("it is cordoned")},
+		{"cordoned", fenced(fresh, set(func(v *View) { v.Facts.KeptOn = "the node is cordoned" })), heldUp("the node is cordoned")},
 		{"its power must not be touched", fenced(fresh, noPower), rests},
 		{"another machine by now", fenced(fresh, set(func(v *View) { v.Look.Record.OffBy[0].Machine = &taint.Machine{Provider: "rack-a", ID: "8"} })),
-			heldUp("it was turned off through rack-a/7, which does not speak for the node's machine any more")},
+			heldUp("it was powered off through rack-a/7, which no longer speaks for the node's machine")},
 		{"another device by now", fenced(fresh, set(func(v *View) { v.Look.Record.OffBy[0].Device = "rack-b/7" })),
-			heldUp("it was turned off through rack-b/7, which does not speak for the node's machine any more")},
+			heldUp("it was powered off through rack-b/7, which no longer speaks for the node's machine")},
 		{"a word of a newer version", fenced(fresh, ons("Cooled")), rests},
 
 		// Somebody else turned it on.

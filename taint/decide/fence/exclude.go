@@ -74,7 +74,7 @@ func (p Pause) String() string {
 		text += " until " + p.Until.UTC().Format(time.RFC3339)
 	}
 	if p.BadUntil != "" {
-		text += fmt.Sprintf(" (until %s is no time such as 2026-01-31T18:00:00Z: it does not end by itself)",
+		text += fmt.Sprintf(" (no end: until=%s is not a time such as 2026-01-31T18:00:00Z)",
 			quoteText(p.BadUntil))
 	}
 	return text
@@ -107,7 +107,7 @@ func KeepOnReason(node *corev1.Node, cordoned bool) string {
 		}
 	}
 	if cordoned && node.Spec.Unschedulable {
-		return "it is cordoned"
+		return "the node is cordoned"
 	}
 	return ""
 }

@@ -33,8 +33,8 @@ func TestPause(t *testing.T) {
 		{"disk; fan; until=2026-03-01T12:00:00Z", Pause{Reason: "disk; fan", Until: noon}, `"disk; fan" until 2026-03-01T12:00:00Z`},
 		{"until=2026-03-01T12:00:00Z; disk", Pause{Reason: "until=2026-03-01T12:00:00Z; disk"}, `"until=2026-03-01T12:00:00Z; disk"`},
 		{"disk; until=", Pause{Reason: "disk"}, `"disk"`},
-		{"disk; until=tomorrow", Pause{Reason: "disk", BadUntil: "tomorrow"}, `"disk" (until "tomorrow" is no time such as 2026-01-31T18:00:00Z: it does not end by itself)`},
-		{"disk; until=2026-03-01 12:00", Pause{Reason: "disk", BadUntil: "2026-03-01 12:00"}, `"disk" (until "2026-03-01 12:00" is no time such as 2026-01-31T18:00:00Z: it does not end by itself)`},
+		{"disk; until=tomorrow", Pause{Reason: "disk", BadUntil: "tomorrow"}, `"disk" (no end: until="tomorrow" is not a time such as 2026-01-31T18:00:00Z)`},
+		{"disk; until=2026-03-01 12:00", Pause{Reason: "disk", BadUntil: "2026-03-01 12:00"}, `"disk" (no end: until="2026-03-01 12:00" is not a time such as 2026-01-31T18:00:00Z)`},
 		{"a\x1b[2J\nb", Pause{Reason: "a\x1b[2J\nb"}, `"a [2J b"`},
 	} {
 		got := ParsePause(tc.text)
@@ -77,7 +77,7 @@ func TestExcludedByNode(t *testing.T) {
 		"paused, no reason":      {annotated(""), `annotation forcefence.io/paused ""`, "", ""},
 		"paused until later":     {annotated("disk; until=2026-03-01T12:00:01Z"), `annotation forcefence.io/paused "disk" until 2026-03-01T12:00:01Z`, "", ""},
 		"paused until now":       {annotated("disk; until=2026-03-01T12:00:00Z"), "", "", ""},
-		"paused until who knows": {annotated("disk; until=noon"), `annotation forcefence.io/paused "disk" (until "noon" is no time such as 2026-01-31T18:00:00Z: it does not end by itself)`, "", ""},
+		"paused until who knows": {annotated("disk; until=noon"), `annotation forcefence.io/paused "disk" (no end: until="noon" is not a time such as 2026-01-31T18:00:00Z)`, "", ""},
 		"excluded by label":      {labelled("true"), "label remediation.medik8s.io/exclude-from-remediation", "", ""},
 		"its label says false":   {labelled("false"), "", "", ""},
 		"its label says nothing": {labelled(""), "", "", ""},
@@ -87,7 +87,7 @@ func TestExcludedByNode(t *testing.T) {
 		"a drain":                {condition("DrainInProgress", corev1.ConditionTrue), "", "condition DrainInProgress", "condition DrainInProgress"},
 		"a drain is over":        {condition("DrainInProgress", corev1.ConditionFalse), "", "", ""},
 		"a shutdown":             {condition("GracefulNodeShutdownInProgress", corev1.ConditionTrue), "", "condition GracefulNodeShutdownInProgress", "condition GracefulNodeShutdownInProgress"},
-		"cordoned":               {cordoned, "", "", "it is cordoned"},
+		"cordoned":               {cordoned, "", "", "the node is cordoned"},
 		"another condition":      {condition("MemoryPressure", corev1.ConditionTrue), "", "", ""},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
@@ -114,7 +114,7 @@ func TestExcludedElsewhere(t *testing.T) {
 		{map[string]string{"reason": "switches"}, `"switches"`, false},
 		{map[string]string{"reason": "switches", "until": "2026-03-01T12:00:01Z"}, `"switches" until 2026-03-01T12:00:01Z`, false},
 		{map[string]string{"until": "2026-03-01T12:00:00Z"}, `"" until 2026-03-01T12:00:00Z`, true},
-		{map[string]string{"until": "noon"}, `"" (until "noon" is no time such as 2026-01-31T18:00:00Z: it does not end by itself)`, false},
+		{map[string]string{"until": "noon"}, `"" (no end: until="noon" is not a time such as 2026-01-31T18:00:00Z)`, false},
 		{map[string]string{"paused": "false"}, `""`, false},
 	} {
 		if p := PauseOf(tc.data); p.String() != tc.says || p.IsOver(now.Wall) != tc.over {

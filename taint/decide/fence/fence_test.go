@@ -264,8 +264,8 @@ func TestStep(t *testing.T) {
 				both(on, on, 100*time.Millisecond)),
 			detailed(waits(reason.NotAccepted, 150*time.Millisecond), "unreachable: device unreachable")},
 		{"sent: refused by both, again", dead(two, powering, refusedAt(0, time.Second), refusedAt(1, time.Second), both(on, on, 100*time.Millisecond)), next("rack-b/7 did not accept it", 0)},
-		{"sent: no effect, through the other", dead(two, powering, sent(proof.EffectAfter), both(on, on, 100*time.Millisecond)), next("rack-a/7 accepted it without effect", 1)},
-		{"sent: refused for good by the first", dead(two, powering, forGood(0, time.Millisecond), both(on, on, 100*time.Millisecond)), next("rack-a/7 refuses the power-off for good", 1)},
+		{"sent: no effect, through the other", dead(two, powering, sent(proof.EffectAfter), both(on, on, 100*time.Millisecond)), next("rack-a/7 accepted it, but the machine stayed on", 1)},
+		{"sent: refused for good by the first", dead(two, powering, forGood(0, time.Millisecond), both(on, on, 100*time.Millisecond)), next("rack-a/7 refuses the power-off permanently", 1)},
 		{"sent: refused for good by both", dead(two, powering, forGood(0, time.Millisecond), forGood(1, time.Millisecond), both(on, on, 100*time.Millisecond)), refusedNow},
 		{"sent: refused for good by the only one that may", dead(two, firstNoPower, powering, forGood(1, time.Millisecond), both(on, on, 100*time.Millisecond)), refusedNow},
 

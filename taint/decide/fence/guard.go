@@ -35,7 +35,7 @@ func (v View) checkPowerOffLimits() refusal {
 	}
 	if s.Back > 0 {
 		return refusal{reason.CutOff, fmt.Sprintf(
-			"%d reads of ours in a row got no answer from the API server; that must be over for another %s",
+			"the API server did not answer %d reads in a row; it must answer for another %s",
 			s.Failed, roundUpSeconds(s.Back)), "reads", min(s.Back, pollOn)}
 	}
 	for _, p := range s.Parts {
@@ -46,7 +46,7 @@ func (v View) checkPowerOffLimits() refusal {
 	for _, p := range s.Parts {
 		if p.HasDevicesCut() {
 			return refusal{reason.DevicesCut, fmt.Sprintf(
-				"the devices of %d of %d nodes of %s do not answer, and lately did",
+				"the devices of %d of %d nodes of %s stopped answering recently",
 				p.Mute, p.Spoke, p.Of), p.Of, pollOn}
 		}
 	}
@@ -60,7 +60,7 @@ func (v View) checkPowerOffLimits() refusal {
 	}
 	for _, p := range s.Parts {
 		if p.Cool > 0 {
-			return refusal{reason.CoolDown, fmt.Sprintf("%s hit a limit, and must keep to all for another %s",
+			return refusal{reason.CoolDown, fmt.Sprintf("%s reached a limit, and must keep all limits for another %s",
 				p.Of, roundUpSeconds(p.Cool)), "", min(p.Cool, pollOn)}
 		}
 	}
@@ -76,7 +76,7 @@ func describeFloor(p fleet.Part) string {
 	text := fmt.Sprintf("%d of %d nodes of %s are not healthy, the floor is %d",
 		p.Nodes-p.Healthy, p.Nodes, p.Of, p.Floor)
 	if p.Floor >= p.Nodes {
-		text += ", which no power-off can keep"
+		text += ", so no power-off is possible"
 	}
 	if p.Unhealthy != "" {
 		text += ": " + p.Unhealthy
@@ -103,7 +103,7 @@ func (v View) checkQuorum(plane []fleet.Member) refusal {
 	if need := len(members)/2 + 1; healthy < need {
 		return refusal{
 			why: reason.Quorum,
-			detail: fmt.Sprintf("%d of etcd's %d members are healthy beside it, the quorum is %d%s",
+			detail: fmt.Sprintf("without it, %d of etcd's %d members are healthy; the quorum is %d%s",
 				healthy, len(members), need, describeUnknown(known)),
 			after: pollOn,
 		}
@@ -117,7 +117,7 @@ func (v View) checkQuorum(plane []fleet.Member) refusal {
 	if slices.Sort(turn); !known && len(turn) > 0 {
 		return refusal{
 			why: reason.Quorum,
-			detail: "one control-plane node at a time, and it is the turn of " +
+			detail: "control-plane nodes are powered off one at a time, and it is the turn of " +
 				strings.Join(turn, ", ") + describeUnknown(known),
 			after: time.Second,
 		}
@@ -129,7 +129,7 @@ func describeUnknown(known bool) string {
 	if known {
 		return ""
 	}
-	return " (who etcd's members are is not known: every control-plane node counts as one)"
+	return " (the etcd members are unknown, so every control-plane node counts as one)"
 }
 
 // etcdMembers returns etcd's members, and whether they are known: k3s and RKE2 label them, kubeadm's are static pods.

@@ -86,7 +86,7 @@ func (c ChosenMode) LoweredBy(annotations map[string]string) ChosenMode {
 	m, known := ParseMode(strings.TrimSpace(text))
 	by := "annotation " + ModeAnnotation
 	if !known {
-		m, by = Disabled, fmt.Sprintf("%s, whose value %s is no mode", by, quoteText(text))
+		m, by = Disabled, fmt.Sprintf("%s, whose value %s is not a mode", by, quoteText(text))
 	}
 	if now := SaferMode(m, c.Mode); now != c.Mode {
 		c.Mode, c.By = now, by

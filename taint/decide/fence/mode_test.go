@@ -47,10 +47,10 @@ func TestLowered(t *testing.T) {
 		{Shadow, "observe", Shadow, "the file"},
 		{Disabled, "fence", Disabled, "the file"},
 		{Observe, "disabled", Disabled, "annotation forcefence.io/mode"},
-		{Fence, "off\x1b[2J", Disabled, `annotation forcefence.io/mode, whose value "off [2J" is no mode`},
-		{Fence, "", Disabled, `annotation forcefence.io/mode, whose value "" is no mode`},
-		{Fence, "Fence", Disabled, `annotation forcefence.io/mode, whose value "Fence" is no mode`},
-		{Fence, strings.Repeat("x", 300000), Disabled, `annotation forcefence.io/mode, whose value "` + strings.Repeat("x", 197) + `..." is no mode`},
+		{Fence, "off\x1b[2J", Disabled, `annotation forcefence.io/mode, whose value "off [2J" is not a mode`},
+		{Fence, "", Disabled, `annotation forcefence.io/mode, whose value "" is not a mode`},
+		{Fence, "Fence", Disabled, `annotation forcefence.io/mode, whose value "Fence" is not a mode`},
+		{Fence, strings.Repeat("x", 300000), Disabled, `annotation forcefence.io/mode, whose value "` + strings.Repeat("x", 197) + `..." is not a mode`},
 	} {
 		c := ChosenMode{Mode: tc.mode, By: "the file", PowerOffAfter: time.Minute}
 		if got := c.LoweredBy(map[string]string{ModeAnnotation: tc.text}); got.Mode != tc.want || got.By != tc.by || got.PowerOffAfter != time.Minute {

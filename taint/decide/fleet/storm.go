@@ -142,7 +142,7 @@ func (p Part) HasDevicesCut() bool { return 2*p.Mute > p.Spoke }
 
 // LossText returns for a person that the domain is lost.
 func (p Part) LossText() string {
-	return fmt.Sprintf("%d of %d nodes of %s are silent, and were heard until the same moment", p.Stale, p.Nodes, p.Of)
+	return fmt.Sprintf("%d of %d nodes of %s fell silent at the same moment", p.Stale, p.Nodes, p.Of)
 }
 
 // IncidentKey returns a key for the loss of a domain; the next loss has another.

@@ -19,17 +19,20 @@ var Presets = []Preset{
 	{
 		Name:   "longhorn",
 		Policy: Policy{When: NotReady, Drivers: []string{"driver.longhorn.io"}, Terminating: true, Yields: true},
-		Does: "ends the pods of a node that is not Ready once they are past their deletionTimestamp: those with a Longhorn volume, of the owners that " +
-			"`nodeDownPodDeletionPolicy` chooses (Longhorn's setting of that name); and releases those of ReplicaSets for other nodes, as " +
-			"`volumeAttachmentRecoveryPolicy` says",
-		Trusts: "that a node that was not Ready until Kubernetes evicted its pods does not write any more; Longhorn does not cut it off",
+		Does: "ends pods of a node that is not Ready once they are past their deletionTimestamp. These are pods with " +
+			"a Longhorn volume whose owners `nodeDownPodDeletionPolicy` (Longhorn's setting of that name) chooses. " +
+			"It also releases the volumes of ReplicaSets' pods for other nodes, as `volumeAttachmentRecoveryPolicy` " +
+			"says",
+		Trusts: "that a node no longer writes if it was not Ready until Kubernetes evicted its pods; Longhorn does " +
+			"not cut it off",
 	},
 	{
 		Name:   "noobaa",
 		Policy: Policy{When: BecameNotReady, Pods: mustParseSelector("app=noobaa")},
 		Own:    true,
-		Does:   "ends NooBaa's pods (`app=noobaa`, whatever owns them) on a node at the moment that it becomes not Ready",
-		Trusts: "that a node that does not answer does not run: a node that is only cut off runs the old pod beside the new one",
+		Does:   "ends NooBaa's pods (`app=noobaa`, of any owner) on a node as soon as it becomes not Ready",
+		Trusts: "that a node that does not answer does not run: a node that is only cut off runs the old pod beside " +
+			"the new one",
 	},
 	{
 		Name: "storageos",
@@ -38,9 +41,10 @@ var Presets = []Preset{
 			Intervals: StorageOSIntervals, Detach: true,
 		},
 		Fences: true,
-		Does: "ends the pods of a node that the storage system (`storage`) says is not healthy, Ready or not: those all of whose volumes there are " +
-			"healthy; then deletes the VolumeAttachments of these volumes",
-		Trusts: "the storage system: what it says of nodes and volumes; with `storage-fences` also that a node that it calls unhealthy cannot write any more",
+		Does: "ends the pods of a node that the storage system (`storage`) reports as not healthy, Ready or not, if " +
+			"all their volumes there are healthy; then deletes the VolumeAttachments of these volumes",
+		Trusts: "the storage system's reports about nodes and volumes; with `storage-fences` also that a node that " +
+			"it reports as not healthy cannot write any more",
 	},
 }
 
@@ -81,9 +85,10 @@ var DeletionValues = []struct {
 // RecoveryValues are the values of the setting volumeAttachmentRecoveryPolicy that Longhorn had until 1.1.1, with their
 // meaning here.
 var RecoveryValues = []struct{ Value, Does string }{
-	{"never", "nothing; the default of a policy of one's own"},
-	{"wait", "ends such a pod once it, and every other pod of the node that uses one of its volumes, is past its deletionTimestamp; the preset's default, as it was Longhorn's"},
-	{"immediate", "ends such a pod once it was deleted, and a Pending pod of a ReplicaSet waits elsewhere for one of its volumes"},
+	{"never", "nothing; the default without the preset"},
+	{"wait", "ends such a pod once it and every other pod of the node that uses one of its volumes are past their " +
+		"deletionTimestamps; the preset's default, as it was Longhorn's"},
+	{"immediate", "ends such a pod once it was deleted and a Pending pod of a ReplicaSet waits for one of its volumes"},
 }
 
 // RecoveryRule returns the rule of volume attachment recovery that accompanies the policy, for its nodes, namespaces,

@@ -420,12 +420,12 @@ func (p PowerOffs) endOfTurn(
 		switch {
 		case a.State(i) == providers.PowerOff:
 		case isPermanentRefusal(t.err):
-			return name + " refuses the power-off for good", t.at
+			return name + " refuses the power-off permanently", t.at
 		case t.sent < l.limits.maxAttempts():
 		case t.err != nil:
 			return name + " did not accept it", t.at
 		case now.Sub(t.at) >= EffectAfter && a.State(i) != providers.PowerChanging:
-			return name + " accepted it without effect", t.at.Add(EffectAfter)
+			return name + " accepted it, but the machine stayed on", t.at.Add(EffectAfter)
 		}
 	}
 	if end := l.limits.Timeout; end > 0 && now.Sub(p.began) >= end {

@@ -19,7 +19,7 @@ type Host struct {
 
 // errMisplaced is the error of a hypervisor that answers although its host's device answers Off.
 var errMisplaced = fmt.Errorf(
-	"%w: a hypervisor answers, and the device of its host says Off: it just died, or that is another host's device",
+	"%w: a hypervisor answers although its host's device answers Off: it just died, or the device is another host's",
 	providers.ErrPermanent,
 )
 

@@ -176,7 +176,7 @@ func TestCourses(t *testing.T) {
 			s.plane("n1", "n2", "n3")
 			s.Facts.Quorum, s.Members = true, map[string]bool{"n1": true, "n2": false, "n3": true}
 		}, moves, "nothing EtcdQuorum 0", "nothing PowerUnknown 0",
-			"1 of etcd's 3 members are healthy beside it, the quorum is 2"},
+			"without it, 1 of etcd's 3 members are healthy; the quorum is 2"},
 		"quorum is kept": {func(s *Snapshot) {
 			s.plane("n1", "n2", "n3")
 			s.Facts.Quorum, s.Members = true, map[string]bool{"n1": true, "n2": true, "n3": true}
