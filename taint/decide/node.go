@@ -169,22 +169,6 @@ func (n *Node) Apply(now providers.Instant, f Fleet, o Observation) {
 	switch o := o.(type) {
 	case NodeRead:
 		n.applyNodeRead(o.Look, o.Facts, f)
-	case PodsListed:
-		n.applyPods(o.Pods, now)
-	case VolumesRead:
-		n.applyVolumes(o.ByPod, now)
-	case AttachmentsListed:
-		n.applyAttachments(o.Attachments, o.Live, now)
-	case OwnersRead:
-		n.applyOwners(o.ByPod, now)
-	case StorageSettingRead:
-		n.applyStorageSetting(o.Why, now)
-	case AwaitedClaimsRead:
-		n.applyAwaitedClaims(o.Claims, now)
-	case ClaimsRead:
-		n.applyBoundClaims(o.ByVolume, now)
-	case EtcdPodsListed:
-		n.applyEtcdPods(o.Ready, now)
 	case DevicesAnswered:
 		n.applyAnswers(o.Answers, now, f)
 	case ActionDone:
@@ -194,7 +178,48 @@ func (n *Node) Apply(now providers.Instant, f Fleet, o Observation) {
 	case NodeIdle:
 		n.policy.ApplyLook(o.Look)
 		*n = Node{policy: n.policy}
+	case nil, ReadFailed:
+	default:
+		n.applyRead(o, now)
 	}
+}
+
+// applyRead folds in the answer, which arrived at that time, of the read that Next returned after the look.
+func (n *Node) applyRead(o Observation, at providers.Instant) {
+	n.readsTook += at.Sub(n.readBegan)
+	n.lastReadAt, n.awaitsRead = at, false
+	switch o := o.(type) {
+	case PodsListed:
+		n.pods = podList{have: true, pods: o.Pods, at: at}
+		n.policy.ApplyPods(o.Pods)
+		n.evict.ApplyPods(o.Pods, at)
+	case VolumesRead:
+		n.applyVolumes(o.ByPod)
+	case AttachmentsListed:
+		n.atts = attachmentList{have: true, live: o.Live, list: o.Attachments}
+		if o.Live {
+			n.evict.ListedAt = at
+			n.policy.ApplyAttachments(o.Attachments)
+		}
+	case OwnersRead:
+		n.applyOwners(o.ByPod)
+	case StorageSettingRead:
+		n.storageSetting = &o.Why
+	case AwaitedClaimsRead:
+		n.awaitedClaims = notNil(o.Claims)
+	case ClaimsRead:
+		n.applyBoundClaims(o.ByVolume)
+	case EtcdPodsListed:
+		n.etcdReady = notNil(o.Ready)
+	}
+}
+
+// notNil returns an empty map for nil, which means that nothing was read.
+func notNil[K comparable, V any](m map[K]V) map[K]V {
+	if m == nil {
+		return map[K]V{}
+	}
+	return m
 }
 
 // applyNodeRead folds in a live look at the Node and its Lease, and what the configuration says about the node now.
@@ -225,23 +250,8 @@ func (n *Node) applyNodeRead(l taint.Look, facts Facts, f Fleet) {
 	}
 }
 
-// finishRead notes when the read that Next returned was answered.
-func (n *Node) finishRead(at providers.Instant) {
-	n.readsTook += at.Sub(n.readBegan)
-	n.lastReadAt, n.awaitsRead = at, false
-}
-
-// applyPods folds in the pods bound to the node, without the volumes of pods that have claims. at is when the list had
-// arrived.
-func (n *Node) applyPods(pods []action.Pod, at providers.Instant) {
-	n.pods = podList{have: true, pods: pods, at: at}
-	n.finishRead(at)
-	n.policy.ApplyPods(pods)
-	n.evict.ApplyPods(pods, at)
-}
-
 // applyOwners folds in what controls the owners of the requested pods, by the pods' UIDs.
-func (n *Node) applyOwners(of map[string]action.Owner, at providers.Instant) {
+func (n *Node) applyOwners(of map[string]action.Owner) {
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
 		if owner, ok := of[n.pods.pods[i].UID]; ok {
@@ -249,17 +259,10 @@ func (n *Node) applyOwners(of map[string]action.Owner, at providers.Instant) {
 			n.pods.pods[i].Owner = owner
 		}
 	}
-	n.finishRead(at)
-}
-
-// applyStorageSetting folds in why a setting of the storage system keeps policies from ending pods; "" if none does.
-func (n *Node) applyStorageSetting(why string, at providers.Instant) {
-	n.storageSetting = &why
-	n.finishRead(at)
 }
 
 // applyVolumes folds in the volumes of pods' claims, by the pods' UIDs. A pod that is missing there has none.
-func (n *Node) applyVolumes(of map[string][]action.Volume, at providers.Instant) {
+func (n *Node) applyVolumes(of map[string][]action.Volume) {
 	asked, _ := n.lastDecision.Action.(action.ReadVolumes)
 	n.pods.pods = slices.Clone(n.pods.pods)
 	for i := range n.pods.pods {
@@ -268,40 +271,17 @@ func (n *Node) applyVolumes(of map[string][]action.Volume, at providers.Instant)
 			p.Volumes, p.Claims = of[p.UID], false
 		}
 	}
-	n.finishRead(at)
-}
-
-// applyAttachments folds in the attachments that name the node; live reports that the API server listed them.
-func (n *Node) applyAttachments(atts []action.Attachment, live bool, at providers.Instant) {
-	n.atts = attachmentList{have: true, live: live, list: atts}
-	n.finishRead(at)
-	if live {
-		n.evict.ListedAt = at
-		n.policy.ApplyAttachments(atts)
-	}
-}
-
-// applyAwaitedClaims folds in the claims, as namespace/name, that Pending pods of ReplicaSets elsewhere wait for.
-func (n *Node) applyAwaitedClaims(claims map[string]bool, at providers.Instant) {
-	if n.awaitedClaims = claims; n.awaitedClaims == nil {
-		n.awaitedClaims = map[string]bool{}
-	}
-	n.finishRead(at)
 }
 
 // applyBoundClaims folds in the claims, as namespace/name, of the requested volumes. The claim is "" for an unbound
 // volume, and action.UnreadClaim for one that could not be read.
-func (n *Node) applyBoundClaims(of map[string]string, at providers.Instant) {
-	n.boundClaims = maps.Clone(n.boundClaims)
-	if n.boundClaims == nil {
-		n.boundClaims = map[string]string{}
-	}
+func (n *Node) applyBoundClaims(of map[string]string) {
+	n.boundClaims = notNil(maps.Clone(n.boundClaims))
 	asked, _ := n.lastDecision.Action.(action.ReadClaims)
 	for _, pv := range asked.PVs {
 		n.boundClaims[pv] = of[pv]
 	}
 	n.pods.pods, n.workPods = addClaimVolumes(n.pods.pods, of), addClaimVolumes(n.workPods, of)
-	n.finishRead(at)
 }
 
 // addClaimVolumes adds to each pod with an unread claim the PersistentVolumes that are, or may be, bound to that claim.
@@ -318,14 +298,6 @@ func addClaimVolumes(pods []action.Pod, of map[string]string) []action.Pod {
 		}
 	}
 	return pods
-}
-
-// applyEtcdPods folds in the nodes on which an etcd pod is bound, and whether that pod is Ready.
-func (n *Node) applyEtcdPods(ready map[string]bool, at providers.Instant) {
-	if n.etcdReady = ready; n.etcdReady == nil {
-		n.etcdReady = map[string]bool{}
-	}
-	n.finishRead(at)
 }
 
 // applyAnswers folds in the answers of the machine's devices, one of each in the order of Facts.Devices. Where the API

@@ -430,17 +430,7 @@ func dropDuplicates[T any](list []T, same func(a, b T) bool) []T {
 
 // addPods adds the pods that are missing.
 func addPods(have, more []api.Pod) []api.Pod {
-	seen := map[string]bool{}
-	for _, p := range have {
-		seen[p.UID] = true
-	}
-	for _, p := range more {
-		if !seen[p.UID] {
-			seen[p.UID] = true
-			have = append(have, p)
-		}
-	}
-	return have
+	return dropDuplicates(slices.Concat(have, more), func(a, b api.Pod) bool { return a.UID == b.UID })
 }
 
 // addDevices adds the devices' names.

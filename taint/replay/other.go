@@ -222,19 +222,13 @@ func (t *track) answerRead(
 	f replayFleet,
 	o *OtherConfig,
 ) bool {
-	all := kindsFor(a)
-	for _, is := range all {
-		i := slices.IndexFunc(events, func(e event) bool { return e.Kind == is })
-		for i >= 0 && used[i] {
-			j := slices.IndexFunc(events[i+1:], func(e event) bool { return e.Kind == is })
-			if j < 0 {
-				i = -1
-				break
-			}
-			i += 1 + j
+	for _, is := range kindsFor(a) {
+		i := 0
+		for i < len(events) && (used[i] || events[i].Kind != is) {
+			i++
 		}
 		e, was := t.known[is]
-		if i >= 0 {
+		if i < len(events) {
 			e, used[i], was = events[i], true, true
 		} else if e.At = now; is == recording.Answers && was {
 			e.seen = answersAt(e.seen.(decide.DevicesAnswered), now)

@@ -4978,7 +4978,7 @@ var Mutants = []Mutant{
 		New: "(n.offEndsSoon(now) || !f.View(n.look.Name, now).Alive.After(n.look.Sent))", Tests: lifeSince,
 	},
 	{
-		Name: "recovery: a question counts as a read", In: "taint/decide.Node.finishRead",
+		Name: "recovery: a question counts as a read", In: "taint/decide.Node.applyRead",
 		Old: "n.readsTook += at.Sub(n.readBegan)", New: "n.readsTook = at.Sub(n.look.Sent)", Tests: lifeSince,
 	},
 	{
@@ -8399,7 +8399,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: the BMC comes before its outlets", In: "taint/decide/fence.View.devicesToPowerOn",
-		Old: "return -1", New: "return 1",
+		Old: "append(places, others...)", New: "append(others, places...)",
 	},
 	{
 		Name: "after: an earlier fence's names outlive a machine that ran", In: "taint/decide/fence.View.newRecord",

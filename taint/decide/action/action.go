@@ -262,16 +262,10 @@ func NeedsNoProof(a Action) bool {
 
 // IsRead reports whether the action reads from the API server, or from a cache, and changes nothing.
 func IsRead(a Action) bool {
-	_, reads := a.(interface{ isRead() })
-	return reads
+	switch a.(type) {
+	case ReadNode, ListPods, ReadVolumes, ListAttachments, ReadOwners, ReadStorageSetting, ReadAwaitedClaims,
+		ListEtcdPods, ReadClaims:
+		return true
+	}
+	return false
 }
-
-func (ReadNode) isRead()           {}
-func (ListPods) isRead()           {}
-func (ReadVolumes) isRead()        {}
-func (ListAttachments) isRead()    {}
-func (ReadOwners) isRead()         {}
-func (ReadStorageSetting) isRead() {}
-func (ReadAwaitedClaims) isRead()  {}
-func (ListEtcdPods) isRead()       {}
-func (ReadClaims) isRead()         {}

@@ -137,6 +137,7 @@ func (v View) recordOutcome(after taint.PostFence, why reason.Reason) action.Dec
 // devicesToPowerOn returns the indexes of the devices that turned the machine off and now answer Off, those that feed
 // it first: a BMC may need that power itself. why is "" or the reason that forbids powering it on through them.
 func (v View) devicesToPowerOn() (places []int, why string) {
+	var others []int
 	for _, by := range v.Look.Record.OffBy {
 		i := slices.IndexFunc(v.Facts.Devices, func(d proof.Device) bool {
 			return d.Name == by.Device && by.Machine != nil && d.Machine == *by.Machine
@@ -147,19 +148,12 @@ func (v View) devicesToPowerOn() (places []int, why string) {
 				"it was powered off through %s, which no longer speaks for the node's machine", by.Device)
 		case v.Facts.Devices[i].NoPower != "":
 			return nil, v.Facts.Devices[i].NoPower
-		case v.Answers.State(i) == providers.PowerOff:
+		case v.Answers.State(i) != providers.PowerOff:
+		case v.Facts.Devices[i].Feeds:
 			places = append(places, i)
+		default:
+			others = append(others, i)
 		}
 	}
-	slices.SortStableFunc(places, func(a, b int) int {
-		switch {
-		case v.Facts.Devices[a].Feeds == v.Facts.Devices[b].Feeds:
-			return 0
-		case v.Facts.Devices[a].Feeds:
-			return -1
-		default:
-			return 1
-		}
-	})
-	return places, ""
+	return append(places, others...), ""
 }
