@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -41,28 +40,23 @@ func (h *hostFlags) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&h.site.Unit, "runtime-unit", "", "systemd's name for it (default: containerd or crio)")
 }
 
-// enterRoot changes this process's root to the host's. Then every path is the host's, links included, and the host's
-// programs run: the runtime, and a kubeconfig's exec credential. It needs CAP_SYS_CHROOT, and cannot be undone. It
-// opens its own executable before, because the host does not have it.
-func (h *hostFlags) enterRoot() (binary func() (io.ReadCloser, error), err error) {
+// enterRoot changes this process's root to the host's, and PATH to path. Then every path is the host's, links included,
+// and the host's programs run: the runtime, and a kubeconfig's exec credential. It needs CAP_SYS_CHROOT, and cannot be
+// undone. It opens its own executable before, because the host does not have it.
+func (h *hostFlags) enterRoot(path string) (self *os.File, err error) {
 	h.site.Runtime = install.RuntimeName(h.runtime)
-	self, err := os.Open("/proc/self/exe")
-	if err != nil {
-		return nil, fmt.Errorf("opening the own executable: %w", err)
-	}
-	info, err := self.Stat()
-	if err != nil {
+	if self, err = os.Open("/proc/self/exe"); err != nil {
 		return nil, fmt.Errorf("opening the own executable: %w", err)
 	}
 	if filepath.Clean(h.root) != "/" {
-		if err := syscall.Chroot(h.root); err != nil {
-			return nil, fmt.Errorf("changing the root to %s: %w", h.root, err)
+		if err = syscall.Chroot(h.root); err == nil {
+			err = os.Chdir("/")
 		}
-		if err := os.Chdir("/"); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("changing the root to %s: %w", h.root, err)
 		}
 	}
-	return func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(self, 0, info.Size())), nil }, nil
+	return self, os.Setenv("PATH", path)
 }
 
 // configFlags adds the flags of the hook's configuration.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +31,7 @@ func newInstall() *cobra.Command {
 			"listed. Once in effect it stays, whatever pods come later. Without the flag, what it wrote before is taken away.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			binary, err := host.enterRoot()
+			binary, err := host.enterRoot(o.Config.Path)
 			if err != nil {
 				return err
 			}
@@ -43,9 +42,6 @@ func newInstall() *cobra.Command {
 				return err
 			}
 			// `run` writes on the Node when it has registered with the runtime, which it never does here.
-			if err := os.Setenv("PATH", o.Config.Path); err != nil { // for an exec credential
-				return err
-			}
 			return reportToNode(cmd.Context(), o.Config, result.Protection)
 		},
 	}

@@ -17,7 +17,8 @@ import (
 )
 
 // exec runs a command line and returns what a shell would see.
-func exec(args ...string) (status int, stdout, stderr string) {
+func exec(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Setenv("PATH", os.Getenv("PATH")) // restored after the test: a command changes it
 	var out, err strings.Builder
 	status = run(args, &out, &err)
 	return status, out.String(), err.String()
@@ -125,18 +126,18 @@ func TestStatus(t *testing.T) {
 	}
 	command := []string{"status", "--state-dir", dir, "--runtime", "containerd", "--containerd", "/nowhere/containerd"}
 
-	if status, out, stderr := exec(command...); status != 1 || !strings.Contains(stderr, "cannot be told") ||
+	if status, out, stderr := exec(t, command...); status != 1 || !strings.Contains(stderr, "cannot be told") ||
 		!strings.Contains(out, "none has run") {
 		t.Errorf("nothing there: got %d, %q, %q", status, out, stderr)
 	}
-	if status, _, stderr := exec("status", "--state-dir", dir, "--ready"); status != 1 ||
+	if status, _, stderr := exec(t, "status", "--state-dir", dir, "--ready"); status != 1 ||
 		stderr != "plugin 20-forcefence has not run on this boot\n" {
 		t.Errorf("nothing there: got %d, %q", status, stderr)
 	}
 	this := func(s *nri.Status) { s.BootID = strings.TrimSpace(string(boot)) }
 	write(plugin("10", func(s *nri.Status) { s.BootID = "another boot's" }))
 	write(plugin("20", this))
-	status, out, stderr := exec(command...)
+	status, out, stderr := exec(t, command...)
 	if status != 0 || stderr != "" || strings.Contains(out, "10-forcefence") ||
 		!strings.Contains(out, "protection:  unknown: asking the runtime's version: ") {
 		t.Errorf("clear: got %d, %q, %q", status, out, stderr)
@@ -145,7 +146,7 @@ func TestStatus(t *testing.T) {
 		args []string
 		want int
 	}{{[]string{"--ready"}, 0}, {[]string{"--ready=20"}, 0}, {[]string{"--ready=10"}, 1}} {
-		if status, _, stderr := exec(append([]string{"status", "--state-dir", dir}, tc.args...)...); status != tc.want {
+		if status, _, stderr := exec(t, append([]string{"status", "--state-dir", dir}, tc.args...)...); status != tc.want {
 			t.Errorf("%q: got %d, %q", tc.args, status, stderr)
 		}
 	}
@@ -153,7 +154,7 @@ func TestStatus(t *testing.T) {
 		this(s)
 		s.Held = []nri.Held{held("a", time.Minute, 2)}
 	}))
-	status, out, stderr = exec(append(command, "--output", "json")...)
+	status, out, stderr = exec(t, append(command, "--output", "json")...)
 	var v hookStatus
 	if err := json.Unmarshal([]byte(out), &v); err != nil || status != 3 || stderr != "" {
 		t.Fatalf("held: got %d, %q, %q (%v)", status, out, stderr, err)
@@ -165,12 +166,12 @@ func TestStatus(t *testing.T) {
 		this(s)
 		s.Registered = time.Time{}
 	}))
-	if status, _, stderr := exec("status", "--state-dir", dir, "--ready"); status != 1 ||
+	if status, _, stderr := exec(t, "status", "--state-dir", dir, "--ready"); status != 1 ||
 		stderr != "20-forcefence is not registered with the runtime\n" {
 		t.Errorf("gone: got %d, %q", status, stderr)
 	}
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "10.json"), []byte("{"), 0o644))
-	if status, _, stderr := exec(command...); status != 1 || !strings.Contains(stderr, "10.json") {
+	if status, _, stderr := exec(t, command...); status != 1 || !strings.Contains(stderr, "10.json") {
 		t.Errorf("broken: got %d, %q", status, stderr)
 	}
 }
@@ -185,7 +186,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"install", "--node-name", ""}, "writing the hook's configuration: nodeName: missing\n"},
 		{[]string{"install", "--root", "/nowhere"}, "changing the root to /nowhere: no such file or directory\n"},
 	} {
-		if status, stdout, stderr := exec(tc.args...); status != 1 || stdout != "" || stderr != tc.want {
+		if status, stdout, stderr := exec(t, tc.args...); status != 1 || stdout != "" || stderr != tc.want {
 			t.Errorf("%q: got %d, %q, %q; want %q", tc.args, status, stdout, stderr, tc.want)
 		}
 	}

@@ -30,7 +30,7 @@ func newRun() *cobra.Command {
 			"runtime restarts, and tells on the Node which protection it has (condition ForcefenceGuard).",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := host.enterRoot(); err != nil {
+			if _, err := host.enterRoot(nri.DefaultPath); err != nil {
 				return err
 			}
 			keepHeapSmall()
@@ -53,12 +53,11 @@ func newRun() *cobra.Command {
 // reportProtection writes the node's protection on the Node. What the runtime has read depends on when its processes
 // started, so it is determined again at each registration. It blocks until the Node is written or ctx ends.
 func reportProtection(ctx context.Context, site install.Site, c nri.Config, log *slog.Logger) {
-	facts, err := install.ReadFacts(ctx, install.Host{}, site)
+	p, err := install.ReadProtection(ctx, site)
 	if err != nil {
 		log.Error("Cannot tell which protection the node has", "err", err)
 		return
 	}
-	p := install.AssessProtection(facts)
 	log.Info("Protection", "level", p.Level, "says", p.Sentence())
 	for { // the API server may be unavailable for a while
 		if err = reportToNode(ctx, c, p); err == nil {

@@ -36,7 +36,7 @@ func newStatus() *cobra.Command {
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output %q: text or json", output)
 			}
-			if _, err := host.enterRoot(); err != nil {
+			if _, err := host.enterRoot(nri.DefaultPath); err != nil {
 				return err
 			}
 			plugins, err := readBootStatuses(stateDir)
@@ -48,11 +48,9 @@ func newStatus() *cobra.Command {
 			}
 			host.site.StateDir = stateDir
 			v := newHookStatus(plugins)
-			facts, err := install.ReadFacts(cmd.Context(), install.Host{}, host.site)
-			if err != nil {
+			if p, err := install.ReadProtection(cmd.Context(), host.site); err != nil {
 				v.Problem = err.Error() // the plugins' own statuses are still worth printing
 			} else {
-				p := install.AssessProtection(facts)
 				v.Protection = &p
 			}
 			if err := v.printStatus(cmd.OutOrStdout(), output, time.Now()); err != nil {

@@ -20,7 +20,7 @@ func newUninstall() *cobra.Command {
 			"once no hook is left, such a runtime refuses ordinary containers until its next start.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := host.enterRoot(); err != nil {
+			if _, err := host.enterRoot(o.Config.Path); err != nil {
 				return err
 			}
 			o.Site, o.Version = host.site, version.String()

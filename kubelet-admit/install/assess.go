@@ -1,6 +1,12 @@
 package install
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+)
 
 // Level is how strictly the hook holds pods.
 type Level string
@@ -19,81 +25,64 @@ type Protection struct {
 	Advice string `json:"advice,omitempty"` // how to get more protection; "" if there is no way
 }
 
-// Facts are the input of AssessProtection. The zero value is a node without a runtime that we know.
-type Facts struct {
-	Runtime RuntimeName `json:"runtime,omitempty"`
-	Version Version     `json:"version"`
-	NRI     NRI         `json:"nri"`    // as configured on disk
-	Plugin  bool        `json:"plugin"` // the pre-installed plugin and its configuration are in place
+// facts are the input of assessProtection. The zero value is a node without a runtime that we know.
+type facts struct {
+	Runtime RuntimeName
+	Version *version.Version // nil only without a runtime
+	NRI     NRI              // as configured on disk
+	Plugin  bool             // the pre-installed plugin and its configuration are in place
 
-	Running        bool   `json:"running"`        // the runtime's process was seen
-	PluginPending  bool   `json:"pluginPending"`  // the running runtime started before the plugin came
-	ConfigPending  bool   `json:"configPending"`  // the running runtime started before its configuration last changed
-	UpgradePending bool   `json:"upgradePending"` // it runs the plugin from before the last upgrade
-	StillRequired  bool   `json:"stillRequired"`  // it requires the plugin, but its configuration no longer does
-	WhyNotRequired string `json:"whyNotRequired,omitempty"`
-	RestartCommand string `json:"restartCommand,omitempty"`
+	Running        bool // the runtime's process was seen
+	PluginPending  bool // the running runtime started before the plugin came
+	ConfigPending  bool // the running runtime started before its configuration last changed
+	UpgradePending bool // it runs the plugin from before the last upgrade
+	StillRequired  bool // it requires the plugin, but its configuration no longer does
+	WhyNotRequired string
+	RestartCommand string
 
 	requiredLater bool // by the pending state, the running runtime started before any file required the plugin
 }
 
-// AssessProtection returns a node's protection. It returns fail-closed only if the running runtime is known to have
+// assessProtection returns a node's protection. It returns fail-closed only if the running runtime is known to have
 // read all of it.
-func AssessProtection(f Facts) Protection {
+func assessProtection(f facts) Protection {
+	const upgrade = "containerd 2.2 or later, or CRI-O 1.34 or later."
 	name := fmt.Sprintf("%s %s", f.Runtime, f.Version)
-	restart := "restart it"
-	if f.RestartCommand != "" {
-		restart = f.RestartCommand
-	}
+	restart := cmp.Or(f.RestartCommand, "restart it")
+	k, known := kinds[f.Runtime]
 	switch {
-	case f.Runtime != containerd && f.Runtime != crio:
-		return Protection{None, "No container runtime with NRI was found on this node.",
-			"Use containerd 2.2 or later, or CRI-O 1.34 or later."}
-	case !f.Runtime.hasNRI(f.Version):
-		return Protection{None, name + " has no NRI.", "Upgrade to containerd 2.2 or later, or CRI-O 1.34 or later."}
+	case !known:
+		return Protection{None, "No container runtime with NRI was found on this node.", "Use " + upgrade}
+	case !f.Version.AtLeast(k.nri):
+		return Protection{None, name + " has no NRI.", "Upgrade to " + upgrade}
 	case !f.NRI.Enabled:
-		return Protection{
-			None, "NRI is switched off in the configuration of " + name + ".", "Enable NRI there and " + restart + ".",
-		}
+		return Protection{None, "NRI is switched off in the configuration of " + name + ".",
+			"Enable NRI there and " + restart + "."}
 	case !f.Plugin:
 		return Protection{None, "The plugin is not installed for " + name + ".", "Run forcefence-node install."}
 	case !f.Running:
 		return Protection{FailOpen, "The process of " + name + " was not found, so what it has read is not known.",
 			"Start it, or give the host's /proc."}
 	case f.PluginPending:
-		return Protection{FailOpen,
-			name +
-				" started before the plugin was installed: until its next start only the DaemonSet's plugin holds pods.",
-			"At the next boot it is in place; for now: " + restart + "."}
-	case !f.Runtime.hasValidator(f.Version):
+		return Protection{FailOpen, name + " started before the plugin was installed: until its next start only the " +
+			"DaemonSet's plugin holds pods.", "At the next boot it is in place; for now: " + restart + "."}
+	case !f.Version.AtLeast(k.validator):
 		return Protection{FailOpen, name + " cannot require a plugin: if the plugin stops, pods start.",
-			"Upgrade to containerd 2.2 or later, or CRI-O 1.34 or later."}
+			"Upgrade to " + upgrade}
 	case !f.NRI.requiresUs():
-		p := Protection{
-			FailOpen, name + " does not require the plugin: if it stops, pods start.",
-			"Install with --required-plugins.",
-		}
-		if f.WhyNotRequired != "" {
-			p.Advice = f.WhyNotRequired
-		}
-		return p
+		return Protection{FailOpen, name + " does not require the plugin: if it stops, pods start.",
+			cmp.Or(f.WhyNotRequired, "Install with --required-plugins.")}
 	case f.ConfigPending:
-		return Protection{
-			FailOpen, name + " started before it was configured to require the plugin.", "For now: " + restart + ".",
-		}
-	default:
-		p := Protection{FailClosed, name + " requires the plugin: if it stops, ordinary containers do not start.", ""}
-		if f.UpgradePending {
-			p.Advice = "The running plugin is replaced by the installed version at the runtime's next start."
-		}
-		return p
+		return Protection{FailOpen, name + " started before it was configured to require the plugin.",
+			"For now: " + restart + "."}
 	}
+	p := Protection{Level: FailClosed,
+		Reason: name + " requires the plugin: if it stops, ordinary containers do not start."}
+	if f.UpgradePending {
+		p.Advice = "The running plugin is replaced by the installed version at the runtime's next start."
+	}
+	return p
 }
 
 // Sentence returns the reason with the advice.
-func (p Protection) Sentence() string {
-	if p.Advice == "" {
-		return p.Reason
-	}
-	return p.Reason + " " + p.Advice
-}
+func (p Protection) Sentence() string { return strings.TrimSpace(p.Reason + " " + p.Advice) }

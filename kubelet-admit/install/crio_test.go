@@ -79,7 +79,7 @@ func TestCRIO(t *testing.T) {
 	l.opts.RequiredPlugins = true
 	l.pods = []corev1.Pod{daemonPod("a", "cni", "true")}
 	r := l.mustInstall()
-	want := NRI{Enabled: true, External: true, Socket: "/var/run/nri/nri.sock", PluginDir: l.path("opt/nri/plugins"),
+	want := NRI{Enabled: true, PluginDir: l.path("opt/nri/plugins"),
 		ConfigDir: l.path("etc/nri/conf.d"),
 		Validator: true, Required: []string{"other", "forcefence"}, Annotation: TolerateAnnotation}
 	if diff := cmp.Diff(want, l.facts().NRI); diff != "" {

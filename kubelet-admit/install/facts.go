@@ -1,6 +1,8 @@
 package install
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,9 +18,6 @@ import (
 )
 
 const (
-	pluginName  = nri.BaseName
-	defaultPath = nri.DefaultPath
-
 	// PluginFile is the name of the pre-installed plugin in NRI's folder.
 	PluginFile = nri.PreInstalledIndex + "-" + nri.BaseName
 	// ConfigFile is the name of its configuration in NRI's other folder. The DaemonSet's plugin gets it as well.
@@ -36,99 +35,76 @@ type Site struct {
 	StateDir   string      // the hook's state folder; default nri.DefaultStateDir
 }
 
-// unknownRuntimeError says that no runtime was found that the hook can be installed for.
-type unknownRuntimeError struct{ Why string }
+// errNoRuntime says that no runtime was found that the hook can be installed for.
+var errNoRuntime = errors.New("finding the container runtime")
 
-func (e *unknownRuntimeError) Error() string { return "finding the container runtime: " + e.Why }
-
-// resolveDefaults fills in the defaults. It returns unknownRuntimeError if no supported runtime is found.
+// resolveDefaults fills in the defaults. It returns errNoRuntime if no supported runtime is found.
 func (s Site) resolveDefaults(h Host) (Site, error) {
-	if s.StateDir == "" {
-		s.StateDir = nri.DefaultStateDir
+	var running []RuntimeName
+	for name := range kinds {
+		if s.Runtime == "" && len(h.findProcesses(name)) > 0 {
+			running = append(running, name)
+		}
 	}
-	switch s.Runtime {
-	case containerd, crio:
-	case "":
-		for _, name := range []RuntimeName{containerd, crio} {
-			if len(h.findProcesses(name)) == 0 {
-				continue
-			}
-			if s.Runtime != "" {
-				return s, &unknownRuntimeError{"containerd and CRI-O both run: say which with --runtime"}
-			}
-			s.Runtime = name
-		}
-		if s.Runtime == "" {
-			return s, &unknownRuntimeError{"neither containerd nor CRI-O runs: say which with --runtime"}
-		}
+	switch {
+	case s.Runtime != "":
+	case len(running) == 1:
+		s.Runtime = running[0]
+	case len(running) == 0:
+		return s, fmt.Errorf("%w: neither containerd nor CRI-O runs: say which with --runtime", errNoRuntime)
 	default:
-		return s, &unknownRuntimeError{fmt.Sprintf("%q is not known: containerd or cri-o", s.Runtime)}
+		return s, fmt.Errorf("%w: containerd and CRI-O both run: say which with --runtime", errNoRuntime)
 	}
-	config, confDir, unit := "/etc/containerd/config.toml", "/etc/containerd/conf.d", "containerd"
-	if s.Runtime == crio {
-		config, confDir, unit = "/etc/crio/crio.conf", "/etc/crio/crio.conf.d", "crio"
+	k, known := kinds[s.Runtime]
+	if !known {
+		return s, fmt.Errorf("%w: %q is not known: containerd or cri-o", errNoRuntime, s.Runtime)
 	}
-	for _, f := range []struct {
-		field *string
-		value string
-	}{{&s.Containerd, "containerd"}, {&s.CRIO, "crio"}, {&s.Config, config}, {&s.ConfDir, confDir}, {&s.Unit, unit}} {
-		if *f.field == "" {
-			*f.field = f.value
-		}
-	}
+	s.Containerd, s.CRIO = cmp.Or(s.Containerd, "containerd"), cmp.Or(s.CRIO, "crio")
+	s.Config, s.ConfDir = cmp.Or(s.Config, k.config), cmp.Or(s.ConfDir, k.confDir)
+	s.Unit, s.StateDir = cmp.Or(s.Unit, k.process), cmp.Or(s.StateDir, nri.DefaultStateDir)
 	return s, nil
 }
 
 // dropIn returns the path of the file that requires the plugin. Runtimes read drop-ins in the order of their names, and
 // the last one wins.
 func (s Site) dropIn() string {
-	if s.Runtime == crio {
-		return filepath.Join(s.ConfDir, "99-"+pluginName+".conf")
-	}
-	return filepath.Join(s.ConfDir, "99-"+pluginName+".toml")
+	return filepath.Join(s.ConfDir, "99-"+nri.BaseName+kinds[s.Runtime].extension)
 }
 
-// configFiles returns the files that the runtime reads its configuration from. Files of others may require the plugin
-// as well.
-func (s Site) configFiles() []string {
-	files := []string{s.Config, s.dropIn()}
-	if s.Runtime == containerd {
-		if root, err := readRoot(s); err == nil { // else it has just refused to dump it
-			files = append(files, root.imports...)
-		}
-		return files
+func (s Site) program() string {
+	if s.Runtime == crio {
+		return s.CRIO
 	}
-	others, _ := filepath.Glob(filepath.Join(s.ConfDir, "*")) // a folder's name with brackets in it finds none
-	return append(files, others...)
+	return s.Containerd
 }
 
 func (s Site) restartCommand() string { return "systemctl restart " + s.Unit }
 
-// ReadFacts reads the facts from the host's runtime. An unknown runtime is no error: the facts are those of a node
-// without one.
-func ReadFacts(ctx context.Context, h Host, s Site) (Facts, error) {
-	s, err := s.resolveDefaults(h)
-	var unknown *unknownRuntimeError
-	if errors.As(err, &unknown) {
-		return Facts{}, nil
-	}
+// ReadProtection returns the node's protection, by the host's runtime. It needs PATH to find the runtime's program. An
+// unknown runtime is no error: it protects nothing.
+func ReadProtection(ctx context.Context, s Site) (Protection, error) {
+	f, err := readHostFacts(ctx, Host{}, s)
 	if err != nil {
-		return Facts{}, err
+		return Protection{}, err
+	}
+	return assessProtection(f), nil
+}
+
+func readHostFacts(ctx context.Context, h Host, s Site) (facts, error) {
+	s, err := s.resolveDefaults(h)
+	if errors.Is(err, errNoRuntime) {
+		return facts{}, nil
 	}
 	return readFacts(ctx, h, s)
 }
 
-func readFacts(ctx context.Context, h Host, s Site) (Facts, error) {
-	f := Facts{Runtime: s.Runtime, RestartCommand: s.restartCommand()}
-	program := s.Containerd
-	if s.Runtime == crio {
-		program = s.CRIO
+func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
+	f := facts{Runtime: s.Runtime, RestartCommand: s.restartCommand()}
+	out, err := h.runCommand(ctx, s.program(), "--version")
+	if err == nil {
+		f.Version, err = parseVersion(string(out))
 	}
-	out, err := h.runCommand(ctx, program, "--version")
 	if err != nil {
-		return f, fmt.Errorf("asking the runtime's version: %w", err)
-	}
-	if f.Version, err = parseVersion(string(out)); err != nil {
 		return f, fmt.Errorf("asking the runtime's version: %w", err)
 	}
 	d, err := dumpConfig(ctx, h, s)
@@ -141,23 +117,20 @@ func readFacts(ctx context.Context, h Host, s Site) (Facts, error) {
 	}
 
 	ps := h.findProcesses(s.Runtime)
+	start := h.startTime(ps)
 	f.Running = len(ps) > 0
 	r := h.readPending(s.StateDir, ps)
 	f.PluginPending, f.UpgradePending, f.ConfigPending, f.StillRequired = r.Plugin, r.Upgrade, r.Config, r.Released
 	f.WhyNotRequired, f.requiredLater = r.WhyNotRequired, r.Config
 	if len(r.Processes) == 0 { // none of ours, or lost: then the files' times tell
-		if f.PluginPending, err = hasChangedSince(filepath.Join(f.NRI.PluginDir, PluginFile), h, ps); err != nil {
+		if f.PluginPending, err = hasChangedSince(start, filepath.Join(f.NRI.PluginDir, PluginFile)); err != nil {
 			return f, err
 		}
 	}
-	for _, file := range s.configFiles() {
-		changed, err := hasChangedSince(file, h, ps)
-		if err != nil {
-			return f, err
-		}
-		f.ConfigPending = f.ConfigPending || changed
-	}
-	return f, nil
+	root, _ := readRoot(s) // in case of an error the runtime has just refused to dump it
+	changed, err := hasChangedSince(start, append(root.imports, s.Config, s.dropIn())...)
+	f.ConfigPending = f.ConfigPending || changed
+	return f, err
 }
 
 // inPlace reports whether the runtime would start the plugin, and pass it a valid configuration.
@@ -186,28 +159,18 @@ type runtimeConfig struct {
 	text []byte
 }
 
-func parseDump(s Site, text []byte) (runtimeConfig, error) {
-	read := parseContainerd
-	if s.Runtime == crio {
-		read = parseCRIO
-	}
-	n, err := read(text)
-	return runtimeConfig{nri: n, text: text}, err
-}
-
 // dumpConfig runs the runtime's command that prints the configuration that it would read now.
 func dumpConfig(ctx context.Context, h Host, s Site) (runtimeConfig, error) {
-	var text []byte
-	var err error
+	args := []string{"--config", s.Config, "config", "dump"}
 	if s.Runtime == crio {
-		text, err = h.runCommand(ctx, s.CRIO, "--config", s.Config, "--config-dir", s.ConfDir, "config")
-	} else {
-		text, err = h.runCommand(ctx, s.Containerd, "--config", s.Config, "config", "dump")
+		args = []string{"--config", s.Config, "--config-dir", s.ConfDir, "config"}
 	}
+	text, err := h.runCommand(ctx, s.program(), args...)
 	if err != nil {
 		return runtimeConfig{}, fmt.Errorf("asking the runtime for its configuration: %w", err)
 	}
-	return parseDump(s, text)
+	n, err := kinds[s.Runtime].parse(text)
+	return runtimeConfig{nri: n, text: text}, err
 }
 
 // tryConfig asks the runtime for the configuration that it would have without our drop-in, or with another one in its
@@ -215,36 +178,39 @@ func dumpConfig(ctx context.Context, h Host, s Site) (runtimeConfig, error) {
 // returns.
 func tryConfig(ctx context.Context, h Host, s Site, with []byte) (_ runtimeConfig, err error) {
 	dir := filepath.Join(stageDir(s.ConfDir), "trial")
-	if _, err := h.removeAll(dir); err != nil {
+	if _, err := h.removePath(dir, os.RemoveAll); err != nil {
 		return runtimeConfig{}, err
 	}
 	defer func() {
-		_, bad := h.removeAll(dir)
+		_, bad := h.removePath(dir, os.RemoveAll)
 		err = errors.Join(err, bad)
 	}()
-	candidate := filepath.Join(dir, filepath.Base(s.dropIn()))
-	if with != nil {
-		if err := h.writeFile(candidate, 0o644, contentOf(with)); err != nil {
-			return runtimeConfig{}, err
-		}
-	} else if err := h.makeDir(dir); err != nil {
+	root, err := readRoot(s)
+	if err != nil {
 		return runtimeConfig{}, err
 	}
-	if s.Runtime == crio {
-		others, err := filepath.Glob(filepath.Join(s.ConfDir, "*"))
-		if err != nil {
+	if err := h.makeDir(dir); err != nil {
+		return runtimeConfig{}, err
+	}
+	write := func(name string, text []byte) error {
+		return h.writeFile(filepath.Join(dir, filepath.Base(name)), 0o600, bytes.NewReader(text))
+	}
+	files := slices.DeleteFunc(root.imports, func(file string) bool { return file == s.dropIn() })
+	if with != nil {
+		if err := write(s.dropIn(), with); err != nil {
 			return runtimeConfig{}, err
 		}
-		for _, file := range others {
-			info, err := os.Stat(file)
-			if file == s.dropIn() || err != nil || !info.Mode().IsRegular() {
+	}
+	if s.Runtime == crio {
+		for _, file := range files {
+			if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 				continue
 			}
 			text, err := os.ReadFile(file)
 			if err != nil {
 				return runtimeConfig{}, err
 			}
-			if err := h.writeFile(filepath.Join(dir, filepath.Base(file)), 0o644, contentOf(text)); err != nil {
+			if err := write(file, text); err != nil {
 				return runtimeConfig{}, err
 			}
 		}
@@ -253,33 +219,33 @@ func tryConfig(ctx context.Context, h Host, s Site, with []byte) (_ runtimeConfi
 	}
 	// containerd has no folder of its own: the configuration's imports name it. So a copy of the configuration imports
 	// the same files, except ours.
-	root, err := readRoot(s)
-	if err != nil {
-		return runtimeConfig{}, err
-	}
-	imports := slices.DeleteFunc(root.imports, func(file string) bool { return file == s.dropIn() })
 	if with != nil {
-		imports = append(imports, candidate)
+		files = append(files, filepath.Join(dir, filepath.Base(s.dropIn())))
 	}
-	root.all["imports"] = imports
+	root.all["imports"] = files
 	text, err := toml.Marshal(root.all)
 	if err != nil {
 		return runtimeConfig{}, err
 	}
 	s.Config = filepath.Join(dir, "config.toml")
-	if err := h.writeFile(s.Config, 0o600, contentOf(text)); err != nil {
+	if err := write(s.Config, text); err != nil {
 		return runtimeConfig{}, err
 	}
 	return dumpConfig(ctx, h, s)
 }
 
+// rootConfig is the runtime's main configuration.
 type rootConfig struct {
-	all     map[string]any
+	all     map[string]any // nil for CRI-O
 	version int64
-	imports []string // absolute, patterns expanded, as containerd does
+	imports []string // the other files that the runtime reads: absolute, patterns expanded, as the runtime does
 }
 
 func readRoot(s Site) (rootConfig, error) {
+	if s.Runtime == crio {
+		files, err := filepath.Glob(filepath.Join(s.ConfDir, "*"))
+		return rootConfig{imports: files}, err
+	}
 	text, err := os.ReadFile(s.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return rootConfig{},

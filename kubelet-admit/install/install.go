@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ type Options struct {
 	host   Host
 	Site   Site // its StateDir is that of the Config
 	Config nri.Config
-	Binary func() (io.ReadCloser, error) // the plugin's; read up to twice
+	Binary io.ReadSeeker // the plugin's; read up to twice
 
 	Version string // the program's, for the API server
 
@@ -45,7 +46,7 @@ type Result struct {
 type installer struct {
 	Options
 	site   Site
-	facts  Facts
+	facts  facts
 	client rest.Interface
 	result Result
 
@@ -60,10 +61,19 @@ func (in *installer) addWarning(format string, args ...any) {
 	in.result.Warnings = append(in.result.Warnings, fmt.Sprintf(format, args...))
 }
 
+// remove removes a path by os.Remove or os.RemoveAll, and reports it with why if it existed.
+func (in *installer) remove(path string, remove func(string) error, why string) error {
+	there, err := in.host.removePath(path, remove)
+	if there && err == nil {
+		in.reportDone(path, why)
+	}
+	return err
+}
+
 // ours are all names that a version of the plugin may have in NRI's folder, and the names of its configuration.
 var (
-	ours       = regexp.MustCompile(`^[0-9][0-9]-` + pluginName + `$`)
-	oursConfig = regexp.MustCompile(`^[0-9][0-9]-` + pluginName + `\.conf$`)
+	ours       = regexp.MustCompile(`^[0-9][0-9]-` + nri.BaseName + `$`)
+	oursConfig = regexp.MustCompile(`^[0-9][0-9]-` + nri.BaseName + `\.conf$`)
 	pluginLike = regexp.MustCompile(`^[0-9][0-9]-`)
 )
 
@@ -75,22 +85,22 @@ var (
 //
 // A runtime without NRI, or with NRI switched off, is no error: nothing is installed, and the Protection says so.
 func Install(ctx context.Context, o Options) (Result, error) {
+	return runLocked(o, func(in *installer) error { return in.installHook(ctx) })
+}
+
+// runLocked does it while no other install or uninstall runs on the host.
+func runLocked(o Options, do func(*installer) error) (Result, error) {
 	if o.connect == nil {
-		o.connect = connectAsKubelet
+		o.connect, o.node, o.pods = connectAsKubelet, getNode, listPods
 	}
-	if o.node == nil {
-		o.node = getNode
-	}
-	if o.pods == nil {
-		o.pods = listPods
-	}
+	o.Site.StateDir = o.Config.StateDir
 	in := &installer{Options: o}
 	unlock, err := lockHost(o.Config.StateDir)
 	if err != nil {
 		return in.result, err
 	}
 	defer unlock()
-	err = in.installHook(ctx)
+	err = do(in)
 	return in.result, err
 }
 
@@ -99,7 +109,6 @@ func (in *installer) installHook(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	in.host.Path = in.Config.Path
 	client, node, err := in.connect(ctx, in.Config, in.Version)
 	if err != nil {
 		return err
@@ -111,9 +120,8 @@ func (in *installer) installHook(ctx context.Context) error {
 	if in.facts, err = readFacts(ctx, in.host, in.site); err != nil {
 		return err
 	}
-	if !in.site.Runtime.hasNRI(in.facts.Version) || !in.facts.NRI.Enabled {
-		in.facts.Plugin = false
-		in.result.Protection = AssessProtection(in.facts)
+	if !in.facts.Version.AtLeast(kinds[in.site.Runtime].nri) || !in.facts.NRI.Enabled {
+		in.result.Protection = assessProtection(in.facts)
 		in.reportDone("plugin", "not installed")
 		return nil
 	}
@@ -122,8 +130,9 @@ func (in *installer) installHook(ctx context.Context) error {
 	}
 	// On every return, also after an error: the staging folders hold nothing that is needed.
 	defer func() {
-		for _, dir := range in.stageDirs() {
-			_, _ = in.host.removeAll(dir)
+		n := in.facts.NRI
+		for _, dir := range []string{stageDir(n.PluginDir), stageDir(n.ConfigDir), stageDir(in.site.ConfDir)} {
+			_, _ = in.host.removePath(dir, os.RemoveAll)
 		}
 	}()
 	if err := in.putPlugin(config); err != nil {
@@ -132,7 +141,7 @@ func (in *installer) installHook(ctx context.Context) error {
 	if in.RequiredPlugins {
 		err = in.requirePlugin(ctx)
 	} else {
-		err = in.stopRequiring()
+		err = in.removeDropIn(in.site, "removed: --required-plugins is not set any more")
 	}
 	var no refusal
 	why := ""
@@ -143,9 +152,7 @@ func (in *installer) installHook(ctx context.Context) error {
 		return fmt.Errorf("requiring the plugin: %w", err)
 	}
 	if why != in.facts.WhyNotRequired {
-		if err := in.host.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) {
-			r.WhyNotRequired = why
-		}); err != nil {
+		if err := in.host.updatePending(in.site, func(r *pendingState) { r.WhyNotRequired = why }); err != nil {
 			return err
 		}
 	}
@@ -155,7 +162,6 @@ func (in *installer) installHook(ctx context.Context) error {
 // whichRuntime selects the runtime that the kubelet reports in its Node: other runtimes may run beside it.
 func (in *installer) whichRuntime(node *corev1.Node) (Site, error) {
 	s := in.Site
-	s.StateDir = in.Config.StateDir
 	if s.Runtime == "" && node != nil {
 		name, _, _ := strings.Cut(node.Status.NodeInfo.ContainerRuntimeVersion, "://")
 		s.Runtime = RuntimeName(name)
@@ -163,21 +169,16 @@ func (in *installer) whichRuntime(node *corev1.Node) (Site, error) {
 	return s.resolveDefaults(in.host)
 }
 
-func (in *installer) stageDirs() []string {
-	return []string{stageDir(in.facts.NRI.PluginDir), stageDir(in.facts.NRI.ConfigDir), stageDir(in.site.ConfDir)}
-}
-
 func (in *installer) putPlugin(config []byte) error {
 	n, h := in.facts.NRI, in.host
 	pluginFile, configFile := filepath.Join(n.PluginDir, PluginFile), filepath.Join(n.ConfigDir, ConfigFile)
 
 	// The larger one first: it finds a full disk or a read-only folder before anything has changed.
-	const executable, readable = 0o755, 0o644
-	plugin, err := h.stageFile(pluginFile, executable, in.Binary)
+	plugin, err := h.stageFile(pluginFile, 0o755, in.Binary)
 	if err != nil {
 		return err
 	}
-	conf, err := h.stageFile(configFile, readable, contentOf(config))
+	conf, err := h.stageFile(configFile, 0o644, bytes.NewReader(config))
 	if err != nil {
 		return err
 	}
@@ -191,7 +192,7 @@ func (in *installer) putPlugin(config []byte) error {
 	}
 	if plugin != nil || conf != nil { // the runtime passes the configuration on when the plugin registers
 		first := !in.facts.Plugin && len(old) == 0
-		if err := h.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) {
+		if err := h.updatePending(in.site, func(r *pendingState) {
 			r.Plugin, r.Upgrade = r.Plugin || first, r.Upgrade || !first && !r.Plugin
 		}); err != nil {
 			return err
@@ -204,10 +205,9 @@ func (in *installer) putPlugin(config []byte) error {
 	}
 	in.reportDone(configFile, describeStaged(conf))
 	for _, file := range strays {
-		if _, err := h.removePath(file); err != nil {
+		if err := in.remove(file, os.Remove, "removed"); err != nil {
 			return err
 		}
-		in.reportDone(file, "removed")
 	}
 	if err := h.commitFile(plugin); err != nil {
 		return err
@@ -218,10 +218,9 @@ func (in *installer) putPlugin(config []byte) error {
 		if filepath.Base(file) == PluginFile {
 			continue
 		}
-		if _, err := h.removePath(file); err != nil {
+		if err := in.remove(file, os.Remove, "removed: another version of the plugin"); err != nil {
 			return err
 		}
-		in.reportDone(file, "removed: another version of the plugin")
 	}
 	return in.warnOfStrayFiles()
 }
@@ -275,14 +274,7 @@ func (in *installer) warnOfStrayFiles() error {
 
 // assessAndRestart sets the node's protection, and restarts the runtime if that is requested and helps.
 func (in *installer) assessAndRestart(ctx context.Context) error {
-	look := func() (err error) {
-		if in.facts, err = readFacts(ctx, in.host, in.site); err != nil {
-			return err
-		}
-		in.result.Protection = AssessProtection(in.facts)
-		return nil
-	}
-	if err := look(); err != nil {
+	if err := in.assess(ctx); err != nil {
 		return err
 	}
 	due := in.facts.restartReasons()
@@ -294,47 +286,50 @@ func (in *installer) assessAndRestart(ctx context.Context) error {
 			in.site.restartCommand(), due)
 		return nil
 	}
-	if err := restartRuntime(ctx, in.host, in.site); err != nil {
-		if in.dropInWritten { // a configuration that passed the dump may still keep it from starting
-			_, bad := in.host.removePath(in.site.dropIn())
-			err = errors.Join(err, bad)
-			if bad == nil {
-				err = errors.Join(fmt.Errorf("%s was taken away again", in.site.dropIn()), err,
-					restartRuntime(ctx, in.host, in.site))
-			}
-		}
-		return err
+	err := in.restartRuntime(ctx, due)
+	if err == nil {
+		return in.assess(ctx)
 	}
-	in.reportDone(string(in.site.Runtime), "restarted: "+due)
-	return look()
+	if in.dropInWritten { // a configuration that passed the dump may still keep it from starting
+		_, bad := in.host.removePath(in.site.dropIn(), os.Remove)
+		err = errors.Join(err, bad)
+		if bad == nil {
+			err = errors.Join(fmt.Errorf("%s was taken away again", in.site.dropIn()), err,
+				in.restartRuntime(ctx, "without the drop-in"))
+		}
+	}
+	return err
+}
+
+func (in *installer) assess(ctx context.Context) (err error) {
+	if in.facts, err = readFacts(ctx, in.host, in.site); err == nil {
+		in.result.Protection = assessProtection(in.facts)
+	}
+	return err
 }
 
 // restartReasons returns why the running runtime needs a restart, or "" if it does not.
-func (f Facts) restartReasons() string {
+func (f facts) restartReasons() string {
 	var due []string
-	for _, d := range []struct {
-		is  bool
-		why string
-	}{
-		{f.PluginPending, "it does not start the plugin yet"},
-		{f.UpgradePending, "it runs the plugin's last version"},
-		{f.ConfigPending && f.NRI.requiresUs(), "it does not require the plugin yet"},
-		{
-			f.StillRequired && !f.NRI.requiresUs(),
-			"it still requires the plugin, and refuses ordinary containers where that is missing",
-		},
-	} {
-		if d.is {
-			due = append(due, d.why)
+	add := func(is bool, why string) {
+		if is {
+			due = append(due, why)
 		}
 	}
+	add(f.PluginPending, "it does not start the plugin yet")
+	add(f.UpgradePending, "it runs the plugin's last version")
+	add(f.ConfigPending && f.NRI.requiresUs(), "it does not require the plugin yet")
+	add(f.StillRequired && !f.NRI.requiresUs(),
+		"it still requires the plugin, and refuses ordinary containers where that is missing")
 	return strings.Join(due, "; ")
 }
 
 // restartRuntime restarts the runtime. Its containers keep running, because their shims are not its children.
-func restartRuntime(ctx context.Context, h Host, s Site) error {
-	if _, err := h.runCommand(ctx, "systemctl", "restart", s.Unit); err != nil {
-		return fmt.Errorf("restarting %s, which only works with systemd and under its name there (--runtime-unit): %w", s.Runtime, err)
+func (in *installer) restartRuntime(ctx context.Context, why string) error {
+	if _, err := in.host.runCommand(ctx, "systemctl", "restart", in.site.Unit); err != nil {
+		return fmt.Errorf("restarting %s, which only works with systemd and under its name there (--runtime-unit): %w",
+			in.site.Runtime, err)
 	}
+	in.reportDone(string(in.site.Runtime), "restarted: "+why)
 	return nil
 }

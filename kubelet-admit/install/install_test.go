@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -68,7 +69,7 @@ func TestUpgrade(t *testing.T) {
 	kit.Must(t, os.Chmod(l.path("opt/nri/plugins/05-forcefence"), 0o755))
 	l.write("opt/nri/plugins/05-forcefence-other", "another's")
 	l.write("etc/nri/conf.d/10-forcefence.conf", "nodeName: old\n")
-	l.opts.Binary = contentOf([]byte("version 2"))
+	l.opts.Binary = strings.NewReader("version 2")
 	r := l.mustInstall()
 	if got := l.read("opt/nri/plugins/10-forcefence"); got != "version 2" {
 		t.Errorf("the plugin is %q", got)
@@ -191,7 +192,7 @@ func TestReadOnly(t *testing.T) {
 		t.Errorf("it left something:\n%s", diff)
 	}
 	kit.Must(t, syscall.Mount("none", l.path("opt"), "tmpfs", syscall.MS_REMOUNT, "size=64k"))
-	l.opts.Binary = contentOf(make([]byte, 1<<20))
+	l.opts.Binary = bytes.NewReader(make([]byte, 1<<20))
 	if _, err := l.install(); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("got %v, want a disk that is full", err)
 	}
@@ -255,12 +256,12 @@ func TestFaults(t *testing.T) {
 				prepare := func(l *lab) {
 					l.pods = []corev1.Pod{daemonPod("a", "cni", "true")}
 					if upgrade {
-						l.opts.Binary = contentOf([]byte("version 0"))
+						l.opts.Binary = strings.NewReader("version 0")
 						l.mustInstall()
 						l.start(200)
 					}
 					l.opts.RequiredPlugins = true
-					l.opts.Binary = contentOf([]byte("version 1"))
+					l.opts.Binary = strings.NewReader("version 1")
 				}
 				whole := newLab(t)
 				prepare(whole)
@@ -330,7 +331,7 @@ func TestRestart(t *testing.T) {
 	}
 
 	// A stranger in the folder would keep the runtime from coming up.
-	l.opts.Binary = contentOf([]byte("version 2"))
+	l.opts.Binary = strings.NewReader("version 2")
 	l.write("opt/nri/plugins/tool", "x")
 	kit.Must(t, os.Chmod(l.path("opt/nri/plugins/tool"), 0o755))
 	r = l.mustInstall()

@@ -27,22 +27,20 @@ func connectAsKubelet(ctx context.Context, c nri.Config, version string) (rest.I
 		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: %w: name another one with --kubeconfig", err)
 	}
 	node, err := getNode(ctx, client, c.NodeName)
-	switch {
-	case err == nil:
+	if err == nil {
 		return client, node, nil
+	}
+	why := fmt.Sprintf("reading Node %s with %s and PATH=%s", c.NodeName, c.Kubeconfig, c.Path)
+	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		// the Node authorizer forbids a node to read others, there or not
-		return nil, nil,
-			fmt.Errorf("testing the kubelet's kubeconfig: there is no Node %s that %s may read: give the name that the kubelet "+
-				"registered with --node-name: %w", c.NodeName, c.Kubeconfig, err)
+		why = fmt.Sprintf("there is no Node %s that %s may read: give the name that the kubelet registered with --node-name",
+			c.NodeName, c.Kubeconfig)
 	case apierrors.IsUnauthorized(err):
-		return nil, nil,
-			fmt.Errorf("testing the kubelet's kubeconfig: the API server does not accept the credential in %s: name the one that "+
-				"the kubelet uses with --kubeconfig: %w", c.Kubeconfig, err)
-	default:
-		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: reading Node %s with %s and PATH=%s: %w",
-			c.NodeName, c.Kubeconfig, c.Path, err)
+		why = fmt.Sprintf("the API server does not accept the credential in %s: name the one that the kubelet uses with "+
+			"--kubeconfig", c.Kubeconfig)
 	}
+	return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: %s: %w", why, err)
 }
 
 // getNode reads live: a GET without a resourceVersion.
@@ -73,10 +71,10 @@ func (in *installer) sameBoot(ctx context.Context, node *corev1.Node) error {
 	name := in.Config.NodeName
 	for end := time.Now().Add(bootWait); node.Status.NodeInfo.BootID != boot; {
 		if !time.Now().Before(end) {
-			return fmt.Errorf("comparing boots: Node %s tells boot id %q, this machine's is %q, and that did not change within %s: the hook would hold "+
-				"every ordinary pod. Either %s is the Node of another machine (--node-name), or its kubelet reads another file than "+
-				"/proc/sys/kernel/random/boot_id (the kubelet's flag --boot-id-file), or it does not report just now: see its log",
-				name, node.Status.NodeInfo.BootID, boot, bootWait, name)
+			return fmt.Errorf("comparing boots: Node %s tells boot id %q, this machine's is %q, and that did not change "+
+				"within %s: the hook would hold every ordinary pod. Either %s is the Node of another machine (--node-name), "+
+				"or its kubelet reads another file than /proc/sys/kernel/random/boot_id (the kubelet's flag --boot-id-file), "+
+				"or it does not report just now: see its log", name, node.Status.NodeInfo.BootID, boot, bootWait, name)
 		}
 		select {
 		case <-ctx.Done():

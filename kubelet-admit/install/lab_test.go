@@ -43,7 +43,7 @@ func newLab(t *testing.T) *lab {
 		Config: nri.Config{NodeName: "n1", Kubeconfig: l.path("kubelet.conf"), TaintKey: taint.DefaultKey,
 			StateDir: l.path("run/forcefence"),
 			DataDir:  l.path("lib/forcefence-node"), LogFile: l.path("log/forcefence-node.log"), Path: nri.DefaultPath},
-		Binary: contentOf([]byte("version 1")),
+		Binary: strings.NewReader("version 1"),
 		connect: func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
 			return nil, nodeOf("boot-1"), nil
 		},
@@ -94,7 +94,7 @@ func (l *lab) start(pid int) {
 	}
 	const decades = 100 * 365 * 24 * 3600 * ticks
 	l.write(fmt.Sprintf("proc/%d/stat", pid),
-		fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, l.opts.Site.Runtime.commandName(),
+		fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, kinds[l.opts.Site.Runtime].process,
 			decades+pid))
 }
 
@@ -184,11 +184,11 @@ func (l *lab) mustInstall() Result {
 	return r
 }
 
-func (l *lab) facts() Facts {
+func (l *lab) facts() facts {
 	l.t.Helper()
 	s := l.opts.Site
 	s.StateDir = l.opts.Config.StateDir
-	f, err := ReadFacts(l.t.Context(), l.opts.host, s)
+	f, err := readHostFacts(l.t.Context(), l.opts.host, s)
 	kit.Must(l.t, err)
 	return f
 }

@@ -1,7 +1,6 @@
 package install
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"strings"
@@ -14,17 +13,12 @@ func TestTwoAtOnce(t *testing.T) {
 	l.write("run/lock/x", "") // the folder is there on every host
 	second := error(nil)
 	inner := l.opts
-	inner.Binary = contentOf([]byte("version 1"))
-	tried := false
-	l.opts.Binary = func() (io.ReadCloser, error) {
-		if !tried {
-			tried = true
-			_, second = Install(t.Context(), inner)
-			_, un := Uninstall(t.Context(), inner)
-			second = errors.Join(second, un)
-		}
-		return io.NopCloser(bytes.NewReader([]byte("version 1"))), nil
-	}
+	l.opts.Binary = &interrupted{ReadSeeker: inner.Binary, once: func() {
+		inner.Binary = strings.NewReader("version 1")
+		_, second = Install(t.Context(), inner)
+		_, un := Uninstall(t.Context(), inner)
+		second = errors.Join(second, un)
+	}}
 	l.mustInstall()
 	l.pluginFolder("version 1")
 	if second == nil || strings.Count(second.Error(), "another install or uninstall") != 2 {
@@ -32,4 +26,18 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 	l.mustInstall()
 	l.uninstall()
+}
+
+// interrupted calls once before it is first read.
+type interrupted struct {
+	io.ReadSeeker
+	once func()
+}
+
+func (r *interrupted) Read(p []byte) (int, error) {
+	if once := r.once; once != nil {
+		r.once = nil
+		once()
+	}
+	return r.ReadSeeker.Read(p)
 }

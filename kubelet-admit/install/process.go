@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,33 +29,21 @@ func (h Host) procDir() string {
 	return "/proc"
 }
 
-// commandName returns the kernel's name for the runtime's process.
-func (n RuntimeName) commandName() string {
-	if n == crio {
-		return "crio"
-	}
-	return string(n)
-}
-
-// findProcesses returns the runtime's processes in the order of their pids. A process of that name in a container
-// counts, too; that can only make us report that a restart is still due.
+// findProcesses returns the runtime's processes. A process of that name in a container counts, too; that can only make
+// us report that a restart is still due.
 func (h Host) findProcesses(name RuntimeName) []process {
-	dirs, _ := filepath.Glob(filepath.Join(h.procDir(), "[0-9]*")) // the pattern is well formed
+	files, _ := filepath.Glob(filepath.Join(h.procDir(), "[0-9]*/stat")) // the pattern is well formed
 	var found []process
-	for _, dir := range dirs {
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil {
+	for _, file := range files {
+		pid, bad := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		stat, err := os.ReadFile(file)
+		if bad != nil || err != nil { // it has ended
 			continue
 		}
-		stat, err := os.ReadFile(filepath.Join(dir, "stat"))
-		if err != nil {
-			continue // it has ended
-		}
-		if command, start, ok := parseStat(stat); ok && command == name.commandName() {
+		if command, start, ok := parseStat(stat); ok && command == kinds[name].process {
 			found = append(found, process{PID: pid, Start: start})
 		}
 	}
-	slices.SortFunc(found, func(a, b process) int { return a.PID - b.PID })
 	return found
 }
 
@@ -89,7 +78,7 @@ func (h Host) startTime(ps []process) time.Time {
 			if err != nil {
 				return time.Time{}
 			}
-			first := slices.MinFunc(ps, func(a, b process) int { return int(int64(a.Start) - int64(b.Start)) })
+			first := slices.MinFunc(ps, func(a, b process) int { return cmp.Compare(a.Start, b.Start) })
 			return time.Unix(seconds, 0).Add(time.Duration(first.Start) * (time.Second / ticks))
 		}
 	}

@@ -95,7 +95,7 @@ func TestPendingByTime(t *testing.T) {
 	if !f.PluginPending || !f.ConfigPending {
 		t.Errorf("a runtime that started before has not: %+v", f)
 	}
-	if p := AssessProtection(f); p.Level != FailOpen {
+	if p := assessProtection(f); p.Level != FailOpen {
 		t.Errorf("got %+v", p)
 	}
 }
@@ -130,15 +130,15 @@ func TestPendingByAnotherFile(t *testing.T) {
 			l.mustInstall()
 			l.start(200)
 			l.write(file, content)
-			if p := AssessProtection(l.facts()); p.Level != FailClosed {
+			if p := assessProtection(l.facts()); p.Level != FailClosed {
 				t.Errorf("a runtime that started later: got %+v", p)
 			}
 			l.write("proc/stat", "cpu 0\nbtime 1\n")
-			l.write("proc/200/stat", "200 ("+name.commandName()+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
+			l.write("proc/200/stat", "200 ("+kinds[name].process+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
 			for _, old := range []string{l.path("opt/nri/plugins/" + PluginFile), l.opts.Site.Config} {
 				kit.Must(t, os.Chtimes(old, time.Unix(1, 0), time.Unix(1, 0)))
 			}
-			if p := AssessProtection(l.facts()); p.Level != FailOpen {
+			if p := assessProtection(l.facts()); p.Level != FailOpen {
 				t.Errorf("a runtime that started before: got %+v", p)
 			}
 		})

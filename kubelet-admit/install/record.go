@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
 // pendingFileName is a file in the state folder, which is lost with the boot.
@@ -51,9 +53,9 @@ func (h Host) readPending(stateDir string, now []process) pendingState {
 
 // updatePending changes the pending state before the step that it announces. A crash between the two makes a restart
 // due that is not needed.
-func (h Host) updatePending(stateDir string, name RuntimeName, change func(*pendingState)) error {
-	now := h.findProcesses(name)
-	r := h.readPending(stateDir, now)
+func (h Host) updatePending(s Site, change func(*pendingState)) error {
+	now := h.findProcesses(s.Runtime)
+	r := h.readPending(s.StateDir, now)
 	if len(r.Processes) == 0 {
 		boot, err := h.bootID()
 		if err != nil {
@@ -67,27 +69,28 @@ func (h Host) updatePending(stateDir string, name RuntimeName, change func(*pend
 		return err
 	}
 	// Replaced by a rename within the folder: the runtime does not read it.
-	file := filepath.Join(stateDir, pendingFileName)
-	if err := h.writeFile(file+".new", 0o644, contentOf(text)); err != nil {
-		return fmt.Errorf("noting what the runtime has not read yet: %w", err)
+	file := filepath.Join(s.StateDir, pendingFileName)
+	if err = h.writeFile(file+".new", 0o644, bytes.NewReader(text)); err == nil {
+		err = h.commitFile(&staged{from: file + ".new", to: file})
 	}
-	if err := h.commitFile(&staged{from: file + ".new", to: file}); err != nil {
+	if err != nil {
 		return fmt.Errorf("noting what the runtime has not read yet: %w", err)
 	}
 	return nil
 }
 
-// hasChangedSince reports whether a file changed after the runtime started, as far as clocks tell. A missing file did
-// not change.
-func hasChangedSince(file string, h Host, ps []process) (bool, error) {
+// hasChangedSince reports whether one of the files changed after the runtime's start, as far as clocks tell. A missing
+// file did not change, and none did if the start is unknown (zero).
+func hasChangedSince(start time.Time, files ...string) (bool, error) {
 	const slack = 2 // seconds: the boot's time is known to a second, and a runtime reads its files after its start
-	info, err := os.Stat(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+		if err == nil && !start.IsZero() && info.ModTime().Unix() > start.Unix()+slack {
+			return true, nil
+		}
 	}
-	if err != nil {
-		return false, err
-	}
-	start := h.startTime(ps)
-	return !start.IsZero() && info.ModTime().Unix() > start.Unix()+slack, nil
+	return false, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,13 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/forcefence/forcefence/taint"
 )
-
-// reportAttempts limits the retries after a conflict, because the kubelet writes the same object. A writer that
-// conflicts more often does nothing else.
-const reportAttempts = 5
 
 // ReportProtection writes a node's protection as a condition on the Node and, if it changes, an Event. It uses the
 // kubelet's own credential (client speaks core/v1), which may do so for its own Node. It may be repeated: it does not
@@ -27,16 +25,11 @@ func ReportProtection(ctx context.Context, client rest.Interface, node string, p
 	var changed *corev1.Node
 	err := patchStatus(ctx, client, node, func(n *corev1.Node) any {
 		changed = nil
-		for _, c := range n.Status.Conditions {
-			if c.Type != taint.ProtectionCondition {
-				continue
-			}
-			if c.Status == want.Status && c.Reason == want.Reason && c.Message == want.Message {
+		if c := findCondition(n); c != nil && c.Status == want.Status {
+			if c.Reason == want.Reason && c.Message == want.Message {
 				return nil
 			}
-			if c.Status == want.Status {
-				want.LastTransitionTime = c.LastTransitionTime
-			}
+			want.LastTransitionTime = c.LastTransitionTime
 		}
 		changed = n
 		return want
@@ -57,12 +50,10 @@ func ReportProtection(ctx context.Context, client rest.Interface, node string, p
 // removeReport removes the condition. A Node that is gone is no error.
 func removeReport(ctx context.Context, client rest.Interface, node string) error {
 	err := patchStatus(ctx, client, node, func(n *corev1.Node) any {
-		for _, c := range n.Status.Conditions {
-			if c.Type == taint.ProtectionCondition {
-				return map[string]string{"type": string(taint.ProtectionCondition), "$patch": "delete"}
-			}
+		if findCondition(n) == nil {
+			return nil
 		}
-		return nil
+		return map[string]string{"type": string(taint.ProtectionCondition), "$patch": "delete"}
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("removing the node's condition %s: %w", taint.ProtectionCondition, err)
@@ -70,32 +61,39 @@ func removeReport(ctx context.Context, client rest.Interface, node string) error
 	return nil
 }
 
-// patchStatus changes one condition of exactly the Node that was read. change returns nil if there is nothing to do.
+// patchStatus changes one condition of exactly the Node that was read. It tries again after a conflict, because the
+// kubelet writes the same object. change returns nil if there is nothing to do.
 func patchStatus(ctx context.Context, client rest.Interface, name string, change func(*corev1.Node) any) error {
-	var err error
-	for range reportAttempts {
-		var n *corev1.Node
-		if n, err = getNode(ctx, client, name); err != nil {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		n, err := getNode(ctx, client, name)
+		if err != nil {
 			return err
 		}
 		c := change(n)
 		if c == nil {
 			return nil
 		}
-		patch, bad := json.Marshal(map[string]any{
+		patch, err := json.Marshal(map[string]any{
 			"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion},
 			"status":   map[string]any{"conditions": []any{c}},
 		})
-		if bad != nil {
-			return bad
-		}
-		err = client.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource("status").
-			Body(patch).Do(ctx).Error()
-		if !apierrors.IsConflict(err) {
+		if err != nil {
 			return err
 		}
+		return client.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource("status").
+			Body(patch).Do(ctx).Error()
+	})
+}
+
+// findCondition returns our condition of a Node, or nil.
+func findCondition(n *corev1.Node) *corev1.NodeCondition {
+	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == taint.ProtectionCondition
+	})
+	if i < 0 {
+		return nil
 	}
-	return err
+	return &n.Status.Conditions[i]
 }
 
 func conditionOf(p Protection, now metav1.Time) corev1.NodeCondition {

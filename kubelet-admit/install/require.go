@@ -1,6 +1,8 @@
 package install
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
 	"github.com/forcefence/forcefence/taint"
 )
 
@@ -32,7 +35,7 @@ type refusal struct{ error }
 // well it enables nothing, but what was enabled before stays. Removing it would weaken every node as soon as a
 // DaemonSet without the annotation is deployed. Our own DaemonSet has the annotation, so a node cannot lock itself out.
 func (in *installer) requirePlugin(ctx context.Context) error {
-	if !in.site.Runtime.hasValidator(in.facts.Version) {
+	if !in.facts.Version.AtLeast(kinds[in.site.Runtime].validator) {
 		return refusal{fmt.Errorf("%s %s cannot require a plugin", in.site.Runtime, in.facts.Version)}
 	}
 	base, err := tryConfig(ctx, in.host, in.site, nil)
@@ -41,12 +44,10 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 	}
 	want := base.nri
 	want.Validator = true
-	if !slices.Contains(want.Required, pluginName) {
-		want.Required = append(slices.Clone(want.Required), pluginName)
+	if !slices.Contains(want.Required, nri.BaseName) {
+		want.Required = append(slices.Clone(want.Required), nri.BaseName)
 	}
-	if want.Annotation == "" {
-		want.Annotation = TolerateAnnotation
-	}
+	want.Annotation = cmp.Or(want.Annotation, TolerateAnnotation)
 	enabled := in.facts.NRI.requiresUs()
 
 	intolerant, err := in.listIntolerant(ctx, want.Annotation)
@@ -54,13 +55,12 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 		return err
 	}
 	if len(intolerant) > 0 {
-		list := strings.Join(intolerant, ", ")
+		why := fmt.Sprintf("these exempt pods could not start without it, for they lack the annotation %s: \"true\": %s",
+			want.Annotation, strings.Join(intolerant, ", "))
 		if !enabled {
-			return refusal{fmt.Errorf("without it these exempt pods could not start, for they lack the annotation %s: \"true\": %s",
-				want.Annotation, list)}
+			return refusal{errors.New(why)}
 		}
-		in.addWarning("the plugin is required, and these exempt pods could not start without it, for they lack the annotation %s: \"true\": %s",
-			want.Annotation, list)
+		in.addWarning("the plugin is required, and %s", why)
 	}
 	if reflect.DeepEqual(want, base.nri) {
 		in.reportDone("required plugins", "unchanged: the host's own configuration requires it")
@@ -71,7 +71,7 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 		return err
 	}
 	file := in.site.dropIn()
-	s, err := in.host.stageFile(file, 0o644, contentOf(content))
+	s, err := in.host.stageFile(file, 0o644, bytes.NewReader(content))
 	if err != nil {
 		return err
 	}
@@ -101,9 +101,8 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 		old = nil // it is in place already, and the runtime does not read it
 	}
 	required := in.requiredNow()
-	if err := in.host.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) {
-		r.Config, r.Released = !required, false
-	}); err != nil {
+	err = in.host.updatePending(in.site, func(r *pendingState) { r.Config, r.Released = !required, false })
+	if err != nil {
 		return err
 	}
 	if err := in.host.commitFile(s); err != nil {
@@ -121,12 +120,12 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 	}
 	undo := func() error {
 		if old == nil {
-			if _, err := in.host.removePath(file); err != nil || !required {
+			if _, err := in.host.removePath(file, os.Remove); err != nil || !required {
 				return err
 			}
-			return in.host.updatePending(in.site.StateDir, in.site.Runtime, func(r *pendingState) { r.Released = true })
+			return in.host.updatePending(in.site, func(r *pendingState) { r.Released = true })
 		}
-		s, err := in.host.stageFile(file, 0o644, contentOf(old))
+		s, err := in.host.stageFile(file, 0o644, bytes.NewReader(old))
 		if err != nil {
 			return err
 		}
@@ -138,55 +137,35 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 	return fmt.Errorf("checking %s, which is taken away again: %w", file, err)
 }
 
-// stopRequiring removes our drop-in.
-func (in *installer) stopRequiring() error {
-	there, err := removeDropIn(in.host, in.site, in.facts)
-	if there {
-		in.reportDone(in.site.dropIn(), "removed: --required-plugins is not set any more")
-	}
-	return err
-}
-
-func removeDropIn(h Host, s Site, f Facts) (there bool, err error) {
+// removeDropIn removes our drop-in, if there is one.
+func (in *installer) removeDropIn(s Site, why string) error {
 	if _, err := os.Lstat(s.dropIn()); errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return nil
 	}
 	// Not ConfigPending: a file's time shows that something changed since, not that the plugin was not required before.
-	if f.NRI.requiresUs() && !f.requiredLater && f.Running {
-		if err := h.updatePending(s.StateDir, s.Runtime, func(r *pendingState) { r.Released = true }); err != nil {
-			return false, err
+	if f := in.facts; f.NRI.requiresUs() && !f.requiredLater && f.Running {
+		if err := in.host.updatePending(s, func(r *pendingState) { r.Released = true }); err != nil {
+			return err
 		}
 	}
-	return h.removePath(s.dropIn())
+	return in.remove(s.dropIn(), os.Remove, why)
 }
 
 // dropInText returns the drop-in's text. A list in a later file replaces that of an earlier file (containerd 2.4.2,
 // measured), so the text repeats what others require.
 func (in *installer) dropInText(want NRI) ([]byte, error) {
-	table, keys := "plugins.'"+nriPlugin+"'.default_validator",
-		[3]string{"enable", "required_plugins", "tolerate_missing_plugins_annotation"}
-	var b strings.Builder
-	b.WriteString("# Written by forcefence-node install --required-plugins, and taken away by forcefence-node uninstall.\n")
-	if in.site.Runtime == crio {
-		table = "crio.nri.default_validator"
-		keys = [3]string{
-			"nri_enable_default_validator", "nri_validator_required_plugins",
-			"nri_validator_tolerate_missing_plugins_annotation",
-		}
-	} else {
+	text := "# Written by forcefence-node install --required-plugins, and taken away by forcefence-node uninstall.\n"
+	if in.site.Runtime == containerd {
 		root, err := readRoot(in.site)
 		if err != nil {
 			return nil, err
 		}
 		const oldest = 2 // names plugins as we do
-		fmt.Fprintf(&b, "version = %d\n\n", max(root.version, oldest))
+		text += fmt.Sprintf("version = %d\n\n", max(root.version, oldest))
 	}
-	values, err := toml.Marshal(map[string]any{keys[0]: true, keys[1]: want.Required, keys[2]: want.Annotation})
-	if err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(&b, "[%s]\n%s", table, values)
-	return []byte(b.String()), nil
+	k := kinds[in.site.Runtime]
+	values, err := toml.Marshal(map[string]any{k.enable: true, k.required: want.Required, k.annotation: want.Annotation})
+	return fmt.Appendf(nil, "%s[%s]\n%s", text, k.table, values), err
 }
 
 // onlyValidator returns an error if a drop-in does not have its intended effect, or changes anything but the validator.
@@ -220,7 +199,7 @@ func withoutValidator(dump []byte) (map[string]any, error) {
 	plugins, _ := all["plugins"].(map[string]any)
 	section, _ := plugins[nriPlugin].(map[string]any)
 	validator, _ := section["default_validator"].(map[string]any)
-	for _, key := range []string{"enable", "required_plugins", "tolerate_missing_plugins_annotation"} {
+	for _, key := range []string{kinds[containerd].enable, kinds[containerd].required, kinds[containerd].annotation} {
 		delete(validator, key)
 	}
 	return all, nil

@@ -38,7 +38,7 @@ func TestRequire(t *testing.T) {
 			l := start(t)
 			r := l.mustInstall()
 			f := l.facts()
-			want := NRI{Enabled: true, External: true, Socket: f.NRI.Socket, PluginDir: l.path("opt/nri/plugins"),
+			want := NRI{Enabled: true, PluginDir: l.path("opt/nri/plugins"),
 				ConfigDir: l.path("etc/nri/conf.d"),
 				Validator: true, Required: []string{"forcefence"}, Annotation: TolerateAnnotation}
 			if diff := cmp.Diff(want, f.NRI); diff != "" {
@@ -155,7 +155,7 @@ func TestRequireIntolerant(t *testing.T) {
 		t.Errorf("got %+v, %q, required %q", r.Protection, warned, l.required())
 	}
 	l.start(200)
-	if p := AssessProtection(l.facts()); !strings.Contains(p.Advice, list) {
+	if p := assessProtection(l.facts()); !strings.Contains(p.Advice, list) {
 		t.Errorf("after a restart of the runtime it is not known any more why: %+v", p)
 	}
 

@@ -13,27 +13,26 @@ import (
 
 var versionTexts = []struct {
 	text string
-	want Version
-	bad  bool
+	want string // "": an error
 }{
-	{"containerd github.com/containerd/containerd/v2 v2.4.2 0123456789abcdef", Version{2, 4, 2}, false},
-	{"containerd github.com/containerd/containerd/v2 2.4.2 \n", Version{2, 4, 2}, false},
-	{"containerd github.com/containerd/containerd 1.7.27-0ubuntu1~22.04.1 ", Version{1, 7, 27}, false},
-	{"containerd github.com/k3s-io/containerd v2.1.5-k3s1 abc", Version{2, 1, 5}, false},
-	{"containerd containerd.io 2.2.0-rc.1 x", Version{2, 2, 0}, false},
-	{"containerd github.com/containerd/containerd/v2 2.0.0+unknown ", Version{2, 0, 0}, false},
-	{"crio version 1.34.1\nVersion:        1.34.1\nGitCommit: 12.0.0x\nGoVersion: go1.24.3", Version{1, 34, 1}, false},
-	{"Version:  1.33.0\n", Version{1, 33, 0}, false},
-	{"containerd github.com/containerd/containerd/v2 unknown", Version{}, true},
-	{"containerd 2.4", Version{}, true},
-	{"", Version{}, true},
-	{"1234567.0.0", Version{}, true},
+	{"containerd github.com/containerd/containerd/v2 v2.4.2 0123456789abcdef", "2.4.2"},
+	{"containerd github.com/containerd/containerd/v2 2.4.2 \n", "2.4.2"},
+	{"containerd github.com/containerd/containerd 1.7.27-0ubuntu1~22.04.1 ", "1.7.27"},
+	{"containerd github.com/k3s-io/containerd v2.1.5-k3s1 abc", "2.1.5"},
+	{"containerd containerd.io 2.2.0-rc.1 x", "2.2.0"},
+	{"containerd github.com/containerd/containerd/v2 2.0.0+unknown ", "2.0.0"},
+	{"crio version 1.34.1\nVersion:        1.34.1\nGitCommit: 12.0.0x\nGoVersion: go1.24.3", "1.34.1"},
+	{"Version:  1.33.0\n", "1.33.0"},
+	{"containerd github.com/containerd/containerd/v2 unknown", ""},
+	{"containerd 2.4", ""},
+	{"", ""},
+	{"1234567.0.0", ""},
 }
 
 func TestParseVersion(t *testing.T) {
 	for _, tc := range versionTexts {
 		got, err := parseVersion(tc.text)
-		if got != tc.want || (err != nil) != tc.bad {
+		if (err != nil) != (tc.want == "") || err == nil && got.String() != tc.want {
 			t.Errorf("%q: got %v, %v; want %v", tc.text, got, err, tc.want)
 		}
 	}
@@ -46,16 +45,19 @@ func FuzzParseVersion(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		v, err := parseVersion(text)
 		if err != nil {
-			if v != (Version{}) {
+			if v != nil {
 				t.Errorf("%v beside an error", v)
 			}
 			return
 		}
-		if again, err := parseVersion(v.String()); again != v || err != nil {
+		if again, err := parseVersion(v.String()); err != nil || !again.EqualTo(v) {
 			t.Errorf("%v is read back as %v, %v", v, again, err)
 		}
 	})
 }
+
+// NRI's own folders.
+const defaultPluginDir, defaultConfigDir = "/opt/nri/plugins", "/etc/nri/conf.d"
 
 var containerdDumps = []struct {
 	name, text string
@@ -68,14 +70,14 @@ var containerdDumps = []struct {
 		"true\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\n" +
 		"reject_oci_hook_adjustment = false\nrequired_plugins = ['a', " +
 		"'forcefence']\ntolerate_missing_plugins_annotation = 'k'\n",
-		NRI{Enabled: true, Socket: "/s", PluginDir: "/p", ConfigDir: "/c", Validator: true,
+		NRI{Enabled: true, PluginDir: "/p", ConfigDir: "/c", Validator: true,
 			Required: []string{"a", "forcefence"}, Annotation: "k"}, false},
 	{"1.7", "version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\nplugin_path = \"/opt/nri/plugins\"\n",
-		NRI{Socket: defaultSocket, PluginDir: "/opt/nri/plugins", ConfigDir: defaultConfigDir, External: true}, false},
+		NRI{PluginDir: "/opt/nri/plugins", ConfigDir: defaultConfigDir}, false},
 	{"disabled by name", "disabled_plugins = " +
 		"['io.containerd.nri.v1.nri']\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
-		NRI{Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir, External: true}, false},
-	{"none", "version = 2\n", NRI{Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir},
+		NRI{PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir}, false},
+	{"none", "version = 2\n", NRI{PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir},
 		false},
 	{"no TOML", "x", NRI{}, true},
 	{"another type", "[plugins.'io.containerd.nri.v1.nri']\ndisable = 'no'\n", NRI{}, true},
@@ -104,7 +106,7 @@ func checkParsed(t *testing.T, n NRI, err error) {
 	if err != nil && (n.Enabled || n.Validator) {
 		t.Errorf("got %+v beside an error: that could be taken for a protection", n)
 	}
-	if err == nil && (n.PluginDir == "" || n.ConfigDir == "" || n.Socket == "") {
+	if err == nil && (n.PluginDir == "" || n.ConfigDir == "") {
 		t.Errorf("got %+v: without a folder", n)
 	}
 }
@@ -114,13 +116,13 @@ func TestRealContainerd(t *testing.T) {
 	program := cluster.Containerd(t)
 	out, err := exec.Command(program, "--version").Output()
 	kit.Must(t, err)
-	if v, err := parseVersion(string(out)); err != nil || !containerd.hasValidator(v) {
+	if v, err := parseVersion(string(out)); err != nil || !v.AtLeast(kinds[containerd].validator) {
 		t.Errorf("%q: got %v, %v", out, v, err)
 	}
 	out, err = exec.Command(program, "--config", filepath.Join(t.TempDir(), "none.toml"), "config", "dump").Output()
 	kit.Must(t, err)
 	got, err := parseContainerd(out)
-	want := NRI{Enabled: true, External: true, Socket: defaultSocket, PluginDir: defaultPluginDir,
+	want := NRI{Enabled: true, PluginDir: defaultPluginDir,
 		ConfigDir: defaultConfigDir, Required: []string{}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v; -want +got:\n%s", err, diff)
@@ -164,7 +166,7 @@ var crioConfigs = []struct {
 # nri_validator_tolerate_missing_plugins_annotation = ""
 [crio.stats]
 # enable_nri = false
-`, NRI{Enabled: true, External: true, Socket: "/var/run/nri/nri.sock", PluginDir: "/opt/nri/plugins", ConfigDir: "/etc/nri/conf.d",
+`, NRI{Enabled: true, PluginDir: "/opt/nri/plugins", ConfigDir: "/etc/nri/conf.d",
 		Required: []string{}}, false},
 	{"configured", `
 [crio.nri]
@@ -178,20 +180,20 @@ nri_validator_required_plugins = [
 	"forcefence",
 ]
 nri_validator_tolerate_missing_plugins_annotation = "forcefence.io/tolerate-missing"
-`, NRI{Enabled: true, Socket: defaultSocket, PluginDir: "/usr/local/nri", ConfigDir: defaultConfigDir, Validator: true,
+`, NRI{Enabled: true, PluginDir: "/usr/local/nri", ConfigDir: defaultConfigDir, Validator: true,
 		Required: []string{"other", "forcefence"}, Annotation: "forcefence.io/tolerate-missing"}, false},
 	{"what is no comment wins, before and after", `
 [crio.nri]
 enable_nri = false
 # enable_nri = true
-# nri_listen = "/a"
-nri_listen = "/b"
-`, NRI{External: true, Socket: "/b", PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir}, false},
+# nri_plugin_dir = "/a"
+nri_plugin_dir = "/b"
+`, NRI{PluginDir: "/b", ConfigDir: defaultConfigDir}, false},
 	{"a list in one line", "[crio.nri.default_validator]\nnri_validator_required_plugins = [\"a\"]\n",
-		NRI{External: true, Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir,
+		NRI{PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir,
 			Required: []string{"a"}}, false},
 	{"too old for NRI", "[crio.runtime]\n",
-		NRI{External: true, Socket: defaultSocket, PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir}, false},
+		NRI{PluginDir: defaultPluginDir, ConfigDir: defaultConfigDir}, false},
 	{"a list without an end", "[crio.nri.default_validator]\nnri_validator_required_plugins = [\n\"a\",\n", NRI{},
 		true},
 	{"another type", "[crio.nri]\nenable_nri = \"yes\"\n", NRI{}, true},

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
@@ -20,88 +21,64 @@ import (
 // process lets ordinary pods start until the restart. So it is not ended here, nor should the DaemonSet's be before the
 // runtime was restarted.
 func Uninstall(ctx context.Context, o Options) (Result, error) {
-	if o.connect == nil {
-		o.connect = connectAsKubelet
-	}
-	in := &installer{Options: o}
-	unlock, err := lockHost(o.Config.StateDir)
-	if err != nil {
-		return in.result, err
-	}
-	defer unlock()
-	err = in.uninstallHook(ctx)
-	return in.result, err
+	return runLocked(o, func(in *installer) error { return in.uninstallHook(ctx) })
 }
 
 func (in *installer) uninstallHook(ctx context.Context) error {
 	var errs []error
-	failed := func(err error) bool {
-		if err != nil {
-			errs = append(errs, err)
-		}
-		return err != nil
-	}
-	in.host.Path = in.Config.Path
-	in.Site.StateDir = in.Config.StateDir
-	facts, known := NRI{}.withDefaults(), true
+	collect := func(err error) { errs = append(errs, err) }
+	folders, known := NRI{}.withDefaults(), true
 	var err error
 	if in.site, err = in.Site.resolveDefaults(in.host); err == nil {
 		in.facts, err = readFacts(ctx, in.host, in.site)
-		facts = in.facts.NRI.withDefaults()
+		folders = in.facts.NRI.withDefaults()
 	}
 	if err != nil {
 		// a host whose runtime is gone or broken is cleaned all the same, in the folders that NRI has by default
 		known = false
 		in.addWarning("the runtime could not be asked for its folders, so NRI's own are taken: %v", err)
 	}
-
-	gone := func(file string, there bool, err error) {
-		if !failed(err) && there {
-			in.reportDone(file, "removed")
-		}
-	}
 	for _, s := range in.everySite() {
-		there, err := removeDropIn(in.host, s, in.facts)
-		gone(s.dropIn(), there, err)
+		collect(in.removeDropIn(s, "removed"))
 	}
-	if len(errs) > 0 { // a runtime that will require a plugin which is not there refuses every ordinary container
-		return errors.Join(errs...)
+	// A runtime that will require a plugin which is not there refuses every ordinary container.
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	still := known && in.requiredNow()
 
-	plugins, err := listMatching(facts.PluginDir, ours)
-	failed(err)
-	configs, err := listMatching(facts.ConfigDir, oursConfig)
-	failed(err)
-	configFile := filepath.Join(facts.ConfigDir, ConfigFile)
+	plugins, err := listMatching(folders.PluginDir, ours)
+	collect(err)
+	configs, err := listMatching(folders.ConfigDir, oursConfig)
+	collect(err)
+	configFile := filepath.Join(folders.ConfigDir, ConfigFile)
 	config := in.installedConfig(configFile)
-	for _, file := range append(append(plugins, configs...), configFile) {
-		there, err := in.host.removePath(file)
-		gone(file, there, err)
+	for _, file := range slices.Concat(plugins, configs, []string{configFile}) {
+		collect(in.remove(file, os.Remove, "removed"))
 	}
-	stages := []string{stageDir(facts.PluginDir), stageDir(facts.ConfigDir)}
+	stages := []string{stageDir(folders.PluginDir), stageDir(folders.ConfigDir)}
 	for _, s := range in.everySite() {
 		stages = append(stages, stageDir(s.ConfDir))
 	}
 	for _, dir := range stages {
-		there, err := in.host.removeAll(dir)
-		gone(dir, there, err)
+		collect(in.remove(dir, os.RemoveAll, "removed"))
 	}
 	restarted := false
 	if still && in.RestartRuntime {
-		if restarted = !failed(restartRuntime(ctx, in.host, in.site)); restarted {
-			in.reportDone(string(in.site.Runtime), "restarted: it required the plugin")
-		}
+		err := in.restartRuntime(ctx, "it required the plugin")
+		collect(err)
+		restarted = err == nil
 	}
 	if still && !restarted {
-		in.addWarning("%s still requires the plugin until it is started again: leave the DaemonSet in place until then, or ordinary containers are "+
-			"refused once the plugin that it started ends; now: %s", in.site.Runtime, in.site.restartCommand())
+		in.addWarning("%s still requires the plugin until it is started again: leave the DaemonSet in place until then, "+
+			"or ordinary containers are refused once the plugin that it started ends; now: %s", in.site.Runtime,
+			in.site.restartCommand())
 	} else if known && !restarted && len(plugins) > 0 && len(in.host.findProcesses(in.site.Runtime)) > 0 {
-		in.addWarning("the plugin that %s started goes on until the runtime is started again (%s): it holds pods while the node is marked",
-			in.site.Runtime, in.site.restartCommand())
+		in.addWarning("the plugin that %s started goes on until the runtime is started again (%s): it holds pods while the "+
+			"node is marked", in.site.Runtime, in.site.restartCommand())
 	}
-	in.removeTraces(config, still && !restarted, gone)
-	failed(in.removeCondition(ctx, config))
+	collect(in.removeTraces(config, still && !restarted))
+	collect(in.removeCondition(ctx, config))
 	return errors.Join(errs...)
 }
 
@@ -111,12 +88,11 @@ func (in *installer) everySite() []Site {
 		return []Site{in.site}
 	}
 	var all []Site
-	for _, name := range []RuntimeName{containerd, crio} {
+	for name := range kinds {
 		s := in.Site
 		s.Runtime = name
-		if s, err := s.resolveDefaults(in.host); err == nil {
-			all = append(all, s)
-		}
+		s, _ = s.resolveDefaults(in.host) // its runtime is known
+		all = append(all, s)
 	}
 	return all
 }
@@ -143,37 +119,33 @@ func (in *installer) installedConfig(file string) nri.Config {
 
 // removeTraces removes what the plugin wrote. The pending state stays while it is valid, because the next uninstall or
 // status reads it.
-func (in *installer) removeTraces(c nri.Config, keepPending bool, gone func(string, bool, error)) {
-	clean := func(dir string, patterns ...string) { // by name: the folder may be shared
-		for _, pattern := range patterns {
-			files, err := filepath.Glob(filepath.Join(dir, pattern))
-			gone(dir, false, err)
-			for _, file := range files {
-				there, err := in.host.removePath(file)
-				gone(file, there, err)
-			}
-		}
-		if rest, err := os.ReadDir(dir); err == nil && len(rest) == 0 {
-			there, err := in.host.removePath(dir)
-			gone(dir, there, err)
-		}
+func (in *installer) removeTraces(c nri.Config, keepPending bool) error {
+	patterns := []string{ // by name: the folders may be shared
+		filepath.Join(c.StateDir, "[0-9][0-9].json*"), filepath.Join(c.StateDir, ".[0-9][0-9].json*"),
+		filepath.Join(c.DataDir, nri.MemoryFile+"*"),
 	}
-	ofThisBoot := []string{"[0-9][0-9].json*", ".[0-9][0-9].json*"}
 	if !keepPending {
-		ofThisBoot = append(ofThisBoot, pendingFileName+"*")
+		patterns = append(patterns, filepath.Join(c.StateDir, pendingFileName+"*"))
 	}
-	clean(c.StateDir, ofThisBoot...)
-	clean(c.DataDir, nri.MemoryFile+"*")
-	if c.LogFile == "none" {
-		return
+	var errs []error
+	if c.LogFile != "none" {
+		errs = append(errs, in.remove(c.LogFile, os.Remove, "removed"))
+		ext := filepath.Ext(c.LogFile)
+		patterns = append(patterns, strings.TrimSuffix(c.LogFile, ext)+"-[0-9]*"+ext)
 	}
-	ext := filepath.Ext(c.LogFile)
-	rotated, err := filepath.Glob(strings.TrimSuffix(c.LogFile, ext) + "-[0-9]*" + ext)
-	gone(c.LogFile, false, err)
-	for _, file := range append(rotated, c.LogFile) {
-		there, err := in.host.removePath(file)
-		gone(file, there, err)
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
+		errs = append(errs, err)
+		for _, file := range files {
+			errs = append(errs, in.remove(file, os.Remove, "removed"))
+		}
 	}
+	for _, dir := range []string{c.StateDir, c.DataDir} {
+		if rest, err := os.ReadDir(dir); err == nil && len(rest) == 0 {
+			errs = append(errs, in.remove(dir, os.Remove, "removed"))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (in *installer) removeCondition(ctx context.Context, c nri.Config) error {
