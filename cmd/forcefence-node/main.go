@@ -15,14 +15,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forcefence/forcefence/cmd/internal/version"
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
 )
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
-
-// NRI passes the name to a plugin that it starts in this variable, and gives it no arguments.
-const pluginNameVariable = "NRI_PLUGIN_NAME"
 
 // run executes one command line and returns the exit status after everything that it started has stopped. SIGINT and
 // SIGTERM end the command's context.
@@ -34,7 +32,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	var err error
-	if len(args) == 0 && os.Getenv(pluginNameVariable) != "" {
+	if len(args) == 0 && nri.StartedByRuntime() {
 		err = pluginMain(ctx)
 	} else {
 		err = root.ExecuteContext(ctx)

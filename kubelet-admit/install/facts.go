@@ -136,13 +136,10 @@ func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
 // inPlace reports whether the runtime would start the plugin, and pass it a valid configuration.
 func inPlace(n NRI) (bool, error) {
 	info, err := os.Stat(filepath.Join(n.PluginDir, PluginFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+	var text []byte
+	if err == nil {
+		text, err = os.ReadFile(filepath.Join(n.ConfigDir, ConfigFile))
 	}
-	if err != nil {
-		return false, err
-	}
-	text, err := os.ReadFile(filepath.Join(n.ConfigDir, ConfigFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -45,13 +45,8 @@ func connectAsKubelet(ctx context.Context, c nri.Config, version string) (rest.I
 
 // getNode reads live: a GET without a resourceVersion.
 func getNode(ctx context.Context, client rest.Interface, name string) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, apiTimeout, fmt.Errorf("no answer within %s", apiTimeout))
-	defer cancel()
-	var node corev1.Node
-	if err := client.Get().Resource("nodes").Name(name).Do(ctx).Into(&node); err != nil {
-		return nil, err
-	}
-	return &node, nil
+	node := &corev1.Node{}
+	return node, client.Get().Timeout(apiTimeout).Resource("nodes").Name(name).Do(ctx).Into(node)
 }
 
 // A kubelet that has just booted writes its Node's status some seconds after its start, and may have started us before

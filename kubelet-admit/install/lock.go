@@ -21,15 +21,14 @@ func lockHost(stateDir string) (unlock func(), err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return func() {}, nil // there is no install with this state folder
 	}
-	if err != nil {
-		return nil, fmt.Errorf("locking %s: %w", dir, err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = errors.New("another install or uninstall runs on this host")
+	if err == nil {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			return func() { f.Close() }, nil
 		}
-		return nil, fmt.Errorf("locking %s: %w", dir, err)
+		f.Close()
 	}
-	return func() { f.Close() }, nil
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = errors.New("another install or uninstall runs on this host")
+	}
+	return nil, fmt.Errorf("locking %s: %w", dir, err)
 }

@@ -22,17 +22,12 @@ type process struct {
 	Start uint64 `json:"start"`
 }
 
-func (h Host) procDir() string {
-	if h.Proc != "" {
-		return h.Proc
-	}
-	return "/proc"
-}
+func (h Host) procFile(name string) string { return filepath.Join(cmp.Or(h.Proc, "/proc"), name) }
 
 // findProcesses returns the runtime's processes. A process of that name in a container counts, too; that can only make
 // us report that a restart is still due.
 func (h Host) findProcesses(name RuntimeName) []process {
-	files, _ := filepath.Glob(filepath.Join(h.procDir(), "[0-9]*/stat")) // the pattern is well formed
+	files, _ := filepath.Glob(h.procFile("[0-9]*/stat")) // the pattern is well formed
 	var found []process
 	for _, file := range files {
 		pid, bad := strconv.Atoi(filepath.Base(filepath.Dir(file)))
@@ -65,28 +60,19 @@ func parseStat(stat []byte) (command string, start uint64, ok bool) {
 
 // startTime returns when the oldest of the processes started, on the wall clock, or zero if that is unknown.
 func (h Host) startTime(ps []process) time.Time {
-	if len(ps) == 0 {
+	text, _ := os.ReadFile(h.procFile("stat"))
+	_, after, _ := strings.Cut(string(text), "\nbtime ")
+	line, _, _ := strings.Cut(after, "\n")
+	boot, err := strconv.ParseInt(line, 10, 64)
+	if err != nil || len(ps) == 0 {
 		return time.Time{}
 	}
-	text, err := os.ReadFile(filepath.Join(h.procDir(), "stat"))
-	if err != nil {
-		return time.Time{}
-	}
-	for line := range strings.Lines(string(text)) {
-		if boot, ok := strings.CutPrefix(line, "btime "); ok {
-			seconds, err := strconv.ParseInt(strings.TrimSpace(boot), 10, 64)
-			if err != nil {
-				return time.Time{}
-			}
-			first := slices.MinFunc(ps, func(a, b process) int { return cmp.Compare(a.Start, b.Start) })
-			return time.Unix(seconds, 0).Add(time.Duration(first.Start) * (time.Second / ticks))
-		}
-	}
-	return time.Time{}
+	first := slices.MinFunc(ps, func(a, b process) int { return cmp.Compare(a.Start, b.Start) })
+	return time.Unix(boot, 0).Add(time.Duration(first.Start) * (time.Second / ticks))
 }
 
 func (h Host) bootID() (string, error) {
-	id, err := os.ReadFile(filepath.Join(h.procDir(), "sys/kernel/random/boot_id"))
+	id, err := os.ReadFile(h.procFile("sys/kernel/random/boot_id"))
 	if err != nil {
 		return "", fmt.Errorf("reading the machine's boot id: %w", err)
 	}

@@ -176,33 +176,24 @@ func onlyValidator(s Site, base, would runtimeConfig, want NRI) error {
 	if s.Runtime == crio {
 		return nil // its whole configuration is text with comments
 	}
-	before, err := withoutValidator(base.text)
-	if err != nil {
-		return err
+	k := kinds[s.Runtime]
+	var rest [2]map[string]any // what is beside the validator
+	for i, text := range [][]byte{base.text, would.text} {
+		if err := toml.Unmarshal(text, &rest[i]); err != nil {
+			return err
+		}
+		delete(rest[i], "imports")
+		plugins, _ := rest[i]["plugins"].(map[string]any)
+		section, _ := plugins[nriPlugin].(map[string]any)
+		validator, _ := section["default_validator"].(map[string]any)
+		for _, key := range []string{k.enable, k.required, k.annotation} {
+			delete(validator, key)
+		}
 	}
-	after, err := withoutValidator(would.text)
-	if err != nil {
-		return err
-	}
-	if !reflect.DeepEqual(before, after) {
-		return fmt.Errorf("it would change more of the runtime's configuration than the validator's")
+	if !reflect.DeepEqual(rest[0], rest[1]) {
+		return errors.New("it would change more of the runtime's configuration than the validator's")
 	}
 	return nil
-}
-
-func withoutValidator(dump []byte) (map[string]any, error) {
-	var all map[string]any
-	if err := toml.Unmarshal(dump, &all); err != nil {
-		return nil, err
-	}
-	delete(all, "imports")
-	plugins, _ := all["plugins"].(map[string]any)
-	section, _ := plugins[nriPlugin].(map[string]any)
-	validator, _ := section["default_validator"].(map[string]any)
-	for _, key := range []string{kinds[containerd].enable, kinds[containerd].required, kinds[containerd].annotation} {
-		delete(validator, key)
-	}
-	return all, nil
 }
 
 // listIntolerant lists the node's exempt pods that the runtime would refuse while the plugin is missing, DaemonSets by
@@ -239,14 +230,10 @@ func toleratesMissing(pod *corev1.Pod, annotation string) bool {
 	return err == nil && yes
 }
 
+// listPods lists the node's pods. The Node authorizer lets a node list its own pods only.
 func listPods(ctx context.Context, client rest.Interface, node string) ([]corev1.Pod, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, apiTimeout, fmt.Errorf("no answer within %s", apiTimeout))
-	defer cancel()
 	var list corev1.PodList
-	// The Node authorizer lets a node list its own pods only.
-	if err := client.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).Do(ctx).
-		Into(&list); err != nil {
-		return nil, err
-	}
-	return list.Items, nil
+	err := client.Get().Timeout(apiTimeout).Resource("pods").Param("fieldSelector", "spec.nodeName="+node).Do(ctx).
+		Into(&list)
+	return list.Items, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,7 +37,8 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 		known = false
 		in.addWarning("the runtime could not be asked for its folders, so NRI's own are taken: %v", err)
 	}
-	for _, s := range in.everySite() {
+	sites := in.everySite()
+	for _, s := range sites {
 		collect(in.removeDropIn(s, "removed"))
 	}
 	// A runtime that will require a plugin which is not there refuses every ordinary container.
@@ -57,7 +57,7 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 		collect(in.remove(file, os.Remove, "removed"))
 	}
 	stages := []string{stageDir(folders.PluginDir), stageDir(folders.ConfigDir)}
-	for _, s := range in.everySite() {
+	for _, s := range sites {
 		stages = append(stages, stageDir(s.ConfDir))
 	}
 	for _, dir := range stages {
@@ -106,15 +106,12 @@ func (in *installer) requiredNow() bool {
 
 // installedConfig returns the plugin's configuration in place, or that of the command line if it is missing or broken.
 func (in *installer) installedConfig(file string) nri.Config {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return in.Config
+	if text, err := os.ReadFile(file); err == nil {
+		if c, err := nri.ParseConfig(string(text)); err == nil {
+			return c
+		}
 	}
-	c, err := nri.ParseConfig(string(text))
-	if err != nil {
-		return in.Config
-	}
-	return c
+	return in.Config
 }
 
 // removeTraces removes what the plugin wrote. The pending state stays while it is valid, because the next uninstall or
@@ -151,9 +148,6 @@ func (in *installer) removeTraces(c nri.Config, keepPending bool) error {
 func (in *installer) removeCondition(ctx context.Context, c nri.Config) error {
 	if c.NodeName == "" {
 		return nil
-	}
-	if _, err := os.Stat(c.Kubeconfig); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing the node's condition: %w", err)
 	}
 	client, _, err := in.connect(ctx, c, in.Version)
 	if err != nil {

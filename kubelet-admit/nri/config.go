@@ -1,7 +1,6 @@
 package nri
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -53,7 +52,7 @@ type Config struct {
 // ParseConfig reads a configuration and fills in the defaults. The error names every fault.
 func ParseConfig(text string) (Config, error) {
 	var c Config
-	dec := yaml.NewDecoder(bytes.NewReader([]byte(text)))
+	dec := yaml.NewDecoder(strings.NewReader(text))
 	dec.KnownFields(true)
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return Config{}, fmt.Errorf("reading the hook's configuration: %w", err)
@@ -66,16 +65,11 @@ func ParseConfig(text string) (Config, error) {
 }
 
 func (c *Config) setDefaults() {
-	for _, f := range []struct {
-		field *string
-		value string
-	}{
-		{&c.TaintKey, taint.DefaultKey}, {&c.StateDir, DefaultStateDir}, {&c.DataDir, DefaultDataDir},
-		{&c.LogFile, DefaultLogFile},
-		{&c.Path, DefaultPath},
-	} {
-		*f.field = cmp.Or(*f.field, f.value)
-	}
+	c.TaintKey = cmp.Or(c.TaintKey, taint.DefaultKey)
+	c.StateDir = cmp.Or(c.StateDir, DefaultStateDir)
+	c.DataDir = cmp.Or(c.DataDir, DefaultDataDir)
+	c.LogFile = cmp.Or(c.LogFile, DefaultLogFile)
+	c.Path = cmp.Or(c.Path, DefaultPath)
 }
 
 func (c Config) checkFields() error {

@@ -74,11 +74,9 @@ func (p *plugin) ValidateContainerAdjustment(_ context.Context, r *api.ValidateC
 }
 
 // CreateContainer holds a container where the runtime knows no validators.
-func (p *plugin) CreateContainer(
-	_ context.Context,
-	pod *api.PodSandbox,
-	_ *api.Container,
-) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (p *plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.Container) (
+	*api.ContainerAdjustment, []*api.ContainerUpdate, error,
+) {
 	return nil, nil, p.admitPod(pod)
 }
 

@@ -66,11 +66,9 @@ func (r *reader) runReader(ctx context.Context) {
 			return
 		}
 		r.reportResult(err)
-		switch {
-		case synced, !r.view.hasRead(): // once a second until the first success: a node that boots waits for it
+		pause = min(2*pause, readPause)
+		if synced || !r.view.lastNode().Read { // once a second until the first success: a node that boots waits for it
 			pause = readEvery
-		default:
-			pause = min(2*pause, readPause)
 		}
 		jittered := pause - pause/5 + rand.N(2*pause/5)
 		select {
@@ -146,10 +144,10 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 				return fmt.Errorf("node %s was deleted", r.node)
 			}
 			version = node.ResourceVersion
-			if isMarked(node, r.view.key) && !r.view.holdsSome() {
+			if isMarked(node, r.view.key) && !r.view.lastNode().Detaching {
 				r.view.seeNode(node, false, time.Now())
 			}
-			if r.view.holdsAll() && !isHeld(node, r.view.key) {
+			if last := r.view.lastNode(); last.Marked && !last.Detaching && !isHeld(node, r.view.key) {
 				// Under the mark pods may have been ended, and our watch of them may be behind that of the Node.
 				stop()
 				if pods, stop, err = r.watchPods(ctx, api); err != nil {
@@ -226,14 +224,11 @@ type client struct {
 // them. It knows no other group: the whole clientset needs several MB of memory. It sends the program's version to the
 // API server.
 func NewClient(kubeconfig, version string) (_ rest.Interface, closeIdle func(), err error) {
-	c, closeIdle, err := newClient(kubeconfig, version)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
-	}
-	return c, closeIdle, nil
-}
-
-func newClient(kubeconfig, version string) (rest.Interface, func(), error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+		}
+	}()
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, nil, err
@@ -283,10 +278,8 @@ func newClient(kubeconfig, version string) (rest.Interface, func(), error) {
 
 // getNode is a quorum read.
 func (c client) getNode(ctx context.Context, name string) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	node := &corev1.Node{}
-	if err := c.rest.Get().Resource("nodes").Name(name).Do(ctx).Into(node); err != nil {
+	if err := c.rest.Get().Resource("nodes").Name(name).Timeout(readTimeout).Do(ctx).Into(node); err != nil {
 		return nil, fmt.Errorf("get node %s: %w", name, err)
 	}
 	return node, nil
@@ -294,12 +287,10 @@ func (c client) getNode(ctx context.Context, name string) (*corev1.Node, error) 
 
 // listPods is a quorum list: without a resourceVersion the API server reads from etcd.
 func (c client) listPods(ctx context.Context, selector fields.Selector) (*corev1.PodList, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	list := &corev1.PodList{}
 	opts := &metav1.ListOptions{FieldSelector: selector.String()}
-	if err := c.rest.Get().Resource("pods").VersionedParams(opts, metav1.ParameterCodec).Do(ctx).
-		Into(list); err != nil {
+	r := c.rest.Get().Resource("pods").VersionedParams(opts, metav1.ParameterCodec).Timeout(readTimeout)
+	if err := r.Do(ctx).Into(list); err != nil {
 		return nil, fmt.Errorf("list pods of the node: %w", err)
 	}
 	return list, nil

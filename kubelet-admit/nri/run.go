@@ -1,6 +1,7 @@
 package nri
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,8 +41,8 @@ type Options struct {
 	bootIDFile string // for tests
 }
 
-// startedByRuntime reports whether the runtime started this process as a pre-installed plugin.
-func startedByRuntime() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
+// StartedByRuntime reports whether the runtime started this process as a pre-installed plugin.
+func StartedByRuntime() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
 
 // Run runs the hook. If the runtime started it, it returns when the runtime closes the connection. Else it connects
 // again once a second until ctx ends. It returns an error if going on makes no sense: a configuration with faults, or a
@@ -51,7 +52,7 @@ func Run(ctx context.Context, o Options) error {
 		o.bootIDFile = bootIDFile
 	}
 	h := &hook{opts: o, started: time.Now(), name: DaemonIndex + "-" + BaseName}
-	if startedByRuntime() {
+	if StartedByRuntime() {
 		h.name = os.Getenv(api.PluginIdxEnvVar) + "-" + os.Getenv(api.PluginNameEnvVar)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -59,7 +60,7 @@ func Run(ctx context.Context, o Options) error {
 	defer cancel()
 	h.ctx = ctx
 	h.plugin = &plugin{configure: h.configureOnce, registeredNow: h.callRegistered}
-	if startedByRuntime() {
+	if StartedByRuntime() {
 		return h.plugin.serveRuntime(ctx, stub.WithLogger(stubLog{slog.New(slog.DiscardHandler)}))
 	}
 	return h.serveConnections()
@@ -140,7 +141,7 @@ func (h *hook) configureOnce(text string) (*view, error) {
 		}
 	}
 	// NRI gives a plugin no environment. The container's environment has nothing to do with the host's programs.
-	if err := errors.Join(os.Setenv("PATH", c.Path), setenvIfEmpty("HOME", "/root")); err != nil {
+	if err := errors.Join(os.Setenv("PATH", c.Path), os.Setenv("HOME", cmp.Or(os.Getenv("HOME"), "/root"))); err != nil {
 		return nil, err
 	}
 	bootID, err := os.ReadFile(h.opts.bootIDFile)
@@ -160,23 +161,11 @@ func (h *hook) configureOnce(text string) (*view, error) {
 	}
 	h.config, h.view = &c, v
 	h.log.Info("Started", "version", h.opts.Version, "node", c.NodeName, "boot_id", v.bootID)
-	r := &reader{
-		kubeconfig:   c.Kubeconfig,
-		version:      h.opts.Version,
-		node:         c.NodeName,
-		view:         v,
-		reportResult: h.reportReading,
-	}
+	r := &reader{kubeconfig: c.Kubeconfig, version: h.opts.Version, node: c.NodeName, view: v,
+		reportResult: h.reportReading}
 	h.work.Go(func() { r.runReader(h.ctx) })
 	h.work.Go(func() { h.writeChanges(h.ctx) })
 	return v, nil
-}
-
-func setenvIfEmpty(key, value string) error {
-	if os.Getenv(key) != "" {
-		return nil
-	}
-	return os.Setenv(key, value)
 }
 
 // callRegistered calls Options.Registered.

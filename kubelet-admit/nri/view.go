@@ -2,6 +2,7 @@ package nri
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -150,9 +151,6 @@ func (v *view) admitPod(r request, now func() time.Time) error {
 // staticExemption returns whether the pod is static. The API server does not bind static pods, and they have the hash
 // of their file as UID: only the kubelet's annotations count.
 func (v *view) staticExemption(r request) taint.Exemption {
-	if len(r.annotations) == 0 {
-		return taint.NotExempt
-	}
 	pod := corev1.Pod{}
 	pod.Annotations = r.annotations
 	if e := taint.ExemptionOf(&pod, v.key); e == taint.ExemptStatic {
@@ -161,25 +159,11 @@ func (v *view) staticExemption(r request) taint.Exemption {
 	return taint.NotExempt
 }
 
-// hasRead reports whether the own Node was read on this boot.
-func (v *view) hasRead() bool {
+// lastNode returns the own Node as seen last.
+func (v *view) lastNode() admit.Node {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.node.Read
-}
-
-// holdsAll reports whether the Node, as seen last, had a mark that holds every ordinary pod.
-func (v *view) holdsAll() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.node.Marked && !v.node.Detaching
-}
-
-// holdsSome reports whether the Node had a mark that holds only the pods of some volumes.
-func (v *view) holdsSome() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.node.Detaching
+	return v.node.Node
 }
 
 // hasHeldPods reports whether a pod is held, and whether one is held because it is unknown.
@@ -306,7 +290,7 @@ func (v *view) buildErrors() {
 		if why == admit.NodeMarked || why == admit.VolumeDetaches {
 			text += " (" + v.node.Mark + ")"
 		}
-		v.holdErrors[why] = fmt.Errorf("%s", text)
+		v.holdErrors[why] = errors.New(text)
 	}
 }
 

@@ -4294,11 +4294,11 @@ var Mutants = []Mutant{
 	{
 		Name: "hook: a mark that comes with its volumes waits for the pods",
 		In:   "kubelet-admit/nri.reader.readAndWatch",
-		Old:  "!r.view.holdsSome()", New: "false",
+		Old:  "!r.view.lastNode().Detaching", New: "false",
 	},
 	{
 		Name: "hook: pods are listed anew only when the mark goes (10)", In: "kubelet-admit/nri.reader.readAndWatch",
-		Old: "r.view.holdsAll() && !isHeld(node, r.view.key)", New: "r.view.holdsAll() && !isMarked(node, r.view.key)",
+		Old: "!isHeld(node, r.view.key)", New: "!isMarked(node, r.view.key)",
 	},
 	{
 		Name: "volumes: another fence's names count", In: "taint.Look.DetachingClaims",
@@ -5332,7 +5332,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "hook: pods are not listed again when the mark goes", In: "kubelet-admit/nri.reader.readAndWatch",
-		Old: "r.view.holdsAll() && !isHeld(node, r.view.key)", New: "false",
+		Old: "last.Marked && !last.Detaching && !isHeld(node, r.view.key)", New: "last.Marked && false",
 	},
 	{
 		Name: "hook: a Node that is gone is an outage", In: "kubelet-admit/nri.reader.readNode",
