@@ -45,7 +45,6 @@ type Result struct {
 
 type installer struct {
 	Options
-	site   Site
 	facts  facts
 	client rest.Interface
 	result Result
@@ -114,13 +113,17 @@ func (in *installer) installHook(ctx context.Context) error {
 		return err
 	}
 	in.client = client
-	if in.site, err = in.whichRuntime(node); err != nil {
+	if in.Site.Runtime == "" { // other runtimes may run beside the kubelet's
+		name, _, _ := strings.Cut(node.Status.NodeInfo.ContainerRuntimeVersion, "://")
+		in.Site.Runtime = RuntimeName(name)
+	}
+	if in.Site, err = in.Site.resolveDefaults(in.host); err != nil {
 		return err
 	}
-	if in.facts, err = readFacts(ctx, in.host, in.site); err != nil {
+	if in.facts, err = readFacts(ctx, in.host, in.Site); err != nil {
 		return err
 	}
-	if !in.facts.Version.AtLeast(kinds[in.site.Runtime].nri) || !in.facts.NRI.Enabled {
+	if !in.facts.Version.AtLeast(kinds[in.Site.Runtime].nri) || !in.facts.NRI.Enabled {
 		in.result.Protection = assessProtection(in.facts)
 		in.reportDone("plugin", "not installed")
 		return nil
@@ -131,7 +134,7 @@ func (in *installer) installHook(ctx context.Context) error {
 	// On every return, also after an error: the staging folders hold nothing that is needed.
 	defer func() {
 		n := in.facts.NRI
-		for _, dir := range []string{stageDir(n.PluginDir), stageDir(n.ConfigDir), stageDir(in.site.ConfDir)} {
+		for _, dir := range []string{stageDir(n.PluginDir), stageDir(n.ConfigDir), stageDir(in.Site.ConfDir)} {
 			_, _ = in.host.removePath(dir, os.RemoveAll)
 		}
 	}()
@@ -141,7 +144,7 @@ func (in *installer) installHook(ctx context.Context) error {
 	if in.RequiredPlugins {
 		err = in.requirePlugin(ctx)
 	} else {
-		err = in.removeDropIn(in.site, "removed: --required-plugins is not set any more")
+		err = in.removeDropIn(in.Site, "removed: --required-plugins is not set any more")
 	}
 	var no refusal
 	why := ""
@@ -152,21 +155,11 @@ func (in *installer) installHook(ctx context.Context) error {
 		return fmt.Errorf("requiring the plugin: %w", err)
 	}
 	if why != in.facts.WhyNotRequired {
-		if err := in.host.updatePending(in.site, func(r *pendingState) { r.WhyNotRequired = why }); err != nil {
+		if err := in.host.updatePending(in.Site, func(r *pendingState) { r.WhyNotRequired = why }); err != nil {
 			return err
 		}
 	}
 	return in.assessAndRestart(ctx)
-}
-
-// whichRuntime selects the runtime that the kubelet reports in its Node: other runtimes may run beside it.
-func (in *installer) whichRuntime(node *corev1.Node) (Site, error) {
-	s := in.Site
-	if s.Runtime == "" && node != nil {
-		name, _, _ := strings.Cut(node.Status.NodeInfo.ContainerRuntimeVersion, "://")
-		s.Runtime = RuntimeName(name)
-	}
-	return s.resolveDefaults(in.host)
 }
 
 func (in *installer) putPlugin(config []byte) error {
@@ -192,7 +185,7 @@ func (in *installer) putPlugin(config []byte) error {
 	}
 	if plugin != nil || conf != nil { // the runtime passes the configuration on when the plugin registers
 		first := !in.facts.Plugin && len(old) == 0
-		if err := h.updatePending(in.site, func(r *pendingState) {
+		if err := h.updatePending(in.Site, func(r *pendingState) {
 			r.Plugin, r.Upgrade = r.Plugin || first, r.Upgrade || !first && !r.Plugin
 		}); err != nil {
 			return err
@@ -282,8 +275,8 @@ func (in *installer) assessAndRestart(ctx context.Context) error {
 		return nil
 	}
 	if !in.RestartRuntime {
-		in.addWarning("%s must be started again (%s, or the next boot): %s", in.site.Runtime,
-			in.site.restartCommand(), due)
+		in.addWarning("%s must be started again (%s, or the next boot): %s", in.Site.Runtime,
+			in.Site.restartCommand(), due)
 		return nil
 	}
 	err := in.restartRuntime(ctx, due)
@@ -291,10 +284,10 @@ func (in *installer) assessAndRestart(ctx context.Context) error {
 		return in.assess(ctx)
 	}
 	if in.dropInWritten { // a configuration that passed the dump may still keep it from starting
-		_, bad := in.host.removePath(in.site.dropIn(), os.Remove)
+		_, bad := in.host.removePath(in.Site.dropIn(), os.Remove)
 		err = errors.Join(err, bad)
 		if bad == nil {
-			err = errors.Join(fmt.Errorf("%s was taken away again", in.site.dropIn()), err,
+			err = errors.Join(fmt.Errorf("%s was taken away again", in.Site.dropIn()), err,
 				in.restartRuntime(ctx, "without the drop-in"))
 		}
 	}
@@ -302,7 +295,7 @@ func (in *installer) assessAndRestart(ctx context.Context) error {
 }
 
 func (in *installer) assess(ctx context.Context) (err error) {
-	if in.facts, err = readFacts(ctx, in.host, in.site); err == nil {
+	if in.facts, err = readFacts(ctx, in.host, in.Site); err == nil {
 		in.result.Protection = assessProtection(in.facts)
 	}
 	return err
@@ -326,10 +319,10 @@ func (f facts) restartReasons() string {
 
 // restartRuntime restarts the runtime. Its containers keep running, because their shims are not its children.
 func (in *installer) restartRuntime(ctx context.Context, why string) error {
-	if _, err := in.host.runCommand(ctx, "systemctl", "restart", in.site.Unit); err != nil {
+	if _, err := in.host.runCommand(ctx, "systemctl", "restart", in.Site.Unit); err != nil {
 		return fmt.Errorf("restarting %s, which only works with systemd and under its name there (--runtime-unit): %w",
-			in.site.Runtime, err)
+			in.Site.Runtime, err)
 	}
-	in.reportDone(string(in.site.Runtime), "restarted: "+why)
+	in.reportDone(string(in.Site.Runtime), "restarted: "+why)
 	return nil
 }

@@ -35,10 +35,10 @@ type refusal struct{ error }
 // well it enables nothing, but what was enabled before stays. Removing it would weaken every node as soon as a
 // DaemonSet without the annotation is deployed. Our own DaemonSet has the annotation, so a node cannot lock itself out.
 func (in *installer) requirePlugin(ctx context.Context) error {
-	if !in.facts.Version.AtLeast(kinds[in.site.Runtime].validator) {
-		return refusal{fmt.Errorf("%s %s cannot require a plugin", in.site.Runtime, in.facts.Version)}
+	if !in.facts.Version.AtLeast(kinds[in.Site.Runtime].validator) {
+		return refusal{fmt.Errorf("%s %s cannot require a plugin", in.Site.Runtime, in.facts.Version)}
 	}
-	base, err := tryConfig(ctx, in.host, in.site, nil)
+	base, err := tryConfig(ctx, in.host, in.Site, nil)
 	if err != nil {
 		return fmt.Errorf("trying the runtime's configuration without a drop-in of ours: %w", err)
 	}
@@ -70,7 +70,7 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	file := in.site.dropIn()
+	file := in.Site.dropIn()
 	s, err := in.host.stageFile(file, 0o644, bytes.NewReader(content))
 	if err != nil {
 		return err
@@ -79,11 +79,11 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 		in.reportDone(file, "unchanged")
 		return nil
 	}
-	would, err := tryConfig(ctx, in.host, in.site, content)
+	would, err := tryConfig(ctx, in.host, in.Site, content)
 	if err != nil {
 		return fmt.Errorf("trying %s: %w", file, err)
 	}
-	if err := onlyValidator(in.site, base, would, want); err != nil {
+	if err := onlyValidator(in.Site, base, would, want); err != nil {
 		return refusal{fmt.Errorf("trying %s: %w", file, err)}
 	}
 	return in.replaceDropIn(ctx, s, want)
@@ -92,7 +92,7 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 // replaceDropIn puts the drop-in in its place. It restores the old one if the runtime does not read the new one as it
 // should.
 func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) error {
-	file := in.site.dropIn()
+	file := in.Site.dropIn()
 	old, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -101,17 +101,17 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 		old = nil // it is in place already, and the runtime does not read it
 	}
 	required := in.requiredNow()
-	err = in.host.updatePending(in.site, func(r *pendingState) { r.Config, r.Released = !required, false })
+	err = in.host.updatePending(in.Site, func(r *pendingState) { r.Config, r.Released = !required, false })
 	if err != nil {
 		return err
 	}
 	if err := in.host.commitFile(s); err != nil {
 		return err
 	}
-	now, err := dumpConfig(ctx, in.host, in.site)
+	now, err := dumpConfig(ctx, in.host, in.Site)
 	if err == nil && !reflect.DeepEqual(now.nri, want) {
 		err = refusal{fmt.Errorf("the runtime does not take it: let %s import %s, and no later file set required_plugins",
-			in.site.Config, filepath.Join(in.site.ConfDir, "*"+filepath.Ext(file)))}
+			in.Site.Config, filepath.Join(in.Site.ConfDir, "*"+filepath.Ext(file)))}
 	}
 	if err == nil {
 		in.reportDone(file, "written")
@@ -123,7 +123,7 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 			if _, err := in.host.removePath(file, os.Remove); err != nil || !required {
 				return err
 			}
-			return in.host.updatePending(in.site, func(r *pendingState) { r.Released = true })
+			return in.host.updatePending(in.Site, func(r *pendingState) { r.Released = true })
 		}
 		s, err := in.host.stageFile(file, 0o644, bytes.NewReader(old))
 		if err != nil {
@@ -155,15 +155,15 @@ func (in *installer) removeDropIn(s Site, why string) error {
 // measured), so the text repeats what others require.
 func (in *installer) dropInText(want NRI) ([]byte, error) {
 	text := "# Written by forcefence-node install --required-plugins, and taken away by forcefence-node uninstall.\n"
-	if in.site.Runtime == containerd {
-		root, err := readRoot(in.site)
+	if in.Site.Runtime == containerd {
+		root, err := readRoot(in.Site)
 		if err != nil {
 			return nil, err
 		}
 		const oldest = 2 // names plugins as we do
 		text += fmt.Sprintf("version = %d\n\n", max(root.version, oldest))
 	}
-	k := kinds[in.site.Runtime]
+	k := kinds[in.Site.Runtime]
 	values, err := toml.Marshal(map[string]any{k.enable: true, k.required: want.Required, k.annotation: want.Annotation})
 	return fmt.Appendf(nil, "%s[%s]\n%s", text, k.table, values), err
 }

@@ -28,8 +28,8 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 	collect := func(err error) { errs = append(errs, err) }
 	folders, known := NRI{}.withDefaults(), true
 	var err error
-	if in.site, err = in.Site.resolveDefaults(in.host); err == nil {
-		in.facts, err = readFacts(ctx, in.host, in.site)
+	if in.Site, err = in.Site.resolveDefaults(in.host); err == nil {
+		in.facts, err = readFacts(ctx, in.host, in.Site)
 		folders = in.facts.NRI.withDefaults()
 	}
 	if err != nil {
@@ -71,11 +71,11 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 	}
 	if still && !restarted {
 		in.addWarning("%s still requires the plugin until it is started again: leave the DaemonSet in place until then, "+
-			"or ordinary containers are refused once the plugin that it started ends; now: %s", in.site.Runtime,
-			in.site.restartCommand())
-	} else if known && !restarted && len(plugins) > 0 && len(in.host.findProcesses(in.site.Runtime)) > 0 {
+			"or ordinary containers are refused once the plugin that it started ends; now: %s", in.Site.Runtime,
+			in.Site.restartCommand())
+	} else if known && !restarted && len(plugins) > 0 && len(in.host.findProcesses(in.Site.Runtime)) > 0 {
 		in.addWarning("the plugin that %s started goes on until the runtime is started again (%s): it holds pods while the "+
-			"node is marked", in.site.Runtime, in.site.restartCommand())
+			"node is marked", in.Site.Runtime, in.Site.restartCommand())
 	}
 	collect(in.removeTraces(config, still && !restarted))
 	collect(in.removeCondition(ctx, config))
@@ -84,8 +84,8 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 
 // everySite returns the site of every runtime if it is unknown which one is used: the drop-in is looked for in each.
 func (in *installer) everySite() []Site {
-	if in.site.Runtime != "" && in.site.ConfDir != "" {
-		return []Site{in.site}
+	if _, known := kinds[in.Site.Runtime]; known {
+		return []Site{in.Site}
 	}
 	var all []Site
 	for name := range kinds {
@@ -100,7 +100,7 @@ func (in *installer) everySite() []Site {
 // requiredNow reports whether the running runtime may require the plugin: it read that, or was not restarted since that
 // was removed.
 func (in *installer) requiredNow() bool {
-	r := in.host.readPending(in.site.StateDir, in.host.findProcesses(in.site.Runtime))
+	r := in.host.readPending(in.Site.StateDir, in.host.findProcesses(in.Site.Runtime))
 	return r.Released || in.facts.Running && in.facts.NRI.requiresUs() && !r.Config
 }
 

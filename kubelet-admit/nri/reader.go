@@ -346,19 +346,15 @@ func (c client) watchFrom(ctx context.Context, resource string, selector fields.
 		return nil
 	}
 	go func() {
-		for {
-			err := once()
-			if err == nil {
-				select {
-				case <-time.After(watchPause):
-					continue
-				case <-ctx.Done():
-					err = ctx.Err()
-				}
+		err := once()
+		for ; err == nil; err = once() {
+			select {
+			case <-time.After(watchPause):
+			case <-ctx.Done():
+				return
 			}
-			send(event{cause: err})
-			return
 		}
+		send(event{cause: err})
 	}()
 	return out
 }
