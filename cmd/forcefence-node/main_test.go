@@ -126,7 +126,7 @@ func TestStatus(t *testing.T) {
 	}
 	command := []string{"status", "--state-dir", dir, "--runtime", "containerd", "--containerd", "/nowhere/containerd"}
 
-	if status, out, stderr := exec(t, command...); status != 1 || !strings.Contains(stderr, "cannot be told") ||
+	if status, out, stderr := exec(t, command...); status != 1 || !strings.Contains(stderr, "cannot tell whether") ||
 		!strings.Contains(out, "none has run") {
 		t.Errorf("nothing there: got %d, %q, %q", status, out, stderr)
 	}
@@ -139,7 +139,7 @@ func TestStatus(t *testing.T) {
 	write(plugin("20", this))
 	status, out, stderr := exec(t, command...)
 	if status != 0 || stderr != "" || strings.Contains(out, "10-forcefence") ||
-		!strings.Contains(out, "protection:  unknown: asking the runtime's version: ") {
+		!strings.Contains(out, "protection:  unknown: reading the runtime's version: ") {
 		t.Errorf("clear: got %d, %q, %q", status, out, stderr)
 	}
 	for _, tc := range []struct {

@@ -25,9 +25,10 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the hook beside the one that the runtime starts",
-		Long: "Run the hook as a second plugin of the runtime: it stands in for the one that the runtime started itself, which nobody starts\n" +
-			"again if it dies and which an upgrade leaves as it is. It reads the configuration that `install` wrote, connects again when the\n" +
-			"runtime restarts, and tells on the Node which protection it has (condition ForcefenceGuard).",
+		Long: "Run the hook as a second plugin of the runtime. It replaces the one that the runtime started itself: nothing\n" +
+			"restarts that one after a crash, and an upgrade does not replace it. It reads the configuration that `install`\n" +
+			"wrote, connects again when the runtime restarts, and reports the node's protection on the Node (condition\n" +
+			"ForcefenceGuard).",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := host.enterRoot(nri.DefaultPath); err != nil {
@@ -43,9 +44,8 @@ func newRun() *cobra.Command {
 		},
 	}
 	host.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(
-		&config, "config", "/etc/nri/conf.d/"+nri.BaseName+".conf", "the hook's configuration, as install wrote it",
-	)
+	cmd.Flags().StringVar(&config, "config", "/etc/nri/conf.d/"+nri.BaseName+".conf",
+		"the hook's configuration, as install wrote it")
 	cmd.Flags().StringVar(&socket, "nri-socket", "/var/run/nri/nri.sock", "NRI's socket")
 	return cmd
 }
@@ -55,15 +55,15 @@ func newRun() *cobra.Command {
 func reportProtection(ctx context.Context, site install.Site, c nri.Config, log *slog.Logger) {
 	p, err := install.ReadProtection(ctx, site)
 	if err != nil {
-		log.Error("Cannot tell which protection the node has", "err", err)
+		log.Error("Cannot determine the node's protection", "err", err)
 		return
 	}
-	log.Info("Protection", "level", p.Level, "says", p.Sentence())
+	log.Info("Protection", "level", p.Level, "reason", p.Sentence())
 	for { // the API server may be unavailable for a while
 		if err = reportToNode(ctx, c, p); err == nil {
 			return
 		}
-		log.Warn("Cannot tell the Node its protection", "err", err)
+		log.Warn("Cannot report the protection on the Node", "err", err)
 		select {
 		case <-ctx.Done():
 			return

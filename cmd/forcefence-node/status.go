@@ -16,8 +16,7 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 )
 
-// statusHeld is status's exit status while pods are held. It is not 1, which is any failure, nor 2, which shells use
-// themselves.
+// statusHeld is the exit status while pods are held. 1 is any failure, and shells use 2 themselves.
 const statusHeld exitStatus = 3
 
 func newStatus() *cobra.Command {
@@ -25,12 +24,12 @@ func newStatus() *cobra.Command {
 	var stateDir, output, ready string
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say what the hook of this host knows and holds",
-		Long: "Say whether the node is marked, which pods are held, since when and why, which plugins are connected, and which protection\n" +
-			"the node has. It asks the hook's status files and the runtime, not the API server.\n\n" +
-			"Exit status: 0 no pod is held; 3 some are; 1 it cannot be told, because no plugin runs or something failed.\n" +
+		Short: "Show what the hook of this host knows and holds",
+		Long: "Show whether the node is marked, which pods are held, since when and why, which plugins are connected, and the\n" +
+			"node's protection. It reads the hook's status files and asks the runtime, but not the API server.\n\n" +
+			"Exit status: 0 if no pod is held; 3 if pods are held; 1 if no plugin runs or something failed.\n" +
 			"With --ready: 0 if the plugin of that index (" + nri.PreInstalledIndex + " the runtime's, " + nri.DaemonIndex +
-			" the DaemonSet's) is registered with the runtime, else 1.",
+			" the DaemonSet's) is registered\nwith the runtime, else 1.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
@@ -62,10 +61,8 @@ func newStatus() *cobra.Command {
 	host.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&stateDir, "state-dir", nri.DefaultStateDir, "where the hook's status files are")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	cmd.Flags().StringVar(
-		&ready, "ready", "",
-		"only check that this plugin is registered; an index, "+nri.DaemonIndex+" if none is given",
-	)
+	cmd.Flags().StringVar(&ready, "ready", "",
+		"only check that the plugin of this index is registered; without a value "+nri.DaemonIndex)
 	cmd.Flags().Lookup("ready").NoOptDefVal = nri.DaemonIndex
 	return cmd
 }
@@ -149,7 +146,7 @@ func (v hookStatus) exitError() error {
 	case len(v.Held) > 0:
 		return statusHeld
 	default:
-		return fmt.Errorf("whether pods are held cannot be told: no plugin is registered with the runtime")
+		return fmt.Errorf("cannot tell whether pods are held: no plugin is registered with the runtime")
 	}
 }
 
@@ -176,9 +173,8 @@ func (v hookStatus) printStatus(w io.Writer, output string, now time.Time) error
 	for _, s := range v.Plugins {
 		state := "not registered"
 		if !s.Registered.IsZero() {
-			state = fmt.Sprintf(
-				"registered with %s for %s", cmp.Or(s.Runtime, "the runtime"), roundedAge(now, s.Registered),
-			)
+			state = fmt.Sprintf("registered with %s for %s", cmp.Or(s.Runtime, "the runtime"),
+				roundedAge(now, s.Registered))
 		}
 		fmt.Fprintf(&b, "plugin:      %s %s: %s\n", s.Plugin, s.Version, state)
 		if s.Error != "" {
@@ -189,10 +185,8 @@ func (v hookStatus) printStatus(w io.Writer, output string, now time.Time) error
 		fmt.Fprintln(&b, "plugin:      none has run on this boot")
 	}
 	for _, h := range v.Held {
-		fmt.Fprintf(
-			&b, "held:        %s/%s for %s, asked %d times: %s\n", h.Namespace, h.Name, roundedAge(now, h.Since),
-			h.Times, h.Why,
-		)
+		fmt.Fprintf(&b, "held:        %s/%s for %s, asked %d times: %s\n", h.Namespace, h.Name,
+			roundedAge(now, h.Since), h.Times, h.Why)
 	}
 	if len(v.Held) == 0 {
 		fmt.Fprintln(&b, "held:        no pod")

@@ -13,11 +13,12 @@ func newUninstall() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Take the hook away from this host",
-		Long: "Take away what install and the hook left on the host, and the Node's condition ForcefenceGuard. It may be repeated.\n\n" +
-			"A runtime that is not restarted goes on as it started: it runs the hook, which holds pods while the node is marked, and\n" +
-			"requires it, if --required-plugins was set. Then restart it before the DaemonSet is deleted (or add --restart-runtime here):\n" +
-			"once no hook is left, such a runtime refuses ordinary containers until its next start.",
+		Short: "Remove the hook from this host",
+		Long: "Remove what install and the hook left on the host, and the Node's condition ForcefenceGuard. You can run it\n" +
+			"again.\n\n" +
+			"A runtime goes on as it started until it is restarted: it runs the hook, which holds pods while the node is\n" +
+			"marked, and with --required-plugins it requires the hook. Restart it before you delete the DaemonSet, or use\n" +
+			"--restart-runtime. Without any hook, such a runtime refuses ordinary containers until its next start.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := host.enterRoot(o.Config.Path); err != nil {
@@ -34,9 +35,8 @@ func newUninstall() *cobra.Command {
 	}
 	host.addFlags(cmd.Flags())
 	configFlags(cmd.Flags(), &o.Config)
-	cmd.Flags().BoolVar(
-		&o.RestartRuntime, "restart-runtime", false, "restart the runtime (systemctl) if it requires the hook",
-	)
-	cmd.Flags().BoolVar(&wait, "wait", false, "when done, wait for SIGTERM: a DaemonSet starts again what ends")
+	cmd.Flags().BoolVar(&o.RestartRuntime, "restart-runtime", false,
+		"restart the runtime (systemctl) if it requires the hook")
+	cmd.Flags().BoolVar(&wait, "wait", false, "when done, wait for SIGTERM: a DaemonSet would restart the container")
 	return cmd
 }

@@ -61,11 +61,11 @@ func assessProtection(f facts) Protection {
 	case !f.Plugin:
 		return Protection{None, "The plugin is not installed for " + name + ".", "Run forcefence-node install."}
 	case !f.Running:
-		return Protection{FailOpen, "The process of " + name + " was not found, so what it has read is not known.",
-			"Start it, or give the host's /proc."}
+		return Protection{FailOpen, "No process of " + name + " was found, so it is unknown what it has read.",
+			"Start it, or mount the host's /proc."}
 	case f.PluginPending:
 		return Protection{FailOpen, name + " started before the plugin was installed: until its next start only the " +
-			"DaemonSet's plugin holds pods.", "At the next boot it is in place; for now: " + restart + "."}
+			"DaemonSet's plugin holds pods.", "It starts at the next boot; to start it now: " + restart + "."}
 	case !f.Version.AtLeast(k.validator):
 		return Protection{FailOpen, name + " cannot require a plugin: if the plugin stops, pods start.",
 			"Upgrade to " + upgrade}
@@ -74,12 +74,12 @@ func assessProtection(f facts) Protection {
 			cmp.Or(f.WhyNotRequired, "Install with --required-plugins.")}
 	case f.ConfigPending:
 		return Protection{FailOpen, name + " started before it was configured to require the plugin.",
-			"For now: " + restart + "."}
+			"To apply it now: " + restart + "."}
 	}
 	p := Protection{Level: FailClosed,
 		Reason: name + " requires the plugin: if it stops, ordinary containers do not start."}
 	if f.UpgradePending {
-		p.Advice = "The running plugin is replaced by the installed version at the runtime's next start."
+		p.Advice = "The runtime starts the installed version of the plugin at its next start."
 	}
 	return p
 }

@@ -51,13 +51,13 @@ func (s Site) resolveDefaults(h Host) (Site, error) {
 	case len(running) == 1:
 		s.Runtime = running[0]
 	case len(running) == 0:
-		return s, fmt.Errorf("%w: neither containerd nor CRI-O runs: say which with --runtime", errNoRuntime)
+		return s, fmt.Errorf("%w: neither containerd nor CRI-O runs: set --runtime", errNoRuntime)
 	default:
-		return s, fmt.Errorf("%w: containerd and CRI-O both run: say which with --runtime", errNoRuntime)
+		return s, fmt.Errorf("%w: containerd and CRI-O both run: set --runtime", errNoRuntime)
 	}
 	k, known := kinds[s.Runtime]
 	if !known {
-		return s, fmt.Errorf("%w: %q is not known: containerd or cri-o", errNoRuntime, s.Runtime)
+		return s, fmt.Errorf("%w: %q is not supported: use containerd or cri-o", errNoRuntime, s.Runtime)
 	}
 	s.Containerd, s.CRIO = cmp.Or(s.Containerd, "containerd"), cmp.Or(s.CRIO, "crio")
 	s.Config, s.ConfDir = cmp.Or(s.Config, k.config), cmp.Or(s.ConfDir, k.confDir)
@@ -105,7 +105,7 @@ func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
 		f.Version, err = parseVersion(string(out))
 	}
 	if err != nil {
-		return f, fmt.Errorf("asking the runtime's version: %w", err)
+		return f, fmt.Errorf("reading the runtime's version: %w", err)
 	}
 	d, err := dumpConfig(ctx, h, s)
 	if err != nil {
@@ -164,7 +164,7 @@ func dumpConfig(ctx context.Context, h Host, s Site) (runtimeConfig, error) {
 	}
 	text, err := h.runCommand(ctx, s.program(), args...)
 	if err != nil {
-		return runtimeConfig{}, fmt.Errorf("asking the runtime for its configuration: %w", err)
+		return runtimeConfig{}, fmt.Errorf("reading the runtime's configuration: %w", err)
 	}
 	n, err := kinds[s.Runtime].parse(text)
 	return runtimeConfig{nri: n, text: text}, err
@@ -246,7 +246,7 @@ func readRoot(s Site) (rootConfig, error) {
 	text, err := os.ReadFile(s.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return rootConfig{},
-			refusal{fmt.Errorf("containerd has no %s: make one that imports %s", s.Config,
+			refusal{fmt.Errorf("%s does not exist: create it, and let it import %s", s.Config,
 				filepath.Join(s.ConfDir, "*.toml"))}
 	}
 	if err != nil {

@@ -37,7 +37,7 @@ func (h Host) runCommand(ctx context.Context, name string, args ...string) ([]by
 	if h.Exec != nil {
 		return h.Exec(ctx, name, args...)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, execTimeout, fmt.Errorf("no end after %s", execTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, execTimeout, fmt.Errorf("did not end within %s", execTimeout))
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -137,7 +137,7 @@ func (h Host) commitFile(s *staged) error {
 	}
 	err := h.change("rename", s.to, func() error { return os.Rename(s.from, s.to) })
 	if errors.Is(err, syscall.EXDEV) {
-		return fmt.Errorf("%w: %s is a file system of its own: mount one that holds its parent, too", err,
+		return fmt.Errorf("%w: %s is a separate file system: mount one that contains its parent folder as well", err,
 			filepath.Dir(s.to))
 	}
 	if err != nil {
@@ -157,7 +157,7 @@ func hasContent(file string, mode fs.FileMode, content io.ReadSeeker) (bool, err
 		return false, err
 	}
 	if !info.Mode().IsRegular() {
-		return false, fmt.Errorf("%s is not a plain file (%s): remove it, it was not put there by install", file,
+		return false, fmt.Errorf("%s is not a regular file (%s), so install did not create it: remove it", file,
 			info.Mode().Type())
 	}
 	if info.Mode().Perm() != mode {
@@ -185,7 +185,7 @@ func (h Host) makeDir(dir string) error {
 	}
 	err := h.change("mkdir", dir, func() error { return os.MkdirAll(dir, 0o755) })
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%w, and it is no folder (or a link to nothing): remove it", err)
+		return fmt.Errorf("%w, but is a file or a broken link: remove it", err)
 	}
 	if err != nil {
 		return err

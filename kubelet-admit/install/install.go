@@ -144,12 +144,12 @@ func (in *installer) installHook(ctx context.Context) error {
 	if in.RequiredPlugins {
 		err = in.requirePlugin(ctx)
 	} else {
-		err = in.removeDropIn(in.Site, "removed: --required-plugins is not set any more")
+		err = in.removeDropIn(in.Site, "removed: --required-plugins is no longer set")
 	}
 	var no refusal
 	why := ""
 	if errors.As(err, &no) {
-		why = fmt.Sprintf("It is not required because of this: %v.", no)
+		why = fmt.Sprintf("The last install did not require it: %v.", no)
 		in.addWarning("the plugin is not required: %v", err)
 	} else if err != nil {
 		return fmt.Errorf("requiring the plugin: %w", err)
@@ -275,7 +275,7 @@ func (in *installer) assessAndRestart(ctx context.Context) error {
 		return nil
 	}
 	if !in.RestartRuntime {
-		in.addWarning("%s must be started again (%s, or the next boot): %s", in.Site.Runtime,
+		in.addWarning("%s must be restarted (%s, or at the next boot): %s", in.Site.Runtime,
 			in.Site.restartCommand(), due)
 		return nil
 	}
@@ -287,7 +287,7 @@ func (in *installer) assessAndRestart(ctx context.Context) error {
 		_, bad := in.host.removePath(in.Site.dropIn(), os.Remove)
 		err = errors.Join(err, bad)
 		if bad == nil {
-			err = errors.Join(fmt.Errorf("%s was taken away again", in.Site.dropIn()), err,
+			err = errors.Join(fmt.Errorf("%s was removed again", in.Site.dropIn()), err,
 				in.restartRuntime(ctx, "without the drop-in"))
 		}
 	}
@@ -309,19 +309,18 @@ func (f facts) restartReasons() string {
 			due = append(due, why)
 		}
 	}
-	add(f.PluginPending, "it does not start the plugin yet")
-	add(f.UpgradePending, "it runs the plugin's last version")
+	add(f.PluginPending, "it has not started the plugin yet")
+	add(f.UpgradePending, "it still runs the previous version of the plugin")
 	add(f.ConfigPending && f.NRI.requiresUs(), "it does not require the plugin yet")
 	add(f.StillRequired && !f.NRI.requiresUs(),
-		"it still requires the plugin, and refuses ordinary containers where that is missing")
+		"it still requires the plugin, and refuses ordinary containers without it")
 	return strings.Join(due, "; ")
 }
 
 // restartRuntime restarts the runtime. Its containers keep running, because their shims are not its children.
 func (in *installer) restartRuntime(ctx context.Context, why string) error {
 	if _, err := in.host.runCommand(ctx, "systemctl", "restart", in.Site.Unit); err != nil {
-		return fmt.Errorf("restarting %s, which only works with systemd and under its name there (--runtime-unit): %w",
-			in.Site.Runtime, err)
+		return fmt.Errorf("restarting %s by its systemd unit %s (--runtime-unit): %w", in.Site.Runtime, in.Site.Unit, err)
 	}
 	in.reportDone(string(in.Site.Runtime), "restarted: "+why)
 	return nil

@@ -83,7 +83,7 @@ func TestUpgrade(t *testing.T) {
 	if f := l.facts(); !f.UpgradePending || f.PluginPending {
 		t.Errorf("got %+v, want an upgrade that is due", f)
 	}
-	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "last version") {
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "previous version") {
 		t.Errorf("warned %q", r.Warnings)
 	}
 }
@@ -108,29 +108,29 @@ func TestRefused(t *testing.T) {
 						Status: corev1.NodeStatus{
 							NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: "docker://20.10.1"}}}, nil
 			}
-		}, `finding the container runtime: "docker" is not known: containerd or cri-o`},
+		}, `finding the container runtime: "docker" is not supported: use containerd or cri-o`},
 		{"no node name", func(l *lab) { l.opts.Config.NodeName = "" }, "nodeName: missing"},
 		{"runtime does not answer", func(l *lab) { l.write("etc/containerd/config.toml", "= broken") },
-			"asking the runtime for its configuration"},
+			"reading the runtime's configuration"},
 		{"the plugin is a link", func(l *lab) {
 			l.write("elsewhere", "x")
 			kit.Must(l.t, os.MkdirAll(l.path("opt/nri/plugins"), 0o755))
 			kit.Must(l.t, os.Symlink(l.path("elsewhere"), l.path("opt/nri/plugins/10-forcefence")))
-		}, "10-forcefence is not a plain file"},
+		}, "10-forcefence is not a regular file"},
 		{"the plugin is a folder",
 			func(l *lab) {
 				kit.Must(l.t, os.MkdirAll(l.path("opt/nri/plugins/10-forcefence"), 0o755))
-			}, "10-forcefence is not a plain file"},
+			}, "10-forcefence is not a regular file"},
 		{"the plugin folder is a file", func(l *lab) { l.write("opt/nri/plugins", "x") }, "opt/nri/plugins"},
 		{"the plugin folder is a link to nothing", func(l *lab) {
 			kit.Must(l.t, os.MkdirAll(l.path("opt/nri"), 0o755))
 			kit.Must(l.t, os.Symlink(l.path("nowhere"), l.path("opt/nri/plugins")))
-		}, "link to nothing"},
+		}, "broken link"},
 		{"the configuration is a link", func(l *lab) {
 			l.write("elsewhere", "x")
 			kit.Must(l.t, os.MkdirAll(l.path("etc/nri/conf.d"), 0o755))
 			kit.Must(l.t, os.Symlink(l.path("elsewhere"), l.path("etc/nri/conf.d/forcefence.conf")))
-		}, "forcefence.conf is not a plain file"},
+		}, "forcefence.conf is not a regular file"},
 		{"read-only", func(l *lab) {
 			l.opts.host.before = func(op, path string) error {
 				if strings.HasPrefix(path, l.path("opt")) {
@@ -355,7 +355,7 @@ func TestRestartFails(t *testing.T) {
 		return l.exec(ctx, name, args...)
 	}
 	_, err := l.install()
-	if err == nil || !strings.Contains(err.Error(), "taken away again") || tries != 2 {
+	if err == nil || !strings.Contains(err.Error(), "removed again") || tries != 2 {
 		t.Errorf("got error %v after %d tries", err, tries)
 	}
 	if f := l.facts(); f.NRI.requiresUs() {

@@ -24,7 +24,7 @@ func connectAsKubelet(ctx context.Context, c nri.Config, version string) (rest.I
 	defer onlyPath(c.Path)()
 	client, _, err := nri.NewClient(c.Kubeconfig, version)
 	if err != nil {
-		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: %w: name another one with --kubeconfig", err)
+		return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: %w: set --kubeconfig to another file", err)
 	}
 	node, err := getNode(ctx, client, c.NodeName)
 	if err == nil {
@@ -34,11 +34,11 @@ func connectAsKubelet(ctx context.Context, c nri.Config, version string) (rest.I
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		// the Node authorizer forbids a node to read others, there or not
-		why = fmt.Sprintf("there is no Node %s that %s may read: give the name that the kubelet registered with --node-name",
+		why = fmt.Sprintf("no Node %s exists that %s may read: set --node-name to the name of the kubelet's Node",
 			c.NodeName, c.Kubeconfig)
 	case apierrors.IsUnauthorized(err):
-		why = fmt.Sprintf("the API server does not accept the credential in %s: name the one that the kubelet uses with "+
-			"--kubeconfig", c.Kubeconfig)
+		why = fmt.Sprintf("the API server rejects the credential in %s: set --kubeconfig to the file that the kubelet uses",
+			c.Kubeconfig)
 	}
 	return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: %s: %w", why, err)
 }
@@ -66,10 +66,10 @@ func (in *installer) sameBoot(ctx context.Context, node *corev1.Node) error {
 	name := in.Config.NodeName
 	for end := time.Now().Add(bootWait); node.Status.NodeInfo.BootID != boot; {
 		if !time.Now().Before(end) {
-			return fmt.Errorf("comparing boots: Node %s tells boot id %q, this machine's is %q, and that did not change "+
-				"within %s: the hook would hold every ordinary pod. Either %s is the Node of another machine (--node-name), "+
-				"or its kubelet reads another file than /proc/sys/kernel/random/boot_id (the kubelet's flag --boot-id-file), "+
-				"or it does not report just now: see its log", name, node.Status.NodeInfo.BootID, boot, bootWait, name)
+			return fmt.Errorf("comparing boots: Node %s still reports boot ID %q after %s, but this machine's is %q, so the "+
+				"hook would hold every ordinary pod. Either the Node is another machine's (set --node-name), or its kubelet "+
+				"reads another file than /proc/sys/kernel/random/boot_id (kubelet flag --boot-id-file), or its kubelet does "+
+				"not report (see its log)", name, node.Status.NodeInfo.BootID, bootWait, boot)
 		}
 		select {
 		case <-ctx.Done():

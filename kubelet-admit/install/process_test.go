@@ -53,7 +53,7 @@ func TestResolve(t *testing.T) {
 		{"both run", Site{}, []string{"crio", "containerd"}, "", "containerd and CRI-O both run"},
 		{"both run, told", Site{Runtime: crio}, []string{"crio", "containerd"}, crio, ""},
 		{"none runs", Site{}, []string{"dockerd"}, "", "neither containerd nor CRI-O runs"},
-		{"unknown", Site{Runtime: "docker"}, []string{"containerd"}, "", `"docker" is not known`},
+		{"unknown", Site{Runtime: "docker"}, []string{"containerd"}, "", `"docker" is not supported`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newLab(t)

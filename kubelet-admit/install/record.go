@@ -74,7 +74,7 @@ func (h Host) updatePending(s Site, change func(*pendingState)) error {
 		err = h.commitFile(&staged{from: file + ".new", to: file})
 	}
 	if err != nil {
-		return fmt.Errorf("noting what the runtime has not read yet: %w", err)
+		return fmt.Errorf("recording what the runtime has not read yet: %w", err)
 	}
 	return nil
 }

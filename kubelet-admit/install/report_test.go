@@ -205,12 +205,12 @@ func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
 		want   string
 	}{
 		{"no file", func(c *nri.Config) { c.Kubeconfig = "/nowhere" },
-			"/nowhere: no such file or directory: name another one with --kubeconfig"},
-		{"empty", func(c *nri.Config) { c.Kubeconfig = empty }, "name another one with --kubeconfig"},
+			"/nowhere: no such file or directory: set --kubeconfig to another file"},
+		{"empty", func(c *nri.Config) { c.Kubeconfig = empty }, "set --kubeconfig to another file"},
 		{"refused credential", func(c *nri.Config) { c.Kubeconfig = expired },
-			"the API server does not accept the credential in"},
-		{"no such Node", func(c *nri.Config) { c.NodeName = "n9" }, "there is no Node n9 that"},
-		{"another's Node", func(c *nri.Config) { c.NodeName = "n2" }, "there is no Node n2 that"},
+			"the API server rejects the credential in"},
+		{"no such Node", func(c *nri.Config) { c.NodeName = "n9" }, "no Node n9 exists that"},
+		{"another's Node", func(c *nri.Config) { c.NodeName = "n2" }, "no Node n2 exists that"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			config := good

@@ -40,7 +40,7 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 	}
 	base, err := tryConfig(ctx, in.host, in.Site, nil)
 	if err != nil {
-		return fmt.Errorf("trying the runtime's configuration without a drop-in of ours: %w", err)
+		return fmt.Errorf("testing the runtime's configuration without %s: %w", in.Site.dropIn(), err)
 	}
 	want := base.nri
 	want.Validator = true
@@ -55,7 +55,7 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 		return err
 	}
 	if len(intolerant) > 0 {
-		why := fmt.Sprintf("these exempt pods could not start without it, for they lack the annotation %s: \"true\": %s",
+		why := fmt.Sprintf("these exempt pods lack the annotation %s: \"true\", so they could not start without it: %s",
 			want.Annotation, strings.Join(intolerant, ", "))
 		if !enabled {
 			return refusal{errors.New(why)}
@@ -81,10 +81,10 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 	}
 	would, err := tryConfig(ctx, in.host, in.Site, content)
 	if err != nil {
-		return fmt.Errorf("trying %s: %w", file, err)
+		return fmt.Errorf("testing %s: %w", file, err)
 	}
 	if err := onlyValidator(in.Site, base, would, want); err != nil {
-		return refusal{fmt.Errorf("trying %s: %w", file, err)}
+		return refusal{fmt.Errorf("testing %s: %w", file, err)}
 	}
 	return in.replaceDropIn(ctx, s, want)
 }
@@ -110,7 +110,7 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 	}
 	now, err := dumpConfig(ctx, in.host, in.Site)
 	if err == nil && !reflect.DeepEqual(now.nri, want) {
-		err = refusal{fmt.Errorf("the runtime does not take it: let %s import %s, and no later file set required_plugins",
+		err = refusal{fmt.Errorf("the runtime ignores it: let %s import %s, and set required_plugins in no later file",
 			in.Site.Config, filepath.Join(in.Site.ConfDir, "*"+filepath.Ext(file)))}
 	}
 	if err == nil {
@@ -132,9 +132,9 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 		return in.host.commitFile(s)
 	}
 	if bad := undo(); bad != nil {
-		return fmt.Errorf("taking %s away again: %w (%w)", file, bad, err)
+		return fmt.Errorf("undoing the change of %s: %w (%w)", file, bad, err)
 	}
-	return fmt.Errorf("checking %s, which is taken away again: %w", file, err)
+	return fmt.Errorf("checking %s, whose change was undone: %w", file, err)
 }
 
 // removeDropIn removes our drop-in, if there is one.
@@ -191,7 +191,7 @@ func onlyValidator(s Site, base, would runtimeConfig, want NRI) error {
 		}
 	}
 	if !reflect.DeepEqual(rest[0], rest[1]) {
-		return errors.New("it would change more of the runtime's configuration than the validator's")
+		return errors.New("it would change more of the runtime's configuration than the validator")
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 	if err != nil {
 		// a host whose runtime is gone or broken is cleaned all the same, in the folders that NRI has by default
 		known = false
-		in.addWarning("the runtime could not be asked for its folders, so NRI's own are taken: %v", err)
+		in.addWarning("the runtime's folders are unknown, so NRI's default folders are cleaned: %v", err)
 	}
 	sites := in.everySite()
 	for _, s := range sites {
@@ -70,11 +70,10 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 		restarted = err == nil
 	}
 	if still && !restarted {
-		in.addWarning("%s still requires the plugin until it is started again: leave the DaemonSet in place until then, "+
-			"or ordinary containers are refused once the plugin that it started ends; now: %s", in.Site.Runtime,
-			in.Site.restartCommand())
+		in.addWarning("%s still requires the plugin until it is restarted (%s). Keep the DaemonSet until then: "+
+			"without any plugin the runtime refuses ordinary containers", in.Site.Runtime, in.Site.restartCommand())
 	} else if known && !restarted && len(plugins) > 0 && len(in.host.findProcesses(in.Site.Runtime)) > 0 {
-		in.addWarning("the plugin that %s started goes on until the runtime is started again (%s): it holds pods while the "+
+		in.addWarning("the plugin that %s started runs until the runtime is restarted (%s): it holds pods while the "+
 			"node is marked", in.Site.Runtime, in.Site.restartCommand())
 	}
 	collect(in.removeTraces(config, still && !restarted))

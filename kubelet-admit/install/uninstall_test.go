@@ -44,7 +44,7 @@ func TestUninstall(t *testing.T) {
 	for i := range 2 {
 		r := l.uninstall()
 		if got := strings.Join(r.Warnings, "\n"); !strings.Contains(got,
-			"still requires the plugin until it is started again") {
+			"still requires the plugin until it is restarted") {
 			t.Errorf("%d: warned %q", i, got)
 		}
 	}
@@ -142,7 +142,7 @@ func TestUninstallWithoutRuntime(t *testing.T) {
 	l.mustInstall()
 	kit.Must(t, os.Remove(l.path("etc/containerd/config.toml")))
 	r := l.uninstall()
-	if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], "could not be asked") {
+	if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], "folders are unknown") {
 		t.Errorf("warned %q", r.Warnings)
 	}
 	if _, err := os.Lstat(l.path(dropInFile)); err == nil {
@@ -189,7 +189,7 @@ func TestUninstallOfWhatWasRead(t *testing.T) {
 			since(l)
 			r := l.uninstall()
 			if got := strings.Join(r.Warnings, "\n"); !strings.Contains(got,
-				"still requires the plugin until it is started again") {
+				"still requires the plugin until it is restarted") {
 				t.Errorf("warned %q", got)
 			}
 		})

@@ -63,7 +63,7 @@ func (j journald) Write(line []byte) (int, error) {
 type stubLog struct{ log *slog.Logger }
 
 func (l stubLog) logLine(ctx context.Context, level slog.Level, format string, args []any) {
-	l.log.Log(ctx, level, "NRI", "says", fmt.Sprintf(format, args...))
+	l.log.Log(ctx, level, "NRI message", "text", fmt.Sprintf(format, args...))
 }
 
 func (l stubLog) Debugf(ctx context.Context, format string, args ...any) {

@@ -59,7 +59,7 @@ func readMemory(c Config) ([]string, error) {
 	}
 	m, err := parseMemory(text)
 	if err == nil && (m.Node != c.NodeName || m.TaintKey != c.TaintKey) {
-		err = fmt.Errorf("it is of node %q and the mark %q", m.Node, m.TaintKey)
+		err = fmt.Errorf("it belongs to node %q and mark %q", m.Node, m.TaintKey)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", file, err)
@@ -78,14 +78,14 @@ func parseMemory(text []byte) (memory, error) {
 		return memory{}, err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return memory{}, errors.New("something follows its end")
+		return memory{}, errors.New("data follows its end")
 	}
 	if len(m.Exempt) > memoryPods {
 		return memory{}, fmt.Errorf("more than %d pods", memoryPods)
 	}
 	for _, uid := range m.Exempt {
 		if uid == "" || len(uid) > memoryUID { // a request may come without one
-			return memory{}, fmt.Errorf("%.80q is no UID", uid)
+			return memory{}, fmt.Errorf("%.80q is not a UID", uid)
 		}
 	}
 	return m, nil

@@ -126,7 +126,7 @@ func (p *plugin) serveRuntime(ctx context.Context, opts ...stub.Option) error {
 	opts = append(opts, stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}))
 	s, err := stub.New(p, opts...)
 	if err != nil {
-		return fmt.Errorf("preparing NRI: %w", err)
+		return fmt.Errorf("creating the NRI plugin: %w", err)
 	}
 	p.mu.Lock()
 	p.stub = s

@@ -131,17 +131,17 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 		case ev := <-pods:
 			pod, ok := ev.Object.(*corev1.Pod)
 			if !ok {
-				return fmt.Errorf("watch pods: %w", ev.toError())
+				return fmt.Errorf("watching pods: %w", ev.toError())
 			}
 			r.view.seePod(pod, ev.Type == watch.Deleted)
 		case ev := <-nodes:
 			node, ok := ev.Object.(*corev1.Node)
 			if !ok {
-				return fmt.Errorf("watch node %s: %w", r.node, ev.toError())
+				return fmt.Errorf("watching Node %s: %w", r.node, ev.toError())
 			}
 			if ev.Type == watch.Deleted {
 				r.view.forgetNode()
-				return fmt.Errorf("node %s was deleted", r.node)
+				return fmt.Errorf("Node %s was deleted", r.node)
 			}
 			version = node.ResourceVersion
 			if isMarked(node, r.view.key) && !r.view.lastNode().Detaching {
@@ -280,7 +280,7 @@ func NewClient(kubeconfig, version string) (_ rest.Interface, closeIdle func(), 
 func (c client) getNode(ctx context.Context, name string) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	if err := c.rest.Get().Resource("nodes").Name(name).Timeout(readTimeout).Do(ctx).Into(node); err != nil {
-		return nil, fmt.Errorf("get node %s: %w", name, err)
+		return nil, fmt.Errorf("reading Node %s: %w", name, err)
 	}
 	return node, nil
 }
@@ -291,7 +291,7 @@ func (c client) listPods(ctx context.Context, selector fields.Selector) (*corev1
 	opts := &metav1.ListOptions{FieldSelector: selector.String()}
 	r := c.rest.Get().Resource("pods").VersionedParams(opts, metav1.ParameterCodec).Timeout(readTimeout)
 	if err := r.Do(ctx).Into(list); err != nil {
-		return nil, fmt.Errorf("list pods of the node: %w", err)
+		return nil, fmt.Errorf("listing the node's pods: %w", err)
 	}
 	return list, nil
 }

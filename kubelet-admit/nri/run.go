@@ -137,7 +137,7 @@ func (h *hook) configureOnce(text string) (*view, error) {
 	h.log = h.log.With("plugin", h.name)
 	for _, dir := range []string{c.StateDir, c.DataDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			h.log.Error("Cannot make the hook's folder", "err", err)
+			h.log.Error("Cannot create the hook's folder", "err", err)
 		}
 	}
 	// NRI gives a plugin no environment. The container's environment has nothing to do with the host's programs.
@@ -150,13 +150,13 @@ func (h *hook) configureOnce(text string) (*view, error) {
 	}
 	v := newView(c.NodeName, c.TaintKey, strings.TrimSpace(string(bootID)))
 	if before, err := readStatus(h.statusFile(c)); err == nil && v.restoreStatus(before) {
-		h.log.Info("Took over what the plugin before this one knew", "at", before.Node.At, "mark", before.Node.Mark)
+		h.log.Info("Restored the previous plugin's state", "at", before.Node.At, "mark", before.Node.Mark)
 	}
 	if h.exempt, err = readMemory(c); err == nil {
 		v.recallExempt(h.exempt)
-		h.log.Info("Remembers which pods were exempt before", "pods", len(h.exempt))
+		h.log.Info("Restored the list of exempt pods", "pods", len(h.exempt))
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		h.log.Warn("Cannot read which pods were exempt before: after a boot they are held until the API server can be read",
+		h.log.Warn("Cannot read the list of exempt pods; after a boot they are held until the API server answers",
 			"err", err)
 	}
 	h.config, h.view = &c, v
@@ -193,7 +193,7 @@ func (h *hook) reportReading(err error) {
 	case text != "":
 		h.log.Warn("Cannot read the API server; the last state seen decides", "err", text)
 	default:
-		h.log.Info("In step with the API server")
+		h.log.Info("Synced with the API server")
 	}
 	h.view.signalChange()
 }
@@ -213,11 +213,11 @@ func (h *hook) writeChanges(ctx context.Context) {
 			h.flushLog()
 			if err := h.writeStatus(); err != nil && err.Error() != failed && !isUninstalled(err) {
 				failed = err.Error()
-				h.log.Error("Cannot write the status: a restart during an API outage will hold pods", "err", err)
+				h.log.Error("Cannot write the status; a restart during an API outage would hold pods", "err", err)
 			}
 			if err := h.saveExempt(); err != nil && err.Error() != forgot && !isUninstalled(err) {
 				forgot = err.Error()
-				h.log.Error("Cannot write which pods are exempt: a boot without the API server will hold them",
+				h.log.Error("Cannot write the list of exempt pods; a boot without the API server would hold them",
 					"err", err)
 			}
 			select {

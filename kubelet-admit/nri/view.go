@@ -181,7 +181,7 @@ func (v *view) forgetNode() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.node.Read {
-		v.queueLog("The own Node was deleted")
+		v.queueLog("Node was deleted")
 	}
 	v.node.Read = false
 	v.buildErrors()
@@ -212,7 +212,7 @@ func (v *view) seeNode(node *corev1.Node, listed bool, now time.Time) {
 		return
 	}
 	v.node.At, v.claims = now, claims
-	v.queueLog("Own Node changed",
+	v.queueLog("Node changed",
 		"node", v.node.Name, "mark", text, "detaching", len(claims), "ready_on_this_boot", v.node.ReadySeen, "before",
 		before.Mark)
 	v.buildErrors()
