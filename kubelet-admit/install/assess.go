@@ -48,7 +48,6 @@ type facts struct {
 func assessProtection(f facts) Protection {
 	const upgrade = "containerd 2.2 or later, or CRI-O 1.34 or later."
 	name := fmt.Sprintf("%s %s", f.Runtime, f.Version)
-	restart := cmp.Or(f.RestartCommand, "restart it")
 	k, known := kinds[f.Runtime]
 	switch {
 	case !known:
@@ -57,7 +56,7 @@ func assessProtection(f facts) Protection {
 		return Protection{None, name + " has no NRI.", "Upgrade to " + upgrade}
 	case !f.NRI.Enabled:
 		return Protection{None, "NRI is switched off in the configuration of " + name + ".",
-			"Enable NRI there and " + restart + "."}
+			"Enable NRI there and " + f.RestartCommand + "."}
 	case !f.Plugin:
 		return Protection{None, "The plugin is not installed for " + name + ".", "Run forcefence-node install."}
 	case !f.Running:
@@ -65,7 +64,7 @@ func assessProtection(f facts) Protection {
 			"Start it, or mount the host's /proc."}
 	case f.PluginPending:
 		return Protection{FailOpen, name + " started before the plugin was installed: until its next start only the " +
-			"DaemonSet's plugin holds pods.", "It starts at the next boot; to start it now: " + restart + "."}
+			"DaemonSet's plugin holds pods.", "It starts at the next boot; to start it now: " + f.RestartCommand + "."}
 	case !f.Version.AtLeast(k.validator):
 		return Protection{FailOpen, name + " cannot require a plugin: if the plugin stops, pods start.",
 			"Upgrade to " + upgrade}
@@ -74,7 +73,7 @@ func assessProtection(f facts) Protection {
 			cmp.Or(f.WhyNotRequired, "Install with --required-plugins.")}
 	case f.ConfigPending:
 		return Protection{FailOpen, name + " started before it was configured to require the plugin.",
-			"To apply it now: " + restart + "."}
+			"To apply it now: " + f.RestartCommand + "."}
 	}
 	p := Protection{Level: FailClosed,
 		Reason: name + " requires the plugin: if it stops, ordinary containers do not start."}

@@ -65,8 +65,7 @@ func (s Site) resolveDefaults(h Host) (Site, error) {
 	return s, nil
 }
 
-// dropIn returns the path of the file that requires the plugin. Runtimes read drop-ins in the order of their names, and
-// the last one wins.
+// dropIn returns the path of the file that requires the plugin. Runtimes read drop-ins by name, and the last one wins.
 func (s Site) dropIn() string {
 	return filepath.Join(s.ConfDir, "99-"+nri.BaseName+kinds[s.Runtime].extension)
 }
@@ -122,12 +121,12 @@ func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
 	r := h.readPending(s.StateDir, ps)
 	f.PluginPending, f.UpgradePending, f.ConfigPending, f.StillRequired = r.Plugin, r.Upgrade, r.Config, r.Released
 	f.WhyNotRequired, f.requiredLater = r.WhyNotRequired, r.Config
-	if len(r.Processes) == 0 { // none of ours, or lost: then the files' times tell
+	if len(r.Processes) == 0 { // none was written, or it was lost: then the files' times decide
 		if f.PluginPending, err = hasChangedSince(start, filepath.Join(f.NRI.PluginDir, PluginFile)); err != nil {
 			return f, err
 		}
 	}
-	root, _ := readRoot(s) // in case of an error the runtime has just refused to dump it
+	root, _ := readRoot(s) // the runtime has just dumped it
 	changed, err := hasChangedSince(start, append(root.imports, s.Config, s.dropIn())...)
 	f.ConfigPending = f.ConfigPending || changed
 	return f, err
@@ -170,9 +169,8 @@ func dumpConfig(ctx context.Context, h Host, s Site) (runtimeConfig, error) {
 	return runtimeConfig{nri: n, text: text}, err
 }
 
-// tryConfig asks the runtime for the configuration that it would have without our drop-in, or with another one in its
-// place (with; nil: none). The files that it reads for that lie in the staging folder, and are removed when this
-// returns.
+// tryConfig asks the runtime for the configuration that it would have with another drop-in in place of ours, or without
+// one (nil). The runtime reads temporary copies in the staging folder for that.
 func tryConfig(ctx context.Context, h Host, s Site, with []byte) (_ runtimeConfig, err error) {
 	dir := filepath.Join(stageDir(s.ConfDir), "trial")
 	if _, err := h.removePath(dir, os.RemoveAll); err != nil {

@@ -41,8 +41,8 @@ func (h Host) runCommand(ctx context.Context, name string, args ...string) ([]by
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
-	// Our own environment is the container's, whose paths mean nothing on the host. systemctl would take the changed
-	// root for a chroot and do nothing; SYSTEMD_IGNORE_CHROOT says that this root is the host's.
+	// The rest of the environment is the container's. In a changed root systemctl does nothing without
+	// SYSTEMD_IGNORE_CHROOT.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "SYSTEMD_IGNORE_CHROOT=1"}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.WaitDelay = time.Second
@@ -78,8 +78,7 @@ func (h Host) change(op, path string, do func() error) error {
 // staged is a complete file that waits for its rename. nil is a file whose content is in place already.
 type staged struct{ from, to string }
 
-// stageFile writes a file beside its place, synced to disk. It returns nil if the content and the mode in place are the
-// same.
+// stageFile writes a file beside its place, synced to disk. It returns nil if that content and mode are in place already.
 func (h Host) stageFile(dst string, mode fs.FileMode, content io.ReadSeeker) (*staged, error) {
 	same, err := hasContent(dst, mode, content)
 	if err != nil || same {
@@ -146,8 +145,7 @@ func (h Host) commitFile(s *staged) error {
 	return h.syncDir(filepath.Dir(s.to))
 }
 
-// hasContent reports whether a file has this content and mode. It returns an error for anything that is not a plain
-// file: that is not ours.
+// hasContent reports whether a file has this content and mode. Anything but a regular file is an error: it is not ours.
 func hasContent(file string, mode fs.FileMode, content io.ReadSeeker) (bool, error) {
 	info, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -77,17 +77,16 @@ var (
 )
 
 // Install puts the plugin, its configuration and, if asked, the runtime's requirement in place. It may be repeated, and
-// after a crash it completes what was begun. First it tests that the plugin will be able to read its Node: a hook that
-// cannot would hold every pod. A Node that has another boot id than the machine would do the same; Install waits half a
-// minute for it, then refuses. It changes nothing before all files to be put in place lie complete on their file
-// system.
+// completes an interrupted install. First it tests that the plugin will be able to read its Node: a hook that cannot
+// would hold every pod. So would one whose Node has another boot id than the machine; Install waits half a minute for
+// it, then refuses. It changes nothing before all files are complete on their file systems.
 //
 // A runtime without NRI, or with NRI switched off, is no error: nothing is installed, and the Protection says so.
 func Install(ctx context.Context, o Options) (Result, error) {
 	return runLocked(o, func(in *installer) error { return in.installHook(ctx) })
 }
 
-// runLocked does it while no other install or uninstall runs on the host.
+// runLocked runs do while it holds the host's lock.
 func runLocked(o Options, do func(*installer) error) (Result, error) {
 	if o.connect == nil {
 		o.connect, o.node, o.pods = connectAsKubelet, getNode, listPods
@@ -131,7 +130,7 @@ func (in *installer) installHook(ctx context.Context) error {
 	if err := in.sameBoot(ctx, node); err != nil {
 		return err
 	}
-	// On every return, also after an error: the staging folders hold nothing that is needed.
+	// Also after an error: the staging folders hold nothing that is needed.
 	defer func() {
 		n := in.facts.NRI
 		for _, dir := range []string{stageDir(n.PluginDir), stageDir(n.ConfigDir), stageDir(in.Site.ConfDir)} {
@@ -191,8 +190,8 @@ func (in *installer) putPlugin(config []byte) error {
 			return err
 		}
 	}
-	// The configuration before the plugin: a plugin without one holds nothing. NRI prefers a configuration with an
-	// index to ours.
+	// The configuration before the plugin: a plugin without one holds nothing. NRI would prefer a configuration with an
+	// index to ours, so those are removed.
 	if err := h.commitFile(conf); err != nil {
 		return err
 	}
@@ -243,8 +242,8 @@ func listMatching(dir string, name *regexp.Regexp) ([]string, error) {
 	return files, nil
 }
 
-// warnOfStrayFiles warns of files that would keep the runtime from starting. NRI takes any executable in its folder for
-// a plugin, and fails if its name does not begin with an index.
+// warnOfStrayFiles warns of files that keep the runtime from starting: executables in NRI's folder whose names do not
+// begin with an index.
 func (in *installer) warnOfStrayFiles() error {
 	entries, err := os.ReadDir(in.facts.NRI.PluginDir)
 	if err != nil {

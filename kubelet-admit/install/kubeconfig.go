@@ -18,8 +18,8 @@ import (
 const apiTimeout = 20 * time.Second
 
 // connectAsKubelet reads the own Node live with only what the plugin will have: the kubelet's kubeconfig, and an
-// environment that holds PATH alone. A hook that could not do this would hold every pod of the node. It changes this
-// process's environment while it runs: no other goroutine may read the environment meanwhile.
+// environment with nothing but PATH. A hook that could not do this would hold every pod of the node. No other goroutine
+// may read the environment meanwhile.
 func connectAsKubelet(ctx context.Context, c nri.Config, version string) (rest.Interface, *corev1.Node, error) {
 	defer onlyPath(c.Path)()
 	client, _, err := nri.NewClient(c.Kubeconfig, version)
@@ -33,7 +33,7 @@ func connectAsKubelet(ctx context.Context, c nri.Config, version string) (rest.I
 	why := fmt.Sprintf("reading Node %s with %s and PATH=%s", c.NodeName, c.Kubeconfig, c.Path)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		// the Node authorizer forbids a node to read others, there or not
+		// The Node authorizer forbids a node to read others, whether they exist or not.
 		why = fmt.Sprintf("no Node %s exists that %s may read: set --node-name to the name of the kubelet's Node",
 			c.NodeName, c.Kubeconfig)
 	case apierrors.IsUnauthorized(err):
@@ -49,14 +49,13 @@ func getNode(ctx context.Context, client rest.Interface, name string) (*corev1.N
 	return node, client.Get().Timeout(apiTimeout).Resource("nodes").Name(name).Do(ctx).Into(node)
 }
 
-// A kubelet that has just booted writes its Node's status some seconds after its start, and may have started us before
-// that.
+// A kubelet writes its Node's status some seconds after the boot, and may have started this program before that.
 const (
 	bootWait  = 30 * time.Second
 	bootEvery = time.Second
 )
 
-// sameBoot refuses a Node with another boot id than the machine's. The hook believes only a Ready of this boot, and
+// sameBoot refuses a Node with another boot id than the machine's: the hook trusts only a Ready of this boot, so it
 // would hold every ordinary pod for ever.
 func (in *installer) sameBoot(ctx context.Context, node *corev1.Node) error {
 	boot, err := in.host.bootID()

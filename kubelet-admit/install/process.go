@@ -15,8 +15,8 @@ import (
 // ticks is USER_HZ, the unit of start times in procfs: 100 on every architecture that Linux and Kubernetes share.
 const ticks = 100
 
-// process is one process of the runtime. Its start in ticks since boot tells it from a later process with the same pid,
-// whatever happens to the wall clock.
+// process is one process of the runtime. Its start, in ticks since boot, differs from that of a later process with the
+// same pid, and does not depend on the wall clock.
 type process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"`
@@ -24,8 +24,8 @@ type process struct {
 
 func (h Host) procFile(name string) string { return filepath.Join(cmp.Or(h.Proc, "/proc"), name) }
 
-// findProcesses returns the runtime's processes. A process of that name in a container counts, too; that can only make
-// us report that a restart is still due.
+// findProcesses returns the runtime's processes. A process of that name in a container counts as well: that can only
+// report a restart as due that is not.
 func (h Host) findProcesses(name RuntimeName) []process {
 	files, _ := filepath.Glob(h.procFile("[0-9]*/stat")) // the pattern is well formed
 	var found []process

@@ -15,9 +15,8 @@ import (
 // pendingFileName is a file in the state folder, which is lost with the boot.
 const pendingFileName = "install.json"
 
-// pendingState records what the running runtime has not read yet: a runtime reads its configuration, and starts
-// plugins, when it starts. It names the runtime's processes of that time, and is valid until the last of them has
-// ended. It uses no clock.
+// pendingState records what the running runtime has not read yet: it reads its configuration, and starts plugins, only
+// when it starts. It is valid until the last of the recorded processes has ended. It uses no clock.
 type pendingState struct {
 	BootID    string    `json:"bootID"`
 	Processes []process `json:"processes"`
@@ -33,8 +32,8 @@ type pendingState struct {
 	WhyNotRequired string `json:"whyNotRequired,omitempty"`
 }
 
-// readPending returns the part of the pending state that is valid now. A file that cannot be read counts as empty: the
-// files' times tell as well.
+// readPending returns the part of the pending state that is valid now. A file that cannot be read counts as empty: then
+// the files' times decide.
 func (h Host) readPending(stateDir string, now []process) pendingState {
 	text, err := os.ReadFile(filepath.Join(stateDir, pendingFileName))
 	if err != nil {
@@ -51,8 +50,8 @@ func (h Host) readPending(stateDir string, now []process) pendingState {
 	return r
 }
 
-// updatePending changes the pending state before the step that it announces. A crash between the two makes a restart
-// due that is not needed.
+// updatePending changes the pending state. Call it before the step that it announces: a crash between the two only asks
+// for a restart that is not needed.
 func (h Host) updatePending(s Site, change func(*pendingState)) error {
 	now := h.findProcesses(s.Runtime)
 	r := h.readPending(s.StateDir, now)
@@ -79,8 +78,8 @@ func (h Host) updatePending(s Site, change func(*pendingState)) error {
 	return nil
 }
 
-// hasChangedSince reports whether one of the files changed after the runtime's start, as far as clocks tell. A missing
-// file did not change, and none did if the start is unknown (zero).
+// hasChangedSince reports whether one of the files changed after the runtime's start, by the wall clock. A missing file
+// did not change, and none did if the start is unknown (zero).
 func hasChangedSince(start time.Time, files ...string) (bool, error) {
 	const slack = 2 // seconds: the boot's time is known to a second, and a runtime reads its files after its start
 	for _, file := range files {

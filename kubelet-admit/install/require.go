@@ -27,13 +27,13 @@ import (
 // exempt pods, which the hook never holds. A host whose runtime has another key configured keeps that key.
 const TolerateAnnotation = "forcefence.io/tolerate-missing"
 
-// refusal is why the plugin is not required although that was requested: no failure, but something that a person has to
-// change first. The hook itself works, and the node's protection says what it lacks.
+// refusal is why the plugin is not required although that was requested: a person has to change something first. It is
+// no failure: the hook works, and the node's protection names the reason.
 type refusal struct{ error }
 
-// requirePlugin makes the runtime refuse containers while the plugin is missing. If an exempt pod would be refused as
-// well it enables nothing, but what was enabled before stays. Removing it would weaken every node as soon as a
-// DaemonSet without the annotation is deployed. Our own DaemonSet has the annotation, so a node cannot lock itself out.
+// requirePlugin makes the runtime refuse containers while the plugin is missing. It enables nothing if an exempt pod
+// would be refused as well. What was enabled before stays even then: otherwise a DaemonSet without the annotation would
+// weaken every node. Our own DaemonSet has the annotation, so a node cannot lock itself out.
 func (in *installer) requirePlugin(ctx context.Context) error {
 	if !in.facts.Version.AtLeast(kinds[in.Site.Runtime].validator) {
 		return refusal{fmt.Errorf("%s %s cannot require a plugin", in.Site.Runtime, in.facts.Version)}
@@ -89,8 +89,7 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 	return in.replaceDropIn(ctx, s, want)
 }
 
-// replaceDropIn puts the drop-in in its place. It restores the old one if the runtime does not read the new one as it
-// should.
+// replaceDropIn puts the drop-in in its place, and undoes that if the runtime does not read it as intended.
 func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) error {
 	file := in.Site.dropIn()
 	old, err := os.ReadFile(file)
@@ -98,7 +97,7 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 		return err
 	}
 	if s == nil {
-		old = nil // it is in place already, and the runtime does not read it
+		old = nil // the new one is in place already, and the runtime ignores it
 	}
 	required := in.requiredNow()
 	err = in.host.updatePending(in.Site, func(r *pendingState) { r.Config, r.Released = !required, false })
@@ -142,7 +141,7 @@ func (in *installer) removeDropIn(s Site, why string) error {
 	if _, err := os.Lstat(s.dropIn()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	// Not ConfigPending: a file's time shows that something changed since, not that the plugin was not required before.
+	// Not ConfigPending: a file's time does not show whether the plugin was required before.
 	if f := in.facts; f.NRI.requiresUs() && !f.requiredLater && f.Running {
 		if err := in.host.updatePending(s, func(r *pendingState) { r.Released = true }); err != nil {
 			return err
@@ -168,7 +167,7 @@ func (in *installer) dropInText(want NRI) ([]byte, error) {
 	return fmt.Appendf(nil, "%s[%s]\n%s", text, k.table, values), err
 }
 
-// onlyValidator returns an error if a drop-in does not have its intended effect, or changes anything but the validator.
+// onlyValidator returns an error if a drop-in lacks its intended effect, or changes anything but the validator.
 func onlyValidator(s Site, base, would runtimeConfig, want NRI) error {
 	if !reflect.DeepEqual(would.nri, want) {
 		return fmt.Errorf("the runtime would read %+v instead of %+v", would.nri, want)
@@ -223,8 +222,8 @@ func (in *installer) listIntolerant(ctx context.Context, annotation string) ([]s
 	return slices.Compact(names), nil
 }
 
-// toleratesMissing reads the annotation as NRI's validator does: it is true if strconv.ParseBool returns true. A value
-// that the validator cannot parse makes it refuse the container even if the plugin is present.
+// toleratesMissing reads the annotation as NRI's validator does. The validator refuses a container with a value that
+// does not parse, even while the plugin is present.
 func toleratesMissing(pod *corev1.Pod, annotation string) bool {
 	yes, err := strconv.ParseBool(pod.Annotations[annotation])
 	return err == nil && yes

@@ -15,10 +15,9 @@ import (
 // Uninstall removes everything that Install and the plugin left on the host, also after an interrupted install, and the
 // Node's condition. It may be repeated. It goes on after an error and returns all errors.
 //
-// The order: what requires the plugin, the plugin, its configuration, and then its traces. A runtime that was not
-// restarted since keeps running the plugin that it started, from a file without a name, and keeps requiring it. That
-// process lets ordinary pods start until the restart. So it is not ended here, nor should the DaemonSet's be before the
-// runtime was restarted.
+// It removes the requirement first, then the plugin, its configuration, and its traces. Until its restart the runtime
+// goes on to run and to require the plugin that it started. That process lets ordinary pods start meanwhile, so
+// Uninstall does not end it, and the DaemonSet must not be deleted before the restart.
 func Uninstall(ctx context.Context, o Options) (Result, error) {
 	return runLocked(o, func(in *installer) error { return in.uninstallHook(ctx) })
 }
@@ -33,7 +32,7 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 		folders = in.facts.NRI.withDefaults()
 	}
 	if err != nil {
-		// a host whose runtime is gone or broken is cleaned all the same, in the folders that NRI has by default
+		// A host whose runtime is gone or broken is cleaned as well, in NRI's default folders.
 		known = false
 		in.addWarning("the runtime's folders are unknown, so NRI's default folders are cleaned: %v", err)
 	}
@@ -81,7 +80,7 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// everySite returns the site of every runtime if it is unknown which one is used: the drop-in is looked for in each.
+// everySite returns the site of every runtime if it is unknown which one is used.
 func (in *installer) everySite() []Site {
 	if _, known := kinds[in.Site.Runtime]; known {
 		return []Site{in.Site}
@@ -96,8 +95,8 @@ func (in *installer) everySite() []Site {
 	return all
 }
 
-// requiredNow reports whether the running runtime may require the plugin: it read that, or was not restarted since that
-// was removed.
+// requiredNow reports whether the running runtime may require the plugin: it read the requirement, or was not restarted
+// since its removal.
 func (in *installer) requiredNow() bool {
 	r := in.host.readPending(in.Site.StateDir, in.host.findProcesses(in.Site.Runtime))
 	return r.Released || in.facts.Running && in.facts.NRI.requiresUs() && !r.Config
@@ -113,8 +112,7 @@ func (in *installer) installedConfig(file string) nri.Config {
 	return in.Config
 }
 
-// removeTraces removes what the plugin wrote. The pending state stays while it is valid, because the next uninstall or
-// status reads it.
+// removeTraces removes what the plugin wrote. keepPending keeps the pending state for the next uninstall or status.
 func (in *installer) removeTraces(c nri.Config, keepPending bool) error {
 	patterns := []string{ // by name: the folders may be shared
 		filepath.Join(c.StateDir, "[0-9][0-9].json*"), filepath.Join(c.StateDir, ".[0-9][0-9].json*"),

@@ -38,10 +38,10 @@ const (
 // errReadAgain ends the watches because they may be behind.
 var errReadAgain = errors.New("the watches may be behind")
 
-// reader keeps a view in step with the API server. It makes one quorum GET of the own Node and one quorum LIST of its
-// pods, then a watch of each. After any failure it starts again with new connections. Connections from before a network
-// outage stay dead for up to half a minute after its end. While a pod is held it also reads the Node every pollEvery,
-// because a watch may be open and silent.
+// reader keeps a view in sync with the API server. It makes one quorum GET of the own Node and one quorum LIST of its
+// pods, then watches both. After any failure it starts again with new connections, because old ones stay dead for up to
+// half a minute after a network outage. While a pod is held it also reads the Node every pollEvery, because a watch may
+// be open and silent.
 type reader struct {
 	kubeconfig   string
 	version      string // the program's
@@ -78,7 +78,7 @@ func (r *reader) runReader(ctx context.Context) {
 	}
 }
 
-// runSession reads and watches until an error. It calls synced whenever the view is in step after a read.
+// runSession reads and watches until an error. It calls synced whenever the view is in sync after a read.
 func (r *reader) runSession(ctx context.Context, synced func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	rc, closeIdle, err := NewClient(r.kubeconfig, r.version)
@@ -96,8 +96,7 @@ func (r *reader) runSession(ctx context.Context, synced func()) error {
 	}
 }
 
-// readAndWatch reads once and then watches, until an error or until a poll finds that the watches may be behind
-// (errReadAgain).
+// readAndWatch reads once and then watches, until an error; errReadAgain if a poll finds that the watches may be behind.
 func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -113,7 +112,7 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 	}
 	version := node.ResourceVersion // the version of the last Node seen
 	if isMarked(node, r.view.key) {
-		r.view.seeNode(node, false, time.Now()) // at once; its absence, and what it may not hold, wait for the pods
+		r.view.seeNode(node, false, time.Now()) // at once; what lets pods start waits for the list of pods
 	}
 	nodes := api.watchFrom(ctx, "nodes", fields.OneTermEqualSelector(metav1.ObjectNameField, r.node),
 		node.ResourceVersion)
@@ -148,7 +147,7 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 				r.view.seeNode(node, false, time.Now())
 			}
 			if last := r.view.lastNode(); last.Marked && !last.Detaching && !isHeld(node, r.view.key) {
-				// Under the mark pods may have been ended, and our watch of them may be behind that of the Node.
+				// Pods may have been ended under the mark, and their watch may be behind that of the Node.
 				stop()
 				if pods, stop, err = r.watchPods(ctx, api); err != nil {
 					stop = func() {}
@@ -165,7 +164,7 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 			if err != nil {
 				return err
 			}
-			// This Node alone is not enough: a mark may have come and gone since, and its pods may have been ended. A
+			// This Node alone is not enough: a mark may have come and gone since, and pods may have been ended. And a
 			// later event of the watch may be older than this Node.
 			if unknown || node.ResourceVersion != version {
 				return errReadAgain
@@ -178,7 +177,7 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 func (r *reader) readNode(ctx context.Context, api client) (*corev1.Node, error) {
 	node, err := api.getNode(ctx, r.node)
 	if isGone(err) {
-		// as where the watch tells it: it may have been marked before, and its pods are ended by others now
+		// It may have been marked before, and others end its pods now.
 		r.view.forgetNode()
 	}
 	return node, err
@@ -219,10 +218,9 @@ type client struct {
 	watchFor time.Duration // how long one watch lasts; at least one second
 }
 
-// NewClient makes a client of the core group from a kubeconfig. It reads the content of the files that the kubeconfig
-// names, so that a rotated certificate is used from the next client on. It has connections of its own; closeIdle closes
-// them. It knows no other group: the whole clientset needs several MB of memory. It sends the program's version to the
-// API server.
+// NewClient makes a client of the core group alone, because the whole clientset needs several MB of memory. It reads
+// the files that the kubeconfig names once: a rotated certificate needs a new client. It has connections of its own,
+// which closeIdle closes. It sends the program's version to the API server.
 func NewClient(kubeconfig, version string) (_ rest.Interface, closeIdle func(), err error) {
 	defer func() {
 		if err != nil {
@@ -296,7 +294,7 @@ func (c client) listPods(ctx context.Context, selector fields.Selector) (*corev1
 	return list, nil
 }
 
-// event is a change of an object. Without an object it is the end of a watch that cannot go on.
+// event is a change of an object or, without an object, the end of a watch.
 type event struct {
 	watch.Event
 	cause error
@@ -305,8 +303,8 @@ type event struct {
 func (e event) toError() error { return cmp.Or(e.cause, fmt.Errorf("unexpected object %T", e.Object)) }
 
 // watchFrom watches from a resourceVersion on, until ctx ends or the server refuses: then the last event has the cause.
-// A watch that ends by its timeout is continued where it was. If the server's end of it does not arrive, the client
-// ends it a little later.
+// A watch that ends by its timeout is continued where it was. The client ends it a little later if the server's end does
+// not arrive.
 func (c client) watchFrom(ctx context.Context, resource string, selector fields.Selector, version string) <-chan event {
 	out := make(chan event)
 	send := func(e event) bool {

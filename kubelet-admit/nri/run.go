@@ -34,7 +34,7 @@ type Options struct {
 
 	// What follows is for a plugin that the runtime did not start itself.
 	ConfigFile string // read at each connection; "": the runtime passes the configuration
-	Socket     string // "": NRI's default
+	Socket     string // the runtime's, for NRI
 	// Registered is called after each registration, in a goroutine of its own that Run waits for.
 	Registered func(ctx context.Context, c Config, log *slog.Logger)
 
@@ -44,9 +44,9 @@ type Options struct {
 // StartedByRuntime reports whether the runtime started this process as a pre-installed plugin.
 func StartedByRuntime() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
 
-// Run runs the hook. If the runtime started it, it returns when the runtime closes the connection. Else it connects
-// again once a second until ctx ends. It returns an error if going on makes no sense: a configuration with faults, or a
-// runtime that does not answer. Its starter then starts it again.
+// Run runs the hook. If the runtime started it, it returns when the runtime closes the connection. Otherwise it
+// reconnects once a second until ctx ends. It returns an error if only a new process can help: the configuration has
+// faults, or the runtime does not answer.
 func Run(ctx context.Context, o Options) error {
 	if o.bootIDFile == "" {
 		o.bootIDFile = bootIDFile
@@ -94,15 +94,10 @@ func (h *hook) serveConnections() error {
 	if _, err := h.configureOnce(string(text)); err != nil {
 		return err
 	}
-	opts := []stub.Option{
-		stub.WithPluginName(BaseName), stub.WithPluginIdx(DaemonIndex), stub.WithLogger(stubLog{h.log}),
-	}
-	if h.opts.Socket != "" {
-		opts = append(opts, stub.WithSocketPath(h.opts.Socket))
-	}
 	last := ""
 	for h.ctx.Err() == nil {
-		err := h.plugin.serveRuntime(h.ctx, opts...)
+		err := h.plugin.serveRuntime(h.ctx, stub.WithPluginName(BaseName), stub.WithPluginIdx(DaemonIndex),
+			stub.WithSocketPath(h.opts.Socket), stub.WithLogger(stubLog{h.log}))
 		if errors.Is(err, errStuck) {
 			return err
 		}
@@ -121,12 +116,12 @@ func (h *hook) serveConnections() error {
 	return nil
 }
 
-// configureOnce starts to read the API server at the first call, without waiting for it. The runtime gives a plugin
-// five seconds to register, and holds back every other plugin meanwhile.
+// configureOnce starts to read the API server at the first call. It does not wait for it: the runtime gives a plugin
+// five seconds to register, and every other plugin waits meanwhile.
 func (h *hook) configureOnce(text string) (*view, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.config != nil { // an external plugin connects again; a new configuration comes with a new process
+	if h.config != nil { // a reconnect; a new configuration needs a new process
 		return h.view, nil
 	}
 	c, err := ParseConfig(text)
@@ -140,7 +135,7 @@ func (h *hook) configureOnce(text string) (*view, error) {
 			h.log.Error("Cannot create the hook's folder", "err", err)
 		}
 	}
-	// NRI gives a plugin no environment. The container's environment has nothing to do with the host's programs.
+	// NRI gives a plugin no environment, and a container's environment does not fit the host's programs.
 	if err := errors.Join(os.Setenv("PATH", c.Path), os.Setenv("HOME", cmp.Or(os.Getenv("HOME"), "/root"))); err != nil {
 		return nil, err
 	}
@@ -198,8 +193,8 @@ func (h *hook) reportReading(err error) {
 	h.view.signalChange()
 }
 
-// writeChanges keeps the status file and the log in step with the view. It runs apart from the answers: a slow disk
-// must not hold up the runtime.
+// writeChanges writes the status file, the memory and the log when the view changes. It is a goroutine of its own,
+// because a slow disk must not delay answers to the runtime.
 func (h *hook) writeChanges(ctx context.Context) {
 	failed, forgot := "", ""
 	for {
@@ -257,8 +252,7 @@ func (h *hook) writeStatus() error {
 		return err
 	}
 	file := h.statusFile(*h.config)
-	// Another process may have taken over: it knows more than one that was stopped and goes on. This compares no
-	// clocks.
+	// A process that was stopped and goes on must not overwrite its successor's file. This compares no clocks.
 	if now, err := readStatus(file); h.written && err == nil && !now.Started.Equal(h.started) {
 		return nil
 	}
@@ -282,12 +276,12 @@ func (h *hook) saveExempt() error {
 	return nil
 }
 
-// isUninstalled reports whether the folder was removed: it was created at the start. A line in the log would create it
-// again, too.
+// isUninstalled reports whether the folder, which the start created, was removed. Do not log then: the log's folder
+// would be created again.
 func isUninstalled(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// finishWork waits for what configureOnce started. It does not wait for a credential program that hangs: client-go
-// cannot stop one.
+// finishWork waits for what configureOnce started, but not for a credential program that hangs: client-go cannot stop
+// one.
 func (h *hook) finishWork() {
 	ended := make(chan struct{})
 	go func() {

@@ -23,7 +23,7 @@ type request struct {
 }
 
 // view is what the hook knows: the own Node and its pods as read last, the pods exempt before the boot, and the held
-// pods. The zero maps hold every pod that is not static. It is safe for concurrent use, and no method blocks.
+// pods. Empty maps hold every pod that is not static. It is safe for concurrent use, and no method blocks.
 type view struct {
 	key    string // the mark's
 	bootID string // the machine's own; "": cannot be read, and then Ready is never believed
@@ -69,8 +69,8 @@ func newView(nodeName, key, bootID string) *view {
 	return v
 }
 
-// restoreStatus takes over what a plugin before this one knew, if it is of this boot, this Node and this mark. An API
-// outage during an upgrade must not keep a running node's containers from being restarted.
+// restoreStatus restores what a previous plugin knew, if it was of this boot, this Node and this mark. So the containers
+// of a running node can restart during an API outage and an upgrade.
 func (v *view) restoreStatus(s Status) bool {
 	if s.BootID == "" || s.BootID != v.bootID || s.TaintKey != v.key || s.Node.Name != v.node.Name || !s.Node.Read {
 		return false
@@ -86,7 +86,6 @@ func (v *view) restoreStatus(s Status) bool {
 	return true
 }
 
-// recallExempt takes over which pods were exempt before the boot.
 func (v *view) recallExempt(uids []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -148,8 +147,8 @@ func (v *view) admitPod(r request, now func() time.Time) error {
 	return v.holdErrors[why]
 }
 
-// staticExemption returns whether the pod is static. The API server does not bind static pods, and they have the hash
-// of their file as UID: only the kubelet's annotations count.
+// staticExemption returns whether the pod is static. Only the kubelet's annotations show that: the API server does not
+// bind static pods, and their UID is the hash of their file.
 func (v *view) staticExemption(r request) taint.Exemption {
 	pod := corev1.Pod{}
 	pod.Annotations = r.annotations
@@ -188,9 +187,9 @@ func (v *view) forgetNode() {
 	v.signalChange()
 }
 
-// seeNode takes over a Node that was read. listed says that the pods were listed since a mark held every pod, or since
-// the Node was not read yet. Without it a mark holds every pod, whatever its record says. Then a Node without a mark
-// must not be passed here: pods may have been ended meanwhile, and are not known any more.
+// seeNode applies a Node that was read. listed says that the pods were listed since the last mark that held every pod,
+// or since the Node was not read yet. Without it a mark holds every pod, and node must have one: pods that were ended
+// meanwhile may still count as known.
 func (v *view) seeNode(node *corev1.Node, listed bool, now time.Time) {
 	l := taint.NewLook(node, nil, v.key, taint.Instant{}, taint.Instant{})
 	text, marked := "", l.Mark != nil
@@ -219,8 +218,7 @@ func (v *view) seeNode(node *corev1.Node, listed bool, now time.Time) {
 	v.signalChange()
 }
 
-// readyNow reports whether the Node is Ready on this boot. A Ready that the kubelet left before a crash has that boot's
-// id.
+// readyNow reports whether the Node is Ready on this boot. A Ready from before a crash has that boot's id.
 func (v *view) readyNow(node *corev1.Node) bool {
 	return v.bootID != "" && node.Status.NodeInfo.BootID == v.bootID &&
 		slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -228,7 +226,7 @@ func (v *view) readyNow(node *corev1.Node) bool {
 		})
 }
 
-// seePods takes over a consistent list of the node's pods.
+// seePods applies a consistent list of the node's pods.
 func (v *view) seePods(pods []corev1.Pod) {
 	seen := make(map[string]podView, len(pods))
 	for i := range pods {
@@ -243,7 +241,7 @@ func (v *view) seePods(pods []corev1.Pod) {
 	v.signalChange()
 }
 
-// seePod takes over a change of one pod.
+// seePod applies a change of one pod.
 func (v *view) seePod(pod *corev1.Pod, deleted bool) {
 	uid := string(pod.UID)
 	v.mu.Lock()
@@ -264,7 +262,6 @@ func isTerminal(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// fillStatus writes what the view knows into a status.
 func (v *view) fillStatus(s *Status) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
