@@ -9,28 +9,34 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/install"
 )
 
+const installHelp = `Install this program on the host as a plugin of its container runtime (NRI), and configure it.
+You can run it again: it changes only what differs, and completes an interrupted install.
+
+First it reads the own Node with the kubelet's kubeconfig, as the hook will. A hook that cannot read it would hold every
+pod, so install stops then. It also stops if the Node keeps reporting another boot ID than this machine's. It reads the
+runtime's version and configuration, and prints the node's protection. The command run reports the protection on the
+Node (condition ForcefenceGuard):
+
+  fail-closed  the runtime requires the hook: without it, ordinary containers do not start
+  fail-open    the hook holds pods while it runs; without it they start
+  none         the runtime has no NRI, or it is switched off: nothing was installed
+
+A runtime starts plugins, and reads its configuration, only when it starts. After an upgrade it runs the previous plugin
+until its next start; the DaemonSet runs the new one at once.
+
+--required-plugins needs containerd 2.2 or CRI-O 1.34 or later. It has no effect while an exempt pod of the node
+(static, DaemonSet-owned, or tolerating the mark) lacks the annotation ` + install.TolerateAnnotation + `: "true".
+Install lists those pods. Once in effect it stays, whatever pods come later. Without the flag, install removes what it
+wrote before.`
+
 func newInstall() *cobra.Command {
 	var host hostFlags
 	var o install.Options
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Install the hook on this host",
-		Long: "Install this program on the host as a plugin of its container runtime (NRI), and write its configuration.\n" +
-			"You can run it again: it changes only what differs, and completes an interrupted install.\n\n" +
-			"First it reads the own Node with the kubelet's kubeconfig, as the hook will. A hook that cannot read it would\n" +
-			"hold every pod, so install stops then. It also stops if the Node keeps reporting another boot ID than this\n" +
-			"machine's. It reads the runtime's version and configuration, and prints the node's protection. `run` reports\n" +
-			"the protection on the Node (condition ForcefenceGuard):\n\n" +
-			"  fail-closed  the runtime requires the hook: without it, ordinary containers do not start\n" +
-			"  fail-open    the hook holds pods while it runs; without it they start\n" +
-			"  none         the runtime has no NRI, or it is switched off: nothing was installed\n\n" +
-			"A runtime starts plugins, and reads its configuration, only when it starts. After an upgrade it runs the\n" +
-			"previous plugin until its next start; the DaemonSet runs the new one at once.\n\n" +
-			"--required-plugins needs containerd 2.2 or CRI-O 1.34 or later. It has no effect while an exempt pod of the\n" +
-			"node (static, DaemonSet-owned, or tolerating the mark) lacks the annotation\n" +
-			install.TolerateAnnotation + ": \"true\". Install lists those pods.\n" +
-			"Once in effect it stays, whatever pods come later. Without the flag, install removes what it wrote before.",
-		Args: cobra.NoArgs,
+		Long:  installHelp,
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			binary, err := host.enterRoot(o.Config.Path)
 			if err != nil {

@@ -25,10 +25,10 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the hook beside the one that the runtime starts",
-		Long: "Run the hook as a second plugin of the runtime. It replaces the one that the runtime started itself: nothing\n" +
-			"restarts that one after a crash, and an upgrade does not replace it. It reads the configuration that `install`\n" +
-			"wrote, connects again when the runtime restarts, and reports the node's protection on the Node (condition\n" +
-			"ForcefenceGuard).",
+		Long: "Run the hook as a second plugin of the runtime. It backs up the one that the runtime started itself:\n" +
+			"nothing restarts that one after a crash, and an upgrade does not replace it. It reads the\n" +
+			"configuration that install wrote, connects again when the runtime restarts, and reports the node's\n" +
+			"protection on the Node (condition ForcefenceGuard).",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := host.enterRoot(nri.DefaultPath); err != nil {

@@ -25,11 +25,12 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the hook of this host knows and holds",
-		Long: "Show whether the node is marked, which pods are held, since when and why, which plugins are connected, and the\n" +
-			"node's protection. It reads the hook's status files and asks the runtime, but not the API server.\n\n" +
+		Long: "Show whether the node is marked, which pods are held, since when and why, which plugins are\n" +
+			"connected, and the node's protection. It reads the hook's status files and asks the runtime, not the\n" +
+			"API server.\n\n" +
 			"Exit status: 0 if no pod is held; 3 if pods are held; 1 if no plugin runs or something failed.\n" +
-			"With --ready: 0 if the plugin of that index (" + nri.PreInstalledIndex + " the runtime's, " + nri.DaemonIndex +
-			" the DaemonSet's) is registered\nwith the runtime, else 1.",
+			"With --ready: 0 if the plugin of that index (" + nri.PreInstalledIndex + " the runtime's, " +
+			nri.DaemonIndex + " the DaemonSet's) is registered with the runtime,\nelse 1.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {

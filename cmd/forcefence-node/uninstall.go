@@ -14,11 +14,12 @@ func newUninstall() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove the hook from this host",
-		Long: "Remove what install and the hook left on the host, and the Node's condition ForcefenceGuard. You can run it\n" +
-			"again.\n\n" +
-			"A runtime goes on as it started until it is restarted: it runs the hook, which holds pods while the node is\n" +
-			"marked, and with --required-plugins it requires the hook. Restart it before you delete the DaemonSet, or use\n" +
-			"--restart-runtime. Without any hook, such a runtime refuses ordinary containers until its next start.",
+		Long: "Remove what install and the hook left on the host, and the Node's condition ForcefenceGuard. You can\n" +
+			"run it again.\n\n" +
+			"A runtime goes on as it started until it is restarted: it runs the hook, which holds pods while the\n" +
+			"node is marked, and with --required-plugins it requires the hook. Restart it before you delete the\n" +
+			"DaemonSet, or use --restart-runtime. Without any hook, such a runtime refuses ordinary containers\n" +
+			"until its next start.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := host.enterRoot(o.Config.Path); err != nil {

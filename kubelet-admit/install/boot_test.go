@@ -16,9 +16,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestInstallOnAnotherBoot: where the kubelet goes on to tell of another boot than the machine's, the hook would hold
-// every ordinary pod for ever, so nothing is installed; a kubelet that has just booted and is about to report is waited
-// for.
+// TestInstallOnAnotherBoot holds that nothing is installed while the Node reports another boot than the machine's: the
+// hook would hold every ordinary pod for ever. Install waits for a kubelet that has just booted and will report.
 func TestInstallOnAnotherBoot(t *testing.T) {
 	after := func(n int, boot string) func(int) (string, error) {
 		return func(read int) (string, error) {
@@ -29,16 +28,17 @@ func TestInstallOnAnotherBoot(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		boot func(read int) (string, error) // what the Node tells when it is read, from 0
+		boot func(read int) (string, error) // what the Node reports when it is read, from 0
 		want string                         // of the error
 		took time.Duration
 	}{
 		"the machine's":        {after(0, "boot-1"), "", 0},
 		"reported in a moment": {after(5, "boot-1"), "", 5 * time.Second},
 		"reported at the last": {after(30, "boot-1"), "", 30 * time.Second},
-		"of another boot for good": {after(0, "boot-0"), `reports boot ID "boot-0" after 30s, but this machine's is "boot-1"`,
+		"of another boot for good": {after(0, "boot-0"),
+			`reports boot ID "boot-0" after 30s, but this machine's is "boot-1"`, 30 * time.Second},
+		"never reported": {after(0, ""), `reports boot ID "" after 30s, but this machine's is "boot-1"`,
 			30 * time.Second},
-		"never reported": {after(0, ""), `reports boot ID "" after 30s, but this machine's is "boot-1"`, 30 * time.Second},
 		"the API server went away": {func(read int) (string, error) { return "boot-0", errIf(read > 2, "no route") },
 			"comparing boots: reading Node n1: no route", 3 * time.Second},
 		"what to do, in the refusal": {after(0, "boot-0"), "--boot-id-file", 30 * time.Second},

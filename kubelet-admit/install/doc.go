@@ -5,6 +5,6 @@
 // NRI does not read, synced, and renamed, and the configuration comes before the plugin that needs it. The runtime
 // itself says how it is configured (config dump), and parses what is written for it, before and after.
 //
-// Paths are the host's, and so is PATH: a process in a container changes its root first (cmd/forcefence-node --root). On
-// the API server it needs only the rights of the kubelet's own kubeconfig.
+// Paths are the host's, and so is PATH: a process in a container changes its root first (cmd/forcefence-node --root).
+// On the API server it needs only the rights of the kubelet's own kubeconfig.
 package install

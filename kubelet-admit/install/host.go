@@ -78,7 +78,7 @@ func (h Host) change(op, path string, do func() error) error {
 // staged is a complete file that waits for its rename. nil is a file whose content is in place already.
 type staged struct{ from, to string }
 
-// stageFile writes a file beside its place, synced to disk. It returns nil if that content and mode are in place already.
+// stageFile writes a file beside its place, synced to disk. It returns nil if that content and mode are in place.
 func (h Host) stageFile(dst string, mode fs.FileMode, content io.ReadSeeker) (*staged, error) {
 	same, err := hasContent(dst, mode, content)
 	if err != nil || same {

@@ -254,8 +254,8 @@ func (in *installer) warnOfStrayFiles() error {
 		if err != nil || e.IsDir() || info.Mode()&0o111 == 0 || pluginLike.MatchString(e.Name()) {
 			continue
 		}
-		in.addWarning("%s is an executable whose name does not begin with an index, as in 10-name: the runtime will not start until it is removed",
-			filepath.Join(in.facts.NRI.PluginDir, e.Name()))
+		in.addWarning("%s is an executable whose name does not begin with an index, as in 10-name: the runtime will "+
+			"not start until it is removed", filepath.Join(in.facts.NRI.PluginDir, e.Name()))
 		if in.RestartRuntime {
 			in.RestartRuntime = false
 			in.addWarning("the runtime is not restarted")
@@ -319,7 +319,7 @@ func (f facts) restartReasons() string {
 // restartRuntime restarts the runtime. Its containers keep running, because their shims are not its children.
 func (in *installer) restartRuntime(ctx context.Context, why string) error {
 	if _, err := in.host.runCommand(ctx, "systemctl", "restart", in.Site.Unit); err != nil {
-		return fmt.Errorf("restarting %s by its systemd unit %s (--runtime-unit): %w", in.Site.Runtime, in.Site.Unit, err)
+		return fmt.Errorf("restarting systemd unit %s of %s (--runtime-unit): %w", in.Site.Unit, in.Site.Runtime, err)
 	}
 	in.reportDone(string(in.Site.Runtime), "restarted: "+why)
 	return nil

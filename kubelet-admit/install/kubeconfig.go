@@ -37,7 +37,7 @@ func connectAsKubelet(ctx context.Context, c nri.Config, version string) (rest.I
 		why = fmt.Sprintf("no Node %s exists that %s may read: set --node-name to the name of the kubelet's Node",
 			c.NodeName, c.Kubeconfig)
 	case apierrors.IsUnauthorized(err):
-		why = fmt.Sprintf("the API server rejects the credential in %s: set --kubeconfig to the file that the kubelet uses",
+		why = fmt.Sprintf("the API server rejects the credential in %s: set --kubeconfig to the kubelet's own file",
 			c.Kubeconfig)
 	}
 	return nil, nil, fmt.Errorf("testing the kubelet's kubeconfig: %s: %w", why, err)
@@ -65,10 +65,10 @@ func (in *installer) sameBoot(ctx context.Context, node *corev1.Node) error {
 	name := in.Config.NodeName
 	for end := time.Now().Add(bootWait); node.Status.NodeInfo.BootID != boot; {
 		if !time.Now().Before(end) {
-			return fmt.Errorf("comparing boots: Node %s still reports boot ID %q after %s, but this machine's is %q, so the "+
-				"hook would hold every ordinary pod. Either the Node is another machine's (set --node-name), or its kubelet "+
-				"reads another file than /proc/sys/kernel/random/boot_id (kubelet flag --boot-id-file), or its kubelet does "+
-				"not report (see its log)", name, node.Status.NodeInfo.BootID, bootWait, boot)
+			return fmt.Errorf("comparing boots: Node %s still reports boot ID %q after %s, but this machine's is %q. "+
+				"The hook would hold every ordinary pod. Either the Node is another machine's (set --node-name), or "+
+				"its kubelet reads another file than /proc/sys/kernel/random/boot_id (kubelet flag --boot-id-file), "+
+				"or it does not report (see its log)", name, node.Status.NodeInfo.BootID, bootWait, boot)
 		}
 		select {
 		case <-ctx.Done():

@@ -163,7 +163,8 @@ func (in *installer) dropInText(want NRI) ([]byte, error) {
 		text += fmt.Sprintf("version = %d\n\n", max(root.version, oldest))
 	}
 	k := kinds[in.Site.Runtime]
-	values, err := toml.Marshal(map[string]any{k.enable: true, k.required: want.Required, k.annotation: want.Annotation})
+	keys := map[string]any{k.enable: true, k.required: want.Required, k.annotation: want.Annotation}
+	values, err := toml.Marshal(keys)
 	return fmt.Appendf(nil, "%s[%s]\n%s", text, k.table, values), err
 }
 

@@ -96,7 +96,7 @@ func (r *reader) runSession(ctx context.Context, synced func()) error {
 	}
 }
 
-// readAndWatch reads once and then watches, until an error; errReadAgain if a poll finds that the watches may be behind.
+// readAndWatch reads once and then watches until an error: errReadAgain if a poll finds that the watches may be behind.
 func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -303,8 +303,8 @@ type event struct {
 func (e event) toError() error { return cmp.Or(e.cause, fmt.Errorf("unexpected object %T", e.Object)) }
 
 // watchFrom watches from a resourceVersion on, until ctx ends or the server refuses: then the last event has the cause.
-// A watch that ends by its timeout is continued where it was. The client ends it a little later if the server's end does
-// not arrive.
+// A watch that ends by its timeout is continued where it was. The client ends it a little later if the server's end
+// does not arrive.
 func (c client) watchFrom(ctx context.Context, resource string, selector fields.Selector, version string) <-chan event {
 	out := make(chan event)
 	send := func(e event) bool {

@@ -136,7 +136,8 @@ func (h *hook) configureOnce(text string) (*view, error) {
 		}
 	}
 	// NRI gives a plugin no environment, and a container's environment does not fit the host's programs.
-	if err := errors.Join(os.Setenv("PATH", c.Path), os.Setenv("HOME", cmp.Or(os.Getenv("HOME"), "/root"))); err != nil {
+	home := cmp.Or(os.Getenv("HOME"), "/root")
+	if err := errors.Join(os.Setenv("PATH", c.Path), os.Setenv("HOME", home)); err != nil {
 		return nil, err
 	}
 	bootID, err := os.ReadFile(h.opts.bootIDFile)

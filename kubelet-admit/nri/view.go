@@ -69,8 +69,8 @@ func newView(nodeName, key, bootID string) *view {
 	return v
 }
 
-// restoreStatus restores what a previous plugin knew, if it was of this boot, this Node and this mark. So the containers
-// of a running node can restart during an API outage and an upgrade.
+// restoreStatus restores what a previous plugin knew, if it was of this boot, this Node and this mark. So containers of
+// a running node can restart during an API outage and an upgrade.
 func (v *view) restoreStatus(s Status) bool {
 	if s.BootID == "" || s.BootID != v.bootID || s.TaintKey != v.key || s.Node.Name != v.node.Name || !s.Node.Read {
 		return false
