@@ -16,8 +16,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestHost installs onto a host whose root is another, as the DaemonSet does: with a containerd that runs there, a
-// kubeconfig whose paths are valid there only, and links that lead out of the root if it is not changed. The Node is
+// TestHost installs onto a host with another root, as the DaemonSet does: with a containerd that runs there, a
+// kubeconfig whose paths are valid only there, and links that lead out of the root unless it is changed. The Node is
 // real.
 func TestHost(t *testing.T) {
 	if os.Getuid() != 0 {
@@ -25,7 +25,7 @@ func TestHost(t *testing.T) {
 	}
 	containerd := cluster.Containerd(t)
 	c := cluster.ForTest(t, cluster.Options{})
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id") // install refuses a Node that tells another
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id") // install refuses a Node that reports another
 	kit.Must(t, err)
 	_, err = c.AddNode(t.Context(), cluster.NodeOptions{Name: "n1", BootID: strings.TrimSpace(string(boot))})
 	kit.Must(t, err)
@@ -48,9 +48,10 @@ func TestHost(t *testing.T) {
 	kit.Must(t, c.WriteKubeconfig(filepath.Join(host, "etc/kubernetes/kubelet.conf"), "system:node:n1", "system:nodes"))
 	kit.Must(t, os.Symlink("/var/lib/nri-plugins", filepath.Join(host, "opt/nri/plugins")))
 
-	// In a mount namespace of its own, so that no mount is left whatever happens.
+	// In a mount namespace of its own, so that no mount is left.
 	onHost := func(args ...string) (string, error) {
-		script := `mount --make-rprivate / && mount --bind /proc "$1/proc" && mount --bind /dev "$1/dev" && shift && exec "$@"`
+		script := `mount --make-rprivate / && mount --bind /proc "$1/proc" && mount --bind /dev "$1/dev" && shift &&
+			exec "$@"`
 		cmd := osexec.CommandContext(t.Context(), "sh", append([]string{"-c", script, "sh", host, binary}, args...)...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 		out, err := cmd.CombinedOutput()
@@ -102,7 +103,7 @@ func copyFile(t *testing.T, from, to string) {
 	kit.Must(t, out.Close())
 }
 
-// files is every file below a folder, with its size.
+// files returns every file below a folder, with its size.
 func files(t *testing.T, dir string) []string {
 	t.Helper()
 	var all []string

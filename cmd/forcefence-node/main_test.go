@@ -26,7 +26,7 @@ func exec(t *testing.T, args ...string) (status int, stdout, stderr string) {
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// plugin is a status as one of the plugins writes it, now.
+// plugin returns a status as a plugin writes it.
 func plugin(index string, change func(*nri.Status)) nri.Status {
 	s := nri.Status{
 		Plugin: index + "-forcefence", Version: "v1", Runtime: "containerd v2.4.2", Registered: noon.Add(-time.Hour),
@@ -113,7 +113,7 @@ held:        no pod
 	}
 }
 
-// TestStatus is the command on a machine without a runtime that we know: what the plugins say is told all the same.
+// TestStatus runs the command on a machine without a known runtime: it still prints what the plugins say.
 func TestStatus(t *testing.T) {
 	dir := t.TempDir()
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -146,7 +146,8 @@ func TestStatus(t *testing.T) {
 		args []string
 		want int
 	}{{[]string{"--ready"}, 0}, {[]string{"--ready=20"}, 0}, {[]string{"--ready=10"}, 1}} {
-		if status, _, stderr := exec(t, append([]string{"status", "--state-dir", dir}, tc.args...)...); status != tc.want {
+		args := append([]string{"status", "--state-dir", dir}, tc.args...)
+		if status, _, stderr := exec(t, args...); status != tc.want {
 			t.Errorf("%q: got %d, %q", tc.args, status, stderr)
 		}
 	}

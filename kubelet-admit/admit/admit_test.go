@@ -8,7 +8,7 @@ func TestDecide(t *testing.T) {
 	want := map[in]Reason{}
 	for i := range 1 << 9 {
 		c := in{i&1 != 0, i&2 != 0, i&4 != 0, i&8 != 0, i&16 != 0, i&32 != 0, i&64 != 0, i&128 != 0, i&256 != 0}
-		// The design's sentence, clause by clause: a later clause is looked at only where the ones before say nothing.
+		// The design's sentence, clause by clause: a later clause decides only if no earlier one does.
 		for _, clause := range []struct {
 			applies bool
 			why     Reason
@@ -69,8 +69,8 @@ func TestZeroNodeHolds(t *testing.T) {
 	}
 }
 
-// TestExemptBeforeTheBoot is the KEP's rule for a node that cannot be read: what tolerates the mark starts all the
-// same. The first list of the boot ends the memory: what it does not name is not exempt.
+// TestExemptBeforeTheBoot holds the KEP's rule for a node that cannot be read: pods that tolerate the mark start. The
+// first list of the boot ends the memory: a pod that it does not contain is not exempt.
 func TestExemptBeforeTheBoot(t *testing.T) {
 	for _, tt := range []struct {
 		node Node
@@ -90,7 +90,7 @@ func TestExemptBeforeTheBoot(t *testing.T) {
 	}
 }
 
-// The KEP's scenarios as the node sees them: what the hook knows, in the order in which it learns it.
+// TestBoot plays the KEP's scenarios: what the hook knows, in the order in which it learns it.
 func TestBoot(t *testing.T) {
 	known := Pod{Known: true}
 	for _, tt := range []struct {

@@ -6,8 +6,8 @@ import (
 	"github.com/forcefence/forcefence/kubelet-admit/admit"
 )
 
-// A machine boots while its node is marked. Its hook learns one thing after the other; an ordinary pod waits for all of
-// them, an exempt one for none.
+// A machine boots while its node is marked. An ordinary pod waits until the hook knows everything, an exempt one starts
+// at once.
 func ExampleDecide() {
 	web, cni := admit.Pod{Known: true}, admit.Pod{Exempt: true}
 	for _, node := range []admit.Node{

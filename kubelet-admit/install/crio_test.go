@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// useCRIO makes the host's runtime a CRI-O, which cannot run where these tests do: ours merges its drop-ins in the
-// order of their names, key by key, and prints a setting that has its default value as a comment.
+// useCRIO makes the host's runtime a simulated CRI-O, because the real one cannot run in these tests. It merges its
+// drop-ins by name, key by key, and prints a setting with its default value as a comment.
 func (l *lab) useCRIO() {
 	l.opts.Site = Site{Runtime: crio, Config: l.path("etc/crio/crio.conf"), ConfDir: l.path("etc/crio/crio.conf.d")}
 	l.write("etc/crio/crio.conf", fmt.Sprintf("[crio.nri]\nenable_nri = true\nnri_plugin_dir = "+
@@ -108,7 +108,7 @@ func TestCRIO(t *testing.T) {
 	}
 }
 
-// TestCRIOLater: a file that sorts behind ours wins, so ours is taken away and the node is told to be fail-open.
+// TestCRIOLater holds that our drop-in is removed if a file that sorts behind it wins, and that the node is fail-open.
 func TestCRIOLater(t *testing.T) {
 	l := newLab(t)
 	l.useCRIO()

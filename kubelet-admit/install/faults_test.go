@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestDropInNoLongerRead: the host's owner took the import away: ours says so, and leaves nothing that has no effect.
+// TestDropInNoLongerRead removes the import of our drop-in: install warns, and leaves no file without effect.
 func TestDropInNoLongerRead(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
@@ -20,7 +20,7 @@ func TestDropInNoLongerRead(t *testing.T) {
 	}
 }
 
-// TestUninstallKeepsWhatIsRequired: a drop-in that cannot be removed keeps the plugin that it requires.
+// TestUninstallKeepsWhatIsRequired holds that the plugin stays if the drop-in that requires it cannot be removed.
 func TestUninstallKeepsWhatIsRequired(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
@@ -39,7 +39,7 @@ func TestUninstallKeepsWhatIsRequired(t *testing.T) {
 	}
 }
 
-// TestStagedIsNotExecutable: until it is complete, wherever it lies.
+// TestStagedIsNotExecutable holds that no file is executable before it is complete, in any folder.
 func TestStagedIsNotExecutable(t *testing.T) {
 	l := newLab(t)
 	looked := 0

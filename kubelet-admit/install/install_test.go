@@ -59,8 +59,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestUpgrade: another version, of which the running runtime knows nothing until its next start; one under another
-// index goes, after ours is there, and so does a configuration that NRI would prefer to ours.
+// TestUpgrade installs another version, which the running runtime uses from its next start on. A plugin with another
+// index is removed after ours is in place, and so is a configuration that NRI would prefer to ours.
 func TestUpgrade(t *testing.T) {
 	l := newLab(t)
 	l.mustInstall()
@@ -88,7 +88,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestRefused: nothing is changed where it cannot be done as it should.
+// TestRefused holds that a refused install changes nothing.
 func TestRefused(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -164,7 +164,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// links is the names of all that lies on the host, links to nothing included, but for empty folders.
+// links returns the names of all files and links on the host, broken links included.
 func (l *lab) links() []string {
 	var all []string
 	kit.Must(l.t, filepath.Walk(l.dir, func(file string, info os.FileInfo, err error) error {
@@ -176,7 +176,7 @@ func (l *lab) links() []string {
 	return all
 }
 
-// TestReadOnly is a folder that really is: on a machine where a mount is allowed.
+// TestReadOnly uses a real read-only file system, on a machine where a mount is allowed.
 func TestReadOnly(t *testing.T) {
 	l := newLab(t)
 	kit.Must(t, os.MkdirAll(l.path("opt"), 0o755))
@@ -246,9 +246,9 @@ func TestNoNRI(t *testing.T) {
 	}
 }
 
-// TestFaults lets every change of a file fail in turn, with all later ones (a crash, nothing is cleaned up) and alone,
-// of a first install and of an upgrade: at no time is there anything in the plugin folder but complete plugins with a
-// configuration, and running it again completes it, in one go.
+// TestFaults lets every change of a file fail in turn, alone or with all later ones (a crash), in a first install and
+// in an upgrade. The plugin folder holds nothing but complete plugins with a configuration at any time, and the next
+// install completes the first.
 func TestFaults(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for _, upgrade := range []bool{false, true} {
@@ -278,8 +278,7 @@ func TestFaults(t *testing.T) {
 						kit.Must(t, err)
 						break
 					}
-					// A staging folder that could not be removed is no failure: it holds nothing, and the next install
-					// removes it.
+					// A staging folder that could not be removed is no failure: the next install removes it.
 					if err != nil && !errors.Is(err, errFault) {
 						t.Errorf("change %d: got error %v", n, err)
 					}
@@ -291,11 +290,11 @@ func TestFaults(t *testing.T) {
 					l.mustInstall()
 					l.pluginFolder("version 1")
 					if diff := cmp.Diff(want, l.inPlace()); diff != "" {
-						t.Errorf("change %d: running it again does not complete it:\n%s", n, diff)
+						t.Errorf("change %d: the next install does not complete it:\n%s", n, diff)
 					}
 				}
 				if n < 20 {
-					t.Errorf("only %d changes: which were they?", n-1)
+					t.Errorf("got %d changes, want at least 19", n-1)
 				}
 				t.Logf("%d changes failed in turn", n-1)
 			})
@@ -303,7 +302,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// inPlace is the tree with the lab's own folder and the record, whose pids differ, left out.
+// inPlace returns the tree without the lab's own folder, and without the pending state, whose pids differ.
 func (l *lab) inPlace() map[string]string {
 	all := map[string]string{}
 	for name, content := range l.tree(false) {
@@ -330,7 +329,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("restarted again: %q", l.calls)
 	}
 
-	// A stranger in the folder would keep the runtime from coming up.
+	// Another executable in the folder would keep the runtime from starting.
 	l.opts.Binary = strings.NewReader("version 2")
 	l.write("opt/nri/plugins/tool", "x")
 	kit.Must(t, os.Chmod(l.path("opt/nri/plugins/tool"), 0o755))
@@ -340,7 +339,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRestartFails: a runtime that does not come up with the drop-in gets another start without it.
+// TestRestartFails holds that a runtime that does not start with the drop-in is started again without it.
 func TestRestartFails(t *testing.T) {
 	l := newLab(t)
 	l.opts.RestartRuntime, l.opts.RequiredPlugins = true, true

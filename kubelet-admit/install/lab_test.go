@@ -23,7 +23,7 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// lab is a host in a folder: its runtime, procfs and API server are ours, its files are real.
+// lab is a host in a folder: its runtime, procfs and API server are simulated, its files are real.
 type lab struct {
 	t       *testing.T
 	dir     string
@@ -63,7 +63,7 @@ plugin_config_path = '%s'
 	return l
 }
 
-// nodeOf is what the API server has of the host.
+// nodeOf returns the host's Node.
 func nodeOf(boot string) *corev1.Node {
 	return &corev1.Node{
 		Status: corev1.NodeStatus{
@@ -98,8 +98,8 @@ func (l *lab) start(pid int) {
 			decades+pid))
 }
 
-// exec answers as containerd does (2.4.2: sections of plugins are merged key by key, a list replaces, imports are read
-// after the file that names them), and takes notice of the rest.
+// exec answers as containerd 2.4.2 does: sections of plugins are merged key by key, a list replaces, imports are read
+// after the file that names them. It records calls of other programs.
 func (l *lab) exec(_ context.Context, name string, args ...string) ([]byte, error) {
 	switch {
 	case name == "containerd" && slices.Equal(args, []string{"--version"}):
@@ -166,7 +166,7 @@ func deep(to, from map[string]any) {
 	}
 }
 
-// useReal takes the real containerd in place of ours.
+// useReal replaces the simulated containerd with a real one.
 func (l *lab) useReal() {
 	l.t.Helper()
 	l.opts.host.Exec = nil
@@ -193,7 +193,7 @@ func (l *lab) facts() facts {
 	return f
 }
 
-// tree is every file of the host but for procfs: its name, mode, content, and time with the times.
+// tree returns every file of the host except procfs: its name, mode, content and, with times, its time.
 func (l *lab) tree(times bool) map[string]string {
 	l.t.Helper()
 	all := map[string]string{}
@@ -219,7 +219,7 @@ func (l *lab) tree(times bool) map[string]string {
 	return all
 }
 
-// pluginFolder fails the test if NRI would find anything there but complete plugins.
+// pluginFolder fails the test if NRI's folder contains anything but complete plugins.
 func (l *lab) pluginFolder(complete ...string) {
 	l.t.Helper()
 	entries, err := os.ReadDir(l.path("opt/nri/plugins"))
@@ -242,7 +242,7 @@ func (l *lab) pluginFolder(complete ...string) {
 
 var errFault = errors.New("fault")
 
-// failAt lets the nth change of a file fail, and with crash every one after it: nothing is cleaned up then.
+// failAt lets the nth change of a file fail, and with crash every later one, so that nothing is cleaned up.
 func (l *lab) failAt(n int, crash bool) (reached *bool) {
 	reached = new(bool)
 	count := 0

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestTwoAtOnce: an install that begins while another one runs would put the other's half of a file in its place.
+// TestTwoAtOnce holds that a second install is refused while one runs: it would install the first one's half of a file.
 func TestTwoAtOnce(t *testing.T) {
 	l := newLab(t)
 	l.write("run/lock/x", "") // the folder is there on every host

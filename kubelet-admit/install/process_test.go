@@ -30,7 +30,7 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("%q: got %q, %d, %v", tc.stat, command, start, ok)
 		}
 	}
-	// The kernel's own word for this process.
+	// What the kernel says of this process.
 	stat, err := os.ReadFile("/proc/self/stat")
 	kit.Must(t, err)
 	_, start, ok := parseStat(stat)
@@ -51,7 +51,7 @@ func TestResolve(t *testing.T) {
 		{"containerd runs", Site{}, []string{"containerd", "containerd-shim"}, containerd, ""},
 		{"CRI-O runs", Site{}, []string{"crio"}, crio, ""},
 		{"both run", Site{}, []string{"crio", "containerd"}, "", "containerd and CRI-O both run"},
-		{"both run, told", Site{Runtime: crio}, []string{"crio", "containerd"}, crio, ""},
+		{"both run, one is named", Site{Runtime: crio}, []string{"crio", "containerd"}, crio, ""},
 		{"none runs", Site{}, []string{"dockerd"}, "", "neither containerd nor CRI-O runs"},
 		{"unknown", Site{Runtime: "docker"}, []string{"containerd"}, "", `"docker" is not supported`},
 	} {
@@ -75,8 +75,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestPendingByTime: where there is no record, because somebody else changed the files or the state folder is new,
-// their times tell.
+// TestPendingByTime holds that the files' times decide without a pending state: another program changed the files, or
+// the state folder is new.
 func TestPendingByTime(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
@@ -87,7 +87,7 @@ func TestPendingByTime(t *testing.T) {
 	}
 	l.write("proc/stat", "cpu 0\n")
 	if f := l.facts(); f.PluginPending {
-		t.Errorf("without the time of the boot nothing can be told: %+v", f)
+		t.Errorf("without the time of the boot nothing may be pending: %+v", f)
 	}
 	l.write("proc/stat", "cpu 0\nbtime 1\n")
 	l.write("proc/100/stat", "100 (containerd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
@@ -100,7 +100,7 @@ func TestPendingByTime(t *testing.T) {
 	}
 }
 
-// TestRecordOutlivesNoBoot: pids and start times repeat.
+// TestRecordOutlivesNoBoot holds that the pending state ends with the boot: pids and start times repeat.
 func TestRecordOutlivesNoBoot(t *testing.T) {
 	l := newLab(t)
 	l.mustInstall()
@@ -109,12 +109,11 @@ func TestRecordOutlivesNoBoot(t *testing.T) {
 	}
 	l.write("proc/sys/kernel/random/boot_id", "boot-2\n")
 	if diff := cmp.Diff(false, l.facts().PluginPending); diff != "" {
-		t.Error("a machine that booted has")
+		t.Error("the plugin is pending after a boot")
 	}
 }
 
-// TestPendingByAnotherFile: the host itself requires the plugin, in a file of its own that the running runtime has not
-// read.
+// TestPendingByAnotherFile requires the plugin in a file of the host's owner, which the running runtime has not read.
 func TestPendingByAnotherFile(t *testing.T) {
 	for name, file := range map[RuntimeName]string{
 		containerd: "etc/containerd/conf.d/50-host.toml", crio: "etc/crio/crio.conf.d/50-host.conf"} {

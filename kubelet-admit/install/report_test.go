@@ -22,8 +22,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestAPI is what is done on the API server, with a kubelet's own rights: the Node authorizer and NodeRestriction judge
-// it.
+// TestAPI does everything on a real API server with a kubelet's own rights, under the Node authorizer and
+// NodeRestriction.
 func TestAPI(t *testing.T) {
 	c := cluster.ForTest(t, cluster.Options{})
 	admin := c.Client().CoreV1()
@@ -89,7 +89,7 @@ func TestAPI(t *testing.T) {
 			all := guardEvents(t, c)
 			if step.kind == "" {
 				if len(all) != events || *after != *before {
-					t.Errorf("%+v: said again, it changed something", step.p)
+					t.Errorf("%+v: a second report changed something", step.p)
 				}
 				continue
 			}
@@ -103,7 +103,7 @@ func TestAPI(t *testing.T) {
 			}
 			if before != nil && before.Status == after.Status &&
 				!before.LastTransitionTime.Equal(&after.LastTransitionTime) {
-				t.Errorf("%+v: the status stayed, its time of transition did not", step.p)
+				t.Errorf("%+v: the time of transition changed without the status", step.p)
 			}
 		}
 		others := len(conditions(t, admin.Nodes().Get))
@@ -121,7 +121,7 @@ func TestAPI(t *testing.T) {
 		}
 	})
 
-	// Somebody else writes the Node between the read and the patch.
+	// Another client writes the Node between the read and the patch.
 	t.Run("conflict", func(t *testing.T) {
 		times := 0
 		kit.Must(t, patchStatus(t.Context(), client, "n1", func(n *corev1.Node) any {
@@ -142,7 +142,7 @@ func TestAPI(t *testing.T) {
 		l.write("proc/sys/kernel/random/boot_id", node.Status.NodeInfo.BootID+"\n")
 		l.mustInstall()
 		kit.Must(t, ReportProtection(t.Context(), client, "n1", Protection{Level: FailOpen, Reason: "x"}))
-		l.opts.Config.NodeName = "wrong" // what was installed knows better
+		l.opts.Config.NodeName = "wrong" // the installed configuration wins
 		l.uninstall()
 		if g := guard(t, admin.Nodes().Get); g != nil {
 			t.Errorf("still there: %+v", g)
@@ -169,7 +169,7 @@ func guard(t *testing.T, get getNodeFunc) *corev1.NodeCondition {
 	return nil
 }
 
-// guardEvents are the Node's Events of ours.
+// guardEvents returns the Events about the Node's protection.
 func guardEvents(t *testing.T, c *cluster.Cluster) []corev1.Event {
 	t.Helper()
 	list, err := c.Client().CoreV1().Events(metav1.NamespaceDefault).
@@ -228,7 +228,7 @@ func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
 			}
 		})
 	}
-	// A Node that was deleted, asked by somebody who may read it.
+	// A deleted Node, read by a user who may read it.
 	config := good
 	config.Kubeconfig, config.NodeName = c.Kubeconfig(), "n9"
 	if _, _, err := connectAsKubelet(t.Context(), config, "v9.8.7"); !apierrors.IsNotFound(err) {
@@ -236,7 +236,7 @@ func testConnect(t *testing.T, c *cluster.Cluster, good nri.Config) {
 	}
 }
 
-// testExecCredential: a credential from a program, which is found by PATH alone, as on EKS: NRI gives a plugin no
+// testExecCredential gets the credential from a program that is found by PATH alone, as on EKS: NRI gives a plugin no
 // environment.
 func testExecCredential(t *testing.T, c *cluster.Cluster, good nri.Config) {
 	dir := t.TempDir()

@@ -14,7 +14,7 @@ const dropInFile = "etc/containerd/conf.d/99-forcefence.toml"
 
 func (l *lab) required() []string { return l.facts().NRI.Required }
 
-// TestRequire is the same with our containerd and with a real one, which also judges what is written.
+// TestRequire runs with the simulated containerd and with a real one, which also parses what is written.
 func TestRequire(t *testing.T) {
 	for _, real := range []bool{false, true} {
 		name := map[bool]string{false: "fake", true: "real"}[real]
@@ -73,7 +73,7 @@ func TestRequire(t *testing.T) {
 				n.Annotation != "their.io/key" {
 				t.Errorf("annotation %q, -want +got:\n%s", n.Annotation, diff)
 			}
-			// What its owner requires no more is not kept alive by us.
+			// What the host's owner no longer requires, our drop-in no longer requires.
 			l.write("etc/containerd/conf.d/10-other.toml", "version = "+
 				"3\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\n"+
 				"required_plugins = ['second']\ntolerate_missing_plugins_annotation = 'their.io/key'\n")
@@ -81,7 +81,7 @@ func TestRequire(t *testing.T) {
 			if diff := cmp.Diff([]string{"second", "forcefence"}, l.required()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			// Nor is anything but ours taken away with ours.
+			// Removing our drop-in keeps the owner's requirement.
 			l.opts.RequiredPlugins = false
 			l.mustInstall()
 			if diff := cmp.Diff([]string{"second"}, l.required()); diff != "" {
@@ -135,8 +135,8 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// TestRequireIntolerant: where an exempt pod would be refused nothing is enabled, what was enabled before stays, and
-// the pods are named either way.
+// TestRequireIntolerant holds that nothing is enabled if an exempt pod would be refused, that what was enabled before
+// stays, and that the pods are named in both cases.
 func TestRequireIntolerant(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
@@ -156,7 +156,7 @@ func TestRequireIntolerant(t *testing.T) {
 	}
 	l.start(200)
 	if p := assessProtection(l.facts()); !strings.Contains(p.Advice, list) {
-		t.Errorf("after a restart of the runtime it is not known any more why: %+v", p)
+		t.Errorf("the reason was lost by a restart of the runtime: %+v", p)
 	}
 
 	good := l.pods[4:5]
@@ -187,6 +187,6 @@ func TestRequireWithoutPods(t *testing.T) {
 	l.opts.RequiredPlugins = true
 	l.opts.pods = func(context.Context, rest.Interface, string) ([]corev1.Pod, error) { return nil, errFault }
 	if _, err := l.install(); err == nil || len(l.required()) != 0 {
-		t.Errorf("got %v, required %q: nobody knows whom it would refuse", err, l.required())
+		t.Errorf("got %v, required %q, want an error: which pods it would refuse is unknown", err, l.required())
 	}
 }

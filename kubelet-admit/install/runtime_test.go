@@ -46,7 +46,7 @@ func FuzzParseVersion(f *testing.F) {
 		v, err := parseVersion(text)
 		if err != nil {
 			if v != nil {
-				t.Errorf("%v beside an error", v)
+				t.Errorf("got %v with an error", v)
 			}
 			return
 		}
@@ -104,7 +104,7 @@ func FuzzParseContainerd(f *testing.F) {
 
 func checkParsed(t *testing.T, n NRI, err error) {
 	if err != nil && (n.Enabled || n.Validator) {
-		t.Errorf("got %+v beside an error: that could be taken for a protection", n)
+		t.Errorf("got %+v with an error: a caller could mistake it for a protection", n)
 	}
 	if err == nil && (n.PluginDir == "" || n.ConfigDir == "") {
 		t.Errorf("got %+v: without a folder", n)

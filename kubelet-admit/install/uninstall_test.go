@@ -19,7 +19,7 @@ func (l *lab) uninstall() Result {
 	return r
 }
 
-// traces are what the running plugin leaves.
+// traces writes the files that a running plugin leaves.
 func (l *lab) traces() {
 	l.write("run/forcefence/10.json", "{}")
 	l.write("run/forcefence/20.json.new", "{}")
@@ -27,13 +27,13 @@ func (l *lab) traces() {
 	l.write("lib/forcefence-node/exempt.json.20", "{}")
 	l.write("log/forcefence-node.log", "x")
 	l.write("log/forcefence-node-2026-01-02T03-04-05.678.log", "x")
-	l.write("log/forcefence-nodes.log", "somebody else's")
+	l.write("log/forcefence-nodes.log", "another's")
 }
 
 func TestUninstall(t *testing.T) {
 	l := newLab(t)
-	l.write("opt/nri/plugins/05-other", "somebody else's")
-	l.write("log/forcefence-nodes.log", "somebody else's")
+	l.write("opt/nri/plugins/05-other", "another's")
+	l.write("log/forcefence-nodes.log", "another's")
 	before := l.tree(false)
 	l.opts.RequiredPlugins, l.opts.RestartRuntime = true, true
 	l.mustInstall()
@@ -49,7 +49,7 @@ func TestUninstall(t *testing.T) {
 		}
 	}
 	after := l.tree(false)
-	delete(after, "run/forcefence/"+pendingFileName) // while it has something to tell
+	delete(after, "run/forcefence/"+pendingFileName) // kept while it is valid
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
 	}
@@ -83,8 +83,7 @@ func TestUninstallRestarts(t *testing.T) {
 	}
 }
 
-// TestUninstallHalfInstalled: whatever an install that crashed has left goes, and so does what an uninstall that
-// crashed has left.
+// TestUninstallHalfInstalled holds that uninstall removes what a crashed install or uninstall has left.
 func TestUninstallHalfInstalled(t *testing.T) {
 	n := 1
 	for ; ; n++ {
@@ -130,12 +129,12 @@ func TestUninstallHalfInstalled(t *testing.T) {
 		}
 	}
 	if n < 15 || m < 8 {
-		t.Errorf("only %d and %d changes: which were they?", n-1, m-1)
+		t.Errorf("got %d and %d changes, want at least 14 and 7", n-1, m-1)
 	}
 	t.Logf("%d changes of an install, %d of an uninstall", n-1, m-1)
 }
 
-// TestUninstallWithoutRuntime: a host whose runtime is gone is cleaned all the same, as far as its folders are known.
+// TestUninstallWithoutRuntime holds that a host without its runtime is cleaned as far as its folders are known.
 func TestUninstallWithoutRuntime(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
@@ -150,11 +149,11 @@ func TestUninstallWithoutRuntime(t *testing.T) {
 	}
 }
 
-// TestUninstallOfWhatWasRead: the running runtime requires the plugin, and something happened to its files since that
-// makes a restart due: it requires the plugin all the same, and refuses ordinary containers once no plugin is left.
+// TestUninstallOfWhatWasRead changes the files after the running runtime has read that it requires the plugin. It still
+// requires it, and would refuse ordinary containers without a plugin.
 func TestUninstallOfWhatWasRead(t *testing.T) {
 	for name, since := range map[string]func(l *lab){
-		"somebody edited the configuration": func(l *lab) {
+		"the configuration was edited": func(l *lab) {
 			l.write("proc/stat", "cpu 0\nbtime 1\n")
 			l.write("proc/1001/stat", "1001 (containerd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
 			kit.Must(l.t, os.Remove(l.path("run/forcefence/"+pendingFileName)))

@@ -25,7 +25,7 @@ func TestLogToFile(t *testing.T) {
 	}
 }
 
-// Two plugins run on a node: only the one that the runtime started writes to the file.
+// TestLogToOutput holds that of a node's two plugins only the one that the runtime started writes to the file.
 func TestLogToOutput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hook.log")
 	var out bytes.Buffer
@@ -50,7 +50,7 @@ func TestNoLog(t *testing.T) {
 	}
 }
 
-// TestJournald: a line arrives, and a journald that reads nothing holds nobody up.
+// TestJournald holds that a line arrives, and that a journald that reads nothing does not block a writer.
 func TestJournald(t *testing.T) {
 	address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "socket"), Net: "unixgram"}
 	journal, err := net.ListenUnixgram("unixgram", address)
@@ -86,7 +86,7 @@ func TestJournald(t *testing.T) {
 	select {
 	case err := <-done:
 		if err == nil {
-			t.Error("the socket took 10000 lines that nobody read")
+			t.Error("the socket took 10000 lines without a reader")
 		}
 	case <-time.After(time.Minute):
 		t.Error("a write waits for a journald that hangs")

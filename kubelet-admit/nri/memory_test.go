@@ -17,7 +17,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// TestMemoryFile: what was written is read, by the same node for the same mark; anything else in its place is refused.
+// TestMemoryFile holds that the memory is read back by the same node for the same mark, and that other content is
+// refused.
 func TestMemoryFile(t *testing.T) {
 	c := Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}
 	if _, err := readMemory(c); !errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +69,7 @@ func TestMemoryFile(t *testing.T) {
 	}
 }
 
-// TestMemoryOfMany: more pods than are read back are cut where they are written.
+// TestMemoryOfMany holds that no more pods are written than are read back.
 func TestMemoryOfMany(t *testing.T) {
 	c := Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}
 	var uids []string
@@ -83,7 +84,7 @@ func TestMemoryOfMany(t *testing.T) {
 	}
 }
 
-// TestMemoryOfTwo: both plugins write at once, and whoever reads meanwhile reads one of the two.
+// TestMemoryOfTwo holds that a reader gets the whole memory of one plugin while both write.
 func TestMemoryOfTwo(t *testing.T) {
 	c := Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}
 	both := [][]string{{"a"}, {"a", strings.Repeat("b", memoryUID), "c"}}
@@ -115,8 +116,8 @@ func TestMemoryOfTwo(t *testing.T) {
 	}
 }
 
-// TestMemoryWhenItChanges: the file is written after a list of this process, and again when who is exempt changes: not
-// by what other pods do, and not by what was known before the list.
+// TestMemoryWhenItChanges holds that the file is written after this process listed the pods, and again whenever the
+// exempt pods change, but not for other changes.
 func TestMemoryWhenItChanges(t *testing.T) {
 	h := &hook{name: PreInstalledIndex + "-" + BaseName,
 		config: &Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}}
@@ -153,7 +154,7 @@ func TestMemoryWhenItChanges(t *testing.T) {
 	remember(true)
 }
 
-// TestMemoryCountsUntilTheFirstList: and not beyond it, whatever happens to the Node afterwards.
+// TestMemoryCountsUntilTheFirstList holds that the memory counts until the first list of the boot, and never after it.
 func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 	boot := func() *view {
 		v := newView("n1", taint.DefaultKey, testBoot)
@@ -183,7 +184,7 @@ func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 			t.Errorf("%s: a pod starts that the list of this boot does not have", name)
 		}
 	}
-	// A plugin that starts again on this boot goes by what the one before it had listed.
+	// A plugin that restarts on this boot knows that the previous one has listed the pods.
 	var s Status
 	v.node.Read = true
 	v.fillStatus(&s)
@@ -193,8 +194,8 @@ func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 	}
 }
 
-// TestMemoryOfWhatLasts: only what nobody can take from a pod while its UID stands is remembered (TestAnExemptionLasts
-// has an API server's word for it).
+// TestMemoryOfWhatLasts holds that only an exemption that a pod cannot lose is remembered (TestAnExemptionLasts tests
+// that on a real API server).
 func TestMemoryOfWhatLasts(t *testing.T) {
 	exists := func(key string, effect corev1.TaintEffect) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -230,7 +231,7 @@ func TestMemoryOfWhatLasts(t *testing.T) {
 	}
 }
 
-// FuzzMemory: nothing on the disk makes the hook fail, or start a pod without an UID.
+// FuzzMemory holds that no content of the file makes the hook fail, or start a pod without a UID.
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte(`{"node":"n1","taintKey":"forcefence.io/node-shutdown","exempt":["a"]}`))
 	f.Add([]byte(`{"exempt":["",null]}`))

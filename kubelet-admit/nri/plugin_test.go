@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// runtimeOf is NRI's stub as it is with a runtime of that version.
+// runtimeOf is NRI's stub with a runtime of that version.
 type runtimeOf struct {
 	stub.Stub
 	version string
@@ -17,8 +17,8 @@ type runtimeOf struct {
 
 func (r runtimeOf) RuntimeNRIVersion() string { return r.version }
 
-// TestPluginGuards: whatever the runtime's version, the plugin subscribes to a request about containers besides that
-// about sandboxes, and every request that it subscribes to holds and admits by the same rule.
+// TestPluginGuards holds that with every version of the runtime the plugin subscribes to a request about containers
+// besides that about sandboxes, and that all these requests hold and admit by the same rule.
 func TestPluginGuards(t *testing.T) {
 	for version, wants := range map[string][]string{
 		"v0.9.0":  {"RunPodSandbox", "CreateContainer"},
@@ -45,14 +45,14 @@ func TestPluginGuards(t *testing.T) {
 				t.Errorf("%s of a pod that may start: got %v", name, err)
 			}
 			if err := ask(&api.PodSandbox{Namespace: "default", Name: "b", Uid: "b"}); err == nil {
-				t.Errorf("%s of a pod that nobody knows is allowed", name)
+				t.Errorf("%s of an unknown pod is allowed", name)
 			}
 		}
 	}
 }
 
-// TestPluginThatDoesNotAnswer: a request that the plugin does not answer in time fails, where the runtime's NRI knows
-// how.
+// TestPluginThatDoesNotAnswer holds that a request fails that the plugin does not answer in time, if the runtime's NRI
+// supports that.
 func TestPluginThatDoesNotAnswer(t *testing.T) {
 	dir := t.TempDir()
 	l := &lab{t: t, node: "n1", dir: dir, boot: testBoot}

@@ -23,8 +23,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// server answers the reader's four questions as a test orders, so that what happens between two of them can be told
-// exactly. What an API server itself does is tested on a real one (run_test.go).
+// server answers the reader's four requests as a test orders, so that a test controls what happens between two of them.
+// The behaviour of an API server itself is tested on a real one (run_test.go).
 type server struct {
 	t *testing.T
 
@@ -155,7 +155,7 @@ func (s *server) set(change func()) {
 	change()
 }
 
-// changed tells the watch of the Node.
+// changed sends a Node to its watch.
 func (s *server) changed(n *corev1.Node) {
 	n = n.DeepCopy()
 	n.APIVersion, n.Kind, n.ResourceVersion = "v1", "Node", "30"
@@ -168,11 +168,11 @@ func (s *server) changed(n *corev1.Node) {
 	s.nodeEvents <- ev // there is room
 }
 
-// until waits for what pod a is told; "" is leave to start.
-func until(t *testing.T, v *view, word string) { t.Helper(); untilTold(t, v, "a", word) }
+// until waits until the plugin answers word for pod a; "" lets it start.
+func until(t *testing.T, v *view, word string) { t.Helper(); untilAnswered(t, v, "a", word) }
 
-// untilTold waits until the plugin answers word for a pod; "" lets it start.
-func untilTold(t *testing.T, v *view, pod, word string) {
+// untilAnswered waits until the plugin answers word for a pod; "" lets it start.
+func untilAnswered(t *testing.T, v *view, pod, word string) {
 	t.Helper()
 	got := ""
 	for range 2000 {
@@ -184,7 +184,7 @@ func untilTold(t *testing.T, v *view, pod, word string) {
 	t.Fatalf("pod %s: got answer %q, want %q", pod, got, word)
 }
 
-// knowing is a view that an earlier reading left behind: pod a may start, or could but for the mark.
+// knowing returns a view as an earlier read left it: pod a may start, unless there is a mark.
 func knowing(taints ...corev1.Taint) *view {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	v.seePods([]corev1.Pod{testPod("a")})
@@ -198,22 +198,22 @@ var (
 	waitingNode = detaching(testNode(testBoot, corev1.ConditionTrue, testMark))
 )
 
-// TestQuorumReads: both questions name no resourceVersion, so that the API server asks etcd: its cache may be behind
-// the mark.
+// TestQuorumReads holds that both requests name no resourceVersion, so that the API server reads from etcd: its cache
+// may be behind the mark.
 func TestQuorumReads(t *testing.T) {
 	asked := make(chan string, 64)
 	v := newView("n1", taint.DefaultKey, testBoot)
 	read(t, v, &server{node: clearNode, pods: []corev1.Pod{testPod("a")},
 		after: func(question string) { asked <- question }})
 	until(t, v, "")
-	// the server fails the test for one with a resourceVersion
+	// The server fails the test for a request with a resourceVersion.
 	if first, second := <-asked, <-asked; first != "get" || second != "list" {
 		t.Errorf("asked %q and %q, want get and list", first, second)
 	}
 }
 
-// TestEndedWhileReading: between the reader's two questions the pod is ended and the mark goes. Whichever it asks
-// first, it may not put the pod of before and the Node of after together.
+// TestEndedWhileReading ends the pod and removes the mark between the reader's two requests. The reader must not
+// combine the old pod with the new Node.
 func TestEndedWhileReading(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	s := &server{node: markedNode, pods: []corev1.Pod{testPod("a"), testPod("b")}}
@@ -244,14 +244,14 @@ func TestEndedWhileReading(t *testing.T) {
 	}
 }
 
-// TestPodsBehindTheNode: the watch of the pods says nothing of the end of one; the mark's end is enough.
+// TestPodsBehindTheNode holds that the pods are listed again when the mark goes, though their watch delivered nothing.
 func TestPodsBehindTheNode(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	s := read(t, v, &server{node: markedNode, pods: []corev1.Pod{testPod("a")}})
 	until(t, v, "marked")
 	for range 2 {
 		if got := <-s.watched; got != "nodes from 10" && got != "pods from 20" {
-			t.Errorf("watch: got %q: what changed since the question is not told", got)
+			t.Errorf("watch: got %q, want one from the version that was read", got)
 		}
 	}
 	listing, goOn := make(chan struct{}), make(chan struct{})
@@ -272,8 +272,8 @@ func TestPodsBehindTheNode(t *testing.T) {
 	until(t, v, "not known")
 }
 
-// TestVolumesAreNamed: the mark holds the pods of some volumes from now on. Its watch may be ahead of that of the pods,
-// of which one was ended: the others start once they are listed anew.
+// TestVolumesAreNamed changes the mark to hold only the pods of some volumes. The watch of the Node may be ahead of
+// that of the pods, of which one was ended: the others start once they are listed again.
 func TestVolumesAreNamed(t *testing.T) {
 	t.Run("the mark held all", func(t *testing.T) { volumesAreNamed(t, markedNode, "marked") })
 	t.Run("there was no mark", func(t *testing.T) { volumesAreNamed(t, clearNode, "") })
@@ -317,7 +317,7 @@ func volumesAreNamed(t *testing.T, before *corev1.Node, told string) {
 	}
 }
 
-// TestMarkCountsAtOnce: a mark does not wait for the pods; its absence does.
+// TestMarkCountsAtOnce holds that a mark counts before the pods are listed, and its absence only afterwards.
 func TestMarkCountsAtOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before []corev1.Taint
@@ -350,8 +350,8 @@ func TestMarkCountsAtOnce(t *testing.T) {
 	}
 }
 
-// TestNodeGone: a Node that was deleted while nobody watched is one that was deleted: its pods are ended by others
-// then. A proxy's page says nothing of the Node.
+// TestNodeGone holds that a Node that the API server does not have counts as deleted, even if no watch saw that. A
+// proxy's page is no evidence.
 func TestNodeGone(t *testing.T) {
 	for name, tt := range map[string]struct {
 		plain bool
@@ -370,8 +370,7 @@ func TestNodeGone(t *testing.T) {
 	}
 }
 
-// TestSilentWatch: a proxy keeps the watches open and passes nothing on. While a pod is held, each poll finds what they
-// did not deliver.
+// TestSilentWatch keeps the watches open and delivers nothing. While a pod is held, each poll finds what they missed.
 func TestSilentWatch(t *testing.T) {
 	after := clearNode.DeepCopy()
 	after.ResourceVersion = "12"
@@ -402,7 +401,7 @@ func TestSilentWatch(t *testing.T) {
 				until(t, v, "")
 				waits = "b"
 			}
-			untilTold(t, v, waits, tt.held)
+			untilAnswered(t, v, waits, tt.held)
 			s.set(func() { s.node, s.pods = tt.after, tt.later })
 			go func() { // one may come before the first list, when the pod that is asked about is not held yet
 				for {
@@ -414,13 +413,13 @@ func TestSilentWatch(t *testing.T) {
 					}
 				}
 			}()
-			untilTold(t, v, "a", tt.a)
-			untilTold(t, v, "b", tt.b)
+			untilAnswered(t, v, "a", tt.a)
+			untilAnswered(t, v, "b", tt.b)
 		})
 	}
 }
 
-// TestPollOnlyWhileHolding: a hook that holds nothing costs the API server its watches alone.
+// TestPollOnlyWhileHolding holds that a hook that holds no pod only watches.
 func TestPollOnlyWhileHolding(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	s := read(t, v, &server{node: clearNode, pods: []corev1.Pod{testPod("a")}})
@@ -433,7 +432,7 @@ func TestPollOnlyWhileHolding(t *testing.T) {
 			t.Errorf("the Node was read %d times while nothing was held, want once", s.gets)
 		}
 	})
-	untilTold(t, v, "b", "not known")
+	untilAnswered(t, v, "b", "not known")
 	s.polls <- time.Time{}
 	s.polls <- time.Time{}
 	s.set(func() {
@@ -443,8 +442,8 @@ func TestPollOnlyWhileHolding(t *testing.T) {
 	})
 }
 
-// TestWatchesEnd: each watch names how long it may last, and ends soon after that where the server's end of it does not
-// get through.
+// TestWatchesEnd holds that each watch asks for a time limit, and that the client ends it soon after that limit if the
+// server's end does not arrive.
 func TestWatchesEnd(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	s := read(t, v, &server{node: clearNode, pods: []corev1.Pod{testPod("a")}, watchFor: time.Second})
@@ -473,8 +472,8 @@ func TestWatchesEnd(t *testing.T) {
 	}
 }
 
-// TestStopWithHangingCredential: a credential program that does not end cannot be told to, and must not keep the hook
-// from ending: the runtime that starts again starts another one.
+// TestStopWithHangingCredential holds that the hook ends although its credential program hangs: a runtime that restarts
+// starts another hook.
 func TestStopWithHangingCredential(t *testing.T) {
 	dir := t.TempDir()
 	began, kubeconfig, file := filepath.Join(dir, "began"), filepath.Join(dir, "kubeconfig"),

@@ -27,7 +27,7 @@ import (
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
-// shared is a real API server; nil under -short. Nothing but a test changes an object.
+// shared is a real API server; nil under -short. Only tests change its objects.
 var shared *cluster.Cluster
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func (quiet) Warnf(context.Context, string, ...any)  {}
 func (quiet) Errorf(context.Context, string, ...any) {}
 
 // lab is a node in pieces: the runtime's half of NRI (the real one), a Node with pods on the real API server, a
-// kubelet's kubeconfig that leads there through a cable which can be cut, and the hook.
+// kubelet's kubeconfig that leads there through a cable that a test can cut, and the hook.
 type lab struct {
 	t      *testing.T
 	node   string
@@ -80,7 +80,7 @@ func (l *lab) ownConfig() Config {
 	}
 }
 
-// kubeconfig is the kubelet's, through the cable; a user without groups may do nothing.
+// kubeconfig writes the kubelet's kubeconfig, through the cable. A user without groups has no rights.
 func (l *lab) kubeconfig(user string, groups ...string) {
 	l.t.Helper()
 	if strings.HasPrefix(user, "system:node:") {
@@ -113,7 +113,7 @@ func (l *lab) startNRI() {
 	l.cord = newCable(l.t, "unix", l.socket(), "unix", l.socket()+".runtime")
 }
 
-// stopNRI is the runtime's end: its connections break and its socket is gone.
+// stopNRI ends the runtime: its connections break and its socket is gone.
 func (l *lab) stopNRI() {
 	l.nri.Stop()
 	l.cord.snap()
@@ -148,14 +148,14 @@ func (l *lab) hook() (stop func()) {
 	case <-time.After(time.Minute):
 		l.t.Fatal("the hook did not register")
 	}
-	// The runtime asks a plugin from a moment after it has registered; a pod that nobody knows is always held.
-	nobody := &corev1.Pod{}
-	nobody.Name, nobody.UID = "nobody", "nobody"
-	l.until(nobody, "held on node")
+	// The runtime asks a plugin only a moment after its registration. An unknown pod is always held.
+	unknown := &corev1.Pod{}
+	unknown.Name, unknown.UID = "unknown", "unknown"
+	l.until(unknown, "held on node")
 	return stop
 }
 
-// runPod is the kubelet's request to the runtime for a sandbox: "" or why it failed.
+// runPod asks the runtime for a sandbox, as the kubelet does, and returns "" or why it failed.
 func (l *lab) runPod(pod *corev1.Pod) string {
 	sandbox := &api.PodSandbox{
 		Id: "sandbox", Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID),
@@ -167,7 +167,7 @@ func (l *lab) runPod(pod *corev1.Pod) string {
 	return ""
 }
 
-// createContainer likewise.
+// createContainer asks for a container in the same way.
 func (l *lab) createContainer(pod *corev1.Pod) string {
 	_, err := l.nri.CreateContainer(l.t.Context(), &adaptation.CreateContainerRequest{
 		Pod:       &api.PodSandbox{Id: "sandbox", Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)},
@@ -179,7 +179,7 @@ func (l *lab) createContainer(pod *corev1.Pod) string {
 	return ""
 }
 
-// until waits for an answer that holds the word; "" is leave to start.
+// until waits for an answer that contains word; "" lets the pod start.
 func (l *lab) until(pod *corev1.Pod, word string) time.Duration {
 	l.t.Helper()
 	start := time.Now()
@@ -188,7 +188,7 @@ func (l *lab) until(pod *corev1.Pod, word string) time.Duration {
 			return time.Since(start)
 		}
 	}
-	l.t.Fatalf("pod %s is told %q, want %q", pod.Name, l.runPod(pod), word)
+	l.t.Fatalf("pod %s: got answer %q, want %q", pod.Name, l.runPod(pod), word)
 	return 0
 }
 
@@ -254,7 +254,7 @@ func (l *lab) must(err error) {
 	}
 }
 
-// TestBoot goes through a boot as KEP scenarios 1 and 2 have it: no network, then the mark, then none.
+// TestBoot plays a boot as in the KEP's scenarios 1 and 2: no network, then the mark, then none.
 func TestBoot(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -287,8 +287,8 @@ func TestBoot(t *testing.T) {
 	t.Logf("mark taken off: %s until the pod may start", l.until(ordinary, "").Round(time.Millisecond))
 }
 
-// The mark of a node that is back waits for one volume: a pod that does not use it starts, and one that does once it is
-// detached.
+// TestVolumeDetaches holds that under a mark that waits for one volume a pod starts that does not use it, and one that
+// uses it starts once it is detached.
 func TestVolumeDetaches(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -315,7 +315,7 @@ func TestVolumeDetaches(t *testing.T) {
 	}
 }
 
-// TestEndedUnderTheMark: what was ended while the mark was there is not known when it goes, and never starts.
+// TestEndedUnderTheMark holds that a pod that was ended under the mark is unknown once the mark goes, and never starts.
 func TestEndedUnderTheMark(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -342,7 +342,7 @@ func TestEndedUnderTheMark(t *testing.T) {
 	l.until(ended, "not known")
 }
 
-// TestAPIOutage: a node that was clear goes on, also past a restart of the hook; another boot does not.
+// TestAPIOutage holds that a clear node goes on during an API outage, even if the hook restarts, but not after a boot.
 func TestAPIOutage(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -354,7 +354,7 @@ func TestAPIOutage(t *testing.T) {
 	if got := l.runPod(pod); got != "" {
 		t.Errorf("API server gone: got %q", got)
 	}
-	l.status("what the next plugin goes on by", func(s Status) bool { return s.Node.ReadySeen && len(s.Pods) == 1 })
+	l.status("what the next plugin restores", func(s Status) bool { return s.Node.ReadySeen && len(s.Pods) == 1 })
 	stop()
 	stop = l.hook()
 	if got := l.runPod(pod); got != "" {
@@ -368,9 +368,9 @@ func TestAPIOutage(t *testing.T) {
 	}
 }
 
-// TestBootWithBrokenCredential: a node boots, and the hook cannot read the API server. What was exempt for good before
-// starts, as the KEP wants it: CNI, CSI. What is ordinary, what came while the node was away, and what can lose its
-// exemption while its UID stands is held until the credential works again; and then only the API server's word counts.
+// TestBootWithBrokenCredential boots a node whose hook cannot read the API server. Pods with a lasting exemption start,
+// as the KEP wants it: CNI, CSI. Ordinary pods, new pods and pods that can lose their exemption are held until the
+// credential works again. Then only the API server's state counts.
 func TestBootWithBrokenCredential(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -416,7 +416,7 @@ func TestBootWithBrokenCredential(t *testing.T) {
 	l.until(ordinary, "")
 }
 
-// untilRemembered waits until these pods, and no others, are on the disk.
+// untilRemembered waits until exactly these pods are on the disk.
 func (l *lab) untilRemembered(pods ...*corev1.Pod) {
 	l.t.Helper()
 	var want []string
@@ -437,9 +437,8 @@ func (l *lab) untilRemembered(pods ...*corev1.Pod) {
 	l.t.Fatalf("remembered: %q, %v, want %q", got, err, want)
 }
 
-// TestAnExemptionLasts holds, on a real API server, what package admit relies on: nothing that lasts lets through can
-// be taken from a pod while its UID stands, whoever tries; and the one toleration that can be given an end is not among
-// it.
+// TestAnExemptionLasts holds, on a real API server, what package admit relies on: no client can remove a lasting
+// exemption from a pod while its UID exists. A toleration that can get an end is no lasting exemption.
 func TestAnExemptionLasts(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -456,7 +455,7 @@ func TestAnExemptionLasts(t *testing.T) {
 		for name, change := range map[string]func(ts []corev1.Toleration) []corev1.Toleration{
 			"removed":     func(ts []corev1.Toleration) []corev1.Toleration { return ts[1:] },
 			"another key": func(ts []corev1.Toleration) []corev1.Toleration { ts[0].Key = "example.net/x"; return ts },
-			"for another word": func(ts []corev1.Toleration) []corev1.Toleration {
+			"for another value": func(ts []corev1.Toleration) []corev1.Toleration {
 				ts[0].Key, ts[0].Operator, ts[0].Value = "a/b", "Equal", "x"
 				return ts
 			},
@@ -503,7 +502,7 @@ func (l *lab) tolerate(pod *corev1.Pod, change func([]corev1.Toleration) []corev
 	return pods.Update(l.t.Context(), now, metav1.UpdateOptions{})
 }
 
-// TestMarkedDuringOutage: after an outage the Node counts as it is then.
+// TestMarkedDuringOutage holds that the hook reads the Node again after an outage.
 func TestMarkedDuringOutage(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -517,13 +516,13 @@ func TestMarkedDuringOutage(t *testing.T) {
 	t.Logf("network back: %s until the mark was known", l.until(pod, "marked").Round(time.Millisecond))
 }
 
-// TestCredentials: a kubeconfig that is refused, one that cannot be read, and one that is put in its place.
+// TestCredentials uses a kubeconfig that is refused, then one that cannot be read, then a good one in its place.
 func TestCredentials(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
 	l.change(readyOn(testBoot))
 	pod := l.addPod("a")
-	l.kubeconfig("somebody")
+	l.kubeconfig("stranger")
 	l.hook()
 	l.until(pod, "not read yet")
 	l.untilStatus("forbidden")
@@ -541,7 +540,7 @@ func (l *lab) untilStatus(word string) {
 	})
 }
 
-// status waits for what the status file tells.
+// status waits until the status file passes the check.
 func (l *lab) status(want string, check func(Status) bool) {
 	l.t.Helper()
 	var all []Status
@@ -557,8 +556,7 @@ func (l *lab) status(want string, check func(Status) bool) {
 	l.t.Fatalf("status: got %+v, want %s", all, want)
 }
 
-// TestNodeDeleted: a Node that is not there was not read; what is recreated has lost its taints, and counts when it is
-// Ready again.
+// TestNodeDeleted holds that a deleted Node counts as not read. A recreated one has lost its taints, and counts again.
 func TestNodeDeleted(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -573,7 +571,7 @@ func TestNodeDeleted(t *testing.T) {
 	l.until(pod, "")
 }
 
-// TestSocketVanishes: the runtime stops and its socket goes; the hook comes back to the one that follows.
+// TestSocketVanishes stops the runtime and its socket: the hook connects to the next runtime.
 func TestSocketVanishes(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -586,7 +584,7 @@ func TestSocketVanishes(t *testing.T) {
 	l.status("not registered", func(s Status) bool { return s.Registered.IsZero() && s.Node.Marked })
 	l.startNRI()
 	if got := l.runPod(pod); got != "" {
-		t.Fatalf("nobody is registered with the new runtime: got %q", got)
+		t.Fatalf("no plugin is registered with the new runtime: got %q", got)
 	}
 	l.until(pod, "marked")
 }
@@ -619,8 +617,8 @@ func TestKnowsValidators(t *testing.T) {
 	}
 }
 
-// cable is a relay between two addresses that can be cut: then it swallows everything and lets nothing new through, as
-// a network does that is down.
+// cable is a relay between two addresses. Once cut it drops everything and lets no new connection through, like a
+// network that is down.
 type cable struct {
 	address string
 	listen  net.Listener
@@ -689,7 +687,7 @@ func (c *cable) relay(near net.Conn) {
 			for {
 				n, err := way[0].Read(buf)
 				select {
-				case <-down: // swallowed, and the ends are not told
+				case <-down: // dropped, and neither end learns of it
 					<-c.ctx.Done()
 					return
 				default:
@@ -731,8 +729,8 @@ func (c *cable) snap() {
 	}
 }
 
-// TestRuntimeThatDropsThePlugin: a runtime that configures the plugin and drops it before it is registered, time after
-// time, leaves nothing behind that waits: Registered is called for registrations alone.
+// TestRuntimeThatDropsThePlugin configures the plugin again and again without registering it: no goroutine stays, and
+// Registered is called only for registrations.
 func TestRuntimeThatDropsThePlugin(t *testing.T) {
 	h := &hook{config: &Config{}, view: newView("n1", taint.DefaultKey, testBoot)}
 	ctx, cancel := context.WithCancel(t.Context())

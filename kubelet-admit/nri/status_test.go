@@ -9,8 +9,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// TestStatusOfAnOlderProcess: a plugin that was stopped (SIGSTOP, a hung disk) and goes on when another has taken its
-// place would leave what it knew then for the next one to start from: a node without a mark.
+// TestStatusOfAnOlderProcess holds that a plugin that was stopped (SIGSTOP, a hung disk) does not overwrite the status
+// of its successor: the next plugin would restore a node without a mark.
 func TestStatusOfAnOlderProcess(t *testing.T) {
 	dir := t.TempDir()
 	process := func(taints ...corev1.Taint) *hook {
@@ -32,7 +32,7 @@ func TestStatusOfAnOlderProcess(t *testing.T) {
 	}
 	older, newer := process(), process(testMark)
 	write(older, false)
-	write(newer, true) // the first one of a process counts, whatever the clocks say
+	write(newer, true) // the first one of a process counts, by any clock
 	write(older, true)
 	newer.view.seeNode(testNode(testBoot, corev1.ConditionTrue), true, time.Now())
 	write(newer, false)

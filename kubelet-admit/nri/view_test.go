@@ -42,7 +42,7 @@ func daemon(p *corev1.Pod) {
 		{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "cni", Controller: &yes}}
 }
 
-// uses gives a pod a claim of its namespace; inline a disk by the disk's own name.
+// uses gives a pod a claim of its namespace; inline gives it a disk by the disk's own name.
 func uses(claim string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
@@ -75,7 +75,7 @@ func askFor(uid string, annotations map[string]string) request {
 	return request{"default", "pod-" + uid, uid, annotations}
 }
 
-// answer is why a pod is held, or "" if it may start.
+// answer returns why a pod is held, or "" if it may start.
 func answer(v *view, r request) string {
 	if err := v.admitPod(r, time.Now); err != nil {
 		return err.Error()
@@ -83,7 +83,7 @@ func answer(v *view, r request) string {
 	return ""
 }
 
-// TestView plays histories: what is seen, and what a pod that asks then is told.
+// TestView plays histories: what the view sees, and the answer for a pod afterwards.
 func TestView(t *testing.T) {
 	const (
 		unread  = "forcefence: held on node n1: node was not read yet on this boot"
@@ -160,7 +160,7 @@ func TestView(t *testing.T) {
 			{see: node(waiting), ask: a},
 			{ask: askFor("b", fromAPI), say: volume},
 			{ask: askFor("c", fromAPI)},
-			{ask: askFor("d", fromAPI), say: volume}, // nobody knows whose disk it is
+			{ask: askFor("d", fromAPI), say: volume}, // whose disk it is, is unknown
 			{ask: askFor("new", fromAPI), say: unknown},
 			{see: pod(testPod("new", uses("db")), false), ask: askFor("new", fromAPI), say: volume},
 			{see: node(marked), ask: a, say: markedT},
@@ -194,8 +194,8 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestRestoredVolumesAreForgotten: which volumes the mark waited for is not told, so a plugin that was started again
-// holds every pod.
+// TestRestoredVolumesAreForgotten holds that a restarted plugin holds every pod under a mark: the status does not say
+// which volumes the mark waits for.
 func TestRestoredVolumesAreForgotten(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	if !v.restoreStatus(Status{BootID: testBoot, TaintKey: taint.DefaultKey, Node: NodeView{
@@ -209,7 +209,7 @@ func TestRestoredVolumesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestRestoreWithoutBootID: two boots whose id cannot be read are not the same one.
+// TestRestoreWithoutBootID holds that two boots with unreadable ids do not count as the same.
 func TestRestoreWithoutBootID(t *testing.T) {
 	s := Status{TaintKey: taint.DefaultKey, Node: NodeView{Name: "n1", Node: admit.Node{Read: true, ReadySeen: true}}}
 	if newView("n1", taint.DefaultKey, "").restoreStatus(s) {
@@ -243,7 +243,7 @@ func TestHeldPodsAreTold(t *testing.T) {
 	v.seePods([]corev1.Pod{testPod("a")})
 	v.seeNode(testNode(testBoot, corev1.ConditionTrue), true, clock)
 	if v.fillStatus(&s); len(s.Held) != 1 {
-		t.Errorf("b is bound to the node no more: got %+v", s.Held)
+		t.Errorf("b is no longer bound to the node: got %+v", s.Held)
 	}
 	if got := answer(v, askFor("a", nil)); got != "" {
 		t.Errorf("got %q", got)
@@ -253,7 +253,7 @@ func TestHeldPodsAreTold(t *testing.T) {
 	}
 }
 
-// TestRestore: only what was known on this boot, of this Node and this mark.
+// TestRestore holds that only a status of this boot, this Node and this mark is restored.
 func TestRestore(t *testing.T) {
 	before := newView("n1", taint.DefaultKey, testBoot)
 	before.seePods([]corev1.Pod{testPod("a"), testPod("d", daemon)})
@@ -296,7 +296,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// FuzzView: whatever is seen, an ordinary pod starts only where the design allows it.
+// FuzzView holds that an ordinary pod starts only where the design allows it, after any history.
 func FuzzView(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7})
 	f.Add([]byte{2, 16, 8, 3})
@@ -342,7 +342,7 @@ func FuzzView(f *testing.F) {
 	})
 }
 
-// BenchmarkAsk is the decision with 500 pods on the node.
+// BenchmarkAsk measures the decision with 500 pods on the node.
 func BenchmarkAsk(b *testing.B) {
 	var all []corev1.Pod
 	for i := range 500 {
@@ -382,9 +382,12 @@ func FuzzPodAndNode(f *testing.F) {
 		`{}`)
 	f.Add(`{"metadata":{"uid":"a","annotations":{"kubernetes.io/config.source":"api"}},"status":{"phase":"Failed"}}`,
 		`{"status":{"nodeInfo":{"bootID":"`+testBoot+`"},"conditions":[{"type":"Ready","status":"True"}]}}`)
-	f.Add(`{"metadata":{"uid":"a","namespace":"default"},"spec":{"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"a"}}]}}`,
-		`{"metadata":{"uid":"node-uid","annotations":{"forcefence.io/fence":"{\"id\":\"f1\",\"by\":\"x\",\"phase\":\"Evicting\",\"nodeUID\":\"node-uid\",`+
-			`\"since\":\"2026-01-01T00:00:00Z\",\"at\":\"2026-01-01T00:00:00Z\",\"detaching\":[{\"pv\":\"p\",\"claim\":\"default/b\"}]}"}},`+
+	f.Add(`{"metadata":{"uid":"a","namespace":"default"},`+
+		`"spec":{"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"a"}}]}}`,
+		`{"metadata":{"uid":"node-uid","annotations":{"forcefence.io/fence":"{`+
+			`\"id\":\"f1\",\"by\":\"x\",\"phase\":\"Evicting\",\"nodeUID\":\"node-uid\",`+
+			`\"since\":\"2026-01-01T00:00:00Z\",\"at\":\"2026-01-01T00:00:00Z\",`+
+			`\"detaching\":[{\"pv\":\"p\",\"claim\":\"default/b\"}]}"}},`+
 			`"spec":{"taints":[{"key":"forcefence.io/node-shutdown","value":"f1"}]},`+
 			`"status":{"nodeInfo":{"bootID":"`+testBoot+`"},"conditions":[{"type":"Ready","status":"True"}]}}`)
 	f.Fuzz(func(t *testing.T, podJSON, nodeJSON string) {
