@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/kubelet-admit/install"
@@ -59,17 +60,14 @@ func reportProtection(ctx context.Context, site install.Site, c nri.Config, log 
 		return
 	}
 	log.Info("Protection", "level", p.Level, "reason", p.Sentence())
-	for { // the API server may be unavailable for a while
-		if err = reportToNode(ctx, c, p); err == nil {
-			return
+	// The API server may be unavailable for a while. An error means that ctx ended.
+	_ = wait.PollUntilContextCancel(ctx, reportEvery, true, func(ctx context.Context) (bool, error) {
+		err := reportToNode(ctx, c, p)
+		if err != nil {
+			log.Warn("Cannot report the protection on the Node", "err", err)
 		}
-		log.Warn("Cannot report the protection on the Node", "err", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(reportEvery):
-		}
-	}
+		return err == nil, nil
+	})
 }
 
 func reportToNode(ctx context.Context, c nri.Config, p install.Protection) error {

@@ -35,10 +35,7 @@ type Site struct {
 	StateDir   string      // the hook's state folder; default nri.DefaultStateDir
 }
 
-// errNoRuntime says that no runtime was found that the hook can be installed for.
-var errNoRuntime = errors.New("finding the container runtime")
-
-// resolveDefaults fills in the defaults. It returns errNoRuntime if no supported runtime is found.
+// resolveDefaults fills in the defaults. It returns an error only if it finds no supported runtime.
 func (s Site) resolveDefaults(h Host) (Site, error) {
 	var running []RuntimeName
 	for name := range kinds {
@@ -51,13 +48,13 @@ func (s Site) resolveDefaults(h Host) (Site, error) {
 	case len(running) == 1:
 		s.Runtime = running[0]
 	case len(running) == 0:
-		return s, fmt.Errorf("%w: neither containerd nor CRI-O runs: set --runtime", errNoRuntime)
+		return s, fmt.Errorf("finding the container runtime: neither containerd nor CRI-O runs: set --runtime")
 	default:
-		return s, fmt.Errorf("%w: containerd and CRI-O both run: set --runtime", errNoRuntime)
+		return s, fmt.Errorf("finding the container runtime: containerd and CRI-O both run: set --runtime")
 	}
 	k, known := kinds[s.Runtime]
 	if !known {
-		return s, fmt.Errorf("%w: %q is not supported: use containerd or cri-o", errNoRuntime, s.Runtime)
+		return s, fmt.Errorf("finding the container runtime: %q is not supported: use containerd or cri-o", s.Runtime)
 	}
 	s.Containerd, s.CRIO = cmp.Or(s.Containerd, "containerd"), cmp.Or(s.CRIO, "crio")
 	s.Config, s.ConfDir = cmp.Or(s.Config, k.config), cmp.Or(s.ConfDir, k.confDir)
@@ -91,8 +88,8 @@ func ReadProtection(ctx context.Context, s Site) (Protection, error) {
 
 func readHostFacts(ctx context.Context, h Host, s Site) (facts, error) {
 	s, err := s.resolveDefaults(h)
-	if errors.Is(err, errNoRuntime) {
-		return facts{}, nil
+	if err != nil {
+		return facts{}, nil // there is none
 	}
 	return readFacts(ctx, h, s)
 }

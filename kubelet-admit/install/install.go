@@ -130,11 +130,10 @@ func (in *installer) installHook(ctx context.Context) error {
 	if err := in.sameBoot(ctx, node); err != nil {
 		return err
 	}
-	// Also after an error: the staging folders hold nothing that is needed.
-	defer func() {
-		n := in.facts.NRI
-		for _, dir := range []string{stageDir(n.PluginDir), stageDir(n.ConfigDir), stageDir(in.Site.ConfDir)} {
-			_, _ = in.host.removePath(dir, os.RemoveAll)
+	stages := []string{in.facts.NRI.PluginDir, in.facts.NRI.ConfigDir, in.Site.ConfDir}
+	defer func() { // also after an error: the staging folders hold nothing that is needed
+		for _, dir := range stages {
+			_, _ = in.host.removePath(stageDir(dir), os.RemoveAll)
 		}
 	}()
 	if err := in.putPlugin(config); err != nil {

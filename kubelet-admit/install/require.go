@@ -206,11 +206,8 @@ func (in *installer) listIntolerant(ctx context.Context, annotation string) ([]s
 	var names []string
 	for i := range pods {
 		pod := &pods[i]
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue
-		}
 		why := taint.ExemptionOf(pod, in.Config.TaintKey)
-		if why == taint.NotExempt || toleratesMissing(pod, annotation) {
+		if taint.IsTerminal(pod) || why == taint.NotExempt || toleratesMissing(pod, annotation) {
 			continue
 		}
 		name := pod.Namespace + "/" + pod.Name

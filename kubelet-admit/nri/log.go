@@ -49,32 +49,20 @@ func (j journald) Write(line []byte) (int, error) {
 		return 0, err
 	}
 	defer conn.Close()
-	if err := conn.SetWriteDeadline(time.Now().Add(journalWait)); err != nil {
-		return 0, err
+	if err = conn.SetWriteDeadline(time.Now().Add(journalWait)); err == nil {
+		_, err = fmt.Fprintf(conn, "PRIORITY=6\nSYSLOG_IDENTIFIER=forcefence-node\nMESSAGE=%s\n", bytes.TrimSpace(line))
 	}
-	if _, err := fmt.Fprintf(conn, "PRIORITY=6\nSYSLOG_IDENTIFIER=forcefence-node\nMESSAGE=%s\n",
-		bytes.TrimSpace(line)); err != nil {
-		return 0, err
-	}
-	return len(line), nil
+	return len(line), err
 }
 
-// stubLog passes on what NRI's stub logs.
+// stubLog logs the warnings and errors of NRI's stub.
 type stubLog struct{ log *slog.Logger }
 
-func (l stubLog) logLine(ctx context.Context, level slog.Level, format string, args []any) {
-	l.log.Log(ctx, level, "NRI message", "text", fmt.Sprintf(format, args...))
+func (stubLog) Debugf(context.Context, string, ...any) {}
+func (stubLog) Infof(context.Context, string, ...any)  {}
+func (l stubLog) Warnf(_ context.Context, format string, args ...any) {
+	l.log.Warn("NRI message", "text", fmt.Sprintf(format, args...))
 }
-
-func (l stubLog) Debugf(ctx context.Context, format string, args ...any) {
-	l.logLine(ctx, slog.LevelDebug, format, args)
-}
-func (l stubLog) Infof(ctx context.Context, format string, args ...any) {
-	l.logLine(ctx, slog.LevelDebug, format, args)
-}
-func (l stubLog) Warnf(ctx context.Context, format string, args ...any) {
-	l.logLine(ctx, slog.LevelWarn, format, args)
-}
-func (l stubLog) Errorf(ctx context.Context, format string, args ...any) {
-	l.logLine(ctx, slog.LevelError, format, args)
+func (l stubLog) Errorf(_ context.Context, format string, args ...any) {
+	l.log.Error("NRI message", "text", fmt.Sprintf(format, args...))
 }

@@ -134,20 +134,16 @@ func (p *plugin) serveRuntime(ctx context.Context, opts ...stub.Option) error {
 	defer p.markDisconnected()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	deadline := time.NewTimer(registrationTimeout)
-	defer deadline.Stop()
-	for {
-		select {
-		case err := <-done:
-			return err
-		case <-deadline.C:
-			if !p.isRegistered() {
-				// The stub waits for the runtime under a lock, without a deadline: it cannot be stopped, only
-				// abandoned.
-				return errStuck
-			}
-		}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(registrationTimeout):
 	}
+	if !p.isRegistered() {
+		// The stub waits for the runtime under a lock, without a deadline: it cannot be stopped, only abandoned.
+		return errStuck
+	}
+	return <-done
 }
 
 var errStuck = fmt.Errorf("the runtime did not configure the plugin within %s", registrationTimeout)

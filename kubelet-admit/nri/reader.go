@@ -140,7 +140,7 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 			}
 			if ev.Type == watch.Deleted {
 				r.view.forgetNode()
-				return fmt.Errorf("Node %s was deleted", r.node)
+				return fmt.Errorf("watching Node %s: it was deleted", r.node)
 			}
 			version = node.ResourceVersion
 			if isMarked(node, r.view.key) && !r.view.lastNode().Detaching {

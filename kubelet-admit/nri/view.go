@@ -230,7 +230,7 @@ func (v *view) readyNow(node *corev1.Node) bool {
 func (v *view) seePods(pods []corev1.Pod) {
 	seen := make(map[string]podView, len(pods))
 	for i := range pods {
-		if !isTerminal(&pods[i]) {
+		if !taint.IsTerminal(&pods[i]) {
 			seen[string(pods[i].UID)] = v.podView(&pods[i])
 		}
 	}
@@ -247,7 +247,7 @@ func (v *view) seePod(pod *corev1.Pod, deleted bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	before, there := v.pods[uid]
-	if deleted || isTerminal(pod) {
+	if deleted || taint.IsTerminal(pod) {
 		delete(v.pods, uid)
 		delete(v.held, uid)
 	} else if now := v.podView(pod); !there || !now.isSameAs(before) {
@@ -256,10 +256,6 @@ func (v *view) seePod(pod *corev1.Pod, deleted bool) {
 		return // most changes of a pod are of its status
 	}
 	v.signalChange()
-}
-
-func isTerminal(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 func (v *view) fillStatus(s *Status) {

@@ -398,7 +398,7 @@ func FuzzPodAndNode(f *testing.F) {
 		}
 		r := request{pod.Namespace, pod.Name, string(pod.UID), map[string]string{"kubernetes.io/config.source": "api"}}
 		_, marked := taint.FindMark(&node, taint.DefaultKey, "")
-		exempt := taint.ExemptionOf(&pod, taint.DefaultKey) != taint.NotExempt && !isTerminal(&pod)
+		exempt := taint.ExemptionOf(&pod, taint.DefaultKey) != taint.NotExempt && !taint.IsTerminal(&pod)
 		v := newView("n1", taint.DefaultKey, testBoot)
 		v.seePods([]corev1.Pod{pod})
 		if got := answer(v, r) == ""; got != exempt {
@@ -409,7 +409,7 @@ func FuzzPodAndNode(f *testing.F) {
 		if exempt && !got || !exempt && marked && got {
 			t.Errorf("node marked: %v, pod exempt: %v; starts: %v", marked, exempt, got)
 		}
-		if isTerminal(&pod) && got {
+		if taint.IsTerminal(&pod) && got {
 			t.Error("a pod that has ended starts")
 		}
 		v.seeNode(&node, true, time.Time{})

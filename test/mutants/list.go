@@ -5295,15 +5295,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "hook: a finished pod is known", In: "kubelet-admit/nri.view.seePod",
-		Old: "isTerminal(pod)", New: "false",
+		Old: "taint.IsTerminal(pod)", New: "false",
 	},
 	{
 		Name: "hook: a deleted pod is known", In: "kubelet-admit/nri.view.seePod",
-		Old: "deleted || isTerminal(pod)", New: "isTerminal(pod)",
+		Old: "deleted || taint.IsTerminal(pod)", New: "taint.IsTerminal(pod)",
 	},
 	{
 		Name: "hook: a list keeps finished pods", In: "kubelet-admit/nri.view.seePods",
-		Old: "!isTerminal(&pods[i])", New: "true",
+		Old: "!taint.IsTerminal(&pods[i])", New: "true",
 	},
 	{
 		Name: "hook: a deleted Node stays read", In: "kubelet-admit/nri.view.forgetNode",
