@@ -82,16 +82,14 @@ func readBootStatuses(stateDir string) ([]nri.Status, error) {
 }
 
 func checkReady(plugins []nri.Status, index string) error {
-	for _, s := range plugins {
-		if !strings.HasPrefix(s.Plugin, index+"-") {
-			continue
-		}
-		if s.Registered.IsZero() {
-			return fmt.Errorf("%s is not registered with the runtime", s.Plugin)
-		}
-		return nil
+	i := slices.IndexFunc(plugins, func(s nri.Status) bool { return strings.HasPrefix(s.Plugin, index+"-") })
+	if i < 0 {
+		return fmt.Errorf("plugin %s-%s has not run on this boot", index, nri.BaseName)
 	}
-	return fmt.Errorf("plugin %s-%s has not run on this boot", index, nri.BaseName)
+	if plugins[i].Registered.IsZero() {
+		return fmt.Errorf("%s is not registered with the runtime", plugins[i].Plugin)
+	}
+	return nil
 }
 
 // hookStatus is what the command status reports.
