@@ -181,14 +181,16 @@ func (u Unanswered) Unwrap() []error { return slices.Collect(maps.Values(u)) }
 // Watcher is a Provider whose devices report changes of a machine's power by themselves (libvirt's events). Such
 // reports prove nothing and never replace State: they only decide when to ask.
 type Watcher interface {
-	// Watch calls f with what the devices report of the targets, until ctx ends. It blocks. It reconnects and
+	// Watch calls report with what the devices report of the targets, until ctx ends. It blocks. It reconnects and
 	// subscribes again by itself for as long as that may help. After each connection it also reports every target that
 	// does not run then, because it missed the events in between. It skips a target that the device does not know or
-	// that cannot be watched. It returns ctx's error once ctx has ended, and ErrPermanent if nothing can be watched. f
-	// returns at once and may be called by several goroutines, but never after Watch has returned. Several Watches may
-	// run.
-	Watch(ctx context.Context, targets []Target, f func(Target, Observation)) error
+	// that cannot be watched. It returns ctx's error once ctx has ended, and ErrPermanent if nothing can be watched.
+	// Watch does not call report after it has returned. Several Watches may run.
+	Watch(ctx context.Context, targets []Target, report ReportFunc) error
 }
+
+// ReportFunc receives what a device reported of a target. It returns at once, and several goroutines may call it.
+type ReportFunc = func(Target, Observation)
 
 // The classes of a device's errors. None of them ever means off.
 var (
@@ -210,6 +212,11 @@ func WithClass(class, err error) error {
 		return nil
 	}
 	return &classedError{class, err}
+}
+
+// Errorf returns a new error of a class. Format and arguments are those of fmt.Errorf.
+func Errorf(class error, format string, a ...any) error {
+	return WithClass(class, fmt.Errorf(format, a...))
 }
 
 type classedError struct{ class, err error }

@@ -43,7 +43,8 @@ type Config struct {
 func Type() providers.Type {
 	return providers.Type{
 		Name: "cloudtaint", NewConfig: func() providers.Config { return &Config{} },
-		Off:      "the cloud controller manager's shutdown taint, put on after the node stopped being Ready, where it is trusted",
+		Off: "the cloud controller manager's shutdown taint, put on after the node stopped being Ready, where " +
+			"it is trusted",
 		Identity: "none",
 	}
 }
@@ -84,8 +85,7 @@ type life struct{ uid, boot string }
 func (p *provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	obs := providers.Observation{At: providers.InstantOf(p.opts.Now())}
 	if p.opts.Node == nil {
-		return obs, providers.WithClass(providers.ErrPermanent,
-			errors.New("there is no API server to read the Node from"))
+		return obs, providers.Errorf(providers.ErrPermanent, "there is no API server to read the Node from")
 	}
 	n, err := p.opts.Node(ctx, t.Node)
 	if err != nil {
@@ -135,8 +135,7 @@ func (p *provider) forgetNode(name string) {
 }
 
 // errNoPower refuses power actions.
-var errNoPower = providers.WithClass(providers.ErrPermanent,
-	errors.New("a taint moves no power: give the node another device, too"))
+var errNoPower = providers.Errorf(providers.ErrPermanent, "a taint moves no power: give the node another device, too")
 
 // Quiet implements providers.Quiet: a node without the taint may be on or off.
 func (*provider) Quiet() {}

@@ -7,7 +7,6 @@ package confirm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -55,8 +54,7 @@ type provider struct {
 func (p provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	obs := providers.Observation{At: providers.InstantOf(p.opts.Now())}
 	if p.opts.Node == nil {
-		return obs, providers.WithClass(providers.ErrPermanent,
-			errors.New("there is no API server to read the Node from"))
+		return obs, providers.Errorf(providers.ErrPermanent, "there is no API server to read the Node from")
 	}
 	n, err := p.opts.Node(ctx, t.Node)
 	if err != nil {
@@ -78,8 +76,8 @@ func (p provider) State(ctx context.Context, t providers.Target) (providers.Obse
 }
 
 // errNoPower refuses power actions.
-var errNoPower = providers.WithClass(providers.ErrPermanent,
-	errors.New("a person's word moves no power: give the node another device, too"))
+var errNoPower = providers.Errorf(providers.ErrPermanent, "a person's word moves no power: give the node another "+
+	"device, too")
 
 // Quiet implements providers.Quiet: there is no statement about a machine that runs.
 func (provider) Quiet() {}

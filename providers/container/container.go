@@ -147,8 +147,7 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		case providers.PowerOn:
 			return nil
 		case providers.PowerUnknown:
-			return providers.WithClass(providers.ErrPermanent,
-				fmt.Errorf("%s: see to it on the engine's own machine", raw))
+			return providers.Errorf(providers.ErrPermanent, "%s: see to it on the engine's own machine", raw)
 		}
 		return p.sendAction(ctx, t, c, "start", providers.PowerOn)
 	})
@@ -256,8 +255,7 @@ func (p *Provider) inspectContainer(ctx context.Context, t providers.Target) (c 
 	}
 	switch {
 	case !containerID.MatchString(c.ID):
-		return c, providers.WithClass(providers.ErrPermanent,
-			errors.New("the answer is no container's: is this a container engine?"))
+		return c, providers.Errorf(providers.ErrPermanent, "the answer is no container's: is this a container engine?")
 	case strings.TrimPrefix(c.Name, "/") != t.ID:
 		return c, notFound("no container has that name; the ID of another begins so")
 	}

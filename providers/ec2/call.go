@@ -47,7 +47,7 @@ func (p *Provider) locateInstances(
 			i, wrong := parseID(t.ID)
 			if wrong != nil {
 				if !looked {
-					fail(t, providers.WithClass(providers.ErrNotFound, fmt.Errorf("its ID %w", wrong)))
+					fail(t, providers.Errorf(providers.ErrNotFound, "its ID %w", wrong))
 				}
 				continue
 			}
@@ -70,8 +70,8 @@ func (p *Provider) locateInstances(
 					continue
 				}
 				i, _ := parseID(t.ID) // it was one above
-				fail(t, providers.WithClass(providers.ErrNotFound,
-					fmt.Errorf("zone %s is in none of the regions %s", i.zone, strings.Join(p.cfg.Regions, ", "))))
+				fail(t, providers.Errorf(providers.ErrNotFound, "zone %s is in none of the regions %s", i.zone,
+					strings.Join(p.cfg.Regions, ", ")))
 			}
 			return ask
 		}
@@ -138,7 +138,7 @@ func (p *Provider) checkCredentials(ctx context.Context) error {
 	if errors.As(err, &network) { // STS, or the instance's own metadata, cannot be reached
 		return err
 	}
-	return providers.WithClass(providers.ErrDenied, fmt.Errorf("no credentials: %w", err))
+	return providers.Errorf(providers.ErrDenied, "no credentials: %w", err)
 }
 
 // askRegions asks each region for its instances, all at the same time. The result has an instanceAnswer for each
@@ -275,8 +275,8 @@ func (p *Provider) describeInstances(
 				id := aws.ToString(i.InstanceId)
 				s := instanceAnswer{Instance: i, at: at}
 				if _, twice := all[id]; twice {
-					s = instanceAnswer{err: providers.WithClass(providers.ErrPermanent,
-						fmt.Errorf("EC2 told of %s twice in one answer", id))}
+					s = instanceAnswer{
+						err: providers.Errorf(providers.ErrPermanent, "EC2 told of %s twice in one answer", id)}
 				}
 				all[id] = s
 			}
@@ -284,8 +284,8 @@ func (p *Provider) describeInstances(
 	}
 	for _, i := range of {
 		if _, answered := all[i.id]; !answered {
-			all[i.id] = instanceAnswer{err: providers.WithClass(providers.ErrNotFound,
-				errors.New("EC2 left the instance out of its answer"))}
+			all[i.id] = instanceAnswer{
+				err: providers.Errorf(providers.ErrNotFound, "EC2 left the instance out of its answer")}
 		}
 	}
 	p.askMarket(ctx, client, all)

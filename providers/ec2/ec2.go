@@ -90,7 +90,8 @@ var maxBackoff = 500 * time.Millisecond
 func Type() providers.Type {
 	return providers.Type{
 		Name: "ec2", NewConfig: func() providers.Config { return NewConfig() }, Concurrency: concurrency,
-		Off:      "`terminated`, or `stopped` in two answers `agree` apart that tell of the same stop, and not hibernated",
+		Off: "`terminated`, or `stopped` in two answers `agree` apart that tell of the same stop, and not " +
+			"hibernated",
 		Identity: "private addresses, one of which must be the Node's, and the zone",
 	}
 }
@@ -183,7 +184,8 @@ var providerID = regexp.MustCompile(`^aws:///([a-z0-9-]{1,64})/(i-(?:[0-9a-f]{8}
 func parseID(id string) (instance, error) {
 	m := providerID.FindStringSubmatch(id)
 	if m == nil {
-		return instance{}, errors.New("is no EC2 instance: it must be a node's whole providerID, as in aws:///eu-west-1a/i-0123456789abcdef0")
+		return instance{}, errors.New("is no EC2 instance: it must be a node's whole providerID, as in " +
+			"aws:///eu-west-1a/i-0123456789abcdef0")
 	}
 	return instance{m[1], m[2]}, nil
 }
@@ -460,8 +462,8 @@ func (p *Provider) takeFirst(id string, now time.Time) (s instanceAnswer, ok boo
 // waitAgree waits for Config.Agree between two answers.
 func (p *Provider) waitAgree(ctx context.Context) error {
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < p.cfg.Agree {
-		return providers.WithClass(providers.ErrUnreachable,
-			fmt.Errorf("stopped, and no time is left to ask once more after %s (agree)", p.cfg.Agree))
+		return providers.Errorf(providers.ErrUnreachable, "stopped, and no time is left to ask once more after %s "+
+			"(agree)", p.cfg.Agree)
 	}
 	timer := time.NewTimer(p.cfg.Agree)
 	defer timer.Stop()
@@ -507,8 +509,8 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		case s.err != nil:
 			return s.err
 		case s.stateName() == stopped && s.savedReason() != "":
-			return providers.WithClass(providers.ErrPermanent,
-				fmt.Errorf("the instance is %s, and a start may resume its memory: start it yourself if that is right", s.savedReason()))
+			return providers.Errorf(providers.ErrPermanent, "the instance is %s, and a start may resume its memory: "+
+				"start it yourself if that is right", s.savedReason())
 		}
 		_, err := p.regions[q.region].StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{q.id}},
 			withPermit)

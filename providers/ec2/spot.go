@@ -2,7 +2,6 @@ package ec2
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -66,8 +65,7 @@ func (p *Provider) readSpotRequests(
 	for _, r := range out.SpotInstanceRequests {
 		id := aws.ToString(r.InstanceId)
 		if _, twice := by[id]; twice {
-			return nil, providers.WithClass(providers.ErrPermanent,
-				fmt.Errorf("EC2 told of two spot requests of %s", id))
+			return nil, providers.Errorf(providers.ErrPermanent, "EC2 told of two spot requests of %s", id)
 		}
 		by[id] = r
 	}
@@ -108,11 +106,10 @@ func (p *Provider) terminateUnstoppable(ctx context.Context, q question) (done b
 	case s.RootDeviceType != first.RootDeviceType || s.InstanceLifecycle != first.InstanceLifecycle ||
 		aws.ToString(s.SpotInstanceRequestId) != aws.ToString(first.SpotInstanceRequestId) ||
 		!s.launchTime().Equal(first.launchTime()):
-		return false, providers.WithClass(providers.ErrPermanent, errors.New("EC2 told of two instances under one id"))
+		return false, providers.Errorf(providers.ErrPermanent, "EC2 told of two instances under one id")
 	case !s.hasTag(p.cfg.TerminateTag):
-		return false, providers.WithClass(providers.ErrPermanent,
-			fmt.Errorf("the instance cannot be stopped, and is not terminated without the tag %s",
-				p.cfg.TerminateTag))
+		return false, providers.Errorf(providers.ErrPermanent, "the instance cannot be stopped, and is not "+
+			"terminated without the tag %s", p.cfg.TerminateTag)
 	}
 	if err := q.VerifyIdentity(providers.Observation{Addresses: s.privateAddresses()}); err != nil {
 		return false, err

@@ -73,7 +73,8 @@ type queue struct {
 }
 
 var (
-	queueHost = regexp.MustCompile(`^(?:vpce-[a-z0-9-]+\.)?sqs(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(amazonaws\.com|amazonaws\.com\.cn|api\.aws|api\.amazonwebservices\.com\.cn)$`)
+	queueHost = regexp.MustCompile(
+		`^(?:vpce-[a-z0-9-]+\.)?sqs(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(amazonaws\.com|amazonaws\.com\.cn|api\.aws|api\.amazonwebservices\.com\.cn)$`)
 	queuePath = regexp.MustCompile(`^/[0-9]{12}/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)$`)
 )
 
@@ -86,14 +87,16 @@ func parseQueue(address string, regions []string) (base, name, region string, _ 
 	}
 	path := queuePath.FindStringSubmatch(u.Path)
 	if path == nil || u.RawPath != "" {
-		return "", "", "", errors.New("is no queue: write its URL, as in https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence")
+		return "", "", "", errors.New("is no queue: write its URL, as in " +
+			"https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence")
 	}
 	host := queueHost.FindStringSubmatch(u.Hostname())
 	switch {
 	case host == nil && len(regions) == 1:
 		region = regions[0]
 	case host == nil:
-		return "", "", "", errors.New("does not tell its region, as AWS' own addresses do: write one provider for each region")
+		return "", "", "", errors.New("does not tell its region, as AWS' own addresses do: write one provider for " +
+			"each region")
 	case !slices.Contains(regions, host[1]):
 		return "", "", "", errors.New("is in a region that is not among regions")
 	case strings.HasPrefix(host[1], "cn-") != strings.HasSuffix(host[2], ".cn"):
@@ -325,9 +328,8 @@ func (q *queue) deleteMessages(ctx context.Context, messages []sqstypes.Message)
 		ctx, cancel := context.WithTimeout(ctx, answerTime)
 		out, err := q.client.DeleteMessageBatch(ctx, in)
 		if err == nil && len(out.Failed) > 0 {
-			err = providers.WithClass(providers.ErrUnreachable,
-				fmt.Errorf("%d of %d were not deleted: %s", len(out.Failed), len(some),
-					aws.ToString(out.Failed[0].Code)))
+			err = providers.Errorf(providers.ErrUnreachable, "%d of %d were not deleted: %s", len(out.Failed),
+				len(some), aws.ToString(out.Failed[0].Code))
 		}
 		err = remote.EnsureClass(ctx, explainError(err))
 		cancel()
@@ -343,7 +345,8 @@ func (q *queue) explainFailure(ctx context.Context, act string, err error) error
 	err = remote.EnsureClass(ctx, err)
 	switch providers.ErrorClass(err) {
 	case "denied":
-		err = fmt.Errorf("%w: the credentials need sqs:ReceiveMessage and sqs:DeleteMessage on the queue, and kms:Decrypt where a key of yours encrypts it", err)
+		err = fmt.Errorf("%w: the credentials need sqs:ReceiveMessage and sqs:DeleteMessage on the queue, and "+
+			"kms:Decrypt where a key of yours encrypts it", err)
 	case "not_found":
 		err = fmt.Errorf("%w: there is no such queue at this address", err)
 	}

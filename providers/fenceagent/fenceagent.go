@@ -100,9 +100,11 @@ func (c *Config) Validate() (out []providers.Problem) {
 	case k.never != "":
 		problem("agent", "%s cannot be used: %s", c.Agent, k.never)
 	case !read && !c.AllowGuessedOff:
-		problem("allowGuessedOff", "%s is not among the agents that were read: say true if you have made sure that it says OFF of machines that are off only", c.Agent)
+		problem("allowGuessedOff", "%s is not among the agents that were read: say true if you have made sure that "+
+			"it says OFF of machines that are off only", c.Agent)
 	case k.guesses != "" && !c.AllowGuessedOff:
-		problem("allowGuessedOff", "%s says OFF too easily (%s): say true if no machine of yours can be in such a state", c.Agent, k.guesses)
+		problem("allowGuessedOff", "%s says OFF too easily (%s): say true if no machine of yours can be in such a "+
+			"state", c.Agent, k.guesses)
 	}
 	meta, err := c.loadMetadata()
 	if err == nil {
@@ -274,7 +276,8 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 		return host, []string{host}, nil
 	}
 	if !plugName.MatchString(id) {
-		return "", nil, errors.New("is no plug that an agent can be given: use letters, digits and / _ . : @ + - (for several outlets of a machine use type pdu)")
+		return "", nil, errors.New("is no plug that an agent can be given: use letters, digits and / _ . : @ + - " +
+			"(for several outlets of a machine use type pdu)")
 	}
 	return id, nil, nil
 }
@@ -391,17 +394,17 @@ const MaybeRefusedFor = 5 * time.Minute
 // requested, or its answer is a word, which may be unknown.
 func (p *Provider) callAgent(ctx context.Context, action string, t providers.Target) (result, error) {
 	if t.ID == "" {
-		return result{}, providers.WithClass(providers.ErrNotFound,
-			errors.New("the target has no ID: give it the agent's "+p.cfg.idOption()))
+		return result{},
+			providers.Errorf(providers.ErrNotFound, "the target has no ID: give it the agent's "+p.cfg.idOption())
 	}
 	// the configuration's reader refuses such a rule; this check does not rely on it
 	if t.Claimed && p.cfg.HasAddressIDs() {
-		return result{}, providers.WithClass(providers.ErrPermanent,
-			errors.New("the node's kubelet may have named the host, which would get the password"))
+		return result{}, providers.Errorf(providers.ErrPermanent, "the node's kubelet may have named the host, which "+
+			"would get the password")
 	}
 	id, _, err := p.cfg.CanonicalID(t.ID)
 	if err != nil {
-		return result{}, providers.WithClass(providers.ErrNotFound, fmt.Errorf("the target's ID %w", err))
+		return result{}, providers.Errorf(providers.ErrNotFound, "the target's ID %w", err)
 	}
 	in, err := p.buildInput(ctx, action, id, t.Node)
 	if err != nil {
@@ -439,11 +442,10 @@ func (p *Provider) callAgent(ctx context.Context, action string, t providers.Tar
 		if strikes == 1 && action == "status" && r.containsAny(noStatusYet) {
 			return r, nil // it may be an unknown word
 		}
-		err := providers.WithClass(providers.ErrUnreachable,
-			fmt.Errorf("%w; the password may have been refused", cause))
+		err := providers.Errorf(providers.ErrUnreachable, "%w; the password may have been refused", cause)
 		if strikes > 1 {
-			err = providers.WithClass(providers.ErrUnreachable,
-				fmt.Errorf("%w: it is not sent again for %s unless it changes", err, MaybeRefusedFor))
+			err = providers.Errorf(providers.ErrUnreachable, "%w: it is not sent again for %s unless it changes", err,
+				MaybeRefusedFor)
 			p.refusals.HoldCredential(device, sum, p.opts.Now().Add(MaybeRefusedFor), err)
 		}
 		return result{}, err
@@ -485,7 +487,7 @@ func (p *Provider) buildInput(ctx context.Context, action, id, node string) (*in
 	takes := p.cfg.idOption()
 	name := p.meta.nameFor(takes)
 	if name == "" {
-		return nil, providers.WithClass(providers.ErrPermanent, fmt.Errorf("the agent has no option %s", takes))
+		return nil, providers.Errorf(providers.ErrPermanent, "the agent has no option %s", takes)
 	}
 	if err := in.addOption(name, id); err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -45,7 +44,7 @@ func newInput(action string) *input {
 // addOption adds a key. The error, an ErrPermanent, does not repeat the value.
 func (in *input) addOption(key, value string) error {
 	if err := checkValue(value); err != nil {
-		return providers.WithClass(providers.ErrPermanent, fmt.Errorf("option %s %w", key, err))
+		return providers.Errorf(providers.ErrPermanent, "option %s %w", key, err)
 	}
 	in.text.WriteString(key + "=" + value + "\n")
 	return nil
@@ -71,7 +70,8 @@ func checkValue(value string) error {
 	case !utf8.ValidString(value):
 		return errors.New("is no UTF-8")
 	case strings.ContainsFunc(value, unicode.IsControl):
-		return errors.New("has a line break or another control character: an agent would take what follows for another option")
+		return errors.New("has a line break or another control character: an agent would take what follows for " +
+			"another option")
 	case strings.TrimSpace(value) != value:
 		return errors.New("begins or ends with a space, which agents cut off")
 	case len(value) > 1 && strings.HasPrefix(value, `"`) && strings.HasSuffix(value, `"`):
@@ -91,8 +91,7 @@ type result struct {
 // that ctx ended first: then its output is void.
 func runAgent(ctx context.Context, agent string, in *input) (result, error) {
 	if in.text.Len() > maxInput {
-		return result{}, providers.WithClass(providers.ErrPermanent,
-			fmt.Errorf("its options have more than %d bytes", maxInput))
+		return result{}, providers.Errorf(providers.ErrPermanent, "its options have more than %d bytes", maxInput)
 	}
 	stdin, w, err := os.Pipe()
 	if err != nil {
@@ -130,10 +129,10 @@ func runAgent(ctx context.Context, agent string, in *input) (result, error) {
 	switch exit := (*exec.ExitError)(nil); {
 	case !errors.As(err, &exit):
 		// a keeper never exits with 0
-		return result{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("the agent's keeper: %w", err))
+		return result{}, providers.Errorf(providers.ErrPermanent, "the agent's keeper: %w", err)
 	case exit.ExitCode() == codeNoStart:
-		return result{}, providers.WithClass(providers.ErrPermanent,
-			fmt.Errorf("the agent does not start: %s", strings.TrimSpace(stderr.String())))
+		return result{},
+			providers.Errorf(providers.ErrPermanent, "the agent does not start: %s", strings.TrimSpace(stderr.String()))
 	}
 	return result{cmd.ProcessState.ExitCode() - codeBase, stdout.String(), stderr.String(), in.secrets}, nil
 }

@@ -27,7 +27,8 @@ type address struct {
 	host    string   // whose name the certificate must have
 }
 
-const supported = "use qemu:///system, qemu:///session, qemu+unix:///system?socket=/path, qemu+tls://host/system or qemu+tcp://host/system"
+const supported = "use qemu:///system, qemu:///session, qemu+unix:///system?socket=/path, qemu+tls://host/system or " +
+	"qemu+tcp://host/system"
 
 // parseAddress parses a URI. Its errors never repeat the URI, because it may hold a password.
 func parseAddress(uri string, allowTCP bool) (address, error) {
@@ -49,7 +50,8 @@ func parseAddress(uri string, allowTCP bool) (address, error) {
 	case transport != "unix" && transport != "tcp" && transport != "tls":
 		return address{}, fmt.Errorf("has the transport %q: %s", transport, supported)
 	case u.User != nil:
-		return address{}, errors.New("holds a user: libvirt's own authentication is not supported, use TLS with a client certificate")
+		return address{}, errors.New("holds a user: libvirt's own authentication is not supported, use TLS with a " +
+			"client certificate")
 	case u.Fragment != "":
 		return address{}, fmt.Errorf("has a fragment: %s", supported)
 	case driver == "qemu" && u.Path != "/system" && u.Path != "/session":
@@ -64,7 +66,8 @@ func parseAddress(uri string, allowTCP bool) (address, error) {
 	socket := query.Get("socket")
 	query.Del("socket")
 	for key := range query {
-		return address{}, fmt.Errorf("has the parameter %q: certificates are set beside the URI (caFile, certFile, keyFile), only socket is known", key)
+		return address{}, fmt.Errorf("has the parameter %q: certificates are set beside the URI (caFile, certFile, "+
+			"keyFile), only socket is known", key)
 	}
 	if transport == "unix" {
 		switch {
@@ -86,7 +89,8 @@ func parseAddress(uri string, allowTCP bool) (address, error) {
 	case a.host == "":
 		return address{}, errors.New("has no host")
 	case transport == "tcp" && !allowTCP && !remote.IsLoopback(a.host):
-		return address{}, errors.New("is plain TCP: whoever stands in between may say Off, and power off any guest (use qemu+tls, or see allowTCP)")
+		return address{}, errors.New("is plain TCP: whoever stands in between may say Off, and power off any guest " +
+			"(use qemu+tls, or see allowTCP)")
 	case port == "" && transport == "tcp":
 		port = "16509"
 	case port == "":
@@ -159,7 +163,7 @@ func (a address) startTLS(ctx context.Context, raw net.Conn, c *Config) (net.Con
 		if err := remote.ExplainHandshake(err); errors.Is(err, providers.ErrUntrusted) {
 			return nil, err
 		}
-		return nil, providers.WithClass(tlsClass(err), fmt.Errorf("TLS handshake: %w", err))
+		return nil, providers.Errorf(tlsClass(err), "TLS handshake: %w", err)
 	}
 	verdict := make([]byte, 1)
 	if _, err := conn.Read(verdict); err != nil {
@@ -169,7 +173,7 @@ func (a address) startTLS(ctx context.Context, raw net.Conn, c *Config) (net.Con
 			fmt.Errorf("waiting for the daemon to accept the client certificate: %w", err))
 	}
 	if verdict[0] != 1 {
-		return nil, providers.WithClass(providers.ErrDenied, errors.New("the daemon refused the client certificate"))
+		return nil, providers.Errorf(providers.ErrDenied, "the daemon refused the client certificate")
 	}
 	return conn, nil
 }

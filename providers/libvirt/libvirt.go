@@ -254,7 +254,8 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 			func(g domainAnswer) bool { return g.saved }); i >= 0 &&
 			!slices.ContainsFunc(s.answers, domainAnswer.isActive) {
 			return providers.WithClass(providers.ErrPermanent, fmt.Errorf(
-				"%s: it does not run, but its memory is kept and may resume: start it, or remove the image (virsh managedsave-remove)", s.answers[i].raw))
+				"%s: it does not run, but its memory is kept and may resume: start it, or remove the image (virsh "+
+					"managedsave-remove)", s.answers[i].raw))
 		}
 		return nil
 	})
@@ -279,18 +280,17 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		for i, g := range s.answers {
 			switch {
 			case g.saved:
-				return providers.WithClass(providers.ErrPermanent,
-					fmt.Errorf("%s: starting it would resume its memory (virsh start, or virsh managedsave-remove first)", g.raw))
+				return providers.Errorf(providers.ErrPermanent,
+					"%s: starting it would resume its memory (virsh start, or virsh managedsave-remove first)", g.raw)
 			case g.state == providers.PowerOff && at >= 0:
-				return providers.WithClass(providers.ErrPermanent,
-					fmt.Errorf("it is off on %s and on %s: start it where it belongs", p.group[at].uri, p.group[i].uri))
+				return providers.Errorf(providers.ErrPermanent, "it is off on %s and on %s: start it where it belongs",
+					p.group[at].uri, p.group[i].uri)
 			case g.state == providers.PowerOff:
 				at = i
 			}
 		}
 		if at < 0 {
-			return providers.WithClass(providers.ErrPermanent,
-				errors.New("no hypervisor of the group has it ready to be started"))
+			return providers.Errorf(providers.ErrPermanent, "no hypervisor of the group has it ready to be started")
 		}
 		create := func(rpc *golibvirt.Libvirt, d golibvirt.Domain, _ golibvirt.DomainDestroyFlagsValues) error {
 			return rpc.DomainCreate(d)
@@ -431,15 +431,15 @@ func (p *Provider) FindGuest(ctx context.Context, on string, t providers.Target)
 	err := p.runCall(ctx, "look on a hypervisor for", t, func(ctx context.Context) error {
 		i := slices.IndexFunc(p.group, func(h *hypervisor) bool { return h.uri == on })
 		if i < 0 {
-			return providers.WithClass(providers.ErrPermanent, errors.New("there is no such hypervisor"))
+			return providers.Errorf(providers.ErrPermanent, "there is no such hypervisor")
 		}
 		uuids, err := candidateUUIDs(providers.Target{SystemUUID: t.SystemUUID})
 		if err != nil {
 			return err
 		}
 		if u, ok := providers.ParseUUID(t.ID); ok && !slices.Contains(uuids, golibvirt.UUID(u)) {
-			return providers.WithClass(providers.ErrIdentity,
-				fmt.Errorf("the node's system UUID is %s, and it is to be domain %s", t.SystemUUID, t.ID))
+			return providers.Errorf(providers.ErrIdentity, "the node's system UUID is %s, and it is to be domain %s",
+				t.SystemUUID, t.ID)
 		}
 		out.At = providers.InstantOf(p.opts.Now())
 		found, err := p.group[i].findDomains(ctx, uuids, t.ID)
@@ -679,10 +679,13 @@ func mapDomainState(state, reason int32, image bool) domainAnswer {
 }
 
 var (
-	states  = []string{"no state", "running", "blocked", "paused", "shutting down", "shut off", "crashed", "suspended by the guest"}
+	states = []string{"no state", "running", "blocked", "paused", "shutting down", "shut off", "crashed",
+		"suspended by the guest"}
 	reasons = map[int32][]string{
-		1: {"unknown", "booted", "migrated", "restored", "from snapshot", "unpaused", "migration canceled", "save canceled", "wakeup", "crashed", "post-copy", "post-copy failed"},
-		3: {"unknown", "user", "migration", "save", "dump", "I/O error", "watchdog", "from snapshot", "shutting down", "snapshot", "crashed", "starting up", "post-copy", "post-copy failed", "API error"},
+		1: {"unknown", "booted", "migrated", "restored", "from snapshot", "unpaused", "migration canceled",
+			"save canceled", "wakeup", "crashed", "post-copy", "post-copy failed"},
+		3: {"unknown", "user", "migration", "save", "dump", "I/O error", "watchdog", "from snapshot", "shutting down",
+			"snapshot", "crashed", "starting up", "post-copy", "post-copy failed", "API error"},
 		4: {"unknown", "user"},
 		5: {"unknown", "shutdown", "destroyed", "crashed", "migrated", "saved", "failed", "from snapshot", "daemon"},
 		6: {"unknown", "panicked"},

@@ -57,7 +57,7 @@ type link struct {
 	retired bool // guarded by hypervisor.mu
 }
 
-var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("the provider is closed"))
+var errClosed = providers.Errorf(providers.ErrPermanent, "the provider is closed")
 
 // acquireLink returns a connection for one caller, who must release it. It blocks until the connection is open or ctx
 // ends.
@@ -167,10 +167,10 @@ func (d dialer) Dial() (net.Conn, error) { return d.w, nil }
 func (w *wire) explainError(err error) error {
 	var daemonErr golibvirt.Error
 	if errors.As(err, &daemonErr) {
-		return providers.WithClass(errorClass(daemonErr.Code), fmt.Errorf("the daemon says: %w", errorText(daemonErr)))
+		return providers.Errorf(errorClass(daemonErr.Code), "the daemon says: %w", errorText(daemonErr))
 	}
 	if w.isDead() {
-		return providers.WithClass(providers.ErrUnreachable, fmt.Errorf("the connection ended: %w", w.err))
+		return providers.Errorf(providers.ErrUnreachable, "the connection ended: %w", w.err)
 	}
 	return providers.WithClass(providers.ErrUnreachable, err)
 }
@@ -212,7 +212,7 @@ func askDaemon[T any](ctx context.Context, l *link, question func(*golibvirt.Lib
 		var a answer
 		defer func() {
 			if r := recover(); r != nil {
-				a = answer{err: providers.WithClass(providers.ErrPermanent, fmt.Errorf("go-libvirt panicked: %v", r))}
+				a = answer{err: providers.Errorf(providers.ErrPermanent, "go-libvirt panicked: %v", r)}
 			}
 			got <- a
 		}()

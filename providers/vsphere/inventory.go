@@ -125,8 +125,8 @@ func (inv inventory) vmState(v object) (state providers.PowerState, raw string, 
 	}
 	h, known := inv.hosts[*v.host]
 	if !known {
-		return providers.PowerUnknown, v.power, providers.WithClass(providers.ErrDenied,
-			fmt.Errorf("its host %s is not in the answer: the account needs System.Read on it", v.host.Value))
+		return providers.PowerUnknown, v.power, providers.Errorf(providers.ErrDenied, "its host %s is not in the "+
+			"answer: the account needs System.Read on it", v.host.Value)
 	}
 	if err := h.missingError(propPower, propConnection); err != nil {
 		return providers.PowerUnknown, v.power, fmt.Errorf("its host %s: %w", v.host.Value, err)

@@ -47,7 +47,7 @@ type logIn struct {
 // errSession means that vCenter does not know the session, or no longer.
 var errSession = errors.New("the session has ended")
 
-var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
+var errClosed = providers.Errorf(providers.ErrPermanent, "provider is closed")
 
 // loggedIn returns the session, and creates one if there is none. All callers wait for the same log-in, each until its
 // own ctx ends. A failed log-in may have started before its cause was repaired, so a caller who only joined it tries
@@ -125,7 +125,7 @@ func (p *Provider) openSession(ctx context.Context) (*session, error) {
 	}
 	s.content = service.Returnval
 	if s.content.SessionManager == nil || s.content.SearchIndex == nil || s.content.ViewManager == nil {
-		return nil, providers.WithClass(providers.ErrPermanent, errors.New("whoever answers there is no vCenter"))
+		return nil, providers.Errorf(providers.ErrPermanent, "whoever answers there is no vCenter")
 	}
 	_, err = callMethod(ctx, s, methods.Login,
 		&types.Login{This: *s.content.SessionManager, UserName: p.cfg.Username, Password: password.Reveal()})
@@ -192,7 +192,7 @@ type method[Q, R any] = func(context.Context, soap.RoundTripper, *Q) (*R, error)
 func callMethod[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q) (res *R, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			res, err = nil, providers.WithClass(providers.ErrPermanent, fmt.Errorf("govmomi panicked: %v", r))
+			res, err = nil, providers.Errorf(providers.ErrPermanent, "govmomi panicked: %v", r)
 		}
 	}()
 	res, err = m(ctx, s.soap, q)
@@ -270,7 +270,7 @@ func explainFault(detail types.AnyType, message string) error {
 	f := &faultError{fault: faultPointer(detail), message: message}
 	switch f.fault.(type) {
 	case *types.NotAuthenticated:
-		return providers.WithClass(providers.ErrDenied, fmt.Errorf("%w (%w)", errSession, f))
+		return providers.Errorf(providers.ErrDenied, "%w (%w)", errSession, f)
 	case nil, *types.InvalidLogin, *types.PasswordExpired, *types.NoPermission:
 		return providers.WithClass(providers.ErrDenied, f)
 	case *types.ManagedObjectNotFound:
@@ -309,8 +309,9 @@ func (a checkedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusInternalServerError {
 		_ = resp.Body.Close()
-		return nil, providers.WithClass(remote.HTTPClass(resp.StatusCode),
-			fmt.Errorf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+		return nil,
+			providers.Errorf(remote.HTTPClass(resp.StatusCode), "%d %s", resp.StatusCode,
+				http.StatusText(resp.StatusCode))
 	}
 	return resp, nil
 }

@@ -46,7 +46,8 @@ type Config struct {
 func Type() providers.Type {
 	return providers.Type{
 		Name: "vsphere", NewConfig: func() providers.Config { return NewConfig() },
-		Off:      "`runtime.powerState` is `poweredOff`, vCenter is in touch with the VM and its host, and vSphere HA does not protect it",
+		Off: "`runtime.powerState` is `poweredOff`, vCenter is in touch with the VM and its host, and vSphere " +
+			"HA does not protect it",
 		Identity: "the VM's BIOS UUID",
 	}
 }
@@ -238,8 +239,8 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		case err != nil:
 			return err
 		case v.power == string(types.VirtualMachinePowerStateSuspended):
-			return providers.WithClass(providers.ErrPermanent,
-				errors.New("suspended: powering it on would resume its memory (resume it, or power it off first)"))
+			return providers.Errorf(providers.ErrPermanent, "suspended: powering it on would resume its memory "+
+				"(resume it, or power it off first)")
 		case state == providers.PowerOn:
 			return nil
 		}

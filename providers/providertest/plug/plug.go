@@ -145,7 +145,7 @@ func powerState(word string) providers.PowerState {
 // callStrip sends one request once.
 func (p *Provider) callStrip(ctx context.Context, method, outlet string, body, into any) error {
 	if outlet == "" || strings.Trim(outlet, ".") == "" {
-		return providers.WithClass(providers.ErrNotFound, errors.New("the target has no ID: give it its outlet"))
+		return providers.Errorf(providers.ErrNotFound, "the target has no ID: give it its outlet")
 	}
 	password, err := p.cfg.ReadPassword()
 	if err != nil {
@@ -174,8 +174,8 @@ func (p *Provider) callStrip(ctx context.Context, method, outlet string, body, i
 	case resp.StatusCode == http.StatusUnauthorized:
 		return p.refusals.RememberDenied(p.origin, sum, p.opts.Now(), errors.New("401 Unauthorized"))
 	case resp.StatusCode != http.StatusOK:
-		return providers.WithClass(remote.HTTPClass(resp.StatusCode),
-			fmt.Errorf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+		return providers.Errorf(remote.HTTPClass(resp.StatusCode), "%d %s", resp.StatusCode,
+			http.StatusText(resp.StatusCode))
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(into); err != nil {
 		return fmt.Errorf("reading answer: %w", err) // half an answer is none
