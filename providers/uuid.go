@@ -84,6 +84,11 @@ func CanonicalUUID(s string) string {
 	if other := SwapUUID(u); bytes.Compare(other[:], u[:]) < 0 {
 		u = other
 	}
+	return FormatUUID(u)
+}
+
+// FormatUUID returns a UUID as text: lower case with dashes.
+func FormatUUID(u [16]byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 

@@ -130,7 +130,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 		if state, _ := c.powerState(); state == providers.PowerOff {
 			return nil
 		}
-		return p.sendAction(ctx, t, c, "kill", providers.PowerOff, providers.PowerChanging)
+		return p.sendAction(ctx, c, "kill", providers.PowerOff, providers.PowerChanging)
 	})
 }
 
@@ -149,20 +149,15 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		case providers.PowerUnknown:
 			return providers.Errorf(providers.ErrPermanent, "%s: see to it on the engine's own machine", raw)
 		}
-		return p.sendAction(ctx, t, c, "start", providers.PowerOn)
+		return p.sendAction(ctx, c, "start", providers.PowerOn)
 	})
 }
 
 // sendAction sends one request about the inspected container, by its ID, because its name may be another's a moment
 // later. If the engine refuses (Docker answers 409, Podman 500), it inspects the container again: the action may be
 // done already.
-func (p *Provider) sendAction(
-	ctx context.Context,
-	t providers.Target,
-	c inspected,
-	verb string,
-	done ...providers.PowerState,
-) error {
+func (p *Provider) sendAction(ctx context.Context, c inspected, verb string, done ...providers.PowerState) error {
+	t := providers.Target{ID: strings.TrimPrefix(c.Name, "/")}
 	err := p.callEngine(ctx, http.MethodPost, "/containers/"+c.ID+"/"+verb, nil)
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -212,7 +207,7 @@ func (c inspected) powerState() (state providers.PowerState, raw string) {
 			return providers.PowerUnknown, raw + ", but " + doubt
 		}
 		return providers.PowerOff, raw
-	default: // dead, a container whose removal failed, and unknown words
+	default: // dead (its removal failed), and unknown words
 		return providers.PowerUnknown, raw
 	}
 }
@@ -248,7 +243,7 @@ var (
 // result must have the name.
 func (p *Provider) inspectContainer(ctx context.Context, t providers.Target) (c inspected, _ error) {
 	if !containerName.MatchString(t.ID) {
-		return c, notFound("the target's ID is no container's name: give it one")
+		return c, providers.Errorf(providers.ErrNotFound, "the target's ID is no container's name: give it one")
 	}
 	if err := p.callEngine(ctx, http.MethodGet, "/containers/"+url.PathEscape(t.ID)+"/json", &c); err != nil {
 		return c, err
@@ -257,12 +252,10 @@ func (p *Provider) inspectContainer(ctx context.Context, t providers.Target) (c 
 	case !containerID.MatchString(c.ID):
 		return c, providers.Errorf(providers.ErrPermanent, "the answer is no container's: is this a container engine?")
 	case strings.TrimPrefix(c.Name, "/") != t.ID:
-		return c, notFound("no container has that name; the ID of another begins so")
+		return c, providers.Errorf(providers.ErrNotFound, "no container has that name; the ID of another begins so")
 	}
 	return c, nil
 }
-
-func notFound(text string) error { return providers.WithClass(providers.ErrNotFound, errors.New(text)) }
 
 // callEngine sends one request once. The paths have no version: an engine then uses its own. A version that one engine
 // requires another does not have (Docker 29 refuses what Podman speaks, 1.41). All versions agree in what is read here.

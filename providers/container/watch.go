@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
@@ -21,42 +22,27 @@ const (
 
 // Watch reads the engine's stream of events and subscribes again when the stream ends. An engine that exits also ends
 // the stream; one that is stopped loses no event. So, other than over a network, it needs no questions in between.
-func (p *Provider) Watch(
-	ctx context.Context,
-	targets []providers.Target,
-	f func(providers.Target, providers.Observation),
-) error {
+func (p *Provider) Watch(ctx context.Context, targets []providers.Target, report providers.ReportFunc) error {
+	w := watch{p, targets, report}
 	log := p.opts.Log.With("provider", p.opts.Name)
-	pause := p.first
-	for {
-		subscribed, err := p.watchOnce(ctx, targets, f)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, providers.ErrPermanent):
-			return fmt.Errorf("watch (container %s): %w", p.opts.Name, err)
-		case subscribed:
-			log.Warn("Lost the events of a container engine", "err", err)
-			pause = p.first
-		default:
-			log.Debug("Cannot reach a container engine for its events", "err", err, "again", pause)
-		}
-		if !remote.SleepContext(ctx, pause) {
-			return ctx.Err()
-		}
-		pause = min(2*pause, lastPause)
+	err := remote.Resubscribe(ctx, log, p.first, lastPause, providers.ErrPermanent, w.watchOnce)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
+	return fmt.Errorf("watch (container %s): %w", p.opts.Name, err)
+}
+
+type watch struct {
+	*Provider
+	targets []providers.Target
+	report  providers.ReportFunc
 }
 
 // watchOnce subscribes, reports what was missed, and then reports events, until the stream or ctx ends.
-func (p *Provider) watchOnce(
-	ctx context.Context,
-	targets []providers.Target,
-	f func(providers.Target, providers.Observation),
-) (subscribed bool, err error) {
+func (w watch) watchOnce(ctx context.Context) (subscribed bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resp, err := p.sendRequest(ctx, http.MethodGet, "/events?filters="+url.QueryEscape(`{"type":["container"]}`))
+	resp, err := w.sendRequest(ctx, http.MethodGet, "/events?filters="+url.QueryEscape(`{"type":["container"]}`))
 	if err != nil {
 		return false, err
 	}
@@ -69,15 +55,13 @@ func (p *Provider) watchOnce(
 		return false, err
 	}
 	byName := map[string]providers.Target{}
-	for _, t := range targets {
+	for _, t := range w.targets {
 		byName[t.ID] = t
 	}
-	over := make(chan struct{})
-	go func() { // waited for below
-		defer close(over)
-		p.lookOver(ctx, targets, f)
-	}()
-	defer func() { cancel(); <-over }()
+	var wait sync.WaitGroup
+	wait.Go(func() { w.lookOver(ctx) })
+	defer wait.Wait()
+	defer cancel()
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -87,7 +71,7 @@ func (p *Provider) watchOnce(
 		}
 		t, ours := byName[e.Actor.Attributes["name"]]
 		if state, raw, power := e.powerState(); ours && power && ctx.Err() == nil {
-			f(t, providers.Observation{State: state, Raw: raw, At: providers.InstantOf(p.opts.Now())})
+			w.report(t, providers.Observation{State: state, Raw: raw, At: providers.InstantOf(w.opts.Now())})
 		}
 	}
 	if err = lines.Err(); err == nil {
@@ -98,17 +82,13 @@ func (p *Provider) watchOnce(
 
 // lookOver reports the targets that do not run, and looks once more a while later: an engine opens the stream before it
 // listens for events.
-func (p *Provider) lookOver(
-	ctx context.Context,
-	targets []providers.Target,
-	f func(providers.Target, providers.Observation),
-) {
-	down := make([]bool, len(targets))
+func (w watch) lookOver(ctx context.Context) {
+	down := make([]bool, len(w.targets))
 	for range 2 {
-		for i, t := range targets {
-			at := p.opts.Now()
+		for i, t := range w.targets {
+			at := w.opts.Now()
 			asking, cancel := context.WithTimeout(ctx, 5*time.Second)
-			c, err := p.inspectContainer(asking, t)
+			c, err := w.inspectContainer(asking, t)
 			cancel()
 			was := down[i]
 			if down[i] = false; err != nil || ctx.Err() != nil {
@@ -116,7 +96,7 @@ func (p *Provider) lookOver(
 			}
 			obs := c.toObservation(at)
 			if down[i] = obs.State != providers.PowerOn; down[i] && !was {
-				f(t, obs)
+				w.report(t, obs)
 			}
 		}
 		if !remote.SleepContext(ctx, time.Second) {

@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -31,10 +32,10 @@ const supported = "use qemu:///system, qemu:///session, qemu+unix:///system?sock
 	"qemu+tcp://host/system"
 
 // parseAddress parses a URI. Its errors never repeat the URI, because it may hold a password.
-func parseAddress(uri string, allowTCP bool) (address, error) {
+func parseAddress(uri string, allowTCP bool) (a address, _ error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Opaque != "" || u.Scheme == "" {
-		return address{}, fmt.Errorf("is no URI: %s", supported)
+		return a, fmt.Errorf("is no URI: %s", supported)
 	}
 	driver, transport, explicit := strings.Cut(u.Scheme, "+")
 	if !explicit {
@@ -43,54 +44,49 @@ func parseAddress(uri string, allowTCP bool) (address, error) {
 			transport = "tls" // as libvirt's own clients do
 		}
 	}
-	a := address{uri: uri, connect: driver + "://" + u.Path, network: transport, host: u.Hostname()}
+	a = address{uri: uri, connect: driver + "://" + u.Path, network: transport, host: u.Hostname()}
 	switch {
 	case driver != "qemu" && driver != "test":
-		return address{}, fmt.Errorf("has the driver %q: only QEMU's states are known: %s", driver, supported)
+		return a, fmt.Errorf("has the driver %q: only QEMU's states are known: %s", driver, supported)
 	case transport != "unix" && transport != "tcp" && transport != "tls":
-		return address{}, fmt.Errorf("has the transport %q: %s", transport, supported)
+		return a, fmt.Errorf("has the transport %q: %s", transport, supported)
 	case u.User != nil:
-		return address{}, errors.New("holds a user: libvirt's own authentication is not supported, use TLS with a " +
-			"client certificate")
+		return a, errors.New("holds a user: use TLS with a client certificate, not libvirt's own authentication")
 	case u.Fragment != "":
-		return address{}, fmt.Errorf("has a fragment: %s", supported)
+		return a, fmt.Errorf("has a fragment: %s", supported)
 	case driver == "qemu" && u.Path != "/system" && u.Path != "/session":
-		return address{}, fmt.Errorf("has the path %q: %s", u.Path, supported)
+		return a, fmt.Errorf("has the path %q: %s", u.Path, supported)
 	case driver == "test" && u.Path != "/default":
-		return address{}, errors.New("has another path than /default")
+		return a, errors.New("has another path than /default")
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return address{}, errors.New("has a broken query")
+		return a, errors.New("has a broken query")
 	}
-	socket := query.Get("socket")
+	socket, port := query.Get("socket"), u.Port()
 	query.Del("socket")
 	for key := range query {
-		return address{}, fmt.Errorf("has the parameter %q: certificates are set beside the URI (caFile, certFile, "+
-			"keyFile), only socket is known", key)
+		return a, fmt.Errorf("has the parameter %q: use socket alone; set certificates beside the URI (caFile, "+
+			"certFile, keyFile)", key)
 	}
-	if transport == "unix" {
-		switch {
-		case u.Host != "":
-			return address{}, errors.New("has a host, but the transport is a socket of this machine")
-		case socket != "" && !filepath.IsAbs(socket):
-			return address{}, errors.New("has a socket that is no absolute path")
-		case socket != "":
-			a.at = []string{socket}
-		default:
-			a.at = socketPaths(u.Path == "/session")
-		}
-		return a, nil
-	}
-	port := u.Port()
 	switch {
+	case transport == "unix" && u.Host != "":
+		return a, errors.New("has a host, but the transport is a socket of this machine")
+	case transport == "unix" && socket == "":
+		a.at = socketPaths(u.Path == "/session")
+		return a, nil
+	case transport == "unix" && !filepath.IsAbs(socket):
+		return a, errors.New("has a socket that is no absolute path")
+	case transport == "unix":
+		a.at = []string{socket}
+		return a, nil
 	case socket != "":
-		return address{}, errors.New("has a socket, but the transport is " + transport)
+		return a, errors.New("has a socket, but the transport is " + transport)
 	case a.host == "":
-		return address{}, errors.New("has no host")
+		return a, errors.New("has no host")
 	case transport == "tcp" && !allowTCP && !remote.IsLoopback(a.host):
-		return address{}, errors.New("is plain TCP: whoever stands in between may say Off, and power off any guest " +
-			"(use qemu+tls, or see allowTCP)")
+		return a, errors.New("is plain TCP: anyone on the network path may answer Off or power off a guest (use " +
+			"qemu+tls, or see allowTCP)")
 	case port == "" && transport == "tcp":
 		port = "16509"
 	case port == "":
@@ -105,22 +101,15 @@ func parseAddress(uri string, allowTCP bool) (address, error) {
 func socketPaths(session bool) []string {
 	dir := "/run/libvirt"
 	if session {
-		dir = os.Getenv("XDG_RUNTIME_DIR")
-		if dir == "" {
-			dir = fmt.Sprintf("/run/user/%d", os.Getuid())
-		}
-		dir = filepath.Join(dir, "libvirt")
+		dir = cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), fmt.Sprintf("/run/user/%d", os.Getuid())) + "/libvirt"
 	}
 	return []string{filepath.Join(dir, "libvirt-sock"), filepath.Join(dir, "virtqemud-sock")}
 }
 
 // dialDaemon connects, and verifies both sides with TLS. raw is the socket below conn.
 func (a address) dialDaemon(ctx context.Context, c *Config) (conn, raw net.Conn, err error) {
+	network := strings.Replace(a.network, "tls", "tcp", 1)
 	var d net.Dialer
-	network := "unix"
-	if a.network != "unix" {
-		network = "tcp"
-	}
 	var socket net.Conn
 	for _, at := range a.at {
 		socket, err = d.DialContext(ctx, network, at)
@@ -153,7 +142,7 @@ func (a address) startTLS(ctx context.Context, raw net.Conn, c *Config) (net.Con
 	if err != nil {
 		return nil, err
 	}
-	pair, err := c.clientCertificate(time.Now())
+	pair, err := c.clientCertificate()
 	if err != nil {
 		return nil, providers.WithClass(providers.ErrDenied, err)
 	}
@@ -163,14 +152,14 @@ func (a address) startTLS(ctx context.Context, raw net.Conn, c *Config) (net.Con
 		if err := remote.ExplainHandshake(err); errors.Is(err, providers.ErrUntrusted) {
 			return nil, err
 		}
-		return nil, providers.Errorf(tlsClass(err), "TLS handshake: %w", err)
+		return nil, providers.Errorf(tlsClass(err, providers.ErrUnreachable), "TLS handshake: %w", err)
 	}
 	verdict := make([]byte, 1)
 	if _, err := conn.Read(verdict); err != nil {
 		// With TLS 1.3 the client's handshake ends before the daemon has checked the client certificate: a refusal is
 		// an alert, or the end.
-		return nil, providers.WithClass(tlsClass(err, providers.ErrDenied),
-			fmt.Errorf("waiting for the daemon to accept the client certificate: %w", err))
+		return nil, providers.Errorf(tlsClass(err, providers.ErrDenied),
+			"waiting for the daemon to accept the client certificate: %w", err)
 	}
 	if verdict[0] != 1 {
 		return nil, providers.Errorf(providers.ErrDenied, "the daemon refused the client certificate")
@@ -179,33 +168,32 @@ func (a address) startTLS(ctx context.Context, raw net.Conn, c *Config) (net.Con
 }
 
 // tlsClass returns the class of a failed handshake in which the daemon's certificate was not checked. The daemon's
-// alert is a refusal. Any other failure may be the network's, unless closed knows better.
-func tlsClass(err error, closed ...error) error {
+// alert is a refusal, and a connection that this process ended is not. Any other failure has the class other.
+func tlsClass(err, other error) error {
 	var alert tls.AlertError
 	var op *net.OpError
 	switch {
 	case errors.As(err, &alert), errors.As(err, &op) && op.Op == "remote error":
 		return providers.ErrDenied
-	case len(closed) > 0 && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
-		return closed[0]
+	case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
+		return providers.ErrUnreachable
 	}
-	return providers.ErrUnreachable
+	return other
 }
 
 // clientCertificate reads the client's certificate and key. An expired certificate, or one that is not valid yet, is an
 // error here: the daemon would only close the connection.
-func (c *Config) clientCertificate(now time.Time) (tls.Certificate, error) {
+func (c *Config) clientCertificate() (tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 	if err != nil {
 		return pair, fmt.Errorf("reading client certificate: %w", err)
 	}
-	switch leaf := pair.Leaf; {
-	case now.After(leaf.NotAfter):
-		return pair, fmt.Errorf("the client certificate in %s expired at %s", c.CertFile,
-			leaf.NotAfter.UTC().Format(time.RFC3339))
-	case now.Before(leaf.NotBefore):
-		return pair, fmt.Errorf("the client certificate in %s is not valid before %s", c.CertFile,
-			leaf.NotBefore.UTC().Format(time.RFC3339))
+	since, until := pair.Leaf.NotBefore.UTC(), pair.Leaf.NotAfter.UTC()
+	switch now := time.Now(); {
+	case now.After(until):
+		err = fmt.Errorf("the client certificate in %s expired at %s", c.CertFile, until.Format(time.RFC3339))
+	case now.Before(since):
+		err = fmt.Errorf("the client certificate in %s is not valid before %s", c.CertFile, since.Format(time.RFC3339))
 	}
-	return pair, nil
+	return pair, err
 }

@@ -34,7 +34,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	golibvirt "github.com/digitalocean/go-libvirt"
 
@@ -59,21 +58,16 @@ type Config struct {
 // Type is the registry's entry.
 func Type() providers.Type {
 	return providers.Type{
-		Name: "libvirt", NewConfig: func() providers.Config { return NewConfig() },
+		Name: "libvirt", NewConfig: func() providers.Config { return &Config{} },
 		Off:      "the domain is `shut off` on every hypervisor of the group, and its memory is not saved",
 		Identity: "the domain's UUID",
 	}
 }
 
-// NewConfig returns the defaults.
-func NewConfig() *Config { return &Config{} }
-
 // Validate returns every fault. It reads the files, and asks no daemon.
 func (c *Config) Validate() []providers.Problem {
 	var out []providers.Problem
-	problem := func(path, format string, a ...any) {
-		out = append(out, providers.Problemf(path, format, a...))
-	}
+	problem := func(path, format string, a ...any) { out = append(out, providers.Problemf(path, format, a...)) }
 	secure := false
 	seen := map[string]bool{}
 	check := func(path, uri string) {
@@ -105,7 +99,7 @@ func (c *Config) Validate() []providers.Problem {
 	case secure && (c.CertFile == "" || c.KeyFile == ""):
 		problem("certFile", "missing: qemu+tls needs certFile and keyFile")
 	case secure:
-		if _, err := c.clientCertificate(time.Now()); err != nil {
+		if _, err := c.clientCertificate(); err != nil {
 			problem("certFile", "%v", err)
 		}
 	case files && len(out) == 0:
@@ -123,7 +117,7 @@ func (c *Config) HasAddressIDs() bool { return false }
 // CanonicalID implements providers.IDs: a UUID as libvirt writes it, or the domain's name. No ID leads to another host.
 func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if u, ok := providers.ParseUUID(id); ok {
-		return formatUUID(golibvirt.UUID(u)), nil, nil
+		return providers.FormatUUID(u), nil, nil
 	}
 	return id, nil, nil
 }
@@ -204,23 +198,19 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 		if err != nil {
 			return err
 		}
-		obs.SystemUUID, obs.At = formatUUID(s.uuid), providers.InstantOf(asked)
+		obs.SystemUUID, obs.At = providers.FormatUUID(s.uuid), providers.InstantOf(asked)
 		state, raw, err := s.groupState()
-		if err != nil {
-			return err
-		}
 		if state == providers.PowerOff && len(p.group) > 1 {
 			// A guest may have arrived on one hypervisor after its answer, and left another before that one's answer.
 			// It is on neither only if a second round finds it on neither: no guest migrates twice in between.
-			if s, err = p.surveyOf(ctx, s.uuid); err != nil {
-				return err
-			}
-			if state, raw, err = s.groupState(); err != nil {
-				return err
+			if s, err = p.surveyOf(ctx, s.uuid); err == nil {
+				state, raw, err = s.groupState()
 			}
 		}
-		obs.State, obs.Raw = state, raw
-		return nil
+		if err == nil {
+			obs.State, obs.Raw = state, raw
+		}
+		return err
 	})
 	return obs, err
 }
@@ -237,8 +227,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 		errs := make([]error, len(p.group))
 		p.forEachHypervisor(func(i int, h *hypervisor) {
 			if s.answers[i].isActive() {
-				errs[i] = h.changePower(ctx, "destroying the domain", acting, s.uuid,
-					(*golibvirt.Libvirt).DomainDestroyFlags, isNotActive)
+				errs[i] = h.changePower(ctx, s.uuid, false)
 			}
 		})
 		if err := errors.Join(errs...); err != nil {
@@ -247,15 +236,13 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 		if _, _, err := s.groupState(); err != nil {
 			return err // a hypervisor did not answer, or none knows the domain
 		}
-		if !slices.ContainsFunc(s.answers, func(g domainAnswer) bool { return g.err == nil && !g.elsewhere }) {
-			return notFound("it has migrated away, to a hypervisor that is not in uris")
-		}
-		if i := slices.IndexFunc(s.answers,
-			func(g domainAnswer) bool { return g.saved }); i >= 0 &&
-			!slices.ContainsFunc(s.answers, domainAnswer.isActive) {
-			return providers.WithClass(providers.ErrPermanent, fmt.Errorf(
-				"%s: it does not run, but its memory is kept and may resume: start it, or remove the image (virsh "+
-					"managedsave-remove)", s.answers[i].raw))
+		saved := slices.IndexFunc(s.answers, func(g domainAnswer) bool { return g.saved })
+		switch {
+		case !slices.ContainsFunc(s.answers, func(g domainAnswer) bool { return g.err == nil && !g.elsewhere }):
+			return notFound("it migrated to a hypervisor that is not in uris")
+		case saved >= 0 && !slices.ContainsFunc(s.answers, domainAnswer.isActive):
+			return providers.Errorf(providers.ErrPermanent, "%s: the domain is not running, but its memory is saved "+
+				"and may resume: start it, or run virsh managedsave-remove", s.answers[saved].raw)
 		}
 		return nil
 	})
@@ -280,8 +267,8 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		for i, g := range s.answers {
 			switch {
 			case g.saved:
-				return providers.Errorf(providers.ErrPermanent,
-					"%s: starting it would resume its memory (virsh start, or virsh managedsave-remove first)", g.raw)
+				return providers.Errorf(providers.ErrPermanent, "%s: starting it would resume its memory: run virsh "+
+					"start, or virsh managedsave-remove first", g.raw)
 			case g.state == providers.PowerOff && at >= 0:
 				return providers.Errorf(providers.ErrPermanent, "it is off on %s and on %s: start it where it belongs",
 					p.group[at].uri, p.group[i].uri)
@@ -290,18 +277,12 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 			}
 		}
 		if at < 0 {
-			return providers.Errorf(providers.ErrPermanent, "no hypervisor of the group has it ready to be started")
+			return providers.Errorf(providers.ErrPermanent, "no hypervisor of the group can start it")
 		}
-		create := func(rpc *golibvirt.Libvirt, d golibvirt.Domain, _ golibvirt.DomainDestroyFlagsValues) error {
-			return rpc.DomainCreate(d)
-		}
-		return p.group[at].changePower(ctx, "starting the domain", acting, s.uuid, create, domainAnswer.isActive)
+		return p.group[at].changePower(ctx, s.uuid, true)
 	})
 }
 
-func isNotActive(g domainAnswer) bool { return !g.isActive() }
-
-// runCall runs one call and explains its error.
 func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
 	return remote.RunCall(ctx, act, t, "libvirt "+p.opts.Name, f)
 }
@@ -333,58 +314,36 @@ func (g domainAnswer) isActive() bool {
 	return g.err == nil && g.state != providers.PowerOff && !g.saved && !g.elsewhere
 }
 
-func (g domainAnswer) isAbsent() bool { return errors.Is(g.err, providers.ErrNotFound) }
-
 // survey is the whole group's answer about one domain.
 type survey struct {
 	uuid    golibvirt.UUID
-	names   []string // of the hypervisors, "" where there is one only
-	answers []domainAnswer
+	answers []domainAnswer // by hypervisor
 }
 
 // groupState returns the group's state. It is off only if every hypervisor answered, one of them knows the domain as
 // off, and none has any of it in memory.
 func (s survey) groupState() (providers.PowerState, string, error) {
+	best := s.answers[0]
 	for _, g := range s.answers {
-		if g.err != nil && !g.isAbsent() {
+		switch {
+		case g.err != nil && !errors.Is(g.err, providers.ErrNotFound):
 			return providers.PowerUnknown, "", g.err
+		case g.err == nil && (best.err != nil || stateWeight(g) > stateWeight(best)):
+			best = g
 		}
 	}
-	best := -1
-	for i, g := range s.answers {
-		if g.isAbsent() {
-			continue
-		}
-		if best < 0 || stateWeight(g) > stateWeight(s.answers[best]) {
-			best = i
-		}
-	}
-	if best < 0 {
-		return providers.PowerUnknown, "", s.answers[0].err
-	}
-	g := s.answers[best]
-	raw := g.raw
-	if s.names[best] != "" {
-		raw += " on " + s.names[best]
-	}
-	return g.state, raw, nil
+	return best.state, best.raw, best.err
 }
 
 // stateWeight orders the hypervisors' answers: the heaviest decides. The answer that a domain migrated away weighs
 // least: it is off or on at its destination.
 func stateWeight(g domainAnswer) int {
-	switch {
-	case g.elsewhere:
-		return 0
-	case g.state == providers.PowerOff:
-		return 1
-	case g.state == providers.PowerUnknown:
-		return 2
-	case g.state == providers.PowerChanging:
-		return 3
-	default:
-		return 4
+	if g.elsewhere {
+		return -1
 	}
+	return slices.Index([]providers.PowerState{
+		providers.PowerOff, providers.PowerUnknown, providers.PowerChanging, providers.PowerOn,
+	}, g.state)
 }
 
 // surveyTarget finds the target's domain in the group and asks all hypervisors for it.
@@ -402,17 +361,17 @@ func (p *Provider) surveyTarget(ctx context.Context, t providers.Target) (survey
 func (p *Provider) surveyVerified(ctx context.Context, t providers.Target) (survey, error) {
 	s, err := p.surveyTarget(ctx, t)
 	if err == nil {
-		err = t.VerifyIdentity(providers.Observation{SystemUUID: formatUUID(s.uuid)})
+		err = t.VerifyIdentity(providers.Observation{SystemUUID: providers.FormatUUID(s.uuid)})
 	}
 	return s, err
 }
 
 func (p *Provider) surveyOf(ctx context.Context, uuid golibvirt.UUID) (survey, error) {
-	s := survey{uuid: uuid, names: make([]string, len(p.group)), answers: make([]domainAnswer, len(p.group))}
+	s := survey{uuid: uuid, answers: make([]domainAnswer, len(p.group))}
 	p.forEachHypervisor(func(i int, h *hypervisor) {
 		s.answers[i] = h.askDomainState(ctx, uuid)
 		if len(p.group) > 1 {
-			s.names[i] = p.shortName(i)
+			s.answers[i].raw += " on " + p.shortName(i)
 		}
 	})
 	return s, ctx.Err()
@@ -446,11 +405,10 @@ func (p *Provider) FindGuest(ctx context.Context, on string, t providers.Target)
 		if err != nil {
 			return err
 		}
-		if out.Absent = len(found) == 0; out.Absent {
-			out.Raw = "not on " + p.shortName(i)
-			return nil
-		}
 		out.Raw = "on " + p.shortName(i)
+		if out.Absent = len(found) == 0; out.Absent {
+			out.Raw = "not " + out.Raw
+		}
 		return nil
 	})
 	return out, err
@@ -458,10 +416,7 @@ func (p *Provider) FindGuest(ctx context.Context, on string, t providers.Target)
 
 // displayName returns a hypervisor's name for messages.
 func (a address) displayName() string {
-	if a.host != "" {
-		return a.host
-	}
-	return a.at[0]
+	return cmp.Or(a.host, a.at[0])
 }
 
 // findDomain returns the UUID of the one domain that the target names. A domain may have another name on another
@@ -474,11 +429,9 @@ func (p *Provider) findDomain(ctx context.Context, t providers.Target) (golibvir
 	found, errs := make([][]golibvirt.Domain, len(p.group)), make([]error, len(p.group))
 	p.forEachHypervisor(func(i int, h *hypervisor) { found[i], errs[i] = h.findDomains(ctx, uuids, t.ID) })
 	var match []golibvirt.UUID
-	for _, domains := range found {
-		for _, d := range domains {
-			if !slices.Contains(match, d.UUID) {
-				match = append(match, d.UUID)
-			}
+	for _, d := range slices.Concat(found...) {
+		if !slices.Contains(match, d.UUID) {
+			match = append(match, d.UUID)
 		}
 	}
 	switch {
@@ -486,7 +439,7 @@ func (p *Provider) findDomain(ctx context.Context, t providers.Target) (golibvir
 		return match[0], nil // what a hypervisor that did not answer has to say is asked for next
 	case len(match) > 1:
 		return golibvirt.UUID{}, notFound("%d domains match (%s, %s): name one by its UUID", len(match),
-			formatUUID(match[0]), formatUUID(match[1]))
+			providers.FormatUUID(match[0]), providers.FormatUUID(match[1]))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return golibvirt.UUID{}, err
@@ -500,11 +453,7 @@ func (p *Provider) findDomain(ctx context.Context, t providers.Target) (golibvir
 // candidateUUIDs returns the UUIDs, in both byte orders, under which a target is looked up: its ID's, if that is one,
 // else the system's.
 func candidateUUIDs(t providers.Target) ([]golibvirt.UUID, error) {
-	key := t.ID
-	if key == "" {
-		key = t.SystemUUID
-	}
-	u, ok := providers.ParseUUID(key)
+	u, ok := providers.ParseUUID(cmp.Or(t.ID, t.SystemUUID))
 	switch swapped := providers.SwapUUID(u); {
 	case !ok && t.ID == "":
 		return nil, notFound("the node's system UUID is not known: name its domain")
@@ -518,76 +467,56 @@ func candidateUUIDs(t providers.Target) ([]golibvirt.UUID, error) {
 }
 
 func notFound(format string, a ...any) error {
-	return providers.WithClass(providers.ErrNotFound, fmt.Errorf(format, a...))
+	return providers.Errorf(providers.ErrNotFound, format, a...)
 }
 
 // withLink runs f on one of the hypervisor's connections.
-func (h *hypervisor) withLink(ctx context.Context, purpose int, f func(*link) error) error {
-	l, err := h.acquireLink(ctx, purpose)
+func withLink[T any](ctx context.Context, h *hypervisor, purpose int, f func(*link) (T, error)) (out T, _ error) {
+	l, err := h.acquireLink(ctx, purpose, nil)
 	if err == nil {
 		defer l.releaseUser()
-		err = f(l)
+		out, err = f(l)
 	}
 	if err != nil && len(h.cfg.URIs) > 1 {
 		err = fmt.Errorf("%s: %w", h.displayName(), err)
 	}
-	return err
-}
-
-// findDomains returns the domains that have one of the UUIDs or the name.
-func (h *hypervisor) findDomains(
-	ctx context.Context,
-	uuids []golibvirt.UUID,
-	name string,
-) (out []golibvirt.Domain, err error) {
-	err = h.withLink(ctx, asking, func(l *link) error {
-		out, err = l.findDomains(ctx, uuids, name)
-		return err
-	})
 	return out, err
 }
 
-func (l *link) findDomains(ctx context.Context, uuids []golibvirt.UUID, name string) ([]golibvirt.Domain, error) {
-	var out []golibvirt.Domain
-	take := func(d golibvirt.Domain, err error) error {
-		if errors.Is(err, providers.ErrNotFound) {
-			return nil
-		}
-		if err == nil {
-			out = append(out, d)
-		}
-		return err
-	}
+func (h *hypervisor) findDomains(ctx context.Context, uuids []golibvirt.UUID, name string) ([]golibvirt.Domain, error) {
+	return withLink(ctx, h, asking, func(l *link) ([]golibvirt.Domain, error) {
+		return l.findDomains(ctx, uuids, name)
+	})
+}
+
+// findDomains returns the domains that have one of the UUIDs or the name.
+func (l *link) findDomains(ctx context.Context, uuids []golibvirt.UUID, name string) (out []golibvirt.Domain, _ error) {
+	var lookUps []func(*golibvirt.Libvirt) (golibvirt.Domain, error)
 	for _, uuid := range uuids {
-		d, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) {
+		lookUps = append(lookUps, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) {
 			return rpc.DomainLookupByUUID(uuid)
 		})
-		if err := take(d, err); err != nil {
+	}
+	if name != "" {
+		lookUps = append(lookUps, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) {
+			return rpc.DomainLookupByName(name)
+		})
+	}
+	for _, lookUp := range lookUps {
+		d, err := askDaemon(ctx, l, lookUp)
+		switch {
+		case err == nil:
+			out = append(out, d)
+		case !errors.Is(err, providers.ErrNotFound):
 			return nil, fmt.Errorf("looking up the domain: %w", err)
 		}
-	}
-	if name == "" {
-		return out, nil
-	}
-	d, err := askDaemon(ctx, l, func(rpc *golibvirt.Libvirt) (golibvirt.Domain, error) {
-		return rpc.DomainLookupByName(name)
-	})
-	if err := take(d, err); err != nil {
-		return nil, fmt.Errorf("looking up the domain: %w", err)
 	}
 	return out, nil
 }
 
-// askDomainState asks for a domain's state.
-func (h *hypervisor) askDomainState(ctx context.Context, uuid golibvirt.UUID) (g domainAnswer) {
-	err := h.withLink(ctx, asking, func(l *link) error {
-		var err error
-		g, err = l.askDomainState(ctx, uuid)
-		return err
-	})
-	if err != nil {
-		return domainAnswer{err: err}
-	}
+func (h *hypervisor) askDomainState(ctx context.Context, uuid golibvirt.UUID) domainAnswer {
+	g, err := withLink(ctx, h, asking, func(l *link) (domainAnswer, error) { return l.askDomainState(ctx, uuid) })
+	g.err = err
 	return g
 }
 
@@ -615,31 +544,32 @@ func (l *link) askDomainState(ctx context.Context, uuid golibvirt.UUID) (domainA
 
 // domainHandle returns a handle of a domain for the daemon, which reads the UUID only.
 func domainHandle(uuid golibvirt.UUID) golibvirt.Domain {
-	return golibvirt.Domain{Name: formatUUID(uuid), UUID: uuid, ID: -1}
+	return golibvirt.Domain{Name: providers.FormatUUID(uuid), UUID: uuid, ID: -1}
 }
 
-// changePower changes a domain's power. If the daemon refuses, it reads the domain's state again: the change may be
+// changePower starts or destroys a domain. If the daemon refuses, it reads the domain's state again: the change may be
 // done already.
-func (h *hypervisor) changePower(
-	ctx context.Context, what string, purpose int, uuid golibvirt.UUID,
-	change func(*golibvirt.Libvirt, golibvirt.Domain, golibvirt.DomainDestroyFlagsValues) error,
-	there func(domainAnswer) bool,
-) error {
-	err := h.withLink(ctx, purpose, func(l *link) error {
-		err := callDaemon(ctx, l, func(rpc *golibvirt.Libvirt) error {
+func (h *hypervisor) changePower(ctx context.Context, uuid golibvirt.UUID, on bool) error {
+	act, change := "destroying", func(rpc *golibvirt.Libvirt) error {
+		return rpc.DomainDestroyFlags(domainHandle(uuid), golibvirt.DomainDestroyDefault)
+	}
+	if on {
+		act, change = "starting", func(rpc *golibvirt.Libvirt) error { return rpc.DomainCreate(domainHandle(uuid)) }
+	}
+	_, err := withLink(ctx, h, acting, func(l *link) (none struct{}, err error) {
+		if err = callDaemon(ctx, l, func(rpc *golibvirt.Libvirt) error {
 			if err := remote.MaySend(ctx); err != nil {
 				return err
 			}
-			return change(rpc, domainHandle(uuid), golibvirt.DomainDestroyDefault)
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+			return change(rpc)
+		}); err != nil {
+			err = fmt.Errorf("%s the domain: %w", act, err)
 		}
-		return nil
+		return none, err
 	})
-	var daemonErr golibvirt.Error
-	if errors.As(err, &daemonErr) && golibvirt.ErrorNumber(daemonErr.Code) == golibvirt.ErrOperationInvalid {
-		if g := h.askDomainState(ctx, uuid); g.err == nil && there(g) {
+	var refusal golibvirt.Error
+	if errors.As(err, &refusal) && golibvirt.ErrorNumber(refusal.Code) == golibvirt.ErrOperationInvalid {
+		if g := h.askDomainState(ctx, uuid); g.err == nil && g.isActive() == on {
 			return nil
 		}
 	}
@@ -703,11 +633,6 @@ func stateText(state, reason int32) string {
 	return name(states, state, "state") + " (" + name(reasons[state], reason, "reason") + ")"
 }
 
-// formatUUID returns a UUID as libvirt writes it.
-func formatUUID(u golibvirt.UUID) string {
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
-}
-
 // errorClass maps libvirt's error numbers (virterror.h).
 func errorClass(code uint32) error {
 	switch golibvirt.ErrorNumber(code) {
@@ -726,10 +651,6 @@ func errorClass(code uint32) error {
 
 // errorText returns the daemon's error with a message of a bounded length.
 func errorText(e golibvirt.Error) error {
-	const longest = 200
-	if len(e.Message) > longest {
-		e.Message = e.Message[:longest]
-	}
-	e.Message = strings.ToValidUTF8(e.Message, "?")
+	e.Message = strings.ToValidUTF8(e.Message[:min(len(e.Message), 200)], "?")
 	return e
 }

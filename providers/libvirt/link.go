@@ -19,6 +19,7 @@ import (
 const (
 	asking = iota
 	acting
+	watching // each Watch has a connection of its own
 	purposes
 )
 
@@ -60,25 +61,20 @@ type link struct {
 var errClosed = providers.Errorf(providers.ErrPermanent, "the provider is closed")
 
 // acquireLink returns a connection for one caller, who must release it. It blocks until the connection is open or ctx
-// ends.
-func (h *hypervisor) acquireLink(ctx context.Context, purpose int) (*link, error) {
+// ends. Events of a connection for watching are sent to events.
+func (h *hypervisor) acquireLink(ctx context.Context, purpose int, events chan<- lifecycle) (*link, error) {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
 		return nil, errClosed
 	}
 	l := h.links[purpose]
-	if l == nil || l.retired || l.isBroken() {
-		l = h.startLink(nil)
+	if purpose == watching || l == nil || l.retired || l.isBroken() {
+		l = h.startLink(events)
 		h.links[purpose] = l
 	}
 	l.users++
 	h.mu.Unlock()
-	return l, l.waitReady(ctx)
-}
-
-// waitReady blocks until l is connected. If that fails, it releases l.
-func (l *link) waitReady(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {
 		select {
@@ -92,7 +88,7 @@ func (l *link) waitReady(ctx context.Context) error {
 		l.markRetired()
 		l.releaseUser()
 	}
-	return err
+	return l, err
 }
 
 // isBroken reports whether l is no longer connected.
@@ -111,7 +107,11 @@ func (h *hypervisor) startLink(events chan<- lifecycle) *link {
 	l := &link{h: h, cancel: cancel, ready: make(chan struct{})}
 	h.all[l] = struct{}{}
 	h.work.Go(func() {
-		defer h.forgetLink(l)
+		defer func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			delete(h.all, l)
+		}()
 		defer cancel()
 		opening, opened := context.WithTimeout(ctx, remote.Backstop)
 		l.wire, l.rpc, l.err = h.openWire(opening, events)
@@ -128,12 +128,6 @@ func (h *hypervisor) startLink(events chan<- lifecycle) *link {
 		<-l.wire.ended
 	})
 	return l
-}
-
-func (h *hypervisor) forgetLink(l *link) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.all, l)
 }
 
 // openWire dials and opens the hypervisor's driver.
@@ -198,12 +192,11 @@ func (l *link) closeLink() {
 }
 
 // askDaemon sends one question on a connection that the caller holds. It returns when ctx ends at the latest.
-func askDaemon[T any](ctx context.Context, l *link, question func(*golibvirt.Libvirt) (T, error)) (T, error) {
+func askDaemon[T any](ctx context.Context, l *link, question func(*golibvirt.Libvirt) (T, error)) (none T, _ error) {
 	type answer struct {
 		value T
 		err   error
 	}
-	var none T
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
@@ -220,13 +213,13 @@ func askDaemon[T any](ctx context.Context, l *link, question func(*golibvirt.Lib
 	})
 	select {
 	case a := <-got:
-		if a.err != nil {
-			if class := providers.ErrorClass(a.err); class == "permanent" || class == "not_sent" {
-				return none, a.err
-			}
-			return none, l.wire.explainError(a.err)
+		switch providers.ErrorClass(a.err) {
+		case "ok":
+			return a.value, nil
+		case "permanent", "not_sent":
+			return none, a.err
 		}
-		return a.value, nil
+		return none, l.wire.explainError(a.err)
 	case <-ctx.Done():
 		l.markRetired()
 		return none, ctx.Err()

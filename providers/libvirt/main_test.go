@@ -45,7 +45,7 @@ func newProvider(t testing.TB, edit func(*libvirt.Config), uris ...string) *libv
 // openProvider is newProvider for a caller who closes it.
 func openProvider(t testing.TB, edit func(*libvirt.Config), uris ...string) *libvirt.Provider {
 	t.Helper()
-	c := libvirt.NewConfig()
+	c := &libvirt.Config{}
 	if len(uris) == 1 {
 		c.URI = uris[0]
 	} else {

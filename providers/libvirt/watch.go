@@ -30,12 +30,8 @@ var defaultTiming = watchTiming{beat: 5 * time.Second, first: 250 * time.Millise
 //
 // A daemon that hangs sends no events and closes no connection, so Watch asks it a cheap question every few seconds. It
 // replaces a connection that ended, or on which that question was not answered in time.
-func (p *Provider) Watch(
-	ctx context.Context,
-	targets []providers.Target,
-	f func(providers.Target, providers.Observation),
-) error {
-	w := watch{p: p, targets: targets, f: f}
+func (p *Provider) Watch(ctx context.Context, targets []providers.Target, report providers.ReportFunc) error {
+	w := watch{p: p, targets: targets, report: report}
 	errs := make([]error, len(p.group))
 	p.forEachHypervisor(func(i int, h *hypervisor) { errs[i] = w.watchHypervisor(ctx, h) })
 	if ctx.Err() != nil {
@@ -47,54 +43,27 @@ func (p *Provider) Watch(
 type watch struct {
 	p       *Provider
 	targets []providers.Target
-	f       func(providers.Target, providers.Observation)
+	report  providers.ReportFunc
 }
 
 // watchHypervisor watches one hypervisor until ctx ends or its daemon has no events.
 func (w *watch) watchHypervisor(ctx context.Context, h *hypervisor) error {
-	log := w.p.opts.Log.With("provider", w.p.opts.Name, "hypervisor", h.displayName())
-	pause := w.p.timing.first
-	for {
-		subscribed, err := w.watchOnce(ctx, h)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if errors.Is(err, providers.ErrPermanent) {
-			log.Warn("Cannot watch a hypervisor", "err", err)
-			return err
-		}
-		if subscribed {
-			log.Warn("Lost the events of a hypervisor", "err", err)
-			pause = w.p.timing.first
-		} else {
-			log.Debug("Cannot reach a hypervisor for its events", "err", err, "again", pause)
-		}
-		if !remote.SleepContext(ctx, pause) {
-			return ctx.Err()
-		}
-		pause = min(2*pause, w.p.timing.last)
-	}
+	log := w.p.opts.Log.With("provider", w.p.opts.Name, "device", h.displayName())
+	return remote.Resubscribe(ctx, log, w.p.timing.first, w.p.timing.last, providers.ErrPermanent,
+		func(ctx context.Context) (bool, error) { return w.watchOnce(ctx, h) })
 }
 
 // watchOnce connects, subscribes, reports what was missed, and then reports events, until the connection is lost or ctx
 // ends.
 func (w *watch) watchOnce(ctx context.Context, h *hypervisor) (subscribed bool, err error) {
-	events := make(chan lifecycle, 64)
-	h.mu.Lock()
-	if h.closed {
-		h.mu.Unlock()
-		return false, errClosed
-	}
-	l := h.startLink(events)
-	l.users++
-	h.mu.Unlock()
-
 	within := func() (context.Context, context.CancelFunc) {
 		return context.WithTimeoutCause(ctx, w.p.timing.beat, fmt.Errorf("no answer within %s", w.p.timing.beat))
 	}
 	first, cancel := within()
 	defer cancel()
-	if err := l.waitReady(first); err != nil {
+	events := make(chan lifecycle, 64)
+	l, err := h.acquireLink(first, watching, events)
+	if err != nil {
 		return false, err
 	}
 	var wait sync.WaitGroup
@@ -144,7 +113,7 @@ func (w *watch) lookOver(ctx context.Context, l *link) {
 			g, uuid, ok := w.askTarget(ctx, l, t)
 			down[i] = ok && !g.elsewhere && (g.state != providers.PowerOn || g.saved)
 			if down[i] && !was {
-				w.f(t, providers.Observation{State: g.state, Raw: g.raw, SystemUUID: formatUUID(uuid),
+				w.report(t, providers.Observation{State: g.state, Raw: g.raw, SystemUUID: providers.FormatUUID(uuid),
 					At: providers.InstantOf(at)})
 			}
 		}
@@ -160,21 +129,17 @@ func (w *watch) lookOver(ctx context.Context, l *link) {
 
 // askTarget asks for one target. It skips one that cannot be found, is ambiguous, or does not answer in time: libvirtd
 // does not answer for a domain that it is destroying. Another question checks whether the daemon is alive.
-func (w *watch) askTarget(
-	ctx context.Context,
-	l *link,
-	t providers.Target,
-) (g domainAnswer, uuid golibvirt.UUID, ok bool) {
+func (w *watch) askTarget(ctx context.Context, l *link, t providers.Target) (g domainAnswer, _ golibvirt.UUID, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, w.p.timing.beat)
 	defer cancel()
 	uuids, err := candidateUUIDs(t)
 	if err != nil {
-		return g, uuid, false
+		return g, golibvirt.UUID{}, false
 	}
 	found, err := l.findDomains(ctx, uuids, t.ID)
 	if err != nil || len(found) == 0 ||
 		slices.ContainsFunc(found, func(d golibvirt.Domain) bool { return d.UUID != found[0].UUID }) {
-		return g, uuid, false
+		return g, golibvirt.UUID{}, false
 	}
 	g, err = l.askDomainState(ctx, found[0].UUID)
 	return g, found[0].UUID, err == nil
@@ -188,19 +153,12 @@ func (w *watch) reportEvents(ctx context.Context, l *link, events <-chan lifecyc
 			return
 		case e := <-events:
 			w.reportEvent(e)
-			continue
 		case <-l.wire.done:
-		}
-		for ctx.Err() == nil { // what arrived before the end
-			select {
-			case e := <-events:
-				w.reportEvent(e)
-				continue
-			default:
+			for len(events) > 0 && ctx.Err() == nil { // what arrived before the end
+				w.reportEvent(<-events)
 			}
 			return
 		}
-		return
 	}
 }
 
@@ -211,7 +169,7 @@ func (w *watch) reportEvent(e lifecycle) {
 	}
 	for _, t := range w.targets {
 		if e.isOf(t) {
-			w.f(t, providers.Observation{State: state, Raw: raw, SystemUUID: formatUUID(e.uuid),
+			w.report(t, providers.Observation{State: state, Raw: raw, SystemUUID: providers.FormatUUID(e.uuid),
 				At: providers.InstantOf(w.p.opts.Now())})
 		}
 	}
@@ -252,8 +210,8 @@ func mapEvent(e lifecycle) (state providers.PowerState, raw string, power bool) 
 		"from snapshot", "recreated")
 	switch golibvirt.DomainEventStoppedDetailType(e.detail) {
 	case golibvirt.DomainEventStoppedShutdown, golibvirt.DomainEventStoppedDestroyed,
-		golibvirt.DomainEventStoppedCrashed,
-		golibvirt.DomainEventStoppedFailed, golibvirt.DomainEventStoppedFromSnapshot:
+		golibvirt.DomainEventStoppedCrashed, golibvirt.DomainEventStoppedFailed,
+		golibvirt.DomainEventStoppedFromSnapshot:
 		return providers.PowerOff, raw, true
 	case golibvirt.DomainEventStoppedSaved:
 		return providers.PowerOn, raw, true // its memory may resume

@@ -70,7 +70,7 @@ func targetUUID(t providers.Target) (u [16]byte, err error) {
 }
 
 func notFound(format string, a ...any) error {
-	return providers.WithClass(providers.ErrNotFound, fmt.Errorf(format, a...))
+	return providers.Errorf(providers.ErrNotFound, format, a...)
 }
 
 // canonicalOrder returns the same result for a UUID in both byte orders. VMware writes the first three fields in one,
@@ -92,12 +92,12 @@ func (inv inventory) findVM(t providers.Target) (object, error) {
 	switch len(match) {
 	case 0:
 		return object{}, notFound("no VM that the account may see tells the BIOS UUID %s in either byte order",
-			formatUUID(u))
+			providers.FormatUUID(u))
 	case 1:
 		return match[0], nil
 	}
 	return object{}, notFound("%d VMs have the BIOS UUID %s (%s, %s): give the copies UUIDs of their own",
-		len(match), formatUUID(u), match[0].ref.Value, match[1].ref.Value)
+		len(match), providers.FormatUUID(u), match[0].ref.Value, match[1].ref.Value)
 }
 
 // observeVM stores in obs what the answer reports about the target's VM.
@@ -171,23 +171,19 @@ func (o object) missingError(properties ...string) error {
 
 // findOwnVM finds the target's VM for a power action. The identity was confirmed before. It is compared again here,
 // because vCenter then acts on exactly the VM that is found here.
-func (s *session) findOwnVM(ctx context.Context, t providers.Target) (object, providers.PowerState, error) {
+func (s *session) findOwnVM(ctx context.Context, t providers.Target) (v object, _ providers.PowerState, _ error) {
 	inv, err := s.readInventory(ctx, t)
-	if err != nil {
-		return object{}, providers.PowerUnknown, err
+	if err == nil {
+		v, err = inv.findVM(t)
 	}
-	v, err := inv.findVM(t)
 	if err != nil {
-		return object{}, providers.PowerUnknown, err
+		return v, providers.PowerUnknown, err
 	}
 	if err := t.VerifyIdentity(providers.Observation{SystemUUID: v.uuid}); err != nil {
-		return object{}, providers.PowerUnknown, err
+		return v, providers.PowerUnknown, err
 	}
-	state, _, err := inv.vmState(v)
-	if errors.Is(err, errSession) {
-		return object{}, providers.PowerUnknown, err
-	}
-	return v, state, nil // a VM whose power cannot be told may still be powered off
+	state, _, _ := inv.vmState(v) // a VM whose power is unknown may still be powered off
+	return v, state, nil
 }
 
 // readInventory reads the VMs that may be the targets', and their hosts, with one RetrievePropertiesEx.
@@ -241,12 +237,12 @@ func (s *session) candidateRefs(ctx context.Context, targets []providers.Target)
 	for _, t := range targets {
 		u, err := targetUUID(t)
 		if err != nil {
-			continue // find says so
+			continue // findVM returns the error
 		}
 		orders := [][16]byte{u, providers.SwapUUID(u)}
 		for _, u := range slices.Compact(orders) {
 			res, err := callMethod(ctx, s, methods.FindAllByUuid,
-				&types.FindAllByUuid{This: *s.content.SearchIndex, Uuid: formatUUID(u), VmSearch: true})
+				&types.FindAllByUuid{This: *s.content.SearchIndex, Uuid: providers.FormatUUID(u), VmSearch: true})
 			if err != nil {
 				return nil, err
 			}
@@ -258,10 +254,6 @@ func (s *session) candidateRefs(ctx context.Context, targets []providers.Target)
 		}
 	}
 	return out, nil
-}
-
-func formatUUID(u [16]byte) string {
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
 // retrievePages reads properties, page by page.

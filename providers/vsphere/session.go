@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmware/govmomi/vim25"
@@ -30,10 +30,8 @@ const (
 type session struct {
 	soap    *soap.Client // with cookies of its own
 	content types.ServiceContent
-	page    int32 // pageSize
-
-	mu   sync.Mutex // guards what follows
-	view *ref       // of all VMs; nil: not made yet
+	page    int32               // pageSize
+	view    atomic.Pointer[ref] // of all VMs; nil: not made yet
 }
 
 // logIn is a log-in in progress. It outlives the call that started it, so that a slow vCenter's answer is ready for the
@@ -87,10 +85,10 @@ func (p *Provider) logIn(l *logIn) {
 		fmt.Errorf("no answer to the log-in within %s", loginTime))
 	defer cancel()
 	s, err := p.openSession(ctx)
-	l.session, l.err = s, remote.EnsureClass(ctx, err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session, p.pendingLogIn = s, nil
+	l.session, l.err = s, remote.EnsureClass(ctx, err)
 	close(l.done)
 }
 
@@ -163,10 +161,7 @@ func (p *Provider) Close(ctx context.Context) error {
 // allVMs returns the session's view of all VMs that the account may see. vCenter updates it, and ends it with the
 // session.
 func (s *session) allVMs(ctx context.Context) (ref, error) {
-	s.mu.Lock()
-	view := s.view
-	s.mu.Unlock()
-	if view != nil {
+	if view := s.view.Load(); view != nil {
 		return *view, nil
 	}
 	res, err := callMethod(ctx, s, methods.CreateContainerView, &types.CreateContainerView{
@@ -178,9 +173,7 @@ func (s *session) allVMs(ctx context.Context) (ref, error) {
 	if err != nil {
 		return ref{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.view = &res.Returnval // of two that were made at once, one stays unused
+	s.view.Store(&res.Returnval) // of two that were made at once, one stays unused
 	return res.Returnval, nil
 }
 
@@ -251,14 +244,9 @@ func (f *faultError) Error() string {
 }
 
 // asFault returns a fault of exactly that type.
-func asFault[F types.BaseMethodFault](err error, into *F) bool {
-	var f *faultError
-	if !errors.As(err, &f) {
-		return false
-	}
-	got, ok := f.fault.(F)
-	if ok {
-		*into = got
+func asFault[F types.BaseMethodFault](err error, into *F) (ok bool) {
+	if f := (*faultError)(nil); errors.As(err, &f) {
+		*into, ok = f.fault.(F)
 	}
 	return ok
 }
@@ -276,8 +264,8 @@ func explainFault(detail types.AnyType, message string) error {
 	case *types.ManagedObjectNotFound:
 		return providers.WithClass(providers.ErrNotFound, f)
 	case *types.NotSupported, *types.RestrictedVersion, *types.MethodNotFound, *types.MethodDisabled,
-		*types.InvalidPowerState,
-		*types.InvalidArgument, *types.InvalidProperty, *types.InvalidRequest, *types.InvalidLocale:
+		*types.InvalidPowerState, *types.InvalidArgument, *types.InvalidProperty, *types.InvalidRequest,
+		*types.InvalidLocale:
 		return providers.WithClass(providers.ErrPermanent, f)
 	}
 	return providers.WithClass(providers.ErrUnreachable, f)
@@ -309,9 +297,8 @@ func (a checkedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusInternalServerError {
 		_ = resp.Body.Close()
-		return nil,
-			providers.Errorf(remote.HTTPClass(resp.StatusCode), "%d %s", resp.StatusCode,
-				http.StatusText(resp.StatusCode))
+		return nil, providers.Errorf(remote.HTTPClass(resp.StatusCode), "%d %s", resp.StatusCode,
+			http.StatusText(resp.StatusCode))
 	}
 	return resp, nil
 }

@@ -301,7 +301,7 @@ func (s *stuck) PowerOffVMTask(ctx *simulator.Context, _ *types.PowerOffVM_Task)
 
 // config is the provider's for this vCenter.
 func (v *vcenter) config() *vsphere.Config {
-	c := vsphere.NewConfig()
+	c := &vsphere.Config{}
 	c.Address, c.Username = v.server.URL, user
 	c.PasswordFile, c.CAFile = filepath.Join(v.dir, "password"), filepath.Join(v.dir, "ca.pem")
 	return c

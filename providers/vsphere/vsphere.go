@@ -45,15 +45,12 @@ type Config struct {
 // Type is the registry's entry.
 func Type() providers.Type {
 	return providers.Type{
-		Name: "vsphere", NewConfig: func() providers.Config { return NewConfig() },
+		Name: "vsphere", NewConfig: func() providers.Config { return &Config{} },
 		Off: "`runtime.powerState` is `poweredOff`, vCenter is in touch with the VM and its host, and vSphere " +
 			"HA does not protect it",
 		Identity: "the VM's BIOS UUID",
 	}
 }
-
-// NewConfig returns the defaults.
-func NewConfig() *Config { return &Config{} }
 
 // Validate returns every fault. It reads the files, and asks no vCenter.
 func (c *Config) Validate() (out []providers.Problem) {
@@ -179,8 +176,7 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 	if len(targets) == 0 {
 		return nil, nil
 	}
-	found := map[string]providers.Observation{}
-	errs := providers.Unanswered{}
+	found, errs := map[string]providers.Observation{}, providers.Unanswered{}
 	all := providers.Target{Node: targets[0].Node}
 	if len(targets) > 1 {
 		all.Node += fmt.Sprintf(" and %d others", len(targets)-1)
@@ -188,17 +184,16 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 	err := p.runCall(ctx, "ask state of", all, func(ctx context.Context, s *session) error {
 		clear(found)
 		clear(errs)
-		at := p.opts.Now()
+		at := providers.InstantOf(p.opts.Now())
 		inv, err := s.readInventory(ctx, targets...)
 		if err != nil {
 			return err
 		}
 		for _, t := range targets {
-			obs := providers.Observation{At: providers.InstantOf(at)}
-			if err := inv.observeVM(t, &obs); errors.Is(err, errSession) {
-				return err
-			} else if err != nil {
-				errs[t.Key()] = p.targetError(ctx, "ask state of", t, err)
+			obs := providers.Observation{At: at}
+			observe := func(context.Context) error { return inv.observeVM(t, &obs) }
+			if err := remote.RunCall(ctx, "ask state of", t, p.deviceName(), observe); err != nil {
+				errs[t.Key()] = err
 			} else {
 				found[t.Key()] = obs
 			}
@@ -260,16 +255,13 @@ func unlessAlready(err error, state types.VirtualMachinePowerState) error {
 
 // runCall runs one call of the contract with a session. It replaces a session that vCenter has ended once, and repeats
 // the call: nothing was done in a session that did not exist.
-func (p *Provider) runCall(
-	ctx context.Context,
-	act string,
-	t providers.Target,
-	f func(context.Context, *session) error,
-) error {
+func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f sessionCall) error {
 	return remote.RunCall(ctx, act, t, p.deviceName(), func(ctx context.Context) error { return p.withSession(ctx, f) })
 }
 
-func (p *Provider) withSession(ctx context.Context, f func(context.Context, *session) error) (err error) {
+type sessionCall = func(context.Context, *session) error
+
+func (p *Provider) withSession(ctx context.Context, f sessionCall) (err error) {
 	for range 2 {
 		var s *session
 		if s, err = p.loggedIn(ctx); err != nil {
@@ -281,11 +273,6 @@ func (p *Provider) withSession(ctx context.Context, f func(context.Context, *ses
 		p.forgetSession(s)
 	}
 	return err
-}
-
-// targetError adds to one target's error the words that runCall adds to a call's.
-func (p *Provider) targetError(ctx context.Context, act string, t providers.Target, err error) error {
-	return remote.RunCall(ctx, act, t, p.deviceName(), func(context.Context) error { return err })
 }
 
 func (p *Provider) deviceName() string { return "vsphere " + p.opts.Name + " " + p.origin }

@@ -718,7 +718,7 @@ func TestConfig(t *testing.T) {
 		{"http", func(c *vsphere.Config) { c.Address = "http://vc.example.net" }, "address"},
 		{"another path", func(c *vsphere.Config) { c.Address += "/ui" }, "address"},
 		{"a password", func(c *vsphere.Config) { c.Address = "https://root:hunter2@vc.example.net" }, "address"},
-		{"nothing", func(c *vsphere.Config) { *c = *vsphere.NewConfig() }, "address username passwordFile"},
+		{"nothing", func(c *vsphere.Config) { *c = vsphere.Config{} }, "address username passwordFile"},
 		{"no authorities", func(c *vsphere.Config) { c.CAFile += ".none" }, "caFile"},
 	} {
 		c := v.config()

@@ -18,41 +18,25 @@ import (
 //
 // vCenter answers at least every 15 s, even if nothing happened. If it does not, or the session has ended, Watch starts
 // again.
-func (p *Provider) Watch(
-	ctx context.Context,
-	targets []providers.Target,
-	f func(providers.Target, providers.Observation),
-) error {
-	log := p.opts.Log.With("provider", p.opts.Name, "vcenter", p.origin)
-	w := watch{p: p, f: f, targets: map[[16]byte][]providers.Target{}}
+func (p *Provider) Watch(ctx context.Context, targets []providers.Target, report providers.ReportFunc) error {
+	w := watch{p: p, report: report, targets: map[[16]byte][]providers.Target{}}
 	for _, t := range targets {
 		if u, err := targetUUID(t); err == nil {
 			w.targets[canonicalOrder(u)] = append(w.targets[canonicalOrder(u)], t)
 		}
 	}
-	for pause := p.timing.first; ; pause = min(2*pause, p.timing.last) {
-		subscribed, err := w.watchOnce(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, errClosed):
-			return fmt.Errorf("watch (%s): %w", p.deviceName(), err)
-		case subscribed:
-			log.Warn("Lost the events of a vCenter", "err", providers.ErrorCause(err))
-			pause = p.timing.first
-		default:
-			log.Debug("Cannot get the events of a vCenter", "err", providers.ErrorCause(err), "again", pause)
-		}
-		if !remote.SleepContext(ctx, pause) {
-			return ctx.Err()
-		}
+	log := p.opts.Log.With("provider", p.opts.Name, "device", p.origin)
+	err := remote.Resubscribe(ctx, log, p.timing.first, p.timing.last, errClosed, w.watchOnce)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
+	return fmt.Errorf("watch (%s): %w", p.deviceName(), err)
 }
 
 type watch struct {
 	p       *Provider
 	targets map[[16]byte][]providers.Target // by UUID, in the lesser byte order
-	f       func(providers.Target, providers.Observation)
+	report  providers.ReportFunc
 }
 
 // watchOnce listens until something fails or ctx ends.
@@ -66,46 +50,38 @@ func (w *watch) watchOnce(ctx context.Context) (subscribed bool, err error) {
 			w.p.forgetSession(s)
 		}
 	}()
-	view, err := w.askWithTimeout(ctx, s.allVMs)
+	viewing, cancel := context.WithTimeout(ctx, loginTime)
+	view, err := s.allVMs(viewing)
+	cancel()
 	if err != nil {
 		return false, err
 	}
-	collector, err := w.askWithTimeout(ctx, func(ctx context.Context) (ref, error) {
-		res, err := callMethod(ctx, s, methods.CreatePropertyCollector,
-			&types.CreatePropertyCollector{This: s.content.PropertyCollector})
-		if err != nil {
-			return ref{}, err
-		}
-		return res.Returnval, nil
-	})
+	collector, err := callWithin(ctx, loginTime, s, methods.CreatePropertyCollector,
+		&types.CreatePropertyCollector{This: s.content.PropertyCollector})
 	if err != nil {
 		return false, err
 	}
-	defer func() { // also ends a wait that vCenter is still in
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		// else it ends with the session
-		_, _ = callMethod(ctx, s, methods.DestroyPropertyCollector, &types.DestroyPropertyCollector{This: collector})
+	defer func() { // also ends a wait that vCenter is still in; else the collector ends with the session
+		_, _ = callWithin(context.WithoutCancel(ctx), 2*time.Second, s, methods.DestroyPropertyCollector,
+			&types.DestroyPropertyCollector{This: collector.Returnval})
 	}()
-	if _, err := w.askWithTimeout(ctx, func(ctx context.Context) (ref, error) {
-		_, err := callMethod(ctx, s, methods.CreateFilter,
-			&types.CreateFilter{This: collector, Spec: types.PropertyFilterSpec{
-				ObjectSet: []types.ObjectSpec{throughView(view)},
-				PropSet: []types.PropertySpec{{
-					Type:    "VirtualMachine",
-					PathSet: []string{propUUID, propPower, propConnection},
-				}},
-			}})
-		return ref{}, asSessionError(err)
-	}); err != nil {
-		return false, err
+	if _, err := callWithin(ctx, loginTime, s, methods.CreateFilter,
+		&types.CreateFilter{This: collector.Returnval, Spec: types.PropertyFilterSpec{
+			ObjectSet: []types.ObjectSpec{throughView(view)},
+			PropSet: []types.PropertySpec{{
+				Type:    "VirtualMachine",
+				PathSet: []string{propUUID, propPower, propConnection},
+			}},
+		}}); err != nil {
+		return false, asSessionError(err)
 	}
 	seen := map[ref]*object{} // all VMs: one may be given a target's UUID
 	version, first := "", true
 	wait := max(1, int32(w.p.timing.wait/time.Second))
 	for {
-		res, err := w.waitForUpdates(ctx, s, &types.WaitForUpdatesEx{
-			This:    collector,
+		// A vCenter that does not even answer that there are no events has lost this client.
+		res, err := callWithin(ctx, w.p.timing.wait+loginTime, s, methods.WaitForUpdatesEx, &types.WaitForUpdatesEx{
+			This:    collector.Returnval,
 			Version: version,
 			Options: &types.WaitOptions{MaxWaitSeconds: &wait, MaxObjectUpdates: s.page},
 		})
@@ -125,23 +101,11 @@ func (w *watch) watchOnce(ctx context.Context) (subscribed bool, err error) {
 	}
 }
 
-// askWithTimeout sends a request that is answered at once.
-func (w *watch) askWithTimeout(ctx context.Context, f func(context.Context) (ref, error)) (ref, error) {
-	ctx, cancel := context.WithTimeout(ctx, loginTime)
+// callWithin is callMethod with a timeout.
+func callWithin[Q, R any](ctx context.Context, within time.Duration, s *session, m method[Q, R], q *Q) (*R, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return f(ctx)
-}
-
-// waitForUpdates waits for the next events. A vCenter that does not even answer that there are none has lost this
-// client.
-func (w *watch) waitForUpdates(
-	ctx context.Context,
-	s *session,
-	q *types.WaitForUpdatesEx,
-) (*types.WaitForUpdatesExResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.p.timing.wait+loginTime)
-	defer cancel()
-	return callMethod(ctx, s, methods.WaitForUpdatesEx, q)
+	return callMethod(ctx, s, m, q)
 }
 
 // handleChange evaluates a change of one VM, and reports its power if that changed. Initially it reports only VMs that
@@ -161,7 +125,6 @@ func (w *watch) handleChange(seen map[ref]*object, u types.ObjectUpdate, first b
 		o.setProperty(c.Name, c.Val)
 	}
 	id, ok := providers.ParseUUID(o.uuid)
-	state := powerState(o.power)
 	switch {
 	case !ok, o.connection != string(types.VirtualMachineConnectionStateConnected):
 		return
@@ -171,7 +134,7 @@ func (w *watch) handleChange(seen map[ref]*object, u types.ObjectUpdate, first b
 		return
 	}
 	for _, t := range w.targets[canonicalOrder(id)] {
-		w.f(t, providers.Observation{State: state, Raw: "event: " + o.power, SystemUUID: o.uuid,
+		w.report(t, providers.Observation{State: powerState(o.power), Raw: "event: " + o.power, SystemUUID: o.uuid,
 			At: providers.InstantOf(w.p.opts.Now())})
 	}
 }

@@ -236,7 +236,7 @@ func askedByLibvirt(ctx context.Context) (_ *asked, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := libvirttype.NewConfig()
+	cfg := &libvirttype.Config{}
 	cfg.URI = h.URI()
 	p, err := cfg.New(quietly())
 	if err != nil {

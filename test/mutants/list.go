@@ -1235,7 +1235,7 @@ var Mutants = []Mutant{
 		Old: "method == http.MethodPost || status != http.StatusOK", New: "method == http.MethodPost",
 	},
 	{
-		Name: "container: what was missed is not told", In: "providers/container.Provider.lookOver",
+		Name: "container: what was missed is not told", In: "providers/container.watch.lookOver",
 		Old: "down[i] && !was", New: "was && !down[i]",
 	},
 	{
@@ -1770,11 +1770,11 @@ var Mutants = []Mutant{
 	{
 		Name: "libvirt: a hypervisor that does not answer is passed over (4)",
 		In:   "providers/libvirt.survey.groupState",
-		Old:  "g.err != nil && !g.isAbsent()", New: "false",
+		Old:  "g.err != nil && !errors.Is(g.err, providers.ErrNotFound)", New: "false",
 	},
 	{
 		Name: "libvirt: the first hypervisor's word counts (4)", In: "providers/libvirt.survey.groupState",
-		Old: "stateWeight(g) > stateWeight(s.answers[best])", New: "false",
+		Old: "stateWeight(g) > stateWeight(best)", New: "false",
 	},
 	{
 		Name: "libvirt: the group is asked once", In: "providers/libvirt.Provider.State",
@@ -1782,11 +1782,12 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "libvirt: another machine is destroyed (3)", In: "providers/libvirt.Provider.surveyVerified",
-		Old: "err = t.VerifyIdentity(providers.Observation{SystemUUID: formatUUID(s.uuid)})", New: "err = nil",
+		Old: "err = t.VerifyIdentity(providers.Observation{SystemUUID: providers.FormatUUID(s.uuid)})",
+		New: "err = nil",
 	},
 	{
 		Name: "libvirt: the domain's UUID is not told (3)", In: "providers/libvirt.Provider.State",
-		Old: "obs.SystemUUID, obs.At = formatUUID(s.uuid), providers.InstantOf(asked)",
+		Old: "obs.SystemUUID, obs.At = providers.FormatUUID(s.uuid), providers.InstantOf(asked)",
 		New: "obs.At = providers.InstantOf(asked)",
 	},
 	{
@@ -1807,8 +1808,9 @@ var Mutants = []Mutant{
 			if false { ... }`,
 	},
 	{
-		Name: "libvirt: a lost connection is not made again for events", In: "providers/libvirt.watch.watchHypervisor",
-		Old: "errors.Is(err, providers.ErrPermanent)", New: "subscribed || errors.Is(err, providers.ErrPermanent)",
+		Name: "libvirt: a lost connection is not made again for events", In: "providers/remote.Resubscribe",
+		Old: "errors.Is(err, final)", New: "subscribed || errors.Is(err, final)",
+		Tests: []string{"./providers/remote -run TestResubscribe", "./providers/libvirt -run TestWatch"},
 	},
 	{
 		Name: "libvirt: what happened while nobody watched is not told", In: "providers/libvirt.watch.watchOnce",
