@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"regexp"
@@ -34,49 +35,46 @@ const zonesHold = time.Minute
 
 // locateInstances finds the region of each target's zone, from the regions' lists of zones. The names of local and
 // wavelength zones have patterns of their own. It passes targets that cannot be asked for to fail.
-func (p *Provider) locateInstances(
-	ctx context.Context,
-	targets []providers.Target,
-	fail func(providers.Target, error),
-) (ask []question) {
-	var err error
-	for looked := false; ; looked = true {
-		var lost []providers.Target
-		ask = ask[:0]
-		for _, t := range targets {
-			i, wrong := parseID(t.ID)
-			if wrong != nil {
-				if !looked {
-					fail(t, providers.Errorf(providers.ErrNotFound, "its ID %w", wrong))
-				}
-				continue
-			}
-			p.mu.Lock()
-			region, known := p.zones[i.zone]
-			p.mu.Unlock()
-			if known {
-				ask = append(ask, question{t, i, region})
-			} else {
-				lost = append(lost, t)
-			}
+func (p *Provider) locateInstances(ctx context.Context, targets []providers.Target, fail failFunc) (ask []question) {
+	var lost []question
+	for _, t := range targets {
+		i, err := parseID(t.ID)
+		q := question{t, i, p.regionOf(i.zone)}
+		switch {
+		case err != nil:
+			fail(t, providers.Errorf(providers.ErrNotFound, "its ID %w", err))
+		case q.region == "":
+			lost = append(lost, q)
+		default:
+			ask = append(ask, q)
 		}
-		if len(lost) == 0 {
-			return ask
-		}
-		if looked {
-			for _, t := range lost {
-				if err != nil {
-					fail(t, err)
-					continue
-				}
-				i, _ := parseID(t.ID) // it was one above
-				fail(t, providers.Errorf(providers.ErrNotFound, "zone %s is in none of the regions %s", i.zone,
-					strings.Join(p.cfg.Regions, ", ")))
-			}
-			return ask
-		}
-		err = p.lookForZones(ctx)
 	}
+	if len(lost) == 0 {
+		return ask
+	}
+	err := p.lookForZones(ctx)
+	for _, q := range lost {
+		q.region = p.regionOf(q.zone)
+		switch {
+		case q.region != "":
+			ask = append(ask, q)
+		case err != nil:
+			fail(q.Target, err)
+		default:
+			fail(q.Target, providers.Errorf(providers.ErrNotFound, "zone %s is in none of the regions %s", q.zone,
+				strings.Join(p.cfg.Regions, ", ")))
+		}
+	}
+	return ask
+}
+
+type failFunc = func(providers.Target, error)
+
+// regionOf returns the region of a zone; "" if it is not known.
+func (p *Provider) regionOf(zone string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.zones[zone]
 }
 
 // lookForZones asks the regions for their zones, unless another call just did. A region that does not answer does not
@@ -143,7 +141,7 @@ func (p *Provider) checkCredentials(ctx context.Context) error {
 
 // askRegions asks each region for its instances, all at the same time. The result has an instanceAnswer for each
 // instance, by its id.
-func (p *Provider) askRegions(ctx context.Context, ask []question) map[string]instanceAnswer {
+func (p *Provider) askRegions(ctx context.Context, ask []question) answers {
 	byRegion, named := map[string][]instance{}, map[string]bool{}
 	for _, q := range ask {
 		if !named[q.id] { // once, whatever zone an ID puts it in: at most one of them is right
@@ -151,27 +149,25 @@ func (p *Provider) askRegions(ctx context.Context, ask []question) map[string]in
 			byRegion[q.region] = append(byRegion[q.region], q.instance)
 		}
 	}
-	return p.forEachPart(byRegion, func(region string, of []instance) map[string]instanceAnswer {
+	return forEachPart(byRegion, func(region string, of []instance) answers {
 		return p.askRegion(ctx, p.regions[region], of)
 	})
 }
 
+// answers are by the instances' ids.
+type answers = map[string]instanceAnswer
+
 // forEachPart runs f for all parts at the same time and merges the results.
-func (*Provider) forEachPart(
-	parts map[string][]instance,
-	f func(string, []instance) map[string]instanceAnswer,
-) map[string]instanceAnswer {
+func forEachPart(parts map[string][]instance, f func(string, []instance) answers) answers {
 	var mu sync.Mutex // guards all
-	all := map[string]instanceAnswer{}
+	all := answers{}
 	var wait sync.WaitGroup
 	for name, of := range parts {
 		wait.Go(func() {
 			got := f(name, of)
 			mu.Lock()
 			defer mu.Unlock()
-			for id, s := range got {
-				all[id] = s
-			}
+			maps.Copy(all, got)
 		})
 	}
 	wait.Wait()
@@ -180,13 +176,14 @@ func (*Provider) forEachPart(
 
 // askRegion asks one region for instances, in one call if possible. DescribeInstances fails as a whole for one id that
 // does not exist, and for one impaired zone. Then askRegion asks again without those ids, or zone by zone.
-func (p *Provider) askRegion(ctx context.Context, client *ec2.Client, of []instance) map[string]instanceAnswer {
+func (p *Provider) askRegion(ctx context.Context, client *ec2.Client, of []instance) answers {
 	zones := map[string][]instance{}
 	for _, i := range of {
 		zones[i.zone] = append(zones[i.zone], i)
 	}
 	first := ctx
-	if end, bounded := ctx.Deadline(); bounded && len(zones) > 1 { // an impaired zone may also hang
+	end, _ := ctx.Deadline()
+	if len(zones) > 1 { // an impaired zone may also hang
 		var cancel context.CancelFunc
 		first, cancel = context.WithTimeout(ctx, time.Until(end)/3)
 		defer cancel()
@@ -197,21 +194,20 @@ func (p *Provider) askRegion(ctx context.Context, client *ec2.Client, of []insta
 	case errors.Is(err, providers.ErrNotFound):
 		return p.askWithoutMissing(ctx, client, of, err)
 	case len(zones) > 1 && !isThrottled(err) && (first.Err() != nil || providers.ErrorClass(err) == "unreachable"):
-		if end, bounded := ctx.Deadline(); bounded { // what the others say has to be told before that
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, time.Until(end)*2/3)
-			defer cancel()
-		}
-		return p.forEachPart(zones, func(_ string, of []instance) map[string]instanceAnswer {
-			return p.askRegion(ctx,
-				client, of)
-		})
+		ctx, cancel := context.WithTimeout(ctx, time.Until(end)*2/3) // the other zones' answers must be in time
+		defer cancel()
+		return forEachPart(zones, func(_ string, of []instance) answers { return p.askRegion(ctx, client, of) })
 	}
 	if err != nil {
-		all = map[string]instanceAnswer{}
-		for _, i := range of {
-			all[i.id] = instanceAnswer{err: err}
-		}
+		return failAll(of, err)
+	}
+	return all
+}
+
+func failAll(of []instance, err error) answers {
+	all := answers{}
+	for _, i := range of {
+		all[i.id] = instanceAnswer{err: err}
 	}
 	return all
 }
@@ -220,40 +216,24 @@ var instanceID = regexp.MustCompile(`\bi-[0-9a-f]+\b`)
 
 // askWithoutMissing asks again for the instances that an error about missing ones does not name. If it names none of
 // them, it asks in halves.
-func (p *Provider) askWithoutMissing(
-	ctx context.Context,
-	client *ec2.Client,
-	of []instance,
-	err error,
-) map[string]instanceAnswer {
+func (p *Provider) askWithoutMissing(ctx context.Context, client *ec2.Client, of []instance, err error) answers {
 	named := instanceID.FindAllString(err.Error(), -1)
-	missing := func(i instance) bool { return slices.Contains(named, i.id) }
-	rest := slices.DeleteFunc(slices.Clone(of), missing)
-	all := map[string]instanceAnswer{}
-	for _, i := range of {
-		all[i.id] = instanceAnswer{err: err}
-	}
+	rest := slices.DeleteFunc(slices.Clone(of), func(i instance) bool { return slices.Contains(named, i.id) })
 	parts := [][]instance{rest}
 	if len(rest) == len(of) {
 		parts = [][]instance{of[:len(of)/2], of[len(of)/2:]}
 	}
+	all := failAll(of, err)
 	for _, part := range parts {
-		if len(part) == 0 {
-			continue
-		}
-		for id, s := range p.askRegion(ctx, client, part) {
-			all[id] = s
+		if len(part) > 0 {
+			maps.Copy(all, p.askRegion(ctx, client, part))
 		}
 	}
 	return all
 }
 
 // describeInstances sends one question. An instance that the answer omits, or has twice, has an error.
-func (p *Provider) describeInstances(
-	ctx context.Context,
-	client *ec2.Client,
-	of []instance,
-) (map[string]instanceAnswer, error) {
+func (p *Provider) describeInstances(ctx context.Context, client *ec2.Client, of []instance) (answers, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -262,7 +242,7 @@ func (p *Provider) describeInstances(
 		ids[i] = of[i].id
 	}
 	at := p.opts.Now()
-	all := map[string]instanceAnswer{}
+	all := answers{}
 	ctx = context.WithValue(ctx, instancesKey{}, len(of))
 	pages := ec2.NewDescribeInstancesPaginator(client, &ec2.DescribeInstancesInput{InstanceIds: ids})
 	for pages.HasMorePages() {
@@ -275,8 +255,7 @@ func (p *Provider) describeInstances(
 				id := aws.ToString(i.InstanceId)
 				s := instanceAnswer{Instance: i, at: at}
 				if _, twice := all[id]; twice {
-					s = instanceAnswer{
-						err: providers.Errorf(providers.ErrPermanent, "EC2 told of %s twice in one answer", id)}
+					s.err = providers.Errorf(providers.ErrPermanent, "EC2 told of %s twice in one answer", id)
 				}
 				all[id] = s
 			}
@@ -284,8 +263,8 @@ func (p *Provider) describeInstances(
 	}
 	for _, i := range of {
 		if _, answered := all[i.id]; !answered {
-			all[i.id] = instanceAnswer{
-				err: providers.Errorf(providers.ErrNotFound, "EC2 left the instance out of its answer")}
+			left := providers.Errorf(providers.ErrNotFound, "EC2 left the instance out of its answer")
+			all[i.id] = instanceAnswer{err: left}
 		}
 	}
 	p.askMarket(ctx, client, all)
@@ -348,15 +327,14 @@ func classOf(code string, err error) error {
 		"AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress":
 		return providers.ErrNotFound
 	case "UnauthorizedOperation", "AuthFailure", "AccessDenied", "AccessDeniedException", "InvalidClientTokenId",
-		"UnrecognizedClientException",
-		"SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
-		"MissingAuthenticationToken", "InvalidIdentityToken",
-		"InvalidSecurity", "KmsAccessDenied", "KMS.AccessDeniedException", "IDPRejectedClaim", "OptInRequired",
-		"Blocked", "PendingVerification", "NotSignedUp":
+		"UnrecognizedClientException", "SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException",
+		"RequestExpired", "MissingAuthenticationToken", "InvalidIdentityToken", "InvalidSecurity", "KmsAccessDenied",
+		"KMS.AccessDeniedException", "IDPRejectedClaim", "OptInRequired", "Blocked", "PendingVerification",
+		"NotSignedUp":
 		return providers.ErrDenied
 	case "RequestLimitExceeded", "RequestThrottled", "KmsThrottled", "Throttling", "ThrottlingException",
-		"ThrottledException", "InternalError", "InternalFailure", "Unavailable",
-		"ServiceUnavailable", "InsufficientInstanceCapacity", incorrectState:
+		"ThrottledException", "InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable",
+		"InsufficientInstanceCapacity", incorrectState:
 		return providers.ErrUnreachable
 	}
 	var answer *awshttp.ResponseError

@@ -24,6 +24,7 @@ package ec2
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,8 +91,7 @@ var maxBackoff = 500 * time.Millisecond
 func Type() providers.Type {
 	return providers.Type{
 		Name: "ec2", NewConfig: func() providers.Config { return NewConfig() }, Concurrency: concurrency,
-		Off: "`terminated`, or `stopped` in two answers `agree` apart that tell of the same stop, and not " +
-			"hibernated",
+		Off:      "`terminated`, or `stopped` in two answers `agree` apart that name one stop, and not hibernated",
 		Identity: "private addresses, one of which must be the Node's, and the zone",
 	}
 }
@@ -337,16 +337,8 @@ var (
 // LimitGroup implements providers.Limiter: EC2 counts calls by account and region. With several regions, zones whose
 // region is unknown share one group.
 func (p *Provider) LimitGroup(t providers.Target) string {
-	if len(p.cfg.Regions) == 1 {
-		return p.cfg.Regions[0]
-	}
 	i, _ := parseID(t.ID) // the zero instance is in no zone
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if region, ok := p.zones[i.zone]; ok {
-		return region
-	}
-	return strings.Join(p.cfg.Regions, " ")
+	return cmp.Or(p.regionOf(i.zone), strings.Join(p.cfg.Regions, " "))
 }
 
 // TimeToOff implements providers.Slow.
@@ -374,56 +366,55 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 	ctx, cancel := context.WithTimeout(ctx, remote.Backstop)
 	defer cancel()
 	answers, errs := map[string]providers.Observation{}, providers.Unanswered{}
-	fail := func(t providers.Target, err error) { errs[t.Key()] = p.wrapError(ctx, "ask state of", t, err) }
-
+	fail := func(t providers.Target, err error) {
+		err = remote.EnsureClass(ctx, err)
+		errs[t.Key()] = fmt.Errorf("ask state of node %s (%s): %w", t.Node, p.deviceName(t), err)
+	}
 	if err := p.checkCredentials(ctx); err != nil {
 		for _, t := range targets {
 			fail(t, err)
 		}
 		return nil, errs
 	}
+	store := func(q question, obs providers.Observation, err error) {
+		if err != nil {
+			fail(q.Target, err)
+		} else {
+			answers[q.Key()] = obs
+		}
+	}
 	ask := p.locateInstances(ctx, targets, fail)
 	seen := p.askRegions(ctx, ask)
 	var again []question
 	for _, q := range ask {
 		obs, doubt, err := p.evaluateFirst(q, seen[q.id])
-		if err != nil {
-			fail(q.Target, err)
-			continue
-		}
-		first, before := p.takeFirst(q.id, seen[q.id].at)
-		switch {
-		case doubt && before:
-			if obs, err = p.confirmStopped(q, first, seen[q.id]); err != nil {
-				fail(q.Target, err)
+		if err == nil {
+			first, before := p.takeFirst(q.id, seen[q.id].at)
+			switch {
+			case doubt && before:
+				obs, err = p.confirmStopped(q, first, seen[q.id])
+			case doubt:
+				again = append(again, q)
 				continue
 			}
-			answers[q.Key()] = obs
-		case doubt:
-			again = append(again, q)
-		default:
-			answers[q.Key()] = obs
 		}
+		store(q, obs, err)
 	}
 	if len(again) > 0 {
 		var second map[string]instanceAnswer
-		err := p.waitAgree(ctx)
-		if err == nil {
+		late := p.waitAgree(ctx)
+		if late == nil {
 			second = p.askRegions(ctx, again)
 		}
 		for _, q := range again {
+			obs, err := providers.Observation{}, late
+			if err == nil {
+				obs, err = p.confirmStopped(q, seen[q.id], second[q.id])
+			}
 			if err != nil {
 				p.keepFirst(q.id, seen[q.id])
-				fail(q.Target, err)
-				continue
 			}
-			obs, err := p.confirmStopped(q, seen[q.id], second[q.id])
-			if err != nil {
-				p.keepFirst(q.id, seen[q.id])
-				fail(q.Target, err)
-				continue
-			}
-			answers[q.Key()] = obs
+			store(q, obs, err)
 		}
 	}
 	if len(errs) > 0 {
@@ -465,14 +456,10 @@ func (p *Provider) waitAgree(ctx context.Context) error {
 		return providers.Errorf(providers.ErrUnreachable, "stopped, and no time is left to ask once more after %s "+
 			"(agree)", p.cfg.Agree)
 	}
-	timer := time.NewTimer(p.cfg.Agree)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !remote.SleepContext(ctx, p.cfg.Agree) {
 		return ctx.Err()
 	}
+	return nil
 }
 
 // PowerOff requests a stop that neither waits for the guest nor gives up on it. It does nothing for a stopped instance.
@@ -534,32 +521,21 @@ func withPermit(o *ec2.Options) {
 }
 
 // runAction runs a power action on the target's instance.
-func (p *Provider) runAction(
-	ctx context.Context,
-	act string,
-	t providers.Target,
-	f func(context.Context, question) error,
-) error {
-	ctx, cancel := context.WithTimeout(ctx, remote.Backstop)
-	defer cancel()
-	if err := p.checkCredentials(ctx); err != nil {
-		return p.wrapError(ctx, act, t, err)
-	}
-	var failed error
-	ask := p.locateInstances(ctx, []providers.Target{t}, func(_ providers.Target, err error) { failed = err })
-	for _, q := range ask {
-		failed = f(ctx, q)
-	}
-	if failed != nil {
-		return p.wrapError(ctx, act, t, failed)
-	}
-	return nil
+func (p *Provider) runAction(ctx context.Context, act string, t providers.Target, f instanceAction) error {
+	return remote.RunCall(ctx, act, t, p.deviceName(t), func(ctx context.Context) (err error) {
+		if err = p.checkCredentials(ctx); err != nil {
+			return err
+		}
+		for _, q := range p.locateInstances(ctx, []providers.Target{t}, func(_ providers.Target, e error) { err = e }) {
+			err = f(ctx, q)
+		}
+		return err
+	})
 }
 
-// wrapError adds the act, the instance and a class to an error.
-func (p *Provider) wrapError(ctx context.Context, act string, t providers.Target, err error) error {
-	return fmt.Errorf("%s node %s (ec2 %s %s): %w", act, t.Node, p.opts.Name, t.ID, remote.EnsureClass(ctx, err))
-}
+type instanceAction = func(context.Context, question) error
+
+func (p *Provider) deviceName(t providers.Target) string { return "ec2 " + p.opts.Name + " " + t.ID }
 
 // Close closes the connections.
 func (p *Provider) Close(context.Context) error {

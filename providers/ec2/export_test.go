@@ -12,7 +12,11 @@ const MostRan = maxLaunches
 func (p *Provider) Ran() int { p.mu.Lock(); defer p.mu.Unlock(); return len(p.lastLaunches) }
 
 // Saw is saw.
-func (p *Provider) Saw(id string, launch time.Time) { p.rememberLaunch(id, launch) }
+func (p *Provider) Saw(id string, launch time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rememberLaunch(id, launch)
+}
 
 // BriefAnswers makes a request end much earlier.
 func BriefAnswers(t interface{ Cleanup(func()) }) {

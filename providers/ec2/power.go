@@ -88,8 +88,8 @@ func (s instanceAnswer) savedReason() string {
 	switch {
 	case s.reasonCode() == "Client.UserInitiatedHibernate":
 		return "stopped, hibernated"
-	case !plain &&
-		(s.HibernationOptions == nil || s.HibernationOptions.Configured == nil || *s.HibernationOptions.Configured):
+	case !plain && (s.HibernationOptions == nil || s.HibernationOptions.Configured == nil ||
+		*s.HibernationOptions.Configured):
 		return "stopped, maybe hibernated"
 	case !plain && s.InstanceLifecycle == types.InstanceLifecycleTypeSpot && !s.stoppedByMarket():
 		return "stopped by the market, maybe hibernated"
@@ -107,15 +107,18 @@ func (p *Provider) evaluateFirst(q question, s instanceAnswer) (obs providers.Ob
 	if s.err != nil {
 		return obs, false, s.err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	word := s.stateName()
 	if zone := zoneOf(s); zone != q.zone {
-		return obs, false, fmt.Errorf("%w: the node's providerID says that the instance is in zone %s, EC2 that it is in %q", providers.ErrIdentity, q.zone, zone)
+		return obs, false, fmt.Errorf("%w: the node's providerID names zone %s, but EC2 has the instance in %q",
+			providers.ErrIdentity, q.zone, zone)
 	}
 	obs = providers.Observation{State: powerState(word), Raw: string(word), Addresses: s.privateAddresses(),
 		At: providers.InstantOf(s.at)}
 	switch word {
 	case terminated: // for good, so it is never stale; its addresses are another's by now
-		p.forgetLaunch(q.id)
+		delete(p.lastLaunches, q.id)
 		obs.Addresses = ""
 		return obs, false, nil
 	case shuttingDown: // its addresses are about to go
@@ -135,7 +138,7 @@ func (p *Provider) evaluateFirst(q question, s instanceAnswer) (obs providers.Ob
 		obs.State, obs.Raw = providers.PowerOn, s.savedReason()
 		return obs, false, nil
 	}
-	if why := s.findContradiction(p.lastLaunch(q.id), q.Heard); why != "" {
+	if why := s.findContradiction(p.lastLaunches[q.id], q.Heard); why != "" {
 		obs.State, obs.Raw = providers.PowerUnknown, why
 		return obs, false, nil
 	}
@@ -151,8 +154,7 @@ func (s instanceAnswer) findContradiction(ran, heard time.Time) string {
 		return "stopped, and no launch"
 	case s.launchTime().Before(ran):
 		return "stopped, but launched again since"
-	case !hasTime &&
-		!s.launchTime().Equal(ran):
+	case !hasTime && !s.launchTime().Equal(ran):
 		// It stopped by itself: EC2 reports that without the time, so this launch must have been seen to run.
 		return "stopped, and not when"
 	case !hasTime:
@@ -202,26 +204,13 @@ func zoneOf(s instanceAnswer) string {
 // maxLaunches is more instances than any cluster creates in months. At this number the memory of launches is emptied.
 const maxLaunches = 20_000
 
-// rememberLaunch stores the launch under which an instance runs. It never replaces a launch by an older one.
+// rememberLaunch stores the launch under which an instance runs. It never replaces a launch by an older one. The caller
+// holds mu.
 func (p *Provider) rememberLaunch(id string, launch time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if len(p.lastLaunches) >= maxLaunches {
 		clear(p.lastLaunches)
 	}
 	if launch.After(p.lastLaunches[id]) {
 		p.lastLaunches[id] = launch
 	}
-}
-
-func (p *Provider) lastLaunch(id string) time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.lastLaunches[id]
-}
-
-func (p *Provider) forgetLaunch(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.lastLaunches, id)
 }

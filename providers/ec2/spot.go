@@ -25,7 +25,7 @@ func (s instanceAnswer) stoppedByMarket() bool {
 
 // askMarket reads the requests of the instances that the market has stopped. If that fails, the requests are unknown,
 // and a stop may have been a hibernation.
-func (p *Provider) askMarket(ctx context.Context, client *ec2.Client, all map[string]instanceAnswer) {
+func (p *Provider) askMarket(ctx context.Context, client *ec2.Client, all answers) {
 	var ids []string
 	for _, s := range all {
 		if s.err == nil && s.stateName() == stopped && s.reasonCode() == marketStop &&
@@ -36,7 +36,7 @@ func (p *Provider) askMarket(ctx context.Context, client *ec2.Client, all map[st
 	if len(ids) == 0 {
 		return
 	}
-	requests, err := p.readSpotRequests(ctx, client, ids)
+	requests, err := readSpotRequests(ctx, client, ids)
 	if err != nil {
 		p.opts.Log.Debug("Could not read spot requests of stopped instances", "provider", p.opts.Name, "err", err)
 		return
@@ -49,19 +49,17 @@ func (p *Provider) askMarket(ctx context.Context, client *ec2.Client, all map[st
 	}
 }
 
-// readSpotRequests reads spot requests. The result is by the instance that each of them created.
-func (p *Provider) readSpotRequests(
-	ctx context.Context,
-	client *ec2.Client,
-	ids []string,
-) (map[string]types.SpotInstanceRequest, error) {
+// spotRequests are by the instance that each of them created.
+type spotRequests = map[string]types.SpotInstanceRequest
+
+func readSpotRequests(ctx context.Context, client *ec2.Client, ids []string) (spotRequests, error) {
 	ctx = context.WithValue(ctx, instancesKey{}, len(ids))
 	out, err := client.DescribeSpotInstanceRequests(ctx,
 		&ec2.DescribeSpotInstanceRequestsInput{SpotInstanceRequestIds: ids})
 	if err != nil {
 		return nil, explainError(err)
 	}
-	by := map[string]types.SpotInstanceRequest{}
+	by := spotRequests{}
 	for _, r := range out.SpotInstanceRequests {
 		id := aws.ToString(r.InstanceId)
 		if _, twice := by[id]; twice {
@@ -87,7 +85,7 @@ func (p *Provider) terminateUnstoppable(ctx context.Context, q question) (done b
 		if first.InstanceLifecycle != types.InstanceLifecycleTypeSpot || id == "" {
 			return false, nil
 		}
-		requests, err := p.readSpotRequests(ctx, client, []string{id})
+		requests, err := readSpotRequests(ctx, client, []string{id})
 		if err != nil {
 			return false, fmt.Errorf("reading the instance's spot request: %w", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -73,38 +74,34 @@ type queue struct {
 }
 
 var (
-	queueHost = regexp.MustCompile(
-		`^(?:vpce-[a-z0-9-]+\.)?sqs(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(amazonaws\.com|amazonaws\.com\.cn|api\.aws|api\.amazonwebservices\.com\.cn)$`)
+	queueHost = regexp.MustCompile(`^(?:vpce-[a-z0-9-]+\.)?sqs(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?` +
+		`(amazonaws\.com|amazonaws\.com\.cn|api\.aws|api\.amazonwebservices\.com\.cn)$`)
 	queuePath = regexp.MustCompile(`^/[0-9]{12}/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)$`)
 )
 
-// parseQueue parses a queue's URL into the address for requests, the queue's name, and its region. The address of a
-// queue of AWS contains its region. Any other is in the only configured region.
-func parseQueue(address string, regions []string) (base, name, region string, _ error) {
-	u, err := remote.ParseHTTP(address, false)
-	if err != nil {
-		return "", "", "", err
-	}
-	path := queuePath.FindStringSubmatch(u.Path)
-	if path == nil || u.RawPath != "" {
-		return "", "", "", errors.New("is no queue: write its URL, as in " +
-			"https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence")
+// parseQueue parses a queue's URL, and returns its region. The address of a queue of AWS contains its region. Any other
+// is in the only configured region.
+func parseQueue(address string, regions []string) (u *url.URL, region string, err error) {
+	if u, err = remote.ParseHTTP(address, false); err != nil {
+		return nil, "", err
 	}
 	host := queueHost.FindStringSubmatch(u.Hostname())
 	switch {
+	case u.RawPath != "" || !queuePath.MatchString(u.Path):
+		err = errors.New("is no queue: write its URL, as in " +
+			"https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence")
 	case host == nil && len(regions) == 1:
 		region = regions[0]
 	case host == nil:
-		return "", "", "", errors.New("does not tell its region, as AWS' own addresses do: write one provider for " +
-			"each region")
+		err = errors.New("does not tell its region, as AWS' own addresses do: write one provider for each region")
 	case !slices.Contains(regions, host[1]):
-		return "", "", "", errors.New("is in a region that is not among regions")
+		err = errors.New("is in a region that is not among regions")
 	case strings.HasPrefix(host[1], "cn-") != strings.HasSuffix(host[2], ".cn"):
-		return "", "", "", errors.New("is of another partition than its region")
+		err = errors.New("is of another partition than its region")
 	default:
 		region = host[1]
 	}
-	return u.Scheme + "://" + u.Host, path[1], region, nil
+	return u, region, err
 }
 
 // openQueues creates the clients of the queues. Each sends to the host of its queue's own URL and to no other.
@@ -115,15 +112,15 @@ func (p *Provider) openQueues(cfg aws.Config) error {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	for _, address := range p.cfg.Queues {
-		base, name, region, err := parseQueue(address, p.cfg.Regions)
+		u, region, err := parseQueue(address, p.cfg.Regions)
 		if err != nil {
 			return err
 		}
-		p.queues = append(p.queues, &queue{address, name, sqs.NewFromConfig(cfg, func(o *sqs.Options) {
-			o.Region, o.BaseEndpoint = region, &base
+		p.queues = append(p.queues, &queue{address, path.Base(u.Path), sqs.NewFromConfig(cfg, func(o *sqs.Options) {
+			o.Region, o.BaseEndpoint = region, aws.String(u.Scheme+"://"+u.Host)
 			// The address is the configured one, whatever the environment sets.
-			o.EndpointOptions.UseFIPSEndpoint, o.EndpointOptions.UseDualStackEndpoint = aws.FIPSEndpointStateDisabled,
-				aws.DualStackEndpointStateDisabled
+			o.EndpointOptions.UseFIPSEndpoint = aws.FIPSEndpointStateDisabled
+			o.EndpointOptions.UseDualStackEndpoint = aws.DualStackEndpointStateDisabled
 			// One message with a wrong sum would fail every answer that contains it.
 			o.DisableMessageChecksumValidation = true
 		})})
@@ -140,20 +137,11 @@ var _ providers.Watcher = queueProvider{}
 // deletes what it has read. At the beginning, and when a queue can be read again, it looks over all instances.
 //
 // It retries a queue that cannot be read for ever: an administrator may grant the right or create the queue.
-func (p queueProvider) Watch(
-	ctx context.Context,
-	targets []providers.Target,
-	f func(providers.Target, providers.Observation),
-) error {
+func (p queueProvider) Watch(ctx context.Context, targets []providers.Target, report providers.ReportFunc) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &watch{
-		p:          p.Provider,
-		targets:    targets,
-		f:          f,
-		byInstance: map[string][]int{},
-		unreported: make([]providers.Observation, len(targets)),
-	}
+	w := &watch{p: p.Provider, targets: targets, report: report, byInstance: map[string][]int{},
+		unreported: make([]providers.Observation, len(targets))}
 	for i, t := range targets {
 		if in, err := parseID(t.ID); err == nil {
 			w.byInstance[in.id] = append(w.byInstance[in.id], i)
@@ -180,7 +168,7 @@ func (p queueProvider) Watch(
 type watch struct {
 	p                  *Provider
 	targets            []providers.Target
-	f                  func(providers.Target, providers.Observation)
+	report             providers.ReportFunc
 	byInstance         map[string][]int // targets by their instances
 	reports, lookOvers *remote.Throttle
 
@@ -205,7 +193,7 @@ func (w *watch) reportTarget(_ context.Context, i int) {
 	w.unreported[i] = providers.Observation{}
 	w.mu.Unlock()
 	if !o.At.IsZero() {
-		w.f(w.targets[i], o)
+		w.report(w.targets[i], o)
 	}
 }
 
@@ -319,11 +307,10 @@ func (q *queue) deleteMessages(ctx context.Context, messages []sqstypes.Message)
 	for some := range slices.Chunk(messages, maxMessages) {
 		in := &sqs.DeleteMessageBatchInput{QueueUrl: &q.url}
 		for i, m := range some {
-			in.Entries = append(in.Entries,
-				sqstypes.DeleteMessageBatchRequestEntry{
-					Id:            aws.String(strconv.Itoa(i)),
-					ReceiptHandle: aws.String(aws.ToString(m.ReceiptHandle)),
-				})
+			in.Entries = append(in.Entries, sqstypes.DeleteMessageBatchRequestEntry{
+				Id:            aws.String(strconv.Itoa(i)),
+				ReceiptHandle: aws.String(aws.ToString(m.ReceiptHandle)),
+			})
 		}
 		ctx, cancel := context.WithTimeout(ctx, answerTime)
 		out, err := q.client.DeleteMessageBatch(ctx, in)
@@ -394,13 +381,8 @@ var errNoEvent = errors.New("is no event of an instance")
 
 // parseEvent parses a message. A sender to the queue may send anything.
 func parseEvent(body string) (e event, _ error) {
-	if len(body) > longestEvent {
-		return e, errNoEvent
-	}
-	if err := json.Unmarshal([]byte(body), &e); err != nil {
-		return e, errNoEvent
-	}
-	if e.Source != "aws.ec2" || e.Type != "EC2 Instance State-change Notification" || e.Time.IsZero() ||
+	if len(body) > longestEvent || json.Unmarshal([]byte(body), &e) != nil ||
+		e.Source != "aws.ec2" || e.Type != "EC2 Instance State-change Notification" || e.Time.IsZero() ||
 		!instanceOnly.MatchString(e.Detail.ID) || powerState(e.Detail.State) == providers.PowerUnknown {
 		return e, errNoEvent
 	}
@@ -411,19 +393,17 @@ var instanceOnly = regexp.MustCompile(`^i-(?:[0-9a-f]{8}|[0-9a-f]{17})$`)
 
 // checkQueues returns the faults of Config.Queues.
 func (c *Config) checkQueues() (out []providers.Problem) {
+	seen := map[string]bool{}
 	for i, address := range c.Queues {
-		path := fmt.Sprintf("queues[%d]", i)
-		if _, _, _, err := parseQueue(address, c.Regions); err != nil {
-			out = append(out, providers.Problemf(path, "%v", err))
-		} else if slices.ContainsFunc(c.Queues[:i], func(other string) bool { return sameQueue(other, address) }) {
-			out = append(out, providers.Problemf(path, "is listed already"))
+		u, _, err := parseQueue(address, c.Regions)
+		if err == nil && seen[u.Host+u.Path] {
+			err = errors.New("is listed already")
 		}
+		if err != nil {
+			out = append(out, providers.Problemf(fmt.Sprintf("queues[%d]", i), "%v", err))
+			continue
+		}
+		seen[u.Host+u.Path] = true
 	}
 	return out
-}
-
-func sameQueue(a, b string) bool {
-	one, err := url.Parse(a)
-	two, errTwo := url.Parse(b)
-	return err == nil && errTwo == nil && strings.EqualFold(one.Host, two.Host) && one.Path == two.Path
 }

@@ -129,17 +129,17 @@ func (w *watch) lookOver(ctx context.Context, l *link) {
 
 // askTarget asks for one target. It skips one that cannot be found, is ambiguous, or does not answer in time: libvirtd
 // does not answer for a domain that it is destroying. Another question checks whether the daemon is alive.
-func (w *watch) askTarget(ctx context.Context, l *link, t providers.Target) (g domainAnswer, _ golibvirt.UUID, ok bool) {
+func (w *watch) askTarget(ctx context.Context, l *link, t providers.Target) (g domainAnswer, _ [16]byte, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, w.p.timing.beat)
 	defer cancel()
 	uuids, err := candidateUUIDs(t)
 	if err != nil {
-		return g, golibvirt.UUID{}, false
+		return g, [16]byte{}, false
 	}
 	found, err := l.findDomains(ctx, uuids, t.ID)
 	if err != nil || len(found) == 0 ||
 		slices.ContainsFunc(found, func(d golibvirt.Domain) bool { return d.UUID != found[0].UUID }) {
-		return g, golibvirt.UUID{}, false
+		return g, [16]byte{}, false
 	}
 	g, err = l.askDomainState(ctx, found[0].UUID)
 	return g, found[0].UUID, err == nil

@@ -298,7 +298,8 @@ func (w *wire) passEvent(h header, payload []byte) error {
 // go-libvirt announces none. Answering costs nothing, and the alternative is a closed connection.
 func (w *wire) sendPong() error {
 	packet := make([]byte, 0, headerLen)
-	for _, field := range []uint32{headerLen, programKeepalive, protocolVersion, keepalivePong, typeMessage, 0, statusOK} {
+	pong := []uint32{headerLen, programKeepalive, protocolVersion, keepalivePong, typeMessage, 0, statusOK}
+	for _, field := range pong {
 		packet = binary.BigEndian.AppendUint32(packet, field)
 	}
 	w.mu.Lock()

@@ -609,7 +609,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ec2: two answers of two stops prove across calls (2)", In: "providers/ec2.Provider.States",
-		Old: "if obs, err = p.confirmStopped(q, first, seen[q.id]); err != nil { ... }",
+		Old: "obs, err = p.confirmStopped(q, first, seen[q.id])",
 		New: "_ = first", Tests: ec2Spot,
 	},
 	{
@@ -647,7 +647,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ec2: two answers follow at once (1)", In: "providers/ec2.Provider.waitAgree",
-		Old: "time.NewTimer(p.cfg.Agree)", New: "time.NewTimer(0)",
+		Old: "remote.SleepContext(ctx, p.cfg.Agree)", New: "remote.SleepContext(ctx, 0)",
 	},
 	{
 		Name: "ec2: the answer's arrival is its time (1)", In: "providers/ec2.Provider.describeInstances",
@@ -715,7 +715,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ec2: an instance that is left out of an answer is none's error (2)",
-		In:   "providers/ec2.Provider.askWithoutMissing",
+		In:   "providers/ec2.failAll",
 		Old:  "all[i.id] = instanceAnswer{err: err}", New: "all[i.id] = instanceAnswer{}",
 	},
 	{
