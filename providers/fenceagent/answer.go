@@ -40,9 +40,10 @@ func (r result) statusText() string {
 // them.
 var (
 	refusedPhrases = []string{
-		"login failed", "logon failed", "authentication fail", "authentication error", "unable to authenticate", "invalid credentials",
-		"invalid user", "invalid password", "incorrect password", "wrong password", "incorrect access key", "unauthorized", "unauthorised",
-		"permission denied (", "access denied", "rakp 2 hmac is invalid",
+		"login failed", "logon failed", "authentication fail", "authentication error", "unable to authenticate",
+		"invalid credentials", "invalid user", "invalid password", "incorrect password", "wrong password",
+		"incorrect access key", "unauthorized", "unauthorised", "permission denied (", "access denied",
+		"rakp 2 hmac is invalid",
 	}
 	// maybeRefused is EC_LOGIN_DENIED: the prompt that a right password brings did not come, or nothing came at all.
 	maybeRefused = "unable to connect/login to fencing device"
@@ -55,7 +56,8 @@ var (
 		{providers.ErrUnreachable, []string{"connection timed out", "connection lost"}},
 		{providers.ErrNotFound, []string{"you have to enter existing", "can not find vm uuid"}},
 		{providers.ErrPermanent, []string{
-			"unrecognised action", "failed: you have to", "is not a valid", "unable to run ", "modulenotfounderror", "importerror", "syntaxerror",
+			"unrecognised action", "failed: you have to", "is not a valid", "unable to run ", "modulenotfounderror",
+			"importerror", "syntaxerror",
 		}},
 	}
 )

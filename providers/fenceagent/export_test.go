@@ -19,11 +19,11 @@ func Contradictions(agent, dir string) string {
 		return err.Error()
 	case (m.checkUsable() != nil) != (k.never == fabric || k.never == noVerdict || agent == "fence_compute"):
 		return fmt.Sprintf("serves: %v, known as %q", m.checkUsable(), k.never)
-	case k.never == "" && m.nameFor(k.idOption) == "":
-		return "it has no option " + k.idOption
-	case k.never == "" && k.idOption != m.idOption() && agent != "fence_dummy" && agent != "fence_powerman" &&
+	case k.never == "" && m.nameFor(c.idOption()) == "":
+		return "it has no option " + c.idOption()
+	case k.never == "" && c.idOption() != m.idOption() && agent != "fence_dummy" && agent != "fence_powerman" &&
 		agent != "fence_vmware":
-		return fmt.Sprintf("an ID goes to %s by its metadata, and to %s by what we know", m.idOption(), k.idOption)
+		return fmt.Sprintf("an ID goes to %s by its metadata, and to %s by what we know", m.idOption(), c.idOption())
 	}
 	return ""
 }

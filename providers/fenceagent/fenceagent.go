@@ -18,6 +18,7 @@
 package fenceagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,7 +105,8 @@ func (c *Config) Validate() (out []providers.Problem) {
 			"it says OFF of machines that are off only", c.Agent)
 	case k.guesses != "" && !c.AllowGuessedOff:
 		problem("allowGuessedOff", "%s says OFF too easily (%s): say true if no machine of yours can be in such a "+
-			"state", c.Agent, k.guesses)
+			"state",
+			c.Agent, k.guesses)
 	}
 	meta, err := c.loadMetadata()
 	if err == nil {
@@ -193,12 +195,7 @@ func newerName(meta *metadata, key string) string {
 	if meta != nil && meta.options[key].name != "" {
 		return meta.options[key].name
 	}
-	for name, old := range olderNames {
-		if key == old {
-			return name
-		}
-	}
-	return key
+	return cmp.Or(map[string]string{"port": optionPlug, "ipaddr": optionIP}[key], key)
 }
 
 // loadMetadata finds the agent and asks it for its metadata, once.
@@ -230,10 +227,7 @@ func findAgent(dir, agent string) (string, error) {
 	if !agentName.MatchString(agent) {
 		return "", errors.New("is no agent's name")
 	}
-	path, err := exec.LookPath(agent)
-	if dir != "" {
-		path, err = exec.LookPath(filepath.Join(dir, agent))
-	}
+	path, err := exec.LookPath(filepath.Join(dir, agent)) // without a folder it looks in PATH
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		return "", fmt.Errorf("is not in PATH: %w", fs.ErrNotExist)
@@ -246,7 +240,7 @@ func findAgent(dir, agent string) (string, error) {
 // idOption returns the agent's option for a target's ID.
 func (c *Config) idOption() string {
 	if k, ok := known[c.Agent]; ok {
-		return k.idOption
+		return cmp.Or(k.idOption, optionPlug)
 	}
 	if meta, err := c.loadMetadata(); err == nil {
 		return meta.idOption()
@@ -367,23 +361,23 @@ func (p *Provider) isOffPlausible(id string, state providers.PowerState) bool {
 // PowerOff runs the agent's off, which waits until the machine is off. An agent that reports that it waited in vain has
 // still sent the request.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
-	ctx = remote.WithStill(ctx, still)
-	return p.runCall(ctx, "power off", t, func(ctx context.Context) error { return p.setPower(ctx, "off", t) })
+	return p.setPower(remote.WithStill(ctx, still), "off", t)
 }
 
 // PowerOn runs the agent's on, as PowerOff does the off.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
-	ctx = remote.WithStill(ctx, still)
-	return p.runCall(ctx, "power on", t, func(ctx context.Context) error { return p.setPower(ctx, "on", t) })
+	return p.setPower(remote.WithStill(ctx, still), "on", t)
+}
+
+func (p *Provider) setPower(ctx context.Context, action string, t providers.Target) error {
+	return p.runCall(ctx, "power "+action, t, func(ctx context.Context) error {
+		_, err := p.callAgent(ctx, action, t)
+		return err
+	})
 }
 
 func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f func(context.Context) error) error {
 	return remote.RunCall(ctx, act, t, "fenceagent "+p.opts.Name+" "+p.cfg.Agent+" "+t.ID, f)
-}
-
-func (p *Provider) setPower(ctx context.Context, action string, t providers.Target) error {
-	_, err := p.callAgent(ctx, action, t)
-	return err
 }
 
 // MaybeRefusedFor is how long a device is left alone after its agent failed twice in a row in a way that may be a
@@ -394,8 +388,8 @@ const MaybeRefusedFor = 5 * time.Minute
 // requested, or its answer is a word, which may be unknown.
 func (p *Provider) callAgent(ctx context.Context, action string, t providers.Target) (result, error) {
 	if t.ID == "" {
-		return result{},
-			providers.Errorf(providers.ErrNotFound, "the target has no ID: give it the agent's "+p.cfg.idOption())
+		return result{}, providers.Errorf(providers.ErrNotFound, "the target has no ID: give it the agent's %s",
+			p.cfg.idOption())
 	}
 	// the configuration's reader refuses such a rule; this check does not rely on it
 	if t.Claimed && p.cfg.HasAddressIDs() {
@@ -518,11 +512,9 @@ func (p *Provider) buildInput(ctx context.Context, action, id, node string) (*in
 	// An agent that waits for a prompt which a wrong password never brings must report that before it is ended:
 	// otherwise the reason would be lost.
 	const option, usual = "login_timeout", 5
-	end, ends := ctx.Deadline()
-	if _, has := p.meta.options[option]; !has || p.cfg.Options[option] != "" || !ends {
-		return in, nil
-	}
-	if half := int(time.Until(end).Seconds()+0.5) / 2; half < usual {
+	end, _ := ctx.Deadline() // remote.Backstop at the latest
+	half := int(time.Until(end).Seconds()+0.5) / 2
+	if _, has := p.meta.options[option]; has && p.cfg.Options[option] == "" && half < usual {
 		return in, in.addOption(option, strconv.Itoa(max(1, half)))
 	}
 	return in, nil

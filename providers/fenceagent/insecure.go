@@ -34,7 +34,8 @@ func (c *Config) findInsecure(meta *metadata) string {
 
 	for _, name := range []string{"ssl_insecure", "insecure", "notls"} {
 		if _, ok := given[name]; ok {
-			return fmt.Sprintf("takes any device for the right one with options.%s, whatever its value: leave that out", name)
+			return fmt.Sprintf("takes any device for the right one with options.%s, whatever its value: leave that out",
+				name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -44,15 +45,18 @@ func (c *Config) findInsecure(meta *metadata) string {
 	}
 	switch {
 	case has("ssh") && !isSet("ssh"):
-		return `logs in by telnet, in clear text: write options.ssh: "1" and options.ssh_options: -o StrictHostKeyChecking=yes`
+		return `logs in by telnet, in clear text: write options.ssh: "1" and options.ssh_options: ` +
+			`-o StrictHostKeyChecking=yes`
 	case has("ssh") && !checksKey.MatchString(value("ssh_options")):
-		return fmt.Sprintf("takes any ssh host key that it sees for the first time: let options.ssh_options begin with -o StrictHostKeyChecking=yes (it is %q)",
+		return fmt.Sprintf("takes any ssh host key that it sees for the first time: let options.ssh_options begin "+
+			"with -o StrictHostKeyChecking=yes (it is %q)",
 			value("ssh_options"))
 	case has("ssl") && !isSet("ssl") && !isSet("ssl_secure"):
 		return `speaks in clear text: write options.ssl: "1"`
 	case has("snmp_version") &&
 		(value("snmp_version") != "3" || !slices.Contains([]string{"authPriv", "authNoPriv"}, value("snmp_sec_level"))):
-		return `sends its community in clear text, or no password: write options.snmp_version: "3" and options.snmp_sec_level: authPriv`
+		return `sends its community in clear text, or no password: write options.snmp_version: "3" and ` +
+			`options.snmp_sec_level: authPriv`
 	case has("lanplus") && !isSet("lanplus"):
 		return `speaks IPMI 1.5, where anybody may answer: write options.lanplus: "1"`
 	case has("lanplus") && slices.Contains([]string{"0", "1", "6", "15"}, value("cipher")):

@@ -2,6 +2,7 @@ package fenceagent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -52,11 +53,7 @@ func parseMetadata(answer []byte) (*metadata, error) {
 		}
 	}
 	for _, p := range m.Parameters {
-		name := p.Name
-		if n := newer[name]; n != "" {
-			name = n
-		}
-		out.options[p.Name] = option{name, out.options[p.Name].required ||
+		out.options[p.Name] = option{cmp.Or(newer[p.Name], p.Name), out.options[p.Name].required ||
 			p.Required == "1" && p.Deprecated != "1", p.Content.Default}
 	}
 	for _, a := range m.Actions {
@@ -94,7 +91,7 @@ func (m *metadata) idOption() string {
 // nameFor returns the name by which the agent knows an option that has an older and a newer name; "" if it knows
 // neither.
 func (m *metadata) nameFor(name string) string {
-	for _, n := range []string{name, map[string]string{optionPlug: "port", optionIP: "ipaddr"}[name]} {
+	for _, n := range []string{name, olderNames[name]} {
 		if _, ok := m.options[n]; ok {
 			return n
 		}

@@ -21,13 +21,15 @@ import (
 var (
 	programs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt"}
 	settings = []string{
-		"/etc/alternatives", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/cluster", "/etc/crypto-policies", "/etc/gai.conf",
-		"/etc/group", "/etc/host.conf", "/etc/hosts", "/etc/krb5.conf", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
-		"/etc/localtime", "/etc/nsswitch.conf", "/etc/openstack", "/etc/passwd", "/etc/pki", "/etc/protocols", "/etc/resolv.conf",
-		"/etc/services", "/etc/snmp", "/etc/ssh/ssh_config", "/etc/ssh/ssh_config.d", "/etc/ssh/ssh_known_hosts",
+		"/etc/alternatives", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/cluster",
+		"/etc/crypto-policies", "/etc/gai.conf", "/etc/group", "/etc/host.conf", "/etc/hosts", "/etc/krb5.conf",
+		"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/nsswitch.conf",
+		"/etc/openstack", "/etc/passwd", "/etc/pki", "/etc/protocols", "/etc/resolv.conf", "/etc/services",
+		"/etc/snmp", "/etc/ssh/ssh_config", "/etc/ssh/ssh_config.d", "/etc/ssh/ssh_known_hosts",
 		"/etc/ssh/ssh_known_hosts2", "/etc/ssl", "/etc/terminfo", "/var/lib/snmp",
 	}
-	devices = []string{"/dev/full", "/dev/null", "/dev/ptmx", "/dev/pts", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"}
+	devices = []string{"/dev/full", "/dev/null", "/dev/ptmx", "/dev/pts", "/dev/random", "/dev/tty", "/dev/urandom",
+		"/dev/zero"}
 )
 
 // checkSandbox returns why agents run without a sandbox, or nil.
