@@ -1,5 +1,5 @@
 // Package providertest is the conformance suite that every provider passes: against its real counterpart, or one that
-// behaves like it. It imports the contract and goleak.
+// behaves like it. It imports the contract, goleak and test/kit.
 //
 // It checks what the rest of forcefence builds on. Off comes only from the machine's own device, asked in that very
 // call. No answer, a strange one or another machine's is never Off. An accepted power-off is not an off. Errors have
@@ -175,31 +175,18 @@ func (a batchAsker) State(ctx context.Context, t providers.Target) (providers.Ob
 		targets = append(targets, a.missing)
 	}
 	all, err := a.batch.States(ctx, targets)
-	if len(targets) > 1 {
-		if _, there := all[a.missing.Key()]; there {
-			return providers.Observation{}, errors.New("States has an answer for a machine that the device does not know")
-		}
+	if _, there := all[a.missing.Key()]; there && len(targets) > 1 {
+		return providers.Observation{}, errors.New("States answers for a machine that the device does not know")
 	}
-	obs, answered := all[t.Key()]
-	if answered {
+	if obs, answered := all[t.Key()]; answered {
 		return obs, nil
 	}
-	// What AskAll returns for a target that is left out, and for the call's error.
-	got := providers.AskAll(ctx, batchAnswer{a.Provider, all, err}, "suite", []providers.Target{t}, providers.Now)
-	return providers.Observation{Raw: got[0].Raw}, got[0].Err
+	var each providers.Unanswered
+	if errors.As(err, &each) {
+		err = each[t.Key()]
+	}
+	return providers.Observation{}, cmp.Or(err, providers.ErrNotFound)
 }
-
-// batchAnswer is a batch that was answered.
-type batchAnswer struct {
-	providers.Provider
-	answers map[string]providers.Observation
-	err     error
-}
-
-func (s batchAnswer) States(context.Context, []providers.Target) (map[string]providers.Observation, error) {
-	return s.answers, s.err
-}
-func (batchAnswer) MaxStates() int { return 1 }
 
 func (o Options) withDefaults() Options {
 	if o.Timeout <= 0 {
@@ -337,19 +324,15 @@ func powersOff(ctx context.Context, b *Bench, o Options) error {
 }
 
 func actionsRepeat(ctx context.Context, b *Bench, o Options) error {
-	for i := range 3 {
-		if err := runPower(ctx, o, b.Provider.PowerOn, b.Target); err != nil {
-			return fmt.Errorf("PowerOn number %d: %w", i+1, err)
+	for i := range 6 {
+		call, want := b.Provider.PowerOn, providers.PowerOn
+		if i >= 3 {
+			call, want = b.Provider.PowerOff, providers.PowerOff
 		}
-		if err := waitForState(ctx, b, o, providers.PowerOn); err != nil {
-			return err
+		if err := runPower(ctx, o, call, b.Target); err != nil {
+			return fmt.Errorf("power action %d (%s): %w", i+1, want, err)
 		}
-	}
-	for i := range 3 {
-		if err := runPower(ctx, o, b.Provider.PowerOff, b.Target); err != nil {
-			return fmt.Errorf("PowerOff number %d: %w", i+1, err)
-		}
-		if err := waitForState(ctx, b, o, providers.PowerOff); err != nil {
+		if err := waitForState(ctx, b, o, want); err != nil {
 			return err
 		}
 	}
@@ -448,6 +431,9 @@ func rejectsOtherMachine(ctx context.Context, b *Bench, o Options) error {
 	if b.Target.SystemUUID == "" && b.Target.Addresses == "" {
 		return nil
 	}
+	refused := func(err error) bool { // where a machine is looked up by its UUID, another one's is not found
+		return errors.Is(err, providers.ErrIdentity) || errors.Is(err, providers.ErrNotFound)
+	}
 	for _, seenBefore := range []bool{false, true} {
 		b.SetPower(true)
 		b.SetFault(OtherMachine)
@@ -458,9 +444,7 @@ func rejectsOtherMachine(ctx context.Context, b *Bench, o Options) error {
 				}
 				return call(ctx, t, still)
 			}
-			// Where a machine is looked up by its UUID, another one's is not found.
-			if err := runPower(ctx, o, confirmed,
-				b.Target); !errors.Is(err, providers.ErrIdentity) && !errors.Is(err, providers.ErrNotFound) {
+			if err := runPower(ctx, o, confirmed, b.Target); !refused(err) {
 				return fmt.Errorf("%s, seen before %t: got %v, want %v", name, seenBefore, err, providers.ErrIdentity)
 			}
 		}
@@ -468,8 +452,7 @@ func rejectsOtherMachine(ctx context.Context, b *Bench, o Options) error {
 			return errors.New("another machine was powered off")
 		}
 		b.SetPower(false)
-		if a := askState(ctx, b, o, b.Target); a.State != providers.PowerUnknown ||
-			(!errors.Is(a.Err, providers.ErrIdentity) && !errors.Is(a.Err, providers.ErrNotFound)) {
+		if a := askState(ctx, b, o, b.Target); a.State != providers.PowerUnknown || !refused(a.Err) {
 			return fmt.Errorf("State, seen before %t: got %s, %v; want Unknown, %v", seenBefore, a.State, a.Err,
 				providers.ErrIdentity)
 		}
@@ -513,9 +496,8 @@ func byteOrders(ctx context.Context, b *Bench, o Options) error {
 	if !ok {
 		return nil
 	}
-	u = providers.SwapUUID(u)
 	t := b.Target
-	t.SystemUUID = fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+	t.SystemUUID = providers.FormatUUID(providers.SwapUUID(u))
 	if a := askState(ctx, b, o, t); a.State != providers.PowerOn || a.Err != nil {
 		return fmt.Errorf("State: got %s, %v", a.State, a.Err)
 	}
@@ -592,39 +574,29 @@ func callPromptly(within time.Duration, call func() error) (err, late error) {
 	}
 }
 
+type endingContext = func(context.Context) (context.Context, context.CancelFunc)
+
 // returnsPromptly makes each call under a context that ends early, and then one that must succeed as usual.
-func returnsPromptly(
-	ctx context.Context,
-	b *Bench,
-	o Options,
-	ending func(context.Context) (context.Context, context.CancelFunc),
-	want func(error) bool,
-) error {
-	calls := []struct {
-		name string
-		call action
-	}{
-		{"State", func(ctx context.Context, t providers.Target, _ func() error) error {
-			obs, err := b.Provider.State(ctx, t)
-			if obs.State != providers.PowerUnknown {
-				return nil
-			}
-			return err
-		}},
-		{"PowerOff", b.Provider.PowerOff},
-		{"PowerOn", b.Provider.PowerOn},
+func returnsPromptly(ctx context.Context, b *Bench, o Options, ending endingContext, want func(error) bool) error {
+	state := func(ctx context.Context, t providers.Target, _ func() error) error {
+		obs, err := b.Provider.State(ctx, t)
+		if obs.State != providers.PowerUnknown {
+			return nil
+		}
+		return err
 	}
-	for _, c := range calls {
+	for i, call := range []action{state, b.Provider.PowerOff, b.Provider.PowerOn} {
+		name := []string{"State", "PowerOff", "PowerOn"}[i]
 		err, late := callPromptly(50*time.Millisecond+o.Prompt, func() error {
 			ctx, cancel := ending(ctx)
 			defer cancel()
-			return c.call(ctx, b.Target, AllowSend)
+			return call(ctx, b.Target, AllowSend)
 		})
 		if late != nil {
-			return fmt.Errorf("%s %w", c.name, late)
+			return fmt.Errorf("%s %w", name, late)
 		}
 		if !want(err) {
-			return fmt.Errorf("%s: got %v", c.name, err)
+			return fmt.Errorf("%s: got %v", name, err)
 		}
 	}
 	b.SetFault(NoFault)

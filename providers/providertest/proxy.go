@@ -3,17 +3,12 @@ package providertest
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"strconv"
@@ -22,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // The faults of a network, which a Proxy simulates. NoFault ends them.
@@ -53,8 +50,7 @@ type Proxy struct {
 	opts      ProxyOptions
 	to        string
 	gate      *gate
-	authority *authority
-	shown     map[Fault]tls.Certificate
+	authority *kit.Authority
 	upstream  *http.Transport
 	tooMany   atomic.Int32 // requests that were answered so
 	work      sync.WaitGroup
@@ -68,20 +64,20 @@ func NewProxy(t testing.TB, to string, o ProxyOptions) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{opts: o, to: to, authority: newAuthority(t), gate: newGate(inner.(*net.TCPListener))}
-	p.shown = map[Fault]tls.Certificate{
-		NoFault:            p.authority.issueCertificate(t, time.Now().Add(24*time.Hour)),
-		ExpiredCertificate: p.authority.issueCertificate(t, time.Now().Add(-24*time.Hour)),
-		UnknownAuthority:   newAuthority(t).issueCertificate(t, time.Now().Add(24*time.Hour)),
+	p := &Proxy{opts: o, to: to, authority: kit.NewAuthority("proxy"), gate: newGate(inner.(*net.TCPListener))}
+	good := issueCertificate(p.authority, time.Now().Add(24*time.Hour))
+	shown := map[Fault]tls.Certificate{
+		ExpiredCertificate: issueCertificate(p.authority, time.Now().Add(-23*time.Hour)),
+		UnknownAuthority:   issueCertificate(kit.NewAuthority("unknown"), time.Now().Add(24*time.Hour)),
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		f, _ := p.gate.currentFault()
-		c, ok := p.shown[f]
-		if !ok {
-			c = p.shown[NoFault]
+		if c, ok := shown[f]; ok {
+			return &c, nil
 		}
-		return &c, nil
-	}}
+		return &good, nil
+	}
 	if o.HTTP {
 		// A connection for each request: none is left when a bench looks for goroutines.
 		p.upstream = &http.Transport{
@@ -110,22 +106,23 @@ func NewProxy(t testing.TB, to string, o ProxyOptions) *Proxy {
 	return p
 }
 
+// issueCertificate returns a certificate for this host until that time.
+func issueCertificate(a *kit.Authority, until time.Time) tls.Certificate {
+	return a.Sign(x509.Certificate{
+		Subject: pkix.Name{CommonName: "127.0.0.1"}, NotAfter: until, DNSNames: []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, nil).TLS()
+}
+
 // Addr returns the address at which the proxy listens, as host:port.
 func (p *Proxy) Addr() string { return p.gate.Addr().String() }
 
 // CA returns the authority, in PEM, of the proxy's own certificates. A provider must trust it, beside the counterpart's
 // own with TLS.
-func (p *Proxy) CA() []byte { return p.authority.pem }
+func (p *Proxy) CA() []byte { return p.authority.Cert }
 
 // SetFault replaces the fault at once. It releases held answers, and the faults of new connections close open ones.
 func (p *Proxy) SetFault(f Fault) { p.gate.setFault(f) }
-
-// countConnections returns how many connections were ever accepted.
-func (p *Proxy) countConnections() int {
-	p.gate.mu.Lock()
-	defer p.gate.mu.Unlock()
-	return p.gate.accepted
-}
 
 // networkFaults returns the faults that the counterpart's protocol can have.
 func (p *Proxy) networkFaults() []Fault {
@@ -431,55 +428,4 @@ func (c *gated) Close() error {
 		c.gate.mu.Unlock()
 	})
 	return c.Conn.Close()
-}
-
-// authority signs the certificates that a proxy shows.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-func newAuthority(t testing.TB) *authority {
-	t.Helper()
-	a := &authority{key: newKey(t)}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "proxy's authority"},
-		NotBefore: time.Now().Add(-72 * time.Hour), NotAfter: time.Now().Add(72 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
-	if err == nil {
-		a.cert, err = x509.ParseCertificate(der)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return a
-}
-
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-// issueCertificate returns a certificate for this host until that time.
-func (a *authority) issueCertificate(t testing.TB, until time.Time) tls.Certificate {
-	t.Helper()
-	key := newKey(t)
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "127.0.0.1"},
-		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}, a.cert, key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }

@@ -346,3 +346,10 @@ func deadlined(c net.Conn, within time.Duration) net.Conn {
 	_ = c.SetDeadline(time.Now().Add(within))
 	return c
 }
+
+// countConnections is how many connections were ever accepted.
+func (p *Proxy) countConnections() int {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	return p.gate.accepted
+}
