@@ -225,10 +225,11 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading AWS settings: %w", err)
 	}
-	p.transport = awshttp.NewBuildableClient().WithTransportOptions(boundHeader).GetTransport()
-	if client, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
-		p.transport = client.GetTransport() // with AWS_CA_BUNDLE
+	client, ok := cfg.HTTPClient.(*awshttp.BuildableClient) // the one given above, with AWS_CA_BUNDLE
+	if !ok {
+		return nil, fmt.Errorf("reading AWS settings: an HTTP client of type %T", cfg.HTTPClient)
 	}
+	p.transport = client.GetTransport()
 	p.transport.MaxIdleConnsPerHost = concurrency
 	// With HTTP/2 all calls would share one connection, which stays open when it hangs and their time is up.
 	p.transport.ForceAttemptHTTP2, p.transport.TLSNextProto = false, nil

@@ -77,10 +77,11 @@ func (c *Config) Validate() []providers.Problem {
 			return
 		}
 		secure = secure || a.network == "tls"
-		if seen[a.addressKey()] {
+		key := a.network + " " + strings.Join(a.at, " ") + " " + a.connect
+		if seen[key] {
 			problem(path, "names a hypervisor twice")
 		}
-		seen[a.addressKey()] = true
+		seen[key] = true
 	}
 	switch {
 	case c.URI != "" && len(c.URIs) > 0:
@@ -130,27 +131,6 @@ func (c *Config) Hypervisors() []string {
 	return c.URIs
 }
 
-// hypervisorAddresses returns the addresses of all hypervisors.
-func (c *Config) hypervisorAddresses() ([]address, error) {
-	var out []address
-	for _, uri := range c.Hypervisors() {
-		a, err := parseAddress(uri, c.AllowTCP)
-		if err != nil {
-			return nil, fmt.Errorf("a hypervisor's URI %w", err)
-		}
-		out = append(out, a)
-	}
-	if len(out) == 0 {
-		return nil, errors.New("no hypervisor's URI")
-	}
-	return out, nil
-}
-
-// addressKey returns what distinguishes two hypervisors.
-func (a address) addressKey() string {
-	return a.network + " " + strings.Join(a.at, " ") + " " + a.connect
-}
-
 // Provider controls the domains of one group of hypervisors. It is safe for concurrent use.
 type Provider struct {
 	cfg    Config
@@ -170,13 +150,16 @@ var (
 
 // New returns the provider for a valid Config. It contacts no daemon.
 func New(c Config, o providers.Options) (*Provider, error) {
-	addresses, err := c.hypervisorAddresses()
-	if err != nil {
-		return nil, err
-	}
 	p := &Provider{cfg: c, opts: o.WithDefaults(), timing: defaultTiming}
-	for _, a := range addresses {
-		p.group = append(p.group, newHypervisor(a, &p.cfg))
+	for _, uri := range c.Hypervisors() {
+		a, err := parseAddress(uri, c.AllowTCP)
+		if err != nil {
+			return nil, fmt.Errorf("a hypervisor's URI %w", err)
+		}
+		p.group = append(p.group, &hypervisor{address: a, cfg: &p.cfg, all: map[*link]struct{}{}})
+	}
+	if len(p.group) == 0 {
+		return nil, errors.New("no hypervisor's URI")
 	}
 	return p, nil
 }

@@ -41,10 +41,6 @@ type hypervisor struct {
 	work   sync.WaitGroup     // goroutines of links and of questions; Add happens with mu held and closed false
 }
 
-func newHypervisor(a address, cfg *Config) *hypervisor {
-	return &hypervisor{address: a, cfg: cfg, all: map[*link]struct{}{}}
-}
-
 // link is one connection. The first caller opens it, and all callers share it.
 type link struct {
 	h      *hypervisor
