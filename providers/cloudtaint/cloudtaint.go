@@ -115,7 +115,7 @@ func (p *provider) evaluateNode(name string, n providers.Node) (providers.PowerS
 	}
 	switch {
 	case !notReady:
-		return providers.PowerUnknown, "the node is Ready, or never was"
+		return providers.PowerUnknown, "the node is Ready, or was never Ready"
 	case !shut:
 		p.untainted[name] = now
 		return providers.PowerUnknown, "no shutdown taint"
@@ -135,7 +135,8 @@ func (p *provider) forgetNode(name string) {
 }
 
 // errNoPower refuses power actions.
-var errNoPower = providers.Errorf(providers.ErrPermanent, "a taint moves no power: give the node another device, too")
+var errNoPower = providers.Errorf(providers.ErrPermanent, "a taint cannot change power: give the node another "+
+	"device, too")
 
 // Quiet implements providers.Quiet: a node without the taint may be on or off.
 func (*provider) Quiet() {}

@@ -63,7 +63,7 @@ func TestState(t *testing.T) {
 		want providers.PowerState
 		raw  string
 	}{
-		{"ready", []providers.Node{ready}, unknown, "the node is Ready, or never was"},
+		{"ready", []providers.Node{ready}, unknown, "the node is Ready, or was never Ready"},
 		{"not ready", []providers.Node{ready, bare}, unknown, "no shutdown taint"},
 		{"it came after", []providers.Node{ready, bare, tainted}, off, "shutdown taint"},
 		{"it came after, and is still there", []providers.Node{bare, tainted, tainted}, off, "shutdown taint"},
@@ -77,7 +77,7 @@ func TestState(t *testing.T) {
 		{"it was there when the kubelet registered", []providers.Node{look("u", "b", "False", shut), tainted}, unknown,
 			"shutdown taint of unknown age"},
 		{"ready again, the taint left over", []providers.Node{bare, tainted, look("u", "b", "True", shut)}, unknown,
-			"the node is Ready, or never was"},
+			"the node is Ready, or was never Ready"},
 		{"ready in between, the taint left over", []providers.Node{bare, tainted, ready, tainted}, unknown,
 			"shutdown taint of unknown age"},
 		{"booted in between", []providers.Node{bare, look("u", "b2", "Unknown", shut)}, unknown,

@@ -26,7 +26,7 @@ const maxClockAhead = time.Minute
 func Type() providers.Type {
 	return providers.Type{
 		Name: "confirm", NewConfig: func() providers.Config { return &Config{ValidFor: 15 * time.Minute} },
-		Off:      "a person has said so, for this boot of the node and this fence (`forcefence confirm-off`)",
+		Off:      "a person confirmed it, for this boot of the node and this fence (`forcefence confirm-off`)",
 		Identity: "none",
 	}
 }
@@ -35,7 +35,7 @@ func Type() providers.Type {
 func (c *Config) Validate() []providers.Problem {
 	if c.ValidFor < time.Minute || c.ValidFor > 24*time.Hour {
 		return []providers.Problem{providers.Problemf("validFor",
-			"must be from 1m to 24h: who looked longer ago should look again")}
+			"must be from 1m to 24h: an older confirmation proves nothing")}
 	}
 	return nil
 }
@@ -64,9 +64,9 @@ func (p provider) State(ctx context.Context, t providers.Target) (providers.Obse
 	case s.Refused != "":
 		obs.Raw = s.Refused
 	case s.By == "":
-		obs.Raw = "nobody has confirmed it"
+		obs.Raw = "not confirmed"
 	case s.At.After(obs.At.Wall.Add(maxClockAhead)):
-		obs.Raw = "confirmed in the future: look at the clocks"
+		obs.Raw = "confirmed in the future: check the clocks"
 	case obs.At.Wall.Sub(s.At) > p.validFor:
 		obs.Raw = "the confirmation has expired"
 	default:
@@ -76,7 +76,7 @@ func (p provider) State(ctx context.Context, t providers.Target) (providers.Obse
 }
 
 // errNoPower refuses power actions.
-var errNoPower = providers.Errorf(providers.ErrPermanent, "a person's word moves no power: give the node another "+
+var errNoPower = providers.Errorf(providers.ErrPermanent, "a confirmation cannot change power: give the node another "+
 	"device, too")
 
 // Quiet implements providers.Quiet: there is no statement about a machine that runs.

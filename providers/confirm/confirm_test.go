@@ -29,7 +29,7 @@ func TestState(t *testing.T) {
 		raw  string
 	}{
 		{"nobody", providers.Node{UID: "u", BootID: "b", Ready: "Unknown"}, nil, providers.PowerUnknown,
-			"nobody has confirmed it"},
+			"not confirmed"},
 		{"just now", providers.Node{Confirmed: said(0)}, nil, providers.PowerOff, "ann: it is dark"},
 		{"a quarter of an hour ago", providers.Node{Confirmed: said(15 * time.Minute)}, nil, providers.PowerOff,
 			"ann: it is dark"},
@@ -38,7 +38,7 @@ func TestState(t *testing.T) {
 		{"by a clock that is ahead a little", providers.Node{Confirmed: said(-time.Minute)}, nil, providers.PowerOff,
 			"ann: it is dark"},
 		{"by a clock that is ahead", providers.Node{Confirmed: said(-time.Minute - 1)}, nil, providers.PowerUnknown,
-			"confirmed in the future: look at the clocks"},
+			"confirmed in the future: check the clocks"},
 		{"of something else", providers.Node{Confirmed: refused}, nil, providers.PowerUnknown,
 			"the machine has booted since"},
 		{"at no time", providers.Node{Confirmed: providers.Confirmed{By: "ann"}}, nil, providers.PowerUnknown,

@@ -45,7 +45,7 @@ func Type() providers.Type {
 	return providers.Type{
 		Name: "container", NewConfig: func() providers.Config { return &Config{} },
 		Off:      "the container is `exited` or `created`, has no process, and the engine saw its end",
-		Identity: "none: a container's name is all there is",
+		Identity: "none: a container has a name only",
 	}
 }
 
@@ -147,7 +147,7 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 		case providers.PowerOn:
 			return nil
 		case providers.PowerUnknown:
-			return providers.Errorf(providers.ErrPermanent, "%s: see to it on the engine's own machine", raw)
+			return providers.Errorf(providers.ErrPermanent, "%s: check the container on the engine's own machine", raw)
 		}
 		return p.sendAction(ctx, c, "start", providers.PowerOn)
 	})
@@ -243,16 +243,18 @@ var (
 // result must have the name.
 func (p *Provider) inspectContainer(ctx context.Context, t providers.Target) (c inspected, _ error) {
 	if !containerName.MatchString(t.ID) {
-		return c, providers.Errorf(providers.ErrNotFound, "the target's ID is no container's name: give it one")
+		return c, providers.Errorf(providers.ErrNotFound, "the target's ID is not a container name: set one")
 	}
 	if err := p.callEngine(ctx, http.MethodGet, "/containers/"+url.PathEscape(t.ID)+"/json", &c); err != nil {
 		return c, err
 	}
 	switch {
 	case !containerID.MatchString(c.ID):
-		return c, providers.Errorf(providers.ErrPermanent, "the answer is no container's: is this a container engine?")
+		return c, providers.Errorf(providers.ErrPermanent, "the answer does not describe a container: is this a "+
+			"container engine?")
 	case strings.TrimPrefix(c.Name, "/") != t.ID:
-		return c, providers.Errorf(providers.ErrNotFound, "no container has that name; the ID of another begins so")
+		return c, providers.Errorf(providers.ErrNotFound, "no container has that name, but the ID of one begins "+
+			"with it")
 	}
 	return c, nil
 }

@@ -255,7 +255,7 @@ func (p *Provider) describeInstances(ctx context.Context, client *ec2.Client, of
 				id := aws.ToString(i.InstanceId)
 				s := instanceAnswer{Instance: i, at: at}
 				if _, twice := all[id]; twice {
-					s.err = providers.Errorf(providers.ErrPermanent, "EC2 told of %s twice in one answer", id)
+					s.err = providers.Errorf(providers.ErrPermanent, "EC2 listed %s twice in one answer", id)
 				}
 				all[id] = s
 			}
@@ -263,7 +263,7 @@ func (p *Provider) describeInstances(ctx context.Context, client *ec2.Client, of
 	}
 	for _, i := range of {
 		if _, answered := all[i.id]; !answered {
-			left := providers.Errorf(providers.ErrNotFound, "EC2 left the instance out of its answer")
+			left := providers.Errorf(providers.ErrNotFound, "EC2's answer does not contain the instance")
 			all[i.id] = instanceAnswer{err: left}
 		}
 	}

@@ -112,13 +112,13 @@ func (c *Config) Validate() (out []providers.Problem) {
 	}
 	for i, r := range c.Regions {
 		if !regionName.MatchString(r) {
-			problem(fmt.Sprintf("regions[%d]", i), "is no region: write its name, as in eu-west-1")
+			problem(fmt.Sprintf("regions[%d]", i), "is not a region: write its name, as in eu-west-1")
 		} else if slices.Contains(c.Regions[:i], r) {
 			problem(fmt.Sprintf("regions[%d]", i), "%s is listed already", r)
 		}
 	}
 	if c.RoleARN != "" && !roleARN.MatchString(c.RoleARN) {
-		problem("roleARN", "is no ARN of a role: write arn:aws:iam::123456789012:role/NAME")
+		problem("roleARN", "is not the ARN of a role: write arn:aws:iam::123456789012:role/NAME")
 	}
 	if c.ExternalID != "" && c.RoleARN == "" {
 		problem("externalID", "has no effect without roleARN")
@@ -184,7 +184,7 @@ var providerID = regexp.MustCompile(`^aws:///([a-z0-9-]{1,64})/(i-(?:[0-9a-f]{8}
 func parseID(id string) (instance, error) {
 	m := providerID.FindStringSubmatch(id)
 	if m == nil {
-		return instance{}, errors.New("is no EC2 instance: it must be a node's whole providerID, as in " +
+		return instance{}, errors.New("is not an EC2 instance: it must be a node's whole providerID, as in " +
 			"aws:///eu-west-1a/i-0123456789abcdef0")
 	}
 	return instance{m[1], m[2]}, nil

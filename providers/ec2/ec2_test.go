@@ -94,15 +94,15 @@ func TestWhatIsOff(t *testing.T) {
 			raw: "stopped by the market, maybe hibernated"},
 
 		{name: "stopped, no time", say: stop(func(t *cloud.Told) { t.Transition = "User initiated" }),
-			want: providers.PowerUnknown, raw: "stopped, and not when"},
+			want: providers.PowerUnknown, raw: "stopped, at an unknown time"},
 		{name: "stopped, no reason", say: stop(func(t *cloud.Told) { t.Transition = "" }), want: providers.PowerUnknown,
-			raw: "stopped, and not when"},
+			raw: "stopped, at an unknown time"},
 		{name: "stopped, a time that is none",
 			say:  stop(func(t *cloud.Told) { t.Transition = "User initiated (2026-13-40 03:04:05 GMT)" }),
 			want: providers.PowerUnknown,
-			raw:  "stopped, and not when"},
+			raw:  "stopped, at an unknown time"},
 		{name: "stopped, no launch", say: stop(func(t *cloud.Told) { t.Launch = time.Time{} }),
-			want: providers.PowerUnknown, raw: "stopped, and no launch"},
+			want: providers.PowerUnknown, raw: "stopped, without a launch time"},
 		{name: "stopped before its launch",
 			say:  stop(func(t *cloud.Told) { t.Transition = timed(now.Add(-2 * time.Hour)) }),
 			want: providers.PowerUnknown, raw: "stopped, before its launch"},
@@ -116,7 +116,7 @@ func TestWhatIsOff(t *testing.T) {
 		{name: "stopped, no time, launched since it was seen to run", ran: true,
 			say: func(t *cloud.Told) {
 				t.State, t.Code, t.Transition, t.Launch = "stopped", guest, "User initiated", now.Add(time.Hour)
-			}, want: providers.PowerUnknown, raw: "stopped, and not when"},
+			}, want: providers.PowerUnknown, raw: "stopped, at an unknown time"},
 		{name: "heard before its stop", heard: now.Add(-time.Minute), say: stop(nil), want: providers.PowerOff,
 			raw: "stopped"},
 		{name: "heard while its guest shut down", heard: now.Add(4 * time.Minute), say: stop(nil),
@@ -173,11 +173,11 @@ func TestTwoAnswersAgree(t *testing.T) {
 		{name: "of another time", next: func(t *cloud.Told) {
 			t.Transition = "User initiated (" + time.Now().Add(time.Minute).UTC().Format(time.DateTime) + " GMT)"
 		}, want: providers.PowerUnknown,
-			raw: "stopped, of two stops"},
+			raw: "stopped twice between two answers"},
 		{name: "for another reason", next: func(t *cloud.Told) { t.Code = "Server.ScheduledStop" },
-			want: providers.PowerUnknown, raw: "stopped, of two stops"},
+			want: providers.PowerUnknown, raw: "stopped twice between two answers"},
 		{name: "of another launch", next: func(t *cloud.Told) { t.Launch = t.Launch.Add(-time.Second) },
-			want: providers.PowerUnknown, raw: "stopped, of two stops"},
+			want: providers.PowerUnknown, raw: "stopped twice between two answers"},
 		{name: "hibernated", next: func(t *cloud.Told) { t.Code = "Client.UserInitiatedHibernate" },
 			want: providers.PowerOn, raw: "stopped, hibernated"},
 		{name: "another machine", next: func(t *cloud.Told) { t.Address = "10.0.7.70" }, raw: "stopped",

@@ -192,7 +192,7 @@ func TestWatchGoAws(t *testing.T) {
 			t.Errorf("told %q", x)
 		}
 	}
-	for _, want := range []string{"Deleted messages that are no events", "The queue can be read again"} {
+	for _, want := range []string{"Deleted messages that are not EventBridge events", "Queue can be read again"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("the log does not say %q: %s", want, said)
 		}

@@ -151,12 +151,12 @@ func (s instanceAnswer) findContradiction(ran, heard time.Time) string {
 	at, hasTime := parseTransition(s.transitionReason())
 	switch {
 	case s.launchTime().IsZero():
-		return "stopped, and no launch"
+		return "stopped, without a launch time"
 	case s.launchTime().Before(ran):
 		return "stopped, but launched again since"
 	case !hasTime && !s.launchTime().Equal(ran):
 		// It stopped by itself: EC2 reports that without the time, so this launch must have been seen to run.
-		return "stopped, and not when"
+		return "stopped, at an unknown time"
 	case !hasTime:
 		return ""
 	case at.Before(s.launchTime().Truncate(time.Second)): // it has whole seconds
@@ -176,7 +176,7 @@ func (p *Provider) confirmStopped(q question, first, second instanceAnswer) (pro
 		return obs, err
 	case second.transitionReason() != first.transitionReason() || second.reasonCode() != first.reasonCode() ||
 		!second.launchTime().Equal(first.launchTime()):
-		obs.State, obs.Raw = providers.PowerUnknown, "stopped, of two stops"
+		obs.State, obs.Raw = providers.PowerUnknown, "stopped twice between two answers"
 	}
 	return obs, nil
 }

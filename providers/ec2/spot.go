@@ -38,7 +38,7 @@ func (p *Provider) askMarket(ctx context.Context, client *ec2.Client, all answer
 	}
 	requests, err := readSpotRequests(ctx, client, ids)
 	if err != nil {
-		p.opts.Log.Debug("Could not read spot requests of stopped instances", "provider", p.opts.Name, "err", err)
+		p.opts.Log.Debug("Cannot read spot requests of stopped instances", "provider", p.opts.Name, "err", err)
 		return
 	}
 	for id, s := range all {
@@ -63,7 +63,7 @@ func readSpotRequests(ctx context.Context, client *ec2.Client, ids []string) (sp
 	for _, r := range out.SpotInstanceRequests {
 		id := aws.ToString(r.InstanceId)
 		if _, twice := by[id]; twice {
-			return nil, providers.Errorf(providers.ErrPermanent, "EC2 told of two spot requests of %s", id)
+			return nil, providers.Errorf(providers.ErrPermanent, "EC2 listed two spot requests of %s", id)
 		}
 		by[id] = r
 	}
@@ -104,7 +104,7 @@ func (p *Provider) terminateUnstoppable(ctx context.Context, q question) (done b
 	case s.RootDeviceType != first.RootDeviceType || s.InstanceLifecycle != first.InstanceLifecycle ||
 		aws.ToString(s.SpotInstanceRequestId) != aws.ToString(first.SpotInstanceRequestId) ||
 		!s.launchTime().Equal(first.launchTime()):
-		return false, providers.Errorf(providers.ErrPermanent, "EC2 told of two instances under one id")
+		return false, providers.Errorf(providers.ErrPermanent, "EC2 described two different instances under one id")
 	case !s.hasTag(p.cfg.TerminateTag):
 		return false, providers.Errorf(providers.ErrPermanent, "the instance cannot be stopped, and is not "+
 			"terminated without the tag %s", p.cfg.TerminateTag)

@@ -88,16 +88,16 @@ func parseQueue(address string, regions []string) (u *url.URL, region string, er
 	host := queueHost.FindStringSubmatch(u.Hostname())
 	switch {
 	case u.RawPath != "" || !queuePath.MatchString(u.Path):
-		err = errors.New("is no queue: write its URL, as in " +
+		err = errors.New("is not a queue: write its URL, as in " +
 			"https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence")
 	case host == nil && len(regions) == 1:
 		region = regions[0]
 	case host == nil:
-		err = errors.New("does not tell its region, as AWS' own addresses do: write one provider for each region")
+		err = errors.New("does not contain its region, as AWS' own addresses do: write one provider for each region")
 	case !slices.Contains(regions, host[1]):
 		err = errors.New("is in a region that is not among regions")
 	case strings.HasPrefix(host[1], "cn-") != strings.HasSuffix(host[2], ".cn"):
-		err = errors.New("is of another partition than its region")
+		err = errors.New("belongs to another partition than its region")
 	default:
 		region = host[1]
 	}
@@ -210,7 +210,7 @@ func (w *watch) lookOver(ctx context.Context, _ int) {
 	for some := range slices.Chunk(ask, maxStates) {
 		all, err := w.p.States(ctx, some)
 		if err != nil && ctx.Err() == nil {
-			w.p.opts.Log.Debug("Could not look over all instances", "provider", w.p.opts.Name, "err", err)
+			w.p.opts.Log.Debug("Cannot read the states of all instances", "provider", w.p.opts.Name, "err", err)
 		}
 		for key, o := range all {
 			for _, i := range same[key] {
@@ -252,7 +252,7 @@ func (w *watch) readQueue(ctx context.Context, q *queue) {
 			connected, wait = false, shortPoll
 		}
 		if bad > 0 && time.Since(lastComplaint) >= complainEvery {
-			log.Warn("Deleted messages that are no events of EventBridge; who else may send to this queue?",
+			log.Warn("Deleted messages that are not EventBridge events: check who may send to this queue",
 				"messages", bad)
 			bad, lastComplaint = 0, time.Now()
 		}
@@ -261,7 +261,7 @@ func (w *watch) readQueue(ctx context.Context, q *queue) {
 			return
 		case err == nil:
 			if lastTrouble != "" {
-				log.Info("The queue can be read again")
+				log.Info("Queue can be read again")
 			}
 			pause, lastTrouble = r.first, ""
 			if len(messages) > 0 || time.Since(begun) >= shortPoll {

@@ -100,7 +100,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("told %q", x)
 		}
 	}
-	if log := said.String(); !strings.Contains(log, "Deleted messages that are no events") ||
+	if log := said.String(); !strings.Contains(log, "Deleted messages that are not EventBridge events") ||
 		strings.Contains(log, "exploded") {
 		t.Errorf("the log says %s", log)
 	}
@@ -342,13 +342,13 @@ func TestValidateQueues(t *testing.T) {
 		{[]string{good, good}, "eu-west-1", "queues[1]: is listed already"},
 		{[]string{good}, "us-west-2", "queues[0]: is in a region that is not among regions"},
 		{[]string{"https://sqs.cn-north-1.amazonaws.com/123456789012/f"}, "cn-north-1",
-			"queues[0]: is of another partition than its region"},
+			"queues[0]: belongs to another partition than its region"},
 		{[]string{"https://sqs.eu-west-1.amazonaws.com.cn/123456789012/f"}, "eu-west-1",
-			"queues[0]: is of another partition than its region"},
+			"queues[0]: belongs to another partition than its region"},
 		{[]string{"https://sqs.eu-west-1.amazonaws.com.evil.example/123456789012/f"}, "eu-west-1 us-west-2",
-			"queues[0]: does not tell its region, as AWS' own addresses do: write one provider for each region"},
+			"queues[0]: does not contain its region, as AWS' own addresses do: write one provider for each region"},
 		{[]string{"https://queue.example.net/123456789012/f"}, "eu-west-1 us-west-2",
-			"queues[0]: does not tell its region, as AWS' own addresses do: write one provider for each region"},
+			"queues[0]: does not contain its region, as AWS' own addresses do: write one provider for each region"},
 		{[]string{"http://sqs.eu-west-1.amazonaws.com/123456789012/f"}, "eu-west-1",
 			"queues[0]: is not https://: the password would go over the network in the clear (see allowHTTP)"},
 		{[]string{"https://u:p@sqs.eu-west-1.amazonaws.com/123456789012/f"}, "eu-west-1",
@@ -356,11 +356,14 @@ func TestValidateQueues(t *testing.T) {
 		{[]string{"arn:aws:sqs:eu-west-1:123456789012:f"}, "eu-west-1",
 			"queues[0]: is no address: write https://host[:port]"},
 		{[]string{"https://sqs.eu-west-1.amazonaws.com/f"}, "eu-west-1",
-			"queues[0]: is no queue: write its URL, as in https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence"},
+			"queues[0]: is not a queue: write its URL, as in " +
+				"https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence"},
 		{[]string{"https://sqs.eu-west-1.amazonaws.com/123456789012/%66"}, "eu-west-1",
-			"queues[0]: is no queue: write its URL, as in https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence"},
+			"queues[0]: is not a queue: write its URL, as in " +
+				"https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence"},
 		{[]string{"https://sqs.eu-west-1.amazonaws.com/123456789012/a%2fb"}, "eu-west-1",
-			"queues[0]: is no queue: write its URL, as in https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence"},
+			"queues[0]: is not a queue: write its URL, as in " +
+				"https://sqs.eu-west-1.amazonaws.com/123456789012/forcefence"},
 		{[]string{good + "?Action=DeleteQueue"}, "eu-west-1",
 			"queues[0]: has a query or fragment: write https://host[:port]"},
 	} {

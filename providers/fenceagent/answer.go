@@ -29,7 +29,7 @@ func (r result) statusText() string {
 	case line == "":
 		return r.failureText()
 	case hasSecret(r.stdout, r.secrets):
-		return "what it said repeats a secret"
+		return "the output repeats a secret"
 	case r.powerState() == providers.PowerUnknown:
 		return line + " (" + r.exitText() + ")"
 	}
@@ -102,7 +102,7 @@ func (r result) failureText() string {
 	case last == "":
 		return r.exitText()
 	case hasSecret(r.stdout, r.secrets), hasSecret(r.stderr, r.secrets):
-		return r.exitText() + ": what it said repeats a secret"
+		return r.exitText() + ": the output repeats a secret"
 	}
 	return r.exitText() + ": " + providers.ErrorText(errors.New(last))
 }

@@ -83,7 +83,7 @@ func TestAnswers(t *testing.T) {
 // An agent that guesses says OFF of what is not there. Its OFF counts once it has said ON of that very machine, in this
 // process. One that does not guess is believed at once.
 func TestOffBeforeOn(t *testing.T) {
-	const never = "Status: OFF, of a machine of which the agent has never said ON"
+	const never = "Status: OFF, but the agent never reported ON for this machine"
 	off := "echo 'Status: OFF'; exit 2"
 	n2 := providers.Target{Node: "n2", ID: "2"}
 	c := script(t, off)
@@ -298,7 +298,7 @@ func TestSecretsInMessages(t *testing.T) {
 			if a.Raw != "" || a.Err == nil {
 				t.Fatalf("%s: got %q, %v", tt.name, a.Raw, a.Err)
 			}
-			const hidden = "exit status 1: what it said repeats a secret"
+			const hidden = "exit status 1: the output repeats a secret"
 			if got := providers.ErrorText(a.Err); (got != hidden) != tt.shown ||
 				tt.shown && !strings.Contains(got, "Cannot reach") {
 				t.Errorf("%s %s: got %q, want shown: %t", tt.name, to, got, tt.shown)
@@ -314,7 +314,7 @@ func TestSecretsInMessages(t *testing.T) {
 	}
 	c := script(t, `echo "Status: $(echo "$input" | grep password)"`)
 	c.Secrets = passwordIn(secret(t, password))
-	wants(t, ask(t, newProvider(t, c, nil), n1), providers.PowerUnknown, "what it said repeats a secret", "ok")
+	wants(t, ask(t, newProvider(t, c, nil), n1), providers.PowerUnknown, "the output repeats a secret", "ok")
 }
 
 // A password that was refused is not sent again; one that may have been, once more. Another one is sent at once.

@@ -102,7 +102,7 @@ done`},
 			t.Errorf("%s: problems at %q", tt.agent, got)
 		}
 		c.AllowGuessedOff = true
-		const never = "Status: OFF, of a machine of which the agent has never said ON"
+		const never = "Status: OFF, but the agent never reported ON for this machine"
 		wants(t, ask(t, newProvider(t, c, nil), n1), providers.PowerUnknown, never, "ok")
 	}
 }
@@ -233,7 +233,7 @@ func TestDummy(t *testing.T) {
 	c := &fenceagent.Config{Agent: "fence_dummy", Dir: sbin, AllowGuessedOff: true}
 	p := newProvider(t, c, nil)
 	n := providers.Target{Node: "n1", ID: filepath.Join(t.TempDir(), "n1.status")}
-	const never = "Status: OFF, of a machine of which the agent has never said ON"
+	const never = "Status: OFF, but the agent never reported ON for this machine"
 	wants(t, ask(t, p, n), providers.PowerUnknown, never, "ok") // there is no such file
 	must(t, p.PowerOn(t.Context(), n, providertest.AllowSend))
 	wants(t, ask(t, p, n), providers.PowerOn, "Status: ON", "ok")

@@ -69,8 +69,8 @@ type Secret struct {
 func Type() providers.Type {
 	return providers.Type{
 		Name: "fenceagent", NewConfig: func() providers.Config { return &Config{} },
-		Off:      "the agent's status ends with 2 and says `Status: OFF`, nothing else",
-		Identity: "none: agents do not tell who a machine is",
+		Off:      "the agent's status exits with 2 and prints `Status: OFF`, nothing else",
+		Identity: "none: agents do not report a machine's identity",
 	}
 }
 
@@ -96,7 +96,7 @@ func (c *Config) Validate() (out []providers.Problem) {
 		problem("agent", "missing: write an agent's name, such as fence_bladecenter")
 		return out
 	case !agentName.MatchString(c.Agent):
-		problem("agent", "is no agent's name: write one such as fence_bladecenter, and its folder into dir")
+		problem("agent", "is not an agent's name: write one such as fence_bladecenter, and its folder into dir")
 		return out
 	case k.never != "":
 		problem("agent", "%s cannot be used: %s", c.Agent, k.never)
@@ -117,7 +117,8 @@ func (c *Config) Validate() (out []providers.Problem) {
 	}
 	if meta != nil && known[c.Agent].never == "" && !c.AllowInsecure {
 		if how := c.findInsecure(meta); how != "" {
-			problem("allowInsecure", "%s %s; or say true if nobody else can reach the network between", c.Agent, how)
+			problem("allowInsecure", "%s %s; or set it to true if no one else can reach the network in between",
+				c.Agent, how)
 		}
 	}
 	return append(out, c.validateOptions(meta)...)
@@ -138,7 +139,7 @@ func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
 		case meta != nil && meta.options[key].name == "":
 			problem = fmt.Sprintf("%s has no such option: %s -o metadata names them", c.Agent, c.Agent)
 		case given[name] != "":
-			problem = "stands under " + given[name] + ", too"
+			problem = "is also set under " + given[name]
 		}
 		if problem != "" {
 			out = append(out, providers.Problemf(path, "%s", problem))
@@ -225,7 +226,7 @@ const metadataTimeout = 30 * time.Second
 // findAgent returns an agent's path. The error is fs.ErrNotExist if it is not there.
 func findAgent(dir, agent string) (string, error) {
 	if !agentName.MatchString(agent) {
-		return "", errors.New("is no agent's name")
+		return "", errors.New("is not an agent's name")
 	}
 	path, err := exec.LookPath(filepath.Join(dir, agent)) // without a folder it looks in PATH
 	switch {
@@ -265,12 +266,12 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 		}
 		host, err := remote.CanonicalHost(&url.URL{Scheme: "https", Host: bare})
 		if err != nil || !hostName.MatchString(bare) {
-			return "", nil, errors.New("is no host: write a name or an IP, without port")
+			return "", nil, errors.New("is not a host: write a name or an IP, without a port")
 		}
 		return host, []string{host}, nil
 	}
 	if !plugName.MatchString(id) {
-		return "", nil, errors.New("is no plug that an agent can be given: use letters, digits and / _ . : @ + - " +
+		return "", nil, errors.New("is not a valid plug: use letters, digits and / _ . : @ + - " +
 			"(for several outlets of a machine use type pdu)")
 	}
 	return id, nil, nil
@@ -341,7 +342,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 		}
 		obs = providers.Observation{State: r.powerState(), Raw: r.statusText(), At: providers.InstantOf(at)}
 		if p.guesses && !p.isOffPlausible(t.ID, obs.State) {
-			obs.State, obs.Raw = providers.PowerUnknown, obs.Raw+", of a machine of which the agent has never said ON"
+			obs.State, obs.Raw = providers.PowerUnknown, obs.Raw+", but the agent never reported ON for this machine"
 		}
 		return nil
 	})

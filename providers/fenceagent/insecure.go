@@ -34,7 +34,7 @@ func (c *Config) findInsecure(meta *metadata) string {
 
 	for _, name := range []string{"ssl_insecure", "insecure", "notls"} {
 		if _, ok := given[name]; ok {
-			return fmt.Sprintf("takes any device for the right one with options.%s, whatever its value: leave that out",
+			return fmt.Sprintf("accepts any device with options.%s, whatever its value: leave that out",
 				name)
 		}
 	}
@@ -48,7 +48,7 @@ func (c *Config) findInsecure(meta *metadata) string {
 		return `logs in by telnet, in clear text: write options.ssh: "1" and options.ssh_options: ` +
 			`-o StrictHostKeyChecking=yes`
 	case has("ssh") && !checksKey.MatchString(value("ssh_options")):
-		return fmt.Sprintf("takes any ssh host key that it sees for the first time: let options.ssh_options begin "+
+		return fmt.Sprintf("accepts any unknown ssh host key: begin options.ssh_options "+
 			"with -o StrictHostKeyChecking=yes (it is %q)",
 			value("ssh_options"))
 	case has("ssl") && !isSet("ssl") && !isSet("ssl_secure"):
@@ -58,14 +58,14 @@ func (c *Config) findInsecure(meta *metadata) string {
 		return `sends its community in clear text, or no password: write options.snmp_version: "3" and ` +
 			`options.snmp_sec_level: authPriv`
 	case has("lanplus") && !isSet("lanplus"):
-		return `speaks IPMI 1.5, where anybody may answer: write options.lanplus: "1"`
+		return `speaks IPMI 1.5, where anyone may answer: write options.lanplus: "1"`
 	case has("lanplus") && slices.Contains([]string{"0", "1", "6", "15"}, value("cipher")):
-		return `uses a cipher suite by which anybody may answer: write options.cipher: "17", or "3"`
+		return `uses a cipher suite with which anyone may answer: write options.cipher: "17", or "3"`
 	case has("ssh"), has("ssl"), has("snmp_version"), has("lanplus"):
 		return ""
 	}
 	if k, read := known[c.Agent]; read {
 		return k.insecure
 	}
-	return "has not been read, and its metadata does not tell how it speaks to its device"
+	return "has not been read, and its metadata does not show how it connects to its device"
 }

@@ -68,14 +68,14 @@ func filesIn(options map[string]string) (files []string) {
 func checkValue(value string) error {
 	switch {
 	case !utf8.ValidString(value):
-		return errors.New("is no UTF-8")
+		return errors.New("is not UTF-8")
 	case strings.ContainsFunc(value, unicode.IsControl):
 		return errors.New("has a line break or another control character: an agent would take what follows for " +
 			"another option")
 	case strings.TrimSpace(value) != value:
 		return errors.New("begins or ends with a space, which agents cut off")
 	case len(value) > 1 && strings.HasPrefix(value, `"`) && strings.HasSuffix(value, `"`):
-		return errors.New("stands in quotes, which agents cut off")
+		return errors.New("is in quotes, which agents cut off")
 	}
 	return nil
 }

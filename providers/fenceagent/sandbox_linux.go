@@ -35,7 +35,7 @@ var (
 // checkSandbox returns why agents run without a sandbox, or nil.
 func checkSandbox() error {
 	if abi, err := landlocksys.LandlockGetABIVersion(); err != nil || abi < 1 {
-		return fmt.Errorf("the kernel has no Landlock, or it is not switched on: %w", cmp.Or(err, error(unix.ENOSYS)))
+		return fmt.Errorf("the kernel has no Landlock, or it is disabled: %w", cmp.Or(err, error(unix.ENOSYS)))
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ const supported = "use qemu:///system, qemu:///session, qemu+unix:///system?sock
 func parseAddress(uri string, allowTCP bool) (a address, _ error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Opaque != "" || u.Scheme == "" {
-		return a, fmt.Errorf("is no URI: %s", supported)
+		return a, fmt.Errorf("is not a URI: %s", supported)
 	}
 	driver, transport, explicit := strings.Cut(u.Scheme, "+")
 	if !explicit {
@@ -57,7 +57,7 @@ func parseAddress(uri string, allowTCP bool) (a address, _ error) {
 	case driver == "qemu" && u.Path != "/system" && u.Path != "/session":
 		return a, fmt.Errorf("has the path %q: %s", u.Path, supported)
 	case driver == "test" && u.Path != "/default":
-		return a, errors.New("has another path than /default")
+		return a, errors.New("has a path that is not /default")
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -76,7 +76,7 @@ func parseAddress(uri string, allowTCP bool) (a address, _ error) {
 		a.at = socketPaths(u.Path == "/session")
 		return a, nil
 	case transport == "unix" && !filepath.IsAbs(socket):
-		return a, errors.New("has a socket that is no absolute path")
+		return a, errors.New("has a socket that is not an absolute path")
 	case transport == "unix":
 		a.at = []string{socket}
 		return a, nil

@@ -85,7 +85,7 @@ func (c *Config) Validate() []providers.Problem {
 	}
 	switch {
 	case c.URI != "" && len(c.URIs) > 0:
-		problem("uris", "both uri and uris are given: keep one")
+		problem("uris", "both uri and uris are set: keep one")
 	case c.URI == "" && len(c.URIs) == 0:
 		problem("uri", "missing: %s", supported)
 	case c.URI != "":
@@ -373,14 +373,14 @@ func (p *Provider) FindGuest(ctx context.Context, on string, t providers.Target)
 	err := p.runCall(ctx, "look on a hypervisor for", t, func(ctx context.Context) error {
 		i := slices.IndexFunc(p.group, func(h *hypervisor) bool { return h.uri == on })
 		if i < 0 {
-			return providers.Errorf(providers.ErrPermanent, "there is no such hypervisor")
+			return providers.Errorf(providers.ErrPermanent, "no such hypervisor is configured")
 		}
 		uuids, err := candidateUUIDs(providers.Target{SystemUUID: t.SystemUUID})
 		if err != nil {
 			return err
 		}
 		if u, ok := providers.ParseUUID(t.ID); ok && !slices.Contains(uuids, golibvirt.UUID(u)) {
-			return providers.Errorf(providers.ErrIdentity, "the node's system UUID is %s, and it is to be domain %s",
+			return providers.Errorf(providers.ErrIdentity, "the node's system UUID is %s, but the ID is domain %s",
 				t.SystemUUID, t.ID)
 		}
 		out.At = providers.InstantOf(p.opts.Now())
@@ -421,7 +421,7 @@ func (p *Provider) findDomain(ctx context.Context, t providers.Target) (golibvir
 	case len(match) == 1:
 		return match[0], nil // what a hypervisor that did not answer has to say is asked for next
 	case len(match) > 1:
-		return golibvirt.UUID{}, notFound("%d domains match (%s, %s): name one by its UUID", len(match),
+		return golibvirt.UUID{}, notFound("%d domains match (%s, %s): set the UUID of one as the ID", len(match),
 			providers.FormatUUID(match[0]), providers.FormatUUID(match[1]))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -439,7 +439,7 @@ func candidateUUIDs(t providers.Target) ([]golibvirt.UUID, error) {
 	u, ok := providers.ParseUUID(cmp.Or(t.ID, t.SystemUUID))
 	switch swapped := providers.SwapUUID(u); {
 	case !ok && t.ID == "":
-		return nil, notFound("the node's system UUID is not known: name its domain")
+		return nil, notFound("the node's system UUID is unknown: set the domain as its ID")
 	case !ok:
 		return nil, nil
 	case swapped == u:

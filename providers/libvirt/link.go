@@ -157,7 +157,7 @@ func (d dialer) Dial() (net.Conn, error) { return d.w, nil }
 func (w *wire) explainError(err error) error {
 	var daemonErr golibvirt.Error
 	if errors.As(err, &daemonErr) {
-		return providers.Errorf(errorClass(daemonErr.Code), "the daemon says: %w", errorText(daemonErr))
+		return providers.Errorf(errorClass(daemonErr.Code), "the daemon reports: %w", errorText(daemonErr))
 	}
 	if w.isDead() {
 		return providers.Errorf(providers.ErrUnreachable, "the connection ended: %w", w.err)

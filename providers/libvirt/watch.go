@@ -95,7 +95,7 @@ func (w *watch) watchOnce(ctx context.Context, h *hypervisor) (subscribed bool, 
 		}
 		cancel()
 		if err != nil {
-			return true, fmt.Errorf("asking whether the daemon lives: %w", err)
+			return true, fmt.Errorf("checking whether the daemon is alive: %w", err)
 		}
 	}
 }

@@ -216,7 +216,7 @@ func readPacket(r io.Reader) ([]byte, error) {
 	case n < headerLen || n > maxPacket:
 		return nil, fmt.Errorf("%w: a packet of %d bytes", errProtocol, n)
 	case n > maxReply:
-		return nil, fmt.Errorf("%w: a packet of %d bytes that nobody asked for", errProtocol, n)
+		return nil, fmt.Errorf("%w: an unexpected packet of %d bytes", errProtocol, n)
 	}
 	// Grows with what arrives: a length alone allocates no memory.
 	var b bytes.Buffer
@@ -251,7 +251,7 @@ func (w *wire) checkReply(h header, payload []byte) error {
 	defer w.mu.Unlock()
 	procedure, asked := w.asked[h.serial]
 	if !asked || procedure != h.procedure {
-		return fmt.Errorf("%w: an answer that nobody asked for (procedure %d, serial %d)", errProtocol, h.procedure,
+		return fmt.Errorf("%w: an unexpected answer (procedure %d, serial %d)", errProtocol, h.procedure,
 			h.serial)
 	}
 	c := &cursor{left: payload}
@@ -264,7 +264,7 @@ func (w *wire) checkReply(h header, payload []byte) error {
 		return fmt.Errorf("%w: an answer with status %d", errProtocol, h.status)
 	}
 	if c.broken || h.status == statusOK && len(c.left) > 0 {
-		return fmt.Errorf("%w: an answer to procedure %d with status %d in a strange shape", errProtocol, procedure,
+		return fmt.Errorf("%w: a malformed answer to procedure %d with status %d", errProtocol, procedure,
 			h.status)
 	}
 	delete(w.asked, h.serial)
@@ -284,7 +284,7 @@ func (w *wire) passEvent(h header, payload []byte) error {
 	c.skipBytes(4) // the domain's id while it runs
 	e.event, e.detail = c.readNumber(), c.readNumber()
 	if c.broken {
-		return fmt.Errorf("%w: an event in a strange shape", errProtocol)
+		return fmt.Errorf("%w: a malformed event", errProtocol)
 	}
 	select {
 	case w.events <- e:
@@ -324,7 +324,7 @@ func (w *wire) Write(p []byte) (int, error) {
 		packet := w.out[:n]
 		h := parseHeader(packet)
 		if _, known := replies[h.procedure]; !known || h.program != programRemote || h.kind != typeCall {
-			return 0, w.refuseCall(fmt.Errorf("a call of procedure %d, whose answers are not known here", h.procedure))
+			return 0, w.refuseCall(fmt.Errorf("a call of the unsupported procedure %d", h.procedure))
 		}
 		if w.isDead() {
 			return 0, net.ErrClosed

@@ -110,15 +110,15 @@ func TestWire(t *testing.T) {
 		{"length 0", numbers(0), "a packet of 0 bytes"},
 		{"length 4", numbers(4), "a packet of 4 bytes"},
 		{"length 27", append(numbers(27), good...), "a packet of 27 bytes"},
-		{"a header only", packet(programRemote, procGetState, typeReply, serial, statusOK), "strange shape"},
-		{"half an answer", packet(programRemote, procGetState, typeReply, serial, statusOK, 5), "strange shape"},
+		{"a header only", packet(programRemote, procGetState, typeReply, serial, statusOK), "malformed"},
+		{"half an answer", packet(programRemote, procGetState, typeReply, serial, statusOK, 5), "malformed"},
 		{"too long an answer", packet(programRemote, procGetState, typeReply, serial, statusOK, 5, 2, 0),
-			"strange shape"},
+			"malformed"},
 		{"half a packet, then nothing", good[:30], "unexpected EOF"},
 		{"half a length", good[:2], "unexpected EOF"},
 		{"length 2 GiB", numbers(1 << 31), "a packet of 2147483648 bytes"},
 		{"length 4 GiB", numbers(1<<32 - 1), "a packet of 4294967295 bytes"},
-		{"length 32 MiB", append(numbers(32<<20), good...), "nobody asked for"},
+		{"length 32 MiB", append(numbers(32<<20), good...), "unexpected"},
 		{"text", []byte("HTTP/1.1 400 Bad Request\r\n\r\n"), "a packet of 1213486160 bytes"},
 		{"another program", packet(0x20008087, procGetState, typeReply, serial, statusOK, 5, 2), "a packet of program"},
 		{"another version", append(numbers(36, programRemote, 2), good[12:]...), "a packet of program"},
@@ -126,25 +126,25 @@ func TestWire(t *testing.T) {
 		{"a stream", packet(programRemote, procGetState, 3, serial, statusOK, 5, 2), "type 3"},
 		{"status continue", packet(programRemote, procGetState, typeReply, serial, 2, 5, 2), "status 2"},
 		{"another serial", packet(programRemote, procGetState, typeReply, serial+1, statusOK, 5, 2),
-			"nobody asked for"},
+			"unexpected"},
 		{"the answer before the last", packet(programRemote, procConnectOpen, typeReply, serial-1, statusOK),
-			"nobody asked for"},
+			"unexpected"},
 		{"another procedure", packet(programRemote, procHasManagedSave, typeReply, serial, statusOK, 0),
-			"nobody asked for"},
+			"unexpected"},
 		{"an answer to something else before it",
-			append(packet(programRemote, procGetState, typeReply, 99, statusOK, 5, 2), good...), "nobody asked for"},
+			append(packet(programRemote, procGetState, typeReply, 99, statusOK, 5, 2), good...), "unexpected"},
 		{"an error",
 			packet(programRemote, procGetState, typeReply, serial, statusError, 42, 10, 1, 4, 0x6e6f6e65, 2, 0, 0, 0, 0,
-				0, 0, 0), "the daemon says: none"},
+				0, 0, 0), "the daemon reports: none"},
 		{"an error with a long message's length",
 			packet(programRemote, procGetState, typeReply, serial, statusError, 42, 10, 1, 0x7ffffff0, 0),
-			"strange shape"},
+			"malformed"},
 		{"an error without a message and with a length for a level",
 			packet(programRemote, procGetState, typeReply, serial, statusError, 42, 10, 0, 0x7ffffff0),
-			"strange shape"},
+			"malformed"},
 		{"an error with code 0, which go-libvirt takes for a result",
-			packet(programRemote, procGetState, typeReply, serial, statusError, 0, 5, 1, 0, 2, 0), "strange shape"},
-		{"an empty error", packet(programRemote, procGetState, typeReply, serial, statusError), "strange shape"},
+			packet(programRemote, procGetState, typeReply, serial, statusError, 0, 5, 1, 0, 2, 0), "malformed"},
+		{"an empty error", packet(programRemote, procGetState, typeReply, serial, statusError), "malformed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -197,7 +197,7 @@ func TestOpeningIsGuarded(t *testing.T) {
 		}()
 		w := newWire(ours, ours, nil)
 		err := w.explainError(golibvirt.NewWithDialer(dialer{w}).ConnectToURI("qemu:///system"))
-		if err == nil || !strings.Contains(err.Error(), "strange shape") {
+		if err == nil || !strings.Contains(err.Error(), "malformed") {
 			t.Errorf("%s: got %v", name, err)
 		}
 		_ = theirs.Close()
@@ -271,7 +271,7 @@ func TestEventsAreDecoded(t *testing.T) {
 		"empty":       packet(programRemote, procLifecycleEvent, typeMessage, 0, statusOK),
 	} {
 		if _, err := session(t, events, append(sent, good...)); err == nil ||
-			!strings.Contains(err.Error(), "strange shape") {
+			!strings.Contains(err.Error(), "malformed") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

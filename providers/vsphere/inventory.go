@@ -64,7 +64,7 @@ func targetUUID(t providers.Target) (u [16]byte, err error) {
 	case ok:
 		return u, nil
 	case t.ID != "":
-		return u, notFound("the ID is no BIOS UUID")
+		return u, notFound("the ID is not a BIOS UUID")
 	}
 	return u, notFound("the target has no ID, and the node's system UUID %q identifies no machine", t.SystemUUID)
 }
@@ -91,7 +91,7 @@ func (inv inventory) findVM(t providers.Target) (object, error) {
 	match := inv.vms[canonicalOrder(u)]
 	switch len(match) {
 	case 0:
-		return object{}, notFound("no VM that the account may see tells the BIOS UUID %s in either byte order",
+		return object{}, notFound("no VM that the account may see has the BIOS UUID %s in either byte order",
 			providers.FormatUUID(u))
 	case 1:
 		return match[0], nil
@@ -163,7 +163,7 @@ func powerState(word string) providers.PowerState {
 func (o object) missingError(properties ...string) error {
 	for _, name := range properties {
 		if err := o.missing[name]; err != nil {
-			return fmt.Errorf("%s is not told: %w", name, err)
+			return fmt.Errorf("%s is missing: %w", name, err)
 		}
 	}
 	return nil

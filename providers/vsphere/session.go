@@ -123,7 +123,7 @@ func (p *Provider) openSession(ctx context.Context) (*session, error) {
 	}
 	s.content = service.Returnval
 	if s.content.SessionManager == nil || s.content.SearchIndex == nil || s.content.ViewManager == nil {
-		return nil, providers.Errorf(providers.ErrPermanent, "whoever answers there is no vCenter")
+		return nil, providers.Errorf(providers.ErrPermanent, "the server is not a vCenter")
 	}
 	_, err = callMethod(ctx, s, methods.Login,
 		&types.Login{This: *s.content.SessionManager, UserName: p.cfg.Username, Password: password.Reveal()})
@@ -196,7 +196,7 @@ func callMethod[Q, R any](ctx context.Context, s *session, m method[Q, R], q *Q)
 	case err != nil:
 		return nil, withoutURL(err)
 	case res == nil:
-		return nil, errors.New("the answer lacks what was asked for")
+		return nil, errors.New("the answer lacks the requested result")
 	}
 	return res, nil
 }

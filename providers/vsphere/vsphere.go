@@ -46,7 +46,7 @@ type Config struct {
 func Type() providers.Type {
 	return providers.Type{
 		Name: "vsphere", NewConfig: func() providers.Config { return &Config{} },
-		Off: "`runtime.powerState` is `poweredOff`, vCenter is in touch with the VM and its host, and vSphere " +
+		Off: "`runtime.powerState` is `poweredOff`, vCenter is connected to the VM and its host, and vSphere " +
 			"HA does not protect it",
 		Identity: "the VM's BIOS UUID",
 	}
@@ -85,7 +85,8 @@ func (c *Config) HasAddressIDs() bool { return false }
 // write it in either.
 func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if canonical = providers.CanonicalUUID(strings.TrimPrefix(id, "vsphere://")); canonical == "" {
-		return "", nil, errors.New("is no BIOS UUID: write 32 hexadecimal digits, or vsphere:// and them")
+		return "", nil, errors.New("is not a BIOS UUID: write 32 hexadecimal digits, with or without vsphere:// " +
+			"before them")
 	}
 	return canonical, nil, nil
 }

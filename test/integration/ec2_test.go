@@ -97,7 +97,7 @@ func TestInstancesThatAreOff(t *testing.T) {
 	c := w.start(w.settings)
 	w.untilPinned(w.hosts[stopped], w.hosts[terminated])
 	if told := w.untilEvent("Node", w.hosts[fargate].Name(), "MachineNotAnswering"); !strings.Contains(told,
-		"is no EC2 instance") {
+		"is not an EC2 instance") {
 		t.Errorf("Fargate's node: told %q", told)
 	}
 	w.instances[stopped].CutPower()

@@ -25,8 +25,8 @@ var shared *cluster.Cluster
 
 func TestMain(m *testing.M) { os.Exit(cluster.MainStore(m, func(c *cluster.Cluster) { shared = c })) }
 
-// A cloud controller manager's taint, as it stands on a real API server: put on and taken off as k8s.io/cloud-provider does it, by a patch
-// of the whole list under the Node's resourceVersion, among other people's taints.
+// A cloud controller manager's taint, as it stands on a real API server: put on and taken off as k8s.io/cloud-provider
+// does it, by a patch of the whole list under the Node's resourceVersion, among other people's taints.
 func TestCloudTaint(t *testing.T) {
 	admin := cluster.Admin(t, shared)
 	shut := corev1.Taint{Key: "node.cloudprovider.kubernetes.io/shutdown", Effect: corev1.TaintEffectNoSchedule}
@@ -53,7 +53,8 @@ func TestCloudTaint(t *testing.T) {
 		t.Helper()
 		n := get()
 		n.Status.NodeInfo.BootID = "b1"
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue}, {Type: corev1.NodeReady, Status: s}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue},
+			{Type: corev1.NodeReady, Status: s}}
 		if err := admin.Status().Update(ctx, n); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,8 @@ func TestCloudTaint(t *testing.T) {
 		n := get()
 		before := n.DeepCopy()
 		n.Spec.Taints = all
-		if err := admin.Patch(ctx, n, client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		if err := admin.Patch(ctx, n,
+			client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +98,8 @@ nodes: [{name: all, provider: cloud, machine: {from: template, template: "{{ .Na
 				t.Fatal(err)
 			}
 			a := m.AskDevices(ctx, nobodyLies, providers.Now)[0]
-			if word := a.Raw; a.State != want || a.Err == nil && word != says || a.Err != nil && providers.ErrorClass(a.Err) != says {
+			if word := a.Raw; a.State != want || a.Err == nil && word != says ||
+				a.Err != nil && providers.ErrorClass(a.Err) != says {
 				t.Errorf("got %s (%q), %v, want %s (%s)", a.State, a.Raw, a.Err, want, says)
 			}
 		}
@@ -108,7 +111,7 @@ nodes: [{name: all, provider: cloud, machine: {from: template, template: "{{ .Na
 	create()
 	defer remove(context.WithoutCancel(ctx))
 	ready(corev1.ConditionTrue)
-	trusts(unknown, "the node is Ready, or never was")
+	trusts(unknown, "the node is Ready, or was never Ready")
 	ready(corev1.ConditionUnknown)
 	taints(corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
 	trusts(unknown, "no shutdown taint")
@@ -120,13 +123,14 @@ nodes: [{name: all, provider: cloud, machine: {from: template, template: "{{ .Na
 	trusts(off, "shutdown taint")
 	trusts(off, "shutdown taint")
 	doubts(unknown, "shutdown taint, not trusted")
-	begin(shared.RESTConfig(), "cloud-controller-manager")(unknown, "shutdown taint of unknown age") // a process that began since
+	// a process that began since
+	begin(shared.RESTConfig(), "cloud-controller-manager")(unknown, "shutdown taint of unknown age")
 	taints(corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
 	trusts(unknown, "no shutdown taint")
 	taints(shut)
 	trusts(off, "shutdown taint")
 	ready(corev1.ConditionTrue)
-	trusts(unknown, "the node is Ready, or never was")
+	trusts(unknown, "the node is Ready, or was never Ready")
 	ready(corev1.ConditionUnknown)
 	trusts(unknown, "shutdown taint of unknown age")
 

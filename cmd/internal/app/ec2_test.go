@@ -57,7 +57,7 @@ func TestProviderIDs(t *testing.T) {
 		t.Errorf("the machine of its fence: got %+v, %v", r, err)
 	}
 	for _, other := range []string{"", "aws:///eu-west-1a/0d6c/fargate-ip-10-0-7-7.eu-west-1.compute.internal", "azure:///subscriptions/x", "i-0123456789abcdef0"} {
-		if _, err := p.activeConfig().Machines.Led(node(other)); err == nil || other != "" && !strings.Contains(err.Error(), "is no EC2 instance") {
+		if _, err := p.activeConfig().Machines.Led(node(other)); err == nil || other != "" && !strings.Contains(err.Error(), "is not an EC2 instance") {
 			t.Errorf("%q: got error %v", other, err)
 		}
 	}
